@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/*
+ * The unwind tables as BPF and the host walker read them.
+ *
+ * Everything lies in an arena of 64-byte lines (one cache line each). A line number is
+ * chunk << LINES_PER_CHUNK_SHIFT | index; line 0 is never given out and means "none". Objects of
+ * several lines are contiguous within one chunk.
+ *
+ *	process hash: tgid ─→ slice line, n ─→ struct unwind_mapping, sorted by start
+ *	mapping.binary ─→ struct unwind_binary (one line)
+ *	binary.dir ─→ struct unwind_page [n_pages]      page = 16 KiB of svma
+ *	page.line ─→ [index lines] block lines          rows, sorted
+ *	binary.rules ─→ struct unwind_rule []           4 a line
+ *
+ * A row is a u32: the offset in the page in the upper 16 bits, the rule's index in the lower 16. It
+ * holds from its offset to the next row's. The first row of a page is always at offset 0. Rows
+ * stand in blocks of 16 (one line; a last block is padded with UNWIND_ROW_PAD). A page of more than
+ * one block has ceil(n_blocks / 32) index lines before its blocks: the u16 offsets of each block's
+ * first row, padded with 0xffff. So a lookup touches one page record, one index line (two for the
+ * densest pages), one block and one rule.
+ *
+ * Addresses: svma as in the ELF file, avma as in the process; svma = avma - mapping.bias.
+ */
+#pragma once
+
+#include <linux/types.h>
+
+#define UNWIND_LINE_BYTES 64
+#define LINES_PER_CHUNK_SHIFT 16
+#define LINES_PER_CHUNK (1u << LINES_PER_CHUNK_SHIFT) /* 4 MiB */
+#define UNWIND_MAX_CHUNKS 1024
+
+#define UNWIND_PAGE_SHIFT 14
+#define UNWIND_PAGE_BYTES (1u << UNWIND_PAGE_SHIFT)
+#define UNWIND_ROWS_PER_BLOCK 16
+#define UNWIND_BLOCKS_PER_INDEX 32
+#define UNWIND_RULES_PER_LINE 4
+#define UNWIND_MAX_RULES 65535
+/* Above every (offset << 16 | 0xffff) that a search can ask for. */
+#define UNWIND_ROW_PAD 0xffffffffu
+
+/* How the canonical frame address is found. */
+enum unwind_cfa_op {
+	UNWIND_CFA_NONE,	/* no information here: stop, STOP_NO_TABLE */
+	UNWIND_CFA_STOP,	/* the thread's entry: stop, STOP_COMPLETE */
+	UNWIND_CFA_UNSUPPORTED, /* stop, STOP_UNSUPPORTED */
+	UNWIND_CFA_REG,		/* reg + cfa_off */
+	UNWIND_CFA_DEREF,	/* *(reg + cfa_off) + cfa_add */
+	UNWIND_CFA_PLT,		/* sp + cfa_off + ((pc & 15) >= cfa_add ? 8 : 0) */
+	UNWIND_CFA_SIGNAL,	/* all registers from the ucontext at sp + cfa_off */
+	UNWIND_CFA_FP, /* frame-pointer chain: cfa = fp + 16, fp and ra saved at fp, fp + 8 */
+};
+
+enum unwind_ra_op {
+	UNWIND_RA_CFA, /* saved at cfa + ra_off */
+	UNWIND_RA_REG, /* in register number ra_off, leaf frames only (x86 vfork, arm64 lr) */
+};
+
+enum unwind_fp_op {
+	UNWIND_FP_SAME, /* not changed */
+	UNWIND_FP_CFA,	/* saved at cfa + fp_off */
+	UNWIND_FP_REG,	/* saved at reg + fp_off, reg = the frame pointer (realigned stacks) */
+};
+
+/* DWARF register numbers of the two that every frame has. */
+#if defined(__x86_64__) || defined(__TARGET_ARCH_x86)
+#define UNWIND_REG_FP 6
+#define UNWIND_REG_SP 7
+#define UNWIND_REG_RA 16
+#define UNWIND_N_REGS 16
+#elif defined(__aarch64__) || defined(__TARGET_ARCH_arm64)
+#define UNWIND_REG_FP 29
+#define UNWIND_REG_SP 31
+#define UNWIND_REG_RA 30
+#define UNWIND_N_REGS 32
+#else
+#error "x86-64 and arm64 only"
+#endif
+
+struct unwind_rule {
+	__u8 cfa_op;  /* enum unwind_cfa_op */
+	__u8 cfa_reg; /* DWARF number; other than sp and fp only in leaf frames */
+	__u8 ra_op;   /* enum unwind_ra_op */
+	__u8 fp_op;   /* enum unwind_fp_op */
+	__s32 cfa_off;
+	__s32 fp_off;
+	__s16 ra_off;
+	__s16 cfa_add;
+};
+_Static_assert(sizeof(struct unwind_rule) * UNWIND_RULES_PER_LINE == UNWIND_LINE_BYTES, "rule");
+
+struct unwind_page {
+	__u32 line;   /* first index or block line; 0 = not loaded */
+	__u16 n_rows; /* 1 to UNWIND_PAGE_BYTES */
+	__u16 pad;
+};
+_Static_assert(sizeof(struct unwind_page) == 8, "page");
+
+struct unwind_binary {
+	__u64 first_page; /* svma >> UNWIND_PAGE_SHIFT of dir[0] */
+	__u32 n_pages;	  /* 0: nothing is known about unwinding this file */
+	__u32 dir;	  /* line of struct unwind_page [n_pages] */
+	__u32 rules; /* line of struct unwind_rule [n_rules]; replaced as a whole when it grows */
+	__u32 n_rules;
+	__u32 file_id;
+	__u32 pad[9];
+};
+_Static_assert(sizeof(struct unwind_binary) == UNWIND_LINE_BYTES, "binary");
+
+enum unwind_mapping_flags {
+	UNWIND_MAPPING_FP = 1, /* no table: anonymous code, try the frame-pointer chain */
+};
+
+struct unwind_mapping {
+	__u64 start; /* avma */
+	__u64 end;
+	__u64 bias;   /* avma - svma */
+	__u32 binary; /* line of struct unwind_binary, 0 = none */
+	__u32 file;   /* file id in the upper 24 bits, enum unwind_mapping_flags in the lower 8 */
+};
+_Static_assert(sizeof(struct unwind_mapping) == 32, "mapping");
+#define UNWIND_MAPPINGS_PER_LINE 2
+#define UNWIND_MAX_MAPPINGS (LINES_PER_CHUNK * UNWIND_MAPPINGS_PER_LINE)
+#define UNWIND_MAX_FILES (1u << 24)

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of commands, and what is said when none of them is meant. */
+#include "cli/cli.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct cli_command commands[] = {
+	{NULL, NULL, NULL},
+};
+
+int cli_error(int status, const char *fmt, ...)
+{
+	va_list ap;
+
+	fputs("culprit: ", stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	return status;
+}
+
+static void print_help(FILE *out)
+{
+	fputs("usage: culprit COMMAND [OPTIONS]\n\n", out);
+	for (size_t i = 0; commands[i].name; i++)
+		fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+	fputs("\nculprit COMMAND --help tells more, as does culprit(1).\n", out);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2) {
+		print_help(stderr);
+		return 2;
+	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+		print_help(stdout);
+		return 0;
+	}
+	if (!strcmp(argv[1], "--version")) {
+		printf("culprit %s\n", CULPRIT_VERSION);
+		return 0;
+	}
+	for (size_t i = 0; commands[i].name; i++)
+		if (!strcmp(argv[1], commands[i].name))
+			return commands[i].run(argc - 1, argv + 1);
+	return cli_error(2, "no command '%s'; culprit --help lists them", argv[1]);
+}

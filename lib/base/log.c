@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+
+#define LINES_PER_SECOND 10
+
+static enum log_level max_level = LOG_LEVEL_INFO;
+static void (*before_line)(void *arg);
+static void *before_line_arg;
+
+void log_set_level(enum log_level level)
+{
+	max_level = level;
+}
+
+void log_set_hook(void (*hook)(void *arg), void *arg)
+{
+	before_line = hook;
+	before_line_arg = arg;
+}
+
+void log_write(struct log_site *site, enum log_level level, const char *fmt, ...)
+{
+	static const char *const prefix[] = {
+		"culprit: ", "culprit: warning: ", "culprit: ", "culprit: debug: "};
+	struct timespec now;
+	char line[1024];
+	u32 suppressed = 0;
+	va_list ap;
+
+	if (level > max_level)
+		return;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (site->window_s != (u64)now.tv_sec) {
+		if (site->n > LINES_PER_SECOND)
+			suppressed = site->n - LINES_PER_SECOND;
+		site->window_s = (u64)now.tv_sec;
+		site->n = 0;
+	}
+	if (++site->n > LINES_PER_SECOND)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	if (before_line)
+		before_line(before_line_arg);
+	if (suppressed)
+		fprintf(stderr, "%s%s (%u more like this)\n", prefix[level], line, suppressed);
+	else
+		fprintf(stderr, "%s%s\n", prefix[level], line);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One line to standard error. Libraries log at debug only; whoever handles an error logs it, once.
+ * Each call site prints at most ten lines a second; what was suppressed is told with the next.
+ */
+#pragma once
+
+#include "base/types.h"
+
+enum log_level { LOG_LEVEL_ERR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
+
+struct log_site {
+	u64 window_s;
+	u32 n;
+};
+
+void log_set_level(enum log_level level);
+/* Called before each line, so that a progress display can get out of the way. NULL to remove. */
+void log_set_hook(void (*hook)(void *arg), void *arg);
+void log_write(struct log_site *site, enum log_level level, const char *fmt, ...)
+	CULPRIT_PRINTF(3, 4);
+
+#define log_at_(level, ...)                                                                        \
+	do {                                                                                       \
+		static struct log_site log_site_;                                                  \
+		log_write(&log_site_, level, __VA_ARGS__);                                         \
+	} while (0)
+#define log_err(...) log_at_(LOG_LEVEL_ERR, __VA_ARGS__)
+#define log_warn(...) log_at_(LOG_LEVEL_WARN, __VA_ARGS__)
+#define log_info(...) log_at_(LOG_LEVEL_INFO, __VA_ARGS__)
+#define log_debug(...) log_at_(LOG_LEVEL_DEBUG, __VA_ARGS__)

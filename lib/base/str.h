@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A growable byte string. `data` is NUL-terminated whenever it is not NULL; `n` does not count the
+ * NUL. A failed append sets `failed` and leaves the content as it was, so that a writer may append
+ * many times and look once at the end.
+ */
+#pragma once
+
+#include "base/types.h"
+
+#include <stdarg.h>
+
+struct str {
+	char *data; /* owned */
+	size_t n;
+	size_t cap;
+	bool failed;
+};
+
+void str_deinit(struct str *s);
+void str_clear(struct str *s);
+int str_append(struct str *s, const void *bytes, size_t n);
+int str_puts(struct str *s, const char *text);
+int str_putc(struct str *s, char c);
+int str_printf(struct str *s, const char *fmt, ...) CULPRIT_PRINTF(2, 3);
+int str_vprintf(struct str *s, const char *fmt, va_list ap) CULPRIT_PRINTF(2, 0);
+/* The content as a C string, never NULL; borrowed until the next change. */
+const char *str_get(const struct str *s);
+
+static inline void cleanup_str(struct str *s)
+{
+	str_deinit(s);
+}
+#define _cleanup_str_ _cleanup_(str)
+
+bool str_starts(const char *s, const char *prefix);
+bool str_ends(const char *s, const char *suffix);
+/* Parses a whole string as an unsigned number (base 0 as strtoull). 0, -EINVAL or -ERANGE. */
+int str_to_u64(const char *s, int base, u64 *ret);

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The model that recorder, readers, writers and views share: interned strings, mappings,
+ * functions, frames and stacks, and the samples over them. Everything interned is found by its
+ * id, dense from 0, and is never removed; equal content has equal ids.
+ *
+ * A frame is one line of a flame graph. Code that the compiler inlined is a frame of its own with
+ * the address of the function that it was inlined into and FRAME_INLINED set; in a stack the
+ * inlined frames of an address stand directly before (leafward of) the frame that holds them.
+ *
+ * A profile is built by one thread. Memory grows with what is distinct, and with samples.
+ */
+#pragma once
+
+#include "abi/vocab.h"
+#include "base/cleanup.h"
+#include "base/diag.h"
+#include "base/map.h"
+#include "base/types.h"
+#include "base/vec.h"
+
+#define PROFILE_NONE (~0u) /* no such id */
+#define PROFILE_MAX_TYPES 8
+
+enum profile_frame_flags {
+	PROFILE_FRAME_INLINED = 1,
+};
+
+/* A file mapped by a process; all strings are string ids. */
+struct profile_mapping {
+	u64 start; /* avma, 0 when merged over processes */
+	u64 limit; /* first address behind it, 0 = not known */
+	u64 offset;
+	u32 path;
+	u32 build_id; /* lower-case hex */
+};
+
+struct profile_function {
+	u32 name;	 /* as shown: demangled */
+	u32 system_name; /* as in the file, the same id when it is not mangled */
+	u32 file;	 /* source path, "" when not known */
+	u32 start_line;	 /* 0 = not known */
+};
+
+struct profile_frame {
+	u64 address;  /* svma of the instruction (for callers the call, not the return address) */
+	u32 mapping;  /* or PROFILE_NONE */
+	u32 function; /* or PROFILE_NONE: shown as mapping+0xaddress or [unknown] */
+	u32 line;     /* 0 = not known */
+	u32 column;
+	u8 kind;  /* enum frame_kind */
+	u8 flags; /* enum profile_frame_flags */
+	u16 pad;  /* 0 */
+};
+
+/* Who ran: interned. */
+struct profile_thread {
+	u32 pid, tid;
+	u32 comm;	 /* string id: the process's name */
+	u32 thread_name; /* string id */
+};
+
+struct profile_stack {
+	u32 first; /* index into stack_frames */
+	u32 n;	   /* leaf first; 0 frames is a stack too */
+};
+
+struct profile_sample {
+	u64 time_ns; /* since the epoch, or 0 when aggregated */
+	u32 thread;  /* or PROFILE_NONE */
+	u32 stack;
+	s64 value[]; /* n_types of them */
+};
+
+struct profile_type {
+	u32 name, unit; /* string ids: "samples" "count", "cpu" "nanoseconds" */
+};
+
+/* How much of the truth is in it. Travels with the profile where the format can hold it. */
+struct profile_quality {
+	u64 samples;	 /* seen, lost ones not counted */
+	u64 lost;	 /* dropped on the way */
+	u64 truncated;	 /* samples whose user stack is not complete */
+	u64 unknown;	 /* frames without a name, over all samples */
+	u64 frames;	 /* frames over all samples */
+	u64 user_stacks; /* samples that have a user stack */
+};
+
+struct profile {
+	struct strtab strings;
+	vec(struct profile_mapping) mappings;
+	vec(struct profile_function) functions;
+	vec(struct profile_frame) frames;
+	vec(struct profile_stack) stacks;
+	vec(u32) stack_frames;
+	vec(struct profile_thread) threads;
+	struct profile_type types[PROFILE_MAX_TYPES];
+	u32 n_types; /* set before the first sample; value[default_type] is what views show */
+	u32 default_type;
+
+	u8 *samples; /* owned; n_samples records of profile_sample_size() */
+	size_t n_samples, cap_samples;
+
+	u64 time_ns;		      /* start, since the epoch; 0 = not known */
+	u64 duration_ns;	      /* 0 = not known */
+	u32 period_name, period_unit; /* string ids */
+	s64 period;
+	u32 title; /* string id: command line or file name */
+	struct profile_quality quality;
+
+	struct profile_index *index; /* owned; what interning needs */
+};
+
+struct profile *profile_create(void);
+void profile_destroy(struct profile *p);
+DEFINE_CLEANUP(profile, struct profile *, profile_destroy)
+#define _cleanup_profile_ _cleanup_(profile)
+
+/* Each returns 0 and the id, or -ENOMEM / -E2BIG. */
+int profile_add_string(struct profile *p, const char *s, size_t n, u32 *ret_id);
+int profile_add_mapping(struct profile *p, const struct profile_mapping *m, u32 *ret_id);
+int profile_add_function(struct profile *p, const struct profile_function *f, u32 *ret_id);
+int profile_add_frame(struct profile *p, const struct profile_frame *f, u32 *ret_id);
+int profile_add_thread(struct profile *p, const struct profile_thread *t, u32 *ret_id);
+/* frames: ids, leaf first; borrowed for the call. */
+int profile_add_stack(struct profile *p, const u32 *frames, size_t n, u32 *ret_id);
+/* Appends a value type; -E2BIG after PROFILE_MAX_TYPES, -EBUSY once there are samples. */
+int profile_add_type(struct profile *p, const char *name, const char *unit);
+/* A sample with time 0 is added to the one of equal thread and stack, if any. */
+int profile_add_sample(struct profile *p, u64 time_ns, u32 thread, u32 stack, const s64 *values);
+
+size_t profile_sample_size(const struct profile *p);
+const struct profile_sample *profile_sample(const struct profile *p, size_t i);
+const char *profile_string(const struct profile *p, u32 id);
+/*
+ * The text of a frame as every output shows it: the function's name, else `libfoo.so.1+0x1234`,
+ * else `[unknown]`. Borrowed until the next call with the same `scratch`.
+ */
+struct str;
+const char *profile_frame_name(const struct profile *p, u32 frame, struct str *scratch);
+
+/* Merges `src` into `dst`: same types required (-EINVAL and a diag otherwise). */
+int profile_merge(struct profile *dst, const struct profile *src, struct diag *reterr_diag);
+
+/* ---- call tree (tree.c) ---- */
+
+struct profile_tree_options {
+	bool threads;	      /* thread name below the process */
+	bool pids;	      /* comm-PID */
+	bool inverted;	      /* leaf to root */
+	bool no_process;      /* no comm level at all */
+	bool by_line;	      /* frames of one function on different lines stay apart */
+	const u8 *drop_kinds; /* bool by enum frame_kind, or NULL */
+};
+
+/*
+ * Nodes are in pre-order: a node's descendants follow it directly, `n_below` of them; children of
+ * one parent are sorted by name. Node 0 is the root "all".
+ */
+struct profile_node {
+	u32 name; /* string id in the tree's own strings */
+	u32 parent;
+	u32 n_below;
+	u32 frame; /* a frame that it stands for, PROFILE_NONE for process, thread and root */
+	s64 self;
+	s64 total;
+	s64 base_self; /* diff: the other side */
+	s64 base_total;
+};
+
+struct profile_tree {
+	struct strtab strings;
+	vec(struct profile_node) nodes;
+	u32 depth;
+	bool has_base;
+};
+
+int profile_tree_build(const struct profile *p, const struct profile_tree_options *o,
+		       struct profile_tree **ret);
+/* after minus before, over the union of both; base_x hold `before`. */
+int profile_tree_diff(const struct profile_tree *before, const struct profile_tree *after,
+		      struct profile_tree **ret);
+void profile_tree_destroy(struct profile_tree *t);
+
+/* ---- formats (format.c: one table entry a format, one file each) ---- */
+
+struct profile_write_options {
+	struct profile_tree_options tree;
+	bool annotate;		    /* folded: _[i] and _[j] as well */
+	const char *title;	    /* NULL: the profile's own */
+	const struct profile *base; /* a diff against it, for formats that can; or NULL */
+};
+
+struct profile_format {
+	const char *name;    /* --format */
+	const char *endings; /* space-separated: ".pb.gz .pprof" */
+	const char *help;
+	/* NULL when it cannot. The reader gets the whole file, decompressed if it was gzip. */
+	int (*read)(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);
+	int (*write)(const struct profile *p, const struct profile_write_options *o,
+		     struct str *out, struct diag *reterr_diag);
+	/* Likelihood 0..100 that the bytes are of this format; NULL when it cannot read. */
+	int (*probe)(const u8 *data, size_t n);
+};
+
+const struct profile_format *profile_format_by_name(const char *name);
+const struct profile_format *profile_format_by_path(const char *path);
+/* The i-th of the table, NULL behind the last. */
+const struct profile_format *profile_format_at(size_t i);
+/* Reads a file ("-" = standard input) of any known format, told by content, at most 4 GiB. */
+int profile_read_file(const char *path, const char *format, struct profile **ret,
+		      struct diag *reterr_diag);
+/*
+ * Writes atomically: a temporary file beside the target, then rename; a device or "-" directly.
+ * profile_write_check() says beforehand whether it could, and is what a recorder calls first.
+ */
+int profile_write_check(const char *path, const char *format, const struct profile_format **ret,
+			struct diag *reterr_diag);
+int profile_write_file(const struct profile *p, const char *path, const struct profile_format *f,
+		       const struct profile_write_options *o, struct diag *reterr_diag);

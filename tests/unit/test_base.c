@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "base/map.h"
+#include "base/str.h"
+#include "base/vec.h"
+#include "base/vocab.h"
+
+Test(buf, reads_stop_at_the_end_and_do_not_advance)
+{
+	const u8 bytes[] = {1, 0, 0, 0, 0xe5, 0x8e, 0x26, 0x7f, 'a'};
+	struct buf b = buf_of(bytes, sizeof(bytes));
+	const char *text = "untouched";
+	u64 v = 0;
+	s64 s = 0;
+	u32 w = 0;
+
+	cr_assert(buf_u32(&b, &w));
+	cr_assert_eq(w, 1);
+	cr_assert(buf_uleb(&b, &v));
+	cr_assert_eq(v, 624485);
+	cr_assert(buf_sleb(&b, &s));
+	cr_assert_eq(s, -1);
+	cr_assert_not(buf_cstr(&b, &text));
+	cr_assert_str_eq(text, "untouched");
+	cr_assert_not(buf_u32(&b, &w));
+	cr_assert_eq(buf_left(&b), 1);
+}
+
+Test(buf, leb_of_too_many_bits_is_refused)
+{
+	const u8 max[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01};
+	const u8 over[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02};
+	const u8 endless[] = {0x80, 0x80, 0x80};
+	struct buf b = buf_of(max, sizeof(max));
+	u64 v = 7;
+
+	cr_assert(buf_uleb(&b, &v));
+	cr_assert_eq(v, ~0ULL);
+	b = buf_of(over, sizeof(over));
+	cr_assert_not(buf_uleb(&b, &v));
+	b = buf_of(endless, sizeof(endless));
+	cr_assert_not(buf_uleb(&b, &v));
+	cr_assert_eq(buf_left(&b), sizeof(endless));
+}
+
+Test(map, keeps_what_was_put_through_growth_and_deletion)
+{
+	struct map m = {};
+	u64 v = 0;
+
+	for (u64 i = 0; i < 10000; i++)
+		cr_assert_eq(map_put(&m, i * 4096, i), 0);
+	for (u64 i = 0; i < 10000; i += 2)
+		cr_assert(map_del(&m, i * 4096, &v) && v == i);
+	for (u64 i = 0; i < 10000; i++) {
+		u64 *p = map_get(&m, i * 4096);
+
+		cr_assert(i % 2 ? p && *p == i : !p);
+	}
+	cr_assert_eq(m.n, 5000);
+	map_deinit(&m);
+}
+
+Test(strtab, equal_strings_have_equal_ids)
+{
+	struct strtab t;
+	u32 a, b, c;
+
+	cr_assert_eq(strtab_init(&t), 0);
+	strtab_add(&t, "main", 4, &a);
+	strtab_add(&t, "mai\0", 4, &b);
+	strtab_add(&t, "mainx", 4, &c);
+	cr_assert_eq(a, c);
+	cr_assert_neq(a, b);
+	cr_assert_str_eq(strtab_get(&t, 0), "");
+	cr_assert_str_eq(strtab_get(&t, a), "main");
+	for (int i = 0; i < 5000; i++) {
+		char text[16];
+		u32 id;
+		int n = snprintf(text, sizeof(text), "s%d", i);
+
+		cr_assert_eq(strtab_add(&t, text, (size_t)n, &id), 0);
+		cr_assert_str_eq(strtab_get(&t, id), text);
+	}
+	strtab_deinit(&t);
+}
+
+Test(str, numbers_are_whole_strings)
+{
+	u64 v = 9;
+
+	cr_assert_eq(str_to_u64("123", 10, &v), 0);
+	cr_assert_eq(v, 123);
+	cr_assert_eq(str_to_u64("12x", 10, &v), -EINVAL);
+	cr_assert_eq(str_to_u64("-1", 10, &v), -EINVAL);
+	cr_assert_eq(str_to_u64("", 10, &v), -EINVAL);
+	cr_assert_eq(str_to_u64("99999999999999999999", 10, &v), -ERANGE);
+	cr_assert_eq(v, 123);
+}
+
+Test(vocab, every_entry_has_a_name_and_a_sentence)
+{
+	for (unsigned int i = 0; i < STOP_N; i++)
+		cr_assert(vocab_stop(i)->name[0] && vocab_stop(i)->help[0]);
+	for (unsigned int i = 0; i < COUNTER_N; i++)
+		cr_assert(vocab_counter(i)->name[0] && vocab_counter(i)->unit[0]);
+	cr_assert_str_eq(vocab_stop(STOP_N)->name, "?");
+}
