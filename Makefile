@@ -2,9 +2,15 @@
 # Verbs over Meson. BUILD is a release-like build, BUILD_CHECK has the sanitizers.
 BUILD ?= build
 BUILD_CHECK ?= build-check
+BUILD_FUZZ ?= build-fuzz
 MESON ?= meson
+# Debian's own: a Python of the user's may not have pytest.
+PYTHON ?= /usr/bin/python3
+# Seconds for each fuzzer, and further arguments for pytest.
+FUZZ_SECONDS ?= 60
+PYTEST_ARGS ?=
 
-all: $(BUILD)/build.ninja
+all: $(BUILD)/build.ninja ## build
 	ninja -C $(BUILD)
 
 $(BUILD)/build.ninja:
@@ -13,14 +19,35 @@ $(BUILD)/build.ninja:
 $(BUILD_CHECK)/build.ninja:
 	$(MESON) setup $(BUILD_CHECK) -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=true
 
-check: $(BUILD_CHECK)/build.ninja
+$(BUILD_FUZZ)/build.ninja:
+	CC=clang $(MESON) setup $(BUILD_FUZZ) -Dfuzz=true -Dagent=false \
+		-Db_sanitize=address,undefined -Db_lundef=false
+
+check: $(BUILD_CHECK)/build.ninja ## unit tests under sanitizers, rules, fuzz seeds
 	ninja -C $(BUILD_CHECK)
 	$(MESON) test -C $(BUILD_CHECK) --print-errorlogs
 
-clean:
-	rm -rf $(BUILD) $(BUILD_CHECK)
+check-root: all ## live tests: needs root and BPF
+	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q \
+		--no-header tests/live $(PYTEST_ARGS)
+
+fuzz: $(BUILD_FUZZ)/build.ninja ## every fuzzer for FUZZ_SECONDS
+	ninja -C $(BUILD_FUZZ)
+	tools/fuzz $(BUILD_FUZZ) $(FUZZ_SECONDS)
+
+lint: all ## clang-format, clang-tidy, shellcheck, rules (packages: tools/install dev)
+	tools/lint $(BUILD)
+
+format: ## clang-format in place
+	git ls-files '*.c' '*.h' | xargs clang-format -i
 
 install: all
 	$(MESON) install -C $(BUILD)
 
-.PHONY: all check clean install
+clean:
+	rm -rf $(BUILD) $(BUILD_CHECK) $(BUILD_FUZZ)
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
+
+.PHONY: all check check-root fuzz lint format install clean help

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of the live tests: the executable under test, and whether this machine allows it.
+
+`culprit` is for tests that profile: it skips, with the reason, where there is no root or no BPF.
+`culprit_plain` is for tests that need no privilege. CULPRIT names the executable (make check-root
+sets it); without it the one in build/ is taken.
+"""
+
+import ctypes
+import errno
+import os
+import platform
+import subprocess
+
+import pytest
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SYS_BPF = {"x86_64": 321, "aarch64": 280}
+BPF_MAP_CREATE = 0
+BPF_MAP_TYPE_ARRAY = 2
+
+
+def bpf_refusal():
+    """Why BPF cannot be used here, or None. Asks the kernel; does not look at versions."""
+    if os.geteuid() != 0:
+        return "not root"
+    if not os.path.exists("/sys/kernel/btf/vmlinux"):
+        return "kernel without BTF"
+    # union bpf_attr of BPF_MAP_CREATE: map_type, key_size, value_size, max_entries, then zeros
+    attr = (ctypes.c_uint32 * 32)(BPF_MAP_TYPE_ARRAY, 4, 4, 1)
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = libc.syscall(SYS_BPF[platform.machine()], BPF_MAP_CREATE, attr, ctypes.sizeof(attr))
+    if fd < 0:
+        return f"the kernel refuses bpf(): {errno.errorcode.get(ctypes.get_errno(), '?')}"
+    os.close(fd)
+    return None
+
+
+@pytest.fixture(scope="session")
+def culprit_plain():
+    path = os.environ.get("CULPRIT") or os.path.join(TOP, "build/cli/culprit")
+    assert os.access(path, os.X_OK), f"{path} is not there: make"
+    return path
+
+
+@pytest.fixture(scope="session")
+def culprit(culprit_plain):
+    reason = bpf_refusal()
+    if reason:
+        pytest.skip(reason)
+    return culprit_plain
+
+
+@pytest.fixture
+def run(culprit_plain):
+    """run(ARG...) runs culprit to its end: .returncode, .stdout, .stderr as text."""
+
+    def run_culprit(*args, timeout=60, **options):
+        return subprocess.run([culprit_plain, *map(str, args)], capture_output=True, text=True,
+                              errors="replace", timeout=timeout, **options)
+
+    return run_culprit
