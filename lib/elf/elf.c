@@ -1,0 +1,673 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening and reading ELF files that may be hostile.
+ *
+ * libelf validates and decodes the header tables once, at open; their content is copied into our
+ * own structs. Bytes of sections and segments are read here with pread (or point into the image)
+ * and not through elf_getdata(), because libdw, which shares the Elf handle, replaces and frees
+ * libelf's copy when it decompresses a section, and our callers borrow bytes for the file's life.
+ *
+ * Invariants:
+ * 1. No range is read that does not lie inside the size that the file had at open.
+ * 2. A section's cached bytes never move or go away before elf_file_destroy().
+ * 3. Memory is bounded: a section by ELF_MAX_SECTION_BYTES and by what its compressed bytes can
+ *    possibly hold; header tables by the file's size.
+ *
+ * A file belongs to one thread at a time.
+ */
+#include "elf/elf.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <gelf.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/map.h"
+#include "base/vec.h"
+#include "elf/decompress.h"
+
+/* Small reads through segments come from aligned chunks, so that many of them cost one pread. */
+#define CHUNK_SHIFT 16
+#define CHUNK_BYTES (1ULL << CHUNK_SHIFT)
+
+struct cached_section {
+	struct elf_section info; /* info.size: as in the file, not decompressed */
+	bool compressed;	 /* SHF_COMPRESSED */
+	bool zdebug;		 /* the name begins with .zdebug_ */
+	void *owned;		 /* decompressed or read bytes, NULL while not loaded */
+	struct buf bytes;	 /* valid once loaded */
+	bool loaded;
+};
+
+struct cached_range {
+	u64 foff;
+	u64 n;
+	void *owned;
+};
+
+struct elf_cache {
+	vec(struct cached_section) sections;
+	char *names;	   /* owned; the section name table with a NUL behind it */
+	struct map chunks; /* foff >> CHUNK_SHIFT → owned u8 * */
+	vec(struct cached_range) ranges;
+};
+
+static bool range_ok(const struct elf_file *f, u64 foff, u64 n)
+{
+	return foff <= f->size && n <= f->size - foff;
+}
+
+/* Reads exactly n bytes; the caller has checked the range. */
+static int read_exact(struct elf_file *f, u64 foff, u64 n, void *ret)
+{
+	u8 *dst = ret;
+
+	if (f->image) {
+		memcpy(dst, (u8 *)f->image + foff, n);
+		return 0;
+	}
+	while (n) {
+		ssize_t got = pread(f->fd, dst, n, (off_t)foff);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return -errno;
+		if (got == 0)
+			return -EINVAL; /* truncated since it was opened */
+		dst += got;
+		foff += (u64)got;
+		n -= (u64)got;
+	}
+	return 0;
+}
+
+/* The bytes [foff, foff + n) kept until the file is destroyed, *ret_owned set when malloc'ed. */
+static int read_keep(struct elf_file *f, u64 foff, u64 n, void **ret_owned, struct buf *ret)
+{
+	_cleanup_free_ void *p = NULL;
+	int r;
+
+	if (!range_ok(f, foff, n))
+		return -EINVAL;
+	if (n > ELF_MAX_SECTION_BYTES)
+		return -E2BIG;
+	if (f->image) {
+		*ret_owned = NULL;
+		*ret = buf_of((u8 *)f->image + foff, n);
+		return 0;
+	}
+	p = malloc(n ? n : 1);
+	if (!p)
+		return -ENOMEM;
+	r = read_exact(f, foff, n, p);
+	if (r < 0)
+		return r;
+	*ret = buf_of(p, n);
+	*ret_owned = take_ptr(p);
+	return 0;
+}
+
+static int load_segments(struct elf_file *f, struct diag *d)
+{
+	size_t n;
+
+	if (elf_getphdrnum(f->elf, &n) < 0)
+		return diag_set(d, -EINVAL, "damaged program headers: %s", elf_errmsg(-1));
+	for (size_t i = 0; i < n && i <= 0xffff; i++) {
+		GElf_Phdr p;
+
+		if (!gelf_getphdr(f->elf, (int)i, &p))
+			return diag_set(d, -EINVAL, "damaged program headers: %s", elf_errmsg(-1));
+		if (p.p_type != PT_LOAD)
+			continue;
+		if (f->n_segments == ELF_MAX_SEGMENTS)
+			return diag_set(d, -EINVAL, "more than %d segments", ELF_MAX_SEGMENTS);
+		if (p.p_memsz < p.p_filesz || p.p_vaddr + p.p_memsz < p.p_vaddr ||
+		    p.p_offset + p.p_filesz < p.p_offset)
+			return diag_set(d, -EINVAL, "segment %zu has impossible bounds", i);
+		f->segments[f->n_segments++] = (struct elf_segment){
+			.svma = p.p_vaddr,
+			.foff = p.p_offset,
+			.filesz = p.p_filesz,
+			.memsz = p.p_memsz,
+			.flags = p.p_flags,
+		};
+	}
+	return 0;
+}
+
+/* Reads the table that section names lie in, with a NUL put behind its last byte. */
+static int load_names(struct elf_file *f, u64 *ret_n)
+{
+	_cleanup_free_ char *names = NULL;
+	size_t index;
+	GElf_Shdr h;
+	Elf_Scn *scn;
+	int r;
+
+	if (elf_getshdrstrndx(f->elf, &index) < 0 || index == SHN_UNDEF)
+		return -ENOENT;
+	scn = elf_getscn(f->elf, index);
+	if (!scn || !gelf_getshdr(scn, &h) || h.sh_type == SHT_NOBITS ||
+	    !range_ok(f, h.sh_offset, h.sh_size) || h.sh_size > ELF_MAX_SECTION_BYTES)
+		return -EINVAL;
+	names = malloc(h.sh_size + 1);
+	if (!names)
+		return -ENOMEM;
+	r = read_exact(f, h.sh_offset, h.sh_size, names);
+	if (r < 0)
+		return r;
+	names[h.sh_size] = 0;
+	*ret_n = h.sh_size;
+	f->cache->names = take_ptr(names);
+	return 0;
+}
+
+static int add_section(struct elf_file *f, const char *name, const GElf_Shdr *h, size_t index)
+{
+	struct cached_section s = {
+		.info =
+			{
+				.name = name,
+				.svma = h->sh_addr,
+				.foff = h->sh_offset,
+				.size = h->sh_size,
+				.type = h->sh_type,
+				.flags = (u32)h->sh_flags,
+				.index = (u32)index,
+			},
+		.compressed = h->sh_flags & SHF_COMPRESSED,
+		.zdebug = !strncmp(name, ".zdebug_", 8),
+	};
+
+	return vec_push(&f->cache->sections, s);
+}
+
+/*
+ * A file without section headers, or with a damaged table of them, still runs and must still
+ * unwind: what is wrong here is not an error, the sections are just not there.
+ */
+static int load_sections(struct elf_file *f)
+{
+	size_t n, max = f->size / sizeof(Elf64_Shdr);
+	u64 names_n;
+	int r;
+
+	if (elf_getshdrnum(f->elf, &n) < 0 || n == 0)
+		return 0;
+	r = load_names(f, &names_n);
+	if (r < 0)
+		return r == -ENOMEM ? r : 0;
+	for (size_t i = 1; i < n && i <= max; i++) {
+		Elf_Scn *scn = elf_getscn(f->elf, i);
+		GElf_Shdr h;
+
+		if (!scn || !gelf_getshdr(scn, &h))
+			break;
+		if (h.sh_type == SHT_NULL || h.sh_name >= names_n)
+			continue;
+		r = add_section(f, f->cache->names + h.sh_name, &h, i);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static void build_id_of_notes(struct elf_file *f, struct buf notes, u64 align)
+{
+	u64 mask = align == 8 ? 7 : 3;
+
+	while (!f->build_id_n) {
+		u32 namesz, descsz, type;
+		struct buf name, desc;
+
+		if (!buf_u32(&notes, &namesz) || !buf_u32(&notes, &descsz) ||
+		    !buf_u32(&notes, &type) || !buf_take(&notes, namesz, &name) ||
+		    !buf_skip(&notes, -(u64)(namesz + 12) & mask) ||
+		    !buf_take(&notes, descsz, &desc))
+			return;
+		if (type == NT_GNU_BUILD_ID && namesz == 4 && !memcmp(name.pos, "GNU", 4) &&
+		    descsz && descsz <= ELF_MAX_BUILD_ID) {
+			memcpy(f->build_id, desc.pos, descsz);
+			f->build_id_n = descsz;
+		}
+		if (!buf_skip(&notes, -(u64)descsz & mask))
+			return;
+	}
+}
+
+static void build_id_at(struct elf_file *f, u64 foff, u64 n, u64 align)
+{
+	_cleanup_free_ void *p = NULL;
+
+	/* Notes are small; core-file sized ones are not where a build-id is. */
+	if (f->build_id_n || !n || n > (1 << 20) || !range_ok(f, foff, n))
+		return;
+	p = malloc(n);
+	if (p && read_exact(f, foff, n, p) == 0)
+		build_id_of_notes(f, buf_of(p, n), align);
+}
+
+/* Sections first: in a separate debug file the segments' offsets mean nothing. */
+static void load_build_id(struct elf_file *f)
+{
+	size_t n = 0;
+
+	vec_foreach (&f->cache->sections, s)
+		if (s->info.type == SHT_NOTE && !s->compressed)
+			build_id_at(f, s->info.foff, s->info.size, 4);
+	if (elf_getphdrnum(f->elf, &n) < 0)
+		return;
+	for (size_t i = 0; i < n && i <= 0xffff && !f->build_id_n; i++) {
+		GElf_Phdr p;
+
+		if (gelf_getphdr(f->elf, (int)i, &p) && p.p_type == PT_NOTE)
+			build_id_at(f, p.p_offset, p.p_filesz, p.p_align);
+	}
+}
+
+static struct cached_section *find_section(struct elf_file *f, const char *name)
+{
+	vec_foreach (&f->cache->sections, s)
+		if (!strcmp(s->info.name, name))
+			return s;
+	return NULL;
+}
+
+/* Adds a section that only the segments tell of, unless the section headers name it. */
+static int synthesise(struct elf_file *f, const char *name, u32 type, u64 svma, u64 foff, u64 n)
+{
+	GElf_Shdr h = {
+		.sh_type = type,
+		.sh_flags = SHF_ALLOC,
+		.sh_addr = svma,
+		.sh_offset = foff,
+		.sh_size = n,
+	};
+
+	if (find_section(f, name) || !range_ok(f, foff, n))
+		return 0;
+	return add_section(f, name, &h, 0);
+}
+
+/* The end of .eh_frame is not told anywhere: its segment's, and a zero length ends it earlier. */
+static int synthesise_eh_frame(struct elf_file *f, const GElf_Phdr *p)
+{
+	u8 head[8];
+	u64 svma;
+	s32 rel;
+
+	/* version 1, eh_frame_ptr as pc-relative sdata4: what every linker writes. */
+	if (p->p_filesz < 8 || !range_ok(f, p->p_offset, 8) ||
+	    read_exact(f, p->p_offset, 8, head) < 0 || head[0] != 1 || head[1] != 0x1b)
+		return 0;
+	memcpy(&rel, head + 4, 4);
+	svma = p->p_vaddr + 4 + (u64)(s64)rel;
+	for (u32 i = 0; i < f->n_segments; i++) {
+		const struct elf_segment *s = &f->segments[i];
+		u64 at = svma - s->svma;
+
+		if (svma < s->svma || at >= s->filesz || !range_ok(f, s->foff, s->filesz))
+			continue;
+		return synthesise(f, ".eh_frame", SHT_PROGBITS, svma, s->foff + at, s->filesz - at);
+	}
+	return 0;
+}
+
+static int synthesise_sections(struct elf_file *f)
+{
+	size_t n = 0;
+	int r = 0;
+
+	if (elf_getphdrnum(f->elf, &n) < 0)
+		return 0;
+	for (size_t i = 0; i < n && i <= 0xffff && r == 0; i++) {
+		GElf_Phdr p;
+
+		if (!gelf_getphdr(f->elf, (int)i, &p))
+			return 0;
+		if (p.p_type == PT_DYNAMIC)
+			r = synthesise(f, ".dynamic", SHT_DYNAMIC, p.p_vaddr, p.p_offset,
+				       p.p_filesz);
+		if (p.p_type != PT_GNU_EH_FRAME)
+			continue;
+		r = synthesise(f, ".eh_frame_hdr", SHT_PROGBITS, p.p_vaddr, p.p_offset, p.p_filesz);
+		if (r == 0)
+			r = synthesise_eh_frame(f, &p);
+	}
+	return r;
+}
+
+static int load_headers(struct elf_file *f, struct diag *d)
+{
+	GElf_Ehdr e;
+	int r;
+
+	if (elf_kind(f->elf) != ELF_K_ELF)
+		return diag_set(d, -ENOEXEC, "not an ELF file");
+	if (!gelf_getehdr(f->elf, &e))
+		return diag_set(d, -EINVAL, "damaged ELF header: %s", elf_errmsg(-1));
+	if (e.e_ident[EI_CLASS] != ELFCLASS64 || e.e_ident[EI_DATA] != ELFDATA2LSB)
+		return diag_set(d, -ENOTSUP, "not a 64-bit little-endian ELF file");
+	if (e.e_machine != EM_X86_64 && e.e_machine != EM_AARCH64)
+		return diag_set(d, -ENOTSUP, "an ELF file for machine %u, not x86-64 or arm64",
+				e.e_machine);
+	f->machine = e.e_machine;
+	f->type = e.e_type;
+	f->entry = e.e_entry;
+	r = load_segments(f, d);
+	if (r == 0)
+		r = load_sections(f);
+	if (r == 0)
+		r = synthesise_sections(f);
+	if (r == 0)
+		load_build_id(f);
+	return r;
+}
+
+/* Finishes a file that has its fd or image and size set. */
+static int open_common(struct elf_file *f, struct diag *d)
+{
+	f->cache = calloc(1, sizeof(*f->cache));
+	if (!f->cache)
+		return -ENOMEM;
+	(void)elf_version(EV_CURRENT);
+	f->elf = f->image ? elf_memory(f->image, f->size) : elf_begin(f->fd, ELF_C_READ, NULL);
+	if (!f->elf)
+		return diag_set(d, -ENOEXEC, "not an ELF file: %s", elf_errmsg(-1));
+	return load_headers(f, d);
+}
+
+int elf_file_open(int fd, struct diag *reterr_diag, struct elf_file **ret)
+{
+	_cleanup_close_ int owned_fd = fd;
+	_cleanup_elf_file_ struct elf_file *f = NULL;
+	struct stat st;
+	int r;
+
+	if (fstat(fd, &st) < 0)
+		return diag_set(reterr_diag, -errno, "cannot stat: %s", strerror(errno));
+	if (!S_ISREG(st.st_mode))
+		return diag_set(reterr_diag, -ENOEXEC, "not a regular file");
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return -ENOMEM;
+	f->fd = take_fd(&owned_fd);
+	f->size = (u64)st.st_size;
+	r = open_common(f, reterr_diag);
+	if (r < 0)
+		return r;
+	*ret = take_ptr(f);
+	return 0;
+}
+
+/* Takes the image, also on failure. */
+static int open_image(void *image, size_t n, struct diag *d, struct elf_file **ret)
+{
+	_cleanup_elf_file_ struct elf_file *f = NULL;
+	int r;
+
+	f = calloc(1, sizeof(*f));
+	if (!f) {
+		free(image);
+		return -ENOMEM;
+	}
+	f->fd = -1;
+	f->image = image;
+	f->size = n;
+	r = open_common(f, d);
+	if (r < 0)
+		return r;
+	*ret = take_ptr(f);
+	return 0;
+}
+
+int elf_file_open_memory(const void *image, size_t n, struct diag *reterr_diag,
+			 struct elf_file **ret)
+{
+	void *copy;
+
+	if (n < EI_NIDENT)
+		return diag_set(reterr_diag, -ENOEXEC, "not an ELF file");
+	copy = malloc(n);
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, image, n);
+	return open_image(copy, n, reterr_diag, ret);
+}
+
+void elf_file_destroy(struct elf_file *f)
+{
+	if (!f)
+		return;
+	if (f->elf)
+		elf_end(f->elf);
+	if (f->cache) {
+		vec_foreach (&f->cache->sections, s)
+			free(s->owned);
+		vec_deinit(&f->cache->sections);
+		vec_foreach (&f->cache->ranges, r)
+			free(r->owned);
+		vec_deinit(&f->cache->ranges);
+		map_foreach (&f->cache->chunks, slot)
+			free((void *)(uintptr_t)slot->value);
+		map_deinit(&f->cache->chunks);
+		free(f->cache->names);
+		free(f->cache);
+	}
+	free(f->image);
+	if (f->fd >= 0)
+		close(f->fd);
+	free(f);
+}
+
+/* The form and the decompressed size of a section's bytes, from their head. */
+static int compression_of(struct elf_file *f, const struct cached_section *s,
+			  struct elf_compression *ret)
+{
+	u8 head[sizeof(Elf64_Chdr)];
+	u64 n = MIN(s->info.size, (u64)sizeof(head));
+	int r;
+
+	if (!range_ok(f, s->info.foff, s->info.size))
+		return -EINVAL;
+	r = read_exact(f, s->info.foff, n, head);
+	if (r < 0)
+		return r;
+	return elf_compression_parse(buf_of(head, n), s->zdebug, s->info.size, ret);
+}
+
+static int load_compressed(struct elf_file *f, struct cached_section *s,
+			   const struct elf_compression *c)
+{
+	_cleanup_free_ void *raw = NULL;
+	struct buf bytes;
+	int r;
+
+	r = read_keep(f, s->info.foff, s->info.size, &raw, &bytes);
+	if (r < 0)
+		return r;
+	r = elf_decompress(bytes, c, &s->owned);
+	if (r < 0)
+		return r;
+	s->bytes = buf_of(s->owned, c->size);
+	return 0;
+}
+
+static int load_section(struct elf_file *f, struct cached_section *s,
+			const struct elf_compression *c)
+{
+	int r;
+
+	if (s->loaded)
+		return 0;
+	if (s->info.type == SHT_NOBITS)
+		return -ENOENT;
+	r = c ? load_compressed(f, s, c)
+	      : read_keep(f, s->info.foff, s->info.size, &s->owned, &s->bytes);
+	if (r == 0)
+		s->loaded = true;
+	return r;
+}
+
+int elf_file_section(struct elf_file *f, const char *name, struct elf_section *ret_section,
+		     struct buf *ret_bytes)
+{
+	struct cached_section *s = find_section(f, name);
+	struct elf_compression c = {};
+	struct elf_section info;
+	char zname[64];
+	bool packed;
+	int r;
+
+	if (!s && !strncmp(name, ".debug_", 7) && strlen(name) < sizeof(zname) - 2) {
+		snprintf(zname, sizeof(zname), ".z%s", name + 1);
+		s = find_section(f, zname);
+	}
+	if (!s)
+		return -ENOENT;
+	info = s->info;
+	packed = (s->compressed || s->zdebug) && info.type != SHT_NOBITS;
+	if (packed) {
+		r = compression_of(f, s, &c);
+		if (r < 0)
+			return r;
+		info.size = c.size;
+	}
+	if (ret_bytes) {
+		r = load_section(f, s, packed ? &c : NULL);
+		if (r < 0)
+			return r;
+		*ret_bytes = s->bytes;
+	}
+	if (ret_section)
+		*ret_section = info;
+	return 0;
+}
+
+static int bytes_in_chunk(struct elf_file *f, u64 foff, size_t n, struct buf *ret)
+{
+	u64 key = foff >> CHUNK_SHIFT, start = key << CHUNK_SHIFT;
+	u64 *have = map_get(&f->cache->chunks, key);
+	u8 *chunk = have ? (u8 *)(uintptr_t)*have : NULL;
+
+	if (!chunk) {
+		_cleanup_free_ u8 *p = malloc(CHUNK_BYTES);
+		int r;
+
+		if (!p)
+			return -ENOMEM;
+		r = read_exact(f, start, MIN(CHUNK_BYTES, f->size - start), p);
+		if (r == 0)
+			r = map_put(&f->cache->chunks, key, (u64)(uintptr_t)p);
+		if (r < 0)
+			return r;
+		chunk = take_ptr(p);
+	}
+	*ret = buf_of(chunk + (foff - start), n);
+	return 0;
+}
+
+static int bytes_at(struct elf_file *f, u64 foff, size_t n, struct buf *ret)
+{
+	struct cached_range range = {.foff = foff, .n = n};
+	struct buf bytes;
+	int r;
+
+	if (!range_ok(f, foff, n))
+		return -EINVAL;
+	if (f->image) {
+		*ret = buf_of((u8 *)f->image + foff, n);
+		return 0;
+	}
+	if (n && foff >> CHUNK_SHIFT == (foff + n - 1) >> CHUNK_SHIFT)
+		return bytes_in_chunk(f, foff, n, ret);
+	vec_foreach (&f->cache->ranges, have) {
+		if (foff >= have->foff && foff - have->foff <= have->n &&
+		    n <= have->n - (foff - have->foff)) {
+			*ret = buf_of((u8 *)have->owned + (foff - have->foff), n);
+			return 0;
+		}
+	}
+	r = read_keep(f, foff, n, &range.owned, &bytes);
+	if (r < 0)
+		return r;
+	if (vec_push(&f->cache->ranges, range) < 0) {
+		free(range.owned);
+		return -ENOMEM;
+	}
+	*ret = bytes;
+	return 0;
+}
+
+int elf_file_bytes(struct elf_file *f, u64 svma, size_t n, struct buf *ret_bytes)
+{
+	for (u32 i = 0; i < f->n_segments; i++) {
+		const struct elf_segment *s = &f->segments[i];
+		u64 at = svma - s->svma;
+
+		if (svma >= s->svma && at <= s->filesz && n <= s->filesz - at &&
+		    (n || at < s->filesz))
+			return bytes_at(f, s->foff + at, n, ret_bytes);
+	}
+	return -ENOENT;
+}
+
+static bool foff_in(const struct elf_segment *s, u64 foff, u64 page, u64 *ret_svma)
+{
+	u64 before = page ? s->foff & (page - 1) : 0;
+	u64 end = s->foff + s->filesz;
+
+	if (before > s->svma)
+		return false;
+	if (page)
+		end = (end + page - 1) & ~(page - 1);
+	if (foff < s->foff - before || foff >= end)
+		return false;
+	*ret_svma = s->svma + (foff - s->foff);
+	return true;
+}
+
+/*
+ * The kernel maps whole pages, so a mapping's offset may lie before its segment's first byte, in a
+ * page that belongs to the segment before as well. Offsets are asked for because of code mappings,
+ * so an executable segment's page wins over another segment's bytes when foff begins a page.
+ */
+bool elf_file_svma_of_foff(const struct elf_file *f, u64 foff, u64 *ret_svma)
+{
+	u64 page = (u64)sysconf(_SC_PAGESIZE);
+	bool begins_page = !(foff & (page - 1));
+
+	for (int pass = 0; pass < 4; pass++) {
+		bool exec = pass < 2, whole_pages = pass & 1;
+
+		if (pass == 1 && !begins_page)
+			continue;
+		for (u32 i = 0; i < f->n_segments; i++) {
+			const struct elf_segment *s = &f->segments[i];
+
+			if ((!exec || s->flags & PF_X) &&
+			    foff_in(s, foff, whole_pages ? page : 0, ret_svma))
+				return true;
+		}
+	}
+	return false;
+}
+
+int elf_file_minidebuginfo(struct elf_file *f, struct elf_file **ret)
+{
+	struct buf packed;
+	void *image;
+	size_t n;
+	int r;
+
+	r = elf_file_section(f, ".gnu_debugdata", NULL, &packed);
+	if (r < 0)
+		return r;
+	r = elf_unxz(packed, ELF_MAX_MINIDEBUGINFO_BYTES, &image, &n);
+	if (r < 0)
+		return r;
+	return open_image(image, n, NULL, ret);
+}
