@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * /proc/kallsyms: lines `ADDRESS TYPE NAME [MODULE]`, in no order that one may rely on.
+ *
+ * A symbol takes 8 bytes and its name: addresses are 32-bit offsets from the start of a segment,
+ * and a segment is a run of symbols of one module without a gap of 4 GiB. Invariants:
+ * 1. segments are sorted and do not overlap; entries within one are sorted, one per address,
+ * 2. an entry without a name ends the one before it: data that follows code.
+ *
+ * The file has no sizes. A symbol reaches to the next one; the last of a segment reaches to the
+ * next segment, but no further than MAX_TAIL.
+ */
+#include "symbol/symbol.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "base/str.h"
+#include "base/vec.h"
+
+#define MAX_SYMBOLS (8U << 20)
+#define MAX_TAIL (64U << 10)
+
+struct entry {
+	u32 offset; /* from the segment's base */
+	u32 name;   /* in the pool; 0 = no code */
+};
+
+struct segment {
+	u64 base;
+	u64 end;
+	u32 first;
+	u32 n;
+	u32 module; /* in the pool */
+};
+
+struct kallsyms {
+	struct strtab pool;
+	vec(struct segment) segments;
+	vec(struct entry) entries;
+};
+
+/* As read, before sorting. */
+struct line {
+	u64 address;
+	u32 name;
+	u32 module;
+	char type;
+};
+typedef vec(struct line) line_vec;
+
+DEFINE_CLEANUP(kallsyms, struct kallsyms *, kallsyms_destroy)
+#define _cleanup_kallsyms_ _cleanup_(kallsyms)
+
+void kallsyms_destroy(struct kallsyms *k)
+{
+	if (!k)
+		return;
+	strtab_deinit(&k->pool);
+	vec_deinit(&k->segments);
+	vec_deinit(&k->entries);
+	free(k);
+}
+
+static bool is_text(char type)
+{
+	return type == 't' || type == 'T' || type == 'w' || type == 'W';
+}
+
+/* Names that the linker script puts at the edges of sections say nothing about the code there. */
+static bool is_marker(const char *name)
+{
+	static const char *const whole[] = {"_text",	  "_stext",	"_etext",
+					    "_sinittext", "_einittext", "startup_64_end"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(whole); i++)
+		if (strcmp(name, whole[i]) == 0)
+			return true;
+	return str_starts(name, "__") && (str_ends(name, "_start") || str_ends(name, "_end")) &&
+	       strstr(name, "text");
+}
+
+/* Smaller is better: what a person would call the code. */
+static u32 name_cost(const char *name, char type)
+{
+	u32 cost = (u32)strnlen(name, 0xffff);
+
+	for (const char *p = name; *p == '_' || *p == '.'; p++)
+		cost += 100;
+	if (str_starts(name, "__pfx_") || str_starts(name, "__cfi_"))
+		cost += 1 << 20;
+	if (is_marker(name))
+		cost += 1 << 21;
+	if (type == 't' || type == 'w')
+		cost += 1 << 17;
+	if (type == 'w' || type == 'W')
+		cost += 1 << 16;
+	return cost;
+}
+
+/* 1 = a line, 0 = not one that counts. */
+static int parse_line(struct kallsyms *k, char *text, struct line *ret)
+{
+	char *save = NULL;
+	char *address = strtok_r(text, " \t\n", &save);
+	char *type = strtok_r(NULL, " \t\n", &save);
+	char *name = strtok_r(NULL, " \t\n", &save);
+	char *module = strtok_r(NULL, " \t\n", &save);
+	struct line l = {};
+	int r;
+
+	if (!name || type[1] || str_to_u64(address, 16, &l.address) < 0)
+		return 0;
+	l.type = type[0];
+	/* Absolute and per-CPU symbols are offsets, not addresses. */
+	if (l.type == 'A' || l.type == 'a')
+		return 0;
+	if (module && module[0] == '[' && str_ends(module, "]")) {
+		r = strtab_add(&k->pool, module + 1, strlen(module) - 2, &l.module);
+		if (r < 0)
+			return r;
+	}
+	if (is_text(l.type)) {
+		r = strtab_add(&k->pool, name, strlen(name), &l.name);
+		if (r < 0)
+			return r;
+	}
+	*ret = l;
+	return 1;
+}
+
+static int read_lines(struct kallsyms *k, FILE *f, line_vec *lines)
+{
+	_cleanup_free_ char *text = NULL;
+	bool any = false, address = false;
+	size_t cap = 0;
+
+	while (lines->n < MAX_SYMBOLS && getline(&text, &cap, f) >= 0) {
+		struct line l;
+		int r = parse_line(k, text, &l);
+
+		if (r < 0)
+			return r;
+		if (r == 0)
+			continue;
+		any = true;
+		address |= l.address != 0;
+		if (l.address && vec_push(lines, l) < 0)
+			return -ENOMEM;
+	}
+	if (ferror(f))
+		return -EIO;
+	/* kptr_restrict, or a reader without CAP_SYSLOG: every address reads 0. */
+	if (any && !address)
+		return -EPERM;
+	return any ? 0 : -ENODATA;
+}
+
+static int compare_lines(const void *pa, const void *pb)
+{
+	const struct line *a = pa, *b = pb;
+
+	if (a->address != b->address)
+		return a->address < b->address ? -1 : 1;
+	/* Code before data, so that the best name is found in one pass. */
+	if (is_text(a->type) != is_text(b->type))
+		return is_text(a->type) ? -1 : 1;
+	return 0;
+}
+
+static struct segment *segment_for(struct kallsyms *k, const struct line *l)
+{
+	struct segment *s = k->segments.n ? &k->segments.data[k->segments.n - 1] : NULL;
+
+	if (s && s->module == l->module && l->address - s->base <= 0xffffffff)
+		return s;
+	if (vec_push(&k->segments, (struct segment){.base = l->address,
+						    .first = (u32)k->entries.n,
+						    .module = l->module}) < 0)
+		return NULL;
+	return &k->segments.data[k->segments.n - 1];
+}
+
+/* The best of the names of one address; the lines [i, ret) share it. */
+static size_t choose_name(const struct kallsyms *k, const line_vec *lines, size_t i,
+			  struct line *ret)
+{
+	struct line best = lines->data[i];
+	u32 best_cost = ~0U;
+
+	for (; i < lines->n && lines->data[i].address == best.address; i++) {
+		const struct line *l = &lines->data[i];
+		u32 cost = l->name ? name_cost(strtab_get(&k->pool, l->name), l->type) : ~0U;
+
+		if (cost < best_cost) {
+			best = *l;
+			best_cost = cost;
+		}
+	}
+	*ret = best;
+	return i;
+}
+
+static u64 segment_end(u64 last, u64 next)
+{
+	return next - last < MAX_TAIL ? next : last + MAX_TAIL;
+}
+
+static int build(struct kallsyms *k, line_vec *lines)
+{
+	size_t i = 0;
+
+	if (lines->n)
+		qsort(lines->data, lines->n, sizeof(*lines->data), compare_lines);
+	while (i < lines->n) {
+		struct segment *s;
+		struct line l;
+
+		i = choose_name(k, lines, i, &l);
+		/* Data is needed only where it ends code. */
+		if (!l.name && (!k->entries.n || !k->entries.data[k->entries.n - 1].name))
+			continue;
+		s = segment_for(k, &l);
+		if (!s ||
+		    vec_push(&k->entries, (struct entry){(u32)(l.address - s->base), l.name}) < 0)
+			return -ENOMEM;
+		s->n++;
+		s->end = segment_end(l.address, i < lines->n ? lines->data[i].address : ~0ULL);
+	}
+	return 0;
+}
+
+int kallsyms_open(const char *path, struct kallsyms **ret)
+{
+	_cleanup_kallsyms_ struct kallsyms *k = calloc(1, sizeof(*k));
+	_cleanup_fclose_ FILE *f = fopen(path, "re");
+	line_vec lines = {};
+	int r;
+
+	if (!f)
+		return -errno;
+	if (!k || strtab_init(&k->pool) < 0)
+		return -ENOMEM;
+	r = read_lines(k, f, &lines);
+	if (r == 0)
+		r = build(k, &lines);
+	vec_deinit(&lines);
+	if (r < 0)
+		return r;
+	*ret = take_ptr(k);
+	return 0;
+}
+
+int kallsyms_lookup(const struct kallsyms *k, u64 address, const char **ret_name,
+		    const char **ret_module)
+{
+	size_t lo = 0, hi = k->segments.n;
+	const struct segment *s;
+	const struct entry *e;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (k->segments.data[mid].base <= address)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (!lo)
+		return -ENOENT;
+	s = &k->segments.data[lo - 1];
+	if (address >= s->end)
+		return -ENOENT;
+	e = &k->entries.data[s->first];
+	for (lo = 0, hi = s->n; lo < hi;) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (e[mid].offset <= address - s->base)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (!lo || !e[lo - 1].name)
+		return -ENOENT;
+	*ret_name = strtab_get(&k->pool, e[lo - 1].name);
+	*ret_module = strtab_get(&k->pool, s->module);
+	return 0;
+}
