@@ -6,7 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/commands.h"
+
 static const struct cli_command commands[] = {
+#if CULPRIT_AGENT
+	{"doctor", cmd_doctor, "what works on this machine, what does not, what to do"},
+#endif
 	{NULL, NULL, NULL},
 };
 

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The single probes, shared by probe.c (which makes them) and report.c (which tells of them). */
+#pragma once
+
+#include "base/types.h"
+
+#include <linux/perf_event.h>
+
+#define PROBE_CAP(cap) (1ULL << (cap))
+
+/* Effective capabilities of this thread as a bit set; 0 when they cannot be read. */
+u64 probe_caps(void);
+/* Those of CAP_BPF and CAP_PERFMON that are missing; CAP_SYS_ADMIN stands for both. */
+u64 probe_caps_missing(u64 caps);
+/* "CAP_A, CAP_B and CAP_C" */
+void probe_caps_text(u64 caps, char *buf, size_t size);
+/* The path of this executable, for advice that can be pasted. */
+void probe_self_path(char *buf, size_t size);
+
+/* 0 or negative errno each. */
+int probe_bpf_syscall(void);
+int probe_btf(void);
+int probe_ringbuf(void);
+int probe_mmapable_array(void);
+int probe_array_of_mmapable(void);
+/* Loads a program of type perf_event that does nothing. */
+int probe_perf_event_prog(void);
+/* Whether such a program may call the helper: 1, 0 or negative errno. */
+int probe_helper(int helper);
+/* Opens and closes the event for all processes on the first online CPU. */
+int probe_perf_event(struct perf_event_attr *attr);
+int probe_cpu_clock(void);
+int probe_cycles(void);
+int probe_sideband(bool build_id);
+int probe_kallsyms(void);
+int probe_map_files(void);
+
+/* First bytes of a file without the newline at the end; 0 or negative errno. */
+int probe_read_text(const char *path, char *buf, size_t size);

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The probes, and the two questions that commands ask: can it work at all, and with what. Nothing
+ * here leaves a trace: every descriptor is closed before a function returns.
+ */
+#include "agent/probe/probe.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/capability.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include "agent/probe/internal.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+
+static const struct {
+	int cap;
+	const char *name;
+} cap_names[] = {
+	{CAP_BPF, "CAP_BPF"},
+	{CAP_PERFMON, "CAP_PERFMON"},
+	{CAP_SYS_PTRACE, "CAP_SYS_PTRACE"},
+	{CAP_SYSLOG, "CAP_SYSLOG"},
+	{CAP_DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"},
+	{CAP_CHECKPOINT_RESTORE, "CAP_CHECKPOINT_RESTORE"},
+	{CAP_SYS_ADMIN, "CAP_SYS_ADMIN"},
+	{CAP_SYS_RESOURCE, "CAP_SYS_RESOURCE"},
+};
+
+u64 probe_caps(void)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+
+	if (syscall(SYS_capget, &header, data) < 0)
+		return 0;
+	return (u64)data[1].effective << 32 | data[0].effective;
+}
+
+u64 probe_caps_missing(u64 caps)
+{
+	if (caps & PROBE_CAP(CAP_SYS_ADMIN))
+		return 0;
+	return (PROBE_CAP(CAP_BPF) | PROBE_CAP(CAP_PERFMON)) & ~caps;
+}
+
+void probe_caps_text(u64 caps, char *buf, size_t size)
+{
+	_cleanup_str_ struct str s = {};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cap_names); i++) {
+		if (!(caps & PROBE_CAP(cap_names[i].cap)))
+			continue;
+		caps &= ~PROBE_CAP(cap_names[i].cap);
+		str_printf(&s, "%s%s", s.n ? (caps ? ", " : " and ") : "", cap_names[i].name);
+	}
+	snprintf(buf, size, "%s", str_get(&s));
+}
+
+void probe_self_path(char *buf, size_t size)
+{
+	char path[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+
+	path[n > 0 ? n : 0] = '\0';
+	snprintf(buf, size, "%s", n > 0 ? path : "culprit");
+}
+
+int probe_read_text(const char *path, char *buf, size_t size)
+{
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n;
+
+	if (fd < 0)
+		return -errno;
+	n = read(fd, buf, size - 1);
+	if (n < 0)
+		return -errno;
+	while (n > 0 && (buf[n - 1] == '\n' || buf[n - 1] == '\0'))
+		n--;
+	buf[n] = '\0';
+	return 0;
+}
+
+/* Closes the descriptor that a bpf() wrapper returned; the answer is whether there was one. */
+static int fd_result(int fd)
+{
+	if (fd < 0)
+		return fd;
+	close(fd);
+	return 0;
+}
+
+int probe_bpf_syscall(void)
+{
+	return fd_result(bpf_map_create(BPF_MAP_TYPE_ARRAY, NULL, 4, 4, 1, NULL));
+}
+
+int probe_btf(void)
+{
+	_cleanup_close_ int fd = open("/sys/kernel/btf/vmlinux", O_RDONLY | O_CLOEXEC);
+	u16 magic = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (read(fd, &magic, sizeof(magic)) != sizeof(magic))
+		return -EIO;
+	return magic == 0xeb9f ? 0 : -EINVAL; /* BTF_MAGIC, linux/btf.h */
+}
+
+int probe_ringbuf(void)
+{
+	return fd_result(
+		bpf_map_create(BPF_MAP_TYPE_RINGBUF, NULL, 0, 0, (u32)getpagesize(), NULL));
+}
+
+/* An array of one page that can be mapped: its descriptor, or negative errno. */
+static int create_mmapable(void)
+{
+	LIBBPF_OPTS(bpf_map_create_opts, opts, .map_flags = BPF_F_MMAPABLE);
+
+	return bpf_map_create(BPF_MAP_TYPE_ARRAY, NULL, 4, 64, 64, &opts);
+}
+
+int probe_mmapable_array(void)
+{
+	_cleanup_close_ int fd = create_mmapable();
+	size_t size = (size_t)getpagesize();
+	void *p;
+
+	if (fd < 0)
+		return fd;
+	p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	munmap(p, size);
+	return 0;
+}
+
+int probe_array_of_mmapable(void)
+{
+	_cleanup_close_ int inner = create_mmapable();
+	_cleanup_close_ int outer = -1;
+	u32 key = 0, value;
+	LIBBPF_OPTS(bpf_map_create_opts, opts);
+
+	if (inner < 0)
+		return inner;
+	opts.inner_map_fd = (u32)inner;
+	outer = bpf_map_create(BPF_MAP_TYPE_ARRAY_OF_MAPS, NULL, 4, 4, 2, &opts);
+	if (outer < 0)
+		return outer;
+	value = (u32)inner;
+	return bpf_map_update_elem(outer, &key, &value, BPF_ANY) < 0 ? -errno : 0;
+}
+
+int probe_perf_event_prog(void)
+{
+	const struct bpf_insn insns[] = {
+		{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = 0},
+		{.code = BPF_JMP | BPF_EXIT},
+	};
+
+	return fd_result(bpf_prog_load(BPF_PROG_TYPE_PERF_EVENT, "culprit_probe", "GPL", insns,
+				       ARRAY_SIZE(insns), NULL));
+}
+
+int probe_helper(int helper)
+{
+	/* libbpf takes every failure to load but one for a yes, the lack of permission too. */
+	int r = probe_perf_event_prog();
+
+	if (r < 0)
+		return r;
+	return libbpf_probe_bpf_helper(BPF_PROG_TYPE_PERF_EVENT, (enum bpf_func_id)helper, NULL);
+}
+
+static int first_online_cpu(void)
+{
+	char text[64];
+	int cpu = 0;
+
+	/* "0-3,5": the first number is what is wanted. */
+	if (!probe_read_text("/sys/devices/system/cpu/online", text, sizeof(text)))
+		sscanf(text, "%d", &cpu);
+	return cpu;
+}
+
+int probe_perf_event(struct perf_event_attr *attr)
+{
+	long fd;
+
+	attr->size = sizeof(*attr);
+	attr->disabled = 1;
+	fd = syscall(SYS_perf_event_open, attr, -1, first_online_cpu(), -1, PERF_FLAG_FD_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	close((int)fd);
+	return 0;
+}
+
+int probe_cpu_clock(void)
+{
+	struct perf_event_attr attr = {
+		.type = PERF_TYPE_SOFTWARE,
+		.config = PERF_COUNT_SW_CPU_CLOCK,
+		.freq = 1,
+		.sample_freq = 99,
+	};
+
+	return probe_perf_event(&attr);
+}
+
+int probe_cycles(void)
+{
+	struct perf_event_attr attr = {
+		.type = PERF_TYPE_HARDWARE,
+		.config = PERF_COUNT_HW_CPU_CYCLES,
+		.freq = 1,
+		.sample_freq = 99,
+	};
+
+	return probe_perf_event(&attr);
+}
+
+int probe_sideband(bool build_id)
+{
+	struct perf_event_attr attr = {
+		.type = PERF_TYPE_SOFTWARE,
+		.config = PERF_COUNT_SW_DUMMY,
+		.sample_type = PERF_SAMPLE_TID | PERF_SAMPLE_TIME,
+		.sample_id_all = 1,
+		.mmap = 1,
+		.mmap2 = 1,
+		.comm = 1,
+		.comm_exec = 1,
+		.task = 1,
+		.use_clockid = 1,
+		.clockid = CLOCK_MONOTONIC,
+		.build_id = build_id,
+	};
+
+	return probe_perf_event(&attr);
+}
+
+int probe_kallsyms(void)
+{
+	_cleanup_fclose_ FILE *f = fopen("/proc/kallsyms", "re");
+	char line[512];
+
+	if (!f)
+		return -errno;
+	/* Without the permission every address reads 0; the first ones may really be 0 (per-CPU).
+	 */
+	for (int i = 0; i < 20000 && fgets(line, sizeof(line), f); i++)
+		if (strspn(line, "0") < 8)
+			return 0;
+	return -EPERM;
+}
+
+int probe_map_files(void)
+{
+	_cleanup_fclose_ FILE *f = fopen("/proc/self/maps", "re");
+	char line[PATH_MAX + 128], path[128];
+	unsigned long long start, end, inode;
+
+	if (!f)
+		return -errno;
+	while (fgets(line, sizeof(line), f)) {
+		_cleanup_close_ int fd = -1;
+
+		if (sscanf(line, "%llx-%llx %*s %*s %*s %llu", &start, &end, &inode) != 3 || !inode)
+			continue;
+		snprintf(path, sizeof(path), "/proc/self/map_files/%llx-%llx", start, end);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		return fd < 0 ? -errno : 0;
+	}
+	return -ENOENT;
+}
+
+/* Why bpf() or perf_event_open() said no to a process that has the capabilities. */
+static int refused(struct diag *diag, const char *call, int r)
+{
+	if (r == -ENOSYS)
+		return diag_set(
+			diag, -ENOTSUP,
+			"kernel without %s(): it was built without, or a container hides it", call);
+	if (r == -EPERM || r == -EACCES)
+		return diag_set(
+			diag, -EPERM,
+			"%s() is refused although the capabilities are there: a container, "
+			"a user namespace, seccomp or lockdown forbids it; run outside of it",
+			call);
+	return diag_set(diag, r, "%s() failed: %s", call, strerror(-r));
+}
+
+int probe_require(struct diag *reterr_diag)
+{
+	u64 missing = probe_caps_missing(probe_caps());
+	int r;
+
+	if (missing) {
+		char names[64];
+
+		probe_caps_text(missing, names, sizeof(names));
+		return diag_set(reterr_diag, -EPERM,
+				"needs %s: run as root (sudo), or see 'culprit doctor'", names);
+	}
+	r = probe_bpf_syscall();
+	if (r < 0)
+		return refused(reterr_diag, "bpf", r);
+	if (probe_btf() < 0)
+		return diag_set(reterr_diag, -ENOTSUP,
+				"kernel without BTF: /sys/kernel/btf/vmlinux is not there; boot a "
+				"kernel with CONFIG_DEBUG_INFO_BTF=y (distributions' own have it)");
+	r = probe_perf_event_prog();
+	if (r < 0)
+		return refused(reterr_diag, "bpf", r);
+	r = probe_cpu_clock();
+	if (r < 0)
+		return refused(reterr_diag, "perf_event_open", r);
+	return 0;
+}
+
+int probe_features(struct probe_features *ret, struct diag *reterr_diag)
+{
+	int r = probe_require(reterr_diag);
+
+	if (r < 0)
+		return r;
+	*ret = (struct probe_features){
+		.bpf_loop = probe_helper(BPF_FUNC_loop) == 1,
+		.current_task_btf = probe_helper(BPF_FUNC_get_current_task_btf) == 1,
+		.task_pt_regs = probe_helper(BPF_FUNC_task_pt_regs) == 1,
+		.ringbuf = !probe_ringbuf(),
+		.mmapable_array = !probe_mmapable_array(),
+		.array_of_mmapable = !probe_array_of_mmapable(),
+		.cpu_clock = !probe_cpu_clock(),
+		.cycles = !probe_cycles(),
+		.sideband = !probe_sideband(false),
+		.sideband_build_id = !probe_sideband(true),
+		.kallsyms = !probe_kallsyms(),
+		.map_files = !probe_map_files(),
+	};
+	return 0;
+}

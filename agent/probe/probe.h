@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What this machine allows. Everything is found out by trying it: a program is loaded, a map is
+ * made, an event is opened, and closed again. Kernel versions are shown, never compared.
+ */
+#pragma once
+
+#include "base/diag.h"
+#include "base/types.h"
+
+struct probe_features {
+	/* BPF, all asked for the program type perf_event */
+	bool bpf_loop;	       /* loop of any length; else bounded loops and tail calls */
+	bool current_task_btf; /* bpf_get_current_task_btf() */
+	bool task_pt_regs;     /* bpf_task_pt_regs() */
+	bool ringbuf;
+	bool mmapable_array;
+	bool array_of_mmapable; /* array-of-maps whose inner maps are mmapable arrays */
+
+	/* perf events, on the first online CPU for all processes */
+	bool cpu_clock;
+	bool cycles;		/* hardware counter of CPU cycles */
+	bool sideband;		/* dummy event with mmap2, comm, task and clockid */
+	bool sideband_build_id; /* build-ids in mmap2 records */
+
+	/* /proc */
+	bool kallsyms;	/* addresses of kernel symbols are shown */
+	bool map_files; /* mapped files can be opened by address, deleted ones too */
+};
+
+/*
+ * Whether profiling can work at all: 0, or a negative errno with one line that says what to do.
+ *	-EPERM    capabilities are missing (the line names them), or a container forbids it
+ *	-ENOTSUP  the kernel lacks BPF, BTF or perf events
+ */
+int probe_require(struct diag *reterr_diag);
+
+/* Fails as probe_require() does. Takes about 10 ms; the answer holds until reboot. */
+int probe_features(struct probe_features *ret, struct diag *reterr_diag);
+
+enum probe_status {
+	PROBE_OK,
+	PROBE_LIMITED, /* culprit works, with less */
+	PROBE_MISSING, /* culprit record does not work */
+	PROBE_STATUS_N
+};
+
+/* One line of `culprit doctor`; texts are borrowed for the call. */
+struct probe_line {
+	enum probe_status status;
+	const char *name;
+	const char *text;   /* what was found */
+	const char *advice; /* what to do about it, "" when there is nothing */
+};
+
+struct probe_report_options {
+	const char *debuginfod_urls; /* the user's $DEBUGINFOD_URLS, or NULL */
+};
+
+/* Calls `line` once for each thing that was looked at. Returns the worst status. */
+enum probe_status probe_report(const struct probe_report_options *options,
+			       void (*line)(void *arg, const struct probe_line *line), void *arg);

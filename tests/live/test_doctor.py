@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""culprit doctor, against what other tools say of the same machine."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+STATUSES = {"ok", "limited", "missing"}
+
+
+def doctor(run, **options):
+    done = run("doctor", "--json", **options)
+    assert done.stderr == ""
+    return done.returncode, {line["name"]: line for line in json.loads(done.stdout)}
+
+
+def unprivileged(culprit, *args):
+    """Runs it as nobody, without any capability."""
+    return subprocess.run(
+        ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all",
+         "--bounding-set=-all", culprit, *args],
+        capture_output=True, text=True, timeout=60, cwd="/")
+
+
+def test_every_line_has_a_status_and_a_text(run):
+    _, lines = doctor(run)
+    assert len(lines) >= 15
+    for line in lines.values():
+        assert line["status"] in STATUSES
+        assert line["text"]
+
+
+def test_text_output_says_the_same_as_json(run):
+    status, lines = doctor(run)
+    done = run("doctor")
+    assert done.returncode == status
+    for line in lines.values():
+        word = line["status"].upper() if line["status"] == "missing" else line["status"]
+        assert f"{word:8} {line['name']:16} " in done.stdout
+
+
+def test_exit_status_is_that_of_the_worst(run):
+    status, lines = doctor(run)
+    assert status == (1 if any(x["status"] == "missing" for x in lines.values()) else 0)
+
+
+def test_helpers_as_bpftool_sees_them(culprit, run):
+    bpftool = shutil.which("bpftool") or "/usr/sbin/bpftool"
+    out = subprocess.run([bpftool, "-j", "feature", "probe", "kernel"], capture_output=True,
+                         text=True, timeout=120)
+    helpers = json.loads(out.stdout)["helpers"]["perf_event_available_helpers"]
+    _, lines = doctor(run)
+    assert (lines["bpf_loop"]["status"] == "ok") == ("bpf_loop" in helpers)
+    both = {"bpf_get_current_task_btf", "bpf_task_pt_regs"} <= set(helpers)
+    assert both == (lines["user registers"]["text"] == "bpf_get_current_task_btf and bpf_task_pt_regs")
+
+
+def test_kernel_symbols_as_kallsyms_shows_them(run):
+    with open("/proc/kallsyms") as f:
+        shown = any(int(line.split()[0], 16) for line in f)
+    _, lines = doctor(run)
+    assert (lines["kernel symbols"]["status"] == "ok") == shown
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root")
+def test_without_privilege_it_says_so_and_claims_nothing(culprit_plain, tmp_path):
+    # The build folder may not be readable to nobody.
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents[:2]:
+        parent.chmod(0o755)
+    copy = shutil.copy(culprit_plain, tmp_path / "culprit")
+    done = unprivileged(copy, "doctor", "--json")
+    lines = {line["name"]: line for line in json.loads(done.stdout)}
+    assert done.returncode == 1
+    assert lines["capabilities"]["status"] == "missing"
+    assert "CAP_BPF, CAP_PERFMON" in lines["capabilities"]["text"]
+    assert f"+ep {copy}" in lines["capabilities"]["advice"]
+    for name in ("BPF", "BPF maps", "perf events", "process events"):
+        assert lines[name]["status"] == "missing", lines[name]
+    for name in ("bpf_loop", "user registers", "kernel symbols", "hardware events"):
+        assert lines[name]["status"] != "ok", lines[name]
+
+
+def test_wrong_arguments(run):
+    done = run("doctor", "everything")
+    assert done.returncode == 2
+    assert done.stderr == "culprit: doctor takes no 'everything'; see culprit doctor --help\n"
+    assert run("doctor", "--no-such").returncode == 2
+    assert run("doctor", "--help").stdout.startswith("usage: culprit doctor")
