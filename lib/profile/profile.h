@@ -150,22 +150,37 @@ struct profile_tree_options {
 	bool inverted;	      /* leaf to root */
 	bool no_process;      /* no comm level at all */
 	bool by_line;	      /* frames of one function on different lines stay apart */
+	bool no_inline;	      /* inlined frames are left out: their function is the caller */
 	const u8 *drop_kinds; /* bool by enum frame_kind, or NULL */
 };
 
 /*
  * Nodes are in pre-order: a node's descendants follow it directly, `n_below` of them; children of
- * one parent are sorted by name. Node 0 is the root "all".
+ * one parent are sorted by name. Node 0 is the root "all". A user function and a kernel function
+ * of one name are two nodes.
  */
 struct profile_node {
 	u32 name; /* string id in the tree's own strings */
 	u32 parent;
 	u32 n_below;
-	u32 frame; /* a frame that it stands for, PROFILE_NONE for process, thread and root */
+	/* A frame that it stands for; PROFILE_NONE for process, thread and root. In a diff a frame
+	 * of `after`, and PROFILE_NONE where only `before` has the node. */
+	u32 frame;
 	s64 self;
 	s64 total;
 	s64 base_self; /* diff: the other side */
 	s64 base_total;
+	u32 line;  /* with by_line, else 0 */
+	u8 kind;   /* enum frame_kind; FRAME_KIND_N for process, thread and root */
+	u8 flags;  /* enum profile_frame_flags: those that all frames of the node have */
+	u16 level; /* enum profile_level */
+};
+
+enum profile_level {
+	PROFILE_LEVEL_ROOT,
+	PROFILE_LEVEL_PROCESS,
+	PROFILE_LEVEL_THREAD,
+	PROFILE_LEVEL_FRAME,
 };
 
 struct profile_tree {
@@ -175,12 +190,15 @@ struct profile_tree {
 	bool has_base;
 };
 
+/* Of value type p->default_type. */
 int profile_tree_build(const struct profile *p, const struct profile_tree_options *o,
 		       struct profile_tree **ret);
-/* after minus before, over the union of both; base_x hold `before`. */
+/* The union of both trees: self and total are `after`, base_self and base_total `before`. */
 int profile_tree_diff(const struct profile_tree *before, const struct profile_tree *after,
 		      struct profile_tree **ret);
 void profile_tree_destroy(struct profile_tree *t);
+DEFINE_CLEANUP(profile_tree, struct profile_tree *, profile_tree_destroy)
+#define _cleanup_profile_tree_ _cleanup_(profile_tree)
 
 /* ---- formats (format.c: one table entry a format, one file each) ---- */
 
@@ -189,6 +207,7 @@ struct profile_write_options {
 	bool annotate;		    /* folded: _[i] and _[j] as well */
 	const char *title;	    /* NULL: the profile's own */
 	const struct profile *base; /* a diff against it, for formats that can; or NULL */
+	bool normalize;		    /* the base is scaled to the same total */
 };
 
 struct profile_format {

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "profile/internal.h"
+
+#define WINDOW_GZIP (15 + 16) /* zlib.h: 16 more means gzip, not zlib, framing */
+
+bool gzip_is(const u8 *data, size_t n)
+{
+	return n >= 3 && data[0] == 0x1f && data[1] == 0x8b && data[2] == 8;
+}
+
+static void cleanup_inflate(z_stream *z)
+{
+	inflateEnd(z);
+}
+
+static void cleanup_deflate(z_stream *z)
+{
+	deflateEnd(z);
+}
+
+/* Inflates what the stream has into out until a member ends or input runs out. */
+static int inflate_member(z_stream *z, u64 limit, struct str *out, struct diag *reterr_diag)
+{
+	u8 chunk[64 << 10];
+	int z_r;
+
+	do {
+		z->next_out = chunk;
+		z->avail_out = sizeof(chunk);
+		z_r = inflate(z, Z_NO_FLUSH);
+		if (z_r == Z_MEM_ERROR)
+			return diag_set(reterr_diag, -ENOMEM, "out of memory");
+		if (z_r != Z_OK && z_r != Z_STREAM_END)
+			return diag_set(reterr_diag, -EBADMSG, "damaged or cut off gzip data: %s",
+					z->msg ? z->msg : "it ends too early");
+		if (out->n + (sizeof(chunk) - z->avail_out) > limit)
+			return diag_set(reterr_diag, -EFBIG, "more than %llu MiB when decompressed",
+					limit >> 20);
+		if (str_append(out, chunk, sizeof(chunk) - z->avail_out) < 0)
+			return diag_set(reterr_diag, -ENOMEM, "out of memory");
+	} while (z_r != Z_STREAM_END);
+	return 0;
+}
+
+int gzip_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct diag *reterr_diag)
+{
+	__attribute__((cleanup(cleanup_inflate))) z_stream z = {};
+	int r;
+
+	/* avail_in is 32 bits; what is compressed to more is past every limit anyway. */
+	if (n > UINT_MAX)
+		return diag_set(reterr_diag, -EFBIG, "more than 4 GiB of gzip data");
+	if (inflateInit2(&z, WINDOW_GZIP) != Z_OK)
+		return diag_set(reterr_diag, -ENOMEM, "out of memory");
+	z.next_in = (u8 *)data;
+	z.avail_in = (uInt)n;
+	do {
+		r = inflate_member(&z, limit, out, reterr_diag);
+		if (r < 0)
+			return r;
+	} while (gzip_is(z.next_in, z.avail_in) && inflateReset(&z) == Z_OK);
+	return 0;
+}
+
+int gzip_deflate(const void *data, size_t n, struct str *out)
+{
+	__attribute__((cleanup(cleanup_deflate))) z_stream z = {};
+	const u8 *in = data;
+	u8 chunk[64 << 10];
+	int r = Z_OK;
+
+	if (deflateInit2(&z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, WINDOW_GZIP, 8,
+			 Z_DEFAULT_STRATEGY) != Z_OK)
+		return -ENOMEM;
+	while (r != Z_STREAM_END) {
+		size_t part = MIN(n, (size_t)1 << 30);
+
+		if (!z.avail_in) {
+			z.next_in = (u8 *)in;
+			z.avail_in = (uInt)part;
+			in += part;
+			n -= part;
+		}
+		z.next_out = chunk;
+		z.avail_out = sizeof(chunk);
+		r = deflate(&z, n ? Z_NO_FLUSH : Z_FINISH);
+		if (r == Z_STREAM_ERROR)
+			return -EINVAL;
+		if (str_append(out, chunk, sizeof(chunk) - z.avail_out) < 0)
+			return -ENOMEM;
+	}
+	return 0;
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of lib/profile share with each other, and with nobody else. */
+#pragma once
+
+#include "base/str.h"
+#include "profile/profile.h"
+
+/* The last part of a path; "[vdso]" and the like as they are. */
+const char *profile_basename(const char *path);
+
+/* ---- samples without their times: one group per thread and stack (profile.c) ---- */
+
+struct profile_group {
+	u32 thread; /* or PROFILE_NONE */
+	u32 stack;
+};
+
+struct profile_groups {
+	vec(struct profile_group) group;
+	vec(s64) value; /* of group g and type t: value.data[g * n_types + t] */
+	u32 n_types;
+};
+
+int profile_groups_build(const struct profile *p, struct profile_groups *ret);
+void profile_groups_deinit(struct profile_groups *g);
+#define _cleanup_groups_ __attribute__((cleanup(profile_groups_deinit)))
+
+/* ---- text (text.c) ---- */
+
+/*
+ * The first character of s: its length in bytes and its code point, or 0 when the bytes are not
+ * UTF-8 (overlong forms, surrogates and what is above U+10FFFF are not).
+ */
+size_t text_decode(const char *s, size_t n, u32 *ret_code_point);
+/*
+ * Appends s as valid UTF-8 on one line: broken bytes become U+FFFD, control characters (C0, DEL,
+ * C1, line and paragraph separators, direction overrides) become a space. `instead_of_semicolon`
+ * replaces ';' unless it is 0.
+ */
+void text_append_clean(struct str *out, const char *s, char instead_of_semicolon);
+/* For XML text and attributes: as above, and & < > " ' as entities. */
+void text_append_xml(struct str *out, const char *s);
+/* Columns on a terminal; every character counts as one. */
+size_t text_columns(const char *s);
+
+/* ---- the levels above the frames (tree.c) ---- */
+
+/* The names of process and thread of a sample as the options want them. */
+struct profile_head {
+	struct str name[2]; /* owned */
+	u16 level[2];	    /* enum profile_level */
+	size_t n;	    /* 0, 1 or 2 */
+};
+void profile_head_set(struct profile_head *h, const struct profile *p, u32 thread,
+		      const struct profile_tree_options *o);
+void profile_head_deinit(struct profile_head *h);
+#define _cleanup_head_ __attribute__((cleanup(profile_head_deinit)))
+
+/* Whether the options leave this frame out. */
+bool profile_frame_dropped(const struct profile_frame *f, const struct profile_tree_options *o);
+
+/* The tree that a writer shows: of p, or the diff against o->base, normalised if asked for. */
+int profile_tree_for_writer(const struct profile *p, const struct profile_write_options *o,
+			    struct profile_tree **ret);
+
+/* ---- what readers have in common (reader.c) ---- */
+
+/* Fills p->quality from the samples, for formats that do not carry it. */
+void profile_derive_quality(struct profile *p);
+/*
+ * A frame known by its text only, as folded and speedscope have it: `_[k]`, `_[i]`, `_[j]` become
+ * kinds, `libfoo.so+0x12` an address in a file, `[unknown]` and "" no function, `[truncated: ...]`
+ * a note.
+ */
+int profile_add_frame_text(struct profile *p, const char *text, size_t n, u32 *ret_id);
+int profile_add_comm(struct profile *p, const char *comm, size_t n, u32 *ret_thread);
+
+/* ---- compression (gzip.c) ---- */
+
+#define GZIP_LIMIT_BYTES (4ULL << 30)
+
+bool gzip_is(const u8 *data, size_t n);
+/* All members; -EFBIG and a diag past `limit` bytes, -EBADMSG when damaged or cut off. */
+int gzip_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct diag *reterr_diag);
+int gzip_deflate(const void *data, size_t n, struct str *out);
+
+/* ---- formats: what the table in format.c points to ---- */
+
+int folded_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);
+int folded_write(const struct profile *p, const struct profile_write_options *o, struct str *out,
+		 struct diag *reterr_diag);
+int folded_probe(const u8 *data, size_t n);

@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The store behind struct profile: dense arrays, and one hash index per array to find an equal
+ * entry. An index holds id and 32 bits of the hash only; content is compared in the array, so an
+ * index never has to be touched when an array moves.
+ *
+ * Invariants:
+ * 1. ids are positions in their array and never change;
+ * 2. the absolute values of one type sum up to at most INT64_MAX over all samples, so no view that
+ *    adds up samples can overflow;
+ * 3. index->by_key has thread << 32 | stack of every sample whose time is 0, and of no other.
+ */
+#include "profile/profile.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "profile/internal.h"
+
+struct intern_slot {
+	u32 hash;
+	u32 id_plus_1; /* 0 = empty */
+};
+
+struct intern {
+	struct intern_slot *slots; /* owned */
+	size_t cap;		   /* a power of two, or 0 */
+	size_t n;
+};
+
+struct profile_index {
+	struct intern mappings, functions, frames, threads, stacks;
+	struct map by_key;		/* thread << 32 | stack → sample */
+	u64 abs_sum[PROFILE_MAX_TYPES]; /* invariant 2 */
+};
+
+static int intern_grow(struct intern *t)
+{
+	size_t cap = t->cap ? t->cap * 2 : 64;
+	struct intern_slot *slots = calloc(cap, sizeof(*slots));
+
+	if (!slots)
+		return -ENOMEM;
+	for (size_t i = 0; i < t->cap; i++) {
+		size_t j = t->slots[i].hash & (cap - 1);
+
+		if (!t->slots[i].id_plus_1)
+			continue;
+		while (slots[j].id_plus_1)
+			j = (j + 1) & (cap - 1);
+		slots[j] = t->slots[i];
+	}
+	free(t->slots);
+	t->slots = slots;
+	t->cap = cap;
+	return 0;
+}
+
+typedef bool intern_equal_fn(const struct profile *p, u32 id, const void *key, size_t n);
+
+/* The slot of the equal entry, or the empty one where it belongs; NULL when out of memory. */
+static struct intern_slot *intern_find(struct intern *t, const struct profile *p, u32 hash,
+				       const void *key, size_t n, intern_equal_fn *equal)
+{
+	if ((t->n + 1) * 3 > t->cap * 2 && intern_grow(t) < 0)
+		return NULL;
+	for (size_t i = hash & (t->cap - 1);; i = (i + 1) & (t->cap - 1)) {
+		struct intern_slot *s = &t->slots[i];
+
+		if (!s->id_plus_1 || (s->hash == hash && equal(p, s->id_plus_1 - 1, key, n)))
+			return s;
+	}
+}
+
+static void intern_set(struct intern *t, struct intern_slot *s, u32 hash, size_t id)
+{
+	*s = (struct intern_slot){.hash = hash, .id_plus_1 = (u32)id + 1};
+	t->n++;
+}
+
+struct profile *profile_create(void)
+{
+	struct profile *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->index = calloc(1, sizeof(*p->index));
+	if (!p->index || strtab_init(&p->strings) < 0) {
+		profile_destroy(p);
+		return NULL;
+	}
+	return p;
+}
+
+void profile_destroy(struct profile *p)
+{
+	if (!p)
+		return;
+	if (p->index) {
+		free(p->index->mappings.slots);
+		free(p->index->functions.slots);
+		free(p->index->frames.slots);
+		free(p->index->threads.slots);
+		free(p->index->stacks.slots);
+		map_deinit(&p->index->by_key);
+		free(p->index);
+	}
+	strtab_deinit(&p->strings);
+	vec_deinit(&p->mappings);
+	vec_deinit(&p->functions);
+	vec_deinit(&p->frames);
+	vec_deinit(&p->stacks);
+	vec_deinit(&p->stack_frames);
+	vec_deinit(&p->threads);
+	free(p->samples);
+	free(p);
+}
+
+int profile_add_string(struct profile *p, const char *s, size_t n, u32 *ret_id)
+{
+	return strtab_add(&p->strings, s, n, ret_id);
+}
+
+/*
+ * One add function per table. `size` is what counts of the struct: without the padding at the end
+ * of struct profile_frame, whose content nobody promises.
+ */
+#define DEFINE_ADD(name, table, size)                                                              \
+	static bool name##_equal(const struct profile *p, u32 id, const void *key, size_t n)       \
+	{                                                                                          \
+		return memcmp(&p->table.data[id], key, n) == 0;                                    \
+	}                                                                                          \
+	int profile_add_##name(struct profile *p, const struct profile_##name *e, u32 *ret_id)     \
+	{                                                                                          \
+		u32 hash = (u32)hash_bytes(e, size);                                               \
+		struct intern *t = &p->index->table;                                               \
+		struct intern_slot *s = intern_find(t, p, hash, e, size, name##_equal);            \
+                                                                                                   \
+		if (!s)                                                                            \
+			return -ENOMEM;                                                            \
+		if (!s->id_plus_1) {                                                               \
+			if (p->table.n >= PROFILE_NONE - 1)                                        \
+				return -E2BIG;                                                     \
+			if (vec_push(&p->table, *e) < 0)                                           \
+				return -ENOMEM;                                                    \
+			intern_set(t, s, hash, p->table.n - 1);                                    \
+		}                                                                                  \
+		*ret_id = s->id_plus_1 - 1;                                                        \
+		return 0;                                                                          \
+	}
+
+DEFINE_ADD(mapping, mappings, sizeof(struct profile_mapping))
+DEFINE_ADD(function, functions, sizeof(struct profile_function))
+DEFINE_ADD(frame, frames, offsetof(struct profile_frame, pad))
+DEFINE_ADD(thread, threads, sizeof(struct profile_thread))
+_Static_assert(sizeof(struct profile_mapping) == 32, "no padding, or it would be hashed");
+_Static_assert(sizeof(struct profile_function) == 16, "no padding, or it would be hashed");
+_Static_assert(sizeof(struct profile_thread) == 16, "no padding, or it would be hashed");
+
+static bool stack_equal(const struct profile *p, u32 id, const void *key, size_t n)
+{
+	const struct profile_stack *s = &p->stacks.data[id];
+
+	return s->n == n && (!n || !memcmp(p->stack_frames.data + s->first, key, n * sizeof(u32)));
+}
+
+int profile_add_stack(struct profile *p, const u32 *frames, size_t n, u32 *ret_id)
+{
+	u32 hash = (u32)hash_bytes(frames, n * sizeof(*frames));
+	struct intern *t = &p->index->stacks;
+	struct intern_slot *s = intern_find(t, p, hash, frames, n, stack_equal);
+	struct profile_stack stack = {.first = (u32)p->stack_frames.n, .n = (u32)n};
+
+	if (!s)
+		return -ENOMEM;
+	if (!s->id_plus_1) {
+		if (p->stacks.n >= PROFILE_NONE - 1 || p->stack_frames.n + n >= PROFILE_NONE)
+			return -E2BIG;
+		if (vec_reserve(&p->stack_frames, p->stack_frames.n + n) < 0 ||
+		    vec_push(&p->stacks, stack) < 0)
+			return -ENOMEM;
+		if (n)
+			memcpy(p->stack_frames.data + stack.first, frames, n * sizeof(*frames));
+		p->stack_frames.n += n;
+		intern_set(t, s, hash, p->stacks.n - 1);
+	}
+	*ret_id = s->id_plus_1 - 1;
+	return 0;
+}
+
+int profile_add_type(struct profile *p, const char *name, const char *unit)
+{
+	struct profile_type type;
+	int r;
+
+	if (p->n_samples)
+		return -EBUSY;
+	if (p->n_types >= PROFILE_MAX_TYPES)
+		return -E2BIG;
+	r = profile_add_string(p, name, strlen(name), &type.name);
+	if (r == 0)
+		r = profile_add_string(p, unit, strlen(unit), &type.unit);
+	if (r == 0)
+		p->types[p->n_types++] = type;
+	return r;
+}
+
+size_t profile_sample_size(const struct profile *p)
+{
+	return sizeof(struct profile_sample) + p->n_types * sizeof(s64);
+}
+
+static struct profile_sample *sample_at(struct profile *p, size_t i)
+{
+	return (struct profile_sample *)(p->samples + i * profile_sample_size(p));
+}
+
+const struct profile_sample *profile_sample(const struct profile *p, size_t i)
+{
+	return (const struct profile_sample *)(p->samples + i * profile_sample_size(p));
+}
+
+/* Checks and keeps invariant 2. */
+static int account(struct profile *p, const s64 *values)
+{
+	u64 sum[PROFILE_MAX_TYPES];
+
+	for (u32 i = 0; i < p->n_types; i++) {
+		u64 abs = values[i] < 0 ? -(u64)values[i] : (u64)values[i];
+
+		if (__builtin_add_overflow(p->index->abs_sum[i], abs, &sum[i]) ||
+		    sum[i] > INT64_MAX)
+			return -ERANGE;
+	}
+	memcpy(p->index->abs_sum, sum, p->n_types * sizeof(sum[0]));
+	return 0;
+}
+
+static int append_sample(struct profile *p, u64 time_ns, u32 thread, u32 stack, const s64 *values)
+{
+	void *samples = p->samples;
+	struct profile_sample *s;
+	int r = vec_grow_(&samples, &p->cap_samples, p->n_samples + 1, profile_sample_size(p));
+
+	p->samples = samples;
+	if (r < 0)
+		return r;
+	s = sample_at(p, p->n_samples++);
+	*s = (struct profile_sample){.time_ns = time_ns, .thread = thread, .stack = stack};
+	memcpy(s->value, values, p->n_types * sizeof(s64));
+	return 0;
+}
+
+int profile_add_sample(struct profile *p, u64 time_ns, u32 thread, u32 stack, const s64 *values)
+{
+	u64 key = (u64)thread << 32 | stack, *known;
+	int r;
+
+	if (!p->n_types || stack >= p->stacks.n ||
+	    (thread != PROFILE_NONE && thread >= p->threads.n))
+		return -EINVAL;
+	known = time_ns ? NULL : map_get(&p->index->by_key, key);
+	if (!known) {
+		if (!time_ns && map_put(&p->index->by_key, key, p->n_samples) < 0)
+			return -ENOMEM;
+		r = account(p, values);
+		if (r == 0)
+			r = append_sample(p, time_ns, thread, stack, values);
+		if (r < 0 && !time_ns)
+			map_del(&p->index->by_key, key, NULL);
+		return r;
+	}
+	r = account(p, values);
+	if (r < 0)
+		return r;
+	for (u32 i = 0; i < p->n_types; i++)
+		sample_at(p, *known)->value[i] += values[i];
+	return 0;
+}
+
+const char *profile_string(const struct profile *p, u32 id)
+{
+	return strtab_get(&p->strings, id);
+}
+
+const char *profile_frame_name(const struct profile *p, u32 frame, struct str *scratch)
+{
+	const struct profile_frame *f;
+	const char *name = "", *path = "";
+
+	if (frame >= p->frames.n)
+		return "[unknown]";
+	f = &p->frames.data[frame];
+	if (f->function < p->functions.n)
+		name = profile_string(p, p->functions.data[f->function].name);
+	if (*name)
+		return name;
+	if (f->mapping < p->mappings.n)
+		path = profile_string(p, p->mappings.data[f->mapping].path);
+	if (!*path)
+		return "[unknown]";
+	str_clear(scratch);
+	str_printf(scratch, "%s+0x%llx", profile_basename(path), f->address);
+	return scratch->failed ? "[unknown]" : str_get(scratch);
+}
+
+const char *profile_basename(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash && slash[1] ? slash + 1 : path;
+}
+
+/* ---- merge ---- */
+
+/* Ids of src → ids of dst. */
+struct merge {
+	struct profile *dst;
+	const struct profile *src;
+	u32 *strings, *mappings, *functions, *frames, *threads, *stacks; /* owned */
+};
+
+static void merge_deinit(struct merge *m)
+{
+	free(m->strings);
+	free(m->mappings);
+	free(m->functions);
+	free(m->frames);
+	free(m->threads);
+	free(m->stacks);
+}
+#define _cleanup_merge_ __attribute__((cleanup(merge_deinit)))
+
+static u32 translated(const u32 *ids, size_t n, u32 id)
+{
+	return id < n ? ids[id] : PROFILE_NONE;
+}
+
+static u32 translated_string(const struct merge *m, u32 id)
+{
+	return id < m->src->strings.n ? m->strings[id] : 0;
+}
+
+static int merge_strings(struct merge *m)
+{
+	const struct strtab *t = &m->src->strings;
+	int r = 0;
+
+	for (u32 i = 0; i < t->n && r == 0; i++)
+		r = profile_add_string(m->dst, strtab_get(t, i), t->lengths[i], &m->strings[i]);
+	return r;
+}
+
+static int merge_code(struct merge *m)
+{
+	const struct profile *src = m->src;
+	int r = 0;
+
+	for (size_t i = 0; i < src->mappings.n && r == 0; i++) {
+		struct profile_mapping e = src->mappings.data[i];
+
+		e.path = translated_string(m, e.path);
+		e.build_id = translated_string(m, e.build_id);
+		r = profile_add_mapping(m->dst, &e, &m->mappings[i]);
+	}
+	for (size_t i = 0; i < src->functions.n && r == 0; i++) {
+		struct profile_function e = src->functions.data[i];
+
+		e.name = translated_string(m, e.name);
+		e.system_name = translated_string(m, e.system_name);
+		e.file = translated_string(m, e.file);
+		r = profile_add_function(m->dst, &e, &m->functions[i]);
+	}
+	for (size_t i = 0; i < src->frames.n && r == 0; i++) {
+		struct profile_frame e = src->frames.data[i];
+
+		e.mapping = translated(m->mappings, src->mappings.n, e.mapping);
+		e.function = translated(m->functions, src->functions.n, e.function);
+		r = profile_add_frame(m->dst, &e, &m->frames[i]);
+	}
+	return r;
+}
+
+static int merge_stacks(struct merge *m)
+{
+	const struct profile *src = m->src;
+	vec(u32) ids = {};
+	int r = 0;
+
+	for (size_t i = 0; i < src->stacks.n && r == 0; i++) {
+		const struct profile_stack *s = &src->stacks.data[i];
+
+		vec_clear(&ids);
+		r = vec_reserve(&ids, s->n);
+		for (u32 j = 0; j < s->n && r == 0; j++)
+			r = vec_push(&ids, m->frames[src->stack_frames.data[s->first + j]]);
+		if (r == 0)
+			r = profile_add_stack(m->dst, ids.data, ids.n, &m->stacks[i]);
+	}
+	vec_deinit(&ids);
+	return r;
+}
+
+static int merge_samples(struct merge *m)
+{
+	const struct profile *src = m->src;
+	int r = 0;
+
+	for (size_t i = 0; i < src->threads.n && r == 0; i++) {
+		struct profile_thread e = src->threads.data[i];
+
+		e.comm = translated_string(m, e.comm);
+		e.thread_name = translated_string(m, e.thread_name);
+		r = profile_add_thread(m->dst, &e, &m->threads[i]);
+	}
+	for (size_t i = 0; i < src->n_samples && r == 0; i++) {
+		const struct profile_sample *s = profile_sample(src, i);
+
+		r = profile_add_sample(m->dst, s->time_ns,
+				       translated(m->threads, src->threads.n, s->thread),
+				       m->stacks[s->stack], s->value);
+	}
+	return r;
+}
+
+static int merge_types(struct profile *dst, const struct profile *src, struct diag *reterr_diag)
+{
+	int r = 0;
+
+	if (!dst->n_types && !dst->n_samples) {
+		for (u32 i = 0; i < src->n_types && r == 0; i++)
+			r = profile_add_type(dst, profile_string(src, src->types[i].name),
+					     profile_string(src, src->types[i].unit));
+		dst->default_type = src->default_type;
+		return r;
+	}
+	if (dst->n_types != src->n_types)
+		return diag_set(reterr_diag, -EINVAL,
+				"profiles of %u and of %u value types do not add up", dst->n_types,
+				src->n_types);
+	for (u32 i = 0; i < src->n_types; i++) {
+		const struct profile_type *a = &dst->types[i], *b = &src->types[i];
+
+		if (strcmp(profile_string(dst, a->name), profile_string(src, b->name)) ||
+		    strcmp(profile_string(dst, a->unit), profile_string(src, b->unit)))
+			return diag_set(reterr_diag, -EINVAL,
+					"values of %s in %s and of %s in %s do not add up",
+					profile_string(dst, a->name), profile_string(dst, a->unit),
+					profile_string(src, b->name), profile_string(src, b->unit));
+	}
+	return 0;
+}
+
+static void merge_head(struct merge *m)
+{
+	struct profile *dst = m->dst;
+	const struct profile *src = m->src;
+
+	if (src->time_ns && (!dst->time_ns || src->time_ns < dst->time_ns))
+		dst->time_ns = src->time_ns;
+	dst->duration_ns += src->duration_ns;
+	if (!dst->period) {
+		dst->period = src->period;
+		dst->period_name = translated_string(m, src->period_name);
+		dst->period_unit = translated_string(m, src->period_unit);
+	}
+	if (!dst->title)
+		dst->title = translated_string(m, src->title);
+	dst->quality.samples += src->quality.samples;
+	dst->quality.lost += src->quality.lost;
+	dst->quality.truncated += src->quality.truncated;
+	dst->quality.unknown += src->quality.unknown;
+	dst->quality.frames += src->quality.frames;
+	dst->quality.user_stacks += src->quality.user_stacks;
+}
+
+int profile_merge(struct profile *dst, const struct profile *src, struct diag *reterr_diag)
+{
+	_cleanup_merge_ struct merge m = {
+		.dst = dst,
+		.src = src,
+		.strings = calloc(src->strings.n + 1, sizeof(u32)),
+		.mappings = calloc(src->mappings.n + 1, sizeof(u32)),
+		.functions = calloc(src->functions.n + 1, sizeof(u32)),
+		.frames = calloc(src->frames.n + 1, sizeof(u32)),
+		.threads = calloc(src->threads.n + 1, sizeof(u32)),
+		.stacks = calloc(src->stacks.n + 1, sizeof(u32)),
+	};
+	int r;
+
+	if (!m.strings || !m.mappings || !m.functions || !m.frames || !m.threads || !m.stacks)
+		return diag_set(reterr_diag, -ENOMEM, "out of memory");
+	r = merge_types(dst, src, reterr_diag);
+	if (r < 0)
+		return r;
+	r = merge_strings(&m);
+	if (r == 0)
+		r = merge_code(&m);
+	if (r == 0)
+		r = merge_stacks(&m);
+	if (r == 0)
+		r = merge_samples(&m);
+	if (r < 0)
+		return diag_set(reterr_diag, r, "cannot merge profiles: %s", strerror(-r));
+	merge_head(&m);
+	return 0;
+}
+
+/* ---- groups (internal.h) ---- */
+
+void profile_groups_deinit(struct profile_groups *g)
+{
+	vec_deinit(&g->group);
+	vec_deinit(&g->value);
+}
+
+int profile_groups_build(const struct profile *p, struct profile_groups *ret)
+{
+	struct profile_groups g = {.n_types = p->n_types};
+	struct map by_key = {};
+	int r = 0;
+
+	for (size_t i = 0; i < p->n_samples && r == 0; i++) {
+		const struct profile_sample *s = profile_sample(p, i);
+		u64 key = (u64)s->thread << 32 | s->stack, *known = map_get(&by_key, key);
+		size_t at = known ? *known : g.group.n;
+
+		if (!known) {
+			struct profile_group group = {.thread = s->thread, .stack = s->stack};
+
+			r = map_put(&by_key, key, at);
+			if (r == 0)
+				r = vec_push(&g.group, group);
+			for (u32 t = 0; t < p->n_types && r == 0; t++)
+				r = vec_push(&g.value, s->value[t]);
+			continue;
+		}
+		for (u32 t = 0; t < p->n_types; t++)
+			g.value.data[at * p->n_types + t] += s->value[t];
+	}
+	map_deinit(&by_key);
+	if (r < 0) {
+		profile_groups_deinit(&g);
+		return r;
+	}
+	*ret = g;
+	return 0;
+}

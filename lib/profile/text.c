@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names come from binaries, processes and files that nobody vouches for; here they become text. */
+#include <string.h>
+
+#include "profile/internal.h"
+
+size_t text_decode(const char *s, size_t n, u32 *ret_code_point)
+{
+	static const u32 least[] = {0, 0, 0x80, 0x800, 0x10000};
+	const u8 *b = (const u8 *)s;
+	size_t len;
+	u32 c;
+
+	if (!n)
+		return 0;
+	if (b[0] < 0x80) {
+		*ret_code_point = b[0];
+		return 1;
+	}
+	len = b[0] >= 0xf0 ? 4 : b[0] >= 0xe0 ? 3 : 2;
+	if (b[0] < 0xc2 || b[0] > 0xf4 || len > n)
+		return 0;
+	c = b[0] & (0x7f >> len);
+	for (size_t i = 1; i < len; i++) {
+		if ((b[i] & 0xc0) != 0x80)
+			return 0;
+		c = c << 6 | (b[i] & 0x3f);
+	}
+	if (c < least[len] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
+		return 0;
+	*ret_code_point = c;
+	return len;
+}
+
+/* Also what XML forbids, and what makes a terminal or a browser show another text than there is. */
+static bool is_control(u32 c)
+{
+	return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029 ||
+	       (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0xfffe ||
+	       c == 0xffff;
+}
+
+/* Appends the next character cleaned; returns how many bytes of s it took. */
+static size_t append_next(struct str *out, const char *s, size_t n, u32 *ret_code_point)
+{
+	u32 c;
+	size_t len = text_decode(s, n, &c);
+
+	if (!len) {
+		str_puts(out, "\xef\xbf\xbd");
+		*ret_code_point = 0xfffd;
+		return 1;
+	}
+	if (is_control(c))
+		str_putc(out, ' ');
+	else
+		str_append(out, s, len);
+	*ret_code_point = c;
+	return len;
+}
+
+void text_append_clean(struct str *out, const char *s, char instead_of_semicolon)
+{
+	size_t n = strlen(s);
+	u32 c;
+
+	for (size_t i = 0; i < n;) {
+		if (s[i] == ';' && instead_of_semicolon) {
+			str_putc(out, instead_of_semicolon);
+			i++;
+			continue;
+		}
+		i += append_next(out, s + i, n - i, &c);
+	}
+}
+
+void text_append_xml(struct str *out, const char *s)
+{
+	size_t n = strlen(s);
+	u32 c;
+
+	for (size_t i = 0; i < n;) {
+		const char *entity = s[i] == '&'    ? "&amp;"
+				     : s[i] == '<'  ? "&lt;"
+				     : s[i] == '>'  ? "&gt;"
+				     : s[i] == '"'  ? "&quot;"
+				     : s[i] == '\'' ? "&#39;"
+						    : NULL;
+
+		if (entity) {
+			str_puts(out, entity);
+			i++;
+			continue;
+		}
+		i += append_next(out, s + i, n - i, &c);
+	}
+}
+
+size_t text_columns(const char *s)
+{
+	size_t n = 0;
+
+	for (; *s; s++)
+		n += ((u8)*s & 0xc0) != 0x80;
+	return n;
+}
