@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "cli/cli.h"
+
+#define HELP_COLUMN 28
+
+static void print_option(const struct option *o)
+{
+	char left[80];
+	int n = snprintf(left, sizeof(left), "  %c%c%s --%s%s%s", o->letter ? '-' : ' ',
+			 o->letter ? o->letter : ' ', o->letter ? "," : " ", o->name,
+			 o->arg ? " " : "", o->arg ? o->arg : "");
+	const char *line = o->help;
+
+	printf("%s%*s", left, n < HELP_COLUMN - 1 ? HELP_COLUMN - n : 2, "");
+	for (;;) {
+		int len = (int)strcspn(line, "\n");
+
+		printf("%.*s\n", len, line);
+		if (!line[len])
+			break;
+		line += len + 1;
+		printf("%*s", HELP_COLUMN, "");
+	}
+}
+
+void options_print_help(const struct option_usage *u)
+{
+	static const struct option help = {.name = "help", .letter = 'h', .help = "this text"};
+
+	printf("usage: culprit %s [OPTIONS]%s%s\n\n%s\n", u->command, *u->operands ? " " : "",
+	       u->operands, u->summary);
+	for (const struct option_group *g = u->groups; g->options; g++) {
+		printf("\n");
+		if (g->title)
+			printf("%s:\n", g->title);
+		for (const struct option *o = g->options; o->name; o++)
+			print_option(o);
+	}
+	print_option(&help);
+	if (u->footer)
+		printf("\n%s\n", u->footer);
+}
+
+static const struct option *find(const struct option_usage *u, const char *name, size_t n,
+				 char letter, void **ret_base)
+{
+	for (const struct option_group *g = u->groups; g->options; g++) {
+		for (const struct option *o = g->options; o->name; o++) {
+			if (name ? strlen(o->name) != n || memcmp(o->name, name, n) != 0
+				 : o->letter != letter)
+				continue;
+			*ret_base = g->base;
+			return o;
+		}
+	}
+	return NULL;
+}
+
+static int bad(const struct option_usage *u, const struct option *o, const char *value)
+{
+	if (o->type == OPTION_TYPE_U64)
+		(void)cli_error(2, "%s: --%s takes a whole number from %.0f to %.0f, not '%s'",
+				u->command, o->name, o->min, o->max, value);
+	else
+		(void)cli_error(2, "%s: --%s takes a number from %g to %g, not '%s'", u->command,
+				o->name, o->min, o->max, value);
+	return -EINVAL;
+}
+
+static int store(const struct option_usage *u, const struct option *o, void *base,
+		 const char *value)
+{
+	void *to = (char *)base + o->offset;
+	u64 whole;
+	double real;
+	char *end;
+
+	switch (o->type) {
+	case OPTION_TYPE_FLAG:
+		*(bool *)to = true;
+		return 0;
+	case OPTION_TYPE_STRING:
+		*(const char **)to = value;
+		return 0;
+	case OPTION_TYPE_U64:
+		if (str_to_u64(value, 10, &whole) < 0 || (double)whole < o->min ||
+		    (double)whole > o->max)
+			return bad(u, o, value);
+		*(u64 *)to = whole;
+		return 0;
+	case OPTION_TYPE_F64:
+		real = strtod(value, &end);
+		if (end == value || *end || !isfinite(real) || real < o->min || real > o->max)
+			return bad(u, o, value);
+		*(double *)to = real;
+		return 0;
+	case OPTION_END:
+		break;
+	}
+	return -EINVAL;
+}
+
+struct cursor {
+	int argc;
+	char **argv;
+	int i; /* the argument at hand; moves when a value is taken from the next */
+};
+
+/* The value of an option: `inside` its own word, else the next word. */
+static const char *value_of(const struct option_usage *u, const struct option *o, struct cursor *c,
+			    const char *inside)
+{
+	if (inside)
+		return inside;
+	if (c->i + 1 < c->argc)
+		return c->argv[++c->i];
+	(void)cli_error(2, "%s: --%s needs a value: --%s %s", u->command, o->name, o->name, o->arg);
+	return NULL;
+}
+
+static int parse_long(const struct option_usage *u, struct cursor *c)
+{
+	const char *name = c->argv[c->i] + 2, *equals = strchr(name, '='), *value = NULL;
+	size_t n = equals ? (size_t)(equals - name) : strlen(name);
+	const struct option *o;
+	void *base = NULL;
+
+	if (n == 4 && !memcmp(name, "help", 4)) {
+		options_print_help(u);
+		return 1;
+	}
+	o = find(u, name, n, 0, &base);
+	if (!o) {
+		(void)cli_error(2, "%s: no option --%.*s; culprit %s --help lists them", u->command,
+				(int)n, name, u->command);
+		return -EINVAL;
+	}
+	if (o->type == OPTION_TYPE_FLAG && equals) {
+		(void)cli_error(2, "%s: --%s takes no value", u->command, o->name);
+		return -EINVAL;
+	}
+	if (o->type != OPTION_TYPE_FLAG) {
+		value = value_of(u, o, c, equals ? equals + 1 : NULL);
+		if (!value)
+			return -EINVAL;
+	}
+	return store(u, o, base, value);
+}
+
+static int parse_short(const struct option_usage *u, struct cursor *c)
+{
+	const char *letters = c->argv[c->i] + 1;
+
+	for (; *letters; letters++) {
+		const char *value;
+		void *base = NULL;
+		const struct option *o = find(u, NULL, 0, *letters, &base);
+		int r;
+
+		if (!o && *letters == 'h') {
+			options_print_help(u);
+			return 1;
+		}
+		if (!o) {
+			(void)cli_error(2, "%s: no option -%c; culprit %s --help lists them",
+					u->command, *letters, u->command);
+			return -EINVAL;
+		}
+		if (o->type != OPTION_TYPE_FLAG) {
+			value = value_of(u, o, c, letters[1] ? letters + 1 : NULL);
+			return value ? store(u, o, base, value) : -EINVAL;
+		}
+		r = store(u, o, base, NULL);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* Moves the words argv[from..to) in front of the operands that begin at `first`. */
+static void move_down(char **argv, int first, int from, int to)
+{
+	for (; from < to; from++, first++) {
+		char *word = argv[from];
+
+		memmove(&argv[first + 1], &argv[first], (size_t)(from - first) * sizeof(*argv));
+		argv[first] = word;
+	}
+}
+
+int options_parse(const struct option_usage *u, int argc, char **argv, int *ret_first)
+{
+	struct cursor c = {.argc = argc, .argv = argv, .i = 1};
+	int first = 1; /* of the operands so far: argv[first..c.i) */
+
+	for (; c.i < argc; c.i++) {
+		const char *word = argv[c.i];
+		int from = c.i, r;
+
+		if (word[0] != '-' || !word[1]) {
+			if (u->stop_at_operand)
+				break;
+			continue;
+		}
+		if (!strcmp(word, "--")) {
+			move_down(argv, first, from, from + 1);
+			first++;
+			break;
+		}
+		r = word[1] == '-' ? parse_long(u, &c) : parse_short(u, &c);
+		if (r != 0)
+			return r;
+		move_down(argv, first, from, c.i + 1);
+		first += c.i + 1 - from;
+	}
+	*ret_first = first;
+	return 0;
+}
