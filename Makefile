@@ -31,6 +31,12 @@ check-root: all ## live tests: needs root and BPF
 	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q \
 		--no-header tests/live $(PYTEST_ARGS)
 
+check-vm: all ## the kernel matrix in QEMU (packages: tools/install test vm)
+	tools/vm/matrix --build $(BUILD)
+
+check-vm-quick: all ## one old kernel in QEMU
+	tools/vm/matrix --build $(BUILD) --quick
+
 fuzz: $(BUILD_FUZZ)/build.ninja ## every fuzzer for FUZZ_SECONDS
 	ninja -C $(BUILD_FUZZ)
 	tools/fuzz $(BUILD_FUZZ) $(FUZZ_SECONDS)
@@ -50,4 +56,4 @@ clean:
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
 
-.PHONY: all check check-root fuzz lint format install clean help
+.PHONY: all check check-root check-vm check-vm-quick fuzz lint format install clean help

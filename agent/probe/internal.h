@@ -27,6 +27,8 @@ int probe_array_of_mmapable(void);
 int probe_perf_event_prog(void);
 /* Whether such a program may call the helper: 1, 0 or negative errno. */
 int probe_helper(int helper);
+/* Whether BPF memory is charged to the cgroup instead of RLIMIT_MEMLOCK: 1, 0 or negative errno. */
+int probe_cgroup_accounting(void);
 /* Opens and closes the event for all processes on the first online CPU. */
 int probe_perf_event(struct perf_event_attr *attr);
 int probe_cpu_clock(void);

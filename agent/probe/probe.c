@@ -183,6 +183,17 @@ int probe_helper(int helper)
 	return libbpf_probe_bpf_helper(BPF_PROG_TYPE_PERF_EVENT, (enum bpf_func_id)helper, NULL);
 }
 
+int probe_cgroup_accounting(void)
+{
+	int r = probe_perf_event_prog();
+
+	if (r < 0)
+		return r;
+	/* The helper came with the same release as the accounting (5.11); libbpf asks so, too. */
+	return libbpf_probe_bpf_helper(BPF_PROG_TYPE_SOCKET_FILTER, BPF_FUNC_ktime_get_coarse_ns,
+				       NULL);
+}
+
 static int first_online_cpu(void)
 {
 	char text[64];

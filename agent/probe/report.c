@@ -340,11 +340,7 @@ static enum probe_status check_memlock(struct out *o)
 
 	if (getrlimit(RLIMIT_MEMLOCK, &limit) < 0)
 		return PROBE_LIMITED;
-	/*
-	 * Kernels that charge BPF memory to the cgroup know no memlock for it. The helper came
-	 * with the same release as that change (5.11); libbpf asks in this way, too.
-	 */
-	r = probe_helper(BPF_FUNC_ktime_get_coarse_ns);
+	r = probe_cgroup_accounting();
 	if (r < 0) {
 		TEXT(o, "%llu KiB; whether it counts cannot be asked for: %s",
 		     (unsigned long long)limit.rlim_cur / 1024, why(r));
