@@ -30,6 +30,14 @@ static const struct profile_format formats[] = {
 		.write = folded_write,
 		.probe = folded_probe,
 	},
+	{
+		.name = "pprof",
+		.endings = ".pb.gz .pprof .pb .prof",
+		.help = "gzip-compressed protobuf with addresses, lines and inlines",
+		.read = pprof_read,
+		.write = pprof_write,
+		.probe = pprof_probe,
+	},
 };
 
 const struct profile_format *profile_format_at(size_t i)

@@ -90,3 +90,7 @@ int folded_read(const u8 *data, size_t n, struct profile **ret, struct diag *ret
 int folded_write(const struct profile *p, const struct profile_write_options *o, struct str *out,
 		 struct diag *reterr_diag);
 int folded_probe(const u8 *data, size_t n);
+int pprof_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);
+int pprof_write(const struct profile *p, const struct profile_write_options *o, struct str *out,
+		struct diag *reterr_diag);
+int pprof_probe(const u8 *data, size_t n);

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What reader and writer of pprof agree on, beyond the format: see doc/format/pprof.md.
+ * Comments that begin with "culprit." carry what the format has no field for; labels carry who ran.
+ */
+#pragma once
+
+#define PPROF_COMMENT_QUALITY "culprit.quality: "
+#define PPROF_QUALITY_FORMAT                                                                       \
+	"samples=%llu lost=%llu truncated=%llu unknown=%llu frames=%llu user_stacks=%llu"
+#define PPROF_COMMENT_TITLE "culprit.title: "
+/* "3=kernel 5=jit": mapping id and the name of the frame kind, where it is not native. */
+#define PPROF_COMMENT_KINDS "culprit.kinds: "
+
+#define PPROF_LABEL_COMM "comm"
+#define PPROF_LABEL_THREAD "thread"
+#define PPROF_LABEL_PID "pid"
+#define PPROF_LABEL_TID "tid"
