@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/procman/batch.h"
+
+#include <errno.h>
+
+/* A buffer that was needed once, for an event storm, is not kept for good. */
+#define KEEP_BYTES (1u << 20)
+
+void batch_deinit(struct batch *b)
+{
+	vec_foreach (&b->rings, ring)
+		ring_close(ring);
+	vec_deinit(&b->rings);
+	vec_deinit(&b->bytes);
+	vec_deinit(&b->events);
+	b->next = 0;
+}
+
+static int by_time(const void *a, const void *b)
+{
+	const struct event_ref *x = a, *y = b;
+
+	if (x->time_ns != y->time_ns)
+		return x->time_ns < y->time_ns ? -1 : 1;
+	/* In one ring the order of arrival; between rings it does not matter. */
+	return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* Drops what was given out; what was not moves to the front. */
+static void batch_compact(struct batch *b)
+{
+	size_t left = b->events.n - b->next, n_bytes = 0;
+
+	if (left == 0) {
+		vec_clear(&b->events);
+		vec_clear(&b->bytes);
+		if (b->bytes.cap > KEEP_BYTES)
+			vec_deinit(&b->bytes);
+		if (b->events.cap > KEEP_BYTES / sizeof(struct event_ref))
+			vec_deinit(&b->events);
+		b->next = 0;
+		return;
+	}
+	if (b->next < left)
+		return;
+	memmove(b->events.data, b->events.data + b->next, left * sizeof(*b->events.data));
+	b->events.n = left;
+	b->next = 0;
+	/* Offsets are in order of arrival in each ring, not over all: bytes go when all are. */
+	vec_foreach (&b->events, e)
+		n_bytes = MAX(n_bytes, (size_t)e->offset + e->n);
+	b->bytes.n = n_bytes;
+}
+
+/* Makes references to the records in bytes[from …]; false when one is damaged. */
+static bool batch_index(struct batch *b, size_t from, u32 ring)
+{
+	size_t pos = from, n;
+	u64 time_ns;
+
+	while (pos < b->bytes.n) {
+		if (!record_next(b->bytes.data, b->bytes.n, &pos, &n, &time_ns))
+			return false;
+		if (vec_push(&b->events, (struct event_ref){time_ns, pos - n, (u32)n, ring}) < 0)
+			return false;
+	}
+	return true;
+}
+
+int batch_fill(struct batch *b, u64 *lost, u64 *damaged)
+{
+	size_t before;
+	int r;
+
+	batch_compact(b);
+	before = b->events.n;
+	for (size_t i = 0; i < b->rings.n; i++) {
+		size_t from = b->bytes.n;
+
+		r = ring_take(&b->rings.data[i], &b->bytes, lost);
+		if (r == -ENOMEM)
+			return r;
+		if (r < 0 || !batch_index(b, from, (u32)i))
+			++*damaged;
+	}
+	if (b->events.n != before)
+		qsort(b->events.data + b->next, b->events.n - b->next, sizeof(*b->events.data),
+		      by_time);
+	return 0;
+}
+
+bool batch_next(struct batch *b, u64 until_ns, struct event_ref *ret_event, const u8 **ret_bytes)
+{
+	const struct event_ref *e;
+
+	if (!batch_pending(b) || b->events.data[b->next].time_ns > until_ns)
+		return false;
+	e = &b->events.data[b->next++];
+	*ret_event = *e;
+	*ret_bytes = b->bytes.data + e->offset;
+	return true;
+}

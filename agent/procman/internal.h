@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of procman share.
+ *
+ *	record.c   bytes of the kernel → struct record
+ *	ring.c     one CPU's ring → bytes
+ *	batch.c    the rings of all CPUs → records in the order of time
+ *	binary.c   files, opened once
+ *	mapping.c  sets of mappings, shared until they change
+ *	process.c  one process: what a record does to it, what /proc says of it
+ *	procman.c  the table of processes, the order of things, the public functions
+ */
+#pragma once
+
+#include <time.h>
+
+#include "agent/procman/batch.h"
+#include "agent/procman/binary.h"
+#include "agent/procman/mapping.h"
+#include "agent/procman/procman.h"
+
+static inline u64 now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (u64)t.tv_sec * 1000000000ULL + (u64)t.tv_nsec;
+}
+
+struct process {
+	struct procman_process pub; /* first: the public pointer is ours */
+	struct mapping_set *set;    /* owned reference; pub.mappings points into it */
+	overlay changes;	    /* of this batch, not yet laid over the set */
+	struct procman_binary *anon; /* owned reference: its private code; NULL until seen */
+	/* Events before this were in /proc already when it was read. */
+	u64 read_ns;
+	u64 refresh_due_ns; /* no procman_refresh() before this */
+	u64 gone_due_ns;    /* when it is on the list of the exited */
+	struct process *exited_next;
+	u64 seen; /* number of the last rescan that met it */
+
+	bool dirty;	     /* in procman.dirty: settle and announce at the end of the batch */
+	bool exited;	     /* in the list of the exited */
+	bool replaced;	     /* its pid belongs to another process */
+	bool wants_maps;     /* known from events only: read /proc/PID/maps at the end of the batch */
+	bool wants_stat;     /* new image: start_stack and start_ticks are to be read */
+	bool young;	     /* in procman.young: read stat again, exec may not have been done */
+	bool borrowed_anon;  /* has mappings of its parent's private code */
+	bool threads;	     /* has or had more than one: the leader's exit may not be the end */
+};
+
+static inline struct process *process_of(const struct procman_process *p)
+{
+	return container_of(p, struct process, pub);
+}
+
+struct procman {
+	struct procman_options options; /* without zeros */
+	struct procman_ops ops;
+	void *arg;
+	struct procman_stats stats;
+	struct binaries binaries;
+	struct map by_pid; /* pid → struct process *, the latest incarnation */
+	vec(struct process *) dirty;
+	vec(struct process *) young;
+	struct process *exited_first, *exited_last; /* by gone_due_ns */
+	struct batch batch;
+	int epoll_fd, timer_fd; /* owned */
+	u64 next_set_id;
+	u64 next_seen;
+	u64 rescan_due_ns; /* ~0: none */
+	u64 rescan_not_before_ns;
+	u64 cpus_due_ns;
+};
+
+/* Makes procman_fd() readable. */
+void procman_due_now(struct procman *pm);
+
+/* ---- process.c ---- */
+
+struct process *process_create(struct procman *pm, u32 pid);
+/* Gives back what it holds; it is in no table or list any more. */
+void process_destroy(struct procman *pm, struct process *p);
+/* To be settled and announced at the end of the batch. */
+void process_touch(struct procman *pm, struct process *p);
+
+void process_inherit(struct procman *pm, struct process *p, struct process *parent);
+void process_exec(struct procman *pm, struct process *p, const struct record *r);
+void process_set_comm(struct procman *pm, struct process *p, const char *comm);
+void process_map(struct procman *pm, struct process *p, const struct record *r);
+
+/*
+ * Reads stat and mappings from /proc. -ESRCH: it is gone, or a zombie, or the pid is another's now
+ * (start_ticks differ); nothing changed then.
+ */
+int process_read(struct procman *pm, struct process *p);
+/* At the end of a batch: mappings laid over, what /proc must tell read. */
+void process_settle(struct procman *pm, struct process *p);
+/* Is there a living thread of this very process? */
+bool process_lives(const struct process *p);
+/* Reads start_stack again, now that the exec is surely through. */
+void process_grown(struct procman *pm, struct process *p);

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <sys/mman.h>
+
+#include "agent/procman/internal.h"
+
+/* An exec that began so long ago has set up its stack. */
+#define EXEC_DONE_NS 5000000ULL
+/* start_ticks and the clock of events must agree so far, or the pid is another's. */
+#define START_SLACK_NS 50000000ULL
+/* procman_refresh(): at most this often, and at most a hundredth of the time. */
+#define REFRESH_MIN_NS 100000000ULL
+#define REFRESH_COST_FACTOR 100
+
+struct process *process_create(struct procman *pm, u32 pid)
+{
+	struct process *p = calloc(1, sizeof(*p));
+
+	if (!p) {
+		pm->stats.out_of_memory++;
+		return NULL;
+	}
+	p->pub.pid = pid;
+	p->pub.alive = true;
+	pm->stats.processes++;
+	return p;
+}
+
+static void show_set(struct process *p)
+{
+	p->pub.mappings = p->set ? p->set->m : NULL;
+	p->pub.n = p->set ? p->set->n : 0;
+	p->pub.mappings_id = p->set ? p->set->id : 0;
+}
+
+/* Takes the reference to the set. */
+static void set_replace(struct procman *pm, struct process *p, struct mapping_set *set)
+{
+	if (p->set && p->set->refs == 1)
+		pm->stats.mappings -= p->set->n;
+	mapping_set_put(p->set);
+	if (set && set->refs == 1)
+		pm->stats.mappings += set->n;
+	p->set = set;
+	show_set(p);
+}
+
+static void drop_image(struct procman *pm, struct process *p)
+{
+	overlay_clear(&p->changes);
+	set_replace(pm, p, NULL);
+	if (p->anon)
+		procman_binary_put(p->anon);
+	p->anon = NULL;
+	p->borrowed_anon = false;
+}
+
+void process_destroy(struct procman *pm, struct process *p)
+{
+	drop_image(pm, p);
+	overlay_deinit(&p->changes);
+	pm->stats.processes--;
+	free(p);
+}
+
+void process_touch(struct procman *pm, struct process *p)
+{
+	if (p->dirty)
+		return;
+	if (vec_push(&pm->dirty, p) < 0) {
+		pm->stats.out_of_memory++;
+		return;
+	}
+	p->dirty = true;
+}
+
+void process_set_comm(struct procman *pm, struct process *p, const char *comm)
+{
+	char text[sizeof(p->pub.comm)] = "";
+
+	memcpy(text, comm, strnlen(comm, sizeof(text) - 1));
+	if (!memcmp(text, p->pub.comm, sizeof(text)))
+		return;
+	memcpy(p->pub.comm, text, sizeof(text));
+	process_touch(pm, p);
+}
+
+/* Lays the changes of this batch over the set. */
+static void process_flush(struct procman *pm, struct process *p)
+{
+	struct mapping_set *set;
+
+	if (!p->changes.n)
+		return;
+	if (mapping_set_apply(p->set, &p->changes, pm->next_set_id++, pm->options.max_mappings,
+			      &set, &pm->stats.mappings_dropped) < 0) {
+		/* Try again with the next batch. */
+		pm->stats.out_of_memory++;
+		return;
+	}
+	set_replace(pm, p, set);
+	overlay_clear(&p->changes);
+}
+
+void process_inherit(struct procman *pm, struct process *p, struct process *parent)
+{
+	process_flush(pm, parent);
+	set_replace(pm, p, mapping_set_get(parent->set));
+	memcpy(p->pub.comm, parent->pub.comm, sizeof(p->pub.comm));
+	p->pub.kthread = parent->pub.kthread;
+	p->pub.start_stack = parent->pub.start_stack;
+	p->borrowed_anon = parent->anon || parent->borrowed_anon;
+}
+
+void process_exec(struct procman *pm, struct process *p, const struct record *r)
+{
+	drop_image(pm, p);
+	process_set_comm(pm, p, r->name);
+	p->pub.image_ns = r->time_ns;
+	p->pub.start_stack = 0;
+	p->pub.kthread = false;
+	p->wants_maps = false;
+	p->wants_stat = true;
+	p->threads = false;
+	process_touch(pm, p);
+}
+
+static int process_anon(struct procman *pm, struct process *p)
+{
+	return p->anon ? 0 : binaries_add_anon(&pm->binaries, p->pub.pid, &p->anon);
+}
+
+/* The mapping that m is for us, with a reference. -ENOENT: none. */
+static int mapping_of(struct procman *pm, struct process *p, const struct proc_mapping *m,
+		      u64 generation, struct procman_mapping *ret)
+{
+	struct procman_mapping mapping = {.start = m->start, .end = m->end, .foff = m->offset};
+	int r;
+
+	if (binary_is_anon(m)) {
+		r = process_anon(pm, p);
+		if (r < 0)
+			return r;
+		mapping.binary = procman_binary_get(p->anon);
+		/* The kernel says 0 in maps and something else in events. */
+		mapping.foff = m->start;
+	} else {
+		r = binaries_find(&pm->binaries, p->pub.pid, m, generation, &mapping.binary);
+		if (r < 0)
+			return r;
+		mapping.bias = binary_bias(mapping.binary, m->start, m->offset);
+	}
+	*ret = mapping;
+	return 0;
+}
+
+/* Splits the kernel's mark off a path; `text` has room for the longest that an event can hold. */
+static bool cut_deleted(const char *name, char *text, size_t cap)
+{
+	static const char gone[] = " (deleted)";
+	size_t n = strnlen(name, cap - 1);
+	bool deleted;
+
+	memcpy(text, name, n);
+	text[n] = '\0';
+	deleted = n > sizeof(gone) - 1 && str_ends(text, gone);
+	if (deleted)
+		text[n - (sizeof(gone) - 1)] = '\0';
+	return deleted;
+}
+
+void process_map(struct procman *pm, struct process *p, const struct record *r)
+{
+	char path[4352];
+	struct proc_mapping m = {
+		.start = r->start,
+		.end = r->end,
+		.offset = r->foff,
+		.prot = r->prot,
+		.dev_major = r->dev_major,
+		.dev_minor = r->dev_minor,
+		.inode = r->inode,
+		.path = path,
+	};
+	struct procman_mapping mapping;
+	int e;
+
+	if (!(r->prot & PROT_EXEC))
+		return;
+	m.deleted = cut_deleted(r->name, path, sizeof(path));
+	e = mapping_of(pm, p, &m, r->inode_generation, &mapping);
+	if (e == 0)
+		e = overlay_add(&p->changes, mapping);
+	if (e == -ENOMEM)
+		pm->stats.out_of_memory++;
+	if (p->changes.n >= OVERLAY_MAX)
+		process_flush(pm, p);
+	process_touch(pm, p);
+}
+
+/* ---- what /proc says ---- */
+
+static bool is_dead(const struct proc_stat *st)
+{
+	/* A leader that has exited is a zombie as long as other threads run. */
+	return (st->state == 'Z' || st->state == 'X') && st->n_threads <= 1;
+}
+
+static u64 ticks_to_monotonic_ns(u64 ticks)
+{
+	struct timespec boot;
+	u64 mono = now_ns(), since_boot, at = ticks * (1000000000ULL / proc_ticks_per_s());
+
+	clock_gettime(CLOCK_BOOTTIME, &boot);
+	since_boot = (u64)boot.tv_sec * 1000000000ULL + (u64)boot.tv_nsec;
+	/* Before the first monotonic second there was nobody. */
+	return at + mono > since_boot ? at + mono - since_boot : 0;
+}
+
+/* Is it this process that /proc tells of? Learns when it started, if that was not known. */
+static bool is_same(struct process *p, const struct proc_stat *st)
+{
+	u64 start_ns = ticks_to_monotonic_ns(st->start_ticks);
+
+	if (p->pub.start_ticks)
+		return p->pub.start_ticks == st->start_ticks;
+	/* Known from an event later than the fork: it cannot have started after that. */
+	if (p->wants_maps ? start_ns > p->pub.start_ns + START_SLACK_NS
+			  : p->pub.start_ns &&
+				    (start_ns > p->pub.start_ns + START_SLACK_NS ||
+				     start_ns + START_SLACK_NS < p->pub.start_ns))
+		return false;
+	p->pub.start_ticks = st->start_ticks;
+	if (!p->pub.start_ns || p->wants_maps)
+		p->pub.start_ns = start_ns;
+	if (!p->pub.image_ns)
+		p->pub.image_ns = start_ns;
+	return true;
+}
+
+static int stat_of_living(struct process *p, struct proc_stat *ret)
+{
+	int r = proc_stat_read(p->pub.pid, ret);
+
+	if (r < 0)
+		return r;
+	return is_dead(ret) || !is_same(p, ret) ? -ESRCH : 0;
+}
+
+struct reading {
+	struct procman *pm;
+	struct process *p;
+	overlay fresh;
+};
+
+static int read_mapping(void *arg, const struct proc_mapping *m)
+{
+	struct reading *rd = arg;
+	struct procman_mapping mapping;
+	int r = mapping_of(rd->pm, rd->p, m, 0, &mapping);
+
+	if (r == -ENOENT)
+		return 0;
+	if (r == 0)
+		r = overlay_add(&rd->fresh, mapping);
+	return r;
+}
+
+static int read_maps(struct procman *pm, struct process *p)
+{
+	struct reading rd = {.pm = pm, .p = p};
+	struct mapping_set *set = NULL;
+	int r = proc_maps_read(p->pub.pid, 0, read_mapping, &rd);
+
+	if (r == 0)
+		r = mapping_set_apply(NULL, &rd.fresh, pm->next_set_id++, pm->options.max_mappings,
+				      &set, &pm->stats.mappings_dropped);
+	overlay_deinit(&rd.fresh);
+	if (r < 0)
+		return r;
+	overlay_clear(&p->changes);
+	p->borrowed_anon = false;
+	if (mapping_set_same(p->set, set)) {
+		mapping_set_put(set);
+		return 0;
+	}
+	set_replace(pm, p, set);
+	process_touch(pm, p);
+	return 0;
+}
+
+int process_read(struct procman *pm, struct process *p)
+{
+	u64 read_ns = now_ns();
+	struct proc_stat st;
+	int r = stat_of_living(p, &st);
+
+	if (r == 0 && !st.kthread)
+		r = read_maps(pm, p);
+	if (r < 0) {
+		if (r == -ENOMEM)
+			pm->stats.out_of_memory++;
+		else if (r != -ESRCH)
+			pm->stats.read_failed++;
+		return r;
+	}
+	p->read_ns = read_ns;
+	p->wants_maps = p->wants_stat = false;
+	p->pub.ppid = p->pub.ppid ? p->pub.ppid : st.ppid;
+	p->pub.kthread = st.kthread;
+	p->threads |= st.n_threads > 1;
+	process_set_comm(pm, p, st.comm);
+	if (p->pub.start_stack != st.start_stack) {
+		p->pub.start_stack = st.start_stack;
+		process_touch(pm, p);
+	}
+	return 0;
+}
+
+bool process_lives(const struct process *p)
+{
+	struct process copy = *p;
+	struct proc_stat st;
+
+	return stat_of_living(&copy, &st) == 0;
+}
+
+void process_grown(struct procman *pm, struct process *p)
+{
+	struct proc_stat st;
+
+	if (!p->pub.alive || stat_of_living(p, &st) < 0 || st.start_stack == p->pub.start_stack)
+		return;
+	p->pub.start_stack = st.start_stack;
+	process_touch(pm, p);
+}
+
+/* The private code of the parent is the child's own from now on: it may come to differ. */
+static void own_anon(struct procman *pm, struct process *p)
+{
+	struct mapping_set *set;
+
+	if (process_anon(pm, p) < 0 ||
+	    mapping_set_replace_anon(p->set, p->anon, pm->next_set_id++, &set) < 0) {
+		pm->stats.out_of_memory++;
+		return;
+	}
+	set_replace(pm, p, set);
+	p->borrowed_anon = false;
+}
+
+void process_settle(struct procman *pm, struct process *p)
+{
+	struct proc_stat st;
+
+	if (p->wants_maps && p->pub.alive)
+		process_read(pm, p);
+	process_flush(pm, p);
+	if (p->borrowed_anon && p->pub.alive && p->set)
+		own_anon(pm, p);
+	if (!p->wants_stat || !p->pub.alive || stat_of_living(p, &st) < 0)
+		return;
+	p->wants_stat = false;
+	p->pub.start_stack = st.start_stack;
+	if (!p->young && now_ns() < p->pub.image_ns + EXEC_DONE_NS &&
+	    vec_push(&pm->young, p) == 0)
+		p->young = true;
+}
+
+int procman_refresh(struct procman *pm, struct procman_process *pub)
+{
+	struct process *p = process_of(pub);
+	u64 begin = now_ns(), cost, id = pub->mappings_id;
+	int r;
+
+	if (!pub->alive || p->replaced)
+		return -ESRCH;
+	if (begin < p->refresh_due_ns || pub->kthread)
+		return 0;
+	pm->stats.refreshes++;
+	r = process_read(pm, p);
+	cost = now_ns() - begin;
+	p->refresh_due_ns = begin + MAX(REFRESH_MIN_NS, cost * REFRESH_COST_FACTOR);
+	if (r < 0)
+		return r;
+	if (p->dirty)
+		procman_due_now(pm);
+	return pub->mappings_id != id;
+}
+
+const struct procman_mapping *procman_process_find(const struct procman_process *p, u64 avma)
+{
+	return mapping_find(p->mappings, p->n, avma);
+}

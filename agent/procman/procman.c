@@ -1,0 +1,690 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of processes and the order of things.
+ *
+ *	alive ──exit──→ exited (a list, exit_linger_ms) ──→ gone
+ *	  ↑───exec by another thread, or threads left──┘
+ *
+ * Nothing is announced while events are handled: process_touch() notes who changed, and the end of
+ * the batch settles each of them once.
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+
+#include "agent/procman/internal.h"
+#include "base/log.h"
+
+#define NEVER (~0ULL)
+#define MS 1000000ULL
+#define YOUNG_NS (6 * MS)
+#define CPUS_NS (2000 * MS)
+#define RESCAN_MIN_NS (500 * MS)
+#define RESCAN_COST_FACTOR 10
+/* An event storm must not keep us from telling what we know. */
+#define ROUNDS_MAX 16
+#define CPUS_MAX (1u << 16)
+
+static struct process *table_get(const struct procman *pm, u32 pid)
+{
+	u64 *v = map_get(&pm->by_pid, pid);
+
+	return v ? (struct process *)(uintptr_t)*v : NULL;
+}
+
+/* ---- exit ---- */
+
+static void list_exited(struct procman *pm, struct process *p)
+{
+	if (p->exited)
+		return;
+	p->exited = true;
+	p->exited_next = NULL;
+	p->gone_due_ns = now_ns() + pm->options.exit_linger_ms * MS;
+	if (pm->exited_last)
+		pm->exited_last->exited_next = p;
+	else
+		pm->exited_first = p;
+	pm->exited_last = p;
+}
+
+static void process_exit(struct procman *pm, struct process *p, u64 time_ns)
+{
+	if (!p->pub.alive)
+		return;
+	p->pub.alive = false;
+	p->pub.exit_ns = time_ns;
+	list_exited(pm, p);
+	process_touch(pm, p);
+}
+
+/* It is still on the list of the exited, which will find that it lives. */
+static void process_revive(struct procman *pm, struct process *p)
+{
+	p->pub.alive = true;
+	p->pub.exit_ns = 0;
+	process_touch(pm, p);
+}
+
+static void table_remove(struct procman *pm, struct process *p)
+{
+	struct process *at = table_get(pm, p->pub.pid);
+
+	if (at == p) {
+		if (p->pub.older)
+			map_put(&pm->by_pid, p->pub.pid, (u64)(uintptr_t)p->pub.older);
+		else
+			map_del(&pm->by_pid, p->pub.pid, NULL);
+	}
+	for (; at; at = at->pub.older ? process_of(at->pub.older) : NULL)
+		if (at->pub.older == &p->pub)
+			at->pub.older = p->pub.older;
+}
+
+static void process_gone(struct procman *pm, struct process *p)
+{
+	table_remove(pm, p);
+	for (size_t i = 0; p->young && i < pm->young.n; i++)
+		if (pm->young.data[i] == p)
+			pm->young.data[i--] = pm->young.data[--pm->young.n];
+	if (pm->ops.process_gone)
+		pm->ops.process_gone(pm->arg, &p->pub);
+	process_destroy(pm, p);
+}
+
+static void expire_exited(struct procman *pm, u64 now)
+{
+	struct process *p;
+
+	while ((p = pm->exited_first) && p->gone_due_ns <= now) {
+		pm->exited_first = p->exited_next;
+		if (!pm->exited_first)
+			pm->exited_last = NULL;
+		p->exited = false;
+		if (!p->pub.alive && p->threads && !p->replaced && process_lives(p))
+			process_revive(pm, p);
+		else if (!p->pub.alive && p->dirty)
+			list_exited(pm, p);
+		else if (!p->pub.alive)
+			process_gone(pm, p);
+	}
+}
+
+/* ---- the table ---- */
+
+/* Puts a new process in the place of an earlier one of its pid. */
+static int table_add(struct procman *pm, struct process *p, u64 time_ns)
+{
+	struct process *old = table_get(pm, p->pub.pid);
+
+	if (map_put(&pm->by_pid, p->pub.pid, (u64)(uintptr_t)p) < 0)
+		return -ENOMEM;
+	if (old) {
+		process_exit(pm, old, time_ns);
+		old->replaced = true;
+		p->pub.older = &old->pub;
+	}
+	return 0;
+}
+
+static struct process *process_add(struct procman *pm, u32 pid, u64 time_ns)
+{
+	struct process *p = process_create(pm, pid);
+
+	if (!p)
+		return NULL;
+	p->pub.start_ns = p->pub.image_ns = time_ns;
+	if (table_add(pm, p, time_ns) < 0) {
+		pm->stats.out_of_memory++;
+		process_destroy(pm, p);
+		return NULL;
+	}
+	process_touch(pm, p);
+	return p;
+}
+
+/* From /proc alone; -ESRCH when it is not there. */
+static int process_add_read(struct procman *pm, u32 pid, struct process **ret)
+{
+	struct process *p = process_create(pm, pid);
+	size_t n_dirty = pm->dirty.n;
+	int r;
+
+	if (!p)
+		return -ENOMEM;
+	r = process_read(pm, p);
+	if (r == 0)
+		r = table_add(pm, p, p->read_ns);
+	if (r < 0) {
+		/* process_read() touched nobody but this one. */
+		pm->dirty.n = n_dirty;
+		process_destroy(pm, p);
+		return r;
+	}
+	process_touch(pm, p);
+	*ret = p;
+	return 0;
+}
+
+/* ---- records ---- */
+
+static bool is_old_news(const struct process *p, const struct record *r)
+{
+	return r->time_ns < p->read_ns;
+}
+
+/* A process that an event is about, though its fork was not seen. */
+static struct process *process_of_event(struct procman *pm, const struct record *r)
+{
+	struct process *p = table_get(pm, r->pid);
+
+	if (p)
+		return p;
+	p = process_add(pm, r->pid, r->time_ns);
+	if (p)
+		p->wants_maps = true;
+	return p;
+}
+
+static void on_fork(struct procman *pm, const struct record *r)
+{
+	struct process *old = table_get(pm, r->pid), *parent = table_get(pm, r->ppid), *p;
+
+	if (r->pid == r->ppid) {
+		if (old)
+			old->threads = true;
+		return;
+	}
+	pm->stats.forks++;
+	/* Found in /proc before its event was read; or the events are a hair out of order. */
+	if (old && (is_old_news(old, r) || r->time_ns < old->pub.start_ns))
+		return;
+	p = process_add(pm, r->pid, r->time_ns);
+	if (!p)
+		return;
+	p->pub.ppid = r->ppid;
+	p->wants_stat = true;
+	if (parent)
+		process_inherit(pm, p, parent);
+	else
+		p->wants_maps = true;
+}
+
+static void on_comm(struct procman *pm, const struct record *r)
+{
+	struct process *p;
+
+	if (r->pid != r->tid)
+		return;
+	p = process_of_event(pm, r);
+	if (!p || is_old_news(p, r))
+		return;
+	if (!r->exec) {
+		process_set_comm(pm, p, r->name);
+		return;
+	}
+	pm->stats.execs++;
+	/* The leader exited, and another thread took its place by an exec. */
+	if (!p->pub.alive)
+		process_revive(pm, p);
+	process_exec(pm, p, r);
+}
+
+static void on_mmap(struct procman *pm, const struct record *r)
+{
+	struct process *p = process_of_event(pm, r);
+
+	if (p && !is_old_news(p, r))
+		process_map(pm, p, r);
+}
+
+static void on_exit(struct procman *pm, const struct record *r)
+{
+	struct process *p = table_get(pm, r->pid);
+
+	if (!p || is_old_news(p, r))
+		return;
+	if (r->pid == r->tid) {
+		pm->stats.exits++;
+		process_exit(pm, p, r->time_ns);
+	} else if (!p->pub.alive) {
+		/* One more thread is gone after its leader: the process lived until now. */
+		p->pub.exit_ns = r->time_ns;
+	}
+}
+
+static void on_record(struct procman *pm, const struct record *r, struct ring *ring)
+{
+	if (r->type == RECORD_LOST) {
+		u64 before = pm->stats.events_lost;
+
+		ring_note_lost(ring, r->lost, &pm->stats.events_lost);
+		if (pm->stats.events_lost != before)
+			pm->rescan_due_ns = 0;
+		return;
+	}
+	/* The idle task, and processes that are not in our pid namespace. */
+	if (r->pid == 0 || r->pid == UINT32_MAX)
+		return;
+	switch (r->type) {
+	case RECORD_FORK:
+		on_fork(pm, r);
+		break;
+	case RECORD_COMM:
+		on_comm(pm, r);
+		break;
+	case RECORD_MMAP:
+		on_mmap(pm, r);
+		break;
+	case RECORD_EXIT:
+		on_exit(pm, r);
+		break;
+	default:
+		break;
+	}
+}
+
+/* ---- reading all of /proc ---- */
+
+static int rescan_pid(void *arg, u32 pid)
+{
+	struct procman *pm = arg;
+	struct process *p = table_get(pm, pid);
+	int r;
+
+	if (p && p->pub.alive) {
+		r = process_read(pm, p);
+		if (r != -ESRCH) {
+			p->seen = pm->next_seen;
+			return 0;
+		}
+	}
+	r = process_add_read(pm, pid, &p);
+	if (r == 0)
+		p->seen = pm->next_seen;
+	return 0;
+}
+
+static int rescan(struct procman *pm)
+{
+	u64 begin = now_ns(), end;
+	int r;
+
+	pm->next_seen++;
+	r = proc_list(rescan_pid, pm);
+	if (r < 0)
+		return r;
+	map_foreach (&pm->by_pid, slot) {
+		struct process *p = (struct process *)(uintptr_t)slot->value;
+
+		if (p->pub.alive && p->seen != pm->next_seen && p->pub.start_ns < begin)
+			process_exit(pm, p, begin);
+	}
+	end = now_ns();
+	pm->rescan_due_ns = NEVER;
+	pm->rescan_not_before_ns = end + MAX(RESCAN_MIN_NS, (end - begin) * RESCAN_COST_FACTOR);
+	return 0;
+}
+
+/* ---- CPUs ---- */
+
+struct cpu_list {
+	vec(u32) cpus;
+};
+
+static int list_cpu(void *arg, u32 cpu)
+{
+	struct cpu_list *list = arg;
+
+	return vec_push(&list->cpus, cpu);
+}
+
+static int ring_add(struct procman *pm, u32 cpu)
+{
+	struct ring ring;
+	int r = vec_reserve(&pm->batch.rings, pm->batch.rings.n + 1);
+	struct epoll_event ev = {.events = EPOLLIN};
+
+	if (r < 0)
+		return r;
+	r = ring_open(cpu, pm->options.ring_bytes, pm->options.wakeup_bytes, &ring);
+	if (r < 0)
+		return r;
+	if (epoll_ctl(pm->epoll_fd, EPOLL_CTL_ADD, ring.fd, &ev) < 0) {
+		r = -errno;
+		ring_close(&ring);
+		return r;
+	}
+	vec_push(&pm->batch.rings, ring);
+	pm->stats.cpus = pm->batch.rings.n;
+	return 0;
+}
+
+static bool list_has(const struct cpu_list *list, u32 cpu)
+{
+	vec_foreach (&list->cpus, c)
+		if (*c == cpu)
+			return true;
+	return false;
+}
+
+static bool ring_has(const struct procman *pm, u32 cpu)
+{
+	vec_foreach (&pm->batch.rings, ring)
+		if (ring->cpu == cpu)
+			return true;
+	return false;
+}
+
+/*
+ * Opens rings for CPUs that came and closes those of CPUs that went (all that they had was read
+ * before). What ran on a new CPU until now was not seen.
+ */
+static int update_cpus(struct procman *pm)
+{
+	struct cpu_list list = {};
+	bool added = false;
+	int r = proc_cpus_online(list_cpu, &list);
+
+	for (size_t i = 0; r == 0 && i < pm->batch.rings.n; i++) {
+		struct ring *ring = &pm->batch.rings.data[i];
+
+		if (list_has(&list, ring->cpu))
+			continue;
+		ring_close(ring);
+		*ring = pm->batch.rings.data[--pm->batch.rings.n];
+		i--;
+	}
+	for (size_t i = 0; r == 0 && i < list.cpus.n; i++) {
+		if (ring_has(pm, list.cpus.data[i]))
+			continue;
+		r = ring_add(pm, list.cpus.data[i]);
+		/* It may go offline as we look. */
+		if (r == -ENODEV || r == -ENXIO)
+			r = 0;
+		else if (r == 0)
+			added = true;
+	}
+	vec_deinit(&list.cpus);
+	pm->stats.cpus = pm->batch.rings.n;
+	if (added)
+		pm->rescan_due_ns = 0;
+	return r;
+}
+
+/* ---- time ---- */
+
+static void timer_set(struct procman *pm, u64 at_ns)
+{
+	struct itimerspec t = {};
+
+	/* 0 would stop it. */
+	at_ns = MAX(at_ns, 1ULL);
+	if (at_ns != NEVER) {
+		t.it_value.tv_sec = (time_t)(at_ns / 1000000000ULL);
+		t.it_value.tv_nsec = (long)(at_ns % 1000000000ULL);
+	}
+	timerfd_settime(pm->timer_fd, TFD_TIMER_ABSTIME, &t, NULL);
+}
+
+void procman_due_now(struct procman *pm)
+{
+	timer_set(pm, 1);
+}
+
+static void timer_update(struct procman *pm)
+{
+	u64 at = binaries_due_ns(&pm->binaries, pm->options.binary_linger_ms * MS);
+
+	if (pm->exited_first)
+		at = MIN(at, pm->exited_first->gone_due_ns);
+	if (pm->rescan_due_ns != NEVER)
+		at = MIN(at, MAX(pm->rescan_due_ns, pm->rescan_not_before_ns));
+	if (!pm->options.no_events)
+		at = MIN(at, pm->cpus_due_ns);
+	vec_foreach (&pm->young, p)
+		at = MIN(at, (*p)->pub.image_ns + YOUNG_NS);
+	if (pm->dirty.n)
+		at = 1;
+	timer_set(pm, at);
+}
+
+static void grow_young(struct procman *pm, u64 now)
+{
+	for (size_t i = 0; i < pm->young.n; i++) {
+		struct process *p = pm->young.data[i];
+
+		if (now < p->pub.image_ns + YOUNG_NS)
+			continue;
+		p->young = false;
+		pm->young.data[i--] = pm->young.data[--pm->young.n];
+		process_grown(pm, p);
+	}
+}
+
+/* ---- the public functions ---- */
+
+/* The end of a batch: everyone who changed is settled and told of, once. */
+static void announce(struct procman *pm)
+{
+	for (size_t i = 0; i < pm->dirty.n; i++)
+		process_settle(pm, pm->dirty.data[i]);
+	for (size_t i = 0; i < pm->dirty.n; i++) {
+		struct process *p = pm->dirty.data[i];
+
+		p->dirty = false;
+		p->pub.generation++;
+		if (pm->ops.process_changed)
+			pm->ops.process_changed(pm->arg, &p->pub);
+	}
+	vec_clear(&pm->dirty);
+}
+
+static u64 handle_events(struct procman *pm, u64 until_ns)
+{
+	struct event_ref e;
+	const u8 *bytes;
+	u64 n = 0;
+
+	while (batch_next(&pm->batch, until_ns, &e, &bytes)) {
+		struct record r;
+
+		n++;
+		if (record_parse(bytes, e.n, &r) < 0)
+			pm->stats.events_damaged++;
+		else
+			on_record(pm, &r, &pm->batch.rings.data[e.ring]);
+	}
+	pm->stats.events += n;
+	return n;
+}
+
+int procman_drain(struct procman *pm)
+{
+	u64 n = 0, now;
+	u64 expirations;
+
+	if (read(pm->timer_fd, &expirations, sizeof(expirations)) < 0 && errno != EAGAIN)
+		return -errno;
+	for (int round = 1; round <= ROUNDS_MAX; round++) {
+		u64 begin = now_ns(), lost = pm->stats.events_lost, bad = pm->stats.events_damaged;
+		int r = batch_fill(&pm->batch, &pm->stats.events_lost, &pm->stats.events_damaged);
+
+		if (r < 0)
+			pm->stats.out_of_memory++;
+		if (pm->stats.events_lost != lost || pm->stats.events_damaged != bad)
+			pm->rescan_due_ns = 0;
+		if (!batch_pending(&pm->batch))
+			break;
+		n += handle_events(pm, round == ROUNDS_MAX ? NEVER : begin);
+	}
+	now = now_ns();
+	grow_young(pm, now);
+	if (now >= pm->cpus_due_ns && !pm->options.no_events) {
+		update_cpus(pm);
+		pm->cpus_due_ns = now + CPUS_NS;
+	}
+	if (pm->rescan_due_ns <= now && pm->rescan_not_before_ns <= now) {
+		pm->stats.rescans++;
+		rescan(pm);
+	}
+	announce(pm);
+	expire_exited(pm, now);
+	binaries_expire(&pm->binaries,
+			now > pm->options.binary_linger_ms * MS
+				? now - pm->options.binary_linger_ms * MS
+				: 0,
+			pm->ops.binary_gone, pm->arg);
+	timer_update(pm);
+	return (int)MIN(n, (u64)INT32_MAX);
+}
+
+int procman_scan(struct procman *pm)
+{
+	int r = rescan(pm);
+
+	if (r < 0)
+		return r;
+	announce(pm);
+	timer_update(pm);
+	return 0;
+}
+
+int procman_fd(const struct procman *pm)
+{
+	return pm->epoll_fd;
+}
+
+struct procman_process *procman_find(struct procman *pm, u32 pid)
+{
+	struct process *p = table_get(pm, pid), *fresh;
+
+	if (p && p->pub.alive)
+		return &p->pub;
+	if (pid && process_add_read(pm, pid, &fresh) == 0) {
+		procman_due_now(pm);
+		return &fresh->pub;
+	}
+	return p ? &p->pub : NULL;
+}
+
+struct procman_process *procman_find_at(struct procman *pm, u32 pid, u64 time_ns)
+{
+	struct process *p = table_get(pm, pid);
+
+	for (; p; p = p->pub.older ? process_of(p->pub.older) : NULL)
+		if (p->pub.start_ns <= time_ns && (p->pub.alive || time_ns <= p->pub.exit_ns))
+			return &p->pub;
+	return procman_find(pm, pid);
+}
+
+int procman_each(struct procman *pm, int (*fn)(void *arg, struct procman_process *p), void *arg)
+{
+	map_foreach (&pm->by_pid, slot) {
+		struct process *p = (struct process *)(uintptr_t)slot->value;
+
+		for (; p; p = p->pub.older ? process_of(p->pub.older) : NULL) {
+			int r = fn(arg, &p->pub);
+
+			if (r != 0)
+				return r;
+		}
+	}
+	return 0;
+}
+
+struct procman_binary *procman_binary_of_id(const struct procman *pm, u32 file_id)
+{
+	u64 *v = map_get(&pm->binaries.by_id, file_id);
+
+	return v ? &((struct binary *)(uintptr_t)*v)->pub : NULL;
+}
+
+void procman_get_stats(const struct procman *pm, struct procman_stats *ret)
+{
+	*ret = pm->stats;
+}
+
+static u32 or_default(u32 v, u32 default_value)
+{
+	return v ? v : default_value;
+}
+
+static int procman_init(struct procman *pm, const struct procman_options *o)
+{
+	struct epoll_event ev = {.events = EPOLLIN};
+	int r;
+
+	pm->options = (struct procman_options){
+		.ring_bytes = or_default(o->ring_bytes, 256u << 10),
+		.wakeup_bytes = or_default(o->wakeup_bytes, 1),
+		.exit_linger_ms = or_default(o->exit_linger_ms, 5000),
+		.binary_linger_ms = or_default(o->binary_linger_ms, 10000),
+		.max_mappings = or_default(o->max_mappings, 1u << 18),
+		.no_events = o->no_events,
+	};
+	pm->rescan_due_ns = NEVER;
+	pm->cpus_due_ns = now_ns() + CPUS_NS;
+	pm->next_set_id = 1;
+	binaries_init(&pm->binaries, &pm->stats);
+	pm->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (pm->epoll_fd < 0)
+		return -errno;
+	pm->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (pm->timer_fd < 0)
+		return -errno;
+	if (epoll_ctl(pm->epoll_fd, EPOLL_CTL_ADD, pm->timer_fd, &ev) < 0)
+		return -errno;
+	if (o->no_events)
+		return 0;
+	r = update_cpus(pm);
+	pm->rescan_due_ns = NEVER;
+	if (r == 0 && !pm->batch.rings.n)
+		r = -ENODEV;
+	return r;
+}
+
+int procman_create(const struct procman_options *options, const struct procman_ops *ops, void *arg,
+		   struct procman **ret)
+{
+	_cleanup_procman_ struct procman *pm = calloc(1, sizeof(*pm));
+	int r;
+
+	if (!pm)
+		return -ENOMEM;
+	pm->epoll_fd = pm->timer_fd = -1;
+	pm->ops = *ops;
+	pm->arg = arg;
+	r = procman_init(pm, options);
+	if (r < 0)
+		return r;
+	*ret = take_ptr(pm);
+	return 0;
+}
+
+void procman_destroy(struct procman *pm)
+{
+	if (!pm)
+		return;
+	map_foreach (&pm->by_pid, slot) {
+		struct process *p = (struct process *)(uintptr_t)slot->value, *next;
+
+		for (; p; p = next) {
+			next = p->pub.older ? process_of(p->pub.older) : NULL;
+			if (pm->ops.process_gone)
+				pm->ops.process_gone(pm->arg, &p->pub);
+			process_destroy(pm, p);
+		}
+	}
+	binaries_deinit(&pm->binaries, pm->ops.binary_gone, pm->arg);
+	batch_deinit(&pm->batch);
+	map_deinit(&pm->by_pid);
+	vec_deinit(&pm->dirty);
+	vec_deinit(&pm->young);
+	if (pm->timer_fd >= 0)
+		close(pm->timer_fd);
+	if (pm->epoll_fd >= 0)
+		close(pm->epoll_fd);
+	free(pm);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One CPU's side-band events: a perf event that counts nothing, and its ring. */
+#pragma once
+
+#include "base/types.h"
+#include "base/vec.h"
+
+struct perf_event_mmap_page;
+
+struct ring {
+	int fd; /* owned */
+	u32 cpu;
+	struct perf_event_mmap_page *page; /* owned, followed by the data */
+	u64 size;			   /* of the data, a power of two */
+	bool counts_lost;		   /* the kernel can be asked how many it dropped */
+	u64 lost;			   /* dropped so far, as far as we were told */
+};
+
+typedef vec(u8) ring_bytes;
+
+/* -ENODEV: the CPU is not online. */
+int ring_open(u32 cpu, u32 size, u32 wakeup_bytes, struct ring *ret);
+void ring_close(struct ring *ring);
+/*
+ * Appends all that is pending and gives the room back to the kernel. Events dropped since the last
+ * call, if that is known already, are added to *lost. -EIO: the ring's state made no sense; it was
+ * emptied, count that as a loss.
+ */
+int ring_take(struct ring *ring, ring_bytes *bytes, u64 *lost);
+/* A lost record was read from this ring. */
+void ring_note_lost(struct ring *ring, u64 n, u64 *lost);

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening what a process has mapped, without falling for what it has put there.
+ *
+ *	candidate (O_PATH) ─→ statx: regular? the mapping's inode? ─→ open through /proc/self/fd
+ *
+ * Opening with O_PATH asks nothing of the file, so that neither a FIFO nor a device nor a file
+ * lease can hold us. statx with AT_STATX_DONT_SYNC is answered from the inode at hand, without a
+ * word to a network or FUSE server.
+ */
+#include "proc/proc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+
+#include "base/cleanup.h"
+
+#ifndef RESOLVE_CACHED
+#define RESOLVE_CACHED 0x20 /* Linux 5.12 */
+#endif
+#define OVERLAYFS_MAGIC 0x794c7630
+#define BTRFS_MAGIC 0x9123683e
+
+/*
+ * Is it FUSE that holds this device? Said by the mount table of the process, not by the file, since
+ * a FUSE server may take for ever to answer. Only devices without a number of their own can be.
+ * (fuseblk has one; its servers are started by root.)
+ */
+static bool on_fuse(u32 pid, u32 dev_major, u32 dev_minor)
+{
+	_cleanup_fclose_ FILE *f = NULL;
+	_cleanup_free_ char *line = NULL;
+	char name[48], device[32];
+	bool found = false;
+	size_t cap = 0;
+
+	if (dev_major != 0)
+		return false;
+	snprintf(name, sizeof(name), "/proc/%u/mountinfo", pid);
+	f = fopen(name, "re");
+	if (!f)
+		return false;
+	snprintf(device, sizeof(device), " %u:%u ", dev_major, dev_minor);
+	while (!found && getline(&line, &cap, f) > 0) {
+		/* ID PARENT MAJOR:MINOR … - TYPE SOURCE OPTIONS; blanks in paths are escaped. */
+		const char *field = strchr(line, ' '), *type = strstr(line, " - ");
+
+		field = field ? strchr(field + 1, ' ') : NULL;
+		if (field && type && str_starts(field, device))
+			found = str_starts(type + 3, "fuse.") || str_starts(type + 3, "fuse ");
+	}
+	return found;
+}
+
+static int open_path(int root, const char *path, u64 resolve)
+{
+	struct open_how how = {
+		.flags = O_PATH | O_CLOEXEC,
+		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | resolve,
+	};
+	int fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+
+	return fd < 0 ? -errno : fd;
+}
+
+/*
+ * In a target's root the walk may only use what the kernel has at hand: anything else could be a
+ * mount whose server does not answer. The path of a file that is mapped now is at hand.
+ */
+static int open_candidate(u32 pid, const struct proc_mapping *m, enum proc_file_origin origin)
+{
+	_cleanup_close_ int root = -1;
+	char name[64];
+	int fd;
+
+	if (origin == PROC_FILE_MAP_FILES) {
+		snprintf(name, sizeof(name), "/proc/%u/map_files/%llx-%llx", pid, m->start, m->end);
+		fd = open(name, O_PATH | O_CLOEXEC);
+		return fd < 0 ? -errno : fd;
+	}
+	if (m->path[0] != '/')
+		return -ENOENT;
+	if (origin == PROC_FILE_TARGET)
+		snprintf(name, sizeof(name), "/proc/%u/root", pid);
+	else
+		snprintf(name, sizeof(name), "/");
+	root = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (root < 0)
+		return -errno;
+	if (origin == PROC_FILE_HOST)
+		return open_path(root, m->path, 0);
+	fd = open_path(root, m->path, RESOLVE_CACHED);
+	return fd == -EINVAL ? open_path(root, m->path, 0) : fd;
+}
+
+static bool is_mapped_inode(int fd, const struct statx *st, const struct proc_mapping *m)
+{
+	struct statfs fs;
+
+	if (st->stx_ino != m->inode)
+		return false;
+	if (st->stx_dev_major == m->dev_major && st->stx_dev_minor == m->dev_minor)
+		return true;
+	return fstatfs(fd, &fs) == 0 &&
+	       ((u64)fs.f_type == OVERLAYFS_MAGIC || (u64)fs.f_type == BTRFS_MAGIC);
+}
+
+static int open_checked(int path_fd, const struct proc_mapping *m, enum proc_file_origin origin,
+			struct proc_file *ret)
+{
+	char name[32];
+	struct statx st;
+	int fd;
+
+	if (statx(path_fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
+		  STATX_TYPE | STATX_INO | STATX_SIZE | STATX_MTIME, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.stx_mode))
+		return -ENXIO;
+	if (origin != PROC_FILE_MAP_FILES && !is_mapped_inode(path_fd, &st, m))
+		return -ESTALE;
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", path_fd);
+	fd = open(name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	*ret = (struct proc_file){
+		.fd = fd,
+		.origin = origin,
+		.size = st.stx_size,
+		.mtime_ns = st.stx_mtime.tv_sec * 1000000000LL + st.stx_mtime.tv_nsec,
+	};
+	return 0;
+}
+
+/* The error that tells most, of two ways that failed. */
+static int worse(int a, int b)
+{
+	return a == -ENOENT || a == -ESRCH || (a == -ESTALE && b == -ENXIO) ? b : a;
+}
+
+int proc_open_mapped_file(u32 pid, const struct proc_mapping *m, struct proc_file *ret)
+{
+	int error = -ENOENT;
+
+	if (on_fuse(pid, m->dev_major, m->dev_minor))
+		return -EIO;
+	for (enum proc_file_origin origin = PROC_FILE_MAP_FILES; origin <= PROC_FILE_HOST;
+	     origin++) {
+		_cleanup_close_ int path_fd = open_candidate(pid, m, origin);
+		int r = path_fd < 0 ? path_fd : open_checked(path_fd, m, origin, ret);
+
+		if (r == 0)
+			return 0;
+		/* The mapped file itself was seen: nothing else can be better. */
+		if (origin == PROC_FILE_MAP_FILES && path_fd >= 0)
+			return r;
+		error = worse(error, r);
+	}
+	return error;
+}
