@@ -30,13 +30,13 @@ struct binary {
 };
 
 struct binaries {
-	struct map by_inode; /* hash → struct binary *, the first of a chain */
-	struct map by_id;    /* file_id → struct binary * */
+	struct map by_inode;		       /* hash → struct binary *, the first of a chain */
+	struct map by_id;		       /* file_id → struct binary * */
 	struct binary *idle_first, *idle_last; /* no references, oldest first */
-	struct binary *all; /* also those that are found no more */
+	struct binary *all;		       /* also those that are found no more */
 	u32 n_ids;
 	u64 vdso_bytes;
-	struct binary *vdso; /* a reference of ours; NULL when we have none */
+	struct binary *vdso;	     /* a reference of ours; NULL when we have none */
 	struct procman_stats *stats; /* borrowed */
 };
 

@@ -28,9 +28,9 @@ static inline u64 now_ns(void)
 }
 
 struct process {
-	struct procman_process pub; /* first: the public pointer is ours */
-	struct mapping_set *set;    /* owned reference; pub.mappings points into it */
-	overlay changes;	    /* of this batch, not yet laid over the set */
+	struct procman_process pub;  /* first: the public pointer is ours */
+	struct mapping_set *set;     /* owned reference; pub.mappings points into it */
+	overlay changes;	     /* of this batch, not yet laid over the set */
 	struct procman_binary *anon; /* owned reference: its private code; NULL until seen */
 	/* Events before this were in /proc already when it was read. */
 	u64 read_ns;
@@ -39,14 +39,15 @@ struct process {
 	struct process *exited_next;
 	u64 seen; /* number of the last rescan that met it */
 
-	bool dirty;	     /* in procman.dirty: settle and announce at the end of the batch */
-	bool exited;	     /* in the list of the exited */
-	bool replaced;	     /* its pid belongs to another process */
-	bool wants_maps;     /* known from events only: read /proc/PID/maps at the end of the batch */
-	bool wants_stat;     /* new image: start_stack and start_ticks are to be read */
-	bool young;	     /* in procman.young: read stat again, exec may not have been done */
-	bool borrowed_anon;  /* has mappings of its parent's private code */
-	bool threads;	     /* has or had more than one: the leader's exit may not be the end */
+	bool dirty;	 /* in procman.dirty: settle and announce at the end of the batch */
+	bool exited;	 /* in the list of the exited */
+	bool replaced;	 /* its pid belongs to another process */
+	bool wants_maps; /* known from events only: read /proc/PID/maps at the end of the batch */
+	bool wants_stat; /* new image: start_stack and start_ticks are to be read */
+	bool young;	 /* in procman.young: read stat again, exec may not have been done */
+	bool borrowed_anon; /* has mappings of its parent's private code */
+	bool leader_exited; /* its main thread; perhaps not the others */
+	bool threads;	    /* has or had more than one: the leader's exit may not be the end */
 };
 
 static inline struct process *process_of(const struct procman_process *p)
@@ -96,7 +97,5 @@ void process_map(struct procman *pm, struct process *p, const struct record *r);
 int process_read(struct procman *pm, struct process *p);
 /* At the end of a batch: mappings laid over, what /proc must tell read. */
 void process_settle(struct procman *pm, struct process *p);
-/* Is there a living thread of this very process? */
-bool process_lives(const struct process *p);
 /* Reads start_stack again, now that the exec is surely through. */
 void process_grown(struct procman *pm, struct process *p);

@@ -37,6 +37,10 @@ static void show_set(struct process *p)
 /* Takes the reference to the set. */
 static void set_replace(struct procman *pm, struct process *p, struct mapping_set *set)
 {
+	if (set && set == p->set) {
+		mapping_set_put(set);
+		return;
+	}
 	if (p->set && p->set->refs == 1)
 		pm->stats.mappings -= p->set->n;
 	mapping_set_put(p->set);
@@ -122,7 +126,7 @@ void process_exec(struct procman *pm, struct process *p, const struct record *r)
 	p->pub.kthread = false;
 	p->wants_maps = false;
 	p->wants_stat = true;
-	p->threads = false;
+	p->threads = p->leader_exited = false;
 	process_touch(pm, p);
 }
 
@@ -227,9 +231,8 @@ static bool is_same(struct process *p, const struct proc_stat *st)
 		return p->pub.start_ticks == st->start_ticks;
 	/* Known from an event later than the fork: it cannot have started after that. */
 	if (p->wants_maps ? start_ns > p->pub.start_ns + START_SLACK_NS
-			  : p->pub.start_ns &&
-				    (start_ns > p->pub.start_ns + START_SLACK_NS ||
-				     start_ns + START_SLACK_NS < p->pub.start_ns))
+			  : p->pub.start_ns && (start_ns > p->pub.start_ns + START_SLACK_NS ||
+						start_ns + START_SLACK_NS < p->pub.start_ns))
 		return false;
 	p->pub.start_ticks = st->start_ticks;
 	if (!p->pub.start_ns || p->wants_maps)
@@ -318,14 +321,6 @@ int process_read(struct procman *pm, struct process *p)
 	return 0;
 }
 
-bool process_lives(const struct process *p)
-{
-	struct process copy = *p;
-	struct proc_stat st;
-
-	return stat_of_living(&copy, &st) == 0;
-}
-
 void process_grown(struct procman *pm, struct process *p)
 {
 	struct proc_stat st;
@@ -363,8 +358,7 @@ void process_settle(struct procman *pm, struct process *p)
 		return;
 	p->wants_stat = false;
 	p->pub.start_stack = st.start_stack;
-	if (!p->young && now_ns() < p->pub.image_ns + EXEC_DONE_NS &&
-	    vec_push(&pm->young, p) == 0)
+	if (!p->young && now_ns() < p->pub.image_ns + EXEC_DONE_NS && vec_push(&pm->young, p) == 0)
 		p->young = true;
 }
 

@@ -41,7 +41,6 @@ static void list_exited(struct procman *pm, struct process *p)
 		return;
 	p->exited = true;
 	p->exited_next = NULL;
-	p->gone_due_ns = now_ns() + pm->options.exit_linger_ms * MS;
 	if (pm->exited_last)
 		pm->exited_last->exited_next = p;
 	else
@@ -55,16 +54,29 @@ static void process_exit(struct procman *pm, struct process *p, u64 time_ns)
 		return;
 	p->pub.alive = false;
 	p->pub.exit_ns = time_ns;
+	p->gone_due_ns = now_ns() + pm->options.exit_linger_ms * MS;
 	list_exited(pm, p);
 	process_touch(pm, p);
 }
 
-/* It is still on the list of the exited, which will find that it lives. */
+/*
+ * The leader exited, but its process did not: another thread runs on. It may still be on the list
+ * of the exited, which will find it alive.
+ */
 static void process_revive(struct procman *pm, struct process *p)
 {
 	p->pub.alive = true;
 	p->pub.exit_ns = 0;
 	process_touch(pm, p);
+}
+
+/* Looks in /proc whether a process that exited runs on. */
+static bool process_runs_on(struct procman *pm, struct process *p)
+{
+	if (!p->threads || p->replaced || process_read(pm, p) < 0)
+		return false;
+	process_revive(pm, p);
+	return true;
 }
 
 static void table_remove(struct procman *pm, struct process *p)
@@ -93,20 +105,22 @@ static void process_gone(struct procman *pm, struct process *p)
 	process_destroy(pm, p);
 }
 
+/* The list is in the order of exits, but for one that ran on and exited again: it may come late. */
 static void expire_exited(struct procman *pm, u64 now)
 {
 	struct process *p;
 
-	while ((p = pm->exited_first) && p->gone_due_ns <= now) {
+	while ((p = pm->exited_first) && (p->pub.alive || p->gone_due_ns <= now)) {
 		pm->exited_first = p->exited_next;
 		if (!pm->exited_first)
 			pm->exited_last = NULL;
 		p->exited = false;
-		if (!p->pub.alive && p->threads && !p->replaced && process_lives(p))
-			process_revive(pm, p);
-		else if (!p->pub.alive && p->dirty)
+		if (p->pub.alive || process_runs_on(pm, p))
+			continue;
+		/* To be announced first. */
+		if (p->dirty)
 			list_exited(pm, p);
-		else if (!p->pub.alive)
+		else
 			process_gone(pm, p);
 	}
 }
@@ -187,7 +201,7 @@ static struct process *process_of_event(struct procman *pm, const struct record 
 	return p;
 }
 
-static void on_fork(struct procman *pm, const struct record *r)
+static void record_fork(struct procman *pm, const struct record *r)
 {
 	struct process *old = table_get(pm, r->pid), *parent = table_get(pm, r->ppid), *p;
 
@@ -211,7 +225,7 @@ static void on_fork(struct procman *pm, const struct record *r)
 		p->wants_maps = true;
 }
 
-static void on_comm(struct procman *pm, const struct record *r)
+static void record_comm(struct procman *pm, const struct record *r)
 {
 	struct process *p;
 
@@ -231,7 +245,7 @@ static void on_comm(struct procman *pm, const struct record *r)
 	process_exec(pm, p, r);
 }
 
-static void on_mmap(struct procman *pm, const struct record *r)
+static void record_mmap(struct procman *pm, const struct record *r)
 {
 	struct process *p = process_of_event(pm, r);
 
@@ -239,7 +253,7 @@ static void on_mmap(struct procman *pm, const struct record *r)
 		process_map(pm, p, r);
 }
 
-static void on_exit(struct procman *pm, const struct record *r)
+static void record_exit(struct procman *pm, const struct record *r)
 {
 	struct process *p = table_get(pm, r->pid);
 
@@ -247,14 +261,16 @@ static void on_exit(struct procman *pm, const struct record *r)
 		return;
 	if (r->pid == r->tid) {
 		pm->stats.exits++;
-		process_exit(pm, p, r->time_ns);
-	} else if (!p->pub.alive) {
-		/* One more thread is gone after its leader: the process lived until now. */
-		p->pub.exit_ns = r->time_ns;
+		p->leader_exited = true;
 	}
+	/* Threads may outlive their leader; whether this was the last is found out later. */
+	if (p->leader_exited && p->pub.alive)
+		process_exit(pm, p, r->time_ns);
+	else if (!p->pub.alive)
+		p->pub.exit_ns = r->time_ns;
 }
 
-static void on_record(struct procman *pm, const struct record *r, struct ring *ring)
+static void record_handle(struct procman *pm, const struct record *r, struct ring *ring)
 {
 	if (r->type == RECORD_LOST) {
 		u64 before = pm->stats.events_lost;
@@ -269,16 +285,16 @@ static void on_record(struct procman *pm, const struct record *r, struct ring *r
 		return;
 	switch (r->type) {
 	case RECORD_FORK:
-		on_fork(pm, r);
+		record_fork(pm, r);
 		break;
 	case RECORD_COMM:
-		on_comm(pm, r);
+		record_comm(pm, r);
 		break;
 	case RECORD_MMAP:
-		on_mmap(pm, r);
+		record_mmap(pm, r);
 		break;
 	case RECORD_EXIT:
-		on_exit(pm, r);
+		record_exit(pm, r);
 		break;
 	default:
 		break;
@@ -293,12 +309,9 @@ static int rescan_pid(void *arg, u32 pid)
 	struct process *p = table_get(pm, pid);
 	int r;
 
-	if (p && p->pub.alive) {
-		r = process_read(pm, p);
-		if (r != -ESRCH) {
-			p->seen = pm->next_seen;
-			return 0;
-		}
+	if (p && (p->pub.alive ? process_read(pm, p) != -ESRCH : process_runs_on(pm, p))) {
+		p->seen = pm->next_seen;
+		return 0;
 	}
 	r = process_add_read(pm, pid, &p);
 	if (r == 0)
@@ -361,7 +374,7 @@ static int ring_add(struct procman *pm, u32 cpu)
 	return 0;
 }
 
-static bool list_has(const struct cpu_list *list, u32 cpu)
+static bool list_has(struct cpu_list *list, u32 cpu)
 {
 	vec_foreach (&list->cpus, c)
 		if (*c == cpu)
@@ -369,7 +382,7 @@ static bool list_has(const struct cpu_list *list, u32 cpu)
 	return false;
 }
 
-static bool ring_has(const struct procman *pm, u32 cpu)
+static bool ring_has(struct procman *pm, u32 cpu)
 {
 	vec_foreach (&pm->batch.rings, ring)
 		if (ring->cpu == cpu)
@@ -494,7 +507,7 @@ static u64 handle_events(struct procman *pm, u64 until_ns)
 		if (record_parse(bytes, e.n, &r) < 0)
 			pm->stats.events_damaged++;
 		else
-			on_record(pm, &r, &pm->batch.rings.data[e.ring]);
+			record_handle(pm, &r, &pm->batch.rings.data[e.ring]);
 	}
 	pm->stats.events += n;
 	return n;
@@ -560,7 +573,7 @@ struct procman_process *procman_find(struct procman *pm, u32 pid)
 {
 	struct process *p = table_get(pm, pid), *fresh;
 
-	if (p && p->pub.alive)
+	if (p && (p->pub.alive || process_runs_on(pm, p)))
 		return &p->pub;
 	if (pid && process_add_read(pm, pid, &fresh) == 0) {
 		procman_due_now(pm);

@@ -13,8 +13,8 @@
  *	procman_scan()              the processes that were there before
  *	epoll on procman_fd():      procman_drain() → ops->process_changed() …
  *
- * Objects and how long they live. A process is one incarnation of a pid: a pid that is used again is
- * another struct procman_process, an exec is the same one with other mappings. It is announced by
+ * Objects and how long they live. A process is one incarnation of a pid: a pid that is used again
+ *is another struct procman_process, an exec is the same one with other mappings. It is announced by
  * process_changed(), stays for exit_linger_ms after its exit, because samples of it may still be in
  * a queue, and is taken back by process_gone(), exactly once. A binary is a file as it was when it
  * was first seen mapped: a file replaced or rewritten at the same path is another binary. It stays
@@ -51,7 +51,8 @@ struct procman_binary {
 	u32 file_id; /* from 1, dense, never used again, < UNWIND_MAX_FILES; 0: they ran out */
 	enum procman_binary_kind kind;
 	/*
-	 * As the first process that mapped it saw it, without " (deleted)"; never NULL. PROCMAN_ANON:
+	 * As the first process that mapped it saw it, without " (deleted)"; never NULL.
+	 * PROCMAN_ANON:
 	 * "//anon". These are a target's bytes: they may hold anything but NUL.
 	 */
 	const char *path; /* owned */
@@ -88,10 +89,10 @@ struct procman_mapping {
 
 struct procman_process {
 	u32 pid;
-	u32 ppid;      /* who forked it; not updated when it is adopted */
-	u64 start_ns;  /* CLOCK_MONOTONIC of the fork; of one found in /proc a tick's precision */
-	u64 image_ns;  /* of the last exec, else of the fork */
-	u64 exit_ns;   /* 0 while it lives */
+	u32 ppid;	 /* who forked it; not updated when it is adopted */
+	u64 start_ns;	 /* CLOCK_MONOTONIC of the fork; of one found in /proc a tick's precision */
+	u64 image_ns;	 /* of the last exec, else of the fork */
+	u64 exit_ns;	 /* 0 while it lives */
 	u64 start_ticks; /* as in /proc/PID/stat; 0 when it was gone before we looked */
 	u64 start_stack; /* where the main thread's stack began; 0 as above */
 	char comm[16];
@@ -106,7 +107,7 @@ struct procman_process {
 	const struct procman_mapping *mappings;
 	u32 n;
 	u64 mappings_id;
-	void *user; /* for the caller; released in process_gone() */
+	void *user;			     /* for the caller; released in process_gone() */
 	const struct procman_process *older; /* an earlier incarnation of the pid, not yet gone */
 };
 
@@ -121,7 +122,7 @@ struct procman_ops {
 	void (*binary_gone)(void *arg, struct procman_binary *b);
 };
 
-struct procman_options { /* 0 = the default */
+struct procman_options {      /* 0 = the default */
 	u32 ring_bytes;	      /* of each CPU's event ring, a power of two; 256 KiB */
 	u32 wakeup_bytes;     /* procman_fd() becomes readable when so much is pending; 1 */
 	u32 exit_linger_ms;   /* 5000 */
@@ -136,17 +137,17 @@ struct procman_stats {
 	u64 binaries;  /* now */
 	u64 cpus;      /* with an event ring */
 	u64 events;
-	u64 events_lost;	/* dropped by the kernel, a ring being full; each led to a rescan */
-	u64 events_damaged;	/* that could not be parsed */
-	u64 rescans;		/* of all processes, because of lost events or a new CPU */
-	u64 refreshes;		/* of one process */
+	u64 events_lost;    /* dropped by the kernel, a ring being full; each led to a rescan */
+	u64 events_damaged; /* that could not be parsed */
+	u64 rescans;	    /* of all processes, because of lost events or a new CPU */
+	u64 refreshes;	    /* of one process */
 	u64 forks, execs, exits;
-	u64 opened;		/* files opened */
-	u64 open_failed;	/* files that should have been, each failure */
-	u64 mappings_dropped;	/* beyond max_mappings */
-	u64 file_ids;		/* given out */
-	u64 out_of_memory;	/* times something was left out for want of memory */
-	u64 read_failed;	/* of /proc files of living processes */
+	u64 opened;	      /* files opened */
+	u64 open_failed;      /* files that should have been, each failure */
+	u64 mappings_dropped; /* beyond max_mappings */
+	u64 file_ids;	      /* given out */
+	u64 out_of_memory;    /* times something was left out for want of memory */
+	u64 read_failed;      /* of /proc files of living processes */
 };
 
 /*
