@@ -615,6 +615,23 @@ int elf_file_bytes(struct elf_file *f, u64 svma, size_t n, struct buf *ret_bytes
 	return -ENOENT;
 }
 
+ssize_t elf_file_copy(struct elf_file *f, u64 svma, size_t n, void *ret)
+{
+	for (u32 i = 0; i < f->n_segments; i++) {
+		const struct elf_segment *s = &f->segments[i];
+		u64 at = svma - s->svma, foff = s->foff + at;
+		int r;
+
+		if (svma < s->svma || at >= s->filesz || foff >= f->size)
+			continue;
+		n = MIN(n, s->filesz - at);
+		n = MIN(n, f->size - foff);
+		r = read_exact(f, foff, n, ret);
+		return r < 0 ? r : (ssize_t)n;
+	}
+	return -ENOENT;
+}
+
 static bool foff_in(const struct elf_segment *s, u64 foff, u64 page, u64 *ret_svma)
 {
 	u64 before = page ? s->foff & (page - 1) : 0;

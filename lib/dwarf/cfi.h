@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Call frame information: from the bytes of .eh_frame or .debug_frame to the rules that
+ * abi/unwind.h can say. Only the CFA, the frame pointer and the return address are followed.
+ *
+ *	cfi_table_init()	a section
+ *	cfi_next()		walks its entries
+ *	cfi_fde_at()		one function's range and program
+ *	cfi_run()		interprets it: (pc, rule) for each stretch of equal rules
+ *
+ * What the rules cannot say becomes UNWIND_CFA_UNSUPPORTED for those addresses, never a guess. The
+ * machine is the file's, not this build's. Nothing is allocated; all bytes are borrowed.
+ */
+#pragma once
+
+#include "abi/unwind.h"
+#include "base/buf.h"
+#include "base/types.h"
+
+#define CFI_CIE_CACHE 32
+#define CFI_MAX_REMEMBERED 32
+
+/* The DWARF numbers that a machine gives to the registers that matter here. */
+struct cfi_machine {
+	u8 fp;
+	u8 sp;
+	u8 ra;
+	u8 n_regs;		/* that a CFA may be based on */
+	s32 signal_to_ucontext; /* from sp in a signal trampoline to its struct ucontext */
+};
+/* NULL when it is neither EM_X86_64 nor EM_AARCH64. */
+const struct cfi_machine *cfi_machine_of(u16 e_machine);
+
+/* How far the interpreter is, between two instructions. */
+struct cfi_state {
+	struct unwind_rule rule; /* ra_op and fp_op may hold values private to cfi.c */
+};
+
+struct cfi_cie {
+	u64 offset; /* in the section; ~0 = empty slot */
+	u64 code_align;
+	s64 data_align;
+	u8 fde_encoding;
+	bool has_augmentation; /* 'z': FDEs have augmentation data */
+	bool signal_frame;     /* 'S' */
+	bool damaged;
+	struct cfi_state initial; /* after the CIE's own program */
+};
+
+struct cfi_table {
+	struct buf bytes;  /* borrowed */
+	u64 svma;	   /* of the first byte, for pc-relative pointers */
+	bool eh;	   /* .eh_frame, else .debug_frame */
+	bool stop_at_zero; /* the section's end is not known: a zero length ends it */
+	const struct cfi_machine *machine;
+	struct cfi_cie cies[CFI_CIE_CACHE];
+};
+
+struct cfi_fde {
+	u64 start; /* svma */
+	u64 end;
+	const struct cfi_cie *cie; /* borrowed until the next call with this table */
+	struct buf program;
+	u64 program_svma;
+};
+
+/* -ENOTSUP for another machine. */
+int cfi_table_init(struct cfi_table *t, struct buf bytes, u64 svma, bool eh, u16 e_machine);
+/*
+ * The next FDE's offset at or behind *offset, which moves behind it; false at the end or when the
+ * chain of lengths is broken.
+ */
+bool cfi_next(const struct cfi_table *t, u64 *offset, u64 *ret_fde);
+/* -EINVAL damaged or no FDE there; -ENOTSUP an encoding or augmentation that is not understood. */
+int cfi_fde_at(struct cfi_table *t, u64 offset, struct cfi_fde *ret);
+
+/* Called with rising pc; two neighbours are never equal. */
+typedef void cfi_emit_fn(void *arg, u64 pc, const struct unwind_rule *rule);
+
+/*
+ * The rules of [lo, hi), which must lie in the FDE's range; the first is emitted at lo. A damaged
+ * program leaves UNSUPPORTED from where it breaks. At most *budget instructions are run and taken
+ * off it, after that UNSUPPORTED as well.
+ */
+void cfi_run(const struct cfi_table *t, const struct cfi_fde *fde, u64 lo, u64 hi, u64 *budget,
+	     cfi_emit_fn *emit, void *arg);
+
+/* One DW_EH_PE_… pointer: at is the svma of its first byte, base what datarel adds. */
+bool cfi_pointer(struct buf *b, u8 encoding, u64 at, u64 base, u64 *ret_value);

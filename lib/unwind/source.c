@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "unwind/source.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE_OF(svma) ((svma) >> UNWIND_PAGE_SHIFT)
+/* Code of one file may span this much; what lies beyond is not looked at. */
+#define MAX_SPAN_BYTES (16ULL << 30)
+/* musl's _start, the largest without CFI, is 22 bytes on x86-64 and 36 on arm64. */
+#define ENTRY_BYTES 64
+
+static void fill(struct unwind_source *s, u32 layer, u64 lo, u64 hi);
+
+void source_row(struct unwind_source *s, u64 pc, const struct unwind_rule *rule)
+{
+	u32 offset = (u32)(pc - s->page_base);
+	u16 index = rules_intern(&s->rules, rule);
+
+	if (s->n_rows && s->rows[s->n_rows - 1] >> 16 == offset)
+		s->n_rows--;
+	if (s->n_rows && (u16)s->rows[s->n_rows - 1] == index)
+		return;
+	s->rows[s->n_rows++] = offset << 16 | index;
+}
+
+/* Fills s->code with what the file has around the page, zeroes elsewhere. */
+static void read_code(struct unwind_source *s)
+{
+	u64 first = s->page_base - MIN(s->page_base, (u64)SOURCE_CODE_MARGIN);
+	u64 from = MAX(first, s->exec_lo);
+	ssize_t n;
+
+	s->code_page = s->page_base;
+	s->code_svma = from;
+	s->code_n = 0;
+	if (from >= s->page_base + UNWIND_PAGE_BYTES)
+		return;
+	n = elf_file_copy(s->elf, from,
+			  s->page_base + UNWIND_PAGE_BYTES + SOURCE_CODE_MARGIN - from, s->code);
+	if (n > 0)
+		s->code_n = (u32)n;
+}
+
+bool source_code(struct unwind_source *s, u64 pc, struct buf *ret)
+{
+	if (!s->code)
+		s->code = malloc(UNWIND_PAGE_BYTES + 2 * SOURCE_CODE_MARGIN);
+	if (!s->code)
+		return false;
+	if (s->code_page != s->page_base)
+		read_code(s);
+	if (pc < s->code_svma || pc - s->code_svma >= s->code_n)
+		return false;
+	*ret = buf_of(s->code + (pc - s->code_svma), s->code_n - (pc - s->code_svma));
+	return true;
+}
+
+static void emit_row(void *arg, u64 pc, const struct unwind_rule *rule)
+{
+	source_row(arg, pc, rule);
+}
+
+static void fill_table(struct unwind_source *s, u32 layer, u64 lo, u64 hi)
+{
+	struct fde_index *x = &s->tables[layer];
+	u64 at = lo;
+
+	for (u32 i = x->n ? fde_index_find(x, lo) : 0; i < x->n; i++) {
+		struct cfi_fde fde;
+		u64 begin, end;
+
+		if (fde_index_start(x, i) >= hi)
+			break;
+		if (fde_index_get(x, i, &fde) < 0)
+			continue;
+		begin = MAX(fde.start, at);
+		end = MIN(fde.end, hi);
+		if (end <= begin)
+			continue;
+		if (begin > at)
+			fill(s, layer + 1, at, begin);
+		cfi_run(&x->cfi, &fde, begin, end, &s->budget, emit_row, s);
+		at = end;
+	}
+	if (at < hi)
+		fill(s, layer + 1, at, hi);
+}
+
+static void fill(struct unwind_source *s, u32 layer, u64 lo, u64 hi)
+{
+	if (layer < s->n_tables)
+		fill_table(s, layer, lo, hi);
+	else
+		source_fill_gap(s, lo, hi);
+}
+
+int unwind_source_rows(struct unwind_source *s, u64 page, u32 *ret_rows, u32 *ret_n)
+{
+	if (page < s->info.first_page || page - s->info.first_page >= s->info.n_pages)
+		return -ENOENT;
+	s->page_base = page << UNWIND_PAGE_SHIFT;
+	s->budget = SOURCE_PAGE_BUDGET;
+	s->rows = ret_rows;
+	s->n_rows = 0;
+	fill(s, 0, s->page_base, s->page_base + UNWIND_PAGE_BYTES);
+	*ret_n = s->n_rows;
+	s->rows = NULL;
+	return 0;
+}
+
+const struct unwind_rule *unwind_source_rules(const struct unwind_source *s, u32 *ret_n)
+{
+	*ret_n = (u32)s->rules.list.n;
+	return s->rules.list.data;
+}
+
+const struct unwind_source_info *unwind_source_info(const struct unwind_source *s)
+{
+	return &s->info;
+}
+
+/* The pages that hold code which is in the file. */
+static void find_span(struct unwind_source *s)
+{
+	u64 lo = ~0ULL, hi = 0;
+
+	for (u32 i = 0; i < s->elf->n_segments; i++) {
+		const struct elf_segment *seg = &s->elf->segments[i];
+		u64 n = MIN(seg->filesz, s->elf->size);
+
+		if (!(seg->flags & PF_X) || !n || n > ~0ULL - seg->svma)
+			continue;
+		lo = MIN(lo, seg->svma);
+		hi = MAX(hi, seg->svma + n);
+	}
+	if (lo >= hi)
+		return;
+	if (hi - lo > MAX_SPAN_BYTES)
+		hi = lo + MAX_SPAN_BYTES;
+	s->exec_lo = lo;
+	s->exec_hi = hi;
+	s->info.first_page = PAGE_OF(lo);
+	s->info.n_pages = (u32)(PAGE_OF(hi - 1) - PAGE_OF(lo) + 1);
+}
+
+/* Adds a section of a file as the next layer, if it is there and holds any FDE. */
+static int add_table(struct unwind_source *s, struct elf_file *elf, const char *name)
+{
+	bool eh = !strcmp(name, ".eh_frame");
+	struct elf_section section, hdr_section = {};
+	struct fde_index *x = &s->tables[s->n_tables];
+	struct buf bytes, hdr = {};
+	int r;
+
+	if (s->n_tables == SOURCE_MAX_TABLES || elf_file_section(elf, name, &section, &bytes) < 0 ||
+	    cfi_table_init(&x->cfi, bytes, section.svma, eh, elf->machine) < 0)
+		return 0;
+	if (eh && elf_file_section(elf, ".eh_frame_hdr", &hdr_section, &hdr) < 0)
+		hdr = (struct buf){};
+	x->cfi.stop_at_zero = eh && section.index == 0;
+	x->refs.data = NULL;
+	x->refs.n = x->refs.cap = 0;
+	r = fde_index_build(x, hdr, hdr_section.svma, s->exec_lo, s->exec_hi);
+	if (r < 0 || !x->n) {
+		fde_index_deinit(x);
+		return r;
+	}
+	s->n_tables++;
+	s->info.n_fdes += x->n;
+	if (s->n_tables == 1)
+		s->info.from = x->hdr_table ? ".eh_frame_hdr" : eh ? ".eh_frame" : ".debug_frame";
+	return 0;
+}
+
+static int add_tables(struct unwind_source *s)
+{
+	int r = add_table(s, s->elf, ".eh_frame");
+
+	if (r < 0)
+		return r;
+	r = add_table(s, s->elf, ".debug_frame");
+	if (r < 0 || s->n_tables)
+		return r;
+	if (elf_file_minidebuginfo(s->elf, &s->mini) < 0)
+		return 0;
+	return s->mini->machine == s->elf->machine ? add_table(s, s->mini, ".debug_frame") : 0;
+}
+
+int unwind_source_add_debug_file(struct unwind_source *s, struct elf_file *debug)
+{
+	return debug->machine == s->elf->machine ? add_table(s, debug, ".debug_frame") : 0;
+}
+
+/* Sets entry_lo and entry_hi when no layer above covers the entry point. */
+static void find_entry(struct unwind_source *s)
+{
+	u64 lo = s->elf->entry, hi = lo + ENTRY_BYTES;
+
+	if (lo < s->exec_lo || lo >= s->exec_hi)
+		return;
+	for (u32 t = 0; t < s->n_tables; t++) {
+		struct fde_index *x = &s->tables[t];
+
+		for (u32 i = fde_index_find(x, lo); i < x->n; i++) {
+			struct cfi_fde fde;
+
+			if (fde_index_start(x, i) >= hi)
+				break;
+			if (fde_index_get(x, i, &fde) < 0 || fde.end <= lo)
+				continue;
+			if (fde.start <= lo)
+				return;
+			hi = MIN(hi, fde.start);
+		}
+	}
+	s->entry_lo = lo;
+	s->entry_hi = hi;
+}
+
+int unwind_source_create(struct elf_file *elf, struct unwind_source **ret)
+{
+	struct unwind_source *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return -ENOMEM;
+	s->elf = elf;
+	s->code_page = ~0ULL;
+	s->info.from = "nothing";
+	r = rules_init(&s->rules);
+	find_span(s);
+	if (r == 0 && s->info.n_pages)
+		r = add_tables(s);
+	if (r < 0) {
+		unwind_source_destroy(s);
+		return r;
+	}
+	source_find_plts(s);
+	find_entry(s);
+	*ret = s;
+	return 0;
+}
+
+void unwind_source_destroy(struct unwind_source *s)
+{
+	if (!s)
+		return;
+	for (u32 i = 0; i < s->n_tables; i++)
+		fde_index_deinit(&s->tables[i]);
+	rules_deinit(&s->rules);
+	elf_file_destroy(s->mini);
+	free(s->code);
+	free(s);
+}

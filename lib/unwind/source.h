@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Private to lib/unwind: a source and the page that it builds.
+ *
+ * A page is filled by layers. Each covers what it knows of a range and gives the gaps between to
+ * the next:
+ *
+ *	.eh_frame → .gopclntab → .debug_frame (own, minidebuginfo's, debug file's) → code → none
+ *
+ * "Code" is what can be known from sections and bytes alone: PLTs, the entry point, signal
+ * trampolines and thread starts of libcs without CFI.
+ */
+#pragma once
+
+#include "unwind/fde_index.h"
+#include "unwind/rules.h"
+#include "unwind/unwind.h"
+
+#define SOURCE_MAX_TABLES 4
+#define SOURCE_MAX_PLTS 8
+/* Instructions that building one page may run: a hostile file's limit, 500 times a dense page. */
+#define SOURCE_PAGE_BUDGET (1u << 22)
+/* Bytes read around a page, for patterns that cross its ends. */
+#define SOURCE_CODE_MARGIN 64
+
+struct source_plt {
+	u64 start;
+	u64 end;
+	struct buf bytes; /* borrowed from the file; empty: entries that push nothing */
+};
+
+struct unwind_source {
+	struct elf_file *elf;  /* borrowed */
+	struct elf_file *mini; /* owned, or NULL */
+	struct unwind_source_info info;
+	struct rules rules;
+	struct fde_index tables[SOURCE_MAX_TABLES];
+	u32 n_tables;
+	u32 n_eh_tables;			 /* of these, .eh_frame: they come before Go */
+	struct go_table *go;			 /* owned, or NULL */
+	struct source_plt plts[SOURCE_MAX_PLTS]; /* by start */
+	u32 n_plts;
+	u64 exec_lo, exec_hi;	/* svma of all code */
+	u64 entry_lo, entry_hi; /* the entry point's code when nothing covers it, else empty */
+
+	/* The page under construction. */
+	u64 page_base;
+	u64 budget;
+	u32 *rows;
+	u32 n_rows;
+	u8 *code;      /* owned; the page's bytes with a margin, from code_svma on */
+	u64 code_page; /* base of the page that `code` is for, ~0 = none */
+	u64 code_svma;
+	u32 code_n;
+};
+
+/* A row from pc on. pcs rise within a page. */
+void source_row(struct unwind_source *s, u64 pc, const struct unwind_rule *rule);
+/* The file's bytes from pc, in the page or its margins, on; false when there are none. */
+bool source_code(struct unwind_source *s, u64 pc, struct buf *ret);
+/* Sets up s->plts. */
+void source_find_plts(struct unwind_source *s);
+/* The last layer: all of [lo, hi), which lies in one page and in one gap. */
+void source_fill_gap(struct unwind_source *s, u64 lo, u64 hi);
