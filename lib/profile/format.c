@@ -23,6 +23,12 @@
 /* Order: of --help, and of who is asked first when two formats are equally likely. */
 static const struct profile_format formats[] = {
 	{
+		.name = "html",
+		.endings = ".html .htm",
+		.help = "interactive flame graph, one file that needs nothing else",
+		.write = html_write,
+	},
+	{
 		.name = "folded",
 		.endings = ".folded .collapsed .txt",
 		.help = "one line a stack: comm;root;...;leaf count",

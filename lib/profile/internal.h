@@ -94,3 +94,5 @@ int pprof_read(const u8 *data, size_t n, struct profile **ret, struct diag *rete
 int pprof_write(const struct profile *p, const struct profile_write_options *o, struct str *out,
 		struct diag *reterr_diag);
 int pprof_probe(const u8 *data, size_t n);
+int html_write(const struct profile *p, const struct profile_write_options *o, struct str *out,
+	       struct diag *reterr_diag);

@@ -469,6 +469,8 @@ static void merge_head(struct merge *m)
 	}
 	if (!dst->title)
 		dst->title = translated_string(m, src->title);
+	dst->quality.measured =
+		src->quality.measured && (!dst->quality.samples || dst->quality.measured);
 	dst->quality.samples += src->quality.samples;
 	dst->quality.lost += src->quality.lost;
 	dst->quality.truncated += src->quality.truncated;

@@ -84,6 +84,8 @@ struct profile_quality {
 	u64 unknown;	 /* frames without a name, over all samples */
 	u64 frames;	 /* frames over all samples */
 	u64 user_stacks; /* samples that have a user stack */
+	/* Whoever sampled counted these; else 0 lost only means that nobody said so. */
+	bool measured;
 };
 
 struct profile {

@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The self-contained page: the bundle of ui/ around a payload, which doc/format/html.md describes.
+ *
+ * The payload is base64 of a zlib stream, so whatever a function is called, nothing in it can end
+ * the element that it stands in. What is hostile in a name is dealt with where it is shown.
+ *
+ * Only self values are written: totals are sums of them and cannot contradict.
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "base/map.h"
+#include "base/str.h"
+#include "base/vec.h"
+#include "base/vocab.h"
+#include "profile/html_page.h"
+#include "profile/internal.h"
+
+enum html_flags {
+	HTML_INLINED = 1,
+	HTML_GROUP = 2,	       /* root, process, thread */
+	HTML_LINE_SAMPLED = 4, /* the line is one that was hit, not where the function starts */
+};
+
+/* A row of the frame table; interned by its bytes, so there is no padding. */
+struct html_frame {
+	u32 name, file, line;
+	u32 mapping; /* id + 1, 0 = none */
+	u32 kind, flags;
+};
+
+struct html_mapping {
+	u32 path, build_id;
+};
+
+struct payload {
+	const struct profile *p;
+	const struct profile_tree *tree;
+	struct strtab strings;
+	struct strtab frames;	/* struct html_frame; id 0 is strtab's own "" */
+	struct strtab mappings; /* struct html_mapping; likewise */
+	struct str body;
+};
+
+static void payload_deinit(struct payload *w)
+{
+	strtab_deinit(&w->strings);
+	strtab_deinit(&w->frames);
+	strtab_deinit(&w->mappings);
+	str_deinit(&w->body);
+}
+
+static void put_varint(struct str *out, u64 v)
+{
+	char bytes[10];
+	size_t n = 0;
+
+	for (; v >= 0x80; v >>= 7)
+		bytes[n++] = (char)(v | 0x80);
+	bytes[n++] = (char)v;
+	str_append(out, bytes, n);
+}
+
+static void put_zigzag(struct str *out, s64 v)
+{
+	put_varint(out, ((u64)v << 1) ^ (u64)(v >> 63));
+}
+
+static int put_section(struct str *body, const char *tag, const struct str *content)
+{
+	u64 n = content->n;
+	u8 head[8];
+
+	if (content->failed)
+		return -ENOMEM;
+	if (n > UINT32_MAX)
+		return -EFBIG;
+	memcpy(head, tag, 4);
+	for (int i = 0; i < 4; i++)
+		head[4 + i] = (u8)(n >> (8 * i));
+	str_append(body, head, sizeof(head));
+	str_append(body, content->data, content->n);
+	return body->failed ? -ENOMEM : 0;
+}
+
+static int add_text(struct payload *w, const char *s, u32 *ret)
+{
+	return strtab_add(&w->strings, s, strlen(s), ret);
+}
+
+/* ---- the frame table ---- */
+
+static int add_mapping(struct payload *w, u32 mapping, u32 *ret)
+{
+	const struct profile_mapping *m;
+	struct html_mapping row;
+	int r;
+
+	if (mapping >= w->p->mappings.n)
+		return 0;
+	m = &w->p->mappings.data[mapping];
+	if (!*profile_string(w->p, m->path))
+		return 0;
+	r = add_text(w, profile_string(w->p, m->path), &row.path);
+	if (r == 0)
+		r = add_text(w, profile_string(w->p, m->build_id), &row.build_id);
+	/* Interned ids start at 1, which is what "id + 1, 0 = none" asks for. */
+	return r < 0 ? r : strtab_add(&w->mappings, (const char *)&row, sizeof(row), ret);
+}
+
+/* Where the function is: its first line, else a line of it that was hit. */
+static int add_place(struct payload *w, const struct profile_frame *f, struct html_frame *row)
+{
+	const struct profile_function *fn;
+	const char *file;
+
+	if (f->function >= w->p->functions.n)
+		return 0;
+	fn = &w->p->functions.data[f->function];
+	file = profile_string(w->p, fn->file);
+	if (!*file)
+		return 0;
+	if (!row->line && fn->start_line) {
+		row->line = fn->start_line;
+	} else if (!row->line && f->line) {
+		row->line = f->line;
+		row->flags |= HTML_LINE_SAMPLED;
+	}
+	return add_text(w, file, &row->file);
+}
+
+static int add_frame(struct payload *w, const struct profile_node *n, u32 *ret)
+{
+	struct html_frame row = {
+		.line = n->line,
+		.kind = n->kind < FRAME_KIND_N ? n->kind : FRAME_UNKNOWN,
+		.flags = (n->flags & PROFILE_FRAME_INLINED ? HTML_INLINED : 0) |
+			 (n->level != PROFILE_LEVEL_FRAME ? HTML_GROUP : 0),
+	};
+	u32 id;
+	int r = add_text(w, strtab_get(&w->tree->strings, n->name), &row.name);
+
+	if (r == 0 && n->frame < w->p->frames.n) {
+		const struct profile_frame *f = &w->p->frames.data[n->frame];
+
+		r = add_mapping(w, f->mapping, &row.mapping);
+		if (r == 0)
+			r = add_place(w, f, &row);
+	}
+	if (r == 0)
+		r = strtab_add(&w->frames, (const char *)&row, sizeof(row), &id);
+	if (r == 0)
+		*ret = id - 1;
+	return r;
+}
+
+static struct html_frame frame_at(const struct payload *w, u32 i)
+{
+	struct html_frame row;
+
+	memcpy(&row, strtab_get(&w->frames, i + 1), sizeof(row));
+	return row;
+}
+
+/* ---- sections ---- */
+
+static int put_strings(struct payload *w)
+{
+	_cleanup_str_ struct str s = {};
+
+	put_varint(&s, w->strings.n);
+	for (u32 i = 0; i < w->strings.n; i++)
+		put_varint(&s, w->strings.lengths[i]);
+	for (u32 i = 0; i < w->strings.n; i++)
+		str_append(&s, strtab_get(&w->strings, i), w->strings.lengths[i]);
+	return put_section(&w->body, "STRS", &s);
+}
+
+static int put_kinds(struct payload *w)
+{
+	_cleanup_str_ struct str s = {};
+	u32 name, help;
+	int r;
+
+	put_varint(&s, FRAME_KIND_N);
+	for (unsigned int k = 0; k < FRAME_KIND_N; k++) {
+		r = add_text(w, vocab_frame_kind(k)->name, &name);
+		if (r == 0)
+			r = add_text(w, vocab_frame_kind(k)->help, &help);
+		if (r < 0)
+			return r;
+		put_varint(&s, name);
+		put_varint(&s, help);
+	}
+	return put_section(&w->body, "KIND", &s);
+}
+
+static int put_mappings(struct payload *w)
+{
+	_cleanup_str_ struct str s = {};
+
+	put_varint(&s, w->mappings.n - 1);
+	for (u32 i = 1; i < w->mappings.n; i++) {
+		struct html_mapping row;
+
+		memcpy(&row, strtab_get(&w->mappings, i), sizeof(row));
+		put_varint(&s, row.path);
+		put_varint(&s, row.build_id);
+	}
+	return put_section(&w->body, "MAPS", &s);
+}
+
+/* By column: alike values stand together, which is what deflate likes. */
+static int put_frames(struct payload *w)
+{
+	_cleanup_str_ struct str s = {};
+	u32 n = (u32)w->frames.n - 1;
+
+	put_varint(&s, n);
+	for (u32 i = 0; i < n; i++)
+		put_varint(&s, frame_at(w, i).name);
+	for (u32 i = 0; i < n; i++)
+		str_putc(&s, (char)frame_at(w, i).kind);
+	for (u32 i = 0; i < n; i++)
+		str_putc(&s, (char)frame_at(w, i).flags);
+	for (u32 i = 0; i < n; i++)
+		put_varint(&s, frame_at(w, i).file);
+	for (u32 i = 0; i < n; i++)
+		put_varint(&s, frame_at(w, i).line);
+	for (u32 i = 0; i < n; i++)
+		put_varint(&s, frame_at(w, i).mapping);
+	return put_section(&w->body, "FRAM", &s);
+}
+
+/* Levels that are left before each node: 0 for the first child of the node before. */
+static int put_depths(const struct profile_tree *t, struct str *s)
+{
+	_cleanup_free_ u32 *depth = calloc(t->nodes.n, sizeof(u32));
+
+	if (!depth)
+		return -ENOMEM;
+	put_varint(s, 0);
+	for (size_t i = 1; i < t->nodes.n; i++) {
+		depth[i] = depth[t->nodes.data[i].parent] + 1;
+		put_varint(s, depth[i - 1] + 1 - depth[i]);
+	}
+	return 0;
+}
+
+static int put_tree(struct payload *w, const u32 *frame)
+{
+	const struct profile_tree *t = w->tree;
+	_cleanup_str_ struct str s = {};
+	int r;
+
+	put_varint(&s, t->nodes.n);
+	for (size_t i = 0; i < t->nodes.n; i++)
+		put_varint(&s, frame[i]);
+	r = put_depths(t, &s);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < t->nodes.n; i++)
+		put_zigzag(&s, t->nodes.data[i].self);
+	return put_section(&w->body, "TREE", &s);
+}
+
+static int put_base(struct payload *w)
+{
+	_cleanup_str_ struct str s = {};
+
+	if (!w->tree->has_base)
+		return 0;
+	for (size_t i = 0; i < w->tree->nodes.n; i++)
+		put_zigzag(&s, w->tree->nodes.data[i].base_self);
+	return put_section(&w->body, "BASE", &s);
+}
+
+static void put_quality(struct str *s, const struct profile_quality *q)
+{
+	/* Zero lost is a fact only where somebody counted. */
+	if (q->measured || q->lost)
+		str_printf(s, ",\"lost\":%llu", q->lost);
+	if (q->measured || q->truncated)
+		str_printf(s, ",\"truncated\":%llu", q->truncated);
+	if (q->samples)
+		str_printf(s, ",\"samples\":%llu", q->samples);
+	if (q->frames)
+		str_printf(s, ",\"unknown\":%llu,\"frames\":%llu", q->unknown, q->frames);
+	if (q->user_stacks)
+		str_printf(s, ",\"user_stacks\":%llu", q->user_stacks);
+}
+
+/* JSON of numbers only; texts are ids of strings. */
+static int put_meta(struct payload *w, const struct profile_write_options *o)
+{
+	const struct profile *p = w->p;
+	u32 type = p->default_type < p->n_types ? p->default_type : 0;
+	u32 title, generator, name = 0, unit = 0, base_title = 0;
+	_cleanup_str_ struct str s = {};
+	int r = add_text(w, o->title ? o->title : profile_string(p, p->title), &title);
+
+	if (r == 0)
+		r = add_text(w, "culprit " CULPRIT_VERSION, &generator);
+	if (r == 0 && p->n_types)
+		r = add_text(w, profile_string(p, p->types[type].name), &name);
+	if (r == 0 && p->n_types)
+		r = add_text(w, profile_string(p, p->types[type].unit), &unit);
+	if (r == 0 && o->base)
+		r = add_text(w, profile_string(o->base, o->base->title), &base_title);
+	if (r < 0)
+		return r;
+	str_printf(&s, "{\"title\":%u,\"generator\":%u,\"type\":%u,\"unit\":%u", title, generator,
+		   name, unit);
+	if (p->time_ns)
+		str_printf(&s, ",\"time_ms\":%llu", p->time_ns / 1000000);
+	if (p->duration_ns)
+		str_printf(&s, ",\"duration_ns\":%llu", p->duration_ns);
+	if (p->period > 0 && !strcmp(profile_string(p, p->period_unit), "nanoseconds"))
+		str_printf(&s, ",\"hz\":%.3f", 1e9 / (double)p->period);
+	put_quality(&s, &p->quality);
+	if (o->base)
+		str_printf(&s, ",\"base_title\":%u,\"base_samples\":%llu,\"normalize\":%d",
+			   base_title, o->base->quality.samples, o->normalize);
+	str_putc(&s, '}');
+	return put_section(&w->body, "META", &s);
+}
+
+static int make_body(struct payload *w, const struct profile_write_options *o)
+{
+	size_t n = w->tree->nodes.n;
+	_cleanup_free_ u32 *frame = calloc(n, sizeof(u32));
+	int r = frame ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < n && r == 0; i++)
+		r = add_frame(w, &w->tree->nodes.data[i], &frame[i]);
+	if (r < 0)
+		return r;
+	str_puts(&w->body, "CULPRIT1");
+	r = put_meta(w, o);
+	if (r == 0)
+		r = put_kinds(w);
+	if (r == 0)
+		r = put_mappings(w);
+	if (r == 0)
+		r = put_frames(w);
+	if (r == 0)
+		r = put_tree(w, frame);
+	if (r == 0)
+		r = put_base(w);
+	/* Last, because the others add to them. */
+	return r < 0 ? r : put_strings(w);
+}
+
+/* ---- packing ---- */
+
+static int put_base64(struct str *out, const u8 *data, size_t n)
+{
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+	for (size_t i = 0; i < n; i += 3) {
+		u32 v = (u32)data[i] << 16 | (i + 1 < n ? (u32)data[i + 1] << 8 : 0) |
+			(i + 2 < n ? data[i + 2] : 0);
+		char quad[4] = {digits[v >> 18], digits[v >> 12 & 63],
+				i + 1 < n ? digits[v >> 6 & 63] : '=',
+				i + 2 < n ? digits[v & 63] : '='};
+
+		str_append(out, quad, sizeof(quad));
+	}
+	return out->failed ? -ENOMEM : 0;
+}
+
+static int put_packed(struct str *out, const struct str *body)
+{
+	uLongf n = compressBound(body->n);
+	_cleanup_free_ u8 *packed = malloc(n);
+
+	if (!packed)
+		return -ENOMEM;
+	if (compress2(packed, &n, (const Bytef *)body->data, body->n, 6) != Z_OK)
+		return -ENOMEM;
+	return put_base64(out, packed, n);
+}
+
+int html_write(const struct profile *p, const struct profile_write_options *o, struct str *out,
+	       struct diag *reterr_diag)
+{
+	__attribute__((cleanup(payload_deinit))) struct payload w = {.p = p};
+	_cleanup_profile_tree_ struct profile_tree *tree = NULL;
+	struct profile_write_options raw = *o;
+	int r;
+
+	/* The page scales the other side itself, and back. */
+	raw.normalize = false;
+	r = profile_tree_for_writer(p, &raw, &tree);
+	if (r < 0)
+		return r;
+	w.tree = tree;
+	r = strtab_init(&w.strings);
+	if (r == 0)
+		r = strtab_init(&w.frames);
+	if (r == 0)
+		r = strtab_init(&w.mappings);
+	if (r == 0)
+		r = make_body(&w, o);
+	if (r == -EFBIG)
+		return diag_set(reterr_diag, r, "the call tree is too large for one page");
+	if (r < 0)
+		return r;
+	str_append(out, html_page_head, html_page_head_n);
+	r = put_packed(out, &w.body);
+	str_append(out, html_page_tail, html_page_tail_n);
+	return r < 0 ? r : out->failed ? -ENOMEM : 0;
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Builds the page that lib/profile/write_html.c fills in: installs the locked npm packages when
+ * they are not there, bundles the TypeScript, and writes page.html and, as a C array, page.c.
+ *
+ *	node build.mjs --install | --out DIR [--depfile FILE]
+ *
+ * The page has the word @PAYLOAD@ once, where the base64 text of a profile goes.
+ */
+import { spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const here = dirname(fileURLToPath(import.meta.url));
+
+function die(text) {
+  console.error(`ui: ${text}`);
+  process.exit(1);
+}
+
+/** npm ci in a folder, once per content of its lock; two builds of one tree take turns. */
+export function install(folder) {
+  const lock = readFileSync(join(folder, "package-lock.json"), "utf8");
+  const stamp = join(folder, "node_modules", ".culprit-lock");
+  const fresh = () => existsSync(stamp) && readFileSync(stamp, "utf8") === lock;
+  const gate = join(folder, ".npm-lock");
+  for (let waited = 0; !fresh(); waited++) {
+    try {
+      mkdirSync(gate);
+    } catch {
+      if (waited > 240)
+        die(`another build holds ${gate}; remove it if there is none`);
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 500);
+      continue;
+    }
+    try {
+      const r = spawnSync("npm", ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
+                          { cwd: folder, encoding: "utf8" });
+      if (r.error)
+        die("npm not found: apt-get install npm");
+      if (r.status !== 0) {
+        const why = (r.stderr || r.stdout).trim().split("\n").find((l) => /npm (error|ERR!)/.test(l)) ?? "";
+        die(`npm ci failed in ${folder}: is the npm registry reachable (npm config get registry)? ${why}`);
+      }
+      writeFileSync(stamp, lock);
+    } finally {
+      rmSync(gate, { recursive: true, force: true });
+    }
+  }
+}
+
+async function bundle() {
+  const esbuild = await import("esbuild");
+  const r = await esbuild.build({
+    entryPoints: [join(here, "view/main.tsx")],
+    outdir: "out", bundle: true, minify: true, write: false, format: "iife",
+    target: ["chrome105", "firefox113", "safari16.4"], legalComments: "none", charset: "utf8",
+    jsx: "automatic", jsxImportSource: "preact", logLevel: "silent",
+    metafile: true, absWorkingDir: here,
+    tsconfigRaw: { compilerOptions: { useDefineForClassFields: true } },
+  }).catch((e) => die(e.errors?.map((x) => `${x.location?.file}:${x.location?.line}: ${x.text}`).join("\n") ?? e.message));
+  const text = (end) => r.outputFiles.find((f) => f.path.endsWith(end)).text.trim();
+  return { js: text(".js"), css: text(".css"), inputs: Object.keys(r.metafile.inputs).map((f) => join(here, f)) };
+}
+
+const ICON = "data:image/svg+xml," + encodeURIComponent(
+  '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect y="9" width="16" height="6" rx="1" fill="#dc2626"/>' +
+  '<rect y="1" width="7" height="6" rx="1" fill="#f59e0b"/><rect x="9" y="1" width="7" height="6" rx="1" fill="#ea580c"/></svg>');
+
+function page({ js, css }) {
+  const hash = (s) => `'sha256-${createHash("sha256").update(s, "utf8").digest("base64")}'`;
+  if (/<\/script|<!--/i.test(js) || /<\/style/i.test(css))
+    die("the bundle would end its own element");
+  // Nothing is loaded from anywhere, and only this script and these styles run.
+  const csp = `default-src 'none'; script-src ${hash(js)}; style-src ${hash(css)}; img-src data:; ` +
+    "base-uri 'none'; form-action 'none'";
+  return `<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="${csp}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="generator" content="culprit">
+<meta name="color-scheme" content="light dark">
+<title>culprit</title>
+<link rel="icon" href="${ICON}">
+<style>${css}</style>
+</head>
+<body>
+<div id="app"><noscript>This flame graph is drawn by a script in this file; nothing is loaded from elsewhere. Please allow it to run.</noscript></div>
+<script>${js}</script>
+<script id="culprit-data" type="application/x-culprit">@PAYLOAD@</script>
+</body>
+</html>
+`;
+}
+
+function cArray(html) {
+  const [head, tail, more] = html.split("@PAYLOAD@");
+  if (tail === undefined || more !== undefined)
+    die("the page must hold @PAYLOAD@ exactly once");
+  const array = (name, s) => {
+    const b = Buffer.from(s, "utf8");
+    const lines = [];
+    for (let i = 0; i < b.length; i += 24)
+      lines.push("\t" + [...b.subarray(i, i + 24)].join(",") + ",");
+    return `const unsigned char ${name}[] = {\n${lines.join("\n")}\n};\nconst size_t ${name}_n = ${b.length};\n`;
+  };
+  return "/* Made by ui/build.mjs. */\n#include \"profile/html_page.h\"\n\n" +
+    array("html_page_head", head) + "\n" + array("html_page_tail", tail);
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  install(here);
+  const argument = (name) => process.argv.includes(name) ? process.argv[process.argv.indexOf(name) + 1] : null;
+  const out = argument("--out");
+  if (out) {
+    const b = await bundle();
+    const html = page(b);
+    writeFileSync(join(out, "page.html"), html);
+    writeFileSync(join(out, "page.c"), cArray(html));
+    const deps = argument("--depfile");
+    if (deps)
+      writeFileSync(deps, `${join(out, "page.c")}: ${b.inputs.map((f) => f.replace(/ /g, "\\ ")).join(" ")}\n`);
+  }
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Colours of frames. A palette is a list of CSS colours per theme; a frame, or in a comparison a
+ * node, has an index into it. Colours are made in OKLCH, so that all kinds look equally strong
+ * and one text colour is readable on all of them.
+ */
+import { baseScale } from "../model/layout.ts";
+import { baseSamplesPerValue, change, samplesPerValue, significant, zScore } from "../model/stats.ts";
+import type { ColourBy } from "../model/state.ts";
+import { base } from "../model/text.ts";
+import { frameName, GROUP, INLINED, NONE } from "../model/tree.ts";
+import type { Profile, Tree } from "../model/tree.ts";
+
+export type Theme = "dark" | "light";
+
+export interface Swatch {
+  label: string;
+  help: string;
+  /** Index into the palette. */
+  colour: number;
+}
+
+export interface Colouring {
+  /** CSS colours. */
+  palette: string[];
+  /** Palette index by node. */
+  of: Uint16Array;
+  legend: Swatch[];
+}
+
+export function oklch(l: number, c: number, hue: number): string {
+  const h = (hue * Math.PI) / 180;
+  const a = c * Math.cos(h);
+  const b = c * Math.sin(h);
+  const x = (l + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+  const y = (l - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+  const z = (l - 0.0894841775 * a - 1.291485548 * b) ** 3;
+  const hex = (v: number): string => {
+    const s = v <= 0.0031308 ? 12.92 * v : 1.055 * v ** (1 / 2.4) - 0.055;
+    return Math.round(255 * Math.min(1, Math.max(0, s))).toString(16).padStart(2, "0");
+  };
+  return "#" + hex(4.0767416621 * x - 3.3077115913 * y + 0.2309699292 * z) +
+    hex(-1.2684380046 * x + 2.6097574011 * y - 0.3413193965 * z) +
+    hex(-0.0041960863 * x - 0.7034186147 * y + 1.707614701 * z);
+}
+
+interface Tone {
+  light: number;
+  chroma: number;
+}
+
+const TONE: Record<Theme, Tone> = {
+  light: { light: 0.83, chroma: 0.095 },
+  dark: { light: 0.5, chroma: 0.088 },
+};
+
+/** Hue of each kind; kinds not named here get one by their name. Chroma 0 is grey. */
+const HUES: Record<string, [number, number]> = {
+  native: [52, 1],
+  kernel: [255, 0.95],
+  jit: [150, 1],
+  unknown: [20, 0.28],
+};
+const INLINED_HUE: [number, number] = [92, 1.05];
+const SHADES = 5;
+
+function hash(s: string): number {
+  let h = 0x811c9dc5;
+  for (let i = 0; i < s.length; i++)
+    h = Math.imul(h ^ s.charCodeAt(i), 0x01000193);
+  h ^= h >>> 15;
+  return Math.imul(h, 0x2c1b3c6d) >>> 0;
+}
+
+function kindHue(name: string): [number, number] {
+  return HUES[name] ?? [(hash(name) % 24) * 15, 1];
+}
+
+class Palette {
+  readonly colours: string[] = [];
+  private readonly known = new Map<string, number>();
+
+  add(css: string): number {
+    let i = this.known.get(css);
+    if (i === undefined) {
+      i = this.colours.push(css) - 1;
+      this.known.set(css, i);
+    }
+    return i;
+  }
+
+  /** Neighbouring frames of one hue get shades by their names, so that they stay apart. */
+  shade(theme: Theme, hue: [number, number], name: string): number {
+    const t = TONE[theme];
+    const k = hash(name) % SHADES;
+    return this.add(oklch(t.light + (k - 2) * 0.013, t.chroma * hue[1], hue[0] + (k - 2) * 3.5));
+  }
+
+  plain(theme: Theme, hue: [number, number]): number {
+    const t = TONE[theme];
+    return this.add(oklch(t.light, t.chroma * hue[1], hue[0]));
+  }
+}
+
+const GREY: Record<Theme, { group: string; note: string }> = {
+  light: { group: "#d9dde4", note: "#eceef1" },
+  dark: { group: "#39404b", note: "#282d35" },
+};
+
+function packageOf(p: Profile, f: number): string {
+  const m = p.frames.mapping[f]!;
+  return m === NONE ? "" : base(p.mappings[m]!.path);
+}
+
+/** Frames whose colour does not depend on the node, by frame id. */
+function byFrame(p: Profile, tree: Tree, theme: Theme, by: ColourBy): Colouring {
+  const pal = new Palette();
+  const frame = new Uint16Array(p.frames.n);
+  const group = pal.add(GREY[theme].group);
+  const note = pal.add(GREY[theme].note);
+  const legend = new Map<string, Swatch & { weight: number }>();
+  const entry = new Array<Swatch & { weight: number }>(p.frames.n);
+  const put = (f: number, label: string, help: string, colour: number): void => {
+    let e = legend.get(label);
+    if (!e)
+      legend.set(label, e = { label, help, colour, weight: 0 });
+    entry[f] = e;
+  };
+  for (let f = 0; f < p.frames.n; f++) {
+    const kind = p.kinds[p.frames.kind[f]!] ?? { name: "unknown", help: "" };
+    const name = frameName(p, f);
+    const flags = p.frames.flags[f]!;
+    if (flags & GROUP) {
+      frame[f] = group;
+      put(f, "process, thread", "Not code: the name of a process or thread", group);
+    } else if (kind.name === "note") {
+      frame[f] = note;
+      put(f, "note", kind.help, note);
+    } else if (by === "package" && packageOf(p, f) !== "" && kind.name !== "kernel") {
+      const pkg = packageOf(p, f);
+      const hue: [number, number] = [(hash(pkg) % 36) * 10, 1];
+      frame[f] = pal.shade(theme, hue, name);
+      put(f, pkg, p.mappings[p.frames.mapping[f]!]!.path, pal.plain(theme, hue));
+    } else if (by === "name") {
+      const h = hash(name);
+      frame[f] = pal.add(oklch(TONE[theme].light + ((h >>> 8) % 3 - 1) * 0.02, TONE[theme].chroma,
+                               (h % 30) * 12));
+    } else {
+      const inlined = (flags & INLINED) !== 0;
+      const hue = inlined && kind.name !== "kernel" ? INLINED_HUE : kindHue(kind.name);
+      frame[f] = pal.shade(theme, hue, name);
+      put(f, inlined ? "inlined" : kind.name,
+          inlined ? "Code that the compiler put into its caller" : kind.help, pal.plain(theme, hue));
+    }
+  }
+  const of = new Uint16Array(tree.n);
+  for (let i = 0; i < tree.n; i++) {
+    const f = tree.frame[i]!;
+    of[i] = frame[f]!;
+    if (entry[f])
+      entry[f].weight += tree.self[i]! + 1e-9;
+  }
+  const list = [...legend.values()].filter((e) => e.weight > 0);
+  list.sort((a, b) => b.weight - a.weight);
+  return { palette: pal.colours, of, legend: list };
+}
+
+const STEPS = 12;
+
+function diffColour(theme: Theme, c: number): string {
+  const a = Math.abs(c);
+  const hue = c > 0 ? 25 : 255;
+  return theme === "light" ? oklch(0.965 - 0.27 * a, 0.17 * a, hue)
+                           : oklch(0.43 + 0.12 * a, 0.17 * a, hue);
+}
+
+/**
+ * Grown is red, shrunk is blue. A difference that chance would make as well stays neutral whatever
+ * its ratio: 1 sample that became 3 is no finding.
+ */
+function byChange(p: Profile, tree: Tree, theme: Theme, normalise: boolean): Colouring {
+  const palette: string[] = [];
+  for (let s = -STEPS; s <= STEPS; s++)
+    palette.push(diffColour(theme, s / STEPS));
+  const of = new Uint16Array(tree.n).fill(STEPS);
+  const b = tree.base;
+  if (b) {
+    const k = baseScale(tree, normalise);
+    const sa = samplesPerValue(p.meta, tree);
+    const sb = baseSamplesPerValue(p.meta, tree);
+    const na = tree.total[0]! * sa;
+    const nb = b.total[0]! * sb;
+    for (let i = 0; i < tree.n; i++) {
+      const after = tree.total[i]!;
+      const before = b.total[i]!;
+      const z = changeScore(before * sb, nb, after * sa, na, normalise);
+      if (sa > 0 && sb > 0 && !significant(z))
+        continue;
+      of[i] = STEPS + Math.round(STEPS * change(k * before, after));
+    }
+  }
+  return {
+    palette, of, legend: [
+      { label: "grew", help: "More than before, by more than chance", colour: 2 * STEPS },
+      { label: "unchanged", help: "No difference, or one that chance makes as well", colour: STEPS },
+      { label: "shrank", help: "Less than before, by more than chance", colour: 0 },
+    ],
+  };
+}
+
+/** z of a change of shares (normalised) or of counts (absolute: the difference of two Poissons). */
+export function changeScore(k1: number, n1: number, k2: number, n2: number,
+                            normalise: boolean): number {
+  if (normalise)
+    return zScore(k1, n1, k2, n2);
+  return k1 + k2 > 0 ? (k2 - k1) / Math.sqrt(k1 + k2) : 0;
+}
+
+export function colouring(p: Profile, tree: Tree, theme: Theme, by: ColourBy,
+                          normalise: boolean): Colouring {
+  return by === "diff" && tree.base ? byChange(p, tree, theme, normalise)
+                                    : byFrame(p, tree, theme, by === "diff" ? "kind" : by);
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The table of functions. A function is a name in a file (mapping) of a kind; its total counts
+ * each path once however often the function recurs on it.
+ */
+import { GROUP, INLINED } from "./tree.ts";
+import type { Profile, Tree } from "./tree.ts";
+
+export interface FunctionIds {
+  n: number;
+  /** By frame id. */
+  of: Uint32Array;
+  /** By function: a frame that stands for it. */
+  frame: Uint32Array;
+  /** By function: 0 none of its frames is inlined, 1 some, 2 all. */
+  inlined: Uint8Array;
+}
+
+export function functionIds(p: Profile): FunctionIds {
+  const { name, kind, mapping, flags, n } = p.frames;
+  const ids = new Map<string, number>();
+  const of = new Uint32Array(n);
+  const frame: number[] = [];
+  const seen: number[] = [];
+  for (let f = 0; f < n; f++) {
+    const key = `${name[f]} ${mapping[f]} ${kind[f]} ${flags[f]! & GROUP}`;
+    let id = ids.get(key);
+    if (id === undefined) {
+      id = frame.length;
+      ids.set(key, id);
+      frame.push(f);
+      seen.push(0);
+    }
+    of[f] = id;
+    seen[id]! |= flags[f]! & INLINED ? 2 : 1;
+  }
+  return {
+    n: frame.length, of, frame: Uint32Array.from(frame),
+    inlined: Uint8Array.from(seen, (s) => (s === 2 ? 2 : s === 3 ? 1 : 0)),
+  };
+}
+
+export interface FunctionTable {
+  n: number;
+  /** Function id of each row. */
+  id: Uint32Array;
+  self: Float64Array;
+  total: Float64Array;
+  baseSelf: Float64Array | null;
+  baseTotal: Float64Array | null;
+}
+
+/** One value of a function: each path counts once. `active` is zero and is left zero. */
+function totals(tree: Tree, ids: FunctionIds, first: number, end: number, total: Float64Array,
+                active: Uint32Array): Float64Array {
+  const out = new Float64Array(ids.n);
+  const stack = new Uint32Array(tree.levels + 1);
+  let sp = 0;
+  for (let i = first; i < end; i++) {
+    while (sp > 0 && i > stack[sp - 1]! + tree.below[stack[sp - 1]!]!)
+      active[ids.of[tree.frame[stack[--sp]!]!]!]!--;
+    const f = ids.of[tree.frame[i]!]!;
+    if (active[f]!++ === 0)
+      out[f]! += total[i]!;
+    stack[sp++] = i;
+  }
+  while (sp > 0)
+    active[ids.of[tree.frame[stack[--sp]!]!]!]!--;
+  return out;
+}
+
+function selves(tree: Tree, ids: FunctionIds, first: number, end: number,
+                self: Float64Array): Float64Array {
+  const out = new Float64Array(ids.n);
+  for (let i = first; i < end; i++)
+    out[ids.of[tree.frame[i]!]!]! += self[i]!;
+  return out;
+}
+
+/** Functions of the nodes first … last and all below; groups (processes, threads) left out. */
+export function functionTable(p: Profile, tree: Tree, ids: FunctionIds, first: number,
+                              last: number): FunctionTable {
+  const end = last + tree.below[last]! + 1;
+  const active = new Uint32Array(ids.n);
+  const self = selves(tree, ids, first, end, tree.self);
+  const total = totals(tree, ids, first, end, tree.total, active);
+  const base = tree.base;
+  const bs = base ? selves(tree, ids, first, end, base.self) : null;
+  const bt = base ? totals(tree, ids, first, end, base.total, active) : null;
+  const rows: number[] = [];
+  for (let f = 0; f < ids.n; f++)
+    if (!(p.frames.flags[ids.frame[f]!]! & GROUP) && (total[f]! > 0 || (bt && bt[f]! > 0)))
+      rows.push(f);
+  const pick = (a: Float64Array): Float64Array => Float64Array.from(rows, (f) => a[f]!);
+  return {
+    n: rows.length, id: Uint32Array.from(rows), self: pick(self), total: pick(total),
+    baseSelf: bs && pick(bs), baseTotal: bt && pick(bt),
+  };
+}
+
+export type SortKey = "name" | "self" | "total" | "change";
+
+/** Row numbers in order; equal rows are ordered by name, so that the order is stable. */
+export function sortTable(p: Profile, ids: FunctionIds, t: FunctionTable, key: SortKey,
+                          descending: boolean, scale: number, keep: Uint8Array | null): Uint32Array {
+  const rows: number[] = [];
+  for (let i = 0; i < t.n; i++)
+    if (!keep || keep[ids.frame[t.id[i]!]!])
+      rows.push(i);
+  const names = (i: number): string => p.strings[p.frames.name[ids.frame[t.id[i]!]!]!]!;
+  const change = (i: number): number =>
+    t.baseTotal ? t.total[i]! - scale * t.baseTotal[i]! : 0;
+  const value = key === "self" ? (i: number) => t.self[i]!
+    : key === "total" ? (i: number) => t.total[i]! : change;
+  const sign = descending ? -1 : 1;
+  const byName = (a: number, b: number): number => {
+    const x = names(a);
+    const y = names(b);
+    return x < y ? -1 : x > y ? 1 : 0;
+  };
+  rows.sort(key === "name" ? (a, b) => sign * byName(a, b)
+    : (a, b) => sign * (value(a) - value(b)) || byName(a, b));
+  return Uint32Array.from(rows);
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What a reader has chosen, as text for location.hash: short keys, only what differs from the
+ * defaults, so that a link stays readable. Unknown keys are skipped, bad values read as defaults.
+ */
+import type { SortKey } from "./functions.ts";
+import type { WidthBy } from "./layout.ts";
+import type { Transform } from "./transform.ts";
+
+export type ColourBy = "kind" | "package" | "name" | "diff";
+
+export interface ViewState {
+  /** pathId() of the zoomed frame, "first~last" for folded siblings, "" for all. */
+  zoom: string;
+  search: string;
+  icicle: boolean;
+  /** null: as the width of the window suggests. */
+  table: boolean | null;
+  colour: ColourBy | null;
+  theme: "dark" | "light" | null;
+  widthBy: WidthBy;
+  /** null: as the profile says. */
+  normalise: boolean | null;
+  sort: SortKey;
+  descending: boolean;
+  filter: string;
+  transforms: Transform[];
+  /** Name of the function whose callers and callees are shown, "" for none. */
+  sandwich: string;
+}
+
+export const DEFAULTS: ViewState = {
+  zoom: "", search: "", icicle: false, table: null, colour: null, theme: null, widthBy: "after",
+  normalise: null, sort: "self", descending: true, filter: "", transforms: [], sandwich: "",
+};
+
+const TRANSFORMS = ["hide", "focus", "merge"] as const;
+
+export function encodeState(s: ViewState): string {
+  const q = new URLSearchParams();
+  if (s.zoom)
+    q.set("z", s.zoom);
+  if (s.search)
+    q.set("q", s.search);
+  if (s.icicle !== DEFAULTS.icicle)
+    q.set("i", s.icicle ? "1" : "0");
+  if (s.table !== null)
+    q.set("t", s.table ? "1" : "0");
+  if (s.colour)
+    q.set("c", s.colour);
+  if (s.theme)
+    q.set("m", s.theme);
+  if (s.widthBy !== DEFAULTS.widthBy)
+    q.set("w", s.widthBy);
+  if (s.normalise !== null)
+    q.set("n", s.normalise ? "1" : "0");
+  if (s.sort !== DEFAULTS.sort || s.descending !== DEFAULTS.descending)
+    q.set("s", (s.descending ? "-" : "") + s.sort);
+  if (s.filter)
+    q.set("f", s.filter);
+  for (const t of s.transforms)
+    q.append("x", t.name === undefined ? t.op : `${t.op}:${t.name}`);
+  if (s.sandwich)
+    q.set("fn", s.sandwich);
+  return q.toString();
+}
+
+function oneOf<T extends string>(v: string | null, of: readonly T[]): T | null {
+  return of.includes(v as T) ? (v as T) : null;
+}
+
+function parseTransform(x: string): Transform | null {
+  const [, op, , name] = /^([a-z]+)(:([^]*))?$/.exec(x) ?? [];
+  const known = oneOf(op ?? null, TRANSFORMS);
+  if (!known || (known !== "merge" && !name))
+    return null;
+  return name === undefined ? { op: known } : { op: known, name };
+}
+
+export function decodeState(hash: string): ViewState {
+  const q = new URLSearchParams(hash.replace(/^#/, ""));
+  const flag = (key: string, absent: boolean): boolean =>
+    q.get(key) === "1" ? true : q.get(key) === "0" ? false : absent;
+  const sort = q.get("s") ?? "";
+  const key = oneOf<SortKey>(sort.replace(/^-/, ""), ["name", "self", "total", "change"]);
+  const t = q.get("t");
+  return {
+    zoom: q.get("z") ?? "",
+    search: q.get("q") ?? "",
+    icicle: flag("i", DEFAULTS.icicle),
+    table: t === "1" ? true : t === "0" ? false : null,
+    colour: oneOf<ColourBy>(q.get("c"), ["kind", "package", "name", "diff"]),
+    theme: oneOf(q.get("m"), ["dark", "light"] as const),
+    widthBy: oneOf<WidthBy>(q.get("w"), ["after", "before", "both"]) ?? DEFAULTS.widthBy,
+    normalise: q.get("n") === "1" ? true : q.get("n") === "0" ? false : null,
+    sort: key ?? DEFAULTS.sort,
+    descending: key ? sort.startsWith("-") : DEFAULTS.descending,
+    filter: q.get("f") ?? "",
+    transforms: q.getAll("x").map(parseTransform).filter((x) => x !== null),
+    sandwich: q.get("fn") ?? "",
+  };
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What a sampled share means. A profile is a sample: 3 of 100 is "somewhere between 1 and 8.5 %",
+ * and a difference between two small counts is mostly luck. The page says so.
+ */
+import type { Meta, Tree } from "./tree.ts";
+
+const Z95 = 1.959963984540054;
+
+/** Wilson's score interval for k of n, as shares; it behaves for small k, unlike k/n ± … */
+export function wilson(k: number, n: number): [number, number] {
+  if (!(n > 0))
+    return [0, 1];
+  const p = Math.min(1, Math.max(0, k / n));
+  const z2 = Z95 * Z95;
+  const mid = (p + z2 / (2 * n)) / (1 + z2 / n);
+  const half = (Z95 / (1 + z2 / n)) * Math.sqrt((p * (1 - p)) / n + z2 / (4 * n * n));
+  return [Math.max(0, mid - half), Math.min(1, mid + half)];
+}
+
+const COUNTED = new Set(["count", "samples", "sample"]);
+
+/**
+ * Samples per unit of value, or 0 when it is not known: values that are counts are samples
+ * themselves; other values are, on average, the total over the number of samples.
+ */
+export function samplesPerValue(meta: Meta, tree: Tree): number {
+  if (COUNTED.has(meta.unit))
+    return 1;
+  const total = tree.total[0]!;
+  return meta.quality.samples > 0 && total > 0 ? meta.quality.samples / total : 0;
+}
+
+/** The same for the profile "before". */
+export function baseSamplesPerValue(meta: Meta, tree: Tree): number {
+  if (COUNTED.has(meta.unit))
+    return 1;
+  const total = tree.base?.total[0] ?? 0;
+  return meta.baseSamples > 0 && total > 0 ? meta.baseSamples / total : 0;
+}
+
+/**
+ * Two-proportion z score of k1 of n1 (before) against k2 of n2 (after); beyond ±1.96 the
+ * difference is larger than chance makes it in 95 of 100 cases. 0 when nothing can be said.
+ */
+export function zScore(k1: number, n1: number, k2: number, n2: number): number {
+  if (!(n1 > 0) || !(n2 > 0))
+    return 0;
+  const p = (k1 + k2) / (n1 + n2);
+  const v = p * (1 - p) * (1 / n1 + 1 / n2);
+  return v > 0 ? (k2 / n2 - k1 / n1) / Math.sqrt(v) : 0;
+}
+
+export function significant(z: number): boolean {
+  return Math.abs(z) >= Z95;
+}
+
+/**
+ * How a frame changed, from -1 (vanished) over 0 to 1 (new): the difference over the larger of the
+ * two. Independent of the frame's size, which its width already shows.
+ */
+export function change(before: number, after: number): number {
+  const m = Math.max(before, after);
+  return m > 0 ? (after - before) / m : 0;
+}
+
+export interface Warning {
+  text: string;
+  help: string;
+  level: "note" | "warn";
+}
+
+/** What is wrong enough with a profile that a reader must know it before drawing conclusions. */
+export function warnings(meta: Meta, samples: number): Warning[] {
+  const q = meta.quality;
+  const out: Warning[] = [];
+  if (samples >= 0 && samples < 200)
+    out.push({
+      text: samples === 0 ? "no samples" : `only ${samples} samples`,
+      help: "Shares are rough guesses with so few samples: record for longer or at a higher rate (-d, -F).",
+      level: "warn",
+    });
+  const lost = q.lost > 0 ? q.lost / (q.lost + Math.max(q.samples, 0)) : 0;
+  if (lost > 0.01)
+    out.push({
+      text: `${(100 * lost).toFixed(lost < 0.1 ? 1 : 0)} % lost`,
+      help: "Samples were dropped on the way. What is shown may be biased towards quiet moments.",
+      level: "warn",
+    });
+  const stacks = q.userStacks > 0 ? q.userStacks : q.samples;
+  const truncated = q.truncated > 0 && stacks > 0 ? q.truncated / stacks : 0;
+  if (truncated > 0.01)
+    out.push({
+      text: `${(100 * truncated).toFixed(truncated < 0.1 ? 1 : 0)} % truncated`,
+      help: "Stacks that do not reach the thread's entry. They stand under frames named [truncated: reason].",
+      level: "warn",
+    });
+  const unknown = q.unknown > 0 && q.frames > 0 ? q.unknown / q.frames : 0;
+  if (unknown > 0.05)
+    out.push({
+      text: `${(100 * unknown).toFixed(unknown < 0.1 ? 1 : 0)} % of frames have no name`,
+      help: "Install debug symbols, or name a debuginfod server, to see names.",
+      level: "note",
+    });
+  return out;
+}

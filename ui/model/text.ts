@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Numbers and names as people read them. */
+
+/** A share in percent; never 0 for what is there, never 100 for what is not all. */
+export function percent(share: number): string {
+  const v = 100 * share;
+  if (!(v > 0))
+    return v < 0 ? "-" + percent(-share) : "0 %";
+  if (v < 0.01)
+    return "<0.01 %";
+  const s = v < 1 ? v.toFixed(2) : v < 10 ? v.toFixed(1) : v.toFixed(v < 99.95 ? 1 : 2);
+  if (v < 100 && parseFloat(s) >= 100)
+    return ">99.99 %";
+  return s.replace(/\.0+$/, "") + " %";
+}
+
+export function count(v: number): string {
+  return Math.round(v).toLocaleString("en-US");
+}
+
+function scaled(v: number, units: [number, string][]): string {
+  const a = Math.abs(v);
+  for (const [size, name] of units)
+    if (a >= size) {
+      const x = v / size;
+      return `${x.toFixed(Math.abs(x) < 10 ? 2 : Math.abs(x) < 100 ? 1 : 0)} ${name}`;
+    }
+  return `${count(v)} ${units[units.length - 1]![1]}`;
+}
+
+export function duration(ns: number): string {
+  return scaled(ns, [[3.6e12, "h"], [6e10, "min"], [1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]]);
+}
+
+/** A value with its unit as the profile names it. */
+export function value(v: number, unit: string, type = ""): string {
+  switch (unit) {
+  case "nanoseconds":
+    return duration(v);
+  case "microseconds":
+    return duration(v * 1e3);
+  case "milliseconds":
+    return duration(v * 1e6);
+  case "seconds":
+    return duration(v * 1e9);
+  case "bytes":
+    return scaled(v, [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]]);
+  case "count":
+  case "samples":
+    return `${count(v)} ${type && type !== "count" ? type : "samples"}`;
+  default:
+    return unit ? `${count(v)} ${unit}` : count(v);
+  }
+}
+
+export function signed(text: string, v: number): string {
+  return v > 0 ? "+" + text : text;
+}
+
+/** The last part of a path. */
+export function base(path: string): string {
+  const i = path.lastIndexOf("/");
+  return i < 0 ? path : path.slice(i + 1);
+}
+
+const DOTS = "…";
+
+/**
+ * Cuts a name in its middle so that it fits: the end of a name tells the function, its start the
+ * namespace. `widths(i)` is the width of the first i UTF-16 units. Gives "" when not even a letter
+ * and the dots fit.
+ */
+export function cutMiddle(s: string, max: number, widths: (n: number) => number,
+                          dots: number): string {
+  const all = widths(s.length);
+  if (all <= max)
+    return s;
+  const room = max - dots;
+  if (room <= 0)
+    return "";
+  // The end tells more, but a name is known by its first letter.
+  const head = Math.max(room * 0.45, Math.min(room, widths(1)));
+  let lo = 0;
+  let hi = s.length;
+  while (lo < hi) {
+    const mid = (lo + hi + 1) >> 1;
+    if (widths(mid) <= head)
+      lo = mid;
+    else
+      hi = mid - 1;
+  }
+  let a = lo;
+  const rest = room - widths(a);
+  lo = a;
+  hi = s.length;
+  while (lo < hi) {
+    const mid = (lo + hi) >> 1;
+    if (all - widths(mid) <= rest)
+      hi = mid;
+    else
+      lo = mid + 1;
+  }
+  let b = lo;
+  // Never between the two halves of a surrogate pair.
+  if (a > 0 && isHigh(s.charCodeAt(a - 1)))
+    a--;
+  if (b < s.length && isLow(s.charCodeAt(b)))
+    b++;
+  if (a === 0 && b >= s.length)
+    return "";
+  return s.slice(0, a) + DOTS + s.slice(b);
+}
+
+function isHigh(c: number): boolean {
+  return c >= 0xd800 && c < 0xdc00;
+}
+
+function isLow(c: number): boolean {
+  return c >= 0xdc00 && c < 0xe000;
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { change, samplesPerValue, significant, warnings, wilson, zScore } from "../model/stats.ts";
+import { decodeState, DEFAULTS, encodeState } from "../model/state.ts";
+import { count, cutMiddle, duration, percent, value } from "../model/text.ts";
+import { fromFolded, random } from "./make.ts";
+
+test("a percentage is never 0 for something nor 100 for less than all", () => {
+  const cases: [number, string][] = [[0, "0 %"], [1e-7, "<0.01 %"], [0.00123, "0.12 %"], [0.0456, "4.6 %"],
+    [0.123, "12.3 %"], [0.5, "50 %"], [0.9996, "99.96 %"], [0.999999, ">99.99 %"], [1, "100 %"], [-0.02, "-2 %"]];
+  for (const [v, s] of cases)
+    assert.equal(percent(v), s);
+});
+
+test("values with their units", () => {
+  assert.equal(duration(1.5e9), "1.50 s");
+  assert.equal(duration(999), "999 ns");
+  assert.equal(duration(61e9), "1.02 min");
+  assert.equal(value(1234567, "nanoseconds"), "1.23 ms");
+  assert.equal(value(2048, "bytes"), "2.00 KiB");
+  assert.equal(value(5, "count", "samples"), "5 samples");
+  assert.equal(value(5, "events"), "5 events");
+  assert.equal(count(1234567), "1,234,567");
+});
+
+test("names are cut in the middle, and fit", () => {
+  const width = (s: string) => (n: number) => n * 7 + 0 * s.length;
+  const name = "std::vector<std::string>::emplace_back";
+  for (let max = 0; max < 300; max += 3) {
+    const cut = cutMiddle(name, max, width(name), 7);
+    assert.ok(cut.length * 7 <= max || cut === "", `${max}: ${cut}`);
+    if (cut !== "" && cut !== name) {
+      const [head, tail] = cut.split("…");
+      assert.ok(name.startsWith(head!) && name.endsWith(tail!));
+    }
+  }
+  assert.equal(cutMiddle(name, 1000, width(name), 7), name);
+  const pairs = "𝒜𝒷𝒸𝒹𝑒𝒻𝑔";
+  for (let max = 0; max < 100; max++)
+    assert.ok(!/[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/.test(
+      cutMiddle(pairs, max, width(pairs), 7)), "no half characters");
+});
+
+test("Wilson's interval holds the true share in about 95 of 100 samples", () => {
+  const r = random(11);
+  // The interval is of counts, so its coverage goes up and down around 95 % with p and n.
+  for (const [p, n] of [[0.02, 200], [0.3, 80], [0.7, 500]] as const) {
+    let inside = 0;
+    for (let round = 0; round < 2000; round++) {
+      let k = 0;
+      for (let i = 0; i < n; i++)
+        k += r() < p ? 1 : 0;
+      const [lo, hi] = wilson(k, n);
+      inside += lo <= p && p <= hi ? 1 : 0;
+    }
+    assert.ok(inside > 1830 && inside < 1970, `${inside} of 2000 for ${p}`);
+  }
+  assert.deepEqual(wilson(0, 0), [0, 1]);
+  assert.ok(wilson(0, 100)[1] > 0.03 && wilson(100, 100)[0] < 0.97);
+});
+
+test("differences that chance makes are not called significant", () => {
+  assert.ok(!significant(zScore(1, 1000, 3, 1000)));
+  assert.ok(significant(zScore(100, 1000, 200, 1000)));
+  assert.ok(zScore(200, 1000, 100, 1000) < 0);
+  assert.equal(zScore(1, 0, 1, 10), 0);
+  assert.deepEqual([change(0, 5), change(5, 0), change(5, 5), change(0, 0)], [1, -1, 0, 0]);
+});
+
+test("how many samples a value stands for", () => {
+  const p = fromFolded(["p;a 1000"]);
+  assert.equal(samplesPerValue(p.meta, p.tree), 1);
+  p.meta.unit = "nanoseconds";
+  assert.equal(samplesPerValue(p.meta, p.tree), 0);
+  p.meta.quality.samples = 50;
+  assert.equal(samplesPerValue(p.meta, p.tree), 0.05);
+});
+
+test("a poor profile says so, a good one does not", () => {
+  const { meta } = fromFolded(["p;a 1"]);
+  assert.equal(warnings(meta, 5000).length, 0);
+  assert.match(warnings(meta, 12)[0]!.text, /only 12 samples/);
+  meta.quality = { samples: 900, lost: 100, truncated: 90, unknown: 10, frames: 100, userStacks: 900 };
+  assert.deepEqual(warnings(meta, 900).map((w) => w.text), ["10 % lost", "10 % truncated", "10 % of frames have no name"]);
+});
+
+test("the state survives the address bar", () => {
+  const s = {
+    ...DEFAULTS, zoom: "a.b~c.d", search: "^a&b=c #+%$", icicle: true, table: false, theme: "dark" as const,
+    colour: "package" as const, widthBy: "both" as const, normalise: true, sort: "name" as const, descending: false,
+    filter: "x y", transforms: [{ op: "hide" as const, name: "a:b;c" }, { op: "merge" as const }], sandwich: "operator()",
+  };
+  assert.deepEqual(decodeState("#" + encodeState(s)), s);
+  assert.equal(encodeState(DEFAULTS), "");
+  assert.deepEqual(decodeState(""), DEFAULTS);
+  assert.deepEqual(decodeState("#s=bad&c=evil&x=drop:table&x=hide&i=7&t=x"), DEFAULTS);
+});

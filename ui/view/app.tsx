@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The page: one profile, one state (in location.hash), everything else computed from the two.
+ * Zooming and transforms are entries of the browser's history, so "back" goes back.
+ */
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { colouring } from "../draw/colour.ts";
+import type { Theme } from "../draw/colour.ts";
+import { functionIds } from "../model/functions.ts";
+import { weigh } from "../model/layout.ts";
+import type { WidthBy } from "../model/layout.ts";
+import { exactly, findMatches, matchedWeight, matcher, matchFrames, nextMatch } from "../model/search.ts";
+import { decodeState, encodeState } from "../model/state.ts";
+import type { ColourBy, ViewState } from "../model/state.ts";
+import { samplesPerValue } from "../model/stats.ts";
+import { count, percent, value } from "../model/text.ts";
+import { applyTransform } from "../model/transform.ts";
+import { findPath, frameName, nodeName, pathHashes, pathId, pathOf } from "../model/tree.ts";
+import type { Profile, Tree } from "../model/tree.ts";
+import { Crumbs, Legend, Quality } from "./bar.tsx";
+import { Card, interval } from "./card.tsx";
+import { Flame } from "./flame.tsx";
+import type { Place, Span, Spot } from "./flame.tsx";
+import { Help } from "./help.tsx";
+import { Menu } from "./menu.tsx";
+import { SandwichView } from "./sandwich.tsx";
+import { FunctionList } from "./table.tsx";
+
+const WIDE = "(min-width: 1000px)";
+const ALL: Span = { first: 0, last: 0 };
+
+interface Hover {
+  spot: Spot;
+  at: Place;
+  touch: boolean;
+  /** What the spot is in; the two halves of a sandwich have trees of their own. */
+  tree: Tree;
+  zoom: Span;
+}
+
+function useMedia(query: string): boolean {
+  const [on, set] = useState(() => matchMedia(query).matches);
+  useEffect(() => {
+    const m = matchMedia(query);
+    const change = (): void => set(m.matches);
+    m.addEventListener("change", change);
+    return () => m.removeEventListener("change", change);
+  }, [query]);
+  return on;
+}
+
+/** The state, in step with location.hash both ways. */
+function useHash(): [ViewState, (change: Partial<ViewState>, entry?: boolean) => void] {
+  const [state, set] = useState(() => decodeState(location.hash));
+  const current = useRef(state);
+  useEffect(() => {
+    const read = (): void => set(current.current = decodeState(location.hash));
+    addEventListener("popstate", read);
+    addEventListener("hashchange", read);
+    return () => {
+      removeEventListener("popstate", read);
+      removeEventListener("hashchange", read);
+    };
+  }, []);
+  const change = useCallback((c: Partial<ViewState>, entry = false) => {
+    const next = { ...current.current, ...c };
+    current.current = next;
+    set(next);
+    const hash = "#" + encodeState(next);
+    try {
+      if (entry)
+        history.pushState(null, "", hash);
+      else
+        history.replaceState(null, "", hash);
+    } catch {
+      // Some browsers refuse history for files, and all when it is called too often.
+      if (entry)
+        location.hash = hash;
+    }
+  }, []);
+  return [state, change];
+}
+
+export function App({ profile }: { profile: Profile }): preact.JSX.Element {
+  const [state, change] = useHash();
+  const systemDark = useMedia("(prefers-color-scheme: dark)");
+  const wide = useMedia(WIDE);
+  const theme: Theme = state.theme ?? (systemDark ? "dark" : "light");
+  const diff = profile.tree.base !== null;
+  const colourBy: ColourBy = state.colour ?? (diff ? "diff" : "kind");
+  const table = state.table ?? wide;
+  const { meta } = profile;
+  const normalise = state.normalise ?? meta.normalise;
+
+  useLayoutEffect(() => {
+    document.documentElement.dataset["theme"] = theme;
+  }, [theme]);
+  useEffect(() => {
+    document.title = meta.title ? `${meta.title} – culprit` : "culprit";
+  }, [meta.title]);
+
+  const ids = useMemo(() => functionIds(profile), [profile]);
+  const transformKey = JSON.stringify(state.transforms);
+  const tree = useMemo(() => state.transforms.reduce((t, x) => applyTransform(profile, t, ids, x), profile.tree),
+                       [profile, ids, transformKey]);
+  const weights = useMemo(() => weigh(tree, state.widthBy, normalise), [tree, state.widthBy, normalise]);
+  const hashes = useMemo(() => pathHashes(profile, tree), [profile, tree]);
+  const colours = useMemo(() => colouring(profile, tree, theme, colourBy, normalise),
+                          [profile, tree, theme, colourBy, normalise]);
+  const search = useMemo(() => matcher(state.search), [state.search]);
+  const badSearch = search !== null && "error" in search ? search.error : "";
+  const matchedFrames = useMemo(() => (search && !badSearch ? matchFrames(profile, search) : null), [profile, search]);
+  const matches = useMemo(() => (matchedFrames ? findMatches(profile, tree, matchedFrames) : null),
+                          [profile, tree, matchedFrames]);
+
+  const zoom = useMemo((): Span => {
+    if (!state.zoom)
+      return ALL;
+    const [a, b] = state.zoom.split("~");
+    const first = findPath(hashes, a!);
+    const last = b ? findPath(hashes, b) : first;
+    const ok = first >= 0 && last >= first && tree.parent[first] === tree.parent[last] &&
+      weights.start[last]! + weights.total[last]! > weights.start[first]!;
+    return ok ? { first, last } : ALL;
+  }, [state.zoom, hashes, tree, weights]);
+
+  const [focus, setFocus] = useState(-1);
+  useEffect(() => setFocus(-1), [tree]);
+  const [hover, setHover] = useState<Hover | null>(null);
+  const [menu, setMenu] = useState<{ spot: Spot; at: Place } | null>(null);
+  const [help, setHelp] = useState(false);
+  const [match, setMatch] = useState(-1);
+  useEffect(() => setMatch(-1), [matches]);
+  const searchBox = useRef<HTMLInputElement>(null);
+
+  const onZoom = useCallback((s: Span) => {
+    const id = s.first === 0 ? "" : pathId(hashes, s.first) + (s.last === s.first ? "" : "~" + pathId(hashes, s.last));
+    setHover(null);
+    change({ zoom: id }, true);
+  }, [hashes, change]);
+
+  const step = useCallback((by: 1 | -1) => {
+    if (!matches)
+      return;
+    const next = nextMatch(matches, weights, match, by);
+    if (next < 0)
+      return;
+    setMatch(next);
+    setFocus(next);
+    // A match outside of the zoomed part, or too narrow to see there, is gone to.
+    const outside = weights.start[next]! < weights.start[zoom.first]! ||
+      weights.start[next]! >= weights.start[zoom.last]! + weights.total[zoom.last]!;
+    const v = outside ? ALL : zoom;
+    const width = weights.start[v.last]! + weights.total[v.last]! - weights.start[v.first]!;
+    if (weights.total[next]! / width < 0.01)
+      onZoom({ first: next, last: next });
+    else if (outside)
+      onZoom(ALL);
+  }, [matches, weights, match, zoom, onZoom]);
+
+  const openSandwich = useCallback((name: string) => change({ sandwich: name }, true), [change]);
+
+  const onKey = (e: KeyboardEvent): void => {
+    const target = e.target as HTMLElement;
+    const typing = target.matches("input, select, textarea");
+    if ((e.key === "f" && (e.ctrlKey || e.metaKey)) || (e.key === "/" && !typing)) {
+      // A second Ctrl-F is the browser's own.
+      if (document.activeElement === searchBox.current)
+        return;
+      e.preventDefault();
+      searchBox.current?.focus();
+      searchBox.current?.select();
+      return;
+    }
+    if (e.ctrlKey || e.metaKey || e.altKey || help)
+      return;
+    if (e.key === "Escape") {
+      if (menu) {
+        setMenu(null);
+      } else if (typing) {
+        target.blur();
+        if (target === searchBox.current)
+          change({ search: "" });
+      } else if (state.sandwich) {
+        change({ sandwich: "" }, true);
+      } else {
+        setFocus(-1);
+        setHover(null);
+        onZoom(ALL);
+      }
+      return;
+    }
+    if (typing)
+      return;
+    switch (e.key) {
+    case "0": onZoom(ALL); break;
+    case "n": step(1); break;
+    case "N": step(-1); break;
+    case "i": change({ icicle: !state.icicle }); break;
+    case "t": change({ table: !table }); break;
+    case "d": change({ theme: theme === "dark" ? "light" : "dark" }); break;
+    case "c": nextColour(); break;
+    case "s": if (focus > 0) openSandwich(nodeName(profile, tree, focus)); break;
+    case "?": setHelp(true); break;
+    case "Backspace":
+      if (zoom.first > 0)
+        onZoom({ first: tree.parent[zoom.first]!, last: tree.parent[zoom.first]! });
+      break;
+    default: return;
+    }
+    e.preventDefault();
+  };
+  const colourings: [ColourBy, string][] = [["kind", "by kind"], ["package", "by binary"], ["name", "by function"]];
+  if (diff)
+    colourings.unshift(["diff", "by change"]);
+  const nextColour = (): void => {
+    const at = colourings.findIndex(([c]) => c === colourBy);
+    change({ colour: colourings[(at + 1) % colourings.length]![0] });
+  };
+  useEffect(() => {
+    document.addEventListener("keydown", onKey);
+    return () => document.removeEventListener("keydown", onKey);
+  });
+
+  const v0 = weights.start[zoom.first]!;
+  const v1 = weights.start[zoom.last]! + weights.total[zoom.last]!;
+  const matched = matches && v1 > v0 ? matchedWeight(matches, weights, v0, v1) / (v1 - v0) : 0;
+  const matchedAll = matches && weights.total[0]! > 0
+    ? matchedWeight(matches, weights, 0, weights.total[0]!) / weights.total[0]! : 0;
+  const nth = matches && match >= 0 ? matches.top.indexOf(match) + 1 : 0;
+  const k = samplesPerValue(meta, profile.tree);
+  const samples = k > 0 ? profile.tree.total[0]! * k : meta.quality.samples;
+
+  const focused = focus >= 0 && focus < tree.n ? focus : -1;
+  const spoken = focused < 0 ? "" : [
+    nodeName(profile, tree, focused), `level ${tree.depth[focused]}`,
+    `total ${percent(tree.total[focused]! / (profile.tree.total[0]! || 1))} of all`,
+    `self ${percent(tree.self[focused]! / (profile.tree.total[0]! || 1))}`,
+    k > 0 ? `95 % interval ${interval(profile, tree, tree.total[focused]!)}` : "",
+  ].filter((s) => s !== "").join(", ");
+  const empty = profile.tree.total[0] === 0 && (profile.tree.base?.total[0] ?? 0) === 0;
+
+  // With widths of one side, what is only on the other is not in the picture: say how much.
+  let unseen = 0;
+  if (tree.base && state.widthBy !== "both") {
+    const [mine, other] = state.widthBy === "after" ? [tree.total, tree.base.self] : [tree.base.total, tree.self];
+    for (let i = 0; i < tree.n; i++)
+      if (mine[i] === 0)
+        unseen += other[i]!;
+    unseen /= (state.widthBy === "after" ? tree.base.total[0]! : tree.total[0]!) || 1;
+  }
+
+  const copy = (text: string): void => void navigator.clipboard?.writeText(text).catch(() => undefined);
+
+  return (
+    <div class={table ? "page with-table" : "page"}>
+      <header class="top">
+        <div class="title">
+          <h1 title={meta.title}><span class="mark" aria-hidden="true" />{meta.title || "culprit"}</h1>
+          <Quality profile={profile} samples={samples} />
+        </div>
+        <div class="tools">
+          <div class={badSearch ? "search bad" : "search"} role="search">
+            <input ref={searchBox} type="search" value={state.search} placeholder="Search  ( / )" spellcheck={false}
+                   autocomplete="off" aria-label="Search frames by regular expression" aria-invalid={badSearch !== ""}
+                   onInput={(e) => change({ search: e.currentTarget.value })}
+                   onKeyDown={(e) => {
+                     if (e.key === "Enter") {
+                       e.preventDefault();
+                       step(e.shiftKey ? -1 : 1);
+                     }
+                   }} />
+            {state.search !== "" && <output title={badSearch || undefined}>
+              {badSearch ? "not a regular expression" : <>
+                <b>{percent(matched)}</b>{zoom.first !== 0 ? ` of view, ${percent(matchedAll)} of all` : " matched"}
+                <span class="nth">{nth > 0 ? `${nth} of ` : ""}{count(matches?.top.length ?? 0)}</span></>}
+            </output>}
+            {matches && matches.top.length > 0 && <>
+              <button class="icon" aria-label="Previous match" title="Previous match (N)" onClick={() => step(-1)}>‹</button>
+              <button class="icon" aria-label="Next match" title="Next match (n)" onClick={() => step(1)}>›</button></>}
+          </div>
+          {diff && <select aria-label="Widths" title="Whose values set the widths" value={state.widthBy}
+                           onChange={(e) => change({ widthBy: e.currentTarget.value as WidthBy })}>
+            <option value="after">width: after</option><option value="before">width: before</option>
+            <option value="both">width: both</option></select>}
+          {diff && <button class="text" aria-pressed={normalise} title="Compare shares instead of amounts"
+                           onClick={() => change({ normalise: !normalise })}>
+            {normalise ? "normalised" : "absolute"}</button>}
+          <select aria-label="Colours" title="Colours (c)" value={colourBy}
+                  onChange={(e) => change({ colour: e.currentTarget.value as ColourBy })}>
+            {colourings.map(([c, label]) => <option key={c} value={c}>colours {label}</option>)}</select>
+          <button class="text" aria-pressed={state.icicle} title="Root on top (i)"
+                  onClick={() => change({ icicle: !state.icicle })}>Icicle</button>
+          <button class="text" aria-pressed={table} title="Table of functions (t)"
+                  onClick={() => change({ table: !table })}>Table</button>
+          <button class="icon" aria-label={theme === "dark" ? "Light colours" : "Dark colours"} title="Dark or light (d)"
+                  onClick={() => change({ theme: theme === "dark" ? "light" : "dark" })}>{theme === "dark" ? "☀" : "☾"}</button>
+          <button class="icon" aria-label="Help" title="Keys (?)" onClick={() => setHelp(true)}>?</button>
+        </div>
+      </header>
+      {state.sandwich === "" &&
+        <Crumbs profile={profile} tree={tree} zoom={zoom} transforms={state.transforms} onZoom={onZoom}
+                onTransforms={(transforms) => change({ transforms, zoom: "" }, true)} />}
+      <main class="main">
+        {empty ? <div class="nothing"><h2>No samples</h2>
+          <p>Nothing that was profiled used the CPU in this time. Record for longer (<code>-d</code>), or look at whether
+            the filters fit.</p></div>
+        : state.sandwich !== ""
+          ? <SandwichView profile={profile} tree={tree} ids={ids} name={state.sandwich} theme={theme} colourBy={colourBy}
+                          normalise={normalise} matchedFrames={matchedFrames} onHover={(spot, at, touch, t) =>
+                            setHover(spot ? { spot, at, touch, tree: t, zoom: ALL } : null)}
+                          onPick={openSandwich} onClose={() => change({ sandwich: "" }, true)} />
+          : tree.total[0] === 0 && !diff
+            ? <div class="nothing"><h2>Nothing left</h2><p>The functions in focus are not in this profile.</p>
+              <button class="text" onClick={() => change({ transforms: [] }, true)}>Show everything</button></div>
+            : <Flame profile={profile} tree={tree} weights={weights} colours={colours} theme={theme} matches={matches}
+                     icicle={state.icicle} zoom={zoom} focus={focused} onZoom={onZoom} onFocus={setFocus}
+                     label={`Flame graph of ${meta.title || "a profile"}, ${value(profile.tree.total[0]!, meta.unit, meta.type)}. Arrow keys move, Enter zooms; the table of functions (t) has the same as text.`}
+                     onHover={(spot, at, touch) => setHover(spot ? { spot, at, touch, tree, zoom } : null)}
+                     onMenu={(spot, at) => {
+                       setHover(null);
+                       setMenu({ spot, at });
+                     }} />}
+        <footer>
+          <Legend colours={colours} />
+          {unseen > 0 && <button class="unseen" onClick={() => change({ widthBy: "both" })}>
+            {percent(unseen)} of {state.widthBy === "after" ? "before" : "after"} has no width here: show both</button>}
+        </footer>
+      </main>
+      {table && <FunctionList profile={profile} tree={tree} ids={ids} zoom={zoom} sort={state.sort}
+                              descending={state.descending} filter={state.filter} normalise={normalise}
+                              matched={matchedFrames} onSort={(sort, descending) => change({ sort, descending })}
+                              onFilter={(filter) => change({ filter })} onSandwich={openSandwich}
+                              onPick={(name) => change({ search: state.search === exactly(name) ? "" : exactly(name) })} />}
+      {hover && !menu && <Card profile={profile} tree={hover.tree} all={profile.tree.total[0]!} zoom={hover.zoom}
+                               normalise={normalise} spot={hover.spot} at={hover.at} sheet={hover.touch} />}
+      {menu && <Menu at={menu.at} name={nodeName(profile, tree, menu.spot.first)} onClose={() => setMenu(null)} items={[
+        ["Zoom in", () => onZoom(menu.spot)],
+        ["Search for this function", () => change({ search: exactly(nodeName(profile, tree, menu.spot.first)) })],
+        ["Callers and callees", () => openSandwich(nodeName(profile, tree, menu.spot.first))],
+        ["Only paths through this function", () => change({ zoom: "", transforms: [...state.transforms,
+          { op: "focus", name: nodeName(profile, tree, menu.spot.first) }] }, true)],
+        ["Hide this function", () => change({ zoom: "", transforms: [...state.transforms,
+          { op: "hide", name: nodeName(profile, tree, menu.spot.first) }] }, true)],
+        ["Merge direct recursion", () => change({ zoom: "", transforms: [...state.transforms, { op: "merge" }] }, true)],
+        ["Copy name", () => copy(nodeName(profile, tree, menu.spot.first))],
+        ["Copy stack", () => copy(pathOf(tree, menu.spot.first).slice(1).reverse()
+          .map((i) => frameName(profile, tree.frame[i]!)).join("\n"))],
+      ]} />}
+      {help && <Help diff={diff} onClose={() => setHelp(false)} />}
+      <div class="spoken" role="status" aria-live="polite">{spoken}</div>
+    </div>
+  );
+}

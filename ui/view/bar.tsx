@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The strips around the picture: what the profile is and how good, the way to the zoomed frame, the legend. */
+import type { Colouring } from "../draw/colour.ts";
+import { warnings } from "../model/stats.ts";
+import { count, duration, percent, value } from "../model/text.ts";
+import type { Transform } from "../model/transform.ts";
+import { frameName, pathOf } from "../model/tree.ts";
+import type { Profile, Tree } from "../model/tree.ts";
+import type { Span } from "./flame.tsx";
+
+export function Quality(p: { profile: Profile; samples: number }): preact.JSX.Element {
+  const { meta, tree } = p.profile;
+  const q = meta.quality;
+  const facts: [string, string][] = [];
+  if (p.samples >= 0)
+    facts.push([`${count(p.samples)} samples`, "Samples in this profile"]);
+  if (meta.unit !== "count" && meta.unit !== "samples")
+    facts.push([value(tree.total[0]!, meta.unit, meta.type), `Sum of ${meta.type || "the values"}`]);
+  if (meta.durationNs > 0)
+    facts.push([`over ${duration(meta.durationNs)}`, "Time from the first to the last sample"]);
+  if (meta.hz > 0)
+    facts.push([`${count(meta.hz)} Hz`, "Samples per second and CPU"]);
+  if (q.lost === 0)
+    facts.push(["none lost", "No sample was dropped on the way"]);
+  if (q.truncated === 0 && q.userStacks > 0)
+    facts.push(["all stacks complete", "Every user stack reaches its thread's entry"]);
+  const bad = warnings(meta, p.samples);
+  const calm: [string, string][] = [];
+  const share = (k: number, n: number, word: string, help: string): void => {
+    if (k > 0 && n > 0 && !bad.some((w) => w.text.includes(word)))
+      calm.push([`${percent(k / n)} ${word}`, help]);
+  };
+  share(q.lost, q.lost + q.samples, "lost", "Samples that were dropped on the way");
+  share(q.truncated, q.userStacks > 0 ? q.userStacks : q.samples, "truncated", "User stacks that are not complete");
+  share(q.unknown, q.frames, "of frames have no name", "Addresses for which no symbol was found");
+  return (
+    <p class="quality" aria-label="Quality of the profile">
+      {[...facts, ...calm].map(([text, help]) => <span key={text} title={help}>{text}</span>)}
+      {bad.map((w) => <strong key={w.text} class={w.level} title={w.help}>{w.text}</strong>)}
+    </p>
+  );
+}
+
+interface CrumbProps {
+  profile: Profile;
+  tree: Tree;
+  zoom: Span;
+  transforms: Transform[];
+  onZoom: (s: Span) => void;
+  onTransforms: (t: Transform[]) => void;
+}
+
+const TRANSFORM_WORD: Record<Transform["op"], string> = {
+  hide: "hidden", focus: "only paths through", merge: "recursion merged",
+};
+
+export function Crumbs(p: CrumbProps): preact.JSX.Element {
+  const { profile, tree, zoom } = p;
+  const path = zoom.first === 0 ? [] : pathOf(tree, zoom.first).slice(1);
+  const several = zoom.first !== zoom.last;
+  if (several)
+    path.pop();
+  // A long way keeps both of its ends.
+  const gap = path.length > 7;
+  const shown = gap ? [...path.slice(0, 2), ...path.slice(-4)] : path;
+  let n = 0;
+  for (let i = zoom.first; several && i <= zoom.last; i += tree.below[i]! + 1)
+    n++;
+  return (
+    <nav class="crumbs" aria-label="Zoomed frame">
+      {p.transforms.map((t, i) => (
+        <button key={`${t.op}${i}`} class="transform" title="Take this back"
+                onClick={() => p.onTransforms(p.transforms.filter((_, k) => k !== i))}>
+          {TRANSFORM_WORD[t.op]}{t.name === undefined ? "" : ` ${t.name}`} ✕</button>))}
+      {zoom.first !== 0 && <button class="reset" onClick={() => p.onZoom({ first: 0, last: 0 })}
+                                   title="Back to everything (Esc)">✕ Reset zoom</button>}
+      <ol>
+        <li><button onClick={() => p.onZoom({ first: 0, last: 0 })} disabled={zoom.first === 0}>all</button></li>
+        {shown.map((i, k) => <>
+          {gap && k === 2 && <li key="gap" class="gap" title={`${path.length - 6} more frames`}>…</li>}
+          <li key={i}><button aria-current={i === zoom.first && !several ? "true" : undefined}
+                              onClick={() => p.onZoom({ first: i, last: i })}
+                              title={frameName(profile, tree.frame[i]!)}>{frameName(profile, tree.frame[i]!)}</button></li>
+        </>)}
+        {several && <li key="several"><span>{n} folded frames</span></li>}
+        {zoom.first === 0 && <li class="hint">click a frame to zoom, / to search, ? for all keys</li>}
+      </ol>
+    </nav>
+  );
+}
+
+const LEGEND_MAX = 9;
+
+export function Legend(p: { colours: Colouring }): preact.JSX.Element {
+  const { legend, palette } = p.colours;
+  const rest = legend.length - LEGEND_MAX;
+  return (
+    <ul class="legend" aria-label="Colours">
+      {legend.slice(0, LEGEND_MAX).map((e) => (
+        <li key={e.label} title={e.help}><i style={{ background: palette[e.colour]! }} />{e.label}</li>))}
+      {rest > 0 && <li class="more" title={legend.slice(LEGEND_MAX).map((e) => e.label).join(", ")}>and {rest} more</li>}
+      <li title="Boxes of frames that are too narrow to draw; click to zoom in"><i class="hatched" />folded</li>
+    </ul>
+  );
+}

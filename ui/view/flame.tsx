@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * One flame graph: a scroll area with a canvas that stays in its window, pointer and keyboard.
+ * What is zoomed is the parent's to say (props); how the picture moves there is ours. Positions
+ * are painted from requestAnimationFrame only.
+ */
+import { Component, createRef } from "preact";
+import type { Colouring, Theme } from "../draw/colour.ts";
+import { Painter, ROW, rowAt, rowTop } from "../draw/paint.ts";
+import type { Scene } from "../draw/paint.ts";
+import { boxOf, Boxes, hit, layout } from "../model/layout.ts";
+import type { Weights } from "../model/layout.ts";
+import type { Matches } from "../model/search.ts";
+import type { Profile, Tree } from "../model/tree.ts";
+
+/** Frames narrower than this are folded with their neighbours. */
+const MIN_PX = 2.5;
+const ANIMATION_MS = 180;
+
+/** Siblings first … last; the same twice for one frame. */
+export interface Span {
+  first: number;
+  last: number;
+}
+
+export interface Spot extends Span {
+  /** 0: a frame. Else the number of frames folded into the box. */
+  folded: number;
+}
+
+export interface Place {
+  x: number;
+  y: number;
+}
+
+interface Props {
+  profile: Profile;
+  tree: Tree;
+  weights: Weights;
+  colours: Colouring;
+  theme: Theme;
+  matches: Matches | null;
+  icicle: boolean;
+  zoom: Span;
+  /** Node that the keyboard is on, -1 for none. */
+  focus: number;
+  label: string;
+  onZoom: (s: Span) => void;
+  onFocus: (node: number) => void;
+  onHover: (s: Spot | null, at: Place, touch: boolean) => void;
+  onMenu: (s: Spot, at: Place) => void;
+}
+
+function range(w: Weights, s: Span): [number, number] {
+  return [w.start[s.first]!, w.start[s.last]! + w.total[s.last]!];
+}
+
+const calm = (): boolean => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+export class Flame extends Component<Props> {
+  private readonly scroller = createRef<HTMLDivElement>();
+  private readonly spacer = createRef<HTMLDivElement>();
+  private readonly canvas = createRef<HTMLCanvasElement>();
+  private readonly overlay = createRef<HTMLCanvasElement>();
+  private painter: Painter | null = null;
+  private observer: ResizeObserver | null = null;
+  private readonly shown = new Boxes();
+  private v0 = 0;
+  private v1 = 1;
+  private from: [number, number] = [0, 1];
+  private started = 0;
+  private frame = 0;
+  private rows = 1;
+  private hovered: Spot | null = null;
+  private lastTap: Spot | null = null;
+  private pointer = "mouse";
+  private toBottom = true;
+
+  override componentDidMount(): void {
+    this.painter = new Painter(this.canvas.current!, this.overlay.current!);
+    [this.v0, this.v1] = range(this.props.weights, this.props.zoom);
+    this.from = [this.v0, this.v1];
+    this.measure();
+    this.observer = new ResizeObserver(() => this.measure());
+    this.observer.observe(this.scroller.current!);
+  }
+
+  override componentWillUnmount(): void {
+    this.observer?.disconnect();
+    cancelAnimationFrame(this.frame);
+  }
+
+  override componentDidUpdate(old: Props): void {
+    const p = this.props;
+    if (old.tree !== p.tree || old.weights !== p.weights) {
+      [this.v0, this.v1] = range(p.weights, p.zoom);
+      this.started = 0;
+      this.hovered = null;
+      this.measureRows();
+      this.reveal(p.zoom.first);
+    } else if (old.zoom.first !== p.zoom.first || old.zoom.last !== p.zoom.last) {
+      this.from = [this.v0, this.v1];
+      this.started = calm() ? 0 : performance.now();
+      if (this.started === 0)
+        [this.v0, this.v1] = range(p.weights, p.zoom);
+      this.measureRows();
+      this.reveal(p.zoom.first);
+    }
+    if (old.icicle !== p.icicle) {
+      this.toBottom = true;
+      this.measureRows();
+    }
+    if (old.focus !== p.focus && p.focus >= 0)
+      this.reveal(p.focus);
+    this.schedule();
+  }
+
+  /** For tests and the frame-rate bench: what is painted. */
+  get boxes(): Boxes {
+    return this.shown;
+  }
+
+  private measure(): void {
+    const s = this.scroller.current!;
+    if (s.clientWidth === 0)
+      return;
+    this.painter!.resize(s.clientWidth, s.clientHeight);
+    this.measureRows();
+    this.paint();
+  }
+
+  /** Rows of the view that is being moved to; the height of the scroll area follows. */
+  private measureRows(): void {
+    const s = this.scroller.current!;
+    const [a, b] = range(this.props.weights, this.props.zoom);
+    const { tree, weights } = this.props;
+    const target = layout(tree, weights, a, b, s.clientWidth, MIN_PX, new Boxes());
+    let deepest = 0;
+    for (let i = 0; i < target.n; i++)
+      deepest = Math.max(deepest, target.row[i]!);
+    const before = s.scrollHeight - s.scrollTop;
+    this.rows = deepest + 1;
+    this.spacer.current!.style.height = `${this.rows * ROW}px`;
+    if (!this.props.icicle)
+      s.scrollTop = this.toBottom ? s.scrollHeight : s.scrollHeight - before;
+    else if (this.toBottom)
+      s.scrollTop = 0;
+    this.toBottom = false;
+  }
+
+  private reveal(node: number): void {
+    const s = this.scroller.current!;
+    const y = rowTop(this.props.tree.depth[node]!, this.scene(), s.clientHeight);
+    const margin = Math.min(3 * ROW, s.clientHeight / 4);
+    if (y < s.scrollTop + margin)
+      s.scrollTop = y - margin;
+    else if (y + ROW > s.scrollTop + s.clientHeight - margin)
+      s.scrollTop = y + ROW + margin - s.clientHeight;
+  }
+
+  private scene(): Scene {
+    const { profile, tree, colours, theme, matches, icicle, zoom } = this.props;
+    return {
+      profile, tree, boxes: this.shown, colours, theme, matches, icicle, rows: this.rows,
+      zoomDepth: tree.depth[zoom.first]!,
+    };
+  }
+
+  private schedule(): void {
+    if (this.frame === 0)
+      this.frame = requestAnimationFrame((now) => {
+        this.frame = 0;
+        this.step(now);
+      });
+  }
+
+  private step(now: number): void {
+    const [a, b] = range(this.props.weights, this.props.zoom);
+    const t = this.started ? Math.min(1, Math.max(0, (now - this.started) / ANIMATION_MS)) : 1;
+    if (t >= 1) {
+      this.started = 0;
+      this.v0 = a;
+      this.v1 = b;
+    } else {
+      const e = 1 - (1 - t) ** 3;
+      this.v0 = this.from[0] + (a - this.from[0]) * e;
+      this.v1 = this.from[1] + (b - this.from[1]) * e;
+      this.schedule();
+    }
+    this.paint();
+  }
+
+  private paint(): void {
+    const s = this.scroller.current;
+    if (!s || !this.painter)
+      return;
+    const { tree, weights } = this.props;
+    layout(tree, weights, this.v0, this.v1, s.clientWidth, MIN_PX, this.shown);
+    this.painter.paint(this.scene(), s.scrollTop);
+    this.mark();
+  }
+
+  private mark(): void {
+    const { tree, focus } = this.props;
+    const hover = this.hovered ? boxOf(tree, this.shown, this.hovered.first) : -1;
+    this.painter!.mark(this.scene(), hover, focus >= 0 ? boxOf(tree, this.shown, focus) : -1);
+  }
+
+  private spotAt(e: MouseEvent): Spot | null {
+    const s = this.scroller.current!;
+    const r = s.getBoundingClientRect();
+    const row = rowAt(e.clientY - r.top + s.scrollTop, this.scene(), s.clientHeight);
+    const i = hit(this.shown, row, e.clientX - r.left);
+    if (i < 0)
+      return null;
+    return { first: this.shown.node[i]!, last: this.shown.last[i]!, folded: this.shown.folded[i]! };
+  }
+
+  private readonly onMove = (e: PointerEvent): void => {
+    if (e.pointerType === "touch")
+      return;
+    const spot = this.spotAt(e);
+    const same = spot?.first === this.hovered?.first && spot?.last === this.hovered?.last;
+    this.hovered = spot;
+    this.canvas.current!.style.cursor = spot ? "pointer" : "default";
+    this.props.onHover(spot, { x: e.clientX, y: e.clientY }, false);
+    if (!same)
+      this.mark();
+  };
+
+  private readonly onLeave = (): void => {
+    this.hovered = null;
+    this.props.onHover(null, { x: 0, y: 0 }, false);
+    this.mark();
+  };
+
+  private readonly onDown = (e: PointerEvent): void => {
+    this.pointer = e.pointerType;
+  };
+
+  private readonly onClick = (e: MouseEvent): void => {
+    const spot = this.spotAt(e);
+    if (!spot) {
+      this.lastTap = null;
+      this.props.onHover(null, { x: 0, y: 0 }, true);
+      return;
+    }
+    // A finger has no hover: the first tap tells, the second zooms.
+    if (this.pointer === "touch") {
+      const again = this.lastTap?.first === spot.first && this.lastTap.last === spot.last;
+      this.lastTap = spot;
+      if (!again) {
+        this.hovered = spot;
+        this.props.onHover(spot, { x: e.clientX, y: e.clientY }, true);
+        this.mark();
+        return;
+      }
+    }
+    this.props.onFocus(spot.folded ? -1 : spot.first);
+    this.props.onZoom({ first: spot.first, last: spot.last });
+  };
+
+  private readonly onContext = (e: MouseEvent): void => {
+    // From the keyboard the event has no position of its own: take the focused frame's.
+    const s = this.scroller.current!;
+    const f = this.props.focus;
+    if (e.button !== 2 && f >= 0) {
+      const i = boxOf(this.props.tree, this.shown, f);
+      const r = s.getBoundingClientRect();
+      if (i >= 0) {
+        e.preventDefault();
+        const y = rowTop(this.shown.row[i]!, this.scene(), s.clientHeight) - s.scrollTop + ROW;
+        this.props.onMenu({ first: f, last: f, folded: 0 }, { x: r.left + this.shown.x[i]!, y: r.top + y });
+      }
+      return;
+    }
+    const spot = this.spotAt(e);
+    if (spot && !spot.folded) {
+      e.preventDefault();
+      this.props.onMenu(spot, { x: e.clientX, y: e.clientY });
+    }
+  };
+
+  private readonly onKey = (e: KeyboardEvent): void => {
+    if (e.ctrlKey || e.metaKey || e.altKey)
+      return;
+    const { tree, focus, zoom } = this.props;
+    const at = focus >= 0 ? focus : zoom.first;
+    const { icicle } = this.props;
+    let to = -1;
+    switch (e.key) {
+    case "ArrowUp":
+      to = focus < 0 ? at : icicle ? this.parentOf(at) : this.childOf(at);
+      break;
+    case "ArrowDown":
+      to = focus < 0 ? at : icicle ? this.childOf(at) : this.parentOf(at);
+      break;
+    case "ArrowLeft":
+      to = focus < 0 ? at : this.beside(at, -1);
+      break;
+    case "ArrowRight":
+      to = focus < 0 ? at : this.beside(at, 1);
+      break;
+    case "Enter":
+      if (focus >= 0)
+        this.props.onZoom({ first: focus, last: focus });
+      e.preventDefault();
+      return;
+    default:
+      return;
+    }
+    e.preventDefault();
+    if (to >= 0 && to < tree.n)
+      this.props.onFocus(to);
+  };
+
+  private parentOf(node: number): number {
+    return node === 0 ? -1 : this.props.tree.parent[node]!;
+  }
+
+  /** The widest child. */
+  private childOf(node: number): number {
+    const { tree, weights } = this.props;
+    let best = -1;
+    let most = 0;
+    for (let c = node + 1; c <= node + tree.below[node]!; c += tree.below[c]! + 1)
+      if (weights.total[c]! > most) {
+        most = weights.total[c]!;
+        best = c;
+      }
+    return best;
+  }
+
+  /** The next box in the same row; a folded one stands for its first frame. */
+  private beside(node: number, step: 1 | -1): number {
+    const { tree } = this.props;
+    const b = this.shown;
+    const at = boxOf(tree, b, node);
+    if (at < 0)
+      return -1;
+    for (let i = at + step; i >= 0 && i < b.n; i += step)
+      if (b.row[i] === b.row[at])
+        return b.node[i]!;
+    return -1;
+  }
+
+  private readonly onScroll = (): void => this.schedule();
+
+  render(): preact.JSX.Element {
+    return (
+      <div class="flame" ref={this.scroller} onScroll={this.onScroll}>
+        <div class="flame-space" ref={this.spacer}>
+          <div class="flame-window" tabIndex={0} role="application" aria-roledescription="flame graph"
+               aria-label={this.props.label} onKeyDown={this.onKey} onPointerMove={this.onMove}
+               onPointerLeave={this.onLeave} onPointerDown={this.onDown} onClick={this.onClick}
+               onContextMenu={this.onContext}>
+            <canvas ref={this.canvas} />
+            <canvas class="overlay" ref={this.overlay} />
+          </div>
+        </div>
+      </div>
+    );
+  }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The sheet of keys and of what the picture means. */
+import { useEffect, useRef } from "preact/hooks";
+
+const KEYS: [string[], string][] = [
+  [["←", "→", "↑", "↓"], "move from frame to frame"],
+  [["Enter"], "zoom into the frame"],
+  [["Esc", "0"], "back to everything"],
+  [["Backspace"], "back to the caller"],
+  [["/", "Ctrl F"], "search by regular expression"],
+  [["n", "N"], "next and previous match"],
+  [["i"], "root on top (icicle) or at the bottom (flame)"],
+  [["t"], "table of functions"],
+  [["s"], "callers and callees of the frame's function"],
+  [["c"], "next colouring"],
+  [["d"], "dark or light"],
+  [["?"], "this sheet"],
+];
+
+export function Help(p: { onClose: () => void; diff: boolean }): preact.JSX.Element {
+  const ref = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    ref.current!.showModal();
+  }, []);
+  return (
+    <dialog class="help" ref={ref} onClose={p.onClose} aria-labelledby="help-title"
+            onClick={(e) => e.target === ref.current && ref.current!.close()}>
+      <div>
+        <header><h2 id="help-title">Reading a flame graph</h2>
+          <button class="icon" aria-label="Close" onClick={() => ref.current!.close()}>✕</button></header>
+        <p>Each box is a function; the box it touches on the root's side called it. The width of a box is the share
+          of samples in which it was running or waiting for what it called. The order from left to right is the
+          alphabet, not time.</p>
+        {p.diff && <p>Red grew and blue shrank against the profile before. Differences that chance makes as well
+          stay pale.</p>}
+        <dl class="keys">
+          {KEYS.map(([keys, text]) => <div key={text}>
+            <dt>{keys.map((k) => <kbd key={k}>{k}</kbd>)}</dt><dd>{text}</dd></div>)}
+        </dl>
+        <p>Click a frame to zoom, a faded one above it to go back. Right-click for more: focus, hide, callers and
+          callees, copy. <span class="hatched" /> is a box of frames too narrow to draw; click it to see them.</p>
+        <p>The 95 % interval says how far the true share may be from the one that was sampled.</p>
+      </div>
+    </dialog>
+  );
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Start of the self-contained page: finds the payload, shows what is in it or why it cannot. */
+import { render } from "preact";
+import { readPayload } from "../model/payload.ts";
+import { DataError } from "../model/tree.ts";
+import { App } from "./app.tsx";
+import "./style.css";
+
+function fail(root: HTMLElement, text: string): void {
+  render(
+    <div class="boot" role="alert">
+      <h1>culprit</h1>
+      <p>This flame graph cannot be shown: {text}.</p>
+    </div>, root);
+}
+
+async function boot(): Promise<void> {
+  const root = document.getElementById("app")!;
+  const data = document.getElementById("culprit-data");
+  try {
+    if (!data)
+      throw new DataError("the page has no data, it was cut short");
+    const profile = await readPayload(data.textContent ?? "");
+    // The text is not needed any more, and may be large.
+    data.remove();
+    render(<App profile={profile} />, root);
+  } catch (e) {
+    fail(root, e instanceof Error ? e.message : String(e));
+    if (!(e instanceof DataError))
+      throw e;
+  }
+}
+
+if (document.readyState === "loading")
+  document.addEventListener("DOMContentLoaded", () => void boot());
+else
+  void boot();

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What can be done with a frame: a menu at the pointer, or at the focused frame from the keyboard. */
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import type { Place } from "./flame.tsx";
+
+interface Props {
+  at: Place;
+  name: string;
+  items: [string, () => void][];
+  onClose: () => void;
+}
+
+export function Menu(p: Props): preact.JSX.Element {
+  const ref = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    const el = ref.current!;
+    el.style.left = `${Math.max(4, Math.min(p.at.x, innerWidth - el.offsetWidth - 4))}px`;
+    el.style.top = `${Math.max(4, Math.min(p.at.y, innerHeight - el.offsetHeight - 4))}px`;
+    el.querySelector("button")!.focus();
+  }, [p.at]);
+  useEffect(() => {
+    const outside = (e: PointerEvent): void => {
+      if (!ref.current?.contains(e.target as Node))
+        p.onClose();
+    };
+    document.addEventListener("pointerdown", outside);
+    return () => document.removeEventListener("pointerdown", outside);
+  });
+  const onKey = (e: KeyboardEvent): void => {
+    const all = [...ref.current!.querySelectorAll("button")];
+    const at = all.indexOf(document.activeElement as HTMLButtonElement);
+    const to = e.key === "ArrowDown" ? at + 1 : e.key === "ArrowUp" ? at - 1 : e.key === "Home" ? 0
+      : e.key === "End" ? all.length - 1 : null;
+    if (e.key === "Tab")
+      p.onClose();
+    if (to === null)
+      return;
+    e.preventDefault();
+    all[(to + all.length) % all.length]!.focus();
+  };
+  return (
+    <div class="menu" role="menu" aria-label={p.name} ref={ref} onKeyDown={onKey}>
+      <p title={p.name}>{p.name}</p>
+      {p.items.map(([label, run]) => (
+        <button key={label} role="menuitem" onClick={() => {
+          p.onClose();
+          run();
+        }}>{label}</button>))}
+    </div>
+  );
+}

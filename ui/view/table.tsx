@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The table of functions; also the text alternative of the picture. Only the rows in sight are in
+ * the document, so its length does not matter.
+ */
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { functionTable, sortTable } from "../model/functions.ts";
+import type { FunctionIds, SortKey } from "../model/functions.ts";
+import { baseScale } from "../model/layout.ts";
+import { matcher, matchFrames } from "../model/search.ts";
+import { base, count, percent, signed, value } from "../model/text.ts";
+import { frameName, NONE } from "../model/tree.ts";
+import type { Profile, Tree } from "../model/tree.ts";
+import type { Span } from "./flame.tsx";
+
+const HEIGHT = 25;
+const EXTRA = 8;
+
+interface Props {
+  profile: Profile;
+  tree: Tree;
+  ids: FunctionIds;
+  zoom: Span;
+  sort: SortKey;
+  descending: boolean;
+  filter: string;
+  normalise: boolean;
+  /** Frames that the search matches, to mark their rows. */
+  matched: Uint8Array | null;
+  onSort: (key: SortKey, descending: boolean) => void;
+  onFilter: (text: string) => void;
+  onPick: (name: string) => void;
+  onSandwich: (name: string) => void;
+}
+
+function Head(p: Props & { column: SortKey; label: string; title: string }): preact.JSX.Element {
+  const on = p.sort === p.column;
+  const turn = (): void => p.onSort(p.column, on ? !p.descending : p.column !== "name");
+  return (
+    <th scope="col" class={"c-" + p.column}
+        aria-sort={on ? (p.descending ? "descending" : "ascending") : "none"}>
+      <button onClick={turn} title={p.title}>
+        {p.label}<span aria-hidden="true">{on ? (p.descending ? " ▾" : " ▴") : ""}</span>
+      </button>
+    </th>
+  );
+}
+
+export function FunctionList(p: Props): preact.JSX.Element {
+  const { profile, tree, ids, zoom } = p;
+  const table = useMemo(() => functionTable(profile, tree, ids, zoom.first, zoom.last),
+                        [profile, tree, ids, zoom.first, zoom.last]);
+  const filter = useMemo(() => matcher(p.filter), [p.filter]);
+  const bad = filter !== null && "error" in filter;
+  const keep = useMemo(() => (filter && !bad ? matchFrames(profile, filter) : null), [profile, filter]);
+  const scale = baseScale(tree, p.normalise);
+  const rows = useMemo(() => sortTable(profile, ids, table, p.sort, p.descending, scale, keep),
+                       [profile, ids, table, p.sort, p.descending, scale, keep]);
+  const ref = useRef<HTMLDivElement>(null);
+  const [top, setTop] = useState(0);
+  const [height, setHeight] = useState(600);
+  useLayoutEffect(() => {
+    const el = ref.current!;
+    const o = new ResizeObserver(() => setHeight(el.clientHeight));
+    o.observe(el);
+    return () => o.disconnect();
+  }, []);
+  useLayoutEffect(() => {
+    ref.current!.scrollTop = 0;
+    setTop(0);
+  }, [rows]);
+
+  let view = 0;
+  for (let i = zoom.first; i <= zoom.last; i += tree.below[i]! + 1)
+    view += tree.total[i]!;
+  view = view || 1;
+  const from = Math.max(0, Math.floor(top / HEIGHT) - EXTRA);
+  const to = Math.min(rows.length, Math.ceil((top + height) / HEIGHT) + EXTRA);
+  const diff = table.baseTotal !== null;
+  const unit = profile.meta.unit;
+  const columns = diff ? 4 : 3;
+
+  const row = (k: number): preact.JSX.Element => {
+    const i = rows[k]!;
+    const f = ids.frame[table.id[i]!]!;
+    const name = frameName(profile, f);
+    const m = profile.frames.mapping[f]!;
+    const kind = profile.kinds[profile.frames.kind[f]!]?.name ?? "";
+    const where = m === NONE ? (kind === "native" ? "" : kind) : base(profile.mappings[m]!.path);
+    const inl = ids.inlined[table.id[i]!]!;
+    const delta = diff ? table.total[i]! - scale * table.baseTotal![i]! : 0;
+    return (
+      <tr key={table.id[i]} aria-rowindex={k + 2} class={p.matched?.[f] ? "hit" : ""}>
+        <td class="c-self" title={value(table.self[i]!, unit, profile.meta.type)}>
+          <b class="bar" style={{ width: `${(100 * table.self[i]!) / view}%` }} aria-hidden="true" />
+          {percent(table.self[i]! / view)}</td>
+        <td class="c-total" title={value(table.total[i]!, unit, profile.meta.type)}>{percent(table.total[i]! / view)}</td>
+        {diff && <td class={"c-change " + (delta > 0 ? "grew" : delta < 0 ? "shrank" : "")}>
+          {signed(percent(delta / view), delta)}</td>}
+        <td class="c-name"><span>
+          <button class="pick" title={`Search for ${name}`} onClick={() => p.onPick(name)}>{name}</button>
+          {inl > 0 && <i class="tag" title={inl === 2 ? "always inlined" : "inlined in places"}>inl</i>}
+          {where !== "" && <i class="tag">{where}</i>}
+          <button class="both" aria-label={`Callers and callees of ${name}`} title="Callers and callees"
+                  onClick={() => p.onSandwich(name)}>⇅</button>
+        </span></td>
+      </tr>
+    );
+  };
+  return (
+    <section class="functions" aria-label="Functions">
+      <div class="filter">
+        <input type="search" placeholder="Filter functions" aria-label="Filter functions (regular expression)"
+               aria-invalid={bad} value={p.filter} spellcheck={false}
+               onInput={(e) => p.onFilter(e.currentTarget.value)} />
+        <span class="n">{count(rows.length)}{rows.length !== table.n ? ` of ${count(table.n)}` : ""} functions</span>
+      </div>
+      <div class="rows" ref={ref} onScroll={(e) => setTop(e.currentTarget.scrollTop)}>
+        <table aria-rowcount={rows.length + 1}>
+          <thead><tr aria-rowindex={1}>
+            <Head {...p} column="self" label="Self" title="In the function itself, share of the view" />
+            <Head {...p} column="total" label="Total" title="In the function and what it calls; recursion counts once" />
+            {diff && <Head {...p} column="change" label="Change" title="Of the total, after minus before" />}
+            <Head {...p} column="name" label="Function" title="Name" />
+          </tr></thead>
+          <tbody>
+            {from > 0 && <tr aria-hidden="true" style={{ height: `${from * HEIGHT}px` }}><td colSpan={columns} /></tr>}
+            {Array.from({ length: Math.max(0, to - from) }, (_, k) => row(from + k))}
+            {to < rows.length && <tr aria-hidden="true" style={{ height: `${(rows.length - to) * HEIGHT}px` }}><td colSpan={columns} /></tr>}
+          </tbody>
+        </table>
+        {rows.length === 0 && <p class="empty">{bad ? "This is not a regular expression." : p.filter ? "No function has such a name." : "No functions in this view."}</p>}
+      </div>
+    </section>
+  );
+}
