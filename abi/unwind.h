@@ -116,9 +116,9 @@ struct unwind_mapping {
 	__u64 end;
 	__u64 bias;   /* avma - svma */
 	__u32 binary; /* line of struct unwind_binary, 0 = none */
-	__u32 file;   /* file id in the upper 24 bits, enum unwind_mapping_flags in the lower 8 */
+	__u32 file;   /* file id << 8 | enum unwind_mapping_flags */
 };
 _Static_assert(sizeof(struct unwind_mapping) == 32, "mapping");
 #define UNWIND_MAPPINGS_PER_LINE 2
 #define UNWIND_MAX_MAPPINGS (LINES_PER_CHUNK * UNWIND_MAPPINGS_PER_LINE)
-#define UNWIND_MAX_FILES (1u << 24)
+#define UNWIND_MAX_FILES (1u << 23)

@@ -3,3 +3,5 @@
 #pragma once
 
 int cmd_doctor(int argc, char **argv);
+int cmd_record(int argc, char **argv);
+int cmd_top(int argc, char **argv);

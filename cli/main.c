@@ -10,6 +10,8 @@
 
 static const struct cli_command commands[] = {
 #if CULPRIT_AGENT
+	{"record", cmd_record, "profile the machine, processes or a command into a file"},
+	{"top", cmd_top, "where the time goes right now, in the terminal"},
 	{"doctor", cmd_doctor, "what works on this machine, what does not, what to do"},
 #endif
 	{NULL, NULL, NULL},

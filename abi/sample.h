@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/*
+ * What goes through the ring buffer, and what the programs are told before they are loaded.
+ *
+ * A stack travels once: a STACK record with the frames, sent when BPF has not announced that id
+ * lately, then SAMPLE records that name it. A user stack that BPF could not finish but the host
+ * can (unknown process, unwind page not loaded) comes as
+ *
+ *	STACK (the frames so far)   COPY, COPY, … (stack memory)   DEFERRED (sample and registers)
+ *
+ * in this order on one CPU; other CPUs' records may stand between them.
+ */
+#pragma once
+
+#include <linux/types.h>
+
+#include "abi/unwind.h"
+#include "abi/vocab.h"
+
+#define SAMPLE_MAX_FRAMES 1024
+#define SAMPLE_MAX_KERNEL_FRAMES 127
+#define SAMPLE_COMM_BYTES 16
+#define SAMPLE_COPY_BYTES 4096
+#define SAMPLE_MAX_COPIES 8
+
+enum record_type {
+	RECORD_SAMPLE = 1,
+	RECORD_STACK,
+	RECORD_COPY,
+	RECORD_DEFERRED,
+};
+
+enum record_flags {
+	RECORD_KERNEL = 1, /* STACK: of the kernel; frames are plain addresses */
+};
+
+/*
+ * A user frame: FRAME_RAW | avma when the address is in no known file, else file id << 40 | svma.
+ * Callers' addresses are return address - 1: inside the call.
+ */
+#define FRAME_RAW (1ULL << 63)
+#define FRAME_SVMA_BITS 40
+#define FRAME_SVMA_MASK ((1ULL << FRAME_SVMA_BITS) - 1)
+
+struct record_stack {
+	__u16 type;
+	__u16 flags;
+	__u16 n;
+	__u16 stop; /* enum stop_reason */
+	__u64 id;   /* never 0 */
+		    /* __u64 frames[n] follow, leaf first */
+};
+_Static_assert(sizeof(struct record_stack) == 16, "record_stack");
+
+struct record_sample {
+	__u16 type;
+	__u16 source;
+	__u32 cpu;
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+	__u32 pid;     /* thread group */
+	__u32 tid;
+	__u64 kernel_stack; /* id, 0 = was in user mode */
+	__u64 user_stack;   /* id, 0 = kernel thread, or not asked for */
+	__s64 value;
+	char comm[SAMPLE_COMM_BYTES]; /* the thread's name */
+	__u64 start_stack;	      /* the process image's mm->start_stack: which exec it is */
+};
+_Static_assert(sizeof(struct record_sample) == 72, "record_sample");
+
+struct record_copy {
+	__u16 type;
+	__u16 index; /* 0 starts a new copy on this CPU */
+	__u32 cpu;
+	__u64 address; /* avma of data[0] */
+	__u8 data[SAMPLE_COPY_BYTES];
+};
+
+/* The registers between two steps of a walk. */
+struct walk_regs {
+	__u64 pc, sp, fp;
+	__u64 r[UNWIND_N_REGS]; /* by DWARF number, while `full` */
+	__u32 full;		/* r[] holds this frame's registers */
+	__u32 exact;		/* pc is an instruction, not a return address */
+};
+
+struct record_deferred {
+	struct record_sample sample; /* type RECORD_DEFERRED */
+	struct walk_regs regs;
+	__u32 n_copies;
+	__u32 stop; /* why: STOP_NOT_LOADED, STOP_UNKNOWN_PROCESS */
+};
+
+/* A process as BPF knows it: key is the thread group id. */
+struct process_entry {
+	__u64 start_stack; /* as in record_sample; another image is an unknown process */
+	__u32 slice;	   /* line of struct unwind_mapping [n] */
+	__u32 n;
+};
+
+/* Read-only for the programs, set before loading. */
+struct sampler_config {
+	__u32 has_task_pt_regs; /* bpf_task_pt_regs() */
+	__u32 has_fred;	   /* x86: pt_regs lie 16 bytes below the stack's top (fallback only) */
+	__u32 thread_size; /* bytes of a kernel stack (fallback only) */
+	__u32 kernel_stacks;
+	__u32 user_stacks;
+	__u32 filter_pids; /* each 0 or 1: the filter is on */
+	__u32 filter_comms;
+	__u32 filter_uids;
+	__u32 filter_cgroups; /* how many of them */
+	__u32 follow_forks;   /* children of filter_pids are let in too */
+	__u32 defer_per_tick; /* most DEFERRED records a CPU sends in 100 ms */
+	__u32 page_bytes;
+	__u64 pac_mask; /* arm64: the bits that pointer authentication uses */
+	__u32 own_pid;	/* 0, or the pid to leave out */
+	__u32 pad;
+};
+
+#define SAMPLER_SEEN_SLOTS (1u << 16)
+#define SAMPLER_MAX_FILTERS 16 /* of --comm, --uid and --cgroup each */

@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/*
+ * One step of the native unwinder, compiled for BPF and for the host alike.
+ *
+ * The includer provides, before including this file:
+ *
+ *	struct walk_env				  whatever the two below need
+ *	const void *walk_line(env, line)	  the 64 bytes of an arena line, or NULL
+ *	int walk_read(env, to, n, avma)		  n bytes of the process's memory; 0 or negative
+ *	__u64 walk_strip(env, pc)		  pc without pointer-authentication bits
+ *
+ * Every index is masked to its line and every loop has a constant bound, as the verifier wants it;
+ * the tables may be changing while they are read, so nothing here trusts them: a wrong table gives
+ * a wrong or short stack, never a bad access.
+ *
+ * Bounds of the looping searches live in the walk (map memory, for BPF) and not in registers, so
+ * that the verifier sees one state a round and not one for each range they could have. Row and
+ * index searches are branchless (BPF has no conditional move, so the comparison is done by
+ * a subtraction's sign): the verifier follows one path, and the processor mispredicts nothing.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "abi/sample.h"
+
+#define WALK_GO (-1) /* walk_step(): there is a caller; everything else is an enum stop_reason */
+
+/* Where walks end up if a table lies: user addresses only. */
+#define WALK_MIN_PC 4096ULL
+#define WALK_MAX_PC (1ULL << 56)
+
+struct walk {
+	struct walk_regs regs;
+	__u32 slice; /* of the process */
+	__u32 n_mappings;
+	/* The mapping of the last frame and what its binary says: neighbours mostly share it. */
+	struct unwind_mapping mapping;
+	__u64 first_page;
+	__u32 n_pages;
+	__u32 dir;
+	__u32 rules;
+	__u32 n_rules;
+	__u32 have_mapping;
+	__u32 n; /* frames */
+	__u64 hash;
+	volatile __u32 lo, hi; /* of a search under way */
+};
+
+#define walk_inline static inline __attribute__((always_inline))
+
+walk_inline __u64 walk_mix(__u64 hash, __u64 value)
+{
+	hash = (hash ^ value) * 0x9fb21c651e98df25ULL;
+	return hash ^ (hash >> 32);
+}
+
+/* A user stack's id, from the mix of its frames and why it ends; never 0. */
+walk_inline __u64 walk_stack_id(__u64 hash, __u32 stop)
+{
+	__u64 id = walk_mix(hash, stop);
+
+	return id ? id : 1;
+}
+
+/* `bit` when value <= limit, else 0, for values below 2^63. */
+walk_inline __u32 walk_take(__u64 value, __u64 limit, __u32 bit)
+{
+	return (__u32)((__s64)(value - limit - 1) >> 63) & bit;
+}
+
+/* Takes over what the mapping's binary says; a file without tables has no pages. */
+walk_inline void walk_take_binary(struct walk *w, const struct unwind_binary *b)
+{
+	/* One load: user space publishes the two by one store. */
+	__u64 rules = *(const volatile __u64 *)&b->rules;
+
+	w->first_page = b->first_page;
+	w->n_pages = b->n_pages;
+	w->dir = b->dir;
+	w->rules = (__u32)rules;
+	w->n_rules = rules >> 32;
+}
+
+/* Finds the mapping of an address into w->mapping; false when there is none. */
+walk_inline bool walk_find_mapping(struct walk_env *env, struct walk *w, __u64 avma)
+{
+	const struct unwind_mapping *line;
+	const struct unwind_binary *b;
+	__u32 mid;
+
+	if (w->have_mapping && avma >= w->mapping.start && avma < w->mapping.end)
+		return true;
+	w->have_mapping = 0;
+	w->lo = 0;
+	w->hi = w->n_mappings;
+	for (int i = 0; i < 18; i++) {
+		mid = w->lo;
+		if (mid >= w->hi)
+			break;
+		mid = (mid + w->hi) / 2;
+		line = walk_line(env, w->slice + mid / UNWIND_MAPPINGS_PER_LINE);
+		if (!line)
+			return false;
+		if (line[mid & 1].start <= avma)
+			w->lo = mid + 1;
+		else
+			w->hi = mid;
+	}
+	mid = w->lo;
+	if (!mid)
+		return false;
+	mid--;
+	line = walk_line(env, w->slice + mid / UNWIND_MAPPINGS_PER_LINE);
+	if (!line || avma < line[mid & 1].start || avma >= line[mid & 1].end)
+		return false;
+	w->mapping = line[mid & 1];
+	w->n_pages = 0;
+	if (w->mapping.binary) {
+		b = walk_line(env, w->mapping.binary);
+		if (b)
+			walk_take_binary(w, b);
+	}
+	w->have_mapping = 1;
+	return true;
+}
+
+/* The last of n (≤ 32) ascending u16 that is ≤ off; the first is 0. */
+walk_inline __u32 walk_search_index(const __u16 *index, __u32 off)
+{
+	__u32 k = 0;
+
+	k += walk_take(index[(k + 16) & 31], off, 16);
+	k += walk_take(index[(k + 8) & 31], off, 8);
+	k += walk_take(index[(k + 4) & 31], off, 4);
+	k += walk_take(index[(k + 2) & 31], off, 2);
+	k += walk_take(index[(k + 1) & 31], off, 1);
+	return k;
+}
+
+/* The row of a block that holds for `off`. */
+walk_inline __u32 walk_search_block(const __u32 *rows, __u32 off)
+{
+	__u64 key = (__u64)off << 16 | 0xffff;
+	__u32 k = 0;
+
+	k += walk_take(rows[(k + 8) & 15], key, 8);
+	k += walk_take(rows[(k + 4) & 15], key, 4);
+	k += walk_take(rows[(k + 2) & 15], key, 2);
+	k += walk_take(rows[(k + 1) & 15], key, 1);
+	return rows[k & 15];
+}
+
+/* The block of a page that holds for `off`; its number, or -1. */
+walk_inline int walk_find_block(struct walk_env *env, struct walk *w, __u32 first, __u32 n_index,
+				__u32 off)
+{
+	const __u16 *index;
+	__u32 mid;
+
+	w->lo = 0;
+	w->hi = n_index;
+	/* Only pages of more than 512 rows have a second index line. */
+	for (int i = 0; n_index > 1 && i < 6; i++) {
+		mid = (w->lo + w->hi) / 2;
+		if (w->hi - w->lo <= 1)
+			break;
+		index = walk_line(env, first + mid);
+		if (!index)
+			return -1;
+		if (index[0] <= off)
+			w->lo = mid;
+		else
+			w->hi = mid;
+	}
+	mid = w->lo;
+	index = walk_line(env, first + mid);
+	if (!index)
+		return -1;
+	return (int)(mid * UNWIND_BLOCKS_PER_INDEX + walk_search_index(index, off));
+}
+
+/* Finds the rule for an svma of w->mapping: WALK_GO and a copy, or why there is none. */
+walk_inline int walk_find_rule(struct walk_env *env, struct walk *w, __u64 svma,
+			       struct unwind_rule *ret)
+{
+	const struct unwind_page *pages;
+	const struct unwind_rule *rules;
+	const __u32 *rows;
+	__u64 page = (svma >> UNWIND_PAGE_SHIFT) - w->first_page;
+	__u32 off = svma & (UNWIND_PAGE_BYTES - 1);
+	__u32 first, n_blocks, n_index, row, rule;
+	union {
+		struct unwind_page p;
+		__u64 word;
+	} u;
+	int block = 0;
+
+	if (page >= w->n_pages)
+		return STOP_NO_TABLE;
+	pages = walk_line(env, w->dir + (__u32)(page / 8));
+	if (!pages)
+		return STOP_NOT_LOADED;
+	/* One load: user space publishes a page by one store. */
+	u.word = *(const volatile __u64 *)&pages[page & 7];
+	first = u.p.line;
+	if (!first)
+		return STOP_NOT_LOADED;
+	n_blocks = (u.p.n_rows + UNWIND_ROWS_PER_BLOCK - 1u) / UNWIND_ROWS_PER_BLOCK;
+	if (n_blocks > 1) {
+		n_index = (n_blocks + UNWIND_BLOCKS_PER_INDEX - 1) / UNWIND_BLOCKS_PER_INDEX;
+		block = walk_find_block(env, w, first, n_index, off);
+		if (block < 0)
+			return STOP_NOT_LOADED;
+		first += n_index;
+	}
+	rows = walk_line(env, first + (__u32)block);
+	if (!rows)
+		return STOP_NOT_LOADED;
+	row = walk_search_block(rows, off);
+	rule = row & 0xffff;
+	if (rule >= w->n_rules) {
+		/* The rules grew since the binary was looked up. */
+		const struct unwind_binary *b = walk_line(env, w->mapping.binary);
+
+		if (!b)
+			return STOP_NO_TABLE;
+		walk_take_binary(w, b);
+		if (rule >= w->n_rules)
+			return STOP_NO_TABLE;
+	}
+	rules = walk_line(env, w->rules + rule / UNWIND_RULES_PER_LINE);
+	if (!rules)
+		return STOP_NO_TABLE;
+	*ret = rules[rule & (UNWIND_RULES_PER_LINE - 1)];
+	return WALK_GO;
+}
+
+/* All registers from the ucontext that the kernel put on the stack for a signal handler. */
+walk_inline int walk_signal(struct walk_env *env, struct walk *w, __u64 ucontext)
+{
+	struct walk_regs *g = &w->regs;
+#if UNWIND_REG_FP == 6
+	/* x86-64: mcontext.gregs at 40: r8…r15 rdi rsi rbp rbx rdx rax rcx rsp rip
+	 * (arch/x86/include/uapi/asm/sigcontext.h). */
+	__u64 m[17];
+
+	if (walk_read(env, m, sizeof(m), ucontext + 40) < 0)
+		return STOP_BAD_READ;
+	for (int i = 0; i < 8; i++)
+		g->r[8 + i] = m[i];
+	g->r[5] = m[8];
+	g->r[4] = m[9];
+	g->r[6] = m[10];
+	g->r[3] = m[11];
+	g->r[1] = m[12];
+	g->r[0] = m[13];
+	g->r[2] = m[14];
+	g->r[7] = m[15];
+	g->fp = m[10];
+	g->sp = m[15];
+	g->pc = m[16];
+#else
+	/* arm64: mcontext at 176, regs[31] sp pc from its 8 (arch/arm64/include/uapi/asm/). */
+	__u64 pc;
+
+	if (walk_read(env, g->r, 32 * 8, ucontext + 184) < 0 ||
+	    walk_read(env, &pc, 8, ucontext + 184 + 32 * 8) < 0)
+		return STOP_BAD_READ;
+	g->fp = g->r[29];
+	g->sp = g->r[31];
+	g->pc = pc;
+#endif
+	g->full = 1;
+	g->exact = 1;
+	return g->pc ? WALK_GO : STOP_COMPLETE;
+}
+
+/* Takes over what the callee left: the caller's pc, sp and fp. */
+walk_inline int walk_return(struct walk_env *env, struct walk *w, __u64 pc, __u64 cfa, __u64 fp)
+{
+	pc = walk_strip(env, pc);
+	w->regs.pc = pc;
+	w->regs.sp = cfa;
+	w->regs.fp = fp;
+	w->regs.full = 0;
+	w->regs.exact = 0;
+	if (!pc)
+		return STOP_COMPLETE; /* the convention for the deepest frame */
+	if (pc < WALK_MIN_PC || pc >= WALK_MAX_PC)
+		return STOP_BAD_PC;
+	return WALK_GO;
+}
+
+/* Frame-pointer chain: {saved fp, return address} at fp. */
+walk_inline int walk_by_fp(struct walk_env *env, struct walk *w, bool check)
+{
+	__u64 fp = w->regs.fp, saved[2];
+
+	if (!fp)
+		return check ? STOP_NO_TABLE : STOP_COMPLETE;
+	if (check && (fp < w->regs.sp || fp - w->regs.sp > 1 << 20 || (fp & 7)))
+		return STOP_NO_TABLE;
+	if (walk_read(env, saved, sizeof(saved), fp) < 0)
+		return STOP_BAD_READ;
+	return walk_return(env, w, saved[1], fp + 16, saved[0]);
+}
+
+walk_inline int walk_cfa(struct walk_env *env, struct walk *w, const struct unwind_rule *r,
+			 __u64 *ret_cfa)
+{
+	__u64 base, word;
+
+	if (r->cfa_reg == UNWIND_REG_SP)
+		base = w->regs.sp;
+	else if (r->cfa_reg == UNWIND_REG_FP)
+		base = w->regs.fp;
+	else if (w->regs.full)
+		base = w->regs.r[r->cfa_reg & (UNWIND_N_REGS - 1)];
+	else
+		return STOP_UNSUPPORTED;
+	base += (__u64)(__s64)r->cfa_off;
+	if (r->cfa_op == UNWIND_CFA_DEREF) {
+		if (walk_read(env, &word, sizeof(word), base) < 0)
+			return STOP_BAD_READ;
+		base = word + (__u64)(__s64)r->cfa_add;
+	} else if (r->cfa_op == UNWIND_CFA_PLT) {
+		base += (w->regs.pc & 15) >= (__u16)r->cfa_add ? 8 : 0;
+	}
+	*ret_cfa = base;
+	return WALK_GO;
+}
+
+walk_inline int walk_apply(struct walk_env *env, struct walk *w, const struct unwind_rule *r)
+{
+	__u64 cfa, pc, saved[2], fp = w->regs.fp;
+	int stop;
+
+	switch (r->cfa_op) {
+	case UNWIND_CFA_NONE:
+		return STOP_NO_TABLE;
+	case UNWIND_CFA_STOP:
+		return STOP_COMPLETE;
+	case UNWIND_CFA_SIGNAL:
+		return walk_signal(env, w, w->regs.sp + (__u64)(__s64)r->cfa_off);
+	case UNWIND_CFA_FP:
+		return walk_by_fp(env, w, false);
+	case UNWIND_CFA_REG:
+	case UNWIND_CFA_DEREF:
+	case UNWIND_CFA_PLT:
+		break;
+	default:
+		return STOP_UNSUPPORTED;
+	}
+	stop = walk_cfa(env, w, r, &cfa);
+	if (stop != WALK_GO)
+		return stop;
+	if (cfa <= w->regs.sp && !(cfa == w->regs.sp && w->regs.full))
+		return STOP_NO_PROGRESS;
+	if (r->ra_op == UNWIND_RA_CFA && r->fp_op == UNWIND_FP_CFA && r->fp_off == r->ra_off - 8) {
+		/* Both in one read: what `push %rbp` and `stp x29, x30` leave. */
+		if (walk_read(env, saved, sizeof(saved), cfa + (__u64)(__s64)r->fp_off) < 0)
+			return STOP_BAD_READ;
+		return walk_return(env, w, saved[1], cfa, saved[0]);
+	}
+	if (r->ra_op == UNWIND_RA_REG) {
+		if (!w->regs.full)
+			return STOP_NO_PROGRESS;
+		pc = w->regs.r[r->ra_off & (UNWIND_N_REGS - 1)];
+	} else if (walk_read(env, &pc, sizeof(pc), cfa + (__u64)(__s64)r->ra_off) < 0) {
+		return STOP_BAD_READ;
+	}
+	if (r->fp_op != UNWIND_FP_SAME) {
+		__u64 at = r->fp_op == UNWIND_FP_CFA ? cfa : w->regs.fp;
+
+		if (walk_read(env, &fp, sizeof(fp), at + (__u64)(__s64)r->fp_off) < 0)
+			return STOP_BAD_READ;
+	}
+	return walk_return(env, w, pc, cfa, fp);
+}
+
+/*
+ * Names the current frame through ret_frame and moves to its caller. STOP_NOT_LOADED comes without
+ * a frame and with the registers as they were, so that the step can be repeated; every other
+ * result comes with the frame.
+ */
+walk_inline int walk_step(struct walk_env *env, struct walk *w, __u64 *ret_frame)
+{
+	__u64 pc = w->regs.pc - (w->regs.exact ? 0 : 1);
+	struct unwind_rule rule;
+	__u64 svma;
+	int stop;
+
+	*ret_frame = FRAME_RAW | pc;
+	if (!walk_find_mapping(env, w, pc))
+		return STOP_NO_MAPPING;
+	svma = pc - w->mapping.bias;
+	if ((w->mapping.file >> 8) && svma <= FRAME_SVMA_MASK)
+		*ret_frame = (__u64)(w->mapping.file >> 8) << FRAME_SVMA_BITS | svma;
+	if (!w->mapping.binary)
+		return w->mapping.file & UNWIND_MAPPING_FP ? walk_by_fp(env, w, true)
+							   : STOP_NO_TABLE;
+	stop = walk_find_rule(env, w, svma, &rule);
+	if (stop != WALK_GO)
+		return stop;
+	return walk_apply(env, w, &rule);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/pipeline/jitfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "proc/proc.h"
+
+/* Opens a path below `root` without leaving it or following links at its end. */
+static int open_below(int root, const char *path)
+{
+	struct open_how how = {
+		.flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY,
+		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
+	};
+	long fd = syscall(SYS_openat2, root, path, &how, sizeof(how));
+
+	return fd < 0 ? -errno : (int)fd;
+}
+
+int jitfile_open_perf_map(u32 pid)
+{
+	_cleanup_close_ int root = -1;
+	_cleanup_close_ int fd = -1;
+	struct proc_status status;
+	struct stat st;
+	char path[64];
+	int r;
+
+	r = proc_status_read(pid, &status);
+	if (r < 0)
+		return r;
+	snprintf(path, sizeof(path), "/proc/%u/root", pid);
+	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (root < 0)
+		return -errno;
+	snprintf(path, sizeof(path), "tmp/perf-%u.map", status.ns_pid ? status.ns_pid : pid);
+	fd = open_below(root, path);
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	/* Somebody else's file could put any name on the process's code. */
+	if (!S_ISREG(st.st_mode) || (st.st_uid != status.uid && st.st_uid != 0))
+		return -EPERM;
+	return take_fd(&fd);
+}

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/pipeline/pipeline.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/pipeline/deferred.h"
+#include "agent/pipeline/jitfile.h"
+#include "base/log.h"
+
+#define DEFAULT_TABLE_BYTES (256ULL << 20)
+/* How often the ring is read when nothing is in a hurry. */
+#define RING_PERIOD_MS 50
+
+static u64 clock_now_ns(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (u64)t.tv_sec * 1000000000 + (u64)t.tv_nsec;
+}
+
+/* ---- stacks ---- */
+
+const struct pipeline_stack *pipeline_stack(const struct pipeline *p, u64 id)
+{
+	const u64 *i = map_get(&p->stack_index, id);
+
+	return i ? &p->stacks.data[*i] : NULL;
+}
+
+/* Keeps the binary of a frame open until the frame is named. */
+static void hold_binary(struct pipeline *p, u32 file_id)
+{
+	struct procman_binary *b;
+
+	if (map_get(&p->binaries, file_id))
+		return;
+	b = procman_binary_of_id(p->procman, file_id);
+	if (b && map_put(&p->binaries, file_id, (u64)b) == 0)
+		procman_binary_get(b);
+}
+
+static int add_stack(struct pipeline *p, u64 id, const u64 *frames, u32 n, u32 stop, bool kernel)
+{
+	struct pipeline_stack s = {
+		.first = (u32)p->frames.n, .n = (u16)n, .stop = (u8)stop, .kernel = kernel};
+	int r;
+
+	if (map_get(&p->stack_index, id))
+		return 0;
+	if (p->frames.n + n > ~0u)
+		return -E2BIG;
+	r = vec_reserve(&p->frames, p->frames.n + n);
+	if (r < 0)
+		return r;
+	for (u32 i = 0; i < n; i++) {
+		p->frames.data[p->frames.n + i] = frames[i];
+		if (kernel)
+			continue;
+		if (frames[i] & FRAME_RAW)
+			s.raw = true;
+		else
+			hold_binary(p, (u32)(frames[i] >> FRAME_SVMA_BITS));
+	}
+	r = vec_push(&p->stacks, s);
+	if (r == 0)
+		r = map_put(&p->stack_index, id, p->stacks.n - 1);
+	if (r < 0)
+		return r;
+	p->frames.n += n;
+	return 0;
+}
+
+static void on_stack(void *arg, const struct record_stack *head, const u64 *frames)
+{
+	if (add_stack(arg, head->id, frames, head->n, head->stop, head->flags & RECORD_KERNEL) < 0)
+		log_warn("out of memory: a stack is shown as lost");
+}
+
+/* ---- samples ---- */
+
+static u64 entry_hash(const struct pipeline_entry *e)
+{
+	/* Everything before `count` is the key. */
+	return hash_bytes(e, offsetof(struct pipeline_entry, count));
+}
+
+static int count_entry(struct pipeline *p, const struct pipeline_entry *e, u32 *ret_index)
+{
+	u64 h = entry_hash(e);
+	u64 *i;
+	int r;
+
+	for (;; h++) {
+		i = map_get(&p->entry_index, h);
+		if (!i)
+			break;
+		if (memcmp(&p->entries.data[*i], e, offsetof(struct pipeline_entry, count)) == 0) {
+			p->entries.data[*i].count += e->count;
+			*ret_index = (u32)*i;
+			return 0;
+		}
+	}
+	r = vec_push(&p->entries, *e);
+	if (r == 0)
+		r = map_put(&p->entry_index, h, p->entries.n - 1);
+	if (r == 0)
+		*ret_index = (u32)p->entries.n - 1;
+	return r;
+}
+
+static struct procman_process *process_of(struct pipeline *p, u32 pid, u64 time_ns)
+{
+	struct procman_process *proc = procman_find_at(p->procman, pid, time_ns);
+
+	if (!proc) {
+		/* Forked while the ring was being read: its event has come by now. */
+		procman_drain(p->procman);
+		proc = procman_find_at(p->procman, pid, time_ns);
+	}
+	return proc;
+}
+
+static void count_sample(struct pipeline *p, const struct record_sample *s, u32 stop)
+{
+	struct pipeline_entry e = {.pid = s->pid,
+				   .tid = s->tid,
+				   .kernel_stack = s->kernel_stack,
+				   .user_stack = s->user_stack,
+				   .count = (u64)s->value,
+				   .first_ns = s->time_ns};
+	const struct procman_process *proc = process_of(p, s->pid, s->time_ns);
+	const struct pipeline_stack *user = s->user_stack ? pipeline_stack(p, s->user_stack) : NULL;
+	const char *name;
+	u32 index = 0;
+
+	memcpy(e.thread_name, s->comm, strnlen(s->comm, sizeof(s->comm) - 1));
+	/* The name of the process; of one that is not known, the thread's will do. */
+	name = proc && proc->comm[0] ? proc->comm : e.thread_name;
+	memcpy(e.comm, name, strnlen(name, sizeof(e.comm) - 1));
+	p->samples++;
+	map_put(&p->pids, s->pid, 1);
+	if (s->user_stack) {
+		stop = user ? user->stop : stop;
+		p->user_samples++;
+		p->stops[stop < STOP_N ? stop : STOP_STACK_LOST]++;
+		p->truncated += stop != STOP_COMPLETE;
+	}
+	if (user && user->raw && !map_get(&p->perf_maps, s->pid))
+		map_put(&p->perf_maps, s->pid, (u64)(s64)jitfile_open_perf_map(s->pid));
+	if (count_entry(p, &e, &index) < 0) {
+		log_warn("out of memory: a sample is lost");
+		return;
+	}
+	if (p->keep_times && vec_push(&p->events, (struct pipeline_event){s->time_ns, index}) < 0)
+		log_warn("out of memory: a sample's time is lost");
+}
+
+static void on_sample(void *arg, const struct record_sample *s)
+{
+	count_sample(arg, s, STOP_STACK_LOST);
+}
+
+static void on_deferred(void *arg, const struct record_deferred *d, const struct sampler_copy *copy)
+{
+	struct pipeline *p = arg;
+	struct record_sample sample = d->sample;
+	struct procman_process *proc = process_of(p, sample.pid, sample.time_ns);
+	const struct pipeline_stack *prefix = pipeline_stack(p, sample.user_stack);
+	struct deferred_walk walk = {
+		.record = d,
+		.copy = copy,
+		.process = proc,
+		.frames = p->scratch,
+	};
+	u64 id;
+
+	if (prefix) {
+		memcpy(p->scratch, &p->frames.data[prefix->first], prefix->n * sizeof(u64));
+		walk.n = prefix->n;
+		walk.stop = deferred_finish(p, &walk);
+	} else {
+		walk.stop = STOP_STACK_LOST;
+	}
+	p->deferred++;
+	id = deferred_stack_id(&walk);
+	if (add_stack(p, id, p->scratch, walk.n, walk.stop, false) < 0)
+		log_warn("out of memory: a stack is shown as lost");
+	sample.user_stack = id;
+	count_sample(p, &sample, walk.stop);
+}
+
+/* ---- processes ---- */
+
+static void on_process_changed(void *arg, struct procman_process *proc)
+{
+	struct pipeline *p = arg;
+	int r;
+
+	/* Without start_stack (gone before we looked) BPF could not tell images apart. */
+	if (proc->kthread || !proc->alive || !proc->start_stack)
+		return;
+	r = tables_update_process(p->tables, proc);
+	if (r < 0 && r != -ENOSPC)
+		log_debug("tables of process %u: %s", proc->pid, strerror(-r));
+}
+
+static void on_process_gone(void *arg, struct procman_process *proc)
+{
+	struct pipeline *p = arg;
+
+	/* Not when the pid belongs to another by now. */
+	if (procman_find(p->procman, proc->pid) == proc)
+		tables_remove_process(p->tables, proc);
+}
+
+static void on_binary_gone(void *arg, struct procman_binary *b)
+{
+	struct pipeline *p = arg;
+
+	tables_remove_binary(p->tables, b);
+}
+
+/* ---- the loop ---- */
+
+static int watch(struct pipeline *p, int fd)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
+
+	return epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
+}
+
+int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
+		    struct pipeline **ret)
+{
+	static const struct sampler_ops sampler_ops = {on_stack, on_sample, on_deferred};
+	static const struct procman_ops procman_ops = {on_process_changed, on_process_gone,
+						       on_binary_gone};
+	_cleanup_pipeline_ struct pipeline *p = calloc(1, sizeof(*p));
+	struct tables_options to = {.budget_bytes = o->memory_limit_bytes ? o->memory_limit_bytes
+									  : DEFAULT_TABLE_BYTES};
+	int r;
+
+	if (!p)
+		return -ENOMEM;
+	p->keep_times = o->keep_times;
+	p->hz = o->sampler.hz;
+	p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (p->epoll_fd < 0)
+		return -errno;
+	r = sampler_create(&o->sampler, &sampler_ops, p, reterr_diag, &p->sampler);
+	if (r < 0)
+		return r;
+	to.arena_fd = sampler_arena_fd(p->sampler);
+	to.processes_fd = sampler_processes_fd(p->sampler);
+	r = tables_create(&to, &p->tables);
+	if (r < 0)
+		return diag_set(reterr_diag, r, "cannot make the unwind tables' maps: %s",
+				strerror(-r));
+	r = procman_create(&(struct procman_options){}, &procman_ops, p, &p->procman);
+	if (r < 0)
+		return diag_set(reterr_diag, r, "cannot follow processes by perf events: %s",
+				strerror(-r));
+	r = watch(p, procman_fd(p->procman));
+	if (r == 0)
+		r = watch(p, sampler_fd(p->sampler));
+	if (r < 0)
+		return r;
+	*ret = take_ptr(p);
+	return 0;
+}
+
+static void forget(struct pipeline *p)
+{
+	map_foreach (&p->binaries, b)
+		procman_binary_put((struct procman_binary *)b->value);
+	map_clear(&p->binaries);
+	map_foreach (&p->perf_maps, m)
+		if ((s64)m->value >= 0)
+			close((int)m->value);
+	map_clear(&p->perf_maps);
+	map_clear(&p->stack_index);
+	map_clear(&p->entry_index);
+	map_clear(&p->pids);
+	vec_clear(&p->frames);
+	vec_clear(&p->stacks);
+	vec_clear(&p->entries);
+	vec_clear(&p->events);
+}
+
+void pipeline_destroy(struct pipeline *p)
+{
+	if (!p)
+		return;
+	forget(p);
+	procman_destroy(p->procman);
+	tables_destroy(p->tables);
+	sampler_destroy(p->sampler);
+	if (p->epoll_fd >= 0)
+		close(p->epoll_fd);
+	map_deinit(&p->binaries);
+	map_deinit(&p->perf_maps);
+	map_deinit(&p->stack_index);
+	map_deinit(&p->entry_index);
+	map_deinit(&p->pids);
+	vec_deinit(&p->frames);
+	vec_deinit(&p->stacks);
+	vec_deinit(&p->entries);
+	vec_deinit(&p->events);
+	free(p);
+}
+
+void pipeline_reset(struct pipeline *p)
+{
+	forget(p);
+	p->samples = p->user_samples = p->truncated = p->deferred = 0;
+	memset(p->stops, 0, sizeof(p->stops));
+	sampler_new_epoch(p->sampler);
+}
+
+int pipeline_start(struct pipeline *p, struct diag *reterr_diag)
+{
+	int r = procman_scan(p->procman);
+
+	if (r < 0)
+		return diag_set(reterr_diag, r, "cannot read /proc: %s", strerror(-r));
+	p->started_realtime_ns = clock_now_ns(CLOCK_REALTIME);
+	p->started_ns = clock_now_ns(CLOCK_MONOTONIC);
+	return sampler_start(p->sampler, reterr_diag);
+}
+
+static int drain(struct pipeline *p)
+{
+	int r = procman_drain(p->procman);
+
+	if (r < 0)
+		return r;
+	return sampler_drain(p->sampler);
+}
+
+int pipeline_poll(struct pipeline *p, int timeout_ms)
+{
+	struct epoll_event events[2];
+	int r = drain(p);
+
+	if (r < 0)
+		return r;
+	if (epoll_wait(p->epoll_fd, events, 2, MIN(timeout_ms, RING_PERIOD_MS)) < 0)
+		return errno == EINTR ? 0 : -errno;
+	return 0;
+}
+
+void pipeline_stop(struct pipeline *p)
+{
+	sampler_stop(p->sampler);
+	p->stopped_ns = clock_now_ns(CLOCK_MONOTONIC);
+	drain(p);
+}
+
+void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)
+{
+	struct pipeline_stats s = {
+		.samples = p->samples,
+		.user_samples = p->user_samples,
+		.truncated = p->truncated,
+		.deferred = p->deferred,
+		.processes = p->pids.n,
+	};
+
+	memcpy(s.stops, p->stops, sizeof(s.stops));
+	sampler_stats(p->sampler, &s.sampler);
+	tables_stats(p->tables, &s.tables);
+	procman_get_stats(p->procman, &s.procman);
+	s.lost = s.sampler.counters[COUNTER_LOST_SAMPLE] + s.sampler.counters[COUNTER_NESTED];
+	*ret = s;
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From events to counted stacks: procman, tables and the sampler in one loop.
+ *
+ *	procman (side-band) ─→ tables (maps that BPF reads)
+ *	sampler (ring) ─→ stacks by id, samples counted by (thread, kernel stack, user stack)
+ *	              └─→ deferred samples, walked to their end here
+ *
+ * Side-band events are always handled before the ring, so that a process is known when its samples
+ * come. Belongs to one thread, which calls pipeline_poll() in a loop; agent/symbolize turns the
+ * result into a profile.
+ */
+#pragma once
+
+#include "agent/procman/procman.h"
+#include "agent/sampler/sampler.h"
+#include "agent/tables/tables.h"
+#include "base/diag.h"
+#include "base/map.h"
+#include "base/types.h"
+#include "base/vec.h"
+
+/* Raw frames as in abi/sample.h, leaf first. */
+struct pipeline_stack {
+	u32 first; /* index into pipeline.frames */
+	u16 n;
+	u8 stop; /* enum stop_reason */
+	bool kernel;
+	bool raw; /* has frames that mean something in their process only */
+};
+
+/* Who ran where, and how often. */
+struct pipeline_entry {
+	u32 pid, tid;
+	char comm[SAMPLE_COMM_BYTES]; /* the process's */
+	char thread_name[SAMPLE_COMM_BYTES];
+	u64 kernel_stack, user_stack; /* ids, 0 = none */
+	u64 count;
+	u64 first_ns; /* CLOCK_MONOTONIC */
+};
+
+struct pipeline_event { /* kept only with options.keep_times */
+	u64 time_ns;
+	u32 entry;
+};
+
+struct pipeline_options {
+	struct sampler_options sampler;
+	u64 memory_limit_bytes; /* for unwind tables; 0 = 256 MiB */
+	bool keep_times;
+};
+
+struct pipeline_stats {
+	u64 samples;
+	u64 user_samples; /* with a user stack */
+	u64 truncated;	  /* of these, not walked to the thread's entry */
+	u64 stops[STOP_N];
+	u64 lost;      /* samples that were dropped */
+	u64 deferred;  /* finished on the host */
+	u64 processes; /* that samples came from */
+	struct sampler_stats sampler;
+	struct tables_stats tables;
+	struct procman_stats procman;
+};
+
+struct pipeline {
+	struct procman *procman; /* owned, as the next two */
+	struct sampler *sampler;
+	struct tables *tables;
+	int epoll_fd;
+	u64 hz;
+	bool keep_times;
+	u64 started_realtime_ns;
+	u64 started_ns; /* CLOCK_MONOTONIC */
+	u64 stopped_ns;
+
+	vec(u64) frames;
+	vec(struct pipeline_stack) stacks;
+	struct map stack_index; /* id → stacks */
+	vec(struct pipeline_entry) entries;
+	struct map entry_index; /* hash of the key → entries, chained by probing the next hash */
+	vec(struct pipeline_event) events;
+	struct map binaries; /* file id → struct procman_binary *, a reference each */
+	struct map
+		perf_maps; /* pid → fd of /tmp/perf-PID.map or -1, of processes with raw frames */
+	struct map pids;   /* pids seen */
+	u64 scratch[SAMPLE_MAX_FRAMES];
+
+	u64 samples, user_samples, truncated, deferred;
+	u64 stops[STOP_N];
+	bool in_ring; /* the ring is being read */
+};
+
+int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
+		    struct pipeline **ret);
+void pipeline_destroy(struct pipeline *p);
+DEFINE_CLEANUP(pipeline, struct pipeline *, pipeline_destroy)
+#define _cleanup_pipeline_ _cleanup_(pipeline)
+int pipeline_start(struct pipeline *p, struct diag *reterr_diag);
+/* Handles what there is and waits for more, at most timeout_ms. */
+int pipeline_poll(struct pipeline *p, int timeout_ms);
+/* No more events; what was recorded is all there. */
+void pipeline_stop(struct pipeline *p);
+/* Forgets what was counted, and the stacks. */
+void pipeline_reset(struct pipeline *p);
+/* A stack by id; NULL when its record was lost. */
+const struct pipeline_stack *pipeline_stack(const struct pipeline *p, u64 id);
+void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret);

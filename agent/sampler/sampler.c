@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/sampler/sampler.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/probe/probe.h"
+#include "agent/sampler/event.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/vec.h"
+#include "oncpu.skel.h"
+
+/* What a CPU sent of a stack copy so far. */
+struct partial_copy {
+	u64 address;
+	u32 n;	  /* pages */
+	u8 *data; /* owned; SAMPLE_MAX_COPIES pages */
+};
+
+struct sampler {
+	struct oncpu_bpf *skel;
+	struct ring_buffer *ring;
+	struct bpf_link **links; /* owned */
+	int *events;		 /* owned; closed with their links */
+	u32 n_events;
+	struct bpf_link *fork_link;
+	bool loop; /* oncpu, else oncpu_tail */
+	u64 hz;
+	const char *event;
+	char event_name[64];
+	struct partial_copy *copies; /* owned; by CPU */
+	u32 n_copies;
+	struct sampler_ops ops;
+	void *arg;
+	u64 started_ns, stopped_ns;
+};
+
+static u64 now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (u64)t.tv_sec * 1000000000 + (u64)t.tv_nsec;
+}
+
+static int libbpf_quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
+{
+	char line[512];
+
+	if (level == LIBBPF_DEBUG)
+		return 0;
+	vsnprintf(line, sizeof(line), fmt, ap);
+	line[strcspn(line, "\n")] = '\0';
+	log_debug("%s", line);
+	return 0;
+}
+
+u64 sampler_pac_mask(void)
+{
+#ifdef __aarch64__
+	/* XPACLRI is a hint: a processor without it leaves x30 alone. */
+	u64 stripped = (1ULL << 55) - 1;
+	register u64 x30 asm("x30") = stripped;
+
+	asm volatile("hint #7" : "+r"(x30));
+	return (x30 ^ stripped) | 0xffULL << 56;
+#else
+	return 0;
+#endif
+}
+
+static u64 ring_bytes(const struct sampler_options *o, int n_cpus)
+{
+	/* A quarter second of samples with new stacks of a KiB, and room for stack copies. */
+	u64 want = o->ring_bytes ? o->ring_bytes : (u64)n_cpus * o->hz / 4 * 1024 + (2 << 20);
+	u64 bytes = 1 << 22;
+
+	while (bytes < want && bytes < 1ULL << 28)
+		bytes *= 2;
+	return bytes;
+}
+
+static void configure(struct sampler *s, const struct sampler_options *o,
+		      const struct probe_features *f)
+{
+	struct sampler_config *c = (struct sampler_config *)&s->skel->rodata->config;
+	int n_cpus = libbpf_num_possible_cpus();
+
+	s->loop = f->bpf_loop;
+	c->has_task_pt_regs = f->task_pt_regs && f->current_task_btf;
+	c->thread_size = getpagesize() > 16384 ? (u32)getpagesize() : 16384;
+	c->kernel_stacks = o->kernel_stacks;
+	c->user_stacks = o->user_stacks;
+	c->filter_pids = o->n_pids > 0 || o->follow_forks;
+	c->filter_comms = o->n_comms > 0;
+	c->filter_uids = o->n_uids > 0;
+	c->filter_cgroups = o->n_cgroups;
+	c->follow_forks = o->follow_forks;
+	c->defer_per_tick = (u32)MAX(o->hz / 10 + 10, 40ULL);
+	c->pac_mask = sampler_pac_mask();
+	s->skel->bss->epoch = now_ns();
+	bpf_program__set_autoload(s->skel->progs.oncpu, s->loop);
+	bpf_program__set_autoload(s->skel->progs.oncpu_tail, !s->loop);
+	bpf_program__set_autoload(s->skel->progs.oncpu_tail_step, !s->loop);
+	bpf_program__set_autoload(s->skel->progs.follow_fork, o->follow_forks);
+	bpf_map__set_max_entries(s->skel->maps.ring, (u32)ring_bytes(o, MAX(n_cpus, 1)));
+}
+
+/* A cgroup's folder on the cgroup v2 tree, wherever that is mounted. */
+static int open_cgroup(const char *path, struct diag *reterr_diag)
+{
+	static const char *const roots[] = {"", "/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(roots); i++) {
+		_cleanup_free_ char *full = NULL;
+		_cleanup_free_ char *procs = NULL;
+		int fd;
+
+		if (asprintf(&full, "%s%s%s", roots[i], path[0] == '/' || !i ? "" : "/", path) <
+			    0 ||
+		    asprintf(&procs, "%s/cgroup.controllers", full) < 0)
+			return -ENOMEM;
+		if (access(procs, F_OK) < 0)
+			continue;
+		fd = open(full, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (fd >= 0)
+			return fd;
+	}
+	return diag_set(reterr_diag, -ENOENT,
+			"no cgroup '%s' on the cgroup v2 tree; systemd-cgls shows what there is",
+			path);
+}
+
+static int fill_filters(struct sampler *s, const struct sampler_options *o,
+			struct diag *reterr_diag)
+{
+	u32 one = 1;
+	int r = 0;
+
+	if (o->n_comms > SAMPLER_MAX_FILTERS || o->n_uids > SAMPLER_MAX_FILTERS ||
+	    o->n_cgroups > SAMPLER_MAX_FILTERS)
+		return diag_set(reterr_diag, -E2BIG,
+				"at most %d each of --comm, --uid and --cgroup",
+				SAMPLER_MAX_FILTERS);
+	for (u32 i = 0; i < o->n_pids && r == 0; i++)
+		r = sampler_add_pid(s, o->pids[i]);
+	for (u32 i = 0; i < o->n_comms && r == 0; i++) {
+		char key[SAMPLE_COMM_BYTES] = {};
+
+		strncpy(key, o->comms[i], sizeof(key) - 1);
+		r = bpf_map__update_elem(s->skel->maps.filter_comms, key, sizeof(key), &one,
+					 sizeof(one), BPF_ANY);
+	}
+	for (u32 i = 0; i < o->n_uids && r == 0; i++)
+		r = bpf_map__update_elem(s->skel->maps.filter_uids, &o->uids[i], sizeof(u32), &one,
+					 sizeof(one), BPF_ANY);
+	for (u32 i = 0; i < o->n_cgroups && r == 0; i++) {
+		_cleanup_close_ int fd = open_cgroup(o->cgroups[i], reterr_diag);
+
+		if (fd < 0)
+			return fd;
+		r = bpf_map__update_elem(s->skel->maps.filter_cgroups, &i, sizeof(i), &fd,
+					 sizeof(fd), BPF_ANY);
+	}
+	return r < 0 ? diag_set(reterr_diag, r, "cannot fill the filters: %s", strerror(-r)) : 0;
+}
+
+static void take_copy(struct sampler *s, const struct record_copy *c)
+{
+	struct partial_copy *p;
+
+	if (c->cpu >= s->n_copies)
+		return;
+	p = &s->copies[c->cpu];
+	if (!p->data)
+		p->data = malloc((size_t)SAMPLE_MAX_COPIES * SAMPLE_COPY_BYTES);
+	if (!p->data)
+		return;
+	if (c->index == 0) {
+		p->address = c->address;
+		p->n = 0;
+	}
+	if (c->index != p->n || p->n >= SAMPLE_MAX_COPIES)
+		return; /* an earlier page was lost: what follows is of no use */
+	memcpy(p->data + (size_t)p->n * SAMPLE_COPY_BYTES, c->data, SAMPLE_COPY_BYTES);
+	p->n++;
+}
+
+static void take_deferred(struct sampler *s, const struct record_deferred *d)
+{
+	struct sampler_copy copy = {};
+
+	if (d->sample.cpu < s->n_copies && d->n_copies) {
+		struct partial_copy *p = &s->copies[d->sample.cpu];
+
+		copy.address = p->address;
+		copy.data = p->data;
+		copy.n = (size_t)MIN(p->n, d->n_copies) * SAMPLE_COPY_BYTES;
+		if (!p->data)
+			copy.n = 0;
+	}
+	s->ops.deferred(s->arg, d, &copy);
+}
+
+static int take_record(void *arg, void *data, size_t n)
+{
+	struct sampler *s = arg;
+	const struct record_stack *head = data;
+
+	if (n < sizeof(u64))
+		return 0;
+	switch (head->type) {
+	case RECORD_SAMPLE:
+		if (n >= sizeof(struct record_sample))
+			s->ops.sample(s->arg, data);
+		break;
+	case RECORD_STACK:
+		if (n >= sizeof(*head) && n >= sizeof(*head) + head->n * sizeof(u64))
+			s->ops.stack(s->arg, head, (const u64 *)(head + 1));
+		break;
+	case RECORD_COPY:
+		if (n >= sizeof(struct record_copy))
+			take_copy(s, data);
+		break;
+	case RECORD_DEFERRED:
+		if (n >= sizeof(struct record_deferred))
+			take_deferred(s, data);
+		break;
+	default:
+		log_debug("ring: unknown record type %u", head->type);
+	}
+	return 0;
+}
+
+static int load(struct sampler *s, struct diag *reterr_diag)
+{
+	int r = oncpu_bpf__load(s->skel);
+
+	if (r == -EPERM)
+		return diag_set(
+			reterr_diag, r,
+			"no permission to load BPF programs: run as root, or with CAP_BPF and "
+			"CAP_PERFMON; `culprit doctor` tells more");
+	if (r < 0)
+		return diag_set(
+			reterr_diag, r,
+			"the kernel refused the BPF programs (%s); `culprit doctor` tells more",
+			strerror(-r));
+	if (!s->loop) {
+		u32 zero = 0;
+		int fd = bpf_program__fd(s->skel->progs.oncpu_tail_step);
+
+		r = bpf_map__update_elem(s->skel->maps.tail_calls, &zero, sizeof(zero), &fd,
+					 sizeof(fd), BPF_ANY);
+		if (r < 0)
+			return diag_set(reterr_diag, r, "cannot set up tail calls: %s",
+					strerror(-r));
+	}
+	return 0;
+}
+
+int sampler_create(const struct sampler_options *o, const struct sampler_ops *ops, void *arg,
+		   struct diag *reterr_diag, struct sampler **ret)
+{
+	struct sampler *s = calloc(1, sizeof(*s));
+	int n_cpus = libbpf_num_possible_cpus();
+	struct probe_features features;
+	int r;
+
+	if (!s)
+		return -ENOMEM;
+	libbpf_set_print(libbpf_quiet);
+	r = probe_features(&features, reterr_diag);
+	if (r < 0)
+		goto fail;
+	r = -ENOMEM;
+	s->ops = *ops;
+	s->arg = arg;
+	s->hz = o->hz;
+	snprintf(s->event_name, sizeof(s->event_name), "%s", o->event ? o->event : "cpu-clock");
+	s->n_copies = n_cpus > 0 ? (u32)n_cpus : 1;
+	s->copies = calloc(s->n_copies, sizeof(*s->copies));
+	s->skel = s->copies ? oncpu_bpf__open() : NULL;
+	if (!s->skel)
+		goto fail;
+	configure(s, o, &features);
+	r = load(s, reterr_diag);
+	if (r == 0)
+		r = fill_filters(s, o, reterr_diag);
+	if (r < 0)
+		goto fail;
+	s->ring = ring_buffer__new(bpf_map__fd(s->skel->maps.ring), take_record, s, NULL);
+	if (!s->ring) {
+		r = diag_set(reterr_diag, -errno, "cannot map the ring buffer: %s",
+			     strerror(errno));
+		goto fail;
+	}
+	*ret = s;
+	return 0;
+fail:
+	sampler_destroy(s);
+	return r;
+}
+
+void sampler_destroy(struct sampler *s)
+{
+	if (!s)
+		return;
+	sampler_stop(s);
+	ring_buffer__free(s->ring);
+	oncpu_bpf__destroy(s->skel);
+	for (u32 i = 0; s->copies && i < s->n_copies; i++)
+		free(s->copies[i].data);
+	free(s->copies);
+	free(s);
+}
+
+int sampler_arena_fd(const struct sampler *s)
+{
+	return bpf_map__fd(s->skel->maps.arena);
+}
+
+int sampler_processes_fd(const struct sampler *s)
+{
+	return bpf_map__fd(s->skel->maps.processes);
+}
+
+int sampler_add_pid(struct sampler *s, u32 pid)
+{
+	u32 one = 1;
+
+	return bpf_map__update_elem(s->skel->maps.filter_pids, &pid, sizeof(pid), &one, sizeof(one),
+				    BPF_ANY);
+}
+
+void sampler_new_epoch(struct sampler *s)
+{
+	s->skel->bss->epoch = now_ns();
+}
+
+int sampler_start(struct sampler *s, struct diag *reterr_diag)
+{
+	struct bpf_program *program = s->loop ? s->skel->progs.oncpu : s->skel->progs.oncpu_tail;
+	int r;
+
+	if (bpf_program__autoload(s->skel->progs.follow_fork)) {
+		s->fork_link = bpf_program__attach(s->skel->progs.follow_fork);
+		if (!s->fork_link)
+			return diag_set(reterr_diag, -errno, "cannot follow forks: %s",
+					strerror(errno));
+	}
+	r = event_open_all(s->event_name, s->hz, &s->events, &s->n_events, reterr_diag);
+	if (r < 0)
+		return r;
+	s->links = calloc(s->n_events, sizeof(*s->links));
+	if (!s->links)
+		return -ENOMEM;
+	s->started_ns = now_ns();
+	for (u32 i = 0; i < s->n_events; i++) {
+		s->links[i] = bpf_program__attach_perf_event(program, s->events[i]);
+		if (s->links[i])
+			continue;
+		return diag_set(reterr_diag, -errno, "cannot attach to the perf event: %s",
+				strerror(errno));
+	}
+	return 0;
+}
+
+void sampler_stop(struct sampler *s)
+{
+	if (s->started_ns && !s->stopped_ns)
+		s->stopped_ns = now_ns();
+	for (u32 i = 0; i < s->n_events; i++) {
+		if (s->links && s->links[i])
+			bpf_link__destroy(s->links[i]); /* closes the event */
+		else
+			close(s->events[i]);
+	}
+	s->n_events = 0;
+	free(s->links);
+	free(s->events);
+	s->links = NULL;
+	s->events = NULL;
+	bpf_link__destroy(s->fork_link);
+	s->fork_link = NULL;
+}
+
+int sampler_fd(const struct sampler *s)
+{
+	return ring_buffer__epoll_fd(s->ring);
+}
+
+int sampler_drain(struct sampler *s)
+{
+	return ring_buffer__consume(s->ring);
+}
+
+/* Memory of a map as the kernel accounts it. */
+static u64 map_bytes(const struct bpf_map *map)
+{
+	_cleanup_fclose_ FILE *f = NULL;
+	unsigned long long bytes = 0;
+	char path[64], line[128];
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", bpf_map__fd(map));
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "memlock: %llu", &bytes) == 1)
+			break;
+	return bytes;
+}
+
+void sampler_stats(struct sampler *s, struct sampler_stats *ret)
+{
+	_cleanup_free_ u64 *values = calloc(s->n_copies, sizeof(*values));
+	struct bpf_prog_info info = {};
+	struct sampler_stats st = {.cpus = s->n_copies, .event = s->event_name};
+	u32 info_n = sizeof(info);
+	struct bpf_map *map;
+
+	for (u32 i = 0; values && i < COUNTER_N; i++) {
+		if (bpf_map_lookup_elem(bpf_map__fd(s->skel->maps.counters), &i, values) < 0)
+			continue;
+		for (u32 cpu = 0; cpu < s->n_copies; cpu++)
+			st.counters[i] += values[cpu];
+	}
+	bpf_object__for_each_map(map, s->skel->obj) st.map_bytes += map_bytes(map);
+	if (bpf_obj_get_info_by_fd(
+		    bpf_program__fd(s->loop ? s->skel->progs.oncpu : s->skel->progs.oncpu_tail),
+		    &info, &info_n) == 0) {
+		st.bpf_ns = info.run_time_ns;
+		st.bpf_runs = info.run_cnt;
+	}
+	if (s->started_ns)
+		st.elapsed_ns = (s->stopped_ns ? s->stopped_ns : now_ns()) - s->started_ns;
+	*ret = st;
+}

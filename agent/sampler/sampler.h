@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The user half of bpf/prog/oncpu.bpf.c: loads and attaches it, opens the perf events, and turns
+ * the ring's records into calls. Belongs to one thread.
+ */
+#pragma once
+
+#include "abi/sample.h"
+#include "base/diag.h"
+#include "base/types.h"
+
+#define SAMPLER_DEFAULT_HZ 99
+#define SAMPLER_MAX_HZ 10000
+
+struct sampler;
+
+struct sampler_options {
+	u64 hz;
+	const char *event; /* "cpu-clock", "cycles" …, or NULL: the best there is */
+	bool kernel_stacks;
+	bool user_stacks;
+	const u32 *pids; /* borrowed for the call, as all of these */
+	u32 n_pids;
+	bool follow_forks;
+	const char *const *comms;
+	u32 n_comms;
+	const char *const *cgroups; /* paths below the cgroup v2 mount, or absolute */
+	u32 n_cgroups;
+	const u32 *uids;
+	u32 n_uids;
+	u64 ring_bytes; /* 0 = by the rate and the number of CPUs */
+};
+
+/* Stack memory that came with a deferred sample: pages from address on, without holes. */
+struct sampler_copy {
+	u64 address;
+	const u8 *data; /* borrowed for the call */
+	size_t n;
+};
+
+struct sampler_ops {
+	/* A stack that later samples name; frames leaf first, borrowed for the call. */
+	void (*stack)(void *arg, const struct record_stack *head, const u64 *frames);
+	void (*sample)(void *arg, const struct record_sample *s);
+	/* The stack d->sample.user_stack is the part that was walked already. */
+	void (*deferred)(void *arg, const struct record_deferred *d,
+			 const struct sampler_copy *copy);
+};
+
+struct sampler_stats {
+	u64 counters[COUNTER_N];
+	u64 bpf_ns, bpf_runs; /* of the programs, when kernel.bpf_stats_enabled is 1 */
+	u64 map_bytes;	      /* of all maps but the arena's chunks */
+	u32 cpus;
+	u64 elapsed_ns;	   /* since sampler_start() */
+	const char *event; /* what is really counted: static or the option's */
+};
+
+/* Loads; nothing runs yet. */
+int sampler_create(const struct sampler_options *o, const struct sampler_ops *ops, void *arg,
+		   struct diag *reterr_diag, struct sampler **ret);
+void sampler_destroy(struct sampler *s);
+int sampler_arena_fd(const struct sampler *s);
+int sampler_processes_fd(const struct sampler *s);
+/* Adds a process to the filter after creation, for `record -- CMD`. */
+int sampler_add_pid(struct sampler *s, u32 pid);
+/* The caller has forgotten the stacks: all that come again are sent again. */
+void sampler_new_epoch(struct sampler *s);
+/* Opens the events: samples come from now on. */
+int sampler_start(struct sampler *s, struct diag *reterr_diag);
+/* No more samples; what is in the ring can still be read. */
+void sampler_stop(struct sampler *s);
+/* Bits that pointer authentication puts into user code pointers here; 0 on x86. */
+u64 sampler_pac_mask(void);
+/* Readable when records wait in a hurry; otherwise read on a timer. */
+int sampler_fd(const struct sampler *s);
+/* Handles all records that are in the ring; how many, or negative. */
+int sampler_drain(struct sampler *s);
+void sampler_stats(struct sampler *s, struct sampler_stats *ret);

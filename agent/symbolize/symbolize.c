@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/symbolize/symbolize.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "base/vocab.h"
+#include "symbol/symbol.h"
+
+/* A binary's names; binaries are held by the pipeline while their frames are. */
+struct named_binary {
+	u32 file_id;
+	u32 mapping; /* in the profile being made */
+};
+
+struct symbolizer {
+	struct symbolizer_options options;
+	char *cache_dir, *debuginfod_urls; /* owned */
+	struct kallsyms *kallsyms;	   /* owned; NULL: not readable */
+	bool kernel_hidden;
+	struct map binaries; /* file id → struct named_binary *, owned */
+	struct symbolizer_stats stats;
+};
+
+/* One profile being made. */
+struct making {
+	struct symbolizer *s;
+	struct pipeline *p;
+	struct profile *profile;
+	struct map frames;    /* raw user frame → index into chains */
+	struct map kernel;    /* kernel address → frame id */
+	struct map modules;   /* string id of a module → mapping id */
+	struct map perf_maps; /* pid → struct perf_map * */
+	vec(u32) chains;      /* {n, frame ids innermost first} … */
+	vec(u32) stack;	      /* being put together */
+	struct symbol_chain chain;
+	u64 unnamed; /* frames of the stack in `stack` without a name */
+};
+
+int symbolizer_create(const struct symbolizer_options *o, struct symbolizer **ret)
+{
+	_cleanup_symbolizer_ struct symbolizer *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return -ENOMEM;
+	s->options = *o;
+	s->cache_dir = o->cache_dir ? strdup(o->cache_dir) : NULL;
+	s->debuginfod_urls = o->debuginfod_urls ? strdup(o->debuginfod_urls) : NULL;
+	if ((o->cache_dir && !s->cache_dir) || (o->debuginfod_urls && !s->debuginfod_urls))
+		return -ENOMEM;
+	r = kallsyms_open("/proc/kallsyms", &s->kallsyms);
+	if (r == -ENOMEM)
+		return r;
+	s->kernel_hidden = r < 0;
+	*ret = take_ptr(s);
+	return 0;
+}
+
+void symbolizer_destroy(struct symbolizer *s)
+{
+	if (!s)
+		return;
+	map_foreach (&s->binaries, slot) {
+		struct named_binary *b = (struct named_binary *)slot->value;
+
+		free(b);
+	}
+	map_deinit(&s->binaries);
+	kallsyms_destroy(s->kallsyms);
+	free(s->cache_dir);
+	free(s->debuginfod_urls);
+	free(s);
+}
+
+static int add_text(struct profile *p, const char *text, u32 *ret)
+{
+	return profile_add_string(p, text, strlen(text), ret);
+}
+
+static int add_function(struct profile *p, const struct symbol_frame *f, u32 *ret)
+{
+	struct profile_function fn = {.start_line = f->start_line};
+	int r = add_text(p, f->name, &fn.name);
+
+	if (r == 0)
+		r = add_text(p, f->system_name ? f->system_name : f->name, &fn.system_name);
+	if (r == 0 && f->file)
+		r = add_text(p, f->file, &fn.file);
+	return r < 0 ? r : profile_add_function(p, &fn, ret);
+}
+
+/* ---- kernel ---- */
+
+static int kernel_mapping(struct making *m, const char *module, u32 *ret)
+{
+	struct profile_mapping mapping = {};
+	char path[80];
+	u64 *known;
+	u32 id;
+	int r;
+
+	if (module[0])
+		snprintf(path, sizeof(path), "[%s]", module);
+	else
+		snprintf(path, sizeof(path), "[kernel]");
+	r = add_text(m->profile, path, &id);
+	if (r < 0)
+		return r;
+	known = map_get(&m->modules, id);
+	if (known) {
+		*ret = (u32)*known;
+		return 0;
+	}
+	mapping.path = id;
+	r = profile_add_mapping(m->profile, &mapping, ret);
+	return r < 0 ? r : map_put(&m->modules, id, *ret);
+}
+
+static int kernel_frame(struct making *m, u64 address, bool leaf, u32 *ret)
+{
+	struct profile_frame f = {.kind = FRAME_KERNEL, .function = PROFILE_NONE};
+	const char *name = NULL, *module = "";
+	u64 key = address * 2 + leaf;
+	u64 *known = map_get(&m->kernel, key);
+	int r;
+
+	if (known) {
+		*ret = (u32)*known;
+		return 0;
+	}
+	/* Callers' addresses are return addresses: the call is before. */
+	f.address = leaf ? address : address - 1;
+	r = m->s->kallsyms ? kallsyms_lookup(m->s->kallsyms, f.address, &name, &module) : -ENOENT;
+	if (r < 0 && r != -ENOENT)
+		return r;
+	r = kernel_mapping(m, r == 0 ? module : "", &f.mapping);
+	if (r == 0 && name)
+		r = add_function(m->profile, &(struct symbol_frame){.name = name}, &f.function);
+	if (r == 0)
+		r = profile_add_frame(m->profile, &f, ret);
+	return r < 0 ? r : map_put(&m->kernel, key, *ret);
+}
+
+/* ---- user ---- */
+
+static struct procman_binary *held_binary(struct making *m, u32 file_id)
+{
+	u64 *b = map_get(&m->p->binaries, file_id);
+
+	return b ? (struct procman_binary *)*b : NULL;
+}
+
+static int add_mapping(struct making *m, const struct procman_binary *b, u32 *ret)
+{
+	struct profile_mapping mapping = {};
+	char hex[ELF_MAX_BUILD_ID * 2 + 1] = "";
+	int r = add_text(m->profile, b->path, &mapping.path);
+
+	for (u32 i = 0; b->elf && i < b->elf->build_id_n; i++)
+		snprintf(hex + i * 2, 3, "%02x", b->elf->build_id[i]);
+	if (r == 0)
+		r = add_text(m->profile, hex, &mapping.build_id);
+	return r < 0 ? r : profile_add_mapping(m->profile, &mapping, ret);
+}
+
+static struct named_binary *named_binary(struct making *m, const struct procman_binary *b)
+{
+	u64 *known = map_get(&m->s->binaries, b->file_id);
+	struct named_binary *n;
+
+	if (known) {
+		n = (struct named_binary *)*known;
+	} else {
+		n = calloc(1, sizeof(*n));
+		if (!n || map_put(&m->s->binaries, b->file_id, (u64)n) < 0) {
+			free(n);
+			return NULL;
+		}
+		n->file_id = b->file_id;
+		n->mapping = PROFILE_NONE;
+	}
+	if (n->mapping == PROFILE_NONE && add_mapping(m, b, &n->mapping) < 0)
+		return NULL;
+	return n;
+}
+
+/* Appends the frames of one address to `chains`, innermost first. */
+static int push_chain(struct making *m, const struct profile_frame *like, u32 n)
+{
+	int r = vec_push(&m->chains, n ? n : 1);
+
+	for (u32 i = 0; i < (n ? n : 1) && r == 0; i++) {
+		const struct symbol_frame *sf = &m->chain.frames[i];
+		struct profile_frame f = *like;
+		u32 id;
+
+		if (n) {
+			f.line = sf->line;
+			f.column = sf->column;
+			f.flags = sf->inlined ? PROFILE_FRAME_INLINED : 0;
+			r = add_function(m->profile, sf, &f.function);
+		}
+		if (r == 0)
+			r = profile_add_frame(m->profile, &f, &id);
+		if (r == 0)
+			r = vec_push(&m->chains, id);
+	}
+	return r;
+}
+
+/* Names an address of a file. */
+static int file_chain(struct making *m, u64 frame)
+{
+	struct procman_binary *b = held_binary(m, (u32)(frame >> FRAME_SVMA_BITS));
+	struct profile_frame f = {
+		.address = frame & FRAME_SVMA_MASK,
+		.kind = b ? FRAME_NATIVE : FRAME_UNKNOWN,
+		.mapping = PROFILE_NONE,
+		.function = PROFILE_NONE,
+	};
+	struct named_binary *n = b ? named_binary(m, b) : NULL;
+
+	m->chain.n = 0;
+	if (n) {
+		f.mapping = n->mapping;
+	}
+	return push_chain(m, &f, m->chain.n);
+}
+
+static struct perf_map *perf_map_of(struct making *m, u32 pid)
+{
+	u64 *known = map_get(&m->perf_maps, pid);
+	u64 *held = map_get(&m->p->perf_maps, pid);
+	struct perf_map *map = NULL;
+	int fd;
+
+	if (known)
+		return (struct perf_map *)*known;
+	/* A descriptor of our own: the pipeline's stays for the next profile. */
+	fd = held && (s64)*held >= 0 ? dup((int)*held) : -1;
+	if (fd >= 0 && perf_map_open(fd, &map) < 0)
+		map = NULL;
+	if (map_put(&m->perf_maps, pid, (u64)map) < 0) {
+		perf_map_destroy(map);
+		map = NULL;
+	}
+	return map;
+}
+
+/* Names an address that no file holds: code made at run time. */
+static int raw_chain(struct making *m, u64 frame, u32 pid)
+{
+	struct profile_frame f = {
+		.address = frame & ~FRAME_RAW,
+		.kind = FRAME_UNKNOWN,
+		.mapping = PROFILE_NONE,
+		.function = PROFILE_NONE,
+	};
+	struct perf_map *map = perf_map_of(m, pid);
+	const char *name;
+
+	m->chain.n = 0;
+	if (map && perf_map_lookup(map, f.address, &name) == 0) {
+		f.kind = FRAME_JIT;
+		m->chain.frames[0] = (struct symbol_frame){.name = name};
+		m->chain.n = 1;
+	}
+	return push_chain(m, &f, m->chain.n);
+}
+
+static int user_frame(struct making *m, u64 frame, u32 pid)
+{
+	u64 key = frame & FRAME_RAW ? hash_u64(frame ^ hash_u64(pid)) | FRAME_RAW : frame;
+	u64 *known = map_get(&m->frames, key);
+	size_t at = known ? *known : m->chains.n;
+	const u32 *chain;
+	int r = 0;
+
+	if (!known) {
+		r = frame & FRAME_RAW ? raw_chain(m, frame, pid) : file_chain(m, frame);
+		if (r == 0)
+			r = map_put(&m->frames, key, at);
+		if (r < 0)
+			return r;
+	}
+	chain = &m->chains.data[at];
+	for (u32 i = 1; i <= chain[0] && r == 0; i++) {
+		const struct profile_frame *f = &m->profile->frames.data[chain[i]];
+
+		m->unnamed += f->function == PROFILE_NONE;
+		r = vec_push(&m->stack, chain[i]);
+	}
+	return r;
+}
+
+/* ---- stacks and samples ---- */
+
+static int note_frame(struct making *m, u32 stop)
+{
+	struct profile_frame f = {.kind = FRAME_NOTE, .mapping = PROFILE_NONE};
+	char text[128];
+	u32 id;
+	int r;
+
+	snprintf(text, sizeof(text), "[truncated: %s]", vocab_stop(stop)->name);
+	r = add_function(m->profile, &(struct symbol_frame){.name = text}, &f.function);
+	if (r == 0)
+		r = profile_add_frame(m->profile, &f, &id);
+	return r < 0 ? r : vec_push(&m->stack, id);
+}
+
+static int append_stack(struct making *m, u64 stack_id, u32 pid)
+{
+	const struct pipeline_stack *s = pipeline_stack(m->p, stack_id);
+	u32 id;
+	int r = 0;
+
+	if (!s)
+		return note_frame(m, STOP_STACK_LOST);
+	for (u32 i = 0; i < s->n && r == 0; i++) {
+		u64 frame = m->p->frames.data[s->first + i];
+
+		if (!s->kernel) {
+			r = user_frame(m, frame, pid);
+			continue;
+		}
+		r = kernel_frame(m, frame, i == 0, &id);
+		if (r == 0) {
+			m->unnamed += m->profile->frames.data[id].function == PROFILE_NONE;
+			r = vec_push(&m->stack, id);
+		}
+	}
+	if (r == 0 && s->stop != STOP_COMPLETE)
+		r = note_frame(m, s->stop);
+	return r;
+}
+
+static int entry_stack(struct making *m, const struct pipeline_entry *e, u32 *ret)
+{
+	int r = 0;
+
+	vec_clear(&m->stack);
+	m->unnamed = 0;
+	if (e->kernel_stack)
+		r = append_stack(m, e->kernel_stack, e->pid);
+	if (r == 0 && e->user_stack)
+		r = append_stack(m, e->user_stack, e->pid);
+	if (r < 0)
+		return r;
+	m->profile->quality.frames += m->stack.n * e->count;
+	m->profile->quality.unknown += m->unnamed * e->count;
+	return profile_add_stack(m->profile, m->stack.data, m->stack.n, ret);
+}
+
+static int entry_thread(struct making *m, const struct pipeline_entry *e, u32 *ret)
+{
+	struct profile_thread t = {.pid = e->pid, .tid = e->tid};
+	int r = add_text(m->profile, e->comm, &t.comm);
+
+	if (r == 0)
+		r = add_text(m->profile, e->thread_name, &t.thread_name);
+	return r < 0 ? r : profile_add_thread(m->profile, &t, ret);
+}
+
+struct placed { /* an entry in the profile */
+	u32 thread, stack;
+};
+
+static int add_samples(struct making *m, s64 period_ns)
+{
+	_cleanup_free_ struct placed *placed = calloc(m->p->entries.n + 1, sizeof(*placed));
+	u64 offset = m->p->started_realtime_ns - m->p->started_ns;
+	int r = placed ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < m->p->entries.n && r == 0; i++) {
+		const struct pipeline_entry *e = &m->p->entries.data[i];
+		s64 values[2] = {(s64)e->count, (s64)e->count * period_ns};
+
+		r = entry_stack(m, e, &placed[i].stack);
+		if (r == 0)
+			r = entry_thread(m, e, &placed[i].thread);
+		if (r == 0 && !m->p->keep_times)
+			r = profile_add_sample(m->profile, 0, placed[i].thread, placed[i].stack,
+					       values);
+	}
+	for (size_t i = 0; i < m->p->events.n && r == 0; i++) {
+		const struct pipeline_event *e = &m->p->events.data[i];
+		s64 values[2] = {1, period_ns};
+
+		r = profile_add_sample(m->profile, e->time_ns + offset, placed[e->entry].thread,
+				       placed[e->entry].stack, values);
+	}
+	return r;
+}
+
+static void fill_head(struct making *m, s64 period_ns)
+{
+	struct pipeline_stats st;
+	struct profile *p = m->profile;
+
+	pipeline_stats(m->p, &st);
+	p->time_ns = m->p->started_realtime_ns;
+	p->duration_ns = st.sampler.elapsed_ns;
+	p->period = period_ns;
+	add_text(p, "cpu", &p->period_name);
+	add_text(p, "nanoseconds", &p->period_unit);
+	p->quality.samples = st.samples;
+	p->quality.lost = st.lost;
+	p->quality.truncated = st.truncated;
+	p->quality.user_stacks = st.user_samples;
+}
+
+static void making_deinit(struct making *m)
+{
+	map_deinit(&m->frames);
+	map_deinit(&m->kernel);
+	map_deinit(&m->modules);
+	map_foreach (&m->perf_maps, slot)
+		perf_map_destroy((struct perf_map *)slot->value);
+	map_deinit(&m->perf_maps);
+	vec_deinit(&m->chains);
+	vec_deinit(&m->stack);
+}
+
+/* Names of binaries that the pipeline let go of are of no more use. */
+static void forget_binaries(struct symbolizer *s, const struct pipeline *p)
+{
+	map_foreach (&s->binaries, slot) {
+		struct named_binary *b = (struct named_binary *)slot->value;
+
+		b->mapping = PROFILE_NONE;
+		if (map_get(&p->binaries, b->file_id))
+			continue;
+		map_del(&s->binaries, b->file_id, NULL);
+		free(b);
+	}
+}
+
+int symbolizer_profile(struct symbolizer *s, struct pipeline *p, struct profile **ret)
+{
+	_cleanup_profile_ struct profile *profile = profile_create();
+	struct making m = {.s = s, .p = p, .profile = profile};
+	s64 period_ns = (s64)(1000000000 / p->hz);
+	int r;
+
+	if (!profile)
+		return -ENOMEM;
+	forget_binaries(s, p);
+	r = profile_add_type(profile, "samples", "count");
+	if (r == 0)
+		r = profile_add_type(profile, "cpu", "nanoseconds");
+	if (r == 0)
+		r = add_samples(&m, period_ns);
+	if (r == 0)
+		fill_head(&m, period_ns);
+	making_deinit(&m);
+	if (r < 0)
+		return r;
+	s->stats.frames = profile->quality.frames;
+	s->stats.unnamed = profile->quality.unknown;
+	s->stats.kernel_hidden = s->kernel_hidden;
+	*ret = take_ptr(profile);
+	return 0;
+}
+
+void symbolizer_stats(const struct symbolizer *s, struct symbolizer_stats *ret)
+{
+	*ret = s->stats;
+}

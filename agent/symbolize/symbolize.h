@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From counted raw stacks to a profile with names, lines and inlined functions. Only what was
+ * sampled is looked up, each address of each binary once; what has no name stays binary + address.
+ */
+#pragma once
+
+#include "agent/pipeline/pipeline.h"
+#include "profile/profile.h"
+
+struct symbolizer;
+
+struct symbolizer_options {
+	bool inlines;
+	const char *cache_dir;	     /* or NULL; both copied */
+	const char *debuginfod_urls; /* or NULL */
+};
+
+struct symbolizer_stats {
+	u64 frames;	    /* looked up, over all samples */
+	u64 unnamed;	    /* of these, without a name */
+	bool kernel_hidden; /* kallsyms shows no addresses: see kernel.kptr_restrict */
+};
+
+/* Reused for profile after profile: what was looked up stays known. */
+int symbolizer_create(const struct symbolizer_options *o, struct symbolizer **ret);
+void symbolizer_destroy(struct symbolizer *s);
+DEFINE_CLEANUP(symbolizer, struct symbolizer *, symbolizer_destroy)
+#define _cleanup_symbolizer_ _cleanup_(symbolizer)
+/* The profile of what the pipeline has counted so far. */
+int symbolizer_profile(struct symbolizer *s, struct pipeline *p, struct profile **ret);
+void symbolizer_stats(const struct symbolizer *s, struct symbolizer_stats *ret);

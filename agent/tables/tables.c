@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/tables/tables.h"
+
+#include <bpf/bpf.h>
+#include <elf.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi/sample.h"
+#include "agent/tables/lines.h"
+#include "base/map.h"
+#include "base/vec.h"
+#include "unwind/unwind.h"
+
+/* A binary's place in the arena; hangs at procman_binary.user. */
+struct table {
+	struct procman_binary *binary; /* borrowed until tables_remove_binary() */
+	struct unwind_source *source;  /* owned; made with the first page */
+	u64 first_page;
+	u32 n_pages;
+	u32 line; /* struct unwind_binary */
+	u32 dir, dir_lines;
+	u32 rules, rules_lines;
+	u32 n_rules;  /* copied into the arena so far */
+	u32 n_loaded; /* pages in the queue below */
+};
+
+/* Loaded pages, oldest first. */
+struct loaded_page {
+	struct table *table; /* NULL: gone with its binary */
+	u32 page;	     /* index in the directory */
+};
+
+/* Mappings in the arena; processes that have the same ones share it. */
+struct slice {
+	u64 mappings_id;
+	u32 line, n_lines, n;
+	u32 refs;
+};
+
+struct tables {
+	struct lines lines;
+	int processes_fd;
+	struct map slices;	  /* mappings_id → struct slice *, owned */
+	struct map processes;	  /* pid → struct slice *, a reference each */
+	struct slice *host_slice; /* of the last host walk, a reference */
+	vec(struct loaded_page) pages;
+	size_t oldest; /* index into pages */
+	u32 *rows;     /* owned: room for a page's rows */
+	struct tables_stats stats;
+};
+
+int tables_create(const struct tables_options *o, struct tables **ret)
+{
+	struct tables *t = calloc(1, sizeof(*t));
+	u32 first;
+	int r;
+
+	if (!t)
+		return -ENOMEM;
+	t->processes_fd = o->processes_fd;
+	t->rows = reallocarray(NULL, UNWIND_PAGE_BYTES, sizeof(*t->rows));
+	r = t->rows ? lines_init(&t->lines, o->arena_fd, o->budget_bytes) : -ENOMEM;
+	if (r == 0)
+		r = lines_alloc(&t->lines, 1, &first); /* opens the first chunk now, not later */
+	if (r < 0) {
+		tables_destroy(t);
+		return r;
+	}
+	lines_free(&t->lines, first, 1);
+	*ret = t;
+	return 0;
+}
+
+void tables_destroy(struct tables *t)
+{
+	if (!t)
+		return;
+	map_foreach (&t->slices, slot)
+		free((void *)slot->value);
+	map_deinit(&t->slices);
+	map_deinit(&t->processes);
+	lines_deinit(&t->lines);
+	vec_deinit(&t->pages);
+	free(t->rows);
+	free(t);
+}
+
+static struct unwind_page *page_record(struct tables *t, const struct table *table, u32 page)
+{
+	struct unwind_page *dir = lines_at(&t->lines, table->dir);
+
+	return &dir[page];
+}
+
+static void evict_page(struct tables *t, struct table *table, u32 page)
+{
+	struct unwind_page *record = page_record(t, table, page);
+	struct unwind_page old = *record;
+
+	__atomic_store_n((u64 *)record, 0, __ATOMIC_RELEASE);
+	lines_free(&t->lines, old.line, unwind_page_n_lines(old.n_rows));
+	t->stats.rows -= old.n_rows;
+	t->stats.row_bytes -= (u64)unwind_page_n_lines(old.n_rows) * UNWIND_LINE_BYTES;
+	t->stats.pages_loaded--;
+	table->n_loaded--;
+}
+
+/* Gives up the pages that were loaded first; false when there is none left. */
+static bool evict_oldest(struct tables *t)
+{
+	u32 n = 0;
+
+	while (n < 64 && t->oldest < t->pages.n) {
+		struct loaded_page *p = &t->pages.data[t->oldest++];
+
+		if (!p->table)
+			continue;
+		evict_page(t, p->table, p->page);
+		t->stats.pages_evicted++;
+		n++;
+	}
+	if (t->oldest > 4096 && t->oldest * 2 > t->pages.n) {
+		t->pages.n -= t->oldest;
+		memmove(t->pages.data, t->pages.data + t->oldest,
+			t->pages.n * sizeof(*t->pages.data));
+		t->oldest = 0;
+	}
+	return n > 0;
+}
+
+/*
+ * Allocates, giving up old pages when the budget is used up. Evicted lines rest before they can
+ * be used, so the first few allocations over budget fail; whoever needs them comes again.
+ */
+static int alloc_lines(struct tables *t, u32 n, u32 *ret_line)
+{
+	int r;
+
+	lines_tidy(&t->lines);
+	r = lines_alloc(&t->lines, n, ret_line);
+	if (r == -ENOSPC && evict_oldest(t))
+		r = lines_alloc(&t->lines, n, ret_line);
+	if (r == -ENOSPC)
+		t->stats.no_memory++;
+	return r;
+}
+
+static u32 lines_for(u64 bytes)
+{
+	return (u32)((bytes + UNWIND_LINE_BYTES - 1) / UNWIND_LINE_BYTES);
+}
+
+/* Copies the source's new rules; moves them to a larger run when they have outgrown theirs. */
+static int publish_rules(struct tables *t, struct table *table)
+{
+	struct unwind_binary *record = lines_at(&t->lines, table->line);
+	union {
+		struct {
+			u32 rules, n_rules;
+		} f;
+		u64 word;
+	} u;
+	const struct unwind_rule *rules;
+	u32 n, line = table->rules, n_lines = table->rules_lines;
+	int r;
+
+	rules = unwind_source_rules(table->source, &n);
+	if (n == table->n_rules)
+		return 0;
+	if (lines_for((u64)n * sizeof(*rules)) > n_lines) {
+		n_lines = lines_for((u64)n * sizeof(*rules) * 3 / 2);
+		r = alloc_lines(t, n_lines, &line);
+		if (r < 0)
+			return r;
+	}
+	memcpy(lines_at(&t->lines, line), rules, n * sizeof(*rules));
+	u.f.rules = line;
+	u.f.n_rules = n;
+	__atomic_store_n((u64 *)&record->rules, u.word, __ATOMIC_RELEASE);
+	if (line != table->rules) {
+		lines_free(&t->lines, table->rules, table->rules_lines);
+		table->rules = line;
+		table->rules_lines = n_lines;
+	}
+	t->stats.rules += n - table->n_rules;
+	table->n_rules = n;
+	return 0;
+}
+
+static void table_free(struct tables *t, struct table *table)
+{
+	if (table->line)
+		t->stats.binaries--;
+	t->stats.rules -= table->n_rules;
+	lines_free(&t->lines, table->rules, table->rules_lines);
+	lines_free(&t->lines, table->dir, table->dir_lines);
+	lines_free(&t->lines, table->line, 1);
+	unwind_source_destroy(table->source);
+	free(table);
+}
+
+/* The pages that hold the file's code. */
+static bool text_pages(const struct elf_file *elf, u64 *ret_first, u32 *ret_n)
+{
+	u64 lo = ~0ULL, hi = 0, n;
+
+	for (u32 i = 0; i < elf->n_segments; i++) {
+		const struct elf_segment *s = &elf->segments[i];
+		u64 end;
+
+		if (!(s->flags & PF_X) || !s->memsz ||
+		    __builtin_add_overflow(s->svma, s->memsz - 1, &end))
+			continue;
+		lo = MIN(lo, s->svma >> UNWIND_PAGE_SHIFT);
+		hi = MAX(hi, end >> UNWIND_PAGE_SHIFT);
+	}
+	n = hi - lo + 1;
+	/* The directory has to fit a chunk: 8 GiB of code. */
+	if (lo > hi || n > (LINES_PER_CHUNK - 1) * (UNWIND_LINE_BYTES / sizeof(struct unwind_page)))
+		return false;
+	*ret_first = lo;
+	*ret_n = (u32)n;
+	return true;
+}
+
+/* Gives the binary its record and an empty directory. */
+static int table_publish(struct tables *t, struct table *table)
+{
+	struct unwind_binary *record;
+	int r;
+
+	table->dir_lines = lines_for((u64)table->n_pages * sizeof(struct unwind_page));
+	r = alloc_lines(t, table->dir_lines, &table->dir);
+	if (r < 0)
+		return r;
+	r = alloc_lines(t, 1, &table->line);
+	if (r < 0)
+		return r;
+	record = lines_at(&t->lines, table->line);
+	*record = (struct unwind_binary){
+		.first_page = table->first_page,
+		.n_pages = table->n_pages,
+		.dir = table->dir,
+		.file_id = table->binary->file_id,
+	};
+	t->stats.binaries++;
+	return 0;
+}
+
+/* The binary's table, made at its first mapping; NULL when it cannot have one. */
+static struct table *table_get(struct tables *t, struct procman_binary *b)
+{
+	struct table *table = b->user;
+
+	if (table || !b->elf)
+		return table;
+	table = calloc(1, sizeof(*table));
+	if (!table)
+		return NULL;
+	table->binary = b;
+	if (!text_pages(b->elf, &table->first_page, &table->n_pages) ||
+	    table_publish(t, table) < 0) {
+		table_free(t, table);
+		return NULL;
+	}
+	b->user = table;
+	return table;
+}
+
+void tables_remove_binary(struct tables *t, struct procman_binary *b)
+{
+	struct table *table = b->user;
+
+	if (!table)
+		return;
+	for (size_t i = t->oldest; table->n_loaded && i < t->pages.n; i++) {
+		struct loaded_page *p = &t->pages.data[i];
+
+		if (p->table != table)
+			continue;
+		evict_page(t, table, p->page);
+		p->table = NULL;
+	}
+	table_free(t, table);
+	b->user = NULL;
+}
+
+int tables_load_page(struct tables *t, struct procman_binary *b, u64 svma)
+{
+	struct table *table = table_get(t, b);
+	struct loaded_page loaded;
+	union {
+		struct unwind_page p;
+		u64 word;
+	} u = {};
+	u32 n, line;
+	u64 page;
+	int r;
+
+	if (!table)
+		return -ENOENT;
+	page = (svma >> UNWIND_PAGE_SHIFT) - table->first_page;
+	if (page >= table->n_pages)
+		return -ENOENT;
+	if (page_record(t, table, (u32)page)->line)
+		return 0;
+	r = table->source ? 0 : unwind_source_create(b->elf, &table->source);
+	if (r == 0)
+		r = unwind_source_rows(table->source, table->first_page + page, t->rows, &n);
+	if (r < 0)
+		return r;
+	r = alloc_lines(t, unwind_page_n_lines(n), &line);
+	if (r < 0)
+		return r;
+	unwind_page_pack(t->rows, n, lines_at(&t->lines, line));
+	loaded = (struct loaded_page){.table = table, .page = (u32)page};
+	r = publish_rules(t, table);
+	if (r == 0)
+		r = vec_push(&t->pages, loaded);
+	if (r < 0) {
+		lines_free(&t->lines, line, unwind_page_n_lines(n));
+		return r;
+	}
+	u.p.line = line;
+	u.p.n_rows = (u16)n;
+	__atomic_store_n((u64 *)page_record(t, table, (u32)page), u.word, __ATOMIC_RELEASE);
+	table->n_loaded++;
+	t->stats.pages_loaded++;
+	t->stats.rows += n;
+	t->stats.row_bytes += (u64)unwind_page_n_lines(n) * UNWIND_LINE_BYTES;
+	return 0;
+}
+
+static void slice_put(struct tables *t, struct slice *s)
+{
+	if (--s->refs)
+		return;
+	map_del(&t->slices, s->mappings_id, NULL);
+	lines_free(&t->lines, s->line, s->n_lines);
+	t->stats.slices--;
+	free(s);
+}
+
+static struct unwind_mapping mapping_entry(struct tables *t, const struct procman_mapping *m)
+{
+	struct table *table = table_get(t, m->binary);
+	u32 file = procman_binary_is_jit(m->binary) ? 0 : m->binary->file_id;
+
+	return (struct unwind_mapping){
+		.start = m->start,
+		.end = m->end,
+		.bias = m->bias,
+		.binary = table ? table->line : 0,
+		.file = file << 8 | (table ? 0 : UNWIND_MAPPING_FP),
+	};
+}
+
+/* The slice with the process's mappings, with a reference for the caller. */
+static int slice_get(struct tables *t, const struct procman_process *p, struct slice **ret)
+{
+	u64 *known = map_get(&t->slices, p->mappings_id);
+	struct unwind_mapping *to;
+	struct slice *s;
+	int r = 0;
+
+	if (known) {
+		*ret = (struct slice *)*known;
+		(*ret)->refs++;
+		return 0;
+	}
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->refs = 1;
+	s->mappings_id = p->mappings_id;
+	s->n = (u32)MIN(p->n, UNWIND_MAX_MAPPINGS - UNWIND_MAPPINGS_PER_LINE * 2);
+	s->n_lines = lines_for((u64)s->n * sizeof(*to));
+	if (s->n)
+		r = alloc_lines(t, s->n_lines, &s->line);
+	if (r == 0)
+		r = map_put(&t->slices, s->mappings_id, (u64)s);
+	if (r < 0) {
+		lines_free(&t->lines, s->line, s->n_lines);
+		free(s);
+		return r;
+	}
+	t->stats.slices++;
+	to = lines_at(&t->lines, s->line);
+	for (u32 i = 0; i < s->n; i++)
+		to[i] = mapping_entry(t, &p->mappings[i]);
+	*ret = s;
+	return 0;
+}
+
+int tables_update_process(struct tables *t, const struct procman_process *p)
+{
+	struct process_entry entry = {.start_stack = p->start_stack};
+	u64 *known = map_get(&t->processes, p->pid);
+	struct slice *old = known ? (struct slice *)*known : NULL;
+	struct slice *s;
+	int r = slice_get(t, p, &s);
+
+	if (r < 0)
+		return r;
+	entry.slice = s->line;
+	entry.n = s->n;
+	r = map_put(&t->processes, p->pid, (u64)s);
+	if (r == 0 && bpf_map_update_elem(t->processes_fd, &p->pid, &entry, BPF_ANY) < 0) {
+		r = -errno;
+		map_del(&t->processes, p->pid, NULL);
+		bpf_map_delete_elem(t->processes_fd, &p->pid);
+		if (old)
+			slice_put(t, old);
+		old = NULL;
+	}
+	if (r < 0)
+		slice_put(t, s);
+	else if (old)
+		slice_put(t, old);
+	return r;
+}
+
+void tables_remove_process(struct tables *t, const struct procman_process *p)
+{
+	u64 slice;
+
+	if (!map_del(&t->processes, p->pid, &slice))
+		return;
+	bpf_map_delete_elem(t->processes_fd, &p->pid);
+	slice_put(t, (struct slice *)slice);
+}
+
+const void *tables_line(const struct tables *t, u32 line)
+{
+	return lines_at(&t->lines, line);
+}
+
+int tables_host_slice(struct tables *t, const struct procman_process *p, u32 *ret_line, u32 *ret_n)
+{
+	struct slice *s;
+	int r = slice_get(t, p, &s);
+
+	if (r < 0)
+		return r;
+	if (t->host_slice)
+		slice_put(t, t->host_slice);
+	t->host_slice = s;
+	*ret_line = s->line;
+	*ret_n = s->n;
+	return 0;
+}
+
+void tables_stats(const struct tables *t, struct tables_stats *ret)
+{
+	*ret = t->stats;
+	ret->chunk_bytes = (u64)t->lines.n_parts * LINES_PER_CHUNK * UNWIND_LINE_BYTES;
+	ret->used_bytes = t->lines.used_lines * UNWIND_LINE_BYTES;
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* From a finished walk to the ring: stacks once, a sample always, a stack copy when it helps. */
+#pragma once
+
+#include "bpf/unwind/native.h"
+
+/* Deferred samples of the current 100 ms, per CPU. */
+struct defer_budget {
+	__u64 tick;
+	__u32 n;
+	__u32 pad;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct defer_budget);
+} defer_budgets SEC(".maps");
+
+/* Sends a stack unless it was sent lately; `n` is at most `max`, which is a constant. */
+static __always_inline void emit_stack(struct record_stack *head, __u32 n, __u32 max)
+{
+	__u32 slot = (__u32)head->id & (SAMPLER_SEEN_SLOTS - 1);
+	__u64 mark = head->id ^ epoch;
+	__u64 *last = bpf_map_lookup_elem(&seen, &slot);
+
+	if (!last || *last == mark)
+		return;
+	if (n > max)
+		n = max;
+	if (bpf_ringbuf_output(&ring, head, sizeof(*head) + n * 8, BPF_RB_NO_WAKEUP) < 0) {
+		count(COUNTER_LOST_STACK);
+		return;
+	}
+	*last = mark;
+	count(COUNTER_STACKS);
+}
+
+static __always_inline __u64 emit_kernel_stack(struct scratch *s, void *ctx)
+{
+	struct record_stack *head = &s->kernel.head;
+	long bytes = bpf_get_stack(ctx, s->kernel.frames, SAMPLE_MAX_KERNEL_FRAMES * 8, 0);
+	__u64 hash = 0;
+	__u32 n;
+
+	if (bytes <= 0) {
+		count(COUNTER_KSTACK_FAIL);
+		return 0;
+	}
+	n = (__u32)bytes / 8;
+	for (__u32 i = 0; i < SAMPLE_MAX_KERNEL_FRAMES; i++) {
+		if (i >= n)
+			break;
+		hash = walk_mix(hash, s->kernel.frames[i]);
+	}
+	head->type = RECORD_STACK;
+	head->flags = RECORD_KERNEL;
+	head->n = (__u16)n;
+	head->stop = n < SAMPLE_MAX_KERNEL_FRAMES ? STOP_COMPLETE : STOP_TOO_DEEP;
+	head->id = hash ? hash : 1;
+	emit_stack(head, n, SAMPLE_MAX_KERNEL_FRAMES);
+	return head->id;
+}
+
+static __always_inline __u64 emit_user_stack(struct scratch *s)
+{
+	struct record_stack *head = &s->user.head;
+
+	head->type = RECORD_STACK;
+	head->flags = 0;
+	head->n = (__u16)s->walk.n;
+	head->stop = (__u16)s->stop;
+	head->id = walk_stack_id(s->walk.hash, s->stop);
+	emit_stack(head, s->walk.n, SAMPLE_MAX_FRAMES);
+	count_n(COUNTER_FRAMES, s->walk.n);
+	return head->id;
+}
+
+static __always_inline bool defer_allowed(__u64 time_ns)
+{
+	__u64 tick = time_ns / 100000000;
+	__u32 zero = 0;
+	struct defer_budget *b = bpf_map_lookup_elem(&defer_budgets, &zero);
+
+	if (!b)
+		return false;
+	if (b->tick != tick) {
+		b->tick = tick;
+		b->n = 0;
+	}
+	if (b->n >= config.defer_per_tick) {
+		count(COUNTER_DEFER_LIMIT);
+		return false;
+	}
+	b->n++;
+	return true;
+}
+
+/* Copies stack memory from the walk's sp upwards, page by page, up to the stack's end. */
+static __always_inline __u32 emit_copies(__u64 sp, __u32 cpu)
+{
+	__u64 at = sp & ~(__u64)(SAMPLE_COPY_BYTES - 1);
+	__u32 n = 0;
+
+	for (; n < SAMPLE_MAX_COPIES; n++, at += SAMPLE_COPY_BYTES) {
+		struct record_copy *copy = bpf_ringbuf_reserve(&ring, sizeof(*copy), 0);
+
+		if (!copy)
+			break;
+		copy->type = RECORD_COPY;
+		copy->index = (__u16)n;
+		copy->cpu = cpu;
+		copy->address = at;
+		if (bpf_probe_read_user(copy->data, SAMPLE_COPY_BYTES, (const void *)at) < 0) {
+			bpf_ringbuf_discard(copy, BPF_RB_NO_WAKEUP);
+			break;
+		}
+		bpf_ringbuf_submit(copy, BPF_RB_NO_WAKEUP);
+	}
+	return n;
+}
+
+/* The host can finish what stopped for want of tables, and only that. */
+static __always_inline bool emit_deferred(struct scratch *s)
+{
+	struct record_deferred *d = &s->out;
+
+	if (s->stop != STOP_NOT_LOADED && s->stop != STOP_UNKNOWN_PROCESS)
+		return false;
+	if (!defer_allowed(d->sample.time_ns))
+		return false;
+	d->regs = s->walk.regs;
+	d->stop = s->stop;
+	d->n_copies = emit_copies(d->regs.sp, d->sample.cpu);
+	d->sample.type = RECORD_DEFERRED;
+	if (bpf_ringbuf_output(&ring, d, sizeof(*d), BPF_RB_FORCE_WAKEUP) < 0) {
+		count(COUNTER_LOST_DEFERRED);
+		return false;
+	}
+	count(COUNTER_DEFERRED);
+	return true;
+}
+
+static __always_inline void emit_sample(struct scratch *s)
+{
+	s->out.sample.type = RECORD_SAMPLE;
+	/* User space reads on a timer; a wakeup comes only when the ring gets full. */
+	__u64 flags = bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) >
+				      bpf_ringbuf_query(&ring, BPF_RB_RING_SIZE) / 4
+			      ? BPF_RB_FORCE_WAKEUP
+			      : BPF_RB_NO_WAKEUP;
+
+	if (bpf_ringbuf_output(&ring, &s->out.sample, sizeof(s->out.sample), flags) < 0)
+		count(COUNTER_LOST_SAMPLE);
+	else
+		count(COUNTER_SAMPLES);
+}

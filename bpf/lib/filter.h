@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Which tasks are sampled: decided before a frame is walked. */
+#pragma once
+
+#include "bpf/lib/maps.h"
+
+static __always_inline bool filter_cgroup(void)
+{
+	for (__u32 i = 0; i < SAMPLER_MAX_FILTERS; i++) {
+		if (i >= config.filter_cgroups)
+			break;
+		if (bpf_current_task_under_cgroup(&filter_cgroups, i) == 1)
+			return true;
+	}
+	return false;
+}
+
+static __always_inline bool filter_pass(struct task_struct *task, __u32 tgid)
+{
+	if (config.own_pid && tgid == config.own_pid)
+		return false;
+	if (config.filter_pids && !bpf_map_lookup_elem(&filter_pids, &tgid))
+		return false;
+	if (config.filter_uids) {
+		__u32 uid = (__u32)bpf_get_current_uid_gid();
+
+		if (!bpf_map_lookup_elem(&filter_uids, &uid))
+			return false;
+	}
+	if (config.filter_comms) {
+		/* The process's name, so that its threads are in or out together. */
+		struct task_struct *leader = BPF_CORE_READ(task, group_leader);
+		struct filter_comm key = {};
+
+		bpf_core_read_str(key.comm, sizeof(key.comm), &leader->comm);
+		if (!bpf_map_lookup_elem(&filter_comms, &key))
+			return false;
+	}
+	return !config.filter_cgroups || filter_cgroup();
+}

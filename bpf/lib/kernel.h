@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The kernel's types, as far as the programs read them: CO-RE relocates each access against the
+ * running kernel's BTF, so only names and types matter here, not offsets.
+ */
+#pragma once
+
+#include <linux/types.h>
+#include <stdbool.h>
+
+#define PF_KTHREAD 0x00200000
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct mm_struct {
+	unsigned long start_stack;
+};
+
+struct task_struct {
+	unsigned int flags;
+	int tgid;
+	struct mm_struct *mm;
+	struct task_struct *group_leader;
+	void *stack;
+	char comm[16];
+};
+
+#pragma clang attribute pop
+
+#if defined(__TARGET_ARCH_x86)
+
+/* arch/x86/include/asm/ptrace.h; the layout is part of the user ABI. */
+struct pt_regs {
+	unsigned long r15, r14, r13, r12, bp, bx;
+	unsigned long r11, r10, r9, r8, ax, cx, dx, si, di;
+	unsigned long orig_ax, ip, cs, flags, sp, ss;
+};
+/* What a perf_event program gets first in its context. */
+typedef struct pt_regs bpf_user_pt_regs_t;
+
+#elif defined(__TARGET_ARCH_arm64)
+
+/* arch/arm64/include/uapi/asm/ptrace.h */
+struct user_pt_regs {
+	__u64 regs[31];
+	__u64 sp;
+	__u64 pc;
+	__u64 pstate;
+};
+typedef struct user_pt_regs bpf_user_pt_regs_t;
+
+/* arch/arm64/include/asm/ptrace.h: the above, then these; CO-RE finds syscallno. */
+struct pt_regs {
+	__u64 regs[31];
+	__u64 sp;
+	__u64 pc;
+	__u64 pstate;
+	__u64 orig_x0;
+	__s32 syscallno;
+} __attribute__((preserve_access_index));
+
+#else
+#error "x86-64 and arm64 only"
+#endif
+
+struct bpf_perf_event_data {
+	bpf_user_pt_regs_t regs;
+	__u64 sample_period;
+	__u64 addr;
+};

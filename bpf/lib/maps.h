@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The configuration and the maps that the programs share. */
+#pragma once
+
+/* clang-format off */
+#include "bpf/lib/kernel.h"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+/* clang-format on */
+
+#include "abi/sample.h"
+
+/* Set between open and load; the verifier drops what it rules out. */
+const volatile struct sampler_config config = {};
+
+/* Changed by user space when it has forgotten the stacks: all are sent again. */
+volatile __u64 epoch = 0;
+
+/* Records to user space (abi/sample.h). Sized at load; a full ring is counted, never waited for. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 22);
+} ring SEC(".maps");
+
+/* One enum counter each, per CPU; user space sums. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, COUNTER_N);
+	__type(key, __u32);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+/* A chunk of the arena (abi/unwind.h): user space writes it through mmap. */
+struct arena_chunk {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, LINES_PER_CHUNK);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, UNWIND_LINE_BYTES);
+};
+
+/* The arena's chunks by number; user space adds and removes them. One that is gone is a miss. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, UNWIND_MAX_CHUNKS);
+	__type(key, __u32);
+	__array(values, struct arena_chunk);
+} arena SEC(".maps");
+
+/* Known processes by tgid; user space adds, replaces, removes. When full: unknown, so deferred. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 17);
+	__type(key, __u32);
+	__type(value, struct process_entry);
+} processes SEC(".maps");
+
+/*
+ * Ids of the stacks that were sent in this epoch, direct-mapped by the id's low bits: id ^ epoch.
+ * A collision overwrites, and costs one more STACK record when the other comes again.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SAMPLER_SEEN_SLOTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} seen SEC(".maps");
+
+/* Filters, filled before attaching; pids also by the fork program. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 16);
+	__type(key, __u32);
+	__type(value, __u32);
+} filter_pids SEC(".maps");
+
+struct filter_comm {
+	char comm[SAMPLE_COMM_BYTES];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SAMPLER_MAX_FILTERS);
+	__type(key, struct filter_comm);
+	__type(value, __u32);
+} filter_comms SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SAMPLER_MAX_FILTERS);
+	__type(key, __u32);
+	__type(value, __u32);
+} filter_uids SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_CGROUP_ARRAY);
+	__uint(max_entries, SAMPLER_MAX_FILTERS);
+	__type(key, __u32);
+	__type(value, __u32);
+} filter_cgroups SEC(".maps");
+
+static __always_inline void count_n(__u32 counter, __u64 n)
+{
+	__u64 *value = bpf_map_lookup_elem(&counters, &counter);
+
+	if (value)
+		*value += n; /* per CPU */
+}
+
+static __always_inline void count(__u32 counter)
+{
+	count_n(counter, 1);
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * On-CPU samples: a perf event (CPU clock or a PMU counter) interrupts, the stacks of whatever was
+ * running are walked, and records go to the ring (abi/sample.h).
+ *
+ * Two entries share everything but the loop over frames. oncpu uses bpf_loop() (Linux 5.17,
+ * commit e6f2dd0f8067) and walks all of it in one go. oncpu_tail is for older kernels: bounded
+ * loops of FRAMES_PER_CALL frames joined by tail calls, of which a kernel allows 33, so 256 frames.
+ * User space loads one of the two.
+ */
+#include "bpf/lib/emit.h"
+#include "bpf/lib/filter.h"
+#include "bpf/lib/task.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+#define FRAMES_PER_CALL 8
+#define MAX_CALLS 32
+
+/* Begins the walk of the current process: WALK_GO when there is something to walk. */
+static __always_inline int begin_walk(struct scratch *s, struct task_struct *task,
+				      const bpf_user_pt_regs_t *regs, __u32 tgid)
+{
+	struct process_entry *p;
+	int stop;
+
+	s->walk.have_mapping = 0;
+	s->walk.n = 0;
+	s->walk.hash = 0;
+	stop = task_user_regs(task, regs, &s->walk.regs);
+	if (stop != WALK_GO)
+		return stop;
+	p = bpf_map_lookup_elem(&processes, &tgid);
+	if (!p || p->start_stack != s->out.sample.start_stack)
+		return STOP_UNKNOWN_PROCESS;
+	s->walk.slice = p->slice;
+	s->walk.n_mappings = p->n;
+	return WALK_GO;
+}
+
+static __always_inline void end_walk(struct scratch *s)
+{
+	s->out.sample.user_stack = emit_user_stack(s);
+	if (!emit_deferred(s))
+		emit_sample(s);
+	s->busy = 0;
+}
+
+/*
+ * Everything up to the user stack. The scratch space when a walk is to follow; NULL when the
+ * sample is out already, or is not wanted.
+ */
+static __always_inline struct scratch *begin_sample(struct bpf_perf_event_data *ctx)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	__u32 tgid = pid_tgid >> 32;
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	struct scratch *s = scratch_get();
+	struct record_sample *out;
+	struct mm_struct *mm;
+
+	count(COUNTER_EVENTS);
+	if (!(__u32)pid_tgid) {
+		count(COUNTER_FILTERED_IDLE);
+		return NULL;
+	}
+	if (!filter_pass(task, tgid)) {
+		count(COUNTER_FILTERED);
+		return NULL;
+	}
+	if (!s)
+		return NULL; /* cannot be: the key is in range */
+	if (s->busy) {
+		count(COUNTER_NESTED);
+		return NULL;
+	}
+	s->busy = 1;
+	out = &s->out.sample;
+	out->cpu = bpf_get_smp_processor_id();
+	out->time_ns = bpf_ktime_get_ns();
+	out->pid = tgid;
+	out->tid = (__u32)pid_tgid;
+	out->value = 1;
+	out->source = 0;
+	out->kernel_stack = 0;
+	out->user_stack = 0;
+	out->start_stack = 0;
+	bpf_get_current_comm(out->comm, sizeof(out->comm));
+	if (config.kernel_stacks && !regs_are_user(&ctx->regs))
+		out->kernel_stack = emit_kernel_stack(s, ctx);
+	mm = BPF_CORE_READ(task, mm);
+	if (config.user_stacks && mm && !(BPF_CORE_READ(task, flags) & PF_KTHREAD)) {
+		out->start_stack = BPF_CORE_READ(mm, start_stack);
+		s->stop = (__u32)begin_walk(s, task, &ctx->regs, tgid);
+		if (s->stop == (__u32)WALK_GO)
+			return s;
+		end_walk(s);
+		return NULL;
+	}
+	emit_sample(s);
+	s->busy = 0;
+	return NULL;
+}
+
+static long step_callback(__u32 i, void *arg)
+{
+	struct scratch *s = scratch_get();
+
+	return !s || !native_step(s);
+}
+
+SEC("perf_event")
+int oncpu(struct bpf_perf_event_data *ctx)
+{
+	struct scratch *s = begin_sample(ctx);
+
+	if (!s)
+		return 0;
+	bpf_loop(SAMPLE_MAX_FRAMES + 1, step_callback, NULL, 0);
+	end_walk(s);
+	return 0;
+}
+
+/* Slot 0: oncpu_tail_step. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} tail_calls SEC(".maps");
+
+SEC("perf_event")
+int oncpu_tail_step(struct bpf_perf_event_data *ctx)
+{
+	struct scratch *s = scratch_get();
+
+	if (!s)
+		return 0;
+	for (int i = 0; i < FRAMES_PER_CALL; i++) {
+		if (!native_step(s)) {
+			end_walk(s);
+			return 0;
+		}
+	}
+	if (s->walk.n < FRAMES_PER_CALL * MAX_CALLS)
+		bpf_tail_call(ctx, &tail_calls, 0);
+	s->stop = STOP_TOO_DEEP;
+	end_walk(s);
+	return 0;
+}
+
+SEC("perf_event")
+int oncpu_tail(struct bpf_perf_event_data *ctx)
+{
+	struct scratch *s = begin_sample(ctx);
+
+	if (!s)
+		return 0;
+	bpf_tail_call(ctx, &tail_calls, 0);
+	s->stop = STOP_TOO_DEEP;
+	end_walk(s);
+	return 0;
+}
+
+/*
+ * Children of chosen processes are chosen too (`record -- CMD`), before their first instruction.
+ * raw_tracepoint: arguments are parent and child (include/trace/events/sched.h).
+ */
+SEC("raw_tracepoint/sched_process_fork")
+int follow_fork(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct task_struct *parent = (struct task_struct *)ctx->args[0];
+	struct task_struct *child = (struct task_struct *)ctx->args[1];
+	__u32 parent_tgid = (__u32)BPF_CORE_READ(parent, tgid);
+	__u32 child_tgid = (__u32)BPF_CORE_READ(child, tgid), one = 1;
+
+	if (parent_tgid != child_tgid && bpf_map_lookup_elem(&filter_pids, &parent_tgid))
+		bpf_map_update_elem(&filter_pids, &child_tgid, &one, BPF_ANY);
+	return 0;
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * culprit record: profiles the machine, some processes or a command, and writes one file.
+ *
+ *	options → output checked → (command forked, waiting) → everything loaded → recording, until
+ *	the time is up, the command ends, or a signal → named → written → summary
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/vocab.h"
+#include "cli/cli.h"
+#include "cli/commands.h"
+#include "cli/session.h"
+#include "profile/profile.h"
+
+struct record_arguments {
+	double duration_s;
+	const char *output, *format, *title;
+	bool threads, pids, annotate, quiet;
+};
+
+#define A struct record_arguments
+static const struct option record_options[] = {
+	OPTION_F64("duration", 'd', "SECONDS", A, duration_s, 0.01, 1e9,
+		   "how long (default: 10, or until the command ends)"),
+	OPTION_STRING("output", 'o', "FILE", A, output,
+		      "where to; the ending says the format (default culprit.html);\n"
+		      "- is standard output"),
+	OPTION_STRING("format", 0, "NAME", A, format, "the format, whatever the file is called"),
+	OPTION_STRING("title", 0, "TEXT", A, title, "title of the picture"),
+	OPTION_FLAG("threads", 0, A, threads, "show thread names below the process"),
+	OPTION_FLAG("pids", 0, A, pids, "name processes comm-PID"),
+	OPTION_FLAG("annotate", 0, A, annotate,
+		    "folded: mark inlined (_[i]) and JIT (_[j]) frames"),
+	OPTION_FLAG("quiet", 'q', A, quiet, "no progress, no summary"),
+	{},
+};
+#undef A
+
+struct recording {
+	struct record_arguments args;
+	struct session_arguments what;
+	const struct profile_format *format;
+	const char *path;
+	struct session session;
+	pid_t child;	  /* the command, or 0 */
+	int child_go;	  /* closing it lets the command start */
+	int child_status; /* of waitpid(); valid once child_done */
+	bool child_done;
+	u64 start_ns;
+};
+
+static u64 now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (u64)t.tv_sec * 1000000000 + (u64)t.tv_nsec;
+}
+
+/* Forks the command, which waits until child_go is closed before it execs. */
+static int fork_command(struct recording *r, char **argv)
+{
+	int go[2];
+
+	if (pipe2(go, O_CLOEXEC) < 0)
+		return cli_error(1, "cannot start %s: %s", argv[0], strerror(errno));
+	r->child = fork();
+	if (r->child < 0) {
+		close(go[0]);
+		close(go[1]);
+		return cli_error(1, "cannot start %s: %s", argv[0], strerror(errno));
+	}
+	if (r->child == 0) {
+		char byte;
+
+		close(go[1]);
+		/* One byte: go. None: the recorder could not start, and said why. */
+		if (read(go[0], &byte, 1) != 1)
+			_exit(125);
+		execvp(argv[0], argv);
+		_exit(cli_error(errno == ENOENT ? 127 : 126, "cannot run %s: %s", argv[0],
+				strerror(errno)));
+	}
+	close(go[0]);
+	r->child_go = go[1];
+	return 0;
+}
+
+static void end_command(struct recording *r)
+{
+	if (r->child_go >= 0)
+		close(r->child_go);
+	r->child_go = -1;
+	if (r->child > 0 && !r->child_done)
+		waitpid(r->child, &r->child_status, 0);
+}
+
+static void print_progress(struct recording *r, bool last)
+{
+	static bool shown;
+	struct pipeline_stats st;
+
+	if (r->args.quiet || !isatty(STDERR_FILENO))
+		return;
+	if (last) {
+		if (shown)
+			fputs("\r\033[K", stderr);
+		shown = false;
+		return;
+	}
+	pipeline_stats(r->session.pipeline, &st);
+	fprintf(stderr, "\r\033[K%.0f s  %llu samples of %llu processes, %llu lost",
+		(double)(now_ns() - r->start_ns) / 1e9, st.samples, st.processes, st.lost);
+	shown = true;
+}
+
+/* Runs until there is a reason to stop. */
+static int run(struct recording *r)
+{
+	double limit_s = r->args.duration_s;
+	u64 next_progress = 0, end_ns;
+	struct diag diag = {};
+	int e;
+
+	e = pipeline_start(r->session.pipeline, &diag);
+	if (e < 0)
+		return cli_error(1, "%s", diag.text[0] ? diag.text : strerror(-e));
+	r->start_ns = now_ns();
+	if (limit_s <= 0)
+		limit_s = r->child ? 1e9 : 10;
+	end_ns = r->start_ns + (u64)(limit_s * 1e9);
+	if (r->child && write(r->child_go, "", 1) != 1)
+		return cli_error(1, "cannot start the command: %s", strerror(errno));
+	while (!session_ended()) {
+		u64 now = now_ns();
+		int wait_ms = 50;
+
+		if (now >= end_ns)
+			break;
+		if (end_ns - now < 50000000)
+			wait_ms = (int)((end_ns - now + 999999) / 1000000);
+		e = pipeline_poll(r->session.pipeline, wait_ms);
+		if (e < 0)
+			return cli_error(1, "reading events failed: %s", strerror(-e));
+		if (r->child && waitpid(r->child, &r->child_status, WNOHANG) == r->child) {
+			r->child_done = true;
+			break;
+		}
+		if (now >= next_progress) {
+			print_progress(r, false);
+			next_progress = now + 500000000;
+		}
+	}
+	pipeline_stop(r->session.pipeline);
+	print_progress(r, true);
+	return 0;
+}
+
+static double share(u64 part, u64 whole)
+{
+	return whole ? 100.0 * (double)part / (double)whole : 0.0;
+}
+
+static void print_summary(struct recording *r, const struct profile *p)
+{
+	struct symbolizer_stats sym;
+	struct pipeline_stats st;
+	struct rusage usage;
+	double seconds, own;
+
+	pipeline_stats(r->session.pipeline, &st);
+	symbolizer_stats(r->session.symbolizer, &sym);
+	getrusage(RUSAGE_SELF, &usage);
+	seconds = (double)st.sampler.elapsed_ns / 1e9;
+	own = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+	      (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+	fprintf(stderr,
+		"%llu samples of %llu processes in %.1f s; %s at %.1f Hz on %u CPUs (asked %llu)\n",
+		st.samples, st.processes, seconds, st.sampler.event,
+		seconds > 0 ? (double)st.sampler.counters[COUNTER_EVENTS] / seconds /
+				      (double)MAX(st.sampler.cpus, 1u)
+			    : 0.0,
+		st.sampler.cpus, r->session.pipeline->hz);
+	fprintf(stderr,
+		"lost %llu (%.2f %%), truncated %llu of %llu user stacks (%.2f %%), frames without a name %.2f %%\n",
+		st.lost, share(st.lost, st.lost + st.samples), st.truncated, st.user_samples,
+		share(st.truncated, st.user_samples), share(p->quality.unknown, p->quality.frames));
+	for (u32 i = STOP_COMPLETE + 1; i < STOP_N; i++)
+		if (st.stops[i])
+			fprintf(stderr, "  %llu: %s\n", st.stops[i], vocab_stop(i)->name);
+	if (sym.kernel_hidden && !r->what.user_only)
+		fprintf(stderr,
+			"  kernel names are hidden: run as root, or sysctl kernel.kptr_restrict=0\n");
+	fprintf(stderr, "culprit itself: %.2f s CPU, %ld MB resident, %llu MB in BPF maps\n", own,
+		usage.ru_maxrss / 1024,
+		(st.sampler.map_bytes + st.tables.chunk_bytes + (1 << 19)) >> 20);
+	if (strcmp(r->path, "-") != 0)
+		fprintf(stderr, "wrote %s\n", r->path);
+}
+
+static int write_result(struct recording *r)
+{
+	struct profile_write_options wo = {
+		.tree = {.threads = r->args.threads, .pids = r->args.pids},
+		.annotate = r->args.annotate,
+		.title = r->args.title,
+	};
+	_cleanup_profile_ struct profile *p = NULL;
+	struct diag diag = {};
+	int e;
+
+	e = symbolizer_profile(r->session.symbolizer, r->session.pipeline, &p);
+	if (e < 0)
+		return cli_error(1, "cannot make the profile: %s", strerror(-e));
+	e = profile_write_file(p, r->path, r->format, &wo, &diag);
+	if (e < 0)
+		return cli_error(1, "%s", diag.text[0] ? diag.text : strerror(-e));
+	if (!r->args.quiet)
+		print_summary(r, p);
+	return 0;
+}
+
+/* The command's exit status as a shell gives it. */
+static int command_status(int status)
+{
+	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static int record(struct recording *r, char **command)
+{
+	struct diag diag = {};
+	bool times;
+	int e;
+
+	r->path = r->args.output ? r->args.output : "culprit.html";
+	e = profile_write_check(r->path, r->args.format, &r->format, &diag);
+	if (e < 0)
+		return cli_error(e == -EINVAL ? 2 : 1, "%s",
+				 diag.text[0] ? diag.text : strerror(-e));
+	times = strcmp(r->format->name, "firefox") == 0;
+	if (command[0]) {
+		e = fork_command(r, command);
+		if (e)
+			return e;
+	}
+	session_catch_signals();
+	e = session_init(&r->what, (u32)r->child, times, &r->session);
+	if (e == 0)
+		e = run(r);
+	if (e == 0)
+		e = write_result(r);
+	if (r->child > 0 && r->child_go >= 0 && !r->child_done && session_ended())
+		kill(r->child, SIGTERM);
+	end_command(r);
+	if (e == 0 && r->child > 0)
+		e = command_status(r->child_status);
+	return e;
+}
+
+int cmd_record(int argc, char **argv)
+{
+	struct recording r = {.child_go = -1};
+	const struct option_group groups[] = {
+		{NULL, record_options, &r.args}, {"What to sample:", session_options, &r.what}, {}};
+	const struct option_usage usage = {
+		.command = "record",
+		.operands = "[--] [COMMAND [ARGUMENT...]]",
+		.summary =
+			"Profiles the whole machine, some processes, or a command with its children.",
+		.groups = groups,
+		.footer = "Endings: .html .svg .folded .pb.gz .speedscope.json .firefox.json",
+		.stop_at_operand = true,
+	};
+	int first, e;
+
+	e = options_parse(&usage, argc, argv, &first);
+	if (e)
+		return e < 0 ? 2 : 0;
+	e = record(&r, argv + first);
+	session_deinit(&r.session);
+	return e;
+}

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * culprit top: where the machine spends its time right now, in the terminal.
+ *
+ * Samples of the last few seconds are kept (a window that is forgotten as a whole), named, and
+ * shown as a table of functions or of processes.
+ */
+#include <errno.h>
+#include <ncurses.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "base/str.h"
+#include "base/vec.h"
+#include "cli/cli.h"
+#include "cli/commands.h"
+#include "cli/session.h"
+#include "profile/profile.h"
+
+struct top_arguments {
+	double delay_s;
+	u64 rounds;
+	bool by_process, by_total;
+	bool batch;
+};
+
+#define A struct top_arguments
+static const struct option top_options[] = {
+	OPTION_F64("delay", 'd', "SECONDS", A, delay_s, 0.1, 3600,
+		   "seconds between two pictures (default 2)"),
+	OPTION_U64("rounds", 'n', "N", A, rounds, 1, 1000000000, "end after so many pictures"),
+	OPTION_FLAG("processes", 0, A, by_process, "begin with processes instead of functions"),
+	OPTION_FLAG("total", 0, A, by_total, "begin sorted by total instead of self"),
+	OPTION_FLAG("batch", 'b', A, batch, "plain text, one picture after the other"),
+	{},
+};
+#undef A
+
+struct line {
+	u32 name;  /* string id in `names` */
+	u32 where; /* likewise: binary, or what the line says behind the name */
+	s64 self, total;
+	u64 seen; /* the last sample that counted for total */
+};
+
+struct picture {
+	struct strtab names;
+	vec(struct line) lines;
+	struct map index; /* name and where → line */
+	s64 all;
+	struct pipeline_stats stats;
+	double seconds;
+};
+
+struct top {
+	struct top_arguments args;
+	struct session_arguments what;
+	struct session session;
+	struct picture picture;
+	bool paused;
+};
+
+static void picture_deinit(struct picture *p)
+{
+	strtab_deinit(&p->names);
+	vec_deinit(&p->lines);
+	map_deinit(&p->index);
+	*p = (struct picture){};
+}
+
+static struct line *line_of(struct picture *p, const char *name, const char *where)
+{
+	struct line line = {};
+	u64 key, *known;
+
+	if (strtab_add(&p->names, name, strlen(name), &line.name) < 0 ||
+	    strtab_add(&p->names, where, strlen(where), &line.where) < 0)
+		return NULL;
+	key = (u64)line.name << 32 | line.where;
+	known = map_get(&p->index, key);
+	if (known)
+		return &p->lines.data[*known];
+	if (vec_push(&p->lines, line) < 0 || map_put(&p->index, key, p->lines.n - 1) < 0)
+		return NULL;
+	return &p->lines.data[p->lines.n - 1];
+}
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash && slash[1] ? slash + 1 : path;
+}
+
+/* Counts a sample's functions, each once for its total however often it is in the stack. */
+static void count_functions(struct picture *pic, const struct profile *p,
+			    const struct profile_sample *s, u64 number)
+{
+	const struct profile_stack *stack = &p->stacks.data[s->stack];
+	_cleanup_str_ struct str scratch = {};
+
+	for (u32 i = 0; i < stack->n; i++) {
+		u32 id = p->stack_frames.data[stack->first + i];
+		const struct profile_frame *f = &p->frames.data[id];
+		const char *where = f->mapping == PROFILE_NONE
+					    ? ""
+					    : profile_string(p, p->mappings.data[f->mapping].path);
+		struct line *l;
+
+		if (f->kind == FRAME_NOTE)
+			continue;
+		l = line_of(pic, profile_frame_name(p, id, &scratch), base_name(where));
+		if (!l)
+			return;
+		if (i == 0)
+			l->self += s->value[0];
+		if (l->seen != number)
+			l->total += s->value[0];
+		l->seen = number;
+	}
+}
+
+static void count_process(struct picture *pic, const struct profile *p,
+			  const struct profile_sample *s)
+{
+	const struct profile_thread *t = &p->threads.data[s->thread];
+	char where[32];
+	struct line *l;
+
+	snprintf(where, sizeof(where), "%u", t->pid);
+	l = line_of(pic, profile_string(p, t->comm), where);
+	if (!l)
+		return;
+	l->self += s->value[0];
+	l->total += s->value[0];
+}
+
+static int compare_self(const void *a, const void *b)
+{
+	const struct line *x = a, *y = b;
+
+	if (x->self != y->self)
+		return x->self < y->self ? 1 : -1;
+	return x->total < y->total ? 1 : x->total > y->total ? -1 : 0;
+}
+
+static int compare_total(const void *a, const void *b)
+{
+	const struct line *x = a, *y = b;
+
+	if (x->total != y->total)
+		return x->total < y->total ? 1 : -1;
+	return x->self < y->self ? 1 : x->self > y->self ? -1 : 0;
+}
+
+static int take_picture(struct top *t)
+{
+	_cleanup_profile_ struct profile *p = NULL;
+	struct picture *pic = &t->picture;
+	int r = symbolizer_profile(t->session.symbolizer, t->session.pipeline, &p);
+
+	if (r < 0)
+		return r;
+	picture_deinit(pic);
+	r = strtab_init(&pic->names);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < p->n_samples; i++) {
+		const struct profile_sample *s = profile_sample(p, i);
+
+		pic->all += s->value[0];
+		if (t->args.by_process)
+			count_process(pic, p, s);
+		else
+			count_functions(pic, p, s, i + 1);
+	}
+	if (pic->lines.n)
+		qsort(pic->lines.data, pic->lines.n, sizeof(*pic->lines.data),
+		      t->args.by_total ? compare_total : compare_self);
+	pipeline_stats(t->session.pipeline, &pic->stats);
+	pipeline_reset(t->session.pipeline);
+	return 0;
+}
+
+static double pct(s64 part, s64 whole)
+{
+	return whole > 0 ? 100.0 * (double)part / (double)whole : 0.0;
+}
+
+/* Control characters in names would write to the terminal what they like. */
+static const char *printable(const char *name, struct str *scratch)
+{
+	str_clear(scratch);
+	for (const unsigned char *c = (const unsigned char *)name; *c; c++)
+		str_putc(scratch, *c < 0x20 || *c == 0x7f ? '?' : (char)*c);
+	return str_get(scratch);
+}
+
+static void head_line(const struct top *t, char *ret, size_t n)
+{
+	const struct picture *p = &t->picture;
+
+	snprintf(ret, n,
+		 "%llu samples of %llu processes, %.1f CPUs busy, lost %llu, truncated %.1f %%",
+		 p->stats.samples, p->stats.processes,
+		 p->seconds > 0
+			 ? (double)p->stats.samples / (double)t->session.pipeline->hz / p->seconds
+			 : 0.0,
+		 p->stats.lost, pct((s64)p->stats.truncated, (s64)p->stats.user_samples));
+}
+
+static void print_batch(const struct top *t)
+{
+	const struct picture *p = &t->picture;
+	_cleanup_str_ struct str scratch = {};
+	char head[160];
+
+	head_line(t, head, sizeof(head));
+	printf("%s\n  SELF %%  TOTAL %%  %s\n", head, t->args.by_process ? "PROCESS" : "FUNCTION");
+	for (size_t i = 0; i < p->lines.n && i < 40; i++) {
+		const struct line *l = &p->lines.data[i];
+
+		printf("%8.2f %8.2f  %s", pct(l->self, p->all), pct(l->total, p->all),
+		       printable(strtab_get(&p->names, l->name), &scratch));
+		printf("  (%s)\n", printable(strtab_get(&p->names, l->where), &scratch));
+	}
+	putchar('\n');
+	fflush(stdout);
+}
+
+static void draw(const struct top *t)
+{
+	const struct picture *p = &t->picture;
+	_cleanup_str_ struct str scratch = {};
+	char head[160];
+
+	erase();
+	head_line(t, head, sizeof(head));
+	mvaddnstr(0, 0, head, COLS);
+	attron(A_REVERSE);
+	mvprintw(1, 0, "%-*.*s", COLS, COLS,
+		 t->args.by_process ? "  SELF %  TOTAL %  PROCESS" : "  SELF %  TOTAL %  FUNCTION");
+	attroff(A_REVERSE);
+	for (int i = 0; i < (int)p->lines.n && i + 3 < LINES; i++) {
+		const struct line *l = &p->lines.data[i];
+		const char *where = strtab_get(&p->names, l->where);
+		int room = COLS - 19 - (int)strlen(where) - 3;
+
+		mvprintw(i + 2, 0, "%8.2f %8.2f", pct(l->self, p->all), pct(l->total, p->all));
+		mvaddnstr(i + 2, 19, printable(strtab_get(&p->names, l->name), &scratch),
+			  room > 10 ? room : COLS - 19);
+		attron(A_DIM);
+		if (room > 10)
+			printw("  %s", printable(where, &scratch));
+		attroff(A_DIM);
+	}
+	mvprintw(LINES - 1, 0, "q quit   p processes/functions   s self/total   space %s",
+		 t->paused ? "go on" : "pause");
+	refresh();
+}
+
+/* False: the user wants to leave. */
+static bool handle_key(struct top *t, int key)
+{
+	switch (key) {
+	case 'q':
+	case 3:
+		return false;
+	case 'p':
+		t->args.by_process = !t->args.by_process;
+		break;
+	case 's':
+		t->args.by_total = !t->args.by_total;
+		if (t->picture.lines.n)
+			qsort(t->picture.lines.data, t->picture.lines.n,
+			      sizeof(*t->picture.lines.data),
+			      t->args.by_total ? compare_total : compare_self);
+		draw(t);
+		break;
+	case ' ':
+		t->paused = !t->paused;
+		draw(t);
+		break;
+	case KEY_RESIZE:
+		draw(t);
+		break;
+	default:
+		break;
+	}
+	return true;
+}
+
+static double now_s(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static int loop(struct top *t)
+{
+	double since = now_s(), delay = t->args.delay_s > 0 ? t->args.delay_s : 2;
+	u64 round = 0;
+
+	while (!session_ended()) {
+		int r = pipeline_poll(t->session.pipeline, 50);
+		int key = t->args.batch ? ERR : getch();
+		double now = now_s();
+
+		if (r < 0)
+			return r;
+		if (key != ERR && !handle_key(t, key))
+			return 0;
+		if (now - since < delay)
+			continue;
+		if (t->paused) {
+			pipeline_reset(t->session.pipeline);
+			since = now;
+			continue;
+		}
+		r = take_picture(t);
+		if (r < 0)
+			return r;
+		t->picture.seconds = now - since;
+		since = now;
+		if (t->args.batch)
+			print_batch(t);
+		else
+			draw(t);
+		if (t->args.rounds && ++round >= t->args.rounds)
+			return 0;
+	}
+	return 0;
+}
+
+static int run(struct top *t)
+{
+	struct diag diag = {};
+	int r = pipeline_start(t->session.pipeline, &diag);
+
+	if (r < 0)
+		return cli_error(1, "%s", diag.text[0] ? diag.text : strerror(-r));
+	if (!t->args.batch) {
+		if (!initscr())
+			return cli_error(1,
+					 "the terminal cannot be used; --batch prints plain text");
+		cbreak();
+		noecho();
+		nodelay(stdscr, TRUE);
+		keypad(stdscr, TRUE);
+		curs_set(0);
+	}
+	r = loop(t);
+	if (!t->args.batch)
+		endwin();
+	pipeline_stop(t->session.pipeline);
+	return r < 0 ? cli_error(1, "reading events failed: %s", strerror(-r)) : 0;
+}
+
+int cmd_top(int argc, char **argv)
+{
+	struct top t = {};
+	const struct option_group groups[] = {
+		{NULL, top_options, &t.args}, {"What to sample:", session_options, &t.what}, {}};
+	const struct option_usage usage = {
+		.command = "top",
+		.operands = "",
+		.summary = "Shows where the machine spends its time, refreshed every few seconds.",
+		.groups = groups,
+		.footer = "Keys: q quit, p processes or functions, s self or total, space pause.",
+	};
+	int first, r = options_parse(&usage, argc, argv, &first);
+
+	if (r)
+		return r < 0 ? 2 : 0;
+	if (argv[first])
+		return cli_error(2, "top takes no '%s'; culprit top --help", argv[first]);
+	if (!isatty(STDOUT_FILENO))
+		t.args.batch = true;
+	session_catch_signals();
+	r = session_init(&t.what, 0, false, &t.session);
+	if (r == 0)
+		r = run(&t);
+	picture_deinit(&t.picture);
+	session_deinit(&t.session);
+	return r;
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/session.h"
+
+#include <errno.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/probe/probe.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "cli/cli.h"
+
+#define A struct session_arguments
+const struct option session_options[] = {
+	OPTION_U64("frequency", 'F', "HZ", A, hz, 1, SAMPLER_MAX_HZ,
+		   "samples a second on each CPU, 1 to 10000 (default 99)"),
+	OPTION_STRING("event", 'e', "EVENT", A, event,
+		      "what drives sampling: cpu-clock (default), cycles, instructions,\n"
+		      "cache-misses, branch-misses … or rHEX"),
+	OPTION_STRING("pid", 'p', "PID,...", A, pids, "only these processes"),
+	OPTION_STRING("comm", 0, "NAME,...", A, comms, "only processes of these names"),
+	OPTION_STRING("cgroup", 0, "PATH,...", A, cgroups,
+		      "only these cgroups (v2) and those below"),
+	OPTION_STRING("uid", 0, "UID,...", A, uids, "only these users, by number or name"),
+	OPTION_FLAG("kernel-only", 0, A, kernel_only, "no user stacks"),
+	OPTION_FLAG("user-only", 0, A, user_only, "no kernel stacks"),
+	OPTION_FLAG("no-inline", 0, A, no_inline, "leave out functions that were inlined"),
+	OPTION_U64("memory-limit", 0, "MB", A, memory_limit_mb, 8, 4096,
+		   "most memory for unwind tables (default 256)"),
+	OPTION_FLAG("verbose", 'v', A, verbose, "say more"),
+	{},
+};
+#undef A
+
+/* The parts of a comma-separated list, which is cut up in place. */
+struct list {
+	char *text; /* owned */
+	vec(const char *) items;
+};
+
+static void list_deinit(struct list *l)
+{
+	free(l->text);
+	vec_deinit(&l->items);
+}
+#define _cleanup_list_ __attribute__((cleanup(list_deinit)))
+
+static int list_init(struct list *l, const char *text)
+{
+	char *save, *item;
+
+	if (!text)
+		return 0;
+	l->text = strdup(text);
+	if (!l->text)
+		return -ENOMEM;
+	for (item = strtok_r(l->text, ",", &save); item; item = strtok_r(NULL, ",", &save))
+		if (vec_push(&l->items, item) < 0)
+			return -ENOMEM;
+	return 0;
+}
+
+static int parse_pids(const struct list *l, u32 *ret)
+{
+	for (size_t i = 0; i < l->items.n; i++) {
+		char path[32];
+		u64 pid;
+
+		if (str_to_u64(l->items.data[i], 10, &pid) < 0 || !pid || pid > 0x7fffffff)
+			return cli_error(2, "'%s' is not a process id", l->items.data[i]);
+		snprintf(path, sizeof(path), "/proc/%llu", pid);
+		if (access(path, F_OK) < 0)
+			return cli_error(1, "no process %llu; ps shows what runs", pid);
+		ret[i] = (u32)pid;
+	}
+	return 0;
+}
+
+static int parse_uids(const struct list *l, u32 *ret)
+{
+	for (size_t i = 0; i < l->items.n; i++) {
+		const struct passwd *pw = getpwnam(l->items.data[i]);
+		u64 uid;
+
+		if (pw)
+			uid = pw->pw_uid;
+		else if (str_to_u64(l->items.data[i], 10, &uid) < 0 || uid > ~0u)
+			return cli_error(2, "no user '%s'", l->items.data[i]);
+		ret[i] = (u32)uid;
+	}
+	return 0;
+}
+
+/* Each known binary keeps a file descriptor. */
+static void raise_file_limit(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+		r.rlim_cur = r.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &r);
+	}
+}
+
+/* Where names of functions are kept from run to run; "" when there is no place. */
+static void cache_dir(char *ret, size_t n)
+{
+	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+
+	if (geteuid() == 0)
+		snprintf(ret, n, "/var/cache/culprit/symbols");
+	else if (xdg && xdg[0] == '/')
+		snprintf(ret, n, "%s/culprit/symbols", xdg);
+	else if (home && home[0] == '/')
+		snprintf(ret, n, "%s/.cache/culprit/symbols", home);
+	else
+		ret[0] = '\0';
+}
+
+static int start_symbolizer(const struct session_arguments *a, struct session *s)
+{
+	char dir[512];
+	struct symbolizer_options so = {
+		.inlines = !a->no_inline,
+		.debuginfod_urls = getenv("DEBUGINFOD_URLS"),
+	};
+	int r;
+
+	cache_dir(dir, sizeof(dir));
+	so.cache_dir = dir[0] ? dir : NULL;
+	r = symbolizer_create(&so, &s->symbolizer);
+	return r < 0 ? cli_error(1, "cannot prepare symbols: %s", strerror(-r)) : 0;
+}
+
+int session_init(const struct session_arguments *a, u32 follow, bool keep_times,
+		 struct session *ret)
+{
+	_cleanup_list_ struct list pids = {}, comms = {}, cgroups = {}, uids = {};
+	_cleanup_free_ u32 *pid_values = NULL;
+	_cleanup_free_ u32 *uid_values = NULL;
+	struct pipeline_options po = {.keep_times = keep_times,
+				      .memory_limit_bytes = a->memory_limit_mb << 20};
+	struct session s = {};
+	struct diag diag = {};
+	int r;
+
+	if (a->kernel_only && a->user_only)
+		return cli_error(2, "--kernel-only and --user-only leave nothing; give one");
+	if (list_init(&pids, a->pids) < 0 || list_init(&comms, a->comms) < 0 ||
+	    list_init(&cgroups, a->cgroups) < 0 || list_init(&uids, a->uids) < 0)
+		return cli_error(1, "out of memory");
+	pid_values = calloc(pids.items.n + 2, sizeof(*pid_values));
+	uid_values = calloc(uids.items.n + 1, sizeof(*uid_values));
+	if (!pid_values || !uid_values)
+		return cli_error(1, "out of memory");
+	r = parse_pids(&pids, pid_values);
+	if (r == 0)
+		r = parse_uids(&uids, uid_values);
+	if (r)
+		return r;
+	if (probe_require(&diag) < 0)
+		return cli_error(1, "%s", diag.text);
+	if (a->verbose)
+		log_set_level(LOG_LEVEL_DEBUG);
+	raise_file_limit();
+	po.sampler = (struct sampler_options){
+		.hz = a->hz ? a->hz : SAMPLER_DEFAULT_HZ,
+		.event = a->event,
+		.kernel_stacks = !a->user_only,
+		.user_stacks = !a->kernel_only,
+		.pids = pid_values,
+		.n_pids = (u32)pids.items.n,
+		.follow_forks = follow != 0,
+		.comms = comms.items.data,
+		.n_comms = (u32)comms.items.n,
+		.cgroups = cgroups.items.data,
+		.n_cgroups = (u32)cgroups.items.n,
+		.uids = uid_values,
+		.n_uids = (u32)uids.items.n,
+	};
+	if (follow)
+		pid_values[po.sampler.n_pids++] = follow;
+	r = pipeline_create(&po, &diag, &s.pipeline);
+	if (r < 0)
+		return cli_error(1, "%s", diag.text[0] ? diag.text : strerror(-r));
+	r = start_symbolizer(a, &s);
+	if (r) {
+		session_deinit(&s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+void session_deinit(struct session *s)
+{
+	symbolizer_destroy(s->symbolizer);
+	pipeline_destroy(s->pipeline);
+	*s = (struct session){};
+}
+
+static volatile sig_atomic_t ended;
+
+static void on_signal(int signo)
+{
+	(void)signo;
+	ended = 1;
+}
+
+void session_catch_signals(void)
+{
+	struct sigaction act = {.sa_handler = on_signal};
+
+	sigaction(SIGINT, &act, NULL);
+	sigaction(SIGTERM, &act, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+bool session_ended(void)
+{
+	return ended;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What `record` and `top` have in common: the options that say what to sample, and the machinery
+ * that they start.
+ */
+#pragma once
+
+#include "agent/pipeline/pipeline.h"
+#include "agent/symbolize/symbolize.h"
+#include "cli/options.h"
+
+struct session_arguments {
+	u64 hz;
+	const char *event;
+	const char *pids, *comms, *cgroups, *uids; /* comma-separated */
+	u64 memory_limit_mb;
+	bool kernel_only, user_only, no_inline;
+	bool verbose;
+};
+
+extern const struct option session_options[];
+
+struct session {
+	struct pipeline *pipeline;
+	struct symbolizer *symbolizer;
+};
+
+/*
+ * Checks the arguments and what the machine allows, then loads everything. `follow` is a process
+ * to profile with its children, or 0. An exit status; not 0 after a line that says what to do.
+ */
+int session_init(const struct session_arguments *a, u32 follow, bool keep_times,
+		 struct session *ret);
+void session_deinit(struct session *s);
+/* SIGINT and SIGTERM end the session, which this tells; SIGPIPE is ignored. */
+void session_catch_signals(void);
+bool session_ended(void);

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "unwind/host.h"
+
+#include <stdbool.h>
+
+struct walk_env {
+	const struct unwind_host *host;
+};
+
+static const void *walk_line(struct walk_env *env, u32 line)
+{
+	return env->host->line(env->host->arg, line);
+}
+
+static int walk_read(struct walk_env *env, void *to, u32 n, u64 avma)
+{
+	return env->host->read(env->host->arg, to, n, avma);
+}
+
+static u64 walk_strip(struct walk_env *env, u64 pc)
+{
+	return pc & ~env->host->pac_mask;
+}
+
+#include "abi/walk.h"
+
+enum stop_reason unwind_host_walk(const struct unwind_host *host, const struct walk_regs *regs,
+				  u32 slice, u32 n_mappings, u64 *frames, u32 max, u32 *ret_n)
+{
+	struct walk w = {.regs = *regs, .slice = slice, .n_mappings = n_mappings};
+	struct walk_env env = {host};
+	u64 asked = 0; /* pc whose page was asked for; once is enough */
+	int stop = WALK_GO;
+
+	while (stop == WALK_GO) {
+		u64 frame, pc = w.regs.pc - (w.regs.exact ? 0 : 1);
+
+		if (*ret_n >= max)
+			return STOP_TOO_DEEP;
+		stop = walk_step(&env, &w, &frame);
+		if (stop == STOP_NOT_LOADED) {
+			if (asked == pc || !host->missing || host->missing(host->arg, pc) < 0)
+				return STOP_NOT_LOADED;
+			asked = pc;
+			w.have_mapping = 0; /* the binary's record may have moved on */
+			stop = WALK_GO;
+			continue;
+		}
+		frames[(*ret_n)++] = frame;
+	}
+	return (enum stop_reason)stop;
+}
+
+u64 unwind_host_stack_id(const u64 *frames, u32 n, u32 stop)
+{
+	u64 hash = 0;
+
+	for (u32 i = 0; i < n; i++)
+		hash = walk_mix(hash, frames[i]);
+	return walk_stack_id(hash, stop);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The unwinder on the host: the steps of abi/walk.h, which are the ones that run in BPF, over
+ * whatever memory and tables the caller has. Finishes stacks that BPF could not, and is what tests
+ * and fuzzers run.
+ */
+#pragma once
+
+#include "abi/sample.h"
+#include "base/types.h"
+
+struct unwind_host {
+	/* The 64 bytes of an arena line, or NULL. */
+	const void *(*line)(void *arg, u32 line);
+	/* n bytes of the process's memory at avma; 0 or negative. */
+	int (*read)(void *arg, void *to, size_t n, u64 avma);
+	/* The unwind page for pc is not loaded: 0 when it is now, negative to give up. May be NULL.
+	 */
+	int (*missing)(void *arg, u64 pc);
+	void *arg;
+	u64 pac_mask;
+};
+
+/*
+ * Walks from `regs` on: frames leaf first behind the *ret_n that are there already, at most `max`
+ * in all. The stop reason.
+ */
+enum stop_reason unwind_host_walk(const struct unwind_host *host, const struct walk_regs *regs,
+				  u32 slice, u32 n_mappings, u64 *frames, u32 max, u32 *ret_n);
+
+/* The id that BPF gives to a user stack of these frames and this end. */
+u64 unwind_host_stack_id(const u64 *frames, u32 n, u32 stop);
