@@ -3,13 +3,13 @@
 #include "cli/cli.h"
 
 #include <bpf/libbpf.h>
-#include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "agent/probe/probe.h"
 #include "cli/commands.h"
+#include "cli/options.h"
 
 static const char *const status_names[] = {
 	[PROBE_OK] = "ok",
@@ -17,6 +17,13 @@ static const char *const status_names[] = {
 	[PROBE_MISSING] = "MISSING",
 };
 _Static_assert(ARRAY_SIZE(status_names) == PROBE_STATUS_N, "a name for each status");
+
+static const char *const verdicts[] = {
+	[PROBE_OK] = "culprit record works here.",
+	[PROBE_LIMITED] = "culprit record works here, with what is said above.",
+	[PROBE_MISSING] = "culprit record cannot work here: see the lines with MISSING.",
+};
+_Static_assert(ARRAY_SIZE(verdicts) == PROBE_STATUS_N, "a verdict for each status");
 
 static void print_line(void *arg, const struct probe_line *line)
 {
@@ -47,44 +54,42 @@ static enum probe_status report_json(const struct probe_report_options *options)
 	return worst;
 }
 
-static const char usage[] =
-	"usage: culprit doctor [--json]\n\n"
-	"Tries what culprit uses of this machine and tells, line by line, what works, what does not,\n"
-	"and what to do about it. The exit status is 0 when culprit record can work, else 1.\n\n"
-	"  --json   the same as a JSON array of {name, status, text, advice}\n";
+struct doctor_arguments {
+	bool json;
+};
+
+static const struct option doctor_options[] = {
+	OPTION_FLAG("json", 0, struct doctor_arguments, json,
+		    "a JSON array of {name, status, text, advice}"),
+	{},
+};
 
 int cmd_doctor(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"json", no_argument, NULL, 'j'},
-		{"help", no_argument, NULL, 'h'},
-		{},
+	struct doctor_arguments args = {};
+	const struct option_group groups[] = {{NULL, doctor_options, &args}, {}};
+	const struct option_usage usage = {
+		.command = "doctor",
+		.operands = "",
+		.summary = "Tries what culprit uses of this machine and tells, line by line, what "
+			   "works, what does\nnot, and what to do about it.",
+		.groups = groups,
+		.footer = "The exit status is 0 when culprit record can work here, else 1.",
 	};
 	const struct probe_report_options report = {.debuginfod_urls = getenv("DEBUGINFOD_URLS")};
 	enum probe_status worst;
-	bool json = false;
-	int c;
+	int first, r = options_parse(&usage, argc, argv, &first);
 
-	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-		if (c == 'h') {
-			fputs(usage, stdout);
-			return 0;
-		}
-		if (c != 'j')
-			return 2;
-		json = true;
-	}
-	if (optind < argc)
-		return cli_error(2, "doctor takes no '%s'; see culprit doctor --help",
-				 argv[optind]);
+	if (r)
+		return r < 0 ? 2 : 0;
+	if (first < argc)
+		return cli_error(2, "doctor takes no '%s'; see culprit doctor --help", argv[first]);
 	libbpf_set_print(NULL);
-	worst = json ? report_json(&report) : probe_report(&report, print_line, stdout);
-	if (!json)
-		printf("\n%s\n",
-		       worst == PROBE_MISSING
-			       ? "culprit record cannot work here: see the lines with MISSING."
-		       : worst == PROBE_LIMITED
-			       ? "culprit record works here, with what is said above."
-			       : "culprit record works here.");
+	if (args.json) {
+		worst = report_json(&report);
+		return worst == PROBE_MISSING ? 1 : 0;
+	}
+	worst = probe_report(&report, print_line, stdout);
+	printf("\n%s\n", verdicts[worst]);
 	return worst == PROBE_MISSING ? 1 : 0;
 }
