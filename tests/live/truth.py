@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judges sampled stacks of the programs in tests/truth by what the programs say about themselves.
+
+A program's shadow stack (tests/truth/truth.h) gives the set of all its chains of functions. For
+each sample: it is not truncated, it begins at a thread's entry, its frames of the program's own
+functions are one of the chains, and no foreign frame stands between them where the program has
+none. As a script it judges `perf record --call-graph dwarf` of one program, to test the tests:
+
+    python3 tests/live/truth.py build/truth/cxx-g [MS]
+"""
+
+import glob
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from functools import lru_cache
+
+from folded import ADDRESS, parse_perf_script, plain
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PROGRAMS = os.environ.get("TRUTH_PROGRAMS") or os.path.join(TOP, "build/truth")
+
+# Where stacks begin. Names are asked for first, then addresses: see entry_ranges().
+ENTRIES = {
+    "_start", "_dl_start_user", "_dlstart", "clone", "__clone", "clone3", "__clone3",
+    "__clone_internal", "thread_start", "runtime.goexit", "runtime.mstart", "runtime.mcall",
+    "runtime.rt0_go", "_rt0_amd64", "_rt0_amd64_linux", "_rt0_arm64_linux", "runtime.clone",
+    "runtime.morestack", "runtime.sigtramp",
+}
+
+# Foreign frames between own ones, by program: what calls back.
+CALLBACKS = {
+    "sighandler": re.compile(r"__restore_rt|raise|gsignal|pthread_kill|.*signal.*|tgkill|"
+                             r"__pthread_kill.*|libc\.so.*|ld-musl.*|.*restore.*|.*__block.*|"
+                             r"killpg|sighandler-.*\+0x.*"),
+    "asmcalls": re.compile(r".*sort.*|libc\.so.*"),
+    "cxx": re.compile(r"std::.*|.*lambda.*|cxx::.*operator.*|cxx-.*\+0x.*|.*_Function_handler.*"),
+    "go": re.compile(r"runtime\..*|panics?|main\..*"),
+    "gos": re.compile(r"runtime\..*|main\..*"),
+    "rusty": re.compile(r".*(std|core|alloc)::.*|rusty::.*|__rust.*|rusty-.*\+0x.*|.*closure.*|"
+                        r".*FnOnce.*|.*\{.*"),
+}
+CALLBACKS["rustys"] = CALLBACKS["rusty"]
+
+# In these a stack without user frames is right: the address space is not there yet, or no more.
+NO_USER_STACK = re.compile(
+    r"(do_exit|do_group_exit|.*execve.*|bprm_.*|load_elf_binary|begin_new_exec|ret_from_fork.*|"
+    r"exit_mmap|mmput|schedule_tail|.*_exit_group)$")
+
+
+def build():
+    """Builds the programs; returns the names of those of the common run."""
+    make = ["make", "-s", "-C", os.path.join(TOP, "tests/truth"), f"OUT={PROGRAMS}"]
+    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    subprocess.run([*make, "-j2"], check=True, env=env, stdout=subprocess.DEVNULL)
+    return subprocess.run([*make, "list"], check=True, env=env, capture_output=True,
+                          text=True).stdout.split()
+
+
+def twin(path):
+    """The file that `path` was stripped from, or path."""
+    base = os.path.basename(path)
+    if re.search(r"-(g|c|ms|rs|x)s$", base):
+        return path[:-1]
+    return path
+
+
+@lru_cache(maxsize=None)
+def symbols(path):
+    """[(start, end, name)] of the file's functions, by nm."""
+    out = []
+    text = subprocess.run(["nm", "-S", "--defined-only", "-C", path], capture_output=True,
+                          text=True).stdout
+    for line in text.splitlines():
+        m = re.match(r"([0-9a-f]+) ([0-9a-f]+) [TtWwi] (.*)", line)
+        if m:
+            start = int(m.group(1), 16)
+            out.append((start, start + int(m.group(2), 16), m.group(3)))
+    return out
+
+
+@lru_cache(maxsize=None)
+def entry_ranges(path):
+    """[(start, end)] of code that says it has no caller, and of the file's entry point."""
+    out = []
+    header = subprocess.run(["readelf", "-hW", path], capture_output=True, text=True).stdout
+    m = re.search(r"Entry point address:\s+0x([0-9a-f]+)", header)
+    if m:
+        out.append((int(m.group(1), 16), int(m.group(1), 16) + 64))
+    text = subprocess.run(["readelf", "-wf", path], capture_output=True, text=True).stdout
+    fde = None
+    for line in text.splitlines():
+        m = re.search(r" FDE .*pc=([0-9a-f]+)\.\.([0-9a-f]+)", line)
+        if m:
+            fde = (int(m.group(1), 16), int(m.group(2), 16))
+        elif " CIE" in line:
+            fde = None
+        elif fde and re.search(r"DW_CFA_undefined: r(16|30)\b", line):
+            out.append(fde)
+            fde = None
+    symtab = subprocess.run(["nm", "-DS", "--defined-only", path], capture_output=True,
+                            text=True).stdout
+    for m in re.finditer(r"^([0-9a-f]+) ([0-9a-f]+) . (?:__)?clone3?\b", symtab, re.M):
+        out.append((int(m.group(1), 16), int(m.group(1), 16) + int(m.group(2), 16)))
+    return out
+
+
+@lru_cache(maxsize=None)
+def find_file(name):
+    """A mapped file by the name that frames show."""
+    candidates = [os.path.join(PROGRAMS, name)]
+    for d in ("/lib/x86_64-linux-gnu", "/lib64", "/lib", "/usr/lib/x86_64-linux-gnu", "/usr/bin",
+              "/lib/aarch64-linux-gnu", "/usr/lib/x86_64-linux-musl"):
+        candidates.append(os.path.join(d, name))
+    for c in candidates:
+        if os.path.isfile(c):
+            return c
+    return None
+
+
+@lru_cache(maxsize=None)
+def resolve(frame):
+    """The name of a frame: as it is, or by nm of the file that was stripped."""
+    m = ADDRESS.match(frame)
+    if not m:
+        return plain(frame)
+    path = find_file(m.group(1))
+    if not path or not path.startswith(PROGRAMS):
+        return frame
+    address = int(m.group(2), 16)
+    for start, end, name in symbols(twin(path)):
+        if start <= address < end:
+            return plain(name)
+    return frame
+
+
+@lru_cache(maxsize=None)
+def is_entry(frame):
+    """Whether a stack may begin with this frame."""
+    if resolve(frame) in ENTRIES:
+        return True
+    m = ADDRESS.match(frame)
+    path = m and find_file(m.group(1))
+    if not path:
+        return False
+    address = int(m.group(2), 16)
+    return any(start <= address < end for start, end in entry_ranges(path))
+
+
+class Truth:
+    """What the program COMM wrote to the folder, all its processes together."""
+
+    def __init__(self, folder, comm):
+        self.comm = comm
+        self.chains, self.names, self.notes = set(), set(), Counter()
+        files = glob.glob(os.path.join(folder, glob.escape(comm) + ".*"))
+        assert files, f"{comm} wrote no account of itself"
+        for path in files:
+            nodes = {0: ()}
+            with open(path, encoding="utf-8") as f:
+                for line in f:
+                    a, b, name = line.rstrip("\n").split(" ", 2)
+                    if a == "#":
+                        self.notes[b] += int(name)
+                        continue
+                    nodes[int(a)] = (*nodes[int(b)], name)
+                    self.names.add(name)
+            self.chains.update(nodes.values())
+        self.callbacks = CALLBACKS.get(comm.rpartition("-")[0])
+
+    def own(self, frames):
+        """The program's own functions among the frames, root first."""
+        return tuple(n for n in map(self._name, frames) if n in self.names)
+
+    def _name(self, frame):
+        name = resolve(frame)
+        if name in self.names:
+            return name
+        for n in self.names: # Rust's trait methods: `<rusty::Square as …>::work`
+            if " as " in n and name.endswith(n):
+                return n
+        return name
+
+    def fault(self, stack):
+        """What is wrong with a stack, or None."""
+        if stack.note:
+            return stack.note
+        if not stack.frames:
+            if any(NO_USER_STACK.match(k) for k in stack.kernel):
+                return None
+            return "no user stack"
+        if not is_entry(stack.frames[0]):
+            return f"begins at {stack.frames[0]}"
+        names = [self._name(f) for f in stack.frames]
+        own = [i for i, n in enumerate(names) if n in self.names]
+        chain = tuple(names[i] for i in own)
+        if chain not in self.chains:
+            return "no such chain: " + ";".join(shorten(chain))
+        if own:
+            for n in names[own[0]:own[-1]]:
+                if n not in self.names and not (self.callbacks and self.callbacks.match(n)):
+                    return f"a frame that is not there: {n}"
+        return None
+
+
+def shorten(chain):
+    """A chain for people: the middle of long ones left out."""
+    chain = list(chain)
+    return chain if len(chain) < 14 else [*chain[:5], f"…{len(chain) - 10}…", *chain[-5:]]
+
+
+class Verdict:
+    """Counts over the stacks of one program."""
+
+    def __init__(self, truth, stacks):
+        self.faults = Counter()
+        self.samples = self.right = self.bare = 0
+        self.leaves = Counter()
+        self.examples = {}
+        for s in stacks:
+            self.samples += s.count
+            why = truth.fault(s)
+            if why:
+                self.faults[why] += s.count
+                self.examples.setdefault(why, s)
+                continue
+            self.right += s.count
+            if not s.frames:
+                self.bare += s.count
+            own = truth.own(s.frames)
+            if own:
+                self.leaves[own[-1]] += s.count
+
+    @property
+    def wrong(self):
+        return self.samples - self.right
+
+    def __str__(self):
+        share = 100 * self.right / self.samples if self.samples else 0
+        text = f"{self.samples} samples, {share:.2f} % complete and right"
+        if self.bare:
+            text += f", {self.bare} in exec or exit"
+        for why, n in self.faults.most_common(5):
+            s = self.examples[why]
+            text += f"\n    {n} × {why}: {';'.join(shorten(s.frames))}"
+            if s.kernel:
+                text += f" (kernel: {';'.join(s.kernel[-3:])})"
+        return text
+
+
+def main():
+    program = os.path.abspath(sys.argv[1])
+    os.makedirs("/tmp/truth-out", exist_ok=True)
+    comm = os.path.basename(program)
+    for f in glob.glob(f"/tmp/truth-out/{glob.escape(comm)}.*"):
+        os.unlink(f)
+    data = "/tmp/truth-out/perf.data"
+    subprocess.run(["perf", "record", "-q", "-F", "999", "-e", "cpu-clock", "--call-graph",
+                    "dwarf,32768", "-o", data, program, *(sys.argv[2:] or ["300"])],
+                   env={**os.environ, "TRUTH_OUT": "/tmp/truth-out"}, check=True)
+    text = subprocess.run(["perf", "script", "-i", data, "-F", "comm,ip,sym,dso", "--no-inline", "--max-stack",
+                           "1024"], capture_output=True, text=True).stdout
+    print(comm, Verdict(Truth("/tmp/truth-out", comm), parse_perf_script(text)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Burns time while it has N (argv[2], default 100000) executable mappings: half of them pages of a
+ * file of its own making, alternately two pages of it so that none merge, half anonymous memory
+ * between guard pages. vm.max_map_count must allow for it; else it says so and ends with 77.
+ */
+#include "truth.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+NOINLINE void many_leaf(void)
+{
+	TRUTH();
+	spin(300000);
+}
+
+NOINLINE void many_work(void)
+{
+	TRUTH();
+	many_leaf();
+}
+
+int main(int argc, char **argv)
+{
+	long n = argc > 2 ? strtol(argv[2], NULL, 10) : 100000, page = sysconf(_SC_PAGESIZE);
+	FILE *f = tmpfile();
+	char *area;
+
+	TRUTH();
+	if (!f || ftruncate(fileno(f), 2 * page))
+		return 1;
+	area = mmap(NULL, n * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (area == MAP_FAILED)
+		return 1;
+	for (long i = 0; i < n; i++) {
+		void *p;
+
+		if (i % 4 == 1)
+			p = mmap(area + i * page, page, PROT_READ | PROT_WRITE | PROT_EXEC,
+				 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		else
+			p = mmap(area + i * page, page, PROT_READ | PROT_EXEC,
+				 MAP_FIXED | MAP_PRIVATE, fileno(f), i % 2 * page);
+		if (p == MAP_FAILED) {
+			fprintf(stderr, "mapping %ld failed: vm.max_map_count too low?\n", i);
+			return 77;
+		}
+	}
+	truth_init(argc, argv);
+	/* What the mappings cost is not part of the budget. */
+	long long end = truth_cpu_ns() + (argc > 1 ? atoll(argv[1]) : 1000) * 1000000;
+
+	while (truth_cpu_ns() < end)
+		many_work();
+	truth_finish();
+	return 0;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Functions that jump to the next instead of calling it: they are on no stack after the jump. */
+#include "truth.h"
+
+NOINLINE long tail_end(long n)
+{
+	TRUTH();
+	spin(n);
+	return n;
+}
+
+NOINLINE long tail_middle(long n)
+{
+	{
+		TRUTH();
+		spin(n / 2);
+	}
+	return tail_end(n + 1); /* here the shadow stack is back at the caller's, as the real one */
+}
+
+NOINLINE long tail_first(long n)
+{
+	{
+		TRUTH();
+		spin(n / 3);
+	}
+	return tail_middle(n + 1);
+}
+
+NOINLINE long caller(long n)
+{
+	TRUTH();
+	long r = tail_first(n);
+
+	__asm__ volatile("" : "+r"(r));
+	return r;
+}
+
+int main(int argc, char **argv)
+{
+	truth_init(argc, argv);
+	TRUTH();
+	while (truth_running())
+		caller(300000);
+	truth_finish();
+	return 0;
+}
