@@ -15,8 +15,15 @@ def plain(name):
     name = re.sub(r"^(?:non-virtual thunk to |virtual thunk to )", "", name)
     name = re.sub(r"(?:\.(?:part|cold|constprop|isra|lto_priv|llvm|abi)[.0-9]*)+$", "", name)
     name = re.sub(r"::h[0-9a-f]{16}$", "", name)
-    cut = re.match(r"(\w[^<( ]*::)?~?\w+(?=[<(])", name)
-    return cut.group(0) if cut and not name.startswith("main.") else name
+    if name.startswith("<") or "(*" in name or name.startswith("main."):
+        return name # Rust's trait methods, and Go
+    depth, out = 0, []
+    for c in name.replace("(anonymous namespace)", "{anonymous}"):
+        depth -= c in ">)" and depth > 0
+        if not depth and c not in "<>()":
+            out.append(c)
+        depth += c in "<("
+    return "".join(out).strip().rpartition(" ")[2] or name
 
 
 def parse_folded(text):

@@ -152,8 +152,8 @@ def is_entry(frame):
 class Truth:
     """What the program COMM wrote to the folder, all its processes together."""
 
-    def __init__(self, folder, comm):
-        self.comm = comm
+    def __init__(self, folder, comm, inlined=True):
+        self.comm = comm # inlined: whether the samples name inlined functions
         self.chains, self.names, self.notes = set(), set(), Counter()
         files = glob.glob(os.path.join(folder, glob.escape(comm) + ".*"))
         assert files, f"{comm} wrote no account of itself"
@@ -165,6 +165,11 @@ class Truth:
                     if a == "#":
                         self.notes[b] += int(name)
                         continue
+                    if name.startswith("~"):
+                        if not inlined:
+                            nodes[int(a)] = nodes[int(b)]
+                            continue
+                        name = name[1:]
                     nodes[int(a)] = (*nodes[int(b)], name)
                     self.names.add(name)
             self.chains.update(nodes.values())
@@ -262,7 +267,7 @@ def main():
                    env={**os.environ, "TRUTH_OUT": "/tmp/truth-out"}, check=True)
     text = subprocess.run(["perf", "script", "-i", data, "-F", "comm,ip,sym,dso", "--no-inline", "--max-stack",
                            "1024"], capture_output=True, text=True).stdout
-    print(comm, Verdict(Truth("/tmp/truth-out", comm), parse_perf_script(text)))
+    print(comm, Verdict(Truth("/tmp/truth-out", comm, inlined=False), parse_perf_script(text)))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ namespace cxx
 {
 
 struct scope {
-	explicit scope(const char *name) : was(truth_enter(name))
+	explicit scope(const char *name, bool inlined = false)
+	    : was(inlined ? truth_enter_inlined(name) : truth_enter(name))
 	{
 	}
 	~scope()
@@ -51,7 +52,7 @@ struct square final : shape {
 struct circle final : shape {
 	INLINED void radius(long n)
 	{
-		scope s("cxx::circle::radius");
+		scope s("cxx::circle::radius", true);
 		spin(n);
 	}
 	NOINLINE void work(long n) override

@@ -26,8 +26,8 @@ typedef void level_fn(int depth, long a, long b, long c, long d, long e, long f,
 #define HUNDRED(M, x)                                                                              \
 	TEN(M, x##0)                                                                               \
 	TEN(M, x##1)                                                                               \
-	TEN(M, x##2) TEN(M, x##3) TEN(M, x##4) TEN(M, x##5) TEN(M, x##6) TEN(M, x##7) TEN(M, x##8) \
-		TEN(M, x##9)
+	TEN(M, x##2)                                                                               \
+	TEN(M, x##3) TEN(M, x##4) TEN(M, x##5) TEN(M, x##6) TEN(M, x##7) TEN(M, x##8) TEN(M, x##9)
 
 /* Numbers begin with a 1 so that none is octal: levels 1001 to 1500. */
 HUNDRED(DECLARE, 10)

@@ -4,19 +4,19 @@
 
 static INLINED void in_d(long n)
 {
-	TRUTH();
+	TRUTH_INLINED();
 	spin(n);
 }
 
 static INLINED void in_c(long n)
 {
-	TRUTH();
+	TRUTH_INLINED();
 	in_d(n + 1);
 }
 
 static INLINED void in_b(long n)
 {
-	TRUTH();
+	TRUTH_INLINED();
 	for (int i = 0; i < 2; i++)
 		in_c(n + i);
 }
@@ -48,9 +48,11 @@ NOINLINE unsigned long mixer(long n)
 	TRUTH();
 	unsigned long x = n;
 
-	struct truth_node *here = truth_enter("mix_twice");
+	struct truth_node *here = truth_enter_inlined("mix_twice");
 
-	truth_knows("mix");
+	struct truth_node *inner = truth_enter_inlined("mix");
+
+	truth_leave(&inner);
 	truth_leave(&here);
 	for (long i = 0; i < n; i++)
 		x = mix_twice(x);

@@ -11,19 +11,19 @@ NOINLINE long tail_end(long n)
 
 NOINLINE long tail_middle(long n)
 {
-	{
-		TRUTH();
-		spin(n / 2);
-	}
+	struct truth_node *was = truth_enter("tail_middle");
+
+	spin(n / 2);
+	truth_back(was);
 	return tail_end(n + 1); /* here the shadow stack is back at the caller's, as the real one */
 }
 
 NOINLINE long tail_first(long n)
 {
-	{
-		TRUTH();
-		spin(n / 3);
-	}
+	struct truth_node *was = truth_enter("tail_first");
+
+	spin(n / 3);
+	truth_back(was);
 	return tail_middle(n + 1);
 }
 

@@ -86,6 +86,19 @@ struct truth_node *truth_enter(const char *name)
 	return was;
 }
 
+struct truth_node *truth_enter_inlined(const char *name)
+{
+	char marked[128] = "~";
+
+	strncat(marked, name, sizeof(marked) - 2);
+	return truth_enter(marked);
+}
+
+void truth_back(struct truth_node *node)
+{
+	at = node;
+}
+
 void truth_leave(struct truth_node **node)
 {
 	at = *node;

@@ -9,7 +9,8 @@
  * is entered only where a program means it to, so a stack that lost or gained frames is no path.
  *
  * Nodes come from a fixed array with an atomic index, so that signal handlers and vfork children
- * can add some. truth_finish() writes the tree to $TRUTH_OUT/COMM.PID: lines "id parent name".
+ * can add some. truth_finish() writes the tree to $TRUTH_OUT/COMM.PID: lines "id parent name",
+ * the names of inlined functions with a ~ before them.
  */
 #pragma once
 
@@ -42,12 +43,19 @@ void truth_note(const char *key, long long value);
 /* Goes one down; truth_leave() of the result goes back to where it was. */
 struct truth_node *truth_enter(const char *name);
 void truth_leave(struct truth_node **node);
+/* The same for a function that the compiler inlines: it is on the stack as a name only. */
+struct truth_node *truth_enter_inlined(const char *name);
+/* truth_leave() for those who must not give the address of a variable away. */
+void truth_back(struct truth_node *node);
 /* Says that `name` may be called from here, for callees that are too small to say it. */
 void truth_knows(const char *name);
 
 #define TRUTH()                                                                                    \
 	struct truth_node *truth_here_ __attribute__((cleanup(truth_leave), unused)) =             \
 		truth_enter(__func__)
+#define TRUTH_INLINED()                                                                            \
+	struct truth_node *truth_here_ __attribute__((cleanup(truth_leave), unused)) =             \
+		truth_enter_inlined(__func__)
 
 /* Burns CPU without calling anything; about n / 300 microseconds. */
 void spin(long n);
