@@ -46,6 +46,9 @@ int symbols_open(struct elf_file *elf, const struct symbols_options *o, struct s
 void symbols_destroy(struct symbols *s);
 /* 0 and a chain of at least one, or -ENOENT when no source has a name for the address. */
 int symbols_lookup(struct symbols *s, u64 svma, struct symbol_chain *ret);
+/* Gives back what can be read again (sections, tables, file descriptors) and keeps the answers: for
+ * after a batch. */
+void symbols_trim(struct symbols *s);
 /* Where names came from, for doctor and reports: static text like ".symtab", "debug file",
  * ".dynsym". */
 const char *symbols_from(const struct symbols *s);

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DWARF 4 and 5: which function an address is in, what is inlined there, and the lines.
+ *
+ * Not libdw: version 0.188 opens split files by the paths that a file names, in our namespace and
+ * with mmap, knows no .dwp, and aborts on some damage. Here every byte comes from
+ * elf_file_section() (pread, bounded), files are opened by the caller's function only, and each
+ * query has a budget of steps, so damage ends in a missing answer. doc/design/0004-dwarf-reader.md
+ * has the measurements.
+ *
+ *	dwarf          what belongs together: the file with .debug_info, its dwz file, its .dwo/.dwp
+ *	└ dw_file      the sections of one of these
+ *	  └ dw_unit    a compile unit; read when an address falls into it, and its functions and
+ *	               lines with it; dropped again, least recently used first, over the budget
+ *
+ * Offsets of DIEs are offsets in their file's .debug_info. Not for several threads at once.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "base/map.h"
+#include "base/types.h"
+#include "base/vec.h"
+#include "elf/elf.h"
+
+#define DW_MAX_CHAIN 64
+
+enum dw_sec {
+	DW_INFO,
+	DW_ABBREV,
+	DW_STR,
+	DW_LINE,
+	DW_LINE_STR,
+	DW_RANGES,
+	DW_RNGLISTS,
+	DW_ADDR,
+	DW_STR_OFFSETS,
+	DW_ARANGES,
+	DW_CU_INDEX,
+	DW_SEC_N
+};
+
+/* The attributes that are kept of a DIE. */
+enum dw_slot {
+	DW_A_SIBLING,
+	DW_A_NAME,
+	DW_A_LINKAGE_NAME,
+	DW_A_LOW_PC,
+	DW_A_HIGH_PC,
+	DW_A_RANGES,
+	DW_A_ORIGIN,
+	DW_A_SPECIFICATION,
+	DW_A_DECL_LINE,
+	DW_A_CALL_FILE,
+	DW_A_CALL_LINE,
+	DW_A_CALL_COLUMN,
+	DW_A_STMT_LIST,
+	DW_A_COMP_DIR,
+	DW_A_LANGUAGE,
+	DW_A_DWO_NAME,
+	DW_A_DWO_ID,
+	DW_A_STR_OFFSETS_BASE,
+	DW_A_ADDR_BASE,
+	DW_A_RNGLISTS_BASE,
+	DW_A_GNU_RANGES_BASE,
+	DW_A_N,
+	DW_A_NONE = DW_A_N
+};
+
+struct dw_value {
+	u64 u; /* a constant, address, index or offset, by the form; references: DIE offset */
+	u16 form;
+};
+
+struct dw_die {
+	u64 offset;
+	u64 next; /* the DIE behind it in the file: its first child if it has children */
+	u32 has;  /* bit per dw_slot */
+	u16 tag;  /* 0 = the end of a list of children */
+	bool children;
+	struct dw_value v[DW_A_N]; /* valid where `has` says so */
+};
+
+static inline bool dw_has(const struct dw_die *d, enum dw_slot slot)
+{
+	return d->has >> slot & 1;
+}
+
+struct dw_abbrevs;
+struct dw_lines;
+struct dwarf;
+struct dw_file;
+
+struct dw_func {
+	u64 lo;
+	u64 hi;
+	u64 die;
+};
+
+struct dw_unit {
+	struct dw_file *file;
+	struct dw_unit *skeleton; /* of a split unit, else NULL */
+	struct dw_unit *split;	  /* owned; of a skeleton, once opened */
+	bool split_tried;
+	u64 offset, end, dies; /* in .debug_info */
+	u8 version;
+	u8 offset_size;
+	u16 language;
+	const struct dw_abbrevs *abbrevs; /* owned by the file */
+	u64 base[DW_SEC_N];		  /* in a .dwp: where the unit's part of a section is */
+	u64 str_offsets_base, addr_base, rnglists_base, ranges_base;
+	u64 low_pc;
+	u64 stmt_list; /* ~0 = none */
+	u64 dwo_id;
+	const char *comp_dir, *name, *dwo_name; /* borrowed from the sections, or NULL */
+	struct dw_die root;
+	/* Caches, dropped by dw_unit_forget(). */
+	struct dw_func *funcs; /* owned, sorted by lo */
+	u64 *funcs_max_hi;     /* owned; the largest hi up to and including each */
+	size_t n_funcs;
+	bool funcs_read;
+	struct dw_lines *lines; /* owned */
+	bool lines_read;
+	size_t cache_bytes;
+	u64 used; /* clock of the last use */
+};
+
+struct dw_unit_slot {
+	u64 offset, end;
+	struct dw_unit *unit; /* owned, or NULL while nobody asked */
+};
+
+struct dw_file {
+	struct dwarf *dwarf;
+	struct elf_file *elf; /* owned if own_elf */
+	bool own_elf;
+	bool dwo; /* section names end in .dwo */
+	struct buf sec[DW_SEC_N];
+	bool sec_read[DW_SEC_N];
+	struct map abbrevs; /* key → struct dw_abbrevs * (owned) */
+	vec(struct dw_unit_slot) units;
+	bool units_read;
+	u64 dwo_name_hash; /* of a .dwo: what it was opened for */
+};
+
+/* The world outside: finds the files that a file names, and checks that they are the right ones. */
+struct dwarf_host {
+	void *arg;
+	/* The dwz file of `elf`. */
+	int (*open_alt)(void *arg, struct elf_file *elf, struct elf_file **ret);
+	/* The .dwp beside the binary. */
+	int (*open_dwp)(void *arg, struct elf_file **ret);
+	int (*open_dwo)(void *arg, const char *comp_dir, const char *name, struct elf_file **ret);
+	/* Code that the addresses of functions may be in. */
+	bool (*is_code)(void *arg, u64 svma);
+};
+
+struct dwarf_frame {
+	const char *linkage_name; /* borrowed until dwarf_close(), or NULL */
+	const char *name;	  /* with its scopes; borrowed until the next lookup, or NULL */
+	const char *file;	  /* borrowed until the next lookup, or NULL */
+	u32 line;
+	u32 column;
+	u32 start_line;
+	u64 low; /* where the function's code begins; outermost frame only */
+	bool inlined;
+	bool plain_c; /* the language has no scopes or mangling */
+};
+
+struct dwarf_chain {
+	struct dwarf_frame frames[DW_MAX_CHAIN]; /* innermost first */
+	u32 n;
+};
+
+/* `elf` is borrowed until dwarf_close(). -ENOENT when it has no .debug_info. */
+int dwarf_open(struct elf_file *elf, const struct dwarf_host *host, struct dwarf **ret);
+void dwarf_close(struct dwarf *d);
+/*
+ * The functions at an address; -ENOENT when no unit knows one. A unit that knows lines and no
+ * function gives one frame without a name. `inlines` false: the outermost frame only, with the
+ * line of the address all the same; `lines` false: no lines at all.
+ */
+int dwarf_lookup(struct dwarf *d, u64 svma, bool inlines, bool lines, struct dwarf_chain *ret);
+/* Bytes of the caches that grow with use, not counting sections. */
+size_t dwarf_memory(const struct dwarf *d);
+
+/* ---- between the dwarf_*.c files ---- */
+
+struct dw_cu_range {
+	u64 lo, hi, max_hi;
+	u32 unit; /* index in main.units */
+};
+
+struct dwarf {
+	struct dw_file main;
+	struct dw_file *alt; /* owned */
+	bool alt_tried;
+	struct dw_file *dwp; /* owned */
+	bool dwp_tried;
+	vec(struct dw_file *) dwos; /* owned */
+	struct dwarf_host host;
+	vec(struct dw_cu_range) index;
+	bool indexed;
+	u64 budget; /* steps left for this query */
+	u64 clock;
+	size_t cache_bytes;
+	char *scratch; /* owned; names and paths of the last answer */
+	size_t scratch_n, scratch_cap;
+};
+
+/* Takes a step of the query's budget; false when it is used up. */
+static inline bool dw_step(struct dwarf *d)
+{
+	if (!d->budget)
+		return false;
+	d->budget--;
+	return true;
+}
+
+/* dwarf_die.c */
+struct buf dw_section(struct dw_file *f, enum dw_sec sec);
+/* A window on the section from base + offset on; empty when that is outside. */
+struct buf dw_section_at(struct dw_file *f, enum dw_sec sec, u64 base, u64 offset);
+int dw_abbrevs_get(struct dw_unit *u, u64 offset);
+void dw_abbrevs_free_all(struct dw_file *f);
+bool dw_form_read(struct dw_unit *u, struct buf *b, u16 form, s64 implicit, struct dw_value *ret);
+bool dw_die_read(struct dw_unit *u, u64 offset, struct dw_die *ret);
+const char *dw_string(struct dw_unit *u, const struct dw_value *v);
+bool dw_address(struct dw_unit *u, const struct dw_value *v, u64 *ret);
+/* The unit and offset that a reference leads to; NULL when nowhere. */
+struct dw_unit *dw_follow(struct dw_unit *u, const struct dw_value *v, u64 *ret_offset);
+
+/* dwarf_unit.c */
+int dw_units_read(struct dw_file *f);
+struct dw_unit *dw_unit_get(struct dw_file *f, size_t index);
+struct dw_unit *dw_unit_of_die(struct dw_file *f, u64 offset);
+/* The split unit of a skeleton, or the unit itself. */
+struct dw_unit *dw_unit_full(struct dw_unit *u);
+void dw_unit_forget(struct dw_unit *u);
+void dw_file_deinit(struct dw_file *f);
+struct dw_file *dw_alt(struct dwarf *d);
+
+/* dwarf_range.c */
+typedef int dw_range_fn(void *arg, u64 lo, u64 hi);
+/* Calls fn for each range of the DIE; a value other than 0 from fn ends it and is returned. */
+int dw_ranges(struct dw_unit *u, const struct dw_die *d, dw_range_fn *fn, void *arg);
+bool dw_covers(struct dw_unit *u, const struct dw_die *d, u64 pc);
+
+/* dwarf_line.c */
+struct dw_line {
+	u32 file;
+	u32 line;
+	u32 column;
+};
+bool dw_line_find(struct dw_unit *u, u64 pc, struct dw_line *ret);
+/* The path of a file of the unit's table, in the scratch; NULL when there is none. */
+const char *dw_file_path(struct dw_unit *u, u32 file);
+void dw_lines_free(struct dw_lines *l);
+
+/* dwarf_name.c */
+void dw_name(struct dw_unit *u, const struct dw_die *die, struct dwarf_frame *frame);
+
+/* dwarf.c */
+/* Text that lives until the next lookup: NULL when there is no memory. */
+char *dw_scratch(struct dwarf *d, size_t n);

@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One ELF file's names, from the best source that has one for the address:
+ *
+ *	answers	      what was asked before, in this run or (by build-id) an earlier one
+ *	.gopclntab    Go's own code
+ *	DWARF	      of the file, or of its debug file: names, lines, inlined calls
+ *	symbols	      .symtab; without it the debug file's; without that .gnu_debugdata and .dynsym
+ *	PLT	      NAME@plt
+ *
+ * At open only headers are read, to know which sources there are: they are part of the cache's
+ * key. Everything else is read when the first address needs it, through an ELF handle of our own,
+ * so that symbols_trim() can give all of it back and keep the answers.
+ */
+#include "symbol/symbol.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/map.h"
+#include "base/str.h"
+#include "symbol/answers.h"
+#include "symbol/debugfile.h"
+#include "symbol/dwarf.h"
+#include "symbol/gopclntab.h"
+#include "symbol/symtab.h"
+
+/* Part of the cache's key: raise it when answers change. */
+#define RESOLVER_VERSION 1
+#define DWARF_BUDGET (256U << 20)
+
+struct symbols {
+	struct elf_file *elf; /* borrowed */
+	struct elf_file *own; /* owned: the same file through another handle; NULL if in memory */
+	bool inlines, lines;
+	char *cache_dir, *path, *urls; /* owned, or NULL */
+	int root_fd;		       /* owned, or -1 */
+	const char *from;
+	/* Sources, opened at symbols_open() or when needed again. */
+	bool sources_open;
+	struct elf_file *debug; /* owned, or NULL */
+	char *debug_path;	/* owned, or NULL */
+	struct elf_file *mini;	/* owned, or NULL */
+	bool tables_read;
+	struct gopclntab *go;
+	struct symtab tab;
+	bool dwarf_tried;
+	struct dwarf *dwarf;
+	struct answers answers;
+	struct map demangled; /* system name's id in the pool → name's id */
+	char *cache_name;     /* owned, NULL = no disk cache */
+	u64 cache_key;
+};
+
+DEFINE_CLEANUP(symbols, struct symbols *, symbols_destroy)
+
+/* The handle that sections are read through. */
+static struct elf_file *handle(const struct symbols *s)
+{
+	return s->own ? s->own : s->elf;
+}
+
+static struct debugfile_place place_of(const struct symbols *s)
+{
+	return (struct debugfile_place){
+		.root_fd = s->root_fd, .path = s->path, .debuginfod_urls = s->urls};
+}
+
+static bool has_section(struct elf_file *f, const char *name)
+{
+	struct elf_section info;
+
+	return f && elf_file_section(f, name, &info, NULL) == 0 && info.type != SHT_NOBITS &&
+	       info.size;
+}
+
+static bool has_dwarf(struct elf_file *f)
+{
+	return has_section(f, ".debug_info");
+}
+
+/* ---- what there is ---- */
+
+static void close_sources(struct symbols *s)
+{
+	/* Tables point into the files, so they go first. */
+	dwarf_close(s->dwarf);
+	gopclntab_close(s->go);
+	symtab_deinit(&s->tab);
+	s->dwarf = NULL;
+	s->go = NULL;
+	s->dwarf_tried = s->tables_read = s->sources_open = false;
+	elf_file_destroy(s->debug);
+	elf_file_destroy(s->mini);
+	elf_file_destroy(s->own);
+	s->debug = s->mini = s->own = NULL;
+	free(s->debug_path);
+	s->debug_path = NULL;
+}
+
+static int open_sources(struct symbols *s)
+{
+	struct debugfile_place place = place_of(s);
+	int r;
+
+	if (s->sources_open)
+		return 0;
+	if (s->elf->fd >= 0) {
+		int fd = fcntl(s->elf->fd, F_DUPFD_CLOEXEC, 0);
+
+		if (fd < 0)
+			return -errno;
+		r = elf_file_open(fd, NULL, &s->own);
+		if (r < 0)
+			return r;
+	}
+	s->sources_open = true;
+	/* A file that has all of it needs no other; Go's table knows what Go's code needs. */
+	if (!has_dwarf(handle(s)) || !has_section(handle(s), ".symtab"))
+		(void)debugfile_find(handle(s), &place, &s->debug, &s->debug_path);
+	return 0;
+}
+
+static const char *best_source(struct symbols *s)
+{
+	if (has_section(handle(s), ".gopclntab") ||
+	    has_section(handle(s), ".data.rel.ro.gopclntab"))
+		return ".gopclntab";
+	if (has_dwarf(handle(s)))
+		return ".debug_info";
+	if (s->debug)
+		return "debug file";
+	if (has_section(handle(s), ".symtab"))
+		return ".symtab";
+	if (has_section(handle(s), ".gnu_debugdata"))
+		return ".gnu_debugdata";
+	return has_section(handle(s), ".dynsym") ? ".dynsym" : "nothing";
+}
+
+static void key_of_file(struct str *key, const char *path, const struct elf_file *f)
+{
+	struct stat st;
+
+	if (f->fd >= 0 && fstat(f->fd, &st) == 0)
+		str_printf(key, "|%s %llu %lld.%ld", path ? path : "", (unsigned long long)f->size,
+			   (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+}
+
+/* All that answers depend on besides the file's content, for which its build-id stands. */
+static int make_cache_key(struct symbols *s)
+{
+	struct debugfile_place place = place_of(s);
+	char name[2 * ELF_MAX_BUILD_ID + 8];
+	struct elf_file *other;
+	struct str key = {};
+	size_t n = 0;
+
+	str_printf(&key, "%d %d %d", RESOLVER_VERSION, s->inlines, s->lines);
+	/* An equal build-id is not an equal file: strip and objcopy keep it. */
+	str_printf(&key, " %d%d%d", has_dwarf(handle(s)), has_section(handle(s), ".symtab"),
+		   has_section(handle(s), ".gnu_debugdata"));
+	if (s->debug)
+		key_of_file(&key, s->debug_path, s->debug);
+	if (debugfile_alt(s->debug ? s->debug : handle(s), &place,
+			  s->debug ? s->debug_path : s->path, &other) == 0) {
+		key_of_file(&key, "alt", other);
+		elf_file_destroy(other);
+	}
+	if (debugfile_dwp(&place, s->path, &other) == 0) {
+		key_of_file(&key, "dwp", other);
+		elf_file_destroy(other);
+	}
+	if (key.failed) {
+		str_deinit(&key);
+		return -ENOMEM;
+	}
+	s->cache_key = hash_bytes(key.data, key.n);
+	str_deinit(&key);
+	for (u32 i = 0; i < s->elf->build_id_n; i++, n += 2)
+		snprintf(name + n, 3, "%02x", s->elf->build_id[i]);
+	snprintf(name + n, sizeof(name) - n, "-%d%d", s->inlines, s->lines);
+	s->cache_name = strdup(name);
+	return s->cache_name ? 0 : -ENOMEM;
+}
+
+static int copy_option(const char *from, char **ret)
+{
+	if (!from)
+		return 0;
+	*ret = strdup(from);
+	return *ret ? 0 : -ENOMEM;
+}
+
+int symbols_open(struct elf_file *elf, const struct symbols_options *o, struct symbols **ret)
+{
+	_cleanup_(symbols) struct symbols *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return -ENOMEM;
+	s->elf = elf;
+	s->inlines = o->inlines;
+	s->lines = o->lines;
+	s->root_fd = -1;
+	r = copy_option(o->cache_dir, &s->cache_dir);
+	if (r == 0)
+		r = copy_option(o->path, &s->path);
+	if (r == 0)
+		r = copy_option(o->debuginfod_urls, &s->urls);
+	if (r < 0)
+		return r;
+	if (o->root_fd >= 0) {
+		s->root_fd = fcntl(o->root_fd, F_DUPFD_CLOEXEC, 0);
+		if (s->root_fd < 0)
+			return -errno;
+	}
+	r = open_sources(s);
+	if (r < 0)
+		return r;
+	s->from = best_source(s);
+	if (s->cache_dir && elf->build_id_n >= 4) {
+		r = make_cache_key(s);
+		if (r < 0)
+			return r;
+		r = answers_load(&s->answers, s->cache_dir, s->cache_name, s->cache_key);
+		if (r == -ENOMEM)
+			return r;
+	}
+	*ret = take_ptr(s);
+	return 0;
+}
+
+void symbols_destroy(struct symbols *s)
+{
+	if (!s)
+		return;
+	if (s->cache_name && s->answers.list.n > s->answers.n_loaded)
+		(void)answers_save(&s->answers, s->cache_dir, s->cache_name, s->cache_key);
+	close_sources(s);
+	answers_deinit(&s->answers);
+	map_deinit(&s->demangled);
+	cleanup_close(&s->root_fd);
+	free(s->cache_dir);
+	free(s->path);
+	free(s->urls);
+	free(s->cache_name);
+	free(s);
+}
+
+void symbols_trim(struct symbols *s)
+{
+	close_sources(s);
+}
+
+const char *symbols_from(const struct symbols *s)
+{
+	return s->from;
+}
+
+/* ---- reading the sources ---- */
+
+static int read_tables(struct symbols *s)
+{
+	int r;
+
+	if (s->tables_read)
+		return 0;
+	r = gopclntab_open(handle(s), &s->go);
+	if (r == -ENOMEM)
+		return r;
+	r = symtab_add(&s->tab, handle(s), false);
+	if (r <= 0 && s->debug)
+		r = symtab_add(&s->tab, s->debug, false);
+	if (r <= 0) {
+		if (elf_file_minidebuginfo(handle(s), &s->mini) == 0)
+			(void)symtab_add(&s->tab, s->mini, false);
+		(void)symtab_add(&s->tab, handle(s), true);
+	}
+	s->tables_read = true;
+	return symtab_finish(&s->tab);
+}
+
+static bool host_is_code(void *arg, u64 svma)
+{
+	const struct symbols *s = arg;
+
+	for (u32 i = 0; i < s->elf->n_segments; i++) {
+		const struct elf_segment *g = &s->elf->segments[i];
+
+		if (g->flags & PF_X && svma >= g->svma && svma - g->svma < g->memsz)
+			return svma != 0;
+	}
+	return false;
+}
+
+static int host_open_alt(void *arg, struct elf_file *elf, struct elf_file **ret)
+{
+	const struct symbols *s = arg;
+	struct debugfile_place place = place_of(s);
+
+	return debugfile_alt(elf, &place, elf == s->debug ? s->debug_path : s->path, ret);
+}
+
+static int host_open_dwp(void *arg, struct elf_file **ret)
+{
+	const struct symbols *s = arg;
+	struct debugfile_place place = place_of(s);
+	int r = debugfile_dwp(&place, s->path, ret);
+
+	return r < 0 && s->debug_path ? debugfile_dwp(&place, s->debug_path, ret) : r;
+}
+
+static int host_open_dwo(void *arg, const char *comp_dir, const char *name, struct elf_file **ret)
+{
+	struct debugfile_place place = place_of(arg);
+
+	return debugfile_dwo(&place, comp_dir, name, ret);
+}
+
+static void open_dwarf(struct symbols *s)
+{
+	struct dwarf_host host = {
+		.arg = s,
+		.open_alt = host_open_alt,
+		.open_dwp = host_open_dwp,
+		.open_dwo = host_open_dwo,
+		.is_code = host_is_code,
+	};
+
+	if (s->dwarf_tried)
+		return;
+	s->dwarf_tried = true;
+	if (has_dwarf(handle(s)))
+		(void)dwarf_open(handle(s), &host, &s->dwarf);
+	else if (has_dwarf(s->debug))
+		(void)dwarf_open(s->debug, &host, &s->dwarf);
+}
+
+/* ---- answering ---- */
+
+/* The demangled name, or the name itself; lives until symbols_destroy(). */
+static int display_name(struct symbols *s, const char *system_name, const char **ret,
+			const char **ret_system)
+{
+	const u64 *known;
+	char *text;
+	u32 id, name;
+	int r = strpool_add(&s->answers.pool, system_name, &id);
+
+	if (r < 0)
+		return r;
+	*ret_system = strpool_get(&s->answers.pool, id);
+	known = map_get(&s->demangled, id);
+	if (known) {
+		*ret = strpool_get(&s->answers.pool, (u32)*known);
+		return 0;
+	}
+	name = id;
+	text = symbol_demangle(*ret_system);
+	if (text)
+		r = strpool_add(&s->answers.pool, text, &name);
+	free(text);
+	if (r == 0)
+		r = map_put(&s->demangled, id, name);
+	if (r < 0)
+		return r;
+	*ret = strpool_get(&s->answers.pool, name);
+	return 0;
+}
+
+/*
+ * A function that has no linkage name in DWARF (gcc gives none to what other units cannot see) may
+ * have a mangled symbol, which says more than the qualified name: the arguments.
+ */
+static const char *better_symbol(const struct symbols *s, const struct dwarf_frame *f)
+{
+	const struct symtab_entry *e = symtab_find(&s->tab, f->low);
+	const char *simple = f->name ? strrchr(f->name, ':') : NULL;
+
+	simple = simple ? simple + 1 : f->name;
+	if (!e || e->start != f->low || (!str_starts(e->name, "_Z") && !str_starts(e->name, "_R")))
+		return NULL;
+	return simple && strstr(e->name, simple) ? e->name : NULL;
+}
+
+static int name_frame(struct symbols *s, const struct dwarf_frame *f, bool outermost, u64 svma,
+		      struct symbol_frame *ret)
+{
+	const char *system_name = f->linkage_name;
+	const struct symtab_entry *e;
+
+	*ret = (struct symbol_frame){
+		.file = f->file,
+		.line = f->line,
+		.column = f->column,
+		.start_line = f->start_line,
+		.inlined = f->inlined,
+	};
+	if (!system_name && outermost && !f->plain_c)
+		system_name = better_symbol(s, f);
+	if (!system_name && f->name) {
+		/* Already what a person wants to read. */
+		ret->name = ret->system_name = f->name;
+		return 0;
+	}
+	if (!system_name && outermost) {
+		e = symtab_find(&s->tab, svma);
+		system_name = e ? e->name : NULL;
+	}
+	if (!system_name)
+		return -ENOENT;
+	return display_name(s, system_name, &ret->name, &ret->system_name);
+}
+
+static int name_chain(struct symbols *s, const struct dwarf_chain *from, u64 svma,
+		      struct symbol_chain *ret)
+{
+	for (u32 i = 0; i < from->n; i++) {
+		bool outermost = i + 1 == from->n;
+		int r = name_frame(s, &from->frames[i], outermost, svma, &ret->frames[i]);
+
+		if (r == -ENOENT && !outermost)
+			ret->frames[i].name = ret->frames[i].system_name = "[inlined]";
+		else if (r < 0)
+			return r;
+	}
+	ret->n = from->n;
+	return 0;
+}
+
+/* NAME of a PLT entry, demangled, with its @plt behind it again. */
+static int name_plt(struct symbols *s, u64 svma, struct symbol_frame *f)
+{
+	_cleanup_free_ char *plt = NULL, *text = NULL, *full = NULL;
+	const char *unused;
+	int r = symtab_plt_name(handle(s), svma, &plt);
+
+	if (r == 0)
+		r = display_name(s, plt, &f->name, &f->system_name);
+	if (r < 0)
+		return r;
+	plt[strlen(plt) - strlen("@plt")] = 0;
+	text = symbol_demangle(plt);
+	if (!text)
+		return 0;
+	if (asprintf(&full, "%s@plt", text) < 0) {
+		full = NULL;
+		return -ENOMEM;
+	}
+	return display_name(s, full, &f->name, &unused);
+}
+
+static int name_from_symbol(struct symbols *s, u64 svma, struct symbol_chain *ret)
+{
+	const struct symtab_entry *e = symtab_find(&s->tab, svma);
+	struct symbol_frame *f = &ret->frames[0];
+
+	*f = (struct symbol_frame){};
+	ret->n = 1;
+	if (e) {
+		const char *at = strchr(e->name, '@');
+		_cleanup_free_ char *bare = NULL;
+
+		/* NAME@VERSION */
+		if (at && at != e->name) {
+			bare = strndup(e->name, (size_t)(at - e->name));
+			if (!bare)
+				return -ENOMEM;
+		}
+		return display_name(s, bare ? bare : e->name, &f->name, &f->system_name);
+	}
+	return name_plt(s, svma, f);
+}
+
+static int resolve(struct symbols *s, u64 svma, struct symbol_chain *ret)
+{
+	_cleanup_free_ struct dwarf_chain *raw = NULL;
+	int r;
+
+	if (!host_is_code(s, svma))
+		return -ENOENT;
+	r = open_sources(s);
+	if (r == 0)
+		r = read_tables(s);
+	if (r < 0)
+		return r;
+	raw = malloc(sizeof(*raw));
+	if (!raw)
+		return -ENOMEM;
+	r = s->go ? gopclntab_lookup(s->go, svma, s->inlines, s->lines, raw) : -ENOENT;
+	if (r < 0 && (s->inlines || s->lines)) {
+		open_dwarf(s);
+		if (s->dwarf)
+			r = dwarf_lookup(s->dwarf, svma, s->inlines, s->lines, raw);
+	}
+	if (r == 0)
+		r = name_chain(s, raw, svma, ret);
+	return r == 0 || r == -ENOMEM ? r : name_from_symbol(s, svma, ret);
+}
+
+int symbols_lookup(struct symbols *s, u64 svma, struct symbol_chain *ret)
+{
+	_cleanup_free_ struct symbol_chain *chain = NULL;
+	int r, put;
+
+	if (svma >= MAP_GONE_KEY)
+		return -ENOENT;
+	r = answers_get(&s->answers, svma, ret);
+	if (r != -EAGAIN)
+		return r;
+	chain = malloc(sizeof(*chain));
+	if (!chain)
+		return -ENOMEM;
+	r = resolve(s, svma, chain);
+	/* Only an answer is remembered: out of memory, or a file that is gone, is none. */
+	if (r < 0 && r != -ENOENT)
+		return r;
+	if (r == -ENOENT)
+		chain->n = 0;
+	put = answers_put(&s->answers, svma, chain);
+	if (s->dwarf && dwarf_memory(s->dwarf) > DWARF_BUDGET) {
+		dwarf_close(s->dwarf);
+		s->dwarf = NULL;
+		s->dwarf_tried = false;
+	}
+	return put < 0 ? put : answers_get(&s->answers, svma, ret);
+}
