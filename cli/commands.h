@@ -2,6 +2,13 @@
 /* The commands, one per cmd_NAME.c; main.c has the table. */
 #pragma once
 
+struct str;
+/* What --help says about formats: their table. */
+void cli_formats_text(struct str *out);
+
+int cmd_convert(int argc, char **argv);
+int cmd_diff(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_record(int argc, char **argv);
 int cmd_top(int argc, char **argv);
+int cmd_report(int argc, char **argv);

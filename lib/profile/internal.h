@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/str.h"
+#include "base/text.h"
 #include "profile/profile.h"
 
 /* The last part of a path; "[vdso]" and the like as they are. */
@@ -24,24 +25,6 @@ struct profile_groups {
 int profile_groups_build(const struct profile *p, struct profile_groups *ret);
 void profile_groups_deinit(struct profile_groups *g);
 #define _cleanup_groups_ __attribute__((cleanup(profile_groups_deinit)))
-
-/* ---- text (text.c) ---- */
-
-/*
- * The first character of s: its length in bytes and its code point, or 0 when the bytes are not
- * UTF-8 (overlong forms, surrogates and what is above U+10FFFF are not).
- */
-size_t text_decode(const char *s, size_t n, u32 *ret_code_point);
-/*
- * Appends s as valid UTF-8 on one line: broken bytes become U+FFFD, control characters (C0, DEL,
- * C1, line and paragraph separators, direction overrides) become a space. `instead_of_semicolon`
- * replaces ';' unless it is 0.
- */
-void text_append_clean(struct str *out, const char *s, char instead_of_semicolon);
-/* For XML text and attributes: as above, and & < > " ' as entities. */
-void text_append_xml(struct str *out, const char *s);
-/* Columns on a terminal; every character counts as one. */
-size_t text_columns(const char *s);
 
 /* ---- the levels above the frames (tree.c) ---- */
 

@@ -150,16 +150,16 @@ static int read_comments(struct pprof_reader *f)
 
 /* ---- code ---- */
 
-static u8 kind_of_path(const char *path)
+u8 pprof_kind_of_path(const char *path)
 {
 	const char *base = profile_basename(path);
 
 	if (str_starts(path, "[kernel") || str_starts(path, "[guest.kernel") ||
 	    !strcmp(base, "vmlinux") || str_ends(base, ".ko") || strstr(base, ".ko."))
 		return FRAME_KERNEL;
-	if (str_starts(base, "perf-") && str_ends(base, ".map"))
+	if (!strcmp(path, PPROF_PATH_JIT) || (str_starts(base, "perf-") && str_ends(base, ".map")))
 		return FRAME_JIT;
-	return FRAME_NATIVE;
+	return !strcmp(path, PPROF_PATH_NOTE) ? FRAME_NOTE : FRAME_NATIVE;
 }
 
 static int read_mapping(struct pprof_reader *f, size_t i)
@@ -178,7 +178,7 @@ static int read_mapping(struct pprof_reader *f, size_t i)
 	if (r == 0)
 		r = vec_push(&f->mappings, id);
 	if (r == 0)
-		r = vec_push(&f->kinds, kind_of_path(profile_string(f->p, m.path)));
+		r = vec_push(&f->kinds, pprof_kind_of_path(profile_string(f->p, m.path)));
 	return r;
 }
 

@@ -129,7 +129,9 @@ static const char *mapping_path(const struct pprof_writer *w, const struct out_m
 {
 	if (m->mapping < w->p->mappings.n)
 		return profile_string(w->p, w->p->mappings.data[m->mapping].path);
-	return m->kind == FRAME_KERNEL ? "[kernel]" : m->kind == FRAME_JIT ? "[jit]" : "[note]";
+	return m->kind == FRAME_KERNEL ? PPROF_PATH_KERNEL
+	       : m->kind == FRAME_JIT  ? PPROF_PATH_JIT
+				       : PPROF_PATH_NOTE;
 }
 
 /* The first mapping is shown as "the" file: a program goes before libraries and the kernel. */
@@ -137,7 +139,7 @@ static int mapping_rank(const struct pprof_writer *w, const struct out_mapping *
 {
 	const char *path = mapping_path(w, m);
 
-	if (m->kind != FRAME_NATIVE || path[0] != '/')
+	if (m->kind != FRAME_NATIVE || path[0] == '[')
 		return 2;
 	return strstr(path, ".so") != NULL;
 }
@@ -171,18 +173,16 @@ static void make_mappings(struct pprof_writer *w)
 				continue;
 			m->id = ++id;
 			w->out.mapping[id - 1] = make_mapping(w, m);
-			if (m->kind != FRAME_NATIVE)
+			if (m->kind != pprof_kind_of_path(mapping_path(w, m)))
 				str_printf(&kinds, " %llu=%s", id, vocab_frame_kind(m->kind)->name);
 		}
 	}
 	w->out.n_mapping = id;
-	if (kinds.n)
-		w->out.comment[w->out.n_comment++] = 0;
 	if (kinds.n && !w->failed) {
 		struct str line = {};
 
 		str_printf(&line, PPROF_COMMENT_KINDS "%s", kinds.data + 1);
-		w->out.comment[w->out.n_comment - 1] = text(w, str_get(&line));
+		w->out.comment[w->out.n_comment++] = text(w, str_get(&line));
 		w->failed |= line.failed;
 		str_deinit(&line);
 	}
@@ -324,7 +324,9 @@ static void make_functions(struct pprof_writer *w)
 		pprof__function__init(out);
 		out->id = (u64)id + 1;
 		out->name = string(w, f->name);
-		out->system_name = string(w, f->system_name);
+		/* Equal names would make pprof take the name for a mangled one and cut it. */
+		if (f->system_name != f->name)
+			out->system_name = string(w, f->system_name);
 		out->filename = string(w, f->file);
 		out->start_line = f->start_line;
 		w->out.function[w->out.n_function++] = out;

@@ -22,6 +22,8 @@
 #define PROFILE_NONE (~0u) /* no such id */
 #define PROFILE_MAX_TYPES 8
 
+struct str;
+
 enum profile_frame_flags {
 	PROFILE_FRAME_INLINED = 1,
 };
@@ -138,7 +140,6 @@ const char *profile_string(const struct profile *p, u32 id);
  * The text of a frame as every output shows it: the function's name, else `libfoo.so.1+0x1234`,
  * else `[unknown]`. Borrowed until the next call with the same `scratch`.
  */
-struct str;
 const char *profile_frame_name(const struct profile *p, u32 frame, struct str *scratch);
 
 /* Merges `src` into `dst`: same types required (-EINVAL and a diag otherwise). */
@@ -201,6 +202,42 @@ int profile_tree_diff(const struct profile_tree *before, const struct profile_tr
 void profile_tree_destroy(struct profile_tree *t);
 DEFINE_CLEANUP(profile_tree, struct profile_tree *, profile_tree_destroy)
 #define _cleanup_profile_tree_ _cleanup_(profile_tree)
+
+/* ---- functions with self and total, and how sure a share is (table.c) ---- */
+
+/*
+ * A function of one file. A sample counts once in the total of a function, however often it is in
+ * its stack. Samples without a frame are a row of their own, so that selfs add up to the total.
+ */
+struct profile_row {
+	u32 name,
+		object; /* string ids in the table's own strings; object: name of the file or "" */
+	u8 kind;	/* enum frame_kind */
+	s64 self, total;
+};
+
+struct profile_table {
+	struct strtab strings;
+	vec(struct profile_row) rows; /* by self, then total, both falling, then name */
+	s64 total;
+};
+
+/* Of value type p->default_type; of the options only those that leave frames out count. */
+int profile_table_build(const struct profile *p, const struct profile_tree_options *o,
+			struct profile_table **ret);
+void profile_table_destroy(struct profile_table *t);
+DEFINE_CLEANUP(profile_table, struct profile_table *, profile_table_destroy)
+#define _cleanup_profile_table_ _cleanup_(profile_table)
+
+/* How many samples there are behind the values; 0 when the profile does not say. */
+u64 profile_sample_count(const struct profile *p);
+/*
+ * The 95 % interval (Wilson's) of a share, 0..1, seen in n samples that are independent. False
+ * when n is 0: then nothing is known.
+ */
+bool profile_share_interval(double share, u64 n, double *ret_low, double *ret_high);
+/* "1,234 samples over 10.0 s; 0 lost, 2 truncated (0.2 %), ..." */
+void profile_quality_line(const struct profile *p, struct str *out);
 
 /* ---- formats (format.c: one table entry a format, one file each) ---- */
 

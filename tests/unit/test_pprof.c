@@ -39,6 +39,16 @@ Test(pprof, folded_text_survives_the_way_through)
 	assert_folded(again, &annotate, text);
 }
 
+static int find_kind(const struct profile *p, const char *want)
+{
+	_cleanup_str_ struct str s = {};
+
+	for (size_t i = 0; i < p->frames.n; i++)
+		if (!strcmp(profile_frame_name(p, (u32)i, &s), want))
+			return p->frames.data[i].kind;
+	return -1;
+}
+
 Test(pprof, everything_of_the_model_survives)
 {
 	_cleanup_profile_ struct profile *p = full_profile(), *again = NULL;
@@ -47,7 +57,10 @@ Test(pprof, everything_of_the_model_survives)
 	_cleanup_str_ struct str one = {}, two = {};
 	const struct profile_frame *tiny = NULL, *work = NULL;
 	struct profile_mapping *m;
+	u32 odd;
 
+	odd = frame(p, "odd", "/usr/bin/app", 0x9000, FRAME_JIT, 0, 0);
+	sample(p, 0, PROFILE_NONE, &odd, 1, 1);
 	p->time_ns = 1700000000000000000;
 	p->duration_ns = 10000000000;
 	p->period_name = string(p, "cpu");
@@ -79,6 +92,8 @@ Test(pprof, everything_of_the_model_survives)
 	cr_assert_eq(tiny->address, 0x1000);
 	cr_assert_eq(work->flags, 0);
 	cr_assert_eq(work->line, 12);
+	/* A kind that the path does not tell is told apart from it. */
+	cr_assert_eq(find_kind(again, "odd"), FRAME_JIT);
 	m = &again->mappings.data[work->mapping];
 	cr_assert_str_eq(profile_string(again, m->path), "/usr/bin/app");
 }

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names come from binaries, processes and files that nobody vouches for; here they become text. */
+#include <stdio.h>
 #include <string.h>
 
-#include "profile/internal.h"
+#include "base/text.h"
+
+#include "base/cleanup.h"
 
 size_t text_decode(const char *s, size_t n, u32 *ret_code_point)
 {
@@ -103,4 +106,54 @@ size_t text_columns(const char *s)
 	for (; *s; s++)
 		n += ((u8)*s & 0xc0) != 0x80;
 	return n;
+}
+
+/* Bytes of s up to its n-th character. */
+static size_t bytes_of(const char *s, size_t n)
+{
+	size_t i = 0;
+
+	for (; s[i]; i++) {
+		if (((u8)s[i] & 0xc0) != 0x80 && n-- == 0)
+			break;
+	}
+	return i;
+}
+
+void text_append_cut(struct str *out, const char *s, size_t columns)
+{
+	_cleanup_str_ struct str clean = {};
+	size_t n, head;
+	const char *text;
+
+	text_append_clean(&clean, s, 0);
+	text = str_get(&clean);
+	n = text_columns(text);
+	if (!columns || n <= columns) {
+		str_puts(out, text);
+		return;
+	}
+	if (columns <= 6) {
+		str_append(out, text, bytes_of(text, columns));
+		return;
+	}
+	/* The end of a name says more than its middle, the beginning more than both. */
+	head = (columns - 2) * 2 / 3;
+	str_append(out, text, bytes_of(text, head));
+	str_puts(out, "..");
+	str_puts(out, text + bytes_of(text, n - (columns - 2 - head)));
+}
+
+void text_append_count(struct str *out, s64 v)
+{
+	char digits[24];
+	int n = snprintf(digits, sizeof(digits), "%lld", v), i = 0;
+
+	if (digits[0] == '-')
+		str_putc(out, digits[i++]);
+	for (; i < n; i++) {
+		str_putc(out, digits[i]);
+		if ((n - i) % 3 == 1 && i + 1 < n)
+			str_putc(out, ',');
+	}
 }

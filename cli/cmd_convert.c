@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* culprit convert: from any readable format into any writable one; several inputs are added up. */
+#include "base/str.h"
+#include "cli/cli.h"
+#include "cli/commands.h"
+#include "cli/view.h"
+
+struct convert_arguments {
+	const char *format, *input_format, *type;
+};
+
+static const struct option convert_options[] = {
+	OPTION_STRING("format", 0, "NAME", struct convert_arguments, format,
+		      "of the output; without it the ending says"),
+	OPTION_STRING("input-format", 0, "NAME", struct convert_arguments, input_format,
+		      "of the input; without it the content says"),
+	OPTION_STRING("type", 0, "NAME", struct convert_arguments, type,
+		      "which values, where the input has several"),
+	{},
+};
+
+/* What --help says below the options: the table of formats. */
+void cli_formats_text(struct str *out)
+{
+	const struct profile_format *f;
+
+	str_puts(out, "Formats:\n");
+	for (size_t i = 0; (f = profile_format_at(i)); i++)
+		str_printf(out, "  %-12s %-5s %-5s %s%s%s%s\n", f->name, f->read ? "read" : "",
+			   f->write ? "write" : "", f->help, *f->endings ? " (" : "", f->endings,
+			   *f->endings ? ")" : "");
+	str_puts(out,
+		 "\nFILE may be - for standard input or output; .gz is understood everywhere.");
+}
+
+int cmd_convert(int argc, char **argv)
+{
+	struct convert_arguments a = {};
+	struct view_arguments v = {};
+	struct profile_write_options o = {};
+	const struct option_group groups[] = {
+		{NULL, convert_options, &a}, {"What is shown", view_options, &v}, {}};
+	_cleanup_str_ struct str formats = {};
+	const struct option_usage usage = {
+		.command = "convert",
+		.operands = "INPUT... OUTPUT",
+		.summary = "Translates a profile. Several inputs are added up.",
+		.groups = groups,
+		.footer = (cli_formats_text(&formats), str_get(&formats)),
+	};
+	_cleanup_profile_ struct profile *p = NULL;
+	const struct profile_format *format;
+	struct diag d = {};
+	int first, r = options_parse(&usage, argc, argv, &first);
+
+	if (r != 0)
+		return r < 0 ? 2 : 0;
+	if (argc - first < 2)
+		return cli_error(2, "convert: needs an input and an output: culprit convert INPUT "
+				    "OUTPUT");
+	if (view_apply(&v, "convert", &o) < 0)
+		return 2;
+	if (profile_write_check(argv[argc - 1], a.format, &format, &d) < 0)
+		return cli_error(1, "convert: %s", d.text);
+	if (view_read("convert", argv + first, argc - first - 1, a.input_format, a.type, &p) < 0)
+		return 1;
+	if (profile_write_file(p, argv[argc - 1], format, &o, &d) < 0)
+		return cli_error(1, "convert: %s", d.text);
+	return 0;
+}

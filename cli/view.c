@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/view.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "cli/cli.h"
+
+const struct option view_options[] = {
+	OPTION_FLAG("threads", 0, struct view_arguments, threads,
+		    "the thread's name below its process"),
+	OPTION_FLAG("pids", 0, struct view_arguments, pids, "processes apart: name-PID"),
+	OPTION_FLAG("annotate", 0, struct view_arguments, annotate,
+		    "folded: mark inlined frames _[i] and JIT code _[j]"),
+	OPTION_FLAG("kernel-only", 0, struct view_arguments, kernel_only,
+		    "kernel frames only; other samples end at their process"),
+	OPTION_FLAG("user-only", 0, struct view_arguments, user_only,
+		    "no kernel frames; their time is their caller's"),
+	OPTION_FLAG("no-inline", 0, struct view_arguments, no_inline,
+		    "no inlined frames; their time is their caller's"),
+	OPTION_STRING("title", 0, "TEXT", struct view_arguments, title, "heading of the output"),
+	{},
+};
+
+int view_apply(struct view_arguments *a, const char *command, struct profile_write_options *o)
+{
+	if (a->kernel_only && a->user_only) {
+		(void)cli_error(2, "%s: --kernel-only and --user-only leave nothing; use one",
+				command);
+		return -EINVAL;
+	}
+	memset(a->drop_kinds, 0, sizeof(a->drop_kinds));
+	for (int k = 0; k < FRAME_KIND_N; k++)
+		a->drop_kinds[k] = a->kernel_only ? k != FRAME_KERNEL : 0;
+	if (a->user_only)
+		a->drop_kinds[FRAME_KERNEL] = 1;
+	o->tree.threads = a->threads;
+	o->tree.pids = a->pids;
+	o->tree.no_inline = a->no_inline;
+	o->tree.drop_kinds = a->drop_kinds;
+	o->annotate = a->annotate;
+	o->title = a->title;
+	return 0;
+}
+
+static int pick_type(struct profile *p, const char *command, const char *path, const char *type)
+{
+	_cleanup_str_ struct str names = {};
+
+	for (u32 i = 0; i < p->n_types; i++) {
+		const char *name = profile_string(p, p->types[i].name);
+
+		if (!strcmp(name, type)) {
+			p->default_type = i;
+			return 0;
+		}
+		str_printf(&names, "%s%s", i ? ", " : "", name);
+	}
+	return cli_error(-1, "%s: %s has no values of type '%s'; it has: %s", command, path, type,
+			 str_get(&names));
+}
+
+int view_read(const char *command, char *const *paths, int n, const char *format, const char *type,
+	      struct profile **ret)
+{
+	_cleanup_profile_ struct profile *all = NULL;
+
+	for (int i = 0; i < n; i++) {
+		_cleanup_profile_ struct profile *p = NULL;
+		struct diag d = {};
+
+		if (profile_read_file(paths[i], format, &p, &d) < 0)
+			return cli_error(-1, "%s: %s", command, d.text);
+		if (type && pick_type(p, command, paths[i], type) < 0)
+			return -1;
+		if (!all)
+			all = take_ptr(p);
+		else if (profile_merge(all, p, &d) < 0)
+			return cli_error(-1, "%s: %s does not fit the files before it: %s", command,
+					 paths[i], d.text);
+	}
+	*ret = take_ptr(all);
+	return 0;
+}

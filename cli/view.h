@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The options that say which frames a profile shows, and how: common to all that write one. */
+#pragma once
+
+#include "abi/vocab.h"
+#include "cli/options.h"
+#include "profile/profile.h"
+
+struct view_arguments {
+	bool threads, pids, annotate, kernel_only, user_only, no_inline;
+	const char *title;
+	u8 drop_kinds[FRAME_KIND_N]; /* what view_apply() points to */
+};
+
+/* For a group whose base is a struct view_arguments. */
+extern const struct option view_options[];
+
+/*
+ * Fills o (whose drop_kinds borrows a's); -EINVAL after a line to standard error when the options
+ * contradict each other.
+ */
+int view_apply(struct view_arguments *a, const char *command, struct profile_write_options *o);
+
+/*
+ * Reads the files into one profile and shows its value type `type` (NULL: the file's own choice).
+ * 0, or -1 after a line to standard error.
+ */
+int view_read(const char *command, char *const *paths, int n, const char *format, const char *type,
+	      struct profile **ret);

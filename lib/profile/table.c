@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Functions with self and total, the uncertainty of a share, and the line about quality. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "profile/internal.h"
+
+struct table_builder {
+	struct profile_table *t; /* owned */
+	struct map ids[2];	 /* by kernel: name << 32 | object → row */
+	vec(u64) seen;		 /* by row: number of the group that counted it last */
+	u32 *frame_rows;	 /* owned; by frame, PROFILE_NONE = not made yet */
+	struct str scratch;
+};
+
+static void table_builder_deinit(struct table_builder *b)
+{
+	profile_table_destroy(b->t);
+	map_deinit(&b->ids[0]);
+	map_deinit(&b->ids[1]);
+	vec_deinit(&b->seen);
+	free(b->frame_rows);
+	str_deinit(&b->scratch);
+}
+
+void profile_table_destroy(struct profile_table *t)
+{
+	if (!t)
+		return;
+	strtab_deinit(&t->strings);
+	vec_deinit(&t->rows);
+	free(t);
+}
+
+static int row_for(struct table_builder *b, const char *name, const char *object, u8 kind, u32 *ret)
+{
+	struct profile_row row = {.kind = kind};
+	struct map *ids = &b->ids[kind == FRAME_KERNEL];
+	u64 key, *known;
+	int r = strtab_add(&b->t->strings, name, strlen(name), &row.name);
+
+	if (r == 0)
+		r = strtab_add(&b->t->strings, object, strlen(object), &row.object);
+	if (r < 0)
+		return r;
+	key = (u64)row.name << 32 | row.object;
+	known = map_get(ids, key);
+	if (known) {
+		*ret = (u32)*known;
+		return 0;
+	}
+	if (b->t->rows.n >= PROFILE_NONE - 1)
+		return -E2BIG;
+	if (map_put(ids, key, b->t->rows.n) < 0 || vec_push(&b->t->rows, row) < 0 ||
+	    vec_push(&b->seen, 0) < 0)
+		return -ENOMEM;
+	*ret = (u32)b->t->rows.n - 1;
+	return 0;
+}
+
+static int row_of_frame(struct table_builder *b, const struct profile *p, u32 id, u32 *ret)
+{
+	const struct profile_frame *f = &p->frames.data[id];
+	const char *object = "";
+	int r;
+
+	if (b->frame_rows[id] == PROFILE_NONE) {
+		if (f->mapping < p->mappings.n)
+			object = profile_basename(
+				profile_string(p, p->mappings.data[f->mapping].path));
+		r = row_for(b, profile_frame_name(p, id, &b->scratch), object, f->kind,
+			    &b->frame_rows[id]);
+		if (r < 0)
+			return r;
+	}
+	*ret = b->frame_rows[id];
+	return 0;
+}
+
+static int count_group(struct table_builder *b, const struct profile *p,
+		       const struct profile_tree_options *o, u32 stack, u64 group, s64 value)
+{
+	const struct profile_stack *s = &p->stacks.data[stack];
+	bool leaf = true;
+	u32 row;
+	int r;
+
+	for (u32 i = 0; i < s->n; i++) {
+		u32 id = p->stack_frames.data[s->first + i];
+
+		if (profile_frame_dropped(&p->frames.data[id], o))
+			continue;
+		r = row_of_frame(b, p, id, &row);
+		if (r < 0)
+			return r;
+		if (leaf)
+			b->t->rows.data[row].self += value;
+		leaf = false;
+		if (b->seen.data[row] == group)
+			continue;
+		b->seen.data[row] = group;
+		b->t->rows.data[row].total += value;
+	}
+	if (!leaf)
+		return 0;
+	r = row_for(b, s->n ? "[other frames]" : "[no stack]", "", FRAME_NOTE, &row);
+	if (r < 0)
+		return r;
+	b->t->rows.data[row].self += value;
+	b->t->rows.data[row].total += value;
+	return 0;
+}
+
+static __thread const struct strtab *sort_strings; /* qsort's compare takes no argument */
+
+static int compare_rows(const void *a, const void *b)
+{
+	const struct profile_row *x = a, *y = b;
+
+	if (x->self != y->self)
+		return x->self > y->self ? -1 : 1;
+	if (x->total != y->total)
+		return x->total > y->total ? -1 : 1;
+	return strcmp(strtab_get(sort_strings, x->name), strtab_get(sort_strings, y->name));
+}
+
+int profile_table_build(const struct profile *p, const struct profile_tree_options *o,
+			struct profile_table **ret)
+{
+	static const struct profile_tree_options none = {};
+	__attribute__((cleanup(table_builder_deinit))) struct table_builder b = {};
+	_cleanup_groups_ struct profile_groups g = {};
+	u32 type = p->default_type < p->n_types ? p->default_type : 0;
+	int r;
+
+	b.t = calloc(1, sizeof(*b.t));
+	b.frame_rows = reallocarray(NULL, p->frames.n + 1, sizeof(u32));
+	if (!b.t || !b.frame_rows)
+		return -ENOMEM;
+	memset(b.frame_rows, 0xff, (p->frames.n + 1) * sizeof(u32));
+	r = strtab_init(&b.t->strings);
+	if (r == 0)
+		r = profile_groups_build(p, &g);
+	for (size_t i = 0; i < g.group.n && r == 0; i++) {
+		s64 value = g.value.data[i * g.n_types + type];
+
+		b.t->total += value;
+		r = count_group(&b, p, o ? o : &none, g.group.data[i].stack, i + 1, value);
+	}
+	if (r < 0)
+		return r;
+	sort_strings = &b.t->strings;
+	if (b.t->rows.n)
+		qsort(b.t->rows.data, b.t->rows.n, sizeof(*b.t->rows.data), compare_rows);
+	*ret = take_ptr(b.t);
+	return 0;
+}
+
+u64 profile_sample_count(const struct profile *p)
+{
+	for (u32 t = 0; t < p->n_types; t++) {
+		const char *name = profile_string(p, p->types[t].name);
+		s64 sum = 0;
+
+		if ((strcmp(name, "samples") && strcmp(name, "after")) ||
+		    strcmp(profile_string(p, p->types[t].unit), "count"))
+			continue;
+		for (size_t i = 0; i < p->n_samples; i++)
+			sum += profile_sample(p, i)->value[t];
+		return sum > 0 ? (u64)sum : 0;
+	}
+	return p->quality.samples;
+}
+
+bool profile_share_interval(double share, u64 n, double *ret_low, double *ret_high)
+{
+	const double z = 1.959963985; /* of the normal distribution, both tails 2.5 % */
+	double count = (double)n, denominator, center, half;
+
+	if (!n || !(share >= 0) || !(share <= 1))
+		return false;
+	denominator = 1 + z * z / count;
+	center = (share + z * z / (2 * count)) / denominator;
+	half = z * sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / denominator;
+	*ret_low = MAX(center - half, 0.0);
+	*ret_high = MIN(center + half, 1.0);
+	return true;
+}
+
+static void append_part(struct str *out, const char *what, u64 part, u64 of)
+{
+	str_puts(out, ", ");
+	text_append_count(out, (s64)part);
+	str_printf(out, " %s", what);
+	if (of)
+		str_printf(out, " (%.1f %%)", 100.0 * (double)part / (double)of);
+}
+
+void profile_quality_line(const struct profile *p, struct str *out)
+{
+	const struct profile_quality *q = &p->quality;
+	u64 samples = profile_sample_count(p);
+
+	if (!samples) {
+		str_puts(out, "number of samples not known");
+		return;
+	}
+	text_append_count(out, (s64)samples);
+	str_puts(out, samples == 1 ? " sample" : " samples");
+	if (p->duration_ns)
+		str_printf(out, " over %.1f s", (double)p->duration_ns / 1e9);
+	append_part(out, "lost", q->lost, q->samples + q->lost);
+	append_part(out, "truncated", q->truncated, q->samples);
+	append_part(out, "frames without a name", q->unknown, q->frames);
+}
