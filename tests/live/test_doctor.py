@@ -18,11 +18,9 @@ def doctor(run, **options):
 
 
 def unprivileged(culprit, *args):
-    """Runs it as nobody, without any capability."""
-    return subprocess.run(
-        ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all",
-         "--bounding-set=-all", culprit, *args],
-        capture_output=True, text=True, timeout=60, cwd="/")
+    """Runs it without any capability; as the same user, since others may not get at the file."""
+    return subprocess.run(["setpriv", "--inh-caps=-all", "--bounding-set=-all", culprit, *args],
+                          capture_output=True, text=True, timeout=60)
 
 
 def test_every_line_has_a_status_and_a_text(run):
@@ -66,18 +64,14 @@ def test_kernel_symbols_as_kallsyms_shows_them(run):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root")
-def test_without_privilege_it_says_so_and_claims_nothing(culprit_plain, tmp_path):
-    # The build folder may not be readable to nobody.
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)
-    copy = shutil.copy(culprit_plain, tmp_path / "culprit")
-    done = unprivileged(copy, "doctor", "--json")
+def test_without_privilege_it_says_so_and_claims_nothing(culprit_plain):
+    done = unprivileged(culprit_plain, "doctor", "--json")
+    assert done.stderr == ""
     lines = {line["name"]: line for line in json.loads(done.stdout)}
     assert done.returncode == 1
     assert lines["capabilities"]["status"] == "missing"
     assert "CAP_BPF, CAP_PERFMON" in lines["capabilities"]["text"]
-    assert f"+ep {copy}" in lines["capabilities"]["advice"]
+    assert f"+ep {os.path.realpath(culprit_plain)}" in lines["capabilities"]["advice"]
     for name in ("BPF", "BPF maps", "perf events", "process events"):
         assert lines[name]["status"] == "missing", lines[name]
     for name in ("bpf_loop", "user registers", "kernel symbols", "hardware events"):
