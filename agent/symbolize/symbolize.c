@@ -15,7 +15,8 @@
 /* A binary's names; binaries are held by the pipeline while their frames are. */
 struct named_binary {
 	u32 file_id;
-	u32 mapping; /* in the profile being made */
+	struct symbols *symbols; /* owned; NULL: none */
+	u32 mapping;		 /* in the profile being made */
 };
 
 struct symbolizer {
@@ -69,6 +70,7 @@ void symbolizer_destroy(struct symbolizer *s)
 	map_foreach (&s->binaries, slot) {
 		struct named_binary *b = (struct named_binary *)slot->value;
 
+		symbols_destroy(b->symbols);
 		free(b);
 	}
 	map_deinit(&s->binaries);
@@ -156,6 +158,27 @@ static struct procman_binary *held_binary(struct making *m, u32 file_id)
 	return b ? (struct procman_binary *)*b : NULL;
 }
 
+static struct symbols *open_symbols(struct symbolizer *s, const struct procman_binary *b)
+{
+	struct symbols_options o = {
+		.inlines = s->options.inlines,
+		.lines = true,
+		.cache_dir = s->cache_dir,
+		.root_fd = -1,
+		.path = b->path,
+		.debuginfod_urls = s->debuginfod_urls,
+	};
+	struct symbols *symbols = NULL;
+	int r;
+
+	if (!b->elf)
+		return NULL;
+	r = symbols_open(b->elf, &o, &symbols);
+	if (r < 0)
+		log_debug("symbols of %s: %s", b->path, strerror(-r));
+	return symbols;
+}
+
 static int add_mapping(struct making *m, const struct procman_binary *b, u32 *ret)
 {
 	struct profile_mapping mapping = {};
@@ -183,6 +206,7 @@ static struct named_binary *named_binary(struct making *m, const struct procman_
 			return NULL;
 		}
 		n->file_id = b->file_id;
+		n->symbols = open_symbols(m->s, b);
 		n->mapping = PROFILE_NONE;
 	}
 	if (n->mapping == PROFILE_NONE && add_mapping(m, b, &n->mapping) < 0)
@@ -229,6 +253,8 @@ static int file_chain(struct making *m, u64 frame)
 	m->chain.n = 0;
 	if (n) {
 		f.mapping = n->mapping;
+		if (!n->symbols || symbols_lookup(n->symbols, f.address, &m->chain) < 0)
+			m->chain.n = 0;
 	}
 	return push_chain(m, &f, m->chain.n);
 }
@@ -437,6 +463,7 @@ static void forget_binaries(struct symbolizer *s, const struct pipeline *p)
 		b->mapping = PROFILE_NONE;
 		if (map_get(&p->binaries, b->file_id))
 			continue;
+		symbols_destroy(b->symbols);
 		map_del(&s->binaries, b->file_id, NULL);
 		free(b);
 	}
