@@ -14,6 +14,7 @@ def plain(name):
     """A function's name without arguments, template parameters, clone suffixes and hashes."""
     name = re.sub(r"^(?:non-virtual thunk to |virtual thunk to )", "", name)
     name = re.sub(r"(?:\.(?:part|cold|constprop|isra|lto_priv|llvm|abi)[.0-9]*)+$", "", name)
+    name = re.sub(r"( \[clone [^]]*\])+$", "", name)
     name = re.sub(r"::h[0-9a-f]{16}$", "", name)
     if name.startswith("<") or "(*" in name or name.startswith("main."):
         return name # Rust's trait methods, and Go

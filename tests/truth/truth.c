@@ -83,6 +83,7 @@ struct truth_node *truth_enter(const char *name)
 	struct truth_node *was = at ? at : &nodes[0];
 
 	at = truth_child(was, name);
+	__asm__ volatile("" ::: "memory"); /* a signal handler must find it there */
 	return was;
 }
 
@@ -96,11 +97,13 @@ struct truth_node *truth_enter_inlined(const char *name)
 
 void truth_back(struct truth_node *node)
 {
+	__asm__ volatile("" ::: "memory");
 	at = node;
 }
 
 void truth_leave(struct truth_node **node)
 {
+	__asm__ volatile("" ::: "memory");
 	at = *node;
 }
 

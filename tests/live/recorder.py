@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs `culprit record` for the tests, and keeps what it wrote beside the test's own files."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+from folded import parse_folded
+from truth import NO_USER_STACK, is_entry, shorten
+
+
+def record(culprit, output, *args, env=None, timeout=120, check=True, **options):
+    """culprit record -o OUTPUT ARGS…; the finished process. Its messages go to our stderr."""
+    command = [culprit, "record", "-o", str(output), *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace",
+                          timeout=timeout, env={**os.environ, **(env or {})}, **options)
+    sys.stderr.write(done.stderr)
+    if check:
+        assert done.returncode == 0, f"{' '.join(command)}: {done.returncode}\n{done.stderr}"
+    return done
+
+
+def read(path):
+    """The stacks of a folded file."""
+    with open(path, encoding="utf-8", errors="replace") as f:
+        return parse_folded(f.read())
+
+
+class Completeness:
+    """Of any program's stacks: how many are complete, and how many frames have a name."""
+
+    def __init__(self, stacks):
+        self.samples = self.user = self.complete = self.frames = self.named = 0
+        self.faults, self.unnamed, self.example = Counter(), Counter(), {}
+        for s in stacks:
+            self.samples += s.count
+            if not s.frames and not s.note:
+                if any(NO_USER_STACK.match(k) for k in s.kernel):
+                    continue # no address space
+                why = "no user stack"
+            elif s.note:
+                why = s.note
+            elif not is_entry(s.frames[0]):
+                why = f"begins at {s.frames[0]}"
+            else:
+                why = None
+            self.user += s.count
+            if why:
+                self.faults[why] += s.count
+                self.example.setdefault(why, s)
+            else:
+                self.complete += s.count
+            for f in s.frames:
+                self.frames += s.count
+                if "+0x" in f or f == "[unknown]":
+                    self.unnamed[f.partition("+0x")[0]] += s.count
+                else:
+                    self.named += s.count
+
+    @property
+    def share(self):
+        return self.complete / self.user if self.user else 0.0
+
+    def __str__(self):
+        named = 100 * self.named / self.frames if self.frames else 0
+        text = (f"{self.samples:6} samples, {self.user:6} with user stack, "
+                f"{100 * self.share:6.2f} % complete, {named:6.2f} % of frames named")
+        for why, n in self.faults.most_common(4):
+            s = self.example[why]
+            text += f"\n        {n} × {why}: {';'.join(shorten(s.frames))}"
+            if s.kernel:
+                text += f" (kernel: {';'.join(s.kernel[-3:])})"
+        return text
