@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "unwind/go.h"
+
 #define PAGE_OF(svma) ((svma) >> UNWIND_PAGE_SHIFT)
 /* Code of one file may span this much; what lies beyond is not looked at. */
 #define MAX_SPAN_BYTES (16ULL << 30)
@@ -64,7 +66,7 @@ static void emit_row(void *arg, u64 pc, const struct unwind_rule *rule)
 
 static void fill_table(struct unwind_source *s, u32 layer, u64 lo, u64 hi)
 {
-	struct fde_index *x = &s->tables[layer];
+	struct fde_index *x = &s->tables[layer > s->n_eh_tables ? layer - 1 : layer];
 	u64 at = lo;
 
 	for (u32 i = x->n ? fde_index_find(x, lo) : 0; i < x->n; i++) {
@@ -88,9 +90,34 @@ static void fill_table(struct unwind_source *s, u32 layer, u64 lo, u64 hi)
 		fill(s, layer + 1, at, hi);
 }
 
+static void fill_go(struct unwind_source *s, u64 lo, u64 hi)
+{
+	u64 go_lo, go_hi;
+
+	go_table_range(s->go, &go_lo, &go_hi);
+	go_lo = MAX(lo, go_lo);
+	go_hi = MIN(hi, go_hi);
+	if (go_lo >= go_hi) {
+		fill(s, s->n_eh_tables + 1, lo, hi);
+		return;
+	}
+	if (lo < go_lo)
+		fill(s, s->n_eh_tables + 1, lo, go_lo);
+	go_table_fill(s, go_lo, go_hi);
+	if (go_hi < hi)
+		fill(s, s->n_eh_tables + 1, go_hi, hi);
+}
+
+/* Layers: .eh_frame, Go, the other tables, code. Without Go its layer is passed over. */
 static void fill(struct unwind_source *s, u32 layer, u64 lo, u64 hi)
 {
-	if (layer < s->n_tables)
+	if (layer == s->n_eh_tables && s->go)
+		fill_go(s, lo, hi);
+	else if (layer == s->n_eh_tables)
+		fill(s, layer + 1, lo, hi);
+	else if (layer < s->n_eh_tables)
+		fill_table(s, layer, lo, hi);
+	else if (layer - 1 < s->n_tables)
 		fill_table(s, layer, lo, hi);
 	else
 		source_fill_gap(s, lo, hi);
@@ -168,8 +195,9 @@ static int add_table(struct unwind_source *s, struct elf_file *elf, const char *
 		return r;
 	}
 	s->n_tables++;
+	s->n_eh_tables += eh;
 	s->info.n_fdes += x->n;
-	if (s->n_tables == 1)
+	if (s->n_tables == 1 && !s->go)
 		s->info.from = x->hdr_table ? ".eh_frame_hdr" : eh ? ".eh_frame" : ".debug_frame";
 	return 0;
 }
@@ -180,8 +208,16 @@ static int add_tables(struct unwind_source *s)
 
 	if (r < 0)
 		return r;
+	r = go_table_create(s->elf, s->exec_lo, s->exec_hi, &s->go);
+	if (r == -ENOMEM)
+		return r;
+	if (s->go) {
+		s->info.n_fdes += go_table_n(s->go);
+		if (!s->n_tables)
+			s->info.from = ".gopclntab";
+	}
 	r = add_table(s, s->elf, ".debug_frame");
-	if (r < 0 || s->n_tables)
+	if (r < 0 || s->n_tables || s->go)
 		return r;
 	if (elf_file_minidebuginfo(s->elf, &s->mini) < 0)
 		return 0;
@@ -200,6 +236,15 @@ static void find_entry(struct unwind_source *s)
 
 	if (lo < s->exec_lo || lo >= s->exec_hi)
 		return;
+	if (s->go) {
+		u64 go_lo, go_hi;
+
+		go_table_range(s->go, &go_lo, &go_hi);
+		if (lo >= go_lo && lo < go_hi)
+			return;
+		if (lo < go_lo)
+			hi = MIN(hi, go_lo);
+	}
 	for (u32 t = 0; t < s->n_tables; t++) {
 		struct fde_index *x = &s->tables[t];
 
@@ -250,6 +295,7 @@ void unwind_source_destroy(struct unwind_source *s)
 	for (u32 i = 0; i < s->n_tables; i++)
 		fde_index_deinit(&s->tables[i]);
 	rules_deinit(&s->rules);
+	go_table_destroy(s->go);
 	elf_file_destroy(s->mini);
 	free(s->code);
 	free(s);

@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rows of Go functions. pcsp says how far sp is below its value at entry for every pc:
+ *
+ *	x86-64	cfa = sp + pcsp + 8, return address at cfa - 8
+ *	arm64	cfa = sp + pcsp, return address in lr while pcsp = 0, then at cfa - pcsp
+ *
+ * It does not say where the frame pointer is saved, which matters to the C code below a callback
+ * and to functions that switch stacks, so that is read from the code where pcsp first grows.
+ *
+ * Functions that switch stacks (systemstack, asmcgocall, cgocallback, the vDSO callers …) keep
+ * their own frame pointer, so between a switch and the switch back the frame pointer is followed;
+ * mcall and morestack clear it, the stack ends there.
+ */
+#include "unwind/go.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "unwind/gotab.h"
+#include "unwind/source.h"
+
+#define PROLOGUE_MAX 512
+#define SP_WRITES_MAX 12
+#define BODY_MAX 4096
+
+enum go_kind {
+	GO_NORMAL,
+	GO_TOP,	      /* nothing is below it */
+	GO_SIGRETURN, /* below it is a signal frame */
+	GO_SWITCH,    /* goes to another stack and, at its end, back */
+	GO_SWITCH_AND_STOP,
+	GO_SWITCH_AND_LOST, /* to where no frame pointer leads */
+};
+
+struct special {
+	u32 func;
+	u32 kind; /* enum go_kind */
+};
+
+struct go_table {
+	struct gotab t;
+	u64 lo, hi;
+	vec(struct special) special; /* by func */
+};
+
+/* Where a function saves its caller's frame pointer. */
+struct fp_save {
+	bool known;
+	u64 from; /* svma, from which on it holds */
+	s32 off;  /* from the cfa */
+};
+
+struct sp_write {
+	u64 end;    /* svma behind the instruction */
+	bool align; /* and $-16, sp: never a switch back */
+};
+
+static const struct {
+	const char *name;
+	enum go_kind kind;
+} special_names[] = {
+	{"runtime.goexit", GO_TOP},
+	{"runtime.mstart", GO_TOP},
+	{"runtime.rt0_go", GO_TOP},
+	{"runtime.mcall", GO_SWITCH_AND_STOP},
+	{"runtime.morestack", GO_SWITCH_AND_STOP},
+	{"gogo", GO_SWITCH_AND_LOST},
+	{"runtime.sigreturn", GO_SIGRETURN},
+	{"runtime.sigreturn__sigaction", GO_SIGRETURN},
+	/* TOPFRAME to Go, but below it is the interrupted code. */
+	{"runtime.sigtramp", GO_NORMAL},
+	{"runtime.cgoSigtramp", GO_NORMAL},
+	{"runtime.systemstack", GO_SWITCH},
+	{"runtime.asmcgocall", GO_SWITCH},
+	{"runtime.cgocallback", GO_SWITCH},
+};
+
+static enum go_kind kind_of(const struct gotab *t, const struct go_func *f, u64 entry)
+{
+	if (entry >= f->start && entry < f->end)
+		return GO_TOP;
+	for (size_t i = 0; i < ARRAY_SIZE(special_names); i++)
+		if (!strcmp(f->name, special_names[i].name))
+			return special_names[i].kind;
+	if (!strncmp(f->name, "_rt0_", 5))
+		return GO_TOP;
+	if (t->v116) /* 1.16 has no flags */
+		return GO_NORMAL;
+	if (f->flag & GO_FLAG_TOP_FRAME)
+		return GO_TOP;
+	return f->flag & GO_FLAG_SP_WRITE ? GO_SWITCH : GO_NORMAL;
+}
+
+static enum go_kind special_kind(const struct go_table *g, u32 func)
+{
+	size_t lo = 0, n = g->special.n;
+
+	while (n) {
+		size_t half = n / 2;
+		const struct special *s = &g->special.data[lo + half];
+
+		if (s->func == func)
+			return s->kind;
+		if (s->func < func) {
+			lo += half + 1;
+			n -= half + 1;
+		} else {
+			n = half;
+		}
+	}
+	return GO_NORMAL;
+}
+
+int go_table_create(struct elf_file *elf, u64 exec_lo, u64 exec_hi, struct go_table **ret)
+{
+	struct go_table *g = calloc(1, sizeof(*g));
+	int r;
+
+	if (!g)
+		return -ENOMEM;
+	r = gotab_open(elf, exec_lo, exec_hi, &g->t);
+	for (u32 i = 0; r == 0 && i < g->t.n; i++) {
+		struct go_func f;
+		struct special s = {.func = i};
+
+		if (!gotab_func(&g->t, i, &f))
+			continue;
+		s.kind = kind_of(&g->t, &f, elf->entry);
+		if (s.kind != GO_NORMAL)
+			r = vec_push(&g->special, s);
+	}
+	if (r < 0) {
+		go_table_destroy(g);
+		return r;
+	}
+	g->lo = gotab_start(&g->t, 0);
+	g->hi = gotab_start(&g->t, g->t.n);
+	*ret = g;
+	return 0;
+}
+
+void go_table_destroy(struct go_table *g)
+{
+	if (!g)
+		return;
+	vec_deinit(&g->special);
+	free(g);
+}
+
+void go_table_range(const struct go_table *g, u64 *ret_lo, u64 *ret_hi)
+{
+	*ret_lo = g->lo;
+	*ret_hi = g->hi;
+}
+
+u32 go_table_n(const struct go_table *g)
+{
+	return g->t.n;
+}
+
+/* mov %reg, disp(%rsp) at p: its length, and the register and displacement; 0 when it is not. */
+static u32 x86_store_to_stack(const u8 *p, size_t n, u8 *ret_reg, s32 *ret_disp)
+{
+	if (n < 8 || (p[0] != 0x48 && p[0] != 0x4c) || p[1] != 0x89 || (p[2] & 7) != 4 ||
+	    p[3] != 0x24)
+		return 0;
+	*ret_reg = (u8)((p[2] >> 3 & 7) | (p[0] == 0x4c ? 8 : 0));
+	switch (p[2] >> 6) {
+	case 0:
+		*ret_disp = 0;
+		return 4;
+	case 1:
+		*ret_disp = (s8)p[4];
+		return 5;
+	case 2:
+		memcpy(ret_disp, p + 4, 4);
+		return 8;
+	default:
+		return 0;
+	}
+}
+
+/* At offset `at` of the code sp has just gone from -before to -now: is the fp saved around here? */
+static void find_save_x86(const u8 *code, size_t n, size_t at, s64 before, s64 now, u64 start,
+			  struct fp_save *save)
+{
+	u32 length;
+	s32 disp;
+	u8 reg;
+
+	if (at && at <= n && code[at - 1] == 0x55 && now == before + 8) {
+		/* push %rbp */
+		*save = (struct fp_save){
+			.known = true, .from = start + at, .off = (s32) - (now + 8)};
+		return;
+	}
+	for (u32 i = 0; i < 10 && at < n; i++, at += length) {
+		length = x86_store_to_stack(code + at, n - at, &reg, &disp);
+		if (!length)
+			return;
+		if (reg == 5) {
+			*save = (struct fp_save){
+				.known = true,
+				.from = start + at + length,
+				.off = (s32)(disp - (now + 8)),
+			};
+			return;
+		}
+	}
+}
+
+/* arm64 keeps it right below sp: stored just after sp moved, or before for large frames. */
+static void find_save_arm64(const u8 *code, size_t n, size_t at, s64 now, u64 start,
+			    struct fp_save *save)
+{
+	u32 insn = 0;
+
+	if (at + 4 <= n)
+		memcpy(&insn, code + at, 4);
+	*save = (struct fp_save){
+		.known = true,
+		.from = start + at + (insn == 0xf81f83fd ? 4 : 0), /* stur x29, [sp, #-8] */
+		.off = (s32) - (now + 8),
+	};
+}
+
+static bool plausible(s64 delta)
+{
+	return delta >= 0 && delta <= 1 << 28 && delta % 8 == 0;
+}
+
+static struct fp_save find_fp_save(struct unwind_source *s, const struct go_func *f)
+{
+	u8 code[PROLOGUE_MAX + 8];
+	struct fp_save save = {};
+	struct gopcsp p;
+	s64 before = 0;
+	ssize_t n;
+
+	if (!gopcsp_init(&s->go->t, f, &p))
+		return save;
+	n = elf_file_copy(s->elf, f->start, MIN(sizeof(code), (size_t)(f->end - f->start)), code);
+	for (u64 at = 0; n > 0 && !save.known && at < (u64)n && gopcsp_next(&p);) {
+		if (p.value > before && plausible(p.value)) {
+			if (s->elf->machine == EM_X86_64)
+				find_save_x86(code, (size_t)n, at, before, p.value, f->start,
+					      &save);
+			else
+				find_save_arm64(code, (size_t)n, at, p.value, f->start, &save);
+		}
+		before = p.value;
+		at = p.pc - f->start;
+	}
+	return save;
+}
+
+/* The rule where sp is `delta` below its value at entry. */
+static struct unwind_rule rule_of(const struct unwind_source *s, s64 delta, bool saved, s32 fp_off)
+{
+	bool x86 = s->elf->machine == EM_X86_64;
+	struct unwind_rule r = {
+		.cfa_op = UNWIND_CFA_REG,
+		.cfa_reg = x86 ? 7 : 31,
+		.cfa_off = (s32)(delta + (x86 ? 8 : 0)),
+		.ra_off = -8,
+	};
+
+	if (!plausible(delta) || (!x86 && delta > -INT16_MIN))
+		return (struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED};
+	if (!x86) {
+		r.ra_op = delta ? UNWIND_RA_CFA : UNWIND_RA_REG;
+		r.ra_off = (s16)(delta ? -delta : 30);
+	}
+	/* The slot is gone once sp is above it. */
+	if (saved && fp_off >= -(delta + 8)) {
+		r.fp_op = UNWIND_FP_CFA;
+		r.fp_off = fp_off;
+	}
+	return r;
+}
+
+/* While on another stack: by the function's own frame pointer. */
+static struct unwind_rule rule_switched(const struct unwind_source *s, s64 delta)
+{
+	if (s->elf->machine == EM_X86_64)
+		return (struct unwind_rule){.cfa_op = UNWIND_CFA_FP};
+	if (delta <= 0 || delta > -INT16_MIN)
+		return (struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED};
+	/* x29 points 8 below the sp that the function had. */
+	return (struct unwind_rule){
+		.cfa_op = UNWIND_CFA_REG,
+		.cfa_reg = 29,
+		.cfa_off = (s32)delta + 8,
+		.ra_off = (s16)-delta,
+		.fp_op = UNWIND_FP_CFA,
+		.fp_off = (s32) - (delta + 8),
+	};
+}
+
+/* The length of an instruction that gives sp a value that pcsp cannot follow, else 0. */
+static u32 sp_write_x86(const u8 *p, size_t n, bool *ret_align)
+{
+	static const u8 tail[8] = {0, 1, 4}; /* bytes of displacement by mod */
+	u8 mod = p[2] >> 6;
+
+	*ret_align = false;
+	if ((p[0] & 0xf4) != 0x40 || !(p[0] & 8))
+		return 0;
+	if (p[1] == 0x8b && (p[2] >> 3 & 7) == 4)
+		/* mov mem or reg, %rsp; a base of rsp or r12 has one byte more */
+		return 3 + (mod < 3 ? tail[mod] + ((p[2] & 7) == 4) : 0);
+	/* and $imm8, %rsp, and a sub before it, which pcsp does not follow either */
+	if (!memcmp(p, "\x48\x83\xe4", 3) ||
+	    (n >= 8 && !memcmp(p, "\x48\x83\xec", 3) && !memcmp(p + 4, "\x48\x83\xe4", 3))) {
+		*ret_align = true;
+		return 4;
+	}
+	return 0;
+}
+
+static u32 sp_write_x86_from_reg(const u8 *p)
+{
+	/* mov %reg, %rsp */
+	return (p[0] == 0x48 || p[0] == 0x4c) && p[1] == 0x89 && (p[2] & 0xc7) == 0xc4 ? 3 : 0;
+}
+
+static u32 sp_write_arm64(const u8 *p, bool *ret_align)
+{
+	u32 insn;
+
+	memcpy(&insn, p, 4);
+	*ret_align = (insn & 0xff80001fu) == 0x9200001fu; /* and sp, xN, #imm */
+	return *ret_align || (insn & 0xfffffc1fu) == 0x9100001fu /* mov sp, xN */ ? 4 : 0;
+}
+
+static u32 find_sp_writes(struct unwind_source *s, const struct go_func *f,
+			  struct sp_write ret[static SP_WRITES_MAX])
+{
+	u8 code[BODY_MAX];
+	size_t want = MIN(sizeof(code), (size_t)(f->end - f->start));
+	ssize_t got = elf_file_copy(s->elf, f->start, want, code);
+	size_t n = got > 0 ? (size_t)got : 0;
+	bool x86 = s->elf->machine == EM_X86_64;
+	u32 n_writes = 0;
+
+	for (size_t i = 0; i + 4 <= n && n_writes < SP_WRITES_MAX;) {
+		bool align = false;
+		u32 length;
+
+		if (x86) {
+			length = sp_write_x86(code + i, n - i, &align);
+			if (!length)
+				length = sp_write_x86_from_reg(code + i);
+		} else {
+			length = sp_write_arm64(code + i, &align);
+		}
+		if (length)
+			ret[n_writes++] =
+				(struct sp_write){.end = f->start + i + length, .align = align};
+		i += length ? length : x86 ? 1 : 4;
+	}
+	return n_writes;
+}
+
+/* How a stretch of a function is to be unwound. */
+struct stretch {
+	struct unwind_source *s;
+	const struct go_func *f;
+	u64 lo, hi; /* what is wanted */
+	struct fp_save save;
+	enum go_kind kind;
+	struct sp_write writes[SP_WRITES_MAX];
+	u32 n_writes;
+};
+
+/* Is sp on another stack at pc? ret_until: up to where that is so. */
+static bool is_switched(const struct stretch *x, u64 pc, u64 *ret_until)
+{
+	bool switched = false;
+
+	*ret_until = ~0ULL;
+	for (u32 i = 0; i < x->n_writes; i++) {
+		const struct sp_write *w = &x->writes[i];
+
+		if (w->end > pc) {
+			*ret_until = w->end;
+			return switched;
+		}
+		/* x86: to and fro, in turn. arm64 follows the frame pointer up to the last write:
+		 * its frame pointer is right in the whole body. */
+		if (x->s->elf->machine == EM_X86_64)
+			switched = w->align || !switched;
+		else
+			switched = i + 1 < x->n_writes;
+	}
+	return switched;
+}
+
+/* Rows for [from, to), where pcsp is delta. */
+static void emit_stretch(const struct stretch *x, u64 from, u64 to, s64 delta)
+{
+	from = MAX(from, x->lo);
+	to = MIN(to, x->hi);
+	while (from < to) {
+		u64 until = to;
+		struct unwind_rule rule;
+		bool switched = x->n_writes && is_switched(x, from, &until);
+
+		if (switched && x->kind == GO_SWITCH_AND_STOP) {
+			rule = (struct unwind_rule){.cfa_op = UNWIND_CFA_STOP};
+		} else if (switched && x->kind == GO_SWITCH_AND_LOST) {
+			rule = (struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED};
+		} else if (switched) {
+			rule = rule_switched(x->s, delta);
+		} else {
+			bool saved = x->save.known && from >= x->save.from;
+
+			if (x->save.known && !saved)
+				until = MIN(until, x->save.from);
+			rule = rule_of(x->s, delta, saved, x->save.off);
+		}
+		source_row(x->s, from, &rule);
+		from = MIN(until, to);
+	}
+}
+
+static void fill_pcsp(struct unwind_source *s, const struct go_func *f, enum go_kind kind, u64 lo,
+		      u64 hi)
+{
+	struct stretch x = {.s = s, .f = f, .lo = lo, .hi = hi, .kind = kind};
+	struct gopcsp p;
+	u64 at = f->start;
+
+	if (!gopcsp_init(&s->go->t, f, &p)) {
+		source_row(s, lo, &(struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED});
+		return;
+	}
+	x.save = find_fp_save(s, f);
+	if (kind != GO_NORMAL)
+		x.n_writes = find_sp_writes(s, f, x.writes);
+	while (at < hi && s->budget && gopcsp_next(&p)) {
+		s->budget--;
+		if (p.pc > lo)
+			emit_stretch(&x, at, p.pc, p.value);
+		at = p.pc;
+	}
+	/* Padding behind the last instruction, or a table that ends early. */
+	if (at < hi)
+		source_row(s, MAX(at, lo), &(struct unwind_rule){.cfa_op = UNWIND_CFA_NONE});
+}
+
+static void fill_func(struct unwind_source *s, u32 i, const struct go_func *f, u64 lo, u64 hi)
+{
+	enum go_kind kind = special_kind(s->go, i);
+	bool arm64 = s->elf->machine == EM_AARCH64;
+
+	switch (kind) {
+	case GO_TOP:
+		source_row(s, lo, &(struct unwind_rule){.cfa_op = UNWIND_CFA_STOP});
+		break;
+	case GO_SIGRETURN:
+		source_row(s, lo,
+			   &(struct unwind_rule){
+				   .cfa_op = UNWIND_CFA_SIGNAL,
+				   .cfa_off = arm64 ? 128 : 0,
+			   });
+		break;
+	default:
+		fill_pcsp(s, f, kind, lo, hi);
+	}
+	/* A return address that is the trampoline's first byte is looked up one byte before. */
+	if (i + 1 < s->go->t.n && special_kind(s->go, i + 1) == GO_SIGRETURN && hi == f->end &&
+	    hi - lo > 1)
+		source_row(s, hi - 1,
+			   &(struct unwind_rule){
+				   .cfa_op = UNWIND_CFA_SIGNAL,
+				   .cfa_off = arm64 ? 128 : 0,
+			   });
+}
+
+void go_table_fill(struct unwind_source *s, u64 lo, u64 hi)
+{
+	const struct gotab *t = &s->go->t;
+
+	for (u32 i = gotab_find(t, lo); i < t->n && lo < hi; i++) {
+		struct go_func f;
+		u64 end;
+
+		if (gotab_start(t, i + 1) <= lo)
+			continue;
+		end = MIN(hi, gotab_start(t, i + 1));
+		if (gotab_func(t, i, &f))
+			fill_func(s, i, &f, lo, end);
+		else
+			source_row(s, lo, &(struct unwind_rule){.cfa_op = UNWIND_CFA_NONE});
+		lo = end;
+	}
+}
