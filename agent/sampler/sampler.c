@@ -51,6 +51,7 @@ static u64 now_ns(void)
 	return (u64)t.tv_sec * 1000000000 + (u64)t.tv_nsec;
 }
 
+CULPRIT_PRINTF(2, 0)
 static int libbpf_quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
 {
 	char line[512];

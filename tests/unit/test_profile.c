@@ -132,7 +132,6 @@ Test(folded, writes_kinds_heads_and_names_as_documented)
 Test(folded, hostile_names_stay_on_their_line_and_in_their_frame)
 {
 	_cleanup_profile_ struct profile *p = profile_create();
-	_cleanup_profile_ struct profile *again = NULL;
 	u32 f[2], t;
 
 	profile_add_type(p, "samples", "count");
