@@ -37,6 +37,9 @@ check-vm: all ## the kernel matrix in QEMU (packages: tools/install test vm)
 check-vm-quick: all ## one old kernel in QEMU
 	tools/vm/matrix --build $(BUILD) --quick
 
+check-ui: all ## the page in Chromium (package chromium)
+	CULPRIT=$(abspath $(BUILD))/cli/culprit node tests/ui/run.mjs
+
 fuzz: $(BUILD_FUZZ)/build.ninja ## every fuzzer for FUZZ_SECONDS
 	ninja -C $(BUILD_FUZZ)
 	tools/fuzz $(BUILD_FUZZ) $(FUZZ_SECONDS)
@@ -56,4 +59,4 @@ clean:
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
 
-.PHONY: all check check-root check-vm check-vm-quick fuzz lint format install clean help
+.PHONY: all check check-root check-ui check-vm check-vm-quick fuzz lint format install clean help

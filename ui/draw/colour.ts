@@ -50,8 +50,8 @@ interface Tone {
 }
 
 const TONE: Record<Theme, Tone> = {
-  light: { light: 0.83, chroma: 0.095 },
-  dark: { light: 0.5, chroma: 0.088 },
+  light: { light: 0.83, chroma: 0.105 },
+  dark: { light: 0.53, chroma: 0.108 },
 };
 
 /** Hue of each kind; kinds not named here get one by their name. Chroma 0 is grey. */
@@ -103,8 +103,8 @@ class Palette {
 }
 
 const GREY: Record<Theme, { group: string; note: string }> = {
-  light: { group: "#d9dde4", note: "#eceef1" },
-  dark: { group: "#39404b", note: "#282d35" },
+  light: { group: "#cdd4de", note: "#e4e7ec" },
+  dark: { group: "#414957", note: "#2c323b" },
 };
 
 function packageOf(p: Profile, f: number): string {
@@ -170,7 +170,7 @@ const STEPS = 12;
 function diffColour(theme: Theme, c: number): string {
   const a = Math.abs(c);
   const hue = c > 0 ? 25 : 255;
-  return theme === "light" ? oklch(0.965 - 0.27 * a, 0.17 * a, hue)
+  return theme === "light" ? oklch(0.935 - 0.24 * a, 0.17 * a, hue)
                            : oklch(0.43 + 0.12 * a, 0.17 * a, hue);
 }
 

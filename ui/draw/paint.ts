@@ -8,7 +8,7 @@
 import type { Boxes } from "../model/layout.ts";
 import { holdsMatch } from "../model/search.ts";
 import type { Matches } from "../model/search.ts";
-import { frameName, GROUP, INLINED } from "../model/tree.ts";
+import { frameName, INLINED } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
 import type { Colouring, Theme } from "./colour.ts";
 import { TextWidths } from "./measure.ts";
@@ -36,8 +36,8 @@ export const LOOKS: Record<Theme, Look> = {
     matchText: "#ffffff", hatch: "#9aa3b0", hatchBack: "#eef0f3", ring: "#111318", border: "#b9c0ca",
   },
   dark: {
-    background: "#14171c", text: "#f2f4f7", dimText: "rgba(242,244,247,.42)", match: "#d946ef",
-    matchText: "#14021a", hatch: "#5d6674", hatchBack: "#22262d", ring: "#ffffff", border: "#4a525e",
+    background: "#14171c", text: "#f2f4f7", dimText: "rgba(242,244,247,.42)", match: "#b344c6",
+    matchText: "#ffffff", hatch: "#5d6674", hatchBack: "#22262d", ring: "#ffffff", border: "#4a525e",
   },
 };
 
@@ -271,15 +271,15 @@ export class Painter {
       const frame = s.tree.frame[b.node[i]!]!;
       const text = b.folded[i]! > 0 ? `${b.folded[i]} frames` : frameName(s.profile, frame);
       const cut = widths.fit(text, w - 7);
-      if (cut === "")
+      // A letter or two and dots name nothing.
+      if (cut.length < 5 && cut !== text)
         continue;
       const dim = st < base && (st & 3) !== 0;
       const colour = st >= base && st < base + 4 ? look.matchText : dim ? look.dimText : look.text;
       if (colour !== current)
         ctx.fillStyle = current = colour;
       const y = rowTop(b.row[i]!, s, this.view.height) - this.view.scrollTop;
-      const bold = (s.profile.frames.flags[frame]! & GROUP) !== 0 && b.folded[i] === 0;
-      ctx.fillText(cut, b.x[i]! + (bold ? 4 : 4), y + (ROW - GAP) / 2 + 0.5);
+      ctx.fillText(cut, b.x[i]! + 4, y + (ROW - GAP) / 2 + 0.5);
     }
   }
 

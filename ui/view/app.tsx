@@ -217,7 +217,8 @@ export function App({ profile }: { profile: Profile }): preact.JSX.Element {
     const at = colourings.findIndex(([c]) => c === colourBy);
     change({ colour: colourings[(at + 1) % colourings.length]![0] });
   };
-  useEffect(() => {
+  // Before the next key can come, and not after the next paint.
+  useLayoutEffect(() => {
     document.addEventListener("keydown", onKey);
     return () => document.removeEventListener("keydown", onKey);
   });

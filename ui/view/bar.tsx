@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The strips around the picture: what the profile is and how good, the way to the zoomed frame, the legend. */
 import type { Colouring } from "../draw/colour.ts";
-import { warnings } from "../model/stats.ts";
+import { baseSamplesPerValue, warnings } from "../model/stats.ts";
 import { count, duration, percent, value } from "../model/text.ts";
 import type { Transform } from "../model/transform.ts";
 import { frameName, pathOf } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
 import type { Span } from "./flame.tsx";
+import { Name } from "./name.tsx";
 
 export function Quality(p: { profile: Profile; samples: number }): preact.JSX.Element {
   const { meta, tree } = p.profile;
@@ -14,6 +15,12 @@ export function Quality(p: { profile: Profile; samples: number }): preact.JSX.El
   const facts: [string, string][] = [];
   if (p.samples >= 0)
     facts.push([`${count(p.samples)} samples`, "Samples in this profile"]);
+  if (tree.base) {
+    const k = baseSamplesPerValue(meta, tree);
+    const before = k > 0 ? tree.base.total[0]! * k : meta.baseSamples;
+    facts.push([`compared with ${meta.baseTitle || "before"}${before >= 0 ? `: ${count(before)}` : ""}`,
+                "The profile before, and its samples"]);
+  }
   if (meta.unit !== "count" && meta.unit !== "samples")
     facts.push([value(tree.total[0]!, meta.unit, meta.type), `Sum of ${meta.type || "the values"}`]);
   if (meta.durationNs > 0)
@@ -80,7 +87,8 @@ export function Crumbs(p: CrumbProps): preact.JSX.Element {
           {gap && k === 2 && <li key="gap" class="gap" title={`${path.length - 6} more frames`}>…</li>}
           <li key={i}><button aria-current={i === zoom.first && !several ? "true" : undefined}
                               onClick={() => p.onZoom({ first: i, last: i })}
-                              title={frameName(profile, tree.frame[i]!)}>{frameName(profile, tree.frame[i]!)}</button></li>
+                              title={frameName(profile, tree.frame[i]!)}>
+            <Name text={frameName(profile, tree.frame[i]!)} /></button></li>
         </>)}
         {several && <li key="several"><span>{n} folded frames</span></li>}
         {zoom.first === 0 && <li class="hint">click a frame to zoom, / to search, ? for all keys</li>}

@@ -18,6 +18,7 @@ export interface CardProps {
   normalise: boolean;
   spot: Spot;
   at: Place;
+  /** For fingers: over the width of the screen, on the half that was not touched. */
   sheet: boolean;
 }
 
@@ -149,7 +150,7 @@ export function Card(p: CardProps): preact.JSX.Element {
     el.style.top = `${Math.max(4, y)}px`;
   });
   return (
-    <div class={p.sheet ? "card sheet" : "card"} ref={ref} role="tooltip">
+    <div class={!p.sheet ? "card" : p.at.y > innerHeight / 2 ? "card sheet up" : "card sheet"} ref={ref} role="tooltip">
       {p.spot.folded ? <Folded {...p} /> : <Frame {...p} />}
     </div>
   );

@@ -12,6 +12,7 @@ import { base, count, percent, signed, value } from "../model/text.ts";
 import { frameName, NONE } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
 import type { Span } from "./flame.tsx";
+import { Name } from "./name.tsx";
 
 const HEIGHT = 25;
 const EXTRA = 8;
@@ -98,7 +99,7 @@ export function FunctionList(p: Props): preact.JSX.Element {
         {diff && <td class={"c-change " + (delta > 0 ? "grew" : delta < 0 ? "shrank" : "")}>
           {signed(percent(delta / view), delta)}</td>}
         <td class="c-name"><span>
-          <button class="pick" title={`Search for ${name}`} onClick={() => p.onPick(name)}>{name}</button>
+          <button class="pick" title={`Search for ${name}`} onClick={() => p.onPick(name)}><Name text={name} /></button>
           {inl > 0 && <i class="tag" title={inl === 2 ? "always inlined" : "inlined in places"}>inl</i>}
           {where !== "" && <i class="tag">{where}</i>}
           <button class="both" aria-label={`Callers and callees of ${name}`} title="Callers and callees"
@@ -113,14 +114,14 @@ export function FunctionList(p: Props): preact.JSX.Element {
         <input type="search" placeholder="Filter functions" aria-label="Filter functions (regular expression)"
                aria-invalid={bad} value={p.filter} spellcheck={false}
                onInput={(e) => p.onFilter(e.currentTarget.value)} />
-        <span class="n">{count(rows.length)}{rows.length !== table.n ? ` of ${count(table.n)}` : ""} functions</span>
+        <span class="n">{bad ? "not a regular expression" : <>{count(rows.length)}{rows.length !== table.n ? ` of ${count(table.n)}` : ""} functions</>}</span>
       </div>
       <div class="rows" ref={ref} onScroll={(e) => setTop(e.currentTarget.scrollTop)}>
         <table aria-rowcount={rows.length + 1}>
           <thead><tr aria-rowindex={1}>
             <Head {...p} column="self" label="Self" title="In the function itself, share of the view" />
             <Head {...p} column="total" label="Total" title="In the function and what it calls; recursion counts once" />
-            {diff && <Head {...p} column="change" label="Change" title="Of the total, after minus before" />}
+            {diff && <Head {...p} column="change" label="Change" title="Of the total, after minus before, in points of the view" />}
             <Head {...p} column="name" label="Function" title="Name" />
           </tr></thead>
           <tbody>
@@ -129,7 +130,7 @@ export function FunctionList(p: Props): preact.JSX.Element {
             {to < rows.length && <tr aria-hidden="true" style={{ height: `${(rows.length - to) * HEIGHT}px` }}><td colSpan={columns} /></tr>}
           </tbody>
         </table>
-        {rows.length === 0 && <p class="empty">{bad ? "This is not a regular expression." : p.filter ? "No function has such a name." : "No functions in this view."}</p>}
+        {rows.length === 0 && <p class="empty">{p.filter ? "No function has such a name." : "No functions in this view."}</p>}
       </div>
     </section>
   );

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+/* make check-ui: installs playwright-core (no browser of its own) and runs the browser tests. */
+import { spawnSync } from "node:child_process";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { install } from "../../ui/build.mjs";
+
+const here = dirname(fileURLToPath(import.meta.url));
+install(here);
+const r = spawnSync(process.execPath, ["--test", join(here, "page.test.mjs")], { stdio: "inherit" });
+process.exit(r.status ?? 1);
