@@ -20,7 +20,10 @@ async function boot(): Promise<void> {
   try {
     if (!data)
       throw new DataError("the page has no data, it was cut short");
+    const from = performance.now();
     const profile = await readPayload(data.textContent ?? "");
+    // In the browser's performance panel, and for tests/ui/bench.mjs.
+    performance.measure("payload", { start: from });
     // The text is not needed any more, and may be large.
     data.remove();
     render(<App profile={profile} />, root);

@@ -114,7 +114,7 @@ export function FunctionList(p: Props): preact.JSX.Element {
         <input type="search" placeholder="Filter functions" aria-label="Filter functions (regular expression)"
                aria-invalid={bad} value={p.filter} spellcheck={false}
                onInput={(e) => p.onFilter(e.currentTarget.value)} />
-        <span class="n">{bad ? "not a regular expression" : <>{count(rows.length)}{rows.length !== table.n ? ` of ${count(table.n)}` : ""} functions</>}</span>
+        <span class="n">{bad ? "not a regular expression" : <>{count(rows.length)}{rows.length !== table.n ? ` of ${count(table.n)}` : ""} {table.n === 1 ? "function" : "functions"}</>}</span>
       </div>
       <div class="rows" ref={ref} onScroll={(e) => setTop(e.currentTarget.scrollTop)}>
         <table aria-rowcount={rows.length + 1}>
