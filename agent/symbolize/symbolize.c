@@ -440,6 +440,7 @@ static void fill_head(struct making *m, s64 period_ns)
 	p->quality.lost = st.lost;
 	p->quality.truncated = st.truncated;
 	p->quality.user_stacks = st.user_samples;
+	p->quality.measured = true;
 }
 
 static void making_deinit(struct making *m)

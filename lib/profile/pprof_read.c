@@ -125,6 +125,7 @@ static bool read_quality(struct pprof_reader *f)
 
 		if (s && sscanf(s, PPROF_QUALITY_FORMAT, &q.samples, &q.lost, &q.truncated,
 				&q.unknown, &q.frames, &q.user_stacks) == 6) {
+			q.measured = true;
 			f->p->quality = q;
 			return true;
 		}

@@ -385,9 +385,12 @@ static void make_comments(struct pprof_writer *w)
 	w->out.comment = get(w, 3, sizeof(*w->out.comment));
 	if (w->failed)
 		return;
-	str_printf(&line, PPROF_COMMENT_QUALITY PPROF_QUALITY_FORMAT, q->samples, q->lost,
-		   q->truncated, q->unknown, q->frames, q->user_stacks);
-	w->out.comment[w->out.n_comment++] = text(w, str_get(&line));
+	/* What was only derived from the samples a reader derives again. */
+	if (q->measured) {
+		str_printf(&line, PPROF_COMMENT_QUALITY PPROF_QUALITY_FORMAT, q->samples, q->lost,
+			   q->truncated, q->unknown, q->frames, q->user_stacks);
+		w->out.comment[w->out.n_comment++] = text(w, str_get(&line));
+	}
 	if (*title) {
 		str_clear(&line);
 		str_printf(&line, PPROF_COMMENT_TITLE "%s", title);

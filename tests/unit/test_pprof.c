@@ -67,7 +67,7 @@ Test(pprof, everything_of_the_model_survives)
 	p->period_unit = string(p, "nanoseconds");
 	p->period = 10101010;
 	p->title = string(p, "./app --fast");
-	p->quality = (struct profile_quality){11, 1, 1, 2, 20, 9};
+	p->quality = (struct profile_quality){11, 1, 1, 2, 20, 9, true};
 	again = through_pprof(p, NULL);
 	cr_assert_eq(folded_write(p, &all, &one, NULL), 0);
 	cr_assert_eq(folded_write(again, &all, &two, NULL), 0);
