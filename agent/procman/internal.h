@@ -92,7 +92,7 @@ void process_map(struct procman *pm, struct process *p, const struct record *r);
 
 /*
  * Reads stat and mappings from /proc. -ESRCH: it is gone, or a zombie, or the pid is another's now
- * (start_ticks differ); nothing changed then.
+ * (start_ticks differ); nothing changed then. Mappings that we may not read count as read.
  */
 int process_read(struct procman *pm, struct process *p);
 /* At the end of a batch: mappings laid over, what /proc must tell read. */

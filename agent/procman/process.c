@@ -299,15 +299,17 @@ int process_read(struct procman *pm, struct process *p)
 	struct proc_stat st;
 	int r = stat_of_living(p, &st);
 
-	if (r == 0 && !st.kthread)
-		r = read_maps(pm, p);
-	if (r < 0) {
-		if (r == -ENOMEM)
-			pm->stats.out_of_memory++;
-		else if (r != -ESRCH)
-			pm->stats.read_failed++;
+	if (r < 0)
 		return r;
-	}
+	if (!st.kthread)
+		r = read_maps(pm, p);
+	if (r == -ENOMEM)
+		pm->stats.out_of_memory++;
+	if (r == -ESRCH || r == -ENOMEM)
+		return r;
+	/* A process whose mappings we may not see is known all the same, by its name. */
+	if (r < 0)
+		pm->stats.read_failed++;
 	p->read_ns = read_ns;
 	p->wants_maps = p->wants_stat = false;
 	p->pub.ppid = p->pub.ppid ? p->pub.ppid : st.ppid;

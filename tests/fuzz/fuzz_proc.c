@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The texts of /proc. The first byte says which; a parser that accepts must have kept its word. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "proc/proc.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void fuzz_maps(const uint8_t *data, size_t n)
+{
+	_cleanup_free_ char *line = malloc(n + 1);
+	struct proc_mapping m;
+
+	if (!line)
+		return;
+	memcpy(line, data, n);
+	if (proc_maps_parse_line(line, n, &m) < 0)
+		return;
+	if (m.start >= m.end || m.path < line || m.path + strlen(m.path) > line + n)
+		abort();
+}
+
+static int ignore_cpu(void *arg, u32 cpu)
+{
+	if (cpu >= 1024)
+		abort();
+	return ++*(u32 *)arg > 100000;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	_cleanup_str_ struct str path = {};
+	struct proc_stat stat = {};
+	struct proc_status status;
+	const char *text = (const char *)data + 1;
+	u32 n = 0;
+
+	if (!size)
+		return 0;
+	switch (data[0]) {
+	case 'm':
+		fuzz_maps(data + 1, size - 1);
+		break;
+	case 's':
+		if (proc_stat_parse(text, size - 1, &stat) == 0 &&
+		    strnlen(stat.comm, sizeof(stat.comm)) == sizeof(stat.comm))
+			abort();
+		break;
+	case 't':
+		(void)proc_status_parse(text, size - 1, &status);
+		break;
+	case 'g':
+		if (proc_cgroup_parse(text, size - 1, &path) == 0 && str_get(&path)[0] != '/')
+			abort();
+		break;
+	case 'c':
+		(void)proc_cpulist_parse(text, size - 1, 1024, ignore_cpu, &n);
+		break;
+	}
+	return 0;
+}

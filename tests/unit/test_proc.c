@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "proc/proc.h"
+
+static int parse_line(const char *text, struct proc_mapping *ret)
+{
+	static char line[8192];
+
+	snprintf(line, sizeof(line), "%s", text);
+	return proc_maps_parse_line(line, strlen(line), ret);
+}
+
+Test(maps, lines)
+{
+	struct proc_mapping m = {};
+
+	cr_assert_eq(
+		parse_line("7f1c2a000000-7f1c2a021000 r-xp 00001000 fd:01 1311                 "
+			   "     /usr/lib/a b.so",
+			   &m),
+		0);
+	cr_assert(m.start == 0x7f1c2a000000 && m.end == 0x7f1c2a021000 && m.offset == 0x1000);
+	cr_assert(m.prot == (PROT_READ | PROT_EXEC) && m.dev_major == 0xfd && m.dev_minor == 1);
+	cr_assert(m.inode == 1311 && !m.deleted);
+	cr_assert_str_eq(m.path, "/usr/lib/a b.so");
+
+	cr_assert_eq(parse_line("1000-2000 rwxp 00000000 00:00 0 ", &m), 0);
+	cr_assert_str_eq(m.path, "");
+	cr_assert_eq(m.prot, PROT_READ | PROT_WRITE | PROT_EXEC);
+
+	cr_assert_eq(parse_line("1000-2000 ---s 00000000 00:05 9 /memfd:x (deleted)", &m), 0);
+	cr_assert_str_eq(m.path, "/memfd:x");
+	cr_assert(m.deleted && m.prot == 0);
+
+	/* Only a newline is escaped, and only one mark is the kernel's. */
+	cr_assert_eq(
+		parse_line("1000-2000 r--p 00000000 00:05 9 /a\\012b\\x (deleted) (deleted)", &m),
+		0);
+	cr_assert_str_eq(m.path, "/a\nb\\x (deleted)");
+
+	cr_assert_eq(parse_line("ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0    "
+				"              [vsyscall]",
+				&m),
+		     0);
+	cr_assert_eq(m.start, 0xffffffffff600000);
+	cr_assert_str_eq(m.path, "[vsyscall]");
+}
+
+Test(maps, damaged_lines_are_refused)
+{
+	static const char *const bad[] = {
+		"",
+		"x",
+		"2000-1000 r-xp 0 0:0 0 ",
+		"1000-1000 r-xp 0 0:0 0 ",
+		"1000-2000",
+		"1000-2000 r-x",
+		"1000-2000 r-xp 0",
+		"1000-2000 r-xp 0 0:0 0",
+		"1000-2000 r-xp 0 0:0 z ",
+		"1000-2000 r-xp 0 100000000:0 0 ",
+		"11111111111111111-22222222222222222 r-xp 0 0:0 0 ",
+	};
+	struct proc_mapping m = {.inode = 42};
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		cr_assert_eq(parse_line(bad[i], &m), -EINVAL, "%s", bad[i]);
+	cr_assert_eq(m.inode, 42);
+}
+
+struct counter {
+	u64 want_start, want_end;
+	bool found;
+	u32 n, n_exec;
+	u64 last_end;
+	char path[64];
+	struct proc_mapping m;
+};
+
+static int count_mapping(void *arg, const struct proc_mapping *m)
+{
+	struct counter *c = arg;
+
+	cr_assert_geq(m->start, c->last_end);
+	c->last_end = m->end;
+	c->n++;
+	c->n_exec += (m->prot & PROT_EXEC) != 0;
+	if (m->start <= c->want_start && m->end >= c->want_end) {
+		c->found = true;
+		c->m = *m;
+		snprintf(c->path, sizeof(c->path), "%.63s", m->path);
+		c->m.path = c->path;
+	}
+	return 0;
+}
+
+Test(maps, executable_ones_among_very_many)
+{
+	const size_t n_pages = 20000, page = 4096;
+	char *p = mmap(NULL, n_pages * page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct counter all = {}, exec = {};
+	size_t n_exec = 0;
+
+	cr_assert_neq(p, MAP_FAILED);
+	for (size_t i = 1; i < n_pages; i += 2) {
+		int prot = i % 10 == 1 ? PROT_READ | PROT_EXEC : PROT_NONE;
+
+		cr_assert_eq(mprotect(p + i * page, page, prot), 0);
+		n_exec += i % 10 == 1;
+	}
+	cr_assert_eq(proc_maps_read((u32)getpid(), PROC_MAPS_ALL, count_mapping, &all), 0);
+	cr_assert_eq(proc_maps_read((u32)getpid(), 0, count_mapping, &exec), 0);
+	cr_assert_geq(all.n, n_pages);
+	cr_assert_geq(exec.n, n_exec);
+	cr_assert_eq(exec.n, all.n_exec);
+	cr_assert_eq(exec.n, exec.n_exec);
+	munmap(p, n_pages * page);
+}
+
+static int stop_at_second(void *arg, const struct proc_mapping *m)
+{
+	return ++*(int *)arg == 2 ? 17 : 0;
+}
+
+Test(maps, reading_stops_when_told)
+{
+	int n = 0;
+
+	cr_assert_eq(proc_maps_read((u32)getpid(), PROC_MAPS_ALL, stop_at_second, &n), 17);
+	cr_assert_eq(n, 2);
+}
+
+Test(maps, of_nobody)
+{
+	pid_t child = fork();
+
+	if (child == 0)
+		_exit(0);
+	/* A zombie, and then nothing at all. */
+	siginfo_t info;
+	waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT);
+	cr_assert_eq(proc_maps_read((u32)child, 0, stop_at_second, NULL), -ESRCH);
+	waitpid(child, NULL, 0);
+	cr_assert_eq(proc_maps_read((u32)child, 0, stop_at_second, NULL), -ESRCH);
+	struct proc_stat st;
+	cr_assert_eq(proc_stat_read((u32)child, &st), -ESRCH);
+}
+
+/* A path longer than PATH_MAX, which only grows step by step, and longer than the first buffer. */
+Test(maps, very_long_paths_are_whole)
+{
+	char dir[] = "/tmp/culprit-test-XXXXXX", name[201], command[64];
+	struct counter c = {};
+	int fd, depth = 500;
+	void *p;
+
+	cr_assert(mkdtemp(dir));
+	cr_assert_eq(chdir(dir), 0);
+	memset(name, 'd', 200);
+	name[200] = '\0';
+	for (int i = 0; i < depth; i++) {
+		cr_assert_eq(mkdir(name, 0700), 0);
+		cr_assert_eq(chdir(name), 0);
+	}
+	fd = open("file", O_RDWR | O_CREAT, 0600);
+	cr_assert_geq(fd, 0);
+	cr_assert_eq(ftruncate(fd, 4096), 0);
+	p = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+	c.want_start = (u64)p;
+	c.want_end = (u64)p + 4096;
+	if (p != MAP_FAILED) {
+		cr_assert_eq(proc_maps_read((u32)getpid(), 0, count_mapping, &c), 0);
+		cr_assert(c.found);
+		cr_assert(str_starts(c.path, "/tmp/culprit-test-"));
+	}
+	for (int i = 0; i < depth; i++) {
+		cr_assert_eq(chdir(".."), 0);
+		if (i == 0)
+			continue;
+	}
+	snprintf(command, sizeof(command), "%s", dir);
+	pid_t child = fork();
+	if (child == 0) {
+		execlp("rm", "rm", "-rf", command, NULL);
+		_exit(1);
+	}
+	waitpid(child, NULL, 0);
+}
+
+Test(stat, of_ourselves_and_of_odd_names)
+{
+	static const char odd[] = "77 (a) R (b)) S 5 1 1 0 -1 2129984 0 0 0 0 1 2 0 0 20 0 3 0 "
+				  "4242 0 0 18446744073709551615 0 0 140001 0\n";
+	struct proc_stat st = {};
+
+	cr_assert_eq(proc_stat_parse(odd, sizeof(odd) - 1, &st), 0);
+	cr_assert_str_eq(st.comm, "a) R (b)");
+	cr_assert(st.pid == 77 && st.ppid == 5 && st.state == 'S' && st.n_threads == 3);
+	cr_assert(st.start_ticks == 4242 && st.start_stack == 140001 && st.kthread);
+
+	for (size_t n = 0; n < sizeof(odd) - 12; n++)
+		cr_assert_eq(proc_stat_parse(odd, n, &st), -EINVAL, "%zu bytes", n);
+
+	cr_assert_eq(proc_stat_read((u32)getpid(), &st), 0);
+	cr_assert(st.pid == (u32)getpid() && st.ppid == (u32)getppid() && !st.kthread);
+	cr_assert_gt(st.start_stack, (u64)(void *)&st);
+	cr_assert_gt(st.start_ticks, 0);
+}
+
+Test(status, of_ourselves)
+{
+	static const char text[] =
+		"Name:\tx\nTgid:\t12\nNgid:\t0\nPid:\t13\nUid:\t1000\t1001\t0\t0\n"
+		"NSpid:\t13\t5\t2\nThreads:\t4\n";
+	struct proc_status s = {};
+
+	cr_assert_eq(proc_status_parse(text, sizeof(text) - 1, &s), 0);
+	cr_assert(s.tgid == 12 && s.uid == 1001 && s.ns_pid == 2 && s.n_threads == 4);
+	cr_assert_eq(proc_status_parse(text, 20, &s), -EINVAL);
+	cr_assert_eq(proc_status_read((u32)getpid(), &s), 0);
+	cr_assert(s.tgid == (u32)getpid() && s.uid == geteuid() && s.n_threads >= 1);
+}
+
+static const char *cgroup(struct str *s, const char *text)
+{
+	cr_assert_eq(proc_cgroup_parse(text, strlen(text), s), 0);
+	return str_get(s);
+}
+
+Test(cgroup, of_every_kind_of_hierarchy)
+{
+	_cleanup_str_ struct str s = {};
+
+	cr_assert_str_eq(cgroup(&s, "0::/system.slice/x.service\n"), "/system.slice/x.service");
+	cr_assert_str_eq(cgroup(&s, "4:memory:/m\n3:cpu,cpuacct:/c\n1:name=systemd:/s\n0::/u:v\n"),
+			 "/u:v");
+	cr_assert_str_eq(cgroup(&s, "4:memory:/m\n3:cpu,cpuacct:/c\n1:name=systemd:/s\n0::/\n"),
+			 "/c");
+	cr_assert_str_eq(cgroup(&s, "9:perf_event:/p\n3:cpuacct,cpu:/c\n"), "/p");
+	cr_assert_str_eq(cgroup(&s, "3:cpuset:/only\n0::/\n"), "/");
+	cr_assert_str_eq(cgroup(&s, ""), "/");
+	cr_assert_str_eq(cgroup(&s, "garbage\n:::\n0:"), "/");
+	cr_assert_eq(proc_cgroup_read((u32)getpid(), &s), 0);
+	cr_assert_eq(str_get(&s)[0], '/');
+}
+
+static int add_cpu(void *arg, u32 cpu)
+{
+	*(u64 *)arg |= 1ULL << cpu;
+	return 0;
+}
+
+Test(cpulist, ranges)
+{
+	u64 set = 0;
+
+	cr_assert_eq(proc_cpulist_parse("0-3,8,10-11\n", 12, 64, add_cpu, &set), 0);
+	cr_assert_eq(set, 0xd0f);
+	cr_assert_eq(proc_cpulist_parse("", 0, 64, add_cpu, &set), 0);
+	cr_assert_eq(proc_cpulist_parse("3-1", 3, 64, add_cpu, &set), -EINVAL);
+	cr_assert_eq(proc_cpulist_parse("64", 2, 64, add_cpu, &set), -EINVAL);
+	cr_assert_eq(proc_cpulist_parse("1;2", 3, 64, add_cpu, &set), -EINVAL);
+	cr_assert_eq(proc_cpulist_parse("1-", 2, 64, add_cpu, &set), -EINVAL);
+	set = 0;
+	cr_assert_eq(proc_cpus_online(add_cpu, &set), 0);
+	cr_assert(set & 1);
+}
+
+Test(namespaces, of_ourselves)
+{
+	struct proc_namespaces ns;
+	struct stat st;
+
+	cr_assert_eq(proc_namespaces_read((u32)getpid(), &ns), 0);
+	cr_assert_eq(stat("/proc/self/ns/mnt", &st), 0);
+	cr_assert_eq(ns.mnt, st.st_ino);
+	cr_assert(ns.pid && ns.user && ns.net);
+	cr_assert_eq(proc_namespaces_read(0x7ffffff0, &ns), -ESRCH);
+}
+
+/* ---- opening what is mapped ---- */
+
+struct mapped {
+	char path[64];
+	void *p;
+	struct counter c;
+};
+
+static void map_file(struct mapped *f, const char *content)
+{
+	_cleanup_close_ int fd = -1;
+
+	snprintf(f->path, sizeof(f->path), "/tmp/culprit-test-XXXXXX");
+	fd = mkstemp(f->path);
+	cr_assert_geq(fd, 0);
+	cr_assert_eq(write(fd, content, strlen(content)), (ssize_t)strlen(content));
+	f->p = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0);
+	cr_assert_neq(f->p, MAP_FAILED);
+	f->c = (struct counter){.want_start = (u64)f->p, .want_end = (u64)f->p + 4096};
+	cr_assert_eq(proc_maps_read((u32)getpid(), PROC_MAPS_ALL, count_mapping, &f->c), 0);
+	cr_assert(f->c.found);
+}
+
+static const char *content_of(struct proc_file *file)
+{
+	static char text[64];
+	ssize_t n = pread(file->fd, text, sizeof(text) - 1, 0);
+
+	close(file->fd);
+	text[MAX(n, (ssize_t)0)] = '\0';
+	return text;
+}
+
+static void replace(const char *path, const char *content)
+{
+	_cleanup_fclose_ FILE *f = NULL;
+
+	unlink(path);
+	f = fopen(path, "we");
+	cr_assert(f);
+	fputs(content, f);
+}
+
+Test(mapped_file, is_the_mapped_one_whatever_its_path_says)
+{
+	struct mapped f = {};
+	struct proc_file file;
+	int r;
+
+	map_file(&f, "first");
+	replace(f.path, "second");
+	r = proc_open_mapped_file((u32)getpid(), &f.c.m, &file);
+	unlink(f.path);
+	/* Without the right to map_files the path is all there is, and it is another file's. */
+	if (r == -ESTALE || r == -EPERM || r == -EACCES)
+		cr_skip_test("no access to map_files");
+	cr_assert_eq(r, 0, "%s", strerror(-r));
+	cr_assert_eq(file.origin, PROC_FILE_MAP_FILES);
+	cr_assert_eq(file.size, 5);
+	cr_assert_str_eq(content_of(&file), "first");
+}
+
+/* The addresses are wrong, as for a process that is gone or has unmapped the file: paths only. */
+Test(mapped_file, by_path_only_when_it_is_the_same_inode)
+{
+	struct mapped f = {};
+	struct proc_file file;
+
+	map_file(&f, "first");
+	f.c.m.start = f.c.m.end = 0;
+	cr_assert_eq(proc_open_mapped_file((u32)getpid(), &f.c.m, &file), 0);
+	cr_assert_str_eq(content_of(&file), "first");
+	cr_assert_eq(proc_open_mapped_file(0x7ffffff0, &f.c.m, &file), 0);
+	cr_assert_eq(file.origin, PROC_FILE_HOST);
+	cr_assert_str_eq(content_of(&file), "first");
+	replace(f.path, "second");
+	cr_assert_eq(proc_open_mapped_file((u32)getpid(), &f.c.m, &file), -ESTALE);
+	unlink(f.path);
+	cr_assert_eq(proc_open_mapped_file((u32)getpid(), &f.c.m, &file), -ENOENT);
+	f.c.m.path = "relative";
+	cr_assert_eq(proc_open_mapped_file((u32)getpid(), &f.c.m, &file), -ENOENT);
+}
+
+/* With a timeout by Criterion's caller: opening a FIFO would block for ever. */
+Test(mapped_file, is_never_a_fifo_or_device, .timeout = 10)
+{
+	char path[] = "/tmp/culprit-test-fifo-XXXXXX";
+	struct proc_mapping m = {.path = path};
+	struct proc_file file;
+	struct stat st;
+	int fd = mkstemp(path);
+
+	cr_assert_geq(fd, 0);
+	close(fd);
+	unlink(path);
+	cr_assert_eq(mkfifo(path, 0600), 0);
+	cr_assert_eq(stat(path, &st), 0);
+	m.dev_major = major(st.st_dev);
+	m.dev_minor = minor(st.st_dev);
+	m.inode = st.st_ino;
+	cr_assert_eq(proc_open_mapped_file(0x7ffffff0, &m, &file), -ENXIO);
+	unlink(path);
+	cr_assert_eq(stat("/dev/null", &st), 0);
+	m.path = "/dev/null";
+	m.dev_major = major(st.st_dev);
+	m.dev_minor = minor(st.st_dev);
+	m.inode = st.st_ino;
+	cr_assert_eq(proc_open_mapped_file(0x7ffffff0, &m, &file), -ENXIO);
+}
+
+static int find_pid(void *arg, u32 pid)
+{
+	return pid == *(u32 *)arg;
+}
+
+Test(list, has_us)
+{
+	u32 self = (u32)getpid(), nobody = 0x7ffffff0;
+
+	cr_assert_eq(proc_list(find_pid, &self), 1);
+	cr_assert_eq(proc_list(find_pid, &nobody), 0);
+}
