@@ -19,12 +19,23 @@
 #include "agent/procman/mapping.h"
 #include "agent/procman/procman.h"
 
-static inline u64 now_ns(void)
+static inline u64 clock_ns(clockid_t clock)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(clock, &t);
 	return (u64)t.tv_sec * 1000000000ULL + (u64)t.tv_nsec;
+}
+
+static inline u64 now_ns(void)
+{
+	return clock_ns(CLOCK_MONOTONIC);
+}
+
+/* For what something cost: time in which we were not running is not ours. */
+static inline u64 cpu_now_ns(void)
+{
+	return clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
 struct process {
@@ -34,8 +45,9 @@ struct process {
 	struct procman_binary *anon; /* owned reference: its private code; NULL until seen */
 	/* Events before this were in /proc already when it was read. */
 	u64 read_ns;
-	u64 refresh_due_ns; /* no procman_refresh() before this */
-	u64 gone_due_ns;    /* when it is on the list of the exited */
+	u64 refresh_due_ns;  /* no procman_refresh() before this */
+	u64 announce_due_ns; /* no process_changed() before this */
+	u64 gone_due_ns;     /* when it is on the list of the exited */
 	struct process *exited_next;
 	u64 seen; /* number of the last rescan that met it */
 

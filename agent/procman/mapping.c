@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/procman/mapping.h"
 
+#include "base/cleanup.h"
+
 static void set_start(struct procman_mapping *m, u64 start)
 {
 	m->foff += start - m->start;
@@ -24,8 +26,7 @@ void mapping_set_put(struct mapping_set *s)
 {
 	if (!s || --s->refs)
 		return;
-	for (u32 i = 0; i < s->n; i++)
-		procman_binary_put(s->m[i].binary);
+	overlay_deinit(&s->m);
 	free(s);
 }
 
@@ -70,16 +71,49 @@ static int overlay_append(overlay *o, struct procman_mapping m)
 	return r;
 }
 
+/* The pieces that stay of the mappings [i, j) when m takes its place, m among them; their number.
+ */
+static size_t cut_out(const overlay *o, size_t i, size_t j, const struct procman_mapping *m,
+		      struct procman_mapping *ret_pieces)
+{
+	struct procman_mapping right = {};
+	size_t n = 0;
+
+	for (size_t k = i; k < j; k++) {
+		const struct procman_mapping *old = &o->data[k];
+
+		if (old->start < m->start) {
+			ret_pieces[n] = *old;
+			ret_pieces[n++].end = m->start;
+			procman_binary_get(old->binary);
+		}
+		if (old->end > m->end) {
+			right = *old;
+			set_start(&right, m->end);
+			procman_binary_get(old->binary);
+		}
+	}
+	for (size_t k = i; k < j; k++)
+		procman_binary_put(o->data[k].binary);
+	ret_pieces[n++] = *m;
+	if (right.binary)
+		ret_pieces[n++] = right;
+	return n;
+}
+
 /*
  *	o    ┌──a──┐ ┌─b─┐ ┌───c───┐          i = a, j = behind c
  *	m        └───────────┘
  *	new  ┌─a─┐┌────m────┐┌─c─┐            at most two pieces stay
+ *
+ * The neighbours on both sides are taken along, to be merged where they fit.
  */
 int overlay_add(overlay *o, struct procman_mapping m)
 {
-	struct procman_mapping pieces[3];
+	struct procman_mapping pieces[5];
+	overlay fitted = {.data = pieces, .cap = ARRAY_SIZE(pieces)};
+	struct procman_mapping cut[5];
 	size_t i, j, n = 0;
-	bool split;
 
 	if (!o->n || o->data[o->n - 1].end <= m.start)
 		return overlay_append(o, m);
@@ -90,32 +124,16 @@ int overlay_add(overlay *o, struct procman_mapping m)
 	i = first_behind(o->data, o->n, m.start);
 	for (j = i; j < o->n && o->data[j].start < m.end; j++)
 		;
-	split = j == i + 1 && o->data[i].start < m.start && o->data[i].end > m.end;
-	if (split)
-		procman_binary_get(o->data[i].binary);
-	for (size_t k = i; k < j; k++) {
-		struct procman_mapping old = o->data[k];
-
-		if (old.start >= m.start && old.end <= m.end) {
-			procman_binary_put(old.binary);
-			continue;
-		}
-		if (old.start < m.start) {
-			pieces[n] = old;
-			pieces[n++].end = m.start;
-		}
-		if (old.end > m.end) {
-			/* The last, so that m stands before it. */
-			pieces[2] = old;
-			set_start(&pieces[2], m.end);
-		}
-	}
-	pieces[n++] = m;
-	if (j > i && o->data[j - 1].end > m.end)
-		pieces[n++] = pieces[2];
-	memmove(&o->data[i + n], &o->data[j], (o->n - j) * sizeof(*o->data));
-	memcpy(&o->data[i], pieces, n * sizeof(*o->data));
-	o->n = o->n - (j - i) + n;
+	if (i > 0 && o->data[i - 1].end == m.start)
+		cut[n++] = o->data[--i];
+	n += cut_out(o, i + n, j, &m, &cut[n]);
+	if (j < o->n && o->data[j].start == m.end)
+		cut[n++] = o->data[j++];
+	for (size_t k = 0; k < n; k++)
+		overlay_append(&fitted, cut[k]);
+	memmove(&o->data[i + fitted.n], &o->data[j], (o->n - j) * sizeof(*o->data));
+	memcpy(&o->data[i], pieces, fitted.n * sizeof(*o->data));
+	o->n = o->n - (j - i) + fitted.n;
 	return 0;
 }
 
@@ -135,38 +153,35 @@ void overlay_deinit(overlay *o)
 	vec_deinit(o);
 }
 
-/* One reference for each mapping in the array, taken when it is emitted. */
 struct output {
-	struct mapping_set *set;
+	overlay m; /* with room for all that can come */
 	u32 max;
 	u64 dropped;
 };
 
 static void emit(struct output *out, const struct procman_mapping *m)
 {
-	struct mapping_set *s = out->set;
+	size_t n = out->m.n;
 
-	if (s->n && continues(&s->m[s->n - 1], m)) {
-		s->m[s->n - 1].end = m->end;
+	if (n && continues(&out->m.data[n - 1], m)) {
+		out->m.data[n - 1].end = m->end;
 		return;
 	}
-	if (s->n == out->max) {
+	if (n == out->max) {
 		out->dropped++;
 		return;
 	}
-	s->m[s->n] = *m;
+	out->m.data[out->m.n++] = *m;
 	procman_binary_get(m->binary);
-	s->n++;
 }
 
 static void lay_over(const struct mapping_set *base, const overlay *o, struct output *out)
 {
-	u32 n = base ? base->n : 0, i = 0;
+	size_t n = base ? base->m.n : 0, i = 0, k = 0;
 	struct procman_mapping b = {};
-	size_t k = 0;
 
 	if (n)
-		b = base->m[0];
+		b = base->m.data[0];
 	while (i < n || k < o->n) {
 		const struct procman_mapping *over = k < o->n ? &o->data[k] : NULL;
 
@@ -190,18 +205,18 @@ static void lay_over(const struct mapping_set *base, const overlay *o, struct ou
 			}
 		}
 		if (++i < n)
-			b = base->m[i];
+			b = base->m.data[i];
 	}
 }
 
 bool mapping_set_same(const struct mapping_set *a, const struct mapping_set *b)
 {
-	u32 n = a ? a->n : 0;
+	size_t n = a ? a->m.n : 0;
 
-	if (n != (b ? b->n : 0))
+	if (n != (b ? b->m.n : 0))
 		return false;
-	for (u32 i = 0; i < n; i++) {
-		const struct procman_mapping *x = &a->m[i], *y = &b->m[i];
+	for (size_t i = 0; i < n; i++) {
+		const struct procman_mapping *x = &a->m.data[i], *y = &b->m.data[i];
 
 		if (x->start != y->start || x->end != y->end || x->foff != y->foff ||
 		    x->bias != y->bias || x->binary != y->binary)
@@ -210,60 +225,93 @@ bool mapping_set_same(const struct mapping_set *a, const struct mapping_set *b)
 	return true;
 }
 
-static struct mapping_set *set_alloc(size_t n)
+/* Takes the array. */
+static int set_create(overlay *m, u64 id, struct mapping_set **ret)
 {
-	struct mapping_set *s = malloc(sizeof(*s) + n * sizeof(s->m[0]));
+	struct mapping_set *s = calloc(1, sizeof(*s));
+	struct procman_mapping *shrunk;
 
-	if (s)
-		*s = (struct mapping_set){.refs = 1};
-	return s;
+	if (!s) {
+		overlay_deinit(m);
+		return -ENOMEM;
+	}
+	shrunk = m->n ? reallocarray(m->data, m->n, sizeof(*m->data)) : NULL;
+	if (shrunk) {
+		m->data = shrunk;
+		m->cap = m->n;
+	}
+	s->refs = 1;
+	s->id = id;
+	s->m.data = take_ptr(m->data);
+	s->m.n = m->n;
+	s->m.cap = m->cap;
+	*ret = s;
+	return 0;
 }
 
 int mapping_set_apply(struct mapping_set *base, const overlay *o, u64 id, u32 max,
 		      struct mapping_set **ret, u64 *dropped)
 {
 	struct output out = {.max = max};
-	struct mapping_set *shrunk;
-	size_t room = o->n * 2 + 1;
+	struct mapping_set *s;
+	int r;
 
 	if (!o->n) {
 		*ret = mapping_set_get(base);
 		return 0;
 	}
 	/* Each mapping laid over the base makes at most itself and one piece more. */
-	room += base ? base->n : 0;
-	out.set = set_alloc(room);
-	if (!out.set)
+	if (vec_reserve(&out.m, o->n * 2 + (base ? base->m.n : 0)) < 0)
 		return -ENOMEM;
-	out.set->id = id;
 	lay_over(base, o, &out);
 	*dropped += out.dropped;
-	if (mapping_set_same(base, out.set)) {
-		mapping_set_put(out.set);
-		*ret = mapping_set_get(base);
-		return 0;
+	r = set_create(&out.m, id, &s);
+	if (r < 0)
+		return r;
+	if (mapping_set_same(base, s)) {
+		mapping_set_put(s);
+		s = mapping_set_get(base);
 	}
-	shrunk = realloc(out.set, sizeof(*shrunk) + out.set->n * sizeof(shrunk->m[0]));
-	*ret = shrunk ? shrunk : out.set;
+	*ret = s;
 	return 0;
+}
+
+/* Nothing new: an mprotect() of a part, or what was read from /proc already. */
+static bool is_known(const struct mapping_set *s, const struct procman_mapping *m)
+{
+	const struct procman_mapping *old = mapping_find(s->m.data, (u32)s->m.n, m->start);
+
+	return old && old->end >= m->end && old->binary == m->binary && old->bias == m->bias &&
+	       old->foff + (m->start - old->start) == m->foff;
+}
+
+bool mapping_set_change(struct mapping_set *s, const overlay *o, u64 id, u32 max)
+{
+	if (!s || s->refs > 1 || o->n > CHANGES_MAX || s->m.n + 2 * o->n > max ||
+	    vec_reserve(&s->m, s->m.n + 2 * o->n) < 0)
+		return false;
+	for (size_t i = 0; i < o->n; i++) {
+		if (is_known(s, &o->data[i]))
+			continue;
+		procman_binary_get(o->data[i].binary);
+		overlay_add(&s->m, o->data[i]);
+		s->id = id;
+	}
+	return true;
 }
 
 int mapping_set_replace_anon(const struct mapping_set *base, struct procman_binary *to, u64 id,
 			     struct mapping_set **ret)
 {
-	struct mapping_set *s = set_alloc(base->n);
+	overlay m = {};
 
-	if (!s)
+	if (vec_reserve(&m, base->m.n) < 0)
 		return -ENOMEM;
-	s->id = id;
-	for (u32 i = 0; i < base->n; i++) {
-		struct procman_mapping m = base->m[i];
-
-		if (m.binary->kind == PROCMAN_ANON)
-			m.binary = to;
-		procman_binary_get(m.binary);
-		s->m[s->n++] = m;
+	for (size_t i = 0; i < base->m.n; i++) {
+		m.data[m.n] = base->m.data[i];
+		if (m.data[m.n].binary->kind == PROCMAN_ANON)
+			m.data[m.n].binary = to;
+		procman_binary_get(m.data[m.n++].binary);
 	}
-	*ret = s;
-	return 0;
+	return set_create(&m, id, ret);
 }

@@ -29,8 +29,8 @@ struct process *process_create(struct procman *pm, u32 pid)
 
 static void show_set(struct process *p)
 {
-	p->pub.mappings = p->set ? p->set->m : NULL;
-	p->pub.n = p->set ? p->set->n : 0;
+	p->pub.mappings = p->set ? p->set->m.data : NULL;
+	p->pub.n = p->set ? (u32)p->set->m.n : 0;
 	p->pub.mappings_id = p->set ? p->set->id : 0;
 }
 
@@ -42,10 +42,10 @@ static void set_replace(struct procman *pm, struct process *p, struct mapping_se
 		return;
 	}
 	if (p->set && p->set->refs == 1)
-		pm->stats.mappings -= p->set->n;
+		pm->stats.mappings -= p->set->m.n;
 	mapping_set_put(p->set);
 	if (set && set->refs == 1)
-		pm->stats.mappings += set->n;
+		pm->stats.mappings += set->m.n;
 	p->set = set;
 	show_set(p);
 }
@@ -94,16 +94,23 @@ void process_set_comm(struct procman *pm, struct process *p, const char *comm)
 static void process_flush(struct procman *pm, struct process *p)
 {
 	struct mapping_set *set;
+	u64 n;
 
 	if (!p->changes.n)
 		return;
-	if (mapping_set_apply(p->set, &p->changes, pm->next_set_id++, pm->options.max_mappings,
-			      &set, &pm->stats.mappings_dropped) < 0) {
+	n = p->set ? p->set->m.n : 0;
+	if (mapping_set_change(p->set, &p->changes, pm->next_set_id++, pm->options.max_mappings)) {
+		pm->stats.mappings += p->set->m.n - n;
+		show_set(p);
+	} else if (mapping_set_apply(p->set, &p->changes, pm->next_set_id++,
+				     pm->options.max_mappings, &set,
+				     &pm->stats.mappings_dropped) == 0) {
+		set_replace(pm, p, set);
+	} else {
 		/* Try again with the next batch. */
 		pm->stats.out_of_memory++;
 		return;
 	}
-	set_replace(pm, p, set);
 	overlay_clear(&p->changes);
 }
 
@@ -135,8 +142,8 @@ static int process_anon(struct procman *pm, struct process *p)
 	return p->anon ? 0 : binaries_add_anon(&pm->binaries, p->pub.pid, &p->anon);
 }
 
-/* The mapping that m is for us, with a reference. -ENOENT: none. */
-static int mapping_of(struct procman *pm, struct process *p, const struct proc_mapping *m,
+/* The mapping that m is for us, with a reference. `tid` is a living thread. -ENOENT: none. */
+static int mapping_of(struct procman *pm, struct process *p, u32 tid, const struct proc_mapping *m,
 		      u64 generation, struct procman_mapping *ret)
 {
 	struct procman_mapping mapping = {.start = m->start, .end = m->end, .foff = m->offset};
@@ -150,7 +157,7 @@ static int mapping_of(struct procman *pm, struct process *p, const struct proc_m
 		/* The kernel says 0 in maps and something else in events. */
 		mapping.foff = m->start;
 	} else {
-		r = binaries_find(&pm->binaries, p->pub.pid, m, generation, &mapping.binary);
+		r = binaries_find(&pm->binaries, tid, m, generation, &mapping.binary);
 		if (r < 0)
 			return r;
 		mapping.bias = binary_bias(mapping.binary, m->start, m->offset);
@@ -193,7 +200,8 @@ void process_map(struct procman *pm, struct process *p, const struct record *r)
 	if (!(r->prot & PROT_EXEC))
 		return;
 	m.deleted = cut_deleted(r->name, path, sizeof(path));
-	e = mapping_of(pm, p, &m, r->inode_generation, &mapping);
+	e = mapping_of(pm, p, p->leader_exited ? r->tid : r->pid, &m, r->inode_generation,
+		       &mapping);
 	if (e == 0)
 		e = overlay_add(&p->changes, mapping);
 	if (e == -ENOMEM)
@@ -205,10 +213,15 @@ void process_map(struct procman *pm, struct process *p, const struct record *r)
 
 /* ---- what /proc says ---- */
 
+static bool leader_is_dead(const struct proc_stat *st)
+{
+	return st->state == 'Z' || st->state == 'X';
+}
+
 static bool is_dead(const struct proc_stat *st)
 {
 	/* A leader that has exited is a zombie as long as other threads run. */
-	return (st->state == 'Z' || st->state == 'X') && st->n_threads <= 1;
+	return leader_is_dead(st) && st->n_threads <= 1;
 }
 
 static u64 ticks_to_monotonic_ns(u64 ticks)
@@ -254,6 +267,7 @@ static int stat_of_living(struct process *p, struct proc_stat *ret)
 struct reading {
 	struct procman *pm;
 	struct process *p;
+	u32 tid;
 	overlay fresh;
 };
 
@@ -261,7 +275,7 @@ static int read_mapping(void *arg, const struct proc_mapping *m)
 {
 	struct reading *rd = arg;
 	struct procman_mapping mapping;
-	int r = mapping_of(rd->pm, rd->p, m, 0, &mapping);
+	int r = mapping_of(rd->pm, rd->p, rd->tid, m, 0, &mapping);
 
 	if (r == -ENOENT)
 		return 0;
@@ -270,12 +284,14 @@ static int read_mapping(void *arg, const struct proc_mapping *m)
 	return r;
 }
 
-static int read_maps(struct procman *pm, struct process *p)
+static int read_maps(struct procman *pm, struct process *p, bool leader_lives)
 {
-	struct reading rd = {.pm = pm, .p = p};
+	struct reading rd = {.pm = pm, .p = p, .tid = p->pub.pid};
 	struct mapping_set *set = NULL;
-	int r = proc_maps_read(p->pub.pid, 0, read_mapping, &rd);
+	int r = leader_lives ? 0 : proc_living_thread(p->pub.pid, &rd.tid);
 
+	if (r == 0)
+		r = proc_maps_read(rd.tid, 0, read_mapping, &rd);
 	if (r == 0)
 		r = mapping_set_apply(NULL, &rd.fresh, pm->next_set_id++, pm->options.max_mappings,
 				      &set, &pm->stats.mappings_dropped);
@@ -302,7 +318,7 @@ int process_read(struct procman *pm, struct process *p)
 	if (r < 0)
 		return r;
 	if (!st.kthread)
-		r = read_maps(pm, p);
+		r = read_maps(pm, p, !leader_is_dead(&st));
 	if (r == -ENOMEM)
 		pm->stats.out_of_memory++;
 	if (r == -ESRCH || r == -ENOMEM)
@@ -316,7 +332,7 @@ int process_read(struct procman *pm, struct process *p)
 	p->pub.kthread = st.kthread;
 	p->threads |= st.n_threads > 1;
 	process_set_comm(pm, p, st.comm);
-	if (p->pub.start_stack != st.start_stack) {
+	if (p->pub.start_stack != st.start_stack && st.start_stack) {
 		p->pub.start_stack = st.start_stack;
 		process_touch(pm, p);
 	}
@@ -367,17 +383,18 @@ void process_settle(struct procman *pm, struct process *p)
 int procman_refresh(struct procman *pm, struct procman_process *pub)
 {
 	struct process *p = process_of(pub);
-	u64 begin = now_ns(), cost, id = pub->mappings_id;
+	u64 now = now_ns(), cpu_ns, id = pub->mappings_id;
 	int r;
 
 	if (!pub->alive || p->replaced)
 		return -ESRCH;
-	if (begin < p->refresh_due_ns || pub->kthread)
+	if (now < p->refresh_due_ns || pub->kthread)
 		return 0;
 	pm->stats.refreshes++;
+	cpu_ns = cpu_now_ns();
 	r = process_read(pm, p);
-	cost = now_ns() - begin;
-	p->refresh_due_ns = begin + MAX(REFRESH_MIN_NS, cost * REFRESH_COST_FACTOR);
+	p->refresh_due_ns =
+		now + MAX(REFRESH_MIN_NS, (cpu_now_ns() - cpu_ns) * REFRESH_COST_FACTOR);
 	if (r < 0)
 		return r;
 	if (p->dirty)

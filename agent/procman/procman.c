@@ -22,6 +22,9 @@
 #define CPUS_NS (2000 * MS)
 #define RESCAN_MIN_NS (500 * MS)
 #define RESCAN_COST_FACTOR 10
+#define ANNOUNCE_CHEAP_NS 100000ULL
+#define ANNOUNCE_COST_FACTOR 10
+#define ANNOUNCE_MAX_NS (1000 * MS)
 /* An event storm must not keep us from telling what we know. */
 #define ROUNDS_MAX 16
 #define CPUS_MAX (1u << 16)
@@ -321,7 +324,7 @@ static int rescan_pid(void *arg, u32 pid)
 
 static int rescan(struct procman *pm)
 {
-	u64 begin = now_ns(), end;
+	u64 begin = now_ns(), cpu_ns = cpu_now_ns(), cost;
 	int r;
 
 	pm->next_seen++;
@@ -334,9 +337,9 @@ static int rescan(struct procman *pm)
 		if (p->pub.alive && p->seen != pm->next_seen && p->pub.start_ns < begin)
 			process_exit(pm, p, begin);
 	}
-	end = now_ns();
+	cost = cpu_now_ns() - cpu_ns;
 	pm->rescan_due_ns = NEVER;
-	pm->rescan_not_before_ns = end + MAX(RESCAN_MIN_NS, (end - begin) * RESCAN_COST_FACTOR);
+	pm->rescan_not_before_ns = now_ns() + MAX(RESCAN_MIN_NS, cost * RESCAN_COST_FACTOR);
 	return 0;
 }
 
@@ -458,8 +461,8 @@ static void timer_update(struct procman *pm)
 		at = MIN(at, pm->cpus_due_ns);
 	vec_foreach (&pm->young, p)
 		at = MIN(at, (*p)->pub.image_ns + YOUNG_NS);
-	if (pm->dirty.n)
-		at = 1;
+	vec_foreach (&pm->dirty, p)
+		at = MIN(at, (*p)->announce_due_ns);
 	timer_set(pm, at);
 }
 
@@ -478,20 +481,48 @@ static void grow_young(struct procman *pm, u64 now)
 
 /* ---- the public functions ---- */
 
+/*
+ * A process with very many mappings takes a while to settle and to be dealt with by the caller, and
+ * one that maps code all the time would keep us at that: it waits ten times as long as the last
+ * time took.
+ */
+static bool must_wait(const struct process *p, u64 now)
+{
+	return p->pub.alive && p->announce_due_ns > now;
+}
+
+static void announce_one(struct procman *pm, struct process *p, u64 cpu_ns)
+{
+	u64 cost;
+
+	p->dirty = false;
+	p->pub.generation++;
+	if (pm->ops.process_changed)
+		pm->ops.process_changed(pm->arg, &p->pub);
+	cost = cpu_now_ns() - cpu_ns;
+	p->announce_due_ns = cost < ANNOUNCE_CHEAP_NS
+				     ? 0
+				     : now_ns() + MIN(cost * ANNOUNCE_COST_FACTOR, ANNOUNCE_MAX_NS);
+}
+
 /* The end of a batch: everyone who changed is settled and told of, once. */
 static void announce(struct procman *pm)
 {
-	for (size_t i = 0; i < pm->dirty.n; i++)
-		process_settle(pm, pm->dirty.data[i]);
+	u64 now = now_ns();
+	size_t n_waiting = 0;
+
 	for (size_t i = 0; i < pm->dirty.n; i++) {
 		struct process *p = pm->dirty.data[i];
+		u64 cpu_ns = cpu_now_ns();
 
-		p->dirty = false;
-		p->pub.generation++;
-		if (pm->ops.process_changed)
-			pm->ops.process_changed(pm->arg, &p->pub);
+		if (must_wait(p, now)) {
+			pm->dirty.data[n_waiting++] = p;
+			continue;
+		}
+		process_settle(pm, p);
+		announce_one(pm, p, cpu_ns);
 	}
-	vec_clear(&pm->dirty);
+	pm->dirty.n = n_waiting;
 }
 
 static u64 handle_events(struct procman *pm, u64 until_ns)

@@ -113,8 +113,12 @@ struct procman_process {
 
 /* Callbacks may look things up and take references, but not scan, drain, refresh or destroy. */
 struct procman_ops {
-	/* New, exec'ed, renamed, mapped something, exited; once per drain. Also for a process that
-	 * came and went between two drains. */
+	/*
+	 * New, exec'ed, renamed, mapped something, exited; at most once per drain, and less often
+	 * for a process whose changes are dear (very many mappings): such a one waits ten times as
+	 * long as the last time took, this call included, at most a second. Also for a process that
+	 * came and went between two drains.
+	 */
 	void (*process_changed)(void *arg, struct procman_process *p);
 	/* The last that is heard of it. May be NULL, as the next. */
 	void (*process_gone)(void *arg, struct procman_process *p);

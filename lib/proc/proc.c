@@ -139,6 +139,39 @@ int proc_stat_read(u32 pid, struct proc_stat *ret)
 	return n ? proc_stat_parse(text, n, ret) : -ESRCH;
 }
 
+static bool is_zombie(const struct proc_stat *st)
+{
+	return st->state == 'Z' || st->state == 'X';
+}
+
+int proc_living_thread(u32 pid, u32 *ret_tid)
+{
+	_cleanup_(closedir) DIR *dir = NULL;
+	struct proc_stat st;
+	struct dirent *e;
+	char name[32];
+	int r = proc_stat_read(pid, &st);
+
+	if (r < 0)
+		return r;
+	if (!is_zombie(&st)) {
+		*ret_tid = pid;
+		return 0;
+	}
+	snprintf(name, sizeof(name), "/proc/%u/task", pid);
+	dir = opendir(name);
+	while (dir && (e = readdir(dir))) {
+		u64 tid;
+
+		if (str_to_u64(e->d_name, 10, &tid) == 0 && tid <= UINT32_MAX &&
+		    proc_stat_read((u32)tid, &st) == 0 && !is_zombie(&st)) {
+			*ret_tid = (u32)tid;
+			return 0;
+		}
+	}
+	return -ESRCH;
+}
+
 /* The words behind `key` at the start of a line; NULL when there is no such line. */
 static const char *status_line(const char *text, const char *end, const char *key)
 {

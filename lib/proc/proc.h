@@ -75,6 +75,12 @@ int proc_stat_read(u32 pid, struct proc_stat *ret);
 int proc_stat_parse(const char *text, size_t n, struct proc_stat *ret);
 u32 proc_ticks_per_s(void);
 
+/*
+ * A thread of the process that has not exited: itself, unless the leader is a zombie whose other
+ * threads run on. What /proc/PID says of memory and files it then says under that thread's id only.
+ */
+int proc_living_thread(u32 pid, u32 *ret_tid);
+
 struct proc_status {
 	u32 tgid; /* differs from the pid asked for when that is a thread */
 	u32 uid;  /* effective */

@@ -193,7 +193,6 @@ static json_t *cost_json(void)
 			    json_integer(u.ru_utime.tv_sec * 1000000 + u.ru_utime.tv_usec));
 	json_object_set_new(o, "system_us",
 			    json_integer(u.ru_stime.tv_sec * 1000000 + u.ru_stime.tv_usec));
-	json_object_set_new(o, "max_rss_kb", json_integer(u.ru_maxrss));
 	return o;
 }
 
