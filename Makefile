@@ -20,7 +20,7 @@ $(BUILD_CHECK)/build.ninja:
 	$(MESON) setup $(BUILD_CHECK) -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=true
 
 $(BUILD_FUZZ)/build.ninja:
-	CC=clang $(MESON) setup $(BUILD_FUZZ) -Dfuzz=true -Dagent=false \
+	CC=clang $(MESON) setup $(BUILD_FUZZ) -Dfuzz=true \
 		-Db_sanitize=address,undefined -Db_lundef=false
 
 check: $(BUILD_CHECK)/build.ninja ## unit tests under sanitizers, rules, fuzz seeds
