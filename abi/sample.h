@@ -21,7 +21,7 @@
 #define SAMPLE_MAX_KERNEL_FRAMES 127
 #define SAMPLE_COMM_BYTES 16
 #define SAMPLE_COPY_BYTES 4096
-#define SAMPLE_MAX_COPIES 8
+#define SAMPLE_MAX_COPIES 16
 
 enum record_type {
 	RECORD_SAMPLE = 1,
@@ -81,6 +81,8 @@ struct walk_regs {
 	__u64 r[UNWIND_N_REGS]; /* by DWARF number, while `full` */
 	__u32 full;		/* r[] holds this frame's registers */
 	__u32 exact;		/* pc is an instruction, not a return address */
+	__u32 bx;		/* r[UNWIND_REG_BX] is this frame's, even if the others are not */
+	__u32 pad;
 };
 
 struct record_deferred {

@@ -77,15 +77,24 @@ enum unwind_fp_op {
 #error "x86-64 and arm64 only"
 #endif
 
+/*
+ * rbx is followed only in files where it is a caller's CFA base: ld.so, whose lazy binding
+ * trampoline realigns the stack and keeps the old one in rbx (glibc dl-trampoline.h).
+ */
+#define UNWIND_BX_UNKNOWN 0
+#define UNWIND_BX_SAME 1
+#define UNWIND_REG_BX 3
+
 struct unwind_rule {
 	__u8 cfa_op;  /* enum unwind_cfa_op */
-	__u8 cfa_reg; /* DWARF number; other than sp and fp only in leaf frames */
+	__u8 cfa_reg; /* DWARF number; other than sp, fp and a followed rbx only in leaf frames */
 	__u8 ra_op;   /* enum unwind_ra_op */
 	__u8 fp_op;   /* enum unwind_fp_op */
 	__s32 cfa_off;
-	__s32 fp_off;
+	__s16 fp_off;
 	__s16 ra_off;
 	__s16 cfa_add;
+	__s16 bx_off; /* x86-64: rbx is saved at cfa + bx_off; or UNWIND_BX_UNKNOWN, _SAME */
 };
 _Static_assert(sizeof(struct unwind_rule) * UNWIND_RULES_PER_LINE == UNWIND_LINE_BYTES, "rule");
 

@@ -63,6 +63,12 @@ walk_inline __u64 walk_stack_id(__u64 hash, __u32 stop)
 	return id ? id : 1;
 }
 
+/* The address to look up: a return address belongs to the instruction before it. */
+walk_inline __u64 walk_pc(const struct walk_regs *regs)
+{
+	return regs->pc - (regs->exact ? 0 : 1);
+}
+
 /* `bit` when value <= limit, else 0, for values below 2^63. */
 walk_inline __u32 walk_take(__u64 value, __u64 limit, __u32 bit)
 {
@@ -303,6 +309,7 @@ walk_inline int walk_by_fp(struct walk_env *env, struct walk *w, bool check)
 		return STOP_NO_TABLE;
 	if (walk_read(env, saved, sizeof(saved), fp) < 0)
 		return STOP_BAD_READ;
+	w->regs.bx = 0;
 	return walk_return(env, w, saved[1], fp + 16, saved[0]);
 }
 
@@ -315,7 +322,7 @@ walk_inline int walk_cfa(struct walk_env *env, struct walk *w, const struct unwi
 		base = w->regs.sp;
 	else if (r->cfa_reg == UNWIND_REG_FP)
 		base = w->regs.fp;
-	else if (w->regs.full)
+	else if (w->regs.full || (w->regs.bx && r->cfa_reg == UNWIND_REG_BX))
 		base = w->regs.r[r->cfa_reg & (UNWIND_N_REGS - 1)];
 	else
 		return STOP_UNSUPPORTED;
@@ -328,6 +335,24 @@ walk_inline int walk_cfa(struct walk_env *env, struct walk *w, const struct unwi
 		base += (w->regs.pc & 15) >= (__u16)r->cfa_add ? 8 : 0;
 	}
 	*ret_cfa = base;
+	return WALK_GO;
+}
+
+/* Follows rbx to the caller, where the file says how. */
+walk_inline int walk_bx(struct walk_env *env, struct walk *w, const struct unwind_rule *r,
+			__u64 cfa)
+{
+#if UNWIND_REG_FP == 6
+	if (r->bx_off == UNWIND_BX_UNKNOWN) {
+		w->regs.bx = 0;
+	} else if (r->bx_off == UNWIND_BX_SAME) {
+		w->regs.bx |= w->regs.full;
+	} else {
+		if (walk_read(env, &w->regs.r[UNWIND_REG_BX], 8, cfa + (__u64)(__s64)r->bx_off) < 0)
+			return STOP_BAD_READ;
+		w->regs.bx = 1;
+	}
+#endif
 	return WALK_GO;
 }
 
@@ -357,6 +382,9 @@ walk_inline int walk_apply(struct walk_env *env, struct walk *w, const struct un
 		return stop;
 	if (cfa <= w->regs.sp && !(cfa == w->regs.sp && w->regs.full))
 		return STOP_NO_PROGRESS;
+	stop = walk_bx(env, w, r, cfa);
+	if (stop != WALK_GO)
+		return stop;
 	if (r->ra_op == UNWIND_RA_CFA && r->fp_op == UNWIND_FP_CFA && r->fp_off == r->ra_off - 8) {
 		/* Both in one read: what `push %rbp` and `stp x29, x30` leave. */
 		if (walk_read(env, saved, sizeof(saved), cfa + (__u64)(__s64)r->fp_off) < 0)
@@ -380,13 +408,14 @@ walk_inline int walk_apply(struct walk_env *env, struct walk *w, const struct un
 }
 
 /*
- * Names the current frame through ret_frame and moves to its caller. STOP_NOT_LOADED comes without
- * a frame and with the registers as they were, so that the step can be repeated; every other
- * result comes with the frame.
+ * Names the current frame through ret_frame and moves to its caller. STOP_NOT_LOADED and
+ * STOP_NO_MAPPING leave the registers as they were: user space may know more, and the step can be
+ * repeated then; until it has been decided that it does not, the frame is not part of the stack.
+ * Every other result comes with the frame.
  */
 walk_inline int walk_step(struct walk_env *env, struct walk *w, __u64 *ret_frame)
 {
-	__u64 pc = w->regs.pc - (w->regs.exact ? 0 : 1);
+	__u64 pc = walk_pc(&w->regs);
 	struct unwind_rule rule;
 	__u64 svma;
 	int stop;
@@ -404,4 +433,10 @@ walk_inline int walk_step(struct walk_env *env, struct walk *w, __u64 *ret_frame
 	if (stop != WALK_GO)
 		return stop;
 	return walk_apply(env, w, &rule);
+}
+
+/* Could user space get further than a walk that ended so? */
+walk_inline bool walk_can_resume(int stop)
+{
+	return stop == STOP_NOT_LOADED || stop == STOP_NO_MAPPING || stop == STOP_UNKNOWN_PROCESS;
 }

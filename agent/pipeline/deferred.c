@@ -9,6 +9,7 @@
 struct context {
 	struct pipeline *pipeline;
 	const struct deferred_walk *walk;
+	struct procman_process *process;
 	bool past_end; /* a read was behind the copied stack */
 };
 
@@ -36,35 +37,75 @@ static int read_copy(void *arg, void *to, size_t n, u64 avma)
 static int load_page(void *arg, u64 pc)
 {
 	struct context *c = arg;
-	const struct procman_mapping *m = procman_process_find(c->walk->process, pc);
+	const struct procman_mapping *m = procman_process_find(c->process, pc);
 
 	return m ? tables_load_page(c->pipeline->tables, m->binary, pc - m->bias) : -ENOENT;
 }
 
-enum stop_reason deferred_finish(struct pipeline *p, struct deferred_walk *walk)
+/*
+ * Whose mappings were the sample's: those of the process, unless it has called exec since; a child
+ * that had not called exec when it was sampled ran on its parent's, if that has not either.
+ */
+static struct procman_process *find_process(struct pipeline *p, const struct record_sample *s)
 {
-	struct context c = {p, walk, false};
+	struct procman_process *proc = procman_find_at(p->procman, s->pid, s->time_ns);
+
+	if (!proc || proc->image_ns <= s->time_ns)
+		return proc;
+	proc = procman_find_at(p->procman, proc->ppid, s->time_ns);
+	return proc && proc->image_ns <= s->time_ns ? proc : NULL;
+}
+
+static enum stop_reason walk_on(struct context *c, struct walk_regs *regs,
+				struct deferred_walk *walk)
+{
 	struct unwind_host host = {
 		.line = line,
 		.read = read_copy,
 		.missing = load_page,
-		.arg = &c,
+		.arg = c,
 		.pac_mask = sampler_pac_mask(),
 	};
-	const struct record_sample *sample = &walk->record->sample;
-	enum stop_reason stop;
 	u32 slice, n_mappings;
 
-	if (!walk->process)
+	c->process = find_process(c->pipeline, &walk->record->sample);
+	if (!c->process)
 		return STOP_UNKNOWN_PROCESS;
-	/* An exec since the sample: the mappings are those of another program. */
-	if (walk->process->start_stack && sample->start_stack != walk->process->start_stack)
-		return STOP_UNKNOWN_PROCESS;
-	if (tables_host_slice(p->tables, walk->process, &slice, &n_mappings) < 0)
+	if (tables_host_slice(c->pipeline->tables, c->process, &slice, &n_mappings) < 0)
 		return STOP_NOT_LOADED;
-	stop = unwind_host_walk(&host, &walk->record->regs, slice, n_mappings, walk->frames,
-				SAMPLE_MAX_FRAMES, &walk->n);
-	return stop == STOP_BAD_READ && c.past_end ? STOP_COPY_END : stop;
+	return unwind_host_walk(&host, regs, slice, n_mappings, walk->frames, SAMPLE_MAX_FRAMES,
+				&walk->n);
+}
+
+/* What it ran may have been mapped, and its process forked, just before the sample. */
+static void look_again(struct context *c, enum stop_reason stop)
+{
+	struct procman *pm = c->pipeline->procman;
+	struct procman_process *proc;
+
+	procman_drain(pm);
+	if (stop != STOP_NO_MAPPING)
+		return;
+	proc = find_process(c->pipeline, &c->walk->record->sample);
+	if (proc && procman_refresh(pm, proc) > 0)
+		procman_drain(pm);
+}
+
+void deferred_finish(struct pipeline *p, struct deferred_walk *walk)
+{
+	struct context c = {.pipeline = p, .walk = walk};
+	struct walk_regs regs = walk->record->regs;
+	enum stop_reason stop = walk_on(&c, &regs, walk);
+
+	if (stop == STOP_NO_MAPPING || stop == STOP_UNKNOWN_PROCESS) {
+		look_again(&c, stop);
+		stop = walk_on(&c, &regs, walk);
+	}
+	if (stop == STOP_NO_MAPPING && walk->n < SAMPLE_MAX_FRAMES)
+		walk->frames[walk->n++] = unwind_host_raw_frame(&regs);
+	if (stop == STOP_BAD_READ && c.past_end)
+		stop = STOP_COPY_END;
+	walk->stop = stop;
 }
 
 u64 deferred_stack_id(const struct deferred_walk *walk)

@@ -7,7 +7,6 @@
 struct deferred_walk {
 	const struct record_deferred *record;
 	const struct sampler_copy *copy;
-	const struct procman_process *process; /* NULL: not known */
 	u64 *frames; /* SAMPLE_MAX_FRAMES; the first n are walked already */
 	u32 n;
 	u32 stop;
@@ -15,8 +14,9 @@ struct deferred_walk {
 
 /*
  * Walks on from the record's registers; unwind pages that are missing are loaded on the way, for
- * this walk and for BPF. The stop reason; walk->n grows.
+ * this walk and for BPF, and mappings that BPF did not know are looked for. Sets walk->stop, adds
+ * to walk->n.
  */
-enum stop_reason deferred_finish(struct pipeline *p, struct deferred_walk *walk);
+void deferred_finish(struct pipeline *p, struct deferred_walk *walk);
 /* The id that BPF would have given to the stack. */
 u64 deferred_stack_id(const struct deferred_walk *walk);

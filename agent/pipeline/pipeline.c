@@ -172,12 +172,10 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 {
 	struct pipeline *p = arg;
 	struct record_sample sample = d->sample;
-	struct procman_process *proc = process_of(p, sample.pid, sample.time_ns);
 	const struct pipeline_stack *prefix = pipeline_stack(p, sample.user_stack);
 	struct deferred_walk walk = {
 		.record = d,
 		.copy = copy,
-		.process = proc,
 		.frames = p->scratch,
 	};
 	u64 id;
@@ -185,7 +183,7 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 	if (prefix) {
 		memcpy(p->scratch, &p->frames.data[prefix->first], prefix->n * sizeof(u64));
 		walk.n = prefix->n;
-		walk.stop = deferred_finish(p, &walk);
+		deferred_finish(p, &walk);
 	} else {
 		walk.stop = STOP_STACK_LOST;
 	}

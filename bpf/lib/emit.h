@@ -120,15 +120,11 @@ static __always_inline __u32 emit_copies(__u64 sp, __u32 cpu)
 	return n;
 }
 
-/* The host can finish what stopped for want of tables, and only that. */
+/* Hands the rest of the walk to the host. */
 static __always_inline bool emit_deferred(struct scratch *s)
 {
 	struct record_deferred *d = &s->out;
 
-	if (s->stop != STOP_NOT_LOADED && s->stop != STOP_UNKNOWN_PROCESS)
-		return false;
-	if (!defer_allowed(d->sample.time_ns))
-		return false;
 	d->regs = s->walk.regs;
 	d->stop = s->stop;
 	d->n_copies = emit_copies(d->regs.sp, d->sample.cpu);

@@ -7,6 +7,8 @@
 #if defined(__TARGET_ARCH_x86)
 
 #define USER32_CS 0x23
+#define NR_EXECVE 59
+#define NR_EXECVEAT 322
 
 static __always_inline void regs_take(struct walk_regs *w, const struct pt_regs *p)
 {
@@ -38,8 +40,12 @@ static __always_inline bool regs_are_user(const bpf_user_pt_regs_t *p)
 	return p->cs & 3;
 }
 
-/* A saved pt_regs of user mode: WALK_GO, or why it cannot be walked. */
-static __always_inline int regs_from_kernel_stack(struct walk_regs *w, const void *at)
+/*
+ * A saved pt_regs of user mode: WALK_GO, or why it cannot be walked. The number of the system call
+ * through ret_syscall, negative outside of any.
+ */
+static __always_inline int regs_from_kernel_stack(struct walk_regs *w, const void *at,
+						  __s32 *ret_syscall)
 {
 	struct pt_regs p;
 
@@ -50,6 +56,7 @@ static __always_inline int regs_from_kernel_stack(struct walk_regs *w, const voi
 	regs_take(w, &p);
 	/* In a system call the pc is behind the instruction; -1 marks every other entry. */
 	w->exact = p.orig_ax == ~0UL;
+	*ret_syscall = (__s32)p.orig_ax;
 	return WALK_GO;
 }
 
@@ -70,6 +77,8 @@ static __always_inline __u64 regs_stack_padding(void)
 
 #elif defined(__TARGET_ARCH_arm64)
 
+#define NR_EXECVE 221
+#define NR_EXECVEAT 281
 #define PSR_MODE_MASK 0x0f
 #define PSR_MODE32_BIT 0x10
 
@@ -90,7 +99,8 @@ static __always_inline int regs_take(struct walk_regs *w, __u64 pc, __u64 sp, __
 	return WALK_GO;
 }
 
-static __always_inline int regs_from_kernel_stack(struct walk_regs *w, const void *at)
+static __always_inline int regs_from_kernel_stack(struct walk_regs *w, const void *at,
+						  __s32 *ret_syscall)
 {
 	const struct pt_regs *p = at;
 	struct user_pt_regs u;
@@ -99,7 +109,8 @@ static __always_inline int regs_from_kernel_stack(struct walk_regs *w, const voi
 		return STOP_REGS_LOST;
 	for (int i = 0; i < 31; i++)
 		w->r[i] = u.regs[i];
-	w->exact = BPF_CORE_READ(p, syscallno) == -1;
+	*ret_syscall = BPF_CORE_READ(p, syscallno);
+	w->exact = *ret_syscall == -1;
 	return regs_take(w, u.pc, u.sp, u.pstate);
 }
 
@@ -122,10 +133,12 @@ static __always_inline __u64 regs_stack_padding(void)
 
 /* The user registers of `task`, the current one, which has an mm: WALK_GO, or a stop reason. */
 static __always_inline int task_user_regs(struct task_struct *task, const bpf_user_pt_regs_t *ctx,
-					  struct walk_regs *ret)
+					  struct walk_regs *ret, __s32 *ret_syscall)
 {
 	const char *at;
 
+	ret->bx = 0;
+	*ret_syscall = -1;
 	if (regs_are_user(ctx))
 		return regs_from_context(ret, ctx);
 	if (config.has_task_pt_regs) {
@@ -135,5 +148,17 @@ static __always_inline int task_user_regs(struct task_struct *task, const bpf_us
 		at += config.thread_size - regs_stack_padding() -
 		      bpf_core_type_size(struct pt_regs);
 	}
-	return regs_from_kernel_stack(ret, at);
+	return regs_from_kernel_stack(ret, at, ret_syscall);
+}
+
+/*
+ * In execve() the old stack goes away before the new one can be run on: between the two a thread
+ * has no user stack at all. The registers are still the old program's then, the memory is not.
+ */
+static __always_inline bool task_between_images(const struct walk_regs *regs, __s32 syscall_nr)
+{
+	__u64 word;
+
+	return (syscall_nr == NR_EXECVE || syscall_nr == NR_EXECVEAT) &&
+	       bpf_probe_read_user(&word, sizeof(word), (const void *)regs->sp) < 0;
 }

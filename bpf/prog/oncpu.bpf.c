@@ -17,19 +17,24 @@ char LICENSE[] SEC("license") = "GPL";
 #define FRAMES_PER_CALL 8
 #define MAX_CALLS 32
 
-/* Begins the walk of the current process: WALK_GO when there is something to walk. */
+#define NO_USER_STACK (-2)
+
+/* Begins the walk of the current process: WALK_GO, NO_USER_STACK, or why it cannot be walked. */
 static __always_inline int begin_walk(struct scratch *s, struct task_struct *task,
 				      const bpf_user_pt_regs_t *regs, __u32 tgid)
 {
 	struct process_entry *p;
+	__s32 syscall_nr;
 	int stop;
 
 	s->walk.have_mapping = 0;
 	s->walk.n = 0;
 	s->walk.hash = 0;
-	stop = task_user_regs(task, regs, &s->walk.regs);
+	stop = task_user_regs(task, regs, &s->walk.regs, &syscall_nr);
 	if (stop != WALK_GO)
 		return stop;
+	if (task_between_images(&s->walk.regs, syscall_nr))
+		return NO_USER_STACK;
 	p = bpf_map_lookup_elem(&processes, &tgid);
 	if (!p || p->start_stack != s->out.sample.start_stack)
 		return STOP_UNKNOWN_PROCESS;
@@ -40,8 +45,12 @@ static __always_inline int begin_walk(struct scratch *s, struct task_struct *tas
 
 static __always_inline void end_walk(struct scratch *s)
 {
+	bool defer = walk_can_resume((int)s->stop) && defer_allowed(s->out.sample.time_ns);
+
+	if (!defer && s->stop == STOP_NO_MAPPING && s->walk.n < SAMPLE_MAX_FRAMES)
+		native_push(s, FRAME_RAW | walk_pc(&s->walk.regs));
 	s->out.sample.user_stack = emit_user_stack(s);
-	if (!emit_deferred(s))
+	if (!defer || !emit_deferred(s))
 		emit_sample(s);
 	s->busy = 0;
 }
@@ -94,8 +103,10 @@ static __always_inline struct scratch *begin_sample(struct bpf_perf_event_data *
 		s->stop = (__u32)begin_walk(s, task, &ctx->regs, tgid);
 		if (s->stop == (__u32)WALK_GO)
 			return s;
-		end_walk(s);
-		return NULL;
+		if (s->stop != (__u32)NO_USER_STACK) {
+			end_walk(s);
+			return NULL;
+		}
 	}
 	emit_sample(s);
 	s->busy = 0;

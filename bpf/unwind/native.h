@@ -59,24 +59,30 @@ static __always_inline struct scratch *scratch_get(void)
 	return bpf_map_lookup_elem(&scratch, &zero);
 }
 
+static __always_inline void native_push(struct scratch *s, __u64 frame)
+{
+	__u32 n = s->walk.n;
+
+	s->user.frames[n & (SAMPLE_MAX_FRAMES - 1)] = frame;
+	s->walk.hash = walk_mix(s->walk.hash, frame);
+	s->walk.n = n + 1;
+}
+
 /* One frame; false when the walk is over and s->stop says why. */
 static __always_inline bool native_step(struct scratch *s)
 {
 	struct walk_env env = {};
-	__u32 n = s->walk.n;
 	__u64 frame;
 	int stop;
 
-	if (n >= SAMPLE_MAX_FRAMES) {
+	if (s->walk.n >= SAMPLE_MAX_FRAMES) {
 		s->stop = STOP_TOO_DEEP;
 		return false;
 	}
 	stop = walk_step(&env, &s->walk, &frame);
 	s->stop = (__u32)stop;
-	if (stop == STOP_NOT_LOADED)
+	if (walk_can_resume(stop))
 		return false;
-	s->user.frames[n & (SAMPLE_MAX_FRAMES - 1)] = frame;
-	s->walk.hash = walk_mix(s->walk.hash, frame);
-	s->walk.n = n + 1;
+	native_push(s, frame);
 	return stop == WALK_GO;
 }

@@ -18,12 +18,14 @@
 #define PE_OMIT 0xff
 #define PE_INDIRECT 0x80
 
-static const struct cfi_machine machine_x86_64 = {.fp = 6, .sp = 7, .ra = 16, .n_regs = 16};
+static const struct cfi_machine machine_x86_64 = {
+	.fp = 6, .sp = 7, .ra = 16, .bx = 3, .n_regs = 16};
 /* struct rt_sigframe in arch/arm64/kernel/signal.c: siginfo (128 bytes), then ucontext. */
 static const struct cfi_machine machine_aarch64 = {
 	.fp = 29,
 	.sp = 31,
 	.ra = 30,
+	.bx = 0xff,
 	.n_regs = 32,
 	.signal_to_ucontext = 128,
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Call frame information: from the bytes of .eh_frame or .debug_frame to the rules that
- * abi/unwind.h can say. Only the CFA, the frame pointer and the return address are followed.
+ * abi/unwind.h can say. Only the CFA, the frame pointer, the return address and, if
+ * asked for, rbx are followed.
  *
  *	cfi_table_init()	a section
  *	cfi_next()		walks its entries
@@ -25,6 +26,7 @@ struct cfi_machine {
 	u8 fp;
 	u8 sp;
 	u8 ra;
+	u8 bx;			/* see UNWIND_REG_BX; 0xff: there is none */
 	u8 n_regs;		/* that a CFA may be based on */
 	s32 signal_to_ucontext; /* from sp in a signal trampoline to its struct ucontext */
 };
@@ -51,6 +53,7 @@ struct cfi_table {
 	struct buf bytes;  /* borrowed */
 	u64 svma;	   /* of the first byte, for pc-relative pointers */
 	bool eh;	   /* .eh_frame, else .debug_frame */
+	bool follow_bx;	   /* fill bx_off; costs rows */
 	bool stop_at_zero; /* the section's end is not known: a zero length ends it */
 	const struct cfi_machine *machine;
 	struct cfi_cie cies[CFI_CIE_CACHE];

@@ -120,10 +120,10 @@ static void set_cfa(struct run *r, u64 reg, s64 off)
 
 static void set_fp(struct run *r, u8 op, s64 off)
 {
-	bool fits = off == (s32)off;
+	bool fits = off == (s16)off;
 
 	r->s.rule.fp_op = fits ? op : FP_OTHER;
-	r->s.rule.fp_off = fits ? (s32)off : 0;
+	r->s.rule.fp_off = fits ? (s16)off : 0;
 	r->changed = true;
 }
 
@@ -136,25 +136,37 @@ static void set_ra(struct run *r, u8 op, s64 off)
 	r->changed = true;
 }
 
+/* off: from the CFA to where it is saved, or UNWIND_BX_SAME; anything else is UNKNOWN. */
+static void set_bx(struct run *r, u64 reg, s64 off)
+{
+	if (!r->t->follow_bx || reg != r->t->machine->bx)
+		return;
+	if (off != (s16)off || (off != UNWIND_BX_SAME && off % 8))
+		off = UNWIND_BX_UNKNOWN;
+	r->s.rule.bx_off = (s16)off;
+	r->changed = true;
+}
+
 /* Saved at cfa + factored * data_align. */
 static void set_offset(struct run *r, u64 reg, s64 factored)
 {
 	s64 off;
 
-	if (reg != r->t->machine->fp && reg != r->t->machine->ra)
-		return;
 	if (__builtin_mul_overflow(factored, r->cie->data_align, &off))
 		off = (s64)1 << 62; /* does not fit anything */
 	if (reg == r->t->machine->fp)
 		set_fp(r, UNWIND_FP_CFA, off);
-	else
+	else if (reg == r->t->machine->ra)
 		set_ra(r, UNWIND_RA_CFA, off);
+	else
+		set_bx(r, reg, off);
 }
 
 static void set_undefined(struct run *r, u64 reg)
 {
 	if (reg == r->t->machine->ra)
 		set_ra(r, RA_UNDEFINED, 0);
+	set_bx(r, reg, UNWIND_BX_UNKNOWN);
 	/* An undefined frame pointer: nothing above uses it, or it would have been saved. */
 	if (reg == r->t->machine->fp)
 		set_fp(r, UNWIND_FP_SAME, 0);
@@ -167,6 +179,7 @@ static void set_same(struct run *r, u64 reg)
 		       r->t->machine->ra);
 	if (reg == r->t->machine->fp)
 		set_fp(r, UNWIND_FP_SAME, 0);
+	set_bx(r, reg, UNWIND_BX_SAME);
 }
 
 static void set_register(struct run *r, u64 reg, u64 from)
@@ -174,6 +187,7 @@ static void set_register(struct run *r, u64 reg, u64 from)
 	if (reg == r->t->machine->ra)
 		set_ra(r, from < r->t->machine->n_regs ? UNWIND_RA_REG : RA_OTHER,
 		       (s64)(from & 0xff));
+	set_bx(r, reg, from == reg ? UNWIND_BX_SAME : UNWIND_BX_UNKNOWN);
 	if (reg == r->t->machine->fp)
 		set_fp(r, from == reg ? UNWIND_FP_SAME : FP_OTHER, 0);
 }
@@ -184,6 +198,7 @@ static void set_other(struct run *r, u64 reg)
 		set_ra(r, RA_OTHER, 0);
 	if (reg == r->t->machine->fp)
 		set_fp(r, FP_OTHER, 0);
+	set_bx(r, reg, UNWIND_BX_UNKNOWN);
 }
 
 static void restore_register(struct run *r, u64 reg)
@@ -200,6 +215,7 @@ static void restore_register(struct run *r, u64 reg)
 		r->s.rule.fp_off = initial->fp_off;
 		r->changed = true;
 	}
+	set_bx(r, reg, initial->bx_off);
 }
 
 static bool expression_const(struct buf *e, u8 op, s64 *ret)
@@ -624,6 +640,7 @@ bool cfi_initial_state(const struct cfi_table *t, struct cfi_cie *cie, struct bu
 	 * register where the machine has one. */
 	set_cfa_unsupported(&r);
 	set_same(&r, t->machine->ra);
+	set_same(&r, t->machine->bx);
 	while (buf_left(&program)) {
 		u8 op = *program.pos++;
 

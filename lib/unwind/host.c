@@ -24,8 +24,8 @@ static u64 walk_strip(struct walk_env *env, u64 pc)
 
 #include "abi/walk.h"
 
-enum stop_reason unwind_host_walk(const struct unwind_host *host, const struct walk_regs *regs,
-				  u32 slice, u32 n_mappings, u64 *frames, u32 max, u32 *ret_n)
+enum stop_reason unwind_host_walk(const struct unwind_host *host, struct walk_regs *regs, u32 slice,
+				  u32 n_mappings, u64 *frames, u32 max, u32 *n)
 {
 	struct walk w = {.regs = *regs, .slice = slice, .n_mappings = n_mappings};
 	struct walk_env env = {host};
@@ -33,22 +33,31 @@ enum stop_reason unwind_host_walk(const struct unwind_host *host, const struct w
 	int stop = WALK_GO;
 
 	while (stop == WALK_GO) {
-		u64 frame, pc = w.regs.pc - (w.regs.exact ? 0 : 1);
+		u64 frame, pc = walk_pc(&w.regs);
 
-		if (*ret_n >= max)
-			return STOP_TOO_DEEP;
+		if (*n >= max) {
+			stop = STOP_TOO_DEEP;
+			break;
+		}
 		stop = walk_step(&env, &w, &frame);
-		if (stop == STOP_NOT_LOADED) {
-			if (asked == pc || !host->missing || host->missing(host->arg, pc) < 0)
-				return STOP_NOT_LOADED;
+		if (stop == STOP_NOT_LOADED && asked != pc && host->missing &&
+		    host->missing(host->arg, pc) == 0) {
 			asked = pc;
 			w.have_mapping = 0; /* the binary's record may have moved on */
 			stop = WALK_GO;
 			continue;
 		}
-		frames[(*ret_n)++] = frame;
+		if (walk_can_resume(stop))
+			break;
+		frames[(*n)++] = frame;
 	}
+	*regs = w.regs;
 	return (enum stop_reason)stop;
+}
+
+u64 unwind_host_raw_frame(const struct walk_regs *regs)
+{
+	return FRAME_RAW | walk_pc(regs);
 }
 
 u64 unwind_host_stack_id(const u64 *frames, u32 n, u32 stop)

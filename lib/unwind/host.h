@@ -22,11 +22,14 @@ struct unwind_host {
 };
 
 /*
- * Walks from `regs` on: frames leaf first behind the *ret_n that are there already, at most `max`
- * in all. The stop reason.
+ * Walks from *regs on: frames leaf first behind the *n that are there already, at most `max` in
+ * all. The stop reason; *regs are where it stopped. After STOP_NO_MAPPING (whose frame is not
+ * there) the walk can be continued with other mappings.
  */
-enum stop_reason unwind_host_walk(const struct unwind_host *host, const struct walk_regs *regs,
-				  u32 slice, u32 n_mappings, u64 *frames, u32 max, u32 *ret_n);
+enum stop_reason unwind_host_walk(const struct unwind_host *host, struct walk_regs *regs, u32 slice,
+				  u32 n_mappings, u64 *frames, u32 max, u32 *n);
+/* The frame of an address that is in no mapping. */
+u64 unwind_host_raw_frame(const struct walk_regs *regs);
 
 /* The id that BPF gives to a user stack of these frames and this end. */
 u64 unwind_host_stack_id(const u64 *frames, u32 n, u32 stop);

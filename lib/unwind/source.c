@@ -12,6 +12,8 @@
 #define MAX_SPAN_BYTES (16ULL << 30)
 /* musl's _start, the largest without CFI, is 22 bytes on x86-64 and 36 on arm64. */
 #define ENTRY_BYTES 64
+/* .dynstr of ld.so has 1 KiB; larger ones are not searched for its name. */
+#define LOADER_MAX_NAMES 16384
 
 static void fill(struct unwind_source *s, u32 layer, u64 lo, u64 hi);
 
@@ -172,6 +174,20 @@ static void find_span(struct unwind_source *s)
 	s->info.n_pages = (u32)(PAGE_OF(hi - 1) - PAGE_OF(lo) + 1);
 }
 
+/* glibc's ld.so, by its DT_SONAME: the string is in .dynstr as it is. */
+static bool is_loader(struct elf_file *elf)
+{
+	static const char soname[] = "\0ld-linux-x86-64.so.2";
+	struct buf names;
+
+	/* Programs have an interpreter, and say its name elsewhere. */
+	return elf->machine == EM_X86_64 &&
+	       elf_file_section(elf, ".interp", NULL, NULL) == -ENOENT &&
+	       elf_file_section(elf, ".dynstr", NULL, &names) == 0 &&
+	       buf_left(&names) < LOADER_MAX_NAMES &&
+	       memmem(names.pos, buf_left(&names), soname, sizeof(soname));
+}
+
 /* Adds a section of a file as the next layer, if it is there and holds any FDE. */
 static int add_table(struct unwind_source *s, struct elf_file *elf, const char *name)
 {
@@ -187,6 +203,7 @@ static int add_table(struct unwind_source *s, struct elf_file *elf, const char *
 	if (eh && elf_file_section(elf, ".eh_frame_hdr", &hdr_section, &hdr) < 0)
 		hdr = (struct buf){};
 	x->cfi.stop_at_zero = eh && section.index == 0;
+	x->cfi.follow_bx = s->is_loader;
 	x->refs.data = NULL;
 	x->refs.n = x->refs.cap = 0;
 	r = fde_index_build(x, hdr, hdr_section.svma, s->exec_lo, s->exec_hi);
@@ -276,6 +293,7 @@ int unwind_source_create(struct elf_file *elf, struct unwind_source **ret)
 	s->info.from = "nothing";
 	r = rules_init(&s->rules);
 	find_span(s);
+	s->is_loader = is_loader(elf);
 	if (r == 0 && s->info.n_pages)
 		r = add_tables(s);
 	if (r < 0) {
