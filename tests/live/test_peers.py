@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same process seen by culprit and by perf at the same time: do they tell the same story?
+
+perf unwinds with elfutils from a copy of the stack, so nothing of ours is in its answer. Both
+sample by the CPU clock, at rates that do not keep step.
+"""
+
+import shutil
+import subprocess
+
+import pytest
+
+from folded import by_comm, parse_perf_script
+from recorder import read, record
+from statistics_of import g_test
+from truth import PROGRAMS, Truth, build
+
+# One that is split, one that calls the C library, C++ with exceptions, threads, the kernel, and
+# realigned frames. Not: deep stacks and JIT code, which perf cannot do.
+NAMES = ["split-g", "asmcalls-c", "cxx-g", "threads-gs", "syscalls-g", "realigned-g", "late-g",
+         "recursion-cs"]
+TESTS = 2 * len(NAMES) # comparisons in this file; each may err once in 1000 runs of all
+LEVEL = 0.001 / TESTS
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def both(request, culprit, tmp_path_factory):
+    """(truth, chains by perf, chains by culprit) as {chain of own functions: samples}."""
+    if not shutil.which("perf"):
+        pytest.skip("no perf")
+    build()
+    name = request.param
+    folder = tmp_path_factory.mktemp("peers")
+    record(culprit, folder / "o.folded", "-F", "999", "--no-inline", "--", "perf", "record", "-q",
+           "-F", "911", "-e", "cpu-clock", "--call-graph", "dwarf,16384", "-o", folder / "data",
+           f"{PROGRAMS}/{name}", "1200", env={"TRUTH_OUT": str(folder)})
+    text = subprocess.run(["perf", "script", "-i", folder / "data", "-F", "comm,ip,sym,dso",
+                           "--no-inline", "--max-stack", "1024"], capture_output=True, text=True,
+                          errors="replace", timeout=120).stdout
+    truth = Truth(folder, name, inlined=False)
+
+    def chains(stacks):
+        out = {}
+        for s in stacks:
+            own = truth.own(s.frames)
+            if own:
+                out[own] = out.get(own, 0) + s.count
+        return out
+
+    theirs = chains(by_comm(parse_perf_script(text)).get(name, []))
+    ours = chains(by_comm(read(folder / "o.folded")).get(name, []))
+    assert sum(theirs.values()) > 500 and sum(ours.values()) > 500
+    return name, truth, theirs, ours
+
+
+def leaves(chains):
+    out = {}
+    for c, n in chains.items():
+        out[c[-1]] = out.get(c[-1], 0) + n
+    return out
+
+
+def test_the_same_leaves_in_the_same_shares(both):
+    name, _, theirs, ours = both
+    p = g_test(leaves(theirs), leaves(ours))
+    print(name, f"p = {p:.4f}, perf {leaves(theirs)}, culprit {leaves(ours)}")
+    assert p > LEVEL
+
+
+def test_the_same_stacks(both):
+    name, truth, theirs, ours = both
+    p = g_test(theirs, ours)
+    print(name, f"p = {p:.4f} over {len({*theirs, *ours})} chains")
+    assert p > LEVEL
+    n_theirs, n_ours = sum(theirs.values()), sum(ours.values())
+    for chain, n in theirs.items(): # what one sees often, the other sees
+        assert chain in ours or chain not in truth.chains or n < 0.01 * n_theirs, chain
+    for chain, n in ours.items():
+        assert chain in theirs or n < 0.01 * n_ours, chain
