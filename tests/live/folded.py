@@ -16,6 +16,7 @@ def plain(name):
     name = re.sub(r"(?:\.(?:part|cold|constprop|isra|lto_priv|llvm|abi)[.0-9]*)+$", "", name)
     name = re.sub(r"( \[clone [^]]*\])+$", "", name)
     name = re.sub(r"::h[0-9a-f]{16}$", "", name)
+    name = re.sub(r"( const| volatile| &{1,2}| noexcept)+$", "", name)
     if name.startswith("<") or "(*" in name or name.startswith("main."):
         return name # Rust's trait methods, and Go
     depth, out = 0, []

@@ -14,6 +14,7 @@ from truth import Truth, Verdict
     ("level_1001.part.0.cold", "level_1001"),
     ("cxx::thrower(int, long)", "cxx::thrower"),
     ("void cxx::apply<std::function<void ()>&>(std::function<void ()>&)", "cxx::apply"),
+    ("std::function<void ()>::operator()() const", "std::function::operator"),
     ("cxx::catcher() [clone .cold]", "cxx::catcher"),
     ("rusty::leaf::h0123456789abcdef", "rusty::leaf"),
     ("<rusty::Square as rusty::Shape>::work", "<rusty::Square as rusty::Shape>::work"),

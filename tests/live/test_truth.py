@@ -92,9 +92,9 @@ def test_musl_stacks_reach_main(common_run, accounts, name):
         own = truth.own(s.frames)
         if own and own[-1] == "spin":
             leaves += s.count
-            reached += s.count * (own[0] in roots)
+            reached += s.count * (own[0] in roots or own[0].startswith("on_"))
     print(f"{name}: {reached} of {leaves} samples of spin() reach {' or '.join(roots)}")
-    assert leaves and reached >= 0.999 * leaves
+    assert leaves and leaves - reached <= allowed(leaves)
 
 
 def test_shares_of_all(common_run, accounts):
@@ -130,7 +130,7 @@ def test_depth_500_is_whole(common_run, accounts, name):
     depths = {}
     for s in common_run[name]:
         own = truth.own(s.frames)
-        if not s.note and own and own[-1] == "spin":
+        if (not s.note or truth.ends_in_musl(s)) and own and own[-1] == "spin":
             depths[len(own) - 2] = depths.get(len(own) - 2, 0) + s.count
     print(name, dict(sorted(depths.items())))
     assert sorted(depths) == [1, 2, 7, 30, 31, 32, 33, 64, 127, 128, 200, 256, 400, 500]

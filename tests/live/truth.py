@@ -32,7 +32,7 @@ ENTRIES = {
 
 # Foreign frames between own ones, by program: what calls back.
 CALLBACKS = {
-    "sighandler": re.compile(r"__restore_rt|raise|gsignal|pthread_kill|.*signal.*|tgkill|"
+    "sighandler": re.compile(r"__restore_rt|(__GI_)?raise|gsignal|pthread_kill|.*signal.*|tgkill|"
                              r"__pthread_kill.*|libc\.so.*|ld-musl.*|.*restore.*|.*__block.*|"
                              r"killpg|truth_.*|sighandler-.*\+0x.*"),
     "asmcalls": re.compile(r".*sort.*|libc\.so.*"),
@@ -185,6 +185,10 @@ class Truth:
             self.chains.update(nodes.values())
         self.after_timer = {c[i:] for c in self.chains for i, n in enumerate(c)
                             if n == "on_timer"}
+        # Stacks that end in musl end where it calls main() or a thread, or where a signal handler
+        # interrupted it.
+        self.chains_from_within = self.chains if not self.musl else self.chains | {
+            c[i:] for c in self.chains for i, n in enumerate(c) if n.startswith("on_")}
         self.callbacks = CALLBACKS.get(comm.rpartition("-")[0])
 
     def own(self, frames):
@@ -200,23 +204,23 @@ class Truth:
                 return n
         return name
 
-    def _ends_in_musl(self, stack):
+    def ends_in_musl(self, stack):
         """Debian's musl is built without any unwind information: a stack must end in it, at the
         latest in what calls main() or the thread's function, and say so."""
         return (self.musl and stack.note == "[truncated: no unwind information]" and
                 bool(stack.frames) and resolve(stack.frames[0]) not in self.names)
 
-    def _is_chain(self, chain):
-        if chain in self.chains:
+    def _is_chain(self, chain, whole):
+        if chain in whole:
             return True
         # A timer may strike between a function's entry and its TRUTH(), once in thousands of
         # times: what stands before the handler is a chain, and what follows is one of its own.
         cut = max((i for i, n in enumerate(chain) if n == "on_timer"), default=0)
-        return cut > 0 and self._is_chain(chain[:cut]) and chain[cut:] in self.after_timer
+        return cut > 0 and self._is_chain(chain[:cut], whole) and chain[cut:] in self.after_timer
 
     def fault(self, stack):
         """What is wrong with a stack, or None."""
-        if stack.note and not self._ends_in_musl(stack):
+        if stack.note and not self.ends_in_musl(stack):
             return stack.note
         if not stack.frames:
             if any(NO_USER_STACK.match(k) for k in stack.kernel):
@@ -227,7 +231,8 @@ class Truth:
         names = [self._name(f) for f in stack.frames]
         own = [i for i, n in enumerate(names) if n in self.names]
         chain = tuple(names[i] for i in own)
-        if not self._is_chain(chain):
+        whole = self.chains_from_within if stack.note else self.chains
+        if not self._is_chain(chain, whole):
             return "no such chain: " + ";".join(shorten(chain))
         if own:
             for n in names[own[0]:own[-1]]:
