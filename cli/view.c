@@ -19,6 +19,7 @@ const struct option view_options[] = {
 		    "no kernel frames; their time is their caller's"),
 	OPTION_FLAG("no-inline", 0, struct view_arguments, no_inline,
 		    "no inlined frames; their time is their caller's"),
+	OPTION_FLAG("icicle", 0, struct view_arguments, icicle, "svg: the root on top"),
 	OPTION_STRING("title", 0, "TEXT", struct view_arguments, title, "heading of the output"),
 	{},
 };
@@ -40,6 +41,7 @@ int view_apply(struct view_arguments *a, const char *command, struct profile_wri
 	o->tree.no_inline = a->no_inline;
 	o->tree.drop_kinds = a->drop_kinds;
 	o->annotate = a->annotate;
+	o->icicle = a->icicle;
 	o->title = a->title;
 	return 0;
 }

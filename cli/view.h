@@ -7,7 +7,7 @@
 #include "profile/profile.h"
 
 struct view_arguments {
-	bool threads, pids, annotate, kernel_only, user_only, no_inline;
+	bool threads, pids, annotate, kernel_only, user_only, no_inline, icicle;
 	const char *title;
 	u8 drop_kinds[FRAME_KIND_N]; /* what view_apply() points to */
 };

@@ -108,6 +108,20 @@ size_t text_columns(const char *s)
 	return n;
 }
 
+void text_append_json(struct str *out, const char *s)
+{
+	size_t n = strlen(s);
+	u32 c;
+
+	str_putc(out, '"');
+	for (size_t i = 0; i < n;) {
+		if (s[i] == '"' || s[i] == '\\')
+			str_putc(out, '\\');
+		i += append_next(out, s + i, n - i, &c);
+	}
+	str_putc(out, '"');
+}
+
 /* Bytes of s up to its n-th character. */
 static size_t bytes_of(const char *s, size_t n)
 {

@@ -17,6 +17,8 @@ size_t text_decode(const char *s, size_t n, u32 *ret_code_point);
 void text_append_clean(struct str *out, const char *s, char instead_of_semicolon);
 /* For XML text and attributes: as above, and & < > " ' as entities. */
 void text_append_xml(struct str *out, const char *s);
+/* As a JSON string with its quotes; clean. */
+void text_append_json(struct str *out, const char *s);
 /* Clean, and cut in the middle to at most `columns` characters; 0 is no limit. */
 void text_append_cut(struct str *out, const char *s, size_t columns);
 /* 1234567 as 1,234,567. */

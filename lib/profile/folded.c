@@ -25,41 +25,27 @@ static void lines_deinit(struct lines *l)
 }
 
 /*
- * Where a name ends in a space and a number, a reader could take the number for a first count:
- * the space becomes a '_'.
+ * Where the last name ends in a space and a number, a reader could take the number for a first
+ * count: the space becomes a '_'.
  */
-static void mend_count_like_end(struct str *line, size_t from)
+static void mend_count_like_end(struct str *line)
 {
 	size_t i = line->n;
 
-	while (i > from && (isdigit((u8)line->data[i - 1]) || line->data[i - 1] == '.'))
+	while (i > 0 && (isdigit((u8)line->data[i - 1]) || line->data[i - 1] == '.'))
 		i--;
-	if (i < line->n && i > from && line->data[i - 1] == ' ')
+	if (i < line->n && i > 0 && line->data[i - 1] == ' ')
 		line->data[i - 1] = '_';
 }
 
 static void append_name(struct str *line, const char *name)
 {
-	size_t from;
-
 	if (line->n)
 		str_putc(line, ';');
-	from = line->n;
 	/* A reader takes one space after ';' for layout. */
 	while (*name == ' ')
 		name++;
 	text_append_clean(line, name, ':');
-	if (!line->failed)
-		mend_count_like_end(line, from);
-}
-
-static const char *suffix_of(const struct profile_frame *f, bool annotate)
-{
-	if (f->kind == FRAME_KERNEL)
-		return "_[k]";
-	if (annotate && (f->flags & PROFILE_FRAME_INLINED))
-		return "_[i]";
-	return annotate && f->kind == FRAME_JIT ? "_[j]" : "";
 }
 
 struct line_writer {
@@ -89,7 +75,7 @@ static void append_frame(struct line_writer *w, const struct profile *p, u32 id)
 	if (profile_frame_dropped(f, &w->o->tree))
 		return;
 	append_name(&w->line, profile_frame_name(p, id, &w->scratch));
-	str_puts(&w->line, suffix_of(f, w->o->annotate));
+	str_puts(&w->line, profile_frame_suffix(f, w->o->annotate));
 }
 
 static void make_line(struct line_writer *w, const struct profile *p, const struct profile_group *g)
@@ -111,6 +97,8 @@ static void make_line(struct line_writer *w, const struct profile *p, const stru
 	}
 	if (!w->line.n)
 		str_puts(&w->line, "[unknown]");
+	if (!w->line.failed)
+		mend_count_like_end(&w->line);
 }
 
 static int add_lines(struct lines *l, const struct profile *p,

@@ -23,6 +23,12 @@
 /* Order: of --help, and of who is asked first when two formats are equally likely. */
 static const struct profile_format formats[] = {
 	{
+		.name = "svg",
+		.endings = ".svg",
+		.help = "the classic flame graph, with zoom and search",
+		.write = svg_write,
+	},
+	{
 		.name = "html",
 		.endings = ".html .htm",
 		.help = "interactive flame graph, one file that needs nothing else",
@@ -43,6 +49,27 @@ static const struct profile_format formats[] = {
 		.read = pprof_read,
 		.write = pprof_write,
 		.probe = pprof_probe,
+	},
+	{
+		.name = "speedscope",
+		.endings = ".speedscope.json .speedscope",
+		.help = "JSON for speedscope.app",
+		.read = speedscope_read,
+		.write = speedscope_write,
+		.probe = speedscope_probe,
+	},
+	{
+		.name = "firefox",
+		.endings = ".firefox.json",
+		.help = "JSON for profiler.firefox.com",
+		.write = firefox_write,
+	},
+	{
+		.name = "perf-script",
+		.endings = "",
+		.help = "the text that `perf script` prints",
+		.read = perf_script_read,
+		.probe = perf_script_probe,
 	},
 };
 

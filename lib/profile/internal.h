@@ -39,6 +39,8 @@ void profile_head_set(struct profile_head *h, const struct profile *p, u32 threa
 void profile_head_deinit(struct profile_head *h);
 #define _cleanup_head_ __attribute__((cleanup(profile_head_deinit)))
 
+/* The suffix of folded text: _[k] always, _[i] and _[j] with `annotate`, else "". */
+const char *profile_frame_suffix(const struct profile_frame *f, bool annotate);
 /* Whether the options leave this frame out. */
 bool profile_frame_dropped(const struct profile_frame *f, const struct profile_tree_options *o);
 
@@ -77,5 +79,15 @@ int pprof_read(const u8 *data, size_t n, struct profile **ret, struct diag *rete
 int pprof_write(const struct profile *p, const struct profile_write_options *o, struct str *out,
 		struct diag *reterr_diag);
 int pprof_probe(const u8 *data, size_t n);
+int svg_write(const struct profile *p, const struct profile_write_options *o, struct str *out,
+	      struct diag *reterr_diag);
+int speedscope_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);
+int speedscope_write(const struct profile *p, const struct profile_write_options *o,
+		     struct str *out, struct diag *reterr_diag);
+int speedscope_probe(const u8 *data, size_t n);
+int firefox_write(const struct profile *p, const struct profile_write_options *o, struct str *out,
+		  struct diag *reterr_diag);
+int perf_script_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);
+int perf_script_probe(const u8 *data, size_t n);
 int html_write(const struct profile *p, const struct profile_write_options *o, struct str *out,
 	       struct diag *reterr_diag);

@@ -246,6 +246,7 @@ struct profile_write_options {
 	bool annotate;		    /* folded: _[i] and _[j] as well */
 	const char *title;	    /* NULL: the profile's own */
 	const struct profile *base; /* a diff against it, for formats that can; or NULL */
+	bool icicle;		    /* svg: the root on top */
 	bool normalize;		    /* the base is scaled to the same total */
 };
 

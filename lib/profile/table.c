@@ -211,7 +211,10 @@ void profile_quality_line(const struct profile *p, struct str *out)
 	str_puts(out, samples == 1 ? " sample" : " samples");
 	if (p->duration_ns)
 		str_printf(out, " over %.1f s", (double)p->duration_ns / 1e9);
-	append_part(out, "lost", q->lost, q->samples + q->lost);
+	if (q->measured || q->lost)
+		append_part(out, "lost", q->lost, q->samples + q->lost);
+	else
+		str_puts(out, ", losses not known");
 	append_part(out, "truncated", q->truncated, q->samples);
 	append_part(out, "frames without a name", q->unknown, q->frames);
 }

@@ -264,6 +264,15 @@ void profile_head_set(struct profile_head *h, const struct profile *p, u32 threa
 	}
 }
 
+const char *profile_frame_suffix(const struct profile_frame *f, bool annotate)
+{
+	if (f->kind == FRAME_KERNEL)
+		return "_[k]";
+	if (annotate && (f->flags & PROFILE_FRAME_INLINED))
+		return "_[i]";
+	return annotate && f->kind == FRAME_JIT ? "_[j]" : "";
+}
+
 bool profile_frame_dropped(const struct profile_frame *f, const struct profile_tree_options *o)
 {
 	return (o->no_inline && (f->flags & PROFILE_FRAME_INLINED)) ||

@@ -114,9 +114,9 @@ Test(folded, writes_kinds_heads_and_names_as_documented)
 	assert_folded(p, &heads,
 		      "app-10;app;main;read;vfs_read_[k] 3\n"
 		      "app-10;app;main;work;tiny 5\n"
-		      "app-10;io pool_7;[truncated: stack memory not "
+		      "app-10;io pool 7;[truncated: stack memory not "
 		      "readable];[unknown];libfoo.so.1+0x1234 1\n"
-		      "app-10;io pool_7;main;LJ:fast 2\n");
+		      "app-10;io pool 7;main;LJ:fast 2\n");
 	assert_folded(p, &user,
 		      "app;[truncated: stack memory not readable];[unknown];libfoo.so.1+0x1234 1\n"
 		      "app;main;LJ:fast 2\n"

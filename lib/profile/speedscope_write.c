@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writes speedscope's JSON. One profile with the process as the root frame of every stack; with
+ * --threads one profile per thread, and then samples that have times stay in their order.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "profile/internal.h"
+
+struct item {
+	u64 time_ns;
+	u32 thread, stack;
+	s64 value;
+};
+
+struct speedscope_writer {
+	const struct profile *p;
+	const struct profile_write_options *o;
+	struct str *out;
+	struct profile_tree_options tree; /* o->tree without the thread level */
+	struct profile_head head;
+	struct str scratch;
+	struct strtab heads;  /* process names → id */
+	vec(u32) head_frames; /* by id in heads: frame, PROFILE_NONE = not yet */
+	vec(u32) frames;      /* by frame of the profile: frame here, PROFILE_NONE = not yet */
+	u32 n_frames;
+	struct str frame_list; /* JSON of shared.frames */
+	vec(struct item) items;
+};
+
+static void writer_deinit(struct speedscope_writer *w)
+{
+	profile_head_deinit(&w->head);
+	str_deinit(&w->scratch);
+	strtab_deinit(&w->heads);
+	vec_deinit(&w->head_frames);
+	vec_deinit(&w->frames);
+	str_deinit(&w->frame_list);
+	vec_deinit(&w->items);
+}
+
+static const char *unit_name(const struct profile *p)
+{
+	static const char *const known[] = {"nanoseconds", "microseconds", "milliseconds",
+					    "seconds", "bytes"};
+	const char *unit = profile_string(p, p->types[p->default_type].unit);
+
+	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+		if (!strcmp(unit, known[i]))
+			return known[i];
+	return "none";
+}
+
+static void append_frame(struct speedscope_writer *w, const char *name, const char *suffix,
+			 const struct profile_frame *f)
+{
+	struct str *out = &w->frame_list;
+
+	str_puts(out, w->n_frames++ ? ",\n{\"name\":" : "\n{\"name\":");
+	text_append_json(out, name);
+	if (*suffix && !out->failed) {
+		out->n--; /* the closing quote */
+		str_printf(out, "%s\"", suffix);
+	}
+	if (f && f->function < w->p->functions.n) {
+		const char *file = profile_string(w->p, w->p->functions.data[f->function].file);
+
+		if (*file) {
+			str_puts(out, ",\"file\":");
+			text_append_json(out, file);
+		}
+		if (f->line)
+			str_printf(out, ",\"line\":%u", f->line);
+		if (f->line && f->column)
+			str_printf(out, ",\"col\":%u", f->column);
+	}
+	str_putc(out, '}');
+}
+
+static int head_frame(struct speedscope_writer *w, const char *name, u32 *ret)
+{
+	u32 id;
+	int r = strtab_add(&w->heads, name, strlen(name), &id);
+
+	while (r == 0 && w->head_frames.n <= id)
+		r = vec_push(&w->head_frames, PROFILE_NONE);
+	if (r < 0)
+		return r;
+	if (w->head_frames.data[id] == PROFILE_NONE) {
+		w->head_frames.data[id] = w->n_frames;
+		append_frame(w, name, "", NULL);
+	}
+	*ret = w->head_frames.data[id];
+	return 0;
+}
+
+static u32 own_frame(struct speedscope_writer *w, u32 id)
+{
+	const struct profile_frame *f = &w->p->frames.data[id];
+
+	if (w->frames.data[id] == PROFILE_NONE) {
+		w->frames.data[id] = w->n_frames;
+		append_frame(w, profile_frame_name(w->p, id, &w->scratch),
+			     profile_frame_suffix(f, w->o->annotate), f);
+	}
+	return w->frames.data[id];
+}
+
+/* [process, root, ..., leaf] */
+static int append_stack(struct speedscope_writer *w, const struct item *it)
+{
+	const struct profile_stack *s = &w->p->stacks.data[it->stack];
+	bool first = true;
+	int r = 0;
+	u32 id;
+
+	str_putc(w->out, '[');
+	profile_head_set(&w->head, w->p, it->thread, &w->tree);
+	for (size_t i = 0; i < w->head.n && r == 0; i++) {
+		r = head_frame(w, str_get(&w->head.name[i]), &id);
+		if (r == 0)
+			str_printf(w->out, first ? "%u" : ",%u", id);
+		first = false;
+	}
+	for (u32 i = s->n; i > 0; i--) {
+		u32 frame = w->p->stack_frames.data[s->first + i - 1];
+
+		if (profile_frame_dropped(&w->p->frames.data[frame], &w->o->tree))
+			continue;
+		str_printf(w->out, first ? "%u" : ",%u", own_frame(w, frame));
+		first = false;
+	}
+	str_putc(w->out, ']');
+	return r;
+}
+
+static int append_profile(struct speedscope_writer *w, const char *name, size_t from, size_t to)
+{
+	s64 sum = 0;
+	int r = 0;
+
+	for (size_t i = from; i < to; i++)
+		sum += w->items.data[i].value;
+	str_puts(w->out, from ? ",\n{" : "\n{");
+	str_puts(w->out, "\"type\":\"sampled\",\"name\":");
+	text_append_json(w->out, name);
+	str_printf(w->out, ",\"unit\":\"%s\",\"startValue\":0,\"endValue\":%lld,\n\"samples\":[",
+		   unit_name(w->p), sum);
+	for (size_t i = from; i < to && r == 0; i++) {
+		str_puts(w->out, i > from ? ",\n" : "\n");
+		r = append_stack(w, &w->items.data[i]);
+	}
+	str_puts(w->out, "],\n\"weights\":[");
+	for (size_t i = from; i < to; i++)
+		str_printf(w->out, i > from ? ",%lld" : "%lld", w->items.data[i].value);
+	str_puts(w->out, "]}");
+	return r;
+}
+
+static int compare_items(const void *a, const void *b)
+{
+	const struct item *x = a, *y = b;
+
+	if (x->thread != y->thread)
+		return x->thread < y->thread ? -1 : 1;
+	return x->time_ns != y->time_ns ? (x->time_ns < y->time_ns ? -1 : 1) : 0;
+}
+
+static int collect_timed(struct speedscope_writer *w)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < w->p->n_samples && r == 0; i++) {
+		const struct profile_sample *s = profile_sample(w->p, i);
+		struct item it = {s->time_ns, s->thread, s->stack, s->value[w->p->default_type]};
+
+		r = it.value > 0 ? vec_push(&w->items, it) : 0;
+	}
+	if (w->items.n)
+		qsort(w->items.data, w->items.n, sizeof(*w->items.data), compare_items);
+	return r;
+}
+
+static int collect_groups(struct speedscope_writer *w)
+{
+	_cleanup_groups_ struct profile_groups g = {};
+	int r = profile_groups_build(w->p, &g);
+
+	for (size_t i = 0; i < g.group.n && r == 0; i++) {
+		struct item it = {0, g.group.data[i].thread, g.group.data[i].stack,
+				  g.value.data[i * g.n_types + w->p->default_type]};
+
+		r = it.value > 0 ? vec_push(&w->items, it) : 0;
+	}
+	return r;
+}
+
+static void thread_title(const struct profile *p, u32 thread, struct str *out)
+{
+	const struct profile_thread *t;
+
+	str_clear(out);
+	if (thread >= p->threads.n) {
+		str_puts(out, "unknown thread");
+		return;
+	}
+	t = &p->threads.data[thread];
+	str_puts(out, profile_string(p, t->comm));
+	if (t->pid || t->tid)
+		str_printf(out, " %u/%u", t->pid, t->tid);
+	if (t->thread_name && t->thread_name != t->comm)
+		str_printf(out, " %s", profile_string(p, t->thread_name));
+}
+
+static int append_profiles(struct speedscope_writer *w)
+{
+	_cleanup_str_ struct str title = {};
+	int r = w->o->tree.threads ? collect_timed(w) : collect_groups(w);
+	size_t from = 0;
+
+	if (r == 0 && !w->o->tree.threads)
+		return append_profile(w, "all processes", 0, w->items.n);
+	for (size_t i = 1; i <= w->items.n && r == 0; i++) {
+		if (i < w->items.n && w->items.data[i].thread == w->items.data[from].thread)
+			continue;
+		thread_title(w->p, w->items.data[from].thread, &title);
+		r = append_profile(w, str_get(&title), from, i);
+		from = i;
+	}
+	return r;
+}
+
+int speedscope_write(const struct profile *p, const struct profile_write_options *o,
+		     struct str *out, struct diag *reterr_diag)
+{
+	__attribute__((cleanup(writer_deinit))) struct speedscope_writer w = {
+		.p = p, .o = o, .out = out, .tree = o->tree};
+	const char *title = o->title ? o->title : profile_string(p, p->title);
+	int r;
+
+	if (o->base)
+		return diag_set(reterr_diag, -ENOTSUP, "speedscope cannot hold a diff");
+	if (p->default_type >= p->n_types)
+		return diag_set(reterr_diag, -EINVAL, "a profile without values");
+	w.tree.threads = false;
+	r = strtab_init(&w.heads);
+	if (r == 0)
+		r = vec_reserve(&w.frames, p->frames.n + 1);
+	for (size_t i = 0; i < p->frames.n && r == 0; i++)
+		r = vec_push(&w.frames, PROFILE_NONE);
+	str_puts(out, "{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\n"
+		      "\"exporter\":\"culprit@" CULPRIT_VERSION "\",\"name\":");
+	text_append_json(out, *title ? title : "culprit");
+	str_puts(out, ",\"activeProfileIndex\":0,\n\"profiles\":[");
+	if (r == 0)
+		r = append_profiles(&w);
+	str_puts(out, "],\n\"shared\":{\"frames\":[");
+	str_append(out, str_get(&w.frame_list), w.frame_list.n);
+	str_puts(out, "]}}\n");
+	return r < 0 ? r : out->failed || w.frame_list.failed ? -ENOMEM : 0;
+}
