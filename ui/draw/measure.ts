@@ -3,13 +3,14 @@
  * Widths of texts without asking the browser each time: ASCII letters are measured once and added
  * up (kerning is ignored; it makes texts shorter, never longer), other characters on first sight.
  */
-import { cutMiddle } from "../model/text.ts";
+import { cutMiddle, shorter } from "../model/text.ts";
 
 export class TextWidths {
   private readonly ctx: CanvasRenderingContext2D;
   private readonly known = new Map<string, number>();
   private readonly ascii = new Float32Array(128);
   private sums = new Float32Array(256);
+  private readonly forms = new Map<string, { text: string; width: number }[]>();
   readonly dots: number;
 
   constructor(ctx: CanvasRenderingContext2D) {
@@ -26,9 +27,7 @@ export class TextWidths {
     return w;
   }
 
-  /** The text cut in its middle to `max` pixels; "" when nothing useful fits. */
-  fit(s: string, max: number): string {
-    // No letter is wider than 1.2 em in practice; a short text in a wide box needs no sums.
+  private width(s: string): number {
     const n = s.length;
     if (n > this.sums.length - 1)
       this.sums = new Float32Array(2 * n);
@@ -48,6 +47,30 @@ export class TextWidths {
       }
       sums[i + 1] = sums[i]! + w;
     }
-    return cutMiddle(s, max, (i) => sums[i]!, this.dots);
+    return sums[n]!;
+  }
+
+  /**
+   * The name as it fits into `max` pixels: whole, without parameters, without namespaces, and at
+   * last cut in its middle; "" when nothing fits.
+   */
+  fit(name: string, max: number): string {
+    let forms = this.forms.get(name);
+    if (!forms) {
+      forms = shorter(name).map((text) => ({ text, width: this.width(text) }));
+      // Bounded: a page that lives long must not keep every name that it ever showed.
+      if (this.forms.size > 20000)
+        this.forms.clear();
+      this.forms.set(name, forms);
+    }
+    for (const f of forms)
+      if (f.width <= max)
+        return f.text;
+    const last = forms[forms.length - 1]!.text;
+    this.width(last);
+    const sums = this.sums;
+    const cut = cutMiddle(last, max, (i) => sums[i]!, this.dots);
+    // A letter or two and dots name nothing.
+    return cut.length < 5 ? "" : cut;
   }
 }

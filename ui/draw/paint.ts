@@ -271,8 +271,7 @@ export class Painter {
       const frame = s.tree.frame[b.node[i]!]!;
       const text = b.folded[i]! > 0 ? `${b.folded[i]} frames` : frameName(s.profile, frame);
       const cut = widths.fit(text, w - 7);
-      // A letter or two and dots name nothing.
-      if (cut.length < 5 && cut !== text)
+      if (cut === "")
         continue;
       const dim = st < base && (st & 3) !== 0;
       const colour = st >= base && st < base + 4 ? look.matchText : dim ? look.dimText : look.text;

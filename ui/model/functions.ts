@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The table of functions. A function is a name in a file (mapping) of a kind; its total counts
- * each path once however often the function recurs on it.
+ * The table of functions. A function is a name in a file of a kind; copies of one library count as
+ * one, as they do in the picture. Its total counts each path once however often it recurs.
  */
-import { GROUP, INLINED } from "./tree.ts";
+import { base } from "./text.ts";
+import { GROUP, INLINED, NONE } from "./tree.ts";
 import type { Profile, Tree } from "./tree.ts";
 
 export interface FunctionIds {
@@ -23,7 +24,9 @@ export function functionIds(p: Profile): FunctionIds {
   const frame: number[] = [];
   const seen: number[] = [];
   for (let f = 0; f < n; f++) {
-    const key = `${name[f]} ${mapping[f]} ${kind[f]} ${flags[f]! & GROUP}`;
+    const m = mapping[f]!;
+    const file = m === NONE ? "" : base(p.mappings[m]!.path);
+    const key = `${name[f]} ${kind[f]} ${flags[f]! & GROUP} ${file}`;
     let id = ids.get(key);
     if (id === undefined) {
       id = frame.length;

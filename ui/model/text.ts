@@ -118,3 +118,80 @@ function isHigh(c: number): boolean {
 function isLow(c: number): boolean {
   return c >= 0xdc00 && c < 0xe000;
 }
+
+export interface NameParts {
+  /** Return type, namespaces, classes, package path: "std::vector<int>::". */
+  scope: string;
+  /** What the function is called: "push_back", with its own template arguments. */
+  base: string;
+  /** Parameters and what follows them: "(int const&) const". */
+  rest: string;
+}
+
+const AFTER_PARAMETERS = /(?: (?:const|volatile|noexcept|&&?|\[[^\]]*\]|\(\.[\w.]+\))| ?&&?)*$/;
+
+/** Where the bracket that is closed at `end` was opened, or -1. */
+function opened(s: string, end: number): number {
+  let depth = 0;
+  for (let i = end; i >= 0; i--) {
+    if (s[i] === ")")
+      depth++;
+    else if (s[i] === "(" && --depth === 0)
+      return i;
+  }
+  return -1;
+}
+
+/**
+ * Takes a demangled C++ or Rust name, or a path-like one (Go), apart so that the parts can be left
+ * out in the order in which they matter least. scope + base + rest is always the whole name; a name
+ * of another kind is all base.
+ */
+export function nameParts(name: string): NameParts {
+  let rest = "";
+  const tail = AFTER_PARAMETERS.exec(name)!.index;
+  if (tail > 0 && name[tail - 1] === ")") {
+    const at = opened(name, tail - 1);
+    const before = name.slice(0, Math.max(at, 0));
+    // "operator()" is a name; "(anonymous namespace)" and "{lambda(int)#1}" do not end in ")" here.
+    if (at > 0 && !/(^|\W)operator$/.test(before) && !/(::|[\s.])$/.test(before))
+      rest = name.slice(at);
+  }
+  const head = name.slice(0, name.length - rest.length);
+  const operator = /(^|[\s:])operator(?!\w)/.exec(head);
+  const end = operator ? operator.index + operator[1]!.length : head.length;
+  let depth = 0;
+  let from = 0;
+  let slash = 0;
+  for (let i = 0; i < end; i++) {
+    const c = head[i]!;
+    if (c === "<" || c === "(" || c === "[" || c === "{")
+      depth++;
+    else if ((c === ">" && head[i - 1] !== "-") || c === ")" || c === "]" || c === "}")
+      depth--;
+    else if (depth === 0 && (c === " " || (c === ":" && head[i - 1] === ":")) && i + 1 < head.length)
+      from = i + 1;
+    else if (depth === 0 && c === "/" && i + 1 < head.length)
+      slash = i + 1;
+  }
+  if (from === 0 && !operator)
+    from = slash;
+  // Brackets that do not match are no name that we know.
+  if (depth !== 0)
+    return { scope: "", base: name, rest: "" };
+  return { scope: head.slice(0, from), base: head.slice(from), rest };
+}
+
+/** The name, and ever shorter ways to say it. */
+export function shorter(name: string): string[] {
+  const { scope, base: own, rest } = nameParts(name);
+  const forms = [name];
+  if (rest !== "")
+    forms.push(scope + own);
+  if (scope !== "")
+    forms.push(own);
+  const bare = /^[\w~$]{3,}(?=<.*>$)/.exec(own);
+  if (bare)
+    forms.push(bare[0]);
+  return forms;
+}

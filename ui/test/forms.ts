@@ -53,7 +53,8 @@ function wide(p: Profile): Uint8Array {
 function fromWide(p: Profile, b: Uint8Array): unknown {
   const n = p.tree.n;
   const end = b.length;
-  const copy = b.slice();
+  // A Buffer's slice() would be a view with an offset.
+  const copy = Uint8Array.from(b);
   const self = new Float64Array(copy.slice(end - 8 * n).buffer);
   const depth = Uint32Array.from(new Uint16Array(copy.slice(end - 10 * n, end - 8 * n).buffer));
   const frame = new Uint32Array(copy.slice(end - 14 * n, end - 10 * n).buffer);

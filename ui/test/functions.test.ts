@@ -73,6 +73,18 @@ test("one name of two kinds is two functions", () => {
   assert.equal(functionTable(p, p.tree, functionIds(p), 0, 0).n, 2);
 });
 
+test("copies of a library are one file, another library is not", () => {
+  const p = fromFolded(["p;a;malloc 1", "p;b;malloc_[k] 2"]);
+  p.mappings.push({ path: "/usr/lib/libc.so.6", buildId: "1" }, { path: "/other/root/libc.so.6", buildId: "2" }, { path: "/x/jemalloc.so", buildId: "3" });
+  const [one, two] = [...p.frames.name.keys()].filter((f) => frameName(p, f) === "malloc");
+  p.frames.kind[two!] = p.frames.kind[one!]!;
+  p.frames.mapping[one!] = 0;
+  p.frames.mapping[two!] = 1;
+  assert.deepEqual(table(p).get("malloc"), [3, 3]);
+  p.frames.mapping[two!] = 2;
+  assert.equal(functionTable(p, p.tree, functionIds(p), 0, 0).n, 4);
+});
+
 test("a function that is inlined in places says so", () => {
   const p = fromFolded(["p;a;f_[i] 1", "p;f;g_[i] 1"]);
   const ids = functionIds(p);

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { change, samplesPerValue, significant, warnings, wilson, zScore } from "../model/stats.ts";
 import { decodeState, DEFAULTS, encodeState } from "../model/state.ts";
-import { count, cutMiddle, duration, percent, value } from "../model/text.ts";
+import { count, cutMiddle, duration, nameParts, percent, shorter, value } from "../model/text.ts";
 import { fromFolded, random } from "./make.ts";
 
 test("a percentage is never 0 for something nor 100 for less than all", () => {
@@ -95,4 +95,47 @@ test("the state survives the address bar", () => {
   assert.equal(encodeState(DEFAULTS), "");
   assert.deepEqual(decodeState(""), DEFAULTS);
   assert.deepEqual(decodeState("#s=bad&c=evil&x=drop:table&x=hide&i=7&t=x"), DEFAULTS);
+});
+
+test("names are taken apart: scope, own name, parameters", () => {
+  const cases: [string, string, string, string][] = [
+    ["main", "", "main", ""],
+    ["llvm::DataExtractor::getU8(unsigned long*, llvm::Error*) const", "llvm::DataExtractor::", "getU8", "(unsigned long*, llvm::Error*) const"],
+    ["void std::vector<std::pair<int, A>, B>::emplace_back<int&>(int&)", "void std::vector<std::pair<int, A>, B>::", "emplace_back<int&>", "(int&)"],
+    ["std::function<void (int)>::operator()(int) const", "std::function<void (int)>::", "operator()", "(int) const"],
+    ["Foo::operator()", "Foo::", "operator()", ""],
+    ["Foo::operator<(Foo const&) const", "Foo::", "operator<", "(Foo const&) const"],
+    ["Foo::operator->() const", "Foo::", "operator->", "() const"],
+    ["operator new(unsigned long)", "", "operator new", "(unsigned long)"],
+    ["(anonymous namespace)::run(int)", "(anonymous namespace)::", "run", "(int)"],
+    ["(anonymous namespace)", "", "(anonymous namespace)", ""],
+    ["main::{lambda(int)#1}::operator()(int) const", "main::{lambda(int)#1}::", "operator()", "(int) const"],
+    ["main::{lambda(int)#1}", "main::", "{lambda(int)#1}", ""],
+    ["f(int) [clone .isra.0]", "", "f", "(int) [clone .isra.0]"],
+    ["A::~A()", "A::", "~A", "()"],
+    ["<alloc::vec::Vec<T> as core::ops::drop::Drop>::drop", "<alloc::vec::Vec<T> as core::ops::drop::Drop>::", "drop", ""],
+    ["core::ops::function::FnOnce::call_once{{vtable.shim}}", "core::ops::function::FnOnce::", "call_once{{vtable.shim}}", ""],
+    ["github.com/a/b.(*T).Method", "github.com/a/", "b.(*T).Method", ""],
+    ["libc.so.6+0x1d2f0", "", "libc.so.6+0x1d2f0", ""],
+    ["[truncated: stack memory not readable]", "", "[truncated: stack memory not readable]", ""],
+    ["a<b", "", "a<b", ""], ["::", "", "::", ""], ["", "", "", ""], ["/", "", "/", ""], ["()", "", "()", ""],
+  ];
+  for (const [name, scope, base, rest] of cases)
+    assert.deepEqual(nameParts(name), { scope, base, rest }, name);
+  const r = random(4);
+  for (let round = 0; round < 20000; round++) {
+    let s = "";
+    for (let k = Math.floor(r() * 12); k > 0; k--)
+      s += ["::", "<", ">", "(", ")", " ", "a", "operator", "/", "const", "&", "->", "[", "]", "{", "}", "~"][Math.floor(r() * 17)];
+    const p = nameParts(s);
+    assert.equal(p.scope + p.base + p.rest, s);
+    assert.ok(s === "" || p.base !== "", s);
+  }
+});
+
+test("shorter names, in the order in which parts matter", () => {
+  assert.deepEqual(shorter("void a::b<int>::fun<char>(x) const"),
+    ["void a::b<int>::fun<char>(x) const", "void a::b<int>::fun<char>", "fun<char>", "fun"]);
+  assert.deepEqual(shorter("memcpy"), ["memcpy"]);
+  assert.deepEqual(shorter("A::operator<(int)"), ["A::operator<(int)", "A::operator<", "operator<"]);
 });

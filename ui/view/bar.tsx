@@ -40,10 +40,13 @@ export function Quality(p: { profile: Profile; samples: number }): preact.JSX.El
   share(q.lost, q.lost + q.samples, "lost", "Samples that were dropped on the way");
   share(q.truncated, q.userStacks > 0 ? q.userStacks : q.samples, "truncated", "User stacks that are not complete");
   share(q.unknown, q.frames, "of frames have no name", "Addresses for which no symbol was found");
+  const fact = ([text, help]: [string, string]): preact.JSX.Element => <span key={text} title={help}>{text}</span>;
+  // What is wrong stands before what may be cut off by a narrow window.
   return (
     <p class="quality" aria-label="Quality of the profile">
-      {[...facts, ...calm].map(([text, help]) => <span key={text} title={help}>{text}</span>)}
+      {facts.slice(0, 1).map(fact)}
       {bad.map((w) => <strong key={w.text} class={w.level} title={w.help}>{w.text}</strong>)}
+      {[...facts.slice(1), ...calm].map(fact)}
     </p>
   );
 }

@@ -1,12 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A name that gives way in its middle: its end tells the function, its start the namespace. */
+/*
+ * A name that gives way where it matters least: first its parameters, then its namespaces; a name
+ * without those in its middle. The text is whole, only the view of it is cut.
+ */
+import { nameParts } from "../model/text.ts";
 
 const TAIL = 14;
 
+function Parts(p: { scope: string; own: string; rest: string }): preact.JSX.Element {
+  return (
+    <span class="name">
+      <span class="front">{p.scope !== "" && <span class="scope">{p.scope}</span>}<span class="own">{p.own}</span></span>
+      {p.rest !== "" && <span class="rest">{p.rest}</span>}
+    </span>
+  );
+}
+
 export function Name({ text }: { text: string }): preact.JSX.Element {
+  const { scope, base, rest } = nameParts(text);
+  if (scope !== "" || rest !== "")
+    return <Parts scope={scope} own={base} rest={rest} />;
   if (text.length < 2 * TAIL)
     return <>{text}</>;
   // Between characters, not between the halves of one.
   const at = text.length - TAIL - (/[\udc00-\udfff]/.test(text[text.length - TAIL]!) ? 1 : 0);
-  return <span class="name"><span>{text.slice(0, at)}</span><span>{text.slice(at)}</span></span>;
+  return <Parts scope={text.slice(0, at)} own={text.slice(at)} rest="" />;
 }
