@@ -46,7 +46,7 @@ const quantile = (a, q) => [...a].sort((x, y) => x - y)[Math.min(a.length - 1, M
 async function smoothness(page, browser) {
   const box = await page.locator(".flame-window canvas").first().boundingBox();
   await browser.startTracing(page, { categories: ["devtools.timeline", "disabled-by-default-devtools.timeline.frame",
-    "devtools.timeline.frame", "blink.user_timing"] });
+    "disabled-by-default-devtools.timeline", "devtools.timeline.frame"] });
   const end = Date.now() + 1000 * seconds;
   const rows = [5, 8, 11, 14];
   for (let k = 0; Date.now() < end; k++) {
