@@ -672,16 +672,17 @@ static void emit(struct emitter *e, u64 loc, struct unwind_rule rule)
 void cfi_run(const struct cfi_table *t, const struct cfi_fde *fde, u64 lo, u64 hi, u64 *budget,
 	     cfi_emit_fn *emit_fn, void *arg)
 {
-	struct run r = {
-		.t = t,
-		.cie = fde->cie,
-		.loc = fde->start,
-		.changed = true,
-		.s = fde->cie->initial,
-	};
+	struct run r;
 	struct emitter e = {.emit = emit_fn, .arg = arg, .lo = lo};
 	struct buf b = fde->program;
 
+	/* Not an initialiser: it would clear the room for remembered states, for each function. */
+	r.t = t;
+	r.cie = fde->cie;
+	r.loc = fde->start;
+	r.changed = true;
+	r.s = fde->cie->initial;
+	r.n_remembered = 0;
 	while (buf_left(&b)) {
 		u64 to, svma = fde->program_svma + (u64)(b.pos + 1 - fde->program.pos);
 		u8 op = *b.pos++;

@@ -147,22 +147,22 @@ static void fill_plt(struct unwind_source *s, const struct source_plt *p, u64 lo
 	}
 }
 
-/* Where the pattern's range first reaches into [lo, hi), or ~0. */
-static u64 match_pattern(const struct pattern *p, struct buf code, u64 svma, u64 lo, u64 hi)
+static const struct pattern *pattern_at(u16 machine, struct buf code)
 {
-	while (buf_left(&code) && svma < hi + p->before) {
-		const u8 *hit = memmem(code.pos, buf_left(&code), p->bytes, p->n);
+	for (size_t i = 0; i < ARRAY_SIZE(patterns); i++) {
+		const struct pattern *p = &patterns[i];
 
-		if (!hit)
-			return ~0ULL;
-		svma += (u64)(hit - code.pos);
-		code.pos = hit;
-		if (svma + p->length > lo)
-			return svma - p->before < hi ? svma : ~0ULL;
-		svma++;
-		code.pos++;
+		if (p->machine == machine && p->n <= buf_left(&code) &&
+		    !memcmp(code.pos, p->bytes, p->n))
+			return p;
 	}
-	return ~0ULL;
+	return NULL;
+}
+
+/* Most gaps are padding of a few bytes: a look at one byte must decide. */
+static bool may_begin_pattern(u8 byte)
+{
+	return byte == 0x48 || byte == 0xb8 || byte == 0x31 || byte == 0x68 || byte == 0x20;
 }
 
 /* The first pattern that reaches into [lo, hi), cut to it. */
@@ -170,30 +170,24 @@ static const struct pattern *find_pattern(struct unwind_source *s, u64 lo, u64 h
 					  u64 *ret_hi)
 {
 	/* A gap at the page's start may have begun before it. */
-	u64 from = lo == s->page_base && lo > s->exec_lo + PATTERN_MAX ? lo - PATTERN_MAX : lo;
-	const struct pattern *best = NULL;
-	u64 best_at = ~0ULL;
+	u64 at = lo == s->page_base && lo > s->exec_lo + PATTERN_MAX ? lo - PATTERN_MAX : lo;
 	struct buf code;
 
-	if (!source_code(s, from, &code))
+	if (!source_code(s, at, &code))
 		return NULL;
-	code.end = code.pos + MIN(buf_left(&code), (size_t)(hi - from) + PATTERN_MAX);
-	for (size_t i = 0; i < ARRAY_SIZE(patterns); i++) {
-		u64 at;
+	for (; buf_left(&code) && at <= hi; code.pos++, at++) {
+		const struct pattern *p;
 
-		if (patterns[i].machine != s->elf->machine)
+		if (!may_begin_pattern(*code.pos))
 			continue;
-		at = match_pattern(&patterns[i], code, from, lo, hi);
-		if (at >= best_at)
+		p = pattern_at(s->elf->machine, code);
+		if (!p || at + p->length <= lo || at - p->before >= hi)
 			continue;
-		best_at = at;
-		best = &patterns[i];
+		*ret_lo = MAX(lo, at - p->before);
+		*ret_hi = MIN(hi, at + p->length);
+		return p;
 	}
-	if (!best)
-		return NULL;
-	*ret_lo = MAX(lo, best_at - best->before);
-	*ret_hi = MIN(hi, best_at + best->length);
-	return best;
+	return NULL;
 }
 
 static void fill_code(struct unwind_source *s, u64 lo, u64 hi)
