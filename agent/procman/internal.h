@@ -38,6 +38,14 @@ static inline u64 cpu_now_ns(void)
 	return clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
+/*
+ * The kernel sets start_stack twice during an exec, and events come before the second. So it is
+ * read again with each mapping that follows, when execve() is through for sure unless it had to
+ * wait for the disk, and once more for that case.
+ */
+#define EXEC_DONE_NS 2000000ULL
+#define EXEC_SLOW_NS 30000000ULL
+
 struct process {
 	struct procman_process pub;  /* first: the public pointer is ours */
 	struct mapping_set *set;     /* owned reference; pub.mappings points into it */
@@ -46,6 +54,7 @@ struct process {
 	/* Events before this were in /proc already when it was read. */
 	u64 read_ns;
 	u64 refresh_due_ns;  /* no procman_refresh() before this */
+	u64 young_due_ns;    /* when it is young: look at start_stack again */
 	u64 announce_due_ns; /* no process_changed() before this */
 	u64 gone_due_ns;     /* when it is on the list of the exited */
 	struct process *exited_next;

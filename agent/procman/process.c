@@ -5,8 +5,6 @@
 
 #include "agent/procman/internal.h"
 
-/* An exec that began so long ago has set up its stack. */
-#define EXEC_DONE_NS 5000000ULL
 /* start_ticks and the clock of events must agree so far, or the pid is another's. */
 #define START_SLACK_NS 50000000ULL
 /* procman_refresh(): at most this often, and at most a hundredth of the time. */
@@ -372,12 +370,16 @@ void process_settle(struct procman *pm, struct process *p)
 	process_flush(pm, p);
 	if (p->borrowed_anon && p->pub.alive && p->set)
 		own_anon(pm, p);
-	if (!p->wants_stat || !p->pub.alive || stat_of_living(p, &st) < 0)
+	if ((!p->wants_stat && !p->young) || !p->pub.alive || stat_of_living(p, &st) < 0)
 		return;
-	p->wants_stat = false;
 	p->pub.start_stack = st.start_stack;
-	if (!p->young && now_ns() < p->pub.image_ns + EXEC_DONE_NS && vec_push(&pm->young, p) == 0)
+	/* A forked child has its parent's. */
+	if (p->wants_stat && !p->young && p->pub.image_ns != p->pub.start_ns &&
+	    now_ns() < p->pub.image_ns + EXEC_SLOW_NS && vec_push(&pm->young, p) == 0) {
 		p->young = true;
+		p->young_due_ns = p->pub.image_ns + EXEC_DONE_NS;
+	}
+	p->wants_stat = false;
 }
 
 int procman_refresh(struct procman *pm, struct procman_process *pub)

@@ -18,7 +18,6 @@
 
 #define NEVER (~0ULL)
 #define MS 1000000ULL
-#define YOUNG_NS (6 * MS)
 #define CPUS_NS (2000 * MS)
 #define RESCAN_MIN_NS (500 * MS)
 #define RESCAN_COST_FACTOR 10
@@ -99,12 +98,13 @@ static void table_remove(struct procman *pm, struct process *p)
 
 static void process_gone(struct procman *pm, struct process *p)
 {
+	/* Still in the table, so that the callback can tell whether the pid is another's by now. */
+	if (pm->ops.process_gone)
+		pm->ops.process_gone(pm->arg, &p->pub);
 	table_remove(pm, p);
 	for (size_t i = 0; p->young && i < pm->young.n; i++)
 		if (pm->young.data[i] == p)
 			pm->young.data[i--] = pm->young.data[--pm->young.n];
-	if (pm->ops.process_gone)
-		pm->ops.process_gone(pm->arg, &p->pub);
 	process_destroy(pm, p);
 }
 
@@ -460,7 +460,7 @@ static void timer_update(struct procman *pm)
 	if (!pm->options.no_events)
 		at = MIN(at, pm->cpus_due_ns);
 	vec_foreach (&pm->young, p)
-		at = MIN(at, (*p)->pub.image_ns + YOUNG_NS);
+		at = MIN(at, (*p)->young_due_ns);
 	vec_foreach (&pm->dirty, p)
 		at = MIN(at, (*p)->announce_due_ns);
 	timer_set(pm, at);
@@ -471,8 +471,13 @@ static void grow_young(struct procman *pm, u64 now)
 	for (size_t i = 0; i < pm->young.n; i++) {
 		struct process *p = pm->young.data[i];
 
-		if (now < p->pub.image_ns + YOUNG_NS)
+		if (now < p->young_due_ns)
 			continue;
+		if (now < p->pub.image_ns + EXEC_SLOW_NS) {
+			p->young_due_ns = p->pub.image_ns + EXEC_SLOW_NS;
+			process_grown(pm, p);
+			continue;
+		}
 		p->young = false;
 		pm->young.data[i--] = pm->young.data[--pm->young.n];
 		process_grown(pm, p);

@@ -120,7 +120,10 @@ struct procman_ops {
 	 * came and went between two drains.
 	 */
 	void (*process_changed)(void *arg, struct procman_process *p);
-	/* The last that is heard of it. May be NULL, as the next. */
+	/*
+	 * The last that is heard of it. procman_find() of its pid still gives it, unless the pid is
+	 * another process's by now. May be NULL, as the next.
+	 */
 	void (*process_gone)(void *arg, struct procman_process *p);
 	/* Nobody refers to it any more; it is closed and freed after this returns. */
 	void (*binary_gone)(void *arg, struct procman_binary *b);

@@ -396,8 +396,11 @@ def test_pids_used_again(watch, spawn):
     # Code that every second one mapped is not its successor's.
     assert [e["n"] for e in lives] == [lives[0]["n"] + i % 2 for i in range(n)]
     w.wait(lambda e: e["what"] == "gone" and e["start_ns"] == lives[-1]["start_ns"], timeout=5)
-    gone = [e["start_ns"] for e in w.events if e["what"] == "gone" and e["pid"] == free.pid]
-    assert set(told) <= set(gone) and len(gone) == len(set(gone))
+    gone = {e["start_ns"]: e for e in w.events if e["what"] == "gone" and e["pid"] == free.pid}
+    assert set(told) <= set(gone)
+    assert len(gone) == sum(e["what"] == "gone" and e["pid"] == free.pid for e in w.events)
+    # Only the last one had the pid when it was taken back.
+    assert [gone[t]["latest"] for t in sorted(told)] == [False] * (n - 1) + [True]
 
 
 def test_a_leader_that_exits_before_its_threads(watch, spawn):

@@ -128,9 +128,14 @@ static void process_gone(void *arg, struct procman_process *p)
 {
 	struct watcher *w = arg;
 
+	json_t *o;
+
 	w->n_gone++;
-	if (!w->quiet)
-		say(process_json("gone", p));
+	if (w->quiet)
+		return;
+	o = process_json("gone", p);
+	json_object_set_new(o, "latest", json_boolean(procman_find(w->pm, p->pid) == p));
+	say(o);
 }
 
 static void binary_gone(void *arg, struct procman_binary *b)
