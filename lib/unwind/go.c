@@ -276,8 +276,10 @@ static struct unwind_rule rule_of(const struct unwind_source *s, s64 delta, bool
 	}
 	/* The slot is gone once sp is above it. */
 	if (saved && fp_off >= -(delta + 8)) {
+		if (fp_off != (s16)fp_off)
+			return (struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED};
 		r.fp_op = UNWIND_FP_CFA;
-		r.fp_off = fp_off;
+		r.fp_off = (s16)fp_off;
 	}
 	return r;
 }
@@ -287,7 +289,7 @@ static struct unwind_rule rule_switched(const struct unwind_source *s, s64 delta
 {
 	if (s->elf->machine == EM_X86_64)
 		return (struct unwind_rule){.cfa_op = UNWIND_CFA_FP};
-	if (delta <= 0 || delta > -INT16_MIN)
+	if (delta <= 0 || delta > -INT16_MIN - 8)
 		return (struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED};
 	/* x29 points 8 below the sp that the function had. */
 	return (struct unwind_rule){
@@ -296,7 +298,7 @@ static struct unwind_rule rule_switched(const struct unwind_source *s, s64 delta
 		.cfa_off = (s32)delta + 8,
 		.ra_off = (s16)-delta,
 		.fp_op = UNWIND_FP_CFA,
-		.fp_off = (s32) - (delta + 8),
+		.fp_off = (s16) - (delta + 8),
 	};
 }
 
