@@ -69,6 +69,16 @@ walk_inline __u64 walk_pc(const struct walk_regs *regs)
 	return regs->pc - (regs->exact ? 0 : 1);
 }
 
+/*
+ * value & mask, where the compiler may not see that the mask changes nothing and leave it out: the
+ * verifier of older kernels cannot tell.
+ */
+walk_inline __u32 walk_bound(__u32 value, __u32 mask)
+{
+	asm volatile("" : "+r"(value));
+	return value & mask;
+}
+
 /* `bit` when value <= limit, else 0, for values below 2^63. */
 walk_inline __u32 walk_take(__u64 value, __u64 limit, __u32 bit)
 {
@@ -108,7 +118,7 @@ walk_inline bool walk_find_mapping(struct walk_env *env, struct walk *w, __u64 a
 		line = walk_line(env, w->slice + mid / UNWIND_MAPPINGS_PER_LINE);
 		if (!line)
 			return false;
-		if (line[mid & 1].start <= avma)
+		if (line[walk_bound(mid, 1)].start <= avma)
 			w->lo = mid + 1;
 		else
 			w->hi = mid;
@@ -118,9 +128,9 @@ walk_inline bool walk_find_mapping(struct walk_env *env, struct walk *w, __u64 a
 		return false;
 	mid--;
 	line = walk_line(env, w->slice + mid / UNWIND_MAPPINGS_PER_LINE);
-	if (!line || avma < line[mid & 1].start || avma >= line[mid & 1].end)
+	if (!line || avma < line[walk_bound(mid, 1)].start || avma >= line[walk_bound(mid, 1)].end)
 		return false;
-	w->mapping = line[mid & 1];
+	w->mapping = line[walk_bound(mid, 1)];
 	w->n_pages = 0;
 	if (w->mapping.binary) {
 		b = walk_line(env, w->mapping.binary);
@@ -136,11 +146,11 @@ walk_inline __u32 walk_search_index(const __u16 *index, __u32 off)
 {
 	__u32 k = 0;
 
-	k += walk_take(index[(k + 16) & 31], off, 16);
-	k += walk_take(index[(k + 8) & 31], off, 8);
-	k += walk_take(index[(k + 4) & 31], off, 4);
-	k += walk_take(index[(k + 2) & 31], off, 2);
-	k += walk_take(index[(k + 1) & 31], off, 1);
+	k += walk_take(index[walk_bound(k + 16, 31)], off, 16);
+	k += walk_take(index[walk_bound(k + 8, 31)], off, 8);
+	k += walk_take(index[walk_bound(k + 4, 31)], off, 4);
+	k += walk_take(index[walk_bound(k + 2, 31)], off, 2);
+	k += walk_take(index[walk_bound(k + 1, 31)], off, 1);
 	return k;
 }
 
@@ -150,11 +160,11 @@ walk_inline __u32 walk_search_block(const __u32 *rows, __u32 off)
 	__u64 key = (__u64)off << 16 | 0xffff;
 	__u32 k = 0;
 
-	k += walk_take(rows[(k + 8) & 15], key, 8);
-	k += walk_take(rows[(k + 4) & 15], key, 4);
-	k += walk_take(rows[(k + 2) & 15], key, 2);
-	k += walk_take(rows[(k + 1) & 15], key, 1);
-	return rows[k & 15];
+	k += walk_take(rows[walk_bound(k + 8, 15)], key, 8);
+	k += walk_take(rows[walk_bound(k + 4, 15)], key, 4);
+	k += walk_take(rows[walk_bound(k + 2, 15)], key, 2);
+	k += walk_take(rows[walk_bound(k + 1, 15)], key, 1);
+	return rows[walk_bound(k, 15)];
 }
 
 /* The block of a page that holds for `off`; its number, or -1. */
@@ -208,7 +218,7 @@ walk_inline int walk_find_rule(struct walk_env *env, struct walk *w, __u64 svma,
 	if (!pages)
 		return STOP_NOT_LOADED;
 	/* One load: user space publishes a page by one store. */
-	u.word = *(const volatile __u64 *)&pages[page & 7];
+	u.word = *(const volatile __u64 *)&pages[walk_bound((__u32)page, 7)];
 	first = u.p.line;
 	if (!first)
 		return STOP_NOT_LOADED;
@@ -238,7 +248,7 @@ walk_inline int walk_find_rule(struct walk_env *env, struct walk *w, __u64 svma,
 	rules = walk_line(env, w->rules + rule / UNWIND_RULES_PER_LINE);
 	if (!rules)
 		return STOP_NO_TABLE;
-	*ret = rules[rule & (UNWIND_RULES_PER_LINE - 1)];
+	*ret = rules[walk_bound(rule, UNWIND_RULES_PER_LINE - 1)];
 	return WALK_GO;
 }
 
@@ -323,7 +333,7 @@ walk_inline int walk_cfa(struct walk_env *env, struct walk *w, const struct unwi
 	else if (r->cfa_reg == UNWIND_REG_FP)
 		base = w->regs.fp;
 	else if (w->regs.full || (w->regs.bx && r->cfa_reg == UNWIND_REG_BX))
-		base = w->regs.r[r->cfa_reg & (UNWIND_N_REGS - 1)];
+		base = w->regs.r[walk_bound(r->cfa_reg, UNWIND_N_REGS - 1)];
 	else
 		return STOP_UNSUPPORTED;
 	base += (__u64)(__s64)r->cfa_off;
@@ -394,7 +404,7 @@ walk_inline int walk_apply(struct walk_env *env, struct walk *w, const struct un
 	if (r->ra_op == UNWIND_RA_REG) {
 		if (!w->regs.full)
 			return STOP_NO_PROGRESS;
-		pc = w->regs.r[r->ra_off & (UNWIND_N_REGS - 1)];
+		pc = w->regs.r[walk_bound((__u32)r->ra_off, UNWIND_N_REGS - 1)];
 	} else if (walk_read(env, &pc, sizeof(pc), cfa + (__u64)(__s64)r->ra_off) < 0) {
 		return STOP_BAD_READ;
 	}

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "oncpu.skel.h"
+#include "proc/proc.h"
 
 /* What a CPU sent of a stack copy so far. */
 struct partial_copy {
@@ -25,13 +26,16 @@ struct partial_copy {
 	u8 *data; /* owned; SAMPLE_MAX_COPIES pages */
 };
 
+/* Most processes at a time that `record -- CMD` follows. */
+#define MAX_FOLLOWED 16384
+
 struct sampler {
 	struct oncpu_bpf *skel;
 	struct ring_buffer *ring;
 	struct bpf_link **links; /* owned */
 	int *events;		 /* owned; closed with their links */
 	u32 n_events;
-	struct bpf_link *fork_link;
+	struct bpf_link *follow_links[2];
 	bool loop; /* oncpu, else oncpu_tail */
 	u64 hz;
 	const char *event;
@@ -52,16 +56,12 @@ static u64 now_ns(void)
 }
 
 CULPRIT_PRINTF(2, 0)
-static int libbpf_quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
+/* What libbpf says, the verifier's log among it, is for whoever asked for debug output. */
+static int libbpf_say(enum libbpf_print_level level, const char *fmt, va_list ap)
 {
-	char line[512];
-
-	if (level == LIBBPF_DEBUG)
+	if (level == LIBBPF_DEBUG || !log_enabled(LOG_LEVEL_DEBUG))
 		return 0;
-	vsnprintf(line, sizeof(line), fmt, ap);
-	line[strcspn(line, "\n")] = '\0';
-	log_debug("%s", line);
-	return 0;
+	return vfprintf(stderr, fmt, ap);
 }
 
 u64 sampler_pac_mask(void)
@@ -89,6 +89,31 @@ static u64 ring_bytes(const struct sampler_options *o, int n_cpus)
 	return bytes;
 }
 
+static int count_one(void *arg, u32 pid)
+{
+	(void)pid;
+	++*(u32 *)arg;
+	return 0;
+}
+
+static u32 count_processes(void)
+{
+	u32 n = 0;
+
+	proc_list(count_one, &n);
+	return n;
+}
+
+/* Room for four times the processes that there are. */
+static u32 process_entries(void)
+{
+	u32 want = 4 * count_processes(), n = 8192;
+
+	while (n < want && n < 1 << 18)
+		n *= 2;
+	return n;
+}
+
 static void configure(struct sampler *s, const struct sampler_options *o,
 		      const struct probe_features *f)
 {
@@ -112,6 +137,10 @@ static void configure(struct sampler *s, const struct sampler_options *o,
 	bpf_program__set_autoload(s->skel->progs.oncpu_tail, !s->loop);
 	bpf_program__set_autoload(s->skel->progs.oncpu_tail_step, !s->loop);
 	bpf_program__set_autoload(s->skel->progs.follow_fork, o->follow_forks);
+	bpf_program__set_autoload(s->skel->progs.follow_exit, o->follow_forks);
+	bpf_map__set_max_entries(s->skel->maps.processes, process_entries());
+	bpf_map__set_max_entries(s->skel->maps.filter_pids,
+				 o->follow_forks ? MAX_FOLLOWED : MAX(o->n_pids, 1u));
 	bpf_map__set_max_entries(s->skel->maps.ring, (u32)ring_bytes(o, MAX(n_cpus, 1)));
 }
 
@@ -278,7 +307,7 @@ int sampler_create(const struct sampler_options *o, const struct sampler_ops *op
 
 	if (!s)
 		return -ENOMEM;
-	libbpf_set_print(libbpf_quiet);
+	libbpf_set_print(libbpf_say);
 	r = probe_features(&features, reterr_diag);
 	if (r < 0)
 		goto fail;
@@ -353,8 +382,9 @@ int sampler_start(struct sampler *s, struct diag *reterr_diag)
 	int r;
 
 	if (bpf_program__autoload(s->skel->progs.follow_fork)) {
-		s->fork_link = bpf_program__attach(s->skel->progs.follow_fork);
-		if (!s->fork_link)
+		s->follow_links[0] = bpf_program__attach(s->skel->progs.follow_fork);
+		s->follow_links[1] = bpf_program__attach(s->skel->progs.follow_exit);
+		if (!s->follow_links[0] || !s->follow_links[1])
 			return diag_set(reterr_diag, -errno, "cannot follow forks: %s",
 					strerror(errno));
 	}
@@ -390,8 +420,10 @@ void sampler_stop(struct sampler *s)
 	free(s->events);
 	s->links = NULL;
 	s->events = NULL;
-	bpf_link__destroy(s->fork_link);
-	s->fork_link = NULL;
+	for (size_t i = 0; i < ARRAY_SIZE(s->follow_links); i++) {
+		bpf_link__destroy(s->follow_links[i]);
+		s->follow_links[i] = NULL;
+	}
 }
 
 int sampler_fd(const struct sampler *s)

@@ -48,11 +48,14 @@ struct {
 	__array(values, struct arena_chunk);
 } arena SEC(".maps");
 
-/* Known processes by tgid; user space adds, replaces, removes. When full: unknown, so deferred. */
+/*
+ * Known processes by tgid; user space adds, replaces, removes. When full: unknown, so deferred.
+ * Hashes are preallocated, as perf_event programs must have it before Linux 6.1 (commit
+ * 34dd3bad1a6f), and sized at load.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1 << 17);
+	__uint(max_entries, 8192);
 	__type(key, __u32);
 	__type(value, struct process_entry);
 } processes SEC(".maps");
@@ -71,8 +74,7 @@ struct {
 /* Filters, filled before attaching; pids also by the fork program. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1 << 16);
+	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u32);
 } filter_pids SEC(".maps");

@@ -189,3 +189,15 @@ int follow_fork(struct bpf_raw_tracepoint_args *ctx)
 		bpf_map_update_elem(&filter_pids, &child_tgid, &one, BPF_ANY);
 	return 0;
 }
+
+/* Called for each thread; the leader is the last of its group. */
+SEC("raw_tracepoint/sched_process_free")
+int follow_exit(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct task_struct *task = (struct task_struct *)ctx->args[0];
+	__u32 pid = (__u32)BPF_CORE_READ(task, pid);
+
+	if (pid == (__u32)BPF_CORE_READ(task, tgid))
+		bpf_map_delete_elem(&filter_pids, &pid);
+	return 0;
+}

@@ -63,7 +63,7 @@ static __always_inline void native_push(struct scratch *s, __u64 frame)
 {
 	__u32 n = s->walk.n;
 
-	s->user.frames[n & (SAMPLE_MAX_FRAMES - 1)] = frame;
+	s->user.frames[walk_bound(n, SAMPLE_MAX_FRAMES - 1)] = frame;
 	s->walk.hash = walk_mix(s->walk.hash, frame);
 	s->walk.n = n + 1;
 }

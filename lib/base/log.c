@@ -16,6 +16,11 @@ void log_set_level(enum log_level level)
 	max_level = level;
 }
 
+bool log_enabled(enum log_level level)
+{
+	return level <= max_level;
+}
+
 void log_set_hook(void (*hook)(void *arg), void *arg)
 {
 	before_line = hook;

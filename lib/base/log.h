@@ -15,6 +15,7 @@ struct log_site {
 };
 
 void log_set_level(enum log_level level);
+bool log_enabled(enum log_level level);
 /* Called before each line, so that a progress display can get out of the way. NULL to remove. */
 void log_set_hook(void (*hook)(void *arg), void *arg);
 void log_write(struct log_site *site, enum log_level level, const char *fmt, ...)
