@@ -48,6 +48,15 @@ export function convert(lines) {
   return out;
 }
 
+/** Path of a page made from the bytes of a profile in another format. */
+export function convertBytes(data, ending) {
+  const from = join(folder, `${++made}${ending}`);
+  const out = join(folder, `${++made}.html`);
+  writeFileSync(from, data);
+  run("convert", from, out);
+  return out;
+}
+
 export function diff(before, after, ...options) {
   const out = join(folder, `${++made}.html`);
   run("diff", folded(before), folded(after), "-o", out, ...options);

@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { AFTER, AT, BEFORE, HOSTILE, HOSTILE2, KNOWN, NARROW } from "./known.mjs";
-import { cannot, close, convert, diff, open } from "./page.mjs";
+import { cannot, close, convert, convertBytes, diff, open } from "./page.mjs";
+import { pprof } from "./pprof.mjs";
 
 const skip = cannot() || false;
 let known;
@@ -395,5 +396,27 @@ it("the whole state is in the address", async () => {
   await p.page.waitForSelector("canvas");
   assert.deepEqual(await p.crumbs(), ["all", "app", "main", "load"]);
   assert.match(await p.hash(), /q=parse/);
+  await p.done();
+});
+
+it("files, lines, binaries, build-ids and units, as pprof has them", async () => {
+  const p = await open(convertBytes(pprof(), ".pb.gz"), { hash: "#t=0" });
+  assert.match(await p.page.locator(".quality").innerText(), /400 samples.*4\.00 s/);
+  // app;main;[work;fast | libfoo.so.1+0x…]: children by name, libfoo first.
+  const main = await p.hover([2, 0.5]);
+  assert.match(main, /^main native \/opt\/app\/bin\/app/);
+  assert.match(main, /\/src\/main\.c:10 build-id 0123456789abcdef/);
+  assert.match(main, /total 4\.00 s 100 % 100 % self 0 ns 0 % 0 % samples 400/);
+  const foo = await p.hover([3, 0.3]);
+  assert.match(foo, /^libfoo\.so\.1\+0x1234 \w+ \/usr\/lib\/libfoo\.so\.1/);
+  assert.match(foo, /total 3\.00 s 75 % 75 % .* samples 300 95 % interval 70\.5 % – 79 % of all/);
+  const fast = await p.hover([4, 0.9]);
+  assert.match(fast, /^fast native inlined/);
+  assert.match(fast, /\/src\/fast\.h:7 \(one of the lines hit\)/);
+  await p.page.getByLabel("Colours", { exact: true }).first().selectOption("package");
+  assert.match(await p.page.locator(".legend").innerText(), /libfoo\.so\.1/);
+  assert.notDeepEqual(await p.colour([3, 0.3]), await p.colour([2, 0.5]));
+  await p.hover([3, 0.3]);
+  await p.shot("pprof-light");
   await p.done();
 });

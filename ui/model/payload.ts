@@ -73,7 +73,6 @@ class Reader {
   }
 }
 
-// eslint-disable-next-line no-control-regex
 const UNSHOWABLE = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
 
 /** Control and text-direction characters could make a name look like another: shown as escapes. */

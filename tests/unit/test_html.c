@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The HTML writer: what the page's reader is promised by doc/format/html.md, read back in C. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "profile_fixture.h"
+
+#define HOSTILE "</script><script>alert(1)</script><!--"
+
+struct body {
+	u8 *data;
+	size_t n;
+};
+
+static void body_deinit(struct body *b)
+{
+	free(b->data);
+}
+#define _cleanup_body_ __attribute__((cleanup(body_deinit)))
+
+static int digit(char c)
+{
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	const char *at = c ? strchr(digits, c) : NULL;
+
+	return at ? (int)(at - digits) : -1;
+}
+
+/* The text between the last opening tag of the data element and its end. */
+static struct body unpack(const struct str *page)
+{
+	static const char open[] = "<script id=\"culprit-data\" type=\"application/x-culprit\">";
+	const char *at = strstr(str_get(page), open), *end;
+	struct body out = {.n = 64 << 20};
+	uLongf n = out.n;
+	size_t packed_n = 0;
+	u8 *packed;
+	u32 bits = 0, have = 0;
+
+	cr_assert_not_null(at);
+	at += strlen(open);
+	end = strstr(at, "</script>");
+	cr_assert_not_null(end);
+	cr_assert_null(strstr(end + 1, "<script"), "nothing follows the data");
+	packed = malloc((size_t)(end - at));
+	for (; at < end && *at != '='; at++) {
+		cr_assert_geq(digit(*at), 0, "only base64 in the element");
+		bits = bits << 6 | (u32)digit(*at);
+		have += 6;
+		if (have >= 8)
+			packed[packed_n++] = (u8)(bits >> (have -= 8));
+	}
+	out.data = malloc(out.n);
+	cr_assert_eq(uncompress(out.data, &n, packed, packed_n), Z_OK);
+	out.n = n;
+	free(packed);
+	return out;
+}
+
+/* A section's content, copied with a NUL behind it; "" and n = 0 when it is not there. */
+static char *section(const struct body *b, const char *tag, size_t *ret_n)
+{
+	size_t n;
+
+	cr_assert_eq(memcmp(b->data, "CULPRIT1", 8), 0);
+	for (size_t at = 8; at < b->n; at += 8 + n) {
+		const u8 *h = b->data + at;
+
+		cr_assert_leq(at + 8, b->n);
+		n = h[4] | (size_t)h[5] << 8 | (size_t)h[6] << 16 | (size_t)h[7] << 24;
+		cr_assert_leq(at + 8 + n, b->n, "sections fill the body");
+		if (!memcmp(h, tag, 4)) {
+			char *copy = calloc(1, n + 1);
+
+			cr_assert_not_null(copy);
+			memcpy(copy, h + 8, n);
+			*ret_n = n;
+			return copy;
+		}
+	}
+	*ret_n = 0;
+	return strdup("");
+}
+
+static bool body_has(const struct body *b, const char *text)
+{
+	return memmem(b->data, b->n, text, strlen(text)) != NULL;
+}
+
+static void write_page(const struct profile *p, const struct profile_write_options *o,
+		       struct str *page)
+{
+	static const struct profile_write_options none = {};
+	struct diag d = {};
+
+	cr_assert_eq(html_write(p, o ? o : &none, page, &d), 0, "%s", d.text);
+}
+
+Test(html, hostile_names_stay_in_the_payload)
+{
+	_cleanup_profile_ struct profile *p =
+		from_folded("app;" HOSTILE ";\xff\xfe\" onload=x 3\n");
+	struct profile_write_options o = {.title = HOSTILE};
+	_cleanup_str_ struct str page = {};
+	_cleanup_body_ struct body b = {};
+
+	write_page(p, &o, &page);
+	cr_assert_null(strstr(str_get(&page), "alert(1)"));
+	cr_assert_null(strstr(str_get(&page), "onload=x"));
+	cr_assert_eq(strlen(str_get(&page)), page.n, "text, without a NUL");
+	b = unpack(&page);
+	cr_assert(body_has(&b, HOSTILE));
+}
+
+Test(html, page_may_load_nothing)
+{
+	_cleanup_profile_ struct profile *p = from_folded("app;main 1\n");
+	_cleanup_str_ struct str page = {};
+	const char *csp;
+
+	write_page(p, NULL, &page);
+	csp = strstr(str_get(&page), "Content-Security-Policy");
+	cr_assert_not_null(csp);
+	cr_assert_eq(
+		strncmp(csp,
+			"Content-Security-Policy\" content=\"default-src 'none'; script-src 'sha256-",
+			72),
+		0);
+	cr_assert_null(strstr(str_get(&page), "unsafe-inline"));
+	cr_assert_null(strstr(str_get(&page), "<script src"));
+	cr_assert_null(strstr(str_get(&page), "<link rel=\"stylesheet\""));
+}
+
+Test(html, tree_is_preorder_with_self_values)
+{
+	/* Pre-order: all app a b c; frames are numbered as they come. */
+	_cleanup_profile_ struct profile *p = from_folded("app;a;b 300\napp;a 1\napp;c 2\n");
+	static const u8 want[] = {5,
+				  0,
+				  1,
+				  2,
+				  3,
+				  4,
+				  /* up */ 0,
+				  0,
+				  0,
+				  0,
+				  2,
+				  /* zigzag self */ 0,
+				  0,
+				  2,
+				  0xd8,
+				  0x04,
+				  4};
+	_cleanup_str_ struct str page = {};
+	_cleanup_body_ struct body b = {};
+	_cleanup_free_ char *tree = NULL, *base = NULL;
+	size_t n;
+
+	write_page(p, NULL, &page);
+	b = unpack(&page);
+	tree = section(&b, "TREE", &n);
+	cr_assert_eq(n, sizeof(want));
+	cr_assert_eq(memcmp(tree, want, n), 0);
+	base = section(&b, "BASE", &n);
+	cr_assert_eq(n, 0);
+}
+
+Test(html, comparison_holds_the_other_side_unscaled)
+{
+	_cleanup_profile_ struct profile *p = from_folded("app;a 10\n");
+	_cleanup_profile_ struct profile *before = from_folded("app;a 3\napp;gone 4\n");
+	struct profile_write_options o = {.base = before, .normalize = true};
+	static const u8 want[] = {0, 0, 6, 8};
+	_cleanup_str_ struct str page = {};
+	_cleanup_body_ struct body b = {};
+	_cleanup_free_ char *base = NULL, *meta = NULL;
+	size_t n;
+
+	write_page(p, &o, &page);
+	b = unpack(&page);
+	base = section(&b, "BASE", &n);
+	cr_assert_eq(n, sizeof(want));
+	cr_assert_eq(memcmp(base, want, n), 0);
+	meta = section(&b, "META", &n);
+	cr_assert_not_null(strstr(meta, "\"normalize\":1"));
+	cr_assert_not_null(strstr(meta, "\"base_samples\":7"));
+}
+
+Test(html, zero_lost_is_said_only_when_counted)
+{
+	_cleanup_profile_ struct profile *p = from_folded("app;main 1\n");
+	_cleanup_str_ struct str one = {}, two = {};
+	_cleanup_body_ struct body a = {}, b = {};
+	_cleanup_free_ char *meta_a = NULL, *meta_b = NULL;
+	size_t n;
+
+	write_page(p, NULL, &one);
+	p->quality.measured = true;
+	write_page(p, NULL, &two);
+	a = unpack(&one);
+	b = unpack(&two);
+	meta_a = section(&a, "META", &n);
+	meta_b = section(&b, "META", &n);
+	cr_assert_null(strstr(meta_a, "lost"));
+	cr_assert_not_null(strstr(meta_b, "\"lost\":0"));
+	cr_assert_not_null(strstr(meta_a, "\"samples\":1"));
+}
+
+Test(html, files_binaries_and_kinds_are_in_it)
+{
+	_cleanup_profile_ struct profile *p = full_profile();
+	_cleanup_str_ struct str page = {};
+	_cleanup_body_ struct body b = {};
+
+	write_page(p, NULL, &page);
+	b = unpack(&page);
+	cr_assert(body_has(&b, "/usr/bin/app"));
+	cr_assert(body_has(&b, "kernel"));
+	cr_assert(body_has(&b, "Linux kernel, its modules and BPF programs"));
+}
+
+Test(html, empty_profile_is_a_page_too)
+{
+	_cleanup_profile_ struct profile *p = profile_create();
+	_cleanup_str_ struct str page = {};
+	_cleanup_body_ struct body b = {};
+
+	write_page(p, NULL, &page);
+	b = unpack(&page);
+	cr_assert(body_has(&b, "CULPRIT1"));
+}
