@@ -147,22 +147,28 @@ static void fill_plt(struct unwind_source *s, const struct source_plt *p, u64 lo
 	}
 }
 
-static const struct pattern *pattern_at(u16 machine, struct buf code)
+/* Where the pattern first reaches into [lo, hi), or ~0; code begins at svma. */
+static u64 match_pattern(const struct pattern *p, struct buf code, u64 svma, u64 lo, u64 hi)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(patterns); i++) {
-		const struct pattern *p = &patterns[i];
+	const u8 *first = code.pos;
 
-		if (p->machine == machine && p->n <= buf_left(&code) &&
-		    !memcmp(code.pos, p->bytes, p->n))
-			return p;
+	while (buf_left(&code) >= p->n) {
+		/* The last byte is a rare one in all of them. */
+		const u8 *last = memchr(code.pos + p->n - 1, p->bytes[p->n - 1],
+					buf_left(&code) - (p->n - 1u));
+		u64 at;
+
+		if (!last)
+			return ~0ULL;
+		code.pos = last - (p->n - 1);
+		at = svma + (u64)(code.pos - first);
+		if (at >= hi + p->before)
+			return ~0ULL;
+		if (at + p->length > lo && !memcmp(code.pos, p->bytes, p->n))
+			return at;
+		code.pos++;
 	}
-	return NULL;
-}
-
-/* Most gaps are padding of a few bytes: a look at one byte must decide. */
-static bool may_begin_pattern(u8 byte)
-{
-	return byte == 0x48 || byte == 0xb8 || byte == 0x31 || byte == 0x68 || byte == 0x20;
+	return ~0ULL;
 }
 
 /* The first pattern that reaches into [lo, hi), cut to it. */
@@ -170,24 +176,30 @@ static const struct pattern *find_pattern(struct unwind_source *s, u64 lo, u64 h
 					  u64 *ret_hi)
 {
 	/* A gap at the page's start may have begun before it. */
-	u64 at = lo == s->page_base && lo > s->exec_lo + PATTERN_MAX ? lo - PATTERN_MAX : lo;
+	u64 from = lo == s->page_base && lo > s->exec_lo + PATTERN_MAX ? lo - PATTERN_MAX : lo;
+	const struct pattern *best = NULL;
+	u64 best_at = ~0ULL;
 	struct buf code;
 
-	if (!source_code(s, at, &code))
+	if (!source_code(s, from, &code))
 		return NULL;
-	for (; buf_left(&code) && at <= hi; code.pos++, at++) {
-		const struct pattern *p;
+	code.end = code.pos + MIN(buf_left(&code), (size_t)(hi - from) + PATTERN_MAX);
+	for (size_t i = 0; i < ARRAY_SIZE(patterns); i++) {
+		u64 at;
 
-		if (!may_begin_pattern(*code.pos))
+		if (patterns[i].machine != s->elf->machine)
 			continue;
-		p = pattern_at(s->elf->machine, code);
-		if (!p || at + p->length <= lo || at - p->before >= hi)
+		at = match_pattern(&patterns[i], code, from, lo, hi);
+		if (at >= best_at)
 			continue;
-		*ret_lo = MAX(lo, at - p->before);
-		*ret_hi = MIN(hi, at + p->length);
-		return p;
+		best_at = at;
+		best = &patterns[i];
 	}
-	return NULL;
+	if (!best)
+		return NULL;
+	*ret_lo = MAX(lo, best_at - best->before);
+	*ret_hi = MIN(hi, best_at + best->length);
+	return best;
 }
 
 static void fill_code(struct unwind_source *s, u64 lo, u64 hi)

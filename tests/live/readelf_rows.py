@@ -150,12 +150,13 @@ class Reader:
             return {("signal+0" if self.m["ra"] == 16 else "signal+128", "-", "-")}
         ra = cells.get("ra", "u")
         ras = self.saved(f, ra, self.m["ra"])
-        if ra == "u" and (f.undefined_ra or not self.m["ra_initial"]):
+        if ra == "u" and not self.m["ra_initial"]:
             return {("stop", "-", "-")}
         if ra in ("u", "s"):
             ras = {self.m["ra_initial"]}
         fps = self.saved(f, cells.get(self.m["fp"], "u"), self.m["regs"][self.m["fp"]])
-        out = set()
+        # On arm64 "u" is printed for undefined and for not yet told alike.
+        out = {("stop", "-", "-")} if ra == "u" and f.undefined_ra else set()
         for cfa in self.cfa(f, cells["CFA"]):
             for fp in fps:
                 for r in ras:

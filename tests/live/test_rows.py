@@ -131,3 +131,174 @@ def test_go_rows_need_no_section_headers_and_no_symbols(dump_rows, tmp_path):
     rows, said = readelf_rows.dump(dump_rows, bare)
     assert ".gopclntab" in said
     assert rows == whole
+
+
+ARM64_FILES = {
+    "libc6": "lib/aarch64-linux-gnu/libc.so.6",
+    "libstdc++6": "usr/lib/aarch64-linux-gnu/libstdc++.so.6",
+    "libssl3": "usr/lib/aarch64-linux-gnu/libcrypto.so.3",
+    "bash": "usr/bin/bash",
+}
+
+
+@pytest.fixture(scope="session")
+def arm64_root(tmp_path_factory):
+    """Debian's arm64 packages, unpacked; the system's own package state is not touched."""
+    if shutil.which("apt-get") is None:
+        pytest.skip("no apt-get")
+    top = tmp_path_factory.mktemp("arm64")
+    for name in ("state/lists/partial", "cache/archives/partial", "root"):
+        (top / name).mkdir(parents=True)
+    (top / "status").touch()
+    options = ["APT::Architecture=arm64", "APT::Architectures=arm64", f"Dir::State={top}/state",
+               f"Dir::State::status={top}/status", f"Dir::Cache={top}/cache"]
+    apt = ["apt-get", "-q"] + [word for o in options for word in ("-o", o)]
+    try:
+        subprocess.run([*apt, "update"], check=True, capture_output=True, timeout=120)
+        subprocess.run([*apt, "download", *ARM64_FILES], check=True, capture_output=True,
+                       timeout=120, cwd=top)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as e:
+        pytest.skip(f"Debian's arm64 packages cannot be had: {e}")
+    for deb in top.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "-x", deb, top / "root"], check=True)
+    return top / "root"
+
+
+@pytest.mark.parametrize("package", ARM64_FILES)
+def test_every_row_of_arm64_files(dump_rows, arm64_root, package):
+    path = arm64_root / ARM64_FILES[package]
+    if not path.exists():
+        path = arm64_root / ARM64_FILES[package].removeprefix("usr/")
+    ours, good = check(dump_rows, str(path), extra_allowed=("stop", "signal", "r31+"))
+    assert good > 1000
+    assert sum(row[0] == "unsupported" for _, row in ours) <= good / 1000
+
+
+C_PROGRAM = """
+#include <stdio.h>
+#include <string.h>
+struct big { char text[600]; };
+__attribute__((noinline)) static int deep(int n, struct big b)
+{
+	char room[n + 1];
+	memset(room, n, sizeof(room));
+	return n ? deep(n - 1, b) + room[n / 2] : (int)strlen(b.text);
+}
+int main(int argc, char **argv)
+{
+	struct big b = {"x"};
+	printf("%d %s\\n", deep(argc + 5, b), argv[0]);
+	return 0;
+}
+"""
+
+
+def compile_c(tmp_path, *args, name="program", compiler="gcc", source=C_PROGRAM):
+    if not shutil.which(compiler):
+        pytest.skip(f"no {compiler}")
+    (tmp_path / "program.c").write_text(source)
+    out = tmp_path / name
+    r = subprocess.run([compiler, tmp_path / "program.c", "-O2", "-o", out, *args],
+                       capture_output=True, text=True)
+    if r.returncode:
+        pytest.skip(f"{compiler} {' '.join(args)}: {r.stderr.splitlines()[:1]}")
+    return str(out)
+
+
+DEBUG_FRAME_ONLY = ("-g", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables")
+
+
+@pytest.mark.parametrize("args", [(), ("-gdwarf-4",), ("-gdwarf64",), ("-gz=zlib",)],
+                         ids=["dwarf5", "dwarf4", "dwarf64", "zlib"])
+def test_debug_frame_where_the_program_has_no_eh_frame(dump_rows, tmp_path, args):
+    path = compile_c(tmp_path, *DEBUG_FRAME_ONLY, *args)
+    assert "debug_frame" in subprocess.run(["readelf", "-SW", path], capture_output=True,
+                                           text=True).stdout
+    ours, good = check(dump_rows, path, (".eh_frame", ".debug_frame"))
+    main = int(next(l.split()[0] for l in subprocess.run(
+        ["nm", path], capture_output=True, text=True).stdout.splitlines() if l.endswith(" T main")), 16)
+    row = readelf_rows.at(ours, [pc for pc, _ in ours], main)
+    assert row[0] == "r7+8" or row[0] == "r31+0", row
+
+
+def test_debug_frame_compressed_the_old_way(dump_rows, tmp_path):
+    """.zdebug_frame, which readelf does not read."""
+    path = compile_c(tmp_path, *DEBUG_FRAME_ONLY)
+    old = compile_c(tmp_path, *DEBUG_FRAME_ONLY, "-Wl,--compress-debug-sections=zlib-gnu", name="old")
+    assert ".zdebug_frame" in readelf_rows.tool("readelf", "-SW", old)
+    assert readelf_rows.dump(dump_rows, old)[0] == readelf_rows.dump(dump_rows, path)[0]
+
+
+def test_debug_frame_of_a_separate_file(dump_rows, tmp_path):
+    path = compile_c(tmp_path, *DEBUG_FRAME_ONLY)
+    debug, stripped = path + ".debug", path + ".stripped"
+    subprocess.run(["objcopy", "--only-keep-debug", path, debug], check=True)
+    subprocess.run(["strip", "-o", stripped, path], check=True)
+    whole, _ = readelf_rows.dump(dump_rows, path)
+    alone, _ = readelf_rows.dump(dump_rows, stripped)
+    both, _ = readelf_rows.dump(dump_rows, stripped, debug)
+    assert both == whole
+    assert alone != whole
+
+
+def test_programs_without_section_headers_have_the_same_rows(dump_rows, tmp_path):
+    path = compile_c(tmp_path, "-Wl,-z,now")
+    with open(path, "rb") as f:
+        image = bytearray(f.read())
+    image[0x28:0x30] = bytes(8)
+    image[0x3c:0x40] = bytes(4)
+    with open(path + ".bare", "wb") as f:
+        f.write(image)
+    whole, _ = readelf_rows.dump(dump_rows, path)
+    bare, said = readelf_rows.dump(dump_rows, path + ".bare")
+    assert ".eh_frame_hdr" in said or ".eh_frame" in said
+    assert bare == whole
+
+
+def function_rows(ours, path, name):
+    line = next(l.split() for l in subprocess.run(["nm", "-S", path], capture_output=True, text=True)
+                .stdout.splitlines() if l.endswith(" " + name))
+    lo, pcs = int(line[0], 16), [pc for pc, _ in ours]
+    hi = lo + (int(line[1], 16) if len(line) == 4 else 1)
+    return lo, [readelf_rows.at(ours, pcs, lo)] + [row for pc, row in ours if lo < pc < hi]
+
+
+MUSL_PROGRAM = """
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+static void on_signal(int n) { (void)n; }
+static void *thread(void *p) { raise(SIGUSR1); return p; }
+int main(void)
+{
+	pthread_t t;
+	signal(SIGUSR1, on_signal);
+	if (pthread_create(&t, 0, thread, 0))
+		return 1;
+	return pthread_join(t, 0);
+}
+"""
+
+
+def test_musl_without_cfi_has_its_entries_and_trampolines(dump_rows, tmp_path):
+    path = compile_c(tmp_path, "-static", compiler="musl-gcc", source=MUSL_PROGRAM)
+    ours, _ = readelf_rows.dump(dump_rows, path)
+    pcs = [pc for pc, _ in ours]
+    start, rows = function_rows(ours, path, "_start")
+    assert [row[0] for row in rows] == ["stop"]
+    restore, rows = function_rows(ours, path, "__restore_rt")
+    assert rows[0][0] == "signal+0"
+    assert readelf_rows.at(ours, pcs, restore - 1)[0] == "signal+0"
+    # The only call in __clone is the child's, of the thread's function.
+    code = subprocess.run(["objdump", "-d", "--no-show-raw-insn", path], capture_output=True,
+                          text=True).stdout
+    body = code[code.index("<__clone>:"):].split("\n\n")[0].splitlines()
+    after = next(int(body[i + 1].split(":")[0], 16) for i, line in enumerate(body) if " call " in line.replace("\t", " "))
+    assert readelf_rows.at(ours, pcs, after - 1)[0] == "stop"
+    assert readelf_rows.at(ours, pcs, restore - 1)[0] == "signal+0"
+
+
+def test_plt_of_lld(dump_rows, tmp_path):
+    """lld writes no CFI for PLTs; GNU ld does, and says what they must be."""
+    ours, _ = readelf_rows.dump(dump_rows, compile_c(tmp_path, "-fuse-ld=lld", compiler="clang"))
+    assert {"plt+8/11", "r7+16", "r7+24"} <= {row[0] for _, row in ours}
