@@ -56,9 +56,10 @@ static int add_frame(struct answers *a, const struct symbol_frame *f)
 	return r < 0 ? r : vec_push(&a->frames, x);
 }
 
-int answers_put(struct answers *a, u64 svma, const struct symbol_chain *chain)
+int answers_put(struct answers *a, u64 svma, const struct symbol_chain *chain, bool transient)
 {
-	struct answer x = {.svma = svma, .first = (u32)a->frames.n, .n = chain->n};
+	struct answer x = {
+		.svma = svma, .first = (u32)a->frames.n, .n = chain->n, .transient = transient};
 	int r;
 
 	/* The two largest addresses are no keys of a map; nothing is there. */

@@ -22,7 +22,8 @@ struct answer_frame {
 struct answer {
 	u64 svma;
 	u32 first;
-	u32 n; /* 0 = no name */
+	u32 n;		/* 0 = no name */
+	bool transient; /* not for the disk: what it lacks may be there next time */
 };
 
 struct answers {
@@ -37,7 +38,7 @@ void answers_deinit(struct answers *a);
 /* 0 with a chain, -ENOENT for a known miss, -EAGAIN when the address was never asked. */
 int answers_get(const struct answers *a, u64 svma, struct symbol_chain *ret);
 /* Strings are copied. */
-int answers_put(struct answers *a, u64 svma, const struct symbol_chain *chain);
+int answers_put(struct answers *a, u64 svma, const struct symbol_chain *chain, bool transient);
 size_t answers_memory(const struct answers *a);
 
 /* `key`: whatever else the answers depend on; a file with another key is not used. -ENOENT,

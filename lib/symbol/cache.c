@@ -96,7 +96,7 @@ static int parse_answer(struct answers *a, const struct image *x, struct buf *b,
 	chain->n = n;
 	if (map_get(&a->by_svma, svma))
 		return -EBADMSG;
-	return answers_put(a, svma, chain);
+	return answers_put(a, svma, chain, false);
 }
 
 int answers_parse(struct answers *a, const void *bytes, size_t n, u64 key)
@@ -225,7 +225,8 @@ static int encode(const struct answers *a, u64 key, struct str *ret)
 	for (size_t i = a->list.n; i-- > 0;) {
 		if (HEADER_BYTES + w.strings.n + w.frames.n + w.answers.n + 65536 * 4 > MAX_FILE)
 			break;
-		put_answer(&w, &a->list.data[i]);
+		if (!a->list.data[i].transient)
+			put_answer(&w, &a->list.data[i]);
 	}
 	put_u64(&body, key);
 	put_u32(&body, VERSION);

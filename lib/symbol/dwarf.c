@@ -397,6 +397,7 @@ static int lookup_in_unit(struct dw_unit *skeleton, u64 pc, bool inlines, bool l
 	struct scopes *s;
 	int r = -ENOENT;
 
+	ret->incomplete = u == skeleton && u->dwo_name;
 	if (!f)
 		return -ENOENT;
 	s = malloc(sizeof(*s));
@@ -464,6 +465,7 @@ int dwarf_lookup(struct dwarf *d, u64 svma, bool inlines, bool lines, struct dwa
 	int r = -ENOENT;
 
 	d->scratch_n = 0;
+	ret->incomplete = false;
 	if (!d->indexed) {
 		r = build_index(d);
 		if (r < 0)

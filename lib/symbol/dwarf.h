@@ -170,6 +170,7 @@ struct dwarf_frame {
 struct dwarf_chain {
 	struct dwarf_frame frames[DW_MAX_CHAIN]; /* innermost first */
 	u32 n;
+	bool incomplete; /* a file with the rest of it was not found */
 };
 
 /* `elf` is borrowed until dwarf_close(). -ENOENT when it has no .debug_info. */

@@ -58,7 +58,7 @@ struct buf dw_section(struct dw_file *f, enum dw_sec sec)
 	if (f->sec_read[sec])
 		return f->sec[sec];
 	f->sec_read[sec] = true;
-	f->sec[sec] = buf_of(NULL, 0);
+	f->sec[sec] = buf_of("", 0);
 	snprintf(name, sizeof(name), "%s%s", section_names[sec],
 		 f->dwo && sec != DW_CU_INDEX ? ".dwo" : "");
 	(void)elf_file_section(f->elf, name, NULL, &f->sec[sec]);

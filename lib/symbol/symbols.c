@@ -379,12 +379,21 @@ static int display_name(struct symbols *s, const char *system_name, const char *
 static const char *better_symbol(const struct symbols *s, const struct dwarf_frame *f)
 {
 	const struct symtab_entry *e = symtab_find(&s->tab, f->low);
-	const char *simple = f->name ? strrchr(f->name, ':') : NULL;
+	const char *name = f->name, *end;
 
-	simple = simple ? simple + 1 : f->name;
-	if (!e || e->start != f->low || (!str_starts(e->name, "_Z") && !str_starts(e->name, "_R")))
+	if (!e || !name || e->start != f->low ||
+	    (!str_starts(e->name, "_Z") && !str_starts(e->name, "_R")))
 		return NULL;
-	return simple && strstr(e->name, simple) ? e->name : NULL;
+	/* The identifier is in the mangled name as it is; template arguments and operators are not.
+	 */
+	end = name + strcspn(name, "<");
+	for (const char *p = name; p < end; p++)
+		if (*p == ':')
+			name = p + 1;
+	if (end == name || (strncmp(name, "operator", 8) != 0 &&
+			    !memmem(e->name, strlen(e->name), name, (size_t)(end - name))))
+		return NULL;
+	return e->name;
 }
 
 static int name_frame(struct symbols *s, const struct dwarf_frame *f, bool outermost, u64 svma,
@@ -402,9 +411,10 @@ static int name_frame(struct symbols *s, const struct dwarf_frame *f, bool outer
 	};
 	if (!system_name && outermost && !f->plain_c)
 		system_name = better_symbol(s, f);
-	if (!system_name && f->name) {
-		/* Already what a person wants to read. */
-		ret->name = ret->system_name = f->name;
+	if (f->name && (!system_name || f->plain_c)) {
+		/* Already what a person wants to read; glibc's linkage names are its aliases. */
+		ret->name = f->name;
+		ret->system_name = system_name ? system_name : f->name;
 		return 0;
 	}
 	if (!system_name && outermost) {
@@ -476,7 +486,7 @@ static int name_from_symbol(struct symbols *s, u64 svma, struct symbol_chain *re
 	return name_plt(s, svma, f);
 }
 
-static int resolve(struct symbols *s, u64 svma, struct symbol_chain *ret)
+static int resolve(struct symbols *s, u64 svma, struct symbol_chain *ret, bool *ret_incomplete)
 {
 	_cleanup_free_ struct dwarf_chain *raw = NULL;
 	int r;
@@ -491,6 +501,7 @@ static int resolve(struct symbols *s, u64 svma, struct symbol_chain *ret)
 	raw = malloc(sizeof(*raw));
 	if (!raw)
 		return -ENOMEM;
+	raw->incomplete = false;
 	r = s->go ? gopclntab_lookup(s->go, svma, s->inlines, s->lines, raw) : -ENOENT;
 	if (r < 0 && (s->inlines || s->lines)) {
 		open_dwarf(s);
@@ -499,12 +510,14 @@ static int resolve(struct symbols *s, u64 svma, struct symbol_chain *ret)
 	}
 	if (r == 0)
 		r = name_chain(s, raw, svma, ret);
+	*ret_incomplete = s->dwarf && raw->incomplete;
 	return r == 0 || r == -ENOMEM ? r : name_from_symbol(s, svma, ret);
 }
 
 int symbols_lookup(struct symbols *s, u64 svma, struct symbol_chain *ret)
 {
 	_cleanup_free_ struct symbol_chain *chain = NULL;
+	bool incomplete = false;
 	int r, put;
 
 	if (svma >= MAP_GONE_KEY)
@@ -515,13 +528,13 @@ int symbols_lookup(struct symbols *s, u64 svma, struct symbol_chain *ret)
 	chain = malloc(sizeof(*chain));
 	if (!chain)
 		return -ENOMEM;
-	r = resolve(s, svma, chain);
+	r = resolve(s, svma, chain, &incomplete);
 	/* Only an answer is remembered: out of memory, or a file that is gone, is none. */
 	if (r < 0 && r != -ENOENT)
 		return r;
 	if (r == -ENOENT)
 		chain->n = 0;
-	put = answers_put(&s->answers, svma, chain);
+	put = answers_put(&s->answers, svma, chain, incomplete);
 	if (s->dwarf && dwarf_memory(s->dwarf) > DWARF_BUDGET) {
 		dwarf_close(s->dwarf);
 		s->dwarf = NULL;
