@@ -39,12 +39,14 @@ static inline u64 cpu_now_ns(void)
 }
 
 /*
- * The kernel sets start_stack twice during an exec, and events come before the second. So it is
- * read again with each mapping that follows, when execve() is through for sure unless it had to
- * wait for the disk, and once more for that case.
+ * The kernel sets start_stack twice during an exec, and events come before that. So it is read
+ * again with each mapping that follows in the next second, and after each of these times: when
+ * execve() is through as a rule, when it was slow, and when it had to wait for the disk.
  */
-#define EXEC_DONE_NS 2000000ULL
-#define EXEC_SLOW_NS 30000000ULL
+#define EXEC_SETTLED_NS 1000000000ULL
+static const u64 exec_looks_ns[] = {1000000, 30000000, 300000000};
+/* Not worth a look before this. */
+#define EXEC_EARLY_NS 250000ULL
 
 struct process {
 	struct procman_process pub;  /* first: the public pointer is ours */
@@ -54,7 +56,8 @@ struct process {
 	/* Events before this were in /proc already when it was read. */
 	u64 read_ns;
 	u64 refresh_due_ns;  /* no procman_refresh() before this */
-	u64 young_due_ns;    /* when it is young: look at start_stack again */
+	u32 n_looks;	     /* when it is young: how many of exec_looks_ns are behind it */
+	u64 young_due_ns;    /* and the time of the next */
 	u64 announce_due_ns; /* no process_changed() before this */
 	u64 gone_due_ns;     /* when it is on the list of the exited */
 	struct process *exited_next;

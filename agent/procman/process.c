@@ -337,14 +337,21 @@ int process_read(struct procman *pm, struct process *p)
 	return 0;
 }
 
-void process_grown(struct procman *pm, struct process *p)
+/* Learns start_stack and start_ticks of a living process; true when start_stack is news. */
+static bool look_at_stat(struct process *p)
 {
 	struct proc_stat st;
 
 	if (!p->pub.alive || stat_of_living(p, &st) < 0 || st.start_stack == p->pub.start_stack)
-		return;
+		return false;
 	p->pub.start_stack = st.start_stack;
-	process_touch(pm, p);
+	return true;
+}
+
+void process_grown(struct procman *pm, struct process *p)
+{
+	if (look_at_stat(p))
+		process_touch(pm, p);
 }
 
 /* The private code of the parent is the child's own from now on: it may come to differ. */
@@ -363,22 +370,26 @@ static void own_anon(struct procman *pm, struct process *p)
 
 void process_settle(struct procman *pm, struct process *p)
 {
-	struct proc_stat st;
+	bool execed;
+	u64 age_ns;
 
 	if (p->wants_maps && p->pub.alive)
 		process_read(pm, p);
 	process_flush(pm, p);
 	if (p->borrowed_anon && p->pub.alive && p->set)
 		own_anon(pm, p);
-	if ((!p->wants_stat && !p->young) || !p->pub.alive || stat_of_living(p, &st) < 0)
-		return;
-	p->pub.start_stack = st.start_stack;
-	/* A forked child has its parent's. */
-	if (p->wants_stat && !p->young && p->pub.image_ns != p->pub.start_ns &&
-	    now_ns() < p->pub.image_ns + EXEC_SLOW_NS && vec_push(&pm->young, p) == 0) {
-		p->young = true;
-		p->young_due_ns = p->pub.image_ns + EXEC_DONE_NS;
+	/* A forked child has its parent's start_stack. */
+	execed = p->pub.image_ns != p->pub.start_ns;
+	age_ns = now_ns() - p->pub.image_ns;
+	if (p->wants_stat && execed) {
+		if (!p->young && vec_push(&pm->young, p) == 0)
+			p->young = true;
+		p->n_looks = 0;
+		p->young_due_ns = p->pub.image_ns + exec_looks_ns[0];
 	}
+	if ((p->wants_stat && !execed) ||
+	    (execed && age_ns >= EXEC_EARLY_NS && age_ns < EXEC_SETTLED_NS))
+		look_at_stat(p);
 	p->wants_stat = false;
 }
 

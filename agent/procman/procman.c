@@ -473,14 +473,13 @@ static void grow_young(struct procman *pm, u64 now)
 
 		if (now < p->young_due_ns)
 			continue;
-		if (now < p->pub.image_ns + EXEC_SLOW_NS) {
-			p->young_due_ns = p->pub.image_ns + EXEC_SLOW_NS;
-			process_grown(pm, p);
+		process_grown(pm, p);
+		if (p->pub.alive && ++p->n_looks < ARRAY_SIZE(exec_looks_ns)) {
+			p->young_due_ns = p->pub.image_ns + exec_looks_ns[p->n_looks];
 			continue;
 		}
 		p->young = false;
 		pm->young.data[i--] = pm->young.data[--pm->young.n];
-		process_grown(pm, p);
 	}
 }
 
