@@ -56,7 +56,8 @@ struct recording {
 	const char *path;
 	struct session session;
 	pid_t child;	  /* the command, or 0 */
-	int child_go;	  /* closing it lets the command start */
+	int child_go;	  /* a byte lets the command start */
+	int child_failed; /* reads why it could not */
 	int child_status; /* of waitpid(); valid once child_done */
 	bool child_done;
 	u64 start_ns;
@@ -70,40 +71,65 @@ static u64 now_ns(void)
 	return (u64)t.tv_sec * 1000000000 + (u64)t.tv_nsec;
 }
 
-/* Forks the command, which waits until child_go is closed before it execs. */
+/* In the child: waits for the word, then becomes the command. What fails goes to `failed`. */
+static void run_command(int go, int failed, char **argv)
+{
+	char byte;
+	int error;
+
+	/* One byte: go. None: the recorder could not start, and said why. */
+	if (read(go, &byte, 1) == 1)
+		execvp(argv[0], argv);
+	error = errno;
+	if (write(failed, &error, sizeof(error)) < 0)
+		_exit(126);
+	_exit(error == ENOENT ? 127 : 126);
+}
+
+/* Forks the command, which waits until it is told to exec. */
 static int fork_command(struct recording *r, char **argv)
 {
-	int go[2];
+	int go[2], failed[2];
 
 	if (pipe2(go, O_CLOEXEC) < 0)
 		return cli_error(1, "cannot start %s: %s", argv[0], strerror(errno));
-	r->child = fork();
-	if (r->child < 0) {
+	if (pipe2(failed, O_CLOEXEC) < 0) {
 		close(go[0]);
 		close(go[1]);
 		return cli_error(1, "cannot start %s: %s", argv[0], strerror(errno));
 	}
+	r->child = fork();
 	if (r->child == 0) {
-		char byte;
-
 		close(go[1]);
-		/* One byte: go. None: the recorder could not start, and said why. */
-		if (read(go[0], &byte, 1) != 1)
-			_exit(125);
-		execvp(argv[0], argv);
-		_exit(cli_error(errno == ENOENT ? 127 : 126, "cannot run %s: %s", argv[0],
-				strerror(errno)));
+		run_command(go[0], failed[1], argv);
 	}
 	close(go[0]);
+	close(failed[1]);
 	r->child_go = go[1];
-	return 0;
+	r->child_failed = failed[0];
+	return r->child < 0 ? cli_error(1, "cannot start %s: %s", argv[0], strerror(errno)) : 0;
+}
+
+/* Lets the command run; its exit status when it cannot be executed. */
+static int start_command(struct recording *r, const char *name)
+{
+	int error;
+
+	if (write(r->child_go, "", 1) != 1)
+		return cli_error(1, "cannot start %s: %s", name, strerror(errno));
+	/* An exec closes the pipe. */
+	if (read(r->child_failed, &error, sizeof(error)) != sizeof(error))
+		return 0;
+	return cli_error(error == ENOENT ? 127 : 126, "cannot run %s: %s", name, strerror(error));
 }
 
 static void end_command(struct recording *r)
 {
 	if (r->child_go >= 0)
 		close(r->child_go);
-	r->child_go = -1;
+	if (r->child_failed >= 0)
+		close(r->child_failed);
+	r->child_go = r->child_failed = -1;
 	if (r->child > 0 && !r->child_done)
 		waitpid(r->child, &r->child_status, 0);
 }
@@ -128,7 +154,7 @@ static void print_progress(struct recording *r, bool last)
 }
 
 /* Runs until there is a reason to stop. */
-static int run(struct recording *r)
+static int run(struct recording *r, const char *command)
 {
 	double limit_s = r->args.duration_s;
 	u64 next_progress = 0, end_ns;
@@ -142,8 +168,9 @@ static int run(struct recording *r)
 	if (limit_s <= 0)
 		limit_s = r->child ? 1e9 : 10;
 	end_ns = r->start_ns + (u64)(limit_s * 1e9);
-	if (r->child && write(r->child_go, "", 1) != 1)
-		return cli_error(1, "cannot start the command: %s", strerror(errno));
+	e = r->child ? start_command(r, command) : 0;
+	if (e)
+		return e;
 	while (!session_ended()) {
 		u64 now = now_ns();
 		int wait_ms = 50;
@@ -259,7 +286,7 @@ static int record(struct recording *r, char **command)
 	session_catch_signals();
 	e = session_init(&r->what, (u32)r->child, times, &r->session);
 	if (e == 0)
-		e = run(r);
+		e = run(r, command[0]);
 	if (e == 0)
 		e = write_result(r);
 	if (r->child > 0 && r->child_go >= 0 && !r->child_done && session_ended())
@@ -272,7 +299,7 @@ static int record(struct recording *r, char **command)
 
 int cmd_record(int argc, char **argv)
 {
-	struct recording r = {.child_go = -1};
+	struct recording r = {.child_go = -1, .child_failed = -1};
 	const struct option_group groups[] = {
 		{NULL, record_options, &r.args}, {"What to sample:", session_options, &r.what}, {}};
 	const struct option_usage usage = {

@@ -188,7 +188,8 @@ int session_init(const struct session_arguments *a, u32 follow, bool keep_times,
 		pid_values[po.sampler.n_pids++] = follow;
 	r = pipeline_create(&po, &diag, &s.pipeline);
 	if (r < 0)
-		return cli_error(1, "%s", diag.text[0] ? diag.text : strerror(-r));
+		return cli_error(r == -EINVAL ? 2 : 1, "%s",
+				 diag.text[0] ? diag.text : strerror(-r));
 	r = start_symbolizer(a, &s);
 	if (r) {
 		session_deinit(&s);

@@ -26,6 +26,7 @@ struct partial_copy {
 	u8 *data; /* owned; SAMPLE_MAX_COPIES pages */
 };
 
+#define DEFAULT_EVENT "cpu-clock"
 /* Most processes at a time that `record -- CMD` follows. */
 #define MAX_FOLLOWED 16384
 
@@ -302,20 +303,23 @@ int sampler_create(const struct sampler_options *o, const struct sampler_ops *op
 {
 	struct sampler *s = calloc(1, sizeof(*s));
 	int n_cpus = libbpf_num_possible_cpus();
+	struct perf_event_attr attr = {};
 	struct probe_features features;
 	int r;
 
 	if (!s)
 		return -ENOMEM;
 	libbpf_set_print(libbpf_say);
-	r = probe_features(&features, reterr_diag);
+	r = event_by_name(o->event ? o->event : DEFAULT_EVENT, &attr, reterr_diag);
+	if (r == 0)
+		r = probe_features(&features, reterr_diag);
 	if (r < 0)
 		goto fail;
 	r = -ENOMEM;
 	s->ops = *ops;
 	s->arg = arg;
 	s->hz = o->hz;
-	snprintf(s->event_name, sizeof(s->event_name), "%s", o->event ? o->event : "cpu-clock");
+	snprintf(s->event_name, sizeof(s->event_name), "%s", o->event ? o->event : DEFAULT_EVENT);
 	s->n_copies = n_cpus > 0 ? (u32)n_cpus : 1;
 	s->copies = calloc(s->n_copies, sizeof(*s->copies));
 	s->skel = s->copies ? oncpu_bpf__open() : NULL;
@@ -389,6 +393,14 @@ int sampler_start(struct sampler *s, struct diag *reterr_diag)
 					strerror(errno));
 	}
 	r = event_open_all(s->event_name, s->hz, &s->events, &s->n_events, reterr_diag);
+	if (r == -ENOENT) {
+		log_warn("this machine's hardware has no event '%s', sampling by %s instead",
+			 s->event_name, DEFAULT_EVENT);
+		if (reterr_diag)
+			*reterr_diag = (struct diag){};
+		snprintf(s->event_name, sizeof(s->event_name), "%s", DEFAULT_EVENT);
+		r = event_open_all(s->event_name, s->hz, &s->events, &s->n_events, reterr_diag);
+	}
 	if (r < 0)
 		return r;
 	s->links = calloc(s->n_events, sizeof(*s->links));
