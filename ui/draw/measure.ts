@@ -27,7 +27,7 @@ export class TextWidths {
     return w;
   }
 
-  private width(s: string): number {
+  of(s: string): number {
     const n = s.length;
     if (n > this.sums.length - 1)
       this.sums = new Float32Array(2 * n);
@@ -57,7 +57,7 @@ export class TextWidths {
   fit(name: string, max: number): string {
     let forms = this.forms.get(name);
     if (!forms) {
-      forms = shorter(name).map((text) => ({ text, width: this.width(text) }));
+      forms = shorter(name).map((text) => ({ text, width: this.of(text) }));
       // Bounded: a page that lives long must not keep every name that it ever showed.
       if (this.forms.size > 20000)
         this.forms.clear();
@@ -67,7 +67,7 @@ export class TextWidths {
       if (f.width <= max)
         return f.text;
     const last = forms[forms.length - 1]!.text;
-    this.width(last);
+    this.of(last);
     const sums = this.sums;
     const cut = cutMiddle(last, max, (i) => sums[i]!, this.dots);
     // A letter or two and dots name nothing.

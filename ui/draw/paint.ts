@@ -273,11 +273,16 @@ export class Painter {
       const cut = widths.fit(text, w - 7);
       if (cut === "")
         continue;
+      const y = rowTop(b.row[i]!, s, this.view.height) - this.view.scrollTop;
+      if (b.folded[i]! > 0) {
+        // Letters are not readable on hatching.
+        ctx.fillStyle = current = look.hatchBack;
+        ctx.fillRect(b.x[i]! + 2, y + 2, Math.min(w - 4, widths.of(cut) + 4), ROW - GAP - 4);
+      }
       const dim = st < base && (st & 3) !== 0;
       const colour = st >= base && st < base + 4 ? look.matchText : dim ? look.dimText : look.text;
       if (colour !== current)
         ctx.fillStyle = current = colour;
-      const y = rowTop(b.row[i]!, s, this.view.height) - this.view.scrollTop;
       ctx.fillText(cut, b.x[i]! + 4, y + (ROW - GAP) / 2 + 0.5);
     }
   }

@@ -18,25 +18,24 @@ export function wilson(k: number, n: number): [number, number] {
   return [Math.max(0, mid - half), Math.min(1, mid + half)];
 }
 
-const COUNTED = new Set(["count", "samples", "sample"]);
+function perValue(meta: Meta, samples: number, total: number): number {
+  if (meta.type === "samples" && (meta.unit === "count" || meta.unit === "samples"))
+    return 1;
+  return samples > 0 && total > 0 ? samples / total : 0;
+}
 
 /**
- * Samples per unit of value, or 0 when it is not known: values that are counts are samples
- * themselves; other values are, on average, the total over the number of samples.
+ * Samples per unit of value, or 0 when it is not known. Only values that are samples are their own
+ * number: a count of allocations says nothing of how many of them were looked at. For others it is,
+ * on average, the number of samples over the total.
  */
 export function samplesPerValue(meta: Meta, tree: Tree): number {
-  if (COUNTED.has(meta.unit))
-    return 1;
-  const total = tree.total[0]!;
-  return meta.quality.samples > 0 && total > 0 ? meta.quality.samples / total : 0;
+  return perValue(meta, meta.quality.samples, tree.total[0]!);
 }
 
 /** The same for the profile "before". */
 export function baseSamplesPerValue(meta: Meta, tree: Tree): number {
-  if (COUNTED.has(meta.unit))
-    return 1;
-  const total = tree.base?.total[0] ?? 0;
-  return meta.baseSamples > 0 && total > 0 ? meta.baseSamples / total : 0;
+  return perValue(meta, meta.baseSamples, tree.base?.total[0] ?? 0);
 }
 
 /**

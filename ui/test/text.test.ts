@@ -71,6 +71,8 @@ test("differences that chance makes are not called significant", () => {
 test("how many samples a value stands for", () => {
   const p = fromFolded(["p;a 1000"]);
   assert.equal(samplesPerValue(p.meta, p.tree), 1);
+  p.meta.type = "allocations";
+  assert.equal(samplesPerValue(p.meta, p.tree), 0, "a count is not a number of samples");
   p.meta.unit = "nanoseconds";
   assert.equal(samplesPerValue(p.meta, p.tree), 0);
   p.meta.quality.samples = 50;

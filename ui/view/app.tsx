@@ -19,6 +19,7 @@ import { findPath, frameName, nodeName, pathHashes, pathId, pathOf } from "../mo
 import type { Profile, Tree } from "../model/tree.ts";
 import { Crumbs, Legend, Quality } from "./bar.tsx";
 import { Card, interval } from "./card.tsx";
+import { copy } from "./copy.ts";
 import { Flame } from "./flame.tsx";
 import type { Place, Span, Spot } from "./flame.tsx";
 import { Help } from "./help.tsx";
@@ -36,6 +37,7 @@ interface Hover {
   /** What the spot is in; the two halves of a sandwich have trees of their own. */
   tree: Tree;
   zoom: Span;
+  withSelf: boolean;
 }
 
 function useMedia(query: string): boolean {
@@ -251,8 +253,6 @@ export function App({ profile }: { profile: Profile }): preact.JSX.Element {
     unseen /= (state.widthBy === "after" ? tree.base.total[0]! : tree.total[0]!) || 1;
   }
 
-  const copy = (text: string): void => void navigator.clipboard?.writeText(text).catch(() => undefined);
-
   return (
     <div class={table ? "page with-table" : "page"}>
       <header class="top">
@@ -308,8 +308,9 @@ export function App({ profile }: { profile: Profile }): preact.JSX.Element {
             the filters fit.</p></div>
         : state.sandwich !== ""
           ? <SandwichView profile={profile} tree={tree} ids={ids} name={state.sandwich} theme={theme} colourBy={colourBy}
-                          normalise={normalise} matchedFrames={matchedFrames} onHover={(spot, at, touch, t) =>
-                            setHover(spot ? { spot, at, touch, tree: t, zoom: ALL } : null)}
+                          normalise={normalise} matchedFrames={matchedFrames} onHover={(spot, at, touch, t, withSelf) =>
+                            setHover(spot ? { spot, at, touch, tree: t, zoom: ALL, withSelf } : null)}
+                          widthBy={state.widthBy}
                           onPick={openSandwich} onClose={() => change({ sandwich: "" }, true)} />
           : tree.total[0] === 0 && !diff
             ? <div class="nothing"><h2>Nothing left</h2><p>The functions in focus are not in this profile.</p>
@@ -317,7 +318,7 @@ export function App({ profile }: { profile: Profile }): preact.JSX.Element {
             : <Flame profile={profile} tree={tree} weights={weights} colours={colours} theme={theme} matches={matches}
                      icicle={state.icicle} zoom={zoom} focus={focused} onZoom={onZoom} onFocus={setFocus}
                      label={`Flame graph of ${meta.title || "a profile"}, ${value(profile.tree.total[0]!, meta.unit, meta.type)}. Arrow keys move, Enter zooms; the table of functions (t) has the same as text.`}
-                     onHover={(spot, at, touch) => setHover(spot ? { spot, at, touch, tree, zoom } : null)}
+                     onHover={(spot, at, touch) => setHover(spot ? { spot, at, touch, tree, zoom, withSelf: true } : null)}
                      onMenu={(spot, at) => {
                        setHover(null);
                        setMenu({ spot, at });
@@ -334,7 +335,7 @@ export function App({ profile }: { profile: Profile }): preact.JSX.Element {
                               onFilter={(filter) => change({ filter })} onSandwich={openSandwich}
                               onPick={(name) => change({ search: state.search === exactly(name) ? "" : exactly(name) })} />}
       {hover && !menu && <Card profile={profile} tree={hover.tree} all={profile.tree.total[0]!} zoom={hover.zoom}
-                               normalise={normalise} spot={hover.spot} at={hover.at} sheet={hover.touch} />}
+                               normalise={normalise} withSelf={hover.withSelf} spot={hover.spot} at={hover.at} sheet={hover.touch} />}
       {menu && <Menu at={menu.at} name={nodeName(profile, tree, menu.spot.first)} onClose={() => setMenu(null)} items={[
         ["Zoom in", () => onZoom(menu.spot)],
         ["Search for this function", () => change({ search: exactly(nodeName(profile, tree, menu.spot.first)) })],
@@ -344,8 +345,8 @@ export function App({ profile }: { profile: Profile }): preact.JSX.Element {
         ["Hide this function", () => change({ zoom: "", transforms: [...state.transforms,
           { op: "hide", name: nodeName(profile, tree, menu.spot.first) }] }, true)],
         ["Merge direct recursion", () => change({ zoom: "", transforms: [...state.transforms, { op: "merge" }] }, true)],
-        ["Copy name", () => copy(nodeName(profile, tree, menu.spot.first))],
-        ["Copy stack", () => copy(pathOf(tree, menu.spot.first).slice(1).reverse()
+        ["Copy name", () => void copy(nodeName(profile, tree, menu.spot.first))],
+        ["Copy stack", () => void copy(pathOf(tree, menu.spot.first).slice(1).reverse()
           .map((i) => frameName(profile, tree.frame[i]!)).join("\n"))],
       ]} />}
       {help && <Help diff={diff} onClose={() => setHelp(false)} />}

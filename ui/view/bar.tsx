@@ -22,7 +22,7 @@ export function Quality(p: { profile: Profile; samples: number }): preact.JSX.El
                 "The profile before, and its samples"]);
   }
   if (meta.unit !== "count" && meta.unit !== "samples")
-    facts.push([value(tree.total[0]!, meta.unit, meta.type), `Sum of ${meta.type || "the values"}`]);
+    facts.push([`${value(tree.total[0]!, meta.unit, meta.type)} ${meta.type}`.trim(), `Sum of ${meta.type || "the values"}`]);
   if (meta.durationNs > 0)
     facts.push([`over ${duration(meta.durationNs)}`, "Time from the first to the last sample"]);
   if (meta.hz > 0)
@@ -41,10 +41,11 @@ export function Quality(p: { profile: Profile; samples: number }): preact.JSX.El
   share(q.truncated, q.userStacks > 0 ? q.userStacks : q.samples, "truncated", "User stacks that are not complete");
   share(q.unknown, q.frames, "of frames have no name", "Addresses for which no symbol was found");
   const fact = ([text, help]: [string, string]): preact.JSX.Element => <span key={text} title={help}>{text}</span>;
+  const fewSamples = bad.some((w) => w.text.endsWith("samples"));
   // What is wrong stands before what may be cut off by a narrow window.
   return (
     <p class="quality" aria-label="Quality of the profile">
-      {facts.slice(0, 1).map(fact)}
+      {!fewSamples && facts.slice(0, 1).map(fact)}
       {bad.map((w) => <strong key={w.text} class={w.level} title={w.help}>{w.text}</strong>)}
       {[...facts.slice(1), ...calm].map(fact)}
     </p>

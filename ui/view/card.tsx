@@ -16,6 +16,8 @@ export interface CardProps {
   all: number;
   zoom: Span;
   normalise: boolean;
+  /** Not in a tree of callers: what ends at a node there is who called first, not what ran. */
+  withSelf: boolean;
   spot: Spot;
   at: Place;
   /** For fingers: over the width of the screen, on the half that was not touched. */
@@ -76,7 +78,7 @@ function Weights(p: CardProps): preact.JSX.Element {
   const { profile, tree, spot, zoom } = p;
   const { meta } = profile;
   const total = sumOf(tree, spot, tree.total);
-  const self = spot.folded ? -1 : tree.self[spot.first]!;
+  const self = spot.folded || !p.withSelf ? -1 : tree.self[spot.first]!;
   const view = sumOf(tree, zoom, tree.total) || 1;
   const all = p.all || 1;
   const k = samplesPerValue(meta, profile.tree);

@@ -5,6 +5,7 @@ import { colouring } from "../draw/colour.ts";
 import type { Theme } from "../draw/colour.ts";
 import type { FunctionIds } from "../model/functions.ts";
 import { weigh } from "../model/layout.ts";
+import type { WidthBy } from "../model/layout.ts";
 import { findMatches } from "../model/search.ts";
 import type { ColourBy } from "../model/state.ts";
 import { percent, value } from "../model/text.ts";
@@ -22,15 +23,16 @@ interface Props {
   theme: Theme;
   colourBy: ColourBy;
   normalise: boolean;
+  widthBy: WidthBy;
   matchedFrames: Uint8Array | null;
-  onHover: (s: Spot | null, at: Place, touch: boolean, tree: Tree) => void;
+  onHover: (s: Spot | null, at: Place, touch: boolean, tree: Tree, withSelf: boolean) => void;
   onPick: (name: string) => void;
   onClose: () => void;
 }
 
 function Half(p: Props & { half: Tree; icicle: boolean; label: string }): preact.JSX.Element {
   const { profile, half } = p;
-  const weights = useMemo(() => weigh(half), [half]);
+  const weights = useMemo(() => weigh(half, p.widthBy, p.normalise), [half, p.widthBy, p.normalise]);
   const colours = useMemo(() => colouring(profile, half, p.theme, p.colourBy, p.normalise),
                           [profile, half, p.theme, p.colourBy, p.normalise]);
   const matches = useMemo(() => (p.matchedFrames ? findMatches(profile, half, p.matchedFrames) : null),
@@ -44,7 +46,7 @@ function Half(p: Props & { half: Tree; icicle: boolean; label: string }): preact
       <Flame profile={profile} tree={half} weights={weights} colours={colours} theme={p.theme} matches={matches}
              icicle={p.icicle} zoom={span} focus={focus < half.n ? focus : -1} label={p.label}
              onZoom={(s) => setZoom({ of: half, span: s })} onFocus={setFocus}
-             onHover={(s, at, touch) => p.onHover(s, at, touch, half)}
+             onHover={(s, at, touch) => p.onHover(s, at, touch, half, p.icicle)}
              onMenu={(s) => p.onPick(nodeName(profile, half, s.first))} />
     </section>
   );
