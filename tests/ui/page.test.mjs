@@ -180,6 +180,19 @@ it("table: numbers, sorting, filter, click searches, and it follows the zoom", a
   await p.page.getByRole("button", { name: "memcpy", exact: true }).click();
   assert.equal(await p.page.getByLabel(/Search frames/).inputValue(), "^memcpy$");
   assert.ok((await by("memcpy")).hit);
+  // The picture and the table point at each other.
+  await p.hover(AT.blend);
+  assert.equal(await p.page.locator(".functions tr.over .pick").textContent(), "blend");
+  const inked = () => p.page.evaluate(() => {
+    const c = document.querySelector(".flame-window .overlay");
+    return c.getContext("2d").getImageData(0, 0, c.width, c.height).data.some((v) => v > 0);
+  });
+  await p.page.mouse.move(300, 150);
+  await p.painted();
+  assert.equal(await inked(), false);
+  await p.page.locator(".functions tr", { hasText: "memcpy" }).hover();
+  await p.painted();
+  assert.equal(await inked(), true);
   await p.click(AT.load);
   assert.deepEqual(await by("vfs_read"), { name: "vfs_read", self: "66.7 %", total: "66.7 %", change: undefined, hit: false });
   assert.equal(await by("render"), undefined);
@@ -426,5 +439,37 @@ it("files, lines, binaries, build-ids and units, as pprof has them", async () =>
   assert.notDeepEqual(await p.colour([3, 0.3]), await p.colour([2, 0.5]));
   await p.hover([3, 0.3]);
   await p.shot("pprof-light");
+  await p.done();
+});
+
+it("deep stacks: opens at the root, goes where one looks, keeps the place", async () => {
+  const stack = (n) => ["p", ...Array.from({ length: n }, (_, i) => `f${String(i).padStart(3, "0")}`)].join(";");
+  const p = await open(convert([`${stack(400)} 700`, `${stack(10)};side 300`]), { hash: "#t=0" });
+  const scroll = () => p.page.locator(".flame").evaluate((e) => [e.scrollTop, e.scrollHeight - e.clientHeight]);
+  const [at, most] = await scroll();
+  assert.ok(most > 5000 && Math.abs(at - most) < 2, `${at} of ${most}: the root is at the bottom`);
+  assert.match(await p.hover([0, 0.5]), /^all /);
+  // Wheel up: what is under the pointer is painted there.
+  await p.page.mouse.wheel(0, -1900);
+  // Playwright's own waiting for a function is stopped by the page's policy: it evaluates text.
+  for (let k = 0; k < 100 && Math.abs((await scroll())[0] - (most - 1900)) >= 2; k++)
+    await p.page.waitForTimeout(50);
+  await p.painted();
+  assert.match(await p.hover([20, 0.3]), /^f118 /);
+  await p.shot("deep-light");
+  // A match that is out of sight is scrolled to.
+  await p.key("/");
+  await p.page.keyboard.type("f390");
+  await p.page.keyboard.press("Enter");
+  await p.painted();
+  assert.ok((await scroll())[0] < 400);
+  await p.page.locator(".flame-window").focus();
+  await p.key("Enter");
+  assert.equal((await p.crumbs()).at(-1), "f390");
+  await p.key("Escape", "i");
+  assert.equal((await scroll())[0], 0, "with the root on top the view starts at the top");
+  await p.key("i");
+  const [end, last] = await scroll();
+  assert.ok(Math.abs(end - last) < 2);
   await p.done();
 });

@@ -51,7 +51,7 @@ interface Tone {
 
 const TONE: Record<Theme, Tone> = {
   light: { light: 0.83, chroma: 0.105 },
-  dark: { light: 0.53, chroma: 0.108 },
+  dark: { light: 0.52, chroma: 0.106 },
 };
 
 /** Hue of each kind; kinds not named here get one by their name. Chroma 0 is grey. */
@@ -185,11 +185,11 @@ function byChange(p: Profile, tree: Tree, theme: Theme, normalise: boolean): Col
   const of = new Uint16Array(tree.n).fill(STEPS);
   const b = tree.base;
   if (b) {
-    const k = baseScale(tree, normalise);
-    const sa = samplesPerValue(p.meta, tree);
-    const sb = baseSamplesPerValue(p.meta, tree);
-    const na = tree.total[0]! * sa;
-    const nb = b.total[0]! * sb;
+    const k = baseScale(p.tree, normalise);
+    const sa = samplesPerValue(p.meta, p.tree);
+    const sb = baseSamplesPerValue(p.meta, p.tree);
+    const na = p.tree.total[0]! * sa;
+    const nb = p.tree.base!.total[0]! * sb;
     for (let i = 0; i < tree.n; i++) {
       const after = tree.total[i]!;
       const before = b.total[i]!;

@@ -36,7 +36,7 @@ export const LOOKS: Record<Theme, Look> = {
     matchText: "#ffffff", hatch: "#9aa3b0", hatchBack: "#eef0f3", ring: "#111318", border: "#b9c0ca",
   },
   dark: {
-    background: "#14171c", text: "#f2f4f7", dimText: "rgba(242,244,247,.42)", match: "#b344c6",
+    background: "#14171c", text: "#ffffff", dimText: "rgba(242,244,247,.42)", match: "#b344c6",
     matchText: "#ffffff", hatch: "#5d6674", hatchBack: "#22262d", ring: "#ffffff", border: "#4a525e",
   },
 };
@@ -287,8 +287,8 @@ export class Painter {
     }
   }
 
-  /** Outlines of the box under the pointer and of the one that has the keyboard's focus. */
-  mark(s: Scene, hovered: number, focused: number): void {
+  /** Outlines: the box under the pointer, the one with the keyboard's focus, those of a table row. */
+  mark(s: Scene, hovered: number, focused: number, linked: number[]): void {
     const { over, ratio } = this;
     over.setTransform(1, 0, 0, 1, 0, 0);
     over.clearRect(0, 0, this.overlay.width, this.overlay.height);
@@ -304,6 +304,8 @@ export class Painter {
       over.strokeRect(x + width / 2 - 0.5, y + width / 2 - 0.5,
                       Math.max(1, s.boxes.w[i]! - width), ROW - GAP - width + 1);
     };
+    for (const i of linked)
+      box(i, 2);
     if (hovered >= 0 && hovered !== focused) {
       over.globalAlpha = 0.75;
       box(hovered, 1.5);

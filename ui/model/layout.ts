@@ -19,23 +19,25 @@ export interface Weights {
   start: Float64Array;
 }
 
-/** Factor that brings "before" to the size of "after"; 1 when not normalised. */
+/**
+ * Factor that brings "before" to the size of "after"; 1 when not normalised. Of the whole profile's
+ * tree, whatever part is shown: a part that doubled must not look unchanged because it is alone.
+ */
 export function baseScale(tree: Tree, normalise: boolean): number {
   const b = tree.base?.total[0] ?? 0;
   return normalise && b > 0 && tree.total[0]! > 0 ? tree.total[0]! / b : 1;
 }
 
-export function weigh(tree: Tree, by: WidthBy = "after", normalise = false): Weights {
+export function weigh(tree: Tree, by: WidthBy = "after", scale = 1): Weights {
   let self = tree.self;
   let total = tree.total;
   if (tree.base && by === "before") {
     self = tree.base.self;
     total = tree.base.total;
   } else if (tree.base && by === "both") {
-    const k = baseScale(tree, normalise);
     const b = tree.base;
-    self = self.map((v, i) => v + k * b.self[i]!);
-    total = total.map((v, i) => v + k * b.total[i]!);
+    self = self.map((v, i) => v + scale * b.self[i]!);
+    total = total.map((v, i) => v + scale * b.total[i]!);
   }
   const start = new Float64Array(tree.n);
   const next = new Float64Array(tree.levels + 1);

@@ -7,7 +7,7 @@ import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } fr
 import { colouring } from "../draw/colour.ts";
 import type { Theme } from "../draw/colour.ts";
 import { functionIds } from "../model/functions.ts";
-import { weigh } from "../model/layout.ts";
+import { baseScale, weigh } from "../model/layout.ts";
 import type { WidthBy } from "../model/layout.ts";
 import { exactly, findMatches, matchedWeight, matcher, matchFrames, nextMatch } from "../model/search.ts";
 import { decodeState, encodeState } from "../model/state.ts";
@@ -105,7 +105,8 @@ export function App({ profile }: { profile: Profile }): preact.JSX.Element {
   const transformKey = JSON.stringify(state.transforms);
   const tree = useMemo(() => state.transforms.reduce((t, x) => applyTransform(profile, t, ids, x), profile.tree),
                        [profile, ids, transformKey]);
-  const weights = useMemo(() => weigh(tree, state.widthBy, normalise), [tree, state.widthBy, normalise]);
+  const scale = baseScale(profile.tree, normalise);
+  const weights = useMemo(() => weigh(tree, state.widthBy, scale), [tree, state.widthBy, scale]);
   const hashes = useMemo(() => pathHashes(profile, tree), [profile, tree]);
   const colours = useMemo(() => colouring(profile, tree, theme, colourBy, normalise),
                           [profile, tree, theme, colourBy, normalise]);
@@ -130,6 +131,10 @@ export function App({ profile }: { profile: Profile }): preact.JSX.Element {
   useEffect(() => setFocus(-1), [tree]);
   const [hover, setHover] = useState<Hover | null>(null);
   const [menu, setMenu] = useState<{ spot: Spot; at: Place } | null>(null);
+  // Of the table's row under the pointer, and the other way round.
+  const [linked, setLinked] = useState(-1);
+  useEffect(() => setLinked(-1), [table, tree]);
+  const over = hover && !hover.spot.folded ? ids.of[hover.tree.frame[hover.spot.first]!]! : -1;
   const [help, setHelp] = useState(false);
   const [match, setMatch] = useState(-1);
   useEffect(() => setMatch(-1), [matches]);
@@ -310,13 +315,13 @@ export function App({ profile }: { profile: Profile }): preact.JSX.Element {
           ? <SandwichView profile={profile} tree={tree} ids={ids} name={state.sandwich} theme={theme} colourBy={colourBy}
                           normalise={normalise} matchedFrames={matchedFrames} onHover={(spot, at, touch, t, withSelf) =>
                             setHover(spot ? { spot, at, touch, tree: t, zoom: ALL, withSelf } : null)}
-                          widthBy={state.widthBy}
+                          widthBy={state.widthBy} linked={linked}
                           onPick={openSandwich} onClose={() => change({ sandwich: "" }, true)} />
           : tree.total[0] === 0 && !diff
             ? <div class="nothing"><h2>Nothing left</h2><p>The functions in focus are not in this profile.</p>
               <button class="text" onClick={() => change({ transforms: [] }, true)}>Show everything</button></div>
             : <Flame profile={profile} tree={tree} weights={weights} colours={colours} theme={theme} matches={matches}
-                     icicle={state.icicle} zoom={zoom} focus={focused} onZoom={onZoom} onFocus={setFocus}
+                     icicle={state.icicle} zoom={zoom} focus={focused} functionOf={ids.of} linked={linked} onZoom={onZoom} onFocus={setFocus}
                      label={`Flame graph of ${meta.title || "a profile"}, ${value(profile.tree.total[0]!, meta.unit, meta.type)}. Arrow keys move, Enter zooms; the table of functions (t) has the same as text.`}
                      onHover={(spot, at, touch) => setHover(spot ? { spot, at, touch, tree, zoom, withSelf: true } : null)}
                      onMenu={(spot, at) => {
@@ -331,7 +336,7 @@ export function App({ profile }: { profile: Profile }): preact.JSX.Element {
       </main>
       {table && <FunctionList profile={profile} tree={tree} ids={ids} zoom={zoom} sort={state.sort}
                               descending={state.descending} filter={state.filter} normalise={normalise}
-                              matched={matchedFrames} onSort={(sort, descending) => change({ sort, descending })}
+                              matched={matchedFrames} over={over} onOver={setLinked} onSort={(sort, descending) => change({ sort, descending })}
                               onFilter={(filter) => change({ filter })} onSandwich={openSandwich}
                               onPick={(name) => change({ search: state.search === exactly(name) ? "" : exactly(name) })} />}
       {hover && !menu && <Card profile={profile} tree={hover.tree} all={profile.tree.total[0]!} zoom={hover.zoom}

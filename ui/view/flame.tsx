@@ -44,6 +44,9 @@ interface Props {
   zoom: Span;
   /** Node that the keyboard is on, -1 for none. */
   focus: number;
+  /** By node's frame: function ids; boxes of the function `linked` (-1: none) are outlined. */
+  functionOf: Uint32Array;
+  linked: number;
   label: string;
   onZoom: (s: Span) => void;
   onFocus: (node: number) => void;
@@ -90,8 +93,19 @@ export class Flame extends Component<Props> {
     cancelAnimationFrame(this.frame);
   }
 
+  /** A pointer that moves makes the page render; the picture is only asked when data changed. */
+  override shouldComponentUpdate(next: Props): boolean {
+    const keys = Object.keys(next) as (keyof Props)[];
+    return keys.some((k) => typeof next[k] !== "function" && next[k] !== this.props[k]);
+  }
+
   override componentDidUpdate(old: Props): void {
     const p = this.props;
+    if (old.linked !== p.linked && Object.keys(p).every((k) => k === "linked" ||
+        typeof p[k as keyof Props] === "function" || old[k as keyof Props] === p[k as keyof Props])) {
+      this.mark();
+      return;
+    }
     if (old.tree !== p.tree || old.weights !== p.weights) {
       [this.v0, this.v1] = range(p.weights, p.zoom);
       this.started = 0;
@@ -203,7 +217,12 @@ export class Flame extends Component<Props> {
   private mark(): void {
     const { tree, focus } = this.props;
     const hover = this.hovered ? boxOf(tree, this.shown, this.hovered.first) : -1;
-    this.painter!.mark(this.scene(), hover, focus >= 0 ? boxOf(tree, this.shown, focus) : -1);
+    const { functionOf, linked } = this.props;
+    const linkedBoxes = [];
+    for (let i = 0; linked >= 0 && i < this.shown.n; i++)
+      if (!this.shown.folded[i] && functionOf[tree.frame[this.shown.node[i]!]!] === linked)
+        linkedBoxes.push(i);
+    this.painter!.mark(this.scene(), hover, focus >= 0 ? boxOf(tree, this.shown, focus) : -1, linkedBoxes);
   }
 
   private spotAt(e: MouseEvent): Spot | null {

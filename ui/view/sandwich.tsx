@@ -4,7 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 import { colouring } from "../draw/colour.ts";
 import type { Theme } from "../draw/colour.ts";
 import type { FunctionIds } from "../model/functions.ts";
-import { weigh } from "../model/layout.ts";
+import { baseScale, weigh } from "../model/layout.ts";
 import type { WidthBy } from "../model/layout.ts";
 import { findMatches } from "../model/search.ts";
 import type { ColourBy } from "../model/state.ts";
@@ -25,6 +25,7 @@ interface Props {
   normalise: boolean;
   widthBy: WidthBy;
   matchedFrames: Uint8Array | null;
+  linked: number;
   onHover: (s: Spot | null, at: Place, touch: boolean, tree: Tree, withSelf: boolean) => void;
   onPick: (name: string) => void;
   onClose: () => void;
@@ -32,7 +33,8 @@ interface Props {
 
 function Half(p: Props & { half: Tree; icicle: boolean; label: string }): preact.JSX.Element {
   const { profile, half } = p;
-  const weights = useMemo(() => weigh(half, p.widthBy, p.normalise), [half, p.widthBy, p.normalise]);
+  const scale = baseScale(profile.tree, p.normalise);
+  const weights = useMemo(() => weigh(half, p.widthBy, scale), [half, p.widthBy, scale]);
   const colours = useMemo(() => colouring(profile, half, p.theme, p.colourBy, p.normalise),
                           [profile, half, p.theme, p.colourBy, p.normalise]);
   const matches = useMemo(() => (p.matchedFrames ? findMatches(profile, half, p.matchedFrames) : null),
@@ -44,7 +46,7 @@ function Half(p: Props & { half: Tree; icicle: boolean; label: string }): preact
     <section aria-label={p.label}>
       <h3>{p.label}{half.n === 1 ? ": none" : ""}</h3>
       <Flame profile={profile} tree={half} weights={weights} colours={colours} theme={p.theme} matches={matches}
-             icicle={p.icicle} zoom={span} focus={focus < half.n ? focus : -1} label={p.label}
+             icicle={p.icicle} zoom={span} focus={focus < half.n ? focus : -1} label={p.label} functionOf={p.ids.of} linked={p.linked}
              onZoom={(s) => setZoom({ of: half, span: s })} onFocus={setFocus}
              onHover={(s, at, touch) => p.onHover(s, at, touch, half, p.icicle)}
              onMenu={(s) => p.onPick(nodeName(profile, half, s.first))} />

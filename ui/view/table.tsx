@@ -28,6 +28,9 @@ interface Props {
   normalise: boolean;
   /** Frames that the search matches, to mark their rows. */
   matched: Uint8Array | null;
+  /** Function under the pointer in the picture, -1 for none; and the one under it here. */
+  over: number;
+  onOver: (id: number) => void;
   onSort: (key: SortKey, descending: boolean) => void;
   onFilter: (text: string) => void;
   onPick: (name: string) => void;
@@ -54,7 +57,7 @@ export function FunctionList(p: Props): preact.JSX.Element {
   const filter = useMemo(() => matcher(p.filter), [p.filter]);
   const bad = filter !== null && "error" in filter;
   const keep = useMemo(() => (filter && !bad ? matchFrames(profile, filter) : null), [profile, filter]);
-  const scale = baseScale(tree, p.normalise);
+  const scale = baseScale(profile.tree, p.normalise);
   const rows = useMemo(() => sortTable(profile, ids, table, p.sort, p.descending, scale, keep),
                        [profile, ids, table, p.sort, p.descending, scale, keep]);
   const ref = useRef<HTMLDivElement>(null);
@@ -91,7 +94,8 @@ export function FunctionList(p: Props): preact.JSX.Element {
     const inl = ids.inlined[table.id[i]!]!;
     const delta = diff ? table.total[i]! - scale * table.baseTotal![i]! : 0;
     return (
-      <tr key={table.id[i]} aria-rowindex={k + 2} class={p.matched?.[f] ? "hit" : ""}>
+      <tr key={table.id[i]} aria-rowindex={k + 2} class={(p.matched?.[f] ? "hit" : "") + (p.over === table.id[i] ? " over" : "")}
+          onPointerEnter={() => p.onOver(table.id[i]!)} onPointerLeave={() => p.onOver(-1)}>
         <td class="c-self" title={value(table.self[i]!, unit, profile.meta.type)}>
           <b class="bar" style={{ width: `${(100 * table.self[i]!) / view}%` }} aria-hidden="true" />
           {percent(table.self[i]! / view)}</td>
