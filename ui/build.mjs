@@ -9,7 +9,7 @@
  */
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -20,6 +20,47 @@ function die(text) {
   process.exit(1);
 }
 
+function alive(pid) {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (e) {
+    return e.code === "EPERM";
+  }
+}
+
+/** Takes the lock file, or says that another living build has it. */
+function take(gate) {
+  try {
+    writeFileSync(gate, String(process.pid), { flag: "wx" });
+    return true;
+  } catch (e) {
+    if (e.code !== "EEXIST")
+      die(`cannot write ${gate}: ${e.code}`);
+  }
+  try {
+    const pid = Number(readFileSync(gate, "utf8"));
+    // An empty file is one that is being written.
+    if (pid > 0 && !alive(pid))
+      rmSync(gate, { force: true });
+  } catch {
+    // Its owner has just let it go.
+  }
+  return false;
+}
+
+/** Why npm ci failed, in one line; "" when it did not. */
+function npmCi(folder) {
+  const r = spawnSync("npm", ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
+                      { cwd: folder, encoding: "utf8" });
+  if (r.error)
+    return "npm not found: apt-get install npm";
+  if (r.status === 0)
+    return "";
+  const why = (r.stderr + r.stdout).trim().split("\n").find((l) => /npm (error|ERR!)/.test(l)) ?? `exit status ${r.status}`;
+  return `npm ci failed in ${folder}: is the registry reachable (npm config get registry)? ${why}`;
+}
+
 /** npm ci in a folder, once per content of its lock; two builds of one tree take turns. */
 export function install(folder) {
   const lock = readFileSync(join(folder, "package-lock.json"), "utf8");
@@ -27,26 +68,17 @@ export function install(folder) {
   const fresh = () => existsSync(stamp) && readFileSync(stamp, "utf8") === lock;
   const gate = join(folder, ".npm-lock");
   for (let waited = 0; !fresh(); waited++) {
-    try {
-      mkdirSync(gate);
-    } catch {
-      if (waited > 240)
-        die(`another build holds ${gate}; remove it if there is none`);
+    if (take(gate)) {
+      const failed = npmCi(folder);
+      if (!failed)
+        writeFileSync(stamp, lock);
+      rmSync(gate, { force: true });
+      if (failed)
+        die(failed);
+    } else {
+      if (waited > 600)
+        die(`another build holds ${gate}`);
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 500);
-      continue;
-    }
-    try {
-      const r = spawnSync("npm", ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
-                          { cwd: folder, encoding: "utf8" });
-      if (r.error)
-        die("npm not found: apt-get install npm");
-      if (r.status !== 0) {
-        const why = (r.stderr || r.stdout).trim().split("\n").find((l) => /npm (error|ERR!)/.test(l)) ?? "";
-        die(`npm ci failed in ${folder}: is the npm registry reachable (npm config get registry)? ${why}`);
-      }
-      writeFileSync(stamp, lock);
-    } finally {
-      rmSync(gate, { recursive: true, force: true });
     }
   }
 }
