@@ -63,6 +63,15 @@ export class TextWidths {
         this.forms.clear();
       this.forms.set(name, forms);
     }
+    return this.first(forms, max);
+  }
+
+  /** The same for what is no function's name: whole or cut in its middle. */
+  fitPlain(text: string, max: number): string {
+    return this.first([{ text, width: this.of(text) }], max);
+  }
+
+  private first(forms: { text: string; width: number }[], max: number): string {
     for (const f of forms)
       if (f.width <= max)
         return f.text;

@@ -8,7 +8,7 @@
 import type { Boxes } from "../model/layout.ts";
 import { holdsMatch } from "../model/search.ts";
 import type { Matches } from "../model/search.ts";
-import { frameName, INLINED } from "../model/tree.ts";
+import { frameName, GROUP, INLINED } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
 import type { Colouring, Theme } from "./colour.ts";
 import { TextWidths } from "./measure.ts";
@@ -255,6 +255,18 @@ export class Painter {
     ctx.globalAlpha = (faded ? 0.5 : 1) * (unmatched ? 0.35 : 1);
   }
 
+  private label(s: Scene, i: number, max: number): string {
+    const n = s.boxes.folded[i]!;
+    if (n > 0) {
+      const words = `${n} frames`;
+      return this.widths.of(words) <= max ? words : this.widths.of(String(n)) <= max ? String(n) : "";
+    }
+    const frame = s.tree.frame[s.boxes.node[i]!]!;
+    const name = frameName(s.profile, frame);
+    // "kworker/0:1" is no path.
+    return s.profile.frames.flags[frame]! & GROUP ? this.widths.fitPlain(name, max) : this.widths.fit(name, max);
+  }
+
   private labels(s: Scene, n: number, look: Look): void {
     const { ctx, order, styles, widths } = this;
     const b = s.boxes;
@@ -268,9 +280,7 @@ export class Painter {
       if (w < MIN_LABEL)
         continue;
       const st = styles[i]!;
-      const frame = s.tree.frame[b.node[i]!]!;
-      const text = b.folded[i]! > 0 ? `${b.folded[i]} frames` : frameName(s.profile, frame);
-      const cut = widths.fit(text, w - 7);
+      const cut = this.label(s, i, w - 7);
       if (cut === "")
         continue;
       const y = rowTop(b.row[i]!, s, this.view.height) - this.view.scrollTop;
