@@ -33,7 +33,8 @@ ENTRIES = {
 # Foreign frames between own ones, by program: what calls back.
 CALLBACKS = {
     "sighandler": re.compile(r"__restore_rt|(__GI_)?raise|gsignal|pthread_kill|.*signal.*|tgkill|"
-                             r"__pthread_kill.*|libc\.so.*|ld-musl.*|.*restore.*|.*__block.*|"
+                             r"__pthread_kill.*|libc\.so.*|\[vdso\].*|ld-musl.*|"
+                             r".*restore.*|.*__block.*|"
                              r"killpg|truth_.*|sighandler-.*\+0x.*"),
     "asmcalls": re.compile(r".*sort.*|libc\.so.*"),
     "cxx": re.compile(r"std::.*|.*lambda.*|cxx::.*operator.*|cxx-.*\+0x.*|.*_Function_handler.*"),
