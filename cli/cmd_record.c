@@ -301,7 +301,7 @@ int cmd_record(int argc, char **argv)
 {
 	struct recording r = {.child_go = -1, .child_failed = -1};
 	const struct option_group groups[] = {
-		{NULL, record_options, &r.args}, {"What to sample:", session_options, &r.what}, {}};
+		{NULL, record_options, &r.args}, {"What to sample", session_options, &r.what}, {}};
 	const struct option_usage usage = {
 		.command = "record",
 		.operands = "[--] [COMMAND [ARGUMENT...]]",

@@ -366,7 +366,7 @@ int cmd_top(int argc, char **argv)
 {
 	struct top t = {};
 	const struct option_group groups[] = {
-		{NULL, top_options, &t.args}, {"What to sample:", session_options, &t.what}, {}};
+		{NULL, top_options, &t.args}, {"What to sample", session_options, &t.what}, {}};
 	const struct option_usage usage = {
 		.command = "top",
 		.operands = "",
