@@ -12,8 +12,6 @@
 #define MAX_SPAN_BYTES (16ULL << 30)
 /* musl's _start, the largest without CFI, is 22 bytes on x86-64 and 36 on arm64. */
 #define ENTRY_BYTES 64
-/* .dynstr of ld.so has 1 KiB; larger ones are not searched for its name. */
-#define LOADER_MAX_NAMES 16384
 
 static void fill(struct unwind_source *s, u32 layer, u64 lo, u64 hi);
 
@@ -174,18 +172,22 @@ static void find_span(struct unwind_source *s)
 	s->info.n_pages = (u32)(PAGE_OF(hi - 1) - PAGE_OF(lo) + 1);
 }
 
-/* glibc's ld.so, by its DT_SONAME: the string is in .dynstr as it is. */
+/* glibc's ld.so, by its DT_SONAME. Others name it too, as what they need. */
 static bool is_loader(struct elf_file *elf)
 {
-	static const char soname[] = "\0ld-linux-x86-64.so.2";
-	struct buf names;
+	static const char soname[] = "ld-linux-x86-64.so.2";
+	struct buf dynamic, names;
+	const char *name;
+	u64 tag, value;
 
-	/* Programs have an interpreter, and say its name elsewhere. */
-	return elf->machine == EM_X86_64 &&
-	       elf_file_section(elf, ".interp", NULL, NULL) == -ENOENT &&
-	       elf_file_section(elf, ".dynstr", NULL, &names) == 0 &&
-	       buf_left(&names) < LOADER_MAX_NAMES &&
-	       memmem(names.pos, buf_left(&names), soname, sizeof(soname));
+	if (elf->machine != EM_X86_64 || elf_file_section(elf, ".dynamic", NULL, &dynamic) < 0 ||
+	    elf_file_section(elf, ".dynstr", NULL, &names) < 0)
+		return false;
+	while (buf_u64(&dynamic, &tag) && buf_u64(&dynamic, &value) && tag != DT_NULL)
+		if (tag == DT_SONAME)
+			return buf_skip(&names, value) && buf_cstr(&names, &name) &&
+			       !strcmp(name, soname);
+	return false;
 }
 
 /* Adds a section of a file as the next layer, if it is there and holds any FDE. */
@@ -251,7 +253,8 @@ static void find_entry(struct unwind_source *s)
 {
 	u64 lo = s->elf->entry, hi = lo + ENTRY_BYTES;
 
-	if (lo < s->exec_lo || lo >= s->exec_hi)
+	/* 0 is no entry point, also where code is mapped there, as in the vDSO. */
+	if (!lo || lo < s->exec_lo || lo >= s->exec_hi)
 		return;
 	if (s->go) {
 		u64 go_lo, go_hi;

@@ -352,6 +352,49 @@ Test(source, more_rules_than_an_index_can_say_are_unsupported_not_wrong)
 	str_deinit(&w.out);
 }
 
+/*
+ * The fuzzer's seeds of Go 1.16, 1.18 and 1.20: files without section headers and the text's
+ * address in none of their headers. goexit at 0x1000, goexit1, main.main, systemstack.
+ */
+Test(source, go_tables_of_every_layout)
+{
+	static const char *const seeds[] = {"elf_go116", "elf_go118", "elf_go120"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(seeds); i++) {
+		static u32 rows[UNWIND_PAGE_BYTES];
+		_cleanup_elf_file_ struct elf_file *elf = NULL;
+		_cleanup_str_ struct str got = {};
+		const struct unwind_rule *rules;
+		struct unwind_source *s;
+		char path[512];
+		u8 seed[4096];
+		u32 n, n_rules;
+		size_t size;
+		FILE *f;
+
+		snprintf(path, sizeof(path), "%s/tests/fuzz/corpus/cfi/%s",
+			 getenv("CULPRIT_SOURCE"), seeds[i]);
+		f = fopen(path, "r");
+		cr_assert_not_null(f, "%s", path);
+		size = fread(seed, 1, sizeof(seed), f);
+		fclose(f);
+		/* Behind the byte that tells the fuzzer what it is. */
+		cr_assert_eq(elf_file_open_memory(seed + 1, size - 1, NULL, &elf), 0);
+		cr_assert_eq(unwind_source_create(elf, &s), 0);
+		cr_expect_str_eq(unwind_source_info(s)->from, ".gopclntab");
+		cr_expect_eq(unwind_source_info(s)->n_fdes, 4);
+		cr_assert_eq(unwind_source_rows(s, 0, rows, &n), 0);
+		rules = unwind_source_rules(s, &n_rules);
+		for (u32 j = 0; j < n; j++)
+			row_text(&got, rows[j] >> 16, &rules[(u16)rows[j]]);
+		cr_expect_str_eq(str_get(&got),
+				 "0:none; 1000:stop; 1040:r7+8; 1081:r7+16; 10a0:r7+8; "
+				 "10c1:r7+16; 10c5:fp; 10cb:r7+16; 10e0:r7+8; 1100:none",
+				 "%s", seeds[i]);
+		unwind_source_destroy(s);
+	}
+}
+
 Test(page, packed_rows_are_found_through_their_index)
 {
 	static u32 rows[UNWIND_PAGE_BYTES];
