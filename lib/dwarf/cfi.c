@@ -15,6 +15,12 @@
 
 #include "dwarf/cfi_private.h"
 
+/*
+ * CIEs are parsed again when they fall out of the cache, so a hostile section could have a long one
+ * parsed for each of many FDEs. Compilers write 5 letters and 20 bytes.
+ */
+#define MAX_AUGMENTATION 16
+#define MAX_CIE_PROGRAM 4096
 #define PE_OMIT 0xff
 #define PE_INDIRECT 0x80
 
@@ -215,11 +221,15 @@ static int parse_cie(const struct cfi_table *t, struct buf *body, struct cfi_cie
 {
 	u8 version, address_size, segment_size, ra8;
 	const char *augmentation;
-	struct buf data = {};
+	struct buf letters, data = {};
 	u64 ra, n;
 
-	if (!buf_u8(body, &version) || !buf_cstr(body, &augmentation))
+	if (!buf_u8(body, &version))
 		return -EINVAL;
+	letters = buf_of(body->pos, MIN(buf_left(body), (size_t)MAX_AUGMENTATION + 1));
+	if (!buf_cstr(&letters, &augmentation))
+		return -ENOTSUP;
+	body->pos = letters.pos;
 	if (version != 1 && version != 3 && version != 4)
 		return -ENOTSUP;
 	if (version == 4) {
@@ -258,7 +268,8 @@ static const struct cfi_cie *cie_at(struct cfi_table *t, u64 offset)
 	if (cie->offset == offset)
 		return cie;
 	*cie = (struct cfi_cie){.offset = offset, .damaged = true};
-	if (entry_at(t, offset, &e) != ENTRY_OK || !e.is_cie || parse_cie(t, &e.body, cie) < 0)
+	if (entry_at(t, offset, &e) != ENTRY_OK || !e.is_cie || parse_cie(t, &e.body, cie) < 0 ||
+	    buf_left(&e.body) > MAX_CIE_PROGRAM)
 		return cie;
 	cie->damaged = !cfi_initial_state(t, cie, e.body);
 	return cie;

@@ -82,8 +82,8 @@ typedef void cfi_emit_fn(void *arg, u64 pc, const struct unwind_rule *rule);
 
 /*
  * The rules of [lo, hi), which must lie in the FDE's range; the first is emitted at lo. A damaged
- * program leaves UNSUPPORTED from where it breaks. At most *budget instructions are run and taken
- * off it, after that UNSUPPORTED as well.
+ * program leaves UNSUPPORTED from where it breaks. The bytes of the instructions run are taken off
+ * *budget; when it is used up, UNSUPPORTED as well.
  */
 void cfi_run(const struct cfi_table *t, const struct cfi_fde *fde, u64 lo, u64 hi, u64 *budget,
 	     cfi_emit_fn *emit, void *arg);

@@ -685,6 +685,7 @@ void cfi_run(const struct cfi_table *t, const struct cfi_fde *fde, u64 lo, u64 h
 	r.n_remembered = 0;
 	while (buf_left(&b)) {
 		u64 to, svma = fde->program_svma + (u64)(b.pos + 1 - fde->program.pos);
+		const u8 *from = b.pos;
 		u8 op = *b.pos++;
 		int moved = advance(&r, &b, op, svma, &to);
 
@@ -692,7 +693,7 @@ void cfi_run(const struct cfi_table *t, const struct cfi_fde *fde, u64 lo, u64 h
 			emit(&e, r.loc, (struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED});
 			return;
 		}
-		--*budget;
+		*budget -= MIN(*budget, (u64)(b.pos - from));
 		if (!moved)
 			continue;
 		if (r.changed && to > lo && to > r.loc) {

@@ -197,7 +197,7 @@ static const struct pattern *find_pattern(struct unwind_source *s, u64 lo, u64 h
 	}
 	if (!best)
 		return NULL;
-	*ret_lo = MAX(lo, best_at - best->before);
+	*ret_lo = best_at < lo + best->before ? lo : best_at - best->before;
 	*ret_hi = MIN(hi, best_at + best->length);
 	return best;
 }

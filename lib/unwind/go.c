@@ -23,6 +23,7 @@
 #include "unwind/source.h"
 
 #define PROLOGUE_MAX 512
+#define PROLOGUE_STEPS 64 /* pcsp entries looked at; a damaged table may never advance */
 #define SP_WRITES_MAX 12
 #define BODY_MAX 4096
 
@@ -243,7 +244,9 @@ static struct fp_save find_fp_save(struct unwind_source *s, const struct go_func
 	if (!gopcsp_init(&s->go->t, f, &p))
 		return save;
 	n = elf_file_copy(s->elf, f->start, MIN(sizeof(code), (size_t)(f->end - f->start)), code);
-	for (u64 at = 0; n > 0 && !save.known && at < (u64)n && gopcsp_next(&p);) {
+	for (u64 at = 0, steps = 0;
+	     n > 0 && !save.known && at < (u64)n && steps < PROLOGUE_STEPS && gopcsp_next(&p);
+	     steps++) {
 		if (p.value > before && plausible(p.value)) {
 			if (s->elf->machine == EM_X86_64)
 				find_save_x86(code, (size_t)n, at, before, p.value, f->start,

@@ -14,6 +14,8 @@
 #define MAX_FUNCS (16u << 20)
 #define SEARCH_CHUNK (1u << 20)
 #define GOEXIT_MAX 8
+/* Longer names are none that matter here, and are not searched for their end. */
+#define NAME_MAX_BYTES 128
 /* Of files without section headers: how much is looked through, and how many magics are tried. */
 #define SEARCH_MAX_BYTES (1ULL << 30)
 #define SEARCH_MAX_TRIES 16
@@ -82,8 +84,10 @@ bool gotab_func(const struct gotab *t, u32 i, struct go_func *ret)
 	flag_at = (t->v120 ? 20 : 16) + 1;
 	if (!buf_skip(&body, flag_at) || !buf_u8(&body, &f.flag))
 		return false;
-	if (buf_skip(&name, nameoff))
+	if (buf_skip(&name, nameoff)) {
+		name.end = name.pos + MIN(buf_left(&name), (size_t)NAME_MAX_BYTES);
 		(void)buf_cstr(&name, &f.name);
+	}
 	f.start = gotab_start(t, i);
 	f.end = gotab_start(t, i + 1);
 	*ret = f;

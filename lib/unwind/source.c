@@ -10,6 +10,8 @@
 #define PAGE_OF(svma) ((svma) >> UNWIND_PAGE_SHIFT)
 /* Code of one file may span this much; what lies beyond is not looked at. */
 #define MAX_SPAN_BYTES (16ULL << 30)
+/* User space ends far below on both machines; so nothing here can wrap around. */
+#define MAX_SVMA (1ULL << 62)
 /* musl's _start, the largest without CFI, is 22 bytes on x86-64 and 36 on arm64. */
 #define ENTRY_BYTES 64
 
@@ -157,7 +159,7 @@ static void find_span(struct unwind_source *s)
 		const struct elf_segment *seg = &s->elf->segments[i];
 		u64 n = MIN(seg->filesz, s->elf->size);
 
-		if (!(seg->flags & PF_X) || !n || n > ~0ULL - seg->svma)
+		if (!(seg->flags & PF_X) || !n || seg->svma > MAX_SVMA)
 			continue;
 		lo = MIN(lo, seg->svma);
 		hi = MAX(hi, seg->svma + n);

@@ -18,7 +18,8 @@
 
 #define SOURCE_MAX_TABLES 4
 #define SOURCE_MAX_PLTS 8
-/* Instructions that building one page may run: a hostile file's limit, 500 times a dense page. */
+/* Bytes of programs that building one page may run through: a hostile file's limit. libc's densest
+ * page needs 4 KiB. */
 #define SOURCE_PAGE_BUDGET (1u << 22)
 /* Bytes read around a page, for patterns that cross its ends. */
 #define SOURCE_CODE_MARGIN 64

@@ -271,7 +271,7 @@ Test(cfi, a_part_of_a_function_begins_with_the_rule_that_holds_there)
 	cr_assert(cfi_next(&t, &offset, &at) && cfi_fde_at(&t, at, &fde) == 0);
 	cfi_run(&t, &fde, START + 0x15, START + 0x22, &budget, row_text, &got);
 	cr_expect_str_eq(str_get(&got), "15:r7+24; 21:r7+32");
-	budget = 3;
+	budget = 4; /* bytes */
 	cfi_run(&t, &fde, START, START + LENGTH, &budget, row_text, &spent);
 	cr_expect_str_eq(str_get(&spent), "0:r7+8; 1:r7+16; 11:unsupported");
 	cr_expect_eq(budget, 0);
