@@ -215,7 +215,7 @@ static void fill_code(struct unwind_source *s, u64 lo, u64 hi)
 		const struct pattern *p = find_pattern(s, lo, hi, &from, &to);
 
 		if (!p || from > lo)
-			source_row(s, lo, &rule_none);
+			code_layer_fill(s, lo, p ? from : hi);
 		if (!p)
 			return;
 		source_row(s, from,

@@ -134,6 +134,7 @@ int unwind_source_rows(struct unwind_source *s, u64 page, u32 *ret_rows, u32 *re
 	s->rows = ret_rows;
 	s->n_rows = 0;
 	fill(s, 0, s->page_base, s->page_base + UNWIND_PAGE_BYTES);
+	code_layer_end_page(s->layer);
 	*ret_n = s->n_rows;
 	s->rows = NULL;
 	return 0;
@@ -286,7 +287,7 @@ static void find_entry(struct unwind_source *s)
 	s->entry_hi = hi;
 }
 
-int unwind_source_create(struct elf_file *elf, struct unwind_source **ret)
+static int create(struct elf_file *elf, bool cfi, struct unwind_source **ret)
 {
 	struct unwind_source *s = calloc(1, sizeof(*s));
 	int r;
@@ -299,7 +300,7 @@ int unwind_source_create(struct elf_file *elf, struct unwind_source **ret)
 	r = rules_init(&s->rules);
 	find_span(s);
 	s->is_loader = is_loader(elf);
-	if (r == 0 && s->info.n_pages)
+	if (r == 0 && s->info.n_pages && cfi)
 		r = add_tables(s);
 	if (r < 0) {
 		unwind_source_destroy(s);
@@ -311,6 +312,16 @@ int unwind_source_create(struct elf_file *elf, struct unwind_source **ret)
 	return 0;
 }
 
+int unwind_source_create(struct elf_file *elf, struct unwind_source **ret)
+{
+	return create(elf, true, ret);
+}
+
+int unwind_source_create_without_cfi(struct elf_file *elf, struct unwind_source **ret)
+{
+	return create(elf, false, ret);
+}
+
 void unwind_source_destroy(struct unwind_source *s)
 {
 	if (!s)
@@ -320,6 +331,7 @@ void unwind_source_destroy(struct unwind_source *s)
 	rules_deinit(&s->rules);
 	go_table_destroy(s->go);
 	elf_file_destroy(s->mini);
+	code_layer_destroy(s->layer);
 	free(s->code);
 	free(s);
 }

@@ -8,10 +8,12 @@
  *	.eh_frame → .gopclntab → .debug_frame (own, minidebuginfo's, debug file's) → code → none
  *
  * "Code" is what can be known from sections and bytes alone: PLTs, the entry point, signal
- * trampolines and thread starts of libcs without CFI.
+ * trampolines and thread starts of libcs without CFI (gap.c), and then whatever functions the
+ * instructions themselves tell the rows of (code.c).
  */
 #pragma once
 
+#include "unwind/code.h"
 #include "unwind/fde_index.h"
 #include "unwind/rules.h"
 #include "unwind/unwind.h"
@@ -41,9 +43,10 @@ struct unwind_source {
 	struct go_table *go;			 /* owned, or NULL */
 	struct source_plt plts[SOURCE_MAX_PLTS]; /* by start */
 	u32 n_plts;
-	bool is_loader;		/* rbx is followed */
-	u64 exec_lo, exec_hi;	/* svma of all code */
-	u64 entry_lo, entry_hi; /* the entry point's code when nothing covers it, else empty */
+	struct code_layer *layer; /* owned, or NULL */
+	bool is_loader;		  /* rbx is followed */
+	u64 exec_lo, exec_hi;	  /* svma of all code */
+	u64 entry_lo, entry_hi;	  /* the entry point's code when nothing covers it, else empty */
 
 	/* The page under construction. */
 	u64 page_base;

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which function an address without unwind information is in, and its rows. Functions come from
+ *
+ *	a symbol with a size		its bounds are believed
+ *	the end of the FDE before	assembly between compiled functions
+ *	.init and .fini
+ *	calls and prologues		code_starts.h
+ *
+ * All but the first need a function that is sound on every way: each return finds the stack as
+ * the ABI wants it, and no way runs into data. Where nothing says that a function begins there are
+ *no rows.
+ *
+ * The lists are made when first needed and kept; a page's bytes go when the page is done.
+ */
+#include "unwind/code.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "unwind/code_flow.h"
+#include "unwind/code_starts.h"
+#include "unwind/source.h"
+
+#define WINDOW_BYTES (64u << 10) /* looked at on both sides of a page */
+#define MAX_SECTIONS 4
+/* Functions that are followed for one page; a page has not 100 at the most. */
+#define MAX_FUNCS_PER_PAGE 512
+
+struct code_layer {
+	struct disasm *disasm;
+	struct code_starts starts;
+	u64 sections[MAX_SECTIONS];
+	u32 n_sections;
+	bool failed; /* no memory: no rows */
+
+	u64 page; /* that starts_here is for, ~0 = none */
+	u32 n_funcs;
+	code_addresses starts_here;
+
+	bool must_return;      /* the function that was found last, to be believed */
+	struct code_func func; /* that rows are for */
+	bool have_func;
+	struct code_rows rows;
+};
+
+static const struct unwind_rule rule_none = {.cfa_op = UNWIND_CFA_NONE};
+
+static void find_sections(struct code_layer *c, struct elf_file *elf)
+{
+	static const char *const names[] = {".init", ".fini"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		struct elf_section section;
+
+		if (elf_file_section(elf, names[i], &section, NULL) == 0 && section.size)
+			c->sections[c->n_sections++] = section.svma;
+	}
+}
+
+static struct code_layer *layer_of(struct unwind_source *s)
+{
+	_cleanup_elf_file_ struct elf_file *mini = NULL;
+	struct code_layer *c = s->layer;
+
+	if (c)
+		return c;
+	c = s->layer = calloc(1, sizeof(*c));
+	if (!c)
+		return NULL;
+	c->page = ~0ULL;
+	find_sections(c, s->elf);
+	if (elf_file_section(s->elf, ".symtab", NULL, NULL) < 0)
+		(void)elf_file_minidebuginfo(s->elf, &mini);
+	c->failed = disasm_create(s->elf->machine, &c->disasm) < 0 ||
+		    code_starts_read(&c->starts, s->elf, mini, s->exec_lo, s->exec_hi) < 0;
+	return c;
+}
+
+void code_layer_destroy(struct code_layer *c)
+{
+	if (!c)
+		return;
+	disasm_destroy(c->disasm);
+	code_starts_deinit(&c->starts);
+	vec_deinit(&c->starts_here);
+	vec_deinit(&c->rows.list);
+	free(c);
+}
+
+void code_layer_end_page(struct code_layer *c)
+{
+	if (!c)
+		return;
+	vec_deinit(&c->starts_here);
+	c->page = ~0ULL;
+	c->n_funcs = 0;
+}
+
+/* Fills starts_here. */
+static int look_around(struct unwind_source *s, struct code_layer *c)
+{
+	u64 from = MAX(s->exec_lo, s->page_base - MIN(s->page_base, (u64)WINDOW_BYTES));
+	u64 to = MIN(s->exec_hi, s->page_base + UNWIND_PAGE_BYTES + WINDOW_BYTES);
+	_cleanup_free_ u8 *code = NULL;
+	ssize_t n;
+
+	if (c->page == s->page_base)
+		return 0;
+	vec_clear(&c->starts_here);
+	c->page = s->page_base;
+	code = malloc(to - from);
+	if (!code)
+		return -ENOMEM;
+	n = elf_file_copy(s->elf, from, to - from, code);
+	if (n <= 0 && from < s->page_base) {
+		from = s->page_base;
+		n = elf_file_copy(s->elf, from, to - from, code);
+	}
+	if (n <= 0)
+		return 0;
+	return code_starts_scan(&c->starts, s->elf->machine, buf_of(code, (size_t)n), from,
+				&c->starts_here);
+}
+
+/* The end of the last FDE before pc, or 0, and the start of the next one. */
+static void fdes_around(struct unwind_source *s, u64 pc, u64 *ret_before, u64 *ret_next)
+{
+	u64 before = 0, next = ~0ULL;
+
+	for (u32 t = 0; t < s->n_tables; t++) {
+		struct fde_index *x = &s->tables[t];
+		u32 i = x->n ? fde_index_find(x, pc) : 0;
+		struct cfi_fde fde;
+
+		if (i < x->n && fde_index_start(x, i) <= pc) {
+			if (fde_index_get(x, i, &fde) == 0 && fde.end <= pc)
+				before = MAX(before, fde.end);
+			i++;
+		}
+		if (i < x->n)
+			next = MIN(next, fde_index_start(x, i));
+	}
+	*ret_before = before;
+	*ret_next = next;
+}
+
+/* Behind the padding at pc; at most hi. */
+static u64 skip_padding(struct unwind_source *s, struct code_layer *c, u64 pc, u64 hi)
+{
+	struct disasm_insn insn;
+	struct buf code;
+
+	while (pc < hi && source_code(s, pc, &code) && disasm_one(c->disasm, code, pc, &insn) &&
+	       insn.padding)
+		pc += insn.length;
+	return MIN(pc, hi);
+}
+
+/* The bounds that a sized symbol gives. */
+static bool func_by_symbol(const struct code_layer *c, u64 pc, struct code_func *ret)
+{
+	const struct code_symbol *s = code_starts_find(&c->starts, pc);
+	struct code_func f = {.bounds = true};
+
+	if (!s || s->parent == ~0u)
+		return false;
+	if (s->parent)
+		s = &c->starts.symbols.data[s->parent - 1];
+	f.part[0] = (struct code_span){s->start, s->end};
+	if (s->cold) {
+		s = &c->starts.symbols.data[s->cold - 1];
+		f.part[1] = (struct code_span){s->start, s->end};
+	}
+	*ret = f;
+	return true;
+}
+
+static void narrow(struct code_span *f, u64 pc, u64 start)
+{
+	if (start <= pc)
+		f->start = MAX(f->start, start);
+	else
+		f->end = MIN(f->end, start);
+}
+
+static void narrow_by_bytes(const code_addresses *starts, struct code_span *f, u64 pc)
+{
+	size_t lo = 0, hi = starts->n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (starts->data[mid] <= pc)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (lo)
+		narrow(f, pc, starts->data[lo - 1]);
+	if (lo < starts->n)
+		narrow(f, pc, starts->data[lo]);
+}
+
+/*
+ * What is known of where functions begin around pc. False: nothing says where this one does; its
+ * end is set nevertheless.
+ */
+static bool func_around(struct unwind_source *s, struct code_layer *c, u64 pc,
+			struct code_func *ret)
+{
+	struct code_span f = {0, MAX(s->exec_hi, pc + 1)};
+	u64 start, floor, next, fde_end, fde_next;
+
+	c->must_return = false;
+	fdes_around(s, pc, &fde_end, &fde_next);
+	code_starts_around(&c->starts, pc, &start, &floor, &next);
+	f.start = start;
+	f.end = MIN(f.end, next);
+	f.end = MIN(f.end, fde_next);
+	floor = MAX(floor, fde_end);
+	for (u32 i = 0; i < c->n_sections; i++)
+		narrow(&f, pc, c->sections[i]);
+	if (look_around(s, c) == 0)
+		narrow_by_bytes(&c->starts_here, &f, pc);
+	if (fde_end > s->page_base && f.start < fde_end) {
+		/* It may be data as well: it has to look like a function. */
+		f.start = skip_padding(s, c, fde_end, pc);
+		c->must_return = true;
+	}
+	*ret = (struct code_func){.part[0] = f};
+	return f.start && f.start >= floor && pc - f.start < CODE_MAX_FUNC;
+}
+
+static bool same_span(const struct code_span *a, const struct code_span *b)
+{
+	return a->start == b->start && a->end == b->end;
+}
+
+/* Makes c->rows the rows of f. */
+static bool follow(struct unwind_source *s, struct code_layer *c, const struct code_func *f)
+{
+	if (c->have_func && same_span(&c->func.part[0], &f->part[0]) &&
+	    same_span(&c->func.part[1], &f->part[1]) && c->func.bounds == f->bounds)
+		return true;
+	c->have_func = false;
+	if (c->n_funcs++ >= MAX_FUNCS_PER_PAGE || code_flow(s->elf, c->disasm, f, &c->rows) < 0)
+		return false;
+	c->func = *f;
+	c->have_func = true;
+	return true;
+}
+
+/* Rows of [lo, hi), which lies in one part of the function that c->rows is for. */
+static void put_rows(struct unwind_source *s, const struct code_rows *rows, bool second, u64 lo,
+		     u64 hi)
+{
+	size_t i = second ? rows->n_first : 0, end = second ? rows->list.n : rows->n_first;
+	const struct code_row *row = rows->list.data;
+
+	if (i == end || row[i].pc > lo)
+		source_row(s, lo, &rule_none);
+	for (; i < end && row[i].pc < hi; i++)
+		if (i + 1 == end || row[i + 1].pc > lo)
+			source_row(s, MAX(lo, row[i].pc), &row[i].rule);
+}
+
+/* From lo on as far as one thing is known; where that ends. */
+static u64 fill_some(struct unwind_source *s, struct code_layer *c, u64 lo, u64 hi)
+{
+	struct code_func f;
+	u64 end;
+
+	if (func_by_symbol(c, lo, &f)) {
+		bool second = lo < f.part[0].start || lo >= f.part[0].end;
+
+		end = MIN(hi, f.part[second].end);
+		if (follow(s, c, &f))
+			put_rows(s, &c->rows, second, lo, end);
+		else
+			source_row(s, lo, &rule_none);
+		return end;
+	}
+	if (!func_around(s, c, lo, &f) || !follow(s, c, &f) || !c->rows.sane || !c->rows.returns) {
+		source_row(s, lo, &rule_none);
+		return MIN(hi, f.part[0].end);
+	}
+	end = MIN(hi, f.part[0].end);
+	put_rows(s, &c->rows, false, lo, end);
+	return end;
+}
+
+void code_layer_fill(struct unwind_source *s, u64 lo, u64 hi)
+{
+	struct code_layer *c = layer_of(s);
+
+	if (!c || c->failed) {
+		source_row(s, lo, &rule_none);
+		return;
+	}
+	while (lo < hi) {
+		u64 from = lo < s->exec_hi ? skip_padding(s, c, lo, hi) : hi;
+
+		if (from > lo)
+			source_row(s, lo, &rule_none);
+		if (from < hi)
+			from = fill_some(s, c, from, hi);
+		lo = from;
+	}
+}

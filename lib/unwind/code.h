@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Private to lib/unwind: rows of code without unwind information, read from the code itself. */
+#pragma once
+
+#include "unwind/unwind.h"
+
+struct unwind_source;
+struct code_layer;
+
+void code_layer_destroy(struct code_layer *c);
+/* Rows for [lo, hi), which lies in one page and which no table covers. */
+void code_layer_fill(struct unwind_source *s, u64 lo, u64 hi);
+/* Gives back what was kept for the gaps of one page. */
+void code_layer_end_page(struct code_layer *c);
