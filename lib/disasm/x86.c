@@ -278,6 +278,8 @@ static void flow(const cs_insn *c, struct disasm_insn *i)
 		i->padding = true;
 		i->flow = DISASM_TRAP;
 		return;
+	case X86_INS_UD0:
+	case X86_INS_UD2B: /* ud1: clang's traps carry a reason in its operands */
 	case X86_INS_UD2:
 	case X86_INS_HLT:
 	case X86_INS_LJMP:
@@ -332,6 +334,22 @@ static bool evex_length(struct buf code, u8 *ret)
 	return true;
 }
 
+/* Capstone leaves out the operands of ud0 and ud1. */
+static u8 ud_length(struct buf code, u8 length)
+{
+	u8 modrm, mod;
+
+	if (buf_left(&code) <= length)
+		return length;
+	modrm = code.pos[length];
+	mod = modrm >> 6;
+	length++;
+	if (mod != 3 && (modrm & 7) == 4)
+		length++;
+	length = (u8)(length + (mod == 1 ? 1 : mod == 2 ? 4 : 0));
+	return (u8)MIN((size_t)length, buf_left(&code));
+}
+
 bool disasm_x86_one(struct disasm_x86 *x, struct buf code, u64 svma, struct disasm_insn *ret)
 {
 	const u8 *pos = code.pos;
@@ -341,6 +359,8 @@ bool disasm_x86_one(struct disasm_x86 *x, struct buf code, u64 svma, struct disa
 	if (!cs_disasm_iter(x->handle, &pos, &left, &address, x->insn))
 		return evex_length(code, &ret->length);
 	ret->length = (u8)x->insn->size;
+	if (x->insn->id == X86_INS_UD2B || x->insn->id == X86_INS_UD0)
+		ret->length = ud_length(code, ret->length);
 	flow(x->insn, ret);
 	if (ret->flow == DISASM_NEXT && !ret->n)
 		effects(x->insn, ret);

@@ -49,7 +49,8 @@ enum node_flags {
 	NODE_WEAK = 8, /* so far only from the call before it */
 	NODE_QUEUED = 16,
 	NODE_GUESS = 32,
-	NODE_BLOCKED = 64, /* no weak way or guess leads here */
+	NODE_BLOCKED = 64,     /* no weak way or guess leads here */
+	NODE_AFTER_CALL = 128, /* reached by the call before it */
 };
 
 struct node {
@@ -73,6 +74,7 @@ struct flow {
 	bool guessing;
 	bool restart;
 	bool runs_into_data;
+	bool moves_sp; /* by what is not known: compilers go by the frame pointer then */
 	/* What indirect jumps through tables agree on. */
 	struct state table;
 	bool have_table, tables_differ;
@@ -262,7 +264,8 @@ static struct unwind_rule rule_of(const struct flow *w, const struct state *s)
 {
 	static const struct unwind_rule none = {.cfa_op = UNWIND_CFA_NONE};
 	struct unwind_rule r = {.cfa_op = UNWIND_CFA_REG};
-	bool by_fp = s->fp_is == VALUE_FRAME && (!s->sp_known || (w->x86 && is_frame(s)));
+	bool by_fp = s->fp_is == VALUE_FRAME &&
+		     (!s->sp_known || (w->x86 ? is_frame(s) : w->moves_sp && s->fp_slot));
 
 	if (!by_fp && (!s->sp_known || s->sp < entry_state(w->x86)->sp))
 		return none;
@@ -360,7 +363,8 @@ static int edge(struct flow *w, u64 pc, const struct state *s, bool weak)
 		return 0;
 	if (n->flags & NODE_REACHED)
 		return meet(w, n, off, s, weak);
-	n->flags |= NODE_REACHED | (weak ? NODE_WEAK : 0) | (w->guessing ? NODE_GUESS : 0);
+	n->flags |= NODE_REACHED | (weak ? NODE_WEAK | NODE_AFTER_CALL : 0) |
+		    (w->guessing ? NODE_GUESS : 0);
 	n->in = *s;
 	return enqueue(w, n, off);
 }
@@ -480,6 +484,30 @@ static void reset(struct flow *w)
 	w->have_table = w->tables_differ = w->have_frame = w->frames_differ = false;
 }
 
+/*
+ * A return with the frame still there: a call that does not return was the last of the function,
+ * and what follows it is another one, whose start nothing told.
+ */
+static void leave_other_function(struct flow *w)
+{
+	struct node *last = NULL;
+
+	for (u32 off = 0; off < w->n_first; off++) {
+		struct node *n = w->at[off] ? &w->nodes.data[w->at[off] - 1] : NULL;
+
+		if (!n || !(n->flags & NODE_REACHED))
+			continue;
+		if (n->flags & NODE_AFTER_CALL)
+			last = n;
+		if (n->insn.flow == DISASM_RETURN && last && n->in.sp_known &&
+		    n->in.sp > entry_state(w->x86)->sp) {
+			last->flags |= NODE_BLOCKED;
+			w->restart = true;
+			return;
+		}
+	}
+}
+
 static int follow(struct flow *w)
 {
 	for (u32 i = 0; i < MAX_RESTARTS; i++) {
@@ -489,6 +517,8 @@ static int follow(struct flow *w)
 		r = edge(w, w->f->part[0].start, entry_state(w->x86), false);
 		if (r == 0)
 			r = drain(w);
+		if (r == 0 && !w->restart && !w->f->bounds)
+			leave_other_function(w);
 		if (r < 0 || !w->restart)
 			return r;
 	}
@@ -518,9 +548,31 @@ static bool guess_of(const struct flow *w, struct state *ret)
 	return w->have_table ? !w->tables_differ : w->have_frame && !w->frames_differ;
 }
 
+/*
+ * How far a function reaches whose end is not known. int3 is what lld puts between functions and
+ * nothing puts into them; nops stand within functions as well and say nothing.
+ */
+static u32 guess_end(struct flow *w)
+{
+	u32 reached = reached_end(w), off = reached;
+	bool ended = true;
+
+	while (off < w->n_first) {
+		struct node *n = node_at(w, off);
+
+		if (!n || n->flags & NODE_BAD)
+			return reached;
+		if (ended && n->insn.padding)
+			return n->insn.flow == DISASM_TRAP ? off : reached;
+		ended = n->insn.flow != DISASM_NEXT && n->insn.flow != DISASM_BRANCH;
+		off += n->insn.length;
+	}
+	return reached;
+}
+
 static int guess(struct flow *w)
 {
-	u32 end = w->f->bounds ? w->n : reached_end(w), off = 0;
+	u32 end = w->f->bounds ? w->n : guess_end(w), off = 0;
 	struct state s;
 
 	if (!guess_of(w, &s))
@@ -595,6 +647,9 @@ static int make_rows(struct flow *w, struct code_rows *ret)
 	ret->sane = !w->runs_into_data;
 	ret->returns = false;
 	ret->n_first = 0;
+	vec_foreach (&w->nodes, n)
+		w->moves_sp |=
+			n->flags & NODE_REACHED && !n->in.sp_known && n->in.fp_is == VALUE_FRAME;
 	for (u32 off = 0; r == 0 && off < w->n; off++) {
 		const struct node *n;
 		struct unwind_rule rule;

@@ -14,6 +14,9 @@
 #define SCAN_MAX_BYTES (64ULL << 20)
 #define MAX_SYMBOLS (8u << 20)
 #define MAX_BACK 16
+/* Bytes in front of an address that may be looked at. */
+#define BEFORE_X86 32
+#define PROLOGUE_ARM64 10 /* instructions */
 
 struct named {
 	u64 hash; /* of the name up to ".cold" */
@@ -292,33 +295,50 @@ static bool is_ret_x86(const u8 *p)
 	return p[-1] == 0xc3 && !memchr(with_operands, p[-2], sizeof(with_operands));
 }
 
-/* Does something end at p, of which `before` bytes are known, that control does not run out of? */
-static bool ends_x86(const u8 *p, size_t before)
+/* The last byte of one of the nops that assemblers fill up with. */
+static bool is_nop_x86(const u8 *p)
 {
-	static const u8 nops[] = {3, 4, 5, 7, 8};
+	static const u8 lengths[] = {3, 4, 5, 7, 8};
 
-	if (before < 10)
-		return false;
-	if (p[-1] == 0xcc || p[-1] == 0x90 || is_ret_x86(p) || p[-5] == 0xe9 || p[-2] == 0xeb ||
-	    p[-5] == 0xe8 || (p[-2] == 0x0f && p[-1] == 0x0b) || (p[-6] == 0xff && p[-5] == 0x25))
+	if (p[-1] == 0x90)
 		return true;
-	if (p[-1] != 0)
-		return false;
-	for (size_t i = 0; i < ARRAY_SIZE(nops); i++)
-		if (p[-nops[i]] == 0x0f && p[1 - nops[i]] == 0x1f)
+	for (size_t i = 0; p[-1] == 0 && i < ARRAY_SIZE(lengths); i++)
+		if (p[-lengths[i]] == 0x0f && p[1 - lengths[i]] == 0x1f)
 			return true;
 	return false;
 }
 
-static bool begins_x86(const u8 *p, const u8 *end, bool aligned, bool after_int3)
+/*
+ * Does something end at p that control does not run out of, or at least may not: a call? int3
+ * counts for what is in front of it: 0xcccccccd is a common operand.
+ */
+enum end { NO_END, AFTER_END, AFTER_INT3 };
+
+static enum end end_x86(const u8 *p)
 {
-	if (after_int3 && p[0] != 0xcc)
+	const u8 *from = p;
+
+	while (p[-1] == 0xcc && from - p < 16)
+		p--;
+	if (is_ret_x86(p) || p[-5] == 0xe9 || p[-5] == 0xe8 || p[-2] == 0xeb || is_nop_x86(p) ||
+	    (p[-2] == 0x0f && p[-1] == 0x0b) || /* ud2 */
+	    (p[-4] == 0x0f && p[-3] == 0xb9) || /* ud1 with a reason */
+	    (p[-6] == 0xff && p[-5] == 0x25) || from - p == 16)
+		return p < from ? AFTER_INT3 : AFTER_END;
+	return NO_END;
+}
+
+static bool begins_x86(const u8 *p, const u8 *end, bool aligned)
+{
+	enum end before = end_x86(p);
+
+	if (aligned && before == AFTER_INT3 && p[0] != 0xcc)
 		return true;
 	if (end - p >= 4 && !memcmp(p, "\xf3\x0f\x1e\xfa", 4))
 		p += 4;
 	if (end - p >= 4 && !memcmp(p, "\x55\x48\x89\xe5", 4))
-		return true;
-	if (!aligned)
+		return aligned || before != NO_END;
+	if (!aligned || before == NO_END)
 		return false;
 	/* A push of a callee-saved register. */
 	if (p < end && (p[0] == 0x53 || p[0] == 0x55))
@@ -331,13 +351,11 @@ static int scan_x86(struct buf code, u64 svma, code_addresses *ret)
 	size_t n = buf_left(&code);
 	int r = 0;
 
-	for (size_t i = 11; r == 0 && i < n; i++) {
+	for (size_t i = BEFORE_X86; r == 0 && i < n; i++) {
 		const u8 *p = code.pos + i;
 		bool aligned = !((svma + i) & 15);
-		bool after_int3 =
-			aligned && p[-1] == 0xcc && (p[-2] == 0xcc || ends_x86(p - 1, i - 1));
 
-		if (begins_x86(p, code.end, aligned, after_int3) && ends_x86(p, i))
+		if ((aligned || *p == 0x55 || *p == 0xf3) && begins_x86(p, code.end, aligned))
 			r = vec_push(ret, svma + i);
 	}
 	return r;
@@ -354,22 +372,44 @@ static bool ends_arm64(const u8 *p, size_t before)
 	       w >> 26 == 0x25 || (w & 0xfffffc1f) == 0xd61f0000 || (w & 0xffe0001f) == 0xd4200000;
 }
 
+static bool is_branch_arm64(u32 w)
+{
+	return (w >> 26 & 7) == 5;
+}
+
+/* Compilers put a few other instructions in front of the prologue: where the straight line begins
+ * that leads to p, or NULL. */
+static const u8 *line_start_arm64(const u8 *p, const u8 *first)
+{
+	for (u32 i = 0; i < PROLOGUE_ARM64 && p - first >= 4; i++, p -= 4) {
+		u32 w;
+
+		if (ends_arm64(p, (size_t)(p - first)))
+			return p;
+		memcpy(&w, p - 4, 4);
+		if (is_branch_arm64(w))
+			return NULL;
+	}
+	return NULL;
+}
+
 static int scan_arm64(struct buf code, u64 svma, code_addresses *ret)
 {
 	size_t n = buf_left(&code);
 	int r = 0;
 
-	for (size_t i = 0; r == 0 && i + 12 <= n; i += 4) {
-		u32 w[3];
-		bool begins;
+	for (size_t i = 0; r == 0 && i + 8 <= n; i += 4) {
+		const u8 *start;
+		u32 w[2];
 
-		memcpy(w, code.pos + i, 12);
-		if (w[0] == 0xd503233f || (w[0] & 0xffffff3f) == 0xd503241f)
-			memmove(w, w + 1, 8); /* paciasp, bti */
-		begins = (w[0] & 0xffc07fff) == 0xa9807bfd ||
-			 ((w[0] & 0xff8003ff) == 0xd10003ff && (w[1] & 0xffc07fff) == 0xa9007bfd);
-		if (begins && ends_arm64(code.pos + i, i))
-			r = vec_push(ret, svma + i);
+		memcpy(w, code.pos + i, 8);
+		/* stp x29, x30, [sp, #-N]!; or sub sp, sp, #N and stp x29, x30, [sp, #M] */
+		if ((w[0] & 0xffc07fff) != 0xa9807bfd &&
+		    !((w[0] & 0xff8003ff) == 0xd10003ff && (w[1] & 0xffc07fff) == 0xa9007bfd))
+			continue;
+		start = line_start_arm64(code.pos + i, code.pos);
+		if (start)
+			r = vec_push(ret, svma + (u64)(start - code.pos));
 	}
 	return r;
 }
@@ -394,7 +434,8 @@ int code_starts_scan(const struct code_starts *x, u16 e_machine, struct buf code
 
 		if (at >= buf_left(&code))
 			break;
-		if (x86 ? ends_x86(code.pos + at, at) : ends_arm64(code.pos + at, at))
+		if (x86 ? at >= BEFORE_X86 && end_x86(code.pos + at) != NO_END
+			: ends_arm64(code.pos + at, at))
 			r = vec_push(ret, svma + at);
 	}
 	sort_addresses(ret);

@@ -4,11 +4,14 @@
  * if it had no CFI and holds them against those of its CFI at every instruction.
  *
  *	compare-code [-v] ELF
- *	→ INSTRUCTIONS agree N none N wrong N other N seconds S
+ *	→ N instructions N agree N alike N none N wrong N other N pages N ms
  *
- * other: CFI itself has no rule there (entry points, signal frames, expressions). Two rules agree
- * when they are equal, or when CFI still names the slot of a frame pointer that was popped: the
- * bytes are below sp then, and both lead to the same value.
+ * alike: the same in other words. Either the same slots below a cfa that is told by another
+ *register (sp and the frame pointer are both known in most functions with a frame, and which one
+ *CFI goes by is the compiler's choice), or the frame pointer was saved just now and is still where
+ *it was. other: CFI itself has no rule there (entry points, signal frames, expressions). Two rules
+ *agree when they are equal, or when CFI still names the slot of a frame pointer that was popped:
+ *the bytes are below sp then, and both lead to the same value.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +23,7 @@
 #include "elf/elf.h"
 #include "unwind/unwind.h"
 
-enum { AGREE, NONE, WRONG, OTHER, N_VERDICTS };
+enum { AGREE, ALIKE, NONE, WRONG, OTHER, N_VERDICTS };
 
 struct page {
 	u32 rows[UNWIND_PAGE_BYTES];
@@ -34,8 +37,7 @@ struct compare {
 	struct unwind_source *cfi, *code;
 	struct page ours, theirs;
 	u64 n[N_VERDICTS];
-	u64 by_base; /* of the wrong: cfa from another register */
-	u64 resume;  /* where the next instruction begins */
+	u64 resume; /* where the next instruction begins */
 	double seconds;
 	bool verbose;
 };
@@ -56,6 +58,12 @@ static bool is_rule(const struct unwind_rule *r)
 	       r->cfa_op == UNWIND_CFA_FP || r->cfa_op == UNWIND_CFA_PLT;
 }
 
+static bool same_slots(const struct unwind_rule *a, const struct unwind_rule *b)
+{
+	return a->cfa_op == b->cfa_op && a->ra_op == b->ra_op && a->ra_off == b->ra_off &&
+	       a->fp_op == b->fp_op && a->fp_off == b->fp_off;
+}
+
 static int verdict(const struct unwind_rule *a, const struct unwind_rule *b)
 {
 	if (b->cfa_op != UNWIND_CFA_REG)
@@ -68,6 +76,11 @@ static int verdict(const struct unwind_rule *a, const struct unwind_rule *b)
 	    a->ra_op == b->ra_op && a->ra_off == b->ra_off && a->fp_op == UNWIND_FP_SAME &&
 	    b->fp_op == UNWIND_FP_CFA && -b->fp_off > b->cfa_off)
 		return AGREE;
+	if (a->cfa_reg != b->cfa_reg && a->fp_op == UNWIND_FP_CFA && same_slots(a, b))
+		return ALIKE;
+	if (a->cfa_reg == b->cfa_reg && a->cfa_off == b->cfa_off && a->ra_op == b->ra_op &&
+	    a->ra_off == b->ra_off && a->fp_op == UNWIND_FP_CFA && b->fp_op == UNWIND_FP_SAME)
+		return ALIKE;
 	return WRONG;
 }
 
@@ -79,15 +92,15 @@ static void print(u64 pc, const char *what, const struct unwind_rule *r)
 
 static void compare_at(struct compare *c, u64 pc, u32 off)
 {
-	static const char *const names[] = {"agree", "none", "wrong", "other"};
+	static const char *const names[] = {"agree", "alike", "none", "wrong", "other"};
 	struct unwind_rule a = rule_at(c->code, &c->ours, off);
 	struct unwind_rule b = rule_at(c->cfi, &c->theirs, off);
-	int v = verdict(&a, &b);
+	int v;
 
+	a.bx_off = b.bx_off = 0; /* ld.so's alone, and not read from code */
+	v = verdict(&a, &b);
 	c->n[v]++;
-	if (v == WRONG && a.cfa_reg != b.cfa_reg)
-		c->by_base++;
-	if (c->verbose && (v == NONE || v == WRONG)) {
+	if (c->verbose && (v == ALIKE || v == NONE || v == WRONG)) {
 		printf("%s ", names[v]);
 		print(pc, "ours", &a);
 		print(pc, "cfi", &b);
@@ -164,9 +177,10 @@ int main(int argc, char **argv)
 	info = unwind_source_info(c.cfi);
 	for (u64 p = 0; r == 0 && p < info->n_pages; p++)
 		r = compare_page(&c, info->first_page + p);
-	printf("%llu agree %llu none %llu wrong %llu other %llu other_base %llu pages %u ms %.0f\n",
-	       c.n[AGREE] + c.n[NONE] + c.n[WRONG], c.n[AGREE], c.n[NONE], c.n[WRONG], c.n[OTHER],
-	       c.by_base, info->n_pages, c.seconds * 1e3);
+	printf("%llu instructions %llu agree %llu alike %llu none %llu wrong %llu other %u pages "
+	       "%.0f ms\n",
+	       c.n[AGREE] + c.n[ALIKE] + c.n[NONE] + c.n[WRONG], c.n[AGREE], c.n[ALIKE], c.n[NONE],
+	       c.n[WRONG], c.n[OTHER], info->n_pages, c.seconds * 1e3);
 	unwind_source_destroy(c.cfi);
 	unwind_source_destroy(c.code);
 	disasm_destroy(c.d);

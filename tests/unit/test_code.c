@@ -218,9 +218,7 @@ Test(code, arm64_big_frame)
 		     0x910003bf,  /* mov sp, x29 */
 		     0xa8c17bfd,  /* ldp x29, x30, [sp], #16 */
 		     0xd65f03c0), /* ret */
-	       true, true,
-	       "0 sp+0 lr\n4 sp+16 f-16\nc sp+4112 f-16\n10 fp+16 f-16\n18 sp+16 f-16\n"
-	       "1c sp+0 lr\n");
+	       true, true, "0 sp+0 lr\n4 sp+16 f-16\n8 fp+16 f-16\n1c sp+0 lr\n");
 }
 
 Test(code, arm64_leaf_and_lost_link_register)
