@@ -120,6 +120,7 @@ static void configure(struct sampler *s, const struct sampler_options *o,
 {
 	struct sampler_config *c = (struct sampler_config *)&s->skel->rodata->config;
 	int n_cpus = libbpf_num_possible_cpus();
+	u64 bytes, cpus;
 
 	s->loop = f->bpf_loop;
 	c->has_task_pt_regs = f->task_pt_regs && f->current_task_btf;
@@ -132,6 +133,10 @@ static void configure(struct sampler *s, const struct sampler_options *o,
 	c->filter_cgroups = o->n_cgroups;
 	c->follow_forks = o->follow_forks;
 	c->defer_per_tick = (u32)MAX(o->hz / 10 + 10, 40ULL);
+	cpus = (u64)MAX(n_cpus, 1);
+	bytes = ring_bytes(o, (int)cpus);
+	/* Half of a CPU's share of the ring; a little more when the last one is a deep stack. */
+	c->copies_per_tick = (u32)MAX(bytes / SAMPLE_COPY_BYTES / cpus / 2, 64ULL);
 	c->pac_mask = sampler_pac_mask();
 	s->skel->bss->epoch = now_ns();
 	bpf_program__set_autoload(s->skel->progs.oncpu, s->loop);
@@ -142,7 +147,7 @@ static void configure(struct sampler *s, const struct sampler_options *o,
 	bpf_map__set_max_entries(s->skel->maps.processes, process_entries());
 	bpf_map__set_max_entries(s->skel->maps.filter_pids,
 				 o->follow_forks ? MAX_FOLLOWED : MAX(o->n_pids, 1u));
-	bpf_map__set_max_entries(s->skel->maps.ring, (u32)ring_bytes(o, MAX(n_cpus, 1)));
+	bpf_map__set_max_entries(s->skel->maps.ring, (u32)bytes);
 }
 
 /* A cgroup's folder on the cgroup v2 tree, wherever that is mounted. */

@@ -4,11 +4,11 @@
 
 #include "bpf/unwind/native.h"
 
-/* Deferred samples of the current 100 ms, per CPU. */
+/* What was deferred in the current 100 ms, per CPU. */
 struct defer_budget {
 	__u64 tick;
-	__u32 n;
-	__u32 pad;
+	__u32 samples;
+	__u32 copies;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -76,33 +76,44 @@ static __always_inline __u64 emit_user_stack(struct scratch *s)
 	return head->id;
 }
 
+static __always_inline struct defer_budget *defer_budget(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&defer_budgets, &zero);
+}
+
 static __always_inline bool defer_allowed(__u64 time_ns)
 {
+	struct defer_budget *b = defer_budget();
 	__u64 tick = time_ns / 100000000;
-	__u32 zero = 0;
-	struct defer_budget *b = bpf_map_lookup_elem(&defer_budgets, &zero);
 
 	if (!b)
 		return false;
 	if (b->tick != tick) {
 		b->tick = tick;
-		b->n = 0;
+		b->samples = 0;
+		b->copies = 0;
 	}
-	if (b->n >= config.defer_per_tick) {
+	if (b->samples >= config.defer_per_tick || b->copies >= config.copies_per_tick) {
 		count(COUNTER_DEFER_LIMIT);
 		return false;
 	}
-	b->n++;
+	b->samples++;
 	return true;
 }
 
-/* Copies stack memory from the walk's sp upwards, page by page, up to the stack's end. */
+/*
+ * Copies stack memory from the walk's sp upwards, page by page, up to the stack's end. The first
+ * page may be missing: a function that has just moved sp there and takes the page fault.
+ */
 static __always_inline __u32 emit_copies(__u64 sp, __u32 cpu)
 {
 	__u64 at = sp & ~(__u64)(SAMPLE_COPY_BYTES - 1);
+	struct defer_budget *b = defer_budget();
 	__u32 n = 0;
 
-	for (; n < SAMPLE_MAX_COPIES; n++, at += SAMPLE_COPY_BYTES) {
+	for (__u32 i = 0; i < SAMPLE_MAX_COPIES; i++, at += SAMPLE_COPY_BYTES) {
 		struct record_copy *copy = bpf_ringbuf_reserve(&ring, sizeof(*copy), 0);
 
 		if (!copy)
@@ -113,10 +124,15 @@ static __always_inline __u32 emit_copies(__u64 sp, __u32 cpu)
 		copy->address = at;
 		if (bpf_probe_read_user(copy->data, SAMPLE_COPY_BYTES, (const void *)at) < 0) {
 			bpf_ringbuf_discard(copy, BPF_RB_NO_WAKEUP);
-			break;
+			if (i)
+				break;
+			continue;
 		}
 		bpf_ringbuf_submit(copy, BPF_RB_NO_WAKEUP);
+		n++;
 	}
+	if (b)
+		b->copies += n;
 	return n;
 }
 
