@@ -120,13 +120,13 @@ def entry_ranges(path):
 @lru_cache(maxsize=None)
 def find_file(name):
     """A mapped file by the name that frames show."""
-    candidates = [os.path.join(PROGRAMS, name)]
-    for d in ("/lib/x86_64-linux-gnu", "/lib64", "/lib", "/usr/lib/x86_64-linux-gnu", "/usr/bin",
-              "/lib/aarch64-linux-gnu", "/usr/lib/x86_64-linux-musl"):
-        candidates.append(os.path.join(d, name))
-    for c in candidates:
-        if os.path.isfile(c):
-            return c
+    for d in (PROGRAMS, "/lib/x86_64-linux-gnu", "/lib64", "/lib", "/usr/lib/x86_64-linux-gnu",
+              "/lib/aarch64-linux-gnu", "/usr/lib/x86_64-linux-musl", "/usr/lib/postgresql/*/bin",
+              "/usr/lib/gcc/*/*", "/usr/bin", "/usr/sbin"):
+        for path in sorted(glob.glob(os.path.join(d, glob.escape(name)))):
+            with open(path, "rb") as f:
+                if f.read(4) == b"\x7fELF":
+                    return path
     return None
 
 
