@@ -442,6 +442,9 @@ walk_inline int walk_step(struct walk_env *env, struct walk *w, __u64 *ret_frame
 	stop = walk_find_rule(env, w, svma, &rule);
 	if (stop != WALK_GO)
 		return stop;
+	/* The kernel made a handler return to the trampoline's start; no call stands before it. */
+	if (rule.cfa_op == UNWIND_CFA_SIGNAL && !w->regs.exact)
+		*ret_frame += 1;
 	return walk_apply(env, w, &rule);
 }
 

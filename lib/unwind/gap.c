@@ -22,6 +22,8 @@ struct pattern {
 	u8 length;
 	u8 cfa_op;
 	s16 cfa_off;
+	u8 cfa_reg;
+	s8 ra_off;
 };
 
 static const struct pattern patterns[] = {
@@ -40,6 +42,21 @@ static const struct pattern patterns[] = {
 	 12,
 	 UNWIND_CFA_STOP,
 	 0},
+	/*
+	 * syscall; test %rax, %rax; jl …; jz the child; ret: glibc's clone3 has no CFI from here
+	 * on, for the child's sake (sysdeps/unix/sysv/linux/x86_64/clone3.S), but it is the parent
+	 * that spends time in it. Nothing is pushed. A child that was not scheduled yet finds its
+	 * thread control block where the return address would be, which is not code.
+	 */
+	{EM_X86_64,
+	 10,
+	 {0x0f, 0x05, 0x48, 0x85, 0xc0, 0x7c, 0x18, 0x74, 0x01, 0xc3},
+	 0,
+	 10,
+	 UNWIND_CFA_REG,
+	 8,
+	 7,
+	 -8},
 };
 
 static const struct unwind_rule rule_none = {.cfa_op = UNWIND_CFA_NONE};
@@ -219,7 +236,12 @@ static void fill_code(struct unwind_source *s, u64 lo, u64 hi)
 		if (!p)
 			return;
 		source_row(s, from,
-			   &(struct unwind_rule){.cfa_op = p->cfa_op, .cfa_off = p->cfa_off});
+			   &(struct unwind_rule){
+				   .cfa_op = p->cfa_op,
+				   .cfa_reg = p->cfa_reg,
+				   .cfa_off = p->cfa_off,
+				   .ra_off = p->ra_off,
+			   });
 		lo = to;
 	}
 }
