@@ -91,12 +91,30 @@ static void look_again(struct context *c, enum stop_reason stop)
 		procman_drain(pm);
 }
 
+/*
+ * BPF takes a process for another's image as long as its start_stack is not the one that we read;
+ * an exec that was held up between setting the two may have given us an early one.
+ */
+static void check_image(struct pipeline *p, const struct record_deferred *d)
+{
+	struct procman_process *proc;
+
+	if (d->stop != STOP_UNKNOWN_PROCESS)
+		return;
+	proc = procman_find_at(p->procman, d->sample.pid, d->sample.time_ns);
+	if (proc && proc->alive && proc->image_ns <= d->sample.time_ns &&
+	    proc->start_stack != d->sample.start_stack)
+		(void)procman_refresh(p->procman, proc);
+}
+
 void deferred_finish(struct pipeline *p, struct deferred_walk *walk)
 {
 	struct context c = {.pipeline = p, .walk = walk};
 	struct walk_regs regs = walk->record->regs;
-	enum stop_reason stop = walk_on(&c, &regs, walk);
+	enum stop_reason stop;
 
+	check_image(p, walk->record);
+	stop = walk_on(&c, &regs, walk);
 	if (stop == STOP_NO_MAPPING || stop == STOP_UNKNOWN_PROCESS) {
 		look_again(&c, stop);
 		stop = walk_on(&c, &regs, walk);

@@ -142,8 +142,8 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 	u32 index = 0;
 
 	memcpy(e.thread_name, s->comm, strnlen(s->comm, sizeof(s->comm) - 1));
-	/* The name of the process; of one that is not known, the thread's will do. */
-	name = proc && proc->comm[0] ? proc->comm : e.thread_name;
+	/* The name of the process; before its last exec, or if it is not known, the thread's. */
+	name = proc && proc->comm[0] && proc->image_ns <= s->time_ns ? proc->comm : e.thread_name;
 	memcpy(e.comm, name, strnlen(name, sizeof(e.comm) - 1));
 	p->samples++;
 	map_put(&p->pids, s->pid, 1);
