@@ -160,7 +160,11 @@ static int make_cache_key(struct symbols *s)
 	size_t n = 0;
 
 	str_printf(&key, "%d %d %d", RESOLVER_VERSION, s->inlines, s->lines);
-	/* An equal build-id is not an equal file: strip and objcopy keep it. */
+	/*
+	 * An equal build-id is not an equal file: strip and objcopy keep it, and so does whoever
+	 * damages the file. Packages keep the times of their files, so copies still share.
+	 */
+	key_of_file(&key, "file", handle(s));
 	str_printf(&key, " %d%d%d", has_dwarf(handle(s)), has_section(handle(s), ".symtab"),
 		   has_section(handle(s), ".gnu_debugdata"));
 	if (s->debug)
