@@ -10,6 +10,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static sigjmp_buf again;
 static long faults;
@@ -70,5 +71,5 @@ int main(int argc, char **argv)
 	}
 	truth_note("faults", faults);
 	truth_finish();
-	return 0;
+	_exit(0); /* exit() would run code of the library, and fault for ever */
 }
