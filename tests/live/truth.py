@@ -92,13 +92,16 @@ def symbols(path):
 
 
 @lru_cache(maxsize=None)
-def entry_ranges(path):
-    """[(start, end)] of code that says it has no caller, and of the file's entry point."""
-    out = []
+def entry_point(path):
     header = subprocess.run(["readelf", "-hW", path], capture_output=True, text=True).stdout
     m = re.search(r"Entry point address:\s+0x([0-9a-f]+)", header)
-    if m:
-        out.append((int(m.group(1), 16), int(m.group(1), 16) + 64))
+    return int(m.group(1), 16) if m else 0
+
+
+@lru_cache(maxsize=None)
+def entry_ranges(path):
+    """[(start, end)] of code that says it has no caller."""
+    out = []
     text = subprocess.run(["readelf", "-wf", path], capture_output=True, text=True).stdout
     fde = None
     for line in text.splitlines():
@@ -156,6 +159,8 @@ def is_entry(frame):
     if not path:
         return False
     address = int(m.group(2), 16)
+    if entry_point(path) <= address < entry_point(path) + 64:
+        return True
     return any(start <= address < end for start, end in entry_ranges(path))
 
 
@@ -273,6 +278,11 @@ class Verdict:
     @property
     def wrong(self):
         return self.samples - self.right
+
+    @property
+    def cut(self):
+        """Of the wrong ones, those that say that they are not whole."""
+        return sum(n for why, n in self.faults.items() if why.startswith("[truncated"))
 
     def __str__(self):
         share = 100 * self.right / self.samples if self.samples else 0

@@ -81,7 +81,6 @@ pub fn in_thread(n: u64) -> u64 {
 
 fn chains() -> Vec<Vec<&'static str>> {
     let mut all = vec![
-        vec!["rusty::main", "rusty::leaf"],
         vec!["rusty::main", "rusty::panics", "rusty::leaf"],
         vec!["rusty::main", "rusty::shapes", "Square as rusty::Shape>::work", "rusty::leaf"],
         vec!["rusty::main", "rusty::shapes", "Circle as rusty::Shape>::work", "rusty::leaf"],
