@@ -127,6 +127,8 @@ def find_file(name):
               "/lib/aarch64-linux-gnu", "/usr/lib/x86_64-linux-musl", "/usr/lib/postgresql/*/bin",
               "/usr/lib/gcc/*/*", "/usr/bin", "/usr/sbin"):
         for path in sorted(glob.glob(os.path.join(d, glob.escape(name)))):
+            if not os.path.isfile(path):
+                continue
             with open(path, "rb") as f:
                 if f.read(4) == b"\x7fELF":
                     return path
