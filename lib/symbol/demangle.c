@@ -8,7 +8,8 @@
  * 2. C++ and Rust go through the callback interface, which leaves by longjmp() once the output is
  *    larger than MAX_DEMANGLED. libiberty keeps its state on the stack there; only a Rust
  *    identifier in punycode may be lost, which is a few hundred bytes for a name made to do harm,
- * 3. D has no callback; there the number of back references is bounded instead.
+ * 3. names of Rust's v0 scheme are read once by ourselves before, see rust_v0.c,
+ * 4. D has no callback; there the number of back references is bounded instead.
  *
  * Suffixes that a compiler puts on a piece or a copy of a function (`.cold`, `.part.0`,
  * `.isra.0` ...) are dropped: time in them is time in the function, and DWARF names them so too.
@@ -24,6 +25,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "symbol/rust_v0.h"
 
 #define MAX_MANGLED 4096
 #define MAX_DEMANGLED 16384
@@ -115,8 +117,10 @@ static char *demangle_itanium_or_rust(const char *name)
 
 	if (!o)
 		return NULL;
-	if (run_demangler(name, DMGL_PARAMS | DMGL_ANSI, rust_demangle_callback, o) == 0 ||
-	    (name[1] == 'Z' && run_demangler(name, options, cplus_demangle_v3_callback, o) == 0))
+	if ((name[1] == 'Z' || rust_v0_is_harmless(name)) &&
+	    run_demangler(name, DMGL_PARAMS | DMGL_ANSI, rust_demangle_callback, o) == 0)
+		text = take_ptr(o->text.data);
+	else if (name[1] == 'Z' && run_demangler(name, options, cplus_demangle_v3_callback, o) == 0)
 		text = take_ptr(o->text.data);
 	str_deinit(&o->text);
 	free(o);

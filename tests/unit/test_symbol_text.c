@@ -29,6 +29,9 @@ Test(demangle, knows_each_language)
 		    "std::vector<int, std::allocator<int> >::push_back(int const&)");
 	expect_name("_ZN4core3fmt9Formatter3pad17h0123456789abcdefE", "core::fmt::Formatter::pad");
 	expect_name("_RNvCs1234_7mycrate3foo", "mycrate::foo");
+	expect_name("_RINvNtC3std3mem8align_ofNtNtC3std3mem12DiscriminantE",
+		    "std::mem::align_of::<std::mem::Discriminant>");
+	expect_name("_RINvC1a1fFG_RL0_hEuKj7b_E", "a::f::<for<'a> fn(&'a u8), 123>");
 	expect_name("_D3std5stdio7writelnFZv", "std.stdio.writeln()");
 	expect_name("main", NULL);
 	expect_name("", NULL);
@@ -54,10 +57,18 @@ Test(demangle, drops_what_a_compiler_added)
 Test(demangle, a_name_made_to_blow_up_is_left)
 {
 	char long_name[6000] = "_Z";
+	/* Each type holds the one before twice. */
+	char doubling[512] = "_RINvC1a1bTTTTTTTTTTTTTTTTTTTTTTTTTTTTTT";
 	struct str s = {};
 
 	memset(long_name + 2, 'P', sizeof(long_name) - 4);
 	expect_name(long_name, NULL);
+	/* A binder of 62^8 lifetimes behind an error, which libiberty counts one by one. */
+	expect_name("_RNvXNvXCs_1aINtXC1aFFGFFFFFFFF_ZFFFINo", NULL);
+	expect_name("_RMC0FGZZZZZZZZ_Eu", NULL);
+	for (int i = 0; i < 30; i++)
+		strncat(doubling, i ? "B8_E" : "uuE", sizeof(doubling) - strlen(doubling) - 1);
+	expect_name(strncat(doubling, "E", 2), NULL);
 	/* Each substitution holds the one before twice: 2^60 bytes if nobody stops it. */
 	str_puts(&s, "_Z1fI1aS_E");
 	for (int i = 0; i < 60; i++) {
