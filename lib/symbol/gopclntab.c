@@ -395,12 +395,13 @@ static bool find_func(const struct gopclntab *t, u64 svma, struct func *f)
 	return read_func(t, func, f);
 }
 
-/* Between the end of a function and the next one is padding, which no line belongs to. */
+/* Between the end of a function and the next one is padding, which no line belongs to. Marks of
+ * the linker (go:textfipsstart) have no lines at all. */
 static bool is_padding(const struct gopclntab *t, const struct func *f, u64 pc)
 {
 	s32 line;
 
-	return f->pcln && !pc_value(t, f->pcln, f, pc, &line);
+	return !pc_value(t, f->pcln, f, pc, &line);
 }
 
 static void read_line(const struct gopclntab *t, const struct func *f, u64 pc,
@@ -450,8 +451,10 @@ int gopclntab_lookup(struct gopclntab *t, u64 svma, bool inlines, bool lines,
 	u32 hops = 0;
 	u64 pc = svma;
 
-	if (!find_func(t, svma, &f) || is_padding(t, &f, svma))
+	if (!find_func(t, svma, &f))
 		return -ENOENT;
+	if (is_padding(t, &f, svma))
+		return -ENODATA;
 	ret->incomplete = false;
 	for (ret->n = 0; ret->n < DW_MAX_CHAIN;) {
 		struct dwarf_frame *frame = &ret->frames[ret->n];

@@ -10,6 +10,7 @@ struct gopclntab;
 /* -ENOENT when there is none, -ENOTSUP for a version that is not known. `f` is borrowed. */
 int gopclntab_open(struct elf_file *f, struct gopclntab **ret);
 void gopclntab_close(struct gopclntab *t);
-/* Names are borrowed from the file, and say everything (plain_c). -ENOENT outside of Go's code. */
+/* Names are borrowed from the file, and say everything (plain_c). -ENOENT outside of Go's code,
+ * -ENODATA between its functions. */
 int gopclntab_lookup(struct gopclntab *t, u64 svma, bool inlines, bool lines,
 		     struct dwarf_chain *ret);

@@ -60,9 +60,10 @@ static bool read_62(struct v0 *v, u64 *ret)
 			d = (u64)(c - 'A') + 36;
 		else
 			break;
-		if (x > 1ULL << 56)
-			return false;
-		x = x * 62 + d;
+		/* Crates' disambiguators use all 64 bits; what is larger is too large for the rest.
+		 */
+		if (__builtin_mul_overflow(x, 62, &x) || __builtin_add_overflow(x, d, &x))
+			x = ~0ULL - 1;
 		v->at++;
 	}
 	*ret = x + 1;

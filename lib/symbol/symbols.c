@@ -507,6 +507,8 @@ static int resolve(struct symbols *s, u64 svma, struct symbol_chain *ret, bool *
 		return -ENOMEM;
 	raw->incomplete = false;
 	r = s->go ? gopclntab_lookup(s->go, svma, s->inlines, s->lines, raw) : -ENOENT;
+	if (r == -ENODATA)
+		return -ENOENT;
 	if (r < 0 && (s->inlines || s->lines)) {
 		open_dwarf(s);
 		if (s->dwarf)

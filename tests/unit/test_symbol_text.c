@@ -29,6 +29,9 @@ Test(demangle, knows_each_language)
 		    "std::vector<int, std::allocator<int> >::push_back(int const&)");
 	expect_name("_ZN4core3fmt9Formatter3pad17h0123456789abcdefE", "core::fmt::Formatter::pad");
 	expect_name("_RNvCs1234_7mycrate3foo", "mycrate::foo");
+	expect_name("_RINvMNtCsgEmfK2I1SDS_4core3stre18trim_start_matchesReECsgY6Mt91CT9J_14rustc_"
+		    "demangle",
+		    "<str>::trim_start_matches::<&str>");
 	expect_name("_RINvNtC3std3mem8align_ofNtNtC3std3mem12DiscriminantE",
 		    "std::mem::align_of::<std::mem::Discriminant>");
 	expect_name("_RINvC1a1fFG_RL0_hEuKj7b_E", "a::f::<for<'a> fn(&'a u8), 123>");
