@@ -196,38 +196,64 @@ static int take_move(struct jitdump *j, struct buf b, u64 time_ns)
 	return add_code(j, moved);
 }
 
+/* No control bytes, which no path has and which a piece of someone's freed memory has. */
+static bool is_path(const char *name)
+{
+	for (; *name; name++)
+		if ((unsigned char)*name < ' ' || *name == 0x7f)
+			return false;
+	return true;
+}
+
+/* 1 = an entry was taken, 0 = the record is not to be believed. */
+static int take_debug_entry(struct jitdump *j, struct buf *b, u32 *file)
+{
+	const char *name;
+	u64 address;
+	u32 line;
+	int r;
+
+	if (!buf_u64(b, &address) || !buf_u32(b, &line) || !buf_skip(b, 4) || !buf_cstr(b, &name) ||
+	    address < j->pending_address || address - j->pending_address > MAX_RECORD)
+		return 0;
+	/* "\xff" is: the file of the entry before. */
+	if (strcmp(name, "\xff") != 0) {
+		if (!is_path(name))
+			return 0;
+		r = strtab_add(&j->strings, name, strnlen(name, MAX_NAME), file);
+		if (r < 0)
+			return r;
+	}
+	address -= j->pending_address;
+	r = vec_push(&j->lines, (struct line_entry){(u32)address, line, *file});
+	return r < 0 ? r : 1;
+}
+
+/*
+ * All of a record or nothing: V8 (Node 20) writes file names out of freed memory, and what follows
+ * such a name is read from the wrong place.
+ */
 static int take_debug(struct jitdump *j, struct buf b)
 {
-	u32 file = 0;
+	u32 file = 0, first = (u32)j->lines.n, min_delta = j->min_delta;
 	u64 n;
+	int r = 1;
 
 	j->pending_n = 0;
-	if (!buf_u64(&b, &j->pending_address) || !buf_u64(&b, &n))
+	j->pending_first = first;
+	if (!buf_u64(&b, &j->pending_address) || !buf_u64(&b, &n) || n > MAX_LINES - first)
 		return 0;
-	j->pending_first = (u32)j->lines.n;
-	for (u64 i = 0; i < n && j->lines.n < MAX_LINES; i++) {
-		const char *name;
-		u64 address;
-		u32 line;
-		int r;
-
-		if (!buf_u64(&b, &address) || !buf_u32(&b, &line) || !buf_skip(&b, 4) ||
-		    !buf_cstr(&b, &name))
-			break;
-		/* "\xff" is: the file of the entry before. */
-		if (strcmp(name, "\xff") != 0) {
-			r = strtab_add(&j->strings, name, strnlen(name, MAX_NAME), &file);
-			if (r < 0)
-				return r;
-		}
-		if (address < j->pending_address || address - j->pending_address > MAX_RECORD)
-			continue;
-		address -= j->pending_address;
-		if (vec_push(&j->lines, (struct line_entry){(u32)address, line, file}) < 0)
-			return -ENOMEM;
-		j->min_delta = MIN(j->min_delta, (u32)address);
-		j->pending_n++;
+	for (u64 i = 0; i < n && r > 0; i++) {
+		r = take_debug_entry(j, &b, &file);
+		if (r > 0)
+			min_delta = MIN(min_delta, j->lines.data[j->lines.n - 1].delta);
 	}
+	if (r <= 0) {
+		j->lines.n = first;
+		return r;
+	}
+	j->min_delta = min_delta;
+	j->pending_n = (u32)n;
 	return 0;
 }
 

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What lib/symbol says of the addresses of one file, for tests/live/test_symbols.py:
+ * What lib/symbol says of addresses, for tests/live/test_symbols.py:
  *
- *	dump_symbols [-i] [-l] [-r ROOT] [-c CACHE] [-u URLS] [-t] [-q] FILE ADDRESS… (or - for
- *stdin) dump_symbols -k KALLSYMS ADDRESS…
+ *	dump-symbols [-i] [-l] [-t] [-q] [-r ROOT -p PATH] [-c CACHE] [-u URLS] FILE ADDRESS...
+ *	dump-symbols -k KALLSYMS | -m PERF_MAP | -j JITDUMP ADDRESS...
  *
- * Per address one line `A ADDRESS N`, and N lines, innermost first:
- * `F inlined TAB name TAB system name TAB file TAB line TAB column TAB start line`. First `S
- *source`. -t trims after each lookup, -q prints nothing, which leaves the time and memory of
- *lookups.
+ * One ADDRESS of - is: those on standard input. Of an ELF file first `S source`, then per address
+ * `A ADDRESS N` and N lines, innermost first, of an F and, with tabs between: inlined, name, system
+ * name, file, line, column, start line. -t trims after each lookup, -q prints nothing.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -87,6 +86,47 @@ static int dump_kernel(const char *path, char **argv, int argc)
 	return r;
 }
 
+static int in_perf_map(void *arg, uint64_t address)
+{
+	const char *name = "-";
+
+	(void)perf_map_lookup(arg, address, &name);
+	printf("%" PRIx64 " %s\n", address, name);
+	return 0;
+}
+
+static int in_jitdump(void *arg, uint64_t address)
+{
+	static struct symbol_chain chain;
+
+	if (jitdump_lookup(arg, address, ~0ULL, &chain) < 0)
+		chain.n = 0;
+	print_chain(address, &chain);
+	return 0;
+}
+
+static int dump_jit(const char *perf_map, const char *jitdump, char **argv, int argc)
+{
+	struct perf_map *m;
+	struct jitdump *j;
+	int r;
+
+	if (perf_map) {
+		r = perf_map_open(open(perf_map, O_RDONLY | O_CLOEXEC), &m);
+		if (r < 0)
+			return r;
+		r = each_address(argv, argc, in_perf_map, m);
+		perf_map_destroy(m);
+		return r;
+	}
+	r = jitdump_open(open(jitdump, O_RDONLY | O_CLOEXEC), &j);
+	if (r < 0)
+		return r;
+	r = each_address(argv, argc, in_jitdump, j);
+	jitdump_destroy(j);
+	return r;
+}
+
 static int dump_elf(struct symbols_options *o, const char *path, char **argv, int argc)
 {
 	struct diag diag = {};
@@ -113,10 +153,10 @@ static int dump_elf(struct symbols_options *o, const char *path, char **argv, in
 int main(int argc, char **argv)
 {
 	struct symbols_options o = {.root_fd = -1};
-	const char *kallsyms = NULL;
+	const char *kallsyms = NULL, *perf_map = NULL, *jitdump = NULL;
 	int c, r;
 
-	while ((c = getopt(argc, argv, "ilr:p:c:u:k:tq")) != -1) {
+	while ((c = getopt(argc, argv, "ilr:p:c:u:k:m:j:tq")) != -1) {
 		switch (c) {
 		case 'i':
 			o.inlines = true;
@@ -139,6 +179,12 @@ int main(int argc, char **argv)
 		case 'k':
 			kallsyms = optarg;
 			break;
+		case 'm':
+			perf_map = optarg;
+			break;
+		case 'j':
+			jitdump = optarg;
+			break;
 		case 't':
 			trim = true;
 			break;
@@ -153,6 +199,8 @@ int main(int argc, char **argv)
 	argc -= optind;
 	if (kallsyms)
 		r = dump_kernel(kallsyms, argv, argc);
+	else if (perf_map || jitdump)
+		r = dump_jit(perf_map, jitdump, argv, argc);
 	else if (argc)
 		r = dump_elf(&o, argv[0], argv + 1, argc - 1);
 	else

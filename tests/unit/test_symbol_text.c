@@ -411,6 +411,26 @@ Test(jitdump, v8_lines_are_not_off_by_an_elf_header)
 	str_deinit(&s);
 }
 
+/* As V8 in Node 20 writes them: the name's bytes were freed, and hold anything. */
+Test(jitdump, lines_with_a_damaged_file_name_are_not_shown)
+{
+	struct jitdump *j = NULL;
+	struct str s = {};
+
+	put_header(&s, 0);
+	put_debug(&s, 0x5000, 0);
+	memcpy(s.data + s.n - 18 - 5, "\x0f\x98\0j", 5);
+	put_load(&s, 100, 0x5000, 16, "f");
+	put_debug(&s, 0x6000, 0);
+	put_load(&s, 100, 0x6000, 16, "g");
+	cr_assert_eq(jitdump_open(memfile(s.data, s.n), &j), 0);
+	cr_expect_str_eq(jname(j, 0x5000, 100), "f ?:0");
+	cr_expect_str_eq(jname(j, 0x5009, 100), "f ?:0");
+	cr_expect_str_eq(jname(j, 0x6009, 100), "g a.js:12");
+	jitdump_destroy(j);
+	str_deinit(&s);
+}
+
 Test(jitdump, times_of_another_clock_mean_the_newest_code)
 {
 	struct jitdump *j = NULL;
