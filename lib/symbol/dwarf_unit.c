@@ -159,9 +159,11 @@ static struct dw_unit *unit_read(struct dw_file *f, u64 offset, u64 end, const u
 	struct buf info = dw_section(f, DW_INFO);
 	u64 abbrev;
 
-	if (!u || end > buf_left(&info) || offset >= end)
+	if (!u)
 		return NULL;
 	*u = (struct dw_unit){.file = f, .offset = offset, .end = end, .skeleton = skeleton};
+	if (end > buf_left(&info) || offset >= end)
+		return NULL;
 	if (base)
 		memcpy(u->base, base, sizeof(u->base));
 	if (!read_header(u, (struct buf){.pos = info.pos + offset, .end = info.pos + end},
