@@ -183,24 +183,27 @@ static void lay_over(const struct mapping_set *base, const overlay *o, struct ou
 	if (n)
 		b = base->m.data[0];
 	while (i < n || k < o->n) {
-		const struct procman_mapping *over = k < o->n ? &o->data[k] : NULL;
+		/* The next of the overlay; one at the end of all addresses when there is none. */
+		struct procman_mapping over = {.start = ~0ULL, .end = ~0ULL};
 
-		if (i < n && (!over || b.end <= over->start)) {
+		if (k < o->n)
+			over = o->data[k];
+		if (i < n && b.end <= over.start) {
 			emit(out, &b);
-		} else if (i == n || over->end <= b.start) {
-			emit(out, over);
+		} else if (i == n || over.end <= b.start) {
+			emit(out, &over);
 			k++;
 			continue;
 		} else {
-			if (b.start < over->start) {
+			if (b.start < over.start) {
 				struct procman_mapping left = b;
 
-				left.end = over->start;
+				left.end = over.start;
 				emit(out, &left);
-				set_start(&b, over->start);
+				set_start(&b, over.start);
 			}
-			if (b.end > over->end) {
-				set_start(&b, over->end);
+			if (b.end > over.end) {
+				set_start(&b, over.end);
 				continue;
 			}
 		}

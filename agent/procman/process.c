@@ -92,12 +92,12 @@ void process_set_comm(struct procman *pm, struct process *p, const char *comm)
 static void process_flush(struct procman *pm, struct process *p)
 {
 	struct mapping_set *set;
-	u64 n;
+	u64 n = p->set ? p->set->m.n : 0;
 
 	if (!p->changes.n)
 		return;
-	n = p->set ? p->set->m.n : 0;
-	if (mapping_set_change(p->set, &p->changes, pm->next_set_id++, pm->options.max_mappings)) {
+	if (p->set &&
+	    mapping_set_change(p->set, &p->changes, pm->next_set_id++, pm->options.max_mappings)) {
 		pm->stats.mappings += p->set->m.n - n;
 		show_set(p);
 	} else if (mapping_set_apply(p->set, &p->changes, pm->next_set_id++,
@@ -273,8 +273,13 @@ static int read_mapping(void *arg, const struct proc_mapping *m)
 {
 	struct reading *rd = arg;
 	struct procman_mapping mapping;
-	int r = mapping_of(rd->pm, rd->p, rd->tid, m, 0, &mapping);
+	int r;
 
+	if (rd->fresh.n >= rd->pm->options.max_mappings) {
+		rd->pm->stats.mappings_dropped++;
+		return 0;
+	}
+	r = mapping_of(rd->pm, rd->p, rd->tid, m, 0, &mapping);
 	if (r == -ENOENT)
 		return 0;
 	if (r == 0)

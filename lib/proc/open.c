@@ -36,7 +36,7 @@ static bool on_fuse(u32 pid, u32 dev_major, u32 dev_minor)
 {
 	_cleanup_fclose_ FILE *f = NULL;
 	_cleanup_free_ char *line = NULL;
-	char name[48], device[32];
+	char name[48], type[64];
 	bool found = false;
 	size_t cap = 0;
 
@@ -44,18 +44,27 @@ static bool on_fuse(u32 pid, u32 dev_major, u32 dev_minor)
 		return false;
 	snprintf(name, sizeof(name), "/proc/%u/mountinfo", pid);
 	f = fopen(name, "re");
-	if (!f)
-		return false;
-	snprintf(device, sizeof(device), " %u:%u ", dev_major, dev_minor);
-	while (!found && getline(&line, &cap, f) > 0) {
-		/* ID PARENT MAJOR:MINOR … - TYPE SOURCE OPTIONS; blanks in paths are escaped. */
-		const char *field = strchr(line, ' '), *type = strstr(line, " - ");
-
-		field = field ? strchr(field + 1, ' ') : NULL;
-		if (field && type && str_starts(field, device))
-			found = str_starts(type + 3, "fuse.") || str_starts(type + 3, "fuse ");
-	}
+	while (f && !found && getline(&line, &cap, f) > 0)
+		found = proc_mountinfo_type(line, dev_major, dev_minor, type, sizeof(type)) &&
+			(!strcmp(type, "fuse") || str_starts(type, "fuse."));
 	return found;
+}
+
+bool proc_mountinfo_type(const char *line, u32 dev_major, u32 dev_minor, char *ret_type, size_t cap)
+{
+	/* ID PARENT MAJOR:MINOR ROOT MOUNT OPTIONS … - TYPE SOURCE OPTIONS; blanks are escaped. */
+	const char *field = strchr(line, ' '), *type = strstr(line, " - ");
+	char device[32];
+	size_t n;
+
+	snprintf(device, sizeof(device), " %u:%u ", dev_major, dev_minor);
+	field = field ? strchr(field + 1, ' ') : NULL;
+	if (!field || !type || !str_starts(field, device))
+		return false;
+	n = MIN(strcspn(type + 3, " \n"), cap - 1);
+	memcpy(ret_type, type + 3, n);
+	ret_type[n] = '\0';
+	return true;
 }
 
 static int open_path(int root, const char *path, u64 resolve)

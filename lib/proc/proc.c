@@ -399,7 +399,7 @@ int proc_cpulist_parse(const char *text, size_t n, u32 max, int (*fn)(void *arg,
 int proc_cpus_online(int (*fn)(void *arg, u32 cpu), void *arg)
 {
 	char text[4096];
-	size_t n;
+	size_t n = 0;
 	int r = read_text("/sys/devices/system/cpu/online", text, sizeof(text), &n);
 
 	return r < 0 ? r : proc_cpulist_parse(text, n, 1u << 16, fn, arg);

@@ -117,6 +117,13 @@ int proc_cpus_online(int (*fn)(void *arg, u32 cpu), void *arg);
 
 /* ---- the file behind a mapping ---- */
 
+/*
+ * The file system type in a line of /proc/PID/mountinfo, cut to fit, if the line is about this
+ * device.
+ */
+bool proc_mountinfo_type(const char *line, u32 dev_major, u32 dev_minor, char *ret_type,
+			 size_t cap);
+
 enum proc_file_origin {
 	PROC_FILE_MAP_FILES, /* the mapped file itself, whatever its path says today */
 	PROC_FILE_TARGET,    /* by path in the target's root, same device and inode */

@@ -398,6 +398,23 @@ Test(mapped_file, is_never_a_fifo_or_device, .timeout = 10)
 	cr_assert_eq(proc_open_mapped_file(0x7ffffff0, &m, &file), -ENXIO);
 }
 
+Test(mountinfo, type_of_the_device)
+{
+	static const char line[] = "36 35 0:98 /a\\040b /mnt rw,noatime shared:1 master:2 - "
+				   "fuse.sshfs me@there:/ rw,user_id=0\n";
+	char type[64] = "untouched";
+
+	cr_assert_not(proc_mountinfo_type(line, 0, 9, type, sizeof(type)));
+	cr_assert_not(proc_mountinfo_type(line, 35, 0, type, sizeof(type)));
+	cr_assert_not(proc_mountinfo_type("36 35 0:98 /", 0, 98, type, sizeof(type)));
+	cr_assert_not(proc_mountinfo_type("", 0, 98, type, sizeof(type)));
+	cr_assert_str_eq(type, "untouched");
+	cr_assert(proc_mountinfo_type(line, 0, 98, type, sizeof(type)));
+	cr_assert_str_eq(type, "fuse.sshfs");
+	cr_assert(proc_mountinfo_type(line, 0, 98, type, 5));
+	cr_assert_str_eq(type, "fuse");
+}
+
 static int find_pid(void *arg, u32 pid)
 {
 	return pid == *(u32 *)arg;
