@@ -183,7 +183,7 @@ static int put_strings(struct payload *w)
 static int put_kinds(struct payload *w)
 {
 	_cleanup_str_ struct str s = {};
-	u32 name, help;
+	u32 name = 0, help = 0;
 	int r;
 
 	put_varint(&s, FRAME_KIND_N);
@@ -239,7 +239,7 @@ static int put_frames(struct payload *w)
 /* Levels that are left before each node: 0 for the first child of the node before. */
 static int put_depths(const struct profile_tree *t, struct str *s)
 {
-	_cleanup_free_ u32 *depth = calloc(t->nodes.n, sizeof(u32));
+	_cleanup_free_ u32 *depth = calloc(t->nodes.n + 1, sizeof(u32));
 
 	if (!depth)
 		return -ENOMEM;
@@ -299,7 +299,7 @@ static int put_meta(struct payload *w, const struct profile_write_options *o)
 {
 	const struct profile *p = w->p;
 	u32 type = p->default_type < p->n_types ? p->default_type : 0;
-	u32 title, generator, name = 0, unit = 0, base_title = 0;
+	u32 title = 0, generator = 0, name = 0, unit = 0, base_title = 0;
 	_cleanup_str_ struct str s = {};
 	int r = add_text(w, o->title ? o->title : profile_string(p, p->title), &title);
 
@@ -332,7 +332,7 @@ static int put_meta(struct payload *w, const struct profile_write_options *o)
 static int make_body(struct payload *w, const struct profile_write_options *o)
 {
 	size_t n = w->tree->nodes.n;
-	_cleanup_free_ u32 *frame = calloc(n, sizeof(u32));
+	_cleanup_free_ u32 *frame = calloc(n + 1, sizeof(u32));
 	int r = frame ? 0 : -ENOMEM;
 
 	for (size_t i = 0; i < n && r == 0; i++)
