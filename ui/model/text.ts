@@ -128,7 +128,30 @@ export interface NameParts {
   rest: string;
 }
 
-const AFTER_PARAMETERS = /(?: (?:const|volatile|noexcept|&&?|\[[^\]]*\]|\(\.[\w.]+\))| ?&&?)*$/;
+const QUALIFIERS = [" const", " volatile", " noexcept"];
+
+/**
+ * Length without what may follow the parameters: " const", " &", " [clone .cold]", " (.isra.0)". By hand,
+ * because names are hostile and a regular expression that repeats choices is not linear.
+ */
+function withoutQualifiers(s: string): number {
+  let end = s.length;
+  for (;;) {
+    const word = QUALIFIERS.find((q) => s.endsWith(q, end));
+    if (word) {
+      end -= word.length;
+    } else if (s[end - 1] === "&") {
+      end -= s[end - 2] === " " ? 2 : 1;
+    } else if (s[end - 1] === "]" || (s[end - 1] === ")" && s.lastIndexOf("(.", end) === s.lastIndexOf("(", end))) {
+      const open = s.lastIndexOf(s[end - 1] === "]" ? "[" : "(", end);
+      if (open < 1 || s[open - 1] !== " ")
+        return end;
+      end = open - 1;
+    } else {
+      return end;
+    }
+  }
+}
 
 /** Where the bracket that is closed at `end` was opened, or -1. */
 function opened(s: string, end: number): number {
@@ -149,7 +172,7 @@ function opened(s: string, end: number): number {
  */
 export function nameParts(name: string): NameParts {
   let rest = "";
-  const tail = AFTER_PARAMETERS.exec(name)!.index;
+  const tail = withoutQualifiers(name);
   if (tail > 0 && name[tail - 1] === ")") {
     const at = opened(name, tail - 1);
     const before = name.slice(0, Math.max(at, 0));

@@ -114,6 +114,8 @@ test("names are taken apart: scope, own name, parameters", () => {
     ["main::{lambda(int)#1}::operator()(int) const", "main::{lambda(int)#1}::", "operator()", "(int) const"],
     ["main::{lambda(int)#1}", "main::", "{lambda(int)#1}", ""],
     ["f(int) [clone .isra.0]", "", "f", "(int) [clone .isra.0]"],
+    ["f(int) (.isra.0) [clone .cold]", "", "f", "(int) (.isra.0) [clone .cold]"],
+    ["A::g() const &&", "A::", "g", "() const &&"],
     ["A::~A()", "A::", "~A", "()"],
     ["<alloc::vec::Vec<T> as core::ops::drop::Drop>::drop", "<alloc::vec::Vec<T> as core::ops::drop::Drop>::", "drop", ""],
     ["core::ops::function::FnOnce::call_once{{vtable.shim}}", "core::ops::function::FnOnce::", "call_once{{vtable.shim}}", ""],
@@ -140,4 +142,14 @@ test("shorter names, in the order in which parts matter", () => {
     ["void a::b<int>::fun<char>(x) const", "void a::b<int>::fun<char>", "fun<char>", "fun"]);
   assert.deepEqual(shorter("memcpy"), ["memcpy"]);
   assert.deepEqual(shorter("A::operator<(int)"), ["A::operator<(int)", "A::operator<", "operator<"]);
+});
+
+test("no name takes long to take apart", () => {
+  const n = 50000;
+  for (const s of ["&", " &", "&&", "(", ")", "()", "[", "]", " []", "<", "::", " const", "operator", "operator ", "(.", " (.x)", "/", " "])
+    for (const name of [s.repeat(n / s.length), s.repeat(n / s.length) + "x", "f" + s.repeat(n / s.length), "f(" + s.repeat(n / s.length) + ")"]) {
+      const from = performance.now();
+      shorter(name);
+      assert.ok(performance.now() - from < 500, `${s} ${(performance.now() - from).toFixed(0)} ms`);
+    }
 });
