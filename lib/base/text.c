@@ -62,9 +62,25 @@ static size_t append_next(struct str *out, const char *s, size_t n, u32 *ret_cod
 	return len;
 }
 
+/* Takes the spaces off both ends of what was appended from `begin` on. */
+static void trim_from(struct str *out, size_t begin)
+{
+	size_t spaces = 0;
+
+	if (out->failed || out->n == begin)
+		return;
+	while (out->n > begin && out->data[out->n - 1] == ' ')
+		out->n--;
+	while (begin + spaces < out->n && out->data[begin + spaces] == ' ')
+		spaces++;
+	memmove(out->data + begin, out->data + begin + spaces, out->n - begin - spaces);
+	out->n -= spaces;
+	out->data[out->n] = '\0';
+}
+
 void text_append_clean(struct str *out, const char *s, char instead_of_semicolon)
 {
-	size_t n = strlen(s);
+	size_t n = strlen(s), begin = out->n;
 	u32 c;
 
 	for (size_t i = 0; i < n;) {
@@ -75,6 +91,7 @@ void text_append_clean(struct str *out, const char *s, char instead_of_semicolon
 		}
 		i += append_next(out, s + i, n - i, &c);
 	}
+	trim_from(out, begin);
 }
 
 void text_append_xml(struct str *out, const char *s)
@@ -110,14 +127,15 @@ size_t text_columns(const char *s)
 
 void text_append_json(struct str *out, const char *s)
 {
-	size_t n = strlen(s);
-	u32 c;
+	_cleanup_str_ struct str clean = {};
 
+	text_append_clean(&clean, s, 0);
+	out->failed |= clean.failed;
 	str_putc(out, '"');
-	for (size_t i = 0; i < n;) {
-		if (s[i] == '"' || s[i] == '\\')
+	for (size_t i = 0; i < clean.n; i++) {
+		if (clean.data[i] == '"' || clean.data[i] == '\\')
 			str_putc(out, '\\');
-		i += append_next(out, s + i, n - i, &c);
+		str_putc(out, clean.data[i]);
 	}
 	str_putc(out, '"');
 }

@@ -11,11 +11,11 @@
 size_t text_decode(const char *s, size_t n, u32 *ret_code_point);
 /*
  * Appends s as valid UTF-8 on one line: broken bytes become U+FFFD, control characters (C0, DEL,
- * C1, line and paragraph separators, direction overrides) become a space. `instead_of_semicolon`
- * replaces ';' unless it is 0.
+ * C1, line and paragraph separators, direction overrides) become a space, spaces at both ends go.
+ * `instead_of_semicolon` replaces ';' unless it is 0.
  */
 void text_append_clean(struct str *out, const char *s, char instead_of_semicolon);
-/* For XML text and attributes: as above, and & < > " ' as entities. */
+/* For XML text and attributes: as above, with all spaces, and & < > " ' as entities. */
 void text_append_xml(struct str *out, const char *s);
 /* As a JSON string with its quotes; clean. */
 void text_append_json(struct str *out, const char *s);

@@ -34,18 +34,22 @@ static void mend_count_like_end(struct str *line)
 
 	while (i > 0 && (isdigit((u8)line->data[i - 1]) || line->data[i - 1] == '.'))
 		i--;
+	if (i < line->n && i > 0 && line->data[i - 1] == '-')
+		i--;
 	if (i < line->n && i > 0 && line->data[i - 1] == ' ')
 		line->data[i - 1] = '_';
 }
 
 static void append_name(struct str *line, const char *name)
 {
+	size_t begin;
+
 	if (line->n)
 		str_putc(line, ';');
-	/* A reader takes one space after ';' for layout. */
-	while (*name == ' ')
-		name++;
+	begin = line->n;
 	text_append_clean(line, name, ':');
+	if (line->n == begin)
+		str_puts(line, "[unknown]");
 }
 
 struct line_writer {
@@ -81,7 +85,7 @@ static void append_frame(struct line_writer *w, const struct profile *p, u32 id)
 static void make_line(struct line_writer *w, const struct profile *p, const struct profile_group *g)
 {
 	const struct profile_stack *s = &p->stacks.data[g->stack];
-	const u32 *ids = p->stack_frames.data + s->first;
+	const u32 *ids = s->n ? p->stack_frames.data + s->first : NULL;
 
 	str_clear(&w->line);
 	profile_head_set(&w->head, p, g->thread, &w->o->tree);
@@ -322,6 +326,8 @@ static int read_line(struct folded_reader *f, const char *s, size_t n)
 	u32 fraction = 0, thread, stack;
 	int r;
 
+	if (memchr(s, '\0', n))
+		return diag_set(f->diag, -EBADMSG, "line %llu has a NUL byte in it", f->line);
 	for (u32 i = f->n_counts; i > 0; i--)
 		if (!take_count(s, &n, &count[i - 1], &fraction))
 			return diag_set(f->diag, -EBADMSG,

@@ -499,6 +499,9 @@ static int read_line(struct perf_reader *f, struct text line)
 		return finish_sample(f);
 	if (line.s[0] == '#')
 		return 0;
+	if (memchr(line.s, '\0', line.n))
+		return diag_set(f->diag, -EBADMSG, "perf script: line %llu has a NUL byte in it",
+				f->line);
 	if (f->open && isspace((u8)line.s[0])) {
 		/* Old versions of perf indent the header as well. */
 		if (line.s[0] == '\t' || !parse_header(line, &h))

@@ -221,7 +221,8 @@ static size_t location_length(const struct pprof_writer *w, size_t at)
 	while (w->p->frames.data[w->frames.data[i]].flags & PROFILE_FRAME_INLINED) {
 		const struct profile_frame *next;
 
-		if (i + 1 >= w->frames.n)
+		/* A line is a function: what has none is a location of its own. */
+		if (i + 1 >= w->frames.n || first->function == PROFILE_NONE)
 			break;
 		next = &w->p->frames.data[w->frames.data[i + 1]];
 		if (next->address != first->address || next->mapping != first->mapping ||

@@ -121,7 +121,7 @@ void profile_destroy(struct profile *p)
 
 int profile_add_string(struct profile *p, const char *s, size_t n, u32 *ret_id)
 {
-	return strtab_add(&p->strings, s, n, ret_id);
+	return strtab_add(&p->strings, n ? s : "", n, ret_id);
 }
 
 /*

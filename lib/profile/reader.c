@@ -41,7 +41,8 @@ static bool split_address(const char *text, size_t n, size_t *ret_path_n, u64 *r
 		digits++;
 	if (!digits || digits > 16 || n < digits + 4 || memcmp(text + n - digits - 3, "+0x", 3))
 		return false;
-	if (text[n - digits] == '0' && digits > 1)
+	/* profile_frame_name() shows the last part of a path only. */
+	if ((text[n - digits] == '0' && digits > 1) || memchr(text, '/', n))
 		return false;
 	for (size_t i = n - digits; i < n; i++)
 		v = v << 4 | (u64)(text[i] <= '9' ? text[i] - '0' : text[i] - 'a' + 10);
@@ -65,7 +66,7 @@ int profile_add_frame_text(struct profile *p, const char *text, size_t n, u32 *r
 	int r;
 
 	strip_suffix(text, &n, &f);
-	if (n >= 11 && !memcmp(text, "[truncated: ", 11))
+	if (f.kind == FRAME_NATIVE && !f.flags && n >= 11 && !memcmp(text, "[truncated:", 11))
 		f.kind = FRAME_NOTE;
 	if (n == 0 || is_text(text, n, "[unknown]")) {
 		if (f.kind == FRAME_NATIVE)

@@ -103,19 +103,24 @@ static int read_unit(struct speedscope_reader *f, const char *unit)
 	return bad(f, "a profile has no known unit");
 }
 
-/* f->stack for the time `weight`. */
-static int add_sample(struct speedscope_reader *f, double weight)
+/* What is not whole is carried to the next sample, so that the sum stays right. */
+static int whole(struct speedscope_reader *f, double weight, s64 *ret)
 {
-	u32 thread = f->thread, stack;
-	size_t first = 0;
-	s64 value;
-	int r = 0;
-
 	weight = weight * f->scale + f->carry;
 	if (!(weight > -9e18 && weight < 9e18))
 		return bad(f, "a weight is not a number that can be");
-	value = __builtin_llround(weight);
-	f->carry = weight - (double)value;
+	*ret = __builtin_llround(weight);
+	f->carry = weight - (double)*ret;
+	return 0;
+}
+
+/* f->stack for `value`. */
+static int add_sample(struct speedscope_reader *f, s64 value)
+{
+	u32 thread = f->thread, stack;
+	size_t first = 0;
+	int r = 0;
+
 	if (f->process_first && f->stack.n) {
 		const char *comm = json_string_value(
 			json_object_get(json_array_get(f->frames, f->stack.data[0]), "name"));
@@ -155,6 +160,7 @@ static int read_sampled(struct speedscope_reader *f, const json_t *profile)
 	for (size_t i = 0; i < n && r == 0; i++) {
 		const json_t *stack = json_array_get(samples, i), *w = json_array_get(weights, i);
 		u32 frame;
+		s64 value;
 
 		if (!json_is_array(stack) || !json_is_number(w))
 			return bad(f, "a sample is not a list of frames with a number");
@@ -164,8 +170,12 @@ static int read_sampled(struct speedscope_reader *f, const json_t *profile)
 			if (r == 0)
 				r = vec_push(&f->stack, frame);
 		}
+		/* A double does not hold every whole number. */
+		value = json_integer_value(w);
+		if (r == 0 && (!json_is_integer(w) || f->scale != 1))
+			r = whole(f, json_number_value(w), &value);
 		if (r == 0)
-			r = add_sample(f, json_number_value(w));
+			r = add_sample(f, value);
 	}
 	return r;
 }
@@ -175,14 +185,18 @@ static int read_event(struct speedscope_reader *f, const json_t *event, double *
 	const char *type = json_string_value(json_object_get(event, "type"));
 	const json_t *at = json_object_get(event, "at");
 	u32 frame;
+	s64 value;
 	int r = frame_index(f, json_object_get(event, "frame"), &frame);
 
 	if (r < 0)
 		return r;
 	if (!type || !json_is_number(at) || json_number_value(at) < *last)
 		return bad(f, "an event is out of order or has no time");
-	if (json_number_value(at) > *last && f->stack.n)
-		r = add_sample(f, json_number_value(at) - *last);
+	if (json_number_value(at) > *last && f->stack.n) {
+		r = whole(f, json_number_value(at) - *last, &value);
+		if (r == 0)
+			r = add_sample(f, value);
+	}
 	*last = json_number_value(at);
 	if (r < 0)
 		return r;

@@ -336,7 +336,7 @@ static int push_head(struct from_profile *f, u32 thread)
 static int insert_group(struct from_profile *f, const struct profile_group *g, s64 value)
 {
 	const struct profile_stack *s = &f->p->stacks.data[g->stack];
-	const u32 *ids = f->p->stack_frames.data + s->first;
+	const u32 *ids = s->n ? f->p->stack_frames.data + s->first : NULL;
 	u32 at = 0;
 	int r;
 

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What culprit writes, read by the tools it is written for. Needs no privilege."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import tarfile
+from xml.etree import ElementTree
 
 import pytest
 
@@ -102,3 +105,217 @@ func main() {
     theirs = sum(int(m[1]) for m in re.finditer(r"^\s*\d+\s+(\d+):", samples, re.M))
     assert ours == theirs > 0
     assert spin > 0.8 * ours
+
+
+# ---- SVG ----
+
+def browser_dom(url):
+    """The document after its scripts ran, from a real browser."""
+    chromium = shutil.which("chromium")
+    if not chromium:
+        pytest.skip("no chromium here")
+    done = subprocess.run([chromium, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", url],
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def svg_frames(dom):
+    """name → (x, width, fill, shown) of each frame of an SVG, a document or a browser's DOM."""
+    frames = {}
+    pattern = (r"<g data-s=\"\d+\" data-t=\"\d+\"([^>]*)><title>(.*?) \([^(]*\)</title>"
+               r"<rect x=\"([\d.]+)\" y=\"[\d.]+\" width=\"([\d.]+)\"[^>]*fill=\"([^\"]*)\"")
+    for m in re.finditer(pattern, dom):
+        frames[m[2]] = (float(m[3]), float(m[4]), m[5].replace(" ", ""), "display: none" not in m[1])
+    return frames
+
+
+def test_svg_is_xml_and_its_widths_are_the_shares(run, folded, tmp_path):
+    out = tmp_path / "x.svg"
+    assert run("convert", folded, out).returncode == 0
+    root = ElementTree.parse(out).getroot()
+    svg = "{http://www.w3.org/2000/svg}"
+    found = {}
+    for g in root.find(f"{svg}g[@id='frames']"):
+        m = re.fullmatch(r"(.*) \(([\d,]+) samples, ([\d.]+)%\)", g.find(f"{svg}title").text)
+        found[m[1]] = int(m[2].replace(",", ""))
+        width = float(g.find(f"{svg}rect").get("width"))
+        assert abs(width - 1180 * found[m[1]] / 485) < 0.02
+    assert found["all"] == 485 and found["handler"] == 355 and found['operator<(int&, "x")'] == 300
+
+
+def test_svg_zooms_and_searches_in_a_browser(run, folded, tmp_path):
+    out = tmp_path / "x.svg"
+    assert run("convert", folded, out).returncode == 0
+    plain = svg_frames(browser_dom(f"file://{out}"))
+    assert plain["ngx_worker"][1] < 1180 and all(f[3] for f in plain.values())
+    text = out.read_text()
+    g = re.search(r"data-s=\"(\d+)\" data-t=\"(\d+)\"><title>handler .*?y=\"(\d+)\"", text)
+    dom = browser_dom(f"file://{out}?x={g[1]}&y={g[3]}&t={g[2]}&s=NGX_&c=1")
+    zoomed = svg_frames(dom)
+    assert zoomed["handler"][1] == 1180 and zoomed["ngx_worker"][1] == 1180
+    assert not zoomed["epoll_wait"][3] and not zoomed["gcc"][3]
+    assert abs(zoomed["memcpy"][1] - 1180 * 55 / 355) < 0.02
+    # ngx_worker holds ngx_copy: 475 of 485, not 475 + 55.
+    assert "Matched: 97.94%" in dom
+    assert zoomed["ngx_copy"][2] == zoomed["ngx_worker"][2] == "rgb(230,0,230)"
+    assert zoomed["memcpy"][2] != "rgb(230,0,230)"
+
+
+# ---- speedscope and Firefox ----
+
+SPEEDSCOPE = "speedscope@1.25.0"
+
+
+@pytest.fixture(scope="session")
+def speedscope_schema(tmp_path_factory):
+    """The schema as speedscope's own npm package carries it."""
+    if not shutil.which("npm"):
+        pytest.skip("no npm here")
+    where = tmp_path_factory.mktemp("npm")
+    done = subprocess.run(["npm", "pack", "--silent", SPEEDSCOPE], cwd=where, capture_output=True,
+                          text=True, timeout=180)
+    archives = list(where.glob("*.tgz"))
+    if done.returncode != 0 or not archives:
+        pytest.skip(f"npm cannot fetch {SPEEDSCOPE}: {done.stderr.strip()[-200:]}")
+    with tarfile.open(archives[0]) as tar:
+        name = next(n for n in tar.getnames() if n.endswith("file-format-schema.json"))
+        return json.load(tar.extractfile(name))
+
+
+@pytest.mark.parametrize("threads", [[], ["--threads"]])
+def test_speedscope_files_are_valid_by_its_schema(run, folded, tmp_path, speedscope_schema, threads):
+    jsonschema = pytest.importorskip("jsonschema")
+    out = tmp_path / "x.speedscope.json"
+    assert run("convert", *threads, folded, out).returncode == 0
+    profile = json.loads(out.read_text())
+    jsonschema.validate(profile, speedscope_schema)
+    frames = profile["shared"]["frames"]
+    for p in profile["profiles"]:
+        assert len(p["samples"]) == len(p["weights"])
+        assert sum(p["weights"]) == p["endValue"] - p["startValue"]
+        assert all(0 <= i < len(frames) for s in p["samples"] for i in s)
+    assert sum(p["endValue"] for p in profile["profiles"]) == 485
+    broken = json.loads(out.read_text())
+    broken["profiles"][0]["unit"] = "parsecs"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(broken, speedscope_schema)
+
+
+def check_columns(table, name):
+    n = table["length"]
+    for column, values in table.items():
+        if isinstance(values, list):
+            assert len(values) == n, f"{name}.{column}"
+    return n
+
+
+def check_index(values, n, none=()):
+    assert all(v in none or (isinstance(v, int) and 0 <= v < n) for v in values)
+
+
+def check_firefox_thread(t, libs):
+    tables = {name: check_columns(t[name], name) for name in
+              ("samples", "stackTable", "frameTable", "funcTable", "resourceTable", "markers",
+               "nativeSymbols")}
+    strings = len(t["stringArray"])
+    check_index(t["samples"]["stack"], tables["stackTable"], [None])
+    check_index(t["stackTable"]["frame"], tables["frameTable"])
+    assert all(p is None or p < i for i, p in enumerate(t["stackTable"]["prefix"]))
+    check_index(t["frameTable"]["func"], tables["funcTable"])
+    check_index(t["frameTable"]["category"], 4)
+    check_index(t["funcTable"]["name"], strings)
+    check_index(t["funcTable"]["fileName"], strings, [None])
+    check_index(t["funcTable"]["resource"], tables["resourceTable"], [-1])
+    check_index(t["resourceTable"]["name"], strings)
+    check_index(t["resourceTable"]["lib"], libs)
+    assert t["samples"]["time"] == sorted(t["samples"]["time"])
+    assert isinstance(t["pid"], str)
+
+
+def firefox_stacks(profile):
+    """folded text → weight, of all threads, without the process."""
+    stacks = {}
+    for t in profile["threads"]:
+        for at, weight in zip(t["samples"]["stack"], t["samples"]["weight"]):
+            names = [t["processName"]]
+            path = []
+            while at is not None:
+                func = t["frameTable"]["func"][t["stackTable"]["frame"][at]]
+                path.append(t["stringArray"][t["funcTable"]["name"][func]])
+                at = t["stackTable"]["prefix"][at]
+            key = ";".join(names + path[::-1])
+            stacks[key] = stacks.get(key, 0) + weight
+    return stacks
+
+
+def test_firefox_files_are_consistent_and_complete(run, folded, tmp_path):
+    out = tmp_path / "x.firefox.json"
+    assert run("convert", folded, out).returncode == 0
+    profile = json.loads(out.read_text())
+    assert profile["meta"]["preprocessedProfileVersion"] == 49
+    for t in profile["threads"]:
+        check_firefox_thread(t, len(profile["libs"]))
+    want = {}
+    for line in FOLDED.splitlines():
+        stack, count = line.rsplit(" ", 1)
+        want[re.sub(r"_\[[kij]\]", "", stack)] = int(count)
+    assert firefox_stacks(profile) == want
+
+
+# ---- perf script ----
+
+@pytest.fixture(scope="session")
+def perf_text(tmp_path_factory):
+    """What the real perf recorded and printed, and the same as its own CSV-like leaf list."""
+    perf = shutil.which("perf")
+    if not perf:
+        pytest.skip("no perf here")
+    where = tmp_path_factory.mktemp("perf")
+    data = where / "perf.data"
+    spin = "import time\nt=time.time()\nwhile time.time()-t<1: sum(range(2000))"
+    done = subprocess.run([perf, "record", "-q", "-e", "cpu-clock", "-F", "499", "-g", "-o", data,
+                           "--", "python3", "-c", spin], capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        pytest.skip(f"perf record does not work here: {done.stderr.strip()[-200:]}")
+    text = subprocess.run([perf, "script", "-i", data], capture_output=True, text=True, timeout=60)
+    fields = subprocess.run([perf, "script", "-i", data, "-F", "comm,period"], capture_output=True,
+                            text=True, timeout=60)
+    path = where / "perf.txt"
+    path.write_text(text.stdout)
+    return path, fields.stdout
+
+
+def test_perf_script_is_read_without_loss(run, perf_text):
+    path, fields = perf_text
+    done = run("convert", path, "-")
+    assert done.returncode == 0, done.stderr
+    ours = sum(int(line.rsplit(" ", 1)[1]) for line in done.stdout.splitlines())
+    periods = [int(line.split()[-1]) for line in fields.splitlines() if line.strip()]
+    assert ours == sum(periods) > 0
+    report = run("report", "--no-tree", "-n", "1", path)
+    assert report.stdout.startswith(f"{len(periods):,} samples over ")
+
+
+def test_perf_script_leaves_are_those_that_perf_counts(run, perf_text):
+    """perf's own text, counted by a parser of a few lines, against our table."""
+    path, _ = perf_text
+    leaves = {}
+    leaf = False
+    for line in path.read_text().splitlines():
+        if not line.startswith("\t"):
+            leaf = bool(line.strip())
+            continue
+        m = re.match(r"\t\s*[0-9a-f]+ (.*?)(\+0x[0-9a-f]+)? \(", line)
+        if leaf and m[1] != "[unknown]":
+            leaves[m[1]] = leaves.get(m[1], 0) + 1
+        leaf = False
+    out = run("convert", "--type", "samples", path, "-").stdout
+    ours = {}
+    for line in out.splitlines():
+        stack, count = line.rsplit(" ", 1)
+        name = re.sub(r"_\[k\]$", "", stack.split(";")[-1])
+        ours[name] = ours.get(name, 0) + int(count)
+    assert leaves
+    for name, count in leaves.items():
+        assert ours.get(name) == count, name
