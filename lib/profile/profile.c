@@ -300,10 +300,14 @@ const char *profile_frame_name(const struct profile *p, u32 frame, struct str *s
 		return name;
 	if (f->mapping < p->mappings.n)
 		path = profile_string(p, p->mappings.data[f->mapping].path);
-	if (!*path)
-		return "[unknown]";
+	path = profile_basename(path);
 	str_clear(scratch);
-	str_printf(scratch, "%s+0x%llx", profile_basename(path), f->address);
+	text_append_clean(scratch, path, 0);
+	/* Of a path that ends in '/', or that cleaning leaves nothing of, there is no file to name.
+	 */
+	if (!scratch->n || strchr(path, '/'))
+		return "[unknown]";
+	str_printf(scratch, "+0x%llx", f->address);
 	return scratch->failed ? "[unknown]" : str_get(scratch);
 }
 

@@ -319,3 +319,46 @@ def test_perf_script_leaves_are_those_that_perf_counts(run, perf_text):
     assert leaves
     for name, count in leaves.items():
         assert ours.get(name) == count, name
+
+
+# ---- report and diff ----
+
+def test_report_says_shares_intervals_and_a_tree(run, folded):
+    done = run("report", "--min", "1", folded)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("485 samples, losses not known, 3 truncated (0.6 %), 3 frames")
+    assert re.search(r'^ +300 +61\.86 +57\.5\.\.66\.1 +61\.86  operator<\(int&, "x"\)$', done.stdout, re.M)
+    assert re.search(r"^ +120 +24\.74 +21\.1\.\.28\.8 +24\.74  ep_poll \[k\]$", done.stdout, re.M)
+    tree = done.stdout[done.stdout.index("call tree"):].splitlines()[1:]
+    assert tree[0].split() == ["100.00", "all"]
+    assert tree[1].split() == ["97.94", "-", "nginx"]
+    # What is below the threshold is summed up, not dropped: gcc's 3 of 485.
+    assert tree[-1].split() == ["0.62", "-", "(1", "more", "below", "1", "%)"]
+    narrow = run("report", "--width", "60", folded).stdout.splitlines()
+    assert max(map(len, narrow[1:])) <= 80
+
+
+def test_kernel_only_and_user_only_keep_the_total(run, folded):
+    for option, leaf in (("--kernel-only", "nginx;do_syscall_64_[k];ep_poll_[k] 120"),
+                         ("--user-only", "nginx;main;ngx_worker;epoll_wait 120")):
+        out = run("convert", option, folded, "-").stdout.splitlines()
+        assert leaf in out
+        assert sum(int(line.rsplit(" ", 1)[1]) for line in out) == 485
+    both = run("convert", "--kernel-only", "--user-only", folded, "-")
+    assert both.returncode == 2 and both.stderr.count("\n") == 1
+
+
+def test_diff_marks_only_what_exceeds_its_uncertainty(run, folded, tmp_path):
+    after = tmp_path / "after.folded"
+    after.write_text(FOLDED.replace(" 300", " 200").replace(" 120", " 125"))
+    table = run("diff", folded, after)
+    assert table.returncode == 0, table.stderr
+    assert re.search(r'61\.86 +51\.28 +-10\.57 +\d\.\d\d\* operator<', table.stdout)
+    assert re.search(r"24\.74 +32\.05 +\+7\.31 +\d\.\d\d\* ep_poll \[k\]", table.stdout)
+    assert re.search(r"1\.44 +1\.79 +\+0\.35 +\d\.\d\d  LazyCompile", table.stdout)
+    both = run("diff", folded, after, "-o", "-")
+    assert 'nginx;main;ngx_worker;handler;operator<(int&, "x") 300 200' in both.stdout.splitlines()
+    none = run("diff", folded, after, "-o", tmp_path / "x.pb.gz")
+    assert none.returncode == 1 and none.stderr == \
+        f"culprit: diff: cannot write {tmp_path}/x.pb.gz as pprof: pprof cannot hold a diff\n"

@@ -142,6 +142,26 @@ Test(folded, hostile_names_stay_on_their_line_and_in_their_frame)
 	assert_folded(p, NULL, "x y:z;a:b  [31m\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbdz;evil_99 1\n");
 }
 
+/* Found by fuzzing: text that came out of one way through a format and not of the next. */
+Test(folded, what_names_hold_is_settled_when_they_are_written)
+{
+	_cleanup_profile_ struct profile *p = profile_create();
+	u32 f[5], t;
+
+	profile_add_type(p, "samples", "count");
+	f[0] = frame(p, NULL, "/lib/x\x01.so \x02", 0x10, FRAME_NATIVE, 0, 0);
+	f[1] = frame(p, NULL, "/lib/", 0x20, FRAME_NATIVE, 0, 0);
+	f[2] = frame(p, NULL, "/lib/\x03", 0x30, FRAME_NATIVE, 0, 0);
+	f[3] = frame(p, "a/b+0x10", NULL, 0, FRAME_NATIVE, 0, 0);
+	f[4] = frame(p, " \x01 ", NULL, 0, FRAME_NATIVE, 0, 0);
+	t = thread(p, "x -5", "", 1, 1);
+	sample(p, 0, t, f, 5, 7);
+	sample(p, 0, t, NULL, 0, 1);
+	assert_folded(p, NULL,
+		      "x -5;[unknown];a/b+0x10;[unknown];[unknown];x .so+0x10 7\n"
+		      "x_-5 1\n");
+}
+
 Test(folded, reads_back_what_it_wrote)
 {
 	const char *text = "app;[truncated: too many frames];main;f_[i];g 4\n"
@@ -187,6 +207,12 @@ Test(folded, says_which_line_is_wrong)
 		{"a 9223372036854775807\nb 1\n", "line 2: counts add up to more than 63 bits"},
 		{"# nothing\n", "no stacks in it"},
 	};
+	static const char nul[] = "a;b 1\na;b\0c 2\n";
+	struct profile *none = NULL;
+	struct diag said = {};
+
+	cr_expect_lt(folded_read((const u8 *)nul, sizeof(nul) - 1, &none, &said), 0);
+	cr_expect_str_eq(said.text, "line 2 has a NUL byte in it");
 
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		struct profile *p = NULL;
