@@ -231,7 +231,7 @@ static int read_calls(struct code_starts *x, struct elf_file *elf, u64 lo, u64 h
 }
 
 int code_starts_read(struct code_starts *x, struct elf_file *elf, struct elf_file *mini, u64 lo,
-		     u64 hi)
+		     u64 hi, bool scan)
 {
 	named_list named = {};
 	int n = read_symbols(x, elf, false, lo, hi, &named), r = n;
@@ -244,7 +244,7 @@ int code_starts_read(struct code_starts *x, struct elf_file *elf, struct elf_fil
 	sort_symbols(x);
 	if (r >= 0) {
 		join_cold_parts(x, &named);
-		r = x->all_symbols ? 0 : read_calls(x, elf, lo, hi);
+		r = x->all_symbols || !scan ? 0 : read_calls(x, elf, lo, hi);
 	}
 	vec_deinit(&named);
 	return r;

@@ -25,9 +25,12 @@ struct code_starts {
 	bool all_symbols;		 /* .symtab is there */
 };
 
-/* -ENOMEM only. `mini` may be NULL. Addresses outside of [lo, hi) are left out. */
+/*
+ * -ENOMEM only. `mini` may be NULL. Addresses outside of [lo, hi) are left out. `scan`: without a
+ * .symtab, all of the code is read for calls.
+ */
 int code_starts_read(struct code_starts *x, struct elf_file *elf, struct elf_file *mini, u64 lo,
-		     u64 hi);
+		     u64 hi, bool scan);
 void code_starts_deinit(struct code_starts *x);
 /* The sized symbol that covers pc, or NULL. */
 const struct code_symbol *code_starts_find(const struct code_starts *x, u64 pc);
