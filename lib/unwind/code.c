@@ -294,7 +294,8 @@ static u64 fill_some(struct unwind_source *s, struct code_layer *c, u64 lo, u64 
 			source_row(s, lo, &rule_none);
 		return end;
 	}
-	if (!func_around(s, c, lo, &f) || !follow(s, c, &f) || !c->rows.sane || !c->rows.returns) {
+	if (!func_around(s, c, lo, &f) || !follow(s, c, &f) || !c->rows.sane ||
+	    (c->must_return && !c->rows.returns)) {
 		source_row(s, lo, &rule_none);
 		return MIN(hi, f.part[0].end);
 	}
