@@ -9,6 +9,7 @@ counts only if it is of a class that is named in EXPLAINED, and each class is ch
 import collections
 import json
 import os
+import random
 import re
 import shutil
 import struct
@@ -660,6 +661,39 @@ def test_cache_answers_without_the_debug_information(sources, tmp_path):
     # A folder that cannot be written to costs nothing but the cache.
     (tmp_path / "file").write_text("x")
     assert ours(full, addresses, "-c", tmp_path / "file/sub")[1] == first
+
+
+def test_damaged_debug_files_harm_nobody(sources, tmp_path):
+    """Bytes of the debug sections changed at random (the seed is fixed): an answer or none, soon."""
+    need("llvm-dwp", "dwz")
+    rng = random.Random(7)
+    split = build_cxx(sources, "harm-split", "clang++", "-g", "-gdwarf-5", "-gsplit-dwarf")
+    packed = build_cxx(sources, "harm-dwp", "clang++", "-gdwarf-4", "-gsplit-dwarf")
+    sh("llvm-dwp", "-e", packed, "-o", f"{packed}.dwp", cwd=packed.parent)
+    whole = build_cxx(sources, "harm", "g++", "-g")
+    shared = build_cxx(sources, "harm-dwz", "g++", "-gdwarf-4")
+    shutil.copy(shared, f"{shared}2")
+    sh("dwz", "-m", shared.parent / "common", shared, f"{shared}2")
+    cases = [(split, next(split.parent.glob("one*.dwo"))), (packed, packed.parent / "prog.dwp"), (whole, whole),
+             (shared, shared.parent / "common"), (shared, shared)]
+    runs = 0
+    for binary, victim in cases:
+        original = victim.read_bytes()
+        sections = [(int(m[2], 16), int(m[3], 16)) for m in re.finditer(
+            r"(\.debug_\S+|\.symtab|\.strtab) +\S+ +[0-9a-f]+ ([0-9a-f]+) ([0-9a-f]+)",
+            sh("readelf", "-SW", victim)) if int(m[3], 16)]
+        starts = [s for s, n, _ in functions(binary)]
+        for _ in range(25):
+            data = bytearray(original)
+            for _ in range(rng.choice([1, 3, 20, 200])):
+                at, n = rng.choice(sections)
+                data[at + rng.randrange(n)] = rng.choice([0, 0xff, 0x7f, 0x80, rng.randrange(256)])
+            victim.write_bytes(data)
+            # ours() asserts that it ended well, in time, with an answer for each address.
+            ours(binary, [rng.choice(starts) + rng.randrange(200) for _ in range(60)])
+            runs += 1
+        victim.write_bytes(original)
+    print(f"damage: {runs} runs")
 
 
 def test_trim_changes_nothing(sources):
