@@ -775,6 +775,27 @@ for (let k = 0; k < 30; k++) outer(2000 + k);
 """
 
 
+ARM = r"""
+extern int ext(int); extern int ext2(int);
+static inline int sq(int x) { return x * x + ext(x); }
+__attribute__((noinline)) int work(int n) { int t = 0; for (int i = 0; i < n; i++) t += sq(i); return t; }
+int f(int x) { return ext2(work(x)) + 1; }
+"""
+
+
+def test_arm64(tmp_path):
+    need("aarch64-linux-gnu-gcc", "llvm-symbolizer")
+    (tmp_path / "arm.c").write_text(ARM)
+    binary = tmp_path / "libarm.so"
+    sh("aarch64-linux-gnu-gcc", "-O2", "-g", "-shared", "-nostdlib", "-fPIC", "arm.c", "-o", binary, cwd=tmp_path)
+    out = sh("aarch64-linux-gnu-objdump", "-d", binary)
+    addresses = [int(a, 16) for a in re.findall(r"^ +([0-9a-f]+):\t", out, re.M)]
+    compare("arm64", binary, addresses=addresses)
+    plt = dict(re.findall(r"^([0-9a-f]+) <(\w+@plt)>:", out, re.M))
+    _, chains = ours(binary, [int(a, 16) for a in plt])
+    assert {f"{a:016x}": c[0]["name"] for a, c in chains.items()} == plt and len(plt) == 3
+
+
 def test_maps_and_dumps_that_node_writes(tmp_path):
     """Every piece of code, against a reader of the formats in a dozen lines of Python."""
     need("node")
