@@ -114,7 +114,7 @@ static int id_for(struct map *m, u64 key, size_t next, u32 *ret, bool *ret_new)
 
 static int resource_for(struct firefox_writer *w, u32 mapping, u32 *ret)
 {
-	bool added;
+	bool added = false;
 	int r;
 
 	if (mapping >= w->p->mappings.n) {
@@ -131,7 +131,7 @@ static int func_for(struct firefox_writer *w, u32 id, u32 *ret)
 	const struct profile_function *fn =
 		f->function < w->p->functions.n ? &w->p->functions.data[f->function] : NULL;
 	struct ff_func func = {.file = PROFILE_NONE, .line = fn ? fn->start_line : 0};
-	bool added;
+	bool added = false;
 	int r = fn ? id_for(&w->func_ids, (u64)f->function << 32 | f->mapping, w->funcs.n, ret,
 			    &added)
 		   : id_for(&w->unnamed_ids, id, w->funcs.n, ret, &added);
@@ -149,7 +149,7 @@ static int func_for(struct firefox_writer *w, u32 id, u32 *ret)
 static int frame_for(struct firefox_writer *w, u32 id, u32 depth, u32 *ret)
 {
 	struct ff_frame frame = {.frame = id, .depth = depth};
-	bool added;
+	bool added = false;
 	int r = id_for(&w->frame_ids, (u64)id << 32 | depth, w->frames.n, ret, &added);
 
 	if (r < 0 || !added)
@@ -161,7 +161,7 @@ static int frame_for(struct firefox_writer *w, u32 id, u32 depth, u32 *ret)
 static int stack_for(struct firefox_writer *w, u32 prefix, u32 frame, u32 *ret)
 {
 	struct ff_stack stack = {.prefix = prefix, .frame = frame};
-	bool added;
+	bool added = false;
 	int r = id_for(&w->stack_ids, ((u64)prefix + 1) << 32 | frame, w->stacks.n, ret, &added);
 
 	return r < 0 || !added ? r : vec_push(&w->stacks, stack);
@@ -171,7 +171,7 @@ static int stack_for(struct firefox_writer *w, u32 prefix, u32 frame, u32 *ret)
 static int add_stack(struct firefox_writer *w, struct ff_sample *s)
 {
 	const struct profile_stack *stack = &w->p->stacks.data[s->stack];
-	u32 at = PROFILE_NONE, depth = 0, frame;
+	u32 at = PROFILE_NONE, depth = 0, frame = PROFILE_NONE;
 	int r = 0;
 
 	for (u32 i = stack->n; i > 0 && r == 0; i--) {

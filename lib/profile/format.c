@@ -225,7 +225,7 @@ int profile_read_file(const char *path, const char *format_name, struct profile 
 		      struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str raw = {}, plain = {};
-	const struct profile_format *format;
+	const struct profile_format *format = NULL;
 	struct str *data = &raw;
 	struct diag inner = {};
 	int r = read_whole(path, &raw, reterr_diag);

@@ -370,7 +370,7 @@ static int make_frame(struct perf_reader *f, u64 address, struct text sym, struc
 static int add_frame(struct perf_reader *f, struct text line)
 {
 	struct text rest = trim(line), word, sym, file;
-	u64 address, made, *known;
+	u64 address, made = 0, *known;
 	u32 key;
 	int r = profile_add_string(f->p, rest.s, rest.n, &key);
 

@@ -303,7 +303,7 @@ static int read_thread(struct pprof_reader *f, const Pprof__Sample *s, u32 *ret_
 	for (size_t i = 0; i < s->n_label && r == 0; i++) {
 		const Pprof__Label *l = s->label[i];
 		const char *key;
-		u32 id;
+		u32 id = 0;
 
 		r = string(f, l->key, &id);
 		if (r < 0)

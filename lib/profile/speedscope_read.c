@@ -159,7 +159,7 @@ static int read_sampled(struct speedscope_reader *f, const json_t *profile)
 		return bad(f, "samples and weights are not equally many");
 	for (size_t i = 0; i < n && r == 0; i++) {
 		const json_t *stack = json_array_get(samples, i), *w = json_array_get(weights, i);
-		u32 frame;
+		u32 frame = 0;
 		s64 value;
 
 		if (!json_is_array(stack) || !json_is_number(w))
@@ -184,7 +184,7 @@ static int read_event(struct speedscope_reader *f, const json_t *event, double *
 {
 	const char *type = json_string_value(json_object_get(event, "type"));
 	const json_t *at = json_object_get(event, "at");
-	u32 frame;
+	u32 frame = 0;
 	s64 value;
 	int r = frame_index(f, json_object_get(event, "frame"), &frame);
 

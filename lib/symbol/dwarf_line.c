@@ -119,7 +119,7 @@ static int read_new_table(struct dw_unit *u, struct buf *b, struct dw_lines *l, 
 static int read_header(struct dw_unit *u, struct buf from, struct header *h, struct dw_lines *l)
 {
 	u8 skipped, saved_size = u->offset_size;
-	u64 length, header_length;
+	u64 length, header_length = 0;
 	struct buf tables, b;
 	u16 version;
 	u32 w;
