@@ -28,6 +28,7 @@ static __always_inline int begin_walk(struct scratch *s, struct task_struct *tas
 	int stop;
 
 	s->walk.have_mapping = 0;
+	s->window.start = 0;
 	s->walk.n = 0;
 	s->walk.hash = 0;
 	stop = task_user_regs(task, regs, &s->walk.regs, &syscall_nr);

@@ -4,8 +4,18 @@
 
 #include "bpf/lib/maps.h"
 
+/*
+ * The stack as it was last read: a walk reads upwards, a word or two a frame, and a call of the
+ * helper costs as much as the rest of a frame. 64 words hold several frames of most programs.
+ */
+#define WINDOW_WORDS 64
+struct window {
+	__u64 start; /* avma of words[0]; 0 = empty */
+	__u64 words[WINDOW_WORDS];
+};
+
 struct walk_env {
-	__u8 unused;
+	struct window *window;
 };
 
 static __always_inline const void *walk_line(struct walk_env *env, __u32 line)
@@ -16,8 +26,42 @@ static __always_inline const void *walk_line(struct walk_env *env, __u32 line)
 	return map ? bpf_map_lookup_elem(map, &index) : NULL;
 }
 
+/* Words of the window at avma, filled from there on if they are not in it; NULL when it cannot. */
+static __always_inline const __u64 *window_at(struct window *w, __u32 n, __u64 avma)
+{
+	__u64 off = avma - w->start;
+	__u32 i;
+
+	if (off > WINDOW_WORDS * 8 - n || !w->start) {
+		w->start = 0;
+		/* Near the end of the stack there is less than a window. */
+		if (bpf_probe_read_user(w->words, sizeof(w->words), (const void *)avma) < 0)
+			return NULL;
+		w->start = avma;
+		off = 0;
+	}
+	if (off & 7)
+		return NULL;
+	i = (__u32)off / 8;
+	asm volatile("" : "+r"(i));
+	i &= WINDOW_WORDS - 1;
+	return i <= WINDOW_WORDS - 2 ? &w->words[i] : NULL;
+}
+
 static __always_inline long walk_read(struct walk_env *env, void *to, __u32 n, __u64 avma)
 {
+	if (n <= 16) {
+		const __u64 *words = window_at(env->window, 16, avma);
+
+		if (words) {
+			__u64 *out = to;
+
+			out[0] = words[0];
+			if (n == 16)
+				out[1] = words[1];
+			return 0;
+		}
+	}
 	return bpf_probe_read_user(to, n, (const void *)avma);
 }
 
@@ -33,6 +77,7 @@ struct scratch {
 	__u32 stop; /* the walk's result so far: enum stop_reason or WALK_GO */
 	__u32 busy; /* set while in use: a program that interrupts must not touch it */
 	struct walk walk;
+	struct window window;
 	struct record_deferred out;
 	struct {
 		struct record_stack head;
@@ -71,7 +116,7 @@ static __always_inline void native_push(struct scratch *s, __u64 frame)
 /* One frame; false when the walk is over and s->stop says why. */
 static __always_inline bool native_step(struct scratch *s)
 {
-	struct walk_env env = {};
+	struct walk_env env = {&s->window};
 	__u64 frame;
 	int stop;
 
