@@ -247,6 +247,9 @@ static void add_label(struct pprof_writer *w, Pprof__Sample *s, const char *key,
 	l->key = text(w, key);
 	if (*str)
 		l->str = text(w, str);
+	/* A name that cleaning leaves nothing of is still somebody's. */
+	if (*str && !l->str)
+		l->str = text(w, "[unknown]");
 	l->num = num;
 	s->label[s->n_label++] = l;
 }

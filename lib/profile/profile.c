@@ -286,6 +286,16 @@ const char *profile_string(const struct profile *p, u32 id)
 	return strtab_get(&p->strings, id);
 }
 
+/* True when nothing is left of a name once it is cleaned: then it is none. */
+static bool is_blank(const char *name, struct str *scratch)
+{
+	if ((u8)name[0] > ' ' && (u8)name[0] < 0x7f)
+		return false;
+	str_clear(scratch);
+	text_append_clean(scratch, name, 0);
+	return !scratch->n;
+}
+
 const char *profile_frame_name(const struct profile *p, u32 frame, struct str *scratch)
 {
 	const struct profile_frame *f;
@@ -296,7 +306,7 @@ const char *profile_frame_name(const struct profile *p, u32 frame, struct str *s
 	f = &p->frames.data[frame];
 	if (f->function < p->functions.n)
 		name = profile_string(p, p->functions.data[f->function].name);
-	if (*name)
+	if (!is_blank(name, scratch))
 		return name;
 	if (f->mapping < p->mappings.n)
 		path = profile_string(p, p->mappings.data[f->mapping].path);

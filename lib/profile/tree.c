@@ -252,7 +252,9 @@ void profile_head_set(struct profile_head *h, const struct profile *p, u32 threa
 	name = profile_string(p, t->thread_name);
 	if (!o->no_process && (*comm || t->pid)) {
 		str_clear(&h->name[h->n]);
-		str_puts(&h->name[h->n], *comm ? comm : "[unknown]");
+		text_append_clean(&h->name[h->n], comm, 0);
+		if (!h->name[h->n].n)
+			str_puts(&h->name[h->n], "[unknown]");
 		if (o->pids && t->pid)
 			str_printf(&h->name[h->n], "-%u", t->pid);
 		h->level[h->n++] = PROFILE_LEVEL_PROCESS;

@@ -157,7 +157,10 @@ Test(folded, what_names_hold_is_settled_when_they_are_written)
 	t = thread(p, "x -5", "", 1, 1);
 	sample(p, 0, t, f, 5, 7);
 	sample(p, 0, t, NULL, 0, 1);
+	f[0] = frame(p, "\x08", "/lib.so", 0x40, FRAME_NATIVE, 0, 0);
+	sample(p, 0, thread(p, "\x1b", "", 1, 2), f, 1, 1);
 	assert_folded(p, NULL,
+		      "[unknown];lib.so+0x40 1\n"
 		      "x -5;[unknown];a/b+0x10;[unknown];[unknown];x .so+0x10 7\n"
 		      "x_-5 1\n");
 }
