@@ -95,7 +95,11 @@ static __always_inline bool defer_allowed(__u64 time_ns)
 		b->samples = 0;
 		b->copies = 0;
 	}
-	if (b->samples >= config.defer_per_tick || b->copies >= config.copies_per_tick) {
+	/* Half of the ring is for samples: a reader that is kept from running must not lose those.
+	 */
+	if (b->samples >= config.defer_per_tick || b->copies >= config.copies_per_tick ||
+	    bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) >
+		    bpf_ringbuf_query(&ring, BPF_RB_RING_SIZE) / 2) {
 		count(COUNTER_DEFER_LIMIT);
 		return false;
 	}
