@@ -629,7 +629,8 @@ static void check_end(const struct flow *w, const struct node *n, struct code_ro
 
 	if (n->insn.flow == DISASM_RETURN) {
 		ret->returns = true;
-		ret->sane &= at_entry(w, &n->in);
+		ret->sane &= at_entry(w, &n->in) ||
+			     (!n->in.sp_known && w->have_frame && !w->frames_differ);
 	} else if (n->insn.flow == DISASM_JUMP && !offset_of(w, n->insn.target, &off)) {
 		ret->returns = true;
 	} else if (n->insn.flow == DISASM_INDIRECT && at_entry(w, &n->in)) {

@@ -64,6 +64,12 @@ static bool same_slots(const struct unwind_rule *a, const struct unwind_rule *b)
 	       a->fp_op == b->fp_op && a->fp_off == b->fp_off;
 }
 
+/* arm64: one takes the return address from lr, the other from where it was saved. */
+static bool lr_or_slot(const struct unwind_rule *a, const struct unwind_rule *b)
+{
+	return (a->ra_op == UNWIND_RA_REG ? a : b)->ra_off == 30;
+}
+
 static int verdict(const struct unwind_rule *a, const struct unwind_rule *b)
 {
 	if (b->cfa_op != UNWIND_CFA_REG)
@@ -78,8 +84,9 @@ static int verdict(const struct unwind_rule *a, const struct unwind_rule *b)
 		return AGREE;
 	if (a->cfa_reg != b->cfa_reg && a->fp_op == UNWIND_FP_CFA && same_slots(a, b))
 		return ALIKE;
-	if (a->cfa_reg == b->cfa_reg && a->cfa_off == b->cfa_off && a->ra_op == b->ra_op &&
-	    a->ra_off == b->ra_off && a->fp_op == UNWIND_FP_CFA && b->fp_op == UNWIND_FP_SAME)
+	if (a->cfa_reg == b->cfa_reg && a->cfa_off == b->cfa_off &&
+	    (a->fp_op != b->fp_op || a->fp_off == b->fp_off) &&
+	    (a->ra_op == b->ra_op ? a->ra_off == b->ra_off : lr_or_slot(a, b)))
 		return ALIKE;
 	return WRONG;
 }
