@@ -191,10 +191,13 @@ static void apply(const struct flow *w, const struct disasm_insn *insn, struct s
 		else
 			s->lr_is = VALUE_LOST;
 	}
-	if (insn->flow == DISASM_CALL)
+	if (insn->flow == DISASM_CALL && !w->x86)
 		s->lr_is = VALUE_LOST;
 	if (!s->sp_known)
 		return;
+	/* The return address was popped; wherever it is put again, it is not followed. */
+	if (w->x86 && s->sp < entry_state(true)->sp)
+		s->lr_is = VALUE_LOST;
 	/* What lies below sp is gone. */
 	if (s->fp_slot && s->fp_slot < -s->sp - zone)
 		s->fp_slot = 0;
@@ -249,7 +252,7 @@ static bool return_address(const struct flow *w, const struct state *s, struct u
 	r->ra_op = UNWIND_RA_CFA;
 	if (w->x86) {
 		r->ra_off = -8;
-		return true;
+		return s->lr_is == VALUE_ENTRY;
 	}
 	if (s->lr_slot) {
 		r->ra_off = (s16)s->lr_slot;
@@ -396,6 +399,8 @@ static void note_frame(struct flow *w, const struct state *s)
 	frame.fp = s->fp;
 	frame.fp_slot = s->fp_slot;
 	frame.lr_slot = s->lr_slot;
+	if (w->x86)
+		frame.lr_is = s->lr_is;
 	if (s->fp_is != VALUE_FRAME || !s->fp_slot || (w->have_frame && !same(&frame, &w->frame)))
 		w->frames_differ = true;
 	w->frame = frame;

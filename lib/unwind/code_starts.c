@@ -320,6 +320,9 @@ static enum end end_x86(const u8 *p)
 
 	while (p[-1] == 0xcc && from - p < 16)
 		p--;
+	/* One is a trap as well, behind a call that does not return. */
+	if (from - p == 1 && (p[-5] == 0xe8 || (p[-2] == 0xff && p[-1] >> 6 == 3)))
+		return NO_END;
 	if (is_ret_x86(p) || p[-5] == 0xe9 || p[-5] == 0xe8 || p[-2] == 0xeb || is_nop_x86(p) ||
 	    (p[-2] == 0x0f && p[-1] == 0x0b) || /* ud2 */
 	    (p[-4] == 0x0f && p[-3] == 0xb9) || /* ud1 with a reason */

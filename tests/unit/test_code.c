@@ -181,6 +181,14 @@ Test(code, started_in_the_middle)
 	expect(X86_OPEN("\x5b\xc3"), false, true, "0 sp+8\n1 none\n");
 }
 
+Test(code, return_address_moved)
+{
+	/* pop %rax; push %rbx; push %rax; call; add $8, %rsp; ret: as V8's builtins take arguments.
+	 */
+	expect(X86("\x58\x53\x50\xe8\x00\x01\x00\x00\x48\x83\xc4\x08\xc3"), true, true,
+	       "0 sp+8\n1 none\n");
+}
+
 Test(code, loops_end)
 {
 	/* push %rax; jmp to itself: the stack grows for ever. */
