@@ -326,7 +326,9 @@ static enum end end_x86(const u8 *p)
 	if (is_ret_x86(p) || p[-5] == 0xe9 || p[-5] == 0xe8 || p[-2] == 0xeb || is_nop_x86(p) ||
 	    (p[-2] == 0x0f && p[-1] == 0x0b) || /* ud2 */
 	    (p[-4] == 0x0f && p[-3] == 0xb9) || /* ud1 with a reason */
-	    (p[-6] == 0xff && p[-5] == 0x25) || from - p == 16)
+	    (p[-6] == 0xff && p[-5] == 0x25) || /* jmp through memory, or a register */
+	    (p < from && p[-2] == 0xff && (p[-1] & 0xf8) == 0xe0) ||
+	    from - p >= 5) /* more than an operand has */
 		return p < from ? AFTER_INT3 : AFTER_END;
 	return NO_END;
 }
