@@ -488,6 +488,13 @@ int symbolizer_profile(struct symbolizer *s, struct pipeline *p, struct profile 
 	if (r == 0)
 		fill_head(&m, period_ns);
 	making_deinit(&m);
+	/* The answers stay, the sections that they were read from go. */
+	map_foreach (&s->binaries, slot) {
+		struct named_binary *b = (struct named_binary *)slot->value;
+
+		if (b->symbols)
+			symbols_trim(b->symbols);
+	}
 	if (r < 0)
 		return r;
 	s->stats.frames = profile->quality.frames;
