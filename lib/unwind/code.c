@@ -26,6 +26,7 @@
 
 #define WINDOW_BYTES (64u << 10) /* looked at on both sides of a page */
 #define MAX_SECTIONS 4
+#define CHEAP_TO_READ (2u << 20)
 /* Functions that are followed for one page; a page has not 100 at the most. */
 #define MAX_FUNCS_PER_PAGE 512
 
@@ -67,7 +68,10 @@ static void find_sections(struct code_layer *c, struct elf_file *elf)
  */
 static bool is_sparse(const struct unwind_source *s)
 {
-	return s->info.n_fdes < (s->exec_hi - s->exec_lo) / 2048;
+	u64 span = s->exec_hi - s->exec_lo;
+
+	/* A static program with musl has FDEs for what is its own. */
+	return span <= CHEAP_TO_READ || s->info.n_fdes < span / 2048;
 }
 
 static struct code_layer *layer_of(struct unwind_source *s)
