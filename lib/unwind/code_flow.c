@@ -714,7 +714,8 @@ int code_flow(struct elf_file *elf, struct disasm *d, const struct code_func *f,
 	if (n_hot <= 0 || n_cold < 0)
 		return n_hot == -ENOMEM || n_cold < 0 ? -ENOMEM : -ENOENT;
 	w.bytes[0] = buf_of(hot, (size_t)n_hot);
-	w.bytes[1] = buf_of(cold, (size_t)n_cold);
+	if (cold)
+		w.bytes[1] = buf_of(cold, (size_t)n_cold);
 	w.n_first = (u32)n_hot;
 	w.n = (u32)(n_hot + n_cold);
 	w.at = at = calloc(w.n, sizeof(*at));
