@@ -310,7 +310,7 @@ static u64 fill_some(struct unwind_source *s, struct code_layer *c, u64 lo, u64 
 
 void code_layer_fill(struct unwind_source *s, u64 lo, u64 hi)
 {
-	struct code_layer *c = layer_of(s);
+	struct code_layer *c = s->no_code ? NULL : layer_of(s);
 
 	if (!c || c->failed) {
 		source_row(s, lo, &rule_none);

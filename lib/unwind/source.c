@@ -287,7 +287,7 @@ static void find_entry(struct unwind_source *s)
 	s->entry_hi = hi;
 }
 
-static int create(struct elf_file *elf, bool cfi, struct unwind_source **ret)
+static int create(struct elf_file *elf, bool cfi, bool code, struct unwind_source **ret)
 {
 	struct unwind_source *s = calloc(1, sizeof(*s));
 	int r;
@@ -297,6 +297,7 @@ static int create(struct elf_file *elf, bool cfi, struct unwind_source **ret)
 	s->elf = elf;
 	s->code_page = ~0ULL;
 	s->info.from = "nothing";
+	s->no_code = !code;
 	r = rules_init(&s->rules);
 	find_span(s);
 	s->is_loader = is_loader(elf);
@@ -314,12 +315,17 @@ static int create(struct elf_file *elf, bool cfi, struct unwind_source **ret)
 
 int unwind_source_create(struct elf_file *elf, struct unwind_source **ret)
 {
-	return create(elf, true, ret);
+	return create(elf, true, true, ret);
 }
 
 int unwind_source_create_without_cfi(struct elf_file *elf, struct unwind_source **ret)
 {
-	return create(elf, false, ret);
+	return create(elf, false, true, ret);
+}
+
+int unwind_source_create_without_code(struct elf_file *elf, struct unwind_source **ret)
+{
+	return create(elf, true, false, ret);
 }
 
 void unwind_source_destroy(struct unwind_source *s)

@@ -44,6 +44,7 @@ struct unwind_source {
 	struct source_plt plts[SOURCE_MAX_PLTS]; /* by start */
 	u32 n_plts;
 	struct code_layer *layer; /* owned, or NULL */
+	bool no_code;		  /* nothing is read from instructions */
 	bool is_loader;		  /* rbx is followed */
 	u64 exec_lo, exec_hi;	  /* svma of all code */
 	u64 entry_lo, entry_hi;	  /* the entry point's code when nothing covers it, else empty */

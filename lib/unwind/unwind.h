@@ -27,6 +27,8 @@ int unwind_source_create(struct elf_file *elf, struct unwind_source **ret);
 /* The same, but what .eh_frame and the like say is not looked at: to hold what is read from code
  * against it. */
 int unwind_source_create_without_cfi(struct elf_file *elf, struct unwind_source **ret);
+/* The other way round: what only the instructions say is left out. */
+int unwind_source_create_without_code(struct elf_file *elf, struct unwind_source **ret);
 /* Adds the .debug_frame of the file's separate debug file, for code that nothing covers so far.
  * Before the first page is built; `debug` is borrowed and must outlive. -ENOMEM only. */
 int unwind_source_add_debug_file(struct unwind_source *s, struct elf_file *debug);

@@ -41,7 +41,7 @@ def dump_rows():
 
 
 def check(dump_rows, path, sections=(".eh_frame",), more=(),
-          extra_allowed=("stop", "plt", "r7+", "r6+")):
+          extra_allowed=("stop", "plt", "r7+")):
     ours, said = readelf_rows.dump(dump_rows, path, *more)
     theirs = readelf_rows.Reader(more[0] if more else path).rows(sections)
     assert theirs, f"readelf finds no rows in {path}"

@@ -107,7 +107,7 @@ int main(int argc, char **argv)
 
 	if (argc < 2 || elf_file_open(open(argv[1], O_RDONLY | O_CLOEXEC), &d, &f) < 0 ||
 	    (argc > 2 && elf_file_open(open(argv[2], O_RDONLY | O_CLOEXEC), &d, &debug) < 0) ||
-	    unwind_source_create(f, &s) < 0 ||
+	    unwind_source_create_without_code(f, &s) < 0 ||
 	    (debug && unwind_source_add_debug_file(s, debug) < 0)) {
 		fprintf(stderr, "usage: dump-rows ELF [DEBUG-FILE]: %s\n", d.text);
 		return 1;
