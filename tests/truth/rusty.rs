@@ -2,9 +2,16 @@
 //! Rust: generic functions, trait objects, iterators, panics that are caught, and a thread.
 //! The valid chains are few and written out by hand at the end of main().
 
-use std::hint::black_box;
+use std::arch::asm;
 use std::io::Write;
 use std::time::Instant;
+
+/* As std::hint::black_box, which Debian 12's compiler (1.63) does not have yet. */
+#[inline(always)]
+fn black_box<T>(x: T) -> T {
+    unsafe { asm!("/* {} */", in(reg) &x, options(nostack, preserves_flags)) };
+    x
+}
 
 fn burn(n: u64) -> u64 {
     let mut x: u64 = 88172645463325252;
