@@ -105,7 +105,10 @@ static int open_candidate(u32 pid, const struct proc_mapping *m, enum proc_file_
 	if (origin == PROC_FILE_HOST)
 		return open_path(root, m->path, 0);
 	fd = open_path(root, m->path, RESOLVE_CACHED);
-	return fd == -EINVAL ? open_path(root, m->path, 0) : fd;
+	if (fd == -EINVAL)
+		return open_path(root, m->path, 0);
+	/* tmpfs does not remember that there is no such file. */
+	return fd == -EAGAIN ? -ENOENT : fd;
 }
 
 static bool is_mapped_inode(int fd, const struct statx *st, const struct proc_mapping *m)
