@@ -301,8 +301,12 @@ walk_inline int walk_return(struct walk_env *env, struct walk *w, __u64 pc, __u6
 	w->regs.fp = fp;
 	w->regs.full = 0;
 	w->regs.exact = 0;
-	if (!pc)
-		return STOP_COMPLETE; /* the convention for the deepest frame */
+	/*
+	 * The deepest frame of a thread that says nothing else. A return address of 0 alone is what
+	 * a wrong rule finds, say in a library that has just taken another's place.
+	 */
+	if (!pc && !fp)
+		return STOP_COMPLETE;
 	if (pc < WALK_MIN_PC || pc >= WALK_MAX_PC)
 		return STOP_BAD_PC;
 	return WALK_GO;

@@ -20,17 +20,39 @@ static const void *line(void *arg, u32 number)
 	return tables_line(c->pipeline->tables, number);
 }
 
+/* The copied page, or NULL. */
+static const u8 *find_copy(const struct sampler_copy *copy, u64 page)
+{
+	/* Mostly they follow each other from the first on. */
+	u64 guess = copy->n ? (page - copy->addresses[0]) / SAMPLE_COPY_BYTES : 0;
+
+	if (guess < copy->n && copy->addresses[guess] == page)
+		return copy->data + guess * SAMPLE_COPY_BYTES;
+	for (u32 i = 0; i < copy->n; i++)
+		if (copy->addresses[i] == page)
+			return copy->data + (size_t)i * SAMPLE_COPY_BYTES;
+	return NULL;
+}
+
 static int read_copy(void *arg, void *to, size_t n, u64 avma)
 {
 	struct context *c = arg;
-	const struct sampler_copy *copy = c->walk->copy;
+	u8 *out = to;
 
-	if (avma < copy->address || avma - copy->address > copy->n ||
-	    copy->n - (avma - copy->address) < n) {
-		c->past_end |= avma >= copy->address;
-		return -EFAULT;
+	while (n) {
+		u64 offset = avma & (SAMPLE_COPY_BYTES - 1);
+		size_t part = MIN(n, (size_t)(SAMPLE_COPY_BYTES - offset));
+		const u8 *page = find_copy(c->walk->copy, avma - offset);
+
+		if (!page) {
+			c->past_end |= c->walk->copy->n && avma > c->walk->copy->addresses[0];
+			return -EFAULT;
+		}
+		memcpy(out, page + offset, part);
+		out += part;
+		avma += part;
+		n -= part;
 	}
-	memcpy(to, copy->data + (avma - copy->address), n);
 	return 0;
 }
 

@@ -15,13 +15,8 @@
 #include "base/log.h"
 
 #define DEFAULT_TABLE_BYTES (256ULL << 20)
-/*
- * How often events are looked at when nothing is in a hurry. On a host that starts hundreds of
- * processes a second, waking for each event of theirs cost more than all else together.
- */
+/* How often the ring is read when nothing is in a hurry. */
 #define PERIOD_MS 20
-/* Side-band bytes of a CPU that are in a hurry: a quarter of the ring. */
-#define SIDEBAND_HURRY_BYTES (64u << 10)
 
 static u64 clock_now_ns(clockid_t clock)
 {
@@ -247,9 +242,8 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	static const struct procman_ops procman_ops = {on_process_changed, on_process_gone,
 						       on_binary_gone};
 	_cleanup_pipeline_ struct pipeline *p = calloc(1, sizeof(*p));
-	static const struct procman_options procman_options = {
-		.wakeup_bytes = SIDEBAND_HURRY_BYTES,
-	};
+	/* Wakes for each event: until it is handled, samples in new code are walked by old rows. */
+	static const struct procman_options procman_options = {};
 	struct tables_options to = {.budget_bytes = o->memory_limit_bytes ? o->memory_limit_bytes
 									  : DEFAULT_TABLE_BYTES};
 	int r;

@@ -19,13 +19,6 @@
 #include "oncpu.skel.h"
 #include "proc/proc.h"
 
-/* What a CPU sent of a stack copy so far. */
-struct partial_copy {
-	u64 address;
-	u32 n;	  /* pages */
-	u8 *data; /* owned; SAMPLE_MAX_COPIES pages */
-};
-
 #define DEFAULT_EVENT "cpu-clock"
 /* Most processes at a time that `record -- CMD` follows. */
 #define MAX_FOLLOWED 16384
@@ -41,7 +34,7 @@ struct sampler {
 	u64 hz;
 	const char *event;
 	char event_name[64];
-	struct partial_copy *copies; /* owned; by CPU */
+	struct sampler_copy *copies; /* owned; by CPU: what it sent of a copy so far */
 	u32 n_copies;
 	struct sampler_ops ops;
 	void *arg;
@@ -211,7 +204,7 @@ static int fill_filters(struct sampler *s, const struct sampler_options *o,
 
 static void take_copy(struct sampler *s, const struct record_copy *c)
 {
-	struct partial_copy *p;
+	struct sampler_copy *p;
 
 	if (c->cpu >= s->n_copies)
 		return;
@@ -220,30 +213,24 @@ static void take_copy(struct sampler *s, const struct record_copy *c)
 		p->data = malloc((size_t)SAMPLE_MAX_COPIES * SAMPLE_COPY_BYTES);
 	if (!p->data)
 		return;
-	if (c->index == 0) {
-		p->address = c->address;
+	if (c->index == 0)
 		p->n = 0;
-	}
-	if (c->index != p->n || p->n >= SAMPLE_MAX_COPIES)
-		return; /* an earlier page was lost: what follows is of no use */
+	if (p->n >= SAMPLE_MAX_COPIES)
+		return;
 	memcpy(p->data + (size_t)p->n * SAMPLE_COPY_BYTES, c->data, SAMPLE_COPY_BYTES);
-	p->n++;
+	p->addresses[p->n++] = c->address;
 }
 
 static void take_deferred(struct sampler *s, const struct record_deferred *d)
 {
-	struct sampler_copy copy = {};
+	static const struct sampler_copy none = {};
 
 	if (d->sample.cpu < s->n_copies && d->n_copies) {
-		struct partial_copy *p = &s->copies[d->sample.cpu];
-
-		copy.address = p->address;
-		copy.data = p->data;
-		copy.n = (size_t)MIN(p->n, d->n_copies) * SAMPLE_COPY_BYTES;
-		if (!p->data)
-			copy.n = 0;
+		s->ops.deferred(s->arg, d, &s->copies[d->sample.cpu]);
+		s->copies[d->sample.cpu].n = 0;
+	} else {
+		s->ops.deferred(s->arg, d, &none);
 	}
-	s->ops.deferred(s->arg, d, &copy);
 }
 
 static int take_record(void *arg, void *data, size_t n)

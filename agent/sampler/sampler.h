@@ -31,11 +31,11 @@ struct sampler_options {
 	u64 ring_bytes; /* 0 = by the rate and the number of CPUs */
 };
 
-/* Stack memory that came with a deferred sample: pages from address on, without holes. */
+/* Stack memory that came with a deferred sample: pages, in no order that matters. */
 struct sampler_copy {
-	u64 address;
-	const u8 *data; /* borrowed for the call */
-	size_t n;
+	u32 n;
+	u64 addresses[SAMPLE_MAX_COPIES];
+	u8 *data; /* n pages of SAMPLE_COPY_BYTES; borrowed for the call */
 };
 
 struct sampler_ops {

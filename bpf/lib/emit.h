@@ -107,32 +107,61 @@ static __always_inline bool defer_allowed(__u64 time_ns)
 	return true;
 }
 
+static __always_inline bool emit_copy(__u64 at, __u32 index, __u32 cpu)
+{
+	struct record_copy *copy = bpf_ringbuf_reserve(&ring, sizeof(*copy), 0);
+
+	if (!copy)
+		return false;
+	copy->type = RECORD_COPY;
+	copy->index = (__u16)index;
+	copy->cpu = cpu;
+	copy->address = at;
+	if (bpf_probe_read_user(copy->data, SAMPLE_COPY_BYTES, (const void *)at) < 0) {
+		bpf_ringbuf_discard(copy, BPF_RB_NO_WAKEUP);
+		return false;
+	}
+	bpf_ringbuf_submit(copy, BPF_RB_NO_WAKEUP);
+	return true;
+}
+
+/*
+ * Where the chain of frame pointers leaves [lo, hi): the stack that Go's systemstack was called on.
+ * 0 when it does not; where there are no frame pointers it ends at the first that is not readable.
+ */
+static __always_inline __u64 other_stack(__u64 fp, __u64 lo, __u64 hi)
+{
+	for (int i = 0; i < 16; i++) {
+		if (fp < lo || fp >= hi)
+			return fp;
+		if (bpf_probe_read_user(&fp, sizeof(fp), (const void *)fp) < 0)
+			break;
+	}
+	return 0;
+}
+
 /*
  * Copies stack memory from the walk's sp upwards, page by page, up to the stack's end. The first
- * page may be missing: a function that has just moved sp there and takes the page fault.
+ * page may be missing: a function that has just moved sp there and takes the page fault. Then the
+ * beginning of another stack, if there is one.
  */
-static __always_inline __u32 emit_copies(__u64 sp, __u32 cpu)
+static __always_inline __u32 emit_copies(const struct walk_regs *regs, __u32 cpu)
 {
-	__u64 at = sp & ~(__u64)(SAMPLE_COPY_BYTES - 1);
+	__u64 first = regs->sp & ~(__u64)(SAMPLE_COPY_BYTES - 1), at = first;
 	struct defer_budget *b = defer_budget();
+	__u64 other;
 	__u32 n = 0;
 
-	for (__u32 i = 0; i < SAMPLE_MAX_COPIES; i++, at += SAMPLE_COPY_BYTES) {
-		struct record_copy *copy = bpf_ringbuf_reserve(&ring, sizeof(*copy), 0);
-
-		if (!copy)
+	for (__u32 i = 0; i < SAMPLE_STACK_COPIES; i++, at += SAMPLE_COPY_BYTES) {
+		if (emit_copy(at, n, cpu))
+			n++;
+		else if (i)
 			break;
-		copy->type = RECORD_COPY;
-		copy->index = (__u16)n;
-		copy->cpu = cpu;
-		copy->address = at;
-		if (bpf_probe_read_user(copy->data, SAMPLE_COPY_BYTES, (const void *)at) < 0) {
-			bpf_ringbuf_discard(copy, BPF_RB_NO_WAKEUP);
-			if (i)
-				break;
-			continue;
-		}
-		bpf_ringbuf_submit(copy, BPF_RB_NO_WAKEUP);
+	}
+	other = other_stack(regs->fp, first, at) & ~(__u64)(SAMPLE_COPY_BYTES - 1);
+	for (__u32 i = 0; other && i < SAMPLE_OTHER_COPIES; i++, other += SAMPLE_COPY_BYTES) {
+		if (!emit_copy(other, n, cpu))
+			break;
 		n++;
 	}
 	if (b)
@@ -147,7 +176,7 @@ static __always_inline bool emit_deferred(struct scratch *s)
 
 	d->regs = s->walk.regs;
 	d->stop = s->stop;
-	d->n_copies = emit_copies(d->regs.sp, d->sample.cpu);
+	d->n_copies = emit_copies(&d->regs, d->sample.cpu);
 	d->sample.type = RECORD_DEFERRED;
 	if (bpf_ringbuf_output(&ring, d, sizeof(*d), BPF_RB_FORCE_WAKEUP) < 0) {
 		count(COUNTER_LOST_DEFERRED);
