@@ -94,6 +94,7 @@ int symtab_add(struct symtab *t, struct elf_file *f, bool dynamic)
 		r = read_code_sections(t, f);
 	if (r < 0)
 		return r;
+	t->whole |= !dynamic;
 	for (; buf_left(&syms) >= sizeof(s); syms.pos += sizeof(s)) {
 		struct buf b = names;
 		const struct symtab_entry *code;
@@ -164,7 +165,13 @@ int symtab_finish(struct symtab *t)
 	for (size_t i = 0; i < out; i++) {
 		struct symtab_entry *e = &t->list.data[i];
 
-		if (!e->sized && i + 1 < out)
+		/*
+		 * Up to the next symbol, but not in a stripped file, where the next function is
+		 * mostly one without a name: musl's memset would be its clone as well.
+		 */
+		if (!e->sized && !t->whole)
+			e->end = e->start + 1;
+		else if (!e->sized && i + 1 < out)
 			e->end = MIN(e->end, t->list.data[i + 1].start);
 		max_end = MAX(max_end, e->end);
 		t->max_end.data[i] = max_end;

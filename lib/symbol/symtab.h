@@ -21,6 +21,7 @@ struct symtab {
 	vec(struct symtab_entry) list;
 	vec(struct symtab_entry) code; /* executable sections; name and rank unused */
 	vec(u64) max_end;
+	bool whole; /* .symtab is in it, not only what a stripped file exports */
 };
 
 void symtab_deinit(struct symtab *t);
