@@ -34,6 +34,7 @@ ENTRIES = {
 CALLBACKS = {
     "sighandler": re.compile(r"__restore_rt|(__GI_)?raise|gsignal|pthread_kill|.*signal.*|tgkill|"
                              r"__pthread_kill.*|libc\.so.*|\[vdso\].*|ld-musl.*|"
+                             r"__kernel_rt_sigreturn|__getpid|clock_ns|(__vdso_|__kernel_)?clock_gettime|"
                              r".*restore.*|.*__block.*|"
                              r"killpg|truth_.*|sighandler-.*\+0x.*"),
     "asmcalls": re.compile(r".*sort.*|libc\.so.*"),
@@ -234,7 +235,9 @@ class Truth:
             if any(NO_USER_STACK.match(k) for k in stack.kernel):
                 return None
             return "no user stack"
-        if not stack.note and not is_entry(stack.frames[0]):
+        # A thread that has not left the kernel yet stands in clone, which is not named everywhere.
+        newborn = len(stack.frames) == 1 and any(k.startswith("ret_from_fork") for k in stack.kernel)
+        if not stack.note and not newborn and not is_entry(stack.frames[0]):
             return f"begins at {stack.frames[0]}"
         names = [self._name(f) for f in stack.frames]
         own = [i for i, n in enumerate(names) if n in self.names]
