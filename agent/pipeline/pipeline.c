@@ -128,6 +128,15 @@ static struct procman_process *process_of(struct pipeline *p, u32 pid, u64 time_
 	return proc;
 }
 
+/* Keeps the perf map of a process, which it may write after the first sample of its code. */
+static void hold_perf_map(struct pipeline *p, u32 pid)
+{
+	const u64 *fd = map_get(&p->perf_maps, pid);
+
+	if (!fd || ((s64)*fd < 0 && p->samples % 16 == 0))
+		map_put(&p->perf_maps, pid, (u64)(s64)jitfile_open_perf_map(pid));
+}
+
 static void count_sample(struct pipeline *p, const struct record_sample *s, u32 stop)
 {
 	struct pipeline_entry e = {.pid = s->pid,
@@ -153,8 +162,8 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 		p->stops[stop < STOP_N ? stop : STOP_STACK_LOST]++;
 		p->truncated += stop != STOP_COMPLETE;
 	}
-	if (user && user->raw && !map_get(&p->perf_maps, s->pid))
-		map_put(&p->perf_maps, s->pid, (u64)(s64)jitfile_open_perf_map(s->pid));
+	if (user && user->raw)
+		hold_perf_map(p, s->pid);
 	if (count_entry(p, &e, &index) < 0) {
 		log_warn("out of memory: a sample is lost");
 		return;

@@ -68,7 +68,7 @@ KNOWN = {
     "test_stacks[threads-mu]": "the judge has no name for the entry of stripped musl's threads",
     "test_stacks[threads-mss]": "the judge has no name for the entry of stripped musl's threads",
     "test_no_chain_is_missing[sighandler-": "frames of stripped musl's signal trampoline",
-    "test_stacks[sighandler-m": "frames of stripped musl's signal trampoline",
+    "test_stacks[sighandler-": "a handler's first instruction is looked up before its start",
     "test_stacks[go-go]": "first samples of Go on two stacks, or past the budget of stack copies",
     "test_stacks[gos-go]": "first samples of Go on two stacks, or past the budget of stack copies",
     "test_stacks[rusty-": "first samples past the budget of stack copies",
