@@ -60,25 +60,3 @@ def run(culprit_plain):
                               errors="replace", timeout=timeout, **options)
 
     return run_culprit
-
-
-# Defects of the recorder, or of the judge, that are known and open: the tests run and say what they
-# find, and count apart from those that pass. Each goes from here when it is mended.
-KNOWN = {
-    "test_stacks[threads-mu]": "the judge has no name for the entry of stripped musl's threads",
-    "test_stacks[threads-mss]": "the judge has no name for the entry of stripped musl's threads",
-    "test_no_chain_is_missing[sighandler-": "frames of stripped musl's signal trampoline",
-    "test_stacks[sighandler-": "a handler's first instruction is looked up before its start",
-    "test_stacks[go-go]": "first samples of Go on two stacks, or past the budget of stack copies",
-    "test_stacks[gos-go]": "first samples of Go on two stacks, or past the budget of stack copies",
-    "test_stacks[rusty-": "first samples past the budget of stack copies",
-    "test_shares_of_all": "the sum over all programs, those above among them, is under 99.9 %",
-    "test_user_stacks_are_complete": "the Go program of the busy host is at 98.6 %, not 99 %",
-}
-
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        for name, reason in KNOWN.items():
-            if item.name.startswith(name):
-                item.add_marker(pytest.mark.xfail(reason=reason, strict=False))
