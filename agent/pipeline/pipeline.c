@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -237,6 +238,19 @@ static void on_binary_gone(void *arg, struct procman_binary *b)
 
 /* ---- the loop ---- */
 
+/*
+ * Until a new process is known and the rows of its code are loaded, its samples travel with copies
+ * of its stack, of which there is a limit. On a machine with more to run than it has CPUs that
+ * would take many milliseconds; what is done here takes microseconds. Without the privilege it
+ * stays as it is.
+ */
+static void be_urgent(struct pipeline *p, bool urgent)
+{
+	if (urgent)
+		p->nice = getpriority(PRIO_PROCESS, 0);
+	(void)setpriority(PRIO_PROCESS, 0, urgent ? -20 : p->nice);
+}
+
 static int watch(struct pipeline *p, int fd)
 {
 	struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
@@ -357,13 +371,14 @@ static int drain(struct pipeline *p)
 int pipeline_poll(struct pipeline *p, int timeout_ms)
 {
 	struct epoll_event events[2];
-	int r = drain(p);
+	int r;
 
-	if (r < 0)
-		return r;
-	if (epoll_wait(p->epoll_fd, events, 2, MIN(timeout_ms, PERIOD_MS)) < 0)
-		return errno == EINTR ? 0 : -errno;
-	return 0;
+	be_urgent(p, true);
+	r = drain(p);
+	if (r == 0 && epoll_wait(p->epoll_fd, events, 2, MIN(timeout_ms, PERIOD_MS)) < 0)
+		r = errno == EINTR ? 0 : -errno;
+	be_urgent(p, false);
+	return MIN(r, 0);
 }
 
 void pipeline_stop(struct pipeline *p)

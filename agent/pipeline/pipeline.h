@@ -68,6 +68,7 @@ struct pipeline {
 	struct sampler *sampler;
 	struct tables *tables;
 	int epoll_fd;
+	int nice; /* of the thread outside of pipeline_poll() */
 	u64 hz;
 	bool keep_times;
 	u64 started_realtime_ns;
@@ -88,7 +89,6 @@ struct pipeline {
 
 	u64 samples, user_samples, truncated, deferred;
 	u64 stops[STOP_N];
-	bool in_ring; /* the ring is being read */
 };
 
 int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
