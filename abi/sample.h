@@ -21,8 +21,8 @@
 #define SAMPLE_MAX_KERNEL_FRAMES 127
 #define SAMPLE_COMM_BYTES 16
 #define SAMPLE_COPY_BYTES 4096
-#define SAMPLE_STACK_COPIES 24
-#define SAMPLE_OTHER_COPIES 8
+#define SAMPLE_STACK_COPIES 64
+#define SAMPLE_OTHER_COPIES 24
 #define SAMPLE_MAX_COPIES (SAMPLE_STACK_COPIES + SAMPLE_OTHER_COPIES)
 
 enum record_type {
@@ -84,7 +84,7 @@ struct walk_regs {
 	__u32 full;		/* r[] holds this frame's registers */
 	__u32 exact;		/* pc is an instruction, not a return address */
 	__u32 bx;		/* r[UNWIND_REG_BX] is this frame's, even if the others are not */
-	__u32 pad;
+	__u32 newborn;		/* of a thread that has not returned from clone yet: no caller */
 };
 
 struct record_deferred {

@@ -440,6 +440,8 @@ walk_inline int walk_step(struct walk_env *env, struct walk *w, __u64 *ret_frame
 	svma = pc - w->mapping.bias;
 	if ((w->mapping.file >> 8) && svma <= FRAME_SVMA_MASK)
 		*ret_frame = (__u64)(w->mapping.file >> 8) << FRAME_SVMA_BITS | svma;
+	if (w->regs.newborn)
+		return STOP_COMPLETE;
 	if (!w->mapping.binary)
 		return w->mapping.file & UNWIND_MAPPING_FP ? walk_by_fp(env, w, true)
 							   : STOP_NO_TABLE;

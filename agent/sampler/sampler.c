@@ -128,8 +128,8 @@ static void configure(struct sampler *s, const struct sampler_options *o,
 	c->defer_per_tick = (u32)MAX(o->hz / 10 + 10, 40ULL);
 	cpus = (u64)MAX(n_cpus, 1);
 	bytes = ring_bytes(o, (int)cpus);
-	/* Half of a CPU's share of the ring; a little more when the last one is a deep stack. */
-	c->copies_per_tick = (u32)MAX(bytes / SAMPLE_COPY_BYTES / cpus / 2, 64ULL);
+	/* A CPU's share of the ring; a little more when the last one is a deep stack. */
+	c->copies_per_tick = (u32)MAX(bytes / SAMPLE_COPY_BYTES / cpus, 64ULL);
 	c->pac_mask = sampler_pac_mask();
 	s->skel->bss->epoch = now_ns();
 	bpf_program__set_autoload(s->skel->progs.oncpu, s->loop);

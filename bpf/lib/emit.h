@@ -126,43 +126,75 @@ static __always_inline bool emit_copy(__u64 at, __u32 index, __u32 cpu)
 }
 
 /*
- * Where the chain of frame pointers leaves [lo, hi): the stack that Go's systemstack was called on.
- * 0 when it does not; where there are no frame pointers it ends at the first that is not readable.
+ * A stack to be copied, [start, end), and where the frame pointers lead from it: to the stack that
+ * Go's systemstack was called on, or to 0, where they and the stack end.
  */
-static __always_inline __u64 other_stack(__u64 fp, __u64 lo, __u64 hi)
+struct extent {
+	__u64 start, end;
+	__u64 next;
+};
+
+#define CHAIN_LINKS 32
+/* Above the deepest frame lie what started the thread and its arguments. */
+#define CHAIN_SLACK (2 * SAMPLE_COPY_BYTES)
+
+/*
+ * The memory to copy above `sp`: `pages`, or less when frame pointers lead to the stack's end.
+ * In code without them the register holds anything; a chain counts when it ascends and every link
+ * has a return address.
+ */
+static __always_inline struct extent stack_extent(__u64 sp, __u64 fp, __u32 pages)
 {
-	for (int i = 0; i < 16; i++) {
-		if (fp < lo || fp >= hi)
-			return fp;
-		if (bpf_probe_read_user(&fp, sizeof(fp), (const void *)fp) < 0)
+	struct extent x = {.start = sp & ~(__u64)(SAMPLE_COPY_BYTES - 1)};
+	__u64 link[2], last = 0;
+
+	x.end = x.start + (__u64)pages * SAMPLE_COPY_BYTES;
+	for (int i = 0; i < CHAIN_LINKS; i++) {
+		if (fp <= last || fp < x.start || fp >= x.end)
 			break;
+		if (bpf_probe_read_user(link, sizeof(link), (const void *)fp) < 0 ||
+		    link[1] < WALK_MIN_PC)
+			return x;
+		last = fp;
+		fp = link[0];
 	}
-	return 0;
+	if (fp >= x.start && fp < x.end)
+		return x; /* more links than we follow, or they turn back */
+	x.next = fp;
+	if (last && !fp) {
+		last = (last & ~(__u64)(SAMPLE_COPY_BYTES - 1)) + CHAIN_SLACK;
+		x.end = last < x.end ? last : x.end;
+	}
+	return x;
 }
 
 /*
- * Copies stack memory from the walk's sp upwards, page by page, up to the stack's end. The first
- * page may be missing: a function that has just moved sp there and takes the page fault. Then the
- * beginning of another stack, if there is one.
+ * Copies [start, end) page by page up to where memory ends. The first page may be missing:
+ * a function that has just moved sp there and takes the page fault. How many there are now.
  */
-static __always_inline __u32 emit_copies(const struct walk_regs *regs, __u32 cpu)
+static __always_inline __u32 emit_extent(const struct extent *x, __u32 max, __u32 cpu, __u32 n)
 {
-	__u64 first = regs->sp & ~(__u64)(SAMPLE_COPY_BYTES - 1), at = first;
-	struct defer_budget *b = defer_budget();
-	__u64 other;
-	__u32 n = 0;
+	__u64 at = x->start;
 
-	for (__u32 i = 0; i < SAMPLE_STACK_COPIES; i++, at += SAMPLE_COPY_BYTES) {
+	for (__u32 i = 0; i < max && at < x->end; i++, at += SAMPLE_COPY_BYTES) {
 		if (emit_copy(at, n, cpu))
 			n++;
 		else if (i)
 			break;
 	}
-	other = other_stack(regs->fp, first, at) & ~(__u64)(SAMPLE_COPY_BYTES - 1);
-	for (__u32 i = 0; other && i < SAMPLE_OTHER_COPIES; i++, other += SAMPLE_COPY_BYTES) {
-		if (!emit_copy(other, n, cpu))
-			break;
-		n++;
+	return n;
+}
+
+/* The walk's stack from its sp upwards, and the one that it was called from if it is another. */
+static __always_inline __u32 emit_copies(const struct walk_regs *regs, __u32 cpu)
+{
+	struct defer_budget *b = defer_budget();
+	struct extent x = stack_extent(regs->sp, regs->fp, SAMPLE_STACK_COPIES);
+	__u32 n = emit_extent(&x, SAMPLE_STACK_COPIES, cpu, 0);
+
+	if (x.next) {
+		x = stack_extent(x.next, x.next, SAMPLE_OTHER_COPIES);
+		n = emit_extent(&x, SAMPLE_OTHER_COPIES, cpu, n);
 	}
 	if (b)
 		b->copies += n;

@@ -4,11 +4,22 @@
 
 #include "bpf/lib/maps.h"
 
+/* What a thread that is in a system call was asked to do. */
+struct syscall {
+	__s32 nr; /* negative outside of any */
+	__u64 arg0, arg1, ret;
+};
+
 #if defined(__TARGET_ARCH_x86)
 
 #define USER32_CS 0x23
 #define NR_EXECVE 59
 #define NR_EXECVEAT 322
+#define NR_CLONE 56
+#define NR_CLONE3 435
+/* syscall */
+#define SYSCALL_INSN 0x050f
+typedef __u16 syscall_insn;
 
 static __always_inline void regs_take(struct walk_regs *w, const struct pt_regs *p)
 {
@@ -40,12 +51,9 @@ static __always_inline bool regs_are_user(const bpf_user_pt_regs_t *p)
 	return p->cs & 3;
 }
 
-/*
- * A saved pt_regs of user mode: WALK_GO, or why it cannot be walked. The number of the system call
- * through ret_syscall, negative outside of any.
- */
+/* A saved pt_regs of user mode: WALK_GO, or why it cannot be walked. */
 static __always_inline int regs_from_kernel_stack(struct walk_regs *w, const void *at,
-						  __s32 *ret_syscall)
+						  struct syscall *ret_syscall)
 {
 	struct pt_regs p;
 
@@ -54,9 +62,10 @@ static __always_inline int regs_from_kernel_stack(struct walk_regs *w, const voi
 	if (p.cs == USER32_CS)
 		return STOP_COMPAT;
 	regs_take(w, &p);
-	/* In a system call the pc is behind the instruction; -1 marks every other entry. */
-	w->exact = p.orig_ax == ~0UL;
-	*ret_syscall = (__s32)p.orig_ax;
+	ret_syscall->nr = (__s32)p.orig_ax;
+	ret_syscall->arg0 = p.di;
+	ret_syscall->arg1 = p.si;
+	ret_syscall->ret = p.ax;
 	return WALK_GO;
 }
 
@@ -65,7 +74,6 @@ static __always_inline int regs_from_context(struct walk_regs *w, const bpf_user
 	if (p->cs == USER32_CS)
 		return STOP_COMPAT;
 	regs_take(w, p);
-	w->exact = 1;
 	return WALK_GO;
 }
 
@@ -79,6 +87,11 @@ static __always_inline __u64 regs_stack_padding(void)
 
 #define NR_EXECVE 221
 #define NR_EXECVEAT 281
+#define NR_CLONE 220
+#define NR_CLONE3 435
+/* svc #0 */
+#define SYSCALL_INSN 0xd4000001
+typedef __u32 syscall_insn;
 #define PSR_MODE_MASK 0x0f
 #define PSR_MODE32_BIT 0x10
 
@@ -100,7 +113,7 @@ static __always_inline int regs_take(struct walk_regs *w, __u64 pc, __u64 sp, __
 }
 
 static __always_inline int regs_from_kernel_stack(struct walk_regs *w, const void *at,
-						  __s32 *ret_syscall)
+						  struct syscall *ret_syscall)
 {
 	const struct pt_regs *p = at;
 	struct user_pt_regs u;
@@ -109,8 +122,10 @@ static __always_inline int regs_from_kernel_stack(struct walk_regs *w, const voi
 		return STOP_REGS_LOST;
 	for (int i = 0; i < 31; i++)
 		w->r[i] = u.regs[i];
-	*ret_syscall = BPF_CORE_READ(p, syscallno);
-	w->exact = *ret_syscall == -1;
+	ret_syscall->nr = BPF_CORE_READ(p, syscallno);
+	ret_syscall->arg0 = BPF_CORE_READ(p, orig_x0);
+	ret_syscall->arg1 = u.regs[1];
+	ret_syscall->ret = u.regs[0];
 	return regs_take(w, u.pc, u.sp, u.pstate);
 }
 
@@ -120,7 +135,6 @@ static __always_inline int regs_from_context(struct walk_regs *w, const bpf_user
 #pragma unroll
 	for (int i = 0; i < 31; i++)
 		w->r[i] = p->regs[i];
-	w->exact = 1;
 	return regs_take(w, p->pc, p->sp, p->pstate);
 }
 
@@ -131,13 +145,46 @@ static __always_inline __u64 regs_stack_padding(void)
 
 #endif
 
+/*
+ * In a system call the pc is behind the instruction, as behind a call. Not so where the kernel has
+ * set it since: at the first instruction of a program or of a signal handler.
+ */
+static __always_inline bool behind_syscall(__u64 pc)
+{
+	syscall_insn insn = 0;
+
+	return bpf_probe_read_user(&insn, sizeof(insn), (const void *)(pc - sizeof(insn))) < 0 ||
+	       insn == SYSCALL_INSN;
+}
+
+/*
+ * A thread in clone() that has a stack of its own and has not run on it yet: what lies there is
+ * what its parent passes to it, no return address. Only a child sees 0 as the result.
+ */
+static __always_inline bool is_newborn(const struct syscall *call)
+{
+	__u64 stack = call->arg1;
+
+	if (call->ret || (call->nr != NR_CLONE && call->nr != NR_CLONE3))
+		return false;
+	/* struct clone_args (include/uapi/linux/sched.h); its owner may be gone on already. */
+	if (call->nr == NR_CLONE3 &&
+	    bpf_probe_read_user(&stack, sizeof(stack), (const void *)(call->arg0 + 40)) < 0)
+		return true;
+	return stack != 0;
+}
+
 /* The user registers of `task`, the current one, which has an mm: WALK_GO, or a stop reason. */
 static __always_inline int task_user_regs(struct task_struct *task, const bpf_user_pt_regs_t *ctx,
 					  struct walk_regs *ret, __s32 *ret_syscall)
 {
+	struct syscall call = {};
 	const char *at;
+	int stop;
 
 	ret->bx = 0;
+	ret->newborn = 0;
+	ret->exact = 1;
 	*ret_syscall = -1;
 	if (regs_are_user(ctx))
 		return regs_from_context(ret, ctx);
@@ -148,7 +195,13 @@ static __always_inline int task_user_regs(struct task_struct *task, const bpf_us
 		at += config.thread_size - regs_stack_padding() -
 		      bpf_core_type_size(struct pt_regs);
 	}
-	return regs_from_kernel_stack(ret, at, ret_syscall);
+	stop = regs_from_kernel_stack(ret, at, &call);
+	if (stop != WALK_GO || call.nr < 0)
+		return stop;
+	*ret_syscall = call.nr;
+	ret->exact = !behind_syscall(ret->pc);
+	ret->newborn = is_newborn(&call);
+	return WALK_GO;
 }
 
 /*
