@@ -87,27 +87,9 @@ def test_no_chain_is_missing(common_run, accounts, name):
     if name.startswith("sighandler"): # signals meet in all orders, most of them are rare
         hot = {c for c in hot if "on_timer" not in c or
                c == ("main", "work", "spin", "on_timer", "handler_work", "spin")}
-        if truth.musl: # raise() is in musl, where the stack ends: what is seen begins behind it
-            hot = {c[max((i for i, n in enumerate(c) if n.startswith("on_usr")), default=0):]
-                   for c in hot}
     seen = {truth.own(s.frames) for s in common_run.get(name, [])}
     missing = hot - seen
     assert not missing, missing
-
-
-@pytest.mark.parametrize("name", [n for n in COMMON if n.endswith(("-mu", "-ms", "-mss"))])
-def test_musl_stacks_reach_main(common_run, accounts, name):
-    """They end in musl, which has no unwind information, but not before main() or the thread."""
-    truth = Truth(accounts, name)
-    roots = {c[0] for c in truth.chains if c}
-    leaves = reached = 0
-    for s in common_run[name]:
-        own = truth.own(s.frames)
-        if own and own[-1] == "spin":
-            leaves += s.count
-            reached += s.count * (own[0] in roots or own[0].startswith("on_"))
-    print(f"{name}: {reached} of {leaves} samples of spin() reach {' or '.join(roots)}")
-    assert leaves and leaves - reached <= allowed(leaves)
 
 
 def test_shares_of_all(common_run, accounts):
@@ -143,7 +125,7 @@ def test_depth_500_is_whole(common_run, accounts, name):
     depths = {}
     for s in common_run[name]:
         own = truth.own(s.frames)
-        if (not s.note or truth.ends_in_musl(s)) and own and own[-1] == "spin":
+        if not s.note and own and own[-1] == "spin":
             depths[len(own) - 2] = depths.get(len(own) - 2, 0) + s.count
     print(name, dict(sorted(depths.items())))
     assert sorted(depths) == [1, 2, 7, 30, 31, 32, 33, 64, 127, 128, 200, 256, 400, 500]

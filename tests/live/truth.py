@@ -80,15 +80,64 @@ def twin(path):
 
 @lru_cache(maxsize=None)
 def symbols(path):
-    """[(start, end, name)] of the file's functions, by nm."""
+    """[(start, end, name)] of the file's functions, by nm. Assembly may have no sizes: then a
+    function reaches to the next symbol."""
     out = []
-    text = subprocess.run(["nm", "-S", "--defined-only", "-C", path], capture_output=True,
+    text = subprocess.run(["nm", "-nS", "--defined-only", "-C", path], capture_output=True,
                           text=True).stdout
-    for line in text.splitlines():
-        m = re.match(r"([0-9a-f]+) ([0-9a-f]+) [TtWwi] (.*)", line)
-        if m:
-            start = int(m.group(1), 16)
-            out.append((start, start + int(m.group(2), 16), m.group(3)))
+    found = re.findall(r"^([0-9a-f]+) (?:([0-9a-f]+) )?([A-Za-z]) (.*)", text, re.M)
+    starts = [int(address, 16) for address, *_ in found]
+    for i, (_, size, kind, name) in enumerate(found):
+        after = next((s for s in starts[i + 1:i + 50] if s > starts[i]), starts[i])
+        if kind in "TtWwi":
+            out.append((starts[i], starts[i] + int(size, 16) if size else after, name))
+    return out
+
+
+@lru_cache(maxsize=None)
+def code_of(path, name):
+    """The bytes of a function of a file that has symbols."""
+    for start, end, symbol in symbols(path):
+        if symbol == name:
+            with open(path, "rb") as f:
+                data = f.read()
+            for svma, offset, size in text_segments(path):
+                if svma <= start < svma + size:
+                    return data[start - svma + offset:end - svma + offset]
+    return b""
+
+
+@lru_cache(maxsize=None)
+def text_segments(path):
+    """[(svma, offset, size)] of a file's code."""
+    text = subprocess.run(["readelf", "-lW", path], capture_output=True, text=True).stdout
+    return [(int(m.group(2), 16), int(m.group(1), 16), int(m.group(3), 16)) for m in re.finditer(
+        r"LOAD +(0x[0-9a-f]+) (0x[0-9a-f]+) 0x[0-9a-f]+ (0x[0-9a-f]+) 0x[0-9a-f]+ R.E", text)]
+
+
+RET = b"\xc3"
+
+# Functions that are assembly in musl, whose shared library Debian strips of every symbol, and
+# a program here that has the same code with its symbol.
+MUSL_ASSEMBLY = {"__clone": "threads-ms", "__restore_rt": "sighandler-ms"}
+
+
+@lru_cache(maxsize=None)
+def musl_symbols(path):
+    """As symbols(): the assembly of a stripped musl, found by its code."""
+    out = []
+    if "musl" not in os.path.realpath(path):
+        return out
+    with open(path, "rb") as f:
+        data = f.read()
+    for name, program in MUSL_ASSEMBLY.items():
+        code = code_of(os.path.join(PROGRAMS, program), name)
+        code = code[:code.rfind(RET) + 1] or code # no padding
+        at = data.find(code) if code else -1
+        for svma, offset, size in text_segments(path):
+            if offset <= at < offset + size:
+                start = at - offset + svma
+                out.append((start, start + len(code), name))
     return out
 
 
@@ -143,10 +192,10 @@ def resolve(frame):
     if not m:
         return plain(frame)
     path = find_file(m.group(1))
-    if not path or not path.startswith(PROGRAMS):
+    if not path:
         return frame
     address = int(m.group(2), 16)
-    for start, end, name in symbols(twin(path)):
+    for start, end, name in symbols(twin(path)) if path.startswith(PROGRAMS) else musl_symbols(path):
         if start <= address < end:
             return plain(name)
     return frame
@@ -171,7 +220,6 @@ class Truth:
     """What the program COMM wrote to the folder, all its processes together."""
 
     def __init__(self, folder, comm, inlined=True):
-        self.musl = comm.endswith(("-mu", "-ms", "-mss"))
         self.comm = comm # inlined: whether the samples name inlined functions
         self.chains, self.names, self.notes = set(), set(), Counter()
         files = glob.glob(os.path.join(folder, glob.escape(comm) + ".*"))
@@ -194,10 +242,6 @@ class Truth:
             self.chains.update(nodes.values())
         self.after_timer = {c[i:] for c in self.chains for i, n in enumerate(c)
                             if n == "on_timer"}
-        # Stacks that end in musl end where it calls main() or a thread, or where a signal handler
-        # interrupted it.
-        self.chains_from_within = self.chains if not self.musl else self.chains | {
-            c[i:] for c in self.chains for i, n in enumerate(c) if n.startswith("on_")}
         self.callbacks = CALLBACKS.get(comm.rpartition("-")[0])
 
     def own(self, frames):
@@ -213,23 +257,17 @@ class Truth:
                 return n
         return name
 
-    def ends_in_musl(self, stack):
-        """Debian's musl is built without any unwind information: a stack must end in it, at the
-        latest in what calls main() or the thread's function, and say so."""
-        return (self.musl and stack.note == "[truncated: no unwind information]" and
-                bool(stack.frames) and resolve(stack.frames[0]) not in self.names)
-
-    def _is_chain(self, chain, whole):
-        if chain in whole:
+    def _is_chain(self, chain):
+        if chain in self.chains:
             return True
         # A timer may strike between a function's entry and its TRUTH(), once in thousands of
         # times: what stands before the handler is a chain, and what follows is one of its own.
         cut = max((i for i, n in enumerate(chain) if n == "on_timer"), default=0)
-        return cut > 0 and self._is_chain(chain[:cut], whole) and chain[cut:] in self.after_timer
+        return cut > 0 and self._is_chain(chain[:cut]) and chain[cut:] in self.after_timer
 
     def fault(self, stack):
         """What is wrong with a stack, or None."""
-        if stack.note and not self.ends_in_musl(stack):
+        if stack.note:
             return stack.note
         if not stack.frames:
             if any(NO_USER_STACK.match(k) for k in stack.kernel):
@@ -237,13 +275,12 @@ class Truth:
             return "no user stack"
         # A thread that has not left the kernel yet stands in clone, which is not named everywhere.
         newborn = len(stack.frames) == 1 and any(k.startswith("ret_from_fork") for k in stack.kernel)
-        if not stack.note and not newborn and not is_entry(stack.frames[0]):
+        if not newborn and not is_entry(stack.frames[0]):
             return f"begins at {stack.frames[0]}"
         names = [self._name(f) for f in stack.frames]
         own = [i for i, n in enumerate(names) if n in self.names]
         chain = tuple(names[i] for i in own)
-        whole = self.chains_from_within if stack.note else self.chains
-        if not self._is_chain(chain, whole):
+        if not self._is_chain(chain):
             return "no such chain: " + ";".join(shorten(chain))
         if own:
             for n in names[own[0]:own[-1]]:
