@@ -114,8 +114,8 @@ static void look_again(struct context *c, enum stop_reason stop)
 }
 
 /*
- * BPF takes a process for another's image as long as its start_stack is not the one that we read;
- * an exec that was held up between setting the two may have given us an early one.
+ * BPF takes a process for another's image as long as its start_stack is not the one that we know:
+ * none yet, or an early one that /proc told during an exec. The sample knows.
  */
 static void check_image(struct pipeline *p, const struct record_deferred *d)
 {
@@ -123,10 +123,10 @@ static void check_image(struct pipeline *p, const struct record_deferred *d)
 
 	if (d->stop != STOP_UNKNOWN_PROCESS)
 		return;
+	procman_drain(p->procman);
 	proc = procman_find_at(p->procman, d->sample.pid, d->sample.time_ns);
-	if (proc && proc->alive && proc->image_ns <= d->sample.time_ns &&
-	    proc->start_stack != d->sample.start_stack)
-		(void)procman_refresh(p->procman, proc);
+	if (proc && proc->image_ns <= d->sample.time_ns)
+		procman_learn_image(p->procman, proc, d->sample.start_stack);
 }
 
 void deferred_finish(struct pipeline *p, struct deferred_walk *walk)

@@ -17,7 +17,7 @@
 
 #define DEFAULT_TABLE_BYTES (256ULL << 20)
 /* How often the ring is read when nothing is in a hurry. */
-#define PERIOD_MS 20
+#define PERIOD_MS 50
 
 static u64 clock_now_ns(clockid_t clock)
 {
@@ -356,6 +356,7 @@ int pipeline_start(struct pipeline *p, struct diag *reterr_diag)
 		return diag_set(reterr_diag, r, "cannot read /proc: %s", strerror(-r));
 	p->started_realtime_ns = clock_now_ns(CLOCK_REALTIME);
 	p->started_ns = clock_now_ns(CLOCK_MONOTONIC);
+	be_urgent(p, true);
 	return sampler_start(p->sampler, reterr_diag);
 }
 
@@ -373,11 +374,9 @@ int pipeline_poll(struct pipeline *p, int timeout_ms)
 	struct epoll_event events[2];
 	int r;
 
-	be_urgent(p, true);
 	r = drain(p);
 	if (r == 0 && epoll_wait(p->epoll_fd, events, 2, MIN(timeout_ms, PERIOD_MS)) < 0)
 		r = errno == EINTR ? 0 : -errno;
-	be_urgent(p, false);
 	return MIN(r, 0);
 }
 
@@ -386,6 +385,7 @@ void pipeline_stop(struct pipeline *p)
 	sampler_stop(p->sampler);
 	p->stopped_ns = clock_now_ns(CLOCK_MONOTONIC);
 	drain(p);
+	be_urgent(p, false);
 }
 
 void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)

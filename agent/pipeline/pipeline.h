@@ -68,7 +68,7 @@ struct pipeline {
 	struct sampler *sampler;
 	struct tables *tables;
 	int epoll_fd;
-	int nice; /* of the thread outside of pipeline_poll() */
+	int nice; /* of the thread before pipeline_start() */
 	u64 hz;
 	bool keep_times;
 	u64 started_realtime_ns;

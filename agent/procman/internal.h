@@ -40,13 +40,10 @@ static inline u64 cpu_now_ns(void)
 
 /*
  * The kernel sets start_stack twice during an exec, and events come before that. So it is read
- * again with each mapping that follows in the next second, and after each of these times: when
- * execve() is through as a rule, when it was slow, and when it had to wait for the disk.
+ * after these times: when execve() is through as a rule, and when it had to wait for the disk.
+ * A sample that comes first brings it along: procman_learn_image().
  */
-#define EXEC_SETTLED_NS 1000000000ULL
-static const u64 exec_looks_ns[] = {1000000, 30000000, 300000000};
-/* Not worth a look before this. */
-#define EXEC_EARLY_NS 250000ULL
+static const u64 exec_looks_ns[] = {1000000, 300000000};
 
 struct process {
 	struct procman_process pub;  /* first: the public pointer is ours */
@@ -67,8 +64,7 @@ struct process {
 	bool exited;	 /* in the list of the exited */
 	bool replaced;	 /* its pid belongs to another process */
 	bool wants_maps; /* known from events only: read /proc/PID/maps at the end of the batch */
-	bool wants_stat; /* new image: start_stack and start_ticks are to be read */
-	bool young;	 /* in procman.young: read stat again, exec may not have been done */
+	bool young;	 /* in procman.young: an exec whose start_stack is to be read */
 	bool borrowed_anon; /* has mappings of its parent's private code */
 	bool leader_exited; /* its main thread; perhaps not the others */
 	bool threads;	    /* has or had more than one: the leader's exit may not be the end */
@@ -91,6 +87,7 @@ struct procman {
 	struct process *exited_first, *exited_last; /* by gone_due_ns */
 	struct batch batch;
 	int epoll_fd, timer_fd; /* owned */
+	u64 timer_ns;		/* when the timer goes off; ~0: it is not set */
 	u64 next_set_id;
 	u64 next_seen;
 	u64 rescan_due_ns; /* ~0: none */
@@ -121,5 +118,5 @@ void process_map(struct procman *pm, struct process *p, const struct record *r);
 int process_read(struct procman *pm, struct process *p);
 /* At the end of a batch: mappings laid over, what /proc must tell read. */
 void process_settle(struct procman *pm, struct process *p);
-/* Reads start_stack again, now that the exec is surely through. */
+/* Reads start_stack, now that the exec should be through. */
 void process_grown(struct procman *pm, struct process *p);

@@ -122,6 +122,15 @@ void process_inherit(struct procman *pm, struct process *p, struct process *pare
 	p->borrowed_anon = parent->anon || parent->borrowed_anon;
 }
 
+/* After an exec. A forked child has its parent's start_stack. */
+static void become_young(struct procman *pm, struct process *p)
+{
+	if (!p->young && vec_push(&pm->young, p) == 0)
+		p->young = true;
+	p->n_looks = 0;
+	p->young_due_ns = p->pub.image_ns + exec_looks_ns[0];
+}
+
 void process_exec(struct procman *pm, struct process *p, const struct record *r)
 {
 	drop_image(pm, p);
@@ -130,8 +139,8 @@ void process_exec(struct procman *pm, struct process *p, const struct record *r)
 	p->pub.start_stack = 0;
 	p->pub.kthread = false;
 	p->wants_maps = false;
-	p->wants_stat = true;
 	p->threads = p->leader_exited = false;
+	become_young(pm, p);
 	process_touch(pm, p);
 }
 
@@ -330,7 +339,7 @@ int process_read(struct procman *pm, struct process *p)
 	if (r < 0)
 		pm->stats.read_failed++;
 	p->read_ns = read_ns;
-	p->wants_maps = p->wants_stat = false;
+	p->wants_maps = false;
 	p->pub.ppid = p->pub.ppid ? p->pub.ppid : st.ppid;
 	p->pub.kthread = st.kthread;
 	p->threads |= st.n_threads > 1;
@@ -375,27 +384,11 @@ static void own_anon(struct procman *pm, struct process *p)
 
 void process_settle(struct procman *pm, struct process *p)
 {
-	bool execed;
-	u64 age_ns;
-
 	if (p->wants_maps && p->pub.alive)
 		process_read(pm, p);
 	process_flush(pm, p);
 	if (p->borrowed_anon && p->pub.alive && p->set)
 		own_anon(pm, p);
-	/* A forked child has its parent's start_stack. */
-	execed = p->pub.image_ns != p->pub.start_ns;
-	age_ns = now_ns() - p->pub.image_ns;
-	if (p->wants_stat && execed) {
-		if (!p->young && vec_push(&pm->young, p) == 0)
-			p->young = true;
-		p->n_looks = 0;
-		p->young_due_ns = p->pub.image_ns + exec_looks_ns[0];
-	}
-	if ((p->wants_stat && !execed) ||
-	    (execed && age_ns >= EXEC_EARLY_NS && age_ns < EXEC_SETTLED_NS))
-		look_at_stat(p);
-	p->wants_stat = false;
 }
 
 int procman_refresh(struct procman *pm, struct procman_process *pub)
@@ -418,6 +411,17 @@ int procman_refresh(struct procman *pm, struct procman_process *pub)
 	if (p->dirty)
 		procman_due_now(pm);
 	return pub->mappings_id != id;
+}
+
+void procman_learn_image(struct procman *pm, struct procman_process *pub, u64 start_stack)
+{
+	struct process *p = process_of(pub);
+
+	if (!pub->alive || p->replaced || pub->start_stack == start_stack)
+		return;
+	pub->start_stack = start_stack;
+	process_touch(pm, p);
+	procman_due_now(pm);
 }
 
 const struct procman_mapping *procman_process_find(const struct procman_process *p, u64 avma)

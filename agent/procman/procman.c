@@ -221,7 +221,6 @@ static void record_fork(struct procman *pm, const struct record *r)
 	if (!p)
 		return;
 	p->pub.ppid = r->ppid;
-	p->wants_stat = true;
 	if (parent)
 		process_inherit(pm, p, parent);
 	else
@@ -437,6 +436,9 @@ static void timer_set(struct procman *pm, u64 at_ns)
 
 	/* 0 would stop it. */
 	at_ns = MAX(at_ns, 1ULL);
+	if (at_ns == pm->timer_ns)
+		return;
+	pm->timer_ns = at_ns;
 	if (at_ns != NEVER) {
 		t.it_value.tv_sec = (time_t)(at_ns / 1000000000ULL);
 		t.it_value.tv_nsec = (long)(at_ns % 1000000000ULL);
@@ -553,8 +555,11 @@ int procman_drain(struct procman *pm)
 	u64 n = 0, now;
 	u64 expirations;
 
-	if (read(pm->timer_fd, &expirations, sizeof(expirations)) < 0 && errno != EAGAIN)
-		return -errno;
+	if (now_ns() >= pm->timer_ns) {
+		if (read(pm->timer_fd, &expirations, sizeof(expirations)) < 0 && errno != EAGAIN)
+			return -errno;
+		pm->timer_ns = NEVER;
+	}
 	for (int round = 1; round <= ROUNDS_MAX; round++) {
 		u64 begin = now_ns(), lost = pm->stats.events_lost, bad = pm->stats.events_damaged;
 		int r = batch_fill(&pm->batch, &pm->stats.events_lost, &pm->stats.events_damaged);
@@ -672,7 +677,7 @@ static int procman_init(struct procman *pm, const struct procman_options *o)
 		.max_mappings = or_default(o->max_mappings, 1u << 18),
 		.no_events = o->no_events,
 	};
-	pm->rescan_due_ns = NEVER;
+	pm->rescan_due_ns = pm->timer_ns = NEVER;
 	pm->cpus_due_ns = now_ns() + CPUS_NS;
 	pm->next_set_id = 1;
 	binaries_init(&pm->binaries, &pm->stats);

@@ -195,6 +195,11 @@ struct procman_process *procman_find_at(struct procman *pm, u32 pid, u64 time_ns
  * -ESRCH when it is gone.
  */
 int procman_refresh(struct procman *pm, struct procman_process *p);
+/*
+ * What a sample of the process, taken after its last exec and with all events up to it drained,
+ * says that start_stack is. Announced by the next procman_drain().
+ */
+void procman_learn_image(struct procman *pm, struct procman_process *p, u64 start_stack);
 /* NULL: in no executable mapping. */
 const struct procman_mapping *procman_process_find(const struct procman_process *p, u64 avma);
 /* All processes; not 0: stop, and return this. */
