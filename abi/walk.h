@@ -459,3 +459,13 @@ walk_inline bool walk_can_resume(int stop)
 {
 	return stop == STOP_NOT_LOADED || stop == STOP_NO_MAPPING || stop == STOP_UNKNOWN_PROCESS;
 }
+
+/*
+ * Does a walk end so that has used a wrong rule before, say of a library in whose place another has
+ * just come? User space, which has heard of that by then, can walk again from the beginning.
+ */
+walk_inline bool walk_has_strayed(int stop, __u32 n)
+{
+	return stop == STOP_BAD_PC || stop == STOP_BAD_READ || stop == STOP_NO_PROGRESS ||
+	       (stop == STOP_NO_MAPPING && n > 0);
+}

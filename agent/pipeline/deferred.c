@@ -133,12 +133,18 @@ void deferred_finish(struct pipeline *p, struct deferred_walk *walk)
 {
 	struct context c = {.pipeline = p, .walk = walk};
 	struct walk_regs regs = walk->record->regs;
+	u32 reason = walk->record->stop, n = walk->n;
 	enum stop_reason stop;
 
 	check_image(p, walk->record);
+	/* A walk that strayed did so by what was so before the last events. */
+	if (reason != STOP_NOT_LOADED && reason != STOP_UNKNOWN_PROCESS)
+		procman_drain(p->procman);
 	stop = walk_on(&c, &regs, walk);
 	if (stop == STOP_NO_MAPPING || stop == STOP_UNKNOWN_PROCESS) {
 		look_again(&c, stop);
+		regs = walk->record->regs;
+		walk->n = n;
 		stop = walk_on(&c, &regs, walk);
 	}
 	if (stop == STOP_NO_MAPPING && walk->n < SAMPLE_MAX_FRAMES)

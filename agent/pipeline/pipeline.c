@@ -265,8 +265,11 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	static const struct procman_ops procman_ops = {on_process_changed, on_process_gone,
 						       on_binary_gone};
 	_cleanup_pipeline_ struct pipeline *p = calloc(1, sizeof(*p));
-	/* Wakes for each event: until it is handled, samples in new code are walked by old rows. */
-	static const struct procman_options procman_options = {};
+	/*
+	 * Wakes for each mapping, whose event has 96 bytes at least: until it is handled, samples
+	 * in new code are walked by old rows. Not for each thread that comes or goes: 40 bytes.
+	 */
+	static const struct procman_options procman_options = {.wakeup_bytes = 88};
 	struct tables_options to = {.budget_bytes = o->memory_limit_bytes ? o->memory_limit_bytes
 									  : DEFAULT_TABLE_BYTES};
 	int r;

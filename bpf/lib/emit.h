@@ -9,6 +9,7 @@ struct defer_budget {
 	__u64 tick;
 	__u32 samples;
 	__u32 copies;
+	__u32 strayed; /* of the samples */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -83,28 +84,44 @@ static __always_inline struct defer_budget *defer_budget(void)
 	return bpf_map_lookup_elem(&defer_budgets, &zero);
 }
 
-static __always_inline bool defer_allowed(__u64 time_ns)
+/* Walks stray seldom, or for good, and then to walk again is no use. */
+#define STRAYED_PER_TICK 4
+
+enum defer {
+	DEFER_NO,
+	DEFER_REST,  /* the host walks on from here */
+	DEFER_WHOLE, /* the host walks from the beginning */
+};
+
+static __always_inline enum defer defer_how(int stop, __u32 n, __u64 time_ns)
 {
 	struct defer_budget *b = defer_budget();
+	enum defer how = DEFER_REST;
 	__u64 tick = time_ns / 100000000;
 
-	if (!b)
-		return false;
+	if (!b || !(walk_can_resume(stop) || walk_has_strayed(stop, n)))
+		return DEFER_NO;
 	if (b->tick != tick) {
 		b->tick = tick;
 		b->samples = 0;
 		b->copies = 0;
+		b->strayed = 0;
 	}
+	if (walk_has_strayed(stop, n) && b->strayed < STRAYED_PER_TICK)
+		how = DEFER_WHOLE;
+	else if (!walk_can_resume(stop))
+		return DEFER_NO;
 	/* Half of the ring is for samples: a reader that is kept from running must not lose those.
 	 */
 	if (b->samples >= config.defer_per_tick || b->copies >= config.copies_per_tick ||
 	    bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) >
 		    bpf_ringbuf_query(&ring, BPF_RB_RING_SIZE) / 2) {
 		count(COUNTER_DEFER_LIMIT);
-		return false;
+		return DEFER_NO;
 	}
 	b->samples++;
-	return true;
+	b->strayed += how == DEFER_WHOLE;
+	return how;
 }
 
 static __always_inline bool emit_copy(__u64 at, __u32 index, __u32 cpu)

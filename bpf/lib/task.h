@@ -153,7 +153,8 @@ static __always_inline bool behind_syscall(__u64 pc)
 {
 	syscall_insn insn = 0;
 
-	return bpf_probe_read_user(&insn, sizeof(insn), (const void *)(pc - sizeof(insn))) < 0 ||
+	/* After an exec the page may not be there yet; what has made a system call has its own. */
+	return bpf_probe_read_user(&insn, sizeof(insn), (const void *)(pc - sizeof(insn))) == 0 &&
 	       insn == SYSCALL_INSN;
 }
 

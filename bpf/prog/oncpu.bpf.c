@@ -36,6 +36,7 @@ static __always_inline int begin_walk(struct scratch *s, struct task_struct *tas
 		return stop;
 	if (task_between_images(&s->walk.regs, syscall_nr))
 		return NO_USER_STACK;
+	s->first = s->walk.regs;
 	p = bpf_map_lookup_elem(&processes, &tgid);
 	if (!p || p->start_stack != s->out.sample.start_stack)
 		return STOP_UNKNOWN_PROCESS;
@@ -46,8 +47,13 @@ static __always_inline int begin_walk(struct scratch *s, struct task_struct *tas
 
 static __always_inline void end_walk(struct scratch *s)
 {
-	bool defer = walk_can_resume((int)s->stop) && defer_allowed(s->out.sample.time_ns);
+	enum defer defer = defer_how((int)s->stop, s->walk.n, s->out.sample.time_ns);
 
+	if (defer == DEFER_WHOLE) {
+		s->walk.regs = s->first;
+		s->walk.n = 0;
+		s->walk.hash = 0;
+	}
 	if (!defer && s->stop == STOP_NO_MAPPING && s->walk.n < SAMPLE_MAX_FRAMES)
 		native_push(s, FRAME_RAW | walk_pc(&s->walk.regs));
 	s->out.sample.user_stack = emit_user_stack(s);

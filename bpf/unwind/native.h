@@ -74,8 +74,9 @@ static __always_inline __u64 walk_strip(struct walk_env *env, __u64 pc)
 
 /* What a sample needs while it is made; too large for the stack. */
 struct scratch {
-	__u32 stop; /* the walk's result so far: enum stop_reason or WALK_GO */
-	__u32 busy; /* set while in use: a program that interrupts must not touch it */
+	__u32 stop;		/* the walk's result so far: enum stop_reason or WALK_GO */
+	__u32 busy;		/* set while in use: a program that interrupts must not touch it */
+	struct walk_regs first; /* where the walk began */
 	struct walk walk;
 	struct window window;
 	struct record_deferred out;
