@@ -364,8 +364,10 @@ static bool look_at_stat(struct process *p)
 
 void process_grown(struct procman *pm, struct process *p)
 {
-	if (look_at_stat(p))
-		process_touch(pm, p);
+	if (!look_at_stat(p))
+		return;
+	p->announce_due_ns = 0;
+	process_touch(pm, p);
 }
 
 /* The private code of the parent is the child's own from now on: it may come to differ. */
@@ -420,6 +422,7 @@ void procman_learn_image(struct procman *pm, struct procman_process *pub, u64 st
 	if (!pub->alive || p->replaced || pub->start_stack == start_stack)
 		return;
 	pub->start_stack = start_stack;
+	p->announce_due_ns = 0;
 	process_touch(pm, p);
 	procman_due_now(pm);
 }

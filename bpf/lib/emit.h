@@ -152,33 +152,36 @@ struct extent {
 };
 
 #define CHAIN_LINKS 32
+#define CHAIN_MIN 3
 /* Above the deepest frame lie what started the thread and its arguments. */
 #define CHAIN_SLACK (2 * SAMPLE_COPY_BYTES)
 
 /*
  * The memory to copy above `sp`: `pages`, or less when frame pointers lead to the stack's end.
- * In code without them the register holds anything; a chain counts when it ascends and every link
- * has a return address.
+ * In code without them the register holds anything; a chain counts when it has a few links, ascends,
+ * and every link has what could be a return address.
  */
 static __always_inline struct extent stack_extent(__u64 sp, __u64 fp, __u32 pages)
 {
 	struct extent x = {.start = sp & ~(__u64)(SAMPLE_COPY_BYTES - 1)};
 	__u64 link[2], last = 0;
+	int n = 0;
 
 	x.end = x.start + (__u64)pages * SAMPLE_COPY_BYTES;
 	for (int i = 0; i < CHAIN_LINKS; i++) {
-		if (fp <= last || fp < x.start || fp >= x.end)
+		if (fp <= last || fp < x.start || fp >= x.end || fp & 7)
 			break;
 		if (bpf_probe_read_user(link, sizeof(link), (const void *)fp) < 0 ||
-		    link[1] < WALK_MIN_PC)
+		    link[1] < WALK_MIN_PC || (link[1] >= x.start && link[1] < x.end))
 			return x;
 		last = fp;
 		fp = link[0];
+		n++;
 	}
 	if (fp >= x.start && fp < x.end)
 		return x; /* more links than we follow, or they turn back */
 	x.next = fp;
-	if (last && !fp) {
+	if (n >= CHAIN_MIN && !fp) {
 		last = (last & ~(__u64)(SAMPLE_COPY_BYTES - 1)) + CHAIN_SLACK;
 		x.end = last < x.end ? last : x.end;
 	}

@@ -10,7 +10,7 @@
 
 #define X86_PLT_ENTRY 16
 #define ARM64_PLT0 32
-#define PATTERN_MIN 6
+#define PATTERN_MIN 3
 #define PATTERN_MAX 16		      /* no range is longer, with the bytes before it */
 #define ARM64_PUSH_X16_LR 0xa9bf7bf0u /* stp x16, x30, [sp, #-16]! */
 
@@ -34,6 +34,18 @@ static const struct pattern patterns[] = {
 	{EM_AARCH64, 8, {0x68, 0x11, 0x80, 0xd2, 1, 0, 0, 0xd4}, 1, 8, UNWIND_CFA_SIGNAL, 128},
 	/* xor %ebp, %ebp; pop %rdi; call *%r9 … hlt: the child in musl's __clone */
 	{EM_X86_64, 6, {0x31, 0xed, 0x5f, 0x41, 0xff, 0xd1}, 0, 15, UNWIND_CFA_STOP, 0},
+	/* syscall; test %eax, %eax; jne …, and the child: the parent in it. Nothing is pushed. */
+	{EM_X86_64,
+	 12,
+	 {0x0f, 0x05, 0x85, 0xc0, 0x75, 0x0f, 0x31, 0xed, 0x5f, 0x41, 0xff, 0xd1},
+	 0,
+	 6,
+	 UNWIND_CFA_REG,
+	 8,
+	 7,
+	 -8},
+	/* syscall; ret: where threads wait, in musl's __syscall_cp_asm and __syscall_cp_c */
+	{EM_X86_64, 3, {0x0f, 0x05, 0xc3}, 0, 3, UNWIND_CFA_REG, 8, 7, -8},
 	/* blr x1; mov x8, #93; svc #0: the same on arm64 */
 	{EM_AARCH64,
 	 12,

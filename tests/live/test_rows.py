@@ -290,7 +290,7 @@ int main(void)
 {
 	pthread_t t;
 	signal(SIGUSR1, on_signal);
-	if (pthread_create(&t, 0, thread, 0))
+	if (pthread_create(&t, 0, thread, 0) || pthread_cancel(t))
 		return 1;
 	return pthread_join(t, 0);
 }
@@ -313,6 +313,11 @@ def test_musl_without_cfi_has_its_entries_and_trampolines(dump_rows, tmp_path):
     call = next(i for i, line in enumerate(body) if "call" in line.split())
     after = int(body[call + 1].split(":")[0], 16)
     assert readelf_rows.at(ours, pcs, after - 1)[0] == "stop"
+    # Where threads wait: nothing is pushed at the system call.
+    for name in ("__clone", "__syscall_cp_asm"):
+        body = code[code.index(f"<{name}>:"):].split("\n\n")[0].splitlines()
+        syscall = next(int(line.split(":")[0], 16) for line in body if line.endswith("syscall"))
+        assert readelf_rows.at(ours, pcs, syscall + 1) == ("r7+8", "s", "c-8"), name
 
 
 def test_plt_of_lld(dump_rows, tmp_path):
