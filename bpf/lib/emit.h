@@ -85,7 +85,7 @@ static __always_inline struct defer_budget *defer_budget(void)
 }
 
 /* Walks stray seldom, or for good, and then to walk again is no use. */
-#define STRAYED_PER_TICK 4
+#define STRAYED_PER_TICK 8
 
 enum defer {
 	DEFER_NO,

@@ -63,7 +63,7 @@ def allowed(n):
 
 def assert_right(verdict):
     """No stack is wrong, and hardly any cut. The first samples of a process, before its unwind
-    tables are loaded, are finished from a copy of at most 64 KiB of its stack: of the programs
+    tables are loaded, are finished from a copy of at most 256 KiB of its stack: of the programs
     with deep stacks, some of those are cut, and say so. test_shares_of_all() asks for 99.9 %
     whole over all programs."""
     assert verdict.wrong - verdict.cut <= allowed(verdict.samples), str(verdict)
@@ -194,7 +194,7 @@ def test_short_processes(culprit, programs, tmp_path, how):
           f"{100 * (with_user - no_stack) / with_user:.2f} % with a whole user stack")
     assert verdict.samples > 150
     assert no_stack <= 0.01 * with_user, str(verdict)
-    assert verdict.wrong <= 0.01 * verdict.samples, str(verdict)
+    assert verdict.wrong - no_stack <= allowed(verdict.samples), str(verdict)
 
 
 @pytest.mark.parametrize("name", ["unmapper-x", "unmapper-xs"])
@@ -205,8 +205,7 @@ def test_code_that_takes_the_place_of_other_code(culprit, programs, tmp_path, na
     assert verdict.samples > 1000
     # The kernel tells of mappings but not of their end, and what it tells is read a moment later.
     # With more than a hundred exchanges a second, samples fall into that moment.
-    assert verdict.wrong - verdict.cut <= 0.01 * verdict.samples, str(verdict)
-    assert verdict.cut <= 0.02 * verdict.samples, str(verdict)
+    assert_right(verdict)
 
 
 def test_a_pid_used_again_is_another_process(culprit, programs, tmp_path):
@@ -222,7 +221,7 @@ def test_a_pid_used_again_is_another_process(culprit, programs, tmp_path):
     for name in names:
         verdict = judge(stacks[name], tmp_path, name)
         assert verdict.samples > 50
-        assert verdict.wrong <= max(1, 0.01 * verdict.samples), str(verdict)
+        assert_right(verdict)
 
 
 @pytest.fixture
@@ -247,4 +246,4 @@ def test_a_hundred_thousand_mappings(culprit, programs, tmp_path, map_count):
     stacks = by_comm(read(tmp_path / "o.folded"))[name]
     verdict = judge(stacks, tmp_path, name)
     assert verdict.samples > 1000
-    assert verdict.wrong <= 0.01 * verdict.samples, str(verdict)
+    assert_right(verdict)
