@@ -52,11 +52,12 @@ struct process {
 	struct procman_binary *anon; /* owned reference: its private code; NULL until seen */
 	/* Events before this were in /proc already when it was read. */
 	u64 read_ns;
-	u64 refresh_due_ns;  /* no procman_refresh() before this */
-	u32 n_looks;	     /* when it is young: how many of exec_looks_ns are behind it */
-	u64 young_due_ns;    /* and the time of the next */
-	u64 announce_due_ns; /* no process_changed() before this */
-	u64 gone_due_ns;     /* when it is on the list of the exited */
+	u64 refresh_due_ns;   /* no procman_refresh() before this */
+	u32 n_looks;	      /* when it is young: how many of exec_looks_ns are behind it */
+	u64 young_due_ns;     /* and the time of the next */
+	u64 announce_due_ns;  /* no process_changed() before this */
+	u64 announce_cost_ns; /* of the last one */
+	u64 gone_due_ns;      /* when it is on the list of the exited */
 	struct process *exited_next;
 	u64 seen; /* number of the last rescan that met it */
 

@@ -489,8 +489,8 @@ static void grow_young(struct procman *pm, u64 now)
 
 /*
  * A process with very many mappings takes a while to settle and to be dealt with by the caller, and
- * one that maps code all the time would keep us at that: it waits ten times as long as the last
- * time took.
+ * one that maps code all the time would keep us at that: it waits ten times as long as each of the
+ * last two times took. One alone may have been the first to map a file.
  */
 static bool must_wait(const struct process *p, u64 now)
 {
@@ -505,7 +505,8 @@ static void announce_one(struct procman *pm, struct process *p, u64 cpu_ns)
 	p->pub.generation++;
 	if (pm->ops.process_changed)
 		pm->ops.process_changed(pm->arg, &p->pub);
-	cost = cpu_now_ns() - cpu_ns;
+	cost = MIN(cpu_now_ns() - cpu_ns, p->announce_cost_ns);
+	p->announce_cost_ns = cpu_now_ns() - cpu_ns;
 	p->announce_due_ns = cost < ANNOUNCE_CHEAP_NS
 				     ? 0
 				     : now_ns() + MIN(cost * ANNOUNCE_COST_FACTOR, ANNOUNCE_MAX_NS);
