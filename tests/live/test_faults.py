@@ -225,8 +225,6 @@ def test_the_formats_agree(culprit, results, ending):
         return
     done = subprocess.run([culprit, "convert", results / f"o.{ending}", "-", "--format", "folded"],
                           capture_output=True, text=True)
-    if done.returncode == 2 and "no command" in done.stderr:
-        pytest.skip("no culprit convert yet")
     assert done.returncode == 0, done.stderr
     leaf = {}
     for line in done.stdout.splitlines():
@@ -283,14 +281,16 @@ def frames_by_the_original(stacks):
 DAMAGE = [truncate_all, truncate_half, garbage_tables, garbage_header, replace, remove]
 
 
-@pytest.mark.parametrize("when", ["while mapped", "before the first sample"])
-@pytest.mark.parametrize("damage", DAMAGE, ids=[d.__name__ for d in DAMAGE])
-def test_a_damaged_file_harms_only_its_own_frames(culprit, programs, tmp_path, damage, when):
+# With any other damage the program could not start.
+EARLY = [garbage_tables]
+
+
+@pytest.mark.parametrize("damage, early", [(d, False) for d in DAMAGE] + [(d, True) for d in EARLY],
+                         ids=[f"{d.__name__} while mapped" for d in DAMAGE] +
+                             [f"{d.__name__} before the first sample" for d in EARLY])
+def test_a_damaged_file_harms_only_its_own_frames(culprit, programs, tmp_path, damage, early):
     lib = str(tmp_path / "libvictim.so")
     shutil.copy(f"{programs}/libswap1.so", lib)
-    early = when == "before the first sample"
-    if early and damage not in (garbage_tables,):
-        pytest.skip("the program could not start")
     if early:
         damage(lib)
     else:
