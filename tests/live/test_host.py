@@ -21,8 +21,6 @@ WANTED = ["cc1", "postgres", "pgbench", "nginx", "wrk", "redis-server", "redis-b
 
 @pytest.fixture(scope="session")
 def host_run(culprit, tmp_path_factory):
-    if not os.stat("/").st_mode & 0o001:
-        pytest.skip("only root may enter /: servers cannot run as another user")
     build()
     out = tmp_path_factory.mktemp("host") / "host.folded"
     with busy_host(PROGRAMS) as host:
