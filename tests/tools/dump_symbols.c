@@ -21,6 +21,14 @@
 
 static bool quiet, trim;
 
+/* A damaged file's names may hold anything: what would end a field or a line is shown as `?`. */
+static void print_text(const char *s)
+{
+	for (; s && *s; s++)
+		putchar((unsigned char)*s < ' ' ? '?' : *s);
+	putchar('\t');
+}
+
 static void print_chain(uint64_t address, const struct symbol_chain *c)
 {
 	if (quiet)
@@ -29,8 +37,11 @@ static void print_chain(uint64_t address, const struct symbol_chain *c)
 	for (u32 i = 0; i < c->n; i++) {
 		const struct symbol_frame *f = &c->frames[i];
 
-		printf("F %d\t%s\t%s\t%s\t%u\t%u\t%u\n", f->inlined, f->name, f->system_name,
-		       f->file ? f->file : "", f->line, f->column, f->start_line);
+		printf("F %d\t", f->inlined);
+		print_text(f->name);
+		print_text(f->system_name);
+		print_text(f->file);
+		printf("%u\t%u\t%u\n", f->line, f->column, f->start_line);
 	}
 }
 
