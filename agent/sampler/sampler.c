@@ -361,7 +361,7 @@ int sampler_processes_fd(const struct sampler *s)
 
 int sampler_add_pid(struct sampler *s, u32 pid)
 {
-	u32 one = 1;
+	u64 one = 1;
 
 	return bpf_map__update_elem(s->skel->maps.filter_pids, &pid, sizeof(pid), &one, sizeof(one),
 				    BPF_ANY);

@@ -20,6 +20,7 @@ struct task_struct {
 	unsigned int flags;
 	int pid;
 	int tgid;
+	unsigned long long start_time;
 	struct mm_struct *mm;
 	struct task_struct *group_leader;
 	void *stack;

@@ -71,12 +71,15 @@ struct {
 	__type(value, __u64);
 } seen SEC(".maps");
 
-/* Filters, filled before attaching; pids also by the fork program. */
+/*
+ * Filters, filled before attaching; pids also by the fork program, which notes when the process
+ * started: a pid that is used again at once is another's. 1 when user space chose it.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, __u64);
 } filter_pids SEC(".maps");
 
 struct filter_comm {
