@@ -151,7 +151,8 @@ class Host:
         for name in ("gos-go", "rusty-rss"):
             path = os.path.join(self.programs, name)
             if os.path.exists(path):
-                self.clients.append(lambda s, p=path, n=name: self.start(n, [p, s * 1000]))
+                self.clients.append(lambda s, p=path, n=name: self.start(n, [
+                    "timeout", s, p, s * 1000]))
             else:
                 self.missing.append(name)
 

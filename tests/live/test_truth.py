@@ -73,9 +73,7 @@ def assert_right(verdict):
 @pytest.mark.parametrize("name", COMMON)
 def test_stacks(common_run, accounts, name):
     verdict = judge(common_run.get(name, []), accounts, name)
-    # Go and Rust measure their time by the wall.
-    least = 0.3 if name.startswith(("go", "rusty")) else 0.85
-    assert verdict.samples >= least * RATE * CPU_MS / 1000, "samples are missing"
+    assert verdict.samples >= 0.85 * RATE * CPU_MS / 1000, "samples are missing"
     assert_right(verdict)
 
 
