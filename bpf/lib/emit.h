@@ -27,6 +27,8 @@ static __always_inline void emit_stack(struct record_stack *head, __u32 n, __u32
 
 	if (!last || *last == mark)
 		return;
+	/* One register from here on: old kernels forget the bounds of what lies on the stack. */
+	asm volatile("" : "+r"(n));
 	if (n > max)
 		n = max;
 	if (bpf_ringbuf_output(&ring, head, sizeof(*head) + n * 8, BPF_RB_NO_WAKEUP) < 0) {
