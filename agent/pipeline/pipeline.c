@@ -18,6 +18,8 @@
 #define DEFAULT_TABLE_BYTES (256ULL << 20)
 /* How often the ring is read when nothing is in a hurry. */
 #define PERIOD_MS 50
+#define WARM_STEP_NS 50000000ULL
+#define WARM_MAX_NS 1000000000ULL
 
 static u64 clock_now_ns(clockid_t clock)
 {
@@ -278,6 +280,7 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 		return -ENOMEM;
 	p->keep_times = o->keep_times;
 	p->hz = o->sampler.hz;
+	p->follow = o->sampler.follow_forks;
 	p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (p->epoll_fd < 0)
 		return -errno;
@@ -351,16 +354,54 @@ void pipeline_reset(struct pipeline *p)
 	sampler_new_epoch(p->sampler);
 }
 
+static u64 count_deferred(struct pipeline *p)
+{
+	struct sampler_stats st;
+
+	sampler_stats(p->sampler, &st);
+	return st.counters[COUNTER_DEFERRED] + st.counters[COUNTER_DEFER_LIMIT];
+}
+
+/*
+ * At first nothing is loaded, and what is to be loaded for all that runs comes at once, more than
+ * is finished from copies of stacks where the CPUs are busy. So the first samples only say what to
+ * load: until hardly any is deferred, or for WARM_MAX_NS. Then counting begins.
+ */
+static int warm_up(struct pipeline *p)
+{
+	u64 begin = clock_now_ns(CLOCK_MONOTONIC), now = begin, step = begin;
+	u64 samples = 0, deferred = 0;
+	int r = 0;
+
+	while (r == 0 && now - begin < WARM_MAX_NS) {
+		r = pipeline_poll(p, PERIOD_MS);
+		now = clock_now_ns(CLOCK_MONOTONIC);
+		if (now - step < WARM_STEP_NS)
+			continue;
+		if (step > begin && (count_deferred(p) - deferred) * 50 <= p->samples - samples)
+			break;
+		step = now;
+		samples = p->samples;
+		deferred = count_deferred(p);
+	}
+	pipeline_reset(p);
+	sampler_count_from_now(p->sampler);
+	return r;
+}
+
 int pipeline_start(struct pipeline *p, struct diag *reterr_diag)
 {
 	int r = procman_scan(p->procman);
 
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot read /proc: %s", strerror(-r));
+	be_urgent(p, true);
+	r = sampler_start(p->sampler, reterr_diag);
+	if (r == 0 && !p->follow)
+		r = warm_up(p);
 	p->started_realtime_ns = clock_now_ns(CLOCK_REALTIME);
 	p->started_ns = clock_now_ns(CLOCK_MONOTONIC);
-	be_urgent(p, true);
-	return sampler_start(p->sampler, reterr_diag);
+	return r;
 }
 
 static int drain(struct pipeline *p)

@@ -71,6 +71,7 @@ struct pipeline {
 	int nice; /* of the thread before pipeline_start() */
 	u64 hz;
 	bool keep_times;
+	bool follow; /* a command that has not been started yet */
 	u64 started_realtime_ns;
 	u64 started_ns; /* CLOCK_MONOTONIC */
 	u64 stopped_ns;
@@ -96,6 +97,7 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 void pipeline_destroy(struct pipeline *p);
 DEFINE_CLEANUP(pipeline, struct pipeline *, pipeline_destroy)
 #define _cleanup_pipeline_ _cleanup_(pipeline)
+/* Returns when counting has begun: up to a second later, see warm_up(). */
 int pipeline_start(struct pipeline *p, struct diag *reterr_diag);
 /* Handles what there is and waits for more, at most timeout_ms. */
 int pipeline_poll(struct pipeline *p, int timeout_ms);

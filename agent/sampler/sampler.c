@@ -39,6 +39,7 @@ struct sampler {
 	struct sampler_ops ops;
 	void *arg;
 	u64 started_ns, stopped_ns;
+	struct sampler_stats before; /* when counting began anew */
 };
 
 static u64 now_ns(void)
@@ -75,7 +76,7 @@ u64 sampler_pac_mask(void)
 static u64 ring_bytes(const struct sampler_options *o, int n_cpus)
 {
 	/* A quarter second of samples with new stacks of a KiB, and room for stack copies. */
-	u64 want = o->ring_bytes ? o->ring_bytes : (u64)n_cpus * o->hz / 4 * 1024 + (2 << 20);
+	u64 want = o->ring_bytes ? o->ring_bytes : (u64)n_cpus * o->hz / 4 * 1024 + (6 << 20);
 	u64 bytes = 1 << 22;
 
 	while (bytes < want && bytes < 1ULL << 28)
@@ -455,7 +456,7 @@ static u64 map_bytes(const struct bpf_map *map)
 	return bytes;
 }
 
-void sampler_stats(struct sampler *s, struct sampler_stats *ret)
+static void read_stats(struct sampler *s, struct sampler_stats *ret)
 {
 	_cleanup_free_ u64 *values = calloc(s->n_copies, sizeof(*values));
 	struct bpf_prog_info info = {};
@@ -479,4 +480,19 @@ void sampler_stats(struct sampler *s, struct sampler_stats *ret)
 	if (s->started_ns)
 		st.elapsed_ns = (s->stopped_ns ? s->stopped_ns : now_ns()) - s->started_ns;
 	*ret = st;
+}
+
+void sampler_stats(struct sampler *s, struct sampler_stats *ret)
+{
+	read_stats(s, ret);
+	for (u32 i = 0; i < COUNTER_N; i++)
+		ret->counters[i] -= s->before.counters[i];
+	ret->bpf_ns -= s->before.bpf_ns;
+	ret->bpf_runs -= s->before.bpf_runs;
+}
+
+void sampler_count_from_now(struct sampler *s)
+{
+	read_stats(s, &s->before);
+	s->started_ns = now_ns();
 }

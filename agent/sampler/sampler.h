@@ -76,4 +76,6 @@ u64 sampler_pac_mask(void);
 int sampler_fd(const struct sampler *s);
 /* Handles all records that are in the ring; how many, or negative. */
 int sampler_drain(struct sampler *s);
+/* Since the start, or the last sampler_count_from_now(). */
 void sampler_stats(struct sampler *s, struct sampler_stats *ret);
+void sampler_count_from_now(struct sampler *s);

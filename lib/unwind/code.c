@@ -11,7 +11,8 @@
  * the ABI wants it, and no way runs into data. Where nothing says that a function begins there are
  *no rows.
  *
- * The lists are made when first needed and kept; a page's bytes go when the page is done.
+ * The lists are made when first needed and kept: most gaps are padding, and need none. A page's
+ * bytes go when the page is done.
  */
 #include "unwind/code.h"
 
@@ -35,7 +36,8 @@ struct code_layer {
 	struct code_starts starts;
 	u64 sections[MAX_SECTIONS];
 	u32 n_sections;
-	bool failed; /* no memory: no rows */
+	bool have_starts; /* and sections */
+	bool failed;	  /* no memory: no rows */
 
 	u64 page; /* that starts_here is for, ~0 = none */
 	u32 n_funcs;
@@ -76,7 +78,6 @@ static bool is_sparse(const struct unwind_source *s)
 
 static struct code_layer *layer_of(struct unwind_source *s)
 {
-	_cleanup_elf_file_ struct elf_file *mini = NULL;
 	struct code_layer *c = s->layer;
 
 	if (c)
@@ -85,13 +86,24 @@ static struct code_layer *layer_of(struct unwind_source *s)
 	if (!c)
 		return NULL;
 	c->page = ~0ULL;
+	c->failed = disasm_create(s->elf->machine, &c->disasm) < 0;
+	return c;
+}
+
+/* Reads what says where functions begin, once. */
+static bool know_starts(struct unwind_source *s, struct code_layer *c)
+{
+	_cleanup_elf_file_ struct elf_file *mini = NULL;
+
+	if (c->have_starts)
+		return !c->failed;
+	c->have_starts = true;
 	find_sections(c, s->elf);
 	if (elf_file_section(s->elf, ".symtab", NULL, NULL) < 0)
 		(void)elf_file_minidebuginfo(s->elf, &mini);
-	c->failed = disasm_create(s->elf->machine, &c->disasm) < 0 ||
-		    code_starts_read(&c->starts, s->elf, mini, s->exec_lo, s->exec_hi,
-				     is_sparse(s)) < 0;
-	return c;
+	if (code_starts_read(&c->starts, s->elf, mini, s->exec_lo, s->exec_hi, is_sparse(s)) < 0)
+		c->failed = true;
+	return !c->failed;
 }
 
 void code_layer_destroy(struct code_layer *c)
@@ -321,6 +333,10 @@ void code_layer_fill(struct unwind_source *s, u64 lo, u64 hi)
 
 		if (from > lo)
 			source_row(s, lo, &rule_none);
+		if (from < hi && !know_starts(s, c)) {
+			source_row(s, from, &rule_none);
+			return;
+		}
 		if (from < hi)
 			from = fill_some(s, c, from, hi);
 		lo = from;
