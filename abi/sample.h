@@ -97,15 +97,16 @@ struct record_deferred {
 /* A process as BPF knows it: key is the thread group id. */
 struct process_entry {
 	__u64 start_stack; /* as in record_sample; another image is an unknown process */
+	__u64 mappings_id; /* another for every change of a slice; never used again, 0: n is 0 */
 	__u32 slice;	   /* line of struct unwind_mapping [n] */
 	__u32 n;
 };
 
 /* Read-only for the programs, set before loading. */
 struct sampler_config {
-	__u32 has_task_pt_regs; /* bpf_task_pt_regs() */
-	__u32 has_fred;	   /* x86: pt_regs lie 16 bytes below the stack's top (fallback only) */
-	__u32 thread_size; /* bytes of a kernel stack (fallback only) */
+	__u32 has_task_btf; /* bpf_get_current_task_btf() and bpf_task_pt_regs() */
+	__u32 has_fred;	    /* x86: pt_regs lie 16 bytes below the stack's top (fallback only) */
+	__u32 thread_size;  /* bytes of a kernel stack (fallback only) */
 	__u32 kernel_stacks;
 	__u32 user_stacks;
 	__u32 filter_pids; /* each 0 or 1: the filter is on */

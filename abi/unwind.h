@@ -30,6 +30,9 @@
 #define LINES_PER_CHUNK (1u << LINES_PER_CHUNK_SHIFT) /* 4 MiB */
 #define UNWIND_MAX_CHUNKS 1024
 
+/* User space leaves freed lines as they are for so long: walks may still be reading them. */
+#define UNWIND_GRACE_NS 100000000ULL
+
 #define UNWIND_PAGE_SHIFT 14
 #define UNWIND_PAGE_BYTES (1u << UNWIND_PAGE_SHIFT)
 #define UNWIND_ROWS_PER_BLOCK 16

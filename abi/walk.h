@@ -8,6 +8,13 @@
  *	const void *walk_line(env, line)	  the 64 bytes of an arena line, or NULL
  *	int walk_read(env, to, n, avma)		  n bytes of the process's memory; 0 or negative
  *	__u64 walk_strip(env, pc)		  pc without pointer-authentication bits
+ *	bool walk_in_time(env)			  no line that this walk has read can have been put
+ *						  to another use yet: UNWIND_GRACE_NS are not over
+ *
+ * and after it:
+ *
+ *	struct walk_row *walk_row_at(env, w, pc)  where the row of this pc is kept, or will be; any
+ *						  row may stand there, and one of zeros is none
  *
  * Every index is masked to its line and every loop has a constant bound, as the verifier wants it;
  * the tables may be changing while they are read, so nothing here trusts them: a wrong table gives
@@ -25,15 +32,33 @@
 #include "abi/sample.h"
 
 #define WALK_GO (-1) /* walk_step(): there is a caller; everything else is an enum stop_reason */
+#define WALK_FP (-2) /* walk_find_row(): code without tables, try the frame pointer */
 
 /* Where walks end up if a table lies: user addresses only. */
 #define WALK_MIN_PC 4096ULL
 #define WALK_MAX_PC (1ULL << 56)
 
+/*
+ * What was found for an address. It holds as long as the process has these mappings: a file's id is
+ * never used for another, and what its tables say about an address never changes, they can only
+ * go away. So a row that is found by both keys is right, whatever has happened to the tables since,
+ * if it was right when it was found; where that is not sure (the processor was taken from us for
+ * long) it is used and not kept.
+ */
+struct walk_row {
+	__u64 pc; /* as looked up */
+	__u64 mappings_id;
+	__u64 frame;
+	struct unwind_rule rule;
+	__u64 pad[3]; /* to a cache line */
+};
+_Static_assert(sizeof(struct walk_row) == 64, "walk_row");
+
 struct walk {
 	struct walk_regs regs;
-	__u32 slice; /* of the process */
-	__u32 n_mappings;
+	__u64 mappings_id; /* of the process */
+	__u32 slice;
+	__u32 n_mappings; /* not 0: a process without any has no id either */
 	/* The mapping of the last frame and what its binary says: neighbours mostly share it. */
 	struct unwind_mapping mapping;
 	__u64 first_page;
@@ -45,9 +70,14 @@ struct walk {
 	__u32 n; /* frames */
 	__u64 hash;
 	volatile __u32 lo, hi; /* of a search under way */
+#if UNWIND_REG_FP == 6
+	__u64 mcontext[17]; /* of a signal frame; a BPF program has 512 bytes of stack in all */
+#endif
 };
 
 #define walk_inline static inline __attribute__((always_inline))
+
+walk_inline struct walk_row *walk_row_at(struct walk_env *env, const struct walk *w, __u64 pc);
 
 walk_inline __u64 walk_mix(__u64 hash, __u64 value)
 {
@@ -259,9 +289,9 @@ walk_inline int walk_signal(struct walk_env *env, struct walk *w, __u64 ucontext
 #if UNWIND_REG_FP == 6
 	/* x86-64: mcontext.gregs at 40: r8…r15 rdi rsi rbp rbx rdx rax rcx rsp rip
 	 * (arch/x86/include/uapi/asm/sigcontext.h). */
-	__u64 m[17];
+	__u64 *m = w->mcontext;
 
-	if (walk_read(env, m, sizeof(m), ucontext + 40) < 0)
+	if (walk_read(env, m, sizeof(w->mcontext), ucontext + 40) < 0)
 		return STOP_BAD_READ;
 	for (int i = 0; i < 8; i++)
 		g->r[8 + i] = m[i];
@@ -421,6 +451,33 @@ walk_inline int walk_apply(struct walk_env *env, struct walk *w, const struct un
 	return walk_return(env, w, pc, cfa, fp);
 }
 
+/* Fills the row for a pc: WALK_GO, or why it cannot be; the frame is named whenever known. */
+walk_inline int walk_find_row(struct walk_env *env, struct walk *w, __u64 pc, struct walk_row *row,
+			      __u64 *ret_frame)
+{
+	struct unwind_rule rule;
+	__u64 svma;
+	int stop;
+
+	if (!walk_find_mapping(env, w, pc))
+		return STOP_NO_MAPPING;
+	svma = pc - w->mapping.bias;
+	if ((w->mapping.file >> 8) && svma <= FRAME_SVMA_MASK)
+		*ret_frame = (__u64)(w->mapping.file >> 8) << FRAME_SVMA_BITS | svma;
+	if (w->regs.newborn)
+		return STOP_COMPLETE;
+	if (!w->mapping.binary)
+		return w->mapping.file & UNWIND_MAPPING_FP ? WALK_FP : STOP_NO_TABLE;
+	stop = walk_find_rule(env, w, svma, &rule);
+	if (stop != WALK_GO)
+		return stop;
+	row->pc = pc;
+	row->mappings_id = walk_in_time(env) ? w->mappings_id : 0; /* no process's */
+	row->frame = *ret_frame;
+	row->rule = rule;
+	return WALK_GO;
+}
+
 /*
  * Names the current frame through ret_frame and moves to its caller. STOP_NOT_LOADED and
  * STOP_NO_MAPPING leave the registers as they were: user space may know more, and the step can be
@@ -430,28 +487,22 @@ walk_inline int walk_apply(struct walk_env *env, struct walk *w, const struct un
 walk_inline int walk_step(struct walk_env *env, struct walk *w, __u64 *ret_frame)
 {
 	__u64 pc = walk_pc(&w->regs);
-	struct unwind_rule rule;
-	__u64 svma;
+	struct walk_row *row = walk_row_at(env, w, pc);
 	int stop;
 
 	*ret_frame = FRAME_RAW | pc;
-	if (!walk_find_mapping(env, w, pc))
-		return STOP_NO_MAPPING;
-	svma = pc - w->mapping.bias;
-	if ((w->mapping.file >> 8) && svma <= FRAME_SVMA_MASK)
-		*ret_frame = (__u64)(w->mapping.file >> 8) << FRAME_SVMA_BITS | svma;
-	if (w->regs.newborn)
-		return STOP_COMPLETE;
-	if (!w->mapping.binary)
-		return w->mapping.file & UNWIND_MAPPING_FP ? walk_by_fp(env, w, true)
-							   : STOP_NO_TABLE;
-	stop = walk_find_rule(env, w, svma, &rule);
-	if (stop != WALK_GO)
-		return stop;
+	if (row->pc != pc || row->mappings_id != w->mappings_id || w->regs.newborn) {
+		stop = walk_find_row(env, w, pc, row, ret_frame);
+		if (stop == WALK_FP)
+			return walk_by_fp(env, w, true);
+		if (stop != WALK_GO)
+			return stop;
+	}
+	*ret_frame = row->frame;
 	/* The kernel made a handler return to the trampoline's start; no call stands before it. */
-	if (rule.cfa_op == UNWIND_CFA_SIGNAL && !w->regs.exact)
+	if (row->rule.cfa_op == UNWIND_CFA_SIGNAL && !w->regs.exact)
 		*ret_frame += 1;
-	return walk_apply(env, w, &rule);
+	return walk_apply(env, w, &row->rule);
 }
 
 /* Could user space get further than a walk that ended so? */

@@ -117,7 +117,7 @@ static void configure(struct sampler *s, const struct sampler_options *o,
 	u64 bytes, cpus;
 
 	s->loop = f->bpf_loop;
-	c->has_task_pt_regs = f->task_pt_regs && f->current_task_btf;
+	c->has_task_btf = f->task_pt_regs && f->current_task_btf;
 	c->thread_size = getpagesize() > 16384 ? (u32)getpagesize() : 16384;
 	c->kernel_stacks = o->kernel_stacks;
 	c->user_stacks = o->user_stacks;
@@ -138,6 +138,7 @@ static void configure(struct sampler *s, const struct sampler_options *o,
 	bpf_program__set_autoload(s->skel->progs.oncpu_tail_step, !s->loop);
 	bpf_program__set_autoload(s->skel->progs.follow_fork, o->follow_forks);
 	bpf_program__set_autoload(s->skel->progs.follow_exit, o->follow_forks);
+	bpf_map__set_max_entries(s->skel->maps.scratch, s->n_copies);
 	bpf_map__set_max_entries(s->skel->maps.processes, process_entries());
 	bpf_map__set_max_entries(s->skel->maps.filter_pids,
 				 o->follow_forks ? MAX_FOLLOWED : MAX(o->n_pids, 1u));

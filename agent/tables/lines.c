@@ -190,7 +190,7 @@ void lines_tidy(struct lines *a)
 	u64 now = now_ns();
 	size_t done = 0;
 
-	while (done < a->resting.n && now - a->resting.data[done].since_ns > LINES_GRACE_NS) {
+	while (done < a->resting.n && now - a->resting.data[done].since_ns > UNWIND_GRACE_NS) {
 		struct lines_resting *r = &a->resting.data[done++];
 
 		part_free(&a->parts[r->line >> LINES_PER_CHUNK_SHIFT],

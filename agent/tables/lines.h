@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The allocator over the arena's lines: runs of 64-byte lines within 4 MiB chunks. First fit over
- * a sorted list of free runs per chunk; freed runs rest for LINES_GRACE_NS first.
+ * a sorted list of free runs per chunk; freed runs rest for UNWIND_GRACE_NS first.
  */
 #pragma once
 
 #include "abi/unwind.h"
 #include "base/types.h"
 #include "base/vec.h"
-
-#define LINES_GRACE_NS 100000000ULL
 
 struct lines_run {
 	u32 first; /* index in the chunk */

@@ -404,6 +404,7 @@ int tables_update_process(struct tables *t, const struct procman_process *p)
 
 	if (r < 0)
 		return r;
+	entry.mappings_id = s->mappings_id;
 	entry.slice = s->line;
 	entry.n = s->n;
 	r = map_put(&t->processes, p->pid, (u64)s);

@@ -189,7 +189,7 @@ static __always_inline int task_user_regs(struct task_struct *task, const bpf_us
 	*ret_syscall = -1;
 	if (regs_are_user(ctx))
 		return regs_from_context(ret, ctx);
-	if (config.has_task_pt_regs) {
+	if (config.has_task_btf) {
 		at = (const char *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	} else {
 		at = BPF_CORE_READ(task, stack);

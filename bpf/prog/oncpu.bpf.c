@@ -40,8 +40,11 @@ static __always_inline int begin_walk(struct scratch *s, struct task_struct *tas
 	p = bpf_map_lookup_elem(&processes, &tgid);
 	if (!p || p->start_stack != s->out.sample.start_stack)
 		return STOP_UNKNOWN_PROCESS;
+	s->walk.mappings_id = p->mappings_id;
 	s->walk.slice = p->slice;
 	s->walk.n_mappings = p->n;
+	if (!p->n)
+		return STOP_NO_MAPPING;
 	return WALK_GO;
 }
 
@@ -120,11 +123,24 @@ static __always_inline struct scratch *begin_sample(struct bpf_perf_event_data *
 	return NULL;
 }
 
+/* FRAMES_PER_CALL frames; false when the walk is over. */
+static __always_inline bool walk_some(struct scratch *s)
+{
+	for (int i = 0; i < FRAMES_PER_CALL; i++)
+		if (!native_step(s))
+			return false;
+	return true;
+}
+
+/*
+ * A call and its return cost as much as half a frame (15 ns with the mitigations of a Zen 4), so
+ * each does several.
+ */
 static long step_callback(__u32 i, void *arg)
 {
-	struct scratch *s = scratch_get();
+	struct scratch *s = *(struct scratch **)arg;
 
-	return !s || !native_step(s);
+	return !walk_some(s);
 }
 
 SEC("perf_event")
@@ -134,7 +150,7 @@ int oncpu(struct bpf_perf_event_data *ctx)
 
 	if (!s)
 		return 0;
-	bpf_loop(SAMPLE_MAX_FRAMES + 1, step_callback, NULL, 0);
+	bpf_loop(SAMPLE_MAX_FRAMES / FRAMES_PER_CALL + 1, step_callback, &s, 0);
 	end_walk(s);
 	return 0;
 }
@@ -154,11 +170,9 @@ int oncpu_tail_step(struct bpf_perf_event_data *ctx)
 
 	if (!s)
 		return 0;
-	for (int i = 0; i < FRAMES_PER_CALL; i++) {
-		if (!native_step(s)) {
-			end_walk(s);
-			return 0;
-		}
+	if (!walk_some(s)) {
+		end_walk(s);
+		return 0;
 	}
 	if (s->walk.n < FRAMES_PER_CALL * MAX_CALLS)
 		bpf_tail_call(ctx, &tail_calls, 0);

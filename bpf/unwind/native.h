@@ -8,7 +8,7 @@
  * The stack as it was last read: a walk reads upwards, a word or two a frame, and a call of the
  * helper costs as much as the rest of a frame. 64 words hold several frames of most programs.
  */
-#define WINDOW_WORDS 64
+#define WINDOW_WORDS 128
 struct window {
 	__u64 start; /* avma of words[0]; 0 = empty */
 	__u64 words[WINDOW_WORDS];
@@ -16,6 +16,8 @@ struct window {
 
 struct walk_env {
 	struct window *window;
+	struct walk_row *rows;
+	const __u64 *began_ns;
 };
 
 static __always_inline const void *walk_line(struct walk_env *env, __u32 line)
@@ -70,7 +72,22 @@ static __always_inline __u64 walk_strip(struct walk_env *env, __u64 pc)
 	return pc & ~config.pac_mask;
 }
 
+static __always_inline bool walk_in_time(struct walk_env *env)
+{
+	return bpf_ktime_get_ns() - *env->began_ns < UNWIND_GRACE_NS / 2;
+}
+
 #include "abi/walk.h"
+
+/* Rows that were found lately, direct-mapped: most frames are those of the sample before. */
+#define ROWS_BITS 10
+
+walk_inline struct walk_row *walk_row_at(struct walk_env *env, const struct walk *w, __u64 pc)
+{
+	__u64 hash = (pc ^ w->mappings_id << 32) * 0x9fb21c651e98df25ULL;
+
+	return &env->rows[walk_bound(hash >> (64 - ROWS_BITS), (1u << ROWS_BITS) - 1)];
+}
 
 /* What a sample needs while it is made; too large for the stack. */
 struct scratch {
@@ -88,11 +105,16 @@ struct scratch {
 		struct record_stack head;
 		__u64 frames[SAMPLE_MAX_KERNEL_FRAMES + 1];
 	} kernel;
+	struct walk_row rows[1 << ROWS_BITS] __attribute__((aligned(64)));
 };
 
-/* One per CPU. */
+/*
+ * By CPU, one for each that can be, set at load. Not a per-CPU array: its values have at most
+ * 32 KiB. Those of an array that can be mapped begin at a page, so each row is one cache line.
+ */
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct scratch);
@@ -100,9 +122,9 @@ struct {
 
 static __always_inline struct scratch *scratch_get(void)
 {
-	__u32 zero = 0;
+	__u32 cpu = bpf_get_smp_processor_id();
 
-	return bpf_map_lookup_elem(&scratch, &zero);
+	return bpf_map_lookup_elem(&scratch, &cpu);
 }
 
 static __always_inline void native_push(struct scratch *s, __u64 frame)
@@ -117,7 +139,7 @@ static __always_inline void native_push(struct scratch *s, __u64 frame)
 /* One frame; false when the walk is over and s->stop says why. */
 static __always_inline bool native_step(struct scratch *s)
 {
-	struct walk_env env = {&s->window};
+	struct walk_env env = {&s->window, s->rows, &s->out.sample.time_ns};
 	__u64 frame;
 	int stop;
 

@@ -5,6 +5,7 @@
 
 struct walk_env {
 	const struct unwind_host *host;
+	struct walk_row *row;
 };
 
 static const void *walk_line(struct walk_env *env, u32 line)
@@ -22,13 +23,30 @@ static u64 walk_strip(struct walk_env *env, u64 pc)
 	return pc & ~env->host->pac_mask;
 }
 
+/* The tables belong to the thread that walks. */
+static bool walk_in_time(struct walk_env *env)
+{
+	(void)env;
+	return true;
+}
+
 #include "abi/walk.h"
+
+/* Rows are not kept: walks on the host are few. */
+walk_inline struct walk_row *walk_row_at(struct walk_env *env, const struct walk *w, u64 pc)
+{
+	(void)w;
+	(void)pc;
+	*env->row = (struct walk_row){};
+	return env->row;
+}
 
 enum stop_reason unwind_host_walk(const struct unwind_host *host, struct walk_regs *regs, u32 slice,
 				  u32 n_mappings, u64 *frames, u32 max, u32 *n)
 {
 	struct walk w = {.regs = *regs, .slice = slice, .n_mappings = n_mappings};
-	struct walk_env env = {host};
+	struct walk_row row;
+	struct walk_env env = {host, &row};
 	u64 asked = 0; /* pc whose page was asked for; once is enough */
 	int stop = WALK_GO;
 
