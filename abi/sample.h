@@ -118,7 +118,7 @@ struct sampler_config {
 	__u32 copies_per_tick; /* and pages of stack with them */
 	__u64 pac_mask;	       /* arm64: the bits that pointer authentication uses */
 	__u32 own_pid;	       /* 0, or the pid to leave out */
-	__u32 pad;
+	__u32 ring_bytes;
 };
 
 #define SAMPLER_SEEN_SLOTS (1u << 16)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,6 +39,7 @@ struct sampler {
 	u32 n_copies;
 	struct sampler_ops ops;
 	void *arg;
+	const u8 *scratch; /* mapped: struct scratch of bpf/unwind/native.h by CPU */
 	u64 started_ns, stopped_ns;
 	struct sampler_stats before; /* when counting began anew */
 };
@@ -131,6 +133,7 @@ static void configure(struct sampler *s, const struct sampler_options *o,
 	bytes = ring_bytes(o, (int)cpus);
 	/* A CPU's share of the ring; a little more when the last one is a deep stack. */
 	c->copies_per_tick = (u32)MAX(bytes / SAMPLE_COPY_BYTES / cpus, 64ULL);
+	c->ring_bytes = (u32)bytes;
 	c->pac_mask = sampler_pac_mask();
 	s->skel->bss->epoch = now_ns();
 	bpf_program__set_autoload(s->skel->progs.oncpu, s->loop);
@@ -265,9 +268,15 @@ static int take_record(void *arg, void *data, size_t n)
 	return 0;
 }
 
+static size_t scratch_bytes(const struct sampler *s)
+{
+	return (size_t)s->n_copies * bpf_map__value_size(s->skel->maps.scratch);
+}
+
 static int load(struct sampler *s, struct diag *reterr_diag)
 {
 	int r = oncpu_bpf__load(s->skel);
+	void *scratch;
 
 	if (r == -EPERM)
 		return diag_set(
@@ -279,6 +288,12 @@ static int load(struct sampler *s, struct diag *reterr_diag)
 			reterr_diag, r,
 			"the kernel refused the BPF programs (%s); `culprit doctor` tells more",
 			strerror(-r));
+	scratch = mmap(NULL, scratch_bytes(s), PROT_READ, MAP_SHARED,
+		       bpf_map__fd(s->skel->maps.scratch), 0);
+	if (scratch == MAP_FAILED)
+		return diag_set(reterr_diag, -errno, "cannot map the counters: %s",
+				strerror(errno));
+	s->scratch = scratch;
 	if (!s->loop) {
 		u32 zero = 0;
 		int fd = bpf_program__fd(s->skel->progs.oncpu_tail_step);
@@ -344,6 +359,8 @@ void sampler_destroy(struct sampler *s)
 		return;
 	sampler_stop(s);
 	ring_buffer__free(s->ring);
+	if (s->scratch)
+		munmap((void *)s->scratch, scratch_bytes(s));
 	oncpu_bpf__destroy(s->skel);
 	for (u32 i = 0; s->copies && i < s->n_copies; i++)
 		free(s->copies[i].data);
@@ -459,17 +476,17 @@ static u64 map_bytes(const struct bpf_map *map)
 
 static void read_stats(struct sampler *s, struct sampler_stats *ret)
 {
-	_cleanup_free_ u64 *values = calloc(s->n_copies, sizeof(*values));
+	u32 stride = bpf_map__value_size(s->skel->maps.scratch);
 	struct bpf_prog_info info = {};
 	struct sampler_stats st = {.cpus = s->n_copies, .event = s->event_name};
 	u32 info_n = sizeof(info);
 	struct bpf_map *map;
 
-	for (u32 i = 0; values && i < COUNTER_N; i++) {
-		if (bpf_map_lookup_elem(bpf_map__fd(s->skel->maps.counters), &i, values) < 0)
-			continue;
-		for (u32 cpu = 0; cpu < s->n_copies; cpu++)
-			st.counters[i] += values[cpu];
+	for (u32 cpu = 0; cpu < s->n_copies; cpu++) {
+		const u64 *counters = (const u64 *)(s->scratch + (size_t)cpu * stride);
+
+		for (u32 i = 0; i < COUNTER_N; i++)
+			st.counters[i] += counters[i];
 	}
 	bpf_object__for_each_map(map, s->skel->obj) st.map_bytes += map_bytes(map);
 	if (bpf_obj_get_info_by_fd(

@@ -4,22 +4,16 @@
 
 #include "bpf/unwind/native.h"
 
-/* What was deferred in the current 100 ms, per CPU. */
-struct defer_budget {
-	__u64 tick;
-	__u32 samples;
-	__u32 copies;
-	__u32 strayed; /* of the samples */
-};
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct defer_budget);
-} defer_budgets SEC(".maps");
+#define SAMPLES_PER_CHECK 8
+
+static __always_inline void count(struct scratch *s, enum counter counter)
+{
+	s->counters[counter]++;
+}
 
 /* Sends a stack unless it was sent lately; `n` is at most `max`, which is a constant. */
-static __always_inline void emit_stack(struct record_stack *head, __u32 n, __u32 max)
+static __always_inline void emit_stack(struct scratch *s, struct record_stack *head, __u32 n,
+				       __u32 max)
 {
 	__u32 slot = (__u32)head->id & (SAMPLER_SEEN_SLOTS - 1);
 	__u64 mark = head->id ^ epoch;
@@ -32,11 +26,11 @@ static __always_inline void emit_stack(struct record_stack *head, __u32 n, __u32
 	if (n > max)
 		n = max;
 	if (bpf_ringbuf_output(&ring, head, sizeof(*head) + n * 8, BPF_RB_NO_WAKEUP) < 0) {
-		count(COUNTER_LOST_STACK);
+		count(s, COUNTER_LOST_STACK);
 		return;
 	}
 	*last = mark;
-	count(COUNTER_STACKS);
+	count(s, COUNTER_STACKS);
 }
 
 static __always_inline __u64 emit_kernel_stack(struct scratch *s, void *ctx)
@@ -47,7 +41,7 @@ static __always_inline __u64 emit_kernel_stack(struct scratch *s, void *ctx)
 	__u32 n;
 
 	if (bytes <= 0) {
-		count(COUNTER_KSTACK_FAIL);
+		count(s, COUNTER_KSTACK_FAIL);
 		return 0;
 	}
 	n = (__u32)bytes / 8;
@@ -61,7 +55,7 @@ static __always_inline __u64 emit_kernel_stack(struct scratch *s, void *ctx)
 	head->n = (__u16)n;
 	head->stop = n < SAMPLE_MAX_KERNEL_FRAMES ? STOP_COMPLETE : STOP_TOO_DEEP;
 	head->id = hash ? hash : 1;
-	emit_stack(head, n, SAMPLE_MAX_KERNEL_FRAMES);
+	emit_stack(s, head, n, SAMPLE_MAX_KERNEL_FRAMES);
 	return head->id;
 }
 
@@ -74,16 +68,15 @@ static __always_inline __u64 emit_user_stack(struct scratch *s)
 	head->n = (__u16)s->walk.n;
 	head->stop = (__u16)s->stop;
 	head->id = walk_stack_id(s->walk.hash, s->stop);
-	emit_stack(head, s->walk.n, SAMPLE_MAX_FRAMES);
-	count_n(COUNTER_FRAMES, s->walk.n);
+	emit_stack(s, head, s->walk.n, SAMPLE_MAX_FRAMES);
+	s->counters[COUNTER_FRAMES] += s->walk.n;
 	return head->id;
 }
 
-static __always_inline struct defer_budget *defer_budget(void)
+/* That much of the ring is waiting to be read. */
+static __always_inline bool ring_fuller_than(__u32 bytes)
 {
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&defer_budgets, &zero);
+	return bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) > bytes;
 }
 
 /* Walks stray seldom, or for good, and then to walk again is no use. */
@@ -95,13 +88,15 @@ enum defer {
 	DEFER_WHOLE, /* the host walks from the beginning */
 };
 
-static __always_inline enum defer defer_how(int stop, __u32 n, __u64 time_ns)
+static __always_inline enum defer defer_how(struct scratch *s)
 {
-	struct defer_budget *b = defer_budget();
+	struct defer_budget *b = &s->budget;
 	enum defer how = DEFER_REST;
-	__u64 tick = time_ns / 100000000;
+	__u64 tick = s->out.sample.time_ns / 100000000;
+	int stop = (int)s->stop;
+	__u32 n = s->walk.n;
 
-	if (!b || !(walk_can_resume(stop) || walk_has_strayed(stop, n)))
+	if (!(walk_can_resume(stop) || walk_has_strayed(stop, n)))
 		return DEFER_NO;
 	if (b->tick != tick) {
 		b->tick = tick;
@@ -116,9 +111,8 @@ static __always_inline enum defer defer_how(int stop, __u32 n, __u64 time_ns)
 	/* Half of the ring is for samples: a reader that is kept from running must not lose those.
 	 */
 	if (b->samples >= config.defer_per_tick || b->copies >= config.copies_per_tick ||
-	    bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) >
-		    bpf_ringbuf_query(&ring, BPF_RB_RING_SIZE) / 2) {
-		count(COUNTER_DEFER_LIMIT);
+	    ring_fuller_than(config.ring_bytes / 2)) {
+		count(s, COUNTER_DEFER_LIMIT);
 		return DEFER_NO;
 	}
 	b->samples++;
@@ -160,8 +154,8 @@ struct extent {
 
 /*
  * The memory to copy above `sp`: `pages`, or less when frame pointers lead to the stack's end.
- * In code without them the register holds anything; a chain counts when it has a few links, ascends,
- * and every link has what could be a return address.
+ * In code without them the register holds anything; a chain counts when it has a few links,
+ * ascends, and every link has what could be a return address.
  */
 static __always_inline struct extent stack_extent(__u64 sp, __u64 fp, __u32 pages)
 {
@@ -210,7 +204,6 @@ static __always_inline __u32 emit_extent(const struct extent *x, __u32 max, __u3
 /* The walk's stack from its sp upwards, and the one that it was called from if it is another. */
 static __always_inline __u32 emit_copies(const struct walk_regs *regs, __u32 cpu)
 {
-	struct defer_budget *b = defer_budget();
 	struct extent x = stack_extent(regs->sp, regs->fp, SAMPLE_STACK_COPIES);
 	__u32 n = emit_extent(&x, SAMPLE_STACK_COPIES, cpu, 0);
 
@@ -218,8 +211,6 @@ static __always_inline __u32 emit_copies(const struct walk_regs *regs, __u32 cpu
 		x = stack_extent(x.next, x.next, SAMPLE_OTHER_COPIES);
 		n = emit_extent(&x, SAMPLE_OTHER_COPIES, cpu, n);
 	}
-	if (b)
-		b->copies += n;
 	return n;
 }
 
@@ -231,26 +222,30 @@ static __always_inline bool emit_deferred(struct scratch *s)
 	d->regs = s->walk.regs;
 	d->stop = s->stop;
 	d->n_copies = emit_copies(&d->regs, d->sample.cpu);
+	s->budget.copies += d->n_copies;
 	d->sample.type = RECORD_DEFERRED;
 	if (bpf_ringbuf_output(&ring, d, sizeof(*d), BPF_RB_FORCE_WAKEUP) < 0) {
-		count(COUNTER_LOST_DEFERRED);
+		count(s, COUNTER_LOST_DEFERRED);
 		return false;
 	}
-	count(COUNTER_DEFERRED);
+	count(s, COUNTER_DEFERRED);
 	return true;
 }
 
 static __always_inline void emit_sample(struct scratch *s)
 {
-	s->out.sample.type = RECORD_SAMPLE;
-	/* User space reads on a timer; a wakeup comes only when the ring gets full. */
-	__u64 flags = bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) >
-				      bpf_ringbuf_query(&ring, BPF_RB_RING_SIZE) / 4
-			      ? BPF_RB_FORCE_WAKEUP
-			      : BPF_RB_NO_WAKEUP;
+	__u64 flags = BPF_RB_NO_WAKEUP;
 
+	/*
+	 * User space reads on a timer; a wakeup comes only when the ring gets full. To ask costs as
+	 * much as two frames, so that is not done every time.
+	 */
+	if (!(s->counters[COUNTER_SAMPLES] % SAMPLES_PER_CHECK) &&
+	    ring_fuller_than(config.ring_bytes / 4))
+		flags = BPF_RB_FORCE_WAKEUP;
+	s->out.sample.type = RECORD_SAMPLE;
 	if (bpf_ringbuf_output(&ring, &s->out.sample, sizeof(s->out.sample), flags) < 0)
-		count(COUNTER_LOST_SAMPLE);
+		count(s, COUNTER_LOST_SAMPLE);
 	else
-		count(COUNTER_SAMPLES);
+		count(s, COUNTER_SAMPLES);
 }

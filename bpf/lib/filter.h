@@ -2,7 +2,7 @@
 /* Which tasks are sampled: decided before a frame is walked. */
 #pragma once
 
-#include "bpf/lib/maps.h"
+#include "bpf/lib/task.h"
 
 static __always_inline bool filter_cgroup(void)
 {
@@ -29,10 +29,10 @@ static __always_inline bool filter_pass(struct task_struct *task, __u32 tgid)
 	}
 	if (config.filter_comms) {
 		/* The process's name, so that its threads are in or out together. */
-		struct task_struct *leader = BPF_CORE_READ(task, group_leader);
-		struct filter_comm key = {};
+		struct task_struct *leader = task_read(task, group_leader);
+		struct filter_comm key;
 
-		bpf_core_read_str(key.comm, sizeof(key.comm), &leader->comm);
+		task_comm(leader, key.comm);
 		if (!bpf_map_lookup_elem(&filter_comms, &key))
 			return false;
 	}

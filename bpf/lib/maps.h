@@ -23,14 +23,6 @@ struct {
 	__uint(max_entries, 1 << 22);
 } ring SEC(".maps");
 
-/* One enum counter each, per CPU; user space sums. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, COUNTER_N);
-	__type(key, __u32);
-	__type(value, __u64);
-} counters SEC(".maps");
-
 /* A chunk of the arena (abi/unwind.h): user space writes it through mmap. */
 struct arena_chunk {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -105,16 +97,3 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } filter_cgroups SEC(".maps");
-
-static __always_inline void count_n(__u32 counter, __u64 n)
-{
-	__u64 *value = bpf_map_lookup_elem(&counters, &counter);
-
-	if (value)
-		*value += n; /* per CPU */
-}
-
-static __always_inline void count(__u32 counter)
-{
-	count_n(counter, 1);
-}

@@ -4,6 +4,43 @@
 
 #include "bpf/lib/maps.h"
 
+static __always_inline struct task_struct *task_current(void)
+{
+	return config.has_task_btf ? (void *)bpf_get_current_task_btf()
+				   : (void *)bpf_get_current_task();
+}
+
+/*
+ * A field of the current task or of what it leads to. Where the verifier knows the pointer's type
+ * that is a load; a call, as on older kernels, costs as much as a frame.
+ */
+#define task_read(p, field) (config.has_task_btf ? (p)->field : BPF_CORE_READ(p, field))
+
+/* The bytes of a word in front of its first NUL. */
+static __always_inline __u64 comm_mask(__u64 word)
+{
+	__u64 nul = (word - 0x0101010101010101ULL) & ~word & 0x8080808080808080ULL;
+
+	return ((nul & -nul) >> 7) - 1;
+}
+
+/* The thread's name, padded with NUL: not all kernels clear what is behind its end. */
+static __always_inline void task_comm(const struct task_struct *task, char *ret_comm)
+{
+	__u64 *to = (__u64 *)ret_comm, mask;
+
+	if (!config.has_task_btf) {
+		to[0] = to[1] = 0;
+		bpf_core_read_str(ret_comm, SAMPLE_COMM_BYTES, &task->comm);
+		return;
+	}
+	to[0] = *(const __u64 *)&task->comm[0];
+	to[1] = *(const __u64 *)&task->comm[8];
+	mask = comm_mask(to[0]);
+	to[1] &= ~mask ? 0 : comm_mask(to[1]);
+	to[0] &= mask;
+}
+
 /* What a thread that is in a system call was asked to do. */
 struct syscall {
 	__s32 nr; /* negative outside of any */

@@ -50,7 +50,7 @@ static __always_inline int begin_walk(struct scratch *s, struct task_struct *tas
 
 static __always_inline void end_walk(struct scratch *s)
 {
-	enum defer defer = defer_how((int)s->stop, s->walk.n, s->out.sample.time_ns);
+	enum defer defer = defer_how(s);
 
 	if (defer == DEFER_WHOLE) {
 		s->walk.regs = s->first;
@@ -71,26 +71,25 @@ static __always_inline void end_walk(struct scratch *s)
  */
 static __always_inline struct scratch *begin_sample(struct bpf_perf_event_data *ctx)
 {
-	__u64 pid_tgid = bpf_get_current_pid_tgid();
-	__u32 tgid = pid_tgid >> 32;
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	struct task_struct *task = task_current();
+	__u32 pid = task_read(task, pid), tgid = task_read(task, tgid);
 	struct scratch *s = scratch_get();
 	struct record_sample *out;
 	struct mm_struct *mm;
 
-	count(COUNTER_EVENTS);
-	if (!(__u32)pid_tgid) {
-		count(COUNTER_FILTERED_IDLE);
+	if (!s)
+		return NULL; /* cannot be: each CPU has one */
+	count(s, COUNTER_EVENTS);
+	if (!pid) {
+		count(s, COUNTER_FILTERED_IDLE);
 		return NULL;
 	}
 	if (!filter_pass(task, tgid)) {
-		count(COUNTER_FILTERED);
+		count(s, COUNTER_FILTERED);
 		return NULL;
 	}
-	if (!s)
-		return NULL; /* cannot be: the key is in range */
 	if (s->busy) {
-		count(COUNTER_NESTED);
+		count(s, COUNTER_NESTED);
 		return NULL;
 	}
 	s->busy = 1;
@@ -98,18 +97,18 @@ static __always_inline struct scratch *begin_sample(struct bpf_perf_event_data *
 	out->cpu = bpf_get_smp_processor_id();
 	out->time_ns = bpf_ktime_get_ns();
 	out->pid = tgid;
-	out->tid = (__u32)pid_tgid;
+	out->tid = pid;
 	out->value = 1;
 	out->source = 0;
 	out->kernel_stack = 0;
 	out->user_stack = 0;
 	out->start_stack = 0;
-	bpf_get_current_comm(out->comm, sizeof(out->comm));
+	task_comm(task, out->comm);
 	if (config.kernel_stacks && !regs_are_user(&ctx->regs))
 		out->kernel_stack = emit_kernel_stack(s, ctx);
-	mm = BPF_CORE_READ(task, mm);
-	if (config.user_stacks && mm && !(BPF_CORE_READ(task, flags) & PF_KTHREAD)) {
-		out->start_stack = BPF_CORE_READ(mm, start_stack);
+	mm = task_read(task, mm);
+	if (config.user_stacks && mm && !(task_read(task, flags) & PF_KTHREAD)) {
+		out->start_stack = task_read(mm, start_stack);
 		s->stop = (__u32)begin_walk(s, task, &ctx->regs, tgid);
 		if (s->stop == (__u32)WALK_GO)
 			return s;
