@@ -348,10 +348,12 @@ void pipeline_destroy(struct pipeline *p)
 
 void pipeline_reset(struct pipeline *p)
 {
+	/* What is in the ring refers to stacks that were sent before; from here on all come again. */
+	sampler_new_epoch(p->sampler);
+	(void)sampler_drain(p->sampler);
 	forget(p);
 	p->samples = p->user_samples = p->truncated = p->deferred = 0;
 	memset(p->stops, 0, sizeof(p->stops));
-	sampler_new_epoch(p->sampler);
 }
 
 static u64 count_deferred(struct pipeline *p)

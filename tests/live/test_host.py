@@ -82,6 +82,15 @@ def functions(path):
     return sorted(out)
 
 
+@lru_cache(maxsize=None)
+def nm_can_name(frame):
+    """Whether a frame without a name lies in a function that nm finds."""
+    m = ADDRESS.match(frame)
+    path = find_file(m.group(1))
+    address = int(m.group(2), 16)
+    return bool(path) and any(a <= address < b for a, b in functions(path))
+
+
 def test_what_has_a_symbol_has_a_name(host_run):
     """Frames without a name are looked up with nm: hardly any may be found there."""
     stacks, _, _, _ = host_run
@@ -91,15 +100,10 @@ def test_what_has_a_symbol_has_a_name(host_run):
         for s in l:
             for f in s.frames:
                 frames += s.count
-                m = ADDRESS.match(f)
-                if not m:
+                if not ADDRESS.match(f):
                     continue
                 nameless += s.count
-                path = find_file(m.group(1))
-                if not path:
-                    continue
-                address = int(m.group(2), 16)
-                if any(a <= address < b for a, b in functions(path)):
+                if nm_can_name(f):
                     findable += s.count
                     example.setdefault(f, s)
     print(f"{frames} frames, {nameless} without a name, of which nm can name {findable}: "
