@@ -83,8 +83,14 @@ static void fill_table(struct unwind_source *s, u32 layer, u64 lo, u64 hi)
 		end = MIN(fde.end, hi);
 		if (end <= begin)
 			continue;
-		if (begin > at)
+		if (begin > at) {
 			fill(s, layer + 1, at, begin);
+			/* The code's layer looks at FDEs, too: ours has lost its CIE. */
+			if (fde_index_get(x, i, &fde) < 0) {
+				at = begin;
+				continue;
+			}
+		}
 		cfi_run(&x->cfi, &fde, begin, end, &s->budget, emit_row, s);
 		at = end;
 	}

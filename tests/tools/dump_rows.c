@@ -3,6 +3,8 @@
  * Prints every unwind row of an ELF file: `PC CFA FP RA`, and what they are in total to standard
  * error. The pages are packed and read back out of their lines, so that is tested as well.
  *
+ *	dump-rows [-c] ELF [DEBUG-FILE]	-c: with what the code says where CFI says nothing
+ *
  *	CFA	none stop unsupported signal+N fpchain rN+N *(rN+N)+N plt+N/N
  *	FP	s (same) c+N (saved at cfa + N) f+N (saved at fp + N)
  *	RA	c+N rN
@@ -103,13 +105,16 @@ int main(int argc, char **argv)
 	const struct unwind_source_info *info;
 	struct unwind_source *s;
 	struct diag d = {};
+	bool code = argc > 1 && !strcmp(argv[1], "-c");
 	u64 rows = 0;
 
+	argc -= code;
+	argv += code;
 	if (argc < 2 || elf_file_open(open(argv[1], O_RDONLY | O_CLOEXEC), &d, &f) < 0 ||
 	    (argc > 2 && elf_file_open(open(argv[2], O_RDONLY | O_CLOEXEC), &d, &debug) < 0) ||
-	    unwind_source_create_without_code(f, &s) < 0 ||
+	    (code ? unwind_source_create(f, &s) : unwind_source_create_without_code(f, &s)) < 0 ||
 	    (debug && unwind_source_add_debug_file(s, debug) < 0)) {
-		fprintf(stderr, "usage: dump-rows ELF [DEBUG-FILE]: %s\n", d.text);
+		fprintf(stderr, "usage: dump-rows [-c] ELF [DEBUG-FILE]: %s\n", d.text);
 		return 1;
 	}
 	info = unwind_source_info(s);
