@@ -217,9 +217,9 @@ static void print_summary(struct recording *r, const struct profile *p)
 	fprintf(stderr,
 		"%llu samples of %llu processes in %.1f s; %s at %.1f Hz on %u CPUs (asked %llu)\n",
 		st.samples, st.processes, seconds, st.sampler.event,
-		seconds > 0 ? (double)st.sampler.counters[COUNTER_EVENTS] / seconds /
-				      (double)MAX(st.sampler.cpus, 1u)
-			    : 0.0,
+		seconds > 0.05 ? (double)st.sampler.counters[COUNTER_EVENTS] / seconds /
+					 (double)MAX(st.sampler.cpus, 1u)
+			       : 0.0,
 		st.sampler.cpus, r->session.pipeline->hz);
 	fprintf(stderr,
 		"lost %llu (%.2f %%), truncated %llu of %llu user stacks (%.2f %%), frames without a name %.2f %%\n",

@@ -19,7 +19,7 @@
 /* How often the ring is read when nothing is in a hurry. */
 #define PERIOD_MS 50
 #define WARM_STEP_NS 50000000ULL
-#define WARM_MAX_NS 1000000000ULL
+#define WARM_MAX_NS 500000000ULL
 
 static u64 clock_now_ns(clockid_t clock)
 {

@@ -97,7 +97,7 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 void pipeline_destroy(struct pipeline *p);
 DEFINE_CLEANUP(pipeline, struct pipeline *, pipeline_destroy)
 #define _cleanup_pipeline_ _cleanup_(pipeline)
-/* Returns when counting has begun: up to a second later, see warm_up(). */
+/* Returns when counting has begun: up to half a second later, see warm_up(). */
 int pipeline_start(struct pipeline *p, struct diag *reterr_diag);
 /* Handles what there is and waits for more, at most timeout_ms. */
 int pipeline_poll(struct pipeline *p, int timeout_ms);
