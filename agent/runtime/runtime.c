@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which process runs which runtime. A binary is asked once what it is; a process is attached when
+ * it maps such a binary, again when it has become another image, and tried again as long as it is
+ * too early.
+ */
+#include "agent/runtime/runtime.h"
+
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "base/log.h"
+#include "base/map.h"
+#include "base/vec.h"
+
+#define NAMES_LIMIT (256ULL << 20)
+/* Attaching is tried again after a change of the process, and this often without one. */
+#define MAX_TRIES 64
+
+static const struct runtime_ops *const runtimes[RUNTIME_N] = {
+#define RUNTIME(id, name, ...) [RUNTIME_##id] = &runtime_##name,
+#include "abi/tbl/runtime.tbl"
+#undef RUNTIME
+};
+
+static const u8 kinds[RUNTIME_N] = {
+#define RUNTIME(id, name, kind, ...) [RUNTIME_##id] = FRAME_##kind,
+#include "abi/tbl/runtime.tbl"
+#undef RUNTIME
+};
+
+static const char *const names[RUNTIME_N] = {
+#define RUNTIME(id, name, ...) [RUNTIME_##id] = #name,
+#include "abi/tbl/runtime.tbl"
+#undef RUNTIME
+};
+
+/* A binary that was asked; by file id. */
+struct known_binary {
+	u32 runtime; /* RUNTIME_NONE: it is none, or it could not be learned */
+	u32 slot;    /* in the BPF array */
+	u32 claimed; /* what is_runtime() said, also when it could not be learned */
+	void *learned;
+	struct diag why; /* it could not be learned */
+};
+
+/* A process and one runtime in it. */
+struct attached {
+	u32 pid;
+	u64 start_stack;
+	u32 n_tries;
+	bool done;
+	const struct known_binary *binary;
+	u32 file_id;
+	struct runtime_process process;
+};
+
+struct answer {
+	u32 first, n; /* into runtimes.frames */
+	u8 kind;
+};
+
+struct runtimes {
+	struct runtimes_options options;
+	struct map binaries; /* file id → struct known_binary *, owned */
+	struct map attached; /* pid << 4 | runtime → struct attached *, owned */
+	struct map waiting;  /* the same keys: those that were too early */
+	bool used[RUNTIME_MAX_BINARIES];
+
+	struct arena arena; /* texts of the answers */
+	vec(struct runtime_frame) frames;
+	vec(struct answer) answers;
+	struct map answer_index; /* hash of process, word and where → answers */
+};
+
+/* ---- memory of processes ---- */
+
+int runtime_read(const struct runtime_memory *m, u64 address, void *to, size_t n)
+{
+	struct iovec local = {to, n}, remote = {(void *)(uintptr_t)address, n};
+	ssize_t got = process_vm_readv((pid_t)m->pid, &local, 1, &remote, 1, 0);
+
+	if (got == (ssize_t)n)
+		return 0;
+	return got < 0 && errno == ESRCH ? -ESRCH : -EFAULT;
+}
+
+u64 runtime_u64(const struct runtime_memory *m, u64 address, bool *failed)
+{
+	u64 v = 0;
+
+	if (runtime_read(m, address, &v, sizeof(v)) < 0) {
+		*failed = true;
+		return 0;
+	}
+	return v;
+}
+
+u32 runtime_u32(const struct runtime_memory *m, u64 address, bool *failed)
+{
+	u32 v = 0;
+
+	if (runtime_read(m, address, &v, sizeof(v)) < 0) {
+		*failed = true;
+		return 0;
+	}
+	return v;
+}
+
+/* ---- binaries ---- */
+
+static int learn(struct runtimes *r, const struct procman_binary *b, struct known_binary *k)
+{
+	const struct runtime_ops *ops = runtimes[k->claimed];
+	struct runtime_binary info = {};
+	u32 slot = 0;
+	int e;
+
+	while (slot < RUNTIME_MAX_BINARIES && r->used[slot])
+		slot++;
+	if (slot == RUNTIME_MAX_BINARIES)
+		return diag_set(&k->why, -ENOSPC, "more than %u binaries of runtimes",
+				RUNTIME_MAX_BINARIES);
+	e = ops->learn(b, &info, &k->learned, &k->why);
+	if (e < 0)
+		return e;
+	if (bpf_map_update_elem(r->options.binaries_fd, &slot, &info, BPF_ANY) < 0) {
+		e = -errno;
+		ops->forget(k->learned);
+		return e;
+	}
+	r->used[slot] = true;
+	k->slot = slot;
+	k->runtime = k->claimed;
+	return 0;
+}
+
+static struct known_binary *known_binary(struct runtimes *r, const struct procman_binary *b)
+{
+	u64 *known = map_get(&r->binaries, b->file_id);
+	struct known_binary *k;
+
+	if (known)
+		return (struct known_binary *)*known;
+	k = calloc(1, sizeof(*k));
+	if (!k || map_put(&r->binaries, b->file_id, (u64)k) < 0) {
+		free(k);
+		return NULL;
+	}
+	for (u32 i = 1; b->elf && i < RUNTIME_N && !k->claimed; i++)
+		if (runtimes[i]->is_runtime(b))
+			k->claimed = i;
+	if (k->claimed && learn(r, b, k) < 0)
+		log_warn("%s: frames of %s are not shown: %s", b->path, names[k->claimed],
+			 k->why.text[0] ? k->why.text : "nothing could be learned of it");
+	return k;
+}
+
+static void known_binary_free(struct runtimes *r, struct known_binary *k)
+{
+	if (k->runtime) {
+		runtimes[k->runtime]->forget(k->learned);
+		r->used[k->slot] = false;
+	}
+	free(k);
+}
+
+u32 runtimes_of_mapping(struct runtimes *r, const struct procman_process *p,
+			const struct procman_mapping *m)
+{
+	const struct known_binary *k;
+
+	if (RUNTIME_N == 1)
+		return RUNTIME_NONE;
+	if (m->binary->elf) {
+		k = known_binary(r, m->binary);
+		return k ? k->runtime : RUNTIME_NONE;
+	}
+	if (m->binary->kind != PROCMAN_ANON)
+		return RUNTIME_NONE;
+	for (u32 i = 0; i < p->n; i++) {
+		if (!p->mappings[i].binary->elf)
+			continue;
+		k = known_binary(r, p->mappings[i].binary);
+		if (k && k->runtime && runtimes[k->runtime]->marks_anonymous)
+			return k->runtime;
+	}
+	return RUNTIME_NONE;
+}
+
+/* ---- processes ---- */
+
+static u64 key_of(u32 pid, u32 runtime)
+{
+	return (u64)pid << 4 | runtime;
+}
+
+static void attach_try(struct runtimes *r, const struct procman_process *p,
+		       const struct procman_mapping *m, struct attached *a)
+{
+	const struct runtime_ops *ops = runtimes[a->binary->runtime];
+	struct runtime_key key = {p->pid, a->binary->runtime};
+	struct runtime_target t = {
+		.memory.pid = p->pid,
+		.process = p,
+		.elf = m->binary->elf,
+		.bias = m->bias,
+	};
+	struct runtime_process info = {
+		.start_stack = p->start_stack,
+		.bias = m->bias,
+		.binary = a->binary->slot,
+	};
+	int e = ops->attach(&t, a->binary->learned, &info);
+
+	a->process = info;
+	if (e == -EAGAIN && ++a->n_tries < MAX_TRIES) {
+		map_put(&r->waiting, key_of(p->pid, key.runtime), 1);
+		return;
+	}
+	map_del(&r->waiting, key_of(p->pid, key.runtime), NULL);
+	if (e < 0) {
+		log_debug("pid %u: %s not attached: %s", p->pid, names[key.runtime], strerror(-e));
+		return;
+	}
+	if (bpf_map_update_elem(r->options.processes_fd, &key, &info, BPF_ANY) < 0)
+		log_debug("pid %u: no room for its %s", p->pid, names[key.runtime]);
+	else
+		a->done = true;
+}
+
+static struct attached *attached_get(struct runtimes *r, u32 pid, u32 runtime)
+{
+	u64 *v = map_get(&r->attached, key_of(pid, runtime));
+
+	return v ? (struct attached *)*v : NULL;
+}
+
+static void detach(struct runtimes *r, u32 pid, u32 runtime)
+{
+	struct runtime_key key = {pid, runtime};
+	u64 v;
+
+	if (!map_del(&r->attached, key_of(pid, runtime), &v))
+		return;
+	map_del(&r->waiting, key_of(pid, runtime), NULL);
+	bpf_map_delete_elem(r->options.processes_fd, &key);
+	free((struct attached *)v);
+}
+
+static void attach(struct runtimes *r, const struct procman_process *p,
+		   const struct procman_mapping *m, const struct known_binary *k)
+{
+	struct attached *a = attached_get(r, p->pid, k->runtime);
+
+	if (a && (a->start_stack != p->start_stack || a->file_id != m->binary->file_id)) {
+		detach(r, p->pid, k->runtime);
+		a = NULL;
+	}
+	if (a && a->done)
+		return;
+	if (!a) {
+		a = calloc(1, sizeof(*a));
+		if (!a || map_put(&r->attached, key_of(p->pid, k->runtime), (u64)a) < 0) {
+			free(a);
+			return;
+		}
+		a->pid = p->pid;
+		a->start_stack = p->start_stack;
+		a->binary = k;
+		a->file_id = m->binary->file_id;
+	}
+	attach_try(r, p, m, a);
+}
+
+void runtimes_update_process(struct runtimes *r, const struct procman_process *p)
+{
+	u32 seen = 0; /* runtimes that were met: the first mapping of each is its text */
+
+	for (u32 i = 0; RUNTIME_N > 1 && i < p->n; i++) {
+		const struct known_binary *k;
+
+		if (!p->mappings[i].binary->elf)
+			continue;
+		k = known_binary(r, p->mappings[i].binary);
+		if (!k || !k->runtime || seen & 1u << k->runtime)
+			continue;
+		seen |= 1u << k->runtime;
+		attach(r, p, &p->mappings[i], k);
+	}
+}
+
+void runtimes_retry(struct runtimes *r, struct procman *pm)
+{
+	vec(u32) pids = {};
+
+	map_foreach (&r->waiting, slot)
+		(void)vec_push(&pids, (u32)(slot->key >> 4));
+	vec_foreach (&pids, pid) {
+		const struct procman_process *p = procman_find(pm, *pid);
+
+		if (p && p->alive)
+			runtimes_update_process(r, p);
+		for (u32 i = 1; i < RUNTIME_N && !(p && p->alive); i++)
+			map_del(&r->waiting, key_of(*pid, i), NULL);
+	}
+	vec_deinit(&pids);
+}
+
+void runtimes_remove_process(struct runtimes *r, const struct procman_process *p)
+{
+	for (u32 i = 1; i < RUNTIME_N; i++)
+		detach(r, p->pid, i);
+}
+
+void runtimes_remove_binary(struct runtimes *r, const struct procman_binary *b)
+{
+	u64 v;
+
+	if (!map_get(&r->binaries, b->file_id))
+		return;
+	/* No process maps it any more; what is left of one that did is not asked again. */
+	map_foreach (&r->attached, slot) {
+		struct attached *a = (struct attached *)slot->value;
+
+		if (a->file_id == b->file_id)
+			detach(r, a->pid, (u32)slot->key & 15);
+	}
+	if (map_del(&r->binaries, b->file_id, &v))
+		known_binary_free(r, (struct known_binary *)v);
+}
+
+bool runtimes_cover(struct runtimes *r, const struct procman_process *p, u32 runtime, u64 avma)
+{
+	const struct attached *a = attached_get(r, p->pid, runtime);
+
+	return a && a->done && runtime < RUNTIME_N &&
+	       runtimes[runtime]->covers(a->binary->learned, &a->process, avma);
+}
+
+/* ---- names ---- */
+
+static int add_note(struct runtime_names *n, const char *text)
+{
+	n->n = 1;
+	n->frames[0] = (struct runtime_frame){.function = text};
+	return 0;
+}
+
+static int ask(struct runtimes *r, const struct procman_process *p, u64 word, u64 where,
+	       struct runtime_names *ret)
+{
+	u32 runtime = (u32)(word >> FRAME_RUNTIME_SHIFT) & 63;
+	const struct attached *a = runtime < RUNTIME_N ? attached_get(r, p->pid, runtime) : NULL;
+	struct runtime_target t = {.memory.pid = p->pid, .process = p};
+	int e;
+
+	if (!a || !a->done || a->start_stack != p->start_stack)
+		return add_note(ret, "[stale]");
+	t.bias = a->process.bias;
+	e = runtimes[runtime]->name(&t, a->binary->learned, word & FRAME_RUNTIME_ADDRESS, where,
+				    ret);
+	if (e == -ENOMEM)
+		return e;
+	if (e < 0 || !ret->n)
+		return add_note(ret, "[stale]");
+	return 0;
+}
+
+int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word, u64 where,
+		  u32 *ret_id)
+{
+	u64 key[4] = {p->pid, p->start_stack, word, where};
+	u64 h = hash_bytes(key, sizeof(key)) >> 1;
+	u64 *known = map_get(&r->answer_index, h);
+	struct runtime_names answer = {.arena = &r->arena};
+	struct answer a = {
+		.first = (u32)r->frames.n,
+		.kind = kinds[(word >> FRAME_RUNTIME_SHIFT & 63) % RUNTIME_N],
+	};
+	int e;
+
+	if (known) {
+		*ret_id = (u32)*known;
+		return 0;
+	}
+	e = ask(r, p, word, where, &answer);
+	if (e < 0)
+		return e;
+	a.n = MIN(answer.n, (u32)RUNTIME_MAX_INLINED);
+	for (u32 i = 0; i < a.n && e == 0; i++)
+		e = vec_push(&r->frames, answer.frames[i]);
+	if (e == 0)
+		e = vec_push(&r->answers, a);
+	if (e == 0)
+		e = map_put(&r->answer_index, h, r->answers.n - 1);
+	if (e == 0)
+		*ret_id = (u32)r->answers.n - 1;
+	return e;
+}
+
+void runtimes_names(const struct runtimes *r, u32 id, struct runtime_answer *ret)
+{
+	const struct answer *a = id < r->answers.n ? &r->answers.data[id] : NULL;
+
+	*ret = (struct runtime_answer){};
+	if (a)
+		*ret = (struct runtime_answer){a->kind, a->n, &r->frames.data[a->first]};
+}
+
+void runtimes_clear(struct runtimes *r)
+{
+	arena_deinit(&r->arena);
+	r->arena = (struct arena)ARENA_INIT(NAMES_LIMIT);
+	vec_clear(&r->frames);
+	vec_clear(&r->answers);
+	map_clear(&r->answer_index);
+}
+
+void runtimes_describe(struct runtimes *r, const struct procman_process *p,
+		       void (*line)(void *arg, const char *text), void *arg)
+{
+	char text[512], what[256];
+
+	runtimes_update_process(r, p);
+	for (u32 i = 0; i < p->n; i++) {
+		const struct known_binary *k =
+			p->mappings[i].binary->elf ? known_binary(r, p->mappings[i].binary) : NULL;
+		const struct attached *a;
+
+		if (!k || !k->claimed)
+			continue;
+		a = k->runtime ? attached_get(r, p->pid, k->runtime) : NULL;
+		if (!k->runtime)
+			snprintf(what, sizeof(what), "not supported: %s", k->why.text);
+		else
+			runtimes[k->runtime]->describe(k->learned, what, sizeof(what));
+		snprintf(text, sizeof(text), "%s: %s%s", names[k->claimed], what,
+			 k->runtime && !(a && a->done) ? "; not attached yet" : "");
+		line(arg, text);
+	}
+}
+
+/* ---- life ---- */
+
+int runtimes_create(const struct runtimes_options *o, struct runtimes **ret)
+{
+	struct runtimes *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return -ENOMEM;
+	r->options = *o;
+	r->arena = (struct arena)ARENA_INIT(NAMES_LIMIT);
+	*ret = r;
+	return 0;
+}
+
+void runtimes_destroy(struct runtimes *r)
+{
+	if (!r)
+		return;
+	map_foreach (&r->attached, slot)
+		free((struct attached *)slot->value);
+	map_foreach (&r->binaries, slot)
+		known_binary_free(r, (struct known_binary *)slot->value);
+	map_deinit(&r->attached);
+	map_deinit(&r->waiting);
+	map_deinit(&r->binaries);
+	arena_deinit(&r->arena);
+	vec_deinit(&r->frames);
+	vec_deinit(&r->answers);
+	map_deinit(&r->answer_index);
+	free(r);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Language runtimes: which processes run one, what its walker in BPF has to know of them, and what
+ * the frames are called that the walker finds.
+ *
+ * A runtime is one file here, NAME.c, with a struct runtime_ops, and an entry in
+ * abi/tbl/runtime.tbl. What is learned splits in two: of a binary (offsets, found once) and of a
+ * process that maps it.
+ *
+ * Everything that is read from a process is hostile: lengths and loops are bounded, pointers are
+ * read and never followed without a check of what was read. A name comes from what the object says
+ * now; its cookie must be the one that the walker saw, or the frame is named "[stale]".
+ */
+#pragma once
+
+#include "abi/runtime.h"
+#include "abi/vocab.h"
+#include "agent/procman/procman.h"
+#include "base/arena.h"
+#include "base/diag.h"
+#include "base/types.h"
+
+#define RUNTIME_MAX_INLINED 64
+
+/* The memory of a living process. */
+struct runtime_memory {
+	u32 pid;
+};
+
+/* All n bytes or -EFAULT; -ESRCH when the process is gone. */
+int runtime_read(const struct runtime_memory *m, u64 address, void *to, size_t n);
+/* Fixed-size reads: 0 on failure sets *failed, and a chain of them is checked once at its end. */
+u64 runtime_u64(const struct runtime_memory *m, u64 address, bool *failed);
+u32 runtime_u32(const struct runtime_memory *m, u64 address, bool *failed);
+
+struct runtime_target {
+	struct runtime_memory memory;
+	const struct procman_process *process; /* borrowed for the call */
+	struct elf_file *elf;		       /* of the runtime's binary */
+	u64 bias;			       /* avma - svma of it */
+};
+
+struct runtime_frame {
+	const char *function; /* in the arena of the answer, UTF-8; never NULL */
+	const char *file;     /* NULL: not known */
+	u32 line, column;     /* 0: not known */
+	u32 start_line;	      /* of the function; 0: not known */
+};
+
+/* One physical frame: what it stands for, innermost inlined function first. */
+struct runtime_names {
+	struct arena *arena;
+	u32 n;
+	struct runtime_frame frames[RUNTIME_MAX_INLINED];
+};
+
+struct runtime_ops {
+	/* Cheap: by the file's name and a symbol. */
+	bool (*is_runtime)(const struct procman_binary *b);
+	/*
+	 * Learns offsets, once per binary: what BPF gets, and what the functions below get as
+	 * `learned`. Negative with a reason for people: which version it is and what is missing.
+	 */
+	int (*learn)(const struct procman_binary *b, struct runtime_binary *ret_bpf,
+		     void **ret_learned, struct diag *reterr_diag);
+	void (*forget)(void *learned);
+	/*
+	 * Fills ret->room for a process; the rest is filled already. -EAGAIN: it has not started
+	 * so far that its addresses are known; asked again later.
+	 */
+	int (*attach)(const struct runtime_target *t, const void *learned,
+		      struct runtime_process *ret);
+	/*
+	 * Names a frame from the two words that the walker sent. -ESTALE: the object is not the one
+	 * that was seen; anything else that is negative: it could not be read.
+	 */
+	int (*name)(const struct runtime_target *t, const void *learned, u64 address, u64 where,
+		    struct runtime_names *ret);
+	/* Is this code that its walker is for: the interpreter's loop, or the JIT's? */
+	bool (*covers)(const void *learned, const struct runtime_process *p, u64 avma);
+	/* One line for `culprit doctor -p`: version, and where the offsets come from. */
+	void (*describe)(const void *learned, char *ret, size_t n);
+	/* Does its JIT write code into private anonymous executable memory? That is marked, too. */
+	bool marks_anonymous;
+};
+
+#define RUNTIME(id, name, ...) extern const struct runtime_ops runtime_##name;
+#include "abi/tbl/runtime.tbl"
+#undef RUNTIME
+
+/* ---- for the pipeline ---- */
+
+struct runtimes;
+
+struct runtimes_options {
+	int binaries_fd;  /* BPF maps, borrowed: struct runtime_binary by index */
+	int processes_fd; /* struct runtime_process by struct runtime_key */
+};
+
+int runtimes_create(const struct runtimes_options *o, struct runtimes **ret);
+void runtimes_destroy(struct runtimes *r);
+/* The runtime of a mapping: what tables mark it with, RUNTIME_NONE for most. */
+u32 runtimes_of_mapping(struct runtimes *r, const struct procman_process *p,
+			const struct procman_mapping *m);
+/* A process is new or has changed: attaches what is not attached yet. */
+void runtimes_update_process(struct runtimes *r, const struct procman_process *p);
+/* Tries again what was too early; call it now and then. */
+void runtimes_retry(struct runtimes *r, struct procman *pm);
+void runtimes_remove_process(struct runtimes *r, const struct procman_process *p);
+void runtimes_remove_binary(struct runtimes *r, const struct procman_binary *b);
+/* Would the walker of the runtime take over at this address? */
+bool runtimes_cover(struct runtimes *r, const struct procman_process *p, u32 runtime, u64 avma);
+/*
+ * Names a runtime frame of a living process: the id of its names, for runtimes_names(). Never
+ * fails but for memory: what cannot be named says so.
+ */
+int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word, u64 where,
+		  u32 *ret_id);
+/* What `culprit doctor -p` says of a process: a line for each runtime in it. */
+void runtimes_describe(struct runtimes *r, const struct procman_process *p,
+		       void (*line)(void *arg, const char *text), void *arg);
+
+struct runtime_answer {
+	u8 kind; /* enum frame_kind */
+	u32 n;
+	const struct runtime_frame *frames; /* borrowed until runtimes_clear() */
+};
+void runtimes_names(const struct runtimes *r, u32 id, struct runtime_answer *ret);
+/* Forgets all names. */
+void runtimes_clear(struct runtimes *r);
