@@ -34,6 +34,7 @@ static const u8 kinds[RUNTIME_N] = {
 };
 
 static const char *const names[RUNTIME_N] = {
+	[RUNTIME_NONE] = "none",
 #define RUNTIME(id, name, ...) [RUNTIME_##id] = #name,
 #include "abi/tbl/runtime.tbl"
 #undef RUNTIME
@@ -424,7 +425,7 @@ void runtimes_clear(struct runtimes *r)
 void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 		       void (*line)(void *arg, const char *text), void *arg)
 {
-	char text[512], what[256];
+	char text[512], what[320];
 
 	runtimes_update_process(r, p);
 	for (u32 i = 0; i < p->n; i++) {
