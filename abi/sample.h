@@ -50,9 +50,11 @@ struct record_stack {
 	__u16 n;
 	__u16 stop; /* enum stop_reason */
 	__u64 id;   /* never 0 */
-		    /* __u64 frames[n] follow, leaf first */
+	__u32 pid;  /* of a process that has it: for the addresses in runtime frames */
+	__u32 pad;
+	/* __u64 frames[n] follow, leaf first; runtime frames are two each (abi/runtime.h) */
 };
-_Static_assert(sizeof(struct record_stack) == 16, "record_stack");
+_Static_assert(sizeof(struct record_stack) == 24, "record_stack");
 
 struct record_sample {
 	__u16 type;

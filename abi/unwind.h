@@ -120,8 +120,10 @@ struct unwind_binary {
 _Static_assert(sizeof(struct unwind_binary) == UNWIND_LINE_BYTES, "binary");
 
 enum unwind_mapping_flags {
-	UNWIND_MAPPING_FP = 1, /* no table: anonymous code, try the frame-pointer chain */
+	UNWIND_MAPPING_FP = 1,	       /* no table: anonymous code, try the frame-pointer chain */
+	UNWIND_MAPPING_RUNTIME = 0xf0, /* enum runtime_id, whose walker is asked first */
 };
+#define UNWIND_MAPPING_RUNTIME_SHIFT 4
 
 struct unwind_mapping {
 	__u64 start; /* avma */

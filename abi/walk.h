@@ -33,6 +33,7 @@
 
 #define WALK_GO (-1) /* walk_step(): there is a caller; everything else is an enum stop_reason */
 #define WALK_FP (-2) /* walk_find_row(): code without tables, try the frame pointer */
+#define WALK_RUNTIME (-4) /* walk_step(): the mapping is a runtime's, see walk_runtime() */
 
 /* Where walks end up if a table lies: user addresses only. */
 #define WALK_MIN_PC 4096ULL
@@ -67,7 +68,8 @@ struct walk {
 	__u32 rules;
 	__u32 n_rules;
 	__u32 have_mapping;
-	__u32 n; /* frames */
+	__u32 native; /* the next frame is walked by its rows, in a runtime's mapping too */
+	__u32 n;      /* frames */
 	__u64 hash;
 	volatile __u32 lo, hi; /* of a search under way */
 #if UNWIND_REG_FP == 6
@@ -461,6 +463,8 @@ walk_inline int walk_find_row(struct walk_env *env, struct walk *w, __u64 pc, st
 
 	if (!walk_find_mapping(env, w, pc))
 		return STOP_NO_MAPPING;
+	if (w->mapping.file & UNWIND_MAPPING_RUNTIME && !w->native)
+		return WALK_RUNTIME;
 	svma = pc - w->mapping.bias;
 	if ((w->mapping.file >> 8) && svma <= FRAME_SVMA_MASK)
 		*ret_frame = (__u64)(w->mapping.file >> 8) << FRAME_SVMA_BITS | svma;
@@ -472,17 +476,25 @@ walk_inline int walk_find_row(struct walk_env *env, struct walk *w, __u64 pc, st
 	if (stop != WALK_GO)
 		return stop;
 	row->pc = pc;
-	row->mappings_id = walk_in_time(env) ? w->mappings_id : 0; /* no process's */
+	/* 0 is no process's: not kept. Nor is it where a walker has to be asked each time. */
+	row->mappings_id = walk_in_time(env) && !w->native ? w->mappings_id : 0;
 	row->frame = *ret_frame;
 	row->rule = rule;
 	return WALK_GO;
+}
+
+/* The runtime that the current mapping belongs to: enum runtime_id. */
+walk_inline __u32 walk_runtime(const struct walk *w)
+{
+	return (w->mapping.file & UNWIND_MAPPING_RUNTIME) >> UNWIND_MAPPING_RUNTIME_SHIFT;
 }
 
 /*
  * Names the current frame through ret_frame and moves to its caller. STOP_NOT_LOADED and
  * STOP_NO_MAPPING leave the registers as they were: user space may know more, and the step can be
  * repeated then; until it has been decided that it does not, the frame is not part of the stack.
- * Every other result comes with the frame.
+ * So does WALK_RUNTIME: the runtime's walker is asked, and when the frame is not its own the step
+ * is repeated with w->native set. Every other result comes with the frame.
  */
 walk_inline int walk_step(struct walk_env *env, struct walk *w, __u64 *ret_frame)
 {
@@ -493,11 +505,14 @@ walk_inline int walk_step(struct walk_env *env, struct walk *w, __u64 *ret_frame
 	*ret_frame = FRAME_RAW | pc;
 	if (row->pc != pc || row->mappings_id != w->mappings_id || w->regs.newborn) {
 		stop = walk_find_row(env, w, pc, row, ret_frame);
-		if (stop == WALK_FP)
+		if (stop == WALK_FP) {
+			w->native = 0;
 			return walk_by_fp(env, w, true);
+		}
 		if (stop != WALK_GO)
 			return stop;
 	}
+	w->native = 0;
 	*ret_frame = row->frame;
 	/* The kernel made a handler return to the trampoline's start; no call stands before it. */
 	if (row->rule.cfa_op == UNWIND_CFA_SIGNAL && !w->regs.exact)

@@ -31,6 +31,8 @@ const struct option session_options[] = {
 	OPTION_FLAG("kernel-only", 0, A, kernel_only, "no user stacks"),
 	OPTION_FLAG("user-only", 0, A, user_only, "no kernel stacks"),
 	OPTION_FLAG("no-inline", 0, A, no_inline, "leave out functions that were inlined"),
+	OPTION_FLAG("runtime-frames", 0, A, runtime_frames,
+		    "show the loops of interpreters below the functions that they run"),
 	OPTION_U64("memory-limit", 0, "MB", A, memory_limit_mb, 8, 4096,
 		   "most memory for unwind tables (default 256)"),
 	OPTION_FLAG("verbose", 'v', A, verbose, "say more"),
@@ -128,6 +130,7 @@ static int start_symbolizer(const struct session_arguments *a, struct session *s
 	char dir[512];
 	struct symbolizer_options so = {
 		.inlines = !a->no_inline,
+		.runtime_frames = a->runtime_frames,
 		.debuginfod_urls = getenv("DEBUGINFOD_URLS"),
 	};
 	int r;

@@ -14,7 +14,7 @@ struct session_arguments {
 	const char *event;
 	const char *pids, *comms, *cgroups, *uids; /* comma-separated */
 	u64 memory_limit_mb;
-	bool kernel_only, user_only, no_inline;
+	bool kernel_only, user_only, no_inline, runtime_frames;
 	bool verbose;
 };
 

@@ -64,6 +64,13 @@ static int load_page(void *arg, u64 pc)
 	return m ? tables_load_page(c->pipeline->tables, m->binary, pc - m->bias) : -ENOENT;
 }
 
+static bool is_runtime(void *arg, u32 runtime, u64 pc)
+{
+	struct context *c = arg;
+
+	return runtimes_cover(c->pipeline->runtimes, c->process, runtime, pc);
+}
+
 /*
  * Whose mappings were the sample's: those of the process, unless it has called exec since; a child
  * that had not called exec when it was sampled ran on its parent's, if that has not either.
@@ -85,6 +92,7 @@ static enum stop_reason walk_on(struct context *c, struct walk_regs *regs,
 		.line = line,
 		.read = read_copy,
 		.missing = load_page,
+		.is_runtime = is_runtime,
 		.arg = c,
 		.pac_mask = sampler_pac_mask(),
 	};

@@ -67,6 +67,8 @@ static int add_stack(struct pipeline *p, u64 id, const u64 *frames, u32 n, u32 s
 		p->frames.data[p->frames.n + i] = frames[i];
 		if (kernel)
 			continue;
+		if (frames[i] >= FRAME_RUNTIME)
+			continue;
 		if (frames[i] & FRAME_RAW)
 			s.raw = true;
 		else
@@ -81,9 +83,43 @@ static int add_stack(struct pipeline *p, u64 id, const u64 *frames, u32 n, u32 s
 	return 0;
 }
 
+/* Names the runtime frames, while their process lives; how many words are left. */
+static u32 name_frames(struct pipeline *p, u32 pid, const u64 *frames, u32 n, u64 *ret)
+{
+	struct procman_process *proc = NULL;
+	u32 n_ret = 0, id;
+
+	for (u32 i = 0; i < n; i++) {
+		u64 word = frames[i];
+
+		if (word < FRAME_RUNTIME) {
+			ret[n_ret++] = word;
+			continue;
+		}
+		if (++i >= n)
+			break;
+		if (!(word & FRAME_RUNTIME_ADDRESS)) {
+			ret[n_ret++] = FRAME_RUNTIME;
+			continue;
+		}
+		proc = proc ? proc : procman_find(p->procman, pid);
+		if (proc && runtimes_name(p->runtimes, proc, word, frames[i], &id) == 0)
+			ret[n_ret++] = (word & ~FRAME_RUNTIME_ADDRESS) | id;
+	}
+	return n_ret;
+}
+
 static void on_stack(void *arg, const struct record_stack *head, const u64 *frames)
 {
-	if (add_stack(arg, head->id, frames, head->n, head->stop, head->flags & RECORD_KERNEL) < 0)
+	struct pipeline *p = arg;
+	bool kernel = head->flags & RECORD_KERNEL;
+	u32 n = head->n;
+
+	if (!kernel && !map_get(&p->stack_index, head->id)) {
+		n = name_frames(p, head->pid, frames, n, p->scratch);
+		frames = p->scratch;
+	}
+	if (add_stack(p, head->id, frames, n, head->stop, kernel) < 0)
 		log_warn("out of memory: a stack is shown as lost");
 }
 
@@ -220,6 +256,7 @@ static void on_process_changed(void *arg, struct procman_process *proc)
 	r = tables_update_process(p->tables, proc);
 	if (r < 0 && r != -ENOSPC)
 		log_debug("tables of process %u: %s", proc->pid, strerror(-r));
+	runtimes_update_process(p->runtimes, proc);
 }
 
 static void on_process_gone(void *arg, struct procman_process *proc)
@@ -227,8 +264,10 @@ static void on_process_gone(void *arg, struct procman_process *proc)
 	struct pipeline *p = arg;
 
 	/* Not when the pid belongs to another by now. */
-	if (procman_find(p->procman, proc->pid) == proc)
-		tables_remove_process(p->tables, proc);
+	if (procman_find(p->procman, proc->pid) != proc)
+		return;
+	tables_remove_process(p->tables, proc);
+	runtimes_remove_process(p->runtimes, proc);
 }
 
 static void on_binary_gone(void *arg, struct procman_binary *b)
@@ -236,6 +275,7 @@ static void on_binary_gone(void *arg, struct procman_binary *b)
 	struct pipeline *p = arg;
 
 	tables_remove_binary(p->tables, b);
+	runtimes_remove_binary(p->runtimes, b);
 }
 
 /* ---- the loop ---- */
@@ -251,6 +291,14 @@ static void be_urgent(struct pipeline *p, bool urgent)
 	if (urgent)
 		p->nice = getpriority(PRIO_PROCESS, 0);
 	(void)setpriority(PRIO_PROCESS, 0, urgent ? -20 : p->nice);
+}
+
+static u32 runtime_of(void *arg, const struct procman_process *proc,
+		      const struct procman_mapping *m)
+{
+	struct pipeline *p = arg;
+
+	return runtimes_of_mapping(p->runtimes, proc, m);
 }
 
 static int watch(struct pipeline *p, int fd)
@@ -274,6 +322,7 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	static const struct procman_options procman_options = {.wakeup_bytes = 88};
 	struct tables_options to = {.budget_bytes = o->memory_limit_bytes ? o->memory_limit_bytes
 									  : DEFAULT_TABLE_BYTES};
+	struct runtimes_options ro = {};
 	int r;
 
 	if (!p)
@@ -289,6 +338,12 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 		return r;
 	to.arena_fd = sampler_arena_fd(p->sampler);
 	to.processes_fd = sampler_processes_fd(p->sampler);
+	to.runtime_of = runtime_of;
+	to.arg = p;
+	sampler_runtime_fds(p->sampler, &ro.binaries_fd, &ro.processes_fd);
+	r = runtimes_create(&ro, &p->runtimes);
+	if (r < 0)
+		return r;
 	r = tables_create(&to, &p->tables);
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot make the unwind tables' maps: %s",
@@ -315,6 +370,7 @@ static void forget(struct pipeline *p)
 		if ((s64)m->value >= 0)
 			close((int)m->value);
 	map_clear(&p->perf_maps);
+	runtimes_clear(p->runtimes);
 	map_clear(&p->stack_index);
 	map_clear(&p->entry_index);
 	map_clear(&p->pids);
@@ -331,6 +387,7 @@ void pipeline_destroy(struct pipeline *p)
 	forget(p);
 	procman_destroy(p->procman);
 	tables_destroy(p->tables);
+	runtimes_destroy(p->runtimes);
 	sampler_destroy(p->sampler);
 	if (p->epoll_fd >= 0)
 		close(p->epoll_fd);
@@ -408,10 +465,15 @@ int pipeline_start(struct pipeline *p, struct diag *reterr_diag)
 
 static int drain(struct pipeline *p)
 {
+	u64 now = clock_now_ns(CLOCK_MONOTONIC);
 	int r = procman_drain(p->procman);
 
 	if (r < 0)
 		return r;
+	if (now >= p->retry_ns) {
+		runtimes_retry(p->runtimes, p->procman);
+		p->retry_ns = now + PERIOD_MS * 1000000ULL;
+	}
 	return sampler_drain(p->sampler);
 }
 

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "agent/procman/procman.h"
+#include "agent/runtime/runtime.h"
 #include "agent/sampler/sampler.h"
 #include "agent/tables/tables.h"
 #include "base/diag.h"
@@ -67,6 +68,7 @@ struct pipeline {
 	struct procman *procman; /* owned, as the next two */
 	struct sampler *sampler;
 	struct tables *tables;
+	struct runtimes *runtimes;
 	int epoll_fd;
 	int nice; /* of the thread before pipeline_start() */
 	u64 hz;
@@ -75,7 +77,13 @@ struct pipeline {
 	u64 started_realtime_ns;
 	u64 started_ns; /* CLOCK_MONOTONIC */
 	u64 stopped_ns;
+	u64 retry_ns; /* when runtimes that were too early are asked again */
 
+	/*
+	 * As BPF sent them, but for runtime frames, which were named when they came: one word,
+	 * FRAME_RUNTIME | runtime << 56 | id for runtimes_names(); runtime 0 marks the next frame
+	 * as an interpreter's own.
+	 */
 	vec(u64) frames;
 	vec(struct pipeline_stack) stacks;
 	struct map stack_index; /* id → stacks */

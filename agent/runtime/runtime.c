@@ -415,6 +415,8 @@ void runtimes_names(const struct runtimes *r, u32 id, struct runtime_answer *ret
 
 void runtimes_clear(struct runtimes *r)
 {
+	if (!r)
+		return;
 	arena_deinit(&r->arena);
 	r->arena = (struct arena)ARENA_INIT(NAMES_LIMIT);
 	vec_clear(&r->frames);

@@ -378,6 +378,12 @@ int sampler_processes_fd(const struct sampler *s)
 	return bpf_map__fd(s->skel->maps.processes);
 }
 
+void sampler_runtime_fds(const struct sampler *s, int *ret_binaries, int *ret_processes)
+{
+	*ret_binaries = bpf_map__fd(s->skel->maps.runtime_binaries);
+	*ret_processes = bpf_map__fd(s->skel->maps.runtime_processes);
+}
+
 int sampler_add_pid(struct sampler *s, u32 pid)
 {
 	u64 one = 1;

@@ -62,6 +62,8 @@ int sampler_create(const struct sampler_options *o, const struct sampler_ops *op
 void sampler_destroy(struct sampler *s);
 int sampler_arena_fd(const struct sampler *s);
 int sampler_processes_fd(const struct sampler *s);
+/* Those of struct runtimes_options. */
+void sampler_runtime_fds(const struct sampler *s, int *ret_binaries, int *ret_processes);
 /* Adds a process to the filter after creation, for `record -- CMD`. */
 int sampler_add_pid(struct sampler *s, u32 pid);
 /* The caller has forgotten the stacks: all that come again are sent again. */

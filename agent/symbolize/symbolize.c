@@ -300,16 +300,41 @@ static int raw_chain(struct making *m, u64 frame, u32 pid)
 	return push_chain(m, &f, m->chain.n);
 }
 
+/* Frames of a language runtime: the pipeline has their names. */
+static int runtime_chain(struct making *m, u64 frame)
+{
+	struct profile_frame f = {.mapping = PROFILE_NONE};
+	struct runtime_answer a;
+
+	runtimes_names(m->p->runtimes, (u32)frame, &a);
+	f.kind = a.kind;
+	m->chain.n = MIN(a.n, (u32)ARRAY_SIZE(m->chain.frames));
+	for (u32 i = 0; i < m->chain.n; i++)
+		m->chain.frames[i] = (struct symbol_frame){
+			.name = a.frames[i].function,
+			.file = a.frames[i].file,
+			.line = a.frames[i].line,
+			.column = a.frames[i].column,
+			.start_line = a.frames[i].start_line,
+			.inlined = i + 1 < m->chain.n,
+		};
+	return push_chain(m, &f, m->chain.n);
+}
+
 static int user_frame(struct making *m, u64 frame, u32 pid)
 {
-	u64 key = frame & FRAME_RAW ? hash_u64(frame ^ hash_u64(pid)) | FRAME_RAW : frame;
+	bool runtime = frame >= FRAME_RUNTIME;
+	u64 key =
+		!runtime && frame & FRAME_RAW ? hash_u64(frame ^ hash_u64(pid)) | FRAME_RAW : frame;
 	u64 *known = map_get(&m->frames, key);
 	size_t at = known ? *known : m->chains.n;
 	const u32 *chain;
 	int r = 0;
 
 	if (!known) {
-		r = frame & FRAME_RAW ? raw_chain(m, frame, pid) : file_chain(m, frame);
+		r = runtime		? runtime_chain(m, frame)
+		    : frame & FRAME_RAW ? raw_chain(m, frame, pid)
+					: file_chain(m, frame);
 		if (r == 0)
 			r = map_put(&m->frames, key, at);
 		if (r < 0)
@@ -352,6 +377,10 @@ static int append_stack(struct making *m, u64 stack_id, u32 pid)
 	for (u32 i = 0; i < s->n && r == 0; i++) {
 		u64 frame = m->p->frames.data[s->first + i];
 
+		if (!s->kernel && frame == FRAME_RUNTIME) {
+			i += !m->s->options.runtime_frames;
+			continue;
+		}
 		if (!s->kernel) {
 			r = user_frame(m, frame, pid);
 			continue;

@@ -12,6 +12,7 @@ struct symbolizer;
 
 struct symbolizer_options {
 	bool inlines;
+	bool runtime_frames;	     /* show the loops of interpreters, too */
 	const char *cache_dir;	     /* or NULL; both copied */
 	const char *debuginfod_urls; /* or NULL */
 };

@@ -48,6 +48,9 @@ struct tables {
 	vec(struct loaded_page) pages;
 	size_t oldest; /* index into pages */
 	u32 *rows;     /* owned: room for a page's rows */
+	u32 (*runtime_of)(void *arg, const struct procman_process *p,
+			  const struct procman_mapping *m);
+	void *arg;
 	struct tables_stats stats;
 };
 
@@ -60,6 +63,8 @@ int tables_create(const struct tables_options *o, struct tables **ret)
 	if (!t)
 		return -ENOMEM;
 	t->processes_fd = o->processes_fd;
+	t->runtime_of = o->runtime_of;
+	t->arg = o->arg;
 	t->rows = reallocarray(NULL, UNWIND_PAGE_BYTES, sizeof(*t->rows));
 	r = t->rows ? lines_init(&t->lines, o->arena_fd, o->budget_bytes) : -ENOMEM;
 	if (r == 0)
@@ -343,17 +348,20 @@ static void slice_put(struct tables *t, struct slice *s)
 	free(s);
 }
 
-static struct unwind_mapping mapping_entry(struct tables *t, const struct procman_mapping *m)
+static struct unwind_mapping mapping_entry(struct tables *t, const struct procman_process *p,
+					   const struct procman_mapping *m)
 {
 	struct table *table = table_get(t, m->binary);
 	u32 file = procman_binary_is_jit(m->binary) ? 0 : m->binary->file_id;
+	u32 runtime = t->runtime_of ? t->runtime_of(t->arg, p, m) : 0;
 
 	return (struct unwind_mapping){
 		.start = m->start,
 		.end = m->end,
 		.bias = m->bias,
 		.binary = table ? table->line : 0,
-		.file = file << 8 | (table ? 0 : UNWIND_MAPPING_FP),
+		.file = file << 8 | runtime << UNWIND_MAPPING_RUNTIME_SHIFT |
+			(table ? 0 : UNWIND_MAPPING_FP),
 	};
 }
 
@@ -389,7 +397,7 @@ static int slice_get(struct tables *t, const struct procman_process *p, struct s
 	t->stats.slices++;
 	to = lines_at(&t->lines, s->line);
 	for (u32 i = 0; i < s->n; i++)
-		to[i] = mapping_entry(t, &p->mappings[i]);
+		to[i] = mapping_entry(t, p, &p->mappings[i]);
 	*ret = s;
 	return 0;
 }

@@ -24,6 +24,10 @@ struct tables_options {
 	int arena_fd;	  /* the array of maps; borrowed */
 	int processes_fd; /* the process hash; borrowed */
 	u64 budget_bytes; /* for chunks; at least one is always there */
+	/* The runtime (enum runtime_id) whose code a mapping holds. NULL: none. */
+	u32 (*runtime_of)(void *arg, const struct procman_process *p,
+			  const struct procman_mapping *m);
+	void *arg;
 };
 
 struct tables_stats {

@@ -2,7 +2,7 @@
 /* From a finished walk to the ring: stacks once, a sample always, a stack copy when it helps. */
 #pragma once
 
-#include "bpf/unwind/native.h"
+#include "bpf/unwind/runtime.h"
 
 #define SAMPLES_PER_CHECK 8
 
@@ -68,6 +68,7 @@ static __always_inline __u64 emit_user_stack(struct scratch *s)
 	head->n = (__u16)s->walk.n;
 	head->stop = (__u16)s->stop;
 	head->id = walk_stack_id(s->walk.hash, s->stop);
+	head->pid = s->out.sample.pid;
 	emit_stack(s, head, s->walk.n, SAMPLE_MAX_FRAMES);
 	s->counters[COUNTER_FRAMES] += s->walk.n;
 	return head->id;

@@ -9,6 +9,7 @@
 #include <bpf/bpf_core_read.h>
 /* clang-format on */
 
+#include "abi/runtime.h"
 #include "abi/sample.h"
 
 /* Set between open and load; the verifier drops what it rules out. */
@@ -51,6 +52,21 @@ struct {
 	__type(key, __u32);
 	__type(value, struct process_entry);
 } processes SEC(".maps");
+
+/* What the walkers of language runtimes know (abi/runtime.h); user space fills them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RUNTIME_MAX_BINARIES);
+	__type(key, __u32);
+	__type(value, struct runtime_binary);
+} runtime_binaries SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct runtime_key);
+	__type(value, struct runtime_process);
+} runtime_processes SEC(".maps");
 
 /*
  * Ids of the stacks that were sent in this epoch, direct-mapped by the id's low bits: id ^ epoch.

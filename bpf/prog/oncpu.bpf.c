@@ -28,6 +28,9 @@ static __always_inline int begin_walk(struct scratch *s, struct task_struct *tas
 	int stop;
 
 	s->walk.have_mapping = 0;
+	s->walk.native = 0;
+	s->runtimes = 0;
+	s->runtime_frames = 0;
 	s->window.start = 0;
 	s->walk.n = 0;
 	s->walk.hash = 0;
@@ -56,6 +59,8 @@ static __always_inline void end_walk(struct scratch *s)
 		s->walk.regs = s->first;
 		s->walk.n = 0;
 		s->walk.hash = 0;
+		s->walk.native = 0;
+		s->runtime_frames = 0;
 	}
 	if (!defer && s->stop == STOP_NO_MAPPING && s->walk.n < SAMPLE_MAX_FRAMES)
 		native_push(s, FRAME_RAW | walk_pc(&s->walk.regs));
@@ -126,7 +131,7 @@ static __always_inline struct scratch *begin_sample(struct bpf_perf_event_data *
 static __always_inline bool walk_some(struct scratch *s)
 {
 	for (int i = 0; i < FRAMES_PER_CALL; i++)
-		if (!native_step(s))
+		if (!walk_one(s))
 			return false;
 	return true;
 }
@@ -149,7 +154,10 @@ int oncpu(struct bpf_perf_event_data *ctx)
 
 	if (!s)
 		return 0;
-	bpf_loop(SAMPLE_MAX_FRAMES / FRAMES_PER_CALL + 1, step_callback, &s, 0);
+	/* A runtime's native frames take two steps. */
+	bpf_loop(2 * SAMPLE_MAX_FRAMES / FRAMES_PER_CALL + 1, step_callback, &s, 0);
+	if ((int)s->stop == WALK_GO)
+		s->stop = STOP_TOO_DEEP;
 	end_walk(s);
 	return 0;
 }

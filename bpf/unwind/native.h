@@ -102,12 +102,15 @@ struct defer_budget {
 struct scratch {
 	__u64 counters[COUNTER_N]; /* enum counter; first, so that user space finds them */
 	struct defer_budget budget;
-	__u32 stop;		/* the walk's result so far: enum stop_reason or WALK_GO */
-	__u32 busy;		/* set while in use: a program that interrupts must not touch it */
+	__u32 runtimes;	      /* bits by enum runtime_id: whose runtime_state() is this sample's */
+	__u32 runtime_frames; /* there are some in the stack */
+	__u32 stop;	      /* the walk's result so far: enum stop_reason or WALK_GO */
+	__u32 busy;	      /* set while in use: a program that interrupts must not touch it */
 	struct walk_regs first; /* where the walk began */
 	struct walk walk;
 	struct window window;
 	struct record_deferred out;
+	struct runtime_walk runtime[RUNTIME_N];
 	struct {
 		struct record_stack head;
 		__u64 frames[SAMPLE_MAX_FRAMES];
@@ -145,23 +148,4 @@ static __always_inline void native_push(struct scratch *s, __u64 frame)
 	s->user.frames[walk_bound(n, SAMPLE_MAX_FRAMES - 1)] = frame;
 	s->walk.hash = walk_mix(s->walk.hash, frame);
 	s->walk.n = n + 1;
-}
-
-/* One frame; false when the walk is over and s->stop says why. */
-static __always_inline bool native_step(struct scratch *s)
-{
-	struct walk_env env = {&s->window, s->rows, &s->out.sample.time_ns};
-	__u64 frame;
-	int stop;
-
-	if (s->walk.n >= SAMPLE_MAX_FRAMES) {
-		s->stop = STOP_TOO_DEEP;
-		return false;
-	}
-	stop = walk_step(&env, &s->walk, &frame);
-	s->stop = (__u32)stop;
-	if (walk_can_resume(stop))
-		return false;
-	native_push(s, frame);
-	return stop == WALK_GO;
 }

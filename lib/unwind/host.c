@@ -65,6 +65,15 @@ enum stop_reason unwind_host_walk(const struct unwind_host *host, struct walk_re
 			stop = WALK_GO;
 			continue;
 		}
+		if (stop == WALK_RUNTIME) {
+			u32 id = walk_runtime(&w);
+
+			stop = host->is_runtime && host->is_runtime(host->arg, id, pc)
+				       ? STOP_RUNTIME
+				       : WALK_GO;
+			w.native = 1;
+			continue;
+		}
 		if (walk_can_resume(stop))
 			break;
 		frames[(*n)++] = frame;

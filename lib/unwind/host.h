@@ -9,6 +9,8 @@
 #include "abi/sample.h"
 #include "base/types.h"
 
+#include <stdbool.h>
+
 struct unwind_host {
 	/* The 64 bytes of an arena line, or NULL. */
 	const void *(*line)(void *arg, u32 line);
@@ -17,6 +19,8 @@ struct unwind_host {
 	/* The unwind page for pc is not loaded: 0 when it is now, negative to give up. May be NULL.
 	 */
 	int (*missing)(void *arg, u64 pc);
+	/* Is pc where a runtime's walker would take over, which only BPF can do? May be NULL. */
+	bool (*is_runtime)(void *arg, u32 runtime, u64 pc);
 	void *arg;
 	u64 pac_mask;
 };

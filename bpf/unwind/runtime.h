@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Between the native walker and those of language runtimes: what a walker can use, and who is
+ * called when. A walker is `int NAME_walk(void)` in bpf/unwind/NAME.h, a global function, which the
+ * verifier looks at once and not in each place that it is called from. It may return what
+ * abi/runtime.h says.
+ */
+#pragma once
+
+#include "bpf/unwind/native.h"
+
+/* What user space has learned of this process's runtime; NULL: it is not attached (yet). */
+static __always_inline const struct runtime_process *runtime_process(struct scratch *s, __u32 id)
+{
+	struct runtime_key key = {s->out.sample.pid, id};
+	const struct runtime_process *p = bpf_map_lookup_elem(&runtime_processes, &key);
+
+	return p && p->start_stack == s->out.sample.start_stack ? p : NULL;
+}
+
+static __always_inline const struct runtime_binary *runtime_binary(const struct runtime_process *p)
+{
+	__u32 slot = p->binary;
+
+	return bpf_map_lookup_elem(&runtime_binaries, &slot);
+}
+
+/* What the walker wants to keep within one sample; zero at first. */
+static __always_inline struct runtime_walk *runtime_state(struct scratch *s, __u32 id)
+{
+	if (id >= RUNTIME_N)
+		id = 0;
+	if (!(s->runtimes & 1U << id)) {
+		s->runtimes |= 1U << id;
+		__builtin_memset(&s->runtime[id], 0, sizeof(s->runtime[id]));
+	}
+	return &s->runtime[id];
+}
+
+/* Adds a frame; false when the stack is full: STOP_TOO_DEEP. */
+static __always_inline bool runtime_push(struct scratch *s, __u32 id, __u64 address, __u64 where)
+{
+	/* Addresses mean something in one process only, so the stack is that process's own. */
+	if (!s->runtime_frames)
+		s->walk.hash = walk_mix(s->walk.hash, s->out.sample.pid);
+	s->runtime_frames = 1;
+	if (s->walk.n + 2 > SAMPLE_MAX_FRAMES)
+		return false;
+	native_push(s, FRAME_RUNTIME | (__u64)id << FRAME_RUNTIME_SHIFT |
+			       (address & FRAME_RUNTIME_ADDRESS));
+	native_push(s, where);
+	return true;
+}
+
+/* Says that the next frame, a native one, is the loop that ran the frames before it. */
+static __always_inline bool runtime_push_own(struct scratch *s, __u32 id)
+{
+	return runtime_push(s, id, 0, 0);
+}
+
+/* To the caller, by what a walker has found: WALK_GO or a stop reason. */
+static __always_inline int runtime_return(struct scratch *s, __u64 pc, __u64 sp, __u64 fp)
+{
+	struct walk_env env = {&s->window, s->rows, &s->out.sample.time_ns};
+
+	s->walk.regs.bx = 0;
+	return walk_return(&env, &s->walk, pc, sp, fp);
+}
+
+#define RUNTIME(id, name, ...) int name##_walk(void);
+#include "abi/tbl/runtime.tbl"
+#undef RUNTIME
+
+static __always_inline int runtime_walk(__u32 runtime)
+{
+	switch (runtime) {
+#define RUNTIME(id, name, ...)                                                                     \
+	case RUNTIME_##id:                                                                         \
+		return name##_walk();
+#include "abi/tbl/runtime.tbl"
+#undef RUNTIME
+	default:
+		return RUNTIME_NATIVE;
+	}
+}
+
+/* One frame; false when the walk is over and s->stop says why. */
+static __always_inline bool walk_one(struct scratch *s)
+{
+	struct walk_env env = {&s->window, s->rows, &s->out.sample.time_ns};
+	__u64 frame;
+	int stop;
+
+	if (s->walk.n >= SAMPLE_MAX_FRAMES) {
+		s->stop = STOP_TOO_DEEP;
+		return false;
+	}
+	stop = walk_step(&env, &s->walk, &frame);
+	if (stop == WALK_RUNTIME) {
+		stop = runtime_walk(walk_runtime(&s->walk));
+		if (stop == RUNTIME_NATIVE)
+			s->walk.native = 1;
+		if (stop == RUNTIME_NATIVE || stop == RUNTIME_AGAIN)
+			stop = WALK_GO;
+		s->stop = (__u32)stop;
+		return stop == WALK_GO;
+	}
+	s->stop = (__u32)stop;
+	if (walk_can_resume(stop))
+		return false;
+	native_push(s, frame);
+	return stop == WALK_GO;
+}
