@@ -6,8 +6,11 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "agent/probe/probe.h"
+#include "agent/procman/procman.h"
+#include "agent/runtime/runtime.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 
@@ -56,13 +59,62 @@ static enum probe_status report_json(const struct probe_report_options *options)
 
 struct doctor_arguments {
 	bool json;
+	u64 pid;
 };
 
 static const struct option doctor_options[] = {
 	OPTION_FLAG("json", 0, struct doctor_arguments, json,
 		    "a JSON array of {name, status, text, advice}"),
+	OPTION_U64("pid", 'p', "PID", struct doctor_arguments, pid, 1, 0x7fffffff,
+		   "what is known of one process: its language runtimes and their versions"),
 	{},
 };
+
+struct told {
+	u32 n;
+};
+
+static void print_runtime(void *arg, const char *text)
+{
+	struct told *told = arg;
+
+	told->n++;
+	puts(text);
+}
+
+/* doctor -p: everything is read from /proc and the process itself, nothing is loaded. */
+static int tell_process(u32 pid)
+{
+	static const struct procman_options no_events = {.no_events = true};
+	static const struct procman_ops ops = {};
+	static const struct runtimes_options no_maps = {-1, -1};
+	struct procman *pm = NULL;
+	struct runtimes *runtimes = NULL;
+	const struct procman_process *p;
+	struct told told = {};
+	int r = procman_create(&no_events, &ops, NULL, &pm);
+
+	if (r == 0)
+		r = runtimes_create(&no_maps, &runtimes);
+	p = r == 0 ? procman_find(pm, pid) : NULL;
+	if (r < 0)
+		r = cli_error(1, "cannot look at processes: %s", strerror(-r));
+	else if (!p || !p->alive)
+		r = cli_error(1, "no process %u; ps shows what runs", pid);
+	else if (!p->n && !p->kthread)
+		r = cli_error(1, "the mappings of process %u cannot be read: run as root", pid);
+	if (r == 0) {
+		runtimes_describe(runtimes, p, print_runtime, &told);
+		if (!told.n)
+			printf("%s: %s\n", p->comm,
+			       p->kthread
+				       ? "a kernel thread"
+				       : "native code: no runtime that culprit has a walker for");
+	}
+	runtimes_destroy(runtimes);
+	procman_destroy(pm);
+	return r;
+}
 
 int cmd_doctor(int argc, char **argv)
 {
@@ -84,6 +136,8 @@ int cmd_doctor(int argc, char **argv)
 		return r < 0 ? 2 : 0;
 	if (first < argc)
 		return cli_error(2, "doctor takes no '%s'; see culprit doctor --help", argv[first]);
+	if (args.pid)
+		return tell_process((u32)args.pid);
 	libbpf_set_print(NULL);
 	if (args.json) {
 		worst = report_json(&report);

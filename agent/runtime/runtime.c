@@ -114,6 +114,11 @@ u32 runtime_u32(const struct runtime_memory *m, u64 address, bool *failed)
 
 /* ---- binaries ---- */
 
+static int update(int fd, const void *key, const void *value)
+{
+	return fd < 0 ? 0 : bpf_map_update_elem(fd, key, value, BPF_ANY);
+}
+
 static int learn(struct runtimes *r, const struct procman_binary *b, struct known_binary *k)
 {
 	const struct runtime_ops *ops = runtimes[k->claimed];
@@ -129,7 +134,7 @@ static int learn(struct runtimes *r, const struct procman_binary *b, struct know
 	e = ops->learn(b, &info, &k->learned, &k->why);
 	if (e < 0)
 		return e;
-	if (bpf_map_update_elem(r->options.binaries_fd, &slot, &info, BPF_ANY) < 0) {
+	if (update(r->options.binaries_fd, &slot, &info) < 0) {
 		e = -errno;
 		ops->forget(k->learned);
 		return e;
@@ -228,7 +233,7 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 		log_debug("pid %u: %s not attached: %s", p->pid, names[key.runtime], strerror(-e));
 		return;
 	}
-	if (bpf_map_update_elem(r->options.processes_fd, &key, &info, BPF_ANY) < 0)
+	if (update(r->options.processes_fd, &key, &info) < 0)
 		log_debug("pid %u: no room for its %s", p->pid, names[key.runtime]);
 	else
 		a->done = true;

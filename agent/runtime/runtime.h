@@ -93,7 +93,8 @@ struct runtime_ops {
 struct runtimes;
 
 struct runtimes_options {
-	int binaries_fd;  /* BPF maps, borrowed: struct runtime_binary by index */
+	/* BPF maps, borrowed; -1: nothing is walked, only described. */
+	int binaries_fd;  /* struct runtime_binary by index */
 	int processes_fd; /* struct runtime_process by struct runtime_key */
 };
 
