@@ -38,8 +38,10 @@ int cmd_convert(int argc, char **argv)
 	struct convert_arguments a = {};
 	struct view_arguments v = {};
 	struct profile_write_options o = {};
-	const struct option_group groups[] = {
-		{NULL, convert_options, &a}, {"What is shown", view_options, &v}, {}};
+	const struct option_group groups[] = {{NULL, convert_options, &a},
+					      {"What is shown", view_look_options, &v},
+					      {"What is left out", view_filter_options, &v},
+					      {}};
 	_cleanup_str_ struct str formats = {};
 	const struct option_usage usage = {
 		.command = "convert",

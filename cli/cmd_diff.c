@@ -211,8 +211,10 @@ int cmd_diff(int argc, char **argv)
 	struct diff_arguments a = {.limit = 30};
 	struct view_arguments v = {};
 	struct profile_write_options o = {};
-	const struct option_group groups[] = {
-		{NULL, diff_options, &a}, {"What is shown", view_options, &v}, {}};
+	const struct option_group groups[] = {{NULL, diff_options, &a},
+					      {"What is shown", view_look_options, &v},
+					      {"What is left out", view_filter_options, &v},
+					      {}};
 	const struct option_usage usage = {
 		.command = "diff",
 		.operands = "BEFORE AFTER",

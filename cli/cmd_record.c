@@ -23,12 +23,13 @@
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/session.h"
+#include "cli/view.h"
 #include "profile/profile.h"
 
 struct record_arguments {
 	double duration_s;
-	const char *output, *format, *title;
-	bool threads, pids, annotate, quiet;
+	const char *output, *format;
+	bool quiet;
 };
 
 #define A struct record_arguments
@@ -39,11 +40,6 @@ static const struct option record_options[] = {
 		      "where to; the ending says the format (default culprit.html);\n"
 		      "- is standard output"),
 	OPTION_STRING("format", 0, "NAME", A, format, "the format, whatever the file is called"),
-	OPTION_STRING("title", 0, "TEXT", A, title, "title of the picture"),
-	OPTION_FLAG("threads", 0, A, threads, "show thread names below the process"),
-	OPTION_FLAG("pids", 0, A, pids, "name processes comm-PID"),
-	OPTION_FLAG("annotate", 0, A, annotate,
-		    "folded: mark inlined (_[i]) and JIT (_[j]) frames"),
 	OPTION_FLAG("quiet", 'q', A, quiet, "no progress, no summary"),
 	{},
 };
@@ -51,6 +47,7 @@ static const struct option record_options[] = {
 
 struct recording {
 	struct record_arguments args;
+	struct view_arguments look; /* what is left out is not sampled: in `what` */
 	struct session_arguments what;
 	const struct profile_format *format;
 	const char *path;
@@ -240,15 +237,12 @@ static void print_summary(struct recording *r, const struct profile *p)
 
 static int write_result(struct recording *r)
 {
-	struct profile_write_options wo = {
-		.tree = {.threads = r->args.threads, .pids = r->args.pids},
-		.annotate = r->args.annotate,
-		.title = r->args.title,
-	};
+	struct profile_write_options wo = {};
 	_cleanup_profile_ struct profile *p = NULL;
 	struct diag diag = {};
 	int e;
 
+	(void)view_apply(&r->look, "record", &wo); /* nothing in it can contradict */
 	e = symbolizer_profile(r->session.symbolizer, r->session.pipeline, &p);
 	if (e < 0)
 		return cli_error(1, "cannot make the profile: %s", strerror(-e));
@@ -300,8 +294,10 @@ static int record(struct recording *r, char **command)
 int cmd_record(int argc, char **argv)
 {
 	struct recording r = {.child_go = -1, .child_failed = -1};
-	const struct option_group groups[] = {
-		{NULL, record_options, &r.args}, {"What to sample", session_options, &r.what}, {}};
+	const struct option_group groups[] = {{NULL, record_options, &r.args},
+					      {"What to sample", session_options, &r.what},
+					      {"What is shown", view_look_options, &r.look},
+					      {}};
 	const struct option_usage usage = {
 		.command = "record",
 		.operands = "[--] [COMMAND [ARGUMENT...]]",

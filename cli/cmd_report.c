@@ -294,8 +294,10 @@ int cmd_report(int argc, char **argv)
 	struct report_arguments a = {.sort = "self", .limit = 30, .min_pct = 1};
 	struct view_arguments v = {};
 	struct profile_write_options o = {};
-	const struct option_group groups[] = {
-		{NULL, report_options, &a}, {"What is shown", view_options, &v}, {}};
+	const struct option_group groups[] = {{NULL, report_options, &a},
+					      {"What is shown", view_look_options, &v},
+					      {"What is left out", view_filter_options, &v},
+					      {}};
 	const struct option_usage usage = {
 		.command = "report",
 		.operands = "FILE...",

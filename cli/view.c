@@ -7,22 +7,26 @@
 #include "base/str.h"
 #include "cli/cli.h"
 
-const struct option view_options[] = {
-	OPTION_FLAG("threads", 0, struct view_arguments, threads,
-		    "the thread's name below its process"),
-	OPTION_FLAG("pids", 0, struct view_arguments, pids, "processes apart: name-PID"),
-	OPTION_FLAG("annotate", 0, struct view_arguments, annotate,
+#define A struct view_arguments
+const struct option view_look_options[] = {
+	OPTION_FLAG("threads", 0, A, threads, "the thread's name below its process"),
+	OPTION_FLAG("pids", 0, A, pids, "processes apart: name-PID"),
+	OPTION_FLAG("annotate", 0, A, annotate,
 		    "folded: mark inlined frames _[i] and JIT code _[j]"),
-	OPTION_FLAG("kernel-only", 0, struct view_arguments, kernel_only,
-		    "kernel frames only; other samples end at their process"),
-	OPTION_FLAG("user-only", 0, struct view_arguments, user_only,
-		    "no kernel frames; their time is their caller's"),
-	OPTION_FLAG("no-inline", 0, struct view_arguments, no_inline,
-		    "no inlined frames; their time is their caller's"),
-	OPTION_FLAG("icicle", 0, struct view_arguments, icicle, "svg: the root on top"),
-	OPTION_STRING("title", 0, "TEXT", struct view_arguments, title, "heading of the output"),
+	OPTION_FLAG("icicle", 0, A, icicle, "svg: the root on top"),
+	OPTION_STRING("title", 0, "TEXT", A, title, "heading of the output"),
 	{},
 };
+
+const struct option view_filter_options[] = {
+	OPTION_FLAG("kernel-only", 0, A, kernel_only,
+		    "kernel frames only; other samples end at their process"),
+	OPTION_FLAG("user-only", 0, A, user_only, "no kernel frames; their time is their caller's"),
+	OPTION_FLAG("no-inline", 0, A, no_inline,
+		    "no inlined frames; their time is their caller's"),
+	{},
+};
+#undef A
 
 int view_apply(struct view_arguments *a, const char *command, struct profile_write_options *o)
 {

@@ -12,8 +12,8 @@ struct view_arguments {
 	u8 drop_kinds[FRAME_KIND_N]; /* what view_apply() points to */
 };
 
-/* For a group whose base is a struct view_arguments. */
-extern const struct option view_options[];
+/* For groups whose base is a struct view_arguments: how it looks, and what is left out. */
+extern const struct option view_look_options[], view_filter_options[];
 
 /*
  * Fills o (whose drop_kinds borrows a's); -EINVAL after a line to standard error when the options
