@@ -59,6 +59,9 @@ const HUES: Record<string, [number, number]> = {
   native: [52, 1],
   kernel: [255, 0.95],
   jit: [150, 1],
+  python: [215, 1],
+  java: [135, 1],
+  javascript: [118, 1],
   unknown: [20, 0.28],
 };
 const INLINED_HUE: [number, number] = [92, 1.05];
