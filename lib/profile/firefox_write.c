@@ -239,6 +239,9 @@ static u32 category_of(const struct profile_frame *f)
 	case FRAME_KERNEL:
 		return CATEGORY_KERNEL;
 	case FRAME_JIT:
+	case FRAME_PYTHON:
+	case FRAME_JAVA:
+	case FRAME_JAVASCRIPT:
 		return CATEGORY_JIT;
 	case FRAME_NATIVE:
 		return CATEGORY_USER;

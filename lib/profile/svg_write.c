@@ -67,6 +67,9 @@ static struct rgb color_of(const struct profile_node *n, const char *name)
 	case FRAME_KERNEL:
 		return (struct rgb){235 + (int)(20 * v), 155 + (int)(35 * v), 45};
 	case FRAME_JIT:
+	case FRAME_PYTHON:
+	case FRAME_JAVA:
+	case FRAME_JAVASCRIPT:
 		return (struct rgb){80 + (int)(40 * v), 190 + (int)(50 * v), 80 + (int)(40 * v)};
 	case FRAME_NOTE:
 	case FRAME_UNKNOWN:
