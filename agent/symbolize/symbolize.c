@@ -46,7 +46,6 @@ struct making {
 int symbolizer_create(const struct symbolizer_options *o, struct symbolizer **ret)
 {
 	_cleanup_symbolizer_ struct symbolizer *s = calloc(1, sizeof(*s));
-	int r;
 
 	if (!s)
 		return -ENOMEM;
@@ -55,10 +54,6 @@ int symbolizer_create(const struct symbolizer_options *o, struct symbolizer **re
 	s->debuginfod_urls = o->debuginfod_urls ? strdup(o->debuginfod_urls) : NULL;
 	if ((o->cache_dir && !s->cache_dir) || (o->debuginfod_urls && !s->debuginfod_urls))
 		return -ENOMEM;
-	r = kallsyms_open("/proc/kallsyms", &s->kallsyms);
-	if (r == -ENOMEM)
-		return r;
-	s->kernel_hidden = r < 0;
 	*ret = take_ptr(s);
 	return 0;
 }
@@ -499,6 +494,18 @@ static void forget_binaries(struct symbolizer *s, const struct pipeline *p)
 	}
 }
 
+/* A quarter of a second of work that is not in the way of the recording's start. */
+static int know_kernel(struct symbolizer *s)
+{
+	int r;
+
+	if (s->kallsyms || s->kernel_hidden)
+		return 0;
+	r = kallsyms_open("/proc/kallsyms", &s->kallsyms);
+	s->kernel_hidden = r < 0;
+	return r == -ENOMEM ? r : 0;
+}
+
 int symbolizer_profile(struct symbolizer *s, struct pipeline *p, struct profile **ret)
 {
 	_cleanup_profile_ struct profile *profile = profile_create();
@@ -509,7 +516,9 @@ int symbolizer_profile(struct symbolizer *s, struct pipeline *p, struct profile 
 	if (!profile)
 		return -ENOMEM;
 	forget_binaries(s, p);
-	r = profile_add_type(profile, "samples", "count");
+	r = know_kernel(s);
+	if (r == 0)
+		r = profile_add_type(profile, "samples", "count");
 	if (r == 0)
 		r = profile_add_type(profile, "cpu", "nanoseconds");
 	if (r == 0)
