@@ -114,13 +114,11 @@ struct sampler_config {
 	__u32 filter_pids; /* each 0 or 1: the filter is on */
 	__u32 filter_comms;
 	__u32 filter_uids;
-	__u32 filter_cgroups;  /* how many of them */
-	__u32 follow_forks;    /* children of filter_pids are let in too */
-	__u32 defer_per_tick;  /* most DEFERRED records that a CPU sends in 100 ms */
-	__u32 copies_per_tick; /* and pages of stack with them */
-	__u64 pac_mask;	       /* arm64: the bits that pointer authentication uses */
-	__u32 own_pid;	       /* 0, or the pid to leave out */
+	__u32 filter_cgroups; /* how many of them */
+	__u32 follow_forks;   /* children of filter_pids are let in too */
+	__u32 defer_per_tick; /* most DEFERRED records that a CPU sends in 100 ms */
 	__u32 ring_bytes;
+	__u64 pac_mask; /* arm64: the bits that pointer authentication uses */
 };
 
 #define SAMPLER_SEEN_SLOTS (1u << 16)

@@ -131,8 +131,6 @@ static void configure(struct sampler *s, const struct sampler_options *o,
 	c->defer_per_tick = (u32)MAX(o->hz / 10 + 10, 40ULL);
 	cpus = (u64)MAX(n_cpus, 1);
 	bytes = ring_bytes(o, (int)cpus);
-	/* A CPU's share of the ring; a little more when the last one is a deep stack. */
-	c->copies_per_tick = (u32)MAX(bytes / SAMPLE_COPY_BYTES / cpus, 64ULL);
 	c->ring_bytes = (u32)bytes;
 	c->pac_mask = sampler_pac_mask();
 	s->skel->bss->epoch = now_ns();

@@ -102,7 +102,6 @@ static __always_inline enum defer defer_how(struct scratch *s)
 	if (b->tick != tick) {
 		b->tick = tick;
 		b->samples = 0;
-		b->copies = 0;
 		b->strayed = 0;
 	}
 	if (walk_has_strayed(stop, n) && b->strayed < STRAYED_PER_TICK)
@@ -111,8 +110,7 @@ static __always_inline enum defer defer_how(struct scratch *s)
 		return DEFER_NO;
 	/* Half of the ring is for samples: a reader that is kept from running must not lose those.
 	 */
-	if (b->samples >= config.defer_per_tick || b->copies >= config.copies_per_tick ||
-	    ring_fuller_than(config.ring_bytes / 2)) {
+	if (b->samples >= config.defer_per_tick || ring_fuller_than(config.ring_bytes / 2)) {
 		count(s, COUNTER_DEFER_LIMIT);
 		return DEFER_NO;
 	}
@@ -223,7 +221,6 @@ static __always_inline bool emit_deferred(struct scratch *s)
 	d->regs = s->walk.regs;
 	d->stop = s->stop;
 	d->n_copies = emit_copies(&d->regs, d->sample.cpu);
-	s->budget.copies += d->n_copies;
 	d->sample.type = RECORD_DEFERRED;
 	if (bpf_ringbuf_output(&ring, d, sizeof(*d), BPF_RB_FORCE_WAKEUP) < 0) {
 		count(s, COUNTER_LOST_DEFERRED);

@@ -94,7 +94,6 @@ walk_inline struct walk_row *walk_row_at(struct walk_env *env, const struct walk
 struct defer_budget {
 	__u64 tick;
 	__u32 samples;
-	__u32 copies;
 	__u32 strayed; /* of the samples */
 };
 
