@@ -107,7 +107,6 @@ struct process_entry {
 /* Read-only for the programs, set before loading. */
 struct sampler_config {
 	__u32 has_task_btf; /* bpf_get_current_task_btf() and bpf_task_pt_regs() */
-	__u32 has_fred;	    /* x86: pt_regs lie 16 bytes below the stack's top (fallback only) */
 	__u32 thread_size;  /* bytes of a kernel stack (fallback only) */
 	__u32 kernel_stacks;
 	__u32 user_stacks;

@@ -116,7 +116,7 @@ static void configure(struct sampler *s, const struct sampler_options *o,
 {
 	struct sampler_config *c = (struct sampler_config *)&s->skel->rodata->config;
 	int n_cpus = libbpf_num_possible_cpus();
-	u64 bytes, cpus;
+	u64 bytes = ring_bytes(o, MAX(n_cpus, 1));
 
 	s->loop = f->bpf_loop;
 	c->has_task_btf = f->task_pt_regs && f->current_task_btf;
@@ -129,8 +129,6 @@ static void configure(struct sampler *s, const struct sampler_options *o,
 	c->filter_cgroups = o->n_cgroups;
 	c->follow_forks = o->follow_forks;
 	c->defer_per_tick = (u32)MAX(o->hz / 10 + 10, 40ULL);
-	cpus = (u64)MAX(n_cpus, 1);
-	bytes = ring_bytes(o, (int)cpus);
 	c->ring_bytes = (u32)bytes;
 	c->pac_mask = sampler_pac_mask();
 	s->skel->bss->epoch = now_ns();

@@ -17,8 +17,6 @@ static __always_inline bool filter_cgroup(void)
 
 static __always_inline bool filter_pass(struct task_struct *task, __u32 tgid)
 {
-	if (config.own_pid && tgid == config.own_pid)
-		return false;
 	if (config.filter_pids && !bpf_map_lookup_elem(&filter_pids, &tgid))
 		return false;
 	if (config.filter_uids) {

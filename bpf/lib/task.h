@@ -114,12 +114,6 @@ static __always_inline int regs_from_context(struct walk_regs *w, const bpf_user
 	return WALK_GO;
 }
 
-/* TOP_OF_KERNEL_STACK_PADDING (arch/x86/include/asm/thread_info.h) with FRED, since 6.9. */
-static __always_inline __u64 regs_stack_padding(void)
-{
-	return config.has_fred ? 16 : 0;
-}
-
 #elif defined(__TARGET_ARCH_arm64)
 
 #define NR_EXECVE 221
@@ -175,11 +169,6 @@ static __always_inline int regs_from_context(struct walk_regs *w, const bpf_user
 	return regs_take(w, p->pc, p->sp, p->pstate);
 }
 
-static __always_inline __u64 regs_stack_padding(void)
-{
-	return 0;
-}
-
 #endif
 
 /*
@@ -230,8 +219,7 @@ static __always_inline int task_user_regs(struct task_struct *task, const bpf_us
 		at = (const char *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	} else {
 		at = BPF_CORE_READ(task, stack);
-		at += config.thread_size - regs_stack_padding() -
-		      bpf_core_type_size(struct pt_regs);
+		at += config.thread_size - bpf_core_type_size(struct pt_regs);
 	}
 	stop = regs_from_kernel_stack(ret, at, &call);
 	if (stop != WALK_GO || call.nr < 0)
