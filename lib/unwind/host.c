@@ -71,6 +71,10 @@ enum stop_reason unwind_host_walk(const struct unwind_host *host, struct walk_re
 			stop = host->is_runtime && host->is_runtime(host->arg, id, pc)
 				       ? STOP_RUNTIME
 				       : WALK_GO;
+			/* The walk in BPF may have come here for the page alone: next time it is
+			 * there. */
+			if (stop == STOP_RUNTIME && host->missing)
+				(void)host->missing(host->arg, pc);
 			w.native = 1;
 			continue;
 		}
