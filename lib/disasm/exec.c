@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "disasm/exec.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "disasm/exec_arch.h"
+
+/* ---- values ---- */
+
+struct exec_value exec_constant(u64 k)
+{
+	return (struct exec_value){.known = true, .constant = k};
+}
+
+static struct exec_value unknown(void)
+{
+	return (struct exec_value){};
+}
+
+struct exec_value exec_symbol(struct exec *x, enum exec_symbol_kind kind, u8 size,
+			      const struct exec_value *at)
+{
+	struct exec_symbol s = {.kind = (u8)kind, .size = size};
+	u32 i;
+
+	if (at)
+		s.at = *at;
+	for (i = 0; i < x->n_symbols; i++)
+		if (kind != EXEC_RESULT && !memcmp(&x->symbols[i], &s, sizeof(s)))
+			break;
+	if (i == EXEC_MAX_SYMBOLS)
+		return unknown();
+	if (i == x->n_symbols)
+		memcpy(&x->symbols[x->n_symbols++], &s, sizeof(s));
+	return (struct exec_value){.known = true, .n = 1, .terms = {{i, 1}}};
+}
+
+struct exec_value exec_scale(const struct exec_value *a, s64 factor)
+{
+	struct exec_value v = *a;
+
+	if (!v.known)
+		return unknown();
+	if (!factor)
+		return exec_constant(0);
+	v.constant *= (u64)factor;
+	for (u8 i = 0; i < v.n; i++)
+		v.terms[i].factor = (s64)((u64)v.terms[i].factor * (u64)factor);
+	return v;
+}
+
+struct exec_value exec_add(const struct exec_value *a, const struct exec_value *b)
+{
+	struct exec_value v = *a;
+
+	if (!a->known || !b->known)
+		return unknown();
+	v.constant += b->constant;
+	for (u8 i = 0; i < b->n; i++) {
+		u8 k = 0;
+
+		while (k < v.n && v.terms[k].symbol != b->terms[i].symbol)
+			k++;
+		if (k == EXEC_MAX_TERMS)
+			return unknown();
+		if (k == v.n)
+			v.terms[v.n++] = (struct exec_term){.symbol = b->terms[i].symbol};
+		v.terms[k].factor += b->terms[i].factor;
+		if (!v.terms[k].factor) {
+			v.terms[k] = v.terms[--v.n];
+			v.terms[v.n] = (struct exec_term){};
+		}
+	}
+	return v;
+}
+
+struct exec_value exec_load(struct exec *x, const struct exec_program *p,
+			    const struct exec_value *at, u8 size)
+{
+	u64 word;
+
+	if (!at->known)
+		return unknown();
+	if (!at->n && size == 8 && p->constant && p->constant(p->arg, at->constant, &word))
+		return exec_constant(word);
+	return exec_symbol(x, EXEC_LOAD, size, at);
+}
+
+bool exec_is_load(const struct exec *x, const struct exec_value *value, u8 size,
+		  struct exec_value *ret_at)
+{
+	const struct exec_symbol *s;
+
+	if (!value->known || value->n != 1 || value->constant || value->terms[0].factor != 1)
+		return false;
+	s = &x->symbols[value->terms[0].symbol];
+	if (s->kind != EXEC_LOAD || s->size != size)
+		return false;
+	*ret_at = s->at;
+	return true;
+}
+
+bool exec_is_constant(const struct exec_value *value, u64 *ret)
+{
+	if (!value->known || value->n)
+		return false;
+	*ret = value->constant;
+	return true;
+}
+
+s64 exec_factor(const struct exec *x, const struct exec_value *value, enum exec_symbol_kind kind,
+		u32 *ret_symbol)
+{
+	for (u8 i = 0; value->known && i < value->n; i++) {
+		if (x->symbols[value->terms[i].symbol].kind != kind)
+			continue;
+		if (ret_symbol)
+			*ret_symbol = value->terms[i].symbol;
+		return value->terms[i].factor;
+	}
+	return 0;
+}
+
+/* ---- paths ---- */
+
+struct path {
+	u64 svma;
+	u32 n_insns;
+	struct exec state;
+};
+
+struct run {
+	const struct exec_program *p;
+	struct exec_machine *machine;
+	struct path *paths; /* owned; those that wait */
+	u32 n, n_begun;
+	bool stop;
+};
+
+static void later(struct run *r, const struct exec *x, u64 svma, u32 n_insns)
+{
+	if (r->n_begun == EXEC_MAX_PATHS)
+		return;
+	r->n_begun++;
+	r->paths[r->n] = (struct path){.svma = svma, .n_insns = n_insns};
+	memcpy(&r->paths[r->n++].state, x, sizeof(*x));
+}
+
+static void tell(struct run *r, const struct exec *x, enum exec_event event,
+		 const struct exec_value *value)
+{
+	if (r->p->event(r->p->arg, x, event, value))
+		r->stop = true;
+}
+
+/* One instruction; false at the end of the path. */
+static bool one(struct run *r, struct path *at)
+{
+	struct exec_insn insn = {};
+	struct exec *x = &at->state;
+	struct buf code;
+
+	if (at->n_insns++ == EXEC_MAX_INSNS || !r->p->code(r->p->arg, at->svma, 16, &code) ||
+	    !exec_x86_one(r->machine, r->p, x, code, at->svma, &insn))
+		return false;
+	at->svma += insn.length;
+	switch (insn.flow) {
+	case EXEC_NEXT:
+		return true;
+	case EXEC_BRANCH:
+		later(r, x, insn.target, at->n_insns);
+		return true;
+	case EXEC_JUMP:
+		tell(r, x, EXEC_CALLS, &x->regs[r->machine->first_arg]);
+		at->svma = insn.target;
+		return insn.target != ~0ULL;
+	case EXEC_CALL: {
+		struct exec_value arg = x->regs[r->machine->first_arg];
+
+		tell(r, x, EXEC_CALLS, &arg);
+		for (u32 i = 0; i < EXEC_N_REGS; i++)
+			if (r->machine->clobbered >> i & 1)
+				x->regs[i] = unknown();
+		x->regs[r->machine->result] = exec_symbol(x, EXEC_RESULT, 8, &arg);
+		return true;
+	}
+	case EXEC_RETURN:
+		tell(r, x, EXEC_RETURNS, &x->regs[r->machine->result]);
+		return false;
+	default:
+		return false;
+	}
+}
+
+int exec_run(const struct exec_program *p, u16 e_machine, u64 svma)
+{
+	struct run r = {.p = p};
+	struct exec x = {};
+	struct path at;
+	int e;
+
+	if (e_machine != EM_X86_64)
+		return -ENOTSUP;
+	e = exec_x86_create(&r.machine);
+	if (e < 0)
+		return e;
+	r.paths = calloc(EXEC_MAX_PATHS, sizeof(*r.paths));
+	if (!r.paths) {
+		exec_x86_destroy(r.machine);
+		return -ENOMEM;
+	}
+	x.regs[r.machine->first_arg] = exec_symbol(&x, EXEC_ARG, 0, NULL);
+	later(&r, &x, svma, 0);
+	while (r.n && !r.stop) {
+		memcpy(&at, &r.paths[--r.n], sizeof(at));
+		while (!r.stop && one(&r, &at))
+			;
+	}
+	free(r.paths);
+	exec_x86_destroy(r.machine);
+	return 0;
+}
