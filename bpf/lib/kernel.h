@@ -16,8 +16,21 @@ struct mm_struct {
 	unsigned long start_stack;
 };
 
+#if defined(__TARGET_ARCH_x86)
+struct thread_struct {
+	unsigned long fsbase;
+};
+#else
+struct thread_struct {
+	struct {
+		unsigned long tp_value;
+	} uw;
+};
+#endif
+
 struct task_struct {
 	unsigned int flags;
+	struct thread_struct thread;
 	int pid;
 	int tgid;
 	unsigned long long start_time;

@@ -111,3 +111,6 @@ static __always_inline bool walk_one(struct scratch *s)
 	native_push(s, frame);
 	return stop == WALK_GO;
 }
+
+/* The walkers: one include for each line of abi/tbl/runtime.tbl. */
+#include "bpf/unwind/python.h"

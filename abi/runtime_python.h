@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/*
+ * What the walker of CPython's frames knows (bpf/unwind/python.h), in the rooms of abi/runtime.h.
+ *
+ * A call of the interpreter's loop runs a segment of the list of frames, and finds it so:
+ *
+ *	ONE	3.6 to 3.10	thread state → frame; one frame for each call of the loop
+ *	ENTRY	3.11		thread state → cframe, which lies in the loop's own stack frame
+ *				→ frame; the segment ends behind the frame that says is_entry
+ *	SHIM	3.12		the same, but it ends before a frame that only marks the end
+ *	LIST	3.13 on		thread state → frame; the segment ends before such a mark, which
+ *lies in the loop's own stack frame
+ */
+#pragma once
+
+#include "abi/runtime.h"
+
+enum python_shape {
+	PYTHON_NONE,
+	PYTHON_ONE,
+	PYTHON_ENTRY,
+	PYTHON_SHIM,
+	PYTHON_LIST,
+};
+
+#define PYTHON_MAX_RANGES 8
+#define PYTHON_CODE_BYTES 256 /* of a code object that are read */
+#define PYTHON_FRAME_BYTES 128
+
+struct python_range {
+	__u64 start, end; /* svma */
+};
+
+struct python_binary {
+	__u32 shape; /* enum python_shape */
+	__u32 n_loops;
+	struct python_range loops[PYTHON_MAX_RANGES]; /* the interpreter's loop */
+	/*
+	 * Parts of it where its frame is not in the list: before it is put there, and after it is
+	 * taken out again. ONE only; the other shapes see it from the addresses.
+	 */
+	struct python_range unlinked[PYTHON_MAX_RANGES];
+	__u32 n_unlinked;
+	__u32 stack_bytes; /* at most so much from sp to the end of the loop's stack frame */
+	/* Offsets in bytes. */
+	__u32 thread_frame;    /* thread state → frame, or cframe */
+	__u32 cframe_frame;    /* ENTRY and SHIM */
+	__u32 cframe_previous; /* the same */
+	/* In a frame; all below frame_read, which is < PYTHON_FRAME_BYTES. */
+	__u32 frame_read;
+	__u32 frame_code;
+	__u32 frame_previous;
+	__u32 frame_where; /* f_lasti, prev_instr or instr_ptr */
+	__u32 frame_owner; /* a byte: is_entry (ENTRY), owner (SHIM, LIST) */
+	__u32 frame_tlbc;  /* free-threaded, from 3.14 on: index of the thread's copy; or 0 */
+	__u32 first_mark;  /* SHIM, LIST: owner of a frame that only marks an end, or more */
+	__u32 code_bytes;  /* in a code object: where the bytecode begins; not ONE */
+	/* The same; below code_read, which is < PYTHON_CODE_BYTES. */
+	__u32 code_read;
+	__u32 code_tlbc;  /* the array of copies, with frame_tlbc */
+	__u32 code_id[4]; /* words, 8-aligned, that make the cookie */
+};
+_Static_assert(sizeof(struct python_binary) <= sizeof(((struct runtime_binary *)0)->room),
+	       "python_binary");
+
+/* p = thread pointer; n times p = *(p + off): the result. n == 0: not there. */
+#define PYTHON_MAX_CHAIN 3
+struct python_chain {
+	__u32 n;
+	__u32 pad;
+	__s64 off[PYTHON_MAX_CHAIN];
+};
+
+struct python_process {
+	struct python_chain current; /* the thread state that is running; NULL: no GIL */
+	struct python_chain bound;   /* the one that belongs to the thread */
+	__u64 pad[5];
+};
+_Static_assert(sizeof(struct python_process) == sizeof(((struct runtime_process *)0)->room),
+	       "python_process");
+
+/*
+ * The second word of a frame: cookie << 32 | bytes from the beginning of the bytecode (before 3.11:
+ * f_lasti as it is), signed.
+ */
+static inline __attribute__((always_inline)) __u32 python_cookie(__u64 a, __u64 b, __u64 c, __u64 d)
+{
+	__u64 h = a * 0x9fb21c651e98df25ULL;
+
+	h = ((h ^ (h >> 29)) + b) * 0x9fb21c651e98df25ULL;
+	h = ((h ^ (h >> 29)) + c) * 0x9fb21c651e98df25ULL;
+	h = ((h ^ (h >> 29)) + d) * 0x9fb21c651e98df25ULL;
+	return (__u32)(h >> 32);
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Between the files of CPython's user half: python.c (what runtime_ops asks), python_learn.c (what
+ * a binary says), python_thread.c (where a thread keeps its state), python_name.c (objects).
+ */
+#pragma once
+
+#include "abi/runtime_python.h"
+#include "agent/runtime/runtime.h"
+
+/* How code finds a thread's state; addresses are svma. */
+enum python_tls_kind {
+	PYTHON_TLS_NONE,
+	PYTHON_TLS_FIXED,  /* thread pointer + offset */
+	PYTHON_TLS_MODULE, /* __tls_get_addr() of the two words at `slot`, + offset */
+	PYTHON_TLS_KEY,	   /* pthread_getspecific() of the key at `slot` */
+};
+
+struct python_tls {
+	u32 kind;
+	u64 slot;
+	s64 offset;
+};
+
+/* Offsets that only naming needs; what BPF needs as well is in `bpf`. */
+struct python_objects {
+	u32 code_filename;
+	u32 code_name; /* the qualified one from 3.11 on */
+	u32 code_firstlineno;
+	u32 code_lines; /* lnotab or linetable */
+	u32 bytes_size, bytes_data;
+	u32 str_length, str_state;
+	u32 str_ascii, str_compact; /* where the data is */
+	u32 str_kind_shift;
+};
+
+/* How a libc's pthread_getspecific() works: the one that was asked last. */
+struct python_libc {
+	u32 file_id;
+	bool known;
+	s64 direct;   /* thread pointer + direct + scale × key, when indirect < 0 */
+	s64 indirect; /* else *(thread pointer + direct) + indirect + scale × key */
+	u32 scale;
+};
+
+struct python_learned {
+	u32 version; /* 0x030b for 3.11 */
+	bool free_threaded;
+	bool published; /* the offsets come from _Py_DebugOffsets */
+	struct python_binary bpf;
+	struct python_objects objects;
+	struct python_tls current, bound;
+	u16 machine;
+	u64 runtime;		  /* _PyRuntime, 0 before 3.7 */
+	struct python_libc *libc; /* owned */
+};
+
+/* python_learn.c */
+int python_learn(struct elf_file *elf, const char *path, struct python_learned *ret,
+		 struct diag *reterr_diag);
+bool python_is_name(const char *path);
+bool python_has_loop(struct elf_file *elf);
+/* The value of a dynamic symbol that is defined, and its size. */
+bool python_symbol(struct elf_file *elf, const char *name, u64 *ret_svma, u64 *ret_size);
+
+/* python_offsets.c: fills the offsets for a version, or says why not. */
+int python_offsets(struct elf_file *elf, struct python_learned *l, struct diag *reterr_diag);
+
+/* python_thread.c */
+int python_learn_thread(struct elf_file *elf, struct python_learned *l, struct diag *reterr_diag);
+int python_attach_thread(const struct runtime_target *t, const struct python_learned *l,
+			 const struct python_tls *tls, struct python_chain *ret);
+
+/* python_name.c */
+int python_name(const struct runtime_memory *m, const struct python_learned *l, u64 address,
+		u64 where, struct runtime_names *ret);
+/* The line of a position in a code object's table; 0: none. */
+u32 python_line_of_lnotab(const u8 *table, size_t n, u32 first, s64 at);
+u32 python_line_of_linetable_310(const u8 *table, size_t n, u32 first, s64 at);
+u32 python_line_of_locations(const u8 *table, size_t n, u32 first, s64 at);
