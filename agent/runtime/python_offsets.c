@@ -30,6 +30,7 @@ struct published_layout {
 static const struct published_layout published[] = {
 	{0x030d, 23, 28, 0, 34, 0, 64, 67},
 	{0x030e, 26, 31, 38, 39, 49, 74, 77},
+	{0x030f, 26, 39, 46, 47, 57, 86, 89},
 };
 
 struct fixed_layout {
@@ -93,14 +94,16 @@ static int check(const struct python_learned *l, struct diag *d)
 {
 	const struct python_binary *b = &l->bpf;
 	const struct python_objects *o = &l->objects;
-	const u32 frame[] = {b->frame_code, b->frame_previous, b->frame_where, b->frame_tlbc};
+	const u32 frame[] = {b->frame_code, b->frame_previous};
+	const u32 frame_small[] = {b->frame_where, b->frame_tlbc, b->frame_owner};
 	const u32 code[] = {o->code_filename, o->code_name, o->code_lines, b->code_tlbc};
 	const u32 others[] = {o->str_length, o->str_state,  o->str_ascii,   o->str_compact,
 			      o->bytes_size, o->bytes_data, b->frame_owner, b->code_bytes};
 
 	if (b->frame_read >= PYTHON_FRAME_BYTES || b->code_read >= PYTHON_CODE_BYTES ||
 	    outside(frame, ARRAY_SIZE(frame), 8, b->frame_read) ||
-	    outside(&b->frame_owner, 1, 1, b->frame_read) ||
+	    outside(frame_small, ARRAY_SIZE(frame_small), b->shape == PYTHON_ONE ? 4 : 1,
+		    b->frame_read) ||
 	    outside(code, ARRAY_SIZE(code), 8, b->code_read) ||
 	    outside(&o->code_firstlineno, 1, 4, b->code_read) ||
 	    outside(others, ARRAY_SIZE(others), 8, 1024) || b->thread_frame > 4096)
