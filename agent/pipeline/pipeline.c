@@ -245,6 +245,20 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 
 /* ---- processes ---- */
 
+/* 16 MiB of code; above that is seldom what a process runs most of. */
+#define WHOLE_PAGES 1024
+
+/*
+ * The host cannot finish a walk that has runtime frames in it, so that each page that is not loaded
+ * would cost the first sample that comes through it: what such a process runs is loaded at once.
+ */
+static void load_whole(struct pipeline *p, const struct procman_process *proc)
+{
+	for (u32 i = 0; i < proc->n; i++)
+		if (proc->mappings[i].binary->elf)
+			(void)tables_load_binary(p->tables, proc->mappings[i].binary, WHOLE_PAGES);
+}
+
 static void on_process_changed(void *arg, struct procman_process *proc)
 {
 	struct pipeline *p = arg;
@@ -257,6 +271,8 @@ static void on_process_changed(void *arg, struct procman_process *proc)
 	if (r < 0 && r != -ENOSPC)
 		log_debug("tables of process %u: %s", proc->pid, strerror(-r));
 	runtimes_update_process(p->runtimes, proc);
+	if (runtimes_in_process(p->runtimes, proc))
+		load_whole(p, proc);
 }
 
 static void on_process_gone(void *arg, struct procman_process *proc)

@@ -239,7 +239,7 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 		a->done = true;
 }
 
-static struct attached *attached_get(struct runtimes *r, u32 pid, u32 runtime)
+static struct attached *attached_get(const struct runtimes *r, u32 pid, u32 runtime)
 {
 	u64 *v = map_get(&r->attached, key_of(pid, runtime));
 
@@ -298,6 +298,14 @@ void runtimes_update_process(struct runtimes *r, const struct procman_process *p
 		seen |= 1u << k->runtime;
 		attach(r, p, &p->mappings[i], k);
 	}
+}
+
+bool runtimes_in_process(const struct runtimes *r, const struct procman_process *p)
+{
+	for (u32 i = 1; i < RUNTIME_N; i++)
+		if (attached_get(r, p->pid, i))
+			return true;
+	return false;
 }
 
 void runtimes_retry(struct runtimes *r, struct procman *pm)

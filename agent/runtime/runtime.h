@@ -105,6 +105,8 @@ u32 runtimes_of_mapping(struct runtimes *r, const struct procman_process *p,
 			const struct procman_mapping *m);
 /* A process is new or has changed: attaches what is not attached yet. */
 void runtimes_update_process(struct runtimes *r, const struct procman_process *p);
+/* Does it run any of the runtimes, as far as is known? */
+bool runtimes_in_process(const struct runtimes *r, const struct procman_process *p);
 /* Tries again what was too early; call it now and then. */
 void runtimes_retry(struct runtimes *r, struct procman *pm);
 void runtimes_remove_process(struct runtimes *r, const struct procman_process *p);

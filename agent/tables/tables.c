@@ -24,6 +24,7 @@ struct table {
 	u32 rules, rules_lines;
 	u32 n_rules;  /* copied into the arena so far */
 	u32 n_loaded; /* pages in the queue below */
+	bool whole;   /* tables_load_binary() was here */
 };
 
 /* Loaded pages, oldest first. */
@@ -336,6 +337,19 @@ int tables_load_page(struct tables *t, struct procman_binary *b, u64 svma)
 	t->stats.rows += n;
 	t->stats.row_bytes += (u64)unwind_page_n_lines(n) * UNWIND_LINE_BYTES;
 	return 0;
+}
+
+int tables_load_binary(struct tables *t, struct procman_binary *b, u32 max_pages)
+{
+	struct table *table = table_get(t, b);
+	int r = 0;
+
+	if (!table || table->whole || table->n_pages > max_pages)
+		return 0;
+	table->whole = true;
+	for (u32 i = 0; i < table->n_pages && r != -ENOMEM && r != -ENOSPC; i++)
+		r = tables_load_page(t, b, (table->first_page + i) << UNWIND_PAGE_SHIFT);
+	return r == -ENOMEM || r == -ENOSPC ? r : 0;
 }
 
 static void slice_put(struct tables *t, struct slice *s)

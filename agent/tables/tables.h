@@ -52,6 +52,11 @@ void tables_remove_process(struct tables *t, const struct procman_process *p);
 void tables_remove_binary(struct tables *t, struct procman_binary *b);
 /* Loads the page that holds svma. 0 also when it was there; -ENOENT when there is no such page. */
 int tables_load_page(struct tables *t, struct procman_binary *b, u64 svma);
+/*
+ * Loads all pages of a binary that has no more than max_pages, once: for code whose walks cannot be
+ * finished on the host. 0 or negative.
+ */
+int tables_load_binary(struct tables *t, struct procman_binary *b, u32 max_pages);
 /* The 64 bytes of a line, or NULL: what walk_line() is on the host. */
 const void *tables_line(const struct tables *t, u32 line);
 /*
