@@ -21,6 +21,7 @@ enum python_shape {
 	PYTHON_ENTRY,
 	PYTHON_SHIM,
 	PYTHON_LIST,
+	PYTHON_TAIL,
 };
 
 #define PYTHON_MAX_RANGES 8
@@ -51,9 +52,9 @@ struct python_binary {
 	__u32 frame_code;
 	__u32 frame_previous;
 	__u32 frame_where; /* f_lasti, prev_instr or instr_ptr */
-	__u32 frame_owner; /* a byte: is_entry (ENTRY), owner (SHIM, LIST) */
+	__u32 frame_owner; /* a byte: is_entry (ENTRY), owner (SHIM, LIST, TAIL) */
 	__u32 frame_tlbc;  /* free-threaded, from 3.14 on: index of the thread's copy; or 0 */
-	__u32 first_mark;  /* SHIM, LIST: owner of a frame that only marks an end, or more */
+	__u32 first_mark;  /* SHIM, LIST, TAIL: owner of a frame that only marks an end, or more */
 	__u32 code_bytes;  /* in a code object: where the bytecode begins; not ONE */
 	/* The same; below code_read, which is < PYTHON_CODE_BYTES. */
 	__u32 code_read;

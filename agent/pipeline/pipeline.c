@@ -245,8 +245,8 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 
 /* ---- processes ---- */
 
-/* 16 MiB of code; above that is seldom what a process runs most of. */
-#define WHOLE_PAGES 1024
+/* 4 MiB of code: some 50 ms; larger ones come page by page, as they are used. */
+#define WHOLE_PAGES 256
 
 /*
  * The host cannot finish a walk that has runtime frames in it, so that each page that is not loaded

@@ -69,6 +69,8 @@ static bool covers(const void *learned, const struct runtime_process *p, u64 avm
 	const struct python_binary *b = &((const struct python_learned *)learned)->bpf;
 	u64 svma = avma - p->bias;
 
+	if (b->shape == PYTHON_TAIL)
+		return true;
 	for (u32 i = 0; i < b->n_loops; i++)
 		if (svma >= b->loops[i].start && svma < b->loops[i].end)
 			return true;

@@ -16,6 +16,8 @@
 
 #define MAX_SYMBOLS (1u << 20)
 #define MAX_LOOP_BYTES (1u << 20)
+/* A loop with all instructions in it has more; one whose instructions are functions, less. */
+#define MIN_LOOP_BYTES 12288
 #define MAX_AWAY 64
 #define MAX_FDES (1u << 20)
 
@@ -223,6 +225,11 @@ static int find_loop(struct elf_file *elf, struct python_learned *l, struct diag
 		return diag_set(d, r, "the code of %s cannot be read", loop_name);
 	b->stack_bytes = (u32)MIN(s.deepest, (s64)65536);
 	add_away(elf, &s.away, b);
+	size = 0;
+	for (u32 i = 0; i < b->n_loops; i++)
+		size += b->loops[i].end - b->loops[i].start;
+	if (b->shape == PYTHON_LIST && size < MIN_LOOP_BYTES)
+		b->shape = PYTHON_TAIL;
 	return 0;
 }
 

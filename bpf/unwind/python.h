@@ -23,6 +23,9 @@ struct python_walk {
 	__u32 inside; /* a segment has been begun */
 	__u64 frame;  /* the next one to push */
 	__u64 cframe; /* ENTRY, SHIM: of the next call of the loop */
+	/* TAIL: the mark that ends the segment (0: being looked for), and how far the search is. */
+	__u64 mark;
+	__u64 search;
 	/* Before the segment: to take it back when it turns out not to be this call's. */
 	__u64 first;
 	__u64 hash;
@@ -102,7 +105,7 @@ static __always_inline void python_start(struct python_walk *w, const struct pyt
 	if (b->shape == PYTHON_ENTRY || b->shape == PYTHON_SHIM)
 		w->cframe = thread;
 	else
-		w->frame = thread;
+		w->frame = w->search = thread;
 }
 
 static __always_inline bool python_in(const struct python_range *ranges, __u32 n, __u64 svma)
@@ -210,6 +213,56 @@ static __always_inline int python_one(struct scratch *s, const struct python_bin
 	return WALK_GO;
 }
 
+/*
+ * TAIL: looks for the end of the segment. WALK_GO when w->mark is it; RUNTIME_NATIVE when there are
+ * no more.
+ */
+static __always_inline int python_find_mark(const struct python_binary *b, struct python_walk *w,
+					    struct python_buffer *f)
+{
+	for (int i = 0; i < PYTHON_FRAMES_PER_CALL && !w->mark; i++) {
+		__u64 at = w->search;
+
+		if (!at)
+			return RUNTIME_NATIVE;
+		if (bpf_probe_read_user(&f->frame,
+					walk_bound(b->frame_read, PYTHON_FRAME_BYTES - 1),
+					(const void *)at) < 0)
+			return STOP_BAD_READ;
+		w->search = python_frame_word(f, b->frame_previous);
+		if (f->frame.bytes[walk_bound(b->frame_owner, PYTHON_FRAME_BYTES - 1)] >=
+		    b->first_mark)
+			w->mark = at;
+	}
+	return w->mark ? WALK_GO : RUNTIME_AGAIN;
+}
+
+/*
+ * TAIL: the segment is pushed before the first native frame that lies above its mark, so behind all
+ * that the loop has called and the loop itself.
+ */
+static __always_inline int python_tail(struct scratch *s, const struct python_binary *b,
+				       struct python_walk *w, struct python_buffer *f)
+{
+	int r = python_find_mark(b, w, f);
+
+	if (r != WALK_GO)
+		return r;
+	if (s->walk.regs.sp <= w->mark)
+		return RUNTIME_NATIVE;
+	for (int i = 0; i < PYTHON_FRAMES_PER_CALL; i++) {
+		if (!w->frame || w->frame == w->mark) {
+			w->frame = w->search;
+			w->mark = 0;
+			return RUNTIME_AGAIN;
+		}
+		r = python_one(s, b, w, f);
+		if (r != WALK_GO && r != RUNTIME_NATIVE)
+			return r;
+	}
+	return RUNTIME_AGAIN;
+}
+
 /* The loop's own native frame is next. */
 static __always_inline int python_own(struct scratch *s)
 {
@@ -226,6 +279,7 @@ __noinline int python_walk(void)
 	const struct python_binary *b;
 	struct python_walk *w;
 	__u64 svma;
+	bool own;
 	int r;
 
 	if (!s || !f)
@@ -238,11 +292,16 @@ __noinline int python_walk(void)
 		return RUNTIME_NATIVE;
 	b = (const struct python_binary *)binary->room;
 	svma = walk_pc(&s->walk.regs) - process->bias;
-	if (!python_in(b->loops, b->n_loops, svma))
+	own = python_in(b->loops, b->n_loops, svma);
+	if (!own && b->shape != PYTHON_TAIL)
 		return RUNTIME_NATIVE;
 	w = (struct python_walk *)runtime_state(s, RUNTIME_PYTHON);
 	if (!w->started)
 		python_start(w, b, (const struct python_process *)process->room);
+	if (b->shape == PYTHON_TAIL) {
+		r = python_tail(s, b, w, f);
+		return r == RUNTIME_NATIVE && own ? python_own(s) : r;
+	}
 	if (!w->inside) {
 		if (!python_begin(s, b, w, svma))
 			return python_own(s);
