@@ -421,9 +421,9 @@ void pipeline_destroy(struct pipeline *p)
 
 void pipeline_reset(struct pipeline *p)
 {
-	/* What is in the ring refers to stacks that were sent before; from here on all come again. */
-	sampler_new_epoch(p->sampler);
+	/* Samples in the ring refer to stacks that came before; from the new epoch on all come again. */
 	(void)sampler_drain(p->sampler);
+	sampler_new_epoch(p->sampler);
 	forget(p);
 	p->samples = p->user_samples = p->truncated = p->deferred = 0;
 	memset(p->stops, 0, sizeof(p->stops));
