@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Private to agent/runtime/v8*.c: what is known of a binary's V8, and how its heap is read.
+ *
+ * Tagged words: a small integer (Smi) has its value in the upper half and 0 below; a pointer has
+ * the low bits 01, a weak one 11. Builds with 31-bit Smis (pointer compression: browsers, not Node)
+ * are refused.
+ */
+#pragma once
+
+#include "abi/runtime_v8.h"
+#include "agent/runtime/runtime.h"
+#include "base/map.h"
+#include "base/vec.h"
+
+#define V8_NO_POSITION (-1)
+#define V8_VERSION(major, minor, build) ((major)*1000000u + (minor)*1000u + (build))
+
+/*
+ * Offsets in objects, without tag, and instance types, as the binary's v8dbg_* constants say or,
+ * where they do not, as the version implies. -1: not known.
+ */
+struct v8_layout {
+	s32 smi_shift_size;
+
+	s32 first_nonstring, string_mask, string_encoding_mask, one_byte;
+	s32 cons, external, sliced, thin; /* string representations; sequential is 0 */
+	s32 string_length, chars, cons_first, cons_second, sliced_parent, sliced_offset;
+	s32 thin_actual, external_data;
+
+	s32 map_instance_type;
+	s32 type_function, type_first_function, type_last_function;
+	s32 type_shared, type_script, type_scope_info, type_bytecode_array, type_code;
+	s32 type_stream; /* InstructionStream; -1: a Code holds the instructions itself */
+	s32 type_interpreter_data, type_code_wrapper, type_uncompiled_first, type_uncompiled_last;
+	s32 type_fixed_array, type_debug_info;
+
+	s32 function_shared;
+	s32 shared_name, shared_data, shared_script, shared_length, wrapper_shared;
+	s32 scope_first_vars, scope_n_locals;		/* indices of words behind the header */
+	s32 scope_header, scope_positions;		/* offset; index or -1: behind the names */
+	s32 scope_saved_class, scope_function_variable; /* bits in its flags; -1: there is none */
+	s32 uncompiled_start;
+	s32 script_name, script_source, script_line_ends;
+
+	s32 array_length, array_data; /* FixedArray, ByteArray and what derives of them */
+	s32 bytecode_positions, bytecode_data, bytecode_length;
+	s32 interpreter_bytecode; /* in InterpreterData */
+
+	s32 code_deopt, code_positions, code_start, code_size, code_flags;
+	s32 stream_code; /* in InstructionStream: its Code */
+	s32 kind_mask, kind_baseline;
+	s32 deopt_literals, deopt_shared, deopt_inlining;
+	s32 deopt_wrapped; /* instead of deopt_shared, when it lies in a wrapper */
+
+	s32 fp_context, fp_function, fp_bytecode_array, fp_bytecode_offset;
+	s32 frame_entry, frame_construct_entry, frame_exit, frame_builtin_exit;
+	s32 reg_function, reg_bytecode_array, reg_bytecode_offset;
+};
+
+struct v8_lines {
+	u64 key, source;
+	u32 *ends; /* owned: position of each line's terminator, rising */
+	u32 n;
+};
+
+/* What was read before; any of it may be dropped. */
+struct v8_cache {
+	struct map stream_maps; /* process → the tagged map of instruction streams */
+	struct map scripts;	/* hash of process and script → lines */
+	vec(struct v8_lines) lines;
+	u64 bytes;
+};
+
+struct v8_learned {
+	u32 version;
+	u32 major, minor, build;
+	u32 n_constants;		  /* v8dbg_* that were there */
+	bool by_symbols;		  /* the builtins' symbols are there */
+	u64 text_start, text_end;	  /* svma of all code in the file */
+	u64 builtins_start, builtins_end; /* of the embedded builtins */
+	struct v8_layout layout;
+	u8 *bytecode_sizes; /* owned: [3][n_bytecodes] */
+	u32 n_bytecodes;
+	struct v8_cache *cache; /* owned */
+};
+
+/* A process being read. */
+struct v8_heap {
+	const struct runtime_memory *memory;
+	const struct v8_learned *v;
+	u64 process; /* tells processes apart, in the cache */
+	struct arena *arena;
+};
+
+/* ---- v8_learn.c ---- */
+
+int v8_learn(const struct procman_binary *b, struct runtime_binary *ret_bpf, void **ret_learned,
+	     struct diag *reterr_diag);
+void v8_forget(void *learned);
+
+/* ---- v8_heap.c ---- */
+
+static inline bool v8_is_pointer(u64 word)
+{
+	return (word & 3) == 1 && word > 4096;
+}
+
+static inline bool v8_is_smi(u64 word)
+{
+	return !(word & 0xffffffff);
+}
+
+static inline s32 v8_smi(u64 word)
+{
+	return (s32)(word >> 32);
+}
+
+/* The word at an offset of a tagged object; -EFAULT, -ESTALE when the object is none. */
+int v8_field(const struct v8_heap *h, u64 tagged, s32 off, u64 *ret);
+/* Its instance type, or -1. */
+s32 v8_type(const struct v8_heap *h, u64 tagged);
+/* A string as UTF-8 in the arena, at most `max` UTF-16 units of it. */
+int v8_string(const struct v8_heap *h, u64 tagged, u32 max, const char **ret);
+/* The length of a FixedArray, ByteArray or the like, if it is at most `max`. */
+int v8_array_length(const struct v8_heap *h, u64 tagged, u32 max, u32 *ret);
+/* Its SharedFunctionInfo is tagged; -ESTALE when it is none. */
+int v8_function_name(const struct v8_heap *h, u64 shared, const char **ret);
+/* Fills everything but the name, from a position in the source, V8_NO_POSITION: only the start. */
+void v8_place(const struct v8_heap *h, u64 shared, s32 position, struct runtime_frame *ret);
+void v8_cache_destroy(struct v8_cache *c);
+
+/* ---- v8_code.c ---- */
+
+struct v8_inlined {
+	u64 shared; /* tagged */
+	s32 position;
+};
+
+/* The position of a bytecode offset (from the array's first bytecode); V8_NO_POSITION. */
+s32 v8_bytecode_position(const struct v8_heap *h, u64 shared, s64 offset);
+/*
+ * What a pc in compiled code of `shared` stands for, innermost first, at most n; how many. -ENOENT:
+ * there is no such code (any more).
+ */
+int v8_code_position(const struct v8_heap *h, u64 shared, u64 pc, struct v8_inlined *ret, u32 n);

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Frames of V8: interpreted and compiled JavaScript, and the builtins around it (abi/runtime_v8.h).
+ *
+ * Embedded builtins, bytecode handlers among them, lie in the binary's text; they have rows, read
+ * from their code, which say whether a leaf has a frame of its own. The code of JavaScript lies in
+ * anonymous memory: a leaf's instructions tell whether its frame is there yet, or gone already.
+ * Everywhere else frames hang together by fp.
+ *
+ * A compiled frame is sent with its pc alone: user space finds the code object around it.
+ */
+#pragma once
+
+#include "abi/runtime_v8.h"
+#include "bpf/unwind/runtime.h"
+
+/* struct runtime_walk.room */
+#define V8_SLOTS 0 /* 8 words from fp - 48 on */
+#define V8_CODE 0  /* or: 80 bytes of code around pc */
+#define V8_CODE_BEFORE 32
+#define V8_CODE_BYTES 80
+#define V8_LEAF_ARRAY 14 /* registers of a leaf in a bytecode handler */
+#define V8_LEAF_OFFSET 15
+
+#define V8_SLOTS_BELOW 48
+
+struct v8_env {
+	struct scratch *s;
+	const struct runtime_v8_binary *v;
+	struct runtime_walk *state;
+	__u64 pc, svma;
+	bool jit;
+};
+
+static __always_inline __u64 v8_slot(const struct v8_env *e, __s32 off)
+{
+	return e->state->room[V8_SLOTS + walk_bound((__u32)(off + V8_SLOTS_BELOW) / 8, 7)];
+}
+
+static __always_inline bool v8_in_interpreter(const struct v8_env *e)
+{
+	for (int i = 0; i < 2; i++)
+		if (e->svma >= e->v->interpreter[i].start && e->svma < e->v->interpreter[i].end)
+			return !e->jit;
+	return false;
+}
+
+/* The instance type of a tagged heap object; 0: it is none. */
+static __always_inline __u32 v8_type(const struct v8_env *e, __u64 tagged)
+{
+	__u64 map = 0;
+	__u16 type = 0;
+
+	if ((tagged & 3) != 1 || bpf_probe_read_user(&map, 8, (const void *)(tagged - 1)) < 0 ||
+	    (map & 3) != 1 ||
+	    bpf_probe_read_user(&type, 2, (const void *)(map - 1 + e->v->instance_type)) < 0)
+		return 0;
+	return type;
+}
+
+static __always_inline bool v8_is_function(const struct v8_env *e, __u64 tagged)
+{
+	__u32 type = v8_type(e, tagged);
+
+	return type && type >= e->v->first_function && type <= e->v->last_function;
+}
+
+/* False when the stack is full. What is no function is left out. */
+static __always_inline bool v8_push(const struct v8_env *e, __u64 function, __u64 kind,
+				    __u64 position)
+{
+	__u64 shared = 0, words[2] = {};
+
+	if (!v8_is_function(e, function) ||
+	    bpf_probe_read_user(&shared, 8, (const void *)(function - 1 + e->v->shared)) < 0 ||
+	    (shared & 3) != 1)
+		return true;
+	shared--;
+	if (bpf_probe_read_user(words, sizeof(words), (const void *)(shared + e->v->cookie)) < 0)
+		return true;
+	return runtime_push(e->s, RUNTIME_V8, shared,
+			    kind << V8_FRAME_SHIFT |
+				    v8_cookie(words[0], words[1]) << V8_COOKIE_SHIFT |
+				    (position & V8_POSITION_MASK));
+}
+
+/* A frame of V8's own, hidden by default. */
+static __always_inline bool v8_push_own(const struct v8_env *e)
+{
+	struct walk *w = &e->s->walk;
+
+	if (!(w->mapping.file >> 8))
+		return true;
+	if (!runtime_push_own(e->s, RUNTIME_V8) || w->n >= SAMPLE_MAX_FRAMES)
+		return false;
+	native_push(e->s, (__u64)(w->mapping.file >> 8) << FRAME_SVMA_BITS | e->svma);
+	return true;
+}
+
+/*
+ * An interpreted frame. The offset in it is that of its last call; a leaf in a bytecode handler has
+ * the current one in a register, as long as the one with the array is still the frame's.
+ */
+static __always_inline bool v8_push_interpreted(const struct v8_env *e, __u64 function)
+{
+	__u64 array = v8_slot(e, e->v->off_bytecode_array);
+	__u64 offset = v8_slot(e, e->v->off_bytecode_offset) >> 32;
+	__u64 leaf = e->state->room[V8_LEAF_OFFSET] & 0xffffffff;
+
+	if (e->state->room[V8_LEAF_ARRAY] == array && array && leaf < 1 << 30)
+		offset = leaf;
+	return v8_push(e, function, V8_FRAME_INTERPRETED, offset);
+}
+
+static __always_inline bool v8_push_javascript(const struct v8_env *e)
+{
+	const struct runtime_v8_binary *v = e->v;
+	__u64 function = v8_slot(e, v->off_function);
+	bool ok;
+
+	if (e->jit) {
+		/* The prologue has not stored it yet. */
+		if (e->s->walk.regs.exact && e->s->walk.regs.full &&
+		    e->s->walk.regs.sp > e->s->walk.regs.fp + (__u64)(__s64)v->off_function)
+			function =
+				e->s->walk.regs.r[walk_bound(v->reg_function, UNWIND_N_REGS - 1)];
+		ok = v8_push(e, function, V8_FRAME_COMPILED, e->pc);
+	} else if (v8_in_interpreter(e) ||
+		   (!v->interpreter[0].start && !(v8_slot(e, v->off_bytecode_offset) << 32) &&
+		    v8_type(e, v8_slot(e, v->off_bytecode_array)) == v->bytecode_array)) {
+		ok = v8_push_interpreted(e, function);
+	} else {
+		ok = v8_push(e, function, V8_FRAME_BUILTIN, 0);
+	}
+	e->state->room[V8_LEAF_ARRAY] = 0;
+	return ok;
+}
+
+/* The frame at fp, and on to its caller. */
+static __always_inline int v8_frame(const struct v8_env *e)
+{
+	const struct walk_regs *regs = &e->s->walk.regs;
+	__u64 fp = regs->fp, context, target = 0, sp = fp + 16;
+	bool leaf = regs->exact;
+
+	if (fp < regs->sp && !leaf)
+		return STOP_NO_PROGRESS;
+	if (bpf_probe_read_user(&e->state->room[V8_SLOTS], 64,
+				(const void *)(fp - V8_SLOTS_BELOW)) < 0)
+		return STOP_BAD_READ;
+	context = v8_slot(e, e->v->off_context);
+	if (context & 1) {
+		if (!v8_push_javascript(e))
+			return STOP_TOO_DEEP;
+	} else {
+		context >>= 1;
+		if (context == e->v->frame_builtin_exit &&
+		    bpf_probe_read_user(&target, 8, (const void *)(fp + 24)) == 0 &&
+		    !v8_push(e, target, V8_FRAME_BUILTIN, 0))
+			return STOP_TOO_DEEP;
+		if (!leaf &&
+		    (context == e->v->frame_entry || context == e->v->frame_construct_entry ||
+		     context == e->v->frame_exit || context == e->v->frame_builtin_exit) &&
+		    !v8_push_own(e))
+			return STOP_TOO_DEEP;
+#if UNWIND_REG_FP == 29
+		/* Its callee-saved registers lie above the frame record. */
+		if (context == e->v->frame_entry || context == e->v->frame_construct_entry)
+			sp = fp + 160;
+#endif
+	}
+	return runtime_return(e->s, v8_slot(e, 8), sp, v8_slot(e, 0));
+}
+
+#if UNWIND_REG_FP == 6
+/* Where a leaf's return address is. */
+enum v8_leaf { V8_FRAMED, V8_AT_SP, V8_PUSHED_FP, V8_IN_R10, V8_IN_RCX };
+
+static __always_inline __u32 v8_code(const struct v8_env *e, __u32 at)
+{
+	const __u8 *code = (const __u8 *)&e->state->room[V8_CODE];
+
+	if (at > V8_CODE_BYTES - 4)
+		return 0;
+	return code[at] | code[at + 1] << 8 | code[at + 2] << 16 | (__u32)code[at + 3] << 24;
+}
+
+/*
+ * push rbp; mov rbp, rsp opens a frame, and mov rsp, rbp; pop rbp (or leave) closes it, behind
+ * which there are a few instructions yet: the number of arguments is compared and they are dropped,
+ * with the return address in rcx or r10 meanwhile. What stands before the opening is short, too:
+ * does the code still count, is the stack large enough.
+ */
+static __always_inline enum v8_leaf v8_leaf_state(const struct v8_env *e)
+{
+	const __u32 pc = V8_CODE_BEFORE;
+	__u32 word;
+
+	if (bpf_probe_read_user(&e->state->room[V8_CODE], V8_CODE_BYTES,
+				(const void *)(e->pc - V8_CODE_BEFORE)) < 0)
+		return V8_FRAMED;
+	word = v8_code(e, pc - 1);
+	if (word == 0xe5894855 || word == 0xec8b4855)
+		return V8_PUSHED_FP;
+	for (__u32 i = pc; i < V8_CODE_BYTES - 4; i++) {
+		word = v8_code(e, i);
+		if ((word == 0xe5894855 || word == 0xec8b4855) &&
+		    (v8_code(e, i - 1) & 0xff) != 0xcc)
+			return V8_AT_SP;
+	}
+	for (__u32 i = 4; i <= 24; i++) {
+		__u32 at = pc - i;
+
+		word = v8_code(e, at);
+		if (word != 0x5de58b48 && word != 0x5dec8948)
+			continue;
+		/* pop r10 or pop rcx is the last instruction that was run. */
+		if (i > 4 && (v8_code(e, pc - 2) & 0xffff) == 0x5a41)
+			return V8_IN_R10;
+		if (i > 4 && (v8_code(e, pc - 1) & 0xff) == 0x59)
+			return V8_IN_RCX;
+		return V8_AT_SP;
+	}
+	/* leave, and right behind it ret, pop rcx or pop r10 */
+	word = v8_code(e, pc - 1);
+	if ((word & 0xff) == 0xc9 && ((word & 0xfe00) == 0xc200 || (word & 0xff00) == 0x5900 ||
+				      (word & 0xffff00) == 0x5a4100))
+		return V8_AT_SP;
+	return V8_FRAMED;
+}
+
+static __always_inline int v8_jit_leaf(const struct v8_env *e)
+{
+	const struct walk_regs *regs = &e->s->walk.regs;
+	enum v8_leaf state = v8_leaf_state(e);
+	__u64 words[2], sp = regs->sp;
+
+	if (state == V8_FRAMED)
+		return v8_frame(e);
+	if (!regs->full)
+		return STOP_UNSUPPORTED;
+	if (bpf_probe_read_user(words, sizeof(words), (const void *)sp) < 0)
+		return STOP_BAD_READ;
+	/* The function is being called, or returns: its name is in a register only at first. */
+	if (state != V8_IN_R10 && state != V8_IN_RCX &&
+	    !v8_push(e, regs->r[walk_bound(e->v->reg_function, UNWIND_N_REGS - 1)],
+		     V8_FRAME_COMPILED, e->pc))
+		return STOP_TOO_DEEP;
+	if (state == V8_PUSHED_FP)
+		return runtime_return(e->s, words[1], sp + 16, words[0]);
+	if (state == V8_IN_R10)
+		return runtime_return(e->s, regs->r[10], sp, regs->fp);
+	if (state == V8_IN_RCX)
+		return runtime_return(e->s, regs->r[2], sp, regs->fp);
+	return runtime_return(e->s, words[0], sp + 8, regs->fp);
+}
+#else
+static __always_inline int v8_jit_leaf(const struct v8_env *e)
+{
+	return v8_frame(e);
+}
+#endif
+
+/* A leaf in a builtin: its row says whether the frame at fp is its own. */
+static __always_inline int v8_builtin_leaf(const struct v8_env *e)
+{
+	struct walk_env env = {&e->s->window};
+	struct walk *w = &e->s->walk;
+	struct unwind_rule rule = {};
+	int stop;
+
+	if (!w->mapping.binary)
+		return RUNTIME_NATIVE;
+	stop = walk_find_rule(&env, w, e->svma, &rule);
+	if (walk_can_resume(stop))
+		return RUNTIME_NATIVE;
+	if (w->regs.full) {
+		e->state->room[V8_LEAF_ARRAY] =
+			w->regs.r[walk_bound(e->v->reg_bytecode_array, UNWIND_N_REGS - 1)];
+		e->state->room[V8_LEAF_OFFSET] =
+			w->regs.r[walk_bound(e->v->reg_bytecode_offset, UNWIND_N_REGS - 1)];
+	}
+	if (!v8_push_own(e))
+		return STOP_TOO_DEEP;
+	if (stop == WALK_GO && rule.cfa_op == UNWIND_CFA_REG && rule.cfa_reg == UNWIND_REG_SP)
+		return walk_apply(&env, w, &rule);
+	return v8_frame(e);
+}
+
+__noinline int v8_walk(void)
+{
+	struct scratch *s = scratch_get();
+	const struct runtime_process *p;
+	const struct runtime_binary *b;
+	struct v8_env e = {.s = s};
+
+	if (!s)
+		return RUNTIME_NATIVE;
+	p = runtime_process(s, RUNTIME_V8);
+	if (!p)
+		return RUNTIME_NATIVE;
+	b = runtime_binary(p);
+	if (!b)
+		return RUNTIME_NATIVE;
+	e.v = (const struct runtime_v8_binary *)b->room;
+	e.state = runtime_state(s, RUNTIME_V8);
+	e.pc = walk_pc(&s->walk.regs);
+	e.svma = e.pc - s->walk.mapping.bias;
+	e.jit = s->walk.mapping.file & UNWIND_MAPPING_FP;
+	if (!e.jit && (e.svma < e.v->builtins_start || e.svma >= e.v->builtins_end))
+		return RUNTIME_NATIVE;
+	if (!s->walk.regs.exact)
+		return v8_frame(&e);
+	return e.jit ? v8_jit_leaf(&e) : v8_builtin_leaf(&e);
+}
