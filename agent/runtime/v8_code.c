@@ -50,19 +50,29 @@ static bool read_vlq(struct buf *b, s64 *ret)
 	return false;
 }
 
-/* The last entry at or before an offset; 0: there is none. */
-static u64 find_position(struct buf table, s64 offset)
+/*
+ * The bytes of code that lie between an entry and the one before. Entries of statements count up,
+ * others are -(d + 1); since V8 14 (14.1 does, 13.6 does not) it is the other way round, and the
+ * lowest bit of d says whether a debugger may stop there.
+ */
+static s64 code_distance(const struct v8_learned *v, s64 d)
 {
-	s64 at = -1, raw = 0, d_at, d_raw;
-	u64 found = 0;
+	d = d < 0 ? -(d + 1) : d;
+	return v->version >= V8_VERSION(14, 0, 0) ? d >> 1 : d;
+}
+
+/* The last entry at or before an offset; 0: there is none. */
+static u64 find_position(const struct v8_learned *v, struct buf table, s64 offset)
+{
+	s64 at = -1, d_at, d_raw;
+	u64 raw = 0, found = 0;
 
 	while (read_vlq(&table, &d_at) && read_vlq(&table, &d_raw)) {
-		/* Negative: of an expression and not a statement. */
-		at += d_at < 0 ? -(d_at + 1) : d_at;
-		raw += d_raw;
+		at += code_distance(v, d_at);
+		raw += (u64)d_raw;
 		if (at > offset)
 			break;
-		found = (u64)raw;
+		found = raw;
 	}
 	return found;
 }
@@ -104,7 +114,7 @@ static u64 position_in(const struct v8_heap *h, u64 table, s64 offset)
 
 	if (!v8_is_pointer(table) || byte_array(h, table, MAX_TABLE, &bytes, &n) < 0)
 		return 0;
-	return find_position(buf_of(bytes, n), offset);
+	return find_position(h->v, buf_of(bytes, n), offset);
 }
 
 /* ---- bytecode ---- */
