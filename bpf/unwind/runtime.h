@@ -115,3 +115,4 @@ static __always_inline bool walk_one(struct scratch *s)
 /* The walkers: one include for each line of abi/tbl/runtime.tbl. */
 #include "bpf/unwind/python.h"
 #include "bpf/unwind/v8.h"
+#include "bpf/unwind/hotspot.h"

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/*
+ * What the HotSpot walker has to know of a JVM, and what it says of a frame.
+ *
+ * All code of a JVM lies in its code heaps, which lie within 2 GiB of each other. A heap is divided
+ * into segments; its segment map has a byte for each, which tells how far back the blob that it
+ * belongs to begins. A blob begins with a header that HotSpot calls CodeBlob (nmethod, for compiled
+ * methods). Offsets in there differ from build to build and come from the process itself.
+ */
+#pragma once
+
+#include "abi/runtime.h"
+
+#define HOTSPOT_MAX_HEAPS 4
+/* Bytes of a blob's header that the walker reads; all offsets lie within. */
+#define HOTSPOT_HEADER_BYTES 384
+
+struct hotspot_heap {
+	__u64 segmap; /* avma */
+	__u32 start;  /* from hotspot_process.base; start == end: unused */
+	__u32 end;
+};
+
+enum hotspot_flags {
+	HOTSPOT_CODE_OFFSETS = 1, /* code, code_end and deopt are u32 from the blob, not pointers */
+	HOTSPOT_SHORT_COMPLETE = 2, /* frame_complete is s16, not s32 */
+	HOTSPOT_HAS_MIRROR = 4,	    /* interpreter frames have a slot for it */
+};
+
+struct hotspot_process {
+	__u64 base; /* avma of the lowest heap */
+	struct hotspot_heap heaps[HOTSPOT_MAX_HEAPS];
+	__u32 interpreter; /* from base: its code */
+	__u32 interpreter_end;
+	__u32 enter_special; /* svma of the word that says where continuations return to; or 0 */
+	__u16 orig_pc;	     /* offsets in the header */
+	__u16 deopt;
+	__u16 compile_id;
+	__u8 segment_shift;
+	__u8 block_header; /* bytes between a segment's start and its blob */
+	__u8 flags;
+	__u8 name;
+	__u8 frame_complete;
+	__u8 frame_size;
+	__u8 code;
+	__u8 code_end;
+	__u8 const_method;	/* in Method */
+	__u8 const_method_size; /* bytecodes follow it */
+	__u8 pad[2];
+};
+_Static_assert(sizeof(struct hotspot_process) <= sizeof(((struct runtime_process *)0)->room),
+	       "hotspot_process");
+
+/*
+ * A frame: the address is that of the Method (interpreted) or of the blob; the other word is
+ *
+ *	kind << 60 | position << 32 | cookie
+ *
+ *	INTERPRETED	position: bytecode index, or HOTSPOT_NO_POSITION; cookie: of the
+ *ConstMethod's address the bits from 3 on COMPILED	position: pc - code, or that of a prologue;
+ *cookie: the compilation's number STUB		position: pc - code; cookie: pc's lower half
+ */
+enum hotspot_kind {
+	HOTSPOT_INTERPRETED = 1,
+	HOTSPOT_COMPILED = 2,
+	HOTSPOT_STUB = 3,
+};
+#define HOTSPOT_KIND_SHIFT 60
+#define HOTSPOT_POSITION_SHIFT 32
+#define HOTSPOT_NO_POSITION ((1U << 28) - 1)

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Private to the HotSpot runtime: what libjvm.so says about itself.
+ *
+ * HotSpot exports tables of its structs for debuggers (vmStructs.cpp): gHotSpotVMStructs has an
+ * entry for each field, with its offset or, for a static one, its address; gHotSpotVMTypes has the
+ * sizes. Which entry is which, static addresses and sizes are in the file. Offsets are stored by an
+ * initialiser when the library is loaded, so they are read from each process; what one process
+ * says never counts for another.
+ */
+#pragma once
+
+#include "abi/runtime_hotspot.h"
+#include "agent/runtime/runtime.h"
+
+enum hotspot_static {
+	HS_HEAP,
+	HS_HEAPS,
+	HS_INTERPRETER,
+	HS_CONT_RETURN_PC,
+	HS_JDK_VERSION,
+	HS_VM_MAJOR,
+	HS_VM_RELEASE,
+	HS_N
+};
+
+enum hotspot_field {
+	HF_BLOB_NAME,
+	HF_BLOB_FRAME_COMPLETE,
+	HF_BLOB_FRAME_SIZE,
+	HF_BLOB_CODE_BEGIN,
+	HF_BLOB_CODE_OFFSET,
+	HF_BLOB_CODE_END,
+	HF_BLOB_DATA_OFFSET,
+	HF_BLOB_SIZE,
+	HF_BLOB_RELOCATION_SIZE,
+	HF_BLOB_MUTABLE_DATA,
+	HF_BLOB_MUTABLE_SIZE,
+	HF_HEAP_MEMORY,
+	HF_HEAP_SEGMAP,
+	HF_HEAP_SHIFT,
+	HF_SPACE_LOW,
+	HF_SPACE_HIGH,
+	HF_QUEUE_BUFFER,
+	HF_QUEUE_LIMIT,
+	HF_ARRAY_LEN,
+	HF_ARRAY_DATA,
+	HF_METHOD_CONST,
+	HF_CONST_CONSTANTS,
+	HF_CONST_CODE_SIZE,
+	HF_CONST_SIZE,
+	HF_CONST_FLAGS,
+	HF_CONST_NAME,
+	HF_POOL_HOLDER,
+	HF_POOL_LENGTH,
+	HF_POOL_SOURCE,
+	HF_CLASS_SOURCE,
+	HF_CLASS_NAME,
+	HF_SYMBOL_LENGTH,
+	HF_SYMBOL_BODY,
+	HF_PCDESC_PC,
+	HF_PCDESC_SCOPE,
+	HF_NM_METHOD,
+	HF_NM_DEOPT_BEGIN,
+	HF_NM_DEOPT_OFFSET,
+	HF_NM_ORIG_PC,
+	HF_NM_COMPILE_ID,
+	HF_NM_METADATA,
+	HF_NM_SCOPES_BEGIN,
+	HF_NM_SCOPES_DATA,
+	HF_NM_SCOPES_PCS,
+	HF_NM_DEPENDENCIES,
+	HF_NM_IMMUTABLE,
+	HF_NM_IMMUTABLE_SIZE,
+	HF_N
+};
+
+enum hotspot_size { HZ_HEAP_BLOCK, HZ_CONST_METHOD, HZ_CONSTANT_POOL, HZ_PCDESC, HZ_NMETHOD, HZ_N };
+
+#define HOTSPOT_NONE (~0u)
+
+/* What is learned of a libjvm.so. Svmas; 0: it has none. */
+struct hotspot_vm {
+	u64 statics[HS_N];
+	u64 fields[HF_N]; /* where the field's offset stands */
+	u64 first, end;	  /* the fields' offsets lie between */
+	u32 sizes[HZ_N];
+	u32 major; /* as the file says, for people; 0: it does not */
+	u32 n_stubs;
+	struct hotspot_stub *stubs; /* owned; addresses of StubRoutines and their names */
+};
+
+struct hotspot_stub {
+	u64 svma; /* of the word that has its address */
+	char name[48];
+};
+
+/* What is learned of a process: offsets by enum hotspot_field; HOTSPOT_NONE: no such field. */
+struct hotspot_offsets {
+	u32 of[HF_N];
+	u32 major;
+	u32 exclude; /* what UNSIGNED5 adds to each byte: 1 from 20 on */
+};
+
+/* hotspot_vm.c */
+int hotspot_vm_learn(struct elf_file *f, struct hotspot_vm **ret, struct diag *reterr_diag);
+void hotspot_vm_destroy(struct hotspot_vm *vm);
+/* -EAGAIN: its initialisers have not run. */
+int hotspot_vm_read(const struct hotspot_vm *vm, const struct runtime_target *t,
+		    struct hotspot_offsets *ret);
+static inline bool hotspot_has(const struct hotspot_offsets *o, enum hotspot_field f)
+{
+	return o->of[f] != HOTSPOT_NONE;
+}
+
+/* hotspot_name.c */
+int hotspot_name(const struct hotspot_vm *vm, const struct hotspot_offsets *o,
+		 const struct runtime_target *t, u64 address, u64 where, struct runtime_names *ret);

@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What HotSpot's frames are called.
+ *
+ *	Method → ConstMethod → ConstantPool → holder's Klass → Symbol		class
+ *			     │		   └→ Symbol				method, source file
+ *			     └ bytecodes, then pairs of (bci, line) deltas	line
+ *
+ *	nmethod: PcDesc[] by pc → scope in its debug information: (sender, method, bci), innermost
+ *	first; the methods are indices into the nmethod's metadata.
+ *
+ * Numbers in debug information are UNSIGNED5: up to five bytes of six bits each, of which one below
+ * 192 is the last. From 20 on each byte is one more, so that none is 0.
+ */
+#include "agent/runtime/hotspot.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/text.h"
+
+#define MAX_NAME 512
+#define MAX_METHOD_BYTES (512u << 10)
+#define MAX_DEBUG_BYTES (8u << 20)
+#define UNSIGNED5_LAST 192
+#define NO_BCI 0xffffffffu
+#define HAS_LINES 1 /* ConstMethod::_has_linenumber_table */
+
+struct reader {
+	const struct hotspot_vm *vm;
+	const struct hotspot_offsets *o;
+	const struct runtime_target *t;
+	struct runtime_names *names;
+};
+
+static int read_word(const struct reader *r, u64 address, u64 *ret)
+{
+	return runtime_read(&r->t->memory, address, ret, sizeof(*ret));
+}
+
+/* Fields of an object that has been read; 0 outside of it. */
+static u64 field(const void *object, size_t n, u32 off, u32 width)
+{
+	u64 v = 0;
+
+	if (off <= n && width <= n - off)
+		memcpy(&v, (const u8 *)object + off, width);
+	return v;
+}
+
+static bool unsigned5(struct buf *b, u32 exclude, u32 *ret)
+{
+	u32 sum = 0;
+
+	for (u32 i = 0; i < 5; i++) {
+		u8 byte;
+
+		if (!buf_u8(b, &byte) || byte < exclude)
+			return false;
+		sum += (byte - exclude) << (6 * i);
+		if (byte < UNSIGNED5_LAST)
+			break;
+	}
+	*ret = sum;
+	return true;
+}
+
+/* ---- texts ---- */
+
+static int keep(const struct reader *r, const char *text, const char **ret)
+{
+	size_t n = strlen(text) + 1;
+	char *copy = arena_alloc(r->names->arena, n);
+
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, text, n);
+	*ret = copy;
+	return 0;
+}
+
+/* A symbol's bytes as a string of at most MAX_NAME; others' are cut. */
+static int read_symbol(const struct reader *r, u64 symbol, char *ret)
+{
+	u16 n;
+	int e = runtime_read(&r->t->memory, symbol + r->o->of[HF_SYMBOL_LENGTH], &n, sizeof(n));
+
+	if (e < 0)
+		return e;
+	n = MIN(n, MAX_NAME - 1);
+	e = runtime_read(&r->t->memory, symbol + r->o->of[HF_SYMBOL_BODY], ret, n);
+	if (e < 0)
+		return e;
+	ret[n] = 0;
+	return 0;
+}
+
+static int pool_symbol(const struct reader *r, u64 pool, u32 index, char *ret)
+{
+	u64 symbol;
+	int e = read_word(r, pool + r->vm->sizes[HZ_CONSTANT_POOL] + 8ULL * index, &symbol);
+
+	return e < 0 ? e : read_symbol(r, symbol & ~1ULL, ret);
+}
+
+/* java/lang/Thread → java.lang.Thread; a hidden class's address, which means nothing, goes. */
+static void external_name(char *name)
+{
+	for (char *p = name; *p; p++) {
+		if ((*p == '+' || *p == '/') && p[1] == '0' && p[2] == 'x') {
+			*p = 0;
+			break;
+		}
+		if (*p == '/')
+			*p = '.';
+	}
+}
+
+/* ---- methods ---- */
+
+struct method {
+	u64 address, constants;
+	u8 head[512]; /* of the ConstMethod */
+	u32 n_head;
+	u64 const_method;
+};
+
+static int read_method(const struct reader *r, u64 address, struct method *ret)
+{
+	int e = read_word(r, address + r->o->of[HF_METHOD_CONST], &ret->const_method);
+
+	if (e < 0)
+		return e;
+	ret->address = address;
+	ret->n_head = MIN(r->vm->sizes[HZ_CONST_METHOD], (u32)sizeof(ret->head));
+	e = runtime_read(&r->t->memory, ret->const_method, ret->head, ret->n_head);
+	ret->constants = field(ret->head, ret->n_head, r->o->of[HF_CONST_CONSTANTS], 8);
+	return e;
+}
+
+static int name_method(const struct reader *r, const struct method *m, struct runtime_frame *f)
+{
+	char class[MAX_NAME], name[MAX_NAME];
+	_cleanup_str_ struct str text = {};
+	u64 holder, symbol;
+	int e = read_word(r, m->constants + r->o->of[HF_POOL_HOLDER], &holder);
+
+	if (e == 0)
+		e = read_word(r, holder + r->o->of[HF_CLASS_NAME], &symbol);
+	if (e == 0)
+		e = read_symbol(r, symbol, class);
+	if (e == 0)
+		e = pool_symbol(r, m->constants,
+				(u32)field(m->head, m->n_head, r->o->of[HF_CONST_NAME], 2), name);
+	if (e < 0)
+		return e;
+	if (!*class || !*name)
+		return -EINVAL;
+	external_name(class);
+	text_append_clean(&text, class, 0);
+	str_putc(&text, '.');
+	text_append_clean(&text, name, 0);
+	return text.failed ? -ENOMEM : keep(r, str_get(&text), &f->function);
+}
+
+static int source_of(const struct reader *r, const struct method *m, struct runtime_frame *f)
+{
+	_cleanup_str_ struct str text = {};
+	char name[MAX_NAME];
+	u64 holder;
+	u16 index;
+	int e;
+
+	if (hotspot_has(r->o, HF_POOL_SOURCE)) {
+		e = runtime_read(&r->t->memory, m->constants + r->o->of[HF_POOL_SOURCE], &index, 2);
+	} else if (hotspot_has(r->o, HF_CLASS_SOURCE)) {
+		e = read_word(r, m->constants + r->o->of[HF_POOL_HOLDER], &holder);
+		if (e == 0)
+			e = runtime_read(&r->t->memory, holder + r->o->of[HF_CLASS_SOURCE], &index,
+					 2);
+	} else {
+		return 0;
+	}
+	if (e < 0 || !index)
+		return e;
+	e = pool_symbol(r, m->constants, index, name);
+	if (e < 0)
+		return e;
+	text_append_clean(&text, name, 0);
+	return text.failed ? -ENOMEM : keep(r, str_get(&text), &f->file);
+}
+
+/* The line of a bytecode: of the closest entry at or before it. The table is not sorted. */
+static void find_line(struct buf b, u32 exclude, u32 bci, u32 *ret_line, u32 *ret_first)
+{
+	u32 at = 0, line = 0, best = 0, first = 0;
+	bool found = false;
+	u8 byte;
+
+	while (buf_u8(&b, &byte) && byte) {
+		if (byte == 0xff) {
+			u32 x, y;
+
+			if (!unsigned5(&b, exclude, &x) || !unsigned5(&b, exclude, &y))
+				break;
+			at += (x >> 1) ^ (0 - (x & 1));
+			line += (y >> 1) ^ (0 - (y & 1));
+		} else {
+			at += byte >> 3;
+			line += byte & 7;
+		}
+		if (!first || line < first)
+			first = line;
+		if (at <= bci && (!found || at >= best)) {
+			found = true;
+			best = at;
+			*ret_line = line;
+		}
+	}
+	*ret_first = first;
+}
+
+static int read_lines(const struct reader *r, const struct method *m, u32 bci,
+		      struct runtime_frame *f)
+{
+	u64 code = field(m->head, m->n_head, r->o->of[HF_CONST_CODE_SIZE], 2);
+	u64 all = 8 * field(m->head, m->n_head, r->o->of[HF_CONST_SIZE], 4);
+	u64 flags = field(m->head, m->n_head, r->o->of[HF_CONST_FLAGS], 2);
+	u64 before = r->vm->sizes[HZ_CONST_METHOD] + code, n;
+	_cleanup_free_ u8 *bytes = NULL;
+	u32 line = 0;
+	int e;
+
+	if (!(flags & HAS_LINES) || all <= before || all > MAX_METHOD_BYTES)
+		return 0;
+	n = all - before;
+	bytes = malloc(n);
+	if (!bytes)
+		return -ENOMEM;
+	e = runtime_read(&r->t->memory, m->const_method + before, bytes, n);
+	if (e < 0)
+		return e;
+	find_line(buf_of(bytes, n), r->o->exclude, bci == NO_BCI ? 0 : bci, &line, &f->start_line);
+	if (bci != NO_BCI)
+		f->line = line;
+	return 0;
+}
+
+static int add_method(const struct reader *r, const struct method *m, u32 bci)
+{
+	struct runtime_frame f = {};
+	int e;
+
+	if (r->names->n == RUNTIME_MAX_INLINED)
+		return -E2BIG;
+	e = name_method(r, m, &f);
+	if (e == 0)
+		e = source_of(r, m, &f);
+	if (e == 0)
+		e = read_lines(r, m, bci, &f);
+	if (e == 0)
+		r->names->frames[r->names->n++] = f;
+	return e;
+}
+
+static int add_method_at(const struct reader *r, u64 address, u32 bci)
+{
+	struct method m;
+	int e = read_method(r, address, &m);
+
+	return e < 0 ? e : add_method(r, &m, bci);
+}
+
+static int name_interpreted(const struct reader *r, u64 address, u32 position, u32 cookie)
+{
+	struct method m;
+	int e = read_method(r, address, &m);
+
+	if (e < 0)
+		return e;
+	if ((u32)(m.const_method >> 3) != cookie)
+		return -ESTALE;
+	return add_method(r, &m, position == HOTSPOT_NO_POSITION ? NO_BCI : position);
+}
+
+/* ---- compiled ones ---- */
+
+struct compiled {
+	u8 head[HOTSPOT_HEADER_BYTES];
+	u64 address, method;
+	u64 metadata, pcs, scopes;
+	u64 n_pcs, n_scopes; /* bytes */
+};
+
+static u64 head32(const struct reader *r, const struct compiled *c, enum hotspot_field f)
+{
+	return field(c->head, sizeof(c->head), r->o->of[f], 4);
+}
+
+static u64 head64(const struct reader *r, const struct compiled *c, enum hotspot_field f)
+{
+	return field(c->head, sizeof(c->head), r->o->of[f], 8);
+}
+
+static void find_metadata(const struct reader *r, struct compiled *c)
+{
+	if (!hotspot_has(r->o, HF_NM_METADATA)) /* from 25 */
+		c->metadata =
+			head64(r, c, HF_BLOB_MUTABLE_DATA) + head32(r, c, HF_BLOB_RELOCATION_SIZE);
+	else if (hotspot_has(r->o, HF_NM_IMMUTABLE)) /* 23, 24: in the blob's data */
+		c->metadata = c->address + head32(r, c, HF_BLOB_DATA_OFFSET) +
+			      (head32(r, c, HF_NM_METADATA) & 0xffff);
+	else
+		c->metadata = c->address + head32(r, c, HF_NM_METADATA);
+}
+
+static int read_compiled(const struct reader *r, u64 address, struct compiled *ret)
+{
+	u64 base, end;
+	int e = runtime_read(&r->t->memory, address, ret->head, sizeof(ret->head));
+
+	if (e < 0)
+		return e;
+	ret->address = address;
+	ret->method = head64(r, ret, HF_NM_METHOD);
+	find_metadata(r, ret);
+	if (hotspot_has(r->o, HF_NM_IMMUTABLE)) {
+		base = head64(r, ret, HF_NM_IMMUTABLE);
+		ret->pcs = base + head32(r, ret, HF_NM_SCOPES_PCS);
+		ret->scopes = base + head32(r, ret, HF_NM_SCOPES_DATA);
+		ret->n_pcs = ret->scopes - ret->pcs;
+		end = base + head32(r, ret, HF_NM_IMMUTABLE_SIZE);
+		ret->n_scopes = end - ret->scopes;
+	} else {
+		ret->pcs = address + head32(r, ret, HF_NM_SCOPES_PCS);
+		ret->n_pcs = address + head32(r, ret, HF_NM_DEPENDENCIES) - ret->pcs;
+		ret->scopes = hotspot_has(r->o, HF_NM_SCOPES_BEGIN)
+				      ? head64(r, ret, HF_NM_SCOPES_BEGIN)
+				      : address + head32(r, ret, HF_NM_SCOPES_DATA);
+		ret->n_scopes = ret->pcs - ret->scopes;
+	}
+	if (ret->n_pcs > MAX_DEBUG_BYTES || ret->n_scopes > MAX_DEBUG_BYTES)
+		return -EINVAL;
+	return 0;
+}
+
+/*
+ * Where the scope of a position begins, or 0. A PcDesc describes what ends at its pc: the call that
+ * returns there, or the instructions before it. The first and the last of them are marks.
+ */
+static int find_scope(const struct reader *r, const struct compiled *c, u32 position, u32 *ret)
+{
+	_cleanup_free_ u8 *pcs = malloc(c->n_pcs + 1);
+	u32 size = r->vm->sizes[HZ_PCDESC], after = 0, before = 0;
+	s64 best_after = 1LL << 32, best_before = -1;
+	int e;
+
+	if (!pcs)
+		return -ENOMEM;
+	e = runtime_read(&r->t->memory, c->pcs, pcs, c->n_pcs);
+	if (e < 0)
+		return e;
+	for (u64 at = size; size && at + 2 * (u64)size <= c->n_pcs; at += size) {
+		s32 pc = (s32)field(pcs + at, size, r->o->of[HF_PCDESC_PC], 4);
+		u32 scope = (u32)field(pcs + at, size, r->o->of[HF_PCDESC_SCOPE], 4);
+
+		if (pc >= (s64)position && pc < best_after) {
+			best_after = pc;
+			after = scope;
+		} else if (pc < (s64)position && pc > best_before) {
+			best_before = pc;
+			before = scope;
+		}
+	}
+	*ret = after ? after : before;
+	return 0;
+}
+
+/* Scopes from the innermost outwards. */
+static int add_scopes(const struct reader *r, const struct compiled *c, u32 scope)
+{
+	_cleanup_free_ u8 *data = malloc(c->n_scopes + 1);
+	int e;
+
+	if (!data)
+		return -ENOMEM;
+	e = runtime_read(&r->t->memory, c->scopes, data, c->n_scopes);
+	while (e == 0 && scope) {
+		struct buf b = buf_of(data, c->n_scopes);
+		u32 sender, index, bci;
+		u64 method;
+
+		if (!buf_skip(&b, scope) || !unsigned5(&b, r->o->exclude, &sender) ||
+		    !unsigned5(&b, r->o->exclude, &index) || !unsigned5(&b, r->o->exclude, &bci) ||
+		    !index || sender >= scope)
+			return -EINVAL;
+		e = read_word(r, c->metadata + 8ULL * (index - 1), &method);
+		if (e == 0) /* -1: at the entry */
+			e = add_method_at(r, method, bci ? bci - 1 : 0);
+		scope = sender;
+	}
+	return e;
+}
+
+static int name_compiled(const struct reader *r, u64 address, u32 position, u32 cookie)
+{
+	struct compiled c;
+	u32 scope = 0;
+	int e = read_compiled(r, address, &c);
+
+	if (e < 0)
+		return e;
+	if ((u32)head32(r, &c, HF_NM_COMPILE_ID) != cookie)
+		return -ESTALE;
+	if (position != HOTSPOT_NO_POSITION && c.n_pcs)
+		e = find_scope(r, &c, position, &scope);
+	if (e == 0 && scope)
+		e = add_scopes(r, &c, scope);
+	else if (e == 0) /* a prologue, or the wrapper of a native method */
+		e = add_method_at(r, c.method, NO_BCI);
+	return e;
+}
+
+/* ---- stubs ---- */
+
+/* The last of StubRoutines that begins at or before pc; NULL: none in this blob. */
+static const char *stub_routine(const struct reader *r, u64 blob, u64 pc)
+{
+	const char *best = NULL;
+	u64 best_at = blob;
+
+	for (u32 i = 0; i < r->vm->n_stubs; i++) {
+		bool failed = false;
+		u64 at = runtime_u64(&r->t->memory, r->vm->stubs[i].svma + r->t->bias, &failed);
+
+		if (!failed && at <= pc && at > best_at) {
+			best_at = at;
+			best = r->vm->stubs[i].name;
+		}
+	}
+	return best;
+}
+
+static int name_stub(const struct reader *r, u64 address, u32 cookie)
+{
+	char name[64] = {}, text[160];
+	const char *routine = NULL;
+	u64 at, pc = (address & ~0xffffffffULL) | cookie;
+	int e = read_word(r, address + r->o->of[HF_BLOB_NAME], &at);
+
+	for (size_t i = 0; e == 0 && i + 1 < sizeof(name) && (!i || name[i - 1]); i++)
+		e = runtime_read(&r->t->memory, at + i, &name[i], 1);
+	if (e < 0)
+		return e;
+	if (pc < address) /* the blob crosses 4 GiB */
+		pc += 1ULL << 32;
+	if (str_starts(name, "StubRoutines"))
+		routine = stub_routine(r, address, pc);
+	if (routine)
+		snprintf(text, sizeof(text), "StubRoutines::%s", routine);
+	else
+		snprintf(text, sizeof(text), "[%s]", *name ? name : "stub");
+	r->names->n = 1;
+	r->names->frames[0] = (struct runtime_frame){};
+	return keep(r, text, &r->names->frames[0].function);
+}
+
+int hotspot_name(const struct hotspot_vm *vm, const struct hotspot_offsets *o,
+		 const struct runtime_target *t, u64 address, u64 where, struct runtime_names *ret)
+{
+	struct reader r = {.vm = vm, .o = o, .t = t, .names = ret};
+	u32 position = where >> HOTSPOT_POSITION_SHIFT & HOTSPOT_NO_POSITION, cookie = (u32)where;
+
+	switch (where >> HOTSPOT_KIND_SHIFT) {
+	case HOTSPOT_INTERPRETED:
+		return name_interpreted(&r, address, position, cookie);
+	case HOTSPOT_COMPILED:
+		return name_compiled(&r, address, position, cookie);
+	case HOTSPOT_STUB:
+		return name_stub(&r, address, cookie);
+	default:
+		return -EINVAL;
+	}
+}
