@@ -32,6 +32,8 @@ static bool walk_in_time(struct walk_env *env)
 
 #include "abi/walk.h"
 
+#define LOAD_REST_FRAMES 1024
+
 /* Rows are not kept: walks on the host are few. */
 walk_inline struct walk_row *walk_row_at(struct walk_env *env, const struct walk *w, u64 pc)
 {
@@ -39,6 +41,29 @@ walk_inline struct walk_row *walk_row_at(struct walk_env *env, const struct walk
 	(void)pc;
 	*env->row = (struct walk_row){};
 	return env->row;
+}
+
+/*
+ * The walk ends here, at frames that only BPF can read. It may have come to the host for a page
+ * alone: those of all frames up to the stack's end are loaded now, so that the next one does not.
+ */
+static void load_rest(struct walk_env *env, struct walk w)
+{
+	const struct unwind_host *host = env->host;
+	u64 asked = 0, frame;
+	int stop = WALK_GO;
+
+	for (u32 i = 0; host->missing && i < LOAD_REST_FRAMES && stop == WALK_GO; i++) {
+		u64 pc = walk_pc(&w.regs);
+
+		w.native = 1;
+		stop = walk_step(env, &w, &frame);
+		if (stop == STOP_NOT_LOADED && asked != pc && host->missing(host->arg, pc) == 0) {
+			asked = pc;
+			w.have_mapping = 0;
+			stop = WALK_GO;
+		}
+	}
 }
 
 enum stop_reason unwind_host_walk(const struct unwind_host *host, struct walk_regs *regs, u32 slice,
@@ -71,11 +96,9 @@ enum stop_reason unwind_host_walk(const struct unwind_host *host, struct walk_re
 			stop = host->is_runtime && host->is_runtime(host->arg, id, pc)
 				       ? STOP_RUNTIME
 				       : WALK_GO;
-			/* The walk in BPF may have come here for the page alone: next time it is
-			 * there. */
-			if (stop == STOP_RUNTIME && host->missing)
-				(void)host->missing(host->arg, pc);
 			w.native = 1;
+			if (stop == STOP_RUNTIME)
+				load_rest(&env, w);
 			continue;
 		}
 		if (walk_can_resume(stop))
