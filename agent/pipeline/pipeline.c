@@ -245,8 +245,8 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 
 /* ---- processes ---- */
 
-/* 4 MiB of code: some 50 ms; larger ones come page by page, as they are used. */
-#define WHOLE_PAGES 256
+/* 8 MiB of code: some 100 ms; larger ones come page by page, as they are used. */
+#define WHOLE_PAGES 512
 
 /*
  * The host cannot finish a walk that has runtime frames in it, so that each page that is not loaded

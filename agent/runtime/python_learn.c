@@ -109,7 +109,54 @@ struct sweep {
 	s64 depth; /* bytes from sp to the end of the stack frame, while the prologue runs */
 	s64 deepest;
 	bool prologue;
+	/* Stores to thread_state->frame (ONE): the register that holds the thread state, ~0 before
+	 * the first; and the range behind one that is open. */
+	struct python_binary *bpf;
+	u32 thread_reg;
+	bool leaving;
 };
+
+/* mov %reg, disp8(%base): the base, or ~0; not the stack. */
+static u32 is_store(const u8 *p, u8 length, u8 disp)
+{
+	if (length < 4 || (p[0] & 0xf8) != 0x48 || p[1] != 0x89 || p[2] >> 6 != 1 ||
+	    ((p[2] & 7) == 4 && !(p[0] & 1)))
+		return ~0u;
+	if ((p[2] & 7) == 4 ? length != 5 || p[3] != 0x24 || p[4] != disp
+			    : length != 4 || p[3] != disp)
+		return ~0u;
+	return (p[2] & 7u) | (p[0] & 1u) << 3;
+}
+
+/*
+ * The loop begins by storing its frame in the thread state, and ends by storing the frame before
+ * it. In between, and only there, its frame is the list's first.
+ */
+static void note_link(struct sweep *s, const u8 *bytes, const struct disasm_insn *i, u64 at)
+{
+	struct python_binary *b = s->bpf;
+	u32 base = is_store(bytes, i->length, (u8)b->thread_frame);
+	struct python_range *last;
+
+	if (b->shape != PYTHON_ONE)
+		return;
+	if (s->leaving) {
+		last = &b->unlinked[b->n_unlinked - 1];
+		last->end = at + i->length;
+		s->leaving = i->flow != DISASM_RETURN && i->flow != DISASM_JUMP;
+	}
+	if (base == ~0u || (s->thread_reg != ~0u && base != s->thread_reg) ||
+	    b->n_unlinked == PYTHON_MAX_RANGES)
+		return;
+	if (s->thread_reg == ~0u) {
+		b->unlinked[b->n_unlinked++] =
+			(struct python_range){s->loop->start, at + i->length};
+		s->thread_reg = base;
+		return;
+	}
+	b->unlinked[b->n_unlinked++] = (struct python_range){at + i->length, at + i->length};
+	s->leaving = true;
+}
 
 static void note_away(struct sweep *s, u64 target)
 {
@@ -157,6 +204,8 @@ static int sweep_loop(struct elf_file *elf, struct sweep *s)
 			i = (struct disasm_insn){.length = elf->machine == EM_X86_64 ? 1 : 4};
 		else
 			sweep_insn(s, &i);
+		if (elf->machine == EM_X86_64)
+			note_link(s, code.pos, &i, at);
 		if (!buf_skip(&code, i.length))
 			break;
 		at += i.length;
@@ -212,7 +261,8 @@ static void add_away(struct elf_file *elf, const struct away *away, struct pytho
 static int find_loop(struct elf_file *elf, struct python_learned *l, struct diag *d)
 {
 	struct python_binary *b = &l->bpf;
-	struct sweep s = {.loop = &b->loops[0], .prologue = true, .depth = 8};
+	struct sweep s = {
+		.loop = &b->loops[0], .bpf = b, .prologue = true, .depth = 8, .thread_reg = ~0u};
 	u64 start, size;
 	int r;
 
