@@ -31,6 +31,10 @@ check-root: all ## live tests: needs root and BPF
 	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q \
 		--no-header tests/live $(PYTEST_ARGS)
 
+check-runtimes: all ## language runtimes, each version that is here: needs root and BPF
+	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q \
+		--no-header tests/runtimes $(PYTEST_ARGS)
+
 bench: all ## the figures of doc/performance.md, against perf (needs root and BPF)
 	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) tests/bench/run $(BENCH_ARGS)
 
@@ -62,4 +66,4 @@ clean:
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
 
-.PHONY: all bench check check-root check-ui check-vm check-vm-quick fuzz lint format install clean help
+.PHONY: all bench check check-root check-runtimes check-ui check-vm check-vm-quick fuzz lint format install clean help

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPython's frames: exact chains of names, files and lines, on each version that is here."""
+
+import glob
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter, namedtuple
+
+import pytest
+
+from recorder import record
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CACHE = os.path.expanduser("~/.cache/culprit-runtimes")
+SECONDS = os.environ.get("CULPRIT_RUNTIME_SECONDS", "5")
+
+# Each version and build is one parameter: where its executable may be. A root is entered.
+BUILDS = {
+    "system": ["/usr/bin/python3"],
+    **{f"3.{n}": [os.path.expanduser(f"~/.pyenv/versions/3.{n}.*/bin/python3.{n}"),
+                  f"{CACHE}/python-3.{n}/bin/python3.{n}",
+                  f"{CACHE}/python-*/usr/bin/python3.{n}"] for n in range(6, 16)},
+    "3.14-standalone": [f"{CACHE}/python-standalone-3.14/bin/python3.14"],
+    "3.13t": [f"{CACHE}/python-3.13t/bin/python3.13t", "/usr/bin/python3.13t"],
+    "3.14t": [f"{CACHE}/python-3.14t/bin/python3.14t", "/usr/bin/python3.14t"],
+}
+
+Frame = namedtuple("Frame", "name file line")
+
+
+class Python:
+    """One interpreter: starts scripts and knows what their files are called."""
+
+    def __init__(self, path, tmp_path):
+        self.path = path
+        root = re.match(rf"({re.escape(CACHE)}/[^/]+)/usr/bin/", path)
+        self.root = root.group(1) if root else None
+        self.scratch = os.path.join(self.root, "tmp") if self.root else str(tmp_path)
+        inside = path[len(self.root):] if self.root else path
+        self.command = ["chroot", self.root, inside] if self.root else [inside]
+        out = subprocess.run([*self.command, "-c", "import sys; print(*sys.version_info[:2])"],
+                             capture_output=True, text=True)
+        assert out.returncode == 0, out.stderr
+        self.version = tuple(map(int, out.stdout.split()))
+
+    def inside(self, path):
+        return path[len(self.root):] if self.root else path
+
+    def place(self, name):
+        """Copies a script to where the interpreter sees it; its path in there."""
+        to = os.path.join(self.scratch, name)
+        shutil.copy(os.path.join(HERE, "python", name), to)
+        return self.inside(to)
+
+    def start(self, *args):
+        p = subprocess.Popen([*self.command, *args], stdout=subprocess.PIPE, text=True)
+        assert p.stdout.readline() == "ready\n"
+        return p
+
+    def name(self, qualified):
+        """As this version knows it: code objects have qualified names from 3.11 on."""
+        return qualified if self.version >= (3, 11) else qualified.rpartition(".")[2]
+
+
+@pytest.fixture(params=BUILDS)
+def python(request, tmp_path):
+    found = [f for pattern in BUILDS[request.param] for f in sorted(glob.glob(pattern))]
+    if not found:
+        pytest.skip(f"no CPython {request.param}: none of {', '.join(BUILDS[request.param])}")
+    return Python(found[0], tmp_path)
+
+
+def profile(culprit, process, tmp_path, seconds=SECONDS):
+    """{stack of Frame, leaf last: count}, and the number of truncated samples."""
+    out = tmp_path / "out.speedscope.json"
+    record(culprit, out, "-p", process.pid, "-d", seconds, "-F", "199")
+    data = json.loads(out.read_text())
+    frames = [Frame(f["name"], f.get("file"), f.get("line"))
+              for f in data["shared"]["frames"]]
+    stacks = Counter()
+    for p in data["profiles"]:
+        for stack, n in zip(p["samples"], p["weights"]):
+            stacks[tuple(frames[i] for i in stack)] += n
+    whole = {s: n for s, n in stacks.items() if not any("[truncated" in f.name for f in s)}
+    return whole, sum(stacks.values()) - sum(whole.values())
+
+
+def marked_lines(path):
+    lines = {}
+    with open(path) as f:
+        for number, text in enumerate(f, 1):
+            for name in re.findall(r"@(\w+)", text):
+                lines.setdefault(name, set()).add(number)
+    return lines
+
+
+# What each function calls that is Python; the names are those of the marks.
+QUALIFIED = {
+    "module": "<module>", "method": "Outer.Inner.method", "static": "Outer.static",
+    "value": "Outer.value", "deepest": "deep", "lambda": "through_partial.<locals>.<lambda>",
+}
+VALUE = ["by_key", "value", "static", "method", "leaf"]
+CHAINS = {
+    "sorted": ["module", "main", "through_sorted", *VALUE],
+    "await": ["module", "main", "through_await", "awaits", "coroutine", "generator", *VALUE],
+    "qsort": ["module", "main", "through_qsort", "compare", "leaf"],
+    "partial": ["module", "main", "through_partial", "lambda", "leaf"],
+    "deep": ["module", "main", "through_deep", *["deep"] * 40, "deepest", "leaf"],
+    "other": ["other_thread", "spin_other"],
+    "without_lock": ["without_lock"],
+}
+
+
+def python_part(stack, script):
+    return [f for f in stack if f.file == script]
+
+
+def matches(part, chain, lines, python):
+    """Is what was seen a beginning of the chain? All but the last are in a call: its line is known."""
+    if len(part) > len(chain):
+        return False
+    for i, (frame, mark) in enumerate(zip(part, chain)):
+        if frame.name != python.name(QUALIFIED.get(mark, mark)):
+            return False
+        known = lines["through_partial"] if mark == "lambda" else lines[mark]
+        if i + 1 < len(part) and frame.line not in known:
+            return False
+    return True
+
+
+PROFILES = {}
+
+
+@pytest.fixture
+def chains(culprit, python, tmp_path):
+    """(the script as the interpreter knows it, stacks, truncated); made once for each build."""
+    if python.path not in PROFILES:
+        script = python.place("chains.py")
+        process = python.start(script)
+        try:
+            # Unwind rows of 28 MB of code come page by page, each at the cost of a sample.
+            seconds = 3 * int(SECONDS) if "standalone" in python.path else SECONDS
+            PROFILES[python.path] = script, *profile(culprit, process, tmp_path, seconds)
+        finally:
+            process.kill()
+            process.wait()
+    return PROFILES[python.path]
+
+
+def test_chains(python, chains):
+    script, stacks, truncated = chains
+    lines = marked_lines(os.path.join(HERE, "python/chains.py"))
+    seen, wrong = Counter(), []
+    for stack, n in stacks.items():
+        part = python_part(stack, script)
+        fits = [c for c, chain in CHAINS.items() if matches(part, chain, lines, python)]
+        if not fits:
+            wrong.append((n, part))
+        for c in fits:
+            if len(part) == len(CHAINS[c]):
+                seen[c] += n
+    total = sum(stacks.values())
+    print(f"{python.path}: {total} samples, {truncated} truncated, complete chains: {dict(seen)}")
+    assert not wrong, f"{len(wrong)} wrong chains, such as {wrong[:3]}"
+    assert set(seen) == set(CHAINS), "chains never seen whole"
+    assert truncated <= 0.02 * (total + truncated)
+
+
+def test_native_frames_are_between_python_frames(chains):
+    script, stacks, _ = chains
+    found = 0
+    for stack, n in stacks.items():
+        names = [f.name for f in stack]
+        # C calls Python back: qsort is libc's, between the function that called and the callback.
+        if "compare" in names:
+            a, b = names.index("through_qsort"), names.index("compare")
+            assert any("qsort" in f for f in names[a + 1:b]), names
+            found += n
+        # C that Python called is behind the function that called.
+        if "without_lock" in names and names[-1] != "without_lock":
+            assert all(f.file != script for f in stack[names.index("without_lock") + 1:]), names
+        # The interpreter's loop is hidden.
+        assert not any(f.startswith("_PyEval_EvalFrameDefault") for f in names), names
+        # Each thread begins where threads do (in sid, libc's local functions have no names).
+        assert names[1] in ("_start", "clone3", "__clone3") or names[1].startswith("libc.so.6+0x")
+    assert found
+
+
+def frames_of_faulthandler(text):
+    """{leaf-first list of (function, file, line)} for each thread"""
+    threads, now = [], None
+    for line in text.splitlines():
+        if "most recent call first" in line:
+            now = []
+            threads.append(now)
+        m = re.match(r'\s+File "(.*)", line (\d+) in (.*)', line)
+        if m and now is not None:
+            now.append((m.group(3), m.group(1), int(m.group(2))))
+    return threads
+
+
+def test_agrees_with_faulthandler(culprit, python, tmp_path):
+    script = python.place("stopped.py")
+    view = os.path.join(python.scratch, "faulthandler.txt")
+    process = python.start(script, python.inside(view))
+    try:
+        stacks, _ = profile(culprit, process, tmp_path)
+        process.send_signal(signal.SIGUSR1)
+        deadline = time.time() + 20
+        while time.time() < deadline and open(view).read().count("File ") < 14:
+            time.sleep(0.1)
+    finally:
+        process.kill()
+        process.wait()
+    theirs = {tuple((n.rpartition(".")[2], f, l) for n, f, l in reversed(t))
+              for t in frames_of_faulthandler(open(view).read())}
+    assert len(theirs) == 2, theirs
+    files = {f for t in theirs for _, f, _ in t}
+    ours = Counter()
+    for stack, n in stacks.items():
+        part = tuple((f.name.rpartition(".")[2], f.file, f.line) for f in stack if f.file in files)
+        ours[part] += n
+    print(f"{python.path}: {sum(ours.values())} samples, {len(ours)} different stacks")
+    assert set(ours) == theirs
