@@ -7,13 +7,14 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections import Counter, namedtuple
 
 import pytest
 
-from recorder import record
+from recorder import Completeness, read, record
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CACHE = os.path.expanduser("~/.cache/culprit-runtimes")
@@ -227,3 +228,100 @@ def test_agrees_with_faulthandler(culprit, python, tmp_path):
         ours[part] += n
     print(f"{python.path}: {sum(ours.values())} samples, {len(ours)} different stacks")
     assert set(ours) == theirs
+
+
+# ---- programs that people run ----
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_for_port(port, process):
+    for _ in range(200):
+        assert process.poll() is None, "the server has ended"
+        with socket.socket() as s:
+            if s.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    pytest.fail("the server does not listen")
+
+
+def judge(culprit, process, tmp_path, what, function, share, load=None):
+    """
+    Profiles for 10 s; 98 % of the stacks must be complete, and `share` of these in `function` (a
+    server also accepts connections and starts threads).
+    """
+    out = tmp_path / "out.folded"
+    driver = subprocess.Popen(load, stdout=subprocess.DEVNULL) if load else None
+    try:
+        record(culprit, out, "-p", process.pid, "-d", "10", "-F", "199")
+    finally:
+        if driver:
+            driver.kill()
+            driver.wait()
+        process.kill()
+        process.wait()
+    stacks = read(out)
+    c = Completeness(stacks)
+    # libc of another root has no names for its local functions, and judges do not enter roots.
+    complete = c.complete + sum(n for why, n in c.faults.items()
+                                if CACHE in what and why.startswith("begins at libc.so.6+0x"))
+    inside = sum(s.count for s in stacks if function in s.frames)
+    print(f"{what}: {100 * complete / max(c.user, 1):.2f} % of {c.user} user stacks complete, "
+          f"{inside} in {function}")
+    assert c.user >= 50, "hardly any samples"
+    assert complete >= 0.98 * c.user, str(c)
+    assert inside >= share * complete, f"{function} in {inside} of {complete} stacks only"
+
+
+def wrk(port, path="/"):
+    if not shutil.which("wrk"):
+        pytest.skip("no wrk (tools/install test)")
+    return ["wrk", "-t", "1", "-c", "4", "-d", "30", f"http://127.0.0.1:{port}{path}"]
+
+
+@pytest.fixture(params=["system", "3.9", "3.13", "3.15"])
+def some_python(request, tmp_path):
+    found = [f for pattern in BUILDS[request.param] for f in sorted(glob.glob(pattern))]
+    if not found:
+        pytest.skip(f"no CPython {request.param}")
+    return Python(found[0], tmp_path)
+
+
+def test_http_server(culprit, some_python, tmp_path):
+    port = free_port()
+    load = wrk(port)
+    server = subprocess.Popen([*some_python.command, "-m", "http.server", str(port)],
+                              stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    wait_for_port(port, server)
+    judge(culprit, server, tmp_path, f"http.server, {some_python.path}",
+          some_python.name("BaseHTTPRequestHandler.handle"), 0.4, load)
+
+
+def test_flask(culprit, tmp_path):
+    for command in (["/usr/bin/python3"], ["python3"]):
+        if subprocess.run([*command, "-c", "import flask"], capture_output=True).returncode == 0:
+            break
+    else:
+        pytest.skip("no Flask for any python3 here")
+    # The interpreter itself: a wrapper script of pyenv would be the process otherwise.
+    python3 = subprocess.run([*command, "-c", "import sys; print(sys.executable)"],
+                             capture_output=True, text=True).stdout.strip()
+    port = free_port()
+    load = wrk(port)
+    server = subprocess.Popen([python3, os.path.join(HERE, "python/app.py"), str(port)],
+                              stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    wait_for_port(port, server)
+    judge(culprit, server, tmp_path, f"Flask, {python3}", "page", 0.4, load)
+
+
+def test_compileall(culprit, some_python, tmp_path):
+    cache = some_python.inside(some_python.scratch)
+    code = ("import compileall, os, sys; sys.pycache_prefix = sys.argv[1]\n"
+            "while True: compileall.compile_dir(os.path.dirname(os.__file__), quiet=2, force=True)")
+    process = subprocess.Popen([*some_python.command, "-c", code, os.path.join(cache, "pyc")],
+                               stderr=subprocess.DEVNULL)
+    time.sleep(1)
+    judge(culprit, process, tmp_path, f"compileall, {some_python.path}", "compile_dir", 0.95)
