@@ -204,6 +204,25 @@ static __always_inline bool hotspot_returns_to_java(const struct hotspot_process
 	return bpf_probe_read_user(&word, 8, (const void *)at) == 0 && hotspot_heap(p, word - 1);
 }
 
+/* For what native code calls, too: does a call stand before it? */
+static __always_inline bool hotspot_is_return(const struct hotspot_process *p, __u64 pc)
+{
+	__u8 b[8];
+
+	if (hotspot_heap(p, pc - 1))
+		return true;
+	if (bpf_probe_read_user(b, 8, (const void *)(pc - 8)) < 0)
+		return false;
+#if UNWIND_REG_FP == 6
+	/* call rel32; call reg or memory, of two to seven bytes */
+	return b[3] == 0xe8 || (b[6] == 0xff && (b[7] & 0x38) == 0x10) ||
+	       (b[5] == 0xff && (b[6] & 0x38) == 0x10) || (b[4] == 0xff && (b[5] & 0x38) == 0x10) ||
+	       (b[2] == 0xff && (b[3] & 0x38) == 0x10) || (b[1] == 0xff && (b[2] & 0x38) == 0x10);
+#else
+	return (b[7] & 0xfc) == 0x94 || (b[7] == 0xd6 && (b[6] & 0xe0) == 0x20); /* bl, blr */
+#endif
+}
+
 /*
  * Code that has no frame of its own, or is just making or removing one: the return address is on
  * top of the stack, or in a register while its slot is rewritten.
@@ -221,8 +240,12 @@ __noinline int hotspot_thin(void)
 	g = &s->walk.regs;
 	if (hotspot_returns_to_java(p, g->sp))
 		return hotspot_return(s, 0, false);
-	if (!g->full)
+	if (!g->full) {
+		/* The stack was aligned for a call of the VM. */
+		if (hotspot_returns_to_java(p, g->sp + 8))
+			return hotspot_return(s, 8, false);
 		return STOP_NO_TABLE;
+	}
 #if UNWIND_REG_FP == 6
 	/* rax: adapters and the interpreter's entries; r13: its exits, or the caller's sp. */
 	if (hotspot_heap(p, g->r[0] - 1))
@@ -390,13 +413,25 @@ static __always_inline bool hotspot_read_code(struct scratch *s, struct hotspot_
 				   (const void *)(s->walk.regs.pc - HOTSPOT_BEFORE)) == 0;
 }
 
+/*
+ * Below a method's code are the stubs by which it calls the interpreter: mov rbx, Method; jmp. The
+ * method whose frame this is has called it.
+ */
+static __always_inline bool hotspot_in_call_stub(struct scratch *s, struct hotspot_scratch *h)
+{
+	__u32 i = HOTSPOT_BEFORE;
+
+	if (!hotspot_read_code(s, h))
+		return false;
+	return (h->code[i] == 0x48 && h->code[i + 1] == 0xbb && h->code[i + 10] == 0xe9) ||
+	       (h->code[i - 10] == 0x48 && h->code[i - 9] == 0xbb && h->code[i] == 0xe9);
+}
+
 /* Where the return address of an interrupted method stands. */
 static __always_inline void hotspot_leaf(struct scratch *s, struct hotspot_scratch *h)
 {
 	h->stands = h->frame_bytes - 8;
 	h->saves_fp = 1;
-	if (!hotspot_read_code(s, h))
-		return;
 	if ((__s64)(s->walk.regs.pc - h->start) < h->complete)
 		hotspot_in_prologue();
 	else if (!hotspot_in_epilogue()) {
@@ -406,6 +441,11 @@ static __always_inline void hotspot_leaf(struct scratch *s, struct hotspot_scrat
 }
 
 #else
+
+static __always_inline bool hotspot_in_call_stub(struct scratch *s, struct hotspot_scratch *h)
+{
+	return false;
+}
 
 static __always_inline void hotspot_leaf(struct scratch *s, struct hotspot_scratch *h)
 {
@@ -422,12 +462,14 @@ static __always_inline int hotspot_interpreted(struct scratch *s, const struct h
 	__u64 method, code, bcp, bci;
 
 	if (g->fp < g->sp || g->fp - g->sp > 1 << 20 || (g->fp & 7) ||
-	    bpf_probe_read_user(h->frame, sizeof(h->frame), (const void *)(g->fp - 64)) < 0)
+	    bpf_probe_read_user(h->frame, sizeof(h->frame), (const void *)(g->fp - 64)) < 0) {
 		return hotspot_thin();
+	}
 	method = h->frame[5];
 	if (!hotspot_heap(p, h->frame[9] - 1) || h->frame[7] <= g->fp || (h->frame[7] & 7) ||
-	    bpf_probe_read_user(&code, 8, (const void *)(method + p->const_method)) < 0)
+	    bpf_probe_read_user(&code, 8, (const void *)(method + p->const_method)) < 0) {
 		return hotspot_thin();
+	}
 	bcp = h->frame[p->flags & HOTSPOT_HAS_MIRROR ? 0 : 1];
 	bci = bcp - code - p->const_method_size;
 #if UNWIND_REG_FP == 6
@@ -440,6 +482,21 @@ static __always_inline int hotspot_interpreted(struct scratch *s, const struct h
 	return runtime_return(s, h->frame[9], h->frame[7], h->frame[8]);
 }
 
+/*
+ * An interrupted method whose return address is not where its frame says: one of C2's loops over
+ * arrays has pushed a register, or it is about to make its frame in a way that we do not know.
+ */
+static __always_inline int hotspot_unusual(const struct hotspot_process *p,
+					   struct hotspot_scratch *h)
+{
+	struct scratch *s = scratch_get();
+
+	for (__u32 i = 1; s && h->stands > 8 && i <= 6; i++)
+		if (hotspot_returns_to_java(p, s->walk.regs.sp + h->stands + i * 8))
+			return hotspot_return(s, h->stands + i * 8, true);
+	return hotspot_thin();
+}
+
 static __always_inline int hotspot_compiled(struct scratch *s, const struct hotspot_process *p,
 					    struct hotspot_scratch *h)
 {
@@ -447,6 +504,8 @@ static __always_inline int hotspot_compiled(struct scratch *s, const struct hots
 	__u64 pc = g->pc, deopt, word;
 	__u32 position;
 
+	if (g->exact && hotspot_in_call_stub(s, h))
+		return hotspot_thin();
 	deopt = p->flags & HOTSPOT_CODE_OFFSETS ? h->blob + hotspot_u32(h, p->deopt)
 						: hotspot_u64(h, p->deopt);
 	if (!g->exact && pc == deopt) {
@@ -468,7 +527,7 @@ static __always_inline int hotspot_compiled(struct scratch *s, const struct hots
 	if (g->exact) {
 		hotspot_leaf(s, h);
 		if (!hotspot_returns_to_java(p, g->sp + h->stands))
-			return hotspot_thin();
+			return hotspot_unusual(p, h);
 	}
 	return hotspot_return(s, h->stands, h->saves_fp);
 }
@@ -503,8 +562,11 @@ static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_
 	}
 #endif
 	stop = hotspot_by_fp(s, saved);
-	if (stop == WALK_GO && (!g->exact || hotspot_heap(p, saved[1] - 1)))
+	if (stop == WALK_GO && (!g->exact || hotspot_is_return(p, saved[1])))
 		return runtime_return(s, saved[1], g->fp + 16, saved[0]);
+	if (g->exact && bpf_probe_read_user(saved, 8, (const void *)g->sp) == 0 &&
+	    hotspot_is_return(p, saved[0]))
+		return hotspot_return(s, 0, false);
 	return hotspot_thin();
 }
 
@@ -547,8 +609,10 @@ __noinline int hotspot_walk(void)
 		return hotspot_interpreted(s, &h->process, h);
 	if (!hotspot_heap(&h->process, pc))
 		return RUNTIME_NATIVE;
-	if (!hotspot_read_blob(pc))
+	if (!hotspot_read_blob(pc)) {
+		native_push(s, FRAME_RAW | pc);
 		return STOP_NO_TABLE;
+	}
 	switch (hotspot_classify(&h->process, h)) {
 	case HOTSPOT_IS_METHOD:
 		return hotspot_compiled(s, &h->process, h);
