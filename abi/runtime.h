@@ -42,12 +42,21 @@ struct runtime_binary {
 };
 #define RUNTIME_MAX_BINARIES 256
 
+#define RUNTIME_MAX_RESERVED 4
+
 /* And of a process: addresses as avma. */
 struct runtime_process {
 	__u64 start_stack; /* which image, as in struct process_entry */
 	__u64 bias;	   /* avma - svma of the binary */
 	__u32 binary;	   /* index of its struct runtime_binary */
 	__u32 pad;
+	/*
+	 * Memory that its JIT has reserved: parts become executable without that the kernel tells
+	 * anybody (mprotect). An address in here that is in no known mapping is the JIT's.
+	 */
+	struct {
+		__u64 start, end;
+	} reserved[RUNTIME_MAX_RESERVED];
 	__u64 room[13];
 };
 

@@ -11,11 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 
 #include "base/log.h"
 #include "base/map.h"
 #include "base/vec.h"
+#include "proc/proc.h"
 
 #define NAMES_LIMIT (256ULL << 20)
 /* Attaching is tried again after a change of the process, and this often without one. */
@@ -55,6 +57,7 @@ struct attached {
 	u64 start_stack;
 	u32 n_tries;
 	bool done;
+	u64 mappings_id; /* with which it was attached */
 	const struct known_binary *binary;
 	u32 file_id;
 	struct runtime_process process;
@@ -205,6 +208,47 @@ static u64 key_of(u32 pid, u32 runtime)
 	return (u64)pid << 4 | runtime;
 }
 
+/* Memory in one piece, with code that a JIT has written in some of it. */
+struct reserved {
+	struct runtime_process *process;
+	u64 start, end;
+	u32 n;
+	bool code;
+};
+
+static void reserved_end(struct reserved *v)
+{
+	if (v->code && v->n < RUNTIME_MAX_RESERVED) {
+		v->process->reserved[v->n].start = v->start;
+		v->process->reserved[v->n].end = v->end;
+		v->n++;
+	}
+	v->code = false;
+}
+
+/* Files in between are the JIT's, too: V8 maps its builtins a second time, near its code. */
+static int reserved_add(void *arg, const struct proc_mapping *m)
+{
+	struct reserved *v = arg;
+	bool anonymous = !m->inode && !*m->path;
+
+	if (m->start != v->end || (!anonymous && !(m->inode && m->prot & PROT_EXEC))) {
+		reserved_end(v);
+		v->start = m->start;
+	}
+	v->end = m->end;
+	v->code |= anonymous && m->prot & PROT_EXEC;
+	return 0;
+}
+
+static void find_reserved(u32 pid, struct runtime_process *ret)
+{
+	struct reserved v = {.process = ret};
+
+	(void)proc_maps_read(pid, PROC_MAPS_ALL, reserved_add, &v);
+	reserved_end(&v);
+}
+
 static void attach_try(struct runtimes *r, const struct procman_process *p,
 		       const struct procman_mapping *m, struct attached *a)
 {
@@ -223,6 +267,11 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 	};
 	int e = ops->attach(&t, a->binary->learned, &info);
 
+	if (e < 0 && a->done)
+		return;
+	if (ops->marks_anonymous)
+		find_reserved(p->pid, &info);
+	a->mappings_id = p->mappings_id;
 	a->process = info;
 	if (e == -EAGAIN && ++a->n_tries < MAX_TRIES) {
 		map_put(&r->waiting, key_of(p->pid, key.runtime), 1);
@@ -267,7 +316,9 @@ static void attach(struct runtimes *r, const struct procman_process *p,
 		detach(r, p->pid, k->runtime);
 		a = NULL;
 	}
-	if (a && a->done)
+	/* A JIT's memory becomes known, or more of it, when some of it is mapped. */
+	if (a && a->done &&
+	    (!runtimes[k->runtime]->marks_anonymous || a->mappings_id == p->mappings_id))
 		return;
 	if (!a) {
 		a = calloc(1, sizeof(*a));

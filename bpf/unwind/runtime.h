@@ -84,6 +84,32 @@ static __always_inline int runtime_walk(__u32 runtime)
 	}
 }
 
+/* Whose reserved memory is this, if it is in no known mapping? RUNTIME_NONE, or w->mapping is set.
+ */
+static __always_inline __u32 runtime_unmapped(struct scratch *s)
+{
+	__u64 pc = walk_pc(&s->walk.regs);
+
+	for (__u32 id = 1; id < RUNTIME_N; id++) {
+		const struct runtime_process *p = runtime_process(s, id);
+
+		bool in = false;
+
+		for (__u32 i = 0; p && i < RUNTIME_MAX_RESERVED; i++)
+			in |= pc >= p->reserved[i].start && pc < p->reserved[i].end;
+		if (!in)
+			continue;
+		s->walk.mapping = (struct unwind_mapping){
+			.start = pc & ~4095ULL,
+			.end = (pc & ~4095ULL) + 4096,
+			.file = id << UNWIND_MAPPING_RUNTIME_SHIFT | UNWIND_MAPPING_FP,
+		};
+		s->walk.have_mapping = 1;
+		return id;
+	}
+	return RUNTIME_NONE;
+}
+
 /* One frame; false when the walk is over and s->stop says why. */
 static __always_inline bool walk_one(struct scratch *s)
 {
@@ -96,6 +122,8 @@ static __always_inline bool walk_one(struct scratch *s)
 		return false;
 	}
 	stop = walk_step(&env, &s->walk, &frame);
+	if (stop == STOP_NO_MAPPING && runtime_unmapped(s))
+		stop = WALK_RUNTIME;
 	if (stop == WALK_RUNTIME) {
 		stop = runtime_walk(walk_runtime(&s->walk));
 		if (stop == RUNTIME_NATIVE)
