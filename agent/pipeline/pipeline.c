@@ -245,18 +245,41 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 
 /* ---- processes ---- */
 
-/* 8 MiB of code: some 100 ms; larger ones come page by page, as they are used. */
-#define WHOLE_PAGES 512
+/* 4 MiB of code: some 50 ms; larger ones are loaded by and by, */
+#define WHOLE_PAGES 256
+/* so many pages at a time, for so long in each period. Node.js has 2000 of them. */
+#define MORE_PAGES 8
+#define MORE_NS 20000000ULL
 
 /*
  * The host cannot finish a walk that has runtime frames in it, so that each page that is not loaded
- * would cost the first sample that comes through it: what such a process runs is loaded at once.
+ * would cost the first sample that comes through it: what such a process runs is loaded before.
  */
 static void load_whole(struct pipeline *p, const struct procman_process *proc)
 {
-	for (u32 i = 0; i < proc->n; i++)
-		if (proc->mappings[i].binary->elf)
-			(void)tables_load_binary(p->tables, proc->mappings[i].binary, WHOLE_PAGES);
+	for (u32 i = 0; i < proc->n; i++) {
+		struct procman_binary *b = proc->mappings[i].binary;
+		bool known = false;
+
+		if (!b->elf || !b->file_id)
+			continue;
+		(void)tables_load_binary(p->tables, b, WHOLE_PAGES);
+		vec_foreach (&p->loading, id)
+			known |= *id == b->file_id;
+		if (!known && tables_load_more(p->tables, b, 1) > 0)
+			(void)vec_push(&p->loading, b->file_id);
+	}
+}
+
+static void load_more(struct pipeline *p, u64 now)
+{
+	while (p->loading.n && clock_now_ns(CLOCK_MONOTONIC) - now < MORE_NS) {
+		u32 id = p->loading.data[p->loading.n - 1];
+		struct procman_binary *b = procman_binary_of_id(p->procman, id);
+
+		if (!b || tables_load_more(p->tables, b, MORE_PAGES) <= 0)
+			p->loading.n--;
+	}
 }
 
 static void on_process_changed(void *arg, struct procman_process *proc)
@@ -412,6 +435,7 @@ void pipeline_destroy(struct pipeline *p)
 	map_deinit(&p->stack_index);
 	map_deinit(&p->entry_index);
 	map_deinit(&p->pids);
+	vec_deinit(&p->loading);
 	vec_deinit(&p->frames);
 	vec_deinit(&p->stacks);
 	vec_deinit(&p->entries);
@@ -421,7 +445,8 @@ void pipeline_destroy(struct pipeline *p)
 
 void pipeline_reset(struct pipeline *p)
 {
-	/* Samples in the ring refer to stacks that came before; from the new epoch on all come again. */
+	/* Samples in the ring refer to stacks that came before; from the new epoch on all come
+	 * again. */
 	(void)sampler_drain(p->sampler);
 	sampler_new_epoch(p->sampler);
 	forget(p);
@@ -488,6 +513,7 @@ static int drain(struct pipeline *p)
 		return r;
 	if (now >= p->retry_ns) {
 		runtimes_retry(p->runtimes, p->procman);
+		load_more(p, now);
 		p->retry_ns = now + PERIOD_MS * 1000000ULL;
 	}
 	return sampler_drain(p->sampler);

@@ -77,7 +77,8 @@ struct pipeline {
 	u64 started_realtime_ns;
 	u64 started_ns; /* CLOCK_MONOTONIC */
 	u64 stopped_ns;
-	u64 retry_ns; /* when runtimes that were too early are asked again */
+	u64 retry_ns;	  /* when runtimes that were too early are asked again */
+	vec(u32) loading; /* file ids of large binaries that are loaded by and by */
 
 	/*
 	 * As BPF sent them, but for runtime frames, which were named when they came: one word,

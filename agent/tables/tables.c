@@ -25,6 +25,7 @@ struct table {
 	u32 n_rules;  /* copied into the arena so far */
 	u32 n_loaded; /* pages in the queue below */
 	bool whole;   /* tables_load_binary() was here */
+	u32 n_more;   /* pages that tables_load_more() has seen */
 };
 
 /* Loaded pages, oldest first. */
@@ -350,6 +351,20 @@ int tables_load_binary(struct tables *t, struct procman_binary *b, u32 max_pages
 	for (u32 i = 0; i < table->n_pages && r != -ENOMEM && r != -ENOSPC; i++)
 		r = tables_load_page(t, b, (table->first_page + i) << UNWIND_PAGE_SHIFT);
 	return r == -ENOMEM || r == -ENOSPC ? r : 0;
+}
+
+int tables_load_more(struct tables *t, struct procman_binary *b, u32 n_pages)
+{
+	struct table *table = table_get(t, b);
+	int r = 0;
+
+	if (!table || table->whole)
+		return 0;
+	for (; n_pages && table->n_more < table->n_pages && r != -ENOMEM && r != -ENOSPC; n_pages--)
+		r = tables_load_page(t, b,
+				     (table->first_page + table->n_more++) << UNWIND_PAGE_SHIFT);
+	table->whole = table->n_more == table->n_pages;
+	return r == -ENOMEM || r == -ENOSPC ? r : !table->whole;
 }
 
 static void slice_put(struct tables *t, struct slice *s)

@@ -57,6 +57,11 @@ int tables_load_page(struct tables *t, struct procman_binary *b, u64 svma);
  * finished on the host. 0 or negative.
  */
 int tables_load_binary(struct tables *t, struct procman_binary *b, u32 max_pages);
+/*
+ * The same for larger ones, by and by: the next n_pages of those that are not loaded yet. 1 while
+ * there are more, 0 when that was all, or negative.
+ */
+int tables_load_more(struct tables *t, struct procman_binary *b, u32 n_pages);
 /* The 64 bytes of a line, or NULL: what walk_line() is on the host. */
 const void *tables_line(const struct tables *t, u32 line);
 /*
