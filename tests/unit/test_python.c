@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "agent/runtime/python.h"
+#include "base/str.h"
 #include "disasm/exec.h"
 
 Test(python, lnotab)
