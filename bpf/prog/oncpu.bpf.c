@@ -147,10 +147,24 @@ static long step_callback(__u32 i, void *arg)
 	return !walk_some(s);
 }
 
+/*
+ * Not part of oncpu: its stack frame would still be there under the loop, whose callback and the
+ * walkers that it calls need the most of the 512 bytes that all frames have together.
+ */
+static __noinline struct scratch *begin_apart(struct bpf_perf_event_data *ctx)
+{
+	return begin_sample(ctx);
+}
+
+static __noinline void end_apart(struct scratch *s)
+{
+	end_walk(s);
+}
+
 SEC("perf_event")
 int oncpu(struct bpf_perf_event_data *ctx)
 {
-	struct scratch *s = begin_sample(ctx);
+	struct scratch *s = begin_apart(ctx);
 
 	if (!s)
 		return 0;
@@ -158,7 +172,7 @@ int oncpu(struct bpf_perf_event_data *ctx)
 	bpf_loop(2 * SAMPLE_MAX_FRAMES / FRAMES_PER_CALL + 1, step_callback, &s, 0);
 	if ((int)s->stop == WALK_GO)
 		s->stop = STOP_TOO_DEEP;
-	end_walk(s);
+	end_apart(s);
 	return 0;
 }
 
