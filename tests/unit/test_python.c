@@ -235,7 +235,7 @@ Test(python, names)
 	u64 where;
 
 	make(&o, &l);
-	where = python_cookie(o.code[1], o.code[2], o.code[3], o.code[4]) << 32 | 4;
+	where = (u64)python_cookie(o.code[1], o.code[2], o.code[3], o.code[4]) << 32 | 4;
 	cr_assert_eq(python_name(&m, &l, (u64)o.code, where, &names), 0);
 	cr_assert_eq(names.n, 1);
 	cr_expect_str_eq(names.frames[0].function, "f\xc3\xa4\xe2\x82\xac");
