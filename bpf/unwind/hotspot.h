@@ -584,6 +584,9 @@ static __always_inline int hotspot_barrier(struct scratch *s, const struct hotsp
 	    bpf_probe_read_user(&enter, 8, (const void *)(h->bias + p->enter_special)) < 0 ||
 	    !hotspot_read_blob(enter - 1) || h->frame_bytes < 16)
 		return STOP_NO_TABLE;
+		/* A loop whose last block falls through to its first is a back-edge that Linux 5.10
+		 * and 6.1 refuse. */
+#pragma clang loop unroll(full)
 	for (__u32 i = 0; i < 16; i++)
 		if (hotspot_returns_to_java(p, sp + i * 8 + h->frame_bytes - 8))
 			return runtime_return(s, enter, sp + i * 8, s->walk.regs.fp);
