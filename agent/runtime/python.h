@@ -71,6 +71,9 @@ int python_learn_thread(struct elf_file *elf, struct python_learned *l, struct d
 int python_attach_thread(const struct runtime_target *t, const struct python_learned *l,
 			 const struct python_tls *tls, struct python_chain *ret);
 
+/* How this libc's pthread_getspecific() works. -ENOENT: it has none. */
+int python_learn_libc(struct elf_file *elf, struct python_libc *ret);
+
 /* python_name.c */
 int python_name(const struct runtime_memory *m, const struct python_learned *l, u64 address,
 		u64 where, struct runtime_names *ret);

@@ -205,20 +205,25 @@ static bool on_specific(void *arg, const struct exec *x, enum exec_event event,
 	return true;
 }
 
-static int read_libc(struct elf_file *elf, u64 at, const struct python_learned *l)
+int python_learn_libc(struct elf_file *elf, struct python_libc *ret)
 {
 	struct specific s = {.reader.elf = elf};
 	struct exec_program p = {.code = read_code, .event = on_specific, .arg = &s.reader};
-	int r = exec_run(&p, elf->machine, at);
+	u64 at;
+	int r;
 
+	if (!python_symbol(elf, "pthread_getspecific", &at, NULL) &&
+	    !python_symbol(elf, "__pthread_getspecific", &at, NULL))
+		return -ENOENT;
+	r = exec_run(&p, elf->machine, at);
 	if (r < 0)
 		return r;
 	if (!s.known)
 		return -ENOTSUP;
-	l->libc->direct = s.direct;
-	l->libc->indirect = s.indirect;
-	l->libc->scale = s.scale;
-	l->libc->known = true;
+	ret->direct = s.direct;
+	ret->indirect = s.indirect;
+	ret->scale = s.scale;
+	ret->known = true;
 	return 0;
 }
 
@@ -235,7 +240,7 @@ static bool is_libc(const char *path)
 static int find_libc(const struct runtime_target *t, const struct python_learned *l)
 {
 	const struct procman_process *p = t->process;
-	u64 at;
+	int r;
 
 	for (u32 i = 0; i < p->n; i++) {
 		const struct procman_binary *b = p->mappings[i].binary;
@@ -244,12 +249,12 @@ static int find_libc(const struct runtime_target *t, const struct python_learned
 			continue;
 		if (l->libc->known && l->libc->file_id == b->file_id)
 			return 0;
-		if (!python_symbol(b->elf, "pthread_getspecific", &at, NULL) &&
-		    !python_symbol(b->elf, "__pthread_getspecific", &at, NULL))
-			continue;
 		l->libc->known = false;
+		r = python_learn_libc(b->elf, l->libc);
+		if (r == -ENOENT)
+			continue;
 		l->libc->file_id = b->file_id;
-		return read_libc(b->elf, at, l);
+		return r;
 	}
 	return -EAGAIN; /* ld.so has not mapped it yet */
 }

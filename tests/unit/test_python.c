@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CPython: tables of lines, and what short functions are found to do. */
 #include <criterion/criterion.h>
+#include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include "agent/runtime/python.h"
@@ -180,6 +183,56 @@ Test(exec, other_machines)
 	struct exec_program p = {};
 
 	cr_expect_eq(exec_run(&p, EM_386, TEXT), -ENOTSUP);
+}
+
+/* ---- libc ---- */
+
+static u64 thread_pointer(void)
+{
+	return (u64)__builtin_thread_pointer();
+}
+
+/* What is read from the code of the libc of this process is where this process's values are. */
+Test(python, libc)
+{
+	struct elf_file *elf = NULL;
+	struct python_libc libc = {};
+	pthread_key_t key;
+	Dl_info info;
+	int fd;
+
+	cr_assert_neq(dladdr((void *)pthread_getspecific, &info), 0);
+	fd = open(info.dli_fname, O_RDONLY | O_CLOEXEC);
+	cr_assert_eq(elf_file_open(fd, NULL, &elf), 0);
+	cr_assert_eq(python_learn_libc(elf, &libc), 0);
+	elf_file_destroy(elf);
+	for (int i = 0; i < 8; i++) {
+		u64 at;
+
+		cr_assert_eq(pthread_key_create(&key, NULL), 0);
+		cr_assert_eq(pthread_setspecific(key, &info), 0);
+		at = thread_pointer() + (u64)libc.direct;
+		if (libc.indirect >= 0)
+			at = *(u64 *)at + (u64)libc.indirect;
+		cr_expect_eq(*(u64 *)(at + (u64)libc.scale * key), (u64)&info);
+	}
+}
+
+Test(python, musl)
+{
+	struct elf_file *elf = NULL;
+	struct python_libc libc = {};
+	int fd = open("/lib/ld-musl-x86_64.so.1", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		cr_skip_test("no musl here");
+	cr_assert_eq(elf_file_open(fd, NULL, &elf), 0);
+	cr_assert_eq(python_learn_libc(elf, &libc), 0);
+	elf_file_destroy(elf);
+	/* self->tsd, an array of pointers (musl, src/internal/pthread_impl.h). */
+	cr_expect_eq(libc.indirect, 0);
+	cr_expect_eq(libc.scale, 8);
+	cr_expect(libc.direct > 0 && libc.direct < 512 && libc.direct % 8 == 0);
 }
 
 /* ---- objects ---- */
