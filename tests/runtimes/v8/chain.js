@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Spins in a chain of known calls until it is killed. The first line it writes is that chain as
+// Error.stack tells it. Arguments: which chain, and the addon. 二 bytes a character: not Latin-1.
+'use strict';
+const fs = require('fs');
+const native = require(process.argv[3]);
+let capture = true;
+Error.stackTraceLimit = 100;
+
+function leaf(n) {
+  let t = 0;
+  for (let i = 0; i < n; i++)
+    t = (t * 31 + i) | 0;
+  if (capture) {
+    capture = false;
+    console.log(JSON.stringify(new Error().stack));
+  }
+  return t;
+}
+
+// ---- through C and back, twice; a class, a generator, a callback of the library's
+
+function inner(n) {
+  return native.call(leaf, n) + 1;
+}
+
+class Thing {
+  method(n) {
+    return native.call(inner, n);
+  }
+}
+
+function* generate(n) {
+  yield new Thing().method(n);
+}
+
+function outer(n) {
+  let sum = 0;
+  [1].forEach((k) => {
+    for (const v of generate(n))
+      sum += v + k;
+  });
+  return sum;
+}
+
+// ---- small enough to be inlined into each other
+
+function small(n) {
+  return leaf(n) + 1;
+}
+
+function smaller(n) {
+  const v = small(n);
+  return v ^ 1;
+}
+
+function hot(n) {
+  return [1, 2].map((k) => smaller(n) + k)[0];
+}
+
+// ---- into the kernel
+
+function stat(n) {
+  leaf(1);
+  for (let i = 0; i < n; i++)
+    fs.statSync('/proc/self/status');
+}
+
+function run(which) {
+  const f = { native: outer, inlined: hot, kernel: stat }[which];
+  const n = { native: 20000, inlined: 2000, kernel: 100 }[which];
+  for (;;)
+    f(n);
+}
+
+if (process.argv[2] === 'worker') {
+  const { Worker } = require('worker_threads');
+  new Worker(__filename, { argv: ['inlined', process.argv[3]] });
+} else {
+  run(process.argv[2]);
+}
