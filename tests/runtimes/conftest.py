@@ -4,6 +4,7 @@
 Runtimes that the system does not have are taken from ~/.cache/culprit-runtimes, where each is one
 folder, and never from the tree; what is not there is skipped, with the reason.
 """
+import json
 import os
 import sys
 
@@ -17,3 +18,32 @@ _spec.loader.exec_module(_live)
 culprit = _live.culprit
 culprit_plain = _live.culprit_plain
 run = _live.run
+
+
+# ---- what the tests said, for the README's table (tools/runtime-table) ----
+
+_outcomes = {} # runtime → version → test → outcome
+
+
+def pytest_runtest_logreport(report):
+    """Tests are parametrised by version first: test_chain[3.11-…], test_chain[node20-…]."""
+    runtime = os.path.basename(report.nodeid.split("::")[0])[len("test_"):-len(".py")]
+    version = report.nodeid.rpartition("[")[2].rstrip("]").split("-")[0] if "[" in report.nodeid else ""
+    tests = _outcomes.setdefault(runtime, {}).setdefault(version, {})
+    if report.when == "call" or report.outcome != "passed":
+        tests[report.nodeid.split("::")[-1]] = report.outcome
+
+
+def pytest_sessionfinish(session):
+    folder = os.path.join(TOP, "tests/artefacts")
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "runtimes.json")
+    known = {}
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as f:
+            known = json.load(f)
+    for runtime, versions in _outcomes.items():
+        for version, tests in versions.items():
+            known.setdefault(runtime, {}).setdefault(version, {}).update(tests)
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(known, f, indent=1, sort_keys=True)
