@@ -12,6 +12,7 @@
 enum python_tls_kind {
 	PYTHON_TLS_NONE,
 	PYTHON_TLS_FIXED,  /* thread pointer + offset */
+	PYTHON_TLS_WORD,   /* thread pointer + the word at `slot` + offset */
 	PYTHON_TLS_MODULE, /* __tls_get_addr() of the two words at `slot`, + offset */
 	PYTHON_TLS_KEY,	   /* pthread_getspecific() of the key at `slot` */
 };

@@ -114,6 +114,7 @@ struct sweep {
 	struct python_binary *bpf;
 	u32 thread_reg;
 	bool leaving;
+	bool arm64;
 };
 
 /* mov %reg, disp8(%base): the base, or ~0; not the stack. */
@@ -128,6 +129,18 @@ static u32 is_store(const u8 *p, u8 length, u8 disp)
 	return (p[2] & 7u) | (p[0] & 1u) << 3;
 }
 
+/* str x, [base, #24] */
+static u32 is_store_arm64(const u8 *p, u32 offset)
+{
+	u32 w;
+
+	memcpy(&w, p, sizeof(w));
+	if ((w & 0xffc00000) != 0xf9000000 || (w >> 10 & 0xfff) * 8 != offset ||
+	    (w >> 5 & 31) == 31)
+		return ~0u;
+	return w >> 5 & 31;
+}
+
 /*
  * The loop begins by storing its frame in the thread state, and ends by storing the frame before
  * it. In between, and only there, its frame is the list's first.
@@ -135,7 +148,8 @@ static u32 is_store(const u8 *p, u8 length, u8 disp)
 static void note_link(struct sweep *s, const u8 *bytes, const struct disasm_insn *i, u64 at)
 {
 	struct python_binary *b = s->bpf;
-	u32 base = is_store(bytes, i->length, (u8)b->thread_frame);
+	u32 base = s->arm64 ? is_store_arm64(bytes, b->thread_frame)
+			    : is_store(bytes, i->length, (u8)b->thread_frame);
 	struct python_range *last;
 
 	if (b->shape != PYTHON_ONE)
@@ -204,7 +218,7 @@ static int sweep_loop(struct elf_file *elf, struct sweep *s)
 			i = (struct disasm_insn){.length = elf->machine == EM_X86_64 ? 1 : 4};
 		else
 			sweep_insn(s, &i);
-		if (elf->machine == EM_X86_64)
+		if (buf_left(&code) >= i.length)
 			note_link(s, code.pos, &i, at);
 		if (!buf_skip(&code, i.length))
 			break;
@@ -261,8 +275,12 @@ static void add_away(struct elf_file *elf, const struct away *away, struct pytho
 static int find_loop(struct elf_file *elf, struct python_learned *l, struct diag *d)
 {
 	struct python_binary *b = &l->bpf;
-	struct sweep s = {
-		.loop = &b->loops[0], .bpf = b, .prologue = true, .depth = 8, .thread_reg = ~0u};
+	struct sweep s = {.loop = &b->loops[0],
+			  .bpf = b,
+			  .prologue = true,
+			  .depth = 8,
+			  .thread_reg = ~0u,
+			  .arm64 = elf->machine == EM_AARCH64};
 	u64 start, size;
 	int r;
 

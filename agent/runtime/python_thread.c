@@ -20,6 +20,7 @@
 #define MAX_RELOCS (4u << 20)
 #define MAX_KEYS 1024
 #define MAX_MODULES 65536
+#define MAX_STATIC_TLS (1LL << 24)
 
 /* ---- code on symbols ---- */
 
@@ -91,26 +92,43 @@ static bool read_relocated(void *arg, u64 svma, u64 *ret)
 	return false;
 }
 
-/* *(thread pointer + offset), or *(what __tls_get_addr() returned + offset) */
+/*
+ * *(thread pointer + offset); *(what __tls_get_addr() returned + offset); *(thread pointer + word +
+ * offset), where the word is the GOT's, or what the function of a descriptor (arm64) returns: it is
+ * the descriptor's second word, when the module was there at the start.
+ */
 static bool is_tls(const struct exec *x, const struct exec_value *v, struct python_tls *ret)
 {
-	struct exec_value at;
+	struct exec_value at, word;
+	bool thread;
 	u32 symbol;
 	u64 slot;
 
-	if (!exec_is_load(x, v, 8, &at) || at.n != 1 || at.terms[0].factor != 1)
+	if (!exec_is_load(x, v, 8, &at))
 		return false;
-	if (exec_factor(x, &at, EXEC_THREAD, &symbol) == 1) {
+	thread = exec_factor(x, &at, EXEC_THREAD, NULL) == 1;
+	if (thread && at.n == 1) {
 		*ret = (struct python_tls){.kind = PYTHON_TLS_FIXED, .offset = (s64)at.constant};
 		return true;
 	}
-	if (exec_factor(x, &at, EXEC_RESULT, &symbol) == 1 &&
-	    exec_is_constant(&x->symbols[symbol].at, &slot)) {
-		*ret = (struct python_tls){
-			.kind = PYTHON_TLS_MODULE, .slot = slot, .offset = (s64)at.constant};
+	if (at.n != 1u + thread)
+		return false;
+	if (exec_factor(x, &at, EXEC_RESULT, &symbol) == 1) {
+		if (!exec_is_constant(&x->symbols[symbol].at, &slot))
+			return false;
+		*ret = (struct python_tls){.kind = thread ? PYTHON_TLS_WORD : PYTHON_TLS_MODULE,
+					   .slot = slot + (thread ? 8 : 0),
+					   .offset = (s64)at.constant};
 		return true;
 	}
-	return false;
+	if (!thread || exec_factor(x, &at, EXEC_LOAD, &symbol) != 1)
+		return false;
+	word = x->symbols[symbol].at;
+	if (x->symbols[symbol].size != 8 || !exec_is_constant(&word, &slot))
+		return false;
+	*ret = (struct python_tls){
+		.kind = PYTHON_TLS_WORD, .slot = slot, .offset = (s64)at.constant};
+	return true;
 }
 
 /* The key is what is passed on: Py_tss_t is {int is_initialized, key} (Include/pythread.h). */
@@ -292,8 +310,9 @@ static int chain_of_key(const struct runtime_target *t, const struct python_lear
 
 /*
  * A dynamic module's: the two words that __tls_get_addr() gets are the module's number and an
- * offset in it. The thread pointer's second word is the vector of modules, whose entries are 16
- * bytes in glibc and 8 in musl (sysdeps/x86_64/nptl/tls.h, src/internal/pthread_impl.h).
+ * offset in it. The vector of modules is the second word at the thread pointer, on arm64 the first;
+ * its entries are 16 bytes in glibc and 8 in musl (sysdeps/x86_64/nptl/tls.h,
+ * src/internal/pthread_impl.h).
  */
 static int chain_of_module(const struct runtime_target *t, const struct python_learned *l,
 			   const struct python_tls *tls, struct python_chain *ret)
@@ -309,9 +328,24 @@ static int chain_of_module(const struct runtime_target *t, const struct python_l
 		return -EINVAL;
 	*ret = (struct python_chain){
 		.n = 3,
-		.off = {8, (s64)words[0] * (l->libc->indirect >= 0 ? 8 : 16),
+		.off = {l->machine == EM_AARCH64 ? 0 : 8,
+			(s64)words[0] * (l->libc->indirect >= 0 ? 8 : 16),
 			(s64)words[1] + tls->offset},
 	};
+	return 0;
+}
+
+/* ld.so has written the word when it loaded the module, which stays where it is. */
+static int chain_of_word(const struct runtime_target *t, const struct python_tls *tls,
+			 struct python_chain *ret)
+{
+	s64 word;
+
+	if (runtime_read(&t->memory, t->bias + tls->slot, &word, sizeof(word)) < 0 || !word)
+		return -EAGAIN;
+	if (word > MAX_STATIC_TLS || word < -MAX_STATIC_TLS)
+		return -ENOTSUP; /* a module that came later: a pointer to more */
+	*ret = (struct python_chain){.n = 1, .off = {word + tls->offset}};
 	return 0;
 }
 
@@ -322,6 +356,8 @@ int python_attach_thread(const struct runtime_target *t, const struct python_lea
 	case PYTHON_TLS_FIXED:
 		*ret = (struct python_chain){.n = 1, .off = {tls->offset}};
 		return 0;
+	case PYTHON_TLS_WORD:
+		return chain_of_word(t, tls, ret);
 	case PYTHON_TLS_KEY:
 		return chain_of_key(t, l, tls, ret);
 	case PYTHON_TLS_MODULE:

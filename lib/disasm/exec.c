@@ -134,7 +134,8 @@ struct path {
 
 struct run {
 	const struct exec_program *p;
-	struct exec_machine *machine;
+	const struct exec_machine *machine;
+	bool arm64;
 	struct path *paths; /* owned; those that wait */
 	u32 n, n_begun;
 	bool stop;
@@ -163,8 +164,10 @@ static bool one(struct run *r, struct path *at)
 	struct exec *x = &at->state;
 	struct buf code;
 
-	if (at->n_insns++ == EXEC_MAX_INSNS || !r->p->code(r->p->arg, at->svma, 16, &code) ||
-	    !exec_x86_one(r->machine, r->p, x, code, at->svma, &insn))
+	if (at->n_insns++ == EXEC_MAX_INSNS || !r->p->code(r->p->arg, at->svma, 16, &code))
+		return false;
+	if (!(r->arm64 ? exec_arm64_one(r->p, x, code, at->svma, &insn)
+		       : exec_x86_one(r->machine, r->p, x, code, at->svma, &insn)))
 		return false;
 	at->svma += insn.length;
 	switch (insn.flow) {
@@ -197,20 +200,26 @@ static bool one(struct run *r, struct path *at)
 
 int exec_run(const struct exec_program *p, u16 e_machine, u64 svma)
 {
-	struct run r = {.p = p};
+	/* x0 is argument and result; x0…x18 and x30 are the callee's. */
+	static const struct exec_machine arm64 = {.clobbered = 0x4007ffff};
+	struct run r = {.p = p, .machine = &arm64, .arm64 = e_machine == EM_AARCH64};
+	struct exec_machine *x86 = NULL;
 	struct exec x = {};
 	struct path at;
 	int e;
 
-	if (e_machine != EM_X86_64)
+	if (e_machine != EM_X86_64 && e_machine != EM_AARCH64)
 		return -ENOTSUP;
-	e = exec_x86_create(&r.machine);
-	if (e < 0)
-		return e;
 	r.paths = calloc(EXEC_MAX_PATHS, sizeof(*r.paths));
-	if (!r.paths) {
-		exec_x86_destroy(r.machine);
+	if (!r.paths)
 		return -ENOMEM;
+	if (!r.arm64) {
+		e = exec_x86_create(&x86);
+		if (e < 0) {
+			free(r.paths);
+			return e;
+		}
+		r.machine = x86;
 	}
 	x.regs[r.machine->first_arg] = exec_symbol(&x, EXEC_ARG, 0, NULL);
 	later(&r, &x, svma, 0);
@@ -220,6 +229,7 @@ int exec_run(const struct exec_program *p, u16 e_machine, u64 svma)
 			;
 	}
 	free(r.paths);
-	exec_x86_destroy(r.machine);
+	if (x86)
+		exec_x86_destroy(x86);
 	return 0;
 }

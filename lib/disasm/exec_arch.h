@@ -21,8 +21,11 @@ struct exec_machine {
 int exec_x86_create(struct exec_machine **ret);
 void exec_x86_destroy(struct exec_machine *m);
 /* Changes the state as the instruction does; false when it is none. */
-bool exec_x86_one(struct exec_machine *m, const struct exec_program *p, struct exec *x,
+bool exec_x86_one(const struct exec_machine *m, const struct exec_program *p, struct exec *x,
 		  struct buf code, u64 svma, struct exec_insn *ret);
+
+bool exec_arm64_one(const struct exec_program *p, struct exec *x, struct buf code, u64 svma,
+		    struct exec_insn *ret);
 
 struct exec_value exec_constant(u64 k);
 struct exec_value exec_symbol(struct exec *x, enum exec_symbol_kind kind, u8 size,

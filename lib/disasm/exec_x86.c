@@ -237,7 +237,7 @@ static bool is_branch(const cs_insn *c)
 	return false;
 }
 
-bool exec_x86_one(struct exec_machine *m, const struct exec_program *p, struct exec *x,
+bool exec_x86_one(const struct exec_machine *m, const struct exec_program *p, struct exec *x,
 		  struct buf code, u64 svma, struct exec_insn *ret)
 {
 	struct decoder *d = m->decoder;

@@ -5,14 +5,18 @@
  *
  *	0	what to do
  *	1	minor version
- *	2…	the file; the table; or 256 bytes of code object, then what its pointers point to
+ *	2…	the file; the table; code; or 256 bytes of code object, then what its pointers point
+ *to
  */
+#include <elf.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "agent/runtime/python.h"
+#include "disasm/exec.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -71,19 +75,50 @@ static void fuzz_objects(u32 minor, const u8 *data, size_t size)
 	arena_deinit(&arena);
 }
 
+static bool code_at(void *arg, u64 svma, size_t n, struct buf *ret)
+{
+	const struct buf *all = arg;
+
+	if (svma >= buf_left(all))
+		return false;
+	*ret = buf_of(all->pos + svma, MIN(n, buf_left(all) - svma));
+	return true;
+}
+
+static bool on_event(void *arg, const struct exec *x, enum exec_event event,
+		     const struct exec_value *value)
+{
+	/* What a value is made of is there. */
+	for (u8 i = 0; value->known && i < value->n; i++)
+		if (value->n > EXEC_MAX_TERMS || value->terms[i].symbol >= x->n_symbols)
+			abort();
+	return false;
+}
+
+static void fuzz_code(u32 which, const u8 *data, size_t size)
+{
+	struct buf all = buf_of(data, size);
+	struct exec_program p = {.code = code_at, .event = on_event, .arg = &all};
+
+	(void)exec_run(&p, which & 1 ? EM_AARCH64 : EM_X86_64, 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size < 3)
 		return 0;
-	switch (data[0] % 3) {
+	switch (data[0] % 4) {
 	case 0:
 		fuzz_file(data[1] % 20, data + 2, size - 2);
 		break;
 	case 1:
 		fuzz_lines(data + 2, size - 2);
 		break;
-	default:
+	case 2:
 		fuzz_objects(data[1] % 20, data + 2, size - 2);
+		break;
+	default:
+		fuzz_code(data[1], data + 2, size - 2);
 	}
 	return 0;
 }

@@ -125,12 +125,13 @@ static bool event(void *arg, const struct exec *x, enum exec_event e, const stru
 	return false;
 }
 
-#define cr_runs(what, want, ...)                                                                   \
+#define cr_runs(what, want, ...) cr_runs_on(EM_X86_64, what, want, __VA_ARGS__)
+#define cr_runs_on(machine, what, want, ...)                                                       \
 	do {                                                                                       \
 		static const u8 bytes_[] = {__VA_ARGS__};                                          \
 		struct program p_ = {bytes_, sizeof(bytes_), what, {}};                            \
 		struct exec_program e_ = {.code = code_at, .event = event, .arg = &p_};            \
-		cr_assert_eq(exec_run(&e_, EM_X86_64, TEXT), 0);                                   \
+		cr_assert_eq(exec_run(&e_, machine, TEXT), 0);                                     \
 		cr_expect_str_eq(str_get(&p_.seen), want);                                         \
 		str_deinit(&p_.seen);                                                              \
 	} while (0)
@@ -158,6 +159,31 @@ Test(exec, pthread_getspecific)
 	cr_runs(EXEC_RETURNS, "0+1*load8(0+1*load8(0x80+1*tp)+8*arg)", 0x64, 0x48, 0x8b, 0x04, 0x25,
 		0, 0, 0, 0, 0x48, 0x8b, 0x80, 0x80, 0, 0, 0, 0x89, 0xff, 0x48, 0x8b, 0x04, 0xf8,
 		0xc3);
+}
+
+#define W(w) (u8)(w), (u8)((w) >> 8), (u8)((w) >> 16), (u8)((u32)(w) >> 24)
+
+Test(exec, arm64)
+{
+	/* mov w1, w0; ubfiz x0, x1, #4, #32; mrs x2, tpidr_el0; sub x0, x0, #1584; add x2, x2, x0;
+	 * ldr x0, [x2, #8]; ret: glibc 2.36 */
+	cr_runs_on(EM_AARCH64, EXEC_RETURNS, "0+1*load8(0xfffffffffffff9d8+1*tp+16*arg)",
+		   W(0x2a0003e1), W(0xd37c7c20), W(0xd53bd042), W(0xd118c000), W(0x8b000042),
+		   W(0xf9400440), W(0xd65f03c0));
+	/* mrs x0, tpidr_el0; add x0, x0, #0, lsl #12; add x0, x0, #24; ldr x0, [x0]; ret */
+	cr_runs_on(EM_AARCH64, EXEC_RETURNS, "0+1*load8(0x18+1*tp)", W(0xd53bd040), W(0x91400000),
+		   W(0x91006000), W(0xf9400000), W(0xd65f03c0));
+	/* adrp x0, +0x1000; ldr w0, [x0, #0x6a4]; b: a key */
+	cr_runs_on(EM_AARCH64, EXEC_CALLS, "0+1*load4(0x26a4)", W(0xb0000000), W(0xb946a400),
+		   W(0x14000100));
+	/* adrp x0; add x0, x0, #16; bl; mrs x1, tpidr_el0; ldr x0, [x1, x0]; ret: a descriptor */
+	cr_runs_on(EM_AARCH64, EXEC_RETURNS, "0+1*load8(0+1*tp+1*result)", W(0xb0000000),
+		   W(0x91004000), W(0x94000100), W(0xd53bd041), W(0xf8606820), W(0xd65f03c0));
+	/* cbz x0, 1f; mov x0, #1; ret; 1: mov x0, #0; ret */
+	cr_runs_on(EM_AARCH64, EXEC_RETURNS, "0x1 0", W(0xb4000060), W(0xd2800020), W(0xd65f03c0),
+		   W(0xd2800000), W(0xd65f03c0));
+	/* mul x0, x0, x0; ret */
+	cr_runs_on(EM_AARCH64, EXEC_RETURNS, "?", W(0x9b007c00), W(0xd65f03c0));
 }
 
 Test(exec, both_ways_of_a_branch)
