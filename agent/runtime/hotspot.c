@@ -189,6 +189,11 @@ static int attach(const struct runtime_target *t, const void *learned, struct ru
 	if (r < 0)
 		return r;
 	memcpy(ret->room, &p, sizeof(p));
+	/* Heaps grow into what was reserved for them before user space hears of it. */
+	for (int i = 0; i < n && i < RUNTIME_MAX_RESERVED; i++) {
+		ret->reserved[i].start = ranges[i].start;
+		ret->reserved[i].end = ranges[i].end;
+	}
 	return 0;
 }
 

@@ -204,13 +204,11 @@ static __always_inline bool hotspot_returns_to_java(const struct hotspot_process
 	return bpf_probe_read_user(&word, 8, (const void *)at) == 0 && hotspot_heap(p, word - 1);
 }
 
-/* For what native code calls, too: does a call stand before it? */
-static __always_inline bool hotspot_is_return(const struct hotspot_process *p, __u64 pc)
+/* Does a call stand before it? It does for all but what the interpreter has called. */
+static __always_inline bool hotspot_is_call(__u64 pc)
 {
 	__u8 b[8];
 
-	if (hotspot_heap(p, pc - 1))
-		return true;
 	if (bpf_probe_read_user(b, 8, (const void *)(pc - 8)) < 0)
 		return false;
 #if UNWIND_REG_FP == 6
@@ -562,11 +560,18 @@ static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_
 	}
 #endif
 	stop = hotspot_by_fp(s, saved);
-	if (stop == WALK_GO && (!g->exact || hotspot_is_return(p, saved[1])))
+	/* The barrier at the entry of methods (from 18 on) pushes -1 below the return address. */
+	if (stop == WALK_GO && saved[1] == ~0ULL &&
+	    bpf_probe_read_user(&saved[1], 8, (const void *)(g->fp + 16)) == 0)
+		return runtime_return(s, saved[1], g->fp + 24, saved[0]);
+	if (stop == WALK_GO &&
+	    (!g->exact || (hotspot_heap(p, saved[1] - 1) || hotspot_is_call(saved[1]))))
 		return runtime_return(s, saved[1], g->fp + 16, saved[0]);
-	if (g->exact && bpf_probe_read_user(saved, 8, (const void *)g->sp) == 0 &&
-	    hotspot_is_return(p, saved[0]))
-		return hotspot_return(s, 0, false);
+	/* Without a frame, but some registers may be pushed. */
+	for (__u32 i = 0; g->exact && i < 6; i++)
+		if (bpf_probe_read_user(saved, 8, (const void *)(g->sp + i * 8)) == 0 &&
+		    hotspot_is_call(saved[0]))
+			return hotspot_return(s, i * 8, false);
 	return hotspot_thin();
 }
 
