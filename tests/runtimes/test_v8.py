@@ -133,8 +133,13 @@ def same(got, want):
     return got.name == want.name or "internal" in (want.file or "")
 
 
-def judge(path, want, leaf="leaf"):
-    """How many samples in `leaf` have exactly the chain `want` (which ends with it); and all."""
+def judge(path, want, inlines=False, leaf="leaf"):
+    """
+    How many samples in `leaf` have exactly the chain `want` (which ends with it); and all. Optimised
+    code has the library's functions inlined, which leave no position and so no frame.
+    """
+    if inlines:
+        want = [f for f in want if f.file or f.name == NATIVE]
     library = {f.name for f in want if not f.file}
     right = total = 0
     wrong = Counter()
@@ -148,19 +153,19 @@ def judge(path, want, leaf="leaf"):
         # The leaf stands at any of its lines.
         if len(got) == len(want) and all(map(same, got[:-1], want[:-1])) and \
                 (got[-1].name, got[-1].file) == (want[-1].name, want[-1].file) and \
-                want[-1].line - 4 <= (got[-1].line or 0) <= want[-1].line + 3:
+                want[-1].line - 6 <= (got[-1].line or 0) <= want[-1].line + 4:
             right += weight
         else:
             wrong[tuple(got)] += weight
     for chain, weight in wrong.most_common(3):
-        print(f"wrong, {weight}:", *chain, sep="\n   ")
+        print(f"wrong, {weight}:", *chain[-8:], sep="\n   ")
     return right, total
 
 
-def check(path, want, least=100):
-    right, total = judge(path, want)
+def check(path, want, inlines=False, least=100):
+    right, total = judge(path, want, inlines)
     if right < 0.99 * total:
-        print("wanted:", *want, sep="\n   ")
+        print("wanted:", *want[-8:], sep="\n   ")
     assert total >= least, f"only {total} samples in leaf()"
     assert right >= 0.99 * total, f"{right} of {total} samples have the chain of Error.stack"
     print(f"{right} of {total} samples in leaf() have exactly the chain of Error.stack")
@@ -187,14 +192,14 @@ def test_chain(node, addon, tmp_path, tier, chain):
     if chain == "native":
         for name in ("leaf", "inner"):
             want.insert([f.name for f in want].index(name), Frame(NATIVE, None, None, None))
-    check(out, want)
+    check(out, want, inlines=tier in ("maglev", "default"))
 
 
 def test_worker(node, addon, tmp_path):
     out = tmp_path / "out.speedscope.json"
     with Running([node.path, f"{SOURCES}/chain.js", "worker", addon]) as p:
         p.record(out)
-    check(out, expected(json.loads(p.first)))
+    check(out, expected(json.loads(p.first)), inlines=True)
 
 
 def test_kernel_frames_below(node, addon, tmp_path):
@@ -206,9 +211,10 @@ def test_kernel_frames_below(node, addon, tmp_path):
         names = [f.name for f in frames]
         if "stat" in names and any(n.startswith(("do_syscall", "entry_SYSCALL")) for n in names):
             chains[tuple(n for n in names if n in ("run", "stat", "statSync")
-                         or n.startswith(("do_syscall", "el0_svc")))] += weight
+                         or n.startswith(("do_syscall_64", "el0_svc")))] += weight
     assert chains, "no kernel frames below stat()"
-    assert chains.most_common(1)[0][0] == ("run", "stat", "statSync", "do_syscall_64")
+    chain = chains.most_common(1)[0][0]
+    assert chain[:3] == ("run", "stat", "statSync") and len(chain) == 4
 
 
 def self_shares(pairs):
@@ -227,7 +233,7 @@ function seventy() { let t = 0; for (let i = 0; i < 7000000; i++) t = (t * 31 + 
 function twenty() { let t = 0; for (let i = 0; i < 2000000; i++) t = (t * 33 + i) | 0; return t; }
 function ten() { let t = 0; for (let i = 0; i < 1000000; i++) t = (t * 35 + i) | 0; return t; }
 console.log('begun');
-const end = Date.now() + 6000;
+const end = Date.now() + 12000;
 let sum = 0;
 while (Date.now() < end) sum += seventy() + twenty() + ten();
 """)
