@@ -11,6 +11,9 @@
  *nfuncdata × {u32 from gofunc since 1.18, pointer before} pctab	per table: { zigzag delta of
  *the value, delta of pc / minLC } as varints, from value -1
  *
+ * Up to 1.15 (magic fb) the functab follows nfunc, behind it is the u32 offset of filetab, all
+ * offsets are from the header, _func has no cuOffset, and a file's number is its index in filetab.
+ *
  * The inline tree of a function is one of its funcdata; which of its entries an address is in says
  * one of its pcdata. An entry has the name and the pc of the call in the caller, whose line and own
  * entry are then looked up in the same way.
@@ -30,12 +33,14 @@
 
 #define PCDATA_INL_TREE_INDEX 2
 #define FUNCDATA_INL_TREE 3
+#define FUNCDATA_INL_TREE_1_15 4
 #define MODULE_TEXT 22
+#define MODULE_TYPES 37
 #define MODULE_WORDS 41
 #define MAX_PC_STEPS (1U << 20)
 #define MAX_FUNCS (16U << 20)
 
-enum version { GO_1_16, GO_1_18, GO_1_20 };
+enum version { GO_1_2, GO_1_16, GO_1_18, GO_1_20 };
 
 struct gopclntab {
 	struct elf_file *f; /* borrowed */
@@ -46,6 +51,7 @@ struct gopclntab {
 	u64 text;
 	u64 gofunc; /* 0 = not known: no inlined calls */
 	struct buf names, cutab, filetab, pctab, functab;
+	struct buf funcs; /* what offsets of _funcs count from */
 };
 
 /* One function. */
@@ -150,6 +156,22 @@ static int find_module(struct gopclntab *t, u64 *ret)
 	return find_by_relocation(t, ret);
 }
 
+/*
+ * Since 1.20: types · etypes · rodata · gofunc; since 1.27: types · typedesclen · etypes ·
+ * itaboffset · itabsize · rodata · gofunc · epclntab. Nothing says which, but lengths are no
+ * addresses, and the end of the table is behind its beginning.
+ */
+static u64 read_gofunc(struct gopclntab *t, u64 module)
+{
+	u64 types = word_at(t, module + MODULE_TYPES * 8);
+	u64 length = word_at(t, module + (MODULE_TYPES + 1) * 8);
+	u64 etypes = word_at(t, module + (MODULE_TYPES + 2) * 8);
+	u64 epclntab = word_at(t, module + (MODULE_TYPES + 7) * 8);
+	bool has_length = etypes > types && length <= etypes - types && epclntab > t->svma;
+
+	return word_at(t, module + (MODULE_TYPES + (has_length ? 6 : 3)) * 8);
+}
+
 static void read_module(struct gopclntab *t)
 {
 	u64 module, text;
@@ -162,7 +184,7 @@ static void read_module(struct gopclntab *t)
 	if (t->version == GO_1_18)
 		t->gofunc = word_at(t, module + 38 * 8);
 	else if (t->version == GO_1_20)
-		t->gofunc = word_at(t, module + 40 * 8);
+		t->gofunc = read_gofunc(t, module);
 }
 
 /* ---- header ---- */
@@ -173,6 +195,18 @@ static bool part(struct buf all, u64 offset, struct buf *ret)
 		return false;
 	*ret = all;
 	return true;
+}
+
+/* What is behind nfunc in 1.15. */
+static int read_old_header(struct gopclntab *t, struct buf all, struct buf b)
+{
+	u32 filetab;
+
+	t->names = t->pctab = t->filetab = t->funcs = all;
+	t->functab = b;
+	if (!skip_read_u32(b, t->nfunc * 16 + 8, &filetab) || !part(all, filetab, &t->cutab))
+		return -EINVAL;
+	return 0;
 }
 
 static int read_header(struct gopclntab *t, struct buf all)
@@ -186,6 +220,9 @@ static int read_header(struct gopclntab *t, struct buf all)
 	    !buf_u8(&b, &t->quantum) || !buf_u8(&b, &pointer))
 		return -EINVAL;
 	switch (magic) {
+	case 0xfffffffb:
+		t->version = GO_1_2;
+		break;
 	case 0xfffffffa:
 		t->version = GO_1_16;
 		break;
@@ -199,9 +236,13 @@ static int read_header(struct gopclntab *t, struct buf all)
 		return -ENOTSUP;
 	}
 	if (pointer != 8 || (t->quantum != 1 && t->quantum != 4) || !buf_u64(&b, &t->nfunc) ||
-	    !buf_u64(&b, &nfiles) || t->nfunc > MAX_FUNCS || !t->nfunc)
+	    t->nfunc > MAX_FUNCS || !t->nfunc)
 		return -EINVAL;
-	if (t->version != GO_1_16 && !buf_u64(&b, &t->text))
+	if (t->version == GO_1_2)
+		return read_old_header(t, all, b);
+	if (!buf_u64(&b, &nfiles))
+		return -EINVAL;
+	if (t->version > GO_1_16 && !buf_u64(&b, &t->text))
 		return -EINVAL;
 	for (size_t i = 0; i < ARRAY_SIZE(offsets); i++)
 		if (!buf_u64(&b, &offsets[i]))
@@ -210,6 +251,7 @@ static int read_header(struct gopclntab *t, struct buf all)
 	    !part(all, offsets[2], &t->filetab) || !part(all, offsets[3], &t->pctab) ||
 	    !part(all, offsets[4], &t->functab))
 		return -EINVAL;
+	t->funcs = t->functab;
 	return 0;
 }
 
@@ -225,8 +267,8 @@ static int find_without_sections(struct elf_file *f, u64 *ret_svma, struct buf *
 		for (u64 at = 0; at + 64 <= s->filesz; at += 8) {
 			const u8 *p = b.pos + at;
 
-			if ((p[0] == 0xf0 || p[0] == 0xf1 || p[0] == 0xfa) && p[1] == 0xff &&
-			    p[2] == 0xff && p[3] == 0xff && !p[4] && !p[5] &&
+			if ((p[0] == 0xf0 || p[0] == 0xf1 || p[0] == 0xfa || p[0] == 0xfb) &&
+			    p[1] == 0xff && p[2] == 0xff && p[3] == 0xff && !p[4] && !p[5] &&
 			    (p[6] == 1 || p[6] == 4) && p[7] == 8) {
 				*ret_svma = s->svma + at;
 				*ret = (struct buf){.pos = p, .end = b.end};
@@ -271,7 +313,7 @@ int gopclntab_open(struct elf_file *f, struct gopclntab **ret)
 		r = read_header(t, all);
 	if (r < 0)
 		return r;
-	if (t->version != GO_1_16) {
+	if (t->version > GO_1_16) {
 		read_module(t);
 		if (!t->text)
 			return -ENOTSUP;
@@ -293,7 +335,7 @@ static bool functab_entry(const struct gopclntab *t, u64 i, u64 *ret_pc, u64 *re
 	struct buf b = t->functab;
 	u32 pc, func = 0;
 
-	if (t->version == GO_1_16) {
+	if (t->version <= GO_1_16) {
 		*ret_func = 0;
 		return buf_skip(&b, i * 16) && buf_u64(&b, ret_pc) &&
 		       (i == t->nfunc || buf_u64(&b, ret_func));
@@ -334,36 +376,37 @@ static void read_inline_info(const struct gopclntab *t, struct func *f, struct b
 			     u32 npcdata, u8 nfuncdata)
 {
 	u64 offset = (u64)npcdata * 4, pointer;
+	u32 tree = t->version == GO_1_2 ? FUNCDATA_INL_TREE_1_15 : FUNCDATA_INL_TREE;
 	u32 w;
 
-	if (npcdata <= PCDATA_INL_TREE_INDEX || nfuncdata <= FUNCDATA_INL_TREE ||
+	if (npcdata <= PCDATA_INL_TREE_INDEX || nfuncdata <= tree ||
 	    !skip_read_u32(pcdata, PCDATA_INL_TREE_INDEX * 4, &f->inl_index))
 		return;
-	if (t->version != GO_1_16) {
-		if (t->gofunc && skip_read_u32(pcdata, offset + FUNCDATA_INL_TREE * 4, &w) &&
-		    w != 0xffffffff)
+	if (t->version > GO_1_16) {
+		if (t->gofunc && skip_read_u32(pcdata, offset + tree * 4, &w) && w != 0xffffffff)
 			f->inl_tree = t->gofunc + w;
 		return;
 	}
 	/* Pointers are aligned in the image, not in the window. */
 	offset += ((u64)(uintptr_t)pcdata.pos + offset) & 4;
-	if (skip_read_u64(pcdata, offset + FUNCDATA_INL_TREE * 8, &pointer))
+	if (skip_read_u64(pcdata, offset + tree * 8, &pointer))
 		f->inl_tree = pointer;
 }
 
 static bool read_func(const struct gopclntab *t, u64 offset, struct func *f)
 {
-	struct buf b = t->functab;
+	struct buf b = t->funcs;
 	u32 npcdata, entry32;
 	u64 entry64;
 	u8 nfuncdata;
 
 	if (!buf_skip(&b, offset))
 		return false;
-	if (t->version == GO_1_16 ? !buf_u64(&b, &entry64) : !buf_u32(&b, &entry32))
+	if (t->version <= GO_1_16 ? !buf_u64(&b, &entry64) : !buf_u32(&b, &entry32))
 		return false;
 	if (!buf_u32(&b, &f->name) || !buf_skip(&b, 12) || !buf_u32(&b, &f->pcfile) ||
-	    !buf_u32(&b, &f->pcln) || !buf_u32(&b, &npcdata) || !buf_u32(&b, &f->cu))
+	    !buf_u32(&b, &f->pcln) || !buf_u32(&b, &npcdata) ||
+	    (t->version != GO_1_2 && !buf_u32(&b, &f->cu)))
 		return false;
 	if (t->version == GO_1_20 && !buf_u32(&b, &f->start_line))
 		return false;

@@ -10,7 +10,7 @@
 struct unwind_source;
 struct go_table;
 
-/* -ENOENT when the file is not a Go program, or of a version before 1.16. */
+/* -ENOENT when the file is not a Go program. */
 int go_table_create(struct elf_file *elf, u64 exec_lo, u64 exec_hi, struct go_table **ret);
 void go_table_destroy(struct go_table *g);
 /* The functions' addresses. */

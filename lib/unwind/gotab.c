@@ -76,13 +76,13 @@ bool gotab_func(const struct gotab *t, u32 i, struct go_func *ret)
 	u32 nameoff, flag_at;
 	u64 off;
 
-	if (!read_word(&t->functab, ((u64)i * 2 + 1) * entry, entry, &off) ||
-	    !buf_skip(&body, off) || !buf_skip(&body, entry) || !buf_u32(&body, &nameoff) ||
-	    !buf_skip(&body, 8) || !buf_u32(&body, &f.pcsp))
+	if (!read_word(&t->functab, ((u64)i * 2 + 1) * entry, entry, &off) || off < t->functab_at ||
+	    !buf_skip(&body, off - t->functab_at) || !buf_skip(&body, entry) ||
+	    !buf_u32(&body, &nameoff) || !buf_skip(&body, 8) || !buf_u32(&body, &f.pcsp))
 		return false;
 	/* Behind pcsp: pcfile, pcln, npcdata, cuOffset, startLine from 1.20 on, funcID, flag. */
 	flag_at = (t->v120 ? 20 : 16) + 1;
-	if (!buf_skip(&body, flag_at) || !buf_u8(&body, &f.flag))
+	if (!t->v115 && (!buf_skip(&body, flag_at) || !buf_u8(&body, &f.flag)))
 		return false;
 	if (buf_skip(&name, nameoff)) {
 		name.end = name.pos + MIN(buf_left(&name), (size_t)NAME_MAX_BYTES);
@@ -124,16 +124,15 @@ static int parse_header(struct buf tab, struct gotab *t, u64 *ret_text)
 
 	if (!buf_u32(&b, &magic))
 		return -ENOENT;
-	if (magic == MAGIC_1_2)
-		return -ENOTSUP;
-	t->v116 = magic == MAGIC_1_16;
+	t->v115 = magic == MAGIC_1_2;
+	t->v116 = magic == MAGIC_1_16 || t->v115;
 	t->v120 = magic == MAGIC_1_20;
 	if (!t->v116 && !t->v120 && magic != MAGIC_1_18)
 		return -ENOENT;
 	if (!buf_u16(&b, &zero) || zero || !buf_u8(&b, &t->quantum) || !buf_u8(&b, &ptr_size) ||
 	    (t->quantum != 1 && t->quantum != 4) || ptr_size != 8)
 		return -ENOENT;
-	n_words = t->v116 ? 7 : 8;
+	n_words = t->v115 ? 1 : t->v116 ? 7 : 8;
 	for (u32 i = 0; i < n_words; i++)
 		if (!buf_u64(&b, &word[i]))
 			return -EINVAL;
@@ -143,6 +142,11 @@ static int parse_header(struct buf tab, struct gotab *t, u64 *ret_text)
 	*ret_text = t->v116 ? 0 : word[2];
 	/* Each part reaches as far as the whole: their ends are not told. */
 	t->names = t->pctab = t->functab = tab;
+	if (t->v115) {
+		t->functab = b;
+		t->functab_at = (u8)(b.pos - tab.pos);
+		return ((u64)t->n * 2 + 1) * entry_bytes(t) > buf_left(&b) ? -EINVAL : 0;
+	}
 	if (!buf_skip(&t->names, word[n_words - 5]) || !buf_skip(&t->pctab, word[n_words - 2]) ||
 	    !buf_skip(&t->functab, word[n_words - 1]) ||
 	    ((u64)t->n * 2 + 1) * entry_bytes(t) > buf_left(&t->functab))

@@ -7,6 +7,7 @@
  *		funcnametab, cutab, filetab, pctab, functab
  *	functab	nfunc × (entry, offset of _func), and the last function's end; entries are u32 from
  *		runtime.text (1.18 on), absolute u64 before
+ *	1.15	magic … ptrSize, nfunc, then the functab; every offset is from the header
  *	_func	entry, nameoff i32, args i32, deferreturn u32, pcsp u32 …, funcID u8, flag u8
  */
 #pragma once
@@ -21,9 +22,11 @@ struct gotab {
 	struct buf functab; /* from the functab on, _funcs too */
 	u64 text;	    /* svma that entries count from; 0 when they are absolute */
 	u32 n;
-	u8 quantum; /* of pc deltas */
-	bool v116;  /* 1.16 and 1.17 */
-	bool v120;  /* 1.20 on: _func has startLine */
+	u8 quantum;    /* of pc deltas */
+	u8 functab_at; /* what _funcs' offsets count from is so far before the functab */
+	bool v115;     /* 1.2 to 1.15: _func has no cuOffset and no flag */
+	bool v116;     /* 1.17 and before: entries are absolute */
+	bool v120;     /* 1.20 on: _func has startLine */
 };
 
 struct go_func {
@@ -34,7 +37,7 @@ struct go_func {
 	u8 flag;
 };
 
-/* -ENOENT none, -ENOTSUP before 1.16, -EINVAL damaged. */
+/* -ENOENT none, -EINVAL damaged. */
 int gotab_open(struct elf_file *elf, u64 exec_lo, u64 exec_hi, struct gotab *ret);
 u64 gotab_start(const struct gotab *t, u32 i); /* i = n: the last one's end */
 /* The last function with start <= svma, or 0. */

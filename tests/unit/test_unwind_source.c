@@ -353,12 +353,12 @@ Test(source, more_rules_than_an_index_can_say_are_unsupported_not_wrong)
 }
 
 /*
- * The fuzzer's seeds of Go 1.16, 1.18 and 1.20: files without section headers and the text's
+ * The fuzzer's seeds of Go 1.15, 1.16, 1.18 and 1.20: files without section headers and the text's
  * address in none of their headers. goexit at 0x1000, goexit1, main.main, systemstack.
  */
 Test(source, go_tables_of_every_layout)
 {
-	static const char *const seeds[] = {"elf_go116", "elf_go118", "elf_go120"};
+	static const char *const seeds[] = {"elf_go115", "elf_go116", "elf_go118", "elf_go120"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(seeds); i++) {
 		static u32 rows[UNWIND_PAGE_BYTES];
