@@ -82,6 +82,7 @@ struct record_copy {
 /* The registers between two steps of a walk. */
 struct walk_regs {
 	__u64 pc, sp, fp;
+	__u64 tls;		/* the thread pointer; 0: not known */
 	__u64 r[UNWIND_N_REGS]; /* by DWARF number, while `full` */
 	__u32 full;		/* r[] holds this frame's registers */
 	__u32 exact;		/* pc is an instruction, not a return address */

@@ -52,7 +52,33 @@ enum unwind_cfa_op {
 	UNWIND_CFA_PLT,		/* sp + cfa_off + ((pc & 15) >= cfa_add ? 8 : 0) */
 	UNWIND_CFA_SIGNAL,	/* all registers from the ucontext at sp + cfa_off */
 	UNWIND_CFA_FP, /* frame-pointer chain: cfa = fp + 16, fp and ra saved at fp, fp + 8 */
+	UNWIND_CFA_GO, /* Go's runtime is between two stacks: enum unwind_go in cfa_reg */
 };
+
+/*
+ * Where Go keeps the goroutine's registers while its thread is on another stack; x86-64 only. g is
+ * the runtime's word in thread-local storage, its m is at 48; g.sched, a gobuf, has sp at 56 and pc
+ * at 64 (runtime/runtime2.go, the same from 1.15 to 1.27). What is not the same in all releases is
+ * in the rule's other fields.
+ */
+enum unwind_go {
+	/* In m.curg.sched. cfa_off: of g from the thread pointer; cfa_add: of curg in m; fp_off: of
+	 * sched's frame pointer in g. UNWIND_RA_REG: pc, sp and fp are all there. UNWIND_RA_CFA:
+	 * its sp is the frame's own, at which the return address is. */
+	UNWIND_GO_CURG,
+	/* The same, if the word at sp is this g: else its m has left it and nothing is below. */
+	UNWIND_GO_CURG_AT_SP,
+	/* asmcgocall: at sp + cfa_add is g, or 0; at sp + cfa_off how far the frame's own sp is
+	 * below g's stack.hi (at 8 in g), or itself. cfa is ra_off above, fp as in fp_op. */
+	UNWIND_GO_DEPTH,
+	/* gogo: sp is the goroutine's already. Its pc is at rbx + 8, or in rbx (UNWIND_RA_REG), its
+	 * fp at rbx + fp_off, or there already (0). */
+	UNWIND_GO_GOBUF,
+};
+#define UNWIND_GO_G_STACK_HI 8
+#define UNWIND_GO_G_M 48
+#define UNWIND_GO_G_SP 56
+#define UNWIND_GO_G_PC 64
 
 enum unwind_ra_op {
 	UNWIND_RA_CFA, /* saved at cfa + ra_off */

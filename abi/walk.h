@@ -402,6 +402,106 @@ walk_inline int walk_bx(struct walk_env *env, struct walk *w, const struct unwin
 	return WALK_GO;
 }
 
+#if UNWIND_REG_FP == 6
+
+/* The goroutine that the thread belongs to; STOP_COMPLETE: none, it runs the scheduler. */
+walk_inline int walk_go_curg(struct walk_env *env, struct walk *w, const struct unwind_rule *r,
+			     __u64 *ret_curg)
+{
+	__u64 m, curg, mark;
+
+	if (!w->regs.tls)
+		return STOP_UNSUPPORTED;
+	if (walk_read(env, &m, sizeof(m), w->regs.tls + (__u64)(__s64)r->cfa_off) < 0 ||
+	    walk_read(env, &m, sizeof(m), m + UNWIND_GO_G_M) < 0 ||
+	    walk_read(env, &curg, sizeof(curg), m + (__u64)(__s64)r->cfa_add) < 0)
+		return STOP_BAD_READ;
+	if (!curg)
+		return STOP_COMPLETE;
+	if (r->cfa_reg == UNWIND_GO_CURG_AT_SP) {
+		if (walk_read(env, &mark, sizeof(mark), w->regs.sp) < 0)
+			return STOP_BAD_READ;
+		if (mark != curg)
+			return STOP_COMPLETE;
+	}
+	*ret_curg = curg;
+	return WALK_GO;
+}
+
+walk_inline int walk_go_sched(struct walk_env *env, struct walk *w, const struct unwind_rule *r)
+{
+	__u64 curg, pc, sp, fp;
+	int stop = walk_go_curg(env, w, r, &curg);
+
+	if (stop != WALK_GO)
+		return stop;
+	if (walk_read(env, &sp, sizeof(sp), curg + UNWIND_GO_G_SP) < 0 ||
+	    walk_read(env, &pc, sizeof(pc), curg + UNWIND_GO_G_PC) < 0 ||
+	    walk_read(env, &fp, sizeof(fp), curg + (__u64)(__s64)r->fp_off) < 0)
+		return STOP_BAD_READ;
+	if (r->ra_op == UNWIND_RA_CFA) {
+		if (walk_read(env, &pc, sizeof(pc), sp) < 0)
+			return STOP_BAD_READ;
+		sp += 8;
+	}
+	return walk_return(env, w, pc, sp, fp);
+}
+
+walk_inline int walk_go_depth(struct walk_env *env, struct walk *w, const struct unwind_rule *r)
+{
+	__u64 g, sp, hi, pc, fp = w->regs.fp;
+
+	if (walk_read(env, &g, sizeof(g), w->regs.sp + (__u64)(__s64)r->cfa_add) < 0 ||
+	    walk_read(env, &sp, sizeof(sp), w->regs.sp + (__u64)(__s64)r->cfa_off) < 0)
+		return STOP_BAD_READ;
+	if (g) {
+		if (walk_read(env, &hi, sizeof(hi), g + UNWIND_GO_G_STACK_HI) < 0)
+			return STOP_BAD_READ;
+		sp = hi - sp;
+	}
+	sp += (__u64)(__s64)r->ra_off;
+	if (walk_read(env, &pc, sizeof(pc), sp - 8) < 0)
+		return STOP_BAD_READ;
+	if (r->fp_op == UNWIND_FP_CFA &&
+	    walk_read(env, &fp, sizeof(fp), sp + (__u64)(__s64)r->fp_off) < 0)
+		return STOP_BAD_READ;
+	return walk_return(env, w, pc, sp, fp);
+}
+
+walk_inline int walk_go_gobuf(struct walk_env *env, struct walk *w, const struct unwind_rule *r)
+{
+	__u64 pc = w->regs.r[UNWIND_REG_BX], fp = w->regs.fp;
+	int stop;
+
+	if (!w->regs.full)
+		return STOP_UNSUPPORTED;
+	if (r->fp_off && walk_read(env, &fp, sizeof(fp), pc + (__u64)(__s64)r->fp_off) < 0)
+		return STOP_BAD_READ;
+	if (r->ra_op == UNWIND_RA_CFA && walk_read(env, &pc, sizeof(pc), pc + 8) < 0)
+		return STOP_BAD_READ;
+	stop = walk_return(env, w, pc, w->regs.sp, fp);
+	w->regs.exact = 1; /* it goes on there; it may be a goroutine's first instruction */
+	return stop;
+}
+
+walk_inline int walk_go(struct walk_env *env, struct walk *w, const struct unwind_rule *r)
+{
+	w->regs.bx = 0;
+	switch (r->cfa_reg) {
+	case UNWIND_GO_CURG:
+	case UNWIND_GO_CURG_AT_SP:
+		return walk_go_sched(env, w, r);
+	case UNWIND_GO_DEPTH:
+		return walk_go_depth(env, w, r);
+	case UNWIND_GO_GOBUF:
+		return walk_go_gobuf(env, w, r);
+	default:
+		return STOP_UNSUPPORTED;
+	}
+}
+
+#endif
+
 walk_inline int walk_apply(struct walk_env *env, struct walk *w, const struct unwind_rule *r)
 {
 	__u64 cfa, pc, saved[2], fp = w->regs.fp;
@@ -420,6 +520,10 @@ walk_inline int walk_apply(struct walk_env *env, struct walk *w, const struct un
 	case UNWIND_CFA_DEREF:
 	case UNWIND_CFA_PLT:
 		break;
+#if UNWIND_REG_FP == 6
+	case UNWIND_CFA_GO:
+		return walk_go(env, w, r);
+#endif
 	default:
 		return STOP_UNSUPPORTED;
 	}

@@ -201,6 +201,15 @@ static __always_inline bool is_newborn(const struct syscall *call)
 	return stack != 0;
 }
 
+static __always_inline __u64 task_tls(struct task_struct *task)
+{
+#if defined(__TARGET_ARCH_x86)
+	return task_read(task, thread.fsbase);
+#else
+	return task_read(task, thread.uw.tp_value);
+#endif
+}
+
 /* The user registers of `task`, the current one, which has an mm: WALK_GO, or a stop reason. */
 static __always_inline int task_user_regs(struct task_struct *task, const bpf_user_pt_regs_t *ctx,
 					  struct walk_regs *ret, __s32 *ret_syscall)
@@ -212,6 +221,7 @@ static __always_inline int task_user_regs(struct task_struct *task, const bpf_us
 	ret->bx = 0;
 	ret->newborn = 0;
 	ret->exact = 1;
+	ret->tls = task_tls(task);
 	*ret_syscall = -1;
 	if (regs_are_user(ctx))
 		return regs_from_context(ret, ctx);

@@ -8,9 +8,10 @@
  * It does not say where the frame pointer is saved, which matters to the C code below a callback
  * and to functions that switch stacks, so that is read from the code where pcsp first grows.
  *
- * Functions that switch stacks (systemstack, asmcgocall, cgocallback, the vDSO callers …) keep
- * their own frame pointer, so between a switch and the switch back the frame pointer is followed;
- * mcall and morestack clear it, the stack ends there.
+ * Functions that switch stacks keep their own frame pointer where they have a frame (systemstack
+ * from 1.21 on, cgocallback, the vDSO callers), so between a switch and the switch back the frame
+ * pointer is followed. The others leave the goroutine's registers in its g, or on the stack that
+ * they go to (go_switch.c).
  */
 #include "unwind/go.h"
 
@@ -19,22 +20,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "unwind/go_switch.h"
 #include "unwind/gotab.h"
 #include "unwind/source.h"
 
 #define PROLOGUE_MAX 512
 #define PROLOGUE_STEPS 64 /* pcsp entries looked at; a damaged table may never advance */
-#define SP_WRITES_MAX 12
-#define BODY_MAX 4096
-
-enum go_kind {
-	GO_NORMAL,
-	GO_TOP,	      /* nothing is below it */
-	GO_SIGRETURN, /* below it is a signal frame */
-	GO_SWITCH,    /* goes to another stack and, at its end, back */
-	GO_SWITCH_AND_STOP,
-	GO_SWITCH_AND_LOST, /* to where no frame pointer leads */
-};
 
 struct special {
 	u32 func;
@@ -45,6 +36,7 @@ struct go_table {
 	struct gotab t;
 	u64 lo, hi;
 	vec(struct special) special; /* by func */
+	struct go_layout layout;
 };
 
 /* Where a function saves its caller's frame pointer. */
@@ -54,11 +46,6 @@ struct fp_save {
 	s32 off;  /* from the cfa */
 };
 
-struct sp_write {
-	u64 end;    /* svma behind the instruction */
-	bool align; /* and $-16, sp: never a switch back */
-};
-
 static const struct {
 	const char *name;
 	enum go_kind kind;
@@ -66,17 +53,25 @@ static const struct {
 	{"runtime.goexit", GO_TOP},
 	{"runtime.mstart", GO_TOP},
 	{"runtime.rt0_go", GO_TOP},
-	{"runtime.mcall", GO_SWITCH_AND_STOP},
-	{"runtime.morestack", GO_SWITCH_AND_STOP},
-	{"gogo", GO_SWITCH_AND_LOST},
+	{"runtime.mcall", GO_MCALL},
+	{"runtime.morestack", GO_MORESTACK},
+	{"gogo", GO_GOGO},
+	{"runtime.gogo", GO_GOGO}, /* up to 1.16 */
 	{"runtime.sigreturn", GO_SIGRETURN},
 	{"runtime.sigreturn__sigaction", GO_SIGRETURN},
 	/* TOPFRAME to Go, but below it is the interrupted code. */
 	{"runtime.sigtramp", GO_NORMAL},
 	{"runtime.cgoSigtramp", GO_NORMAL},
-	{"runtime.systemstack", GO_SWITCH},
-	{"runtime.asmcgocall", GO_SWITCH},
+	{"runtime.systemstack", GO_SYSTEMSTACK},
+	{"runtime.asmcgocall", GO_ASMCGOCALL},
 	{"runtime.cgocallback", GO_SWITCH},
+	/* Up to 1.16 no flag says which functions write sp. */
+	{"runtime.cgocallback_gofunc", GO_SWITCH},
+	{"runtime.nanotime1", GO_SWITCH},
+	{"runtime.walltime1", GO_SWITCH},
+	{"runtime.sigfwd", GO_SWITCH},
+	{"runtime.callCgoMmap", GO_SWITCH},
+	{"runtime.callCgoMunmap", GO_SWITCH},
 };
 
 static enum go_kind kind_of(const struct gotab *t, const struct go_func *f, u64 entry)
@@ -88,8 +83,6 @@ static enum go_kind kind_of(const struct gotab *t, const struct go_func *f, u64 
 			return special_names[i].kind;
 	if (!strncmp(f->name, "_rt0_", 5))
 		return GO_TOP;
-	if (t->v116) /* 1.16 has no flags */
-		return GO_NORMAL;
 	if (f->flag & GO_FLAG_TOP_FRAME)
 		return GO_TOP;
 	return f->flag & GO_FLAG_SP_WRITE ? GO_SWITCH : GO_NORMAL;
@@ -137,6 +130,7 @@ int go_table_create(struct elf_file *elf, u64 exec_lo, u64 exec_hi, struct go_ta
 		go_table_destroy(g);
 		return r;
 	}
+	go_layout_read(elf, &g->t, &g->layout);
 	g->lo = gotab_start(&g->t, 0);
 	g->hi = gotab_start(&g->t, g->t.n);
 	*ret = g;
@@ -287,145 +281,49 @@ static struct unwind_rule rule_of(const struct unwind_source *s, s64 delta, bool
 	return r;
 }
 
-/* While on another stack: by the function's own frame pointer. */
-static struct unwind_rule rule_switched(const struct unwind_source *s, s64 delta)
-{
-	if (s->elf->machine == EM_X86_64)
-		return (struct unwind_rule){.cfa_op = UNWIND_CFA_FP};
-	if (delta <= 0 || delta > -INT16_MIN - 8)
-		return (struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED};
-	/* x29 points 8 below the sp that the function had. */
-	return (struct unwind_rule){
-		.cfa_op = UNWIND_CFA_REG,
-		.cfa_reg = 29,
-		.cfa_off = (s32)delta + 8,
-		.ra_off = (s16)-delta,
-		.fp_op = UNWIND_FP_CFA,
-		.fp_off = (s16) - (delta + 8),
-	};
-}
-
-/* The length of an instruction that gives sp a value that pcsp cannot follow, else 0. */
-static u32 sp_write_x86(const u8 *p, size_t n, bool *ret_align)
-{
-	static const u8 tail[8] = {0, 1, 4}; /* bytes of displacement by mod */
-	u8 mod = p[2] >> 6;
-
-	*ret_align = false;
-	if ((p[0] & 0xf4) != 0x40 || !(p[0] & 8))
-		return 0;
-	if (p[1] == 0x8b && (p[2] >> 3 & 7) == 4)
-		/* mov mem or reg, %rsp; a base of rsp or r12 has one byte more */
-		return 3 + (mod < 3 ? tail[mod] + ((p[2] & 7) == 4) : 0);
-	/* and $imm8, %rsp, and a sub before it, which pcsp does not follow either */
-	if (!memcmp(p, "\x48\x83\xe4", 3) ||
-	    (n >= 8 && !memcmp(p, "\x48\x83\xec", 3) && !memcmp(p + 4, "\x48\x83\xe4", 3))) {
-		*ret_align = true;
-		return 4;
-	}
-	return 0;
-}
-
-static u32 sp_write_x86_from_reg(const u8 *p)
-{
-	/* mov %reg, %rsp */
-	return (p[0] == 0x48 || p[0] == 0x4c) && p[1] == 0x89 && (p[2] & 0xc7) == 0xc4 ? 3 : 0;
-}
-
-static u32 sp_write_arm64(const u8 *p, bool *ret_align)
-{
-	u32 insn;
-
-	memcpy(&insn, p, 4);
-	*ret_align = (insn & 0xff80001fu) == 0x9200001fu; /* and sp, xN, #imm */
-	return *ret_align || (insn & 0xfffffc1fu) == 0x9100001fu /* mov sp, xN */ ? 4 : 0;
-}
-
-static u32 find_sp_writes(struct unwind_source *s, const struct go_func *f,
-			  struct sp_write ret[static SP_WRITES_MAX])
-{
-	u8 code[BODY_MAX];
-	size_t want = MIN(sizeof(code), (size_t)(f->end - f->start));
-	ssize_t got = elf_file_copy(s->elf, f->start, want, code);
-	size_t n = got > 0 ? (size_t)got : 0;
-	bool x86 = s->elf->machine == EM_X86_64;
-	u32 n_writes = 0;
-
-	for (size_t i = 0; i + 4 <= n && n_writes < SP_WRITES_MAX;) {
-		bool align = false;
-		u32 length;
-
-		if (x86) {
-			length = sp_write_x86(code + i, n - i, &align);
-			if (!length)
-				length = sp_write_x86_from_reg(code + i);
-		} else {
-			length = sp_write_arm64(code + i, &align);
-		}
-		if (length)
-			ret[n_writes++] =
-				(struct sp_write){.end = f->start + i + length, .align = align};
-		i += length ? length : x86 ? 1 : 4;
-	}
-	return n_writes;
-}
-
 /* How a stretch of a function is to be unwound. */
 struct stretch {
 	struct unwind_source *s;
 	const struct go_func *f;
 	u64 lo, hi; /* what is wanted */
 	struct fp_save save;
-	enum go_kind kind;
-	struct sp_write writes[SP_WRITES_MAX];
-	u32 n_writes;
+	struct go_switch sw;
 };
 
-/* Is sp on another stack at pc? ret_until: up to where that is so. */
-static bool is_switched(const struct stretch *x, u64 pc, u64 *ret_until)
+/* rawVforkSyscall keeps its return address in r12: the child shares the stack. */
+static bool is_vfork(const struct stretch *x, u64 from, s64 delta)
 {
-	bool switched = false;
+	u8 code[2];
 
-	*ret_until = ~0ULL;
-	for (u32 i = 0; i < x->n_writes; i++) {
-		const struct sp_write *w = &x->writes[i];
-
-		if (w->end > pc) {
-			*ret_until = w->end;
-			return switched;
-		}
-		/* x86: to and fro, in turn. arm64 follows the frame pointer up to the last write:
-		 * its frame pointer is right in the whole body. */
-		if (x->s->elf->machine == EM_X86_64)
-			switched = w->align || !switched;
-		else
-			switched = i + 1 < x->n_writes;
-	}
-	return switched;
+	return x->s->elf->machine == EM_X86_64 && delta == -8 && from >= x->f->start + 2 &&
+	       elf_file_copy(x->s->elf, from - 2, 2, code) == 2 && code[0] == 0x41 &&
+	       code[1] == 0x5c; /* pop %r12 */
 }
 
 /* Rows for [from, to), where pcsp is delta. */
 static void emit_stretch(const struct stretch *x, u64 from, u64 to, s64 delta)
 {
+	bool vfork = is_vfork(x, from, delta);
+
 	from = MAX(from, x->lo);
 	to = MIN(to, x->hi);
 	while (from < to) {
 		u64 until = to;
 		struct unwind_rule rule;
-		bool switched = x->n_writes && is_switched(x, from, &until);
 
-		if (switched && x->kind == GO_SWITCH_AND_STOP) {
-			rule = (struct unwind_rule){.cfa_op = UNWIND_CFA_STOP};
-		} else if (switched && x->kind == GO_SWITCH_AND_LOST) {
-			rule = (struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED};
-		} else if (switched) {
-			rule = rule_switched(x->s, delta);
-		} else {
+		if (!go_switch_rule(&x->sw, from, delta, &rule, &until)) {
 			bool saved = x->save.known && from >= x->save.from;
 
 			if (x->save.known && !saved)
 				until = MIN(until, x->save.from);
 			rule = rule_of(x->s, delta, saved, x->save.off);
+			if (vfork)
+				rule = (struct unwind_rule){
+					.cfa_op = UNWIND_CFA_REG,
+					.cfa_reg = 7,
+					.ra_op = UNWIND_RA_REG,
+					.ra_off = 12,
+				};
 		}
 		source_row(x->s, from, &rule);
 		from = MIN(until, to);
@@ -435,7 +333,7 @@ static void emit_stretch(const struct stretch *x, u64 from, u64 to, s64 delta)
 static void fill_pcsp(struct unwind_source *s, const struct go_func *f, enum go_kind kind, u64 lo,
 		      u64 hi)
 {
-	struct stretch x = {.s = s, .f = f, .lo = lo, .hi = hi, .kind = kind};
+	struct stretch x = {.s = s, .f = f, .lo = lo, .hi = hi};
 	struct gopcsp p;
 	u64 at = f->start;
 
@@ -444,8 +342,9 @@ static void fill_pcsp(struct unwind_source *s, const struct go_func *f, enum go_
 		return;
 	}
 	x.save = find_fp_save(s, f);
-	if (kind != GO_NORMAL)
-		x.n_writes = find_sp_writes(s, f, x.writes);
+	go_switch_init(s->elf, &s->go->t, f, kind, &s->go->layout, &x.sw);
+	x.sw.saved = x.save.known;
+	x.sw.fp_off = x.save.off;
 	while (at < hi && s->budget && gopcsp_next(&p)) {
 		s->budget--;
 		if (p.pc > lo)

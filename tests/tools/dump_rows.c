@@ -5,7 +5,7 @@
  *
  *	dump-rows [-c] ELF [DEBUG-FILE]	-c: with what the code says where CFI says nothing
  *
- *	CFA	none stop unsupported signal+N fpchain rN+N *(rN+N)+N plt+N/N
+ *	CFA	none stop unsupported signal+N fpchain goN+N+N,N rN+N *(rN+N)+N plt+N/N
  *	FP	s (same) c+N (saved at cfa + N) f+N (saved at fp + N)
  *	RA	c+N rN
  */
@@ -34,6 +34,9 @@ static void print_rule(unsigned long long pc, const struct unwind_rule *r)
 		return;
 	case UNWIND_CFA_FP:
 		puts("fpchain - -");
+		return;
+	case UNWIND_CFA_GO:
+		printf("go%u%+d%+d,%d - -\n", r->cfa_reg, r->cfa_off, r->cfa_add, r->fp_off);
 		return;
 	case UNWIND_CFA_REG:
 		printf("r%u%+d", r->cfa_reg, r->cfa_off);

@@ -82,6 +82,7 @@ static void row_text(struct str *out, u64 pc, const struct unwind_rule *r)
 		[UNWIND_CFA_PLT] = "plt",
 		[UNWIND_CFA_SIGNAL] = "signal",
 		[UNWIND_CFA_FP] = "fp",
+		[UNWIND_CFA_GO] = "go",
 	};
 
 	str_printf(out, "%s%llx:%s", out->n ? "; " : "", pc, ops[r->cfa_op]);
