@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Each scenario runs in a goroutine of its own and says once, as a line of JSON, what
+// runtime.Callers sees where it burns time. Go 1.15 compiles it.
+package main
+
+/*
+int c_outer(int n);
+int c_inner(int n);
+unsigned long c_spin(int n);
+void c_thread(int n);
+*/
+import "C"
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+)
+
+const n = 300000
+
+var (
+	told   sync.Map
+	output sync.Mutex
+	sink   uint64
+)
+
+// The stack from its root to the caller of tell, of the scenario that runs.
+func tell(scenario string) {
+	if _, known := told.LoadOrStore(scenario, true); known {
+		return
+	}
+	pcs := make([]uintptr, 1000)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	chain := [][]interface{}{}
+	for {
+		f, more := frames.Next()
+		chain = append([][]interface{}{{f.Function, f.File, f.Line}}, chain...)
+		if !more {
+			break
+		}
+	}
+	output.Lock()
+	json.NewEncoder(os.Stdout).Encode(map[string]interface{}{"scenario": scenario, "chain": chain})
+	output.Unlock()
+}
+
+//go:noinline
+func spin(scenario string) uint64 {
+	tell(scenario)
+	x := uint64(88172645463325252)
+	for i := 0; i < n; i++ {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+	}
+	return x
+}
+
+// ---- inlined functions, methods, closures ----
+
+func inlinedLow(scenario string) uint64  { return spin(scenario) + 1 }
+func inlinedHigh(scenario string) uint64 { return inlinedLow(scenario) + 2 }
+
+type shape interface{ area(scenario string) uint64 }
+type square struct{ side uint64 }
+
+//go:noinline
+func (s *square) area(scenario string) uint64 { return inlinedHigh(scenario) + s.side }
+
+func inlines() {
+	var s shape = &square{3}
+	for {
+		func() {
+			defer func() { sink += s.area("inlines") }()
+		}()
+	}
+}
+
+// ---- deep recursion, on a stack that grows anew each time ----
+
+//go:noinline
+func grow(depth int) uint64 {
+	var frame [300]uint64
+	frame[depth%300] = uint64(depth)
+	if depth == 0 {
+		return frame[3]
+	}
+	return grow(depth-1) + frame[5]
+}
+
+//go:noinline
+func grows(done chan bool) {
+	sink += grow(300)
+	done <- true
+}
+
+func growing() {
+	done := make(chan bool)
+	for {
+		go grows(done)
+		<-done
+	}
+}
+
+//go:noinline
+func recurse(depth int) uint64 {
+	if depth == 0 {
+		return spin("deep")
+	}
+	return recurse(depth-1) + 1
+}
+
+func deep() {
+	for {
+		sink += recurse(100)
+	}
+}
+
+// ---- Go, C, Go, C, Go ----
+
+//export goMiddle
+func goMiddle(x C.int) C.int {
+	return middle(x)
+}
+
+//go:noinline
+func middle(x C.int) C.int {
+	r := C.c_inner(x)
+	return r + 1
+}
+
+//export goLeaf
+func goLeaf(x C.int) C.int {
+	return C.int(spin("callbacks"))
+}
+
+func callbacks() {
+	for {
+		r := C.c_outer(7)
+		sink += uint64(r)
+	}
+}
+
+//go:noinline
+func leavesGo() {
+	tell("c_leaf")
+	r := C.c_spin(n)
+	sink += uint64(r)
+}
+
+func cLeaf() {
+	for {
+		leavesGo()
+	}
+}
+
+// Called back by a thread that Go did not start.
+//
+//export goFromThread
+func goFromThread(x C.int) C.int {
+	return C.int(spin("thread"))
+}
+
+// What Go does on the system stack, below a callback.
+//
+//export goSystem
+func goSystem(x C.int) C.int {
+	system("system_in_callback")
+	return x
+}
+
+// ---- the system stack, assembly, the scheduler ----
+
+//go:noinline
+func system(scenario string) {
+	tell(scenario)
+	buf := make([]byte, 1<<16)
+	for i := 0; i < 20; i++ {
+		sink += uint64(runtime.Stack(buf, false))
+	}
+}
+
+//go:noinline
+func deeper(depth int, scenario string) {
+	if depth > 0 {
+		deeper(depth-1, scenario)
+		return
+	}
+	system(scenario)
+}
+
+func systems() {
+	for {
+		deeper(20, "system")
+	}
+}
+
+func systemsInCallback() {
+	for {
+		sink += uint64(C.c_inner(-1))
+	}
+}
+
+//go:noinline
+func hash(data []byte) byte {
+	tell("asm")
+	sum := sha256.Sum256(data)
+	return sum[0]
+}
+
+//go:noinline
+func move(to, from []byte) { copy(to, from) }
+
+func assembly() {
+	data, other := make([]byte, 1<<20), make([]byte, 1<<20)
+	for {
+		sink += uint64(hash(data))
+		for i := 0; i < 20; i++ {
+			move(other, data)
+		}
+	}
+}
+
+func scheduled() {
+	a, b := make(chan int), make(chan int)
+	go func() {
+		for x := range a {
+			b <- x
+		}
+	}()
+	for {
+		a <- 1
+		<-b
+		runtime.Gosched()
+	}
+}
+
+func main() {
+	scenarios := map[string]func(){
+		"inlines": inlines, "growing": growing, "deep": deep, "callbacks": callbacks,
+		"c_leaf": cLeaf, "systems": systems, "systems_in_callback": systemsInCallback,
+		"assembly": assembly, "scheduled": scheduled,
+		"thread": func() { C.c_thread(n) },
+	}
+	for _, name := range strings.Split(os.Args[1], ",") {
+		go scenarios[name]()
+	}
+	os.Stdin.Read(make([]byte, 1))
+}

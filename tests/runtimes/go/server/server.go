@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// serve: an HTTP server of net/http with JSON and compression, on a port of its own choice, until
+// standard input ends. load ADDRESS CLIENTS SECONDS: asks it, and says how often it answered.
+package main
+
+import (
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/ioutil"
+	"net"
+	"net/http"
+	"os"
+	"sort"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+type item struct {
+	Name  string
+	Words []string
+	Sum   string
+}
+
+func handle(w http.ResponseWriter, r *http.Request) {
+	words := strings.Fields(strings.Repeat(r.URL.Path+" the quick brown fox ", 30))
+	sort.Strings(words)
+	sum := sha256.Sum256([]byte(strings.Join(words, " ")))
+	w.Header().Set("Content-Encoding", "gzip")
+	z := gzip.NewWriter(w)
+	json.NewEncoder(z).Encode(item{r.URL.Path, words, fmt.Sprintf("%x", sum)})
+	z.Close()
+}
+
+func serve() {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(listener.Addr())
+	go http.Serve(listener, http.HandlerFunc(handle))
+	os.Stdin.Read(make([]byte, 1))
+}
+
+func load(address string, clients, seconds int) {
+	var answered int64
+	end := time.Now().Add(time.Duration(seconds) * time.Second)
+	done := make(chan bool)
+	for i := 0; i < clients; i++ {
+		go func(i int) {
+			for time.Now().Before(end) {
+				r, err := http.Get("http://" + address + "/" + strconv.Itoa(i))
+				if err != nil {
+					panic(err)
+				}
+				io.Copy(ioutil.Discard, r.Body)
+				r.Body.Close()
+				atomic.AddInt64(&answered, 1)
+			}
+			done <- true
+		}(i)
+	}
+	for i := 0; i < clients; i++ {
+		<-done
+	}
+	fmt.Println(answered)
+}
+
+func main() {
+	if os.Args[1] == "serve" {
+		serve()
+		return
+	}
+	clients, _ := strconv.Atoi(os.Args[3])
+	seconds, _ := strconv.Atoi(os.Args[4])
+	load(os.Args[2], clients, seconds)
+}

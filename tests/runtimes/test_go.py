@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Go's frames: exact chains of names, files and lines against runtime.Callers' own view, on each
+release that is here.
+
+Releases are looked for as `go` itself keeps them: ~/.cache/culprit-runtimes/go/mod is a GOMODCACHE,
+which `tests/runtimes/go/get VERSION…` fills.
+"""
+
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections import Counter, namedtuple
+
+import pytest
+
+from recorder import record
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CACHE = os.path.expanduser("~/.cache/culprit-runtimes/go")
+SECONDS = os.environ.get("CULPRIT_RUNTIME_SECONDS", "5")
+SCENARIOS = ["inlines", "growing", "deep", "callbacks", "c_leaf", "systems", "systems_in_callback",
+             "assembly", "scheduled", "thread"]
+VERSIONS = [f"1.{n}" for n in range(15, 28)]
+# As they are, with what a PIE addresses otherwise, and without symbols and DWARF.
+FLAVOURS = {"plain": [], "pie": ["-buildmode=pie"], "stripped": ["-ldflags=-s -w"]}
+
+Frame = namedtuple("Frame", "name file line")
+
+
+class Toolchain:
+    """One release of Go."""
+
+    def __init__(self, version):
+        places = sorted(glob.glob(f"{CACHE}/mod/golang.org/toolchain@v0.0.1-go{version}.*"))
+        places += glob.glob(f"/usr/lib/go-{version}")
+        here = shutil.which("go")
+        if here:
+            places.append(os.path.dirname(os.path.dirname(os.path.realpath(here))))
+        for root in places:
+            self.go = f"{root}/bin/go"
+            self.env = {**os.environ, "GOROOT": root, "GOTOOLCHAIN": "local", "GOENV": "off",
+                        "GOFLAGS": "", "GO111MODULE": "off", "CGO_ENABLED": "1",
+                        "GOCACHE": f"{CACHE}/build"}
+            if not os.path.exists(self.go):
+                continue
+            out = self.run("version")
+            if out.returncode == 0 and re.search(rf"go{re.escape(version)}\b", out.stdout):
+                self.full = out.stdout.split()[2]
+                return
+        pytest.skip(f"no Go {version}: tests/runtimes/go/get {version}")
+
+    def run(self, *args, **options):
+        return subprocess.run([self.go, *args], env=self.env, capture_output=True, text=True,
+                              **options)
+
+
+class Run:
+    """The scenarios under the recorder: what they said of themselves, and what was recorded."""
+
+    def __init__(self, culprit, version, flavour, folder):
+        self.flavour = flavour
+        self.toolchain = Toolchain(version)
+        program, out = f"{folder}/work", folder / "out.speedscope.json"
+        done = self.toolchain.run("build", "-o", program, *FLAVOURS[flavour],
+                                  cwd=os.path.join(HERE, "go"), timeout=300)
+        assert done.returncode == 0, done.stderr
+        if flavour == "stripped":
+            subprocess.run(["strip", "--strip-section-headers", program], stderr=-3, check=False)
+        with subprocess.Popen([program, ",".join(SCENARIOS)], text=True, stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE) as p:
+            record(culprit, out, "-p", p.pid, "-d", SECONDS, "-F", "499")
+            said, _ = p.communicate("x")
+        self.said = {}
+        for line in said.splitlines():
+            one = json.loads(line)
+            self.said[one["scenario"]] = [Frame(*f) for f in one["chain"]]
+        self.stacks = read(out)
+
+    def of(self, function):
+        """Stacks with this Go function in them."""
+        return {s: n for s, n in self.stacks.items() if any(f.name == function for f in s)}
+
+
+def read(path):
+    data = json.loads(path.read_text())
+    frames = [Frame(f["name"], f.get("file"), f.get("line")) for f in data["shared"]["frames"]]
+    stacks = Counter()
+    for p in data["profiles"]:
+        for stack, n in zip(p["samples"], p["weights"]):
+            stacks[tuple(frames[i] for i in stack[1:])] += n # the first is the process
+    return stacks
+
+
+@pytest.fixture(scope="module", params=[f"{v}-{f}" for v in VERSIONS for f in FLAVOURS])
+def go(request, culprit, tmp_path_factory):
+    version, flavour = request.param.split("-")
+    return Run(culprit, version, flavour, tmp_path_factory.mktemp("go"))
+
+
+def names(stack):
+    return [f.name for f in stack]
+
+
+def show(stack):
+    return ";".join(names(stack))
+
+
+# Where a stack is another's: C's frames lie between, or the runtime's own view leaves them out.
+CROSSING = re.compile(r"runtime\.(systemstack|systemstack_switch|asmcgocall.*|cgocall|cgocallback.*|"
+                      r"call\d+|reflectcall.*)|crosscall2|_cgoexp_.*|runtime\._cgoexpwrap.*")
+
+
+def go_part(stack):
+    """The frames of Go's own code: what runtime.Callers and we must agree on. A goroutine that
+    a thread of C's borrows has no beginning of its own."""
+    return [f for f in stack if f.file and f.file.endswith((".go", ".s")) and
+            not CROSSING.fullmatch(f.name)]
+
+
+def check_chain(run, scenario, leaf):
+    """All stacks of a scenario that end in `leaf` are runtime.Callers' to the letter; how many."""
+    said = go_part(run.said[scenario])
+    if scenario == "thread" and said[0].name == "runtime.goexit":
+        said = said[1:]
+    assert said[-1].name == leaf, said
+    root = said[1].name if said[0].name == "runtime.goexit" else said[0].name
+    count = 0
+    for stack, n in run.stacks.items():
+        part = [f for f in go_part(stack)]
+        if root not in names(stack) or leaf not in names(part):
+            continue
+        while part[-1].name != leaf: # what it calls, or is interrupted by
+            part.pop()
+        assert names(part) == names(said), f"{show(stack)}\nnot {show(said)}"
+        # Where the leaf itself is says nothing.
+        assert part[:-1] == said[:-1], "\n".join(map(str, zip(part, said)))
+        assert part[-1].file == said[-1].file
+        count += n
+    return count
+
+
+@pytest.mark.parametrize("scenario", ["inlines", "deep", "callbacks", "thread"])
+def test_chains_are_those_of_runtime_callers(go, scenario):
+    n = check_chain(go, scenario, "main.spin")
+    print(f"{go.toolchain.full} {go.flavour} {scenario}: {n} samples")
+    assert n > 20
+
+
+C_NAMES = {
+    "callbacks": r"main\.callbacks;main\._Cfunc_c_outer;runtime\.cgocall;runtime\.asmcgocall(\.abi0)?;"
+                 r"(runtime\.asmcgocall_landingpad;)?_cgo_\w+_Cfunc_c_outer;c_outer;c_call;goMiddle;"
+                 r"crosscall2;(runtime\.[\w.]+;|_cgoexp_\w+;|main\._cgoexpwrap\w+;)+main\.goMiddle;"
+                 r"main\.middle;main\._Cfunc_c_inner;runtime\.cgocall;runtime\.asmcgocall;"
+                 r"(runtime\.asmcgocall_landingpad;)?_cgo_\w+_Cfunc_c_inner;c_inner;c_call;goLeaf;"
+                 r"crosscall2;(runtime\.[\w.]+;|_cgoexp_\w+;|main\._cgoexpwrap\w+;)+main\.goLeaf;"
+                 r"main\.spin",
+    "c_leaf": r"main\.cLeaf;main\.leavesGo;main\._Cfunc_c_spin;runtime\.cgocall;runtime\.asmcgocall;"
+              r"(runtime\.asmcgocall_landingpad;)?_cgo_\w+_Cfunc_c_spin;c_spin",
+    "thread": r"([^;]*clone[^;]*;)?[^;]*;c_thread_start;c_call;goFromThread;crosscall2;"
+              r"(runtime\.[\w.]+;|_cgoexp_\w+;|main\._cgoexpwrap\w+;)+main\.goFromThread;main\.spin",
+}
+
+
+@pytest.mark.parametrize("scenario", C_NAMES)
+def test_c_frames_lie_between_those_of_go(go, scenario):
+    if go.flavour == "stripped":
+        pytest.skip("no names of C functions")
+    root = {"callbacks": "main.callbacks", "c_leaf": "main.cLeaf", "thread": "c_thread_start"}
+    leaf = "c_spin" if scenario == "c_leaf" else "main.spin"
+    pattern = re.compile(r"(.*;)?" + C_NAMES[scenario])
+    count = 0
+    for stack, n in go.of(root[scenario]).items():
+        text = [x.removesuffix(".abi0") for x in names(stack)]
+        if leaf not in text:
+            continue
+        text = ";".join(text[:text.index(leaf) + 1])
+        assert pattern.fullmatch(text), text
+        count += n
+    print(f"{go.toolchain.full} {go.flavour} {scenario}: {count} samples")
+    assert count > 20
+
+
+@pytest.mark.parametrize("scenario", ["system", "system_in_callback"])
+def test_the_caller_of_systemstack_is_not_lost(go, scenario):
+    said = go_part(go.said[scenario])
+    chain = names(said) + ["runtime.Stack"]
+    count = 0
+    root = "main.systems" if scenario == "system" else "main.systemsInCallback"
+    for stack, n in go.of(root).items():
+        all_names = [x.removesuffix(".abi0") for x in names(stack)]
+        if "runtime.systemstack" not in all_names or "runtime.Stack.func1" not in all_names:
+            continue
+        at = len(all_names) - 1 - all_names[::-1].index("runtime.systemstack")
+        assert names(go_part(stack[:at])) == chain, f"{show(stack)}\nnot {';'.join(chain)}"
+        assert go_part(stack[:at])[:len(said) - 1] == said[:-1]
+        assert all_names[at + 1] == "runtime.Stack.func1", show(stack)
+        count += n
+    print(f"{go.toolchain.full} {go.flavour} {scenario}: {count} samples on the system stack")
+    assert count > 20
+
+
+def test_a_stack_that_grows_has_its_goroutine_below(go):
+    below = 0
+    for stack, n in go.stacks.items():
+        text = [x.removesuffix(".abi0") for x in names(stack)]
+        if "runtime.newstack" not in text or "[truncated" in text[0]:
+            continue
+        at = text.index("runtime.morestack")
+        assert text[at + 1] == "runtime.newstack", show(stack)
+        if at == 0:
+            # The goroutine was told to make room for others, and has.
+            assert {"runtime.schedule", "runtime.gopreempt_m", "runtime.goschedImpl"} & set(text), \
+                show(stack)
+            continue
+        if text[at - 1] == "main.grow":
+            begin = text.index("main.grows")
+            assert text[0] == "runtime.goexit" and begin <= 2, show(stack)
+            assert set(text[begin + 1:at]) == {"main.grow"}, show(stack)
+            below += n
+    print(f"{go.toolchain.full} {go.flavour}: {below} samples below newstack")
+    assert below > 20
+
+
+# What may be above mcall; an inlined one of these shows as its own frame.
+PARKS = re.compile(r"runtime\.(gopark|goparkunlock|Gosched|gosched|goschedguarded|goyield|goexit1|"
+                   r"asyncPreempt2|exitsyscall|entersyscallblock|systemstack|coroswitch.*|"
+                   r"preemptPark|mPark)")
+
+
+def test_a_goroutine_that_waits_is_below_mcall(go):
+    below = scheduler = 0
+    for stack, n in go.stacks.items():
+        text = names(stack)
+        if "runtime.mcall" not in text or "[truncated" in text[0]:
+            continue
+        at = text.index("runtime.mcall")
+        if at == 0:
+            scheduler += n
+            continue
+        assert text[0] == "runtime.goexit", show(stack)
+        assert PARKS.fullmatch(text[at - 1]), show(stack)
+        below += n
+    print(f"{go.toolchain.full} {go.flavour}: {below} samples in mcall for a goroutine, "
+          f"{scheduler} of the scheduler's own")
+    assert below > 0
+
+
+def test_assembly_has_its_callers(go):
+    found = Counter()
+    said = go_part(go.said["asm"])
+    for stack, n in go.of("main.assembly").items():
+        part = go_part(stack)
+        if part[-1].name == "runtime.memmove" and part[-2].name == "main.move":
+            assert names(part[:-1]) == ["runtime.goexit", "main.assembly", "main.move"], show(stack)
+            found["move"] += n
+        elif "main.hash" in names(part) and re.search(r"sha256.*block", part[-1].name):
+            assert part[:len(said) - 1] == said[:-1], show(stack)
+            assert re.search(r"sha256.*Sum256", part[len(said)].name), show(stack)
+            found["hash"] += n
+    print(f"{go.toolchain.full} {go.flavour}: {dict(found)}")
+    assert found["move"] > 5 and found["hash"] > 5
+
+
+def test_stacks_are_complete(go):
+    total = sum(go.stacks.values())
+    bad = Counter()
+    for stack, n in go.stacks.items():
+        if "[truncated" in stack[0].name:
+            bad[show(stack)[:300]] += n
+    share = 1 - sum(bad.values()) / total
+    print(f"{go.toolchain.full} {go.flavour}: {total} samples, {100 * share:.2f} % complete")
+    for text, n in bad.most_common(5):
+        print(f"    {n} × {text}")
+    assert total > 500 and share >= 0.98
+
+
+# ---- programs that people use ----
+
+# The runtime's own threads and the scheduler begin here, and so does what runs before main.
+ENDS = re.compile(r"runtime\.(goexit|mstart|mcall|morestack|rt0_go|sigtramp|clone|gogo)(\.abi0)?|"
+                  r"_rt0_\w+|_start|(__)?clone3?(_internal)?|_dl_start_user|_dlstart|gogo")
+
+
+def share_of_complete(stacks):
+    """Of the user stacks; and what the others are."""
+    total, bad = 0, Counter()
+    for stack, n in stacks.items():
+        if stack[0].name.endswith("_[k]"):
+            continue # nothing of user space is there yet, or any more
+        total += n
+        if not ENDS.fullmatch(stack[0].name):
+            bad[show(stack)[:300]] += n
+    return total, 1 - sum(bad.values()) / total, bad
+
+
+def report(what, stacks):
+    total, share, bad = share_of_complete(stacks)
+    print(f"{what}: {total} user stacks, {100 * share:.2f} % complete")
+    for text, n in bad.most_common(5):
+        print(f"    {n} × {text}")
+    return total, share
+
+
+@pytest.mark.parametrize("version", ["1.19", "1.26"])
+def test_the_go_compiler(culprit, tmp_path, version):
+    """It builds the standard library: hundreds of short processes, each a large Go program."""
+    toolchain = Toolchain(version)
+    out = tmp_path / "out.speedscope.json"
+    record(culprit, out, "-F", "199", "--", toolchain.go, "build", "-p", "2", "std",
+           env={**toolchain.env, "GOCACHE": str(tmp_path / "cache"), "CGO_ENABLED": "0"},
+           timeout=500)
+    stacks = Counter()
+    for stack, n in read(out).items():
+        stacks[stack] += n
+    total, share = report(f"{toolchain.full} build std", stacks)
+    assert total > 2000 and share >= 0.98
+
+
+@pytest.mark.parametrize("version", ["1.16", "1.20", "1.26"])
+def test_an_http_server(culprit, tmp_path, version):
+    toolchain = Toolchain(version)
+    out, server = tmp_path / "out.speedscope.json", str(tmp_path / "server")
+    done = toolchain.run("build", "-o", server, "server.go", cwd=os.path.join(HERE, "go/server"),
+                         timeout=300)
+    assert done.returncode == 0, done.stderr
+    with subprocess.Popen([server, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as p:
+        address = p.stdout.readline().strip()
+        with subprocess.Popen([server, "load", address, "8", SECONDS], stdout=subprocess.PIPE,
+                              text=True) as load:
+            record(culprit, out, "-p", p.pid, "-d", SECONDS, "-F", "499")
+            answered = int(load.stdout.readline())
+        p.communicate("x")
+    stacks = read(out)
+    total, share = report(f"{toolchain.full} net/http, {answered} requests", stacks)
+    assert answered > 1000 and total > 300 and share >= 0.98
+    handled = [s for s in stacks if "main.handle" in names(s)]
+    assert handled and all(names(s)[:2] in (["runtime.goexit", "net/http.(*conn).serve"],
+                                            ["runtime.goexit", "net/http.(*Server).Serve.func3"],
+                                            ["runtime.goexit", "net/http.(*Server).Serve.gowrap3"])
+                           for s in handled if "[truncated" not in s[0].name)
