@@ -39,9 +39,10 @@ static void read_body(struct elf_file *elf, const struct go_func *f, struct body
 /* Where these bytes are in the body from `from` on; -1: nowhere. */
 static ssize_t find_bytes(const struct body *b, size_t from, const void *bytes, size_t n)
 {
-	const u8 *hit = from < b->n ? memmem(b->code + from, b->n - from, bytes, n) : NULL;
-
-	return hit ? hit - b->code : -1;
+	for (size_t i = from; i < b->n && n <= b->n - i; i++)
+		if (!memcmp(b->code + i, bytes, n))
+			return (ssize_t)i;
+	return -1;
 }
 
 static s64 pcsp_at(const struct gotab *t, const struct go_func *f, u64 pc)
