@@ -150,6 +150,8 @@ struct extent {
 #define CHAIN_MIN 3
 /* Above the deepest frame lie what started the thread and its arguments. */
 #define CHAIN_SLACK (2 * SAMPLE_COPY_BYTES)
+/* So much is copied whatever a chain says: some that look like one are none. */
+#define CHAIN_LEAST (8 * SAMPLE_COPY_BYTES)
 
 /*
  * The memory to copy above `sp`: `pages`, or less when frame pointers lead to the stack's end.
@@ -178,6 +180,7 @@ static __always_inline struct extent stack_extent(__u64 sp, __u64 fp, __u32 page
 	x.next = fp;
 	if (n >= CHAIN_MIN && !fp) {
 		last = (last & ~(__u64)(SAMPLE_COPY_BYTES - 1)) + CHAIN_SLACK;
+		last = last > x.start + CHAIN_LEAST ? last : x.start + CHAIN_LEAST;
 		x.end = last < x.end ? last : x.end;
 	}
 	return x;
