@@ -245,8 +245,8 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 
 /* ---- processes ---- */
 
-/* 4 MiB of code: some 50 ms; larger ones are loaded by and by, */
-#define WHOLE_PAGES 256
+/* 8 MiB of code: some 100 ms (Python 3.15 has 6); larger ones are loaded by and by, */
+#define WHOLE_PAGES 512
 /* so many pages at a time, for so long in each period. Node.js has 2000 of them. */
 #define MORE_PAGES 8
 #define MORE_NS 20000000ULL
