@@ -495,6 +495,9 @@ int pipeline_start(struct pipeline *p, struct diag *reterr_diag)
 
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot read /proc: %s", strerror(-r));
+	/* Before there are samples, nobody waits for it. */
+	while (p->loading.n)
+		load_more(p, clock_now_ns(CLOCK_MONOTONIC));
 	be_urgent(p, true);
 	r = sampler_start(p->sampler, reterr_diag);
 	if (r == 0 && !p->follow)
