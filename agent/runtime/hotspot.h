@@ -12,6 +12,7 @@
 
 #include "abi/runtime_hotspot.h"
 #include "agent/runtime/runtime.h"
+#include "disasm/disasm.h"
 
 enum hotspot_static {
 	HS_HEAP,
@@ -85,7 +86,8 @@ struct hotspot_vm {
 	u64 fields[HF_N]; /* where the field's offset stands */
 	u64 first, end;	  /* the fields' offsets lie between */
 	u32 sizes[HZ_N];
-	u32 major; /* as the file says, for people; 0: it does not */
+	u32 major;	       /* as the file says, for people; 0: it does not */
+	struct disasm *disasm; /* owned */
 	u32 n_stubs;
 	struct hotspot_stub *stubs; /* owned; addresses of StubRoutines and their names */
 };

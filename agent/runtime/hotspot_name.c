@@ -26,6 +26,9 @@
 #define MAX_NAME 512
 #define MAX_METHOD_BYTES (512u << 10)
 #define MAX_DEBUG_BYTES (8u << 20)
+/* How far the next PcDesc is looked for, and through how many jumps. */
+#define MAX_CODE_BYTES 1024
+#define MAX_JUMPS 4
 #define UNSIGNED5_LAST 192
 #define NO_BCI 0xffffffffu
 #define HAS_LINES 1 /* ConstMethod::_has_linenumber_table */
@@ -292,6 +295,7 @@ static int name_interpreted(const struct reader *r, u64 address, u32 position, u
 struct compiled {
 	u8 head[HOTSPOT_HEADER_BYTES];
 	u64 address, method;
+	u64 code, n_code;
 	u64 metadata, pcs, scopes;
 	u64 n_pcs, n_scopes; /* bytes */
 };
@@ -327,6 +331,13 @@ static int read_compiled(const struct reader *r, u64 address, struct compiled *r
 		return e;
 	ret->address = address;
 	ret->method = head64(r, ret, HF_NM_METHOD);
+	if (hotspot_has(r->o, HF_BLOB_CODE_BEGIN)) {
+		ret->code = head64(r, ret, HF_BLOB_CODE_BEGIN);
+		ret->n_code = head64(r, ret, HF_BLOB_CODE_END) - ret->code;
+	} else {
+		ret->code = address + head32(r, ret, HF_BLOB_CODE_OFFSET);
+		ret->n_code = address + head32(r, ret, HF_BLOB_DATA_OFFSET) - ret->code;
+	}
 	find_metadata(r, ret);
 	if (hotspot_has(r->o, HF_NM_IMMUTABLE)) {
 		base = head64(r, ret, HF_NM_IMMUTABLE);
@@ -348,15 +359,68 @@ static int read_compiled(const struct reader *r, u64 address, struct compiled *r
 	return 0;
 }
 
+/* The PcDescs around a position; the first and the last of all are marks. */
+struct descs {
+	s64 at_before, at_after; /* -1: none */
+	u32 before, after;	 /* where their scopes begin */
+};
+
+static struct descs descs_around(const struct reader *r, const u8 *pcs, u64 n, u32 position)
+{
+	struct descs d = {.at_before = -1, .at_after = -1};
+	u32 size = r->vm->sizes[HZ_PCDESC];
+
+	for (u64 at = size; size && at + 2 * (u64)size <= n; at += size) {
+		s32 pc = (s32)field(pcs + at, size, r->o->of[HF_PCDESC_PC], 4);
+		u32 scope = (u32)field(pcs + at, size, r->o->of[HF_PCDESC_SCOPE], 4);
+
+		if (pc >= (s64)position && (d.at_after < 0 || pc < d.at_after)) {
+			d.at_after = pc;
+			d.after = scope;
+		} else if (pc < (s64)position && pc > d.at_before) {
+			d.at_before = pc;
+			d.before = scope;
+		}
+	}
+	return d;
+}
+
+/*
+ * Where code at a position leads before it gets to `end`: to another position, when a jump or a
+ * loop's end is in between; to the end itself; or nowhere, -1.
+ */
+static s64 leads_to(const struct reader *r, const struct compiled *c, u32 position, u32 end)
+{
+	u8 code[MAX_CODE_BYTES];
+	u32 n = MIN(end - position, (u32)sizeof(code)), at = 0;
+	struct disasm_insn insn;
+
+	if (runtime_read(&r->t->memory, c->code + position, code, n) < 0)
+		return -1;
+	while (at < n &&
+	       disasm_one(r->vm->disasm, buf_of(code + at, n - at), position + at, &insn)) {
+		if (insn.flow == DISASM_JUMP)
+			return insn.target < c->n_code ? (s64)insn.target : -1;
+		if (insn.flow == DISASM_BRANCH && insn.target <= position)
+			return (s64)insn.target;
+		if (insn.flow != DISASM_NEXT && insn.flow != DISASM_CALL &&
+		    insn.flow != DISASM_BRANCH)
+			return -1;
+		at += insn.length;
+	}
+	return end;
+}
+
 /*
  * Where the scope of a position begins, or 0. A PcDesc describes what ends at its pc: the call that
- * returns there, or the instructions before it. The first and the last of them are marks.
+ * returns there, or what leads to that instruction. So the next one counts, but in the order in
+ * which the code runs: at a loop's end it is that of the loop and not of what happens to be behind
+ * it.
  */
 static int find_scope(const struct reader *r, const struct compiled *c, u32 position, u32 *ret)
 {
 	_cleanup_free_ u8 *pcs = malloc(c->n_pcs + 1);
-	u32 size = r->vm->sizes[HZ_PCDESC], after = 0, before = 0;
-	s64 best_after = 1LL << 32, best_before = -1;
+	struct descs first, d;
 	int e;
 
 	if (!pcs)
@@ -364,19 +428,18 @@ static int find_scope(const struct reader *r, const struct compiled *c, u32 posi
 	e = runtime_read(&r->t->memory, c->pcs, pcs, c->n_pcs);
 	if (e < 0)
 		return e;
-	for (u64 at = size; size && at + 2 * (u64)size <= c->n_pcs; at += size) {
-		s32 pc = (s32)field(pcs + at, size, r->o->of[HF_PCDESC_PC], 4);
-		u32 scope = (u32)field(pcs + at, size, r->o->of[HF_PCDESC_SCOPE], 4);
+	first = d = descs_around(r, pcs, c->n_pcs, position);
+	for (u32 i = 0; i < MAX_JUMPS && d.at_after > (s64)position; i++) {
+		s64 to = leads_to(r, c, position, (u32)d.at_after);
 
-		if (pc >= (s64)position && pc < best_after) {
-			best_after = pc;
-			after = scope;
-		} else if (pc < (s64)position && pc > best_before) {
-			best_before = pc;
-			before = scope;
+		if (to < 0 || to == d.at_after) {
+			d = to < 0 && i == 0 && d.before ? (struct descs){.after = d.before} : d;
+			break;
 		}
+		position = (u32)to;
+		d = descs_around(r, pcs, c->n_pcs, position);
 	}
-	*ret = after ? after : before;
+	*ret = d.after ? d.after : first.before;
 	return 0;
 }
 

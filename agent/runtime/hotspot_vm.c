@@ -374,8 +374,10 @@ static int check(const struct hotspot_vm *vm, struct diag *reterr_diag)
 
 void hotspot_vm_destroy(struct hotspot_vm *vm)
 {
-	if (vm)
+	if (vm) {
 		free(vm->stubs);
+		disasm_destroy(vm->disasm);
+	}
 	free(vm);
 }
 DEFINE_CLEANUP(hotspot_vm, struct hotspot_vm *, hotspot_vm_destroy)
@@ -388,7 +390,9 @@ int hotspot_vm_learn(struct elf_file *f, struct hotspot_vm **ret, struct diag *r
 
 	if (!vm)
 		return -ENOMEM;
-	r = read_relocations(&im);
+	r = disasm_create(f->machine, &vm->disasm);
+	if (r == 0)
+		r = read_relocations(&im);
 	if (r == 0)
 		r = read_strings(&im);
 	if (r == 0)

@@ -269,7 +269,7 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 
 	if (e < 0 && a->done)
 		return;
-	if (ops->marks_anonymous)
+	if (ops->marks_anonymous && !info.reserved[0].end)
 		find_reserved(p->pid, &info);
 	a->mappings_id = p->mappings_id;
 	a->process = info;
