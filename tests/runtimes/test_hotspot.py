@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Java's frames: exact chains of names, files and lines, on each version of HotSpot that is here.
+
+The workload is compiled once, for Java 8, by the system's javac. A version that is in a root of its
+own is entered with chroot.
+"""
+
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections import Counter, namedtuple
+
+import pytest
+
+from recorder import Completeness, read, record
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CACHE = os.path.expanduser("~/.cache/culprit-runtimes")
+SECONDS = os.environ.get("CULPRIT_RUNTIME_SECONDS", "5")
+VERSIONS = [8, 11, 17, 21, 25, 26, 27, 28]
+MODES = {
+    "interpreter": ["-Xint"],
+    "C1": ["-XX:TieredStopAtLevel=1"],
+    "C2": ["-XX:-TieredCompilation"],
+    "tiered": [],
+}
+COLLECTORS = ["Serial", "Parallel", "G1", "Z", "Shenandoah"]
+
+Frame = namedtuple("Frame", "name file line")
+
+
+def homes(version):
+    patterns = [f"/usr/lib/jvm/java-{version}-openjdk-*", f"/usr/lib/jvm/temurin-{version}-jdk-*",
+                f"{CACHE}/*/usr/lib/jvm/java-{version}-openjdk-*", f"{CACHE}/jdk-{version}*"]
+    return [h for p in patterns for h in sorted(glob.glob(p))
+            if os.path.exists(f"{h}/bin/java") or os.path.exists(f"{h}/jre/bin/java")]
+
+
+class Java:
+    """One JDK, and the workload where it sees it."""
+
+    def __init__(self, version, home):
+        self.version = version
+        root = re.match(rf"({re.escape(CACHE)}/[^/]+)/usr/", home)
+        self.root = root.group(1) if root else None
+        self.home = home[len(self.root):] if self.root else home
+        self.scratch = tempfile.mkdtemp(prefix="culprit-java-", dir=f"{self.root or ''}/tmp")
+        if self.root and not os.path.ismount(f"{self.root}/proc"):
+            subprocess.run(["mount", "-t", "proc", "proc", f"{self.root}/proc"], check=True)
+
+    def close(self):
+        shutil.rmtree(self.scratch)
+
+    def inside(self, path):
+        return path[len(self.root):] if self.root else path
+
+    def command(self, tool, *args):
+        enter = ["chroot", self.root] if self.root else []
+        return [*enter, f"{self.home}/bin/{tool}", *args]
+
+    def start(self, *args, options=()):
+        """The workload, when it is running."""
+        for f in glob.glob(f"{BUILT[0]}/*"):
+            shutil.copy(f, self.scratch)
+        at = self.inside(self.scratch)
+        native = ["--enable-native-access=ALL-UNNAMED"] if self.version >= 24 else []
+        p = subprocess.Popen(self.command("java", *options, *native, "-cp", at, "Chains",
+                                          f"{at}/libchains.so", *args),
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if p.stdout.readline() != "ready\n":
+            p.kill()
+            reason = p.communicate()[1]
+            if "Unrecognized VM option" in reason or "not supported" in reason:
+                pytest.skip(f"this build has no {options}")
+            pytest.fail(reason)
+        return p
+
+
+BUILT = []
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """The workload's classes and its native library."""
+    if not shutil.which("javac") or not shutil.which("gcc"):
+        pytest.skip("no javac or no gcc (tools/install test)")
+    to = tmp_path_factory.mktemp("chains")
+    javac = os.path.realpath(shutil.which("javac"))
+    include = os.path.join(os.path.dirname(os.path.dirname(javac)), "include")
+    subprocess.run([javac, "-g", "-nowarn", "-Xlint:-options", "--release", "8", "-d", to,
+                    f"{HERE}/hotspot/Chains.java"], check=True)
+    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", f"-I{include}", f"-I{include}/linux",
+                    "-o", to / "libchains.so", f"{HERE}/hotspot/chains.c"], check=True)
+    BUILT[:] = [str(to)]
+    return to
+
+
+@pytest.fixture(params=VERSIONS)
+def java(request, built):
+    found = homes(request.param)
+    if not found:
+        pytest.skip(f"no OpenJDK {request.param} in /usr/lib/jvm or {CACHE}")
+    j = Java(request.param, found[0])
+    yield j
+    j.close()
+
+
+def profile(culprit, process, tmp_path, seconds=SECONDS):
+    """{stack of Frame, leaf last: count}, and the number of truncated samples."""
+    out = tmp_path / "out.speedscope.json"
+    record(culprit, out, "-p", process.pid, "-d", seconds, "-F", "499")
+    data = json.loads(out.read_text())
+    frames = [Frame(f["name"].removesuffix("_[k]"), f.get("file"), f.get("line")) for f in data["shared"]["frames"]]
+    stacks = Counter()
+    for p in data["profiles"]:
+        for stack, n in zip(p["samples"], p["weights"]):
+            stacks[tuple(frames[i] for i in stack)] += n
+    whole = {s: n for s, n in stacks.items() if not any("[truncated" in f.name for f in s)}
+    return whole, sum(stacks.values()) - sum(whole.values())
+
+
+def marked_lines():
+    lines = {}
+    with open(f"{HERE}/hotspot/Chains.java", encoding="utf-8") as f:
+        for number, text in enumerate(f, 1):
+            for name in re.findall(r"@(\w+)", text):
+                lines.setdefault(name, set()).add(number)
+    return lines
+
+
+# What each thread does, in frames of Chains.java: (class after Chains, method, mark of its line).
+START = [("$N", "run", "run"), ("", "loop", "loop"), ("$N", "run", "work")]
+CHAINS = {
+    "interface": [("", "viaInterface", None), ("$N", "area", None), ("", "leaf", None)],
+    "deep": [*[("", "deep", "deep")] * 40, ("", "deep", "bottom"), ("", "leaf", None)],
+    "sort": [("", "viaSort", None), ("$ByKey", "compare", "bridge"), ("$ByKey", "compare", None),
+             ("", "leaf", None)],
+    "lock": [("", "viaLock", None), ("", "leaf", None)],
+    "throw": [("", "viaThrow", None), ("", "thrower", None), ("", "leaf", None)],
+    "reflection": [("", "viaReflection", None), ("", "leaf", None)],
+    "native": [("", "viaNative", None), ("", "nativeOuter", "native"), ("", "between", None),
+               ("", "nativeInner", "native"), ("", "callback", None), ("", "leaf", None)],
+    "kernel": [("", "viaKernel", None)],
+    "allocation": [("", "viaAllocation", None), ("", "leaf", None)],
+}
+
+
+def fits(part, chain, lines):
+    """Is what was seen a beginning of the chain? All but the last are in a call: its line is known."""
+    if len(part) > len(chain):
+        return False
+    for i, (frame, (inner, method, mark)) in enumerate(zip(part, chain)):
+        inner = r"\$\w+" if inner == "$N" else re.escape(inner)
+        if not re.fullmatch(rf"Chains{inner}\.{method}", frame.name):
+            return False
+        known = lines.get(mark or method, set())
+        if i + 1 < len(part) and mark != "native" and frame.line not in known:
+            return False
+    return True
+
+
+def java_part(stack):
+    return [f for f in stack if f.file == "Chains.java" or f.name.startswith("Chains")]
+
+
+def shown(wrong):
+    """The worst of them, short."""
+    return "\n".join(f"{n} × {len(part)}: " + ";".join(f"{f.name}:{f.line}" for f in
+                                                      (*part[:5], *part[max(5, len(part) - 5):]))
+                     for n, part in sorted(wrong, key=lambda w: -w[0])[:5])
+
+
+def check_chains(stacks, truncated, what):
+    lines = marked_lines()
+    seen, wrong = Counter(), []
+    for stack, n in stacks.items():
+        part = java_part(stack)
+        if part and part[0].name == "Chains.main":
+            continue
+        # Of a virtual thread the lower frames may be in the heap, where it was parked.
+        first = [0, 1, 2] if any("Continuation" in f.name for f in stack) else [0]
+        found = [c for c, chain in CHAINS.items()
+                 if any(fits(part, START[k:] + chain, lines) for k in first)]
+        if not found:
+            wrong.append((n, part))
+        for c in found:
+            if len(part) == len(START + CHAINS[c]):
+                seen[c] += n
+    total = sum(stacks.values())
+    n_wrong = sum(n for n, _ in wrong)
+    print(f"{what}: {total} samples, {truncated} truncated, {n_wrong} wrong, "
+          f"whole chains: {dict(seen)}")
+    assert not wrong, f"{len(wrong)} wrong chains, such as {shown(wrong)}"
+    assert set(seen) == set(CHAINS), f"never seen whole: {set(CHAINS) - set(seen)}"
+    assert truncated <= 0.02 * (total + truncated)
+
+
+def check_order(stacks):
+    """Native frames stand between the Java frames that they are between, kernel frames below."""
+    native = kernel = 0
+    for stack in stacks:
+        names = [f.name for f in stack]
+        if "Chains.callback" in names:
+            expected = ["JavaCalls::call_helper", "Chains.viaNative", "Chains.nativeOuter",
+                        "Java_Chains_nativeOuter", "call_back", "JavaCalls::call_helper",
+                        "Chains.between", "Chains.nativeInner", "Java_Chains_nativeInner",
+                        "call_back", "JavaCalls::call_helper", "Chains.callback"]
+            left = iter(names)
+            assert all(any(n.startswith(e) for n in left) for e in expected), names
+            native += 1
+        if "Chains.viaKernel" in names and "ksys_read" in names:
+            in_order = [names.index("Chains.viaKernel"), names.index("java.io.FileInputStream.read"),
+                        names.index("ksys_read")]
+            assert in_order == sorted(in_order), names
+            kernel += 1
+    assert native and kernel
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_chains(culprit, java, mode, tmp_path):
+    process = java.start(options=MODES[mode])
+    try:
+        time.sleep(2) # until what is hot is compiled
+        stacks, truncated = profile(culprit, process, tmp_path)
+    finally:
+        process.kill()
+        process.wait()
+    check_chains(stacks, truncated, f"{java.version} {mode}")
+    check_order(stacks)
+
+
+@pytest.mark.parametrize("collector", COLLECTORS)
+def test_collectors(culprit, java, collector, tmp_path):
+    process = java.start(options=["-Xmx64m", "-XX:+UnlockExperimentalVMOptions",
+                                  f"-XX:+Use{collector}GC"])
+    try:
+        time.sleep(2)
+        stacks, truncated = profile(culprit, process, tmp_path)
+    finally:
+        process.kill()
+        process.wait()
+    check_chains(stacks, truncated, f"{java.version} {collector}")
+
+
+def frames_of_thread(text, name):
+    """Of `jcmd Thread.print`: (function, file, line), leaf first."""
+    section = re.search(rf'^"{name}" .*?(?=^\s*$)', text, re.S | re.M).group(0)
+    out = []
+    for m in re.finditer(r"^\s+at (\S+)\((.*)\)$", section, re.M):
+        file, _, line = m.group(2).rpartition("/")[2].partition(":")
+        native = file == "Native Method"
+        out.append((m.group(1).rpartition("/")[2], None if native else file, int(line or 0)))
+    return out
+
+
+@pytest.mark.parametrize("mode", ["interpreter", "tiered"])
+def test_agrees_with_jstack(culprit, java, mode, tmp_path):
+    process = java.start("stopped", options=MODES[mode])
+    try:
+        stacks, _ = profile(culprit, process, tmp_path)
+        shown = subprocess.run(java.command("jcmd", str(process.pid), "Thread.print"),
+                               capture_output=True, text=True, timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    theirs = frames_of_thread(shown.stdout, "stopped")
+    assert theirs[0][0] == "Chains.nativeSpin" and len(theirs) > 8, shown.stdout
+    ours = Counter()
+    for stack, n in stacks.items():
+        part = [f for f in stack if f.file and f.file.endswith(".java")][::-1]
+        if any(f.name == "Chains.viaStopped" for f in part):
+            # The line of a native method means nothing.
+            native = part[0].name == "Chains.nativeSpin"
+            ours[tuple((f.name, None, 0) if native and i == 0 else tuple(f)
+                       for i, f in enumerate(part))] += n
+    print(f"{java.version} {mode}: {sum(ours.values())} samples, {len(ours)} different stacks")
+    assert set(ours) == {tuple(theirs)}
+
+
+def test_javac(culprit, java, tmp_path):
+    """A program that people run: the compiler over its own sources or those of the XML library."""
+    sources = tmp_path / "sources"
+    zips = [z for v in VERSIONS for h in homes(v) for z in glob.glob(f"{h}/lib/src.zip")]
+    zips = [z for z in zips if os.path.exists(z) and os.path.getsize(z) > 1 << 20]
+    if not zips or not shutil.which("unzip"):
+        pytest.skip("no src.zip of a JDK (package openjdk-17-source), or no unzip")
+    if java.root:
+        sources = type(tmp_path)(java.scratch) / "sources"
+    subprocess.run(["unzip", "-qo", zips[0], "java.xml/*", "-d", sources], check=True)
+    files = [java.inside(str(f)) for f in sources.glob("java.xml/**/*.java")]
+    (sources / "list").write_text("\n".join(files))
+    patch = ["--patch-module", f"java.xml={java.inside(str(sources))}/java.xml"]
+    out = tmp_path / "javac.folded"
+    record(culprit, out, "--", *java.command(
+        "javac", "-nowarn", "-proc:none", "-XDignore.symbol.file",
+        *(patch if java.version >= 9 else ["-source", "8"]), "-d", java.inside(str(sources)) + "/out",
+        f"@{java.inside(str(sources))}/list"), check=False)
+    stacks = [s for s in read(out) if s.comm not in ("chroot",)]
+    c = Completeness(s for s in stacks if s.frames or s.note)
+    inside = sum(s.count for s in stacks if any("com.sun.tools.javac" in f for f in s.frames))
+    print(f"javac {java.version}: {100 * c.share:.2f} % of {c.user} user stacks complete, "
+          f"{inside} in the compiler\n{c}")
+    assert c.user >= 200, "hardly any samples"
+    assert inside >= 0.1 * c.user
+    assert c.share >= 0.98, str(c)
