@@ -32,8 +32,7 @@ struct hotspot_process {
 	struct hotspot_heap heaps[HOTSPOT_MAX_HEAPS];
 	__u32 interpreter; /* from base: its code */
 	__u32 interpreter_end;
-	__u32 enter_special; /* svma of the word that says where continuations return to; or 0 */
-	__u16 orig_pc;	     /* offsets in the header */
+	__u16 orig_pc; /* offsets in the header */
 	__u16 deopt;
 	__u16 compile_id;
 	__u8 segment_shift;

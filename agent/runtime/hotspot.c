@@ -163,8 +163,6 @@ static int place_offsets(const struct hotspot_vm *vm, const struct hotspot_offse
 		p->flags |= HOTSPOT_SHORT_COMPLETE;
 	if (o->major >= 9)
 		p->flags |= HOTSPOT_HAS_MIRROR;
-	if (vm->statics[HS_CONT_RETURN_PC] < 1ULL << 32)
-		p->enter_special = (u32)vm->statics[HS_CONT_RETURN_PC];
 	return 0;
 }
 

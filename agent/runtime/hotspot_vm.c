@@ -42,8 +42,7 @@ static const struct wanted wanted_statics[] = {
 	{HS_HEAP, "CodeCache", "_heap"}, /* up to 8 */
 	{HS_HEAPS, "CodeCache", "_heaps"},
 	{HS_INTERPRETER, "AbstractInterpreter", "_code"},
-	{HS_CONT_RETURN_PC, "ContinuationEntry", "_return_pc"}, /* from 21 */
-	{HS_JDK_VERSION, "JDK_Version", "_current"},		/* up to 21 */
+	{HS_JDK_VERSION, "JDK_Version", "_current"}, /* up to 21 */
 	{HS_VM_MAJOR, "Abstract_VM_Version", "_vm_major_version"},
 	{HS_VM_RELEASE, "Abstract_VM_Version", "_s_vm_release"},
 };

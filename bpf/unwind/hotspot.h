@@ -33,7 +33,6 @@ struct hotspot_scratch {
 	__u64 frame[10];		      /* of the interpreter, from fp[-8] */
 	__u64 name[2];
 	struct hotspot_process process; /* a copy */
-	__u64 bias;
 	__u64 blob;
 	__u64 start, end;  /* of its code */
 	__u32 frame_bytes; /* 0: none, or not known */
@@ -577,24 +576,20 @@ static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_
 
 /*
  * A method that returns to the continuation stubs is the lowest of a virtual thread's that is on
- * this stack; those that called it are still in the heap. Above it is the frame that entered the
- * continuation, where its arguments on the stack end.
+ * this stack; those that called it are still in the heap. Above its arguments is the frame that
+ * entered the continuation, a struct ContinuationEntry: its first word that points to code is its
+ * return address.
  */
-static __always_inline int hotspot_barrier(struct scratch *s, const struct hotspot_process *p,
-					   struct hotspot_scratch *h)
+static __always_inline int hotspot_barrier(struct scratch *s, const struct hotspot_process *p)
 {
-	__u64 enter, sp = s->walk.regs.sp;
-
-	if (!p->enter_special ||
-	    bpf_probe_read_user(&enter, 8, (const void *)(h->bias + p->enter_special)) < 0 ||
-	    !hotspot_read_blob(enter - 1) || h->frame_bytes < 16)
-		return STOP_NO_TABLE;
-		/* A loop whose last block falls through to its first is a back-edge that Linux 5.10
-		 * and 6.1 refuse. */
+	/*
+	 * A loop whose last block falls through to its first is a back-edge that Linux 5.10 and 6.1
+	 * refuse.
+	 */
 #pragma clang loop unroll(full)
-	for (__u32 i = 0; i < 16; i++)
-		if (hotspot_returns_to_java(p, sp + i * 8 + h->frame_bytes - 8))
-			return runtime_return(s, enter, sp + i * 8, s->walk.regs.fp);
+	for (__u32 i = 1; i < 24; i++)
+		if (hotspot_returns_to_java(p, s->walk.regs.sp + i * 8))
+			return hotspot_return(s, i * 8, true);
 	return STOP_NO_TABLE;
 }
 
@@ -611,7 +606,6 @@ __noinline int hotspot_walk(void)
 	if (!process)
 		return RUNTIME_NATIVE;
 	__builtin_memcpy(&h->process, process->room, sizeof(h->process));
-	h->bias = process->bias;
 	pc = walk_pc(&s->walk.regs);
 	if (hotspot_in_interpreter(&h->process, pc))
 		return hotspot_interpreted(s, &h->process, h);
@@ -628,7 +622,7 @@ __noinline int hotspot_walk(void)
 		return hotspot_thin();
 	case HOTSPOT_IS_BARRIER:
 		if (!s->walk.regs.exact)
-			return hotspot_barrier(s, &h->process, h);
+			return hotspot_barrier(s, &h->process);
 		return hotspot_stub(s, &h->process, h);
 	default:
 		return hotspot_stub(s, &h->process, h);

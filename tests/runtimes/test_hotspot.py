@@ -211,7 +211,9 @@ def check_order(stacks):
                         "Chains.between", "Chains.nativeInner", "Java_Chains_nativeInner",
                         "call_back", "JavaCalls::call_helper", "Chains.callback"]
             left = iter(names)
-            assert all(any(n.startswith(e) for n in left) for e in expected), names
+            # libjvm.so of some packages has no names.
+            assert all(any(n.startswith(e) or (e.startswith("JavaCalls") and "libjvm.so+" in n)
+                           for n in left) for e in expected), names
             native += 1
         if "Chains.viaKernel" in names and "ksys_read" in names:
             in_order = [names.index("Chains.viaKernel"), names.index("java.io.FileInputStream.read"),
