@@ -34,6 +34,7 @@
 #define WALK_GO (-1) /* walk_step(): there is a caller; everything else is an enum stop_reason */
 #define WALK_FP (-2) /* walk_find_row(): code without tables, try the frame pointer */
 #define WALK_RUNTIME (-4) /* walk_step(): the mapping is a runtime's, see walk_runtime() */
+#define WALK_SWITCH (-6)  /* walk_step(): Go has changed stacks, walk_switch() finds the caller */
 
 /* Where walks end up if a table lies: user addresses only. */
 #define WALK_MIN_PC 4096ULL
@@ -71,7 +72,8 @@ struct walk {
 	__u32 native; /* the next frame is walked by its rows, in a runtime's mapping too */
 	__u32 n;      /* frames */
 	__u64 hash;
-	volatile __u32 lo, hi; /* of a search under way */
+	volatile __u32 lo, hi;	     /* of a search under way */
+	struct unwind_rule switched; /* with WALK_SWITCH */
 #if UNWIND_REG_FP == 6
 	__u64 mcontext[17]; /* of a signal frame; a BPF program has 512 bytes of stack in all */
 #endif
@@ -484,8 +486,14 @@ walk_inline int walk_go_gobuf(struct walk_env *env, struct walk *w, const struct
 	return stop;
 }
 
-walk_inline int walk_go(struct walk_env *env, struct walk *w, const struct unwind_rule *r)
+/*
+ * The caller of a frame that walk_step() ended with WALK_SWITCH at. Apart from it, because this is
+ * seldom and the verifier would go through it for each frame.
+ */
+walk_inline int walk_switch(struct walk_env *env, struct walk *w)
 {
+	const struct unwind_rule *r = &w->switched;
+
 	w->regs.bx = 0;
 	switch (r->cfa_reg) {
 	case UNWIND_GO_CURG:
@@ -498,6 +506,13 @@ walk_inline int walk_go(struct walk_env *env, struct walk *w, const struct unwin
 	default:
 		return STOP_UNSUPPORTED;
 	}
+}
+
+#else
+
+walk_inline int walk_switch(struct walk_env *env, struct walk *w)
+{
+	return STOP_UNSUPPORTED;
 }
 
 #endif
@@ -520,10 +535,9 @@ walk_inline int walk_apply(struct walk_env *env, struct walk *w, const struct un
 	case UNWIND_CFA_DEREF:
 	case UNWIND_CFA_PLT:
 		break;
-#if UNWIND_REG_FP == 6
 	case UNWIND_CFA_GO:
-		return walk_go(env, w, r);
-#endif
+		w->switched = *r;
+		return WALK_SWITCH;
 	default:
 		return STOP_UNSUPPORTED;
 	}

@@ -127,12 +127,12 @@ static __always_inline struct scratch *begin_sample(struct bpf_perf_event_data *
 	return NULL;
 }
 
-/* FRAMES_PER_CALL frames; false when the walk is over. */
+/* Up to FRAMES_PER_CALL frames; false when the walk is over. */
 static __always_inline bool walk_some(struct scratch *s)
 {
 	for (int i = 0; i < FRAMES_PER_CALL; i++)
 		if (!walk_one(s))
-			return false;
+			return s->stop == (__u32)WALK_SWITCH && native_switch();
 	return true;
 }
 

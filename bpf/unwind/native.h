@@ -148,3 +148,17 @@ static __always_inline void native_push(struct scratch *s, __u64 frame)
 	s->walk.hash = walk_mix(s->walk.hash, frame);
 	s->walk.n = n + 1;
 }
+
+/* Moves on to the other stack. A function of its own, so that it is verified once. */
+__noinline int native_switch(void)
+{
+	struct scratch *s = scratch_get();
+
+	if (!s)
+		return STOP_UNSUPPORTED;
+
+	struct walk_env env = {&s->window, s->rows, &s->out.sample.time_ns};
+
+	s->stop = (__u32)walk_switch(&env, &s->walk);
+	return s->stop == (__u32)WALK_GO;
+}

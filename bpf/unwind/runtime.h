@@ -110,7 +110,7 @@ static __always_inline __u32 runtime_unmapped(struct scratch *s)
 	return RUNTIME_NONE;
 }
 
-/* One frame; false when the walk is over and s->stop says why. */
+/* One frame; false when the walk is over and s->stop says why, or that a stack is. */
 static __always_inline bool walk_one(struct scratch *s)
 {
 	struct walk_env env = {&s->window, s->rows, &s->out.sample.time_ns};
@@ -141,6 +141,6 @@ static __always_inline bool walk_one(struct scratch *s)
 }
 
 /* The walkers: one include for each line of abi/tbl/runtime.tbl. */
+#include "bpf/unwind/hotspot.h"
 #include "bpf/unwind/python.h"
 #include "bpf/unwind/v8.h"
-#include "bpf/unwind/hotspot.h"

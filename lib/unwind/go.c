@@ -74,7 +74,7 @@ static const struct {
 	{"runtime.callCgoMunmap", GO_SWITCH},
 };
 
-static enum go_kind kind_of(const struct gotab *t, const struct go_func *f, u64 entry)
+static enum go_kind kind_of(const struct go_func *f, u64 entry)
 {
 	if (entry >= f->start && entry < f->end)
 		return GO_TOP;
@@ -122,7 +122,7 @@ int go_table_create(struct elf_file *elf, u64 exec_lo, u64 exec_hi, struct go_ta
 
 		if (!gotab_func(&g->t, i, &f))
 			continue;
-		s.kind = kind_of(&g->t, &f, elf->entry);
+		s.kind = kind_of(&f, elf->entry);
 		if (s.kind != GO_NORMAL)
 			r = vec_push(&g->special, s);
 	}

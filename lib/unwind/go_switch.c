@@ -39,7 +39,7 @@ static void read_body(struct elf_file *elf, const struct go_func *f, struct body
 /* Where these bytes are in the body from `from` on; -1: nowhere. */
 static ssize_t find_bytes(const struct body *b, size_t from, const void *bytes, size_t n)
 {
-	for (size_t i = from; i < b->n && n <= b->n - i; i++)
+	for (size_t i = from; i + n <= b->n; i++)
 		if (!memcmp(b->code + i, bytes, n))
 			return (ssize_t)i;
 	return -1;

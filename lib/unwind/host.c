@@ -83,6 +83,8 @@ enum stop_reason unwind_host_walk(const struct unwind_host *host, struct walk_re
 			break;
 		}
 		stop = walk_step(&env, &w, &frame);
+		if (stop == WALK_SWITCH)
+			stop = walk_switch(&env, &w);
 		if (stop == STOP_NOT_LOADED && asked != pc && host->missing &&
 		    host->missing(host->arg, pc) == 0) {
 			asked = pc;
