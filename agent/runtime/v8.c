@@ -42,7 +42,7 @@ static void v8_describe(const void *learned, char *ret, size_t n)
 
 	snprintf(ret, n, "V8 %u.%u.%u; offsets from %u v8dbg_* constants, builtins %s", v->major,
 		 v->minor, v->build, v->n_constants,
-		 v->by_symbols ? "by their symbols" : "as a whole (no symbols)");
+		 v->by_symbols ? "by their symbols" : "without symbols");
 }
 
 static bool cookie_matches(const struct v8_heap *h, u64 shared, u64 where)

@@ -112,6 +112,7 @@ struct symbols {
 	u64 sizes, sizes_n;	 /* Bytecodes::kBytecodeSizes */
 	u64 builtins_start, builtins_end;
 	u64 interpreter[2][2];
+	u64 blob_code, blob_size; /* functions: where the builtins lie, how long they are */
 };
 
 static bool read_at(struct elf_file *elf, u64 svma, void *to, size_t n)
@@ -161,6 +162,9 @@ static void take_symbol(struct elf_file *elf, const char *name, const Elf64_Sym 
 		{"_ZN2v88internal7Version6major_E", offsetof(struct symbols, major)},
 		{"_ZN2v88internal7Version6minor_E", offsetof(struct symbols, minor)},
 		{"_ZN2v88internal7Version6build_E", offsetof(struct symbols, build)},
+		{"_ZN2v88internal23DefaultEmbeddedBlobCodeEv", offsetof(struct symbols, blob_code)},
+		{"_ZN2v88internal27DefaultEmbeddedBlobCodeSizeEv",
+		 offsetof(struct symbols, blob_size)},
 	};
 
 	if (!strncmp(name, "v8dbg_", 6)) {
@@ -374,6 +378,50 @@ static void find_text(struct elf_file *elf, struct v8_learned *v)
 	}
 }
 
+/*
+ * What a function returns that does nothing else: mov $imm, %eax; lea or mov, relative to rip, to
+ * rax or eax. 0: it is another one.
+ */
+static u64 returned(struct elf_file *elf, u64 function)
+{
+	u8 code[16];
+	u64 value = 0, at;
+	u32 i = 0;
+	s32 off;
+
+	if (elf->machine != EM_X86_64 || !read_at(elf, function, code, sizeof(code)))
+		return 0;
+	if (!memcmp(code, "\xf3\x0f\x1e\xfa", 4)) /* endbr64 */
+		i = 4;
+	if (code[i] == 0xb8 && code[i + 5] == 0xc3) {
+		memcpy(&value, code + i + 1, 4);
+		return value;
+	}
+	if (code[i] == 0x48)
+		i++;
+	memcpy(&off, code + i + 2, 4);
+	at = function + i + 6 + (u64)(s64)off;
+	if (code[i + 1] != 0x05 || code[i + 6] != 0xc3)
+		return 0;
+	if (code[i] == 0x8d)
+		return at;
+	if (code[i] != 0x8b || !read_at(elf, at, &value, i && code[i - 1] == 0x48 ? 8 : 4))
+		return 0;
+	return value;
+}
+
+static bool is_text(struct elf_file *elf, u64 start, u64 end)
+{
+	for (u32 i = 0; i < elf->n_segments; i++) {
+		const struct elf_segment *seg = &elf->segments[i];
+
+		if (seg->flags & PF_X && start >= seg->svma && end > start &&
+		    end <= seg->svma + seg->filesz)
+			return true;
+	}
+	return false;
+}
+
 static int find_builtins(struct elf_file *elf, const struct symbols *s, struct v8_learned *v,
 			 struct diag *d)
 {
@@ -381,7 +429,11 @@ static int find_builtins(struct elf_file *elf, const struct symbols *s, struct v
 	v->by_symbols = s->builtins_start;
 	v->builtins_start = s->builtins_start;
 	v->builtins_end = s->builtins_end;
-	if (!v->by_symbols)
+	if (!v->by_symbols) {
+		v->builtins_start = returned(elf, s->blob_code);
+		v->builtins_end = v->builtins_start + returned(elf, s->blob_size);
+	}
+	if (!is_text(elf, v->builtins_start, v->builtins_end))
 		return diag_set(d, -ENOTSUP,
 				"V8 %u.%u.%u: stripped: where its builtins lie is not known",
 				v->major, v->minor, v->build);

@@ -202,6 +202,20 @@ def test_worker(node, addon, tmp_path):
     check(out, expected(json.loads(p.first)), inlines=True)
 
 
+def test_stripped(node, addon, tmp_path):
+    """As distributions ship it: no symbols but the dynamic ones."""
+    if not 18 <= node.major <= 22:
+        pytest.skip("stripped binaries of this version are refused")
+    stripped, out = tmp_path / "node", tmp_path / "out.speedscope.json"
+    subprocess.run(["strip", "-s", "-o", stripped, node.path], check=True)
+    with Running([stripped, f"{SOURCES}/chain.js", "native", addon]) as p:
+        p.record(out)
+    want = expected(json.loads(p.first))
+    for name in ("leaf", "inner"):
+        want.insert([f.name for f in want].index(name), Frame(NATIVE, None, None, None))
+    check(out, want, inlines=True)
+
+
 def test_kernel_frames_below(node, addon, tmp_path):
     out = tmp_path / "out.speedscope.json"
     with Running([node.path, f"{SOURCES}/chain.js", "kernel", addon]) as p:
