@@ -259,6 +259,14 @@ struct scope_end {
 	s32 start;	    /* V8_NO_POSITION: not there */
 };
 
+/* On the stack or in the context: bits 7 and 8 in all versions. */
+static bool has_receiver(u64 flags)
+{
+	u64 where = flags >> 7 & 3;
+
+	return where == 1 || where == 2;
+}
+
 static int read_scope_end(const struct v8_heap *h, u64 scope, struct scope_end *ret)
 {
 	const struct v8_layout *l = &h->v->layout;
@@ -275,6 +283,10 @@ static int read_scope_end(const struct v8_heap *h, u64 scope, struct scope_end *
 	if (v8_is_smi(flags))
 		flags >>= 32;
 	if (l->scope_saved_class >= 0 && flags >> l->scope_saved_class & 1)
+		i++;
+	/* Old versions: where `this` lies, before what is no small integer. */
+	if (v8_is_smi(words[i]) && has_receiver(flags) && h->v->version < V8_VERSION(11, 0, 0) &&
+	    flags >> l->scope_function_variable & 7 && v8_is_pointer(words[i + 1]))
 		i++;
 	if (flags >> l->scope_function_variable & 3) {
 		e.name = words[i];

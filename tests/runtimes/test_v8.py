@@ -21,7 +21,7 @@ TOP = os.path.dirname(os.path.dirname(HERE))
 SOURCES = os.path.join(HERE, "v8")
 CACHE = os.path.expanduser("~/.cache/culprit-runtimes")
 CULPRIT = os.environ.get("CULPRIT", os.path.join(TOP, "build/cli/culprit"))
-VERSIONS = [12, 18, 20, 22, 24, 26]
+VERSIONS = [12, 14, 16, 18, 20, 22, 24, 26]
 
 sys.path.insert(0, os.path.join(TOP, "tests/live"))
 from recorder import Completeness, read, record # noqa: E402  pylint: disable=wrong-import-position
@@ -124,19 +124,22 @@ def javascript(frames, library):
             or (f.name in library and not f.file)]
 
 
-def same(got, want):
+def same(got, want, columns):
     if got.name == NATIVE or want.name == NATIVE:
         return got.name == want.name
-    if got.file != want.file or got.line != want.line or got.column != want.column:
+    if got.file != want.file or got.line != want.line:
+        return False
+    if columns and got.column != want.column:
         return False
     # Methods that were assigned have the name of what they were assigned to, in Error.stack.
-    return got.name == want.name or "internal" in (want.file or "")
+    return got.name == want.name or not (want.file or "/").startswith("/")
 
 
 def judge(path, want, inlines=False, leaf="leaf"):
     """
     How many samples in `leaf` have exactly the chain `want` (which ends with it); and all. Optimised
-    code has the library's functions inlined, which leave no position and so no frame.
+    code has the library's functions inlined, which leave no position and so no frame; its positions
+    are sometimes the next one on the line (Node.js 12), where Error.stack asks for the bytecode.
     """
     if inlines:
         want = [f for f in want if f.file or f.name == NATIVE]
@@ -151,21 +154,22 @@ def judge(path, want, inlines=False, leaf="leaf"):
         got = got[:at[-1] + 1]
         total += weight
         # The leaf stands at any of its lines.
-        if len(got) == len(want) and all(map(same, got[:-1], want[:-1])) and \
+        if len(got) == len(want) and \
+                all(same(g, w, not inlines) for g, w in zip(got[:-1], want[:-1])) and \
                 (got[-1].name, got[-1].file) == (want[-1].name, want[-1].file) and \
                 want[-1].line - 6 <= (got[-1].line or 0) <= want[-1].line + 4:
             right += weight
         else:
             wrong[tuple(got)] += weight
     for chain, weight in wrong.most_common(3):
-        print(f"wrong, {weight}:", *chain[-8:], sep="\n   ")
+        print(f"wrong, {weight}:", *chain, sep="\n   ")
     return right, total
 
 
 def check(path, want, inlines=False, least=50):
     right, total = judge(path, want, inlines)
     if right < 0.99 * total:
-        print("wanted:", *want[-8:], sep="\n   ")
+        print("wanted:", *want, sep="\n   ")
     assert total >= least, f"only {total} samples in leaf()"
     assert right >= 0.99 * total, f"{right} of {total} samples have the chain of Error.stack"
     print(f"{right} of {total} samples in leaf() have exactly the chain of Error.stack")
@@ -300,7 +304,7 @@ def test_typescript_is_complete(node, tmp_path):
     if not tsc:
         pytest.skip("no TypeScript compiler")
     if node.major < 18:
-        pytest.skip("TypeScript 5 needs Node.js 14 and more memory than 12 takes")
+        pytest.skip("the TypeScript compiler that is here is not for it")
     source = tmp_path / "work.ts"
     source.write_text("\n".join(
         f"export interface I{i}<T> {{ a: T; b: Partial<I{max(0, i - 1)}<T[]>>; }}\n"
