@@ -478,7 +478,8 @@ static int warm_up(struct pipeline *p)
 		now = clock_now_ns(CLOCK_MONOTONIC);
 		if (now - step < WARM_STEP_NS)
 			continue;
-		if (step > begin && (count_deferred(p) - deferred) * 50 <= p->samples - samples)
+		if (step > begin && !p->loading.n &&
+		    (count_deferred(p) - deferred) * 50 <= p->samples - samples)
 			break;
 		step = now;
 		samples = p->samples;
