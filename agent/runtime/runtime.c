@@ -492,6 +492,7 @@ void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 		       void (*line)(void *arg, const char *text), void *arg)
 {
 	char text[512], what[320];
+	u32 seen = 0; /* runtimes: a binary may be mapped in pieces */
 
 	runtimes_update_process(r, p);
 	for (u32 i = 0; i < p->n; i++) {
@@ -499,8 +500,9 @@ void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 			p->mappings[i].binary->elf ? known_binary(r, p->mappings[i].binary) : NULL;
 		const struct attached *a;
 
-		if (!k || !k->claimed)
+		if (!k || !k->claimed || seen & 1u << k->claimed)
 			continue;
+		seen |= 1u << k->claimed;
 		a = k->runtime ? attached_get(r, p->pid, k->runtime) : NULL;
 		if (!k->runtime)
 			snprintf(what, sizeof(what), "not supported: %s", k->why.text);

@@ -85,7 +85,10 @@ class Running:
     def record(self, output, seconds=3, warm=2):
         time.sleep(warm) # until it has been compiled
         assert self.process.poll() is None
-        return record(CULPRIT, output, "-F", 499, "-d", seconds, "-p", self.process.pid)
+        command = ["-F", 499, "-p", self.process.pid, "-d"]
+        done = record(CULPRIT, output, *command, seconds)
+        if int(re.match(r"\d+", done.stderr).group()) < 100 * seconds: # the machine is busy
+            record(CULPRIT, output, *command, 4 * seconds)
 
 
 def expected(stack):
