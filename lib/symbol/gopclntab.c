@@ -294,7 +294,9 @@ static int find_table(struct elf_file *f, u64 *ret_svma, struct buf *ret)
 		if (r != -ENOENT)
 			return r;
 	}
-	if (elf_file_section(f, ".text", NULL, NULL) == 0)
+	/* In a PIE that the system's linker made it lies in .data.rel.ro, among other things. */
+	if (elf_file_section(f, ".text", NULL, NULL) == 0 &&
+	    elf_file_section(f, ".note.go.buildid", NULL, NULL) < 0)
 		return -ENOENT;
 	return find_without_sections(f, ret_svma, ret);
 }

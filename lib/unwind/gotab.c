@@ -320,7 +320,9 @@ int gotab_open(struct elf_file *elf, u64 exec_lo, u64 exec_hi, struct gotab *ret
 	for (size_t i = 0; i < ARRAY_SIZE(section_names); i++)
 		if (elf_file_section(elf, section_names[i], NULL, &tab) == 0)
 			return open_at(elf, tab, exec_lo, exec_hi, ret);
-	if (elf_file_section(elf, ".text", NULL, NULL) == 0)
+	/* In a PIE that the system's linker made it lies in .data.rel.ro, among other things. */
+	if (elf_file_section(elf, ".text", NULL, NULL) == 0 &&
+	    elf_file_section(elf, ".note.go.buildid", NULL, NULL) < 0)
 		return -ENOENT;
 	for (u32 i = 0; i < elf->n_segments; i++)
 		if (!(elf->segments[i].flags & PF_X) &&
