@@ -20,7 +20,7 @@ from recorder import record
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CACHE = os.path.expanduser("~/.cache/culprit-runtimes/go")
-SECONDS = os.environ.get("CULPRIT_RUNTIME_SECONDS", "5")
+SECONDS = os.environ.get("CULPRIT_RUNTIME_SECONDS", "8")
 SCENARIOS = ["inlines", "growing", "deep", "callbacks", "c_leaf", "systems", "systems_in_callback",
              "assembly", "scheduled", "thread"]
 VERSIONS = [f"1.{n}" for n in range(15, 28)]
@@ -94,7 +94,10 @@ def read(path):
     return stacks
 
 
-@pytest.fixture(scope="module", params=[f"{v}-{f}" for v in VERSIONS for f in FLAVOURS])
+# Up to 1.17 the table of a PIE is one of relocations, which are not read (doc/runtimes/go.md).
+@pytest.fixture(scope="module", params=[
+    f"{v}-{f}" for v in VERSIONS for f in FLAVOURS
+    if f != "pie" or v not in ("1.15", "1.16", "1.17")])
 def go(request, culprit, tmp_path_factory):
     version, flavour = request.param.split("-")
     return Run(culprit, version, flavour, tmp_path_factory.mktemp("go"))
@@ -240,7 +243,7 @@ def test_a_goroutine_that_waits_is_below_mcall(go):
         if at == 0:
             scheduler += n
             continue
-        assert text[0] == "runtime.goexit", show(stack)
+        assert text[0] == "runtime.goexit" or "crosscall2" in text, show(stack)
         assert PARKS.fullmatch(text[at - 1]), show(stack)
         below += n
     print(f"{go.toolchain.full} {go.flavour}: {below} samples in mcall for a goroutine, "
