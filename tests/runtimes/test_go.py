@@ -67,8 +67,6 @@ class Run:
         done = self.toolchain.run("build", "-o", program, *FLAVOURS[flavour],
                                   cwd=os.path.join(HERE, "go"), timeout=300)
         assert done.returncode == 0, done.stderr
-        if flavour == "stripped":
-            subprocess.run(["strip", "--strip-section-headers", program], stderr=-3, check=False)
         with subprocess.Popen([program, ",".join(SCENARIOS)], text=True, stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE) as p:
             record(culprit, out, "-p", p.pid, "-d", SECONDS, "-F", "499")
