@@ -38,6 +38,16 @@ check-runtimes: all ## language runtimes, each version that is here: needs root 
 bench: all ## the figures of doc/performance.md, against perf (needs root and BPF)
 	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) tests/bench/run $(BENCH_ARGS)
 
+# One build of each runtime, the system's own where there is one.
+RUNTIMES_SAMPLE = (test_python and 3.11 and not http and not flask) or \
+	(test_hotspot and 17-tiered and chains) or \
+	(test_v8 and inlined-default and (node18 or node20)) or \
+	(test_go and 1.19-plain and chains)
+
+check-runtimes-quick: all ## the same with a sample of them
+	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q \
+		--no-header tests/runtimes -k "$(RUNTIMES_SAMPLE)"
+
 check-vm: all ## the kernel matrix in QEMU (packages: tools/install test vm)
 	tools/vm/matrix --build $(BUILD)
 
@@ -66,4 +76,4 @@ clean:
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
 
-.PHONY: all bench check check-root check-runtimes check-ui check-vm check-vm-quick fuzz lint format install clean help
+.PHONY: all bench check check-root check-runtimes check-runtimes-quick check-ui check-vm check-vm-quick fuzz lint format install clean help
