@@ -39,9 +39,9 @@ bench: all ## the figures of doc/performance.md, against perf (needs root and BP
 	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) tests/bench/run $(BENCH_ARGS)
 
 # One build of each runtime, the system's own where there is one.
-RUNTIMES_SAMPLE = (test_python and 3.11 and not http and not flask) or \
-	(test_hotspot and 17-tiered and chains) or \
-	(test_v8 and inlined-default and (node18 or node20)) or \
+RUNTIMES_SAMPLE = (test_python and system and not http and not compile) or \
+	(test_hotspot and 17-tiered and jstack) or \
+	(test_v8 and inlined-default and node20) or \
 	(test_go and 1.19-plain and chains)
 
 check-runtimes-quick: all ## the same with a sample of them

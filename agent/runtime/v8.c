@@ -2,11 +2,23 @@
 /*
  * V8, as in Node.js: what its frames are called. See doc/runtimes/v8.md.
  */
+#include <elf.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "agent/runtime/v8_private.h"
+
+/* More code than any launcher of a libnode.so has, and less than any V8. */
+#define V8_LEAST_TEXT (4ULL << 20)
+
+static bool has_text(const struct elf_file *elf, u64 n)
+{
+	for (u32 i = 0; i < elf->n_segments; i++)
+		if (elf->segments[i].flags & PF_X && elf->segments[i].memsz >= n)
+			return true;
+	return false;
+}
 
 static bool v8_is_runtime(const struct procman_binary *b)
 {
@@ -17,7 +29,8 @@ static bool v8_is_runtime(const struct procman_binary *b)
 	if (strncmp(name, "node", 4) != 0 && strncmp(name, "libnode.so", 10) != 0 &&
 	    strncmp(name, "nsolid", 6) != 0)
 		return false;
-	return elf_file_section(b->elf, ".dynsym", NULL, &bytes) == 0;
+	return has_text(b->elf, V8_LEAST_TEXT) &&
+	       elf_file_section(b->elf, ".dynsym", NULL, &bytes) == 0;
 }
 
 static int v8_attach(const struct runtime_target *t, const void *learned,
