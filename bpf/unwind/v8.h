@@ -209,7 +209,8 @@ static __always_inline enum v8_leaf v8_leaf_state(const struct v8_env *e)
 			return V8_AT_SP;
 	}
 	for (__u32 i = 4; i <= 24; i++) {
-		__u32 at = pc - i;
+		/* Not an offset below the array's end, which Linux 7.2 takes for one below it. */
+		__u32 at = walk_bound(pc - i, 63);
 
 		word = v8_code(e, at);
 		if (word != 0x5de58b48 && word != 0x5dec8948)
