@@ -4,7 +4,11 @@
 import math
 
 
-def binomial_interval(n, p, level):
+# A hundred such asserts run in each check, and a check that fails by chance is worth nothing.
+LEVEL = 1 - 1e-7
+
+
+def binomial_interval(n, p, level=LEVEL):
     """(low, high): counts that hold at least `level` of the binomial distribution of n and p."""
     tail = (1 - level) / 2
     log_p, log_q = math.log(p), math.log1p(-p)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Three functions that share the CPU 70 : 20 : 10. By time, not by loops: after each call the
- * thread's CPU clock is read, and the function furthest behind its share goes next.
+ * thread's CPU clock is read, and the function furthest behind its share goes next. No two calls
+ * are equally long, so that nothing here keeps step with the sampling.
  */
 #include "truth.h"
 
@@ -19,11 +20,19 @@ static void burn(long n)
 	}
 }
 
+static long any_length(void)
+{
+	static unsigned long x = 88172645463325252UL;
+
+	x = x * 6364136223846793005UL + 1442695040888963407UL;
+	return 50000 + (long)(x >> 33) % 500000;
+}
+
 #define SPINNER(name)                                                                              \
-	NOINLINE void name(void)                                                                   \
+	NOINLINE void name(long n)                                                                 \
 	{                                                                                          \
 		TRUTH();                                                                           \
-		burn(300000);                                                                      \
+		burn(n);                                                                           \
 	}
 SPINNER(spin_70)
 SPINNER(spin_20)
@@ -31,7 +40,7 @@ SPINNER(spin_10)
 
 int main(int argc, char **argv)
 {
-	void (*const fn[N])(void) = {spin_70, spin_20, spin_10};
+	void (*const fn[N])(long) = {spin_70, spin_20, spin_10};
 	const char *const name[N] = {"spin_70", "spin_20", "spin_10"};
 	const double share[N] = {0.7, 0.2, 0.1};
 	long long used[N] = {0}, total = 0;
@@ -52,7 +61,7 @@ int main(int argc, char **argv)
 		}
 		long long t = truth_cpu_ns();
 
-		fn[k]();
+		fn[k](any_length());
 		t = truth_cpu_ns() - t;
 		used[k] += t;
 		total += t;
