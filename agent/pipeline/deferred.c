@@ -131,7 +131,6 @@ static void check_image(struct pipeline *p, const struct record_deferred *d)
 
 	if (d->stop != STOP_UNKNOWN_PROCESS)
 		return;
-	procman_drain(p->procman);
 	proc = procman_find_at(p->procman, d->sample.pid, d->sample.time_ns);
 	if (proc && proc->image_ns <= d->sample.time_ns)
 		procman_learn_image(p->procman, proc, d->sample.start_stack);
@@ -141,13 +140,13 @@ void deferred_finish(struct pipeline *p, struct deferred_walk *walk)
 {
 	struct context c = {.pipeline = p, .walk = walk};
 	struct walk_regs regs = walk->record->regs;
-	u32 reason = walk->record->stop, n = walk->n;
+	u32 n = walk->n;
 	enum stop_reason stop;
 
-	check_image(p, walk->record);
-	/* A walk that strayed did so by what was so before the last events. */
-	if (reason != STOP_NOT_LOADED && reason != STOP_UNKNOWN_PROCESS)
+	/* Whatever else it was, it was by what was so before the last events. */
+	if (walk->record->stop != STOP_NOT_LOADED)
 		procman_drain(p->procman);
+	check_image(p, walk->record);
 	stop = walk_on(&c, &regs, walk);
 	if (stop == STOP_NO_MAPPING || stop == STOP_UNKNOWN_PROCESS) {
 		look_again(&c, stop);
