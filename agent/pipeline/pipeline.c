@@ -456,10 +456,8 @@ void pipeline_reset(struct pipeline *p)
 
 static u64 count_deferred(struct pipeline *p)
 {
-	struct sampler_stats st;
-
-	sampler_stats(p->sampler, &st);
-	return st.counters[COUNTER_DEFERRED] + st.counters[COUNTER_DEFER_LIMIT];
+	return sampler_counter(p->sampler, COUNTER_DEFERRED) +
+	       sampler_counter(p->sampler, COUNTER_DEFER_LIMIT);
 }
 
 /*

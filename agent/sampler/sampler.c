@@ -476,20 +476,31 @@ static u64 map_bytes(const struct bpf_map *map)
 	return bytes;
 }
 
-static void read_stats(struct sampler *s, struct sampler_stats *ret)
+/* Of all CPUs, since the programs were loaded. */
+static u64 read_counter(const struct sampler *s, enum counter counter)
 {
 	u32 stride = bpf_map__value_size(s->skel->maps.scratch);
+	u64 sum = 0;
+
+	for (u32 cpu = 0; cpu < s->n_copies; cpu++)
+		sum += ((const u64 *)(s->scratch + (size_t)cpu * stride))[counter];
+	return sum;
+}
+
+u64 sampler_counter(const struct sampler *s, enum counter counter)
+{
+	return read_counter(s, counter) - s->before.counters[counter];
+}
+
+static void read_stats(struct sampler *s, struct sampler_stats *ret)
+{
 	struct bpf_prog_info info = {};
 	struct sampler_stats st = {.cpus = s->n_copies, .event = s->event_name};
 	u32 info_n = sizeof(info);
 	struct bpf_map *map;
 
-	for (u32 cpu = 0; cpu < s->n_copies; cpu++) {
-		const u64 *counters = (const u64 *)(s->scratch + (size_t)cpu * stride);
-
-		for (u32 i = 0; i < COUNTER_N; i++)
-			st.counters[i] += counters[i];
-	}
+	for (u32 i = 0; i < COUNTER_N; i++)
+		st.counters[i] = read_counter(s, (enum counter)i);
 	bpf_object__for_each_map(map, s->skel->obj) st.map_bytes += map_bytes(map);
 	if (bpf_obj_get_info_by_fd(
 		    bpf_program__fd(s->loop ? s->skel->progs.oncpu : s->skel->progs.oncpu_tail),

@@ -78,6 +78,7 @@ u64 sampler_pac_mask(void);
 int sampler_fd(const struct sampler *s);
 /* Handles all records that are in the ring; how many, or negative. */
 int sampler_drain(struct sampler *s);
-/* Since the start, or the last sampler_count_from_now(). */
+/* Since the start, or the last sampler_count_from_now(). The second asks the kernel for much. */
+u64 sampler_counter(const struct sampler *s, enum counter counter);
 void sampler_stats(struct sampler *s, struct sampler_stats *ret);
 void sampler_count_from_now(struct sampler *s);
