@@ -22,10 +22,12 @@ struct table {
 	u32 line; /* struct unwind_binary */
 	u32 dir, dir_lines;
 	u32 rules, rules_lines;
-	u32 n_rules;  /* copied into the arena so far */
-	u32 n_loaded; /* pages in the queue below */
-	bool whole;   /* tables_load_binary() was here */
-	u32 n_more;   /* pages that tables_load_more() has seen */
+	u32 n_rules;   /* copied into the arena so far */
+	u32 n_loaded;  /* pages in the queue below */
+	bool whole;    /* all of it was loaded, or given up */
+	bool counted;  /* n_running is known */
+	u32 n_running; /* pages with code that runs */
+	u32 n_more;    /* pages that tables_load_more() has seen */
 };
 
 /* Loaded pages, oldest first. */
@@ -344,15 +346,13 @@ int tables_load_page(struct tables *t, struct procman_binary *b, u64 svma)
  * Is there code that runs in the page? Not between segments, and not where BOLT has left what it
  * has copied (python-build-standalone: 342 of 1740 pages run).
  */
-static bool page_runs(struct table *table, u32 page)
+static bool page_runs(const struct table *table, const struct elf_section *old, u32 page)
 {
-	struct elf_file *elf = table->binary->elf;
+	const struct elf_file *elf = table->binary->elf;
 	u64 start = (table->first_page + page) << UNWIND_PAGE_SHIFT;
 	u64 end = start + UNWIND_PAGE_BYTES;
-	struct elf_section old;
 
-	if (elf_file_section(elf, ".bolt.org.text", &old, NULL) == 0 && start >= old.svma &&
-	    end - old.svma <= old.size)
+	if (start >= old->svma && end - old->svma <= old->size)
 		return false;
 	for (u32 i = 0; i < elf->n_segments; i++) {
 		const struct elf_segment *s = &elf->segments[i];
@@ -364,39 +364,54 @@ static bool page_runs(struct table *table, u32 page)
 	return false;
 }
 
-static bool runs_more_than(struct table *table, u32 max_pages)
+/* What BOLT has left; of no size where it was not. */
+static struct elf_section code_left(const struct table *table)
 {
-	u32 n = 0;
+	struct elf_section old = {};
 
-	for (u32 i = 0; i < table->n_pages && n <= max_pages; i++)
-		n += page_runs(table, i);
-	return n > max_pages;
+	if (elf_file_section(table->binary->elf, ".bolt.org.text", &old, NULL) < 0)
+		old = (struct elf_section){};
+	return old;
+}
+
+static u32 running_pages(struct table *table)
+{
+	struct elf_section old;
+
+	if (table->counted)
+		return table->n_running;
+	old = code_left(table);
+	for (u32 i = 0; i < table->n_pages; i++)
+		table->n_running += page_runs(table, &old, i);
+	table->counted = true;
+	return table->n_running;
 }
 
 int tables_load_binary(struct tables *t, struct procman_binary *b, u32 max_pages)
 {
 	struct table *table = table_get(t, b);
-	int r = 0;
+	int r;
 
-	if (!table || table->whole || runs_more_than(table, max_pages))
+	if (!table || table->whole || running_pages(table) > max_pages)
 		return 0;
+	r = tables_load_more(t, b, table->n_pages);
+	/* Where there is no memory for it, it is not tried again. */
 	table->whole = true;
-	for (u32 i = 0; i < table->n_pages && r != -ENOMEM && r != -ENOSPC; i++)
-		if (page_runs(table, i))
-			r = tables_load_page(t, b, (table->first_page + i) << UNWIND_PAGE_SHIFT);
-	return r == -ENOMEM || r == -ENOSPC ? r : 0;
+	return MIN(r, 0);
 }
 
 int tables_load_more(struct tables *t, struct procman_binary *b, u32 n_pages)
 {
 	struct table *table = table_get(t, b);
+	struct elf_section old;
 	int r = 0;
 
 	if (!table || table->whole)
 		return 0;
+	old = code_left(table);
 	for (; n_pages && table->n_more < table->n_pages && r != -ENOMEM && r != -ENOSPC;
 	     table->n_more++) {
-		if (!page_runs(table, table->n_more))
+		if (!page_runs(table, &old, table->n_more))
 			continue;
 		n_pages--;
 		r = tables_load_page(t, b,
