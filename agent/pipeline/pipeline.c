@@ -103,7 +103,7 @@ static u32 name_frames(struct pipeline *p, u32 pid, const u64 *frames, u32 n, u6
 			continue;
 		}
 		proc = proc ? proc : procman_find(p->procman, pid);
-		if (proc && runtimes_name(p->runtimes, proc, word, frames[i], &id) == 0)
+		if (runtimes_name(p->runtimes, proc, word, frames[i], &id) == 0)
 			ret[n_ret++] = (word & ~FRAME_RUNTIME_ADDRESS) | id;
 	}
 	return n_ret;

@@ -420,12 +420,14 @@ static int ask(struct runtimes *r, const struct procman_process *p, u64 word, u6
 	       struct runtime_names *ret)
 {
 	u32 runtime = (u32)(word >> FRAME_RUNTIME_SHIFT) & 63;
-	const struct attached *a = runtime < RUNTIME_N ? attached_get(r, p->pid, runtime) : NULL;
-	struct runtime_target t = {.memory.pid = p->pid, .process = p};
+	const struct attached *a =
+		p && runtime < RUNTIME_N ? attached_get(r, p->pid, runtime) : NULL;
+	struct runtime_target t = {.process = p};
 	int e;
 
 	if (!a || !a->done || a->start_stack != p->start_stack)
 		return add_note(ret, "[stale]");
+	t.memory.pid = p->pid;
 	t.bias = a->process.bias;
 	e = runtimes[runtime]->name(&t, a->binary->learned, word & FRAME_RUNTIME_ADDRESS, where,
 				    ret);
@@ -439,7 +441,7 @@ static int ask(struct runtimes *r, const struct procman_process *p, u64 word, u6
 int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word, u64 where,
 		  u32 *ret_id)
 {
-	u64 key[4] = {p->pid, p->start_stack, word, where};
+	u64 key[4] = {p ? p->pid : 0, p ? p->start_stack : 0, word, where};
 	u64 h = hash_bytes(key, sizeof(key)) >> 1;
 	u64 *known = map_get(&r->answer_index, h);
 	struct runtime_names answer = {.arena = &r->arena};

@@ -115,7 +115,8 @@ void runtimes_remove_binary(struct runtimes *r, const struct procman_binary *b);
 bool runtimes_cover(struct runtimes *r, const struct procman_process *p, u32 runtime, u64 avma);
 /*
  * Names a runtime frame of a living process: the id of its names, for runtimes_names(). Never
- * fails but for memory: what cannot be named says so.
+ * fails but for memory: what cannot be named says so, as one of a process that nobody knows any
+ * more: NULL.
  */
 int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word, u64 where,
 		  u32 *ret_id);
