@@ -32,7 +32,7 @@ struct intern {
 };
 
 struct profile_index {
-	struct intern mappings, functions, frames, threads, stacks;
+	struct intern mappings, functions, frames, resources, threads, stacks;
 	struct map by_key;		/* thread << 32 | stack → sample */
 	u64 abs_sum[PROFILE_MAX_TYPES]; /* invariant 2 */
 };
@@ -88,7 +88,8 @@ struct profile *profile_create(void)
 	if (!p)
 		return NULL;
 	p->index = calloc(1, sizeof(*p->index));
-	if (!p->index || strtab_init(&p->strings) < 0) {
+	if (!p->index || strtab_init(&p->strings) < 0 ||
+	    profile_add_resource(p, NULL, 0, &(u32){0}) < 0) {
 		profile_destroy(p);
 		return NULL;
 	}
@@ -103,6 +104,7 @@ void profile_destroy(struct profile *p)
 		free(p->index->mappings.slots);
 		free(p->index->functions.slots);
 		free(p->index->frames.slots);
+		free(p->index->resources.slots);
 		free(p->index->threads.slots);
 		free(p->index->stacks.slots);
 		map_deinit(&p->index->by_key);
@@ -114,6 +116,8 @@ void profile_destroy(struct profile *p)
 	vec_deinit(&p->frames);
 	vec_deinit(&p->stacks);
 	vec_deinit(&p->stack_frames);
+	vec_deinit(&p->resources);
+	vec_deinit(&p->labels);
 	vec_deinit(&p->threads);
 	free(p->samples);
 	free(p);
@@ -158,7 +162,7 @@ DEFINE_ADD(frame, frames, offsetof(struct profile_frame, pad))
 DEFINE_ADD(thread, threads, sizeof(struct profile_thread))
 _Static_assert(sizeof(struct profile_mapping) == 32, "no padding, or it would be hashed");
 _Static_assert(sizeof(struct profile_function) == 16, "no padding, or it would be hashed");
-_Static_assert(sizeof(struct profile_thread) == 16, "no padding, or it would be hashed");
+_Static_assert(sizeof(struct profile_thread) == 20, "no padding, or it would be hashed");
 
 static bool stack_equal(const struct profile *p, u32 id, const void *key, size_t n)
 {
@@ -189,6 +193,79 @@ int profile_add_stack(struct profile *p, const u32 *frames, size_t n, u32 *ret_i
 	}
 	*ret_id = s->id_plus_1 - 1;
 	return 0;
+}
+
+static bool resource_equal(const struct profile *p, u32 id, const void *key, size_t n)
+{
+	const struct profile_resource *r = &p->resources.data[id];
+
+	return r->n == n &&
+	       (!n || !memcmp(p->labels.data + r->first, key, n * sizeof(struct profile_label)));
+}
+
+/* Puts a label where it belongs among n sorted ones; how many there are then. */
+static size_t put_label(const struct profile *p, struct profile_label *sorted, size_t n,
+			struct profile_label l)
+{
+	const char *name = profile_string(p, l.name);
+	size_t i = 0;
+
+	while (i < n && strcmp(profile_string(p, sorted[i].name), name) < 0)
+		i++;
+	if (i < n && sorted[i].name == l.name) {
+		sorted[i] = l;
+		return n;
+	}
+	memmove(sorted + i + 1, sorted + i, (n - i) * sizeof(*sorted));
+	sorted[i] = l;
+	return n + 1;
+}
+
+int profile_add_resource(struct profile *p, const struct profile_label *labels, size_t n,
+			 u32 *ret_id)
+{
+	struct profile_label sorted[PROFILE_MAX_LABELS];
+	struct intern *t = &p->index->resources;
+	struct profile_resource resource = {.first = (u32)p->labels.n};
+	struct intern_slot *s;
+	size_t m = 0;
+	u32 hash;
+
+	if (n > PROFILE_MAX_LABELS)
+		return -E2BIG;
+	for (size_t i = 0; i < n; i++)
+		m = put_label(p, sorted, m, labels[i]);
+	hash = (u32)hash_bytes(sorted, m * sizeof(*sorted));
+	s = intern_find(t, p, hash, sorted, m, resource_equal);
+	if (!s)
+		return -ENOMEM;
+	if (!s->id_plus_1) {
+		if (p->resources.n >= PROFILE_NONE - 1 || p->labels.n + m >= PROFILE_NONE)
+			return -E2BIG;
+		resource.n = (u32)m;
+		if (vec_reserve(&p->labels, p->labels.n + m) < 0 ||
+		    vec_push(&p->resources, resource) < 0)
+			return -ENOMEM;
+		if (m)
+			memcpy(p->labels.data + resource.first, sorted, m * sizeof(*sorted));
+		p->labels.n += m;
+		intern_set(t, s, hash, p->resources.n - 1);
+	}
+	*ret_id = s->id_plus_1 - 1;
+	return 0;
+}
+
+const char *profile_label(const struct profile *p, u32 resource, const char *name)
+{
+	const struct profile_resource *r = &p->resources.data[resource];
+
+	for (u32 i = 0; i < r->n; i++) {
+		const struct profile_label *l = &p->labels.data[r->first + i];
+
+		if (!strcmp(profile_string(p, l->name), name))
+			return profile_string(p, l->value);
+	}
+	return NULL;
 }
 
 int profile_add_type(struct profile *p, const char *name, const char *unit)
@@ -418,6 +495,19 @@ static int merge_stacks(struct merge *m)
 	return r;
 }
 
+static int merge_resource(struct merge *m, u32 id, u32 *ret_id)
+{
+	const struct profile_resource *r = &m->src->resources.data[id];
+	struct profile_label labels[PROFILE_MAX_LABELS];
+
+	for (u32 i = 0; i < r->n; i++) {
+		labels[i] = m->src->labels.data[r->first + i];
+		labels[i].name = translated_string(m, labels[i].name);
+		labels[i].value = translated_string(m, labels[i].value);
+	}
+	return profile_add_resource(m->dst, labels, r->n, ret_id);
+}
+
 static int merge_samples(struct merge *m)
 {
 	const struct profile *src = m->src;
@@ -426,6 +516,9 @@ static int merge_samples(struct merge *m)
 	for (size_t i = 0; i < src->threads.n && r == 0; i++) {
 		struct profile_thread e = src->threads.data[i];
 
+		r = merge_resource(m, e.resource, &e.resource);
+		if (r < 0)
+			break;
 		e.comm = translated_string(m, e.comm);
 		e.thread_name = translated_string(m, e.thread_name);
 		r = profile_add_thread(m->dst, &e, &m->threads[i]);

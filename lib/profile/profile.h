@@ -21,6 +21,7 @@
 
 #define PROFILE_NONE (~0u) /* no such id */
 #define PROFILE_MAX_TYPES 8
+#define PROFILE_MAX_LABELS 128 /* of one resource */
 
 struct str;
 
@@ -55,11 +56,22 @@ struct profile_frame {
 	u16 pad;  /* 0 */
 };
 
+struct profile_label {
+	u32 name, value; /* string ids: "service.name", "checkout" */
+};
+
+/* What a process belongs to, by OpenTelemetry's names: interned. The empty one is always id 0. */
+struct profile_resource {
+	u32 first; /* index into labels */
+	u32 n;	   /* sorted by name, none twice */
+};
+
 /* Who ran: interned. */
 struct profile_thread {
 	u32 pid, tid;
 	u32 comm;	 /* string id: the process's name */
 	u32 thread_name; /* string id */
+	u32 resource;	 /* 0 = nothing is known */
 };
 
 struct profile_stack {
@@ -97,6 +109,8 @@ struct profile {
 	vec(struct profile_frame) frames;
 	vec(struct profile_stack) stacks;
 	vec(u32) stack_frames;
+	vec(struct profile_resource) resources;
+	vec(struct profile_label) labels;
 	vec(struct profile_thread) threads;
 	struct profile_type types[PROFILE_MAX_TYPES];
 	u32 n_types; /* set before the first sample; value[default_type] is what views show */
@@ -126,6 +140,11 @@ int profile_add_mapping(struct profile *p, const struct profile_mapping *m, u32 
 int profile_add_function(struct profile *p, const struct profile_function *f, u32 *ret_id);
 int profile_add_frame(struct profile *p, const struct profile_frame *f, u32 *ret_id);
 int profile_add_thread(struct profile *p, const struct profile_thread *t, u32 *ret_id);
+/* In any order; of two of one name the later counts. -E2BIG beyond PROFILE_MAX_LABELS. */
+int profile_add_resource(struct profile *p, const struct profile_label *labels, size_t n,
+			 u32 *ret_id);
+/* A label's value by its name, or NULL. Borrowed. */
+const char *profile_label(const struct profile *p, u32 resource, const char *name);
 /* frames: ids, leaf first; borrowed for the call. */
 int profile_add_stack(struct profile *p, const u32 *frames, size_t n, u32 *ret_id);
 /* Appends a value type; -E2BIG after PROFILE_MAX_TYPES, -EBUSY once there are samples. */

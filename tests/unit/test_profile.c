@@ -92,6 +92,44 @@ Test(profile, merge_adds_equal_stacks_and_keeps_the_rest)
 			 "values of samples in count and of alloc in bytes do not add up");
 }
 
+static u32 string_of(struct profile *p, const char *text)
+{
+	u32 id;
+
+	cr_assert_eq(profile_add_string(p, text, strlen(text), &id), 0);
+	return id;
+}
+
+Test(profile, a_resource_is_a_set_of_labels_and_goes_where_its_thread_goes)
+{
+	_cleanup_profile_ struct profile *a = profile_create(), *b = profile_create();
+	struct profile_label l[3] = {{string_of(a, "service.name"), string_of(a, "first")},
+				     {string_of(a, "host.name"), string_of(a, "here")},
+				     {string_of(a, "service.name"), string_of(a, "shop")}};
+	struct profile_label turned[2] = {l[2], l[1]};
+	struct profile_thread t = {.pid = 7};
+	u32 id, other, none, stack, thread;
+	s64 one = 1;
+
+	cr_assert_eq(profile_add_resource(a, NULL, 0, &none), 0);
+	cr_expect_eq(none, 0);
+	cr_assert_eq(profile_add_resource(a, l, 3, &id), 0);
+	cr_assert_eq(profile_add_resource(a, turned, 2, &other), 0);
+	cr_expect_eq(id, other);
+	cr_expect_eq(a->resources.data[id].n, 2);
+	cr_expect_str_eq(profile_label(a, id, "service.name"), "shop");
+	cr_expect_null(profile_label(a, id, "container.id"));
+	cr_expect_eq(profile_add_resource(a, l, PROFILE_MAX_LABELS + 1, &id), -E2BIG);
+	t.resource = other;
+	cr_assert_eq(profile_add_thread(a, &t, &thread), 0);
+	cr_assert_eq(profile_add_stack(a, NULL, 0, &stack), 0);
+	cr_assert_eq(profile_add_type(a, "samples", "count"), 0);
+	cr_assert_eq(profile_add_sample(a, 0, thread, stack, &one), 0);
+	string_of(b, "so that ids differ");
+	cr_assert_eq(profile_merge(b, a, NULL), 0);
+	cr_expect_str_eq(profile_label(b, b->threads.data[0].resource, "host.name"), "here");
+}
+
 Test(folded, writes_kinds_heads_and_names_as_documented)
 {
 	_cleanup_profile_ struct profile *p = full_profile();
