@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * OTLP profiles, opentelemetry-proto 1.10 and later (package opentelemetry.proto.profiles.
+ * v1development); layouts before 1.10 put other fields in the same places and are not read.
+ * Field numbers: proto/otlp_profiles.proto.
+ */
+#pragma once
+
+#include "base/diag.h"
+#include "base/str.h"
+#include "base/types.h"
+#include "base/vec.h"
+#include "profile/profile.h"
+
+/*
+ * An ExportProfilesServiceRequest of a profile: a ResourceProfiles per resource, a Profile per
+ * value type in it; samples with times as timestamps. Follows the rules that profcheck checks.
+ * `profile_id`: 16 bytes, the base of those of the profiles.
+ */
+int otlp_profiles_encode(const struct profile *p, const u8 profile_id[16], struct str *out,
+			 struct diag *reterr_diag);
+
+/* What one request holds: profiles of equal types are one. */
+struct otlp_profiles {
+	vec(struct profile *) profiles; /* owned */
+	u64 rejected; /* of the request's profiles, with the reason of the first: */
+	struct diag why;
+};
+
+/* `max_bytes` bounds the memory used. -EBADMSG and a diag for what is no request at all. */
+int otlp_profiles_decode(const u8 *data, size_t n, size_t max_bytes, struct otlp_profiles *ret,
+			 struct diag *reterr_diag);
+/* The same in OTLP's JSON. */
+int otlp_profiles_decode_json(const char *data, size_t n, size_t max_bytes,
+			      struct otlp_profiles *ret, struct diag *reterr_diag);
+void otlp_profiles_deinit(struct otlp_profiles *p);
+
+/* An ExportProfilesServiceResponse; message may be NULL. */
+int otlp_profiles_response(u64 rejected, const char *message, struct str *out);

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Everything that comes in, brought to one form and written: OTLP, Pyroscope's two ways, any file
+ * that lib/profile reads, JFR, and profiles handed over in memory by `culprit up`.
+ */
+#pragma once
+
+#include "base/diag.h"
+#include "base/str.h"
+#include "base/types.h"
+#include "profile/profile.h"
+#include "server/store/store.h"
+
+struct ingest;
+
+struct ingest_options {
+	size_t max_request_bytes; /* decompressed; 0 = 64 MiB */
+	size_t max_memory_bytes;  /* all requests together; 0 = 256 MiB: -EAGAIN beyond it */
+};
+
+struct ingest_stats {
+	u64 requests, refused, profiles, samples, bytes;
+};
+
+int ingest_create(struct store *s, const struct ingest_options *o, struct ingest **ret);
+void ingest_destroy(struct ingest *i);
+DEFINE_CLEANUP(ingest, struct ingest *, ingest_destroy)
+#define _cleanup_ingest_ _cleanup_(ingest)
+
+/* `name`, `token`: see store_batch_init() and store_ops.write. Thread-safe, as all below. */
+int ingest_profile(struct ingest *i, const struct profile *p, const char *name, const u8 *token,
+		   struct diag *reterr_diag);
+/* encoding: "gzip", "zstd", "identity" or NULL. Writes the response that the protocol wants. */
+int ingest_otlp_profiles(struct ingest *i, const u8 *data, size_t n, const char *encoding,
+			 bool json, struct str *ret_response, struct diag *reterr_diag);
+/*
+ * A file of any known format. labels: "name=value,..." added to the resource of all its threads;
+ * format: NULL = told by content. from/to: its time if it has none of its own.
+ */
+int ingest_file(struct ingest *i, const u8 *data, size_t n, const char *format, const char *labels,
+		u64 from_ms, u64 to_ms, struct diag *reterr_diag);
+void ingest_stats(struct ingest *i, struct ingest_stats *ret);

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * HTTP/1.1 (libmicrohttpd) and gRPC over HTTP/2 (nghttp2), both with TLS (GnuTLS) or without. A
+ * request is whole when its handler gets it; handlers run on the server's threads, several at once.
+ *
+ * Nothing listens beyond loopback without a token or client certificates: net_listen() refuses.
+ */
+#pragma once
+
+#include "base/cleanup.h"
+#include "base/diag.h"
+#include "base/str.h"
+#include "base/types.h"
+
+enum net_role { NET_ROLE_NONE, NET_ROLE_READ, NET_ROLE_WRITE, NET_ROLE_ADMIN };
+
+struct net_request {
+	const char *method, *path; /* path: decoded, without the query */
+	const u8 *body;		   /* as sent: see content_encoding */
+	size_t n_body;
+	const char *content_type, *content_encoding; /* or NULL */
+	enum net_role role;
+	const char *peer; /* "127.0.0.1" */
+	void *private;
+};
+
+/* A query parameter or a header; NULL when it is not there. Borrowed. */
+const char *net_parameter(const struct net_request *r, const char *name);
+const char *net_header(const struct net_request *r, const char *name);
+
+struct net_response {
+	int status; /* HTTP's, or for gRPC its own */
+	const char *content_type;
+	const char *message; /* gRPC: of the status; a static string or one in `arena` */
+	struct str body;
+	struct {
+		const char *name, *value; /* static strings */
+	} headers[8];
+	u32 n_headers;
+	/*
+	 * For answers without an end: called again and again until it returns > 0 (done) or < 0
+	 * (broken off); waits itself, at most a second. NULL = body is all.
+	 */
+	int (*stream)(void *userdata, struct str *out);
+	void (*stream_end)(void *userdata);
+	void *stream_userdata;
+};
+
+typedef void net_handler(void *userdata, const struct net_request *r, struct net_response *ret);
+
+struct net_tls {
+	const char *cert, *key; /* PEM files */
+	const char *client_ca;	/* clients must show a certificate of this */
+};
+
+struct net_options {
+	const char *address; /* "127.0.0.1:7788", "[::]:4317"; port 0 = any free one */
+	bool grpc;
+	const struct net_tls *tls; /* or NULL */
+	const char *tokens; /* file of lines "ROLE TOKEN", or NULL; read again when it changes */
+	size_t max_body;    /* bytes; 0 = 64 MiB */
+	u32 max_connections, timeout_s; /* 0 = 256, 30 */
+	net_handler *handler;
+	void *userdata;
+};
+
+struct net_listener;
+
+int net_listen(const struct net_options *o, struct diag *reterr_diag, struct net_listener **ret);
+u16 net_port(const struct net_listener *l);
+/* Takes no more connections, lets those that are there end, at most timeout_ms. */
+void net_close(struct net_listener *l, u32 timeout_ms);
