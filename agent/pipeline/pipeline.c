@@ -176,6 +176,17 @@ static void hold_perf_map(struct pipeline *p, u32 pid)
 		map_put(&p->perf_maps, pid, (u64)(s64)jitfile_open_perf_map(pid));
 }
 
+static void see_process(struct pipeline *p, u32 pid, const struct procman_process *proc)
+{
+	u64 image_ns = proc ? proc->image_ns : 0, *seen = map_get(&p->pids, pid);
+
+	if (seen && *seen == image_ns)
+		return;
+	map_put(&p->pids, pid, image_ns);
+	if (proc && p->process_seen)
+		p->process_seen(p->arg, proc);
+}
+
 static void count_sample(struct pipeline *p, const struct record_sample *s, u32 stop)
 {
 	struct pipeline_entry e = {.pid = s->pid,
@@ -193,8 +204,9 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 	/* The name of the process; before its last exec, or if it is not known, the thread's. */
 	name = proc && proc->comm[0] && proc->image_ns <= s->time_ns ? proc->comm : e.thread_name;
 	memcpy(e.comm, name, strnlen(name, sizeof(e.comm) - 1));
+	e.image_ns = proc ? proc->image_ns : 0;
 	p->samples++;
-	map_put(&p->pids, s->pid, 1);
+	see_process(p, s->pid, proc);
 	if (s->user_stack) {
 		stop = user ? user->stop : stop;
 		p->user_samples++;
@@ -367,6 +379,8 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	if (!p)
 		return -ENOMEM;
 	p->keep_times = o->keep_times;
+	p->process_seen = o->process_seen;
+	p->arg = o->arg;
 	p->hz = o->sampler.hz;
 	p->follow = o->sampler.follow_forks;
 	p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

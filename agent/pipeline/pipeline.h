@@ -35,6 +35,7 @@ struct pipeline_entry {
 	u32 pid, tid;
 	char comm[SAMPLE_COMM_BYTES]; /* the process's */
 	char thread_name[SAMPLE_COMM_BYTES];
+	u64 image_ns;		      /* of the process, 0 = not known */
 	u64 kernel_stack, user_stack; /* ids, 0 = none */
 	u64 count;
 	u64 first_ns; /* CLOCK_MONOTONIC */
@@ -49,6 +50,12 @@ struct pipeline_options {
 	struct sampler_options sampler;
 	u64 memory_limit_bytes; /* for unwind tables; 0 = 256 MiB */
 	bool keep_times;
+	/*
+	 * A process has samples, the first since the last reset or exec: whoever wants to know
+	 * something of it asks now, while it lives. May be NULL.
+	 */
+	void (*process_seen)(void *arg, const struct procman_process *p);
+	void *arg;
 };
 
 struct pipeline_stats {
@@ -73,6 +80,8 @@ struct pipeline {
 	int nice; /* of the thread before pipeline_start() */
 	u64 hz;
 	bool keep_times;
+	void (*process_seen)(void *arg, const struct procman_process *p);
+	void *arg;
 	bool follow; /* a command that has not been started yet */
 	u64 started_realtime_ns;
 	u64 started_ns; /* CLOCK_MONOTONIC */
@@ -94,7 +103,7 @@ struct pipeline {
 	struct map binaries; /* file id → struct procman_binary *, a reference each */
 	struct map
 		perf_maps; /* pid → fd of /tmp/perf-PID.map or -1, of processes with raw frames */
-	struct map pids;   /* pids seen */
+	struct map pids;   /* pid → image_ns of those seen */
 	u64 scratch[SAMPLE_MAX_FRAMES];
 
 	u64 samples, user_samples, truncated, deferred;

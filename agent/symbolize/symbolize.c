@@ -415,6 +415,8 @@ static int entry_thread(struct making *m, const struct pipeline_entry *e, u32 *r
 
 	if (r == 0)
 		r = add_text(m->profile, e->thread_name, &t.thread_name);
+	if (r == 0 && m->s->options.resource)
+		r = m->s->options.resource(m->s->options.arg, e, m->profile, &t.resource);
 	return r < 0 ? r : profile_add_thread(m->profile, &t, ret);
 }
 

@@ -15,6 +15,9 @@ struct symbolizer_options {
 	bool runtime_frames;	     /* show the loops of interpreters, too */
 	const char *cache_dir;	     /* or NULL; both copied */
 	const char *debuginfod_urls; /* or NULL */
+	/* The resource of whom an entry is; NULL: none has one. */
+	int (*resource)(void *arg, const struct pipeline_entry *e, struct profile *p, u32 *ret);
+	void *arg;
 };
 
 struct symbolizer_stats {

@@ -99,6 +99,27 @@ int proc_status_parse(const char *text, size_t n, struct proc_status *ret);
 int proc_cgroup_read(u32 pid, struct str *ret_path);
 int proc_cgroup_parse(const char *text, size_t n, struct str *ret_path);
 
+/* What a cgroup's path says of the container or unit that it is of; "" where it says nothing. */
+struct proc_cgroup_owner {
+	char container_id[65]; /* 64 hex digits; of ECS and the like 32 and a number */
+	char pod_uid[37];      /* with dashes */
+	char unit[128];	       /* systemd's, without ".service" */
+};
+
+void proc_cgroup_describe(const char *path, struct proc_cgroup_owner *ret);
+
+/*
+ * The values of some variables in the environment that a process was started with (it may have
+ * overwritten it since). names[i] without '='; values[i] stays empty when it is not there. At most
+ * PROC_MAX_ENVIRON bytes are looked at.
+ */
+#define PROC_MAX_ENVIRON (256u << 10)
+int proc_environ_read(u32 pid, const char *const *names, size_t n, struct str *ret_values);
+void proc_environ_parse(const char *text, size_t n_text, const char *const *names, size_t n,
+			struct str *ret_values);
+/* Path of the executable as its process sees it, without " (deleted)". */
+int proc_exe_read(u32 pid, struct str *ret_path);
+
 struct proc_namespaces { /* inode numbers; 0 = not known */
 	u64 mnt, pid, user, net, cgroup;
 };

@@ -30,6 +30,19 @@ static int ignore_cpu(void *arg, u32 cpu)
 	return ++*(u32 *)arg > 100000;
 }
 
+static void fuzz_owner(const char *text, size_t n)
+{
+	_cleanup_free_ char *path = strndup(text, n);
+	struct proc_cgroup_owner o;
+
+	if (!path)
+		return;
+	proc_cgroup_describe(path, &o);
+	if (strlen(o.container_id) > 64 || strlen(o.unit) > 127 ||
+	    (o.pod_uid[0] && strlen(o.pod_uid) != 36))
+		abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	_cleanup_str_ struct str path = {};
@@ -56,6 +69,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (proc_cgroup_parse(text, size - 1, &path) == 0 && str_get(&path)[0] != '/')
 			abort();
 		break;
+	case 'o':
+		fuzz_owner(text, size - 1);
+		break;
+	case 'e': {
+		static const char *const names[] = {"A", "OTEL_SERVICE_NAME"};
+		struct str values[2] = {};
+
+		proc_environ_parse(text, size - 1, names, 2, values);
+		str_deinit(&values[0]);
+		str_deinit(&values[1]);
+		break;
+	}
 	case 'c':
 		(void)proc_cpulist_parse(text, size - 1, 1024, ignore_cpu, &n);
 		break;

@@ -237,6 +237,72 @@ static const char *cgroup(struct str *s, const char *text)
 	return str_get(s);
 }
 
+#define HEX64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+Test(cgroup, says_which_container_pod_and_unit)
+{
+	static const struct {
+		const char *path, *container, *pod, *unit;
+	} cases[] = {
+		{"/", "", "", ""},
+		{"/docker/" HEX64, HEX64, "", ""},
+		{"/system.slice/docker-" HEX64 ".scope", HEX64, "", ""},
+		{"/system.slice/nginx.service", "", "", "nginx"},
+		{"/system.slice/system-postgresql.slice/postgresql@15-main.service", "", "",
+		 "postgresql@15-main"},
+		{"/user.slice/user-0.slice/user@0.service/app.slice/a.service", "", "", "a"},
+		{"/user.slice/user-0.slice/user@0.service/init.scope", "", "", ""},
+		{"/kubepods/burstable/pod12345678-1234-1234-1234-123456789abc/" HEX64, HEX64,
+		 "12345678-1234-1234-1234-123456789abc", ""},
+		{"/kubepods.slice/kubepods-besteffort.slice/"
+		 "kubepods-besteffort-pod12345678_1234_1234_1234_123456789abc.slice/"
+		 "cri-containerd-" HEX64 ".scope",
+		 HEX64, "12345678-1234-1234-1234-123456789abc", ""},
+		{"/ecs/x/0123456789abcdef0123456789abcdef-1234567890",
+		 "0123456789abcdef0123456789abcdef-1234567890", "", ""},
+		{"/docker/" HEX64 "0", "", "", ""},
+		{"/mypod1234/x.services", "", "", ""},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct proc_cgroup_owner o;
+
+		proc_cgroup_describe(cases[i].path, &o);
+		cr_expect_str_eq(o.container_id, cases[i].container, "%s", cases[i].path);
+		cr_expect_str_eq(o.pod_uid, cases[i].pod, "%s", cases[i].path);
+		cr_expect_str_eq(o.unit, cases[i].unit, "%s", cases[i].path);
+	}
+}
+
+Test(environ, finds_variables_by_their_whole_name)
+{
+	static const char text[] = "A=1\0OTEL_SERVICE_NAME=shop\0XOTEL_SERVICE_NAME=no\0"
+				   "OTEL_SERVICE_NAME=late\0B\0=\0C=";
+	static const char *const names[] = {"OTEL_SERVICE_NAME", "B", "C", "A"};
+	struct str v[4] = {};
+
+	proc_environ_parse(text, sizeof(text) - 1, names, 4, v);
+	cr_expect_str_eq(str_get(&v[0]), "shop");
+	cr_expect_str_eq(str_get(&v[1]), "");
+	cr_expect_str_eq(str_get(&v[2]), "");
+	cr_expect_str_eq(str_get(&v[3]), "1");
+	for (size_t i = 0; i < 4; i++)
+		str_deinit(&v[i]);
+}
+
+Test(environ, of_a_process)
+{
+	static const char *const names[] = {"PATH"};
+	_cleanup_(str) struct str v = {}, exe = {};
+
+	cr_assert_eq(proc_environ_read((u32)getpid(), names, 1, &v), 0);
+	cr_expect_str_eq(str_get(&v), getenv("PATH"));
+	cr_assert_eq(proc_exe_read((u32)getpid(), &exe), 0);
+	cr_expect(str_ends(str_get(&exe), "test-proc"));
+	cr_expect_eq(proc_environ_read(0x7fffffff, names, 1, &v), -ESRCH);
+	cr_expect_eq(proc_exe_read(0x7fffffff, &exe), -ESRCH);
+}
+
 Test(cgroup, of_every_kind_of_hierarchy)
 {
 	_cleanup_str_ struct str s = {};

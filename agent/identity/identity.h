@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who a process is, as labels by OpenTelemetry's semantic conventions: service.name,
+ * process.executable.{name,path}, container.id, k8s.pod.uid, systemd.unit, host.{name,id,arch},
+ * os.type, and what OTEL_RESOURCE_ATTRIBUTES of its environment says. Not its pid, which belongs to
+ * the sample.
+ *
+ * service.name is the first there is of: OTEL_SERVICE_NAME, service.name in
+ * OTEL_RESOURCE_ATTRIBUTES, the systemd unit, the executable's name.
+ *
+ * Belongs to the thread of the pipeline.
+ */
+#pragma once
+
+#include "agent/procman/procman.h"
+#include "base/cleanup.h"
+#include "base/types.h"
+#include "profile/profile.h"
+
+struct identities;
+
+int identities_create(struct identities **ret);
+void identities_destroy(struct identities *s);
+DEFINE_CLEANUP(identities, struct identities *, identities_destroy)
+#define _cleanup_identities_ _cleanup_(identities)
+
+/* Reads what is not known yet of this image of the process, while it lives. */
+void identities_see(struct identities *s, const struct procman_process *p);
+/* The labels of what was seen; of what was not, those of the host and of its name. */
+int identities_resource(struct identities *s, u32 pid, u64 image_ns, const char *comm,
+			struct profile *into, u32 *ret_resource);
+/* Forgets those that no identities_resource() asked for since the last but one call. */
+void identities_sweep(struct identities *s);
+
+/*
+ * "key=value,…" with %XX, as in OTEL_RESOURCE_ATTRIBUTES. fn gets clean UTF-8, borrowed; not 0:
+ * stop, and return this. -EINVAL: not of this form; then nothing of it counts.
+ */
+int identity_parse_attributes(const char *text,
+			      int (*fn)(void *arg, const char *name, const char *value), void *arg);
