@@ -33,6 +33,7 @@ static const struct cfi_machine machine_aarch64 = {
 	.ra = 30,
 	.bx = 0xff,
 	.n_regs = 32,
+	.link_register = true,
 	.signal_to_ucontext = 128,
 };
 

@@ -28,6 +28,7 @@ struct cfi_machine {
 	u8 ra;
 	u8 bx;			/* see UNWIND_REG_BX; 0xff: there is none */
 	u8 n_regs;		/* that a CFA may be based on */
+	bool link_register;	/* a call leaves the return address in `ra`, not on the stack */
 	s32 signal_to_ucontext; /* from sp in a signal trampoline to its struct ucontext */
 };
 /* NULL when it is neither EM_X86_64 nor EM_AARCH64. */

@@ -208,6 +208,19 @@ Test(cfi, arm64_return_address_in_lr_and_pac)
 	str_deinit(&w.out);
 }
 
+Test(cfi, arm64_cfa_below_the_saved_lr)
+{
+	struct cfiw w = {.eh = true, .svma = 0x21000, .ra = 30, .code_align = 4};
+	_cleanup_str_ struct str got = {};
+
+	/* _dl_runtime_resolve of glibc: x30 at CFA + 8; then 208 bytes more, then 224 less */
+	cfiw_fde(&w, cfiw_cie(&w, "zR", P("\x0c\x1f\x00")), START, LENGTH,
+		 P("\x41\x11\x1e\x7f\x41\x0e\xd0\x01\x41\x0e\x00\x41\x13\x02"));
+	section_rows(&w, EM_AARCH64, &got);
+	cr_expect_str_eq(str_get(&got), "0:r31+0 ra=r30; 4:r31+16; 8:r31+224; c:r31+16; 10:r31+0");
+	str_deinit(&w.out);
+}
+
 Test(cfi, arm64_signal_frames_and_undefined_lr)
 {
 	struct cfiw w = {.eh = true, .svma = 0x21000, .ra = 30}, w2 = w;
