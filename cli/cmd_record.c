@@ -198,6 +198,20 @@ static double share(u64 part, u64 whole)
 	return whole ? 100.0 * (double)part / (double)whole : 0.0;
 }
 
+/* For --verbose: what was counted on the way. */
+static void print_counters(const struct pipeline_stats *st)
+{
+	for (u32 i = 0; i < COUNTER_N; i++)
+		if (st->sampler.counters[i])
+			fprintf(stderr, "  %s: %llu %s\n", vocab_counter(i)->name,
+				st->sampler.counters[i], vocab_counter(i)->unit);
+	fprintf(stderr, "  finished on the host: %llu samples\n", st->deferred);
+	fprintf(stderr, "  the ring was not read for at most %.1f ms\n",
+		(double)st->stall_ns / 1e6);
+	fprintf(stderr, "  unwind pages: %llu loaded, %llu evicted, %llu times no memory\n",
+		st->tables.pages_loaded, st->tables.pages_evicted, st->tables.no_memory);
+}
+
 static void print_summary(struct recording *r, const struct profile *p)
 {
 	struct symbolizer_stats sym;
@@ -231,6 +245,8 @@ static void print_summary(struct recording *r, const struct profile *p)
 	fprintf(stderr, "culprit itself: %.2f s CPU, %ld MB resident, %llu MB in BPF maps\n", own,
 		usage.ru_maxrss / 1024,
 		(st.sampler.map_bytes + st.tables.chunk_bytes + (1 << 19)) >> 20);
+	if (r->what.verbose)
+		print_counters(&st);
 	if (strcmp(r->path, "-") != 0)
 		fprintf(stderr, "wrote %s\n", r->path);
 }

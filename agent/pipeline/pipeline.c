@@ -29,6 +29,12 @@ static u64 clock_now_ns(clockid_t clock)
 	return (u64)t.tv_sec * 1000000000 + (u64)t.tv_nsec;
 }
 
+/* Something that began then is done, for which the ring was not read. */
+static void note_stall(struct pipeline *p, u64 begin_ns)
+{
+	p->stall_ns = MAX(p->stall_ns, clock_now_ns(CLOCK_MONOTONIC) - begin_ns);
+}
+
 /* ---- stacks ---- */
 
 const struct pipeline_stack *pipeline_stack(const struct pipeline *p, u64 id)
@@ -113,6 +119,7 @@ static void on_stack(void *arg, const struct record_stack *head, const u64 *fram
 {
 	struct pipeline *p = arg;
 	bool kernel = head->flags & RECORD_KERNEL;
+	u64 begin = clock_now_ns(CLOCK_MONOTONIC);
 	u32 n = head->n;
 
 	if (!kernel && !map_get(&p->stack_index, head->id)) {
@@ -121,6 +128,7 @@ static void on_stack(void *arg, const struct record_stack *head, const u64 *fram
 	}
 	if (add_stack(p, head->id, frames, n, head->stop, kernel) < 0)
 		log_warn("out of memory: a stack is shown as lost");
+	note_stall(p, begin);
 }
 
 /* ---- samples ---- */
@@ -232,6 +240,7 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 {
 	struct pipeline *p = arg;
 	struct record_sample sample = d->sample;
+	u64 begin = clock_now_ns(CLOCK_MONOTONIC);
 	const struct pipeline_stack *prefix = pipeline_stack(p, sample.user_stack);
 	struct deferred_walk walk = {
 		.record = d,
@@ -253,6 +262,7 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 		log_warn("out of memory: a stack is shown as lost");
 	sample.user_stack = id;
 	count_sample(p, &sample, walk.stop);
+	note_stall(p, begin);
 }
 
 /* ---- processes ---- */
@@ -511,6 +521,7 @@ int pipeline_start(struct pipeline *p, struct diag *reterr_diag)
 	/* Before there are samples, nobody waits for it. */
 	while (p->loading.n)
 		load_more(p, clock_now_ns(CLOCK_MONOTONIC));
+	p->stall_ns = 0;
 	be_urgent(p, true);
 	r = sampler_start(p->sampler, reterr_diag);
 	if (r == 0 && !p->follow)
@@ -532,6 +543,7 @@ static int drain(struct pipeline *p)
 		load_more(p, now);
 		p->retry_ns = now + PERIOD_MS * 1000000ULL;
 	}
+	note_stall(p, now);
 	return sampler_drain(p->sampler);
 }
 
@@ -562,6 +574,7 @@ void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)
 		.truncated = p->truncated,
 		.deferred = p->deferred,
 		.processes = p->pids.n,
+		.stall_ns = p->stall_ns,
 	};
 
 	memcpy(s.stops, p->stops, sizeof(s.stops));

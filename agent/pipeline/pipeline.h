@@ -66,6 +66,8 @@ struct pipeline_stats {
 	u64 lost;      /* samples that were dropped */
 	u64 deferred;  /* finished on the host */
 	u64 processes; /* that samples came from */
+	u64 stall_ns;  /* since the start: the longest that the ring waited for one thing to be done
+			*/
 	struct sampler_stats sampler;
 	struct tables_stats tables;
 	struct procman_stats procman;
@@ -108,6 +110,7 @@ struct pipeline {
 
 	u64 samples, user_samples, truncated, deferred;
 	u64 stops[STOP_N];
+	u64 stall_ns;
 };
 
 int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
