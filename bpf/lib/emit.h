@@ -154,6 +154,26 @@ struct extent {
 #define CHAIN_LEAST (8 * SAMPLE_COPY_BYTES)
 
 /*
+ * Where the stack of a thread ends that pthread_create() has made, if it is `sp`'s; 0: not known.
+ * Both glibc and musl put the thread's control block, to which the thread pointer leads, above the
+ * stack in the same mapping, and what follows is others' memory, often readable. A stack that is
+ * not in that mapping, say a coroutine's, ends below it, too. On x86-64 the block begins with its
+ * own address: what Go has there does not, and lies in one heap with its stacks.
+ */
+static __always_inline __u64 thread_stack_end(const struct walk_regs *regs)
+{
+	__u64 tls = regs->tls, self = tls;
+
+	if (tls <= regs->sp)
+		return 0;
+#if UNWIND_REG_FP == 6
+	if (bpf_probe_read_user(&self, sizeof(self), (const void *)tls) < 0)
+		return 0;
+#endif
+	return self == tls ? (tls | (SAMPLE_COPY_BYTES - 1)) + 1 : 0;
+}
+
+/*
  * The memory to copy above `sp`: `pages`, or less when frame pointers lead to the stack's end.
  * In code without them the register holds anything; a chain counts when it has a few links,
  * ascends, and every link has what could be a return address.
@@ -207,8 +227,12 @@ static __always_inline __u32 emit_extent(const struct extent *x, __u32 max, __u3
 static __always_inline __u32 emit_copies(const struct walk_regs *regs, __u32 cpu)
 {
 	struct extent x = stack_extent(regs->sp, regs->fp, SAMPLE_STACK_COPIES);
-	__u32 n = emit_extent(&x, SAMPLE_STACK_COPIES, cpu, 0);
+	__u64 end = thread_stack_end(regs);
+	__u32 n;
 
+	if (end && end < x.end)
+		x.end = end;
+	n = emit_extent(&x, SAMPLE_STACK_COPIES, cpu, 0);
 	if (x.next) {
 		x = stack_extent(x.next, x.next, SAMPLE_OTHER_COPIES);
 		n = emit_extent(&x, SAMPLE_OTHER_COPIES, cpu, n);
