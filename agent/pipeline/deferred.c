@@ -8,9 +8,9 @@
 
 struct context {
 	struct pipeline *pipeline;
-	const struct deferred_walk *walk;
-	struct procman_process *process;
+	struct deferred_walk *walk;
 	bool past_end; /* a read was behind the copied stack */
+	bool waits;    /* the page that was missing is under way */
 };
 
 static const void *line(void *arg, u32 number)
@@ -59,16 +59,17 @@ static int read_copy(void *arg, void *to, size_t n, u64 avma)
 static int load_page(void *arg, u64 pc)
 {
 	struct context *c = arg;
-	const struct procman_mapping *m = procman_process_find(c->process, pc);
+	struct procman_binary *b;
+	u64 svma;
+	u32 id = tables_slice_file(c->pipeline->tables, c->walk->slice, pc, &svma);
+	int r;
 
-	return m ? tables_load_page(c->pipeline->tables, m->binary, pc - m->bias) : -ENOENT;
-}
-
-static bool is_runtime(void *arg, u32 runtime, u64 pc)
-{
-	struct context *c = arg;
-
-	return runtimes_cover(c->pipeline->runtimes, c->process, runtime, pc);
+	b = id ? procman_binary_of_id(c->pipeline->procman, id) : NULL;
+	r = b ? tables_load_page(c->pipeline->tables, b, svma) : -ENOENT;
+	/* It came, and was of no use, if it has to be asked for again. */
+	c->waits = r == -EALREADY || (r == -EINPROGRESS && c->walk->asked != pc);
+	c->walk->asked = pc;
+	return r;
 }
 
 /*
@@ -85,9 +86,18 @@ static struct procman_process *find_process(struct pipeline *p, const struct rec
 	return proc && proc->image_ns <= s->time_ns ? proc : NULL;
 }
 
-static enum stop_reason walk_on(struct context *c, struct walk_regs *regs,
-				struct deferred_walk *walk)
+/* A process that has gone, or become another image, cannot be asked: what is marked it is then. */
+static bool is_runtime(void *arg, u32 runtime, u64 pc)
 {
+	struct context *c = arg;
+	const struct procman_process *proc = find_process(c->pipeline, &c->walk->record->sample);
+
+	return !proc || runtimes_cover(c->pipeline->runtimes, proc, runtime, pc);
+}
+
+static enum stop_reason walk_on(struct context *c)
+{
+	struct deferred_walk *walk = c->walk;
 	struct unwind_host host = {
 		.line = line,
 		.read = read_copy,
@@ -96,15 +106,26 @@ static enum stop_reason walk_on(struct context *c, struct walk_regs *regs,
 		.arg = c,
 		.pac_mask = sampler_pac_mask(),
 	};
+	struct tables *t = c->pipeline->tables;
+	const struct procman_process *proc;
 	u32 slice, n_mappings;
 
-	c->process = find_process(c->pipeline, &walk->record->sample);
-	if (!c->process)
-		return STOP_UNKNOWN_PROCESS;
-	if (tables_host_slice(c->pipeline->tables, c->process, &slice, &n_mappings) < 0)
-		return STOP_NOT_LOADED;
-	return unwind_host_walk(&host, regs, slice, n_mappings, walk->frames, SAMPLE_MAX_FRAMES,
-				&walk->n);
+	if (!walk->slice) {
+		proc = find_process(c->pipeline, &walk->record->sample);
+		if (!proc)
+			return STOP_UNKNOWN_PROCESS;
+		if (tables_slice_get(t, proc, &walk->slice) < 0)
+			return STOP_NOT_LOADED;
+	}
+	slice = tables_slice_line(walk->slice, &n_mappings);
+	return unwind_host_walk(&host, &walk->regs, slice, n_mappings, walk->frames,
+				SAMPLE_MAX_FRAMES, &walk->n);
+}
+
+void deferred_drop(struct pipeline *p, struct deferred_walk *walk)
+{
+	tables_slice_put(p->tables, walk->slice);
+	walk->slice = NULL;
 }
 
 /* What it ran may have been mapped, and its process forked, just before the sample. */
@@ -136,29 +157,50 @@ static void check_image(struct pipeline *p, const struct record_deferred *d)
 		procman_learn_image(p->procman, proc, d->sample.start_stack);
 }
 
-void deferred_finish(struct pipeline *p, struct deferred_walk *walk)
+/* Before the first step. */
+static void begin(struct pipeline *p, struct deferred_walk *walk)
 {
-	struct context c = {.pipeline = p, .walk = walk};
-	struct walk_regs regs = walk->record->regs;
-	u32 n = walk->n;
-	enum stop_reason stop;
-
 	/* Whatever else it was, it was by what was so before the last events. */
 	if (walk->record->stop != STOP_NOT_LOADED)
 		procman_drain(p->procman);
 	check_image(p, walk->record);
-	stop = walk_on(&c, &regs, walk);
-	if (stop == STOP_NO_MAPPING || stop == STOP_UNKNOWN_PROCESS) {
-		look_again(&c, stop);
-		regs = walk->record->regs;
-		walk->n = n;
-		stop = walk_on(&c, &regs, walk);
-	}
+	walk->regs = walk->record->regs;
+	walk->n_before = walk->n;
+	walk->begun = true;
+}
+
+/* From the beginning, by what is known now. */
+static enum stop_reason walk_again(struct context *c, enum stop_reason stop)
+{
+	struct deferred_walk *walk = c->walk;
+
+	look_again(c, stop);
+	deferred_drop(c->pipeline, walk);
+	walk->again = true;
+	walk->regs = walk->record->regs;
+	walk->n = walk->n_before;
+	return walk_on(c);
+}
+
+bool deferred_finish(struct pipeline *p, struct deferred_walk *walk)
+{
+	struct context c = {.pipeline = p, .walk = walk};
+	enum stop_reason stop;
+
+	if (!walk->begun)
+		begin(p, walk);
+	stop = walk_on(&c);
+	if (!walk->again && (stop == STOP_NO_MAPPING || stop == STOP_UNKNOWN_PROCESS))
+		stop = walk_again(&c, stop);
+	if (stop == STOP_NOT_LOADED && c.waits)
+		return false;
 	if (stop == STOP_NO_MAPPING && walk->n < SAMPLE_MAX_FRAMES)
-		walk->frames[walk->n++] = unwind_host_raw_frame(&regs);
+		walk->frames[walk->n++] = unwind_host_raw_frame(&walk->regs);
 	if (stop == STOP_BAD_READ && c.past_end)
 		stop = STOP_COPY_END;
 	walk->stop = stop;
+	deferred_drop(p, walk);
+	return true;
 }
 
 u64 deferred_stack_id(const struct deferred_walk *walk)

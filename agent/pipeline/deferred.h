@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finishing on the host, from registers and a copy of the stack, what BPF could not walk. */
+/*
+ * Finishing on the host, from registers and a copy of the stack, what BPF could not walk. A walk
+ * that comes to a page which is not loaded has it loaded, for itself and for BPF, and waits: it is
+ * parked, with the mappings that its process had, and goes on where it stood.
+ */
 #pragma once
 
 #include "agent/pipeline/pipeline.h"
@@ -10,13 +14,22 @@ struct deferred_walk {
 	u64 *frames; /* SAMPLE_MAX_FRAMES; the first n are walked already */
 	u32 n;
 	u32 stop;
+
+	/* Where it stands; zero at first. */
+	struct walk_regs regs;
+	struct slice *slice; /* a reference: until it is done, or deferred_drop() */
+	u64 asked;	     /* pc whose page it asked for last */
+	u32 n_before;	     /* frames that BPF walked */
+	bool begun, again;   /* again: with mappings that were looked for */
 };
 
 /*
- * Walks on from the record's registers; unwind pages that are missing are loaded on the way, for
- * this walk and for BPF, and mappings that BPF did not know are looked for. Sets walk->stop, adds
- * to walk->n.
+ * Walks on from the record's registers, or from where it stood; mappings that BPF did not know are
+ * looked for. True: walk->stop is set. False: it waits for a page, and is to be called again when
+ * tables_take() has taken any.
  */
-void deferred_finish(struct pipeline *p, struct deferred_walk *walk);
+bool deferred_finish(struct pipeline *p, struct deferred_walk *walk);
+/* Gives back what a walk holds that is not done. */
+void deferred_drop(struct pipeline *p, struct deferred_walk *walk);
 /* The id that BPF would have given to the stack. */
 u64 deferred_stack_id(const struct deferred_walk *walk);

@@ -236,42 +236,140 @@ static void on_sample(void *arg, const struct record_sample *s)
 	count_sample(arg, s, STOP_STACK_LOST);
 }
 
+/* ---- walks for the host ---- */
+
+/* Copies of stacks that wait, at most; then the ring waits. */
+#define PARKED_MAX_BYTES (32ULL << 20)
+
+struct parked {
+	struct parked *next;
+	struct record_deferred record;
+	struct sampler_copy copy;
+	struct deferred_walk walk;
+	u64 bytes;
+	u64 frames[SAMPLE_MAX_FRAMES];
+	u8 data[];
+};
+
+static void count_walk(struct pipeline *p, const struct deferred_walk *walk)
+{
+	struct record_sample sample = walk->record->sample;
+	u64 id = deferred_stack_id(walk);
+
+	p->deferred++;
+	if (add_stack(p, id, walk->frames, walk->n, walk->stop, false) < 0)
+		log_warn("out of memory: a stack is shown as lost");
+	sample.user_stack = id;
+	count_sample(p, &sample, walk->stop);
+}
+
+/* Keeps all of it until its page is there; false without memory, or when too much is kept. */
+static bool park(struct pipeline *p, const struct deferred_walk *walk)
+{
+	size_t n = (size_t)walk->copy->n * SAMPLE_COPY_BYTES;
+	struct parked *w;
+
+	if (p->parked_bytes + sizeof(*w) + n > PARKED_MAX_BYTES)
+		return false;
+	w = malloc(sizeof(*w) + n);
+	if (!w)
+		return false;
+	w->record = *walk->record;
+	w->copy = *walk->copy;
+	w->walk = *walk;
+	w->bytes = sizeof(*w) + n;
+	if (n)
+		memcpy(w->data, walk->copy->data, n);
+	memcpy(w->frames, walk->frames, walk->n * sizeof(u64));
+	w->copy.data = w->data;
+	w->walk.record = &w->record;
+	w->walk.copy = &w->copy;
+	w->walk.frames = w->frames;
+	w->next = p->parked;
+	p->parked = w;
+	p->parked_bytes += w->bytes;
+	return true;
+}
+
+/* Some pages have come. With `give_up` those that still wait end where they stand. */
+static void retry_parked(struct pipeline *p, bool give_up)
+{
+	struct parked **at = &p->parked, *w;
+
+	while ((w = *at)) {
+		if (!deferred_finish(p, &w->walk)) {
+			if (!give_up) {
+				at = &w->next;
+				continue;
+			}
+			w->walk.stop = STOP_NOT_LOADED;
+			deferred_drop(p, &w->walk);
+		}
+		count_walk(p, &w->walk);
+		*at = w->next;
+		p->parked_bytes -= w->bytes;
+		free(w);
+	}
+}
+
+static void drop_parked(struct pipeline *p)
+{
+	struct parked *w;
+
+	while ((w = p->parked)) {
+		p->parked = w->next;
+		deferred_drop(p, &w->walk);
+		free(w);
+	}
+	p->parked_bytes = 0;
+}
+
+/* All of them, to their end. */
+static void finish_parked(struct pipeline *p)
+{
+	while (p->parked && tables_take(p->tables, true))
+		retry_parked(p, false);
+	retry_parked(p, true);
+}
+
+/* To its end now, with the ring waiting. */
+static void finish_now(struct pipeline *p, struct deferred_walk *walk)
+{
+	while (tables_take(p->tables, true))
+		if (deferred_finish(p, walk))
+			return;
+	walk->stop = STOP_NOT_LOADED;
+	deferred_drop(p, walk);
+}
+
 static void on_deferred(void *arg, const struct record_deferred *d, const struct sampler_copy *copy)
 {
 	struct pipeline *p = arg;
-	struct record_sample sample = d->sample;
 	u64 begin = clock_now_ns(CLOCK_MONOTONIC);
-	const struct pipeline_stack *prefix = pipeline_stack(p, sample.user_stack);
+	const struct pipeline_stack *prefix = pipeline_stack(p, d->sample.user_stack);
 	struct deferred_walk walk = {
 		.record = d,
 		.copy = copy,
 		.frames = p->scratch,
+		.stop = STOP_STACK_LOST,
 	};
-	u64 id;
+	bool parked = false;
 
 	if (prefix) {
 		memcpy(p->scratch, &p->frames.data[prefix->first], prefix->n * sizeof(u64));
 		walk.n = prefix->n;
-		deferred_finish(p, &walk);
-	} else {
-		walk.stop = STOP_STACK_LOST;
+		if (!deferred_finish(p, &walk)) {
+			parked = park(p, &walk);
+			if (!parked)
+				finish_now(p, &walk);
+		}
 	}
-	p->deferred++;
-	id = deferred_stack_id(&walk);
-	if (add_stack(p, id, p->scratch, walk.n, walk.stop, false) < 0)
-		log_warn("out of memory: a stack is shown as lost");
-	sample.user_stack = id;
-	count_sample(p, &sample, walk.stop);
+	if (!parked)
+		count_walk(p, &walk);
 	note_stall(p, begin);
 }
 
 /* ---- processes ---- */
-
-/* 8 MiB of code: some 100 ms (Python 3.15 has 6); larger ones are loaded by and by, */
-#define WHOLE_PAGES 512
-/* so many pages at a time, for so long in each period. Node.js has 2000 of them. */
-#define MORE_PAGES 8
-#define MORE_NS 20000000ULL
 
 /*
  * The host cannot finish a walk that has runtime frames in it, so that each page that is not loaded
@@ -279,29 +377,9 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
  */
 static void load_whole(struct pipeline *p, const struct procman_process *proc)
 {
-	for (u32 i = 0; i < proc->n; i++) {
-		struct procman_binary *b = proc->mappings[i].binary;
-		bool known = false;
-
-		if (!b->elf || !b->file_id)
-			continue;
-		(void)tables_load_binary(p->tables, b, WHOLE_PAGES);
-		vec_foreach (&p->loading, id)
-			known |= *id == b->file_id;
-		if (!known && tables_load_more(p->tables, b, 1) > 0)
-			(void)vec_push(&p->loading, b->file_id);
-	}
-}
-
-static void load_more(struct pipeline *p, u64 now)
-{
-	while (p->loading.n && clock_now_ns(CLOCK_MONOTONIC) - now < MORE_NS) {
-		u32 id = p->loading.data[p->loading.n - 1];
-		struct procman_binary *b = procman_binary_of_id(p->procman, id);
-
-		if (!b || tables_load_more(p->tables, b, MORE_PAGES) <= 0)
-			p->loading.n--;
-	}
+	for (u32 i = 0; i < proc->n; i++)
+		if (proc->mappings[i].binary->elf && proc->mappings[i].binary->file_id)
+			(void)tables_load_binary(p->tables, proc->mappings[i].binary);
 }
 
 static void on_process_changed(void *arg, struct procman_process *proc)
@@ -362,6 +440,13 @@ static u32 runtime_of(void *arg, const struct procman_process *proc,
 	return runtimes_of_mapping(p->runtimes, proc, m);
 }
 
+static void unmark(void *arg, u32 file_id)
+{
+	struct pipeline *p = arg;
+
+	tables_unmark(p->tables, file_id);
+}
+
 static int watch(struct pipeline *p, int fd)
 {
 	struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
@@ -383,7 +468,7 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	static const struct procman_options procman_options = {.wakeup_bytes = 88};
 	struct tables_options to = {.budget_bytes = o->memory_limit_bytes ? o->memory_limit_bytes
 									  : DEFAULT_TABLE_BYTES};
-	struct runtimes_options ro = {};
+	struct runtimes_options ro = {.unmark = unmark};
 	int r;
 
 	if (!p)
@@ -404,6 +489,7 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	to.runtime_of = runtime_of;
 	to.arg = p;
 	sampler_runtime_fds(p->sampler, &ro.binaries_fd, &ro.processes_fd);
+	ro.arg = p;
 	r = runtimes_create(&ro, &p->runtimes);
 	if (r < 0)
 		return r;
@@ -418,6 +504,10 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	r = watch(p, procman_fd(p->procman));
 	if (r == 0)
 		r = watch(p, sampler_fd(p->sampler));
+	if (r == 0)
+		r = watch(p, tables_fd(p->tables));
+	if (r == 0)
+		r = watch(p, runtimes_fd(p->runtimes));
 	if (r < 0)
 		return r;
 	*ret = take_ptr(p);
@@ -433,6 +523,7 @@ static void forget(struct pipeline *p)
 		if ((s64)m->value >= 0)
 			close((int)m->value);
 	map_clear(&p->perf_maps);
+	drop_parked(p);
 	runtimes_clear(p->runtimes);
 	map_clear(&p->stack_index);
 	map_clear(&p->entry_index);
@@ -459,7 +550,6 @@ void pipeline_destroy(struct pipeline *p)
 	map_deinit(&p->stack_index);
 	map_deinit(&p->entry_index);
 	map_deinit(&p->pids);
-	vec_deinit(&p->loading);
 	vec_deinit(&p->frames);
 	vec_deinit(&p->stacks);
 	vec_deinit(&p->entries);
@@ -500,8 +590,7 @@ static int warm_up(struct pipeline *p)
 		now = clock_now_ns(CLOCK_MONOTONIC);
 		if (now - step < WARM_STEP_NS)
 			continue;
-		if (step > begin && !p->loading.n &&
-		    (count_deferred(p) - deferred) * 50 <= p->samples - samples)
+		if (step > begin && (count_deferred(p) - deferred) * 50 <= p->samples - samples)
 			break;
 		step = now;
 		samples = p->samples;
@@ -519,8 +608,9 @@ int pipeline_start(struct pipeline *p, struct diag *reterr_diag)
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot read /proc: %s", strerror(-r));
 	/* Before there are samples, nobody waits for it. */
-	while (p->loading.n)
-		load_more(p, clock_now_ns(CLOCK_MONOTONIC));
+	if (runtimes_take(p->runtimes, true))
+		runtimes_retry(p->runtimes, p->procman);
+	tables_load_all(p->tables);
 	p->stall_ns = 0;
 	be_urgent(p, true);
 	r = sampler_start(p->sampler, reterr_diag);
@@ -538,22 +628,23 @@ static int drain(struct pipeline *p)
 
 	if (r < 0)
 		return r;
-	if (now >= p->retry_ns) {
+	if (runtimes_take(p->runtimes, false) || now >= p->retry_ns) {
 		runtimes_retry(p->runtimes, p->procman);
-		load_more(p, now);
 		p->retry_ns = now + PERIOD_MS * 1000000ULL;
 	}
+	if (tables_take(p->tables, false))
+		retry_parked(p, false);
 	note_stall(p, now);
 	return sampler_drain(p->sampler);
 }
 
 int pipeline_poll(struct pipeline *p, int timeout_ms)
 {
-	struct epoll_event events[2];
+	struct epoll_event events[4];
 	int r;
 
 	r = drain(p);
-	if (r == 0 && epoll_wait(p->epoll_fd, events, 2, MIN(timeout_ms, PERIOD_MS)) < 0)
+	if (r == 0 && epoll_wait(p->epoll_fd, events, 4, MIN(timeout_ms, PERIOD_MS)) < 0)
 		r = errno == EINTR ? 0 : -errno;
 	return MIN(r, 0);
 }
@@ -563,6 +654,7 @@ void pipeline_stop(struct pipeline *p)
 	sampler_stop(p->sampler);
 	p->stopped_ns = clock_now_ns(CLOCK_MONOTONIC);
 	drain(p);
+	finish_parked(p);
 	be_urgent(p, false);
 }
 

@@ -4,7 +4,7 @@
  *
  *	procman (side-band) ─→ tables (maps that BPF reads)
  *	sampler (ring) ─→ stacks by id, samples counted by (thread, kernel stack, user stack)
- *	              └─→ deferred samples, walked to their end here
+ *	              └─→ deferred samples, walked to their end here, once their pages are there
  *
  * Side-band events are always handled before the ring, so that a process is known when its samples
  * come. Belongs to one thread, which calls pipeline_poll() in a loop; agent/symbolize turns the
@@ -88,8 +88,9 @@ struct pipeline {
 	u64 started_realtime_ns;
 	u64 started_ns; /* CLOCK_MONOTONIC */
 	u64 stopped_ns;
-	u64 retry_ns;	  /* when runtimes that were too early are asked again */
-	vec(u32) loading; /* file ids of large binaries that are loaded by and by */
+	u64 retry_ns;	       /* when runtimes that were too early are asked again */
+	struct parked *parked; /* owned: walks that wait for unwind pages */
+	u64 parked_bytes;
 
 	/*
 	 * As BPF sent them, but for runtime frames, which were named when they came: one word,

@@ -13,7 +13,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
+#include <time.h>
 
+#include "agent/runtime/learn.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/vec.h"
@@ -47,6 +49,9 @@ struct known_binary {
 	u32 runtime; /* RUNTIME_NONE: it is none, or it could not be learned */
 	u32 slot;    /* in the BPF array */
 	u32 claimed; /* what is_runtime() said, also when it could not be learned */
+	bool learning;
+	bool gone; /* no process maps it any more; it is kept until the learner is done */
+	u32 file_id;
 	void *learned;
 	struct diag why; /* it could not be learned */
 };
@@ -73,13 +78,23 @@ struct runtimes {
 	struct map binaries; /* file id → struct known_binary *, owned */
 	struct map attached; /* pid << 4 | runtime → struct attached *, owned */
 	struct map waiting;  /* the same keys: those that were too early */
+	struct map gone;     /* struct known_binary *, owned: dropped while they are learned */
 	bool used[RUNTIME_MAX_BINARIES];
 
 	struct arena arena; /* texts of the answers */
+	struct learner *learner;
 	vec(struct runtime_frame) frames;
 	vec(struct answer) answers;
 	struct map answer_index; /* hash of process, word and where → answers */
 };
+
+static double now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
 
 /* ---- memory of processes ---- */
 
@@ -122,30 +137,81 @@ static int update(int fd, const void *key, const void *value)
 	return fd < 0 ? 0 : bpf_map_update_elem(fd, key, value, BPF_ANY);
 }
 
-static int learn(struct runtimes *r, const struct procman_binary *b, struct known_binary *k)
+static int find_slot(struct runtimes *r, u32 *ret_slot, struct diag *reterr_diag)
 {
-	const struct runtime_ops *ops = runtimes[k->claimed];
-	struct runtime_binary info = {};
-	u32 slot = 0;
-	int e;
+	for (u32 i = 0; i < RUNTIME_MAX_BINARIES; i++) {
+		if (r->used[i])
+			continue;
+		*ret_slot = i;
+		return 0;
+	}
+	return diag_set(reterr_diag, -ENOSPC, "more than %u binaries of runtimes",
+			RUNTIME_MAX_BINARIES);
+}
 
-	while (slot < RUNTIME_MAX_BINARIES && r->used[slot])
-		slot++;
-	if (slot == RUNTIME_MAX_BINARIES)
-		return diag_set(&k->why, -ENOSPC, "more than %u binaries of runtimes",
-				RUNTIME_MAX_BINARIES);
-	e = ops->learn(b, &info, &k->learned, &k->why);
+/* Takes over what was learned. */
+static int accept(struct runtimes *r, struct known_binary *k, struct learn_job *job)
+{
+	u32 slot;
+	int e = job->error;
+
+	k->why = job->why;
 	if (e < 0)
 		return e;
-	if (update(r->options.binaries_fd, &slot, &info) < 0) {
+	e = find_slot(r, &slot, &k->why);
+	if (e == 0 && update(r->options.binaries_fd, &slot, &job->info) < 0)
 		e = -errno;
-		ops->forget(k->learned);
+	if (e < 0) {
+		job->ops->forget(job->learned);
 		return e;
 	}
 	r->used[slot] = true;
 	k->slot = slot;
+	k->learned = job->learned;
 	k->runtime = k->claimed;
 	return 0;
+}
+
+static void known_binary_free(struct runtimes *r, struct known_binary *k)
+{
+	if (k->runtime) {
+		runtimes[k->runtime]->forget(k->learned);
+		r->used[k->slot] = false;
+	}
+	free(k);
+}
+
+static void say_why(const struct known_binary *k, const char *path)
+{
+	log_warn("%s: frames of %s are not shown: %s", path, names[k->claimed],
+		 k->why.text[0] ? k->why.text : "nothing could be learned of it");
+}
+
+u32 runtimes_take(struct runtimes *r, bool wait)
+{
+	struct learn_job *job;
+	u32 n = 0;
+
+	while ((job = learner_take(r->learner, wait))) {
+		struct known_binary *k = job->user;
+
+		n++;
+		k->learning = false;
+		log_debug("%s: %s learned in %.1f ms", job->binary.path, names[k->claimed],
+			  job->ms);
+		if (k->gone) {
+			if (job->error >= 0)
+				job->ops->forget(job->learned);
+			map_del(&r->gone, (u64)k, NULL);
+			known_binary_free(r, k);
+		} else if (accept(r, k, job) < 0) {
+			say_why(k, job->binary.path);
+			if (r->options.unmark)
+				r->options.unmark(r->options.arg, k->file_id);
+		}
+		learn_job_free(job);
+	}
+	return n;
 }
 
 static struct known_binary *known_binary(struct runtimes *r, const struct procman_binary *b)
@@ -160,43 +226,53 @@ static struct known_binary *known_binary(struct runtimes *r, const struct procma
 		free(k);
 		return NULL;
 	}
+	k->file_id = b->file_id;
 	for (u32 i = 1; b->elf && i < RUNTIME_N && !k->claimed; i++)
 		if (runtimes[i]->is_runtime(b))
 			k->claimed = i;
-	if (k->claimed && learn(r, b, k) < 0)
-		log_warn("%s: frames of %s are not shown: %s", b->path, names[k->claimed],
-			 k->why.text[0] ? k->why.text : "nothing could be learned of it");
+	if (!k->claimed)
+		return k;
+	k->learning = learner_ask(r->learner, runtimes[k->claimed], b, k) == 0;
+	if (!k->learning)
+		say_why(k, b->path);
 	return k;
 }
 
-static void known_binary_free(struct runtimes *r, struct known_binary *k)
+/* The learner needs it as long as it works. */
+static void known_binary_drop(struct runtimes *r, struct known_binary *k)
 {
-	if (k->runtime) {
-		runtimes[k->runtime]->forget(k->learned);
-		r->used[k->slot] = false;
+	if (!k->learning) {
+		known_binary_free(r, k);
+		return;
 	}
-	free(k);
+	k->gone = true;
+	(void)map_put(&r->gone, (u64)k, (u64)k);
+}
+
+/* Whose mappings are marked: also while it is being learned, as it costs little. */
+static u32 marked_runtime(const struct known_binary *k)
+{
+	return k && (k->runtime || k->learning) ? k->claimed : RUNTIME_NONE;
 }
 
 u32 runtimes_of_mapping(struct runtimes *r, const struct procman_process *p,
 			const struct procman_mapping *m)
 {
-	const struct known_binary *k;
+	u32 runtime;
 
 	if (RUNTIME_N == 1)
 		return RUNTIME_NONE;
 	if (m->binary->elf) {
-		k = known_binary(r, m->binary);
-		return k ? k->runtime : RUNTIME_NONE;
+		return marked_runtime(known_binary(r, m->binary));
 	}
 	if (m->binary->kind != PROCMAN_ANON)
 		return RUNTIME_NONE;
 	for (u32 i = 0; i < p->n; i++) {
 		if (!p->mappings[i].binary->elf)
 			continue;
-		k = known_binary(r, p->mappings[i].binary);
-		if (k && k->runtime && runtimes[k->runtime]->marks_anonymous)
-			return k->runtime;
+		runtime = marked_runtime(known_binary(r, p->mappings[i].binary));
+		if (runtime && runtimes[runtime]->marks_anonymous)
+			return runtime;
 	}
 	return RUNTIME_NONE;
 }
@@ -265,6 +341,7 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 		.bias = m->bias,
 		.binary = a->binary->slot,
 	};
+	double begin = now_ms();
 	int e = ops->attach(&t, a->binary->learned, &info);
 
 	if (e < 0 && a->done)
@@ -286,6 +363,7 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 		log_debug("pid %u: no room for its %s", p->pid, names[key.runtime]);
 	else
 		a->done = true;
+	log_debug("pid %u: %s attached in %.2f ms", p->pid, names[key.runtime], now_ms() - begin);
 }
 
 static struct attached *attached_get(const struct runtimes *r, u32 pid, u32 runtime)
@@ -344,17 +422,22 @@ void runtimes_update_process(struct runtimes *r, const struct procman_process *p
 		if (!p->mappings[i].binary->elf)
 			continue;
 		k = known_binary(r, p->mappings[i].binary);
-		if (!k || !k->runtime || seen & 1u << k->runtime)
+		if (!k || !k->claimed || seen & 1u << k->claimed)
 			continue;
-		seen |= 1u << k->runtime;
-		attach(r, p, &p->mappings[i], k);
+		seen |= 1u << k->claimed;
+		if (k->runtime)
+			attach(r, p, &p->mappings[i], k);
+		else if (k->learning)
+			map_put(&r->waiting, key_of(p->pid, k->claimed), 1);
+		else
+			map_del(&r->waiting, key_of(p->pid, k->claimed), NULL);
 	}
 }
 
 bool runtimes_in_process(const struct runtimes *r, const struct procman_process *p)
 {
 	for (u32 i = 1; i < RUNTIME_N; i++)
-		if (attached_get(r, p->pid, i))
+		if (attached_get(r, p->pid, i) || map_get(&r->waiting, key_of(p->pid, i)))
 			return true;
 	return false;
 }
@@ -378,8 +461,10 @@ void runtimes_retry(struct runtimes *r, struct procman *pm)
 
 void runtimes_remove_process(struct runtimes *r, const struct procman_process *p)
 {
-	for (u32 i = 1; i < RUNTIME_N; i++)
+	for (u32 i = 1; i < RUNTIME_N; i++) {
 		detach(r, p->pid, i);
+		map_del(&r->waiting, key_of(p->pid, i), NULL);
+	}
 }
 
 void runtimes_remove_binary(struct runtimes *r, const struct procman_binary *b)
@@ -395,8 +480,9 @@ void runtimes_remove_binary(struct runtimes *r, const struct procman_binary *b)
 		if (a->file_id == b->file_id)
 			detach(r, a->pid, (u32)slot->key & 15);
 	}
-	if (map_del(&r->binaries, b->file_id, &v))
-		known_binary_free(r, (struct known_binary *)v);
+	if (!map_del(&r->binaries, b->file_id, &v))
+		return;
+	known_binary_drop(r, (struct known_binary *)v);
 }
 
 bool runtimes_cover(struct runtimes *r, const struct procman_process *p, u32 runtime, u64 avma)
@@ -497,6 +583,8 @@ void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 	u32 seen = 0; /* runtimes: a binary may be mapped in pieces */
 
 	runtimes_update_process(r, p);
+	while (runtimes_take(r, true))
+		runtimes_update_process(r, p);
 	for (u32 i = 0; i < p->n; i++) {
 		const struct known_binary *k =
 			p->mappings[i].binary->elf ? known_binary(r, p->mappings[i].binary) : NULL;
@@ -521,19 +609,34 @@ void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 int runtimes_create(const struct runtimes_options *o, struct runtimes **ret)
 {
 	struct runtimes *r = calloc(1, sizeof(*r));
+	int e;
 
 	if (!r)
 		return -ENOMEM;
 	r->options = *o;
 	r->arena = (struct arena)ARENA_INIT(NAMES_LIMIT);
+	e = learner_create(&r->learner);
+	if (e < 0) {
+		runtimes_destroy(r);
+		return e;
+	}
 	*ret = r;
 	return 0;
+}
+
+int runtimes_fd(const struct runtimes *r)
+{
+	return learner_fd(r->learner);
 }
 
 void runtimes_destroy(struct runtimes *r)
 {
 	if (!r)
 		return;
+	learner_destroy(r->learner);
+	map_foreach (&r->gone, slot)
+		free((struct known_binary *)slot->value);
+	map_deinit(&r->gone);
 	map_foreach (&r->attached, slot)
 		free((struct attached *)slot->value);
 	map_foreach (&r->binaries, slot)

@@ -60,6 +60,7 @@ struct runtime_ops {
 	/*
 	 * Learns offsets, once per binary: what BPF gets, and what the functions below get as
 	 * `learned`. Negative with a reason for people: which version it is and what is missing.
+	 * Runs in another thread than all the others; of `b` only path and elf, its own, are set.
 	 */
 	int (*learn)(const struct procman_binary *b, struct runtime_binary *ret_bpf,
 		     void **ret_learned, struct diag *reterr_diag);
@@ -96,6 +97,9 @@ struct runtimes_options {
 	/* BPF maps, borrowed; -1: nothing is walked, only described. */
 	int binaries_fd;  /* struct runtime_binary by index */
 	int processes_fd; /* struct runtime_process by struct runtime_key */
+	/* A binary whose mappings were marked could not be learned. May be NULL. */
+	void (*unmark)(void *arg, u32 file_id);
+	void *arg;
 };
 
 int runtimes_create(const struct runtimes_options *o, struct runtimes **ret);
@@ -103,8 +107,15 @@ void runtimes_destroy(struct runtimes *r);
 /* The runtime of a mapping: what tables mark it with, RUNTIME_NONE for most. */
 u32 runtimes_of_mapping(struct runtimes *r, const struct procman_process *p,
 			const struct procman_mapping *m);
-/* A process is new or has changed: attaches what is not attached yet. */
+/*
+ * A process is new or has changed: attaches what is not attached yet. A binary that is seen for the
+ * first time is learned by another thread: runtimes_take() has it when runtimes_fd() is readable,
+ * and runtimes_retry() attaches the processes that wait for it.
+ */
 void runtimes_update_process(struct runtimes *r, const struct procman_process *p);
+int runtimes_fd(const struct runtimes *r);
+/* How many binaries were learned of; with `wait` all that are under way. */
+u32 runtimes_take(struct runtimes *r, bool wait);
 /* Does it run any of the runtimes, as far as is known? */
 bool runtimes_in_process(const struct runtimes *r, const struct procman_process *p);
 /* Tries again what was too early; call it now and then. */

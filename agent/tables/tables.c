@@ -9,25 +9,29 @@
 
 #include "abi/sample.h"
 #include "agent/tables/lines.h"
+#include "agent/tables/loader.h"
 #include "base/map.h"
 #include "base/vec.h"
 #include "unwind/unwind.h"
 
+/* 8 MiB of code: some 100 ms (Python 3.15 has 6). More is loaded with rests: Node.js has 2000. */
+#define SOON_PAGES 512
+
 /* A binary's place in the arena; hangs at procman_binary.user. */
 struct table {
 	struct procman_binary *binary; /* borrowed until tables_remove_binary() */
-	struct unwind_source *source;  /* owned; made with the first page */
+	struct loader_file *file;      /* owned; opened for the first page */
 	u64 first_page;
 	u32 n_pages;
 	u32 line; /* struct unwind_binary */
 	u32 dir, dir_lines;
 	u32 rules, rules_lines;
-	u32 n_rules;   /* copied into the arena so far */
-	u32 n_loaded;  /* pages in the queue below */
-	bool whole;    /* all of it was loaded, or given up */
-	bool counted;  /* n_running is known */
-	u32 n_running; /* pages with code that runs */
-	u32 n_more;    /* pages that tables_load_more() has seen */
+	vec(struct unwind_rule) all;
+	u32 n_rules;  /* of them, copied into the arena so far */
+	u32 n_loaded; /* pages in the queue below */
+	bool whole;   /* tables_load_binary() was here */
+	bool broken;  /* rules are missing */
+	u8 *asked;    /* owned: a bit for each page that somebody waits for */
 };
 
 /* Loaded pages, oldest first. */
@@ -46,12 +50,11 @@ struct slice {
 struct tables {
 	struct lines lines;
 	int processes_fd;
-	struct map slices;	  /* mappings_id → struct slice *, owned */
-	struct map processes;	  /* pid → struct slice *, a reference each */
-	struct slice *host_slice; /* of the last host walk, a reference */
+	struct map slices;    /* mappings_id → struct slice *, owned */
+	struct map processes; /* pid → struct slice *, a reference each */
 	vec(struct loaded_page) pages;
 	size_t oldest; /* index into pages */
-	u32 *rows;     /* owned: room for a page's rows */
+	struct loader *loader;
 	u32 (*runtime_of)(void *arg, const struct procman_process *p,
 			  const struct procman_mapping *m);
 	void *arg;
@@ -69,8 +72,9 @@ int tables_create(const struct tables_options *o, struct tables **ret)
 	t->processes_fd = o->processes_fd;
 	t->runtime_of = o->runtime_of;
 	t->arg = o->arg;
-	t->rows = reallocarray(NULL, UNWIND_PAGE_BYTES, sizeof(*t->rows));
-	r = t->rows ? lines_init(&t->lines, o->arena_fd, o->budget_bytes) : -ENOMEM;
+	r = lines_init(&t->lines, o->arena_fd, o->budget_bytes);
+	if (r == 0)
+		r = loader_create(&t->loader);
 	if (r == 0)
 		r = lines_alloc(&t->lines, 1, &first); /* opens the first chunk now, not later */
 	if (r < 0) {
@@ -92,7 +96,7 @@ void tables_destroy(struct tables *t)
 	map_deinit(&t->processes);
 	lines_deinit(&t->lines);
 	vec_deinit(&t->pages);
-	free(t->rows);
+	loader_destroy(t->loader);
 	free(t);
 }
 
@@ -161,7 +165,7 @@ static u32 lines_for(u64 bytes)
 	return (u32)((bytes + UNWIND_LINE_BYTES - 1) / UNWIND_LINE_BYTES);
 }
 
-/* Copies the source's new rules; moves them to a larger run when they have outgrown theirs. */
+/* Copies the new rules; moves them to a larger run when they have outgrown theirs. */
 static int publish_rules(struct tables *t, struct table *table)
 {
 	struct unwind_binary *record = lines_at(&t->lines, table->line);
@@ -171,11 +175,10 @@ static int publish_rules(struct tables *t, struct table *table)
 		} f;
 		u64 word;
 	} u;
-	const struct unwind_rule *rules;
-	u32 n, line = table->rules, n_lines = table->rules_lines;
+	const struct unwind_rule *rules = table->all.data;
+	u32 n = (u32)table->all.n, line = table->rules, n_lines = table->rules_lines;
 	int r;
 
-	rules = unwind_source_rules(table->source, &n);
 	if (n == table->n_rules)
 		return 0;
 	if (lines_for((u64)n * sizeof(*rules)) > n_lines) {
@@ -206,7 +209,9 @@ static void table_free(struct tables *t, struct table *table)
 	lines_free(&t->lines, table->rules, table->rules_lines);
 	lines_free(&t->lines, table->dir, table->dir_lines);
 	lines_free(&t->lines, table->line, 1);
-	unwind_source_destroy(table->source);
+	loader_close(table->file);
+	vec_deinit(&table->all);
+	free(table->asked);
 	free(table);
 }
 
@@ -269,8 +274,9 @@ static struct table *table_get(struct tables *t, struct procman_binary *b)
 	if (!table)
 		return NULL;
 	table->binary = b;
-	if (!text_pages(b->elf, &table->first_page, &table->n_pages) ||
-	    table_publish(t, table) < 0) {
+	if (text_pages(b->elf, &table->first_page, &table->n_pages))
+		table->asked = calloc(table->n_pages / 8 + 1, 1);
+	if (!table->asked || table_publish(t, table) < 0) {
 		table_free(t, table);
 		return NULL;
 	}
@@ -296,15 +302,18 @@ void tables_remove_binary(struct tables *t, struct procman_binary *b)
 	b->user = NULL;
 }
 
+static int ask_page(struct tables *t, struct table *table, u32 page, enum loader_urgency urgency)
+{
+	int r = 0;
+
+	if (!table->file)
+		r = loader_open(t->loader, table->binary->elf, table, &table->file);
+	return r < 0 ? r : loader_ask(table->file, table->first_page + page, urgency);
+}
+
 int tables_load_page(struct tables *t, struct procman_binary *b, u64 svma)
 {
 	struct table *table = table_get(t, b);
-	struct loaded_page loaded;
-	union {
-		struct unwind_page p;
-		u64 word;
-	} u = {};
-	u32 n, line;
 	u64 page;
 	int r;
 
@@ -315,30 +324,53 @@ int tables_load_page(struct tables *t, struct procman_binary *b, u64 svma)
 		return -ENOENT;
 	if (page_record(t, table, (u32)page)->line)
 		return 0;
-	r = table->source ? 0 : unwind_source_create(b->elf, &table->source);
-	if (r == 0)
-		r = unwind_source_rows(table->source, table->first_page + page, t->rows, &n);
+	if (table->asked[page / 8] & 1u << page % 8)
+		return -EALREADY;
+	r = ask_page(t, table, (u32)page, LOADER_NOW);
 	if (r < 0)
 		return r;
-	r = alloc_lines(t, unwind_page_n_lines(n), &line);
+	table->asked[page / 8] |= (u8)(1u << page % 8);
+	return -EINPROGRESS;
+}
+
+/*
+ * They have to be kept whatever becomes of the page: rows tell rules by their number. Without them
+ * no page of the file means anything.
+ */
+static void add_rules(struct table *table, const struct loader_page *p)
+{
+	if (vec_reserve(&table->all, table->all.n + p->n_rules) < 0)
+		table->broken = true;
+	for (u32 i = 0; i < p->n_rules && !table->broken; i++)
+		(void)vec_push(&table->all, p->rules[i]);
+}
+
+/* Puts a page into the arena. */
+static int publish_page(struct tables *t, struct table *table, const struct loader_page *p)
+{
+	struct loaded_page loaded = {.table = table, .page = (u32)(p->page - table->first_page)};
+	union {
+		struct unwind_page p;
+		u64 word;
+	} u = {.p.n_rows = (u16)p->n_rows};
+	int r;
+
+	r = alloc_lines(t, p->n_lines, &u.p.line);
 	if (r < 0)
 		return r;
-	unwind_page_pack(t->rows, n, lines_at(&t->lines, line));
-	loaded = (struct loaded_page){.table = table, .page = (u32)page};
+	memcpy(lines_at(&t->lines, u.p.line), p->lines, (size_t)p->n_lines * UNWIND_LINE_BYTES);
 	r = publish_rules(t, table);
 	if (r == 0)
 		r = vec_push(&t->pages, loaded);
 	if (r < 0) {
-		lines_free(&t->lines, line, unwind_page_n_lines(n));
+		lines_free(&t->lines, u.p.line, p->n_lines);
 		return r;
 	}
-	u.p.line = line;
-	u.p.n_rows = (u16)n;
-	__atomic_store_n((u64 *)page_record(t, table, (u32)page), u.word, __ATOMIC_RELEASE);
+	__atomic_store_n((u64 *)page_record(t, table, loaded.page), u.word, __ATOMIC_RELEASE);
 	table->n_loaded++;
 	t->stats.pages_loaded++;
-	t->stats.rows += n;
-	t->stats.row_bytes += (u64)unwind_page_n_lines(n) * UNWIND_LINE_BYTES;
+	t->stats.rows += p->n_rows;
+	t->stats.row_bytes += (u64)p->n_lines * UNWIND_LINE_BYTES;
 	return 0;
 }
 
@@ -374,51 +406,56 @@ static struct elf_section code_left(const struct table *table)
 	return old;
 }
 
-static u32 running_pages(struct table *table)
-{
-	struct elf_section old;
-
-	if (table->counted)
-		return table->n_running;
-	old = code_left(table);
-	for (u32 i = 0; i < table->n_pages; i++)
-		table->n_running += page_runs(table, &old, i);
-	table->counted = true;
-	return table->n_running;
-}
-
-int tables_load_binary(struct tables *t, struct procman_binary *b, u32 max_pages)
+int tables_load_binary(struct tables *t, struct procman_binary *b)
 {
 	struct table *table = table_get(t, b);
-	int r;
-
-	if (!table || table->whole || running_pages(table) > max_pages)
-		return 0;
-	r = tables_load_more(t, b, table->n_pages);
-	/* Where there is no memory for it, it is not tried again. */
-	table->whole = true;
-	return MIN(r, 0);
-}
-
-int tables_load_more(struct tables *t, struct procman_binary *b, u32 n_pages)
-{
-	struct table *table = table_get(t, b);
+	enum loader_urgency urgency;
 	struct elf_section old;
+	u32 n = 0;
 	int r = 0;
 
 	if (!table || table->whole)
 		return 0;
+	table->whole = true;
 	old = code_left(table);
-	for (; n_pages && table->n_more < table->n_pages && r != -ENOMEM && r != -ENOSPC;
-	     table->n_more++) {
-		if (!page_runs(table, &old, table->n_more))
-			continue;
-		n_pages--;
-		r = tables_load_page(t, b,
-				     (table->first_page + table->n_more) << UNWIND_PAGE_SHIFT);
+	for (u32 i = 0; i < table->n_pages && n <= SOON_PAGES; i++)
+		n += page_runs(table, &old, i);
+	urgency = n > SOON_PAGES ? LOADER_LATER : LOADER_SOON;
+	for (u32 i = 0; i < table->n_pages && r == 0; i++)
+		if (page_runs(table, &old, i) && !page_record(t, table, i)->line)
+			r = ask_page(t, table, i, urgency);
+	return r;
+}
+
+int tables_fd(const struct tables *t)
+{
+	return loader_fd(t->loader);
+}
+
+u32 tables_take(struct tables *t, bool wait)
+{
+	struct loader_page p;
+	u32 n = 0;
+
+	for (; loader_take(t->loader, wait && !n, &p); n++) {
+		struct table *table = p.user;
+		u32 page = (u32)(p.page - table->first_page);
+
+		table->asked[page / 8] &= (u8) ~(1u << page % 8);
+		add_rules(table, &p);
+		if (p.n_lines && !table->broken && !page_record(t, table, page)->line)
+			(void)publish_page(t, table, &p);
+		loader_page_deinit(&p);
 	}
-	table->whole = table->n_more == table->n_pages;
-	return r == -ENOMEM || r == -ENOSPC ? r : !table->whole;
+	return n;
+}
+
+void tables_load_all(struct tables *t)
+{
+	loader_set_gentle(t->loader, false);
+	while (tables_take(t, true))
+		;
+	loader_set_gentle(t->loader, true);
 }
 
 static void slice_put(struct tables *t, struct slice *s)
@@ -485,6 +522,19 @@ static int slice_get(struct tables *t, const struct procman_process *p, struct s
 	return 0;
 }
 
+void tables_unmark(struct tables *t, u32 file_id)
+{
+	map_foreach (&t->slices, slot) {
+		const struct slice *s = (const struct slice *)slot->value;
+		struct unwind_mapping *m = lines_at(&t->lines, s->line);
+
+		for (u32 i = 0; m && i < s->n; i++)
+			if (m[i].file >> 8 == file_id)
+				__atomic_and_fetch(&m[i].file, ~(u32)UNWIND_MAPPING_RUNTIME,
+						   __ATOMIC_RELAXED);
+	}
+}
+
 int tables_update_process(struct tables *t, const struct procman_process *p)
 {
 	struct process_entry entry = {.start_stack = p->start_stack};
@@ -529,19 +579,40 @@ const void *tables_line(const struct tables *t, u32 line)
 	return lines_at(&t->lines, line);
 }
 
-int tables_host_slice(struct tables *t, const struct procman_process *p, u32 *ret_line, u32 *ret_n)
+int tables_slice_get(struct tables *t, const struct procman_process *p, struct slice **ret)
 {
-	struct slice *s;
-	int r = slice_get(t, p, &s);
+	return slice_get(t, p, ret);
+}
 
-	if (r < 0)
-		return r;
-	if (t->host_slice)
-		slice_put(t, t->host_slice);
-	t->host_slice = s;
-	*ret_line = s->line;
+void tables_slice_put(struct tables *t, struct slice *s)
+{
+	if (s)
+		slice_put(t, s);
+}
+
+u32 tables_slice_line(const struct slice *s, u32 *ret_n)
+{
 	*ret_n = s->n;
-	return 0;
+	return s->line;
+}
+
+u32 tables_slice_file(const struct tables *t, const struct slice *s, u64 avma, u64 *ret_svma)
+{
+	const struct unwind_mapping *m = lines_at(&t->lines, s->line);
+	u32 lo = 0, hi = m ? s->n : 0;
+
+	while (lo < hi) {
+		u32 mid = (lo + hi) / 2;
+
+		if (m[mid].start <= avma)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (!lo || avma >= m[lo - 1].end)
+		return 0;
+	*ret_svma = avma - m[lo - 1].bias;
+	return m[lo - 1].file >> 8;
 }
 
 void tables_stats(const struct tables *t, struct tables_stats *ret)

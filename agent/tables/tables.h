@@ -9,7 +9,7 @@
  * free is given back.
  *
  * Past the budget the pages that were loaded longest ago go first; what is needed comes back
- * through the deferred path. Belongs to one thread.
+ * through the deferred path. Belongs to one thread; rows are built in another (loader.h).
  */
 #pragma once
 
@@ -47,26 +47,38 @@ int tables_create(const struct tables_options *o, struct tables **ret);
 void tables_destroy(struct tables *t);
 /* Makes the process's mappings, as they are now, what BPF sees. */
 int tables_update_process(struct tables *t, const struct procman_process *p);
+/* The mappings of a file are no runtime's after all; runtime_of() says so from now on. */
+void tables_unmark(struct tables *t, u32 file_id);
 void tables_remove_process(struct tables *t, const struct procman_process *p);
 /* The binary's tables are dropped; no process maps it any more. */
 void tables_remove_binary(struct tables *t, struct procman_binary *b);
-/* Loads the page that holds svma. 0 also when it was there; -ENOENT when there is no such page. */
+/*
+ * Has the page that holds svma loaded: by a thread of its own, which gives it to tables_take().
+ * 0: it is there; -EINPROGRESS: it will be; -EALREADY: so it would have been without this call;
+ * -ENOENT: there is no such page.
+ */
 int tables_load_page(struct tables *t, struct procman_binary *b, u64 svma);
 /*
- * Loads all pages of a binary that has no more than max_pages, once: for code whose walks cannot be
- * finished on the host. 0 or negative.
+ * The same for all pages of a binary, once, without that anybody waits for them: for code whose
+ * walks cannot be finished on the host. 0 or negative.
  */
-int tables_load_binary(struct tables *t, struct procman_binary *b, u32 max_pages);
+int tables_load_binary(struct tables *t, struct procman_binary *b);
+/* Readable when there is something to take. */
+int tables_fd(const struct tables *t);
 /*
- * The same for larger ones, by and by: the next n_pages of those that are not loaded yet. 1 while
- * there are more, 0 when that was all, or negative.
+ * Lets BPF see the pages that are ready; how many. `wait`: if none is, for one that is under way.
  */
-int tables_load_more(struct tables *t, struct procman_binary *b, u32 n_pages);
+u32 tables_take(struct tables *t, bool wait);
+/* Waits for all that is under way. */
+void tables_load_all(struct tables *t);
 /* The 64 bytes of a line, or NULL: what walk_line() is on the host. */
 const void *tables_line(const struct tables *t, u32 line);
-/*
- * The mappings of a process for a host walk, also of one that is gone; they hold until the next
- * call. 0 or negative.
- */
-int tables_host_slice(struct tables *t, const struct procman_process *p, u32 *ret_line, u32 *ret_n);
+
+/* The mappings of a process as they are now, for walks on the host; a reference. 0 or negative. */
+struct slice;
+int tables_slice_get(struct tables *t, const struct procman_process *p, struct slice **ret);
+void tables_slice_put(struct tables *t, struct slice *s);
+u32 tables_slice_line(const struct slice *s, u32 *ret_n);
+/* Id and svma in the file that an address is in; 0: none that is known. */
+u32 tables_slice_file(const struct tables *t, const struct slice *s, u64 avma, u64 *ret_svma);
 void tables_stats(const struct tables *t, struct tables_stats *ret);

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Builds unwind rows in a thread of its own, so that whoever reads samples does not wait for it:
+ * the first page of a large library takes some 50 ms.
+ *
+ *	owner ── jobs: (file, page), urgent ones first ─→ worker
+ *	owner ←─ pages: packed lines and new rules ────── worker
+ *
+ * A file belongs to the worker while jobs of it are under way and to the owner when there are none;
+ * what goes over the two queues belongs to who takes it. Nothing else is shared but `closed`, a
+ * hint not to begin what nobody wants any more. All functions are the owner's.
+ */
+#pragma once
+
+#include "abi/unwind.h"
+#include "base/types.h"
+#include "elf/elf.h"
+
+struct loader;
+struct loader_file;
+
+/* What is asked for by another line comes first. */
+enum loader_urgency {
+	LOADER_NOW,   /* somebody waits for it */
+	LOADER_SOON,  /* somebody will */
+	LOADER_LATER, /* the same, but there is much of it: after each page a rest of 1.5 times that
+		       */
+	LOADER_N
+};
+
+struct loader_page {
+	void *user;	     /* of loader_open() */
+	u64 page;	     /* as it was asked for: svma >> UNWIND_PAGE_SHIFT */
+	int error;	     /* negative errno: no such page, no memory; -EEXIST: see below */
+	u32 n_rows, n_lines; /* 0 with an error */
+	void *lines;	     /* owned: n_lines of UNWIND_LINE_BYTES, as unwind_page_pack() does */
+	u32 n_rules;
+	struct unwind_rule *rules; /* owned: those that came with this page, after all before */
+};
+void loader_page_deinit(struct loader_page *p);
+
+int loader_create(struct loader **ret);
+/* Drops what is under way. All files must have been closed. */
+void loader_destroy(struct loader *l);
+/* Readable when there is something to take. */
+int loader_fd(const struct loader *l);
+/* `elf` is opened a second time: it stays the caller's. */
+int loader_open(struct loader *l, const struct elf_file *elf, void *user, struct loader_file **ret);
+/* Nothing of it is given out any more. */
+void loader_close(struct loader_file *f);
+/*
+ * One page will come back for each call; with -EEXIST and no rows, if it need not be now and has
+ * been built before.
+ */
+int loader_ask(struct loader_file *f, u64 page, enum loader_urgency urgency);
+/* Whether LOADER_LATER means with rests. */
+void loader_set_gentle(struct loader *l, bool gentle);
+/* True: a page, now the caller's. `wait`: if there is none, for one that is under way. */
+bool loader_take(struct loader *l, bool wait, struct loader_page *ret);
