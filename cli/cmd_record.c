@@ -239,6 +239,9 @@ static void print_summary(struct recording *r, const struct profile *p)
 	for (u32 i = STOP_COMPLETE + 1; i < STOP_N; i++)
 		if (st.stops[i])
 			fprintf(stderr, "  %llu: %s\n", st.stops[i], vocab_stop(i)->name);
+	if (st.unread)
+		fprintf(stderr, "  %llu more without frames of a runtime that was too new\n",
+			st.unread);
 	if (sym.kernel_hidden && !r->what.user_only)
 		fprintf(stderr,
 			"  kernel names are hidden: run as root, or sysctl kernel.kptr_restrict=0\n");

@@ -87,12 +87,17 @@ static struct procman_process *find_process(struct pipeline *p, const struct rec
 }
 
 /* A process that has gone, or become another image, cannot be asked: what is marked it is then. */
-static bool is_runtime(void *arg, u32 runtime, u64 pc)
+static enum unwind_host_runtime ask_runtime(void *arg, u32 runtime, u64 pc, u64 *ret_note)
 {
 	struct context *c = arg;
 	const struct procman_process *proc = find_process(c->pipeline, &c->walk->record->sample);
 
-	return !proc || runtimes_cover(c->pipeline->runtimes, proc, runtime, pc);
+	if (proc && !runtimes_cover(c->pipeline->runtimes, proc, runtime, pc))
+		return UNWIND_HOST_NATIVE;
+	if (runtimes_note(c->pipeline->runtimes, runtime, ret_note) < 0)
+		return UNWIND_HOST_STOP;
+	c->walk->unread = true;
+	return UNWIND_HOST_NOTE;
 }
 
 static enum stop_reason walk_on(struct context *c)
@@ -102,7 +107,7 @@ static enum stop_reason walk_on(struct context *c)
 		.line = line,
 		.read = read_copy,
 		.missing = load_page,
-		.is_runtime = is_runtime,
+		.runtime = ask_runtime,
 		.arg = c,
 		.pac_mask = sampler_pac_mask(),
 	};
@@ -177,6 +182,7 @@ static enum stop_reason walk_again(struct context *c, enum stop_reason stop)
 	look_again(c, stop);
 	deferred_drop(c->pipeline, walk);
 	walk->again = true;
+	walk->unread = false;
 	walk->regs = walk->record->regs;
 	walk->n = walk->n_before;
 	return walk_on(c);

@@ -2,7 +2,9 @@
 /*
  * Finishing on the host, from registers and a copy of the stack, what BPF could not walk. A walk
  * that comes to a page which is not loaded has it loaded, for itself and for BPF, and waits: it is
- * parked, with the mappings that its process had, and goes on where it stood.
+ * parked, with the mappings that its process had, and goes on where it stood. Frames of runtimes
+ * lie outside of the copied stack as a rule and are of a moment that is past: a note stands for
+ * them where rows or frame pointers lead on, else the walk ends.
  */
 #pragma once
 
@@ -21,6 +23,7 @@ struct deferred_walk {
 	u64 asked;	     /* pc whose page it asked for last */
 	u32 n_before;	     /* frames that BPF walked */
 	bool begun, again;   /* again: with mappings that were looked for */
+	bool unread;	     /* there are notes in it that frames of a runtime could not be read */
 };
 
 /*

@@ -220,6 +220,7 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 		p->user_samples++;
 		p->stops[stop < STOP_N ? stop : STOP_STACK_LOST]++;
 		p->truncated += stop != STOP_COMPLETE;
+		p->unread += stop == STOP_COMPLETE && user && user->unread;
 	}
 	if (user && user->raw)
 		hold_perf_map(p, s->pid);
@@ -254,11 +255,14 @@ struct parked {
 static void count_walk(struct pipeline *p, const struct deferred_walk *walk)
 {
 	struct record_sample sample = walk->record->sample;
-	u64 id = deferred_stack_id(walk);
+	u64 id = deferred_stack_id(walk), *at;
 
 	p->deferred++;
 	if (add_stack(p, id, walk->frames, walk->n, walk->stop, false) < 0)
 		log_warn("out of memory: a stack is shown as lost");
+	at = map_get(&p->stack_index, id);
+	if (at)
+		p->stacks.data[*at].unread = walk->unread;
 	sample.user_stack = id;
 	count_sample(p, &sample, walk->stop);
 }
@@ -564,7 +568,7 @@ void pipeline_reset(struct pipeline *p)
 	(void)sampler_drain(p->sampler);
 	sampler_new_epoch(p->sampler);
 	forget(p);
-	p->samples = p->user_samples = p->truncated = p->deferred = 0;
+	p->samples = p->user_samples = p->truncated = p->unread = p->deferred = 0;
 	memset(p->stops, 0, sizeof(p->stops));
 }
 
@@ -664,6 +668,7 @@ void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)
 		.samples = p->samples,
 		.user_samples = p->user_samples,
 		.truncated = p->truncated,
+		.unread = p->unread,
 		.deferred = p->deferred,
 		.processes = p->pids.n,
 		.stall_ns = p->stall_ns,

@@ -27,7 +27,8 @@ struct pipeline_stack {
 	u16 n;
 	u8 stop; /* enum stop_reason */
 	bool kernel;
-	bool raw; /* has frames that mean something in their process only */
+	bool raw;    /* has frames that mean something in their process only */
+	bool unread; /* has notes that frames of a runtime could not be read */
 };
 
 /* Who ran where, and how often. */
@@ -62,6 +63,7 @@ struct pipeline_stats {
 	u64 samples;
 	u64 user_samples; /* with a user stack */
 	u64 truncated;	  /* of these, not walked to the thread's entry */
+	u64 unread;	  /* walked, but frames of a runtime could not be read */
 	u64 stops[STOP_N];
 	u64 lost;      /* samples that were dropped */
 	u64 deferred;  /* finished on the host */
@@ -109,7 +111,7 @@ struct pipeline {
 	struct map pids;   /* pid → image_ns of those seen */
 	u64 scratch[SAMPLE_MAX_FRAMES];
 
-	u64 samples, user_samples, truncated, deferred;
+	u64 samples, user_samples, truncated, unread, deferred;
 	u64 stops[STOP_N];
 	u64 stall_ns;
 };

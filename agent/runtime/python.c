@@ -94,4 +94,5 @@ const struct runtime_ops runtime_python = {
 	.name = name,
 	.covers = covers,
 	.describe = describe,
+	.walks_natively = true,
 };

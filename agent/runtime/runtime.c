@@ -524,6 +524,28 @@ static int ask(struct runtimes *r, const struct procman_process *p, u64 word, u6
 	return 0;
 }
 
+/* Keeps an answer under its hash. */
+static int keep(struct runtimes *r, u64 h, u32 runtime, const struct runtime_names *names_of,
+		u32 *ret_id)
+{
+	struct answer a = {
+		.first = (u32)r->frames.n,
+		.n = MIN(names_of->n, (u32)RUNTIME_MAX_INLINED),
+		.kind = kinds[runtime % RUNTIME_N],
+	};
+	int e = 0;
+
+	for (u32 i = 0; i < a.n && e == 0; i++)
+		e = vec_push(&r->frames, names_of->frames[i]);
+	if (e == 0)
+		e = vec_push(&r->answers, a);
+	if (e == 0)
+		e = map_put(&r->answer_index, h, r->answers.n - 1);
+	if (e == 0)
+		*ret_id = (u32)r->answers.n - 1;
+	return e;
+}
+
 int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word, u64 where,
 		  u32 *ret_id)
 {
@@ -531,10 +553,6 @@ int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word,
 	u64 h = hash_bytes(key, sizeof(key)) >> 1;
 	u64 *known = map_get(&r->answer_index, h);
 	struct runtime_names answer = {.arena = &r->arena};
-	struct answer a = {
-		.first = (u32)r->frames.n,
-		.kind = kinds[(word >> FRAME_RUNTIME_SHIFT & 63) % RUNTIME_N],
-	};
 	int e;
 
 	if (known) {
@@ -542,17 +560,30 @@ int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word,
 		return 0;
 	}
 	e = ask(r, p, word, where, &answer);
-	if (e < 0)
-		return e;
-	a.n = MIN(answer.n, (u32)RUNTIME_MAX_INLINED);
-	for (u32 i = 0; i < a.n && e == 0; i++)
-		e = vec_push(&r->frames, answer.frames[i]);
+	return e < 0 ? e : keep(r, h, word >> FRAME_RUNTIME_SHIFT & 63, &answer, ret_id);
+}
+
+int runtimes_note(struct runtimes *r, u32 runtime, u64 *ret_frame)
+{
+	static const char *const notes[RUNTIME_N] = {
+#define RUNTIME(id, name, ...) [RUNTIME_##id] = "[" #name " frames not read]",
+#include "abi/tbl/runtime.tbl"
+#undef RUNTIME
+	};
+	u64 h = hash_bytes(&runtime, sizeof(runtime)) >> 1;
+	u64 *known = map_get(&r->answer_index, h);
+	struct runtime_names answer = {};
+	u32 id = known ? (u32)*known : 0;
+	int e = 0;
+
+	if (!runtime || runtime >= RUNTIME_N || !runtimes[runtime]->walks_natively)
+		return -ENOTSUP;
+	if (!known) {
+		add_note(&answer, notes[runtime]);
+		e = keep(r, h, runtime, &answer, &id);
+	}
 	if (e == 0)
-		e = vec_push(&r->answers, a);
-	if (e == 0)
-		e = map_put(&r->answer_index, h, r->answers.n - 1);
-	if (e == 0)
-		*ret_id = (u32)r->answers.n - 1;
+		*ret_frame = FRAME_RUNTIME | (u64)runtime << FRAME_RUNTIME_SHIFT | id;
 	return e;
 }
 

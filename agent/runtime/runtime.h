@@ -81,6 +81,8 @@ struct runtime_ops {
 	bool (*covers)(const void *learned, const struct runtime_process *p, u64 avma);
 	/* One line for `culprit doctor -p`: version, and where the offsets come from. */
 	void (*describe)(const void *learned, char *ret, size_t n);
+	/* Do rows or frame pointers lead from each of its frames to the caller, too? */
+	bool walks_natively;
 	/* Does its JIT write code into private anonymous executable memory? That is marked, too. */
 	bool marks_anonymous;
 };
@@ -131,6 +133,11 @@ bool runtimes_cover(struct runtimes *r, const struct procman_process *p, u32 run
  */
 int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word, u64 where,
 		  u32 *ret_id);
+/*
+ * A frame that says that here are frames of the runtime which could not be read, for a walk that
+ * goes on behind them without its walker. -ENOTSUP: it cannot.
+ */
+int runtimes_note(struct runtimes *r, u32 runtime, u64 *ret_frame);
 /* What `culprit doctor -p` says of a process: a line for each runtime in it. */
 void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 		       void (*line)(void *arg, const char *text), void *arg);

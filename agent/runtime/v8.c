@@ -129,4 +129,5 @@ const struct runtime_ops runtime_v8 = {
 	.covers = v8_covers,
 	.describe = v8_describe,
 	.marks_anonymous = true,
+	.walks_natively = true,
 };

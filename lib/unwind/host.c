@@ -66,6 +66,17 @@ static void load_rest(struct walk_env *env, struct walk w)
 	}
 }
 
+/* A runtime's mapping: WALK_GO, for its rows to be used, or STOP_RUNTIME. */
+static int ask_runtime(const struct unwind_host *host, struct walk *w, u64 pc, u64 *ret_note)
+{
+	enum unwind_host_runtime what = UNWIND_HOST_NATIVE;
+
+	if (host->runtime)
+		what = host->runtime(host->arg, walk_runtime(w), pc, ret_note);
+	w->native = 1;
+	return what == UNWIND_HOST_STOP ? STOP_RUNTIME : WALK_GO;
+}
+
 enum stop_reason unwind_host_walk(const struct unwind_host *host, struct walk_regs *regs, u32 slice,
 				  u32 n_mappings, u64 *frames, u32 max, u32 *n)
 {
@@ -73,6 +84,7 @@ enum stop_reason unwind_host_walk(const struct unwind_host *host, struct walk_re
 	struct walk_row row;
 	struct walk_env env = {host, &row};
 	u64 asked = 0; /* pc whose page was asked for; once is enough */
+	u64 note = 0;  /* what the frame is shown as, if it is a runtime's */
 	int stop = WALK_GO;
 
 	while (stop == WALK_GO) {
@@ -93,19 +105,16 @@ enum stop_reason unwind_host_walk(const struct unwind_host *host, struct walk_re
 			continue;
 		}
 		if (stop == WALK_RUNTIME) {
-			u32 id = walk_runtime(&w);
-
-			stop = host->is_runtime && host->is_runtime(host->arg, id, pc)
-				       ? STOP_RUNTIME
-				       : WALK_GO;
-			w.native = 1;
+			stop = ask_runtime(host, &w, pc, &note);
 			if (stop == STOP_RUNTIME)
 				load_rest(&env, w);
 			continue;
 		}
 		if (walk_can_resume(stop))
 			break;
-		frames[(*n)++] = frame;
+		if (!note || !*n || frames[*n - 1] != note)
+			frames[(*n)++] = note ? note : frame;
+		note = 0;
 	}
 	*regs = w.regs;
 	return (enum stop_reason)stop;

@@ -11,6 +11,13 @@
 
 #include <stdbool.h>
 
+enum unwind_host_runtime {
+	UNWIND_HOST_NATIVE, /* no */
+	UNWIND_HOST_STOP,   /* yes, and without it nobody knows the caller: STOP_RUNTIME */
+	UNWIND_HOST_NOTE,   /* yes; rows or frame pointers lead to the caller, and *ret_note stands
+			       for such frames, one for several that follow each other */
+};
+
 struct unwind_host {
 	/* The 64 bytes of an arena line, or NULL. */
 	const void *(*line)(void *arg, u32 line);
@@ -20,7 +27,7 @@ struct unwind_host {
 	 */
 	int (*missing)(void *arg, u64 pc);
 	/* Is pc where a runtime's walker would take over, which only BPF can do? May be NULL. */
-	bool (*is_runtime)(void *arg, u32 runtime, u64 pc);
+	enum unwind_host_runtime (*runtime)(void *arg, u32 runtime, u64 pc, u64 *ret_note);
 	void *arg;
 	u64 pac_mask;
 };

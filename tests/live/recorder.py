@@ -41,6 +41,8 @@ class Completeness:
                 why = "no user stack"
             elif s.note:
                 why = s.note
+            elif any(f.endswith("frames not read]") for f in s.frames):
+                why = "runtime frames not read"
             elif not is_entry(s.frames[0]):
                 why = f"begins at {s.frames[0]}"
             else:

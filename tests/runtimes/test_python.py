@@ -87,7 +87,8 @@ def profile(culprit, process, tmp_path, seconds=SECONDS):
     for p in data["profiles"]:
         for stack, n in zip(p["samples"], p["weights"]):
             stacks[tuple(frames[i] for i in stack)] += n
-    whole = {s: n for s, n in stacks.items() if not any("[truncated" in f.name for f in s)}
+    whole = {s: n for s, n in stacks.items()
+             if not any("[truncated" in f.name or "frames not read]" in f.name for f in s)}
     return whole, sum(stacks.values()) - sum(whole.values())
 
 
