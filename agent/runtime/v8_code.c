@@ -23,6 +23,9 @@
 #define MAX_TABLE (1u << 20)
 #define MAX_BYTECODE (4u << 20)
 #define WEAK_MASK 3ULL
+/* In BaselineData: the Code, and the bytecode that it was made of. */
+#define BASELINE_CODE 8
+#define BASELINE_DATA 16
 
 struct code {
 	u64 object; /* the Code, tagged */
@@ -137,6 +140,8 @@ static int bytecode_of(const struct v8_heap *h, u64 shared, u64 *ret)
 		}
 		if (type == l->type_interpreter_data)
 			r = v8_field(h, word, l->interpreter_bytecode, &word);
+		else if (type >= 0 && type == l->type_baseline_data)
+			r = v8_field(h, word, BASELINE_DATA, &word);
 		else if (type == l->type_code)
 			r = v8_field(h, word, l->code_deopt, &word);
 		else
@@ -386,6 +391,29 @@ static int optimised_position(const struct v8_heap *h, const struct code *c, u64
 	return (int)n;
 }
 
+/* Is it the function's own baseline code? Its bytecode array, tagged. */
+static int baseline_array(const struct v8_heap *h, const struct code *c, u64 deopt, u64 shared,
+			  u64 *ret)
+{
+	const struct v8_layout *l = &h->v->layout;
+	u64 data, made_of = deopt, array;
+
+	if (l->type_baseline_data >= 0) {
+		if (v8_field(h, shared, l->shared_data, &data) < 0 ||
+		    v8_type(h, data) != l->type_baseline_data ||
+		    v8_field(h, data, BASELINE_CODE, &made_of) < 0 || made_of != c->object)
+			return -ENOENT;
+		return bytecode_of(h, shared, ret);
+	}
+	if (v8_type(h, deopt) == l->type_interpreter_data &&
+	    v8_field(h, deopt, l->interpreter_bytecode, &made_of) < 0)
+		return -ENOENT;
+	if (bytecode_of(h, shared, &array) < 0 || array != made_of)
+		return -ENOENT;
+	*ret = array;
+	return 0;
+}
+
 int v8_code_position(const struct v8_heap *h, u64 shared, u64 pc, struct v8_inlined *ret, u32 n)
 {
 	const struct v8_layout *l = &h->v->layout;
@@ -398,10 +426,7 @@ int v8_code_position(const struct v8_heap *h, u64 shared, u64 pc, struct v8_inli
 	if (v8_field(h, c.object, l->code_deopt, &deopt) < 0)
 		return -ENOENT;
 	if (l->kind_baseline >= 0 && (s32)(c.flags & (u32)l->kind_mask) == l->kind_baseline) {
-		if (v8_type(h, deopt) == l->type_interpreter_data &&
-		    v8_field(h, deopt, l->interpreter_bytecode, &deopt) < 0)
-			return -ENOENT;
-		if (bytecode_of(h, shared, &array) < 0 || array != deopt)
+		if (baseline_array(h, &c, deopt, shared, &array) < 0)
 			return -ENOENT;
 		ret[0] = (struct v8_inlined){shared, baseline_position(h, &c, array, pc)};
 		return 1;

@@ -13,6 +13,7 @@
 
 #include "agent/runtime/v8_private.h"
 #include "base/cleanup.h"
+#include "elf/v8_builtins.h"
 
 #define MAX_BYTECODES 256
 #define MISSING INT32_MIN
@@ -64,6 +65,7 @@ static const struct constant constants[] = {
 	C("type_InstructionStream__", type_stream, -1),
 	C("type_InterpreterData__", type_interpreter_data, -1),
 	C("type_CodeWrapper__", type_code_wrapper, -1),
+	C("type_BaselineData__", type_baseline_data, -1),
 	C("class_JSFunction__shared__", function_shared, 24),
 	C("class_SharedFunctionInfo__name_or_scope_info__", shared_name, 16),
 	C("class_SharedFunctionInfo__function_data__", shared_data, 8),
@@ -112,7 +114,6 @@ struct symbols {
 	u64 sizes, sizes_n;	 /* Bytecodes::kBytecodeSizes */
 	u64 builtins_start, builtins_end;
 	u64 interpreter[2][2];
-	u64 blob_code, blob_size; /* functions: where the builtins lie, how long they are */
 };
 
 static bool read_at(struct elf_file *elf, u64 svma, void *to, size_t n)
@@ -162,9 +163,6 @@ static void take_symbol(struct elf_file *elf, const char *name, const Elf64_Sym 
 		{"_ZN2v88internal7Version6major_E", offsetof(struct symbols, major)},
 		{"_ZN2v88internal7Version6minor_E", offsetof(struct symbols, minor)},
 		{"_ZN2v88internal7Version6build_E", offsetof(struct symbols, build)},
-		{"_ZN2v88internal23DefaultEmbeddedBlobCodeEv", offsetof(struct symbols, blob_code)},
-		{"_ZN2v88internal27DefaultEmbeddedBlobCodeSizeEv",
-		 offsetof(struct symbols, blob_size)},
 	};
 
 	if (!strncmp(name, "v8dbg_", 6)) {
@@ -268,12 +266,14 @@ static void complete_code(struct v8_learned *v)
 		if (l->code_size < 0)
 			l->code_size = 40;
 		if (l->code_flags < 0)
-			l->code_flags = l->code_size + 4;
+			l->code_flags = l->code_size + (v->version < V8_VERSION(9, 0, 0) ? 4 : 8);
 		l->code_positions = 24;
 		l->code_deopt = 16;
 	}
 	if (v->version < V8_VERSION(9, 0, 240))
 		l->kind_baseline = -1;
+	else if (l->kind_baseline < 0)
+		l->kind_baseline = 11;
 	if (l->deopt_inlining < 0)
 		l->deopt_inlining = l->deopt_shared + 1;
 }
@@ -378,74 +378,91 @@ static void find_text(struct elf_file *elf, struct v8_learned *v)
 	}
 }
 
-/*
- * What a function returns that does nothing else: mov $imm, %eax; lea or mov, relative to rip, to
- * rax or eax. 0: it is another one.
- */
-static u64 returned(struct elf_file *elf, u64 function)
-{
-	u8 code[16];
-	u64 value = 0, at;
-	u32 i = 0;
-	s32 off;
-
-	if (elf->machine != EM_X86_64 || !read_at(elf, function, code, sizeof(code)))
-		return 0;
-	if (!memcmp(code, "\xf3\x0f\x1e\xfa", 4)) /* endbr64 */
-		i = 4;
-	if (code[i] == 0xb8 && code[i + 5] == 0xc3) {
-		memcpy(&value, code + i + 1, 4);
-		return value;
-	}
-	if (code[i] == 0x48)
-		i++;
-	memcpy(&off, code + i + 2, 4);
-	at = function + i + 6 + (u64)(s64)off;
-	if (code[i + 1] != 0x05 || code[i + 6] != 0xc3)
-		return 0;
-	if (code[i] == 0x8d)
-		return at;
-	if (code[i] != 0x8b || !read_at(elf, at, &value, i && code[i - 1] == 0x48 ? 8 : 4))
-		return 0;
-	return value;
-}
-
-static bool is_text(struct elf_file *elf, u64 start, u64 end)
-{
-	for (u32 i = 0; i < elf->n_segments; i++) {
-		const struct elf_segment *seg = &elf->segments[i];
-
-		if (seg->flags & PF_X && start >= seg->svma && end > start &&
-		    end <= seg->svma + seg->filesz)
-			return true;
-	}
-	return false;
-}
-
+/* By their symbols, or by the table that V8 itself finds them by. */
 static int find_builtins(struct elf_file *elf, const struct symbols *s, struct v8_learned *v,
 			 struct diag *d)
 {
+	struct v8_builtins b = {};
+	int r;
+
 	find_text(elf, v);
 	v->by_symbols = s->builtins_start;
 	v->builtins_start = s->builtins_start;
 	v->builtins_end = s->builtins_end;
-	if (!v->by_symbols) {
-		v->builtins_start = returned(elf, s->blob_code);
-		v->builtins_end = v->builtins_start + returned(elf, s->blob_size);
-	}
-	if (!is_text(elf, v->builtins_start, v->builtins_end))
-		return diag_set(d, -ENOTSUP,
-				"V8 %u.%u.%u: stripped: where its builtins lie is not known",
+	if (v->by_symbols)
+		return 0;
+	r = v8_builtins_find(elf, &b);
+	if (r < 0)
+		return diag_set(d, r == -ENOMEM ? r : -ENOTSUP,
+				"V8 %u.%u.%u: neither symbols of its builtins nor their table",
 				v->major, v->minor, v->build);
+	v->builtins_start = b.start;
+	v->builtins_end = b.end;
+	v8_builtins_deinit(&b);
 	return 0;
 }
 
-/* {u8 or int} [3 scales][bytecodes] */
-static int read_bytecode_sizes(struct elf_file *elf, const struct symbols *s, struct v8_learned *v)
-{
-	u32 width = s->sizes_n > 3ULL * MAX_BYTECODES ? 4 : 1, n = (u32)(s->sizes_n / 3 / width);
-	_cleanup_free_ u8 *raw = NULL;
+/*
+ * kBytecodeSizes without its symbol: u8[3][n]. Wide, ExtraWide and two more have no operands,
+ * DebugBreak0 to 4 as many as their name says; and operands double with the scale, or never.
+ */
+static const u8 first_sizes[] = {1, 1, 1, 1, 1, 2, 3, 4, 5};
 
+static u32 sizes_at(const u8 *p, size_t left)
+{
+	for (u32 n = 128; n < MAX_BYTECODES && 3 * n <= left; n++) {
+		bool fits = true;
+
+		for (u32 i = 0; i < sizeof(first_sizes) && fits; i++)
+			fits = p[n + i] == 2 * first_sizes[i] - 1 &&
+			       p[2 * n + i] == 4 * first_sizes[i] - 3;
+		for (u32 i = 0; i < n && fits; i++)
+			fits = p[i] && p[n + i] >= p[i] &&
+			       p[2 * n + i] - p[n + i] == 2 * (p[n + i] - p[i]);
+		if (fits)
+			return n;
+	}
+	return 0;
+}
+
+static void find_sizes(struct elf_file *elf, struct symbols *s)
+{
+	const size_t chunk = 1 << 20;
+	_cleanup_free_ u8 *bytes = malloc(chunk + 3 * MAX_BYTECODES);
+
+	for (u32 i = 0; bytes && i < elf->n_segments; i++) {
+		const struct elf_segment *seg = &elf->segments[i];
+
+		for (u64 at = 0; !(seg->flags & PF_W) && at < seg->filesz; at += chunk) {
+			ssize_t n = elf_file_copy(elf, seg->svma + at, chunk + 3 * MAX_BYTECODES,
+						  bytes);
+			const u8 *p = bytes, *end = bytes + MAX(n, 0);
+
+			while ((p = memmem(p, (size_t)(end - p), first_sizes,
+					   sizeof(first_sizes)))) {
+				u32 count = sizes_at(p, (size_t)(end - p));
+
+				if (count) {
+					s->sizes = seg->svma + at + (u64)(p - bytes);
+					s->sizes_n = 3ULL * count;
+					return;
+				}
+				p++;
+			}
+		}
+	}
+}
+
+/* {u8 or int} [3 scales][bytecodes] */
+static int read_bytecode_sizes(struct elf_file *elf, struct symbols *s, struct v8_learned *v)
+{
+	_cleanup_free_ u8 *raw = NULL;
+	u32 width, n;
+
+	if (!s->sizes)
+		find_sizes(elf, s);
+	width = s->sizes_n > 3ULL * MAX_BYTECODES ? 4 : 1;
+	n = (u32)(s->sizes_n / 3 / width);
 	if (!s->sizes || !n || n > MAX_BYTECODES || s->sizes_n % (3 * width))
 		return 0;
 	raw = malloc(s->sizes_n);

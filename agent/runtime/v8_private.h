@@ -33,7 +33,7 @@ struct v8_layout {
 	s32 type_shared, type_script, type_scope_info, type_bytecode_array, type_code;
 	s32 type_stream; /* InstructionStream; -1: a Code holds the instructions itself */
 	s32 type_interpreter_data, type_code_wrapper, type_uncompiled_first, type_uncompiled_last;
-	s32 type_fixed_array, type_debug_info;
+	s32 type_baseline_data; /* V8 9.0 to 9.6: {map, Code, what it was made of} */
 
 	s32 function_shared;
 	s32 shared_name, shared_data, shared_script, shared_length, wrapper_shared;

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/map.h"
+#include "elf/v8_builtins.h"
 
 #define SCAN_CHUNK (1u << 20)
 /* Calls are looked for in files of up to this much code: once, about 1 ms a MiB. */
@@ -64,6 +65,8 @@ static int read_symbols(struct code_starts *x, struct elf_file *f, bool dynamic,
 		/* ~0: a cold part whose function is not known */
 		s.parent = cold ? ~0u : 0;
 		n.hash = hash_bytes(name, cold ? (size_t)(cold - name) : strlen(name));
+		x->v8 |= !strncmp(name, "_ZN2v8", 6);
+		x->v8_builtins |= !strncmp(name, "Builtins_", 9);
 		if (vec_push(&x->symbols, s) < 0 || vec_push(named, n) < 0)
 			return -ENOMEM;
 	}
@@ -230,6 +233,25 @@ static int read_calls(struct code_starts *x, struct elf_file *elf, u64 lo, u64 h
 	return r;
 }
 
+/* V8's builtins, in a binary whose symbols leave them out; calls between them are by table. */
+static int read_builtins(struct code_starts *x, struct elf_file *elf, u64 lo, u64 hi)
+{
+	struct v8_builtins b = {};
+	int r = v8_builtins_find(elf, &b);
+
+	if (r < 0)
+		return r == -ENOMEM ? r : 0;
+	for (u32 i = 0; i < b.n && r == 0; i++) {
+		struct code_symbol s = {.start = b.start + b.list[i].offset};
+
+		s.end = s.start + b.list[i].length;
+		if (s.start >= lo && s.end <= hi)
+			r = vec_push(&x->symbols, s);
+	}
+	v8_builtins_deinit(&b);
+	return r;
+}
+
 int code_starts_read(struct code_starts *x, struct elf_file *elf, struct elf_file *mini, u64 lo,
 		     u64 hi, bool scan)
 {
@@ -241,6 +263,8 @@ int code_starts_read(struct code_starts *x, struct elf_file *elf, struct elf_fil
 	if (r >= 0)
 		r = read_symbols(x, elf, true, lo, hi, &named);
 	x->all_symbols = n > 0;
+	if (r >= 0 && x->v8 && !x->v8_builtins)
+		r = read_builtins(x, elf, lo, hi);
 	sort_symbols(x);
 	if (r >= 0) {
 		join_cold_parts(x, &named);

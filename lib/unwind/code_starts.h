@@ -3,6 +3,7 @@
  * Private to lib/unwind: where functions begin, in files that do not say it by CFI.
  *
  *	symbols		.symtab, .dynsym, minidebuginfo: functions, with their size
+ *	builtins	V8's, by their table, where symbols leave them out
  *	calls		targets of direct calls, when there is no .symtab
  *	prologues	after what ends or fills up the code before
  */
@@ -23,6 +24,7 @@ struct code_starts {
 	vec(struct code_symbol) symbols; /* by start, one each */
 	vec(u64) calls;			 /* rising; only when there is no .symtab */
 	bool all_symbols;		 /* .symtab is there */
+	bool v8, v8_builtins;		 /* symbols of V8's are; those of its builtins are */
 };
 
 /*

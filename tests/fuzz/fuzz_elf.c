@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include "elf/elf.h"
+#include "elf/v8_builtins.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -28,6 +29,7 @@ static void touch(struct buf b)
 
 static void use(struct elf_file *f)
 {
+	struct v8_builtins builtins = {};
 	struct elf_section s;
 	struct buf b;
 	u64 svma;
@@ -49,6 +51,8 @@ static void use(struct elf_file *f)
 		(void)elf_file_svma_of_foff(f, seg->foff, &svma);
 	}
 	touch(buf_of(f->build_id, f->build_id_n));
+	if (v8_builtins_find(f, &builtins) == 0)
+		v8_builtins_deinit(&builtins);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

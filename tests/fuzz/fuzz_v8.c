@@ -62,6 +62,7 @@ static const struct v8_layout layout = {
 	.type_code = CODE,
 	.type_stream = STREAM,
 	.type_interpreter_data = -1,
+	.type_baseline_data = -1,
 	.shared_name = 16,
 	.shared_data = 8,
 	.shared_script = 32,

