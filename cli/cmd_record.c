@@ -52,10 +52,11 @@ struct recording {
 	const struct profile_format *format;
 	const char *path;
 	struct session session;
-	pid_t child;	  /* the command, or 0 */
-	int child_go;	  /* a byte lets the command start */
-	int child_failed; /* reads why it could not */
-	int child_status; /* of waitpid(); valid once child_done */
+	struct pipeline_stats stats; /* at the end */
+	pid_t child;		     /* the command, or 0 */
+	int child_go;		     /* a byte lets the command start */
+	int child_failed;	     /* reads why it could not */
+	int child_status;	     /* of waitpid(); valid once child_done */
 	bool child_done;
 	u64 start_ns;
 };
@@ -214,12 +215,11 @@ static void print_counters(const struct pipeline_stats *st)
 
 static void print_summary(struct recording *r, const struct profile *p)
 {
+	const struct pipeline_stats st = r->stats;
 	struct symbolizer_stats sym;
-	struct pipeline_stats st;
 	struct rusage usage;
 	double seconds, own;
 
-	pipeline_stats(r->session.pipeline, &st);
 	symbolizer_stats(r->session.symbolizer, &sym);
 	getrusage(RUSAGE_SELF, &usage);
 	seconds = (double)st.sampler.elapsed_ns / 1e9;
@@ -262,7 +262,8 @@ static int write_result(struct recording *r)
 	int e;
 
 	(void)view_apply(&r->look, "record", &wo); /* nothing in it can contradict */
-	e = symbolizer_profile(r->session.symbolizer, r->session.pipeline, &p);
+	pipeline_stats(r->session.pipeline, &r->stats);
+	e = session_profile(&r->session, &p);
 	if (e < 0)
 		return cli_error(1, "cannot make the profile: %s", strerror(-e));
 	e = profile_write_file(p, r->path, r->format, &wo, &diag);

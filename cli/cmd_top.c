@@ -161,8 +161,11 @@ static int take_picture(struct top *t)
 {
 	_cleanup_profile_ struct profile *p = NULL;
 	struct picture *pic = &t->picture;
-	int r = symbolizer_profile(t->session.symbolizer, t->session.pipeline, &p);
+	struct pipeline_stats stats;
+	int r;
 
+	pipeline_stats(t->session.pipeline, &stats);
+	r = session_profile(&t->session, &p);
 	if (r < 0)
 		return r;
 	picture_deinit(pic);
@@ -181,8 +184,7 @@ static int take_picture(struct top *t)
 	if (pic->lines.n)
 		qsort(pic->lines.data, pic->lines.n, sizeof(*pic->lines.data),
 		      t->args.by_total ? compare_total : compare_self);
-	pipeline_stats(t->session.pipeline, &pic->stats);
-	pipeline_reset(t->session.pipeline);
+	pic->stats = stats;
 	return 0;
 }
 
@@ -319,7 +321,7 @@ static int loop(struct top *t)
 		if (now - since < delay)
 			continue;
 		if (t->paused) {
-			pipeline_reset(t->session.pipeline);
+			pipeline_give_back(t->session.pipeline, pipeline_take(t->session.pipeline));
 			since = now;
 			continue;
 		}

@@ -202,6 +202,15 @@ int session_init(const struct session_arguments *a, u32 follow, bool keep_times,
 	return 0;
 }
 
+int session_profile(struct session *s, struct profile **ret)
+{
+	struct pipeline_batch *b = pipeline_take(s->pipeline);
+	int r = b ? symbolizer_profile(s->symbolizer, b, ret) : -ENOMEM;
+
+	pipeline_give_back(s->pipeline, b);
+	return r;
+}
+
 void session_deinit(struct session *s)
 {
 	symbolizer_destroy(s->symbolizer);

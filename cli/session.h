@@ -32,6 +32,8 @@ struct session {
 int session_init(const struct session_arguments *a, u32 follow, bool keep_times,
 		 struct session *ret);
 void session_deinit(struct session *s);
+/* What was recorded since the start or the last call, with names. Negative errno. */
+int session_profile(struct session *s, struct profile **ret);
 /* SIGINT and SIGTERM end the session, which this tells; SIGPIPE is ignored. */
 void session_catch_signals(void);
 bool session_ended(void);

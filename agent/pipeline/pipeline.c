@@ -8,11 +8,12 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "agent/pipeline/batch.h"
 #include "agent/pipeline/deferred.h"
 #include "agent/pipeline/jitfile.h"
+#include "base/clock.h"
 #include "base/log.h"
 
 #define DEFAULT_TABLE_BYTES (256ULL << 20)
@@ -21,73 +22,13 @@
 #define WARM_STEP_NS 50000000ULL
 #define WARM_MAX_NS 500000000ULL
 
-static u64 clock_now_ns(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (u64)t.tv_sec * 1000000000 + (u64)t.tv_nsec;
-}
-
 /* Something that began then is done, for which the ring was not read. */
 static void note_stall(struct pipeline *p, u64 begin_ns)
 {
-	p->stall_ns = MAX(p->stall_ns, clock_now_ns(CLOCK_MONOTONIC) - begin_ns);
+	p->stall_ns = MAX(p->stall_ns, clock_ns(CLOCK_MONOTONIC) - begin_ns);
 }
 
 /* ---- stacks ---- */
-
-const struct pipeline_stack *pipeline_stack(const struct pipeline *p, u64 id)
-{
-	const u64 *i = map_get(&p->stack_index, id);
-
-	return i ? &p->stacks.data[*i] : NULL;
-}
-
-/* Keeps the binary of a frame open until the frame is named. */
-static void hold_binary(struct pipeline *p, u32 file_id)
-{
-	struct procman_binary *b;
-
-	if (map_get(&p->binaries, file_id))
-		return;
-	b = procman_binary_of_id(p->procman, file_id);
-	if (b && map_put(&p->binaries, file_id, (u64)b) == 0)
-		procman_binary_get(b);
-}
-
-static int add_stack(struct pipeline *p, u64 id, const u64 *frames, u32 n, u32 stop, bool kernel)
-{
-	struct pipeline_stack s = {
-		.first = (u32)p->frames.n, .n = (u16)n, .stop = (u8)stop, .kernel = kernel};
-	int r;
-
-	if (map_get(&p->stack_index, id))
-		return 0;
-	if (p->frames.n + n > ~0u)
-		return -E2BIG;
-	r = vec_reserve(&p->frames, p->frames.n + n);
-	if (r < 0)
-		return r;
-	for (u32 i = 0; i < n; i++) {
-		p->frames.data[p->frames.n + i] = frames[i];
-		if (kernel)
-			continue;
-		if (frames[i] >= FRAME_RUNTIME)
-			continue;
-		if (frames[i] & FRAME_RAW)
-			s.raw = true;
-		else
-			hold_binary(p, (u32)(frames[i] >> FRAME_SVMA_BITS));
-	}
-	r = vec_push(&p->stacks, s);
-	if (r == 0)
-		r = map_put(&p->stack_index, id, p->stacks.n - 1);
-	if (r < 0)
-		return r;
-	p->frames.n += n;
-	return 0;
-}
 
 /* Names the runtime frames, while their process lives; how many words are left. */
 static u32 name_frames(struct pipeline *p, u32 pid, const u64 *frames, u32 n, u64 *ret)
@@ -119,49 +60,19 @@ static void on_stack(void *arg, const struct record_stack *head, const u64 *fram
 {
 	struct pipeline *p = arg;
 	bool kernel = head->flags & RECORD_KERNEL;
-	u64 begin = clock_now_ns(CLOCK_MONOTONIC);
+	u64 begin = clock_ns(CLOCK_MONOTONIC);
 	u32 n = head->n;
 
-	if (!kernel && !map_get(&p->stack_index, head->id)) {
+	if (!kernel && !map_get(&p->batch->stack_index, head->id)) {
 		n = name_frames(p, head->pid, frames, n, p->scratch);
 		frames = p->scratch;
 	}
-	if (add_stack(p, head->id, frames, n, head->stop, kernel) < 0)
+	if (batch_add_stack(p->batch, p->procman, head->id, frames, n, head->stop, kernel) < 0)
 		log_warn("out of memory: a stack is shown as lost");
 	note_stall(p, begin);
 }
 
 /* ---- samples ---- */
-
-static u64 entry_hash(const struct pipeline_entry *e)
-{
-	/* Everything before `count` is the key. */
-	return hash_bytes(e, offsetof(struct pipeline_entry, count));
-}
-
-static int count_entry(struct pipeline *p, const struct pipeline_entry *e, u32 *ret_index)
-{
-	u64 h = entry_hash(e);
-	u64 *i;
-	int r;
-
-	for (;; h++) {
-		i = map_get(&p->entry_index, h);
-		if (!i)
-			break;
-		if (memcmp(&p->entries.data[*i], e, offsetof(struct pipeline_entry, count)) == 0) {
-			p->entries.data[*i].count += e->count;
-			*ret_index = (u32)*i;
-			return 0;
-		}
-	}
-	r = vec_push(&p->entries, *e);
-	if (r == 0)
-		r = map_put(&p->entry_index, h, p->entries.n - 1);
-	if (r == 0)
-		*ret_index = (u32)p->entries.n - 1;
-	return r;
-}
 
 static struct procman_process *process_of(struct pipeline *p, u32 pid, u64 time_ns)
 {
@@ -178,19 +89,19 @@ static struct procman_process *process_of(struct pipeline *p, u32 pid, u64 time_
 /* Keeps the perf map of a process, which it may write after the first sample of its code. */
 static void hold_perf_map(struct pipeline *p, u32 pid)
 {
-	const u64 *fd = map_get(&p->perf_maps, pid);
+	const u64 *fd = map_get(&p->batch->perf_maps, pid);
 
-	if (!fd || ((s64)*fd < 0 && p->samples % 16 == 0))
-		map_put(&p->perf_maps, pid, (u64)(s64)jitfile_open_perf_map(pid));
+	if (!fd || ((s64)*fd < 0 && p->batch->samples % 16 == 0))
+		map_put(&p->batch->perf_maps, pid, (u64)(s64)jitfile_open_perf_map(pid));
 }
 
 static void see_process(struct pipeline *p, u32 pid, const struct procman_process *proc)
 {
-	u64 image_ns = proc ? proc->image_ns : 0, *seen = map_get(&p->pids, pid);
+	u64 image_ns = proc ? proc->image_ns : 0, *seen = map_get(&p->batch->pids, pid);
 
 	if (seen && *seen == image_ns)
 		return;
-	map_put(&p->pids, pid, image_ns);
+	map_put(&p->batch->pids, pid, image_ns);
 	if (proc && p->process_seen)
 		p->process_seen(p->arg, proc);
 }
@@ -204,7 +115,8 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 				   .count = (u64)s->value,
 				   .first_ns = s->time_ns};
 	const struct procman_process *proc = process_of(p, s->pid, s->time_ns);
-	const struct pipeline_stack *user = s->user_stack ? pipeline_stack(p, s->user_stack) : NULL;
+	const struct pipeline_stack *user =
+		s->user_stack ? pipeline_stack(p->batch, s->user_stack) : NULL;
 	const char *name;
 	u32 index = 0;
 
@@ -213,28 +125,49 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 	name = proc && proc->comm[0] && proc->image_ns <= s->time_ns ? proc->comm : e.thread_name;
 	memcpy(e.comm, name, strnlen(name, sizeof(e.comm) - 1));
 	e.image_ns = proc ? proc->image_ns : 0;
-	p->samples++;
+	p->batch->samples++;
 	see_process(p, s->pid, proc);
 	if (s->user_stack) {
 		stop = user ? user->stop : stop;
-		p->user_samples++;
-		p->stops[stop < STOP_N ? stop : STOP_STACK_LOST]++;
-		p->truncated += stop != STOP_COMPLETE;
-		p->unread += stop == STOP_COMPLETE && user && user->unread;
+		p->batch->user_samples++;
+		p->batch->stops[stop < STOP_N ? stop : STOP_STACK_LOST]++;
+		p->batch->truncated += stop != STOP_COMPLETE;
+		p->batch->unread += stop == STOP_COMPLETE && user && user->unread;
 	}
 	if (user && user->raw)
 		hold_perf_map(p, s->pid);
-	if (count_entry(p, &e, &index) < 0) {
+	if (batch_count(p->batch, &e, &index) < 0) {
 		log_warn("out of memory: a sample is lost");
 		return;
 	}
-	if (p->keep_times && vec_push(&p->events, (struct pipeline_event){s->time_ns, index}) < 0)
+	if (p->keep_times &&
+	    vec_push(&p->batch->events, (struct pipeline_event){s->time_ns, index}) < 0)
 		log_warn("out of memory: a sample's time is lost");
+}
+
+static bool has_stacks(const struct pipeline_batch *b, const struct record_sample *s)
+{
+	return (!s->kernel_stack || pipeline_stack(b, s->kernel_stack)) &&
+	       (!s->user_stack || pipeline_stack(b, s->user_stack));
+}
+
+/* A sample from before the epoch changed belongs where its stacks are; which batch was p->batch. */
+static struct pipeline_batch *choose_batch(struct pipeline *p, const struct record_sample *s)
+{
+	struct pipeline_batch *now = p->batch;
+
+	if (p->before && !has_stacks(now, s) && has_stacks(p->before, s))
+		p->batch = p->before;
+	return now;
 }
 
 static void on_sample(void *arg, const struct record_sample *s)
 {
-	count_sample(arg, s, STOP_STACK_LOST);
+	struct pipeline *p = arg;
+	struct pipeline_batch *now = choose_batch(p, s);
+
+	count_sample(p, s, STOP_STACK_LOST);
+	p->batch = now;
 }
 
 /* ---- walks for the host ---- */
@@ -257,12 +190,12 @@ static void count_walk(struct pipeline *p, const struct deferred_walk *walk)
 	struct record_sample sample = walk->record->sample;
 	u64 id = deferred_stack_id(walk), *at;
 
-	p->deferred++;
-	if (add_stack(p, id, walk->frames, walk->n, walk->stop, false) < 0)
+	p->batch->deferred++;
+	if (batch_add_stack(p->batch, p->procman, id, walk->frames, walk->n, walk->stop, false) < 0)
 		log_warn("out of memory: a stack is shown as lost");
-	at = map_get(&p->stack_index, id);
+	at = map_get(&p->batch->stack_index, id);
 	if (at)
-		p->stacks.data[*at].unread = walk->unread;
+		p->batch->stacks.data[*at].unread = walk->unread;
 	sample.user_stack = id;
 	count_sample(p, &sample, walk->stop);
 }
@@ -349,8 +282,8 @@ static void finish_now(struct pipeline *p, struct deferred_walk *walk)
 static void on_deferred(void *arg, const struct record_deferred *d, const struct sampler_copy *copy)
 {
 	struct pipeline *p = arg;
-	u64 begin = clock_now_ns(CLOCK_MONOTONIC);
-	const struct pipeline_stack *prefix = pipeline_stack(p, d->sample.user_stack);
+	u64 begin = clock_ns(CLOCK_MONOTONIC);
+	const struct pipeline_stack *prefix = pipeline_stack(p->batch, d->sample.user_stack);
 	struct deferred_walk walk = {
 		.record = d,
 		.copy = copy,
@@ -360,7 +293,7 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 	bool parked = false;
 
 	if (prefix) {
-		memcpy(p->scratch, &p->frames.data[prefix->first], prefix->n * sizeof(u64));
+		memcpy(p->scratch, &p->batch->frames.data[prefix->first], prefix->n * sizeof(u64));
 		walk.n = prefix->n;
 		if (!deferred_finish(p, &walk)) {
 			parked = park(p, &walk);
@@ -485,6 +418,9 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (p->epoll_fd < 0)
 		return -errno;
+	p->batch = batch_new(p);
+	if (!p->batch)
+		return -ENOMEM;
 	r = sampler_create(&o->sampler, &sampler_ops, p, reterr_diag, &p->sampler);
 	if (r < 0)
 		return r;
@@ -518,58 +454,49 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	return 0;
 }
 
-static void forget(struct pipeline *p)
-{
-	map_foreach (&p->binaries, b)
-		procman_binary_put((struct procman_binary *)b->value);
-	map_clear(&p->binaries);
-	map_foreach (&p->perf_maps, m)
-		if ((s64)m->value >= 0)
-			close((int)m->value);
-	map_clear(&p->perf_maps);
-	drop_parked(p);
-	runtimes_clear(p->runtimes);
-	map_clear(&p->stack_index);
-	map_clear(&p->entry_index);
-	map_clear(&p->pids);
-	vec_clear(&p->frames);
-	vec_clear(&p->stacks);
-	vec_clear(&p->entries);
-	vec_clear(&p->events);
-}
-
 void pipeline_destroy(struct pipeline *p)
 {
 	if (!p)
 		return;
-	forget(p);
+	drop_parked(p);
+	pipeline_give_back(p, p->batch);
 	procman_destroy(p->procman);
 	tables_destroy(p->tables);
 	runtimes_destroy(p->runtimes);
 	sampler_destroy(p->sampler);
 	if (p->epoll_fd >= 0)
 		close(p->epoll_fd);
-	map_deinit(&p->binaries);
-	map_deinit(&p->perf_maps);
-	map_deinit(&p->stack_index);
-	map_deinit(&p->entry_index);
-	map_deinit(&p->pids);
-	vec_deinit(&p->frames);
-	vec_deinit(&p->stacks);
-	vec_deinit(&p->entries);
-	vec_deinit(&p->events);
 	free(p);
 }
 
-void pipeline_reset(struct pipeline *p)
+static u64 count_lost(const struct pipeline *p)
 {
-	/* Samples in the ring refer to stacks that came before; from the new epoch on all come
-	 * again. */
+	return sampler_counter(p->sampler, COUNTER_LOST_SAMPLE) +
+	       sampler_counter(p->sampler, COUNTER_NESTED);
+}
+
+struct pipeline_batch *pipeline_take(struct pipeline *p)
+{
+	struct pipeline_batch *fresh = batch_new(p), *b = p->batch;
+
+	if (!fresh)
+		return NULL;
+	/*
+	 * Samples in the ring refer to stacks that came before; from the new epoch on all come
+	 * again.
+	 */
 	(void)sampler_drain(p->sampler);
+	finish_parked(p);
 	sampler_new_epoch(p->sampler);
-	forget(p);
-	p->samples = p->user_samples = p->truncated = p->unread = p->deferred = 0;
-	memset(p->stops, 0, sizeof(p->stops));
+	b->answers = runtimes_take_answers(p->runtimes);
+	p->batch = fresh;
+	p->before = b;
+	(void)sampler_drain(p->sampler);
+	p->before = NULL;
+	b->ended_ns = fresh->started_ns;
+	b->lost = count_lost(p) - p->lost;
+	p->lost += b->lost;
+	return b;
 }
 
 static u64 count_deferred(struct pipeline *p)
@@ -585,23 +512,25 @@ static u64 count_deferred(struct pipeline *p)
  */
 static int warm_up(struct pipeline *p)
 {
-	u64 begin = clock_now_ns(CLOCK_MONOTONIC), now = begin, step = begin;
+	u64 begin = clock_ns(CLOCK_MONOTONIC), now = begin, step = begin;
 	u64 samples = 0, deferred = 0;
 	int r = 0;
 
 	while (r == 0 && now - begin < WARM_MAX_NS) {
 		r = pipeline_poll(p, PERIOD_MS);
-		now = clock_now_ns(CLOCK_MONOTONIC);
+		now = clock_ns(CLOCK_MONOTONIC);
 		if (now - step < WARM_STEP_NS)
 			continue;
-		if (step > begin && (count_deferred(p) - deferred) * 50 <= p->samples - samples)
+		if (step > begin &&
+		    (count_deferred(p) - deferred) * 50 <= p->batch->samples - samples)
 			break;
 		step = now;
-		samples = p->samples;
+		samples = p->batch->samples;
 		deferred = count_deferred(p);
 	}
-	pipeline_reset(p);
+	pipeline_give_back(p, pipeline_take(p));
 	sampler_count_from_now(p->sampler);
+	p->lost = 0;
 	return r;
 }
 
@@ -620,14 +549,12 @@ int pipeline_start(struct pipeline *p, struct diag *reterr_diag)
 	r = sampler_start(p->sampler, reterr_diag);
 	if (r == 0 && !p->follow)
 		r = warm_up(p);
-	p->started_realtime_ns = clock_now_ns(CLOCK_REALTIME);
-	p->started_ns = clock_now_ns(CLOCK_MONOTONIC);
 	return r;
 }
 
 static int drain(struct pipeline *p)
 {
-	u64 now = clock_now_ns(CLOCK_MONOTONIC);
+	u64 now = clock_ns(CLOCK_MONOTONIC);
 	int r = procman_drain(p->procman);
 
 	if (r < 0)
@@ -656,7 +583,6 @@ int pipeline_poll(struct pipeline *p, int timeout_ms)
 void pipeline_stop(struct pipeline *p)
 {
 	sampler_stop(p->sampler);
-	p->stopped_ns = clock_now_ns(CLOCK_MONOTONIC);
 	drain(p);
 	finish_parked(p);
 	be_urgent(p, false);
@@ -665,19 +591,19 @@ void pipeline_stop(struct pipeline *p)
 void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)
 {
 	struct pipeline_stats s = {
-		.samples = p->samples,
-		.user_samples = p->user_samples,
-		.truncated = p->truncated,
-		.unread = p->unread,
-		.deferred = p->deferred,
-		.processes = p->pids.n,
+		.samples = p->batch->samples,
+		.user_samples = p->batch->user_samples,
+		.truncated = p->batch->truncated,
+		.unread = p->batch->unread,
+		.deferred = p->batch->deferred,
+		.processes = p->batch->pids.n,
 		.stall_ns = p->stall_ns,
 	};
 
-	memcpy(s.stops, p->stops, sizeof(s.stops));
+	memcpy(s.stops, p->batch->stops, sizeof(s.stops));
 	sampler_stats(p->sampler, &s.sampler);
 	tables_stats(p->tables, &s.tables);
 	procman_get_stats(p->procman, &s.procman);
-	s.lost = s.sampler.counters[COUNTER_LOST_SAMPLE] + s.sampler.counters[COUNTER_NESTED];
+	s.lost = count_lost(p);
 	*ret = s;
 }

@@ -75,33 +75,28 @@ struct pipeline_stats {
 	struct procman_stats procman;
 };
 
-struct pipeline {
-	struct procman *procman; /* owned, as the next two */
-	struct sampler *sampler;
-	struct tables *tables;
-	struct runtimes *runtimes;
-	int epoll_fd;
-	int nice; /* of the thread before pipeline_start() */
+/*
+ * What was recorded from one moment to another, to be named by agent/symbolize: in any thread, as
+ * nothing in it changes any more.
+ */
+struct pipeline_batch {
 	u64 hz;
 	bool keep_times;
-	void (*process_seen)(void *arg, const struct procman_process *p);
-	void *arg;
-	bool follow; /* a command that has not been started yet */
 	u64 started_realtime_ns;
-	u64 started_ns; /* CLOCK_MONOTONIC */
-	u64 stopped_ns;
-	u64 retry_ns;	       /* when runtimes that were too early are asked again */
-	struct parked *parked; /* owned: walks that wait for unwind pages */
-	u64 parked_bytes;
+	u64 started_ns, ended_ns; /* CLOCK_MONOTONIC */
+	u64 samples, user_samples, truncated, unread, deferred;
+	u64 stops[STOP_N];
+	u64 lost;
 
 	/*
 	 * As BPF sent them, but for runtime frames, which were named when they came: one word,
-	 * FRAME_RUNTIME | runtime << 56 | id for runtimes_names(); runtime 0 marks the next frame
-	 * as an interpreter's own.
+	 * FRAME_RUNTIME | runtime << 56 | id of an answer; runtime 0 marks the next frame as an
+	 * interpreter's own.
 	 */
 	vec(u64) frames;
 	vec(struct pipeline_stack) stacks;
 	struct map stack_index; /* id → stacks */
+	struct runtime_answers answers;
 	vec(struct pipeline_entry) entries;
 	struct map entry_index; /* hash of the key → entries, chained by probing the next hash */
 	vec(struct pipeline_event) events;
@@ -109,10 +104,30 @@ struct pipeline {
 	struct map
 		perf_maps; /* pid → fd of /tmp/perf-PID.map or -1, of processes with raw frames */
 	struct map pids;   /* pid → image_ns of those seen */
-	u64 scratch[SAMPLE_MAX_FRAMES];
+};
 
-	u64 samples, user_samples, truncated, unread, deferred;
-	u64 stops[STOP_N];
+/* A stack by id; NULL when its record was lost. */
+const struct pipeline_stack *pipeline_stack(const struct pipeline_batch *b, u64 id);
+
+struct pipeline {
+	struct procman *procman; /* owned, as the next four */
+	struct sampler *sampler;
+	struct tables *tables;
+	struct runtimes *runtimes;
+	struct pipeline_batch *batch;  /* being recorded */
+	struct pipeline_batch *before; /* borrowed: the one before, during pipeline_take() */
+	int epoll_fd;
+	int nice; /* of the thread before pipeline_start() */
+	u64 hz;
+	bool keep_times;
+	void (*process_seen)(void *arg, const struct procman_process *p);
+	void *arg;
+	bool follow;	       /* a command that has not been started yet */
+	u64 retry_ns;	       /* when runtimes that were too early are asked again */
+	struct parked *parked; /* owned: walks that wait for unwind pages */
+	u64 parked_bytes;
+	u64 scratch[SAMPLE_MAX_FRAMES];
+	u64 lost; /* of the batches before */
 	u64 stall_ns;
 };
 
@@ -127,8 +142,12 @@ int pipeline_start(struct pipeline *p, struct diag *reterr_diag);
 int pipeline_poll(struct pipeline *p, int timeout_ms);
 /* No more events; what was recorded is all there. */
 void pipeline_stop(struct pipeline *p);
-/* Forgets what was counted, and the stacks. */
-void pipeline_reset(struct pipeline *p);
-/* A stack by id; NULL when its record was lost. */
-const struct pipeline_stack *pipeline_stack(const struct pipeline *p, u64 id);
+/*
+ * What was recorded since the start, or since this was called last; recording goes on, with a new
+ * batch. Walks that wait are finished before. NULL: no memory, and all stays as it is.
+ */
+struct pipeline_batch *pipeline_take(struct pipeline *p);
+/* In the pipeline's thread. NULL is allowed. */
+void pipeline_give_back(struct pipeline *p, struct pipeline_batch *b);
+/* What was counted in this batch; `lost` and all that is the parts' own since the start. */
 void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret);

@@ -103,16 +103,6 @@ static void *work(void *arg)
 
 /* ---- the owner ---- */
 
-static int open_again(const struct elf_file *elf, struct elf_file **ret)
-{
-	int fd;
-
-	if (elf->fd < 0)
-		return elf_file_open_memory(elf->image, elf->size, NULL, ret);
-	fd = fcntl(elf->fd, F_DUPFD_CLOEXEC, 0);
-	return fd < 0 ? -errno : elf_file_open(fd, NULL, ret);
-}
-
 int learner_ask(struct learner *l, const struct runtime_ops *ops, const struct procman_binary *b,
 		void *user)
 {
@@ -126,7 +116,7 @@ int learner_ask(struct learner *l, const struct runtime_ops *ops, const struct p
 	job->binary.kind = b->kind;
 	job->binary.path = strdup(b->path);
 	if (job->binary.path)
-		r = open_again(b->elf, &job->binary.elf);
+		r = elf_file_open_again(b->elf, &job->binary.elf);
 	if (r < 0) {
 		learn_job_free(job);
 		return r;

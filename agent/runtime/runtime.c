@@ -68,11 +68,6 @@ struct attached {
 	struct runtime_process process;
 };
 
-struct answer {
-	u32 first, n; /* into runtimes.frames */
-	u8 kind;
-};
-
 struct runtimes {
 	struct runtimes_options options;
 	struct map binaries; /* file id → struct known_binary *, owned */
@@ -81,11 +76,8 @@ struct runtimes {
 	struct map gone;     /* struct known_binary *, owned: dropped while they are learned */
 	bool used[RUNTIME_MAX_BINARIES];
 
-	struct arena arena; /* texts of the answers */
 	struct learner *learner;
-	vec(struct runtime_frame) frames;
-	vec(struct answer) answers;
-	struct map answer_index; /* hash of process, word and where → answers */
+	struct runtime_answers answers;
 };
 
 static double now_ms(void)
@@ -525,24 +517,21 @@ static int ask(struct runtimes *r, const struct procman_process *p, u64 word, u6
 }
 
 /* Keeps an answer under its hash. */
-static int keep(struct runtimes *r, u64 h, u32 runtime, const struct runtime_names *names_of,
+static int keep(struct runtime_answers *a, u64 h, u32 runtime, const struct runtime_names *names_of,
 		u32 *ret_id)
 {
-	struct answer a = {
-		.first = (u32)r->frames.n,
-		.n = MIN(names_of->n, (u32)RUNTIME_MAX_INLINED),
-		.kind = kinds[runtime % RUNTIME_N],
-	};
+	u32 first = (u32)a->frames.n, n = MIN(names_of->n, (u32)RUNTIME_MAX_INLINED);
 	int e = 0;
 
-	for (u32 i = 0; i < a.n && e == 0; i++)
-		e = vec_push(&r->frames, names_of->frames[i]);
+	for (u32 i = 0; i < n && e == 0; i++)
+		e = vec_push(&a->frames, names_of->frames[i]);
 	if (e == 0)
-		e = vec_push(&r->answers, a);
+		e = vec_push(&a->answers,
+			     (struct runtime_answer){first, n, kinds[runtime % RUNTIME_N]});
 	if (e == 0)
-		e = map_put(&r->answer_index, h, r->answers.n - 1);
+		e = map_put(&a->index, h, a->answers.n - 1);
 	if (e == 0)
-		*ret_id = (u32)r->answers.n - 1;
+		*ret_id = (u32)a->answers.n - 1;
 	return e;
 }
 
@@ -551,8 +540,8 @@ int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word,
 {
 	u64 key[4] = {p ? p->pid : 0, p ? p->start_stack : 0, word, where};
 	u64 h = hash_bytes(key, sizeof(key)) >> 1;
-	u64 *known = map_get(&r->answer_index, h);
-	struct runtime_names answer = {.arena = &r->arena};
+	u64 *known = map_get(&r->answers.index, h);
+	struct runtime_names answer = {.arena = &r->answers.arena};
 	int e;
 
 	if (known) {
@@ -560,7 +549,7 @@ int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word,
 		return 0;
 	}
 	e = ask(r, p, word, where, &answer);
-	return e < 0 ? e : keep(r, h, word >> FRAME_RUNTIME_SHIFT & 63, &answer, ret_id);
+	return e < 0 ? e : keep(&r->answers, h, word >> FRAME_RUNTIME_SHIFT & 63, &answer, ret_id);
 }
 
 int runtimes_note(struct runtimes *r, u32 runtime, u64 *ret_frame)
@@ -571,7 +560,7 @@ int runtimes_note(struct runtimes *r, u32 runtime, u64 *ret_frame)
 #undef RUNTIME
 	};
 	u64 h = hash_bytes(&runtime, sizeof(runtime)) >> 1;
-	u64 *known = map_get(&r->answer_index, h);
+	u64 *known = map_get(&r->answers.index, h);
 	struct runtime_names answer = {};
 	u32 id = known ? (u32)*known : 0;
 	int e = 0;
@@ -580,31 +569,32 @@ int runtimes_note(struct runtimes *r, u32 runtime, u64 *ret_frame)
 		return -ENOTSUP;
 	if (!known) {
 		add_note(&answer, notes[runtime]);
-		e = keep(r, h, runtime, &answer, &id);
+		e = keep(&r->answers, h, runtime, &answer, &id);
 	}
 	if (e == 0)
 		*ret_frame = FRAME_RUNTIME | (u64)runtime << FRAME_RUNTIME_SHIFT | id;
 	return e;
 }
 
-void runtimes_names(const struct runtimes *r, u32 id, struct runtime_answer *ret)
+const struct runtime_answer *runtime_answers_get(const struct runtime_answers *a, u32 id)
 {
-	const struct answer *a = id < r->answers.n ? &r->answers.data[id] : NULL;
-
-	*ret = (struct runtime_answer){};
-	if (a)
-		*ret = (struct runtime_answer){a->kind, a->n, &r->frames.data[a->first]};
+	return id < a->answers.n ? &a->answers.data[id] : NULL;
 }
 
-void runtimes_clear(struct runtimes *r)
+struct runtime_answers runtimes_take_answers(struct runtimes *r)
 {
-	if (!r)
-		return;
-	arena_deinit(&r->arena);
-	r->arena = (struct arena)ARENA_INIT(NAMES_LIMIT);
-	vec_clear(&r->frames);
-	vec_clear(&r->answers);
-	map_clear(&r->answer_index);
+	struct runtime_answers a = r->answers;
+
+	r->answers = (struct runtime_answers){.arena = ARENA_INIT(NAMES_LIMIT)};
+	return a;
+}
+
+void runtime_answers_deinit(struct runtime_answers *a)
+{
+	arena_deinit(&a->arena);
+	vec_deinit(&a->frames);
+	vec_deinit(&a->answers);
+	map_deinit(&a->index);
 }
 
 void runtimes_describe(struct runtimes *r, const struct procman_process *p,
@@ -645,7 +635,7 @@ int runtimes_create(const struct runtimes_options *o, struct runtimes **ret)
 	if (!r)
 		return -ENOMEM;
 	r->options = *o;
-	r->arena = (struct arena)ARENA_INIT(NAMES_LIMIT);
+	r->answers.arena = (struct arena)ARENA_INIT(NAMES_LIMIT);
 	e = learner_create(&r->learner);
 	if (e < 0) {
 		runtimes_destroy(r);
@@ -675,9 +665,6 @@ void runtimes_destroy(struct runtimes *r)
 	map_deinit(&r->attached);
 	map_deinit(&r->waiting);
 	map_deinit(&r->binaries);
-	arena_deinit(&r->arena);
-	vec_deinit(&r->frames);
-	vec_deinit(&r->answers);
-	map_deinit(&r->answer_index);
+	runtime_answers_deinit(&r->answers);
 	free(r);
 }

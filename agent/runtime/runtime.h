@@ -18,7 +18,9 @@
 #include "agent/procman/procman.h"
 #include "base/arena.h"
 #include "base/diag.h"
+#include "base/map.h"
 #include "base/types.h"
+#include "base/vec.h"
 
 #define RUNTIME_MAX_INLINED 64
 
@@ -142,11 +144,22 @@ int runtimes_note(struct runtimes *r, u32 runtime, u64 *ret_frame);
 void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 		       void (*line)(void *arg, const char *text), void *arg);
 
+/* One frame's. */
 struct runtime_answer {
-	u8 kind; /* enum frame_kind */
-	u32 n;
-	const struct runtime_frame *frames; /* borrowed until runtimes_clear() */
+	u32 first, n; /* into frames of the answers */
+	u8 kind;      /* enum frame_kind */
 };
-void runtimes_names(const struct runtimes *r, u32 id, struct runtime_answer *ret);
-/* Forgets all names. */
-void runtimes_clear(struct runtimes *r);
+
+/* The names that were asked for, by id. */
+struct runtime_answers {
+	struct arena arena; /* texts */
+	vec(struct runtime_frame) frames;
+	vec(struct runtime_answer) answers;
+	struct map index; /* hash of process, word and where → answers */
+};
+
+/* NULL for an id that was never given. Borrowed. */
+const struct runtime_answer *runtime_answers_get(const struct runtime_answers *a, u32 id);
+/* Gives all answers away, and begins anew; the ids were of these. */
+struct runtime_answers runtimes_take_answers(struct runtimes *r);
+void runtime_answers_deinit(struct runtime_answers *a);

@@ -12,12 +12,22 @@
 #include "base/vocab.h"
 #include "symbol/symbol.h"
 
-/* A binary's names; binaries are held by the pipeline while their frames are. */
+/* A binary's names, kept for some batches in which it was not seen. */
+#define KEEP_BATCHES 12
 struct named_binary {
 	u32 file_id;
-	struct symbols *symbols; /* owned; NULL: none */
-	u32 mapping;		 /* in the profile being made */
+	u32 unseen;	      /* batches */
+	struct elf_file *elf; /* owned, as symbols; NULL: none */
+	struct symbols *symbols;
+	u32 mapping; /* in the profile being made */
 };
+
+static void named_binary_free(struct named_binary *b)
+{
+	symbols_destroy(b->symbols);
+	elf_file_destroy(b->elf);
+	free(b);
+}
 
 struct symbolizer {
 	struct symbolizer_options options;
@@ -31,7 +41,7 @@ struct symbolizer {
 /* One profile being made. */
 struct making {
 	struct symbolizer *s;
-	struct pipeline *p;
+	const struct pipeline_batch *batch;
 	struct profile *profile;
 	struct map frames;    /* raw user frame → index into chains */
 	struct map kernel;    /* kernel address → frame id */
@@ -62,12 +72,8 @@ void symbolizer_destroy(struct symbolizer *s)
 {
 	if (!s)
 		return;
-	map_foreach (&s->binaries, slot) {
-		struct named_binary *b = (struct named_binary *)slot->value;
-
-		symbols_destroy(b->symbols);
-		free(b);
-	}
+	map_foreach (&s->binaries, slot)
+		named_binary_free((struct named_binary *)slot->value);
 	map_deinit(&s->binaries);
 	kallsyms_destroy(s->kallsyms);
 	free(s->cache_dir);
@@ -148,12 +154,13 @@ static int kernel_frame(struct making *m, u64 address, bool leaf, u32 *ret)
 
 static struct procman_binary *held_binary(struct making *m, u32 file_id)
 {
-	u64 *b = map_get(&m->p->binaries, file_id);
+	u64 *b = map_get(&m->batch->binaries, file_id);
 
 	return b ? (struct procman_binary *)*b : NULL;
 }
 
-static struct symbols *open_symbols(struct symbolizer *s, const struct procman_binary *b)
+static void open_symbols(struct symbolizer *s, const struct procman_binary *b,
+			 struct named_binary *n)
 {
 	struct symbols_options o = {
 		.inlines = s->options.inlines,
@@ -163,15 +170,15 @@ static struct symbols *open_symbols(struct symbolizer *s, const struct procman_b
 		.path = b->path,
 		.debuginfod_urls = s->debuginfod_urls,
 	};
-	struct symbols *symbols = NULL;
 	int r;
 
 	if (!b->elf)
-		return NULL;
-	r = symbols_open(b->elf, &o, &symbols);
+		return;
+	r = elf_file_open_again(b->elf, &n->elf);
+	if (r == 0)
+		r = symbols_open(n->elf, &o, &n->symbols);
 	if (r < 0)
 		log_debug("symbols of %s: %s", b->path, strerror(-r));
-	return symbols;
 }
 
 static int add_mapping(struct making *m, const struct procman_binary *b, u32 *ret)
@@ -201,9 +208,10 @@ static struct named_binary *named_binary(struct making *m, const struct procman_
 			return NULL;
 		}
 		n->file_id = b->file_id;
-		n->symbols = open_symbols(m->s, b);
+		open_symbols(m->s, b, n);
 		n->mapping = PROFILE_NONE;
 	}
+	n->unseen = 0;
 	if (n->mapping == PROFILE_NONE && add_mapping(m, b, &n->mapping) < 0)
 		return NULL;
 	return n;
@@ -257,7 +265,7 @@ static int file_chain(struct making *m, u64 frame)
 static struct perf_map *perf_map_of(struct making *m, u32 pid)
 {
 	u64 *known = map_get(&m->perf_maps, pid);
-	u64 *held = map_get(&m->p->perf_maps, pid);
+	u64 *held = map_get(&m->batch->perf_maps, pid);
 	struct perf_map *map = NULL;
 	int fd;
 
@@ -298,21 +306,23 @@ static int raw_chain(struct making *m, u64 frame, u32 pid)
 /* Frames of a language runtime: the pipeline has their names. */
 static int runtime_chain(struct making *m, u64 frame)
 {
-	struct profile_frame f = {.mapping = PROFILE_NONE};
-	struct runtime_answer a;
+	const struct runtime_answers *answers = &m->batch->answers;
+	const struct runtime_answer *a = runtime_answers_get(answers, (u32)frame);
+	struct profile_frame f = {.mapping = PROFILE_NONE, .kind = a ? a->kind : FRAME_UNKNOWN};
 
-	runtimes_names(m->p->runtimes, (u32)frame, &a);
-	f.kind = a.kind;
-	m->chain.n = MIN(a.n, (u32)ARRAY_SIZE(m->chain.frames));
-	for (u32 i = 0; i < m->chain.n; i++)
+	m->chain.n = a ? MIN(a->n, (u32)ARRAY_SIZE(m->chain.frames)) : 0;
+	for (u32 i = 0; i < m->chain.n; i++) {
+		const struct runtime_frame *rf = &answers->frames.data[a->first + i];
+
 		m->chain.frames[i] = (struct symbol_frame){
-			.name = a.frames[i].function,
-			.file = a.frames[i].file,
-			.line = a.frames[i].line,
-			.column = a.frames[i].column,
-			.start_line = a.frames[i].start_line,
+			.name = rf->function,
+			.file = rf->file,
+			.line = rf->line,
+			.column = rf->column,
+			.start_line = rf->start_line,
 			.inlined = i + 1 < m->chain.n,
 		};
+	}
 	return push_chain(m, &f, m->chain.n);
 }
 
@@ -363,14 +373,14 @@ static int note_frame(struct making *m, u32 stop)
 
 static int append_stack(struct making *m, u64 stack_id, u32 pid)
 {
-	const struct pipeline_stack *s = pipeline_stack(m->p, stack_id);
+	const struct pipeline_stack *s = pipeline_stack(m->batch, stack_id);
 	u32 id;
 	int r = 0;
 
 	if (!s)
 		return note_frame(m, STOP_STACK_LOST);
 	for (u32 i = 0; i < s->n && r == 0; i++) {
-		u64 frame = m->p->frames.data[s->first + i];
+		u64 frame = m->batch->frames.data[s->first + i];
 
 		if (!s->kernel && frame == FRAME_RUNTIME) {
 			i += !m->s->options.runtime_frames;
@@ -426,23 +436,23 @@ struct placed { /* an entry in the profile */
 
 static int add_samples(struct making *m, s64 period_ns)
 {
-	_cleanup_free_ struct placed *placed = calloc(m->p->entries.n + 1, sizeof(*placed));
-	u64 offset = m->p->started_realtime_ns - m->p->started_ns;
+	_cleanup_free_ struct placed *placed = calloc(m->batch->entries.n + 1, sizeof(*placed));
+	u64 offset = m->batch->started_realtime_ns - m->batch->started_ns;
 	int r = placed ? 0 : -ENOMEM;
 
-	for (size_t i = 0; i < m->p->entries.n && r == 0; i++) {
-		const struct pipeline_entry *e = &m->p->entries.data[i];
+	for (size_t i = 0; i < m->batch->entries.n && r == 0; i++) {
+		const struct pipeline_entry *e = &m->batch->entries.data[i];
 		s64 values[2] = {(s64)e->count, (s64)e->count * period_ns};
 
 		r = entry_stack(m, e, &placed[i].stack);
 		if (r == 0)
 			r = entry_thread(m, e, &placed[i].thread);
-		if (r == 0 && !m->p->keep_times)
+		if (r == 0 && !m->batch->keep_times)
 			r = profile_add_sample(m->profile, 0, placed[i].thread, placed[i].stack,
 					       values);
 	}
-	for (size_t i = 0; i < m->p->events.n && r == 0; i++) {
-		const struct pipeline_event *e = &m->p->events.data[i];
+	for (size_t i = 0; i < m->batch->events.n && r == 0; i++) {
+		const struct pipeline_event *e = &m->batch->events.data[i];
 		s64 values[2] = {1, period_ns};
 
 		r = profile_add_sample(m->profile, e->time_ns + offset, placed[e->entry].thread,
@@ -453,19 +463,17 @@ static int add_samples(struct making *m, s64 period_ns)
 
 static void fill_head(struct making *m, s64 period_ns)
 {
-	struct pipeline_stats st;
 	struct profile *p = m->profile;
 
-	pipeline_stats(m->p, &st);
-	p->time_ns = m->p->started_realtime_ns;
-	p->duration_ns = st.sampler.elapsed_ns;
+	p->time_ns = m->batch->started_realtime_ns;
+	p->duration_ns = m->batch->ended_ns - m->batch->started_ns;
 	p->period = period_ns;
 	add_text(p, "cpu", &p->period_name);
 	add_text(p, "nanoseconds", &p->period_unit);
-	p->quality.samples = st.samples;
-	p->quality.lost = st.lost;
-	p->quality.truncated = st.truncated;
-	p->quality.user_stacks = st.user_samples;
+	p->quality.samples = m->batch->samples;
+	p->quality.lost = m->batch->lost;
+	p->quality.truncated = m->batch->truncated;
+	p->quality.user_stacks = m->batch->user_samples;
 	p->quality.measured = true;
 }
 
@@ -481,18 +489,17 @@ static void making_deinit(struct making *m)
 	vec_deinit(&m->stack);
 }
 
-/* Names of binaries that the pipeline let go of are of no more use. */
-static void forget_binaries(struct symbolizer *s, const struct pipeline *p)
+/* Binaries that nobody runs any more. */
+static void forget_binaries(struct symbolizer *s, const struct pipeline_batch *batch)
 {
 	map_foreach (&s->binaries, slot) {
 		struct named_binary *b = (struct named_binary *)slot->value;
 
 		b->mapping = PROFILE_NONE;
-		if (map_get(&p->binaries, b->file_id))
+		if (map_get(&batch->binaries, b->file_id) || ++b->unseen < KEEP_BATCHES)
 			continue;
-		symbols_destroy(b->symbols);
 		map_del(&s->binaries, b->file_id, NULL);
-		free(b);
+		named_binary_free(b);
 	}
 }
 
@@ -508,16 +515,16 @@ static int know_kernel(struct symbolizer *s)
 	return r == -ENOMEM ? r : 0;
 }
 
-int symbolizer_profile(struct symbolizer *s, struct pipeline *p, struct profile **ret)
+int symbolizer_profile(struct symbolizer *s, const struct pipeline_batch *b, struct profile **ret)
 {
 	_cleanup_profile_ struct profile *profile = profile_create();
-	struct making m = {.s = s, .p = p, .profile = profile};
-	s64 period_ns = (s64)(1000000000 / p->hz);
+	struct making m = {.s = s, .batch = b, .profile = profile};
+	s64 period_ns = (s64)(1000000000 / b->hz);
 	int r;
 
 	if (!profile)
 		return -ENOMEM;
-	forget_binaries(s, p);
+	forget_binaries(s, b);
 	r = know_kernel(s);
 	if (r == 0)
 		r = profile_add_type(profile, "samples", "count");
@@ -530,10 +537,10 @@ int symbolizer_profile(struct symbolizer *s, struct pipeline *p, struct profile 
 	making_deinit(&m);
 	/* The answers stay, the sections that they were read from go. */
 	map_foreach (&s->binaries, slot) {
-		struct named_binary *b = (struct named_binary *)slot->value;
+		struct named_binary *n = (struct named_binary *)slot->value;
 
-		if (b->symbols)
-			symbols_trim(b->symbols);
+		if (n->symbols)
+			symbols_trim(n->symbols);
 	}
 	if (r < 0)
 		return r;

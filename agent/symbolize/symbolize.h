@@ -31,6 +31,6 @@ int symbolizer_create(const struct symbolizer_options *o, struct symbolizer **re
 void symbolizer_destroy(struct symbolizer *s);
 DEFINE_CLEANUP(symbolizer, struct symbolizer *, symbolizer_destroy)
 #define _cleanup_symbolizer_ _cleanup_(symbolizer)
-/* The profile of what the pipeline has counted so far. */
-int symbolizer_profile(struct symbolizer *s, struct pipeline *p, struct profile **ret);
+/* Reads the batch only, and opens files of its own: may run beside the pipeline's thread. */
+int symbolizer_profile(struct symbolizer *s, const struct pipeline_batch *b, struct profile **ret);
 void symbolizer_stats(const struct symbolizer *s, struct symbolizer_stats *ret);

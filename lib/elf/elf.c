@@ -438,6 +438,16 @@ int elf_file_open_memory(const void *image, size_t n, struct diag *reterr_diag,
 	return open_image(copy, n, reterr_diag, ret);
 }
 
+int elf_file_open_again(const struct elf_file *f, struct elf_file **ret)
+{
+	int fd;
+
+	if (f->fd < 0)
+		return elf_file_open_memory(f->image, f->size, NULL, ret);
+	fd = fcntl(f->fd, F_DUPFD_CLOEXEC, 0);
+	return fd < 0 ? -errno : elf_file_open(fd, NULL, ret);
+}
+
 void elf_file_destroy(struct elf_file *f)
 {
 	if (!f)

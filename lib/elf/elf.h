@@ -60,6 +60,8 @@ int elf_file_open(int fd, struct diag *reterr_diag, struct elf_file **ret);
 /* Copies the image. */
 int elf_file_open_memory(const void *image, size_t n, struct diag *reterr_diag,
 			 struct elf_file **ret);
+/* The same file once more, for another thread: nothing is shared. */
+int elf_file_open_again(const struct elf_file *f, struct elf_file **ret);
 void elf_file_destroy(struct elf_file *f);
 DEFINE_CLEANUP(elf_file, struct elf_file *, elf_file_destroy)
 #define _cleanup_elf_file_ _cleanup_(elf_file)

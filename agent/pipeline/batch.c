@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/pipeline/batch.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+struct pipeline_batch *batch_new(const struct pipeline *p)
+{
+	struct pipeline_batch *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return NULL;
+	b->hz = p->hz;
+	b->keep_times = p->keep_times;
+	b->started_realtime_ns = clock_ns(CLOCK_REALTIME);
+	b->started_ns = clock_ns(CLOCK_MONOTONIC);
+	return b;
+}
+
+void pipeline_give_back(struct pipeline *p, struct pipeline_batch *b)
+{
+	if (!b)
+		return;
+	map_foreach (&b->binaries, slot)
+		procman_binary_put((struct procman_binary *)slot->value);
+	map_foreach (&b->perf_maps, slot)
+		if ((s64)slot->value >= 0)
+			close((int)slot->value);
+	map_deinit(&b->binaries);
+	map_deinit(&b->perf_maps);
+	map_deinit(&b->stack_index);
+	map_deinit(&b->entry_index);
+	map_deinit(&b->pids);
+	runtime_answers_deinit(&b->answers);
+	vec_deinit(&b->frames);
+	vec_deinit(&b->stacks);
+	vec_deinit(&b->entries);
+	vec_deinit(&b->events);
+	free(b);
+}
+
+const struct pipeline_stack *pipeline_stack(const struct pipeline_batch *b, u64 id)
+{
+	const u64 *i = map_get(&b->stack_index, id);
+
+	return i ? &b->stacks.data[*i] : NULL;
+}
+
+/* Keeps the binary of a frame open until the frame is named. */
+static void hold_binary(struct pipeline_batch *b, struct procman *procman, u32 file_id)
+{
+	struct procman_binary *binary;
+
+	if (map_get(&b->binaries, file_id))
+		return;
+	binary = procman_binary_of_id(procman, file_id);
+	if (binary && map_put(&b->binaries, file_id, (u64)binary) == 0)
+		procman_binary_get(binary);
+}
+
+int batch_add_stack(struct pipeline_batch *b, struct procman *procman, u64 id, const u64 *frames,
+		    u32 n, u32 stop, bool kernel)
+{
+	struct pipeline_stack s = {
+		.first = (u32)b->frames.n, .n = (u16)n, .stop = (u8)stop, .kernel = kernel};
+	int r;
+
+	if (map_get(&b->stack_index, id))
+		return 0;
+	if (b->frames.n + n > ~0u)
+		return -E2BIG;
+	r = vec_reserve(&b->frames, b->frames.n + n);
+	if (r < 0)
+		return r;
+	for (u32 i = 0; i < n; i++) {
+		b->frames.data[b->frames.n + i] = frames[i];
+		if (kernel)
+			continue;
+		if (frames[i] >= FRAME_RUNTIME)
+			continue;
+		if (frames[i] & FRAME_RAW)
+			s.raw = true;
+		else
+			hold_binary(b, procman, (u32)(frames[i] >> FRAME_SVMA_BITS));
+	}
+	r = vec_push(&b->stacks, s);
+	if (r == 0)
+		r = map_put(&b->stack_index, id, b->stacks.n - 1);
+	if (r < 0)
+		return r;
+	b->frames.n += n;
+	return 0;
+}
+
+static u64 entry_hash(const struct pipeline_entry *e)
+{
+	/* Everything before `count` is the key. */
+	return hash_bytes(e, offsetof(struct pipeline_entry, count));
+}
+
+int batch_count(struct pipeline_batch *b, const struct pipeline_entry *e, u32 *ret_index)
+{
+	u64 h = entry_hash(e);
+	u64 *i;
+	int r;
+
+	for (;; h++) {
+		i = map_get(&b->entry_index, h);
+		if (!i)
+			break;
+		if (memcmp(&b->entries.data[*i], e, offsetof(struct pipeline_entry, count)) == 0) {
+			b->entries.data[*i].count += e->count;
+			*ret_index = (u32)*i;
+			return 0;
+		}
+	}
+	r = vec_push(&b->entries, *e);
+	if (r == 0)
+		r = map_put(&b->entry_index, h, b->entries.n - 1);
+	if (r == 0)
+		*ret_index = (u32)b->entries.n - 1;
+	return r;
+}
