@@ -51,6 +51,7 @@ struct elf_cache {
 	char *names;	   /* owned; the section name table with a NUL behind it */
 	struct map chunks; /* foff >> CHUNK_SHIFT → owned u8 * */
 	vec(struct cached_range) ranges;
+	vec(struct cached_range) relocated; /* foff: svma */
 };
 
 static bool range_ok(const struct elf_file *f, u64 foff, u64 n)
@@ -461,6 +462,9 @@ void elf_file_destroy(struct elf_file *f)
 		vec_foreach (&f->cache->ranges, r)
 			free(r->owned);
 		vec_deinit(&f->cache->ranges);
+		vec_foreach (&f->cache->relocated, r)
+			free(r->owned);
+		vec_deinit(&f->cache->relocated);
 		map_foreach (&f->cache->chunks, slot)
 			free((void *)(uintptr_t)slot->value);
 		map_deinit(&f->cache->chunks);
@@ -623,6 +627,49 @@ int elf_file_bytes(struct elf_file *f, u64 svma, size_t n, struct buf *ret_bytes
 			return bytes_at(f, s->foff + at, n, ret_bytes);
 	}
 	return -ENOENT;
+}
+
+/* Writes what the loader would, but for the bias, into the n bytes at svma. */
+static void relocate(struct elf_file *f, const char *section, u64 svma, size_t n, u8 *bytes)
+{
+	u32 relative = f->machine == EM_AARCH64 ? R_AARCH64_RELATIVE : R_X86_64_RELATIVE;
+	struct buf rela;
+	Elf64_Rela e;
+
+	if (elf_file_section(f, section, NULL, &rela) < 0)
+		return;
+	for (; buf_left(&rela) >= sizeof(e); rela.pos += sizeof(e)) {
+		memcpy(&e, rela.pos, sizeof(e));
+		if (ELF64_R_TYPE(e.r_info) == relative && e.r_offset >= svma && n >= 8 &&
+		    e.r_offset - svma <= n - 8)
+			memcpy(bytes + (e.r_offset - svma), &e.r_addend, 8);
+	}
+}
+
+int elf_file_relocated(struct elf_file *f, u64 svma, size_t n, struct buf *ret_bytes)
+{
+	_cleanup_free_ void *owned = NULL;
+	struct cached_range range = {.foff = svma, .n = n};
+
+	vec_foreach (&f->cache->relocated, have) {
+		if (have->foff == svma && have->n == n) {
+			*ret_bytes = buf_of(have->owned, n);
+			return 0;
+		}
+	}
+	owned = malloc(n + 1);
+	if (!owned)
+		return -ENOMEM;
+	if (elf_file_copy(f, svma, n, owned) != (ssize_t)n)
+		return -ENOENT;
+	/* Go's linker calls it .rela, all others .rela.dyn. */
+	relocate(f, ".rela.dyn", svma, n, owned);
+	relocate(f, ".rela", svma, n, owned);
+	range.owned = owned;
+	if (vec_push(&f->cache->relocated, range) < 0)
+		return -ENOMEM;
+	*ret_bytes = buf_of(take_ptr(owned), n);
+	return 0;
 }
 
 ssize_t elf_file_copy(struct elf_file *f, u64 svma, size_t n, void *ret)

@@ -74,6 +74,9 @@ int elf_file_section(struct elf_file *f, const char *name, struct elf_section *r
 		     struct buf *ret_bytes);
 /* The bytes in the file for [svma, svma + n), through the segments; borrowed as above. */
 int elf_file_bytes(struct elf_file *f, u64 svma, size_t n, struct buf *ret_bytes);
+/* The same, where a PIE's or a library's pointers are those of a bias of 0; RELA relocations only.
+ */
+int elf_file_relocated(struct elf_file *f, u64 svma, size_t n, struct buf *ret_bytes);
 /* Copies up to n bytes from svma on, as far as its segment reaches in the file, and keeps nothing.
  * How many, or -ENOENT when there are none, or a negative errno. */
 ssize_t elf_file_copy(struct elf_file *f, u64 svma, size_t n, void *ret);

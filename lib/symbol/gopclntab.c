@@ -313,6 +313,12 @@ int gopclntab_open(struct elf_file *f, struct gopclntab **ret)
 	r = find_table(f, &t->svma, &all);
 	if (r == 0)
 		r = read_header(t, all);
+	/* In a PIE the addresses in it are relocations. */
+	if (r == 0 && t->version <= GO_1_16 && f->type == ET_DYN) {
+		r = elf_file_relocated(f, t->svma, buf_left(&all), &all);
+		if (r == 0)
+			r = read_header(t, all);
+	}
 	if (r < 0)
 		return r;
 	if (t->version > GO_1_16) {

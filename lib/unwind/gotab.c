@@ -264,7 +264,8 @@ static bool find_text(struct elf_file *elf, const struct gotab *t, u64 header_te
 	return header_text != 0;
 }
 
-static int open_at(struct elf_file *elf, struct buf tab, u64 lo, u64 hi, struct gotab *ret)
+static int open_at(struct elf_file *elf, struct buf tab, u64 svma, u64 lo, u64 hi,
+		   struct gotab *ret)
 {
 	struct gotab t = {};
 	u64 header_text;
@@ -272,6 +273,14 @@ static int open_at(struct elf_file *elf, struct buf tab, u64 lo, u64 hi, struct 
 
 	if (r < 0)
 		return r;
+	/* In a PIE its addresses are relocations. */
+	if (t.v116 && elf->type == ET_DYN) {
+		r = elf_file_relocated(elf, svma, buf_left(&tab), &tab);
+		if (r == 0)
+			r = parse_header(tab, &t, &header_text);
+		if (r < 0)
+			return r;
+	}
 	if (!t.v116 && !find_text(elf, &t, header_text, lo, hi, &t.text))
 		return -EINVAL;
 	if (!sorted_within(&t, lo, hi))
@@ -306,7 +315,7 @@ static int search_segment(struct elf_file *elf, const struct elf_segment *seg, u
 				continue;
 			tries++;
 			if (elf_file_bytes(elf, seg->svma + from, seg->filesz - from, &tab) == 0 &&
-			    open_at(elf, tab, lo, hi, ret) == 0)
+			    open_at(elf, tab, seg->svma + from, lo, hi, ret) == 0)
 				return 0;
 		}
 	}
@@ -315,11 +324,12 @@ static int search_segment(struct elf_file *elf, const struct elf_segment *seg, u
 
 int gotab_open(struct elf_file *elf, u64 exec_lo, u64 exec_hi, struct gotab *ret)
 {
+	struct elf_section s;
 	struct buf tab;
 
 	for (size_t i = 0; i < ARRAY_SIZE(section_names); i++)
-		if (elf_file_section(elf, section_names[i], NULL, &tab) == 0)
-			return open_at(elf, tab, exec_lo, exec_hi, ret);
+		if (elf_file_section(elf, section_names[i], &s, &tab) == 0)
+			return open_at(elf, tab, s.svma, exec_lo, exec_hi, ret);
 	/* In a PIE that the system's linker made it lies in .data.rel.ro, among other things. */
 	if (elf_file_section(elf, ".text", NULL, NULL) == 0 &&
 	    elf_file_section(elf, ".note.go.buildid", NULL, NULL) < 0)
