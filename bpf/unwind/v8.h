@@ -112,13 +112,44 @@ static __always_inline bool v8_push_interpreted(const struct v8_env *e, __u64 fu
 	return v8_push(e, function, V8_FRAME_INTERPRETED, offset);
 }
 
+#if UNWIND_REG_FP == 6
+/*
+ * Is the code that `pc` returns to a copy of the interpreter's entry?
+ * --interpreted-frames-native-stack gives each function one. It alone goes on so: call *%rcx; mov
+ * ARRAY(%rbp), %r12 or %r14; mov OFFSET(%rbp), %r9, or its upper half. The slots are looked at
+ * first, which are cheaper.
+ */
+static __always_inline bool v8_is_interpreter_copy(const struct v8_env *e)
+{
+	__u64 code = 0, array = (__u8)e->v->off_bytecode_array;
+	__u8 offset = (__u8)e->v->off_bytecode_offset;
+	__u16 call = 0;
+
+	if (e->s->walk.regs.exact || v8_slot(e, e->v->off_bytecode_offset) << 32 ||
+	    (v8_slot(e, e->v->off_bytecode_array) & 3) != 1 ||
+	    bpf_probe_read_user(&code, 8, (const void *)(e->pc + 1)) < 0 ||
+	    bpf_probe_read_user(&call, 2, (const void *)(e->pc - 1)) < 0)
+		return false;
+	if (call != 0xd1ff || (code & 0xfffff7ffefffffULL) != (0x4d8b4400658b4cULL | array << 24))
+		return false;
+	return code >> 56 == offset || code >> 56 == (__u8)(offset + 4);
+}
+#else
+static __always_inline bool v8_is_interpreter_copy(const struct v8_env *e)
+{
+	return false;
+}
+#endif
+
 static __always_inline bool v8_push_javascript(const struct v8_env *e)
 {
 	const struct runtime_v8_binary *v = e->v;
 	__u64 function = v8_slot(e, v->off_function);
 	bool ok;
 
-	if (e->jit) {
+	if (e->jit && v8_is_interpreter_copy(e)) {
+		ok = v8_push_interpreted(e, function);
+	} else if (e->jit) {
 		/* The prologue has not stored it yet. */
 		if (e->s->walk.regs.exact && e->s->walk.regs.full &&
 		    e->s->walk.regs.sp > e->s->walk.regs.fp + (__u64)(__s64)v->off_function)

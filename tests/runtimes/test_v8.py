@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -182,9 +183,10 @@ def same(got, want, columns):
     return got.name == want.name or not (want.file or "/").startswith("/")
 
 
-def judge(path, want, inlines=False, leaf="leaf"):
+def judge(path, want, inlines=False, leaf="leaf", through=None, complete=False):
     """
-    How many samples in `leaf` have exactly the chain `want` (which ends with it); and all. Optimised
+    How many samples in `leaf` have exactly the chain `want` (which ends with it); and all, of those
+    with the function `through` in them; `complete`: none that are truncated. Optimised
     code has the library's functions inlined, which leave no position and so no frame; its positions
     are sometimes the next one on the line (Node.js 12), where Error.stack asks for the bytecode.
     """
@@ -194,9 +196,11 @@ def judge(path, want, inlines=False, leaf="leaf"):
     right = total = 0
     wrong = Counter()
     for frames, weight in stacks(path):
+        if complete and any("[truncated" in f.name for f in frames):
+            continue
         got = javascript(frames, library)
         at = [i for i, f in enumerate(got) if f.name == leaf and is_script(f)]
-        if not at:
+        if not at or through and through not in [f.name for f in got]:
             continue
         got = got[:at[-1] + 1]
         total += weight
@@ -265,6 +269,65 @@ def test_stripped(node, addon, tmp_path, tier):
                               path=stripped)) as p:
         p.record(out)
     check(out, with_native(p.first), inlines=tier == "default")
+
+
+def test_several_isolates(node, addon, tmp_path):
+    """Eight workers, each an isolate with code in memory of its own, in chains of their own."""
+    out = tmp_path / "out.speedscope.json"
+    with Running(node.command(f"{SOURCES}/chain.js", "workers", addon)) as p:
+        p.record(out, seconds=6)
+    want = expected(json.loads(p.first))
+    at = [f.name for f in want].index("worker0")
+    total = 0
+    for i in range(8):
+        mine = [*want[:at], want[at]._replace(name=f"worker{i}", line=want[at].line + i),
+                *want[at + 1:]]
+        right, n = judge(out, mine, inlines=True, through=f"worker{i}")
+        print(f"worker{i}: {right} of {n}")
+        assert n >= 20 and right >= 0.99 * n
+        total += n
+    # No worker's samples are without its frame.
+    assert total >= 0.99 * judge(out, want, inlines=True)[1]
+
+
+def test_frames_of_the_interpreter_are_copied(node, addon, tmp_path):
+    """Each function has a copy of the interpreter's entry, so that other profilers see it."""
+    out = tmp_path / "out.speedscope.json"
+    flags = node.only("--interpreted-frames-native-stack", *TIERS["interpreted"])
+    assert flags
+    with Running(node.command(*flags, f"{SOURCES}/chain.js", "native", addon)) as p:
+        p.record(out)
+    check(out, with_native(p.first))
+
+
+def test_library_loaded_later(node, addon, tmp_path):
+    """A program that is not Node.js loads libnode.so by dlopen() while it is recorded."""
+    library = node.library()
+    if not library:
+        pytest.skip("it has no libnode.so")
+    embed, out = tmp_path / "embed", tmp_path / "out.speedscope.json"
+    built = subprocess.run(["cc", "-O1", "-g", "-o", embed, f"{SOURCES}/embed.c", "-ldl"],
+                           check=False)
+    assert built.returncode == 0
+    command = node.command(library, *node.only(*TIERS["interpreted"]), f"{SOURCES}/chain.js",
+                           "native", addon, path=str(embed))
+    # Programs begin when all is loaded that records them.
+    with subprocess.Popen([CULPRIT, "record", "-F", "499", "-o", out, "--", *command], text=True,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:
+        pid = p.stdout.readline().strip()
+        if not pid: # made for a newer libc than the root has
+            pytest.skip("what is compiled here does not run there")
+        p.stdin.write("go\n")
+        p.stdin.flush()
+        first = p.stdout.readline()
+        time.sleep(6)
+        os.kill(int(pid), signal.SIGKILL)
+        p.communicate(timeout=60)
+    # What runs before the library is known is walked afterwards, and says that it ends early.
+    cut = sum(n for frames, n in stacks(out) if any("[truncated" in f.name for f in frames))
+    right, total = judge(out, with_native(first), complete=True)
+    print(f"{right} of {total} complete samples have the chain of Error.stack, {cut} are truncated")
+    assert total >= 500 and right >= 0.99 * total and cut < 0.1 * total
 
 
 def test_kernel_frames_below(node, addon, tmp_path):

@@ -58,6 +58,18 @@ function hot(n) {
   return [1, 2].map((k) => smaller(n) + k)[0];
 }
 
+// ---- in one of many workers; one line each
+
+function worker0(n) { for (;;) hot(n); }
+function worker1(n) { for (;;) hot(n); }
+function worker2(n) { for (;;) hot(n); }
+function worker3(n) { for (;;) hot(n); }
+function worker4(n) { for (;;) hot(n); }
+function worker5(n) { for (;;) hot(n); }
+function worker6(n) { for (;;) hot(n); }
+function worker7(n) { for (;;) hot(n); }
+const workers = [worker0, worker1, worker2, worker3, worker4, worker5, worker6, worker7];
+
 // ---- into the kernel
 
 function stat(n) {
@@ -73,9 +85,14 @@ function run(which) {
     f(n);
 }
 
-if (process.argv[2] === 'worker') {
+const which = process.argv[2];
+if (/^workers?$/.test(which)) {
   const { Worker } = require('worker_threads');
-  new Worker(__filename, { argv: ['inlined', process.argv[3]] });
+  for (let i = 0; i < (which === 'workers' ? 8 : 1); i++)
+    new Worker(__filename, { argv: [which === 'workers' ? `${i}` : 'inlined', process.argv[3]] });
+} else if (/^\d$/.test(which)) {
+  capture = which === '0';
+  workers[which](2000);
 } else {
-  run(process.argv[2]);
+  run(which);
 }

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program that loads libnode.so when it is told to: the library, then what node is to run.
+#include <dlfcn.h>
+#include <stdio.h>
+#include <unistd.h>
+
+int main(int argc, char **argv)
+{
+	int (*start)(int argc, char **argv);
+	void *library;
+
+	printf("%d\n", getpid());
+	fflush(stdout);
+	if (argc < 3 || getchar() == EOF)
+		return 1;
+	library = dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL);
+	if (!library) {
+		fprintf(stderr, "%s\n", dlerror());
+		return 1;
+	}
+	start = (int (*)(int, char **))dlsym(library, "_ZN4node5StartEiPPc");
+	return start ? start(argc - 1, argv + 1) : 1;
+}
