@@ -298,7 +298,7 @@ static int record(struct recording *r, char **command)
 			return e;
 	}
 	session_catch_signals();
-	e = session_init(&r->what, (u32)r->child, times, &r->session);
+	e = session_init(&r->what, (u32)r->child, times, NULL, &r->session);
 	if (e == 0)
 		e = run(r, command[0]);
 	if (e == 0)

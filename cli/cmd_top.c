@@ -385,7 +385,7 @@ int cmd_top(int argc, char **argv)
 	if (!isatty(STDOUT_FILENO))
 		t.args.batch = true;
 	session_catch_signals();
-	r = session_init(&t.what, 0, false, &t.session);
+	r = session_init(&t.what, 0, false, NULL, &t.session);
 	if (r == 0)
 		r = run(&t);
 	picture_deinit(&t.picture);

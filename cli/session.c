@@ -125,7 +125,8 @@ static void cache_dir(char *ret, size_t n)
 		ret[0] = '\0';
 }
 
-static int start_symbolizer(const struct session_arguments *a, struct session *s)
+static int start_symbolizer(const struct session_arguments *a, struct identities *identities,
+			    struct session *s)
 {
 	char dir[512];
 	struct symbolizer_options so = {
@@ -137,12 +138,14 @@ static int start_symbolizer(const struct session_arguments *a, struct session *s
 
 	cache_dir(dir, sizeof(dir));
 	so.cache_dir = dir[0] ? dir : NULL;
+	if (identities)
+		run_connect_symbolizer(identities, &so);
 	r = symbolizer_create(&so, &s->symbolizer);
 	return r < 0 ? cli_error(1, "cannot prepare symbols: %s", strerror(-r)) : 0;
 }
 
 int session_init(const struct session_arguments *a, u32 follow, bool keep_times,
-		 struct session *ret)
+		 struct identities *identities, struct session *ret)
 {
 	_cleanup_list_ struct list pids = {}, comms = {}, cgroups = {}, uids = {};
 	_cleanup_free_ u32 *pid_values = NULL;
@@ -189,11 +192,13 @@ int session_init(const struct session_arguments *a, u32 follow, bool keep_times,
 	};
 	if (follow)
 		pid_values[po.sampler.n_pids++] = follow;
+	if (identities)
+		run_connect_pipeline(identities, &po);
 	r = pipeline_create(&po, &diag, &s.pipeline);
 	if (r < 0)
 		return cli_error(r == -EINVAL ? 2 : 1, "%s",
 				 diag.text[0] ? diag.text : strerror(-r));
-	r = start_symbolizer(a, &s);
+	r = start_symbolizer(a, identities, &s);
 	if (r) {
 		session_deinit(&s);
 		return r;

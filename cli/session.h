@@ -6,6 +6,7 @@
 #pragma once
 
 #include "agent/pipeline/pipeline.h"
+#include "agent/run/run.h"
 #include "agent/symbolize/symbolize.h"
 #include "cli/options.h"
 
@@ -27,10 +28,11 @@ struct session {
 
 /*
  * Checks the arguments and what the machine allows, then loads everything. `follow` is a process
- * to profile with its children, or 0. An exit status; not 0 after a line that says what to do.
+ * to profile with its children, or 0. With identities (or NULL) samples have resources. An exit
+ * status; not 0 after a line that says what to do.
  */
 int session_init(const struct session_arguments *a, u32 follow, bool keep_times,
-		 struct session *ret);
+		 struct identities *identities, struct session *ret);
 void session_deinit(struct session *s);
 /* What was recorded since the start or the last call, with names. Negative errno. */
 int session_profile(struct session *s, struct profile **ret);

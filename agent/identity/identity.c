@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -28,6 +29,7 @@ struct identity {
 };
 
 struct identities {
+	pthread_mutex_t lock; /* of all below */
 	struct strtab strings;
 	struct map known;      /* hash of pid and image → struct identity *, owned */
 	struct identity *host; /* owned: what all have */
@@ -215,6 +217,7 @@ int identities_create(struct identities **ret)
 
 	if (!s)
 		return -ENOMEM;
+	pthread_mutex_init(&s->lock, NULL);
 	r = strtab_init(&s->strings);
 	if (r == 0)
 		r = know_host(s);
@@ -233,6 +236,7 @@ void identities_destroy(struct identities *s)
 	map_deinit(&s->known);
 	free(s->host);
 	strtab_deinit(&s->strings);
+	pthread_mutex_destroy(&s->lock);
 	free(s);
 }
 
@@ -298,7 +302,7 @@ static void describe(struct collecting *c, const struct procman_process *p)
 	(void)add_label(c, "service.name", name);
 }
 
-void identities_see(struct identities *s, const struct procman_process *p)
+static void see(struct identities *s, const struct procman_process *p)
 {
 	u64 key = key_of(p->pid, p->image_ns);
 	struct collecting c = {.s = s};
@@ -315,12 +319,19 @@ void identities_see(struct identities *s, const struct procman_process *p)
 		free(i);
 }
 
+void identities_see(struct identities *s, const struct procman_process *p)
+{
+	pthread_mutex_lock(&s->lock);
+	see(s, p);
+	pthread_mutex_unlock(&s->lock);
+}
+
 static int add_text(struct profile *p, const char *text, u32 *ret)
 {
 	return profile_add_string(p, text, strlen(text), ret);
 }
 
-int identities_resource(struct identities *s, u32 pid, u64 image_ns, const char *comm,
+static int add_resource(struct identities *s, u32 pid, u64 image_ns, const char *comm,
 			struct profile *into, u32 *ret_resource)
 {
 	const u64 *known = map_get(&s->known, key_of(pid, image_ns));
@@ -345,6 +356,17 @@ int identities_resource(struct identities *s, u32 pid, u64 image_ns, const char 
 	return r < 0 ? r : profile_add_resource(into, labels, n, ret_resource);
 }
 
+int identities_resource(struct identities *s, u32 pid, u64 image_ns, const char *comm,
+			struct profile *into, u32 *ret_resource)
+{
+	int r;
+
+	pthread_mutex_lock(&s->lock);
+	r = add_resource(s, pid, image_ns, comm, into, ret_resource);
+	pthread_mutex_unlock(&s->lock);
+	return r;
+}
+
 /* Labels of containers long gone: who is still there is read again. */
 static void begin_anew(struct identities *s)
 {
@@ -362,7 +384,7 @@ static void begin_anew(struct identities *s)
 		s->host = calloc(1, sizeof(*s->host));
 }
 
-void identities_sweep(struct identities *s)
+static void sweep(struct identities *s)
 {
 	if (s->strings.n_bytes > MAX_STRING_BYTES) {
 		begin_anew(s);
@@ -379,4 +401,11 @@ void identities_sweep(struct identities *s)
 		map_del(&s->known, slot->key, NULL);
 		free(i);
 	}
+}
+
+void identities_sweep(struct identities *s)
+{
+	pthread_mutex_lock(&s->lock);
+	sweep(s);
+	pthread_mutex_unlock(&s->lock);
 }

@@ -8,7 +8,7 @@
  * service.name is the first there is of: OTEL_SERVICE_NAME, service.name in
  * OTEL_RESOURCE_ATTRIBUTES, the systemd unit, the executable's name.
  *
- * Belongs to the thread of the pipeline.
+ * Thread-safe: processes are seen by the thread that records, resources made by the one that names.
  */
 #pragma once
 

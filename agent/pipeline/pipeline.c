@@ -580,6 +580,11 @@ int pipeline_poll(struct pipeline *p, int timeout_ms)
 	return MIN(r, 0);
 }
 
+void pipeline_pause(struct pipeline *p, bool pause)
+{
+	sampler_pause(p->sampler, pause);
+}
+
 void pipeline_stop(struct pipeline *p)
 {
 	sampler_stop(p->sampler);

@@ -140,6 +140,8 @@ DEFINE_CLEANUP(pipeline, struct pipeline *, pipeline_destroy)
 int pipeline_start(struct pipeline *p, struct diag *reterr_diag);
 /* Handles what there is and waits for more, at most timeout_ms. */
 int pipeline_poll(struct pipeline *p, int timeout_ms);
+/* No samples until it goes on; processes are followed meanwhile. */
+void pipeline_pause(struct pipeline *p, bool pause);
 /* No more events; what was recorded is all there. */
 void pipeline_stop(struct pipeline *p);
 /*

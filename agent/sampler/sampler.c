@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -428,6 +429,13 @@ int sampler_start(struct sampler *s, struct diag *reterr_diag)
 				strerror(errno));
 	}
 	return 0;
+}
+
+void sampler_pause(struct sampler *s, bool pause)
+{
+	for (u32 i = 0; i < s->n_events; i++)
+		(void)ioctl(s->events[i], pause ? PERF_EVENT_IOC_DISABLE : PERF_EVENT_IOC_ENABLE,
+			    0);
 }
 
 void sampler_stop(struct sampler *s)

@@ -71,6 +71,7 @@ void sampler_new_epoch(struct sampler *s);
 /* Opens the events: samples come from now on. */
 int sampler_start(struct sampler *s, struct diag *reterr_diag);
 /* No more samples; what is in the ring can still be read. */
+void sampler_pause(struct sampler *s, bool pause);
 void sampler_stop(struct sampler *s);
 /* Bits that pointer authentication puts into user code pointers here; 0 on x86. */
 u64 sampler_pac_mask(void);

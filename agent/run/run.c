@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/run/run.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/vocab.h"
+
+#define POLL_MS 50
+/* The first picture is wanted soon. */
+#define FIRST_PERIOD_MS 1000
+
+struct run {
+	struct run_options options;
+	pthread_t worker;
+	bool started;
+	u64 next_ns, interval_end_ns;
+	bool paused;
+
+	pthread_mutex_t lock; /* of all below */
+	pthread_cond_t wake;
+	struct pipeline_batch *todo, *done; /* owned; at most one of them */
+	bool ending;
+	struct pipeline_stats stats;
+	u64 samples, user_samples, truncated, batches, failed;
+	u64 stops[STOP_N];
+	u64 naming_ns;
+};
+
+/* ---- the thread that names ---- */
+
+static void name_batch(struct run *r, const struct pipeline_batch *b)
+{
+	u64 begin = clock_ns(CLOCK_MONOTONIC);
+	struct profile *p = NULL;
+	int e = symbolizer_profile(r->options.symbolizer, b, &p);
+
+	if (e == 0)
+		r->options.take(r->options.arg, p);
+	else
+		log_warn("%llu samples are lost: %s", b->samples, strerror(-e));
+	pthread_mutex_lock(&r->lock);
+	r->batches++;
+	r->failed += e < 0;
+	r->naming_ns += clock_ns(CLOCK_MONOTONIC) - begin;
+	pthread_mutex_unlock(&r->lock);
+}
+
+static void *work(void *arg)
+{
+	struct run *r = arg;
+
+	pthread_mutex_lock(&r->lock);
+	while (!r->ending || r->todo) {
+		struct pipeline_batch *b = r->todo;
+
+		if (!b) {
+			pthread_cond_wait(&r->wake, &r->lock);
+			continue;
+		}
+		pthread_mutex_unlock(&r->lock);
+		name_batch(r, b);
+		pthread_mutex_lock(&r->lock);
+		r->todo = NULL;
+		r->done = b;
+		pthread_cond_broadcast(&r->wake);
+	}
+	pthread_mutex_unlock(&r->lock);
+	return NULL;
+}
+
+/* ---- the thread that records ---- */
+
+static void process_seen(void *arg, const struct procman_process *p)
+{
+	identities_see(arg, p);
+}
+
+static int resource_of(void *arg, const struct pipeline_entry *e, struct profile *p, u32 *ret)
+{
+	return identities_resource(arg, e->pid, e->image_ns, e->comm, p, ret);
+}
+
+void run_connect_pipeline(struct identities *i, struct pipeline_options *p)
+{
+	p->process_seen = process_seen;
+	p->arg = i;
+}
+
+void run_connect_symbolizer(struct identities *i, struct symbolizer_options *s)
+{
+	s->resource = resource_of;
+	s->arg = i;
+}
+
+int run_create(const struct run_options *o, struct run **ret)
+{
+	struct run *r = calloc(1, sizeof(*r));
+	int e;
+
+	if (!r)
+		return -ENOMEM;
+	r->options = *o;
+	if (!r->options.period_ms)
+		r->options.period_ms = 5000;
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_cond_init(&r->wake, NULL);
+	e = pthread_create(&r->worker, NULL, work, r);
+	r->started = e == 0;
+	if (e) {
+		run_destroy(r);
+		return -e;
+	}
+	*ret = r;
+	return 0;
+}
+
+/* Under the lock: the other thread has none to work on, and what it had is given back. */
+static bool is_idle(struct run *r)
+{
+	pipeline_give_back(r->options.pipeline, r->done);
+	r->done = NULL;
+	return !r->todo;
+}
+
+static void hand_over(struct run *r)
+{
+	struct pipeline_batch *b = pipeline_take(r->options.pipeline);
+
+	if (!b)
+		return;
+	r->samples += b->samples;
+	r->user_samples += b->user_samples;
+	r->truncated += b->truncated;
+	for (u32 i = 0; i < STOP_N; i++)
+		r->stops[i] += b->stops[i];
+	pipeline_stats(r->options.pipeline, &r->stats);
+	r->todo = b;
+	pthread_cond_broadcast(&r->wake);
+	identities_sweep(r->options.identities);
+}
+
+static int random_percent(void)
+{
+	u32 v;
+
+	return getrandom(&v, sizeof(v), 0) == sizeof(v) ? (int)(v % 100) : 0;
+}
+
+/* Whether the interval that begins now is one of those that are sampled. */
+static void choose_interval(struct run *r, u64 now)
+{
+	bool pause;
+
+	if (!r->options.probabilistic_percent || now < r->interval_end_ns)
+		return;
+	r->interval_end_ns = now + r->options.interval_s * 1000000000ULL;
+	pause = random_percent() >= (int)r->options.probabilistic_percent;
+	if (pause != r->paused)
+		pipeline_pause(r->options.pipeline, pause);
+	r->paused = pause;
+}
+
+static void end_period(struct run *r, u64 now)
+{
+	pthread_mutex_lock(&r->lock);
+	if (is_idle(r)) {
+		hand_over(r);
+		r->next_ns = now + r->options.period_ms * 1000000ULL;
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* What is left goes the same way; returns when it is gone. */
+static void finish(struct run *r)
+{
+	pthread_mutex_lock(&r->lock);
+	while (!is_idle(r))
+		pthread_cond_wait(&r->wake, &r->lock);
+	hand_over(r);
+	while (!is_idle(r))
+		pthread_cond_wait(&r->wake, &r->lock);
+	pthread_mutex_unlock(&r->lock);
+}
+
+int run_loop(struct run *r, bool (*ended)(void), struct diag *reterr_diag)
+{
+	int e = pipeline_start(r->options.pipeline, reterr_diag);
+
+	if (e < 0)
+		return e;
+	r->next_ns = clock_ns(CLOCK_MONOTONIC) + FIRST_PERIOD_MS * 1000000ULL;
+	while (e == 0 && !ended()) {
+		u64 now = clock_ns(CLOCK_MONOTONIC);
+
+		choose_interval(r, now);
+		if (now >= r->next_ns)
+			end_period(r, now);
+		e = pipeline_poll(r->options.pipeline, POLL_MS);
+	}
+	pipeline_stop(r->options.pipeline);
+	finish(r);
+	return e < 0 ? diag_set(reterr_diag, e, "reading events failed: %s", strerror(-e)) : 0;
+}
+
+void run_destroy(struct run *r)
+{
+	if (!r)
+		return;
+	if (r->started) {
+		pthread_mutex_lock(&r->lock);
+		r->ending = true;
+		pthread_cond_broadcast(&r->wake);
+		pthread_mutex_unlock(&r->lock);
+		pthread_join(r->worker, NULL);
+	}
+	pipeline_give_back(r->options.pipeline, r->done);
+	pthread_cond_destroy(&r->wake);
+	pthread_mutex_destroy(&r->lock);
+	free(r);
+}
+
+/* ---- what it says of itself ---- */
+
+static void metric(struct str *out, const char *name, const char *type, const char *help,
+		   double value)
+{
+	str_printf(out, "# HELP culprit_agent_%s %s\n# TYPE culprit_agent_%s %s\n", name, help,
+		   name, type);
+	str_printf(out, "culprit_agent_%s %.15g\n", name, value);
+}
+
+static double seconds_of(struct timeval t)
+{
+	return (double)t.tv_sec + (double)t.tv_usec / 1e6;
+}
+
+void run_metrics(struct run *r, struct str *out)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	pthread_mutex_lock(&r->lock);
+	metric(out, "samples_total", "counter", "Samples recorded.", (double)r->samples);
+	metric(out, "samples_lost_total", "counter", "Samples dropped.", (double)r->stats.lost);
+	metric(out, "user_stacks_total", "counter", "Samples with a user stack.",
+	       (double)r->user_samples);
+	str_puts(out, "# HELP culprit_agent_truncated_total User stacks not walked to their end.\n"
+		      "# TYPE culprit_agent_truncated_total counter\n");
+	for (u32 i = STOP_COMPLETE + 1; i < STOP_N; i++)
+		str_printf(out, "culprit_agent_truncated_total{reason=\"%s\"} %llu\n",
+			   vocab_stop(i)->name, r->stops[i]);
+	metric(out, "profiles_total", "counter", "Periods named.", (double)r->batches);
+	metric(out, "profiles_failed_total", "counter", "Periods lost for want of memory.",
+	       (double)r->failed);
+	metric(out, "naming_seconds_total", "counter", "Time spent on names.",
+	       (double)r->naming_ns / 1e9);
+	metric(out, "processes", "gauge", "Processes known.", (double)r->stats.procman.processes);
+	metric(out, "bpf_map_bytes", "gauge", "Memory of BPF maps.",
+	       (double)(r->stats.sampler.map_bytes + r->stats.tables.chunk_bytes));
+	metric(out, "ring_stall_seconds", "gauge", "Longest time the ring was not read.",
+	       (double)r->stats.stall_ns / 1e9);
+	pthread_mutex_unlock(&r->lock);
+	metric(out, "cpu_seconds_total", "counter", "CPU time of this process.",
+	       seconds_of(u.ru_utime) + seconds_of(u.ru_stime));
+	metric(out, "resident_max_bytes", "gauge", "Most memory resident so far.",
+	       (double)u.ru_maxrss * 1024);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The always-on agent: records, and every period makes a profile of what was recorded and gives it
+ * away. Two threads: the caller's reads the ring, another names. A period that is not named yet
+ * when the next ends makes that one longer; nothing queues up, and nothing is lost.
+ */
+#pragma once
+
+#include "agent/identity/identity.h"
+#include "agent/pipeline/pipeline.h"
+#include "agent/symbolize/symbolize.h"
+#include "base/diag.h"
+#include "base/str.h"
+#include "base/types.h"
+#include "profile/profile.h"
+
+struct run;
+
+struct run_options {
+	/* All borrowed; not started yet. The two know the identities: see below. */
+	struct pipeline *pipeline;
+	struct symbolizer *symbolizer;
+	struct identities *identities;
+	u32 period_ms; /* 0 = 5000 */
+	/*
+	 * Of intervals of this length only so many of 100 are sampled, chosen by chance. 0 = all.
+	 */
+	u32 probabilistic_percent, interval_s;
+	/* Takes a profile; in the other thread. */
+	void (*take)(void *arg, struct profile *p);
+	void *arg;
+};
+
+/* What the options of the two must say, for samples to have resources. */
+void run_connect_pipeline(struct identities *i, struct pipeline_options *p);
+void run_connect_symbolizer(struct identities *i, struct symbolizer_options *s);
+int run_create(const struct run_options *o, struct run **ret);
+/* Until ended() says so, which is asked every 50 ms or so; what was recorded is given away. */
+int run_loop(struct run *r, bool (*ended)(void), struct diag *reterr_diag);
+void run_destroy(struct run *r);
+DEFINE_CLEANUP(run, struct run *, run_destroy)
+#define _cleanup_run_ _cleanup_(run)
+/* What it did so far, as lines for Prometheus. Any thread. */
+void run_metrics(struct run *r, struct str *out);
