@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of lib/profile share with each other, and with nobody else. */
+/* What the files of lib/profile share with each other, and with other readers and writers. */
 #pragma once
 
 #include "base/str.h"

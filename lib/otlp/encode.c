@@ -1,0 +1,818 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writes OTLP profiles. A table of the dictionary is a strtab of packed entries: equal entries are
+ * one because their bytes are, an entry's index is its id, and entry 0 is the zero value because a
+ * strtab begins with "" and the zero value packs to nothing. An entry is made when something first
+ * refers to it, so that there are no orphans.
+ *
+ * Texts are cleaned first, as in every writer; what is equal then is one.
+ */
+#include "otlp/otlp.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/map.h"
+#include "base/text.h"
+#include "base/vocab.h"
+#include "otlp/otlp_private.h"
+
+#define WRITE_LIMIT_BYTES (16ULL << 30)
+#define PAGE 4096ULL
+#define MAX_ATTRIBUTES 8 /* of one sample, mapping, location or profile */
+
+/* A sample, with what decides where it goes. */
+struct entry {
+	u32 resource; /* id in writer.resources */
+	u32 timed;    /* 0 or 1: profiles hold samples of one shape */
+	u32 stack;    /* index in the dictionary */
+	u32 thread;   /* id in writer.attribute_sets */
+	u64 time_ns;
+	u32 sample; /* index in the profile */
+	u32 pad;
+};
+
+struct writer {
+	const struct profile *p;
+	const u8 *profile_id; /* or NULL */
+	struct arena arena;
+	struct strtab strings, mappings, locations, functions, attributes, stacks;
+	struct strtab resources;      /* packed Resource messages */
+	struct strtab attribute_sets; /* of samples: arrays of s32 */
+	u64 *limits;		      /* owned; by mapping: first address behind it */
+	/* By id in the profile: id in the table + 1; owned. */
+	u32 *stack_ids, *frame_functions;
+	struct {
+		u32 resource, set;
+	} * threads;	 /* owned; by thread, and behind the last what samples without one have */
+	u8 *thread_done; /* owned; bool */
+	vec(struct entry) entries;
+	vec(s32) location_indices;
+	vec(Otlp__Profile *) profiles; /* of the resource at hand */
+	struct str scratch, text;
+	u32 n_profiles;
+	bool quality_done[PROFILE_MAX_TYPES];
+	bool failed; /* an allocation */
+};
+
+static void writer_deinit(struct writer *w)
+{
+	struct strtab *tabs[] = {&w->strings,	 &w->mappings, &w->locations, &w->functions,
+				 &w->attributes, &w->stacks,   &w->resources, &w->attribute_sets};
+
+	for (size_t i = 0; i < ARRAY_SIZE(tabs); i++)
+		strtab_deinit(tabs[i]);
+	arena_deinit(&w->arena);
+	free(w->limits);
+	free(w->stack_ids);
+	free(w->frame_functions);
+	free(w->threads);
+	free(w->thread_done);
+	vec_deinit(&w->entries);
+	vec_deinit(&w->location_indices);
+	vec_deinit(&w->profiles);
+	str_deinit(&w->scratch);
+	str_deinit(&w->text);
+}
+
+static int writer_init(struct writer *w)
+{
+	struct strtab *tabs[] = {&w->strings,	 &w->mappings, &w->locations, &w->functions,
+				 &w->attributes, &w->stacks,   &w->resources, &w->attribute_sets};
+	const struct profile *p = w->p;
+
+	for (size_t i = 0; i < ARRAY_SIZE(tabs); i++)
+		if (strtab_init(tabs[i]) < 0)
+			return -ENOMEM;
+	w->limits = calloc(p->mappings.n + 1, sizeof(*w->limits));
+	w->stack_ids = calloc(p->stacks.n + 1, sizeof(*w->stack_ids));
+	w->frame_functions = calloc(p->functions.n + 1, sizeof(*w->frame_functions));
+	w->threads = calloc(p->threads.n + 1, sizeof(*w->threads));
+	w->thread_done = calloc(p->threads.n + 1, 1);
+	if (!w->limits || !w->stack_ids || !w->frame_functions || !w->threads || !w->thread_done)
+		return -ENOMEM;
+	return 0;
+}
+
+/* Allocations that fail are remembered and looked at once per step. */
+static void *get(struct writer *w, size_t n, size_t size)
+{
+	void *p = arena_calloc(&w->arena, n, size);
+
+	w->failed |= !p;
+	return p;
+}
+
+/* The clean form of a text; borrowed until the next call. */
+static const char *clean(struct writer *w, const char *s)
+{
+	str_clear(&w->text);
+	text_append_clean(&w->text, s, 0);
+	w->failed |= w->text.failed;
+	return str_get(&w->text);
+}
+
+static char *clean_copy(struct writer *w, const char *s)
+{
+	const char *text = clean(w, s);
+	char *copy = get(w, 1, strlen(text) + 1);
+
+	if (copy)
+		memcpy(copy, text, strlen(text) + 1);
+	return copy;
+}
+
+static s32 text(struct writer *w, const char *s)
+{
+	const char *t = clean(w, s);
+	u32 id = 0;
+
+	w->failed |= strtab_add(&w->strings, t, strlen(t), &id) < 0;
+	return (s32)id;
+}
+
+static s32 string(struct writer *w, u32 id)
+{
+	return text(w, profile_string(w->p, id));
+}
+
+/* The id of a message in its table. */
+static u32 intern(struct writer *w, struct strtab *table, const ProtobufCMessage *m)
+{
+	size_t n = protobuf_c_message_get_packed_size(m);
+	_cleanup_free_ u8 *bytes = malloc(n + 1);
+	u32 id = 0;
+
+	if (!bytes || protobuf_c_message_pack(m, bytes) != n ||
+	    strtab_add(table, (const char *)bytes, n, &id) < 0)
+		w->failed = true;
+	return id;
+}
+
+/* ---- attributes ---- */
+
+static s32 attribute(struct writer *w, const char *key, Otlp__AnyValue *value)
+{
+	Otlp__KeyValueAndUnit a = OTLP__KEY_VALUE_AND_UNIT__INIT;
+
+	a.key_strindex = text(w, key);
+	a.value = value;
+	return (s32)intern(w, &w->attributes, &a.base);
+}
+
+static s32 text_attribute(struct writer *w, const char *key, const char *value)
+{
+	Otlp__AnyValue v = OTLP__ANY_VALUE__INIT;
+
+	v.value_case = OTLP__ANY_VALUE__VALUE_STRING_VALUE;
+	v.string_value = clean_copy(w, value);
+	return v.string_value ? attribute(w, key, &v) : 0;
+}
+
+static s32 number_attribute(struct writer *w, const char *key, s64 value)
+{
+	Otlp__AnyValue v = OTLP__ANY_VALUE__INIT;
+
+	v.value_case = OTLP__ANY_VALUE__VALUE_INT_VALUE;
+	v.int_value = value;
+	return attribute(w, key, &v);
+}
+
+/* ---- resources and threads ---- */
+
+/* Names that only cleaning made equal. */
+static bool has_key(const Otlp__Resource *r, const char *key)
+{
+	for (size_t i = 0; i < r->n_attributes; i++)
+		if (!strcmp(r->attributes[i]->key, key))
+			return true;
+	return false;
+}
+
+static void add_label(struct writer *w, Otlp__Resource *r, const char *key, const char *value,
+		      bool number, s64 n)
+{
+	Otlp__KeyValue *kv = get(w, 1, sizeof(*kv));
+	Otlp__AnyValue *v = get(w, 1, sizeof(*v));
+
+	if (!kv || !v)
+		return;
+	otlp__key_value__init(kv);
+	otlp__any_value__init(v);
+	kv->key = clean_copy(w, key);
+	kv->value = v;
+	v->value_case =
+		number ? OTLP__ANY_VALUE__VALUE_INT_VALUE : OTLP__ANY_VALUE__VALUE_STRING_VALUE;
+	if (number)
+		v->int_value = n;
+	else
+		v->string_value = clean_copy(w, value);
+	if (kv->key && *kv->key && (number || v->string_value) && !has_key(r, kv->key))
+		r->attributes[r->n_attributes++] = kv;
+}
+
+/* Plain keys and values: receivers do not look up references to the dictionary here. */
+static u32 make_resource(struct writer *w, const struct profile_thread *t)
+{
+	const struct profile_resource *labels = &w->p->resources.data[t->resource];
+	const char *comm = profile_string(w->p, t->comm);
+	const char *executable = profile_label(w->p, t->resource, OTLP_EXECUTABLE);
+	Otlp__Resource r = OTLP__RESOURCE__INIT;
+
+	r.attributes = get(w, labels->n + 3, sizeof(*r.attributes));
+	if (!r.attributes)
+		return 0;
+	for (u32 i = 0; i < labels->n; i++) {
+		const struct profile_label *l = &w->p->labels.data[labels->first + i];
+		const char *name = profile_string(w->p, l->name);
+
+		if (strcmp(name, OTLP_PID) || !t->pid)
+			add_label(w, &r, name, profile_string(w->p, l->value), false, 0);
+	}
+	if (t->pid)
+		add_label(w, &r, OTLP_PID, NULL, true, t->pid);
+	if (*comm && !executable)
+		add_label(w, &r, OTLP_EXECUTABLE, comm, false, 0);
+	else if (*comm && strcmp(comm, executable))
+		add_label(w, &r, OTLP_COMM, comm, false, 0);
+	return w->failed ? 0 : intern(w, &w->resources, &r.base);
+}
+
+static u32 make_attribute_set(struct writer *w, const struct profile_thread *t)
+{
+	const char *name = profile_string(w->p, t->thread_name);
+	s32 set[2];
+	size_t n = 0;
+	u32 id = 0;
+
+	if (*name)
+		set[n++] = text_attribute(w, OTLP_THREAD_NAME, name);
+	if (t->tid)
+		set[n++] = number_attribute(w, OTLP_THREAD_ID, t->tid);
+	w->failed |= strtab_add(&w->attribute_sets, (const char *)set, n * sizeof(*set), &id) < 0;
+	return id;
+}
+
+/* The place of a sample's thread in w->threads. */
+static size_t use_thread(struct writer *w, u32 thread)
+{
+	const struct profile *p = w->p;
+
+	if (thread >= p->threads.n)
+		return p->threads.n;
+	if (!w->thread_done[thread]) {
+		w->threads[thread].resource = make_resource(w, &p->threads.data[thread]);
+		w->threads[thread].set = make_attribute_set(w, &p->threads.data[thread]);
+		w->thread_done[thread] = 1;
+	}
+	return thread;
+}
+
+/* ---- code ---- */
+
+static u64 page_behind(u64 address)
+{
+	u64 last = address | (PAGE - 1);
+
+	return last == ~0ULL ? last : last + 1;
+}
+
+/* Addresses are those of the file: a mapping begins at 0 and ends behind the last that is seen. */
+static void measure_mappings(struct writer *w)
+{
+	for (size_t i = 0; i < w->p->frames.n; i++) {
+		const struct profile_frame *f = &w->p->frames.data[i];
+
+		if (f->mapping < w->p->mappings.n)
+			w->limits[f->mapping] = MAX(w->limits[f->mapping], page_behind(f->address));
+	}
+}
+
+static u32 make_mapping(struct writer *w, u32 id)
+{
+	const struct profile_mapping *m;
+	Otlp__Mapping out = OTLP__MAPPING__INIT;
+	s32 attributes[1];
+	const char *build_id;
+
+	if (id >= w->p->mappings.n)
+		return 0;
+	m = &w->p->mappings.data[id];
+	build_id = profile_string(w->p, m->build_id);
+	out.memory_limit = w->limits[id];
+	out.filename_strindex = string(w, m->path);
+	out.attribute_indices = attributes;
+	if (*build_id)
+		attributes[out.n_attribute_indices++] =
+			text_attribute(w, OTLP_BUILD_ID_GNU, build_id);
+	return intern(w, &w->mappings, &out.base);
+}
+
+static s32 make_function(struct writer *w, u32 id)
+{
+	const struct profile_function *f;
+	Otlp__Function out = OTLP__FUNCTION__INIT;
+
+	if (id >= w->p->functions.n)
+		return 0;
+	if (!w->frame_functions[id]) {
+		f = &w->p->functions.data[id];
+		out.name_strindex = string(w, f->name);
+		if (f->system_name != f->name)
+			out.system_name_strindex = string(w, f->system_name);
+		out.filename_strindex = string(w, f->file);
+		out.start_line = f->start_line;
+		w->frame_functions[id] = intern(w, &w->functions, &out.base) + 1;
+	}
+	return (s32)w->frame_functions[id] - 1;
+}
+
+static const struct profile_frame *frame_at(const struct writer *w, u32 index)
+{
+	return &w->p->frames.data[w->p->stack_frames.data[index]];
+}
+
+/* How many of the n frames from `first` on are one location: the inlined ones and their holder. */
+static u32 location_length(const struct writer *w, u32 first, u32 n)
+{
+	const struct profile_frame *f = frame_at(w, first);
+	u32 i = 0;
+
+	while (frame_at(w, first + i)->flags & PROFILE_FRAME_INLINED) {
+		const struct profile_frame *next;
+
+		/* A line is a function: what has none is a location of its own. */
+		if (i + 1 >= n || f->function == PROFILE_NONE)
+			break;
+		next = frame_at(w, first + i + 1);
+		if (next->address != f->address || next->mapping != f->mapping ||
+		    next->kind != f->kind || next->function == PROFILE_NONE)
+			break;
+		i++;
+	}
+	return i + 1;
+}
+
+static s32 make_location(struct writer *w, u32 first, u32 n)
+{
+	const struct profile_frame *f = frame_at(w, first);
+	Otlp__Location out = OTLP__LOCATION__INIT;
+	Otlp__Line *lines = get(w, n, sizeof(*lines));
+	s32 type = text_attribute(w, OTLP_FRAME_TYPE, otlp_frame_type(f->kind));
+
+	out.lines = get(w, n, sizeof(*out.lines));
+	if (!lines || !out.lines)
+		return 0;
+	out.mapping_index = (s32)make_mapping(w, f->mapping);
+	out.address = f->address;
+	out.n_attribute_indices = 1;
+	out.attribute_indices = &type;
+	for (u32 i = 0; i < n; i++) {
+		f = frame_at(w, first + i);
+		if (f->function == PROFILE_NONE)
+			continue;
+		otlp__line__init(&lines[i]);
+		lines[i].function_index = make_function(w, f->function);
+		lines[i].line = f->line;
+		lines[i].column = f->column;
+		out.lines[out.n_lines++] = &lines[i];
+	}
+	return (s32)intern(w, &w->locations, &out.base);
+}
+
+static u32 make_stack(struct writer *w, u32 id)
+{
+	const struct profile_stack *s = &w->p->stacks.data[id];
+	Otlp__Stack out = OTLP__STACK__INIT;
+
+	if (w->stack_ids[id])
+		return w->stack_ids[id] - 1;
+	vec_clear(&w->location_indices);
+	for (u32 i = 0; i < s->n && !w->failed;) {
+		u32 n = location_length(w, s->first + i, s->n - i);
+
+		w->failed |= vec_push(&w->location_indices, make_location(w, s->first + i, n)) < 0;
+		i += n;
+	}
+	out.n_location_indices = w->location_indices.n;
+	out.location_indices = w->location_indices.data;
+	w->stack_ids[id] = intern(w, &w->stacks, &out.base) + 1;
+	return w->stack_ids[id] - 1;
+}
+
+/* ---- samples ---- */
+
+static int by_place(const void *a_, const void *b_)
+{
+	const struct entry *a = a_, *b = b_;
+
+#define COMPARE(field)                                                                             \
+	if (a->field != b->field)                                                                  \
+	return a->field < b->field ? -1 : 1
+	COMPARE(resource);
+	COMPARE(timed);
+	COMPARE(stack);
+	COMPARE(thread);
+	COMPARE(time_ns);
+	COMPARE(sample);
+#undef COMPARE
+	return 0;
+}
+
+static int collect_entries(struct writer *w)
+{
+	int r = vec_reserve(&w->entries, w->p->n_samples + 1);
+
+	for (size_t i = 0; i < w->p->n_samples && r == 0 && !w->failed; i++) {
+		const struct profile_sample *s = profile_sample(w->p, i);
+		size_t t = use_thread(w, s->thread);
+		struct entry e = {
+			.resource = w->threads[t].resource,
+			.thread = w->threads[t].set,
+			.timed = s->time_ns != 0,
+			.stack = make_stack(w, s->stack),
+			.time_ns = s->time_ns,
+			.sample = (u32)i,
+		};
+
+		r = vec_push(&w->entries, e);
+	}
+	if (r < 0 || w->failed)
+		return -ENOMEM;
+	if (w->entries.n)
+		qsort(w->entries.data, w->entries.n, sizeof(struct entry), by_place);
+	return 0;
+}
+
+static s64 value_of(const struct writer *w, const struct entry *e, u32 type)
+{
+	return profile_sample(w->p, e->sample)->value[type];
+}
+
+/* One Sample of the n entries, which have one stack and thread. Entries of value 0 are none. */
+static Otlp__Sample *make_sample(struct writer *w, const struct entry *e, size_t n, u32 type,
+				 bool with_values)
+{
+	Otlp__Sample *s = get(w, 1, sizeof(*s));
+	const char *set = strtab_get(&w->attribute_sets, e->thread);
+	u32 set_bytes = w->attribute_sets.lengths[e->thread];
+	size_t any = 0;
+
+	for (size_t i = 0; i < n; i++)
+		any += value_of(w, &e[i], type) != 0;
+	if (!any || !s)
+		return NULL;
+	otlp__sample__init(s);
+	s->stack_index = (s32)e->stack;
+	s->n_attribute_indices = set_bytes / sizeof(s32);
+	s->attribute_indices = get(w, 1, set_bytes);
+	s->values = get(w, e->timed ? any : 1, sizeof(*s->values));
+	if (e->timed)
+		s->timestamps_unix_nano = get(w, any, sizeof(*s->timestamps_unix_nano));
+	if (w->failed)
+		return NULL;
+	memcpy(s->attribute_indices, set, set_bytes);
+	for (size_t i = 0; i < n; i++) {
+		s64 value = value_of(w, &e[i], type);
+
+		if (!value)
+			continue;
+		if (e->timed)
+			s->timestamps_unix_nano[s->n_timestamps_unix_nano++] = e[i].time_ns;
+		if (e->timed && with_values)
+			s->values[s->n_values++] = value;
+		else if (!e->timed)
+			s->values[0] += value;
+	}
+	if (!e->timed)
+		s->n_values = 1;
+	return s;
+}
+
+/* How many of the entries go into one Sample: those of one stack and thread. */
+static size_t sample_length(const struct entry *e, size_t n)
+{
+	size_t i = 1;
+
+	while (i < n && e[i].stack == e->stack && e[i].thread == e->thread)
+		i++;
+	return i;
+}
+
+/* ---- profiles ---- */
+
+static Otlp__ValueType *value_type(struct writer *w, u32 name, u32 unit)
+{
+	Otlp__ValueType *t = get(w, 1, sizeof(*t));
+
+	if (t) {
+		otlp__value_type__init(t);
+		t->type_strindex = string(w, name);
+		t->unit_strindex = string(w, unit);
+	}
+	return t;
+}
+
+/* The time of the profile, made wider where its samples are outside of it. */
+static void set_time(struct writer *w, Otlp__Profile *out)
+{
+	u64 start = w->p->time_ns, end = start + w->p->duration_ns;
+
+	for (size_t i = 0; i < out->n_samples; i++) {
+		const Otlp__Sample *s = out->samples[i];
+
+		if (!s->n_timestamps_unix_nano)
+			continue;
+		if (!start || s->timestamps_unix_nano[0] < start)
+			start = s->timestamps_unix_nano[0];
+		if (s->timestamps_unix_nano[s->n_timestamps_unix_nano - 1] >= end)
+			end = s->timestamps_unix_nano[s->n_timestamps_unix_nano - 1] + 1;
+	}
+	out->time_unix_nano = start;
+	out->duration_nano = end - start;
+}
+
+static void add_quality(struct writer *w, Otlp__Profile *out)
+{
+	static const struct otlp_quality_field fields[] = OTLP_QUALITY_FIELDS;
+	const char *title = profile_string(w->p, w->p->title);
+
+	out->attribute_indices = get(w, MAX_ATTRIBUTES, sizeof(*out->attribute_indices));
+	if (w->failed)
+		return;
+	if (*title)
+		out->attribute_indices[out->n_attribute_indices++] =
+			text_attribute(w, OTLP_TITLE, title);
+	for (size_t i = 0; w->p->quality.measured && i < ARRAY_SIZE(fields); i++) {
+		u64 v;
+
+		memcpy(&v, (const u8 *)&w->p->quality + fields[i].offset, sizeof(v));
+		out->attribute_indices[out->n_attribute_indices++] =
+			number_attribute(w, fields[i].name, (s64)MIN(v, (u64)INT64_MAX));
+	}
+}
+
+static void set_id(struct writer *w, Otlp__Profile *out)
+{
+	u8 *id;
+	u32 n = w->n_profiles++;
+
+	if (!w->profile_id)
+		return;
+	id = get(w, 1, 16);
+	if (!id)
+		return;
+	memcpy(id, w->profile_id, 16);
+	for (u32 i = 0; i < 4; i++)
+		id[15 - i] ^= (u8)(n >> (8 * i));
+	out->profile_id.data = id;
+	out->profile_id.len = 16;
+}
+
+/* The profile of a value type and the n entries, which are of one resource and shape. */
+static Otlp__Profile *make_profile(struct writer *w, const struct entry *e, size_t n, u32 type)
+{
+	Otlp__Profile *out = get(w, 1, sizeof(*out));
+	const struct profile *p = w->p;
+	bool with_values = false;
+
+	if (!out)
+		return NULL;
+	otlp__profile__init(out);
+	out->samples = get(w, n, sizeof(*out->samples));
+	for (size_t i = 0; i < n; i++)
+		with_values |= value_of(w, &e[i], type) != 0 && value_of(w, &e[i], type) != 1;
+	for (size_t i = 0; i < n && !w->failed;) {
+		size_t k = sample_length(e + i, n - i);
+		Otlp__Sample *s = make_sample(w, e + i, k, type, with_values);
+
+		if (s)
+			out->samples[out->n_samples++] = s;
+		i += k;
+	}
+	if (w->failed || (n && !out->n_samples))
+		return NULL;
+	out->sample_type = value_type(w, p->types[type].name, p->types[type].unit);
+	if (p->period_name || p->period) {
+		out->period_type = value_type(w, p->period_name, p->period_unit);
+		out->period = p->period;
+	}
+	set_time(w, out);
+	set_id(w, out);
+	if (!w->quality_done[type])
+		add_quality(w, out);
+	w->quality_done[type] = true;
+	return out;
+}
+
+/* The profiles of one resource, into w->profiles. */
+static void make_profiles(struct writer *w, const struct entry *e, size_t n)
+{
+	size_t untimed = 0;
+
+	vec_clear(&w->profiles);
+	while (untimed < n && !e[untimed].timed)
+		untimed++;
+	for (u32 type = 0; type < w->p->n_types && !w->failed; type++) {
+		Otlp__Profile *a = NULL, *b = NULL;
+
+		if (untimed || !n)
+			a = make_profile(w, e, untimed, type);
+		if (untimed < n)
+			b = make_profile(w, e + untimed, n - untimed, type);
+		if ((a && vec_push(&w->profiles, a) < 0) || (b && vec_push(&w->profiles, b) < 0))
+			w->failed = true;
+	}
+}
+
+static Otlp__PackedResourceProfiles *make_resource_profiles(struct writer *w, u32 resource)
+{
+	Otlp__PackedResourceProfiles *out = get(w, 1, sizeof(*out));
+	Otlp__ScopeProfiles *scope = get(w, 1, sizeof(*scope));
+	Otlp__InstrumentationScope *name = get(w, 1, sizeof(*name));
+
+	if (!out || !scope || !name)
+		return NULL;
+	otlp__packed_resource_profiles__init(out);
+	otlp__scope_profiles__init(scope);
+	otlp__instrumentation_scope__init(name);
+	name->name = clean_copy(w, "culprit");
+	name->version = clean_copy(w, CULPRIT_VERSION);
+	scope->scope = name;
+	scope->n_profiles = w->profiles.n;
+	scope->profiles = get(w, w->profiles.n, sizeof(*scope->profiles));
+	out->scope_profiles = get(w, 1, sizeof(*out->scope_profiles));
+	if (w->failed)
+		return NULL;
+	memcpy(scope->profiles, w->profiles.data, w->profiles.n * sizeof(*scope->profiles));
+	out->scope_profiles[out->n_scope_profiles++] = scope;
+	out->resource.len = w->resources.lengths[resource];
+	out->resource.data = (u8 *)w->resources.bytes + w->resources.offsets[resource];
+	return out;
+}
+
+static void make_request(struct writer *w, Otlp__PackedRequest *out)
+{
+	size_t n = w->entries.n;
+
+	out->resource_profiles = get(w, w->resources.n + 1, sizeof(*out->resource_profiles));
+	for (size_t i = 0, k; i <= n && !w->failed; i += MAX(k, (size_t)1)) {
+		const struct entry *e = w->entries.data + i;
+
+		/* A request without samples still tells what was lost. */
+		if (i == n && out->n_resource_profiles)
+			break;
+		for (k = 0; i + k < n && e[k].resource == e->resource;)
+			k++;
+		make_profiles(w, e, k);
+		if (w->profiles.n && !w->failed)
+			out->resource_profiles[out->n_resource_profiles++] =
+				make_resource_profiles(w, k ? e->resource : 0);
+	}
+}
+
+/* ---- the dictionary ---- */
+
+static ProtobufCBinaryData *table(struct writer *w, const struct strtab *t, size_t *ret_n)
+{
+	ProtobufCBinaryData *out = get(w, t->n, sizeof(*out));
+
+	if (!out)
+		return NULL;
+	for (size_t i = 0; i < t->n; i++) {
+		out[i].len = t->lengths[i];
+		out[i].data = (u8 *)t->bytes + t->offsets[i];
+	}
+	*ret_n = t->n;
+	return out;
+}
+
+static void make_dictionary(struct writer *w, Otlp__PackedDictionary *d)
+{
+	d->mapping_table = table(w, &w->mappings, &d->n_mapping_table);
+	d->location_table = table(w, &w->locations, &d->n_location_table);
+	d->function_table = table(w, &w->functions, &d->n_function_table);
+	d->string_table = table(w, &w->strings, &d->n_string_table);
+	d->attribute_table = table(w, &w->attributes, &d->n_attribute_table);
+	d->stack_table = table(w, &w->stacks, &d->n_stack_table);
+	/* The zero value: the model has no links yet. */
+	d->link_table = get(w, 1, sizeof(*d->link_table));
+	d->n_link_table = 1;
+}
+
+static int pack(const Otlp__PackedRequest *request, struct str *out)
+{
+	size_t n = otlp__packed_request__get_packed_size(request);
+	_cleanup_free_ u8 *bytes = malloc(n + 1);
+
+	if (!bytes)
+		return -ENOMEM;
+	otlp__packed_request__pack(request, bytes);
+	return str_append(out, bytes, n);
+}
+
+static int encode(struct writer *w, struct str *out)
+{
+	Otlp__PackedRequest request = OTLP__PACKED_REQUEST__INIT;
+	Otlp__PackedDictionary dictionary = OTLP__PACKED_DICTIONARY__INIT;
+	int r = writer_init(w);
+
+	if (r < 0)
+		return r;
+	measure_mappings(w);
+	r = collect_entries(w);
+	if (r < 0)
+		return r;
+	make_request(w, &request);
+	if (!w->failed)
+		make_dictionary(w, &dictionary);
+	if (w->failed)
+		return -ENOMEM;
+	request.dictionary = &dictionary;
+	return pack(&request, out);
+}
+
+int otlp_profiles_encode(const struct profile *p, const u8 profile_id[16], struct str *out,
+			 struct diag *reterr_diag)
+{
+	__attribute__((cleanup(writer_deinit))) struct writer w = {
+		.p = p,
+		.profile_id = profile_id,
+		.arena = ARENA_INIT(WRITE_LIMIT_BYTES),
+	};
+	int r;
+
+	if (!p->n_types)
+		return diag_set(reterr_diag, -EINVAL, "a profile without a value type");
+	if (p->n_samples > UINT32_MAX)
+		return diag_set(reterr_diag, -E2BIG, "a profile of %zu samples", p->n_samples);
+	r = encode(&w, out);
+	if (r < 0)
+		return diag_set(reterr_diag, r, "cannot write OTLP: %s", strerror(-r));
+	return 0;
+}
+
+int otlp_profiles_response(u64 rejected, const char *message, struct str *out)
+{
+	Otlp__ExportProfilesPartialSuccess partial = OTLP__EXPORT_PROFILES_PARTIAL_SUCCESS__INIT;
+	Otlp__ExportProfilesServiceResponse response = OTLP__EXPORT_PROFILES_SERVICE_RESPONSE__INIT;
+	u8 bytes[1024];
+	char text[512] = "";
+
+	/* Nothing to say is an empty message. */
+	if (rejected || (message && *message)) {
+		snprintf(text, sizeof(text), "%s", message ? message : "");
+		partial.rejected_profiles = (s64)MIN(rejected, (u64)INT64_MAX);
+		partial.error_message = text;
+		response.partial_success = &partial;
+	}
+	return str_append(out, bytes,
+			  otlp__export_profiles_service_response__pack(&response, bytes));
+}
+
+/* ---- kinds of frames ---- */
+
+/* The first of a kind is what is written. */
+static const struct {
+	const char *type;
+	u8 kind;
+} frame_types[] = {
+	{"unknown", FRAME_UNKNOWN},
+	{"kernel", FRAME_KERNEL},
+	{"native", FRAME_NATIVE},
+	{"jit", FRAME_JIT},
+	{"cpython", FRAME_PYTHON},
+	{"jvm", FRAME_JAVA},
+	{"v8js", FRAME_JAVASCRIPT},
+	{"note", FRAME_NOTE},
+	/* Of others: the nearest that there is. */
+	{"go", FRAME_NATIVE},
+	{"rust", FRAME_NATIVE},
+	{"php", FRAME_JIT},
+	{"phpjit", FRAME_JIT},
+	{"ruby", FRAME_JIT},
+	{"perl", FRAME_JIT},
+	{"dotnet", FRAME_JIT},
+	{"beam", FRAME_JIT},
+	{"luajit", FRAME_JIT},
+};
+
+const char *otlp_frame_type(u8 kind)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(frame_types); i++)
+		if (frame_types[i].kind == kind)
+			return frame_types[i].type;
+	return vocab_frame_kind(kind)->name;
+}
+
+u8 otlp_frame_kind(const char *type)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(frame_types); i++)
+		if (!strcmp(frame_types[i].type, type))
+			return frame_types[i].kind;
+	return FRAME_KIND_N;
+}

@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * OTLP's JSON: brought to the messages that the binary form unpacks to, by their descriptors, so
+ * that what reads one reads the other. Names in lowerCamelCase (or as in the .proto); 64-bit
+ * numbers as strings or numbers; trace, span and profile ids in hex, other bytes in base64; what is
+ * not known is passed over.
+ */
+#include "otlp/otlp.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "otlp/otlp_private.h"
+
+#define MAX_DEPTH 8 /* of values in values */
+#define MAX_TEXT 4096
+#define TEXT_ARENA_BYTES (16ULL << 20)
+
+struct json_reader {
+	struct arena *arena;
+	struct diag *diag;
+	u32 depth; /* of AnyValues */
+};
+
+static int fill_message(struct json_reader *j, json_t *in, ProtobufCMessage *m);
+
+/* ---- numbers ---- */
+
+static int wrong(struct json_reader *j, const ProtobufCFieldDescriptor *f, const char *what)
+{
+	return diag_set(j->diag, -EBADMSG, "OTLP JSON: %s is not %s", f->name, what);
+}
+
+/* A number, or a string of one. Unsigned ones above 63 bits come as their two's complement. */
+static bool get_integer(json_t *in, bool is_unsigned, s64 *ret)
+{
+	const char *s = json_string_value(in);
+	char *end;
+
+	if (json_is_integer(in)) {
+		*ret = json_integer_value(in);
+		return !is_unsigned || *ret >= 0;
+	}
+	if (json_is_real(in)) {
+		double d = json_real_value(in);
+
+		if (!(fabs(d) < 9e18) || d != floor(d) || (is_unsigned && d < 0))
+			return false;
+		*ret = (s64)d;
+		return true;
+	}
+	if (!s || !*s || (!isdigit((u8)*s) && (*s != '-' || is_unsigned)))
+		return false;
+	errno = 0;
+	*ret = is_unsigned ? (s64)strtoull(s, &end, 10) : strtoll(s, &end, 10);
+	return !errno && !*end;
+}
+
+static int read_integer(struct json_reader *j, json_t *in, const ProtobufCFieldDescriptor *f,
+			void *at)
+{
+	bool small = f->type == PROTOBUF_C_TYPE_INT32 || f->type == PROTOBUF_C_TYPE_UINT32;
+	bool is_unsigned = f->type == PROTOBUF_C_TYPE_UINT32 || f->type == PROTOBUF_C_TYPE_UINT64 ||
+			   f->type == PROTOBUF_C_TYPE_FIXED64;
+	s64 v;
+
+	if (!get_integer(in, is_unsigned, &v))
+		return wrong(j, f, "a number");
+	if (small && (is_unsigned ? (u64)v > UINT32_MAX : v != (s32)v))
+		return wrong(j, f, "a 32-bit number");
+	memcpy(at, small ? (const void *)&(u32){(u32)v} : (const void *)&v, small ? 4 : 8);
+	return 0;
+}
+
+static int read_double(struct json_reader *j, json_t *in, const ProtobufCFieldDescriptor *f,
+		       double *at)
+{
+	const char *s = json_string_value(in);
+	char *end;
+
+	if (json_is_number(in)) {
+		*at = json_number_value(in);
+		return 0;
+	}
+	if (!s || !*s)
+		return wrong(j, f, "a number");
+	*at = strtod(s, &end);
+	return *end ? wrong(j, f, "a number") : 0;
+}
+
+/* ---- texts and bytes ---- */
+
+static int read_text(struct json_reader *j, json_t *in, const ProtobufCFieldDescriptor *f,
+		     char **at)
+{
+	size_t n = json_string_length(in);
+	char *copy;
+
+	if (!json_is_string(in))
+		return wrong(j, f, "a string");
+	copy = arena_alloc(j->arena, n + 1);
+	if (!copy)
+		return -E2BIG;
+	memcpy(copy, json_string_value(in), n + 1);
+	*at = copy;
+	return 0;
+}
+
+static int hex_digit(char c)
+{
+	return c >= '0' && c <= '9'   ? c - '0'
+	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
+	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
+				      : -1;
+}
+
+static int base64_digit(char c)
+{
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	const char *at = c ? strchr(digits, c == '-' ? '+' : c == '_' ? '/' : c) : NULL;
+
+	return at ? (int)(at - digits) : -1;
+}
+
+/* Digits of `bits` bits each; padding at the end is passed over. False: not all are digits. */
+static bool decode_digits(const char *s, size_t n, int (*digit)(char), u32 bits,
+			  ProtobufCBinaryData *ret)
+{
+	u32 have = 0, value = 0;
+
+	while (n && s[n - 1] == '=')
+		n--;
+	for (size_t i = 0; i < n; i++) {
+		int v = digit(s[i]);
+
+		if (v < 0)
+			return false;
+		value = value << bits | (u32)v;
+		have += bits;
+		if (have >= 8) {
+			have -= 8;
+			ret->data[ret->len++] = (u8)(value >> have);
+		}
+	}
+	return true;
+}
+
+static int read_bytes(struct json_reader *j, json_t *in, const ProtobufCFieldDescriptor *f,
+		      ProtobufCBinaryData *at)
+{
+	bool hex = str_ends(f->name, "_id");
+	ProtobufCBinaryData out = {};
+
+	if (!json_is_string(in))
+		return wrong(j, f, "a string");
+	out.data = arena_alloc(j->arena, json_string_length(in) + 1);
+	if (!out.data)
+		return -E2BIG;
+	if (!decode_digits(json_string_value(in), json_string_length(in),
+			   hex ? hex_digit : base64_digit, hex ? 4 : 6, &out))
+		return wrong(j, f, hex ? "hex" : "base64");
+	*at = out;
+	return 0;
+}
+
+/* ---- messages ---- */
+
+static int new_message(struct json_reader *j, json_t *in, const ProtobufCMessageDescriptor *type,
+		       ProtobufCMessage **ret)
+{
+	ProtobufCMessage *m = arena_alloc(j->arena, type->sizeof_message);
+	int r;
+
+	if (!m)
+		return -E2BIG;
+	protobuf_c_message_init(type, m);
+	r = fill_message(j, in, m);
+	if (r == 0)
+		*ret = m;
+	return r;
+}
+
+/* An arrayValue or kvlistValue, which AnyValue has packed. */
+static int read_nested(struct json_reader *j, json_t *in, const ProtobufCFieldDescriptor *f,
+		       ProtobufCBinaryData *at)
+{
+	const ProtobufCMessageDescriptor *type = !strcmp(f->name, "array_value")
+							 ? &otlp__array_value__descriptor
+							 : &otlp__key_value_list__descriptor;
+	ProtobufCMessage *m;
+	int r;
+
+	if (j->depth == MAX_DEPTH)
+		return diag_set(j->diag, -EBADMSG, "OTLP JSON: values more than %d deep",
+				MAX_DEPTH);
+	j->depth++;
+	r = new_message(j, in, type, &m);
+	j->depth--;
+	if (r < 0)
+		return r;
+	at->len = protobuf_c_message_get_packed_size(m);
+	at->data = arena_alloc(j->arena, at->len);
+	if (!at->data)
+		return -E2BIG;
+	protobuf_c_message_pack(m, at->data);
+	return 0;
+}
+
+static int read_one(struct json_reader *j, json_t *in, const ProtobufCFieldDescriptor *f, void *at)
+{
+	switch (f->type) {
+	case PROTOBUF_C_TYPE_STRING:
+		return read_text(j, in, f, at);
+	case PROTOBUF_C_TYPE_BYTES:
+		return !strcmp(f->name, "array_value") || !strcmp(f->name, "kvlist_value")
+			       ? read_nested(j, in, f, at)
+			       : read_bytes(j, in, f, at);
+	case PROTOBUF_C_TYPE_BOOL:
+		if (!json_is_boolean(in))
+			return wrong(j, f, "true or false");
+		*(protobuf_c_boolean *)at = json_is_true(in);
+		return 0;
+	case PROTOBUF_C_TYPE_DOUBLE:
+		return read_double(j, in, f, at);
+	case PROTOBUF_C_TYPE_MESSAGE:
+		return new_message(j, in, f->descriptor, at);
+	default:
+		return read_integer(j, in, f, at);
+	}
+}
+
+static size_t size_of(const ProtobufCFieldDescriptor *f)
+{
+	switch (f->type) {
+	case PROTOBUF_C_TYPE_INT32:
+	case PROTOBUF_C_TYPE_UINT32:
+	case PROTOBUF_C_TYPE_BOOL:
+		return 4;
+	case PROTOBUF_C_TYPE_BYTES:
+		return sizeof(ProtobufCBinaryData);
+	default:
+		return 8;
+	}
+}
+
+static int read_many(struct json_reader *j, json_t *in, const ProtobufCFieldDescriptor *f,
+		     ProtobufCMessage *m)
+{
+	size_t n = json_array_size(in), size = size_of(f);
+	u8 *items;
+	int r = 0;
+
+	if (!json_is_array(in))
+		return wrong(j, f, "an array");
+	items = arena_calloc(j->arena, n, size);
+	if (!items)
+		return -E2BIG;
+	for (size_t i = 0; i < n && r == 0; i++)
+		r = read_one(j, json_array_get(in, i), f, items + i * size);
+	memcpy((u8 *)m + f->offset, &items, sizeof(items));
+	memcpy((u8 *)m + f->quantifier_offset, &n, sizeof(n));
+	return r;
+}
+
+/* array_value → arrayValue */
+static const char *camel_case(const char *name, char *out, size_t size)
+{
+	size_t n = 0;
+
+	for (; *name && n + 1 < size; name++) {
+		if (*name == '_' && name[1])
+			out[n++] = (char)toupper((u8) * ++name);
+		else
+			out[n++] = *name;
+	}
+	out[n] = 0;
+	return out;
+}
+
+static int read_field(struct json_reader *j, json_t *in, const ProtobufCFieldDescriptor *f,
+		      ProtobufCMessage *m)
+{
+	int r;
+
+	if (f->label == PROTOBUF_C_LABEL_REPEATED)
+		return read_many(j, in, f, m);
+	r = read_one(j, in, f, (u8 *)m + f->offset);
+	/* Which of a oneof it is. */
+	if (r == 0 && (f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF))
+		memcpy((u8 *)m + f->quantifier_offset, &f->id, sizeof(f->id));
+	return r;
+}
+
+static int fill_message(struct json_reader *j, json_t *in, ProtobufCMessage *m)
+{
+	const ProtobufCMessageDescriptor *d = m->descriptor;
+	u32 oneof_at = 0;
+	int r = 0;
+
+	if (!json_is_object(in))
+		return diag_set(j->diag, -EBADMSG, "OTLP JSON: a %s is not an object",
+				d->short_name);
+	for (unsigned int i = 0; i < d->n_fields && r == 0; i++) {
+		const ProtobufCFieldDescriptor *f = &d->fields[i];
+		char name[64];
+		json_t *value = json_object_get(in, camel_case(f->name, name, sizeof(name)));
+
+		if (!value)
+			value = json_object_get(in, f->name);
+		if (!value || json_is_null(value))
+			continue;
+		if (f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) {
+			/* Two of one: the second would lie over the first. */
+			if (oneof_at)
+				return wrong(j, f, "the only value");
+			oneof_at = f->id;
+		}
+		r = read_field(j, value, f, m);
+	}
+	return r;
+}
+
+/*
+ * At most what jansson takes for the text, told by its characters: an object is about 300 bytes
+ * with its first table, an array 150, a member or an item with its name up to 200.
+ */
+static u64 json_bytes(const char *data, size_t n)
+{
+	u64 bytes = n;
+
+	for (size_t i = 0; i < n; i++)
+		switch (data[i]) {
+		case '{':
+			bytes += 400;
+			break;
+		case '[':
+			bytes += 200;
+			break;
+		case ',':
+		case ':':
+			bytes += 150;
+			break;
+		default:
+			break;
+		}
+	return bytes;
+}
+
+int otlp_profiles_decode_json(const char *data, size_t n, size_t max_bytes,
+			      struct otlp_profiles *ret, struct diag *reterr_diag)
+{
+	Otlp__ExportProfilesServiceRequest in = OTLP__EXPORT_PROFILES_SERVICE_REQUEST__INIT;
+	u64 text_bytes = json_bytes(data, n);
+	_cleanup_arena_ struct arena arena =
+		ARENA_INIT(text_bytes < max_bytes ? max_bytes - text_bytes : 0);
+	struct json_reader j = {.arena = &arena, .diag = reterr_diag};
+	json_error_t error;
+	json_t *root;
+	int r;
+
+	if (!arena.limit)
+		return diag_set(reterr_diag, -E2BIG,
+				"the request needs more than %zu bytes of memory", max_bytes);
+	root = json_loadb(data, n, JSON_REJECT_DUPLICATES, &error);
+	if (!root)
+		return diag_set(reterr_diag, -EBADMSG, "not JSON: %s, line %d", error.text,
+				error.line);
+	r = fill_message(&j, root, &in.base);
+	if (r == 0)
+		r = otlp_decode_request(&in, &arena, ret, reterr_diag);
+	else if (r == -E2BIG)
+		r = diag_set(reterr_diag, r, "the request needs more than %zu bytes of memory",
+			     max_bytes);
+	json_decref(root);
+	return r;
+}
+
+/* ---- values as text ---- */
+
+static void append_value(const Otlp__AnyValue *v, struct arena *arena, u32 depth, struct str *out);
+
+static void append_array(const ProtobufCBinaryData *bytes, struct arena *arena, u32 depth,
+			 struct str *out)
+{
+	ProtobufCAllocator allocator = otlp_allocator(arena);
+	const Otlp__ArrayValue *a =
+		depth < MAX_DEPTH ? otlp__array_value__unpack(&allocator, bytes->len, bytes->data)
+				  : NULL;
+
+	str_putc(out, '[');
+	for (size_t i = 0; a && i < a->n_values && out->n < MAX_TEXT; i++) {
+		str_puts(out, i ? "," : "");
+		append_value(a->values[i], arena, depth + 1, out);
+	}
+	str_puts(out, a ? "]" : "...]");
+}
+
+static void append_list(const ProtobufCBinaryData *bytes, struct arena *arena, u32 depth,
+			struct str *out)
+{
+	ProtobufCAllocator allocator = otlp_allocator(arena);
+	const Otlp__KeyValueList *l =
+		depth < MAX_DEPTH
+			? otlp__key_value_list__unpack(&allocator, bytes->len, bytes->data)
+			: NULL;
+
+	str_putc(out, '{');
+	for (size_t i = 0; l && i < l->n_values && out->n < MAX_TEXT; i++) {
+		str_puts(out, i ? "," : "");
+		text_append_json(out, l->values[i]->key);
+		str_putc(out, ':');
+		if (l->values[i]->value)
+			append_value(l->values[i]->value, arena, depth + 1, out);
+		else
+			str_puts(out, "null");
+	}
+	str_puts(out, l ? "}" : "...}");
+}
+
+static void append_double(double v, struct str *out)
+{
+	char text[40];
+
+	snprintf(text, sizeof(text), "%.15g", v);
+	if (strtod(text, NULL) != v)
+		snprintf(text, sizeof(text), "%.17g", v);
+	str_puts(out, text);
+}
+
+static void append_value(const Otlp__AnyValue *v, struct arena *arena, u32 depth, struct str *out)
+{
+	switch (v->value_case) {
+	case OTLP__ANY_VALUE__VALUE_STRING_VALUE:
+		text_append_json(out, v->string_value);
+		break;
+	case OTLP__ANY_VALUE__VALUE_BOOL_VALUE:
+		str_puts(out, v->bool_value ? "true" : "false");
+		break;
+	case OTLP__ANY_VALUE__VALUE_INT_VALUE:
+		str_printf(out, "%lld", (long long)v->int_value);
+		break;
+	case OTLP__ANY_VALUE__VALUE_DOUBLE_VALUE:
+		append_double(v->double_value, out);
+		break;
+	case OTLP__ANY_VALUE__VALUE_BYTES_VALUE:
+		for (size_t i = 0; i < v->bytes_value.len && out->n < MAX_TEXT; i++)
+			str_printf(out, "%02x", v->bytes_value.data[i]);
+		break;
+	case OTLP__ANY_VALUE__VALUE_ARRAY_VALUE:
+		append_array(&v->array_value, arena, depth, out);
+		break;
+	case OTLP__ANY_VALUE__VALUE_KVLIST_VALUE:
+		append_list(&v->kvlist_value, arena, depth, out);
+		break;
+	default:
+		break;
+	}
+}
+
+void otlp_any_text(const Otlp__AnyValue *v, struct str *out)
+{
+	_cleanup_arena_ struct arena arena = ARENA_INIT(TEXT_ARENA_BYTES);
+
+	append_value(v, &arena, 0, out);
+}
