@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/options.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
+#include "base/cleanup.h"
 #include "base/str.h"
 #include "cli/cli.h"
 
@@ -35,6 +38,11 @@ static void print_option(const struct option *o)
 void options_print_help(const struct option_usage *u)
 {
 	static const struct option help = {.name = "help", .letter = 'h', .help = "this text"};
+	static const struct option config = {
+		.name = "config",
+		.arg = "FILE",
+		.help = "options as lines \"name = value\"; also CULPRIT_NAME in the environment",
+	};
 
 	printf("usage: culprit %s [OPTIONS]%s%s\n\n%s\n", u->command, *u->operands ? " " : "",
 	       u->operands, u->summary);
@@ -45,6 +53,8 @@ void options_print_help(const struct option_usage *u)
 		for (const struct option *o = g->options; o->name; o++)
 			print_option(o);
 	}
+	if (u->configurable)
+		print_option(&config);
 	print_option(&help);
 	if (u->footer)
 		printf("\n%s\n", u->footer);
@@ -65,19 +75,19 @@ static const struct option *find(const struct option_usage *u, const char *name,
 	return NULL;
 }
 
-static int bad(const struct option_usage *u, const struct option *o, const char *value)
+/* `where` it was said, for people: "record", "culprit.conf:3". */
+static int bad(const char *where, const struct option *o, const char *value)
 {
 	if (o->type == OPTION_TYPE_U64)
 		(void)cli_error(2, "%s: --%s takes a whole number from %.0f to %.0f, not '%s'",
-				u->command, o->name, o->min, o->max, value);
+				where, o->name, o->min, o->max, value);
 	else
-		(void)cli_error(2, "%s: --%s takes a number from %g to %g, not '%s'", u->command,
+		(void)cli_error(2, "%s: --%s takes a number from %g to %g, not '%s'", where,
 				o->name, o->min, o->max, value);
 	return -EINVAL;
 }
 
-static int store(const struct option_usage *u, const struct option *o, void *base,
-		 const char *value)
+static int store(const char *where, const struct option *o, void *base, const char *value)
 {
 	void *to = (char *)base + o->offset;
 	u64 whole;
@@ -94,13 +104,13 @@ static int store(const struct option_usage *u, const struct option *o, void *bas
 	case OPTION_TYPE_U64:
 		if (str_to_u64(value, 10, &whole) < 0 || (double)whole < o->min ||
 		    (double)whole > o->max)
-			return bad(u, o, value);
+			return bad(where, o, value);
 		*(u64 *)to = whole;
 		return 0;
 	case OPTION_TYPE_F64:
 		real = strtod(value, &end);
 		if (end == value || *end || !isfinite(real) || real < o->min || real > o->max)
-			return bad(u, o, value);
+			return bad(where, o, value);
 		*(double *)to = real;
 		return 0;
 	case OPTION_END:
@@ -127,9 +137,10 @@ static const char *value_of(const struct option_usage *u, const struct option *o
 	return NULL;
 }
 
-static int parse_long(const struct option_usage *u, struct cursor *c)
+/* name: behind the dashes. */
+static int parse_long(const struct option_usage *u, struct cursor *c, const char *name)
 {
-	const char *name = c->argv[c->i] + 2, *equals = strchr(name, '='), *value = NULL;
+	const char *equals = strchr(name, '='), *value = NULL;
 	size_t n = equals ? (size_t)(equals - name) : strlen(name);
 	const struct option *o;
 	void *base = NULL;
@@ -137,6 +148,11 @@ static int parse_long(const struct option_usage *u, struct cursor *c)
 	if (n == 4 && !memcmp(name, "help", 4)) {
 		options_print_help(u);
 		return 1;
+	}
+	if (u->configurable && n == 6 && !memcmp(name, "config", 6)) {
+		/* Was read before. */
+		c->i += !equals;
+		return 0;
 	}
 	o = find(u, name, n, 0, &base);
 	if (!o) {
@@ -153,13 +169,17 @@ static int parse_long(const struct option_usage *u, struct cursor *c)
 		if (!value)
 			return -EINVAL;
 	}
-	return store(u, o, base, value);
+	return store(u->command, o, base, value);
 }
 
 static int parse_short(const struct option_usage *u, struct cursor *c)
 {
 	const char *letters = c->argv[c->i] + 1;
+	size_t n = strcspn(letters, "=");
+	void *unused;
 
+	if (n > 2 && find(u, letters, n, 0, &unused))
+		return parse_long(u, c, letters);
 	for (; *letters; letters++) {
 		const char *value;
 		void *base = NULL;
@@ -177,9 +197,9 @@ static int parse_short(const struct option_usage *u, struct cursor *c)
 		}
 		if (o->type != OPTION_TYPE_FLAG) {
 			value = value_of(u, o, c, letters[1] ? letters + 1 : NULL);
-			return value ? store(u, o, base, value) : -EINVAL;
+			return value ? store(u->command, o, base, value) : -EINVAL;
 		}
-		r = store(u, o, base, NULL);
+		r = store(u->command, o, base, NULL);
 		if (r < 0)
 			return r;
 	}
@@ -197,11 +217,136 @@ static void move_down(char **argv, int first, int from, int to)
 	}
 }
 
+/* ---- files and the environment ---- */
+
+static int parse_flag(const char *value, bool *ret)
+{
+	static const char *const yes[] = {"yes", "true", "on", "1"}, *const no[] = {"no", "false",
+										    "off", "0"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(yes); i++) {
+		if (!strcasecmp(value, yes[i]) || !strcasecmp(value, no[i])) {
+			*ret = !strcasecmp(value, yes[i]);
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+/* A value that is no word of a command line. */
+static int set(const char *where, const struct option *o, void *base, const char *value)
+{
+	if (o->type != OPTION_TYPE_FLAG)
+		return store(where, o, base, value);
+	if (parse_flag(value, (bool *)((char *)base + o->offset)) == 0)
+		return 0;
+	(void)cli_error(2, "%s: %s is yes or no, not '%s'", where, o->name, value);
+	return -EINVAL;
+}
+
+static char *trim(char *s)
+{
+	size_t n;
+
+	s += strspn(s, " \t");
+	n = strlen(s);
+	while (n && strchr(" \t\r\n", s[n - 1]))
+		s[--n] = '\0';
+	return s;
+}
+
+/* Strings stay allocated until the program ends. */
+static int read_config_line(const struct option_usage *u, const char *where, char *line)
+{
+	char *name = trim(line), *equals = strchr(name, '=');
+	const struct option *o;
+	char *value;
+	void *base;
+
+	if (!*name || *name == '#')
+		return 0;
+	if (!equals) {
+		(void)cli_error(2, "%s: a line is \"name = value\", not '%s'", where, name);
+		return -EINVAL;
+	}
+	*equals = '\0';
+	name = trim(name);
+	o = find(u, name, strlen(name), 0, &base);
+	if (!o) {
+		(void)cli_error(2, "%s: no option %s; culprit %s --help lists them", where, name,
+				u->command);
+		return -EINVAL;
+	}
+	value = trim(equals + 1);
+	if (o->type == OPTION_TYPE_STRING)
+		value = strdup(value);
+	return value ? set(where, o, base, value) : -ENOMEM;
+}
+
+static int read_config(const struct option_usage *u, const char *path)
+{
+	_cleanup_fclose_ FILE *f = fopen(path, "re");
+	_cleanup_free_ char *line = NULL;
+	size_t cap = 0;
+	int number = 0, r = 0;
+
+	if (!f) {
+		(void)cli_error(2, "cannot read %s: %s", path, strerror(errno));
+		return -EINVAL;
+	}
+	while (r == 0 && getline(&line, &cap, f) >= 0) {
+		char where[300];
+
+		snprintf(where, sizeof(where), "%.256s:%d", path, ++number);
+		r = read_config_line(u, where, line);
+	}
+	return r;
+}
+
+static int read_environment(const struct option_usage *u)
+{
+	for (const struct option_group *g = u->groups; g->options; g++) {
+		for (const struct option *o = g->options; o->name; o++) {
+			char name[80] = "CULPRIT_";
+			size_t n = strlen(name);
+			const char *value;
+			int r;
+
+			for (const char *c = o->name; *c && n + 1 < sizeof(name); c++)
+				name[n++] = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
+			value = getenv(name);
+			r = value && *value ? set(name, o, g->base, value) : 0;
+			if (r < 0)
+				return r;
+		}
+	}
+	return 0;
+}
+
+/* The file that the command line names; else the environment. */
+static int configure(const struct option_usage *u, int argc, char **argv)
+{
+	const char *path = getenv("CULPRIT_CONFIG");
+	int r = 0;
+
+	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+		if (str_starts(argv[i], "--config="))
+			path = argv[i] + strlen("--config=");
+		else if (!strcmp(argv[i], "--config") && i + 1 < argc)
+			path = argv[i + 1];
+	}
+	if (path && *path)
+		r = read_config(u, path);
+	return r < 0 ? r : read_environment(u);
+}
+
 int options_parse(const struct option_usage *u, int argc, char **argv, int *ret_first)
 {
 	struct cursor c = {.argc = argc, .argv = argv, .i = 1};
 	int first = 1; /* of the operands so far: argv[first..c.i) */
 
+	if (u->configurable && configure(u, argc, argv) < 0)
+		return -EINVAL;
 	for (; c.i < argc; c.i++) {
 		const char *word = argv[c.i];
 		int from = c.i, r;
@@ -216,7 +361,7 @@ int options_parse(const struct option_usage *u, int argc, char **argv, int *ret_
 			first++;
 			break;
 		}
-		r = word[1] == '-' ? parse_long(u, &c) : parse_short(u, &c);
+		r = word[1] == '-' ? parse_long(u, &c, word + 2) : parse_short(u, &c);
 		if (r != 0)
 			return r;
 		move_down(argv, first, from, c.i + 1);

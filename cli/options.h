@@ -11,7 +11,13 @@
  *	};
  *
  * Accepted: --name=VALUE, --name VALUE, -nVALUE, -n VALUE, several flags in one word (-ab), and --,
- * behind which everything is an operand. Given twice, the last one counts.
+ * behind which everything is an operand. Given twice, the last one counts. A long name behind one
+ * dash is taken, too, as Go programs do (-collection-agent HOST:PORT).
+ *
+ * A command that is configurable takes the same options from a file of lines "name = value" ('#'
+ * begins a comment; flags are yes or no), which --config or CULPRIT_CONFIG names, and from
+ *variables CULPRIT_NAME (upper case, '_' for '-'). The command line beats variables, variables beat
+ *the file.
  */
 #pragma once
 
@@ -65,6 +71,7 @@ struct option_usage {
 	const struct option_group *groups; /* ended by one without options */
 	const char *footer;		   /* or NULL */
 	bool stop_at_operand;		   /* the first operand ends the options: it is a command */
+	bool configurable;		   /* by file and environment; adds --config */
 };
 
 /*

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/options.c"
@@ -139,4 +141,83 @@ Test(options, help_comes_from_the_table, .init = cr_redirect_stdout)
 				"                            and more\n"
 				"  -d, --duration SEC        how long\n"
 				"  -h, --help                this text\n");
+}
+
+static int configured(struct arguments *a, const char *file, char **argv)
+{
+	const struct option_group groups[] = {{"Options", options, a}, {}};
+	const struct option_usage u = {.command = "try",
+				       .operands = "",
+				       .summary = "Tries.",
+				       .groups = groups,
+				       .configurable = true};
+	FILE *f = fopen("try.conf", "w");
+	int argc = 0, first;
+
+	cr_assert(f);
+	fputs(file, f);
+	fclose(f);
+	while (argv[argc])
+		argc++;
+	said[0] = '\0';
+	return options_parse(&u, argc, argv, &first);
+}
+
+static void in_a_folder(void)
+{
+	char path[] = "/tmp/options-XXXXXX";
+
+	cr_assert(mkdtemp(path));
+	cr_assert_eq(chdir(path), 0);
+}
+
+Test(options, file_environment_and_command_line_in_this_order, .init = in_a_folder)
+{
+	struct arguments a = {};
+
+	setenv("CULPRIT_FREQUENCY", "20", 1);
+	setenv("CULPRIT_BRIEF", "yes", 1);
+	cr_assert_eq(configured(&a,
+				"# what we want\n\n  output = a b.html \nfrequency=10\r\n"
+				"duration = 3\nall = on\nbrief = no",
+				ARGV(W("--duration"), W("4"), W("--config=try.conf"))),
+		     0, "%s", said);
+	cr_expect_str_eq(a.output, "a b.html");
+	cr_expect_eq(a.hz, 20);
+	cr_expect_float_eq(a.seconds, 4, 1e-9);
+	cr_expect(a.all && a.brief);
+}
+
+Test(options, what_is_wrong_in_a_file_is_said_with_its_line, .init = in_a_folder)
+{
+	static const struct {
+		const char *file, *says;
+	} cases[] = {
+		{"\nfrequency = fast\n",
+		 "try.conf:2: --frequency takes a whole number from 1 to 10000, not 'fast'"},
+		{"all = perhaps\n", "try.conf:1: all is yes or no, not 'perhaps'"},
+		{"colour = red\n", "try.conf:1: no option colour; culprit try --help lists them"},
+		{"frequency 3\n", "try.conf:1: a line is \"name = value\", not 'frequency 3'"},
+	};
+	struct arguments a = {};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		cr_expect_eq(configured(&a, cases[i].file, ARGV(W("--config"), W("try.conf"))),
+			     -EINVAL);
+		cr_expect_str_eq(said, cases[i].says);
+	}
+	cr_expect_eq(configured(&a, "", ARGV(W("--config=gone.conf"))), -EINVAL);
+	cr_expect_str_eq(said, "cannot read gone.conf: No such file or directory");
+}
+
+Test(options, a_long_name_behind_one_dash)
+{
+	struct arguments a = {};
+	int first;
+
+	cr_expect_eq(parse(&a, false, &first, ARGV(W("-output"), W("x"), W("-frequency=7"))), 0);
+	cr_expect_str_eq(a.output, "x");
+	cr_expect_eq(a.hz, 7);
+	cr_expect_eq(parse(&a, false, &first, ARGV(W("-outputs"))), 0);
+	cr_expect_str_eq(a.output, "utputs");
 }
