@@ -196,7 +196,7 @@ static const struct profile_format *by_content(const u8 *data, size_t n)
 	return format;
 }
 
-static int reader_of(const char *path, const char *name, const struct str *data,
+static int reader_of(const char *path, const char *name, const u8 *data, size_t n,
 		     const struct profile_format **ret, struct diag *reterr_diag)
 {
 	const struct profile_format *format;
@@ -209,8 +209,8 @@ static int reader_of(const char *path, const char *name, const struct str *data,
 					"cannot read format '%s'; readable are: %s", name,
 					format_names(false, &names));
 	} else {
-		format = by_content((const u8 *)str_get(data), data->n);
-		if (!data->n)
+		format = by_content(data, n);
+		if (!n)
 			return diag_set(reterr_diag, -EBADMSG, "%s: is empty", path);
 		if (!format)
 			return diag_set(reterr_diag, -EBADMSG,
@@ -221,32 +221,46 @@ static int reader_of(const char *path, const char *name, const struct str *data,
 	return 0;
 }
 
+int profile_read_bytes(const char *name, const u8 *data, size_t n, const char *format_name,
+		       u64 limit, struct profile **ret, struct diag *reterr_diag)
+{
+	const struct profile_format *format = NULL;
+	_cleanup_str_ struct str plain = {};
+	struct diag inner = {};
+	int r = 0;
+
+	if (gzip_is(data, n))
+		r = gzip_inflate(data, n, limit, &plain, &inner);
+	else if (zstd_is(data, n))
+		r = zstd_inflate(data, n, limit, &plain, &inner);
+	else if (n > limit)
+		r = diag_set(&inner, -EFBIG, "more than %llu MiB", limit >> 20);
+	if (r < 0)
+		return diag_set(reterr_diag, r, "%s: %s", name, inner.text);
+	if (gzip_is(data, n) || zstd_is(data, n)) {
+		data = (const u8 *)str_get(&plain);
+		n = plain.n;
+	}
+	r = reader_of(name, format_name, data, n, &format, reterr_diag);
+	if (r < 0)
+		return r;
+	r = format->read(data, n, ret, &inner);
+	if (r < 0)
+		return diag_set(reterr_diag, r, "%s: %s", name,
+				inner.text[0] ? inner.text : strerror(-r));
+	return 0;
+}
+
 int profile_read_file(const char *path, const char *format_name, struct profile **ret,
 		      struct diag *reterr_diag)
 {
-	_cleanup_str_ struct str raw = {}, plain = {};
-	const struct profile_format *format = NULL;
-	struct str *data = &raw;
-	struct diag inner = {};
+	_cleanup_str_ struct str raw = {};
 	int r = read_whole(path, &raw, reterr_diag);
 
 	if (r < 0)
 		return r;
-	if (gzip_is((const u8 *)str_get(&raw), raw.n)) {
-		r = gzip_inflate((const u8 *)raw.data, raw.n, GZIP_LIMIT_BYTES, &plain, &inner);
-		if (r < 0)
-			return diag_set(reterr_diag, r, "%s: %s", path, inner.text);
-		str_deinit(&raw);
-		data = &plain;
-	}
-	r = reader_of(path, format_name, data, &format, reterr_diag);
-	if (r < 0)
-		return r;
-	r = format->read((const u8 *)str_get(data), data->n, ret, &inner);
-	if (r < 0)
-		return diag_set(reterr_diag, r, "%s: %s", path,
-				inner.text[0] ? inner.text : strerror(-r));
-	return 0;
+	return profile_read_bytes(path, (const u8 *)str_get(&raw), raw.n, format_name,
+				  GZIP_LIMIT_BYTES, ret, reterr_diag);
 }
 
 /* ---- writing ---- */

@@ -4,6 +4,7 @@
 
 #include "base/str.h"
 #include "base/text.h"
+#include "profile/gzip.h"
 #include "profile/profile.h"
 
 /* The last part of a path; "[vdso]" and the like as they are. */
@@ -59,15 +60,6 @@ void profile_derive_quality(struct profile *p);
  */
 int profile_add_frame_text(struct profile *p, const char *text, size_t n, u32 *ret_id);
 int profile_add_comm(struct profile *p, const char *comm, size_t n, u32 *ret_thread);
-
-/* ---- compression (gzip.c) ---- */
-
-#define GZIP_LIMIT_BYTES (4ULL << 30)
-
-bool gzip_is(const u8 *data, size_t n);
-/* All members; -EFBIG and a diag past `limit` bytes, -EBADMSG when damaged or cut off. */
-int gzip_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct diag *reterr_diag);
-int gzip_deflate(const void *data, size_t n, struct str *out);
 
 /* ---- formats: what the table in format.c points to ---- */
 

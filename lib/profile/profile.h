@@ -289,6 +289,12 @@ const struct profile_format *profile_format_at(size_t i);
 int profile_read_file(const char *path, const char *format, struct profile **ret,
 		      struct diag *reterr_diag);
 /*
+ * The same of bytes, compressed with gzip or zstd or not, at most `limit` of them decompressed.
+ * `name` stands before what is said in the diag.
+ */
+int profile_read_bytes(const char *name, const u8 *data, size_t n, const char *format, u64 limit,
+		       struct profile **ret, struct diag *reterr_diag);
+/*
  * Writes atomically: a temporary file beside the target, then rename; a device or "-" directly.
  * profile_write_check() says beforehand whether it could, and is what a recorder calls first.
  */

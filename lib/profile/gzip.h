@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Compressed bytes of others: never more of them than a limit, and all of them or an error. */
+#pragma once
+
+#include "base/diag.h"
+#include "base/str.h"
+#include "base/types.h"
+
+#define GZIP_LIMIT_BYTES (4ULL << 30)
+
+bool gzip_is(const u8 *data, size_t n);
+/* All members; -EFBIG and a diag past `limit` bytes, -EBADMSG when damaged or cut off. */
+int gzip_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct diag *reterr_diag);
+int gzip_deflate(const void *data, size_t n, struct str *out);
+
+bool zstd_is(const u8 *data, size_t n);
+/* All frames; errors as above. Windows of more than 8 MiB (what the format promises) are refused.
+ */
+int zstd_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct diag *reterr_diag);

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <zstd.h>
+
+#include "base/cleanup.h"
+#include "profile/gzip.h"
+
+/* RFC 8878, 3.1.1.1.2: a decoder should be able to do 8 MiB. More is memory for nothing. */
+#define WINDOW_LOG_MAX 23
+
+bool zstd_is(const u8 *data, size_t n)
+{
+	return n >= 4 && data[0] == 0x28 && data[1] == 0xb5 && data[2] == 0x2f && data[3] == 0xfd;
+}
+
+static void cleanup_dctx(ZSTD_DCtx **d)
+{
+	ZSTD_freeDCtx(*d);
+}
+
+int zstd_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct diag *reterr_diag)
+{
+	_cleanup_(dctx) ZSTD_DCtx *d = ZSTD_createDCtx();
+	ZSTD_inBuffer in = {data, n, 0};
+	char chunk[64 << 10];
+	size_t left;
+
+	if (!d || ZSTD_isError(ZSTD_DCtx_setParameter(d, ZSTD_d_windowLogMax, WINDOW_LOG_MAX)))
+		return diag_set(reterr_diag, -ENOMEM, "out of memory");
+	for (;;) {
+		ZSTD_outBuffer part = {chunk, sizeof(chunk), 0};
+
+		left = ZSTD_decompressStream(d, &part, &in);
+		if (ZSTD_isError(left))
+			return diag_set(reterr_diag, -EBADMSG, "damaged zstd data: %s",
+					ZSTD_getErrorName(left));
+		if (out->n + part.pos > limit)
+			return diag_set(reterr_diag, -EFBIG, "more than %llu MiB when decompressed",
+					limit >> 20);
+		if (part.pos && str_append(out, chunk, part.pos) < 0)
+			return diag_set(reterr_diag, -ENOMEM, "out of memory");
+		if (in.pos == in.size && left == 0)
+			return 0;
+		if (in.pos == in.size && part.pos < part.size)
+			return diag_set(reterr_diag, -EBADMSG, "the zstd data is cut off");
+	}
+}
