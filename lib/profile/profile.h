@@ -281,6 +281,13 @@ struct profile_format {
 	int (*probe)(const u8 *data, size_t n);
 };
 
+/*
+ * What the page of ui/ draws, without the page around it: the body of doc/format/html.md, as it is
+ * or as a zlib stream. Appended to `out`.
+ */
+int profile_write_payload(const struct profile *p, const struct profile_write_options *o, bool zlib,
+			  struct str *out, struct diag *reterr_diag);
+
 const struct profile_format *profile_format_by_name(const char *name);
 const struct profile_format *profile_format_by_path(const char *path);
 /* The i-th of the table, NULL behind the last. */

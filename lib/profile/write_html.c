@@ -374,7 +374,7 @@ static int put_base64(struct str *out, const u8 *data, size_t n)
 	return out->failed ? -ENOMEM : 0;
 }
 
-static int put_packed(struct str *out, const struct str *body)
+static int put_packed(struct str *out, const struct str *body, bool base64)
 {
 	uLongf n = compressBound(body->n);
 	_cleanup_free_ u8 *packed = malloc(n);
@@ -383,11 +383,16 @@ static int put_packed(struct str *out, const struct str *body)
 		return -ENOMEM;
 	if (compress2(packed, &n, (const Bytef *)body->data, body->n, 6) != Z_OK)
 		return -ENOMEM;
-	return put_base64(out, packed, n);
+	if (base64)
+		return put_base64(out, packed, n);
+	str_append(out, packed, n);
+	return out->failed ? -ENOMEM : 0;
 }
 
-int html_write(const struct profile *p, const struct profile_write_options *o, struct str *out,
-	       struct diag *reterr_diag)
+enum pack { PACK_NOT, PACK_ZLIB, PACK_BASE64 };
+
+static int put_payload(const struct profile *p, const struct profile_write_options *o,
+		       enum pack pack, struct str *out, struct diag *reterr_diag)
 {
 	__attribute__((cleanup(payload_deinit))) struct payload w = {.p = p};
 	_cleanup_profile_tree_ struct profile_tree *tree = NULL;
@@ -411,8 +416,25 @@ int html_write(const struct profile *p, const struct profile_write_options *o, s
 		return diag_set(reterr_diag, r, "the call tree is too large for one page");
 	if (r < 0)
 		return r;
+	if (pack != PACK_NOT)
+		return put_packed(out, &w.body, pack == PACK_BASE64);
+	str_append(out, w.body.data, w.body.n);
+	return out->failed ? -ENOMEM : 0;
+}
+
+int profile_write_payload(const struct profile *p, const struct profile_write_options *o, bool zlib,
+			  struct str *out, struct diag *reterr_diag)
+{
+	return put_payload(p, o, zlib ? PACK_ZLIB : PACK_NOT, out, reterr_diag);
+}
+
+int html_write(const struct profile *p, const struct profile_write_options *o, struct str *out,
+	       struct diag *reterr_diag)
+{
+	int r;
+
 	str_append(out, html_page_head, html_page_head_n);
-	r = put_packed(out, &w.body);
+	r = put_payload(p, o, PACK_BASE64, out, reterr_diag);
 	str_append(out, html_page_tail, html_page_tail_n);
 	return r < 0 ? r : out->failed ? -ENOMEM : 0;
 }

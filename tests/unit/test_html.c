@@ -233,3 +233,23 @@ Test(html, empty_profile_is_a_page_too)
 	b = unpack(&page);
 	cr_assert(body_has(&b, "CULPRIT1"));
 }
+
+Test(html, payload_alone_is_the_body_of_the_page)
+{
+	static const struct profile_write_options none = {};
+	_cleanup_profile_ struct profile *p = from_folded("app;main;work 3\napp;main 1\n");
+	_cleanup_str_ struct str page = {}, raw = {}, packed = {};
+	_cleanup_body_ struct body b = {}, again = {.data = malloc(1 << 20)};
+	uLongf n = 1 << 20;
+	struct diag d = {};
+
+	write_page(p, NULL, &page);
+	b = unpack(&page);
+	cr_assert_eq(profile_write_payload(p, &none, false, &raw, &d), 0, "%s", d.text);
+	cr_assert_eq(profile_write_payload(p, &none, true, &packed, &d), 0, "%s", d.text);
+	cr_assert_eq(raw.n, b.n);
+	cr_assert_eq(memcmp(raw.data, b.data, b.n), 0);
+	cr_assert_eq(uncompress(again.data, &n, (const Bytef *)packed.data, packed.n), Z_OK);
+	cr_assert_eq(n, b.n);
+	cr_assert_eq(memcmp(again.data, b.data, b.n), 0);
+}
