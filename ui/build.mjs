@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Builds the page that lib/profile/write_html.c fills in: installs the locked npm packages when
- * they are not there, bundles the TypeScript, and writes page.html and, as a C array, page.c.
+ * Builds the two pages: installs the locked npm packages when they are not there, bundles the
+ * TypeScript, and writes
+ *
+ *	page.html, page.c	what lib/profile/write_html.c fills in: the word @PAYLOAD@ stands
+ *				where the base64 text of a profile goes
+ *	live.html, live.c	what server/api/page.c serves; in live.c it is gzip, with its ETag
+ *				and the header that says what it may do
  *
  *	node build.mjs --install | --out DIR [--depfile FILE]
- *
- * The page has the word @PAYLOAD@ once, where the base64 text of a profile goes.
  */
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
 
 const here = dirname(fileURLToPath(import.meta.url));
 
@@ -83,10 +87,10 @@ export function install(folder) {
   }
 }
 
-async function bundle() {
+async function bundle(entry) {
   const esbuild = await import("esbuild");
   const r = await esbuild.build({
-    entryPoints: [join(here, "view/main.tsx")],
+    entryPoints: [join(here, entry)],
     outdir: "out", bundle: true, minify: true, write: false, format: "iife",
     target: ["chrome105", "firefox113", "safari16.4"], legalComments: "none", charset: "utf8",
     jsx: "automatic", jsxImportSource: "preact", logLevel: "silent",
@@ -101,13 +105,16 @@ const ICON = "data:image/svg+xml," + encodeURIComponent(
   '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect y="9" width="16" height="6" rx="1" fill="#dc2626"/>' +
   '<rect y="1" width="7" height="6" rx="1" fill="#f59e0b"/><rect x="9" y="1" width="7" height="6" rx="1" fill="#ea580c"/></svg>');
 
-function page({ js, css }) {
+/** What a page may do: only this script and these styles run, and nothing is loaded from elsewhere. */
+function policy({ js, css }, more) {
   const hash = (s) => `'sha256-${createHash("sha256").update(s, "utf8").digest("base64")}'`;
   if (/<\/script|<!--/i.test(js) || /<\/style/i.test(css))
     die("the bundle would end its own element");
-  // Nothing is loaded from anywhere, and only this script and these styles run.
-  const csp = `default-src 'none'; script-src ${hash(js)}; style-src ${hash(css)}; img-src data:; ` +
+  return `default-src 'none'; script-src ${hash(js)}; style-src ${hash(css)}; img-src data:; ${more}` +
     "base-uri 'none'; form-action 'none'";
+}
+
+function page({ js, css }, csp, noscript, data) {
   return `<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -121,27 +128,36 @@ function page({ js, css }) {
 <style>${css}</style>
 </head>
 <body>
-<div id="app"><noscript>This flame graph is drawn by a script in this file; nothing is loaded from elsewhere. Please allow it to run.</noscript></div>
+<div id="app"><noscript>${noscript}</noscript></div>
 <script>${js}</script>
-<script id="culprit-data" type="application/x-culprit">@PAYLOAD@</script>
-</body>
+${data}</body>
 </html>
 `;
+}
+
+const PAYLOAD = '<script id="culprit-data" type="application/x-culprit">@PAYLOAD@</script>\n';
+
+function array(name, b) {
+  const lines = [];
+  for (let i = 0; i < b.length; i += 24)
+    lines.push("\t" + [...b.subarray(i, i + 24)].join(",") + ",");
+  return `const unsigned char ${name}[] = {\n${lines.join("\n")}\n};\nconst size_t ${name}_n = ${b.length};\n`;
 }
 
 function cArray(html) {
   const [head, tail, more] = html.split("@PAYLOAD@");
   if (tail === undefined || more !== undefined)
     die("the page must hold @PAYLOAD@ exactly once");
-  const array = (name, s) => {
-    const b = Buffer.from(s, "utf8");
-    const lines = [];
-    for (let i = 0; i < b.length; i += 24)
-      lines.push("\t" + [...b.subarray(i, i + 24)].join(",") + ",");
-    return `const unsigned char ${name}[] = {\n${lines.join("\n")}\n};\nconst size_t ${name}_n = ${b.length};\n`;
-  };
   return "/* Made by ui/build.mjs. */\n#include \"profile/html_page.h\"\n\n" +
-    array("html_page_head", head) + "\n" + array("html_page_tail", tail);
+    array("html_page_head", Buffer.from(head, "utf8")) + "\n" + array("html_page_tail", Buffer.from(tail, "utf8"));
+}
+
+function liveArray(html, csp) {
+  const tag = createHash("sha256").update(html, "utf8").digest("hex").slice(0, 20);
+  return "/* Made by ui/build.mjs. */\n#include \"server/api/live_page.h\"\n\n" +
+    array("live_page", gzipSync(Buffer.from(html, "utf8"), { level: 9 })) +
+    `const size_t live_page_plain_n = ${Buffer.byteLength(html)};\n` +
+    `const char live_page_etag[] = "\\"${tag}\\"";\nconst char live_page_csp[] = "${csp}";\n`;
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
@@ -149,12 +165,19 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const argument = (name) => process.argv.includes(name) ? process.argv[process.argv.indexOf(name) + 1] : null;
   const out = argument("--out");
   if (out) {
-    const b = await bundle();
-    const html = page(b);
+    const b = await bundle("view/main.tsx");
+    const html = page(b, policy(b, ""), "This flame graph is drawn by a script in this file; nothing is loaded from elsewhere. " +
+      "Please allow it to run.", PAYLOAD);
     writeFileSync(join(out, "page.html"), html);
     writeFileSync(join(out, "page.c"), cArray(html));
+    const l = await bundle("view/live.tsx");
+    const csp = policy(l, "connect-src 'self'; ");
+    const live = page(l, csp, "This page is drawn by a script in it; nothing is loaded from elsewhere. Please allow it to run.", "");
+    writeFileSync(join(out, "live.html"), live);
+    // Who may show the page in a frame can only be said by a header.
+    writeFileSync(join(out, "live.c"), liveArray(live, csp + "; frame-ancestors 'none'"));
     const deps = argument("--depfile");
     if (deps)
-      writeFileSync(deps, `${join(out, "page.c")}: ${b.inputs.map((f) => f.replace(/ /g, "\\ ")).join(" ")}\n`);
+      writeFileSync(deps, `${join(out, "page.c")}: ${[...new Set([...b.inputs, ...l.inputs])].map((f) => f.replace(/ /g, "\\ ")).join(" ")}\n`);
   }
 }

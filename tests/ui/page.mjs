@@ -81,22 +81,26 @@ export async function close() {
  * Opens a page and watches it: whatever it says on the console, throws, asks a dialog for or fetches
  * is a failure, looked at by done().
  */
-export async function open(path, { hash = "", width = 1280, height = 720, dark = false, touch = false } = {}) {
+export async function open(path, options = {}) {
+  return openUrl(pathToFileURL(path).href, options);
+}
+
+/** The same of a server's page: requests to it are as they should be. */
+export async function openUrl(url, { hash = "", width = 1280, height = 720, dark = false, touch = false, said = null } = {}) {
   const context = await (await launch()).newContext({
     viewport: { width, height }, colorScheme: dark ? "dark" : "light", hasTouch: touch, reducedMotion: "reduce",
   });
   const page = await context.newPage();
   const wrong = [];
-  const url = pathToFileURL(path).href;
-  // Chromium's advice on our own colour().
-  page.on("console", (m) => m.text().includes("willReadFrequently") || wrong.push(`console: ${m.text()}`));
+  // Chromium's advice on our own colour(); and what a test expects to be said.
+  page.on("console", (m) => m.text().includes("willReadFrequently") || said?.test(m.text()) || wrong.push(`console: ${m.text()}`));
   page.on("pageerror", (e) => wrong.push(`error: ${e.stack}`));
   page.on("dialog", (d) => {
     wrong.push(`dialog: ${d.message()}`);
     void d.dismiss();
   });
   page.on("request", (r) => {
-    if (!r.url().startsWith(url) && !r.url().startsWith("data:"))
+    if (!r.url().startsWith(url.replace(/\?.*/, "")) && !r.url().startsWith("data:"))
       wrong.push(`request: ${r.url()}`);
   });
   await page.goto(url + hash);

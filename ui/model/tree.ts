@@ -164,15 +164,18 @@ function stringHash(s: string, h: number): number {
 }
 
 /**
- * A name for each node that survives a reload and a rebuilt tree: a hash over the names from the
- * root to it. Two lanes of 32 bits, because one collides at 100,000 nodes.
+ * A name for each node that survives a reload and a rebuilt tree, also of newer samples: a hash over
+ * the names from the root to it. Two lanes of 32 bits, because one collides at 100,000 nodes.
  */
 export function pathHashes(p: Profile, tree: Tree): { lo: Uint32Array; hi: Uint32Array } {
   const fl = new Uint32Array(p.frames.n);
   const fh = new Uint32Array(p.frames.n);
   for (let f = 0; f < p.frames.n; f++) {
-    // One name may stand twice under one parent: in user and kernel code, on two lines.
-    const s = `${frameName(p, f)} ${p.frames.kind[f]} ${p.frames.flags[f]} ${p.frames.line[f]}`;
+    // One name may stand twice under one parent: in user and kernel code, on two lines. A line that
+    // was hit, and whether all that was seen of it is inlined, are of these samples only.
+    const flags = p.frames.flags[f]!;
+    const line = flags & LINE_SAMPLED ? 0 : p.frames.line[f];
+    const s = `${frameName(p, f)} ${p.frames.kind[f]} ${flags & GROUP} ${line}`;
     fl[f] = stringHash(s, 0x811c9dc5);
     fh[f] = stringHash(s, 0x2c1b3c6d);
   }

@@ -10,22 +10,29 @@ import type { Profile } from "../model/tree.ts";
 const KINDS = ["unknown", "kernel", "native", "jit", "note"];
 
 interface Node {
+  name: string;
   kids: Map<string, Node>;
   self: number;
   base: number;
 }
 
-/** "a;b;c 3" or, for a comparison, "a;b;c 3 5" (before, after). First level: processes. */
+/**
+ * "a;b;c 3" or, for a comparison, "a;b;c 3 5" (before, after). First level: processes. As in culprit's
+ * own trees, siblings of one name are two only in user and kernel code.
+ */
 export function fromFolded(lines: string[]): Profile {
-  const root: Node = { kids: new Map(), self: 0, base: 0 };
+  const root: Node = { name: "all", kids: new Map(), self: 0, base: 0 };
   let diff = false;
   for (const line of lines) {
     const [, stack, a, b] = /^(.*?) (\d+)(?: (\d+))?$/.exec(line)!;
     let at = root;
     for (const name of stack === "" ? [] : stack!.split(";")) {
-      let k = at.kids.get(name);
+      const key = name.replace(/_\[[ij]\]$/, "");
+      let k = at.kids.get(key);
       if (!k)
-        at.kids.set(name, k = { kids: new Map(), self: 0, base: 0 });
+        at.kids.set(key, k = { name, kids: new Map(), self: 0, base: 0 });
+      else if (key === name)
+        k.name = name;
       at = k;
     }
     diff ||= b !== undefined;
@@ -46,8 +53,8 @@ export function fromFolded(lines: string[]): Profile {
   const depth: number[] = [];
   const self: number[] = [];
   const base: number[] = [];
-  const walk = (name: string, n: Node, d: number): void => {
-    const [, bare, suffix] = /^([^]*?)(_\[[kij]\])?$/.exec(name)!;
+  const walk = (n: Node, d: number): void => {
+    const [, bare, suffix] = /^([^]*?)(_\[[kij]\])?$/.exec(n.name)!;
     const kind = suffix === "_[k]" ? 1 : suffix === "_[j]" ? 3 : bare!.startsWith("[truncated") ? 4 : 2;
     const flags = (suffix === "_[i]" ? INLINED : 0) | (d < 2 ? GROUP : 0);
     const key = `${bare} ${kind} ${flags}`;
@@ -59,9 +66,9 @@ export function fromFolded(lines: string[]): Profile {
     self.push(n.self);
     base.push(n.base);
     for (const k of [...n.kids.keys()].sort())
-      walk(k, n.kids.get(k)!, d + 1);
+      walk(n.kids.get(k)!, d + 1);
   };
-  walk("all", root, 0);
+  walk(root, 0);
   const n = frames.length;
   return {
     strings,

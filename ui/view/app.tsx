@@ -2,6 +2,9 @@
 /*
  * The page: one profile, one state (in location.hash), everything else computed from the two.
  * Zooming and transforms are entries of the browser's history, so "back" goes back.
+ *
+ * A newer profile may take the place of the one that is shown. Node numbers mean nothing in it, so
+ * whatever must outlive it (zoom, the frame of the keyboard, the match) is held by pathId().
  */
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { colouring } from "../draw/colour.ts";
@@ -23,6 +26,7 @@ import { copy } from "./copy.ts";
 import { Flame } from "./flame.tsx";
 import type { Place, Span, Spot } from "./flame.tsx";
 import { Help } from "./help.tsx";
+import type { Keys } from "./help.tsx";
 import { Menu } from "./menu.tsx";
 import { SandwichView } from "./sandwich.tsx";
 import { FunctionList } from "./table.tsx";
@@ -30,7 +34,17 @@ import { FunctionList } from "./table.tsx";
 const WIDE = "(min-width: 1000px)";
 const ALL: Span = { first: 0, last: 0 };
 
+interface Props {
+  profile: Profile;
+  /** Instead of what a file without samples says. */
+  nothing?: preact.JSX.Element;
+  /** Further keys of the page around it, for the sheet of keys. */
+  keys?: Keys;
+}
+
 interface Hover {
+  /** The spot's numbers are of this one. */
+  profile: Profile;
   spot: Spot;
   at: Place;
   touch: boolean;
@@ -83,8 +97,15 @@ function useHash(): [ViewState, (change: Partial<ViewState>, entry?: boolean) =>
   return [state, change];
 }
 
-export function App({ profile }: { profile: Profile }): preact.JSX.Element {
+export function App(p: Props): preact.JSX.Element {
   const [state, change] = useHash();
+  const [menu, setMenu] = useState<{ spot: Spot; at: Place } | null>(null);
+  const [hover, setHover] = useState<Hover | null>(null);
+  // What a menu, or a finger's card, was opened on stays until that is closed.
+  const held = useRef(p.profile);
+  if (!menu && !hover?.touch)
+    held.current = p.profile;
+  const profile = held.current;
   const systemDark = useMedia("(prefers-color-scheme: dark)");
   const wide = useMedia(WIDE);
   const theme: Theme = state.theme ?? (systemDark ? "dark" : "light");
@@ -116,28 +137,39 @@ export function App({ profile }: { profile: Profile }): preact.JSX.Element {
   const matches = useMemo(() => (matchedFrames ? findMatches(profile, tree, matchedFrames) : null),
                           [profile, tree, matchedFrames]);
 
+  // From the root to the zoomed frame, for when newer samples lack it: then its caller is shown.
+  const trail = useRef<string[]>([]);
   const zoom = useMemo((): Span => {
     if (!state.zoom)
       return ALL;
     const [a, b] = state.zoom.split("~");
-    const first = findPath(hashes, a!);
+    let first = findPath(hashes, a!);
     const last = b ? findPath(hashes, b) : first;
-    const ok = first >= 0 && last >= first && tree.parent[first] === tree.parent[last] &&
-      weights.start[last]! + weights.total[last]! > weights.start[first]!;
-    return ok ? { first, last } : ALL;
+    if (first >= 0 && last >= first && tree.parent[first] === tree.parent[last] &&
+        weights.start[last]! + weights.total[last]! > weights.start[first]!) {
+      trail.current = pathOf(tree, first).map((i) => pathId(hashes, i));
+      return { first, last };
+    }
+    const at = trail.current.indexOf(a!);
+    for (let i = at - 1; i > 0; i--) {
+      first = findPath(hashes, trail.current[i]!);
+      if (first > 0 && weights.total[first]! > 0)
+        return { first, last: first };
+    }
+    return ALL;
   }, [state.zoom, hashes, tree, weights]);
 
-  const [focus, setFocus] = useState(-1);
-  useEffect(() => setFocus(-1), [tree]);
-  const [hover, setHover] = useState<Hover | null>(null);
-  const [menu, setMenu] = useState<{ spot: Spot; at: Place } | null>(null);
+  const [focusId, setFocusId] = useState("");
+  const focus = useMemo(() => focusId === "" ? -1 : findPath(hashes, focusId), [focusId, hashes]);
+  const setFocus = (node: number): void => setFocusId(node < 0 ? "" : pathId(hashes, node));
   // Of the table's row under the pointer, and the other way round.
   const [linked, setLinked] = useState(-1);
   useEffect(() => setLinked(-1), [table, tree]);
-  const over = hover && !hover.spot.folded ? ids.of[hover.tree.frame[hover.spot.first]!]! : -1;
+  const over = hover?.profile === profile && !hover.spot.folded ? ids.of[hover.tree.frame[hover.spot.first]!]! : -1;
   const [help, setHelp] = useState(false);
-  const [match, setMatch] = useState(-1);
-  useEffect(() => setMatch(-1), [matches]);
+  const [matchId, setMatchId] = useState("");
+  useEffect(() => setMatchId(""), [state.search, transformKey]);
+  const match = useMemo(() => matchId === "" ? -1 : findPath(hashes, matchId), [matchId, hashes]);
   const searchBox = useRef<HTMLInputElement>(null);
 
   const onZoom = useCallback((s: Span) => {
@@ -152,7 +184,7 @@ export function App({ profile }: { profile: Profile }): preact.JSX.Element {
     const next = nextMatch(matches, weights, match, by);
     if (next < 0)
       return;
-    setMatch(next);
+    setMatchId(pathId(hashes, next));
     setFocus(next);
     // A match outside of the zoomed part, or too narrow to see there, is gone to.
     const outside = weights.start[next]! < weights.start[zoom.first]! ||
@@ -163,7 +195,7 @@ export function App({ profile }: { profile: Profile }): preact.JSX.Element {
       onZoom({ first: next, last: next });
     else if (outside)
       onZoom(ALL);
-  }, [matches, weights, match, zoom, onZoom]);
+  }, [matches, weights, match, zoom, hashes, onZoom]);
 
   const openSandwich = useCallback((name: string) => change({ sandwich: name }, true), [change]);
 
@@ -239,7 +271,7 @@ export function App({ profile }: { profile: Profile }): preact.JSX.Element {
   const k = samplesPerValue(meta, profile.tree);
   const samples = k > 0 ? profile.tree.total[0]! * k : meta.quality.samples;
 
-  const focused = focus >= 0 && focus < tree.n ? focus : -1;
+  const focused = focus;
   const spoken = focused < 0 ? "" : [
     nodeName(profile, tree, focused), `level ${tree.depth[focused]}`,
     `total ${percent(tree.total[focused]! / (profile.tree.total[0]! || 1))} of all`,
@@ -308,13 +340,13 @@ export function App({ profile }: { profile: Profile }): preact.JSX.Element {
         <Crumbs profile={profile} tree={tree} zoom={zoom} transforms={state.transforms} onZoom={onZoom}
                 onTransforms={(transforms) => change({ transforms, zoom: "" }, true)} />}
       <main class="main">
-        {empty ? <div class="nothing"><h2>No samples</h2>
+        {empty ? p.nothing ?? <div class="nothing"><h2>No samples</h2>
           <p>Nothing that was profiled used the CPU in this time. Record for longer (<code>-d</code>), or look at whether
             the filters fit.</p></div>
         : state.sandwich !== ""
           ? <SandwichView profile={profile} tree={tree} ids={ids} name={state.sandwich} theme={theme} colourBy={colourBy}
                           normalise={normalise} matchedFrames={matchedFrames} onHover={(spot, at, touch, t, withSelf) =>
-                            setHover(spot ? { spot, at, touch, tree: t, zoom: ALL, withSelf } : null)}
+                            setHover(spot ? { profile, spot, at, touch, tree: t, zoom: ALL, withSelf } : null)}
                           widthBy={state.widthBy} linked={linked}
                           onPick={openSandwich} onClose={() => change({ sandwich: "" }, true)} />
           : tree.total[0] === 0 && !diff
@@ -323,7 +355,7 @@ export function App({ profile }: { profile: Profile }): preact.JSX.Element {
             : <Flame profile={profile} tree={tree} weights={weights} colours={colours} theme={theme} matches={matches}
                      icicle={state.icicle} zoom={zoom} focus={focused} functionOf={ids.of} linked={linked} onZoom={onZoom} onFocus={setFocus}
                      label={`Flame graph of ${meta.title || "a profile"}, ${value(profile.tree.total[0]!, meta.unit, meta.type)}. Arrow keys move, Enter zooms; the table of functions (t) has the same as text.`}
-                     onHover={(spot, at, touch) => setHover(spot ? { spot, at, touch, tree, zoom, withSelf: true } : null)}
+                     onHover={(spot, at, touch) => setHover(spot ? { profile, spot, at, touch, tree, zoom, withSelf: true } : null)}
                      onMenu={(spot, at) => {
                        setHover(null);
                        setMenu({ spot, at });
@@ -339,7 +371,7 @@ export function App({ profile }: { profile: Profile }): preact.JSX.Element {
                               matched={matchedFrames} over={over} onOver={setLinked} onSort={(sort, descending) => change({ sort, descending })}
                               onFilter={(filter) => change({ filter })} onSandwich={openSandwich}
                               onPick={(name) => change({ search: state.search === exactly(name) ? "" : exactly(name) })} />}
-      {hover && !menu && <Card profile={profile} tree={hover.tree} all={profile.tree.total[0]!} zoom={hover.zoom}
+      {hover?.profile === profile && !menu && <Card profile={profile} tree={hover.tree} all={profile.tree.total[0]!} zoom={hover.zoom}
                                normalise={normalise} withSelf={hover.withSelf} spot={hover.spot} at={hover.at} sheet={hover.touch} />}
       {menu && <Menu at={menu.at} name={nodeName(profile, tree, menu.spot.first)} onClose={() => setMenu(null)} items={[
         ["Zoom in", () => onZoom(menu.spot)],
@@ -354,7 +386,7 @@ export function App({ profile }: { profile: Profile }): preact.JSX.Element {
         ["Copy stack", () => void copy(pathOf(tree, menu.spot.first).slice(1).reverse()
           .map((i) => frameName(profile, tree.frame[i]!)).join("\n"))],
       ]} />}
-      {help && <Help diff={diff} onClose={() => setHelp(false)} />}
+      {help && <Help diff={diff} more={p.keys} onClose={() => setHelp(false)} />}
       <div class="spoken" role="status" aria-live="polite">{spoken}</div>
     </div>
   );

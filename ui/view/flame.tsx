@@ -75,6 +75,8 @@ export class Flame extends Component<Props> {
   private frame = 0;
   private rows = 1;
   private hovered: Spot | null = null;
+  /** Where the mouse is, to tell what newer samples put there. */
+  private mouse: PointerEvent | null = null;
   private lastTap: Spot | null = null;
   private pointer = "mouse";
   private toBottom = true;
@@ -111,7 +113,15 @@ export class Flame extends Component<Props> {
       this.started = 0;
       this.hovered = null;
       this.measureRows();
-      this.reveal(p.zoom.first);
+      if (old.profile === p.profile) {
+        this.reveal(p.zoom.first);
+      } else {
+        // Newer samples: the reader stays where she is.
+        this.lastTap = null;
+        this.paint();
+        if (this.mouse)
+          this.onMove(this.mouse);
+      }
     } else if (old.zoom.first !== p.zoom.first || old.zoom.last !== p.zoom.last) {
       this.from = [this.v0, this.v1];
       this.started = calm() ? 0 : performance.now();
@@ -238,6 +248,7 @@ export class Flame extends Component<Props> {
   private readonly onMove = (e: PointerEvent): void => {
     if (e.pointerType === "touch")
       return;
+    this.mouse = e;
     const spot = this.spotAt(e);
     const same = spot?.first === this.hovered?.first && spot?.last === this.hovered?.last;
     this.hovered = spot;
@@ -248,7 +259,7 @@ export class Flame extends Component<Props> {
   };
 
   private readonly onLeave = (): void => {
-    this.hovered = null;
+    this.hovered = this.mouse = null;
     this.props.onHover(null, { x: 0, y: 0 }, false);
     this.mark();
   };

@@ -2,7 +2,9 @@
 /* The sheet of keys and of what the picture means. */
 import { useEffect, useRef } from "preact/hooks";
 
-const KEYS: [string[], string][] = [
+export type Keys = [string[], string][];
+
+const KEYS: Keys = [
   [["←", "→", "↑", "↓"], "move from frame to frame"],
   [["Enter"], "zoom into the frame"],
   [["Esc", "0"], "back to everything"],
@@ -17,7 +19,7 @@ const KEYS: [string[], string][] = [
   [["?"], "this sheet"],
 ];
 
-export function Help(p: { onClose: () => void; diff: boolean }): preact.JSX.Element {
+export function Help(p: { onClose: () => void; diff: boolean; more: Keys | undefined }): preact.JSX.Element {
   const ref = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     ref.current!.showModal();
@@ -34,7 +36,7 @@ export function Help(p: { onClose: () => void; diff: boolean }): preact.JSX.Elem
         {p.diff && <p>Red grew and blue shrank against the profile before. Differences that chance makes as well
           stay pale.</p>}
         <dl class="keys">
-          {KEYS.map(([keys, text]) => <div key={text}>
+          {[...p.more ?? [], ...KEYS].map(([keys, text]) => <div key={text}>
             <dt>{keys.map((k) => <kbd key={k}>{k}</kbd>)}</dt><dd>{text}</dd></div>)}
         </dl>
         <p>Click a frame to zoom, a faded one above it to go back. Right-click for more: focus, hide, callers and

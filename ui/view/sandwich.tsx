@@ -10,7 +10,7 @@ import { findMatches } from "../model/search.ts";
 import type { ColourBy } from "../model/state.ts";
 import { percent, value } from "../model/text.ts";
 import { sandwich } from "../model/transform.ts";
-import { nodeName } from "../model/tree.ts";
+import { findPath, nodeName, pathHashes, pathId } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
 import { Flame } from "./flame.tsx";
 import type { Place, Span, Spot } from "./flame.tsx";
@@ -39,15 +39,23 @@ function Half(p: Props & { half: Tree; icicle: boolean; label: string }): preact
                           [profile, half, p.theme, p.colourBy, p.normalise]);
   const matches = useMemo(() => (p.matchedFrames ? findMatches(profile, half, p.matchedFrames) : null),
                           [profile, half, p.matchedFrames]);
-  const [zoom, setZoom] = useState<{ of: Tree; span: Span }>({ of: half, span: { first: 0, last: 0 } });
-  const [focus, setFocus] = useState(-1);
-  const span = zoom.of === half ? zoom.span : { first: 0, last: 0 };
+  // By pathId(), which newer samples do not change.
+  const hashes = useMemo(() => pathHashes(profile, half), [profile, half]);
+  const [zoom, setZoom] = useState({ of: "", first: "", last: "" });
+  const [focusId, setFocusId] = useState("");
+  const span = useMemo((): Span => {
+    const first = zoom.of === p.name ? findPath(hashes, zoom.first) : -1;
+    const last = first < 0 ? -1 : findPath(hashes, zoom.last);
+    return last < first || first < 0 ? { first: 0, last: 0 } : { first, last };
+  }, [zoom, p.name, hashes]);
+  const focus = useMemo(() => focusId === "" ? -1 : findPath(hashes, focusId), [focusId, hashes]);
   return (
     <section aria-label={p.label}>
       <h3>{p.label}{half.n === 1 ? ": none" : ""}</h3>
       <Flame profile={profile} tree={half} weights={weights} colours={colours} theme={p.theme} matches={matches}
-             icicle={p.icicle} zoom={span} focus={focus < half.n ? focus : -1} label={p.label} functionOf={p.ids.of} linked={p.linked}
-             onZoom={(s) => setZoom({ of: half, span: s })} onFocus={setFocus}
+             icicle={p.icicle} zoom={span} focus={focus} label={p.label} functionOf={p.ids.of} linked={p.linked}
+             onZoom={(s) => setZoom({ of: p.name, first: pathId(hashes, s.first), last: pathId(hashes, s.last) })}
+             onFocus={(node) => setFocusId(node < 0 ? "" : pathId(hashes, node))}
              onHover={(s, at, touch) => p.onHover(s, at, touch, half, p.icicle)}
              onMenu={(s) => p.onPick(nodeName(profile, half, s.first))} />
     </section>

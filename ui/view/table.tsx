@@ -69,9 +69,14 @@ export function FunctionList(p: Props): preact.JSX.Element {
     o.observe(el);
     return () => o.disconnect();
   }, []);
+  // Of newer samples the reader sees the same place.
+  const of = useRef(profile);
   useLayoutEffect(() => {
-    ref.current!.scrollTop = 0;
-    setTop(0);
+    if (of.current === profile) {
+      ref.current!.scrollTop = 0;
+      setTop(0);
+    }
+    of.current = profile;
   }, [rows]);
 
   let view = 0;

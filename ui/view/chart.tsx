@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Totals by time as bars. Dragging over them, or Shift with the arrow keys, chooses a range. */
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { barMs, barRange, clock, rangeText, rate, ticks } from "../model/live.ts";
+import type { Bars, Range, TypeName } from "../model/live.ts";
+
+const TOP = 4;
+const AXIS = 16;
+
+interface Props {
+  bars: Bars | null;
+  range: Range;
+  type: TypeName;
+  label: string;
+  now: number;
+  onSelect: (r: Range) => void;
+}
+
+/** First and last bar; the first is where it began, so that it may be the right one. */
+type Pick = [number, number];
+
+function shape(b: Bars, heights: (i: number) => number, width: number, height: number): string {
+  const w = width / b.sum.length;
+  const gap = w >= 4 ? 1 : 0;
+  let d = "";
+  for (let i = 0; i < b.sum.length; i++) {
+    const h = heights(i);
+    if (h > 0)
+      d += `M${(i * w).toFixed(2)} ${(height - h).toFixed(2)}h${(w - gap).toFixed(2)}V${height}h${(gap - w).toFixed(2)}z`;
+  }
+  return d;
+}
+
+export function Chart(p: Props): preact.JSX.Element {
+  const box = useRef<HTMLDivElement>(null);
+  const [[width, height], setSize] = useState([0, 0]);
+  const [over, setOver] = useState(-1);
+  const [picked, setPicked] = useState<Pick | null>(null);
+  const dragging = useRef(false);
+  useLayoutEffect(() => {
+    const el = box.current!;
+    const o = new ResizeObserver(() => setSize([el.clientWidth, el.clientHeight]));
+    o.observe(el);
+    return () => o.disconnect();
+  }, []);
+
+  const b = p.bars;
+  const n = b?.sum.length ?? 0;
+  const tall = Math.max(1, height! - AXIS);
+  let most = 0;
+  for (let i = 0; i < n; i++)
+    most = Math.max(most, b!.sum[i]! / barMs(b!, i));
+  const heights = (i: number): number => {
+    const v = b!.sum[i]! / barMs(b!, i) / most;
+    return v > 0 ? Math.max(1, v * (tall - TOP)) : 0;
+  };
+  const at = (e: PointerEvent): number => {
+    const r = box.current!.getBoundingClientRect();
+    return Math.max(0, Math.min(n - 1, Math.floor((e.clientX - r.left) / r.width * n)));
+  };
+  const finish = (): void => {
+    dragging.current = false;
+    if (b && picked && picked[0] !== picked[1])
+      p.onSelect(barRange(b, picked[0], picked[1], p.range));
+    setPicked(null);
+  };
+  const onKey = (e: KeyboardEvent): void => {
+    if (!b || e.ctrlKey || e.metaKey || e.altKey)
+      return;
+    const to = e.key === "ArrowLeft" ? over - 1 : e.key === "ArrowRight" ? over + 1 : e.key === "Home" ? 0
+      : e.key === "End" ? n - 1 : null;
+    if (to !== null) {
+      const i = over < 0 ? n - 1 : Math.max(0, Math.min(n - 1, to));
+      setPicked(e.shiftKey ? [picked?.[0] ?? Math.max(0, over), i] : null);
+      setOver(i);
+    } else if (e.key === "Enter" && over >= 0) {
+      p.onSelect(barRange(b, ...picked ?? [over, over], p.range));
+      setPicked(null);
+    } else if (e.key === "Escape" && (picked || over >= 0)) {
+      setPicked(null);
+      setOver(-1);
+    } else {
+      return;
+    }
+    e.preventDefault();
+    e.stopPropagation();
+  };
+
+  const px = (ms: number): number => b ? (ms - b.from) / (b.to - b.from) * width! : 0;
+  const told = b && over >= 0 && over < n ? over : -1;
+  const span = b && picked ? barRange(b, picked[0], picked[1], p.range) : null;
+  const said = span
+    ? `${rangeText(span, p.now)}: ${rate(b!.sum.slice(Math.min(...picked!), Math.max(...picked!) + 1).reduce((x, y) => x + y, 0),
+      span.to - span.from, p.type)}`
+    : told >= 0 ? `${clock(b!.from + told * b!.step)}  ${rate(b!.sum[told]!, barMs(b!, told), p.type)}` : "";
+  const w = n > 0 ? width! / n : 0;
+  const marked = span ? [px(span.from), px(span.to)] : told >= 0 ? [told * w, (told + 1) * w] : null;
+  return (
+    <div class="chart" ref={box} tabIndex={0} role="application" aria-roledescription="chart"
+         aria-label={`${p.label}. Arrow keys move, with Shift they choose a range, Enter takes it.`}
+         onKeyDown={onKey} onBlur={() => setPicked(null)}
+         onPointerDown={(e) => {
+           if (!b || e.button !== 0)
+             return;
+           dragging.current = true;
+           box.current!.setPointerCapture(e.pointerId);
+           setPicked([at(e), at(e)]);
+         }}
+         onPointerMove={(e) => {
+           if (!b)
+             return;
+           setOver(at(e));
+           if (dragging.current && picked)
+             setPicked([picked[0], at(e)]);
+         }}
+         onPointerUp={finish} onPointerCancel={() => {
+           dragging.current = false;
+           setPicked(null);
+         }}
+         onPointerLeave={() => dragging.current || setOver(-1)}>
+      {b && width! > 0 && <svg width={width} height={height} aria-hidden="true">
+        {marked && <rect class={span ? "pick" : "over"} x={marked[0]} width={Math.max(1, marked[1]! - marked[0]!)} y={0} height={tall} />}
+        {most > 0 && <path class="bars" d={shape(b, heights, width!, tall)} />}
+        <path class="base" d={`M0 ${tall + .5}H${width}`} />
+        {ticks(b, Math.max(2, Math.floor(width! / 90))).map((t) => px(t.at) > 12 && px(t.at) < width! - 26 &&
+          <g key={t.at}><path class="base" d={`M${px(t.at)} ${tall}v4`} /><text x={px(t.at)} y={height! - 2}>{t.label}</text></g>)}
+      </svg>}
+      {most > 0 && <span class="most" aria-hidden="true">{rate(most * b!.step, b!.step, p.type)}</span>}
+      {said !== "" && <output class={marked && marked[0]! < width! / 2 ? "right" : "left"}>{said}</output>}
+    </div>
+  );
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the served page shows of a state, and keeps showing: asks the server, in live mode again
+ * and again, one round at a time. A part that came stays until a newer one is there; what the last
+ * round ended in stands beside it.
+ */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { aligned, bars, rangeAt, readLines, readNames, refreshMs, selector, shares, sortTypes, stepFor, typeName } from "../model/live.ts";
+import type { Bars, LiveState, Range, Share } from "../model/live.ts";
+import { parseBody } from "../model/payload.ts";
+import { DataError } from "../model/tree.ts";
+import type { Profile } from "../model/tree.ts";
+import { GoneError, RefusedError, TokenError } from "./source.ts";
+import type { Parameters, Source } from "./source.ts";
+
+const BARS = 200;
+
+export interface Problem {
+  kind: "token" | "gone" | "refused";
+  text: string;
+  /** When it began, by the server's clock as last known. */
+  since: number;
+}
+
+export interface View {
+  /** What was asked for. */
+  range: Range;
+  /** When the picture's answer came. */
+  at: number;
+  profile: Profile | null;
+  bars: Bars | null;
+  services: Share[];
+  types: string[];
+  /** The type that is shown, as the server names it. */
+  type: string;
+  /** Nothing was ever stored, as far as the server says. */
+  blank: boolean;
+  /** Part of the answer is missing, because the server could not read it. */
+  damaged: boolean;
+}
+
+export interface Poll {
+  view: View | null;
+  problem: Problem | null;
+  /** A round of a state that is not shown yet is under way. */
+  busy: boolean;
+  /** Starts a round now. */
+  again: () => void;
+}
+
+async function ask(source: Source, state: LiveState, signal: AbortSignal): Promise<View> {
+  const range = rangeAt(state, source.now());
+  const within: Parameters = { from: range.from, to: range.to };
+  let types = sortTypes(readNames(await source.json("types", within, signal), "types"));
+  const blank = types.length === 0 && readNames(await source.json("types", { from: 0 }, signal), "types").length === 0;
+  // What a link asks for and this range does not have: shown as empty, and can be chosen away.
+  const type = state.type || types[0] || "";
+  if (type && !types.includes(type))
+    types = [...types, type];
+  const step = stepFor(range, BARS);
+  const wide = aligned(range, step);
+  const query = selector(state.service);
+  const [body, lines, each, names] = await Promise.all([
+    source.bytes("payload", { ...within, query, type }, signal),
+    source.json("series", { ...wide, query, type, step }, signal),
+    source.json("series", { ...within, query: "{}", type, step: range.to - range.from, group_by: "service.name" }, signal),
+    source.json("label-values", { ...within, label: "service.name" }, signal),
+  ]);
+  const time = readLines(lines);
+  const at = source.now();
+  return {
+    range, at, profile: parseBody(body), bars: bars(time, wide, at), services: shares(readLines(each), readNames(names, "values")),
+    types, type, blank, damaged: time.damaged,
+  };
+}
+
+function problemOf(e: unknown, since: number): Problem {
+  if (e instanceof TokenError)
+    return { kind: "token", text: e.message, since };
+  if (e instanceof GoneError)
+    return { kind: "gone", text: e.message, since };
+  if (e instanceof RefusedError || e instanceof DataError)
+    return { kind: "refused", text: e.message, since };
+  throw e;
+}
+
+/** After the wait, and not while nobody looks. */
+function rest(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(() => {
+      late = true;
+      look();
+    }, ms);
+    let late = false;
+    const look = (): void => {
+      if (signal.aborted || (late && !document.hidden)) {
+        clearTimeout(timer);
+        document.removeEventListener("visibilitychange", look);
+        resolve();
+      }
+    };
+    document.addEventListener("visibilitychange", look);
+    signal.addEventListener("abort", look);
+  });
+}
+
+export function usePoll(source: Source, state: LiveState): Poll {
+  const [view, setView] = useState<View | null>(null);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const [busy, setBusy] = useState(true);
+  const [nth, setNth] = useState(0);
+  const since = useRef(0);
+  const key = JSON.stringify(state);
+  useEffect(() => {
+    const abort = new AbortController();
+    const { signal } = abort;
+    const run = async (): Promise<void> => {
+      setBusy(true);
+      for (;;) {
+        const started = Date.now();
+        let wait = state.range ? 0 : refreshMs(state.last);
+        try {
+          const next = await ask(source, state, signal);
+          if (signal.aborted)
+            return;
+          since.current = 0;
+          setView(next);
+          setProblem(null);
+        } catch (e) {
+          if (signal.aborted)
+            return;
+          since.current ||= source.now();
+          const what = problemOf(e, since.current);
+          setProblem(what);
+          // A token or a better question comes from the reader; a server may come back by itself.
+          wait = what.kind === "gone" ? 5000 : what.kind === "token" ? 0 : wait;
+        }
+        setBusy(false);
+        if (wait === 0)
+          return;
+        // A server that takes long is not asked all the time.
+        await rest(Math.max(wait - (Date.now() - started), 3 * (Date.now() - started), 1000), signal);
+        if (signal.aborted)
+          return;
+      }
+    };
+    void run();
+    return () => abort.abort();
+  }, [source, key, nth]);
+  return { view, problem, busy, again: () => setNth((n) => n + 1) };
+}
+
+export function typeOf(v: View | null): { name: string; unit: string } {
+  return v?.type ? typeName(v.type) : { name: v?.profile?.meta.type ?? "", unit: v?.profile?.meta.unit ?? "" };
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Asking the server that the page came from: the token, the server's clock, and what went wrong in
+ * three kinds: it wants a token, it does not answer, it says no.
+ */
+import { DataError } from "../model/tree.ts";
+
+const KEY = "culprit-token";
+
+/** 401, or 403 for a token that may not read. */
+export class TokenError extends Error {}
+/** No answer at all, or one that says to come again. */
+export class GoneError extends Error {}
+/** The server understood and will not. */
+export class RefusedError extends Error {}
+
+export type Parameters = Record<string, string | number>;
+
+export class Source {
+  /** Server's clock minus ours; whoever looks at another machine may have a clock of her own. */
+  private skew = 0;
+  /** Where sessionStorage is forbidden, as long as the page lives. */
+  private kept = "";
+
+  get token(): string {
+    try {
+      return sessionStorage.getItem(KEY) ?? this.kept;
+    } catch {
+      return this.kept;
+    }
+  }
+
+  set token(t: string) {
+    this.kept = t;
+    try {
+      if (t === "")
+        sessionStorage.removeItem(KEY);
+      else
+        sessionStorage.setItem(KEY, t);
+    } catch {
+      // Kept above.
+    }
+  }
+
+  /** ms since the epoch as the server has it. */
+  now(): number {
+    return Date.now() + this.skew;
+  }
+
+  private async get(path: string, parameters: Parameters, signal: AbortSignal): Promise<Response> {
+    const q = new URLSearchParams();
+    for (const [k, v] of Object.entries(parameters))
+      if (v !== "")
+        q.set(k, String(v));
+    const text = q.toString();
+    const headers: Record<string, string> = this.token ? { Authorization: `Bearer ${this.token}` } : {};
+    let r: Response;
+    try {
+      r = await fetch(`/api/v1/${path}${text ? "?" + text : ""}`, { headers, signal, cache: "no-store", redirect: "error" });
+    } catch (e) {
+      if (signal.aborted)
+        throw e;
+      throw new GoneError("The server does not answer");
+    }
+    const date = Date.parse(r.headers.get("Date") ?? "");
+    // The header has whole seconds: what is within them is not a difference.
+    if (Number.isFinite(date)) {
+      const off = date + 500 - Date.now();
+      this.skew = Math.abs(off) > 2000 ? off : 0;
+    }
+    if (r.ok)
+      return r;
+    if (r.status === 401)
+      throw new TokenError(this.token ? "The server does not know this token" : "The server wants a token");
+    const said = await this.said(r);
+    if (r.status === 403 && this.token)
+      throw new TokenError(`This token may not read${said}`);
+    if (r.status === 429 || r.status >= 500)
+      throw new GoneError(`The server cannot answer now (${r.status}${said})`);
+    throw new RefusedError(`The server says no (${r.status}${said})`);
+  }
+
+  private async said(r: Response): Promise<string> {
+    try {
+      const text = (await r.text()).trim();
+      let line = text;
+      try {
+        line = String((JSON.parse(text) as Record<string, unknown>)["message"] ?? text);
+      } catch {
+        // Not JSON: as it is.
+      }
+      return /^\s*</.test(line) || line === "" ? "" : `: ${line.slice(0, 300)}`;
+    } catch {
+      return "";
+    }
+  }
+
+  async json(path: string, parameters: Parameters, signal: AbortSignal): Promise<unknown> {
+    const r = await this.get(path, parameters, signal);
+    const text = await this.body(r.text(), signal);
+    try {
+      return JSON.parse(text);
+    } catch {
+      throw new DataError("the server's answer is not JSON");
+    }
+  }
+
+  async bytes(path: string, parameters: Parameters, signal: AbortSignal): Promise<Uint8Array> {
+    const r = await this.get(path, parameters, signal);
+    return new Uint8Array(await this.body(r.arrayBuffer(), signal));
+  }
+
+  private async body<T>(reading: Promise<T>, signal: AbortSignal): Promise<T> {
+    try {
+      return await reading;
+    } catch (e) {
+      if (signal.aborted)
+        throw e;
+      throw new GoneError("The server broke off");
+    }
+  }
+}
