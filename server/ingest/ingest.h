@@ -34,9 +34,34 @@ int ingest_profile(struct ingest *i, const struct profile *p, const char *name, 
 int ingest_otlp_profiles(struct ingest *i, const u8 *data, size_t n, const char *encoding,
 			 bool json, struct str *ret_response, struct diag *reterr_diag);
 /*
- * A file of any known format. labels: "name=value,..." added to the resource of all its threads;
- * format: NULL = told by content. from/to: its time if it has none of its own.
+ * A file of any known format, compressed or not. What it does not say itself is said here; all
+ * strings are borrowed.
  */
-int ingest_file(struct ingest *i, const u8 *data, size_t n, const char *format, const char *labels,
-		u64 from_ms, u64 to_ms, struct diag *reterr_diag);
+struct ingest_file {
+	const char *format;   /* NULL = told by content */
+	const char *encoding; /* of the request's body, as above */
+	const char *labels;   /* "name=value,...": added to the resource of all its threads */
+	const char *name;     /* first part of the type, or NULL */
+	u64 from_ms, to_ms;   /* its time if it has none of its own; 0 = now */
+};
+int ingest_file(struct ingest *i, const u8 *data, size_t n, const struct ingest_file *f,
+		struct diag *reterr_diag);
+
+/* The parameters of a POST to Pyroscope's /ingest; NULL where there are none. */
+struct ingest_pyroscope {
+	const char *name; /* "app.cpu{env=prod,host=a}" */
+	const char *from, *until, *format, *sample_rate, *units;
+	const char *content_type, *encoding;
+};
+int ingest_pyroscope(struct ingest *i, const u8 *data, size_t n, const struct ingest_pyroscope *p,
+		     struct diag *reterr_diag);
+/* push.v1.PusherService/Push; the answer is an empty message. */
+int ingest_push(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
+		struct diag *reterr_diag);
+/*
+ * The body as it was before it was encoded ("gzip", "zstd", "identity" or NULL), within the limit
+ * of a request: *ret_data points to `data` or into *own.
+ */
+int ingest_decode(struct ingest *i, const u8 *data, size_t n, const char *encoding, struct str *own,
+		  const u8 **ret_data, size_t *ret_n, struct diag *reterr_diag);
 void ingest_stats(struct ingest *i, struct ingest_stats *ret);

@@ -12,7 +12,8 @@
 #include "base/str.h"
 #include "base/types.h"
 
-enum net_role { NET_ROLE_NONE, NET_ROLE_READ, NET_ROLE_WRITE, NET_ROLE_ADMIN };
+/* A set: admins may all. */
+enum net_role { NET_ROLE_NONE = 0, NET_ROLE_READ = 1, NET_ROLE_WRITE = 2, NET_ROLE_ADMIN = 7 };
 
 struct net_request {
 	const char *method, *path; /* path: decoded, without the query */
@@ -21,17 +22,42 @@ struct net_request {
 	const char *content_type, *content_encoding; /* or NULL */
 	enum net_role role;
 	const char *peer; /* "127.0.0.1" */
+	bool grpc;	  /* `body` is the message without its frame; status is gRPC's */
+	/* The i-th query parameter (or header) of that name, or NULL. Borrowed. */
+	const char *(*lookup)(const struct net_request *r, bool header, const char *name, size_t i);
 	void *private;
 };
 
 /* A query parameter or a header; NULL when it is not there. Borrowed. */
-const char *net_parameter(const struct net_request *r, const char *name);
-const char *net_header(const struct net_request *r, const char *name);
+static inline const char *net_parameter(const struct net_request *r, const char *name)
+{
+	return r->lookup(r, false, name, 0);
+}
+
+static inline const char *net_header(const struct net_request *r, const char *name)
+{
+	return r->lookup(r, true, name, 0);
+}
+
+/* What a gRPC handler puts into net_response.status. */
+enum net_grpc_status {
+	NET_GRPC_OK = 0,
+	NET_GRPC_UNKNOWN = 2,
+	NET_GRPC_INVALID_ARGUMENT = 3,
+	NET_GRPC_DEADLINE_EXCEEDED = 4,
+	NET_GRPC_NOT_FOUND = 5,
+	NET_GRPC_PERMISSION_DENIED = 7,
+	NET_GRPC_RESOURCE_EXHAUSTED = 8,
+	NET_GRPC_UNIMPLEMENTED = 12,
+	NET_GRPC_INTERNAL = 13,
+	NET_GRPC_UNAVAILABLE = 14,
+	NET_GRPC_UNAUTHENTICATED = 16,
+};
 
 struct net_response {
-	int status; /* HTTP's, or for gRPC its own */
-	const char *content_type;
-	const char *message; /* gRPC: of the status; a static string or one in `arena` */
+	int status;		  /* HTTP's, or for gRPC its own */
+	const char *content_type; /* static */
+	char message[256];	  /* gRPC: of the status */
 	struct str body;
 	struct {
 		const char *name, *value; /* static strings */
@@ -58,10 +84,15 @@ struct net_options {
 	bool grpc;
 	const struct net_tls *tls; /* or NULL */
 	const char *tokens; /* file of lines "ROLE TOKEN", or NULL; read again when it changes */
-	size_t max_body;    /* bytes; 0 = 64 MiB */
+	size_t max_body;    /* bytes as sent; 0 = 64 MiB; all requests together: four times that */
 	u32 max_connections, timeout_s; /* 0 = 256, 30 */
 	net_handler *handler;
 	void *userdata;
+};
+
+struct net_stats {
+	u64 connections, open, requests;
+	u64 unauthorized, too_large, timed_out, broken; /* answered or cut off for that */
 };
 
 struct net_listener;
@@ -70,3 +101,4 @@ int net_listen(const struct net_options *o, struct diag *reterr_diag, struct net
 u16 net_port(const struct net_listener *l);
 /* Takes no more connections, lets those that are there end, at most timeout_ms. */
 void net_close(struct net_listener *l, u32 timeout_ms);
+void net_stats(const struct net_listener *l, struct net_stats *ret);

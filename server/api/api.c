@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Finds the route, checks the role, calls it and writes its error in the way of who asked. The
+ * routes are in the tables of the other files.
+ */
+#include "server/api/api.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/api/internal.h"
+
+int api_create(const struct api_options *o, struct api **ret)
+{
+	struct api *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return -ENOMEM;
+	a->o = *o;
+	a->started_ms = api_now_ms();
+	*ret = a;
+	return 0;
+}
+
+void api_destroy(struct api *a)
+{
+	free(a);
+}
+
+bool api_is_json(const char *content_type)
+{
+	return content_type && (!strncasecmp(content_type, "application/json", 16) ||
+				!strncasecmp(content_type, "application/connect+json", 24));
+}
+
+int api_body(struct api_call *c, struct str *own, const u8 **ret_data, size_t *ret_n)
+{
+	return ingest_decode(c->a->o.ingest, c->r->body, c->r->n_body, c->r->content_encoding, own,
+			     ret_data, ret_n, &c->d);
+}
+
+/* ---- errors ---- */
+
+struct error {
+	int error, status, grpc;
+	const char *code; /* Connect's */
+};
+
+static const struct error errors[] = {
+	{-EINVAL, 400, NET_GRPC_INVALID_ARGUMENT, "invalid_argument"},
+	{-EBADMSG, 400, NET_GRPC_INVALID_ARGUMENT, "invalid_argument"},
+	{-ERANGE, 400, NET_GRPC_INVALID_ARGUMENT, "invalid_argument"},
+	{-EACCES, 403, NET_GRPC_PERMISSION_DENIED, "permission_denied"},
+	{-ENOENT, 404, NET_GRPC_NOT_FOUND, "not_found"},
+	{-EFBIG, 413, NET_GRPC_RESOURCE_EXHAUSTED, "resource_exhausted"},
+	{-E2BIG, 413, NET_GRPC_RESOURCE_EXHAUSTED, "resource_exhausted"},
+	{-ENOTSUP, 415, NET_GRPC_UNIMPLEMENTED, "unimplemented"},
+	{-ENOSYS, 501, NET_GRPC_UNIMPLEMENTED, "unimplemented"},
+	{-EAGAIN, 503, NET_GRPC_UNAVAILABLE, "unavailable"},
+	{-ENOMEM, 503, NET_GRPC_UNAVAILABLE, "unavailable"},
+	{-ENOSPC, 503, NET_GRPC_UNAVAILABLE, "unavailable"},
+	{-ETIMEDOUT, 504, NET_GRPC_DEADLINE_EXCEEDED, "deadline_exceeded"},
+	{0, 500, NET_GRPC_INTERNAL, "internal"},
+};
+
+static const struct error *error_of(int r)
+{
+	const struct error *e = errors;
+
+	while (e->error && e->error != r)
+		e++;
+	return e;
+}
+
+/* google.rpc.Status, as OTLP wants it: code = 1, message = 2. */
+static void put_status(struct str *out, int code, const char *text)
+{
+	size_t n = strnlen(text, 127);
+
+	str_putc(out, 0x08);
+	str_putc(out, (char)code);
+	str_putc(out, 0x12);
+	str_putc(out, (char)n);
+	str_append(out, text, n);
+}
+
+static void put_error(struct api_call *c, enum api_style style, int r)
+{
+	const struct error *e = error_of(r);
+	const char *text = c->d.text[0] ? c->d.text : strerror(-r);
+	struct str *out = c->out;
+
+	str_clear(out);
+	out->failed = false;
+	c->ret->stream = NULL;
+	c->ret->status = e->status;
+	c->ret->content_type = "application/json";
+	c->ret->n_headers = 0;
+	if (e->status == 503) {
+		c->ret->headers[0].name = "Retry-After";
+		c->ret->headers[0].value = "1";
+		c->ret->n_headers = 1;
+	}
+	if (style == API_STYLE_OTLP && !api_is_json(c->r->content_type)) {
+		c->ret->content_type = "application/x-protobuf";
+		put_status(out, e->grpc, text);
+		return;
+	}
+	if (style == API_STYLE_CONNECT && e->status == 413)
+		c->ret->status = 429;
+	if (style == API_STYLE_CONNECT && e->status == 415)
+		c->ret->status = 501;
+	str_printf(out, "{\"code\":\"%s\",\"message\":", e->code);
+	text_append_json(out, text);
+	str_putc(out, '}');
+}
+
+/* ---- routes ---- */
+
+static const struct api_route *const tables[] = {api_view_routes, api_querier_routes,
+						 api_input_routes};
+
+static const struct api_route *find_route(const struct net_request *r, bool *ret_other_method)
+{
+	*ret_other_method = false;
+	for (size_t t = 0; t < ARRAY_SIZE(tables); t++)
+		for (const struct api_route *route = tables[t]; route->path; route++) {
+			if (strcmp(route->path, r->path) != 0)
+				continue;
+			if (!strcmp(route->method, r->method))
+				return route;
+			*ret_other_method = true;
+		}
+	return NULL;
+}
+
+static int call(struct api_call *c, const struct api_route *route)
+{
+	bool open = !strcmp(route->path, "/healthz");
+
+	if (!open && (c->r->role & route->role) != route->role)
+		return diag_set(&c->d, -EACCES, "this token may not do that");
+	return route->fn(c);
+}
+
+void api_http(void *userdata, const struct net_request *r, struct net_response *ret)
+{
+	struct api_call c = {.a = userdata, .r = r, .ret = ret, .out = &ret->body};
+	const struct api_route *route;
+	bool other;
+	int e;
+
+	route = find_route(r, &other);
+	ret->status = 200;
+	ret->content_type = "application/json";
+	if (!route) {
+		(void)diag_set(&c.d, -ENOENT, other ? "not with this method" : "there is nothing");
+		put_error(&c, API_STYLE_JSON, -ENOENT);
+		ret->status = other ? 405 : 404;
+	} else {
+		e = call(&c, route);
+		if (e == 0 && ret->body.failed)
+			e = -ENOMEM;
+		if (e < 0)
+			put_error(&c, route->style, e);
+	}
+	atomic_fetch_add(&c.a->answers[MIN((u32)ret->status / 100, 5u)], 1);
+}
+
+/* ---- gRPC ---- */
+
+#define GRPC_PROFILES "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
+
+void api_grpc(void *userdata, const struct net_request *r, struct net_response *ret)
+{
+	struct api *a = userdata;
+	struct diag d = {};
+	int e;
+
+	ret->status = NET_GRPC_OK;
+	if (strcmp(r->path, GRPC_PROFILES) != 0) {
+		ret->status = NET_GRPC_UNIMPLEMENTED;
+		snprintf(ret->message, sizeof(ret->message),
+			 "this server takes OTLP profiles, and nothing else by gRPC yet");
+	} else if (!(r->role & NET_ROLE_WRITE)) {
+		ret->status = NET_GRPC_PERMISSION_DENIED;
+		snprintf(ret->message, sizeof(ret->message), "this token may not write");
+	} else {
+		e = ingest_otlp_profiles(a->o.ingest, r->body, r->n_body, r->content_encoding,
+					 false, &ret->body, &d);
+		if (e == 0 && ret->body.failed)
+			e = -ENOMEM;
+		if (e < 0) {
+			str_clear(&ret->body);
+			ret->status = error_of(e)->grpc;
+			snprintf(ret->message, sizeof(ret->message), "%s",
+				 d.text[0] ? d.text : strerror(-e));
+		}
+	}
+	atomic_fetch_add(&a->answers[ret->status == NET_GRPC_OK ? 2 : 4], 1);
+}

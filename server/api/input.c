@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What comes in over HTTP. The work is done by server/ingest; here are the doors. */
+#include <errno.h>
+#include <string.h>
+
+#include "server/api/internal.h"
+
+static bool is_protobuf(const char *content_type)
+{
+	return content_type && (!strncasecmp(content_type, "application/x-protobuf", 22) ||
+				!strncasecmp(content_type, "application/protobuf", 20) ||
+				!strncasecmp(content_type, "application/proto", 17));
+}
+
+static int otlp_profiles(struct api_call *c)
+{
+	bool json = api_is_json(c->r->content_type);
+
+	if (!json && !is_protobuf(c->r->content_type))
+		return diag_set(&c->d, -ENOTSUP,
+				"OTLP is application/x-protobuf or application/json");
+	c->ret->content_type = json ? "application/json" : "application/x-protobuf";
+	return ingest_otlp_profiles(c->a->o.ingest, c->r->body, c->r->n_body,
+				    c->r->content_encoding, json, c->out, &c->d);
+}
+
+/* The store has no place for spans yet. */
+static int otlp_other(struct api_call *c)
+{
+	return diag_set(&c->d, -ENOSYS,
+			"this server takes OTLP profiles only, at "
+			"/v1development/profiles");
+}
+
+static int pyroscope_ingest(struct api_call *c)
+{
+	const struct ingest_pyroscope p = {
+		.name = net_parameter(c->r, "name"),
+		.from = net_parameter(c->r, "from"),
+		.until = net_parameter(c->r, "until"),
+		.format = net_parameter(c->r, "format"),
+		.sample_rate = net_parameter(c->r, "sampleRate"),
+		.units = net_parameter(c->r, "units"),
+		.content_type = c->r->content_type,
+		.encoding = c->r->content_encoding,
+	};
+
+	c->ret->content_type = "text/plain; charset=utf-8";
+	return ingest_pyroscope(c->a->o.ingest, c->r->body, c->r->n_body, &p, &c->d);
+}
+
+static int push(struct api_call *c)
+{
+	bool json = api_is_json(c->r->content_type);
+	int r;
+
+	if (!json && !is_protobuf(c->r->content_type))
+		return diag_set(&c->d, -ENOTSUP, "application/proto or application/json");
+	r = ingest_push(c->a->o.ingest, c->r->body, c->r->n_body, c->r->content_encoding, json,
+			&c->d);
+	c->ret->content_type = json ? "application/json" : "application/proto";
+	if (r == 0 && json)
+		str_puts(c->out, "{}");
+	return r;
+}
+
+static int upload_time(struct api_call *c, const char *name, u64 *ms)
+{
+	const char *text = net_parameter(c->r, name);
+
+	if (!text || api_time(text, api_now_ms(), ms) == 0)
+		return 0;
+	return diag_set(&c->d, -EINVAL, "%s: not a time", name);
+}
+
+static int upload(struct api_call *c)
+{
+	struct ingest_file f = {
+		.format = net_parameter(c->r, "format"),
+		.labels = net_parameter(c->r, "labels"),
+		.name = net_parameter(c->r, "name"),
+		.encoding = c->r->content_encoding,
+	};
+	int r = upload_time(c, "from", &f.from_ms);
+
+	if (r == 0)
+		r = upload_time(c, "to", &f.to_ms);
+	if (r == 0)
+		r = ingest_file(c->a->o.ingest, c->r->body, c->r->n_body, &f, &c->d);
+	if (r == 0)
+		str_puts(c->out, "{}");
+	return r;
+}
+
+#define W NET_ROLE_WRITE
+const struct api_route api_input_routes[] = {
+	{"POST", "/v1development/profiles", W, API_STYLE_OTLP, otlp_profiles},
+	{"POST", "/v1/traces", W, API_STYLE_OTLP, otlp_other},
+	{"POST", "/v1/metrics", W, API_STYLE_OTLP, otlp_other},
+	{"POST", "/v1/logs", W, API_STYLE_OTLP, otlp_other},
+	{"POST", "/ingest", W, API_STYLE_JSON, pyroscope_ingest},
+	{"POST", "/pyroscope/ingest", W, API_STYLE_JSON, pyroscope_ingest},
+	{"POST", "/push.v1.PusherService/Push", W, API_STYLE_CONNECT, push},
+	{"POST", "/api/v1/upload", W, API_STYLE_JSON, upload},
+	{},
+};

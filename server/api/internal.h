@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of server/api share. */
+#pragma once
+
+#include <stdatomic.h>
+
+#include "base/arena.h"
+#include "base/text.h"
+#include "server/api/api.h"
+#include "server/query/query.h"
+
+#define API_MAX_STACKS 200000
+#define API_MAX_NODES 1000000
+
+struct api {
+	struct api_options o;
+	u64 started_ms;
+	atomic_ullong answers[6]; /* by the first digit of the status */
+	atomic_ullong query_us, queries;
+};
+
+/* A request at work. */
+struct api_call {
+	struct api *a;
+	const struct net_request *r;
+	struct net_response *ret;
+	struct str *out; /* ret->body */
+	struct diag d;
+};
+
+/* 0, or a negative errno that becomes a status, with d as its text. */
+typedef int api_fn(struct api_call *c);
+
+/* How errors are written. */
+enum api_style { API_STYLE_JSON, API_STYLE_CONNECT, API_STYLE_OTLP };
+
+struct api_route {
+	const char *method, *path;
+	enum net_role role;
+	enum api_style style;
+	api_fn *fn;
+};
+
+/* Tables of routes, each ended by one without a path. */
+extern const struct api_route api_view_routes[];    /* views.c: JSON */
+extern const struct api_route api_querier_routes[]; /* querier.c: Pyroscope's queries */
+extern const struct api_route api_input_routes[];   /* input.c: what comes in */
+
+bool api_is_json(const char *content_type);
+/* What of the body is JSON or protocol buffers, before it was compressed. */
+int api_body(struct api_call *c, struct str *own, const u8 **ret_data, size_t *ret_n);
+
+/* ---- parameters (parameters.c) ---- */
+
+/* "now", "now-15m", "1700000000" (s), "1700000000000" (ms), RFC 3339 in UTC. */
+int api_time(const char *text, u64 now_ms, u64 *ret_ms);
+u64 api_now_ms(void);
+/* query, type, stacks, from, to; with `prefix` before each name; from and to have defaults. */
+int api_query(struct api_call *c, const char *prefix, struct query *q);
+int api_number(struct api_call *c, const char *name, u64 min, u64 max, u64 *value);
+int api_flag(struct api_call *c, const char *name, bool *value);
+int api_tree_options(struct api_call *c, struct profile_tree_options *o);
+
+/* ---- trees (prune.c) ---- */
+
+/*
+ * Keeps the nodes of largest total (in a diff of either side), at most `max`, and what leads to
+ * them; what was left out of a node's children is one child of it, named api_other.
+ */
+extern const char api_other[];
+int api_tree_prune(const struct profile_tree *t, size_t max, struct profile_tree **ret);

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What stands in the query string, checked. */
+#define _XOPEN_SOURCE 700
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/api/internal.h"
+
+#define DEFAULT_RANGE_MS (15 * 60000ULL)
+#define MAX_TIME_MS 253402300799000ULL /* the end of the year 9999 */
+
+u64 api_now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (u64)t.tv_sec * 1000 + (u64)t.tv_nsec / 1000000;
+}
+
+static u64 unit_ms(const char *s)
+{
+	static const struct {
+		const char *name;
+		u64 ms;
+	} units[] = {{"ms", 1},	     {"s", 1000},     {"m", 60000},
+		     {"h", 3600000}, {"d", 86400000}, {"w", 604800000}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(units); i++)
+		if (!strcmp(s, units[i].name))
+			return units[i].ms;
+	return 0;
+}
+
+static int relative(const char *text, u64 now_ms, u64 *ret_ms)
+{
+	u64 n, unit;
+	char *end;
+
+	if (!*text) {
+		*ret_ms = now_ms;
+		return 0;
+	}
+	if (*text != '-' || text[1] < '0' || text[1] > '9')
+		return -EINVAL;
+	errno = 0;
+	n = strtoull(text + 1, &end, 10);
+	unit = unit_ms(end);
+	if (errno || !unit || n > MAX_TIME_MS / unit)
+		return -EINVAL;
+	*ret_ms = n * unit < now_ms ? now_ms - n * unit : 0;
+	return 0;
+}
+
+int api_time(const char *text, u64 now_ms, u64 *ret_ms)
+{
+	struct tm tm = {};
+	const char *end;
+	u64 v;
+
+	if (str_starts(text, "now"))
+		return relative(text + 3, now_ms, ret_ms);
+	if (*text >= '0' && *text <= '9' && str_to_u64(text, 10, &v) == 0) {
+		if (v < 100000000000ULL)
+			v *= 1000;
+		if (v > MAX_TIME_MS)
+			return -EINVAL;
+		*ret_ms = v;
+		return 0;
+	}
+	end = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
+	if (!end || strcmp(end, "Z") != 0 || timegm(&tm) < 0)
+		return -EINVAL;
+	*ret_ms = (u64)timegm(&tm) * 1000;
+	return 0;
+}
+
+static const char *parameter(struct api_call *c, const char *prefix, const char *name)
+{
+	char full[64];
+
+	snprintf(full, sizeof(full), "%s%s", prefix, name);
+	return net_parameter(c->r, full);
+}
+
+static int query_time(struct api_call *c, const char *prefix, const char *name, u64 now, u64 *ms)
+{
+	const char *text = parameter(c, prefix, name);
+
+	if (!text)
+		return 0;
+	if (api_time(text, now, ms) < 0)
+		return diag_set(&c->d, -EINVAL,
+				"%s%s: a time is now, now-15m, seconds or milliseconds since 1970, "
+				"or 2026-01-31T12:00:00Z",
+				prefix, name);
+	return 0;
+}
+
+int api_query(struct api_call *c, const char *prefix, struct query *q)
+{
+	const char *text = parameter(c, prefix, "query"), *type = parameter(c, prefix, "type");
+	const char *stacks = parameter(c, prefix, "stacks");
+	u64 now = api_now_ms();
+	int r = 0;
+
+	/* What was stored in this very millisecond is in it. */
+	q->to_ms = now + 1;
+	r = query_time(c, prefix, "to", now, &q->to_ms);
+	q->from_ms = q->to_ms > DEFAULT_RANGE_MS ? q->to_ms - DEFAULT_RANGE_MS : 0;
+	if (r == 0)
+		r = query_time(c, prefix, "from", now, &q->from_ms);
+	if (r == 0 && q->from_ms >= q->to_ms)
+		r = diag_set(&c->d, -EINVAL, "%sfrom must be before %sto", prefix, prefix);
+	if (r == 0 && text && *text)
+		r = query_parse_selector(q, text, &c->d);
+	if (r == 0 && type && *type) {
+		free(q->type);
+		q->type = strdup(type);
+		r = q->type ? 0 : -ENOMEM;
+	}
+	if (r == 0 && stacks && *stacks) {
+		q->stacks = strdup(stacks);
+		r = q->stacks ? 0 : -ENOMEM;
+	}
+	return r;
+}
+
+int api_number(struct api_call *c, const char *name, u64 min, u64 max, u64 *value)
+{
+	const char *text = net_parameter(c->r, name);
+	u64 v;
+
+	if (!text)
+		return 0;
+	if (*text < '0' || *text > '9' || str_to_u64(text, 10, &v) < 0 || v < min || v > max)
+		return diag_set(&c->d, -EINVAL, "%s: a number of %llu to %llu", name, min, max);
+	*value = v;
+	return 0;
+}
+
+int api_flag(struct api_call *c, const char *name, bool *value)
+{
+	const char *text = net_parameter(c->r, name);
+
+	if (!text)
+		return 0;
+	if (!*text || !strcmp(text, "1") || !strcmp(text, "true"))
+		*value = true;
+	else if (!strcmp(text, "0") || !strcmp(text, "false"))
+		*value = false;
+	else
+		return diag_set(&c->d, -EINVAL, "%s: true or false", name);
+	return 0;
+}
+
+int api_tree_options(struct api_call *c, struct profile_tree_options *o)
+{
+	int r = api_flag(c, "threads", &o->threads);
+
+	if (r == 0)
+		r = api_flag(c, "inverted", &o->inverted);
+	if (r == 0)
+		r = api_flag(c, "no_process", &o->no_process);
+	if (r == 0)
+		r = api_flag(c, "by_line", &o->by_line);
+	if (r == 0)
+		r = api_flag(c, "no_inline", &o->no_inline);
+	return r;
+}

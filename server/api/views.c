@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The JSON API: what doc/api/openapi.json describes. Trees and tables are columns, one array a
+ * field, so that a large one is small on the wire and quick to read.
+ */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/vocab.h"
+#include "server/api/internal.h"
+
+#define DEFAULT_NODES 20000
+#define MAX_CELLS 11000
+
+extern const unsigned char openapi_json[];
+extern const size_t openapi_json_n;
+
+static void put_text(struct str *out, const char *name, const char *value)
+{
+	str_printf(out, "\"%s\":", name);
+	text_append_json(out, value);
+}
+
+static int get_profile(struct api_call *c, const char *prefix, struct query *q,
+		       struct profile **ret)
+{
+	u64 max_stacks = API_MAX_STACKS;
+	int r = api_query(c, prefix, q);
+
+	if (r == 0)
+		r = api_number(c, "max_stacks", 1, API_MAX_STACKS * 10, &max_stacks);
+	return r < 0 ? r : query_profile(c->a->o.store, q, max_stacks, ret, &c->d);
+}
+
+static const char *type_name(const struct profile *p)
+{
+	return p->n_types ? profile_string(p, p->types[p->default_type].name) : "";
+}
+
+static const char *type_unit(const struct profile *p)
+{
+	return p->n_types ? profile_string(p, p->types[p->default_type].unit) : "";
+}
+
+static void put_head(struct api_call *c, const struct query *q, const struct profile *p)
+{
+	const struct profile_quality *y = &p->quality;
+
+	str_printf(c->out, "\"from\":%llu,\"to\":%llu,", q->from_ms, q->to_ms);
+	put_text(c->out, "type", type_name(p));
+	str_putc(c->out, ',');
+	put_text(c->out, "unit", type_unit(p));
+	str_printf(c->out,
+		   ",\"quality\":{\"samples\":%llu,\"lost\":%llu,\"truncated\":%llu,"
+		   "\"unknown_frames\":%llu,\"frames\":%llu}",
+		   y->samples, y->lost, y->truncated, y->unknown, y->frames);
+}
+
+/* ---- what there is ---- */
+
+static void put_names(struct str *out, const char *key, const struct query_names *n)
+{
+	str_printf(out, "{\"%s\":[", key);
+	for (size_t i = 0; i < n->names.n; i++) {
+		str_puts(out, i ? ",{" : "{");
+		put_text(out, "name", n->names.data[i].name);
+		str_printf(out, ",\"series\":%llu,\"last\":%llu}", n->names.data[i].n_series,
+			   n->names.data[i].last_ms);
+	}
+	str_puts(out, "]}");
+}
+
+static int types(struct api_call *c)
+{
+	__attribute__((cleanup(query_names_deinit))) struct query_names n = {};
+	_cleanup_query_ struct query q = {};
+	int r = api_query(c, "", &q);
+
+	if (r == 0)
+		r = query_types(c->a->o.store, &q, &n, &c->d);
+	if (r == 0)
+		put_names(c->out, "types", &n);
+	return r;
+}
+
+static int labels(struct api_call *c)
+{
+	__attribute__((cleanup(query_names_deinit))) struct query_names n = {};
+	_cleanup_query_ struct query q = {};
+	int r = api_query(c, "", &q);
+
+	if (r == 0)
+		r = query_label_names(c->a->o.store, &q, &n, &c->d);
+	if (r == 0)
+		put_names(c->out, "labels", &n);
+	return r;
+}
+
+static int label_values(struct api_call *c)
+{
+	__attribute__((cleanup(query_names_deinit))) struct query_names n = {};
+	const char *label = net_parameter(c->r, "label");
+	_cleanup_query_ struct query q = {};
+	int r = api_query(c, "", &q);
+
+	if (r == 0 && (!label || !*label))
+		r = diag_set(&c->d, -EINVAL, "which label? ?label=service.name");
+	if (r == 0)
+		r = query_label_values(c->a->o.store, &q, label, &n, &c->d);
+	if (r == 0)
+		put_names(c->out, "values", &n);
+	return r;
+}
+
+/* ---- trees ---- */
+
+#define COLUMN(out, key, t, expression)                                                            \
+	do {                                                                                       \
+		str_puts(out, ",\"" key "\":[");                                                   \
+		for (size_t i_ = 0; i_ < (t)->nodes.n; i_++) {                                     \
+			const struct profile_node *n = &(t)->nodes.data[i_];                       \
+			str_printf(out, i_ ? ",%lld" : "%lld", (long long)(expression));           \
+		}                                                                                  \
+		str_putc(out, ']');                                                                \
+	} while (0)
+
+static void put_tree(struct str *out, const struct profile_tree *t)
+{
+	str_puts(out, "\"kinds\":[");
+	for (u8 k = 0; k < FRAME_KIND_N; k++)
+		str_printf(out, k ? ",\"%s\"" : "\"%s\"", vocab_frame_kind(k)->name);
+	str_puts(out, "],\"names\":[");
+	for (u32 i = 0; i < t->strings.n; i++) {
+		if (i)
+			str_putc(out, ',');
+		text_append_json(out, strtab_get(&t->strings, i));
+	}
+	str_puts(out, "],\"nodes\":{\"count\":");
+	str_printf(out, "%zu", t->nodes.n);
+	COLUMN(out, "name", t, n->name);
+	COLUMN(out, "below", t, n->n_below);
+	COLUMN(out, "self", t, n->self);
+	COLUMN(out, "total", t, n->total);
+	COLUMN(out, "kind", t, n->kind == FRAME_KIND_N ? -1 : (int)n->kind);
+	COLUMN(out, "level", t, n->level);
+	COLUMN(out, "inlined", t, (n->flags & PROFILE_FRAME_INLINED) != 0);
+	COLUMN(out, "line", t, n->line);
+	if (t->has_base) {
+		COLUMN(out, "base_self", t, n->base_self);
+		COLUMN(out, "base_total", t, n->base_total);
+	}
+	str_putc(out, '}');
+}
+
+static int pruned(struct api_call *c, const struct profile_tree *t, struct profile_tree **ret)
+{
+	u64 max = DEFAULT_NODES;
+	int r = api_number(c, "max_nodes", 1, API_MAX_NODES, &max);
+
+	return r < 0 ? r : api_tree_prune(t, max, ret);
+}
+
+static int flamegraph(struct api_call *c)
+{
+	_cleanup_profile_tree_ struct profile_tree *all = NULL, *t = NULL;
+	_cleanup_profile_ struct profile *p = NULL;
+	struct profile_tree_options o = {};
+	_cleanup_query_ struct query q = {};
+	int r = api_tree_options(c, &o);
+
+	if (r == 0)
+		r = get_profile(c, "", &q, &p);
+	if (r == 0)
+		r = profile_tree_build(p, &o, &all);
+	if (r == 0)
+		r = pruned(c, all, &t);
+	if (r < 0)
+		return r;
+	str_putc(c->out, '{');
+	put_head(c, &q, p);
+	str_putc(c->out, ',');
+	put_tree(c->out, t);
+	str_putc(c->out, '}');
+	return 0;
+}
+
+static void scale(struct profile_tree *t, s64 to)
+{
+	s64 from = t->nodes.n ? t->nodes.data[0].total : 0;
+	double factor = from > 0 ? (double)to / (double)from : 0;
+
+	vec_foreach (&t->nodes, n) {
+		n->self = llround((double)n->self * factor);
+		n->total = llround((double)n->total * factor);
+	}
+}
+
+static int diff(struct api_call *c)
+{
+	_cleanup_profile_tree_ struct profile_tree *before = NULL, *after = NULL;
+	_cleanup_profile_tree_ struct profile_tree *all = NULL, *t = NULL;
+	_cleanup_profile_ struct profile *p = NULL, *base = NULL;
+	_cleanup_query_ struct query q = {}, base_q = {};
+	struct profile_tree_options o = {};
+	bool normalize = false;
+	s64 base_total = 0;
+	int r = api_tree_options(c, &o);
+
+	if (r == 0)
+		r = api_flag(c, "normalize", &normalize);
+	if (r == 0)
+		r = get_profile(c, "", &q, &p);
+	if (r == 0)
+		r = get_profile(c, "base_", &base_q, &base);
+	if (r == 0 && strcmp(type_unit(p), type_unit(base)) != 0)
+		r = diag_set(&c->d, -EINVAL, "the sides have values of unlike units: %s and %s",
+			     type_unit(p), type_unit(base));
+	if (r == 0)
+		r = profile_tree_build(p, &o, &after);
+	if (r == 0)
+		r = profile_tree_build(base, &o, &before);
+	if (r < 0)
+		return r;
+	base_total = before->nodes.data[0].total;
+	if (normalize)
+		scale(before, after->nodes.data[0].total);
+	r = profile_tree_diff(before, after, &all);
+	if (r == 0)
+		r = pruned(c, all, &t);
+	if (r < 0)
+		return r;
+	str_putc(c->out, '{');
+	put_head(c, &q, p);
+	str_printf(c->out, ",\"base\":{");
+	put_head(c, &base_q, base);
+	str_printf(c->out, ",\"total\":%lld},\"normalized\":%s,", base_total,
+		   normalize ? "true" : "false");
+	put_tree(c->out, t);
+	str_putc(c->out, '}');
+	return 0;
+}
+
+/* ---- tables ---- */
+
+static void put_row(struct str *out, const struct profile_table *t, const struct profile_row *row,
+		    u64 samples)
+{
+	double low = 0, high = 0, share = t->total ? (double)row->self / (double)t->total : 0;
+
+	str_putc(out, '{');
+	put_text(out, "name", strtab_get(&t->strings, row->name));
+	str_putc(out, ',');
+	put_text(out, "object", strtab_get(&t->strings, row->object));
+	str_printf(out, ",\"kind\":\"%s\",\"self\":%lld,\"total\":%lld",
+		   row->kind < FRAME_KIND_N ? vocab_frame_kind(row->kind)->name : "", row->self,
+		   row->total);
+	/* The 95 % interval of the share of self. */
+	if (profile_share_interval(share, samples, &low, &high))
+		str_printf(out, ",\"self_share_low\":%.6f,\"self_share_high\":%.6f", low, high);
+	str_putc(out, '}');
+}
+
+static int top(struct api_call *c)
+{
+	_cleanup_profile_table_ struct profile_table *t = NULL;
+	_cleanup_profile_ struct profile *p = NULL;
+	struct profile_tree_options o = {};
+	_cleanup_query_ struct query q = {};
+	u64 limit = 100;
+	int r = api_number(c, "limit", 1, 100000, &limit);
+
+	if (r == 0)
+		r = api_tree_options(c, &o);
+	if (r == 0)
+		r = get_profile(c, "", &q, &p);
+	if (r == 0)
+		r = profile_table_build(p, &o, &t);
+	if (r < 0)
+		return r;
+	str_putc(c->out, '{');
+	put_head(c, &q, p);
+	str_printf(c->out, ",\"total\":%lld,\"functions\":%zu,\"rows\":[", t->total, t->rows.n);
+	for (size_t i = 0; i < t->rows.n && i < limit; i++) {
+		if (i)
+			str_putc(c->out, ',');
+		put_row(c->out, t, &t->rows.data[i], profile_sample_count(p));
+	}
+	str_puts(c->out, "]}");
+	return 0;
+}
+
+static int export(struct api_call *c)
+{
+	static const struct {
+		const char *format, *type;
+	} content[] = {{"svg", "image/svg+xml"},
+		       {"html", "text/html; charset=utf-8"},
+		       {"folded", "text/plain; charset=utf-8"},
+		       {"pprof", "application/octet-stream"}};
+	const char *name = net_parameter(c->r, "format");
+	const struct profile_format *format = profile_format_by_name(name ? name : "pprof");
+	_cleanup_profile_ struct profile *p = NULL;
+	struct profile_write_options o = {};
+	_cleanup_query_ struct query q = {};
+	int r = api_tree_options(c, &o.tree);
+
+	if (r == 0 && (!format || !format->write))
+		r = diag_set(&c->d, -EINVAL, "no such format; culprit convert --help lists them");
+	if (r == 0)
+		r = get_profile(c, "", &q, &p);
+	if (r == 0)
+		r = format->write(p, &o, c->out, &c->d);
+	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(content); i++)
+		if (!strcmp(content[i].format, format->name))
+			c->ret->content_type = content[i].type;
+	return r;
+}
+
+/* ---- over time ---- */
+
+static void put_group(struct str *out, const char *values, const char *const *group_by, size_t n)
+{
+	str_puts(out, "{\"labels\":{");
+	for (size_t i = 0; i < n; i++) {
+		if (i)
+			str_putc(out, ',');
+		text_append_json(out, group_by[i]);
+		str_putc(out, ':');
+		text_append_json(out, values);
+		values += strlen(values) + 1;
+	}
+	str_puts(out, "},\"points\":[");
+}
+
+static u64 default_step(const struct query *q, u64 points)
+{
+	u64 step = (q->to_ms - q->from_ms + points - 1) / points;
+
+	return step < 1000 ? MAX(step, 1ULL) : (step + 999) / 1000 * 1000;
+}
+
+#define MAX_GROUP_BY 8
+static int series(struct api_call *c)
+{
+	__attribute__((cleanup(query_lines_deinit))) struct query_lines l = {};
+	const char *group_by[MAX_GROUP_BY] = {};
+	_cleanup_query_ struct query q = {};
+	size_t n = 0;
+	u64 step;
+	int r = api_query(c, "", &q);
+
+	while (n < MAX_GROUP_BY && (group_by[n] = c->r->lookup(c->r, false, "group_by", n)))
+		n++;
+	step = r == 0 ? default_step(&q, 300) : 0;
+	if (r == 0)
+		r = api_number(c, "step", 1, 366ULL * 86400000, &step);
+	if (r == 0)
+		r = query_series(c->a->o.store, &q, step, group_by, n, &l, &c->d);
+	if (r < 0)
+		return r;
+	str_printf(c->out, "{\"from\":%llu,\"to\":%llu,\"step\":%llu,\"damaged\":%s,\"series\":[",
+		   q.from_ms, q.to_ms, l.step_ms, l.damaged ? "true" : "false");
+	for (size_t i = 0; i < l.lines.n; i++) {
+		if (i)
+			str_putc(c->out, ',');
+		put_group(c->out, l.lines.data[i].labels, group_by, n);
+		for (size_t k = 0; k < l.lines.data[i].points.n; k++) {
+			const struct query_point *p = &l.lines.data[i].points.data[k];
+
+			str_printf(c->out, k ? ",[%llu,%lld,%llu]" : "[%llu,%lld,%llu]", p->time_ms,
+				   p->value, p->count);
+		}
+		str_puts(c->out, "]}");
+	}
+	str_puts(c->out, "]}");
+	return 0;
+}
+
+/*
+ * Time on both axes: a column is a stretch of column_ms, a row one of row_ms in it. Where samples
+ * have coarser times than row_ms, rows are as coarse.
+ */
+static int heatmap(struct api_call *c)
+{
+	__attribute__((cleanup(query_lines_deinit))) struct query_lines l = {};
+	_cleanup_query_ struct query q = {};
+	u64 column_ms = 0, row_ms = 0, rows, columns;
+	_cleanup_free_ s64 *cells = NULL;
+	int r = api_query(c, "", &q);
+
+	if (r == 0)
+		r = api_number(c, "column", 1, 366ULL * 86400000, &column_ms);
+	if (r == 0)
+		r = api_number(c, "row", 1, 366ULL * 86400000, &row_ms);
+	if (r < 0)
+		return r;
+	if (!column_ms)
+		column_ms = default_step(&q, 200);
+	if (!row_ms)
+		row_ms = MAX(column_ms / 50, 1ULL);
+	if (row_ms > column_ms || column_ms % row_ms || column_ms / row_ms > MAX_CELLS)
+		return diag_set(&c->d, -EINVAL, "column must be a multiple of row");
+	columns = (q.to_ms - q.from_ms + column_ms - 1) / column_ms;
+	if (columns > MAX_CELLS || columns * (column_ms / row_ms) > MAX_CELLS)
+		return diag_set(&c->d, -EINVAL, "at most %d cells", MAX_CELLS);
+	r = query_series(c->a->o.store, &q, row_ms, NULL, 0, &l, &c->d);
+	if (r < 0)
+		return r;
+	row_ms = MIN(MAX(l.step_ms, row_ms), column_ms);
+	rows = (column_ms + row_ms - 1) / row_ms;
+	cells = calloc(columns * rows, sizeof(*cells));
+	if (!cells)
+		return -ENOMEM;
+	for (size_t i = 0; l.lines.n && i < l.lines.data[0].points.n; i++) {
+		const struct query_point *p = &l.lines.data[0].points.data[i];
+		u64 at = MAX(p->time_ms, q.from_ms) - q.from_ms;
+
+		if (at / column_ms < columns)
+			cells[at / column_ms * rows + at % column_ms / row_ms] += p->value;
+	}
+	str_printf(c->out,
+		   "{\"from\":%llu,\"to\":%llu,\"column\":%llu,\"row\":%llu,\"columns\":%llu,"
+		   "\"rows\":%llu,\"damaged\":%s,\"values\":[",
+		   q.from_ms, q.to_ms, column_ms, row_ms, columns, rows,
+		   l.damaged ? "true" : "false");
+	for (u64 i = 0; i < columns * rows; i++)
+		str_printf(c->out, i ? ",%lld" : "%lld", cells[i]);
+	str_puts(c->out, "]}");
+	return 0;
+}
+
+/* ---- the server itself ---- */
+
+static int stats(struct api_call *c)
+{
+	struct store_stats s = {};
+	struct ingest_stats i = {};
+	int r = c->a->o.store->ops->stats(c->a->o.store, &s, &c->d);
+
+	if (r < 0)
+		return r;
+	ingest_stats(c->a->o.ingest, &i);
+	str_puts(c->out, "{\"version\":\"" CULPRIT_VERSION "\",\"store\":{");
+	put_text(c->out, "where", s.where);
+	str_printf(c->out,
+		   ",\"bytes\":%llu,\"rows\":%llu,\"samples\":%llu,\"first\":%llu,\"last\":%llu,"
+		   "\"series\":%llu,\"functions\":%llu,\"frames\":%llu,\"stacks\":%llu,"
+		   "\"damaged\":%llu,\"evicted_rows\":%llu}",
+		   s.bytes, s.rows, s.samples, s.first_ms, s.last_ms, s.series, s.functions,
+		   s.frames, s.stacks, s.damaged, s.evicted_rows);
+	str_printf(c->out,
+		   ",\"ingest\":{\"requests\":%llu,\"refused\":%llu,\"profiles\":%llu,"
+		   "\"samples\":%llu,\"bytes\":%llu},\"uptime_ms\":%llu}",
+		   i.requests, i.refused, i.profiles, i.samples, i.bytes,
+		   api_now_ms() - c->a->started_ms);
+	return 0;
+}
+
+static int health(struct api_call *c)
+{
+	struct store_stats s = {};
+	int r = c->a->o.store->ops->stats(c->a->o.store, &s, &c->d);
+
+	if (r < 0)
+		return diag_set(&c->d, -EAGAIN, "the store does not answer");
+	str_printf(c->out, "{\"status\":\"%s\"}", s.damaged ? "damaged" : "ok");
+	return 0;
+}
+
+static int metrics(struct api_call *c)
+{
+	struct store_stats s = {};
+	struct ingest_stats i = {};
+	int r = c->a->o.store->ops->stats(c->a->o.store, &s, &c->d);
+
+	ingest_stats(c->a->o.ingest, &i);
+	c->ret->content_type = "text/plain; version=0.0.4; charset=utf-8";
+#define METRIC(name, kind, help, value)                                                            \
+	str_printf(c->out, "# HELP culprit_%s %s\n# TYPE culprit_%s %s\nculprit_%s %llu\n", name,  \
+		   help, name, kind, name, (unsigned long long)(value))
+	METRIC("store_up", "gauge", "Whether the store answers.", r == 0);
+	METRIC("store_bytes", "gauge", "Bytes on disk.", s.bytes);
+	METRIC("store_rows", "gauge", "Rows of samples.", s.rows);
+	METRIC("store_series", "gauge", "Known series.", s.series);
+	METRIC("store_stacks", "gauge", "Known stacks.", s.stacks);
+	METRIC("store_damaged", "gauge", "Blocks that could not be read.", s.damaged);
+	METRIC("store_evicted_rows_total", "counter", "Rows dropped by size or age.",
+	       s.evicted_rows);
+	METRIC("ingest_requests_total", "counter", "Requests that brought something.", i.requests);
+	METRIC("ingest_refused_total", "counter", "Of these, refused.", i.refused);
+	METRIC("ingest_profiles_total", "counter", "Profiles stored.", i.profiles);
+	METRIC("ingest_samples_total", "counter", "Rows of samples stored.", i.samples);
+	METRIC("ingest_bytes_total", "counter", "Bytes of these requests, as sent.", i.bytes);
+#undef METRIC
+	str_puts(c->out, "# HELP culprit_answers_total Answers by status.\n"
+			 "# TYPE culprit_answers_total counter\n");
+	for (u32 k = 2; k < 6; k++)
+		str_printf(c->out, "culprit_answers_total{status=\"%uxx\"} %llu\n", k,
+			   (unsigned long long)atomic_load(&c->a->answers[k]));
+	if (c->a->o.metrics)
+		c->a->o.metrics(c->a->o.userdata, c->out);
+	return 0;
+}
+
+static int healthz(struct api_call *c)
+{
+	c->ret->content_type = "text/plain; charset=utf-8";
+	str_puts(c->out, "ok\n");
+	return 0;
+}
+
+static int openapi(struct api_call *c)
+{
+	str_append(c->out, openapi_json, openapi_json_n);
+	return 0;
+}
+
+#define R NET_ROLE_READ
+const struct api_route api_view_routes[] = {
+	{"GET", "/api/v1/types", R, API_STYLE_JSON, types},
+	{"GET", "/api/v1/labels", R, API_STYLE_JSON, labels},
+	{"GET", "/api/v1/label-values", R, API_STYLE_JSON, label_values},
+	{"GET", "/api/v1/series", R, API_STYLE_JSON, series},
+	{"GET", "/api/v1/flamegraph", R, API_STYLE_JSON, flamegraph},
+	{"GET", "/api/v1/top", R, API_STYLE_JSON, top},
+	{"GET", "/api/v1/heatmap", R, API_STYLE_JSON, heatmap},
+	{"GET", "/api/v1/diff", R, API_STYLE_JSON, diff},
+	{"GET", "/api/v1/export", R, API_STYLE_JSON, export},
+	{"GET", "/api/v1/stats", R, API_STYLE_JSON, stats},
+	{"GET", "/api/v1/health", R, API_STYLE_JSON, health},
+	{"GET", "/api/v1/openapi.json", R, API_STYLE_JSON, openapi},
+	{"GET", "/metrics", R, API_STYLE_JSON, metrics},
+	{"GET", "/healthz", NET_ROLE_NONE, API_STYLE_JSON, healthz},
+	{},
+};

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The common way: a request is charged for the memory that it may need, decompressed within a
+ * limit, read into profiles, completed (labels, times) and written. A request that was written is
+ * acknowledged; one that was not says why, and whether it is worth to come again (-EAGAIN).
+ */
+#include "server/ingest/ingest.h"
+
+#include <errno.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/text.h"
+#include "otlp/otlp.h"
+#include "profile/gzip.h"
+#include "server/ingest/internal.h"
+
+#define DEFAULT_REQUEST_BYTES (64ULL << 20)
+#define DEFAULT_MEMORY_BYTES (256ULL << 20)
+/* What a decompressed byte may become as a profile; real ones were measured at 2 to 4. */
+#define MEMORY_PER_BYTE 4
+
+int ingest_create(struct store *s, const struct ingest_options *o, struct ingest **ret)
+{
+	struct ingest *i = calloc(1, sizeof(*i));
+
+	if (!i)
+		return -ENOMEM;
+	i->store = s;
+	if (o)
+		i->o = *o;
+	if (!i->o.max_request_bytes)
+		i->o.max_request_bytes = DEFAULT_REQUEST_BYTES;
+	if (!i->o.max_memory_bytes)
+		i->o.max_memory_bytes = DEFAULT_MEMORY_BYTES;
+	*ret = i;
+	return 0;
+}
+
+void ingest_destroy(struct ingest *i)
+{
+	free(i);
+}
+
+void ingest_stats(struct ingest *i, struct ingest_stats *ret)
+{
+	*ret = (struct ingest_stats){
+		.requests = atomic_load(&i->requests),
+		.refused = atomic_load(&i->refused),
+		.profiles = atomic_load(&i->profiles),
+		.samples = atomic_load(&i->samples),
+		.bytes = atomic_load(&i->bytes),
+	};
+}
+
+/* A request alone may always go: the limit of its size bounds it. */
+int ingest_charge(struct ingest *i, u64 bytes, struct ingest_charge *ret, struct diag *reterr_diag)
+{
+	u64 before = atomic_fetch_add(&i->in_use, bytes);
+
+	if (before && before + bytes > i->o.max_memory_bytes) {
+		atomic_fetch_sub(&i->in_use, bytes);
+		return diag_set(reterr_diag, -EAGAIN, "too much is being ingested; come again");
+	}
+	*ret = (struct ingest_charge){i, bytes};
+	return 0;
+}
+
+void ingest_charge_end(struct ingest_charge *c)
+{
+	if (c->i)
+		atomic_fetch_sub(&c->i->in_use, c->bytes);
+}
+
+int ingest_decode(struct ingest *i, const u8 *data, size_t n, const char *encoding, struct str *own,
+		  const u8 **ret_data, size_t *ret_n, struct diag *reterr_diag)
+{
+	int r;
+
+	if (!encoding || !*encoding || !strcasecmp(encoding, "identity")) {
+		if (n > i->o.max_request_bytes)
+			return diag_set(reterr_diag, -EFBIG, "more than %zu MiB",
+					i->o.max_request_bytes >> 20);
+		*ret_data = data;
+		*ret_n = n;
+		return 0;
+	}
+	if (!strcasecmp(encoding, "gzip") || !strcasecmp(encoding, "x-gzip"))
+		r = gzip_inflate(data, n, i->o.max_request_bytes, own, reterr_diag);
+	else if (!strcasecmp(encoding, "zstd"))
+		r = zstd_inflate(data, n, i->o.max_request_bytes, own, reterr_diag);
+	else
+		return diag_set(reterr_diag, -ENOTSUP,
+				"content encodings here are gzip, zstd and identity");
+	if (r < 0)
+		return r;
+	*ret_data = (const u8 *)str_get(own);
+	*ret_n = own->n;
+	return 0;
+}
+
+/* ---- writing ---- */
+
+int ingest_profile(struct ingest *i, const struct profile *p, const char *name, const u8 *token,
+		   struct diag *reterr_diag)
+{
+	_cleanup_store_batch_ struct store_batch b = {};
+	int r = store_batch_init(&b, p, name, reterr_diag);
+
+	if (r == 0)
+		r = i->store->ops->write(i->store, &b, token, reterr_diag);
+	if (r < 0)
+		return r;
+	atomic_fetch_add(&i->profiles, 1);
+	atomic_fetch_add(&i->samples, b.samples.n);
+	return 0;
+}
+
+static int done(struct ingest *i, size_t n, int r)
+{
+	atomic_fetch_add(&i->requests, 1);
+	atomic_fetch_add(&i->bytes, n);
+	if (r < 0)
+		atomic_fetch_add(&i->refused, 1);
+	return r;
+}
+
+/* ---- files ---- */
+
+static int file(struct ingest *i, const u8 *data, size_t n, const struct ingest_file *f,
+		struct diag *reterr_diag)
+{
+	_cleanup_profile_ struct profile *p = NULL;
+	_cleanup_charge_ struct ingest_charge charge = {};
+	_cleanup_labels_ struct ingest_labels labels = {};
+	_cleanup_str_ struct str own = {};
+	const u8 *plain = NULL;
+	size_t plain_n = 0;
+	u8 token[16];
+	int r = ingest_decode(i, data, n, f->encoding, &own, &plain, &plain_n, reterr_diag);
+
+	if (r < 0)
+		return r;
+	r = ingest_charge(i, plain_n * MEMORY_PER_BYTE, &charge, reterr_diag);
+	if (r < 0)
+		return r;
+	r = profile_read_bytes("body", plain, plain_n, f->format, i->o.max_request_bytes, &p,
+			       reterr_diag);
+	if (r == 0 && f->labels)
+		r = ingest_labels_parse(&labels, p, f->labels, strlen(f->labels), reterr_diag);
+	if (r < 0)
+		return r;
+	ingest_set_time(p, f->from_ms, f->to_ms);
+	r = ingest_complete(p, &labels);
+	if (r < 0)
+		return r;
+	ingest_token(plain, plain_n, f->labels, p->time_ns, token);
+	return ingest_profile(i, p, f->name, token, reterr_diag);
+}
+
+int ingest_file(struct ingest *i, const u8 *data, size_t n, const struct ingest_file *f,
+		struct diag *reterr_diag)
+{
+	return done(i, n, file(i, data, n, f, reterr_diag));
+}
+
+/* ---- OTLP ---- */
+
+static void json_response(u64 rejected, const char *message, struct str *out)
+{
+	if (!rejected && !message) {
+		str_puts(out, "{}");
+		return;
+	}
+	str_printf(out, "{\"partialSuccess\":{\"rejectedProfiles\":\"%llu\"", rejected);
+	if (message) {
+		str_puts(out, ",\"errorMessage\":");
+		text_append_json(out, message);
+	}
+	str_puts(out, "}}");
+}
+
+/* What the store refuses for what it is counts as rejected; what it cannot now fails the whole. */
+static int write_all(struct ingest *i, struct otlp_profiles *all, const u8 *data, size_t n,
+		     struct diag *reterr_diag)
+{
+	const struct ingest_labels none = {};
+
+	for (size_t k = 0; k < all->profiles.n; k++) {
+		struct profile *p = all->profiles.data[k];
+		struct diag why = {};
+		u8 token[16];
+		int r;
+
+		ingest_set_time(p, 0, 0);
+		r = ingest_complete(p, &none);
+		ingest_token(data, n, NULL, k, token);
+		if (r == 0)
+			r = ingest_profile(i, p, NULL, token, &why);
+		if (r == -EINVAL) {
+			all->rejected++;
+			(void)diag_set(&all->why, r, "%s", why.text);
+		} else if (r < 0) {
+			return diag_set(reterr_diag, r, "%s",
+					why.text[0] ? why.text : strerror(-r));
+		}
+	}
+	return 0;
+}
+
+static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
+		struct str *ret_response, struct diag *reterr_diag)
+{
+	__attribute__((cleanup(otlp_profiles_deinit))) struct otlp_profiles all = {};
+	_cleanup_charge_ struct ingest_charge charge = {};
+	_cleanup_str_ struct str own = {};
+	const u8 *plain = NULL;
+	const char *why;
+	size_t plain_n = 0;
+	int r = ingest_decode(i, data, n, encoding, &own, &plain, &plain_n, reterr_diag);
+
+	if (r < 0)
+		return r;
+	r = ingest_charge(i, plain_n * MEMORY_PER_BYTE, &charge, reterr_diag);
+	if (r < 0)
+		return r;
+	if (json)
+		r = otlp_profiles_decode_json((const char *)plain, plain_n,
+					      i->o.max_request_bytes * MEMORY_PER_BYTE, &all,
+					      reterr_diag);
+	else
+		r = otlp_profiles_decode(plain, plain_n, i->o.max_request_bytes * MEMORY_PER_BYTE,
+					 &all, reterr_diag);
+	if (r == 0)
+		r = write_all(i, &all, plain, plain_n, reterr_diag);
+	if (r < 0)
+		return r;
+	why = all.why.text[0] ? all.why.text : NULL;
+	if (json)
+		json_response(all.rejected, why, ret_response);
+	else
+		r = otlp_profiles_response(all.rejected, why, ret_response);
+	return r;
+}
+
+int ingest_otlp_profiles(struct ingest *i, const u8 *data, size_t n, const char *encoding,
+			 bool json, struct str *ret_response, struct diag *reterr_diag)
+{
+	return done(i, n, otlp(i, data, n, encoding, json, ret_response, reterr_diag));
+}

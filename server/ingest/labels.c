@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a profile belongs to and when it was, where the profile does not say it itself. */
+#include <ctype.h>
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+#include <xxhash.h>
+
+#include "server/ingest/internal.h"
+
+#define MAX_LABELS 64
+#define MAX_VALUE_BYTES 2048
+#define NS_PER_MS 1000000ULL
+
+/* Pyroscope's names have no dots; the service is the one that everything here is sorted by. */
+static const struct {
+	const char *theirs, *ours;
+} renamed[] = {
+	{"service_name", "service.name"},
+	{"service_namespace", "service.namespace"},
+	{"service_version", "service.version"},
+	{"host_name", "host.name"},
+};
+
+static int intern(struct profile *p, const char *s, size_t n, u32 *ret)
+{
+	return profile_add_string(p, s, n, ret);
+}
+
+int ingest_label_add(struct ingest_labels *l, struct profile *p, const char *name, size_t name_n,
+		     const char *value, size_t value_n)
+{
+	struct profile_label label;
+	int r;
+
+	if (!name_n || name_n > MAX_VALUE_BYTES || value_n > MAX_VALUE_BYTES)
+		return -EINVAL;
+	if (l->labels.n >= MAX_LABELS)
+		return -E2BIG;
+	for (size_t i = 0; i < ARRAY_SIZE(renamed); i++)
+		if (strlen(renamed[i].theirs) == name_n &&
+		    !memcmp(renamed[i].theirs, name, name_n)) {
+			name = renamed[i].ours;
+			name_n = strlen(name);
+			break;
+		}
+	r = intern(p, name, name_n, &label.name);
+	if (r == 0)
+		r = intern(p, value, value_n, &label.value);
+	return r < 0 ? r : vec_push(&l->labels, label);
+}
+
+void ingest_labels_deinit(struct ingest_labels *l)
+{
+	vec_deinit(&l->labels);
+}
+
+static size_t skip(const char *s, size_t n, size_t at)
+{
+	while (at < n && (s[at] == ',' || isspace((u8)s[at])))
+		at++;
+	return at;
+}
+
+static size_t trimmed(const char *s, size_t from, size_t to)
+{
+	while (to > from && isspace((u8)s[to - 1]))
+		to--;
+	return to - from;
+}
+
+int ingest_labels_parse(struct ingest_labels *l, struct profile *p, const char *text, size_t n,
+			struct diag *reterr_diag)
+{
+	size_t at = skip(text, n, 0);
+	int r = 0;
+
+	while (at < n && r == 0) {
+		const char *equals = memchr(text + at, '=', n - at);
+		size_t name = at, value, end;
+		bool quoted;
+
+		if (!equals)
+			return diag_set(reterr_diag, -EINVAL, "labels are name=value,...");
+		value = (size_t)(equals - text) + 1;
+		quoted = value < n && text[value] == '"';
+		value += quoted;
+		for (end = value; end < n && text[end] != (quoted ? '"' : ','); end++)
+			;
+		if (quoted && end == n)
+			return diag_set(reterr_diag, -EINVAL, "a label's value lacks its quote");
+		r = ingest_label_add(l, p, text + name,
+				     trimmed(text, name, (size_t)(equals - text)), text + value,
+				     quoted ? end - value : trimmed(text, value, end));
+		at = skip(text, n, end + quoted);
+	}
+	if (r == -EINVAL || r == -E2BIG)
+		return diag_set(reterr_diag, r,
+				"labels: at most %d, each with a name, of at most %d bytes",
+				MAX_LABELS, MAX_VALUE_BYTES);
+	return r;
+}
+
+/* The resource of a thread with what was missing. */
+static int complete_resource(struct profile *p, const struct ingest_labels *l, u32 resource,
+			     u32 comm, u32 *ret)
+{
+	struct profile_label all[PROFILE_MAX_LABELS + MAX_LABELS + 2];
+	const struct profile_resource *old = &p->resources.data[resource];
+	u32 service, executable, unknown;
+	bool named = false, has_executable = false;
+	size_t n = 0;
+	int r = intern(p, "service.name", 12, &service);
+
+	if (r == 0)
+		r = intern(p, "process.executable.name", 23, &executable);
+	if (r == 0)
+		r = intern(p, "unknown_service", 15, &unknown);
+	if (r < 0)
+		return r;
+	for (u32 i = 0; i < old->n && i < PROFILE_MAX_LABELS; i++)
+		all[n++] = p->labels.data[old->first + i];
+	for (size_t i = 0; i < l->labels.n && i < MAX_LABELS; i++)
+		all[n++] = l->labels.data[i];
+	for (size_t i = 0; i < n; i++) {
+		named |= all[i].name == service && all[i].value;
+		has_executable |= all[i].name == executable;
+	}
+	if (comm && !has_executable)
+		all[n++] = (struct profile_label){executable, comm};
+	if (!named)
+		all[n++] = (struct profile_label){service, comm ? comm : unknown};
+	return profile_add_resource(p, all, n, ret);
+}
+
+static int thread_for_nobody(struct profile *p, u32 *ret)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < p->n_samples; i++)
+		any |= profile_sample(p, i)->thread == PROFILE_NONE;
+	return any ? profile_add_thread(p, &(struct profile_thread){}, ret) : 0;
+}
+
+int ingest_complete(struct profile *p, const struct ingest_labels *l)
+{
+	u32 nobody = PROFILE_NONE;
+	int r = thread_for_nobody(p, &nobody);
+
+	for (size_t i = 0; i < p->threads.n && r == 0; i++) {
+		u32 resource = PROFILE_NONE;
+
+		r = complete_resource(p, l, p->threads.data[i].resource, p->threads.data[i].comm,
+				      &resource);
+		if (r == 0)
+			p->threads.data[i].resource = resource;
+	}
+	for (size_t i = 0; i < p->n_samples && r == 0; i++) {
+		struct profile_sample *s = (struct profile_sample *)profile_sample(p, i);
+
+		if (s->thread == PROFILE_NONE)
+			s->thread = nobody;
+	}
+	return r;
+}
+
+u64 ingest_now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (u64)t.tv_sec * 1000 + (u64)t.tv_nsec / 1000000;
+}
+
+void ingest_set_time(struct profile *p, u64 from_ms, u64 to_ms)
+{
+	if (p->time_ns)
+		return;
+	if (!to_ms)
+		to_ms = from_ms ? from_ms : ingest_now_ms();
+	if (!from_ms || from_ms > to_ms)
+		from_ms = to_ms;
+	p->time_ns = MIN(from_ms, ~0ULL / NS_PER_MS) * NS_PER_MS;
+	if (!p->duration_ns)
+		p->duration_ns = MIN(to_ms - from_ms, ~0ULL / NS_PER_MS) * NS_PER_MS;
+}
+
+u64 ingest_time_ms(const char *text)
+{
+	u64 v;
+
+	if (!text || str_to_u64(text, 10, &v) < 0)
+		return 0;
+	if (v < 100000000000ULL) /* s, until the year 5138 */
+		return v * 1000;
+	if (v < 100000000000000ULL)
+		return v;
+	return v < 100000000000000000ULL ? v / 1000 : v / 1000000;
+}
+
+void ingest_token(const void *data, size_t n, const char *more, u64 number, u8 ret[16])
+{
+	XXH3_state_t *state = XXH3_createState();
+	XXH128_canonical_t c = {};
+
+	if (state) {
+		XXH3_128bits_reset(state);
+		XXH3_128bits_update(state, data, n);
+		XXH3_128bits_update(state, &number, sizeof(number));
+		if (more)
+			XXH3_128bits_update(state, more, strlen(more));
+		XXH128_canonicalFromHash(&c, XXH3_128bits_digest(state));
+		XXH3_freeState(state);
+	}
+	memcpy(ret, c.digest, 16);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What net.c, tokens.c, net_http.c and net_grpc.c share. */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+#include "server/net/net.h"
+
+#define NET_MAX_HEADER_BYTES (64u << 10)
+
+/* ---- tokens (tokens.c) ---- */
+
+/* Thread-safe. Tokens are kept as hashes; nothing of them is ever printed. */
+struct net_tokens;
+
+int net_tokens_create(const char *path, struct diag *reterr_diag, struct net_tokens **ret);
+void net_tokens_destroy(struct net_tokens *t);
+/* The role of an Authorization header ("Bearer TOKEN", "Basic USER:TOKEN"), or NULL. */
+enum net_role net_tokens_role(struct net_tokens *t, const char *authorization);
+
+/* ---- all listeners ---- */
+
+struct net_counters {
+	atomic_ullong connections, open, requests, unauthorized, too_large, timed_out, broken;
+};
+
+struct net_http;
+struct net_grpc;
+
+struct net_listener {
+	struct net_options o; /* with defaults; strings borrowed while net_listen() runs only */
+	struct net_tokens *tokens; /* owned; NULL = none */
+	bool tls, client_ca;
+	char *cert, *key, *ca; /* owned: contents of the PEM files */
+	int fd;		       /* owned until the listener runs */
+	u16 port;
+	atomic_ullong buffered; /* bytes of bodies in memory */
+	struct net_counters counters;
+	struct net_http *http;
+	struct net_grpc *grpc;
+};
+
+/* Takes so many bytes of the budget for bodies, or says no. */
+bool net_buffer_take(struct net_listener *l, size_t n);
+void net_buffer_give(struct net_listener *l, size_t n);
+/* Who may do what, by the Authorization header. */
+enum net_role net_role_of(struct net_listener *l, const char *authorization);
+void net_peer_name(const struct sockaddr *a, char ret[64]);
+/* Without tokens every local process may connect, and so may any web page in a browser. */
+bool net_host_is_local(const char *host);
+
+int net_http_start(struct net_listener *l, struct diag *reterr_diag);
+void net_http_stop(struct net_listener *l, u32 timeout_ms);
+int net_grpc_start(struct net_listener *l, struct diag *reterr_diag);
+void net_grpc_stop(struct net_listener *l, u32 timeout_ms);
+
+u64 net_now_ms(void); /* monotonic */

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What all listeners have in common: the address, who may connect at all, and who is who.
+ *
+ * 1. Beyond loopback there is no listener without tokens or client certificates.
+ * 2. Without both, on loopback, whoever connects is an admin: any local user. Requests that a web
+ *    page in a browser could have made (a foreign Host or Origin) are refused by net_http.c.
+ * 3. With a client CA and no tokens, a certificate of that CA is an admin's.
+ */
+#include "server/net/net.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/net/internal.h"
+
+#define MAX_PEM_BYTES (1u << 20)
+#define BACKLOG 128
+
+u64 net_now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (u64)t.tv_sec * 1000 + (u64)t.tv_nsec / 1000000;
+}
+
+bool net_buffer_take(struct net_listener *l, size_t n)
+{
+	if (atomic_fetch_add(&l->buffered, n) + n <= 4 * l->o.max_body)
+		return true;
+	atomic_fetch_sub(&l->buffered, n);
+	return false;
+}
+
+void net_buffer_give(struct net_listener *l, size_t n)
+{
+	atomic_fetch_sub(&l->buffered, n);
+}
+
+enum net_role net_role_of(struct net_listener *l, const char *authorization)
+{
+	return l->tokens ? net_tokens_role(l->tokens, authorization) : NET_ROLE_ADMIN;
+}
+
+void net_peer_name(const struct sockaddr *a, char ret[64])
+{
+	if (a->sa_family == AF_INET)
+		inet_ntop(AF_INET, &((const struct sockaddr_in *)a)->sin_addr, ret, 64);
+	else if (a->sa_family == AF_INET6)
+		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)a)->sin6_addr, ret, 64);
+	else
+		snprintf(ret, 64, "?");
+}
+
+bool net_host_is_local(const char *host)
+{
+	char name[64];
+	size_t n;
+	u8 v6[16];
+	u32 v4;
+
+	if (*host == '[') {
+		n = strcspn(host + 1, "]");
+		if (n >= sizeof(name) || !host[n + 1])
+			return false;
+		memcpy(name, host + 1, n);
+		name[n] = '\0';
+		return inet_pton(AF_INET6, name, v6) == 1 &&
+		       IN6_IS_ADDR_LOOPBACK((const struct in6_addr *)v6);
+	}
+	n = strcspn(host, ":");
+	if (n >= sizeof(name))
+		return false;
+	memcpy(name, host, n);
+	name[n] = '\0';
+	if (!strcasecmp(name, "localhost") || (n > 10 && !strcasecmp(name + n - 10, ".localhost")))
+		return true;
+	return inet_pton(AF_INET, name, &v4) == 1 && (ntohl(v4) >> 24) == 127;
+}
+
+/* ---- the socket ---- */
+
+static bool is_loopback(const struct sockaddr *a)
+{
+	if (a->sa_family == AF_INET)
+		return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
+	return a->sa_family == AF_INET6 &&
+	       IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
+}
+
+/* "HOST:PORT", "[V6]:PORT", ":PORT" and "PORT" (loopback). */
+static int split_address(const char *address, char host[256], char port[16],
+			 struct diag *reterr_diag)
+{
+	const char *colon = strrchr(address, ':'), *end = colon;
+	u64 number;
+
+	if (colon && *address == '[') {
+		address++;
+		end = colon - 1;
+		if (end < address || *end != ']')
+			colon = NULL;
+	}
+	if (!colon || colon == address) {
+		snprintf(host, 256, "127.0.0.1");
+	} else if (end - address < 256) {
+		memcpy(host, address, (size_t)(end - address));
+		host[end - address] = '\0';
+	}
+	if (str_to_u64(colon ? colon + 1 : address, 10, &number) < 0 || number > 65535 ||
+	    (colon && end - address >= 256))
+		return diag_set(reterr_diag, -EINVAL, "%s: an address is HOST:PORT", address);
+	snprintf(port, 16, "%u", (u32)number);
+	return 0;
+}
+
+static int open_socket(struct net_listener *l, const struct addrinfo *a, struct diag *reterr_diag)
+{
+	struct sockaddr_storage own = {};
+	socklen_t own_n = sizeof(own);
+	int one = 1;
+
+	if (!is_loopback(a->ai_addr) && !l->tokens && !l->client_ca)
+		return diag_set(
+			reterr_diag, -EACCES,
+			"%s: others could connect to this address: it needs --token-file or "
+			"--tls-ca",
+			l->o.address);
+	l->fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (l->fd < 0)
+		return diag_set(reterr_diag, -errno, "%s: no socket: %s", l->o.address,
+				strerror(errno));
+	setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (bind(l->fd, a->ai_addr, a->ai_addrlen) < 0 || listen(l->fd, BACKLOG) < 0 ||
+	    getsockname(l->fd, (struct sockaddr *)&own, &own_n) < 0)
+		return diag_set(reterr_diag, -errno, "%s: cannot listen: %s", l->o.address,
+				strerror(errno));
+	l->port = ntohs(own.ss_family == AF_INET ? ((struct sockaddr_in *)&own)->sin_port
+						 : ((struct sockaddr_in6 *)&own)->sin6_port);
+	return 0;
+}
+
+static int bind_address(struct net_listener *l, struct diag *reterr_diag)
+{
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+				       .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+	struct addrinfo *found = NULL;
+	char host[256], port[16];
+	int r = split_address(l->o.address, host, port, reterr_diag);
+
+	if (r < 0)
+		return r;
+	r = getaddrinfo(host, port, &hints, &found);
+	if (r != 0)
+		return diag_set(reterr_diag, -EINVAL, "%s: %s", l->o.address, gai_strerror(r));
+	r = open_socket(l, found, reterr_diag);
+	freeaddrinfo(found);
+	return r;
+}
+
+static int read_pem(const char *path, char **ret, struct diag *reterr_diag)
+{
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+	_cleanup_str_ struct str text = {};
+	char chunk[4096];
+	ssize_t n = -1;
+
+	while (fd >= 0 && (n = read(fd, chunk, sizeof(chunk))) > 0)
+		if (text.n > MAX_PEM_BYTES || str_append(&text, chunk, (size_t)n) < 0)
+			return diag_set(reterr_diag, -EFBIG, "%s: too large for PEM", path);
+	if (n < 0)
+		return diag_set(reterr_diag, -errno, "%s: cannot read: %s", path, strerror(errno));
+	if (!text.n)
+		return diag_set(reterr_diag, -EINVAL, "%s: is empty", path);
+	*ret = take_ptr(text.data);
+	return 0;
+}
+
+static int read_tls(struct net_listener *l, const struct net_tls *tls, struct diag *reterr_diag)
+{
+	int r;
+
+	if (!tls || (!tls->cert && !tls->key && !tls->client_ca))
+		return 0;
+	if (!tls->cert || !tls->key)
+		return diag_set(reterr_diag, -EINVAL,
+				"TLS needs both a certificate and its key (--tls-cert, --tls-key)");
+	r = read_pem(tls->cert, &l->cert, reterr_diag);
+	if (r == 0)
+		r = read_pem(tls->key, &l->key, reterr_diag);
+	if (r == 0 && tls->client_ca)
+		r = read_pem(tls->client_ca, &l->ca, reterr_diag);
+	l->tls = true;
+	l->client_ca = tls->client_ca != NULL;
+	return r;
+}
+
+static void listener_free(struct net_listener *l)
+{
+	if (l->fd >= 0)
+		close(l->fd);
+	if (l->key)
+		explicit_bzero(l->key, strlen(l->key));
+	free(l->cert);
+	free(l->key);
+	free(l->ca);
+	net_tokens_destroy(l->tokens);
+	free(l);
+}
+
+int net_listen(const struct net_options *o, struct diag *reterr_diag, struct net_listener **ret)
+{
+	struct net_listener *l = calloc(1, sizeof(*l));
+	int r = 0;
+
+	if (!l)
+		return -ENOMEM;
+	l->fd = -1;
+	l->o = *o;
+	l->o.max_body = o->max_body ? o->max_body : 64u << 20;
+	l->o.max_connections = o->max_connections ? o->max_connections : 256;
+	l->o.timeout_s = o->timeout_s ? o->timeout_s : 30;
+	if (o->tokens)
+		r = net_tokens_create(o->tokens, reterr_diag, &l->tokens);
+	if (r == 0)
+		r = read_tls(l, o->tls, reterr_diag);
+	if (r == 0)
+		r = bind_address(l, reterr_diag);
+	if (r == 0)
+		r = o->grpc ? net_grpc_start(l, reterr_diag) : net_http_start(l, reterr_diag);
+	if (r < 0) {
+		listener_free(l);
+		return r;
+	}
+	*ret = l;
+	return 0;
+}
+
+u16 net_port(const struct net_listener *l)
+{
+	return l->port;
+}
+
+void net_close(struct net_listener *l, u32 timeout_ms)
+{
+	if (!l)
+		return;
+	if (l->http)
+		net_http_stop(l, timeout_ms);
+	if (l->grpc)
+		net_grpc_stop(l, timeout_ms);
+	listener_free(l);
+}
+
+void net_stats(const struct net_listener *l, struct net_stats *ret)
+{
+	const struct net_counters *c = &l->counters;
+
+	*ret = (struct net_stats){
+		.connections = atomic_load(&c->connections),
+		.open = atomic_load(&c->open),
+		.requests = atomic_load(&c->requests),
+		.unauthorized = atomic_load(&c->unauthorized),
+		.too_large = atomic_load(&c->too_large),
+		.timed_out = atomic_load(&c->timed_out),
+		.broken = atomic_load(&c->broken),
+	};
+}

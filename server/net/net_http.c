@@ -1,0 +1,569 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * HTTP/1.1 on libmicrohttpd, a thread for each connection: a slow client or a slow query holds up
+ * itself only.
+ *
+ * What a client cannot do: send a header of more than 64 KiB or a body of more than max_body, take
+ * longer than twice the timeout to send a request (a watchdog cuts such connections off, however
+ * many single bytes arrive in time), fill memory with many large bodies (one budget for all), send
+ * anything but headers without a valid token. Who it is is settled before its body is read.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <gnutls/gnutls.h>
+#include <microhttpd.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "profile/gzip.h"
+#include "server/net/internal.h"
+
+#define WATCH_EVERY_MS 250
+#define STACK_BYTES (1u << 20)
+#define MIN_GZIP_BYTES 1400
+#define SLOWEST_BYTES_PER_MS 16 /* of a client that takes its answer */
+
+/* A connection; in the list while it is open. */
+struct conn {
+	struct conn *next, **to_this;
+	int fd;
+	u64 deadline_ms; /* 0 = none */
+};
+
+struct net_http {
+	struct MHD_Daemon *daemon;
+	struct net_listener *l;
+	pthread_t watchdog;
+	pthread_mutex_t lock; /* of the list, deadlines included */
+	pthread_cond_t wake;
+	struct conn *conns;
+	atomic_bool stopping;
+	atomic_uint running; /* requests whose answer is not sent yet */
+};
+
+/* A request; owned by its connection from its header to its completion. */
+struct http_request {
+	struct net_http *h;
+	struct MHD_Connection *connection;
+	struct str body;
+	size_t charged; /* of the budget for bodies */
+	size_t dropped; /* bytes read and thrown away */
+	enum net_role role;
+	bool too_large, no_memory, answered;
+	char peer[64];
+};
+
+/* ---- deadlines ---- */
+
+static void set_deadline(struct net_http *h, struct MHD_Connection *connection, u64 after_ms)
+{
+	const union MHD_ConnectionInfo *i =
+		MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	struct conn *c = i ? i->socket_context : NULL;
+
+	if (!c)
+		return;
+	pthread_mutex_lock(&h->lock);
+	c->deadline_ms = after_ms ? net_now_ms() + after_ms : 0;
+	pthread_mutex_unlock(&h->lock);
+}
+
+static void *watch(void *arg)
+{
+	struct net_http *h = arg;
+
+	pthread_mutex_lock(&h->lock);
+	while (!atomic_load(&h->stopping)) {
+		struct timespec t;
+		u64 now = net_now_ms();
+
+		for (struct conn *c = h->conns; c; c = c->next) {
+			if (!c->deadline_ms || c->deadline_ms > now)
+				continue;
+			/* Its thread sees the end of the connection, and closes. */
+			shutdown(c->fd, SHUT_RDWR);
+			c->deadline_ms = 0;
+			atomic_fetch_add(&h->l->counters.timed_out, 1);
+		}
+		clock_gettime(CLOCK_REALTIME, &t);
+		t.tv_nsec += WATCH_EVERY_MS * 1000000L;
+		t.tv_sec += t.tv_nsec / 1000000000L;
+		t.tv_nsec %= 1000000000L;
+		pthread_cond_timedwait(&h->wake, &h->lock, &t);
+	}
+	pthread_mutex_unlock(&h->lock);
+	return NULL;
+}
+
+static void on_connection(void *userdata, struct MHD_Connection *connection, void **context,
+			  enum MHD_ConnectionNotificationCode code)
+{
+	struct net_http *h = userdata;
+	const union MHD_ConnectionInfo *i;
+	struct conn *c = *context;
+
+	if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+		if (!c)
+			return;
+		pthread_mutex_lock(&h->lock);
+		*c->to_this = c->next;
+		if (c->next)
+			c->next->to_this = c->to_this;
+		pthread_mutex_unlock(&h->lock);
+		atomic_fetch_sub(&h->l->counters.open, 1);
+		free(c);
+		return;
+	}
+	i = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+	c = i ? calloc(1, sizeof(*c)) : NULL;
+	if (!c)
+		return;
+	c->fd = i->connect_fd;
+	c->deadline_ms = net_now_ms() + 2000ULL * h->l->o.timeout_s;
+	pthread_mutex_lock(&h->lock);
+	c->next = h->conns;
+	c->to_this = &h->conns;
+	if (c->next)
+		c->next->to_this = &c->next;
+	h->conns = c;
+	pthread_mutex_unlock(&h->lock);
+	atomic_fetch_add(&h->l->counters.open, 1);
+	atomic_fetch_add(&h->l->counters.connections, 1);
+	*context = c;
+}
+
+static void on_completed(void *userdata, struct MHD_Connection *connection, void **con_cls,
+			 enum MHD_RequestTerminationCode code)
+{
+	struct net_http *h = userdata;
+	struct http_request *q = *con_cls;
+
+	set_deadline(h, connection, 2000ULL * h->l->o.timeout_s);
+	if (!q)
+		return;
+	if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK)
+		atomic_fetch_add(&h->l->counters.broken, 1);
+	net_buffer_give(h->l, q->charged);
+	str_deinit(&q->body);
+	free(q);
+	*con_cls = NULL;
+	atomic_fetch_sub(&h->running, 1);
+}
+
+/* ---- answers ---- */
+
+struct streamer {
+	struct net_http *h;
+	int (*stream)(void *userdata, struct str *out);
+	void (*stream_end)(void *userdata);
+	void *userdata;
+	struct str pending;
+	size_t at; /* in pending */
+};
+
+static ssize_t stream_read(void *arg, uint64_t pos, char *buf, size_t max)
+{
+	struct streamer *s = arg;
+	size_t n;
+	int r;
+
+	while (s->at == s->pending.n) {
+		str_clear(&s->pending);
+		s->at = 0;
+		if (atomic_load(&s->h->stopping))
+			return MHD_CONTENT_READER_END_OF_STREAM;
+		r = s->stream(s->userdata, &s->pending);
+		if (r < 0 || s->pending.failed)
+			return MHD_CONTENT_READER_END_WITH_ERROR;
+		if (r > 0 && !s->pending.n)
+			return MHD_CONTENT_READER_END_OF_STREAM;
+	}
+	n = MIN(max, s->pending.n - s->at);
+	memcpy(buf, s->pending.data + s->at, n);
+	s->at += n;
+	return (ssize_t)n;
+}
+
+static void stream_free(void *arg)
+{
+	struct streamer *s = arg;
+
+	if (s->stream_end)
+		s->stream_end(s->userdata);
+	str_deinit(&s->pending);
+	free(s);
+}
+
+static struct MHD_Response *make_stream(struct net_http *h, struct net_response *a)
+{
+	struct streamer *s = calloc(1, sizeof(*s));
+	struct MHD_Response *response;
+
+	if (!s)
+		return NULL;
+	*s = (struct streamer){.h = h,
+			       .stream = a->stream,
+			       .stream_end = a->stream_end,
+			       .userdata = a->stream_userdata};
+	response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16 << 10, stream_read, s,
+						     stream_free);
+	if (!response)
+		stream_free(s);
+	return response;
+}
+
+static bool accepts_gzip(struct MHD_Connection *connection)
+{
+	const char *v = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Accept-Encoding");
+
+	return v && strstr(v, "gzip") && !strstr(v, "gzip;q=0");
+}
+
+static bool worth_gzip(const struct net_response *a)
+{
+	if (a->body.n < MIN_GZIP_BYTES || gzip_is((const u8 *)a->body.data, a->body.n))
+		return false;
+	for (u32 i = 0; i < a->n_headers; i++)
+		if (!strcasecmp(a->headers[i].name, "Content-Encoding"))
+			return false;
+	return true;
+}
+
+/* Takes the body of the answer. */
+static struct MHD_Response *make_body(struct net_response *a, bool *ret_gzip, size_t *ret_n,
+				      bool gzip)
+{
+	struct str packed = {};
+	struct MHD_Response *response;
+
+	if (gzip && worth_gzip(a)) {
+		if (gzip_deflate(a->body.data, a->body.n, &packed) == 0) {
+			str_deinit(&a->body);
+			a->body = packed;
+			*ret_gzip = true;
+		} else {
+			str_deinit(&packed);
+		}
+	}
+	*ret_n = a->body.n;
+	if (!a->body.n)
+		return MHD_create_response_from_buffer(0, (void *)"", MHD_RESPMEM_PERSISTENT);
+	response = MHD_create_response_from_buffer(a->body.n, a->body.data, MHD_RESPMEM_MUST_FREE);
+	if (response)
+		a->body = (struct str){};
+	return response;
+}
+
+static enum MHD_Result answer(struct http_request *q, struct net_response *a)
+{
+	struct MHD_Response *response;
+	enum MHD_Result ok;
+	bool gzip = false;
+	size_t n = 0;
+
+	if (a->body.failed) {
+		str_deinit(&a->body);
+		a->body = (struct str){};
+		a->status = 500;
+		a->stream = NULL;
+	}
+	response = a->stream ? make_stream(q->h, a)
+			     : make_body(a, &gzip, &n, accepts_gzip(q->connection));
+	str_deinit(&a->body);
+	if (!response)
+		return MHD_NO;
+	MHD_add_response_header(response, "Content-Type",
+				a->content_type ? a->content_type : "text/plain; charset=utf-8");
+	MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+	if (gzip)
+		MHD_add_response_header(response, "Content-Encoding", "gzip");
+	for (u32 i = 0; i < a->n_headers; i++)
+		MHD_add_response_header(response, a->headers[i].name, a->headers[i].value);
+	q->answered = true;
+	set_deadline(q->h, q->connection,
+		     a->stream ? 0 : 2000ULL * q->h->l->o.timeout_s + n / SLOWEST_BYTES_PER_MS);
+	ok = MHD_queue_response(q->connection, (unsigned int)a->status, response);
+	MHD_destroy_response(response);
+	return ok;
+}
+
+static enum MHD_Result refuse(struct http_request *q, int status, const char *text)
+{
+	struct net_response a = {.status = status};
+
+	str_printf(&a.body, "%s\n", text);
+	if (status == 401)
+		a.headers[a.n_headers++] =
+			(__typeof__(a.headers[0])){"WWW-Authenticate", "Bearer realm=\"culprit\""};
+	if (status == 503)
+		a.headers[a.n_headers++] = (__typeof__(a.headers[0])){"Retry-After", "1"};
+	return answer(q, &a);
+}
+
+/* ---- requests ---- */
+
+static const char *header(struct MHD_Connection *c, const char *name)
+{
+	return MHD_lookup_connection_value(c, MHD_HEADER_KIND, name);
+}
+
+/* A certificate of the CA, in its time. */
+static bool has_certificate(struct MHD_Connection *c)
+{
+	const union MHD_ConnectionInfo *i =
+		MHD_get_connection_info(c, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+	unsigned int status = ~0u;
+
+	return i && i->tls_session &&
+	       gnutls_certificate_verify_peers2((gnutls_session_t)i->tls_session, &status) == 0 &&
+	       status == 0;
+}
+
+/* What no client but a web page of somebody else sends: see net.c. */
+static bool is_from_foreign_page(struct MHD_Connection *c)
+{
+	const char *host = header(c, "Host"), *origin = header(c, "Origin");
+	const char *origin_host;
+
+	if (host && !net_host_is_local(host))
+		return true;
+	if (!origin)
+		return false;
+	origin_host = strstr(origin, "://");
+	return !host || !origin_host || strcasecmp(origin_host + 3, host) != 0;
+}
+
+static enum MHD_Result check_size(struct http_request *q)
+{
+	const char *length = header(q->connection, "Content-Length");
+	u64 n;
+
+	if (length && (str_to_u64(length, 10, &n) < 0 || n > q->h->l->o.max_body)) {
+		atomic_fetch_add(&q->h->l->counters.too_large, 1);
+		return refuse(q, 413, "the body is larger than this server takes");
+	}
+	return MHD_YES;
+}
+
+/* The header is here, the body is not. */
+static enum MHD_Result begin(struct net_http *h, struct MHD_Connection *c, const char *path,
+			     void **con_cls)
+{
+	struct http_request *q = calloc(1, sizeof(*q));
+	const union MHD_ConnectionInfo *i;
+	struct net_listener *l = h->l;
+
+	if (!q)
+		return MHD_NO;
+	q->h = h;
+	q->connection = c;
+	*con_cls = q;
+	atomic_fetch_add(&h->running, 1);
+	atomic_fetch_add(&l->counters.requests, 1);
+	i = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	snprintf(q->peer, sizeof(q->peer), "?");
+	if (i && i->client_addr)
+		net_peer_name(i->client_addr, q->peer);
+	if (l->client_ca && !has_certificate(c)) {
+		atomic_fetch_add(&l->counters.unauthorized, 1);
+		return refuse(q, 403, "this server wants a client certificate");
+	}
+	q->role = net_role_of(l, header(c, "Authorization"));
+	if (!l->tokens && !l->client_ca && is_from_foreign_page(c)) {
+		atomic_fetch_add(&l->counters.unauthorized, 1);
+		return refuse(q, 403, "a page of another site may not ask this server");
+	}
+	if (q->role == NET_ROLE_NONE && strcmp(path, "/healthz") != 0) {
+		atomic_fetch_add(&l->counters.unauthorized, 1);
+		return refuse(q, 401, "this server wants a token: Authorization: Bearer TOKEN");
+	}
+	return check_size(q);
+}
+
+/* Part of the body. What is too much is read on and dropped, up to a point, to be told so. */
+static enum MHD_Result more(struct http_request *q, const char *data, size_t n)
+{
+	struct net_listener *l = q->h->l;
+
+	if (q->too_large || q->no_memory) {
+		q->dropped += n;
+		return q->dropped > l->o.max_body ? MHD_NO : MHD_YES;
+	}
+	if (q->body.n + n > l->o.max_body) {
+		q->too_large = true;
+		atomic_fetch_add(&l->counters.too_large, 1);
+	} else if (!net_buffer_take(l, n)) {
+		q->no_memory = true;
+	} else {
+		q->charged += n;
+		if (str_append(&q->body, data, n) == 0)
+			return MHD_YES;
+		q->no_memory = true;
+	}
+	net_buffer_give(l, q->charged);
+	q->charged = 0;
+	str_deinit(&q->body);
+	q->body = (struct str){};
+	return MHD_YES;
+}
+
+struct nth {
+	const char *name, *value;
+	size_t left;
+};
+
+static enum MHD_Result nth_value(void *arg, enum MHD_ValueKind kind, const char *name,
+				 const char *value)
+{
+	struct nth *n = arg;
+
+	if (strcasecmp(name, n->name) != 0 || n->left-- > 0)
+		return MHD_YES;
+	n->value = value ? value : "";
+	return MHD_NO;
+}
+
+static const char *http_lookup(const struct net_request *r, bool is_header, const char *name,
+			       size_t i)
+{
+	struct http_request *q = r->private;
+	enum MHD_ValueKind kind = is_header ? MHD_HEADER_KIND : MHD_GET_ARGUMENT_KIND;
+	struct nth n = {.name = name, .left = i};
+
+	MHD_get_connection_values(q->connection, kind, nth_value, &n);
+	return n.value;
+}
+
+static enum MHD_Result finish(struct http_request *q, const char *path, const char *method)
+{
+	struct net_listener *l = q->h->l;
+	struct net_response a = {.status = 200};
+	struct net_request r = {
+		.method = strcmp(method, "HEAD") != 0 ? method : "GET",
+		.path = path,
+		.body = (const u8 *)str_get(&q->body),
+		.n_body = q->body.n,
+		.content_type = header(q->connection, "Content-Type"),
+		.content_encoding = header(q->connection, "Content-Encoding"),
+		.role = q->role,
+		.peer = q->peer,
+		.lookup = http_lookup,
+		.private = q,
+	};
+
+	if (q->too_large)
+		return refuse(q, 413, "the body is larger than this server takes");
+	if (q->no_memory)
+		return refuse(q, 503, "too many large requests at once");
+	set_deadline(q->h, q->connection, 0);
+	l->o.handler(l->o.userdata, &r, &a);
+	return answer(q, &a);
+}
+
+static enum MHD_Result on_request(void *userdata, struct MHD_Connection *connection,
+				  const char *url, const char *method, const char *version,
+				  const char *data, size_t *n, void **con_cls)
+{
+	struct http_request *q = *con_cls;
+
+	if (!q)
+		return begin(userdata, connection, url, con_cls);
+	if (*n == 0)
+		return q->answered ? MHD_YES : finish(q, url, method);
+	if (more(q, data, *n) != MHD_YES)
+		return MHD_NO;
+	*n = 0;
+	return MHD_YES;
+}
+
+static void CULPRIT_PRINTF(2, 0) on_log(void *userdata, const char *fmt, va_list ap)
+{
+	char line[256];
+
+	if (!log_enabled(LOG_LEVEL_DEBUG))
+		return;
+	vsnprintf(line, sizeof(line), fmt, ap);
+	line[strcspn(line, "\n")] = '\0';
+	log_debug("http: %s", line);
+}
+
+/* ---- start and stop ---- */
+
+static struct MHD_Daemon *start_daemon(struct net_http *h)
+{
+	struct net_listener *l = h->l;
+	unsigned int flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
+			     MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG;
+	struct MHD_OptionItem tls[5] = {{MHD_OPTION_END, 0, NULL}};
+	size_t n = 0;
+
+	if (l->tls) {
+		flags |= MHD_USE_TLS;
+		tls[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, l->cert};
+		tls[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, l->key};
+		if (l->ca)
+			tls[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_TRUST, 0, l->ca};
+		tls[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_PRIORITIES, 0,
+						   (void *)"NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"};
+		tls[n] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
+	}
+	return MHD_start_daemon(
+		flags, l->port, NULL, NULL, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, h,
+		MHD_OPTION_LISTEN_SOCKET, l->fd, MHD_OPTION_CONNECTION_LIMIT, l->o.max_connections,
+		MHD_OPTION_CONNECTION_TIMEOUT, l->o.timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+		(size_t)NET_MAX_HEADER_BYTES, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
+		MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_NOTIFY_COMPLETED,
+		on_completed, h, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+}
+
+int net_http_start(struct net_listener *l, struct diag *reterr_diag)
+{
+	struct net_http *h = calloc(1, sizeof(*h));
+
+	if (!h)
+		return -ENOMEM;
+	h->l = l;
+	pthread_mutex_init(&h->lock, NULL);
+	pthread_cond_init(&h->wake, NULL);
+	if (pthread_create(&h->watchdog, NULL, watch, h) != 0) {
+		free(h);
+		return -ENOMEM;
+	}
+	l->http = h;
+	h->daemon = start_daemon(h);
+	if (!h->daemon) {
+		net_http_stop(l, 0);
+		return diag_set(reterr_diag, -EIO, "%s: cannot start the HTTP server%s",
+				l->o.address,
+				l->tls ? "; are certificate, key and CA valid PEM?" : "");
+	}
+	l->fd = -1; /* the daemon's now */
+	return 0;
+}
+
+void net_http_stop(struct net_listener *l, u32 timeout_ms)
+{
+	struct net_http *h = l->http;
+	u64 until = net_now_ms() + timeout_ms;
+	const struct timespec tick = {.tv_nsec = 10000000};
+	int fd = -1;
+
+	if (h->daemon)
+		fd = MHD_quiesce_daemon(h->daemon);
+	if (fd >= 0)
+		close(fd);
+	atomic_store(&h->stopping, true);
+	while (atomic_load(&h->running) && net_now_ms() < until)
+		nanosleep(&tick, NULL);
+	pthread_mutex_lock(&h->lock);
+	pthread_cond_signal(&h->wake);
+	pthread_mutex_unlock(&h->lock);
+	pthread_join(h->watchdog, NULL);
+	if (h->daemon)
+		MHD_stop_daemon(h->daemon);
+	pthread_mutex_destroy(&h->lock);
+	pthread_cond_destroy(&h->wake);
+	free(h);
+	l->http = NULL;
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/server.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+
+#define MAINTAIN_EVERY_S 5
+
+struct server {
+	struct store *store;
+	struct ingest *ingest;
+	struct api *api;
+	struct net_listener *listeners[SERVER_N];
+	pthread_t maintainer;
+	pthread_mutex_t lock; /* of `stopping` */
+	pthread_cond_t wake;
+	bool has_maintainer, stopping;
+};
+
+static u64 now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (u64)t.tv_sec * 1000 + (u64)t.tv_nsec / 1000000;
+}
+
+static void *maintain(void *arg)
+{
+	struct server *s = arg;
+	struct timespec until;
+
+	pthread_mutex_lock(&s->lock);
+	while (!s->stopping) {
+		struct diag d = {};
+		int r;
+
+		pthread_mutex_unlock(&s->lock);
+		r = s->store->ops->maintain(s->store, now_ms(), &d);
+		if (r < 0)
+			log_warn("store: %s; it is tried again in %d s",
+				 d.text[0] ? d.text : strerror(-r), MAINTAIN_EVERY_S);
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec += MAINTAIN_EVERY_S;
+		pthread_mutex_lock(&s->lock);
+		if (!s->stopping)
+			pthread_cond_timedwait(&s->wake, &s->lock, &until);
+	}
+	pthread_mutex_unlock(&s->lock);
+	return NULL;
+}
+
+static int listen_at(struct server *s, const struct server_options *o, enum server_port which,
+		     const char *asked, const char *usual, struct diag *reterr_diag)
+{
+	const bool grpc = which == SERVER_OTLP_GRPC || which == SERVER_OTLP_GRPC_OLD;
+	const struct net_options n = {
+		.address = asked ? asked : usual,
+		.grpc = grpc,
+		.tls = o->tls.cert || o->tls.key || o->tls.client_ca ? &o->tls : NULL,
+		.tokens = o->tokens,
+		.max_body = o->max_body,
+		.max_connections = o->max_connections,
+		.timeout_s = o->timeout_s,
+		.handler = grpc ? api_grpc : api_http,
+		.userdata = s->api,
+	};
+	struct diag d = {};
+	int r;
+
+	if (asked && !strcmp(asked, SERVER_NOWHERE))
+		return 0;
+	r = net_listen(&n, &d, &s->listeners[which]);
+	if (r == -EADDRINUSE && !asked && which != SERVER_API) {
+		log_warn("%s; the server goes on without it", d.text);
+		return 0;
+	}
+	return r < 0 ? diag_set(reterr_diag, r, "%s", d.text[0] ? d.text : strerror(-r)) : 0;
+}
+
+static int listen_everywhere(struct server *s, const struct server_options *o,
+			     struct diag *reterr_diag)
+{
+	const struct {
+		const char *asked, *usual;
+	} where[SERVER_N] = {
+		[SERVER_API] = {o->api, "127.0.0.1:7788"},
+		[SERVER_OTLP_GRPC] = {o->otlp_grpc, "127.0.0.1:4317"},
+		[SERVER_OTLP_GRPC_OLD] = {o->otlp_grpc_old, "127.0.0.1:11000"},
+		[SERVER_OTLP_HTTP] = {o->otlp_http, "127.0.0.1:4318"},
+	};
+	int r = 0;
+
+	for (int i = 0; i < SERVER_N && r == 0; i++)
+		r = listen_at(s, o, (enum server_port)i, where[i].asked, where[i].usual,
+			      reterr_diag);
+	return r;
+}
+
+int server_start(const struct server_options *o, struct diag *reterr_diag, struct server **ret)
+{
+	struct server *s = calloc(1, sizeof(*s));
+	struct api_options a = {.metrics = o->metrics, .userdata = o->userdata};
+	int r;
+
+	if (!s)
+		return -ENOMEM;
+	/* A client that goes away must not take the process with it. */
+	signal(SIGPIPE, SIG_IGN);
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->wake, NULL);
+	r = store_open(o->store, &o->store_options, reterr_diag, &s->store);
+	if (r == 0)
+		r = ingest_create(s->store, &o->ingest, &s->ingest);
+	a.store = s->store;
+	a.ingest = s->ingest;
+	if (r == 0)
+		r = api_create(&a, &s->api);
+	if (r == 0 && pthread_create(&s->maintainer, NULL, maintain, s) != 0)
+		r = -EAGAIN;
+	s->has_maintainer = r == 0;
+	if (r == 0)
+		r = listen_everywhere(s, o, reterr_diag);
+	if (r < 0) {
+		server_stop(s, 0);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+static u32 left_ms(u64 until)
+{
+	u64 now = now_ms();
+
+	return until > now ? (u32)(until - now) : 0;
+}
+
+void server_stop(struct server *s, u32 timeout_ms)
+{
+	u64 until = now_ms() + timeout_ms;
+
+	if (!s)
+		return;
+	for (int i = 0; i < SERVER_N; i++)
+		net_close(s->listeners[i], left_ms(until));
+	if (s->has_maintainer) {
+		pthread_mutex_lock(&s->lock);
+		s->stopping = true;
+		pthread_cond_signal(&s->wake);
+		pthread_mutex_unlock(&s->lock);
+		pthread_join(s->maintainer, NULL);
+	}
+	api_destroy(s->api);
+	ingest_destroy(s->ingest);
+	if (s->store)
+		store_close(s->store);
+	pthread_mutex_destroy(&s->lock);
+	pthread_cond_destroy(&s->wake);
+	free(s);
+}
+
+struct store *server_store(struct server *s)
+{
+	return s->store;
+}
+
+struct ingest *server_ingest(struct server *s)
+{
+	return s->ingest;
+}
+
+u16 server_port(const struct server *s, enum server_port which)
+{
+	return s->listeners[which] ? net_port(s->listeners[which]) : 0;
+}
