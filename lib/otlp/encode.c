@@ -18,7 +18,6 @@
 #include "base/arena.h"
 #include "base/map.h"
 #include "base/text.h"
-#include "base/vocab.h"
 #include "otlp/otlp_private.h"
 
 #define WRITE_LIMIT_BYTES (16ULL << 30)
@@ -772,47 +771,4 @@ int otlp_profiles_response(u64 rejected, const char *message, struct str *out)
 	}
 	return str_append(out, bytes,
 			  otlp__export_profiles_service_response__pack(&response, bytes));
-}
-
-/* ---- kinds of frames ---- */
-
-/* The first of a kind is what is written. */
-static const struct {
-	const char *type;
-	u8 kind;
-} frame_types[] = {
-	{"unknown", FRAME_UNKNOWN},
-	{"kernel", FRAME_KERNEL},
-	{"native", FRAME_NATIVE},
-	{"jit", FRAME_JIT},
-	{"cpython", FRAME_PYTHON},
-	{"jvm", FRAME_JAVA},
-	{"v8js", FRAME_JAVASCRIPT},
-	{"note", FRAME_NOTE},
-	/* Of others: the nearest that there is. */
-	{"go", FRAME_NATIVE},
-	{"rust", FRAME_NATIVE},
-	{"php", FRAME_JIT},
-	{"phpjit", FRAME_JIT},
-	{"ruby", FRAME_JIT},
-	{"perl", FRAME_JIT},
-	{"dotnet", FRAME_JIT},
-	{"beam", FRAME_JIT},
-	{"luajit", FRAME_JIT},
-};
-
-const char *otlp_frame_type(u8 kind)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(frame_types); i++)
-		if (frame_types[i].kind == kind)
-			return frame_types[i].type;
-	return vocab_frame_kind(kind)->name;
-}
-
-u8 otlp_frame_kind(const char *type)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(frame_types); i++)
-		if (!strcmp(frame_types[i].type, type))
-			return frame_types[i].kind;
-	return FRAME_KIND_N;
 }

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Brings stacks over from the dictionary, with all that they refer to; indices are checked. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "otlp/decoder.h"
+#include "profile/pprof.h"
+
+/* ---- strings ---- */
+
+int otlp_add_text(struct profile *p, const char *s, u32 *ret_id)
+{
+	return profile_add_string(p, s, strlen(s), ret_id);
+}
+
+/* What a sample may repeat is short. */
+int otlp_add_name(struct profile *p, const char *s, u32 *ret_id)
+{
+	return profile_add_string(p, s, strnlen(s, OTLP_MAX_NAME_BYTES), ret_id);
+}
+
+/* A string of the table, whose index is checked. */
+static int add_string(struct otlp_decoder *d, struct otlp_group *g, s32 index, u32 *ret_id)
+{
+	u32 id;
+	int r;
+
+	if ((size_t)index >= d->d->n_string_table) {
+		*ret_id = 0;
+		return 0;
+	}
+	if (!g->strings[index]) {
+		r = otlp_add_text(g->p, d->d->string_table[index], &id);
+		if (r < 0)
+			return r;
+		g->strings[index] = id + 1;
+	}
+	*ret_id = g->strings[index] - 1;
+	return 0;
+}
+
+/* ---- memory ---- */
+
+static u64 profile_bytes(const struct profile *p)
+{
+	/* Arrays grow by half; an index has at most three slots of 8 bytes for an entry. */
+	return p->strings.cap_bytes + p->strings.cap * 8 + p->strings.index_cap * 4 +
+	       p->mappings.cap * (sizeof(struct profile_mapping) + 24) +
+	       p->functions.cap * (sizeof(struct profile_function) + 24) +
+	       p->frames.cap * (sizeof(struct profile_frame) + 24) +
+	       p->stacks.cap * (sizeof(struct profile_stack) + 24) + p->stack_frames.cap * 4 +
+	       p->threads.cap * (sizeof(struct profile_thread) + 24) +
+	       p->labels.cap * sizeof(struct profile_label) +
+	       p->resources.cap * (sizeof(struct profile_resource) + 24) +
+	       p->cap_samples * (profile_sample_size(p) + 32);
+}
+
+u64 otlp_group_bytes(const struct otlp_group *g)
+{
+	return profile_bytes(g->p) + g->location_frames.cap * sizeof(u32);
+}
+
+int otlp_check_memory(struct otlp_decoder *d, const struct otlp_group *g, u64 more)
+{
+	if (d->used_bytes + otlp_group_bytes(g) + more <= d->arena->limit)
+		return 0;
+	return diag_set(d->diag, -E2BIG, "the request needs more than %" PRIu64 " bytes of memory",
+			(uint64_t)d->arena->limit);
+}
+
+/* ---- code ---- */
+
+u32 otlp_u32(s64 v)
+{
+	return v > 0 && v <= UINT32_MAX ? (u32)v : 0;
+}
+
+static int take_mapping(struct otlp_decoder *d, struct otlp_group *g, u32 index)
+{
+	const Otlp__Mapping *in = d->d->mapping_table[index];
+	static const char *const keys[] = {OTLP_BUILD_ID_GNU, OTLP_BUILD_ID_GO,
+					   OTLP_BUILD_ID_HTLHASH};
+	const char *path = otlp_string_at(d, in->filename_strindex), *build_id = "";
+	struct profile_mapping m = {};
+	u32 id;
+	int r;
+
+	if (g->mappings[index])
+		return 0;
+	for (size_t i = 0; i < ARRAY_SIZE(keys) && !*build_id; i++)
+		build_id =
+			otlp_find_text(d, in->attribute_indices, in->n_attribute_indices, keys[i]);
+	r = add_string(d, g, in->filename_strindex, &m.path);
+	if (r == 0)
+		r = otlp_add_name(g->p, build_id, &m.build_id);
+	if (r == 0)
+		r = profile_add_mapping(g->p, &m, &id);
+	if (r < 0)
+		return r;
+	g->mappings[index] = id + 1;
+	g->kinds[index] = (u8)(pprof_kind_of_path(path) + 1);
+	return 0;
+}
+
+static int take_function(struct otlp_decoder *d, struct otlp_group *g, u32 index)
+{
+	const Otlp__Function *in = d->d->function_table[index];
+	struct profile_function f = {.start_line = otlp_u32(in->start_line)};
+	u32 id;
+	int r;
+
+	if (g->functions[index])
+		return 0;
+	r = add_string(d, g, in->name_strindex, &f.name);
+	if (r == 0)
+		r = add_string(d, g, in->system_name_strindex, &f.system_name);
+	if (r == 0)
+		r = add_string(d, g, in->filename_strindex, &f.file);
+	f.name = f.name ? f.name : f.system_name;
+	f.system_name = f.system_name ? f.system_name : f.name;
+	if (r == 0)
+		r = profile_add_function(g->p, &f, &id);
+	if (r == 0)
+		g->functions[index] = id + 1;
+	return r;
+}
+
+/* As in pprof: an address inside its mapping is one of a process and brought to the file's. */
+static u64 file_address(const Otlp__Mapping *m, u8 kind, u64 address)
+{
+	if (kind == FRAME_KERNEL || !m->memory_start || address < m->memory_start ||
+	    address >= m->memory_limit)
+		return address;
+	return address - m->memory_start + m->file_offset;
+}
+
+static int location_base(struct otlp_decoder *d, struct otlp_group *g, const Otlp__Location *in,
+			 struct profile_frame *ret)
+{
+	const char *type =
+		otlp_find_text(d, in->attribute_indices, in->n_attribute_indices, OTLP_FRAME_TYPE);
+	u8 kind = otlp_frame_kind(type);
+	struct profile_frame f = {
+		.mapping = PROFILE_NONE, .function = PROFILE_NONE, .address = in->address};
+	int r = 0;
+
+	f.kind = in->n_lines || in->mapping_index ? FRAME_NATIVE : FRAME_UNKNOWN;
+	if (in->mapping_index) {
+		u32 index = (u32)in->mapping_index;
+
+		r = take_mapping(d, g, index);
+		if (r < 0)
+			return r;
+		f.mapping = g->mappings[index] - 1;
+		f.kind = (u8)(g->kinds[index] - 1);
+		f.address = file_address(d->d->mapping_table[index],
+					 kind < FRAME_KIND_N ? kind : f.kind, in->address);
+	}
+	if (kind < FRAME_KIND_N)
+		f.kind = kind;
+	*ret = f;
+	return 0;
+}
+
+static int take_location(struct otlp_decoder *d, struct otlp_group *g, u32 index)
+{
+	const Otlp__Location *in = d->d->location_table[index];
+	struct otlp_location l = {.first = (u32)g->location_frames.n,
+				  .n = MAX((u32)in->n_lines, 1u)};
+	struct profile_frame base, f;
+	int r;
+
+	if (g->locations[index].n)
+		return 0;
+	if (g->location_frames.n + in->n_lines + 1 >= PROFILE_NONE)
+		return -E2BIG;
+	r = location_base(d, g, in, &base);
+	for (u32 i = 0; i < l.n && r == 0; i++) {
+		const Otlp__Line *line = in->n_lines ? in->lines[i] : NULL;
+		u32 id;
+
+		f = base;
+		f.flags = i + 1 < l.n ? PROFILE_FRAME_INLINED : 0;
+		if (line && line->function_index) {
+			r = take_function(d, g, (u32)line->function_index);
+			f.function = r < 0 ? 0 : g->functions[line->function_index] - 1;
+			f.line = otlp_u32(line->line);
+			f.column = otlp_u32(line->column);
+		}
+		if (r == 0)
+			r = profile_add_frame(g->p, &f, &id);
+		if (r == 0)
+			r = vec_push(&g->location_frames, id);
+	}
+	if (r == 0)
+		g->locations[index] = l;
+	return r;
+}
+
+int otlp_take_stack(struct otlp_decoder *d, struct otlp_group *g, s32 index, u32 *ret_id)
+{
+	const Otlp__Stack *in = NULL;
+	int r = 0;
+
+	if ((size_t)index < d->d->n_stack_table) {
+		if (g->stacks[index]) {
+			*ret_id = g->stacks[index] - 1;
+			return 0;
+		}
+		in = d->d->stack_table[index];
+	}
+	vec_clear(&d->frames);
+	for (size_t i = 0; in && i < in->n_location_indices && r == 0; i++) {
+		u32 location = (u32)in->location_indices[i];
+		const struct otlp_location *l;
+
+		/* Location 0 without a table: nothing is known of it. */
+		if (location >= d->d->n_location_table)
+			continue;
+		r = take_location(d, g, location);
+		if (r < 0)
+			break;
+		l = &g->locations[location];
+		/* Here, in the profile, and as much again for growing. */
+		r = otlp_check_memory(d, g, (d->frames.n + l->n) * sizeof(u32) * 3);
+		if (r == 0)
+			r = vec_reserve(&d->frames, d->frames.n + l->n);
+		if (r < 0)
+			break;
+		memcpy(d->frames.data + d->frames.n, g->location_frames.data + l->first,
+		       l->n * sizeof(u32));
+		d->frames.n += l->n;
+	}
+	if (r == 0)
+		r = profile_add_stack(g->p, d->frames.data, d->frames.n, ret_id);
+	if (r == 0 && in)
+		g->stacks[index] = *ret_id + 1;
+	return r;
+}
