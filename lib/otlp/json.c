@@ -191,7 +191,7 @@ static int read_nested(struct json_reader *j, json_t *in, const ProtobufCFieldDe
 	const ProtobufCMessageDescriptor *type = !strcmp(f->name, "array_value")
 							 ? &otlp__array_value__descriptor
 							 : &otlp__key_value_list__descriptor;
-	ProtobufCMessage *m;
+	ProtobufCMessage *m = NULL;
 	int r;
 
 	if (j->depth == MAX_DEPTH)
