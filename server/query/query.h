@@ -38,6 +38,8 @@ struct query {
 	char *type; /* owned; NULL = the type of most samples */
 	vec(struct query_matcher) matchers;
 	char *stacks; /* owned; NULL = all */
+	/* query_profile(): a thread for each series, not one for each service, which is faster. */
+	bool by_series;
 };
 
 void query_deinit(struct query *q);
@@ -46,9 +48,11 @@ void query_deinit(struct query *q);
 int query_parse_selector(struct query *q, const char *text, struct diag *reterr_diag);
 
 /*
- * All samples as one profile: a thread per series (comm: service.name; thread.name and resource as
- * stored), stacks, values of the type. `max_stacks` (0 = none) keeps the heaviest; what is left out
- * is one stack of one frame that says so, never nothing.
+ * All samples as one profile: a thread per service (comm: service.name, its resource holds that
+ * label), or with q->by_series one per series (thread.name and resource as stored). `max_stacks`
+ * (0 = no limit) keeps the heaviest; what is left out is one stack of one frame that says so, never
+ * nothing; so are stacks that the disk has lost. Times: the range asked for. quality.samples: how
+ * many samples there are behind the values.
  */
 int query_profile(struct store *s, const struct query *q, size_t max_stacks, struct profile **ret,
 		  struct diag *reterr_diag);

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* query_profile(): rows of a scan as a profile. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "server/query/plan.h"
+#include "server/query/query.h"
+
+struct item {
+	u64 stack; /* id in the store */
+	u64 count;
+	s64 value;
+	u32 thread; /* in the profile */
+};
+
+struct answer {
+	struct store *store;
+	const struct query *q;
+	const struct plan *plan;
+	struct profile *profile;
+	vec(struct item) items;
+	struct diag *diag;
+	bool damaged;
+};
+
+static int add_text(struct profile *p, const char *text, u32 *ret)
+{
+	return profile_add_string(p, text, strlen(text), ret);
+}
+
+/* A stack of one frame that is no code. */
+static int note_stack(struct profile *p, const char *text, u32 *ret)
+{
+	struct profile_frame f = {.mapping = PROFILE_NONE, .kind = FRAME_NOTE};
+	struct profile_function fn = {};
+	u32 frame = 0;
+	int r = add_text(p, text, &fn.name);
+
+	fn.system_name = fn.name;
+	if (r == 0)
+		r = profile_add_function(p, &fn, &f.function);
+	if (r == 0)
+		r = profile_add_frame(p, &f, &frame);
+	return r < 0 ? r : profile_add_stack(p, &frame, 1, ret);
+}
+
+/* "process_cpu:cpu:nanoseconds:cpu:nanoseconds" */
+static int set_type(struct profile *p, const char *type)
+{
+	char text[STORE_TYPE_BYTES], *part[5] = {}, *rest = text;
+	int r;
+
+	snprintf(text, sizeof(text), "%s", type);
+	for (size_t i = 0; i < ARRAY_SIZE(part); i++) {
+		part[i] = rest ? rest : text + strlen(type);
+		rest = rest ? strchr(rest, ':') : NULL;
+		if (rest)
+			*rest++ = '\0';
+	}
+	r = profile_add_type(p, *part[1] ? part[1] : "samples", *part[2] ? part[2] : "count");
+	if (r == 0)
+		r = add_text(p, part[3], &p->period_name);
+	return r < 0 ? r : add_text(p, part[4], &p->period_unit);
+}
+
+/* ---- threads ---- */
+
+static int add_thread(struct answer *a, const char *service, u32 thread_name, u32 resource,
+		      u32 *ret)
+{
+	struct profile_thread t = {.thread_name = thread_name, .resource = resource};
+	int r = add_text(a->profile, service, &t.comm);
+
+	return r < 0 ? r : profile_add_thread(a->profile, &t, ret);
+}
+
+static int service_thread(struct answer *a, const char *service, u32 *ret)
+{
+	struct profile_label l;
+	u32 resource = 0;
+	int r = add_text(a->profile, "service.name", &l.name);
+
+	if (r == 0)
+		r = add_text(a->profile, service, &l.value);
+	if (r == 0 && *service)
+		r = profile_add_resource(a->profile, &l, 1, &resource);
+	return r < 0 ? r : add_thread(a, service, 0, resource, ret);
+}
+
+static int series_thread(struct answer *a, const struct store_found_series *s, u32 *ret)
+{
+	const struct profile *set = a->plan->set.profile;
+	const struct profile_resource *r = &set->resources.data[s->resource];
+	struct profile_label labels[PROFILE_MAX_LABELS];
+	const char *service = "";
+	u32 resource = 0, n = 0, thread_name = 0;
+	int res = 0;
+
+	for (u32 i = 0; i < r->n && res == 0; i++) {
+		const struct profile_label *l = &set->labels.data[r->first + i];
+		const char *name = profile_string(set, l->name);
+		const char *value = profile_string(set, l->value);
+
+		if (!strcmp(name, "thread.name")) {
+			res = add_text(a->profile, value, &thread_name);
+			continue;
+		}
+		if (!strcmp(name, "service.name"))
+			service = value;
+		res = add_text(a->profile, name, &labels[n].name);
+		if (res == 0)
+			res = add_text(a->profile, value, &labels[n++].value);
+	}
+	if (res == 0)
+		res = profile_add_resource(a->profile, labels, n, &resource);
+	return res < 0 ? res : add_thread(a, service, thread_name, resource, ret);
+}
+
+/* ---- what is asked of the store ---- */
+
+/* by_series: series id → thread; NULL: all are of `thread`. */
+static int add_scan(struct answer *a, const struct store_filter *f, const struct map *by_series,
+		    u32 thread)
+{
+	struct store_rows rows = {};
+	u32 by = STORE_BY_STACK | (by_series ? STORE_BY_SERIES : 0);
+	int r = a->store->ops->scan(a->store, f, by, 0, &rows, a->diag);
+
+	a->damaged |= rows.damaged;
+	vec_foreach (&rows.rows, row) {
+		struct item e = {row->stack, row->count, row->value, thread};
+		u64 *known = by_series ? map_get(by_series, row->series) : NULL;
+
+		if (r == 0 && by_series)
+			e.thread = known ? (u32)*known : PROFILE_NONE;
+		if (r == 0)
+			r = vec_push(&a->items, e);
+	}
+	store_rows_deinit(&rows);
+	return r;
+}
+
+static int scan_series(struct answer *a)
+{
+	struct store_filter f = plan_filter(a->plan, a->q);
+	struct map threads = {};
+	u32 thread = 0;
+	int r = 0;
+
+	for (size_t i = 0; i < a->plan->series.n && r == 0; i++) {
+		const struct store_found_series *s = &a->plan->series.data[i];
+
+		r = series_thread(a, s, &thread);
+		if (r == 0)
+			r = map_put(&threads, s->id, thread);
+	}
+	if (r == 0)
+		r = add_scan(a, &f, &threads, 0);
+	map_deinit(&threads);
+	return r;
+}
+
+/* One scan for each service that has a series in the plan. */
+static int scan_services(struct answer *a)
+{
+	struct store_filter f = plan_filter(a->plan, a->q);
+	__attribute__((cleanup(strtab_deinit))) struct strtab seen = {};
+	u32 thread = 0, id;
+	int r = strtab_init(&seen);
+
+	for (size_t i = 0; i < a->plan->series.n && r == 0; i++) {
+		const struct store_found_series *s = &a->plan->series.data[i];
+		const char *service = plan_label(a->plan, s, "service.name");
+		size_t before = seen.n;
+
+		/* Id 0 is "", which is a service as well. */
+		r = strtab_add(&seen, *service ? service : "\1", *service ? strlen(service) : 1,
+			       &id);
+		if (r < 0 || seen.n == before)
+			continue;
+		f.service = service;
+		r = service_thread(a, service, &thread);
+		if (r == 0)
+			r = add_scan(a, &f, NULL, thread);
+	}
+	return r;
+}
+
+/* ---- what is kept ---- */
+
+/* Stacks in `into`, by item. */
+static int load_items(struct answer *a, struct profile *into, u32 **ret)
+{
+	_cleanup_free_ u64 *ids = calloc(a->items.n + 1, sizeof(*ids));
+	_cleanup_free_ u32 *stacks = calloc(a->items.n + 1, sizeof(*stacks));
+	int r;
+
+	if (!ids || !stacks)
+		return -ENOMEM;
+	for (size_t i = 0; i < a->items.n; i++)
+		ids[i] = a->items.data[i].stack;
+	r = a->store->ops->load_stacks(a->store, ids, a->items.n, into, stacks, a->diag);
+	if (r == 0)
+		*ret = take_ptr(stacks);
+	return r;
+}
+
+/* Nobody knows what a lost stack was: it is not what was asked for. */
+static int keep_matching(struct answer *a)
+{
+	_cleanup_query_stacks_ struct query_stacks *predicate = NULL;
+	_cleanup_profile_ struct profile *p = profile_create();
+	_cleanup_free_ u32 *stacks = NULL;
+	size_t n = 0;
+	int r = p ? query_stacks_parse(a->q->stacks, a->diag, &predicate) : -ENOMEM;
+
+	if (r == 0)
+		r = load_items(a, p, &stacks);
+	if (r == 0)
+		r = query_stacks_profile(predicate, p);
+	for (size_t i = 0; i < a->items.n && r == 0; i++)
+		if (stacks[i] != PROFILE_NONE && query_stacks_match(predicate, stacks[i]))
+			a->items.data[n++] = a->items.data[i];
+	a->items.n = r == 0 ? n : a->items.n;
+	return r;
+}
+
+static u64 weight(const struct item *i)
+{
+	return i->value < 0 ? -(u64)i->value : (u64)i->value;
+}
+
+static int compare_weights(const void *a, const void *b)
+{
+	const struct item *x = a, *y = b;
+
+	if (weight(x) != weight(y))
+		return weight(x) > weight(y) ? -1 : 1;
+	return x->stack < y->stack ? -1 : x->stack > y->stack;
+}
+
+/* The lightest are one stack: so that the total stays what it is. */
+static int cut(struct answer *a, size_t max)
+{
+	struct profile *p = a->profile;
+	u64 n = a->items.n - max;
+	char text[64];
+	u32 stack = 0;
+	int r;
+
+	qsort(a->items.data, a->items.n, sizeof(*a->items.data), compare_weights);
+	snprintf(text, sizeof(text), "[%llu lighter stacks]", (unsigned long long)n);
+	r = note_stack(p, text, &stack);
+	for (size_t i = max; i < a->items.n && r == 0; i++) {
+		const struct item *e = &a->items.data[i];
+
+		p->quality.samples += e->count;
+		r = profile_add_sample(p, 0, e->thread, stack, &e->value);
+	}
+	a->items.n = max;
+	return r;
+}
+
+static int add_samples(struct answer *a)
+{
+	struct profile *p = a->profile;
+	_cleanup_free_ u32 *stacks = NULL;
+	u32 lost = PROFILE_NONE;
+	int r = load_items(a, p, &stacks);
+
+	for (size_t i = 0; i < a->items.n && r == 0; i++) {
+		const struct item *e = &a->items.data[i];
+
+		if (stacks[i] == PROFILE_NONE && lost == PROFILE_NONE)
+			r = note_stack(p, "[stack lost: the store is damaged]", &lost);
+		p->quality.samples += e->count;
+		if (r == 0)
+			r = profile_add_sample(p, 0, e->thread,
+					       stacks[i] == PROFILE_NONE ? lost : stacks[i],
+					       &e->value);
+	}
+	return r;
+}
+
+static int fill(struct answer *a, size_t max_stacks)
+{
+	int r;
+
+	a->profile->time_ns = a->q->from_ms * 1000000;
+	a->profile->duration_ns = (a->q->to_ms - a->q->from_ms) * 1000000;
+	r = set_type(a->profile, a->plan->type);
+	if (r == 0)
+		r = a->q->by_series ? scan_series(a) : scan_services(a);
+	if (r == 0 && a->q->stacks && *a->q->stacks)
+		r = keep_matching(a);
+	if (r == 0 && max_stacks && a->items.n > max_stacks)
+		r = cut(a, max_stacks);
+	return r < 0 ? r : add_samples(a);
+}
+
+int query_profile(struct store *s, const struct query *q, size_t max_stacks, struct profile **ret,
+		  struct diag *reterr_diag)
+{
+	_cleanup_plan_ struct plan plan = {};
+	_cleanup_profile_ struct profile *p = profile_create();
+	struct answer a = {.store = s, .q = q, .plan = &plan, .profile = p, .diag = reterr_diag};
+	int r = p ? plan_init(&plan, s, q, true, reterr_diag) : -ENOMEM;
+
+	if (r == 0)
+		r = fill(&a, max_stacks);
+	vec_deinit(&a.items);
+	if (r < 0)
+		return diag_set(reterr_diag, r, "cannot answer: %s", strerror(-r));
+	*ret = take_ptr(p);
+	return 0;
+}

@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/query/query.h"
+
+#include <errno.h>
+#include <regex.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "server/query/lex.h"
+#include "server/query/plan.h"
+
+#define MAX_MATCHERS 64
+#define SERVICE_LABEL "service.name"
+
+void query_deinit(struct query *q)
+{
+	vec_foreach (&q->matchers, m) {
+		free(m->label);
+		free(m->value);
+	}
+	vec_deinit(&q->matchers);
+	free(q->type);
+	free(q->stacks);
+	*q = (struct query){};
+}
+
+/* ---- selectors ---- */
+
+static int take_word(struct lex *l, char **ret)
+{
+	char *word = strdup(str_get(&l->word));
+
+	if (!word)
+		return -ENOMEM;
+	free(*ret);
+	*ret = word;
+	return lex_next(l);
+}
+
+static int parse_match(struct lex *l, enum query_match *ret)
+{
+	static const char *const operators[] = {"=", "!=", "=~", "!~"};
+
+	for (u32 i = 0; i < ARRAY_SIZE(operators); i++)
+		if (lex_is(l, LEX_OPERATOR, operators[i])) {
+			*ret = i;
+			return lex_next(l);
+		}
+	return lex_fail(l, "=, !=, =~ or !~");
+}
+
+static int parse_matcher(struct query *q, struct lex *l)
+{
+	struct query_matcher m = {};
+	regex_t regex;
+	int r;
+
+	if (q->matchers.n >= MAX_MATCHERS)
+		return diag_set(l->diag, -EINVAL, "more than %d conditions", MAX_MATCHERS);
+	r = l->kind == LEX_WORD || l->kind == LEX_STRING ? take_word(l, &m.label)
+							 : lex_fail(l, "a label's name");
+	if (r == 0)
+		r = parse_match(l, &m.match);
+	if (r == 0)
+		r = l->kind == LEX_STRING ? take_word(l, &m.value)
+					  : lex_fail(l, "a string in quotes");
+	if (r == 0 && m.match >= QUERY_REGEX) {
+		r = query_regex(m.value, true, &regex, l->diag);
+		if (r == 0)
+			regfree(&regex);
+	}
+	if (r == 0)
+		r = vec_push(&q->matchers, m);
+	if (r < 0) {
+		free(m.label);
+		free(m.value);
+	}
+	return r;
+}
+
+int query_parse_selector(struct query *q, const char *text, struct diag *reterr_diag)
+{
+	_cleanup_lex_ struct lex l = {};
+	int r = lex_init(&l, text, reterr_diag);
+
+	if (r == 0 && l.kind == LEX_WORD)
+		r = take_word(&l, &q->type);
+	if (r == 0 && l.kind == LEX_END)
+		return 0;
+	if (r == 0)
+		r = lex_is(&l, LEX_OTHER, "{") ? lex_next(&l) : lex_fail(&l, "'{'");
+	while (r == 0 && !lex_is(&l, LEX_OTHER, "}")) {
+		r = parse_matcher(q, &l);
+		if (r == 0 && lex_is(&l, LEX_OTHER, ","))
+			r = lex_next(&l);
+		else if (r == 0 && !lex_is(&l, LEX_OTHER, "}"))
+			r = lex_fail(&l, "',' or '}'");
+	}
+	if (r == 0)
+		r = lex_next(&l);
+	return r == 0 && l.kind != LEX_END ? lex_fail(&l, "the end") : r;
+}
+
+/* ---- plan ---- */
+
+/* "service_name" for "service.name". */
+static bool label_is(const char *asked, const char *name)
+{
+	while (*asked && (*asked == *name || (*asked == '_' && *name == '.'))) {
+		asked++;
+		name++;
+	}
+	return !*asked && !*name;
+}
+
+const char *plan_label(const struct plan *p, const struct store_found_series *s, const char *name)
+{
+	const struct profile *set = p->set.profile;
+	const struct profile_resource *r = &set->resources.data[s->resource];
+	const char *value = profile_label(set, s->resource, name);
+
+	if (value)
+		return value;
+	for (u32 i = 0; i < r->n; i++) {
+		const struct profile_label *l = &set->labels.data[r->first + i];
+
+		if (label_is(name, profile_string(set, l->name)))
+			return profile_string(set, l->value);
+	}
+	return "";
+}
+
+struct matcher {
+	const struct query_matcher *m;
+	regex_t regex;
+	bool has_regex;
+};
+
+struct matchers {
+	vec(struct matcher) list;
+};
+
+static void matchers_deinit(struct matchers *m)
+{
+	vec_foreach (&m->list, e)
+		if (e->has_regex)
+			regfree(&e->regex);
+	vec_deinit(&m->list);
+}
+
+static int matchers_init(struct matchers *m, const struct query *q, struct diag *reterr_diag)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < q->matchers.n && r == 0; i++) {
+		struct matcher e = {.m = &q->matchers.data[i]};
+
+		if (e.m->match >= QUERY_REGEX) {
+			r = query_regex(e.m->value, true, &e.regex, reterr_diag);
+			e.has_regex = r == 0;
+		}
+		if (r == 0 && vec_push(&m->list, e) < 0) {
+			if (e.has_regex)
+				regfree(&e.regex);
+			r = -ENOMEM;
+		}
+	}
+	return r;
+}
+
+static bool passes(const struct plan *p, const struct matchers *m,
+		   const struct store_found_series *s)
+{
+	for (size_t i = 0; i < m->list.n; i++) {
+		const struct matcher *e = &m->list.data[i];
+		const char *value = plan_label(p, s, e->m->label);
+		bool yes = e->has_regex ? !regexec(&e->regex, value, 0, NULL, 0)
+					: !strcmp(value, e->m->value);
+
+		if (yes != (e->m->match == QUERY_EQUAL || e->m->match == QUERY_REGEX))
+			return false;
+	}
+	return true;
+}
+
+static int compare_series(const void *a, const void *b)
+{
+	const struct store_found_series *x = a, *y = b;
+
+	if (x->id != y->id)
+		return x->id < y->id ? -1 : 1;
+	return x->type < y->type ? -1 : x->type > y->type;
+}
+
+/* The type that has most samples in the range. */
+static int choose_type(struct plan *p, struct store *s, const struct query *q,
+		       struct diag *reterr_diag)
+{
+	u64 most = 0;
+
+	vec_foreach (&p->set.series, e) {
+		struct store_filter f = {.from_ms = q->from_ms,
+					 .to_ms = q->to_ms,
+					 .type = profile_string(p->set.profile, e->type),
+					 .service = p->service};
+		struct store_rows rows = {};
+		bool seen = false;
+		u64 count = 0;
+		int r;
+
+		for (struct store_found_series *other = p->set.series.data; other < e; other++)
+			seen |= other->type == e->type;
+		if (seen)
+			continue;
+		r = s->ops->scan(s, &f, 0, 0, &rows, reterr_diag);
+		if (r < 0)
+			return r;
+		if (rows.rows.n)
+			count = rows.rows.data[0].count;
+		store_rows_deinit(&rows);
+		if (count > most || !p->type[0]) {
+			most = count;
+			snprintf(p->type, sizeof(p->type), "%s", f.type);
+		}
+	}
+	return 0;
+}
+
+static int choose_series(struct plan *p, const struct query *q, bool one_type,
+			 struct diag *reterr_diag)
+{
+	__attribute__((cleanup(matchers_deinit))) struct matchers m = {};
+	int r = matchers_init(&m, q, reterr_diag);
+
+	p->all = true;
+	for (size_t i = 0; i < p->set.series.n && r == 0; i++) {
+		const struct store_found_series *e = &p->set.series.data[i];
+
+		if (one_type && strcmp(profile_string(p->set.profile, e->type), p->type))
+			continue;
+		if (passes(p, &m, e))
+			r = vec_push(&p->series, *e);
+		else
+			p->all = false;
+	}
+	if (r == 0 && p->series.n)
+		qsort(p->series.data, p->series.n, sizeof(*p->series.data), compare_series);
+	for (size_t i = 0; i < p->series.n && r == 0; i++)
+		if (!i || p->series.data[i].id != p->series.data[i - 1].id)
+			r = vec_push(&p->ids, p->series.data[i].id);
+	return r;
+}
+
+int plan_init(struct plan *p, struct store *s, const struct query *q, bool one_type,
+	      struct diag *reterr_diag)
+{
+	struct store_filter f = {.from_ms = q->from_ms, .to_ms = q->to_ms, .type = q->type};
+	int r;
+
+	*p = (struct plan){};
+	if (q->from_ms >= q->to_ms)
+		return diag_set(reterr_diag, -EINVAL, "the range ends before it begins");
+	for (size_t i = 0; i < q->matchers.n; i++)
+		if (q->matchers.data[i].match == QUERY_EQUAL && q->matchers.data[i].value[0] &&
+		    label_is(q->matchers.data[i].label, SERVICE_LABEL))
+			p->service = q->matchers.data[i].value;
+	f.service = p->service;
+	r = s->ops->find_series(s, &f, &p->set, reterr_diag);
+	if (r == 0 && q->type)
+		snprintf(p->type, sizeof(p->type), "%s", q->type);
+	else if (r == 0 && one_type)
+		r = choose_type(p, s, q, reterr_diag);
+	if (r == 0)
+		r = choose_series(p, q, one_type, reterr_diag);
+	return r;
+}
+
+void plan_deinit(struct plan *p)
+{
+	store_series_set_deinit(&p->set);
+	vec_deinit(&p->series);
+	vec_deinit(&p->ids);
+}
+
+static const u64 no_ids[1];
+
+struct store_filter plan_filter(const struct plan *p, const struct query *q)
+{
+	return (struct store_filter){
+		.from_ms = q->from_ms,
+		.to_ms = q->to_ms,
+		.type = p->type,
+		.service = p->service,
+		/* An empty list is not all. */
+		.series = p->all	? NULL
+			  : p->ids.data ? p->ids.data
+					: no_ids,
+		.n_series = p->all ? 0 : p->ids.n,
+	};
+}
+
+int plan_stacks(struct store *s, const struct query *q, const struct store_filter *f,
+		struct store_ids *ret, bool *ret_any, bool *ret_damaged, struct diag *reterr_diag)
+{
+	_cleanup_query_stacks_ struct query_stacks *predicate = NULL;
+	_cleanup_profile_ struct profile *p = NULL;
+	_cleanup_free_ u64 *ids = NULL;
+	_cleanup_free_ u32 *stacks = NULL;
+	struct store_rows rows = {};
+	size_t n;
+	int r;
+
+	*ret_any = q->stacks && *q->stacks;
+	if (!*ret_any)
+		return 0;
+	r = query_stacks_parse(q->stacks, reterr_diag, &predicate);
+	if (r == 0)
+		r = s->ops->scan(s, f, STORE_BY_STACK, 0, &rows, reterr_diag);
+	n = rows.rows.n;
+	p = profile_create();
+	ids = calloc(n + 1, sizeof(*ids));
+	stacks = calloc(n + 1, sizeof(*stacks));
+	if (r == 0 && (!p || !ids || !stacks))
+		r = -ENOMEM;
+	for (size_t i = 0; r == 0 && i < n; i++)
+		ids[i] = rows.rows.data[i].stack;
+	*ret_damaged |= rows.damaged;
+	store_rows_deinit(&rows);
+	if (r == 0)
+		r = s->ops->load_stacks(s, ids, n, p, stacks, reterr_diag);
+	if (r == 0)
+		r = query_stacks_profile(predicate, p);
+	for (size_t i = 0; r == 0 && i < n; i++)
+		if (stacks[i] != PROFILE_NONE && query_stacks_match(predicate, stacks[i]))
+			r = vec_push(&ret->ids, ids[i]);
+	return r;
+}
+
+/* ---- names ---- */
+
+void query_names_deinit(struct query_names *n)
+{
+	vec_foreach (&n->names, e)
+		free(e->name);
+	vec_deinit(&n->names);
+}
+
+struct naming {
+	struct map known; /* string id → position */
+	const struct profile *set;
+	struct query_names names;
+};
+
+static int note_name(struct naming *n, u32 name, const struct store_found_series *s)
+{
+	u64 *at = map_get(&n->known, name);
+	struct query_name *e;
+
+	if (!at) {
+		struct query_name new = {.name = strdup(profile_string(n->set, name))};
+
+		if (!new.name || map_put(&n->known, name, n->names.names.n) < 0 ||
+		    vec_push(&n->names.names, new) < 0) {
+			free(new.name);
+			return -ENOMEM;
+		}
+		e = &n->names.names.data[n->names.names.n - 1];
+	} else {
+		e = &n->names.names.data[*at];
+	}
+	e->n_series++;
+	e->last_ms = MAX(e->last_ms, s->last_ms);
+	return 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(((const struct query_name *)a)->name, ((const struct query_name *)b)->name);
+}
+
+enum asked { ASKED_LABELS, ASKED_VALUES, ASKED_TYPES };
+
+static int note_labels(struct naming *n, const struct store_found_series *s, const char *label)
+{
+	const struct profile_resource *r = &n->set->resources.data[s->resource];
+	const char *exact = label ? profile_label(n->set, s->resource, label) : NULL;
+
+	for (u32 i = 0; i < r->n; i++) {
+		const struct profile_label *l = &n->set->labels.data[r->first + i];
+		const char *name = profile_string(n->set, l->name);
+		int res;
+
+		if (label && (exact ? strcmp(name, label) : !label_is(label, name)))
+			continue;
+		res = note_name(n, label ? l->value : l->name, s);
+		if (res < 0 || label)
+			return res;
+	}
+	return 0;
+}
+
+static int names(struct store *s, const struct query *q, enum asked asked, const char *label,
+		 struct query_names *ret, struct diag *reterr_diag)
+{
+	_cleanup_plan_ struct plan p = {};
+	struct naming n = {};
+	int r = plan_init(&p, s, q, false, reterr_diag);
+
+	n.set = p.set.profile;
+	for (size_t i = 0; i < p.series.n && r == 0; i++) {
+		const struct store_found_series *e = &p.series.data[i];
+
+		if (asked == ASKED_TYPES)
+			r = note_name(&n, e->type, e);
+		else if (!i || e[-1].id != e->id) /* once for all its types */
+			r = note_labels(&n, e, label);
+	}
+	map_deinit(&n.known);
+	if (r < 0) {
+		query_names_deinit(&n.names);
+		return diag_set(reterr_diag, r, "%s", strerror(-r));
+	}
+	if (n.names.names.n)
+		qsort(n.names.names.data, n.names.names.n, sizeof(struct query_name),
+		      compare_names);
+	*ret = n.names;
+	return 0;
+}
+
+int query_label_names(struct store *s, const struct query *q, struct query_names *ret,
+		      struct diag *reterr_diag)
+{
+	return names(s, q, ASKED_LABELS, NULL, ret, reterr_diag);
+}
+
+int query_label_values(struct store *s, const struct query *q, const char *label,
+		       struct query_names *ret, struct diag *reterr_diag)
+{
+	return names(s, q, ASKED_VALUES, label, ret, reterr_diag);
+}
+
+int query_types(struct store *s, const struct query *q, struct query_names *ret,
+		struct diag *reterr_diag)
+{
+	return names(s, q, ASKED_TYPES, NULL, ret, reterr_diag);
+}

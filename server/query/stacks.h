@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Predicates over stacks:
+ *
+ *	or	:= and { "or" and }
+ *	and	:= not { "and" not }
+ *	not	:= "not" not | "(" or ")" | under
+ *	under	:= test { "under" test }
+ *	test	:= ("fn" | "file" | "binary" | "kind") ("=" | "!=" | "~" | "=~" | "!~") string
+ *
+ * A test holds when any frame of the stack has it; != and !~ when none has. In a chain of "under"
+ * each frame is nearer to the root than the one before it. Regular expressions (~) match anywhere
+ * in the text: they are for looking for names.
+ */
+#pragma once
+
+#include "base/diag.h"
+#include "profile/profile.h"
+
+struct query_stacks;
+
+int query_stacks_parse(const char *text, struct diag *reterr_diag, struct query_stacks **ret);
+void query_stacks_free(struct query_stacks *s);
+DEFINE_CLEANUP(query_stacks, struct query_stacks *, query_stacks_free)
+#define _cleanup_query_stacks_ _cleanup_(query_stacks)
+/* Forgets what is known of frames: needed before the first stack of another profile. 0 or -ENOMEM.
+ */
+int query_stacks_profile(struct query_stacks *s, const struct profile *p);
+bool query_stacks_match(struct query_stacks *s, u32 stack);

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What engines share beside store.h: how ids are made, and the labels of a series. */
+#pragma once
+
+#include "base/types.h"
+#include "profile/profile.h"
+#include "server/store/store.h"
+
+#define STORE_SERVICE_LABEL "service.name"
+#define STORE_THREAD_LABEL "thread.name"
+/* The two above among them; what a resource has beyond that is left out. */
+#define STORE_MAX_LABELS PROFILE_MAX_LABELS
+
+/* What is hashed: strings by hash_bytes(). All of it is set, there is no padding. */
+struct store_function_key {
+	u64 name, system_name, file;
+	u64 start_line;
+};
+
+struct store_frame_key {
+	u64 path, build_id; /* 0 = no mapping */
+	u64 address;	    /* 0 when store_frame_has_address() says no */
+	u64 function;	    /* id, or 0 */
+	u32 line, column;
+	u32 kind, flags;
+};
+
+struct store_label {
+	const char *name, *value; /* borrowed */
+};
+
+u64 store_id(const void *data, size_t n);
+u64 store_function_id(const struct store_function_key *k);
+u64 store_frame_id(const struct store_frame_key *k);
+u64 store_stack_id(const u64 *frames, size_t n);
+bool store_frame_has_address(const struct profile_frame *f);
+
+/* Sorted by name: the resource's, with service.name and thread.name. How many. */
+size_t store_series_labels(const struct profile *p, const struct store_series *s,
+			   struct store_label ret[STORE_MAX_LABELS]);
+u64 store_series_id(const struct store_label *labels, size_t n);
+
+/* For store_ops.find_stacks, by scan and load_stacks. */
+int store_find_stacks(struct store *s, const char *service,
+		      bool (*accept)(void *userdata, const char *name), void *userdata,
+		      struct store_ids *ret, struct diag *reterr_diag);
+
+extern const struct store_ops store_sqlite;

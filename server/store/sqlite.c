@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The embedded engine: opening, transactions, and the list of blocks. See sqlite.h for what lies
+ * where, doc/design/0006-store.md for why.
+ */
+#include "server/store/sqlite.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/str.h"
+
+#define SCHEMA_VERSION 1
+#define APPLICATION_ID 0x63756c70 /* "culp" */
+
+static const char schema[] =
+	"PRAGMA application_id=1668639856;"
+	"CREATE TABLE names(n INTEGER PRIMARY KEY, name BLOB NOT NULL);"
+	"CREATE TABLE series(n INTEGER PRIMARY KEY, id INTEGER NOT NULL, labels BLOB NOT NULL);"
+	"CREATE INDEX series_id ON series(id);"
+	"CREATE TABLE mappings(n INTEGER PRIMARY KEY, id INTEGER NOT NULL, path BLOB NOT NULL,"
+	" build_id BLOB NOT NULL);"
+	"CREATE INDEX mappings_id ON mappings(id);"
+	"CREATE TABLE functions(n INTEGER PRIMARY KEY, id INTEGER NOT NULL, name BLOB NOT NULL,"
+	" system_name BLOB, file BLOB NOT NULL, start_line INTEGER NOT NULL);"
+	"CREATE INDEX functions_id ON functions(id);"
+	/* named: the frames that it really is, when symbols came late. */
+	"CREATE TABLE frames(n INTEGER PRIMARY KEY, id INTEGER NOT NULL, kind INTEGER NOT NULL,"
+	" flags INTEGER NOT NULL, mapping INTEGER NOT NULL, address INTEGER NOT NULL,"
+	" function INTEGER NOT NULL, line INTEGER NOT NULL, col INTEGER NOT NULL, named BLOB);"
+	"CREATE INDEX frames_id ON frames(id);"
+	"CREATE TABLE stacks(n INTEGER PRIMARY KEY, id INTEGER NOT NULL, frames BLOB NOT NULL);"
+	"CREATE INDEX stacks_id ON stacks(id);"
+	"CREATE TABLE blocks(n INTEGER PRIMARY KEY, service INTEGER NOT NULL, type INTEGER NOT NULL,"
+	" hour INTEGER NOT NULL, level INTEGER NOT NULL, resolution INTEGER NOT NULL,"
+	" first INTEGER NOT NULL, last INTEGER NOT NULL, rows INTEGER NOT NULL,"
+	" samples INTEGER NOT NULL, sum INTEGER NOT NULL, series_sum INTEGER NOT NULL,"
+	" stacks_sum INTEGER NOT NULL, body_sum INTEGER NOT NULL, series BLOB NOT NULL,"
+	" stacks BLOB NOT NULL, body BLOB NOT NULL);"
+	"CREATE TABLE tokens(token BLOB PRIMARY KEY, ms INTEGER NOT NULL) WITHOUT ROWID;"
+	"INSERT INTO names VALUES(0,x'');"
+	"PRAGMA user_version=1;";
+
+static const char *const tables[SQ_TABLES] = {"series", "mappings", "functions",
+					      "frames", "stacks",   "blocks"};
+
+void sq_change_deinit(struct sq_change *c)
+{
+	vec_deinit(&c->added);
+	vec_deinit(&c->removed);
+}
+
+/* ---- transactions ---- */
+
+/* What is known of ids may be of rows that were never committed, or are gone. */
+static void forget_ids(struct sq *s)
+{
+	for (size_t i = 0; i < SQ_TABLES; i++) {
+		map_clear(&s->ids[i]);
+		s->complete[i] = false;
+	}
+}
+
+/* Past its share of memory the whole map is begun again. */
+static void bound_ids(struct sq *s)
+{
+	u64 bytes = 0;
+
+	for (size_t i = 0; i < SQ_TABLES; i++)
+		bytes += s->ids[i].cap * sizeof(struct map_slot);
+	if (bytes <= s->cache_bytes / 2)
+		return;
+	for (size_t i = 0; i < SQ_TABLES; i++)
+		map_deinit(&s->ids[i]);
+	forget_ids(s);
+}
+
+int sq_begin(struct sq *s, struct diag *reterr_diag)
+{
+	bound_ids(s);
+	return sq_run(s->writer, SQL_BEGIN_WRITE) < 0
+		       ? sq_error(s->writer, "cannot begin to write", reterr_diag)
+		       : 0;
+}
+
+void sq_rollback(struct sq *s)
+{
+	for (size_t i = 0; i < SQL_N; i++)
+		if (s->writer->statements[i])
+			sqlite3_reset(s->writer->statements[i]);
+	/* SQLite may have done it already: then this fails. */
+	sq_run(s->writer, SQL_ROLLBACK);
+	forget_ids(s);
+}
+
+static int compare_n(const void *a, const void *b)
+{
+	s64 x = *(const s64 *)a, y = *(const s64 *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static void apply(struct sq *s, struct sq_change *c)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < s->entries.n; i++)
+		if (!c->removed.n || !bsearch(&s->entries.data[i].n, c->removed.data, c->removed.n,
+					      sizeof(s64), compare_n))
+			s->entries.data[kept++] = s->entries.data[i];
+	s->entries.n = kept;
+	vec_foreach (&c->added, e)
+		s->entries.data[s->entries.n++] = *e;
+}
+
+/* How much of the log may be there before a writer takes the time to empty it. */
+#define MAX_WAL_PAGES 16384
+
+int sq_commit(struct sq *s, struct sq_change *c, struct diag *reterr_diag)
+{
+	int r;
+
+	if (c->removed.n)
+		qsort(c->removed.data, c->removed.n, sizeof(s64), compare_n);
+	pthread_rwlock_wrlock(&s->list_lock);
+	r = vec_reserve(&s->entries, s->entries.n + c->added.n);
+	if (r == 0 && sq_run(s->writer, SQL_COMMIT) < 0)
+		r = sq_error(s->writer, "cannot write", reterr_diag);
+	if (r == 0)
+		apply(s, c);
+	pthread_rwlock_unlock(&s->list_lock);
+	if (r < 0)
+		sq_rollback(s);
+	else if (s->wal_pages > MAX_WAL_PAGES)
+		sqlite3_wal_checkpoint_v2(s->writer->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL,
+					  NULL);
+	return r;
+}
+
+static int on_wal(void *arg, sqlite3 *db, const char *name, int pages)
+{
+	((struct sq *)arg)->wal_pages = pages;
+	return SQLITE_OK;
+}
+
+/* ---- opening ---- */
+
+static int pragma(struct sq_conn *c, const char *text, s64 *ret)
+{
+	sqlite3_stmt *st;
+	int r;
+
+	if (sqlite3_prepare_v2(c->db, text, -1, &st, NULL) != SQLITE_OK)
+		return -EIO;
+	r = sqlite3_step(st);
+	if (r == SQLITE_ROW)
+		*ret = sqlite3_column_int64(st, 0);
+	sqlite3_finalize(st);
+	return r == SQLITE_ROW ? 0 : -EIO;
+}
+
+static int create_schema(struct sq *s, struct diag *reterr_diag)
+{
+	sqlite3 *db = s->writer->db;
+
+	if (sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK &&
+	    sqlite3_exec(db, schema, NULL, NULL, NULL) == SQLITE_OK &&
+	    sqlite3_exec(db, "COMMIT", NULL, NULL, NULL) == SQLITE_OK)
+		return 0;
+	return sq_error(s->writer, s->path, reterr_diag);
+}
+
+static int check_schema(struct sq *s, struct diag *reterr_diag)
+{
+	s64 version = 0, application = 0, n_tables = 0;
+
+	if (pragma(s->writer, "PRAGMA user_version", &version) < 0 ||
+	    pragma(s->writer, "PRAGMA application_id", &application) < 0 ||
+	    pragma(s->writer, "SELECT count(*) FROM sqlite_schema", &n_tables) < 0)
+		return sq_error(s->writer, s->path, reterr_diag);
+	if (!n_tables)
+		return create_schema(s, reterr_diag);
+	if (application != APPLICATION_ID)
+		return diag_set(reterr_diag, -EINVAL,
+				"%s is a database of something else: choose another directory",
+				s->path);
+	if (version > SCHEMA_VERSION)
+		return diag_set(reterr_diag, -EINVAL,
+				"%s was written by a newer culprit (version %lld)", s->path,
+				(long long)version);
+	return 0;
+}
+
+static int load_names(struct sq *s, struct diag *reterr_diag)
+{
+	sqlite3_stmt *st;
+	u32 id;
+	int r, res = 0;
+
+	if (sqlite3_prepare_v2(s->writer->db, "SELECT n,name FROM names ORDER BY n", -1, &st,
+			       NULL) != SQLITE_OK)
+		return sq_error(s->writer, s->path, reterr_diag);
+	while ((r = sqlite3_step(st)) == SQLITE_ROW && res == 0) {
+		s64 n = sqlite3_column_int64(st, 0);
+		char text[48];
+
+		/* What is missing keeps its number, so that those behind it keep theirs. */
+		while ((s64)s->names.n < n && res == 0) {
+			snprintf(text, sizeof(text), "[damaged name %zu]", s->names.n);
+			res = strtab_add(&s->names, text, strlen(text), &id);
+			s->damaged_rows++;
+		}
+		if (n && res == 0)
+			res = strtab_add(&s->names, sqlite3_column_blob(st, 1),
+					 (size_t)sqlite3_column_bytes(st, 1), &id);
+	}
+	sqlite3_finalize(st);
+	s->names_saved = (u32)s->names.n;
+	if (res < 0)
+		return diag_set(reterr_diag, res, "out of memory");
+	return r == SQLITE_DONE ? 0 : sq_error(s->writer, s->path, reterr_diag);
+}
+
+static struct sq_entry entry_of(sqlite3_stmt *st)
+{
+	return (struct sq_entry){
+		.n = sqlite3_column_int64(st, 0),
+		.service = (u32)sqlite3_column_int64(st, 1),
+		.type = (u32)sqlite3_column_int64(st, 2),
+		.hour = (u32)sqlite3_column_int64(st, 3),
+		.level = (u32)sqlite3_column_int64(st, 4),
+		.resolution = (u64)sqlite3_column_int64(st, 5),
+		.first_ms = (u64)sqlite3_column_int64(st, 6),
+		.last_ms = (u64)sqlite3_column_int64(st, 7),
+		.rows = (u64)sqlite3_column_int64(st, 8),
+		.samples = (u64)sqlite3_column_int64(st, 9),
+		.bytes = (u64)sqlite3_column_int64(st, 11),
+	};
+}
+
+/*
+ * The list of blocks. Where a page cannot be read, what comes behind it is looked for in growing
+ * steps: SQLite finds a row by its number without the pages of others.
+ */
+static int load_entries(struct sq *s, struct diag *reterr_diag)
+{
+	s64 from = 0, skip = 1, end = s->next[SQ_BLOCKS];
+
+	while (from < end) {
+		sqlite3_stmt *st = sq_get(s->writer, SQL_NEXT_BLOCKS);
+		int r;
+
+		if (!st)
+			return sq_error(s->writer, s->path, reterr_diag);
+		sqlite3_bind_int64(st, 1, from);
+		while ((r = sqlite3_step(st)) == SQLITE_ROW) {
+			struct sq_entry e = entry_of(st);
+
+			from = e.n + 1;
+			skip = 1;
+			if (sq_entry_sum(&e) != (u64)sqlite3_column_int64(st, 10))
+				sq_note_damage(s, e.n);
+			else if (vec_push(&s->entries, e) < 0)
+				return diag_set(reterr_diag, -ENOMEM, "out of memory");
+		}
+		if (r == SQLITE_DONE)
+			break;
+		r = sq_error(s->writer, s->path, reterr_diag);
+		if (!sq_is_damage(r))
+			return r;
+		sq_note_damage(s, from);
+		from += skip;
+		skip *= 2;
+	}
+	return 0;
+}
+
+static int load_numbers(struct sq *s, struct diag *reterr_diag)
+{
+	for (size_t i = 0; i < SQ_TABLES; i++) {
+		char text[64];
+		s64 max = 0;
+
+		snprintf(text, sizeof(text), "SELECT max(n) FROM %s", tables[i]);
+		if (pragma(s->writer, text, &max) < 0)
+			return sq_error(s->writer, s->path, reterr_diag);
+		s->next[i] = max + 1;
+		s->complete[i] = max == 0;
+	}
+	return 0;
+}
+
+static int lock_directory(struct sq *s, struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str path = {};
+
+	if (mkdir(s->dir, 0700) < 0 && errno != EEXIST)
+		return diag_set(reterr_diag, -errno, "cannot create %s: %s", s->dir,
+				strerror(errno));
+	str_printf(&path, "%s/lock", s->dir);
+	s->lock_fd = open(str_get(&path), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (s->lock_fd < 0)
+		return diag_set(reterr_diag, -errno, "cannot write in %s: %s", s->dir,
+				strerror(errno));
+	if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0)
+		return diag_set(reterr_diag, -EBUSY, "%s is in use by another culprit", s->dir);
+	return 0;
+}
+
+/* Nothing is ever deleted for being damaged. */
+static int move_aside(struct sq *s, const char *why, struct diag *reterr_diag)
+{
+	static const char *const parts[] = {"", "-wal", "-shm"};
+	char stamp[32];
+	time_t now = time(NULL);
+	struct tm tm;
+
+	strftime(stamp, sizeof(stamp), "%Y%m%d-%H%M%S", gmtime_r(&now, &tm));
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+		_cleanup_str_ struct str from = {}, to = {};
+		struct stat st;
+
+		str_printf(&from, "%s%s", s->path, parts[i]);
+		str_printf(&to, "%s.damaged-%s%s", s->path, stamp, parts[i]);
+		for (u32 k = 2; !lstat(str_get(&to), &st); k++) {
+			str_clear(&to);
+			str_printf(&to, "%s.damaged-%s.%u%s", s->path, stamp, k, parts[i]);
+		}
+		if (rename(str_get(&from), str_get(&to)) < 0 && errno != ENOENT)
+			return diag_set(reterr_diag, -errno, "cannot move %s aside: %s",
+					str_get(&from), strerror(errno));
+	}
+	log_err("%s is damaged (%s): moved to %s.damaged-%s, beginning a new one", s->path, why,
+		s->path, stamp);
+	return 0;
+}
+
+static int open_file(struct sq *s, struct diag *reterr_diag)
+{
+	int r = sq_connect(s->path, true, reterr_diag, &s->writer);
+
+	if (r == 0 &&
+	    sqlite3_exec(s->writer->db, "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL",
+			 NULL, NULL, NULL) != SQLITE_OK)
+		r = sq_error(s->writer, s->path, reterr_diag);
+	if (r == 0)
+		r = check_schema(s, reterr_diag);
+	if (r == 0)
+		r = load_numbers(s, reterr_diag);
+	if (r == 0)
+		r = load_names(s, reterr_diag);
+	if (r == 0)
+		r = load_entries(s, reterr_diag);
+	return r;
+}
+
+static void close_file(struct sq *s)
+{
+	sq_disconnect(s->writer);
+	s->writer = NULL;
+	while (s->pool) {
+		struct sq_conn *c = s->pool;
+
+		s->pool = c->next;
+		sq_disconnect(c);
+	}
+	s->n_pool = 0;
+}
+
+static void sq_close(struct store *base)
+{
+	struct sq *s = sq_of(base);
+
+	close_file(s);
+	for (size_t i = 0; i < SQ_TABLES; i++)
+		map_deinit(&s->ids[i]);
+	sq_cache_deinit(&s->cache);
+	map_deinit(&s->damaged);
+	vec_deinit(&s->entries);
+	strtab_deinit(&s->names);
+	cleanup_close(&s->lock_fd);
+	pthread_mutex_destroy(&s->write_lock);
+	pthread_mutex_destroy(&s->cache_lock);
+	pthread_mutex_destroy(&s->pool_lock);
+	pthread_rwlock_destroy(&s->list_lock);
+	free(s->dir);
+	free(s->path);
+	free(s);
+}
+
+static const struct store_tier default_tiers[] = {
+	{86400, 10000}, {14 * 86400, 3600000}, {90 * 86400, 86400000}, {0, 0}};
+
+static void set_options(struct sq *s, const struct store_options *o)
+{
+	const struct store_tier *t = o && o->tiers ? o->tiers : default_tiers;
+
+	s->max_bytes = o && o->max_bytes ? o->max_bytes : 10ULL << 30;
+	s->max_age_s = o && o->max_age_s ? o->max_age_s : 30 * 86400;
+	s->cache_bytes = o && o->cache_bytes ? o->cache_bytes : 64 << 20;
+	for (size_t i = 0; i + 1 < ARRAY_SIZE(s->tiers) && t[i].resolution_ms; i++)
+		s->tiers[i] = t[i];
+}
+
+static struct sq *create(const char *where, const struct store_options *o)
+{
+	struct sq *s = calloc(1, sizeof(*s));
+	_cleanup_str_ struct str path = {};
+
+	if (!s)
+		return NULL;
+	s->base.ops = &store_sqlite;
+	s->lock_fd = -1;
+	pthread_mutex_init(&s->write_lock, NULL);
+	pthread_mutex_init(&s->cache_lock, NULL);
+	pthread_mutex_init(&s->pool_lock, NULL);
+	pthread_rwlock_init(&s->list_lock, NULL);
+	set_options(s, o);
+	str_printf(&path, "%s/%s", where, SQ_FILE);
+	s->dir = strdup(where);
+	s->path = strdup(str_get(&path));
+	if (!s->dir || !s->path || strtab_init(&s->names) < 0) {
+		sq_close(&s->base);
+		return NULL;
+	}
+	return s;
+}
+
+static int sq_open(const char *where, const struct store_options *o, struct diag *reterr_diag,
+		   struct store **ret)
+{
+	struct sq *s = create(where, o);
+	struct diag why = {};
+	int r;
+
+	if (!s)
+		return diag_set(reterr_diag, -ENOMEM, "out of memory");
+	r = lock_directory(s, reterr_diag);
+	if (r == 0)
+		r = open_file(s, &why);
+	if (sq_is_damage(r)) {
+		close_file(s);
+		strtab_deinit(&s->names);
+		vec_clear(&s->entries);
+		r = strtab_init(&s->names);
+		if (r == 0)
+			r = move_aside(s, why.text, reterr_diag);
+		why = (struct diag){};
+		if (r == 0)
+			r = open_file(s, &why);
+		s->damaged_rows = 1;
+	}
+	if (r < 0) {
+		sq_close(&s->base);
+		return diag_set(reterr_diag, r, "%s", why.text[0] ? why.text : strerror(-r));
+	}
+	sqlite3_wal_hook(s->writer->db, on_wal, s);
+	*ret = &s->base;
+	return 0;
+}
+
+/* ---- figures ---- */
+
+u64 sq_bytes(struct sq *s)
+{
+	static const char *const parts[] = {"", "-wal", "-shm"};
+	u64 bytes = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+		_cleanup_str_ struct str path = {};
+		struct stat st;
+
+		str_printf(&path, "%s%s", s->path, parts[i]);
+		if (!stat(str_get(&path), &st))
+			bytes += (u64)st.st_size;
+	}
+	return bytes;
+}
+
+static u64 count_rows(struct sq_conn *c, const char *table)
+{
+	char text[64];
+	s64 n = 0;
+
+	snprintf(text, sizeof(text), "SELECT count(*) FROM %s", table);
+	return pragma(c, text, &n) < 0 ? 0 : (u64)n;
+}
+
+static int sq_stats(struct store *base, struct store_stats *ret, struct diag *reterr_diag)
+{
+	struct sq *s = sq_of(base);
+	struct store_stats st = {};
+	struct sq_conn *c;
+	int r = sq_reader_get(s, reterr_diag, &c);
+
+	if (r < 0)
+		return r;
+	st.series = count_rows(c, "series");
+	st.functions = count_rows(c, "functions");
+	st.frames = count_rows(c, "frames");
+	st.stacks = count_rows(c, "stacks");
+	sq_reader_put(s, c);
+	pthread_rwlock_rdlock(&s->list_lock);
+	vec_foreach (&s->entries, e) {
+		st.rows += e->rows;
+		st.samples += e->samples;
+		if (!st.first_ms || e->first_ms < st.first_ms)
+			st.first_ms = e->first_ms;
+		st.last_ms = MAX(st.last_ms, e->last_ms);
+	}
+	pthread_rwlock_unlock(&s->list_lock);
+	pthread_mutex_lock(&s->pool_lock);
+	st.damaged = s->damaged.n + s->damaged_rows;
+	st.evicted_rows = s->evicted_rows;
+	pthread_mutex_unlock(&s->pool_lock);
+	st.bytes = sq_bytes(s);
+	snprintf(st.where, sizeof(st.where), "sqlite:%s", s->path);
+	*ret = st;
+	return 0;
+}
+
+const struct store_ops store_sqlite = {
+	.scheme = "sqlite",
+	.open = sq_open,
+	.close = sq_close,
+	.write = sq_write,
+	.find_series = sq_find_series,
+	.scan = sq_scan,
+	.load_stacks = sq_load_stacks,
+	.find_stacks = store_find_stacks,
+	.name_frames = sq_name_frames,
+	.maintain = sq_maintain,
+	.stats = sq_stats,
+};

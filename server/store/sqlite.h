@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the SQLite engine. One file, DIR/profiles.db, in WAL mode; the schema is in sqlite.c.
+ *
+ * Everything has a dense number (n) beside its id, and only numbers are in blocks: they take a byte
+ * or two where an id takes eight. Numbers are not used twice while the store is open.
+ *
+ * Who holds what:
+ *	write_lock	the writer's connection, `ids`, `next`; all transactions that change
+ *anything list_lock	`entries` and `names`: taken for writing around COMMIT, for reading around
+ *			the start of a reader's transaction, so that a reader's list of blocks is
+ *			exactly what is in its snapshot
+ *	cache_lock	`cache`
+ *	pool_lock	the readers that nobody uses, `damaged`
+ * in this order; list_lock and below are never held while waiting for write_lock.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <sqlite3.h>
+
+#include "base/map.h"
+#include "server/store/block.h"
+#include "server/store/private.h"
+#include "server/store/store.h"
+
+#define SQ_FILE "profiles.db"
+#define SQ_MAX_READERS 8
+
+enum sq_table { SQ_SERIES, SQ_MAPPINGS, SQ_FUNCTIONS, SQ_FRAMES, SQ_STACKS, SQ_BLOCKS, SQ_TABLES };
+
+/* Statements, each prepared once a connection. SQ(NAME, text) */
+#define SQ_STATEMENTS(SQ)                                                                          \
+	SQ(BEGIN, "BEGIN")                                                                         \
+	SQ(BEGIN_WRITE, "BEGIN IMMEDIATE")                                                         \
+	SQ(COMMIT, "COMMIT")                                                                       \
+	SQ(ROLLBACK, "ROLLBACK")                                                                   \
+	SQ(PIN, "SELECT 1 FROM sqlite_schema LIMIT 1")                                             \
+	SQ(FIND_SERIES, "SELECT n FROM series WHERE id=?")                                         \
+	SQ(FIND_MAPPING, "SELECT n FROM mappings WHERE id=?")                                      \
+	SQ(FIND_FUNCTION, "SELECT n FROM functions WHERE id=?")                                    \
+	SQ(FIND_FRAME, "SELECT n FROM frames WHERE id=?")                                          \
+	SQ(FIND_STACK, "SELECT n FROM stacks WHERE id=?")                                          \
+	SQ(ADD_NAME, "INSERT INTO names(n,name) VALUES(?,?)")                                      \
+	SQ(ADD_SERIES, "INSERT INTO series(n,id,labels) VALUES(?,?,?)")                            \
+	SQ(ADD_MAPPING, "INSERT INTO mappings(n,path,build_id,id) VALUES(?,?,?,?)")                \
+	SQ(ADD_FUNCTION, "INSERT INTO functions(n,id,name,system_name,file,start_line) "           \
+			 "VALUES(?,?,?,?,?,?)")                                                    \
+	SQ(ADD_FRAME, "INSERT INTO frames(n,id,kind,flags,mapping,address,function,line,col) "     \
+		      "VALUES(?,?,?,?,?,?,?,?,?)")                                                 \
+	SQ(ADD_STACK, "INSERT INTO stacks(n,id,frames) VALUES(?,?,?)")                             \
+	SQ(ADD_BLOCK, "INSERT INTO blocks(n,service,type,hour,level,resolution,first,last,rows,"   \
+		      "samples,sum,series_sum,stacks_sum,body_sum,series,stacks,body) "            \
+		      "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                 \
+	SQ(DEL_BLOCK, "DELETE FROM blocks WHERE n=?")                                              \
+	SQ(FIND_TOKEN, "SELECT 1 FROM tokens WHERE token=?")                                       \
+	SQ(ADD_TOKEN, "INSERT INTO tokens(token,ms) VALUES(?,?)")                                  \
+	SQ(DEL_TOKENS, "DELETE FROM tokens WHERE ms<?")                                            \
+	SQ(GET_SERIES, "SELECT id,labels FROM series WHERE n=?")                                   \
+	SQ(GET_MAPPING, "SELECT path,build_id FROM mappings WHERE n=?")                            \
+	SQ(GET_FUNCTION, "SELECT id,name,system_name,file,start_line FROM functions WHERE n=?")    \
+	SQ(GET_FRAME, "SELECT id,kind,flags,mapping,address,function,line,col,named FROM frames "  \
+		      "WHERE n=?")                                                                 \
+	SQ(GET_STACK, "SELECT id,frames FROM stacks WHERE n=?")                                    \
+	SQ(GET_BLOCK_SERIES, "SELECT series_sum,series FROM blocks WHERE n=?")                     \
+	SQ(GET_BLOCK_STACKS, "SELECT stacks_sum,stacks FROM blocks WHERE n=?")                     \
+	SQ(GET_BLOCK_BODY, "SELECT body_sum,body FROM blocks WHERE n=?")                           \
+	SQ(NEXT_BLOCKS, "SELECT n,service,type,hour,level,resolution,first,last,rows,samples,sum," \
+			"length(series)+length(stacks)+length(body) FROM blocks WHERE n>=? "       \
+			"ORDER BY n")
+
+enum sq_statement {
+#define SQ_ENUM(name, text) SQL_##name,
+	SQ_STATEMENTS(SQ_ENUM)
+#undef SQ_ENUM
+		SQL_N,
+};
+
+struct sq_conn {
+	sqlite3 *db;
+	sqlite3_stmt *statements[SQL_N];
+	struct sq_conn *next; /* in the pool */
+};
+
+/* What is known of a block without reading it. */
+struct sq_entry {
+	s64 n;
+	u32 service, type; /* of names */
+	u32 hour, level;
+	u64 resolution; /* ms; 1 = as they came */
+	u64 first_ms, last_ms;
+	u64 rows, samples;
+	u64 bytes;
+};
+
+/* What a transaction does to the list. */
+struct sq_change {
+	vec(struct sq_entry) added;
+	vec(s64) removed;
+};
+
+void sq_change_deinit(struct sq_change *c);
+#define _cleanup_sq_change_ __attribute__((cleanup(sq_change_deinit)))
+
+/* A frame that was loaded: the one of the profile that it is, or those that it was named. */
+struct sq_frame {
+	u64 id;
+	u32 first, n; /* of sq_cache.reals */
+};
+
+struct sq_stack {
+	u64 id;
+	u32 stack; /* in the profile */
+};
+
+/* Stacks as they were loaded, interned in one profile. */
+struct sq_cache {
+	struct profile *profile; /* owned */
+	struct map functions;	 /* n → id in the profile */
+	vec(u64) function_ids;	 /* by id in the profile */
+	struct map frames;	 /* n → position in: */
+	vec(struct sq_frame) frame_list;
+	vec(u32) reals;	   /* frames of the profile */
+	struct map stacks; /* n → position in: */
+	vec(struct sq_stack) stack_list;
+	struct map stack_ids; /* id → position */
+	struct map series;    /* n → id */
+};
+
+struct sq {
+	struct store base;
+	char *dir, *path; /* owned */
+	int lock_fd;
+	u64 max_bytes, max_age_s, cache_bytes;
+	struct store_tier tiers[8];
+
+	pthread_mutex_t write_lock;
+	struct sq_conn *writer;
+	struct map ids[SQ_TABLES]; /* id → n of what is in the database, or in the transaction */
+	bool complete[SQ_TABLES];  /* ids has all there is */
+	s64 next[SQ_TABLES];
+	u32 names_saved;
+	int wal_pages;
+
+	pthread_rwlock_t list_lock;
+	vec(struct sq_entry) entries;
+	struct strtab names; /* of services and types; their id is their n */
+
+	pthread_mutex_t cache_lock;
+	struct sq_cache cache;
+
+	pthread_mutex_t pool_lock;
+	struct sq_conn *pool;
+	u32 n_pool;
+	struct map damaged; /* blocks by n */
+	u64 damaged_rows;   /* of dictionaries */
+	u64 evicted_rows;
+};
+
+static inline struct sq *sq_of(struct store *s)
+{
+	return container_of(s, struct sq, base);
+}
+
+/* ---- sqlite_conn.c: connections, statements, errors ---- */
+
+int sq_connect(const char *path, bool writer, struct diag *reterr_diag, struct sq_conn **ret);
+void sq_disconnect(struct sq_conn *c);
+/* Ready to bind; NULL when it cannot be prepared (sq_error() tells why). */
+sqlite3_stmt *sq_get(struct sq_conn *c, enum sq_statement which);
+/* Runs one without rows. */
+int sq_run(struct sq_conn *c, enum sq_statement which);
+/* SQLite's last error as a negative errno, with its text. -EBADMSG is damage. */
+int sq_error(struct sq_conn *c, const char *what, struct diag *reterr_diag);
+static inline bool sq_is_damage(int r)
+{
+	return r == -EBADMSG;
+}
+
+int sq_reader_get(struct sq *s, struct diag *reterr_diag, struct sq_conn **ret);
+void sq_reader_put(struct sq *s, struct sq_conn *c);
+void sq_note_damage(struct sq *s, s64 block);
+void sq_note_damaged_row(struct sq *s);
+
+/* ---- sqlite.c ---- */
+
+/* Under write_lock. */
+int sq_begin(struct sq *s, struct diag *reterr_diag);
+int sq_commit(struct sq *s, struct sq_change *c, struct diag *reterr_diag);
+void sq_rollback(struct sq *s);
+u64 sq_entry_sum(const struct sq_entry *e);
+u64 sq_part_sum(s64 n, const void *data, size_t size);
+
+/* ---- sqlite_write.c ---- */
+
+int sq_write(struct store *base, const struct store_batch *b, const u8 token[16],
+	     struct diag *reterr_diag);
+/* Adds to the transaction and to the change. e: service, type, hour, level, resolution. */
+int sq_add_block(struct sq *s, const struct sq_entry *e, const struct block_parts *p,
+		 struct sq_change *c, struct diag *reterr_diag);
+
+/* ---- sqlite_load.c: the dictionaries ---- */
+
+int sq_load_stacks(struct store *base, const u64 *ids, size_t n, struct profile *into,
+		   u32 *ret_stacks, struct diag *reterr_diag);
+/* The id of a stack or series: -ENOENT, or -EBADMSG for damage. Under cache_lock. */
+int sq_stack_id(struct sq *s, struct sq_conn *c, u32 n, u64 *ret);
+int sq_series_id(struct sq *s, struct sq_conn *c, u32 n, u64 *ret);
+/* Reads the labels of a series; -ENOENT, or -EBADMSG for damage. */
+int sq_series_resource(struct sq_conn *c, u32 n, struct profile *into, u64 *ret_id,
+		       u32 *ret_resource);
+int sq_cache_trim(struct sq *s);
+void sq_cache_deinit(struct sq_cache *c);
+int sq_name_frames(struct store *base, const char *build_id,
+		   int (*name)(void *userdata, u64 address, struct profile *into, u32 *ret_frames,
+			       size_t max),
+		   void *userdata, struct diag *reterr_diag);
+
+/* ---- sqlite_scan.c ---- */
+
+/* A reader's transaction and the blocks in it that a filter may want. */
+struct sq_view {
+	struct sq *s;
+	struct sq_conn *c;
+	vec(struct sq_entry) entries;
+};
+
+int sq_view_open(struct sq *s, const struct store_filter *f, struct diag *reterr_diag,
+		 struct sq_view *ret);
+void sq_view_close(struct sq_view *v);
+#define _cleanup_sq_view_ __attribute__((cleanup(sq_view_close)))
+
+enum sq_part { SQ_PART_SERIES, SQ_PART_STACKS, SQ_PART_BODY };
+/* Borrowed until the same part is read again. -EBADMSG for damage, which is noted. */
+int sq_read_part(struct sq *s, struct sq_conn *c, s64 n, enum sq_part part, const u8 **ret,
+		 size_t *ret_n);
+int sq_open_block(struct sq *s, struct sq_conn *c, s64 n, struct block_cursor *ret);
+int sq_scan(struct store *base, const struct store_filter *f, u32 by, u64 step_ms,
+	    struct store_rows *ret, struct diag *reterr_diag);
+int sq_find_series(struct store *base, const struct store_filter *f, struct store_series_set *ret,
+		   struct diag *reterr_diag);
+
+/* ---- sqlite_maintain.c ---- */
+
+int sq_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag);
+u64 sq_bytes(struct sq *s);

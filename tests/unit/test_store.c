@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The store on SQLite and the queries over it. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/str.h"
+#include "server/query/query.h"
+#include "server/store/block.h"
+#include "server/store/store.h"
+
+#include "profile_fixture.h"
+
+#define HOUR 3600000ULL
+#define T0 (480000 * HOUR) /* 2024 */
+#define CPU "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+
+static char *scratch_dir(void)
+{
+	char *dir = strdup("/tmp/culprit-store-XXXXXX");
+
+	cr_assert_not_null(mkdtemp(dir));
+	return dir;
+}
+
+static void remove_dir(char *dir)
+{
+	static const char *const names[] = {"profiles.db", "profiles.db-wal", "profiles.db-shm",
+					    "lock"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		_cleanup_str_ struct str path = {};
+
+		str_printf(&path, "%s/%s", dir, names[i]);
+		unlink(str_get(&path));
+	}
+	rmdir(dir);
+	free(dir);
+}
+
+static struct store *open_store(const char *dir, const struct store_options *o)
+{
+	struct diag d = {};
+	struct store *s = NULL;
+
+	cr_assert_eq(store_open(dir, o, &d, &s), 0, "%s", d.text);
+	return s;
+}
+
+static struct profile *cpu_profile(void)
+{
+	struct profile *p = profile_create();
+
+	cr_assert_eq(profile_add_type(p, "cpu", "nanoseconds"), 0);
+	p->period_name = string(p, "cpu");
+	p->period_unit = string(p, "nanoseconds");
+	p->period = 50000000;
+	return p;
+}
+
+/* A thread of a service on a host. */
+static u32 thread_of(struct profile *p, const char *service, const char *host, const char *name)
+{
+	struct profile_label labels[] = {{string(p, "service.name"), string(p, service)},
+					 {string(p, "host.name"), string(p, host)}};
+	struct profile_thread t = {.pid = 1, .tid = 1, .comm = string(p, "comm")};
+	u32 id;
+
+	t.thread_name = string(p, name);
+	cr_assert_eq(profile_add_resource(p, labels, 2, &t.resource), 0);
+	cr_assert_eq(profile_add_thread(p, &t, &id), 0);
+	return id;
+}
+
+/* path: names leaf first, separated by spaces. */
+static void add(struct profile *p, u64 time_ms, u32 t, const char *path, s64 samples)
+{
+	char text[256], *at = text, *word;
+	u32 frames[16];
+	size_t n = 0;
+
+	snprintf(text, sizeof(text), "%s", path);
+	while ((word = strsep(&at, " ")))
+		frames[n++] = frame(p, word, "/bin/app", 0x1000, FRAME_NATIVE, 0, 7);
+	sample(p, time_ms * 1000000, t, frames, n, samples * 50000000);
+}
+
+static void write_profile(struct store *s, const struct profile *p, const u8 *token)
+{
+	_cleanup_store_batch_ struct store_batch b = {};
+	struct diag d = {};
+
+	cr_assert_eq(store_batch_init(&b, p, NULL, &d), 0, "%s", d.text);
+	cr_assert_eq(s->ops->write(s, &b, token, &d), 0, "%s", d.text);
+}
+
+/* shop on two hosts, and cart. */
+static void fill(struct store *s)
+{
+	_cleanup_profile_ struct profile *p = cpu_profile();
+	u32 a = thread_of(p, "shop", "web-1", "main"), b = thread_of(p, "shop", "web-2", "io");
+	u32 c = thread_of(p, "cart", "web-1", "main");
+
+	add(p, T0 + 1000, a, "parse handle main", 3);
+	add(p, T0 + 2000, a, "parse handle main", 1);
+	add(p, T0 + 2000, b, "parse main", 5);
+	add(p, T0 + HOUR + 10, b, "json_encode render handle main", 2);
+	add(p, T0 + 1500, c, "wait main", 7);
+	write_profile(s, p, NULL);
+}
+
+static struct query asked(const char *selector, u64 from, u64 to)
+{
+	struct query q = {.from_ms = from, .to_ms = to};
+	struct diag d = {};
+
+	cr_assert_eq(query_parse_selector(&q, selector, &d), 0, "%s", d.text);
+	return q;
+}
+
+static void assert_answer(struct store *s, struct query *q, size_t max, const char *want)
+{
+	_cleanup_profile_ struct profile *p = NULL;
+	struct diag d = {};
+
+	cr_assert_eq(query_profile(s, q, max, &p, &d), 0, "%s", d.text);
+	assert_folded(p, NULL, want);
+}
+
+static void assert_query(struct store *s, const char *selector, const char *stacks, u64 from,
+			 u64 to, const char *want)
+{
+	_cleanup_query_ struct query q = asked(selector, from, to);
+
+	q.stacks = stacks ? strdup(stacks) : NULL;
+	assert_answer(s, &q, 0, want);
+}
+
+static void assert_all(struct store *s)
+{
+	assert_query(s, "{}", NULL, T0, T0 + 2 * HOUR,
+		     "cart;main;wait 350000000\n"
+		     "shop;main;handle;parse 200000000\n"
+		     "shop;main;handle;render;json_encode 100000000\n"
+		     "shop;main;parse 250000000\n");
+}
+
+Test(store, what_is_written_is_there_after_opening_again)
+{
+	char *dir = scratch_dir();
+	struct store *s = open_store(dir, NULL);
+	struct store_stats st;
+
+	fill(s);
+	assert_all(s);
+	store_close(s);
+	s = open_store(dir, NULL);
+	assert_all(s);
+	cr_assert_eq(s->ops->stats(s, &st, NULL), 0);
+	cr_assert_eq(st.rows, 5);
+	cr_assert_eq(st.samples, 18);
+	cr_assert_eq(st.series, 3);
+	cr_assert_eq(st.stacks, 4);
+	cr_assert_eq(st.functions, 6);
+	cr_assert_eq(st.first_ms, T0 + 1000);
+	cr_assert_eq(st.last_ms, T0 + HOUR + 10);
+	cr_assert_eq(st.damaged, 0);
+	store_close(s);
+	remove_dir(dir);
+}
+
+Test(store, ranges_labels_and_predicates_choose)
+{
+	char *dir = scratch_dir();
+	_cleanup_store_ struct store *s = open_store(dir, NULL);
+
+	fill(s);
+	assert_query(s, "{service_name=\"shop\"}", NULL, T0 + 1000, T0 + 2000,
+		     "shop;main;handle;parse 150000000\n");
+	assert_query(s, CPU "{service.name=\"shop\", host.name=~\"web-[12]\"}", NULL, T0 + 2000,
+		     T0 + 2001, "shop;main;handle;parse 50000000\nshop;main;parse 250000000\n");
+	assert_query(s, "{host_name=\"web-2\"}", NULL, T0, T0 + HOUR,
+		     "shop;main;parse 250000000\n");
+	assert_query(s, "{host.name!=\"web-2\"}", NULL, T0, T0 + HOUR,
+		     "cart;main;wait 350000000\nshop;main;handle;parse 200000000\n");
+	assert_query(s, "{host.name!~\"web.*\"}", NULL, T0, T0 + HOUR, "");
+	assert_query(s, "{nothing=\"\"}", "fn=\"parse\" under fn=\"handle\"", T0, T0 + 2 * HOUR,
+		     "shop;main;handle;parse 200000000\n");
+	assert_query(s, "{}", "fn~\"json.*\" or fn=\"wait\" and not fn=\"handle\"", T0,
+		     T0 + 2 * HOUR,
+		     "cart;main;wait 350000000\n"
+		     "shop;main;handle;render;json_encode 100000000\n");
+	assert_query(s, "memory:inuse_space:bytes:space:bytes{}", NULL, T0, T0 + HOUR, "");
+	store_close(take_ptr(s));
+	remove_dir(dir);
+}
+
+Test(store, series_are_told_apart_when_asked)
+{
+	char *dir = scratch_dir();
+	_cleanup_store_ struct store *s = open_store(dir, NULL);
+	_cleanup_query_ struct query q = asked("{service.name=\"shop\"}", T0, T0 + HOUR);
+	_cleanup_profile_ struct profile *p = NULL;
+
+	fill(s);
+	q.by_series = true;
+	cr_assert_eq(query_profile(s, &q, 0, &p, NULL), 0);
+	cr_assert_eq(p->threads.n, 2);
+	cr_assert_eq(p->quality.samples, 9);
+	for (size_t i = 0; i < p->threads.n; i++) {
+		const char *name = profile_string(p, p->threads.data[i].thread_name);
+
+		cr_assert_str_eq(profile_label(p, p->threads.data[i].resource, "host.name"),
+				 strcmp(name, "main") ? "web-2" : "web-1");
+		cr_assert_str_eq(profile_string(p, p->threads.data[i].comm), "shop");
+	}
+	store_close(take_ptr(s));
+	remove_dir(dir);
+}
+
+Test(store, what_is_left_out_is_told)
+{
+	char *dir = scratch_dir();
+	_cleanup_store_ struct store *s = open_store(dir, NULL);
+	_cleanup_query_ struct query q = asked("{}", T0, T0 + 2 * HOUR);
+
+	fill(s);
+	assert_answer(s, &q, 2,
+		      "cart;main;wait 350000000\n"
+		      "shop;[2 lighter stacks] 300000000\n"
+		      "shop;main;parse 250000000\n");
+	store_close(take_ptr(s));
+	remove_dir(dir);
+}
+
+Test(store, one_token_is_written_once)
+{
+	char *dir = scratch_dir();
+	struct store *s = open_store(dir, NULL);
+	_cleanup_profile_ struct profile *p = cpu_profile();
+	const u8 token[16] = "abcdefghijklmno", other[16] = "bbcdefghijklmno";
+	u32 a = thread_of(p, "shop", "web-1", "main");
+
+	add(p, T0, a, "f", 1);
+	write_profile(s, p, token);
+	write_profile(s, p, token);
+	store_close(s);
+	s = open_store(dir, NULL);
+	write_profile(s, p, token);
+	assert_query(s, "{}", NULL, T0, T0 + 1, "shop;f 50000000\n");
+	write_profile(s, p, other);
+	assert_query(s, "{}", NULL, T0, T0 + 1, "shop;f 100000000\n");
+	store_close(s);
+	remove_dir(dir);
+}
+
+Test(store, series_by_time)
+{
+	char *dir = scratch_dir();
+	_cleanup_store_ struct store *s = open_store(dir, NULL);
+	_cleanup_query_ struct query q = asked("{}", T0, T0 + 2 * HOUR);
+	struct query_lines l;
+
+	fill(s);
+	cr_assert_eq(query_series(s, &q, 1000, (const char *[]){"service_name"}, 1, &l, NULL), 0);
+	cr_assert_eq(l.lines.n, 2);
+	cr_assert_str_eq(l.lines.data[0].labels, "shop");
+	cr_assert_eq(l.lines.data[0].points.n, 3);
+	cr_assert_eq(l.lines.data[0].points.data[1].time_ms, T0 + 2000);
+	cr_assert_eq(l.lines.data[0].points.data[1].count, 6);
+	cr_assert_eq(l.lines.data[0].points.data[1].value, 300000000);
+	cr_assert_eq(l.lines.data[0].points.data[2].time_ms, T0 + HOUR);
+	query_lines_deinit(&l);
+	q.stacks = strdup("fn=\"handle\"");
+	cr_assert_eq(query_series(s, &q, HOUR, NULL, 0, &l, NULL), 0);
+	cr_assert_eq(l.lines.n, 1);
+	cr_assert_eq(l.lines.data[0].points.n, 2);
+	cr_assert_eq(l.lines.data[0].points.data[0].count, 4);
+	cr_assert_eq(l.lines.data[0].points.data[1].count, 2);
+	query_lines_deinit(&l);
+	cr_assert_eq(query_series(s, &q, 1, NULL, 0, &l, NULL), -EINVAL);
+	store_close(take_ptr(s));
+	remove_dir(dir);
+}
+
+static void assert_names(struct query_names *n, size_t count, const char *const *names)
+{
+	cr_assert_eq(n->names.n, count);
+	for (size_t i = 0; i < count; i++)
+		cr_assert_str_eq(n->names.data[i].name, names[i]);
+	query_names_deinit(n);
+}
+
+Test(store, labels_and_types)
+{
+	char *dir = scratch_dir();
+	_cleanup_store_ struct store *s = open_store(dir, NULL);
+	_cleanup_query_ struct query q = asked("{}", T0, T0 + 2 * HOUR);
+	struct query_names n;
+
+	fill(s);
+	cr_assert_eq(query_label_names(s, &q, &n, NULL), 0);
+	cr_assert_eq(n.names.data[0].n_series, 3);
+	assert_names(&n, 3, (const char *[]){"host.name", "service.name", "thread.name"});
+	cr_assert_eq(query_label_values(s, &q, "service_name", &n, NULL), 0);
+	cr_assert_eq(n.names.data[1].n_series, 2);
+	cr_assert_eq(n.names.data[1].last_ms, T0 + HOUR + 10);
+	assert_names(&n, 2, (const char *[]){"cart", "shop"});
+	cr_assert_eq(query_types(s, &q, &n, NULL), 0);
+	assert_names(&n, 1, (const char *[]){CPU});
+	store_close(take_ptr(s));
+	remove_dir(dir);
+}
+
+static bool is_handle(void *userdata, const char *name)
+{
+	return !strcmp(name, "handle");
+}
+
+Test(store, stacks_are_found_by_name)
+{
+	char *dir = scratch_dir();
+	_cleanup_store_ struct store *s = open_store(dir, NULL);
+	struct store_ids ids;
+
+	fill(s);
+	cr_assert_eq(s->ops->find_stacks(s, "shop", is_handle, NULL, &ids, NULL), 0);
+	cr_assert_eq(ids.ids.n, 2);
+	cr_assert_lt(ids.ids.data[0], ids.ids.data[1]);
+	vec_deinit(&ids.ids);
+	cr_assert_eq(s->ops->find_stacks(s, "cart", is_handle, NULL, &ids, NULL), 0);
+	cr_assert_eq(ids.ids.n, 0);
+	vec_deinit(&ids.ids);
+	store_close(take_ptr(s));
+	remove_dir(dir);
+}
+
+Test(store, profiles_that_cannot_be_stored_are_refused)
+{
+	_cleanup_profile_ struct profile *p = cpu_profile();
+	_cleanup_store_batch_ struct store_batch b = {};
+	struct diag d = {};
+
+	add(p, 0, thread_of(p, "a", "b", "c"), "f", 1);
+	cr_assert_eq(store_batch_init(&b, p, NULL, &d), -EINVAL);
+	cr_assert(strstr(d.text, "time"), "%s", d.text);
+	p->time_ns = 1ULL << 63;
+	cr_assert_eq(store_batch_init(&b, p, NULL, &d), -EINVAL);
+	p->time_ns = T0 * 1000000;
+	cr_assert_eq(store_batch_init(&b, p, "colon:in:name", &d), 0);
+	cr_assert_str_eq(b.types[0], "colon_in_name:cpu:nanoseconds:cpu:nanoseconds");
+	cr_assert_eq(b.samples.n, 1);
+	cr_assert_eq(b.samples.data[0].time_ms, T0);
+}
+
+Test(store, a_directory_is_of_one_process)
+{
+	char *dir = scratch_dir();
+	_cleanup_store_ struct store *s = open_store(dir, NULL);
+	struct store *again = NULL;
+	struct diag d = {};
+
+	cr_assert_eq(store_open(dir, NULL, &d, &again), -EBUSY);
+	cr_assert(strstr(d.text, "in use"), "%s", d.text);
+	store_close(take_ptr(s));
+	remove_dir(dir);
+}
