@@ -171,11 +171,11 @@ static int run(struct recording *r, const char *command)
 		return e;
 	while (!session_ended()) {
 		u64 now = now_ns();
-		int wait_ms = 50;
+		int wait_ms = 100;
 
 		if (now >= end_ns)
 			break;
-		if (end_ns - now < 50000000)
+		if (end_ns - now < 100000000)
 			wait_ms = (int)((end_ns - now + 999999) / 1000000);
 		e = pipeline_poll(r->session.pipeline, wait_ms);
 		if (e < 0)
@@ -207,8 +207,8 @@ static void print_counters(const struct pipeline_stats *st)
 			fprintf(stderr, "  %s: %llu %s\n", vocab_counter(i)->name,
 				st->sampler.counters[i], vocab_counter(i)->unit);
 	fprintf(stderr, "  finished on the host: %llu samples\n", st->deferred);
-	fprintf(stderr, "  the ring was not read for at most %.1f ms\n",
-		(double)st->stall_ns / 1e6);
+	fprintf(stderr, "  the ring was not read for at most %.1f ms (%s)\n",
+		(double)st->stall_ns / 1e6, st->stall_what);
 	fprintf(stderr, "  unwind pages: %llu loaded, %llu evicted, %llu times no memory\n",
 		st->tables.pages_loaded, st->tables.pages_evicted, st->tables.no_memory);
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +18,27 @@
 #include "base/log.h"
 
 #define DEFAULT_TABLE_BYTES (256ULL << 20)
-/* How often the ring is read when nothing is in a hurry. */
+/* How often the ring is read when nothing is in a hurry; at low rates half as often. */
 #define PERIOD_MS 50
+#define LOW_HZ 25
+/* What is going on in processes is handled within a tenth of the time between two samples. */
+#define GAP_SHARE 10
+#define GAP_MAX_NS 5000000ULL
+/* What has to be learned and loaded of all that runs is waited for so long before the start. */
+#define PREPARE_MAX_NS 1000000000ULL
 #define WARM_STEP_NS 50000000ULL
 #define WARM_MAX_NS 500000000ULL
 
-/* Something that began then is done, for which the ring was not read. */
-static void note_stall(struct pipeline *p, u64 begin_ns)
+/* Something that began then is done, for which the ring was not read. The time now. */
+static u64 note_stall(struct pipeline *p, u64 begin_ns, const char *what)
 {
-	p->stall_ns = MAX(p->stall_ns, clock_ns(CLOCK_MONOTONIC) - begin_ns);
+	u64 now = clock_ns(CLOCK_MONOTONIC);
+
+	if (now - begin_ns > p->stall_ns) {
+		p->stall_ns = now - begin_ns;
+		p->stall_what = what;
+	}
+	return now;
 }
 
 /* ---- stacks ---- */
@@ -69,7 +82,7 @@ static void on_stack(void *arg, const struct record_stack *head, const u64 *fram
 	}
 	if (batch_add_stack(p->batch, p->procman, head->id, frames, n, head->stop, kernel) < 0)
 		log_warn("out of memory: a stack is shown as lost");
-	note_stall(p, begin);
+	note_stall(p, begin, "names");
 }
 
 /* ---- samples ---- */
@@ -303,7 +316,7 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 	}
 	if (!parked)
 		count_walk(p, &walk);
-	note_stall(p, begin);
+	note_stall(p, begin, "walks");
 }
 
 /* ---- processes ---- */
@@ -534,17 +547,36 @@ static int warm_up(struct pipeline *p)
 	return r;
 }
 
+/* Before there are samples, so that their stacks are whole from the first on. */
+static void prepare(struct pipeline *p)
+{
+	u64 begin = clock_ns(CLOCK_MONOTONIC), now = begin;
+	struct pollfd fds[] = {
+		{.fd = runtimes_fd(p->runtimes), .events = POLLIN},
+		{.fd = tables_fd(p->tables), .events = POLLIN},
+	};
+
+	tables_hurry(p->tables, true);
+	for (; now - begin < PREPARE_MAX_NS; now = clock_ns(CLOCK_MONOTONIC)) {
+		if (runtimes_take(p->runtimes, false))
+			runtimes_retry(p->runtimes, p->procman);
+		tables_take(p->tables, false);
+		if (!runtimes_busy(p->runtimes) && !tables_busy(p->tables))
+			break;
+		(void)poll(fds, ARRAY_SIZE(fds), (int)((PREPARE_MAX_NS - (now - begin)) / 1000000));
+	}
+	tables_hurry(p->tables, false);
+}
+
 int pipeline_start(struct pipeline *p, struct diag *reterr_diag)
 {
 	int r = procman_scan(p->procman);
 
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot read /proc: %s", strerror(-r));
-	/* Before there are samples, nobody waits for it. */
-	if (runtimes_take(p->runtimes, true))
-		runtimes_retry(p->runtimes, p->procman);
-	tables_load_all(p->tables);
+	prepare(p);
 	p->stall_ns = 0;
+	p->stall_what = "nothing";
 	be_urgent(p, true);
 	r = sampler_start(p->sampler, reterr_diag);
 	if (r == 0 && !p->follow)
@@ -559,25 +591,50 @@ static int drain(struct pipeline *p)
 
 	if (r < 0)
 		return r;
+	now = note_stall(p, now, "processes");
 	if (runtimes_take(p->runtimes, false) || now >= p->retry_ns) {
 		runtimes_retry(p->runtimes, p->procman);
 		p->retry_ns = now + PERIOD_MS * 1000000ULL;
+		now = note_stall(p, now, "runtimes");
 	}
-	if (tables_take(p->tables, false))
+	if (tables_take(p->tables, false)) {
 		retry_parked(p, false);
-	note_stall(p, now);
+		note_stall(p, now, "tables");
+	}
 	return sampler_drain(p->sampler);
+}
+
+/*
+ * An exec is a dozen events in two milliseconds. The first is handled at once, so that the process
+ * is known; the rest together, instead of waking for each: that was most of what recording at 20 Hz
+ * costs on a busy host.
+ */
+static void pace(const struct pipeline *p)
+{
+	u64 gap = MIN(1000000000ULL / MAX(p->hz, 1ULL) / GAP_SHARE, GAP_MAX_NS);
+	u64 until = p->drained_ns + gap;
+	struct timespec t = {(time_t)(until / 1000000000), (long)(until % 1000000000)};
+
+	if (clock_ns(CLOCK_MONOTONIC) < until)
+		(void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
 }
 
 int pipeline_poll(struct pipeline *p, int timeout_ms)
 {
+	int period_ms = p->hz <= LOW_HZ ? 2 * PERIOD_MS : PERIOD_MS;
 	struct epoll_event events[4];
-	int r;
+	int r, n;
 
 	r = drain(p);
-	if (r == 0 && epoll_wait(p->epoll_fd, events, 4, MIN(timeout_ms, PERIOD_MS)) < 0)
-		r = errno == EINTR ? 0 : -errno;
-	return MIN(r, 0);
+	p->drained_ns = clock_ns(CLOCK_MONOTONIC);
+	if (r < 0)
+		return r;
+	n = epoll_wait(p->epoll_fd, events, 4, MIN(timeout_ms, period_ms));
+	if (n < 0)
+		return errno == EINTR ? 0 : -errno;
+	if (n)
+		pace(p);
+	return 0;
 }
 
 void pipeline_pause(struct pipeline *p, bool pause)
@@ -603,6 +660,7 @@ void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)
 		.deferred = p->batch->deferred,
 		.processes = p->batch->pids.n,
 		.stall_ns = p->stall_ns,
+		.stall_what = p->stall_what,
 	};
 
 	memcpy(s.stops, p->batch->stops, sizeof(s.stops));

@@ -68,8 +68,9 @@ struct pipeline_stats {
 	u64 lost;      /* samples that were dropped */
 	u64 deferred;  /* finished on the host */
 	u64 processes; /* that samples came from */
-	u64 stall_ns;  /* since the start: the longest that the ring waited for one thing to be done
-			*/
+	/* Since the start: the longest that the ring was not read, and for what (static). */
+	u64 stall_ns;
+	const char *stall_what;
 	struct sampler_stats sampler;
 	struct tables_stats tables;
 	struct procman_stats procman;
@@ -123,12 +124,14 @@ struct pipeline {
 	void (*process_seen)(void *arg, const struct procman_process *p);
 	void *arg;
 	bool follow;	       /* a command that has not been started yet */
+	u64 drained_ns;	       /* when all that there was had been handled */
 	u64 retry_ns;	       /* when runtimes that were too early are asked again */
 	struct parked *parked; /* owned: walks that wait for unwind pages */
 	u64 parked_bytes;
 	u64 scratch[SAMPLE_MAX_FRAMES];
 	u64 lost; /* of the batches before */
 	u64 stall_ns;
+	const char *stall_what; /* static */
 };
 
 int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,

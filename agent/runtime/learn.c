@@ -78,8 +78,8 @@ static void *work(void *arg)
 	struct learner *l = arg;
 	u64 one = 1;
 
-	/* As those that wait for it; without the privilege it stays as it is. */
-	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), -20);
+	/* Before most others, behind the reader; without the privilege it stays as it is. */
+	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), -10);
 	pthread_mutex_lock(&l->lock);
 	while (!l->stop) {
 		struct learn_job *job = jobs_take(&l->asked);
@@ -145,6 +145,11 @@ struct learn_job *learner_take(struct learner *l, bool wait)
 	pthread_mutex_unlock(&l->lock);
 	l->n_jobs -= job != NULL;
 	return job;
+}
+
+bool learner_busy(const struct learner *l)
+{
+	return l->n_jobs;
 }
 
 int learner_fd(const struct learner *l)

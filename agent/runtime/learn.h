@@ -29,6 +29,8 @@ int learner_create(struct learner **ret);
 void learner_destroy(struct learner *l);
 /* Readable when there is something to take. */
 int learner_fd(const struct learner *l);
+/* Is anything under way? */
+bool learner_busy(const struct learner *l);
 /* `b` is opened a second time: it stays the caller's. */
 int learner_ask(struct learner *l, const struct runtime_ops *ops, const struct procman_binary *b,
 		void *user);

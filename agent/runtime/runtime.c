@@ -650,6 +650,11 @@ int runtimes_fd(const struct runtimes *r)
 	return learner_fd(r->learner);
 }
 
+bool runtimes_busy(const struct runtimes *r)
+{
+	return learner_busy(r->learner);
+}
+
 void runtimes_destroy(struct runtimes *r)
 {
 	if (!r)

@@ -118,6 +118,8 @@ u32 runtimes_of_mapping(struct runtimes *r, const struct procman_process *p,
  */
 void runtimes_update_process(struct runtimes *r, const struct procman_process *p);
 int runtimes_fd(const struct runtimes *r);
+/* Is any binary being learned? */
+bool runtimes_busy(const struct runtimes *r);
 /* How many binaries were learned of; with `wait` all that are under way. */
 u32 runtimes_take(struct runtimes *r, bool wait);
 /* Does it run any of the runtimes, as far as is known? */

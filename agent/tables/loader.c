@@ -210,8 +210,8 @@ static void *work(void *arg)
 {
 	struct loader *l = arg;
 
-	/* What waits for it is a new process's samples; without the privilege it stays as it is. */
-	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), -20);
+	/* Before most others, behind the reader; without the privilege it stays as it is. */
+	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), -10);
 	pthread_mutex_lock(&l->lock);
 	while (!l->stop) {
 		u32 urgency = 0;
@@ -283,23 +283,25 @@ void loader_close(struct loader_file *f)
 		file_free(f);
 }
 
-int loader_ask(struct loader_file *f, u64 page, enum loader_urgency urgency)
+int loader_ask(struct loader_file *f, const u64 *pages, u32 n, enum loader_urgency urgency)
 {
 	struct loader *l = f->loader;
-	struct job j = {f, page, urgency};
+	struct jobs *q = &l->jobs[urgency];
 	int r;
 
 	pthread_mutex_lock(&l->lock);
-	r = vec_reserve(&l->results, l->n_jobs + 1);
+	r = vec_reserve(&l->results, l->n_jobs + n);
 	if (r == 0)
-		r = vec_push(&l->jobs[urgency].list, j);
-	if (r == 0)
-		pthread_cond_signal(&l->to_worker);
+		r = vec_reserve(&q->list, q->list.n + n);
+	for (u32 i = 0; i < n && r == 0; i++)
+		q->list.data[q->list.n++] = (struct job){f, pages[i], urgency};
 	pthread_mutex_unlock(&l->lock);
 	if (r < 0)
 		return r;
-	f->n_jobs++;
-	l->n_jobs++;
+	/* Now, as the worker may take our CPU when it wakes, and would then want the lock. */
+	pthread_cond_signal(&l->to_worker);
+	f->n_jobs += n;
+	l->n_jobs += n;
 	return 0;
 }
 
@@ -360,6 +362,11 @@ bool loader_take(struct loader *l, bool wait, struct loader_page *ret)
 			return true;
 		}
 	}
+}
+
+bool loader_busy(const struct loader *l)
+{
+	return l->n_jobs;
 }
 
 int loader_fd(const struct loader *l)

@@ -49,11 +49,13 @@ int loader_open(struct loader *l, const struct elf_file *elf, void *user, struct
 /* Nothing of it is given out any more. */
 void loader_close(struct loader_file *f);
 /*
- * One page will come back for each call; with -EEXIST and no rows, if it need not be now and has
+ * One page will come back for each; with -EEXIST and no rows, if it need not be now and has
  * been built before.
  */
-int loader_ask(struct loader_file *f, u64 page, enum loader_urgency urgency);
-/* Whether LOADER_LATER means with rests. */
+int loader_ask(struct loader_file *f, const u64 *pages, u32 n, enum loader_urgency urgency);
+/* Is anything under way? */
+bool loader_busy(const struct loader *l);
+/* Whether LOADER_LATER means with rests; at first not. */
 void loader_set_gentle(struct loader *l, bool gentle);
 /* True: a page, now the caller's. `wait`: if there is none, for one that is under way. */
 bool loader_take(struct loader *l, bool wait, struct loader_page *ret);

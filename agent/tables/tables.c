@@ -10,6 +10,7 @@
 #include "abi/sample.h"
 #include "agent/tables/lines.h"
 #include "agent/tables/loader.h"
+#include "base/cleanup.h"
 #include "base/map.h"
 #include "base/vec.h"
 #include "unwind/unwind.h"
@@ -75,6 +76,8 @@ int tables_create(const struct tables_options *o, struct tables **ret)
 	r = lines_init(&t->lines, o->arena_fd, o->budget_bytes);
 	if (r == 0)
 		r = loader_create(&t->loader);
+	if (r == 0)
+		loader_set_gentle(t->loader, true);
 	if (r == 0)
 		r = lines_alloc(&t->lines, 1, &first); /* opens the first chunk now, not later */
 	if (r < 0) {
@@ -302,19 +305,20 @@ void tables_remove_binary(struct tables *t, struct procman_binary *b)
 	b->user = NULL;
 }
 
-static int ask_page(struct tables *t, struct table *table, u32 page, enum loader_urgency urgency)
+static int ask_pages(struct tables *t, struct table *table, const u64 *pages, u32 n,
+		     enum loader_urgency urgency)
 {
 	int r = 0;
 
 	if (!table->file)
 		r = loader_open(t->loader, table->binary->elf, table, &table->file);
-	return r < 0 ? r : loader_ask(table->file, table->first_page + page, urgency);
+	return r < 0 ? r : loader_ask(table->file, pages, n, urgency);
 }
 
 int tables_load_page(struct tables *t, struct procman_binary *b, u64 svma)
 {
 	struct table *table = table_get(t, b);
-	u64 page;
+	u64 page, asked;
 	int r;
 
 	if (!table)
@@ -326,7 +330,8 @@ int tables_load_page(struct tables *t, struct procman_binary *b, u64 svma)
 		return 0;
 	if (table->asked[page / 8] & 1u << page % 8)
 		return -EALREADY;
-	r = ask_page(t, table, (u32)page, LOADER_NOW);
+	asked = svma >> UNWIND_PAGE_SHIFT;
+	r = ask_pages(t, table, &asked, 1, LOADER_NOW);
 	if (r < 0)
 		return r;
 	table->asked[page / 8] |= (u8)(1u << page % 8);
@@ -408,23 +413,22 @@ static struct elf_section code_left(const struct table *table)
 
 int tables_load_binary(struct tables *t, struct procman_binary *b)
 {
+	_cleanup_free_ u64 *pages = NULL;
 	struct table *table = table_get(t, b);
-	enum loader_urgency urgency;
 	struct elf_section old;
 	u32 n = 0;
-	int r = 0;
 
 	if (!table || table->whole)
 		return 0;
 	table->whole = true;
+	pages = calloc(table->n_pages, sizeof(*pages));
+	if (!pages)
+		return -ENOMEM;
 	old = code_left(table);
-	for (u32 i = 0; i < table->n_pages && n <= SOON_PAGES; i++)
-		n += page_runs(table, &old, i);
-	urgency = n > SOON_PAGES ? LOADER_LATER : LOADER_SOON;
-	for (u32 i = 0; i < table->n_pages && r == 0; i++)
-		if (page_runs(table, &old, i) && !page_record(t, table, i)->line)
-			r = ask_page(t, table, i, urgency);
-	return r;
+	for (u32 i = 0; i < table->n_pages; i++)
+		if (page_runs(table, &old, i))
+			pages[n++] = table->first_page + i;
+	return ask_pages(t, table, pages, n, n > SOON_PAGES ? LOADER_LATER : LOADER_SOON);
 }
 
 int tables_fd(const struct tables *t)
@@ -450,12 +454,14 @@ u32 tables_take(struct tables *t, bool wait)
 	return n;
 }
 
-void tables_load_all(struct tables *t)
+bool tables_busy(const struct tables *t)
 {
-	loader_set_gentle(t->loader, false);
-	while (tables_take(t, true))
-		;
-	loader_set_gentle(t->loader, true);
+	return loader_busy(t->loader);
+}
+
+void tables_hurry(struct tables *t, bool hurry)
+{
+	loader_set_gentle(t->loader, !hurry);
 }
 
 static void slice_put(struct tables *t, struct slice *s)

@@ -69,8 +69,10 @@ int tables_fd(const struct tables *t);
  * Lets BPF see the pages that are ready; how many. `wait`: if none is, for one that is under way.
  */
 u32 tables_take(struct tables *t, bool wait);
-/* Waits for all that is under way. */
-void tables_load_all(struct tables *t);
+/* Is anything under way? */
+bool tables_busy(const struct tables *t);
+/* Whether what nobody waits for yet is loaded without rests. */
+void tables_hurry(struct tables *t, bool hurry);
 /* The 64 bytes of a line, or NULL: what walk_line() is on the host. */
 const void *tables_line(const struct tables *t, u32 line);
 

@@ -27,6 +27,11 @@ static struct elf_file *open_libc(void)
 	return elf;
 }
 
+static int ask(struct loader_file *f, u64 page, enum loader_urgency urgency)
+{
+	return loader_ask(f, &page, 1, urgency);
+}
+
 /* A page's rows by their rules, which are numbered in the order in which pages were built. */
 static void check_page(const struct loader_page *p, const struct unwind_rule *rules, size_t n_rules,
 		       struct unwind_source *expected)
@@ -70,7 +75,7 @@ Test(loader, builds_what_the_source_has)
 	cr_assert_eq(loader_create(&l), 0);
 	cr_assert_eq(loader_open(l, elf, &n, &f), 0);
 	for (u32 i = 0; i < info->n_pages; i++)
-		cr_assert_eq(loader_ask(f, info->first_page + i, (enum loader_urgency)(i % 3)), 0);
+		cr_assert_eq(ask(f, info->first_page + i, (enum loader_urgency)(i % 3)), 0);
 	while (loader_take(l, true, &p)) {
 		cr_assert_eq(p.user, &n);
 		for (u32 i = 0; i < p.n_rules; i++)
@@ -104,7 +109,7 @@ Test(loader, builds_twice_only_what_somebody_waits_for)
 	for (int i = 0; i < 3; i++) {
 		struct pollfd ready = {.fd = loader_fd(l), .events = POLLIN};
 
-		cr_assert_eq(loader_ask(f, first, i == 1 ? LOADER_SOON : LOADER_NOW), 0);
+		cr_assert_eq(ask(f, first, i == 1 ? LOADER_SOON : LOADER_NOW), 0);
 		cr_assert_eq(poll(&ready, 1, -1), 1);
 		cr_assert(loader_take(l, true, &p));
 		cr_assert_eq(p.error, i == 1 ? -EEXIST : 0);
@@ -113,7 +118,7 @@ Test(loader, builds_twice_only_what_somebody_waits_for)
 		cr_assert_not(loader_take(l, true, &p));
 	}
 	/* There is no such page. */
-	cr_assert_eq(loader_ask(f, first + (1 << 20), LOADER_SOON), 0);
+	cr_assert_eq(ask(f, first + (1 << 20), LOADER_SOON), 0);
 	cr_assert(loader_take(l, true, &p));
 	cr_assert_eq(p.error, -ENOENT);
 	loader_page_deinit(&p);
@@ -137,8 +142,8 @@ Test(loader, closes_files_that_are_worked_on)
 		cr_assert_eq(loader_open(l, elf, &name_a, &a), 0);
 		cr_assert_eq(loader_open(l, elf, &name_b, &b), 0);
 		for (u64 i = 0; i < 20; i++) {
-			cr_assert_eq(loader_ask(a, 8 + i, LOADER_LATER), 0);
-			cr_assert_eq(loader_ask(b, 8 + i, LOADER_NOW), 0);
+			cr_assert_eq(ask(a, 8 + i, LOADER_LATER), 0);
+			cr_assert_eq(ask(b, 8 + i, LOADER_NOW), 0);
 		}
 		if (round % 2) {
 			cr_assert(loader_take(l, true, &p));
@@ -161,7 +166,7 @@ Test(loader, closes_files_that_are_worked_on)
 		cr_assert_eq(loader_create(&l), 0);
 		cr_assert_eq(loader_open(l, elf, NULL, &f), 0);
 		for (u64 i = 0; i < 20; i++)
-			cr_assert_eq(loader_ask(f, 8 + i, LOADER_LATER), 0);
+			cr_assert_eq(ask(f, 8 + i, LOADER_LATER), 0);
 		loader_close(f);
 		loader_destroy(l);
 	}
