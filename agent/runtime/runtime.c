@@ -22,8 +22,12 @@
 #include "proc/proc.h"
 
 #define NAMES_LIMIT (256ULL << 20)
-/* Attaching is tried again after a change of the process, and this often without one. */
-#define MAX_TRIES 64
+/*
+ * Attaching is tried again after a change of the process, this often without one, and then in every
+ * so many calls of runtimes_retry(): a program may load a runtime long before it starts it.
+ */
+#define EARLY_TRIES 64
+#define LATE_ROUNDS 20
 
 static const struct runtime_ops *const runtimes[RUNTIME_N] = {
 #define RUNTIME(id, name, ...) [RUNTIME_##id] = &runtime_##name,
@@ -72,7 +76,7 @@ struct runtimes {
 	struct runtimes_options options;
 	struct map binaries; /* file id → struct known_binary *, owned */
 	struct map attached; /* pid << 4 | runtime → struct attached *, owned */
-	struct map waiting;  /* the same keys: those that were too early */
+	struct map waiting;  /* the same keys, those that were too early → rounds until then */
 	struct map gone;     /* struct known_binary *, owned: dropped while they are learned */
 	bool used[RUNTIME_MAX_BINARIES];
 
@@ -342,8 +346,10 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 		find_reserved(p->pid, &info);
 	a->mappings_id = p->mappings_id;
 	a->process = info;
-	if (e == -EAGAIN && ++a->n_tries < MAX_TRIES) {
-		map_put(&r->waiting, key_of(p->pid, key.runtime), 1);
+	if (e == -EAGAIN) {
+		a->n_tries = MIN(a->n_tries + 1, (u32)EARLY_TRIES);
+		map_put(&r->waiting, key_of(p->pid, key.runtime),
+			a->n_tries < EARLY_TRIES ? 1 : LATE_ROUNDS);
 		return;
 	}
 	map_del(&r->waiting, key_of(p->pid, key.runtime), NULL);
@@ -438,8 +444,12 @@ void runtimes_retry(struct runtimes *r, struct procman *pm)
 {
 	vec(u32) pids = {};
 
-	map_foreach (&r->waiting, slot)
-		(void)vec_push(&pids, (u32)(slot->key >> 4));
+	map_foreach (&r->waiting, slot) {
+		if (slot->value > 1)
+			slot->value--;
+		else
+			(void)vec_push(&pids, (u32)(slot->key >> 4));
+	}
 	vec_foreach (&pids, pid) {
 		const struct procman_process *p = procman_find(pm, *pid);
 

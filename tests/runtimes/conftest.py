@@ -26,8 +26,9 @@ _outcomes = {} # runtime → version → test → outcome
 
 
 def pytest_runtest_logreport(report):
-    """Tests are parametrised by version first: test_chain[3.11-…], test_chain[node20-…]."""
-    runtime = os.path.basename(report.nodeid.split("::")[0])[len("test_"):-len(".py")]
+    """Tests are parametrised by version first: test_chain[3.11-…], test_chain[node20-…]; files are
+    called test_RUNTIME.py or test_RUNTIME_MORE.py."""
+    runtime = os.path.basename(report.nodeid.split("::")[0])[len("test_"):-len(".py")].split("_")[0]
     version = report.nodeid.rpartition("[")[2].rstrip("]").split("-")[0] if "[" in report.nodeid else ""
     tests = _outcomes.setdefault(runtime, {}).setdefault(version, {})
     if report.when == "call" or report.outcome != "passed":

@@ -154,23 +154,30 @@ def chains(culprit, python, tmp_path):
     return PROFILES[python.path]
 
 
-def test_chains(python, chains):
-    script, stacks, truncated = chains
-    lines = marked_lines(os.path.join(HERE, "python/chains.py"))
+def judge_chains(python, what, script, stacks, truncated, source="chains.py", expected=None):
+    """Not one chain may be wrong, each must have been seen whole; how often each was."""
+    expected = expected or CHAINS
+    lines = marked_lines(os.path.join(HERE, "python", source))
     seen, wrong = Counter(), []
     for stack, n in stacks.items():
         part = python_part(stack, script)
-        fits = [c for c, chain in CHAINS.items() if matches(part, chain, lines, python)]
+        fits = [c for c, chain in expected.items() if matches(part, chain, lines, python)]
         if not fits:
             wrong.append((n, part))
         for c in fits:
-            if len(part) == len(CHAINS[c]):
+            if len(part) == len(expected[c]):
                 seen[c] += n
     total = sum(stacks.values())
-    print(f"{python.path}: {total} samples, {truncated} truncated, complete chains: {dict(seen)}")
+    print(f"{what}: {total} samples, {truncated} truncated, complete chains: {dict(seen)}")
     assert not wrong, f"{len(wrong)} wrong chains, such as {wrong[:3]}"
-    assert set(seen) == set(CHAINS), "chains never seen whole"
+    assert set(seen) == set(expected), "chains never seen whole"
     assert truncated <= 0.02 * (total + truncated)
+    return seen
+
+
+def test_chains(python, chains):
+    script, stacks, truncated = chains
+    judge_chains(python, python.path, script, stacks, truncated)
 
 
 def test_native_frames_are_between_python_frames(chains):
