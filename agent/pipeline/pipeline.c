@@ -322,12 +322,24 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 /* ---- processes ---- */
 
 /*
- * The host cannot finish a walk that has runtime frames in it, so that each page that is not loaded
- * would cost the first sample that comes through it: what such a process runs is loaded before.
+ * The host cannot finish a walk that has runtime frames in it, or that goes over to a goroutine's
+ * stack, which was not copied: each page that is not loaded would cost the first sample that comes
+ * through it. So what such a process runs is loaded before.
  */
-static void load_whole(struct pipeline *p, const struct procman_process *proc)
+static bool is_go(struct elf_file *elf)
 {
-	for (u32 i = 0; i < proc->n; i++)
+	return elf_file_section(elf, ".go.buildinfo", NULL, NULL) == 0 ||
+	       elf_file_section(elf, ".gopclntab", NULL, NULL) == 0;
+}
+
+static void load_ahead(struct pipeline *p, const struct procman_process *proc)
+{
+	bool all = runtimes_in_process(p->runtimes, proc);
+
+	/* With cgo a walk goes through libraries, and on to the goroutine below. */
+	for (u32 i = 0; i < proc->n && !all; i++)
+		all = proc->mappings[i].binary->elf && is_go(proc->mappings[i].binary->elf);
+	for (u32 i = 0; i < proc->n && all; i++)
 		if (proc->mappings[i].binary->elf && proc->mappings[i].binary->file_id)
 			(void)tables_load_binary(p->tables, proc->mappings[i].binary);
 }
@@ -344,8 +356,7 @@ static void on_process_changed(void *arg, struct procman_process *proc)
 	if (r < 0 && r != -ENOSPC)
 		log_debug("tables of process %u: %s", proc->pid, strerror(-r));
 	runtimes_update_process(p->runtimes, proc);
-	if (runtimes_in_process(p->runtimes, proc))
-		load_whole(p, proc);
+	load_ahead(p, proc);
 }
 
 static void on_process_gone(void *arg, struct procman_process *proc)

@@ -314,7 +314,7 @@ def test_the_go_compiler(culprit, tmp_path, version):
     for stack, n in read(out).items():
         stacks[stack] += n
     total, share = report(f"{toolchain.full} build std", stacks)
-    assert total > 2000 and share >= 0.98
+    assert total > 1000 and share >= 0.98 # 8 s of CPU and more, by the machine
 
 
 @pytest.mark.parametrize("version", ["1.16", "1.20", "1.26", "1.15-pie", "1.17-pie", "1.27-pie"])
@@ -340,7 +340,8 @@ def test_an_http_server(culprit, tmp_path, version):
     total, share = report(f"{toolchain.full} {pie} net/http, {answered} requests", stacks)
     assert answered > 1000 and total > 300 and share >= 0.98
     handled = [s for s in stacks if "main.handle" in names(s)]
-    assert handled and all(names(s)[:2] in (["runtime.goexit", "net/http.(*conn).serve"],
-                                            ["runtime.goexit", "net/http.(*Server).Serve.func3"],
-                                            ["runtime.goexit", "net/http.(*Server).Serve.gowrap3"])
-                           for s in handled if "[truncated" not in s[0].name)
+    # What `go c.serve()` makes: the function itself, or a wrapper around it.
+    begin = re.compile(r"runtime\.goexit;net/http\.(\(\*conn\)\.serve|"
+                       r"\(\*Server\)\.Serve(·dwrap·\d+|\.func\d+|\.gowrap\d+));")
+    assert handled and all(begin.match(show(s)) for s in handled
+                           if "[truncated" not in s[0].name)
