@@ -53,9 +53,13 @@ static void v8_describe(const void *learned, char *ret, size_t n)
 {
 	const struct v8_learned *v = learned;
 
-	snprintf(ret, n, "V8 %u.%u.%u; offsets from %u v8dbg_* constants, builtins %s", v->major,
+	snprintf(ret, n, "V8 %u.%u.%u; offsets from %u v8dbg_* constants, builtins %s%s", v->major,
 		 v->minor, v->build, v->n_constants,
-		 v->by_symbols ? "by their symbols" : "without symbols");
+		 v->by_symbols ? "by their symbols"
+			       : "by the table of the embedded blob (stripped)",
+		 v->bytecode_sizes || v->layout.kind_baseline < 0
+			 ? ""
+			 : "; missing: lengths of bytecodes, so no lines in Sparkplug's code");
 }
 
 static bool cookie_matches(const struct v8_heap *h, u64 shared, u64 where)

@@ -33,6 +33,8 @@ int unwind_source_create_without_code(struct elf_file *elf, struct unwind_source
  * Before the first page is built; `debug` is borrowed and must outlive. -ENOMEM only. */
 int unwind_source_add_debug_file(struct unwind_source *s, struct elf_file *debug);
 void unwind_source_destroy(struct unwind_source *s);
+/* One line on a Go program: its release, and what is known of it. -ENOENT: it is none. */
+int unwind_describe_go(struct elf_file *elf, char *ret, size_t n);
 const struct unwind_source_info *unwind_source_info(const struct unwind_source *s);
 /*
  * The rows of page number `page` (of first_page … first_page + n_pages - 1), at most

@@ -5,6 +5,7 @@
 
 #include "elf/elf.h"
 #include "elf/v8_builtins.h"
+#include "unwind/unwind.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -30,6 +31,7 @@ static void touch(struct buf b)
 static void use(struct elf_file *f)
 {
 	struct v8_builtins builtins = {};
+	char text[256];
 	struct elf_section s;
 	struct buf b;
 	u64 svma;
@@ -53,6 +55,9 @@ static void use(struct elf_file *f)
 	touch(buf_of(f->build_id, f->build_id_n));
 	if (v8_builtins_find(f, &builtins) == 0)
 		v8_builtins_deinit(&builtins);
+	(void)unwind_describe_go(f, text, sizeof(text));
+	if (f->n_segments && elf_file_relocated(f, f->segments[0].svma, 64, &b) == 0)
+		touch(b);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

