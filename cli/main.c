@@ -12,6 +12,7 @@ static const struct cli_command commands[] = {
 	{"report", cmd_report, "a table of functions and a call tree in the terminal"},
 	{"convert", cmd_convert, "translate a profile into another format"},
 	{"diff", cmd_diff, "compare two profiles"},
+	{"server", cmd_server, "keep the profiles of many machines, answer questions"},
 #if CULPRIT_AGENT
 	{"record", cmd_record, "profile the machine, processes or a command into a file"},
 	{"top", cmd_top, "where the time goes right now, in the terminal"},
