@@ -6,6 +6,7 @@ struct str;
 /* What --help says about formats: their table. */
 void cli_formats_text(struct str *out);
 
+int cmd_agent(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
@@ -13,3 +14,4 @@ int cmd_record(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_server(int argc, char **argv);
+int cmd_up(int argc, char **argv);

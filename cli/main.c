@@ -14,6 +14,8 @@ static const struct cli_command commands[] = {
 	{"diff", cmd_diff, "compare two profiles"},
 	{"server", cmd_server, "keep the profiles of many machines, answer questions"},
 #if CULPRIT_AGENT
+	{"up", cmd_up, "record always, keep it, and show it on a page"},
+	{"agent", cmd_agent, "record always, and send it to servers"},
 	{"record", cmd_record, "profile the machine, processes or a command into a file"},
 	{"top", cmd_top, "where the time goes right now, in the terminal"},
 	{"doctor", cmd_doctor, "what works on this machine, what does not, what to do"},

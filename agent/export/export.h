@@ -14,34 +14,62 @@
 #include "profile/profile.h"
 
 struct export_options {
-	const char *
-		url; /* "otlp://HOST:PORT" (gRPC), "otlp+http://", "pyroscope://", "file:PATTERN" */
+	/*
+	 * "otlp://HOST:PORT" (gRPC, port 4317), "otlp+http://HOST:PORT" (4318),
+	 * "pyroscope://HOST:PORT" (4040), "file:PATTERN" (strftime's, local time; the format is
+	 * told by the ending), "memory:".
+	 */
+	const char *url;
 	bool tls;
 	const char *ca, *cert, *key; /* PEM files, or NULL */
 	const char *token;	     /* or NULL; never logged */
-	const char *headers;	     /* "name=value,..." or NULL */
+	const char *headers;	     /* "name=value,..." or NULL; never logged */
 	const char *spool_dir;	     /* NULL: in memory only */
 	u64 spool_bytes;	     /* 0 = 64 MiB */
 	u32 timeout_s;		     /* 0 = 10 */
-	/* For scheme "memory": takes the profile at once. */
+	u32 retry_ms;		     /* the first wait, doubled up to 30 times it; 0 = 1000 */
+	u32 keep_files;		     /* file: of the pattern; the oldest go; 0 = 1000 */
+	/* For scheme "memory": takes the profile at once. -EAGAIN: asked again soon. */
 	int (*take)(void *userdata, const struct profile *p, struct diag *reterr_diag);
 	void *userdata;
 };
 
+/* Why something was given up. EXPORT_DROP(ID, name in /metrics, help) */
+#define EXPORT_DROPS                                                                               \
+	EXPORT_DROP(QUEUE, "queue_full", "exporting was slower than sampling")                     \
+	EXPORT_DROP(SPOOL, "spool_full",                                                           \
+		    "the destination was away for longer than the spool holds")                    \
+	EXPORT_DROP(REFUSED, "refused", "the destination refused it for good")                     \
+	EXPORT_DROP(PARTIAL, "partial", "profiles of a request that the destination refused")      \
+	EXPORT_DROP(DAMAGED, "damaged", "a file of the spool was damaged")                         \
+	EXPORT_DROP(FAILED, "failed", "it could not be encoded or written")                        \
+	EXPORT_DROP(SHUTDOWN, "shutdown", "not sent when the agent ended")
+
+enum export_drop {
+#define EXPORT_DROP(id, ...) EXPORT_DROP_##id,
+	EXPORT_DROPS
+#undef EXPORT_DROP
+		EXPORT_DROP_N
+};
+
 struct export_stats {
-	const char *url;
-	u64 sent, sent_bytes, retried, spooled_bytes;
-	u64 dropped; /* profiles given up */
+	const char *url; /* borrowed until exporters_destroy() */
+	u64 queued;	 /* profiles, of all destinations together */
+	u64 sent, sent_bytes, retried, spooled, spooled_bytes;
+	u64 dropped; /* profiles given up, in all */
 	u64 dropped_samples;
-	char last_error[256];
+	u64 dropped_by[EXPORT_DROP_N];
+	char last_error[256]; /* "" when the last attempt worked */
 };
 
 struct exporters;
 
 int exporters_create(const struct export_options *o, size_t n, struct diag *reterr_diag,
 		     struct exporters **ret);
-/* Takes the profile. */
+/* Takes the profile, always. -ENOBUFS: the queue is full, it is dropped and counted. */
 int exporters_send(struct exporters *e, struct profile *p);
-/* Sends what is left, at most timeout_ms, then ends. */
+/* Sends what is left, at most timeout_ms, then ends. What is left then stays in a spool_dir. */
 void exporters_destroy(struct exporters *e, u32 timeout_ms);
+/* How many there are; fills at most `max`. */
 size_t exporters_stats(struct exporters *e, struct export_stats *ret, size_t max);
+const char *export_drop_name(enum export_drop d);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "otlp/decoder.h"
 #include "profile/pprof.h"
 
@@ -104,15 +105,16 @@ static int take_mapping(struct otlp_decoder *d, struct otlp_group *g, u32 index)
 	return 0;
 }
 
+#define NO_FUNCTION PROFILE_NONE /* in group.functions: nothing is left of its name */
+
 static int take_function(struct otlp_decoder *d, struct otlp_group *g, u32 index)
 {
 	const Otlp__Function *in = d->d->function_table[index];
 	struct profile_function f = {.start_line = otlp_u32(in->start_line)};
+	_cleanup_str_ struct str name = {};
 	u32 id;
 	int r;
 
-	if (g->functions[index])
-		return 0;
 	r = add_string(d, g, in->name_strindex, &f.name);
 	if (r == 0)
 		r = add_string(d, g, in->system_name_strindex, &f.system_name);
@@ -120,10 +122,28 @@ static int take_function(struct otlp_decoder *d, struct otlp_group *g, u32 index
 		r = add_string(d, g, in->filename_strindex, &f.file);
 	f.name = f.name ? f.name : f.system_name;
 	f.system_name = f.system_name ? f.system_name : f.name;
+	text_append_clean(&name, profile_string(g->p, f.name), 0);
+	if (r == 0 && !name.n) {
+		g->functions[index] = NO_FUNCTION;
+		return 0;
+	}
 	if (r == 0)
 		r = profile_add_function(g->p, &f, &id);
 	if (r == 0)
 		g->functions[index] = id + 1;
+	return r;
+}
+
+/* The function of a line; PROFILE_NONE when it says none. */
+static int line_function(struct otlp_decoder *d, struct otlp_group *g, const Otlp__Line *line,
+			 u32 *ret_id)
+{
+	u32 index = (u32)line->function_index;
+	int r = index && !g->functions[index] ? take_function(d, g, index) : 0;
+
+	if (r == 0)
+		*ret_id = !index || g->functions[index] == NO_FUNCTION ? PROFILE_NONE
+								       : g->functions[index] - 1;
 	return r;
 }
 
@@ -164,12 +184,34 @@ static int location_base(struct otlp_decoder *d, struct otlp_group *g, const Otl
 	return 0;
 }
 
+/* Frame i of a location: inlined if it and the next one are functions. */
+static int take_line(struct otlp_decoder *d, struct otlp_group *g, const Otlp__Location *in, u32 i,
+		     struct profile_frame f)
+{
+	u32 next = PROFILE_NONE, id;
+	int r = 0;
+
+	if (i < in->n_lines)
+		r = line_function(d, g, in->lines[i], &f.function);
+	if (r == 0 && i + 1 < in->n_lines)
+		r = line_function(d, g, in->lines[i + 1], &next);
+	if (r < 0)
+		return r;
+	if (f.function != PROFILE_NONE) {
+		f.flags = next != PROFILE_NONE ? PROFILE_FRAME_INLINED : 0;
+		f.line = otlp_u32(in->lines[i]->line);
+		f.column = otlp_u32(in->lines[i]->column);
+	}
+	r = profile_add_frame(g->p, &f, &id);
+	return r < 0 ? r : vec_push(&g->location_frames, id);
+}
+
 static int take_location(struct otlp_decoder *d, struct otlp_group *g, u32 index)
 {
 	const Otlp__Location *in = d->d->location_table[index];
 	struct otlp_location l = {.first = (u32)g->location_frames.n,
 				  .n = MAX((u32)in->n_lines, 1u)};
-	struct profile_frame base, f;
+	struct profile_frame base;
 	int r;
 
 	if (g->locations[index].n)
@@ -177,23 +219,8 @@ static int take_location(struct otlp_decoder *d, struct otlp_group *g, u32 index
 	if (g->location_frames.n + in->n_lines + 1 >= PROFILE_NONE)
 		return -E2BIG;
 	r = location_base(d, g, in, &base);
-	for (u32 i = 0; i < l.n && r == 0; i++) {
-		const Otlp__Line *line = in->n_lines ? in->lines[i] : NULL;
-		u32 id;
-
-		f = base;
-		f.flags = i + 1 < l.n ? PROFILE_FRAME_INLINED : 0;
-		if (line && line->function_index) {
-			r = take_function(d, g, (u32)line->function_index);
-			f.function = r < 0 ? 0 : g->functions[line->function_index] - 1;
-			f.line = otlp_u32(line->line);
-			f.column = otlp_u32(line->column);
-		}
-		if (r == 0)
-			r = profile_add_frame(g->p, &f, &id);
-		if (r == 0)
-			r = vec_push(&g->location_frames, id);
-	}
+	for (u32 i = 0; i < l.n && r == 0; i++)
+		r = take_line(d, g, in, i, base);
 	if (r == 0)
 		g->locations[index] = l;
 	return r;

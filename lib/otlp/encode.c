@@ -21,6 +21,7 @@
 #include "otlp/otlp_private.h"
 
 #define WRITE_LIMIT_BYTES (16ULL << 30)
+#define RESPONSE_LIMIT_BYTES (4ULL << 20)
 #define PAGE 4096ULL
 #define MAX_ATTRIBUTES 8 /* of one sample, mapping, location or profile */
 
@@ -335,21 +336,24 @@ static const struct profile_frame *frame_at(const struct writer *w, u32 index)
 	return &w->p->frames.data[w->p->stack_frames.data[index]];
 }
 
+/* Of one place in the code: what inlining can join. */
+static bool same_place(const struct profile_frame *a, const struct profile_frame *b)
+{
+	return a->address == b->address && a->mapping == b->mapping && a->kind == b->kind;
+}
+
 /* How many of the n frames from `first` on are one location: the inlined ones and their holder. */
-static u32 location_length(const struct writer *w, u32 first, u32 n)
+static u32 location_length(struct writer *w, u32 first, u32 n)
 {
 	const struct profile_frame *f = frame_at(w, first);
 	u32 i = 0;
 
 	while (frame_at(w, first + i)->flags & PROFILE_FRAME_INLINED) {
-		const struct profile_frame *next;
-
 		/* A line is a function: what has none is a location of its own. */
-		if (i + 1 >= n || f->function == PROFILE_NONE)
+		if (i + 1 >= n || !make_function(w, f->function))
 			break;
-		next = frame_at(w, first + i + 1);
-		if (next->address != f->address || next->mapping != f->mapping ||
-		    next->kind != f->kind || next->function == PROFILE_NONE)
+		if (!same_place(f, frame_at(w, first + i + 1)) ||
+		    !make_function(w, frame_at(w, first + i + 1)->function))
 			break;
 		i++;
 	}
@@ -372,10 +376,10 @@ static s32 make_location(struct writer *w, u32 first, u32 n)
 	out.attribute_indices = &type;
 	for (u32 i = 0; i < n; i++) {
 		f = frame_at(w, first + i);
-		if (f->function == PROFILE_NONE)
-			continue;
 		otlp__line__init(&lines[i]);
 		lines[i].function_index = make_function(w, f->function);
+		if (!lines[i].function_index)
+			continue;
 		lines[i].line = f->line;
 		lines[i].column = f->column;
 		out.lines[out.n_lines++] = &lines[i];
@@ -771,4 +775,22 @@ int otlp_profiles_response(u64 rejected, const char *message, struct str *out)
 	}
 	return str_append(out, bytes,
 			  otlp__export_profiles_service_response__pack(&response, bytes));
+}
+
+int otlp_profiles_read_response(const u8 *data, size_t n, u64 *ret_rejected,
+				struct diag *ret_message)
+{
+	_cleanup_arena_ struct arena arena = ARENA_INIT(RESPONSE_LIMIT_BYTES);
+	ProtobufCAllocator allocator = otlp_allocator(&arena);
+	const Otlp__ExportProfilesServiceResponse *in =
+		otlp__export_profiles_service_response__unpack(&allocator, n, data);
+
+	if (!in)
+		return -EBADMSG;
+	if (!in->partial_success)
+		return 0;
+	*ret_rejected = (u64)MAX(in->partial_success->rejected_profiles, (int64_t)0);
+	if (*in->partial_success->error_message)
+		diag_set(ret_message, 0, "%s", in->partial_success->error_message);
+	return 0;
 }

@@ -37,3 +37,6 @@ void otlp_profiles_deinit(struct otlp_profiles *p);
 
 /* An ExportProfilesServiceResponse; message may be NULL. */
 int otlp_profiles_response(u64 rejected, const char *message, struct str *out);
+/* Reads one: how many profiles were not taken, and the message, which may be there without any. */
+int otlp_profiles_read_response(const u8 *data, size_t n, u64 *ret_rejected,
+				struct diag *ret_message);

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* OTLP by gRPC and by HTTP; what is sent is gzip-compressed. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "agent/export/export_private.h"
+#include "otlp/otlp.h"
+
+/* gRPC servers take 4 MiB unless told otherwise; a little less, for what is around it. */
+#define MAX_REQUEST_BYTES (((size_t)4 << 20) - 4096)
+
+struct grpc_frame {
+	u8 compressed;
+	u8 length[4]; /* big endian */
+} __attribute__((packed));
+
+static int encode(struct destination *d, const struct profile *p, struct str *out,
+		  struct diag *reterr_diag)
+{
+	u8 id[16];
+
+	/* Without an id rather than with one that another may have. */
+	if (getrandom(id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
+		return otlp_profiles_encode(p, NULL, out, reterr_diag);
+	return otlp_profiles_encode(p, id, out, reterr_diag);
+}
+
+static void close_http(struct destination *d)
+{
+	http_close(d->private);
+	d->private = NULL;
+}
+
+static void read_response(const u8 *data, size_t n, struct export_result *ret)
+{
+	struct diag message = {};
+
+	/* What cannot be read was still taken. */
+	if (otlp_profiles_read_response(data, n, &ret->rejected, &message) == 0 && message.text[0])
+		diag_set(&ret->error, 0, "took it, but: %s", message.text);
+}
+
+/* ---- gRPC ---- */
+
+static int open_grpc(struct destination *d, struct diag *reterr_diag)
+{
+	static const struct http_options o = {
+		.path = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/"
+			"Export",
+		.default_port = "4317",
+		.content_type = "application/grpc",
+		.content_encoding = "gzip",
+		.grpc = true,
+	};
+
+	return http_open(d, &o, reterr_diag, (struct http **)&d->private);
+}
+
+static void send_grpc(struct destination *d, const u8 *data, size_t n, struct export_result *ret)
+{
+	struct grpc_frame frame = {.compressed = 1};
+	_cleanup_str_ struct str message = {};
+	const struct str *answer;
+	u32 length = htonl((u32)n);
+
+	memcpy(frame.length, &length, sizeof(length));
+	str_append(&message, &frame, sizeof(frame));
+	str_append(&message, data, n);
+	if (message.failed) {
+		ret->outcome = EXPORT_RETRY;
+		diag_set(&ret->error, -ENOMEM, "out of memory");
+		return;
+	}
+	http_post(d->private, (const u8 *)message.data, message.n, ret);
+	if (ret->outcome != EXPORT_SENT)
+		return;
+	http_grpc_result(d->private, ret);
+	answer = http_answer(d->private);
+	if (ret->outcome == EXPORT_SENT && answer->n >= sizeof(frame) && !answer->data[0])
+		read_response((const u8 *)answer->data + sizeof(frame), answer->n - sizeof(frame),
+			      ret);
+}
+
+const struct export_ops export_otlp_grpc = {
+	.scheme = "otlp",
+	.open = open_grpc,
+	.close = close_http,
+	.encode = encode,
+	.send = send_grpc,
+	.max_bytes = MAX_REQUEST_BYTES,
+	.gzip = true,
+};
+
+/* ---- HTTP ---- */
+
+static int open_http(struct destination *d, struct diag *reterr_diag)
+{
+	static const struct http_options o = {
+		.path = "/v1development/profiles",
+		.default_port = "4318",
+		.content_type = "application/x-protobuf",
+		.content_encoding = "gzip",
+	};
+
+	return http_open(d, &o, reterr_diag, (struct http **)&d->private);
+}
+
+static void send_http(struct destination *d, const u8 *data, size_t n, struct export_result *ret)
+{
+	const struct str *answer;
+
+	http_post(d->private, data, n, ret);
+	answer = http_answer(d->private);
+	if (ret->outcome == EXPORT_SENT)
+		read_response((const u8 *)str_get(answer), answer->n, ret);
+}
+
+const struct export_ops export_otlp_http = {
+	.scheme = "otlp+http",
+	.open = open_http,
+	.close = close_http,
+	.encode = encode,
+	.send = send_http,
+	.max_bytes = MAX_REQUEST_BYTES,
+	.gzip = true,
+};

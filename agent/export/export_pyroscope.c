@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pyroscope's push API: push.v1.PusherService/Push by Connect, a series per resource with its
+ * labels, and in it a pprof file. Processes and threads are labels inside of that.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <string.h>
+
+#include "agent/export/export_private.h"
+#include "agent/pyroscope_push.pb-c.h"
+#include "base/arena.h"
+#include "profile/internal.h"
+
+#define ARENA_BYTES (1ULL << 30)
+#define DEFAULT_NAME "process_cpu"
+
+static int open_push(struct destination *d, struct diag *reterr_diag)
+{
+	static const struct http_options o = {
+		.path = "/push.v1.PusherService/Push",
+		.default_port = "4040",
+		.content_type = "application/proto",
+	};
+
+	return http_open(d, &o, reterr_diag, (struct http **)&d->private);
+}
+
+static void close_push(struct destination *d)
+{
+	http_close(d->private);
+	d->private = NULL;
+}
+
+static void send_push(struct destination *d, const u8 *data, size_t n, struct export_result *ret)
+{
+	http_post(d->private, data, n, ret);
+}
+
+/* The name that Pyroscope gives to what such types measure. */
+static const char *profile_name(const struct profile *p)
+{
+	const char *type = p->n_types ? profile_string(p, p->types[p->default_type].name) : "";
+	const char *period = profile_string(p, p->period_name);
+
+	if (!strcmp(period, "cpu") || !strcmp(type, "cpu"))
+		return DEFAULT_NAME;
+	return !strcmp(type, "samples") || !*type ? DEFAULT_NAME : type;
+}
+
+static char *copy(struct arena *a, const char *s)
+{
+	char *out = arena_alloc(a, strlen(s) + 1);
+
+	return out ? memcpy(out, s, strlen(s) + 1) : NULL;
+}
+
+/* service.name → service_name: letters, digits and '_' are what every version takes. */
+static char *label_name(struct arena *a, const char *name)
+{
+	char *out = copy(a, name);
+
+	for (char *c = out; c && *c; c++)
+		if (!isalnum((u8)*c) || (c == out && isdigit((u8)*c)))
+			*c = '_';
+	return out;
+}
+
+static int add_label(struct arena *a, Push__RawProfileSeries *s, char *name, const char *value)
+{
+	Push__LabelPair *l = arena_alloc(a, sizeof(*l));
+	_cleanup_str_ struct str clean = {};
+
+	text_append_clean(&clean, value, 0);
+	if (!l || !name || clean.failed)
+		return -ENOMEM;
+	push__label_pair__init(l);
+	l->name = name;
+	l->value = copy(a, str_get(&clean));
+	if (!l->value)
+		return -ENOMEM;
+	/* Two names that differ in what is '_' now: the first counts. */
+	for (size_t i = 0; i < s->n_labels; i++)
+		if (!strcmp(s->labels[i]->name, name))
+			return 0;
+	s->labels[s->n_labels++] = l;
+	return 0;
+}
+
+static int add_labels(struct arena *a, Push__RawProfileSeries *s, const struct profile *p,
+		      u32 resource)
+{
+	const struct profile_resource *res = &p->resources.data[resource];
+	int r = add_label(a, s, copy(a, "__name__"), profile_name(p));
+
+	for (u32 i = 0; i < res->n && r == 0; i++) {
+		const struct profile_label *l = &p->labels.data[res->first + i];
+
+		r = add_label(a, s, label_name(a, profile_string(p, l->name)),
+			      profile_string(p, l->value));
+	}
+	/* It must be there. */
+	return r < 0 ? r : add_label(a, s, copy(a, "service_name"), "unknown_service");
+}
+
+static u32 resource_of(const struct profile *p, size_t sample)
+{
+	u32 thread = profile_sample(p, sample)->thread;
+
+	return thread < p->threads.n ? p->threads.data[thread].resource : 0;
+}
+
+/* The profile with the samples of one resource only; *samples is the memory for them. */
+static struct profile only(const struct profile *p, u32 resource, u8 *samples)
+{
+	size_t size = profile_sample_size(p);
+	struct profile view = *p;
+
+	view.samples = samples;
+	view.n_samples = 0;
+	for (size_t i = 0; i < p->n_samples; i++)
+		if (resource_of(p, i) == resource)
+			memcpy(samples + size * view.n_samples++, profile_sample(p, i), size);
+	return view;
+}
+
+static int add_series(struct arena *a, Push__PushRequest *request, const struct profile *p,
+		      u32 resource, u8 *samples, struct diag *reterr_diag)
+{
+	static const struct profile_write_options none = {};
+	struct profile view = only(p, resource, samples);
+	Push__RawProfileSeries *s = arena_alloc(a, sizeof(*s));
+	Push__RawSample *raw = arena_alloc(a, sizeof(*raw));
+	_cleanup_str_ struct str bytes = {};
+	int r;
+
+	if (!view.n_samples)
+		return 0;
+	if (!s || !raw)
+		return -ENOMEM;
+	push__raw_profile_series__init(s);
+	push__raw_sample__init(raw);
+	s->labels = arena_calloc(a, p->resources.data[resource].n + 2, sizeof(*s->labels));
+	s->samples = arena_calloc(a, 1, sizeof(*s->samples));
+	if (!s->labels || !s->samples)
+		return -ENOMEM;
+	/* The quality is of the whole: in the first series. */
+	if (request->n_series)
+		view.quality = (struct profile_quality){};
+	r = add_labels(a, s, p, resource);
+	if (r == 0)
+		r = pprof_write(&view, &none, &bytes, reterr_diag);
+	if (r < 0)
+		return r;
+	raw->raw_profile.len = bytes.n;
+	raw->raw_profile.data = arena_alloc(a, bytes.n);
+	if (!raw->raw_profile.data)
+		return -ENOMEM;
+	memcpy(raw->raw_profile.data, bytes.data, bytes.n);
+	s->samples[s->n_samples++] = raw;
+	request->series[request->n_series++] = s;
+	return 0;
+}
+
+static int encode_push(struct destination *d, const struct profile *p, struct str *out,
+		       struct diag *reterr_diag)
+{
+	_cleanup_arena_ struct arena a = ARENA_INIT(ARENA_BYTES);
+	Push__PushRequest request = PUSH__PUSH_REQUEST__INIT;
+	_cleanup_free_ u8 *samples = malloc(p->n_samples * profile_sample_size(p) + 1);
+	_cleanup_free_ u8 *bytes = NULL;
+	size_t n;
+	int r = 0;
+
+	request.series = arena_calloc(&a, p->resources.n, sizeof(*request.series));
+	if (!samples || !request.series)
+		return -ENOMEM;
+	for (u32 i = 0; i < p->resources.n && r == 0; i++)
+		r = add_series(&a, &request, p, i, samples, reterr_diag);
+	if (r < 0 || !request.n_series)
+		return r;
+	n = push__push_request__get_packed_size(&request);
+	bytes = malloc(n + 1);
+	if (!bytes)
+		return -ENOMEM;
+	push__push_request__pack(&request, bytes);
+	return str_append(out, bytes, n);
+}
+
+const struct export_ops export_pyroscope = {
+	.scheme = "pyroscope",
+	.open = open_push,
+	.close = close_push,
+	.encode = encode_push,
+	.send = send_push,
+};

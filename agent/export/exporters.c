@@ -1,0 +1,662 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Threads: whoever samples puts profiles into a queue of QUEUE_MAX. One thread takes them out,
+ * hands them to destinations that take a profile as it is, and encodes them for the others into
+ * their spools. Each of those has a thread that sends the first of its spool until it is taken, and
+ * waits longer after each failure; so one destination that hangs keeps no other waiting.
+ *
+ * While a destination fails, its spool is written to its directory, if it has one.
+ *
+ * Samples that were dropped are added to `lost` of the next profile for the same destination. If
+ * that one is dropped too, what it would have told is told by the one after it.
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "agent/export/export_private.h"
+#include "base/log.h"
+#include "profile/internal.h"
+
+#define QUEUE_MAX 16
+#define DEFAULT_SPOOL_BYTES (64ULL << 20)
+#define DEFAULT_TIMEOUT_S 10
+#define DEFAULT_RETRY_MS 1000
+#define DEFAULT_KEEP_FILES 1000
+#define MAX_DOUBLINGS_FACTOR 30
+#define MAX_RETRY_AFTER_MS 300000
+#define TAKE_TRIES 20
+#define TAKE_WAIT_MS 100
+
+static const struct export_ops *const all_ops[] = {
+	&export_otlp_grpc, &export_otlp_http, &export_pyroscope, &export_file, &export_memory,
+};
+
+struct exporters {
+	struct destination *destinations; /* owned */
+	size_t n;
+	pthread_t thread;
+	bool started;
+	pthread_mutex_t lock; /* what follows */
+	pthread_cond_t wake;
+	struct profile *queue[QUEUE_MAX]; /* owned; a ring */
+	size_t first, n_queued;
+	bool encoding; /* one that is out of the queue */
+	bool stopping;
+	u64 deadline_ms; /* of everything, once stopping */
+};
+
+static u64 now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (u64)t.tv_sec * 1000 + (u64)t.tv_nsec / 1000000;
+}
+
+/* Waits for the signal, at most ms. */
+static void wait_ms(pthread_cond_t *wake, pthread_mutex_t *lock, u64 ms)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	t.tv_sec += (time_t)(ms / 1000);
+	t.tv_nsec += (long)(ms % 1000) * 1000000;
+	if (t.tv_nsec >= 1000000000) {
+		t.tv_sec++;
+		t.tv_nsec -= 1000000000;
+	}
+	pthread_cond_timedwait(wake, lock, &t);
+}
+
+static void init_sync(pthread_mutex_t *lock, pthread_cond_t *wake)
+{
+	pthread_condattr_t attributes;
+
+	pthread_mutex_init(lock, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(wake, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
+const char *export_drop_name(enum export_drop d)
+{
+	static const char *const names[] = {
+#define EXPORT_DROP(id, name, help) [EXPORT_DROP_##id] = name,
+		EXPORT_DROPS
+#undef EXPORT_DROP
+	};
+
+	return d < EXPORT_DROP_N ? names[d] : "?";
+}
+
+/* ---- stopping ---- */
+
+/* 0 = not stopping. */
+static u64 deadline(struct exporters *e)
+{
+	u64 d;
+
+	pthread_mutex_lock(&e->lock);
+	d = e->stopping ? e->deadline_ms : 0;
+	pthread_mutex_unlock(&e->lock);
+	return d;
+}
+
+bool export_must_stop(const struct destination *d)
+{
+	u64 end = deadline(d->all);
+
+	return end && now_ms() >= end;
+}
+
+/* ---- what is dropped ---- */
+
+static void count_drop_locked(struct destination *d, enum export_drop why, u64 profiles,
+			      u64 samples)
+{
+	d->stats.dropped += profiles;
+	d->stats.dropped_by[why] += profiles;
+	d->stats.dropped_samples += samples;
+	d->unsaid_lost += samples;
+}
+
+void export_count_drop(struct destination *d, enum export_drop why, u64 profiles, u64 samples)
+{
+	pthread_mutex_lock(&d->lock);
+	count_drop_locked(d, why, profiles, samples);
+	pthread_mutex_unlock(&d->lock);
+}
+
+static void drop_item_locked(struct destination *d, struct spool_item *item, enum export_drop why)
+{
+	count_drop_locked(d, why, 1, item->samples);
+	d->unsaid_lost += item->lost;
+	spool_done(&d->spool, item);
+}
+
+static void keep_bound_locked(struct destination *d)
+{
+	while (spool_is_over(&d->spool))
+		drop_item_locked(d, spool_take(&d->spool), EXPORT_DROP_SPOOL);
+}
+
+static u64 count_samples(const struct profile *p)
+{
+	return p->quality.measured ? p->quality.samples : profile_sample_count(p);
+}
+
+/* ---- from a profile to the spool ---- */
+
+/* A part of a profile: the same in all but its samples. */
+static struct profile view_of(const struct profile *p, size_t first, size_t n)
+{
+	struct profile view = *p;
+
+	view.samples = p->samples + first * profile_sample_size(p);
+	view.n_samples = n;
+	view.cap_samples = 0;
+	/* Said by the first part. */
+	if (first)
+		view.quality = (struct profile_quality){};
+	return view;
+}
+
+static int pack(const struct destination *d, const struct str *plain, struct str *out)
+{
+	return d->ops->gzip ? gzip_deflate(str_get(plain), plain->n, out)
+			    : str_append(out, plain->data, plain->n);
+}
+
+static int spool_bytes(struct destination *d, struct str *data, u64 samples, u64 lost)
+{
+	int r;
+
+	pthread_mutex_lock(&d->lock);
+	r = spool_push(&d->spool, (u8 *)take_ptr(data->data), data->n, samples, lost);
+	if (r == 0)
+		keep_bound_locked(d);
+	if (r == 0 && d->failing)
+		spool_save(&d->spool);
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->lock);
+	return r;
+}
+
+/* Encodes the samples, in halves when they are too large for one request. */
+static int encode_part(struct destination *d, const struct profile *p, size_t first, size_t n,
+		       u64 lost, struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str plain = {}, packed = {};
+	struct profile view = view_of(p, first, n);
+	u64 samples;
+	int r = d->ops->encode(d, &view, &plain, reterr_diag);
+
+	if (r < 0)
+		return r;
+	if (d->ops->max_bytes && plain.n > d->ops->max_bytes && n > 1) {
+		str_deinit(&plain);
+		r = encode_part(d, p, first, n / 2, lost, reterr_diag);
+		return r < 0 ? r : encode_part(d, p, first + n / 2, n - n / 2, 0, reterr_diag);
+	}
+	if (!plain.n)
+		return 0;
+	samples = n == p->n_samples ? count_samples(p) : profile_sample_count(&view);
+	r = pack(d, &plain, &packed);
+	if (r == 0)
+		r = spool_bytes(d, &packed, samples, lost);
+	return r < 0 ? diag_set(reterr_diag, r, "cannot keep a profile of %zu bytes: %s", plain.n,
+				r == -E2BIG ? "the spool is smaller" : strerror(-r))
+		     : 0;
+}
+
+static u64 take_unsaid(struct destination *d)
+{
+	u64 lost;
+
+	pthread_mutex_lock(&d->lock);
+	lost = d->unsaid_lost;
+	d->unsaid_lost = 0;
+	pthread_mutex_unlock(&d->lock);
+	return lost;
+}
+
+static void note_error(struct destination *d, const char *text)
+{
+	pthread_mutex_lock(&d->lock);
+	snprintf(d->stats.last_error, sizeof(d->stats.last_error), "%s", text);
+	pthread_mutex_unlock(&d->lock);
+}
+
+/* A destination in this process that has no room now has some soon. */
+static int take_profile(struct destination *d, const struct profile *p, struct diag *reterr_diag)
+{
+	int r = -EAGAIN;
+
+	for (u32 i = 0; i < TAKE_TRIES && r == -EAGAIN; i++) {
+		struct timespec wait = {.tv_nsec = TAKE_WAIT_MS * 1000000L};
+
+		*reterr_diag = (struct diag){};
+		r = d->ops->take(d, p, reterr_diag);
+		if (r == -EAGAIN)
+			nanosleep(&wait, NULL);
+	}
+	return r;
+}
+
+static void feed(struct destination *d, const struct profile *p)
+{
+	struct profile view = *p;
+	struct diag diag = {};
+	/* Who has not counted cannot tell it. */
+	u64 lost = p->quality.measured ? take_unsaid(d) : 0;
+	int r;
+
+	view.quality.lost += lost;
+	r = d->ops->take ? take_profile(d, &view, &diag)
+			 : encode_part(d, &view, 0, view.n_samples, lost, &diag);
+	if (r < 0) {
+		log_warn("%s: %s; %zu samples dropped", d->stats.url,
+			 diag.text[0] ? diag.text : strerror(-r), p->n_samples);
+		note_error(d, diag.text[0] ? diag.text : strerror(-r));
+		pthread_mutex_lock(&d->lock);
+		count_drop_locked(d, EXPORT_DROP_FAILED, 1, count_samples(p));
+		d->unsaid_lost += lost;
+		pthread_mutex_unlock(&d->lock);
+	} else if (d->ops->take) {
+		pthread_mutex_lock(&d->lock);
+		d->stats.sent++;
+		d->stats.last_error[0] = 0;
+		pthread_mutex_unlock(&d->lock);
+	}
+}
+
+/* The next profile of the queue; NULL when there is none and never will be. */
+static struct profile *next_profile(struct exporters *e)
+{
+	struct profile *p = NULL;
+
+	pthread_mutex_lock(&e->lock);
+	e->encoding = false;
+	while (!e->n_queued && !e->stopping)
+		pthread_cond_wait(&e->wake, &e->lock);
+	if (e->n_queued) {
+		p = e->queue[e->first];
+		e->first = (e->first + 1) % QUEUE_MAX;
+		e->n_queued--;
+	}
+	e->encoding = p != NULL;
+	pthread_mutex_unlock(&e->lock);
+	return p;
+}
+
+static void *encoder(void *arg)
+{
+	struct exporters *e = arg;
+	struct profile *p;
+
+	while ((p = next_profile(e))) {
+		for (size_t i = 0; i < e->n; i++)
+			feed(&e->destinations[i], p);
+		profile_destroy(p);
+	}
+	return NULL;
+}
+
+int exporters_send(struct exporters *e, struct profile *p)
+{
+	bool full;
+
+	pthread_mutex_lock(&e->lock);
+	full = e->n_queued == QUEUE_MAX;
+	if (!full) {
+		e->queue[(e->first + e->n_queued++) % QUEUE_MAX] = p;
+		pthread_cond_signal(&e->wake);
+	}
+	pthread_mutex_unlock(&e->lock);
+	if (!full)
+		return 0;
+	for (size_t i = 0; i < e->n; i++)
+		export_count_drop(&e->destinations[i], EXPORT_DROP_QUEUE, 1, count_samples(p));
+	profile_destroy(p);
+	return -ENOBUFS;
+}
+
+/* ---- from the spool to the destination ---- */
+
+struct sender {
+	struct destination *d;
+	u32 wait_ms; /* after the next failure */
+	u64 jitter;  /* state */
+};
+
+/* A fifth more or less, so that a fleet does not come back in step. */
+static u64 jittered(struct sender *s, u64 ms)
+{
+	s->jitter = hash_u64(s->jitter + 1);
+	return ms - ms / 5 + s->jitter % (ms * 2 / 5 + 1);
+}
+
+static void sent_locked(struct sender *s, struct spool_item *item, const struct export_result *res)
+{
+	struct destination *d = s->d;
+
+	d->stats.sent++;
+	d->stats.sent_bytes += item->n;
+	d->stats.last_error[0] = 0;
+	if (res->rejected) {
+		d->stats.dropped += res->rejected;
+		d->stats.dropped_by[EXPORT_DROP_PARTIAL] += res->rejected;
+	}
+	if (res->error.text[0])
+		snprintf(d->stats.last_error, sizeof(d->stats.last_error), "%s", res->error.text);
+	if (d->failing)
+		log_info("%s: takes profiles again; %zu are waiting", d->stats.url,
+			 d->spool.n_items);
+	d->failing = false;
+	s->wait_ms = d->o.retry_ms;
+	spool_done(&d->spool, item);
+}
+
+/* How long to wait. */
+static u64 failed_locked(struct sender *s, struct spool_item *item, const struct export_result *res)
+{
+	struct destination *d = s->d;
+	u64 wait = res->retry_after_ms ? MIN(res->retry_after_ms, (u32)MAX_RETRY_AFTER_MS)
+				       : jittered(s, s->wait_ms);
+
+	s->wait_ms = MIN(s->wait_ms * 2, d->o.retry_ms * MAX_DOUBLINGS_FACTOR);
+	d->stats.retried++;
+	snprintf(d->stats.last_error, sizeof(d->stats.last_error), "%s", res->error.text);
+	if (!d->failing)
+		log_warn("%s: %s; profiles are kept, up to %llu MiB, and sent later", d->stats.url,
+			 res->error.text, (unsigned long long)d->o.spool_bytes >> 20);
+	d->failing = true;
+	spool_put_back(&d->spool, item);
+	keep_bound_locked(d);
+	if (d->o.spool_dir) {
+		int r = spool_save(&d->spool);
+
+		if (r < 0)
+			log_warn("%s: cannot write to %s: %s; profiles stay in memory",
+				 d->stats.url, d->o.spool_dir, strerror(-r));
+	}
+	return wait;
+}
+
+/* One attempt, without the lock. */
+static void attempt(struct destination *d, struct spool_item *item, struct export_result *ret)
+{
+	int r = spool_load(&d->spool, item);
+
+	*ret = (struct export_result){};
+	if (r == 0) {
+		d->ops->send(d, item->data, item->n, ret);
+		return;
+	}
+	ret->outcome = r == -ENOMEM ? EXPORT_RETRY : EXPORT_REFUSED;
+	diag_set(&ret->error, r, "a file of the spool cannot be read: %s", strerror(-r));
+}
+
+/* One item taken out and sent, put back or dropped; how long to wait then. */
+static u64 send_one_locked(struct sender *s)
+{
+	struct destination *d = s->d;
+	struct spool_item *item = spool_take(&d->spool);
+	struct export_result res;
+	u64 wait = 0;
+
+	d->in_flight = item;
+	pthread_mutex_unlock(&d->lock);
+	attempt(d, item, &res);
+	pthread_mutex_lock(&d->lock);
+	d->in_flight = NULL;
+	if (res.outcome == EXPORT_SENT) {
+		sent_locked(s, item, &res);
+	} else if (res.outcome == EXPORT_RETRY) {
+		wait = failed_locked(s, item, &res);
+	} else {
+		log_warn("%s: %s; %llu samples dropped", d->stats.url, res.error.text,
+			 item->samples);
+		snprintf(d->stats.last_error, sizeof(d->stats.last_error), "%s", res.error.text);
+		drop_item_locked(d, item, item->data ? EXPORT_DROP_REFUSED : EXPORT_DROP_DAMAGED);
+	}
+	return wait;
+}
+
+/* Nothing will come any more: the thread that encodes has ended. */
+static bool no_more(struct destination *d)
+{
+	bool ended;
+
+	pthread_mutex_lock(&d->all->lock);
+	ended = d->all->stopping && !d->all->started;
+	pthread_mutex_unlock(&d->all->lock);
+	return ended;
+}
+
+static void *sender(void *arg)
+{
+	struct sender s = {.d = arg};
+	struct destination *d = arg;
+	u64 until = 0;
+
+	if (getrandom(&s.jitter, sizeof(s.jitter), GRND_NONBLOCK) < 0)
+		s.jitter = now_ms();
+	s.wait_ms = d->o.retry_ms;
+	pthread_mutex_lock(&d->lock);
+	while (!export_must_stop(d)) {
+		u64 now = now_ms(), wait;
+
+		if (d->spool.first && now >= until) {
+			wait = send_one_locked(&s);
+			until = wait ? now_ms() + wait : 0;
+			continue;
+		}
+		/* What is in files can wait for the next run. */
+		if (no_more(d) && (!d->spool.first || (d->failing && d->o.spool_dir)))
+			break;
+		wait = d->spool.first ? until - now : 1000;
+		/* Time is short now; and whoever stops us signals only once. */
+		if (deadline(d->all)) {
+			until = MIN(until, now + d->o.retry_ms);
+			wait = MIN(wait, 50ULL);
+		}
+		wait_ms(&d->wake, &d->lock, wait);
+	}
+	pthread_mutex_unlock(&d->lock);
+	return NULL;
+}
+
+/* ---- life ---- */
+
+static void forget_options(struct export_options *o)
+{
+	const char *strings[] = {o->url,   o->ca,      o->cert,	    o->key,
+				 o->token, o->headers, o->spool_dir};
+
+	for (size_t i = 0; i < ARRAY_SIZE(strings); i++)
+		free((void *)(uintptr_t)strings[i]);
+}
+
+static int copy_options(const struct export_options *o, struct export_options *ret)
+{
+	const char *from[] = {o->url, o->ca, o->cert, o->key, o->token, o->headers, o->spool_dir};
+	const char **to[] = {&ret->url,	  &ret->ca,	 &ret->cert,	 &ret->key,
+			     &ret->token, &ret->headers, &ret->spool_dir};
+	int r = 0;
+
+	*ret = *o;
+	for (size_t i = 0; i < ARRAY_SIZE(from); i++) {
+		*to[i] = from[i] ? strdup(from[i]) : NULL;
+		r = from[i] && !*to[i] ? -ENOMEM : r;
+	}
+	ret->spool_bytes = o->spool_bytes ? o->spool_bytes : DEFAULT_SPOOL_BYTES;
+	ret->timeout_s = o->timeout_s ? o->timeout_s : DEFAULT_TIMEOUT_S;
+	ret->retry_ms = o->retry_ms ? o->retry_ms : DEFAULT_RETRY_MS;
+	ret->keep_files = o->keep_files ? o->keep_files : DEFAULT_KEEP_FILES;
+	return r;
+}
+
+static int find_ops(struct destination *d, struct diag *reterr_diag)
+{
+	const char *colon = strchr(d->o.url, ':');
+	size_t n = colon ? (size_t)(colon - d->o.url) : 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(all_ops); i++) {
+		if (strlen(all_ops[i]->scheme) != n || memcmp(all_ops[i]->scheme, d->o.url, n) != 0)
+			continue;
+		d->ops = all_ops[i];
+		d->rest = colon + 1;
+		return 0;
+	}
+	return diag_set(reterr_diag, -EINVAL,
+			"%s: not a destination; known are otlp://HOST:PORT, otlp+http://HOST:PORT, "
+			"pyroscope://HOST:PORT, file:PATTERN",
+			d->o.url);
+}
+
+static int open_destination(struct exporters *e, const struct export_options *o,
+			    struct destination *d, struct diag *reterr_diag)
+{
+	int r;
+
+	d->all = e;
+	d->spool.dir = d->spool.lock = -1;
+	d->spool.last = &d->spool.first;
+	init_sync(&d->lock, &d->wake);
+	r = copy_options(o, &d->o);
+	if (r < 0)
+		return r;
+	d->stats.url = d->o.url;
+	r = find_ops(d, reterr_diag);
+	if (r == 0)
+		r = d->ops->open(d, reterr_diag);
+	if (r < 0 || d->ops->take)
+		return r;
+	r = spool_init(&d->spool, d->o.spool_dir, d->o.spool_bytes, reterr_diag);
+	if (r < 0)
+		return r;
+	if (d->spool.n_damaged) {
+		log_warn("%s: %llu damaged files in %s removed", d->o.url, d->spool.n_damaged,
+			 d->o.spool_dir);
+		export_count_drop(d, EXPORT_DROP_DAMAGED, d->spool.n_damaged, 0);
+	}
+	keep_bound_locked(d);
+	r = -pthread_create(&d->thread, NULL, sender, d);
+	d->started = r == 0;
+	return r;
+}
+
+int exporters_create(const struct export_options *o, size_t n, struct diag *reterr_diag,
+		     struct exporters **ret)
+{
+	struct exporters *e = calloc(1, sizeof(*e));
+	int r = 0;
+
+	if (!e)
+		return -ENOMEM;
+	init_sync(&e->lock, &e->wake);
+	e->destinations = calloc(n + 1, sizeof(*e->destinations));
+	if (!e->destinations)
+		r = -ENOMEM;
+	/* Before the destinations' threads, which look at it. */
+	e->started = true;
+	for (size_t i = 0; i < n && r == 0; i++) {
+		e->n++;
+		r = open_destination(e, &o[i], &e->destinations[i], reterr_diag);
+	}
+	if (r == 0)
+		r = -pthread_create(&e->thread, NULL, encoder, e);
+	if (r < 0) {
+		e->started = false;
+		exporters_destroy(e, 0);
+		return diag_set(reterr_diag, r, "cannot export: %s", strerror(-r));
+	}
+	*ret = e;
+	return 0;
+}
+
+static void close_destination(struct destination *d)
+{
+	struct spool_item *item;
+	int r = 0;
+
+	if (d->started) {
+		pthread_mutex_lock(&d->lock);
+		pthread_cond_signal(&d->wake);
+		pthread_mutex_unlock(&d->lock);
+		pthread_join(d->thread, NULL);
+	}
+	if (d->spool.first && d->o.spool_dir) {
+		r = spool_save(&d->spool);
+		if (r < 0)
+			log_warn("%s: cannot write to %s: %s", d->o.url, d->o.spool_dir,
+				 strerror(-r));
+	}
+	/* What is in no file is lost now. */
+	while ((item = spool_take(&d->spool))) {
+		if (item->in_file) {
+			free(item->data);
+			free(item);
+			continue;
+		}
+		drop_item_locked(d, item, EXPORT_DROP_SHUTDOWN);
+	}
+	if (d->stats.dropped_by[EXPORT_DROP_SHUTDOWN])
+		log_warn("%s: %llu profiles not sent", d->o.url,
+			 d->stats.dropped_by[EXPORT_DROP_SHUTDOWN]);
+	spool_deinit(&d->spool);
+	if (d->ops && d->ops->close && d->private)
+		d->ops->close(d);
+	forget_options(&d->o);
+	pthread_mutex_destroy(&d->lock);
+	pthread_cond_destroy(&d->wake);
+}
+
+void exporters_destroy(struct exporters *e, u32 timeout_ms)
+{
+	if (!e)
+		return;
+	pthread_mutex_lock(&e->lock);
+	e->stopping = true;
+	e->deadline_ms = now_ms() + timeout_ms;
+	pthread_cond_broadcast(&e->wake);
+	pthread_mutex_unlock(&e->lock);
+	if (e->started)
+		pthread_join(e->thread, NULL);
+	pthread_mutex_lock(&e->lock);
+	e->started = false;
+	pthread_mutex_unlock(&e->lock);
+	for (size_t i = 0; i < e->n; i++)
+		close_destination(&e->destinations[i]);
+	pthread_mutex_destroy(&e->lock);
+	pthread_cond_destroy(&e->wake);
+	free(e->destinations);
+	free(e);
+}
+
+size_t exporters_stats(struct exporters *e, struct export_stats *ret, size_t max)
+{
+	u64 queued;
+
+	pthread_mutex_lock(&e->lock);
+	queued = e->n_queued + e->encoding;
+	pthread_mutex_unlock(&e->lock);
+	for (size_t i = 0; i < e->n && i < max; i++) {
+		struct destination *d = &e->destinations[i];
+
+		pthread_mutex_lock(&d->lock);
+		ret[i] = d->stats;
+		ret[i].queued = queued;
+		ret[i].spooled = d->spool.n_items + (d->in_flight != NULL);
+		ret[i].spooled_bytes = d->spool.bytes + (d->in_flight ? d->in_flight->n : 0);
+		pthread_mutex_unlock(&d->lock);
+	}
+	return e->n;
+}

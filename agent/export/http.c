@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One libcurl handle to one destination, which keeps its connection. gRPC is HTTP/2 with trailers:
+ * by ALPN where there is TLS, else HTTP/2 from the first byte on.
+ *
+ * A failure becomes one line that names what to do, where that is known. Headers are never in it.
+ */
+#include <ctype.h>
+#include <curl/curl.h>
+#include <errno.h>
+#include <gnutls/gnutls.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/export/export_private.h"
+#include "agent/grpc_status.pb-c.h"
+#include "base/arena.h"
+
+#define MAX_ANSWER_BYTES ((size_t)1 << 20)
+#define MAX_CONNECT_MS 5000
+#define STATUS_ARENA_BYTES (1 << 20)
+#define NO_STATUS (-1)
+
+struct http {
+	struct destination *d;
+	struct http_options o;
+	CURL *easy;		    /* owned */
+	struct curl_slist *headers; /* owned */
+	char *url;		    /* curl's */
+	char curl_error[CURL_ERROR_SIZE];
+	struct str answer;
+	int grpc_status; /* or NO_STATUS */
+	struct str grpc_message, grpc_details;
+};
+
+/* ---- callbacks ---- */
+
+static size_t on_body(char *data, size_t size, size_t n, void *arg)
+{
+	struct http *h = arg;
+
+	if (h->answer.n + size * n > MAX_ANSWER_BYTES)
+		return 0;
+	return str_append(&h->answer, data, size * n) < 0 ? 0 : size * n;
+}
+
+/* The value of the header if it is this one, its spaces off; NULL otherwise. */
+static const char *header_value(const char *line, size_t n, const char *name, size_t *ret_n)
+{
+	size_t name_n = strlen(name);
+	const char *end = line + n;
+
+	if (n <= name_n || strncasecmp(line, name, name_n) != 0 || line[name_n] != ':')
+		return NULL;
+	line += name_n + 1;
+	while (line < end && isspace((u8)*line))
+		line++;
+	while (end > line && isspace((u8)end[-1]))
+		end--;
+	*ret_n = (size_t)(end - line);
+	return line;
+}
+
+/* Headers, and gRPC's trailers. */
+static size_t on_header(char *line, size_t size, size_t items, void *arg)
+{
+	struct http *h = arg;
+	size_t n = size * items, value_n;
+	const char *v = header_value(line, n, "grpc-status", &value_n);
+
+	if (v) {
+		char text[8] = "";
+		u64 status;
+
+		if (value_n < sizeof(text))
+			memcpy(text, v, value_n);
+		h->grpc_status = str_to_u64(text, 10, &status) == 0 ? (int)status : NO_STATUS;
+	}
+	v = header_value(line, n, "grpc-message", &value_n);
+	if (v) {
+		str_clear(&h->grpc_message);
+		str_append(&h->grpc_message, v, value_n);
+	}
+	v = header_value(line, n, "grpc-status-details-bin", &value_n);
+	if (v) {
+		str_clear(&h->grpc_details);
+		str_append(&h->grpc_details, v, value_n);
+	}
+	return n;
+}
+
+static int on_progress(void *arg, curl_off_t dltotal, curl_off_t dlnow, curl_off_t ultotal,
+		       curl_off_t ulnow)
+{
+	const struct http *h = arg;
+
+	return export_must_stop(h->d);
+}
+
+/* ---- opening ---- */
+
+static int check_file(const char *path, const char *what, struct diag *reterr_diag)
+{
+	if (path && access(path, R_OK) < 0)
+		return diag_set(reterr_diag, -errno, "cannot read the %s %s: %s", what, path,
+				strerror(errno));
+	return 0;
+}
+
+/* scheme://HOST:PORT[/PATH] and o->path behind it. */
+static int make_url(struct http *h, struct diag *reterr_diag)
+{
+	const struct destination *d = h->d;
+	_cleanup_str_ struct str text = {}, path = {};
+	CURLU *u = curl_url();
+	char *part = NULL;
+	int r = -EINVAL;
+
+	str_printf(&text, "%s:%s", d->o.tls ? "https" : "http", d->rest);
+	if (!u || text.failed) {
+		curl_url_cleanup(u);
+		return -ENOMEM;
+	}
+	if (strncmp(d->rest, "//", 2) != 0 || curl_url_set(u, CURLUPART_URL, str_get(&text), 0)) {
+		diag_set(reterr_diag, r, "%s: not of the form %s://HOST:PORT", d->o.url,
+			 d->ops->scheme);
+	} else if (curl_url_get(u, CURLUPART_USER, &part, 0) == CURLUE_OK ||
+		   curl_url_get(u, CURLUPART_QUERY, &part, 0) == CURLUE_OK) {
+		diag_set(reterr_diag, r,
+			 "%s://...: no user and no query here: a token is given apart",
+			 d->ops->scheme);
+	} else {
+		if (curl_url_get(u, CURLUPART_PORT, &part, 0) != CURLUE_OK)
+			curl_url_set(u, CURLUPART_PORT, h->o.default_port, 0);
+		curl_free(part);
+		part = NULL;
+		curl_url_get(u, CURLUPART_PATH, &part, 0);
+		str_puts(&path, part ? part : "");
+		if (str_ends(str_get(&path), "/"))
+			path.data[--path.n] = 0;
+		str_puts(&path, h->o.path);
+		r = curl_url_set(u, CURLUPART_PATH, str_get(&path), 0) ||
+				    curl_url_get(u, CURLUPART_URL, &h->url, 0)
+			    ? -ENOMEM
+			    : 0;
+	}
+	curl_free(part);
+	curl_url_cleanup(u);
+	return r;
+}
+
+static int add_header(struct http *h, const char *name, const char *value)
+{
+	_cleanup_str_ struct str line = {};
+	struct curl_slist *more;
+
+	str_printf(&line, "%s: %s", name, value);
+	more = line.failed ? NULL : curl_slist_append(h->headers, str_get(&line));
+	if (!more)
+		return -ENOMEM;
+	h->headers = more;
+	return 0;
+}
+
+/* "name=value,..." */
+static int add_user_headers(struct http *h, const char *text, struct diag *reterr_diag)
+{
+	int r = 0;
+
+	while (text && *text && r == 0) {
+		size_t n = strcspn(text, ","), name_n = strcspn(text, "=");
+		char name[128], value[4096];
+
+		if (name_n >= n || !name_n || name_n >= sizeof(name) ||
+		    n - name_n - 1 >= sizeof(value) || memchr(text, '\n', n) ||
+		    memchr(text, '\r', n))
+			return diag_set(reterr_diag, -EINVAL,
+					"headers are not of the form NAME=VALUE,...");
+		memcpy(name, text, name_n);
+		name[name_n] = 0;
+		memcpy(value, text + name_n + 1, n - name_n - 1);
+		value[n - name_n - 1] = 0;
+		r = add_header(h, name, value);
+		text += n + (text[n] == ',');
+	}
+	return r;
+}
+
+static int make_headers(struct http *h, struct diag *reterr_diag)
+{
+	const struct export_options *o = &h->d->o;
+	_cleanup_str_ struct str bearer = {};
+	int r = add_header(h, "Content-Type", h->o.content_type);
+
+	/* No waiting for "100 Continue". */
+	if (r == 0)
+		r = add_header(h, "Expect", "");
+	if (r == 0 && h->o.grpc)
+		r = add_header(h, "TE", "trailers");
+	if (r == 0 && h->o.content_encoding)
+		r = add_header(h, h->o.grpc ? "grpc-encoding" : "Content-Encoding",
+			       h->o.content_encoding);
+	if (r == 0 && o->token) {
+		if (strpbrk(o->token, "\r\n"))
+			return diag_set(reterr_diag, -EINVAL, "the token has a line break in it");
+		str_printf(&bearer, "Bearer %s", o->token);
+		r = add_header(h, "Authorization", str_get(&bearer));
+	}
+	return r < 0 ? r : add_user_headers(h, o->headers, reterr_diag);
+}
+
+static int set_options(struct http *h)
+{
+	const struct export_options *o = &h->d->o;
+	long timeout_ms = (long)MIN(o->timeout_s, 3600u) * 1000;
+	long version = !h->o.grpc ? CURL_HTTP_VERSION_1_1
+		       : o->tls	  ? CURL_HTTP_VERSION_2TLS
+				  : CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE;
+	bool ok = true;
+
+#define SET(option, value) ok = ok && curl_easy_setopt(h->easy, option, value) == CURLE_OK
+	SET(CURLOPT_URL, h->url);
+	SET(CURLOPT_HTTPHEADER, h->headers);
+	SET(CURLOPT_HTTP_VERSION, version);
+	SET(CURLOPT_NOSIGNAL, 1L);
+	SET(CURLOPT_CONNECTTIMEOUT_MS, MIN(timeout_ms, (long)MAX_CONNECT_MS));
+	SET(CURLOPT_TIMEOUT_MS, timeout_ms);
+	SET(CURLOPT_USERAGENT, "culprit/" CULPRIT_VERSION);
+	SET(CURLOPT_PROTOCOLS_STR, "http,https");
+	SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+	SET(CURLOPT_ERRORBUFFER, h->curl_error);
+	SET(CURLOPT_WRITEFUNCTION, on_body);
+	SET(CURLOPT_WRITEDATA, h);
+	SET(CURLOPT_HEADERFUNCTION, on_header);
+	SET(CURLOPT_HEADERDATA, h);
+	SET(CURLOPT_NOPROGRESS, 0L);
+	SET(CURLOPT_XFERINFOFUNCTION, on_progress);
+	SET(CURLOPT_XFERINFODATA, h);
+	SET(CURLOPT_POST, 1L);
+	if (o->ca)
+		SET(CURLOPT_CAINFO, o->ca);
+	if (o->cert)
+		SET(CURLOPT_SSLCERT, o->cert);
+	if (o->key)
+		SET(CURLOPT_SSLKEY, o->key);
+#undef SET
+	return ok ? 0 : -EINVAL;
+}
+
+static void init_curl(void)
+{
+	curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+int http_open(struct destination *d, const struct http_options *o, struct diag *reterr_diag,
+	      struct http **ret)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct http *h = calloc(1, sizeof(*h));
+	int r;
+
+	if (!h)
+		return -ENOMEM;
+	pthread_once(&once, init_curl);
+	h->d = d;
+	h->o = *o;
+	h->easy = curl_easy_init();
+	r = h->easy ? check_file(d->o.ca, "CA file", reterr_diag) : -ENOMEM;
+	if (r == 0)
+		r = check_file(d->o.cert, "certificate", reterr_diag);
+	if (r == 0)
+		r = check_file(d->o.key, "key", reterr_diag);
+	if (r == 0)
+		r = make_url(h, reterr_diag);
+	if (r == 0)
+		r = make_headers(h, reterr_diag);
+	if (r == 0)
+		r = set_options(h);
+	if (r < 0) {
+		http_close(h);
+		return diag_set(reterr_diag, r, "cannot export to %s: %s", d->o.url, strerror(-r));
+	}
+	*ret = h;
+	return 0;
+}
+
+void http_close(struct http *h)
+{
+	if (!h)
+		return;
+	curl_easy_cleanup(h->easy);
+	curl_slist_free_all(h->headers);
+	curl_free(h->url);
+	str_deinit(&h->answer);
+	str_deinit(&h->grpc_message);
+	str_deinit(&h->grpc_details);
+	free(h);
+}
+
+/* ---- one request ---- */
+
+static void set_curl_error(const struct http *h, CURLcode code, struct export_result *ret)
+{
+	const char *text = h->curl_error[0] ? h->curl_error : curl_easy_strerror(code);
+
+	ret->outcome = EXPORT_RETRY;
+	switch (code) {
+	case CURLE_PEER_FAILED_VERIFICATION:
+	case CURLE_SSL_CACERT_BADFILE:
+		diag_set(&ret->error, -EIO,
+			 "its certificate is not trusted (%s): give the file of its CA, or turn "
+			 "TLS off",
+			 text);
+		break;
+	case CURLE_SSL_CERTPROBLEM:
+		diag_set(&ret->error, -EIO, "our certificate or its key cannot be used: %s", text);
+		break;
+	case CURLE_SSL_CONNECT_ERROR:
+		diag_set(&ret->error, -EIO,
+			 "no TLS with it (%s): if it does not speak TLS, turn TLS off", text);
+		break;
+	case CURLE_ABORTED_BY_CALLBACK:
+		diag_set(&ret->error, -EIO, "given up because the agent ends");
+		break;
+	default:
+		diag_set(&ret->error, -EIO, "%s", text);
+		break;
+	}
+}
+
+static const char *hint(const struct http *h)
+{
+	return str_starts(h->d->ops->scheme, "otlp")
+		       ? " (a Collector takes profiles with --feature-gates=service.profilesSupport)"
+		       : "";
+}
+
+static void set_status(struct http *h, long status, struct export_result *ret)
+{
+	curl_off_t after = 0;
+
+	if (status == 200) {
+		ret->outcome = EXPORT_SENT;
+		return;
+	}
+	ret->outcome =
+		status == 429 || (status >= 502 && status <= 504) ? EXPORT_RETRY : EXPORT_REFUSED;
+	if (curl_easy_getinfo(h->easy, CURLINFO_RETRY_AFTER, &after) == CURLE_OK && after > 0)
+		ret->retry_after_ms = (u32)MIN(after, (curl_off_t)3600) * 1000;
+	diag_set(&ret->error, -EIO, "answers HTTP %ld%s", status, status == 404 ? hint(h) : "");
+}
+
+void http_post(struct http *h, const u8 *data, size_t n, struct export_result *ret)
+{
+	long status = 0;
+	CURLcode code;
+
+	str_clear(&h->answer);
+	str_clear(&h->grpc_message);
+	str_clear(&h->grpc_details);
+	h->grpc_status = NO_STATUS;
+	h->curl_error[0] = 0;
+	*ret = (struct export_result){};
+	curl_easy_setopt(h->easy, CURLOPT_POSTFIELDS, data);
+	curl_easy_setopt(h->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)n);
+	code = curl_easy_perform(h->easy);
+	if (code != CURLE_OK) {
+		set_curl_error(h, code, ret);
+		return;
+	}
+	curl_easy_getinfo(h->easy, CURLINFO_RESPONSE_CODE, &status);
+	set_status(h, status, ret);
+}
+
+const struct str *http_answer(const struct http *h)
+{
+	return &h->answer;
+}
+
+/* ---- gRPC ---- */
+
+enum {
+	GRPC_OK = 0,
+	GRPC_CANCELLED = 1,
+	GRPC_DEADLINE_EXCEEDED = 4,
+	GRPC_RESOURCE_EXHAUSTED = 8,
+	GRPC_ABORTED = 10,
+	GRPC_OUT_OF_RANGE = 11,
+	GRPC_UNIMPLEMENTED = 12,
+	GRPC_UNAVAILABLE = 14,
+	GRPC_DATA_LOSS = 15,
+};
+
+static void *arena_alloc_cb(void *arena, size_t n)
+{
+	return arena_alloc(arena, n);
+}
+
+static void arena_free_cb(void *arena, void *p)
+{
+}
+
+static u32 retry_delay_ms(const Grpc__RetryInfo *info)
+{
+	s64 ms;
+
+	if (!info || !info->retry_delay)
+		return 0;
+	ms = MIN(MAX((s64)info->retry_delay->seconds, 0LL), 3600LL) * 1000 +
+	     MAX(info->retry_delay->nanos, 0) / 1000000;
+	return (u32)MAX(ms, 1LL);
+}
+
+/* The delay that a RetryInfo asks for, at least 1; 0 when there is none. */
+static u32 find_retry_info(struct http *h)
+{
+	_cleanup_arena_ struct arena arena = ARENA_INIT(STATUS_ARENA_BYTES);
+	ProtobufCAllocator allocator = {arena_alloc_cb, arena_free_cb, &arena};
+	gnutls_datum_t in, out = {};
+	const Grpc__Status *s;
+	u32 ms = 0;
+
+	/* gRPC leaves the padding out. */
+	while (h->grpc_details.n % 4 && !str_ends(str_get(&h->grpc_details), "==="))
+		str_putc(&h->grpc_details, '=');
+	in.data = (u8 *)h->grpc_details.data;
+	in.size = (unsigned int)h->grpc_details.n;
+	if (!in.size || gnutls_base64_decode2(&in, &out) < 0)
+		return 0;
+	s = grpc__status__unpack(&allocator, out.size, out.data);
+	for (size_t i = 0; s && i < s->n_details && !ms; i++)
+		if (str_ends(s->details[i]->type_url, "/google.rpc.RetryInfo"))
+			ms = retry_delay_ms(grpc__retry_info__unpack(
+				&allocator, s->details[i]->value.len, s->details[i]->value.data));
+	gnutls_free(out.data);
+	return ms;
+}
+
+/* %41 → A */
+static void decode_percent(const char *s, struct str *out)
+{
+	for (; *s; s++) {
+		unsigned int c;
+
+		if (*s == '%' && isxdigit((u8)s[1]) && isxdigit((u8)s[2]) &&
+		    sscanf(s + 1, "%2x", &c) == 1 && c >= ' ') {
+			str_putc(out, (char)c);
+			s += 2;
+		} else {
+			str_putc(out, *s);
+		}
+	}
+}
+
+void http_grpc_result(struct http *h, struct export_result *ret)
+{
+	_cleanup_str_ struct str message = {};
+
+	if (h->grpc_status == GRPC_OK)
+		return;
+	*ret = (struct export_result){.outcome = EXPORT_REFUSED};
+	decode_percent(str_get(&h->grpc_message), &message);
+	switch (h->grpc_status) {
+	case NO_STATUS:
+	case GRPC_CANCELLED:
+	case GRPC_DEADLINE_EXCEEDED:
+	case GRPC_ABORTED:
+	case GRPC_OUT_OF_RANGE:
+	case GRPC_UNAVAILABLE:
+	case GRPC_DATA_LOSS:
+		ret->outcome = EXPORT_RETRY;
+		ret->retry_after_ms = find_retry_info(h);
+		break;
+	case GRPC_RESOURCE_EXHAUSTED:
+		/* Too large or too many, it does not say which: only who asks for it gets it again.
+		 */
+		ret->retry_after_ms = find_retry_info(h);
+		if (ret->retry_after_ms)
+			ret->outcome = EXPORT_RETRY;
+		break;
+	default:
+		break;
+	}
+	if (h->grpc_status == NO_STATUS)
+		diag_set(&ret->error, -EIO, "answers without a gRPC status");
+	else
+		diag_set(&ret->error, -EIO, "answers gRPC status %d: %s%s", h->grpc_status,
+			 str_get(&message), h->grpc_status == GRPC_UNIMPLEMENTED ? hint(h) : "");
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/serving.h"
+
+#include "cli/cli.h"
+
+#define A struct serving_arguments
+const struct option serving_store_options[] = {
+	OPTION_STRING("data-dir", 0, "DIR", A, data_dir,
+		      "the embedded store's directory; made if it is not there"),
+	OPTION_STRING("store", 0, "URL", A, store,
+		      "another store: sqlite://DIR, clickhouse://HOST..."),
+	OPTION_U64("max-size", 0, "MIB", A, max_size_mib, 16, 1u << 30,
+		   "the oldest goes when the store is larger (10240)"),
+	OPTION_U64("max-age", 0, "HOURS", A, max_age_h, 1, 24 * 36500,
+		   "the oldest goes when it is older (720)"),
+	{},
+};
+
+const struct option serving_listen_options[] = {
+	OPTION_STRING("listen", 0, "ADDRESS", A, listen,
+		      "API and page (127.0.0.1:7788); port 0 is any free one"),
+	OPTION_STRING("otlp-grpc", 0, "ADDRESS", A, otlp_grpc,
+		      "OTLP by gRPC (127.0.0.1:4317); off: not at all"),
+	OPTION_STRING("otlp-grpc-old", 0, "ADDRESS", A, otlp_grpc_old,
+		      "a second one, where older agents look (127.0.0.1:11000)"),
+	OPTION_STRING("otlp-http", 0, "ADDRESS", A, otlp_http, "OTLP by HTTP (127.0.0.1:4318)"),
+	{},
+};
+
+const struct option serving_access_options[] = {
+	OPTION_STRING("tls-cert", 0, "FILE", A, cert, "certificate chain, PEM"),
+	OPTION_STRING("tls-key", 0, "FILE", A, key, "its key, PEM"),
+	OPTION_STRING("tls-ca", 0, "FILE", A, ca,
+		      "clients must show a certificate of this CA, PEM"),
+	OPTION_STRING("token-file", 0, "FILE", A, tokens,
+		      "clients must send a token: lines \"read|write|admin TOKEN\""),
+	OPTION_U64("max-request", 0, "MIB", A, max_request_mib, 1, 1024,
+		   "largest request, before and after decompression (64)"),
+	OPTION_U64("max-connections", 0, "N", A, connections, 1, 100000,
+		   "at one time, for each address (256)"),
+	OPTION_U64("timeout", 0, "SECONDS", A, timeout_s, 1, 3600,
+		   "of a connection on which nothing moves (30)"),
+	{},
+};
+#undef A
+
+int serving_options(const struct serving_arguments *a, const char *command,
+		    struct server_options *ret)
+{
+	if (!a->data_dir == !a->store)
+		return cli_error(2, "%s: needs --data-dir or --store, one of them", command);
+	ret->store = a->store ? a->store : a->data_dir;
+	ret->store_options.max_bytes = a->max_size_mib << 20;
+	ret->store_options.max_age_s = a->max_age_h * 3600;
+	ret->api = a->listen;
+	ret->otlp_grpc = a->otlp_grpc;
+	ret->otlp_grpc_old = a->otlp_grpc_old;
+	ret->otlp_http = a->otlp_http;
+	ret->tls = (struct net_tls){a->cert, a->key, a->ca};
+	ret->tokens = a->tokens;
+	ret->max_connections = (u32)a->connections;
+	ret->timeout_s = (u32)a->timeout_s;
+	ret->max_body = a->max_request_mib << 20;
+	ret->ingest.max_request_bytes = a->max_request_mib << 20;
+	return 0;
+}
