@@ -27,6 +27,7 @@ struct grpc_session {
 	struct grpc_session_ops ops;
 	struct grpc_call *calls;
 	size_t n_calls;
+	bool greeted; /* the client's first SETTINGS came */
 	char peer[64];
 };
 
@@ -242,9 +243,8 @@ static void refuse(struct grpc_call *c, int status, const char *message)
 {
 	fail(c, status, message);
 	c->deadline_ms = 0;
+	c->refused = true;
 	grpc_session_answer(c);
-	/* After the answer: asks the client to stop sending. */
-	nghttp2_submit_rst_stream(c->session->h2, NGHTTP2_FLAG_NONE, c->id, NGHTTP2_NO_ERROR);
 }
 
 /* What is no gRPC at all gets an HTTP status. */
@@ -254,8 +254,8 @@ static void refuse_http(struct grpc_call *c, const char *status)
 
 	c->answered = true;
 	c->deadline_ms = 0;
+	c->refused = true;
 	nghttp2_submit_response(c->session->h2, c->id, nv, 1, NULL);
-	nghttp2_submit_rst_stream(c->session->h2, NGHTTP2_FLAG_NONE, c->id, NGHTTP2_NO_ERROR);
 }
 
 /* ---- requests ---- */
@@ -362,6 +362,7 @@ static int on_frame(nghttp2_session *h2, const nghttp2_frame *f, void *userdata)
 	struct grpc_session *s = userdata;
 	struct grpc_call *c;
 
+	s->greeted |= f->hd.type == NGHTTP2_SETTINGS;
 	if (f->hd.type != NGHTTP2_HEADERS && f->hd.type != NGHTTP2_DATA)
 		return 0;
 	c = call_of(h2, f->hd.stream_id);
@@ -374,6 +375,17 @@ static int on_frame(nghttp2_session *h2, const nghttp2_frame *f, void *userdata)
 	c->deadline_ms = 0;
 	c->working = true;
 	s->ops.call(s->ops.userdata, c);
+	return 0;
+}
+
+/* Only behind the answer, which it would overtake: asks the client to stop sending. */
+static int on_frame_sent(nghttp2_session *h2, const nghttp2_frame *f, void *userdata)
+{
+	struct grpc_call *c = call_of(h2, f->hd.stream_id);
+
+	if (f->hd.type == NGHTTP2_HEADERS && f->hd.flags & NGHTTP2_FLAG_END_STREAM && c &&
+	    c->refused)
+		nghttp2_submit_rst_stream(h2, NGHTTP2_FLAG_NONE, c->id, NGHTTP2_NO_ERROR);
 	return 0;
 }
 
@@ -404,6 +416,7 @@ static int create_h2(struct grpc_session *s)
 	nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
 	nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data);
 	nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame);
+	nghttp2_session_callbacks_set_on_frame_send_callback(cb, on_frame_sent);
 	nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_stream_close);
 	r = nghttp2_option_new(&option);
 	if (r == 0) {
@@ -486,6 +499,11 @@ void grpc_session_drain(struct grpc_session *s)
 	nghttp2_submit_goaway(s->h2, NGHTTP2_FLAG_NONE,
 			      nghttp2_session_get_last_proc_stream_id(s->h2), NGHTTP2_NO_ERROR,
 			      NULL, 0);
+}
+
+bool grpc_session_greeted(const struct grpc_session *s)
+{
+	return s->greeted;
 }
 
 size_t grpc_session_calls(const struct grpc_session *s)

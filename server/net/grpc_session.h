@@ -27,7 +27,8 @@ struct grpc_call {
 	size_t charged;
 	u64 deadline_ms; /* for the whole request; 0 = it is here */
 	enum net_role role;
-	bool post, grpc, answered, working;
+	bool post, answered, working;
+	bool refused; /* answered before the request was whole */
 	char peer[64];
 	/* The answer. */
 	struct net_response response;
@@ -51,6 +52,8 @@ int grpc_session_receive(struct grpc_session *s, const u8 *data, size_t n);
 int grpc_session_send(struct grpc_session *s, struct str *out);
 /* Neither side has anything more to say. */
 bool grpc_session_ended(const struct grpc_session *s);
+/* Whether the client speaks HTTP/2 at all. */
+bool grpc_session_greeted(const struct grpc_session *s);
 /* Takes no more calls. */
 void grpc_session_drain(struct grpc_session *s);
 size_t grpc_session_calls(const struct grpc_session *s);

@@ -356,7 +356,7 @@ static bool is_overdue(const struct conn *c, u64 now)
 	u64 timeout = 2000ULL * c->g->l->o.timeout_s;
 	bool busy = c->handshaking || c->closing || c->out.n > c->out_at;
 
-	if (c->handshaking && now - c->born_ms > timeout)
+	if ((c->handshaking || !grpc_session_greeted(c->session)) && now - c->born_ms > timeout)
 		return true;
 	return now - c->progress_ms > (busy ? timeout : IDLE_MS) && !grpc_session_calls(c->session);
 }
