@@ -18,7 +18,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"time"
 )
 
 type item struct {
@@ -47,13 +46,17 @@ func serve() {
 	os.Stdin.Read(make([]byte, 1))
 }
 
-func load(address string, clients, seconds int) {
-	var answered int64
-	end := time.Now().Add(time.Duration(seconds) * time.Second)
+// Until something is written to it; says how many were answered.
+func load(address string, clients int) {
+	var answered, end int64
 	done := make(chan bool)
+	go func() {
+		os.Stdin.Read(make([]byte, 1))
+		atomic.StoreInt64(&end, 1)
+	}()
 	for i := 0; i < clients; i++ {
 		go func(i int) {
-			for time.Now().Before(end) {
+			for atomic.LoadInt64(&end) == 0 {
 				r, err := http.Get("http://" + address + "/" + strconv.Itoa(i))
 				if err != nil {
 					panic(err)
@@ -77,6 +80,5 @@ func main() {
 		return
 	}
 	clients, _ := strconv.Atoi(os.Args[3])
-	seconds, _ := strconv.Atoi(os.Args[4])
-	load(os.Args[2], clients, seconds)
+	load(os.Args[2], clients)
 }
