@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/vec.h"
+#include "symbol/debugfile.h"
 #include "unwind/unwind.h"
 
 /* Pages that are not urgent are told of when there are so many, or no more are to come. */
@@ -22,10 +23,11 @@
 struct loader_file {
 	struct loader *loader; /* borrowed */
 	void *user;
-	u32 n_jobs;	      /* under way; the owner counts */
-	bool closed;	      /* atomic */
-	int fd;		      /* owned; -1: `elf` is there, or could not be opened */
-	struct elf_file *elf; /* owned, as the next */
+	u32 n_jobs;		/* under way; the owner counts */
+	bool closed;		/* atomic */
+	int fd;			/* owned; -1: `elf` is there, or could not be opened */
+	struct elf_file *elf;	/* owned, as the next two */
+	struct elf_file *debug; /* NULL: there is none, or it is of no use */
 	struct unwind_source *source;
 	u32 n_rules; /* given out */
 	int error;   /* source could not be made */
@@ -58,7 +60,8 @@ struct loader {
 	pthread_t thread;
 	bool running;
 	int event_fd;
-	u32 *rows; /* the worker's: room for a page */
+	int debug_root; /* borrowed */
+	u32 *rows;	/* the worker's: room for a page */
 
 	pthread_mutex_t lock; /* all below */
 	pthread_cond_t to_worker, to_owner;
@@ -89,6 +92,23 @@ static u64 now_ns(void)
 	return (u64)t.tv_sec * 1000000000 + (u64)t.tv_nsec;
 }
 
+/* The path is the target's to choose and stays out of it: a build-id is enough. */
+static int add_debug_file(struct loader_file *f)
+{
+	struct debugfile_place place = {.root_fd = f->loader->debug_root};
+	u64 n = unwind_source_info(f->source)->n_fdes;
+	int r = debugfile_find(f->elf, &place, &f->debug, NULL);
+
+	if (r < 0)
+		return r == -ENOMEM ? r : 0;
+	r = unwind_source_add_debug_file(f->source, f->debug);
+	if (r == 0 && unwind_source_info(f->source)->n_fdes == n) {
+		elf_file_destroy(f->debug);
+		f->debug = NULL;
+	}
+	return r;
+}
+
 static int open_source(struct loader_file *f)
 {
 	int r = 0;
@@ -99,6 +119,8 @@ static int open_source(struct loader_file *f)
 	}
 	if (r == 0)
 		r = f->elf ? unwind_source_create(f->elf, &f->source) : -ENOEXEC;
+	if (r == 0)
+		r = add_debug_file(f);
 	if (r < 0)
 		return r;
 	f->built = calloc(unwind_source_info(f->source)->n_pages / 8 + 1, 1);
@@ -242,6 +264,7 @@ static void *work(void *arg)
 static void file_free(struct loader_file *f)
 {
 	unwind_source_destroy(f->source);
+	elf_file_destroy(f->debug);
 	elf_file_destroy(f->elf);
 	free(f->built);
 	if (f->fd >= 0)
@@ -390,7 +413,7 @@ static int start_thread(struct loader *l)
 	return -r;
 }
 
-int loader_create(struct loader **ret)
+int loader_create(int debug_root, struct loader **ret)
 {
 	struct loader *l = calloc(1, sizeof(*l));
 	pthread_condattr_t monotonic;
@@ -398,6 +421,7 @@ int loader_create(struct loader **ret)
 
 	if (!l)
 		return -ENOMEM;
+	l->debug_root = debug_root;
 	pthread_mutex_init(&l->lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

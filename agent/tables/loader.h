@@ -39,7 +39,11 @@ struct loader_page {
 };
 void loader_page_deinit(struct loader_page *p);
 
-int loader_create(struct loader **ret);
+/*
+ * Debug files, whose .debug_frame is used where the file itself says nothing, are looked for by
+ * build-id below `debug_root`; -1: our own root. It is borrowed.
+ */
+int loader_create(int debug_root, struct loader **ret);
 /* Drops what is under way. All files must have been closed. */
 void loader_destroy(struct loader *l);
 /* Readable when there is something to take. */

@@ -75,7 +75,7 @@ int tables_create(const struct tables_options *o, struct tables **ret)
 	t->arg = o->arg;
 	r = lines_init(&t->lines, o->arena_fd, o->budget_bytes);
 	if (r == 0)
-		r = loader_create(&t->loader);
+		r = loader_create(-1, &t->loader);
 	if (r == 0)
 		loader_set_gentle(t->loader, true);
 	if (r == 0)

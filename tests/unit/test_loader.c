@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "agent/tables/loader.h"
+#include "base/str.h"
 #include "base/vec.h"
+#include "run_tool.h"
 #include "unwind/unwind.h"
 
 static struct elf_file *open_libc(void)
@@ -72,7 +74,7 @@ Test(loader, builds_what_the_source_has)
 	cr_assert_eq(unwind_source_create(elf, &expected), 0);
 	info = unwind_source_info(expected);
 	cr_assert_gt(info->n_pages, 10);
-	cr_assert_eq(loader_create(&l), 0);
+	cr_assert_eq(loader_create(-1, &l), 0);
 	cr_assert_eq(loader_open(l, elf, &n, &f), 0);
 	for (u32 i = 0; i < info->n_pages; i++)
 		cr_assert_eq(ask(f, info->first_page + i, (enum loader_urgency)(i % 3)), 0);
@@ -104,7 +106,7 @@ Test(loader, builds_twice_only_what_somebody_waits_for)
 	cr_assert_eq(unwind_source_create(elf, &s), 0);
 	first = unwind_source_info(s)->first_page;
 	unwind_source_destroy(s);
-	cr_assert_eq(loader_create(&l), 0);
+	cr_assert_eq(loader_create(-1, &l), 0);
 	cr_assert_eq(loader_open(l, elf, NULL, &f), 0);
 	for (int i = 0; i < 3; i++) {
 		struct pollfd ready = {.fd = loader_fd(l), .events = POLLIN};
@@ -134,7 +136,7 @@ Test(loader, closes_files_that_are_worked_on)
 	struct loader *l;
 	struct loader_page p;
 
-	cr_assert_eq(loader_create(&l), 0);
+	cr_assert_eq(loader_create(-1, &l), 0);
 	for (int round = 0; round < 20; round++) {
 		struct loader_file *a, *b;
 		u32 n = 0;
@@ -163,7 +165,7 @@ Test(loader, closes_files_that_are_worked_on)
 	for (int round = 0; round < 20; round++) {
 		struct loader_file *f;
 
-		cr_assert_eq(loader_create(&l), 0);
+		cr_assert_eq(loader_create(-1, &l), 0);
 		cr_assert_eq(loader_open(l, elf, NULL, &f), 0);
 		for (u64 i = 0; i < 20; i++)
 			cr_assert_eq(ask(f, 8 + i, LOADER_LATER), 0);
@@ -171,4 +173,97 @@ Test(loader, closes_files_that_are_worked_on)
 		loader_destroy(l);
 	}
 	elf_file_destroy(elf);
+}
+
+/* What its CFI says cannot be read from its instructions. */
+static const char source_text[] = "asm(\".cfi_sections .debug_frame\\n\"\n"
+				  "    \".globl odd\\n.type odd,@function\\nodd:\\n\"\n"
+				  "    \".cfi_startproc\\nnop\\n.cfi_def_cfa_offset 4096\\n\"\n"
+				  "    \"nop\\nnop\\nret\\n.cfi_endproc\\n.size odd,.-odd\\n\");\n";
+
+static void run(const char *const *argv)
+{
+	pid_t pid;
+	FILE *f = spawn_read((char *const *)argv, &pid);
+
+	cr_assert(f);
+	cr_assert_eq(spawn_done(f, pid), 0, "%s", argv[0]);
+}
+
+static struct elf_file *open_elf(const char *path)
+{
+	struct elf_file *elf = NULL;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	cr_assert_geq(fd, 0);
+	cr_assert_eq(elf_file_open(fd, NULL, &elf), 0);
+	return elf;
+}
+
+/* All rows of a file with their rules in place, as text. */
+static void rows_of_loader(const struct elf_file *elf, int debug_root, u64 page, struct str *ret)
+{
+	struct loader_file *f;
+	struct loader_page p;
+	struct loader *l;
+	u32 n_index;
+
+	cr_assert_eq(loader_create(debug_root, &l), 0);
+	cr_assert_eq(loader_open(l, elf, NULL, &f), 0);
+	cr_assert_eq(ask(f, page, LOADER_NOW), 0);
+	cr_assert(loader_take(l, true, &p));
+	cr_assert_eq(p.error, 0);
+	n_index = p.n_lines - (p.n_rows + UNWIND_ROWS_PER_BLOCK - 1) / UNWIND_ROWS_PER_BLOCK;
+	for (u32 i = 0; i < p.n_rows; i++) {
+		u32 row = ((const u32 *)p.lines)[n_index * UNWIND_ROWS_PER_BLOCK + i];
+		const struct unwind_rule *r = &p.rules[row & 0xffff];
+
+		str_printf(ret, "%x: %u r%u%+d; ", row >> 16, r->cfa_op, r->cfa_reg, r->cfa_off);
+	}
+	loader_page_deinit(&p);
+	loader_close(f);
+	loader_destroy(l);
+}
+
+Test(loader, reads_the_debug_frame_of_a_separate_file)
+{
+	char dir[] = "/tmp/culprit-loader-XXXXXX", c[64], lib[64], bare[64], debug[192], id[64];
+	_cleanup_str_ struct str whole = {}, alone = {}, both = {};
+	_cleanup_elf_file_ struct elf_file *full = NULL;
+	_cleanup_elf_file_ struct elf_file *stripped = NULL;
+	int root, n;
+	u64 page;
+	FILE *f;
+
+	cr_assert(mkdtemp(dir));
+	snprintf(c, sizeof(c), "%s/f.c", dir);
+	snprintf(lib, sizeof(lib), "%s/f.so", dir);
+	snprintf(bare, sizeof(bare), "%s/f.bare", dir);
+	f = fopen(c, "w");
+	cr_assert(f && fputs(source_text, f) >= 0 && fclose(f) == 0);
+	run((const char *[]){"cc", "-g", "-O2", "-fno-asynchronous-unwind-tables",
+			     "-fno-unwind-tables", "-fomit-frame-pointer", "-nostdlib", "-shared",
+			     "-fPIC", "-Wl,--build-id", "-o", lib, c, NULL});
+	full = open_elf(lib);
+	cr_assert_gt(full->build_id_n, 2);
+	n = snprintf(debug, sizeof(debug), "%s/usr/lib/debug/.build-id/%02x", dir,
+		     full->build_id[0]);
+	run((const char *[]){"mkdir", "-p", debug, NULL});
+	for (u32 i = 1; i < full->build_id_n; i++)
+		snprintf(id + 2 * (i - 1), 3, "%02x", full->build_id[i]);
+	snprintf(debug + n, sizeof(debug) - (size_t)n, "/%s.debug", id);
+	run((const char *[]){"objcopy", "--only-keep-debug", lib, debug, NULL});
+	run((const char *[]){"strip", "-o", bare, lib, NULL});
+	stripped = open_elf(bare);
+	root = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	cr_assert_geq(root, 0);
+	page = full->segments[1].svma >> UNWIND_PAGE_SHIFT;
+	rows_of_loader(full, root, page, &whole);
+	rows_of_loader(stripped, root, page, &both);
+	run((const char *[]){"rm", debug, NULL});
+	rows_of_loader(stripped, root, page, &alone);
+	cr_expect_str_eq(str_get(&both), str_get(&whole));
+	cr_expect_str_neq(str_get(&alone), str_get(&whole));
+	close(root);
+	run((const char *[]){"rm", "-r", dir, NULL});
 }
