@@ -6,9 +6,13 @@
 #include "agent/runtime/python.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
 
 static bool is_runtime(const struct procman_binary *b)
 {
@@ -86,6 +90,54 @@ static void describe(const void *learned, char *ret, size_t n)
 		 l->published ? "_Py_DebugOffsets" : "a table");
 }
 
+#define MAX_ENVIRONMENT 65536
+
+/* Was the process started with PYTHON_JIT=1? */
+static bool jit_is_on(u32 pid)
+{
+	static const char on[] = "\0PYTHON_JIT=1";
+	_cleanup_free_ char *text = malloc(MAX_ENVIRONMENT + 1);
+	_cleanup_close_ int fd = -1;
+	char path[64];
+	ssize_t n = 0, got = 1;
+
+	if (!text)
+		return false;
+	snprintf(path, sizeof(path), "/proc/%u/environ", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	text[0] = 0;
+	while (fd >= 0 && got > 0 && n < MAX_ENVIRONMENT) {
+		got = read(fd, text + 1 + n, (size_t)(MAX_ENVIRONMENT - n));
+		n += got > 0 ? got : 0;
+	}
+	return memmem(text, (size_t)n + 1, on, sizeof(on));
+}
+
+static void missing(const struct runtime_target *t, const void *learned,
+		    void (*line)(void *arg, const char *text), void *arg)
+{
+	const struct python_learned *l = learned;
+	u64 word;
+
+	if (l->runtime && runtime_read(&t->memory, t->bias + l->runtime, &word, 8) < 0)
+		line(arg, "names and lines: the memory of the process cannot be read");
+	/* From 3.15 on its code keeps frame pointers, and is walked through. */
+	if (l->jit && l->version < 0x030f)
+		line(arg, jit_is_on(t->memory.pid)
+				  ? "JIT build, and PYTHON_JIT is set: stacks through code that "
+				    "it has made end there"
+				  : "JIT build: nothing while it is off; with PYTHON_JIT=1, stacks "
+				    "through code that it has made end there");
+	if (l->bpf.shape == PYTHON_TAIL)
+		line(arg, "tail calls: functions of single instructions are shown as native "
+			  "frames");
+	if (l->version < 0x030c)
+		line(arg, "in threads that run another interpreter than the one that they were "
+			  "made for, frames of that");
+	if (!l->bound.kind)
+		line(arg, "frames of threads that have released the GIL");
+}
+
 const struct runtime_ops runtime_python = {
 	.is_runtime = is_runtime,
 	.learn = learn,
@@ -94,5 +146,6 @@ const struct runtime_ops runtime_python = {
 	.name = name,
 	.covers = covers,
 	.describe = describe,
+	.missing = missing,
 	.walks_natively = true,
 };

@@ -48,6 +48,7 @@ struct python_learned {
 	u32 version; /* 0x030b for 3.11 */
 	bool free_threaded;
 	bool published; /* the offsets come from _Py_DebugOffsets */
+	bool jit;	/* built with the JIT, which may be off */
 	struct python_binary bpf;
 	struct python_objects objects;
 	struct python_tls current, bound;

@@ -301,6 +301,21 @@ static int find_loop(struct elf_file *elf, struct python_learned *l, struct diag
 	return 0;
 }
 
+/* It asks for this variable when it starts; only a build with the JIT does (Python/pylifecycle.c).
+ */
+static bool has_jit(struct elf_file *elf)
+{
+	static const char variable[] = "\0PYTHON_JIT";
+	static const char *const sections[] = {".rodata", ".bolt.org.rodata"};
+	struct buf bytes;
+
+	for (u32 i = 0; i < ARRAY_SIZE(sections); i++)
+		if (elf_file_section(elf, sections[i], NULL, &bytes) == 0 &&
+		    memmem(bytes.pos, buf_left(&bytes), variable, sizeof(variable)))
+			return true;
+	return false;
+}
+
 int python_learn(struct elf_file *elf, const char *path, struct python_learned *ret,
 		 struct diag *reterr_diag)
 {
@@ -315,5 +330,6 @@ int python_learn(struct elf_file *elf, const char *path, struct python_learned *
 		r = find_loop(elf, ret, reterr_diag);
 	if (r == 0)
 		r = python_learn_thread(elf, ret, reterr_diag);
+	ret->jit = r == 0 && ret->version >= 0x030d && has_jit(elf);
 	return r;
 }

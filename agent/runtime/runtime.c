@@ -66,6 +66,7 @@ struct attached {
 	u64 start_stack;
 	u32 n_tries;
 	bool done;
+	int error;	 /* of the last try */
 	u64 mappings_id; /* with which it was attached */
 	const struct known_binary *binary;
 	u32 file_id;
@@ -346,6 +347,7 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 		find_reserved(p->pid, &info);
 	a->mappings_id = p->mappings_id;
 	a->process = info;
+	a->error = e;
 	if (e == -EAGAIN) {
 		a->n_tries = MIN(a->n_tries + 1, (u32)EARLY_TRIES);
 		map_put(&r->waiting, key_of(p->pid, key.runtime),
@@ -607,6 +609,42 @@ void runtime_answers_deinit(struct runtime_answers *a)
 	map_deinit(&a->index);
 }
 
+/* A line of what is missing, behind the runtime's name. */
+struct missing_lines {
+	const char *name;
+	void (*line)(void *arg, const char *text);
+	void *arg;
+};
+
+static void add_missing(void *arg, const char *text)
+{
+	const struct missing_lines *m = arg;
+	char line[512];
+
+	snprintf(line, sizeof(line), "%s: missing: %s", m->name, text);
+	m->line(m->arg, line);
+}
+
+static void describe_missing(const struct procman_process *p, const struct procman_mapping *m,
+			     const struct known_binary *k, const struct attached *a,
+			     void (*line)(void *arg, const char *text), void *arg)
+{
+	const struct runtime_target t = {
+		.memory.pid = p->pid, .process = p, .elf = m->binary->elf, .bias = m->bias};
+	struct missing_lines lines = {names[k->runtime], line, arg};
+	char text[256];
+
+	if (a && !a->done && a->error != -EAGAIN) {
+		snprintf(text, sizeof(text),
+			 "all of its frames: its threads' state is not found "
+			 "(%s)",
+			 strerror(-a->error));
+		add_missing(&lines, text);
+	}
+	if (runtimes[k->runtime]->missing)
+		runtimes[k->runtime]->missing(&t, k->learned, add_missing, &lines);
+}
+
 void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 		       void (*line)(void *arg, const char *text), void *arg)
 {
@@ -632,6 +670,8 @@ void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 		snprintf(text, sizeof(text), "%s: %s%s", names[k->claimed], what,
 			 k->runtime && !(a && a->done) ? "; not attached yet" : "");
 		line(arg, text);
+		if (k->runtime)
+			describe_missing(p, &p->mappings[i], k, a, line, arg);
 	}
 }
 

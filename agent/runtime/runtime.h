@@ -83,6 +83,12 @@ struct runtime_ops {
 	bool (*covers)(const void *learned, const struct runtime_process *p, u64 avma);
 	/* One line for `culprit doctor -p`: version, and where the offsets come from. */
 	void (*describe)(const void *learned, char *ret, size_t n);
+	/*
+	 * What of a process would not be shown, or not right: a line each. May be NULL; reads what
+	 * it needs, as only `culprit doctor -p` asks.
+	 */
+	void (*missing)(const struct runtime_target *t, const void *learned,
+			void (*line)(void *arg, const char *text), void *arg);
 	/* Do rows or frame pointers lead from each of its frames to the caller, too? */
 	bool walks_natively;
 	/* Does its JIT write code into private anonymous executable memory? That is marked, too. */

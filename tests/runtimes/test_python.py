@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import time
+import zipfile
 from collections import Counter, namedtuple
 
 import pytest
@@ -27,6 +28,11 @@ BUILDS = {
                   f"{CACHE}/python-3.{n}/bin/python3.{n}",
                   f"{CACHE}/python-*/usr/bin/python3.{n}"] for n in range(6, 16)},
     "3.14-standalone": [f"{CACHE}/python-standalone-3.14/bin/python3.14"],
+    # The JIT turned on. That of 3.14 keeps no frame pointers: its stacks are cut, not wrong.
+    "3.15-jit": [f"{CACHE}/python-*/usr/bin/python3.15"],
+    # python3.13 and its libc beside each other, and all of it in one file.
+    "3.13-musl": [f"{CACHE}/python-3.13-musl/bin/python3.13"],
+    "3.13-static": [f"{CACHE}/python-3.13-static/bin/python3.13"],
     "3.13t": [f"{CACHE}/python-3.13t/bin/python3.13t", "/usr/bin/python3.13t"],
     "3.14t": [f"{CACHE}/python-3.14t/bin/python3.14t", "/usr/bin/python3.14t"],
 }
@@ -37,8 +43,10 @@ Frame = namedtuple("Frame", "name file line")
 class Python:
     """One interpreter: starts scripts and knows what their files are called."""
 
-    def __init__(self, path, tmp_path):
+    def __init__(self, path, tmp_path, build=""):
         self.path = path
+        self.build = f"{path}{' with JIT' if build.endswith('-jit') else ''}"
+        self.environment = {**os.environ, **({"PYTHON_JIT": "1"} if build.endswith("-jit") else {})}
         root = re.match(rf"({re.escape(CACHE)}/[^/]+)/usr/bin/", path)
         self.root = root.group(1) if root else None
         self.scratch = os.path.join(self.root, "tmp") if self.root else str(tmp_path)
@@ -48,6 +56,10 @@ class Python:
                              capture_output=True, text=True)
         assert out.returncode == 0, out.stderr
         self.version = tuple(map(int, out.stdout.split()))
+
+    def asks(self, expression):
+        return subprocess.run([*self.command, "-c", f"import sys, sysconfig; print({expression})"],
+                              capture_output=True, text=True).stdout.strip()
 
     def inside(self, path):
         return path[len(self.root):] if self.root else path
@@ -59,7 +71,8 @@ class Python:
         return self.inside(to)
 
     def start(self, *args):
-        p = subprocess.Popen([*self.command, *args], stdout=subprocess.PIPE, text=True)
+        p = subprocess.Popen([*self.command, *args], stdout=subprocess.PIPE, text=True,
+                             env=self.environment)
         assert p.stdout.readline() == "ready\n"
         return p
 
@@ -73,7 +86,13 @@ def python(request, tmp_path):
     found = [f for pattern in BUILDS[request.param] for f in sorted(glob.glob(pattern))]
     if not found:
         pytest.skip(f"no CPython {request.param}: none of {', '.join(BUILDS[request.param])}")
-    return Python(found[0], tmp_path)
+    python = Python(found[0], tmp_path, request.param)
+    if request.param.endswith("-jit"):
+        on = subprocess.run([*python.command, "-c", "import sys; print(sys._jit.is_enabled())"],
+                            capture_output=True, text=True, env=python.environment).stdout
+        if on != "True\n":
+            pytest.skip(f"{found[0]} was built without JIT")
+    return python
 
 
 def profile(culprit, process, tmp_path, seconds=SECONDS):
@@ -141,17 +160,17 @@ PROFILES = {}
 @pytest.fixture
 def chains(culprit, python, tmp_path):
     """(the script as the interpreter knows it, stacks, truncated); made once for each build."""
-    if python.path not in PROFILES:
+    if python.build not in PROFILES:
         script = python.place("chains.py")
         process = python.start(script)
         try:
             # Unwind rows of 28 MB of code come page by page, each at the cost of a sample.
             seconds = 3 * int(SECONDS) if "standalone" in python.path else SECONDS
-            PROFILES[python.path] = script, *profile(culprit, process, tmp_path, seconds)
+            PROFILES[python.build] = script, *profile(culprit, process, tmp_path, seconds)
         finally:
             process.kill()
             process.wait()
-    return PROFILES[python.path]
+    return PROFILES[python.build]
 
 
 def judge_chains(python, what, script, stacks, truncated, source="chains.py", expected=None):
@@ -177,7 +196,7 @@ def judge_chains(python, what, script, stacks, truncated, source="chains.py", ex
 
 def test_chains(python, chains):
     script, stacks, truncated = chains
-    judge_chains(python, python.path, script, stacks, truncated)
+    judge_chains(python, python.build, script, stacks, truncated)
 
 
 def test_native_frames_are_between_python_frames(chains):
@@ -234,8 +253,29 @@ def test_agrees_with_faulthandler(culprit, python, tmp_path):
     for stack, n in stacks.items():
         part = tuple((f.name.rpartition(".")[2], f.file, f.line) for f in stack if f.file in files)
         ours[part] += n
-    print(f"{python.path}: {sum(ours.values())} samples, {len(ours)} different stacks")
+    print(f"{python.build}: {sum(ours.values())} samples, {len(ours)} different stacks")
     assert set(ours) == theirs
+
+
+def test_doctor(culprit, python):
+    """What it is, where its offsets are from, and what would be missing."""
+    process = python.start("-c", "import time; print('ready', flush=True); time.sleep(100)")
+    try:
+        said = subprocess.run([culprit, "doctor", "-p", str(process.pid)], capture_output=True,
+                              text=True).stdout.splitlines()
+    finally:
+        process.kill()
+        process.wait()
+    print(python.build, said)
+    major, minor = python.version
+    threads = " free-threaded" if python.asks("sysconfig.get_config_var('Py_GIL_DISABLED')") == "1" else ""
+    source = "_Py_DebugOffsets" if minor >= 13 else "a table"
+    assert said[0] == f"python: CPython {major}.{minor}{threads}, offsets from {source}"
+    assert all(line.startswith("python: missing: ") for line in said[1:])
+    jit = (3, 13) <= python.version < (3, 15) and python.asks(
+        "getattr(sys, '_jit', None) and sys._jit.is_available()") == "True"
+    assert any("JIT build" in line for line in said) == jit
+    assert any("another interpreter" in line for line in said) == (minor < 12)
 
 
 # ---- programs that people run ----
@@ -333,3 +373,45 @@ def test_compileall(culprit, some_python, tmp_path):
                                stderr=subprocess.DEVNULL)
     time.sleep(1)
     judge(culprit, process, tmp_path, f"compileall, {some_python.path}", "compile_dir", 0.95)
+
+
+def write_wheels(folder):
+    """Packages whose newest versions do not fit together, so that pip has to go back."""
+    packages, versions = 12, 8
+    os.makedirs(folder)
+    for p in range(packages):
+        for v in range(1, versions + 1):
+            needs = [f"package{p + 1} >= {max(1, v - 2)}"] if p + 1 < packages else []
+            if p + 2 < packages:
+                needs.append(f"package{p + 2} < {v}" if v > 2 else f"package{p + 2}")
+            text = (f"Metadata-Version: 2.1\nName: package{p}\nVersion: {v}\n" +
+                    "".join(f"Requires-Dist: {n}\n" for n in needs))
+            info = f"package{p}-{v}.dist-info"
+            with zipfile.ZipFile(f"{folder}/package{p}-{v}-py3-none-any.whl", "w") as z:
+                z.writestr(f"{info}/METADATA", text)
+                z.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+                z.writestr(f"{info}/RECORD", "")
+
+
+@pytest.fixture(params=["3.9", "3.11", "3.13", "3.14-standalone"])
+def python_with_pip(request, tmp_path):
+    for path in [f for pattern in BUILDS[request.param] for f in sorted(glob.glob(pattern))]:
+        python = Python(path, tmp_path)
+        if subprocess.run([*python.command, "-m", "pip", "--version"], capture_output=True,
+                          check=False).returncode == 0:
+            return python
+    pytest.skip(f"no CPython {request.param} with pip")
+
+
+def test_pip(culprit, python_with_pip, tmp_path):
+    """pip itself, resolving: again and again, as once is too short."""
+    wheels = tmp_path / "wheels"
+    write_wheels(wheels)
+    code = ("from pip._internal.cli.main import main\n"
+            "while True: assert main(['download', '-qqq', '--no-index', '--no-cache-dir', "
+            f"'--find-links', {str(wheels)!r}, '-d', {str(tmp_path / 'got')!r}, 'package0']) == 0")
+    process = subprocess.Popen([*python_with_pip.command, "-c", code])
+    time.sleep(1)
+    assert process.poll() is None
+    judge(culprit, process, tmp_path, f"pip, {python_with_pip.path}",
+          python_with_pip.name("Resolver.resolve"), 0.3)
