@@ -45,7 +45,7 @@ struct hotspot_process {
 	__u8 code_end;
 	__u8 const_method;	/* in Method */
 	__u8 const_method_size; /* bytecodes follow it */
-	__u8 pad[2];
+	__u16 saved_pc;		/* in JavaThread: where a poll was met; 0: not known */
 };
 _Static_assert(sizeof(struct hotspot_process) <= sizeof(((struct runtime_process *)0)->room),
 	       "hotspot_process");

@@ -156,6 +156,8 @@ static int place_offsets(const struct hotspot_vm *vm, const struct hotspot_offse
 	if (bad || o->of[HF_METHOD_CONST] > 0xff || vm->sizes[HZ_CONST_METHOD] > 0xff ||
 	    vm->sizes[HZ_HEAP_BLOCK] > 0xff)
 		return -ENOTSUP;
+	if (hotspot_has(o, HF_THREAD_SAVED_PC))
+		p->saved_pc = (u16)o->of[HF_THREAD_SAVED_PC];
 	if (!pointers)
 		p->flags |= HOTSPOT_CODE_OFFSETS;
 	/* s16 since 23, when the blob's kind and mutable data moved in beside it. */

@@ -29,6 +29,7 @@
 /* How far the next PcDesc is looked for, and through how many jumps. */
 #define MAX_CODE_BYTES 1024
 #define MAX_JUMPS 4
+#define MAX_WAYS 8
 #define UNSIGNED5_LAST 192
 #define NO_BCI 0xffffffffu
 #define HAS_LINES 1 /* ConstMethod::_has_linenumber_table */
@@ -385,86 +386,199 @@ static struct descs descs_around(const struct reader *r, const u8 *pcs, u64 n, u
 	return d;
 }
 
+#define LEADS_NOWHERE (-1)
+#define LEADS_OUT (-2) /* the method returns */
+
+/* Where code leads besides straight on. */
+struct ways {
+	u32 n;
+	u32 to[MAX_WAYS];
+};
+
 /*
  * Where code at a position leads before it gets to `end`: to another position, when a jump or a
- * loop's end is in between; to the end itself; or nowhere, -1.
+ * loop's end is in between; to the end itself; or LEADS_…. The branches on the way that lead beyond
+ * the end are added to `ways`.
  */
-static s64 leads_to(const struct reader *r, const struct compiled *c, u32 position, u32 end)
+static s64 leads_to(const struct reader *r, const struct compiled *c, u32 position, u32 end,
+		    struct ways *ways)
 {
 	u8 code[MAX_CODE_BYTES];
 	u32 n = MIN(end - position, (u32)sizeof(code)), at = 0;
 	struct disasm_insn insn;
 
 	if (runtime_read(&r->t->memory, c->code + position, code, n) < 0)
-		return -1;
+		return LEADS_NOWHERE;
 	while (at < n &&
 	       disasm_one(r->vm->disasm, buf_of(code + at, n - at), position + at, &insn)) {
 		if (insn.flow == DISASM_JUMP)
-			return insn.target < c->n_code ? (s64)insn.target : -1;
+			return insn.target < c->n_code ? (s64)insn.target : LEADS_NOWHERE;
 		if (insn.flow == DISASM_BRANCH && insn.target <= position)
 			return (s64)insn.target;
+		if (insn.flow == DISASM_RETURN)
+			return LEADS_OUT;
 		if (insn.flow != DISASM_NEXT && insn.flow != DISASM_CALL &&
 		    insn.flow != DISASM_BRANCH)
-			return -1;
+			return LEADS_NOWHERE;
+		if (insn.flow == DISASM_BRANCH && insn.target > end && insn.target < c->n_code &&
+		    ways->n < MAX_WAYS)
+			ways->to[ways->n++] = (u32)insn.target;
 		at += insn.length;
 	}
 	return end;
 }
 
-/*
- * Where the scope of a position begins, or 0. A PcDesc describes what ends at its pc: the call that
- * returns there, or what leads to that instruction. So the next one counts, but in the order in
- * which the code runs: at a loop's end it is that of the loop and not of what happens to be behind
- * it.
- */
-static int find_scope(const struct reader *r, const struct compiled *c, u32 position, u32 *ret)
+/* Does code at `from` lead back to a position at or before `to`: are both in a loop? */
+static bool leads_back(const struct reader *r, const struct compiled *c, u32 from, u32 to)
 {
-	_cleanup_free_ u8 *pcs = malloc(c->n_pcs + 1);
-	struct descs first, d;
-	int e;
+	u8 code[MAX_CODE_BYTES];
+	u32 n = (u32)MIN(c->n_code - from, (u64)sizeof(code)), at = 0;
+	struct disasm_insn insn;
 
-	if (!pcs)
-		return -ENOMEM;
-	e = runtime_read(&r->t->memory, c->pcs, pcs, c->n_pcs);
-	if (e < 0)
-		return e;
-	first = d = descs_around(r, pcs, c->n_pcs, position);
+	if (runtime_read(&r->t->memory, c->code + from, code, n) < 0)
+		return false;
+	while (at < n && disasm_one(r->vm->disasm, buf_of(code + at, n - at), from + at, &insn)) {
+		if ((insn.flow == DISASM_JUMP || insn.flow == DISASM_BRANCH) && insn.target <= to)
+			return true;
+		if (insn.flow == DISASM_JUMP || insn.flow == DISASM_RETURN)
+			return false;
+		at += insn.length;
+	}
+	return false;
+}
+
+/* A position's scope, and how many of its methods, from the outermost on, are sure to run there. */
+struct place {
+	u32 scope;
+	u32 sure;
+};
+
+/*
+ * A PcDesc describes what ends at its pc: the call that returns there, or what leads to that
+ * instruction. So the next one counts, but in the order in which the code runs: at a loop's end it
+ * is that of the loop and not of what happens to be behind it. Where the method returns first,
+ * several ways may have met, and only the outermost method is sure.
+ */
+static struct place place_of(const struct reader *r, const struct compiled *c, const u8 *pcs,
+			     u32 position, struct ways *ways)
+{
+	struct descs first, d = descs_around(r, pcs, c->n_pcs, position);
+	struct place out = {.sure = RUNTIME_MAX_INLINED};
+	u32 began = position;
+
+	first = d;
 	for (u32 i = 0; i < MAX_JUMPS && d.at_after > (s64)position; i++) {
-		s64 to = leads_to(r, c, position, (u32)d.at_after);
+		s64 to = leads_to(r, c, position, (u32)d.at_after, ways);
 
-		if (to < 0 || to == d.at_after) {
-			d = to < 0 && i == 0 && d.before ? (struct descs){.after = d.before} : d;
+		if (to == LEADS_OUT)
+			out.sure = 1;
+		if (to < 0 && d.before && (i == 0 || to == LEADS_OUT))
+			d.after = d.before;
+		if (to < 0 || to == d.at_after)
 			break;
-		}
 		position = (u32)to;
 		d = descs_around(r, pcs, c->n_pcs, position);
 	}
-	*ret = d.after ? d.after : first.before;
+	/* What leaves a loop says nothing of what is in it. */
+	if (position < began || (d.at_after >= 0 && leads_back(r, c, (u32)d.at_after, began)))
+		ways->n = 0;
+	out.scope = d.after ? d.after : first.before;
+	return out;
+}
+
+/* ---- scopes ---- */
+
+struct scopes {
+	u32 n;
+	struct {
+		u32 method, bci;   /* both one more; an index into the metadata */
+	} of[RUNTIME_MAX_INLINED]; /* innermost first */
+};
+
+static int decode_scopes(const struct reader *r, struct buf all, u32 scope, struct scopes *ret)
+{
+	ret->n = 0;
+	while (scope) {
+		struct buf b = all;
+		u32 sender, method, bci;
+
+		if (ret->n == RUNTIME_MAX_INLINED)
+			return -E2BIG;
+		if (!buf_skip(&b, scope) || !unsigned5(&b, r->o->exclude, &sender) ||
+		    !unsigned5(&b, r->o->exclude, &method) || !unsigned5(&b, r->o->exclude, &bci) ||
+		    !method || sender >= scope)
+			return -EINVAL;
+		ret->of[ret->n].method = method;
+		ret->of[ret->n++].bci = bci;
+		scope = sender;
+	}
 	return 0;
 }
 
-/* Scopes from the innermost outwards. */
-static int add_scopes(const struct reader *r, const struct compiled *c, u32 scope)
+/* How many methods two places have in common, from the outermost on: by the same calls. */
+static u32 in_common(const struct scopes *a, const struct scopes *b)
 {
-	_cleanup_free_ u8 *data = malloc(c->n_scopes + 1);
+	u32 n = 0;
+
+	while (n < a->n && n < b->n) {
+		u32 i = a->n - 1 - n, k = b->n - 1 - n;
+
+		if (a->of[i].method != b->of[k].method)
+			break;
+		n++;
+		if (a->of[i].bci != b->of[k].bci)
+			break;
+	}
+	return n;
+}
+
+/*
+ * The methods that a position is in: of those of the next PcDesc the ones that are also on the
+ * other ways that lead on from here, as it may be before the branch to what is inlined.
+ */
+static int find_scopes(const struct reader *r, const struct compiled *c, u32 position,
+		       struct scopes *ret, u32 *ret_sure)
+{
+	_cleanup_free_ u8 *pcs = malloc(c->n_pcs + 1), *data = malloc(c->n_scopes + 1);
+	struct ways ways = {};
+	struct scopes other;
+	struct place p;
 	int e;
 
-	if (!data)
+	if (!pcs || !data)
 		return -ENOMEM;
-	e = runtime_read(&r->t->memory, c->scopes, data, c->n_scopes);
-	while (e == 0 && scope) {
-		struct buf b = buf_of(data, c->n_scopes);
-		u32 sender, index, bci;
+	e = runtime_read(&r->t->memory, c->pcs, pcs, c->n_pcs);
+	if (e == 0)
+		e = runtime_read(&r->t->memory, c->scopes, data, c->n_scopes);
+	if (e < 0)
+		return e;
+	p = place_of(r, c, pcs, position, &ways);
+	e = decode_scopes(r, buf_of(data, c->n_scopes), p.scope, ret);
+	for (u32 i = 0; e == 0 && i < ways.n; i++) {
+		struct ways unused = {};
+		struct place o = place_of(r, c, pcs, ways.to[i], &unused);
+
+		if (!o.scope || decode_scopes(r, buf_of(data, c->n_scopes), o.scope, &other) < 0)
+			continue;
+		p.sure = MIN(p.sure, o.sure);
+		p.sure = MIN(p.sure, in_common(ret, &other));
+	}
+	*ret_sure = MAX(p.sure, 1u);
+	return e;
+}
+
+static int add_scopes(const struct reader *r, const struct compiled *c, const struct scopes *scopes,
+		      u32 sure)
+{
+	int e = 0;
+
+	for (u32 i = scopes->n - MIN(sure, scopes->n); e == 0 && i < scopes->n; i++) {
+		u32 bci = scopes->of[i].bci;
 		u64 method;
 
-		if (!buf_skip(&b, scope) || !unsigned5(&b, r->o->exclude, &sender) ||
-		    !unsigned5(&b, r->o->exclude, &index) || !unsigned5(&b, r->o->exclude, &bci) ||
-		    !index || sender >= scope)
-			return -EINVAL;
-		e = read_word(r, c->metadata + 8ULL * (index - 1), &method);
+		e = read_word(r, c->metadata + 8ULL * (scopes->of[i].method - 1), &method);
 		if (e == 0) /* -1: at the entry */
 			e = add_method_at(r, method, bci ? bci - 1 : 0);
-		scope = sender;
 	}
 	return e;
 }
@@ -472,7 +586,8 @@ static int add_scopes(const struct reader *r, const struct compiled *c, u32 scop
 static int name_compiled(const struct reader *r, u64 address, u32 position, u32 cookie)
 {
 	struct compiled c;
-	u32 scope = 0;
+	struct scopes scopes = {};
+	u32 sure = 0;
 	int e = read_compiled(r, address, &c);
 
 	if (e < 0)
@@ -480,9 +595,9 @@ static int name_compiled(const struct reader *r, u64 address, u32 position, u32 
 	if ((u32)head32(r, &c, HF_NM_COMPILE_ID) != cookie)
 		return -ESTALE;
 	if (position != HOTSPOT_NO_POSITION && c.n_pcs)
-		e = find_scope(r, &c, position, &scope);
-	if (e == 0 && scope)
-		e = add_scopes(r, &c, scope);
+		e = find_scopes(r, &c, position, &scopes, &sure);
+	if (e == 0 && scopes.n)
+		e = add_scopes(r, &c, &scopes, sure);
 	else if (e == 0) /* a prologue, or the wrapper of a native method */
 		e = add_method_at(r, c.method, NO_BCI);
 	return e;

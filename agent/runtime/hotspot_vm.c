@@ -101,6 +101,7 @@ static const struct wanted wanted_fields[] = {
 	{HF_NM_DEPENDENCIES, "nmethod", "_dependencies_offset"}, /* up to 22 */
 	{HF_NM_IMMUTABLE, "nmethod", "_immutable_data"},	 /* from 23, as the next */
 	{HF_NM_IMMUTABLE_SIZE, "nmethod", "_immutable_data_size"},
+	{HF_THREAD_SAVED_PC, "JavaThread", "_saved_exception_pc"},
 };
 
 static const struct wanted wanted_sizes[] = {

@@ -24,8 +24,8 @@
 #define HOTSPOT_MAX_HOPS 32
 #define HOTSPOT_HEADER_MASK 511
 /* Bytes of code before and after pc that are looked at. */
-#define HOTSPOT_BEFORE 32
-#define HOTSPOT_CODE_BYTES 64
+#define HOTSPOT_BEFORE 64
+#define HOTSPOT_CODE_BYTES 128
 
 struct hotspot_scratch {
 	__u8 header[HOTSPOT_HEADER_MASK + 1]; /* of the blob */
@@ -34,11 +34,13 @@ struct hotspot_scratch {
 	__u64 name[2];
 	struct hotspot_process process; /* a copy */
 	__u64 blob;
-	__u64 start, end;  /* of its code */
-	__u32 frame_bytes; /* 0: none, or not known */
-	__s32 complete;	   /* from start: where the frame stands */
-	__u32 stands;	   /* where the return address is, from sp */
-	__u32 saves_fp;	   /* below it */
+	__u64 start, end;   /* of its code */
+	__u32 frame_bytes;  /* 0: none, or not known */
+	__s32 complete;	    /* from start: where the frame stands */
+	__u32 stands;	    /* where the return address is, from sp */
+	__u32 saves_fp;	    /* below it */
+	__u32 meets, polls; /* hotspot_is_tail()'s: in memory, so that the verifier has one state */
+	__u32 first;	    /* where the method's own bytes begin in `code` */
 };
 
 struct {
@@ -158,6 +160,7 @@ static __always_inline enum hotspot_class hotspot_classify(const struct hotspot_
 	case HOTSPOT_NAME('n', 'm', 'e', 't', 'h', 'o', 'd', 0):
 	case HOTSPOT_NAME('n', 'a', 't', 'i', 'v', 'e', ' ', 'n'):
 		return HOTSPOT_IS_METHOD;
+	case HOTSPOT_NAME('n', 'a', 't', 'i', 'v', 'e', ' ', 's'): /* signature handlers */
 	case HOTSPOT_NAME('v', 't', 'a', 'b', 'l', 'e', ' ', 'c'):
 	case HOTSPOT_NAME('I', '2', 'C', '/', 'C', '2', 'I', ' '):
 	case HOTSPOT_NAME('M', 'e', 't', 'h', 'o', 'd', 'H', 'a'):
@@ -290,9 +293,13 @@ static __always_inline __u32 hotspot_tail_length(const struct hotspot_scratch *h
 	case 0x493ba7: /* cmp rsp, [r15 + disp32]	 the poll since 17 */
 	case 0x4d8b97: /* mov r10, [r15 + disp32]	 since 10 */
 	case 0x4c8d15: /* lea r10, [rip + disp32] */
+	case 0x4d8997: /* mov [r15 + disp32], r10	where the poll's slow path came from */
 		return 7;
+	case 0x41f647: /* test byte [r15 + disp8], imm8	the poll of a native method, from 27 on */
 	case 0x49837f: /* cmp qword [r15 + disp8], 0	pending exception, after a native method */
 		return 5;
+	case 0x49817f: /* the same with an imm32 */
+		return 8;
 	case 0x493b67: /* cmp rsp, [r15 + disp8] */
 	case 0x4d8b57: /* mov r10, [r15 + disp8] */
 		return 4;
@@ -307,6 +314,8 @@ static __always_inline __u32 hotspot_tail_length(const struct hotspot_scratch *h
 	case 0x49ba: /* mov r10, imm64 */
 		return 10;
 	}
+	if (code >> 16 == 0x74 || code >> 16 == 0x75) /* je, jne */
+		return 2;
 	return 0;
 }
 
@@ -314,22 +323,31 @@ static __always_inline __u32 hotspot_tail_length(const struct hotspot_scratch *h
 __noinline int hotspot_is_tail(__u32 i)
 {
 	struct hotspot_scratch *h = hotspot_get();
-	bool meets = false;
 
 	if (!h)
 		return false;
-	for (int n = 0; n < 5; n++) {
+	h->meets = h->polls = 0;
+	for (int n = 0; n < 9; n++) {
 		__u32 length;
 
 		if (i >= HOTSPOT_CODE_BYTES - 3)
 			return false;
-		meets |= i == HOTSPOT_BEFORE || i == HOTSPOT_BEFORE + 1;
+		/* A comparison of i itself would tell the verifier what it is, for each n anew. */
+		h->meets |= walk_bound(i - HOTSPOT_BEFORE, 255) < 2;
 		if (hotspot_byte(h, i) == 0xc3)
-			return meets;
-		length = hotspot_tail_length(h, i);
+			return h->meets;
+		/* Its slow path leaves by a jump; what follows is where there was nothing to do. */
+		if (h->polls && hotspot_byte(h, i) == 0xe9) {
+			if (h->meets)
+				return true;
+			length = 5;
+		} else {
+			length = hotspot_tail_length(h, i);
+		}
 		if (!length)
 			return false;
-		i += length;
+		h->polls = hotspot_byte(h, i) == 0x4d && hotspot_byte(h, i + 1) == 0x89;
+		i = walk_bound(i + length, 2 * HOTSPOT_CODE_BYTES - 1);
 	}
 	return false;
 }
@@ -349,10 +367,10 @@ __noinline int hotspot_in_epilogue(void)
 	}
 	h->stands = 0;
 	h->saves_fp = 0;
-	for (__u32 i = HOTSPOT_BEFORE - 1; i >= HOTSPOT_BEFORE - 20; i--) {
+	for (__u32 i = HOTSPOT_BEFORE - 1; i >= HOTSPOT_BEFORE - 44; i--) {
 		__u8 b = hotspot_byte(h, i);
 
-		if ((b == 0x5d || b == 0xc9) && hotspot_is_tail(i + 1))
+		if (i >= h->first && (b == 0x5d || b == 0xc9) && hotspot_is_tail(i + 1))
 			return true;
 	}
 	/* The poll's slow path: lea r10, [rip + x]; mov [r15 + x], r10; jmp */
@@ -379,7 +397,7 @@ __noinline int hotspot_in_prologue(void)
 	for (__u32 i = 0; i < HOTSPOT_BEFORE - 3; i++) {
 		__u32 end, imm;
 
-		if (hotspot_byte(h, i) != 0x48 || hotspot_byte(h, i + 2) != 0xec)
+		if (i < h->first || hotspot_byte(h, i) != 0x48 || hotspot_byte(h, i + 2) != 0xec)
 			continue;
 		if (hotspot_byte(h, i + 1) == 0x83) { /* sub rsp, imm8 */
 			end = i + 4;
@@ -406,8 +424,14 @@ __noinline int hotspot_in_prologue(void)
 
 static __always_inline bool hotspot_read_code(struct scratch *s, struct hotspot_scratch *h)
 {
-	return bpf_probe_read_user(h->code, HOTSPOT_CODE_BYTES,
-				   (const void *)(s->walk.regs.pc - HOTSPOT_BEFORE)) == 0;
+	__u64 pc = s->walk.regs.pc, own = pc - h->start;
+
+	h->first = own < HOTSPOT_BEFORE ? HOTSPOT_BEFORE - (__u32)own : 0;
+	if (bpf_probe_read_user(h->code, HOTSPOT_CODE_BYTES, (const void *)(pc - HOTSPOT_BEFORE)) ==
+	    0)
+		return true;
+	__builtin_memset(h->code, 0, sizeof(h->code));
+	return false;
 }
 
 /*
@@ -529,6 +553,92 @@ static __always_inline int hotspot_compiled(struct scratch *s, const struct hots
 	return hotspot_return(s, h->stands, h->saves_fp);
 }
 
+#if UNWIND_REG_FP == 6
+/*
+ * It has put the registers back, rbp among them, and drops its frame: in the order of the pushes
+ * the return address, which is known, rbp, flags, a word of padding, 16 registers, the others.
+ */
+__noinline int hotspot_poll_ends(__u64 pc)
+{
+	struct hotspot_scratch *h = hotspot_get();
+	struct scratch *s = scratch_get();
+	__u64 saved[2] = {}, off = 0;
+
+	for (__u32 i = 0; s && h && i < 6; i++) {
+		off = i < 4 ? i * 8 : i == 4 ? 24 + 128 : h->frame_bytes - 8;
+		if (bpf_probe_read_user(saved, 16, (const void *)(s->walk.regs.sp + off - 8)) ==
+			    0 &&
+		    saved[1] - pc < 16)
+			return runtime_return(s, saved[1], s->walk.regs.sp + off + 8,
+					      off ? saved[0] : s->walk.regs.fp);
+	}
+	return STOP_NO_TABLE;
+}
+
+/*
+ * The stub that a poll within a method leads to begins with push rbx, which makes room for the
+ * return address; it is put there once all registers are saved. Until then it is in the thread, and
+ * what stands in its place is anything. RUNTIME_NATIVE: not such a stub.
+ */
+__noinline int hotspot_poll(void)
+{
+	struct hotspot_scratch *h = hotspot_get();
+	struct scratch *s = scratch_get();
+	__u64 pc, saved[2] = {}, at;
+	struct walk_regs *g;
+	__u8 first = 0;
+
+	if (!s || !h)
+		return RUNTIME_NATIVE;
+	g = &s->walk.regs;
+	if (!h->process.saved_pc || !g->full || g->pc - h->start >= 4096 ||
+	    (h->name[0] != HOTSPOT_NAME('p', 'o', 'l', 'l', 'i', 'n', 'g', '_') &&
+	     h->name[0] != HOTSPOT_NAME('S', 'a', 'f', 'e', 'p', 'o', 'i', 'n')) ||
+	    bpf_probe_read_user(&first, 1, (const void *)h->start) < 0 || first != 0x53 ||
+	    bpf_probe_read_user(&pc, 8, (const void *)(g->r[15] + h->process.saved_pc)) < 0 ||
+	    !hotspot_heap(&h->process, pc))
+		return RUNTIME_NATIVE;
+	if (g->pc == h->start)
+		return runtime_return(s, pc, g->sp, g->fp);
+	if (g->pc == h->start + 1)
+		return runtime_return(s, pc, g->sp + 8, g->fp);
+	if (g->pc - h->start > (h->end - h->start) / 2)
+		return hotspot_poll_ends(pc);
+	at = g->pc < h->start + 5 ? g->sp : g->fp; /* push rbp; mov rbp, rsp */
+	if (at < g->sp || at - g->sp > h->frame_bytes ||
+	    bpf_probe_read_user(saved, 16, (const void *)at) < 0)
+		return RUNTIME_NATIVE;
+	/* Once it is there it may be moved on over the poll. */
+	if (saved[1] - pc < 16)
+		pc = saved[1];
+	return runtime_return(s, pc, at + 16, saved[0]);
+}
+#endif
+
+#if UNWIND_REG_FP == 6
+/* It has put all registers back: add rsp, 8; popf; pop rbp; then ret, or jmp rax. */
+static __always_inline bool hotspot_stub_ends(struct hotspot_scratch *h)
+{
+	__u32 i = HOTSPOT_BEFORE, up = 0;
+
+	if (h->code[i] == 0x48 && h->code[i + 1] == 0x83 && h->code[i + 2] == 0xc4 &&
+	    h->code[i + 3] == 8 && h->code[i + 4] == 0x9d) {
+		h->stands = 24;
+		h->saves_fp = 1;
+		return h->code[i + 5] == 0x5d;
+	}
+	if (h->code[i] == 0x9d && h->code[i + 1] == 0x5d)
+		up = 16;
+	else if (h->code[i] == 0x5d && (h->code[i + 1] == 0xc3 || h->code[i + 1] == 0xff))
+		up = 8;
+	else if (h->code[i] != 0xff || h->code[i + 1] != 0xe0 || h->code[i - 1] != 0x5d)
+		return false;
+	h->stands = up;
+	h->saves_fp = up != 0;
+	return true;
+}
+#endif
+
 static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_process *p,
 					struct hotspot_scratch *h)
 {
@@ -542,6 +652,15 @@ static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_
 		return STOP_TOO_DEEP;
 	if (!hotspot_push(s, HOTSPOT_STUB, h->blob, (__u32)(g->pc - h->start), (__u32)g->pc))
 		return STOP_TOO_DEEP;
+#if UNWIND_REG_FP == 6
+	if (g->exact) {
+		stop = hotspot_poll();
+		if (stop != RUNTIME_NATIVE)
+			return stop;
+	}
+#endif
+	if (g->exact && g->pc == h->start && hotspot_returns_to_java(p, g->sp))
+		return hotspot_return(s, 0, false);
 	if (h->frame_bytes >= 16 && (!g->exact || (__s64)(g->pc - h->start) >= h->complete)) {
 		if (!g->exact || hotspot_returns_to_java(p, g->sp + h->frame_bytes - 8))
 			return hotspot_return(s, h->frame_bytes - 8, true);
@@ -550,6 +669,8 @@ static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_
 	if (g->exact && hotspot_read_code(s, h)) {
 		__u8 last = h->code[HOTSPOT_BEFORE - 1];
 
+		if (hotspot_stub_ends(h))
+			return hotspot_return(s, h->stands, h->saves_fp);
 		/* push rbp; mov rbp, rsp … leave; ret */
 		if (h->code[HOTSPOT_BEFORE] == 0xc3 || h->code[HOTSPOT_BEFORE] == 0x55)
 			return hotspot_return(s, 0, false);
