@@ -249,6 +249,45 @@ def test_collectors(culprit, java, collector, tmp_path):
     check_chains(stacks, truncated, f"{java.version} {collector}")
 
 
+def fits_from_native(part, lines):
+    """A walk that ends at the first native frame begins anywhere after a call of one."""
+    chain = START + CHAINS["native"]
+    return any(fits(part, chain[i + 1:], lines) for i, (_, _, mark) in enumerate(chain)
+               if mark == "native")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_instruction(culprit, java, mode):
+    """The walker after each instruction of each chain, not only where a sample happens to fall."""
+    stepper = os.path.join(os.path.dirname(culprit), "../tests/tools/step_java")
+    assert os.access(stepper, os.X_OK), f"{stepper} is not there: make"
+    process = java.start(options=MODES[mode])
+    try:
+        time.sleep(2) # until what is hot is compiled
+        done = subprocess.run([stepper, str(process.pid), "8", "4000", *CHAINS, "ForkJoin"],
+                              capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+    finally:
+        process.kill()
+        process.wait()
+    lines, n, cut, wrong = marked_lines(), 0, 0, []
+    for seen in map(json.loads, done.stdout.splitlines()):
+        part = java_part([Frame(*f) for f in seen["frames"]])
+        n += seen["n"]
+        if seen["stop"] != "native":
+            cut += seen["n"]
+            continue
+        first = [0, 1, 2] if any("Continuation" in f[0] for f in seen["frames"]) else [0]
+        if seen.get("missed") or not (fits_from_native(part, lines) or any(
+                fits(part, START[k:] + c, lines) for c in CHAINS.values() for k in first)):
+            wrong.append((seen["n"], part, seen["state"]))
+    print(f"{java.version} {mode}: {n} instructions, {cut} truncated, "
+          f"{sum(w[0] for w in wrong)} wrong")
+    assert n >= 1000, done.stderr
+    assert not wrong, f"{shown([w[:2] for w in wrong])}\n{wrong[0][2]}"
+    assert cut <= 0.001 * n
+
+
 def frames_of_thread(text, name):
     """Of `jcmd Thread.print`: (function, file, line), leaf first."""
     section = re.search(rf'^"{name}" .*?(?=^\s*$)', text, re.S | re.M).group(0)

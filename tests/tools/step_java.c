@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The HotSpot walker at every instruction: stops one thread of a JVM after the other, takes it
+ * through its code step by step and walks its stack after each. Sampling meets the few instructions
+ * of a prologue or an adapter once in ten thousand samples; here each of them is met.
+ *
+ * The walker is the one of bpf/unwind, compiled for the host; a walk ends at the first native
+ *frame. While it steps, it notes each call that Java code makes, so it knows where return addresses
+ *lie.
+ *
+ * Writes a JSON object a line for each different stack:
+ *
+ *	thread	its name
+ *	n	how often
+ *	stop	why the walk ended: "native", or a stop reason
+ *	frames	[[function, file, line] …], the outermost first
+ *	missed	a call that was seen being made, and that the walk did not find: where; or absent
+ *	pc, at, code, regs, stack	of the first of them, for people
+ *
+ * usage: step_java PID SECONDS STEPS [THREAD…]	STEPS in a row of one thread, then the next
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "base/map.h"
+#include "base/str.h"
+#include "base/vec.h"
+#include "base/vocab.h"
+#include "tests/tools/host/bpf/unwind/runtime.h"
+
+#include "bpf/unwind/hotspot.h"
+
+#include "agent/procman/procman.h"
+#include "agent/runtime/hotspot.h"
+
+#define STACK_BYTES 16384u
+#define BELOW 256u /* of the stack pointer */
+#define MAX_SHADOW 512
+#define MAX_ADAPTED 8
+#define TRAP_FLAG 0x100u
+
+/* ---- the process's memory ---- */
+
+static struct {
+	u32 pid;
+	u64 start; /* of the stack that was read */
+	u64 n;
+	u8 stack[STACK_BYTES];
+} memory;
+
+static int host_read(void *to, __u32 n, __u64 avma)
+{
+	struct iovec local = {to, n}, remote = {(void *)(uintptr_t)avma, n};
+
+	if (avma >= memory.start && n <= memory.n && avma - memory.start <= memory.n - n) {
+		memcpy(to, memory.stack + (avma - memory.start), n);
+		return 0;
+	}
+	return process_vm_readv((pid_t)memory.pid, &local, 1, &remote, 1, 0) == (ssize_t)n ? 0 : -1;
+}
+
+static void read_stack(u64 sp)
+{
+	struct iovec local = {memory.stack, STACK_BYTES};
+	struct iovec remote = {(void *)(uintptr_t)(sp - BELOW), STACK_BYTES};
+	ssize_t n = process_vm_readv((pid_t)memory.pid, &local, 1, &remote, 1, 0);
+
+	memory.start = sp - BELOW;
+	memory.n = n > 0 ? (u64)n : 0;
+}
+
+/* ---- what was seen ---- */
+
+struct seen {
+	char thread[16];
+	u64 n;
+	int stop;
+	u64 missed; /* 0: nothing */
+	u64 pc;
+	json_t *frames, *state; /* owned */
+};
+
+struct call {
+	u64 at, ret;
+};
+
+struct stepper {
+	struct procman *pm;
+	const struct procman_process *process;
+	struct runtime_target target;
+	void *learned;
+	struct map index; /* hash → seen */
+	vec(struct seen) all;
+	struct map names; /* hash → json_t *, owned */
+	struct call calls[MAX_SHADOW];
+	u32 n_calls;
+	u64 n_steps, n_walks;
+	struct timespec end;
+	char **threads; /* what the names of those that are stepped begin with; none: all */
+};
+
+static json_t *names_of(struct stepper *t, u64 word, u64 where)
+{
+	u64 key[2] = {word, where}, h = hash_bytes(key, sizeof(key)) >> 1;
+	u64 *known = map_get(&t->names, h);
+	struct arena arena = ARENA_INIT(1 << 20);
+	struct runtime_names n = {.arena = &arena};
+	json_t *out;
+	int r;
+
+	if (known)
+		return (json_t *)*known;
+	out = json_array();
+	r = runtime_hotspot.name(&t->target, t->learned, word & FRAME_RUNTIME_ADDRESS, where, &n);
+	if (r < 0) {
+		json_array_append_new(out, json_pack("[s,n,i]", "[stale]", 0));
+	} else {
+		for (u32 i = 0; i < n.n; i++)
+			json_array_append_new(out,
+					      json_pack("[s,s?,i]", n.frames[i].function,
+							n.frames[i].file, (int)n.frames[i].line));
+	}
+	arena_deinit(&arena);
+	(void)map_put(&t->names, h, (u64)out);
+	return out;
+}
+
+/* The outermost first; stubs that are hidden by default are left out. */
+static json_t *frames_of(struct stepper *t, const struct scratch *s)
+{
+	json_t *out = json_array();
+	bool hide = false;
+
+	for (u32 i = 0; i < s->walk.n; i++) {
+		u64 word = s->frames[i], where;
+
+		if ((word & FRAME_RUNTIME) != FRAME_RUNTIME) {
+			json_array_insert_new(out, 0, json_pack("[s,n,i]", "[unknown]", 0));
+			continue;
+		}
+		where = s->frames[++i];
+		if (!(word & FRAME_RUNTIME_ADDRESS)) {
+			hide = true;
+			continue;
+		}
+		json_t *names = names_of(t, word, where);
+
+		for (size_t k = 0; !hide && k < json_array_size(names); k++)
+			json_array_insert(out, 0, json_array_get(names, k));
+		hide = false;
+	}
+	return out;
+}
+
+static void hex(struct str *out, u64 avma, u32 n)
+{
+	u8 byte;
+
+	for (u32 i = 0; i < n; i++)
+		if (host_read(&byte, 1, avma + i) == 0)
+			str_printf(out, "%02x", byte);
+}
+
+static json_t *state_of(const struct stepper *t, const struct walk_regs *g)
+{
+	struct hotspot_scratch *h = hotspot_get();
+	char name[64] = "";
+	struct str code = {}, stack = {}, regs = {}, calls = {};
+	json_t *o;
+
+	if (hotspot_read_blob(g->pc))
+		(void)host_read(name, sizeof(name) - 1, hotspot_u64(h, h->process.name));
+	hex(&code, g->pc - 64, 64);
+	str_puts(&code, " ");
+	hex(&code, g->pc, 32);
+	for (u32 i = 0; i < 40; i++) {
+		u64 word = 0;
+
+		(void)host_read(&word, 8, g->sp - 32 + 8ULL * i);
+		str_printf(&stack, "%llx ", word);
+	}
+	str_printf(&regs, "sp=%llx fp=%llx rax=%llx r13=%llx rbx=%llx", g->sp, g->fp, g->r[0],
+		   g->r[13], g->r[3]);
+	for (u32 i = 0; i < t->n_calls; i++)
+		str_printf(&calls, "%llx:%llx ", t->calls[i].at, t->calls[i].ret);
+	o = json_pack("{s:s,s:I,s:I,s:i,s:i,s:s,s:s,s:s,s:s}", "blob", name, "offset",
+		      (json_int_t)(g->pc - h->start), "size", (json_int_t)(h->end - h->start),
+		      "frame_bytes", (int)h->frame_bytes, "complete", (int)h->complete, "code",
+		      str_get(&code), "stack", str_get(&stack), "regs", str_get(&regs), "calls",
+		      str_get(&calls));
+	str_deinit(&code);
+	str_deinit(&stack);
+	str_deinit(&regs);
+	str_deinit(&calls);
+	return o;
+}
+
+static void note(struct stepper *t, const char *thread, const struct walk_regs *leaf, int stop,
+		 u64 missed)
+{
+	struct scratch *s = scratch_get();
+	u64 h = hash_bytes(s->frames, s->walk.n * sizeof(u64)) ^ hash_bytes(thread, strlen(thread)),
+	    *known;
+	struct seen seen = {.n = 1, .stop = stop, .missed = missed, .pc = leaf->pc};
+
+	h = (h ^ (missed ? hash_u64(leaf->pc) : 0) ^ (u64)(u32)stop << 32) >> 1;
+	known = map_get(&t->index, h);
+	if (known) {
+		t->all.data[*known].n++;
+		return;
+	}
+	snprintf(seen.thread, sizeof(seen.thread), "%s", thread);
+	seen.frames = frames_of(t, s);
+	seen.state = state_of(t, leaf);
+	if (vec_push(&t->all, seen) == 0)
+		(void)map_put(&t->index, h, t->all.n - 1);
+}
+
+/* ---- a step ---- */
+
+static bool in_java(u64 pc)
+{
+	return hotspot_heap(&hotspot_get()->process, pc) != NULL;
+}
+
+/* A call that was seen and has not returned must be found, unless the walk ended before. */
+static u64 find_missed(const struct stepper *t, const struct scratch *s)
+{
+	for (u32 i = 0; i < t->n_calls; i++) {
+		bool found = false;
+
+		/* An adapter to compiled code aligns the stack and pushes it once more. */
+		for (u32 k = 0; !found && k < s->n_returns; k++)
+			found = t->calls[i].at - s->returns[k].at <= MAX_ADAPTED &&
+				s->returns[k].pc == t->calls[i].ret;
+		if (!found && s->n_returns && t->calls[i].at < s->returns[s->n_returns - 1].at)
+			return t->calls[i].at;
+	}
+	return 0;
+}
+
+static void forget_returned(struct stepper *t, u64 sp)
+{
+	u32 n = 0;
+
+	for (u32 i = 0; i < t->n_calls; i++) {
+		u64 word = 0;
+
+		if (t->calls[i].at < sp || host_read(&word, 8, t->calls[i].at) < 0 ||
+		    word != t->calls[i].ret)
+			continue;
+		t->calls[n++] = t->calls[i];
+	}
+	t->n_calls = n;
+}
+
+static void look(struct stepper *t, const char *thread, const struct user_regs_struct *r)
+{
+	struct scratch *s = scratch_get();
+	struct walk_regs *g = &s->walk.regs;
+	struct walk_regs leaf = {
+		.pc = r->rip,
+		.sp = r->rsp,
+		.fp = r->rbp,
+		.r = {r->rax, r->rdx, r->rcx, r->rbx, r->rsi, r->rdi, r->rbp, r->rsp, r->r8, r->r9,
+		      r->r10, r->r11, r->r12, r->r13, r->r14, r->r15},
+		.full = 1,
+		.exact = 1,
+	};
+	int stop = WALK_GO;
+
+	forget_returned(t, r->rsp);
+	s->walk.n = 0;
+	s->n_returns = 0;
+	*g = leaf;
+	while (stop == WALK_GO && s->walk.n < SAMPLE_MAX_FRAMES)
+		stop = hotspot_walk();
+	t->n_walks++;
+	note(t, thread, &leaf, stop, find_missed(t, s));
+}
+
+static void note_call(struct stepper *t, const struct user_regs_struct *before,
+		      const struct user_regs_struct *after)
+{
+	u64 word;
+
+	/* What the interpreter calls within itself is no frame, nor is a call to get an address. */
+	if (hotspot_in_interpreter(&hotspot_get()->process, before->rip) &&
+	    hotspot_in_interpreter(&hotspot_get()->process, after->rip))
+		return;
+	if (after->rsp + 8 != before->rsp || !in_java(before->rip) ||
+	    host_read(&word, 8, after->rsp) < 0 || word <= before->rip || word > before->rip + 8)
+		return;
+	if (t->n_calls < MAX_SHADOW)
+		t->calls[t->n_calls++] = (struct call){after->rsp, word};
+}
+
+enum stopped { STOPPED, STOPPED_LATE, GONE };
+
+static void on_alarm(int sig)
+{
+	(void)sig;
+}
+
+/* A thread may be in a system call that does not end: after 50 ms it is interrupted. */
+static enum stopped wait_for(pid_t tid, int *ret_sig)
+{
+	struct itimerval soon = {.it_value.tv_usec = 50000}, never = {};
+	bool late = false;
+	int status;
+	pid_t got;
+
+	setitimer(ITIMER_REAL, &soon, NULL);
+	while ((got = waitpid(tid, &status, __WALL)) < 0 && errno == EINTR) {
+		late = true;
+		ptrace(PTRACE_INTERRUPT, tid, 0, 0);
+		setitimer(ITIMER_REAL, &soon, NULL);
+	}
+	setitimer(ITIMER_REAL, &never, NULL);
+	if (got != tid || !WIFSTOPPED(status))
+		return GONE;
+	*ret_sig = WSTOPSIG(status) == SIGTRAP || status >> 16 ? 0 : WSTOPSIG(status);
+	return late && status >> 16 ? STOPPED_LATE : STOPPED;
+}
+
+static enum stopped step(pid_t tid, int *sig)
+{
+	if (ptrace(PTRACE_SINGLESTEP, tid, 0, (void *)(intptr_t)*sig) < 0)
+		return GONE;
+	return wait_for(tid, sig);
+}
+
+/* pushf has stored the flag by which it was stepped; popf would set it again when we are gone. */
+static void clean_pushed_flags(pid_t tid, const struct user_regs_struct *before,
+			       const struct user_regs_struct *after)
+{
+	u8 code = 0;
+	u64 flags;
+
+	if (after->rip != before->rip + 1 || after->rsp + 8 != before->rsp ||
+	    host_read(&code, 1, before->rip) < 0 || code != 0x9c ||
+	    host_read(&flags, 8, after->rsp) < 0)
+		return;
+	ptrace(PTRACE_POKEDATA, tid, after->rsp, flags & ~(u64)TRAP_FLAG);
+}
+
+/* A step that was interrupted in a system call leaves a trap behind, which must not be left to it.
+ */
+static void settle(pid_t tid, int *sig)
+{
+	for (u32 i = 0; i < 3; i++) {
+		ptrace(PTRACE_CONT, tid, 0, (void *)(intptr_t)*sig);
+		ptrace(PTRACE_INTERRUPT, tid, 0, 0);
+		if (wait_for(tid, sig) == GONE)
+			return;
+	}
+}
+
+static void step_thread(struct stepper *t, pid_t tid, const char *thread, u64 steps)
+{
+	struct user_regs_struct before = {}, r;
+	enum stopped stopped;
+	static const struct sched_param first = {.sched_priority = 1}, usual;
+	cpu_set_t all, here;
+	u64 native = 0;
+	int sig = 0;
+
+	/* On one CPU a step is one switch there and one back. */
+	sched_getaffinity(0, sizeof(here), &here);
+
+	if (ptrace(PTRACE_SEIZE, tid, 0, 0) < 0)
+		return;
+	if (ptrace(PTRACE_INTERRUPT, tid, 0, 0) < 0 || wait_for(tid, &sig) == GONE)
+		return;
+	t->n_calls = 0;
+	sched_getaffinity(tid, sizeof(all), &all);
+	sched_setaffinity(tid, sizeof(here), &here);
+	sched_setscheduler(tid, SCHED_RR, &first);
+	for (u64 i = 0; i < steps && native < steps * 4; i++) {
+		stopped = step(tid, &sig);
+		if (stopped == GONE || ptrace(PTRACE_GETREGS, tid, 0, &r) < 0)
+			return;
+		if (stopped == STOPPED_LATE) {
+			settle(tid, &sig);
+			break;
+		}
+		t->n_steps++;
+		memory.n = 0;
+		clean_pushed_flags(tid, &before, &r);
+		if (r.eflags & TRAP_FLAG) { /* popf under a hypervisor may leave it set */
+			r.eflags &= ~(unsigned long long)TRAP_FLAG;
+			ptrace(PTRACE_SETREGS, tid, 0, &r);
+		}
+		if (in_java(r.rip)) {
+			read_stack(r.rsp);
+			note_call(t, &before, &r);
+			look(t, thread, &r);
+			native = 0;
+		} else {
+			native++;
+			i--;
+		}
+		before = r;
+	}
+	sched_setscheduler(tid, SCHED_OTHER, &usual);
+	sched_setaffinity(tid, sizeof(all), &all);
+	ptrace(PTRACE_DETACH, tid, 0, (void *)(intptr_t)sig);
+}
+
+/* ---- all of them ---- */
+
+static bool is_over(const struct stepper *t)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec > t->end.tv_sec ||
+	       (now.tv_sec == t->end.tv_sec && now.tv_nsec >= t->end.tv_nsec);
+}
+
+static bool thread_name(u32 pid, const char *tid, char ret[16])
+{
+	char path[64];
+	FILE *f;
+	bool ok;
+
+	snprintf(path, sizeof(path), "/proc/%u/task/%.16s/comm", pid, tid);
+	f = fopen(path, "re");
+	if (!f)
+		return false;
+	ok = fgets(ret, 16, f) != NULL;
+	fclose(f);
+	ret[strcspn(ret, "\n")] = 0;
+	return ok;
+}
+
+static bool is_wanted(const struct stepper *t, const char *name)
+{
+	bool wanted = !*t->threads;
+
+	for (char **p = t->threads; *p && !wanted; p++)
+		wanted = str_starts(name, *p);
+	return wanted;
+}
+
+static void round_of_threads(struct stepper *t, u64 steps)
+{
+	struct timespec pause = {0, 2000000};
+	struct dirent *e;
+	char path[64], name[16];
+	DIR *d;
+
+	snprintf(path, sizeof(path), "/proc/%u/task", memory.pid);
+	d = opendir(path);
+	while (d && (e = readdir(d)) && !is_over(t)) {
+		if (e->d_name[0] == '.' || !thread_name(memory.pid, e->d_name, name) ||
+		    !is_wanted(t, name))
+			continue;
+		step_thread(t, (pid_t)strtol(e->d_name, NULL, 10), name, steps);
+		nanosleep(&pause, NULL);
+	}
+	if (d)
+		closedir(d);
+}
+
+static int attach(struct stepper *t, u32 pid)
+{
+	struct procman_options options = {.no_events = true};
+	static const struct procman_ops ops;
+	struct runtime_binary info;
+	struct diag why = {};
+	int r;
+
+	r = procman_create(&options, &ops, NULL, &t->pm);
+	if (r < 0)
+		return r;
+	t->process = procman_find(t->pm, pid);
+	for (u32 i = 0; t->process && i < t->process->n; i++) {
+		const struct procman_mapping *m = &t->process->mappings[i];
+
+		if (!m->binary->elf || !runtime_hotspot.is_runtime(m->binary))
+			continue;
+		r = runtime_hotspot.learn(m->binary, &info, &t->learned, &why);
+		if (r < 0) {
+			fprintf(stderr, "%s\n", why.text);
+			return r;
+		}
+		t->target = (struct runtime_target){
+			.memory.pid = pid,
+			.process = t->process,
+			.elf = m->binary->elf,
+			.bias = m->bias,
+		};
+		r = runtime_hotspot.attach(&t->target, t->learned, &scratch_get()->process);
+		if (r == 0)
+			memcpy(&hotspot_get()->process, scratch_get()->process.room,
+			       sizeof(struct hotspot_process));
+		return r;
+	}
+	return -ENOENT;
+}
+
+static void print(const struct stepper *t)
+{
+	for (size_t i = 0; i < t->all.n; i++) {
+		const struct seen *s = &t->all.data[i];
+		json_t *o =
+			json_pack("{s:s,s:I,s:s,s:o,s:I,s:o}", "thread", s->thread, "n",
+				  (json_int_t)s->n, "stop",
+				  s->stop == RUNTIME_NATIVE ? "native"
+				  : s->stop < 0		    ? "depth"
+							    : vocab_stop((u32)s->stop)->name,
+				  "frames", s->frames, "pc", (json_int_t)s->pc, "state", s->state);
+		char *text;
+
+		if (s->missed)
+			json_object_set_new(o, "missed", json_integer((json_int_t)s->missed));
+		text = json_dumps(o, JSON_COMPACT);
+		puts(text ? text : "{}");
+		free(text);
+		json_decref(o);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static struct stepper t;
+	cpu_set_t here;
+	int r;
+
+	if (argc < 4)
+		return 2;
+	t.threads = argv + 4;
+	sigaction(SIGALRM, &(struct sigaction){.sa_handler = on_alarm}, NULL);
+	CPU_ZERO(&here);
+	CPU_SET(sched_getcpu(), &here);
+	sched_setaffinity(0, sizeof(here), &here);
+	/* A step is too short a time to wait for one's turn on a busy machine. */
+	sched_setscheduler(0, SCHED_RR, &(struct sched_param){.sched_priority = 1});
+	memory.pid = (u32)strtoul(argv[1], NULL, 10);
+	clock_gettime(CLOCK_MONOTONIC, &t.end);
+	t.end.tv_sec += strtol(argv[2], NULL, 10);
+	r = attach(&t, memory.pid);
+	if (r < 0) {
+		fprintf(stderr, "step_java: %s\n", strerror(-r));
+		return 1;
+	}
+	while (!is_over(&t) && kill((pid_t)memory.pid, 0) == 0)
+		round_of_threads(&t, strtoul(argv[3], NULL, 10));
+	print(&t);
+	fprintf(stderr, "%llu steps, %llu in Java\n", t.n_steps, t.n_walks);
+	return 0;
+}
