@@ -12,6 +12,8 @@
 #include "base/log.h"
 
 #define CHUNK_BYTES ((size_t)LINES_PER_CHUNK * UNWIND_LINE_BYTES)
+/* With so few free ones another chunk is opened: half a MiB, which is 100 pages. */
+#define SPARE_LINES (LINES_PER_CHUNK / 8)
 
 static u64 now_ns(void)
 {
@@ -25,7 +27,7 @@ int lines_init(struct lines *a, int outer_fd, u64 budget_bytes)
 {
 	u64 max = budget_bytes / CHUNK_BYTES;
 
-	*a = (struct lines){.outer_fd = outer_fd};
+	*a = (struct lines){.outer_fd = outer_fd, .opening = UNWIND_MAX_CHUNKS};
 	a->max_parts = (u32)MIN(MAX(max, 1ULL), (u64)UNWIND_MAX_CHUNKS);
 	a->parts = calloc(UNWIND_MAX_CHUNKS, sizeof(*a->parts));
 	if (!a->parts)
@@ -55,13 +57,13 @@ void lines_deinit(struct lines *a)
 }
 
 /* Opens chunk number `i`. Line 0 of chunk 0 stays out: it means "none". */
-static int part_open(struct lines *a, u32 i)
+static int part_open(int outer_fd, u32 i, struct lines_part *p)
 {
 	LIBBPF_OPTS(bpf_map_create_opts, opts, .map_flags = BPF_F_MMAPABLE);
-	struct lines_part *p = &a->parts[i];
 	struct lines_run all = {.first = i == 0, .n = LINES_PER_CHUNK - (i == 0)};
 	int r;
 
+	*p = (struct lines_part){};
 	p->fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "culprit_arena", sizeof(u32), UNWIND_LINE_BYTES,
 			       LINES_PER_CHUNK, &opts);
 	if (p->fd < 0)
@@ -74,14 +76,13 @@ static int part_open(struct lines *a, u32 i)
 		return r;
 	}
 	r = vec_push(&p->free, all);
-	if (r == 0 && bpf_map_update_elem(a->outer_fd, &i, &p->fd, BPF_ANY) < 0)
+	if (r == 0 && bpf_map_update_elem(outer_fd, &i, &p->fd, BPF_ANY) < 0)
 		r = -errno;
 	if (r < 0) {
 		part_close(p);
 		return r;
 	}
 	p->n_free = all.n;
-	a->n_parts++;
 	return 0;
 }
 
@@ -150,8 +151,8 @@ int lines_alloc(struct lines *a, u32 n, u32 *ret_line)
 		struct lines_part *p = &a->parts[i];
 
 		if (p->fd < 0) {
-			spare = MIN(spare, i);
-			if (i >= a->n_parts + 1)
+			spare = MIN(spare, i == a->opening ? UNWIND_MAX_CHUNKS : i);
+			if (i >= a->n_parts + 2)
 				break;
 			continue;
 		}
@@ -160,11 +161,13 @@ int lines_alloc(struct lines *a, u32 n, u32 *ret_line)
 		*ret_line = i << LINES_PER_CHUNK_SHIFT | index;
 		goto found;
 	}
-	if (a->n_parts >= a->max_parts || spare == UNWIND_MAX_CHUNKS)
+	if (a->n_parts + (a->opening != UNWIND_MAX_CHUNKS) >= a->max_parts ||
+	    spare == UNWIND_MAX_CHUNKS)
 		return -ENOSPC;
-	r = part_open(a, spare);
+	r = part_open(a->outer_fd, spare, &a->parts[spare]);
 	if (r < 0)
 		return r;
+	a->n_parts++;
 	if (!part_alloc(&a->parts[spare], n, &index))
 		return -E2BIG; /* chunk 0 is one line short */
 	*ret_line = spare << LINES_PER_CHUNK_SHIFT | index;
@@ -172,6 +175,44 @@ found:
 	a->used_lines += n;
 	memset(lines_at(a, *ret_line), 0, (size_t)n * UNWIND_LINE_BYTES);
 	return 0;
+}
+
+struct lines_spare *lines_spare_wanted(struct lines *a)
+{
+	struct lines_spare *s;
+	u64 n_free = 0;
+	u32 index = UNWIND_MAX_CHUNKS;
+
+	if (a->opening != UNWIND_MAX_CHUNKS || a->n_parts >= a->max_parts)
+		return NULL;
+	for (u32 i = 0; i < UNWIND_MAX_CHUNKS && i < a->n_parts + 2; i++) {
+		n_free += a->parts[i].n_free;
+		if (a->parts[i].fd < 0)
+			index = MIN(index, i);
+	}
+	if (n_free > SPARE_LINES || index == UNWIND_MAX_CHUNKS)
+		return NULL;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return NULL;
+	*s = (struct lines_spare){.a = a, .index = index, .part.fd = -1, .error = -ECANCELED};
+	a->opening = index;
+	return s;
+}
+
+void lines_spare_open(struct lines_spare *s)
+{
+	s->error = part_open(s->a->outer_fd, s->index, &s->part);
+}
+
+void lines_spare_done(struct lines_spare *s)
+{
+	s->a->opening = UNWIND_MAX_CHUNKS;
+	if (s->error == 0) {
+		s->a->parts[s->index] = s->part;
+		s->a->n_parts++;
+	}
+	free(s);
 }
 
 void lines_free(struct lines *a, u32 line, u32 n)
@@ -200,8 +241,9 @@ void lines_tidy(struct lines *a)
 		return;
 	a->resting.n -= done;
 	memmove(a->resting.data, a->resting.data + done, a->resting.n * sizeof(*a->resting.data));
-	for (u32 i = 1; i < UNWIND_MAX_CHUNKS; i++) {
-		if (a->parts[i].fd < 0 || a->parts[i].n_free != LINES_PER_CHUNK)
+	/* One that is empty is kept: it would soon be opened again. */
+	for (u32 i = 1, n_empty = 0; i < UNWIND_MAX_CHUNKS; i++) {
+		if (a->parts[i].fd < 0 || a->parts[i].n_free != LINES_PER_CHUNK || !n_empty++)
 			continue;
 		bpf_map_delete_elem(a->outer_fd, &i);
 		part_close(&a->parts[i]);

@@ -32,8 +32,20 @@ struct lines {
 	struct lines_part *parts; /* owned; UNWIND_MAX_CHUNKS */
 	u32 n_parts;		  /* chunks that are there */
 	u32 max_parts;
+	u32 opening; /* of a struct lines_spare that is under way; UNWIND_MAX_CHUNKS: none */
 	vec(struct lines_resting) resting; /* by time */
 	u64 used_lines;
+};
+
+/*
+ * A chunk that is opened before it is needed, by another thread: the kernel makes whoever adds
+ * a map to a map of maps wait for all programs that run, some 10 to 60 ms.
+ */
+struct lines_spare {
+	struct lines *a; /* only its outer_fd is looked at by the other thread */
+	u32 index;
+	struct lines_part part;
+	int error;
 };
 
 int lines_init(struct lines *a, int outer_fd, u64 budget_bytes);
@@ -43,5 +55,11 @@ int lines_alloc(struct lines *a, u32 n, u32 *ret_line);
 void lines_free(struct lines *a, u32 line, u32 n);
 /* Returns rested runs to use and empty chunks to the kernel; called now and then. */
 void lines_tidy(struct lines *a);
+/* One that should be opened now, or NULL: there is room enough, or none to be had. */
+struct lines_spare *lines_spare_wanted(struct lines *a);
+/* In any thread. */
+void lines_spare_open(struct lines_spare *s);
+/* In the arena's own: takes the chunk over, and the spare. */
+void lines_spare_done(struct lines_spare *s);
 /* Memory of a run; NULL when the line was never given out. */
 void *lines_at(const struct lines *a, u32 line);

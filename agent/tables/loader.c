@@ -34,15 +34,23 @@ struct loader_file {
 	u8 *built;   /* owned: a bit for each page of the source */
 };
 
+struct call {
+	void (*fn)(void *arg);
+	void (*done)(void *arg);
+	void *arg;
+};
+
 struct job {
-	struct loader_file *file;
+	struct loader_file *file; /* NULL: a call */
 	u64 page;
 	enum loader_urgency urgency;
+	struct call call;
 };
 
 struct result {
-	struct loader_file *file;
+	struct loader_file *file; /* NULL: a call */
 	struct loader_page page;
+	struct call call;
 };
 
 struct results {
@@ -176,7 +184,14 @@ static int build(struct loader *l, const struct job *j, struct loader_page *p)
 
 static void do_job(struct loader *l, const struct job *j, struct result *ret)
 {
-	struct loader_page p = {.user = j->file->user, .page = j->page};
+	struct loader_page p;
+
+	if (!j->file) {
+		j->call.fn(j->call.arg);
+		*ret = (struct result){.call = j->call};
+		return;
+	}
+	p = (struct loader_page){.user = j->file->user, .page = j->page};
 
 	p.error = __atomic_load_n(&j->file->closed, __ATOMIC_RELAXED) ? -ESTALE : build(l, j, &p);
 	if (p.error < 0) {
@@ -186,7 +201,7 @@ static void do_job(struct loader *l, const struct job *j, struct result *ret)
 		p.rules = NULL;
 		p.n_rows = p.n_lines = p.n_rules = 0;
 	}
-	*ret = (struct result){j->file, p};
+	*ret = (struct result){.file = j->file, .page = p};
 }
 
 static bool jobs_take(struct jobs *q, struct job *ret)
@@ -317,7 +332,7 @@ int loader_ask(struct loader_file *f, const u64 *pages, u32 n, enum loader_urgen
 	if (r == 0)
 		r = vec_reserve(&q->list, q->list.n + n);
 	for (u32 i = 0; i < n && r == 0; i++)
-		q->list.data[q->list.n++] = (struct job){f, pages[i], urgency};
+		q->list.data[q->list.n++] = (struct job){f, pages[i], urgency, {}};
 	pthread_mutex_unlock(&l->lock);
 	if (r < 0)
 		return r;
@@ -325,6 +340,24 @@ int loader_ask(struct loader_file *f, const u64 *pages, u32 n, enum loader_urgen
 	pthread_cond_signal(&l->to_worker);
 	f->n_jobs += n;
 	l->n_jobs += n;
+	return 0;
+}
+
+int loader_call(struct loader *l, void (*fn)(void *arg), void (*done)(void *arg), void *arg)
+{
+	struct jobs *q = &l->jobs[LOADER_NOW];
+	struct job j = {.urgency = LOADER_NOW, .call = {fn, done, arg}};
+	int r;
+
+	pthread_mutex_lock(&l->lock);
+	r = vec_reserve(&l->results, l->n_jobs + 1);
+	if (r == 0)
+		r = vec_push(&q->list, j);
+	pthread_mutex_unlock(&l->lock);
+	if (r < 0)
+		return r;
+	pthread_cond_signal(&l->to_worker);
+	l->n_jobs++;
 	return 0;
 }
 
@@ -364,6 +397,10 @@ static bool job_done(struct loader *l, struct result *r)
 	struct loader_file *f = r->file;
 
 	l->n_jobs--;
+	if (!f) {
+		r->call.done(r->call.arg);
+		return false;
+	}
 	f->n_jobs--;
 	if (!f->closed)
 		return true;
@@ -442,12 +479,12 @@ int loader_create(int debug_root, struct loader **ret)
 /* The worker has ended: what it had not begun, and what nobody has taken. */
 static void drop_all(struct loader *l)
 {
-	struct result r = {};
+	struct result r;
 	struct job j;
 
 	for (u32 i = 0; i < LOADER_N; i++) {
 		while (jobs_take(&l->jobs[i], &j)) {
-			r.file = j.file;
+			r = (struct result){.file = j.file, .call = j.call};
 			(void)job_done(l, &r);
 		}
 		vec_deinit(&l->jobs[i].list);

@@ -57,6 +57,8 @@ void loader_close(struct loader_file *f);
  * been built before.
  */
 int loader_ask(struct loader_file *f, const u64 *pages, u32 n, enum loader_urgency urgency);
+/* Has fn(arg) called by the worker, before any page, and then done(arg) by loader_take(). */
+int loader_call(struct loader *l, void (*fn)(void *arg), void (*done)(void *arg), void *arg);
 /* Is anything under way? */
 bool loader_busy(const struct loader *l);
 /* Whether LOADER_LATER means with rests; at first not. */

@@ -97,9 +97,9 @@ void tables_destroy(struct tables *t)
 		free((void *)slot->value);
 	map_deinit(&t->slices);
 	map_deinit(&t->processes);
+	loader_destroy(t->loader); /* which may hold a chunk of the next */
 	lines_deinit(&t->lines);
 	vec_deinit(&t->pages);
-	loader_destroy(t->loader);
 	free(t);
 }
 
@@ -146,6 +146,25 @@ static bool evict_oldest(struct tables *t)
 	return n > 0;
 }
 
+static void spare_open(void *arg)
+{
+	lines_spare_open(arg);
+}
+
+static void spare_done(void *arg)
+{
+	lines_spare_done(arg);
+}
+
+/* Has the next chunk opened before it is needed. */
+static void provide(struct tables *t)
+{
+	struct lines_spare *s = lines_spare_wanted(&t->lines);
+
+	if (s && loader_call(t->loader, spare_open, spare_done, s) < 0)
+		lines_spare_done(s);
+}
+
 /*
  * Allocates, giving up old pages when the budget is used up. Evicted lines rest before they can
  * be used, so the first few allocations over budget fail; whoever needs them comes again.
@@ -156,6 +175,7 @@ static int alloc_lines(struct tables *t, u32 n, u32 *ret_line)
 
 	lines_tidy(&t->lines);
 	r = lines_alloc(&t->lines, n, ret_line);
+	provide(t);
 	if (r == -ENOSPC && evict_oldest(t))
 		r = lines_alloc(&t->lines, n, ret_line);
 	if (r == -ENOSPC)
