@@ -50,8 +50,8 @@ static const char schema[] =
 	"INSERT INTO names VALUES(0,x'');"
 	"PRAGMA user_version=1;";
 
-static const char *const tables[SQ_TABLES] = {"series", "mappings", "functions",
-					      "frames", "stacks",   "blocks"};
+const char *const sq_table_names[SQ_TABLES] = {"series", "mappings", "functions",
+					       "frames", "stacks",   "blocks"};
 
 void sq_change_deinit(struct sq_change *c)
 {
@@ -62,7 +62,7 @@ void sq_change_deinit(struct sq_change *c)
 /* ---- transactions ---- */
 
 /* What is known of ids may be of rows that were never committed, or are gone. */
-static void forget_ids(struct sq *s)
+void sq_forget_ids(struct sq *s)
 {
 	for (size_t i = 0; i < SQ_TABLES; i++) {
 		map_clear(&s->ids[i]);
@@ -81,7 +81,7 @@ static void bound_ids(struct sq *s)
 		return;
 	for (size_t i = 0; i < SQ_TABLES; i++)
 		map_deinit(&s->ids[i]);
-	forget_ids(s);
+	sq_forget_ids(s);
 }
 
 int sq_begin(struct sq *s, struct diag *reterr_diag)
@@ -99,7 +99,7 @@ void sq_rollback(struct sq *s)
 			sqlite3_reset(s->writer->statements[i]);
 	/* SQLite may have done it already: then this fails. */
 	sq_run(s->writer, SQL_ROLLBACK);
-	forget_ids(s);
+	sq_forget_ids(s);
 }
 
 static int compare_n(const void *a, const void *b)
@@ -154,20 +154,6 @@ static int on_wal(void *arg, sqlite3 *db, const char *name, int pages)
 
 /* ---- opening ---- */
 
-static int pragma(struct sq_conn *c, const char *text, s64 *ret)
-{
-	sqlite3_stmt *st;
-	int r;
-
-	if (sqlite3_prepare_v2(c->db, text, -1, &st, NULL) != SQLITE_OK)
-		return -EIO;
-	r = sqlite3_step(st);
-	if (r == SQLITE_ROW)
-		*ret = sqlite3_column_int64(st, 0);
-	sqlite3_finalize(st);
-	return r == SQLITE_ROW ? 0 : -EIO;
-}
-
 static int create_schema(struct sq *s, struct diag *reterr_diag)
 {
 	sqlite3 *db = s->writer->db;
@@ -183,9 +169,9 @@ static int check_schema(struct sq *s, struct diag *reterr_diag)
 {
 	s64 version = 0, application = 0, n_tables = 0;
 
-	if (pragma(s->writer, "PRAGMA user_version", &version) < 0 ||
-	    pragma(s->writer, "PRAGMA application_id", &application) < 0 ||
-	    pragma(s->writer, "SELECT count(*) FROM sqlite_schema", &n_tables) < 0)
+	if (sq_number(s->writer, "PRAGMA user_version", &version) < 0 ||
+	    sq_number(s->writer, "PRAGMA application_id", &application) < 0 ||
+	    sq_number(s->writer, "SELECT count(*) FROM sqlite_schema", &n_tables) < 0)
 		return sq_error(s->writer, s->path, reterr_diag);
 	if (!n_tables)
 		return create_schema(s, reterr_diag);
@@ -290,8 +276,8 @@ static int load_numbers(struct sq *s, struct diag *reterr_diag)
 		char text[64];
 		s64 max = 0;
 
-		snprintf(text, sizeof(text), "SELECT max(n) FROM %s", tables[i]);
-		if (pragma(s->writer, text, &max) < 0)
+		snprintf(text, sizeof(text), "SELECT max(n) FROM %s", sq_table_names[i]);
+		if (sq_number(s->writer, text, &max) < 0)
 			return sq_error(s->writer, s->path, reterr_diag);
 		s->next[i] = max + 1;
 		s->complete[i] = max == 0;
@@ -492,7 +478,7 @@ static u64 count_rows(struct sq_conn *c, const char *table)
 	s64 n = 0;
 
 	snprintf(text, sizeof(text), "SELECT count(*) FROM %s", table);
-	return pragma(c, text, &n) < 0 ? 0 : (u64)n;
+	return sq_number(c, text, &n) < 0 ? 0 : (u64)n;
 }
 
 static int sq_stats(struct store *base, struct store_stats *ret, struct diag *reterr_diag)

@@ -127,6 +127,12 @@ struct sq_cache {
 	struct map series;    /* n → id */
 };
 
+/* Of rows with a number below the limit: which are still referred to. */
+struct sq_marks {
+	u8 *bits; /* owned; NULL = nobody collects */
+	s64 limit;
+};
+
 struct sq {
 	struct store base;
 	char *dir, *path; /* owned */
@@ -141,6 +147,8 @@ struct sq {
 	s64 next[SQ_TABLES];
 	u32 names_saved;
 	int wal_pages;
+	struct sq_marks marks[SQ_TABLES];
+	u64 evicted_since_gc; /* rows; of the thread that maintains */
 
 	pthread_rwlock_t list_lock;
 	vec(struct sq_entry) entries;
@@ -177,6 +185,9 @@ static inline bool sq_is_damage(int r)
 	return r == -EBADMSG;
 }
 
+/* The first column of the first row; 0 or -EIO. */
+int sq_number(struct sq_conn *c, const char *text, s64 *ret);
+
 int sq_reader_get(struct sq *s, struct diag *reterr_diag, struct sq_conn **ret);
 void sq_reader_put(struct sq *s, struct sq_conn *c);
 void sq_note_damage(struct sq *s, s64 block);
@@ -188,6 +199,8 @@ void sq_note_damaged_row(struct sq *s);
 int sq_begin(struct sq *s, struct diag *reterr_diag);
 int sq_commit(struct sq *s, struct sq_change *c, struct diag *reterr_diag);
 void sq_rollback(struct sq *s);
+void sq_forget_ids(struct sq *s);
+extern const char *const sq_table_names[SQ_TABLES];
 u64 sq_entry_sum(const struct sq_entry *e);
 u64 sq_part_sum(s64 n, const void *data, size_t size);
 
@@ -243,4 +256,11 @@ int sq_find_series(struct store *base, const struct store_filter *f, struct stor
 /* ---- sqlite_maintain.c ---- */
 
 int sq_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag);
+
+/* ---- sqlite_collect.c ---- */
+
+int sq_collect_dictionaries(struct sq *s, struct diag *reterr_diag);
+/* Under write_lock: a row is referred to by what is being written. */
+void sq_mark(struct sq *s, enum sq_table table, u64 n);
+bool sq_marks_active(const struct sq *s);
 u64 sq_bytes(struct sq *s);

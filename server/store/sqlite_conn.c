@@ -116,6 +116,20 @@ int sq_run(struct sq_conn *c, enum sq_statement which)
 	return r == SQLITE_DONE || r == SQLITE_ROW ? 0 : -EIO;
 }
 
+int sq_number(struct sq_conn *c, const char *text, s64 *ret)
+{
+	sqlite3_stmt *st;
+	int r;
+
+	if (sqlite3_prepare_v2(c->db, text, -1, &st, NULL) != SQLITE_OK)
+		return -EIO;
+	r = sqlite3_step(st);
+	if (r == SQLITE_ROW)
+		*ret = sqlite3_column_int64(st, 0);
+	sqlite3_finalize(st);
+	return r == SQLITE_ROW ? 0 : -EIO;
+}
+
 int sq_reader_get(struct sq *s, struct diag *reterr_diag, struct sq_conn **ret)
 {
 	struct sq_conn *c;

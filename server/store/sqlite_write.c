@@ -59,6 +59,7 @@ static int look_up(struct adding *a, enum sq_table table, enum sq_statement find
 
 	if (known) {
 		*ret_n = (s64)*known;
+		sq_mark(s, table, *known);
 		return 1;
 	}
 	if (s->complete[table])
@@ -75,6 +76,7 @@ static int look_up(struct adding *a, enum sq_table table, enum sq_statement find
 	sqlite3_reset(st);
 	if (r == SQLITE_DONE)
 		return 0;
+	sq_mark(s, table, (u64)*ret_n);
 	return map_put(&s->ids[table], id, (u64)*ret_n) < 0 ? -ENOMEM : 1;
 }
 
