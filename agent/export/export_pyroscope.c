@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "agent/export/export_private.h"
-#include "agent/pyroscope_push.pb-c.h"
 #include "base/arena.h"
 #include "profile/internal.h"
+#include "profile/pyroscope.pb-c.h"
 
 #define ARENA_BYTES (1ULL << 30)
 #define DEFAULT_NAME "process_cpu"
@@ -66,15 +66,15 @@ static char *label_name(struct arena *a, const char *name)
 	return out;
 }
 
-static int add_label(struct arena *a, Push__RawProfileSeries *s, char *name, const char *value)
+static int add_label(struct arena *a, Pyroscope__RawProfileSeries *s, char *name, const char *value)
 {
-	Push__LabelPair *l = arena_alloc(a, sizeof(*l));
+	Pyroscope__LabelPair *l = arena_alloc(a, sizeof(*l));
 	_cleanup_str_ struct str clean = {};
 
 	text_append_clean(&clean, value, 0);
 	if (!l || !name || clean.failed)
 		return -ENOMEM;
-	push__label_pair__init(l);
+	pyroscope__label_pair__init(l);
 	l->name = name;
 	l->value = copy(a, str_get(&clean));
 	if (!l->value)
@@ -87,7 +87,7 @@ static int add_label(struct arena *a, Push__RawProfileSeries *s, char *name, con
 	return 0;
 }
 
-static int add_labels(struct arena *a, Push__RawProfileSeries *s, const struct profile *p,
+static int add_labels(struct arena *a, Pyroscope__RawProfileSeries *s, const struct profile *p,
 		      u32 resource)
 {
 	const struct profile_resource *res = &p->resources.data[resource];
@@ -124,13 +124,13 @@ static struct profile only(const struct profile *p, u32 resource, u8 *samples)
 	return view;
 }
 
-static int add_series(struct arena *a, Push__PushRequest *request, const struct profile *p,
+static int add_series(struct arena *a, Pyroscope__PushRequest *request, const struct profile *p,
 		      u32 resource, u8 *samples, struct diag *reterr_diag)
 {
 	static const struct profile_write_options none = {};
 	struct profile view = only(p, resource, samples);
-	Push__RawProfileSeries *s = arena_alloc(a, sizeof(*s));
-	Push__RawSample *raw = arena_alloc(a, sizeof(*raw));
+	Pyroscope__RawProfileSeries *s = arena_alloc(a, sizeof(*s));
+	Pyroscope__RawSample *raw = arena_alloc(a, sizeof(*raw));
 	_cleanup_str_ struct str bytes = {};
 	int r;
 
@@ -138,8 +138,8 @@ static int add_series(struct arena *a, Push__PushRequest *request, const struct 
 		return 0;
 	if (!s || !raw)
 		return -ENOMEM;
-	push__raw_profile_series__init(s);
-	push__raw_sample__init(raw);
+	pyroscope__raw_profile_series__init(s);
+	pyroscope__raw_sample__init(raw);
 	s->labels = arena_calloc(a, p->resources.data[resource].n + 2, sizeof(*s->labels));
 	s->samples = arena_calloc(a, 1, sizeof(*s->samples));
 	if (!s->labels || !s->samples)
@@ -166,7 +166,7 @@ static int encode_push(struct destination *d, const struct profile *p, struct st
 		       struct diag *reterr_diag)
 {
 	_cleanup_arena_ struct arena a = ARENA_INIT(ARENA_BYTES);
-	Push__PushRequest request = PUSH__PUSH_REQUEST__INIT;
+	Pyroscope__PushRequest request = PYROSCOPE__PUSH_REQUEST__INIT;
 	_cleanup_free_ u8 *samples = malloc(p->n_samples * profile_sample_size(p) + 1);
 	_cleanup_free_ u8 *bytes = NULL;
 	size_t n;
@@ -179,11 +179,11 @@ static int encode_push(struct destination *d, const struct profile *p, struct st
 		r = add_series(&a, &request, p, i, samples, reterr_diag);
 	if (r < 0 || !request.n_series)
 		return r;
-	n = push__push_request__get_packed_size(&request);
+	n = pyroscope__push_request__get_packed_size(&request);
 	bytes = malloc(n + 1);
 	if (!bytes)
 		return -ENOMEM;
-	push__push_request__pack(&request, bytes);
+	pyroscope__push_request__pack(&request, bytes);
 	return str_append(out, bytes, n);
 }
 

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "agent/export/export_private.h"
-#include "agent/grpc_status.pb-c.h"
+#include "agent/export/grpc_status.pb-c.h"
 #include "base/arena.h"
 
 #define MAX_ANSWER_BYTES ((size_t)1 << 20)
