@@ -71,6 +71,13 @@ static const struct profile_format formats[] = {
 		.read = perf_script_read,
 		.probe = perf_script_probe,
 	},
+	{
+		.name = "jfr",
+		.endings = "",
+		.help = "a recording of JDK Flight Recorder: its execution samples",
+		.read = jfr_read,
+		.probe = jfr_probe,
+	},
 };
 
 const struct profile_format *profile_format_at(size_t i)

@@ -81,5 +81,7 @@ int firefox_write(const struct profile *p, const struct profile_write_options *o
 		  struct diag *reterr_diag);
 int perf_script_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);
 int perf_script_probe(const u8 *data, size_t n);
+int jfr_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);
+int jfr_probe(const u8 *data, size_t n);
 int html_write(const struct profile *p, const struct profile_write_options *o, struct str *out,
 	       struct diag *reterr_diag);

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What comes in: files of every format, Pyroscope's /ingest, OTLP by both of its ways, recordings of
+real JVMs. What is stored is looked at through the export, which is another way out."""
+
+import collections
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+
+import h2_client
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+EXPORT = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
+CPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+FOLDED = "app;main;work;inner 30\napp;main;work 5\napp;main;idle 10\n"
+BARE = "main;idle 10\nmain;work 5\nmain;work;inner 30\n"
+
+
+def folded(server, service, type=None, **more):
+    """{stack without its service: value} of what a service has."""
+    a = server.get("/api/v1/export", format="folded", query='{service_name="%s"}' % service,
+                   **({"type": type} if type else {}), **{"from": "now-1h", **more})
+    assert a.status == 200, a.text
+    out = {}
+    for line in a.text.splitlines():
+        stack, _, value = line.rpartition(" ")
+        head, _, rest = stack.partition(";")
+        assert head == service
+        out[rest] = int(value)
+    return out
+
+
+WANT = {"main;work;inner": 30, "main;work": 5, "main;idle": 10}
+
+
+# ---- files ----
+
+@pytest.mark.parametrize("ending", [".folded", ".pb.gz", ".speedscope.json", ".folded.gz"])
+def test_uploads(server, convert, ending):
+    data = convert(FOLDED, ending)
+    a = server.post("/api/v1/upload", data, labels="service.name=shop,host.name=a b,empty=")
+    assert a.status == 200, a.text
+    assert folded(server, "shop") == WANT
+    names = {n["name"]: n["series"] for n in server.get("/api/v1/labels").json()["labels"]}
+    assert names["host.name"] == 1 and names["process.executable.name"] == 1
+    # The same again is the same: a client that did not hear the answer may come again.
+    stats = server.get("/api/v1/stats").json()
+    assert server.post("/api/v1/upload", data, labels="service.name=shop,host.name=a b,empty=").status == 200
+    assert server.get("/api/v1/stats").json()["store"]["series"] == stats["store"]["series"]
+
+
+def test_upload_with_times(server, convert):
+    at = int(time.time()) - 7200
+    data = convert(FOLDED, ".folded")
+    params = {"labels": "service.name=old", "from": at, "to": at + 60}
+    assert server.post("/api/v1/upload", data, **params).status == 200
+    assert folded(server, "old") == {}
+    assert folded(server, "old", **{"from": at - 1, "to": at + 61}) == WANT
+    for _ in range(3):  # has its own token: written once
+        assert server.post("/api/v1/upload", data, **params).status == 200
+    assert folded(server, "old", **{"from": at - 1, "to": at + 61}) == WANT
+
+
+def test_a_process_is_its_service_when_nothing_is_said(server):
+    assert server.post("/api/v1/upload", b"nginx;a 1\npostgres;b 2\n").status == 200
+    assert folded(server, "nginx") == {"a": 1} and folded(server, "postgres") == {"b": 2}
+
+
+@pytest.mark.parametrize("data,status", [
+    (b"", 400), (b"\0\1\2\3", 400), (b"not a profile at all", 400), (b"FLR\0\0\2" + b"\0" * 100, 400),
+    (b"FLR\0\0\7" + b"\0" * 100, 415),
+    (gzip.compress(b""), 400), (b"{}", 400)])
+def test_what_is_no_profile_is_told(server, data, status):
+    a = server.post("/api/v1/upload", data)
+    assert a.status == status and a.json()["message"], a.text
+    assert server.get("/api/v1/stats").json()["store"]["rows"] == 0
+
+
+@pytest.mark.parametrize("labels", ["=x", "novalue", "a=" + "x" * 5000, ",".join(f"l{i}=x" for i in range(200)),
+                                    'a="open'])
+def test_wrong_labels_are_told(server, labels):
+    a = server.post("/api/v1/upload", FOLDED.encode(), labels=labels)
+    assert a.status in (400, 413) and a.json()["message"], a.text
+
+
+# ---- /ingest ----
+
+@pytest.mark.parametrize("format", ["folded", "groups", None])
+def test_ingest_folded(server, format):
+    params = {"name": 'legacy.app.cpu{env=prod,"odd=x}', "sampleRate": 50}
+    params["name"] = "legacy.app.cpu{env=prod,zone=eu-1}"
+    if format:
+        params["format"] = format
+    assert server.post("/ingest", BARE.encode(), **params).status == 200
+    tick = 1_000_000_000 // 50
+    assert folded(server, "legacy.app", CPU) == {k: v * tick for k, v in WANT.items()}
+    values = server.get("/api/v1/label-values", label="zone").json()["values"]
+    assert [v["name"] for v in values] == ["eu-1"]
+
+
+def test_ingest_lines_and_other_kinds(server):
+    assert server.post("/ingest", b"a;b\na;b\r\na;c\n\n", name="lines", format="lines").status == 200
+    assert folded(server, "lines", CPU) == {"a;b": 2 * 10_000_000, "a;c": 10_000_000}
+    assert server.post("/ingest", b"a;b 512\n", name="mem.inuse_space", format="folded").status == 200
+    assert folded(server, "mem", "memory:inuse_space:bytes:space:bytes") == {"a;b": 512}
+
+
+def test_ingest_pprof(server, convert):
+    pprof = convert(FOLDED, ".pb.gz")
+    assert server.post("/ingest", pprof, name="p{service_name=named}", format="pprof").status == 200
+    assert folded(server, "named") == WANT
+    boundary = "----culprit"
+    form = (f'--{boundary}\r\nContent-Disposition: form-data; name="sample_type_config"\r\n\r\n{{}}\r\n'
+            f'--{boundary}\r\nContent-Disposition: form-data; name="profile"; filename="profile.pprof"\r\n'
+            f"Content-Type: application/octet-stream\r\n\r\n").encode() + pprof + f"\r\n--{boundary}--\r\n".encode()
+    header = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+    for service, params in (("form", {"format": "pprof"}), ("formless", {})):
+        a = server.post("/ingest", form, header, name=service, **params)
+        assert a.status == 200, a.text
+        assert folded(server, service) == WANT
+    cut = form[:-30]
+    assert server.post("/ingest", cut, header, name="cut").status == 400
+    old = form.replace(b'name="sample_type_config"', b'name="prev_profile"')
+    assert server.post("/ingest", old, header, name="old").status == 415
+
+
+@pytest.mark.parametrize("params,status", [
+    ({}, 400), ({"name": ""}, 400), ({"name": "a{b"}, 400), ({"name": "{a=b}"}, 400),
+    ({"name": "a", "format": "trie"}, 415), ({"name": "a", "sampleRate": 0}, 400),
+    ({"name": "a", "sampleRate": "x"}, 400), ({"name": "a" * 9000}, 400),
+    ({"name": "a", "format": "../../etc/passwd"}, 415)])
+def test_wrong_ingest_is_told(server, params, status):
+    a = server.post("/ingest", b"a;b 1\n", **params)
+    assert a.status == status and a.json()["message"], a.text
+
+
+# ---- OTLP ----
+
+def test_otlp_without_content_type(server):
+    for port in (server.port, server.ports["otlp-http"]):
+        a = server.request("POST", "/v1development/profiles", b"", {"Content-Type": "text/plain"}, port=port)
+        assert a.status == 415
+        a = server.request("POST", "/v1development/profiles", b"\xff\xff",
+                           {"Content-Type": "application/x-protobuf"}, port=port)
+        assert a.status == 400 and a.headers["Content-Type"] == "application/x-protobuf"
+        assert a.body[:1] == b"\x08"  # google.rpc.Status
+        a = server.request("POST", "/v1development/profiles", b"{", {"Content-Type": "application/json"}, port=port)
+        assert a.status == 400 and a.json()["message"]
+        a = server.request("POST", "/v1development/profiles", b"{}", {"Content-Type": "application/json"}, port=port)
+        assert a.status == 200 and a.json() == {}
+
+
+@pytest.mark.parametrize("path", ["/v1/traces", "/v1/metrics", "/v1/logs"])
+def test_other_signals_are_not_pretended(server, path):
+    a = server.post(path, b"", {"Content-Type": "application/x-protobuf"})
+    assert a.status == 501  # not one of those that OTLP's clients send again
+
+
+def varint(n):
+    out = b""
+    while n > 127:
+        out, n = out + bytes([n & 127 | 128]), n >> 7
+    return out + bytes([n])
+
+
+def field(number, value):
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    value = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def otlp_request(service, stacks, at_ns):
+    """By the field numbers of opentelemetry-proto 1.10: one profile, each stack with a value."""
+    strings, functions, locations, stack_table, samples = ["", "samples", "count", "cpu", "nanoseconds"], [], [], [], []
+
+    def intern(table, x):
+        if x not in table:
+            table.append(x)
+        return table.index(x)
+
+    for stack, value in stacks.items():
+        ids = []
+        for name in reversed(stack.split(";")):
+            intern(strings, name)
+            intern(functions, name)
+            ids.append(intern(locations, name) + 1)
+        stack_table.append(b"".join(varint(i) for i in ids))
+        samples.append(field(1, len(stack_table)) + field(4, varint(value)))
+    dictionary = field(1, b"") + field(2, b"")
+    for name in locations:
+        dictionary += field(2, field(3, field(1, functions.index(name) + 1)))
+    dictionary += field(3, b"")
+    for name in functions:
+        dictionary += field(3, field(1, strings.index(name)))
+    dictionary += field(4, b"") + b"".join(field(5, s) for s in strings) + field(6, b"") + field(7, b"")
+    dictionary += b"".join(field(7, field(1, s)) for s in stack_table)
+    profile = field(1, field(1, 1) + field(2, 2)) + b"".join(field(2, s) for s in samples)
+    profile += varint(3 << 3 | 1) + at_ns.to_bytes(8, "little") + field(4, 10**9)
+    profile += field(5, field(1, 3) + field(2, 4)) + field(6, 10**7) + field(7, bytes(range(16)))
+    resource = field(1, field(1, "service.name") + field(2, field(1, service)))
+    return field(1, field(1, resource) + field(2, field(2, profile))) + field(2, dictionary)
+
+
+@pytest.mark.parametrize("encoding", [None, "gzip", "zstd"])
+@pytest.mark.parametrize("way", ["http", "api", "grpc"])
+def test_otlp(server, way, encoding):
+    data = otlp_request("sent", WANT, time.time_ns() - 10**10)
+    if encoding == "gzip":
+        data = gzip.compress(data)
+    elif encoding:
+        data = subprocess.run(["zstd", "-c"], input=data, capture_output=True, check=True).stdout
+    if way == "grpc":
+        c = h2_client.Connection(server.ports["otlp-grpc"])
+        a = c.call(EXPORT, data, encoding is not None, [("grpc-encoding", encoding)] if encoding else [])
+        assert a.status == 0, a.message
+        assert a.body == b"\0\0\0\0\0"  # an empty response: nothing was rejected
+    else:
+        headers = {"Content-Type": "application/x-protobuf", **({"Content-Encoding": encoding} if encoding else {})}
+        a = server.request("POST", "/v1development/profiles", data, headers,
+                           port=server.port if way == "api" else server.ports["otlp-http"])
+        assert a.status == 200 and a.body == b"", a.text
+    assert folded(server, "sent") == WANT
+    assert [t["name"] for t in server.get("/api/v1/types").json()["types"]]
+
+
+# ---- JFR ----
+
+@pytest.fixture(scope="session")
+def recording(tmp_path_factory):
+    java = shutil.which("java")
+    if not java or not shutil.which("jfr") or not shutil.which("javac"):
+        pytest.skip("no JDK with jfr here")
+    d = tmp_path_factory.mktemp("jfr")
+    (d / "profile.jfc").write_text(
+        '<?xml version="1.0" encoding="UTF-8"?><configuration version="2.0"><event name="jdk.ExecutionSample">'
+        '<setting name="enabled">true</setting><setting name="period">10 ms</setting></event>'
+        '<event name="jdk.NativeMethodSample"><setting name="enabled">true</setting>'
+        '<setting name="period">10 ms</setting></event></configuration>')
+    subprocess.run(["javac", "-encoding", "UTF-8", "-d", str(d), f"{HERE}/java/Recorded.java"], check=True,
+                   timeout=300)
+    out = d / "r.jfr"
+    for milliseconds in (3000, 30000):  # a busy machine may give too little in the first
+        subprocess.run([java, f"-XX:StartFlightRecording=filename={out},settings={d}/profile.jfc",
+                        "-XX:FlightRecorderOptions=stackdepth=200", "-Dfile.encoding=UTF-8", "-cp", str(d),
+                        "Recorded", str(milliseconds)], check=True, capture_output=True, timeout=300)
+        text = subprocess.run(["jfr", "print", "--json", "--stack-depth", "1000", "--events",
+                               "jdk.ExecutionSample", str(out)], capture_output=True, text=True, check=True,
+                              timeout=300).stdout
+        events = json.loads(text)["recording"]["events"]
+        if len(events) >= 50:
+            break
+    return out, events
+
+
+def expected_stacks(events):
+    out = collections.Counter()
+    for e in events:
+        trace = e["values"]["stackTrace"]
+        frames = [f["method"]["type"]["name"].replace("/", ".") + "." + f["method"]["name"]
+                  for f in trace["frames"]]
+        if trace["truncated"]:
+            frames.append("[truncated: too many frames]")
+        out[";".join(reversed(frames))] += 1
+    return out
+
+
+def clean(stacks):
+    """Names of lambda classes differ in how their address is written."""
+    out = collections.Counter()
+    for k, v in stacks.items():
+        out[re.sub(r"\$\$Lambda[^;]*?\.(?=\w+(;|$))", "$$Lambda.", k)] += v
+    return out
+
+
+def test_jfr(server, recording):
+    """Stack for stack what the JDK's own tool reads."""
+    path, events = recording
+    want = clean(expected_stacks(events))
+    assert len(events) >= 50 and any("Recorded.inner" in k for k in want)
+    assert any(k.count("Recorded.deep") > 90 for k in want)
+    data = path.read_bytes()
+    assert server.post("/api/v1/upload", data, labels="service.name=jvm").status == 200
+    assert clean(folded(server, "jvm")) == want
+    assert server.post("/ingest", data, name="via.cpu", format="jfr").status == 200
+    assert clean(folded(server, "via")) == want
+    total = sum(want.values())
+    assert server.get("/api/v1/top", query='{service_name="jvm"}').json()["total"] == total
+    threads = {v["name"] for v in server.get("/api/v1/label-values", label="thread.name").json()["values"]}
+    assert threads >= {"main", "zweiter Fa\u0308den \u65e5\u672c"}
+    # Each at its time: not all of them in one second.
+    points = server.get("/api/v1/series", query='{service_name="jvm"}', step=1000,
+                        **{"from": "now-1h"}).json()["series"][0]["points"]
+    assert len(points) >= 3 and sum(p[1] for p in points) == total
+
+
+def test_jfr_lines(executable, recording, tmp_path):
+    path, events = recording
+    out = tmp_path / "p.pb.gz"
+    subprocess.run([executable, "convert", str(path), str(out)], check=True, timeout=60)
+    text = subprocess.run([executable, "convert", str(out), "--format", "speedscope", "-"], check=True, timeout=60,
+                          capture_output=True, text=True).stdout
+    got = {(f["name"], f.get("line")) for f in json.loads(text)["shared"]["frames"]}
+    want = {(f["method"]["type"]["name"].replace("/", ".") + "." + f["method"]["name"], f["lineNumber"] or None)
+            for e in events for f in e["values"]["stackTrace"]["frames"]
+            if f["method"]["type"]["name"] == "Recorded"}
+    assert want and want <= got
+
+
+def test_damaged_recordings(server, recording):
+    """Cut off anywhere, or with any byte changed: refused or read, and the server lives."""
+    data = recording[0].read_bytes()
+    assert server.post("/api/v1/upload", data[:-1]).status == 400
+    assert server.post("/api/v1/upload", data[:len(data) // 2]).status == 400
+    for i in range(0, len(data), max(len(data) // 150, 1)):
+        broken = bytearray(data)
+        broken[i] ^= 0xff
+        assert server.post("/api/v1/upload", bytes(broken), labels=f"service.name=b{i}").status in (200, 400, 413, 415)
+    assert server.get("/healthz").status == 200
