@@ -31,6 +31,15 @@ check-root: all ## live tests: needs root and BPF
 	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q \
 		--no-header tests/live $(PYTEST_ARGS)
 
+# Those that take long (recordings of JVMs, bombs, slow clients) only with check-server itself.
+check-server: all ## the server and its clients (pytest); needs no privilege
+	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q \
+		--no-header tests/server $(PYTEST_ARGS)
+
+check-server-quick: all ## the same without what takes long
+	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q \
+		--no-header tests/server -m "not slow"
+
 check-runtimes: all ## language runtimes, each version that is here: needs root and BPF
 	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q \
 		--no-header tests/runtimes $(PYTEST_ARGS)
@@ -76,4 +85,4 @@ clean:
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
 
-.PHONY: all bench check check-root check-runtimes check-runtimes-quick check-ui check-vm check-vm-quick fuzz lint format install clean help
+.PHONY: all bench check check-root check-runtimes check-runtimes-quick check-server check-server-quick check-ui check-vm check-vm-quick fuzz lint format install clean help

@@ -76,12 +76,15 @@ int api_time(const char *text, u64 now_ms, u64 *ret_ms)
 	return 0;
 }
 
+/* What is not said of the base of a diff is as on its other side. */
 static const char *parameter(struct api_call *c, const char *prefix, const char *name)
 {
+	const char *value;
 	char full[64];
 
 	snprintf(full, sizeof(full), "%s%s", prefix, name);
-	return net_parameter(c->r, full);
+	value = net_parameter(c->r, full);
+	return value || !*prefix ? value : net_parameter(c->r, name);
 }
 
 static int query_time(struct api_call *c, const char *prefix, const char *name, u64 now, u64 *ms)

@@ -278,6 +278,7 @@ def clean(stacks):
     return out
 
 
+@pytest.mark.slow
 def test_jfr(server, recording):
     """Stack for stack what the JDK's own tool reads."""
     path, events = recording
@@ -299,6 +300,7 @@ def test_jfr(server, recording):
     assert len(points) >= 3 and sum(p[1] for p in points) == total
 
 
+@pytest.mark.slow
 def test_jfr_lines(executable, recording, tmp_path):
     path, events = recording
     out = tmp_path / "p.pb.gz"
@@ -312,6 +314,7 @@ def test_jfr_lines(executable, recording, tmp_path):
     assert want and want <= got
 
 
+@pytest.mark.slow
 def test_damaged_recordings(server, recording):
     """Cut off anywhere, or with any byte changed: refused or read, and the server lives."""
     data = recording[0].read_bytes()

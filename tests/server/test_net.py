@@ -242,6 +242,7 @@ def bombs():
     return {e: bomb(e) for e in ("gzip", "zstd")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
 def test_compression_bombs(serve, bombs, encoding):
     """200 MiB in a few hundred KiB: refused at the limit, and never in memory."""
@@ -285,6 +286,7 @@ def wait_closed(s, seconds):
         return False
 
 
+@pytest.mark.slow
 def test_slow_clients_are_cut_off_and_hold_up_nobody(serve):
     """Single bytes that come in time each, but never make a request."""
     s = serve("--timeout", 1)
@@ -319,6 +321,7 @@ def test_slow_clients_are_cut_off_and_hold_up_nobody(serve):
     assert c.wait(stuck).status == 4  # DEADLINE_EXCEEDED
 
 
+@pytest.mark.slow
 def test_connections_are_bounded(serve):
     s = serve("--max-connections", 8)
     many = [s.connect() for _ in range(30)]

@@ -10,6 +10,9 @@ import time
 
 import pytest
 
+# Builds a Go program when it is not there yet.
+pytestmark = pytest.mark.slow
+
 CPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
 SAMPLES = "process_cpu:samples:count:cpu:nanoseconds"
 FOLDED = "main;work;inner 30\nmain;work 5\nmain;idle 10\n"

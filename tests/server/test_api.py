@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The JSON API: every route of doc/api/openapi.json is called, with every parameter, and every answer
+is held against its schema; then what the answers say, against what was put in."""
+
+import gzip
+import json
+import os
+import re
+import time
+
+import jsonschema
+import pytest
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+with open(f"{TOP}/doc/api/openapi.json", encoding="utf-8") as f:
+    DOCUMENT = json.load(f)
+FOLDED = b"main;work;inner 30\nmain;work 5\nmain;idle 10\n"
+CPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+TICK = 10_000_000
+
+
+def resolve(o):
+    return resolve(DOCUMENT["components"][o["$ref"].split("/")[2]][o["$ref"].split("/")[3]]) if "$ref" in o else o
+
+
+def check(answer, path, method="get"):
+    """The answer is one that the document promises, and of its form."""
+    responses = DOCUMENT["paths"][path][method]["responses"]
+    assert str(answer.status) in responses, f"{path}: {answer.status} is not in the document: {answer.text}"
+    content = resolve(responses[str(answer.status)])["content"]
+    kind = answer.headers["Content-Type"]
+    assert kind in content or "*/*" in content, f"{path}: {kind}"
+    schema = content.get(kind, content.get("*/*"))["schema"]
+    if kind == "application/json" and "*/*" not in content:
+        jsonschema.Draft202012Validator({**schema, "components": DOCUMENT["components"]}).validate(answer.json())
+    return answer
+
+
+@pytest.fixture
+def filled(server):
+    at = int(time.time()) - 120
+    for name, text in (("shop.cpu{env=prod,host.name=h1}", FOLDED), ("cart.cpu{env=test}", b"main;other 7\n")):
+        assert server.post("/ingest", text, name=name, **{"from": at, "until": at + 10}).status == 200
+    server.at = at
+    return server
+
+
+def get(server, path, **parameters):
+    a = check(server.get(path, **parameters), path)
+    assert a.status == 200, a.text
+    return a.json()
+
+
+def tree(answer):
+    """{path of names: (self, total, ...)}, with the columns' rules checked."""
+    n, names = answer["nodes"], answer["names"]
+    assert all(len(c) == n["count"] for k, c in n.items() if k != "count")
+    out, open_nodes = {}, []
+    for i in range(n["count"]):
+        while open_nodes and open_nodes[-1][0] < i:
+            open_nodes.pop()
+        path = (open_nodes[-1][1] if open_nodes else ()) + (names[n["name"][i]],)
+        assert i == 0 or open_nodes
+        assert path not in out
+        out[path] = (n["self"][i], n["total"][i], *((n["base_self"][i], n["base_total"][i]) if "base_self" in n else ()))
+        open_nodes.append((i + n["below"][i], path))
+    for path, (self, total, *_) in out.items():
+        assert total == self + sum(v[1] for p, v in out.items() if p[:-1] == path)
+    return out
+
+
+# ---- the document ----
+
+def test_document_is_openapi():
+    """Its own rules, as far as they can be had without a validator: references, ids, parameters."""
+    assert DOCUMENT["openapi"].startswith("3.1")
+    refs = re.findall(r'"\$ref": ?"#/components/(\w+)/(\w+)"', json.dumps(DOCUMENT))
+    assert refs and all(name in DOCUMENT["components"][kind] for kind, name in refs)
+    ids = [o["operationId"] for p in DOCUMENT["paths"].values() for o in p.values()]
+    assert len(ids) == len(set(ids))
+    for path, methods in DOCUMENT["paths"].items():
+        for o in methods.values():
+            names = [resolve(p)["name"] for p in o.get("parameters", [])]
+            assert len(names) == len(set(names)), path
+            assert all(resolve(r)["description"] for r in o["responses"].values())
+    for s in DOCUMENT["components"]["schemas"].values():
+        jsonschema.Draft202012Validator.check_schema(s)
+
+
+def test_document_is_served_and_whole(server):
+    assert server.get("/api/v1/openapi.json").json() == DOCUMENT
+    # What the server routes (its JSON API) and what the document has are the same.
+    with open(f"{TOP}/server/api/views.c", encoding="utf-8") as f:
+        routed = set(re.findall(r'\{"GET", "([^"]+)"', f.read())) - {"/"}
+    documented = {p for p, m in DOCUMENT["paths"].items() if "get" in m}
+    assert routed == documented
+
+
+EXAMPLES = {"query": '{env="prod"}', "type": CPU, "stacks": 'fn="work"', "from": "now-1h", "to": "now", "label": "env",
+            "step": "1000", "group_by": "env", "limit": "2", "column": "60000", "row": "30000", "format": "folded",
+            "max_nodes": "100", "max_stacks": "100"}
+
+
+@pytest.mark.parametrize("path", [p for p, m in DOCUMENT["paths"].items() if "get" in m])
+def test_every_route(filled, path):
+    """Called bare, and with each parameter that the document names, alone and together."""
+    names = [resolve(p)["name"] for p in DOCUMENT["paths"][path]["get"].get("parameters", [])]
+    needed = {"label": "env"} if "label" in names else {}
+
+    def value(name):
+        name = name.removeprefix("base_")
+        return EXAMPLES.get(name, "true")
+
+    assert check(filled.get(path, **needed), path).status == 200
+    for name in names:
+        extra = {"column": "60000"} if name == "row" else {"row": "1000"} if name == "column" else {}
+        if name == "base_type":
+            extra = {"type": CPU}
+        if name == "to":
+            extra = {"from": "now-1h"}
+        a = check(filled.get(path, **{**needed, **extra, name: value(name)}), path)
+        assert a.status == 200, f"{path} {name}: {a.text}"
+    a = check(filled.get(path, **{n: value(n) for n in names}), path)
+    assert a.status == 200, a.text
+    assert filled.post(path, b"").status == 405
+
+
+def test_every_post_route(filled):
+    a = filled.request("POST", "/api/v1/upload", b"a;b 1\n", {"Content-Type": "application/octet-stream"})
+    assert check(a, "/api/v1/upload", "post").status == 200
+    for data in (b"", b"nonsense"):
+        a = filled.request("POST", "/api/v1/upload", data, {"Content-Type": "application/octet-stream"})
+        assert check(a, "/api/v1/upload", "post").status == 400
+    for kind, body in (("application/x-protobuf", b""), ("application/json", b"{}")):
+        a = filled.request("POST", "/v1development/profiles", body, {"Content-Type": kind})
+        assert check(a, "/v1development/profiles", "post").status == 200
+
+
+# ---- what is said ----
+
+def test_what_there_is(filled):
+    assert {t["name"] for t in get(filled, "/api/v1/types")["types"]} == {
+        CPU, "process_cpu:samples:count:cpu:nanoseconds"}
+    assert {n["name"] for n in get(filled, "/api/v1/labels")["labels"]} >= {"service.name", "env", "host.name"}
+    values = get(filled, "/api/v1/label-values", label="service.name")["values"]
+    assert {v["name"] for v in values} == {"shop", "cart"}
+    assert [v["name"] for v in get(filled, "/api/v1/label-values", label="service_name",
+                                   query='{host_name="h1"}')["values"]] == ["shop"]
+
+
+def test_flamegraph(filled):
+    a = get(filled, "/api/v1/flamegraph", query='{service_name="shop"}', type=CPU)
+    assert (a["type"], a["unit"], a["quality"]["samples"]) == ("cpu", "nanoseconds", 45)
+    t = tree(a)
+    assert t[("all", "shop", "main", "work")] == (5 * TICK, 35 * TICK)
+    assert t[("all",)] == (0, 45 * TICK) and len(t) == 6
+    t = tree(get(filled, "/api/v1/flamegraph", type=CPU, no_process="true"))
+    assert t[("all", "main")] == (0, 52 * TICK)
+    t = tree(get(filled, "/api/v1/flamegraph", type=CPU, inverted="true", no_process="true"))
+    assert t[("all", "inner", "work")] == (0, 30 * TICK)
+    t = tree(get(filled, "/api/v1/flamegraph", type=CPU, stacks='fn="inner"'))
+    assert t[("all",)] == (0, 30 * TICK)
+    t = tree(get(filled, "/api/v1/flamegraph", type=CPU, max_nodes=4))
+    assert t[("all",)] == (0, 52 * TICK) and any(p[-1] == "[other]" for p in t)
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3, 5, 8, 13, 40])
+def test_pruning_keeps_every_sum(server, keep):
+    lines = [f"{';'.join(f'f{(i * k) % 7}' for k in range(1, 2 + i % 6))} {1 + i % 9}" for i in range(60)]
+    assert server.post("/ingest", "\n".join(lines).encode(), name="x").status == 200
+    whole = tree(get(server, "/api/v1/flamegraph", type=CPU))
+    part = tree(get(server, "/api/v1/flamegraph", type=CPU, max_nodes=keep))
+    kept = {p: v for p, v in part.items() if p[-1] != "[other]"}
+    assert len(kept) <= keep and len(kept) >= min(keep, len(whole))
+    for path, (_, total) in kept.items():
+        assert whole[path][1] == total
+    assert sum(v[0] for v in part.values()) == sum(v[0] for v in whole.values())
+    lightest = min(v[1] for v in kept.values())
+    assert all(v[1] <= lightest for p, v in whole.items() if p not in kept)
+
+
+def test_top(filled):
+    a = get(filled, "/api/v1/top", query='{service_name="shop"}', type=CPU)
+    rows = {r["name"]: (r["self"], r["total"]) for r in a["rows"]}
+    assert rows == {"inner": (30 * TICK, 30 * TICK), "idle": (10 * TICK, 10 * TICK), "work": (5 * TICK, 35 * TICK),
+                    "main": (0, 45 * TICK)}
+    assert a["total"] == 45 * TICK
+    first = a["rows"][0]
+    # Wilson's interval of 30 of 45.
+    assert abs(first["self_share_low"] - 0.5206) < 0.001 and abs(first["self_share_high"] - 0.7866) < 0.001
+
+
+def test_series_and_heatmap(filled):
+    a = get(filled, "/api/v1/series", type=CPU, step=10000, group_by="service.name")
+    sums = {s["labels"]["service.name"]: sum(p[1] for p in s["points"]) for s in a["series"]}
+    assert sums == {"shop": 45 * TICK, "cart": 7 * TICK}
+    a = get(filled, "/api/v1/series", type=CPU, step=10000, group_by=["service.name", "env"])
+    assert {tuple(s["labels"].values()) for s in a["series"]} == {("shop", "prod"), ("cart", "test")}
+    begin = (filled.at - 60) * 1000
+    a = get(filled, "/api/v1/heatmap", type=CPU, column=60000, row=10000, **{"from": begin, "to": begin + 180000})
+    assert (a["columns"], a["rows"], len(a["values"])) == (3, 6, 18)
+    assert [i for i, v in enumerate(a["values"]) if v] == [6] and sum(a["values"]) == 52 * TICK
+
+
+def test_diff(filled):
+    a = get(filled, "/api/v1/diff", query='{service_name="cart"}', base_query='{service_name="shop"}', type=CPU,
+            no_process="true")
+    t = tree(a)
+    assert t[("all", "main")] == (0, 7 * TICK, 0, 45 * TICK)
+    assert t[("all", "main", "other")] == (7 * TICK, 7 * TICK, 0, 0)
+    assert a["base"]["total"] == 45 * TICK and a["normalized"] is False
+    a = get(filled, "/api/v1/diff", query='{service_name="cart"}', base_query='{service_name="shop"}', type=CPU,
+            no_process="true", normalize="true")
+    assert tree(get(filled, "/api/v1/diff", query='{service_name="cart"}', base_query="{}", type=CPU))[("all",)] == (
+        0, 7 * TICK, 0, 52 * TICK)
+    a = get(filled, "/api/v1/diff", query='{service_name="cart"}', base_query='{service_name="shop"}', type=CPU,
+            no_process="true", normalize="true")
+    assert a["normalized"] and a["base"]["total"] == 45 * TICK
+    assert abs(tree(a)[("all", "main", "work", "inner")][2] - 7 * TICK * 30 / 45) <= 1
+
+
+def test_export(filled, executable):
+    want = {"main;work;inner": 30, "main;work": 5, "main;idle": 10}
+    text = filled.get("/api/v1/export", format="folded", query='{service_name="shop"}',
+                      type="process_cpu:samples:count:cpu:nanoseconds").text
+    assert {line.split(";", 1)[1].rsplit(" ", 1)[0]: int(line.rsplit(" ", 1)[1]) for line in text.splitlines()} == want
+    pprof = filled.get("/api/v1/export")
+    assert b"inner" in gzip.decompress(pprof.body)
+    assert filled.get("/api/v1/export", format="svg").headers["Content-Type"] == "image/svg+xml"
+    assert "<html" in filled.get("/api/v1/export", format="html").text[:200].lower()
+    assert filled.get("/api/v1/export", format="speedscope").json()["shared"]["frames"]
+
+
+def test_nothing_is_an_answer_too(server):
+    """An empty store, and a selector that fits nothing."""
+    for path, methods in DOCUMENT["paths"].items():
+        if "get" in methods:
+            a = check(server.get(path, **({"label": "x"} if path.endswith("values") else {})), path)
+            assert a.status == 200, f"{path}: {a.text}"
+    server.post("/ingest", b"a;b 1\n", name="x")
+    for path in ("flamegraph", "top", "series", "heatmap", "diff", "export"):
+        a = server.get(f"/api/v1/{path}", query='{service_name="nobody"}')
+        assert check(a, f"/api/v1/{path}").status == 200, f"{path}: {a.text}"
+
+
+@pytest.mark.parametrize("path,parameters", [
+    ("flamegraph", {"query": "{"}), ("flamegraph", {"query": '{a="b"'}), ("flamegraph", {"query": '{a=~"("}'}),
+    ("flamegraph", {"stacks": "fn="}), ("flamegraph", {"max_nodes": "0"}), ("flamegraph", {"max_nodes": "-1"}),
+    ("flamegraph", {"max_nodes": "99999999999999999999"}), ("flamegraph", {"threads": "maybe"}),
+    ("flamegraph", {"from": "yesterday"}), ("flamegraph", {"from": "now-9999999999999999d"}),
+    ("flamegraph", {"from": "now", "to": "now-1h"}), ("flamegraph", {"to": "1e9"}), ("series", {"step": "0"}),
+    ("series", {"step": "1", "from": "now-10000h"}), ("heatmap", {"column": "7", "row": "3"}),
+    ("heatmap", {"column": "1", "row": "1", "from": "now-1h"}), ("export", {"format": "exe"}),
+    ("export", {"format": "jfr"}), ("export", {"format": "../../x"}), ("label-values", {}), ("label-values", {"label": ""}),
+    ("top", {"limit": "none"}), ("flamegraph", {"query": "{" + "a" * 10000}),
+    ("flamegraph", {"query": "{" + ",".join(f'l{i}="x"' for i in range(100)) + "}"})])
+def test_wrong_questions_are_told(filled, path, parameters):
+    a = filled.get(f"/api/v1/{path}", **parameters)
+    assert a.status == 400, f"{a.status} {a.text}"
+    check(a, f"/api/v1/{path}")
+    assert a.json()["code"] == "invalid_argument"
+
+
+def test_unknown_routes(server):
+    for path in ("/api/v1", "/api/v2/types", "/api/v1/types/", "/debug/pprof", "/querier.v1.QuerierService/Nothing"):
+        a = server.get(path)
+        assert a.status == 404 and a.json()["code"] == "not_found"
+
+
+def test_metrics_are_prometheus_text(filled):
+    filled.get("/api/v1/nothing")
+    text = filled.get("/metrics").text
+    seen = {}
+    for line in text.splitlines():
+        if line.startswith("#"):
+            assert re.fullmatch(r"# (HELP \w+ .+|TYPE \w+ (counter|gauge))", line)
+        else:
+            m = re.fullmatch(r'(\w+)(\{\w+="[^"]*"\})? (\d+)', line)
+            assert m, line
+            seen[m[1] + (m[2] or "")] = int(m[3])
+    assert seen["culprit_ingest_requests_total"] == 2 and seen["culprit_ingest_profiles_total"] == 2
+    assert seen["culprit_store_up"] == 1 and seen["culprit_store_series"] == 2
+    assert seen['culprit_answers_total{status="4xx"}'] == 1
