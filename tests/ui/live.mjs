@@ -42,6 +42,8 @@ export class Server {
 
   body(name) {
     const lines = name === "" ? Object.values(this.services).flatMap((s) => s.lines) : this.services[name]?.lines ?? [];
+    if (lines.length === 0)
+      return payloadOfNothing();
     const key = lines.join("\n");
     if (!this.bodies.has(key))
       this.bodies.set(key, payload(lines));

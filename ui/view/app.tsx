@@ -28,6 +28,7 @@ import type { Place, Span, Spot } from "./flame.tsx";
 import { Help } from "./help.tsx";
 import type { Keys } from "./help.tsx";
 import { Menu } from "./menu.tsx";
+import { useNode } from "./node.ts";
 import { SandwichView } from "./sandwich.tsx";
 import { FunctionList } from "./table.tsx";
 
@@ -137,7 +138,7 @@ export function App(p: Props): preact.JSX.Element {
   const matches = useMemo(() => (matchedFrames ? findMatches(profile, tree, matchedFrames) : null),
                           [profile, tree, matchedFrames]);
 
-  // From the root to the zoomed frame, for when newer samples lack it: then its caller is shown.
+  // From the root to the zoomed frame: where newer samples lack it, its caller is shown.
   const trail = useRef<string[]>([]);
   const zoom = useMemo((): Span => {
     if (!state.zoom)
@@ -150,33 +151,29 @@ export function App(p: Props): preact.JSX.Element {
       trail.current = pathOf(tree, first).map((i) => pathId(hashes, i));
       return { first, last };
     }
-    const at = trail.current.indexOf(a!);
-    for (let i = at - 1; i > 0; i--) {
-      first = findPath(hashes, trail.current[i]!);
-      if (first > 0 && weights.total[first]! > 0)
+    for (let i = trail.current.indexOf(a!); --i > 0;)
+      if ((first = findPath(hashes, trail.current[i]!)) > 0 && weights.total[first]! > 0)
         return { first, last: first };
-    }
     return ALL;
   }, [state.zoom, hashes, tree, weights]);
 
-  const [focusId, setFocusId] = useState("");
-  const focus = useMemo(() => focusId === "" ? -1 : findPath(hashes, focusId), [focusId, hashes]);
-  const setFocus = (node: number): void => setFocusId(node < 0 ? "" : pathId(hashes, node));
+  const [focus, setFocus] = useNode(hashes);
   // Of the table's row under the pointer, and the other way round.
   const [linked, setLinked] = useState(-1);
   useEffect(() => setLinked(-1), [table, tree]);
   const over = hover?.profile === profile && !hover.spot.folded ? ids.of[hover.tree.frame[hover.spot.first]!]! : -1;
   const [help, setHelp] = useState(false);
-  const [matchId, setMatchId] = useState("");
-  useEffect(() => setMatchId(""), [state.search, transformKey]);
-  const match = useMemo(() => matchId === "" ? -1 : findPath(hashes, matchId), [matchId, hashes]);
+  const [match, setMatch] = useNode(hashes);
+  useEffect(() => setMatch(-1), [state.search, transformKey]);
   const searchBox = useRef<HTMLInputElement>(null);
 
   const onZoom = useCallback((s: Span) => {
+    // Newer samples, which a menu has held back, may not have it.
+    trail.current = pathOf(tree, s.first).map((i) => pathId(hashes, i));
     const id = s.first === 0 ? "" : pathId(hashes, s.first) + (s.last === s.first ? "" : "~" + pathId(hashes, s.last));
     setHover(null);
     change({ zoom: id }, true);
-  }, [hashes, change]);
+  }, [tree, hashes, change]);
 
   const step = useCallback((by: 1 | -1) => {
     if (!matches)
@@ -184,7 +181,7 @@ export function App(p: Props): preact.JSX.Element {
     const next = nextMatch(matches, weights, match, by);
     if (next < 0)
       return;
-    setMatchId(pathId(hashes, next));
+    setMatch(next);
     setFocus(next);
     // A match outside of the zoomed part, or too narrow to see there, is gone to.
     const outside = weights.start[next]! < weights.start[zoom.first]! ||
@@ -271,12 +268,11 @@ export function App(p: Props): preact.JSX.Element {
   const k = samplesPerValue(meta, profile.tree);
   const samples = k > 0 ? profile.tree.total[0]! * k : meta.quality.samples;
 
-  const focused = focus;
-  const spoken = focused < 0 ? "" : [
-    nodeName(profile, tree, focused), `level ${tree.depth[focused]}`,
-    `total ${percent(tree.total[focused]! / (profile.tree.total[0]! || 1))} of all`,
-    `self ${percent(tree.self[focused]! / (profile.tree.total[0]! || 1))}`,
-    k > 0 ? `95 % interval ${interval(profile, tree, tree.total[focused]!)}` : "",
+  const spoken = focus < 0 ? "" : [
+    nodeName(profile, tree, focus), `level ${tree.depth[focus]}`,
+    `total ${percent(tree.total[focus]! / (profile.tree.total[0]! || 1))} of all`,
+    `self ${percent(tree.self[focus]! / (profile.tree.total[0]! || 1))}`,
+    k > 0 ? `95 % interval ${interval(profile, tree, tree.total[focus]!)}` : "",
   ].filter((s) => s !== "").join(", ");
   const empty = profile.tree.total[0] === 0 && (profile.tree.base?.total[0] ?? 0) === 0;
 
@@ -353,7 +349,7 @@ export function App(p: Props): preact.JSX.Element {
             ? <div class="nothing"><h2>Nothing left</h2><p>The functions in focus are not in this profile.</p>
               <button class="text" onClick={() => change({ transforms: [] }, true)}>Show everything</button></div>
             : <Flame profile={profile} tree={tree} weights={weights} colours={colours} theme={theme} matches={matches}
-                     icicle={state.icicle} zoom={zoom} focus={focused} functionOf={ids.of} linked={linked} onZoom={onZoom} onFocus={setFocus}
+                     icicle={state.icicle} zoom={zoom} focus={focus} functionOf={ids.of} linked={linked} onZoom={onZoom} onFocus={setFocus}
                      label={`Flame graph of ${meta.title || "a profile"}, ${value(profile.tree.total[0]!, meta.unit, meta.type)}. Arrow keys move, Enter zooms; the table of functions (t) has the same as text.`}
                      onHover={(spot, at, touch) => setHover(spot ? { profile, spot, at, touch, tree, zoom, withSelf: true } : null)}
                      onMenu={(spot, at) => {

@@ -56,6 +56,8 @@ function useSearch(): [LiveState, (change: Partial<LiveState>) => void] {
 
 function Token(p: { text: string; onToken: (t: string) => void }): preact.JSX.Element {
   const [token, setToken] = useState("");
+  const box = useRef<HTMLInputElement>(null);
+  useEffect(() => box.current!.focus(), []);
   return (
     <form class="nothing token" aria-labelledby="token-title" onSubmit={(e) => {
       e.preventDefault();
@@ -63,9 +65,9 @@ function Token(p: { text: string; onToken: (t: string) => void }): preact.JSX.El
         p.onToken(token.trim());
     }}>
       <h2 id="token-title">{p.text}</h2>
-      <p>Whoever runs this server has it: a line <code>read TOKEN</code> of the file that <code>--tokens</code> names. It
+      <p>Whoever runs this server has it: a line <code>read TOKEN</code> of the file that <code>--token-file</code> names. It
         is kept until this tab is closed, and sent to this server only.</p>
-      <p><input type="password" autocomplete="off" aria-label="Token" value={token} autofocus
+      <p><input type="password" autocomplete="off" aria-label="Token" value={token} ref={box}
                 onInput={(e) => setToken(e.currentTarget.value)} /> <button class="text">Continue</button></p>
     </form>
   );
@@ -75,7 +77,9 @@ function Custom(p: { range: Range; onRange: (r: Range) => void; onClose: () => v
   const ref = useRef<HTMLDialogElement>(null);
   const [from, setFrom] = useState(localInput(p.range.from));
   const [to, setTo] = useState(localInput(p.range.to));
-  useEffect(() => ref.current!.showModal(), []);
+  useEffect(() => {
+    ref.current!.showModal();
+  }, []);
   const range = { from: new Date(from).getTime(), to: new Date(to).getTime() };
   const good = range.to > range.from;
   return (

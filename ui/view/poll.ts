@@ -49,10 +49,15 @@ export interface Poll {
 }
 
 async function ask(source: Source, state: LiveState, signal: AbortSignal): Promise<View> {
+  const ever = async (): Promise<boolean> =>
+    readNames(await source.json("types", { from: 0 }, signal), "types").length > 0;
+  // The first answer also tells the server's clock, by which the range is meant.
+  let stored = source.met || await ever();
   const range = rangeAt(state, source.now());
   const within: Parameters = { from: range.from, to: range.to };
   let types = sortTypes(readNames(await source.json("types", within, signal), "types"));
-  const blank = types.length === 0 && readNames(await source.json("types", { from: 0 }, signal), "types").length === 0;
+  if (types.length === 0 && stored)
+    stored = await ever();
   // What a link asks for and this range does not have: shown as empty, and can be chosen away.
   const type = state.type || types[0] || "";
   if (type && !types.includes(type))
@@ -70,7 +75,7 @@ async function ask(source: Source, state: LiveState, signal: AbortSignal): Promi
   const at = source.now();
   return {
     range, at, profile: parseBody(body), bars: bars(time, wide, at), services: shares(readLines(each), readNames(names, "values")),
-    types, type, blank, damaged: time.damaged,
+    types, type, blank: !stored, damaged: time.damaged,
   };
 }
 

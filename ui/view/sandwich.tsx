@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Who calls a function (above, growing up from it) and what it calls (below, hanging from it). */
-import { useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { colouring } from "../draw/colour.ts";
 import type { Theme } from "../draw/colour.ts";
 import type { FunctionIds } from "../model/functions.ts";
@@ -10,10 +10,11 @@ import { findMatches } from "../model/search.ts";
 import type { ColourBy } from "../model/state.ts";
 import { percent, value } from "../model/text.ts";
 import { sandwich } from "../model/transform.ts";
-import { findPath, nodeName, pathHashes, pathId } from "../model/tree.ts";
+import { nodeName, pathHashes } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
 import { Flame } from "./flame.tsx";
-import type { Place, Span, Spot } from "./flame.tsx";
+import type { Place, Spot } from "./flame.tsx";
+import { useNode } from "./node.ts";
 
 interface Props {
   profile: Profile;
@@ -39,23 +40,20 @@ function Half(p: Props & { half: Tree; icicle: boolean; label: string }): preact
                           [profile, half, p.theme, p.colourBy, p.normalise]);
   const matches = useMemo(() => (p.matchedFrames ? findMatches(profile, half, p.matchedFrames) : null),
                           [profile, half, p.matchedFrames]);
-  // By pathId(), which newer samples do not change.
   const hashes = useMemo(() => pathHashes(profile, half), [profile, half]);
-  const [zoom, setZoom] = useState({ of: "", first: "", last: "" });
-  const [focusId, setFocusId] = useState("");
-  const span = useMemo((): Span => {
-    const first = zoom.of === p.name ? findPath(hashes, zoom.first) : -1;
-    const last = first < 0 ? -1 : findPath(hashes, zoom.last);
-    return last < first || first < 0 ? { first: 0, last: 0 } : { first, last };
-  }, [zoom, p.name, hashes]);
-  const focus = useMemo(() => focusId === "" ? -1 : findPath(hashes, focusId), [focusId, hashes]);
+  const [first, setFirst] = useNode(hashes);
+  const [last, setLast] = useNode(hashes);
+  const [focus, setFocus] = useNode(hashes);
+  const zoom = useMemo(() => last < first || first < 0 ? { first: 0, last: 0 } : { first, last }, [first, last]);
   return (
     <section aria-label={p.label}>
       <h3>{p.label}{half.n === 1 ? ": none" : ""}</h3>
       <Flame profile={profile} tree={half} weights={weights} colours={colours} theme={p.theme} matches={matches}
-             icicle={p.icicle} zoom={span} focus={focus} label={p.label} functionOf={p.ids.of} linked={p.linked}
-             onZoom={(s) => setZoom({ of: p.name, first: pathId(hashes, s.first), last: pathId(hashes, s.last) })}
-             onFocus={(node) => setFocusId(node < 0 ? "" : pathId(hashes, node))}
+             icicle={p.icicle} zoom={zoom} focus={focus} label={p.label} functionOf={p.ids.of} linked={p.linked}
+             onZoom={(s) => {
+               setFirst(s.first);
+               setLast(s.last);
+             }} onFocus={setFocus}
              onHover={(s, at, touch) => p.onHover(s, at, touch, half, p.icicle)}
              onMenu={(s) => p.onPick(nodeName(profile, half, s.first))} />
     </section>
@@ -75,8 +73,8 @@ export function SandwichView(p: Props): preact.JSX.Element {
                     : "is not in this profile"}</span>
       </div>
       {both && <>
-        <Half {...p} half={both.callers} icicle={false} label="Callers" />
-        <Half {...p} half={both.callees} icicle={true} label="Callees" />
+        <Half key={"^" + name} {...p} half={both.callers} icicle={false} label="Callers" />
+        <Half key={"v" + name} {...p} half={both.callees} icicle={true} label="Callees" />
       </>}
     </div>
   );

@@ -32,7 +32,11 @@ function Chip(p: { name: string; share: number; title: string; on: boolean; tab:
 function All(p: Props & { onClose: () => void }): preact.JSX.Element {
   const ref = useRef<HTMLDialogElement>(null);
   const [filter, setFilter] = useState("");
-  useEffect(() => ref.current!.showModal(), []);
+  const box = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    ref.current!.showModal();
+    box.current!.focus();
+  }, []);
   const m = matcher(filter);
   const found = m && !("error" in m) ? p.services.filter((s) => m.test(s.name)) : p.services;
   const choose = (name: string): void => {
@@ -47,9 +51,15 @@ function All(p: Props & { onClose: () => void }): preact.JSX.Element {
           <button class="icon" aria-label="Close" onClick={() => ref.current!.close()}>✕</button></header>
         <div class="filter">
           <input type="search" placeholder="Filter services" aria-label="Filter services (regular expression)" value={filter}
-                 aria-invalid={m !== null && "error" in m} spellcheck={false} autofocus
+                 aria-invalid={m !== null && "error" in m} spellcheck={false} ref={box}
                  onInput={(e) => setFilter(e.currentTarget.value)}
-                 onKeyDown={(e) => e.key === "Enter" && found[0] && choose(found[0].name)} />
+                 onKeyDown={(e) => {
+                   if (e.key !== "Enter" || !found[0])
+                     return;
+                   // Else it also presses the button that gets the focus back.
+                   e.preventDefault();
+                   choose(found[0].name);
+                 }} />
           <span class="n">{count(found.length)}{found.length !== p.services.length ? ` of ${count(p.services.length)}` : ""}</span>
         </div>
         <ul class="list">
