@@ -118,8 +118,8 @@ static void put_error(struct api_call *c, enum api_style style, int r)
 
 /* ---- routes ---- */
 
-static const struct api_route *const tables[] = {api_view_routes, api_querier_routes,
-						 api_input_routes};
+static const struct api_route *const tables[] = {api_page_routes, api_view_routes,
+						 api_querier_routes, api_input_routes};
 
 static const struct api_route *find_route(const struct net_request *r, bool *ret_other_method)
 {
