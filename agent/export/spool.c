@@ -259,7 +259,7 @@ static int list_files(struct spool *s, u64 **ret_numbers, size_t *ret_n)
 static int open_directory(struct spool *s, const char *path, struct diag *reterr_diag)
 {
 	_cleanup_free_ u64 *numbers = NULL;
-	size_t n;
+	size_t n = 0;
 	int r;
 
 	if (mkdir(path, 0700) < 0 && errno != EEXIST)

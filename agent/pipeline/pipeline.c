@@ -219,7 +219,7 @@ static bool park(struct pipeline *p, const struct deferred_walk *walk)
 	size_t n = (size_t)walk->copy->n * SAMPLE_COPY_BYTES;
 	struct parked *w;
 
-	if (p->parked_bytes + sizeof(*w) + n > PARKED_MAX_BYTES)
+	if (p->closing || p->parked_bytes + sizeof(*w) + n > PARKED_MAX_BYTES)
 		return false;
 	w = malloc(sizeof(*w) + n);
 	if (!w)
@@ -511,6 +511,10 @@ struct pipeline_batch *pipeline_take(struct pipeline *p)
 	 */
 	(void)sampler_drain(p->sampler);
 	finish_parked(p);
+	/* What came while pages were waited for. */
+	p->closing = true;
+	(void)sampler_drain(p->sampler);
+	p->closing = false;
 	sampler_new_epoch(p->sampler);
 	b->answers = runtimes_take_answers(p->runtimes);
 	p->batch = fresh;

@@ -128,6 +128,7 @@ struct pipeline {
 	u64 retry_ns;	       /* when runtimes that were too early are asked again */
 	struct parked *parked; /* owned: walks that wait for unwind pages */
 	u64 parked_bytes;
+	bool closing; /* nothing is parked: the batch is about to be taken */
 	u64 scratch[SAMPLE_MAX_FRAMES];
 	u64 lost; /* of the batches before */
 	u64 stall_ns;

@@ -50,12 +50,16 @@ static int note_stack(struct profile *p, const char *text, u32 *ret)
 /* "process_cpu:cpu:nanoseconds:cpu:nanoseconds" */
 static int set_type(struct profile *p, const char *type)
 {
-	char text[STORE_TYPE_BYTES], *part[5] = {}, *rest = text;
+	char text[STORE_TYPE_BYTES], *part[5] = {}, *rest = text, *end;
+	size_t n = strlen(type);
 	int r;
 
-	snprintf(text, sizeof(text), "%s", type);
+	if (n >= sizeof(text))
+		return -EINVAL;
+	memcpy(text, type, n + 1);
+	end = text + n;
 	for (size_t i = 0; i < ARRAY_SIZE(part); i++) {
-		part[i] = rest ? rest : text + strlen(type);
+		part[i] = rest ? rest : end;
 		rest = rest ? strchr(rest, ':') : NULL;
 		if (rest)
 			*rest++ = '\0';
