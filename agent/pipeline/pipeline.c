@@ -292,11 +292,32 @@ static void finish_now(struct pipeline *p, struct deferred_walk *walk)
 	deferred_drop(p, walk);
 }
 
+/*
+ * A deferred sample from before the epoch changed is finished in the batch of now, and its stacks
+ * go with it. Not those with runtime frames: their names are the other batch's.
+ */
+static void bring_over(struct pipeline *p, u64 id)
+{
+	const struct pipeline_stack *s = NULL;
+	const u64 *frames;
+
+	if (p->before && id && !pipeline_stack(p->batch, id))
+		s = pipeline_stack(p->before, id);
+	if (!s)
+		return;
+	frames = &p->before->frames.data[s->first];
+	for (u32 i = 0; i < s->n && !s->kernel; i++)
+		if (frames[i] >= FRAME_RUNTIME)
+			return;
+	if (batch_add_stack(p->batch, p->procman, id, frames, s->n, s->stop, s->kernel) < 0)
+		log_warn("out of memory: a stack is shown as lost");
+}
+
 static void on_deferred(void *arg, const struct record_deferred *d, const struct sampler_copy *copy)
 {
 	struct pipeline *p = arg;
 	u64 begin = clock_ns(CLOCK_MONOTONIC);
-	const struct pipeline_stack *prefix = pipeline_stack(p->batch, d->sample.user_stack);
+	const struct pipeline_stack *prefix;
 	struct deferred_walk walk = {
 		.record = d,
 		.copy = copy,
@@ -305,6 +326,9 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 	};
 	bool parked = false;
 
+	bring_over(p, d->sample.kernel_stack);
+	bring_over(p, d->sample.user_stack);
+	prefix = pipeline_stack(p->batch, d->sample.user_stack);
 	if (prefix) {
 		memcpy(p->scratch, &p->batch->frames.data[prefix->first], prefix->n * sizeof(u64));
 		walk.n = prefix->n;
