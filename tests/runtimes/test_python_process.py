@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """CPython in other places than an interpreter of its own: loaded late by a native program, several
-interpreters in one process, a thousand processes."""
+interpreters in one process."""
 
 import glob
 import os
@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from test_python import BUILDS, CHAINS, HERE, Python, judge_chains, profile
+from test_python import BUILDS, HERE, Python, judge_chains, profile, python_part
 
 
 def shared_python(version, tmp_path):
@@ -48,3 +48,34 @@ def test_loaded_late(culprit, version, tmp_path):
     assert native and all(f.file is None or not f.file.endswith(".py") for s in native for f in s)
     judge_chains(python, f"{library}, by dlopen", script,
                  {s: n for s, n in stacks.items() if s not in native}, truncated)
+
+
+INSIDE = {
+    "alpha": ["module", "alpha", "alpha_key", "leaf"],
+    "beta": ["module", "beta", "beta_key", "leaf"],
+    "alpha_other": ["alpha_other", "alpha_spin"],
+    "beta_other": ["beta_other", "beta_spin"],
+}
+OUTSIDE = {"outside": ["module", "outside", "spin_outside"]}
+
+
+@pytest.mark.parametrize("version", ["3.12", "3.13", "3.14", "3.15"])
+def test_interpreters(culprit, version, tmp_path):
+    """Three interpreters in one process, on five threads. The frames of none may be those of another.
+    (Before 3.12 they are not found: doc/runtimes/python.md.)"""
+    found = [f for pattern in BUILDS[version] for f in sorted(glob.glob(pattern))]
+    if not found:
+        pytest.skip(f"no CPython {version}")
+    python = Python(found[0], tmp_path)
+    script, inside = python.place("interpreters.py"), python.place("inside.py")
+    process = python.start(script, inside)
+    try:
+        stacks, truncated = profile(culprit, process, tmp_path, 8)
+    finally:
+        process.kill()
+        process.wait()
+    judge_chains(python, f"{python.path}, inside", inside, stacks, truncated, "inside.py", INSIDE)
+    main = {s: n for s, n in stacks.items() if not python_part(s, inside) and
+            not any(f.file == script and f.name == "run" for f in s)}
+    judge_chains(python, f"{python.path}, outside", script, main, truncated, "interpreters.py",
+                 OUTSIDE)
