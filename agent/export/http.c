@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One libcurl handle to one destination, which keeps its connection. gRPC is HTTP/2 with trailers:
- * by ALPN where there is TLS, else HTTP/2 from the first byte on.
+ * One libcurl handle to one destination, which keeps its connection where it can. gRPC is HTTP/2
+ * with trailers: by ALPN where there is TLS, else HTTP/2 from the first byte on.
  *
  * A failure becomes one line that names what to do, where that is known. Headers are never in it.
  */
@@ -239,6 +239,10 @@ static int set_options(struct http *h)
 	SET(CURLOPT_XFERINFOFUNCTION, on_progress);
 	SET(CURLOPT_XFERINFODATA, h);
 	SET(CURLOPT_POST, 1L);
+	/* libcurl 7.88 fails every request but the first on a connection that began as HTTP/2
+	 * (CURLE_HTTP2); with TLS it does not. */
+	if (version == CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE)
+		SET(CURLOPT_FORBID_REUSE, 1L);
 	if (o->ca)
 		SET(CURLOPT_CAINFO, o->ca);
 	if (o->cert)
