@@ -10,7 +10,7 @@ import { chromium } from "playwright-core";
 
 export const here = dirname(fileURLToPath(import.meta.url));
 export const top = resolve(here, "../..");
-const culprit = resolve(process.env.CULPRIT ?? join(top, "build/cli/culprit"));
+export const culprit = resolve(process.env.CULPRIT ?? join(top, "build/cli/culprit"));
 const program = process.env.CHROMIUM ?? "/usr/bin/chromium";
 export const ROW = 19;
 

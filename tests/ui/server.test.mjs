@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The page as `culprit server` itself serves it, over its own store: numbers that are known, all the way. */
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { after, test } from "node:test";
+import { AT, KNOWN } from "./known.mjs";
+import { cannot, close, culprit, openUrl } from "./page.mjs";
+
+const skip = cannot() || false;
+const folder = mkdtempSync(join(tmpdir(), "culprit-server-"));
+const running = new Set();
+after(async () => {
+  await close();
+  for (const r of running)
+    r.kill("SIGKILL");
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** A real server on a free port, or on the one given. */
+async function serve(name, { port = 0, options = [] } = {}) {
+  const process = spawn(culprit, ["server", "--data-dir", join(folder, name), "--listen", `127.0.0.1:${port}`,
+    "--otlp-grpc", "off", "--otlp-grpc-old", "off", "--otlp-http", "off", ...options], { stdio: ["ignore", "pipe", "inherit"] });
+  running.add(process);
+  const s = { process, port };
+  for await (const line of createInterface(process.stdout)) {
+    s.port = Number(/^api (\d+)/.exec(line)?.[1] ?? s.port);
+    if (line === "ready")
+      break;
+  }
+  assert.ok(s.port > 0, "it said its port");
+  s.url = `http://127.0.0.1:${s.port}/`;
+  s.upload = async (service, lines, token) => {
+    const now = Date.now();
+    const q = new URLSearchParams({ format: "folded", labels: `service.name=${service}`, from: now - 20000, to: now });
+    const r = await fetch(`${s.url}api/v1/upload?${q}`, { method: "POST", body: lines.join("\n") + "\n",
+      headers: token ? { Authorization: `Bearer ${token}` } : {} });
+    assert.equal(r.status, 200, await r.text());
+  };
+  s.stop = async (signal = "SIGTERM") => {
+    const over = once(process, "exit");
+    process.kill(signal);
+    const [code] = await over;
+    running.delete(process);
+    return code;
+  };
+  return s;
+}
+
+const text = async (p, selector) => (await p.page.locator(selector).first().innerText()).replace(/\s+/g, " ");
+
+test("the real server: from nothing to the picture, its services, newer samples, kill -9 and back", { skip, timeout: 180000 }, async () => {
+  const s = await serve("a");
+  const p = await openUrl(s.url, { hash: "#t=0", said: /Failed to load resource/ });
+  assert.match(await text(p, ".nothing"), /Waiting for the first samples/);
+  await s.upload("shop", KNOWN);
+  await s.upload("db", KNOWN.map((l) => l.replace(/\d+$/, (n) => 3 * n)));
+  // By itself, without a reload.
+  await p.page.waitForSelector(".flame canvas", { timeout: 30000 });
+  await p.page.locator(".strip button", { hasText: "shop" }).waitFor();
+  assert.match(await text(p, ".strip"), /^All .* db 75 % shop 25 %$/);
+  assert.match(await text(p, ".quality"), /^400 samples/);
+  await p.page.locator(".strip button", { hasText: "shop" }).click();
+  await p.page.locator(".quality", { hasText: "only 100 samples" }).waitFor();
+  // One level more than in the file: the service.
+  await p.painted();
+  assert.match(await p.hover([AT.load[0], AT.load[1]]), / total 30 samples 30 % 30 %/);
+  await p.shot("server-light");
+  await s.upload("shop", KNOWN);
+  await p.page.locator(".quality", { hasText: "200 samples" }).waitFor({ timeout: 30000 });
+  await s.stop("SIGKILL");
+  await p.page.locator(".problem", { hasText: "does not answer since" }).waitFor({ timeout: 30000 });
+  assert.match(await text(p, ".quality"), /^200 samples/, "the last picture stays");
+  const again = await serve("a", { port: s.port });
+  await p.page.locator(".problem").waitFor({ state: "detached", timeout: 30000 });
+  assert.match(await text(p, ".quality"), /^200 samples/, "what was acknowledged is there");
+  await p.done();
+  assert.equal(await again.stop(), 0);
+});
+
+test("the real server: the page needs no token, its data do", { skip, timeout: 120000 }, async () => {
+  const tokens = join(folder, "tokens");
+  writeFileSync(tokens, "read reads-what-is-there\nwrite writes-what-is-new\n", { mode: 0o600 });
+  const s = await serve("b", { options: ["--token-file", tokens] });
+  await s.upload("shop", KNOWN, "writes-what-is-new");
+  const p = await openUrl(s.url, { said: /status of 40[13]/ });
+  assert.match(await text(p, ".token"), /wants a token/);
+  await p.page.locator(".token input").fill("writes-what-is-new");
+  await p.page.locator(".token input").press("Enter");
+  await p.page.locator(".token", { hasText: "may not read" }).waitFor();
+  await p.page.locator(".token input").fill("reads-what-is-there");
+  await p.page.locator(".token input").press("Enter");
+  await p.page.waitForSelector(".flame canvas");
+  assert.match(await text(p, ".quality"), /only 100 samples/);
+  await p.done();
+  // A body of whoever is not known is not taken, whatever the path.
+  for (const path of ["", "healthz", "api/v1/payload"])
+    assert.equal((await fetch(s.url + path, { method: "POST", body: "x".repeat(10000) })).status, 401);
+  assert.equal((await fetch(s.url + "api/v1/payload")).status, 401);
+  assert.equal(await s.stop(), 0);
+});
+
+test("the real server: the page's headers, unchanged is 304, with and without gzip", { skip, timeout: 60000 }, async () => {
+  const s = await serve("c");
+  const plain = await fetch(s.url, { headers: { "Accept-Encoding": "identity" } });
+  assert.equal(plain.headers.get("content-encoding"), null);
+  const html = await plain.text();
+  const packed = await fetch(s.url);
+  assert.equal(packed.headers.get("content-encoding"), "gzip");
+  assert.equal(await packed.text(), html);
+  const csp = packed.headers.get("content-security-policy");
+  assert.match(csp, /^default-src 'none'; script-src 'sha256-[^']+'; style-src 'sha256-[^']+'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'$/);
+  assert.ok(html.includes(csp.replace(/; frame-ancestors.*/, "")), "the page says the same");
+  const etag = packed.headers.get("etag");
+  const same = await fetch(s.url, { headers: { "If-None-Match": `"other", ${etag}` } });
+  assert.equal(same.status, 304);
+  assert.equal((await fetch(s.url, { headers: { "If-None-Match": '"other"' } })).status, 200);
+  const body = await fetch(`${s.url}api/v1/payload`);
+  assert.equal(Buffer.from(await body.arrayBuffer()).subarray(0, 8).toString(), "CULPRIT1");
+  for (const bad of ["query=%7B", "from=9&to=3", "max_stacks=0", "from=x"])
+    assert.equal((await fetch(`${s.url}api/v1/payload?${bad}`)).status, 400, bad);
+  assert.equal(await s.stop(), 0);
+});
