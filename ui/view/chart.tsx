@@ -119,10 +119,11 @@ export function Chart(p: Props): preact.JSX.Element {
          }}
          onPointerLeave={() => dragging.current || setOver(-1)}>
       {b && width! > 0 && <svg width={width} height={height} aria-hidden="true">
-        {marked && <rect class={span ? "pick" : "over"} x={marked[0]} width={Math.max(1, marked[1]! - marked[0]!)} y={0} height={tall} />}
+        {marked && !span && <rect class="over" x={marked[0]} width={Math.max(1, marked[1]! - marked[0]!)} y={0} height={tall} />}
         {most > 0 && <path class="bars" d={shape(b, heights, width!, tall)} />}
+        {marked && span && <rect class="pick" x={marked[0]} width={Math.max(1, marked[1]! - marked[0]!)} y={.5} height={tall - .5} />}
         <path class="base" d={`M0 ${tall + .5}H${width}`} />
-        {ticks(b, Math.max(2, Math.floor(width! / 90))).map((t) => px(t.at) > 12 && px(t.at) < width! - 26 &&
+        {ticks(b, Math.max(2, Math.floor(width! / 90))).map((t) => px(t.at) > 26 && px(t.at) < width! - 26 &&
           <g key={t.at}><path class="base" d={`M${px(t.at)} ${tall}v4`} /><text x={px(t.at)} y={height! - 2}>{t.label}</text></g>)}
       </svg>}
       {most > 0 && <span class="most" aria-hidden="true">{rate(most * b!.step, b!.step, p.type)}</span>}

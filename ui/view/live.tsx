@@ -174,8 +174,8 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
   return (
     <div class="live">
       <div class="live-bar">
-        <Services services={view?.services ?? []} chosen={state.service} type={type} ms={range.to - range.from}
-                  open={all} onOpen={setAll} onChoose={(service) => change({ service })} />
+        {!view ? <div /> : <Services services={view.services} chosen={state.service} type={type} ms={range.to - range.from}
+                  open={all} onOpen={setAll} onChoose={(service) => change({ service })} />}
         <div class="tools">
           {view && view.types.length > 1 && <select aria-label="Type" title="What is counted" value={view.type}
             onChange={(e) => change({ type: e.currentTarget.value })}>
