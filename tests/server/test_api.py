@@ -90,8 +90,10 @@ def test_document_is_openapi():
 def test_document_is_served_and_whole(server):
     assert server.get("/api/v1/openapi.json").json() == DOCUMENT
     # What the server routes (its JSON API) and what the document has are the same.
-    with open(f"{TOP}/server/api/views.c", encoding="utf-8") as f:
-        routed = set(re.findall(r'\{"GET", "([^"]+)"', f.read())) - {"/"}
+    routed = set()
+    for name in ("page", "views"):
+        with open(f"{TOP}/server/api/{name}.c", encoding="utf-8") as f:
+            routed |= set(re.findall(r'\{"GET", "([^"]+)"', f.read())) - {"/"}
     documented = {p for p, m in DOCUMENT["paths"].items() if "get" in m}
     assert routed == documented
 
