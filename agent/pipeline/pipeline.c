@@ -580,6 +580,7 @@ static int warm_up(struct pipeline *p)
 		samples = p->batch->samples;
 		deferred = count_deferred(p);
 	}
+	drop_parked(p); /* to wait for them would only be to sample more of what is thrown away */
 	pipeline_give_back(p, pipeline_take(p));
 	sampler_count_from_now(p->sampler);
 	p->lost = 0;
