@@ -580,8 +580,14 @@ static int warm_up(struct pipeline *p)
 		samples = p->batch->samples;
 		deferred = count_deferred(p);
 	}
-	drop_parked(p); /* to wait for them would only be to sample more of what is thrown away */
-	pipeline_give_back(p, pipeline_take(p));
+	/*
+	 * Nothing of it is waited for, and twice, as what comes while all that is in the ring is
+	 * handled would count: that takes the longer the busier the machine is.
+	 */
+	for (int i = 0; i < 2; i++) {
+		drop_parked(p);
+		pipeline_give_back(p, pipeline_take(p));
+	}
 	sampler_count_from_now(p->sampler);
 	p->lost = 0;
 	return r;
