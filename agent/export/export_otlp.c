@@ -6,10 +6,14 @@
 #include <sys/random.h>
 
 #include "agent/export/export_private.h"
+#include "base/buf.h"
 #include "otlp/otlp.h"
+#include "profile/internal.h"
 
 /* gRPC servers take 4 MiB unless told otherwise; a little less, for what is around it. */
 #define MAX_REQUEST_BYTES (((size_t)4 << 20) - 4096)
+
+#define MAX_ANSWER_BYTES (1U << 20)
 
 struct grpc_frame {
 	u8 compressed;
@@ -58,11 +62,30 @@ static int open_grpc(struct destination *d, struct diag *reterr_diag)
 	return http_open(d, &o, reterr_diag, (struct http **)&d->private);
 }
 
+/* The answer's message; servers compress it as we did ours. */
+static void read_message(const struct str *answer, struct export_result *ret)
+{
+	struct buf b = buf_of(answer->data, answer->n), body;
+	_cleanup_str_ struct str plain = {};
+	struct grpc_frame frame;
+	u32 length;
+
+	if (buf_left(&b) < sizeof(frame))
+		return;
+	memcpy(&frame, b.pos, sizeof(frame));
+	memcpy(&length, frame.length, sizeof(length));
+	if (!buf_skip(&b, sizeof(frame)) || !buf_take(&b, ntohl(length), &body))
+		return;
+	if (!frame.compressed)
+		read_response(body.pos, buf_left(&body), ret);
+	else if (gzip_inflate(body.pos, buf_left(&body), MAX_ANSWER_BYTES, &plain, NULL) == 0)
+		read_response((const u8 *)str_get(&plain), plain.n, ret);
+}
+
 static void send_grpc(struct destination *d, const u8 *data, size_t n, struct export_result *ret)
 {
 	struct grpc_frame frame = {.compressed = 1};
 	_cleanup_str_ struct str message = {};
-	const struct str *answer;
 	u32 length = htonl((u32)n);
 
 	memcpy(frame.length, &length, sizeof(length));
@@ -77,10 +100,8 @@ static void send_grpc(struct destination *d, const u8 *data, size_t n, struct ex
 	if (ret->outcome != EXPORT_SENT)
 		return;
 	http_grpc_result(d->private, ret);
-	answer = http_answer(d->private);
-	if (ret->outcome == EXPORT_SENT && answer->n >= sizeof(frame) && !answer->data[0])
-		read_response((const u8 *)answer->data + sizeof(frame), answer->n - sizeof(frame),
-			      ret);
+	if (ret->outcome == EXPORT_SENT)
+		read_message(http_answer(d->private), ret);
 }
 
 const struct export_ops export_otlp_grpc = {

@@ -151,6 +151,21 @@ static u64 count_samples(const struct profile *p)
 	return p->quality.measured ? p->quality.samples : profile_sample_count(p);
 }
 
+/* What it tells, its own and what was added to it. */
+static u64 lost_of(const struct profile *p)
+{
+	return p->quality.measured ? p->quality.lost : 0;
+}
+
+/* A profile that never came to be an item. */
+static void drop_profile(struct destination *d, const struct profile *p, enum export_drop why)
+{
+	pthread_mutex_lock(&d->lock);
+	count_drop_locked(d, why, 1, count_samples(p));
+	d->unsaid_lost += lost_of(p);
+	pthread_mutex_unlock(&d->lock);
+}
+
 /* ---- from a profile to the spool ---- */
 
 /* A part of a profile: the same in all but its samples. */
@@ -253,21 +268,20 @@ static void feed(struct destination *d, const struct profile *p)
 {
 	struct profile view = *p;
 	struct diag diag = {};
-	/* Who has not counted cannot tell it. */
-	u64 lost = p->quality.measured ? take_unsaid(d) : 0;
+	u64 lost;
 	int r;
 
-	view.quality.lost += lost;
+	/* Who has not counted cannot tell it. */
+	if (p->quality.measured)
+		view.quality.lost += take_unsaid(d);
+	lost = lost_of(&view);
 	r = d->ops->take ? take_profile(d, &view, &diag)
 			 : encode_part(d, &view, 0, view.n_samples, lost, &diag);
 	if (r < 0) {
 		log_warn("%s: %s; %zu samples dropped", d->stats.url,
 			 diag.text[0] ? diag.text : strerror(-r), p->n_samples);
 		note_error(d, diag.text[0] ? diag.text : strerror(-r));
-		pthread_mutex_lock(&d->lock);
-		count_drop_locked(d, EXPORT_DROP_FAILED, 1, count_samples(p));
-		d->unsaid_lost += lost;
-		pthread_mutex_unlock(&d->lock);
+		drop_profile(d, &view, EXPORT_DROP_FAILED);
 	} else if (d->ops->take) {
 		pthread_mutex_lock(&d->lock);
 		d->stats.sent++;
@@ -322,7 +336,7 @@ int exporters_send(struct exporters *e, struct profile *p)
 	if (!full)
 		return 0;
 	for (size_t i = 0; i < e->n; i++)
-		export_count_drop(&e->destinations[i], EXPORT_DROP_QUEUE, 1, count_samples(p));
+		drop_profile(&e->destinations[i], p, EXPORT_DROP_QUEUE);
 	profile_destroy(p);
 	return -ENOBUFS;
 }
