@@ -4,10 +4,13 @@
  * exporters of the agent, one after the other, as often as repeat= says; then prints their
  * statistics as JSON, and the requests that the profiles are into dump=DIR.
  *
+ * A FILE.otlp or FILE.json is a request: what it holds is sent as it is, each profile by itself.
+ *
  * Options: tls=1 ca= cert= key= token= headers= spool= spool_bytes= timeout= retry_ms= keep=
  * repeat= gap_ms= (between two) shutdown_ms= resources=N (each profile's threads get N resources)
  * timed=1 (samples get times) lost=N
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,6 +182,28 @@ static void dump(const struct arguments *a, const struct profile *p, u64 n)
 	}
 }
 
+static void send_request(struct exporters *e, const char *path)
+{
+	static u8 data[16 << 20];
+	struct otlp_profiles got = {};
+	struct diag d = {};
+	FILE *f = fopen(path, "r");
+	size_t n = f ? fread(data, 1, sizeof(data), f) : 0;
+
+	if (!f || fclose(f)) {
+		perror(path);
+		exit(1);
+	}
+	check(str_ends(path, ".json")
+		      ? otlp_profiles_decode_json((const char *)data, n, 1 << 30, &got, &d)
+		      : otlp_profiles_decode(data, n, 1 << 30, &got, &d),
+	      &d);
+	check(got.rejected ? -EBADMSG : 0, &got.why);
+	vec_foreach (&got.profiles, p)
+		exporters_send(e, take_ptr(*p));
+	otlp_profiles_deinit(&got);
+}
+
 static void print_stats(struct exporters *e, const char *when)
 {
 	struct export_stats s[MAX_URLS];
@@ -244,6 +269,10 @@ int main(int argc, char **argv)
 		for (int f = i + 1; f < argc; f++, number_of++) {
 			struct profile *in = NULL, *p;
 
+			if (str_ends(argv[f], ".otlp") || str_ends(argv[f], ".json")) {
+				send_request(e, argv[f]);
+				continue;
+			}
 			check(profile_read_file(argv[f], NULL, &in, &d), &d);
 			p = prepare(&a, in, number_of);
 			dump(&a, p, number_of);
