@@ -30,6 +30,7 @@ app;[truncated: too deep];jitted_[j] 2
 db;start;query;libc.so.6+0x1234 7
 """
 SAMPLES = 17
+TYPE = "process_cpu:samples:count:cpu:nanoseconds"
 
 
 def peer(name, *sources):
@@ -514,3 +515,36 @@ def test_a_folder_that_goes_away_is_counted(profile, tmp_path):
     e = Export(p)
     assert e.sent + e.dropped == 20 and e.sent >= 1
     assert e.drops() == ({"failed": e.dropped} if e.dropped else {})
+
+
+# ---- our own server ----
+
+
+@pytest.mark.parametrize("way", ["otlp", "otlp+http", "pyroscope", "collector"])
+def test_our_server_answers_what_was_sent(server, request, profile, way):
+    """Also what a Collector sent on: its own exporter feeds our server."""
+    url = {"otlp": f"otlp://127.0.0.1:{server.ports['otlp-grpc']}",
+           "otlp+http": f"otlp+http://127.0.0.1:{server.ports['otlp-http']}",
+           "pyroscope": f"pyroscope://127.0.0.1:{server.port}"}.get(way)
+    if way == "collector":
+        grpc, _, _ = request.getfixturevalue("collector")(server.ports["otlp-grpc"])
+        url = f"otlp://127.0.0.1:{grpc}"
+    start = int(time.time()) - 600
+    e = export(url, profile, resources=2, start=start)
+    assert (e.sent, e.dropped, e.error) == (1, 0, "")
+
+    def answer(query):
+        return server.get("/api/v1/export", format="folded", query=query, type=TYPE,
+                          **{"from": (start - 60) * 1000, "to": (start + 60) * 1000}).text
+
+    wait_for(lambda: answer('{service_name="service-1"}').strip(), "nothing arrived: " + server.stderr)
+    # service-0 is app, service-1 is db.
+    assert totals(answer('{service_name="service-0"}')) == [2, 3, 5]
+    assert totals(answer('{service_name="service-1"}')) == [7]
+    assert "libc.so.6+0x1234" in answer('{service_name="service-1"}')
+    for name in ("inner", "vfs_read_[k]", "[truncated: too deep]"):
+        assert name in answer('{service_name="service-0"}')
+
+
+def totals(folded):
+    return sorted(int(line.rsplit(" ", 1)[1]) for line in folded.splitlines())

@@ -9,6 +9,7 @@
  * Options: tls=1 ca= cert= key= token= headers= spool= spool_bytes= timeout= retry_ms= keep=
  * repeat= gap_ms= (between two) shutdown_ms= resources=N (each profile's threads get N resources)
  * timed=1 (samples get times) lost=N
+ * start=SECONDS
  */
 #include <errno.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@
 
 struct arguments {
 	struct export_options o;
-	u64 repeat, gap_ms, shutdown_ms, resources, timed, lost;
+	u64 repeat, gap_ms, shutdown_ms, resources, timed, lost, start_s;
 	const char *dump;
 };
 
@@ -42,9 +43,9 @@ static u64 number(const char *s)
 static bool parse(struct arguments *a, const char *arg)
 {
 	static const char *const names[] = {
-		"tls",	  "ca",		 "cert",      "key",	  "token", "headers",
-		"spool",  "spool_bytes", "timeout",   "retry_ms", "keep",  "repeat",
-		"gap_ms", "shutdown_ms", "resources", "timed",	  "lost",  "dump",
+		"tls",	       "ca",	  "cert",     "key",  "token",	"headers", "spool",
+		"spool_bytes", "timeout", "retry_ms", "keep", "repeat", "gap_ms",  "shutdown_ms",
+		"resources",   "timed",	  "lost",     "dump", "start",
 	};
 	const char *value = strchr(arg, '=');
 	size_t n = value ? (size_t)(value++ - arg) : 0, i = 0;
@@ -106,6 +107,9 @@ static bool parse(struct arguments *a, const char *arg)
 	case 17:
 		a->dump = value;
 		break;
+	case 18:
+		a->start_s = number(value);
+		break;
 	default:
 		return false;
 	}
@@ -149,7 +153,7 @@ static struct profile *prepare(const struct arguments *a, const struct profile *
 	struct diag d = {};
 
 	check(p ? profile_merge(p, in, &d) : -ENOMEM, &d);
-	p->time_ns = 1700000000000000000ULL + n * 1000000000;
+	p->time_ns = (a->start_s + n) * 1000000000;
 	p->duration_ns = 1000000000;
 	p->period = 50000000;
 	p->period_name = text(p, "cpu");
@@ -246,7 +250,7 @@ static void wait_until_sent(struct exporters *e, u64 ms)
 
 int main(int argc, char **argv)
 {
-	struct arguments a = {.repeat = 1, .shutdown_ms = 5000};
+	struct arguments a = {.repeat = 1, .shutdown_ms = 5000, .start_s = 1700000000};
 	struct export_options o[MAX_URLS];
 	struct exporters *e = NULL;
 	struct diag d = {};
