@@ -191,7 +191,8 @@ static int compact(struct scanning *c)
 			sorted[n++] = *row;
 		}
 	}
-	memcpy(c->rows.data, sorted, n * sizeof(*sorted));
+	if (n)
+		memcpy(c->rows.data, sorted, n * sizeof(*sorted));
 	c->rows.n = n;
 	if (n > MAX_RESULT_ROWS)
 		return -E2BIG;
@@ -374,7 +375,8 @@ static int to_ids(struct scanning *c, struct store_rows *ret)
 		if (vec_push(&ret->rows, row) < 0)
 			return -ENOMEM;
 	}
-	qsort(ret->rows.data, ret->rows.n, sizeof(*ret->rows.data), compare_rows);
+	if (ret->rows.n)
+		qsort(ret->rows.data, ret->rows.n, sizeof(*ret->rows.data), compare_rows);
 	return 0;
 }
 

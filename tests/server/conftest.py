@@ -139,6 +139,8 @@ def serve(executable, tmp_path):
             continue
         status, took = s.stop()
         assert status == 0, f"the server ended with {status}: {s.stderr}"
+        # Of a build with sanitizers.
+        assert "runtime error:" not in s.stderr and "Sanitizer" not in s.stderr, s.stderr
         assert took < 10, f"it took {took:.1f} s to end"
 
 
