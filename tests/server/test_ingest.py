@@ -72,7 +72,7 @@ def test_a_process_is_its_service_when_nothing_is_said(server):
 
 
 @pytest.mark.parametrize("data,status", [
-    (b"", 400), (b"\0\1\2\3", 400), (b"not a profile at all", 400), (b"FLR\0\0\2" + b"\0" * 100, 400),
+    (b"", 400), (b"\0\1\2\3", 400), (b"not a profile at all", 400), (b"FLR\0\0\2\0\0" + b"\0" * 59 + b"\1", 400),
     (b"FLR\0\0\7" + b"\0" * 100, 415),
     (gzip.compress(b""), 400), (b"{}", 400)])
 def test_what_is_no_profile_is_told(server, data, status):
