@@ -31,6 +31,8 @@ export class Server {
   blank = false;
   delay = 0;
   skew = 0;
+  /** When what is stored begins. */
+  first = 1;
   types = [CPU];
   /** Hold all payloads until release() is called. */
   held = null;
@@ -94,6 +96,8 @@ export class Server {
     const names = Object.keys(this.blank ? {} : this.services);
     const has = (n) => chosen === "" || n === chosen;
     switch (url.pathname) {
+    case "/api/v1/stats":
+      return this.json(r, { store: { rows: names.length ? 7 : 0, first: this.first } });
     case "/api/v1/types":
       return this.json(r, { types: names.length ? this.types.map((name) => ({ name, series: 1, last: to })) : [] });
     case "/api/v1/label-values":

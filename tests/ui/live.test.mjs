@@ -351,6 +351,17 @@ it("a token: asked for, sent, kept for the tab and not in the address", async ()
   await p.end();
 });
 
+it("rates are of the time since there are samples", async () => {
+  const begun = Date.now() - 60000;
+  const s = new Server({ app: { cores: (t) => (t < begun ? 0 : 2), lines: KNOWN } });
+  s.first = begun;
+  const p = await live(s);
+  const [, cores] = /^All (\d\.\d\d) cores/.exec((await p.chips())[0]);
+  // 2 cores since a minute, told in whole seconds; 0.4 over the five minutes.
+  assert.ok(Math.abs(cores - 2) < 0.1, cores);
+  await p.end();
+});
+
 it("another clock than the server's: ranges are by the server's", async () => {
   const s = new Server(machine());
   s.skew = -3 * 3600 * 1000;

@@ -187,6 +187,17 @@ export function readNames(json: unknown, key: string): string[] {
   return array(object(json)[key]).map((v) => text(object(v)["name"]));
 }
 
+/** GET /api/v1/stats: when what is stored begins, 0 when nothing is. */
+export function readFirst(json: unknown): number {
+  const store = object(object(json)["store"]);
+  return number(store["rows"]) > 0 ? Math.max(1, number(store["first"])) : 0;
+}
+
+/** ms of a range in which there can be samples: what was before the first is not known, and not zero. */
+export function knownMs(r: Range, first: number): number {
+  return Math.max(1000, r.to - Math.max(r.from, first));
+}
+
 export interface Bars extends Range {
   step: number;
   /** Now, where that is before the end: the last bar has not run its time yet. */

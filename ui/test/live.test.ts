@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  aligned, barMs, barRange, bars, clock, decodeLive, decodeSpan, encodeLive, encodeSpan, keepOrder, LASTS, LIVE_DEFAULTS,
-  localInput, moved, rangeAt, rangeText, rate, readLines, readNames, refreshMs, selector, shares, sortTypes, stepFor, ticks,
+  aligned, barMs, barRange, bars, clock, decodeLive, decodeSpan, encodeLive, encodeSpan, keepOrder, knownMs, LASTS, LIVE_DEFAULTS,
+  localInput, moved, rangeAt, rangeText, rate, readFirst, readLines, readNames, refreshMs, selector, shares, sortTypes, stepFor, ticks,
   typeLabel, typeName, wider,
 } from "../model/live.ts";
 import type { LiveState } from "../model/live.ts";
@@ -84,6 +84,16 @@ test("answers that are not as they should be are errors", () => {
   assert.deepEqual(readNames({ types: [{ name: "a", series: 2 }] }, "types"), ["a"]);
   for (const bad of [{}, { types: ["a"] }, { types: [{ name: 5 }] }])
     assert.throws(() => readNames(bad, "types"), DataError);
+});
+
+test("what was before the first sample is not zero", () => {
+  assert.equal(readFirst({ store: { rows: 0, first: 5 } }), 0);
+  assert.equal(readFirst({ store: { rows: 3, first: 5 } }), 5);
+  for (const bad of [{}, { store: {} }, { store: { rows: "1", first: 1 } }])
+    assert.throws(() => readFirst(bad), DataError);
+  assert.equal(knownMs({ from: T, to: T + 60000 }, T - 5), 60000);
+  assert.equal(knownMs({ from: T, to: T + 60000 }, T + 20000), 40000);
+  assert.equal(knownMs({ from: T, to: T + 60000 }, T + 99999), 1000);
 });
 
 test("services: shares, what took nothing, the order under a pointer", () => {

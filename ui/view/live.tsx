@@ -7,7 +7,7 @@
 import { render } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import {
-  clock, decodeLive, encodeLive, lastText, LASTS, localInput, moved, rangeAt, rangeText, refreshMs, typeLabel, wider,
+  clock, decodeLive, encodeLive, knownMs, lastText, LASTS, localInput, moved, rangeAt, rangeText, refreshMs, typeLabel, wider,
 } from "../model/live.ts";
 import type { LiveState, Range } from "../model/live.ts";
 import { showable } from "../model/payload.ts";
@@ -105,7 +105,7 @@ function Custom(p: { range: Range; onRange: (r: Range) => void; onClose: () => v
 
 function Nothing(p: { poll: Poll; state: LiveState; change: (c: Partial<LiveState>) => void }): preact.JSX.Element {
   const { state, change } = p;
-  if (p.poll.view!.blank)
+  if (p.poll.view!.first === 0)
     return <div class="nothing"><h2>Waiting for the first samples</h2>
       <p>Nothing has arrived at this server yet. With <code>culprit up</code> this machine's come within ten seconds; other
         machines send theirs with <code>culprit agent --collection-agent HOST:4317</code>. This page looks again by
@@ -174,7 +174,7 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
   return (
     <div class="live">
       <div class="live-bar">
-        {!view ? <div /> : <Services services={view.services} chosen={state.service} type={type} ms={range.to - range.from}
+        {!view ? <div /> : <Services services={view.services} chosen={state.service} type={type} ms={knownMs(range, view.first)}
                   open={all} onOpen={setAll} onChoose={(service) => change({ service })} />}
         <div class="tools">
           {view && view.types.length > 1 && <select aria-label="Type" title="What is counted" value={view.type}

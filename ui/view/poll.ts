@@ -5,7 +5,7 @@
  * round ended in stands beside it.
  */
 import { useEffect, useRef, useState } from "preact/hooks";
-import { aligned, bars, rangeAt, readLines, readNames, refreshMs, selector, shares, sortTypes, stepFor, typeName } from "../model/live.ts";
+import { aligned, bars, rangeAt, readFirst, readLines, readNames, refreshMs, selector, shares, sortTypes, stepFor, typeName } from "../model/live.ts";
 import type { Bars, LiveState, Range, Share } from "../model/live.ts";
 import { parseBody } from "../model/payload.ts";
 import { DataError } from "../model/tree.ts";
@@ -33,8 +33,8 @@ export interface View {
   types: string[];
   /** The type that is shown, as the server names it. */
   type: string;
-  /** Nothing was ever stored, as far as the server says. */
-  blank: boolean;
+  /** When what is stored begins; 0: nothing ever was. */
+  first: number;
   /** Part of the answer is missing, because the server could not read it. */
   damaged: boolean;
 }
@@ -49,15 +49,11 @@ export interface Poll {
 }
 
 async function ask(source: Source, state: LiveState, signal: AbortSignal): Promise<View> {
-  const ever = async (): Promise<boolean> =>
-    readNames(await source.json("types", { from: 0 }, signal), "types").length > 0;
   // The first answer also tells the server's clock, by which the range is meant.
-  let stored = source.met || await ever();
+  source.first ||= readFirst(await source.json("stats", {}, signal));
   const range = rangeAt(state, source.now());
   const within: Parameters = { from: range.from, to: range.to };
   let types = sortTypes(readNames(await source.json("types", within, signal), "types"));
-  if (types.length === 0 && stored)
-    stored = await ever();
   // What a link asks for and this range does not have: shown as empty, and can be chosen away.
   const type = state.type || types[0] || "";
   if (type && !types.includes(type))
@@ -75,7 +71,7 @@ async function ask(source: Source, state: LiveState, signal: AbortSignal): Promi
   const at = source.now();
   return {
     range, at, profile: parseBody(body), bars: bars(time, wide, at), services: shares(readLines(each), readNames(names, "values")),
-    types, type, blank: !stored, damaged: time.damaged,
+    types, type, first: source.first, damaged: time.damaged,
   };
 }
 

@@ -19,8 +19,8 @@ export type Parameters = Record<string, string | number>;
 export class Source {
   /** Server's clock minus ours; whoever looks at another machine may have a clock of her own. */
   private skew = 0;
-  /** It has answered once. */
-  met = false;
+  /** When what it stores begins, ms; 0 as long as it is not known, or there is nothing. */
+  first = 0;
   /** Where sessionStorage is forbidden, as long as the page lives. */
   private kept = "";
 
@@ -70,7 +70,6 @@ export class Source {
       const off = date + 500 - Date.now();
       this.skew = Math.abs(off) > 2000 ? off : 0;
     }
-    this.met ||= r.ok;
     if (r.ok)
       return r;
     if (r.status === 401)
