@@ -359,6 +359,7 @@ it("rates are of the time since there are samples", async () => {
   const [, cores] = /^All (\d\.\d\d) cores/.exec((await p.chips())[0]);
   // 2 cores since a minute, told in whole seconds; 0.4 over the five minutes.
   assert.ok(Math.abs(cores - 2) < 0.1, cores);
+  assert.match(await p.page.locator(".quality").innerText(), /over (6\d\.\d s|1\.\d\d min)/);
   await p.end();
 });
 

@@ -167,8 +167,8 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
 
   const title = state.service ? showable(state.service) : "All services";
   // One object as long as the samples are the same ones: the page computes from it.
-  const profile = useMemo(() => view?.profile && { ...view.profile, meta: { ...view.profile.meta, title } },
-                          [view?.profile, title]);
+  const profile = useMemo(() => view?.profile && { ...view.profile, meta: {
+    ...view.profile.meta, title, durationNs: 1e6 * knownMs(view.range, view.first) } }, [view, title]);
   const spanText = state.range ? rangeText(state.range, now) : `last ${lastText(state.last)}`;
   const options = LASTS.some(([s]) => s === state.last) ? LASTS : [...LASTS, [state.last, lastText(state.last)] as [number, string]];
   return (
