@@ -178,7 +178,7 @@ def test_attach_to_a_running_process(culprit, programs, accounts, tmp_path):
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl")
 def test_hand_written_assembly(culprit, tmp_path):
-    record(culprit, tmp_path / "o.folded", "-F", RATE, "--", "openssl", "speed", "-seconds", "1",
+    record(culprit, tmp_path / "o.folded", "-F", RATE, "--", "openssl", "speed", "-seconds", "2",
            "-bytes", "8192", "sha256", "aes-256-cbc", "rsa2048")
     c = Completeness(by_comm(read(tmp_path / "o.folded"))["openssl"])
     print("openssl speed", c)
