@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The always-on commands on this machine: culprit up, and an agent that sends to a server.
+
+What a program is known to do must come out at every end: the API, Pyroscope's query API, an export.
+"""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import pytest
+
+from folded import parse_folded
+from statistics_of import binomial_interval
+from truth import PROGRAMS, build
+
+SHARES = {"spin_70": 0.7, "spin_20": 0.2, "spin_10": 0.1}
+
+
+@pytest.fixture(scope="module")
+def programs():
+    build()
+    return PROGRAMS
+
+
+class Up:
+    """A running `culprit up`, or server."""
+
+    def __init__(self, *command):
+        self.process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True)
+        self.started = time.monotonic()
+
+    def get(self, path, **parameters):
+        url = f"{self.url}{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(url, timeout=20) as r:
+            return r.read()
+
+    def wait_for(self, question, seconds=40):
+        """The first answer that is true."""
+        end = time.monotonic() + seconds
+        while True:
+            answer = question()
+            if answer or time.monotonic() > end:
+                return answer
+            time.sleep(0.2)
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        begin = time.monotonic()
+        out, err = self.process.communicate(timeout=30)
+        return self.process.returncode, time.monotonic() - begin, out, err
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+
+
+def up(culprit, store, *args):
+    u = Up(culprit, "up", "--data-dir", store, "--listen", "127.0.0.1:0", "--otlp-grpc", "off",
+           "--otlp-grpc-old", "off", "--otlp-http", "off", *args)
+    line = u.process.stdout.readline()
+    assert " at http://127.0.0.1:" in line, (line, u.process.poll())
+    u.url = line.split(" at ")[1].strip().rstrip("/")
+    return u
+
+
+def server(culprit, store):
+    u = Up(culprit, "server", "--data-dir", store, "--listen", "127.0.0.1:0", "--otlp-grpc",
+           "127.0.0.1:0", "--otlp-grpc-old", "off", "--otlp-http", "127.0.0.1:0")
+    u.ports = {}
+    for line in u.process.stdout:
+        if line.strip() == "ready":
+            break
+        name, port = line.split()
+        u.ports[name] = int(port)
+    u.url = f"http://127.0.0.1:{u.ports['api']}"
+    return u
+
+
+def spins(u, service):
+    """The samples of the program's functions, by a folded export."""
+    try:
+        text = u.get("/api/v1/export", format="folded", query=f'{{service.name="{service}"}}')
+    except urllib.error.HTTPError:
+        return {}
+    out = {}
+    for s in parse_folded(text.decode()):
+        for f in SHARES:
+            if f in s.frames:
+                out[f] = out.get(f, 0) + s.count
+    return out
+
+
+def run_program(programs, service, ms):
+    subprocess.run([f"{programs}/split-g", str(ms)], check=True, timeout=120,
+                   env={**os.environ, "OTEL_SERVICE_NAME": service,
+                        "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment=night%20shift"})
+
+
+def assert_shares(counts):
+    n = sum(counts.values())
+    for f, share in SHARES.items():
+        low, high = binomial_interval(n, share)
+        assert low <= counts.get(f, 0) <= high, counts
+
+
+def test_up_shows_what_runs(culprit, programs, tmp_path):
+    with up(culprit, tmp_path / "store", "-F", "199") as u:
+        page = u.get("/").decode()
+        assert "<!DOCTYPE html>" in page and "culprit" in page
+        run_program(programs, "shop", 3000)
+        # 597 samples, less what ran before sampling began and what the hypervisor took.
+        counts = u.wait_for(lambda: sum((c := spins(u, "shop")).values()) >= 300 and c)
+        assert counts, spins(u, "shop")
+        assert_shares(counts)
+        values = json.loads(u.get("/api/v1/label-values", label="deployment.environment"))
+        assert "night shift" in json.dumps(values)
+        # The same through Pyroscope's query API.
+        now = int(time.time() * 1000)
+        request = urllib.request.Request(
+            f"{u.url}/querier.v1.QuerierService/SelectMergeStacktraces", method="POST",
+            headers={"content-type": "application/json"}, data=json.dumps({
+                "profile_typeID": "process_cpu:samples:count:cpu:nanoseconds",
+                "label_selector": '{service_name="shop"}', "start": now - 600000, "end": now,
+            }).encode())
+        with urllib.request.urlopen(request, timeout=20) as r:
+            graph = json.load(r)["flamegraph"]
+        assert set(SHARES) <= set(graph["names"])
+        pprof = gzip.decompress(u.get("/api/v1/export", format="pprof",
+                                      query='{service.name="shop"}'))
+        assert all(f.encode() in pprof for f in SHARES)
+        metrics = u.get("/metrics").decode()
+        assert "culprit_agent_samples_total" in metrics and "culprit_store_rows" in metrics
+        status, seconds, _, err = u.end()
+        assert status == 0 and seconds < 10, (status, seconds, err)
+        before = counts
+    with up(culprit, tmp_path / "store") as u:
+        assert spins(u, "shop") == before, "what was kept is not there any more"
+        assert u.end()[0] == 0
+
+
+def test_something_is_there_within_ten_seconds(culprit, programs, tmp_path):
+    with subprocess.Popen([f"{programs}/split-g", "20000"]) as busy:
+        with up(culprit, tmp_path / "store", "-F", "99") as u:
+            assert u.wait_for(lambda: spins(u, "split-g"), seconds=10)
+            assert u.end()[0] == 0
+        busy.terminate()
+
+
+@pytest.mark.parametrize("way", ["gRPC", "HTTP"])
+def test_an_agent_sends_to_a_server(culprit, programs, tmp_path, way):
+    with server(culprit, tmp_path / "store") as s:
+        where = (["--collection-agent", f"127.0.0.1:{s.ports['otlp-grpc']}"] if way == "gRPC" else
+                 ["--export", f"otlp+http://127.0.0.1:{s.ports['otlp-http']}"])
+        with Up(culprit, "agent", *where, "--disable-tls", "-F", "199", "--period", "2") as agent:
+            # It samples when something arrives.
+            s.wait_for(lambda: json.loads(s.get("/api/v1/stats"))["ingest"]["profiles"])
+            run_program(programs, "shop", 3000)
+            counts = s.wait_for(lambda: sum((c := spins(s, "shop")).values()) >= 300 and c)
+            assert counts, spins(s, "shop")
+            assert_shares(counts)
+            status, seconds, _, err = agent.end()
+            assert status == 0 and seconds < 10, (status, seconds, err)
+        assert s.end()[0] == 0
+
+
+@pytest.mark.parametrize("args, says", [
+    (["agent"], "agent: where to? give --collection-agent or --export"),
+    (["agent", "--export", "carrier-pigeon://x"], "carrier-pigeon"),
+    (["up", "file"], "up takes no 'file'; culprit up --help"),
+    (["up", "--data-dir", "x", "--store", "y"], "needs --data-dir or --store, one of them"),
+    (["up", "--data-dir", "/proc/nowhere"], "/proc/nowhere"),
+    (["up", "--data-dir", "/tmp", "--listen", "0.0.0.0:0"], "token"),
+])
+def test_mistakes_are_told_in_a_line(culprit, args, says):
+    done = subprocess.run([culprit, *args], capture_output=True, text=True, timeout=60)
+    assert done.returncode in (1, 2)
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("culprit: ") and says in lines[0], done.stderr
