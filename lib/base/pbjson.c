@@ -368,6 +368,31 @@ static void write_bytes(const ProtobufCBinaryData *b, struct str *out)
 	str_putc(out, '"');
 }
 
+/* As it is, unlike what is shown to people; but always UTF-8, as JSON must be. */
+static void write_text(const char *s, struct str *out)
+{
+	size_t left = strlen(s);
+
+	str_putc(out, '"');
+	while (left) {
+		u32 ch;
+		size_t n = text_decode(s, left, &ch);
+
+		if (!n)
+			str_puts(out, "\\ufffd");
+		else if (ch < 0x20)
+			str_printf(out, "\\u%04x", ch);
+		else if (ch == '"' || ch == '\\')
+			str_printf(out, "\\%c", (char)ch);
+		else
+			str_append(out, s, n);
+		n = n ? n : 1;
+		s += n;
+		left -= n;
+	}
+	str_putc(out, '"');
+}
+
 static void write_double(double v, struct str *out)
 {
 	if (isfinite(v))
@@ -390,7 +415,7 @@ static void write_value(const ProtobufCFieldDescriptor *f, const void *at, struc
 {
 	switch (f->type) {
 	case PROTOBUF_C_TYPE_STRING:
-		text_append_json(out, *(char *const *)at ? *(char *const *)at : "");
+		write_text(*(char *const *)at ? *(char *const *)at : "", out);
 		return;
 	case PROTOBUF_C_TYPE_BYTES:
 		write_bytes(at, out);

@@ -223,15 +223,21 @@ struct metadata {
 	size_t class; /* index of the one at hand, or ~0 */
 };
 
-static const char *attribute(const struct metadata *m, const struct element *e, const char *key)
+/* The id of an attribute's value; that of "" when it is not there. */
+static u32 attribute_id(const struct metadata *m, const struct element *e, const char *key)
 {
 	for (u32 i = 0; i < e->n_attributes; i++) {
 		const u32 *pair = &m->attributes.data[e->first_attribute + 2 * i];
 
 		if (!strcmp(strtab_get(&m->c->strings, pair[0]), key))
-			return strtab_get(&m->c->strings, pair[1]);
+			return pair[1];
 	}
-	return "";
+	return 0;
+}
+
+static const char *attribute(const struct metadata *m, const struct element *e, const char *key)
+{
+	return strtab_get(&m->c->strings, attribute_id(m, e, key));
 }
 
 static enum jfr_primitive primitive_of(const char *name)
@@ -252,12 +258,10 @@ static enum jfr_primitive primitive_of(const char *name)
 
 static int add_class(struct metadata *m, const struct element *e)
 {
-	const char *name = attribute(m, e, "name");
-	struct jfr_class k = {.primitive = primitive_of(name)};
-	int r = strtab_add(&m->c->strings, name, strlen(name), &k.name);
+	struct jfr_class k = {.name = attribute_id(m, e, "name")};
+	int r;
 
-	if (r < 0)
-		return r;
+	k.primitive = primitive_of(strtab_get(&m->c->strings, k.name));
 	if (str_to_u64(attribute(m, e, "id"), 10, &k.id) < 0 || k.id >= MAP_GONE_KEY ||
 	    jfr_class(m->c, k.id))
 		return bad(m->c, "a class without an id of its own");
@@ -270,15 +274,13 @@ static int add_class(struct metadata *m, const struct element *e)
 
 static int add_field(struct metadata *m, const struct element *e)
 {
-	const char *name = attribute(m, e, "name");
+	const char *dimension = attribute(m, e, "dimension");
 	struct jfr_field f = {
+		.name = attribute_id(m, e, "name"),
 		.pooled = !strcmp(attribute(m, e, "constantPool"), "true"),
-		.array = *attribute(m, e, "dimension") && strcmp(attribute(m, e, "dimension"), "0"),
+		.array = *dimension && strcmp(dimension, "0") != 0,
 	};
-	int r = strtab_add(&m->c->strings, name, strlen(name), &f.name);
 
-	if (r < 0)
-		return r;
 	if (m->class >= m->c->classes.n || str_to_u64(attribute(m, e, "class"), 10, &f.class_id))
 		return bad(m->c, "a field without a class");
 	return vec_push(&m->c->classes.data[m->class].fields, f);

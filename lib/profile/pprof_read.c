@@ -15,7 +15,12 @@
 #include "profile/pprof.h"
 #include "profile/pprof.pb-c.h"
 
-#define READ_LIMIT_BYTES (8ULL << 30)
+/*
+ * What protobuf-c may take: an empty message is 2 bytes in the file and over 60 here. Real files
+ * stay under 16 bytes for each of theirs.
+ */
+#define MEMORY_BASE_BYTES (64ULL << 20)
+#define MEMORY_PER_BYTE 16
 
 struct location {
 	u32 first, n; /* in pprof_reader.location_frames */
@@ -427,7 +432,8 @@ static void arena_free_cb(void *arena, void *p)
 
 int pprof_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag)
 {
-	_cleanup_arena_ struct arena arena = ARENA_INIT(READ_LIMIT_BYTES);
+	_cleanup_arena_ struct arena arena =
+		ARENA_INIT(MEMORY_BASE_BYTES + MEMORY_PER_BYTE * (u64)n);
 	ProtobufCAllocator allocator = {arena_alloc_cb, arena_free_cb, &arena};
 	__attribute__((cleanup(pprof_reader_deinit))) struct pprof_reader f = {
 		.p = profile_create(),

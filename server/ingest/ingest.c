@@ -16,10 +16,8 @@
 #include "server/ingest/internal.h"
 
 #define DEFAULT_REQUEST_BYTES (64ULL << 20)
+#define OTLP_MEMORY_PER_BYTE 4 /* a limit for one request, whatever its size */
 #define DEFAULT_MEMORY_BYTES (256ULL << 20)
-/* What a decompressed byte may become as a profile; real ones were measured at 2 to 4. */
-#define MEMORY_PER_BYTE 4
-
 int ingest_create(struct store *s, const struct ingest_options *o, struct ingest **ret)
 {
 	struct ingest *i = calloc(1, sizeof(*i));
@@ -141,7 +139,7 @@ static int file(struct ingest *i, const u8 *data, size_t n, const struct ingest_
 
 	if (r < 0)
 		return r;
-	r = ingest_charge(i, plain_n * MEMORY_PER_BYTE, &charge, reterr_diag);
+	r = ingest_charge(i, plain_n * INGEST_MEMORY_PER_BYTE, &charge, reterr_diag);
 	if (r < 0)
 		return r;
 	r = profile_read_bytes("body", plain, plain_n, f->format, i->o.max_request_bytes, &p,
@@ -221,16 +219,17 @@ static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding
 
 	if (r < 0)
 		return r;
-	r = ingest_charge(i, plain_n * MEMORY_PER_BYTE, &charge, reterr_diag);
+	r = ingest_charge(i, plain_n * INGEST_MEMORY_PER_BYTE, &charge, reterr_diag);
 	if (r < 0)
 		return r;
 	if (json)
 		r = otlp_profiles_decode_json((const char *)plain, plain_n,
-					      i->o.max_request_bytes * MEMORY_PER_BYTE, &all,
+					      i->o.max_request_bytes * OTLP_MEMORY_PER_BYTE, &all,
 					      reterr_diag);
 	else
-		r = otlp_profiles_decode(plain, plain_n, i->o.max_request_bytes * MEMORY_PER_BYTE,
-					 &all, reterr_diag);
+		r = otlp_profiles_decode(plain, plain_n,
+					 i->o.max_request_bytes * OTLP_MEMORY_PER_BYTE, &all,
+					 reterr_diag);
 	if (r == 0)
 		r = write_all(i, &all, plain, plain_n, reterr_diag);
 	if (r < 0)

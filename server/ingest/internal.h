@@ -6,6 +6,9 @@
 
 #include "server/ingest/ingest.h"
 
+/* What a byte of a request may take in memory until it is stored: that of pprof_read.c. */
+#define INGEST_MEMORY_PER_BYTE 16
+
 struct ingest {
 	struct store *store; /* borrowed */
 	struct ingest_options o;

@@ -18,7 +18,6 @@
 #define MAX_NAME_BYTES 8192
 #define DEFAULT_HZ 100
 #define NS_PER_S 1000000000ULL
-#define MEMORY_PER_BYTE 4
 
 /* ---- values of folded text: what the end of the name says ---- */
 
@@ -261,7 +260,7 @@ static int pyroscope(struct request *q, const u8 *data, size_t n)
 	if (r == 0)
 		r = ingest_decode(q->i, data, n, q->in->encoding, &own, &plain, &plain_n, q->diag);
 	if (r == 0)
-		r = ingest_charge(q->i, plain_n * MEMORY_PER_BYTE, &charge, q->diag);
+		r = ingest_charge(q->i, plain_n * INGEST_MEMORY_PER_BYTE, &charge, q->diag);
 	if (r == 0)
 		r = read_profile(q, plain, plain_n, &p);
 	if (r < 0)
@@ -341,7 +340,7 @@ static int push_sample(struct pusher *u, const Pyroscope__RawProfileSeries *s,
 		r = diag_set(u->diag, -EFBIG, "push: profiles of more than %zu MiB together",
 			     u->i->o.max_request_bytes >> 20);
 	if (r == 0)
-		r = ingest_charge(u->i, n * MEMORY_PER_BYTE, &charge, u->diag);
+		r = ingest_charge(u->i, n * INGEST_MEMORY_PER_BYTE, &charge, u->diag);
 	if (r < 0)
 		return r;
 	u->left -= n;

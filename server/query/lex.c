@@ -92,7 +92,10 @@ int lex_fail(struct lex *l, const char *expected)
 			expected, str_get(&l->word), (size_t)(l->pos - l->text) + 1);
 }
 
-/* Counted repetitions multiply, nested or not: glibc writes them out. */
+/*
+ * Counted repetitions multiply, nested or not: glibc writes them out. So it does with a+, as aa*: a
+ * '+' behind a group or another repetition may double what was doubled before.
+ */
 static bool is_cheap(const char *pattern)
 {
 	u64 product = 1, groups = 0;
@@ -117,6 +120,8 @@ static bool is_cheap(const char *pattern)
 			product *= max;
 		} else if (*p == '(') {
 			groups++;
+		} else if (*p == '+' && p > pattern && strchr(")+*?}", p[-1])) {
+			product *= 2;
 		}
 		if (product > 1000 || groups > MAX_GROUPS)
 			return false;
