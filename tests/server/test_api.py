@@ -247,7 +247,9 @@ def test_nothing_is_an_answer_too(server):
 
 @pytest.mark.parametrize("path,parameters", [
     ("flamegraph", {"query": "{"}), ("flamegraph", {"query": '{a="b"'}), ("flamegraph", {"query": '{a=~"("}'}),
-    ("flamegraph", {"stacks": "fn="}), ("flamegraph", {"max_nodes": "0"}), ("flamegraph", {"max_nodes": "-1"}),
+    ("flamegraph", {"stacks": "fn="}),
+    ("flamegraph", {"stacks": 'fn~"a%s"' % ("+" * 30)}), ("flamegraph", {"query": '{a=~"%sa%s"}' % ("(" * 20, "+)" * 20)}),
+    ("flamegraph", {"query": '{a=~"%sa%s"}' % ("(" * 20, ")+" * 20)}), ("flamegraph", {"max_nodes": "0"}), ("flamegraph", {"max_nodes": "-1"}),
     ("flamegraph", {"max_nodes": "99999999999999999999"}), ("flamegraph", {"threads": "maybe"}),
     ("flamegraph", {"from": "yesterday"}), ("flamegraph", {"from": "now-9999999999999999d"}),
     ("flamegraph", {"from": "now", "to": "now-1h"}), ("flamegraph", {"to": "1e9"}), ("series", {"step": "0"}),

@@ -325,3 +325,16 @@ def test_damaged_recordings(server, recording):
         broken[i] ^= 0xff
         assert server.post("/api/v1/upload", bytes(broken), labels=f"service.name=b{i}").status in (200, 400, 413, 415)
     assert server.get("/healthz").status == 200
+
+
+def test_otlp_partial_success(server):
+    """One profile refers to a stack that is not there: it is refused and told, the other is stored."""
+    good = otlp_request("good", WANT, time.time_ns() - 10**10)
+    bad_profile = field(1, field(1, 1) + field(2, 2)) + field(2, field(1, 99) + field(4, varint(1)))
+    bad_profile += varint(3 << 3 | 1) + (time.time_ns() - 10**10).to_bytes(8, "little") + field(4, 10**9)
+    bad = field(1, field(2, field(2, bad_profile)))
+    a = server.post("/v1development/profiles", bad + good, {"Content-Type": "application/x-protobuf"})
+    assert a.status == 200, a.text
+    # ExportProfilesServiceResponse: partial_success = 1 {rejected_profiles = 1, error_message = 2}
+    assert a.body[0] == 0x0a and a.body[2:4] == b"\x08\x01" and a.body[4] == 0x12, a.body
+    assert folded(server, "good") == WANT
