@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { AT, KNOWN } from "./known.mjs";
 import { CPU, OFF, Server } from "./live.mjs";
-import { cannot, close, openUrl } from "./page.mjs";
+import { cannot, close, openUrl, until } from "./page.mjs";
 
 const skip = cannot() || false;
 const HOSTILE = '<img src=x onerror=alert(1)> "} or {\u202e';
@@ -35,15 +35,6 @@ async function live(server, options = {}) {
     await server.stop();
   };
   return p;
-}
-
-async function until(what, condition) {
-  for (let i = 0; i < 600; i++) {
-    if (await condition())
-      return;
-    await new Promise((r) => setTimeout(r, 50));
-  }
-  assert.fail(`not in 30 s: ${what}`);
 }
 
 /** A new round at once, and its picture: there and back again. */

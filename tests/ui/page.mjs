@@ -108,6 +108,16 @@ export async function openUrl(url, { hash = "", width = 1280, height = 720, dark
   return new Page(page, context, wrong);
 }
 
+/** Waits for a condition; the page's own policy forbids waitForFunction(), which evaluates text. */
+export async function until(what, condition) {
+  for (let i = 0; i < 1200; i++) {
+    if (await condition())
+      return;
+    await new Promise((r) => setTimeout(r, 50));
+  }
+  assert.fail(`not in 60 s: ${what}`);
+}
+
 export class Page {
   constructor(page, context, wrong) {
     Object.assign(this, { page, context, wrong });

@@ -127,6 +127,9 @@ export function usePoll(source: Source, state: LiveState): Poll {
           since.current = 0;
           setView(next);
           setProblem(null);
+          // Whoever has just started it waits for the first samples, and need not wait for us.
+          if (next.first === 0)
+            wait = 1000;
         } catch (e) {
           if (signal.aborted)
             return;
