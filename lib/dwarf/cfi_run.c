@@ -618,14 +618,15 @@ static int advance(const struct run *r, struct buf *b, u8 op, u64 svma, u64 *ret
  * glibc's lazy binding trampoline on arm64 is entered with two words pushed by the PLT, which its
  * CFI leaves out: x30 saved above the CFA, and the caller's sp too low by that much (2.36,
  * sysdeps/aarch64/dl-trampoline.S). Nothing saves x30 above its own frame, and frames are of 16
- * bytes each (AAPCS64), so the true CFA is the next one above what was saved.
+ * bytes each (AAPCS64), so the true CFA is the next one above what was saved. Where another
+ * register is the CFA, as in setcontext(), it is no frame, and x30 may be saved anywhere.
  */
 static void lift_cfa(const struct run *r, struct unwind_rule *rule)
 {
 	s16 lift = (s16)((rule->ra_off + 8 + 15) & ~15);
 
 	if (!r->t->machine->link_register || rule->ra_op != UNWIND_RA_CFA || rule->ra_off < 0 ||
-	    rule->cfa_op != UNWIND_CFA_REG || lift < 0 ||
+	    rule->cfa_op != UNWIND_CFA_REG || rule->cfa_reg != r->t->machine->sp || lift < 0 ||
 	    __builtin_add_overflow(rule->cfa_off, lift, &rule->cfa_off))
 		return;
 	rule->ra_off -= lift;
