@@ -20,7 +20,6 @@ struct export_options {
 	 * told by the ending), "memory:".
 	 */
 	const char *url;
-	bool tls;
 	const char *ca, *cert, *key; /* PEM files, or NULL */
 	const char *token;	     /* or NULL; never logged */
 	const char *headers;	     /* "name=value,..." or NULL; never logged */
@@ -29,6 +28,7 @@ struct export_options {
 	u32 timeout_s;		     /* 0 = 10 */
 	u32 retry_ms;		     /* the first wait, doubled up to 30 times it; 0 = 1000 */
 	u32 keep_files;		     /* file: of the pattern; the oldest go; 0 = 1000 */
+	bool tls;
 	/* For scheme "memory": takes the profile at once. -EAGAIN: asked again soon. */
 	int (*take)(void *userdata, const struct profile *p, struct diag *reterr_diag);
 	void *userdata;

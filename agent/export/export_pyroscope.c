@@ -156,7 +156,7 @@ static int add_series(struct arena *a, Pyroscope__PushRequest *request, const st
 	raw->raw_profile.data = arena_alloc(a, bytes.n);
 	if (!raw->raw_profile.data)
 		return -ENOMEM;
-	memcpy(raw->raw_profile.data, bytes.data, bytes.n);
+	memcpy(raw->raw_profile.data, str_get(&bytes), bytes.n);
 	s->samples[s->n_samples++] = raw;
 	request->series[request->n_series++] = s;
 	return 0;

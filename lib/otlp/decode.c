@@ -369,14 +369,14 @@ static bool is_own_error(int r)
 static int first_pass(struct otlp_decoder *d, const Otlp__Profile *in)
 {
 	struct diag *outer = d->diag, later = {};
-	struct otlp_group *g;
+	struct otlp_group *g = NULL;
 	int r;
 
 	/* The second pass says what is wrong. */
 	d->diag = &later;
 	r = get_group(d, in, &g);
 	d->diag = outer;
-	if (r == 0)
+	if (g)
 		note_time(g, in);
 	return is_own_error(r) ? 0 : r;
 }
@@ -384,15 +384,15 @@ static int first_pass(struct otlp_decoder *d, const Otlp__Profile *in)
 static int second_pass(struct otlp_decoder *d, const Otlp__Profile *in)
 {
 	struct diag why = {}, *outer = d->diag;
-	struct otlp_group *g;
-	s64 left;
+	struct otlp_group *g = NULL;
+	s64 left = 0;
 	int r;
 
 	d->diag = &why;
 	r = get_group(d, in, &g);
-	if (r == 0)
+	if (g)
 		r = otlp_check_profile(d, g, in, &left);
-	if (r == 0) {
+	if (g && r == 0) {
 		g->left = left;
 		r = take_profile(d, g, in);
 	}
