@@ -237,7 +237,8 @@ static u32 make_resource(struct writer *w, const struct profile_thread *t)
 		add_label(w, &r, OTLP_PID, NULL, true, t->pid);
 	if (*comm && !executable)
 		add_label(w, &r, OTLP_EXECUTABLE, comm, false, 0);
-	else if (*comm && strcmp(comm, executable))
+	/* Also when it is "": else the label would be taken for it. */
+	else if (executable && strcmp(comm, executable) != 0)
 		add_label(w, &r, OTLP_COMM, comm, false, 0);
 	return w->failed ? 0 : intern(w, &w->resources, &r.base);
 }

@@ -262,6 +262,24 @@ Test(otlp, a_profile_without_samples_tells_what_was_lost)
 	otlp_profiles_deinit(&got);
 }
 
+Test(otlp, a_label_is_not_taken_for_the_name_of_a_process)
+{
+	static const char *const labels[] = {"process.executable.name", "server"};
+	_cleanup_profile_ struct profile *p = profile_create();
+	_cleanup_str_ struct str out = {};
+	struct otlp_profiles got;
+	u32 f;
+
+	cr_assert_eq(profile_add_type(p, "samples", "count"), 0);
+	f = frame(p, "f", NULL, 0, FRAME_NATIVE, 0, 0);
+	sample(p, 0, thread_of(p, "", "", 7, 7, resource(p, labels, 1)), &f, 1, 2);
+	sample(p, 0, thread_of(p, "server", "", 8, 8, 0), &f, 1, 3);
+	encode(p, &out);
+	got = decode(&out);
+	assert_same(p, 0, got.profiles.data[0]);
+	otlp_profiles_deinit(&got);
+}
+
 Test(otlp, names_that_cleaning_makes_equal_are_one)
 {
 	_cleanup_profile_ struct profile *p = profile_create();
