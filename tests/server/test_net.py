@@ -392,8 +392,9 @@ def test_grpc_huge_headers(server):
 def test_sigterm_lets_what_is_at_work_end(serve):
     s = serve()
     a = s.connect()
-    a.sendall(b"POST /ingest?name=late.cpu HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\n\r\n")
-    assert s.get("/healthz").status == 200
+    a.sendall(b"POST /ingest?name=late.cpu HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\n"
+              b"Expect: 100-continue\r\n\r\n")
+    assert a.recv(1000).startswith(b"HTTP/1.1 100")  # it is at work
     s.process.send_signal(signal.SIGTERM)
     end = time.monotonic() + 10
     while True:  # until it takes nothing new
