@@ -55,6 +55,8 @@ export class Server {
   async start() {
     this.server = createServer((q, r) => void this.answer(q, r));
     await new Promise((done) => this.server.listen(this.port ?? 0, "127.0.0.1", done));
+    // A test that fails does not come to stop().
+    this.server.unref();
     this.port = this.server.address().port;
     this.url = `http://127.0.0.1:${this.port}/`;
     return this;
