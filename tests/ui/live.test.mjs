@@ -78,7 +78,7 @@ it("one service or all: by chip, key, sheet and address; back goes back", async 
   await p.page.getByRole("button", { name: /^shop/ }).click();
   await until("the shop", async () => (await title.innerText()) === "shop" && /300 samples/.test(await p.page.locator(".quality").innerText()));
   assert.equal(search(p).get("service"), "shop");
-  assert.ok(s.asked.some((a) => a.path === "/api/v1/payload" && a.query === '{service.name="shop"}'));
+  await until("asked", () => s.asked.some((a) => a.path === "/api/v1/payload" && a.query === '{service.name="shop"}'));
   assert.deepEqual((await p.chips()).slice(0, 2), ["All 2.10 cores", "shop 71.4 %"], "shares stay of all");
   await p.page.goBack();
   await until("all", async () => /500 samples/.test(await p.page.locator(".quality").innerText()));
@@ -96,7 +96,7 @@ it("one service or all: by chip, key, sheet and address; back goes back", async 
   await p.key("Enter");
   await until("the hostile one", async () => (await title.innerText()).startsWith("<img src=x"));
   assert.equal(search(p).get("service"), HOSTILE);
-  assert.ok(s.asked.some((a) => a.query === '{service.name="<img src=x onerror=alert(1)> \\"} or {\u202e"}'));
+  await until("asked", () => s.asked.some((a) => a.query === '{service.name="<img src=x onerror=alert(1)> \\"} or {\u202e"}'));
   assert.equal(await p.page.locator("img").count(), 0);
   const url = p.page.url();
   await p.page.goto("about:blank");
