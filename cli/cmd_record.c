@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "base/vocab.h"
@@ -60,14 +61,6 @@ struct recording {
 	bool child_done;
 	u64 start_ns;
 };
-
-static u64 now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (u64)t.tv_sec * 1000000000 + (u64)t.tv_nsec;
-}
 
 /* In the child: waits for the word, then becomes the command. What fails goes to `failed`. */
 static void run_command(int go, int failed, char **argv)
@@ -147,7 +140,8 @@ static void print_progress(struct recording *r, bool last)
 	}
 	pipeline_stats(r->session.pipeline, &st);
 	fprintf(stderr, "\r\033[K%.0f s  %llu samples of %llu processes, %llu lost",
-		(double)(now_ns() - r->start_ns) / 1e9, st.samples, st.processes, st.lost);
+		(double)(clock_ns(CLOCK_MONOTONIC) - r->start_ns) / 1e9, st.samples, st.processes,
+		st.lost);
 	shown = true;
 }
 
@@ -162,7 +156,7 @@ static int run(struct recording *r, const char *command)
 	e = pipeline_start(r->session.pipeline, &diag);
 	if (e < 0)
 		return cli_error(1, "%s", diag.text[0] ? diag.text : strerror(-e));
-	r->start_ns = now_ns();
+	r->start_ns = clock_ns(CLOCK_MONOTONIC);
 	if (limit_s <= 0)
 		limit_s = r->child ? 1e9 : 10;
 	end_ns = r->start_ns + (u64)(limit_s * 1e9);
@@ -170,7 +164,7 @@ static int run(struct recording *r, const char *command)
 	if (e)
 		return e;
 	while (!session_ended()) {
-		u64 now = now_ns();
+		u64 now = clock_ns(CLOCK_MONOTONIC);
 		int wait_ms = 100;
 
 		if (now >= end_ns)

@@ -18,14 +18,7 @@
 #include "agent/procman/binary.h"
 #include "agent/procman/mapping.h"
 #include "agent/procman/procman.h"
-
-static inline u64 clock_ns(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (u64)t.tv_sec * 1000000000ULL + (u64)t.tv_nsec;
-}
+#include "base/clock.h"
 
 static inline u64 now_ns(void)
 {

@@ -16,6 +16,7 @@
 #include "agent/probe/probe.h"
 #include "agent/sampler/event.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/vec.h"
 #include "oncpu.skel.h"
@@ -44,14 +45,6 @@ struct sampler {
 	u64 started_ns, stopped_ns;
 	struct sampler_stats before; /* when counting began anew */
 };
-
-static u64 now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (u64)t.tv_sec * 1000000000 + (u64)t.tv_nsec;
-}
 
 CULPRIT_PRINTF(2, 0)
 /* What libbpf says, the verifier's log among it, is for whoever asked for debug output. */
@@ -132,7 +125,7 @@ static void configure(struct sampler *s, const struct sampler_options *o,
 	c->defer_per_tick = (u32)MAX(o->hz / 10 + 10, 40ULL);
 	c->ring_bytes = (u32)bytes;
 	c->pac_mask = sampler_pac_mask();
-	s->skel->bss->epoch = now_ns();
+	s->skel->bss->epoch = clock_ns(CLOCK_MONOTONIC);
 	bpf_program__set_autoload(s->skel->progs.oncpu, s->loop);
 	bpf_program__set_autoload(s->skel->progs.oncpu_tail, !s->loop);
 	bpf_program__set_autoload(s->skel->progs.oncpu_tail_step, !s->loop);
@@ -391,7 +384,7 @@ int sampler_add_pid(struct sampler *s, u32 pid)
 
 void sampler_new_epoch(struct sampler *s)
 {
-	s->skel->bss->epoch = now_ns();
+	s->skel->bss->epoch = clock_ns(CLOCK_MONOTONIC);
 }
 
 int sampler_start(struct sampler *s, struct diag *reterr_diag)
@@ -420,7 +413,7 @@ int sampler_start(struct sampler *s, struct diag *reterr_diag)
 	s->links = calloc(s->n_events, sizeof(*s->links));
 	if (!s->links)
 		return -ENOMEM;
-	s->started_ns = now_ns();
+	s->started_ns = clock_ns(CLOCK_MONOTONIC);
 	for (u32 i = 0; i < s->n_events; i++) {
 		s->links[i] = bpf_program__attach_perf_event(program, s->events[i]);
 		if (s->links[i])
@@ -441,7 +434,7 @@ void sampler_pause(struct sampler *s, bool pause)
 void sampler_stop(struct sampler *s)
 {
 	if (s->started_ns && !s->stopped_ns)
-		s->stopped_ns = now_ns();
+		s->stopped_ns = clock_ns(CLOCK_MONOTONIC);
 	for (u32 i = 0; i < s->n_events; i++) {
 		if (s->links && s->links[i])
 			bpf_link__destroy(s->links[i]); /* closes the event */
@@ -517,7 +510,8 @@ static void read_stats(struct sampler *s, struct sampler_stats *ret)
 		st.bpf_runs = info.run_cnt;
 	}
 	if (s->started_ns)
-		st.elapsed_ns = (s->stopped_ns ? s->stopped_ns : now_ns()) - s->started_ns;
+		st.elapsed_ns =
+			(s->stopped_ns ? s->stopped_ns : clock_ns(CLOCK_MONOTONIC)) - s->started_ns;
 	*ret = st;
 }
 
@@ -533,5 +527,5 @@ void sampler_stats(struct sampler *s, struct sampler_stats *ret)
 void sampler_count_from_now(struct sampler *s)
 {
 	read_stats(s, &s->before);
-	s->started_ns = now_ns();
+	s->started_ns = clock_ns(CLOCK_MONOTONIC);
 }

@@ -9,19 +9,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 
 #define CHUNK_BYTES ((size_t)LINES_PER_CHUNK * UNWIND_LINE_BYTES)
 /* With so few free ones another chunk is opened: half a MiB, which is 100 pages. */
 #define SPARE_LINES (LINES_PER_CHUNK / 8)
-
-static u64 now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (u64)t.tv_sec * 1000000000 + (u64)t.tv_nsec;
-}
 
 int lines_init(struct lines *a, int outer_fd, u64 budget_bytes)
 {
@@ -217,7 +210,7 @@ void lines_spare_done(struct lines_spare *s)
 
 void lines_free(struct lines *a, u32 line, u32 n)
 {
-	struct lines_resting rest = {.line = line, .n = n, .since_ns = now_ns()};
+	struct lines_resting rest = {.line = line, .n = n, .since_ns = clock_ns(CLOCK_MONOTONIC)};
 
 	if (!line || !n)
 		return;
@@ -228,7 +221,7 @@ void lines_free(struct lines *a, u32 line, u32 n)
 
 void lines_tidy(struct lines *a)
 {
-	u64 now = now_ns();
+	u64 now = clock_ns(CLOCK_MONOTONIC);
 	size_t done = 0;
 
 	while (done < a->resting.n && now - a->resting.data[done].since_ns > UNWIND_GRACE_NS) {

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/vec.h"
 #include "symbol/debugfile.h"
 #include "unwind/unwind.h"
@@ -91,14 +92,6 @@ void loader_page_deinit(struct loader_page *p)
 }
 
 /* ---- the worker ---- */
-
-static u64 now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (u64)t.tv_sec * 1000000000 + (u64)t.tv_nsec;
-}
 
 /* The path is the target's to choose and stays out of it: a build-id is enough. */
 static int add_debug_file(struct loader_file *f)
@@ -235,7 +228,7 @@ static void give(struct loader *l, const struct result *r, u32 urgency)
 
 static void rest(struct loader *l, u64 ns)
 {
-	u64 until = now_ns() + ns;
+	u64 until = clock_ns(CLOCK_MONOTONIC) + ns;
 	struct timespec t = {(time_t)(until / 1000000000), (long)(until % 1000000000)};
 
 	while (!l->stop && l->gentle && !any_jobs(l, LOADER_LATER) &&
@@ -263,12 +256,12 @@ static void *work(void *arg)
 			continue;
 		}
 		pthread_mutex_unlock(&l->lock);
-		begin = now_ns();
+		begin = clock_ns(CLOCK_MONOTONIC);
 		do_job(l, &j, &r);
 		pthread_mutex_lock(&l->lock);
 		give(l, &r, urgency);
 		if (urgency == LOADER_LATER && l->gentle)
-			rest(l, (now_ns() - begin) * 3 / 2);
+			rest(l, (clock_ns(CLOCK_MONOTONIC) - begin) * 3 / 2);
 	}
 	pthread_mutex_unlock(&l->lock);
 	return NULL;

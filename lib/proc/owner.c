@@ -4,12 +4,12 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "proc/internal.h"
 
 static size_t hex_digits(const char *s, size_t n)
 {
@@ -129,29 +129,15 @@ void proc_environ_parse(const char *text, size_t n_text, const char *const *name
 int proc_environ_read(u32 pid, const char *const *names, size_t n, struct str *ret_values)
 {
 	_cleanup_free_ char *text = malloc(PROC_MAX_ENVIRON);
-	_cleanup_close_ int fd = -1;
-	char name[48];
-	size_t have = 0;
+	size_t have;
+	int r;
 
 	if (!text)
 		return -ENOMEM;
-	snprintf(name, sizeof(name), "/proc/%u/environ", pid);
-	fd = open(name, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return errno == ENOENT ? -ESRCH : -errno;
-	while (have < PROC_MAX_ENVIRON) {
-		ssize_t got = read(fd, text + have, PROC_MAX_ENVIRON - have);
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			return -errno;
-		if (got == 0)
-			break;
-		have += (size_t)got;
-	}
-	proc_environ_parse(text, have, names, n, ret_values);
-	return 0;
+	r = proc_read_text(pid, "environ", text, PROC_MAX_ENVIRON, &have);
+	if (r == 0)
+		proc_environ_parse(text, have, names, n, ret_values);
+	return r;
 }
 
 int proc_exe_read(u32 pid, struct str *ret_path)

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
+#include "proc/internal.h"
 
 /* From the kernel's include/linux/sched.h; part of the stat ABI since it shows the flags. */
 #define PF_KTHREAD 0x00200000u
@@ -40,7 +41,7 @@ static int read_text(const char *name, char *text, size_t cap, size_t *ret_n)
 	return 0;
 }
 
-static int read_pid_text(u32 pid, const char *what, char *text, size_t cap, size_t *ret_n)
+int proc_read_text(u32 pid, const char *what, char *text, size_t cap, size_t *ret_n)
 {
 	char name[48];
 
@@ -132,7 +133,7 @@ int proc_stat_read(u32 pid, struct proc_stat *ret)
 {
 	char text[1024];
 	size_t n;
-	int r = read_pid_text(pid, "stat", text, sizeof(text), &n);
+	int r = proc_read_text(pid, "stat", text, sizeof(text), &n);
 
 	if (r < 0)
 		return r;
@@ -234,7 +235,7 @@ int proc_status_read(u32 pid, struct proc_status *ret)
 {
 	char text[8192];
 	size_t n;
-	int r = read_pid_text(pid, "status", text, sizeof(text), &n);
+	int r = proc_read_text(pid, "status", text, sizeof(text), &n);
 
 	if (r < 0)
 		return r;
@@ -307,7 +308,7 @@ int proc_cgroup_read(u32 pid, struct str *ret_path)
 
 	if (!text)
 		return -ENOMEM;
-	r = read_pid_text(pid, "cgroup", text, 64 << 10, &n);
+	r = proc_read_text(pid, "cgroup", text, 64 << 10, &n);
 	return r < 0 ? r : proc_cgroup_parse(text, n, ret_path);
 }
 
