@@ -28,6 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/user.h>
@@ -50,6 +51,7 @@
 #define MAX_SHADOW 512
 #define MAX_ADAPTED 8
 #define TRAP_FLAG 0x100u
+#define FIRST (-20) /* the priority of who steps and is stepped */
 
 /* ---- the process's memory ---- */
 
@@ -331,92 +333,137 @@ static enum stopped wait_for(pid_t tid, int *ret_sig)
 	setitimer(ITIMER_REAL, &never, NULL);
 	if (got != tid || !WIFSTOPPED(status))
 		return GONE;
-	*ret_sig = WSTOPSIG(status) == SIGTRAP || status >> 16 ? 0 : WSTOPSIG(status);
-	return late && status >> 16 ? STOPPED_LATE : STOPPED;
+	/* A signal's number; traps, those of system calls among them, and stops are ours. */
+	*ret_sig = (WSTOPSIG(status) & 0x7f) == SIGTRAP || status >> 16 ? 0 : WSTOPSIG(status);
+	return late ? STOPPED_LATE : STOPPED;
 }
 
-static enum stopped step(pid_t tid, int *sig)
+static enum stopped resume(pid_t tid, enum __ptrace_request how, int *sig)
 {
-	if (ptrace(PTRACE_SINGLESTEP, tid, 0, (void *)(intptr_t)*sig) < 0)
+	if (ptrace(how, tid, 0, (void *)(intptr_t)*sig) < 0)
 		return GONE;
 	return wait_for(tid, sig);
 }
 
-/* pushf has stored the flag by which it was stepped; popf would set it again when we are gone. */
-static void clean_pushed_flags(pid_t tid, const struct user_regs_struct *before,
-			       const struct user_regs_struct *after)
+/*
+ * One instruction. A system call is left by its own stops: it may take long, and one that is
+ * interrupted while it is stepped leaves a trap behind, of which the JVM would die.
+ */
+static enum stopped step(pid_t tid, const struct user_regs_struct *at, int *sig)
+{
+	bool restarts = (s64)at->orig_rax >= 0 && -(s64)at->rax - 512 >= 0 &&
+			-(s64)at->rax - 512 <= 4; /* ERESTARTSYS and its relatives */
+	enum stopped stopped;
+	u8 code[2] = {};
+
+	if (*sig ||
+	    (!restarts && (host_read(code, 2, at->rip) < 0 || code[0] != 0x0f || code[1] != 0x05)))
+		return resume(tid, PTRACE_SINGLESTEP, sig);
+	stopped = resume(tid, PTRACE_SYSCALL, sig);
+	return stopped == STOPPED && !*sig ? resume(tid, PTRACE_SYSCALL, sig) : stopped;
+}
+
+/*
+ * pushf has stored the flag by which it was stepped, popf would set it again when we are gone; and
+ * popf that was not executed, because it was interrupted, leaves it set itself.
+ */
+static void clean_flags(pid_t tid, const struct user_regs_struct *before,
+			struct user_regs_struct *r)
 {
 	u8 code = 0;
 	u64 flags;
 
-	if (after->rip != before->rip + 1 || after->rsp + 8 != before->rsp ||
-	    host_read(&code, 1, before->rip) < 0 || code != 0x9c ||
-	    host_read(&flags, 8, after->rsp) < 0)
-		return;
-	ptrace(PTRACE_POKEDATA, tid, after->rsp, flags & ~(u64)TRAP_FLAG);
+	if (r->rip == before->rip + 1 && r->rsp + 8 == before->rsp &&
+	    host_read(&code, 1, before->rip) == 0 && code == 0x9c &&
+	    host_read(&flags, 8, r->rsp) == 0)
+		ptrace(PTRACE_POKEDATA, tid, r->rsp, flags & ~(u64)TRAP_FLAG);
+	if (r->eflags & TRAP_FLAG) {
+		r->eflags &= ~(unsigned long long)TRAP_FLAG;
+		ptrace(PTRACE_SETREGS, tid, 0, r);
+	}
 }
 
-/* A step that was interrupted in a system call leaves a trap behind, which must not be left to it.
- */
-static void settle(pid_t tid, int *sig)
+static bool has_trap_pending(pid_t tid)
 {
-	for (u32 i = 0; i < 3; i++) {
-		ptrace(PTRACE_CONT, tid, 0, (void *)(intptr_t)*sig);
-		ptrace(PTRACE_INTERRUPT, tid, 0, 0);
-		if (wait_for(tid, sig) == GONE)
+	struct __ptrace_peeksiginfo_args args = {.nr = 8};
+	siginfo_t pending[8];
+	long n = ptrace(PTRACE_PEEKSIGINFO, tid, &args, pending);
+
+	for (long i = 0; i < n; i++)
+		if (pending[i].si_signo == SIGTRAP)
+			return true;
+	return false;
+}
+
+/* A trap that is on its way must not be left to the thread: it stops there first. */
+static void leave(pid_t tid, int sig)
+{
+	struct user_regs_struct r;
+
+	for (u32 i = 0; i < 8 && has_trap_pending(tid); i++)
+		if (resume(tid, PTRACE_CONT, &sig) == GONE)
 			return;
+	if (ptrace(PTRACE_GETREGS, tid, 0, &r) == 0 && r.eflags & TRAP_FLAG) {
+		r.eflags &= ~(unsigned long long)TRAP_FLAG;
+		ptrace(PTRACE_SETREGS, tid, 0, &r);
 	}
+	ptrace(PTRACE_DETACH, tid, 0, (void *)(intptr_t)sig);
+}
+
+/* False when the thread is gone. */
+static bool take_steps(struct stepper *t, pid_t tid, const char *thread, u64 steps, int *sig)
+{
+	struct user_regs_struct before, r;
+	u64 native = 0;
+
+	if (ptrace(PTRACE_GETREGS, tid, 0, &before) < 0)
+		return false;
+	for (u64 i = 0; i < steps && native < steps * 4;) {
+		enum stopped stopped;
+
+		memory.n = 0;
+		stopped = step(tid, &before, sig);
+		if (stopped == GONE || ptrace(PTRACE_GETREGS, tid, 0, &r) < 0)
+			return false;
+		t->n_steps++;
+		memory.n = 0;
+		clean_flags(tid, &before, &r);
+		if (stopped == STOPPED_LATE)
+			return true;
+		if (in_java(r.rip)) {
+			read_stack(r.rsp);
+			note_call(t, &before, &r);
+			look(t, thread, &r);
+			native = 0;
+			i++;
+		} else {
+			native++;
+		}
+		before = r;
+	}
+	return true;
 }
 
 static void step_thread(struct stepper *t, pid_t tid, const char *thread, u64 steps)
 {
-	struct user_regs_struct before = {}, r;
-	enum stopped stopped;
-	static const struct sched_param first = {.sched_priority = 1}, usual;
 	cpu_set_t all, here;
-	u64 native = 0;
-	int sig = 0;
+	int sig = 0, usual = getpriority(PRIO_PROCESS, (id_t)tid);
 
 	/* On one CPU a step is one switch there and one back. */
 	sched_getaffinity(0, sizeof(here), &here);
-
-	if (ptrace(PTRACE_SEIZE, tid, 0, 0) < 0)
+	if (ptrace(PTRACE_SEIZE, tid, 0, PTRACE_O_TRACESYSGOOD) < 0)
 		return;
 	if (ptrace(PTRACE_INTERRUPT, tid, 0, 0) < 0 || wait_for(tid, &sig) == GONE)
 		return;
 	t->n_calls = 0;
 	sched_getaffinity(tid, sizeof(all), &all);
 	sched_setaffinity(tid, sizeof(here), &here);
-	sched_setscheduler(tid, SCHED_RR, &first);
-	for (u64 i = 0; i < steps && native < steps * 4; i++) {
-		stopped = step(tid, &sig);
-		if (stopped == GONE || ptrace(PTRACE_GETREGS, tid, 0, &r) < 0)
-			return;
-		if (stopped == STOPPED_LATE) {
-			settle(tid, &sig);
-			break;
-		}
-		t->n_steps++;
-		memory.n = 0;
-		clean_pushed_flags(tid, &before, &r);
-		if (r.eflags & TRAP_FLAG) { /* popf under a hypervisor may leave it set */
-			r.eflags &= ~(unsigned long long)TRAP_FLAG;
-			ptrace(PTRACE_SETREGS, tid, 0, &r);
-		}
-		if (in_java(r.rip)) {
-			read_stack(r.rsp);
-			note_call(t, &before, &r);
-			look(t, thread, &r);
-			native = 0;
-		} else {
-			native++;
-			i--;
-		}
-		before = r;
-	}
-	sched_setscheduler(tid, SCHED_OTHER, &usual);
+	setpriority(PRIO_PROCESS, (id_t)tid, FIRST);
+	if (!take_steps(t, tid, thread, steps, &sig))
+		return;
+	setpriority(PRIO_PROCESS, (id_t)tid, usual);
 	sched_setaffinity(tid, sizeof(all), &all);
-	ptrace(PTRACE_DETACH, tid, 0, (void *)(intptr_t)sig);
+	leave(tid, sig);
 }
 
 /* ---- all of them ---- */
@@ -547,8 +594,11 @@ int main(int argc, char **argv)
 	CPU_ZERO(&here);
 	CPU_SET(sched_getcpu(), &here);
 	sched_setaffinity(0, sizeof(here), &here);
-	/* A step is too short a time to wait for one's turn on a busy machine. */
-	sched_setscheduler(0, SCHED_RR, &(struct sched_param){.sched_priority = 1});
+	/*
+	 * A step is too short a time to wait for one's turn on a busy machine. A real-time class
+	 * would be stopped for 50 ms of each second.
+	 */
+	setpriority(PRIO_PROCESS, 0, FIRST);
 	memory.pid = (u32)strtoul(argv[1], NULL, 10);
 	clock_gettime(CLOCK_MONOTONIC, &t.end);
 	t.end.tv_sec += strtol(argv[2], NULL, 10);
