@@ -4,9 +4,11 @@
 Runtimes that the system does not have are taken from ~/.cache/culprit-runtimes, where each is one
 folder, and never from the tree; what is not there is skipped, with the reason.
 """
+import hashlib
 import json
 import os
 import sys
+import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(TOP, "tests/live"))
@@ -21,30 +23,62 @@ run = _live.run
 
 
 # ---- what the tests said, for the README's table (tools/runtime-table) ----
+#
+# One line of JSON for each test, appended when it is done: runs that are stopped keep what they
+# have, and several can go on at once. CULPRIT_RESUME=1 leaves out what this build has passed.
 
-_outcomes = {} # runtime → version → test → outcome
+RESULTS = os.path.join(TOP, "tests/artefacts/runtimes.jsonl")
+
+
+def _build():
+    path = os.environ.get("CULPRIT", os.path.join(TOP, "build/cli/culprit"))
+    if not os.path.exists(path):
+        return ""
+    with open(path, "rb") as f:
+        return hashlib.sha1(f.read()).hexdigest()[:12]
+
+
+BUILD = _build() # of when the tests began
+
+
+def _results():
+    if os.path.exists(RESULTS):
+        with open(RESULTS, encoding="utf-8") as f:
+            yield from map(json.loads, f)
+
+
+def pytest_collection_modifyitems(config, items):
+    if os.environ.get("CULPRIT_RESUME", "") in ("", "0"):
+        return
+    last = {}
+    for r in _results():
+        if r["build"] == BUILD:
+            last[r["runtime"], r["test"]] = r["outcome"]
+    done = [i for i in items if last.get((_runtime(i.nodeid), _test(i.nodeid))) == "passed"]
+    config.hook.pytest_deselected(items=done)
+    items[:] = [i for i in items if i not in done]
+
+
+def _runtime(nodeid):
+    """Files are called test_RUNTIME.py or test_RUNTIME_MORE.py."""
+    return os.path.basename(nodeid.split("::")[0])[len("test_"):-len(".py")].split("_")[0]
+
+
+def _test(nodeid):
+    return nodeid.split("::")[-1]
 
 
 def pytest_runtest_logreport(report):
-    """Tests are parametrised by version first: test_chain[3.11-…], test_chain[node20-…]; files are
-    called test_RUNTIME.py or test_RUNTIME_MORE.py."""
-    runtime = os.path.basename(report.nodeid.split("::")[0])[len("test_"):-len(".py")].split("_")[0]
-    version = report.nodeid.rpartition("[")[2].rstrip("]").split("-")[0] if "[" in report.nodeid else ""
-    tests = _outcomes.setdefault(runtime, {}).setdefault(version, {})
-    if report.when == "call" or report.outcome != "passed":
-        tests[report.nodeid.split("::")[-1]] = report.outcome
-
-
-def pytest_sessionfinish(session):
-    folder = os.path.join(TOP, "tests/artefacts")
-    os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, "runtimes.json")
-    known = {}
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as f:
-            known = json.load(f)
-    for runtime, versions in _outcomes.items():
-        for version, tests in versions.items():
-            known.setdefault(runtime, {}).setdefault(version, {}).update(tests)
-    with open(path, "w", encoding="utf-8") as f:
-        json.dump(known, f, indent=1, sort_keys=True)
+    """Tests are parametrised by version first: test_chain[3.11-…], test_chain[node20-…]."""
+    if report.when != "call" and report.outcome == "passed":
+        return
+    parameters = report.nodeid.rpartition("[")[2].rstrip("]") if "[" in report.nodeid else ""
+    line = {"runtime": _runtime(report.nodeid), "version": parameters.split("-")[0],
+            "test": _test(report.nodeid), "outcome": report.outcome,
+            "build": BUILD, "at": round(time.time()),
+            "seconds": round(report.duration, 1),
+            "said": (report.capstdout if report.outcome != "skipped"
+                     else str(report.longrepr[-1]))[-2000:]}
+    os.makedirs(os.path.dirname(RESULTS), exist_ok=True)
+    with open(RESULTS, "a", encoding="utf-8") as f:
+        f.write(json.dumps(line) + "\n")
