@@ -57,13 +57,39 @@ class Toolchain:
                               **options)
 
 
-def record_enough(culprit, output, pid, least):
-    """SECONDS of a process; where others have the CPUs, again and longer, until it has run."""
-    for factor in (1, 3, 9):
-        done = record(culprit, output, "-p", pid, "-d", factor * int(SECONDS), "-F", "499",
-                      timeout=60 + 20 * int(SECONDS))
-        if int(re.match(r"\d+", done.stderr).group()) >= least:
+def record_enough(culprit, output, pid, enough):
+    """Recordings of SECONDS each, all stacks of them; where others have the CPUs, or chance was
+    against us, further ones until there is enough of what will be looked at."""
+    stacks = Counter()
+    for _ in range(15):
+        record(culprit, output, "-p", pid, "-d", SECONDS, "-F", "499",
+               timeout=60 + 20 * int(SECONDS))
+        stacks += read(output)
+        if enough(stacks):
             break
+    return stacks
+
+
+def samples(n):
+    return lambda stacks: sum(stacks.values()) >= n
+
+
+# In which scenario what has to be seen how often: more than the tests ask for.
+SEEN = [(("main.inlines", "main.spin"), 25), (("main.deep", "main.spin"), 25),
+        (("main.callbacks", "main.goLeaf", "main.spin"), 25), (("main.cLeaf",), 25),
+        (("main.goFromThread", "main.spin"), 25),
+        (("main.systems", "runtime.systemstack", "runtime.Stack.func1"), 25),
+        (("main.systemsInCallback", "runtime.systemstack", "runtime.Stack.func1"), 25),
+        (("runtime.morestack", "runtime.newstack", "main.grow"), 25), (("runtime.gopark",), 1),
+        (("main.move", "runtime.memmove"), 6), (("main.hash",), 6)]
+
+
+def all_seen(stacks):
+    seen = Counter()
+    for stack, n in stacks.items():
+        text = {f.name.removesuffix(".abi0") for f in stack}
+        seen.update({what: n for what, _ in SEEN if text.issuperset(what)})
+    return sum(stacks.values()) >= 1200 and all(seen[what] >= n for what, n in SEEN)
 
 
 class Run:
@@ -78,17 +104,34 @@ class Run:
         assert done.returncode == 0, done.stderr
         with subprocess.Popen([program, ",".join(SCENARIOS)], text=True, stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE) as p:
-            record_enough(culprit, out, p.pid, 1200)
+            self.stacks = record_enough(culprit, out, p.pid, all_seen)
             said, _ = p.communicate("x")
-        self.said = {}
+        self.said, self.stopped = {}, [] # by runtime.Callers, by runtime.Stack
         for line in said.splitlines():
             one = json.loads(line)
-            self.said[one["scenario"]] = [Frame(*f) for f in one["chain"]]
-        self.stacks = read(out)
+            if "stacks" in one:
+                self.stopped += goroutines(one["stacks"])
+            else:
+                self.said[one["scenario"]] = [Frame(*f) for f in one["chain"]]
 
     def of(self, function):
         """Stacks with this Go function in them."""
         return {s: n for s, n in self.stacks.items() if any(f.name == function for f in s)}
+
+
+def goroutines(text):
+    """The stacks of runtime.Stack(all), root first; long ones are not told in full."""
+    for block in text.split("\n\n"):
+        lines = block.splitlines()[1:]
+        if any("elided" in line for line in lines):
+            continue
+        stack = []
+        for call, place in zip(lines[::2], lines[1::2]):
+            m = re.match(r"\t(.*):(\d+)", place)
+            name = re.fullmatch(r"(.+)\([^()]*\)", call)
+            if name: # not "created by"
+                stack.append(Frame(name[1], m[1], int(m[2])))
+        yield stack[::-1]
 
 
 def read(path):
@@ -154,6 +197,30 @@ def test_chains_are_those_of_runtime_callers(go, scenario):
     n = check_chain(go, scenario, "main.spin")
     print(f"{go.toolchain.full} {go.flavour} {scenario}: {n} samples")
     assert n > 20
+
+
+def without_runtime(stack):
+    return [f for f in go_part(stack) if not f.name.startswith("runtime.")]
+
+
+@pytest.mark.parametrize("root,leaf", [
+    ("main.inlines", "main.spin"), ("main.callbacks", "main.spin"),
+    ("main.cLeaf", "main._Cfunc_c_spin"), ("main.goFromThread", "main.spin")])
+def test_chains_are_those_of_stopped_goroutines(go, root, leaf):
+    """runtime.Stack stops all of them wherever they are, mostly where they burn time."""
+    told = {(*s[:-1], s[-1]._replace(line=0)) for s in map(without_runtime, go.stopped)
+            if s and s[0].name == root and s[-1].name == leaf}
+    assert len(told) == 1, told
+    told, count = told.pop(), 0
+    for stack, n in go.of(root).items():
+        part = without_runtime(stack)
+        if leaf in names(part):
+            part = part[names(part).index(root):names(part).index(leaf) + 1]
+            assert (*part[:-1], part[-1]._replace(line=0)) == told, \
+                "\n".join(map(str, zip(part, told)))
+            count += n
+    print(f"{go.toolchain.full} {go.flavour} {root}: {count} samples as runtime.Stack says")
+    assert count > 20
 
 
 C_NAMES = {
@@ -342,14 +409,13 @@ def test_an_http_server(culprit, tmp_path, version):
         address = p.stdout.readline().strip()
         with subprocess.Popen([server, "load", address, "8"], stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE, text=True) as load:
-            record_enough(culprit, out, p.pid, 600)
+            stacks = record_enough(culprit, out, p.pid, samples(600))
             answered = int(load.communicate("x")[0])
         doctor = subprocess.run([culprit, "doctor", "-p", str(p.pid)], capture_output=True,
                                 text=True, check=True).stdout
         p.communicate("x")
     assert f"go: {toolchain.full}; rows and names of " in doctor
     assert "goroutines below the system stack by offsets in its code" in doctor, doctor
-    stacks = read(out)
     total, share = report(f"{toolchain.full} {pie} net/http, {answered} requests", stacks)
     assert answered > 1000 and total > 300 and share >= 0.98
     handled = [s for s in stacks if "main.handle" in names(s)]

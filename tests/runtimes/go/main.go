@@ -19,6 +19,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"time"
 )
 
 const n = 300000
@@ -240,6 +241,18 @@ func scheduled() {
 	}
 }
 
+// Stops all goroutines some times, wherever they are, and says their stacks as Go itself does.
+func sayAll() {
+	buf := make([]byte, 1<<20)
+	for i := 0; i < 30; i++ {
+		stacks := string(buf[:runtime.Stack(buf, true)])
+		output.Lock()
+		json.NewEncoder(os.Stdout).Encode(map[string]interface{}{"stacks": stacks})
+		output.Unlock()
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 func main() {
 	scenarios := map[string]func(){
 		"inlines": inlines, "growing": growing, "deep": deep, "callbacks": callbacks,
@@ -251,4 +264,5 @@ func main() {
 		go scenarios[name]()
 	}
 	os.Stdin.Read(make([]byte, 1))
+	sayAll()
 }
