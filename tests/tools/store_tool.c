@@ -1,34 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A store under torture (tests/server/test_store.py).
+ * A store under torture (tests/server/test_store*.py).
  *
- *	store_tool ingest DIR FROM TO [TIER]	writes batches FROM..TO-1 while another thread
- *						maintains, and says "ack K" for each
- *	store_tool fill DIR FROM		writes until an error, says "error ...", waits for a
- *						line on stdin and goes on for 20 batches
- *	store_tool verify DIR			which batches are there: "present FIRST-LAST,...",
- *and whether damage was told. Exit status 1 when anything that is there is not what was written.
+ *	store_tool write DIR FROM TO [NAME=VALUE...]	writes batches FROM..TO-1 while another
+ *		thread maintains; each is told on stdout as "ack K" when write() has returned. After
+ *		"error K TEXT" it waits for a line on stdin, and tries K again.
+ *	store_tool verify DIR WRITTEN [NAME=VALUE...]	compares what is there with batches
+ *		0..WRITTEN-1, which were acknowledged; WRITTEN may be there as a whole or not at
+ *		all. Exit status 1 when anything is there that was not written so, or is missing
+ *		without a reason: too old, or damage that the store told.
  *
- * Batch K is K * 20 s after a fixed time. It has a stack "batch_K" of value K + 1 and 40 of a
- * common pool, all of values that K says, so that what is there can be told from what should be.
+ *	die=N		SIGKILL at the N-th system call that changes a file, half-way if it writes
+ *	max_mb, age_h	of struct store_options
+ *	damaged=1	damage may have taken something
+ *	maintain=0	nobody maintains
+ *
+ * What a batch holds follows from its number. Batch K is of the two minutes that begin 2 K + 1
+ * minutes after T0, so that some lie in two hours, or in two days. It has three series of two
+ * services and two types. In each series its first sample is of the stack batch_K_begin and its
+ * last of batch_K_end, between them are stacks that all batches share. The store takes and loses
+ * blocks; what a batch has of one type and service within one hour, a unit, is always in one block.
+ * So the two stacks tell which units are there, and from these follows every sum.
  */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "server/query/query.h"
 #include "server/store/store.h"
 
-#define T0 (480000ULL * 3600000)
-#define STEP_MS 20000ULL
-#define POOL 40
-#define MAX_BATCH 1000000
+#define HOUR_MS 3600000ULL
+#define DAY_MS (24 * HOUR_MS)
+#define T0 (480000 * HOUR_MS)
+#define STEP_MS 120000ULL
+#define DAYS_AFTER_MS (8 * HOUR_MS) /* age from which times are rounded to days */
+#define DEPTH 12
+
+static const char *const services[] = {"service-0", "service-0", "service-1"};
+static const char *const types[] = {"process_cpu:samples:count:cpu:nanoseconds",
+				    "process_cpu:cpu:nanoseconds:cpu:nanoseconds"};
+
+static struct {
+	u64 die, max_mb, age_h, damaged, maintain;
+} options = {.maintain = 1};
+
+/* ---- what a batch holds ---- */
 
 static u32 add_text(struct profile *p, const char *s)
 {
@@ -38,71 +61,156 @@ static u32 add_text(struct profile *p, const char *s)
 	return id;
 }
 
-static u32 add_frame(struct profile *p, const char *name)
+static u32 add_frame(struct profile *p, const char *name, u32 line)
 {
-	struct profile_frame f = {.mapping = PROFILE_NONE, .kind = FRAME_NATIVE};
-	struct profile_function fn = {.name = add_text(p, name)};
+	struct profile_frame f = {.kind = FRAME_NATIVE, .line = line, .address = 0x1000 + line};
+	struct profile_function fn = {.name = add_text(p, name), .start_line = line / 2};
 	struct profile_mapping m = {.path = add_text(p, "/usr/bin/app"),
 				    .build_id = add_text(p, "0123456789abcdef")};
 	u32 id = 0;
 
-	fn.system_name = fn.name;
+	fn.system_name = line % 3 ? fn.name : add_text(p, "_Z6system");
+	fn.file = add_text(p, "src/app.c");
 	profile_add_function(p, &fn, &f.function);
 	profile_add_mapping(p, &m, &f.mapping);
 	profile_add_frame(p, &f, &id);
 	return id;
 }
 
-static s64 pool_value(u32 k, u32 i)
+static void add_sample(struct profile *p, u32 thread, u64 time_ms, const char *leaf, s64 value)
 {
-	return 1 + (k * 7 + i * 13) % 50;
-}
+	s64 values[] = {value, value * 10000000};
+	u32 frames[DEPTH], stack = 0;
+	char name[32];
 
-static s64 pool_sum(u32 k)
-{
-	s64 sum = 0;
+	frames[0] = add_frame(p, leaf, (u32)value);
+	for (u32 i = 1; i < DEPTH; i++) {
+		u32 which = (u32)(hash_bytes(leaf, strlen(leaf)) * i >> 20) % 400;
 
-	for (u32 i = 0; i < POOL; i++)
-		sum += pool_value(k, i);
-	return sum;
-}
-
-static void add_stack(struct profile *p, u32 thread, u64 time_ms, const char *leaf, s64 value)
-{
-	u32 frames[12], stack;
-	char name[64];
-
-	frames[0] = add_frame(p, leaf);
-	for (u32 i = 1; i < 12; i++) {
-		snprintf(name, sizeof(name), "caller_of_%.20s_at_level_%u", leaf, i);
-		frames[i] = add_frame(p, name);
+		snprintf(name, sizeof(name), "caller_%u", which);
+		frames[i] = add_frame(p, name, which);
 	}
-	profile_add_stack(p, frames, 12, &stack);
-	profile_add_sample(p, time_ms * 1000000, thread, stack, &value);
+	profile_add_stack(p, frames, DEPTH, &stack);
+	profile_add_sample(p, time_ms * 1000000, thread, stack, values);
+}
+
+static u32 add_thread(struct profile *p, u32 i)
+{
+	char host[32];
+	struct profile_label labels[2] = {{add_text(p, "service.name"), add_text(p, services[i])}};
+	struct profile_thread t = {.comm = add_text(p, services[i])};
+	u32 id = 0;
+
+	snprintf(host, sizeof(host), "host-%u", i);
+	labels[1] = (struct profile_label){add_text(p, "host.name"), add_text(p, host)};
+	profile_add_resource(p, labels, 2, &t.resource);
+	profile_add_thread(p, &t, &id);
+	return id;
+}
+
+static u64 begin_of(u32 k)
+{
+	return T0 + STEP_MS / 2 + k * STEP_MS;
+}
+
+/* Some are large, so that they are more than SQLite keeps in memory at once. */
+static u32 pool_of(u32 k)
+{
+	return k % 40 == 7 ? 1000 : 40;
 }
 
 static struct profile *make_batch(u32 k)
 {
 	struct profile *p = profile_create();
-	struct profile_thread t = {};
-	u64 time_ms = T0 + k * STEP_MS;
-	struct profile_label label;
-	char name[64];
-	u32 thread;
+	u32 threads[ARRAY_SIZE(services)], n = pool_of(k);
+	char begin[32], end[32], name[32];
 
-	snprintf(name, sizeof(name), "service-%u", k % 2);
-	label = (struct profile_label){add_text(p, "service.name"), add_text(p, name)};
-	profile_add_resource(p, &label, 1, &t.resource);
-	t.comm = add_text(p, name);
-	profile_add_thread(p, &t, &thread);
 	profile_add_type(p, "samples", "count");
-	snprintf(name, sizeof(name), "batch_%u", k);
-	add_stack(p, thread, time_ms, name, k + 1);
-	for (u32 i = 0; i < POOL; i++) {
-		snprintf(name, sizeof(name), "pool_%u", (i * 3 + k) % 200);
-		add_stack(p, thread, time_ms + i, name, pool_value(k, i));
+	profile_add_type(p, "cpu", "nanoseconds");
+	p->period_name = add_text(p, "cpu");
+	p->period_unit = add_text(p, "nanoseconds");
+	p->period = 10000000;
+	snprintf(begin, sizeof(begin), "batch_%u_begin", k);
+	snprintf(end, sizeof(end), "batch_%u_end", k);
+	for (u32 i = 0; i < ARRAY_SIZE(services); i++) {
+		threads[i] = add_thread(p, i);
+		add_sample(p, threads[i], begin_of(k), begin, 1 + k % 1000);
+		add_sample(p, threads[i], begin_of(k) + STEP_MS - 1, end, 1 + k % 999);
+	}
+	for (u32 i = 0; i < n; i++) {
+		snprintf(name, sizeof(name), "pool_%u", (i * 7 + k * 3) % 3000);
+		add_sample(p, threads[i % ARRAY_SIZE(services)], begin_of(k) + i * (STEP_MS / n),
+			   name, 1 + (k * 7 + i * 13) % 50);
 	}
 	return p;
+}
+
+/* ---- dying ---- */
+
+static u64 n_calls;
+static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
+static int (*real_ftruncate)(int, off_t);
+
+static void die(int fd, const char *call)
+{
+	char link[64], path[256] = "", line[400];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	path[MAX(n, 0)] = '\0';
+	n = snprintf(line, sizeof(line), "died %s %s\n", call, path);
+	if (write(STDOUT_FILENO, line, (size_t)n) == n)
+		kill(getpid(), SIGKILL);
+}
+
+static ssize_t dying_pwrite(int fd, const void *data, size_t n, off_t at)
+{
+	if (__atomic_add_fetch(&n_calls, 1, __ATOMIC_RELAXED) == options.die) {
+		ssize_t done = real_pwrite(fd, data, n / 2, at);
+
+		die(fd, done < 0 ? "before a write" : "in a write");
+	}
+	return real_pwrite(fd, data, n, at);
+}
+
+static int dying_ftruncate(int fd, off_t size)
+{
+	if (__atomic_add_fetch(&n_calls, 1, __ATOMIC_RELAXED) == options.die)
+		die(fd, "before a cut");
+	return real_ftruncate(fd, size);
+}
+
+/* SQLite lets its tests put their own system calls in. */
+static void arm(void)
+{
+	sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
+	const char *name = vfs->xGetSystemCall(vfs, "pwrite64") ? "pwrite64" : "pwrite";
+
+	*(sqlite3_syscall_ptr *)&real_pwrite = vfs->xGetSystemCall(vfs, name);
+	*(sqlite3_syscall_ptr *)&real_ftruncate = vfs->xGetSystemCall(vfs, "ftruncate");
+	vfs->xSetSystemCall(vfs, name, (sqlite3_syscall_ptr)dying_pwrite);
+	vfs->xSetSystemCall(vfs, "ftruncate", (sqlite3_syscall_ptr)dying_ftruncate);
+}
+
+/* ---- writing ---- */
+
+static struct store *open_or_exit(const char *dir)
+{
+	static const struct store_tier tiers[] = {
+		{2 * 3600, 60000}, {6 * 3600, HOUR_MS}, {DAYS_AFTER_MS / 1000, DAY_MS}, {0, 0}};
+	struct store_options o = {.tiers = tiers,
+				  .max_age_s = (options.age_h ? options.age_h : 100000) * 3600,
+				  .max_bytes = options.max_mb << 20};
+	struct store *s = NULL;
+	struct diag d = {};
+	int r = store_open(dir, &o, &d, &s);
+
+	if (r < 0) {
+		printf("cannot open: %s\n", d.text);
+		exit(r == -ENOSPC ? 5 : 4);
+	}
+	return s;
 }
 
 static int write_batch(struct store *s, u32 k, struct diag *d)
@@ -116,10 +224,10 @@ static int write_batch(struct store *s, u32 k, struct diag *d)
 	return r < 0 ? r : s->ops->write(s, &b, token, d);
 }
 
-static void say(const char *fmt, u32 k)
+static void say(const char *text, u32 k, const char *more)
 {
-	char line[64];
-	int n = snprintf(line, sizeof(line), fmt, k);
+	char line[400];
+	int n = snprintf(line, sizeof(line), "%s %u%s%s\n", text, k, *more ? " " : "", more);
 
 	if (write(STDOUT_FILENO, line, (size_t)n) != n)
 		exit(3);
@@ -130,168 +238,516 @@ struct keeping {
 	_Atomic u32 at, stop;
 };
 
-static void *keep_up(void *arg)
+static void *keep(void *arg)
 {
 	struct keeping *m = arg;
-	struct diag d;
 
 	while (!m->stop) {
-		d = (struct diag){};
-		if (m->s->ops->maintain(m->s, T0 + m->at * STEP_MS, &d) < 0)
-			fprintf(stderr, "maintain: %s\n", d.text);
+		struct diag d = {};
+
+		if (m->s->ops->maintain(m->s, begin_of(m->at), &d) < 0)
+			say("maintain", m->at, d.text);
 		usleep(500);
 	}
 	return NULL;
 }
 
-static struct store *open_or_die(const char *dir)
+static u64 dir_bytes(const char *dir)
 {
-	static const struct store_tier tiers[] = {{2 * 3600, 60000}, {6 * 3600, 3600000}, {0, 0}};
-	struct store_options o = {.tiers = tiers, .max_age_s = 400 * 86400};
-	struct store *s = NULL;
-	struct diag d = {};
+	static const char *const names[] = {"profiles.db", "profiles.db-wal", "profiles.db-shm"};
+	u64 bytes = 0;
 
-	if (store_open(dir, &o, &d, &s) < 0) {
-		printf("cannot open: %s\n", d.text);
-		exit(4);
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		_cleanup_str_ struct str path = {};
+		struct stat st;
+
+		str_printf(&path, "%s/%s", dir, names[i]);
+		if (!stat(str_get(&path), &st))
+			bytes += (u64)st.st_size;
 	}
-	return s;
+	return bytes;
 }
 
-static int ingest(const char *dir, u32 from, u32 to)
+static int write_batches(const char *dir, u32 from, u32 to)
 {
-	struct keeping m = {.s = open_or_die(dir), .at = from};
+	struct keeping m = {.s = open_or_exit(dir), .at = from};
 	pthread_t thread;
-	struct diag d = {};
+	u64 largest = 0;
 
-	pthread_create(&thread, NULL, keep_up, &m);
+	if (options.maintain)
+		pthread_create(&thread, NULL, keep, &m);
 	for (u32 k = from; k < to; k++) {
-		int r = write_batch(m.s, k, &d);
+		struct diag d = {};
 
-		if (r < 0) {
-			printf("error %d %s\n", r, d.text);
-			return 5;
-		}
-		say("ack %u\n", k);
 		m.at = k;
+		while (write_batch(m.s, k, &d) < 0) {
+			say("error", k, d.text);
+			if (getchar() == EOF)
+				return 5;
+			d = (struct diag){};
+		}
+		say("ack", k, "");
+		largest = MAX(largest, dir_bytes(dir));
 	}
 	m.stop = 1;
-	pthread_join(thread, NULL);
+	if (options.maintain)
+		pthread_join(thread, NULL);
+	largest = MAX(largest, dir_bytes(dir));
 	store_close(m.s);
+	printf("largest %llu\n", largest);
 	return 0;
 }
 
-static int fill(const char *dir, u32 from)
+/* ---- what should be there ---- */
+
+/* A row that was written. Units are counted from the first batch. */
+struct want {
+	u64 series, stack, time_ms;
+	s64 value;
+	u32 unit, count;
+	bool marker;
+};
+
+struct cell {
+	s64 value, low, high; /* what is there, and what may be */
+	u64 count;
+};
+
+struct verdict {
+	struct store *s;
+	u32 written, first; /* batches */
+	vec(struct want) wants;
+	u8 *units;	     /* 1 = there */
+	struct map texts;    /* stack id → hash of how it is shown */
+	struct map labels;   /* series id → hash of its labels */
+	struct map cells_at; /* → position + 1 in */
+	vec(struct cell) cells;
+	struct map seen; /* stacks that are there, each once in */
+	vec(u64) stacks;
+	u64 lost;    /* rows whose stack or series nobody knows */
+	u64 missing; /* units that should be there */
+	u64 present;
+	u32 wrong;
+	bool told;
+};
+
+#define N_PARTS 2		/* hours */
+#define UNITS (2 * 2 * N_PARTS) /* of a batch: types, services, hours */
+
+static u32 unit_of(u32 k, u32 type, const char *service, u64 time_ms)
 {
-	struct store *s = open_or_die(dir);
-	u32 k = from, end = MAX_BATCH;
-	bool failed = false;
+	u32 part = time_ms / HOUR_MS != begin_of(k) / HOUR_MS;
 
-	for (; k < end; k++) {
-		struct diag d = {};
-		int r = write_batch(s, k, &d);
+	return k * UNITS + type * 4 + (!strcmp(service, "service-1")) * 2 + part;
+}
 
-		if (r == 0) {
-			say("ack %u\n", k);
-			continue;
-		}
-		printf("error %d %s\n", r, d.text);
-		fflush(stdout);
-		if (failed || getchar() == EOF)
-			return 6;
-		failed = true;
-		end = k-- + 20;
+static void complain(struct verdict *v, const char *what, u64 a, s64 b, s64 c)
+{
+	if (v->wrong++ < 10)
+		printf("wrong: %s %llx: %lld, %lld\n", what, a, b, c);
+}
+
+static void mix(u64 *h, const void *data, size_t n)
+{
+	u64 both[] = {*h, hash_bytes(data, n)};
+
+	*h = hash_bytes(both, sizeof(both));
+}
+
+static void mix_text(u64 *h, const struct profile *p, u32 id)
+{
+	const char *text = profile_string(p, id);
+
+	mix(h, text, strlen(text) + 1);
+}
+
+/* All that a user can see of a stack. */
+static u64 hash_stack(const struct profile *p, u32 stack)
+{
+	const struct profile_stack *s = &p->stacks.data[stack];
+	u64 h = s->n;
+
+	for (u32 i = 0; i < s->n; i++) {
+		struct profile_frame f = p->frames.data[p->stack_frames.data[s->first + i]];
+		struct profile_function fn = {};
+		struct profile_mapping m = {};
+
+		if (f.function != PROFILE_NONE)
+			fn = p->functions.data[f.function];
+		if (f.mapping != PROFILE_NONE)
+			m = p->mappings.data[f.mapping];
+		mix_text(&h, p, fn.name);
+		mix_text(&h, p, fn.system_name);
+		mix_text(&h, p, fn.file);
+		mix_text(&h, p, m.path);
+		mix_text(&h, p, m.build_id);
+		f.function = fn.start_line;
+		f.mapping = 0;
+		mix(&h, &f, sizeof(f));
 	}
-	store_close(s);
-	return 0;
+	return h;
+}
+
+static u64 hash_labels(const struct profile *p, u32 resource)
+{
+	const struct profile_resource *r = &p->resources.data[resource];
+	u64 h = r->n;
+
+	for (u32 i = 0; i < r->n; i++) {
+		const struct profile_label *l = &p->labels.data[r->first + i];
+		const char *name = profile_string(p, l->name), *value = profile_string(p, l->value);
+
+		mix(&h, name, strlen(name) + 1);
+		mix(&h, value, strlen(value) + 1);
+	}
+	return h;
+}
+
+static bool is_marker(const struct profile *p, u32 stack)
+{
+	u32 leaf = p->stack_frames.data[p->stacks.data[stack].first];
+	u32 name = p->functions.data[p->frames.data[leaf].function].name;
+
+	return !strncmp(profile_string(p, name), "batch_", 6);
+}
+
+static void want_batch(struct verdict *v, u32 k)
+{
+	_cleanup_profile_ struct profile *p = make_batch(k);
+	_cleanup_store_batch_ struct store_batch b = {};
+	struct diag d = {};
+
+	if (store_batch_init(&b, p, NULL, &d) < 0)
+		exit(6);
+	for (size_t i = 0; i < p->stacks.n; i++)
+		if (!map_get(&v->texts, b.stacks[i]))
+			map_put(&v->texts, b.stacks[i], hash_stack(p, (u32)i) >> 2);
+	vec_foreach (&b.series, s)
+		map_put(&v->labels, s->id, hash_labels(p, s->resource));
+	vec_foreach (&b.samples, s) {
+		const struct store_series *e = &b.series.data[s->series];
+		struct want w = {.series = e->id,
+				 .stack = b.stacks[s->stack],
+				 .time_ms = s->time_ms,
+				 .value = s->value,
+				 .count = s->count,
+				 .marker = is_marker(p, s->stack)};
+
+		w.unit = unit_of(k, s->type, profile_string(p, e->service), s->time_ms) -
+			 v->first * UNITS;
+		if (vec_push(&v->wants, w) < 0)
+			exit(6);
+	}
 }
 
 /* ---- what is there ---- */
 
-struct verdict {
-	u8 *present; /* by batch */
-	s64 pool, want;
-	u64 lost;
-	bool wrong;
+/* One way to ask: of one type and service, by stack and perhaps by series and time. */
+struct asking {
+	u32 type;
+	const char *service;
+	bool rows;
+	u64 from_ms, to_ms, step_ms;
 };
 
-static void judge(struct verdict *v, const char *leaf, s64 value)
+static u64 key_of(const struct asking *a, u64 series, u64 stack, u64 time_ms)
 {
-	u32 k;
+	u64 key[] = {a->rows ? series : 0, stack,
+		     a->rows ? (time_ms - a->from_ms) / a->step_ms : 0};
 
-	if (sscanf(leaf, "batch_%u", &k) == 1 && k < MAX_BATCH) {
-		v->wrong |= v->present[k] || value != (s64)k + 1;
-		v->present[k] = 1;
-		v->want += pool_sum(k);
-	} else if (!strncmp(leaf, "pool_", 5)) {
-		v->pool += value;
-	} else {
-		v->lost++;
-		v->wrong |= leaf[0] != '[';
+	return hash_bytes(key, sizeof(key)) >> 2;
+}
+
+static bool is_asked(const struct verdict *v, const struct asking *a, const struct want *w)
+{
+	return w->unit % UNITS / 2 == a->type * 2 + !strcmp(a->service, "service-1") &&
+	       w->time_ms >= a->from_ms && w->time_ms < a->to_ms;
+}
+
+static struct cell *cell_of(struct verdict *v, u64 key, bool create)
+{
+	u64 *at = map_get(&v->cells_at, key);
+
+	if (!at && !create)
+		return NULL;
+	if (!at) {
+		if (vec_push(&v->cells, (struct cell){}) < 0 ||
+		    map_put(&v->cells_at, key, v->cells.n) < 0)
+			exit(6);
+		return &v->cells.data[v->cells.n - 1];
+	}
+	return &v->cells.data[*at - 1];
+}
+
+static u64 read_cells(struct verdict *v, const struct asking *a)
+{
+	struct store_filter f = {.from_ms = a->from_ms,
+				 .to_ms = a->to_ms,
+				 .type = types[a->type],
+				 .service = a->service};
+	u32 by = STORE_BY_STACK | (a->rows ? STORE_BY_SERIES | STORE_BY_TIME : 0);
+	struct store_rows rows = {};
+	struct diag d = {};
+	u64 lost = 0;
+
+	map_clear(&v->cells_at);
+	vec_clear(&v->cells);
+	if (v->s->ops->scan(v->s, &f, by, a->step_ms, &rows, &d) < 0) {
+		complain(v, d.text, 0, 0, 0);
+		return 0;
+	}
+	v->told |= rows.damaged;
+	vec_foreach (&rows.rows, r) {
+		struct cell *c;
+
+		if (!r->stack || (a->rows && !r->series)) {
+			lost++;
+			continue;
+		}
+		c = cell_of(v, key_of(a, r->series, r->stack, r->time_ms), true);
+		c->value += r->value;
+		c->count += r->count;
+		if (!map_get(&v->seen, r->stack) &&
+		    (map_put(&v->seen, r->stack, 1) < 0 || vec_push(&v->stacks, r->stack) < 0))
+			exit(6);
+	}
+	store_rows_deinit(&rows);
+	v->lost += lost;
+	return lost;
+}
+
+/* A unit is there when one of its marks is; then they all must be, unless rows were lost. */
+static void find_units(struct verdict *v, const struct asking *a)
+{
+	vec_foreach (&v->wants, w) {
+		struct cell *c;
+
+		if (!w->marker || !is_asked(v, a, w))
+			continue;
+		c = cell_of(v, key_of(a, w->series, w->stack, w->time_ms), false);
+		v->units[w->unit] = c != NULL;
+		if (c && !c->value)
+			complain(v, "a value of nothing, batch", w->unit / UNITS + v->first, 0, 0);
 	}
 }
 
-static void print_present(const struct verdict *v)
+static void judge(struct verdict *v, const struct asking *a)
 {
-	const char *separator = "present ";
+	u64 lost;
 
-	for (u32 k = 0; k < MAX_BATCH; k++) {
-		u32 from = k;
+	lost = read_cells(v, a);
+	find_units(v, a);
+	vec_foreach (&v->wants, w) {
+		struct cell *c;
 
-		while (k < MAX_BATCH && v->present[k])
-			k++;
-		if (k > from) {
-			printf("%s%u-%u", separator, from, k - 1);
-			separator = ",";
+		if (!is_asked(v, a, w) || (!v->units[w->unit] && !lost))
+			continue;
+		c = cell_of(v, key_of(a, w->series, w->stack, w->time_ms), lost > 0);
+		if (!c) {
+			complain(v, "nothing of batch", w->unit / UNITS + v->first, w->value, 0);
+			continue;
+		}
+		c->high += w->value;
+		c->low += lost ? 0 : w->value;
+		/* Both types count the same. */
+		if (!lost)
+			c->count -= w->count;
+	}
+	vec_foreach (&v->cells, c)
+		if (c->value > c->high || c->value < c->low || (!lost && c->count))
+			complain(v, lost ? "sum, with lost rows" : "sum", a->type, c->value,
+				 c->high);
+}
+
+/* From here on times are rounded to hours at most. */
+static u64 days_end(const struct verdict *v)
+{
+	u64 now = begin_of(v->written);
+
+	return (now - MIN(now - T0, DAYS_AFTER_MS)) / DAY_MS * DAY_MS;
+}
+
+/* Batches that must be there as a whole: acknowledged and not too old, by their rounded times. */
+static bool required(const struct verdict *v, u32 k)
+{
+	u64 time_ms = begin_of(k), age = options.age_h * HOUR_MS;
+
+	time_ms -= time_ms % (time_ms < days_end(v) ? DAY_MS : HOUR_MS);
+	return k < v->written && (!age || time_ms + age >= begin_of(v->written)) && !options.max_mb;
+}
+
+static void judge_units(struct verdict *v)
+{
+	u8 *expected = calloc((v->written + 1 - v->first) * UNITS, 1);
+	u32 in_flight = 0, of = 0;
+
+	vec_foreach (&v->wants, w)
+		expected[w->unit] = 1;
+	for (u32 u = 0; u < (v->written + 1 - v->first) * UNITS; u++) {
+		u32 k = u / UNITS + v->first;
+
+		v->present += v->units[u];
+		if (expected[u] && !v->units[u] && required(v, k))
+			v->missing++;
+		if (expected[u] && k == v->written) {
+			in_flight += v->units[u];
+			of++;
 		}
 	}
-	printf("\n");
+	if (in_flight && in_flight != of && !options.damaged)
+		complain(v, "half of the batch in flight", v->written, in_flight, of);
+	free(expected);
 }
 
-static int verify(const char *dir)
+static void judge_series(struct verdict *v)
 {
-	_cleanup_free_ u8 *present = calloc(MAX_BATCH + 1, 1);
-	_cleanup_profile_ struct profile *p = NULL;
-	_cleanup_str_ struct str scratch = {};
-	struct verdict v = {.present = present};
-	struct query q = {.to_ms = 1ULL << 60};
-	struct store *s = open_or_die(dir);
-	struct store_stats st;
+	struct store_filter all = {.to_ms = 1ULL << 60};
+	struct store_series_set set = {};
 	struct diag d = {};
 
-	if (query_profile(s, &q, 0, &p, &d) < 0) {
-		printf("cannot read: %s\n", d.text);
-		return 7;
+	if (v->s->ops->find_series(v->s, &all, &set, &d) < 0) {
+		complain(v, d.text, 0, 0, 0);
+		return;
 	}
-	for (size_t i = 0; i < p->n_samples; i++) {
-		const struct profile_sample *e = profile_sample(p, i);
-		u32 leaf = p->stack_frames.data[p->stacks.data[e->stack].first];
+	vec_foreach (&set.series, e) {
+		u64 *h = map_get(&v->labels, e->id);
 
-		judge(&v, profile_frame_name(p, leaf, &scratch), e->value[0]);
+		if (!h || *h != hash_labels(set.profile, e->resource))
+			complain(v, "labels of series", e->id, 0, 0);
 	}
-	if (s->ops->stats(s, &st, &d) < 0)
-		return 8;
-	print_present(&v);
-	printf("damaged %llu lost %llu rows %llu bytes %llu\n", st.damaged, v.lost, st.rows,
-	       st.bytes);
-	store_close(s);
-	/* What is there is whole, unless it was said that something is not. */
-	return v.wrong || (!v.lost && !st.damaged && v.pool != v.want) || (v.lost && !st.damaged) ||
-			       (v.pool > v.want && !st.damaged)
-		       ? 1
-		       : 0;
+	store_series_set_deinit(&set);
+}
+
+/* Stacks are what they were when they were written. */
+static void judge_stacks(struct verdict *v)
+{
+	_cleanup_profile_ struct profile *p = profile_create();
+	_cleanup_free_ u32 *stacks = calloc(v->stacks.n + 1, sizeof(u32));
+	struct diag d = {};
+
+	if (v->s->ops->load_stacks(v->s, v->stacks.data, v->stacks.n, p, stacks, &d) < 0) {
+		complain(v, d.text, 0, 0, 0);
+		return;
+	}
+	for (size_t i = 0; i < v->stacks.n; i++) {
+		u64 *h = map_get(&v->texts, v->stacks.data[i]);
+
+		if (stacks[i] == PROFILE_NONE)
+			v->lost++;
+		else if (!h || *h != hash_stack(p, stacks[i]) >> 2)
+			complain(v, "stack", v->stacks.data[i], 0, 0);
+	}
+}
+
+static int judge_all(struct verdict *v)
+{
+	u64 days = days_end(v);
+	struct store_stats st = {};
+	struct diag d = {};
+
+	if (v->s->ops->stats(v->s, &st, &d) < 0)
+		return 7;
+	if (st.rows && st.first_ms > T0)
+		v->first = (u32)((st.first_ms - T0) / DAY_MS * (DAY_MS / STEP_MS));
+	v->first -= MIN(v->first, 1u);
+	for (u32 k = 0; k < v->first; k++)
+		v->missing += required(v, k) ? UNITS : 0;
+	v->units = calloc((v->written + 1 - v->first) * UNITS, 1);
+	for (u32 k = v->first; k <= v->written; k++)
+		want_batch(v, k);
+	for (u32 i = 0; i < 4; i++) {
+		struct asking a = {.type = i / 2, .service = services[i % 2 * 2]};
+
+		/* Older than this, samples may have no time but their day. */
+		a.rows = true;
+		a.from_ms = T0;
+		a.to_ms = days;
+		a.step_ms = DAY_MS;
+		if (days > T0)
+			judge(v, &a);
+		a.from_ms = days;
+		a.to_ms = 1ULL << 41;
+		a.step_ms = HOUR_MS;
+		judge(v, &a);
+		/* Sums by stack are stored beside the rows. */
+		a.rows = false;
+		a.from_ms = 0;
+		judge(v, &a);
+	}
+	judge_units(v);
+	judge_series(v);
+	judge_stacks(v);
+	if (v->s->ops->stats(v->s, &st, &d) < 0)
+		return 7;
+	v->told |= st.damaged > 0;
+	printf("present %llu missing %llu lost %llu damaged %llu rows %llu bytes %llu first %llu\n",
+	       v->present, v->missing, v->lost, st.damaged, st.rows, st.bytes,
+	       st.rows ? (st.first_ms - T0) / HOUR_MS : 0);
+	if ((v->missing || v->lost) && !(options.damaged && v->told))
+		complain(v, "something is gone, and nobody said so", v->told, (s64)v->missing,
+			 (s64)v->lost);
+	if (v->told && !options.damaged)
+		complain(v, "damage is told where there is none", 0, (s64)st.damaged, 0);
+	return v->wrong ? 1 : 0;
+}
+
+static int verify(const char *dir, u32 written)
+{
+	struct verdict v = {.s = open_or_exit(dir), .written = written};
+	int r = judge_all(&v);
+
+	free(v.units);
+	map_deinit(&v.texts);
+	map_deinit(&v.labels);
+	map_deinit(&v.cells_at);
+	map_deinit(&v.seen);
+	vec_deinit(&v.cells);
+	vec_deinit(&v.stacks);
+	vec_deinit(&v.wants);
+	store_close(v.s);
+	return r;
+}
+
+static bool read_options(char **args)
+{
+	const struct {
+		const char *name;
+		u64 *value;
+	} known[] = {{"die", &options.die},
+		     {"max_mb", &options.max_mb},
+		     {"age_h", &options.age_h},
+		     {"damaged", &options.damaged},
+		     {"maintain", &options.maintain}};
+
+	for (; *args; args++) {
+		size_t i, n = strcspn(*args, "=");
+
+		for (i = 0; i < ARRAY_SIZE(known); i++)
+			if (strlen(known[i].name) == n && !strncmp(known[i].name, *args, n))
+				break;
+		if (i == ARRAY_SIZE(known) || !(*args)[n])
+			return false;
+		*known[i].value = strtoull(*args + n + 1, NULL, 10);
+	}
+	return true;
 }
 
 int main(int argc, char **argv)
 {
+	bool writes = argc > 4 && !strcmp(argv[1], "write");
+	bool verifies = argc > 3 && !strcmp(argv[1], "verify");
+
 	signal(SIGXFSZ, SIG_IGN);
-	if (argc == 5 && !strcmp(argv[1], "ingest"))
-		return ingest(argv[2], (u32)strtoul(argv[3], NULL, 10),
-			      (u32)strtoul(argv[4], NULL, 10));
-	if (argc == 4 && !strcmp(argv[1], "fill"))
-		return fill(argv[2], (u32)strtoul(argv[3], NULL, 10));
-	if (argc == 3 && !strcmp(argv[1], "verify"))
-		return verify(argv[2]);
-	fprintf(stderr, "usage: store_tool ingest DIR FROM TO | fill DIR FROM | verify DIR\n");
-	return 2;
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if ((!writes && !verifies) || !read_options(argv + (writes ? 5 : 4))) {
+		fprintf(stderr, "usage: store_tool write DIR FROM TO [NAME=VALUE...]\n"
+				"       store_tool verify DIR WRITTEN [NAME=VALUE...]\n");
+		return 2;
+	}
+	if (options.die)
+		arm();
+	if (verifies)
+		return verify(argv[2], (u32)strtoul(argv[3], NULL, 10));
+	return write_batches(argv[2], (u32)strtoul(argv[3], NULL, 10),
+			     (u32)strtoul(argv[4], NULL, 10));
 }

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The SQLite store under torture: killed, out of space, damaged. What is written is known from its
+number and judged by tests/tools/store_tool.c, whose head says how.
+
+A failure prints the seed; CULPRIT_SEED=N runs the same dice again (moments of time still differ).
+"""
+
+import os
+import random
+import select
+import signal
+import sqlite3
+import subprocess
+import time
+
+import pytest
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SEED = int(os.environ.get("CULPRIT_SEED") or random.SystemRandom().randrange(1 << 32))
+AGE = "age_h=30"
+
+
+@pytest.fixture(scope="session")
+def tool(executable):
+    path = os.path.join(os.path.dirname(os.path.dirname(executable)), "tests/tools/store_tool")
+    assert os.access(path, os.X_OK), f"{path} is not there: make"
+    return path
+
+
+@pytest.fixture
+def dice(request):
+    print(f"seed {SEED}")
+    return random.Random(f"{SEED} {request.node.name}")
+
+
+class Writer:
+    """A process that writes batches: its lines as they come."""
+
+    def __init__(self, tool, directory, *args):
+        self.process = subprocess.Popen([tool, "write", str(directory), *map(str, args)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.buffer = b""
+
+    def lines(self, until=None):
+        """Lines until one begins with `until`, or to the end of a process that ended."""
+        fd = self.process.stdout.fileno()
+        while True:
+            while b"\n" in self.buffer:
+                line, _, self.buffer = self.buffer.partition(b"\n")
+                line = line.decode()
+                yield line
+                if until and line.startswith(until):
+                    return
+            assert select.select([fd], [], [], 120)[0], "the writer hangs"
+            data = os.read(fd, 1 << 16)
+            if not data:
+                self.process.wait(60)
+                return
+            self.buffer += data
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        if self.process.poll() is None:
+            self.process.kill()
+        return self.process.wait(60)
+
+
+def acked(lines):
+    return [int(i.split()[1]) for i in lines if i.startswith("ack ")]
+
+
+def verify(tool, directory, written, *args, status=0):
+    r = subprocess.run([tool, "verify", str(directory), str(written), *args], timeout=300,
+                       capture_output=True, text=True)
+    assert r.returncode == status, f"seed {SEED}: verify {written}: {r.stdout}{r.stderr}"
+    words = [i for i in r.stdout.splitlines() if i.startswith("present ")][0].split()
+    return {k: int(v) for k, v in zip(words[::2], words[1::2])}
+
+
+def integrity(directory):
+    with sqlite3.connect(f"file:{directory}/profiles.db?mode=ro", uri=True) as db:
+        return db.execute("PRAGMA integrity_check").fetchone()[0]
+
+
+def kill_once(tool, directory, next_batch, dice):
+    """Writes until it is killed: batches that were acknowledged, and in the middle of what."""
+    again = max(0, next_batch - dice.choice([0, 0, 0, 1, 3]))
+    if dice.random() < 0.5:
+        # At a system call: the smallest numbers are those of opening and recovery.
+        w = Writer(tool, directory, again, 1000000, AGE, f"die={int(2 ** dice.uniform(0, 13))}")
+        lines = list(w.lines())
+    else:
+        w = Writer(tool, directory, again, 1000000, AGE)
+        lines = list(w.lines("ack")) if dice.random() < 0.9 else []
+        time.sleep(dice.uniform(0, 0.5))
+        w.process.send_signal(signal.SIGKILL)
+        lines += list(w.lines())
+    status = w.end()
+    assert status == -signal.SIGKILL, f"the writer ended by itself: {status}, {lines[-3:]}"
+    died = [i for i in lines if i.startswith("died ")]
+    bad = [i for i in lines if i.split()[0] not in ("ack", "died")]
+    assert not bad, bad
+    where = "at any time"
+    if died:
+        where = died[0].replace(str(directory) + "/", "")[5:]
+    return acked(lines), where
+
+
+def torture(tool, directory, dice, kills):
+    """Nothing that was acknowledged is lost, or there twice; what was not is there whole or not
+    at all. A batch that was not acknowledged is sent again with its token, and some that were."""
+    written, where = 0, {}
+    for i in range(kills):
+        acks, what = kill_once(tool, directory, written, dice)
+        where[what] = where.get(what, 0) + 1
+        if acks:
+            assert acks == list(range(acks[0], acks[0] + len(acks)))
+            written = max(written, acks[-1] + 1)
+        verify(tool, directory, written, AGE)
+        if i % 20 == 19:
+            assert integrity(directory) == "ok"
+    return written, where
+
+
+@pytest.fixture
+def filled(tool, tmp_path):
+    """A store with 150 batches, closed."""
+    directory = tmp_path / "store"
+    w = Writer(tool, directory, 0, 150, AGE)
+    assert acked(w.lines()) == list(range(150)) and w.end() == 0
+    return directory
+
+
+def test_the_judge_judges(tool, filled):
+    verify(tool, filled, 150, AGE)
+    verify(tool, filled, 151, AGE, status=1)
+    verify(tool, filled, 148, AGE, status=1)
+    with sqlite3.connect(filled / "profiles.db") as db:
+        row = db.execute("SELECT * FROM blocks LIMIT 1").fetchone()
+        db.execute("DELETE FROM blocks WHERE n=?", row[:1])
+    verify(tool, filled, 150, AGE, status=1)
+    with sqlite3.connect(filled / "profiles.db") as db:
+        db.execute(f"INSERT INTO blocks VALUES({','.join('?' * len(row))})", row)
+    verify(tool, filled, 150, AGE)
+    with sqlite3.connect(filled / "profiles.db") as db:
+        db.execute("DELETE FROM tokens")
+    w = Writer(tool, filled, 149, 150, AGE)
+    assert acked(w.lines()) == [149] and w.end() == 0
+    verify(tool, filled, 150, AGE, status=1)
+
+
+@pytest.mark.parametrize("kills", [pytest.param(20, id="quick"),
+                                   pytest.param(220, id="whole", marks=pytest.mark.slow)])
+def test_killed_at_any_moment(tool, tmp_path, dice, kills):
+    written, where = torture(tool, tmp_path / "store", dice, kills)
+    w = Writer(tool, tmp_path / "store", written, written + 200, AGE)
+    lines = list(w.lines())
+    assert w.end() == 0, lines[-3:]
+    found = verify(tool, tmp_path / "store", written + 200, AGE)
+    assert found["damaged"] == 0
+    print(f"{kills} kills, {written} batches, {found['rows']} rows kept; killed {where}")
+    if kills >= 200:
+        # Retention was at work, or it was not tortured.
+        assert found["first"] > 24
+        assert any("profiles.db-wal" in i for i in where), where
+        assert any(i.endswith("profiles.db") for i in where), where
