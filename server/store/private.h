@@ -45,4 +45,4 @@ int store_find_stacks(struct store *s, const char *service,
 		      bool (*accept)(void *userdata, const char *name), void *userdata,
 		      struct store_ids *ret, struct diag *reterr_diag);
 
-extern const struct store_ops store_sqlite;
+extern const struct store_ops store_sqlite, store_clickhouse;

@@ -10,7 +10,7 @@
 #include "server/store/private.h"
 
 /* The engines: a new one is a file and a line here. */
-static const struct store_ops *const engines[] = {&store_sqlite, NULL};
+static const struct store_ops *const engines[] = {&store_sqlite, &store_clickhouse, NULL};
 
 int store_open(const char *url, const struct store_options *o, struct diag *reterr_diag,
 	       struct store **ret)

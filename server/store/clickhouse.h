@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the ClickHouse engine: SQL over ClickHouse's HTTP interface, rows as RowBinary. The schema
+ * is in clickhouse_schema.c. Any number of culprit servers may use one database at once: nothing is
+ * locked there, everything that is written twice is one.
+ *
+ * Two dialects: servers that know insert_deduplication_token (22.2 and later) are "modern", older
+ * ones (18.16 on) get no codecs and other ways not to write twice.
+ *
+ * Samples lie in partitions (day, resolution, run). What arrives is of resolution 1 and run 0. A
+ * day's samples are rounded by writing them again, into a partition of the coarser resolution and
+ * of a run that nobody else uses; what a partition is at is in the table `partitions`, where rows
+ * are only added and a partition's state only grows (enum ch_state). So every reader sees a day
+ * either as it was or as it became, whoever dies meanwhile.
+ */
+#pragma once
+
+#include <pthread.h>
+
+#include "base/buf.h"
+#include "base/map.h"
+#include "base/str.h"
+#include "server/store/private.h"
+#include "server/store/store.h"
+
+#define CH_MAX_HOSTS 16
+#define CH_MAX_TIERS 8
+#define CH_HOUR_MS 3600000ULL
+#define CH_MAX_DEPTH 65536
+#define CH_RAW 1 /* the resolution of what was not rounded, in ms */
+
+struct ch_config {
+	char *hosts[CH_MAX_HOSTS]; /* owned: "http://HOST:PORT/" */
+	size_t n_hosts;
+	char *user, *password;	       /* owned; password is never printed */
+	char *database, *cluster, *ca; /* owned; cluster NULL = one node */
+	bool tls, compress;
+	u64 timeout_ms, retry_ms, grace_ms;
+};
+
+/* The dictionaries whose rows are sent once a month. */
+enum ch_table { CH_SERIES, CH_FUNCTIONS, CH_FRAMES, CH_STACKS, CH_TABLES };
+
+/* In the order of a partition's life. */
+enum ch_state {
+	CH_MAKING = 1, /* not seen yet */
+	CH_OPEN,       /* also what is not in the table */
+	CH_CLOSING,    /* nobody writes into it any more */
+	CH_SUPERSEDED, /* not seen any more */
+	CH_GONE,
+};
+
+struct ch_partition {
+	u32 day; /* 20241231 */
+	u32 resolution, run;
+	u8 state;
+	u64 at_ms; /* when it came into that state */
+};
+
+struct ch_partitions {
+	vec(struct ch_partition) list;
+};
+
+struct ch_conn; /* clickhouse_http.c */
+
+struct ch {
+	struct store base;
+	struct ch_config config;
+	char where[256];
+	bool modern;
+	u64 max_bytes, max_age_s, cache_bytes;
+	struct store_tier tiers[CH_MAX_TIERS];
+
+	pthread_mutex_t conn_lock;
+	struct ch_conn *idle;
+	size_t host; /* the one that answered last */
+
+	pthread_mutex_t sent_lock;
+	struct map sent[CH_TABLES]; /* id → the month in which the server was told */
+
+	pthread_mutex_t write_lock; /* writes of one token, one after the other */
+	pthread_cond_t write_done;
+	vec(u64) writing;
+
+	pthread_mutex_t state_lock;
+	struct ch_partitions partitions;
+	u64 partitions_ms; /* monotonic, when they were read; 0 = never */
+	u64 evicted_rows;
+	struct store_stats stats; /* as last counted */
+	u64 stats_until_ns;
+};
+
+static inline struct ch *ch_of(struct store *s)
+{
+	return container_of(s, struct ch, base);
+}
+
+/* ---- clickhouse_http.c ---- */
+
+struct ch_request {
+	const char *sql;
+	const struct str *rows; /* RowBinary for an INSERT, or NULL */
+	const char *settings;	/* "&name=value...", or NULL */
+	const char *token;	/* of an INSERT, where the server knows tokens; or NULL */
+	bool once;		/* not tried again */
+	bool no_database;	/* the configured one may not be there yet */
+};
+
+/* "clickhouse://" taken off; fills the config from URL and environment. */
+int ch_config_parse(const char *where, struct ch_config *ret, struct diag *reterr_diag);
+void ch_config_deinit(struct ch_config *c);
+/*
+ * The answer is appended to ret (or NULL). Tried again, on the next host, for config.retry_ms when
+ * there is no answer or one that says to come again: then -EAGAIN in the end. -ENOENT for a
+ * database that is not there, -EACCES when the user is not let in, -EIO for any other refusal.
+ */
+int ch_run(struct ch *s, const struct ch_request *q, struct str *ret, struct diag *reterr_diag);
+int ch_select(struct ch *s, const char *sql, struct str *ret, struct diag *reterr_diag);
+void ch_disconnect(struct ch *s);
+
+/* ---- clickhouse_rows.c: RowBinary and literals ---- */
+
+void ch_put_u8(struct str *s, u8 v);
+void ch_put_u32(struct str *s, u32 v);
+void ch_put_u64(struct str *s, u64 v);
+void ch_put_uleb(struct str *s, u64 v);
+void ch_put_string(struct str *s, const char *text, size_t n);
+bool ch_get_string(struct buf *b, const char **ret, size_t *ret_n);
+/* An array's length, when so many elements of at least that size can be there. */
+bool ch_get_count(struct buf *b, size_t element, size_t *ret_n);
+/* 'text', quoted. */
+void ch_sql_string(struct str *s, const char *text);
+/* 1,2,3 */
+void ch_sql_ids(struct str *s, const u64 *ids, size_t n);
+int ch_damaged_answer(struct diag *reterr_diag);
+
+/* ---- clickhouse_schema.c ---- */
+
+int ch_schema(struct ch *s, struct diag *reterr_diag);
+/* "_local" for what ALTER and DROP are about in a cluster, else "". */
+const char *ch_local(const struct ch *s);
+/* " ON CLUSTER `name`" or "". Borrowed until the next call with the same str. */
+const char *ch_on_cluster(const struct ch *s, struct str *scratch);
+
+/* ---- clickhouse_write.c ---- */
+
+int ch_write(struct store *base, const struct store_batch *b, const u8 token[16],
+	     struct diag *reterr_diag);
+u32 ch_day_of(u64 time_ms);
+u64 ch_day_begin_ms(u32 day);
+
+/* ---- clickhouse_scan.c ---- */
+
+/* " FROM samples WHERE ..."; ids: with those of the filter. */
+int ch_put_where(struct ch *s, const struct store_filter *f, bool ids, struct str *sql,
+		 struct diag *reterr_diag);
+/* Answers: 0, or an error and the diag. */
+int ch_read_rows(const struct str *answer, const struct store_filter *f, u32 by, u64 step_ms,
+		 struct store_rows *ret, struct diag *reterr_diag);
+int ch_read_series(const struct str *answer, struct store_series_set *ret,
+		   struct diag *reterr_diag);
+int ch_read_labels(const struct str *answer, struct profile *into, struct map *ret,
+		   struct diag *reterr_diag);
+
+int ch_scan(struct store *base, const struct store_filter *f, u32 by, u64 step_ms,
+	    struct store_rows *ret, struct diag *reterr_diag);
+int ch_find_series(struct store *base, const struct store_filter *f, struct store_series_set *ret,
+		   struct diag *reterr_diag);
+
+/* ---- clickhouse_load.c ---- */
+
+int ch_load_stacks(struct store *base, const u64 *ids, size_t n, struct profile *into,
+		   u32 *ret_stacks, struct diag *reterr_diag);
+
+/* ---- clickhouse_names.c ---- */
+
+int ch_find_stacks(struct store *base, const char *service,
+		   bool (*accept)(void *userdata, const char *name), void *userdata,
+		   struct store_ids *ret, struct diag *reterr_diag);
+int ch_name_frames(struct store *base, const char *build_id,
+		   int (*name)(void *userdata, u64 address, struct profile *into, u32 *ret_frames,
+			       size_t max),
+		   void *userdata, struct diag *reterr_diag);
+
+/* ---- clickhouse_maintain.c ---- */
+
+/* What is known of partitions, read again after half a minute or when `fresh`. */
+int ch_partitions_get(struct ch *s, bool fresh, struct ch_partitions *ret,
+		      struct diag *reterr_diag);
+void ch_partitions_deinit(struct ch_partitions *p);
+#define _cleanup_ch_partitions_ __attribute__((cleanup(ch_partitions_deinit)))
+int ch_read_partitions(const struct str *answer, struct ch_partitions *ret,
+		       struct diag *reterr_diag);
+bool ch_is_hidden(const struct ch_partitions *p, const struct ch_partition *e);
+/* The first day from this one on that takes samples. */
+u32 ch_open_day(const struct ch_partitions *p, u32 day);
+/* On disk, of all tables; in a cluster of one replica of each shard. */
+int ch_bytes(struct ch *s, u64 *ret, struct diag *reterr_diag);
+int ch_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag);
