@@ -61,6 +61,13 @@ struct ch_partitions {
 	vec(struct ch_partition) list;
 };
 
+/* A day that this server is writing anew. */
+struct ch_rounding {
+	struct ch_partition from, to; /* to.run = 0: none */
+	u64 next_hour;		      /* what is before it is written */
+	bool written;
+};
+
 struct ch_conn; /* clickhouse_http.c */
 
 struct ch {
@@ -82,6 +89,8 @@ struct ch {
 	pthread_cond_t write_done;
 	vec(u64) writing;
 
+	struct ch_rounding rounding; /* of the thread that maintains */
+
 	pthread_mutex_t state_lock;
 	struct ch_partitions partitions;
 	u64 partitions_ms; /* monotonic, when they were read; 0 = never */
@@ -102,6 +111,7 @@ struct ch_request {
 	const struct str *rows; /* RowBinary for an INSERT, or NULL */
 	const char *settings;	/* "&name=value...", or NULL */
 	const char *token;	/* of an INSERT, where the server knows tokens; or NULL */
+	u64 timeout_ms;		/* 0 = as configured */
 	bool once;		/* not tried again */
 	bool no_database;	/* the configured one may not be there yet */
 };
@@ -182,7 +192,7 @@ int ch_name_frames(struct store *base, const char *build_id,
 			       size_t max),
 		   void *userdata, struct diag *reterr_diag);
 
-/* ---- clickhouse_maintain.c ---- */
+/* ---- clickhouse_partitions.c ---- */
 
 /* What is known of partitions, read again after half a minute or when `fresh`. */
 int ch_partitions_get(struct ch *s, bool fresh, struct ch_partitions *ret,
@@ -194,6 +204,18 @@ int ch_read_partitions(const struct str *answer, struct ch_partitions *ret,
 bool ch_is_hidden(const struct ch_partitions *p, const struct ch_partition *e);
 /* The first day from this one on that takes samples. */
 u32 ch_open_day(const struct ch_partitions *p, u32 day);
+/* The next question reads them again. */
+void ch_partitions_forget(struct ch *s);
+
+/* ---- clickhouse_maintain.c ---- */
+
 /* On disk, of all tables; in a cluster of one replica of each shard. */
 int ch_bytes(struct ch *s, u64 *ret, struct diag *reterr_diag);
 int ch_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag);
+
+/* ---- clickhouse_round.c ---- */
+
+/* One step on the way of one day to where its age says it should be. parts: what there is. */
+int ch_round(struct ch *s, const struct ch_partitions *known, const struct ch_partitions *parts,
+	     u64 now_ms, struct diag *reterr_diag);
+int ch_set_states(struct ch *s, const struct ch_partition *p, size_t n, struct diag *reterr_diag);

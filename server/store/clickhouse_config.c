@@ -14,7 +14,6 @@
 #include "base/cleanup.h"
 #include "server/store/clickhouse.h"
 
-#define PASSWORD_ENV "CULPRIT_CLICKHOUSE_PASSWORD"
 #define MAX_PASSWORD 4096
 
 static int take_text(char **at, const char *text, size_t n)
@@ -182,14 +181,12 @@ static int check_name(const char *name, const char *what, struct diag *reterr_di
 
 static int set_defaults(struct ch_config *c)
 {
-	const char *password = getenv(PASSWORD_ENV);
-
 	c->compress = true;
 	c->timeout_ms = 60000;
 	c->retry_ms = 4000;
 	c->grace_ms = 600000;
 	c->user = strdup("default");
-	c->password = strdup(password ? password : "");
+	c->password = strdup("");
 	c->database = strdup("culprit");
 	return c->user && c->password && c->database ? 0 : -ENOMEM;
 }

@@ -94,7 +94,6 @@ static int conn_options(const struct ch_config *config, struct ch_conn *c)
 	SET(CURLOPT_NOSIGNAL, 1L);
 	SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	SET(CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
-	SET(CURLOPT_TIMEOUT_MS, (long)config->timeout_ms);
 	SET(CURLOPT_USERAGENT, "culprit/" CULPRIT_VERSION);
 	SET(CURLOPT_PROTOCOLS_STR, "http,https");
 	SET(CURLOPT_PROXY, "");
@@ -299,6 +298,8 @@ static int perform(struct ch *s, struct ch_conn *c, const char *host, const stru
 	c->error[0] = 0;
 	c->too_large = false;
 	curl_easy_setopt(c->easy, CURLOPT_URL, str_get(&url));
+	curl_easy_setopt(c->easy, CURLOPT_TIMEOUT_MS,
+			 (long)(q->timeout_ms ? q->timeout_ms : s->config.timeout_ms));
 	curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, c->headers);
 	curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, str_get(body));
 	curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->n);

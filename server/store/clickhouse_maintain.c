@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What partitions are at, and what is done beside: old days go, older ones are rounded.
+ * What is done beside: what nobody sees any more is dropped, old days go, older ones are rounded
+ * (clickhouse_round.c), months of dictionaries that no day refers to go.
  *
- * Several servers may do this at once, and each may die at any point. A day is rounded in steps,
- * with config.grace_ms between them, longer than any server works with what it knew before:
- *
- *	1	its partition is closing: who writes takes the next day; a new run is in the making,
- *		which nobody sees
- *	2	the run is written, counted, and opened in one INSERT with the end of the old one;
- *		of two runs that were opened the first counts
- *	3	the old one is dropped
+ * Several servers may do this at once: all of it may be done twice.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,132 +11,32 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "server/store/clickhouse.h"
 
-#define STATE_MS 30000 /* how long what is known of partitions is taken as it is */
+#define DAY_MS 86400000ULL
+#define ABANDONED_MS DAY_MS /* a run that is in the making for so long never will be made */
 
-void ch_partitions_deinit(struct ch_partitions *p)
+/* ---- what there is ---- */
+
+struct part {
+	struct ch_partition p;
+	u64 rows, bytes;
+};
+
+struct inventory {
+	vec(struct part) parts; /* of samples, by day */
+	u64 bytes;		/* of all tables */
+	struct {
+		char table[16];
+		u32 month;
+	} months[64];
+	size_t n_months;
+};
+
+static void inventory_deinit(struct inventory *v)
 {
-	vec_deinit(&p->list);
+	vec_deinit(&v->parts);
 }
-
-/* ---- what is known ---- */
-
-static int copy_partitions(const struct ch_partitions *from, struct ch_partitions *ret)
-{
-	struct ch_partitions copy = {};
-
-	if (vec_reserve(&copy.list, from->list.n + 1) < 0)
-		return -ENOMEM;
-	for (size_t i = 0; i < from->list.n; i++)
-		copy.list.data[copy.list.n++] = from->list.data[i];
-	*ret = copy;
-	return 0;
-}
-
-int ch_read_partitions(const struct str *answer, struct ch_partitions *ret,
-		       struct diag *reterr_diag)
-{
-	struct buf b = buf_of(str_get(answer), answer->n);
-
-	while (buf_left(&b)) {
-		struct ch_partition e;
-
-		if (!buf_u32(&b, &e.day) || !buf_u32(&b, &e.resolution) || !buf_u32(&b, &e.run) ||
-		    !buf_u8(&b, &e.state) || !buf_u64(&b, &e.at_ms))
-			return ch_damaged_answer(reterr_diag);
-		if (vec_push(&ret->list, e) < 0)
-			return diag_set(reterr_diag, -ENOMEM, "out of memory");
-	}
-	return 0;
-}
-
-int ch_partitions_get(struct ch *s, bool fresh, struct ch_partitions *ret, struct diag *reterr_diag)
-{
-	u64 now = clock_ns(CLOCK_MONOTONIC) / 1000000;
-	_cleanup_str_ struct str answer = {};
-	struct ch_partitions p = {};
-	int r = 0;
-
-	pthread_mutex_lock(&s->state_lock);
-	if (!fresh && s->partitions_ms && now - s->partitions_ms < STATE_MS) {
-		r = copy_partitions(&s->partitions, ret);
-		pthread_mutex_unlock(&s->state_lock);
-		return r < 0 ? diag_set(reterr_diag, r, "out of memory") : 0;
-	}
-	pthread_mutex_unlock(&s->state_lock);
-	r = ch_select(s,
-		      "SELECT day, resolution, run, max(state), argMax(at_ms, state) FROM "
-		      "partitions GROUP BY day, resolution, run ORDER BY day, resolution, run "
-		      "FORMAT RowBinary",
-		      &answer, reterr_diag);
-	if (r == 0)
-		r = ch_read_partitions(&answer, &p, reterr_diag);
-	if (r == 0 && copy_partitions(&p, ret) < 0)
-		r = diag_set(reterr_diag, -ENOMEM, "out of memory");
-	if (r < 0) {
-		ch_partitions_deinit(&p);
-		return r;
-	}
-	pthread_mutex_lock(&s->state_lock);
-	ch_partitions_deinit(&s->partitions);
-	s->partitions = p;
-	s->partitions_ms = now ? now : 1;
-	pthread_mutex_unlock(&s->state_lock);
-	return 0;
-}
-
-static int compare_opened(const struct ch_partition *a, const struct ch_partition *b)
-{
-	if (a->at_ms != b->at_ms)
-		return a->at_ms < b->at_ms ? -1 : 1;
-	return a->run < b->run ? -1 : a->run > b->run;
-}
-
-bool ch_is_hidden(const struct ch_partitions *p, const struct ch_partition *e)
-{
-	if (e->state == CH_MAKING || e->state == CH_SUPERSEDED)
-		return true;
-	if (e->state != CH_OPEN)
-		return false;
-	for (size_t i = 0; i < p->list.n; i++) {
-		const struct ch_partition *o = &p->list.data[i];
-
-		if (o->day == e->day && o->resolution == e->resolution &&
-		    (o->state == CH_OPEN || o->state == CH_CLOSING) && compare_opened(o, e) < 0)
-			return true;
-	}
-	return false;
-}
-
-static u32 next_day(u32 day)
-{
-	return ch_day_of(ch_day_begin_ms(day) + 86400000);
-}
-
-static const struct ch_partition *find(const struct ch_partitions *p, u32 day, u32 resolution,
-				       u32 run)
-{
-	for (size_t i = 0; i < p->list.n; i++) {
-		const struct ch_partition *e = &p->list.data[i];
-
-		if (e->day == day && e->resolution == resolution && e->run == run)
-			return e;
-	}
-	return NULL;
-}
-
-u32 ch_open_day(const struct ch_partitions *p, u32 day)
-{
-	const struct ch_partition *e;
-
-	while ((e = find(p, day, CH_RAW, 0)) && e->state >= CH_CLOSING)
-		day = next_day(day);
-	return day;
-}
-
-/* ---- figures ---- */
 
 /* system.parts, of one replica of each shard. */
 static void put_parts(const struct ch *s, struct str *sql)
@@ -170,7 +64,243 @@ int ch_bytes(struct ch *s, u64 *ret, struct diag *reterr_diag)
 	return r;
 }
 
+static bool starts(const char *text, size_t n, const char *with)
+{
+	return n >= strlen(with) && !memcmp(text, with, strlen(with));
+}
+
+static int take_part(struct inventory *v, const char *table, size_t table_n, const char *id,
+		     u64 rows, u64 bytes)
+{
+	struct part e = {.rows = rows, .bytes = bytes};
+	u32 month;
+
+	v->bytes += bytes;
+	if (starts(table, table_n, "samples")) {
+		if (sscanf(id, "%9u-%9u-%10u", &e.p.day, &e.p.resolution, &e.p.run) != 3)
+			return -EBADMSG;
+		return vec_push(&v->parts, e);
+	}
+	if (sscanf(id, "%9u", &month) == 1 && month > 190000 &&
+	    table_n < sizeof(v->months[0].table) && v->n_months < ARRAY_SIZE(v->months)) {
+		memcpy(v->months[v->n_months].table, table, table_n);
+		v->months[v->n_months++].month = month;
+	}
+	return 0;
+}
+
+static int compare_parts(const void *a, const void *b)
+{
+	const struct part *x = a, *y = b;
+
+	return x->p.day < y->p.day ? -1 : x->p.day > y->p.day;
+}
+
+static int read_inventory(const struct str *answer, struct inventory *v)
+{
+	struct buf b = buf_of(str_get(answer), answer->n);
+	int r = 0;
+
+	while (buf_left(&b) && r == 0) {
+		const char *table, *id;
+		size_t table_n, id_n;
+		u64 rows, bytes;
+		char text[40] = "";
+
+		if (!ch_get_string(&b, &table, &table_n) || !ch_get_string(&b, &id, &id_n) ||
+		    !buf_u64(&b, &rows) || !buf_u64(&b, &bytes) || id_n >= sizeof(text))
+			return -EBADMSG;
+		memcpy(text, id, id_n);
+		r = take_part(v, table, table_n, text, rows, bytes);
+	}
+	if (v->parts.n)
+		qsort(v->parts.data, v->parts.n, sizeof(struct part), compare_parts);
+	return r;
+}
+
+static int take_inventory(struct ch *s, struct inventory *v, struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str sql = {}, answer = {};
+	int r;
+
+	str_puts(&sql, "SELECT table, partition_id, toUInt64(sum(rows)), "
+		       "toUInt64(sum(bytes_on_disk)) FROM ");
+	put_parts(s, &sql);
+	str_puts(&sql, " GROUP BY table, partition_id FORMAT RowBinary");
+	r = ch_select(s, str_get(&sql), &answer, reterr_diag);
+	if (r == 0) {
+		r = read_inventory(&answer, v);
+		if (r == -EBADMSG)
+			return ch_damaged_answer(reterr_diag);
+	}
+	return r;
+}
+
+/* ---- dropping ---- */
+
+static int drop(struct ch *s, const struct part *e, struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str sql = {}, cluster = {};
+
+	str_printf(&sql, "ALTER TABLE samples%s%s DROP PARTITION (%u, %u, %u)", ch_local(s),
+		   ch_on_cluster(s, &cluster), e->p.day, e->p.resolution, e->p.run);
+	return ch_select(s, str_get(&sql), NULL, reterr_diag);
+}
+
+/* Old ones, for good. */
+static int evict(struct ch *s, struct inventory *v, size_t i, struct diag *reterr_diag)
+{
+	struct part *e = &v->parts.data[i];
+	int r = drop(s, e, reterr_diag);
+
+	if (r < 0)
+		return r;
+	v->bytes -= MIN(v->bytes, e->bytes);
+	pthread_mutex_lock(&s->state_lock);
+	s->evicted_rows += e->rows;
+	s->stats_until_ns = 0;
+	pthread_mutex_unlock(&s->state_lock);
+	memmove(e, e + 1, (v->parts.n - i - 1) * sizeof(*e));
+	v->parts.n--;
+	return 0;
+}
+
+static bool is_due(const struct ch *s, const struct ch_partitions *known,
+		   const struct ch_partition *e, u64 now_ms)
+{
+	if (e->state == CH_MAKING)
+		return e->run != s->rounding.to.run && now_ms >= e->at_ms + ABANDONED_MS;
+	return e->state != CH_GONE && ch_is_hidden(known, e) &&
+	       now_ms >= e->at_ms + s->config.grace_ms;
+}
+
+/* What nobody sees any more. */
+static int drop_hidden(struct ch *s, const struct ch_partitions *known, u64 now_ms,
+		       struct diag *reterr_diag)
+{
+	for (size_t i = 0; i < known->list.n; i++) {
+		struct ch_partition e = known->list.data[i];
+		int r;
+
+		if (!is_due(s, known, &e, now_ms))
+			continue;
+		r = drop(s, &(struct part){.p = e}, reterr_diag);
+		e.state = CH_GONE;
+		e.at_ms = now_ms;
+		if (r == 0)
+			r = ch_set_states(s, &e, 1, reterr_diag);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int drop_by_age(struct ch *s, struct inventory *v, u64 now_ms, struct diag *reterr_diag)
+{
+	int r = 0;
+
+	while (v->parts.n && r == 0 &&
+	       ch_day_begin_ms(v->parts.data[0].p.day) + DAY_MS + s->max_age_s * 1000 <= now_ms)
+		r = evict(s, v, 0, reterr_diag);
+	return r;
+}
+
+/* A single day is too large: its first hours go. They do in the background, one time after another.
+ */
+static int delete_hours(struct ch *s, u32 day, struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str sql = {}, answer = {}, cluster = {};
+	struct buf b;
+	u64 busy = 0, hour = 0;
+	int r;
+
+	str_printf(&sql,
+		   "SELECT toUInt64(count()) FROM system.mutations WHERE database = '%s' AND "
+		   "table = 'samples%s' AND NOT is_done FORMAT RowBinary",
+		   s->config.database, ch_local(s));
+	r = ch_select(s, str_get(&sql), &answer, reterr_diag);
+	b = buf_of(str_get(&answer), answer.n);
+	if (r < 0 || !buf_u64(&b, &busy) || busy)
+		return r;
+	str_clear(&sql);
+	str_clear(&answer);
+	str_printf(&sql,
+		   "SELECT toUInt64(quantileExact(0.25)(hour)) FROM samples WHERE day = %u FORMAT "
+		   "RowBinary",
+		   day);
+	r = ch_select(s, str_get(&sql), &answer, reterr_diag);
+	b = buf_of(str_get(&answer), answer.n);
+	if (r < 0 || !buf_u64(&b, &hour))
+		return r;
+	str_clear(&sql);
+	str_printf(&sql, "ALTER TABLE samples%s%s DELETE WHERE day = %u AND hour <= %llu",
+		   ch_local(s), ch_on_cluster(s, &cluster), day, hour);
+	return ch_select(s, str_get(&sql), NULL, reterr_diag);
+}
+
+static int drop_by_size(struct ch *s, struct inventory *v, struct diag *reterr_diag)
+{
+	int r = 0;
+
+	while (v->bytes > s->max_bytes && v->parts.n && r == 0) {
+		u32 day = v->parts.data[0].p.day;
+
+		if (day == v->parts.data[v->parts.n - 1].p.day)
+			return delete_hours(s, day, reterr_diag);
+		r = evict(s, v, 0, reterr_diag);
+	}
+	return r;
+}
+
+/* What a day refers to was sent in its month or later; a month more for clocks that are ahead. */
+static int drop_months(struct ch *s, const struct inventory *v, struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str sql = {}, cluster = {};
+	u32 oldest, month;
+	int r = 0;
+
+	if (!v->parts.n)
+		return 0;
+	oldest = v->parts.data[0].p.day / 100;
+	month = oldest % 100 == 1 ? oldest - 89 : oldest - 1;
+	for (size_t i = 0; i < v->n_months && r == 0; i++) {
+		if (v->months[i].month >= month)
+			continue;
+		str_clear(&sql);
+		str_printf(&sql, "ALTER TABLE %s%s DROP PARTITION %u", v->months[i].table,
+			   ch_on_cluster(s, &cluster), v->months[i].month);
+		r = ch_select(s, str_get(&sql), NULL, reterr_diag);
+	}
+	return r;
+}
+
+static int round_days(struct ch *s, const struct ch_partitions *known, const struct inventory *v,
+		      u64 now_ms, struct diag *reterr_diag)
+{
+	_cleanup_ch_partitions_ struct ch_partitions parts = {};
+
+	for (size_t i = 0; i < v->parts.n; i++)
+		if (vec_push(&parts.list, v->parts.data[i].p) < 0)
+			return -ENOMEM;
+	return ch_round(s, known, &parts, now_ms, reterr_diag);
+}
+
 int ch_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag)
 {
-	return 0;
+	__attribute__((cleanup(inventory_deinit))) struct inventory v = {};
+	_cleanup_ch_partitions_ struct ch_partitions known = {};
+	struct ch *s = ch_of(base);
+	int r = ch_partitions_get(s, true, &known, reterr_diag);
+
+	if (r == 0)
+		r = drop_hidden(s, &known, now_ms, reterr_diag);
+	if (r == 0)
+		r = take_inventory(s, &v, reterr_diag);
+	if (r == 0)
+		r = drop_by_age(s, &v, now_ms, reterr_diag);
+	if (r == 0)
+		r = drop_by_size(s, &v, reterr_diag);
+	if (r == 0)
+		r = drop_months(s, &v, reterr_diag);
+	return r < 0 ? r : round_days(s, &known, &v, now_ms, reterr_diag);
 }

@@ -386,3 +386,169 @@ Test(store, a_directory_is_of_one_process)
 	store_close(take_ptr(s));
 	remove_dir(dir);
 }
+
+/* ---- what is done beside ---- */
+
+#define DAY (24 * HOUR)
+
+static u64 count_of(struct store *s, u64 *ret_resolution)
+{
+	const struct store_filter f = {.to_ms = 1ULL << 42};
+	struct store_rows rows;
+	struct diag d = {};
+	u64 count = 0;
+
+	cr_assert_eq(s->ops->scan(s, &f, STORE_BY_STACK, 0, &rows, &d), 0, "%s", d.text);
+	vec_foreach (&rows.rows, e)
+		count += e->count;
+	if (ret_resolution)
+		*ret_resolution = rows.resolution_ms;
+	store_rows_deinit(&rows);
+	return count;
+}
+
+static void maintain(struct store *s, u64 now_ms)
+{
+	struct diag d = {};
+
+	cr_assert_eq(s->ops->maintain(s, now_ms, &d), 0, "%s", d.text);
+}
+
+/* Step by step, and at each step all of it is there once. */
+static u64 maintain_until(struct store *s, u64 now_ms, u64 resolution)
+{
+	u64 is = 0;
+
+	for (int i = 0; i < 200 && is != resolution; i++) {
+		maintain(s, now_ms);
+		cr_assert_eq(count_of(s, &is), 18);
+		now_ms += 1000;
+	}
+	cr_assert_eq(is, resolution);
+	return now_ms;
+}
+
+static void assert_times(struct store *s, u64 unit, size_t n)
+{
+	const struct store_filter f = {.to_ms = T0 + DAY};
+	struct store_rows rows;
+	struct diag d = {};
+
+	cr_assert_eq(s->ops->scan(s, &f, STORE_BY_TIME | STORE_BY_STACK | STORE_BY_SERIES, 1000,
+				  &rows, &d),
+		     0, "%s", d.text);
+	cr_assert_eq(rows.rows.n, n);
+	vec_foreach (&rows.rows, e)
+		cr_assert_eq(e->time_ms % unit, 0);
+	store_rows_deinit(&rows);
+}
+
+Test(store, times_are_rounded_as_they_grow_old)
+{
+	static const struct store_tier tiers[] = {{DAY / 1000, 60000}, {7 * DAY / 1000, HOUR}, {}};
+	const struct store_options o = {.tiers = tiers, .max_age_s = 400 * DAY / 1000};
+	char *dir = scratch_dir();
+	_cleanup_store_ struct store *s = open_store(dir, &o);
+	u64 now;
+
+	fill(s);
+	maintain(s, T0 + 2 * HOUR);
+	assert_all(s);
+	now = maintain_until(s, T0 + 3 * DAY, 60000);
+	assert_times(s, 60000, 4);
+	assert_all(s);
+	/* What comes late is not lost. */
+	fill(s);
+	cr_assert_eq(count_of(s, NULL), 36);
+	store_close(take_ptr(s));
+	remove_dir(dir);
+	dir = scratch_dir();
+	s = open_store(dir, &o);
+	fill(s);
+	now = maintain_until(s, now, 60000);
+	maintain_until(s, T0 + 9 * DAY, HOUR);
+	assert_times(s, HOUR, 4);
+	assert_all(s);
+	store_close(take_ptr(s));
+	remove_dir(dir);
+}
+
+Test(store, what_is_too_old_goes)
+{
+	const struct store_options o = {.max_age_s = 5 * DAY / 1000};
+	char *dir = scratch_dir();
+	_cleanup_store_ struct store *s = open_store(dir, &o);
+	struct store_stats st;
+
+	fill(s);
+	maintain(s, T0 + 4 * DAY);
+	cr_assert_eq(count_of(s, NULL), 18);
+	maintain(s, T0 + 7 * DAY);
+	cr_assert_eq(count_of(s, NULL), 0);
+	cr_assert_eq(s->ops->stats(s, &st, NULL), 0);
+	/* Fewer than the five when they were rounded into one before. */
+	cr_assert(st.evicted_rows >= 4 && st.evicted_rows <= 5, "%llu", st.evicted_rows);
+	store_close(take_ptr(s));
+	remove_dir(dir);
+}
+
+/* Samples that do not compress: days of them. */
+static void write_day(struct store *s, u64 day, u32 n)
+{
+	_cleanup_profile_ struct profile *p = cpu_profile();
+	u32 t = thread_of(p, "shop", "web-1", "main");
+	u64 x = day + 1;
+
+	for (u32 i = 0; i < n; i++) {
+		char name[16];
+
+		x = x * 6364136223846793005 + 1442695040888963407;
+		snprintf(name, sizeof(name), "f%u", i % 200);
+		add(p, T0 + day * DAY + (x >> 40) % DAY, t, name, 1 + (s64)(x >> 50));
+	}
+	write_profile(s, p, NULL);
+}
+
+static u64 bytes_of(struct store *s)
+{
+	struct store_stats st;
+
+	cr_assert_eq(s->ops->stats(s, &st, NULL), 0);
+	return st.bytes;
+}
+
+static size_t stacks_in(struct store *s, const struct store_filter *f)
+{
+	struct store_rows rows;
+	size_t n;
+
+	cr_assert_eq(s->ops->scan(s, f, STORE_BY_STACK, 0, &rows, NULL), 0);
+	n = rows.rows.n;
+	store_rows_deinit(&rows);
+	return n;
+}
+
+Test(store, the_oldest_goes_when_there_is_too_much)
+{
+	struct store_options o = {.max_age_s = 400 * DAY / 1000};
+	const struct store_filter first = {.from_ms = T0, .to_ms = T0 + DAY};
+	const struct store_filter last = {.from_ms = T0 + 4 * DAY, .to_ms = T0 + 5 * DAY};
+	char *dir = scratch_dir();
+	_cleanup_store_ struct store *s = open_store(dir, &o);
+
+	for (u64 day = 0; day < 5; day++)
+		write_day(s, day, 20000);
+	for (u64 i = 0; i < 20; i++)
+		maintain(s, T0 + 5 * DAY + i * 1000);
+	store_close(take_ptr(s));
+	s = open_store(dir, &o);
+	o.max_bytes = bytes_of(s) / 2;
+	store_close(take_ptr(s));
+	s = open_store(dir, &o);
+	for (u64 i = 0; i < 100 && stacks_in(s, &first); i++)
+		maintain(s, T0 + 5 * DAY + i * 1000);
+	cr_assert_eq(stacks_in(s, &first), 0);
+	cr_assert_eq(stacks_in(s, &last), 200);
+	store_close(take_ptr(s));
+	remove_dir(dir);
+}
