@@ -120,6 +120,7 @@ static void apply(struct sq *s, struct sq_change *c)
 	s->entries.n = kept;
 	vec_foreach (&c->added, e)
 		s->entries.data[s->entries.n++] = *e;
+	s->naming += c->names;
 }
 
 /* How much of the log may be there before a writer takes the time to empty it. */
@@ -153,6 +154,15 @@ static int on_wal(void *arg, sqlite3 *db, const char *name, int pages)
 }
 
 /* ---- opening ---- */
+
+/* Where late symbols look: of most frames nothing. It is only for speed, so it may fail. */
+static void index_nameless(struct sq *s)
+{
+	(void)sqlite3_exec(s->writer->db,
+			   "CREATE INDEX IF NOT EXISTS frames_nameless ON frames(mapping,kind) "
+			   "WHERE function=0 AND named IS NULL",
+			   NULL, NULL, NULL);
+}
 
 static int create_schema(struct sq *s, struct diag *reterr_diag)
 {
@@ -340,6 +350,8 @@ static int open_file(struct sq *s, struct diag *reterr_diag)
 		r = sq_error(s->writer, s->path, reterr_diag);
 	if (r == 0)
 		r = check_schema(s, reterr_diag);
+	if (r == 0)
+		index_nameless(s);
 	if (r == 0)
 		r = load_numbers(s, reterr_diag);
 	if (r == 0)

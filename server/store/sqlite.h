@@ -7,12 +7,10 @@
  *
  * Who holds what:
  *	write_lock	the writer's connection, `ids`, `next`; all transactions that change
- *anything list_lock	`entries` and `names`: taken for writing around COMMIT, for reading around
- *			the start of a reader's transaction, so that a reader's list of blocks is
- *			exactly what is in its snapshot
- *	cache_lock	`cache`
- *	pool_lock	the readers that nobody uses, `damaged`
- * in this order; list_lock and below are never held while waiting for write_lock.
+ *anything list_lock	`entries`, `names`, `naming`: taken for writing around COMMIT, for reading
+ *around the start of a reader's transaction, so that a reader's list of blocks is exactly what is
+ *in its snapshot cache_lock	`cache` pool_lock	the readers that nobody uses, `damaged` in
+ *this order; list_lock and below are never held while waiting for write_lock.
  */
 #pragma once
 
@@ -20,6 +18,7 @@
 #include <sqlite3.h>
 
 #include "base/map.h"
+#include "base/str.h"
 #include "server/store/block.h"
 #include "server/store/private.h"
 #include "server/store/store.h"
@@ -65,6 +64,11 @@ enum sq_table { SQ_SERIES, SQ_MAPPINGS, SQ_FUNCTIONS, SQ_FRAMES, SQ_STACKS, SQ_B
 	SQ(GET_BLOCK_SERIES, "SELECT series_sum,series FROM blocks WHERE n=?")                     \
 	SQ(GET_BLOCK_STACKS, "SELECT stacks_sum,stacks FROM blocks WHERE n=?")                     \
 	SQ(GET_BLOCK_BODY, "SELECT body_sum,body FROM blocks WHERE n=?")                           \
+	SQ(BUILD_MAPPINGS, "SELECT n,path FROM mappings WHERE build_id=?")                         \
+	/* In the words of the index frames_nameless. */                                           \
+	SQ(NAMELESS_FRAMES, "SELECT n,id,address,flags FROM frames WHERE mapping=? AND kind=? "    \
+			    "AND function=0 AND named IS NULL AND n>? ORDER BY n LIMIT ?")         \
+	SQ(NAME_FRAME, "UPDATE frames SET named=? WHERE n=? AND id=? AND named IS NULL")           \
 	SQ(NEXT_BLOCKS, "SELECT n,service,type,hour,level,resolution,first,last,rows,samples,sum," \
 			"length(series)+length(stacks)+length(body) FROM blocks WHERE n>=? "       \
 			"ORDER BY n")
@@ -97,6 +101,7 @@ struct sq_entry {
 struct sq_change {
 	vec(struct sq_entry) added;
 	vec(s64) removed;
+	bool names; /* frames get the names that they have from now on */
 };
 
 void sq_change_deinit(struct sq_change *c);
@@ -125,6 +130,7 @@ struct sq_cache {
 	vec(struct sq_stack) stack_list;
 	struct map stack_ids; /* id → position */
 	struct map series;    /* n → id */
+	u64 naming;	      /* of the snapshot that all of it was read in: see struct sq */
 };
 
 /* Of rows with a number below the limit: which are still referred to. */
@@ -152,6 +158,7 @@ struct sq {
 
 	pthread_rwlock_t list_lock;
 	vec(struct sq_entry) entries;
+	u64 naming;	     /* how often frames were named: snapshots before and after differ */
 	struct strtab names; /* of services and types; their id is their n */
 
 	pthread_mutex_t cache_lock;
@@ -208,6 +215,10 @@ u64 sq_part_sum(s64 n, const void *data, size_t size);
 
 int sq_write(struct store *base, const struct store_batch *b, const u8 token[16],
 	     struct diag *reterr_diag);
+/* In a transaction: the number of a frame of the batch's profile, which is added if it is new. */
+int sq_add_frame(struct sq *s, const struct store_batch *b, u32 frame, s64 *ret_n,
+		 struct diag *reterr_diag);
+void sq_put_uleb(struct str *s, u64 v);
 /* Adds to the transaction and to the change. e: service, type, hour, level, resolution. */
 int sq_add_block(struct sq *s, const struct sq_entry *e, const struct block_parts *p,
 		 struct sq_change *c, struct diag *reterr_diag);
@@ -222,8 +233,13 @@ int sq_series_id(struct sq *s, struct sq_conn *c, u32 n, u64 *ret);
 /* Reads the labels of a series; -ENOENT, or -EBADMSG for damage. */
 int sq_series_resource(struct sq_conn *c, u32 n, struct profile *into, u64 *ret_id,
 		       u32 *ret_resource);
-int sq_cache_trim(struct sq *s);
+int sq_cache_trim(struct sq *s, u64 naming);
 void sq_cache_deinit(struct sq_cache *c);
+/* What stands in `named`: a sum over the frame's id and the list, and the list of numbers. */
+u64 sq_named_sum(u64 id, const void *list, size_t size);
+
+/* ---- sqlite_name.c ---- */
+
 int sq_name_frames(struct store *base, const char *build_id,
 		   int (*name)(void *userdata, u64 address, struct profile *into, u32 *ret_frames,
 			       size_t max),
@@ -235,8 +251,12 @@ int sq_name_frames(struct store *base, const char *build_id,
 struct sq_view {
 	struct sq *s;
 	struct sq_conn *c;
+	u64 naming;
 	vec(struct sq_entry) entries;
 };
+
+/* A reader's transaction; ret_naming says which names it sees. */
+int sq_snapshot(struct sq *s, struct sq_conn *c, u64 *ret_naming, struct diag *reterr_diag);
 
 int sq_view_open(struct sq *s, const struct store_filter *f, struct diag *reterr_diag,
 		 struct sq_view *ret);

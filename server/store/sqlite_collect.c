@@ -95,12 +95,15 @@ static int mark_blocks(struct sq *s, struct diag *reterr_diag)
 	return r;
 }
 
-static void mark_list(struct sq *s, enum sq_table table, sqlite3_stmt *st, int column)
+/* `sum`: the list stands behind one. */
+static void mark_list(struct sq *s, enum sq_table table, sqlite3_stmt *st, int column, bool sum)
 {
 	const u8 *data = sqlite3_column_blob(st, column);
 	struct buf b = buf_of(data, data ? (size_t)sqlite3_column_bytes(st, column) : 0);
 	u64 n;
 
+	if (sum && !buf_u64(&b, &n))
+		return;
 	while (buf_left(&b) && buf_uleb(&b, &n))
 		sq_mark(s, table, n);
 }
@@ -121,7 +124,7 @@ static int mark_from(struct sq *s, enum sq_table table, struct diag *reterr_diag
 		if (r != SQLITE_ROW)
 			break;
 		if (table == SQ_STACKS) {
-			mark_list(s, SQ_FRAMES, st, 0);
+			mark_list(s, SQ_FRAMES, st, 0, false);
 		} else {
 			sq_mark(s, SQ_FUNCTIONS, (u64)sqlite3_column_int64(st, 0));
 			sq_mark(s, SQ_MAPPINGS, (u64)sqlite3_column_int64(st, 1));
@@ -151,7 +154,7 @@ static int mark_named(struct sq *s, struct diag *reterr_diag)
 		n = (u64)sqlite3_column_int64(st, 0);
 		if (n >= (u64)s->marks[SQ_FRAMES].limit ||
 		    s->marks[SQ_FRAMES].bits[n / 8] >> n % 8 & 1)
-			mark_list(s, SQ_FRAMES, st, 1);
+			mark_list(s, SQ_FRAMES, st, 1, true);
 	}
 	r = r == SQLITE_DONE ? 0 : sq_error(s->writer, "cannot read", reterr_diag);
 	sqlite3_finalize(st);

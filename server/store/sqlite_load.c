@@ -37,13 +37,15 @@ void sq_cache_deinit(struct sq_cache *c)
 	*c = (struct sq_cache){};
 }
 
-/* Under cache_lock, before something is loaded: bounds it. */
-int sq_cache_trim(struct sq *s)
+/* Under cache_lock, before something is loaded: bounds it, and drops what had other names. */
+int sq_cache_trim(struct sq *s, u64 naming)
 {
 	struct sq_cache *c = &s->cache;
 	const struct profile *p = c->profile;
 
-	if (p) {
+	if (p && c->naming != naming) {
+		sq_cache_deinit(c);
+	} else if (p) {
 		u64 bytes = p->strings.n_bytes + p->strings.n * 16 + p->functions.n * 36 +
 			    p->frames.n * 64 + p->stacks.n * 36 + p->stack_frames.n * 4 +
 			    (c->functions.cap + c->frames.cap + c->stacks.cap + c->stack_ids.cap +
@@ -55,6 +57,7 @@ int sq_cache_trim(struct sq *s)
 	}
 	if (!c->profile)
 		c->profile = profile_create();
+	c->naming = naming;
 	return c->profile ? 0 : -ENOMEM;
 }
 
@@ -191,13 +194,20 @@ static int load_plain_frame(struct loading *l, s64 n, u64 *ret_id, u32 *ret, str
 	return profile_add_frame(l->cache->profile, &f, ret);
 }
 
-static int load_named(struct loading *l, const struct str *named)
+u64 sq_named_sum(u64 id, const void *list, size_t size)
+{
+	return hash_bytes(list, size) ^ hash_u64(id);
+}
+
+static int load_named(struct loading *l, u64 of, const struct str *named)
 {
 	struct buf b = buf_of(named->data, named->n);
-	u64 n, id;
+	u64 n, id, sum;
 	u32 frame;
 	int r = 0;
 
+	if (!buf_u64(&b, &sum) || sum != sq_named_sum(of, b.pos, buf_left(&b)))
+		return -EBADMSG;
 	while (buf_left(&b) && r == 0) {
 		if (!buf_uleb(&b, &n))
 			return -EBADMSG;
@@ -222,8 +232,14 @@ static int load_frame(struct loading *l, s64 n, const struct sq_frame **ret)
 		return 0;
 	}
 	r = load_plain_frame(l, n, &f.id, &plain, &named);
-	if (r == 0 && named.n && load_named(l, &named) < 0)
-		c->reals.n = f.first; /* its names are lost, it is not */
+	if (r == 0 && named.n) {
+		r = load_named(l, f.id, &named);
+		if (sq_is_damage(r) || r == -ENOENT) {
+			c->reals.n = f.first; /* its names are lost, it is not */
+			sq_note_damaged_row(l->s);
+			r = 0;
+		}
+	}
 	if (r == 0 && c->reals.n == f.first)
 		r = vec_push(&c->reals, plain);
 	f.n = (u32)c->reals.n - f.first;
@@ -540,26 +556,21 @@ int sq_load_stacks(struct store *base, const u64 *ids, size_t n, struct profile 
 {
 	struct sq *s = sq_of(base);
 	struct loading l = {.s = s, .cache = &s->cache};
+	u64 naming = 0;
 	int r = sq_reader_get(s, reterr_diag, &l.c);
 
 	if (r < 0)
 		return r;
-	/* One transaction instead of one a row. */
-	sq_run(l.c, SQL_BEGIN);
-	pthread_mutex_lock(&s->cache_lock);
-	r = sq_cache_trim(s);
-	if (r == 0)
-		r = copy_all(&l, ids, n, into, ret_stacks);
-	pthread_mutex_unlock(&s->cache_lock);
+	/* One transaction: the same names in all of the answer, and quicker than one a row. */
+	r = sq_snapshot(s, l.c, &naming, reterr_diag);
+	if (r == 0) {
+		pthread_mutex_lock(&s->cache_lock);
+		r = sq_cache_trim(s, naming);
+		if (r == 0)
+			r = copy_all(&l, ids, n, into, ret_stacks);
+		pthread_mutex_unlock(&s->cache_lock);
+	}
 	sq_run(l.c, SQL_COMMIT);
 	sq_reader_put(s, l.c);
 	return r < 0 ? diag_set(reterr_diag, r, "cannot load stacks: %s", strerror(-r)) : 0;
-}
-
-int sq_name_frames(struct store *base, const char *build_id,
-		   int (*name)(void *userdata, u64 address, struct profile *into, u32 *ret_frames,
-			       size_t max),
-		   void *userdata, struct diag *reterr_diag)
-{
-	return diag_set(reterr_diag, -EOPNOTSUPP, "not yet");
 }

@@ -47,6 +47,25 @@ static int collect(struct sq_view *v, const struct store_filter *f)
 	return 0;
 }
 
+/* Under list_lock. The snapshot is taken by the first read. */
+static int begin(struct sq *s, struct sq_conn *c, u64 *ret_naming, struct diag *reterr_diag)
+{
+	if (sq_run(c, SQL_BEGIN) < 0 || sq_run(c, SQL_PIN) < 0)
+		return sq_error(c, "cannot read", reterr_diag);
+	*ret_naming = s->naming;
+	return 0;
+}
+
+int sq_snapshot(struct sq *s, struct sq_conn *c, u64 *ret_naming, struct diag *reterr_diag)
+{
+	int r;
+
+	pthread_rwlock_rdlock(&s->list_lock);
+	r = begin(s, c, ret_naming, reterr_diag);
+	pthread_rwlock_unlock(&s->list_lock);
+	return r;
+}
+
 int sq_view_open(struct sq *s, const struct store_filter *f, struct diag *reterr_diag,
 		 struct sq_view *ret)
 {
@@ -56,9 +75,7 @@ int sq_view_open(struct sq *s, const struct store_filter *f, struct diag *reterr
 	if (r < 0)
 		return r;
 	pthread_rwlock_rdlock(&s->list_lock);
-	/* The snapshot is taken by the first read. */
-	if (sq_run(v.c, SQL_BEGIN) < 0 || sq_run(v.c, SQL_PIN) < 0)
-		r = sq_error(v.c, "cannot read", reterr_diag);
+	r = begin(s, v.c, &v.naming, reterr_diag);
 	if (r == 0)
 		r = collect(&v, f);
 	pthread_rwlock_unlock(&s->list_lock);
@@ -397,7 +414,7 @@ static int scan(struct scanning *c, struct store_rows *ret)
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&s->cache_lock);
-	r = sq_cache_trim(s);
+	r = sq_cache_trim(s, c->view->naming);
 	if (r == 0)
 		r = to_ids(c, ret);
 	pthread_mutex_unlock(&s->cache_lock);

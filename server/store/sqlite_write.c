@@ -23,7 +23,7 @@ struct adding {
 	struct diag *diag;
 };
 
-static void put_uleb(struct str *s, u64 v)
+void sq_put_uleb(struct str *s, u64 v)
 {
 	u8 byte;
 
@@ -169,6 +169,14 @@ static int add_frame(struct adding *a, u32 frame, s64 *ret_n)
 	return step_done(a, st, "cannot write a frame");
 }
 
+int sq_add_frame(struct sq *s, const struct store_batch *b, u32 frame, s64 *ret_n,
+		 struct diag *reterr_diag)
+{
+	struct adding a = {.s = s, .b = b, .diag = reterr_diag};
+
+	return add_frame(&a, frame, ret_n);
+}
+
 static int add_stack(struct adding *a, u32 stack, s64 *ret_n)
 {
 	const struct profile *p = a->b->profile;
@@ -182,7 +190,7 @@ static int add_stack(struct adding *a, u32 stack, s64 *ret_n)
 		return MIN(r, 0);
 	for (u32 i = 0; i < e->n && r == 0; i++) {
 		r = add_frame(a, p->stack_frames.data[e->first + i], &n);
-		put_uleb(&frames, (u64)n);
+		sq_put_uleb(&frames, (u64)n);
 	}
 	if (r == 0)
 		r = frames.failed ? -ENOMEM : take_number(a, SQ_STACKS, a->b->stacks[stack], ret_n);
