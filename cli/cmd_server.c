@@ -74,6 +74,7 @@ int cmd_server(int argc, char **argv)
 	struct server_arguments a = {};
 	const struct option_group groups[] = {
 		{"Store", serving_store_options, &a.serving},
+		{"Symbols that come late", serving_symbol_options, &a.serving},
 		{"Where it listens", serving_listen_options, &a.serving},
 		{"Who may", serving_access_options, &a.serving},
 		{"Else", other_options, &a},
@@ -89,13 +90,14 @@ int cmd_server(int argc, char **argv)
 		.configurable = true,
 	};
 	struct server_options o = {};
+	_cleanup_str_ struct str own = {};
 	int first, r = options_parse(&usage, argc, argv, &first);
 
 	if (r != 0)
 		return r < 0 ? 2 : 0;
 	if (first < argc)
 		return cli_error(2, "server: unexpected '%s'", argv[first]);
-	r = serving_options(&a.serving, "server", &o);
+	r = serving_options(&a.serving, "server", &own, &o);
 	if (r)
 		return r;
 	if (a.verbose)

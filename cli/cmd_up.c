@@ -64,8 +64,9 @@ static int run(struct up *u)
 {
 	const struct export_options local = {.url = "memory:", .take = take_profile, .userdata = u};
 	struct server_options so = {.metrics = metrics, .userdata = u};
+	_cleanup_str_ struct str own = {};
 	struct diag diag = {};
-	int e = serving_options(&u->serving, "up", &so);
+	int e = serving_options(&u->serving, "up", &own, &so);
 
 	if (e)
 		return e;
@@ -84,6 +85,7 @@ int cmd_up(int argc, char **argv)
 	struct up u = {};
 	const struct option_group groups[] = {
 		{"Store", serving_store_options, &u.serving},
+		{"Symbols that come late", serving_symbol_options, &u.serving},
 		{"Where it listens", serving_listen_options, &u.serving},
 		{"Who may", serving_access_options, &u.serving},
 		{"What to sample", session_options, &u.what},

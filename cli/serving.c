@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/serving.h"
 
+#include <string.h>
+
 #include "cli/cli.h"
 
 #define A struct serving_arguments
@@ -13,6 +15,16 @@ const struct option serving_store_options[] = {
 		   "the oldest goes when the store is larger (10240)"),
 	OPTION_U64("max-age", 0, "HOURS", A, max_age_h, 1, 24 * 36500,
 		   "the oldest goes when it is older (720)"),
+	{},
+};
+
+const struct option serving_symbol_options[] = {
+	OPTION_STRING("symbols-dir", 0, "DIR", A, symbols_dir,
+		      "debug files by build-id (symbols, in the embedded store's directory)"),
+	OPTION_U64("symbols-max-size", 0, "MIB", A, symbols_mib, 16, 1u << 20,
+		   "the oldest goes when they are larger; one file: a quarter (4096)"),
+	OPTION_STRING("debuginfod-urls", 0, "URL,...", A, debuginfod_urls,
+		      "ask these servers for what frames have no names of (nobody is asked)"),
 	{},
 };
 
@@ -44,7 +56,20 @@ const struct option serving_access_options[] = {
 };
 #undef A
 
-int serving_options(const struct serving_arguments *a, const char *command,
+/* Beside the embedded store, unless it is said where. */
+static const char *symbols_dir(const struct serving_arguments *a, struct str *own)
+{
+	const char *dir = a->data_dir;
+
+	if (a->store && str_starts(a->store, "sqlite://"))
+		dir = a->store + strlen("sqlite://");
+	if (a->symbols_dir || !dir)
+		return a->symbols_dir;
+	str_printf(own, "%s/symbols", dir);
+	return str_get(own);
+}
+
+int serving_options(const struct serving_arguments *a, const char *command, struct str *own,
 		    struct server_options *ret)
 {
 	if (!a->data_dir == !a->store)
@@ -62,5 +87,8 @@ int serving_options(const struct serving_arguments *a, const char *command,
 	ret->timeout_s = (u32)a->timeout_s;
 	ret->max_body = a->max_request_mib << 20;
 	ret->ingest.max_request_bytes = a->max_request_mib << 20;
+	ret->symbols = (struct symstore_options){.dir = symbols_dir(a, own),
+						 .max_bytes = a->symbols_mib << 20,
+						 .debuginfod_urls = a->debuginfod_urls};
 	return 0;
 }

@@ -2,18 +2,23 @@
 /* What `server` and `up` have in common: where profiles are kept, and who may ask for them. */
 #pragma once
 
+#include "base/str.h"
 #include "cli/options.h"
 #include "server/server.h"
 
 struct serving_arguments {
 	const char *data_dir, *store, *listen, *otlp_grpc, *otlp_grpc_old, *otlp_http;
 	const char *cert, *key, *ca, *tokens;
-	u64 max_size_mib, max_age_h, max_request_mib, connections, timeout_s;
+	const char *symbols_dir, *debuginfod_urls;
+	u64 max_size_mib, max_age_h, symbols_mib, max_request_mib, connections, timeout_s;
 };
 
-extern const struct option serving_store_options[], serving_listen_options[],
-	serving_access_options[];
+extern const struct option serving_store_options[], serving_symbol_options[],
+	serving_listen_options[], serving_access_options[];
 
-/* Checks, and fills in what the arguments say. An exit status; not 0 after a line to the user. */
-int serving_options(const struct serving_arguments *a, const char *command,
+/*
+ * Checks, and fills in what the arguments say; strings are borrowed from `a`, and from `own`. An
+ * exit status; not 0 after a line to the user.
+ */
+int serving_options(const struct serving_arguments *a, const char *command, struct str *own,
 		    struct server_options *ret);

@@ -13,6 +13,7 @@
 
 struct server {
 	struct store *store;
+	struct symstore *symbols; /* or NULL */
 	struct ingest *ingest;
 	struct api *api;
 	struct net_listener *listeners[SERVER_N];
@@ -68,6 +69,7 @@ static int listen_at(struct server *s, const struct server_options *o, enum serv
 		.max_connections = o->max_connections,
 		.timeout_s = o->timeout_s,
 		.handler = grpc ? api_grpc : api_http,
+		.sink = api_sink,
 		.userdata = s->api,
 	};
 	struct diag d = {};
@@ -102,6 +104,28 @@ static int listen_everywhere(struct server *s, const struct server_options *o,
 	return r;
 }
 
+static void note_nameless(void *userdata, const struct profile *p)
+{
+	symstore_note(userdata, p);
+}
+
+static int start_ingest(struct server *s, const struct server_options *o, struct diag *reterr_diag)
+{
+	struct symstore_options symbols = o->symbols;
+	struct ingest_options ingest = o->ingest;
+	int r;
+
+	symbols.store = s->store;
+	r = symbols.dir ? symstore_create(&symbols, reterr_diag, &s->symbols) : 0;
+	if (r < 0)
+		return r;
+	if (s->symbols) {
+		ingest.written = note_nameless;
+		ingest.userdata = s->symbols;
+	}
+	return ingest_create(s->store, &ingest, &s->ingest);
+}
+
 int server_start(const struct server_options *o, struct diag *reterr_diag, struct server **ret)
 {
 	struct server *s = calloc(1, sizeof(*s));
@@ -116,8 +140,9 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 	pthread_cond_init(&s->wake, NULL);
 	r = store_open(o->store, &o->store_options, reterr_diag, &s->store);
 	if (r == 0)
-		r = ingest_create(s->store, &o->ingest, &s->ingest);
+		r = start_ingest(s, o, reterr_diag);
 	a.store = s->store;
+	a.symbols = s->symbols;
 	a.ingest = s->ingest;
 	if (r == 0)
 		r = api_create(&a, &s->api);
@@ -158,6 +183,7 @@ void server_stop(struct server *s, u32 timeout_ms)
 	}
 	api_destroy(s->api);
 	ingest_destroy(s->ingest);
+	symstore_destroy(s->symbols);
 	if (s->store)
 		store_close(s->store);
 	pthread_mutex_destroy(&s->lock);

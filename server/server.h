@@ -9,6 +9,7 @@
 #include "server/ingest/ingest.h"
 #include "server/net/net.h"
 #include "server/store/store.h"
+#include "server/symbols/symbols.h"
 
 #define SERVER_NOWHERE "off" /* as an address: does not listen */
 
@@ -23,8 +24,10 @@ struct server_options {
 	struct net_tls tls; /* all NULL = none; of all listeners */
 	const char *tokens;
 	u32 max_connections, timeout_s; /* as in net_options */
-	struct ingest_options ingest;
+	struct ingest_options ingest;	/* `written` is the server's own */
 	size_t max_body;
+	/* Late symbols. `dir` NULL: none. `store` is set by the server. */
+	struct symstore_options symbols;
 	/* See api_options. */
 	void (*metrics)(void *userdata, struct str *out);
 	void *userdata;

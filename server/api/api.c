@@ -118,15 +118,25 @@ static void put_error(struct api_call *c, enum api_style style, int r)
 
 /* ---- routes ---- */
 
-static const struct api_route *const tables[] = {api_page_routes, api_view_routes,
-						 api_querier_routes, api_input_routes};
+static const struct api_route *const tables[] = {
+	api_page_routes, api_view_routes, api_querier_routes, api_input_routes, api_symbol_routes};
+
+static bool path_is(const char *route, const char *path)
+{
+	const char *open = strchr(route, '{');
+	size_t n = open ? (size_t)(open - route) : 0;
+
+	if (!open)
+		return !strcmp(route, path);
+	return !strncmp(route, path, n) && path[n] && !strchr(path + n, '/');
+}
 
 static const struct api_route *find_route(const struct net_request *r, bool *ret_other_method)
 {
 	*ret_other_method = false;
 	for (size_t t = 0; t < ARRAY_SIZE(tables); t++)
 		for (const struct api_route *route = tables[t]; route->path; route++) {
-			if (strcmp(route->path, r->path) != 0)
+			if (!path_is(route->path, r->path))
 				continue;
 			if (!strcmp(route->method, r->method))
 				return route;

@@ -8,12 +8,14 @@
 #include "server/ingest/ingest.h"
 #include "server/net/net.h"
 #include "server/store/store.h"
+#include "server/symbols/symbols.h"
 
 struct api;
 
 struct api_options {
 	struct store *store; /* borrowed, as ingest */
 	struct ingest *ingest;
+	struct symstore *symbols; /* or NULL: this server keeps none */
 	/* Further lines for /metrics, of the agent under `culprit up`; or NULL. */
 	void (*metrics)(void *userdata, struct str *out);
 	void *userdata;
@@ -25,4 +27,6 @@ DEFINE_CLEANUP(api, struct api *, api_destroy)
 #define _cleanup_api_ _cleanup_(api)
 /* For net_options.handler; userdata is the api. */
 void api_http(void *api, const struct net_request *r, struct net_response *ret);
+/* For net_options.sink: the body of an upload of symbols goes to disk. */
+bool api_sink(void *api, const struct net_request *r, struct net_sink *ret);
 void api_grpc(void *api, const struct net_request *r, struct net_response *ret);

@@ -35,7 +35,7 @@ typedef int api_fn(struct api_call *c);
 enum api_style { API_STYLE_JSON, API_STYLE_CONNECT, API_STYLE_OTLP };
 
 struct api_route {
-	const char *method, *path;
+	const char *method, *path; /* "/x/{y}": whatever is in the last place */
 	enum net_role role;
 	enum api_style style;
 	api_fn *fn;
@@ -46,6 +46,7 @@ extern const struct api_route api_page_routes[];    /* page.c: the page, and its
 extern const struct api_route api_view_routes[];    /* views.c: JSON */
 extern const struct api_route api_querier_routes[]; /* querier.c: Pyroscope's queries */
 extern const struct api_route api_input_routes[];   /* input.c: what comes in */
+extern const struct api_route api_symbol_routes[];  /* symbols.c: debug files */
 
 bool api_is_json(const char *content_type);
 /* What of the body is JSON or protocol buffers, before it was compressed. */

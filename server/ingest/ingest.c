@@ -111,6 +111,8 @@ int ingest_profile(struct ingest *i, const struct profile *p, const char *name, 
 		return r;
 	atomic_fetch_add(&i->profiles, 1);
 	atomic_fetch_add(&i->samples, b.samples.n);
+	if (i->o.written)
+		i->o.written(i->o.userdata, p);
 	return 0;
 }
 

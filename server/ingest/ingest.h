@@ -16,6 +16,9 @@ struct ingest;
 struct ingest_options {
 	size_t max_request_bytes; /* decompressed; 0 = 64 MiB */
 	size_t max_memory_bytes;  /* all requests together; 0 = 256 MiB: -EAGAIN beyond it */
+	/* Told of each profile once it is written; or NULL. On the thread that brought it. */
+	void (*written)(void *userdata, const struct profile *p);
+	void *userdata;
 };
 
 struct ingest_stats {

@@ -23,6 +23,7 @@ struct net_request {
 	enum net_role role;
 	const char *peer; /* "127.0.0.1" */
 	bool grpc;	  /* `body` is the message without its frame; status is gRPC's */
+	void *sink;	  /* net_sink.userdata when the body went there, and is not here */
 	/* The i-th query parameter (or header) of that name, or NULL. Borrowed. */
 	const char *(*lookup)(const struct net_request *r, bool header, const char *name, size_t i);
 	void *private;
@@ -72,6 +73,16 @@ struct net_response {
 	void *stream_userdata;
 };
 
+/* Where the body of a request goes that is too large for memory. */
+struct net_sink {
+	/* The next bytes, in order; when it fails it is told the request's handler by itself. */
+	void (*part)(void *userdata, const void *data, size_t n);
+	/* Once, when the request is over: answered, or broken off anywhere. */
+	void (*end)(void *userdata);
+	void *userdata;
+	u64 max_body;
+};
+
 typedef void net_handler(void *userdata, const struct net_request *r, struct net_response *ret);
 
 struct net_tls {
@@ -87,6 +98,11 @@ struct net_options {
 	size_t max_body;    /* bytes as sent; 0 = 64 MiB; all requests together: four times that */
 	u32 max_connections, timeout_s; /* 0 = 256, 30 */
 	net_handler *handler;
+	/*
+	 * Asked when a request's header is here and its sender is known: true when its body goes
+	 * to *ret. NULL = all bodies go to memory. HTTP only.
+	 */
+	bool (*sink)(void *userdata, const struct net_request *r, struct net_sink *ret);
 	void *userdata;
 };
 

@@ -4,7 +4,8 @@
  * itself only.
  *
  * What a client cannot do: send a header of more than 64 KiB or a body of more than max_body, take
- * longer than twice the timeout to send a request (a watchdog cuts such connections off, however
+ * longer than twice the timeout to send a request (of a body that goes to a sink: longer than that
+ * and what it takes at SLOWEST_BYTES_PER_MS) (a watchdog cuts such connections off, however
  * many single bytes arrive in time), fill memory with many large bodies (one budget for all), send
  * anything but headers without a valid token. Who it is is settled before its body is read.
  */
@@ -22,7 +23,7 @@
 #define WATCH_EVERY_MS 250
 #define STACK_BYTES (1u << 20)
 #define MIN_GZIP_BYTES 1400
-#define SLOWEST_BYTES_PER_MS 16 /* of a client that takes its answer */
+#define SLOWEST_BYTES_PER_MS 16 /* of a client that takes its answer, or fills a sink */
 
 /* A connection; in the list while it is open. */
 struct conn {
@@ -48,9 +49,12 @@ struct http_request {
 	struct MHD_Connection *connection;
 	struct str body;
 	size_t charged; /* of the budget for bodies */
-	size_t dropped; /* bytes read and thrown away */
+	u64 dropped;	/* bytes read and thrown away */
+	struct net_sink sink;
+	u64 sunk; /* bytes that went there */
+	u64 started_ms;
 	enum net_role role;
-	bool too_large, no_memory, answered;
+	bool has_sink, too_large, no_memory, answered;
 	char peer[64];
 };
 
@@ -145,6 +149,8 @@ static void on_completed(void *userdata, struct MHD_Connection *connection, void
 	if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK)
 		atomic_fetch_add(&h->l->counters.broken, 1);
 	net_buffer_give(h->l, q->charged);
+	if (q->has_sink && q->sink.end)
+		q->sink.end(q->sink.userdata);
 	str_deinit(&q->body);
 	free(q);
 	*con_cls = NULL;
@@ -334,12 +340,17 @@ static bool is_from_foreign_page(struct MHD_Connection *c)
 	return !host || !origin_host || strcasecmp(origin_host + 3, host) != 0;
 }
 
+static u64 max_body(const struct http_request *q)
+{
+	return q->has_sink ? q->sink.max_body : q->h->l->o.max_body;
+}
+
 static enum MHD_Result check_size(struct http_request *q)
 {
 	const char *length = header(q->connection, "Content-Length");
 	u64 n;
 
-	if (length && (str_to_u64(length, 10, &n) < 0 || n > q->h->l->o.max_body)) {
+	if (length && (str_to_u64(length, 10, &n) < 0 || n > max_body(q))) {
 		atomic_fetch_add(&q->h->l->counters.too_large, 1);
 		return refuse(q, 413, "the body is larger than this server takes");
 	}
@@ -353,68 +364,6 @@ static bool is_public(struct MHD_Connection *c, const char *path)
 
 	return (!strcmp(path, "/") || !strcmp(path, "/healthz")) &&
 	       (!length || !strcmp(length, "0")) && !header(c, "Transfer-Encoding");
-}
-
-/* The header is here, the body is not. */
-static enum MHD_Result begin(struct net_http *h, struct MHD_Connection *c, const char *path,
-			     void **con_cls)
-{
-	struct http_request *q = calloc(1, sizeof(*q));
-	const union MHD_ConnectionInfo *i;
-	struct net_listener *l = h->l;
-
-	if (!q)
-		return MHD_NO;
-	q->h = h;
-	q->connection = c;
-	*con_cls = q;
-	atomic_fetch_add(&h->running, 1);
-	atomic_fetch_add(&l->counters.requests, 1);
-	i = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-	snprintf(q->peer, sizeof(q->peer), "?");
-	if (i && i->client_addr)
-		net_peer_name(i->client_addr, q->peer);
-	if (l->client_ca && !has_certificate(c)) {
-		atomic_fetch_add(&l->counters.unauthorized, 1);
-		return refuse(q, 403, "this server wants a client certificate");
-	}
-	q->role = net_role_of(l, header(c, "Authorization"));
-	if (!l->tokens && !l->client_ca && is_from_foreign_page(c)) {
-		atomic_fetch_add(&l->counters.unauthorized, 1);
-		return refuse(q, 403, "a page of another site may not ask this server");
-	}
-	if (q->role == NET_ROLE_NONE && !is_public(c, path)) {
-		atomic_fetch_add(&l->counters.unauthorized, 1);
-		return refuse(q, 401, "this server wants a token: Authorization: Bearer TOKEN");
-	}
-	return check_size(q);
-}
-
-/* Part of the body. What is too much is read on and dropped, up to a point, to be told so. */
-static enum MHD_Result more(struct http_request *q, const char *data, size_t n)
-{
-	struct net_listener *l = q->h->l;
-
-	if (q->too_large || q->no_memory) {
-		q->dropped += n;
-		return q->dropped > l->o.max_body ? MHD_NO : MHD_YES;
-	}
-	if (q->body.n + n > l->o.max_body) {
-		q->too_large = true;
-		atomic_fetch_add(&l->counters.too_large, 1);
-	} else if (!net_buffer_take(l, n)) {
-		q->no_memory = true;
-	} else {
-		q->charged += n;
-		if (str_append(&q->body, data, n) == 0)
-			return MHD_YES;
-		q->no_memory = true;
-	}
-	net_buffer_give(l, q->charged);
-	q->charged = 0;
-	str_deinit(&q->body);
-	q->body = (struct str){};
-	return MHD_YES;
 }
 
 struct nth {
@@ -444,11 +393,9 @@ static const char *http_lookup(const struct net_request *r, bool is_header, cons
 	return n.value;
 }
 
-static enum MHD_Result finish(struct http_request *q, const char *path, const char *method)
+static struct net_request request_of(struct http_request *q, const char *path, const char *method)
 {
-	struct net_listener *l = q->h->l;
-	struct net_response a = {.status = 200};
-	struct net_request r = {
+	return (struct net_request){
 		.method = strcmp(method, "HEAD") != 0 ? method : "GET",
 		.path = path,
 		.body = (const u8 *)str_get(&q->body),
@@ -457,9 +404,108 @@ static enum MHD_Result finish(struct http_request *q, const char *path, const ch
 		.content_encoding = header(q->connection, "Content-Encoding"),
 		.role = q->role,
 		.peer = q->peer,
+		.sink = q->has_sink ? q->sink.userdata : NULL,
 		.lookup = http_lookup,
 		.private = q,
 	};
+}
+
+static void open_sink(struct http_request *q, const char *path, const char *method)
+{
+	const struct net_options *o = &q->h->l->o;
+	struct net_request r = request_of(q, path, method);
+
+	q->started_ms = net_now_ms();
+	q->has_sink = o->sink && o->sink(o->userdata, &r, &q->sink);
+}
+
+/* The header is here, the body is not. */
+static enum MHD_Result begin(struct net_http *h, struct MHD_Connection *c, const char *path,
+			     const char *method, void **con_cls)
+{
+	struct http_request *q = calloc(1, sizeof(*q));
+	const union MHD_ConnectionInfo *i;
+	struct net_listener *l = h->l;
+
+	if (!q)
+		return MHD_NO;
+	q->h = h;
+	q->connection = c;
+	*con_cls = q;
+	atomic_fetch_add(&h->running, 1);
+	atomic_fetch_add(&l->counters.requests, 1);
+	i = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	snprintf(q->peer, sizeof(q->peer), "?");
+	if (i && i->client_addr)
+		net_peer_name(i->client_addr, q->peer);
+	if (l->client_ca && !has_certificate(c)) {
+		atomic_fetch_add(&l->counters.unauthorized, 1);
+		return refuse(q, 403, "this server wants a client certificate");
+	}
+	q->role = net_role_of(l, header(c, "Authorization"));
+	if (!l->tokens && !l->client_ca && is_from_foreign_page(c)) {
+		atomic_fetch_add(&l->counters.unauthorized, 1);
+		return refuse(q, 403, "a page of another site may not ask this server");
+	}
+	if (q->role == NET_ROLE_NONE && !is_public(c, path)) {
+		atomic_fetch_add(&l->counters.unauthorized, 1);
+		return refuse(q, 401, "this server wants a token: Authorization: Bearer TOKEN");
+	}
+	open_sink(q, path, method);
+	return check_size(q);
+}
+
+static enum MHD_Result sink(struct http_request *q, const char *data, size_t n)
+{
+	u64 until = q->started_ms + 2000ULL * q->h->l->o.timeout_s;
+	u64 now = net_now_ms();
+
+	if (q->sunk + n > q->sink.max_body) {
+		q->too_large = true;
+		atomic_fetch_add(&q->h->l->counters.too_large, 1);
+		return MHD_YES;
+	}
+	q->sunk += n;
+	until += q->sunk / SLOWEST_BYTES_PER_MS;
+	set_deadline(q->h, q->connection, until > now ? until - now : 1);
+	q->sink.part(q->sink.userdata, data, n);
+	return MHD_YES;
+}
+
+/* Part of the body. What is too much is read on and dropped, up to a point, to be told so. */
+static enum MHD_Result more(struct http_request *q, const char *data, size_t n)
+{
+	struct net_listener *l = q->h->l;
+
+	if (q->too_large || q->no_memory) {
+		q->dropped += n;
+		return q->dropped > l->o.max_body ? MHD_NO : MHD_YES;
+	}
+	if (q->has_sink)
+		return sink(q, data, n);
+	if (q->body.n + n > l->o.max_body) {
+		q->too_large = true;
+		atomic_fetch_add(&l->counters.too_large, 1);
+	} else if (!net_buffer_take(l, n)) {
+		q->no_memory = true;
+	} else {
+		q->charged += n;
+		if (str_append(&q->body, data, n) == 0)
+			return MHD_YES;
+		q->no_memory = true;
+	}
+	net_buffer_give(l, q->charged);
+	q->charged = 0;
+	str_deinit(&q->body);
+	q->body = (struct str){};
+	return MHD_YES;
+}
+
+static enum MHD_Result finish(struct http_request *q, const char *path, const char *method)
+{
+	struct net_listener *l = q->h->l;
+	struct net_response a = {.status = 200};
+	struct net_request r = request_of(q, path, method);
 
 	if (q->too_large)
 		return refuse(q, 413, "the body is larger than this server takes");
@@ -477,7 +523,7 @@ static enum MHD_Result on_request(void *userdata, struct MHD_Connection *connect
 	struct http_request *q = *con_cls;
 
 	if (!q)
-		return begin(userdata, connection, url, con_cls);
+		return begin(userdata, connection, url, method, con_cls);
 	if (*n == 0)
 		return q->answered ? MHD_YES : finish(q, url, method);
 	if (more(q, data, *n) != MHD_YES)

@@ -121,11 +121,10 @@ static int name(void *userdata, u64 address, struct profile *into, u32 *ret_fram
 		kill(getpid(), SIGKILL);
 	if (address == NOWHERE)
 		return 0;
-	cr_assert_geq(max, 2);
 	snprintf(text, sizeof(text), "%s_%llx", t->prefix ? t->prefix : "fn", address);
 	ret_frames[0] = frame(into, "tiny", NULL, 0, FRAME_NATIVE, PROFILE_FRAME_INLINED, 7);
 	ret_frames[1] = frame(into, text, NULL, 0, FRAME_NATIVE, 0, 12);
-	return 2;
+	return max < 2 ? -EINVAL : 2;
 }
 
 static u32 name_all(struct store *s, const char *build_id)
@@ -161,22 +160,23 @@ static size_t count_named(struct store *s, size_t *ret_stacks)
 	_cleanup_profile_ struct profile *p = answer(s);
 	_cleanup_str_ struct str scratch = {};
 	size_t named = 0;
+	bool ok = true;
 
 	for (size_t i = 0; i < p->n_samples; i++) {
 		const struct profile_stack *st = &p->stacks.data[profile_sample(p, i)->stack];
 		const u32 *frames = p->stack_frames.data + st->first;
 
 		if (st->n == 2) {
-			cr_assert(str_starts(profile_frame_name(p, frames[0], &scratch), "app+0x"));
+			ok &= str_starts(profile_frame_name(p, frames[0], &scratch), "app+0x");
 			continue;
 		}
-		cr_assert_eq(st->n, 3);
-		cr_assert_str_eq(profile_frame_name(p, frames[0], &scratch), "tiny");
-		cr_assert(p->frames.data[frames[0]].flags & PROFILE_FRAME_INLINED);
-		cr_assert(str_starts(profile_frame_name(p, frames[1], &scratch), "fn_"));
-		cr_assert_str_eq(profile_frame_name(p, frames[2], &scratch), "main");
+		ok &= st->n == 3 && !strcmp(profile_frame_name(p, frames[0], &scratch), "tiny");
+		ok &= p->frames.data[frames[0]].flags & PROFILE_FRAME_INLINED;
+		ok &= str_starts(profile_frame_name(p, frames[1], &scratch), "fn_");
+		ok &= !strcmp(profile_frame_name(p, frames[2], &scratch), "main");
 		named++;
 	}
+	cr_assert(ok);
 	*ret_stacks = p->n_samples;
 	return named;
 }
@@ -303,10 +303,10 @@ Test(names, what_was_killed_between_is_whole_and_goes_on, .timeout = 100)
 Test(names, killed_at_any_moment, .timeout = 100)
 {
 	char *dir = scratch_dir();
-	const size_t n = 400;
+	const size_t n = 200;
 	u32 killed = 0;
 
-	for (u32 round = 0; round < 40; round++) {
+	for (u32 round = 0; round < 16; round++) {
 		struct store *s = open_store(dir);
 		size_t stacks, named, before = n * round;
 		pid_t pid;
@@ -319,7 +319,7 @@ Test(names, killed_at_any_moment, .timeout = 100)
 			name_all(s, BUILD);
 			_exit(0);
 		}
-		usleep(round * 1000 % 17000);
+		usleep(round * 1000);
 		kill(pid, SIGKILL);
 		killed += ended_by(pid) == SIGKILL;
 		s = open_store(dir);
@@ -331,7 +331,7 @@ Test(names, killed_at_any_moment, .timeout = 100)
 		cr_assert_eq(count_named(s, &stacks), before + n);
 		store_close(s);
 	}
-	cr_assert_geq(killed, 5, "%u", killed);
+	cr_assert_geq(killed, 3, "%u", killed);
 	remove_dir(dir);
 }
 

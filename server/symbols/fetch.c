@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A debuginfod client: GET URL/buildid/HEX/debuginfo, of each server in turn, straight into what an
+ * upload is. Not libdebuginfod, which takes its servers and its cache from the environment of the
+ * whole process (where the agent under `culprit up` has its own), keeps files beyond our bound, and
+ * writes them to disk before anybody can say that they are too large.
+ */
+#include <curl/curl.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/symbols/internal.h"
+
+#define CONNECT_MS 10000L
+#define SILENCE_S 30L /* as libdebuginfod: less than so much of it ... */
+#define SILENCE_BYTES 1024L
+#define TOTAL_S 1800L
+#define MAX_REDIRECTS 5L
+
+struct fetching {
+	struct symstore *s;
+	struct symstore_upload *u; /* owned */
+	CURL *easy;		   /* owned */
+	char url[1024];
+	char error[CURL_ERROR_SIZE];
+};
+
+static size_t on_body(char *data, size_t size, size_t n, void *arg)
+{
+	struct fetching *f = arg;
+	long status = 0;
+
+	/* What comes with an error is not the file. */
+	curl_easy_getinfo(f->easy, CURLINFO_RESPONSE_CODE, &status);
+	if (status == 200)
+		symstore_upload_part(f->u, data, size * n);
+	return size * n;
+}
+
+static int on_progress(void *arg, curl_off_t dltotal, curl_off_t dlnow, curl_off_t ultotal,
+		       curl_off_t ulnow)
+{
+	const struct fetching *f = arg;
+
+	return atomic_load(&f->s->stopping) || (u64)dlnow > symstore_max_file(f->s);
+}
+
+static bool set_options(struct fetching *f)
+{
+	bool ok = true;
+
+#define SET(option, value) ok = ok && curl_easy_setopt(f->easy, option, value) == CURLE_OK
+	SET(CURLOPT_URL, f->url);
+	SET(CURLOPT_NOSIGNAL, 1L);
+	SET(CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
+	SET(CURLOPT_LOW_SPEED_LIMIT, SILENCE_BYTES);
+	SET(CURLOPT_LOW_SPEED_TIME, SILENCE_S);
+	SET(CURLOPT_TIMEOUT, TOTAL_S);
+	SET(CURLOPT_FOLLOWLOCATION, 1L);
+	SET(CURLOPT_MAXREDIRS, MAX_REDIRECTS);
+	SET(CURLOPT_PROTOCOLS_STR, "http,https");
+	SET(CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+	SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+	SET(CURLOPT_USERAGENT, "culprit/" CULPRIT_VERSION);
+	SET(CURLOPT_MAXFILESIZE_LARGE, (curl_off_t)symstore_max_file(f->s));
+	SET(CURLOPT_ERRORBUFFER, f->error);
+	SET(CURLOPT_WRITEFUNCTION, on_body);
+	SET(CURLOPT_WRITEDATA, f);
+	SET(CURLOPT_NOPROGRESS, 0L);
+	SET(CURLOPT_XFERINFOFUNCTION, on_progress);
+	SET(CURLOPT_XFERINFODATA, f);
+#undef SET
+	return ok;
+}
+
+static int transfer(struct fetching *f, struct diag *reterr_diag)
+{
+	long status = 0;
+	CURLcode c;
+
+	if (!set_options(f))
+		return -EINVAL;
+	c = curl_easy_perform(f->easy);
+	curl_easy_getinfo(f->easy, CURLINFO_RESPONSE_CODE, &status);
+	if (atomic_load(&f->s->stopping))
+		return -ECANCELED;
+	if (c == CURLE_FILESIZE_EXCEEDED || c == CURLE_ABORTED_BY_CALLBACK)
+		return diag_set(reterr_diag, -ENOENT, "%s: more than %llu MiB", f->url,
+				symstore_max_file(f->s) >> 20);
+	if (c != CURLE_OK)
+		return diag_set(reterr_diag, -EIO, "%s: %s", f->url,
+				f->error[0] ? f->error : curl_easy_strerror(c));
+	if (status == 404)
+		return diag_set(reterr_diag, -ENOENT, "debuginfod servers do not have it");
+	if (status != 200)
+		return diag_set(reterr_diag, -EIO, "%s: HTTP %ld", f->url, status);
+	return symstore_upload_end(f->u, reterr_diag);
+}
+
+static int fetch_from(struct symstore *s, const char *url, size_t n, const char *build_id,
+		      struct diag *reterr_diag)
+{
+	struct fetching f = {.s = s};
+	int r;
+
+	while (n && url[n - 1] == '/')
+		n--;
+	if (n + strlen(build_id) + 64 > sizeof(f.url))
+		return diag_set(reterr_diag, -EINVAL, "a debuginfod URL is too long");
+	snprintf(f.url, sizeof(f.url), "%.*s/buildid/%s/debuginfo", (int)n, url, build_id);
+	r = symstore_upload_begin(s, build_id, NULL, reterr_diag, &f.u);
+	if (r < 0)
+		return r;
+	f.easy = curl_easy_init();
+	r = f.easy ? transfer(&f, reterr_diag) : -ENOMEM;
+	curl_easy_cleanup(f.easy);
+	symstore_upload_free(f.u);
+	return r;
+}
+
+int symstore_fetch(struct symstore *s, const char *build_id, struct diag *reterr_diag)
+{
+	const char *url = s->o.debuginfod_urls;
+	int r = -ENOENT, worst = -ENOENT;
+
+	while (url && *url) {
+		struct diag d = {};
+		size_t n;
+
+		url += strspn(url, " ,");
+		n = strcspn(url, " ,");
+		if (!n)
+			break;
+		r = fetch_from(s, url, n, build_id, &d);
+		if (r >= 0 || r == -ECANCELED)
+			return r;
+		/* One that did not answer may have it: that is said rather than that others do not.
+		 */
+		if (worst == -ENOENT) {
+			worst = r;
+			*reterr_diag = d;
+		}
+		url += n;
+	}
+	return worst;
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A debug file on its way in: decompressed part by part into DIR/incoming, checked when it is
+ * whole, then moved to its place. What is broken off leaves nothing; what a killed server left in
+ * there is removed when the next one starts.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "server/symbols/internal.h"
+
+#define WINDOW_GZIP (15 + 16)
+#define ZSTD_WINDOW_LOG_MAX 27 /* what zstd --long makes: 128 MiB */
+
+struct symstore_upload {
+	struct symstore *s;
+	char build_id[SYMSTORE_ID_BYTES];
+	char name[64]; /* in the directory */
+	int fd;	       /* owned */
+	u64 bytes;
+	z_stream *gzip;	 /* owned, or NULL */
+	ZSTD_DCtx *zstd; /* owned, or NULL */
+	bool ended;	 /* the compressed stream */
+	int error;
+	struct diag diag;
+};
+
+static int start_decoder(struct symstore_upload *u, const char *encoding, struct diag *reterr_diag)
+{
+	if (!encoding || !*encoding || !strcasecmp(encoding, "identity"))
+		return 0;
+	if (!strcasecmp(encoding, "gzip") || !strcasecmp(encoding, "x-gzip")) {
+		u->gzip = calloc(1, sizeof(*u->gzip));
+		if (u->gzip && inflateInit2(u->gzip, WINDOW_GZIP) == Z_OK)
+			return 0;
+		free(u->gzip);
+		u->gzip = NULL;
+		return -ENOMEM;
+	}
+	if (strcasecmp(encoding, "zstd") != 0)
+		return diag_set(reterr_diag, -ENOTSUP,
+				"content encodings here are gzip, zstd and identity");
+	u->zstd = ZSTD_createDCtx();
+	if (!u->zstd ||
+	    ZSTD_isError(ZSTD_DCtx_setParameter(u->zstd, ZSTD_d_windowLogMax, ZSTD_WINDOW_LOG_MAX)))
+		return -ENOMEM;
+	return 0;
+}
+
+int symstore_upload_begin(struct symstore *s, const char *build_id, const char *encoding,
+			  struct diag *reterr_diag, struct symstore_upload **ret)
+{
+	_cleanup_symstore_upload_ struct symstore_upload *u = NULL;
+	int r;
+
+	if (!symstore_is_build_id(build_id))
+		return diag_set(reterr_diag, -EINVAL,
+				"a build-id is an even number of digits of 0-9 and a-f");
+	u = calloc(1, sizeof(*u));
+	if (!u)
+		return -ENOMEM;
+	u->fd = -1;
+	if (atomic_fetch_add(&s->uploads, 1) >= SYMSTORE_MAX_UPLOADS)
+		r = diag_set(reterr_diag, -EAGAIN, "%d files come in already; come again",
+			     SYMSTORE_MAX_UPLOADS);
+	else
+		r = 0;
+	u->s = s; /* from here on it is counted */
+	if (r == 0)
+		r = start_decoder(u, encoding, reterr_diag);
+	if (r < 0)
+		return r;
+	snprintf(u->build_id, sizeof(u->build_id), "%s", build_id);
+	snprintf(u->name, sizeof(u->name), "incoming/%u", atomic_fetch_add(&s->names, 1));
+	u->fd = openat(s->dir_fd, u->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+		       0600);
+	if (u->fd < 0)
+		return diag_set(reterr_diag, -errno, "cannot keep symbols: %s", strerror(errno));
+	*ret = take_ptr(u);
+	return 0;
+}
+
+static void fail(struct symstore_upload *u, int error, const char *text)
+{
+	if (!u->error)
+		u->error = diag_set(&u->diag, error, "%s", text);
+}
+
+static void put(struct symstore_upload *u, const u8 *data, size_t n)
+{
+	u64 max = symstore_max_file(u->s);
+
+	if (u->bytes + n > max && !u->error)
+		u->error = diag_set(&u->diag, -EFBIG, "a file of symbols may have %llu MiB here",
+				    max >> 20);
+	while (n && !u->error) {
+		ssize_t done = write(u->fd, data, n);
+
+		if (done < 0 && errno == EINTR)
+			continue;
+		if (done < 0) {
+			fail(u, -errno, strerror(errno));
+			break;
+		}
+		u->bytes += (u64)done;
+		data += done;
+		n -= (size_t)done;
+	}
+}
+
+static void put_gzip(struct symstore_upload *u, const u8 *data, size_t n)
+{
+	z_stream *z = u->gzip;
+	u8 chunk[64 << 10];
+
+	z->next_in = (u8 *)data;
+	z->avail_in = (uInt)n; /* a part of a body: some KiB */
+	while (!u->error && (z->avail_in || !z->avail_out)) {
+		int r;
+
+		if (u->ended) { /* another member follows */
+			inflateReset(z);
+			u->ended = false;
+		}
+		z->next_out = chunk;
+		z->avail_out = sizeof(chunk);
+		r = inflate(z, Z_NO_FLUSH);
+		if (r != Z_OK && r != Z_STREAM_END && r != Z_BUF_ERROR)
+			fail(u, -EINVAL, "damaged gzip data");
+		put(u, chunk, sizeof(chunk) - z->avail_out);
+		u->ended = r == Z_STREAM_END;
+		if (u->ended && !z->avail_in)
+			return;
+		if (r == Z_BUF_ERROR)
+			return;
+	}
+}
+
+static void put_zstd(struct symstore_upload *u, const u8 *data, size_t n)
+{
+	ZSTD_inBuffer in = {data, n, 0};
+	u8 chunk[64 << 10];
+	ZSTD_outBuffer out;
+
+	do {
+		size_t left;
+
+		out = (ZSTD_outBuffer){chunk, sizeof(chunk), 0};
+		left = ZSTD_decompressStream(u->zstd, &out, &in);
+		if (ZSTD_isError(left)) {
+			fail(u, -EINVAL, "damaged zstd data");
+			return;
+		}
+		u->ended = left == 0;
+		put(u, chunk, out.pos);
+	} while (!u->error && (in.pos < in.size || out.pos == out.size));
+}
+
+void symstore_upload_part(struct symstore_upload *u, const void *data, size_t n)
+{
+	if (u->error || !n)
+		return;
+	if (u->gzip)
+		put_gzip(u, data, n);
+	else if (u->zstd)
+		put_zstd(u, data, n);
+	else
+		put(u, data, n);
+}
+
+int symstore_upload_end(struct symstore_upload *u, struct diag *reterr_diag)
+{
+	struct symstore_kind k;
+	struct diag why = {};
+	int r = u->error;
+
+	if (r == 0 && (u->gzip || u->zstd) && !u->ended)
+		r = diag_set(&u->diag, -EINVAL, "the compressed data is cut off");
+	if (r < 0)
+		return diag_set(reterr_diag, r, "%s", u->diag.text);
+	r = symstore_check(u->fd, u->build_id, symstore_max_file(u->s), &k, &why);
+	if (r < 0)
+		return diag_set(reterr_diag, r, "this file cannot be used: %s",
+				why.text[0] ? why.text : strerror(-r));
+	r = symstore_keep(u->s, u->build_id, u->name, u->fd, &k, reterr_diag);
+	if (r > 0)
+		u->name[0] = '\0'; /* it has another one now */
+	return r;
+}
+
+void symstore_upload_free(struct symstore_upload *u)
+{
+	if (u->s)
+		atomic_fetch_sub(&u->s->uploads, 1);
+	if (u->fd >= 0 && u->name[0])
+		unlinkat(u->s->dir_fd, u->name, 0);
+	cleanup_close(&u->fd);
+	if (u->gzip)
+		inflateEnd(u->gzip);
+	free(u->gzip);
+	ZSTD_freeDCtx(u->zstd);
+	free(u);
+}
