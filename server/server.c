@@ -2,12 +2,12 @@
 #include "server/server.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 #define MAINTAIN_EVERY_S 5
 
@@ -23,18 +23,9 @@ struct server {
 	bool has_maintainer, stopping;
 };
 
-static u64 now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (u64)t.tv_sec * 1000 + (u64)t.tv_nsec / 1000000;
-}
-
 static void *maintain(void *arg)
 {
 	struct server *s = arg;
-	struct timespec until;
 
 	pthread_mutex_lock(&s->lock);
 	while (!s->stopping) {
@@ -42,15 +33,13 @@ static void *maintain(void *arg)
 		int r;
 
 		pthread_mutex_unlock(&s->lock);
-		r = s->store->ops->maintain(s->store, now_ms(), &d);
+		r = s->store->ops->maintain(s->store, clock_ns(CLOCK_REALTIME) / 1000000, &d);
 		if (r < 0)
 			log_warn("store: %s; it is tried again in %d s",
 				 d.text[0] ? d.text : strerror(-r), MAINTAIN_EVERY_S);
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_sec += MAINTAIN_EVERY_S;
 		pthread_mutex_lock(&s->lock);
 		if (!s->stopping)
-			pthread_cond_timedwait(&s->wake, &s->lock, &until);
+			(void)thread_wait(&s->wake, &s->lock, MAINTAIN_EVERY_S * 1000000000ULL);
 	}
 	pthread_mutex_unlock(&s->lock);
 	return NULL;
@@ -136,8 +125,7 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 		return -ENOMEM;
 	/* A client that goes away must not take the process with it. */
 	signal(SIGPIPE, SIG_IGN);
-	pthread_mutex_init(&s->lock, NULL);
-	pthread_cond_init(&s->wake, NULL);
+	thread_sync_init(&s->lock, &s->wake);
 	r = store_open(o->store, &o->store_options, reterr_diag, &s->store);
 	if (r == 0)
 		r = start_ingest(s, o, reterr_diag);
@@ -146,8 +134,8 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 	a.ingest = s->ingest;
 	if (r == 0)
 		r = api_create(&a, &s->api);
-	if (r == 0 && pthread_create(&s->maintainer, NULL, maintain, s) != 0)
-		r = -EAGAIN;
+	if (r == 0)
+		r = thread_start(&s->maintainer, "maintainer", maintain, s);
 	s->has_maintainer = r == 0;
 	if (r == 0)
 		r = listen_everywhere(s, o, reterr_diag);
@@ -159,16 +147,16 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 	return 0;
 }
 
-static u32 left_ms(u64 until)
+static u32 left_ms(u64 until_ns)
 {
-	u64 now = now_ms();
+	u64 now = clock_ns(CLOCK_MONOTONIC);
 
-	return until > now ? (u32)(until - now) : 0;
+	return until_ns > now ? (u32)((until_ns - now) / 1000000) : 0;
 }
 
 void server_stop(struct server *s, u32 timeout_ms)
 {
-	u64 until = now_ms() + timeout_ms;
+	u64 until = clock_ns(CLOCK_MONOTONIC) + timeout_ms * 1000000ULL;
 
 	if (!s)
 		return;

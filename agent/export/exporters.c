@@ -16,10 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
 #include "agent/export/export_private.h"
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "profile/internal.h"
 
 #define QUEUE_MAX 16
@@ -52,36 +53,7 @@ struct exporters {
 
 static u64 now_ms(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (u64)t.tv_sec * 1000 + (u64)t.tv_nsec / 1000000;
-}
-
-/* Waits for the signal, at most ms. */
-static void wait_ms(pthread_cond_t *wake, pthread_mutex_t *lock, u64 ms)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += (time_t)(ms / 1000);
-	t.tv_nsec += (long)(ms % 1000) * 1000000;
-	if (t.tv_nsec >= 1000000000) {
-		t.tv_sec++;
-		t.tv_nsec -= 1000000000;
-	}
-	pthread_cond_timedwait(wake, lock, &t);
-}
-
-static void init_sync(pthread_mutex_t *lock, pthread_cond_t *wake)
-{
-	pthread_condattr_t attributes;
-
-	pthread_mutex_init(lock, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(wake, &attributes);
-	pthread_condattr_destroy(&attributes);
+	return clock_ns(CLOCK_MONOTONIC) / 1000000;
 }
 
 const char *export_drop_name(enum export_drop d)
@@ -481,7 +453,7 @@ static void *sender(void *arg)
 			until = MIN(until, now + d->o.retry_ms);
 			wait = MIN(wait, 50ULL);
 		}
-		wait_ms(&d->wake, &d->lock, wait);
+		(void)thread_wait(&d->wake, &d->lock, wait * 1000000);
 	}
 	pthread_mutex_unlock(&d->lock);
 	return NULL;
@@ -543,7 +515,7 @@ static int open_destination(struct exporters *e, const struct export_options *o,
 	d->all = e;
 	d->spool.dir = d->spool.lock = -1;
 	d->spool.last = &d->spool.first;
-	init_sync(&d->lock, &d->wake);
+	thread_sync_init(&d->lock, &d->wake);
 	r = copy_options(o, &d->o);
 	if (r < 0)
 		return r;
@@ -562,7 +534,7 @@ static int open_destination(struct exporters *e, const struct export_options *o,
 		export_count_drop(d, EXPORT_DROP_DAMAGED, d->spool.n_damaged, 0);
 	}
 	keep_bound_locked(d);
-	r = -pthread_create(&d->thread, NULL, sender, d);
+	r = thread_start(&d->thread, "sender", sender, d);
 	d->started = r == 0;
 	return r;
 }
@@ -575,7 +547,7 @@ int exporters_create(const struct export_options *o, size_t n, struct diag *rete
 
 	if (!e)
 		return -ENOMEM;
-	init_sync(&e->lock, &e->wake);
+	thread_sync_init(&e->lock, &e->wake);
 	e->destinations = calloc(n + 1, sizeof(*e->destinations));
 	if (!e->destinations)
 		r = -ENOMEM;
@@ -586,7 +558,7 @@ int exporters_create(const struct export_options *o, size_t n, struct diag *rete
 		r = open_destination(e, &o[i], &e->destinations[i], reterr_diag);
 	}
 	if (r == 0)
-		r = -pthread_create(&e->thread, NULL, encoder, e);
+		r = thread_start(&e->thread, "encoder", encoder, e);
 	if (r < 0) {
 		e->started = false;
 		exporters_destroy(e, 0);

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/vocab.h"
 
 #define POLL_MS 50
@@ -111,11 +112,11 @@ int run_create(const struct run_options *o, struct run **ret)
 		r->options.period_ms = 5000;
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_cond_init(&r->wake, NULL);
-	e = pthread_create(&r->worker, NULL, work, r);
+	e = thread_start(&r->worker, "namer", work, r);
 	r->started = e == 0;
-	if (e) {
+	if (e < 0) {
 		run_destroy(r);
-		return -e;
+		return e;
 	}
 	*ret = r;
 	return 0;

@@ -2,57 +2,14 @@
 #include "agent/runtime/learn.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/resource.h>
-#include <time.h>
-#include <unistd.h>
 
-/* First in, first out. */
-struct jobs {
-	struct learn_job *first, **end;
-};
+#include "base/clock.h"
 
 struct learner {
-	pthread_t thread;
-	bool running;
-	int event_fd;
-	u32 n_jobs; /* under way; the owner's */
-
-	pthread_mutex_t lock; /* the rest */
-	pthread_cond_t to_worker, to_owner;
-	struct jobs asked, done;
-	bool stop;
+	struct worker *worker;
 };
-
-static void jobs_init(struct jobs *q)
-{
-	q->first = NULL;
-	q->end = &q->first;
-}
-
-static void jobs_add(struct jobs *q, struct learn_job *job)
-{
-	job->next = NULL;
-	*q->end = job;
-	q->end = &job->next;
-}
-
-static struct learn_job *jobs_take(struct jobs *q)
-{
-	struct learn_job *job = q->first;
-
-	if (!job)
-		return NULL;
-	q->first = job->next;
-	if (!q->first)
-		q->end = &q->first;
-	return job;
-}
 
 void learn_job_free(struct learn_job *job)
 {
@@ -63,45 +20,31 @@ void learn_job_free(struct learn_job *job)
 	free(job);
 }
 
-/* ---- the worker ---- */
-
-static double now_ms(void)
+static struct learn_job *job_of(struct worker_job *base)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+	return base ? container_of(base, struct learn_job, base) : NULL;
 }
 
-static void *work(void *arg)
+/* In the worker. */
+static void learn(void *arg, struct worker_job *base)
 {
-	struct learner *l = arg;
-	u64 one = 1;
+	struct learn_job *job = job_of(base);
+	u64 begin = clock_ns(CLOCK_MONOTONIC);
 
-	/* Before most others, behind the reader; without the privilege it stays as it is. */
-	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), -10);
-	pthread_mutex_lock(&l->lock);
-	while (!l->stop) {
-		struct learn_job *job = jobs_take(&l->asked);
-
-		if (!job) {
-			pthread_cond_wait(&l->to_worker, &l->lock);
-			continue;
-		}
-		pthread_mutex_unlock(&l->lock);
-		job->ms = now_ms();
-		job->error = job->ops->learn(&job->binary, &job->info, &job->learned, &job->why);
-		job->ms = now_ms() - job->ms;
-		pthread_mutex_lock(&l->lock);
-		jobs_add(&l->done, job);
-		pthread_cond_signal(&l->to_owner);
-		(void)!write(l->event_fd, &one, sizeof(one));
-	}
-	pthread_mutex_unlock(&l->lock);
-	return NULL;
+	(void)arg;
+	job->error = job->ops->learn(&job->binary, &job->info, &job->learned, &job->why);
+	job->ms = (double)(clock_ns(CLOCK_MONOTONIC) - begin) / 1e6;
 }
 
-/* ---- the owner ---- */
+static void drop(void *arg, struct worker_job *base, bool ran)
+{
+	struct learn_job *job = job_of(base);
+
+	(void)arg;
+	if (ran && job->error >= 0)
+		job->ops->forget(job->learned);
+	learn_job_free(job);
+}
 
 int learner_ask(struct learner *l, const struct runtime_ops *ops, const struct procman_binary *b,
 		void *user)
@@ -121,72 +64,38 @@ int learner_ask(struct learner *l, const struct runtime_ops *ops, const struct p
 		learn_job_free(job);
 		return r;
 	}
-	pthread_mutex_lock(&l->lock);
-	jobs_add(&l->asked, job);
-	pthread_cond_signal(&l->to_worker);
-	pthread_mutex_unlock(&l->lock);
-	l->n_jobs++;
+	worker_ask(l->worker, &job->base, 0);
 	return 0;
 }
 
 struct learn_job *learner_take(struct learner *l, bool wait)
 {
-	struct learn_job *job;
-	u64 n;
-
-	if (!l->n_jobs)
-		return NULL;
-	pthread_mutex_lock(&l->lock);
-	while (wait && !l->done.first)
-		pthread_cond_wait(&l->to_owner, &l->lock);
-	job = jobs_take(&l->done);
-	if (!l->done.first)
-		(void)!read(l->event_fd, &n, sizeof(n));
-	pthread_mutex_unlock(&l->lock);
-	l->n_jobs -= job != NULL;
-	return job;
+	return job_of(worker_take(l->worker, wait));
 }
 
 bool learner_busy(const struct learner *l)
 {
-	return l->n_jobs;
+	return worker_busy(l->worker);
 }
 
 int learner_fd(const struct learner *l)
 {
-	return l->event_fd;
-}
-
-/* Signals are for the thread that made us. */
-static int start_thread(struct learner *l)
-{
-	sigset_t all, before;
-	int r;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	r = pthread_create(&l->thread, NULL, work, l);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	l->running = r == 0;
-	return -r;
+	return worker_fd(l->worker);
 }
 
 int learner_create(struct learner **ret)
 {
+	/* Before most others, behind the reader. */
+	const struct worker_options o = {
+		.name = "learner", .nice = -10, .run = learn, .drop = drop};
 	struct learner *l = calloc(1, sizeof(*l));
 	int r;
 
 	if (!l)
 		return -ENOMEM;
-	pthread_mutex_init(&l->lock, NULL);
-	pthread_cond_init(&l->to_worker, NULL);
-	pthread_cond_init(&l->to_owner, NULL);
-	jobs_init(&l->asked);
-	jobs_init(&l->done);
-	l->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	r = l->event_fd < 0 ? -errno : start_thread(l);
+	r = worker_create(&o, &l->worker);
 	if (r < 0) {
-		learner_destroy(l);
+		free(l);
 		return r;
 	}
 	*ret = l;
@@ -195,27 +104,8 @@ int learner_create(struct learner **ret)
 
 void learner_destroy(struct learner *l)
 {
-	struct learn_job *job;
-
 	if (!l)
 		return;
-	pthread_mutex_lock(&l->lock);
-	l->stop = true;
-	pthread_cond_signal(&l->to_worker);
-	pthread_mutex_unlock(&l->lock);
-	if (l->running)
-		pthread_join(l->thread, NULL);
-	while ((job = jobs_take(&l->asked)))
-		learn_job_free(job);
-	while ((job = jobs_take(&l->done))) {
-		if (job->error >= 0)
-			job->ops->forget(job->learned);
-		learn_job_free(job);
-	}
-	pthread_cond_destroy(&l->to_worker);
-	pthread_cond_destroy(&l->to_owner);
-	pthread_mutex_destroy(&l->lock);
-	if (l->event_fd >= 0)
-		close(l->event_fd);
+	worker_destroy(l->worker);
 	free(l);
 }

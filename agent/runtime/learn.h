@@ -7,10 +7,12 @@
 #pragma once
 
 #include "agent/runtime/runtime.h"
+#include "base/worker.h"
 
 struct learner;
 
 struct learn_job {
+	struct worker_job base; /* the worker's */
 	const struct runtime_ops *ops;
 	struct procman_binary binary; /* path and elf are its own, the rest is not set */
 	void *user;
@@ -20,8 +22,6 @@ struct learn_job {
 	struct runtime_binary info;
 	void *learned; /* the taker's, without an error */
 	double ms;     /* that it took */
-
-	struct learn_job *next;
 };
 
 int learner_create(struct learner **ret);

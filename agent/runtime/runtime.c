@@ -13,9 +13,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
-#include <time.h>
 
 #include "agent/runtime/learn.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/vec.h"
@@ -84,14 +84,6 @@ struct runtimes {
 	struct learner *learner;
 	struct runtime_answers answers;
 };
-
-static double now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
 
 /* ---- memory of processes ---- */
 
@@ -338,7 +330,7 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 		.bias = m->bias,
 		.binary = a->binary->slot,
 	};
-	double begin = now_ms();
+	u64 begin = clock_ns(CLOCK_MONOTONIC);
 	int e = ops->attach(&t, a->binary->learned, &info);
 
 	if (e < 0 && a->done)
@@ -363,7 +355,8 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 		log_debug("pid %u: no room for its %s", p->pid, names[key.runtime]);
 	else
 		a->done = true;
-	log_debug("pid %u: %s attached in %.2f ms", p->pid, names[key.runtime], now_ms() - begin);
+	log_debug("pid %u: %s attached in %.2f ms", p->pid, names[key.runtime],
+		  (double)(clock_ns(CLOCK_MONOTONIC) - begin) / 1e6);
 }
 
 static struct attached *attached_get(const struct runtimes *r, u32 pid, u32 runtime)

@@ -3,18 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
-#include "base/vec.h"
+#include "base/worker.h"
 #include "symbol/debugfile.h"
 #include "unwind/unwind.h"
 
@@ -35,53 +29,19 @@ struct loader_file {
 	u8 *built;   /* owned: a bit for each page of the source */
 };
 
-struct call {
-	void (*fn)(void *arg);
-	void (*done)(void *arg);
+/* A page of a file, or, without one, a call. */
+struct job {
+	struct worker_job base;
+	struct loader_file *file; /* borrowed, or NULL */
+	struct loader_page page;
+	void (*fn)(void *arg), (*done)(void *arg);
 	void *arg;
 };
 
-struct job {
-	struct loader_file *file; /* NULL: a call */
-	u64 page;
-	enum loader_urgency urgency;
-	struct call call;
-};
-
-struct result {
-	struct loader_file *file; /* NULL: a call */
-	struct loader_page page;
-	struct call call;
-};
-
-struct results {
-	struct result *data; /* owned */
-	size_t n, cap;
-};
-
-/* First in, first out: [head, n) are waiting. */
-struct jobs {
-	vec(struct job) list;
-	size_t head;
-};
-
 struct loader {
-	pthread_t thread;
-	bool running;
-	int event_fd;
+	struct worker *worker;
 	int debug_root; /* borrowed */
 	u32 *rows;	/* the worker's: room for a page */
-
-	pthread_mutex_t lock; /* all below */
-	pthread_cond_t to_worker, to_owner;
-	struct jobs jobs[LOADER_N];
-	struct results results;
-	bool stop, gentle;
-
-	/* The owner's. */
-	struct results taken;
-	size_t next; /* of them */
-	u32 n_jobs;  /* under way */
 };
 
 void loader_page_deinit(struct loader_page *p)
@@ -132,9 +92,10 @@ static int open_source(struct loader_file *f)
 static bool is_wanted(struct loader_file *f, const struct job *j)
 {
 	const struct unwind_source_info *info = unwind_source_info(f->source);
-	u64 i = j->page - info->first_page;
+	u64 i = j->page.page - info->first_page;
 
-	return j->urgency == LOADER_NOW || i >= info->n_pages || !(f->built[i / 8] & 1u << i % 8);
+	return j->base.urgency == LOADER_NOW || i >= info->n_pages ||
+	       !(f->built[i / 8] & 1u << i % 8);
 }
 
 static void note_built(struct loader_file *f, u64 page)
@@ -144,9 +105,10 @@ static void note_built(struct loader_file *f, u64 page)
 	f->built[i / 8] |= (u8)(1u << i % 8);
 }
 
-static int build(struct loader *l, const struct job *j, struct loader_page *p)
+static int build(struct loader *l, struct job *j)
 {
 	struct loader_file *f = j->file;
+	struct loader_page *p = &j->page;
 	const struct unwind_rule *rules;
 	u32 n_rules;
 	int r;
@@ -175,96 +137,23 @@ static int build(struct loader *l, const struct job *j, struct loader_page *p)
 	return 0;
 }
 
-static void do_job(struct loader *l, const struct job *j, struct result *ret)
+static void do_job(void *arg, struct worker_job *base)
 {
-	struct loader_page p;
+	struct job *j = container_of(base, struct job, base);
+	struct loader_page *p = &j->page;
 
 	if (!j->file) {
-		j->call.fn(j->call.arg);
-		*ret = (struct result){.call = j->call};
+		j->fn(j->arg);
 		return;
 	}
-	p = (struct loader_page){.user = j->file->user, .page = j->page};
-
-	p.error = __atomic_load_n(&j->file->closed, __ATOMIC_RELAXED) ? -ESTALE : build(l, j, &p);
-	if (p.error < 0) {
-		free(p.lines);
-		free(p.rules);
-		p.lines = NULL;
-		p.rules = NULL;
-		p.n_rows = p.n_lines = p.n_rules = 0;
+	p->error = __atomic_load_n(&j->file->closed, __ATOMIC_RELAXED) ? -ESTALE : build(arg, j);
+	if (p->error < 0) {
+		free(p->lines);
+		free(p->rules);
+		p->lines = NULL;
+		p->rules = NULL;
+		p->n_rows = p->n_lines = p->n_rules = 0;
 	}
-	*ret = (struct result){.file = j->file, .page = p};
-}
-
-static bool jobs_take(struct jobs *q, struct job *ret)
-{
-	if (q->head == q->list.n)
-		return false;
-	*ret = q->list.data[q->head++];
-	if (q->head == q->list.n)
-		q->head = q->list.n = 0;
-	return true;
-}
-
-static bool any_jobs(const struct loader *l, u32 n)
-{
-	for (u32 i = 0; i < n; i++)
-		if (l->jobs[i].head < l->jobs[i].list.n)
-			return true;
-	return false;
-}
-
-/* Room for the result was made when the job was asked for. */
-static void give(struct loader *l, const struct result *r, u32 urgency)
-{
-	u64 one = 1;
-
-	l->results.data[l->results.n++] = *r;
-	pthread_cond_signal(&l->to_owner);
-	if (urgency == LOADER_NOW || l->results.n % TELL_PAGES == 0 || !any_jobs(l, LOADER_N))
-		(void)!write(l->event_fd, &one, sizeof(one));
-}
-
-static void rest(struct loader *l, u64 ns)
-{
-	u64 until = clock_ns(CLOCK_MONOTONIC) + ns;
-	struct timespec t = {(time_t)(until / 1000000000), (long)(until % 1000000000)};
-
-	while (!l->stop && l->gentle && !any_jobs(l, LOADER_LATER) &&
-	       pthread_cond_timedwait(&l->to_worker, &l->lock, &t) != ETIMEDOUT)
-		;
-}
-
-static void *work(void *arg)
-{
-	struct loader *l = arg;
-
-	/* Before most others, behind the reader; without the privilege it stays as it is. */
-	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), -10);
-	pthread_mutex_lock(&l->lock);
-	while (!l->stop) {
-		u32 urgency = 0;
-		struct result r;
-		struct job j;
-		u64 begin;
-
-		while (urgency < LOADER_N && !jobs_take(&l->jobs[urgency], &j))
-			urgency++;
-		if (urgency == LOADER_N) {
-			pthread_cond_wait(&l->to_worker, &l->lock);
-			continue;
-		}
-		pthread_mutex_unlock(&l->lock);
-		begin = clock_ns(CLOCK_MONOTONIC);
-		do_job(l, &j, &r);
-		pthread_mutex_lock(&l->lock);
-		give(l, &r, urgency);
-		if (urgency == LOADER_LATER && l->gentle)
-			rest(l, (clock_ns(CLOCK_MONOTONIC) - begin) * 3 / 2);
-	}
-	pthread_mutex_unlock(&l->lock);
-	return NULL;
 }
 
 /* ---- the owner ---- */
@@ -314,90 +203,57 @@ void loader_close(struct loader_file *f)
 		file_free(f);
 }
 
+static struct job *job_new(const struct job *like)
+{
+	struct job *j = malloc(sizeof(*j));
+
+	if (j)
+		*j = *like;
+	return j;
+}
+
 int loader_ask(struct loader_file *f, const u64 *pages, u32 n, enum loader_urgency urgency)
 {
-	struct loader *l = f->loader;
-	struct jobs *q = &l->jobs[urgency];
-	int r;
+	for (u32 i = 0; i < n; i++) {
+		struct job *j = job_new(
+			&(struct job){.file = f, .page = {.user = f->user, .page = pages[i]}});
 
-	pthread_mutex_lock(&l->lock);
-	r = vec_reserve(&l->results, l->n_jobs + n);
-	if (r == 0)
-		r = vec_reserve(&q->list, q->list.n + n);
-	for (u32 i = 0; i < n && r == 0; i++)
-		q->list.data[q->list.n++] = (struct job){f, pages[i], urgency, {}};
-	pthread_mutex_unlock(&l->lock);
-	if (r < 0)
-		return r;
-	/* Now, as the worker may take our CPU when it wakes, and would then want the lock. */
-	pthread_cond_signal(&l->to_worker);
-	f->n_jobs += n;
-	l->n_jobs += n;
+		if (!j)
+			return -ENOMEM;
+		worker_ask(f->loader->worker, &j->base, urgency);
+		f->n_jobs++;
+	}
 	return 0;
 }
 
 int loader_call(struct loader *l, void (*fn)(void *arg), void (*done)(void *arg), void *arg)
 {
-	struct jobs *q = &l->jobs[LOADER_NOW];
-	struct job j = {.urgency = LOADER_NOW, .call = {fn, done, arg}};
-	int r;
+	struct job *j = job_new(&(struct job){.fn = fn, .done = done, .arg = arg});
 
-	pthread_mutex_lock(&l->lock);
-	r = vec_reserve(&l->results, l->n_jobs + 1);
-	if (r == 0)
-		r = vec_push(&q->list, j);
-	pthread_mutex_unlock(&l->lock);
-	if (r < 0)
-		return r;
-	pthread_cond_signal(&l->to_worker);
-	l->n_jobs++;
+	if (!j)
+		return -ENOMEM;
+	worker_ask(l->worker, &j->base, LOADER_NOW);
 	return 0;
 }
 
 void loader_set_gentle(struct loader *l, bool gentle)
 {
-	pthread_mutex_lock(&l->lock);
-	l->gentle = gentle;
-	pthread_cond_signal(&l->to_worker);
-	pthread_mutex_unlock(&l->lock);
-}
-
-/* All results at once, so that the lock is held for a few words. */
-static void fetch(struct loader *l, bool wait)
-{
-	struct results empty = {.data = l->taken.data, .cap = l->taken.cap};
-	u64 n;
-
-	l->next = 0;
-	l->taken = (struct results){};
-	(void)!read(l->event_fd, &n, sizeof(n));
-	pthread_mutex_lock(&l->lock);
-	while (wait && !l->results.n)
-		pthread_cond_wait(&l->to_owner, &l->lock);
-	/* The other must have room, too, for all that is under way. */
-	if (vec_reserve(&empty, l->results.cap) == 0) {
-		l->taken = l->results;
-		l->results = empty;
-		empty = (struct results){};
-	}
-	pthread_mutex_unlock(&l->lock);
-	free(empty.data);
+	worker_set_gentle(l->worker, gentle);
 }
 
 /* It is out of the worker's hands; true when somebody still wants it. */
-static bool job_done(struct loader *l, struct result *r)
+static bool job_done(struct job *j)
 {
-	struct loader_file *f = r->file;
+	struct loader_file *f = j->file;
 
-	l->n_jobs--;
 	if (!f) {
-		r->call.done(r->call.arg);
+		j->done(j->arg);
 		return false;
 	}
 	f->n_jobs--;
 	if (!f->closed)
 		return true;
-	loader_page_deinit(&r->page);
+	loader_page_deinit(&j->page);
 	if (!f->n_jobs)
 		file_free(f);
 	return false;
@@ -405,62 +261,62 @@ static bool job_done(struct loader *l, struct result *r)
 
 bool loader_take(struct loader *l, bool wait, struct loader_page *ret)
 {
-	for (;;) {
-		if (l->next == l->taken.n)
-			fetch(l, wait && l->n_jobs);
-		if (l->next == l->taken.n)
-			return false;
-		if (job_done(l, &l->taken.data[l->next++])) {
-			*ret = l->taken.data[l->next - 1].page;
-			return true;
-		}
+	struct worker_job *base;
+	bool wanted = false;
+
+	while (!wanted && (base = worker_take(l->worker, wait))) {
+		struct job *j = container_of(base, struct job, base);
+
+		wanted = job_done(j);
+		if (wanted)
+			*ret = j->page;
+		free(j);
 	}
+	return wanted;
 }
 
 bool loader_busy(const struct loader *l)
 {
-	return l->n_jobs;
+	return worker_busy(l->worker);
 }
 
 int loader_fd(const struct loader *l)
 {
-	return l->event_fd;
+	return worker_fd(l->worker);
 }
 
 /* ---- life ---- */
 
-/* Signals are for the thread that made us. */
-static int start_thread(struct loader *l)
+static void drop_job(void *arg, struct worker_job *base, bool ran)
 {
-	sigset_t all, before;
-	int r;
+	struct job *j = container_of(base, struct job, base);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	r = pthread_create(&l->thread, NULL, work, l);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	l->running = r == 0;
-	return -r;
+	(void)arg;
+	(void)ran;
+	if (job_done(j))
+		loader_page_deinit(&j->page);
+	free(j);
 }
 
 int loader_create(int debug_root, struct loader **ret)
 {
 	struct loader *l = calloc(1, sizeof(*l));
-	pthread_condattr_t monotonic;
+	const struct worker_options o = {
+		.name = "loader",
+		/* Before most others, behind the reader. */
+		.nice = -10,
+		.run = do_job,
+		.drop = drop_job,
+		.arg = l,
+		.tell_n = TELL_PAGES,
+	};
 	int r;
 
 	if (!l)
 		return -ENOMEM;
 	l->debug_root = debug_root;
-	pthread_mutex_init(&l->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&l->to_worker, &monotonic);
-	pthread_condattr_destroy(&monotonic);
-	pthread_cond_init(&l->to_owner, NULL);
 	l->rows = reallocarray(NULL, UNWIND_PAGE_BYTES, sizeof(*l->rows));
-	l->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	r = l->event_fd < 0 ? -errno : l->rows ? start_thread(l) : -ENOMEM;
+	r = l->rows ? worker_create(&o, &l->worker) : -ENOMEM;
 	if (r < 0) {
 		loader_destroy(l);
 		return r;
@@ -469,45 +325,11 @@ int loader_create(int debug_root, struct loader **ret)
 	return 0;
 }
 
-/* The worker has ended: what it had not begun, and what nobody has taken. */
-static void drop_all(struct loader *l)
-{
-	struct result r;
-	struct job j;
-
-	for (u32 i = 0; i < LOADER_N; i++) {
-		while (jobs_take(&l->jobs[i], &j)) {
-			r = (struct result){.file = j.file, .call = j.call};
-			(void)job_done(l, &r);
-		}
-		vec_deinit(&l->jobs[i].list);
-	}
-	while (l->next < l->taken.n)
-		if (job_done(l, &l->taken.data[l->next++]))
-			loader_page_deinit(&l->taken.data[l->next - 1].page);
-	for (size_t i = 0; i < l->results.n; i++)
-		if (job_done(l, &l->results.data[i]))
-			loader_page_deinit(&l->results.data[i].page);
-	free(l->taken.data);
-	free(l->results.data);
-}
-
 void loader_destroy(struct loader *l)
 {
 	if (!l)
 		return;
-	pthread_mutex_lock(&l->lock);
-	l->stop = true;
-	pthread_cond_signal(&l->to_worker);
-	pthread_mutex_unlock(&l->lock);
-	if (l->running)
-		pthread_join(l->thread, NULL);
-	drop_all(l);
-	pthread_cond_destroy(&l->to_worker);
-	pthread_cond_destroy(&l->to_owner);
-	pthread_mutex_destroy(&l->lock);
-	if (l->event_fd >= 0)
-		close(l->event_fd);
+	worker_destroy(l->worker);
 	free(l->rows);
 	free(l);
 }

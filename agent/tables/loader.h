@@ -3,7 +3,7 @@
  * Builds unwind rows in a thread of its own, so that whoever reads samples does not wait for it:
  * the first page of a large library takes some 50 ms.
  *
- *	owner ── jobs: (file, page), urgent ones first ─→ worker
+ *	owner ── jobs: (file, page), urgent ones first ─→ worker (lib/base/worker.h)
  *	owner ←─ pages: packed lines and new rules ────── worker
  *
  * A file belongs to the worker while jobs of it are under way and to the owner when there are none;
@@ -20,12 +20,13 @@ struct loader;
 struct loader_file;
 
 /* What is asked for by another line comes first. */
-enum loader_urgency {
-	LOADER_NOW,   /* somebody waits for it */
-	LOADER_SOON,  /* somebody will */
-	LOADER_LATER, /* the same, but there is much of it: after each page a rest of 1.5 times that
-		       */
-	LOADER_N
+enum loader_urgency {		    /* of the worker */
+		      LOADER_NOW,   /* somebody waits for it */
+		      LOADER_SOON,  /* somebody will */
+		      LOADER_LATER, /* the same, but there is much of it: after each page a rest
+				     * of 1.5 times that
+				     */
+		      LOADER_N
 };
 
 struct loader_page {
@@ -54,7 +55,7 @@ int loader_open(struct loader *l, const struct elf_file *elf, void *user, struct
 void loader_close(struct loader_file *f);
 /*
  * One page will come back for each; with -EEXIST and no rows, if it need not be now and has
- * been built before.
+ * been built before. -ENOMEM: not for all of them.
  */
 int loader_ask(struct loader_file *f, const u64 *pages, u32 n, enum loader_urgency urgency);
 /* Has fn(arg) called by the worker, before any page, and then done(arg) by loader_take(). */
