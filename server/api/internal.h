@@ -59,6 +59,8 @@ int api_time(const char *text, u64 now_ms, u64 *ret_ms);
 u64 api_now_ms(void);
 /* query, type, stacks, from, to; with `prefix` before each name; from and to have defaults. */
 int api_query(struct api_call *c, const char *prefix, struct query *q);
+/* group_by, for profiles: the label whose values are the first level. */
+int api_group(struct api_call *c, struct query *q);
 int api_number(struct api_call *c, const char *name, u64 min, u64 max, u64 *value);
 int api_flag(struct api_call *c, const char *name, bool *value);
 int api_tree_options(struct api_call *c, struct profile_tree_options *o);

@@ -130,6 +130,17 @@ int api_query(struct api_call *c, const char *prefix, struct query *q)
 	return r;
 }
 
+int api_group(struct api_call *c, struct query *q)
+{
+	const char *label = net_parameter(c->r, "group_by");
+
+	if (!label || !*label)
+		return 0;
+	free(q->group_by);
+	q->group_by = strdup(label);
+	return q->group_by ? 0 : -ENOMEM;
+}
+
 int api_number(struct api_call *c, const char *name, u64 min, u64 max, u64 *value)
 {
 	const char *text = net_parameter(c->r, name);

@@ -29,6 +29,8 @@ static int get_profile(struct api_call *c, const char *prefix, struct query *q,
 	int r = api_query(c, prefix, q);
 
 	if (r == 0)
+		r = api_group(c, q);
+	if (r == 0)
 		r = api_number(c, "max_stacks", 1, API_MAX_STACKS * 10, &max_stacks);
 	return r < 0 ? r : query_profile(c->a->o.store, q, max_stacks, ret, &c->d);
 }
@@ -290,7 +292,17 @@ static int top(struct api_call *c)
 	return 0;
 }
 
-static int export(struct api_call *c)
+static int find_format(struct api_call *c, const char *name, const struct profile_format **ret)
+{
+	*ret = profile_format_by_name(name);
+	if (!*ret || !(*ret)->write)
+		return diag_set(&c->d, -EINVAL,
+				"no such format; culprit convert --help lists them");
+	return 0;
+}
+
+static int put_file(struct api_call *c, const struct profile *p,
+		    const struct profile_format *format, const struct profile_write_options *o)
 {
 	static const struct {
 		const char *format, *type;
@@ -298,23 +310,52 @@ static int export(struct api_call *c)
 		       {"html", "text/html; charset=utf-8"},
 		       {"folded", "text/plain; charset=utf-8"},
 		       {"pprof", "application/octet-stream"}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(content); i++)
+		if (!strcmp(content[i].format, format->name))
+			c->ret->content_type = content[i].type;
+	return format->write(p, o, c->out, &c->d);
+}
+
+static int export(struct api_call *c)
+{
 	const char *name = net_parameter(c->r, "format");
-	const struct profile_format *format = profile_format_by_name(name ? name : "pprof");
+	const struct profile_format *format = NULL;
 	_cleanup_profile_ struct profile *p = NULL;
 	struct profile_write_options o = {};
 	_cleanup_query_ struct query q = {};
 	int r = api_tree_options(c, &o.tree);
 
-	if (r == 0 && (!format || !format->write))
-		r = diag_set(&c->d, -EINVAL, "no such format; culprit convert --help lists them");
+	if (r == 0)
+		r = find_format(c, name ? name : "pprof", &format);
 	if (r == 0)
 		r = get_profile(c, "", &q, &p);
+	return r < 0 ? r : put_file(c, p, format, &o);
+}
+
+/* A file as another, or without a format as the page draws it; nothing is stored. */
+static int convert(struct api_call *c)
+{
+	const struct ingest_file f = {
+		.format = net_parameter(c->r, "from_format"),
+		.encoding = c->r->content_encoding,
+	};
+	const char *name = net_parameter(c->r, "format");
+	const struct profile_format *format = NULL;
+	_cleanup_profile_ struct profile *p = NULL;
+	struct profile_write_options o = {};
+	int r = api_tree_options(c, &o.tree);
+
+	if (r == 0 && name)
+		r = find_format(c, name, &format);
 	if (r == 0)
-		r = format->write(p, &o, c->out, &c->d);
-	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(content); i++)
-		if (!strcmp(content[i].format, format->name))
-			c->ret->content_type = content[i].type;
-	return r;
+		r = ingest_read(c->a->o.ingest, c->r->body, c->r->n_body, &f, &p, &c->d);
+	if (r < 0)
+		return r;
+	if (format)
+		return put_file(c, p, format, &o);
+	c->ret->content_type = "application/x-culprit";
+	return profile_write_payload(p, &o, false, c->out, &c->d);
 }
 
 /* ---- over time ---- */
@@ -527,6 +568,7 @@ const struct api_route api_view_routes[] = {
 	{"GET", "/api/v1/heatmap", R, API_STYLE_JSON, heatmap},
 	{"GET", "/api/v1/diff", R, API_STYLE_JSON, diff},
 	{"GET", "/api/v1/export", R, API_STYLE_JSON, export},
+	{"POST", "/api/v1/convert", R, API_STYLE_JSON, convert},
 	{"GET", "/api/v1/stats", R, API_STYLE_JSON, stats},
 	{"GET", "/api/v1/health", R, API_STYLE_JSON, health},
 	{"GET", "/api/v1/openapi.json", R, API_STYLE_JSON, openapi},

@@ -127,35 +127,66 @@ static int done(struct ingest *i, size_t n, int r)
 
 /* ---- files ---- */
 
+/* A request's file while it is at work. */
+struct reading {
+	struct ingest_charge charge;
+	struct str own; /* what was decompressed */
+	const u8 *data;
+	size_t n;
+	struct profile *profile;
+};
+
+static void reading_deinit(struct reading *f)
+{
+	ingest_charge_end(&f->charge);
+	str_deinit(&f->own);
+	profile_destroy(f->profile);
+}
+#define _cleanup_reading_ __attribute__((cleanup(reading_deinit)))
+
+static int read_file(struct ingest *i, const u8 *data, size_t n, const struct ingest_file *f,
+		     struct reading *at, struct diag *reterr_diag)
+{
+	int r = ingest_decode(i, data, n, f->encoding, &at->own, &at->data, &at->n, reterr_diag);
+
+	if (r == 0)
+		r = ingest_charge(i, at->n * INGEST_MEMORY_PER_BYTE, &at->charge, reterr_diag);
+	if (r == 0)
+		r = profile_read_bytes("body", at->data, at->n, f->format, i->o.max_request_bytes,
+				       &at->profile, reterr_diag);
+	return r;
+}
+
+int ingest_read(struct ingest *i, const u8 *data, size_t n, const struct ingest_file *f,
+		struct profile **ret, struct diag *reterr_diag)
+{
+	_cleanup_reading_ struct reading at = {};
+	int r = read_file(i, data, n, f, &at, reterr_diag);
+
+	if (r == 0)
+		*ret = take_ptr(at.profile);
+	return r;
+}
+
 static int file(struct ingest *i, const u8 *data, size_t n, const struct ingest_file *f,
 		struct diag *reterr_diag)
 {
-	_cleanup_profile_ struct profile *p = NULL;
-	_cleanup_charge_ struct ingest_charge charge = {};
 	_cleanup_labels_ struct ingest_labels labels = {};
-	_cleanup_str_ struct str own = {};
-	const u8 *plain = NULL;
-	size_t plain_n = 0;
+	_cleanup_reading_ struct reading at = {};
 	u8 token[16];
-	int r = ingest_decode(i, data, n, f->encoding, &own, &plain, &plain_n, reterr_diag);
+	int r = read_file(i, data, n, f, &at, reterr_diag);
 
-	if (r < 0)
-		return r;
-	r = ingest_charge(i, plain_n * INGEST_MEMORY_PER_BYTE, &charge, reterr_diag);
-	if (r < 0)
-		return r;
-	r = profile_read_bytes("body", plain, plain_n, f->format, i->o.max_request_bytes, &p,
-			       reterr_diag);
 	if (r == 0 && f->labels)
-		r = ingest_labels_parse(&labels, p, f->labels, strlen(f->labels), reterr_diag);
+		r = ingest_labels_parse(&labels, at.profile, f->labels, strlen(f->labels),
+					reterr_diag);
 	if (r < 0)
 		return r;
-	ingest_set_time(p, f->from_ms, f->to_ms);
-	r = ingest_complete(p, &labels);
+	ingest_set_time(at.profile, f->from_ms, f->to_ms);
+	r = ingest_complete(at.profile, &labels);
 	if (r < 0)
 		return r;
-	ingest_token(plain, plain_n, f->labels, p->time_ns, token);
-	return ingest_profile(i, p, f->name, token, reterr_diag);
+	ingest_token(at.data, at.n, f->labels, at.profile->time_ns, token);
+	return ingest_profile(i, at.profile, f->name, token, reterr_diag);
 }
 
 int ingest_file(struct ingest *i, const u8 *data, size_t n, const struct ingest_file *f,

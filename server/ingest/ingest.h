@@ -49,6 +49,9 @@ struct ingest_file {
 };
 int ingest_file(struct ingest *i, const u8 *data, size_t n, const struct ingest_file *f,
 		struct diag *reterr_diag);
+/* The same file as a profile, and not stored. */
+int ingest_read(struct ingest *i, const u8 *data, size_t n, const struct ingest_file *f,
+		struct profile **ret, struct diag *reterr_diag);
 
 /* The parameters of a POST to Pyroscope's /ingest; NULL where there are none. */
 struct ingest_pyroscope {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "server/query/plan.h"
 #include "server/query/query.h"
 
@@ -81,17 +82,18 @@ static int add_thread(struct answer *a, const char *service, u32 thread_name, u3
 	return r < 0 ? r : profile_add_thread(a->profile, &t, ret);
 }
 
-static int service_thread(struct answer *a, const char *service, u32 *ret)
+/* One for all that have this value of a label. */
+static int label_thread(struct answer *a, const char *name, const char *value, u32 *ret)
 {
 	struct profile_label l;
 	u32 resource = 0;
-	int r = add_text(a->profile, "service.name", &l.name);
+	int r = add_text(a->profile, name, &l.name);
 
 	if (r == 0)
-		r = add_text(a->profile, service, &l.value);
-	if (r == 0 && *service)
+		r = add_text(a->profile, value, &l.value);
+	if (r == 0 && *value)
 		r = profile_add_resource(a->profile, &l, 1, &resource);
-	return r < 0 ? r : add_thread(a, service, 0, resource, ret);
+	return r < 0 ? r : add_thread(a, value, 0, resource, ret);
 }
 
 static int series_thread(struct answer *a, const struct store_found_series *s, u32 *ret)
@@ -167,6 +169,48 @@ static int scan_series(struct answer *a)
 	return r;
 }
 
+/* The thread of a value, made when it is new; ids of `values` are threads + 1. */
+static int value_thread(struct answer *a, struct strtab *values, const char *value, u32 *ret)
+{
+	_cleanup_str_ struct str key = {};
+	size_t before = values->n;
+	char text[128];
+	u32 id, thread;
+	int r;
+
+	/* Never "", which has an id before it is added. */
+	str_printf(&key, "=%s", value);
+	r = key.failed ? -ENOMEM : strtab_add(values, key.data, key.n, &id);
+	if (r < 0)
+		return r;
+	*ret = id - 1;
+	if (values->n == before)
+		return 0;
+	snprintf(text, sizeof(text), "[no %.100s]", a->q->group_by);
+	return label_thread(a, a->q->group_by, *value ? value : text, &thread);
+}
+
+static int scan_groups(struct answer *a)
+{
+	__attribute__((cleanup(strtab_deinit))) struct strtab values = {};
+	struct store_filter f = plan_filter(a->plan, a->q);
+	struct map threads = {};
+	u32 thread = 0;
+	int r = strtab_init(&values);
+
+	for (size_t i = 0; i < a->plan->series.n && r == 0; i++) {
+		const struct store_found_series *s = &a->plan->series.data[i];
+
+		r = value_thread(a, &values, plan_label(a->plan, s, a->q->group_by), &thread);
+		if (r == 0)
+			r = map_put(&threads, s->id, thread);
+	}
+	if (r == 0)
+		r = add_scan(a, &f, &threads, 0);
+	map_deinit(&threads);
+	return r;
+}
+
 /* One scan for each service that has a series in the plan. */
 static int scan_services(struct answer *a)
 {
@@ -186,7 +230,7 @@ static int scan_services(struct answer *a)
 		if (r < 0 || seen.n == before)
 			continue;
 		f.service = service;
-		r = service_thread(a, service, &thread);
+		r = label_thread(a, "service.name", service, &thread);
 		if (r == 0)
 			r = add_scan(a, &f, NULL, thread);
 	}
@@ -297,7 +341,9 @@ static int fill(struct answer *a, size_t max_stacks)
 	a->profile->duration_ns = (a->q->to_ms - a->q->from_ms) * 1000000;
 	r = set_type(a->profile, a->plan->type);
 	if (r == 0)
-		r = a->q->by_series ? scan_series(a) : scan_services(a);
+		r = a->q->by_series  ? scan_series(a)
+		    : a->q->group_by ? scan_groups(a)
+				     : scan_services(a);
 	if (r == 0 && a->q->stacks && *a->q->stacks)
 		r = keep_matching(a);
 	if (r == 0 && max_stacks && a->items.n > max_stacks)

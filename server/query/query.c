@@ -22,6 +22,7 @@ void query_deinit(struct query *q)
 	vec_deinit(&q->matchers);
 	free(q->type);
 	free(q->stacks);
+	free(q->group_by);
 	*q = (struct query){};
 }
 

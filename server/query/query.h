@@ -40,6 +40,7 @@ struct query {
 	char *stacks; /* owned; NULL = all */
 	/* query_profile(): a thread for each series, not one for each service, which is faster. */
 	bool by_series;
+	char *group_by; /* owned; query_profile(): or a thread for each value of this label */
 };
 
 void query_deinit(struct query *q);
@@ -49,7 +50,8 @@ int query_parse_selector(struct query *q, const char *text, struct diag *reterr_
 
 /*
  * All samples as one profile: a thread per service (comm: service.name, its resource holds that
- * label), or with q->by_series one per series (thread.name and resource as stored). `max_stacks`
+ * label), or with q->by_series one per series (thread.name and resource as stored), or with
+ * q->group_by one per value of that label, in the same way as for services. `max_stacks`
  * (0 = no limit) keeps the heaviest; what is left out is one stack of one frame that says so, never
  * nothing; so are stacks that the disk has lost. Times: the range asked for. quality.samples: how
  * many samples there are behind the values.

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import time
+import urllib.parse
 
 import jsonschema
 import pytest
@@ -139,6 +140,29 @@ def test_every_post_route(filled):
         assert check(a, "/v1development/profiles", "post").status == 200
 
 
+def test_convert(filled):
+    """A file as another, and as what the page draws; what is in the store does not change."""
+    before = get(filled, "/api/v1/stats")["store"]
+    folded = b"a;b 3\na;c 4\n"
+    kind = {"Content-Type": "application/octet-stream"}
+
+    def convert(body, encoding=None, **parameters):
+        headers = {**kind, "Content-Encoding": encoding} if encoding else kind
+        query = urllib.parse.urlencode(parameters)
+        return check(filled.request("POST", "/api/v1/convert" + (f"?{query}" if query else ""), body, headers),
+                     "/api/v1/convert", "post")
+
+    assert convert(folded).body.startswith(b"CULPRIT1")
+    assert sorted(convert(folded, format="folded").text.split("\n")[:-1]) == ["a;b 3", "a;c 4"]
+    pprof = convert(gzip.compress(folded), "gzip", format="pprof").body
+    assert sorted(convert(pprof, format="folded").text.split("\n")[:-1]) == ["a;b 3", "a;c 4"]
+    assert convert(folded, from_format="folded", format="folded", inverted="true").status == 200
+    for body, parameters in ((b"", {}), (b"\0\1", {}), (folded, {"format": "nothing"}), (folded, {"from_format": "pprof"})):
+        assert convert(body, **parameters).status == 400
+    after = get(filled, "/api/v1/stats")["store"]
+    assert (after["rows"], after["stacks"], after["functions"]) == (before["rows"], before["stacks"], before["functions"])
+
+
 # ---- what is said ----
 
 def test_what_there_is(filled):
@@ -163,6 +187,19 @@ def test_flamegraph(filled):
     assert t[("all", "inner", "work")] == (0, 30 * TICK)
     t = tree(get(filled, "/api/v1/flamegraph", type=CPU, stacks='fn="inner"'))
     assert t[("all",)] == (0, 30 * TICK)
+
+
+def test_first_level(filled):
+    """By any label; what lacks it is told, and nothing is lost or counted twice."""
+    by_service = tree(get(filled, "/api/v1/flamegraph", type=CPU))
+    for label in ("host.name", "host_name", "env", "thread.name", "nothing"):
+        t = tree(get(filled, "/api/v1/flamegraph", type=CPU, group_by=label))
+        assert t[("all",)] == by_service[("all",)]
+        first = {p[1]: v[1] for p, v in t.items() if len(p) == 2}
+        lines = get(filled, "/api/v1/series", type=CPU, group_by=label, step=str(366 * 86400000))["series"]
+        assert first == {line["labels"][label] or f"[no {label}]": sum(p[1] for p in line["points"]) for line in lines}
+    same = tree(get(filled, "/api/v1/flamegraph", type=CPU, group_by="service.name"))
+    assert same == by_service
     t = tree(get(filled, "/api/v1/flamegraph", type=CPU, max_nodes=4))
     assert t[("all",)] == (0, 52 * TICK) and any(p[-1] == "[other]" for p in t)
 
