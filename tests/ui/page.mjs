@@ -104,7 +104,7 @@ export async function openUrl(url, { hash = "", width = 1280, height = 720, dark
       wrong.push(`request: ${r.url()}`);
   });
   await page.goto(url + hash);
-  await page.waitForSelector("canvas, .boot, .nothing:not(.loading), .sandwich, .token");
+  await page.waitForSelector("canvas, .boot, .nothing:not(.loading), .sandwich, .token, .services-page");
   return new Page(page, context, wrong);
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { baseRange, decodeLive, encodeLive, LIVE_DEFAULTS, rangeAt, refreshMs, selector, without } from "../model/address.ts";
+import type { LiveState } from "../model/address.ts";
 import {
-  aligned, barMs, barRange, bars, clock, decodeLive, decodeSpan, encodeLive, encodeSpan, keepOrder, knownMs, LASTS, LIVE_DEFAULTS,
-  localInput, moved, rangeAt, rangeText, rate, readFirst, readLines, readNames, refreshMs, selector, shares, sortTypes, stepFor, ticks,
-  typeLabel, typeName, wider,
-} from "../model/live.ts";
-import type { LiveState } from "../model/live.ts";
+  barMs, barRange, bars, facets, heatRange, heatSteps, keepOrder, knownMs, rate, readFirst, readHeat, readLines, readNames, shares, sortTypes,
+  typeLabel, typeName,
+} from "../model/series.ts";
+import { aligned, clock, decodeSpan, encodeSpan, LASTS, localInput, moved, rangeText, stepFor, ticks, wider } from "../model/times.ts";
 import { DataError, findPath, pathHashes, pathId } from "../model/tree.ts";
 import { fromFolded } from "./make.ts";
 
@@ -16,8 +17,17 @@ const T = 1_700_000_000_000;
 test("the state and its text", () => {
   assert.equal(encodeLive(LIVE_DEFAULTS), "");
   assert.deepEqual(decodeLive(""), LIVE_DEFAULTS);
-  const all: LiveState = { service: "a&b=\"c\" ü", type: CPU, last: 900, range: { from: T, to: T + 1 } };
+  const all: LiveState = {
+    view: "compare", service: "a&b=\"c\" ü", type: CPU, last: 900, range: { from: T, to: T + 1 }, stacks: 'fn~"a b" under fn="="',
+    group: "host.name", chart: "heat", filters: [{ label: "host.name", value: "a=b=", not: false }, { label: "k8s.pod/x", value: "", not: true }],
+    base: { ago: 86400, range: { from: 5, to: 9 }, service: "", filters: [{ label: "x", value: "&", not: true }] },
+  };
   assert.deepEqual(decodeLive("?" + encodeLive(all)), all);
+  const other: LiveState = { ...LIVE_DEFAULTS, base: { ago: 0, range: null, service: null, filters: [] } };
+  assert.deepEqual(decodeLive(encodeLive(other)), other);
+  // What no selector can ask for is not shown as if it were asked.
+  assert.deepEqual(decodeLive("is=a b=1&is==2&not={}=3&is=c").filters, []);
+  assert.deepEqual(decodeLive("view=x&chart=y&ago=-5&base-from=9&base-to=3"), LIVE_DEFAULTS);
   for (const [last] of LASTS)
     assert.equal(decodeLive(encodeLive({ ...LIVE_DEFAULTS, last })).last, last);
   for (const bad of ["last=5", "last=-5m", "last=9999999d", "last=1e3s", "from=5&to=5", "from=5", "from=x&to=9", "from=9&to=5",
@@ -49,6 +59,10 @@ test("a selector cannot be left by a name", () => {
   assert.equal(selector("shop"), '{service.name="shop"}');
   assert.equal(selector('a"} or {x="\\'), '{service.name="a\\"} or {x=\\"\\\\"}');
   assert.equal(selector("a\nb"), '{service.name="a\\nb"}');
+  const two = [{ label: "host.name", value: 'x"', not: false }, { label: "v", value: "", not: true }];
+  assert.equal(selector("", two), '{host.name="x\\"",v!=""}');
+  assert.equal(selector("s", two.slice(1)), '{service.name="s",v!=""}');
+  assert.deepEqual(without(two, "v"), two.slice(0, 1));
 });
 
 test("bars: steps, whole ones, the last that has not run its time", () => {
@@ -74,6 +88,38 @@ test("bars: steps, whole ones, the last that has not run its time", () => {
   assert.deepEqual(barRange(b, 1, 2, within), { from: 11000, to: 13000 });
   assert.deepEqual(barRange(b, 2, 1, within), { from: 11000, to: 13000 }, "dragged to the left");
   assert.deepEqual(barRange(b, 0, 4, within), within);
+});
+
+test("the other side of a comparison: before, at the same time, at its own", () => {
+  const r = { from: T, to: T + 60000 };
+  assert.deepEqual(baseRange(LIVE_DEFAULTS.base, r), { from: T - 3600000, to: T - 3540000 });
+  assert.deepEqual(baseRange({ ...LIVE_DEFAULTS.base, ago: 0 }, r), r);
+  assert.deepEqual(baseRange({ ...LIVE_DEFAULTS.base, range: { from: 1, to: 2 } }, r), { from: 1, to: 2 });
+  assert.deepEqual(baseRange({ ...LIVE_DEFAULTS.base, ago: 86400 }, { from: 0, to: 5 }), { from: 0, to: 1 }, "nothing is before 1970");
+});
+
+test("values of a label by weight", () => {
+  const l = readLines({ step: 1, series: [
+    { labels: { h: "a" }, points: [[0, 1, 1]] }, { labels: { h: "b" }, points: [[0, 1, 1], [1, 1, 1]] }, { labels: {}, points: [[0, 1, 1]] }] });
+  assert.deepEqual(facets(l, "h"), [{ value: "b", sum: 2, share: 0.5 }, { value: "", sum: 1, share: 0.25 }, { value: "a", sum: 1, share: 0.25 }]);
+  assert.deepEqual(facets(readLines({ step: 1, series: [] }), "h"), []);
+});
+
+test("heat maps: cells in the order of time, sizes that the server takes", () => {
+  const json = { from: T, to: T + 3000, column: 1000, row: 500, columns: 3, rows: 2, values: [1, 0, 2, 0, 0, 5] };
+  const h = readHeat(json);
+  assert.equal(h.most, 5);
+  assert.deepEqual(heatRange(h, 1, 1), { from: T + 500, to: T + 1000 });
+  assert.deepEqual(heatRange(h, 4, 1), { from: T + 500, to: T + 2500 });
+  for (const bad of [{ ...json, columns: 2 }, { ...json, rows: 0 }, { ...json, values: [1] }, { ...json, values: "x" }, { ...json, row: 0 }])
+    assert.throws(() => readHeat(bad), DataError);
+  for (const [s] of LASTS) {
+    const { column, row } = heatSteps({ from: 0, to: s * 1000 }, 11000);
+    assert.ok(Number.isInteger(row) && column % row === 0, `${s} s: whole milliseconds`);
+    const columns = Math.ceil(s * 1000 / column);
+    assert.ok(columns <= 241 && columns * (column / row) <= 11000, `${s} s: ${columns} columns of ${column / row}`);
+  }
+  assert.deepEqual(heatSteps({ from: 0, to: 60000 }, 11000), { column: 1000, row: 50 }, "a minute by 50 ms");
 });
 
 test("answers that are not as they should be are errors", () => {

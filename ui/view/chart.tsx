@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Totals by time as bars. Dragging over them, or Shift with the arrow keys, chooses a range. */
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { barMs, barRange, clock, rangeText, rate, ticks } from "../model/live.ts";
-import type { Bars, Range, TypeName } from "../model/live.ts";
+import { barMs, barRange, rate } from "../model/series.ts";
+import type { Bars, TypeName } from "../model/series.ts";
+import { clock, rangeText, ticks } from "../model/times.ts";
+import type { Range } from "../model/times.ts";
 
 const TOP = 4;
 const AXIS = 16;
@@ -14,6 +16,8 @@ interface Props {
   label: string;
   now: number;
   onSelect: (r: Range) => void;
+  /** Whether there are times below; else it is one of several. */
+  axis?: boolean;
 }
 
 /** First and last bar; the first is where it began, so that it may be the right one. */
@@ -46,7 +50,8 @@ export function Chart(p: Props): preact.JSX.Element {
 
   const b = p.bars;
   const n = b?.sum.length ?? 0;
-  const tall = Math.max(1, height! - AXIS);
+  const axis = p.axis ?? true;
+  const tall = Math.max(1, height! - (axis ? AXIS : 0));
   let most = 0;
   for (let i = 0; i < n; i++)
     most = Math.max(most, b!.sum[i]! / barMs(b!, i));
@@ -123,7 +128,7 @@ export function Chart(p: Props): preact.JSX.Element {
         {most > 0 && <path class="bars" d={shape(b, heights, width!, tall)} />}
         {marked && span && <rect class="pick" x={marked[0]} width={Math.max(1, marked[1]! - marked[0]!)} y={.5} height={tall - .5} />}
         <path class="base" d={`M0 ${tall + .5}H${width}`} />
-        {ticks(b, Math.max(2, Math.floor(width! / 90))).map((t) => px(t.at) > 26 && px(t.at) < width! - 26 &&
+        {axis && ticks(b, Math.max(2, Math.floor(width! / 90))).map((t) => px(t.at) > 26 && px(t.at) < width! - 26 &&
           <g key={t.at}><path class="base" d={`M${px(t.at)} ${tall}v4`} /><text x={px(t.at)} y={height! - 2}>{t.label}</text></g>)}
       </svg>}
       {most > 0 && <span class="most" aria-hidden="true">{rate(most * b!.step, b!.step, p.type)}</span>}

@@ -1,33 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The page that a server shows: what runs there, refreshed. A bar that chooses service, type and
- * time, all of it in location.search, above the flame graph page, which has its state in
- * location.hash.
+ * The page that a server shows: what runs there, refreshed. Views (picture, services, comparison,
+ * files) under one bar that chooses of what and when, all of it in location.search; the
+ * picture has its state in location.hash.
  */
 import { render } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import {
-  clock, decodeLive, encodeLive, knownMs, lastText, LASTS, localInput, moved, rangeAt, rangeText, refreshMs, typeLabel, wider,
-} from "../model/live.ts";
-import type { LiveState, Range } from "../model/live.ts";
+import { AGOS, baseRange, CHARTS, decodeLive, encodeLive, rangeAt, refreshMs, selector, VIEWS } from "../model/address.ts";
+import type { Base, LiveState, ViewName } from "../model/address.ts";
 import { showable } from "../model/payload.ts";
+import { knownMs, typeLabel } from "../model/series.ts";
+import type { TypeName } from "../model/series.ts";
 import { decodeState } from "../model/state.ts";
+import { clock, lastText, LASTS, localInput, moved, rangeText, wider } from "../model/times.ts";
+import type { Range } from "../model/times.ts";
+import { frameName, GROUP } from "../model/tree.ts";
+import type { Profile } from "../model/tree.ts";
 import { App } from "./app.tsx";
+import type { Part, View } from "./ask.ts";
 import { Chart } from "./chart.tsx";
+import { Export } from "./export.tsx";
+import { Files } from "./files.tsx";
+import { Filters, Stacks } from "./filters.tsx";
+import type { Keys } from "./help.tsx";
 import { typeOf, usePoll } from "./poll.ts";
 import type { Poll } from "./poll.ts";
 import { Services } from "./services.tsx";
+import { ServiceTable } from "./servicetable.tsx";
 import { Source } from "./source.ts";
-import type { Keys } from "./help.tsx";
+import { Timeline } from "./timeline.tsx";
 import "./style.css";
 import "./live.css";
 
 const KEYS: Keys = [
+  [["1", "…", "4"], "the views"],
   [["l"], "follow what happens now, or hold it"],
   [["v"], "choose a service"],
+  [["m"], "filter and group by label"],
+  [["g"], "total, threads, sub-second"],
   [["[", "]"], "earlier, later"],
   [["-"], "twice the time"],
 ];
+const VIEW_WORD: Record<ViewName, string> = {
+  flame: "Flame graph", services: "Services", compare: "Compare", files: "Files" };
 
 /** In step with location.search both ways; the hash is not ours and stays. */
 function useSearch(): [LiveState, (change: Partial<LiveState>) => void] {
@@ -133,30 +148,195 @@ function Status(p: { poll: Poll; state: LiveState; now: number }): preact.JSX.El
     {problem && <button class="text" onClick={p.poll.again}>Try now</button>}</p>}</div>;
 }
 
+/** What all views have of the state and its change. */
+interface Common {
+  source: Source;
+  state: LiveState;
+  change: (c: Partial<LiveState>) => void;
+  poll: Poll;
+  view: View | null;
+  type: TypeName;
+  range: Range;
+  now: number;
+  title: string;
+}
+
+/** Names of functions in a picture, each once, for completion. */
+function functionNames(p: Profile): string[] {
+  const seen = new Set<string>();
+  for (let i = 0; i < p.tree.n; i++)
+    if (!(p.frames.flags[p.tree.frame[i]!]! & GROUP))
+      seen.add(frameName(p, p.tree.frame[i]!));
+  return [...seen];
+}
+
+function Tabs(p: { view: ViewName; onView: (v: ViewName) => void }): preact.JSX.Element {
+  return <nav class="tabs" aria-label="Views">
+    {VIEWS.map((v, i) => <button key={v} aria-current={v === p.view ? "page" : undefined} title={`${VIEW_WORD[v]} (${i + 1})`}
+                                 onClick={() => p.onView(v)}>{VIEW_WORD[v]}</button>)}</nav>;
+}
+
+function TimeTools(p: Common & { absolute: Range; onCustom: () => void }): preact.JSX.Element {
+  const { state, change, view, now, absolute } = p;
+  const setRange = (range: Range): void => change({ range });
+  const spanText = state.range ? rangeText(state.range, now) : `last ${lastText(state.last)}`;
+  const options = LASTS.some(([s]) => s === state.last) ? LASTS : [...LASTS, [state.last, lastText(state.last)] as [number, string]];
+  return <div class="tools">
+    {view && view.types.length > 1 && <select aria-label="Type" title="What is counted" value={view.type}
+      onChange={(e) => change({ type: e.currentTarget.value })}>
+      {view.types.map((t) => <option key={t} value={t}>{showable(typeLabel(t, view.types))}</option>)}</select>}
+    {view?.part.of === "flame" && <Export source={p.source} path="export" name={p.title} parameters={{
+      from: view.range.from, to: view.range.to, query: selector(state.service, state.filters), type: view.type, stacks: state.stacks,
+      group_by: state.group }} />}
+    <button class="icon" aria-label="Earlier" title="Earlier ([)" onClick={() => setRange(moved(absolute, -0.5, now))}>‹</button>
+    <select class="range" aria-label="Time" title={spanText} value={state.range ? "range" : state.last}
+            onChange={(e) => {
+              const v = e.currentTarget.value;
+              if (v === "custom")
+                p.onCustom();
+              else if (v !== "range")
+                change({ last: Number(v), range: null });
+              // What is chosen follows the state, also when it stays.
+              e.currentTarget.value = state.range ? "range" : String(state.last);
+            }}>
+      {state.range && <option value="range">{spanText}</option>}
+      {options.map(([s, label]) => <option key={s} value={s}>last {label}</option>)}
+      <option value="custom">custom…</option></select>
+    <button class="icon" aria-label="Later" title="Later (])" disabled={!state.range}
+            onClick={() => setRange(moved(absolute, 0.5, now))}>›</button>
+    <button class="icon" aria-label="Twice the time" title="Twice the time (-)" onClick={() => setRange(wider(absolute, now))}>−</button>
+    <button class="text follow" aria-pressed={state.range === null} onClick={() => change({ range: state.range ? null : p.range })}
+            title={state.range ? "Follow what happens now (l)" : `Refreshed every ${refreshMs(state.last) / 1000} s; hold it (l)`}>
+      <i class={p.poll.problem ? "dot off" : "dot"} aria-hidden="true" />Live</button>
+  </div>;
+}
+
+/** Services, filters and the predicate over stacks: of what the picture is. */
+function OfWhat(p: Common & { all: boolean; onAll: (open: boolean) => void; filtering: boolean; onFiltering: (open: boolean) => void }): preact.JSX.Element {
+  const { state, change, view } = p;
+  const part = view?.part;
+  const services = part && "services" in part ? part.services : null;
+  const profile = part && "profile" in part ? part.profile : null;
+  return <div class="of-what">
+    {services ? <Services services={services} chosen={state.service} type={p.type} ms={knownMs(p.range, view!.first)}
+                          open={p.all} onOpen={p.onAll} onChoose={(service) => change({ service })} /> : <div class="services" />}
+    <div class="filters">
+      <Filters source={p.source} service={state.service} filters={state.filters} range={p.range} type={view?.type ?? ""}
+               onChange={(filters) => change({ filters })} open={p.filtering} onOpen={p.onFiltering}
+               {...(state.view === "flame" ? { group: state.group, onGroup: (group: string) => change({ group }) } : {})} />
+      <Stacks value={state.stacks} names={() => (profile ? functionNames(profile) : [])} onChange={(stacks) => change({ stacks })} />
+    </div>
+  </div>;
+}
+
+function BaseTools(p: Common & { onCustom: () => void }): preact.JSX.Element {
+  const { state, change } = p;
+  const { base } = state;
+  const [open, setOpen] = useState(false);
+  const set = (b: Partial<Base>): void => change({ base: { ...base, ...b } });
+  const r = baseRange(base, p.range);
+  return <div class="base-tools" role="group" aria-label="Compared with">
+    <span class="soft">compared with</span>
+    <select aria-label="Compared with" value={base.range ? "range" : base.ago} title={rangeText(r, p.now)} onChange={(e) => {
+      const v = e.currentTarget.value;
+      if (v === "custom")
+        p.onCustom();
+      else if (v !== "range")
+        set({ ago: Number(v), range: null });
+      e.currentTarget.value = base.range ? "range" : String(base.ago);
+    }}>
+      {base.range && <option value="range">{rangeText(base.range, p.now)}</option>}
+      {AGOS.map(([s, label]) => <option key={s} value={s}>{label}</option>)}
+      <option value={0}>the same time</option>
+      {base.ago > 0 && !AGOS.some(([s]) => s === base.ago) && <option value={base.ago}>{lastText(base.ago)} before</option>}
+      <option value="custom">custom…</option></select>
+    <Filters source={p.source} service={base.service ?? state.service} filters={base.filters ?? state.filters} range={r}
+             type={p.view?.type ?? ""} onChange={(filters) => set({ filters })} open={open} onOpen={setOpen} label="of" />
+    {(base.filters || base.service !== null) && <button class="text" title="Of the same as on the other side"
+      onClick={() => set({ filters: null, service: null })}>Same filters</button>}
+  </div>;
+}
+
+function Picture(p: Common & { profile: Profile; known: Range }): preact.JSX.Element {
+  const { view, title } = p;
+  // One object as long as the samples are the same ones: the page computes from it.
+  const profile = useMemo(() => ({ ...p.profile, meta: {
+    ...p.profile.meta, title, durationNs: 1e6 * knownMs(p.known, view!.first) } }), [p.profile, view, title]);
+  return <App profile={profile} keys={KEYS} nothing={<Nothing poll={p.poll} state={p.state} change={p.change} />} />;
+}
+
+function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
+  const { state, change, view, poll } = p;
+  if (state.view === "files")
+    return <Files source={p.source} keys={KEYS} dropped={p.dropped} />;
+  const part: Part | null = view && view.part.of === state.view ? view.part : null;
+  if (!part)
+    return !poll.problem ? <div class="nothing loading"><p>Asking the server…</p></div>
+      : <div class="nothing"><h2>No picture yet</h2><p>It comes as soon as the server answers.</p></div>;
+  switch (part.of) {
+  case "flame":
+    return <Picture {...p} profile={part.profile} known={view!.range} />;
+  case "compare":
+    return <Picture {...p} profile={part.profile} known={view!.range} />;
+  case "services":
+    return view!.first === 0 ? <Nothing poll={poll} state={state} change={change} />
+      : <ServiceTable rows={part.rows} type={p.type} ms={knownMs(view!.range, view!.first)} ago={state.base.ago}
+                      onAgo={(ago) => change({ base: { ...state.base, ago, range: null } })}
+                      onChoose={(service) => change({ view: "flame", service })}
+                      onCompare={(service) => change({ view: "compare", service })} />;
+  }
+}
+
+function Charts(p: Common): preact.JSX.Element | null {
+  const { state, change, view, range, type, now, title } = p;
+  const part = view && view.part.of === state.view ? view.part : null;
+  const setRange = (r: Range): void => change({ range: r });
+  const spanText = state.range ? rangeText(state.range, now) : `last ${lastText(state.last)}`;
+  const label = `${title}, ${type.name} by time, ${spanText}`;
+  if (state.view === "flame")
+    return <Timeline data={part?.of === "flame" ? part.timeline : null} by={state.chart} range={range} type={type} now={now}
+                     onSelect={setRange} onBy={(chart) => change({ chart })} label={label} />;
+  if (state.view !== "compare")
+    return null;
+  const both = part?.of === "compare" ? part : null;
+  return <div class="two-charts">
+    <Chart bars={both?.before ?? null} range={both?.base ?? baseRange(state.base, range)} type={type} now={now}
+           onSelect={(r) => change({ base: { ...state.base, range: r } })} label={`Before: ${title}, ${type.name} by time`} />
+    <Chart bars={both?.after ?? null} range={range} type={type} now={now} onSelect={setRange} label={`After: ${label}`} />
+  </div>;
+}
+
 function Live({ source }: { source: Source }): preact.JSX.Element {
   const [state, change] = useSearch();
   const poll = usePoll(source, state);
   const { view, problem } = poll;
-  const [custom, setCustom] = useState(false);
+  const [custom, setCustom] = useState<"range" | "base" | null>(null);
   const [all, setAll] = useState(false);
+  const [filtering, setFiltering] = useState(false);
+  const [dropped, setDropped] = useState<File[]>([]);
   const now = source.now();
   const range = view?.range ?? rangeAt(state, now);
-  const type = typeOf(view);
   const absolute = state.range ?? range;
+  const title = state.service ? showable(state.service) : "All services";
+  const common: Common = { source, state, change, poll, view, type: typeOf(view), range, now, title };
 
-  const setRange = (r: Range): void => change({ range: r });
-  const hold = (): void => change({ range: state.range ? null : range });
   const onKey = (e: KeyboardEvent): void => {
     if (e.ctrlKey || e.metaKey || e.altKey || (e.target as HTMLElement).matches("input, select, textarea") ||
         document.querySelector("dialog[open]"))
       return;
+    const view = VIEWS[Number(e.key) - 1];
     switch (e.key) {
-    case "l": hold(); break;
+    case "l": change({ range: state.range ? null : range }); break;
     case "v": setAll(true); break;
-    case "[": setRange(moved(absolute, -0.5, now)); break;
-    case "]": setRange(moved(absolute, 0.5, now)); break;
-    case "-": setRange(wider(absolute, now)); break;
-    default: return;
+    case "m": setFiltering(true); break;
+    case "g": change({ chart: CHARTS[(CHARTS.indexOf(state.chart) + 1) % CHARTS.length]! }); break;
+    case "[": change({ range: moved(absolute, -0.5, now) }); break;
+    case "]": change({ range: moved(absolute, 0.5, now) }); break;
+    case "-": change({ range: wider(absolute, now) }); break;
+    default:
+      if (!view)
+        return;
+      change({ view });
     }
     e.preventDefault();
   };
@@ -164,57 +344,46 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
     document.addEventListener("keydown", onKey);
     return () => document.removeEventListener("keydown", onKey);
   });
+  useEffect(() => {
+    const over = (e: DragEvent): void => e.preventDefault();
+    const drop = (e: DragEvent): void => {
+      e.preventDefault();
+      const files = [...e.dataTransfer?.files ?? []];
+      if (files.length) {
+        setDropped(files);
+        change({ view: "files" });
+      }
+    };
+    addEventListener("dragover", over);
+    addEventListener("drop", drop);
+    return () => {
+      removeEventListener("dragover", over);
+      removeEventListener("drop", drop);
+    };
+  }, [change]);
 
-  const title = state.service ? showable(state.service) : "All services";
-  // One object as long as the samples are the same ones: the page computes from it.
-  const profile = useMemo(() => view?.profile && { ...view.profile, meta: {
-    ...view.profile.meta, title, durationNs: 1e6 * knownMs(view.range, view.first) } }, [view, title]);
-  const spanText = state.range ? rangeText(state.range, now) : `last ${lastText(state.last)}`;
-  const options = LASTS.some(([s]) => s === state.last) ? LASTS : [...LASTS, [state.last, lastText(state.last)] as [number, string]];
+  const files = state.view === "files";
+  const pictured = state.view === "flame" || state.view === "compare";
   return (
     <div class="live">
       <div class="live-bar">
-        {!view ? <div /> : <Services services={view.services} chosen={state.service} type={type} ms={knownMs(range, view.first)}
-                  open={all} onOpen={setAll} onChoose={(service) => change({ service })} />}
-        <div class="tools">
-          {view && view.types.length > 1 && <select aria-label="Type" title="What is counted" value={view.type}
-            onChange={(e) => change({ type: e.currentTarget.value })}>
-            {view.types.map((t) => <option key={t} value={t}>{showable(typeLabel(t, view.types))}</option>)}</select>}
-          <button class="icon" aria-label="Earlier" title="Earlier ([)" onClick={() => setRange(moved(absolute, -0.5, now))}>‹</button>
-          <select class="range" aria-label="Time" title={spanText} value={state.range ? "range" : state.last}
-                  onChange={(e) => {
-                    const v = e.currentTarget.value;
-                    if (v === "custom")
-                      setCustom(true);
-                    else if (v !== "range")
-                      change({ last: Number(v), range: null });
-                    // What is chosen follows the state, also when it stays.
-                    e.currentTarget.value = state.range ? "range" : String(state.last);
-                  }}>
-            {state.range && <option value="range">{spanText}</option>}
-            {options.map(([s, label]) => <option key={s} value={s}>last {label}</option>)}
-            <option value="custom">custom…</option></select>
-          <button class="icon" aria-label="Later" title="Later (])" disabled={!state.range}
-                  onClick={() => setRange(moved(absolute, 0.5, now))}>›</button>
-          <button class="icon" aria-label="Twice the time" title="Twice the time (-)" onClick={() => setRange(wider(absolute, now))}>−</button>
-          <button class="text follow" aria-pressed={state.range === null} onClick={hold}
-                  title={state.range ? "Follow what happens now (l)" : `Refreshed every ${refreshMs(state.last) / 1000} s; hold it (l)`}>
-            <i class={problem ? "dot off" : "dot"} aria-hidden="true" />Live</button>
+        <div class="bar-row">
+          <Tabs view={state.view} onView={(v) => change({ view: v })} />
+          {!files && <TimeTools {...common} absolute={absolute} onCustom={() => setCustom("range")} />}
         </div>
-        <Chart bars={view?.bars ?? null} range={range} type={type} now={now} onSelect={setRange}
-               label={`${title}, ${type.name} by time, ${spanText}`} />
+        {pictured && <OfWhat {...common} all={all} onAll={setAll} filtering={filtering} onFiltering={setFiltering} />}
+        {state.view === "compare" && <BaseTools {...common} onCustom={() => setCustom("base")} />}
+        <Charts {...common} />
       </div>
-      <Status poll={poll} state={state} now={now} />
+      {files ? <div class="spoken" /> : <Status poll={poll} state={state} now={now} />}
       <div class={poll.busy && view ? "live-page busy" : "live-page"} aria-busy={poll.busy}>
-        {problem?.kind === "token" ? <Token text={problem.text} onToken={(t) => {
+        {problem?.kind === "token" && !files ? <Token text={problem.text} onToken={(t) => {
           source.token = t;
           poll.again();
-        }} />
-        : profile ? <App profile={profile} keys={KEYS} nothing={<Nothing poll={poll} state={state} change={change} />} />
-        : !problem ? <div class="nothing loading"><p>Asking the server…</p></div>
-        : <div class="nothing"><h2>No picture yet</h2><p>It comes as soon as the server answers.</p></div>}
+        }} /> : <Content {...common} dropped={dropped} />}
       </div>
-      {custom && <Custom range={absolute} onRange={setRange} onClose={() => setCustom(false)} />}
+      {custom && <Custom range={custom === "base" ? baseRange(state.base, range) : absolute} onClose={() => setCustom(null)}
+                         onRange={(r) => change(custom === "base" ? { base: { ...state.base, range: r } } : { range: r })} />}
     </div>
   );
 }

@@ -5,38 +5,20 @@
  * round ended in stands beside it.
  */
 import { useEffect, useRef, useState } from "preact/hooks";
-import { aligned, bars, rangeAt, readFirst, readLines, readNames, refreshMs, selector, shares, sortTypes, stepFor, typeName } from "../model/live.ts";
-import type { Bars, LiveState, Range, Share } from "../model/live.ts";
-import { parseBody } from "../model/payload.ts";
+import { refreshMs } from "../model/address.ts";
+import type { LiveState } from "../model/address.ts";
+import { typeName } from "../model/series.ts";
 import { DataError } from "../model/tree.ts";
-import type { Profile } from "../model/tree.ts";
+import { ask } from "./ask.ts";
+import type { View } from "./ask.ts";
 import { GoneError, RefusedError, TokenError } from "./source.ts";
-import type { Parameters, Source } from "./source.ts";
-
-const BARS = 200;
+import type { Source } from "./source.ts";
 
 export interface Problem {
   kind: "token" | "gone" | "refused";
   text: string;
   /** When it began, by the server's clock as last known. */
   since: number;
-}
-
-export interface View {
-  /** What was asked for. */
-  range: Range;
-  /** When the picture's answer came. */
-  at: number;
-  profile: Profile | null;
-  bars: Bars | null;
-  services: Share[];
-  types: string[];
-  /** The type that is shown, as the server names it. */
-  type: string;
-  /** When what is stored begins; 0: nothing ever was. */
-  first: number;
-  /** Part of the answer is missing, because the server could not read it. */
-  damaged: boolean;
 }
 
 export interface Poll {
@@ -46,33 +28,6 @@ export interface Poll {
   busy: boolean;
   /** Starts a round now. */
   again: () => void;
-}
-
-async function ask(source: Source, state: LiveState, signal: AbortSignal): Promise<View> {
-  // The first answer also tells the server's clock, by which the range is meant.
-  source.first ||= readFirst(await source.json("stats", {}, signal));
-  const range = rangeAt(state, source.now());
-  const within: Parameters = { from: range.from, to: range.to };
-  let types = sortTypes(readNames(await source.json("types", within, signal), "types"));
-  // What a link asks for and this range does not have: shown as empty, and can be chosen away.
-  const type = state.type || types[0] || "";
-  if (type && !types.includes(type))
-    types = [...types, type];
-  const step = stepFor(range, BARS);
-  const wide = aligned(range, step);
-  const query = selector(state.service);
-  const [body, lines, each, names] = await Promise.all([
-    source.bytes("payload", { ...within, query, type }, signal),
-    source.json("series", { ...wide, query, type, step }, signal),
-    source.json("series", { ...within, query: "{}", type, step: range.to - range.from, group_by: "service.name" }, signal),
-    source.json("label-values", { ...within, label: "service.name" }, signal),
-  ]);
-  const time = readLines(lines);
-  const at = source.now();
-  return {
-    range, at, profile: parseBody(body), bars: bars(time, wide, at), services: shares(readLines(each), readNames(names, "values")),
-    types, type, first: source.first, damaged: time.damaged,
-  };
 }
 
 function problemOf(e: unknown, since: number): Problem {
@@ -112,11 +67,14 @@ export function usePoll(source: Source, state: LiveState): Poll {
   const [nth, setNth] = useState(0);
   const since = useRef(0);
   const key = JSON.stringify(state);
+  const idle = state.view === "files";
   useEffect(() => {
     const abort = new AbortController();
     const { signal } = abort;
     const run = async (): Promise<void> => {
-      setBusy(true);
+      setBusy(!idle);
+      if (idle)
+        return;
       for (;;) {
         const started = Date.now();
         let wait = state.range ? 0 : refreshMs(state.last);
@@ -155,5 +113,7 @@ export function usePoll(source: Source, state: LiveState): Poll {
 }
 
 export function typeOf(v: View | null): { name: string; unit: string } {
-  return v?.type ? typeName(v.type) : { name: v?.profile?.meta.type ?? "", unit: v?.profile?.meta.unit ?? "" };
+  const part = v?.part;
+  const meta = part && "profile" in part ? part.profile?.meta : undefined;
+  return v?.type ? typeName(v.type) : { name: meta?.type ?? "", unit: meta?.unit ?? "" };
 }

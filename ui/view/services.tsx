@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The services with their shares: the heaviest as a strip, all of them with a filter in a sheet. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { keepOrder, rate } from "../model/live.ts";
-import type { Share, TypeName } from "../model/live.ts";
+import { keepOrder, rate } from "../model/series.ts";
+import type { Share, TypeName } from "../model/series.ts";
 import { matcher } from "../model/search.ts";
 import { count, percent } from "../model/text.ts";
 import { showable } from "../model/payload.ts";

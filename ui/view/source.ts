@@ -49,16 +49,20 @@ export class Source {
     return Date.now() + this.skew;
   }
 
-  private async get(path: string, parameters: Parameters, signal: AbortSignal): Promise<Response> {
-    const q = new URLSearchParams();
+  private async ask(path: string, parameters: Parameters, signal: AbortSignal, body: Blob | null): Promise<Response> {
+    const [name, more] = path.split("?");
+    const q = new URLSearchParams(more);
     for (const [k, v] of Object.entries(parameters))
       if (v !== "")
         q.set(k, String(v));
     const text = q.toString();
     const headers: Record<string, string> = this.token ? { Authorization: `Bearer ${this.token}` } : {};
+    if (body)
+      headers["Content-Type"] = "application/octet-stream";
     let r: Response;
     try {
-      r = await fetch(`/api/v1/${path}${text ? "?" + text : ""}`, { headers, signal, cache: "no-store", redirect: "error" });
+      r = await fetch(`/api/v1/${name}${text ? "?" + text : ""}`, {
+        method: body ? "POST" : "GET", body, headers, signal, cache: "no-store", redirect: "error" });
     } catch (e) {
       if (signal.aborted)
         throw e;
@@ -97,8 +101,8 @@ export class Source {
     }
   }
 
-  async json(path: string, parameters: Parameters, signal: AbortSignal): Promise<unknown> {
-    const r = await this.get(path, parameters, signal);
+  async json(path: string, parameters: Parameters, signal: AbortSignal, body: Blob | null = null): Promise<unknown> {
+    const r = await this.ask(path, parameters, signal, body);
     const text = await this.body(r.text(), signal);
     try {
       return JSON.parse(text);
@@ -107,8 +111,8 @@ export class Source {
     }
   }
 
-  async bytes(path: string, parameters: Parameters, signal: AbortSignal): Promise<Uint8Array> {
-    const r = await this.get(path, parameters, signal);
+  async bytes(path: string, parameters: Parameters, signal: AbortSignal, body: Blob | null = null): Promise<Uint8Array> {
+    const r = await this.ask(path, parameters, signal, body);
     return new Uint8Array(await this.body(r.arrayBuffer(), signal));
   }
 

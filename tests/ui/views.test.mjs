@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The views that are not the flame graph alone, as `culprit server` serves them over a store whose
+ * every number is known: services, comparison, filters, predicates, charts, files, export, links.
+ */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { after, before, test } from "node:test";
+import { AFTER, BEFORE, KNOWN } from "./known.mjs";
+import { cannot, openUrl, until } from "./page.mjs";
+import { closeAll, serve, text } from "./serve.mjs";
+
+const skip = cannot() || false;
+const HOUR = 3600000;
+/* Half a minute ago, in whole seconds, and an hour before that. */
+const T = Math.floor(Date.now() / 60000) * 60000 - 60000;
+const RANGE = `from=${T}&to=${T + 60000}`;
+let s;
+
+const times = (lines, n) => lines.map((l) => l.replace(/\d+$/, (k) => k * n));
+
+before(async () => {
+  if (skip)
+    return;
+  s = await serve("views");
+  const up = (service, lines, at, labels) => s.upload(service, lines, { from: at, to: at + 1000, labels });
+  await up("shop", times(AFTER, 2), T, "host.name=web-1,process.runtime.name=go,service.version=2");
+  await up("shop", AFTER, T + 20000, "host.name=web-2,process.runtime.name=go,service.version=2");
+  await up("shop", BEFORE, T - HOUR, "host.name=web-1,process.runtime.name=go,service.version=1");
+  await up("db", times(KNOWN, 5), T + 10000, "host.name=web-1,thread.name=writer");
+  await up("db", times(KNOWN, 5), T + 10000 - HOUR, "host.name=web-1");
+  await up("old", KNOWN, T - HOUR);
+});
+after(async () => {
+  await s?.stop();
+  await closeAll();
+});
+
+function it(name, body) {
+  test(`views: ${name}`, { skip, timeout: 120000 }, body);
+}
+
+async function see(search, options) {
+  const p = await openUrl(`${s.url}?${search}`, options);
+  p.settled = async () => {
+    await p.page.waitForSelector('.live-page[aria-busy="false"]');
+    await p.painted();
+  };
+  await p.settled();
+  return p;
+}
+
+const params = (p) => new URL(p.page.url()).searchParams;
+const table = (p) => p.page.locator(".services-page tbody tr").evaluateAll((trs) => trs.map((tr) =>
+  [...tr.querySelectorAll("td")].map((td) => td.innerText.replace(/\s+/g, " ").trim())));
+
+it("services: share, change against an hour ago, language, hosts; a click is its flame graph", async () => {
+  const p = await see(`view=services&${RANGE}`);
+  const rows = await table(p);
+  assert.deepEqual(rows.map((r) => r[0]), ["shop", "db", "old"]);
+  const [shop, db, old] = rows;
+  // 3,000 samples of 3,500 in a minute, 1,000 in the minute an hour before.
+  assert.deepEqual([shop[2], shop[3]], ["50/s", "85.7 %"]);
+  assert.match(shop[4], /^\+33\/s \+200 %$/);
+  assert.deepEqual([shop[5], shop[6]], ["go", "2"]);
+  assert.equal(db[4], "≈ same");
+  assert.match(old[4], /^−1\.67\/s −100 %$/);
+  assert.deepEqual([old[3], db[6]], ["0 %", "web-1"]);
+  await p.shot("services-light");
+  await p.page.getByLabel("Filter services").fill("^d|old");
+  assert.deepEqual((await table(p)).map((r) => r[0]), ["db", "old"]);
+  await p.page.getByLabel("Filter services").fill("");
+  await p.page.getByRole("button", { name: "Service", exact: true }).click();
+  assert.deepEqual((await table(p)).map((r) => r[0]), ["db", "old", "shop"]);
+  await p.page.locator(".services-page .pick", { hasText: "shop" }).click();
+  await p.page.locator("h1", { hasText: /^shop$/ }).waitFor();
+  assert.equal(params(p).get("service"), "shop");
+  assert.equal(params(p).get("view"), null);
+  await p.page.goBack();
+  await p.page.locator(".services-page .pick").first().waitFor();
+  await p.done();
+});
+
+it("services: what an earlier time would show is not known before anything was stored", async () => {
+  const p = await see(`view=services&${RANGE}&ago=1d`);
+  assert.deepEqual((await table(p)).map((r) => r[4]), ["–", "–"]);
+  await p.done();
+});
+
+it("compare: the same an hour before, by function, absolute and normalised", async () => {
+  const p = await see(`view=compare&service=shop&${RANGE}`);
+  await p.page.waitForSelector(".flame canvas");
+  assert.match(await text(p, ".quality"), /3,000 samples.*compared with .*1,000/);
+  const change = async (name) => (await p.rows()).find((r) => r.name === name);
+  // Three times the samples: absolute, all but "shrank" and "gone" grew.
+  assert.equal((await change("new")).total, "40 %");
+  assert.equal((await change("gone")).total, "0 %");
+  await p.shot("compare-light");
+  await p.page.getByRole("button", { name: "absolute" }).click();
+  await p.painted();
+  assert.match((await change("steady")).change, /^0 %|^[+-]?0\.0/);
+  assert.match((await change("shrank")).change, /^-40 %$/);
+  // Of something else at the same time: versions.
+  await p.page.getByLabel("Compared with").locator("select").selectOption("0");
+  await p.settled();
+  assert.equal(params(p).get("ago"), "0s");
+  assert.match(await text(p, ".quality"), /3,000 samples.*compared with .*3,000/);
+  const link = p.page.url();
+  await p.page.goBack();
+  await p.settled();
+  await until("an hour before again", async () => /1,000/.test(await text(p, ".quality")));
+  await p.done();
+  const q = await openUrl(link);
+  await q.page.waitForSelector(".flame canvas");
+  assert.match(await text(q, ".quality"), /compared with .*3,000/, "a link shows the same");
+  await q.done();
+});
+
+it("compare: two values of a label, each side with filters of its own", async () => {
+  const p = await see(`view=compare&service=shop&${RANGE}&is=host.name%3Dweb-1&ago=0s&base-is=host.name%3Dweb-2`);
+  await p.page.waitForSelector(".flame canvas");
+  assert.match(await text(p, ".quality"), /2,000 samples.*compared with .*1,000/);
+  assert.match(await text(p, ".base-tools"), /host.name = web-2/);
+  await p.page.getByRole("button", { name: "Same filters" }).click();
+  await until("both of web-1", async () => /2,000 samples.*compared with .*2,000/.test(await text(p, ".quality")));
+  await p.done();
+});
+
+it("filters: values with counts, one of them, all but one, first level, away again", async () => {
+  const p = await see(RANGE);
+  await p.key("m");
+  await p.page.getByRole("button", { name: "host.name" }).click();
+  const values = p.page.locator(".values li");
+  await values.first().waitFor();
+  assert.deepEqual((await values.allInnerTexts()).map((t) => t.replace(/\s+/g, " ").trim()), ["web-1 71.4 % ≠", "web-2 28.6 % ≠"]);
+  await p.shot("filters-light");
+  await values.nth(1).locator("button").first().click();
+  await until("web-2 alone", async () => /1,000 samples/.test(await text(p, ".quality")));
+  assert.deepEqual(params(p).getAll("is"), ["host.name=web-2"]);
+  await values.nth(1).getByRole("button", { name: "Without web-2" }).click();
+  await values.nth(1).locator("button").first().click();
+  await p.page.getByLabel("first level of the picture").check();
+  await p.key("Escape");
+  await p.page.getByRole("button", { name: /host.name = web-2/ }).click();
+  await until("all but web-2 or all", async () => /samples/.test(await text(p, ".quality")));
+  await p.page.getByRole("button", { name: /^by host.name/ }).waitFor();
+  assert.equal(params(p).get("group"), "host.name");
+  await p.done();
+  const q = await see(`${RANGE}&group=host.name`);
+  // 2,500 of 3,500 are of the one, drawn first.
+  assert.match(await q.hover([1, 0.3]), /^web-1.* total 2,500 samples 71.4 %/);
+  assert.match(await q.hover([1, 0.9]), /^web-2.* total 1,000 samples 28.6 %/);
+  await q.done();
+  const n = await see(`${RANGE}&not=host.name%3Dweb-2`);
+  assert.match(await text(n, ".quality"), /2,500 samples/);
+  await n.done();
+});
+
+it("stacks: a predicate, completed by the names in the picture; a wrong one is said", async () => {
+  const p = await see(`${RANGE}&service=db`, { said: /status of 400/ });
+  const box = p.page.getByLabel("Only stacks with these frames");
+  await box.click();
+  await box.pressSequentially('fn="draw');
+  await p.page.locator(".offers li", { hasText: "draw_box" }).waitFor();
+  await box.press("ArrowDown");
+  await box.press("Enter");
+  assert.equal(await box.inputValue(), 'fn="draw_box"');
+  await box.press("Enter");
+  await until("what passes through it", async () => /250 samples/.test(await text(p, ".quality")));
+  assert.equal(params(p).get("stacks"), 'fn="draw_box"');
+  await box.fill('fn="draw_box" und');
+  await box.press("Enter");
+  await p.page.locator(".problem", { hasText: "says no (400" }).waitFor();
+  await box.fill("");
+  await until("all again", async () => /500 samples/.test(await text(p, ".quality")));
+  await p.done();
+});
+
+it("charts: lanes by thread, a heat map from which a range is taken", async () => {
+  const p = await see(`${RANGE}&service=db`);
+  await p.key("g");
+  await p.page.locator(".lane").first().waitFor();
+  assert.match(await text(p, ".lanes"), /writer/);
+  await p.shot("threads-light");
+  await p.key("g");
+  const heat = p.page.locator(".heat canvas");
+  await heat.waitFor();
+  await p.settled();
+  const box = await heat.boundingBox();
+  // All of it is in the eleventh second.
+  const x = (second) => box.x + box.width * (second + 0.5) / 60;
+  await p.page.mouse.move(x(10), box.y + 2);
+  assert.match(await text(p, ".heat output"), /\.000: [\d,]+\/s$/);
+  await p.page.mouse.move(x(9), box.y + 2);
+  await p.page.mouse.down();
+  await p.page.mouse.move(x(11), box.y + box.height - 2, { steps: 4 });
+  await p.shot("heat-light");
+  await p.page.mouse.up();
+  await until("the range", () => params(p).get("from") === String(T + 9000) && params(p).get("to") === String(T + 12000));
+  await p.settled();
+  assert.match(await text(p, ".quality"), /500 samples/);
+  await p.done();
+});
+
+it("files: dropped, named, exported, compared, and what is no profile is said", async () => {
+  const p = await see("view=files", { said: /status of 400/ });
+  assert.match(await text(p, ".nothing"), /Drop a profile here/);
+  const choose = (...files) => p.page.getByLabel("Profiles", { exact: true }).setInputFiles(
+    files.map(([name, lines]) => ({ name, mimeType: "text/plain", buffer: Buffer.from(lines.join("\n") + "\n") })));
+  const asked = [];
+  p.page.on("request", (r) => asked.push(r.url()));
+  await choose(["before.folded", BEFORE]);
+  await p.page.waitForSelector(".flame canvas");
+  assert.match(await text(p, "h1"), /before\.folded/);
+  assert.match(await text(p, ".quality"), /1,000 samples/);
+  const saved = p.page.waitForEvent("download");
+  await p.page.getByLabel("Export").selectOption("folded");
+  const file = await saved;
+  assert.equal(file.suggestedFilename(), "before.folded");
+  assert.deepEqual(readFileSync(await file.path(), "utf8").trim().split("\n").sort(), [...BEFORE].sort());
+  await choose(["after.folded", AFTER]);
+  await until("both", async () => /compared with before\.folded/.test(await text(p, ".quality")));
+  assert.equal((await p.rows()).find((r) => r.name === "new").change, "+40 %");
+  await p.shot("files-light");
+  await choose(["hostile<img src=x onerror=alert(1)>.bin", ["\u0000\u0001 nothing"]]);
+  await p.page.locator(".files-bar [role=alert]", { hasText: "hostile<img" }).waitFor();
+  assert.ok(asked.every((u) => u.includes("/api/v1/convert")), "nothing is stored, nothing else asked");
+  await p.done();
+  const stored = await (await fetch(`${s.url}api/v1/label-values?label=service.name&from=${T - 2 * HOUR}`)).json();
+  assert.deepEqual(stored.values.map((v) => v.name), ["db", "old", "shop"]);
+});
+
+it("export: what is shown, in each format, read again", async () => {
+  const p = await see(`${RANGE}&service=shop&is=host.name%3Dweb-2`);
+  for (const [format, check] of [["html", /culprit-data/], ["svg", /<svg/], ["folded", /;grew 300/], ["speedscope", /speedscope/],
+    ["firefox", /"meta"/], ["pprof", null]]) {
+    const saved = p.page.waitForEvent("download");
+    await p.page.getByLabel("Export").selectOption(format);
+    const bytes = readFileSync(await (await saved).path());
+    if (check)
+      assert.match(bytes.toString(), check, format);
+    else
+      assert.deepEqual([...bytes.subarray(0, 2)], [0x1f, 0x8b], "gzip");
+  }
+  await p.done();
+});
+
+it("keyboard and phone: every view by its number, readable on a small screen, dark", async () => {
+  const p = await see(RANGE, { width: 390, height: 800, touch: true, dark: true });
+  for (const [key, selector] of [["2", ".services-page"], ["3", ".two-charts"], ["4", ".files"], ["1", ".timeline"]]) {
+    await p.key(key);
+    await p.page.waitForSelector(selector);
+    const wide = await p.page.evaluate(() => document.documentElement.scrollWidth);
+    assert.ok(wide <= 390, `${selector} is ${wide} px wide`);
+    await p.shot(`phone-dark-${key}`);
+  }
+  await p.done();
+});

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the served page asks for, as text for location.search: which view, of what, of when, and
+ * with what it is compared. Only what differs from the defaults is written; unknown keys are
+ * skipped, bad values read as defaults.
+ */
+import { decodeSpan, encodeSpan } from "./times.ts";
+import type { Range } from "./times.ts";
+
+export const VIEWS = ["flame", "services", "compare", "files"] as const;
+export type ViewName = (typeof VIEWS)[number];
+
+export const CHARTS = ["bars", "threads", "heat"] as const;
+export type ChartBy = (typeof CHARTS)[number];
+
+/** label = value, or label != value. */
+export interface Filter {
+  label: string;
+  value: string;
+  not: boolean;
+}
+
+/** The other side of a comparison. */
+export interface Base {
+  /** Seconds before, when there is no range of its own; 0: the same time, of something else. */
+  ago: number;
+  range: Range | null;
+  /** null: the same as on this side. */
+  service: string | null;
+  filters: Filter[] | null;
+}
+
+export interface LiveState {
+  view: ViewName;
+  /** service.name, "" for all. */
+  service: string;
+  /** Type of value as the server names it, "" for the first. */
+  type: string;
+  filters: Filter[];
+  /** Predicate over the frames of a stack, "" for all stacks. */
+  stacks: string;
+  /** Label whose values are the first level of the picture; "" for services. */
+  group: string;
+  chart: ChartBy;
+  /** Seconds that the live view goes back. */
+  last: number;
+  /** null: live. */
+  range: Range | null;
+  base: Base;
+}
+
+export const LIVE_DEFAULTS: LiveState = {
+  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", last: 300, range: null,
+  base: { ago: 3600, range: null, service: null, filters: null },
+};
+
+/** Spans that a comparison goes back. */
+export const AGOS: [number, string][] = [
+  [300, "5 min before"], [3600, "1 h before"], [86400, "1 day before"], [604800, "1 week before"],
+];
+
+function putFilters(q: URLSearchParams, prefix: string, filters: Filter[]): void {
+  for (const f of filters)
+    q.append(prefix + (f.not ? "not" : "is"), `${f.label}=${f.value}`);
+}
+
+function putRange(q: URLSearchParams, prefix: string, range: Range | null): void {
+  if (range) {
+    q.set(prefix + "from", String(range.from));
+    q.set(prefix + "to", String(range.to));
+  }
+}
+
+export function encodeLive(s: LiveState): string {
+  const q = new URLSearchParams();
+  const d = LIVE_DEFAULTS;
+  for (const key of ["view", "service", "type", "stacks", "group", "chart"] as const)
+    if (s[key] !== d[key])
+      q.set(key, s[key]);
+  putFilters(q, "", s.filters);
+  if (s.last !== d.last)
+    q.set("last", encodeSpan(s.last));
+  putRange(q, "", s.range);
+  if (s.base.ago !== d.base.ago)
+    q.set("ago", encodeSpan(s.base.ago));
+  putRange(q, "base-", s.base.range);
+  if (s.base.service !== null)
+    q.set("base-service", s.base.service);
+  if (s.base.filters) {
+    putFilters(q, "base-", s.base.filters);
+    if (s.base.filters.length === 0)
+      q.set("base-all", "1");
+  }
+  return q.toString();
+}
+
+function time(text: string | null): number {
+  return text !== null && /^\d{1,15}$/.test(text) ? Number(text) : -1;
+}
+
+function takeRange(q: URLSearchParams, prefix: string): Range | null {
+  const from = time(q.get(prefix + "from"));
+  const to = time(q.get(prefix + "to"));
+  return from >= 0 && to > from ? { from, to } : null;
+}
+
+/** What the API's selectors take for a label's name. */
+export function askable(label: string): boolean {
+  return /^[A-Za-z0-9_.:/\u0080-\uffff-]+$/.test(label);
+}
+
+/** Label names hold no "=", values may. */
+function takeFilters(q: URLSearchParams, prefix: string): Filter[] {
+  const out: Filter[] = [];
+  for (const [key, text] of q) {
+    const not = key === prefix + "not";
+    const at = text.indexOf("=");
+    if ((not || key === prefix + "is") && askable(text.slice(0, Math.max(0, at))))
+      out.push({ label: text.slice(0, at), value: text.slice(at + 1), not });
+  }
+  return out.slice(0, 30);
+}
+
+function oneOf<T extends string>(text: string | null, all: readonly T[]): T {
+  return all.includes(text as T) ? text as T : all[0]!;
+}
+
+export function decodeLive(search: string): LiveState {
+  const q = new URLSearchParams(search);
+  const baseFilters = takeFilters(q, "base-");
+  return {
+    view: oneOf(q.get("view"), VIEWS),
+    service: q.get("service") ?? "",
+    type: q.get("type") ?? "",
+    filters: takeFilters(q, ""),
+    stacks: q.get("stacks") ?? "",
+    group: q.get("group") ?? "",
+    chart: oneOf(q.get("chart"), CHARTS),
+    last: decodeSpan(q.get("last") ?? "") || LIVE_DEFAULTS.last,
+    range: takeRange(q, ""),
+    base: {
+      ago: q.get("ago") === "0s" ? 0 : decodeSpan(q.get("ago") ?? "") || LIVE_DEFAULTS.base.ago,
+      range: takeRange(q, "base-"),
+      service: q.get("base-service"),
+      filters: baseFilters.length || q.get("base-all") === "1" ? baseFilters : null,
+    },
+  };
+}
+
+/** What the state means at a time of the server's clock. */
+export function rangeAt(s: LiveState, now: number): Range {
+  return s.range ?? { from: Math.floor(now) - s.last * 1000, to: Math.floor(now) };
+}
+
+/** The range of the other side, given this side's. */
+export function baseRange(b: Base, r: Range): Range {
+  const d = b.ago * 1000;
+  return b.range ?? { from: Math.max(0, r.from - d), to: Math.max(1, r.to - d) };
+}
+
+/** How long a live view waits for the next answer: what covers days does not change in seconds. */
+export function refreshMs(last: number): number {
+  return Math.max(5000, Math.min(60000, last / 720 * 1000));
+}
+
+function quoted(text: string): string {
+  return `"${text.replace(/[\\"\n]/g, (c) => (c === "\n" ? "\\n" : "\\" + c))}"`;
+}
+
+/** For the API's `query`. */
+export function selector(service: string, filters: Filter[] = []): string {
+  const all = service === "" ? filters : [{ label: "service.name", value: service, not: false }, ...filters];
+  return `{${all.map((f) => `${f.label}${f.not ? "!=" : "="}${quoted(f.value)}`).join(",")}}`;
+}
+
+/** The same filters but those of one label: what else that label could be. */
+export function without(filters: Filter[], label: string): Filter[] {
+  return filters.filter((f) => f.label !== label);
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Parts of a JSON answer, which must be what they should be: else a DataError. */
+import { DataError } from "./tree.ts";
+
+export function object(v: unknown): Record<string, unknown> {
+  if (typeof v !== "object" || v === null || Array.isArray(v))
+    throw new DataError("the server's answer is not as expected");
+  return v as Record<string, unknown>;
+}
+
+export function array(v: unknown): unknown[] {
+  if (!Array.isArray(v))
+    throw new DataError("the server's answer is not as expected");
+  return v;
+}
+
+export function number(v: unknown): number {
+  if (typeof v !== "number" || !Number.isFinite(v))
+    throw new DataError("the server's answer has something else for a number");
+  return v;
+}
+
+export function text(v: unknown): string {
+  if (typeof v !== "string")
+    throw new DataError("the server's answer has something else for a text");
+  return v;
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the API's answers mean: sums by time as bars, shares of services, types. Answers are checked
+ * like any foreign data: what is not as it should be is a DataError.
+ */
+import { array, number, object, text } from "./check.ts";
+import { count, value } from "./text.ts";
+import { aligned } from "./times.ts";
+import type { Range } from "./times.ts";
+import { DataError } from "./tree.ts";
+
+export interface Line {
+  labels: Record<string, string>;
+  /** ms, sum of values, samples behind it. */
+  points: [number, number, number][];
+}
+
+export interface Lines {
+  step: number;
+  lines: Line[];
+  /** Part of what was asked for could not be read. */
+  damaged: boolean;
+}
+
+/** GET /api/v1/series */
+export function readLines(json: unknown): Lines {
+  const o = object(json);
+  const step = number(o["step"]);
+  if (!(step >= 1))
+    throw new DataError("the server's answer has a step of nothing");
+  return {
+    step,
+    lines: array(o["series"]).map((s) => {
+      const labels: Record<string, string> = {};
+      for (const [k, v] of Object.entries(object(object(s)["labels"] ?? {})))
+        labels[k] = text(v);
+      const points = array(object(s)["points"]).map((p): Line["points"][number] => {
+        const at = array(p);
+        return [number(at[0]), number(at[1]), number(at[2] ?? 0)];
+      });
+      return { labels, points };
+    }),
+    damaged: o["damaged"] === true,
+  };
+}
+
+/** GET /api/v1/types (key "types") or label-values ("values"). */
+export function readNames(json: unknown, key: string): string[] {
+  return array(object(json)[key]).map((v) => text(object(v)["name"]));
+}
+
+/** GET /api/v1/stats: when what is stored begins, 0 when nothing is. */
+export function readFirst(json: unknown): number {
+  const store = object(object(json)["store"]);
+  return number(store["rows"]) > 0 ? Math.max(1, number(store["first"])) : 0;
+}
+
+/** ms of a range in which there can be samples: what was before the first is not known, and not zero. */
+export function knownMs(r: Range, first: number): number {
+  return Math.max(1000, r.to - Math.max(r.from, first));
+}
+
+export interface Bars extends Range {
+  step: number;
+  /** Now, where that is before the end: the last bar has not run its time yet. */
+  until: number;
+  /** Sum of values by step. */
+  sum: Float64Array;
+}
+
+/** All lines together, a bar for each step of the range; `now` is when the server answered. */
+export function bars(l: Lines, r: Range, now: number): Bars {
+  const { from, to } = aligned(r, l.step);
+  const n = Math.max(1, Math.min(20000, Math.round((to - from) / l.step)));
+  const sum = new Float64Array(n);
+  for (const line of l.lines)
+    for (const [at, v] of line.points) {
+      const i = Math.floor((at - from) / l.step);
+      if (i >= 0 && i < n)
+        sum[i]! += v;
+    }
+  return { from, to, step: l.step, until: Math.min(to, now), sum };
+}
+
+/** Bars first … last as a range; within what was asked for. */
+export function barRange(b: Bars, first: number, last: number, within: Range): Range {
+  const [a, z] = first <= last ? [first, last] : [last, first];
+  const from = Math.max(within.from, b.from + a * b.step);
+  return { from, to: Math.max(from + 1, Math.min(within.to, b.from + (z + 1) * b.step)) };
+}
+
+/** The ms that a bar has run. Of one that has just begun a quarter: little time makes wild rates. */
+export function barMs(b: Bars, i: number): number {
+  return Math.max(b.step / 4, Math.min(b.step, b.until - b.from - i * b.step));
+}
+
+export interface TypeName {
+  /** What is measured: "cpu". */
+  name: string;
+  unit: string;
+}
+
+/** Of "process_cpu:cpu:nanoseconds:cpu:nanoseconds". */
+export function typeName(type: string): TypeName {
+  const [first, name, unit] = type.split(":");
+  return { name: name || first || "", unit: unit ?? "" };
+}
+
+/** CPU first, else as they come. */
+export function sortTypes(types: string[]): string[] {
+  const rank = (t: string): number => {
+    const { name, unit } = typeName(t);
+    return name !== "cpu" ? 2 : unit === "nanoseconds" ? 0 : 1;
+  };
+  return [...types].sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : a > b ? 1 : 0));
+}
+
+/** Label of a type in a list where some have the same name. */
+export function typeLabel(type: string, all: string[]): string {
+  const { name, unit } = typeName(type);
+  const label = name === "cpu" ? "CPU" : name;
+  const same = all.filter((t) => typeName(t).name === name);
+  if (same.length < 2)
+    return label;
+  return `${label} (${same.some((t) => t !== type && typeName(t).unit === unit) ? type : unit})`;
+}
+
+/** A value per time as people say it: CPU time per time is cores. */
+export function rate(v: number, ms: number, t: TypeName): string {
+  if (t.unit === "nanoseconds") {
+    const n = v / ms / 1e6;
+    const word = t.name === "cpu" ? "cores" : "threads";
+    return `${n === 0 ? "0" : n < 0.01 ? "<0.01" : n.toFixed(n < 10 ? 2 : 1)} ${word}`;
+  }
+  const s = v * 1000 / ms;
+  if (t.unit === "bytes")
+    return value(s, "bytes") + "/s";
+  return (s >= 10 || s === 0 ? count(s) : s.toFixed(2)) + "/s";
+}
+
+export interface Share {
+  name: string;
+  value: number;
+  /** Of all. */
+  share: number;
+}
+
+/** Heaviest first; those that are known and took nothing come last. */
+export function shares(l: Lines, names: string[]): Share[] {
+  const sums = new Map<string, number>(names.map((n) => [n, 0]));
+  let all = 0;
+  for (const line of l.lines) {
+    const name = line.labels["service.name"] ?? "";
+    let sum = 0;
+    for (const [, v] of line.points)
+      sum += v;
+    all += sum;
+    sums.set(name, (sums.get(name) ?? 0) + sum);
+  }
+  return [...sums].filter(([name]) => name !== "")
+    .map(([name, v]) => ({ name, value: v, share: all > 0 ? v / all : 0 }))
+    .sort((a, b) => b.value - a.value || (a.name < b.name ? -1 : 1));
+}
+
+/** The same services in the order of before, as long as it is the same ones: nothing moves under a pointer. */
+export function keepOrder(now: Share[], before: Share[]): Share[] {
+  const at = new Map(before.map((s, i) => [s.name, i]));
+  return [...now].sort((a, b) => (at.get(a.name) ?? Infinity) - (at.get(b.name) ?? Infinity) || 0);
+}
+
+/* ---- the values of a label ---- */
+
+export interface Facet {
+  value: string;
+  sum: number;
+  /** Of all that was asked for. */
+  share: number;
+}
+
+/** Heaviest first; "" are those without the label. */
+export function facets(l: Lines, label: string): Facet[] {
+  let all = 0;
+  const out = l.lines.map((line) => {
+    const sum = line.points.reduce((a, [, v]) => a + v, 0);
+    all += sum;
+    return { value: line.labels[label] ?? "", sum, share: 0 };
+  });
+  for (const f of out)
+    f.share = all > 0 ? f.sum / all : 0;
+  return out.sort((a, b) => b.sum - a.sum || (a.value < b.value ? -1 : 1));
+}
+
+/* ---- heat maps: time on both axes ---- */
+
+export interface Heat extends Range {
+  /** ms of a column, and of a row of it. */
+  column: number;
+  row: number;
+  columns: number;
+  rows: number;
+  /** By column, then row. */
+  values: Float64Array;
+  most: number;
+}
+
+const MOST_CELLS = 100000;
+
+/** GET /api/v1/heatmap */
+export function readHeat(json: unknown): Heat {
+  const o = object(json);
+  const [columns, rows, column, row] = ["columns", "rows", "column", "row"].map((k) => number(o[k])) as [number, number, number, number];
+  const values = Float64Array.from(array(o["values"]), number);
+  if (!(column >= 1 && row >= 1 && columns >= 1 && rows >= 1) || columns * rows !== values.length || values.length > MOST_CELLS)
+    throw new DataError("the server's heat map is not as large as it says");
+  let most = 0;
+  for (const v of values)
+    most = Math.max(most, v);
+  return { from: number(o["from"]), to: number(o["to"]), column, row, columns, rows, values, most };
+}
+
+/** Cells first … last (by column, then row: the order of time) as a range. */
+export function heatRange(h: Heat, first: number, last: number): Range {
+  const [a, z] = first <= last ? [first, last] : [last, first];
+  const at = (i: number): number => h.from + Math.floor(i / h.rows) * h.column + (i % h.rows) * h.row;
+  return { from: at(a), to: Math.max(at(a) + 1, at(z) + h.row) };
+}
+
+/**
+ * Columns and rows for a range: whole milliseconds, at most n cells, a column of a second where that fits. A row of 50 ms has a
+ * sample of each CPU at the agent's 20 Hz; finer ones would show the rhythm of sampling.
+ */
+export function heatSteps(r: Range, n: number): { column: number; row: number } {
+  const ms = r.to - r.from;
+  const column = [1000, 2000, 5000, 10000, 30000, 60000, 300000, 600000, 3600000, 21600000, 86400000, 604800000]
+    .find((c) => ms / c <= 240) ?? 604800000;
+  const columns = Math.ceil(ms / column);
+  const rows = [20, 10, 5, 4, 2, 1].find((k) => columns * k <= n && column % k === 0) ?? 1;
+  return { column, row: column / rows };
+}

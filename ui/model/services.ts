@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The table of services: share, hosts, languages, values by time, and how that changed. */
+import { significant } from "./stats.ts";
+import type { Lines } from "./series.ts";
+import { aligned } from "./times.ts";
+import type { Range } from "./times.ts";
+
+export interface ServiceRow {
+  name: string;
+  value: number;
+  samples: number;
+  /** Of all services. */
+  share: number;
+  hosts: string[];
+  languages: string[];
+  /** Sums by step. */
+  spark: Float64Array;
+  /** null: nothing is known of then. */
+  change: RateChange | null;
+}
+
+export interface RateChange {
+  /** Values per ms. */
+  before: number;
+  after: number;
+  /** Whether chance alone makes such a difference in less than one of 20 cases. */
+  sure: boolean;
+}
+
+export interface Sum {
+  value: number;
+  samples: number;
+}
+
+/** By the value of a label. */
+export function sums(l: Lines, label: string): Map<string, Sum> {
+  const out = new Map<string, Sum>();
+  for (const line of l.lines) {
+    const name = line.labels[label] ?? "";
+    const s = out.get(name) ?? { value: 0, samples: 0 };
+    for (const [, v, n] of line.points) {
+      s.value += v;
+      s.samples += n;
+    }
+    out.set(name, s);
+  }
+  return out;
+}
+
+/** Counts of independent samples in two stretches of time: each has the variance of its own size. */
+export function rateChange(before: Sum, beforeMs: number, after: Sum, afterMs: number): RateChange {
+  const a = before.samples / beforeMs;
+  const b = after.samples / afterMs;
+  const variance = a / beforeMs + b / afterMs;
+  return {
+    before: before.value / beforeMs, after: after.value / afterMs,
+    sure: variance > 0 && significant((b - a) / Math.sqrt(variance)),
+  };
+}
+
+function distinct(l: Lines, label: string): Map<string, Map<string, number>> {
+  const out = new Map<string, Map<string, number>>();
+  for (const line of l.lines) {
+    const value = line.labels[label] ?? "";
+    if (value === "")
+      continue;
+    const name = line.labels["service.name"] ?? "";
+    const of = out.get(name) ?? new Map<string, number>();
+    of.set(value, (of.get(value) ?? 0) + line.points.reduce((a, [, v]) => a + v, 0));
+    out.set(name, of);
+  }
+  return out;
+}
+
+const heaviest = (m: Map<string, number> | undefined): string[] =>
+  [...m ?? []].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(([v]) => v);
+
+export interface Asked {
+  /** By service.name, host.name and process.runtime.name over all of the range. */
+  whole: Lines;
+  /** By service.name in steps. */
+  steps: Lines;
+  range: Range;
+  /** By service.name over the stretch before, and how much of it is known; null: none of it. */
+  before: { lines: Lines; ms: number } | null;
+  /** Of `range`, how much is known. */
+  ms: number;
+}
+
+/** Heaviest first. */
+export function serviceRows(a: Asked): ServiceRow[] {
+  const now = sums(a.whole, "service.name");
+  const then = a.before && sums(a.before.lines, "service.name");
+  const hosts = distinct(a.whole, "host.name");
+  const languages = distinct(a.whole, "process.runtime.name");
+  const { from, to } = aligned(a.range, a.steps.step);
+  const n = Math.max(1, Math.min(2000, Math.round((to - from) / a.steps.step)));
+  const sparks = new Map<string, Float64Array>();
+  for (const line of a.steps.lines) {
+    const name = line.labels["service.name"] ?? "";
+    const spark = sparks.get(name) ?? new Float64Array(n);
+    sparks.set(name, spark);
+    for (const [at, v] of line.points) {
+      const i = Math.floor((at - from) / a.steps.step);
+      if (i >= 0 && i < n)
+        spark[i]! += v;
+    }
+  }
+  let all = 0;
+  for (const s of now.values())
+    all += s.value;
+  const nothing: Sum = { value: 0, samples: 0 };
+  return [...new Set([...now.keys(), ...then?.keys() ?? []])].map((name) => {
+    const s = now.get(name) ?? nothing;
+    return {
+      name, value: s.value, samples: s.samples, share: all > 0 ? s.value / all : 0,
+      hosts: heaviest(hosts.get(name)), languages: heaviest(languages.get(name)), spark: sparks.get(name) ?? new Float64Array(n),
+      change: a.before && rateChange(then!.get(name) ?? nothing, a.before.ms, s, a.ms),
+    };
+  }).sort((x, y) => y.value - x.value || (x.name < y.name ? -1 : 1));
+}
+
+export type ServiceKey = "name" | "value" | "change" | "hosts" | "language";
+
+export function sortServices(rows: ServiceRow[], key: ServiceKey, descending: boolean): ServiceRow[] {
+  const sign = descending ? -1 : 1;
+  const change = (r: ServiceRow): number => (r.change ? r.change.after - r.change.before : 0);
+  const by: Record<ServiceKey, (a: ServiceRow, b: ServiceRow) => number> = {
+    name: (a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0),
+    value: (a, b) => a.value - b.value,
+    change: (a, b) => change(a) - change(b),
+    hosts: (a, b) => a.hosts.length - b.hosts.length,
+    language: (a, b) => ((a.languages[0] ?? "") < (b.languages[0] ?? "") ? -1 : (a.languages[0] ?? "") > (b.languages[0] ?? "") ? 1 : 0),
+  };
+  return [...rows].sort((a, b) => sign * by[key](a, b) || by.name(a, b));
+}

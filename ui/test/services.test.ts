@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { complete } from "../model/predicate.ts";
+import { readLines } from "../model/series.ts";
+import { rateChange, serviceRows, sortServices } from "../model/services.ts";
+
+const line = (labels: Record<string, string>, ...points: number[][]): object => ({ labels, points });
+
+test("the table of services: sums over hosts, heaviest first, gone ones too", () => {
+  const whole = readLines({ step: 60000, series: [
+    line({ "service.name": "shop", "host.name": "b", "process.runtime.name": "go" }, [0, 30, 3]),
+    line({ "service.name": "shop", "host.name": "a", "process.runtime.name": "go" }, [0, 60, 6]),
+    line({ "service.name": "db", "host.name": "a", "process.runtime.name": "" }, [0, 10, 1]),
+  ] });
+  const steps = readLines({ step: 1000, series: [line({ "service.name": "shop" }, [1000, 50, 5], [3000, 40, 4], [9000, 1, 1])] });
+  const before = { lines: readLines({ step: 60000, series: [line({ "service.name": "old" }, [0, 7, 1])] }), ms: 4000 };
+  const rows = serviceRows({ whole, steps, range: { from: 0, to: 4000 }, before, ms: 4000 });
+  assert.deepEqual(rows.map((r) => [r.name, r.value, r.samples, r.share]), [["shop", 90, 9, 0.9], ["db", 10, 1, 0.1], ["old", 0, 0, 0]]);
+  assert.deepEqual(rows[0]!.hosts, ["a", "b"], "heaviest first");
+  assert.deepEqual(rows[0]!.languages, ["go"]);
+  assert.deepEqual(rows[1]!.languages, [], "what is not known is nothing");
+  assert.deepEqual([...rows[0]!.spark], [0, 50, 0, 40]);
+  assert.equal(rows[2]!.change!.before, 7 / 4000);
+  assert.equal(rows[2]!.change!.after, 0);
+  assert.equal(serviceRows({ whole, steps, range: { from: 0, to: 4000 }, before: null, ms: 4000 })[0]!.change, null);
+  assert.deepEqual(sortServices(rows, "name", false).map((r) => r.name), ["db", "old", "shop"]);
+  assert.deepEqual(sortServices(rows, "hosts", true).map((r) => r.name), ["shop", "db", "old"]);
+  assert.deepEqual(sortServices(rows, "change", false).map((r) => r.name), ["old", "db", "shop"]);
+});
+
+test("a change of rate is told from chance by the samples behind it, not by the values", () => {
+  const s = (samples: number): { value: number; samples: number } => ({ value: samples * 5e7, samples });
+  assert.equal(rateChange(s(100), 1000, s(110), 1000).sure, false);
+  assert.equal(rateChange(s(10000), 1000, s(11000), 1000).sure, true);
+  assert.equal(rateChange(s(100), 1000, s(1000), 10000).sure, false, "ten times the time is no change");
+  assert.equal(rateChange(s(0), 1000, s(0), 1000).sure, false);
+  assert.equal(rateChange(s(0), 1000, s(3), 1000).sure, false);
+  assert.equal(rateChange(s(0), 1000, s(5), 1000).sure, true);
+});
+
+test("predicates: words, then names, quoted", () => {
+  const names = (): string[] => ["handle", "json.encode", 'odd"name\\', "rehandle"];
+  const labels = (text: string, at = text.length): string[] => complete(text, at, names).map((o) => o.label);
+  assert.deepEqual(labels(""), ['fn="', 'fn~"', 'not fn="']);
+  assert.deepEqual(labels("fn"), ['fn="', 'fn~"']);
+  assert.deepEqual(labels('fn="han'), ["handle", "rehandle"]);
+  assert.deepEqual(complete('fn="han', 7, names)[0], { label: "handle", text: 'fn="handle"', at: 11 });
+  assert.deepEqual(complete('fn="han" under fn="x"', 7, names)[0], { label: "handle", text: 'fn="handle" under fn="x"', at: 11 });
+  assert.equal(complete('fn="odd', 7, names)[0]!.text, 'fn="odd\\"name\\\\"');
+  assert.deepEqual(labels('fn="a" u'), ['under fn="']);
+  assert.equal(complete('fn="a"', 6, names)[0]!.text, 'fn="a" under fn="');
+  assert.deepEqual(labels('fn~"ha'), [], "a regular expression is nobody's name");
+});

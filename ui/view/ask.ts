@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What each view asks the server for, in one round; and what came. */
+import { baseRange, rangeAt, selector } from "../model/address.ts";
+import type { LiveState } from "../model/address.ts";
+import { compareProfiles } from "../model/compare.ts";
+import { parseBody } from "../model/payload.ts";
+import { bars, heatSteps, knownMs, readFirst, readHeat, readLines, readNames, shares, sortTypes } from "../model/series.ts";
+import type { Bars, Heat, Share } from "../model/series.ts";
+import { serviceRows } from "../model/services.ts";
+import type { ServiceRow } from "../model/services.ts";
+import { aligned, stepFor } from "../model/times.ts";
+import type { Range } from "../model/times.ts";
+import type { Profile } from "../model/tree.ts";
+import type { Parameters, Source } from "./source.ts";
+
+const BARS = 200;
+const SPARK = 60;
+const LANES = 12;
+/** As many as the server gives at once. */
+const CELLS = 11000;
+
+export interface Lane {
+  name: string;
+  bars: Bars;
+}
+
+export type Timeline = { by: "bars"; bars: Bars } | { by: "threads"; lanes: Lane[]; more: number } | { by: "heat"; heat: Heat };
+
+export type Part =
+  | { of: "flame"; profile: Profile; services: Share[]; timeline: Timeline }
+  | { of: "services"; rows: ServiceRow[]; hosts: number; before: Range }
+  | { of: "compare"; profile: Profile; services: Share[]; after: Bars; before: Bars; base: Range };
+
+export interface View {
+  /** What was asked for. */
+  range: Range;
+  /** When the answer came. */
+  at: number;
+  types: string[];
+  /** The type that is shown, as the server names it. */
+  type: string;
+  /** When what is stored begins; 0: nothing ever was. */
+  first: number;
+  /** Part of the answer is missing, because the server could not read it. */
+  damaged: boolean;
+  part: Part;
+}
+
+interface Round {
+  source: Source;
+  state: LiveState;
+  range: Range;
+  type: string;
+  signal: AbortSignal;
+}
+
+/** What a picture and its chart are of. */
+interface Selection {
+  range: Range;
+  query: string;
+}
+
+const within = (r: Range): Parameters => ({ from: r.from, to: r.to });
+
+async function askBars(a: Round, s: Selection): Promise<{ bars: Bars; damaged: boolean }> {
+  const step = stepFor(s.range, BARS);
+  const wide = aligned(s.range, step);
+  const lines = readLines(await a.source.json("series", { ...within(wide), query: s.query, type: a.type, stacks: a.state.stacks, step },
+                                              a.signal));
+  return { bars: bars(lines, wide, a.source.now()), damaged: lines.damaged };
+}
+
+async function askLanes(a: Round, s: Selection): Promise<{ timeline: Timeline; damaged: boolean }> {
+  const step = stepFor(s.range, BARS);
+  const wide = aligned(s.range, step);
+  const all = readLines(await a.source.json("series", { ...within(wide), query: s.query, type: a.type, stacks: a.state.stacks, step,
+                                                        group_by: "thread.name" }, a.signal));
+  const now = a.source.now();
+  const lanes = all.lines.slice(0, LANES).map((line) => ({
+    name: line.labels["thread.name"] ?? "", bars: bars({ ...all, lines: [line] }, wide, now) }));
+  return { timeline: { by: "threads", lanes, more: all.lines.length - lanes.length }, damaged: all.damaged };
+}
+
+async function askTimeline(a: Round, s: Selection): Promise<{ timeline: Timeline; damaged: boolean }> {
+  if (a.state.chart === "threads")
+    return askLanes(a, s);
+  if (a.state.chart === "heat") {
+    const steps = heatSteps(s.range, CELLS);
+    // Whole columns, so that a row is the same part of each.
+    const wide = aligned(s.range, steps.column);
+    const json = await a.source.json("heatmap", { ...within(wide), ...heatSteps(wide, CELLS), query: s.query, type: a.type,
+                                                  stacks: a.state.stacks }, a.signal);
+    return { timeline: { by: "heat", heat: readHeat(json) }, damaged: (json as { damaged?: unknown }).damaged === true };
+  }
+  const b = await askBars(a, s);
+  return { timeline: { by: "bars", bars: b.bars }, damaged: b.damaged };
+}
+
+async function askServices(a: Round): Promise<Share[]> {
+  const { source, range, type, signal } = a;
+  const query = selector("", a.state.filters);
+  const [each, names] = await Promise.all([
+    source.json("series", { ...within(range), query, type, step: range.to - range.from, group_by: "service.name" }, signal),
+    source.json("label-values", { ...within(range), query, label: "service.name" }, signal),
+  ]);
+  return shares(readLines(each), readNames(names, "values"));
+}
+
+async function askPicture(a: Round, s: Selection): Promise<Profile> {
+  return parseBody(await a.source.bytes("payload", {
+    ...within(s.range), query: s.query, type: a.type, stacks: a.state.stacks, group_by: a.state.group }, a.signal));
+}
+
+async function askFlame(a: Round): Promise<{ part: Part; damaged: boolean }> {
+  const s = { range: a.range, query: selector(a.state.service, a.state.filters) };
+  const [profile, time, services] = await Promise.all([askPicture(a, s), askTimeline(a, s), askServices(a)]);
+  return { part: { of: "flame", profile, services, timeline: time.timeline }, damaged: time.damaged };
+}
+
+async function askTable(a: Round): Promise<{ part: Part; damaged: boolean }> {
+  const { source, range, type, signal } = a;
+  const query = selector("", a.state.filters);
+  const step = stepFor(range, SPARK);
+  const all = range.to - range.from;
+  const d = a.state.base.ago * 1000;
+  const before = { from: Math.max(0, range.from - d), to: Math.max(1, range.to - d) };
+  const there = source.first > 0 && source.first < before.to;
+  const ask = (p: Parameters): Promise<unknown> => source.json("series", { query, type, ...p }, signal);
+  const [whole, steps, then] = await Promise.all([
+    source.json(`series?group_by=service.name&group_by=host.name&group_by=process.runtime.name`,
+                { query, type, ...within(range), step: all }, signal),
+    ask({ ...within(aligned(range, step)), step, group_by: "service.name" }),
+    there ? ask({ ...within(before), step: before.to - before.from, group_by: "service.name" }) : null,
+  ]);
+  const lines = readLines(whole);
+  const rows = serviceRows({
+    whole: lines, steps: readLines(steps), range, ms: knownMs(range, source.first),
+    before: then === null ? null : { lines: readLines(then), ms: knownMs(before, source.first) },
+  });
+  const hosts = new Set(lines.lines.map((l) => l.labels["host.name"] ?? "")).size;
+  return { part: { of: "services", rows, hosts, before }, damaged: lines.damaged };
+}
+
+async function askCompare(a: Round): Promise<{ part: Part; damaged: boolean }> {
+  const { base } = a.state;
+  const after = { range: a.range, query: selector(a.state.service, a.state.filters) };
+  const before = { range: baseRange(base, a.range), query: selector(base.service ?? a.state.service, base.filters ?? a.state.filters) };
+  const [p, q, afterBars, beforeBars, services] = await Promise.all([
+    askPicture(a, after), askPicture(a, before), askBars(a, after), askBars(a, before), askServices(a)]);
+  // A selection without samples has no type of its own.
+  const named = (x: Profile, like: Profile): Profile => x.tree.total[0] === 0 ? { ...x, meta: { ...x.meta, type: like.meta.type,
+    unit: like.meta.unit } } : x;
+  return {
+    part: { of: "compare", profile: compareProfiles(named(q, p), named(p, q)), services, after: afterBars.bars, before: beforeBars.bars,
+      base: before.range },
+    damaged: afterBars.damaged || beforeBars.damaged,
+  };
+}
+
+const ASK = { flame: askFlame, services: askTable, compare: askCompare };
+
+export async function ask(source: Source, state: LiveState, signal: AbortSignal): Promise<View> {
+  // The first answer also tells the server's clock, by which the range is meant.
+  source.first ||= readFirst(await source.json("stats", {}, signal));
+  const range = rangeAt(state, source.now());
+  let types = sortTypes(readNames(await source.json("types", within(range), signal), "types"));
+  // What a link asks for and this range does not have: shown as empty, and can be chosen away.
+  const type = state.type || types[0] || "";
+  if (type && !types.includes(type))
+    types = [...types, type];
+  const view = state.view === "files" ? "flame" : state.view;
+  const { part, damaged } = await ASK[view]({ source, state, range, type, signal });
+  return { range, at: source.now(), types, type, first: source.first, damaged, part };
+}

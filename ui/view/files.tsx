@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Profiles from files: dropped or chosen, turned by the server into what the page draws, stored
+ * nowhere. Two of them are compared. The server never keeps them, so a reload has to ask again.
+ */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { compareProfiles } from "../model/compare.ts";
+import { parseBody, showable } from "../model/payload.ts";
+import type { Profile } from "../model/tree.ts";
+import { App } from "./app.tsx";
+import { Export } from "./export.tsx";
+import type { Keys } from "./help.tsx";
+import type { Source } from "./source.ts";
+
+export interface Opened {
+  file: File;
+  profile: Profile;
+}
+
+async function open(source: Source, file: File, signal: AbortSignal): Promise<Opened> {
+  const profile = parseBody(await source.bytes("convert", { name: file.name }, signal, file));
+  return { file, profile: { ...profile, meta: { ...profile.meta, title: file.name } } };
+}
+
+function picture(files: Opened[]): Profile | string | null {
+  if (files.length < 2)
+    return files[0]?.profile ?? null;
+  try {
+    return compareProfiles(files[0]!.profile, files[1]!.profile);
+  } catch (e) {
+    return e instanceof Error ? e.message : String(e);
+  }
+}
+
+export function Files(p: { source: Source; keys: Keys; dropped: File[] }): preact.JSX.Element {
+  const [files, setFiles] = useState<Opened[]>([]);
+  const [wrong, setWrong] = useState("");
+  const [busy, setBusy] = useState(false);
+  const [shown, setShown] = useState<Profile | string | null>(null);
+  const input = useRef<HTMLInputElement>(null);
+  const add = async (list: File[]): Promise<void> => {
+    if (list.length === 0)
+      return;
+    setBusy(true);
+    setWrong("");
+    try {
+      const opened = [];
+      for (const f of list.slice(0, 2))
+        opened.push(await open(p.source, f, new AbortController().signal));
+      const next = [...files, ...opened].slice(-2);
+      setFiles(next);
+      setShown(picture(next));
+    } catch (e) {
+      setWrong(`${list.map((f) => showable(f.name)).join(", ")}: ${e instanceof Error ? e.message : String(e)}`);
+    }
+    setBusy(false);
+  };
+  useEffect(() => void add(p.dropped), [p.dropped]);
+  const keep = (next: Opened[]): void => {
+    setFiles(next);
+    setShown(picture(next));
+  };
+  const bar = <div class="files-bar">
+    {files.map((f, i) => <button key={i} class="transform" title="Take this file away" onClick={() => keep(files.filter((_, k) => k !== i))}>
+      {files.length > 1 ? (i === 0 ? "before: " : "after: ") : ""}{showable(f.file.name)} ✕</button>)}
+    {files.length === 2 && <button class="text" onClick={() => keep([files[1]!, files[0]!])}>Swap</button>}
+    <button class="text" onClick={() => input.current!.click()}>{files.length === 0 ? "Choose a file…" : files.length === 1 ? "Compare with…" : "Another…"}</button>
+    {files.length === 1 && <Export source={p.source} path="convert" parameters={{ name: files[0]!.file.name }} body={files[0]!.file}
+                                   name={files[0]!.file.name.replace(/\.[^.]*$/, "")} />}
+    {busy && <span class="soft">Reading…</span>}
+    {wrong !== "" && <span class="grew" role="alert">{wrong}</span>}
+    <input ref={input} type="file" multiple hidden aria-label="Profiles" onChange={(e) => {
+      void add([...e.currentTarget.files ?? []]);
+      e.currentTarget.value = "";
+    }} />
+  </div>;
+  return <div class="files">
+    {bar}
+    {shown === null || typeof shown === "string"
+      ? <div class="nothing"><h2>{typeof shown === "string" ? "These cannot be compared" : "Drop a profile here"}</h2>
+        {typeof shown === "string" ? <p>{showable(shown)}</p>
+          : <p>pprof, OTLP, JFR, perf script, folded stacks, speedscope: whatever <code>culprit convert</code> reads, compressed or not.
+            Two files are compared. Nothing is stored.</p>}</div>
+      : <App profile={shown} keys={p.keys} />}
+  </div>;
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Time on both axes: a column is a second (or more), a row a part of it, so that what happens within
+ * a second is seen. Dragging, or Shift with the arrow keys, chooses a range.
+ */
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { heatRange, rate } from "../model/series.ts";
+import type { Heat, TypeName } from "../model/series.ts";
+import { clock, rangeText } from "../model/times.ts";
+import type { Range } from "../model/times.ts";
+
+interface Props {
+  heat: Heat;
+  type: TypeName;
+  label: string;
+  now: number;
+  onSelect: (r: Range) => void;
+}
+
+function paint(canvas: HTMLCanvasElement, h: Heat, over: number, picked: [number, number] | null): void {
+  const ratio = devicePixelRatio || 1;
+  const [w, t] = [canvas.clientWidth, canvas.clientHeight];
+  canvas.width = Math.round(w * ratio);
+  canvas.height = Math.round(t * ratio);
+  const c = canvas.getContext("2d")!;
+  const style = getComputedStyle(canvas);
+  c.scale(ratio, ratio);
+  c.fillStyle = style.getPropertyValue("--heat");
+  const [cw, ch] = [w / h.columns, t / h.rows];
+  const cell = (i: number): void => {
+    // The first part of a second is on top, as one reads.
+    c.fillRect(Math.floor(i / h.rows) * cw, (i % h.rows) * ch, cw + 0.3, ch + 0.3);
+  };
+  for (let i = 0; i < h.values.length; i++)
+    if (h.values[i]! > 0) {
+      c.globalAlpha = 0.12 + 0.88 * h.values[i]! / h.most;
+      cell(i);
+    }
+  const [a, z] = picked ? [Math.min(...picked), Math.max(...picked)] : [over, over];
+  if (a >= 0) {
+    c.globalAlpha = 0.45;
+    c.fillStyle = style.getPropertyValue("--text");
+    for (let i = a; i <= z; i++)
+      cell(i);
+  }
+}
+
+export function HeatMap(p: Props): preact.JSX.Element {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const [over, setOver] = useState(-1);
+  const [picked, setPicked] = useState<[number, number] | null>(null);
+  const [size, setSize] = useState(0);
+  const dragging = useRef(false);
+  const h = p.heat;
+  const n = h.columns * h.rows;
+  useLayoutEffect(() => {
+    const o = new ResizeObserver(() => setSize((s) => s + 1));
+    o.observe(canvas.current!);
+    return () => o.disconnect();
+  }, []);
+  useEffect(() => paint(canvas.current!, h, over, picked));
+  void size;
+  const at = (e: PointerEvent): number => {
+    const r = canvas.current!.getBoundingClientRect();
+    const part = (x: number, of: number, cells: number): number => Math.max(0, Math.min(cells - 1, Math.floor(x / of * cells)));
+    return part(e.clientX - r.left, r.width, h.columns) * h.rows + part(e.clientY - r.top, r.height, h.rows);
+  };
+  const take = (pick: [number, number]): void => {
+    p.onSelect(heatRange(h, ...pick));
+    setPicked(null);
+  };
+  const onKey = (e: KeyboardEvent): void => {
+    const by = { ArrowLeft: -h.rows, ArrowRight: h.rows, ArrowUp: -1, ArrowDown: 1 }[e.key];
+    if (e.ctrlKey || e.metaKey || e.altKey)
+      return;
+    if (by !== undefined) {
+      const i = over < 0 ? n - 1 : Math.max(0, Math.min(n - 1, over + by));
+      setPicked(e.shiftKey ? [picked?.[0] ?? Math.max(0, over), i] : null);
+      setOver(i);
+    } else if (e.key === "Enter" && over >= 0) {
+      take(picked ?? [over, over]);
+    } else if (e.key === "Escape" && over >= 0) {
+      setPicked(null);
+      setOver(-1);
+    } else {
+      return;
+    }
+    e.preventDefault();
+    e.stopPropagation();
+  };
+  const span = picked ? heatRange(h, ...picked) : over >= 0 ? heatRange(h, over, over) : null;
+  const sum = (): number => {
+    const [a, z] = picked ? [Math.min(...picked), Math.max(...picked)] : [over, over];
+    return h.values.slice(a, z + 1).reduce((x, y) => x + y, 0);
+  };
+  const fraction = (ms: number): string => `${clock(ms)}.${String(Math.floor(ms % 1000)).padStart(3, "0")}`;
+  const said = span && (span.to - span.from < 1000 ? fraction(span.from) : rangeText(span, p.now)) +
+    `: ${rate(sum(), span.to - span.from, p.type)}`;
+  return (
+    <div class="chart heat" tabIndex={0} role="application" aria-roledescription="heat map"
+         aria-label={`${p.label}: each column ${h.column / 1000} s, each row ${h.row} ms. Arrow keys move, with Shift they choose a range, Enter takes it.`}
+         onKeyDown={onKey} onBlur={() => setPicked(null)}
+         onPointerDown={(e) => {
+           if (e.button !== 0)
+             return;
+           dragging.current = true;
+           e.currentTarget.setPointerCapture(e.pointerId);
+           setPicked([at(e), at(e)]);
+         }}
+         onPointerMove={(e) => {
+           setOver(at(e));
+           if (dragging.current && picked)
+             setPicked([picked[0], at(e)]);
+         }}
+         onPointerUp={() => {
+           dragging.current = false;
+           if (picked && picked[0] !== picked[1])
+             take(picked);
+           else
+             setPicked(null);
+         }}
+         onPointerCancel={() => {
+           dragging.current = false;
+           setPicked(null);
+         }}
+         onPointerLeave={() => dragging.current || setOver(-1)}>
+      <canvas ref={canvas} aria-hidden="true" />
+      {said && <output class="left">{said}</output>}
+    </div>
+  );
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The chart above the picture: all together, a lane for each thread name, or a heat map. */
+import { CHARTS } from "../model/address.ts";
+import type { ChartBy } from "../model/address.ts";
+import { showable } from "../model/payload.ts";
+import type { TypeName } from "../model/series.ts";
+import { count } from "../model/text.ts";
+import type { Range } from "../model/times.ts";
+import type { Timeline as Data } from "./ask.ts";
+import { Chart } from "./chart.tsx";
+import { HeatMap } from "./heat.tsx";
+
+const WORD: Record<ChartBy, string> = { bars: "Total", threads: "Threads", heat: "Sub-second" };
+
+interface Props {
+  data: Data | null;
+  by: ChartBy;
+  range: Range;
+  type: TypeName;
+  label: string;
+  now: number;
+  onBy: (by: ChartBy) => void;
+  onSelect: (r: Range) => void;
+}
+
+export function Timeline(p: Props): preact.JSX.Element {
+  const { data, range, type, now, onSelect } = p;
+  return (
+    <div class={`timeline ${p.by}`}>
+      <div class="chart-by" role="group" aria-label="Chart (g)">
+        {CHARTS.map((by) => <button key={by} aria-pressed={by === p.by} onClick={() => p.onBy(by)}>{WORD[by]}</button>)}
+      </div>
+      {data?.by === "heat" ? <HeatMap heat={data.heat} type={type} now={now} onSelect={onSelect} label={p.label} />
+      : data?.by === "threads" ? <div class="lanes">
+        {data.lanes.map((l) => <div class="lane" key={l.name}>
+          <span class="n" title={showable(l.name)}>{l.name === "" ? <i>no name</i> : showable(l.name)}</span>
+          <Chart bars={l.bars} range={range} type={type} now={now} onSelect={onSelect} axis={false}
+                 label={`${p.label}, thread ${showable(l.name)}`} /></div>)}
+        {data.more > 0 && <p class="soft">and {count(data.more)} lighter names of threads</p>}
+        {data.lanes.length === 0 && <p class="soft">No thread took anything in this time.</p>}
+      </div>
+      : <Chart bars={data?.bars ?? null} range={range} type={type} now={now} onSelect={onSelect} label={p.label} />}
+    </div>
+  );
+}
