@@ -220,12 +220,13 @@ static bool covers(const void *learned, const struct runtime_process *process, u
 
 static void describe(const void *learned, char *ret, size_t n)
 {
-	const struct hotspot_vm *vm = learned;
+	hotspot_describe(learned, ret, n);
+}
 
-	if (vm->major)
-		snprintf(ret, n, "HotSpot %u, offsets from its vmStructs", vm->major);
-	else
-		snprintf(ret, n, "HotSpot, offsets from its vmStructs");
+static void missing(const struct runtime_target *t, const void *learned,
+		    void (*line)(void *arg, const char *text), void *arg)
+{
+	hotspot_missing(t, learned, line, arg);
 }
 
 const struct runtime_ops runtime_hotspot = {
@@ -236,5 +237,6 @@ const struct runtime_ops runtime_hotspot = {
 	.name = name,
 	.covers = covers,
 	.describe = describe,
+	.missing = missing,
 	.marks_anonymous = true,
 };

@@ -20,7 +20,8 @@ enum hotspot_static {
 	HS_INTERPRETER,
 	HS_JDK_VERSION,
 	HS_VM_MAJOR,
-	HS_VM_RELEASE,
+	HS_FLAGS,
+	HS_N_FLAGS,
 	HS_N
 };
 
@@ -73,10 +74,20 @@ enum hotspot_field {
 	HF_NM_IMMUTABLE,
 	HF_NM_IMMUTABLE_SIZE,
 	HF_THREAD_SAVED_PC,
+	HF_FLAG_NAME,
+	HF_FLAG_ADDRESS,
 	HF_N
 };
 
-enum hotspot_size { HZ_HEAP_BLOCK, HZ_CONST_METHOD, HZ_CONSTANT_POOL, HZ_PCDESC, HZ_NMETHOD, HZ_N };
+enum hotspot_size {
+	HZ_HEAP_BLOCK,
+	HZ_CONST_METHOD,
+	HZ_CONSTANT_POOL,
+	HZ_PCDESC,
+	HZ_NMETHOD,
+	HZ_FLAG,
+	HZ_N
+};
 
 #define HOTSPOT_NONE (~0u)
 
@@ -87,6 +98,7 @@ struct hotspot_vm {
 	u64 first, end;	  /* the fields' offsets lie between */
 	u32 sizes[HZ_N];
 	u32 major;	       /* as the file says, for people; 0: it does not */
+	char release[64];      /* the same with all its parts: 17.0.15+6; empty: not found */
 	struct disasm *disasm; /* owned */
 	u32 n_stubs;
 	struct hotspot_stub *stubs; /* owned; addresses of StubRoutines and their names */
@@ -114,6 +126,11 @@ static inline bool hotspot_has(const struct hotspot_offsets *o, enum hotspot_fie
 {
 	return o->of[f] != HOTSPOT_NONE;
 }
+
+/* hotspot_doctor.c */
+void hotspot_describe(const struct hotspot_vm *vm, char *ret, size_t n);
+void hotspot_missing(const struct runtime_target *t, const struct hotspot_vm *vm,
+		     void (*line)(void *arg, const char *text), void *arg);
 
 /* hotspot_name.c */
 int hotspot_name(const struct hotspot_vm *vm, const struct hotspot_offsets *o,

@@ -44,7 +44,10 @@ static const struct wanted wanted_statics[] = {
 	{HS_INTERPRETER, "AbstractInterpreter", "_code"},
 	{HS_JDK_VERSION, "JDK_Version", "_current"}, /* up to 21 */
 	{HS_VM_MAJOR, "Abstract_VM_Version", "_vm_major_version"},
-	{HS_VM_RELEASE, "Abstract_VM_Version", "_s_vm_release"},
+	{HS_FLAGS, "JVMFlag", "flags"},
+	{HS_FLAGS, "Flag", "flags"}, /* up to 9, as the next */
+	{HS_N_FLAGS, "JVMFlag", "numFlags"},
+	{HS_N_FLAGS, "Flag", "numFlags"},
 };
 
 static const struct wanted wanted_fields[] = {
@@ -102,6 +105,10 @@ static const struct wanted wanted_fields[] = {
 	{HF_NM_IMMUTABLE, "nmethod", "_immutable_data"},	 /* from 23, as the next */
 	{HF_NM_IMMUTABLE_SIZE, "nmethod", "_immutable_data_size"},
 	{HF_THREAD_SAVED_PC, "JavaThread", "_saved_exception_pc"},
+	{HF_FLAG_NAME, "JVMFlag", "_name"},
+	{HF_FLAG_NAME, "Flag", "_name"},
+	{HF_FLAG_ADDRESS, "JVMFlag", "_addr"},
+	{HF_FLAG_ADDRESS, "Flag", "_addr"},
 };
 
 static const struct wanted wanted_sizes[] = {
@@ -110,6 +117,8 @@ static const struct wanted wanted_sizes[] = {
 	{HZ_CONSTANT_POOL, "ConstantPool", NULL},
 	{HZ_PCDESC, "PcDesc", NULL},
 	{HZ_NMETHOD, "nmethod", NULL},
+	{HZ_FLAG, "JVMFlag", NULL}, /* for doctor only, as the next */
+	{HZ_FLAG, "Flag", NULL},
 };
 
 /* ---- the file ---- */
@@ -361,7 +370,7 @@ static int check(const struct hotspot_vm *vm, struct diag *reterr_diag)
 						"its vmStructs have no %s.%s",
 						wanted_fields[k].type, wanted_fields[k].field);
 	for (size_t k = 0; k < ARRAY_SIZE(wanted_sizes); k++)
-		if (!vm->sizes[wanted_sizes[k].id])
+		if (!vm->sizes[wanted_sizes[k].id] && wanted_sizes[k].id != HZ_FLAG)
 			return diag_set(reterr_diag, -ENOTSUP, "its vmTypes have no %s",
 					wanted_sizes[k].type);
 	if ((!vm->statics[HS_HEAP] && !vm->statics[HS_HEAPS]) || !vm->statics[HS_INTERPRETER])
@@ -370,6 +379,27 @@ static int check(const struct hotspot_vm *vm, struct diag *reterr_diag)
 	if (vm->end - vm->first > MAX_SPAN)
 		return diag_set(reterr_diag, -EINVAL, "its vmStructs are too large");
 	return 0;
+}
+
+/* In the text that -version shows: OpenJDK 64-Bit Server VM (…) for linux-amd64 JRE (17.0.15+6), …
+ */
+static void find_release(struct hotspot_vm *vm, const struct image *im)
+{
+	static const char before[] = " JRE (";
+	const char *at = im->rodata, *end = im->rodata + im->n_rodata;
+
+	while ((at = memmem(at, (size_t)(end - at), before, sizeof(before) - 1))) {
+		size_t n = 0;
+
+		at += sizeof(before) - 1;
+		while (at + n < end && n < sizeof(vm->release) && at[n] > ' ' && at[n] < 0x7f &&
+		       at[n] != ')')
+			n++;
+		if (!n || at + n == end || n == sizeof(vm->release) || at[n] != ')')
+			continue;
+		memcpy(vm->release, at, n);
+		return;
+	}
 }
 
 void hotspot_vm_destroy(struct hotspot_vm *vm)
@@ -399,6 +429,10 @@ int hotspot_vm_learn(struct elf_file *f, struct hotspot_vm **ret, struct diag *r
 		r = read_fields(vm, &im);
 	if (r == 0)
 		r = read_sizes(vm, &im);
+	if (r == -ENOENT)
+		return diag_set(reterr_diag, r,
+				"it has no vmStructs: another VM than HotSpot, or one built "
+				"without its tables for debuggers");
 	if (r < 0)
 		return diag_set(reterr_diag, r, "its vmStructs cannot be read: %s", strerror(-r));
 	r = check(vm, reterr_diag);
@@ -406,6 +440,7 @@ int hotspot_vm_learn(struct elf_file *f, struct hotspot_vm **ret, struct diag *r
 		return r;
 	if (vm->statics[HS_VM_MAJOR])
 		vm->major = (u32)word_at(&im, vm->statics[HS_VM_MAJOR]);
+	find_release(vm, &im);
 	*ret = take_ptr(vm);
 	return 0;
 }
