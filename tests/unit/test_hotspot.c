@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* HotSpot: its tables in a file and in a process, and names out of the memory of one. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "hotspot_image.h"
+
+static const u32 versions[] = {8, 11, 17, 21, 24, 25, 27};
+
+struct jvm {
+	struct str file;
+	struct elf_file *elf;
+	void *learned;
+	struct procman_process process;
+	struct arena arena;
+	struct runtime_names names;
+	struct diag why;
+};
+
+static void jvm_deinit(struct jvm *j)
+{
+	if (j->learned)
+		runtime_hotspot.forget(j->learned);
+	elf_file_destroy(j->elf);
+	str_deinit(&j->file);
+	arena_deinit(&j->arena);
+}
+#define _cleanup_jvm_ __attribute__((cleanup(jvm_deinit)))
+
+static int jvm_init(struct jvm *j, u32 version, const char *without)
+{
+	struct procman_binary binary = {.path = "/jdk/lib/server/libjvm.so"};
+	struct runtime_binary bpf;
+
+	*j = (struct jvm){.process.pid = (u32)getpid(), .arena = ARENA_INIT(1 << 20)};
+	j->names.arena = &j->arena;
+	cr_assert(image_build(version), "the place of the image is taken");
+	image_write_file(version, without, &j->file);
+	cr_assert_eq(elf_file_open_memory(j->file.data, j->file.n, NULL, &j->elf), 0);
+	binary.elf = j->elf;
+	return runtime_hotspot.learn(&binary, &bpf, &j->learned, &j->why);
+}
+
+static int name(struct jvm *j, u64 place, u64 where)
+{
+	struct runtime_target t = image_target(&j->process);
+
+	j->names.n = 0;
+	return runtime_hotspot.name(&t, j->learned, HOTSPOT_IMAGE + place, where, &j->names);
+}
+
+static int name_compiled(struct jvm *j, u32 position)
+{
+	return name(j, IMAGE_NMETHOD, image_where(HOTSPOT_COMPILED, position, IMAGE_COMPILE_ID));
+}
+
+static int name_interpreted(struct jvm *j, u64 class, u32 bci)
+{
+	return name(j, class, image_where(HOTSPOT_INTERPRETED, bci, image_cookie(class)));
+}
+
+static void cr_frame(const struct jvm *j, u32 i, const char *function, const char *file, u32 line)
+{
+	cr_assert_lt(i, j->names.n);
+	cr_expect_str_eq(j->names.frames[i].function, function);
+	cr_expect_str_eq(j->names.frames[i].file, file);
+	cr_expect_eq(j->names.frames[i].line, line, "%s: line %u, not %u", function,
+		     j->names.frames[i].line, line);
+}
+
+#define cr_outer(j, i, line) cr_frame(j, i, "demo.Outer$$Lambda.outer", "Outer.java", line)
+#define cr_leaf(j, i, line) cr_frame(j, i, "demo.Leaf.leaf", "Leaf.java", line)
+
+/* ---- tables ---- */
+
+Test(hotspot, tables_of_each_version)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
+		_cleanup_jvm_ struct jvm j;
+		struct hotspot_offsets o;
+		const struct hotspot_vm *vm;
+		struct runtime_target t;
+		u32 v = versions[i];
+
+		cr_assert_eq(jvm_init(&j, v, NULL), 0, "%u: %s", v, j.why.text);
+		vm = j.learned;
+		t = image_target(&j.process);
+		cr_assert_eq(hotspot_vm_read(vm, &t, &o), 0);
+		cr_expect_eq(o.major, v);
+		cr_expect_eq(o.exclude, v >= 20);
+		cr_expect_eq(o.of[HF_NM_METHOD], AT_NM_METHOD);
+		cr_expect_eq(o.of[HF_SYMBOL_BODY], AT_SYMBOL_BODY);
+		cr_expect_eq(o.of[HF_CONST_FLAGS], AT_CONST_FLAGS);
+		cr_expect_eq(hotspot_has(&o, HF_BLOB_CODE_BEGIN), v >= 9 && v <= 22);
+		cr_expect_eq(hotspot_has(&o, HF_NM_IMMUTABLE), v >= 23);
+		cr_expect_eq(vm->sizes[HZ_CONST_METHOD], CONST_BYTES);
+		cr_expect_eq(vm->sizes[HZ_FLAG], FLAG_BYTES);
+		/* Return addresses are no beginnings of stubs. */
+		cr_expect_eq(vm->n_stubs, v <= 21 ? 3 : 0);
+	}
+}
+
+/* What no version can do without is named. */
+Test(hotspot, a_table_without_a_field)
+{
+	static const char *const needed[] = {
+		"_constMethod", "_scopes_pcs_offset", "_compile_id", "_segmap", "_code", "_heaps"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(needed); i++) {
+		_cleanup_jvm_ struct jvm j;
+
+		cr_expect_eq(jvm_init(&j, 17, needed[i]), -ENOTSUP, "%s", needed[i]);
+		cr_expect(j.why.text[0] && (i >= 4 || strstr(j.why.text, needed[i])), "%s: %s",
+			  needed[i], j.why.text);
+	}
+}
+
+Test(hotspot, another_library_of_that_name)
+{
+	struct elfw w = {};
+	struct elf_file *elf = NULL;
+	struct hotspot_vm *vm = NULL;
+	struct diag why = {};
+
+	elfw_section(&w, ".rodata", SHT_PROGBITS, SHF_ALLOC, 0x1000, "text", 5);
+	elfw_section(&w, ".dynsym", SHT_DYNSYM, 0, 0, (u8[24]){}, 24);
+	elfw_section(&w, ".dynstr", SHT_STRTAB, 0, 0, "", 1);
+	elfw_section(&w, ".rela.dyn", SHT_RELA, 0, 0, "", 0);
+	elfw_finish(&w);
+	cr_assert_eq(elf_file_open_memory(w.out.data, w.out.n, NULL, &elf), 0);
+	cr_expect_eq(hotspot_vm_learn(elf, &vm, &why), -ENOENT);
+	cr_expect(strstr(why.text, "it has no vmStructs") != NULL, "%s", why.text);
+	elf_file_destroy(elf);
+	str_deinit(&w.out);
+}
+
+/* An offset that is none, and initialisers that have not run. */
+Test(hotspot, offsets_of_a_process)
+{
+	_cleanup_jvm_ struct jvm j;
+	const struct hotspot_vm *vm;
+	struct hotspot_offsets o;
+	struct runtime_target t;
+
+	cr_assert_eq(jvm_init(&j, 17, NULL), 0);
+	vm = j.learned;
+	t = image_target(&j.process);
+	image_u64(vm->fields[HF_NM_METHOD], 4096);
+	cr_expect_eq(hotspot_vm_read(vm, &t, &o), -EINVAL);
+	image_u64(vm->fields[HF_NM_METHOD], AT_NM_METHOD);
+	image_u64(vm->fields[HF_NM_COMPILE_ID], 0);
+	cr_expect_eq(hotspot_vm_read(vm, &t, &o), -EAGAIN);
+	t.bias = 0;
+	cr_expect_eq(hotspot_vm_read(vm, &t, &o), -EFAULT);
+}
+
+/* ---- a process ---- */
+
+Test(hotspot, attach)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
+		_cleanup_jvm_ struct jvm j;
+		struct runtime_process process = {};
+		struct hotspot_process p;
+		struct runtime_target t;
+
+		cr_assert_eq(jvm_init(&j, versions[i], NULL), 0);
+		t = image_target(&j.process);
+		cr_assert_eq(runtime_hotspot.attach(&t, j.learned, &process), 0);
+		memcpy(&p, process.room, sizeof(p));
+		cr_expect_eq(p.base, HOTSPOT_IMAGE + IMAGE_CODE);
+		cr_expect_eq(p.heaps[0].segmap, HOTSPOT_IMAGE + IMAGE_SEGMAP);
+		cr_expect_eq(p.heaps[0].end, IMAGE_CODE_END - IMAGE_CODE);
+		cr_expect_eq(p.heaps[1].end, 0);
+		cr_expect_eq(p.interpreter, IMAGE_INTERPRETER - IMAGE_CODE);
+		cr_expect_eq(p.interpreter_end - p.interpreter, 0x800);
+		cr_expect_eq(p.segment_shift, 8);
+		cr_expect_eq(p.deopt, AT_NM_DEOPT);
+		cr_expect_eq(p.flags & HOTSPOT_CODE_OFFSETS ? 1 : 0,
+			     versions[i] < 9 || versions[i] > 22);
+		cr_expect_eq(p.flags & HOTSPOT_HAS_MIRROR ? 1 : 0, versions[i] >= 9);
+		cr_expect(
+			runtime_hotspot.covers(j.learned, &process, HOTSPOT_IMAGE + IMAGE_NMETHOD));
+		cr_expect(!runtime_hotspot.covers(j.learned, &process,
+						  HOTSPOT_IMAGE + IMAGE_CODE_END));
+	}
+}
+
+Test(hotspot, attach_to_what_has_not_started)
+{
+	_cleanup_jvm_ struct jvm j;
+	struct runtime_process process = {};
+	struct runtime_target t;
+
+	cr_assert_eq(jvm_init(&j, 17, NULL), 0);
+	t = image_target(&j.process);
+	image_u64(IMAGE_STATICS + STATIC_HEAP, 0);
+	cr_expect_eq(runtime_hotspot.attach(&t, j.learned, &process), -EAGAIN);
+	image_build(17);
+	image_u64(IMAGE_STATICS + STATIC_INTERPRETER, 0);
+	cr_expect_eq(runtime_hotspot.attach(&t, j.learned, &process), -EAGAIN);
+	/* More heaps than are known. */
+	image_build(17);
+	image_u32(IMAGE_HEAP + 0x60, HOTSPOT_MAX_HEAPS + 1);
+	cr_expect_eq(runtime_hotspot.attach(&t, j.learned, &process), -E2BIG);
+}
+
+/* ---- names ---- */
+
+Test(hotspot, interpreted)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
+		_cleanup_jvm_ struct jvm j;
+
+		cr_assert_eq(jvm_init(&j, versions[i], NULL), 0);
+		cr_assert_eq(name_interpreted(&j, IMAGE_OUTER, 0), 0);
+		cr_outer(&j, 0, 40);
+		cr_expect_eq(j.names.frames[0].start_line, 40);
+		cr_assert_eq(name_interpreted(&j, IMAGE_OUTER, 5), 0);
+		cr_outer(&j, 0, 42);
+		/* The table is not sorted: 9 stands before 6. */
+		cr_assert_eq(name_interpreted(&j, IMAGE_OUTER, 6), 0);
+		cr_outer(&j, 0, 40);
+		cr_assert_eq(name_interpreted(&j, IMAGE_LEAF, 9), 0);
+		cr_leaf(&j, 0, 13);
+		cr_assert_eq(name_interpreted(&j, IMAGE_LEAF, HOTSPOT_NO_POSITION), 0);
+		cr_leaf(&j, 0, 0);
+	}
+}
+
+/* The call that returns at a PcDesc's pc is at pc - 1, as callers' positions are. */
+Test(hotspot, compiled)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
+		_cleanup_jvm_ struct jvm j;
+
+		cr_assert_eq(jvm_init(&j, versions[i], NULL), 0);
+		cr_assert_eq(name_compiled(&j, IMAGE_INLINED_AT - 1), 0);
+		cr_assert_eq(j.names.n, 2);
+		cr_leaf(&j, 0, 12);
+		cr_outer(&j, 1, 40);
+		cr_assert_eq(name_compiled(&j, IMAGE_OWN_AT - 1), 0);
+		cr_assert_eq(j.names.n, 1);
+		cr_outer(&j, 0, 40);
+		cr_assert_eq(name_compiled(&j, HOTSPOT_NO_POSITION), 0);
+		cr_assert_eq(j.names.n, 1);
+		cr_outer(&j, 0, 0);
+	}
+}
+
+/* Another compilation is in its place, another method, or nothing. */
+Test(hotspot, stale)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
+		_cleanup_jvm_ struct jvm j;
+		u64 other = HOTSPOT_IMAGE + IMAGE_OUTER + CLASS_CONST;
+
+		cr_assert_eq(jvm_init(&j, versions[i], NULL), 0);
+		image_u32(IMAGE_NMETHOD + AT_NM_COMPILE_ID, IMAGE_COMPILE_ID + 1);
+		cr_expect_eq(name_compiled(&j, IMAGE_INLINED_AT - 1), -ESTALE);
+		image_u64(IMAGE_LEAF + CLASS_METHOD + AT_METHOD_CONST, other);
+		cr_expect_eq(name_interpreted(&j, IMAGE_LEAF, 0), -ESTALE);
+		image_u64(IMAGE_LEAF + CLASS_METHOD + AT_METHOD_CONST, 0);
+		cr_expect_lt(name_interpreted(&j, IMAGE_LEAF, 0), 0);
+		cr_expect_eq(name(&j, HOTSPOT_IMAGE_BYTES, image_where(HOTSPOT_COMPILED, 7, 1)),
+			     -EFAULT);
+		cr_expect_eq(j.names.n, 0);
+	}
+}
+
+/* Scopes in a circle, numbers cut off, methods that are not there, lengths without end. */
+Test(hotspot, damaged)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
+		u64 scopes = versions[i] >= 23 ? IMAGE_DEBUG + 0x80 : IMAGE_NMETHOD + NM_SCOPES;
+		_cleanup_jvm_ struct jvm j;
+
+		cr_assert_eq(jvm_init(&j, versions[i], NULL), 0);
+		*image_at(scopes + 4) += 4; /* its sender is itself */
+		cr_expect_eq(name_compiled(&j, IMAGE_INLINED_AT - 1), -EINVAL);
+		image_build(versions[i]);
+		*image_at(scopes + 5) = (u8)(versions[i] >= 20); /* method 0 */
+		cr_expect_eq(name_compiled(&j, IMAGE_INLINED_AT - 1), -EINVAL);
+		image_build(versions[i]);
+		*image_at(scopes + 5) += 50; /* a method beyond the metadata */
+		cr_expect_eq(name_compiled(&j, IMAGE_INLINED_AT - 1), -EFAULT);
+		image_build(versions[i]);
+		image_u32(IMAGE_NMETHOD + AT_NM_SCOPES_PCS, 0x7fffffff);
+		cr_expect_eq(name_compiled(&j, IMAGE_INLINED_AT - 1), -EINVAL);
+		image_build(versions[i]);
+		image_u16(IMAGE_OUTER + CLASS_SYMBOLS, 0xffff); /* the symbol's length */
+		cr_assert_eq(name_interpreted(&j, IMAGE_OUTER, 0), 0);
+		cr_expect_lt(strlen(j.names.frames[0].function), 1024);
+	}
+}
+
+Test(hotspot, stubs)
+{
+	_cleanup_jvm_ struct jvm j;
+	u64 pc = HOTSPOT_IMAGE + IMAGE_STUBS + 0x124;
+
+	cr_assert_eq(jvm_init(&j, 17, NULL), 0);
+	cr_assert_eq(name(&j, IMAGE_STUBS, image_where(HOTSPOT_STUB, 0x124, (u32)pc)), 0);
+	cr_expect_str_eq(j.names.frames[0].function, "StubRoutines::two");
+	pc -= 0x100;
+	cr_assert_eq(name(&j, IMAGE_STUBS, image_where(HOTSPOT_STUB, 0x24, (u32)pc)), 0);
+	cr_expect_str_eq(j.names.frames[0].function, "[StubRoutines (1)]");
+}
+
+/* ---- what doctor says ---- */
+
+static void add_line(void *arg, const char *text)
+{
+	str_puts(arg, text);
+	str_putc(arg, '\n');
+}
+
+static bool says(struct jvm *j, const char *what)
+{
+	struct runtime_target t = image_target(&j->process);
+	_cleanup_str_ struct str text = {};
+
+	runtime_hotspot.missing(&t, j->learned, add_line, &text);
+	return strstr(str_get(&text), what) != NULL;
+}
+
+Test(hotspot, doctor)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
+		_cleanup_jvm_ struct jvm j;
+		char what[320], expected[64];
+
+		cr_assert_eq(jvm_init(&j, versions[i], NULL), 0);
+		runtime_hotspot.describe(j.learned, what, sizeof(what));
+		snprintf(expected, sizeof(expected), "HotSpot %u.0.1+2-Test, offsets from its ",
+			 versions[i]);
+		cr_expect_eq(strncmp(what, expected, strlen(expected)), 0, "%s", what);
+		cr_expect(says(&j, "+DebugNonSafepoints"));
+		cr_expect_eq(says(&j, "virtual thread"), versions[i] >= 21);
+		image_flags(true);
+		cr_expect_not(says(&j, "+DebugNonSafepoints"));
+		image_u64(IMAGE_STATICS + STATIC_N_FLAGS, 1ULL << 40);
+		cr_expect(says(&j, "+DebugNonSafepoints"));
+		if (versions[i] < 9)
+			continue;
+		image_u32(IMAGE_HEAP + 0x60, HOTSPOT_MAX_HEAPS + 3);
+		cr_expect(says(&j, "7 code heaps"));
+	}
+}
