@@ -17,7 +17,7 @@
 #include "abi/unwind.h"
 #include "abi/vocab.h"
 
-#define SAMPLE_MAX_FRAMES 1024
+#define SAMPLE_MAX_FRAMES 2048
 #define SAMPLE_MAX_KERNEL_FRAMES 127
 #define SAMPLE_COMM_BYTES 16
 #define SAMPLE_COPY_BYTES 4096
