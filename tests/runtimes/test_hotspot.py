@@ -63,14 +63,14 @@ class Java:
         enter = ["chroot", self.root] if self.root else []
         return [*enter, f"{self.home}/bin/{tool}", *args]
 
-    def start(self, *args, options=()):
+    def start(self, *args, options=(), main="Chains"):
         """The workload, when it is running."""
         for f in glob.glob(f"{BUILT[0]}/*"):
             shutil.copy(f, self.scratch)
         at = self.inside(self.scratch)
         native = ["--enable-native-access=ALL-UNNAMED"] if self.version >= 24 else []
-        p = subprocess.Popen(self.command("java", *options, *native, "-cp", at, "Chains",
-                                          f"{at}/libchains.so", *args),
+        p = subprocess.Popen(self.command("java", *options, *native, "-cp", at, main,
+                                          f"{at}/lib{main.lower()}.so", *args),
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if p.stdout.readline() != "ready\n":
             p.kill()
@@ -93,9 +93,10 @@ def built(tmp_path_factory):
     javac = os.path.realpath(shutil.which("javac"))
     include = os.path.join(os.path.dirname(os.path.dirname(javac)), "include")
     subprocess.run([javac, "-g", "-nowarn", "-Xlint:-options", "--release", "8", "-d", to,
-                    f"{HERE}/hotspot/Chains.java"], check=True)
-    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", f"-I{include}", f"-I{include}/linux",
-                    "-o", to / "libchains.so", f"{HERE}/hotspot/chains.c"], check=True)
+                    *glob.glob(f"{HERE}/hotspot/*.java")], check=True)
+    for name in "chains", "stopped":
+        subprocess.run(["gcc", "-O2", "-shared", "-fPIC", f"-I{include}", f"-I{include}/linux",
+                        "-o", to / f"lib{name}.so", f"{HERE}/hotspot/{name}.c"], check=True)
     BUILT[:] = [str(to)]
     return to
 
