@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "server/store/clickhouse.h"
 
-#define STATE_MS 30000 /* how long what is known of partitions is taken as it is */
+#define STATE_MS 30000ULL /* how long what is known of partitions is taken as it is */
 
 void ch_partitions_deinit(struct ch_partitions *p)
 {
@@ -55,7 +55,8 @@ int ch_partitions_get(struct ch *s, bool fresh, struct ch_partitions *ret, struc
 	int r = 0;
 
 	pthread_mutex_lock(&s->state_lock);
-	if (!fresh && s->partitions_ms && now - s->partitions_ms < STATE_MS) {
+	if (!fresh && s->partitions_ms &&
+	    now - s->partitions_ms < MIN(s->config.grace_ms / 4, STATE_MS)) {
 		r = copy_partitions(&s->partitions, ret);
 		pthread_mutex_unlock(&s->state_lock);
 		return r < 0 ? diag_set(reterr_diag, r, "out of memory") : 0;

@@ -300,7 +300,7 @@ int ch_find_series(struct store *base, const struct store_filter *f, struct stor
 	str_puts(&sql, "SELECT series, toString(type), min(toUInt64(hour) * 3600000 + at), "
 		       "max(toUInt64(hour) * 3600000 + at)");
 	r = ch_put_where(s, f, false, &sql, reterr_diag);
-	str_puts(&sql, " GROUP BY series, type FORMAT RowBinary");
+	str_puts(&sql, " GROUP BY series, type ORDER BY type, series FORMAT RowBinary");
 	if (r == 0)
 		r = ch_select(s, str_get(&sql), &answer, reterr_diag);
 	if (r == 0)

@@ -211,10 +211,10 @@ static int create_table(struct ch *s, const struct table *t, struct diag *reterr
 		return r;
 	str_clear(&sql);
 	str_printf(&sql,
-		   "CREATE TABLE IF NOT EXISTS %s%s AS %s_local ENGINE = Distributed(%s, %s, "
+		   "CREATE TABLE IF NOT EXISTS %s%s AS %s.%s_local ENGINE = Distributed(%s, %s, "
 		   "%s_local, %s)",
-		   t->name, str_get(&cluster), t->name, s->config.cluster, s->config.database,
-		   t->name, t->shard_by);
+		   t->name, str_get(&cluster), s->config.database, t->name, s->config.cluster,
+		   s->config.database, t->name, t->shard_by);
 	return ch_select(s, str_get(&sql), NULL, reterr_diag);
 }
 

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """ClickHouse's HTTP interface over chDB, which is a current ClickHouse as a library.
 
-    clickhouse_front.py LIBRARY DATA-DIRECTORY PORT USER PASSWORD [SECONDS-LATE]
+    clickhouse_front.py LIBRARY DATA-DIRECTORY PORT USER PASSWORD
 
 Speaks what a server speaks to a client like ours: query in the parameter or the body, data of an
 INSERT in the body, settings as parameters, gzip both ways, errors as a status, the header
 X-ClickHouse-Exception-Code and text. Requests go to the engine one at a time: it has one session.
 Settings of a request are given to the engine by name, so one that it does not know is an error.
-
-FAULTS: /tmp-like control by POST to /fault with a line "lose-answer N" makes the front do the next
-N INSERTs into samples and close the connection instead of answering; "refuse N" answers the next
-N requests with 503.
 """
 import gzip
 import http.server
@@ -58,7 +54,6 @@ class Engine:
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    lose = refuse = 0
 
     def log_message(self, *_):
         pass
@@ -74,26 +69,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def fault(self, text):
-        what, n = text.split()
-        setattr(Handler, {"lose-answer": "lose", "refuse": "refuse"}[what], int(n))
-
     def do_POST(self):
         url = urllib.parse.urlsplit(self.path)
         given = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.wants_gzip = given.get("enable_http_compression") == "1" and \
             "gzip" in self.headers.get("Accept-Encoding", "")
-        if url.path == "/fault":
-            self.fault(body.decode())
-            return self.answer(200, b"")
         if self.headers.get("X-ClickHouse-User", "default") != USER or \
                 self.headers.get("X-ClickHouse-Key", "") != PASSWORD:
             return self.answer(403, b"Code: 516. DB::Exception: Authentication failed. "
                                     b"(AUTHENTICATION_FAILED)\n", X_ClickHouse_Exception_Code="516")
-        if Handler.refuse:
-            Handler.refuse -= 1
-            return self.answer(503, b"Code: 202. DB::Exception: Too many simultaneous queries.\n")
         if self.headers.get("Content-Encoding") == "gzip":
             body = zlib.decompress(body, 31)
         settings = {k: v for k, v in given.items() if k not in NOT_SETTINGS}
@@ -103,10 +88,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             code = re.match(r"Code: (\d+)", str(e))
             return self.answer(404 if code and code[1] in ("60", "81") else 500, f"{e}\n".encode(),
                                X_ClickHouse_Exception_Code=code[1] if code else "0")
-        if Handler.lose and re.match(r"INSERT INTO samples", given.get("query", "")):
-            Handler.lose -= 1
-            self.close_connection = True
-            return None
         return self.answer(200, out)
 
     def do_GET(self):

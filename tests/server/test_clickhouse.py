@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The store on ClickHouse: the real server of 18.16 that Debian packages, a current engine (chDB) behind
+ClickHouse's HTTP interface, and a cluster of four real servers (clickhouse.py fetches and starts them).
+
+One suite of contract tests is for all stores (tests/unit/test_store.c); beside it whole culprit servers
+are compared with one on SQLite, and things are killed between a write and its answer.
+"""
+
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+import clickhouse
+from clickhouse import PASSWORD, Proxy, wait_for
+from conftest import TOP
+from test_ingest import otlp_request
+
+BUILD = os.path.dirname(os.path.dirname(os.environ.get("CULPRIT") or os.path.join(TOP, "build/cli/culprit")))
+CPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+_databases = itertools.count()
+
+
+def need(path_and_why):
+    path, why = path_and_why
+    if not path:
+        pytest.skip(why)
+    return path
+
+
+@pytest.fixture(scope="module")
+def backends(tmp_path_factory):
+    """What was started, by name; started when it is first asked for."""
+    started = {}
+
+    def get(name):
+        if name not in started:
+            directory = tmp_path_factory.mktemp(f"clickhouse-{name}")
+            if name == "18.16":
+                started[name] = clickhouse.Server(need(clickhouse.old_server()), directory)
+            elif name == "26":
+                started[name] = clickhouse.Front(need(clickhouse.library()), directory)
+            else:
+                home, jars = need(clickhouse.old_server()), need(clickhouse.keeper_jars())
+                keeper = clickhouse.Keeper(jars, f"{directory}/keeper")
+                started[name] = clickhouse.Cluster(home, keeper, directory)
+        return started[name]
+
+    yield get
+    for s in started.values():
+        s.kill()
+
+
+@pytest.fixture(params=["18.16", "26", "cluster"])
+def any_backend(request, backends):
+    return backends(request.param)
+
+
+@pytest.fixture(params=["18.16", "26"])
+def node(request, backends):
+    return backends(request.param)
+
+
+@pytest.fixture
+def database():
+    return f"test_{os.getpid()}_{next(_databases)}"
+
+
+def ingest(server, name, text, at, **more):
+    return server.post("/ingest", text, name=name, **{"from": at, "until": at + 1}, **more)
+
+
+def counts(server, service, **more):
+    a = server.get("/api/v1/export", format="folded", query=f'{{service_name="{service}"}}', type=CPU, **{"from": 1}, **more)
+    assert a.status == 200, a.text
+    return {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) // 10**7 for line in a.text.splitlines()}
+
+
+# ---- the contract ----
+
+def test_contract(any_backend):
+    """What every store does, with the same expectations as for SQLite."""
+    url = any_backend.url("DATABASE").replace("%", "%25").replace("DATABASE", "%s").replace("%25", "%")
+    r = subprocess.run([os.path.join(BUILD, "tests/unit/test-store"), "-j2"], capture_output=True, text=True, timeout=600,
+                       env={**os.environ, "CULPRIT_TEST_STORE": url}, check=False)
+    told = re.search(r"Tested: (\d+) \| Passing: (\d+) \| Failing: (\d+) \| Crashing: (\d+)", r.stderr)
+    assert told, r.stderr
+    tested, passing, failing, crashing = map(int, told.groups())
+    assert (failing, crashing) == (0, 0) and tested == passing >= 12, r.stderr
+    assert PASSWORD not in r.stderr
+
+
+QUESTIONS = [("types", {"type": ""}), ("labels", {}), ("label-values", {"label": "service.name"}), ("label-values", {"label": "host.name"}),
+             ("series", {"group_by": "service_name", "step": 1000}),
+             ("series", {"stacks": 'fn="inner"', "step": 5000}),
+             ("flamegraph", {}), ("flamegraph", {"query": '{service_name="shop"}', "stacks": 'fn~"in.*" under fn="main"'}),
+             ("flamegraph", {"query": '{host_name=~"h[12]"}'}), ("top", {}), ("heatmap", {"column": 5000, "row": 500}),
+             ("export", {"format": "folded"}), ("export", {"format": "folded", "query": '{service_name!="shop"}'})]
+
+
+def fill(server, at):
+    for i, (service, host, text) in enumerate([("shop", "h1", "main;work;inner 30\nmain;work 5\nmain;idle 10\n"),
+                                                ("shop", "h2", "main;work;inner 3\nstart;loop 4\n"),
+                                                ("cart", "h1", "main;other 7\nmain;work;inner 2\n")]):
+        assert ingest(server, f"{service}.cpu{{host.name={host}}}", text.encode(), at + 7 * i).status == 200
+    headers = {"Content-Type": "application/x-protobuf"}
+    stacks = {"main;sent;inner": 9, "main;sent": 4, "a;b;c;d;e;f;g": 1}
+    for k in range(3):
+        data = otlp_request(f"sent{k % 2}", stacks, (at + 11 * k) * 10**9)
+        a = server.request("POST", "/v1development/profiles", data, headers, port=server.ports["otlp-http"])
+        assert a.status == 200, a.text
+
+
+def test_it_answers_what_sqlite_answers(any_backend, serve, database):
+    ours, sqlite = serve("--store", any_backend.url(database)), serve()
+    at = int(time.time()) // 60 * 60 - 600
+    for s in (ours, sqlite):
+        fill(s, at)
+    asked = 0
+    for path, parameters in QUESTIONS:
+        a, b = (s.get(f"/api/v1/{path}", **{"from": at * 1000 - 5000, "to": at * 1000 + 60000, "type": CPU, **parameters})
+                for s in (ours, sqlite))
+        assert (a.status, b.status) == (200, 200), f"{path} {parameters}: {a.text} {b.text}"
+        if path == "export":
+            assert sorted(a.text.splitlines()) == sorted(b.text.splitlines())
+        else:
+            assert a.json() == b.json(), path
+        asked += len(a.body) > 20
+    assert asked >= 11 # the questions had answers
+
+
+# ---- opening ----
+
+def refused(executable, url):
+    r = subprocess.run([executable, "server", "--store", url, "--listen", "127.0.0.1:0", "--otlp-grpc", "off",
+                        "--otlp-grpc-old", "off", "--otlp-http", "off"],
+                       capture_output=True, text=True, timeout=60, check=False)
+    assert r.returncode not in (0, -signal.SIGSEGV, -signal.SIGABRT) and len(r.stderr.splitlines()) == 1, r.stderr
+    assert "wrong-one" not in r.stderr + r.stdout and PASSWORD not in r.stderr + r.stdout
+    return r.stderr
+
+
+@pytest.mark.parametrize("url,text", [
+    ("clickhouse://u:wrong-one@", "1 to 16 hosts"),
+    ("clickhouse://u:wrong-one@/db", "1 to 16 hosts"),
+    ("clickhouse://u:wrong-one@127.0.0.1:1/d-b", "letters, digits and _"),
+    ("clickhouse://u:wrong-one@127.0.0.1:1/db?cluster=a'b", "letters, digits and _"),
+    ("clickhouse://u:wrong-one@127.0.0.1:1/db?nothing=1", "no option 'nothing'"),
+    ("clickhouse://u:wrong-one@127.0.0.1:1/db?retry=x", "a number"),
+    ("clickhouse://u:wrong-one@127.0.0.1:1/db?password-file=/nowhere", "cannot read the password file"),
+    ("clickhouse://u:wrong-one%0a@127.0.0.1:1/db", "a line break"),
+    ("clickhouse://u:wrong-one@127.0.0.1:1 /db", "not of the form"),
+    ("clickhouse://u:wrong-one@127.0.0.1:1/db?retry=0", "127.0.0.1:1/db: "),
+])
+def test_what_is_wrong_is_told_without_the_password(executable, url, text):
+    assert text in refused(executable, url)
+
+
+def test_passwords(executable, serve, node, database, tmp_path):
+    wrong = node.url(database).replace(node.url("").split("@")[0].split("//")[1], "culprit:wrong-one")
+    assert "check user and password" in refused(executable, wrong)
+    (tmp_path / "password").write_text(PASSWORD + "\n")
+    s = serve("--store", f"clickhouse://culprit@127.0.0.1:{node.port}/{database}?password-file={tmp_path}/password")
+    assert s.get("/healthz").status == 200
+    assert PASSWORD not in s.stderr + s.get("/api/v1/stats").text
+
+
+def test_what_is_not_ours_is_left_alone(executable, node, database):
+    node.query(f"CREATE DATABASE {database}")
+    node.query(f"CREATE TABLE {database}.samples (x UInt8) ENGINE = MergeTree ORDER BY x")
+    assert "choose another database" in refused(executable, node.url(database))
+    assert node.query(f"SELECT name FROM system.tables WHERE database = '{database}'") == "samples\n"
+
+
+def test_schema_versions(executable, serve, node, database):
+    """One that was cut off while it was made is made to the end; one of the future is left alone."""
+    serve("--store", node.url(database)).stop()
+    node.query(f"DROP TABLE {database}.culprit_schema")
+    node.query(f"CREATE TABLE {database}.culprit_schema (version UInt32, at UInt32) ENGINE = MergeTree ORDER BY version")
+    node.query(f"DROP TABLE {database}.names")
+    s = serve("--store", node.url(database))
+    assert ingest(s, "app.cpu", b"main 1\n", int(time.time()) - 60).status == 200
+    assert node.query(f"SELECT count() FROM {database}.names") == "0\n"
+    s.stop()
+    node.query(f"INSERT INTO {database}.culprit_schema VALUES (99, 0)")
+    assert "newer culprit (version 99)" in refused(executable, node.url(database))
+
+
+# ---- what was acknowledged is there, once ----
+
+def test_answers_that_are_lost(node, serve, database):
+    """ClickHouse has done it, and nobody knows: it is asked again, and counts once."""
+    proxy = Proxy(node)
+    s = serve("--store", proxy.url(database))
+    at = int(time.time()) - 100
+    for what in ("lose", "refuse", "drop"):
+        for table in ("samples", "stacks", "functions", "series"):
+            left = [2]
+
+            def plan(sql, table=table, what=what, left=left):
+                if not sql.startswith(f"INSERT INTO {table} ") or not left[0]:
+                    return None
+                left[0] -= 1
+                return what
+
+            proxy.plan = plan
+            service = f"{what}-{table}"
+            assert ingest(s, f"{service}.cpu", f"{service};main;a 3\n{service};b 4\n".encode(), at).status == 200
+            assert left[0] == (1 if node.name == "18.16" and (what, table) == ("lose", "samples") else 0) # it looks first
+            assert counts(s, service) == {f"{service};{service};main;a": 3, f"{service};{service};b": 4}
+    proxy.close()
+
+
+def test_killed_between_insert_and_answer(node, serve, database):
+    """culprit is gone before it could acknowledge: its client sends again, to another one."""
+    proxy = Proxy(node)
+    at = int(time.time()) - 100
+    for k in range(3):
+        s = serve("--store", proxy.url(database))
+        proxy.plan = lambda sql: "hold" if sql.startswith("INSERT INTO samples") else None
+        data = otlp_request("kept", {"main;a": 3 + k, "main;b": 1}, (at + k) * 10**9)
+        headers = {"Content-Type": "application/x-protobuf"}
+        sender = threading.Thread(target=lambda s=s, data=data: pytest.raises(OSError, s.request, "POST", "/v1development/profiles",
+                                                                    data, headers, port=s.ports["otlp-http"]))
+        sender.start()
+        wait_for(lambda k=k: node.query(f"SELECT sum(value) FROM {database}.samples WHERE type LIKE '%:samples:%'")
+                 == f"{sum(4 + i for i in range(k + 1))}\n", "it was not inserted")
+        s.stop(signal.SIGKILL)
+        sender.join(60)
+        proxy.plan = lambda sql: None
+        again = serve("--store", proxy.url(database))
+        for _ in range(2):
+            assert again.request("POST", "/v1development/profiles", data, headers, port=again.ports["otlp-http"]).status == 200
+        again.stop()
+    s = serve("--store", node.url(database))
+    a = s.get("/api/v1/export", format="folded", **{"from": 1}, type="process_cpu:samples:count:cpu:nanoseconds").text
+    assert sorted(a.splitlines()) == ["kept;main;a 12", "kept;main;b 3"]
+    proxy.close()
+
+
+def test_clickhouse_is_killed(backends, serve, database):
+    """kill -9 of ClickHouse again and again while two clients write: what was acknowledged is there, once."""
+    node = backends("18.16")
+    s = serve("--store", node.url(database, retry=1))
+    at, acknowledged, stop = int(time.time()) - 3000, {}, threading.Event()
+
+    def client(c):
+        for k in range(10**6):
+            if stop.is_set():
+                return
+            data = f"main;c{c}_{k} {k + 1}\nmain;common 1\n".encode()
+            while (a := ingest(s, "app.cpu", data, at + k)).status != 200: # the same bytes again
+                assert a.status == 503, a.text
+            acknowledged[f"app;main;c{c}_{k}"] = k + 1
+
+    clients = [threading.Thread(target=client, args=(c,)) for c in range(2)]
+    for t in clients:
+        t.start()
+    for i in range(6):
+        before = len(acknowledged)
+        wait_for(lambda before=before: len(acknowledged) >= before + 5, "no writes")
+        node.kill()
+        node.start(wait=False)
+    wait_for(node.is_up, "ClickHouse does not come back")
+    stop.set()
+    for t in clients:
+        t.join(60)
+    found = counts(s, "app")
+    assert found.pop("app;main;common") == len(acknowledged) > 30
+    assert found == acknowledged
+
+
+def test_several_servers_on_one_database(any_backend, serve, database):
+    servers = [serve("--store", any_backend.url(database, grace=4)) for _ in range(3)]
+    at = int(time.time()) - 5 * 86400 # is rounded meanwhile
+    for k in range(12):
+        assert ingest(servers[k % 3], f"s{k % 2}.cpu", f"main;f{k} {k + 1}\n".encode(), at + k).status == 200
+    want = {f"s{i};main;f{k}": k + 1 for i in range(2) for k in range(i, 12, 2)}
+
+    def rounded():
+        for s in servers:
+            assert {**counts(s, "s0"), **counts(s, "s1")} == want # at every moment
+        states = any_backend.query("SELECT state FROM partitions WHERE resolution = 10000", database).split()
+        return "2" in states
+
+    wait_for(rounded, "the day was not rounded", 120)
+    rounded()
+
+
+# ---- a cluster ----
+
+def test_a_cluster_is_sharded_by_service(backends, serve, database):
+    cluster = backends("cluster")
+    s = serve("--store", cluster.url(database))
+    at = int(time.time()) - 100
+    for k in range(20):
+        assert ingest(s, f"service{k}.cpu", f"main;f{k} {k + 1}\n".encode(), at).status == 200
+    where = [{line for line in shard[0].query("SELECT DISTINCT service FROM samples_local", database).split()}
+             for shard in cluster.servers]
+    assert not where[0] & where[1] and len(where[0] | where[1]) == 20 and min(map(len, where)) >= 2
+    for shard in cluster.servers:
+        wait_for(lambda shard=shard: len({r.query("SELECT count(), sum(value) FROM samples_local", database) for r in shard}) == 1,
+                 "replicas differ")
+
+
+def test_a_replica_goes_and_comes_back(backends, serve, database):
+    """With one replica of each shard gone it goes on; those that come back have all of it."""
+    cluster = backends("cluster")
+    s = serve("--store", cluster.url(database))
+    at, n = int(time.time()) - 1000, 0
+
+    def write(k):
+        nonlocal n
+        for _ in range(k):
+            data = f"main;f{n} {n + 1}\n".encode()
+            while (a := ingest(s, f"service{n % 5}.cpu", data, at + n)).status != 200:
+                assert a.status == 503, a.text
+            n += 1
+
+    def whole():
+        found = {}
+        for i in range(5):
+            found.update(counts(s, f"service{i}"))
+        return found == {f"service{i % 5};main;f{i}": i + 1 for i in range(n)}
+
+    write(10)
+    assert whole()
+    for k in range(2):
+        for shard in cluster.servers:
+            shard[k].kill()
+        write(10)
+        wait_for(whole, "not all is there")
+        for shard in cluster.servers:
+            shard[k].start(wait=False)
+        for shard in cluster.servers:
+            wait_for(shard[k].is_up, "it does not come back")
+        for shard in cluster.servers:
+            wait_for(lambda shard=shard: len({r.query("SELECT count(), sum(value) FROM samples_local", database)
+                                              for r in shard}) == 1, "replicas differ")
+    assert whole()
+
+
+def test_a_block_that_comes_again_in_a_cluster(backends, serve, database):
+    cluster = backends("cluster")
+    s = serve("--store", cluster.url(database))
+    at = int(time.time()) - 100
+    data = b"main;a 3\n"
+    assert ingest(s, "one.cpu", data, at).status == 200
+    s.stop()
+    s = serve("--store", cluster.url(database)) # knows of nothing
+    assert ingest(s, "one.cpu", data, at).status == 200
+    assert counts(s, "one") == {"one;main;a": 3}
+    assert json.loads(s.get("/api/v1/stats").text)["store"]["rows"] == 2 # of two types
