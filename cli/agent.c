@@ -27,6 +27,9 @@ const struct option agent_options[] = {
 	OPTION_STRING("export-token-file", 0, "FILE", A, token_file,
 		      "send the token in it, as Authorization: Bearer"),
 	OPTION_STRING("export-headers", 0, "NAME=VALUE,...", A, headers, "send these, too"),
+	OPTION_FLAG("no-symbols", 0, A, no_symbols,
+		    "send code of files as build-id and address: the server has the names\n"
+		    "(culprit symbols push); the kernel's and runtimes' are still sent"),
 	OPTION_F64("period", 0, "SECONDS", A, period_s, 1, 3600,
 		   "a profile covers so much time (default 5)"),
 	OPTION_STRING("spool-dir", 0, "DIR", A, spool_dir,
@@ -40,22 +43,6 @@ const struct option agent_options[] = {
 	{},
 };
 #undef A
-
-static int read_token(const char *path, char **ret)
-{
-	_cleanup_fclose_ FILE *f = fopen(path, "re");
-	_cleanup_free_ char *line = NULL;
-	size_t cap = 0;
-
-	if (!f || getline(&line, &cap, f) < 0)
-		return cli_error(1, "cannot read a token from %s: %s", path,
-				 f ? "it is empty" : strerror(errno));
-	line[strcspn(line, " \t\r\n")] = '\0';
-	if (!line[0])
-		return cli_error(1, "cannot read a token from %s: it is empty", path);
-	*ret = take_ptr(line);
-	return 0;
-}
 
 static int create_exporters(const struct agent_arguments *a, const struct export_options *local,
 			    struct agent *agent)
@@ -117,7 +104,7 @@ static int init(const struct agent_arguments *a, const struct session_arguments 
 		.take = send_profile,
 		.arg = agent,
 	};
-	int r = a->token_file ? read_token(a->token_file, &agent->token) : 0;
+	int r = a->token_file ? cli_read_token(a->token_file, &agent->token) : 0;
 
 	if (r == 0)
 		r = create_exporters(a, local, agent);
@@ -126,6 +113,7 @@ static int init(const struct agent_arguments *a, const struct session_arguments 
 	if (identities_create(&agent->identities) < 0)
 		return cli_error(1, "out of memory");
 	sa.hz = sa.hz ? sa.hz : AGENT_HZ;
+	sa.leave_files = a->no_symbols;
 	r = session_init(&sa, 0, true, agent->identities, &agent->session);
 	if (r)
 		return r;

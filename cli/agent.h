@@ -10,7 +10,7 @@
 struct agent_arguments {
 	const char *collector; /* HOST:PORT */
 	const char *exports;   /* URLs, comma-separated */
-	bool disable_tls;
+	bool disable_tls, no_symbols;
 	const char *ca, *cert, *key, *token_file, *headers;
 	const char *spool_dir;
 	u64 spool_mb;

@@ -16,3 +16,5 @@ struct cli_command {
 
 /* "culprit: TEXT" to standard error; returns `status`. */
 int cli_error(int status, const char *fmt, ...) CULPRIT_PRINTF(2, 3);
+/* The first word of a file; an exit status, not 0 after a line that says what to do. */
+int cli_read_token(const char *path, char **ret);

@@ -12,6 +12,7 @@ static const struct cli_command commands[] = {
 	{"report", cmd_report, "a table of functions and a call tree in the terminal"},
 	{"convert", cmd_convert, "translate a profile into another format"},
 	{"diff", cmd_diff, "compare two profiles"},
+	{"symbols", cmd_symbols, "give a server the names of functions, or ask what it lacks"},
 	{"server", cmd_server, "keep the profiles of many machines, answer questions"},
 #if CULPRIT_AGENT
 	{"up", cmd_up, "record always, keep it, and show it on a page"},

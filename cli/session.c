@@ -132,6 +132,7 @@ static int start_symbolizer(const struct session_arguments *a, struct identities
 	struct symbolizer_options so = {
 		.inlines = !a->no_inline,
 		.runtime_frames = a->runtime_frames,
+		.leave_files = a->leave_files,
 		.debuginfod_urls = getenv("DEBUGINFOD_URLS"),
 	};
 	int r;

@@ -17,6 +17,7 @@ struct session_arguments {
 	u64 memory_limit_mb;
 	bool kernel_only, user_only, no_inline, runtime_frames;
 	bool verbose;
+	bool leave_files; /* see symbolizer_options */
 };
 
 extern const struct option session_options[];

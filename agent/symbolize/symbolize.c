@@ -159,6 +159,12 @@ static struct procman_binary *held_binary(struct making *m, u32 file_id)
 	return b ? (struct procman_binary *)*b : NULL;
 }
 
+/* Whoever has the build-id can find the names; of what is no file nobody has one. */
+static bool is_left(const struct symbolizer *s, const struct procman_binary *b)
+{
+	return s->options.leave_files && b->elf->build_id_n >= 2 && b->path[0] == '/';
+}
+
 static void open_symbols(struct symbolizer *s, const struct procman_binary *b,
 			 struct named_binary *n)
 {
@@ -172,7 +178,7 @@ static void open_symbols(struct symbolizer *s, const struct procman_binary *b,
 	};
 	int r;
 
-	if (!b->elf)
+	if (!b->elf || is_left(s, b))
 		return;
 	r = elf_file_open_again(b->elf, &n->elf);
 	if (r == 0)

@@ -12,7 +12,8 @@ struct symbolizer;
 
 struct symbolizer_options {
 	bool inlines;
-	bool runtime_frames;	     /* show the loops of interpreters, too */
+	bool runtime_frames; /* show the loops of interpreters, too */
+	bool leave_files;    /* code of files with a build-id gets no names: the server has them */
 	const char *cache_dir;	     /* or NULL; both copied */
 	const char *debuginfod_urls; /* or NULL */
 	/* The resource of whom an entry is; NULL: none has one. */

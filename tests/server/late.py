@@ -50,6 +50,7 @@ class Program:
     """DIR/app-TAG, stripped; .debug has its debug information, .full both; .build_id."""
 
     def __init__(self, directory, tag="", flags=()):
+        os.makedirs(directory, exist_ok=True)
         self.path = os.path.join(directory, f"app-{tag or 'plain'}")
         self.debug, self.full, source = self.path + ".debug", self.path + ".full", self.path + ".c"
         with open(source, "w", encoding="ascii") as f:
@@ -58,7 +59,7 @@ class Program:
         run("objcopy", "--only-keep-debug", self.full, self.debug)
         run("strip", "-s", "-o", self.path, self.full)
         self.build_id = re.search(r"Build ID: (\w+)", run("readelf", "-n", self.full)).group(1)
-        self.tag = tag
+        self.tag, self.chains = tag, {}
 
     def addresses(self, function):
         """Of all its instructions."""
@@ -67,6 +68,11 @@ class Program:
 
     def chain(self, address):
         """[(function, line)], innermost first, as binutils say."""
+        if address not in self.chains:
+            self.chains[address] = self.ask(address)
+        return self.chains[address]
+
+    def ask(self, address):
         out = run("addr2line", "-f", "-i", "-e", self.full, hex(address)).splitlines()
         return [(f, int(re.match(r"\d+", l.rsplit(":", 1)[1]).group()) if l.rsplit(":", 1)[1][0].isdigit() else 0)
                 for f, l in zip(out[::2], out[1::2])]
