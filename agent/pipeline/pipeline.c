@@ -354,19 +354,13 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
  * stack, which was not copied: each page that is not loaded would cost the first sample that comes
  * through it. So what such a process runs is loaded before.
  */
-static bool is_go(struct elf_file *elf)
-{
-	return elf_file_section(elf, ".go.buildinfo", NULL, NULL) == 0 ||
-	       elf_file_section(elf, ".gopclntab", NULL, NULL) == 0;
-}
-
 static void load_ahead(struct pipeline *p, const struct procman_process *proc)
 {
 	bool all = runtimes_in_process(p->runtimes, proc);
 
 	/* With cgo a walk goes through libraries, and on to the goroutine below. */
 	for (u32 i = 0; i < proc->n && !all; i++)
-		all = proc->mappings[i].binary->elf && is_go(proc->mappings[i].binary->elf);
+		all = proc->mappings[i].binary->is_go;
 	for (u32 i = 0; i < proc->n && all; i++)
 		if (proc->mappings[i].binary->elf && proc->mappings[i].binary->file_id)
 			(void)tables_load_binary(p->tables, proc->mappings[i].binary);

@@ -14,9 +14,19 @@
 
 /* A binary's names, kept for some batches in which it was not seen. */
 #define KEEP_BATCHES 12
+/*
+ * What names are read from (symbol tables, DWARF) is kept as long as each of a few batches has
+ * addresses that were not seen before: reading and sorting it again for every batch was most of
+ * what an agent costs. But only so much of all files.
+ */
+#define KEEP_SOURCES_BATCHES 6
+#define KEEP_SOURCES_BYTES (8ULL << 20)
+
 struct named_binary {
 	u32 file_id;
 	u32 unseen;	      /* batches */
+	u32 unread;	      /* batches in which its sources were not needed */
+	u64 n_read;	      /* how often they had been before */
 	struct elf_file *elf; /* owned, as symbols; NULL: none */
 	struct symbols *symbols;
 	u32 mapping; /* in the profile being made */
@@ -509,6 +519,40 @@ static void forget_binaries(struct symbolizer *s, const struct pipeline_batch *b
 	}
 }
 
+static u64 sources_bytes(const struct named_binary *n)
+{
+	return n->symbols ? symbols_memory(n->symbols) : 0;
+}
+
+/* The answers stay; of what they were read from, only what is likely to be needed soon. */
+static void trim_sources(struct symbolizer *s)
+{
+	u64 total = 0;
+
+	map_foreach (&s->binaries, slot) {
+		struct named_binary *n = (struct named_binary *)slot->value;
+		u64 n_read = n->symbols ? symbols_n_read(n->symbols) : 0;
+
+		n->unread = n_read == n->n_read ? n->unread + 1 : 0;
+		n->n_read = n_read;
+		if (n->symbols && n->unread >= KEEP_SOURCES_BATCHES)
+			symbols_trim(n->symbols);
+		total += sources_bytes(n);
+	}
+	while (total > KEEP_SOURCES_BYTES) {
+		struct named_binary *largest = NULL;
+
+		map_foreach (&s->binaries, slot) {
+			struct named_binary *n = (struct named_binary *)slot->value;
+
+			if (!largest || sources_bytes(n) > sources_bytes(largest))
+				largest = n;
+		}
+		total -= sources_bytes(largest);
+		symbols_trim(largest->symbols);
+	}
+}
+
 /* A quarter of a second of work that is not in the way of the recording's start. */
 static int know_kernel(struct symbolizer *s)
 {
@@ -541,13 +585,7 @@ int symbolizer_profile(struct symbolizer *s, const struct pipeline_batch *b, str
 	if (r == 0)
 		fill_head(&m, period_ns);
 	making_deinit(&m);
-	/* The answers stay, the sections that they were read from go. */
-	map_foreach (&s->binaries, slot) {
-		struct named_binary *n = (struct named_binary *)slot->value;
-
-		if (n->symbols)
-			symbols_trim(n->symbols);
-	}
+	trim_sources(s);
 	if (r < 0)
 		return r;
 	s->stats.frames = profile->quality.frames;

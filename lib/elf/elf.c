@@ -629,6 +629,19 @@ int elf_file_bytes(struct elf_file *f, u64 svma, size_t n, struct buf *ret_bytes
 	return -ENOENT;
 }
 
+size_t elf_file_memory(const struct elf_file *f)
+{
+	size_t n = f->cache->chunks.n * CHUNK_BYTES;
+
+	vec_foreach (&f->cache->sections, s)
+		n += s->owned ? buf_left(&s->bytes) : 0;
+	vec_foreach (&f->cache->ranges, r)
+		n += r->n;
+	vec_foreach (&f->cache->relocated, r)
+		n += r->n;
+	return n + (f->image ? f->size : 0);
+}
+
 /* Writes what the loader would, but for the bias, into the n bytes at svma. */
 static void relocate(struct elf_file *f, const char *section, u64 svma, size_t n, u8 *bytes)
 {

@@ -80,6 +80,8 @@ int elf_file_relocated(struct elf_file *f, u64 svma, size_t n, struct buf *ret_b
 /* Copies up to n bytes from svma on, as far as its segment reaches in the file, and keeps nothing.
  * How many, or -ENOENT when there are none, or a negative errno. */
 ssize_t elf_file_copy(struct elf_file *f, u64 svma, size_t n, void *ret);
+/* Bytes that are kept of it so far. */
+size_t elf_file_memory(const struct elf_file *f);
 bool elf_file_svma_of_foff(const struct elf_file *f, u64 foff, u64 *ret_svma);
 /* The ELF file inside .gnu_debugdata (xz), decompressed; at most 256 MiB. -ENOENT when none. */
 int elf_file_minidebuginfo(struct elf_file *f, struct elf_file **ret);

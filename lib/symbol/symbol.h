@@ -49,6 +49,11 @@ int symbols_lookup(struct symbols *s, u64 svma, struct symbol_chain *ret);
 /* Gives back what can be read again (sections, tables, file descriptors) and keeps the answers: for
  * after a batch. */
 void symbols_trim(struct symbols *s);
+/* Bytes that symbols_trim() would give back; those of the answers. */
+size_t symbols_memory(const struct symbols *s);
+size_t symbols_answers_memory(const struct symbols *s);
+/* How often the sources were asked, for want of an answer. */
+u64 symbols_n_read(const struct symbols *s);
 /* Where names came from, for doctor and reports: static text like ".symtab", "debug file",
  * ".dynsym". */
 const char *symbols_from(const struct symbols *s);

@@ -54,6 +54,7 @@ struct symbols {
 	struct map demangled; /* system name's id in the pool → name's id */
 	char *cache_name;     /* owned, NULL = no disk cache */
 	u64 cache_key;
+	u64 n_read;
 };
 
 DEFINE_CLEANUP(symbols, struct symbols *, symbols_destroy)
@@ -258,6 +259,29 @@ void symbols_destroy(struct symbols *s)
 void symbols_trim(struct symbols *s)
 {
 	close_sources(s);
+}
+
+size_t symbols_memory(const struct symbols *s)
+{
+	const struct elf_file *files[] = {s->own, s->debug, s->mini};
+	size_t n = symtab_memory(&s->tab) + (s->dwarf ? dwarf_memory(s->dwarf) : 0);
+
+	if (!s->sources_open)
+		return 0;
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++)
+		n += files[i] ? elf_file_memory(files[i]) : 0;
+	/* A handle and its descriptor are worth something, too. */
+	return n + sizeof(*s->own);
+}
+
+size_t symbols_answers_memory(const struct symbols *s)
+{
+	return answers_memory(&s->answers) + s->demangled.cap * sizeof(struct map_slot);
+}
+
+u64 symbols_n_read(const struct symbols *s)
+{
+	return s->n_read;
 }
 
 const char *symbols_from(const struct symbols *s)
@@ -497,6 +521,7 @@ static int resolve(struct symbols *s, u64 svma, struct symbol_chain *ret, bool *
 
 	if (!host_is_code(s, svma))
 		return -ENOENT;
+	s->n_read++;
 	r = open_sources(s);
 	if (r == 0)
 		r = read_tables(s);

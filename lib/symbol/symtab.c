@@ -20,6 +20,12 @@ void symtab_deinit(struct symtab *t)
 	vec_deinit(&t->max_end);
 }
 
+size_t symtab_memory(const struct symtab *t)
+{
+	return t->list.cap * sizeof(*t->list.data) + t->code.cap * sizeof(*t->code.data) +
+	       t->max_end.cap * sizeof(*t->max_end.data);
+}
+
 static int read_code_sections(struct symtab *t, struct elf_file *f)
 {
 	Elf_Scn *scn = NULL;

@@ -30,6 +30,8 @@ void symtab_deinit(struct symtab *t);
 int symtab_add(struct symtab *t, struct elf_file *f, bool dynamic);
 /* Sorts, picks one name per address, gives sizes to what has none. */
 int symtab_finish(struct symtab *t);
+/* Bytes that it takes, without the files'. */
+size_t symtab_memory(const struct symtab *t);
 /* NULL when no symbol covers the address. */
 const struct symtab_entry *symtab_find(const struct symtab *t, u64 svma);
 /* Names of PLT entries, as NAME@plt. malloc'ed. -ENOENT. */
