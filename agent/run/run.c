@@ -8,6 +8,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 
+#include "agent/run/about.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -21,6 +22,7 @@ struct run {
 	struct run_options options;
 	pthread_t worker;
 	bool started;
+	u64 started_ms; /* since the epoch */
 	u64 next_ns, interval_end_ns;
 	bool paused;
 
@@ -36,16 +38,34 @@ struct run {
 
 /* ---- the thread that names ---- */
 
+/* A profile without it is as good. */
+static void say_who(struct run *r, const struct pipeline_batch *b, struct profile *p)
+{
+	struct pipeline_stats stats;
+	struct about a = {.started_ms = r->started_ms, .hz = b->hz, .stats = &stats};
+
+	pthread_mutex_lock(&r->lock);
+	stats = r->stats;
+	a.samples = r->samples;
+	a.truncated = r->truncated;
+	if (r->failed)
+		a.error = "periods were lost for want of memory";
+	pthread_mutex_unlock(&r->lock);
+	(void)about_add(&a, p);
+}
+
 static void name_batch(struct run *r, const struct pipeline_batch *b)
 {
 	u64 begin = clock_ns(CLOCK_MONOTONIC);
 	struct profile *p = NULL;
 	int e = symbolizer_profile(r->options.symbolizer, b, &p);
 
-	if (e == 0)
+	if (e == 0) {
+		say_who(r, b, p);
 		r->options.take(r->options.arg, p);
-	else
+	} else {
 		log_warn("%llu samples are lost: %s", b->samples, strerror(-e));
+	}
 	pthread_mutex_lock(&r->lock);
 	r->batches++;
 	r->failed += e < 0;
@@ -108,6 +128,7 @@ int run_create(const struct run_options *o, struct run **ret)
 	if (!r)
 		return -ENOMEM;
 	r->options = *o;
+	r->started_ms = clock_ns(CLOCK_REALTIME) / 1000000;
 	if (!r->options.period_ms)
 		r->options.period_ms = 5000;
 	pthread_mutex_init(&r->lock, NULL);

@@ -106,36 +106,43 @@ static bool is_label(const struct otlp_decoder *d, const Otlp__KeyValue *kv)
 	return *key && strcmp(key, OTLP_COMM) != 0;
 }
 
-static int take_resource(struct otlp_decoder *d, struct otlp_group *g, u32 *ret_id)
+static int take_labels(struct otlp_decoder *d, struct otlp_group *g, Otlp__KeyValue *const *kvs,
+		       size_t n_kvs, u32 *ret_id)
 {
 	struct profile_label labels[PROFILE_MAX_LABELS];
 	_cleanup_str_ struct str scratch = {};
 	size_t n = 0;
 	int r = 0;
 
-	if (g->resource && g->resource == d->resource) {
-		*ret_id = g->resource_id;
-		return 0;
-	}
-	for (size_t i = 0; d->resource && i < d->resource->n_attributes && r == 0; i++) {
-		const Otlp__KeyValue *kv = d->resource->attributes[i];
-
+	for (size_t i = 0; i < n_kvs && r == 0; i++) {
 		/* As many as OpenTelemetry's own SDKs keep. */
 		if (n == PROFILE_MAX_LABELS)
 			break;
-		if (!is_label(d, kv))
+		if (!is_label(d, kvs[i]))
 			continue;
-		r = otlp_add_text(g->p, key_text(d, kv), &labels[n].name);
+		r = otlp_add_text(g->p, key_text(d, kvs[i]), &labels[n].name);
 		if (r == 0)
-			r = otlp_add_text(g->p, value_text(d, kv->value, &scratch),
+			r = otlp_add_text(g->p, value_text(d, kvs[i]->value, &scratch),
 					  &labels[n].value);
 		n++;
 	}
-	if (r == 0)
-		r = profile_add_resource(g->p, labels, n, &g->resource_id);
+	return r < 0 ? r : profile_add_resource(g->p, labels, n, ret_id);
+}
+
+static int take_resource(struct otlp_decoder *d, struct otlp_group *g, u32 *ret_id)
+{
+	const Otlp__Resource *in = d->resource;
+	int r;
+
+	if (g->resource && g->resource == in) {
+		*ret_id = g->resource_id;
+		return 0;
+	}
+	r = take_labels(d, g, in ? in->attributes : NULL, in ? in->n_attributes : 0,
+			&g->resource_id);
 	if (r < 0)
 		return r;
-	g->resource = d->resource;
+	g->resource = in;
 	*ret_id = g->resource_id;
 	return 0;
 }
@@ -420,6 +427,23 @@ static int each_profile(struct otlp_decoder *d, profile_fn *fn)
 	return r;
 }
 
+/* What the sender says of itself: the first scope that says anything. */
+static int take_agent(struct otlp_decoder *d, struct otlp_group *g)
+{
+	for (size_t i = 0; i < d->in->n_resource_profiles; i++) {
+		const Otlp__ResourceProfiles *rp = d->in->resource_profiles[i];
+
+		for (size_t j = 0; j < rp->n_scope_profiles; j++) {
+			const Otlp__InstrumentationScope *s = rp->scope_profiles[j]->scope;
+
+			if (s && s->n_attributes)
+				return take_labels(d, g, s->attributes, s->n_attributes,
+						   &g->p->agent);
+		}
+	}
+	return 0;
+}
+
 static int hand_over(struct otlp_decoder *d)
 {
 	int r = vec_reserve(&d->out->profiles, d->groups.n);
@@ -436,7 +460,10 @@ static int hand_over(struct otlp_decoder *d)
 		/* A group of rejected profiles only. */
 		if (!g->p->n_samples && !q->measured)
 			continue;
-		r = vec_push(&d->out->profiles, take_ptr(g->p));
+		if (!d->out->profiles.n)
+			r = take_agent(d, g);
+		if (r == 0)
+			r = vec_push(&d->out->profiles, take_ptr(g->p));
 		if (r < 0)
 			return r;
 	}

@@ -55,7 +55,7 @@ struct writer {
 	vec(Otlp__Profile *) profiles; /* of the resource at hand */
 	struct str scratch, text;
 	u32 n_profiles;
-	bool quality_done[PROFILE_MAX_TYPES];
+	bool quality_done[PROFILE_MAX_TYPES], agent_done;
 	bool failed; /* an allocation */
 };
 
@@ -633,6 +633,23 @@ static void make_profiles(struct writer *w, const struct entry *e, size_t n)
 	}
 }
 
+/* Once in a request is enough; receivers that do not know these attributes keep them. */
+static void add_agent(struct writer *w, Otlp__InstrumentationScope *scope)
+{
+	const struct profile_resource *labels = &w->p->resources.data[w->p->agent];
+	Otlp__Resource r = OTLP__RESOURCE__INIT;
+
+	r.attributes = get(w, labels->n + 1, sizeof(*r.attributes));
+	for (u32 i = 0; r.attributes && i < labels->n; i++) {
+		const struct profile_label *l = &w->p->labels.data[labels->first + i];
+
+		add_label(w, &r, profile_string(w->p, l->name), profile_string(w->p, l->value),
+			  false, 0);
+	}
+	scope->attributes = r.attributes;
+	scope->n_attributes = r.n_attributes;
+}
+
 static Otlp__PackedResourceProfiles *make_resource_profiles(struct writer *w, u32 resource)
 {
 	Otlp__PackedResourceProfiles *out = get(w, 1, sizeof(*out));
@@ -646,6 +663,9 @@ static Otlp__PackedResourceProfiles *make_resource_profiles(struct writer *w, u3
 	otlp__instrumentation_scope__init(name);
 	name->name = clean_copy(w, "culprit");
 	name->version = clean_copy(w, CULPRIT_VERSION);
+	if (w->p->agent && !w->agent_done)
+		add_agent(w, name);
+	w->agent_done = true;
 	scope->scope = name;
 	scope->n_profiles = w->profiles.n;
 	scope->profiles = get(w, w->profiles.n, sizeof(*scope->profiles));

@@ -125,6 +125,11 @@ struct profile {
 	s64 period;
 	u32 title; /* string id: command line or file name */
 	struct profile_quality quality;
+	/*
+	 * Id of a resource that is nobody's: what the agent that made the profile says of itself
+	 * (agent/run/about.h); 0 = nothing. Goes with OTLP only.
+	 */
+	u32 agent;
 
 	struct profile_index *index; /* owned; what interning needs */
 };

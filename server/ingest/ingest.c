@@ -21,9 +21,15 @@
 int ingest_create(struct store *s, const struct ingest_options *o, struct ingest **ret)
 {
 	struct ingest *i = calloc(1, sizeof(*i));
+	int r;
 
 	if (!i)
 		return -ENOMEM;
+	r = agents_create(&i->agents);
+	if (r < 0) {
+		free(i);
+		return r;
+	}
 	i->store = s;
 	if (o)
 		i->o = *o;
@@ -37,7 +43,14 @@ int ingest_create(struct store *s, const struct ingest_options *o, struct ingest
 
 void ingest_destroy(struct ingest *i)
 {
+	if (i)
+		agents_destroy(i->agents);
 	free(i);
+}
+
+int ingest_agents(struct ingest *i, struct agent_state **ret, size_t *ret_n)
+{
+	return agents_list(i->agents, ret, ret_n);
 }
 
 void ingest_stats(struct ingest *i, struct ingest_stats *ret)
@@ -109,6 +122,7 @@ int ingest_profile(struct ingest *i, const struct profile *p, const char *name, 
 		r = i->store->ops->write(i->store, &b, token, reterr_diag);
 	if (r < 0)
 		return r;
+	agents_see(i->agents, p, ingest_now_ms());
 	atomic_fetch_add(&i->profiles, 1);
 	atomic_fetch_add(&i->samples, b.samples.n);
 	if (i->o.written)

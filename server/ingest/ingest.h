@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "base/types.h"
 #include "profile/profile.h"
+#include "server/ingest/agents.h"
 #include "server/store/store.h"
 
 struct ingest;
@@ -71,3 +72,5 @@ int ingest_push(struct ingest *i, const u8 *data, size_t n, const char *encoding
 int ingest_decode(struct ingest *i, const u8 *data, size_t n, const char *encoding, struct str *own,
 		  const u8 **ret_data, size_t *ret_n, struct diag *reterr_diag);
 void ingest_stats(struct ingest *i, struct ingest_stats *ret);
+/* agents_list() of those that sent here. */
+int ingest_agents(struct ingest *i, struct agent_state **ret, size_t *ret_n);

@@ -12,7 +12,8 @@
 struct ingest {
 	struct store *store; /* borrowed */
 	struct ingest_options o;
-	atomic_ullong in_use; /* bytes that requests at work may need */
+	struct agents *agents; /* owned */
+	atomic_ullong in_use;  /* bytes that requests at work may need */
 	atomic_ullong requests, refused, profiles, samples, bytes;
 };
 

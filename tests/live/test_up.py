@@ -158,6 +158,19 @@ def test_something_is_there_within_ten_seconds(culprit, programs, tmp_path):
         busy.terminate()
 
 
+def assert_agent_tells(s, agent, samples):
+    """What the server knows of the agent is what the agent's own process and host are."""
+    [a] = json.loads(s.get("/api/v1/agents"))["agents"]
+    u = os.uname()
+    assert (a["host"], a["kernel"], a["hz"]) == (u.nodename, u.release, 199)
+    now = time.time() * 1000
+    assert now - 60000 < a["started"] < a["last"] < now + 1000
+    assert a["samples"] >= samples and a["truncated"] <= a["samples"] and a["processes"] > 0
+    with open(f"/proc/{agent.process.pid}/status", encoding="ascii") as f:
+        peak = next(int(line.split()[1]) * 1024 for line in f if line.startswith("VmHWM"))
+    assert 0 < a["rss"] <= peak and 0 < a["cpu"] < os.cpu_count()
+
+
 @pytest.mark.parametrize("way", ["gRPC", "HTTP"])
 def test_an_agent_sends_to_a_server(culprit, programs, tmp_path, way):
     with server(culprit, tmp_path / "store") as s:
@@ -170,6 +183,7 @@ def test_an_agent_sends_to_a_server(culprit, programs, tmp_path, way):
             counts = s.wait_for(lambda: sum((c := spins(s, "shop")).values()) >= 300 and c)
             assert counts, spins(s, "shop")
             assert_shares(counts)
+            assert_agent_tells(s, agent, sum(counts.values()))
             status, seconds, _, err = agent.end()
             assert status == 0 and seconds < 10, (status, seconds, err)
         assert s.end()[0] == 0

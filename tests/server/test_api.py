@@ -92,7 +92,7 @@ def test_document_is_served_and_whole(server):
     assert server.get("/api/v1/openapi.json").json() == DOCUMENT
     # What the server routes (its JSON API) and what the document has are the same.
     routed = set()
-    for name in ("page", "views", "symbols"):
+    for name in ("page", "views", "agents", "symbols"):
         with open(f"{TOP}/server/api/{name}.c", encoding="utf-8") as f:
             routed |= set(re.findall(r'\{"GET", "([^"]+)"', f.read())) - {"/"}
     documented = {p for p, m in DOCUMENT["paths"].items() if "get" in m}

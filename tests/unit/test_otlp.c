@@ -227,6 +227,38 @@ Test(otlp, everything_of_the_model_survives)
 	otlp_profiles_deinit(&got);
 }
 
+Test(otlp, what_the_agent_says_of_itself_goes_once)
+{
+	_cleanup_profile_ struct profile *p = fleet();
+	_cleanup_str_ struct str out = {};
+	struct profile_label labels[2];
+	struct otlp_profiles got;
+	u32 told = 0;
+
+	for (u32 i = 0; i < 2; i++) {
+		const char *name = i ? "culprit.agent.error" : "host.name";
+
+		cr_assert_eq(profile_add_string(p, name, strlen(name), &labels[i].name), 0);
+		cr_assert_eq(profile_add_string(p, "\"x\"", 3, &labels[i].value), 0);
+	}
+	cr_assert_eq(profile_add_resource(p, labels, 2, &p->agent), 0);
+	encode(p, &out);
+	got = decode(&out);
+	for (size_t i = 0; i < got.profiles.n; i++) {
+		const struct profile *q = got.profiles.data[i];
+
+		told += q->agent != 0;
+		if (!q->agent)
+			continue;
+		cr_assert_str_eq(profile_label(q, q->agent, "culprit.agent.error"), "\"x\"");
+		/* It is nobody's resource. */
+		for (size_t t = 0; t < q->threads.n; t++)
+			cr_assert_neq(q->threads.data[t].resource, q->agent);
+	}
+	cr_assert_eq(told, 1);
+	otlp_profiles_deinit(&got);
+}
+
 Test(otlp, what_was_read_is_written_again_the_same)
 {
 	_cleanup_profile_ struct profile *p = full_profile();

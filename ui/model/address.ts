@@ -7,7 +7,7 @@
 import { decodeSpan, encodeSpan } from "./times.ts";
 import type { Range } from "./times.ts";
 
-export const VIEWS = ["flame", "services", "compare", "files"] as const;
+export const VIEWS = ["flame", "services", "compare", "agents", "files"] as const;
 export type ViewName = (typeof VIEWS)[number];
 
 export const CHARTS = ["bars", "threads", "heat"] as const;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { complaints, readAgents } from "../model/agents.ts";
 import { complete } from "../model/predicate.ts";
 import { readLines } from "../model/series.ts";
 import { rateChange, serviceRows, sortServices } from "../model/services.ts";
+import { DataError } from "../model/tree.ts";
 
 const line = (labels: Record<string, string>, ...points: number[][]): object => ({ labels, points });
 
@@ -51,4 +53,17 @@ test("predicates: words, then names, quoted", () => {
   assert.deepEqual(labels('fn="a" u'), ['under fn="']);
   assert.equal(complete('fn="a"', 6, names)[0]!.text, 'fn="a" under fn="');
   assert.deepEqual(labels('fn~"ha'), [], "a regular expression is nobody's name");
+});
+
+test("agents: what is wrong and what to do", () => {
+  const json = { version: "2", agents: [{ host: "h", version: "2", kernel: "6.1", arch: "x86_64", started: 5, last: 100000, hz: 20, cpu: 0.001,
+    rss: 4e7, processes: 90, samples: 1000, truncated: 3, lost: [{ reason: "ring full", count: 5, help: "Larger." }], error: "" }] };
+  const [a] = readAgents(json).agents;
+  assert.deepEqual(complaints(a!, "2", 100000), []);
+  assert.match(complaints(a!, "2", 200000)[0]!, /Nothing has come/);
+  assert.match(complaints({ ...a!, lost: [{ reason: "x", count: 500, help: "Larger." }] }, "2", 100000)[0]!, /33\.3 %.* Larger\./);
+  assert.match(complaints(a!, "3", 100000)[0]!, /version 2, this server of 3/);
+  assert.match(complaints({ ...a!, error: "no BTF" }, "2", 100000)[0]!, /no BTF/);
+  for (const bad of [{}, { version: 1, agents: [] }, { version: "1", agents: [{}] }, { version: "1", agents: {} }])
+    assert.throws(() => readAgents(bad), DataError);
 });

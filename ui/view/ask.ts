@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What each view asks the server for, in one round; and what came. */
+import { readAgents } from "../model/agents.ts";
+import type { Agents } from "../model/agents.ts";
 import { baseRange, rangeAt, selector } from "../model/address.ts";
 import type { LiveState } from "../model/address.ts";
 import { compareProfiles } from "../model/compare.ts";
@@ -29,7 +31,8 @@ export type Timeline = { by: "bars"; bars: Bars } | { by: "threads"; lanes: Lane
 export type Part =
   | { of: "flame"; profile: Profile; services: Share[]; timeline: Timeline }
   | { of: "services"; rows: ServiceRow[]; hosts: number; before: Range }
-  | { of: "compare"; profile: Profile; services: Share[]; after: Bars; before: Bars; base: Range };
+  | { of: "compare"; profile: Profile; services: Share[]; after: Bars; before: Bars; base: Range }
+  | { of: "agents"; agents: Agents };
 
 export interface View {
   /** What was asked for. */
@@ -157,7 +160,11 @@ async function askCompare(a: Round): Promise<{ part: Part; damaged: boolean }> {
   };
 }
 
-const ASK = { flame: askFlame, services: askTable, compare: askCompare };
+async function askAgents(a: Round): Promise<{ part: Part; damaged: boolean }> {
+  return { part: { of: "agents", agents: readAgents(await a.source.json("agents", {}, a.signal)) }, damaged: false };
+}
+
+const ASK = { flame: askFlame, services: askTable, compare: askCompare, agents: askAgents };
 
 export async function ask(source: Source, state: LiveState, signal: AbortSignal): Promise<View> {
   // The first answer also tells the server's clock, by which the range is meant.

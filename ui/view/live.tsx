@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The page that a server shows: what runs there, refreshed. Views (picture, services, comparison,
- * files) under one bar that chooses of what and when, all of it in location.search; the
+ * agents, files) under one bar that chooses of what and when, all of it in location.search; the
  * picture has its state in location.hash.
  */
 import { render } from "preact";
@@ -16,6 +16,7 @@ import { clock, lastText, LASTS, localInput, moved, rangeText, wider } from "../
 import type { Range } from "../model/times.ts";
 import { frameName, GROUP } from "../model/tree.ts";
 import type { Profile } from "../model/tree.ts";
+import { AgentTable } from "./agents.tsx";
 import { App } from "./app.tsx";
 import type { Part, View } from "./ask.ts";
 import { Chart } from "./chart.tsx";
@@ -33,7 +34,7 @@ import "./style.css";
 import "./live.css";
 
 const KEYS: Keys = [
-  [["1", "…", "4"], "the views"],
+  [["1", "…", "5"], "the views"],
   [["l"], "follow what happens now, or hold it"],
   [["v"], "choose a service"],
   [["m"], "filter and group by label"],
@@ -42,7 +43,7 @@ const KEYS: Keys = [
   [["-"], "twice the time"],
 ];
 const VIEW_WORD: Record<ViewName, string> = {
-  flame: "Flame graph", services: "Services", compare: "Compare", files: "Files" };
+  flame: "Flame graph", services: "Services", compare: "Compare", agents: "Agents", files: "Files" };
 
 /** In step with location.search both ways; the hash is not ours and stays. */
 function useSearch(): [LiveState, (change: Partial<LiveState>) => void] {
@@ -284,6 +285,9 @@ function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
                       onAgo={(ago) => change({ base: { ...state.base, ago, range: null } })}
                       onChoose={(service) => change({ view: "flame", service })}
                       onCompare={(service) => change({ view: "compare", service })} />;
+  case "agents":
+    return <AgentTable data={part.agents} now={p.now} onHost={(host) => change({ view: "flame", service: "",
+      filters: [...state.filters.filter((f) => f.label !== "host.name"), { label: "host.name", value: host, not: false }] })} />;
   }
 }
 

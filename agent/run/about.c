@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/run/about.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/vocab.h"
+
+#define MAX_LABELS 32
+
+/* Counters of samples that nobody will see. */
+static const u32 losses[] = {COUNTER_LOST_SAMPLE, COUNTER_NESTED};
+
+struct labels {
+	struct profile *p;
+	struct profile_label all[MAX_LABELS];
+	size_t n;
+	int r;
+};
+
+static void put(struct labels *l, const char *name, const char *value)
+{
+	struct profile_label *at = &l->all[l->n];
+
+	if (l->r < 0 || !value)
+		return;
+	if (l->n == MAX_LABELS) {
+		l->r = -E2BIG;
+		return;
+	}
+	l->r = profile_add_string(l->p, name, strlen(name), &at->name);
+	if (l->r == 0)
+		l->r = profile_add_string(l->p, value, strlen(value), &at->value);
+	l->n += l->r == 0;
+}
+
+static void put_number(struct labels *l, const char *name, u64 value)
+{
+	char full[64], text[24];
+
+	snprintf(full, sizeof(full), "culprit.agent.%s", name);
+	snprintf(text, sizeof(text), "%llu", value);
+	put(l, full, text);
+}
+
+static u64 resident_bytes(void)
+{
+	unsigned long long size, resident = 0;
+	FILE *f = fopen("/proc/self/statm", "re");
+
+	if (f && fscanf(f, "%llu %llu", &size, &resident) != 2)
+		resident = 0;
+	if (f)
+		fclose(f);
+	return resident * (u64)sysconf(_SC_PAGESIZE);
+}
+
+static void put_host(struct labels *l, const struct profile *p)
+{
+	static const char *const names[] = {"host.name", "host.id", "host.arch"};
+	struct utsname u;
+
+	/* As every resource of this profile has them. */
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		for (u32 r = 1; r < p->resources.n; r++) {
+			const char *value = profile_label(p, r, names[i]);
+
+			if (!value)
+				continue;
+			put(l, names[i], value);
+			break;
+		}
+	if (p->resources.n < 2 && uname(&u) == 0)
+		put(l, "host.name", u.nodename);
+	if (uname(&u) == 0)
+		put(l, "os.version", u.release);
+}
+
+int about_add(const struct about *a, struct profile *p)
+{
+	struct labels l = {.p = p};
+
+	put_host(&l, p);
+	put(&l, "culprit.agent.version", CULPRIT_VERSION);
+	put_number(&l, "started", a->started_ms);
+	put_number(&l, "frequency", a->hz);
+	put_number(&l, "cpu", clock_ns(CLOCK_PROCESS_CPUTIME_ID));
+	put_number(&l, "memory", resident_bytes());
+	put_number(&l, "processes", a->stats->procman.processes);
+	put_number(&l, "samples", a->samples);
+	put_number(&l, "truncated", a->truncated);
+	for (size_t i = 0; i < ARRAY_SIZE(losses); i++) {
+		u64 n = a->stats->sampler.counters[losses[i]];
+		char name[48];
+
+		snprintf(name, sizeof(name), "lost.%s", vocab_counter(losses[i])->name);
+		if (n)
+			put_number(&l, name, n);
+	}
+	put(&l, "culprit.agent.error", a->error);
+	return l.r < 0 ? l.r : profile_add_resource(p, l.all, l.n, &p->agent);
+}

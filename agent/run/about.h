@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the agent says of itself in what it sends, as labels:
+ *
+ *	host.name, host.id, host.arch, os.version	where it runs; the version of the kernel
+ *	culprit.agent.version
+ *	culprit.agent.started		ms since the epoch
+ *	culprit.agent.frequency		Hz
+ *	culprit.agent.cpu		ns of CPU time since it started
+ *	culprit.agent.memory		bytes resident
+ *	culprit.agent.processes		that it knows now
+ *	culprit.agent.samples		recorded since it started
+ *	culprit.agent.truncated		of these, with a stack not walked to its end
+ *	culprit.agent.lost.NAME		samples lost since it started, by counter
+ *(abi/tbl/counter.tbl) culprit.agent.error		the last one, when there was any
+ *
+ * Readers: server/ingest/agents.c, server/api/agents.c.
+ */
+#pragma once
+
+#include "agent/identity/identity.h"
+#include "agent/pipeline/pipeline.h"
+#include "profile/profile.h"
+
+struct about {
+	u64 started_ms, hz;
+	u64 samples, truncated;
+	const struct pipeline_stats *stats;
+	const char *error; /* or NULL */
+};
+
+int about_add(const struct about *a, struct profile *p);

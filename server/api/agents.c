@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The agents that send here, and what each says of itself. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/vocab.h"
+#include "server/api/internal.h"
+
+static void put_text(struct str *out, const char *name, const char *value)
+{
+	str_printf(out, "\"%s\":", name);
+	text_append_json(out, value);
+	str_putc(out, ',');
+}
+
+static const char *help_of(const char *counter)
+{
+	for (u32 i = 0; i < COUNTER_N; i++)
+		if (!strcmp(vocab_counter(i)->name, counter))
+			return vocab_counter(i)->help;
+	return "";
+}
+
+static void put_agent(struct str *out, const struct agent_state *s)
+{
+	str_putc(out, '{');
+	put_text(out, "host", s->host);
+	put_text(out, "host_id", s->id);
+	put_text(out, "version", s->version);
+	put_text(out, "kernel", s->kernel);
+	put_text(out, "arch", s->arch);
+	put_text(out, "error", s->error);
+	str_printf(out,
+		   "\"started\":%llu,\"last\":%llu,\"hz\":%llu,\"cpu\":%.6f,\"rss\":%llu,"
+		   "\"processes\":%llu,\"samples\":%llu,\"truncated\":%llu,\"lost\":[",
+		   s->started_ms, s->seen_ms, s->hz, s->cpu, s->memory, s->processes, s->samples,
+		   s->truncated);
+	for (u32 i = 0; i < s->n_lost; i++) {
+		str_puts(out, i ? ",{" : "{");
+		put_text(out, "reason", s->lost[i].name);
+		put_text(out, "help", help_of(s->lost[i].name));
+		str_printf(out, "\"count\":%llu}", s->lost[i].count);
+	}
+	str_puts(out, "]}");
+}
+
+static int agents(struct api_call *c)
+{
+	_cleanup_free_ struct agent_state *all = NULL;
+	size_t n = 0;
+	int r = ingest_agents(c->a->o.ingest, &all, &n);
+
+	if (r < 0)
+		return r;
+	str_puts(c->out, "{\"version\":\"" CULPRIT_VERSION "\",\"agents\":[");
+	for (size_t i = 0; i < n; i++) {
+		if (i)
+			str_putc(c->out, ',');
+		put_agent(c->out, &all[i]);
+	}
+	str_puts(c->out, "]}");
+	return 0;
+}
+
+const struct api_route api_agent_routes[] = {
+	{"GET", "/api/v1/agents", NET_ROLE_READ, API_STYLE_JSON, agents},
+	{},
+};

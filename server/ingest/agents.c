@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/ingest/agents.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "base/vec.h"
+
+#define PREFIX "culprit.agent."
+#define LOST PREFIX "lost."
+
+struct agents {
+	pthread_mutex_t lock;
+	vec(struct agent_state) all;
+};
+
+int agents_create(struct agents **ret)
+{
+	struct agents *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return -ENOMEM;
+	pthread_mutex_init(&a->lock, NULL);
+	*ret = a;
+	return 0;
+}
+
+void agents_destroy(struct agents *a)
+{
+	if (!a)
+		return;
+	pthread_mutex_destroy(&a->lock);
+	vec_deinit(&a->all);
+	free(a);
+}
+
+static void take_loss(struct agent_state *s, const char *name, u64 count)
+{
+	struct agent_loss *l = &s->lost[s->n_lost];
+
+	if (s->n_lost == ARRAY_SIZE(s->lost))
+		return;
+	snprintf(l->name, sizeof(l->name), "%s", name);
+	l->count = count;
+	s->n_lost++;
+}
+
+static void take_label(struct agent_state *s, const char *name, const char *value)
+{
+	const struct {
+		const char *name;
+		char *text;
+		size_t size;
+	} texts[] = {
+		{"host.name", s->host, sizeof(s->host)},
+		{"host.id", s->id, sizeof(s->id)},
+		{"host.arch", s->arch, sizeof(s->arch)},
+		{"os.version", s->kernel, sizeof(s->kernel)},
+		{PREFIX "version", s->version, sizeof(s->version)},
+		{PREFIX "error", s->error, sizeof(s->error)},
+	};
+	const struct {
+		const char *name;
+		u64 *value;
+	} numbers[] = {
+		{PREFIX "started", &s->started_ms},  {PREFIX "frequency", &s->hz},
+		{PREFIX "cpu", &s->cpu_ns},	     {PREFIX "memory", &s->memory},
+		{PREFIX "processes", &s->processes}, {PREFIX "samples", &s->samples},
+		{PREFIX "truncated", &s->truncated},
+	};
+	u64 n;
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		if (!strcmp(texts[i].name, name))
+			snprintf(texts[i].text, texts[i].size, "%s", value);
+	if (strncmp(name, PREFIX, strlen(PREFIX)) != 0 || str_to_u64(value, 10, &n) < 0)
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
+		if (!strcmp(numbers[i].name, name))
+			*numbers[i].value = n;
+	if (str_starts(name, LOST))
+		take_loss(s, name + strlen(LOST), n);
+}
+
+static bool same_host(const struct agent_state *a, const struct agent_state *b)
+{
+	return !strcmp(a->host, b->host) && !strcmp(a->id, b->id);
+}
+
+/* The place of the host; of one that is new the place of whoever was silent longest, when full. */
+static struct agent_state *place(struct agents *a, const struct agent_state *s)
+{
+	struct agent_state *oldest = NULL;
+
+	vec_foreach (&a->all, e) {
+		if (same_host(e, s))
+			return e;
+		if (!oldest || e->seen_ms < oldest->seen_ms)
+			oldest = e;
+	}
+	if (a->all.n < AGENTS_MAX && vec_push(&a->all, (struct agent_state){}) == 0)
+		oldest = &a->all.data[a->all.n - 1];
+	if (oldest)
+		*oldest = (struct agent_state){};
+	return oldest;
+}
+
+static double cpu_of(const struct agent_state *before, const struct agent_state *s)
+{
+	bool same = before->started_ms == s->started_ms && s->cpu_ns >= before->cpu_ns &&
+		    s->seen_ms > before->seen_ms;
+	u64 from = same ? before->seen_ms : s->started_ms;
+	u64 cpu_ns = same ? s->cpu_ns - before->cpu_ns : s->cpu_ns;
+
+	return s->seen_ms > from ? (double)cpu_ns / 1e6 / (double)(s->seen_ms - from) : 0;
+}
+
+void agents_see(struct agents *a, const struct profile *p, u64 now_ms)
+{
+	const struct profile_resource *r;
+	struct agent_state s = {.seen_ms = now_ms}, *at;
+
+	if (!p->agent || p->agent >= p->resources.n)
+		return;
+	r = &p->resources.data[p->agent];
+	for (u32 i = 0; i < r->n; i++) {
+		const struct profile_label *l = &p->labels.data[r->first + i];
+
+		take_label(&s, profile_string(p, l->name), profile_string(p, l->value));
+	}
+	if (!s.version[0])
+		return;
+	pthread_mutex_lock(&a->lock);
+	at = place(a, &s);
+	if (at) {
+		s.cpu = cpu_of(at, &s);
+		*at = s;
+	}
+	pthread_mutex_unlock(&a->lock);
+}
+
+static int compare_hosts(const void *a, const void *b)
+{
+	const struct agent_state *x = a, *y = b;
+	int c = strcmp(x->host, y->host);
+
+	return c ? c : strcmp(x->id, y->id);
+}
+
+int agents_list(struct agents *a, struct agent_state **ret, size_t *ret_n)
+{
+	struct agent_state *all;
+	size_t n;
+
+	pthread_mutex_lock(&a->lock);
+	n = a->all.n;
+	all = calloc(n + 1, sizeof(*all));
+	if (all && n)
+		memcpy(all, a->all.data, n * sizeof(*all));
+	pthread_mutex_unlock(&a->lock);
+	if (!all)
+		return -ENOMEM;
+	qsort(all, n, sizeof(*all), compare_hosts);
+	*ret = all;
+	*ret_n = n;
+	return 0;
+}

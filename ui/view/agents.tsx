@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Hosts and their agents: what they cost, what they lost, and what to do about it. */
+import { complaints, SILENT_MS } from "../model/agents.ts";
+import type { Agents } from "../model/agents.ts";
+import { showable } from "../model/payload.ts";
+import { count, duration, percent, value } from "../model/text.ts";
+
+interface Props {
+  data: Agents;
+  now: number;
+  onHost: (host: string) => void;
+}
+
+export function AgentTable(p: Props): preact.JSX.Element {
+  const { agents, version } = p.data;
+  if (agents.length === 0)
+    return <div class="nothing"><h2>No agents yet</h2>
+      <p>Run <code>culprit agent --collection-agent HOST:4317</code> on a machine, with this server for HOST: it shows here
+        within ten seconds.</p></div>;
+  return (
+    <section class="services-page" aria-label="Hosts and agents">
+      <div class="table-scroll">
+        <table>
+          <thead><tr><th class="c-name">Host</th><th>Version</th><th>Kernel</th><th class="num">Rate</th><th class="num">CPU</th>
+            <th class="num">Memory</th><th class="num">Processes</th><th class="num">Samples</th><th class="num">Truncated</th>
+            <th class="num">Lost</th><th>Last seen</th></tr></thead>
+          <tbody>
+            {agents.map((a) => {
+              const lost = a.lost.reduce((sum, l) => sum + l.count, 0);
+              const silent = p.now - a.last > SILENT_MS;
+              const bad = complaints(a, version, p.now);
+              return <>
+                <tr key={a.host}>
+                  <td class="c-name"><button class="pick" title="Only this host" onClick={() => p.onHost(a.host)}>{showable(a.host)}</button></td>
+                  <td>{showable(a.version)}</td><td>{showable(`${a.kernel} ${a.arch}`)}</td>
+                  <td class="num">{count(a.hz)} Hz</td><td class="num">{percent(a.cpu)}</td><td class="num">{value(a.rss, "bytes")}</td>
+                  <td class="num">{count(a.processes)}</td><td class="num">{count(a.samples)}</td>
+                  <td class="num">{percent(a.samples > 0 ? a.truncated / a.samples : 0)}</td>
+                  <td class="num" title={a.lost.map((l) => `${count(l.count)} ${showable(l.reason)}`).join("\n")}>{count(lost)}</td>
+                  <td class={silent ? "grew" : ""}>{silent ? `${duration(1e6 * (p.now - a.last))} ago` : "now"}</td>
+                </tr>
+                {bad.length > 0 && <tr key={`${a.host} `} class="advice"><td colSpan={11}>{bad.map((b) => <p key={b}>{showable(b)}</p>)}</td></tr>}
+              </>;
+            })}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
