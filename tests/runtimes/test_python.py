@@ -26,10 +26,10 @@ BUILDS = {
     "system": ["/usr/bin/python3"],
     **{f"3.{n}": [os.path.expanduser(f"~/.pyenv/versions/3.{n}.*/bin/python3.{n}"),
                   f"{CACHE}/python-3.{n}/bin/python3.{n}",
-                  f"{CACHE}/python-*/usr/bin/python3.{n}"] for n in range(6, 16)},
+                  f"{CACHE}/python-debian-*/usr/bin/python3.{n}"] for n in range(6, 16)},
     "3.14-standalone": [f"{CACHE}/python-standalone-3.14/bin/python3.14"],
     # The JIT turned on. That of 3.14 keeps no frame pointers: its stacks are cut, not wrong.
-    "3.15-jit": [f"{CACHE}/python-*/usr/bin/python3.15"],
+    "3.15-jit": [f"{CACHE}/python-debian-*/usr/bin/python3.15"],
     # python3.13 and its libc beside each other, and all of it in one file.
     "3.13-musl": [f"{CACHE}/python-3.13-musl/bin/python3.13"],
     "3.13-static": [f"{CACHE}/python-3.13-static/bin/python3.13"],
@@ -81,17 +81,22 @@ class Python:
         return qualified if self.version >= (3, 11) else qualified.rpartition(".")[2]
 
 
+def find(build):
+    """The executable of a build; skips when there is none."""
+    found = [f for pattern in BUILDS[build] for f in sorted(glob.glob(pattern))]
+    if not found:
+        pytest.skip(f"no CPython {build}: none of {', '.join(BUILDS[build])}")
+    return found[0]
+
+
 @pytest.fixture(params=BUILDS)
 def python(request, tmp_path):
-    found = [f for pattern in BUILDS[request.param] for f in sorted(glob.glob(pattern))]
-    if not found:
-        pytest.skip(f"no CPython {request.param}: none of {', '.join(BUILDS[request.param])}")
-    python = Python(found[0], tmp_path, request.param)
+    python = Python(find(request.param), tmp_path, request.param)
     if request.param.endswith("-jit"):
         on = subprocess.run([*python.command, "-c", "import sys; print(sys._jit.is_enabled())"],
                             capture_output=True, text=True, env=python.environment).stdout
         if on != "True\n":
-            pytest.skip(f"{found[0]} was built without JIT")
+            pytest.skip(f"{python.path} was built without JIT")
     return python
 
 
@@ -99,7 +104,11 @@ def profile(culprit, process, tmp_path, seconds=SECONDS):
     """{stack of Frame, leaf last: count}, and the number of truncated samples."""
     out = tmp_path / "out.speedscope.json"
     record(culprit, out, "-p", process.pid, "-d", seconds, "-F", "199")
-    data = json.loads(out.read_text())
+    return stacks_of(json.loads(out.read_text()))
+
+
+def stacks_of(data):
+    """The same, of a speedscope file."""
     frames = [Frame(f["name"], f.get("file"), f.get("line"))
               for f in data["shared"]["frames"]]
     stacks = Counter()
@@ -332,10 +341,7 @@ def wrk(port, path="/"):
 
 @pytest.fixture(params=["system", "3.9", "3.13", "3.15"])
 def some_python(request, tmp_path):
-    found = [f for pattern in BUILDS[request.param] for f in sorted(glob.glob(pattern))]
-    if not found:
-        pytest.skip(f"no CPython {request.param}")
-    return Python(found[0], tmp_path)
+    return Python(find(request.param), tmp_path)
 
 
 def test_http_server(culprit, some_python, tmp_path):
