@@ -25,6 +25,7 @@ enum hotspot_flags {
 	HOTSPOT_CODE_OFFSETS = 1, /* code, code_end and deopt are u32 from the blob, not pointers */
 	HOTSPOT_SHORT_COMPLETE = 2, /* frame_complete is s16, not s32 */
 	HOTSPOT_HAS_MIRROR = 4,	    /* interpreter frames have a slot for it */
+	HOTSPOT_TELLS_CLASSES = 8,  /* all that hotspot_cookie() asks for is known */
 };
 
 struct hotspot_process {
@@ -46,6 +47,12 @@ struct hotspot_process {
 	__u8 const_method;	/* in Method */
 	__u8 const_method_size; /* bytecodes follow it */
 	__u16 saved_pc;		/* in JavaThread: where a poll was met; 0: not known */
+	/* For hotspot_cookie(): offsets in ConstMethod (two), ConstantPool, Klass and Symbol. */
+	__u8 constants;
+	__u8 names;
+	__u8 holder;
+	__u8 class_name;
+	__u8 refcount;
 };
 _Static_assert(sizeof(struct hotspot_process) <= sizeof(((struct runtime_process *)0)->room),
 	       "hotspot_process");
@@ -55,9 +62,9 @@ _Static_assert(sizeof(struct hotspot_process) <= sizeof(((struct runtime_process
  *
  *	kind << 60 | position << 32 | cookie
  *
- *	INTERPRETED	position: bytecode index, or HOTSPOT_NO_POSITION; cookie: of the
- *ConstMethod's address the bits from 3 on COMPILED	position: pc - code, or that of a prologue;
- *cookie: the compilation's number STUB		position: pc - code; cookie: pc's lower half
+ *	INTERPRETED	position: bytecode index, or HOTSPOT_NO_POSITION; cookie: hotspot_cookie()
+ *	COMPILED	position: pc - code, or that of a prologue; cookie: the compilation's number
+ *	STUB		position: pc - code; cookie: pc's lower half
  */
 enum hotspot_kind {
 	HOTSPOT_INTERPRETED = 1,
@@ -67,3 +74,29 @@ enum hotspot_kind {
 #define HOTSPOT_KIND_SHIFT 60
 #define HOTSPOT_POSITION_SHIFT 32
 #define HOTSPOT_NO_POSITION ((1U << 28) - 1)
+
+/*
+ * Which method it is: where one was freed, that of another class comes to lie, at the same
+ * addresses for the same shape. Its class's name is another Symbol then, or at least a new one: it
+ * has a number made at random beside a count of references, which does not count here. `names` are
+ * four indices of 16 bits, that of the method's name and others.
+ *
+ * Symbols of classes from an archive, which stay, may not be in memory where BPF reads them: the
+ * lowest bit tells whether the class is in it.
+ */
+static inline __attribute__((always_inline)) __u64 hotspot_mix(__u64 hash, __u64 value)
+{
+	hash = (hash ^ value) * 0x9fb21c651e98df25ULL;
+	return hash ^ (hash >> 32);
+}
+
+static inline __attribute__((always_inline)) __u32
+hotspot_cookie(__u64 const_method, __u64 names, __u64 symbol, __u64 word, __u32 refcount)
+{
+	__u64 hash = hotspot_mix(hotspot_mix(0, const_method), names);
+
+	if (!symbol)
+		return (__u32)hash & ~1U;
+	word &= ~(0xffffULL << (refcount & 6) * 8);
+	return (__u32)hotspot_mix(hotspot_mix(hash, symbol), word) | 1;
+}

@@ -279,16 +279,40 @@ static int add_method_at(const struct reader *r, u64 address, u32 bci)
 	return e < 0 ? e : add_method(r, &m, bci);
 }
 
+/* 0: it is the method that the walker saw; `cookie` says whether its class is known, too. */
+static int check_method(const struct reader *r, const struct method *m, u32 cookie)
+{
+	u64 names = field(m->head, m->n_head, r->o->of[HF_CONST_NAME], 8);
+	u64 holder, symbol = 0, word = 0;
+	int e = 0;
+
+	if (cookie & 1) {
+		e = read_word(r, m->constants + r->o->of[HF_POOL_HOLDER], &holder);
+		if (e == 0)
+			e = read_word(r, holder + r->o->of[HF_CLASS_NAME], &symbol);
+		if (e == 0)
+			e = read_word(r, symbol, &word);
+	}
+	/* Unreadable: it is gone. */
+	return e == 0 && hotspot_cookie(m->const_method, names, symbol, word,
+					r->o->of[HF_SYMBOL_REFCOUNT]) == cookie
+		       ? 0
+		       : -ESTALE;
+}
+
 static int name_interpreted(const struct reader *r, u64 address, u32 position, u32 cookie)
 {
-	struct method m;
+	struct method m, after;
 	int e = read_method(r, address, &m);
 
-	if (e < 0)
-		return e;
-	if ((u32)(m.const_method >> 3) != cookie)
-		return -ESTALE;
-	return add_method(r, &m, position == HOTSPOT_NO_POSITION ? NO_BCI : position);
+	if (e == 0)
+		e = check_method(r, &m, cookie);
+	if (e == 0)
+		e = add_method(r, &m, position == HOTSPOT_NO_POSITION ? NO_BCI : position);
+	/* Or it went while it was read. */
+	if (e == 0 && (read_method(r, address, &after) < 0 || check_method(r, &after, cookie) < 0))
+		e = -ESTALE;
+	return e;
 }
 
 /* ---- compiled ones ---- */
@@ -583,23 +607,32 @@ static int add_scopes(const struct reader *r, const struct compiled *c, const st
 	return e;
 }
 
+/* It has no method any more when that was unloaded, and dangling ones in its metadata. */
+static int check_compiled(const struct reader *r, const struct compiled *c, u32 cookie)
+{
+	return c->method && (u32)head32(r, c, HF_NM_COMPILE_ID) == cookie ? 0 : -ESTALE;
+}
+
 static int name_compiled(const struct reader *r, u64 address, u32 position, u32 cookie)
 {
-	struct compiled c;
+	struct compiled c, after;
 	struct scopes scopes = {};
 	u32 sure = 0;
 	int e = read_compiled(r, address, &c);
 
+	if (e == 0)
+		e = check_compiled(r, &c, cookie);
 	if (e < 0)
 		return e;
-	if ((u32)head32(r, &c, HF_NM_COMPILE_ID) != cookie)
-		return -ESTALE;
 	if (position != HOTSPOT_NO_POSITION && c.n_pcs)
 		e = find_scopes(r, &c, position, &scopes, &sure);
 	if (e == 0 && scopes.n)
 		e = add_scopes(r, &c, &scopes, sure);
 	else if (e == 0) /* a prologue, or the wrapper of a native method */
 		e = add_method_at(r, c.method, NO_BCI);
+	if (e == 0 &&
+	    (read_compiled(r, address, &after) < 0 || check_compiled(r, &after, cookie) < 0))
+		e = -ESTALE;
 	return e;
 }
 

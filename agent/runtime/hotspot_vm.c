@@ -87,6 +87,8 @@ static const struct wanted wanted_fields[] = {
 	{HF_SYMBOL_LENGTH, "Symbol", "_length"},
 	{HF_SYMBOL_BODY, "Symbol", "_body"},
 	{HF_SYMBOL_BODY, "Symbol", "_body[0]"},
+	{HF_SYMBOL_REFCOUNT, "Symbol", "_refcount"},	      /* up to 11 or so */
+	{HF_SYMBOL_REFCOUNT, "Symbol", "_hash_and_refcount"}, /* the lower half of it */
 	{HF_PCDESC_PC, "PcDesc", "_pc_offset"},
 	{HF_PCDESC_SCOPE, "PcDesc", "_scope_decode_offset"},
 	{HF_NM_METHOD, "nmethod", "_method"},

@@ -476,6 +476,24 @@ static __always_inline void hotspot_leaf(struct scratch *s, struct hotspot_scrat
 
 #endif
 
+/* hotspot_cookie() of a method; 0 when it cannot be read. */
+__noinline int hotspot_tell(__u64 const_method)
+{
+	struct hotspot_scratch *h = hotspot_get();
+	__u64 names, at, word;
+
+	if (!h ||
+	    bpf_probe_read_user(&names, 8, (const void *)(const_method + h->process.names)) < 0)
+		return 0;
+	if (!(h->process.flags & HOTSPOT_TELLS_CLASSES) ||
+	    bpf_probe_read_user(&at, 8, (const void *)(const_method + h->process.constants)) < 0 ||
+	    bpf_probe_read_user(&at, 8, (const void *)(at + h->process.holder)) < 0 ||
+	    bpf_probe_read_user(&at, 8, (const void *)(at + h->process.class_name)) < 0 ||
+	    bpf_probe_read_user(&word, 8, (const void *)at) < 0)
+		return (int)hotspot_cookie(const_method, names, 0, 0, 0);
+	return (int)hotspot_cookie(const_method, names, at, word, h->process.refcount);
+}
+
 static __always_inline int hotspot_interpreted(struct scratch *s, const struct hotspot_process *p,
 					       struct hotspot_scratch *h)
 {
@@ -498,7 +516,8 @@ static __always_inline int hotspot_interpreted(struct scratch *s, const struct h
 		bci = g->r[13] - code - p->const_method_size;
 #endif
 	if (!hotspot_push(s, HOTSPOT_INTERPRETED, method,
-			  bci < 0xffff ? (__u32)bci : HOTSPOT_NO_POSITION, (__u32)(code >> 3)))
+			  bci < 0xffff ? (__u32)bci : HOTSPOT_NO_POSITION,
+			  (__u32)hotspot_tell(code)))
 		return STOP_TOO_DEEP;
 	return runtime_return(s, h->frame[9], h->frame[7], h->frame[8]);
 }

@@ -98,7 +98,7 @@ static void line(void *arg, const char *text)
 		abort();
 }
 
-static void use(const void *learned)
+static void use(const void *learned, u32 outer)
 {
 	/* One for all: texts are small, and a block of it is not. */
 	struct arena arena = ARENA_INIT(16 << 20);
@@ -120,7 +120,7 @@ static void use(const void *learned)
 	     image_where(HOTSPOT_COMPILED, HOTSPOT_NO_POSITION, IMAGE_COMPILE_ID));
 	for (u32 bci = 0; bci < 12; bci += 4)
 		name(&t, learned, &arena, IMAGE_OUTER,
-		     image_where(HOTSPOT_INTERPRETED, bci, image_cookie(IMAGE_OUTER)));
+		     image_where(HOTSPOT_INTERPRETED, bci, outer));
 	name(&t, learned, &arena, IMAGE_STUBS,
 	     image_where(HOTSPOT_STUB, 0x124, (u32)(HOTSPOT_IMAGE + IMAGE_STUBS + 0x124)));
 	name(&t, learned, &arena, IMAGE_STUBS, image_where(7, 1, 1));
@@ -130,7 +130,7 @@ static void use(const void *learned)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static void *learned[ARRAY_SIZE(versions)];
-	u32 which;
+	u32 which, outer;
 
 	if (size < 2)
 		return 0;
@@ -141,7 +141,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		void *other = learn(versions[which], data + 2, size - 2);
 
 		if (other) {
-			use(other);
+			use(other, image_cookie(IMAGE_OUTER));
 			runtime_hotspot.forget(other);
 		}
 		return 0;
@@ -150,7 +150,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		learned[which] = learn(versions[which], NULL, 0);
 	if (!learned[which])
 		abort();
+	outer = image_cookie(IMAGE_OUTER);
 	change(image_at(0), HOTSPOT_IMAGE_BYTES, data + 2, size - 2);
-	use(learned[which]);
+	use(learned[which], outer);
+	use(learned[which], image_cookie(IMAGE_OUTER));
 	return 0;
 }

@@ -84,6 +84,8 @@ enum image_offset {
 	POOL_BYTES = 64,
 	AT_CLASS_NAME = 16,
 	AT_CLASS_SOURCE = 40,
+	AT_SYMBOL_COUNT = 0, /* of references, then 16 bits that are its own, as from 12 on */
+	AT_SYMBOL_LENGTH = 4,
 	AT_SYMBOL_BODY = 6,
 	PCDESC_BYTES = 16,
 	FLAG_BYTES = 24,
@@ -195,7 +197,9 @@ static const struct image_entry image_entries[] = {
 	{15, 99, "ConstantPool", "_source_file_name_index", AT_POOL_SOURCE},
 	{0, 14, "InstanceKlass", "_source_file_name_index", AT_CLASS_SOURCE},
 	{ALL, "Klass", "_name", AT_CLASS_NAME},
-	{ALL, "Symbol", "_length", 0},
+	{0, 11, "Symbol", "_refcount", AT_SYMBOL_COUNT},
+	{12, 99, "Symbol", "_hash_and_refcount", AT_SYMBOL_COUNT},
+	{ALL, "Symbol", "_length", AT_SYMBOL_LENGTH},
 	{0, 8, "Symbol", "_body", AT_SYMBOL_BODY},
 	{9, 99, "Symbol", "_body[0]", AT_SYMBOL_BODY},
 	{ALL, "PcDesc", "_pc_offset", 0},
@@ -347,7 +351,8 @@ static inline void image_write_file(u32 version, const char *without, struct str
 
 static inline void image_symbol_object(u64 at, const char *text)
 {
-	image_u16(at, (u16)strlen(text));
+	image_u32(at + AT_SYMBOL_COUNT, 0xbeef0001);
+	image_u16(at + AT_SYMBOL_LENGTH, (u16)strlen(text));
 	memcpy(image_at(at + AT_SYMBOL_BODY), text, strlen(text));
 }
 
@@ -545,7 +550,13 @@ static inline u64 image_where(u32 kind, u32 position, u32 cookie)
 	return (u64)kind << HOTSPOT_KIND_SHIFT | (u64)position << HOTSPOT_POSITION_SHIFT | cookie;
 }
 
+/* As the walker makes it of a class of ours, which may not have been damaged. */
 static inline u32 image_cookie(u64 class)
 {
-	return (u32)((HOTSPOT_IMAGE + class + CLASS_CONST) >> 3);
+	u64 names, word;
+
+	memcpy(&names, image_at(class + CLASS_CONST + AT_CONST_NAME), 8);
+	memcpy(&word, image_at(class + CLASS_SYMBOLS), 8);
+	return hotspot_cookie(HOTSPOT_IMAGE + class + CLASS_CONST, names,
+			      HOTSPOT_IMAGE + class + CLASS_SYMBOLS, word, AT_SYMBOL_COUNT);
 }

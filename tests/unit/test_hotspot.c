@@ -181,6 +181,9 @@ Test(hotspot, attach)
 		cr_expect_eq(p.deopt, AT_NM_DEOPT);
 		cr_expect_eq(p.flags & HOTSPOT_CODE_OFFSETS ? 1 : 0,
 			     versions[i] < 9 || versions[i] > 22);
+		cr_expect(p.flags & HOTSPOT_TELLS_CLASSES);
+		cr_expect_eq(p.names, AT_CONST_NAME);
+		cr_expect_eq(p.refcount, AT_SYMBOL_COUNT);
 		cr_expect_eq(p.flags & HOTSPOT_HAS_MIRROR ? 1 : 0, versions[i] >= 9);
 		cr_expect(
 			runtime_hotspot.covers(j.learned, &process, HOTSPOT_IMAGE + IMAGE_NMETHOD));
@@ -256,15 +259,36 @@ Test(hotspot, stale)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
 		_cleanup_jvm_ struct jvm j;
-		u64 other = HOTSPOT_IMAGE + IMAGE_OUTER + CLASS_CONST;
+		u64 other = HOTSPOT_IMAGE + IMAGE_OUTER + CLASS_CONST, leaf, weak;
 
 		cr_assert_eq(jvm_init(&j, versions[i], NULL), 0);
+		leaf = image_where(HOTSPOT_INTERPRETED, 0, image_cookie(IMAGE_LEAF));
+		weak = image_where(
+			HOTSPOT_INTERPRETED, 0,
+			hotspot_cookie(HOTSPOT_IMAGE + IMAGE_LEAF + CLASS_CONST, 2, 0, 0, 0));
+		/* Somebody else has a reference to the class's name. */
+		image_u16(IMAGE_LEAF + CLASS_SYMBOLS + AT_SYMBOL_COUNT, 9);
+		cr_expect_eq(name(&j, IMAGE_LEAF, leaf), 0);
+		/* Another class of the same shape at the same place, and in its name's place. */
+		image_u16(IMAGE_LEAF + CLASS_SYMBOLS + AT_SYMBOL_COUNT + 2, 9);
+		cr_expect_eq(name(&j, IMAGE_LEAF, leaf), -ESTALE);
+		/* The walker could not read that far. */
+		cr_expect_eq(name(&j, IMAGE_LEAF, weak), 0);
+		/* Another method of it. */
+		image_build(versions[i]);
+		image_u16(IMAGE_LEAF + CLASS_CONST + AT_CONST_NAME + 4, 3);
+		cr_expect_eq(name(&j, IMAGE_LEAF, leaf), -ESTALE);
+		cr_expect_eq(name(&j, IMAGE_LEAF, weak), -ESTALE);
+		/* Unloaded code that is not freed yet. */
+		image_u64(IMAGE_NMETHOD + AT_NM_METHOD, 0);
+		cr_expect_eq(name_compiled(&j, IMAGE_INLINED_AT - 1), -ESTALE);
+		image_build(versions[i]);
 		image_u32(IMAGE_NMETHOD + AT_NM_COMPILE_ID, IMAGE_COMPILE_ID + 1);
 		cr_expect_eq(name_compiled(&j, IMAGE_INLINED_AT - 1), -ESTALE);
 		image_u64(IMAGE_LEAF + CLASS_METHOD + AT_METHOD_CONST, other);
-		cr_expect_eq(name_interpreted(&j, IMAGE_LEAF, 0), -ESTALE);
+		cr_expect_eq(name(&j, IMAGE_LEAF, leaf), -ESTALE);
 		image_u64(IMAGE_LEAF + CLASS_METHOD + AT_METHOD_CONST, 0);
-		cr_expect_lt(name_interpreted(&j, IMAGE_LEAF, 0), 0);
+		cr_expect_lt(name(&j, IMAGE_LEAF, leaf), 0);
 		cr_expect_eq(name(&j, HOTSPOT_IMAGE_BYTES, image_where(HOTSPOT_COMPILED, 7, 1)),
 			     -EFAULT);
 		cr_expect_eq(j.names.n, 0);
@@ -291,7 +315,7 @@ Test(hotspot, damaged)
 		image_u32(IMAGE_NMETHOD + AT_NM_SCOPES_PCS, 0x7fffffff);
 		cr_expect_eq(name_compiled(&j, IMAGE_INLINED_AT - 1), -EINVAL);
 		image_build(versions[i]);
-		image_u16(IMAGE_OUTER + CLASS_SYMBOLS, 0xffff); /* the symbol's length */
+		image_u16(IMAGE_OUTER + CLASS_SYMBOLS + AT_SYMBOL_LENGTH, 0xffff);
 		cr_assert_eq(name_interpreted(&j, IMAGE_OUTER, 0), 0);
 		cr_expect_lt(strlen(j.names.frames[0].function), 1024);
 	}
