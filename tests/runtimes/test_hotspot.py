@@ -59,18 +59,25 @@ class Java:
     def inside(self, path):
         return path[len(self.root):] if self.root else path
 
-    def command(self, tool, *args):
-        enter = ["chroot", self.root] if self.root else []
-        return [*enter, f"{self.home}/bin/{tool}", *args]
+    def enter(self):
+        return ["chroot", self.root] if self.root else []
 
-    def start(self, *args, options=(), main="Chains"):
-        """The workload, when it is running."""
+    def command(self, tool, *args):
+        return [*self.enter(), f"{self.home}/bin/{tool}", *args]
+
+    def place(self):
+        """The workloads, where it sees them."""
         for f in glob.glob(f"{BUILT[0]}/*"):
             shutil.copy(f, self.scratch)
-        at = self.inside(self.scratch)
+        return self.inside(self.scratch)
+
+    def start(self, *args, options=(), main="Chains", classpath=None, home=None, enter=None):
+        """The workload, when it is running."""
+        at = self.place()
         native = ["--enable-native-access=ALL-UNNAMED"] if self.version >= 24 else []
-        p = subprocess.Popen(self.command("java", *options, *native, "-cp", at, main,
-                                          f"{at}/lib{main.lower()}.so", *args),
+        p = subprocess.Popen([*(self.enter() if enter is None else enter),
+                              f"{home or self.home}/bin/java", *options, *native, "-cp",
+                              classpath or at, main, f"{at}/lib{main.lower()}.so", *args],
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if p.stdout.readline() != "ready\n":
             p.kill()
@@ -114,7 +121,7 @@ def java(request, built):
 def profile(culprit, process, tmp_path, seconds=SECONDS):
     """{stack of Frame, leaf last: count}, and the number of truncated samples."""
     out = tmp_path / "out.speedscope.json"
-    record(culprit, out, "-p", process.pid, "-d", seconds, "-F", "499")
+    record(culprit, out, "-p", getattr(process, "pid", process), "-d", seconds, "-F", "499")
     data = json.loads(out.read_text())
     frames = [Frame(f["name"].removesuffix("_[k]"), f.get("file"), f.get("line")) for f in data["shared"]["frames"]]
     stacks = Counter()
