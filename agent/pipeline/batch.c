@@ -26,11 +26,13 @@ void pipeline_give_back(struct pipeline *p, struct pipeline_batch *b)
 		return;
 	map_foreach (&b->binaries, slot)
 		procman_binary_put((struct procman_binary *)slot->value);
-	map_foreach (&b->perf_maps, slot)
-		if ((s64)slot->value >= 0)
-			close((int)slot->value);
+	for (u32 i = 0; i < JITFILE_N; i++) {
+		map_foreach (&b->jit_files[i], slot)
+			if ((s64)slot->value >= 0)
+				close((int)slot->value);
+		map_deinit(&b->jit_files[i]);
+	}
 	map_deinit(&b->binaries);
-	map_deinit(&b->perf_maps);
 	map_deinit(&b->stack_index);
 	map_deinit(&b->entry_index);
 	map_deinit(&b->pids);

@@ -5,11 +5,14 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent/procman/procman.h"
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "proc/proc.h"
 
 /* Opens a path below `root` without leaving it or following links at its end. */
@@ -24,8 +27,26 @@ static int open_below(int root, const char *path)
 	return fd < 0 ? -errno : (int)fd;
 }
 
-int jitfile_open_perf_map(u32 pid)
+static bool is_dump(const struct procman_binary *b)
 {
+	const char *name = strrchr(b->path, '/');
+
+	return b->kind == PROCMAN_FILE && !b->elf && name && str_starts(name, "/jit-") &&
+	       str_ends(name, ".dump");
+}
+
+/* The binary that is the process's jitdump. */
+static const struct procman_binary *find_dump(const struct procman_process *proc)
+{
+	for (u32 i = 0; proc && i < proc->n; i++)
+		if (is_dump(proc->mappings[i].binary))
+			return proc->mappings[i].binary;
+	return NULL;
+}
+
+int jitfile_open(enum jitfile which, u32 pid, const struct procman_process *proc)
+{
+	const struct procman_binary *dump = which == JITFILE_DUMP ? find_dump(proc) : NULL;
 	_cleanup_close_ int root = -1;
 	_cleanup_close_ int fd = -1;
 	struct proc_status status;
@@ -33,6 +54,8 @@ int jitfile_open_perf_map(u32 pid)
 	char path[64];
 	int r;
 
+	if (which == JITFILE_DUMP && !dump)
+		return -ENOENT;
 	r = proc_status_read(pid, &status);
 	if (r < 0)
 		return r;
@@ -41,7 +64,7 @@ int jitfile_open_perf_map(u32 pid)
 	if (root < 0)
 		return -errno;
 	snprintf(path, sizeof(path), "tmp/perf-%u.map", status.ns_pid ? status.ns_pid : pid);
-	fd = open_below(root, path);
+	fd = open_below(root, dump ? dump->path : path);
 	if (fd < 0)
 		return fd;
 	if (fstat(fd, &st) < 0)
@@ -49,5 +72,7 @@ int jitfile_open_perf_map(u32 pid)
 	/* Somebody else's file could put any name on the process's code. */
 	if (!S_ISREG(st.st_mode) || (st.st_uid != status.uid && st.st_uid != 0))
 		return -EPERM;
+	if (dump && st.st_ino != dump->inode)
+		return -ESTALE;
 	return take_fd(&fd);
 }

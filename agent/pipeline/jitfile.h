@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files in which processes tell about the code that they make: perf maps. */
+/* Files in which processes tell about the code that they make: perf maps and jitdumps. */
 #pragma once
 
 #include "base/types.h"
 
+enum jitfile {
+	JITFILE_MAP,  /* /tmp/perf-PID.map, as the process sees /tmp and its own pid */
+	JITFILE_DUMP, /* jit-PID.dump, which it maps as if it were code to say where it is */
+	JITFILE_N
+};
+
+struct procman_process;
+
 /*
- * /tmp/perf-PID.map of a process as that process sees /tmp and its own pid; it must belong to the
- * process's user or root. A descriptor, or negative errno.
+ * A file of a process (NULL: only its pid is known); it must belong to the process's user or root.
+ * A descriptor, or negative errno.
  */
-int jitfile_open_perf_map(u32 pid);
+int jitfile_open(enum jitfile which, u32 pid, const struct procman_process *proc);

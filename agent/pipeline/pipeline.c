@@ -103,13 +103,15 @@ static struct procman_process *process_of(struct pipeline *p, u32 pid, u64 time_
 	return proc;
 }
 
-/* Keeps the perf map of a process, which it may write after the first sample of its code. */
-static void hold_perf_map(struct pipeline *p, u32 pid)
+/* Keeps what a process tells of its code, which it may write after the first sample of that. */
+static void hold_jit_files(struct pipeline *p, u32 pid, const struct procman_process *proc)
 {
-	const u64 *fd = map_get(&p->batch->perf_maps, pid);
+	for (u32 i = 0; i < JITFILE_N; i++) {
+		const u64 *fd = map_get(&p->batch->jit_files[i], pid);
 
-	if (!fd || ((s64)*fd < 0 && p->batch->samples % 16 == 0))
-		map_put(&p->batch->perf_maps, pid, (u64)(s64)jitfile_open_perf_map(pid));
+		if (!fd || ((s64)*fd < 0 && p->batch->samples % 16 == 0))
+			map_put(&p->batch->jit_files[i], pid, (u64)(s64)jitfile_open(i, pid, proc));
+	}
 }
 
 static void see_process(struct pipeline *p, u32 pid, const struct procman_process *proc)
@@ -152,7 +154,7 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 		p->batch->unread += stop == STOP_COMPLETE && user && user->unread;
 	}
 	if (user && user->raw)
-		hold_perf_map(p, s->pid);
+		hold_jit_files(p, s->pid, proc);
 	if (batch_count(p->batch, &e, &index) < 0) {
 		log_warn("out of memory: a sample is lost");
 		return;

@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include "agent/pipeline/jitfile.h"
 #include "agent/procman/procman.h"
 #include "agent/runtime/runtime.h"
 #include "agent/sampler/sampler.h"
@@ -102,9 +103,9 @@ struct pipeline_batch {
 	struct map entry_index; /* hash of the key → entries, chained by probing the next hash */
 	vec(struct pipeline_event) events;
 	struct map binaries; /* file id → struct procman_binary *, a reference each */
-	struct map
-		perf_maps; /* pid → fd of /tmp/perf-PID.map or -1, of processes with raw frames */
-	struct map pids;   /* pid → image_ns of those seen */
+	/* pid → fd of the file, or -1; of processes with raw frames */
+	struct map jit_files[JITFILE_N];
+	struct map pids; /* pid → image_ns of those seen */
 };
 
 /* A stack by id; NULL when its record was lost. */

@@ -57,6 +57,8 @@ struct making {
 	struct map kernel;    /* kernel address → frame id */
 	struct map modules;   /* string id of a module → mapping id */
 	struct map perf_maps; /* pid → struct perf_map * */
+	struct map jitdumps;  /* pid → struct jitdump * */
+	u64 time_ns;	      /* of the first sample of the entry that is being made */
 	vec(u32) chains;      /* {n, frame ids innermost first} … */
 	vec(u32) stack;	      /* being put together */
 	struct symbol_chain chain;
@@ -278,17 +280,42 @@ static int file_chain(struct making *m, u64 frame)
 	return push_chain(m, &f, m->chain.n);
 }
 
+/* A descriptor of our own: the pipeline's stays for the next profile. Negative when there is none.
+ */
+static int jit_file(const struct making *m, enum jitfile which, u32 pid)
+{
+	u64 *held = map_get(&m->batch->jit_files[which], pid);
+
+	return held && (s64)*held >= 0 ? dup((int)*held) : -1;
+}
+
+static struct jitdump *jitdump_of(struct making *m, u32 pid)
+{
+	u64 *known = map_get(&m->jitdumps, pid);
+	struct jitdump *dump = NULL;
+	int fd;
+
+	if (known)
+		return (struct jitdump *)*known;
+	fd = jit_file(m, JITFILE_DUMP, pid);
+	if (fd >= 0 && jitdump_open(fd, &dump) < 0)
+		dump = NULL;
+	if (map_put(&m->jitdumps, pid, (u64)dump) < 0) {
+		jitdump_destroy(dump);
+		dump = NULL;
+	}
+	return dump;
+}
+
 static struct perf_map *perf_map_of(struct making *m, u32 pid)
 {
 	u64 *known = map_get(&m->perf_maps, pid);
-	u64 *held = map_get(&m->batch->perf_maps, pid);
 	struct perf_map *map = NULL;
 	int fd;
 
 	if (known)
 		return (struct perf_map *)*known;
-	/* A descriptor of our own: the pipeline's stays for the next profile. */
-	fd = held && (s64)*held >= 0 ? dup((int)*held) : -1;
+	fd = jit_file(m, JITFILE_MAP, pid);
 	if (fd >= 0 && perf_map_open(fd, &map) < 0)
 		map = NULL;
 	if (map_put(&m->perf_maps, pid, (u64)map) < 0) {
@@ -307,11 +334,14 @@ static int raw_chain(struct making *m, u64 frame, u32 pid)
 		.mapping = PROFILE_NONE,
 		.function = PROFILE_NONE,
 	};
+	struct jitdump *dump = jitdump_of(m, pid);
 	struct perf_map *map = perf_map_of(m, pid);
 	const char *name;
 
 	m->chain.n = 0;
-	if (map && perf_map_lookup(map, f.address, &name) == 0) {
+	if (dump && jitdump_lookup(dump, f.address, m->time_ns, &m->chain) == 0)
+		f.kind = FRAME_JIT;
+	else if (map && perf_map_lookup(map, f.address, &name) == 0) {
 		f.kind = FRAME_JIT;
 		m->chain.frames[0] = (struct symbol_frame){.name = name};
 		m->chain.n = 1;
@@ -423,6 +453,7 @@ static int entry_stack(struct making *m, const struct pipeline_entry *e, u32 *re
 
 	vec_clear(&m->stack);
 	m->unnamed = 0;
+	m->time_ns = e->first_ns;
 	if (e->kernel_stack)
 		r = append_stack(m, e->kernel_stack, e->pid);
 	if (r == 0 && e->user_stack)
@@ -501,6 +532,9 @@ static void making_deinit(struct making *m)
 	map_foreach (&m->perf_maps, slot)
 		perf_map_destroy((struct perf_map *)slot->value);
 	map_deinit(&m->perf_maps);
+	map_foreach (&m->jitdumps, slot)
+		jitdump_destroy((struct jitdump *)slot->value);
+	map_deinit(&m->jitdumps);
 	vec_deinit(&m->chains);
 	vec_deinit(&m->stack);
 }
