@@ -241,23 +241,31 @@ func scheduled() {
 	}
 }
 
-// Stops all goroutines some times, wherever they are, and says their stacks as Go itself does. On
-// a busy machine what C calls waits for its turn most of the time, and is not there.
+// Does C's thread burn time in Go? On a busy machine it waits for its turn most of the time.
+func burnsInThread(stacks string) bool {
+	for _, stack := range strings.Split(stacks, "\n\n") {
+		if strings.Contains(stack, "]:\nmain.spin(") && strings.Contains(stack, "main.goFromThread(") {
+			return true
+		}
+	}
+	return false
+}
+
+// Stops all goroutines some times, wherever they are, and says their stacks as Go itself does.
 func sayAll() {
 	buf := make([]byte, 1<<20)
-	seen := 0
-	for i := 0; i < 3000 && seen < 30; i++ {
+	for i, seen := 0, 0; i < 30 || (seen < 2 && i < 5000); i++ {
 		stacks := string(buf[:runtime.Stack(buf, true)])
-		if strings.Contains(stacks, "main.goFromThread") {
-			seen++
-		} else if i >= 30 {
-			time.Sleep(5 * time.Millisecond)
-			continue
+		burns := burnsInThread(stacks)
+		if burns || i < 30 {
+			output.Lock()
+			json.NewEncoder(os.Stdout).Encode(map[string]interface{}{"stacks": stacks})
+			output.Unlock()
 		}
-		output.Lock()
-		json.NewEncoder(os.Stdout).Encode(map[string]interface{}{"stacks": stacks})
-		output.Unlock()
-		time.Sleep(10 * time.Millisecond)
+		if burns {
+			seen++
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
 }
 
