@@ -123,9 +123,6 @@ static void apply(struct sq *s, struct sq_change *c)
 	s->naming += c->names;
 }
 
-/* How much of the log may be there before a writer takes the time to empty it. */
-#define MAX_WAL_PAGES 16384
-
 int sq_commit(struct sq *s, struct sq_change *c, struct diag *reterr_diag)
 {
 	int r;
@@ -141,9 +138,8 @@ int sq_commit(struct sq *s, struct sq_change *c, struct diag *reterr_diag)
 	pthread_rwlock_unlock(&s->list_lock);
 	if (r < 0)
 		sq_rollback(s);
-	else if (s->wal_pages > MAX_WAL_PAGES)
-		sqlite3_wal_checkpoint_v2(s->writer->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL,
-					  NULL);
+	else if ((u64)s->wal_pages * SQ_PAGE > MIN(s->max_bytes / 16, 64ULL << 20))
+		sq_checkpoint(s);
 	return r;
 }
 
@@ -345,8 +341,10 @@ static int open_file(struct sq *s, struct diag *reterr_diag)
 	int r = sq_connect(s->path, true, reterr_diag, &s->writer);
 
 	if (r == 0 &&
-	    sqlite3_exec(s->writer->db, "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL",
-			 NULL, NULL, NULL) != SQLITE_OK)
+	    sqlite3_exec(
+		    s->writer->db,
+		    "PRAGMA page_size=4096; PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL",
+		    NULL, NULL, NULL) != SQLITE_OK)
 		r = sq_error(s->writer, s->path, reterr_diag);
 	if (r == 0)
 		r = check_schema(s, reterr_diag);
@@ -390,6 +388,7 @@ static void sq_close(struct store *base)
 	pthread_mutex_destroy(&s->cache_lock);
 	pthread_mutex_destroy(&s->pool_lock);
 	pthread_rwlock_destroy(&s->list_lock);
+	pthread_cond_destroy(&s->shrunk);
 	free(s->dir);
 	free(s->path);
 	free(s);
@@ -422,6 +421,7 @@ static struct sq *create(const char *where, const struct store_options *o)
 	pthread_mutex_init(&s->cache_lock, NULL);
 	pthread_mutex_init(&s->pool_lock, NULL);
 	pthread_rwlock_init(&s->list_lock, NULL);
+	pthread_cond_init(&s->shrunk, NULL);
 	set_options(s, o);
 	str_printf(&path, "%s/%s", where, SQ_FILE);
 	s->dir = strdup(where);
@@ -467,22 +467,6 @@ static int sq_open(const char *where, const struct store_options *o, struct diag
 }
 
 /* ---- figures ---- */
-
-u64 sq_bytes(struct sq *s)
-{
-	static const char *const parts[] = {"", "-wal", "-shm"};
-	u64 bytes = 0;
-
-	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
-		_cleanup_str_ struct str path = {};
-		struct stat st;
-
-		str_printf(&path, "%s%s", s->path, parts[i]);
-		if (!stat(str_get(&path), &st))
-			bytes += (u64)st.st_size;
-	}
-	return bytes;
-}
 
 static u64 count_rows(struct sq_conn *c, const char *table)
 {

@@ -25,6 +25,7 @@
 
 #define SQ_FILE "profiles.db"
 #define SQ_MAX_READERS 8
+#define SQ_PAGE 4096
 
 enum sq_table { SQ_SERIES, SQ_MAPPINGS, SQ_FUNCTIONS, SQ_FRAMES, SQ_STACKS, SQ_BLOCKS, SQ_TABLES };
 
@@ -147,6 +148,7 @@ struct sq {
 	struct store_tier tiers[8];
 
 	pthread_mutex_t write_lock;
+	pthread_cond_t shrunk; /* maintain() was there; with write_lock */
 	struct sq_conn *writer;
 	struct map ids[SQ_TABLES]; /* id → n of what is in the database, or in the transaction */
 	bool complete[SQ_TABLES];  /* ids has all there is */
@@ -283,4 +285,15 @@ int sq_collect_dictionaries(struct sq *s, struct diag *reterr_diag);
 /* Under write_lock: a row is referred to by what is being written. */
 void sq_mark(struct sq *s, enum sq_table table, u64 n);
 bool sq_marks_active(const struct sq *s);
-u64 sq_bytes(struct sq *s);
+
+/* ---- sqlite_room.c: bytes on disk ---- */
+
+/* Of all files of the store. */
+u64 sq_bytes(const struct sq *s);
+/* Under write_lock: what is in the log goes into the file, as far as readers allow. */
+void sq_checkpoint(struct sq *s);
+/* Whether the file system has what the next transactions and a checkpoint may take. */
+bool sq_has_room(const struct sq *s);
+/* Under write_lock, before a batch is written: waits until there is room for it, or -ENOSPC. */
+int sq_wait_for_room(struct sq *s, struct diag *reterr_diag);
+void sq_wake_writers(struct sq *s);

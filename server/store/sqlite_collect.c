@@ -19,7 +19,7 @@
 
 #define SWEEP_ROWS 5000
 /* Not worth it before so much of what there was is gone. */
-#define WORTH(evicted, rows) ((evicted) > (rows) / 8 + 1000)
+#define WORTH(evicted, rows) ((evicted) > (rows) / 10)
 
 bool sq_marks_active(const struct sq *s)
 {

@@ -58,8 +58,9 @@ int sq_error(struct sq_conn *c, const char *what, struct diag *reterr_diag)
 		break;
 	}
 	if (r == -ENOSPC)
-		return diag_set(reterr_diag, r, "%s: no space left: %s", what,
-				error ? strerror(error) : text);
+		return diag_set(reterr_diag, r,
+				"%s: no space left for %s: free some, or use a smaller --max-size",
+				what, sqlite3_db_filename(c->db, "main"));
 	return diag_set(reterr_diag, r, "%s: %s%s%s", what, text, error ? ": " : "",
 			error ? strerror(error) : "");
 }

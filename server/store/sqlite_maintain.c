@@ -136,47 +136,83 @@ static int used_bytes(struct sq *s, u64 *ret_used, u64 *ret_free)
 	return r;
 }
 
-static int drop_beyond_size(struct sq *s, struct diag *reterr_diag)
+/*
+ * Drops the oldest blocks until the limit is kept, or an eighth of all rows is gone: then it is
+ * time to see how much of the dictionaries goes with them.
+ */
+static int drop_oldest(struct sq *s, u64 limit, bool *ret_any, struct diag *reterr_diag)
 {
-	u64 limit = s->max_bytes - MIN(s->max_bytes / 8, 64ULL << 20), used, unused;
 	_cleanup_entries_ struct entries all = {};
+	u64 used, unused, rows = 0;
 	size_t at = 0;
-	int r = used_bytes(s, &used, &unused);
+	int r = copy_entries(s, &all);
 
-	if (r < 0 || used <= limit)
-		return r;
-	r = copy_entries(s, &all);
 	if (r == 0 && all.list.n)
 		qsort(all.list.data, all.list.n, sizeof(*all.list.data), compare_ages);
-	while (r == 0 && used > limit && at < all.list.n) {
+	while (r == 0 && at < all.list.n && rows <= all.rows / 8) {
 		u64 bytes = 0;
 		size_t n = 0;
 
-		while (at + n < all.list.n && n < EVICT_BLOCKS && bytes < used - limit)
-			bytes += all.list.data[at + n++].bytes;
+		r = used_bytes(s, &used, &unused);
+		if (r < 0 || used <= limit)
+			break;
+		while (at + n < all.list.n && n < EVICT_BLOCKS && bytes < used - limit &&
+		       rows <= all.rows / 8) {
+			bytes += all.list.data[at + n].bytes;
+			rows += all.list.data[at + n++].rows;
+		}
 		r = remove_blocks(s, all.list.data + at, n, reterr_diag);
 		at += n;
+	}
+	*ret_any = at > 0;
+	return r;
+}
+
+/*
+ * Of max_bytes: blocks go until three quarters hold something, the file is cut to seven eighths, a
+ * sixteenth is for the log. What is left is for what is written until the next call; a writer that
+ * finds the whole used up waits for it (sqlite_room.c).
+ */
+static int drop_beyond_size(struct sq *s, struct diag *reterr_diag)
+{
+	u64 limit = s->max_bytes - MIN(s->max_bytes / 4, 512ULL << 20), used, unused;
+	bool more = true;
+	int r;
+
+	while ((r = used_bytes(s, &used, &unused)) == 0 && used > limit && more) {
+		r = drop_oldest(s, limit, &more, reterr_diag);
 		if (r == 0)
-			r = used_bytes(s, &used, &unused);
+			r = sq_collect_dictionaries(s, reterr_diag);
+		if (r < 0)
+			break;
 	}
 	return r;
 }
 
-/* Gives free pages back to the file system when they are many. */
-static int shrink(struct sq *s, struct diag *reterr_diag)
-{
-	u64 used, unused;
-	int r = used_bytes(s, &used, &unused);
+/* Pages that are moved at once: they go through the log, for which there may be little room. */
+#define SHRINK_PAGES "256"
 
-	if (r < 0)
-		return r;
-	pthread_mutex_lock(&s->write_lock);
-	if (used + unused > s->max_bytes - s->max_bytes / 8 || unused > used / 4 + (4 << 20))
-		if (sqlite3_exec(s->writer->db, "PRAGMA incremental_vacuum(2048)", NULL, NULL,
-				 NULL) != SQLITE_OK)
+/* Gives free pages back to the file system when they are many. */
+static int shrink(struct sq *s, s64 until_ns, struct diag *reterr_diag)
+{
+	u64 used, unused, before = ~0ULL;
+	int r;
+
+	while ((r = used_bytes(s, &used, &unused)) == 0 && unused && used + unused < before &&
+	       now_ns() < until_ns) {
+		if (used + unused <= s->max_bytes - MIN(s->max_bytes / 8, 256ULL << 20) &&
+		    unused <= used / 4 + (4 << 20))
+			break;
+		before = used + unused;
+		pthread_mutex_lock(&s->write_lock);
+		if (sqlite3_exec(s->writer->db, "PRAGMA incremental_vacuum(" SHRINK_PAGES ")", NULL,
+				 NULL, NULL) != SQLITE_OK)
 			r = sq_error(s->writer, "cannot shrink", reterr_diag);
-	sqlite3_wal_checkpoint_v2(s->writer->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
-	pthread_mutex_unlock(&s->write_lock);
+		sq_checkpoint(s);
+		pthread_mutex_unlock(&s->write_lock);
+		if (r < 0)
+			break;
+	}
 	return r;
 }
 
@@ -436,22 +472,35 @@ static int drop_tokens(struct sq *s, u64 now_ms, struct diag *reterr_diag)
 	return r;
 }
 
+/* Readers may have kept the log from being emptied when it should have been. */
+static void empty_log(struct sq *s)
+{
+	pthread_mutex_lock(&s->write_lock);
+	sq_checkpoint(s);
+	pthread_mutex_unlock(&s->write_lock);
+}
+
 int sq_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag)
 {
 	struct sq *s = sq_of(base);
 	s64 until = now_ns() + BUDGET_NS;
 	bool more = true;
-	int r = drop_beyond_size(s, reterr_diag);
+	int r;
 
+	/* First what needs no room, then what makes some. */
+	empty_log(s);
+	r = drop_beyond_size(s, reterr_diag);
 	if (r == 0)
 		r = drop_old(s, now_ms, reterr_diag);
 	if (r == 0)
+		r = shrink(s, until, reterr_diag);
+	sq_wake_writers(s);
+	if (r == 0)
 		r = drop_tokens(s, now_ms, reterr_diag);
-	while (r == 0 && more && now_ns() < until)
+	while (r == 0 && more && now_ns() < until && sq_has_room(s))
 		r = merge_some(s, now_ms, until, &more, reterr_diag);
 	if (r == 0)
 		r = sq_collect_dictionaries(s, reterr_diag);
-	if (r == 0)
-		r = shrink(s, reterr_diag);
+	empty_log(s);
 	return r;
 }

@@ -472,7 +472,9 @@ int sq_write(struct store *base, const struct store_batch *b, const u8 token[16]
 	if (!b->samples.n && !token)
 		return 0;
 	pthread_mutex_lock(&a.s->write_lock);
-	r = sq_begin(a.s, reterr_diag);
+	r = sq_wait_for_room(a.s, reterr_diag);
+	if (r == 0)
+		r = sq_begin(a.s, reterr_diag);
 	if (r == 0) {
 		r = write_batch(&a, token, &c, &names);
 		if (r == 0)

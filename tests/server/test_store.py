@@ -37,7 +37,8 @@ class Writer:
     """A process that writes batches: its lines as they come."""
 
     def __init__(self, tool, directory, *args):
-        self.process = subprocess.Popen([tool, "write", str(directory), *map(str, args)],
+        tool = tool if isinstance(tool, list) else [tool]
+        self.process = subprocess.Popen([*tool, "write", str(directory), *map(str, args)],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.buffer = b""
 
@@ -71,7 +72,8 @@ def acked(lines):
 
 
 def verify(tool, directory, written, *args, status=0):
-    r = subprocess.run([tool, "verify", str(directory), str(written), *args], timeout=300,
+    tool = tool if isinstance(tool, list) else [tool]
+    r = subprocess.run([*tool, "verify", str(directory), str(written), *args], timeout=300,
                        capture_output=True, text=True)
     assert r.returncode == status, f"seed {SEED}: verify {written}: {r.stdout}{r.stderr}"
     words = [i for i in r.stdout.splitlines() if i.startswith("present ")][0].split()
@@ -165,3 +167,139 @@ def test_killed_at_any_moment(tool, tmp_path, dice, kills):
         assert found["first"] > 24
         assert any("profiles.db-wal" in i for i in where), where
         assert any(i.endswith("profiles.db") for i in where), where
+
+
+# ---- no space left ----
+
+
+class Disk:
+    """A small file system in a mount namespace of its own: gone when the process that keeps it is."""
+
+    def __init__(self, directory, megabytes):
+        os.mkdir(directory)
+        self.directory = directory
+        user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+        self.keeper = subprocess.Popen(
+            ["unshare", *user, "--mount", "sh", "-c", f"mount -t tmpfs -o size={megabytes}m none "
+             f"{directory} && echo there && exec cat"], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if self.keeper.stdout.readline() != b"there\n":
+            pytest.skip(f"no mount namespaces here: {self.keeper.stderr.read().decode().strip()}")
+        self.inside = ["nsenter", *(["-U", "--preserve-credentials"] if user else []), "-m", "-t",
+                       str(self.keeper.pid)]
+
+    def run(self, *command):
+        return subprocess.run([*self.inside, *map(str, command)], check=True, timeout=60,
+                              capture_output=True, text=True).stdout
+
+    def end(self):
+        for f in (self.keeper.stdin, self.keeper.stdout, self.keeper.stderr):
+            f.close()
+        self.keeper.wait(60)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    disks = []
+
+    def make(megabytes):
+        disks.append(Disk(tmp_path / f"disk{len(disks)}", megabytes))
+        return disks[-1]
+
+    yield make
+    for d in disks:
+        d.end()
+
+
+def try_again(writer):
+    writer.process.stdin.write(b"again\n")
+    writer.process.stdin.flush()
+
+
+def fill(tool, d, *args):
+    """A writer on a disk that became full, the lines until its last error, and where its store is.
+    The disk has 8 MB that can be freed."""
+    d.run("dd", "if=/dev/zero", f"of={d.directory}/ballast", "bs=1M", "count=8")
+    w = Writer([*d.inside, tool], d.directory / "store", 0, 100000, *args)
+    lines = list(w.lines("error"))
+    try_again(w)
+    lines += list(w.lines("error"))
+    assert "no space left for" in lines[-1] and "--max-size" in lines[-1], lines[-1]
+    assert len(acked(lines)) > 20
+    return w, lines
+
+
+def test_disk_full(tool, disk):
+    """What does not fit is refused with a reason, and nothing else happens: what was acknowledged
+    is there, readable while the disk is full, and writing goes on when there is space again."""
+    d = disk(20)
+    w, lines = fill(tool, d)
+    d.run("rm", d.directory / "ballast")
+    try_again(w)
+    failed = int(lines[-1].split()[1])
+    lines += list(w.lines(f"ack {failed + 20}"))
+    w.process.kill()
+    lines += list(w.lines())
+    w.end()
+    batches = acked(lines)
+    assert batches == list(range(len(batches))) and len(batches) > failed + 20
+    verify([*d.inside, tool], d.directory / "store", len(batches))
+
+
+@pytest.mark.parametrize("how", ["killed", "ended"])
+def test_opened_on_a_full_disk(tool, disk, how):
+    d = disk(20)
+    w, lines = fill(tool, d)
+    if how == "killed":
+        w.process.kill()
+    w.end()
+    verify([*d.inside, tool], d.directory / "store", len(acked(lines)))
+
+
+def test_a_smaller_size_frees_a_full_disk(tool, disk):
+    """The oldest goes, although the disk has no room for a transaction to say so at first."""
+    d = disk(20)
+    w, lines = fill(tool, d)
+    w.process.kill()
+    w.end()
+    written = len(acked(lines))
+    w = Writer([*d.inside, tool], d.directory / "store", written, written + 400, "max_mb=3")
+    refused = 0
+    for line in w.lines(f"ack {written + 399}"):
+        if line.startswith("error"):
+            refused += 1
+            assert refused < 1000, line
+            try_again(w)
+    rest = list(w.lines())
+    assert w.end() == 0, rest
+    found = verify([*d.inside, tool], d.directory / "store", written + 400, "max_mb=3")
+    assert found["bytes"] <= 3 << 20
+    assert found["present"] > 0
+
+
+# ---- retention ----
+
+
+def test_size_holds_while_writing(tool, tmp_path):
+    """As fast as it can write, and maintained beside: all files together stay below the size, but
+    for a batch (the largest take some 300 KiB). What is left is the newest, whole."""
+    size = 3 << 20
+    w = Writer(tool, tmp_path / "store", 0, 2500, "max_mb=3")
+    lines = list(w.lines())
+    assert w.end() == 0, lines[-3:]
+    assert len(acked(lines)) == 2500
+    largest = int([i for i in lines if i.startswith("largest")][0].split()[1])
+    found = verify(tool, tmp_path / "store", 2500, "max_mb=3")
+    print(f"largest {largest}, at the end {found}")
+    assert size / 2 < largest <= size + (512 << 10)
+    # Dictionaries take most of it: the last hours are left.
+    assert 0 < found["first"] < 2500 * 2 // 60 - 3
+
+
+def test_the_older_limit_is_age(tool, tmp_path):
+    w = Writer(tool, tmp_path / "store", 0, 3000, "max_mb=1000", AGE)
+    lines = list(w.lines())
+    assert w.end() == 0, lines[-3:]
+    found = verify(tool, tmp_path / "store", 3000, AGE)
+    # Rounded to days, what is older than 30 hours goes as soon as its day is.
+    assert 100 - 30 - 24 <= found["first"] <= 100 - 30 + 1, found

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bytes on disk: the size that the store is allowed, and what the file system has left.
+ *
+ * Two things must never happen: that the store grows beyond its size because maintain() is slower
+ * than writers, and that it fills the disk so far that nothing can be taken out any more. To take
+ * blocks out needs room, too: a transaction is written into the log, and the log is emptied into a
+ * file that may have to grow for it. So batches stop some MiB earlier.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+
+#include "base/str.h"
+#include "server/store/sqlite.h"
+
+#define ROOM_BYTES (4u << 20) /* for maintain() */
+#define WAIT_S 10	      /* it is called every 5 s */
+
+static u64 part_bytes(const struct sq *s, const char *part)
+{
+	_cleanup_str_ struct str path = {};
+	struct stat st;
+
+	str_printf(&path, "%s%s", s->path, part);
+	return stat(str_get(&path), &st) < 0 ? 0 : (u64)st.st_size;
+}
+
+u64 sq_bytes(const struct sq *s)
+{
+	return part_bytes(s, "") + part_bytes(s, "-wal") + part_bytes(s, "-shm");
+}
+
+void sq_checkpoint(struct sq *s)
+{
+	/* The log's file keeps the size that it once had, unless it is cut. */
+	int how =
+		sq_bytes(s) > s->max_bytes ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE;
+
+	sqlite3_wal_checkpoint_v2(s->writer->db, NULL, how, NULL, NULL);
+}
+
+bool sq_has_room(const struct sq *s)
+{
+	struct statvfs fs;
+
+	/* Where nobody can tell, writing will. */
+	return statvfs(s->dir, &fs) < 0 ||
+	       (u64)fs.f_bavail * fs.f_frsize >= part_bytes(s, "-wal") + ROOM_BYTES;
+}
+
+int sq_wait_for_room(struct sq *s, struct diag *reterr_diag)
+{
+	struct timespec until;
+	int waited = 0;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += WAIT_S;
+	while (sq_bytes(s) > s->max_bytes && waited != ETIMEDOUT)
+		waited = pthread_cond_timedwait(&s->shrunk, &s->write_lock, &until);
+	if (waited == ETIMEDOUT)
+		return diag_set(reterr_diag, -ENOSPC,
+				"%s is larger than --max-size and cannot be made smaller: use a "
+				"larger --max-size",
+				s->dir);
+	if (!sq_has_room(s))
+		return diag_set(reterr_diag, -ENOSPC,
+				"no space left for %s: free some, or use a smaller --max-size",
+				s->path);
+	return 0;
+}
+
+void sq_wake_writers(struct sq *s)
+{
+	pthread_mutex_lock(&s->write_lock);
+	pthread_cond_broadcast(&s->shrunk);
+	pthread_mutex_unlock(&s->write_lock);
+}
