@@ -259,14 +259,15 @@ static int make_url(const struct ch *s, CURL *easy, const char *host, const stru
 		add_parameter(easy, url, "database", s->config.database);
 	if (s->config.compress)
 		str_puts(url, "&enable_http_compression=1");
+	/* What was written is read from the replica that has it first; the others stand by. */
+	if (s->config.cluster)
+		str_puts(url, "&load_balancing=in_order&insert_distributed_sync=1");
 	if (q->rows) {
 		add_parameter(easy, url, "query", q->sql);
 		/* One block, which is there as a whole or not at all. */
 		str_puts(url, "&max_insert_block_size=100000000&insert_deduplicate=1");
 		if (s->modern)
 			str_puts(url, "&async_insert=0");
-		if (s->config.cluster)
-			str_puts(url, "&insert_distributed_sync=1");
 	} else {
 		/* Lists of ids are long. */
 		str_puts(url, "&max_query_size=1000000000&max_ast_elements=100000000"

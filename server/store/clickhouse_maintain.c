@@ -174,15 +174,27 @@ static bool is_due(const struct ch *s, const struct ch_partitions *known,
 	       now_ms >= e->at_ms + s->config.grace_ms;
 }
 
-/* What nobody sees any more. */
-static int drop_hidden(struct ch *s, const struct ch_partitions *known, u64 now_ms,
-		       struct diag *reterr_diag)
+static bool is_there(const struct inventory *v, const struct ch_partition *e)
+{
+	for (size_t i = 0; i < v->parts.n; i++) {
+		const struct ch_partition *p = &v->parts.data[i].p;
+
+		if (p->day == e->day && p->resolution == e->resolution && p->run == e->run)
+			return true;
+	}
+	return false;
+}
+
+/* What nobody sees any more; also what came into it after it was dropped. */
+static int drop_hidden(struct ch *s, const struct ch_partitions *known, const struct inventory *v,
+		       u64 now_ms, struct diag *reterr_diag)
 {
 	for (size_t i = 0; i < known->list.n; i++) {
 		struct ch_partition e = known->list.data[i];
 		int r;
 
-		if (!is_due(s, known, &e, now_ms))
+		if (!is_due(s, known, &e, now_ms) &&
+		    !(e.state == CH_GONE && e.run && is_there(v, &e)))
 			continue;
 		r = drop(s, &(struct part){.p = e}, reterr_diag);
 		e.state = CH_GONE;
@@ -293,9 +305,9 @@ int ch_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag)
 	int r = ch_partitions_get(s, true, &known, reterr_diag);
 
 	if (r == 0)
-		r = drop_hidden(s, &known, now_ms, reterr_diag);
-	if (r == 0)
 		r = take_inventory(s, &v, reterr_diag);
+	if (r == 0)
+		r = drop_hidden(s, &known, &v, now_ms, reterr_diag);
 	if (r == 0)
 		r = drop_by_age(s, &v, now_ms, reterr_diag);
 	if (r == 0)

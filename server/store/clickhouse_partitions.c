@@ -92,9 +92,13 @@ static int compare_opened(const struct ch_partition *a, const struct ch_partitio
 
 bool ch_is_hidden(const struct ch_partitions *p, const struct ch_partition *e)
 {
+	/* A raw day may get samples again; what comes late into a run that is gone was never asked
+	 * for. */
 	if (e->state == CH_MAKING || e->state == CH_SUPERSEDED)
 		return true;
-	if (e->state != CH_OPEN)
+	if (e->state == CH_GONE)
+		return e->run;
+	if (e->state != CH_OPEN || !e->run)
 		return false;
 	for (size_t i = 0; i < p->list.n; i++) {
 		const struct ch_partition *o = &p->list.data[i];

@@ -41,15 +41,26 @@ static void put_range(struct str *sql, const struct store_filter *f)
 		str_printf(sql, " AND hour < %llu", to_hour);
 }
 
-static void put_hidden(struct str *sql, const struct ch_partitions *p)
+/* Raw partitions but those that others stand for, and the runs that were opened. */
+static void put_visible(struct str *sql, const struct ch_partitions *p)
 {
+	const char *separator = " AND (run = 0 OR run IN (";
+
 	for (size_t i = 0; i < p->list.n; i++) {
 		const struct ch_partition *e = &p->list.data[i];
 
-		if (ch_is_hidden(p, e))
-			str_printf(sql, " AND NOT (day = %u AND resolution = %u AND run = %u)",
-				   e->day, e->resolution, e->run);
+		if (!e->run && ch_is_hidden(p, e))
+			str_printf(sql, " AND NOT (day = %u AND run = 0)", e->day);
 	}
+	for (size_t i = 0; i < p->list.n; i++) {
+		const struct ch_partition *e = &p->list.data[i];
+
+		if (!e->run || ch_is_hidden(p, e))
+			continue;
+		str_printf(sql, "%s%u", separator, e->run);
+		separator = ",";
+	}
+	str_puts(sql, *separator == ',' ? "))" : " AND run = 0");
 }
 
 int ch_put_where(struct ch *s, const struct store_filter *f, bool ids, struct str *sql,
@@ -70,7 +81,7 @@ int ch_put_where(struct ch *s, const struct store_filter *f, bool ids, struct st
 		str_puts(sql, " AND type = ");
 		ch_sql_string(sql, f->type);
 	}
-	put_hidden(sql, &partitions);
+	put_visible(sql, &partitions);
 	if (ids) {
 		put_ids(sql, "series", f->series, f->n_series);
 		put_ids(sql, "stack", f->stacks, f->n_stacks);
