@@ -27,7 +27,8 @@
 #define CH_MAX_TIERS 8
 #define CH_HOUR_MS 3600000ULL
 #define CH_MAX_DEPTH 65536
-#define CH_RAW 1 /* the resolution of what was not rounded, in ms */
+#define CH_ALWAYS 999912 /* a month that never is old */
+#define CH_RAW 1	 /* the resolution of what was not rounded, in ms */
 
 struct ch_config {
 	char *hosts[CH_MAX_HOSTS]; /* owned: "http://HOST:PORT/" */
@@ -156,6 +157,8 @@ const char *ch_on_cluster(const struct ch *s, struct str *scratch);
 
 int ch_write(struct store *base, const struct store_batch *b, const u8 token[16],
 	     struct diag *reterr_diag);
+/* All frames and functions of the batch, for good: of names that came late. */
+int ch_send_frames(struct ch *s, const struct store_batch *b, struct diag *reterr_diag);
 u32 ch_day_of(u64 time_ms);
 u64 ch_day_begin_ms(u32 day);
 

@@ -239,7 +239,7 @@ static int add_plain(struct ch_loading *l, u64 id, u32 *ret)
 	return profile_add_frame(l->into, &f->frame, ret);
 }
 
-static int push_frame(struct ch_loading *l, u64 id, struct ch_reals *out)
+int ch_push_frame(struct ch_loading *l, u64 id, struct ch_reals *out)
 {
 	u64 *named = map_get(&l->named, id);
 	const struct ch_list *list = named ? &l->lists.data[*named] : NULL;
@@ -272,7 +272,7 @@ int ch_add_stack(struct ch_loading *l, u64 id, struct ch_reals *scratch, u32 *re
 		return r;
 	list = &l->lists.data[*at];
 	for (u32 i = 0; i < list->n && r == 0; i++)
-		r = push_frame(l, l->ids.data[list->first + i], scratch);
+		r = ch_push_frame(l, l->ids.data[list->first + i], scratch);
 	return r < 0 ? r : profile_add_stack(l->into, scratch->frames.data, scratch->frames.n, ret);
 }
 

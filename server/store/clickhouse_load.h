@@ -40,4 +40,6 @@ int ch_read_functions(struct ch_loading *l, const struct str *answer);
 
 int ch_ask_functions(struct ch *s, struct ch_loading *l, struct diag *reterr_diag);
 int ch_ask_frames(struct ch *s, struct ch_loading *l, struct diag *reterr_diag);
+/* Appends what a frame is: itself, or the frames that it really is; -ENOENT. */
+int ch_push_frame(struct ch_loading *l, u64 id, struct ch_reals *out);
 int ch_add_stack(struct ch_loading *l, u64 id, struct ch_reals *scratch, u32 *ret);

@@ -12,7 +12,8 @@
  *	names		the frames that a frame without a name really is (late symbols)
  *
  * In a cluster X is a Distributed table over X_local on every shard, samples and stacks sharded by
- * service, what belongs to no service by id. culprit_schema and partitions are whole on every node.
+ * service, what belongs to no service by id. culprit_schema, partitions and names are whole on
+ *every node: what is added to them in one INSERT is seen at once.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -131,7 +132,7 @@ static const struct table tables[] = {
 		.name = "names",
 		.engine = "ReplacingMergeTree",
 		.order_by = "frame",
-		.shard_by = "frame",
+		.where = EVERYWHERE,
 		.columns = {{"frame", "UInt64", NULL}, {"frames", "Array(UInt64)", "ZSTD(1)"}},
 	},
 };

@@ -78,7 +78,7 @@ static bool is_sent(struct writing *w, enum ch_table t, u64 key)
 
 	pthread_mutex_lock(&w->s->sent_lock);
 	month = map_get(&w->s->sent[t], key);
-	sent = month && *month == w->month;
+	sent = month && *month == w->month && w->month != CH_ALWAYS;
 	pthread_mutex_unlock(&w->s->sent_lock);
 	return sent;
 }
@@ -87,6 +87,8 @@ static void note_sent(struct writing *w)
 {
 	struct ch *s = w->s;
 
+	if (w->month == CH_ALWAYS)
+		return;
 	pthread_mutex_lock(&s->sent_lock);
 	for (size_t t = 0; t < CH_TABLES; t++) {
 		if (s->sent[t].cap > 2 * MAX_SENT)
@@ -265,6 +267,25 @@ static int send_dictionaries(struct writing *w)
 	}
 	if (r == 0)
 		note_sent(w);
+	return r;
+}
+
+int ch_send_frames(struct ch *s, const struct store_batch *b, struct diag *reterr_diag)
+{
+	struct writing w = {.s = s, .b = b, .diag = reterr_diag, .month = CH_ALWAYS};
+	const struct profile *p = b->profile;
+	int r;
+
+	w.frames = calloc(p->frames.n + 1, 1);
+	w.functions = calloc(p->functions.n + 1, 1);
+	r = w.frames && w.functions ? 0 : -ENOMEM;
+	for (u32 i = 0; i < p->frames.n && r == 0; i++)
+		r = add_frame(&w, i);
+	for (u32 i = 0; i < p->functions.n && r == 0; i++)
+		r = add_function(&w, i);
+	if (r == 0)
+		r = send_dictionaries(&w);
+	writing_deinit(&w);
 	return r;
 }
 

@@ -57,7 +57,7 @@ def backends(tmp_path_factory):
         s.kill()
 
 
-@pytest.fixture(params=["18.16", "26", "cluster"])
+@pytest.fixture(params=["18.16", "26", pytest.param("cluster", marks=pytest.mark.slow)])
 def any_backend(request, backends):
     return backends(request.param)
 
@@ -84,15 +84,16 @@ def counts(server, service, **more):
 
 # ---- the contract ----
 
-def test_contract(any_backend):
+@pytest.mark.parametrize("suite,least", [("store", 12), ("names", 6)])
+def test_contract(any_backend, suite, least):
     """What every store does, with the same expectations as for SQLite."""
     url = any_backend.url("DATABASE").replace("%", "%25").replace("DATABASE", "%s").replace("%25", "%")
-    r = subprocess.run([os.path.join(BUILD, "tests/unit/test-store"), "-j2"], capture_output=True, text=True, timeout=600,
+    r = subprocess.run([os.path.join(BUILD, f"tests/unit/test-{suite}"), "-j2"], capture_output=True, text=True, timeout=600,
                        env={**os.environ, "CULPRIT_TEST_STORE": url}, check=False)
     told = re.search(r"Tested: (\d+) \| Passing: (\d+) \| Failing: (\d+) \| Crashing: (\d+)", r.stderr)
     assert told, r.stderr
     tested, passing, failing, crashing = map(int, told.groups())
-    assert (failing, crashing) == (0, 0) and tested == passing >= 12, r.stderr
+    assert (failing, crashing) == (0, 0) and tested == passing >= least, r.stderr
     assert PASSWORD not in r.stderr
 
 
@@ -244,6 +245,7 @@ def test_killed_between_insert_and_answer(node, serve, database):
     proxy.close()
 
 
+@pytest.mark.slow
 def test_clickhouse_is_killed(backends, serve, database):
     """kill -9 of ClickHouse again and again while two clients write: what was acknowledged is there, once."""
     node = backends("18.16")
@@ -295,6 +297,7 @@ def test_several_servers_on_one_database(any_backend, serve, database):
 
 # ---- a cluster ----
 
+@pytest.mark.slow
 def test_a_cluster_is_sharded_by_service(backends, serve, database):
     cluster = backends("cluster")
     s = serve("--store", cluster.url(database))
@@ -309,6 +312,7 @@ def test_a_cluster_is_sharded_by_service(backends, serve, database):
                  "replicas differ")
 
 
+@pytest.mark.slow
 def test_a_replica_goes_and_comes_back(backends, serve, database):
     """With one replica of each shard gone it goes on; those that come back have all of it."""
     cluster = backends("cluster")
@@ -346,6 +350,7 @@ def test_a_replica_goes_and_comes_back(backends, serve, database):
     assert whole()
 
 
+@pytest.mark.slow
 def test_a_block_that_comes_again_in_a_cluster(backends, serve, database):
     cluster = backends("cluster")
     s = serve("--store", cluster.url(database))

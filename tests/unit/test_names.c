@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Late symbols in the store on SQLite: frames that came as binary and address get their names. */
+/* Late symbols in a store: frames that came as binary and address get their names. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <pthread.h>
@@ -17,44 +17,13 @@
 #include "server/store/store.h"
 
 #include "profile_fixture.h"
+#include "store_fixture.h"
 
 #define HOUR 3600000ULL
 #define T0 (480000 * HOUR) /* 2024 */
 #define BUILD "0123456789abcdef"
 #define OTHER "fedcba9876543210"
 #define NOWHERE 0xdead0 /* no symbol is there */
-
-static char *scratch_dir(void)
-{
-	char *dir = strdup("/tmp/culprit-names-XXXXXX");
-
-	cr_assert_not_null(mkdtemp(dir));
-	return dir;
-}
-
-static void remove_dir(char *dir)
-{
-	static const char *const names[] = {"profiles.db", "profiles.db-wal", "profiles.db-shm",
-					    "lock"};
-
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		_cleanup_str_ struct str path = {};
-
-		str_printf(&path, "%s/%s", dir, names[i]);
-		unlink(str_get(&path));
-	}
-	rmdir(dir);
-	free(dir);
-}
-
-static struct store *open_store(const char *dir)
-{
-	struct diag d = {};
-	struct store *s = NULL;
-
-	cr_assert_eq(store_open(dir, NULL, &d, &s), 0, "%s", d.text);
-	return s;
-}
 
 static struct profile *cpu_profile(void)
 {
@@ -184,7 +153,7 @@ static size_t count_named(struct store *s, size_t *ret_stacks)
 Test(names, frames_get_the_names_that_came_late)
 {
 	char *dir = scratch_dir();
-	struct store *s = open_store(dir);
+	struct store *s = open_store(dir, NULL);
 	_cleanup_profile_ struct profile *p = cpu_profile();
 	static const char want[] = "app;main;app+0x2000 1\n"
 				   "app;main;app+0xdead0 1\n"
@@ -203,7 +172,7 @@ Test(names, frames_get_the_names_that_came_late)
 	cr_assert_eq(name_all(s, BUILD), 1);
 	assert_answer(s, want);
 	store_close(s);
-	s = open_store(dir);
+	s = open_store(dir, NULL);
 	assert_answer(s, want);
 	/* What comes later: a known address, and a new one. */
 	write_addresses(s, T0 + 2 * HOUR, 0x1000, 2);
@@ -235,7 +204,7 @@ static size_t found(struct store *s, const char *text)
 Test(names, lines_files_and_ids_are_those_of_a_frame_that_came_with_names)
 {
 	char *dir = scratch_dir();
-	_cleanup_store_ struct store *s = open_store(dir);
+	_cleanup_store_ struct store *s = open_store(dir, NULL);
 	_cleanup_profile_ struct profile *p = NULL;
 	_cleanup_query_ struct query q = {.from_ms = T0, .to_ms = T0 + HOUR};
 	const struct profile_stack *st;
@@ -275,7 +244,7 @@ Test(names, what_was_killed_between_is_whole_and_goes_on, .timeout = 100)
 	char *dir = scratch_dir();
 	const size_t n = 10000;
 	size_t stacks, named;
-	struct store *s = open_store(dir);
+	struct store *s = open_store(dir, NULL);
 	pid_t pid;
 
 	write_addresses(s, T0, 0x100000, n);
@@ -284,12 +253,12 @@ Test(names, what_was_killed_between_is_whole_and_goes_on, .timeout = 100)
 	if (!pid) {
 		struct symbols_of_test t = {.kill_after = 9000};
 
-		s = open_store(dir);
+		s = open_store(dir, NULL);
 		s->ops->name_frames(s, BUILD, name, &t, NULL);
 		_exit(0);
 	}
 	cr_assert_eq(ended_by(pid), SIGKILL);
-	s = open_store(dir);
+	s = open_store(dir, NULL);
 	named = count_named(s, &stacks);
 	cr_assert_eq(stacks, n);
 	cr_assert(named > 0 && named < n, "%zu of %zu", named, n);
@@ -307,7 +276,7 @@ Test(names, killed_at_any_moment, .timeout = 100)
 	u32 killed = 0;
 
 	for (u32 round = 0; round < 16; round++) {
-		struct store *s = open_store(dir);
+		struct store *s = open_store(dir, NULL);
 		size_t stacks, named, before = n * round;
 		pid_t pid;
 
@@ -315,14 +284,14 @@ Test(names, killed_at_any_moment, .timeout = 100)
 		store_close(s);
 		pid = fork();
 		if (!pid) {
-			s = open_store(dir);
+			s = open_store(dir, NULL);
 			name_all(s, BUILD);
 			_exit(0);
 		}
 		usleep(round * 1000);
 		kill(pid, SIGKILL);
 		killed += ended_by(pid) == SIGKILL;
-		s = open_store(dir);
+		s = open_store(dir, NULL);
 		named = count_named(s, &stacks);
 		cr_assert_eq(stacks, before + n);
 		cr_assert(named == before || named == before + n, "round %u: %zu of %zu", round,
@@ -359,7 +328,7 @@ static void *read_all(void *arg)
 Test(names, change_everywhere_at_once, .timeout = 100)
 {
 	char *dir = scratch_dir();
-	_cleanup_store_ struct store *s = open_store(dir);
+	_cleanup_store_ struct store *s = open_store(dir, NULL);
 	struct reader readers[3];
 	pthread_t threads[3];
 	size_t stacks;
@@ -393,11 +362,13 @@ static struct store_stats stats(struct store *s)
 Test(names, go_with_what_they_are_of_and_stay_with_what_stays, .timeout = 100)
 {
 	char *dir = scratch_dir();
-	_cleanup_store_ struct store *s = open_store(dir);
+	_cleanup_store_ struct store *s = open_store(dir, NULL);
 	u64 now = T0 + 800 * HOUR; /* 30 days are kept */
 	struct store_stats before, after;
 	size_t stacks;
 
+	if (!is_embedded())
+		cr_skip("of the embedded store");
 	for (u32 i = 0; i < 4; i++)
 		write_addresses(s, T0 + i * 1000, 0x100000, 2000);
 	write_addresses(s, now - 2 * HOUR, 0x900000, 3);
@@ -427,9 +398,11 @@ Test(names, a_damaged_list_is_told_and_the_frame_is_what_it_was)
 {
 	char *dir = scratch_dir();
 	_cleanup_str_ struct str path = {};
-	struct store *s = open_store(dir);
+	struct store *s = open_store(dir, NULL);
 	sqlite3 *db;
 
+	if (!is_embedded())
+		cr_skip("of the embedded store");
 	write_addresses(s, T0, 0x1000, 2);
 	name_all(s, BUILD);
 	store_close(s);
@@ -444,7 +417,7 @@ Test(names, a_damaged_list_is_told_and_the_frame_is_what_it_was)
 		     SQLITE_OK);
 	cr_assert_eq(sqlite3_changes(db), 1);
 	sqlite3_close(db);
-	s = open_store(dir);
+	s = open_store(dir, NULL);
 	assert_answer(s, "app;main;app+0x1000 1\napp;main;fn_1010;tiny 1\n");
 	cr_assert_eq(stats(s).damaged, 1);
 	store_close(s);
@@ -459,7 +432,7 @@ static int fail(void *userdata, u64 address, struct profile *into, u32 *ret_fram
 Test(names, only_native_frames_with_a_build_id_and_errors_end_it)
 {
 	char *dir = scratch_dir();
-	_cleanup_store_ struct store *s = open_store(dir);
+	_cleanup_store_ struct store *s = open_store(dir, NULL);
 	_cleanup_profile_ struct profile *p = cpu_profile();
 	u32 kernel = raw(p, BUILD, 0xffffffff81000010, FRAME_KERNEL);
 	struct diag d = {};

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A store for a test. The same tests are for every engine: tests/server/test_clickhouse.py sets
+ * CULPRIT_TEST_STORE to a URL, where %s stands for the name of a database.
+ */
+#pragma once
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/str.h"
+#include "server/store/store.h"
+
+static inline char *scratch_dir(void)
+{
+	char *dir = strdup("/tmp/culprit-store-XXXXXX");
+
+	cr_assert_not_null(mkdtemp(dir));
+	return dir;
+}
+
+static inline void remove_dir(char *dir)
+{
+	static const char *const names[] = {"profiles.db", "profiles.db-wal", "profiles.db-shm",
+					    "lock"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		_cleanup_str_ struct str path = {};
+
+		str_printf(&path, "%s/%s", dir, names[i]);
+		unlink(str_get(&path));
+	}
+	rmdir(dir);
+	free(dir);
+}
+
+static inline bool is_embedded(void)
+{
+	return !getenv("CULPRIT_TEST_STORE");
+}
+
+static inline struct store *open_store(const char *dir, const struct store_options *o)
+{
+	const char *url = getenv("CULPRIT_TEST_STORE"), *name = url ? strstr(url, "%s") : NULL;
+	_cleanup_str_ struct str where = {};
+	struct diag d = {};
+	struct store *s = NULL;
+
+	if (name)
+		str_printf(&where, "%.*sunit_%s%s", (int)(name - url), url, strrchr(dir, '-') + 1,
+			   name + 2);
+	cr_assert_eq(store_open(name ? str_get(&where) : dir, o, &d, &s), 0, "%s", d.text);
+	return s;
+}
