@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Late symbols, from a program that knows its own stacks to the names of a server: a stripped program,
+or an agent that sends no symbols; debug information comes when the samples are there already."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from folded import parse_folded
+from test_up import Up, server
+from truth import PROGRAMS, Truth, Verdict, build, symbols
+
+RATE, CPU_MS = 499, 2000
+
+
+@pytest.fixture(scope="module")
+def programs():
+    build()
+    return PROGRAMS
+
+
+def stacks_of(s, name):
+    text = s.get("/api/v1/export", format="folded", query=f'{{service.name="late-{name}"}}',
+                 type="process_cpu:samples:count:cpu:nanoseconds").decode()
+    return parse_folded(text.replace(f"late-{name};", f"{name};"))
+
+
+def total(stacks):
+    return sum(x.count for x in stacks)
+
+
+def profiles(s):
+    return json.loads(s.get("/api/v1/stats"))["ingest"]["profiles"]
+
+
+def run_under_agent(culprit, s, programs, name, folder, *options):
+    """All samples of one run of the program, when they are in the store."""
+    with Up(culprit, "agent", "--collection-agent", f"127.0.0.1:{s.ports['otlp-grpc']}", "--disable-tls", "-F", RATE,
+            "--period", "1", *options) as agent:
+        assert s.wait_for(lambda: profiles(s)), "nothing is sampled"
+        subprocess.run([f"{programs}/{name}", str(CPU_MS)], check=True, timeout=120,
+                       env={**os.environ, "OTEL_SERVICE_NAME": f"late-{name}", "TRUTH_OUT": str(folder)})
+        # What was sampled until here is in one of the next two.
+        n = profiles(s)
+        assert s.wait_for(lambda: profiles(s) >= n + 3, 120), "no more comes"
+        status, _, _, err = agent.end()
+        assert status == 0, err
+    stacks = s.wait_for(lambda: stacks_of(s, name))
+    assert total(stacks) > RATE * CPU_MS / 1000 / 2, ("samples are missing", err)
+    return stacks
+
+
+def bare(stacks, base):
+    """Samples with a frame that is only an address of the program."""
+    return sum(x.count for x in stacks if any(f.startswith(f"{base}+0x") for f in x.frames))
+
+
+@pytest.mark.parametrize("name, options", [("inlined-gs", []), ("inlined-g", ["--no-symbols"]),
+                                           ("deep-g", ["--no-symbols"])])
+def test_names_come_late(culprit, programs, tmp_path, name, options):
+    full = f"{programs}/{name.removesuffix('s')}"
+    with server(culprit, tmp_path / "store") as s:
+        before = run_under_agent(culprit, s, programs, name, tmp_path, *options)
+        own = {n for _, _, n in symbols(full)} - {"_start", "_init", "_fini"}
+        assert not [x for x in before if own & set(x.frames)], "these have names already: this proves little"
+        assert bare(before, name) > total(before) / 2
+        kernel = [x for x in before if x.kernel]
+        assert not any("+0x" in f for x in kernel for f in x.kernel), "the kernel's names cannot come later"
+        # Judged as a stripped program is, by nm: what was sampled is right before it has names.
+        pushed = subprocess.run([culprit, "symbols", "push", "--server", s.url, full], capture_output=True, text=True,
+                                timeout=60)
+        assert pushed.returncode == 0 and "1 sent" in pushed.stdout, pushed
+        assert s.wait_for(lambda: not bare(stacks_of(s, name), name)), \
+            [f for x in stacks_of(s, name) for f in x.frames if f.startswith(name)]
+        after = stacks_of(s, name)
+        assert total(after) == total(before)
+        verdict = Verdict(Truth(tmp_path, name), after)
+        print(name, options, verdict)
+        assert verdict.wrong - verdict.cut <= max(1, verdict.samples // 1000), str(verdict)
+        if name.startswith("inlined"):
+            assert verdict.leaves["mix"] + verdict.leaves["mix_twice"] + verdict.leaves["in_d"] > 0 or \
+                any("mix" in x.frames for x in after), "nothing inlined was seen"
+        # And as the server is told from now on.
+        again = run_under_agent(culprit, s, programs, name, tmp_path, *options)
+        assert s.wait_for(lambda: not bare(stacks_of(s, name), name))
+        assert total(again) > total(after)
+        assert s.end()[0] == 0
+    with server(culprit, tmp_path / "store") as s:
+        assert not bare(stacks_of(s, name), name), "the names are gone"
+        assert own & {f for x in stacks_of(s, name) for f in x.frames}
+        assert s.end()[0] == 0
