@@ -22,7 +22,8 @@
 
 #define MAX_ENTRIES 8192
 #define MAX_NAMELESS 65536 /* addresses of a file that are known to have no name */
-#define PAUSE_MS 3000	   /* between two looks for frames of a file */
+#define LOOK_BACK_MS (24 * 3600 * 1000ULL)
+#define PAUSE_MS 3000 /* between two looks for frames of a file */
 #define CPU_BUDGET_NS (120 * 1000000000ULL)
 #define FETCH_AGAIN_MS (3600 * 1000ULL) /* nobody had it */
 #define FETCH_FAILED_MS (60 * 1000ULL)	/* nobody answered; doubled each time, up to that */
@@ -432,10 +433,29 @@ static struct symstore_entry *choose(struct symstore *s, u64 *ret_ms)
 	return best;
 }
 
+/* What came without names before this server was started. */
+static void look_back(struct symstore *s)
+{
+	struct symstore_missing m = {};
+	struct diag d = {};
+	u64 now = now_ms();
+
+	if (!s->o.debuginfod_urls)
+		return;
+	if (symstore_missing(s->o.store, now - LOOK_BACK_MS, now, &m, &d) < 0)
+		log_warn("symbols: %s", d.text);
+	pthread_mutex_lock(&s->lock);
+	vec_foreach (&m.binaries, b)
+		want(s, b->build_id, b->path);
+	pthread_mutex_unlock(&s->lock);
+	symstore_missing_deinit(&m);
+}
+
 static void *work(void *arg)
 {
 	struct symstore *s = arg;
 
+	look_back(s);
 	pthread_mutex_lock(&s->lock);
 	while (!atomic_load(&s->stopping)) {
 		struct symstore_entry *e;

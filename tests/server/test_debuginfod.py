@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server as a debuginfod client: against Debian's debuginfod, and against servers that fail in every
+way. Nobody is asked unless the server was told whom."""
+
+import collections
+import http.server
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.request
+
+import pytest
+
+from late import Program, pprof
+from test_symbols import SYMBOLS, expected, fill, folded, nameless, wait_for
+
+
+class Fake:
+    """An HTTP server whose answers are answers[path] (status, body), and that counts what is asked."""
+
+    def __init__(self):
+        fake = self
+        self.asked, self.answers, self.hang = collections.Counter(), {}, False
+        self.go_on = threading.Event()
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                fake.asked[self.path] += 1
+                if fake.hang:
+                    fake.go_on.wait(60)
+                status, body, *headers = fake.answers.get(self.path, (404, b"not here"))
+                self.send_response(status)
+                for name, value in headers:
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                try:
+                    self.wfile.write(body)
+                except OSError:
+                    pass
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop(self):
+        self.go_on.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def fake():
+    f = Fake()
+    yield f
+    f.stop()
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    return Program(str(tmp_path_factory.mktemp("program")))
+
+
+@pytest.fixture
+def debuginfod(tmp_path):
+    if not shutil.which("debuginfod"):
+        pytest.skip("no debuginfod (Debian package debuginfod)")
+    started = []
+
+    def start(folder):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        p = subprocess.Popen(["debuginfod", "-F", "-d", ":memory:", "-p", str(port), str(folder)], stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL, env={**os.environ, "DEBUGINFOD_CACHE_PATH": str(tmp_path / "cache")})
+        started.append(p)
+        return f"http://127.0.0.1:{port}"
+
+    yield start
+    for p in started:
+        p.terminate()
+        p.wait(30)
+
+
+def serves(url, build_id):
+    def ask():
+        try:
+            return urllib.request.urlopen(f"{url}/buildid/{build_id}/debuginfo", timeout=10).status == 200
+        except OSError:
+            return False
+
+    wait_for(ask, f"{build_id} at debuginfod")
+
+
+def path_of(program):
+    return f"/buildid/{program.build_id}/debuginfo"
+
+
+def note_of(server, program):
+    for f in server.get(SYMBOLS).json()["files"]:
+        if f["build_id"] == program.build_id:
+            return f["note"]
+    return ""
+
+
+def test_a_real_server_has_the_names(serve, debuginfod, program):
+    folder = os.path.join(os.path.dirname(program.path), "served")
+    os.makedirs(folder, exist_ok=True)
+    shutil.copy(program.debug, folder)
+    url = debuginfod(folder)
+    serves(url, program.build_id)
+    # Off unless it is said: what is stored stays as it is.
+    server = serve()
+    stacks = fill(server, program, int(time.time()) - 300)
+    assert folded(server) == nameless(program, stacks)
+    server.stop()
+    # On: for what is there already, and what comes.
+    server = serve("--debuginfod-urls", f"{url}/", directory=server.directory)
+    wait_for(lambda: folded(server) == expected(program, stacks), "names of what was there")
+    assert server.get(f"{SYMBOLS}/{program.build_id}").json()["bytes"] == os.path.getsize(program.debug)
+    server.stop()
+    server = serve("--debuginfod-urls", url)
+    stacks = fill(server, program, int(time.time()) - 300)
+    wait_for(lambda: folded(server) == expected(program, stacks), "names of what came")
+
+
+def test_files_that_dwz_made_small(serve, debuginfod, tmp_path):
+    """Two programs' debug files share a third: it is fetched before names are made."""
+    if not shutil.which("dwz"):
+        pytest.skip("no dwz")
+    a, b = Program(str(tmp_path / "d"), "a_"), Program(str(tmp_path / "d"), "b_")
+    common = tmp_path / "d/common.debug"
+    want = {p.path: {x: p.chain(x) for x in p.addresses(p.tag + "outer")} for p in (a, b)}
+    subprocess.run(["dwz", "-m", str(common), a.debug, b.debug], check=True, capture_output=True, timeout=60)
+    if not common.exists():
+        pytest.skip("this dwz found nothing in common")
+    for p in (a, b):
+        os.unlink(p.full)
+    url = debuginfod(tmp_path / "d")
+    serves(url, a.build_id)
+    server = serve("--debuginfod-urls", url)
+    for p in (a, b):
+        stacks = [([x], i + 1) for i, x in enumerate(want[p.path])]
+        assert server.post("/api/v1/upload", pprof(p, stacks, int(time.time()) - 100), labels=f"service.name={p.tag}").status == 200
+
+    def names(p):
+        out = collections.Counter()
+        for i, (x, chain) in enumerate(want[p.path].items()):
+            out[";".join([p.tag] + [n for n, _ in chain][::-1])] += i + 1
+        return dict(out)
+
+    wait_for(lambda: folded(server) == {**names(a), **names(b)}, "names through the shared file")
+
+
+def test_who_has_nothing_is_not_asked_again(serve, fake, program):
+    server = serve("--debuginfod-urls", fake.url)
+    stacks = fill(server, program, int(time.time()) - 300)
+    wait_for(lambda: "do not have it" in note_of(server, program), "the note")
+    for i in range(3):
+        fill(server, program, int(time.time()) - 200 + i)
+        time.sleep(0.5)
+    assert fake.asked == {path_of(program): 1}
+    assert "app-plain+0x" in "".join(folded(server))
+
+
+def test_the_next_server_is_asked(serve, fake, program):
+    with open(program.debug, "rb") as f:
+        fake.answers[path_of(program)] = (200, f.read())
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0)) # nobody listens
+        server = serve("--debuginfod-urls", f"http://127.0.0.1:{s.getsockname()[1]},{fake.url}")
+        stacks = fill(server, program, int(time.time()) - 300)
+        wait_for(lambda: folded(server) == expected(program, stacks), "names from the second")
+
+
+def test_what_is_wrong_is_told_and_not_kept(serve, fake, program, tmp_path):
+    other = Program(str(tmp_path), "o_")
+    with open(other.debug, "rb") as f:
+        wrong = f.read()
+    for status, body, text in ((200, wrong, "its build-id is"), (200, b"<html>welcome</html>", "not an ELF file"), (500, b"", "HTTP 500"),
+                               (200, bytes(6 << 20), "more than 4 MiB")):
+        fake.answers[path_of(program)] = (status, body)
+        server = serve("--debuginfod-urls", fake.url, "--symbols-max-size", "16")
+        stacks = fill(server, program, int(time.time()) - 300)
+        wait_for(lambda: text in note_of(server, program), f"{text}, not {note_of(server, program)}")
+        assert folded(server) == nameless(program, stacks)
+        files = [f for _, _, names in os.walk(os.path.join(server.directory, "store/symbols")) for f in names]
+        assert files == []
+    # A redirection to a file of ours is not followed.
+    fake.answers[path_of(program)] = (302, b"", ("Location", f"file://{program.debug}"))
+    server = serve("--debuginfod-urls", fake.url)
+    fill(server, program, int(time.time()) - 300)
+    wait_for(lambda: note_of(server, program), "the note")
+    assert server.get(f"{SYMBOLS}/{program.build_id}").status == 404
+
+
+def test_a_server_that_hangs_holds_up_nothing(serve, fake, program):
+    fake.hang = True
+    server = serve("--debuginfod-urls", fake.url)
+    stacks = fill(server, program, int(time.time()) - 300)
+    wait_for(lambda: fake.asked, "the question")
+    assert folded(server) == nameless(program, stacks)
+    status, seconds = server.stop()
+    assert status == 0 and seconds < 10, seconds
