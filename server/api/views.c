@@ -513,9 +513,12 @@ static int metrics(struct api_call *c)
 {
 	struct store_stats s = {};
 	struct ingest_stats i = {};
+	struct symstore_stats y = {};
 	int r = c->a->o.store->ops->stats(c->a->o.store, &s, &c->d);
 
 	ingest_stats(c->a->o.ingest, &i);
+	if (c->a->o.symbols)
+		symstore_stats(c->a->o.symbols, &y);
 	c->ret->content_type = "text/plain; version=0.0.4; charset=utf-8";
 #define METRIC(name, kind, help, value)                                                            \
 	str_printf(c->out, "# HELP culprit_%s %s\n# TYPE culprit_%s %s\nculprit_%s %llu\n", name,  \
@@ -533,6 +536,9 @@ static int metrics(struct api_call *c)
 	METRIC("ingest_profiles_total", "counter", "Profiles stored.", i.profiles);
 	METRIC("ingest_samples_total", "counter", "Rows of samples stored.", i.samples);
 	METRIC("ingest_bytes_total", "counter", "Bytes of these requests, as sent.", i.bytes);
+	METRIC("symbols_files", "gauge", "Debug files that are here.", y.files);
+	METRIC("symbols_bytes", "gauge", "Bytes of them.", y.bytes);
+	METRIC("symbols_named_frames_total", "counter", "Frames that got names by them.", y.named);
 #undef METRIC
 	str_puts(c->out, "# HELP culprit_answers_total Answers by status.\n"
 			 "# TYPE culprit_answers_total counter\n");

@@ -35,6 +35,7 @@ struct symstore {
 	pthread_cond_t wake;
 	struct map by_id; /* hash of the build-id → struct symstore_entry *, owned */
 	u64 bytes;	  /* of files that are here */
+	u64 named; /* frames */
 };
 
 /* ---- check.c: what a file is worth ---- */

@@ -355,6 +355,7 @@ static void name_frames(struct symstore *s, struct symstore_entry *e)
 	symbols_destroy(w->symbols);
 	elf_file_destroy(w->elf);
 	pthread_mutex_lock(&s->lock);
+	s->named += w->named;
 	e = find(s, w->build_id);
 	if (!e) {
 		map_deinit(&w->nameless);
@@ -651,6 +652,19 @@ int symstore_file(struct symstore *s, const char *build_id, struct symstore_file
 	}
 	pthread_mutex_unlock(&s->lock);
 	return r;
+}
+
+void symstore_stats(struct symstore *s, struct symstore_stats *ret)
+{
+	struct symstore_stats st = {};
+
+	pthread_mutex_lock(&s->lock);
+	map_foreach (&s->by_id, slot)
+		st.files += ((struct symstore_entry *)slot->value)->file.bytes != 0;
+	st.bytes = s->bytes;
+	st.named = s->named;
+	pthread_mutex_unlock(&s->lock);
+	*ret = st;
 }
 
 static int compare_files(const void *a, const void *b)

@@ -62,6 +62,12 @@ void symstore_note(struct symstore *s, const struct profile *p);
 int symstore_files(struct symstore *s, struct symstore_list *ret);
 /* -ENOENT when it is not here. */
 int symstore_file(struct symstore *s, const char *build_id, struct symstore_file *ret);
+
+struct symstore_stats {
+	u64 files, bytes, named; /* named: frames, since the server runs */
+};
+
+void symstore_stats(struct symstore *s, struct symstore_stats *ret);
 u64 symstore_max_file(const struct symstore *s);
 
 /* ---- a file that comes in, in parts (upload.c) ---- */

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from late import Program, pprof
+from late import Program, pprof, run
 from test_api import check
 
 SYMBOLS = "/api/v1/symbols"
@@ -445,3 +445,53 @@ def test_command_errors(serve, symbols, program, tmp_path):
         assert done.stderr.startswith("culprit: ") and done.stderr.count("\n") == 1, done.stderr
     done = symbols("list", "--server", "http://127.0.0.1:1")
     assert done.returncode == 1 and "cannot reach" in done.stderr and done.stderr.count("\n") == 1, done
+
+
+@pytest.mark.slow
+def test_a_large_program(serve, executable, tmp_path):
+    """culprit itself: thousands of addresses anywhere in its code, named as addr2line names them. Prints what
+    doc/server.md says of speed and memory."""
+    class Itself:
+        path, full, debug, tag = "/opt/culprit", executable, str(tmp_path / "culprit.debug"), ""
+
+    subprocess.run(["objcopy", "--only-keep-debug", executable, Itself.debug], check=True, timeout=120)
+    Itself.build_id = re.search(r"Build ID: (\w+)", run("readelf", "-n", executable)).group(1)
+    functions = [(int(a, 16), int(n, 16)) for a, n in re.findall(r"^(\w+) (\w+) [tT] ", run("nm", "-S", "--defined-only", executable), re.M)]
+    addresses = sorted({a + n * k // 8 for a, n in functions for k in range(8) if n})
+    server = serve()
+    at = int(time.time()) - 300
+    for i in range(0, len(addresses), 5000):
+        stacks = [([a], 1) for a in addresses[i:i + 5000]]
+        assert server.post("/api/v1/upload", pprof(Itself, stacks, at + i // 5000), labels="service.name=late").status == 200
+    before, most = server.rss_bytes(), 0
+    begin = time.monotonic()
+    assert push(server, Itself).status == 200
+    cpu = os.times()
+
+    def done():
+        nonlocal most
+        most = max(most, server.rss_bytes())
+        f = server.get(f"{SYMBOLS}/{Itself.build_id}").json()
+        return not f["waiting"] and f["named"]
+
+    count = wait_for(done, "all names", 300)
+    took = time.monotonic() - begin
+    print(f"\n{count} of {len(addresses)} frames in {took:.1f} s, {count / took:.0f}/s, file {os.path.getsize(Itself.debug) >> 20} MiB, "
+          f"{(most - before) >> 20} MiB more memory")
+    assert count >= 0.99 * len(addresses)
+    text = gzip.decompress(server.get("/api/v1/export", format="pprof", max_stacks="1000000", **{"from": "now-1d"}).body)
+    assert Itself.build_id.encode() in text
+    # Of some, what addr2line says, by their place in the tree: each is a stack of its own.
+    got = folded(server, max_stacks="1000000")
+    some = addresses[::max(1, len(addresses) // 400)]
+    out = subprocess.run(["addr2line", "-f", "-i", "-a", "-e", executable], input="\n".join(map(hex, some)), text=True,
+                         capture_output=True, check=True, timeout=300).stdout.splitlines()
+    chains, at = [], 0
+    while at < len(out):
+        chain, at = [], at + 1
+        while at < len(out) and not out[at].startswith("0x"):
+            chain.append(out[at])
+            at += 2
+        chains.append(chain)
+    wrong = [c for c in chains if ";".join(["late", *c[::-1]]) not in got and "??" not in c]
+    assert len(wrong) <= len(chains) // 100, wrong[:5]
