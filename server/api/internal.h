@@ -44,6 +44,7 @@ struct api_route {
 /* Tables of routes, each ended by one without a path. */
 extern const struct api_route api_page_routes[];    /* page.c: the page, and its picture */
 extern const struct api_route api_agent_routes[];   /* agents.c */
+extern const struct api_route api_source_routes[];  /* source.c */
 extern const struct api_route api_view_routes[];    /* views.c: JSON */
 extern const struct api_route api_querier_routes[]; /* querier.c: Pyroscope's queries */
 extern const struct api_route api_input_routes[];   /* input.c: what comes in */

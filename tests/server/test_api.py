@@ -92,7 +92,7 @@ def test_document_is_served_and_whole(server):
     assert server.get("/api/v1/openapi.json").json() == DOCUMENT
     # What the server routes (its JSON API) and what the document has are the same.
     routed = set()
-    for name in ("page", "views", "agents", "symbols"):
+    for name in ("page", "views", "agents", "source", "symbols"):
         with open(f"{TOP}/server/api/{name}.c", encoding="utf-8") as f:
             routed |= set(re.findall(r'\{"GET", "([^"]+)"', f.read())) - {"/"}
     documented = {p for p, m in DOCUMENT["paths"].items() if "get" in m}
@@ -101,7 +101,7 @@ def test_document_is_served_and_whole(server):
 
 EXAMPLES = {"query": '{env="prod"}', "type": CPU, "stacks": 'fn="work"', "from": "now-1h", "to": "now", "label": "env",
             "step": "1000", "group_by": "env", "limit": "2", "column": "60000", "row": "30000", "format": "folded",
-            "max_nodes": "100", "max_stacks": "100"}
+            "max_nodes": "100", "max_stacks": "100", "file": "/main.c"}
 
 
 # Those with a variable part are called where something is there: test_symbols.py.
@@ -109,7 +109,7 @@ EXAMPLES = {"query": '{env="prod"}', "type": CPU, "stacks": 'fn="work"', "from":
 def test_every_route(filled, path):
     """Called bare, and with each parameter that the document names, alone and together."""
     names = [resolve(p)["name"] for p in DOCUMENT["paths"][path]["get"].get("parameters", [])]
-    needed = {"label": "env"} if "label" in names else {}
+    needed = {"label": "env"} if "label" in names else {"file": "/main.c"} if "file" in names else {}
 
     def value(name):
         name = name.removeprefix("base_")
@@ -161,6 +161,61 @@ def test_convert(filled):
         assert convert(body, **parameters).status == 400
     after = get(filled, "/api/v1/stats")["store"]
     assert (after["rows"], after["stacks"], after["functions"]) == (before["rows"], before["stacks"], before["functions"])
+
+
+SPEEDSCOPE = {"$schema": "https://www.speedscope.app/file-format-schema.json", "shared": {"frames": []},
+              "profiles": [{"type": "sampled", "name": "x", "unit": "none", "startValue": 0, "endValue": 10,
+                            "samples": [[0, 1], [0, 1, 1], [0, 2], [0]], "weights": [4, 3, 2, 1]}]}
+
+
+def test_source(server, tmp_path):
+    """Values of lines; the text only of a file that every user may read, and that was sampled."""
+    def ask(file):
+        return get(server, "/api/v1/source", file=str(file), type="", **{"from": "now-1h"})
+
+    os.chmod(tmp_path, 0o755)
+    text = tmp_path / "app.c"
+    text.write_text("one\n\ttwo \"2\"\nthree")
+    frames = [{"name": "main", "file": str(text), "line": 1}, {"name": "work", "file": str(text), "line": 2},
+              {"name": "odd", "file": str(text)}]
+    body = json.dumps({**SPEEDSCOPE, "shared": {"frames": frames}}).encode()
+    now = int(time.time() * 1000)
+    a = server.request("POST", f"/api/v1/upload?from={now - 1000}&to={now}", body, {"Content-Type": "application/json"})
+    assert a.status == 200, a.text
+    # pytest's folders are of one user: nobody else comes to the file.
+    parents = [p for p in text.parents if not os.stat(p).st_mode & 1]
+    hidden = ask(text)
+    if parents:
+        assert hidden["text"] == [] and "every user" in hidden["why"]
+        for p in parents:
+            os.chmod(p, os.stat(p).st_mode | 1)
+    try:
+        s = ask(text)
+        assert s["text"] == ["one", '        two "2"', "three"] and s["why"] == ""
+        assert (s["all"], s["self"], s["total"]) == (10, 10, 10)
+        assert s["lines"] == hidden["lines"] == [[0, 2, 2], [1, 1, 10], [2, 7, 7]]
+        os.chmod(text, 0o640)
+        s = ask(text)
+        assert s["text"] == [] and "every user" in s["why"] and s["lines"]
+        os.chmod(text, 0o644)
+        text.write_bytes(b"\0binary")
+        assert "no text" in ask(text)["why"]
+        text.write_bytes(b"x" * (5 << 20))
+        assert "4 MiB" in ask(text)["why"]
+        text.unlink()
+        os.mkfifo(text)
+        assert ask(text)["text"] == []
+        text.unlink()
+        text.mkdir()
+        assert ask(text)["text"] == []
+        # What no sample has is not read, whatever it is.
+        for other in ("/etc/passwd", "/etc/shadow", "../../etc/passwd", "/proc/self/environ", "app.c"):
+            s = ask(other)
+            assert (s["text"], s["lines"], s["total"]) == ([], [], 0), other
+    finally:
+        for p in parents:
+            os.chmod(p, os.stat(p).st_mode & ~1)
+    assert server.get("/api/v1/source").status == 400
 
 
 # ---- what is said ----

@@ -16,9 +16,9 @@ const packed = (field, list) => bytes(field, list.flatMap((v) => varint(v)));
 
 /**
  * Nanoseconds of CPU time in app: main (main.c, starts at line 10) calls work (work.c:200) with fast inlined
- * into it, and a libfoo function without a name. 400 samples of 10 ms.
+ * into it, and a libfoo function without a name. 400 samples of 10 ms. The files are in `folder`.
  */
-export function pprof() {
+export function pprof(folder = "/src", ms = 1_700_000_000_000) {
   const strings = [""];
   const s = (text) => (strings.includes(text) ? strings.indexOf(text) : strings.push(text) - 1);
   const type = (field, name, unit) => bytes(field, [...number(1, s(name)), ...number(2, s(unit))]);
@@ -36,8 +36,8 @@ export function pprof() {
     ...mapping(1, 0x400000, "/opt/app/bin/app", "0123456789abcdef"), ...mapping(2, 0x7f0000000000, "/usr/lib/libfoo.so.1", "fedcba98"),
     ...location(1, 1, 0x400100, [[1, 14]]), ...location(2, 1, 0x400200, [[3, 7], [2, 205]]),
     ...location(3, 2, 0x7f0000001234, []),
-    ...fn(1, "main", "/src/main.c", 10), ...fn(2, "work", "/src/work.c", 200), ...fn(3, "fast", "/src/fast.h", 0),
-    ...number(9, 1_700_000_000_000_000_000n), ...number(10, 4_000_000_000n), ...type(11, "cpu", "nanoseconds"), ...number(12, 10_000_000),
+    ...fn(1, "main", `${folder}/main.c`, 10), ...fn(2, "work", `${folder}/work.c`, 200), ...fn(3, "fast", "/src/fast.h", 0),
+    ...number(9, BigInt(ms) * 1_000_000n), ...number(10, 4_000_000_000n), ...type(11, "cpu", "nanoseconds"), ...number(12, 10_000_000),
     ...number(14, s("cpu")),
   ];
   const table = strings.flatMap((t) => bytes(6, [...Buffer.from(t)]));

@@ -4,10 +4,11 @@
  * every number is known: services, comparison, filters, predicates, charts, files, export, links.
  */
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { AFTER, BEFORE, KNOWN } from "./known.mjs";
 import { cannot, openUrl, until } from "./page.mjs";
+import { pprof } from "./pprof.mjs";
 import { closeAll, serve, text } from "./serve.mjs";
 
 const skip = cannot() || false;
@@ -243,6 +244,33 @@ it("export: what is shown, in each format, read again", async () => {
       assert.deepEqual([...bytes.subarray(0, 2)], [0x1f, 0x8b], "gzip");
   }
   await p.done();
+});
+
+it("source: lines of a file that any user may read, by menu and key; back closes it", async () => {
+  const sources = mkdtempSync("/tmp/culprit-source-");
+  chmodSync(sources, 0o755);
+  const lines = Array.from({ length: 220 }, (_, i) => `line <b>${i + 1}</b>`);
+  writeFileSync(`${sources}/work.c`, lines.join("\n") + "\n");
+  const q = new URLSearchParams({ format: "pprof", labels: "service.name=lined" });
+  const up = await fetch(`${s.url}api/v1/upload?${q}`, { method: "POST", body: pprof(sources, T - HOUR / 2) });
+  assert.equal(up.status, 200, await up.text());
+  // The file says its own time, where the other tests do not look.
+  const p = await see(`service=lined&from=${T - HOUR / 2}&to=${T - HOUR / 2 + 5000}`);
+  await p.page.waitForSelector(".flame canvas");
+  await p.page.locator(".search input").fill("^work$");
+  await p.page.locator(".search input").press("Enter");
+  await p.page.keyboard.press("Escape");
+  await p.page.locator(".flame-window").focus();
+  await p.key("o");
+  await p.page.locator(".sheet-source tr.hot").waitFor();
+  assert.match(await text(p, ".sheet-source"), /25 % of all goes through this file, 0 % ends in it/);
+  assert.match((await p.page.locator(".sheet-source tr.hot").innerText()).replace(/\s+/g, " ").trim(), /^25 % 205 line <b>205<\/b>$/);
+  await p.shot("source-light");
+  assert.equal(params(p).get("source"), `${sources}/work.c`);
+  await p.page.goBack();
+  await p.page.locator(".sheet-source").waitFor({ state: "detached" });
+  await p.done();
+  rmSync(sources, { recursive: true });
 });
 
 it("agents: none yet, and how to have one", async () => {

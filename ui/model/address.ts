@@ -42,6 +42,8 @@ export interface LiveState {
   /** Label whose values are the first level of the picture; "" for services. */
   group: string;
   chart: ChartBy;
+  /** Source file that is shown over the picture, "" for none. */
+  source: string;
   /** Seconds that the live view goes back. */
   last: number;
   /** null: live. */
@@ -50,7 +52,7 @@ export interface LiveState {
 }
 
 export const LIVE_DEFAULTS: LiveState = {
-  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", last: 300, range: null,
+  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", source: "", last: 300, range: null,
   base: { ago: 3600, range: null, service: null, filters: null },
 };
 
@@ -74,7 +76,7 @@ function putRange(q: URLSearchParams, prefix: string, range: Range | null): void
 export function encodeLive(s: LiveState): string {
   const q = new URLSearchParams();
   const d = LIVE_DEFAULTS;
-  for (const key of ["view", "service", "type", "stacks", "group", "chart"] as const)
+  for (const key of ["view", "service", "type", "stacks", "group", "chart", "source"] as const)
     if (s[key] !== d[key])
       q.set(key, s[key]);
   putFilters(q, "", s.filters);
@@ -136,6 +138,7 @@ export function decodeLive(search: string): LiveState {
     stacks: q.get("stacks") ?? "",
     group: q.get("group") ?? "",
     chart: oneOf(q.get("chart"), CHARTS),
+    source: q.get("source") ?? "",
     last: decodeSpan(q.get("last") ?? "") || LIVE_DEFAULTS.last,
     range: takeRange(q, ""),
     base: {

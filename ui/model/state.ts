@@ -34,7 +34,7 @@ export const DEFAULTS: ViewState = {
   normalise: null, sort: "self", descending: true, filter: "", transforms: [], sandwich: "",
 };
 
-const TRANSFORMS = ["hide", "focus", "merge"] as const;
+const TRANSFORMS = ["hide", "focus", "merge", "drop"] as const;
 
 export function encodeState(s: ViewState): string {
   const q = new URLSearchParams();

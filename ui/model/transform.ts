@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Trees out of trees. Each function makes a new tree over the same frame table; values are moved,
- * never lost: what is hidden goes to its caller, and what is out of focus is the caller's to tell
- * (the new root's total is smaller).
+ * never lost: what is hidden goes to its caller, and what is out of focus or dropped is the caller's
+ * to tell (the new root's total is smaller).
  */
 import type { FunctionIds } from "./functions.ts";
 import { buildTree, frameName } from "./tree.ts";
@@ -10,11 +10,12 @@ import type { Profile, Tree } from "./tree.ts";
 
 export interface Transform {
   /**
-   * hide: frames of the function go, what they call moves to their callers. focus: only paths
+   * hide: frames of the function go, what they call moves to their callers. drop: paths through the
+   * function go, and their values with them. focus: only paths
    * through the function, from its outermost frame on. merge: a function that calls itself
    * directly becomes one frame; without a name for all functions.
    */
-  op: "hide" | "focus" | "merge";
+  op: "hide" | "focus" | "merge" | "drop";
   name?: string;
 }
 
@@ -120,6 +121,9 @@ export function applyTransform(p: Profile, tree: Tree, ids: FunctionIds, t: Tran
   case "hide":
     return rebuild(p, tree, ids, (b, i, at) =>
       i === 0 || is(i) ? at : b.child(at, tree.frame[i]!));
+  case "drop":
+    return rebuild(p, tree, ids, (b, i, at) =>
+      i === 0 ? 0 : at < 0 || is(i) ? -1 : b.child(at, tree.frame[i]!));
   case "focus":
     // Above the first frame of the function nothing is kept; -1 marks "not yet seen".
     return rebuild(p, tree, ids, (b, i, at) =>

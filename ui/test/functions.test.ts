@@ -114,6 +114,14 @@ test("hide gives the values to the caller", () => {
   assert.equal(t.total[0], 7);
 });
 
+test("drop takes the paths through a function, with what they weigh, and no other", () => {
+  const p = fromFolded(["p;a;f;f;x 1", "p;a 2", "p;a;x 4", "q;f 8"]);
+  const t = applyTransform(p, p.tree, functionIds(p), { op: "drop", name: "f" });
+  assert.deepEqual(fold(p, t), ["p;a 2", "p;a;x 4"]);
+  assert.equal(t.total[0], 6);
+  assert.deepEqual(fold(p, applyTransform(p, p.tree, functionIds(p), { op: "drop", name: "none" })), fold(p, p.tree));
+});
+
 test("focus keeps the paths through a function, from its outermost frame", () => {
   const p = fromFolded(["p;a;f;f;x 1", "q;f;x 2", "q;y 9"]);
   const t = applyTransform(p, p.tree, functionIds(p), { op: "focus", name: "f" });

@@ -4,6 +4,7 @@ import { test } from "node:test";
 import { complaints, readAgents } from "../model/agents.ts";
 import { complete } from "../model/predicate.ts";
 import { readLines } from "../model/series.ts";
+import { hottest, readSource } from "../model/source.ts";
 import { rateChange, serviceRows, sortServices } from "../model/services.ts";
 import { DataError } from "../model/tree.ts";
 
@@ -53,6 +54,18 @@ test("predicates: words, then names, quoted", () => {
   assert.deepEqual(labels('fn="a" u'), ['under fn="']);
   assert.equal(complete('fn="a"', 6, names)[0]!.text, 'fn="a" under fn="');
   assert.deepEqual(labels('fn~"ha'), [], "a regular expression is nobody's name");
+});
+
+test("source: lines with values, also where the file has become shorter, and what has no line", () => {
+  const json = { from: 0, to: 1, file: "/a.c", type: "cpu", unit: "nanoseconds", all: 20, self: 5, total: 12, why: "",
+    lines: [[0, 1, 2], [2, 4, 9], [7, 0, 1]], text: ["one", "two", "three"] };
+  const s = readSource(json);
+  assert.deepEqual(s.lines.map((l) => [l.line, l.self, l.total, l.text]), [[1, 0, 0, "one"], [2, 4, 9, "two"], [3, 0, 0, "three"], [7, 0, 1, null]]);
+  assert.deepEqual(s.unknown, { self: 1, total: 2 });
+  assert.equal(hottest(s), 1);
+  assert.equal(hottest(readSource({ ...json, lines: [] })), -1);
+  for (const bad of [{ ...json, text: "x" }, { ...json, lines: [[1, "2", 3]] }, { ...json, all: null }, {}])
+    assert.throws(() => readSource(bad), DataError);
 });
 
 test("agents: what is wrong and what to do", () => {

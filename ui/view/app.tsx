@@ -18,6 +18,7 @@ import type { ColourBy, ViewState } from "../model/state.ts";
 import { samplesPerValue } from "../model/stats.ts";
 import { count, percent, value } from "../model/text.ts";
 import { applyTransform } from "../model/transform.ts";
+import type { Transform } from "../model/transform.ts";
 import { findPath, frameName, nodeName, pathHashes, pathId, pathOf } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
 import { Crumbs, Legend, Quality } from "./bar.tsx";
@@ -41,6 +42,8 @@ interface Props {
   nothing?: preact.JSX.Element;
   /** Further keys of the page around it, for the sheet of keys. */
   keys?: Keys;
+  /** Shows a source file, where there is somebody to ask for it. */
+  onSource?: (file: string) => void;
 }
 
 interface Hover {
@@ -194,6 +197,14 @@ export function App(p: Props): preact.JSX.Element {
       onZoom(ALL);
   }, [matches, weights, match, zoom, hashes, onZoom]);
 
+  const transform = (op: Transform["op"], node: number): void =>
+    change({ zoom: "", transforms: [...state.transforms, op === "merge" ? { op } : { op, name: nodeName(profile, tree, node) }] }, true);
+  const fileOf = (node: number): string => profile.strings[profile.frames.file[tree.frame[node]!]!] ?? "";
+  const openSource = (node: number): void => {
+    if (fileOf(node) !== "")
+      p.onSource?.(fileOf(node));
+  };
+
   const openSandwich = useCallback((name: string) => change({ sandwich: name }, true), [change]);
 
   const onKey = (e: KeyboardEvent): void => {
@@ -237,6 +248,11 @@ export function App(p: Props): preact.JSX.Element {
     case "d": change({ theme: theme === "dark" ? "light" : "dark" }); break;
     case "c": nextColour(); break;
     case "s": if (focus > 0) openSandwich(nodeName(profile, tree, focus)); break;
+    case "o": if (focus > 0) openSource(focus); break;
+    case "F": if (focus > 0) transform("focus", focus); break;
+    case "D": if (focus > 0) transform("drop", focus); break;
+    case "H": if (focus > 0) transform("hide", focus); break;
+    case "M": transform("merge", 0); break;
     case "?": setHelp(true); break;
     case "Backspace":
       if (zoom.first > 0)
@@ -373,11 +389,13 @@ export function App(p: Props): preact.JSX.Element {
         ["Zoom in", () => onZoom(menu.spot)],
         ["Search for this function", () => change({ search: exactly(nodeName(profile, tree, menu.spot.first)) })],
         ["Callers and callees", () => openSandwich(nodeName(profile, tree, menu.spot.first))],
-        ["Only paths through this function", () => change({ zoom: "", transforms: [...state.transforms,
-          { op: "focus", name: nodeName(profile, tree, menu.spot.first) }] }, true)],
-        ["Hide this function", () => change({ zoom: "", transforms: [...state.transforms,
-          { op: "hide", name: nodeName(profile, tree, menu.spot.first) }] }, true)],
-        ["Merge direct recursion", () => change({ zoom: "", transforms: [...state.transforms, { op: "merge" }] }, true)],
+        ...p.onSource && fileOf(menu.spot.first) !== "" ? [["Source lines", () => openSource(menu.spot.first)] as [string, () => void]] : [],
+        ["Only paths through this function", () => transform("focus", menu.spot.first)],
+        ["Drop paths through this function", () => transform("drop", menu.spot.first)],
+        ["Hide this function", () => transform("hide", menu.spot.first)],
+        ["Merge direct recursion", () => transform("merge", menu.spot.first)],
+        ["Copy link to this frame", () => void copy(location.href.replace(/#.*/, "") + "#" +
+          encodeState({ ...state, zoom: pathId(hashes, menu.spot.first) }))],
         ["Copy name", () => void copy(nodeName(profile, tree, menu.spot.first))],
         ["Copy stack", () => void copy(pathOf(tree, menu.spot.first).slice(1).reverse()
           .map((i) => frameName(profile, tree.frame[i]!)).join("\n"))],

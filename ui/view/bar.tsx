@@ -62,7 +62,7 @@ interface CrumbProps {
 }
 
 const TRANSFORM_WORD: Record<Transform["op"], string> = {
-  hide: "hidden", focus: "only paths through", merge: "recursion merged",
+  hide: "hidden", drop: "without paths through", focus: "only paths through", merge: "recursion merged",
 };
 
 export function Crumbs(p: CrumbProps): preact.JSX.Element {

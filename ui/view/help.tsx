@@ -14,6 +14,8 @@ const KEYS: Keys = [
   [["i"], "root on top (icicle) or at the bottom (flame)"],
   [["t"], "table of functions"],
   [["s"], "callers and callees of the frame's function"],
+  [["F", "D"], "only paths through the function, or none of them"],
+  [["H", "M"], "hide the function, merge recursion"],
   [["c"], "next colouring"],
   [["d"], "dark or light"],
   [["?"], "this sheet"],

@@ -29,6 +29,7 @@ import type { Poll } from "./poll.ts";
 import { Services } from "./services.tsx";
 import { ServiceTable } from "./servicetable.tsx";
 import { Source } from "./source.ts";
+import { SourceCode } from "./sourcecode.tsx";
 import { Timeline } from "./timeline.tsx";
 import "./style.css";
 import "./live.css";
@@ -39,6 +40,7 @@ const KEYS: Keys = [
   [["v"], "choose a service"],
   [["m"], "filter and group by label"],
   [["g"], "total, threads, sub-second"],
+  [["o"], "source lines of the frame's file"],
   [["[", "]"], "earlier, later"],
   [["-"], "twice the time"],
 ];
@@ -263,7 +265,8 @@ function Picture(p: Common & { profile: Profile; known: Range }): preact.JSX.Ele
   // One object as long as the samples are the same ones: the page computes from it.
   const profile = useMemo(() => ({ ...p.profile, meta: {
     ...p.profile.meta, title, durationNs: 1e6 * knownMs(p.known, view!.first) } }), [p.profile, view, title]);
-  return <App profile={profile} keys={KEYS} nothing={<Nothing poll={p.poll} state={p.state} change={p.change} />} />;
+  return <App profile={profile} keys={KEYS} nothing={<Nothing poll={p.poll} state={p.state} change={p.change} />}
+              onSource={(source) => p.change({ source })} />;
 }
 
 function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
@@ -386,6 +389,9 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
           poll.again();
         }} /> : <Content {...common} dropped={dropped} />}
       </div>
+      {state.source !== "" && view && pictured && <SourceCode key={state.source} source={source} file={state.source}
+        parameters={{ from: view.range.from, to: view.range.to, query: selector(state.service, state.filters), type: view.type,
+          stacks: state.stacks }} onClose={() => change({ source: "" })} />}
       {custom && <Custom range={custom === "base" ? baseRange(state.base, range) : absolute} onClose={() => setCustom(null)}
                          onRange={(r) => change(custom === "base" ? { base: { ...state.base, range: r } } : { range: r })} />}
     </div>

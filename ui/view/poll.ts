@@ -66,7 +66,8 @@ export function usePoll(source: Source, state: LiveState): Poll {
   const [busy, setBusy] = useState(true);
   const [nth, setNth] = useState(0);
   const since = useRef(0);
-  const key = JSON.stringify(state);
+  // A sheet over the picture asks for itself.
+  const key = JSON.stringify({ ...state, source: "" });
   const idle = state.view === "files";
   useEffect(() => {
     const abort = new AbortController();

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A source file with the values of its lines: GET /api/v1/source. */
+import { array, number, object, text } from "./check.ts";
+
+export interface SourceLine {
+  line: number;
+  self: number;
+  total: number;
+  /** null: not known. */
+  text: string | null;
+}
+
+export interface SourceFile {
+  file: string;
+  type: string;
+  unit: string;
+  /** Of everything that was asked for. */
+  all: number;
+  self: number;
+  total: number;
+  /** Why there is no text, "" when there is. */
+  why: string;
+  /** All lines of the text; without one those that have values. */
+  lines: SourceLine[];
+  /** Values of no known line. */
+  unknown: { self: number; total: number };
+}
+
+export function readSource(json: unknown): SourceFile {
+  const o = object(json);
+  const all = array(o["text"]).map(text);
+  const values = new Map<number, [number, number]>();
+  for (const l of array(o["lines"])) {
+    const [line, self, total] = array(l).map(number) as [number, number, number];
+    values.set(line, [self, total]);
+  }
+  const [self, total] = values.get(0) ?? [0, 0];
+  values.delete(0);
+  // A file that was changed since may have fewer lines.
+  const lines: SourceLine[] = all.map((t, i) => {
+    const [s, v] = values.get(i + 1) ?? [0, 0];
+    return { line: i + 1, self: s, total: v, text: t };
+  });
+  for (const [line, [s, v]] of [...values].sort((a, b) => a[0] - b[0]))
+    if (line > all.length)
+      lines.push({ line, self: s, total: v, text: null });
+  return {
+    file: text(o["file"]), type: text(o["type"]), unit: text(o["unit"]), all: number(o["all"]), self: number(o["self"]),
+    total: number(o["total"]), why: text(o["why"]), lines, unknown: { self, total },
+  };
+}
+
+/** Index of the line that most stacks go through, -1 when there is none. */
+export function hottest(s: SourceFile): number {
+  let best = -1;
+  for (let i = 0; i < s.lines.length; i++)
+    if (s.lines[i]!.total > 0 && (best < 0 || s.lines[i]!.total > s.lines[best]!.total))
+      best = i;
+  return best;
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A source file with what its lines took: a sheet over the picture. */
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { showable } from "../model/payload.ts";
+import { hottest, readSource } from "../model/source.ts";
+import type { SourceFile } from "../model/source.ts";
+import { percent, value } from "../model/text.ts";
+import type { Parameters, Source } from "./source.ts";
+
+interface Props {
+  source: Source;
+  file: string;
+  /** Of the same samples as the picture. */
+  parameters: Parameters;
+  onClose: () => void;
+}
+
+function Lines(p: { s: SourceFile }): preact.JSX.Element {
+  const { s } = p;
+  const box = useRef<HTMLDivElement>(null);
+  const hot = hottest(s);
+  useLayoutEffect(() => box.current?.querySelector("tr.hot")?.scrollIntoView({ block: "center" }), [s]);
+  const share = (v: number): string => (v > 0 ? percent(v / (s.all || 1)) : "");
+  return (
+    <div class="table-scroll" ref={box} tabIndex={0}>
+      <table class="code">
+        <thead><tr><th class="num">Self</th><th class="num">Total</th><th class="num">Line</th><th /></tr></thead>
+        <tbody>
+          {s.lines.map((l, i) => <tr key={l.line} class={i === hot ? "hot" : l.total > 0 ? "warm" : ""}>
+            <td class="num" title={l.self > 0 ? value(l.self, s.unit, s.type) : undefined}>{share(l.self)}</td>
+            <td class="num c-share" title={l.total > 0 ? value(l.total, s.unit, s.type) : undefined}>
+              {l.total > 0 && <b class="bar" style={{ width: `${100 * l.total / (s.all || 1)}%` }} aria-hidden="true" />}{share(l.total)}</td>
+            <td class="num soft">{l.line}</td>
+            <td class="text-of">{l.text === null ? <i class="soft">not in the file as it is now</i> : showable(l.text)}</td></tr>)}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+export function SourceCode(p: Props): preact.JSX.Element {
+  const ref = useRef<HTMLDialogElement>(null);
+  const [answer, set] = useState<SourceFile | string | null>(null);
+  useEffect(() => ref.current!.showModal(), []);
+  useEffect(() => {
+    const abort = new AbortController();
+    p.source.json("source", { ...p.parameters, file: p.file }, abort.signal).then((j) => abort.signal.aborted || set(readSource(j)))
+      .catch((e: unknown) => abort.signal.aborted || set(e instanceof Error ? e.message : String(e)));
+    return () => abort.abort();
+  }, [p.file]);
+  const s = answer !== null && typeof answer !== "string" ? answer : null;
+  return (
+    <dialog class="help sheet-source" ref={ref} onClose={p.onClose} aria-labelledby="source-title"
+            onClick={(e) => e.target === ref.current && ref.current!.close()}>
+      <div>
+        <header><h2 id="source-title">{showable(p.file)}</h2>
+          <button class="icon" aria-label="Close" onClick={() => ref.current!.close()}>✕</button></header>
+        {s ? <>
+          <p>{percent(s.total / (s.all || 1))} of all goes through this file, {percent(s.self / (s.all || 1))} ends in it.
+            {s.unknown.total > 0 && ` Of ${percent(s.unknown.total / (s.all || 1))} the line is not known.`} {s.why}</p>
+          {s.lines.length > 0 ? <Lines s={s} /> : <p>No sample has a line of it.</p>}
+        </> : <p role="status">{answer === null ? "Asking…" : answer}</p>}
+      </div>
+    </dialog>
+  );
+}
