@@ -48,7 +48,7 @@ bench: all ## the figures of doc/performance.md, against perf (needs root and BP
 	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) tests/bench/run $(BENCH_ARGS)
 
 # One build of each runtime, the system's own where there is one.
-RUNTIMES_SAMPLE = (test_python and system and not http and not compile) or \
+RUNTIMES_SAMPLE = (test_python and system and not http and not compile and not thousand) or \
 	(test_hotspot and 17-tiered and jstack) or \
 	(test_v8 and test_chain and system and default) or \
 	(test_go and 1.19-plain and chains)

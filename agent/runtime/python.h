@@ -62,7 +62,7 @@ int python_learn(struct elf_file *elf, const char *path, struct python_learned *
 		 struct diag *reterr_diag);
 bool python_is_name(const char *path);
 bool python_has_loop(struct elf_file *elf);
-/* The value of a dynamic symbol that is defined, and its size. */
+/* The value of a symbol that is defined, and its size: a dynamic one, if the file has such. */
 bool python_symbol(struct elf_file *elf, const char *name, u64 *ret_svma, u64 *ret_size);
 
 /* python_offsets.c: fills the offsets for a version, or says why not. */

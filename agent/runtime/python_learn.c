@@ -25,14 +25,22 @@ static const char loop_name[] = "_PyEval_EvalFrameDefault";
 
 /* ---- symbols ---- */
 
+/* A static program has only those that it was not stripped of. */
+static bool symbol_sections(struct elf_file *elf, struct buf *ret_syms, struct buf *ret_strs)
+{
+	return (elf_file_section(elf, ".dynsym", NULL, ret_syms) == 0 &&
+		elf_file_section(elf, ".dynstr", NULL, ret_strs) == 0) ||
+	       (elf_file_section(elf, ".symtab", NULL, ret_syms) == 0 &&
+		elf_file_section(elf, ".strtab", NULL, ret_strs) == 0);
+}
+
 bool python_symbol(struct elf_file *elf, const char *name, u64 *ret_svma, u64 *ret_size)
 {
 	struct buf syms, strs;
 	size_t length = strlen(name);
 	Elf64_Sym s;
 
-	if (elf_file_section(elf, ".dynsym", NULL, &syms) < 0 ||
-	    elf_file_section(elf, ".dynstr", NULL, &strs) < 0)
+	if (!symbol_sections(elf, &syms, &strs))
 		return false;
 	for (u32 i = 0; i < MAX_SYMBOLS && buf_left(&syms) >= sizeof(s); i++) {
 		memcpy(&s, syms.pos, sizeof(s));

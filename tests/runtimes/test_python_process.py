@@ -6,11 +6,15 @@ import glob
 import json
 import os
 import re
+import select
 import signal
+import statistics
 import subprocess
+import time
 
 import pytest
 
+from recorder import record
 from test_python import BUILDS, HERE, Python, find, judge_chains, marked_lines, profile, python_part, stacks_of
 
 
@@ -86,3 +90,114 @@ def test_interpreters(culprit, version, tmp_path):
         assert len(called) == (names[:1] == ["<module>"]), stack
         for f in called:
             assert f.line in lines and stack.index(f) < stack.index(python_part(stack, inside)[0])
+
+
+# From when a process is there until its interpreter has made what is read of it, which is looked at
+# every 50 ms; the machine may be busy.
+START_MS = 60
+
+
+@pytest.mark.parametrize("version", ["system", "3.6", "3.9", "3.11", "3.12", "3.13", "3.14", "3.15"])
+def test_start(culprit, version, tmp_path):
+    """A program that runs for 0.1 s, recorded from its start: what is lost of it."""
+    python = Python(find(version), tmp_path)
+    script = python.place("short.py")
+    out = tmp_path / "out.speedscope.json"
+    record(culprit, out, "-F", "999", "--", *python.command, script)
+    stacks, lost = stacks_of(json.loads(out.read_text()))
+    print(f"{python.path}: of {sum(stacks.values())} samples {lost} without Python frames or truncated")
+    judge_chains(python, python.path, script, {s: n for s, n in stacks.items() if python_part(s, script)},
+                 0, "short.py", {"main": ["module", "main", "leaf"]})
+    assert lost <= START_MS
+
+
+THOUSAND = {"work": ["module", "group", "child", "work", "key", "leaf"]}
+
+
+class Recorder:
+    """A recording that runs until it is told to end; its messages go to a file."""
+
+    def __init__(self, culprit, out, *args):
+        self.out, self.log = out, str(out) + ".log"
+        with open(self.log, "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen([culprit, "record", "-v", "-o", out, *args], stderr=log)
+
+    def lines(self):
+        with open(self.log, encoding="utf-8", errors="replace") as f:
+            return f.read().splitlines()
+
+    def wait_for_attached(self, n, seconds=60):
+        """Of any runtime: most of the lines are only counted, "(58 more like this)"."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            found = [l for l in self.lines() if " attached in " in l]
+            more = [int(m[1]) for m in map(re.compile(r".*\((\d+) more like").match, found) if m]
+            if len(found) + sum(more) >= n:
+                return
+            time.sleep(0.1)
+        pytest.fail(f"not all attached: {self.lines()[-5:]}")
+
+    def memory(self):
+        with open(f"/proc/{self.process.pid}/status", encoding="utf-8") as f:
+            return int(re.search(r"VmRSS:\s+(\d+)", f.read())[1]) / 1024
+
+    def end(self):
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.wait(60) == 0, self.lines()[-20:]
+        return self.lines()
+
+
+def line_of(stream, seconds):
+    assert select.select([stream], [], [], seconds)[0], f"nothing said for {seconds} s"
+    return stream.readline()
+
+
+def in_group(leader):
+    found = set()
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and os.getpgid(int(entry)) == leader:
+                found.add(int(entry))
+        except ProcessLookupError:
+            pass
+    return found
+
+
+@pytest.mark.parametrize("version", ["system"])
+def test_a_thousand(culprit, version, tmp_path):
+    """A thousand processes of one interpreter, ten of them executed and the others forked: the
+    binary is learned once, and each that worked has exact chains."""
+    python = Python(find(version), tmp_path)
+    script = python.place("many.py")
+    parent = subprocess.Popen([*python.command, script, "10", "100", "3"], text=True,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    recorder = None
+    try:
+        assert line_of(parent.stdout, 60) == "ready\n"
+        pids = in_group(parent.pid)
+        assert len(pids) == 1011
+        recorder = Recorder(culprit, tmp_path / "out.speedscope.json", "--comm", "many", "--pids",
+                            "-F", "499", "-d", "600")
+        recorder.wait_for_attached(len(pids))
+        before = recorder.memory()
+        parent.stdin.write("g")
+        parent.stdin.flush()
+        assert line_of(parent.stdout, 120) == "done\n"
+        after = recorder.memory()
+        lines = recorder.end()
+    finally:
+        os.killpg(parent.pid, signal.SIGKILL)
+        parent.wait()
+        if recorder:
+            recorder.process.kill()
+            recorder.process.wait()
+    stacks, truncated = stacks_of(json.loads(recorder.out.read_text()))
+    names = {f.name for s in stacks for f in s if re.match(r"many-\d+$", f.name)}
+    judge_chains(python, "a thousand", script, stacks, truncated, "many.py", THOUSAND)
+    learned = [l for l in lines if f"{os.path.realpath(python.path)}: python learned" in l]
+    attached = [float(m[1]) for m in map(re.compile(r".*: python attached in ([\d.]+)").match, lines)
+                if m]
+    print(f"{len(names)} processes seen; attached in {statistics.median(attached):.2f} ms each; "
+          f"{before:.0f} MB resident before they worked, {after:.0f} after")
+    assert len(learned) == 1
+    assert len(names) >= 900

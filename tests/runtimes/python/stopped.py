@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two threads that stay where they are, and what Python itself says of them: faulthandler writes
-its view to argv[1] at SIGUSR1."""
+"""Threads that stay where they are, and what Python itself says of them: faulthandler writes its
+view to argv[1] at SIGUSR1. Says how many threads there are, and then that it is ready."""
+import asyncio
 import faulthandler
 import functools
 import signal
 import sys
 import threading
+
+try:
+    import ctypes
+except ImportError:
+    ctypes = None
 
 
 class Holder:
@@ -27,14 +33,52 @@ def produce():
     yield two(5)
 
 
-def start():
-    for _ in produce():
+def delegate():
+    yield from produce()
+
+
+def in_generator():
+    for _ in delegate():
         pass
 
 
+class Awaitable:
+    def __await__(self):
+        return delegate()
+
+
+async def coroutine():
+    async for _ in numbers():
+        return await Awaitable()
+
+
+async def numbers():
+    yield 1
+
+
+async def task():
+    return await asyncio.ensure_future(coroutine())
+
+
+def in_task():
+    asyncio.new_event_loop().run_until_complete(task())
+
+
+def compare(_, __):
+    one(1, 2)
+
+
+def in_callback():
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    ctypes.CDLL(None).qsort((ctypes.c_int * 3)(), 3, 4, kind(compare))
+
+
 faulthandler.register(signal.SIGUSR1, file=open(sys.argv[1], "w"), all_threads=True)
-t = threading.Thread(target=start)
-t.daemon = True
-t.start()
+targets = [in_generator, in_task] + ([in_callback] if ctypes else [])
+for target in targets:
+    t = threading.Thread(target=target)
+    t.daemon = True
+    t.start()
 print("ready", flush=True)
+print(len(targets) + 1, flush=True)
 two(3)
