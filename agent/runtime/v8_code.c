@@ -61,7 +61,7 @@ static bool read_vlq(struct buf *b, s64 *ret)
 static s64 code_distance(const struct v8_learned *v, s64 d)
 {
 	d = d < 0 ? -(d + 1) : d;
-	return v->version >= V8_VERSION(14, 0, 0) ? d >> 1 : d;
+	return MIN(v->version >= V8_VERSION(14, 0, 0) ? d >> 1 : d, (s64)SCAN_MAX);
 }
 
 /* The last entry at or before an offset; 0: there is none. */

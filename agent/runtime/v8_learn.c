@@ -17,6 +17,9 @@
 
 #define MAX_BYTECODES 256
 #define MISSING INT32_MIN
+/* Offsets, types, indices and masks: what is further out is no V8's, and sums of these are safe. */
+#define LEAST_CONSTANT (-4096)
+#define MOST_CONSTANT 0xffff
 
 /* A constant: its name, up to the type that ends it, and what it fills. */
 struct constant {
@@ -237,6 +240,9 @@ static int take_constants(const struct symbols *s, struct v8_learned *v, struct 
 		if (value == MISSING)
 			return diag_set(d, -ENOTSUP, "V8 %u.%u.%u: no v8dbg_%s", v->major, v->minor,
 					v->build, constants[i].name);
+		if (value < LEAST_CONSTANT || value > MOST_CONSTANT)
+			return diag_set(d, -ENOTSUP, "V8 %u.%u.%u: v8dbg_%s is %d", v->major,
+					v->minor, v->build, constants[i].name, value);
 		memcpy((char *)&v->layout + constants[i].field, &value, sizeof(value));
 	}
 	v->n_constants = s->n_constants;

@@ -6,6 +6,9 @@
  *
  *	{u16 number of a word of the heap, u64 its value} …
  *
+ * With bit 15 of the number set it is what the binary says of the layout that changes, within what
+ * v8_learn() lets pass.
+ *
  * Every position is then asked for; nothing may be read past what was checked, nor loop for long.
  */
 #include <stdint.h>
@@ -223,6 +226,22 @@ static void name(const struct v8_learned *v, uint64_t shared, unsigned int kind,
 	arena_deinit(&arena);
 }
 
+static void change(struct v8_layout *l, const uint8_t *data)
+{
+	uint16_t at;
+	int16_t small;
+	s32 value;
+
+	memcpy(&at, data, 2);
+	if (!(at & 0x8000)) {
+		memcpy(word(at % (HEAP_BYTES / 8) * 8ULL), data + 2, 8);
+		return;
+	}
+	memcpy(&small, data + 2, 2);
+	value = small < -4096 ? (uint16_t)small : small;
+	memcpy((char *)l + (at & 0x7fff) % (sizeof(*l) / 4) * 4, &value, 4);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static u8 sizes[3][4] = {{1, 2, 3, 4}, {1, 3, 5, 7}, {1, 5, 9, 13}};
@@ -240,12 +259,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (heap == MAP_FAILED)
 		abort();
 	build();
-	for (; size >= 10; data += 10, size -= 10) {
-		uint16_t at;
-
-		memcpy(&at, data, 2);
-		memcpy(word(at % (HEAP_BYTES / 8) * 8ULL), data + 2, 8);
-	}
+	for (; size >= 10; data += 10, size -= 10)
+		change(&v.layout, data);
 	v.cache = calloc(1, sizeof(*v.cache));
 	if (!v.cache)
 		return 0;

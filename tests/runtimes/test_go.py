@@ -105,6 +105,8 @@ class Run:
         with subprocess.Popen([program, ",".join(SCENARIOS)], text=True, stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE) as p:
             self.stacks = record_enough(culprit, out, p.pid, all_seen)
+            self.doctor = subprocess.run([culprit, "doctor", "-p", str(p.pid)], text=True,
+                                         capture_output=True, check=True).stdout
             said, _ = p.communicate("x")
         self.said, self.stopped = {}, [] # by runtime.Callers, by runtime.Stack
         for line in said.splitlines():
@@ -341,6 +343,15 @@ def test_assembly_has_its_callers(go):
             found["hash"] += n
     print(f"{go.toolchain.full} {go.flavour}: {dict(found)}")
     assert found["move"] > 5 and found["hash"] > 5
+
+
+def test_doctor(go):
+    """The release, the table's layout, and from where the goroutine below is known."""
+    print(go.doctor, end="")
+    line = re.search(rf"^go: {re.escape(go.toolchain.full)}; rows and names of \S+.*$", go.doctor,
+                     re.M)
+    assert line and "goroutines below the system stack by offsets in its code" in line[0]
+    assert "missing" not in go.doctor
 
 
 def test_stacks_are_complete(go):
