@@ -40,9 +40,21 @@ check-server-quick: all ## the same without what takes long
 	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q \
 		--no-header tests/server -m "not slow"
 
+# RESUME=1 leaves out what this very build has passed already.
+RESUME ?=
+CHECK_RUNTIMES = CULPRIT_RESUME=$(RESUME) CULPRIT=$(abspath $(BUILD))/cli/culprit \
+	$(PYTHON) -m pytest -p no:cacheprovider -rs -q --no-header
+
 check-runtimes: all ## language runtimes, each version that is here: needs root and BPF
-	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q \
-		--no-header tests/runtimes $(PYTEST_ARGS)
+	$(CHECK_RUNTIMES) tests/runtimes $(PYTEST_ARGS)
+
+RUNTIMES = python hotspot v8 go jit
+
+check-runtimes-each: $(RUNTIMES:%=check-runtimes-%) ## the same, with -j2 -k -O two runtimes at a time
+
+$(RUNTIMES:%=check-runtimes-%): check-runtimes-%: all
+	$(CHECK_RUNTIMES) $(wildcard tests/runtimes/test_$*.py tests/runtimes/test_$*_*.py) \
+		$(PYTEST_ARGS)
 
 bench: all ## the figures of doc/performance.md, against perf (needs root and BPF)
 	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) tests/bench/run $(BENCH_ARGS)
@@ -85,4 +97,4 @@ clean:
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
 
-.PHONY: all bench check check-root check-runtimes check-runtimes-quick check-server check-server-quick check-ui check-vm check-vm-quick fuzz lint format install clean help
+.PHONY: all bench check check-root check-runtimes check-runtimes-each $(RUNTIMES:%=check-runtimes-%) check-runtimes-quick check-server check-server-quick check-ui check-vm check-vm-quick fuzz lint format install clean help

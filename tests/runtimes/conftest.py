@@ -39,6 +39,7 @@ def _build():
 
 
 BUILD = _build() # of when the tests began
+_setup = {} # test → seconds, of fixtures
 
 
 def _results():
@@ -71,12 +72,13 @@ def _test(nodeid):
 def pytest_runtest_logreport(report):
     """Tests are parametrised by version first: test_chain[3.11-…], test_chain[node20-…]."""
     if report.when != "call" and report.outcome == "passed":
+        _setup[report.nodeid] = report.duration if report.when == "setup" else 0
         return
     parameters = report.nodeid.rpartition("[")[2].rstrip("]") if "[" in report.nodeid else ""
     line = {"runtime": _runtime(report.nodeid), "version": parameters.split("-")[0],
             "test": _test(report.nodeid), "outcome": report.outcome,
             "build": BUILD, "at": round(time.time()),
-            "seconds": round(report.duration, 1),
+            "seconds": round(report.duration + _setup.get(report.nodeid, 0), 1),
             "said": (report.capstdout if report.outcome != "skipped"
                      else str(report.longrepr[-1]))[-2000:]}
     os.makedirs(os.path.dirname(RESULTS), exist_ok=True)
