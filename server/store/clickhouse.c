@@ -21,9 +21,11 @@ static void close_store(struct store *base)
 		map_deinit(&s->sent[i]);
 	vec_deinit(&s->writing);
 	ch_partitions_deinit(&s->partitions);
+	ch_cache_deinit(&s->cache);
 	pthread_mutex_destroy(&s->conn_lock);
 	pthread_mutex_destroy(&s->sent_lock);
 	pthread_mutex_destroy(&s->write_lock);
+	pthread_mutex_destroy(&s->cache_lock);
 	pthread_mutex_destroy(&s->state_lock);
 	pthread_cond_destroy(&s->write_done);
 	free(s);
@@ -53,6 +55,7 @@ static struct ch *create(const struct store_options *o)
 	pthread_mutex_init(&s->conn_lock, NULL);
 	pthread_mutex_init(&s->sent_lock, NULL);
 	pthread_mutex_init(&s->write_lock, NULL);
+	pthread_mutex_init(&s->cache_lock, NULL);
 	pthread_mutex_init(&s->state_lock, NULL);
 	pthread_cond_init(&s->write_done, NULL);
 	set_options(s, o);

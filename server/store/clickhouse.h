@@ -69,6 +69,13 @@ struct ch_rounding {
 	bool written;
 };
 
+/* Stacks as they were loaded, interned in one profile. */
+struct ch_cache {
+	struct profile *profile; /* owned */
+	struct map stacks;	 /* id → id in the profile */
+	u64 names;		 /* how many names had come late */
+};
+
 struct ch_conn; /* clickhouse_http.c */
 
 struct ch {
@@ -89,6 +96,9 @@ struct ch {
 	pthread_mutex_t write_lock; /* writes of one token, one after the other */
 	pthread_cond_t write_done;
 	vec(u64) writing;
+
+	pthread_mutex_t cache_lock;
+	struct ch_cache cache;
 
 	struct ch_rounding rounding; /* of the thread that maintains */
 
@@ -181,6 +191,8 @@ int ch_find_series(struct store *base, const struct store_filter *f, struct stor
 		   struct diag *reterr_diag);
 
 /* ---- clickhouse_load.c ---- */
+
+void ch_cache_deinit(struct ch_cache *c);
 
 int ch_load_stacks(struct store *base, const u64 *ids, size_t n, struct profile *into,
 		   u32 *ret_stacks, struct diag *reterr_diag);

@@ -179,9 +179,10 @@ static int check_name(const char *name, const char *what, struct diag *reterr_di
 	return 0;
 }
 
-static int set_defaults(struct ch_config *c)
+/* Between processes of one machine gzip takes longer than what it saves. */
+static int set_defaults(struct ch_config *c, bool on_loopback)
 {
-	c->compress = true;
+	c->compress = !on_loopback;
 	c->timeout_ms = 60000;
 	c->retry_ms = 4000;
 	c->grace_ms = 600000;
@@ -195,11 +196,14 @@ int ch_config_parse(const char *where, struct ch_config *ret, struct diag *reter
 {
 	size_t n = strcspn(where, "?"), authority_n = strcspn(where, "/?"), user_n = 0;
 	struct ch_config c = {};
-	int r = set_defaults(&c);
+	int r;
 
 	for (size_t i = 0; i < authority_n; i++)
 		if (where[i] == '@')
 			user_n = i + 1;
+	r = set_defaults(&c, str_starts(where + user_n, "127.") ||
+				     str_starts(where + user_n, "localhost") ||
+				     str_starts(where + user_n, "[::1]"));
 	if (r == 0 && user_n)
 		r = take_user(&c, where, user_n - 1, reterr_diag);
 	if (r == 0 && authority_n + 1 < n)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stacks by their ids: what they are made of is asked for a kind at a time, four questions in all.
+ * Stacks by their ids: what they are made of is asked for a kind at a time, four questions in all,
+ * and kept.
  *
  * A row may be there more than once, until ClickHouse merges: always the same, as its id is the
  * hash of what it says.
@@ -289,27 +290,96 @@ static int ask_stacks(struct ch *s, struct ch_loading *l, const u64 *ids, size_t
 	return r < 0 ? r : ch_read_lists(l, &answer, &l->stacks, &l->frames);
 }
 
+/* ---- what was loaded before ---- */
+
+void ch_cache_deinit(struct ch_cache *c)
+{
+	profile_destroy(c->profile);
+	map_deinit(&c->stacks);
+	*c = (struct ch_cache){};
+}
+
+/* Begun again when it is too large, or when names came that it does not have. */
+static int prepare_cache(struct ch *s, struct diag *d)
+{
+	_cleanup_str_ struct str answer = {};
+	struct ch_cache *c = &s->cache;
+	const struct profile *p = c->profile;
+	u64 names = 0, bytes = 0;
+	struct buf b;
+	int r = ch_select(s, "SELECT toUInt64(count()) FROM names FORMAT RowBinary", &answer, d);
+
+	b = buf_of(str_get(&answer), answer.n);
+	if (r == 0 && !buf_u64(&b, &names))
+		r = -EBADMSG;
+	if (r < 0)
+		return r;
+	if (p)
+		bytes = p->strings.n_bytes + p->strings.n * 16 + p->functions.n * 36 +
+			p->frames.n * 64 + p->stacks.n * 36 + p->stack_frames.n * 4 +
+			c->stacks.cap * sizeof(struct map_slot);
+	if (bytes > s->cache_bytes / 2 || names != c->names)
+		ch_cache_deinit(c);
+	c->names = names;
+	if (!c->profile)
+		c->profile = profile_create();
+	return c->profile ? 0 : -ENOMEM;
+}
+
+static int load_missing(struct ch *s, const u64 *ids, size_t n, struct diag *d)
+{
+	_cleanup_ch_loading_ struct ch_loading l = {.into = s->cache.profile};
+	struct ch_reals reals = {};
+	int r = ask_stacks(s, &l, ids, n, d);
+
+	if (r == 0)
+		r = ch_ask_frames(s, &l, d);
+	for (size_t i = 0; i < n && r == 0; i++) {
+		u32 stack;
+
+		r = ch_add_stack(&l, ids[i], &reals, &stack);
+		if (r == 0)
+			r = map_put(&s->cache.stacks, ids[i], stack);
+		else if (r == -ENOENT)
+			r = 0;
+	}
+	vec_deinit(&reals.frames);
+	return r;
+}
+
+static int load(struct ch *s, const u64 *ids, size_t n, struct profile *into, u32 *ret_stacks,
+		struct diag *d)
+{
+	_cleanup_free_ u64 *missing = calloc(n + 1, sizeof(*missing));
+	size_t n_missing = 0;
+	int r = missing ? prepare_cache(s, d) : -ENOMEM;
+
+	/* Nothing has the ids that a map does not take. */
+	for (size_t i = 0; i < n && r == 0; i++)
+		if (is_key(ids[i]) && !map_get(&s->cache.stacks, ids[i]))
+			missing[n_missing++] = ids[i];
+	if (r == 0 && n_missing)
+		r = load_missing(s, missing, n_missing, d);
+	for (size_t i = 0; i < n && r == 0; i++) {
+		u64 *at = is_key(ids[i]) ? map_get(&s->cache.stacks, ids[i]) : NULL;
+
+		ret_stacks[i] = at ? (u32)*at : PROFILE_NONE;
+	}
+	return r < 0 ? r : store_copy_stacks(s->cache.profile, into, ret_stacks, n);
+}
+
 int ch_load_stacks(struct store *base, const u64 *ids, size_t n, struct profile *into,
 		   u32 *ret_stacks, struct diag *reterr_diag)
 {
-	_cleanup_ch_loading_ struct ch_loading l = {.into = into};
 	struct ch *s = ch_of(base);
-	struct ch_reals reals = {};
 	struct diag d = {};
-	int r = 0;
+	int r;
 
-	if (n)
-		r = ask_stacks(s, &l, ids, n, &d);
-	if (r == 0)
-		r = ch_ask_frames(s, &l, &d);
-	for (size_t i = 0; i < n && r == 0; i++) {
-		r = ch_add_stack(&l, ids[i], &reals, &ret_stacks[i]);
-		if (r == -ENOENT) {
-			ret_stacks[i] = PROFILE_NONE;
-			r = 0;
-		}
-	}
-	vec_deinit(&reals.frames);
+	if (!n)
+		return 0;
+	pthread_mutex_lock(&s->cache_lock);
+	r = load(s, ids, n, into, ret_stacks, &d);
+	pthread_mutex_unlock(&s->cache_lock);
 	if (r == -EBADMSG)
 		return ch_damaged_answer(reterr_diag);
 	return r < 0 ? diag_set(reterr_diag, r, "cannot load stacks: %s",

@@ -45,4 +45,7 @@ int store_find_stacks(struct store *s, const char *service,
 		      bool (*accept)(void *userdata, const char *name), void *userdata,
 		      struct store_ids *ret, struct diag *reterr_diag);
 
+/* stacks: ids in `from`, or PROFILE_NONE, which stays; become ids in `into`. */
+int store_copy_stacks(const struct profile *from, struct profile *into, u32 *stacks, size_t n);
+
 extern const struct store_ops store_sqlite, store_clickhouse;
