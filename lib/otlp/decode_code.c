@@ -147,13 +147,22 @@ static int line_function(struct otlp_decoder *d, struct otlp_group *g, const Otl
 	return r;
 }
 
-/* As in pprof: an address inside its mapping is one of a process and brought to the file's. */
-static u64 file_address(const Otlp__Mapping *m, u8 kind, u64 address)
+/* Programs that can be anywhere are put above, on x86-64 and arm64; those below are where their
+ * files say. */
+#define ANYWHERE_START (1ULL << 36)
+
+/*
+ * As in pprof: an address inside its mapping is one of a process and brought to the file's. Not so
+ * where process and file say the same, as for a program with a fixed place, and for OpenTelemetry's
+ * profiler, whose mappings begin where the file says.
+ */
+static void file_address(const Otlp__Mapping *m, u8 kind, struct profile_frame *f)
 {
-	if (kind == FRAME_KERNEL || !m->memory_start || address < m->memory_start ||
-	    address >= m->memory_limit)
-		return address;
-	return address - m->memory_start + m->file_offset;
+	if (kind == FRAME_KERNEL || m->memory_start < ANYWHERE_START ||
+	    f->address < m->memory_start || f->address >= m->memory_limit)
+		return;
+	f->address = f->address - m->memory_start + m->file_offset;
+	f->flags |= PROFILE_FRAME_OFFSET;
 }
 
 static int location_base(struct otlp_decoder *d, struct otlp_group *g, const Otlp__Location *in,
@@ -175,8 +184,7 @@ static int location_base(struct otlp_decoder *d, struct otlp_group *g, const Otl
 			return r;
 		f.mapping = g->mappings[index] - 1;
 		f.kind = (u8)(g->kinds[index] - 1);
-		f.address = file_address(d->d->mapping_table[index],
-					 kind < FRAME_KIND_N ? kind : f.kind, in->address);
+		file_address(d->d->mapping_table[index], kind < FRAME_KIND_N ? kind : f.kind, &f);
 	}
 	if (kind < FRAME_KIND_N)
 		f.kind = kind;
@@ -198,7 +206,7 @@ static int take_line(struct otlp_decoder *d, struct otlp_group *g, const Otlp__L
 	if (r < 0)
 		return r;
 	if (f.function != PROFILE_NONE) {
-		f.flags = next != PROFILE_NONE ? PROFILE_FRAME_INLINED : 0;
+		f.flags |= next != PROFILE_NONE ? PROFILE_FRAME_INLINED : 0;
 		f.line = otlp_u32(in->lines[i]->line);
 		f.column = otlp_u32(in->lines[i]->column);
 	}

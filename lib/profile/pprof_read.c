@@ -219,11 +219,13 @@ static int read_function(struct pprof_reader *f, size_t i)
  * Addresses in the file, as far as they can be told: others write addresses of a process, which
  * mean nothing without their mapping's start.
  */
-static u64 file_address(const Pprof__Mapping *m, u64 address)
+static void file_address(const Pprof__Mapping *m, struct profile_frame *f)
 {
-	if (!m || !m->memory_start || address < m->memory_start || address >= m->memory_limit)
-		return address;
-	return address - m->memory_start + m->file_offset;
+	if (!m || !m->memory_start || f->address < m->memory_start || f->address >= m->memory_limit)
+		return;
+	if (m->memory_start != m->file_offset)
+		f->flags |= PROFILE_FRAME_OFFSET;
+	f->address = f->address - m->memory_start + m->file_offset;
 }
 
 static int read_location_frame(struct pprof_reader *f, const Pprof__Line *line,
@@ -269,14 +271,14 @@ static int read_location(struct pprof_reader *f, size_t i)
 		base.kind = f->kinds.data[*mapping];
 		base.mapping = f->mappings.data[*mapping];
 		if (base.kind != FRAME_KERNEL)
-			base.address = file_address(f->in->mapping[*mapping], in->address);
+			file_address(f->in->mapping[*mapping], &base);
 	}
 	if (!in->n_line)
 		r = read_location_frame(f, NULL, &base);
 	for (size_t k = 0; k < in->n_line && r == 0; k++) {
 		struct profile_frame frame = base;
 
-		frame.flags = k + 1 < in->n_line ? PROFILE_FRAME_INLINED : 0;
+		frame.flags |= k + 1 < in->n_line ? PROFILE_FRAME_INLINED : 0;
 		r = read_location_frame(f, in->line[k], &frame);
 	}
 	return r < 0 ? r : vec_push(&f->locations, l);

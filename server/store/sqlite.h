@@ -67,8 +67,9 @@ enum sq_table { SQ_SERIES, SQ_MAPPINGS, SQ_FUNCTIONS, SQ_FRAMES, SQ_STACKS, SQ_B
 	SQ(GET_BLOCK_BODY, "SELECT body_sum,body FROM blocks WHERE n=?")                           \
 	SQ(BUILD_MAPPINGS, "SELECT n,path FROM mappings WHERE build_id=?")                         \
 	/* In the words of the index frames_nameless. */                                           \
-	SQ(NAMELESS_FRAMES, "SELECT n,id,address,flags FROM frames WHERE mapping=? AND kind=? "    \
-			    "AND function=0 AND named IS NULL AND n>? ORDER BY n LIMIT ?")         \
+	SQ(NAMELESS_FRAMES, "SELECT n,id,address FROM frames WHERE mapping=? AND kind=? "          \
+			    "AND function=0 AND named IS NULL AND flags=0 AND n>? "                \
+			    "ORDER BY n LIMIT ?")                                                  \
 	SQ(NAME_FRAME, "UPDATE frames SET named=? WHERE n=? AND id=? AND named IS NULL")           \
 	SQ(NEXT_BLOCKS, "SELECT n,service,type,hour,level,resolution,first,last,rows,samples,sum," \
 			"length(series)+length(stacks)+length(body) FROM blocks WHERE n>=? "       \

@@ -25,7 +25,6 @@ struct build_mapping {
 struct nameless {
 	s64 n;
 	u64 id, address;
-	u32 flags;
 	u32 first, n_real; /* of naming.real */
 };
 
@@ -92,7 +91,6 @@ static int read_frames(struct naming *g, struct sq_conn *c, s64 mapping, s64 aft
 			.n = sqlite3_column_int64(st, 0),
 			.id = (u64)sqlite3_column_int64(st, 1),
 			.address = (u64)sqlite3_column_int64(st, 2),
-			.flags = (u32)sqlite3_column_int64(st, 3),
 		};
 
 		if (vec_push(&g->frames, f) < 0)
@@ -147,7 +145,7 @@ static int add_real(struct naming *g, u32 mapping, const struct nameless *f, u32
 	real.mapping = mapping;
 	real.address = f->address;
 	real.kind = FRAME_NATIVE;
-	real.flags = last ? (u8)f->flags : PROFILE_FRAME_INLINED;
+	real.flags = last ? 0 : PROFILE_FRAME_INLINED;
 	r = profile_add_frame(g->profile, &real, &id);
 	return r < 0 ? r : vec_push(&g->real, id);
 }

@@ -168,8 +168,10 @@ struct store_ops {
 			   bool (*accept)(void *userdata, const char *name), void *userdata,
 			   struct store_ids *ret, struct diag *reterr_diag);
 	/*
-	 * Late symbols: for each frame of the binary that has no name yet, `name` may add its
-	 * frames to the profile given to it, leaf first, and returns how many, 0 for none.
+	 * Late symbols: for each native frame of the binary that has no name yet and no flags
+	 * (the address is svma), `name` may add its frames to the profile given to it, leaf first,
+	 * and returns how many, 0 for none; negative ends it. Binary, address and kind of these are
+	 * the frame's own, and all but the last are inlined, whatever `name` says.
 	 */
 	int (*name_frames)(struct store *s, const char *build_id,
 			   int (*name)(void *userdata, u64 address, struct profile *into,

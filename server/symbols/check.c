@@ -53,12 +53,9 @@ static int check_sections(struct elf_file *f, u64 max_bytes, struct symstore_kin
 			  struct diag *reterr_diag)
 {
 	/* The best last. */
-	static const char *const sources[] = {".dynsym",
-					      ".gnu_debugdata",
-					      ".symtab",
-					      ".data.rel.ro.gopclntab",
-					      ".gopclntab",
-					      ".debug_info"};
+	static const char *const sources[] = {".dynsym",    ".gnu_debugdata",
+					      ".symtab",    ".data.rel.ro.gopclntab",
+					      ".gopclntab", ".debug_info"};
 	static const char *const others[] = {".debug_abbrev",	".debug_line",	      ".debug_str",
 					     ".debug_line_str", ".debug_ranges",      ".debug_addr",
 					     ".debug_rnglists", ".debug_str_offsets", ".strtab",

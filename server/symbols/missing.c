@@ -22,7 +22,7 @@ static int count_stack(struct looking *l, u32 stack, u64 index, u64 samples)
 		u64 *known;
 
 		if (f->function != PROFILE_NONE || f->mapping == PROFILE_NONE ||
-		    f->kind != FRAME_NATIVE)
+		    f->kind != FRAME_NATIVE || f->flags)
 			continue;
 		known = map_get(&l->seen, f->mapping);
 		if (known && *known == index + 1)

@@ -242,7 +242,7 @@ void symstore_note(struct symstore *s, const struct profile *p)
 		const struct profile_frame *f = &p->frames.data[i];
 
 		if (f->function != PROFILE_NONE || f->mapping >= p->mappings.n ||
-		    f->kind != FRAME_NATIVE || !p->mappings.data[f->mapping].build_id)
+		    f->kind != FRAME_NATIVE || f->flags || !p->mappings.data[f->mapping].build_id)
 			continue;
 		nameless[f->mapping] = 1;
 		any = true;

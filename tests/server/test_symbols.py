@@ -466,7 +466,6 @@ def test_a_large_program(serve, executable, tmp_path):
     before, most = server.rss_bytes(), 0
     begin = time.monotonic()
     assert push(server, Itself).status == 200
-    cpu = os.times()
 
     def done():
         nonlocal most

@@ -435,16 +435,23 @@ Test(names, only_native_frames_with_a_build_id_and_errors_end_it)
 	_cleanup_store_ struct store *s = open_store(dir, NULL);
 	_cleanup_profile_ struct profile *p = cpu_profile();
 	u32 kernel = raw(p, BUILD, 0xffffffff81000010, FRAME_KERNEL);
+	struct profile_frame offset;
 	struct diag d = {};
+	u32 id;
 
 	add_raw(p, T0, "", 0x1000);
+	offset = p->frames.data[raw(p, BUILD, 0x1000, FRAME_NATIVE)];
+	offset.flags = PROFILE_FRAME_OFFSET;
+	cr_assert_eq(profile_add_frame(p, &offset, &id), 0);
+	sample(p, T0 * 1000000, thread(p, "app", "t", 1, 1), &id, 1, 1);
 	sample(p, T0 * 1000000, thread(p, "app", "t", 1, 1), &kernel, 1, 1);
 	write_profile(s, p);
 	cr_assert_eq(name_all(s, BUILD), 0);
 	cr_assert_eq(s->ops->name_frames(s, "", name, NULL, &d), -EINVAL);
 	write_addresses(s, T0, 0x2000, 1);
 	cr_assert_eq(s->ops->name_frames(s, BUILD, fail, NULL, &d), -ETIME);
-	assert_answer(s, "app;app+0xffffffff81000010_[k] 1\napp;main;app+0x1000 1\n"
+	assert_answer(s, "app;app+0x1000 1\napp;app+0xffffffff81000010_[k] 1\n"
+			 "app;main;app+0x1000 1\n"
 			 "app;main;app+0x2000 1\n");
 	store_close(take_ptr(s));
 	remove_dir(dir);

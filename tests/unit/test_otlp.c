@@ -429,6 +429,50 @@ static void assert_rejected(const struct request *r, u64 rejected, s64 sum, cons
 	otlp_profiles_deinit(&got);
 }
 
+static struct profile_frame decoded_frame(struct request *r, u64 address)
+{
+	struct otlp_profiles got = {};
+	struct profile_frame f;
+	struct diag d = {};
+
+	r->location[1].address = address;
+	cr_assert_eq(decode_request(r, MIB, &got, &d), 0, "%s", d.text);
+	f = got.profiles.data[0]->frames.data[0];
+	otlp_profiles_deinit(&got);
+	return f;
+}
+
+Test(otlp, addresses_are_those_of_the_file)
+{
+	Otlp__Mapping mapping[2] = {OTLP__MAPPING__INIT, OTLP__MAPPING__INIT};
+	Otlp__Mapping *mappings[2] = {&mapping[0], &mapping[1]};
+	struct profile_frame f;
+	struct request r;
+
+	request_init(&r);
+	r.d.n_mapping_table = 2;
+	r.d.mapping_table = mappings;
+	r.location[1].mapping_index = 1;
+	mapping[1].filename_strindex = 3;
+	/* A program with a fixed place, and mappings that begin where the file says. */
+	mapping[1].memory_start = 0x401000;
+	mapping[1].memory_limit = 0x500000;
+	mapping[1].file_offset = 0x1000;
+	f = decoded_frame(&r, 0x401234);
+	cr_assert_eq(f.address, 0x401234);
+	cr_assert_eq(f.flags, 0);
+	/* Of a process: what is known of the file is the offset. */
+	mapping[1].memory_start = 0x7f0000400000;
+	mapping[1].memory_limit = 0x7f0000500000;
+	f = decoded_frame(&r, 0x7f0000400234);
+	cr_assert_eq(f.address, 0x1234);
+	cr_assert_eq(f.flags, PROFILE_FRAME_OFFSET);
+	/* Of the file, whatever the mapping says. */
+	f = decoded_frame(&r, 0x1234);
+	cr_assert_eq(f.address, 0x1234);
+	cr_assert_eq(f.flags, 0);
+}
+
 Test(otlp, one_wrong_profile_is_rejected_and_the_others_are_not)
 {
 	struct request r;

@@ -197,6 +197,7 @@ Test(pprof, a_go_profile_shows_its_last_type_and_addresses_in_the_file)
 	cr_assert_eq(read_foreign(&f, &p, &d), 0, "%s", d.text);
 	cr_assert_eq(p->default_type, 1);
 	assert_folded(p, NULL, "main.work;go+0x1020 20\n");
+	cr_assert_eq(p->frames.data[0].flags, PROFILE_FRAME_OFFSET);
 	cr_assert_eq(p->quality.samples, 2);
 	cr_assert_eq(p->quality.unknown, 2);
 }
