@@ -17,25 +17,27 @@ struct symstore_entry {
 	u32 rank;		     /* of file.has */
 	char alt[SYMSTORE_ID_BYTES]; /* the dwz file that it needs, or "" */
 	bool wanted;		     /* frames may be there to be named */
+	bool busy;		     /* a thread is at it */
+	u32 version;		     /* counts the files that it had */
 	u64 next_ms;		     /* monotonic: not before */
 	u64 used_ms;		     /* since the epoch: last used, or seen in frames */
 	u32 failures;		     /* of fetching, in a row */
-	/* Addresses that the file has no name for; of the thread. */
+	/* Addresses that the file has no name for. */
 	struct map nameless;
 };
 
 struct symstore {
 	struct symstore_options o; /* strings are owned */
 	int dir_fd;		   /* owned */
-	pthread_t thread;
-	bool has_thread;
+	pthread_t threads[2];
+	u32 n_threads;
 	atomic_bool stopping;
 	atomic_uint uploads, names; /* at work; given to files that come in */
 	pthread_mutex_t lock;	    /* of what follows, and of the files in the directory */
 	pthread_cond_t wake;
 	struct map by_id; /* hash of the build-id → struct symstore_entry *, owned */
 	u64 bytes;	  /* of files that are here */
-	u64 named; /* frames */
+	u64 named;	  /* frames */
 };
 
 /* ---- check.c: what a file is worth ---- */
@@ -54,13 +56,22 @@ bool symstore_is_build_id(const char *text);
 /* usr/lib/debug/.build-id/XX/YYYY.debug */
 void symstore_path(const char *build_id, char ret[256]);
 
-/* ---- symbols.c ---- */
+/* ---- symbols.c; the first two under the lock ---- */
+
+/* NULL when nothing is known of it. */
+struct symstore_entry *symstore_find(struct symstore *s, const char *build_id);
+/* Frames without names are there. */
+void symstore_want(struct symstore *s, const char *build_id, const char *path);
 
 /* Moves a checked file to its place. As symstore_upload_end(). */
 int symstore_keep(struct symstore *s, const char *build_id, const char *from, int fd,
 		  const struct symstore_kind *k, struct diag *reterr_diag);
 
+/* ---- work.c ---- */
+
+int symstore_start(struct symstore *s);
+
 /* ---- fetch.c: a debuginfod client ---- */
 
-/* -ENOENT: nobody has it. Thread: the one that names. */
+/* -ENOENT: nobody has it. On the thread for that. */
 int symstore_fetch(struct symstore *s, const char *build_id, struct diag *reterr_diag);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Late symbols: debug files by build-id, and the thread that names frames with them.
+ * Late symbols: debug files by build-id, and the threads that get them and name frames by them.
  *
  * A file comes by upload or from debuginfod servers, is looked at (an ELF file of that build-id
  * that has names for code) and lies from then on at DIR/usr/lib/debug/.build-id/XX/YYYY.debug,
  * where lib/symbol looks for debug files when DIR is its root: so a file finds the dwz file that it
  * shares with others, and nothing else of this machine, whatever paths are in it.
  *
- * The thread takes one file at a time, when it is new or when frames without names came in that it
+ * One thread takes one file at a time, when it is new or when frames without names came in that it
  * may name, and hands the names to the store (store_ops.name_frames). Files are hostile: reading is
  * bounded by lib/elf and lib/symbol, time by a budget for each file.
  */
@@ -40,7 +40,7 @@ struct symstore_file {
 	const char *has;		  /* the best source in it: ".debug_info"; static */
 	u64 named;			  /* frames, since the server runs */
 	bool waiting;			  /* its turn is still to come */
-	char note[256]; /* why it is not here or not used; "" = nothing to say */
+	char note[256];			  /* why it is not here or not used; "" = nothing to say */
 };
 
 struct symstore_list {

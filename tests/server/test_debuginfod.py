@@ -15,7 +15,7 @@ import urllib.request
 import pytest
 
 from late import Program, pprof
-from test_symbols import SYMBOLS, expected, fill, folded, nameless, wait_for
+from test_symbols import SYMBOLS, expected, fill, folded, nameless, push, wait_for
 
 
 class Fake:
@@ -200,11 +200,16 @@ def test_what_is_wrong_is_told_and_not_kept(serve, fake, program, tmp_path):
     assert server.get(f"{SYMBOLS}/{program.build_id}").status == 404
 
 
-def test_a_server_that_hangs_holds_up_nothing(serve, fake, program):
+def test_a_server_that_hangs_holds_up_nothing(serve, fake, program, tmp_path):
     fake.hang = True
+    other = Program(str(tmp_path / "other"), "o_")
     server = serve("--debuginfod-urls", fake.url)
     stacks = fill(server, program, int(time.time()) - 300)
     wait_for(lambda: fake.asked, "the question")
     assert folded(server) == nameless(program, stacks)
+    # What is here is named meanwhile.
+    assert push(server, other).status == 200
+    others = fill(server, other, int(time.time()) - 200)
+    wait_for(lambda: folded(server) == {**nameless(program, stacks), **expected(other, others)}, "names of the other one")
     status, seconds = server.stop()
     assert status == 0 and seconds < 10, seconds

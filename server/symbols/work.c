@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two threads: one names frames by the files that are here, one fetches files that are not, when it
+ * may ask somebody. Each takes an entry that is wanted, works on it without the lock, and finds it
+ * again by its build-id: it may have got another file, or be gone.
+ *
+ * A file that many frames come of is opened again and again; the pause between is twenty times what
+ * the last look took, so that naming takes a small part of one CPU whatever the files are.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/symbols/internal.h"
+#include "symbol/symbol.h"
+
+#define MAX_NAMELESS 65536 /* addresses of a file that are known to have no name */
+#define LOOK_BACK_MS (24 * 3600 * 1000ULL)
+#define PAUSE_MS 3000ULL /* between two looks for frames of a file */
+#define PAUSE_TIMES 20
+#define FAILED_MS (60 * 1000ULL)
+#define CPU_BUDGET_NS (120 * 1000000000ULL)
+#define SLOW_AGAIN_MS (3600 * 1000ULL)	/* it used its budget up */
+#define FETCH_AGAIN_MS (3600 * 1000ULL) /* nobody had it */
+#define FETCH_FAILED_MS (60 * 1000ULL)	/* nobody answered; doubled each time, up to that */
+
+static u64 tick_ms(void)
+{
+	return clock_ns(CLOCK_MONOTONIC) / 1000000;
+}
+
+/* ---- naming ---- */
+
+struct work {
+	struct symstore *s;
+	char build_id[SYMSTORE_ID_BYTES];
+	struct map nameless;	 /* the entry's meanwhile */
+	struct elf_file *elf;	 /* owned; opened when the first name is asked for */
+	struct symbols *symbols; /* owned */
+	struct symbol_chain chain;
+	u64 named, until_ns;
+	u32 version; /* of the entry */
+	bool late;
+	struct diag diag;
+};
+
+static int open_symbols(struct work *w)
+{
+	const struct symbols_options o = {.inlines = true, .lines = true, .root_fd = w->s->dir_fd};
+	char path[256];
+	int fd, r;
+
+	symstore_path(w->build_id, path);
+	fd = openat(w->s->dir_fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return diag_set(&w->diag, -errno, "cannot read it: %s", strerror(errno));
+	r = elf_file_open(fd, &w->diag, &w->elf);
+	return r < 0 ? r : symbols_open(w->elf, &o, &w->symbols);
+}
+
+static int add_frame(struct profile *p, const struct symbol_frame *f, u32 *ret)
+{
+	struct profile_function fn = {.start_line = f->start_line};
+	struct profile_frame frame = {.mapping = PROFILE_NONE,
+				      .line = f->line,
+				      .column = f->column,
+				      .kind = FRAME_NATIVE,
+				      .flags = f->inlined ? PROFILE_FRAME_INLINED : 0};
+	int r = profile_add_string(p, f->name, strlen(f->name), &fn.name);
+
+	if (r == 0)
+		r = profile_add_string(p, f->system_name, strlen(f->system_name), &fn.system_name);
+	if (r == 0 && f->file)
+		r = profile_add_string(p, f->file, strlen(f->file), &fn.file);
+	if (r == 0)
+		r = profile_add_function(p, &fn, &frame.function);
+	return r < 0 ? r : profile_add_frame(p, &frame, ret);
+}
+
+static int name(void *userdata, u64 address, struct profile *into, u32 *ret_frames, size_t max)
+{
+	struct work *w = userdata;
+	int r = 0;
+
+	if (atomic_load(&w->s->stopping))
+		return -ECANCELED;
+	if (address >= MAP_GONE_KEY || map_get(&w->nameless, address))
+		return 0;
+	w->late |= clock_ns(CLOCK_THREAD_CPUTIME_ID) > w->until_ns;
+	if (w->late)
+		return 0; /* what has been found is kept */
+	if (!w->symbols)
+		r = open_symbols(w);
+	if (r < 0)
+		return r;
+	r = symbols_lookup(w->symbols, address, &w->chain);
+	if (r == -ENOMEM)
+		return r;
+	if (r < 0) {
+		if (w->nameless.n < MAX_NAMELESS)
+			(void)map_put(&w->nameless, address, 1);
+		return 0;
+	}
+	for (u32 i = 0; i < w->chain.n && i < max; i++) {
+		r = add_frame(into, &w->chain.frames[i], &ret_frames[i]);
+		if (r < 0)
+			return r;
+	}
+	w->named++;
+	return (int)MIN(w->chain.n, max);
+}
+
+/* Whether what failed may go another time, with the same file. */
+static bool is_passing(int r)
+{
+	return r == -ENOMEM || r == -ENOSPC || r == -EIO || r == -EBUSY || r == -EAGAIN;
+}
+
+static void end_naming(struct symstore_entry *e, struct work *w, int r, u64 took_ms)
+{
+	/* Of another file than the one that is here now. */
+	if (e->version != w->version)
+		return;
+	map_deinit(&e->nameless);
+	e->nameless = w->nameless;
+	w->nameless = (struct map){};
+	e->file.named += w->named;
+	e->next_ms = tick_ms() + MAX(PAUSE_MS, took_ms * PAUSE_TIMES);
+	e->file.note[0] = '\0';
+	if (w->late) {
+		(void)diag_set(&w->diag, -ETIME,
+			       "reading it takes too long; it goes on in an hour");
+		e->next_ms = tick_ms() + SLOW_AGAIN_MS;
+		e->wanted = true;
+	}
+	if (is_passing(r)) {
+		e->next_ms = tick_ms() + FAILED_MS;
+		e->wanted = true;
+	}
+	if (w->late || (r < 0 && r != -ECANCELED)) {
+		snprintf(e->file.note, sizeof(e->file.note), "%s",
+			 w->diag.text[0] ? w->diag.text : strerror(-r));
+		log_warn("symbols: %s: %s", w->build_id, e->file.note);
+	}
+	if (w->named)
+		e->used_ms = clock_ns(CLOCK_REALTIME) / 1000000;
+}
+
+/* Entered and left with the lock. */
+static void name_frames(struct symstore *s, struct symstore_entry *e)
+{
+	_cleanup_free_ struct work *w = calloc(1, sizeof(*w));
+	u64 began = tick_ms();
+	int r;
+
+	e->wanted = false;
+	if (!w)
+		return;
+	w->s = s;
+	w->version = e->version;
+	e->busy = true;
+	memcpy(w->build_id, e->file.build_id, sizeof(w->build_id));
+	w->nameless = e->nameless;
+	e->nameless = (struct map){};
+	w->until_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) + CPU_BUDGET_NS;
+	pthread_mutex_unlock(&s->lock);
+	r = s->o.store->ops->name_frames(s->o.store, w->build_id, name, w, &w->diag);
+	symbols_destroy(w->symbols);
+	elf_file_destroy(w->elf);
+	pthread_mutex_lock(&s->lock);
+	s->named += w->named;
+	e = symstore_find(s, w->build_id);
+	if (e) {
+		e->busy = false;
+		end_naming(e, w, r, tick_ms() - began);
+	}
+	map_deinit(&w->nameless);
+	if (w->named)
+		log_info("symbols: %llu frames of %s are named", w->named, w->build_id);
+}
+
+/* ---- fetching ---- */
+
+static void fetch(struct symstore *s, struct symstore_entry *e)
+{
+	char build_id[SYMSTORE_ID_BYTES];
+	struct diag d = {};
+	u64 again;
+	int r;
+
+	memcpy(build_id, e->file.build_id, sizeof(build_id));
+	e->wanted = false;
+	e->busy = true;
+	pthread_mutex_unlock(&s->lock);
+	r = symstore_fetch(s, build_id, &d);
+	pthread_mutex_lock(&s->lock);
+	pthread_cond_broadcast(&s->wake); /* a file may wait for this one */
+	e = symstore_find(s, build_id);
+	if (!e)
+		return;
+	e->busy = false;
+	if (r >= 0 || r == -ECANCELED || e->file.bytes)
+		return;
+	again = r == -ENOENT ? FETCH_AGAIN_MS : FETCH_FAILED_MS << MIN(e->failures, 6u);
+	e->failures += r != -ENOENT;
+	e->next_ms = tick_ms() + MIN(again, FETCH_AGAIN_MS);
+	e->wanted = true;
+	snprintf(e->file.note, sizeof(e->file.note), "%s", d.text[0] ? d.text : strerror(-r));
+	log_debug("symbols: %s: %s", build_id, e->file.note);
+}
+
+/* ---- the threads ---- */
+
+/* The dwz file is on its way. */
+static bool waits_for_alt(struct symstore *s, const struct symstore_entry *e)
+{
+	const struct symstore_entry *alt = s->o.debuginfod_urls ? symstore_find(s, e->alt) : NULL;
+
+	return alt && !alt->file.bytes && (alt->busy || (alt->wanted && !alt->next_ms));
+}
+
+/* What was seen last of what can be done now; else when something can, 0 = never. */
+static struct symstore_entry *choose(struct symstore *s, bool here, u64 *ret_ms)
+{
+	struct symstore_entry *best = NULL;
+	u64 now = tick_ms(), next = 0;
+
+	map_foreach (&s->by_id, slot) {
+		struct symstore_entry *e = (struct symstore_entry *)slot->value;
+
+		if (!e->wanted || e->busy || !e->file.bytes == here ||
+		    (here && waits_for_alt(s, e)))
+			continue;
+		if (e->next_ms > now) {
+			next = next ? MIN(next, e->next_ms) : e->next_ms;
+			continue;
+		}
+		if (!best || e->used_ms > best->used_ms)
+			best = e;
+	}
+	*ret_ms = next ? next - now : 0;
+	return best;
+}
+
+/* What came without names before this server was started. */
+static void look_back(struct symstore *s)
+{
+	struct symstore_missing m = {};
+	struct diag d = {};
+	u64 now = clock_ns(CLOCK_REALTIME) / 1000000;
+
+	if (symstore_missing(s->o.store, now - LOOK_BACK_MS, now, &m, &d) < 0)
+		log_warn("symbols: %s", d.text);
+	pthread_mutex_lock(&s->lock);
+	vec_foreach (&m.binaries, b)
+		symstore_want(s, b->build_id, b->path);
+	pthread_mutex_unlock(&s->lock);
+	symstore_missing_deinit(&m);
+}
+
+static void wait_ms(struct symstore *s, u64 ms)
+{
+	struct timespec t;
+
+	if (!ms) {
+		pthread_cond_wait(&s->wake, &s->lock);
+		return;
+	}
+	clock_gettime(CLOCK_REALTIME, &t);
+	t.tv_nsec += (long)(ms % 1000 * 1000000);
+	t.tv_sec += (time_t)(ms / 1000) + t.tv_nsec / 1000000000;
+	t.tv_nsec %= 1000000000;
+	pthread_cond_timedwait(&s->wake, &s->lock, &t);
+}
+
+static void work_on(struct symstore *s, bool here)
+{
+	pthread_mutex_lock(&s->lock);
+	while (!atomic_load(&s->stopping)) {
+		struct symstore_entry *e;
+		u64 ms;
+
+		e = choose(s, here, &ms);
+		if (e && here)
+			name_frames(s, e);
+		else if (e)
+			fetch(s, e);
+		else
+			wait_ms(s, ms);
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void *namer(void *arg)
+{
+	work_on(arg, true);
+	return NULL;
+}
+
+static void *fetcher(void *arg)
+{
+	look_back(arg);
+	work_on(arg, false);
+	return NULL;
+}
+
+int symstore_start(struct symstore *s)
+{
+	if (pthread_create(&s->threads[0], NULL, namer, s) != 0)
+		return -EAGAIN;
+	s->n_threads = 1;
+	if (!s->o.debuginfod_urls)
+		return 0;
+	if (pthread_create(&s->threads[1], NULL, fetcher, s) != 0)
+		return -EAGAIN;
+	s->n_threads = 2;
+	return 0;
+}
