@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/symbolize/symbolize.h"
 
+#include <endian.h>
 #include <errno.h>
+#include <gnutls/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +16,7 @@
 
 /* A binary's names, kept for some batches in which it was not seen. */
 #define KEEP_BATCHES 12
+#define HTLHASH_BYTES 4096
 /*
  * What names are read from (symbol tables, DWARF) is kept as long as each of a few batches has
  * addresses that were not seen before: reading and sorting it again for every batch was most of
@@ -199,14 +202,40 @@ static void open_symbols(struct symbolizer *s, const struct procman_binary *b,
 		log_debug("symbols of %s: %s", b->path, strerror(-r));
 }
 
+static void put_hex(char *to, const u8 *bytes, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		snprintf(to + i * 2, 3, "%02x", bytes[i]);
+}
+
+/* For a file without a build id, as receivers want one of each. */
+static void put_htlhash(const struct elf_file *elf, char *to)
+{
+	u8 bytes[2 * HTLHASH_BYTES + 8], hash[32];
+	u64 size = elf->size, n = MIN(size, (u64)HTLHASH_BYTES), n_last;
+	ssize_t first = elf->fd < 0 ? -1 : pread(elf->fd, bytes, n, 0), last;
+
+	if (first != (ssize_t)n)
+		return;
+	last = pread(elf->fd, bytes + n, n, (off_t)(size - n));
+	if (last != (ssize_t)n)
+		return;
+	n_last = htobe64(size);
+	memcpy(bytes + 2 * n, &n_last, 8);
+	if (gnutls_hash_fast(GNUTLS_DIG_SHA256, bytes, 2 * n + 8, hash) == 0)
+		put_hex(stpcpy(to, PROFILE_HTLHASH), hash, sizeof(hash) / 2);
+}
+
 static int add_mapping(struct making *m, const struct procman_binary *b, u32 *ret)
 {
 	struct profile_mapping mapping = {};
 	char hex[ELF_MAX_BUILD_ID * 2 + 1] = "";
 	int r = add_text(m->profile, b->path, &mapping.path);
 
-	for (u32 i = 0; b->elf && i < b->elf->build_id_n; i++)
-		snprintf(hex + i * 2, 3, "%02x", b->elf->build_id[i]);
+	if (b->elf && b->elf->build_id_n)
+		put_hex(hex, b->elf->build_id, b->elf->build_id_n);
+	else if (b->elf)
+		put_htlhash(b->elf, hex);
 	if (r == 0)
 		r = add_text(m->profile, hex, &mapping.build_id);
 	return r < 0 ? r : profile_add_mapping(m->profile, &mapping, ret);

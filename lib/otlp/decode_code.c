@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -81,10 +82,10 @@ u32 otlp_u32(s64 v)
 static int take_mapping(struct otlp_decoder *d, struct otlp_group *g, u32 index)
 {
 	const Otlp__Mapping *in = d->d->mapping_table[index];
-	static const char *const keys[] = {OTLP_BUILD_ID_GNU, OTLP_BUILD_ID_GO,
-					   OTLP_BUILD_ID_HTLHASH};
+	static const char *const keys[] = {OTLP_BUILD_ID_GNU, OTLP_BUILD_ID_GO};
 	const char *path = otlp_string_at(d, in->filename_strindex), *build_id = "";
 	struct profile_mapping m = {};
+	char hash[96];
 	u32 id;
 	int r;
 
@@ -93,6 +94,12 @@ static int take_mapping(struct otlp_decoder *d, struct otlp_group *g, u32 index)
 	for (size_t i = 0; i < ARRAY_SIZE(keys) && !*build_id; i++)
 		build_id =
 			otlp_find_text(d, in->attribute_indices, in->n_attribute_indices, keys[i]);
+	if (!*build_id) {
+		build_id = otlp_find_text(d, in->attribute_indices, in->n_attribute_indices,
+					  OTLP_BUILD_ID_HTLHASH);
+		snprintf(hash, sizeof(hash), "%s%.64s", PROFILE_HTLHASH, build_id);
+		build_id = *build_id ? hash : "";
+	}
 	r = add_string(d, g, in->filename_strindex, &m.path);
 	if (r == 0)
 		r = otlp_add_name(g->p, build_id, &m.build_id);

@@ -17,6 +17,7 @@
 
 #include "base/arena.h"
 #include "base/map.h"
+#include "base/str.h"
 #include "base/text.h"
 #include "otlp/otlp_private.h"
 
@@ -307,7 +308,10 @@ static u32 make_mapping(struct writer *w, u32 id)
 	out.memory_limit = w->limits[id];
 	out.filename_strindex = string(w, m->path);
 	out.attribute_indices = attributes;
-	if (*build_id)
+	if (str_starts(build_id, PROFILE_HTLHASH))
+		attributes[out.n_attribute_indices++] = text_attribute(
+			w, OTLP_BUILD_ID_HTLHASH, build_id + strlen(PROFILE_HTLHASH));
+	else if (*build_id)
 		attributes[out.n_attribute_indices++] =
 			text_attribute(w, OTLP_BUILD_ID_GNU, build_id);
 	return intern(w, &w->mappings, &out.base);

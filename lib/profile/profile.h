@@ -31,13 +31,19 @@ enum profile_frame_flags {
 	PROFILE_FRAME_OFFSET = 2,
 };
 
+/*
+ * OpenTelemetry's stand-in for a build id: the first half of SHA-256 of a file's first and last
+ * 4096 bytes and its size.
+ */
+#define PROFILE_HTLHASH "htlhash-"
+
 /* A file mapped by a process; all strings are string ids. */
 struct profile_mapping {
 	u64 start; /* avma, 0 when merged over processes */
 	u64 limit; /* first address behind it, 0 = not known */
 	u64 offset;
 	u32 path;
-	u32 build_id; /* lower-case hex */
+	u32 build_id; /* lower-case hex; or PROFILE_HTLHASH and hex, of a file that has none */
 };
 
 struct profile_function {
