@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/agent.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "cli/cli.h"
@@ -11,6 +14,8 @@
 #define AGENT_HZ 20
 #define MAX_EXPORTS 16
 #define DRAIN_MS 5000
+#define PERIOD_MS 5000
+#define INTERVAL_S 60
 
 #define A struct agent_arguments
 const struct option agent_options[] = {
@@ -30,6 +35,10 @@ const struct option agent_options[] = {
 	OPTION_FLAG("no-symbols", 0, A, no_symbols,
 		    "send code of files as build-id and address: the server has the names\n"
 		    "(culprit symbols push); the kernel's and runtimes' are still sent"),
+	OPTION_STRING("labels", 0, "NAME=VALUE,...", A, labels,
+		      "say this of everything that is sent, too"),
+	OPTION_STRING("host-root", 0, "DIR", A, host_root,
+		      "containers' state files are below it, not below /"),
 	OPTION_F64("period", 0, "SECONDS", A, period_s, 1, 3600,
 		   "a profile covers so much time (default 5)"),
 	OPTION_STRING("spool-dir", 0, "DIR", A, spool_dir,
@@ -44,46 +53,130 @@ const struct option agent_options[] = {
 };
 #undef A
 
-static int create_exporters(const struct agent_arguments *a, const struct export_options *local,
-			    struct agent *agent)
+/* Several destinations may not share a spool: each has a directory of its own in it. */
+static int spool_dir_of(const char *dir, const char *url, char **ret)
 {
+	char *name;
+
+	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+		return cli_error(1, "cannot make the spool directory %s: %s", dir, strerror(errno));
+	if (asprintf(ret, "%s/%s", dir, url) < 0)
+		return cli_error(1, "out of memory");
+	for (name = *ret + strlen(dir) + 1; *name; name++)
+		if (!isalnum((u8)*name) && !strchr(".-_", *name))
+			*name = '_';
+	return 0;
+}
+
+/* Strings that are made for them. */
+struct places {
 	struct export_options all[MAX_EXPORTS + 2];
-	_cleanup_free_ char *urls = strdup(a->exports ? a->exports : ""), *collector = NULL;
-	const struct export_options common = {
+	size_t n;
+	char *urls, *collector, *token, *spools[MAX_EXPORTS + 2]; /* owned */
+};
+
+static void places_deinit(struct places *p)
+{
+	for (size_t i = 0; i < p->n; i++)
+		free(p->spools[i]);
+	free(p->urls);
+	free(p->collector);
+	if (p->token)
+		explicit_bzero(p->token, strlen(p->token));
+	free(p->token);
+}
+
+static int add_place(struct places *p, const struct agent_arguments *a, const char *url)
+{
+	size_t i = p->n;
+
+	if (i > MAX_EXPORTS)
+		return cli_error(2, "--export: more than %d places", MAX_EXPORTS);
+	p->all[i] = (struct export_options){
+		.url = url,
 		.tls = !a->disable_tls,
 		.ca = a->ca,
 		.cert = a->cert,
 		.key = a->key,
-		.token = agent->token,
+		.token = p->token,
 		.headers = a->headers,
-		.spool_dir = a->spool_dir,
 		.spool_bytes = a->spool_mb << 20,
 	};
-	struct diag diag = {};
-	char *save = NULL;
-	size_t n = 0;
-	int r;
+	p->n++;
+	if (a->spool_dir && spool_dir_of(a->spool_dir, url, &p->spools[i]))
+		return 1;
+	p->all[i].spool_dir = p->spools[i];
+	return 0;
+}
 
-	if (!urls || (a->collector && asprintf(&collector, "otlp://%s", a->collector) < 0))
+static int list_places(const struct agent_config *c, struct places *p)
+{
+	const struct agent_arguments *a = &c->args;
+	char *save = NULL;
+	int r = a->token_file ? cli_read_token(a->token_file, &p->token) : 0;
+
+	if (r)
+		return r;
+	p->urls = strdup(a->exports ? a->exports : "");
+	if (!p->urls || (a->collector && asprintf(&p->collector, "otlp://%s", a->collector) < 0))
 		return cli_error(1, "out of memory");
-	if (local)
-		all[n++] = *local;
-	if (collector) {
-		all[n] = common;
-		all[n++].url = collector;
-	}
-	for (char *url = strtok_r(urls, ",", &save); url; url = strtok_r(NULL, ",", &save)) {
-		if (n == MAX_EXPORTS)
-			return cli_error(2, "--export: more than %d places", MAX_EXPORTS);
-		all[n] = common;
-		all[n++].url = url;
-	}
-	if (!n)
-		return cli_error(2, "agent: where to? give --collection-agent or --export");
-	r = exporters_create(all, n, &diag, &agent->exporters);
-	return r < 0 ? cli_error(r == -EINVAL ? 2 : 1, "%s",
-				 diag.text[0] ? diag.text : strerror(-r))
+	if (c->local)
+		p->all[p->n++] = *c->local;
+	if (p->collector)
+		r = add_place(p, a, p->collector);
+	for (char *url = strtok_r(p->urls, ",", &save); url && r == 0;
+	     url = strtok_r(NULL, ",", &save))
+		r = add_place(p, a, url);
+	if (r == 0 && !p->n)
+		r = cli_error(2, "agent: where to? give --collection-agent or --export");
+	return r;
+}
+
+int agent_open_exporters(struct agent *a, const struct agent_config *c)
+{
+	struct places p = {};
+	struct diag diag = {};
+	int e = list_places(c, &p), r = 0;
+
+	if (e == 0)
+		r = a->exporters ? exporters_replace(a->exporters, p.all, p.n, &diag)
+				 : exporters_create(p.all, p.n, &diag, &a->exporters);
+	if (r < 0)
+		e = cli_error(r == -EINVAL ? 2 : 1, "%s", diag.text[0] ? diag.text : strerror(-r));
+	places_deinit(&p);
+	return e;
+}
+
+int agent_set_labels(struct agent *a, const struct agent_config *c)
+{
+	int r = identities_set_labels(a->identities, c->args.labels);
+
+	if (r == 0 && identities_set_root(a->identities, c->args.host_root) < 0)
+		return cli_error(1, "out of memory");
+	return r < 0 ? cli_error(r == -ENOMEM ? 1 : 2, "--labels takes NAME=VALUE,..., not '%s'",
+				 c->args.labels)
 		     : 0;
+}
+
+int agent_open_session(struct agent *a, const struct agent_config *c, struct session *ret)
+{
+	struct session_arguments sa = c->what;
+
+	sa.hz = sa.hz ? sa.hz : AGENT_HZ;
+	sa.leave_files = c->args.no_symbols;
+	return session_init(&sa, 0, true, a->identities, ret);
+}
+
+struct run_change agent_run_change(const struct agent_config *c)
+{
+	const struct agent_arguments *a = &c->args;
+
+	return (struct run_change){
+		.period_ms = a->period_s > 0 ? (u32)(a->period_s * 1000) : PERIOD_MS,
+		.probabilistic_percent = (u32)a->probabilistic_threshold,
+		.interval_s =
+			a->probabilistic_interval_s ? (u32)a->probabilistic_interval_s : INTERVAL_S,
+	};
 }
 
 static void send_profile(void *arg, struct profile *p)
@@ -93,44 +186,42 @@ static void send_profile(void *arg, struct profile *p)
 	(void)exporters_send(a->exporters, p);
 }
 
-static int init(const struct agent_arguments *a, const struct session_arguments *what,
-		const struct export_options *local, struct agent *agent)
+static int init(struct agent *a)
 {
-	struct session_arguments sa = *what;
+	struct run_change rc = agent_run_change(&a->config);
 	struct run_options ro = {
-		.period_ms = (u32)(a->period_s * 1000),
-		.probabilistic_percent = (u32)a->probabilistic_threshold,
-		.interval_s = a->probabilistic_interval_s ? (u32)a->probabilistic_interval_s : 60,
+		.period_ms = rc.period_ms,
+		.probabilistic_percent = rc.probabilistic_percent,
+		.interval_s = rc.interval_s,
 		.take = send_profile,
-		.arg = agent,
+		.each = agent_each,
+		.arg = a,
 	};
-	int r = a->token_file ? cli_read_token(a->token_file, &agent->token) : 0;
+	int r = agent_open_exporters(a, &a->config);
 
-	if (r == 0)
-		r = create_exporters(a, local, agent);
 	if (r)
 		return r;
-	if (identities_create(&agent->identities) < 0)
+	if (identities_create(&a->identities) < 0)
 		return cli_error(1, "out of memory");
-	sa.hz = sa.hz ? sa.hz : AGENT_HZ;
-	sa.leave_files = a->no_symbols;
-	r = session_init(&sa, 0, true, agent->identities, &agent->session);
+	r = agent_set_labels(a, &a->config);
+	if (r == 0)
+		r = agent_open_session(a, &a->config, &a->session);
 	if (r)
 		return r;
-	ro.pipeline = agent->session.pipeline;
-	ro.symbolizer = agent->session.symbolizer;
-	ro.identities = agent->identities;
-	r = run_create(&ro, &agent->run);
+	ro.pipeline = a->session.pipeline;
+	ro.symbolizer = a->session.symbolizer;
+	ro.identities = a->identities;
+	r = run_create(&ro, &a->run);
 	return r < 0 ? cli_error(1, "cannot start a thread: %s", strerror(-r)) : 0;
 }
 
-int agent_init(const struct agent_arguments *a, const struct session_arguments *what,
-	       const struct export_options *local, struct agent *ret)
+int agent_init(const struct agent_config *c, struct agent *ret)
 {
 	int r;
 
-	*ret = (struct agent){};
-	r = init(a, what, local, ret);
+	*ret = (struct agent){.config = *c};
+	session_catch_reload();
+	r = init(ret);
 	if (r)
 		agent_deinit(ret);
 	return r;
@@ -146,12 +237,13 @@ int agent_run(struct agent *a)
 
 void agent_deinit(struct agent *a)
 {
+	agent_stop_reload(a);
 	run_destroy(a->run);
 	if (a->exporters)
 		exporters_destroy(a->exporters, DRAIN_MS);
+	session_deinit(&a->old);
 	session_deinit(&a->session);
 	identities_destroy(a->identities);
-	free(a->token);
 	*a = (struct agent){};
 }
 
@@ -178,6 +270,14 @@ static void export_metric(struct str *out, const struct export_stats *st, size_t
 	}
 }
 
+static void count_metric(struct str *out, const char *name, const char *help, u64 n)
+{
+	str_printf(out,
+		   "# HELP culprit_agent_%s_total %s\n# TYPE culprit_agent_%s_total counter\n"
+		   "culprit_agent_%s_total %llu\n",
+		   name, help, name, name, n);
+}
+
 void agent_metrics(void *agent, struct str *out)
 {
 	struct agent *a = agent;
@@ -185,6 +285,8 @@ void agent_metrics(void *agent, struct str *out)
 	size_t n = MIN(exporters_stats(a->exporters, st, ARRAY_SIZE(st)), ARRAY_SIZE(st));
 
 	run_metrics(a->run, out);
+	count_metric(out, "reloads", "Configurations read again.", a->n_reloads);
+	count_metric(out, "reloads_refused", "Configurations that were not taken.", a->n_refused);
 #define METRIC(name, member, help)                                                                 \
 	export_metric(out, st, n, name, help, offsetof(struct export_stats, member))
 	METRIC("profiles_total", sent, "Profiles that arrived.");

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "cli/agent.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
@@ -46,36 +47,71 @@ static int serve_metrics(const char *address, struct agent *a, struct net_listen
 		     : 0;
 }
 
-int cmd_agent(int argc, char **argv)
+struct cli {
+	struct agent_config config;
+	struct listen_arguments listen;
+	int argc;
+	char **argv;
+};
+
+/* As options_parse(). */
+static int parse(struct cli *c, int *ret_first)
 {
-	struct session_arguments what = {};
-	struct listen_arguments listen = {};
-	struct agent_arguments args = {};
-	const struct option_group groups[] = {{"Where to", agent_options, &args},
-					      {"What to sample", session_options, &what},
-					      {"Itself", listen_options, &listen},
+	const struct option_group groups[] = {{"Where to", agent_options, &c->config.args},
+					      {"What to sample", session_options, &c->config.what},
+					      {"Itself", listen_options, &c->listen},
 					      {}};
 	const struct option_usage usage = {
 		.command = "agent",
 		.operands = "",
 		.summary = "Records all the time and sends a profile every few seconds, until it "
-			   "is ended.\nSamples at 20 Hz unless --frequency says otherwise.",
+			   "is ended.\nSamples at 20 Hz unless --frequency says otherwise. SIGHUP "
+			   "makes it read its configuration again.",
 		.groups = groups,
 		.configurable = true,
 	};
+
+	return options_parse(&usage, c->argc, c->argv, ret_first);
+}
+
+static bool same_text(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
+static int read_again(void *userdata, struct agent_config *ret)
+{
+	const struct cli *now = userdata;
+	struct cli c = {.argc = now->argc, .argv = now->argv};
+	int first;
+
+	if (parse(&c, &first))
+		return 2;
+	if (!same_text(c.listen.metrics, now->listen.metrics))
+		log_warn("--metrics stays %s until the next start",
+			 now->listen.metrics ? now->listen.metrics : "off");
+	ret->args = c.config.args;
+	ret->what = c.config.what;
+	return 0;
+}
+
+int cmd_agent(int argc, char **argv)
+{
+	struct cli c = {
+		.config = {.read_again = read_again, .userdata = &c}, .argc = argc, .argv = argv};
 	struct net_listener *metrics = NULL;
 	struct agent agent = {};
-	int first, e = options_parse(&usage, argc, argv, &first);
+	int first, e = parse(&c, &first);
 
 	if (e)
 		return e < 0 ? 2 : 0;
 	if (first < argc)
 		return cli_error(2, "agent takes no '%s'; culprit agent --help", argv[first]);
 	session_catch_signals();
-	e = agent_init(&args, &what, NULL, &agent);
+	e = agent_init(&c.config, &agent);
 	if (e)
 		return e;
-	e = serve_metrics(listen.metrics, &agent, &metrics);
+	e = serve_metrics(c.listen.metrics, &agent, &metrics);
 	if (e == 0)
 		e = agent_run(&agent);
 	if (metrics)

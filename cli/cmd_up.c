@@ -17,9 +17,11 @@
 #define DRAIN_MS 4000
 
 struct up {
-	struct agent_arguments agent_args;
-	struct session_arguments what;
-	struct serving_arguments serving;
+	struct export_options local;
+	struct agent_config config;
+	struct serving_arguments serving, told; /* told: as it was written */
+	int argc;
+	char **argv;
 	struct server *server;
 	struct agent agent;
 };
@@ -62,7 +64,6 @@ static void print_url(const struct up *u)
 
 static int run(struct up *u)
 {
-	const struct export_options local = {.url = "memory:", .take = take_profile, .userdata = u};
 	struct server_options so = {.metrics = metrics, .userdata = u};
 	_cleanup_str_ struct str own = {};
 	struct diag diag = {};
@@ -73,39 +74,66 @@ static int run(struct up *u)
 	e = server_start(&so, &diag, &u->server);
 	if (e < 0)
 		return cli_error(1, "%s", diag.text[0] ? diag.text : strerror(-e));
-	e = agent_init(&u->agent_args, &u->what, &local, &u->agent);
+	e = agent_init(&u->config, &u->agent);
 	if (e)
 		return e;
 	print_url(u);
 	return agent_run(&u->agent);
 }
 
-int cmd_up(int argc, char **argv)
+/* As options_parse(). */
+static int parse(struct up *u, int *ret_first)
 {
-	struct up u = {};
 	const struct option_group groups[] = {
-		{"Store", serving_store_options, &u.serving},
-		{"Symbols that come late", serving_symbol_options, &u.serving},
-		{"Where it listens", serving_listen_options, &u.serving},
-		{"Who may", serving_access_options, &u.serving},
-		{"What to sample", session_options, &u.what},
-		{"Where else to", agent_options, &u.agent_args},
+		{"Store", serving_store_options, &u->serving},
+		{"Symbols that come late", serving_symbol_options, &u->serving},
+		{"Where it listens", serving_listen_options, &u->serving},
+		{"Who may", serving_access_options, &u->serving},
+		{"What to sample", session_options, &u->config.what},
+		{"Where else to", agent_options, &u->config.args},
 		{}};
 	const struct option_usage usage = {
 		.command = "up",
 		.operands = "",
 		.summary = "Records all the time, keeps what it saw, and shows it on a page.\n"
-			   "Samples at 20 Hz unless --frequency says otherwise.",
+			   "Samples at 20 Hz unless --frequency says otherwise. SIGHUP makes it "
+			   "read its configuration again.",
 		.groups = groups,
 		.configurable = true,
 	};
+
+	return options_parse(&usage, u->argc, u->argv, ret_first);
+}
+
+static int read_again(void *userdata, struct agent_config *ret)
+{
+	const struct up *now = userdata;
+	struct up u = {.argc = now->argc, .argv = now->argv};
+	int first;
+
+	if (parse(&u, &first))
+		return 2;
+	ret->args = u.config.args;
+	ret->what = u.config.what;
+	return serving_changed(&now->told, &u.serving);
+}
+
+int cmd_up(int argc, char **argv)
+{
+	struct up u = {
+		.local = {.url = "memory:", .take = take_profile, .userdata = &u},
+		.config = {.local = &u.local, .read_again = read_again, .userdata = &u},
+		.argc = argc,
+		.argv = argv,
+	};
 	_cleanup_str_ struct str dir = {};
-	int first, e = options_parse(&usage, argc, argv, &first);
+	int first, e = parse(&u, &first);
 
 	if (e)
 		return e < 0 ? 2 : 0;
 	if (first < argc)
 		return cli_error(2, "up takes no '%s'; culprit up --help", argv[first]);
+	u.told = u.serving;
 	if (!u.serving.data_dir && !u.serving.store) {
 		if (default_dir(&dir) < 0)
 			return cli_error(2, "up: where to keep it? give --data-dir DIR");

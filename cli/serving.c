@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/log.h"
 #include "cli/cli.h"
 
 #define A struct serving_arguments
@@ -90,5 +91,28 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 	ret->symbols = (struct symstore_options){.dir = symbols_dir(a, own),
 						 .max_bytes = a->symbols_mib << 20,
 						 .debuginfod_urls = a->debuginfod_urls};
+	return 0;
+}
+
+static bool same_value(const struct option *o, const struct serving_arguments *a,
+		       const struct serving_arguments *b)
+{
+	const void *x = (const char *)a + o->offset, *y = (const char *)b + o->offset;
+	const char *s = *(const char *const *)x, *t = *(const char *const *)y;
+
+	if (o->type == OPTION_TYPE_U64)
+		return *(const u64 *)x == *(const u64 *)y;
+	return s && t ? !strcmp(s, t) : s == t;
+}
+
+int serving_changed(const struct serving_arguments *before, const struct serving_arguments *now)
+{
+	const struct option *const tables[] = {serving_store_options, serving_symbol_options,
+					       serving_listen_options, serving_access_options};
+
+	for (size_t i = 0; i < ARRAY_SIZE(tables); i++)
+		for (const struct option *o = tables[i]; o->name; o++)
+			if (!same_value(o, before, now))
+				log_warn("--%s stays as it is until the next start", o->name);
 	return 0;
 }

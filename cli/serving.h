@@ -22,3 +22,8 @@ extern const struct option serving_store_options[], serving_symbol_options[],
  */
 int serving_options(const struct serving_arguments *a, const char *command, struct str *own,
 		    struct server_options *ret);
+/*
+ * What is asked for now and can only be at the next start is told, a line each. 0, for all that
+ * reads its configuration again.
+ */
+int serving_changed(const struct serving_arguments *before, const struct serving_arguments *now);

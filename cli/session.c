@@ -208,6 +208,20 @@ int session_init(const struct session_arguments *a, u32 follow, bool keep_times,
 	return 0;
 }
 
+static bool same_text(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
+bool session_same(const struct session_arguments *a, const struct session_arguments *b)
+{
+	return a->hz == b->hz && same_text(a->event, b->event) && same_text(a->pids, b->pids) &&
+	       same_text(a->comms, b->comms) && same_text(a->cgroups, b->cgroups) &&
+	       same_text(a->uids, b->uids) && a->memory_limit_mb == b->memory_limit_mb &&
+	       a->kernel_only == b->kernel_only && a->user_only == b->user_only &&
+	       a->no_inline == b->no_inline && a->runtime_frames == b->runtime_frames;
+}
+
 int session_profile(struct session *s, struct profile **ret)
 {
 	struct pipeline_batch *b = pipeline_take(s->pipeline);
@@ -224,7 +238,7 @@ void session_deinit(struct session *s)
 	*s = (struct session){};
 }
 
-static volatile sig_atomic_t ended;
+static volatile sig_atomic_t ended, reload;
 
 static void on_signal(int signo)
 {
@@ -244,4 +258,25 @@ void session_catch_signals(void)
 bool session_ended(void)
 {
 	return ended;
+}
+
+static void on_hangup(int signo)
+{
+	(void)signo;
+	reload = 1;
+}
+
+void session_catch_reload(void)
+{
+	struct sigaction act = {.sa_handler = on_hangup};
+
+	sigaction(SIGHUP, &act, NULL);
+}
+
+bool session_reload_wanted(void)
+{
+	bool wanted = reload;
+
+	reload = 0;
+	return wanted;
 }

@@ -37,6 +37,11 @@ int session_init(const struct session_arguments *a, u32 follow, bool keep_times,
 void session_deinit(struct session *s);
 /* What was recorded since the start or the last call, with names. Negative errno. */
 int session_profile(struct session *s, struct profile **ret);
+/* Do they ask for the same recording? */
+bool session_same(const struct session_arguments *a, const struct session_arguments *b);
 /* SIGINT and SIGTERM end the session, which this tells; SIGPIPE is ignored. */
 void session_catch_signals(void);
 bool session_ended(void);
+/* From now on SIGHUP does not end it; session_reload_wanted() is true once for some of them. */
+void session_catch_reload(void);
+bool session_reload_wanted(void);

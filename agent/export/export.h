@@ -53,8 +53,8 @@ enum export_drop {
 };
 
 struct export_stats {
-	const char *url; /* borrowed until exporters_destroy() */
-	u64 queued;	 /* profiles, of all destinations together */
+	char url[256];
+	u64 queued; /* profiles, of all destinations together */
 	u64 sent, sent_bytes, retried, spooled, spooled_bytes;
 	u64 dropped; /* profiles given up, in all */
 	u64 dropped_samples;
@@ -66,6 +66,13 @@ struct exporters;
 
 int exporters_create(const struct export_options *o, size_t n, struct diag *reterr_diag,
 		     struct exporters **ret);
+/*
+ * From now on these destinations. One of the same URL goes on with what waits and what was counted;
+ * of others what waits is dropped, or stays in its spool_dir. What is sent just now gets two
+ * seconds. An error: nothing has changed. Beside exporters_send() and exporters_stats().
+ */
+int exporters_replace(struct exporters *e, const struct export_options *o, size_t n,
+		      struct diag *reterr_diag);
 /* Takes the profile, always. -ENOBUFS: the queue is full, it is dropped and counted. */
 int exporters_send(struct exporters *e, struct profile *p);
 /* Sends what is left, at most timeout_ms, then ends. What is left then stays in a spool_dir. */

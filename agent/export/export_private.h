@@ -7,6 +7,8 @@
 #include "agent/export/export.h"
 #include "agent/export/spool.h"
 
+#define QUEUE_MAX 16
+
 struct destination;
 struct http;
 
@@ -57,7 +59,36 @@ struct destination {
 	struct export_stats stats;
 	u64 unsaid_lost; /* samples dropped that no profile has told yet */
 	bool failing;	 /* the last attempt */
+	bool inherited;	 /* by another, in exporters_replace() */
 };
+
+struct exporters {
+	/* Of the next two; they change in exporters_replace() only, while no thread below runs. */
+	pthread_rwlock_t list;
+	struct destination *destinations; /* owned */
+	size_t n;
+	pthread_t thread;
+	bool started;
+	pthread_mutex_t lock; /* what follows */
+	pthread_cond_t wake;
+	struct profile *queue[QUEUE_MAX]; /* owned; a ring */
+	size_t first, n_queued;
+	bool encoding; /* one that is out of the queue */
+	bool stopping;
+	bool retiring;	 /* threads end and leave what waits, for others */
+	u64 deadline_ms; /* of everything, once stopping; of what is sent, when retiring */
+};
+
+/* ---- exporters.c, for replace.c ---- */
+
+/* Checks the options, which are copied. d is zeroed, and to be closed in any case. */
+int export_open(struct exporters *e, const struct export_options *o, struct destination *d,
+		struct diag *reterr_diag);
+int export_open_spool(struct destination *d, struct diag *reterr_diag);
+int export_start(struct destination *d);
+int export_start_encoder(struct exporters *e);
+void export_keep_bound(struct destination *d);
+void export_close(struct destination *d);
 
 /* True when the sender must end now: what waits for a socket gives up. */
 bool export_must_stop(const struct destination *d);

@@ -23,7 +23,6 @@
 #include "base/thread.h"
 #include "profile/internal.h"
 
-#define QUEUE_MAX 16
 #define DEFAULT_SPOOL_BYTES (64ULL << 20)
 #define DEFAULT_TIMEOUT_S 10
 #define DEFAULT_RETRY_MS 1000
@@ -35,20 +34,6 @@
 
 static const struct export_ops *const all_ops[] = {
 	&export_otlp_grpc, &export_otlp_http, &export_pyroscope, &export_file, &export_memory,
-};
-
-struct exporters {
-	struct destination *destinations; /* owned */
-	size_t n;
-	pthread_t thread;
-	bool started;
-	pthread_mutex_t lock; /* what follows */
-	pthread_cond_t wake;
-	struct profile *queue[QUEUE_MAX]; /* owned; a ring */
-	size_t first, n_queued;
-	bool encoding; /* one that is out of the queue */
-	bool stopping;
-	u64 deadline_ms; /* of everything, once stopping */
 };
 
 static u64 now_ms(void)
@@ -75,7 +60,7 @@ static u64 deadline(struct exporters *e)
 	u64 d;
 
 	pthread_mutex_lock(&e->lock);
-	d = e->stopping ? e->deadline_ms : 0;
+	d = e->stopping || e->retiring ? e->deadline_ms : 0;
 	pthread_mutex_unlock(&e->lock);
 	return d;
 }
@@ -269,9 +254,9 @@ static struct profile *next_profile(struct exporters *e)
 
 	pthread_mutex_lock(&e->lock);
 	e->encoding = false;
-	while (!e->n_queued && !e->stopping)
+	while (!e->n_queued && !e->stopping && !e->retiring)
 		pthread_cond_wait(&e->wake, &e->lock);
-	if (e->n_queued) {
+	if (e->n_queued && !e->retiring) {
 		p = e->queue[e->first];
 		e->first = (e->first + 1) % QUEUE_MAX;
 		e->n_queued--;
@@ -307,8 +292,10 @@ int exporters_send(struct exporters *e, struct profile *p)
 	pthread_mutex_unlock(&e->lock);
 	if (!full)
 		return 0;
+	pthread_rwlock_rdlock(&e->list);
 	for (size_t i = 0; i < e->n; i++)
 		drop_profile(&e->destinations[i], p, EXPORT_DROP_QUEUE);
+	pthread_rwlock_unlock(&e->list);
 	profile_destroy(p);
 	return -ENOBUFS;
 }
@@ -415,6 +402,16 @@ static u64 send_one_locked(struct sender *s)
 	return wait;
 }
 
+static bool is_retiring(struct exporters *e)
+{
+	bool retiring;
+
+	pthread_mutex_lock(&e->lock);
+	retiring = e->retiring;
+	pthread_mutex_unlock(&e->lock);
+	return retiring;
+}
+
 /* Nothing will come any more: the thread that encodes has ended. */
 static bool no_more(struct destination *d)
 {
@@ -436,7 +433,7 @@ static void *sender(void *arg)
 		s.jitter = now_ms();
 	s.wait_ms = d->o.retry_ms;
 	pthread_mutex_lock(&d->lock);
-	while (!export_must_stop(d)) {
+	while (!export_must_stop(d) && !is_retiring(d->all)) {
 		u64 now = now_ms(), wait;
 
 		if (d->spool.first && now >= until) {
@@ -507,8 +504,8 @@ static int find_ops(struct destination *d, struct diag *reterr_diag)
 			d->o.url);
 }
 
-static int open_destination(struct exporters *e, const struct export_options *o,
-			    struct destination *d, struct diag *reterr_diag)
+int export_open(struct exporters *e, const struct export_options *o, struct destination *d,
+		struct diag *reterr_diag)
 {
 	int r;
 
@@ -519,12 +516,17 @@ static int open_destination(struct exporters *e, const struct export_options *o,
 	r = copy_options(o, &d->o);
 	if (r < 0)
 		return r;
-	d->stats.url = d->o.url;
+	snprintf(d->stats.url, sizeof(d->stats.url), "%s", d->o.url);
 	r = find_ops(d, reterr_diag);
-	if (r == 0)
-		r = d->ops->open(d, reterr_diag);
-	if (r < 0 || d->ops->take)
-		return r;
+	return r < 0 ? r : d->ops->open(d, reterr_diag);
+}
+
+int export_open_spool(struct destination *d, struct diag *reterr_diag)
+{
+	int r;
+
+	if (d->ops->take)
+		return 0;
 	r = spool_init(&d->spool, d->o.spool_dir, d->o.spool_bytes, reterr_diag);
 	if (r < 0)
 		return r;
@@ -534,9 +536,27 @@ static int open_destination(struct exporters *e, const struct export_options *o,
 		export_count_drop(d, EXPORT_DROP_DAMAGED, d->spool.n_damaged, 0);
 	}
 	keep_bound_locked(d);
-	r = thread_start(&d->thread, "sender", sender, d);
-	d->started = r == 0;
+	return 0;
+}
+
+int export_start(struct destination *d)
+{
+	int r = d->ops->take ? 0 : thread_start(&d->thread, "sender", sender, d);
+
+	d->started = r == 0 && !d->ops->take;
 	return r;
+}
+
+int export_start_encoder(struct exporters *e)
+{
+	return thread_start(&e->thread, "encoder", encoder, e);
+}
+
+void export_keep_bound(struct destination *d)
+{
+	pthread_mutex_lock(&d->lock);
+	keep_bound_locked(d);
+	pthread_mutex_unlock(&d->lock);
 }
 
 int exporters_create(const struct export_options *o, size_t n, struct diag *reterr_diag,
@@ -548,6 +568,7 @@ int exporters_create(const struct export_options *o, size_t n, struct diag *rete
 	if (!e)
 		return -ENOMEM;
 	thread_sync_init(&e->lock, &e->wake);
+	pthread_rwlock_init(&e->list, NULL);
 	e->destinations = calloc(n + 1, sizeof(*e->destinations));
 	if (!e->destinations)
 		r = -ENOMEM;
@@ -555,10 +576,14 @@ int exporters_create(const struct export_options *o, size_t n, struct diag *rete
 	e->started = true;
 	for (size_t i = 0; i < n && r == 0; i++) {
 		e->n++;
-		r = open_destination(e, &o[i], &e->destinations[i], reterr_diag);
+		r = export_open(e, &o[i], &e->destinations[i], reterr_diag);
+		if (r == 0)
+			r = export_open_spool(&e->destinations[i], reterr_diag);
+		if (r == 0)
+			r = export_start(&e->destinations[i]);
 	}
 	if (r == 0)
-		r = thread_start(&e->thread, "encoder", encoder, e);
+		r = export_start_encoder(e);
 	if (r < 0) {
 		e->started = false;
 		exporters_destroy(e, 0);
@@ -568,7 +593,7 @@ int exporters_create(const struct export_options *o, size_t n, struct diag *rete
 	return 0;
 }
 
-static void close_destination(struct destination *d)
+void export_close(struct destination *d)
 {
 	struct spool_item *item;
 	int r = 0;
@@ -620,7 +645,8 @@ void exporters_destroy(struct exporters *e, u32 timeout_ms)
 	e->started = false;
 	pthread_mutex_unlock(&e->lock);
 	for (size_t i = 0; i < e->n; i++)
-		close_destination(&e->destinations[i]);
+		export_close(&e->destinations[i]);
+	pthread_rwlock_destroy(&e->list);
 	pthread_mutex_destroy(&e->lock);
 	pthread_cond_destroy(&e->wake);
 	free(e->destinations);
@@ -630,10 +656,12 @@ void exporters_destroy(struct exporters *e, u32 timeout_ms)
 size_t exporters_stats(struct exporters *e, struct export_stats *ret, size_t max)
 {
 	u64 queued;
+	size_t n;
 
 	pthread_mutex_lock(&e->lock);
 	queued = e->n_queued + e->encoding;
 	pthread_mutex_unlock(&e->lock);
+	pthread_rwlock_rdlock(&e->list);
 	for (size_t i = 0; i < e->n && i < max; i++) {
 		struct destination *d = &e->destinations[i];
 
@@ -644,5 +672,7 @@ size_t exporters_stats(struct exporters *e, struct export_stats *ret, size_t max
 		ret[i].spooled_bytes = d->spool.bytes + (d->in_flight ? d->in_flight->n : 0);
 		pthread_mutex_unlock(&d->lock);
 	}
-	return e->n;
+	n = e->n;
+	pthread_rwlock_unlock(&e->list);
+	return n;
 }

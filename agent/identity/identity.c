@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+#include "agent/identity/container.h"
 #include "base/map.h"
 #include "base/str.h"
 #include "base/text.h"
@@ -16,6 +17,7 @@
 #define MAX_LABELS 64
 /* An attribute of a hostile process must not become a label of megabytes. */
 #define MAX_VALUE 1024
+#define MAX_CONTAINERS 1024
 #define MAX_STRING_BYTES (8u << 20)
 
 struct label {
@@ -33,6 +35,9 @@ struct identities {
 	struct strtab strings;
 	struct map known;      /* hash of pid and image → struct identity *, owned */
 	struct identity *host; /* owned: what all have */
+	char *labels;	       /* owned: identities_set_labels() */
+	char *root;	       /* owned: identities_set_root(); NULL: / */
+	struct map containers; /* hash of the id → struct identity *, owned: what files say */
 };
 
 static u64 key_of(u32 pid, u64 image_ns)
@@ -227,14 +232,24 @@ int identities_create(struct identities **ret)
 	return 0;
 }
 
+static void forget_all(struct map *m)
+{
+	map_foreach (m, slot)
+		free((struct identity *)slot->value);
+	map_clear(m);
+}
+
 void identities_destroy(struct identities *s)
 {
 	if (!s)
 		return;
-	map_foreach (&s->known, slot)
-		free((struct identity *)slot->value);
+	forget_all(&s->known);
+	forget_all(&s->containers);
 	map_deinit(&s->known);
+	map_deinit(&s->containers);
 	free(s->host);
+	free(s->labels);
+	free(s->root);
 	strtab_deinit(&s->strings);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
@@ -260,6 +275,38 @@ static int add_environment(struct collecting *c, u32 pid)
 	return r;
 }
 
+/* Files are read once for a container, not for each of its processes. */
+static struct identity *container_of_id(struct identities *s, const char *id)
+{
+	u64 key = hash_bytes(id, strlen(id)) >> 1;
+	const u64 *known = map_get(&s->containers, key);
+	struct collecting c = {.s = s};
+	struct identity *i;
+
+	if (known)
+		return (struct identity *)*known;
+	if (s->containers.n >= MAX_CONTAINERS)
+		forget_all(&s->containers);
+	(void)container_describe(s->root ? s->root : "/", id, add_label, &c);
+	i = collected(&c);
+	if (i && map_put(&s->containers, key, (u64)i) < 0) {
+		free(i);
+		i = NULL;
+	}
+	return i;
+}
+
+static int add_container(struct collecting *c, const char *id)
+{
+	const struct identity *i = *id ? container_of_id(c->s, id) : NULL;
+	int r = 0;
+
+	for (u32 j = 0; i && j < i->n && r == 0; j++)
+		r = add_label(c, strtab_get(&c->s->strings, i->labels[j].name),
+			      strtab_get(&c->s->strings, i->labels[j].value));
+	return r;
+}
+
 static int add_cgroup(struct collecting *c, u32 pid, char unit[128])
 {
 	_cleanup_str_ struct str path = {};
@@ -274,6 +321,8 @@ static int add_cgroup(struct collecting *c, u32 pid, char unit[128])
 		r = add_label(c, "k8s.pod.uid", o.pod_uid);
 	if (r == 0)
 		r = add_label(c, "systemd.unit", o.unit);
+	if (r == 0)
+		r = add_container(c, o.container_id);
 	snprintf(unit, 128, "%s", o.container_id[0] ? "" : o.unit);
 	return r;
 }
@@ -331,29 +380,84 @@ static int add_text(struct profile *p, const char *text, u32 *ret)
 	return profile_add_string(p, text, strlen(text), ret);
 }
 
+/* Labels in a profile. */
+struct adding {
+	struct profile *p;
+	struct profile_label labels[MAX_LABELS + 1];
+	u32 n;
+};
+
+static int add_said(void *arg, const char *name, const char *value)
+{
+	struct adding *a = arg;
+	struct profile_label l;
+	int r = add_text(a->p, name, &l.name);
+
+	for (u32 i = 0; i < a->n && r == 0; i++)
+		if (a->labels[i].name == l.name)
+			return 0;
+	if (r == 0)
+		r = add_text(a->p, value, &l.value);
+	if (r == 0 && a->n < MAX_LABELS && value[0])
+		a->labels[a->n++] = l;
+	return r;
+}
+
+static int ignore_label(void *arg, const char *name, const char *value)
+{
+	(void)arg;
+	(void)name;
+	return strlen(value) > MAX_VALUE ? -E2BIG : 0;
+}
+
+int identities_set_labels(struct identities *s, const char *text)
+{
+	char *copy = text ? strdup(text) : NULL, *old = NULL;
+	int r = copy ? identity_parse_attributes(copy, ignore_label, NULL) : text ? -ENOMEM : 0;
+
+	if (r == 0) {
+		pthread_mutex_lock(&s->lock);
+		old = s->labels;
+		s->labels = take_ptr(copy);
+		pthread_mutex_unlock(&s->lock);
+	}
+	free(copy);
+	free(old);
+	return r;
+}
+
+int identities_set_root(struct identities *s, const char *path)
+{
+	char *copy = path ? strdup(path) : NULL, *old;
+
+	if (path && !copy)
+		return -ENOMEM;
+	pthread_mutex_lock(&s->lock);
+	old = s->root;
+	s->root = copy;
+	forget_all(&s->containers);
+	pthread_mutex_unlock(&s->lock);
+	free(old);
+	return 0;
+}
+
 static int add_resource(struct identities *s, u32 pid, u64 image_ns, const char *comm,
 			struct profile *into, u32 *ret_resource)
 {
 	const u64 *known = map_get(&s->known, key_of(pid, image_ns));
 	struct identity *i = known ? (struct identity *)*known : s->host;
-	struct profile_label labels[MAX_LABELS + 1];
-	u32 n = 0;
+	struct adding a = {.p = into};
 	int r = 0;
 
 	i->asked = true;
-	for (; n < i->n && r == 0; n++) {
-		r = add_text(into, strtab_get(&s->strings, i->labels[n].name), &labels[n].name);
-		if (r == 0)
-			r = add_text(into, strtab_get(&s->strings, i->labels[n].value),
-				     &labels[n].value);
-	}
-	if (r == 0 && i == s->host) {
-		r = add_text(into, "service.name", &labels[n].name);
-		if (r == 0)
-			r = add_text(into, comm, &labels[n].value);
-		n++;
-	}
-	return r < 0 ? r : profile_add_resource(into, labels, n, ret_resource);
+	for (u32 j = 0; j < i->n && r == 0; j++)
+		r = add_said(&a, strtab_get(&s->strings, i->labels[j].name),
+			     strtab_get(&s->strings, i->labels[j].value));
+	if (r == 0 && i == s->host)
+		r = add_said(&a, "service.name", comm);
+	if (r == 0 && s->labels)
+		r = identity_parse_attributes(s->labels, add_said, &a);
+	return r < 0 ? r : profile_add_resource(into, a.labels, a.n, ret_resource);
 }
 
 int identities_resource(struct identities *s, u32 pid, u64 image_ns, const char *comm,
@@ -374,9 +478,8 @@ static void begin_anew(struct identities *s)
 
 	if (strtab_init(&fresh.strings) < 0)
 		return;
-	map_foreach (&s->known, slot)
-		free((struct identity *)slot->value);
-	map_clear(&s->known);
+	forget_all(&s->known);
+	forget_all(&s->containers);
 	strtab_deinit(&s->strings);
 	s->strings = fresh.strings;
 	free(take_ptr(s->host));

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who a process is, as labels by OpenTelemetry's semantic conventions: service.name,
- * process.executable.{name,path}, container.id, k8s.pod.uid, systemd.unit, host.{name,id,arch},
- * os.type, and what OTEL_RESOURCE_ATTRIBUTES of its environment says. Not its pid, which belongs to
- * the sample.
+ * process.executable.{name,path}, container.id, container.{name,image.name}, k8s.*, systemd.unit,
+ * host.{name,id,arch}, os.type, and what OTEL_RESOURCE_ATTRIBUTES of its environment says. Not its
+ * pid, which belongs to the sample.
  *
  * service.name is the first there is of: OTEL_SERVICE_NAME, service.name in
- * OTEL_RESOURCE_ATTRIBUTES, the systemd unit, the executable's name.
+ * OTEL_RESOURCE_ATTRIBUTES, what the container's engine says (container.h), the systemd unit, the
+ * executable's name.
  *
  * Thread-safe: processes are seen by the thread that records, resources made by the one that names.
  */
@@ -31,6 +32,14 @@ int identities_resource(struct identities *s, u32 pid, u64 image_ns, const char 
 			struct profile *into, u32 *ret_resource);
 /* Forgets those that no identities_resource() asked for since the last but one call. */
 void identities_sweep(struct identities *s);
+
+/*
+ * What is said of all from now on, besides: NAME=VALUE,… as below; NULL: nothing. A process's own
+ * word counts more. -EINVAL, and nothing has changed.
+ */
+int identities_set_labels(struct identities *s, const char *text);
+/* Where the host's / is mounted, for what containers' engines say; NULL: it is /. */
+int identities_set_root(struct identities *s, const char *path);
 
 /*
  * "key=value,…" with %XX, as in OTEL_RESOURCE_ATTRIBUTES. fn gets clean UTF-8, borrowed; not 0:

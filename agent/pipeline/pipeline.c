@@ -656,6 +656,11 @@ int pipeline_start(struct pipeline *p, struct diag *reterr_diag)
 	return r;
 }
 
+void pipeline_adopt(struct pipeline *p)
+{
+	be_urgent(p, true);
+}
+
 static int drain(struct pipeline *p)
 {
 	u64 now = clock_ns(CLOCK_MONOTONIC);

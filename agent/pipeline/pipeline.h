@@ -145,6 +145,8 @@ DEFINE_CLEANUP(pipeline, struct pipeline *, pipeline_destroy)
 #define _cleanup_pipeline_ _cleanup_(pipeline)
 /* Returns when counting has begun: up to half a second later, see warm_up(). */
 int pipeline_start(struct pipeline *p, struct diag *reterr_diag);
+/* Whoever calls this reads it from now on, not who started it. */
+void pipeline_adopt(struct pipeline *p);
 /* Handles what there is and waits for more, at most timeout_ms. */
 int pipeline_poll(struct pipeline *p, int timeout_ms);
 /* No samples until it goes on; processes are followed meanwhile. */

@@ -14,7 +14,7 @@
 #include "base/thread.h"
 #include "base/vocab.h"
 
-#define POLL_MS 50
+#define POLL_MS 100
 /* The first picture is wanted soon. */
 #define FIRST_PERIOD_MS 1000
 
@@ -25,10 +25,17 @@ struct run {
 	u64 started_ms; /* since the epoch */
 	u64 next_ns, interval_end_ns;
 	bool paused;
+	/* Of the pipeline that was stopped last: not handed over yet. And that it is not named yet.
+	 */
+	struct pipeline_batch *last; /* owned */
+	struct symbolizer *last_symbolizer;
+	bool changing;
+	u64 lost_before; /* of the pipelines before */
 
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t wake;
 	struct pipeline_batch *todo, *done; /* owned; at most one of them */
+	struct symbolizer *symbolizer;	    /* of todo */
 	bool ending;
 	struct pipeline_stats stats;
 	u64 samples, user_samples, truncated, batches, failed;
@@ -58,7 +65,7 @@ static void name_batch(struct run *r, const struct pipeline_batch *b)
 {
 	u64 begin = clock_ns(CLOCK_MONOTONIC);
 	struct profile *p = NULL;
-	int e = symbolizer_profile(r->options.symbolizer, b, &p);
+	int e = symbolizer_profile(r->symbolizer, b, &p);
 
 	if (e == 0) {
 		say_who(r, b, p);
@@ -129,8 +136,6 @@ int run_create(const struct run_options *o, struct run **ret)
 		return -ENOMEM;
 	r->options = *o;
 	r->started_ms = clock_ns(CLOCK_REALTIME) / 1000000;
-	if (!r->options.period_ms)
-		r->options.period_ms = 5000;
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_cond_init(&r->wake, NULL);
 	e = thread_start(&r->worker, "namer", work, r);
@@ -151,10 +156,8 @@ static bool is_idle(struct run *r)
 	return !r->todo;
 }
 
-static void hand_over(struct run *r)
+static void hand_over(struct run *r, struct pipeline_batch *b, struct symbolizer *s)
 {
-	struct pipeline_batch *b = pipeline_take(r->options.pipeline);
-
 	if (!b)
 		return;
 	r->samples += b->samples;
@@ -163,9 +166,21 @@ static void hand_over(struct run *r)
 	for (u32 i = 0; i < STOP_N; i++)
 		r->stops[i] += b->stops[i];
 	pipeline_stats(r->options.pipeline, &r->stats);
+	r->stats.lost += r->lost_before;
+	r->symbolizer = s;
 	r->todo = b;
 	pthread_cond_broadcast(&r->wake);
 	identities_sweep(r->options.identities);
+}
+
+/* Under the lock: one that was stopped first; true when there was one. */
+static bool hand_over_last(struct run *r)
+{
+	struct pipeline_batch *b = r->last;
+
+	r->last = NULL;
+	hand_over(r, b, r->last_symbolizer);
+	return b;
 }
 
 static int random_percent(void)
@@ -192,8 +207,8 @@ static void choose_interval(struct run *r, u64 now)
 static void end_period(struct run *r, u64 now)
 {
 	pthread_mutex_lock(&r->lock);
-	if (is_idle(r)) {
-		hand_over(r);
+	if (is_idle(r) && !hand_over_last(r)) {
+		hand_over(r, pipeline_take(r->options.pipeline), r->options.symbolizer);
 		r->next_ns = now + r->options.period_ms * 1000000ULL;
 	}
 	pthread_mutex_unlock(&r->lock);
@@ -205,10 +220,68 @@ static void finish(struct run *r)
 	pthread_mutex_lock(&r->lock);
 	while (!is_idle(r))
 		pthread_cond_wait(&r->wake, &r->lock);
-	hand_over(r);
+	if (hand_over_last(r))
+		while (!is_idle(r))
+			pthread_cond_wait(&r->wake, &r->lock);
+	hand_over(r, pipeline_take(r->options.pipeline), r->options.symbolizer);
 	while (!is_idle(r))
 		pthread_cond_wait(&r->wake, &r->lock);
 	pthread_mutex_unlock(&r->lock);
+}
+
+/*
+ * From one pipeline to the other: what the new one has counted is dropped, and at once the old one
+ * stops, so that each moment is counted once. What the old one has is named before the new one's.
+ */
+static void change_pipeline(struct run *r, const struct run_change *c)
+{
+	struct pipeline *old = r->options.pipeline;
+	struct pipeline_stats stats;
+
+	pipeline_give_back(c->pipeline, pipeline_take(c->pipeline));
+	pipeline_stop(old);
+	pipeline_adopt(c->pipeline);
+	pthread_mutex_lock(&r->lock);
+	r->last = pipeline_take(old);
+	r->last_symbolizer = r->options.symbolizer;
+	r->changing = true;
+	pipeline_stats(old, &stats);
+	r->lost_before += stats.lost;
+	r->options.pipeline = c->pipeline;
+	r->options.symbolizer = c->symbolizer;
+	pthread_mutex_unlock(&r->lock);
+	if (r->paused)
+		pipeline_pause(c->pipeline, true);
+}
+
+void run_change(struct run *r, const struct run_change *c)
+{
+	u64 now = clock_ns(CLOCK_MONOTONIC);
+
+	if (c->pipeline)
+		change_pipeline(r, c);
+	r->options.period_ms = c->period_ms;
+	if (r->options.probabilistic_percent != c->probabilistic_percent ||
+	    r->options.interval_s != c->interval_s)
+		r->interval_end_ns = now;
+	r->options.probabilistic_percent = c->probabilistic_percent;
+	r->options.interval_s = c->interval_s;
+	if (!c->probabilistic_percent && r->paused) {
+		pipeline_pause(r->options.pipeline, false);
+		r->paused = false;
+	}
+	r->next_ns = MIN(r->next_ns, now + r->options.period_ms * 1000000ULL);
+}
+
+bool run_has_changed(struct run *r)
+{
+	bool done;
+
+	pthread_mutex_lock(&r->lock);
+	done = r->changing && !r->last && is_idle(r);
+	r->changing &= !done;
+	pthread_mutex_unlock(&r->lock);
+	return done;
 }
 
 int run_loop(struct run *r, bool (*ended)(void), struct diag *reterr_diag)
@@ -225,6 +298,8 @@ int run_loop(struct run *r, bool (*ended)(void), struct diag *reterr_diag)
 		if (now >= r->next_ns)
 			end_period(r, now);
 		e = pipeline_poll(r->options.pipeline, POLL_MS);
+		if (r->options.each)
+			r->options.each(r->options.arg);
 	}
 	pipeline_stop(r->options.pipeline);
 	finish(r);
@@ -242,6 +317,7 @@ void run_destroy(struct run *r)
 		pthread_mutex_unlock(&r->lock);
 		pthread_join(r->worker, NULL);
 	}
+	pipeline_give_back(r->options.pipeline, r->last);
 	pipeline_give_back(r->options.pipeline, r->done);
 	pthread_cond_destroy(&r->wake);
 	pthread_mutex_destroy(&r->lock);

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The always-on agent: reload, receivers that are away, what it drops, chance, limits, the end.
+
+Every request that a receiver here gets is held against the rules of OTLP (otlp.py).
+"""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+
+import pytest
+
+from folded import parse_folded
+from otlp import Receiver
+from statistics_of import binomial_interval
+from truth import PROGRAMS, build
+
+WAIT_S = 60
+
+
+@pytest.fixture(scope="module")
+def programs():
+    build()
+    return PROGRAMS
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_for(condition, what, seconds=WAIT_S):
+    end = time.monotonic() + seconds
+    while not (answer := condition()):
+        assert time.monotonic() < end, what if isinstance(what, str) else what()
+        time.sleep(0.05)
+    return answer
+
+
+class Agent:
+    """A `culprit agent` with a configuration file of its own and /metrics."""
+
+    def __init__(self, culprit, folder, *args, **config):
+        os.makedirs(folder, exist_ok=True)
+        self.config, self.err_path = f"{folder}/agent.conf", f"{folder}/stderr"
+        self.port = free_port()
+        self.write(config)
+        self.process = subprocess.Popen(
+            [culprit, "agent", "--config", self.config, "--disable-tls", "--metrics",
+             f"127.0.0.1:{self.port}", *map(str, args)], stderr=open(self.err_path, "wb"))
+
+    def write(self, config):
+        with open(self.config, "w", encoding="utf-8") as f:
+            f.writelines(f"{k.replace('_', '-')} = {v}\n" for k, v in config.items())
+
+    @property
+    def stderr(self):
+        with open(self.err_path, encoding="utf-8", errors="replace") as f:
+            return f.read()
+
+    def metrics(self):
+        """{name or name{labels}: value}; {} while it does not answer yet."""
+        assert self.process.poll() is None, self.stderr
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=20) as r:
+                text = r.read().decode()
+        except OSError:
+            return {}
+        return {k: float(v) for k, v in re.findall(r"^(\w+(?:\{[^}]*\})?) (\S+)$", text, re.M)}
+
+    def metric(self, name):
+        """The sum over all labels."""
+        return sum(v for k, v in self.metrics().items() if k.partition("{")[0] == f"culprit_{name}")
+
+    def wait_until_it_counts(self):
+        wait_for(lambda: self.metric("agent_samples_total") > 0, lambda: "no samples\n" + self.stderr)
+
+    def reload(self, **config):
+        """What it says of the new configuration."""
+        before = len(self.stderr)
+        self.write(config)
+        self.process.send_signal(signal.SIGHUP)
+        return wait_for(lambda: (said := self.stderr[before:]) and re.search(
+            r"was read again|is not taken", said) and said, lambda: "no reload\n" + self.stderr)
+
+    def rss(self):
+        with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as f:
+            return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def end(self):
+        begin = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(30)
+        took = time.monotonic() - begin
+        assert status == 0, (status, self.stderr)
+        assert "runtime error:" not in self.stderr and "Sanitizer" not in self.stderr, self.stderr
+        assert took < 10, f"it took {took:.1f} s to end"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+class Work:
+    """A program that does nothing but burn CPU, under a service name."""
+
+    def __init__(self, programs, service, seconds=120):
+        self.process = subprocess.Popen(
+            [f"{programs}/split-g", str(seconds * 1000)],
+            # Has a CPU also where others want them all.
+            preexec_fn=lambda: os.setpriority(os.PRIO_PROCESS, 0, -15),
+            env={**os.environ, "OTEL_SERVICE_NAME": service})
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+def times_of(receiver, service):
+    return sorted(t for s in receiver.samples(service_name=service) for t in s.times)
+
+
+def wait_past(t, *receivers):
+    """Until one of them has a profile that began after t: all before it has come."""
+    wait_for(lambda: any(p.start_ns > t for r in receivers for p in r.profiles()), "it is late", 120)
+
+
+def assert_alike(a, b, what):
+    """Two counts of the same work."""
+    low, high = binomial_interval(a + b, 0.5)
+    assert low <= a <= high, f"{what}: {a} and {b}"
+
+
+# ---- reload ----
+
+
+def test_a_reload_loses_no_sample(culprit, programs, tmp_path):
+    """The same work is counted by an agent that is left alone and by one that reads its
+    configuration again and again; they agree in all, and around each reload."""
+    options = {"frequency": 199, "period": 1, "comm": "split-g"}
+    changes = [{"labels": "team=blue"}, {"uid": "root"}, {"period": 2},
+               {"comm": "split-g,nobody", "labels": "team=red"}, {}]
+    with Receiver() as still, Receiver() as first, Receiver() as second, \
+            Agent(culprit, tmp_path / "a", export=still.url, **options) as control, \
+            Agent(culprit, tmp_path / "b", export=first.url, **options) as agent:
+        reloads = []
+        with Work(programs, "shop"):
+            control.wait_until_it_counts()
+            agent.wait_until_it_counts()
+            begun = time.time_ns()
+            for i, change in enumerate(changes):
+                time.sleep(2)
+                # Every other time the destination is another, too.
+                to = [second, first][i % 2].url
+                reloads.append(time.time_ns())
+                said = agent.reload(**{**options, "export": to, **change})
+                assert "was read again" in said, said
+            time.sleep(3)
+            ended = time.time_ns()
+            wait_past(ended, still)
+            wait_past(ended, first, second)
+        assert agent.metric("agent_samples_lost_total") == 0
+        assert control.metric("agent_samples_lost_total") == 0
+        assert agent.metric("agent_reloads_total") == len(changes)
+        agent.end()
+        control.end()
+        for r in (still, first, second):
+            assert all(s.resource for s in r.samples())
+        a, b = times_of(still, "shop"), sorted(times_of(first, "shop") + times_of(second, "shop"))
+        a, b = [[t for t in times if begun <= t < ended] for times in (a, b)]
+        assert len(a) > 400
+        assert_alike(len(a), len(b), "all")
+        for t in reloads:
+            near = [sum(t - 5e8 <= x < t + 4e9 for x in times) for times in (a, b)]
+            assert_alike(*near, f"around the reload at {t}")
+        teams = {s.resource.get("team") for r in (first, second)
+                 for s in r.samples(service_name="shop")}
+        assert teams == {None, "blue", "red"}
+
+
+def test_a_frequency_that_changes(culprit, programs, tmp_path):
+    options = {"period": 1, "comm": "split-g"}
+    with Receiver() as r, Work(programs, "shop"), \
+            Agent(culprit, tmp_path, export=r.url, frequency=49, **options) as agent:
+        wait_for(lambda: len(times_of(r, "shop")) > 50, "nothing")
+        assert "was read again" in agent.reload(export=r.url, frequency=499, **options)
+        wait_for(lambda: any(p.period[1] == 1000000000 // 499 for p in r.profiles()), "as before")
+        agent.end()
+        # A profile is of one frequency.
+        assert {p.period[1] for p in r.profiles()} == {1000000000 // 49, 1000000000 // 499}
+
+
+@pytest.mark.parametrize("config, says", [
+    ({"frequency": "often"}, r"agent.conf:\d+: --frequency takes a whole number"),
+    ({"frequncy": "20"}, r"agent.conf:\d+: no option frequncy"),
+    ({"export": "pigeon://x"}, r"pigeon://x: not a destination"),
+    ({"export": "file:/nowhere/x.folded"}, r"/nowhere"),
+    ({"uid": "nobody-of-that-name"}, r"no user 'nobody-of-that-name'"),
+    ({"cgroup": "/no/such/group"}, r"/no/such/group"),
+    ({"labels": "a=%zz"}, r"--labels takes NAME=VALUE"),
+    ({"export-token-file": "/nowhere/token"}, r"cannot read a token from /nowhere/token"),
+])
+def test_a_bad_configuration_is_refused(culprit, programs, tmp_path, config, says):
+    good = {"frequency": 99, "period": 1, "comm": "split-g", "labels": "team=blue"}
+    with Receiver() as r, Work(programs, "shop"), \
+            Agent(culprit, tmp_path, **{**good, "export": r.url}) as agent:
+        agent.wait_until_it_counts()
+        said = agent.reload(**{**good, "export": r.url, **config})
+        lines = said.strip().splitlines()
+        assert len(lines) == 2 and re.search(says, lines[0]), said
+        assert "is not taken; what was before goes on" in lines[1]
+        n = len(r.bodies)
+        wait_for(lambda: len(r.bodies) > n + 1, "it does not go on")
+        assert all(s.resource["team"] == "blue" for s in r.samples())
+        assert {p.period[1] for p in r.profiles()} == {1000000000 // 99}
+        assert agent.metric("agent_reloads_refused_total") == 1
+        agent.end()
+
+
+def test_a_reload_keeps_what_waits_and_reads_tokens_again(culprit, tmp_path):
+    """Profiles that wait for a receiver survive a change of the destination's token."""
+    token, port = tmp_path / "token", free_port()
+    token.write_text("first-token-of-all\n")
+    config = {"frequency": 49, "period": 1, "export": f"otlp+http://127.0.0.1:{port}",
+              "export_token_file": token}
+    with Agent(culprit, tmp_path, **config) as agent:
+        wait_for(lambda: agent.metric("export_spooled_bytes") > 0, "nothing waits")
+        token.write_text("second-token-of-all\n")
+        assert "was read again" in agent.reload(**config)
+        with Receiver(port) as r:
+            wait_for(lambda: agent.metric("export_profiles_total") >= 3, "nothing is sent")
+            agent.end()
+            assert {h["Authorization"] for h in r.headers} == {"Bearer second-token-of-all"}
+            assert agent_lost(r) == 0
+            starts = sorted({p.start_ns for p in r.profiles()})
+            ends = {p.start_ns: p.start_ns + p.duration_ns for p in r.profiles()}
+            # One begins where the one before ended, or before: none is missing.
+            gaps = [b - ends[a] for a, b in zip(starts, starts[1:])]
+            assert all(g < 2e7 for g in gaps), gaps
+
+
+def agent_lost(receiver):
+    return sum(p.attributes.get("culprit.samples.lost", 0) for p in receiver.profiles()
+               if p.kind == ("samples", "count"))
