@@ -108,6 +108,8 @@ struct profile_quality {
 	u64 user_stacks; /* samples that have a user stack */
 	/* Whoever sampled counted these; else 0 lost only means that nobody said so. */
 	bool measured;
+	/* A store could not read all that was asked for. */
+	bool damaged;
 };
 
 struct profile {

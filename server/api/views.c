@@ -55,8 +55,9 @@ static void put_head(struct api_call *c, const struct query *q, const struct pro
 	put_text(c->out, "unit", type_unit(p));
 	str_printf(c->out,
 		   ",\"quality\":{\"samples\":%llu,\"lost\":%llu,\"truncated\":%llu,"
-		   "\"unknown_frames\":%llu,\"frames\":%llu}",
-		   y->samples, y->lost, y->truncated, y->unknown, y->frames);
+		   "\"unknown_frames\":%llu,\"frames\":%llu,\"damaged\":%s}",
+		   y->samples, y->lost, y->truncated, y->unknown, y->frames,
+		   y->damaged ? "true" : "false");
 }
 
 /* ---- what there is ---- */

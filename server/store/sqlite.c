@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,12 +20,16 @@
 #include "base/log.h"
 #include "base/str.h"
 
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 #define APPLICATION_ID 0x63756c70 /* "culp" */
 
-static const char schema[] =
+#define STATE_TABLE                                                                                \
+	"CREATE TABLE state(k INTEGER PRIMARY KEY, next BLOB NOT NULL, blocks INTEGER NOT NULL,"   \
+	" sum INTEGER NOT NULL);"
+
+const char sq_schema[] =
 	"PRAGMA application_id=1668639856;"
-	"CREATE TABLE names(n INTEGER PRIMARY KEY, name BLOB NOT NULL);"
+	"CREATE TABLE names(n INTEGER PRIMARY KEY, name BLOB NOT NULL, sum INTEGER NOT NULL);"
 	"CREATE TABLE series(n INTEGER PRIMARY KEY, id INTEGER NOT NULL, labels BLOB NOT NULL);"
 	"CREATE INDEX series_id ON series(id);"
 	"CREATE TABLE mappings(n INTEGER PRIMARY KEY, id INTEGER NOT NULL, path BLOB NOT NULL,"
@@ -47,8 +52,8 @@ static const char schema[] =
 	" stacks_sum INTEGER NOT NULL, body_sum INTEGER NOT NULL, series BLOB NOT NULL,"
 	" stacks BLOB NOT NULL, body BLOB NOT NULL);"
 	"CREATE TABLE tokens(token BLOB PRIMARY KEY, ms INTEGER NOT NULL) WITHOUT ROWID;"
-	"INSERT INTO names VALUES(0,x'');"
-	"PRAGMA user_version=1;";
+	/* One row: the next number of each table, and the sum of all blocks' sums. */
+	STATE_TABLE "PRAGMA user_version=2;";
 
 const char *const sq_table_names[SQ_TABLES] = {"series", "mappings", "functions",
 					       "frames", "stacks",   "blocks"};
@@ -123,18 +128,54 @@ static void apply(struct sq *s, struct sq_change *c)
 	s->naming += c->names;
 }
 
+static u64 state_sum(const s64 *next, u64 blocks)
+{
+	return hash_bytes(next, SQ_TABLES * sizeof(*next)) ^ hash_u64(blocks);
+}
+
+int sq_put_state(struct sq_conn *c, const s64 next[SQ_TABLES], u64 blocks)
+{
+	sqlite3_stmt *st = sq_get(c, SQL_SET_STATE);
+
+	if (!st)
+		return -EIO;
+	sqlite3_bind_blob(st, 1, next, SQ_TABLES * sizeof(*next), SQLITE_STATIC);
+	sqlite3_bind_int64(st, 2, (s64)blocks);
+	sqlite3_bind_int64(st, 3, (s64)state_sum(next, blocks));
+	return sqlite3_step(st) == SQLITE_DONE ? 0 : -EIO;
+}
+
+/* What the blocks' sum is when the change is made. */
+static u64 changed_sum(const struct sq *s, struct sq_change *c)
+{
+	u64 sum = s->blocks_sum;
+
+	vec_foreach (&c->added, e)
+		sum += sq_entry_sum(e);
+	for (size_t i = 0; c->removed.n && i < s->entries.n; i++)
+		if (bsearch(&s->entries.data[i].n, c->removed.data, c->removed.n, sizeof(s64),
+			    compare_n))
+			sum -= sq_entry_sum(&s->entries.data[i]);
+	return sum;
+}
+
 int sq_commit(struct sq *s, struct sq_change *c, struct diag *reterr_diag)
 {
+	u64 sum;
 	int r;
 
 	if (c->removed.n)
 		qsort(c->removed.data, c->removed.n, sizeof(s64), compare_n);
+	sum = changed_sum(s, c);
 	pthread_rwlock_wrlock(&s->list_lock);
 	r = vec_reserve(&s->entries, s->entries.n + c->added.n);
-	if (r == 0 && sq_run(s->writer, SQL_COMMIT) < 0)
+	if (r == 0 &&
+	    (sq_put_state(s->writer, s->next, sum) < 0 || sq_run(s->writer, SQL_COMMIT) < 0))
 		r = sq_error(s->writer, "cannot write", reterr_diag);
-	if (r == 0)
+	if (r == 0) {
 		apply(s, c);
+		s->blocks_sum = sum;
+	}
 	pthread_rwlock_unlock(&s->list_lock);
 	if (r < 0)
 		sq_rollback(s);
@@ -165,64 +206,55 @@ static int create_schema(struct sq *s, struct diag *reterr_diag)
 	sqlite3 *db = s->writer->db;
 
 	if (sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK &&
-	    sqlite3_exec(db, schema, NULL, NULL, NULL) == SQLITE_OK &&
+	    sqlite3_exec(db, sq_schema, NULL, NULL, NULL) == SQLITE_OK &&
 	    sqlite3_exec(db, "COMMIT", NULL, NULL, NULL) == SQLITE_OK)
 		return 0;
 	return sq_error(s->writer, s->path, reterr_diag);
 }
 
-static int check_schema(struct sq *s, struct diag *reterr_diag)
+u64 sq_name_sum(u32 n, const void *name, size_t size)
 {
-	s64 version = 0, application = 0, n_tables = 0;
-
-	if (sq_number(s->writer, "PRAGMA user_version", &version) < 0 ||
-	    sq_number(s->writer, "PRAGMA application_id", &application) < 0 ||
-	    sq_number(s->writer, "SELECT count(*) FROM sqlite_schema", &n_tables) < 0)
-		return sq_error(s->writer, s->path, reterr_diag);
-	if (!n_tables)
-		return create_schema(s, reterr_diag);
-	if (application != APPLICATION_ID)
-		return diag_set(reterr_diag, -EINVAL,
-				"%s is a database of something else: choose another directory",
-				s->path);
-	if (version > SCHEMA_VERSION)
-		return diag_set(reterr_diag, -EINVAL,
-				"%s was written by a newer culprit (version %lld)", s->path,
-				(long long)version);
-	return 0;
+	return hash_bytes(name, size) ^ hash_u64(n);
 }
 
+/* Number 0 is "", and not in the table. */
 static int load_names(struct sq *s, struct diag *reterr_diag)
 {
 	sqlite3_stmt *st;
 	u32 id;
 	int r, res = 0;
 
-	if (sqlite3_prepare_v2(s->writer->db, "SELECT n,name FROM names ORDER BY n", -1, &st,
+	if (sqlite3_prepare_v2(s->writer->db, "SELECT n,name,sum FROM names ORDER BY n", -1, &st,
 			       NULL) != SQLITE_OK)
 		return sq_error(s->writer, s->path, reterr_diag);
 	while ((r = sqlite3_step(st)) == SQLITE_ROW && res == 0) {
 		s64 n = sqlite3_column_int64(st, 0);
+		const void *name = sqlite3_column_blob(st, 1);
+		size_t size = (size_t)sqlite3_column_bytes(st, 1);
 		char text[48];
 
+		name = name ? name : "";
+		if (n < (s64)s->names.n || n > UINT32_MAX ||
+		    sq_name_sum((u32)n, name, size) != (u64)sqlite3_column_int64(st, 2)) {
+			res = -EBADMSG;
+			break;
+		}
 		/* What is missing keeps its number, so that those behind it keep theirs. */
 		while ((s64)s->names.n < n && res == 0) {
 			snprintf(text, sizeof(text), "[damaged name %zu]", s->names.n);
 			res = strtab_add(&s->names, text, strlen(text), &id);
-			s->damaged_rows++;
 		}
-		if (n && res == 0)
-			res = strtab_add(&s->names, sqlite3_column_blob(st, 1),
-					 (size_t)sqlite3_column_bytes(st, 1), &id);
+		if (res == 0)
+			res = strtab_add(&s->names, name, size, &id);
 	}
 	sqlite3_finalize(st);
 	s->names_saved = (u32)s->names.n;
 	if (res < 0)
-		return diag_set(reterr_diag, res, "out of memory");
+		return diag_set(reterr_diag, res, "names of services: %s", strerror(-res));
 	return r == SQLITE_DONE ? 0 : sq_error(s->writer, s->path, reterr_diag);
 }
 
-static struct sq_entry entry_of(sqlite3_stmt *st)
+struct sq_entry sq_entry_of(sqlite3_stmt *st)
 {
 	return (struct sq_entry){
 		.n = sqlite3_column_int64(st, 0),
@@ -239,41 +271,55 @@ static struct sq_entry entry_of(sqlite3_stmt *st)
 	};
 }
 
-/*
- * The list of blocks. Where a page cannot be read, what comes behind it is looked for in growing
- * steps: SQLite finds a row by its number without the pages of others.
- */
 static int load_entries(struct sq *s, struct diag *reterr_diag)
 {
-	s64 from = 0, skip = 1, end = s->next[SQ_BLOCKS];
+	sqlite3_stmt *st = sq_get(s->writer, SQL_NEXT_BLOCKS);
+	int r;
 
-	while (from < end) {
-		sqlite3_stmt *st = sq_get(s->writer, SQL_NEXT_BLOCKS);
-		int r;
+	if (!st)
+		return sq_error(s->writer, s->path, reterr_diag);
+	sqlite3_bind_int64(st, 1, 0);
+	s->blocks_sum = 0;
+	while ((r = sqlite3_step(st)) == SQLITE_ROW) {
+		struct sq_entry e = sq_entry_of(st);
 
-		if (!st)
-			return sq_error(s->writer, s->path, reterr_diag);
-		sqlite3_bind_int64(st, 1, from);
-		while ((r = sqlite3_step(st)) == SQLITE_ROW) {
-			struct sq_entry e = entry_of(st);
-
-			from = e.n + 1;
-			skip = 1;
-			if (sq_entry_sum(&e) != (u64)sqlite3_column_int64(st, 10))
-				sq_note_damage(s, e.n);
-			else if (vec_push(&s->entries, e) < 0)
-				return diag_set(reterr_diag, -ENOMEM, "out of memory");
-		}
-		if (r == SQLITE_DONE)
-			break;
-		r = sq_error(s->writer, s->path, reterr_diag);
-		if (!sq_is_damage(r))
-			return r;
-		sq_note_damage(s, from);
-		from += skip;
-		skip *= 2;
+		if (sq_entry_sum(&e) != (u64)sqlite3_column_int64(st, 10) ||
+		    (s->entries.n && s->entries.data[s->entries.n - 1].n >= e.n))
+			return diag_set(reterr_diag, -EBADMSG, "the list of blocks is damaged");
+		if (vec_push(&s->entries, e) < 0)
+			return diag_set(reterr_diag, -ENOMEM, "out of memory");
+		s->blocks_sum += sq_entry_sum(&e);
 	}
-	return 0;
+	return r == SQLITE_DONE ? 0 : sq_error(s->writer, s->path, reterr_diag);
+}
+
+/* Numbers that were given once are not given again: whoever lost the row may still refer to it. */
+static int load_state(struct sq *s, struct diag *reterr_diag)
+{
+	sqlite3_stmt *st = NULL;
+	s64 next[SQ_TABLES] = {};
+	u64 blocks = 0;
+	bool whole;
+	int r;
+
+	if (sqlite3_prepare_v2(s->writer->db, "SELECT next,blocks,sum FROM state WHERE k=0", -1,
+			       &st, NULL) != SQLITE_OK)
+		return sq_error(s->writer, s->path, reterr_diag);
+	r = sqlite3_step(st);
+	whole = r == SQLITE_DONE && !s->entries.n;
+	if (r == SQLITE_ROW && sqlite3_column_bytes(st, 0) == sizeof(next)) {
+		memcpy(next, sqlite3_column_blob(st, 0), sizeof(next));
+		blocks = (u64)sqlite3_column_int64(st, 1);
+		whole = state_sum(next, blocks) == (u64)sqlite3_column_int64(st, 2) &&
+			blocks == s->blocks_sum;
+	}
+	r = r == SQLITE_ROW || r == SQLITE_DONE ? 0 : sq_error(s->writer, s->path, reterr_diag);
+	sqlite3_finalize(st);
+	for (size_t i = 0; i < SQ_TABLES; i++)
+		s->next[i] = MAX(s->next[i], next[i]);
+	if (r == 0 && !whole)
+		r = diag_set(reterr_diag, -EBADMSG, "blocks are not those that were written");
+	return r;
 }
 
 static int load_numbers(struct sq *s, struct diag *reterr_diag)
@@ -288,6 +334,60 @@ static int load_numbers(struct sq *s, struct diag *reterr_diag)
 		s->next[i] = max + 1;
 		s->complete[i] = max == 0;
 	}
+	return 0;
+}
+
+static void name_sum(sqlite3_context *c, int n, sqlite3_value **args)
+{
+	const void *name = sqlite3_value_blob(args[1]);
+
+	sqlite3_result_int64(c,
+			     (s64)sq_name_sum((u32)sqlite3_value_int64(args[0]), name ? name : "",
+					      (size_t)sqlite3_value_bytes(args[1])));
+}
+
+/* Version 1 had no sums of names and no state. */
+static int update_schema(struct sq *s, struct diag *reterr_diag)
+{
+	sqlite3 *db = s->writer->db;
+	int r;
+
+	if (sqlite3_create_function(db, "name_sum", 2, SQLITE_UTF8, NULL, name_sum, NULL, NULL) ||
+	    sqlite3_exec(db,
+			 "BEGIN IMMEDIATE;" STATE_TABLE
+			 "ALTER TABLE names ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;"
+			 "DELETE FROM names WHERE n=0; UPDATE names SET sum=name_sum(n,name)",
+			 NULL, NULL, NULL))
+		return sq_error(s->writer, s->path, reterr_diag);
+	r = load_numbers(s, reterr_diag);
+	if (r == 0)
+		r = load_entries(s, reterr_diag);
+	if (r == 0 && (sq_put_state(s->writer, s->next, s->blocks_sum) < 0 ||
+		       sqlite3_exec(db, "PRAGMA user_version=2; COMMIT", NULL, NULL, NULL)))
+		r = sq_error(s->writer, s->path, reterr_diag);
+	return r;
+}
+
+static int check_schema(struct sq *s, struct diag *reterr_diag)
+{
+	s64 version = 0, application = 0, n_tables = 0;
+
+	if (sq_number(s->writer, "PRAGMA user_version", &version) < 0 ||
+	    sq_number(s->writer, "PRAGMA application_id", &application) < 0 ||
+	    sq_number(s->writer, "SELECT count(*) FROM sqlite_schema", &n_tables) < 0)
+		return sq_error(s->writer, s->path, reterr_diag);
+	if (!n_tables)
+		return create_schema(s, reterr_diag);
+	if (application != APPLICATION_ID)
+		return diag_set(reterr_diag, -EINVAL,
+				"%s is a database of something else: choose another directory",
+				s->path);
+	if (version < SCHEMA_VERSION)
+		return update_schema(s, reterr_diag);
+	if (version > SCHEMA_VERSION)
+		return diag_set(reterr_diag, -EINVAL,
+				"%s was written by a newer culprit (version %lld)", s->path,
+				(long long)version);
 	return 0;
 }
 
@@ -308,75 +408,69 @@ static int lock_directory(struct sq *s, struct diag *reterr_diag)
 	return 0;
 }
 
-/* Nothing is ever deleted for being damaged. */
-static int move_aside(struct sq *s, const char *why, struct diag *reterr_diag)
+static int load(struct sq *s, struct diag *reterr_diag)
 {
-	static const char *const parts[] = {"", "-wal", "-shm"};
-	char stamp[32];
-	time_t now = time(NULL);
-	struct tm tm;
+	int r = load_numbers(s, reterr_diag);
 
-	strftime(stamp, sizeof(stamp), "%Y%m%d-%H%M%S", gmtime_r(&now, &tm));
-	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
-		_cleanup_str_ struct str from = {}, to = {};
-		struct stat st;
-
-		str_printf(&from, "%s%s", s->path, parts[i]);
-		str_printf(&to, "%s.damaged-%s%s", s->path, stamp, parts[i]);
-		for (u32 k = 2; !lstat(str_get(&to), &st); k++) {
-			str_clear(&to);
-			str_printf(&to, "%s.damaged-%s.%u%s", s->path, stamp, k, parts[i]);
-		}
-		if (rename(str_get(&from), str_get(&to)) < 0 && errno != ENOENT)
-			return diag_set(reterr_diag, -errno, "cannot move %s aside: %s",
-					str_get(&from), strerror(errno));
-	}
-	log_err("%s is damaged (%s): moved to %s.damaged-%s, beginning a new one", s->path, why,
-		s->path, stamp);
-	return 0;
+	vec_clear(&s->entries);
+	strtab_deinit(&s->names);
+	if (r == 0)
+		r = strtab_init(&s->names);
+	if (r == 0)
+		r = load_names(s, reterr_diag);
+	if (r == 0)
+		r = load_entries(s, reterr_diag);
+	return r < 0 ? r : load_state(s, reterr_diag);
 }
 
-static int open_file(struct sq *s, struct diag *reterr_diag)
+int sq_open_file(struct sq *s, struct diag *reterr_diag)
 {
 	int r = sq_connect(s->path, true, reterr_diag, &s->writer);
 
-	if (r == 0 &&
-	    sqlite3_exec(
-		    s->writer->db,
-		    "PRAGMA page_size=4096; PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL",
-		    NULL, NULL, NULL) != SQLITE_OK)
+	if (r == 0 && sqlite3_exec(s->writer->db,
+				   "PRAGMA page_size=4096; PRAGMA auto_vacuum=INCREMENTAL;"
+				   "PRAGMA journal_mode=WAL",
+				   NULL, NULL, NULL) != SQLITE_OK)
 		r = sq_error(s->writer, s->path, reterr_diag);
 	if (r == 0)
 		r = check_schema(s, reterr_diag);
 	if (r == 0)
 		index_nameless(s);
 	if (r == 0)
-		r = load_numbers(s, reterr_diag);
+		r = load(s, reterr_diag);
 	if (r == 0)
-		r = load_names(s, reterr_diag);
-	if (r == 0)
-		r = load_entries(s, reterr_diag);
+		sqlite3_wal_hook(s->writer->db, on_wal, s);
 	return r;
 }
 
-static void close_file(struct sq *s)
+static void close_one(struct sq_conn *c, bool keep_log)
 {
-	sq_disconnect(s->writer);
+	if (c && keep_log)
+		sqlite3_db_config(c->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+	sq_disconnect(c);
+}
+
+void sq_close_file(struct sq *s, bool keep_log)
+{
+	close_one(s->writer, keep_log);
 	s->writer = NULL;
+	pthread_mutex_lock(&s->pool_lock);
 	while (s->pool) {
 		struct sq_conn *c = s->pool;
 
 		s->pool = c->next;
-		sq_disconnect(c);
+		close_one(c, keep_log);
 	}
 	s->n_pool = 0;
+	s->generation++;
+	pthread_mutex_unlock(&s->pool_lock);
 }
 
 static void sq_close(struct store *base)
 {
 	struct sq *s = sq_of(base);
 
-	close_file(s);
+	sq_close_file(s, false);
 	for (size_t i = 0; i < SQ_TABLES; i++)
 		map_deinit(&s->ids[i]);
 	sq_cache_deinit(&s->cache);
@@ -433,35 +527,59 @@ static struct sq *create(const char *where, const struct store_options *o)
 	return s;
 }
 
+/* Its lock says that there was a database, and what is left of it is no byte. */
+static bool was_emptied(const struct sq *s)
+{
+	struct stat lock, file;
+
+	return fstat(s->lock_fd, &lock) == 0 && lock.st_size && stat(s->path, &file) == 0 &&
+	       !file.st_size;
+}
+
+/* Whatever is damaged, in the end there is a store that takes what comes. */
+static int open_or_repair(struct sq *s, struct diag *reterr_diag)
+{
+	struct diag why = {};
+	enum sq_log log;
+	int r = sq_finish_repair(s, reterr_diag);
+
+	if (r < 0)
+		return r;
+	log = sq_check_log(s->path);
+	if (was_emptied(s))
+		r = diag_set(&why, -EBADMSG, "it is empty");
+	else if (log == SQ_LOG_WHOLE)
+		r = sq_open_file(s, &why);
+	else
+		r = diag_set(&why, -EBADMSG, "its log has lost what was committed");
+	if (sq_is_damage(r)) {
+		sq_close_file(s, true);
+		r = sq_repair_closed(s, log, why.text, reterr_diag);
+		why = (struct diag){};
+		if (r == 0)
+			r = sq_open_file(s, &why);
+	}
+	return r < 0 && why.text[0] ? diag_set(reterr_diag, r, "%s", why.text) : r;
+}
+
 static int sq_open(const char *where, const struct store_options *o, struct diag *reterr_diag,
 		   struct store **ret)
 {
 	struct sq *s = create(where, o);
-	struct diag why = {};
 	int r;
 
 	if (!s)
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	r = lock_directory(s, reterr_diag);
 	if (r == 0)
-		r = open_file(s, &why);
-	if (sq_is_damage(r)) {
-		close_file(s);
-		strtab_deinit(&s->names);
-		vec_clear(&s->entries);
-		r = strtab_init(&s->names);
-		if (r == 0)
-			r = move_aside(s, why.text, reterr_diag);
-		why = (struct diag){};
-		if (r == 0)
-			r = open_file(s, &why);
-		s->damaged_rows = 1;
-	}
+		r = open_or_repair(s, reterr_diag);
 	if (r < 0) {
 		sq_close(&s->base);
-		return diag_set(reterr_diag, r, "%s", why.text[0] ? why.text : strerror(-r));
+		return diag_set(reterr_diag, r, "%s: %s", where, strerror(-r));
 	}
-	sqlite3_wal_hook(s->writer->db, on_wal, s);
+	/* Without it was_emptied() knows less, that is all. */
+	if (pwrite(s->lock_fd, "1", 1, 0) != 1)
+		log_debug("%s/lock cannot be written: %s", s->dir, strerror(errno));
 	*ret = &s->base;
 	return 0;
 }
@@ -501,7 +619,7 @@ static int sq_stats(struct store *base, struct store_stats *ret, struct diag *re
 	}
 	pthread_rwlock_unlock(&s->list_lock);
 	pthread_mutex_lock(&s->pool_lock);
-	st.damaged = s->damaged.n + s->damaged_rows;
+	st.damaged = s->damaged.n + s->damaged_rows + s->damaged_files;
 	st.evicted_rows = s->evicted_rows;
 	pthread_mutex_unlock(&s->pool_lock);
 	st.bytes = sq_bytes(s);

@@ -29,6 +29,11 @@
 
 enum sq_table { SQ_SERIES, SQ_MAPPINGS, SQ_FUNCTIONS, SQ_FRAMES, SQ_STACKS, SQ_BLOCKS, SQ_TABLES };
 
+/* An index may lie after damage: the row must have the id. */
+#define SQ_BY_ID(table)                                                                            \
+	"SELECT t.n FROM " table " AS i CROSS JOIN " table " AS t ON t.n=i.n "                     \
+	"WHERE i.id=?1 AND +t.id=?1"
+
 /* Statements, each prepared once a connection. SQ(NAME, text) */
 #define SQ_STATEMENTS(SQ)                                                                          \
 	SQ(BEGIN, "BEGIN")                                                                         \
@@ -36,12 +41,12 @@ enum sq_table { SQ_SERIES, SQ_MAPPINGS, SQ_FUNCTIONS, SQ_FRAMES, SQ_STACKS, SQ_B
 	SQ(COMMIT, "COMMIT")                                                                       \
 	SQ(ROLLBACK, "ROLLBACK")                                                                   \
 	SQ(PIN, "SELECT 1 FROM sqlite_schema LIMIT 1")                                             \
-	SQ(FIND_SERIES, "SELECT n FROM series WHERE id=?")                                         \
-	SQ(FIND_MAPPING, "SELECT n FROM mappings WHERE id=?")                                      \
-	SQ(FIND_FUNCTION, "SELECT n FROM functions WHERE id=?")                                    \
-	SQ(FIND_FRAME, "SELECT n FROM frames WHERE id=?")                                          \
-	SQ(FIND_STACK, "SELECT n FROM stacks WHERE id=?")                                          \
-	SQ(ADD_NAME, "INSERT INTO names(n,name) VALUES(?,?)")                                      \
+	SQ(FIND_SERIES, SQ_BY_ID("series"))                                                        \
+	SQ(FIND_MAPPING, SQ_BY_ID("mappings"))                                                     \
+	SQ(FIND_FUNCTION, SQ_BY_ID("functions"))                                                   \
+	SQ(FIND_FRAME, SQ_BY_ID("frames"))                                                         \
+	SQ(FIND_STACK, SQ_BY_ID("stacks"))                                                         \
+	SQ(ADD_NAME, "INSERT INTO names(n,name,sum) VALUES(?,?,?)")                                \
 	SQ(ADD_SERIES, "INSERT INTO series(n,id,labels) VALUES(?,?,?)")                            \
 	SQ(ADD_MAPPING, "INSERT INTO mappings(n,path,build_id,id) VALUES(?,?,?,?)")                \
 	SQ(ADD_FUNCTION, "INSERT INTO functions(n,id,name,system_name,file,start_line) "           \
@@ -53,6 +58,7 @@ enum sq_table { SQ_SERIES, SQ_MAPPINGS, SQ_FUNCTIONS, SQ_FRAMES, SQ_STACKS, SQ_B
 		      "samples,sum,series_sum,stacks_sum,body_sum,series,stacks,body) "            \
 		      "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                 \
 	SQ(DEL_BLOCK, "DELETE FROM blocks WHERE n=?")                                              \
+	SQ(SET_STATE, "INSERT OR REPLACE INTO state(k,next,blocks,sum) VALUES(0,?,?,?)")           \
 	SQ(FIND_TOKEN, "SELECT 1 FROM tokens WHERE token=?")                                       \
 	SQ(ADD_TOKEN, "INSERT INTO tokens(token,ms) VALUES(?,?)")                                  \
 	SQ(DEL_TOKENS, "DELETE FROM tokens WHERE ms<?")                                            \
@@ -86,6 +92,7 @@ struct sq_conn {
 	sqlite3 *db;
 	sqlite3_stmt *statements[SQL_N];
 	struct sq_conn *next; /* in the pool */
+	u32 generation;	      /* of the file that it has open */
 };
 
 /* What is known of a block without reading it. */
@@ -155,6 +162,7 @@ struct sq {
 	bool complete[SQ_TABLES];  /* ids has all there is */
 	s64 next[SQ_TABLES];
 	u32 names_saved;
+	u64 blocks_sum; /* of all entries, as in the table `state` */
 	int wal_pages;
 	struct sq_marks marks[SQ_TABLES];
 	u64 evicted_since_gc; /* rows; of the thread that maintains */
@@ -170,8 +178,12 @@ struct sq {
 	pthread_mutex_t pool_lock;
 	struct sq_conn *pool;
 	u32 n_pool;
-	struct map damaged; /* blocks by n */
-	u64 damaged_rows;   /* of dictionaries */
+	struct map damaged;  /* blocks by n */
+	u64 damaged_rows;    /* of dictionaries */
+	u32 generation;	     /* of the file; it is another after a repair */
+	u64 damaged_files;   /* that were moved aside, and */
+	u64 damaged_ms;	     /* when the last one was: what is older may be missing */
+	_Atomic bool broken; /* pages or rows are damaged: maintain() repairs it */
 	u64 evicted_rows;
 };
 
@@ -201,6 +213,7 @@ int sq_number(struct sq_conn *c, const char *text, s64 *ret);
 int sq_reader_get(struct sq *s, struct diag *reterr_diag, struct sq_conn **ret);
 void sq_reader_put(struct sq *s, struct sq_conn *c);
 void sq_note_damage(struct sq *s, s64 block);
+/* Of a dictionary, or of SQLite's own: the store is to be repaired. */
 void sq_note_damaged_row(struct sq *s);
 
 /* ---- sqlite.c ---- */
@@ -211,6 +224,14 @@ int sq_commit(struct sq *s, struct sq_change *c, struct diag *reterr_diag);
 void sq_rollback(struct sq *s);
 void sq_forget_ids(struct sq *s);
 extern const char *const sq_table_names[SQ_TABLES];
+extern const char sq_schema[];
+/* Opens what is there, or creates it. close: keep_log leaves all as it is on disk. */
+int sq_open_file(struct sq *s, struct diag *reterr_diag);
+void sq_close_file(struct sq *s, bool keep_log);
+struct sq_entry sq_entry_of(sqlite3_stmt *next_blocks);
+u64 sq_name_sum(u32 n, const void *name, size_t size);
+/* The one row of `state`. */
+int sq_put_state(struct sq_conn *c, const s64 next[SQ_TABLES], u64 blocks);
 u64 sq_entry_sum(const struct sq_entry *e);
 u64 sq_part_sum(s64 n, const void *data, size_t size);
 
@@ -233,6 +254,8 @@ int sq_load_stacks(struct store *base, const u64 *ids, size_t n, struct profile 
 /* The id of a stack or series: -ENOENT, or -EBADMSG for damage. Under cache_lock. */
 int sq_stack_id(struct sq *s, struct sq_conn *c, u32 n, u64 *ret);
 int sq_series_id(struct sq *s, struct sq_conn *c, u32 n, u64 *ret);
+/* Under write_lock: whether a row is what its id says. -EBADMSG: not, and it will be repaired. */
+int sq_check_row(struct sq *s, enum sq_table table, s64 n, u64 id);
 /* Reads the labels of a series; -ENOENT, or -EBADMSG for damage. */
 int sq_series_resource(struct sq_conn *c, u32 n, struct profile *into, u64 *ret_id,
 		       u32 *ret_resource);
@@ -298,3 +321,28 @@ bool sq_has_room(const struct sq *s);
 /* Under write_lock, before a batch is written: waits until there is room for it, or -ENOSPC. */
 int sq_wait_for_room(struct sq *s, struct diag *reterr_diag);
 void sq_wake_writers(struct sq *s);
+
+/* ---- sqlite_log.c: whether the write-ahead log has all that was committed ---- */
+
+enum sq_log {
+	SQ_LOG_WHOLE,
+	SQ_LOG_SHORT, /* its end is missing */
+	SQ_LOG_STALE, /* so much that the file without it is newer, and whole */
+	SQ_LOG_MIXED, /* neither is */
+};
+
+enum sq_log sq_check_log(const char *path);
+
+/* ---- sqlite_repair.c ---- */
+
+/* Before opening: ends a repair that was interrupted, and looks for what was moved aside. */
+int sq_finish_repair(struct sq *s, struct diag *reterr_diag);
+/* Of a store that is not open: what can be read is copied, the damaged file kept. */
+int sq_repair_closed(struct sq *s, enum sq_log log, const char *why, struct diag *reterr_diag);
+/* Of one that is: by the thread that maintains. */
+int sq_repair(struct sq *s, struct diag *reterr_diag);
+
+/* ---- sqlite_salvage.c ---- */
+
+/* Copies what is whole of the database at s->path into a new one. names: those in memory, too. */
+int sq_salvage(struct sq *s, const char *to, bool names, u64 *ret_lost, struct diag *reterr_diag);

@@ -134,6 +134,8 @@ int sq_number(struct sq_conn *c, const char *text, s64 *ret)
 int sq_reader_get(struct sq *s, struct diag *reterr_diag, struct sq_conn **ret)
 {
 	struct sq_conn *c;
+	u32 generation;
+	int r;
 
 	pthread_mutex_lock(&s->pool_lock);
 	c = s->pool;
@@ -141,9 +143,14 @@ int sq_reader_get(struct sq *s, struct diag *reterr_diag, struct sq_conn **ret)
 		s->pool = c->next;
 		s->n_pool--;
 	}
+	generation = s->generation;
 	pthread_mutex_unlock(&s->pool_lock);
-	if (!c)
-		return sq_connect(s->path, false, reterr_diag, ret);
+	if (!c) {
+		r = sq_connect(s->path, false, reterr_diag, &c);
+		if (r < 0)
+			return r;
+		c->generation = generation;
+	}
 	*ret = c;
 	return 0;
 }
@@ -155,7 +162,7 @@ void sq_reader_put(struct sq *s, struct sq_conn *c)
 		if (c->statements[i])
 			sqlite3_reset(c->statements[i]);
 	pthread_mutex_lock(&s->pool_lock);
-	if (s->n_pool < SQ_MAX_READERS) {
+	if (s->n_pool < SQ_MAX_READERS && c->generation == s->generation) {
 		c->next = s->pool;
 		s->pool = c;
 		s->n_pool++;
@@ -177,4 +184,5 @@ void sq_note_damaged_row(struct sq *s)
 	pthread_mutex_lock(&s->pool_lock);
 	s->damaged_rows++;
 	pthread_mutex_unlock(&s->pool_lock);
+	s->broken = true;
 }

@@ -415,6 +415,56 @@ int sq_series_id(struct sq *s, struct sq_conn *c, u32 n, u64 *ret)
 	return r;
 }
 
+/* ---- for writers ---- */
+
+static int check_mapping(struct loading *l, s64 n, u64 id)
+{
+	struct store_frame_key k = {};
+	u32 mapping;
+	int r = load_mapping(l, n, &k, &mapping);
+	u64 parts[] = {k.path, k.build_id};
+
+	return r == 0 && store_id(parts, sizeof(parts)) != id ? -EBADMSG : r;
+}
+
+static int check_row(struct loading *l, enum sq_table table, s64 n, u64 id)
+{
+	const struct sq_frame *frame;
+	u64 found;
+	size_t at;
+	u32 function;
+
+	switch (table) {
+	case SQ_SERIES:
+		return sq_series_id(l->s, l->c, (u32)n, &found);
+	case SQ_MAPPINGS:
+		return check_mapping(l, n, id);
+	case SQ_FUNCTIONS:
+		return load_function(l, n, &found, &function);
+	case SQ_FRAMES:
+		return load_frame(l, n, &frame);
+	case SQ_STACKS:
+		return load_stack(l, n, &at);
+	default:
+		return 0;
+	}
+}
+
+int sq_check_row(struct sq *s, enum sq_table table, s64 n, u64 id)
+{
+	struct loading l = {.s = s, .c = s->writer, .cache = &s->cache};
+	int r;
+
+	pthread_mutex_lock(&s->cache_lock);
+	r = sq_cache_trim(s, s->naming);
+	if (r == 0)
+		r = check_row(&l, table, n, id);
+	pthread_mutex_unlock(&s->cache_lock);
+	if (sq_is_damage(r))
+		s->broken = true;
+	return r;
+}
+
 /* ---- into a profile ---- */
 
 /* -ENOENT when there is no such stack. */

@@ -480,9 +480,8 @@ static void empty_log(struct sq *s)
 	pthread_mutex_unlock(&s->write_lock);
 }
 
-int sq_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag)
+static int work(struct sq *s, u64 now_ms, struct diag *reterr_diag)
 {
-	struct sq *s = sq_of(base);
 	s64 until = now_ns() + BUDGET_NS;
 	bool more = true;
 	int r;
@@ -502,5 +501,18 @@ int sq_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag)
 	if (r == 0)
 		r = sq_collect_dictionaries(s, reterr_diag);
 	empty_log(s);
+	return r;
+}
+
+int sq_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag)
+{
+	struct sq *s = sq_of(base);
+	int r = s->broken ? sq_repair(s, reterr_diag) : 0;
+
+	if (r == 0)
+		r = work(s, now_ms, reterr_diag);
+	/* The next call repairs it. */
+	if (sq_is_damage(r))
+		s->broken = true;
 	return r;
 }

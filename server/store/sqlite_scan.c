@@ -157,7 +157,8 @@ struct scanning {
 	const struct store_filter *f;
 	u32 by;
 	u64 step_ms;
-	struct map stacks, series; /* by number, of the filter; empty maps accept none */
+	/* By number, as they are met: 1 when the filter has its id, else 2. */
+	struct map stacks, series;
 	vec(struct sum_row) rows;
 	size_t compact_at;
 	u64 resolution_ms;
@@ -235,6 +236,58 @@ static int add_sum(struct scanning *c, struct sum_key k, u64 count, s64 value)
 	return vec_push(&c->rows, (struct sum_row){k, count, value});
 }
 
+/* ---- what the filter wants ---- */
+
+static int compare_ids(const void *a, const void *b)
+{
+	u64 x = *(const u64 *)a, y = *(const u64 *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/*
+ * From numbers to ids and not the other way: a row shows that it is damaged, and an index that has
+ * lost an entry shows nothing. What cannot be read is not what was asked for, and is told.
+ */
+static int look_up(struct scanning *c, bool stack, u32 number, u64 *ret)
+{
+	struct sq *s = c->view->s;
+	const u64 *ids = stack ? c->f->stacks : c->f->series;
+	size_t n = stack ? c->f->n_stacks : c->f->n_series;
+	u64 id;
+	int r;
+
+	pthread_mutex_lock(&s->cache_lock);
+	r = sq_cache_trim(s, c->view->naming);
+	if (r == 0)
+		r = stack ? sq_stack_id(s, c->view->c, number, &id)
+			  : sq_series_id(s, c->view->c, number, &id);
+	pthread_mutex_unlock(&s->cache_lock);
+	*ret = 2;
+	if (sq_is_damage(r) || r == -ENOENT)
+		c->damaged = true;
+	else if (r < 0)
+		return r;
+	else if (n && bsearch(&id, ids, n, sizeof(*ids), compare_ids))
+		*ret = 1;
+	return map_put(stack ? &c->stacks : &c->series, number, *ret);
+}
+
+/* 1, 0 or negative on failure. */
+static int accepts(struct scanning *c, bool stack, u32 number)
+{
+	u64 *known, found;
+	int r;
+
+	if (stack ? !c->f->stacks : !c->f->series)
+		return 1;
+	known = map_get(stack ? &c->stacks : &c->series, number);
+	if (known)
+		return *known == 1;
+	r = look_up(c, stack, number, &found);
+	return r < 0 ? r : found == 1;
+}
+
 static u32 step_of(const struct scanning *c, u64 time_ms)
 {
 	return c->by & STORE_BY_TIME ? (u32)((time_ms - c->f->from_ms) / c->step_ms) : 0;
@@ -243,8 +296,6 @@ static u32 step_of(const struct scanning *c, u64 time_ms)
 static int scan_sums(struct scanning *c, const struct sq_entry *e, enum sq_part part)
 {
 	_cleanup_block_sums_ struct block_sums sums = {};
-	const struct map *only = part == SQ_PART_STACKS ? &c->stacks : &c->series;
-	bool all = part == SQ_PART_STACKS ? !c->f->stacks : !c->f->series;
 	u32 step = step_of(c, e->first_ms);
 	const u8 *data;
 	size_t n;
@@ -258,7 +309,10 @@ static int scan_sums(struct scanning *c, const struct sq_entry *e, enum sq_part 
 	vec_foreach (&sums.sums, s) {
 		struct sum_key k = {.step = step};
 
-		if (!all && !map_get(only, s->number))
+		r = accepts(c, part == SQ_PART_STACKS, s->number);
+		if (r < 0)
+			return r;
+		if (!r)
 			continue;
 		if (c->by & STORE_BY_STACK)
 			k.stack = s->number;
@@ -275,11 +329,15 @@ static int add_block_row(struct scanning *c, const struct block_row *row, u64 ba
 {
 	u64 time_ms = base + row->time_ms;
 	struct sum_key k = {};
+	int r;
 
-	if (time_ms < c->f->from_ms || time_ms >= c->f->to_ms ||
-	    (c->f->stacks && !map_get(&c->stacks, row->stack)) ||
-	    (c->f->series && !map_get(&c->series, row->series)))
+	if (time_ms < c->f->from_ms || time_ms >= c->f->to_ms)
 		return 0;
+	r = accepts(c, true, row->stack);
+	if (r > 0)
+		r = accepts(c, false, row->series);
+	if (r <= 0)
+		return r;
 	k.step = step_of(c, time_ms);
 	if (c->by & STORE_BY_STACK)
 		k.stack = row->stack;
@@ -288,7 +346,7 @@ static int add_block_row(struct scanning *c, const struct block_row *row, u64 ba
 	return add_sum(c, k, row->count, row->value);
 }
 
-/* What a damaged block gave before the damage is taken back: a part would be a wrong sum. */
+/* Its parts have the right sums: it is not damaged half-way. */
 static int scan_rows(struct scanning *c, const struct sq_entry *e)
 {
 	struct block_cursor cursor;
@@ -328,31 +386,7 @@ static int scan_block(struct scanning *c, const struct sq_entry *e)
 	return r;
 }
 
-/* ---- from ids to numbers and back ---- */
-
-static int numbers_of(struct scanning *c, const u64 *ids, size_t n, enum sq_statement find,
-		      struct map *ret)
-{
-	for (size_t i = 0; i < n; i++) {
-		sqlite3_stmt *st = sq_get(c->view->c, find);
-		int r;
-
-		if (!st)
-			return sq_error(c->view->c, "cannot read", NULL);
-		sqlite3_bind_int64(st, 1, (s64)ids[i]);
-		/* More than one only after damage. */
-		while ((r = sqlite3_step(st)) == SQLITE_ROW)
-			if (map_put(ret, (u64)sqlite3_column_int64(st, 0), 1) < 0)
-				return -ENOMEM;
-		if (r != SQLITE_DONE) {
-			r = sq_error(c->view->c, "cannot read", NULL);
-			if (!sq_is_damage(r))
-				return r;
-			c->damaged = true;
-		}
-	}
-	return 0;
-}
+/* ---- from numbers to ids ---- */
 
 static int compare_rows(const void *a, const void *b)
 {
@@ -400,13 +434,8 @@ static int to_ids(struct scanning *c, struct store_rows *ret)
 static int scan(struct scanning *c, struct store_rows *ret)
 {
 	struct sq *s = c->view->s;
-	const struct store_filter *f = c->f;
 	int r = 0;
 
-	if (f->stacks)
-		r = numbers_of(c, f->stacks, f->n_stacks, SQL_FIND_STACK, &c->stacks);
-	if (r == 0 && f->series)
-		r = numbers_of(c, f->series, f->n_series, SQL_FIND_SERIES, &c->series);
 	for (size_t i = 0; i < c->view->entries.n && r == 0; i++)
 		r = scan_block(c, &c->view->entries.data[i]);
 	if (r == 0)
@@ -419,7 +448,8 @@ static int scan(struct scanning *c, struct store_rows *ret)
 		r = to_ids(c, ret);
 	pthread_mutex_unlock(&s->cache_lock);
 	ret->resolution_ms = c->resolution_ms;
-	ret->damaged = c->damaged;
+	/* What a damaged file had is of times before it was moved aside. */
+	ret->damaged = c->damaged || c->f->from_ms < s->damaged_ms;
 	return r;
 }
 

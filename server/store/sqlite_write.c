@@ -48,13 +48,38 @@ static int step_done(struct adding *a, sqlite3_stmt *st, const char *what)
 	return r;
 }
 
+/* Looks into the database: 1 and ret_n, 0 when there is none that is whole. */
+static int find_row(struct adding *a, enum sq_table table, enum sq_statement find, u64 id,
+		    s64 *ret_n)
+{
+	struct sq *s = a->s;
+	sqlite3_stmt *st = sq_get(s->writer, find);
+	int step = SQLITE_ERROR, r = -ENOENT;
+	s64 n = 0;
+
+	if (!st)
+		return sq_error(s->writer, "cannot read", a->diag);
+	sqlite3_bind_int64(st, 1, (s64)id);
+	/* Of a damaged row another is made: else what comes would be lost with what was. */
+	while (r != 0 && (step = sqlite3_step(st)) == SQLITE_ROW) {
+		n = sqlite3_column_int64(st, 0);
+		r = sq_check_row(s, table, n, id);
+		if (r < 0 && r != -ENOENT && !sq_is_damage(r))
+			return r;
+	}
+	if (r != 0 && step != SQLITE_DONE)
+		return sq_error(s->writer, "cannot read", a->diag);
+	sqlite3_reset(st);
+	*ret_n = n;
+	return r == 0;
+}
+
 /* The number of what has an id: 1 and ret_n, 0 when it is new, negative on failure. */
 static int look_up(struct adding *a, enum sq_table table, enum sq_statement find, u64 id,
 		   s64 *ret_n)
 {
 	struct sq *s = a->s;
 	u64 *known = map_get(&s->ids[table], id);
-	sqlite3_stmt *st;
 	int r;
 
 	if (known) {
@@ -64,18 +89,9 @@ static int look_up(struct adding *a, enum sq_table table, enum sq_statement find
 	}
 	if (s->complete[table])
 		return 0;
-	st = sq_get(s->writer, find);
-	if (!st)
-		return sq_error(s->writer, "cannot read", a->diag);
-	sqlite3_bind_int64(st, 1, (s64)id);
-	r = sqlite3_step(st);
-	if (r == SQLITE_ROW)
-		*ret_n = sqlite3_column_int64(st, 0);
-	else if (r != SQLITE_DONE)
-		return sq_error(s->writer, "cannot read", a->diag);
-	sqlite3_reset(st);
-	if (r == SQLITE_DONE)
-		return 0;
+	r = find_row(a, table, find, id, ret_n);
+	if (r <= 0)
+		return r;
 	sq_mark(s, table, (u64)*ret_n);
 	return map_put(&s->ids[table], id, (u64)*ret_n) < 0 ? -ENOMEM : 1;
 }
@@ -254,6 +270,8 @@ static int save_names(struct adding *a, u32 *ret_saved)
 		sqlite3_bind_int64(st, 1, i);
 		sqlite3_bind_blob(st, 2, strtab_get(&s->names, i), (int)s->names.lengths[i],
 				  SQLITE_STATIC);
+		sqlite3_bind_int64(
+			st, 3, (s64)sq_name_sum(i, strtab_get(&s->names, i), s->names.lengths[i]));
 		r = step_done(a, st, "cannot write a name");
 	}
 	*ret_saved = (u32)s->names.n;
@@ -461,33 +479,48 @@ static int write_batch(struct adding *a, const u8 *token, struct sq_change *c, u
 	return r;
 }
 
+static int write_whole(struct adding *a, const u8 *token)
+{
+	_cleanup_sq_change_ struct sq_change c = {};
+	struct sq *s = a->s;
+	u32 names = 0;
+	int r = sq_wait_for_room(s, a->diag);
+
+	if (r == 0)
+		r = sq_begin(s, a->diag);
+	if (r < 0)
+		return r;
+	r = write_batch(a, token, &c, &names);
+	if (r == 0)
+		r = sq_commit(s, &c, a->diag);
+	else if (r == 1) /* nothing was changed, and nothing learned that is not so */
+		sq_run(s->writer, SQL_ROLLBACK);
+	else
+		sq_rollback(s);
+	if (r == 0)
+		s->names_saved = names;
+	return MIN(r, 0);
+}
+
 int sq_write(struct store *base, const struct store_batch *b, const u8 token[16],
 	     struct diag *reterr_diag)
 {
-	struct adding a = {.s = sq_of(base), .b = b, .diag = reterr_diag};
-	_cleanup_sq_change_ struct sq_change c = {};
-	u32 names = 0;
+	struct diag why = {};
+	struct adding a = {.s = sq_of(base), .b = b, .diag = &why};
 	int r;
 
 	if (!b->samples.n && !token)
 		return 0;
 	pthread_mutex_lock(&a.s->write_lock);
-	r = sq_wait_for_room(a.s, reterr_diag);
-	if (r == 0)
-		r = sq_begin(a.s, reterr_diag);
-	if (r == 0) {
-		r = write_batch(&a, token, &c, &names);
-		if (r == 0)
-			r = sq_commit(a.s, &c, reterr_diag);
-		else if (r == 1) /* nothing was changed, and nothing learned that is not so */
-			sq_run(a.s->writer, SQL_ROLLBACK);
-		else
-			sq_rollback(a.s);
-		if (r == 0)
-			a.s->names_saved = names;
-	}
+	r = write_whole(&a, token);
 	pthread_mutex_unlock(&a.s->write_lock);
-	if (r == 1)
-		return 0;
-	return r < 0 ? diag_set(reterr_diag, r, "cannot store: %s", strerror(-r)) : 0;
+	/* Not the batch's fault: it is welcome when maintain() has been there. */
+	if (sq_is_damage(r)) {
+		a.s->broken = true;
+		return diag_set(reterr_diag, -EAGAIN,
+				"the store is damaged and will be repaired: send it again later");
+	}
+	return r < 0 ? diag_set(reterr_diag, r, "cannot store: %s",
+				why.text[0] ? why.text : strerror(-r))
+		     : 0;
 }

@@ -1,48 +1,114 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A store at work on data that is made the same every time:
+ *	bench_store URL [ROWS]
  *
- *	bench-store URL [ROWS [THREADS]]	writes ROWS rows (10,000,000) and asks
- *	bench-store URL ask			asks only
+ * A store under the load of an hour of work: what it takes to write rows, how large they are, and
+ * how long questions take. URL as in --store: a directory for SQLite, clickhouse://…; it must be
+ * empty. One JSON object a line.
  *
- * Services of 100 pods each, minute by minute; of the 30,000 stacks of a service (24 frames deep,
- * 4,000 functions) a pod has 800 in a minute, the first far more often than the last (Zipf, s = 1).
- * A request has one minute of ten pods of one service. 1,600,000 rows are 20 minutes of a service;
- * a second service begins after 2 hours of the first.
+ * The data: 100 pods of the service "shop" for two hours. In each minute of each pod 1,200 samples
+ * fall on stacks by a Zipf distribution (s = 1) over 32,874 stacks, 24 frames deep over 8,000
+ * functions, deeper frames of fewer functions as calls are; what fell on one stack is one row. So
+ * about 800 rows a minute and pod, 1.5 samples each. When ROWS is less there are fewer minutes.
+ *Each minute of a pod is one batch, as it comes from an agent.
+ *
+ * Times of writing are those of store_batch_init() and write(), and of maintain() beside them in
+ *the same thread; making the data is not in it. A question's time has all of its work to the
+ *profile or the numbers; warm is the median of five, cold with the store opened anew and its files
+ *dropped from the page cache (SQLite only).
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
+#include "base/str.h"
 #include "server/query/query.h"
 #include "server/store/store.h"
 
-#define MINUTE 60000ULL
+#define T0 (480000ULL * 3600000)
+#define MINUTE_MS 60000ULL
 #define PODS 100
-#define PODS_OF_REQUEST 10
-#define STACKS 30000
-#define STACKS_OF_MINUTE 800
+#define SAMPLES 1200
+#define STACKS 32874
 #define DEPTH 24
-#define FUNCTIONS 4000
-#define MINUTES 120
-#define ROWS_OF_REQUEST ((u64)PODS_OF_REQUEST * STACKS_OF_MINUTE)
-#define RUNS 7
+#define FUNCTIONS 8000
+#define RUNS 5
+#define SERVICE "{service_name=\"shop\"}"
 
-static u64 t0;
+static u64 dice = 20240101;
 
-static u64 next(u64 *x)
+static u64 roll(void)
 {
-	*x = *x * 6364136223846793005 + 1442695040888963407;
-	return *x >> 11;
+	dice ^= dice << 13;
+	dice ^= dice >> 7;
+	dice ^= dice << 17;
+	return dice;
 }
 
-static u32 text(struct profile *p, const char *s)
+static double seconds(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void say(const char *what, double value, const char *unit, const char *how, double must,
+		double aim)
+{
+	printf("{\"what\": \"store: %s\", \"value\": %.6g, \"unit\": \"%s\", \"how\": \"%s\"", what,
+	       value, unit, how);
+	if (must > 0)
+		printf(", \"must\": %g, \"aim\": %g", must, aim);
+	puts("}");
+	fflush(stdout);
+}
+
+static void die_of(const char *what, const struct diag *d)
+{
+	fprintf(stderr, "bench_store: %s: %s\n", what, d->text);
+	exit(1);
+}
+
+/* ---- data ---- */
+
+static u32 zipf[STACKS + 1]; /* samples of 2^32 that fall on a stack below i */
+
+static void make_zipf(void)
+{
+	double sum = 0, at = 0;
+
+	for (u32 i = 0; i < STACKS; i++)
+		sum += 1.0 / (i + 1);
+	for (u32 i = 0; i < STACKS; i++) {
+		zipf[i] = (u32)(at / sum * 4294967295.0);
+		at += 1.0 / (i + 1);
+	}
+	zipf[STACKS] = ~0u;
+}
+
+static u32 draw(void)
+{
+	u32 v = (u32)(roll() >> 32), low = 0, high = STACKS;
+
+	while (high - low > 1) {
+		u32 middle = low + (high - low) / 2;
+
+		if (zipf[middle] <= v)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static u32 add_text(struct profile *p, const char *s)
 {
 	u32 id = 0;
 
@@ -50,160 +116,211 @@ static u32 text(struct profile *p, const char *s)
 	return id;
 }
 
-/* ---- the data ---- */
-
-static u32 add_frame(struct profile *p, u32 mapping, u32 service, u64 k)
+static u32 add_frame(struct profile *p, u32 function)
 {
-	struct profile_frame f = {.mapping = mapping, .kind = FRAME_NATIVE, .address = k * 16};
-	struct profile_function fn = {};
-	char name[96];
+	struct profile_frame f = {.kind = FRAME_NATIVE,
+				  .address = 0x400000 + function * 64ULL,
+				  .line = 10 + function % 900};
+	struct profile_function fn = {.start_line = function % 900};
+	struct profile_mapping m = {.build_id = add_text(p, "8f14e45fceea167a5a36dedd4bea2543")};
+	char text[96];
 	u32 id = 0;
 
-	snprintf(name, sizeof(name), "company::service_%u::module_%llu::function_%llu", service,
-		 k % 61, k);
-	fn.name = fn.system_name = text(p, name);
-	snprintf(name, sizeof(name), "/build/service_%u/module_%llu.cc", service, k % 61);
-	fn.file = text(p, name);
+	snprintf(text, sizeof(text), "/usr/lib/shop/libpart%u.so", function % 20);
+	m.path = add_text(p, text);
+	snprintf(text, sizeof(text), "shop::part%u::Service<Item%u>::handle_request_%u",
+		 function % 20, function % 300, function);
+	fn.name = add_text(p, text);
+	fn.system_name = fn.name;
+	snprintf(text, sizeof(text), "src/part%u/service_%u.cc", function % 20, function % 300);
+	fn.file = add_text(p, text);
 	profile_add_function(p, &fn, &f.function);
-	f.line = (u32)(k % 1000);
+	profile_add_mapping(p, &m, &f.mapping);
 	profile_add_frame(p, &f, &id);
 	return id;
 }
 
-/* What a request has already, plus 1. */
-struct made {
-	u32 frames[FUNCTIONS], stacks[STACKS];
-};
-
-/* Stacks share what is near the root. */
-static u32 add_stack(struct profile *p, struct made *made, u32 mapping, u32 service, u32 n)
+static u32 add_stack(struct profile *p, u32 n)
 {
-	u32 frames[DEPTH], id = 0;
+	u32 frames[DEPTH], stack = 0;
+	u64 h = n + 1;
 
-	if (made->stacks[n])
-		return made->stacks[n] - 1;
-
+	/* Rootward there are fewer: 8,000 at the leaf, some at the root. */
 	for (u32 i = 0; i < DEPTH; i++) {
-		u64 x = service + 1000003ULL * (n >> (i < 12 ? i : 12)) + i;
+		u32 of = (u32)(FUNCTIONS * pow(0.72, i)) + 2;
 
-		next(&x);
-		x = next(&x) % FUNCTIONS;
-		if (!made->frames[x])
-			made->frames[x] = add_frame(p, mapping, service, x) + 1;
-		frames[i] = made->frames[x] - 1;
+		h = hash_u64(i ? n / (1u << i / 2) * 64ULL + i : h);
+		frames[i] = add_frame(p, (u32)(h % of));
 	}
-	profile_add_stack(p, frames, DEPTH, &id);
-	made->stacks[n] = id + 1;
-	return id;
+	profile_add_stack(p, frames, DEPTH, &stack);
+	return stack;
 }
 
-static u32 add_pod(struct profile *p, u32 service, u32 pod)
+static struct profile *make_batch(u32 pod, u32 minute)
 {
-	struct profile_thread t = {};
-	char name[2][32];
-	u32 id = 0;
-
-	snprintf(name[0], 32, "service-%u", service);
-	snprintf(name[1], 32, "pod-%u-%u", service, pod);
-	struct profile_label labels[] = {
-		{text(p, "service.name"), text(p, name[0])},
-		{text(p, "k8s.pod.name"), text(p, name[1])},
-		{text(p, "k8s.namespace.name"), text(p, "default")},
-	};
-	profile_add_resource(p, labels, 3, &t.resource);
-	t.comm = labels[0].value;
-	profile_add_thread(p, &t, &id);
-	return id;
-}
-
-/* Which of the stacks, by the inverse of Zipf's sum. */
-static u32 draw(u64 *x)
-{
-	double u = (double)(next(x) & 0xffffffff) / 4294967296.0;
-
-	return (u32)(exp(u * log(STACKS + 1.0)) - 1) % STACKS;
-}
-
-static struct profile *make_request(u64 k)
-{
-	const u32 of_minute = PODS / PODS_OF_REQUEST;
-	u64 minute = k / of_minute % MINUTES, x = k + 1;
-	u32 service = (u32)(k / of_minute / MINUTES),
-	    first = (u32)(k % of_minute) * PODS_OF_REQUEST;
-	_cleanup_free_ struct made *made = calloc(1, sizeof(*made));
 	struct profile *p = profile_create();
-	struct profile_mapping m = {};
-	u32 mapping = 0;
+	static u32 count[STACKS];
+	struct profile_label labels[2];
+	struct profile_thread t = {};
+	char name[32];
+	u32 thread = 0;
 
+	snprintf(name, sizeof(name), "shop-%u", pod);
+	labels[0] = (struct profile_label){add_text(p, "service.name"), add_text(p, "shop")};
+	labels[1] = (struct profile_label){add_text(p, "k8s.pod.name"), add_text(p, name)};
+	profile_add_resource(p, labels, 2, &t.resource);
+	t.comm = labels[0].value;
+	profile_add_thread(p, &t, &thread);
 	profile_add_type(p, "cpu", "nanoseconds");
-	p->period_name = text(p, "cpu");
-	p->period_unit = text(p, "nanoseconds");
+	p->period_name = add_text(p, "cpu");
+	p->period_unit = add_text(p, "nanoseconds");
 	p->period = 50000000;
-	m.path = text(p, "/usr/bin/service");
-	m.build_id = text(p, "0123456789abcdef0123456789abcdef01234567");
-	profile_add_mapping(p, &m, &mapping);
-	for (u32 pod = 0; pod < PODS_OF_REQUEST; pod++) {
-		u32 thread = add_pod(p, service, first + pod);
-		u64 at = (t0 + minute * MINUTE + (first + pod) * 600) * 1000000;
+	memset(count, 0, sizeof(count));
+	for (u32 i = 0; i < SAMPLES; i++)
+		count[draw()]++;
+	for (u32 i = 0; i < STACKS; i++) {
+		s64 value = count[i] * p->period;
 
-		for (u32 i = 0; i < STACKS_OF_MINUTE; i++) {
-			s64 value = (s64)(1 + next(&x) % 3) * p->period;
-
-			profile_add_sample(p, at, thread,
-					   add_stack(p, made, mapping, service, draw(&x)), &value);
-		}
+		if (value)
+			profile_add_sample(p, (T0 + minute * MINUTE_MS) * 1000000, thread,
+					   add_stack(p, i), &value);
 	}
 	return p;
 }
 
 /* ---- writing ---- */
 
-struct work {
-	struct store *s;
-	u64 n;
-	_Atomic u64 next, rows, ns;
+struct cost {
+	double wall, cpu;
 };
 
-static void *write_requests(void *arg)
+static void begin(struct cost *c)
 {
-	struct work *w = arg;
+	c->wall -= seconds(CLOCK_MONOTONIC);
+	c->cpu -= seconds(CLOCK_THREAD_CPUTIME_ID);
+}
 
-	for (u64 k; (k = w->next++) < w->n;) {
-		_cleanup_profile_ struct profile *p = make_request(k);
-		_cleanup_store_batch_ struct store_batch b = {};
-		u64 begin = clock_ns(CLOCK_MONOTONIC);
-		struct diag d = {};
-		u8 token[16] = {};
+static void end(struct cost *c)
+{
+	c->wall += seconds(CLOCK_MONOTONIC);
+	c->cpu += seconds(CLOCK_THREAD_CPUTIME_ID);
+}
 
-		memcpy(token, &k, sizeof(k));
-		if (store_batch_init(&b, p, NULL, &d) < 0 ||
-		    w->s->ops->write(w->s, &b, token, &d) < 0) {
-			fprintf(stderr, "%s\n", d.text);
-			exit(1);
-		}
-		w->ns += clock_ns(CLOCK_MONOTONIC) - begin;
-		w->rows += b.samples.n;
+static void write_one(struct store *s, u32 pod, u32 minute, struct cost *c, u64 *rows)
+{
+	_cleanup_profile_ struct profile *p = make_batch(pod, minute);
+	_cleanup_store_batch_ struct store_batch b = {};
+	u8 token[16] = {};
+	struct diag d = {};
+
+	memcpy(token, &pod, 4);
+	memcpy(token + 4, &minute, 4);
+	begin(c);
+	if (store_batch_init(&b, p, NULL, &d) < 0 || s->ops->write(s, &b, token, &d) < 0)
+		die_of("write", &d);
+	end(c);
+	*rows += b.samples.n;
+}
+
+static void maintain(struct store *s, u64 now_ms, struct cost *c)
+{
+	struct diag d = {};
+
+	begin(c);
+	if (s->ops->maintain(s, now_ms, &d) < 0)
+		die_of("maintain", &d);
+	end(c);
+}
+
+/* Until nothing is merged any more. */
+static void settle(struct store *s, u64 now_ms, struct cost *c)
+{
+	for (double last = 1; last > 0.05;) {
+		struct cost once = {};
+
+		maintain(s, now_ms, &once);
+		last = once.cpu;
+		c->wall += once.wall;
+		c->cpu += once.cpu;
 	}
-	return NULL;
 }
 
-static void write_all(struct store *s, u64 rows, u32 n_threads)
+static u32 write_all(struct store *s, u64 want)
 {
-	struct work w = {.s = s, .n = (rows + ROWS_OF_REQUEST - 1) / ROWS_OF_REQUEST};
-	pthread_t threads[64];
-	double seconds;
+	struct cost writing = {}, keeping = {};
+	struct store_stats st = {};
+	struct diag d = {};
+	u64 rows = 0;
+	u32 minute = 0;
+	double samples;
 
-	for (u32 i = 0; i < n_threads; i++)
-		pthread_create(&threads[i], NULL, write_requests, &w);
-	for (u32 i = 0; i < n_threads; i++)
-		pthread_join(threads[i], NULL);
-	seconds = (double)w.ns / 1e9 / n_threads;
-	printf("rows %llu\nrequests %llu\nwriters %u\ningest_rows_per_s %.0f\nms_per_request %.1f\n",
-	       w.rows, w.n, n_threads, (double)w.rows / seconds, (double)w.ns / 1e6 / (double)w.n);
-	fflush(stdout);
+	for (; rows < want; minute++) {
+		for (u32 pod = 0; pod < PODS; pod++)
+			write_one(s, pod, minute, &writing, &rows);
+		maintain(s, T0 + minute * MINUTE_MS, &keeping);
+	}
+	settle(s, T0 + minute * MINUTE_MS + 2 * 3600000, &keeping);
+	if (s->ops->stats(s, &st, &d) < 0)
+		die_of("stats", &d);
+	samples = (double)minute * PODS * SAMPLES;
+	say("rows written", (double)rows, "", "100 pods, Zipf over 32,874 stacks of 24 frames", 0,
+	    0);
+	say("ingest", (double)rows / writing.wall / 1e6, "M rows/s", "one thread, wall time", 0, 0);
+	say("ingest, of CPU", (double)rows / writing.cpu / 1e6, "M rows/s", "a core", 0, 0);
+	say("ingest with merging, of CPU", 2 * (double)rows / (writing.cpu + keeping.cpu) / 1e6,
+	    "M rows/s", "two cores", 1, 3);
+	say("bytes a row", (double)st.bytes / (double)st.rows, "B",
+	    "dictionaries and free pages too", 0, 0);
+	say("disk of a busy core's day at 20 Hz", 1.728e6 * (double)st.bytes / samples / 1e6, "MB",
+	    "dictionaries and free pages too", 0, 0);
+	return minute;
 }
 
-/* ---- asking ---- */
+/* ---- questions ---- */
+
+struct question {
+	const char *what;
+	const char *selector, *stacks;
+	u64 from_minute, minutes; /* 0 = all */
+	u64 step_ms;		  /* by time; 0 = a profile */
+	double must, aim;
+};
+
+static const struct question questions[] = {
+	{"flame graph of a service, all", SERVICE, NULL, 0, 0, 0, 100, 30},
+	{"flame graph of a service, 10 minutes", SERVICE, NULL, 50, 10, 0, 0, 0},
+	{"flame graph of a pod, 10 minutes", "{service_name=\"shop\",k8s_pod_name=\"shop-7\"}",
+	 NULL, 50, 10, 0, 0, 0},
+	{"flame graph of stacks with a function, all", SERVICE, "fn~\".*handle_request_77\"", 0, 0,
+	 0, 0, 0},
+	{"a service by minute", SERVICE, NULL, 0, 0, MINUTE_MS, 0, 0},
+	{"a function by minute", SERVICE, "fn~\".*handle_request_77\"", 0, 0, MINUTE_MS, 0, 0},
+};
+
+static double ask(struct store *s, const struct question *q, u32 minutes)
+{
+	_cleanup_query_ struct query query = {};
+	struct query_lines lines = {};
+	struct profile *p = NULL;
+	struct diag d = {};
+	double start = seconds(CLOCK_MONOTONIC);
+	int r;
+
+	query.from_ms = T0 + (q->minutes ? q->from_minute % minutes : 0) * MINUTE_MS;
+	query.to_ms =
+		q->minutes ? query.from_ms + q->minutes * MINUTE_MS : T0 + minutes * MINUTE_MS;
+	query.stacks = q->stacks ? strdup(q->stacks) : NULL;
+	r = query_parse_selector(&query, q->selector, &d);
+	if (r == 0)
+		r = q->step_ms ? query_series(s, &query, q->step_ms, NULL, 0, &lines, &d)
+			       : query_profile(s, &query, 0, &p, &d);
+	if (r < 0)
+		die_of(q->what, &d);
+	if (q->step_ms)
+		query_lines_deinit(&lines);
+	profile_destroy(p);
+	return (seconds(CLOCK_MONOTONIC) - start) * 1000;
+}
 
 static int compare(const void *a, const void *b)
 {
@@ -212,83 +329,62 @@ static int compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static void ask(struct store *s, const char *what, const char *selector, const char *stacks,
-		u64 minutes, u64 step_ms)
+static struct store *open_or_die(const char *url)
 {
-	double ms[RUNS];
-	size_t n = 0;
-
-	for (u32 i = 0; i < RUNS; i++) {
-		_cleanup_query_ struct query q = {.from_ms = t0, .to_ms = t0 + minutes * MINUTE};
-		u64 begin = clock_ns(CLOCK_MONOTONIC);
-		struct diag d = {};
-		int r = query_parse_selector(&q, selector, &d);
-
-		q.stacks = stacks ? strdup(stacks) : NULL;
-		if (r == 0 && step_ms) {
-			struct query_lines l = {};
-
-			r = query_series(s, &q, step_ms, NULL, 0, &l, &d);
-			n = r == 0 && l.lines.n ? l.lines.data[0].points.n : 0;
-			query_lines_deinit(&l);
-		} else if (r == 0) {
-			_cleanup_profile_ struct profile *p = NULL;
-
-			r = query_profile(s, &q, 200000, &p, &d);
-			n = r == 0 ? p->n_samples : 0;
-		}
-		if (r < 0) {
-			fprintf(stderr, "%s: %s\n", what, d.text);
-			exit(1);
-		}
-		ms[i] = (double)(clock_ns(CLOCK_MONOTONIC) - begin) / 1e6;
-	}
-	qsort(ms + 1, RUNS - 1, sizeof(*ms), compare);
-	printf("%s_ms first %.1f best %.1f median %.1f rows %zu\n", what, ms[0], ms[1],
-	       ms[1 + (RUNS - 1) / 2], n);
-	fflush(stdout);
-}
-
-static void ask_all(struct store *s)
-{
-	struct store_stats st = {};
+	struct store *s = NULL;
 	struct diag d = {};
 
-	if (s->ops->stats(s, &st, &d) < 0)
-		fprintf(stderr, "%s\n", d.text);
-	printf("stored_rows %llu\nstacks %llu\nframes %llu\nbytes %llu\nbytes_per_row %.2f\n",
-	       st.rows, st.stacks, st.frames, st.bytes,
-	       (double)st.bytes / (double)(st.rows ? st.rows : 1));
-	ask(s, "flamegraph_2h", "{service.name=\"service-0\"}", NULL, 120, 0);
-	ask(s, "flamegraph_10min", "{service.name=\"service-0\"}", NULL, 10, 0);
-	ask(s, "flamegraph_pod_10min", "{service.name=\"service-0\", k8s.pod.name=\"pod-0-7\"}",
-	    NULL, 10, 0);
-	ask(s, "function_over_time", "{service.name=\"service-0\"}",
-	    "fn=\"company::service_0::module_5::function_371\"", 120, 60000);
-	ask(s, "service_over_time", "{service.name=\"service-0\"}", NULL, 120, 60000);
+	if (store_open(url, NULL, &d, &s) < 0)
+		die_of(url, &d);
+	return s;
+}
+
+static void drop_from_cache(const char *url)
+{
+	_cleanup_str_ struct str path = {};
+	_cleanup_close_ int fd = -1;
+
+	str_printf(&path, "%s/profiles.db", url);
+	fd = open(str_get(&path), O_RDONLY | O_CLOEXEC);
+	if (fd >= 0 && fsync(fd) == 0)
+		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+static void ask_all(const char *url, u32 minutes)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(questions); i++) {
+		const struct question *q = &questions[i];
+		double ms[RUNS], cold;
+		char what[128];
+		struct store *s;
+
+		drop_from_cache(url);
+		s = open_or_die(url);
+		cold = ask(s, q, minutes);
+		for (u32 k = 0; k < RUNS; k++)
+			ms[k] = ask(s, q, minutes);
+		store_close(s);
+		qsort(ms, RUNS, sizeof(*ms), compare);
+		say(q->what, ms[RUNS / 2], "ms", "warm, median of 5", q->must, q->aim);
+		snprintf(what, sizeof(what), "%s, cold", q->what);
+		say(what, cold, "ms", "opened anew, not in the page cache", 0, 0);
+	}
 }
 
 int main(int argc, char **argv)
 {
-	u64 now = clock_ns(CLOCK_REALTIME) / 1000000;
-	struct store *s = NULL;
-	struct diag d = {};
+	u64 rows = argc > 2 ? strtoull(argv[2], NULL, 10) : 10000000;
+	struct store *s;
+	u32 minutes;
 
-	if (argc < 2 || argc > 4) {
-		fprintf(stderr, "usage: bench-store URL [ROWS [THREADS] | ask]\n");
+	if (argc < 2) {
+		fprintf(stderr, "usage: bench_store URL [ROWS]\n");
 		return 2;
 	}
-	/* Since midnight of yesterday: of one day, and not yet rounded. */
-	t0 = (now / 86400000 - 1) * 86400000 + 12 * 60 * MINUTE;
-	if (store_open(argv[1], NULL, &d, &s) < 0) {
-		fprintf(stderr, "%s\n", d.text);
-		return 1;
-	}
-	if (argc < 3 || strcmp(argv[2], "ask") != 0)
-		write_all(s, argc > 2 ? strtoull(argv[2], NULL, 10) : 10000000,
-			  argc > 3 ? (u32)MIN(strtoul(argv[3], NULL, 10), 64UL) : 1);
-	s->ops->maintain(s, now, &d);
-	ask_all(s);
+	make_zipf();
+	s = open_or_die(argv[1]);
+	minutes = write_all(s, rows);
 	store_close(s);
+	ask_all(argv[1], minutes);
 	return 0;
 }

@@ -8,6 +8,7 @@ A failure prints the seed; CULPRIT_SEED=N runs the same dice again (moments of t
 import os
 import random
 import select
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -141,15 +142,13 @@ def test_the_judge_judges(tool, filled):
     with sqlite3.connect(filled / "profiles.db") as db:
         row = db.execute("SELECT * FROM blocks LIMIT 1").fetchone()
         db.execute("DELETE FROM blocks WHERE n=?", row[:1])
+    assert verify(tool, filled, 150, AGE, "damaged=1")["missing"] > 0
     verify(tool, filled, 150, AGE, status=1)
-    with sqlite3.connect(filled / "profiles.db") as db:
-        db.execute(f"INSERT INTO blocks VALUES({','.join('?' * len(row))})", row)
-    verify(tool, filled, 150, AGE)
     with sqlite3.connect(filled / "profiles.db") as db:
         db.execute("DELETE FROM tokens")
     w = Writer(tool, filled, 149, 150, AGE)
     assert acked(w.lines()) == [149] and w.end() == 0
-    verify(tool, filled, 150, AGE, status=1)
+    verify(tool, filled, 150, AGE, "damaged=1", status=1)
 
 
 @pytest.mark.parametrize("kills", [pytest.param(20, id="quick"),
@@ -303,3 +302,86 @@ def test_the_older_limit_is_age(tool, tmp_path):
     found = verify(tool, tmp_path / "store", 3000, AGE)
     # Rounded to days, what is older than 30 hours goes as soon as its day is.
     assert 100 - 30 - 24 <= found["first"] <= 100 - 30 + 1, found
+
+
+# ---- damage ----
+
+
+@pytest.fixture(scope="module")
+def whole(tool, tmp_path_factory):
+    """Stores of 240 batches: one that was closed, one that was killed and has a log."""
+    found = {}
+    for how in ("closed", "killed"):
+        directory = tmp_path_factory.mktemp("whole") / how
+        w = Writer(tool, directory, 0, 240 if how == "closed" else 100000, AGE)
+        lines = list(w.lines("ack 239"))
+        if how == "killed":
+            w.process.kill()
+        lines += list(w.lines())
+        w.end()
+        found[how] = directory, len(acked(lines))
+    return found
+
+
+def flip(path, dice):
+    """Bits of one place, or of some."""
+    size = os.path.getsize(path)
+    with open(path, "r+b") as f:
+        for _ in range(dice.choice([1, 1, 1, 8])):
+            at = dice.randrange(size)
+            f.seek(at)
+            byte = f.read(1)[0]
+            f.seek(at)
+            f.write(bytes([byte ^ 1 << dice.randrange(8)]))
+
+
+def cut(path, dice):
+    os.truncate(path, dice.choice([0, dice.randrange(os.path.getsize(path)),
+                                   dice.randrange(os.path.getsize(path)) // 4096 * 4096]))
+
+
+def blank(path, dice):
+    """Pages of zeros, as a file system leaves them that lost what was written."""
+    with open(path, "r+b") as f:
+        f.seek(dice.randrange(os.path.getsize(path)) // 4096 * 4096)
+        f.write(bytes(4096 * dice.choice([1, 1, 3])))
+
+
+def damage_once(tool, whole, directory, dice):
+    """What was done to the store, and what was there afterwards."""
+    how = dice.choice(["closed", "killed"])
+    source, written = whole[how]
+    shutil.copytree(source, directory)
+    name = "profiles.db" + (dice.choice(["", "-wal"]) if how == "killed" else "")
+    what = dice.choice([flip, flip, cut, blank])
+    what(directory / name, dice)
+    did = f"{what.__name__} {name} {how}"
+    try:
+        first = verify(tool, directory, written, AGE, "damaged=1")
+        # It goes on: what comes now is stored, and repaired is what stood in the way.
+        w = Writer(tool, directory, written, written + 40, AGE)
+        for line in w.lines(f"ack {written + 39}"):
+            if line.startswith("error"):
+                assert "damaged" in line, line
+                time.sleep(0.05)
+                try_again(w)
+        list(w.lines())
+        assert w.end() == 0
+        then = verify(tool, directory, written + 40, AGE, "damaged=1", f"whole_from={written}")
+    except AssertionError as e:
+        raise AssertionError(f"seed {SEED}: {did}, kept in {directory}: {e}") from e
+    shutil.rmtree(directory)
+    return did, first, then
+
+
+@pytest.mark.parametrize("rounds", [pytest.param(12, id="quick"),
+                                    pytest.param(250, id="whole", marks=pytest.mark.slow)])
+def test_damage_is_told_and_the_rest_served(tool, whole, tmp_path, dice, rounds):
+    """Bits, pages and ends of the files at random: whatever is answered is right, what is missing is
+    told to be, and the store goes on."""
+    kept = {}
+    for i in range(rounds):
+        did, first, then = damage_once(tool, whole, tmp_path / str(i), dice)
+        kept.setdefault(did, []).append((first["present"], first["lost"], then["present"]))
+    for did, found in sorted(kept.items()):
+        print(did, found[:12])

@@ -12,7 +12,8 @@
  *
  *	die=N		SIGKILL at the N-th system call that changes a file, half-way if it writes
  *	max_mb, age_h	of struct store_options
- *	damaged=1	damage may have taken something
+ *	damaged=1	damage may have taken something, but
+ *	whole_from=K	not of batch K and later ones
  *	maintain=0	nobody maintains
  *
  * What a batch holds follows from its number. Batch K is of the two minutes that begin 2 K + 1
@@ -48,8 +49,8 @@ static const char *const types[] = {"process_cpu:samples:count:cpu:nanoseconds",
 				    "process_cpu:cpu:nanoseconds:cpu:nanoseconds"};
 
 static struct {
-	u64 die, max_mb, age_h, damaged, maintain;
-} options = {.maintain = 1};
+	u64 die, max_mb, age_h, damaged, maintain, whole_from;
+} options = {.maintain = 1, .whole_from = ~0ULL};
 
 /* ---- what a batch holds ---- */
 
@@ -587,8 +588,11 @@ static void judge_units(struct verdict *v)
 		u32 k = u / UNITS + v->first;
 
 		v->present += v->units[u];
-		if (expected[u] && !v->units[u] && required(v, k))
+		if (expected[u] && !v->units[u] && required(v, k)) {
 			v->missing++;
+			if (k >= options.whole_from)
+				complain(v, "nothing of what came after the damage", k, 0, 0);
+		}
 		if (expected[u] && k == v->written) {
 			in_flight += v->units[u];
 			of++;
@@ -713,11 +717,9 @@ static bool read_options(char **args)
 	const struct {
 		const char *name;
 		u64 *value;
-	} known[] = {{"die", &options.die},
-		     {"max_mb", &options.max_mb},
-		     {"age_h", &options.age_h},
-		     {"damaged", &options.damaged},
-		     {"maintain", &options.maintain}};
+	} known[] = {{"die", &options.die},	      {"max_mb", &options.max_mb},
+		     {"age_h", &options.age_h},	      {"damaged", &options.damaged},
+		     {"maintain", &options.maintain}, {"whole_from", &options.whole_from}};
 
 	for (; *args; args++) {
 		size_t i, n = strcspn(*args, "=");
