@@ -57,6 +57,27 @@ def test_loaded_late(culprit, version, tmp_path):
                  {s: n for s, n in stacks.items() if s not in native}, truncated)
 
 
+@pytest.mark.parametrize("version", ["3.13-musl", "3.14"])
+def test_container(culprit, version, tmp_path):
+    """In a mount namespace of its own, with a libc of its own: what it maps has no path outside."""
+    python = Python(find(version), tmp_path)
+    script = python.place("chains.py")
+    place = tmp_path / "root"
+    place.mkdir()
+    inside = python.command[2:]
+    python.command = ["unshare", "--mount", "sh", "-c",
+                      'mount --bind "$0" "$1" && shift && exec chroot "$@"', python.root, place, place,
+                      *inside]
+    process = python.start(script)
+    try:
+        assert not os.listdir(place)
+        stacks, truncated = profile(culprit, process, tmp_path)
+    finally:
+        process.kill()
+        process.wait()
+    judge_chains(python, f"{python.path}, contained", script, stacks, truncated)
+
+
 INSIDE = {
     "alpha": ["module", "alpha", "alpha_key", "leaf"],
     "beta": ["module", "beta", "beta_key", "leaf"],
@@ -99,11 +120,17 @@ START_MS = 60
 
 @pytest.mark.parametrize("version", ["system", "3.6", "3.9", "3.11", "3.12", "3.13", "3.14", "3.15"])
 def test_start(culprit, version, tmp_path):
-    """A program that runs for 0.1 s, recorded from its start: what is lost of it."""
+    """A program that runs for 0.1 s, recorded from its start: what is lost of it when another process
+    runs the same interpreter, so that it is known."""
     python = Python(find(version), tmp_path)
     script = python.place("short.py")
     out = tmp_path / "out.speedscope.json"
-    record(culprit, out, "-F", "999", "--", *python.command, script)
+    other = python.start("-c", "import time; print('ready', flush=True); time.sleep(1000)")
+    try:
+        record(culprit, out, "-F", "999", "--", *python.command, script)
+    finally:
+        other.kill()
+        other.wait()
     stacks, lost = stacks_of(json.loads(out.read_text()))
     print(f"{python.path}: of {sum(stacks.values())} samples {lost} without Python frames or truncated")
     judge_chains(python, python.path, script, {s: n for s, n in stacks.items() if python_part(s, script)},
