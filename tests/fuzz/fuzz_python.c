@@ -253,6 +253,9 @@ static void fuzz_program(const u8 *data, size_t size, u8 minor)
 	snprintf(path, sizeof(path), "/usr/bin/python3.%u", minor);
 	if (elf_file_open_memory((u8 *)w.out.data, w.out.n, NULL, &elf) == 0) {
 		(void)python_learn_libc(elf, &libc);
+		if (!python_is_name(path))
+			abort();
+		(void)python_has_loop(elf);
 		if (python_learn(elf, path, &l, NULL) == 0)
 			use_learned(&m, elf, &l);
 		elf_file_destroy(elf);
