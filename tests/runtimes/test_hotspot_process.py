@@ -5,6 +5,7 @@ stripped, with classes from an archive, with classes that come and go; and what 
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections import Counter
@@ -12,7 +13,7 @@ from collections import Counter
 import pytest
 
 # pylint: disable=unused-import
-from test_hotspot import HERE, Frame, built, check_chains, check_order, java, profile
+from test_hotspot import HERE, built, check_chains, check_order, java, profile, stacks_of
 
 
 def libjvm(java):
@@ -83,24 +84,57 @@ def test_doctor_of_another_vm(culprit, tmp_path):
 
 # ---- other places ----
 
+def wait_for(condition, what):
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.1)
+
+
+def cpu_ticks(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+        return int(f.read().rpartition(")")[2].split()[11])
+
+
+def is_sampling(pid):
+    fds = f"/proc/{pid}/fd"
+    return any("perf_event" in os.readlink(f"{fds}/{fd}") for fd in os.listdir(fds)
+               if os.path.lexists(f"{fds}/{fd}"))
+
+
 def test_loaded_late(culprit, java, tmp_path):
-    """libjvm.so comes by dlopen() when the recording has begun."""
+    """libjvm.so comes by dlopen() when the recording has been going on for a while."""
     include = os.path.dirname(os.path.dirname(os.path.realpath(shutil.which("javac")))) + "/include"
     subprocess.run(["gcc", "-O1", "-g", f"-I{include}", f"-I{include}/linux", "-o",
                     f"{java.scratch}/late", f"{HERE}/hotspot/late.c", "-ldl"], check=True)
-    at = java.place()
+    at, out = java.place(), tmp_path / "out.speedscope.json"
     native = ["--enable-native-access=ALL-UNNAMED"] if java.version >= 24 else []
-    process = subprocess.Popen([*java.enter(), f"{at}/late", libjvm(java), "6", "Chains",
+    process = subprocess.Popen([*java.enter(), f"{at}/late", libjvm(java), "Chains",
                                 f"{at}/libchains.so", f"-Djava.class.path={at}", *native],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    recorder = None
     try:
         assert process.stdout.readline() == "begins\n"
-        stacks, truncated = profile(culprit, process, tmp_path, 22)
-        assert process.poll() is None, process.stderr.read()
+        recorder = subprocess.Popen([culprit, "record", "-o", out, "-p", str(process.pid), "-d",
+                                     "600", "-F", "499"])
+        wait_for(lambda: is_sampling(recorder.pid), "nothing is sampled")
+        for what in "native", "java":
+            if what == "java":
+                process.stdin.write("\n")
+                process.stdin.flush()
+                assert process.stdout.readline() == "ready\n", process.stderr.read()
+            begin = cpu_ticks(process.pid)
+            enough = begin + (50 if what == "native" else 800)
+            wait_for(lambda limit=enough: cpu_ticks(process.pid) >= limit, f"no {what} code runs")
+        recorder.send_signal(signal.SIGINT)
+        assert recorder.wait(60) == 0 and process.poll() is None
     finally:
-        stop(process)
-    early = {s: n for s, n in stacks.items() if s[-1].name == "work_natively" or
-             any(f.name == "work_natively" for f in s)}
+        for p in process, recorder:
+            if p:
+                stop(p)
+    stacks, truncated = stacks_of(out)
+    early = {s: n for s, n in stacks.items() if any(f.name == "work_natively" for f in s)}
     assert early and not any(f.name.startswith("Chains") for s in early for f in s)
     check_chains({s: n for s, n in stacks.items() if s not in early}, truncated,
                  f"{java.version} by dlopen")
