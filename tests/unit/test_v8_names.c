@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names, lines and inlined functions out of a small heap, whole and damaged. */
+#include <criterion/criterion.h>
+#include <errno.h>
+
+#include "v8heap.h"
+
+struct asked {
+	struct arena arena;
+	struct runtime_names names;
+	struct v8_learned v;
+	u8 sizes[3][4];
+	u64 changed; /* of the cookie */
+};
+
+static void begin(struct asked *a)
+{
+	v8heap_build();
+	*a = (struct asked){
+		.arena = ARENA_INIT(16 << 20),
+		.sizes = {{1, 2, 3, 4}, {1, 3, 5, 7}, {1, 5, 9, 13}},
+		.v = {.version = V8_VERSION(12, 4, 0), .layout = v8heap_layout, .n_bytecodes = 4},
+	};
+	a->names.arena = &a->arena;
+	a->v.bytecode_sizes = a->sizes[0];
+	a->v.cache = calloc(1, sizeof(*a->v.cache));
+}
+
+static void end(struct asked *a)
+{
+	v8_cache_destroy(a->v.cache);
+	arena_deinit(&a->arena);
+}
+
+static int name(struct asked *a, u64 shared, u64 kind, u64 position)
+{
+	struct procman_process process = {.pid = (u32)getpid(), .start_stack = 1};
+	struct runtime_target t = {.memory.pid = process.pid, .process = &process};
+	const uint64_t *w = v8heap_word(shared + 40);
+	u64 where = kind << V8_FRAME_SHIFT |
+		    (v8_cookie(w[0], w[1]) ^ a->changed) << V8_COOKIE_SHIFT | position;
+
+	a->names.n = 0;
+	return runtime_v8.name(&t, &a->v, HEAP + shared, where, &a->names);
+}
+
+static void check_frame(const struct runtime_frame *f, const char *function, u32 line)
+{
+	cr_assert_str_eq(f->function, function);
+	cr_assert_str_eq(f->file, "/a.js");
+	cr_assert_eq(f->line, line, "%s is in line %u, not %u", function, f->line, line);
+}
+
+Test(v8_names, interpreted_frame_has_the_line_of_its_bytecode)
+{
+	struct asked a;
+
+	begin(&a);
+	/* From the array's tagged address. */
+	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_INTERPRETED, 63 + 4), 0);
+	cr_assert_eq(a.names.n, 1);
+	check_frame(&a.names.frames[0], "/a.js", 1);
+	cr_assert_eq(a.names.frames[0].column, 14);
+	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_INTERPRETED, 63 + 20), 0);
+	check_frame(&a.names.frames[0], "/a.js", 2);
+	/* Behind its end. */
+	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_INTERPRETED, 63 + 40), 0);
+	check_frame(&a.names.frames[0], "/a.js", 0);
+	end(&a);
+}
+
+Test(v8_names, compiled_frame_has_what_was_inlined)
+{
+	struct asked a;
+
+	begin(&a);
+	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_COMPILED, HEAP + CODE_AT + 8), 0);
+	cr_assert_eq(a.names.n, 1);
+	check_frame(&a.names.frames[0], "/a.js", 1);
+	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_COMPILED, HEAP + CODE_AT + 12), 0);
+	cr_assert_eq(a.names.n, 2);
+	check_frame(&a.names.frames[0], "/a.js/a.js", 5);
+	check_frame(&a.names.frames[1], "/a.js", 2);
+	/* Code of another function says nothing of this one. */
+	cr_assert_eq(name(&a, SHARED_B, V8_FRAME_COMPILED, HEAP + CODE_AT + 12), 0);
+	cr_assert_eq(a.names.n, 1);
+	check_frame(&a.names.frames[0], "/a.js/a.js", 0);
+	end(&a);
+}
+
+Test(v8_names, what_is_not_there_any_more_is_stale)
+{
+	struct asked a;
+
+	begin(&a);
+	/* The function's number in its script. */
+	a.changed = 1;
+	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_INTERPRETED, 63), -ESTALE);
+	a.changed = 0;
+	/* Freed, and used for something else. */
+	v8heap_word(SHARED_A)[0] = v8heap_tagged(0x80);
+	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_INTERPRETED, 63), -ESTALE);
+	end(&a);
+}
+
+Test(v8_names, damage_costs_the_line_only)
+{
+	struct asked a;
+
+	/* A table whose numbers are as large as can be. */
+	begin(&a);
+	memset(v8heap_word(TABLE + 16), 0xff, 8);
+	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_INTERPRETED, 63 + 4), 0);
+	check_frame(&a.names.frames[0], "/a.js", 0);
+	end(&a);
+	/* An inlining that the table has not. */
+	begin(&a);
+	v8heap_word(INLINING)[1] = v8heap_smi(0);
+	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_COMPILED, HEAP + CODE_AT + 12), 0);
+	cr_assert_eq(a.names.n, 1);
+	check_frame(&a.names.frames[0], "/a.js", 0);
+	end(&a);
+}
