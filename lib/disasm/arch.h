@@ -9,6 +9,7 @@ struct disasm_x86;
 int disasm_x86_create(struct disasm_x86 **ret);
 void disasm_x86_destroy(struct disasm_x86 *x);
 bool disasm_x86_one(struct disasm_x86 *x, struct buf code, u64 svma, struct disasm_insn *ret);
+u32 disasm_x86_padding(struct buf code);
 bool disasm_arm64_one(struct buf code, u64 svma, struct disasm_insn *ret);
 
 static inline void disasm_add(struct disasm_insn *i, enum disasm_op op, enum disasm_reg reg,

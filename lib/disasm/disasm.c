@@ -49,3 +49,8 @@ bool disasm_one(struct disasm *d, struct buf code, u64 svma, struct disasm_insn 
 	*ret = i;
 	return true;
 }
+
+u32 disasm_padding(const struct disasm *d, struct buf code)
+{
+	return d->x86 ? disasm_x86_padding(code) : 0;
+}

@@ -68,3 +68,8 @@ DEFINE_CLEANUP(disasm, struct disasm *, disasm_destroy)
 
 /* The instruction at the start of `code`, which lies at svma. False when it is none. */
 bool disasm_one(struct disasm *d, struct buf code, u64 svma, struct disasm_insn *ret);
+/*
+ * The length of the padding instruction at the start of `code`, if its bytes are those that
+ * compilers and linkers use; 0: disasm_one() knows, at a hundred times the cost.
+ */
+u32 disasm_padding(const struct disasm *d, struct buf code);

@@ -366,3 +366,35 @@ bool disasm_x86_one(struct disasm_x86 *x, struct buf code, u64 svma, struct disa
 		effects(x->insn, ret);
 	return true;
 }
+
+/* The bytes of a nop's operand, from its ModRM on; 0: none that is used for padding. */
+static u32 nop_operand(const u8 *p, size_t n)
+{
+	u32 mode = n ? p[0] >> 6 : 3, sib = n && (p[0] & 7) == 4;
+
+	/* 0x38: the number in the opcode, 0. Mode 3 is a register. */
+	if (mode == 3 || p[0] & 0x38 || n < 1 + sib)
+		return 0;
+	if (mode == 0)
+		return (p[0] & 7) == 5 || (sib && (p[1] & 7) == 5) ? 0 : 1 + sib;
+	return 1 + sib + (mode == 1 ? 1 : 4);
+}
+
+/* int3; nop behind any prefixes of size and cs; the nop that has an operand. */
+u32 disasm_x86_padding(struct buf code)
+{
+	const u8 *p = code.pos;
+	size_t left = MIN(buf_left(&code), (size_t)15);
+	u32 n = 0, operand;
+
+	if (left && p[0] == 0xcc)
+		return 1;
+	while (n < left && (p[n] == 0x66 || (n && p[n] == 0x2e)))
+		n++;
+	if (n < left && p[n] == 0x90)
+		return n + 1;
+	if (n + 2 >= left || p[n] != 0x0f || p[n + 1] != 0x1f)
+		return 0;
+	operand = nop_operand(p + n + 2, left - n - 2);
+	return operand && n + 2 + operand <= left ? n + 2 + operand : 0;
+}

@@ -180,9 +180,13 @@ static u64 skip_padding(struct unwind_source *s, struct code_layer *c, u64 pc, u
 	struct disasm_insn insn;
 	struct buf code;
 
-	while (pc < hi && source_code(s, pc, &code) && disasm_one(c->disasm, code, pc, &insn) &&
-	       insn.padding)
-		pc += insn.length;
+	while (pc < hi && source_code(s, pc, &code)) {
+		u32 n = disasm_padding(c->disasm, code);
+
+		if (!n && (!disasm_one(c->disasm, code, pc, &insn) || !insn.padding))
+			break;
+		pc += n ? n : insn.length;
+	}
 	return MIN(pc, hi);
 }
 

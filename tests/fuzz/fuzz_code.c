@@ -35,6 +35,23 @@ static void check_rule(const struct unwind_rule *r, bool x86)
 		abort();
 }
 
+/* What is taken for padding by its bytes is padding, of that length. */
+static void check_padding(struct elf_file *elf, struct disasm *d, size_t size)
+{
+	struct disasm_insn insn;
+	struct buf code;
+
+	if (elf_file_bytes(elf, TEXT_SVMA, size, &code) < 0)
+		return;
+	for (; buf_left(&code); code.pos++) {
+		u32 n = disasm_padding(d, code);
+
+		if (n &&
+		    (!disasm_one(d, code, TEXT_SVMA, &insn) || !insn.padding || insn.length != n))
+			abort();
+	}
+}
+
 static void check_flow(struct elf_file *elf, size_t n, size_t first)
 {
 	struct code_func f = {
@@ -45,6 +62,7 @@ static void check_flow(struct elf_file *elf, size_t n, size_t first)
 
 	if (disasm_create(elf->machine, &d) < 0)
 		abort();
+	check_padding(elf, d, n);
 	if (code_flow(elf, d, &f, &rows) == 0) {
 		if (rows.n_first > rows.list.n)
 			abort();

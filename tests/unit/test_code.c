@@ -236,3 +236,40 @@ Test(code, arm64_leaf_and_lost_link_register)
 	expect(ARM64(0x94000100, 0xd65f03c0), /* bl; ret: it is gone */
 	       false, true, "0 sp+0 lr\n4 none\n");
 }
+
+/* What binutils' gas and LLVM fill with. */
+Test(code, padding_is_known_by_its_bytes)
+{
+	static const u8 nops[][16] = {
+		{1, 0x90},
+		{1, 0xcc},
+		{2, 0x66, 0x90},
+		{3, 0x0f, 0x1f, 0x00},
+		{4, 0x0f, 0x1f, 0x40, 0x00},
+		{5, 0x0f, 0x1f, 0x44, 0x00, 0x00},
+		{6, 0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00},
+		{7, 0x0f, 0x1f, 0x80, 0, 0, 0, 0},
+		{8, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0},
+		{9, 0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0},
+		{10, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0},
+		{11, 0x66, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0},
+		{15, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0},
+	};
+	static const u8 others[][4] = {{0xc3}, {0x0f, 0x1e, 0xfa}, {0x66, 0x0f}, {0x0f, 0x1f, 0xc0}, {0}};
+	_cleanup_disasm_ struct disasm *d = NULL;
+	struct disasm_insn insn;
+
+	cr_assert_eq(disasm_create(EM_X86_64, &d), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(nops); i++) {
+		struct buf code = buf_of(nops[i] + 1, nops[i][0]);
+
+		cr_expect_eq(disasm_padding(d, code), nops[i][0], "nop %zu", i);
+		cr_expect(disasm_one(d, code, 0, &insn) && insn.padding &&
+			  insn.length == nops[i][0]);
+		/* Cut short it is nothing. */
+		code.end--;
+		cr_expect_eq(disasm_padding(d, code), 0);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+		cr_expect_eq(disasm_padding(d, buf_of(others[i], sizeof(others[i]))), 0);
+}
