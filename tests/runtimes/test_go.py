@@ -394,6 +394,22 @@ def report(what, stacks):
     return total, share
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_from_its_start(culprit, tmp_path, version):
+    """A program of a second that nobody has seen before."""
+    toolchain = Toolchain(version)
+    out, program = tmp_path / "out.speedscope.json", str(tmp_path / "start")
+    done = toolchain.run("build", "-o", program, "main.go", cwd=os.path.join(HERE, "go/start"),
+                         timeout=300)
+    assert done.returncode == 0, done.stderr
+    record(culprit, out, "-F", "499", "--", program)
+    stacks = read(out)
+    total, share = report(f"{toolchain.full} a program from its start", stacks)
+    below = sum(n for s, n in stacks.items() if {"main.main", "runtime.systemstack"} <= {
+        f.name.removesuffix(".abi0") for f in s})
+    assert total >= 300 and share >= 0.99 and below >= 20
+
+
 @pytest.mark.parametrize("version", ["1.19", "1.26"])
 def test_the_go_compiler(culprit, tmp_path, version):
     """It builds the standard library: hundreds of short processes, each a large Go program."""
