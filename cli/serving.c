@@ -11,7 +11,7 @@ const struct option serving_store_options[] = {
 	OPTION_STRING("data-dir", 0, "DIR", A, data_dir,
 		      "the embedded store's directory; made if it is not there"),
 	OPTION_STRING("store", 0, "URL", A, store,
-		      "another store: sqlite://DIR, clickhouse://HOST..."),
+		      "another store: sqlite://DIR, clickhouse://USER:PASSWORD@HOST:PORT/DATABASE"),
 	OPTION_U64("max-size", 0, "MIB", A, max_size_mib, 16, 1u << 30,
 		   "the oldest goes when the store is larger (10240)"),
 	OPTION_U64("max-age", 0, "HOURS", A, max_age_h, 1, 24 * 36500,

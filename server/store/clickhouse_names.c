@@ -205,7 +205,7 @@ static int read_some(struct naming *g, u64 after)
 	r = g->profile ? profile_add_type(g->profile, "names", "count") : -ENOMEM;
 	str_printf(&sql,
 		   "SELECT DISTINCT id, flags, toString(path), address FROM frames WHERE id > %llu "
-		   "AND kind = %u AND function = 0 AND build_id = ",
+		   "AND kind = %u AND flags = 0 AND function = 0 AND build_id = ",
 		   after, FRAME_NATIVE);
 	ch_sql_string(&sql, g->build_id);
 	str_printf(&sql,
