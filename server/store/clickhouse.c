@@ -90,6 +90,7 @@ static int open_store(const char *where, const struct store_options *o, struct d
 		close_store(&s->base);
 		return diag_set(reterr_diag, r, "%s", d.text[0] ? d.text : strerror(-r));
 	}
+	s->opened = true;
 	*ret = &s->base;
 	return 0;
 }

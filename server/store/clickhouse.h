@@ -82,7 +82,7 @@ struct ch {
 	struct store base;
 	struct ch_config config;
 	char where[256];
-	bool modern;
+	bool modern, opened;
 	u64 max_bytes, max_age_s, cache_bytes;
 	struct store_tier tiers[CH_MAX_TIERS];
 
@@ -131,9 +131,10 @@ struct ch_request {
 int ch_config_parse(const char *where, struct ch_config *ret, struct diag *reterr_diag);
 void ch_config_deinit(struct ch_config *c);
 /*
- * The answer is appended to ret (or NULL). Tried again, on the next host, for config.retry_ms when
- * there is no answer or one that says to come again: then -EAGAIN in the end. -ENOENT for a
- * database that is not there, -EACCES when the user is not let in, -EIO for any other refusal.
+ * The answer is in ret (or NULL). Tried again, on the next host, for config.retry_ms when
+ * there is no answer or one that says to come again: then -EAGAIN in the end. While it is opened
+ * -ENOENT for what is not there, -EACCES when the user is not let in, later -EAGAIN; -ENOSPC; -EIO
+ * for any other refusal.
  */
 int ch_run(struct ch *s, const struct ch_request *q, struct str *ret, struct diag *reterr_diag);
 int ch_select(struct ch *s, const char *sql, struct str *ret, struct diag *reterr_diag);

@@ -214,8 +214,10 @@ static int answer_error(const struct ch *s, const struct ch_conn *c, long status
 		return diag_set(reterr_diag, -EACCES,
 				"%s does not let user '%s' in: check user and password", s->where,
 				s->config.user);
-	if (code == 81)
-		r = -ENOENT;
+	if (code == 60 || code == 81 || code == 218 || code == 497)
+		r = -ENOENT; /* a table or database that is not there, or not for this user */
+	else if (code == 243)
+		r = -ENOSPC;
 	else if (is_transient(code) || status == 429 || (status >= 502 && status <= 504))
 		r = -EAGAIN;
 	return diag_set(reterr_diag, r, "%s answers HTTP %ld, error %u: %s", s->where, status, code,
@@ -374,8 +376,14 @@ int ch_run(struct ch *s, const struct ch_request *q, struct str *ret, struct dia
 	if (!c)
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	r = try_hosts(s, c, q, body, gzip, reterr_diag);
-	if (r == 0 && ret)
-		r = str_append(ret, str_get(&c->answer), c->answer.n);
+	/* Somebody is changing something there: whoever sends keeps it, and comes again. */
+	if (s->opened && (r == -EACCES || r == -ENOENT))
+		r = -EAGAIN;
+	if (r == 0 && ret) {
+		str_deinit(ret);
+		*ret = c->answer;
+		c->answer = (struct str){};
+	}
 	conn_put(s, c);
 	return r;
 }

@@ -29,7 +29,7 @@ struct inventory {
 	struct {
 		char table[16];
 		u32 month;
-	} months[64];
+	} months[1024];
 	size_t n_months;
 };
 

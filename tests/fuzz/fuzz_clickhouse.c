@@ -45,7 +45,7 @@ static void read_series(const struct str *answer, bool labels)
 /* The next part of the input. */
 static void cut(struct buf *b, struct str *part)
 {
-	struct buf bytes;
+	struct buf bytes = {};
 	u16 n = 0;
 
 	str_clear(part);

@@ -172,6 +172,18 @@ def test_passwords(executable, serve, node, database, tmp_path):
     assert PASSWORD not in s.stderr + s.get("/api/v1/stats").text
 
 
+def test_what_is_changed_there_loses_nothing(node, serve, database):
+    """While a table is away clients are told to come again; then it goes on."""
+    s = serve("--store", node.url(database, retry=0))
+    at = int(time.time()) - 60
+    node.query("RENAME TABLE samples TO away", database)
+    a = ingest(s, "app.cpu", b"main 1\n", at)
+    assert a.status == 503 and PASSWORD not in a.text, a.text
+    node.query("RENAME TABLE away TO samples", database)
+    assert ingest(s, "app.cpu", b"main 1\n", at).status == 200
+    assert counts(s, "app") == {"app;main": 1}
+
+
 def test_what_is_not_ours_is_left_alone(executable, node, database):
     node.query(f"CREATE DATABASE {database}")
     node.query(f"CREATE TABLE {database}.samples (x UInt8) ENGINE = MergeTree ORDER BY x")
