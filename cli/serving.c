@@ -91,6 +91,9 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 	ret->symbols = (struct symstore_options){.dir = symbols_dir(a, own),
 						 .max_bytes = a->symbols_mib << 20,
 						 .debuginfod_urls = a->debuginfod_urls};
+	if (a->debuginfod_urls && !ret->symbols.dir)
+		return cli_error(2, "%s: --debuginfod-urls needs --symbols-dir, to keep them there",
+				 command);
 	return 0;
 }
 

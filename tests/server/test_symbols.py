@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 
@@ -494,3 +495,62 @@ def test_a_large_program(serve, executable, tmp_path):
         chains.append(chain)
     wrong = [c for c in chains if ";".join(["late", *c[::-1]]) not in got and "??" not in c]
     assert len(wrong) <= len(chains) // 100, wrong[:5]
+
+
+def test_command_sends_what_dwz_shares(serve, symbols, tmp_path):
+    """Two debug files that share a third: it goes first, so that no name is made without it."""
+    if not shutil.which("dwz"):
+        pytest.skip("no dwz")
+    a, b = Program(str(tmp_path / "d"), "a_"), Program(str(tmp_path / "d"), "b_")
+    stacks = [([x], i + 1) for i, x in enumerate(a.addresses("a_outer"))]
+    want = expected(a, stacks) # before dwz
+    common = tmp_path / "d/common.debug"
+    subprocess.run(["dwz", "-m", str(common), a.debug, b.debug], check=True, capture_output=True, timeout=60)
+    if not common.exists():
+        pytest.skip("this dwz found nothing in common")
+    for p in (a, b):
+        os.unlink(p.full)
+    subprocess.run(["objcopy", f"--add-gnu-debuglink={a.debug}", a.path], check=True, timeout=60)
+    server = serve()
+    assert server.post("/api/v1/upload", pprof(a, stacks, int(time.time()) - 300), labels="service.name=late").status == 200
+    done = symbols("push", "--server", f"http://127.0.0.1:{server.port}", a.path)
+    assert done.returncode == 0 and "2 sent" in done.stdout and done.stdout.index("dwz") < done.stdout.index(a.build_id), done
+    wait_for(lambda: folded(server) == want, f"names through the shared file: {folded(server)}")
+
+
+def test_slow_uploads_are_cut_off_and_long_ones_are_not(serve, program):
+    server = serve("--timeout", "1")
+    incoming = os.path.join(server.directory, "store/symbols/incoming")
+    with open(program.debug, "rb") as f:
+        data = f.read()
+
+    def begin(length):
+        s = server.connect()
+        s.sendall(f"POST {SYMBOLS}/{program.build_id} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode())
+        return s
+
+    # A byte now and then is not silence, and not enough either.
+    began = time.monotonic()
+    with begin(1000000) as s:
+        with pytest.raises(OSError):
+            while time.monotonic() < began + 60:
+                s.sendall(b"\x7f")
+                time.sleep(0.2)
+    assert time.monotonic() - began < 30
+    wait_for(lambda: os.listdir(incoming) == [], "the end of what was cut off")
+    # Three times as long as a request may take else, at a rate that is well.
+    padded = data + bytes(3 << 20)
+    began = time.monotonic()
+    with begin(len(padded)) as s:
+        step = len(padded) // 30 + 1
+        for at in range(0, len(padded), step):
+            s.sendall(padded[at:at + step])
+            time.sleep(0.2)
+        assert s.recv(1000).startswith(b"HTTP/1.1 200 ")
+    assert time.monotonic() - began > 5
+
+
+def test_a_server_without_a_place_says_so(executable):
+    done = subprocess.run([executable, "server", "--store", "clickhouse://127.0.0.1:1/x", "--debuginfod-urls", "http://127.0.0.1:1"],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "needs --symbols-dir" in done.stderr and done.stderr.count("\n") == 1, done
