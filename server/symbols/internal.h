@@ -17,7 +17,7 @@ struct symstore_entry {
 	u32 rank;		     /* of file.has */
 	char alt[SYMSTORE_ID_BYTES]; /* the dwz file that it needs, or "" */
 	bool wanted;		     /* frames may be there to be named */
-	bool busy;		     /* a thread is at it */
+	bool naming, fetching;	     /* a thread is at it */
 	u32 version;		     /* counts the files that it had */
 	u64 next_ms;		     /* monotonic: not before */
 	u64 used_ms;		     /* since the epoch: last used, or seen in frames */
@@ -37,6 +37,8 @@ struct symstore {
 	pthread_cond_t wake;
 	struct map by_id; /* hash of the build-id → struct symstore_entry *, owned */
 	u64 bytes;	  /* of files that are here */
+	u32 n_files;	  /* these */
+	u64 n_nameless;	  /* addresses in all entries' maps */
 	u64 named;	  /* frames */
 };
 
@@ -56,10 +58,12 @@ bool symstore_is_build_id(const char *text);
 /* usr/lib/debug/.build-id/XX/YYYY.debug */
 void symstore_path(const char *build_id, char ret[256]);
 
-/* ---- symbols.c; the first two under the lock ---- */
+/* ---- symbols.c; the first three under the lock ---- */
 
 /* NULL when nothing is known of it. */
 struct symstore_entry *symstore_find(struct symstore *s, const char *build_id);
+/* Puts a map in the place of the entry's; all of them together are bounded. */
+void symstore_set_nameless(struct symstore *s, struct symstore_entry *e, struct map *take);
 /* Frames without names are there. */
 void symstore_want(struct symstore *s, const char *build_id, const char *path);
 

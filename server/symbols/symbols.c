@@ -21,6 +21,8 @@
 #include "server/symbols/internal.h"
 
 #define MAX_ENTRIES 8192
+#define MAX_FILES 4096
+#define MAX_NAMELESS (1u << 20)
 static u64 now_ms(void)
 {
 	return clock_ns(CLOCK_REALTIME) / 1000000;
@@ -52,6 +54,17 @@ struct symstore_entry *symstore_find(struct symstore *s, const char *build_id)
 	return e && !strcmp(e->file.build_id, build_id) ? e : NULL;
 }
 
+void symstore_set_nameless(struct symstore *s, struct symstore_entry *e, struct map *take)
+{
+	s->n_nameless -= e->nameless.n;
+	map_deinit(&e->nameless);
+	if (s->n_nameless + take->n > MAX_NAMELESS)
+		map_deinit(take); /* they are asked again */
+	e->nameless = *take;
+	*take = (struct map){};
+	s->n_nameless += e->nameless.n;
+}
+
 /* The entry without a file that was seen longest ago. */
 static void forget_one(struct symstore *s)
 {
@@ -64,6 +77,7 @@ static void forget_one(struct symstore *s)
 			oldest = e;
 	}
 	if (oldest) {
+		symstore_set_nameless(s, oldest, &(struct map){});
 		map_del(&s->by_id, key_of(oldest->file.build_id), NULL);
 		entry_free(oldest);
 	}
@@ -97,6 +111,7 @@ static void drop_file(struct symstore *s, struct symstore_entry *e)
 	if (unlinkat(s->dir_fd, path, 0) < 0 && errno != ENOENT)
 		log_warn("symbols: cannot remove %s: %s", path, strerror(errno));
 	s->bytes -= e->file.bytes;
+	s->n_files--;
 	e->file.bytes = 0;
 	e->file.has = "";
 	e->rank = 0;
@@ -105,7 +120,7 @@ static void drop_file(struct symstore *s, struct symstore_entry *e)
 /* Room for what is there and `keep`, which is new. */
 static void keep_bound(struct symstore *s, const struct symstore_entry *keep)
 {
-	while (s->bytes > s->o.max_bytes) {
+	while (s->bytes > s->o.max_bytes || s->n_files > MAX_FILES) {
 		struct symstore_entry *oldest = NULL;
 
 		map_foreach (&s->by_id, slot) {
@@ -176,6 +191,7 @@ int symstore_keep(struct symstore *s, const char *build_id, const char *from, in
 		r = move_in(s, build_id, from);
 	if (r == 0) {
 		s->bytes += (u64)st.st_size - e->file.bytes;
+		s->n_files += !e->file.bytes;
 		e->file.bytes = (u64)st.st_size;
 		e->file.stored_ms = e->used_ms = now_ms();
 		e->file.has = k->has;
@@ -185,7 +201,7 @@ int symstore_keep(struct symstore *s, const char *build_id, const char *from, in
 		memcpy(e->alt, k->alt, sizeof(e->alt));
 		e->wanted = true;
 		e->next_ms = 0;
-		map_clear(&e->nameless);
+		symstore_set_nameless(s, e, &(struct map){});
 		keep_bound(s, e);
 		want_alt(s, e);
 		pthread_cond_broadcast(&s->wake);
@@ -312,6 +328,7 @@ static void find_file(struct symstore *s, int at, const char *first, const char 
 	/* A kill may have come between the file and its names. */
 	e->wanted = true;
 	s->bytes += e->file.bytes;
+	s->n_files++;
 }
 
 static void find_files(struct symstore *s)
@@ -391,7 +408,7 @@ static struct symstore_file told(const struct symstore *s, const struct symstore
 {
 	struct symstore_file f = e->file;
 
-	f.waiting = e->busy || (e->wanted && (f.bytes || s->o.debuginfod_urls));
+	f.waiting = e->naming || e->fetching || (e->wanted && (f.bytes || s->o.debuginfod_urls));
 	return f;
 }
 

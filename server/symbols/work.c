@@ -119,14 +119,13 @@ static bool is_passing(int r)
 	return r == -ENOMEM || r == -ENOSPC || r == -EIO || r == -EBUSY || r == -EAGAIN;
 }
 
-static void end_naming(struct symstore_entry *e, struct work *w, int r, u64 took_ms)
+static void end_naming(struct symstore *s, struct symstore_entry *e, struct work *w, int r,
+		       u64 took_ms)
 {
 	/* Of another file than the one that is here now. */
 	if (e->version != w->version)
 		return;
-	map_deinit(&e->nameless);
-	e->nameless = w->nameless;
-	w->nameless = (struct map){};
+	symstore_set_nameless(s, e, &w->nameless);
 	e->file.named += w->named;
 	e->next_ms = tick_ms() + MAX(PAUSE_MS, took_ms * PAUSE_TIMES);
 	e->file.note[0] = '\0';
@@ -161,9 +160,10 @@ static void name_frames(struct symstore *s, struct symstore_entry *e)
 		return;
 	w->s = s;
 	w->version = e->version;
-	e->busy = true;
+	e->naming = true;
 	memcpy(w->build_id, e->file.build_id, sizeof(w->build_id));
 	w->nameless = e->nameless;
+	s->n_nameless -= e->nameless.n;
 	e->nameless = (struct map){};
 	w->until_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) + CPU_BUDGET_NS;
 	pthread_mutex_unlock(&s->lock);
@@ -174,8 +174,8 @@ static void name_frames(struct symstore *s, struct symstore_entry *e)
 	s->named += w->named;
 	e = symstore_find(s, w->build_id);
 	if (e) {
-		e->busy = false;
-		end_naming(e, w, r, tick_ms() - began);
+		e->naming = false;
+		end_naming(s, e, w, r, tick_ms() - began);
 	}
 	map_deinit(&w->nameless);
 	if (w->named)
@@ -193,7 +193,7 @@ static void fetch(struct symstore *s, struct symstore_entry *e)
 
 	memcpy(build_id, e->file.build_id, sizeof(build_id));
 	e->wanted = false;
-	e->busy = true;
+	e->fetching = true;
 	pthread_mutex_unlock(&s->lock);
 	r = symstore_fetch(s, build_id, &d);
 	pthread_mutex_lock(&s->lock);
@@ -201,7 +201,7 @@ static void fetch(struct symstore *s, struct symstore_entry *e)
 	e = symstore_find(s, build_id);
 	if (!e)
 		return;
-	e->busy = false;
+	e->fetching = false;
 	if (r >= 0 || r == -ECANCELED || e->file.bytes)
 		return;
 	again = r == -ENOENT ? FETCH_AGAIN_MS : FETCH_FAILED_MS << MIN(e->failures, 6u);
@@ -219,7 +219,7 @@ static bool waits_for_alt(struct symstore *s, const struct symstore_entry *e)
 {
 	const struct symstore_entry *alt = s->o.debuginfod_urls ? symstore_find(s, e->alt) : NULL;
 
-	return alt && !alt->file.bytes && (alt->busy || (alt->wanted && !alt->next_ms));
+	return alt && !alt->file.bytes && (alt->fetching || (alt->wanted && !alt->next_ms));
 }
 
 /* What was seen last of what can be done now; else when something can, 0 = never. */
@@ -231,8 +231,7 @@ static struct symstore_entry *choose(struct symstore *s, bool here, u64 *ret_ms)
 	map_foreach (&s->by_id, slot) {
 		struct symstore_entry *e = (struct symstore_entry *)slot->value;
 
-		if (!e->wanted || e->busy || !e->file.bytes == here ||
-		    (here && waits_for_alt(s, e)))
+		if (!e->wanted || !e->file.bytes == here || (here && waits_for_alt(s, e)))
 			continue;
 		if (e->next_ms > now) {
 			next = next ? MIN(next, e->next_ms) : e->next_ms;

@@ -207,9 +207,11 @@ def test_a_server_that_hangs_holds_up_nothing(serve, fake, program, tmp_path):
     stacks = fill(server, program, int(time.time()) - 300)
     wait_for(lambda: fake.asked, "the question")
     assert folded(server) == nameless(program, stacks)
-    # What is here is named meanwhile.
+    # What is here is named meanwhile; also what comes in another way than the one that hangs.
     assert push(server, other).status == 200
     others = fill(server, other, int(time.time()) - 200)
     wait_for(lambda: folded(server) == {**nameless(program, stacks), **expected(other, others)}, "names of the other one")
+    assert push(server, program).status == 200
+    wait_for(lambda: folded(server) == {**expected(program, stacks), **expected(other, others)}, "names of what was pushed")
     status, seconds = server.stop()
     assert status == 0 and seconds < 10, seconds
