@@ -269,7 +269,7 @@ Test(names, what_was_killed_between_is_whole_and_goes_on, .timeout = 100)
 	remove_dir(dir);
 }
 
-Test(names, killed_at_any_moment, .timeout = 100)
+Test(names, killed_at_any_moment, .timeout = 400)
 {
 	char *dir = scratch_dir();
 	const size_t n = 200;
