@@ -15,6 +15,7 @@
 #include "cli/options.h"
 #include "cli/push.h"
 #include "proc/proc.h"
+#include "profile/profile.h"
 
 #define DEFAULT_SERVER "http://127.0.0.1:7788"
 #define MAX_DEPTH 32
@@ -177,7 +178,9 @@ static void print_list(const json_t *answer)
 	{
 		const char *id = text_of(e, "build_id");
 
-		printf("%-40s %8lld samples  %s\n", *id ? id : "(no build-id)",
+		if (!*id || str_starts(id, PROFILE_HTLHASH))
+			id = "(no build-id)";
+		printf("%-40s %8lld samples  %s\n", id,
 		       (long long)json_integer_value(json_object_get(e, "samples")),
 		       text_of(e, "path"));
 	}
