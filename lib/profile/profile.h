@@ -27,7 +27,8 @@ struct str;
 
 enum profile_frame_flags {
 	PROFILE_FRAME_INLINED = 1,
-	/* The address is an offset in the file, or so it seems: debug information does not know it. */
+	/* The address is an offset in the file, or so it seems: debug information does not know it.
+	 */
 	PROFILE_FRAME_OFFSET = 2,
 };
 
@@ -54,8 +55,9 @@ struct profile_function {
 };
 
 struct profile_frame {
-	u64 address;  /* svma of the instruction, but for PROFILE_FRAME_OFFSET (for callers the call, not the return address) */
-	u32 mapping;  /* or PROFILE_NONE */
+	u64 address; /* svma of the instruction, but for PROFILE_FRAME_OFFSET (for callers the call,
+			not the return address) */
+	u32 mapping; /* or PROFILE_NONE */
 	u32 function; /* or PROFILE_NONE: shown as mapping+0xaddress or [unknown] */
 	u32 line;     /* 0 = not known */
 	u32 column;
