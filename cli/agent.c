@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,8 @@
 #define MAX_EXPORTS 16
 #define DRAIN_MS 5000
 #define PERIOD_MS 5000
+#define MEMORY_LIMIT_MB 384
+#define TIGHT_BYTES (256ULL << 20)
 #define INTERVAL_S 60
 
 #define A struct agent_arguments
@@ -149,13 +152,26 @@ int agent_open_exporters(struct agent *a, const struct agent_config *c)
 
 int agent_set_labels(struct agent *a, const struct agent_config *c)
 {
-	int r = identities_set_labels(a->identities, c->args.labels);
+	const char *labels = c->args.labels ? c->args.labels : "";
+	_cleanup_free_ char *all = NULL;
+	int r;
 
-	if (r == 0 && identities_set_root(a->identities, c->args.host_root) < 0)
+	/* Whoever reads it has to multiply by 100 / PERCENT. */
+	if (c->args.probabilistic_threshold &&
+	    asprintf(&all, "culprit.probabilistic.percent=%llu,%s", c->args.probabilistic_threshold,
+		     labels) < 0)
 		return cli_error(1, "out of memory");
-	return r < 0 ? cli_error(r == -ENOMEM ? 1 : 2, "--labels takes NAME=VALUE,..., not '%s'",
-				 c->args.labels)
-		     : 0;
+	r = identities_set_labels(a->identities, all ? all : labels);
+	if (r == -EINVAL || r == -E2BIG)
+		return cli_error(2, "--labels takes NAME=VALUE,..., not '%s'", labels);
+	if (r == 0)
+		r = identities_set_root(a->identities, c->args.host_root);
+	return r < 0 ? cli_error(1, "out of memory") : 0;
+}
+
+static u64 memory_limit(const struct agent_config *c)
+{
+	return (c->what.memory_limit_mb ? c->what.memory_limit_mb : MEMORY_LIMIT_MB) << 20;
 }
 
 int agent_open_session(struct agent *a, const struct agent_config *c, struct session *ret)
@@ -164,6 +180,10 @@ int agent_open_session(struct agent *a, const struct agent_config *c, struct ses
 
 	sa.hz = sa.hz ? sa.hz : AGENT_HZ;
 	sa.leave_files = c->args.no_symbols;
+	sa.tables_bytes = memory_limit(c) / 4;
+	/* A file is read section by section; several of them are there at once. */
+	sa.max_section = memory_limit(c) / (memory_limit(c) < TIGHT_BYTES ? 16 : 8);
+	sa.tight_memory = memory_limit(c) < TIGHT_BYTES;
 	return session_init(&sa, 0, true, a->identities, ret);
 }
 
@@ -176,6 +196,7 @@ struct run_change agent_run_change(const struct agent_config *c)
 		.probabilistic_percent = (u32)a->probabilistic_threshold,
 		.interval_s =
 			a->probabilistic_interval_s ? (u32)a->probabilistic_interval_s : INTERVAL_S,
+		.memory_limit_bytes = memory_limit(c),
 	};
 }
 
@@ -193,6 +214,7 @@ static int init(struct agent *a)
 		.period_ms = rc.period_ms,
 		.probabilistic_percent = rc.probabilistic_percent,
 		.interval_s = rc.interval_s,
+		.memory_limit_bytes = rc.memory_limit_bytes,
 		.take = send_profile,
 		.each = agent_each,
 		.arg = a,
@@ -220,6 +242,9 @@ int agent_init(const struct agent_config *c, struct agent *ret)
 	int r;
 
 	*ret = (struct agent){.config = *c};
+	/* What is large, as sections of files, goes back to the system when it is freed. */
+	mallopt(M_MMAP_THRESHOLD, 256 << 10);
+	mallopt(M_TRIM_THRESHOLD, 1 << 20);
 	session_catch_reload();
 	r = init(ret);
 	if (r)

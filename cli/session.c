@@ -34,7 +34,8 @@ const struct option session_options[] = {
 	OPTION_FLAG("runtime-frames", 0, A, runtime_frames,
 		    "show the loops of interpreters below the functions that they run"),
 	OPTION_U64("memory-limit", 0, "MB", A, memory_limit_mb, 8, 4096,
-		   "most memory for unwind tables (default 256)"),
+		   "most memory: of record and top for unwind tables (default 256), of an agent\n"
+		   "in all (default 384)"),
 	OPTION_FLAG("verbose", 'v', A, verbose, "say more"),
 	{},
 };
@@ -133,6 +134,7 @@ static int start_symbolizer(const struct session_arguments *a, struct identities
 		.inlines = !a->no_inline,
 		.runtime_frames = a->runtime_frames,
 		.leave_files = a->leave_files,
+		.max_section = a->max_section,
 		.debuginfod_urls = getenv("DEBUGINFOD_URLS"),
 	};
 	int r;
@@ -151,8 +153,12 @@ int session_init(const struct session_arguments *a, u32 follow, bool keep_times,
 	_cleanup_list_ struct list pids = {}, comms = {}, cgroups = {}, uids = {};
 	_cleanup_free_ u32 *pid_values = NULL;
 	_cleanup_free_ u32 *uid_values = NULL;
-	struct pipeline_options po = {.keep_times = keep_times,
-				      .memory_limit_bytes = a->memory_limit_mb << 20};
+	struct pipeline_options po = {
+		.keep_times = keep_times,
+		.memory_limit_bytes = a->tables_bytes ? a->tables_bytes : a->memory_limit_mb << 20,
+		.max_section = a->max_section,
+		.tight_memory = a->tight_memory,
+	};
 	struct session s = {};
 	struct diag diag = {};
 	int r;

@@ -15,6 +15,9 @@ struct session_arguments {
 	const char *event;
 	const char *pids, *comms, *cgroups, *uids; /* comma-separated */
 	u64 memory_limit_mb;
+	bool tight_memory;
+	u64 tables_bytes,
+		max_section; /* no options, as the line above; 0: the limit is that of the tables */
 	bool kernel_only, user_only, no_inline, runtime_frames;
 	bool verbose;
 	bool leave_files; /* see symbolizer_options */

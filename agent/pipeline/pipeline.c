@@ -472,7 +472,8 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	 */
 	static const struct procman_options procman_options = {.wakeup_bytes = 88};
 	struct tables_options to = {.budget_bytes = o->memory_limit_bytes ? o->memory_limit_bytes
-									  : DEFAULT_TABLE_BYTES};
+									  : DEFAULT_TABLE_BYTES,
+				    .max_section = o->max_section};
 	struct runtimes_options ro = {.unmark = unmark};
 	int r;
 
@@ -509,6 +510,7 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot make the unwind tables' maps: %s",
 				strerror(-r));
+	tables_set_tight(p->tables, o->tight_memory);
 	r = procman_create(&procman_options, &procman_ops, p, &p->procman);
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot follow processes by perf events: %s",
@@ -712,6 +714,11 @@ int pipeline_poll(struct pipeline *p, int timeout_ms)
 	if (n)
 		pace(p);
 	return 0;
+}
+
+u32 pipeline_trim(struct pipeline *p, u64 idle_ns)
+{
+	return tables_trim(p->tables, idle_ns);
 }
 
 void pipeline_pause(struct pipeline *p, bool pause)

@@ -51,6 +51,8 @@ struct pipeline_event { /* kept only with options.keep_times */
 struct pipeline_options {
 	struct sampler_options sampler;
 	u64 memory_limit_bytes; /* for unwind tables; 0 = 256 MiB */
+	bool tight_memory;	/* what rows are read from goes at once */
+	u64 max_section;	/* files' sections that are larger are not read; 0: any are */
 	bool keep_times;
 	/*
 	 * A process has samples, the first since the last reset or exec: whoever wants to know
@@ -149,6 +151,11 @@ int pipeline_start(struct pipeline *p, struct diag *reterr_diag);
 void pipeline_adopt(struct pipeline *p);
 /* Handles what there is and waits for more, at most timeout_ms. */
 int pipeline_poll(struct pipeline *p, int timeout_ms);
+/*
+ * Gives back what unwind rows are read from, of files that nothing was needed of for so long. How
+ * many files.
+ */
+u32 pipeline_trim(struct pipeline *p, u64 idle_ns);
 /* No samples until it goes on; processes are followed meanwhile. */
 void pipeline_pause(struct pipeline *p, bool pause);
 /* No more events; what was recorded is all there. */

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/utsname.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/vocab.h"
@@ -48,18 +47,6 @@ static void put_number(struct labels *l, const char *name, u64 value)
 	put(l, full, text);
 }
 
-static u64 resident_bytes(void)
-{
-	unsigned long long size, resident = 0;
-	FILE *f = fopen("/proc/self/statm", "re");
-
-	if (f && fscanf(f, "%llu %llu", &size, &resident) != 2)
-		resident = 0;
-	if (f)
-		fclose(f);
-	return resident * (u64)sysconf(_SC_PAGESIZE);
-}
-
 static void put_host(struct labels *l, const struct profile *p)
 {
 	static const char *const names[] = {"host.name", "host.id", "host.arch"};
@@ -90,7 +77,7 @@ int about_add(const struct about *a, struct profile *p)
 	put_number(&l, "started", a->started_ms);
 	put_number(&l, "frequency", a->hz);
 	put_number(&l, "cpu", clock_ns(CLOCK_PROCESS_CPUTIME_ID));
-	put_number(&l, "memory", resident_bytes());
+	put_number(&l, "memory", a->memory);
 	put_number(&l, "processes", a->stats->procman.processes);
 	put_number(&l, "samples", a->samples);
 	put_number(&l, "truncated", a->truncated);

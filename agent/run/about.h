@@ -23,7 +23,7 @@
 #include "profile/profile.h"
 
 struct about {
-	u64 started_ms, hz;
+	u64 started_ms, hz, memory;
 	u64 samples, truncated;
 	const struct pipeline_stats *stats;
 	const char *error; /* or NULL */

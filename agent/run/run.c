@@ -2,19 +2,24 @@
 #include "agent/run/run.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "agent/run/about.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "base/vocab.h"
 
 #define POLL_MS 100
+#define TIDY_NS 250000000ULL
 /* The first picture is wanted soon. */
 #define FIRST_PERIOD_MS 1000
 
@@ -23,7 +28,7 @@ struct run {
 	pthread_t worker;
 	bool started;
 	u64 started_ms; /* since the epoch */
-	u64 next_ns, interval_end_ns;
+	u64 next_ns, interval_end_ns, tidy_ns;
 	bool paused;
 	/* Of the pipeline that was stopped last: not handed over yet. And that it is not named yet.
 	 */
@@ -41,7 +46,64 @@ struct run {
 	u64 samples, user_samples, truncated, batches, failed;
 	u64 stops[STOP_N];
 	u64 naming_ns;
+	u64 intervals, intervals_sampled; /* probabilistic; the one that goes on counts */
+	u64 shed_names, shed_sources;	  /* times that memory was short */
 };
+
+/* ---- memory ---- */
+
+/* Tables are read again when they are needed: after a while without, or before memory is short. */
+#define IDLE_NS 60000000000ULL
+#define HURRY_NS 200000000ULL
+/* At so many of 100 of the limit something goes; it grows between two looks. */
+#define SHORT_PERCENT 60
+
+static u64 resident_bytes(void)
+{
+	_cleanup_fclose_ FILE *f = fopen("/proc/self/statm", "re");
+	unsigned long long size, resident;
+
+	if (!f || fscanf(f, "%llu %llu", &size, &resident) != 2)
+		return 0;
+	return resident * (u64)sysconf(_SC_PAGESIZE);
+}
+
+static bool is_short(const struct run *r)
+{
+	u64 limit = __atomic_load_n(&r->options.memory_limit_bytes, __ATOMIC_RELAXED);
+
+	return limit && resident_bytes() > limit / 100 * SHORT_PERCENT;
+}
+
+/* After a profile, in the thread that names. */
+static void keep_names_small(struct run *r, struct symbolizer *s)
+{
+	bool shed = false;
+
+	if (!is_short(r))
+		return;
+	(void)malloc_trim(0);
+	while (is_short(r) && symbolizer_shed(s)) {
+		shed = true;
+		(void)malloc_trim(0);
+	}
+	pthread_mutex_lock(&r->lock);
+	r->shed_names += shed;
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* In the thread that reads. */
+static void keep_tables_small(struct run *r)
+{
+	bool hurry = is_short(r);
+	u32 n = pipeline_trim(r->options.pipeline, hurry ? HURRY_NS : IDLE_NS);
+
+	if (n)
+		(void)malloc_trim(0);
+	pthread_mutex_lock(&r->lock);
+	r->shed_sources += hurry ? n : 0;
+	pthread_mutex_unlock(&r->lock);
+}
 
 /* ---- the thread that names ---- */
 
@@ -49,7 +111,10 @@ struct run {
 static void say_who(struct run *r, const struct pipeline_batch *b, struct profile *p)
 {
 	struct pipeline_stats stats;
-	struct about a = {.started_ms = r->started_ms, .hz = b->hz, .stats = &stats};
+	struct about a = {.started_ms = r->started_ms,
+			  .hz = b->hz,
+			  .memory = resident_bytes(),
+			  .stats = &stats};
 
 	pthread_mutex_lock(&r->lock);
 	stats = r->stats;
@@ -73,6 +138,7 @@ static void name_batch(struct run *r, const struct pipeline_batch *b)
 	} else {
 		log_warn("%llu samples are lost: %s", b->samples, strerror(-e));
 	}
+	keep_names_small(r, r->symbolizer);
 	pthread_mutex_lock(&r->lock);
 	r->batches++;
 	r->failed += e < 0;
@@ -199,6 +265,10 @@ static void choose_interval(struct run *r, u64 now)
 		return;
 	r->interval_end_ns = now + r->options.interval_s * 1000000000ULL;
 	pause = random_percent() >= (int)r->options.probabilistic_percent;
+	pthread_mutex_lock(&r->lock);
+	r->intervals++;
+	r->intervals_sampled += !pause;
+	pthread_mutex_unlock(&r->lock);
 	if (pause != r->paused)
 		pipeline_pause(r->options.pipeline, pause);
 	r->paused = pause;
@@ -266,6 +336,7 @@ void run_change(struct run *r, const struct run_change *c)
 		r->interval_end_ns = now;
 	r->options.probabilistic_percent = c->probabilistic_percent;
 	r->options.interval_s = c->interval_s;
+	__atomic_store_n(&r->options.memory_limit_bytes, c->memory_limit_bytes, __ATOMIC_RELAXED);
 	if (!c->probabilistic_percent && r->paused) {
 		pipeline_pause(r->options.pipeline, false);
 		r->paused = false;
@@ -297,6 +368,10 @@ int run_loop(struct run *r, bool (*ended)(void), struct diag *reterr_diag)
 		choose_interval(r, now);
 		if (now >= r->next_ns)
 			end_period(r, now);
+		if (now >= r->tidy_ns) {
+			keep_tables_small(r);
+			r->tidy_ns = now + TIDY_NS;
+		}
 		e = pipeline_poll(r->options.pipeline, POLL_MS);
 		if (r->options.each)
 			r->options.each(r->options.arg);
@@ -357,16 +432,32 @@ void run_metrics(struct run *r, struct str *out)
 	metric(out, "profiles_total", "counter", "Periods named.", (double)r->batches);
 	metric(out, "profiles_failed_total", "counter", "Periods lost for want of memory.",
 	       (double)r->failed);
+	metric(out, "intervals_total", "counter", "Intervals of probabilistic sampling.",
+	       (double)r->intervals);
+	metric(out, "intervals_sampled_total", "counter", "Of these, sampled.",
+	       (double)r->intervals_sampled);
 	metric(out, "naming_seconds_total", "counter", "Time spent on names.",
 	       (double)r->naming_ns / 1e9);
 	metric(out, "processes", "gauge", "Processes known.", (double)r->stats.procman.processes);
 	metric(out, "bpf_map_bytes", "gauge", "Memory of BPF maps.",
 	       (double)(r->stats.sampler.map_bytes + r->stats.tables.chunk_bytes));
+	metric(out, "memory_short_names_total", "counter",
+	       "Times that names were given up for want of memory; they are looked up again.",
+	       (double)r->shed_names);
+	metric(out, "memory_short_tables_total", "counter",
+	       "Files whose unwind information was given up for want of memory.",
+	       (double)r->shed_sources);
+	metric(out, "memory_left_out_total", "counter",
+	       "Times that unwind tables had no room: stacks end there and say so.",
+	       (double)r->stats.tables.no_memory);
 	metric(out, "ring_stall_seconds", "gauge", "Longest time the ring was not read.",
 	       (double)r->stats.stall_ns / 1e9);
 	pthread_mutex_unlock(&r->lock);
 	metric(out, "cpu_seconds_total", "counter", "CPU time of this process.",
 	       seconds_of(u.ru_utime) + seconds_of(u.ru_stime));
+	metric(out, "memory_limit_bytes", "gauge", "What --memory-limit allows.",
+	       (double)__atomic_load_n(&r->options.memory_limit_bytes, __ATOMIC_RELAXED));
+	metric(out, "resident_bytes", "gauge", "Memory resident now.", (double)resident_bytes());
 	metric(out, "resident_max_bytes", "gauge", "Most memory resident so far.",
 	       (double)u.ru_maxrss * 1024);
 }

@@ -26,6 +26,9 @@ struct run_options {
 	 * Of intervals of this length only so many of 100 are sampled, chosen by chance. 0 = all.
 	 */
 	u32 probabilistic_percent, interval_s;
+	/* Of all that the process has; 0: none. What can be made again goes before it is reached.
+	 */
+	u64 memory_limit_bytes;
 	/* Takes a profile; in the other thread. */
 	void (*take)(void *arg, struct profile *p);
 	/* In the caller's thread, between two reads; may call run_change(). NULL is fine. */
@@ -37,6 +40,7 @@ struct run_options {
 struct run_change {
 	u32 period_ms;
 	u32 probabilistic_percent, interval_s;
+	u64 memory_limit_bytes;
 	/*
 	 * NULL: as before. Else one that counts already, and its symbolizer: what it has counted so
 	 * far is dropped, as the one before had it too, which is stopped now.

@@ -190,6 +190,7 @@ static void open_symbols(struct symbolizer *s, const struct procman_binary *b,
 		.root_fd = -1,
 		.path = b->path,
 		.debuginfod_urls = s->debuginfod_urls,
+		.max_section = s->options.max_section,
 	};
 	int r;
 
@@ -506,6 +507,72 @@ static int entry_thread(struct making *m, const struct pipeline_entry *e, u32 *r
 	return r < 0 ? r : profile_add_thread(m->profile, &t, ret);
 }
 
+static u64 sources_bytes(const struct named_binary *n)
+{
+	return n->symbols ? symbols_memory(n->symbols) : 0;
+}
+
+/* Of all binaries together, the largest go first. */
+static void bound_sources(struct symbolizer *s, u64 max_bytes)
+{
+	u64 total = 0;
+
+	map_foreach (&s->binaries, slot)
+		total += sources_bytes((struct named_binary *)slot->value);
+	while (total > max_bytes) {
+		struct named_binary *largest = NULL;
+
+		map_foreach (&s->binaries, slot) {
+			struct named_binary *n = (struct named_binary *)slot->value;
+
+			if (!largest || sources_bytes(n) > sources_bytes(largest))
+				largest = n;
+		}
+		total -= sources_bytes(largest);
+		symbols_trim(largest->symbols);
+	}
+}
+
+static int compare_frames(const void *pa, const void *pb)
+{
+	const u64 *a = pa, *b = pb;
+
+	return (*a > *b) - (*a < *b);
+}
+
+/*
+ * Looks all addresses of files up, file by file, so that what one is read from can go before the
+ * next is: the first batch has hundreds of files. Later only the answers are needed.
+ */
+static int look_up_files(struct making *m)
+{
+	_cleanup_free_ u64 *list = calloc(m->batch->frames.n + 1, sizeof(*list));
+	u64 bytes = m->s->options.max_section ? m->s->options.max_section : KEEP_SOURCES_BYTES;
+	size_t n = 0;
+
+	if (!list)
+		return -ENOMEM;
+	for (size_t j = 0; j < m->batch->stacks.n; j++) {
+		const struct pipeline_stack *s = &m->batch->stacks.data[j];
+		const u64 *frames = &m->batch->frames.data[s->first];
+
+		for (u32 i = 0; i < s->n && !s->kernel; i++)
+			if (frames[i] < FRAME_RUNTIME && !(frames[i] & FRAME_RAW))
+				list[n++] = frames[i];
+	}
+	qsort(list, n, sizeof(*list), compare_frames);
+	for (size_t i = 0; i < n; i++) {
+		struct procman_binary *b = held_binary(m, (u32)(list[i] >> FRAME_SVMA_BITS));
+		struct named_binary *named = b ? named_binary(m, b) : NULL;
+
+		if (i && list[i] >> FRAME_SVMA_BITS != list[i - 1] >> FRAME_SVMA_BITS)
+			bound_sources(m->s, bytes);
+		if (named && named->symbols && (!i || list[i] != list[i - 1]))
+			(void)symbols_lookup(named->symbols, list[i] & FRAME_SVMA_MASK, &m->chain);
+	}
+	return 0;
+}
+
 struct placed { /* an entry in the profile */
 	u32 thread, stack;
 };
@@ -582,16 +649,9 @@ static void forget_binaries(struct symbolizer *s, const struct pipeline_batch *b
 	}
 }
 
-static u64 sources_bytes(const struct named_binary *n)
-{
-	return n->symbols ? symbols_memory(n->symbols) : 0;
-}
-
 /* The answers stay; of what they were read from, only what is likely to be needed soon. */
 static void trim_sources(struct symbolizer *s)
 {
-	u64 total = 0;
-
 	map_foreach (&s->binaries, slot) {
 		struct named_binary *n = (struct named_binary *)slot->value;
 		u64 n_read = n->symbols ? symbols_n_read(n->symbols) : 0;
@@ -600,20 +660,38 @@ static void trim_sources(struct symbolizer *s)
 		n->n_read = n_read;
 		if (n->symbols && n->unread >= KEEP_SOURCES_BATCHES)
 			symbols_trim(n->symbols);
-		total += sources_bytes(n);
 	}
-	while (total > KEEP_SOURCES_BYTES) {
-		struct named_binary *largest = NULL;
+	bound_sources(s, KEEP_SOURCES_BYTES);
+}
 
-		map_foreach (&s->binaries, slot) {
-			struct named_binary *n = (struct named_binary *)slot->value;
+/* Those not seen in so many batches; whether there were any. Answers stay on disk, if anywhere. */
+static bool drop_binaries(struct symbolizer *s, u32 unseen)
+{
+	size_t before = s->binaries.n;
 
-			if (!largest || sources_bytes(n) > sources_bytes(largest))
-				largest = n;
-		}
-		total -= sources_bytes(largest);
-		symbols_trim(largest->symbols);
+	map_foreach (&s->binaries, slot) {
+		struct named_binary *n = (struct named_binary *)slot->value;
+
+		if (n->unseen < unseen)
+			continue;
+		map_del(&s->binaries, n->file_id, NULL);
+		named_binary_free(n);
 	}
+	return s->binaries.n < before;
+}
+
+bool symbolizer_shed(struct symbolizer *s)
+{
+	u64 sources = 0;
+
+	map_foreach (&s->binaries, slot) {
+		struct named_binary *n = (struct named_binary *)slot->value;
+
+		sources += sources_bytes(n);
+		if (n->symbols)
+			symbols_trim(n->symbols);
+	}
+	return sources || drop_binaries(s, 1) || drop_binaries(s, 0);
 }
 
 /* A quarter of a second of work that is not in the way of the recording's start. */
@@ -643,6 +721,8 @@ int symbolizer_profile(struct symbolizer *s, const struct pipeline_batch *b, str
 		r = profile_add_type(profile, "samples", "count");
 	if (r == 0)
 		r = profile_add_type(profile, "cpu", "nanoseconds");
+	if (r == 0)
+		r = look_up_files(&m);
 	if (r == 0)
 		r = add_samples(&m, period_ns);
 	if (r == 0)

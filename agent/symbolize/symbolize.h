@@ -16,6 +16,8 @@ struct symbolizer_options {
 	bool leave_files;    /* code of files with a build-id gets no names: the server has them */
 	const char *cache_dir;	     /* or NULL; both copied */
 	const char *debuginfod_urls; /* or NULL */
+	/* Sections that are larger are not read, nor is more than this kept of all; 0: no bound. */
+	u64 max_section;
 	/* The resource of whom an entry is; NULL: none has one. */
 	int (*resource)(void *arg, const struct pipeline_entry *e, struct profile *p, u32 *ret);
 	void *arg;
@@ -34,4 +36,9 @@ DEFINE_CLEANUP(symbolizer, struct symbolizer *, symbolizer_destroy)
 #define _cleanup_symbolizer_ _cleanup_(symbolizer)
 /* Reads the batch only, and opens files of its own: may run beside the pipeline's thread. */
 int symbolizer_profile(struct symbolizer *s, const struct pipeline_batch *b, struct profile **ret);
+/*
+ * Gives back memory: first what names are read from, then those of binaries that the last batch did
+ * not have, then all. False: nothing is left.
+ */
+bool symbolizer_shed(struct symbolizer *s);
 void symbolizer_stats(const struct symbolizer *s, struct symbolizer_stats *ret);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/worker.h"
 #include "symbol/debugfile.h"
 #include "unwind/unwind.h"
@@ -27,6 +28,10 @@ struct loader_file {
 	u32 n_rules; /* given out */
 	int error;   /* source could not be made */
 	u8 *built;   /* owned: a bit for each page of the source */
+
+	struct unwind_rule *rules; /* owned: of a source that was given back; NULL: none was */
+	u64 asked_ns;		   /* the owner's, as the next */
+	struct loader_file *next, **prev;
 };
 
 /* A page of a file, or, without one, a call. */
@@ -41,7 +46,10 @@ struct job {
 struct loader {
 	struct worker *worker;
 	int debug_root; /* borrowed */
-	u32 *rows;	/* the worker's: room for a page */
+	u64 max_section;
+	bool tight;		   /* the owner's */
+	u32 *rows;		   /* the worker's: room for a page */
+	struct loader_file *files; /* the owner's */
 };
 
 void loader_page_deinit(struct loader_page *p)
@@ -78,11 +86,15 @@ static int open_source(struct loader_file *f)
 		r = elf_file_open(f->fd, NULL, &f->elf);
 		f->fd = -1;
 	}
+	if (r == 0 && f->elf)
+		f->elf->max_section = f->loader->max_section;
 	if (r == 0)
 		r = f->elf ? unwind_source_create(f->elf, &f->source) : -ENOEXEC;
 	if (r == 0)
 		r = add_debug_file(f);
-	if (r < 0)
+	if (r == 0 && f->rules)
+		r = unwind_source_continue(f->source, f->rules, f->n_rules);
+	if (r < 0 || f->built)
 		return r;
 	f->built = calloc(unwind_source_info(f->source)->n_pages / 8 + 1, 1);
 	return f->built ? 0 : -ENOMEM;
@@ -160,6 +172,10 @@ static void do_job(void *arg, struct worker_job *base)
 
 static void file_free(struct loader_file *f)
 {
+	*f->prev = f->next;
+	if (f->next)
+		f->next->prev = f->prev;
+	free(f->rules);
 	unwind_source_destroy(f->source);
 	elf_file_destroy(f->debug);
 	elf_file_destroy(f->elf);
@@ -185,6 +201,11 @@ int loader_open(struct loader *l, const struct elf_file *elf, void *user, struct
 	} else {
 		r = elf_file_open_memory(elf->image, elf->size, NULL, &f->elf);
 	}
+	f->next = l->files;
+	f->prev = &l->files;
+	if (f->next)
+		f->next->prev = &f->next;
+	l->files = f;
 	if (r < 0) {
 		file_free(f);
 		return r;
@@ -223,6 +244,7 @@ int loader_ask(struct loader_file *f, const u64 *pages, u32 n, enum loader_urgen
 		worker_ask(f->loader->worker, &j->base, urgency);
 		f->n_jobs++;
 	}
+	f->asked_ns = clock_ns(CLOCK_MONOTONIC);
 	return 0;
 }
 
@@ -241,6 +263,35 @@ void loader_set_gentle(struct loader *l, bool gentle)
 	worker_set_gentle(l->worker, gentle);
 }
 
+/* Nothing of it is under way, so it is the owner's. */
+static bool give_back(struct loader_file *f)
+{
+	const struct unwind_rule *rules;
+	struct unwind_rule *copy;
+	u32 n;
+
+	if (f->elf->fd < 0)
+		return false;
+	rules = unwind_source_rules(f->source, &n);
+	copy = reallocarray(NULL, n, sizeof(*copy));
+	if (copy)
+		f->fd = fcntl(f->elf->fd, F_DUPFD_CLOEXEC, 0);
+	if (f->fd < 0) {
+		free(copy);
+		return false;
+	}
+	memcpy(copy, rules, n * sizeof(*copy));
+	free(f->rules);
+	f->rules = copy;
+	f->n_rules = n;
+	unwind_source_destroy(f->source);
+	elf_file_destroy(f->debug);
+	elf_file_destroy(f->elf);
+	f->source = NULL;
+	f->debug = f->elf = NULL;
+	return true;
+}
+
 /* It is out of the worker's hands; true when somebody still wants it. */
 static bool job_done(struct job *j)
 {
@@ -251,8 +302,11 @@ static bool job_done(struct job *j)
 		return false;
 	}
 	f->n_jobs--;
-	if (!f->closed)
+	if (!f->closed) {
+		if (f->loader->tight && !f->n_jobs && !f->error && f->source)
+			(void)give_back(f);
 		return true;
+	}
 	loader_page_deinit(&j->page);
 	if (!f->n_jobs)
 		file_free(f);
@@ -283,6 +337,27 @@ bool loader_busy(const struct loader *l)
 int loader_fd(const struct loader *l)
 {
 	return worker_fd(l->worker);
+}
+
+void loader_set_max_section(struct loader *l, u64 bytes)
+{
+	l->max_section = bytes;
+}
+
+void loader_set_tight(struct loader *l, bool tight)
+{
+	l->tight = tight;
+}
+
+u32 loader_trim(struct loader *l, u64 idle_ns)
+{
+	u64 now = clock_ns(CLOCK_MONOTONIC);
+	u32 n = 0;
+
+	for (struct loader_file *f = l->files; f; f = f->next)
+		if (!f->n_jobs && !f->error && f->source && now - f->asked_ns >= idle_ns)
+			n += give_back(f);
+	return n;
 }
 
 /* ---- life ---- */

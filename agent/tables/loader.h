@@ -45,6 +45,15 @@ void loader_page_deinit(struct loader_page *p);
  * build-id below `debug_root`; -1: our own root. It is borrowed.
  */
 int loader_create(int debug_root, struct loader **ret);
+/* Sections larger than this are not read; 0: any are. Before the first file. */
+void loader_set_max_section(struct loader *l, u64 bytes);
+/*
+ * Gives back what files were read into that nothing was asked of for so long. They are read again
+ * when something is. How many it were.
+ */
+u32 loader_trim(struct loader *l, u64 idle_ns);
+/* Whether this is done as soon as nothing more is asked of a file. */
+void loader_set_tight(struct loader *l, bool tight);
 /* Drops what is under way. All files must have been closed. */
 void loader_destroy(struct loader *l);
 /* Readable when there is something to take. */

@@ -76,8 +76,10 @@ int tables_create(const struct tables_options *o, struct tables **ret)
 	r = lines_init(&t->lines, o->arena_fd, o->budget_bytes);
 	if (r == 0)
 		r = loader_create(-1, &t->loader);
-	if (r == 0)
+	if (r == 0) {
 		loader_set_gentle(t->loader, true);
+		loader_set_max_section(t->loader, o->max_section);
+	}
 	if (r == 0)
 		r = lines_alloc(&t->lines, 1, &first); /* opens the first chunk now, not later */
 	if (r < 0) {
@@ -449,6 +451,16 @@ int tables_load_binary(struct tables *t, struct procman_binary *b)
 		if (page_runs(table, &old, i))
 			pages[n++] = table->first_page + i;
 	return ask_pages(t, table, pages, n, n > SOON_PAGES ? LOADER_LATER : LOADER_SOON);
+}
+
+void tables_set_tight(struct tables *t, bool tight)
+{
+	loader_set_tight(t->loader, tight);
+}
+
+u32 tables_trim(struct tables *t, u64 idle_ns)
+{
+	return loader_trim(t->loader, idle_ns);
 }
 
 int tables_fd(const struct tables *t)

@@ -24,6 +24,7 @@ struct tables_options {
 	int arena_fd;	  /* the array of maps; borrowed */
 	int processes_fd; /* the process hash; borrowed */
 	u64 budget_bytes; /* for chunks; at least one is always there */
+	u64 max_section;  /* files' sections that are larger are not read; 0: any are */
 	/* The runtime (enum runtime_id) whose code a mapping holds. NULL: none. */
 	u32 (*runtime_of)(void *arg, const struct procman_process *p,
 			  const struct procman_mapping *m);
@@ -83,4 +84,7 @@ void tables_slice_put(struct tables *t, struct slice *s);
 u32 tables_slice_line(const struct slice *s, u32 *ret_n);
 /* Id and svma in the file that an address is in; 0: none that is known. */
 u32 tables_slice_file(const struct tables *t, const struct slice *s, u64 avma, u64 *ret_svma);
+/* As loader_trim(). */
+u32 tables_trim(struct tables *t, u64 idle_ns);
+void tables_set_tight(struct tables *t, bool tight);
 void tables_stats(const struct tables *t, struct tables_stats *ret);

@@ -550,6 +550,8 @@ int elf_file_section(struct elf_file *f, const char *name, struct elf_section *r
 			return r;
 		info.size = c.size;
 	}
+	if (ret_bytes && f->max_section && info.size > f->max_section)
+		return -E2BIG;
 	if (ret_bytes) {
 		r = load_section(f, s, packed ? &c : NULL);
 		if (r < 0)

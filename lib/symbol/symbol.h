@@ -37,6 +37,7 @@ struct symbols_options {
 	int root_fd;	       /* root of the file's mount namespace for debug files; -1 = ours */
 	const char *path;      /* of the file in there, for .gnu_debuglink; or NULL */
 	const char *debuginfod_urls; /* or NULL: do not ask */
+	u64 max_section;	     /* sections that are larger are not read; 0: any are */
 };
 
 struct symbols;

@@ -37,6 +37,7 @@ struct symbols {
 	struct elf_file *elf; /* borrowed */
 	struct elf_file *own; /* owned: the same file through another handle; NULL if in memory */
 	bool inlines, lines;
+	u64 max_section;
 	char *cache_dir, *path, *urls; /* owned, or NULL */
 	int root_fd;		       /* owned, or -1 */
 	const char *from;
@@ -123,6 +124,10 @@ static int open_sources(struct symbols *s)
 	/* A file that has all of it needs no other; Go's table knows what Go's code needs. */
 	if (!has_dwarf(handle(s)) || !has_section(handle(s), ".symtab"))
 		(void)debugfile_find(handle(s), &place, &s->debug, &s->debug_path);
+	if (s->own)
+		s->own->max_section = s->max_section;
+	if (s->debug)
+		s->debug->max_section = s->max_section;
 	return 0;
 }
 
@@ -210,6 +215,7 @@ int symbols_open(struct elf_file *elf, const struct symbols_options *o, struct s
 	s->elf = elf;
 	s->inlines = o->inlines;
 	s->lines = o->lines;
+	s->max_section = o->max_section;
 	s->root_fd = -1;
 	r = copy_option(o->cache_dir, &s->cache_dir);
 	if (r == 0)

@@ -334,6 +334,14 @@ int unwind_source_create_without_code(struct elf_file *elf, struct unwind_source
 	return create(elf, true, false, ret);
 }
 
+int unwind_source_continue(struct unwind_source *s, const struct unwind_rule *rules, u32 n)
+{
+	for (u32 i = 0; i < n; i++)
+		if (rules_intern(&s->rules, &rules[i]) != i)
+			return i < s->rules.list.n ? -EINVAL : -ENOMEM;
+	return 0;
+}
+
 void unwind_source_destroy(struct unwind_source *s)
 {
 	if (!s)

@@ -32,6 +32,11 @@ int unwind_source_create_without_code(struct elf_file *elf, struct unwind_source
 /* Adds the .debug_frame of the file's separate debug file, for code that nothing covers so far.
  * Before the first page is built; `debug` is borrowed and must outlive. -ENOMEM only. */
 int unwind_source_add_debug_file(struct unwind_source *s, struct elf_file *debug);
+/*
+ * Goes on where another source of the same file was given up: its rules keep their numbers. Before
+ * the first page. -ENOMEM, or -EINVAL when they are no source's rules.
+ */
+int unwind_source_continue(struct unwind_source *s, const struct unwind_rule *rules, u32 n);
 void unwind_source_destroy(struct unwind_source *s);
 /* One line on a Go program: its release, and what is known of it. -ENOENT: it is none. */
 int unwind_describe_go(struct elf_file *elf, char *ret, size_t n);
