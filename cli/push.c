@@ -306,7 +306,7 @@ static int send_best(struct push_client *c, struct elf_file *f, const char *path
 	struct elf_file *best = f;
 	int r = 0;
 
-	if (!has(f, ".debug_info") && debugfile_find(f, &place, &debug, &debug_path) == 0)
+	if (!has(f, ".debug_info") && debugfile_find(f, &place, &debug, &debug_path) == 0 && debug)
 		best = debug;
 	if (!best_of(best)) {
 		c->stats.useless++;
