@@ -228,3 +228,32 @@ def test_a_thousand(culprit, version, tmp_path):
           f"{before:.0f} MB resident before they worked, {after:.0f} after")
     assert len(learned) == 1
     assert len(names) >= 900
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13",
+                                     "3.13t"])
+def test_extension(culprit, version, tmp_path):
+    """The frames of an extension that calls Python are between those of Python, each in its place."""
+    python = Python(find(version), tmp_path)
+    include = python.asks("sysconfig.get_path('include')")
+    if not os.path.exists(f"{include}/Python.h"):
+        pytest.skip(f"no headers of {python.path}")
+    subprocess.run(["gcc", "-O1", "-g", "-shared", "-fPIC", f"-I{include}", "-o",
+                    tmp_path / "callback.so", os.path.join(HERE, "python/callback.c")], check=True)
+    script = python.place("extension.py")
+    process = python.start(script, str(tmp_path))
+    try:
+        stacks, truncated = profile(culprit, process, tmp_path)
+    finally:
+        process.kill()
+        process.wait()
+    judge_chains(python, f"{python.path}, extension", script, stacks, truncated, "extension.py",
+                 {"extension": ["module", "main", "outer", "inner", "leaf"]})
+    native = ["callback_sort", "qsort", "callback_compare"]
+    for stack in stacks:
+        names = [next((k for k in native if k in f.name), f.name) for f in stack]
+        names = [n for i, n in enumerate(names) if n != names[i - 1] or not i] # qsort and qsort_r
+        for caller, called in (("main", "outer"), ("outer", "inner")):
+            if called in names:
+                between = names[names.index(caller) + 1:names.index(called)]
+                assert [n for n in between if n in native] == native, names

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An extension of CPython for the tests, of every version from 3.6 on: C between Python code, by
- * libc's qsort(), and as a type's slot.
+ * An extension of CPython for the tests, of every version from 3.6 on: C between Python code.
  *
- *	callback.sort(f)	calls f() from a comparison of qsort(), until that is done
- *	callback.Caller(f)()	the same in one call, by tp_call
+ *	callback.sort(f)	calls f() in each comparison of libc's qsort()
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdlib.h>
 
-static PyObject *function; /* borrowed, while sort() runs */
+/* Of the innermost sort(). */
+static PyObject *function; /* borrowed */
 static int failed;
 
 __attribute__((noinline)) int callback_compare(const void *a, const void *b)
@@ -26,12 +25,14 @@ __attribute__((noinline)) int callback_compare(const void *a, const void *b)
 
 __attribute__((noinline)) PyObject *callback_sort(PyObject *self, PyObject *f)
 {
+	PyObject *before = function;
 	int numbers[3] = {3, 2, 1};
 
 	(void)self;
 	function = f;
 	failed = 0;
 	qsort(numbers, 3, sizeof(numbers[0]), callback_compare);
+	function = before;
 	if (failed)
 		return NULL;
 	Py_RETURN_NONE;
