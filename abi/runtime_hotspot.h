@@ -47,6 +47,7 @@ struct hotspot_process {
 	__u8 const_method;	/* in Method */
 	__u8 const_method_size; /* bytecodes follow it */
 	__u16 saved_pc;		/* in JavaThread: where a poll was met; 0: not known */
+	__u8 entry_words;	/* of a ContinuationEntry on the stack */
 	/* For hotspot_cookie(): offsets in ConstMethod (two), ConstantPool, Klass and Symbol. */
 	__u8 constants;
 	__u8 names;

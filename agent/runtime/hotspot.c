@@ -154,8 +154,10 @@ static int place_offsets(const struct hotspot_vm *vm, const struct hotspot_offse
 	p->const_method_size = (u8)vm->sizes[HZ_CONST_METHOD];
 	p->block_header = (u8)vm->sizes[HZ_HEAP_BLOCK];
 	if (bad || o->of[HF_METHOD_CONST] > 0xff || vm->sizes[HZ_CONST_METHOD] > 0xff ||
-	    vm->sizes[HZ_HEAP_BLOCK] > 0xff)
+	    vm->sizes[HZ_HEAP_BLOCK] > 0xff || vm->sizes[HZ_CONTINUATION_ENTRY] > 0x7e0)
 		return -ENOTSUP;
+	/* On the stack it is aligned; 21 to 24 do not say that it is as large there. */
+	p->entry_words = (u8)(((vm->sizes[HZ_CONTINUATION_ENTRY] ?: 64) + 15) / 16 * 2);
 	if (hotspot_has(o, HF_THREAD_SAVED_PC))
 		p->saved_pc = (u16)o->of[HF_THREAD_SAVED_PC];
 	if (!pointers)

@@ -87,6 +87,7 @@ enum hotspot_size {
 	HZ_PCDESC,
 	HZ_NMETHOD,
 	HZ_FLAG,
+	HZ_CONTINUATION_ENTRY, /* 0: not said */
 	HZ_N
 };
 

@@ -121,6 +121,7 @@ static const struct wanted wanted_sizes[] = {
 	{HZ_NMETHOD, "nmethod", NULL},
 	{HZ_FLAG, "JVMFlag", NULL}, /* for doctor only, as the next */
 	{HZ_FLAG, "Flag", NULL},
+	{HZ_CONTINUATION_ENTRY, "ContinuationEntry", NULL}, /* from 25 */
 };
 
 /* ---- the file ---- */
@@ -372,7 +373,8 @@ static int check(const struct hotspot_vm *vm, struct diag *reterr_diag)
 						"its vmStructs have no %s.%s",
 						wanted_fields[k].type, wanted_fields[k].field);
 	for (size_t k = 0; k < ARRAY_SIZE(wanted_sizes); k++)
-		if (!vm->sizes[wanted_sizes[k].id] && wanted_sizes[k].id != HZ_FLAG)
+		if (!vm->sizes[wanted_sizes[k].id] && wanted_sizes[k].id != HZ_FLAG &&
+		    wanted_sizes[k].id != HZ_CONTINUATION_ENTRY)
 			return diag_set(reterr_diag, -ENOTSUP, "its vmTypes have no %s",
 					wanted_sizes[k].type);
 	if ((!vm->statics[HS_HEAP] && !vm->statics[HS_HEAPS]) || !vm->statics[HS_INTERPRETER])

@@ -23,9 +23,11 @@
 
 #define HOTSPOT_MAX_HOPS 32
 #define HOTSPOT_HEADER_MASK 511
-/* Bytes of code before and after pc that are looked at. */
+/* Above a virtual thread's lowest frame, in steps of 16 bytes: arguments that are looked over. */
+#define HOTSPOT_MAX_BARRIER 12
+/* Bytes of code before pc that are looked at, and of all; where memory ends soon, half of them. */
 #define HOTSPOT_BEFORE 64
-#define HOTSPOT_CODE_BYTES 128
+#define HOTSPOT_CODE_BYTES 256
 
 struct hotspot_scratch {
 	__u8 header[HOTSPOT_HEADER_MASK + 1]; /* of the blob */
@@ -34,13 +36,26 @@ struct hotspot_scratch {
 	__u64 name[2];
 	struct hotspot_process process; /* a copy */
 	__u64 blob;
-	__u64 start, end;   /* of its code */
-	__u32 frame_bytes;  /* 0: none, or not known */
-	__s32 complete;	    /* from start: where the frame stands */
-	__u32 stands;	    /* where the return address is, from sp */
-	__u32 saves_fp;	    /* below it */
-	__u32 meets, polls; /* hotspot_is_tail()'s: in memory, so that the verifier has one state */
-	__u32 first;	    /* where the method's own bytes begin in `code` */
+	__u64 start, end;  /* of its code */
+	__u32 frame_bytes; /* 0: none, or not known */
+	__s32 complete;	   /* from start: where the frame stands */
+	__u32 stands;	   /* where the return address is, from sp */
+	__u32 saves_fp;	   /* below it */
+	__u32 is_stub;	   /* and no method, nor the interpreter */
+	__u32 first;	   /* where the method's own bytes begin in `code` */
+	/*
+	 * What runs ahead (hotspot_code.h): in memory, so that the verifier has one state.
+	 */
+	__u64 r[UNWIND_N_REGS];
+	__u64 to;     /* the return address */
+	__u32 at;     /* the next instruction, in `code` */
+	__u32 popped; /* bits: registers from the stack */
+	__u32 stored; /* bits: to or from the stack */
+	__u32 polls;  /* enum hotspot_last */
+	__u32 left;   /* it was HOTSPOT_LEFT before the last one */
+	/* Of the instruction: its operands. */
+	__u32 group, reg, base, length, is_memory;
+	__s32 displacement;
 };
 
 struct {
@@ -50,7 +65,13 @@ struct {
 	__type(value, struct hotspot_scratch);
 } hotspot_scratch SEC(".maps");
 
-enum hotspot_class { HOTSPOT_IS_METHOD, HOTSPOT_IS_THIN, HOTSPOT_IS_STUB, HOTSPOT_IS_BARRIER };
+enum hotspot_class {
+	HOTSPOT_IS_METHOD,
+	HOTSPOT_IS_THIN,
+	HOTSPOT_IS_ADAPTER,
+	HOTSPOT_IS_STUB,
+	HOTSPOT_IS_BARRIER,
+};
 
 static __always_inline __u32 hotspot_u32(const struct hotspot_scratch *h, __u32 off)
 {
@@ -162,9 +183,10 @@ static __always_inline enum hotspot_class hotspot_classify(const struct hotspot_
 		return HOTSPOT_IS_METHOD;
 	case HOTSPOT_NAME('n', 'a', 't', 'i', 'v', 'e', ' ', 's'): /* signature handlers */
 	case HOTSPOT_NAME('v', 't', 'a', 'b', 'l', 'e', ' ', 'c'):
-	case HOTSPOT_NAME('I', '2', 'C', '/', 'C', '2', 'I', ' '):
 	case HOTSPOT_NAME('M', 'e', 't', 'h', 'o', 'd', 'H', 'a'):
 		return HOTSPOT_IS_THIN;
+	case HOTSPOT_NAME('I', '2', 'C', '/', 'C', '2', 'I', ' '):
+		return HOTSPOT_IS_ADAPTER;
 	case HOTSPOT_NAME('S', 't', 'u', 'b', 'R', 'o', 'u', 't'):
 		/* StubRoutines (continuation stubs) */
 		return h->name[1] == HOTSPOT_NAME('i', 'n', 'e', 's', ' ', '(', 'c', 'o')
@@ -223,6 +245,11 @@ static __always_inline bool hotspot_is_call(__u64 pc)
 #endif
 }
 
+static __always_inline bool hotspot_is_return(const struct hotspot_process *p, __u64 pc)
+{
+	return hotspot_in_interpreter(p, pc) || hotspot_is_call(pc);
+}
+
 /*
  * Code that has no frame of its own, or is just making or removing one: the return address is on
  * top of the stack, or in a register while its slot is rewritten.
@@ -233,6 +260,8 @@ __noinline int hotspot_thin(void)
 	struct scratch *s = scratch_get();
 	const struct hotspot_process *p;
 	struct walk_regs *g;
+	__u64 sender;
+	__u8 last;
 
 	if (!s || !h)
 		return STOP_NO_TABLE;
@@ -248,15 +277,19 @@ __noinline int hotspot_thin(void)
 	}
 #if UNWIND_REG_FP == 6
 	/* rax: adapters and the interpreter's entries; r13: its exits, or the caller's sp. */
+	sender = g->r[13] - g->sp < 1 << 16 ? g->r[13] : 0;
 	if (hotspot_heap(p, g->r[0] - 1))
-		return runtime_return(s, g->r[0], g->r[13] > g->sp ? g->r[13] : g->sp, g->fp);
+		return runtime_return(s, g->r[0], sender ? sender : g->sp, g->fp);
 	if (hotspot_heap(p, g->r[13] - 1))
 		return runtime_return(s, g->r[13], g->sp, g->fp);
-	if (hotspot_returns_to_java(p, g->sp + 8))
+	if (sender && hotspot_returns_to_java(p, sender))
+		return hotspot_return(s, sender - g->sp, false);
+	/* push rbp */
+	if (bpf_probe_read_user(&last, 1, (const void *)(g->pc - 1)) == 0 && last == 0x55 &&
+	    hotspot_returns_to_java(p, g->sp + 8))
 		return hotspot_return(s, 8, true);
-	if (g->r[13] >= g->sp && g->r[13] - g->sp < 1 << 16 &&
-	    hotspot_returns_to_java(p, g->r[13] - 8))
-		return hotspot_return(s, g->r[13] - 8 - g->sp, false);
+	if (sender && hotspot_returns_to_java(p, sender - 8))
+		return hotspot_return(s, sender - 8 - g->sp, false);
 #else
 	if (hotspot_heap(p, g->r[30] - 1))
 		return runtime_return(s, g->r[30], g->sp, g->fp);
@@ -278,160 +311,18 @@ static __always_inline int hotspot_by_fp(struct scratch *s, __u64 *ret)
 
 #if UNWIND_REG_FP == 6
 
-static __always_inline __u8 hotspot_byte(const struct hotspot_scratch *h, __u32 i)
-{
-	return h->code[walk_bound(i, HOTSPOT_CODE_BYTES - 1)];
-}
-
-/* The length of an instruction that may stand between the frame's end and the return, or 0. */
-static __always_inline __u32 hotspot_tail_length(const struct hotspot_scratch *h, __u32 i)
-{
-	__u32 code = (__u32)hotspot_byte(h, i) << 16 | (__u32)hotspot_byte(h, i + 1) << 8 |
-		     hotspot_byte(h, i + 2);
-
-	switch (code) {
-	case 0x493ba7: /* cmp rsp, [r15 + disp32]	 the poll since 17 */
-	case 0x4d8b97: /* mov r10, [r15 + disp32]	 since 10 */
-	case 0x4c8d15: /* lea r10, [rip + disp32] */
-	case 0x4d8997: /* mov [r15 + disp32], r10	where the poll's slow path came from */
-		return 7;
-	case 0x41f647: /* test byte [r15 + disp8], imm8	the poll of a native method, from 27 on */
-	case 0x49837f: /* cmp qword [r15 + disp8], 0	pending exception, after a native method */
-		return 5;
-	case 0x49817f: /* the same with an imm32 */
-		return 8;
-	case 0x493b67: /* cmp rsp, [r15 + disp8] */
-	case 0x4d8b57: /* mov r10, [r15 + disp8] */
-		return 4;
-	case 0x418502: /* test eax, [r10] */
-		return 3;
-	}
-	switch (code >> 8) {
-	case 0x0f87: /* ja */
-	case 0x0f85: /* jne */
-	case 0x8505: /* test eax, [rip + disp32]	before 10 */
-		return 6;
-	case 0x49ba: /* mov r10, imm64 */
-		return 10;
-	}
-	if (code >> 16 == 0x74 || code >> 16 == 0x75) /* je, jne */
-		return 2;
-	return 0;
-}
-
-/* Do the instructions from i on lead to a return, and through pc? */
-__noinline int hotspot_is_tail(__u32 i)
-{
-	struct hotspot_scratch *h = hotspot_get();
-
-	if (!h)
-		return false;
-	h->meets = h->polls = 0;
-	for (int n = 0; n < 9; n++) {
-		__u32 length;
-
-		if (i >= HOTSPOT_CODE_BYTES - 3)
-			return false;
-		/* A comparison of i itself would tell the verifier what it is, for each n anew. */
-		h->meets |= walk_bound(i - HOTSPOT_BEFORE, 255) < 2;
-		if (hotspot_byte(h, i) == 0xc3)
-			return h->meets;
-		/* Its slow path leaves by a jump; what follows is where there was nothing to do. */
-		if (h->polls && hotspot_byte(h, i) == 0xe9) {
-			if (h->meets)
-				return true;
-			length = 5;
-		} else {
-			length = hotspot_tail_length(h, i);
-		}
-		if (!length)
-			return false;
-		h->polls = hotspot_byte(h, i) == 0x4d && hotspot_byte(h, i + 1) == 0x89;
-		i = walk_bound(i + length, 2 * HOTSPOT_CODE_BYTES - 1);
-	}
-	return false;
-}
-
-/* Does pc stand after the frame's removal? Or before its last instruction: *ret_pop. */
-__noinline int hotspot_in_epilogue(void)
-{
-	struct hotspot_scratch *h = hotspot_get();
-
-	if (!h)
-		return false;
-	/* pop rbp; leave would find its frame still whole. */
-	if (h->code[HOTSPOT_BEFORE] == 0x5d && hotspot_is_tail(HOTSPOT_BEFORE + 1)) {
-		h->stands = 8;
-		h->saves_fp = 1;
-		return true;
-	}
-	h->stands = 0;
-	h->saves_fp = 0;
-	for (__u32 i = HOTSPOT_BEFORE - 1; i >= HOTSPOT_BEFORE - 44; i--) {
-		__u8 b = hotspot_byte(h, i);
-
-		if (i >= h->first && (b == 0x5d || b == 0xc9) && hotspot_is_tail(i + 1))
-			return true;
-	}
-	/* The poll's slow path: lea r10, [rip + x]; mov [r15 + x], r10; jmp */
-	for (__u32 i = HOTSPOT_BEFORE - 14; i <= HOTSPOT_BEFORE; i += 7)
-		if (hotspot_byte(h, i) == 0x4c && hotspot_byte(h, i + 1) == 0x8d &&
-		    hotspot_byte(h, i + 2) == 0x15 && hotspot_byte(h, i + 7) == 0x4d &&
-		    hotspot_byte(h, i + 8) == 0x89 && hotspot_byte(h, i + 9) == 0x97 &&
-		    hotspot_byte(h, i + 14) == 0xe9)
-			return true;
-	return false;
-}
-
-/* How much of its frame has a method built: h->stands, h->saves_fp. */
-__noinline int hotspot_in_prologue(void)
-{
-	struct hotspot_scratch *h = hotspot_get();
-	__u32 frame;
-	__u8 last;
-
-	if (!h)
-		return 0;
-	last = h->code[HOTSPOT_BEFORE - 1];
-	frame = h->frame_bytes;
-	for (__u32 i = 0; i < HOTSPOT_BEFORE - 3; i++) {
-		__u32 end, imm;
-
-		if (i < h->first || hotspot_byte(h, i) != 0x48 || hotspot_byte(h, i + 2) != 0xec)
-			continue;
-		if (hotspot_byte(h, i + 1) == 0x83) { /* sub rsp, imm8 */
-			end = i + 4;
-			imm = hotspot_byte(h, i + 3);
-		} else if (hotspot_byte(h, i + 1) == 0x81) { /* imm32 */
-			end = i + 7;
-			imm = hotspot_byte(h, i + 3) | (__u32)hotspot_byte(h, i + 4) << 8 |
-			      (__u32)hotspot_byte(h, i + 5) << 16;
-		} else {
-			continue;
-		}
-		if (end > HOTSPOT_BEFORE || (imm != frame - 16 && imm != frame - 8))
-			continue;
-		h->stands = frame - 8;
-		/* Without a push: mov [rsp + x], rbp follows. */
-		h->saves_fp = imm == frame - 16 || end < HOTSPOT_BEFORE;
-		return 0;
-	}
-	/* push rbp, and perhaps mov rbp, rsp */
-	h->saves_fp = last == 0x55 || (last == 0xec && hotspot_byte(h, HOTSPOT_BEFORE - 4) == 0x55);
-	h->stands = h->saves_fp ? 8 : 0;
-	return 0;
-}
+#include "bpf/unwind/hotspot_code.h"
 
 static __always_inline bool hotspot_read_code(struct scratch *s, struct hotspot_scratch *h)
 {
 	__u64 pc = s->walk.regs.pc, own = pc - h->start;
+	const void *from = (const void *)(pc - HOTSPOT_BEFORE);
 
 	h->first = own < HOTSPOT_BEFORE ? HOTSPOT_BEFORE - (__u32)own : 0;
-	if (bpf_probe_read_user(h->code, HOTSPOT_CODE_BYTES, (const void *)(pc - HOTSPOT_BEFORE)) ==
-	    0)
+	if (bpf_probe_read_user(h->code, HOTSPOT_CODE_BYTES, from) == 0)
 		return true;
 	__builtin_memset(h->code, 0, sizeof(h->code));
-	return false;
+	return bpf_probe_read_user(h->code, HOTSPOT_CODE_BYTES / 2, from) == 0;
 }
 
 /*
@@ -448,6 +339,35 @@ static __always_inline bool hotspot_in_call_stub(struct scratch *s, struct hotsp
 	       (h->code[i - 10] == 0x48 && h->code[i - 9] == 0xbb && h->code[i] == 0xe9);
 }
 
+/* Goes where the code that was interrupted is about to return to; RUNTIME_NATIVE: it is not. */
+static __always_inline int hotspot_to_end(struct scratch *s, struct hotspot_scratch *h)
+{
+	int step;
+
+	if (!s->walk.regs.full || !hotspot_read_code(s, h))
+		return RUNTIME_NATIVE;
+	step = hotspot_run_ahead();
+	/* A stub that found out what is to be called goes there as if it had not been. */
+	if (step == HOTSPOT_JUMPS && h->left && hotspot_pop(h, &h->to))
+		step = HOTSPOT_RETURNS;
+	/* Those that look for who catches what was thrown jump there, with where it was in rdx. */
+	if (step == HOTSPOT_JUMPS && h->is_stub &&
+	    hotspot_heap(&h->process, h->r[HOTSPOT_RDX] - 1) &&
+	    (h->popped & 1U << HOTSPOT_RDX || hotspot_is_call(h->r[HOTSPOT_RDX]))) {
+		h->to = h->r[HOTSPOT_RDX];
+		step = HOTSPOT_RETURNS;
+	}
+	/* The interpreter returns by jumps; what it jumps to may have left the stack already. */
+	if (step == HOTSPOT_JUMPS && hotspot_in_interpreter(&h->process, s->walk.regs.pc) &&
+	    (h->base == HOTSPOT_RDI || h->base == HOTSPOT_R13) &&
+	    hotspot_heap(&h->process, h->to) && hotspot_is_return(&h->process, h->to))
+		step = HOTSPOT_RETURNS;
+	if (step != HOTSPOT_RETURNS ||
+	    (!hotspot_heap(&h->process, h->to - 1) && !hotspot_is_call(h->to)))
+		return RUNTIME_NATIVE;
+	return runtime_return(s, h->to, h->r[HOTSPOT_SP], h->r[HOTSPOT_FP]);
+}
+
 /* Where the return address of an interrupted method stands. */
 static __always_inline void hotspot_leaf(struct scratch *s, struct hotspot_scratch *h)
 {
@@ -455,13 +375,14 @@ static __always_inline void hotspot_leaf(struct scratch *s, struct hotspot_scrat
 	h->saves_fp = 1;
 	if ((__s64)(s->walk.regs.pc - h->start) < h->complete)
 		hotspot_in_prologue();
-	else if (!hotspot_in_epilogue()) {
-		h->stands = h->frame_bytes - 8;
-		h->saves_fp = 1;
-	}
 }
 
 #else
+
+static __always_inline int hotspot_to_end(struct scratch *s, struct hotspot_scratch *h)
+{
+	return RUNTIME_NATIVE;
+}
 
 static __always_inline bool hotspot_in_call_stub(struct scratch *s, struct hotspot_scratch *h)
 {
@@ -494,32 +415,133 @@ __noinline int hotspot_tell(__u64 const_method)
 	return (int)hotspot_cookie(const_method, names, at, word, h->process.refcount);
 }
 
+/* The frame at the frame pointer: does it look like one of the interpreter's? It is read. */
+static __always_inline bool hotspot_is_frame(struct scratch *s, const struct hotspot_process *p,
+					     struct hotspot_scratch *h, __u64 *code)
+{
+	struct walk_regs *g = &s->walk.regs;
+
+	return g->fp >= g->sp && g->fp - g->sp <= 1 << 20 && !(g->fp & 7) &&
+	       bpf_probe_read_user(h->frame, sizeof(h->frame), (const void *)(g->fp - 64)) == 0 &&
+	       hotspot_heap(p, h->frame[9] - 1) && h->frame[7] > g->fp && !(h->frame[7] & 7) &&
+	       bpf_probe_read_user(code, 8, (const void *)(h->frame[5] + p->const_method)) == 0;
+}
+
+#if UNWIND_REG_FP == 6
+/*
+ * Where the interpreter takes up what has returned: it takes its stack pointer from fp[-2] and
+ * clears that.
+ */
+static __always_inline bool hotspot_is_return_entry(const struct hotspot_scratch *h)
+{
+	__u32 i = HOTSPOT_BEFORE;
+
+	/* mov rsp or rcx, [rbp - 16]; lea rsp, [rbp + rcx * 8]; mov qword [rbp - 16], 0 */
+	return h->code[i] == 0x48 &&
+	       ((h->code[i + 1] == 0x8b && (h->code[i + 2] & 0xc7) == 0x45 &&
+		 h->code[i + 3] == 0xf0) ||
+		(h->code[i + 1] == 0x8d && h->code[i + 2] == 0x64 && h->code[i + 3] == 0xcd) ||
+		(h->code[i + 1] == 0xc7 && h->code[i + 2] == 0x45 && h->code[i + 3] == 0xf0));
+}
+
+/*
+ * An interrupted interpreter that is not within a frame's bytecodes: that of a method that it is
+ * about to enter or has just left. RUNTIME_NATIVE: the frame at the frame pointer is its own.
+ */
+__noinline int hotspot_between(void)
+{
+	struct hotspot_scratch *h = hotspot_get();
+	struct scratch *s = scratch_get();
+	__u64 words[2], sender;
+	struct walk_regs *g;
+	int stop;
+
+	if (!s || !h)
+		return STOP_NO_TABLE;
+	g = &s->walk.regs;
+	/* Frames are built from the return address down; below the third word is the Method. */
+	if (g->fp >= g->sp && g->fp - g->sp < 64 && !(g->fp & 7) &&
+	    hotspot_returns_to_java(&h->process, g->fp + 8) &&
+	    bpf_probe_read_user(words, 16, (const void *)g->fp) == 0) {
+		sender = g->r[HOTSPOT_R13];
+		if (g->sp < g->fp)
+			bpf_probe_read_user(&sender, 8, (const void *)(g->fp - 8));
+		return runtime_return(s, words[1], sender > g->fp ? sender : g->fp + 16, words[0]);
+	}
+	h->start = 0;
+	stop = hotspot_to_end(s, h);
+	if (stop != RUNTIME_NATIVE)
+		return stop;
+	if (hotspot_is_return_entry(h))
+		return RUNTIME_NATIVE;
+	/* On its way in: the caller's stack pointer is in r13. */
+	sender = g->r[HOTSPOT_R13] - g->sp;
+	if (!hotspot_returns_to_java(&h->process, g->sp) ||
+	    bpf_probe_read_user(words, 8, (const void *)g->sp) < 0)
+		return hotspot_thin();
+	return runtime_return(s, words[0], sender && sender < 1 << 16 ? g->r[13] : g->sp + 8,
+			      g->fp);
+}
+#endif
+
 static __always_inline int hotspot_interpreted(struct scratch *s, const struct hotspot_process *p,
 					       struct hotspot_scratch *h)
 {
 	struct walk_regs *g = &s->walk.regs;
-	__u64 method, code, bcp, bci;
+	__u64 code, bcp, bci;
+	bool is_frame = hotspot_is_frame(s, p, h, &code);
 
-	if (g->fp < g->sp || g->fp - g->sp > 1 << 20 || (g->fp & 7) ||
-	    bpf_probe_read_user(h->frame, sizeof(h->frame), (const void *)(g->fp - 64)) < 0) {
-		return hotspot_thin();
+#if UNWIND_REG_FP == 6
+	/* A frame that has called notes its stack pointer, fp[-2], until what it called returns. */
+	if (g->full && (!is_frame || g->fp - g->sp < 64 || h->frame[6])) {
+		int stop = hotspot_between();
+
+		if (stop != RUNTIME_NATIVE && (stop == WALK_GO || !is_frame))
+			return stop;
 	}
-	method = h->frame[5];
-	if (!hotspot_heap(p, h->frame[9] - 1) || h->frame[7] <= g->fp || (h->frame[7] & 7) ||
-	    bpf_probe_read_user(&code, 8, (const void *)(method + p->const_method)) < 0) {
+#endif
+	if (!is_frame)
 		return hotspot_thin();
-	}
 	bcp = h->frame[p->flags & HOTSPOT_HAS_MIRROR ? 0 : 1];
 	bci = bcp - code - p->const_method_size;
 #if UNWIND_REG_FP == 6
 	if (g->full && g->r[13] - code - p->const_method_size < 0xffff)
 		bci = g->r[13] - code - p->const_method_size;
 #endif
-	if (!hotspot_push(s, HOTSPOT_INTERPRETED, method,
+	if (!hotspot_push(s, HOTSPOT_INTERPRETED, h->frame[5],
 			  bci < 0xffff ? (__u32)bci : HOTSPOT_NO_POSITION,
 			  (__u32)hotspot_tell(code)))
-		return STOP_TOO_DEEP;
+		if (!hotspot_push(s, HOTSPOT_INTERPRETED, h->frame[5],
+				  bci < 0xffff ? (__u32)bci : HOTSPOT_NO_POSITION,
+				  (__u32)(code >> 3)))
+			return STOP_TOO_DEEP;
 	return runtime_return(s, h->frame[9], h->frame[7], h->frame[8]);
+}
+
+/*
+ * Is this where an interrupted method's return address stands? If it returns to the interpreter,
+ * that has noted at fp[-2] where its stack ended when it called: its address, or in words from fp.
+ */
+static __always_inline bool hotspot_stands(const struct hotspot_process *p, __u64 off,
+					   bool saves_fp)
+{
+	struct scratch *s = scratch_get();
+	__u64 words[2] = {}, at, fp, noted;
+
+	if (!s)
+		return false;
+	at = s->walk.regs.sp + off;
+	if (bpf_probe_read_user(words, 16, (const void *)(at - 8)) < 0 ||
+	    !hotspot_heap(p, words[1] - 1))
+		return false;
+	if (!hotspot_in_interpreter(p, words[1]))
+		return true;
+	fp = saves_fp ? words[0] : s->walk.regs.fp;
+	if (bpf_probe_read_user(&noted, 8, (const void *)(fp - 16)) < 0)
+		return false;
+	if ((__s64)noted < 0)
+		noted = fp + noted * 8;
+	return noted - at < 4096;
 }
 
 /*
@@ -532,7 +554,7 @@ static __always_inline int hotspot_unusual(const struct hotspot_process *p,
 	struct scratch *s = scratch_get();
 
 	for (__u32 i = 1; s && h->stands > 8 && i <= 6; i++)
-		if (hotspot_returns_to_java(p, s->walk.regs.sp + h->stands + i * 8))
+		if (hotspot_stands(p, h->stands + i * 8, true))
 			return hotspot_return(s, h->stands + i * 8, true);
 	return hotspot_thin();
 }
@@ -543,6 +565,7 @@ static __always_inline int hotspot_compiled(struct scratch *s, const struct hots
 	struct walk_regs *g = &s->walk.regs;
 	__u64 pc = g->pc, deopt, word;
 	__u32 position;
+	int stop;
 
 	if (g->exact && hotspot_in_call_stub(s, h))
 		return hotspot_thin();
@@ -565,173 +588,19 @@ static __always_inline int hotspot_compiled(struct scratch *s, const struct hots
 	h->stands = h->frame_bytes - 8;
 	h->saves_fp = 1;
 	if (g->exact) {
+		if ((__s64)(pc - h->start) >= h->complete) {
+			stop = hotspot_to_end(s, h);
+			if (stop != RUNTIME_NATIVE)
+				return stop;
+		}
 		hotspot_leaf(s, h);
-		if (!hotspot_returns_to_java(p, g->sp + h->stands))
+		if (!hotspot_stands(p, h->stands, h->saves_fp))
 			return hotspot_unusual(p, h);
 	}
 	return hotspot_return(s, h->stands, h->saves_fp);
 }
 
-#if UNWIND_REG_FP == 6
-/*
- * It has put the registers back, rbp among them, and drops its frame: in the order of the pushes
- * the return address, which is known, rbp, flags, a word of padding, 16 registers, the others.
- */
-__noinline int hotspot_poll_ends(__u64 pc)
-{
-	struct hotspot_scratch *h = hotspot_get();
-	struct scratch *s = scratch_get();
-	__u64 saved[2] = {}, off = 0;
-
-	for (__u32 i = 0; s && h && i < 6; i++) {
-		off = i < 4 ? i * 8 : i == 4 ? 24 + 128 : h->frame_bytes - 8;
-		if (bpf_probe_read_user(saved, 16, (const void *)(s->walk.regs.sp + off - 8)) ==
-			    0 &&
-		    saved[1] - pc < 16)
-			return runtime_return(s, saved[1], s->walk.regs.sp + off + 8,
-					      off ? saved[0] : s->walk.regs.fp);
-	}
-	return STOP_NO_TABLE;
-}
-
-/*
- * The stub that a poll within a method leads to begins with push rbx, which makes room for the
- * return address; it is put there once all registers are saved. Until then it is in the thread, and
- * what stands in its place is anything. RUNTIME_NATIVE: not such a stub.
- */
-__noinline int hotspot_poll(void)
-{
-	struct hotspot_scratch *h = hotspot_get();
-	struct scratch *s = scratch_get();
-	__u64 pc, saved[2] = {}, at;
-	struct walk_regs *g;
-	__u8 first = 0;
-
-	if (!s || !h)
-		return RUNTIME_NATIVE;
-	g = &s->walk.regs;
-	if (!h->process.saved_pc || !g->full || g->pc - h->start >= 4096 ||
-	    (h->name[0] != HOTSPOT_NAME('p', 'o', 'l', 'l', 'i', 'n', 'g', '_') &&
-	     h->name[0] != HOTSPOT_NAME('S', 'a', 'f', 'e', 'p', 'o', 'i', 'n')) ||
-	    bpf_probe_read_user(&first, 1, (const void *)h->start) < 0 || first != 0x53 ||
-	    bpf_probe_read_user(&pc, 8, (const void *)(g->r[15] + h->process.saved_pc)) < 0 ||
-	    !hotspot_heap(&h->process, pc))
-		return RUNTIME_NATIVE;
-	if (g->pc == h->start)
-		return runtime_return(s, pc, g->sp, g->fp);
-	if (g->pc == h->start + 1)
-		return runtime_return(s, pc, g->sp + 8, g->fp);
-	if (g->pc - h->start > (h->end - h->start) / 2)
-		return hotspot_poll_ends(pc);
-	at = g->pc < h->start + 5 ? g->sp : g->fp; /* push rbp; mov rbp, rsp */
-	if (at < g->sp || at - g->sp > h->frame_bytes ||
-	    bpf_probe_read_user(saved, 16, (const void *)at) < 0)
-		return RUNTIME_NATIVE;
-	/* Once it is there it may be moved on over the poll. */
-	if (saved[1] - pc < 16)
-		pc = saved[1];
-	return runtime_return(s, pc, at + 16, saved[0]);
-}
-#endif
-
-#if UNWIND_REG_FP == 6
-/* It has put all registers back: add rsp, 8; popf; pop rbp; then ret, or jmp rax. */
-static __always_inline bool hotspot_stub_ends(struct hotspot_scratch *h)
-{
-	__u32 i = HOTSPOT_BEFORE, up = 0;
-
-	if (h->code[i] == 0x48 && h->code[i + 1] == 0x83 && h->code[i + 2] == 0xc4 &&
-	    h->code[i + 3] == 8 && h->code[i + 4] == 0x9d) {
-		h->stands = 24;
-		h->saves_fp = 1;
-		return h->code[i + 5] == 0x5d;
-	}
-	if (h->code[i] == 0x9d && h->code[i + 1] == 0x5d)
-		up = 16;
-	else if (h->code[i] == 0x5d && (h->code[i + 1] == 0xc3 || h->code[i + 1] == 0xff))
-		up = 8;
-	else if (h->code[i] != 0xff || h->code[i + 1] != 0xe0 || h->code[i - 1] != 0x5d)
-		return false;
-	h->stands = up;
-	h->saves_fp = up != 0;
-	return true;
-}
-#endif
-
-static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_process *p,
-					struct hotspot_scratch *h)
-{
-	struct walk_regs *g = &s->walk.regs;
-	__u64 saved[2];
-	int stop;
-
-	/* The stub that a sample interrupts does work, say copies an array; others are in the way.
-	 */
-	if (!g->exact && !runtime_push_own(s, RUNTIME_HOTSPOT))
-		return STOP_TOO_DEEP;
-	if (!hotspot_push(s, HOTSPOT_STUB, h->blob, (__u32)(g->pc - h->start), (__u32)g->pc))
-		return STOP_TOO_DEEP;
-#if UNWIND_REG_FP == 6
-	if (g->exact) {
-		stop = hotspot_poll();
-		if (stop != RUNTIME_NATIVE)
-			return stop;
-	}
-#endif
-	if (g->exact && g->pc == h->start && hotspot_returns_to_java(p, g->sp))
-		return hotspot_return(s, 0, false);
-	if (h->frame_bytes >= 16 && (!g->exact || (__s64)(g->pc - h->start) >= h->complete)) {
-		if (!g->exact || hotspot_returns_to_java(p, g->sp + h->frame_bytes - 8))
-			return hotspot_return(s, h->frame_bytes - 8, true);
-	}
-#if UNWIND_REG_FP == 6
-	if (g->exact && hotspot_read_code(s, h)) {
-		__u8 last = h->code[HOTSPOT_BEFORE - 1];
-
-		if (hotspot_stub_ends(h))
-			return hotspot_return(s, h->stands, h->saves_fp);
-		/* push rbp; mov rbp, rsp … leave; ret */
-		if (h->code[HOTSPOT_BEFORE] == 0xc3 || h->code[HOTSPOT_BEFORE] == 0x55)
-			return hotspot_return(s, 0, false);
-		if (last == 0x55 && h->code[HOTSPOT_BEFORE] == 0x48 &&
-		    h->code[HOTSPOT_BEFORE + 2] == 0xec)
-			return hotspot_return(s, 8, true);
-	}
-#endif
-	stop = hotspot_by_fp(s, saved);
-	/* The barrier at the entry of methods (from 18 on) pushes -1 below the return address. */
-	if (stop == WALK_GO && saved[1] == ~0ULL &&
-	    bpf_probe_read_user(&saved[1], 8, (const void *)(g->fp + 16)) == 0)
-		return runtime_return(s, saved[1], g->fp + 24, saved[0]);
-	if (stop == WALK_GO &&
-	    (!g->exact || (hotspot_heap(p, saved[1] - 1) || hotspot_is_call(saved[1]))))
-		return runtime_return(s, saved[1], g->fp + 16, saved[0]);
-	/* Without a frame, but some registers may be pushed. */
-	for (__u32 i = 0; g->exact && i < 6; i++)
-		if (bpf_probe_read_user(saved, 8, (const void *)(g->sp + i * 8)) == 0 &&
-		    hotspot_is_call(saved[0]))
-			return hotspot_return(s, i * 8, false);
-	return hotspot_thin();
-}
-
-/*
- * A method that returns to the continuation stubs is the lowest of a virtual thread's that is on
- * this stack; those that called it are still in the heap. Above its arguments is the frame that
- * entered the continuation, a struct ContinuationEntry: its first word that points to code is its
- * return address.
- */
-static __always_inline int hotspot_barrier(struct scratch *s, const struct hotspot_process *p)
-{
-	/*
-	 * A loop whose last block falls through to its first is a back-edge that Linux 5.10 and 6.1
-	 * refuse.
-	 */
-#pragma clang loop unroll(full)
-	for (__u32 i = 1; i < 24; i++)
-		if (hotspot_returns_to_java(p, s->walk.regs.sp + i * 8))
-			return hotspot_return(s, i * 8, true);
-	return STOP_NO_TABLE;
-}
+#include "bpf/unwind/hotspot_stub.h"
 
 __noinline int hotspot_walk(void)
 {
@@ -747,6 +616,7 @@ __noinline int hotspot_walk(void)
 		return RUNTIME_NATIVE;
 	__builtin_memcpy(&h->process, process->room, sizeof(h->process));
 	pc = walk_pc(&s->walk.regs);
+	h->is_stub = 0;
 	if (hotspot_in_interpreter(&h->process, pc))
 		return hotspot_interpreted(s, &h->process, h);
 	if (!hotspot_heap(&h->process, pc))
@@ -758,13 +628,20 @@ __noinline int hotspot_walk(void)
 	switch (hotspot_classify(&h->process, h)) {
 	case HOTSPOT_IS_METHOD:
 		return hotspot_compiled(s, &h->process, h);
+	case HOTSPOT_IS_ADAPTER:
+#if UNWIND_REG_FP == 6
+		if (s->walk.regs.full)
+			return hotspot_adapter();
+#endif
+		return hotspot_thin();
 	case HOTSPOT_IS_THIN:
 		return hotspot_thin();
 	case HOTSPOT_IS_BARRIER:
 		if (!s->walk.regs.exact)
-			return hotspot_barrier(s, &h->process);
+			return hotspot_barrier(s);
 		return hotspot_stub(s, &h->process, h);
 	default:
+		h->is_stub = 1;
 		return hotspot_stub(s, &h->process, h);
 	}
 }

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * HotSpot's code that is no method: adapters between calling conventions, stubs of which some have
+ * a frame and some have not, and the stubs by which virtual threads come back. Included by
+ * bpf/unwind/hotspot.h.
+ */
+#pragma once
+
+#if UNWIND_REG_FP == 6
+/*
+ * An interrupted adapter between the calling conventions. One that leads to the interpreter may ask
+ * the VM to mend the call first, and then makes room for the arguments below the caller's frame,
+ * whose end it leaves in r13:
+ *
+ *	…; je; mov r13, rsp; and rsp, -16; …; mov rsp, r13
+ *	pop rax; mov r13, rsp; sub rsp, n; mov [rsp], rax; …
+ *
+ * Before either of them r13 is the caller's. Of an adapter that leads to compiled code the caller
+ *is the interpreter, which keeps its own stack pointer.
+ */
+__noinline int hotspot_adapter(void)
+{
+	struct hotspot_scratch *h = hotspot_get();
+	struct scratch *s = scratch_get();
+	const struct hotspot_process *p;
+	__u64 sp, sender, top = 0, mended;
+	struct walk_regs *g;
+
+	if (!s || !h || !hotspot_read_code(s, h))
+		return STOP_NO_TABLE;
+	p = &h->process;
+	g = &s->walk.regs;
+	sp = g->sp;
+	bpf_probe_read_user(&top, 8, (const void *)sp);
+	if (hotspot_in_interpreter(p, top))
+		return runtime_return(s, top, sp + 8, g->fp);
+	if (hotspot_in_interpreter(p, g->r[HOTSPOT_RAX]))
+		return runtime_return(s, g->r[HOTSPOT_RAX], sp, g->fp);
+	sender = g->r[HOTSPOT_R13];
+	mended = 0;
+	if (sender - sp < 1 << 16)
+		bpf_probe_read_user(&mended, 8, (const void *)sender);
+	switch (hotspot_find_adapter()) {
+	case HOTSPOT_POPPED:
+		return hotspot_heap(p, g->r[HOTSPOT_RAX] - 1)
+			       ? runtime_return(s, g->r[HOTSPOT_RAX], sp, g->fp)
+			       : STOP_NO_TABLE;
+	case HOTSPOT_MAKES_ROOM:
+		if (sender - sp >= 1 << 16)
+			return STOP_NO_TABLE;
+		/* mov [rsp], rax or push rax, or before it */
+		if (h->code[HOTSPOT_BEFORE] == 0x50 ||
+		    (h->code[HOTSPOT_BEFORE] == 0x48 &&
+		     (h->code[HOTSPOT_BEFORE + 2] == 0xec || h->code[HOTSPOT_BEFORE + 2] == 4)))
+			top = g->r[HOTSPOT_RAX];
+		return hotspot_heap(p, top - 1) ? runtime_return(s, top, sender, g->fp)
+						: STOP_NO_TABLE;
+	case HOTSPOT_MENDS:
+		return hotspot_heap(p, mended - 1) ? runtime_return(s, mended, sender + 8, g->fp)
+						   : STOP_NO_TABLE;
+	case HOTSPOT_BEGINS:
+		return hotspot_heap(p, top - 1) ? runtime_return(s, top, sp + 8, g->fp)
+						: STOP_NO_TABLE;
+	}
+	/* It still looks whether it may be called; where it may not, it leaves by a jump. */
+	if (hotspot_heap(p, top - 1) && hotspot_run_ahead() == HOTSPOT_UNKNOWN && !h->stored &&
+	    h->r[HOTSPOT_SP] == sp && hotspot_byte(h, h->at - 1) == 0xe9)
+		return runtime_return(s, top, sp + 8, g->fp);
+	/* Native code that calls compiled code does it by a stub, which has a frame pointer. */
+	if (hotspot_read_blob(top - 1) && hotspot_classify(p, h) == HOTSPOT_IS_STUB)
+		return runtime_return(s, top, sp + 8, g->fp);
+	return STOP_NO_TABLE;
+}
+#endif
+
+#if UNWIND_REG_FP == 6
+/*
+ * It has put the registers back, rbp among them, and drops its frame: in the order of the pushes
+ * the return address, which is known, rbp, flags, a word of padding, 16 registers, the others.
+ */
+__noinline int hotspot_poll_ends(__u64 pc)
+{
+	struct hotspot_scratch *h = hotspot_get();
+	struct scratch *s = scratch_get();
+	__u64 saved[2] = {}, off = 0;
+
+	for (__u32 i = 0; s && h && i < 6; i++) {
+		off = i < 4 ? i * 8 : i == 4 ? 24 + 128 : h->frame_bytes - 8;
+		if (bpf_probe_read_user(saved, 16, (const void *)(s->walk.regs.sp + off - 8)) ==
+			    0 &&
+		    saved[1] - pc < 16)
+			return runtime_return(s, saved[1], s->walk.regs.sp + off + 8,
+					      off ? saved[0] : s->walk.regs.fp);
+	}
+	return STOP_NO_TABLE;
+}
+
+/*
+ * The stub that a poll within a method leads to begins with push rbx, which makes room for the
+ * return address; it is put there once all registers are saved. Until then it is in the thread, and
+ * what stands in its place is anything. RUNTIME_NATIVE: not such a stub.
+ */
+__noinline int hotspot_poll(void)
+{
+	struct hotspot_scratch *h = hotspot_get();
+	struct scratch *s = scratch_get();
+	__u64 pc, saved[2] = {}, at;
+	struct walk_regs *g;
+	__u8 first = 0;
+
+	if (!s || !h)
+		return RUNTIME_NATIVE;
+	g = &s->walk.regs;
+	if (!h->process.saved_pc || !g->full || g->pc - h->start >= 4096 ||
+	    (h->name[0] != HOTSPOT_NAME('p', 'o', 'l', 'l', 'i', 'n', 'g', '_') &&
+	     h->name[0] != HOTSPOT_NAME('S', 'a', 'f', 'e', 'p', 'o', 'i', 'n')) ||
+	    bpf_probe_read_user(&first, 1, (const void *)h->start) < 0 || first != 0x53 ||
+	    bpf_probe_read_user(&pc, 8, (const void *)(g->r[15] + h->process.saved_pc)) < 0 ||
+	    !hotspot_heap(&h->process, pc))
+		return RUNTIME_NATIVE;
+	if (g->pc == h->start)
+		return runtime_return(s, pc, g->sp, g->fp);
+	if (g->pc == h->start + 1)
+		return runtime_return(s, pc, g->sp + 8, g->fp);
+	if (g->pc - h->start > (h->end - h->start) / 2)
+		return hotspot_poll_ends(pc);
+	at = g->pc < h->start + 5 ? g->sp : g->fp; /* push rbp; mov rbp, rsp */
+	if (at < g->sp || at - g->sp > h->frame_bytes ||
+	    bpf_probe_read_user(saved, 16, (const void *)at) < 0)
+		return RUNTIME_NATIVE;
+	/* Once it is there it may be moved on over the poll. */
+	if (saved[1] - pc < 16)
+		pc = saved[1];
+	return runtime_return(s, pc, at + 16, saved[0]);
+}
+#endif
+
+#if UNWIND_REG_FP == 6
+/* Does the call before a return address lead to the code that a sample has interrupted? */
+static __always_inline bool hotspot_calls(struct hotspot_scratch *h, __u64 pc)
+{
+	__u8 b[16];
+	__u64 to;
+
+	if (bpf_probe_read_user(b, 16, (const void *)(pc - 16)) < 0)
+		return false;
+	if (b[11] == 0xe8) {
+		to = pc + (__u64)(__s64)(__s32)(b[12] | (__u32)b[13] << 8 | (__u32)b[14] << 16 |
+						(__u32)b[15] << 24);
+	} else if (b[3] == 0x49 && b[4] == 0xba && b[13] == 0x41 && b[14] == 0xff &&
+		   b[15] == 0xd2) {
+		/* mov r10, imm64; call r10 */
+		__builtin_memcpy(&to, b + 5, 8);
+	} else {
+		return false;
+	}
+	return to >= h->start && to < h->end;
+}
+
+/* A blob that is one stub says by its first instructions that the frame pointer is its own. */
+static __always_inline bool hotspot_has_entered(struct scratch *s, const struct hotspot_scratch *h)
+{
+	__u32 code = 0;
+
+	return h->name[0] != HOTSPOT_NAME('S', 't', 'u', 'b', 'R', 'o', 'u', 't') &&
+	       s->walk.regs.pc - h->start >= 4 &&
+	       bpf_probe_read_user(&code, 4, (const void *)h->start) == 0 &&
+	       code == 0xec8b4855; /* push rbp; mov rbp, rsp */
+}
+
+/*
+ * A stub without a frame of its own, or not yet: its caller's frame pointer may be that of a frame
+ * far up. The return address is among the first words, above what it may have pushed.
+ * RUNTIME_NATIVE: none of them looks like one; STOP_NO_TABLE: one does, but it is not sure.
+ */
+__noinline int hotspot_frameless(void)
+{
+	struct hotspot_scratch *h = hotspot_get();
+	struct scratch *s = scratch_get();
+	int found = RUNTIME_NATIVE;
+	__u64 word, at;
+
+	if (!s || !h)
+		return STOP_NO_TABLE;
+	for (__u32 i = 0; i < 12; i++) {
+		at = s->walk.regs.sp + i * 8;
+		if (s->walk.regs.fp >= s->walk.regs.sp && at > s->walk.regs.fp)
+			break;
+		if (bpf_probe_read_user(&word, 8, (const void *)at) < 0 || !hotspot_is_call(word))
+			continue;
+		if (hotspot_calls(h, word))
+			return hotspot_return(s, i * 8, false);
+		if (hotspot_heap(&h->process, word - 1))
+			found = STOP_NO_TABLE;
+	}
+	return found;
+}
+#endif
+
+static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_process *p,
+					struct hotspot_scratch *h)
+{
+	struct walk_regs *g = &s->walk.regs;
+	__u64 saved[2] = {};
+	int stop;
+
+	/* The stub that a sample interrupts does work, say copies an array; others are in the way.
+	 */
+	if (!g->exact && !runtime_push_own(s, RUNTIME_HOTSPOT))
+		return STOP_TOO_DEEP;
+	if (!hotspot_push(s, HOTSPOT_STUB, h->blob, (__u32)(g->pc - h->start), (__u32)g->pc))
+		return STOP_TOO_DEEP;
+#if UNWIND_REG_FP == 6
+	if (g->exact) {
+		stop = hotspot_poll();
+		if (stop != RUNTIME_NATIVE)
+			return stop;
+		stop = hotspot_to_end(s, h);
+		if (stop != RUNTIME_NATIVE)
+			return stop;
+	}
+#endif
+	if (g->exact && g->pc == h->start &&
+	    bpf_probe_read_user(saved, 8, (const void *)g->sp) == 0 &&
+	    (hotspot_heap(p, saved[0] - 1) || hotspot_is_call(saved[0])))
+		return hotspot_return(s, 0, false);
+	if (h->frame_bytes >= 16 && (!g->exact || (__s64)(g->pc - h->start) >= h->complete)) {
+		if (!g->exact || hotspot_returns_to_java(p, g->sp + h->frame_bytes - 8))
+			return hotspot_return(s, h->frame_bytes - 8, true);
+	}
+#if UNWIND_REG_FP == 6
+	if (g->exact && hotspot_read_code(s, h)) {
+		__u8 last = h->code[HOTSPOT_BEFORE - 1];
+
+		/* push -1, in the barrier at the entry of methods (from 18 on) */
+		if (h->code[HOTSPOT_BEFORE] == 0x68 && h->code[HOTSPOT_BEFORE + 5] == 0x55)
+			return hotspot_return(s, 0, false);
+		/* push rbp; mov rbp, rsp */
+		if (h->code[HOTSPOT_BEFORE] == 0x55)
+			return hotspot_return(s, h->code[HOTSPOT_BEFORE - 5] == 0x68 ? 8 : 0,
+					      false);
+		if (last == 0x55 && h->code[HOTSPOT_BEFORE] == 0x48 &&
+		    h->code[HOTSPOT_BEFORE + 2] == 0xec) {
+			if (h->code[HOTSPOT_BEFORE - 6] != 0x68)
+				return hotspot_return(s, 8, true);
+			bpf_probe_read_user(saved, 8, (const void *)g->sp);
+			if (bpf_probe_read_user(&saved[1], 8, (const void *)(g->sp + 16)) == 0)
+				return runtime_return(s, saved[1], g->sp + 24, saved[0]);
+		}
+	}
+#endif
+	stop = hotspot_by_fp(s, saved);
+	/* The barrier at the entry of methods (from 18 on) pushes -1 below the return address. */
+	if (stop == WALK_GO && saved[1] == ~0ULL &&
+	    bpf_probe_read_user(&saved[1], 8, (const void *)(g->fp + 16)) == 0)
+		return runtime_return(s, saved[1], g->fp + 24, saved[0]);
+#if UNWIND_REG_FP == 6
+	if (g->exact &&
+	    (stop != WALK_GO || (!hotspot_has_entered(s, h) && !hotspot_calls(h, saved[1])))) {
+		int frameless = hotspot_frameless();
+
+		if (frameless != RUNTIME_NATIVE)
+			return frameless;
+	}
+#endif
+	if (stop == WALK_GO &&
+	    (!g->exact || (hotspot_heap(p, saved[1] - 1) || hotspot_is_call(saved[1]))))
+		return runtime_return(s, saved[1], g->fp + 16, saved[0]);
+	return hotspot_thin();
+}
+
+/*
+ * Is there a ContinuationEntry at an address, for frames that end at sp? Then on to what entered
+ *the continuation; else RUNTIME_NATIVE. It is the lower part of enterSpecial's frame:
+ *
+ *	 8 │ the continuation around this one, further up the stack, or 0
+ *	16 │ the Continuation, an object
+ *	32 │ u32 flags: 0 or 1; u32: words of the arguments of the lowest method, which are below
+ *	   │ …
+ *	 n │ caller's rbp, return address
+ */
+__noinline int hotspot_entry_at(__u64 at)
+{
+	struct hotspot_scratch *h = hotspot_get();
+	struct scratch *s = scratch_get();
+	__u64 *words, below;
+
+	if (!s || !h)
+		return RUNTIME_NATIVE;
+	words = h->frame;
+	if (bpf_probe_read_user(words, 40, (const void *)at) < 0)
+		return STOP_BAD_READ;
+	below = at - s->walk.regs.sp - (words[4] >> 32) * 8;
+	/* The frames are aligned; the stub that brings them back may have saved what was returned.
+	 */
+	if ((words[4] & 0xffffffff) > 1 || below > 64 || !words[2] ||
+	    (words[1] && (words[1] <= at || words[1] - at > 1 << 24)))
+		return RUNTIME_NATIVE;
+	if (bpf_probe_read_user(words, 16, (const void *)(at + h->process.entry_words * 8ULL)) < 0)
+		return STOP_BAD_READ;
+	if (!hotspot_heap(&h->process, words[1] - 1) || !hotspot_is_return(&h->process, words[1]))
+		return RUNTIME_NATIVE;
+	return runtime_return(s, words[1], at + h->process.entry_words * 8ULL + 16, words[0]);
+}
+
+/*
+ * A method that returns to the continuation stubs is the lowest of a virtual thread's that is on
+ * this stack; those that called it are still in the heap. Above its arguments is the frame that
+ * entered the continuation.
+ */
+static __always_inline int hotspot_barrier(struct scratch *s)
+{
+	__u64 at = (s->walk.regs.sp + 15) & ~15ULL;
+	int stop = RUNTIME_NATIVE;
+
+	/*
+	 * A loop whose last block falls through to its first is a back-edge that Linux 5.10 and 6.1
+	 * refuse.
+	 */
+#pragma clang loop unroll(full)
+	for (__u32 i = 0; i < HOTSPOT_MAX_BARRIER; i++) {
+		stop = hotspot_entry_at(at + i * 16);
+		if (stop != RUNTIME_NATIVE)
+			return stop;
+	}
+	return STOP_NO_TABLE;
+}
