@@ -411,7 +411,7 @@ static struct descs descs_around(const struct reader *r, const u8 *pcs, u64 n, u
 }
 
 #define LEADS_NOWHERE (-1)
-#define LEADS_OUT (-2) /* the method returns */
+#define LEADS_OUT (-2) /* the method returns, or has left its frame for a stub that does */
 
 /* Where code leads besides straight on. */
 struct ways {
@@ -436,7 +436,7 @@ static s64 leads_to(const struct reader *r, const struct compiled *c, u32 positi
 	while (at < n &&
 	       disasm_one(r->vm->disasm, buf_of(code + at, n - at), position + at, &insn)) {
 		if (insn.flow == DISASM_JUMP)
-			return insn.target < c->n_code ? (s64)insn.target : LEADS_NOWHERE;
+			return insn.target < c->n_code ? (s64)insn.target : LEADS_OUT;
 		if (insn.flow == DISASM_BRANCH && insn.target <= position)
 			return (s64)insn.target;
 		if (insn.flow == DISASM_RETURN)
