@@ -186,7 +186,7 @@ static json_t *state_of(const struct stepper *t, const struct walk_regs *g)
 		(void)host_read(name, sizeof(name) - 1, hotspot_u64(h, h->process.name));
 	hex(&code, g->pc - 64, 64);
 	str_puts(&code, " ");
-	hex(&code, g->pc, 32);
+	hex(&code, g->pc, 96);
 	for (u32 i = 0; i < 40; i++) {
 		u64 word = 0;
 
