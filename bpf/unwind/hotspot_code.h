@@ -293,10 +293,15 @@ __noinline int hotspot_ahead(void)
 		return hotspot_pop(h, &h->to) ? HOTSPOT_RETURNS : HOTSPOT_UNKNOWN;
 	case 0xc3:
 		return hotspot_pop(h, &h->to) ? HOTSPOT_RETURNS : HOTSPOT_UNKNOWN;
-	case 0xc5: /* vzeroupper */
+	case 0xc5: /* vzeroupper, vldmxcsr */
+		if (next != 0xf8)
+			return HOTSPOT_UNKNOWN;
 		h->at = i + 2;
-		return next == 0xf8 && hotspot_byte(h, i + 1) == 0x77 ? HOTSPOT_AHEAD
-								      : HOTSPOT_UNKNOWN;
+		if (hotspot_byte(h, i + 1) == 0x77)
+			return HOTSPOT_AHEAD;
+		hotspot_operands(h, rex, i + 2);
+		h->at += h->length;
+		return hotspot_byte(h, i + 1) == 0xae ? HOTSPOT_AHEAD : HOTSPOT_UNKNOWN;
 	case 0x0f:
 		if (next == 0x82 && polls == HOTSPOT_CHECKS && h->start)
 			return hotspot_pop(h, &h->to) ? HOTSPOT_RETURNS : HOTSPOT_UNKNOWN;

@@ -69,6 +69,9 @@ __noinline int hotspot_adapter(void)
 	/* Native code that calls compiled code does it by a stub, which has a frame pointer. */
 	if (hotspot_read_blob(top - 1) && hotspot_classify(p, h) == HOTSPOT_IS_STUB)
 		return runtime_return(s, top, sp + 8, g->fp);
+	top = g->r[HOTSPOT_RAX];
+	if (hotspot_read_blob(top - 1) && hotspot_classify(p, h) == HOTSPOT_IS_STUB)
+		return runtime_return(s, top, sp, g->fp);
 	return STOP_NO_TABLE;
 }
 #endif
