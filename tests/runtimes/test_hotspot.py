@@ -65,6 +65,10 @@ class Java:
     def command(self, tool, *args):
         return [*self.enter(), f"{self.home}/bin/{tool}", *args]
 
+    def native(self):
+        """The option by which libraries of our own are loaded without a warning."""
+        return ["--enable-native-access=ALL-UNNAMED"] if self.version >= 24 else []
+
     def place(self):
         """The workloads, where it sees them."""
         for f in glob.glob(f"{BUILT[0]}/*"):
@@ -74,10 +78,9 @@ class Java:
     def start(self, *args, options=(), main="Chains", classpath=None, home=None, enter=None):
         """The workload, when it is running."""
         at = self.place()
-        native = ["--enable-native-access=ALL-UNNAMED"] if self.version >= 24 else []
         p = subprocess.Popen([*(self.enter() if enter is None else enter),
-                              f"{home or self.home}/bin/java", *options, *native, "-cp",
-                              classpath or at, main, f"{at}/lib{LIBRARIES.get(main, 'chains')}.so", *args],
+                              f"{home or self.home}/bin/java", *options, *self.native(), "-cp", classpath or at,
+                              main, f"{at}/lib{LIBRARIES.get(main, 'chains')}.so", *args],
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if p.stdout.readline() != "ready\n":
             p.kill()

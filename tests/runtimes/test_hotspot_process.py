@@ -108,9 +108,9 @@ def test_loaded_late(culprit, java, tmp_path):
     subprocess.run(["gcc", "-O1", "-g", f"-I{include}", f"-I{include}/linux", "-o",
                     f"{java.scratch}/late", f"{HERE}/hotspot/late.c", "-ldl"], check=True)
     at, out = java.place(), tmp_path / "out.speedscope.json"
-    native = ["--enable-native-access=ALL-UNNAMED"] if java.version >= 24 else []
     process = subprocess.Popen([*java.enter(), f"{at}/late", libjvm(java), "Chains",
-                                f"{at}/libchains.so", f"-Djava.class.path={at}", *native],
+                                f"{at}/libchains.so", f"-Djava.class.path={at}",
+                                *java.native()],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)
     recorder = None
@@ -223,7 +223,7 @@ def test_archive(culprit, java, tmp_path):
         f.write("".join(f"{n}\n" for n in ["java/lang/Object", *names]))
     subprocess.run(["jar", "cf", f"{java.scratch}/chains.jar", "-C", java.scratch, "."], check=True)
     done = subprocess.run(java.command(
-        "java", "-Xshare:dump", f"-XX:SharedClassListFile={at}/classes",
+        "java", "-Xshare:dump", f"-XX:SharedClassListFile={at}/classes", *java.native(),
         f"-XX:SharedArchiveFile={at}/chains.jsa", "-cp", f"{at}/chains.jar"), capture_output=True,
         text=True)
     assert done.returncode == 0, done.stdout + done.stderr
