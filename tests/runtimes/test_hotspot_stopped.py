@@ -99,7 +99,7 @@ def test_alternating(culprit, java, tmp_path):
         one = ["Stopped.down", "Stopped.cross", "Java_Stopped_cross"]
         assert steps == one * ALTERNATIONS + ["Stopped.down", "Stopped.spin", "Java_Stopped_spin"]
     print(f"{java.version}: {seen} samples of {3 * ALTERNATIONS} frames and libjvm.so's")
-    assert seen > 100
+    assert seen >= 10
     assert truncated <= 0.02 * sum(stacks.values()) # the first, before it is known
 
 
@@ -147,7 +147,7 @@ def test_virtual_threads(culprit, java, mode, tmp_path):
                 ours[part[:at[0]]] += n
         print(f"{java.version} {mode} {name}: {sum(ours.values())} samples, {len(whole)} frames, of "
               f"which are shown {[len(part) for part in ours]}")
-        assert sum(ours.values()) > 100
+        assert sum(ours.values()) >= 10
         if name == "virtual":
             assert set(ours) == {whole}, difference(ours, whole)
         else: # the others are in the heap
