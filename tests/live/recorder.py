@@ -30,7 +30,7 @@ def read(path):
 class Completeness:
     """Of any program's stacks: how many are complete, and how many frames have a name."""
 
-    def __init__(self, stacks):
+    def __init__(self, stacks, root=""):
         self.samples = self.user = self.complete = self.frames = self.named = 0
         self.faults, self.unnamed, self.example = Counter(), Counter(), {}
         for s in stacks:
@@ -43,7 +43,7 @@ class Completeness:
                 why = s.note
             elif any(f.endswith("frames not read]") for f in s.frames):
                 why = "runtime frames not read"
-            elif not is_entry(s.frames[0]):
+            elif not is_entry(s.frames[0], root):
                 why = f"begins at {s.frames[0]}"
             else:
                 why = None

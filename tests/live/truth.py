@@ -171,12 +171,12 @@ def entry_ranges(path):
 
 
 @lru_cache(maxsize=None)
-def find_file(name):
-    """A mapped file by the name that frames show."""
+def find_file(name, root=""):
+    """A mapped file by the name that frames show, in the root that its process has."""
     for d in (PROGRAMS, "/lib/x86_64-linux-gnu", "/lib64", "/lib", "/usr/lib/x86_64-linux-gnu",
               "/lib/aarch64-linux-gnu", "/usr/lib/x86_64-linux-musl", "/usr/lib/postgresql/*/bin",
               "/usr/lib/gcc/*/*", "/usr/bin", "/usr/sbin"):
-        for path in sorted(glob.glob(os.path.join(d, glob.escape(name)))):
+        for path in sorted(glob.glob(os.path.join(root + d, glob.escape(name)))):
             if not os.path.isfile(path):
                 continue
             with open(path, "rb") as f:
@@ -202,12 +202,12 @@ def resolve(frame):
 
 
 @lru_cache(maxsize=None)
-def is_entry(frame):
+def is_entry(frame, root=""):
     """Whether a stack may begin with this frame."""
-    if resolve(frame) in ENTRIES:
+    if (frame if root else resolve(frame)) in ENTRIES:
         return True
     m = ADDRESS.match(frame)
-    path = m and find_file(m.group(1))
+    path = m and find_file(m.group(1), root)
     if not path:
         return False
     address = int(m.group(2), 16)
