@@ -181,8 +181,8 @@ int agent_open_session(struct agent *a, const struct agent_config *c, struct ses
 	sa.hz = sa.hz ? sa.hz : AGENT_HZ;
 	sa.leave_files = c->args.no_symbols;
 	sa.tables_bytes = memory_limit(c) / 4;
-	/* A file is read section by section; several of them are there at once. */
-	sa.max_section = memory_limit(c) / (memory_limit(c) < TIGHT_BYTES ? 16 : 8);
+	/* Of a file and its debug files each; some are there at once. */
+	sa.max_section = memory_limit(c) / (memory_limit(c) < TIGHT_BYTES ? 12 : 4);
 	sa.tight_memory = memory_limit(c) < TIGHT_BYTES;
 	return session_init(&sa, 0, true, a->identities, ret);
 }

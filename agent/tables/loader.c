@@ -68,6 +68,9 @@ static int add_debug_file(struct loader_file *f)
 	u64 n = unwind_source_info(f->source)->n_fdes;
 	int r = debugfile_find(f->elf, &place, &f->debug, NULL);
 
+	if (r == 0)
+		f->debug->max_memory = f->loader->max_section;
+
 	if (r < 0)
 		return r == -ENOMEM ? r : 0;
 	r = unwind_source_add_debug_file(f->source, f->debug);
@@ -87,7 +90,7 @@ static int open_source(struct loader_file *f)
 		f->fd = -1;
 	}
 	if (r == 0 && f->elf)
-		f->elf->max_section = f->loader->max_section;
+		f->elf->max_memory = f->loader->max_section;
 	if (r == 0)
 		r = f->elf ? unwind_source_create(f->elf, &f->source) : -ENOEXEC;
 	if (r == 0)

@@ -526,6 +526,19 @@ static int load_section(struct elf_file *f, struct cached_section *s,
 	return r;
 }
 
+size_t elf_file_memory(const struct elf_file *f)
+{
+	size_t n = f->cache->chunks.n * CHUNK_BYTES;
+
+	vec_foreach (&f->cache->sections, s)
+		n += s->owned ? buf_left(&s->bytes) : 0;
+	vec_foreach (&f->cache->ranges, r)
+		n += r->n;
+	vec_foreach (&f->cache->relocated, r)
+		n += r->n;
+	return n + (f->image ? f->size : 0);
+}
+
 int elf_file_section(struct elf_file *f, const char *name, struct elf_section *ret_section,
 		     struct buf *ret_bytes)
 {
@@ -550,7 +563,8 @@ int elf_file_section(struct elf_file *f, const char *name, struct elf_section *r
 			return r;
 		info.size = c.size;
 	}
-	if (ret_bytes && f->max_section && info.size > f->max_section)
+	if (ret_bytes && !s->loaded && f->max_memory &&
+	    (info.size > f->max_memory || elf_file_memory(f) > f->max_memory - info.size))
 		return -E2BIG;
 	if (ret_bytes) {
 		r = load_section(f, s, packed ? &c : NULL);
@@ -629,19 +643,6 @@ int elf_file_bytes(struct elf_file *f, u64 svma, size_t n, struct buf *ret_bytes
 			return bytes_at(f, s->foff + at, n, ret_bytes);
 	}
 	return -ENOENT;
-}
-
-size_t elf_file_memory(const struct elf_file *f)
-{
-	size_t n = f->cache->chunks.n * CHUNK_BYTES;
-
-	vec_foreach (&f->cache->sections, s)
-		n += s->owned ? buf_left(&s->bytes) : 0;
-	vec_foreach (&f->cache->ranges, r)
-		n += r->n;
-	vec_foreach (&f->cache->relocated, r)
-		n += r->n;
-	return n + (f->image ? f->size : 0);
 }
 
 /* Writes what the loader would, but for the bias, into the n bytes at svma. */
@@ -747,6 +748,7 @@ bool elf_file_svma_of_foff(const struct elf_file *f, u64 foff, u64 *ret_svma)
 
 int elf_file_minidebuginfo(struct elf_file *f, struct elf_file **ret)
 {
+	u64 max = ELF_MAX_MINIDEBUGINFO_BYTES;
 	struct buf packed;
 	void *image;
 	size_t n;
@@ -755,7 +757,9 @@ int elf_file_minidebuginfo(struct elf_file *f, struct elf_file **ret)
 	r = elf_file_section(f, ".gnu_debugdata", NULL, &packed);
 	if (r < 0)
 		return r;
-	r = elf_unxz(packed, ELF_MAX_MINIDEBUGINFO_BYTES, &image, &n);
+	if (f->max_memory)
+		max = MIN(max, f->max_memory);
+	r = elf_unxz(packed, max, &image, &n);
 	if (r < 0)
 		return r;
 	return open_image(image, n, NULL, ret);

@@ -52,7 +52,7 @@ struct elf_file {
 	u8 build_id[ELF_MAX_BUILD_ID];
 	u32 build_id_n;		 /* 0 = none */
 	struct elf_cache *cache; /* owned: decompressed sections */
-	u64 max_section;	 /* 0, or larger ones are not read: -E2BIG */
+	u64 max_memory;		 /* 0, or no section is read that would make it more: -E2BIG */
 };
 
 /* Takes `fd`, also on failure. -ENOEXEC not ELF, -ENOTSUP other class or machine, -EINVAL damaged.

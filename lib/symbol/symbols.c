@@ -125,9 +125,9 @@ static int open_sources(struct symbols *s)
 	if (!has_dwarf(handle(s)) || !has_section(handle(s), ".symtab"))
 		(void)debugfile_find(handle(s), &place, &s->debug, &s->debug_path);
 	if (s->own)
-		s->own->max_section = s->max_section;
+		s->own->max_memory = s->max_section;
 	if (s->debug)
-		s->debug->max_section = s->max_section;
+		s->debug->max_memory = s->max_section;
 	return 0;
 }
 
@@ -331,12 +331,20 @@ static bool host_is_code(void *arg, u64 svma)
 	return false;
 }
 
+static int bounded(const struct symbols *s, int r, struct elf_file **f)
+{
+	if (r == 0)
+		(*f)->max_memory = s->max_section;
+	return r;
+}
+
 static int host_open_alt(void *arg, struct elf_file *elf, struct elf_file **ret)
 {
 	const struct symbols *s = arg;
 	struct debugfile_place place = place_of(s);
 
-	return debugfile_alt(elf, &place, elf == s->debug ? s->debug_path : s->path, ret);
+	return bounded(
+		s, debugfile_alt(elf, &place, elf == s->debug ? s->debug_path : s->path, ret), ret);
 }
 
 static int host_open_dwp(void *arg, struct elf_file **ret)
@@ -345,14 +353,16 @@ static int host_open_dwp(void *arg, struct elf_file **ret)
 	struct debugfile_place place = place_of(s);
 	int r = debugfile_dwp(&place, s->path, ret);
 
-	return r < 0 && s->debug_path ? debugfile_dwp(&place, s->debug_path, ret) : r;
+	if (r < 0 && s->debug_path)
+		r = debugfile_dwp(&place, s->debug_path, ret);
+	return bounded(s, r, ret);
 }
 
 static int host_open_dwo(void *arg, const char *comp_dir, const char *name, struct elf_file **ret)
 {
 	struct debugfile_place place = place_of(arg);
 
-	return debugfile_dwo(&place, comp_dir, name, ret);
+	return bounded(arg, debugfile_dwo(&place, comp_dir, name, ret), ret);
 }
 
 static void open_dwarf(struct symbols *s)
@@ -572,7 +582,7 @@ int symbols_lookup(struct symbols *s, u64 svma, struct symbol_chain *ret)
 	if (r == -ENOENT)
 		chain->n = 0;
 	put = answers_put(&s->answers, svma, chain, incomplete);
-	if (s->dwarf && dwarf_memory(s->dwarf) > DWARF_BUDGET) {
+	if (s->dwarf && dwarf_memory(s->dwarf) > (s->max_section ? s->max_section : DWARF_BUDGET)) {
 		dwarf_close(s->dwarf);
 		s->dwarf = NULL;
 		s->dwarf_tried = false;
