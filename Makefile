@@ -40,6 +40,10 @@ check-server-quick: all ## the same without what takes long
 	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q \
 		--no-header tests/server -m "not slow"
 
+soak: all ## a day of 100 agents against a small store, compressed in time
+	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q -s \
+		--no-header tests/server/test_soak.py $(PYTEST_ARGS)
+
 # RESUME=1 leaves out what this very build has passed already.
 RESUME ?=
 CHECK_RUNTIMES = CULPRIT_RESUME=$(RESUME) CULPRIT=$(abspath $(BUILD))/cli/culprit \
@@ -97,4 +101,4 @@ clean:
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
 
-.PHONY: all bench check check-root check-runtimes check-runtimes-each $(RUNTIMES:%=check-runtimes-%) check-runtimes-quick check-server check-server-quick check-ui check-vm check-vm-quick fuzz lint format install clean help
+.PHONY: all bench check check-root check-runtimes check-runtimes-each $(RUNTIMES:%=check-runtimes-%) check-runtimes-quick check-server check-server-quick check-ui check-vm check-vm-quick fuzz lint format install soak clean help

@@ -364,7 +364,7 @@ int query_profile(struct store *s, const struct query *q, size_t max_stacks, str
 	vec_deinit(&a.items);
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot answer: %s", strerror(-r));
-	p->quality.damaged = a.damaged;
+	p->quality.damaged = a.damaged || plan.set.damaged;
 	*ret = take_ptr(p);
 	return 0;
 }

@@ -181,7 +181,7 @@ static int fill(struct grouping *g, struct store *s, const struct query *q, u64 
 	if (r == 0)
 		r = add_rows(g, &rows);
 	g->out.step_ms = step_ms;
-	g->out.damaged = damaged || rows.damaged;
+	g->out.damaged = damaged || rows.damaged || g->plan->set.damaged;
 	order_lines(&g->out);
 	store_rows_deinit(&rows);
 	vec_deinit(&stacks.ids);

@@ -217,6 +217,20 @@ u64 sq_name_sum(u32 n, const void *name, size_t size)
 	return hash_bytes(name, size) ^ hash_u64(n);
 }
 
+/* What is missing keeps its number, so that nothing else gets it. */
+static int keep_numbers(struct sq *s, u32 below)
+{
+	char text[48];
+	u32 id;
+	int r = 0;
+
+	while (s->names.n < below && r == 0) {
+		snprintf(text, sizeof(text), "[damaged name %zu]", s->names.n);
+		r = strtab_add(&s->names, text, strlen(text), &id);
+	}
+	return r;
+}
+
 /* Number 0 is "", and not in the table. */
 static int load_names(struct sq *s, struct diag *reterr_diag)
 {
@@ -231,7 +245,6 @@ static int load_names(struct sq *s, struct diag *reterr_diag)
 		s64 n = sqlite3_column_int64(st, 0);
 		const void *name = sqlite3_column_blob(st, 1);
 		size_t size = (size_t)sqlite3_column_bytes(st, 1);
-		char text[48];
 
 		name = name ? name : "";
 		if (n < (s64)s->names.n || n > UINT32_MAX ||
@@ -239,16 +252,11 @@ static int load_names(struct sq *s, struct diag *reterr_diag)
 			res = -EBADMSG;
 			break;
 		}
-		/* What is missing keeps its number, so that those behind it keep theirs. */
-		while ((s64)s->names.n < n && res == 0) {
-			snprintf(text, sizeof(text), "[damaged name %zu]", s->names.n);
-			res = strtab_add(&s->names, text, strlen(text), &id);
-		}
+		res = keep_numbers(s, (u32)n);
 		if (res == 0)
 			res = strtab_add(&s->names, name, size, &id);
 	}
 	sqlite3_finalize(st);
-	s->names_saved = (u32)s->names.n;
 	if (res < 0)
 		return diag_set(reterr_diag, res, "names of services: %s", strerror(-res));
 	return r == SQLITE_DONE ? 0 : sq_error(s->writer, s->path, reterr_diag);
@@ -289,7 +297,10 @@ static int load_entries(struct sq *s, struct diag *reterr_diag)
 		if (vec_push(&s->entries, e) < 0)
 			return diag_set(reterr_diag, -ENOMEM, "out of memory");
 		s->blocks_sum += sq_entry_sum(&e);
+		if (keep_numbers(s, MAX(e.service, e.type) + 1) < 0)
+			return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	}
+	s->names_saved = (u32)s->names.n;
 	return r == SQLITE_DONE ? 0 : sq_error(s->writer, s->path, reterr_diag);
 }
 
@@ -408,6 +419,38 @@ static int lock_directory(struct sq *s, struct diag *reterr_diag)
 	return 0;
 }
 
+/* Larger files are not read as a whole when they are opened. */
+#define MAX_CHECKED_BYTES (256ULL << 20)
+
+/*
+ * What is written into a page that is damaged inside is lost with it, so this is better known
+ * before than when something is read. Blocks and rows have sums of their own.
+ */
+static int check_pages(struct sq *s, struct diag *reterr_diag)
+{
+	static const char *const small[] = {
+		"PRAGMA quick_check(names)", "PRAGMA quick_check(series)",
+		"PRAGMA quick_check(mappings)", "PRAGMA quick_check(tokens)",
+		"PRAGMA quick_check(state)"};
+	static const char *const all[] = {"PRAGMA quick_check(1)"};
+	bool large = sq_bytes(s) > MAX_CHECKED_BYTES;
+	size_t n = large ? ARRAY_SIZE(small) : ARRAY_SIZE(all);
+
+	for (size_t i = 0; i < n; i++) {
+		sqlite3_stmt *st = NULL;
+		bool ok = false;
+
+		if (sqlite3_prepare_v2(s->writer->db, large ? small[i] : all[i], -1, &st, NULL) ==
+			    SQLITE_OK &&
+		    sqlite3_step(st) == SQLITE_ROW)
+			ok = !strcmp((const char *)sqlite3_column_text(st, 0), "ok");
+		sqlite3_finalize(st);
+		if (!ok)
+			return diag_set(reterr_diag, -EBADMSG, "some of its pages are damaged");
+	}
+	return 0;
+}
+
 static int load(struct sq *s, struct diag *reterr_diag)
 {
 	int r = load_numbers(s, reterr_diag);
@@ -436,6 +479,8 @@ int sq_open_file(struct sq *s, struct diag *reterr_diag)
 		r = check_schema(s, reterr_diag);
 	if (r == 0)
 		index_nameless(s);
+	if (r == 0)
+		r = check_pages(s, reterr_diag);
 	if (r == 0)
 		r = load(s, reterr_diag);
 	if (r == 0)

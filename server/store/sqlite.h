@@ -93,6 +93,7 @@ struct sq_conn {
 	sqlite3_stmt *statements[SQL_N];
 	struct sq_conn *next; /* in the pool */
 	u32 generation;	      /* of the file that it has open */
+	bool full;	      /* the last error was SQLITE_FULL */
 };
 
 /* What is known of a block without reading it. */
@@ -164,6 +165,7 @@ struct sq {
 	u32 names_saved;
 	u64 blocks_sum; /* of all entries, as in the table `state` */
 	int wal_pages;
+	u32 no_pages; /* writes in a row: see sq_is_no_page() */
 	struct sq_marks marks[SQ_TABLES];
 	u64 evicted_since_gc; /* rows; of the thread that maintains */
 
@@ -320,6 +322,9 @@ void sq_checkpoint(struct sq *s);
 bool sq_has_room(const struct sq *s);
 /* Under write_lock, before a batch is written: waits until there is room for it, or -ENOSPC. */
 int sq_wait_for_room(struct sq *s, struct diag *reterr_diag);
+/* Under write_lock, after SQLite found no space: a damaged page may refer to one that is beyond all
+ * that there can be, which SQLite calls a full disk. */
+bool sq_is_no_page(const struct sq *s);
 void sq_wake_writers(struct sq *s);
 
 /* ---- sqlite_log.c: whether the write-ahead log has all that was committed ---- */

@@ -28,6 +28,7 @@ int sq_error(struct sq_conn *c, const char *what, struct diag *reterr_diag)
 	const char *text = c->db ? sqlite3_errmsg(c->db) : "out of memory";
 	int r = -EIO;
 
+	c->full = code == SQLITE_FULL;
 	switch (code & 0xff) {
 	case SQLITE_FULL:
 		r = -ENOSPC;

@@ -98,7 +98,7 @@ static void count_damaged(struct sq *s)
 		str_printf(&path, "%s/%s", s->dir, e->d_name);
 		if (strncmp(e->d_name, begin, sizeof(begin) - 1) || stat(str_get(&path), &st) < 0)
 			continue;
-		s->damaged_files++;
+		s->damaged_files += !strchr(e->d_name + sizeof(begin) - 1 + 15, '-');
 		/* Renaming changes it. */
 		s->damaged_ms = MAX(s->damaged_ms, ((u64)st.st_ctime + 1) * 1000);
 	}

@@ -52,6 +52,11 @@ bool sq_has_room(const struct sq *s)
 	       (u64)fs.f_bavail * fs.f_frsize >= part_bytes(s, "-wal") + ROOM_BYTES;
 }
 
+bool sq_is_no_page(const struct sq *s)
+{
+	return s->writer->full && sq_has_room(s);
+}
+
 int sq_wait_for_room(struct sq *s, struct diag *reterr_diag)
 {
 	struct timespec until;

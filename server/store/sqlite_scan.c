@@ -160,6 +160,7 @@ struct scanning {
 	/* By number, as they are met: 1 when the filter has its id, else 2. */
 	struct map stacks, series;
 	vec(struct sum_row) rows;
+	struct map places; /* of rows without a stack: series << 32 | step → position */
 	size_t compact_at;
 	u64 resolution_ms;
 	bool damaged;
@@ -218,22 +219,36 @@ static int compact(struct scanning *c)
 	return 0;
 }
 
+static void add_to(struct sum_row *row, u64 count, s64 value)
+{
+	row->count += count;
+	row->value = add_clamped(row->value, value);
+}
+
 static int add_sum(struct scanning *c, struct sum_key k, u64 count, s64 value)
 {
 	struct sum_row *last = c->rows.n ? &c->rows.data[c->rows.n - 1] : NULL;
+	bool few = !(c->by & STORE_BY_STACK);
+	u64 place = (u64)k.series << 32 | k.step, *at;
+	int r = 0;
 
 	if (last && same_key(&last->key, &k)) {
-		last->count += count;
-		last->value = add_clamped(last->value, value);
+		add_to(last, count, value);
+		return 0;
+	}
+	/* Rows come by stack: of a line over time one is seldom like the one before. */
+	at = few ? map_get(&c->places, place) : NULL;
+	if (at) {
+		add_to(&c->rows.data[*at], count, value);
 		return 0;
 	}
 	if (c->rows.n >= c->compact_at) {
-		int r = compact(c);
-
-		if (r < 0)
-			return r;
+		r = compact(c);
+		map_clear(&c->places);
 	}
-	return vec_push(&c->rows, (struct sum_row){k, count, value});
+	if (r == 0 && few)
+		r = map_put(&c->places, place, c->rows.n);
+	return r < 0 ? r : vec_push(&c->rows, (struct sum_row){k, count, value});
 }
 
 /* ---- what the filter wants ---- */
@@ -471,6 +486,7 @@ int sq_scan(struct store *base, const struct store_filter *f, u32 by, u64 step_m
 	r = scan(&c, &rows);
 	map_deinit(&c.stacks);
 	map_deinit(&c.series);
+	map_deinit(&c.places);
 	vec_deinit(&c.rows);
 	if (r == 0) {
 		*ret = rows;
@@ -490,6 +506,7 @@ struct found {
 	struct map known; /* series << 32 | type → position */
 	vec(struct store_found_series) list;
 	vec(u32) numbers;
+	bool damaged;
 };
 
 static int note_series(struct found *f, const struct sq_entry *e, const struct block_sum *s)
@@ -522,6 +539,7 @@ static int find_in_block(struct found *f, const struct store_filter *filter,
 
 	if (r == 0)
 		r = block_read_series(data, n, &sums);
+	f->damaged |= sq_is_damage(r);
 	if (r < 0)
 		return sq_is_damage(r) ? 0 : r;
 	vec_foreach (&sums.sums, s) {
@@ -557,6 +575,7 @@ static int with_labels(struct found *f, struct store_series_set *ret)
 				       &e.resource);
 		if (sq_is_damage(r) || r == -ENOENT) {
 			sq_note_damaged_row(f->view->s);
+			f->damaged = true;
 			continue;
 		}
 		if (r == 0)
@@ -584,6 +603,7 @@ int sq_find_series(struct store *base, const struct store_filter *f, struct stor
 	set.profile = profile_create();
 	if (r == 0)
 		r = set.profile ? with_labels(&found, &set) : -ENOMEM;
+	set.damaged = found.damaged || f->from_ms < view.s->damaged_ms;
 	map_deinit(&found.known);
 	vec_deinit(&found.list);
 	vec_deinit(&found.numbers);

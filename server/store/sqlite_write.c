@@ -17,6 +17,10 @@
 
 #define LEVEL_NEW 1 /* zstd's: blocks that are merged soon */
 
+/* Writes in a row for which there was room and SQLite found none; fewer may be a disk that was full
+ * for a moment. */
+#define MAX_NO_PAGES 3
+
 struct adding {
 	struct sq *s;
 	const struct store_batch *b;
@@ -499,7 +503,8 @@ static int write_whole(struct adding *a, const u8 *token)
 		sq_rollback(s);
 	if (r == 0)
 		s->names_saved = names;
-	return MIN(r, 0);
+	s->no_pages = r == -ENOSPC && sq_is_no_page(s) ? s->no_pages + 1 : 0;
+	return s->no_pages >= MAX_NO_PAGES ? -EBADMSG : MIN(r, 0);
 }
 
 int sq_write(struct store *base, const struct store_batch *b, const u8 token[16],

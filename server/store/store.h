@@ -128,6 +128,7 @@ struct store_found_series {
 struct store_series_set {
 	struct profile *profile; /* owned: labels and strings only */
 	vec(struct store_found_series) series;
+	bool damaged; /* there may be more: see stats */
 };
 
 struct store_stats {
