@@ -59,6 +59,8 @@ enum sq_table { SQ_SERIES, SQ_MAPPINGS, SQ_FUNCTIONS, SQ_FRAMES, SQ_STACKS, SQ_B
 		      "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                 \
 	SQ(DEL_BLOCK, "DELETE FROM blocks WHERE n=?")                                              \
 	SQ(SET_STATE, "INSERT OR REPLACE INTO state(k,next,blocks,sum) VALUES(0,?,?,?)")           \
+	SQ(INDEX_SERIES, "SELECT n FROM series WHERE id=?")                                        \
+	SQ(INDEX_STACK, "SELECT n FROM stacks WHERE id=?")                                         \
 	SQ(FIND_TOKEN, "SELECT 1 FROM tokens WHERE token=?")                                       \
 	SQ(ADD_TOKEN, "INSERT INTO tokens(token,ms) VALUES(?,?)")                                  \
 	SQ(DEL_TOKENS, "DELETE FROM tokens WHERE ms<?")                                            \
@@ -256,6 +258,8 @@ int sq_load_stacks(struct store *base, const u64 *ids, size_t n, struct profile 
 /* The id of a stack or series: -ENOENT, or -EBADMSG for damage. Under cache_lock. */
 int sq_stack_id(struct sq *s, struct sq_conn *c, u32 n, u64 *ret);
 int sq_series_id(struct sq *s, struct sq_conn *c, u32 n, u64 *ret);
+/* Whether the index (SQL_INDEX_*) agrees on a row's number, which is in no hash. */
+bool sq_number_is_right(struct sq_conn *c, enum sq_statement index, u64 id, s64 n);
 /* Under write_lock: whether a row is what its id says. -EBADMSG: not, and it will be repaired. */
 int sq_check_row(struct sq *s, enum sq_table table, s64 n, u64 id);
 /* Reads the labels of a series; -ENOENT, or -EBADMSG for damage. */

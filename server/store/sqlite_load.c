@@ -79,6 +79,23 @@ static int get_row(struct sq_conn *c, enum sq_statement which, s64 n, sqlite3_st
 	return 0;
 }
 
+bool sq_number_is_right(struct sq_conn *c, enum sq_statement index, u64 id, s64 n)
+{
+	sqlite3_stmt *st = sq_get(c, index);
+	bool others = false;
+
+	if (!st)
+		return true;
+	sqlite3_bind_int64(st, 1, (s64)id);
+	while (sqlite3_step(st) == SQLITE_ROW) {
+		if (sqlite3_column_int64(st, 0) == n)
+			return true;
+		others = true;
+	}
+	/* An entry that is lost says nothing. */
+	return !others;
+}
+
 static u64 hash_column(sqlite3_stmt *st, int at)
 {
 	const void *data = sqlite3_column_blob(st, at);
@@ -317,7 +334,8 @@ static int load_stack(struct loading *l, s64 n, size_t *ret)
 	r = read_numbers(sqlite3_column_blob(st, 1), (size_t)sqlite3_column_bytes(st, 1), &f);
 	if (r == 0)
 		r = load_frames(l, &f);
-	if (r == 0 && store_stack_id(f.ids.data, f.ids.n) != e.id)
+	if (r == 0 && (store_stack_id(f.ids.data, f.ids.n) != e.id ||
+		       !sq_number_is_right(l->c, SQL_INDEX_STACK, e.id, n)))
 		r = -EBADMSG;
 	if (r == 0)
 		r = profile_add_stack(c->profile, f.reals.data, f.reals.n, &e.stack);
@@ -373,6 +391,8 @@ static int get_labels(struct sq_conn *c, u32 n, u64 *ret_id, struct store_label 
 	if (r < 0)
 		return r;
 	*ret_id = (u64)sqlite3_column_int64(st, 0);
+	if (!sq_number_is_right(c, SQL_INDEX_SERIES, *ret_id, n))
+		return -EBADMSG;
 	return read_labels(sqlite3_column_blob(st, 1), (size_t)sqlite3_column_bytes(st, 1), *ret_id,
 			   ret, ret_n);
 }

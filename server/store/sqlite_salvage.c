@@ -76,7 +76,8 @@ static bool series_is_whole(struct salvage *v, sqlite3_stmt *st)
 			return false;
 		n++;
 	}
-	return store_series_id(labels, n) == get_u64(st, 1);
+	return store_series_id(labels, n) == get_u64(st, 1) &&
+	       sq_number_is_right(v->from, SQL_INDEX_SERIES, get_u64(st, 1), (s64)get_u64(st, 0));
 }
 
 static bool mapping_is_whole(struct salvage *v, sqlite3_stmt *st)
@@ -138,7 +139,8 @@ static bool stack_is_whole(struct salvage *v, sqlite3_stmt *st)
 		if (id)
 			refer(v, SQ_FRAMES, n);
 	}
-	whole = whole && store_stack_id(ids.data, ids.n) == get_u64(st, 1);
+	whole = whole && store_stack_id(ids.data, ids.n) == get_u64(st, 1) &&
+		sq_number_is_right(v->from, SQL_INDEX_STACK, get_u64(st, 1), (s64)get_u64(st, 0));
 	vec_deinit(&ids);
 	return whole;
 }

@@ -377,7 +377,7 @@ def damage_once(tool, whole, directory, dice):
     return did, first, then
 
 
-@pytest.mark.parametrize("rounds", [pytest.param(12, id="quick"),
+@pytest.mark.parametrize("rounds", [pytest.param(10, id="quick"),
                                     pytest.param(200, id="whole", marks=pytest.mark.slow)])
 def test_damage_is_told_and_the_rest_served(tool, whole, tmp_path, dice, rounds):
     """Bits, pages and ends of the files at random: whatever is answered is right, what is missing is
