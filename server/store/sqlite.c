@@ -97,11 +97,17 @@ int sq_begin(struct sq *s, struct diag *reterr_diag)
 		       : 0;
 }
 
-void sq_rollback(struct sq *s)
+/* A question that is not reset keeps the log from being emptied. */
+static void reset_all(struct sq_conn *c)
 {
 	for (size_t i = 0; i < SQL_N; i++)
-		if (s->writer->statements[i])
-			sqlite3_reset(s->writer->statements[i]);
+		if (c->statements[i])
+			sqlite3_reset(c->statements[i]);
+}
+
+void sq_rollback(struct sq *s)
+{
+	reset_all(s->writer);
 	/* SQLite may have done it already: then this fails. */
 	sq_run(s->writer, SQL_ROLLBACK);
 	sq_forget_ids(s);
@@ -177,6 +183,7 @@ int sq_commit(struct sq *s, struct sq_change *c, struct diag *reterr_diag)
 		s->blocks_sum = sum;
 	}
 	pthread_rwlock_unlock(&s->list_lock);
+	reset_all(s->writer);
 	if (r < 0)
 		sq_rollback(s);
 	else if ((u64)s->wal_pages * SQ_PAGE > MIN(s->max_bytes / 16, 64ULL << 20))
@@ -527,7 +534,7 @@ static void sq_close(struct store *base)
 	pthread_mutex_destroy(&s->cache_lock);
 	pthread_mutex_destroy(&s->pool_lock);
 	pthread_rwlock_destroy(&s->list_lock);
-	pthread_cond_destroy(&s->shrunk);
+	pthread_mutex_destroy(&s->maintain_lock);
 	free(s->dir);
 	free(s->path);
 	free(s);
@@ -560,7 +567,7 @@ static struct sq *create(const char *where, const struct store_options *o)
 	pthread_mutex_init(&s->cache_lock, NULL);
 	pthread_mutex_init(&s->pool_lock, NULL);
 	pthread_rwlock_init(&s->list_lock, NULL);
-	pthread_cond_init(&s->shrunk, NULL);
+	pthread_mutex_init(&s->maintain_lock, NULL);
 	set_options(s, o);
 	str_printf(&path, "%s/%s", where, SQ_FILE);
 	s->dir = strdup(where);

@@ -6,6 +6,7 @@
  * or two where an id takes eight. Numbers are not used twice while the store is open.
  *
  * Who holds what:
+ *	maintain_lock	removing blocks and what nobody refers to
  *	write_lock	the writer's connection, `ids`, `next`; all transactions that change
  *anything list_lock	`entries`, `names`, `naming`: taken for writing around COMMIT, for reading
  *around the start of a reader's transaction, so that a reader's list of blocks is exactly what is
@@ -158,8 +159,8 @@ struct sq {
 	u64 max_bytes, max_age_s, cache_bytes;
 	struct store_tier tiers[8];
 
+	pthread_mutex_t maintain_lock;
 	pthread_mutex_t write_lock;
-	pthread_cond_t shrunk; /* maintain() was there; with write_lock */
 	struct sq_conn *writer;
 	struct map ids[SQ_TABLES]; /* id → n of what is in the database, or in the transaction */
 	bool complete[SQ_TABLES];  /* ids has all there is */
@@ -308,6 +309,8 @@ int sq_find_series(struct store *base, const struct store_filter *f, struct stor
 /* ---- sqlite_maintain.c ---- */
 
 int sq_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag);
+/* The part of it that makes the files smaller, now. */
+int sq_make_smaller(struct sq *s, struct diag *reterr_diag);
 
 /* ---- sqlite_collect.c ---- */
 
@@ -324,12 +327,11 @@ u64 sq_bytes(const struct sq *s);
 void sq_checkpoint(struct sq *s);
 /* Whether the file system has what the next transactions and a checkpoint may take. */
 bool sq_has_room(const struct sq *s);
-/* Under write_lock, before a batch is written: waits until there is room for it, or -ENOSPC. */
-int sq_wait_for_room(struct sq *s, struct diag *reterr_diag);
+/* Before a batch is written: makes room, or -ENOSPC. */
+int sq_make_room(struct sq *s, struct diag *reterr_diag);
 /* Under write_lock, after SQLite found no space: a damaged page may refer to one that is beyond all
  * that there can be, which SQLite calls a full disk. */
 bool sq_is_no_page(const struct sq *s);
-void sq_wake_writers(struct sq *s);
 
 /* ---- sqlite_log.c: whether the write-ahead log has all that was committed ---- */
 

@@ -2,9 +2,10 @@
 /*
  * What is done beside: old blocks go, small ones are merged, times of old ones are rounded.
  *
- * One thread calls this. Blocks are merged outside of all locks, from a reader's snapshot: nobody
- * else removes blocks. The writer's lock is held for one transaction at a time, which takes the
- * merged ones out and puts the new one in.
+ * One thread calls this, and writers that need room; maintain_lock keeps them apart. Blocks are
+ * merged outside of all other locks, from a reader's snapshot: nobody else removes blocks. The
+ * writer's lock is held for one transaction at a time, which takes the merged ones out and puts the
+ * new one in.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -171,7 +172,7 @@ static int drop_oldest(struct sq *s, u64 limit, bool *ret_any, struct diag *rete
 /*
  * Of max_bytes: blocks go until three quarters hold something, the file is cut to seven eighths, a
  * sixteenth is for the log. What is left is for what is written until the next call; a writer that
- * finds the whole used up waits for it (sqlite_room.c).
+ * finds the whole used up does this itself (sq_make_smaller()).
  */
 static int drop_beyond_size(struct sq *s, struct diag *reterr_diag)
 {
@@ -493,7 +494,6 @@ static int work(struct sq *s, u64 now_ms, struct diag *reterr_diag)
 		r = drop_old(s, now_ms, reterr_diag);
 	if (r == 0)
 		r = shrink(s, until, reterr_diag);
-	sq_wake_writers(s);
 	if (r == 0)
 		r = drop_tokens(s, now_ms, reterr_diag);
 	while (r == 0 && more && now_ns() < until && sq_has_room(s))
@@ -504,15 +504,34 @@ static int work(struct sq *s, u64 now_ms, struct diag *reterr_diag)
 	return r;
 }
 
+int sq_make_smaller(struct sq *s, struct diag *reterr_diag)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&s->maintain_lock);
+	if (sq_bytes(s) > s->max_bytes) {
+		empty_log(s);
+		r = drop_beyond_size(s, reterr_diag);
+		if (r == 0)
+			r = shrink(s, now_ns() + BUDGET_NS, reterr_diag);
+		empty_log(s);
+	}
+	pthread_mutex_unlock(&s->maintain_lock);
+	return r;
+}
+
 int sq_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag)
 {
 	struct sq *s = sq_of(base);
-	int r = s->broken ? sq_repair(s, reterr_diag) : 0;
+	int r;
 
+	pthread_mutex_lock(&s->maintain_lock);
+	r = s->broken ? sq_repair(s, reterr_diag) : 0;
 	if (r == 0)
 		r = work(s, now_ms, reterr_diag);
 	/* The next call repairs it. */
 	if (sq_is_damage(r))
 		s->broken = true;
+	pthread_mutex_unlock(&s->maintain_lock);
 	return r;
 }

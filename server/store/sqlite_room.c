@@ -12,13 +12,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 
 #include "base/str.h"
 #include "server/store/sqlite.h"
 
 #define ROOM_BYTES (4u << 20) /* for maintain() */
-#define WAIT_S 10	      /* it is called every 5 s */
 
 static u64 part_bytes(const struct sq *s, const char *part)
 {
@@ -57,16 +55,13 @@ bool sq_is_no_page(const struct sq *s)
 	return s->writer->full && sq_has_room(s);
 }
 
-int sq_wait_for_room(struct sq *s, struct diag *reterr_diag)
+int sq_make_room(struct sq *s, struct diag *reterr_diag)
 {
-	struct timespec until;
-	int waited = 0;
+	int r = sq_bytes(s) > s->max_bytes ? sq_make_smaller(s, reterr_diag) : 0;
 
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += WAIT_S;
-	while (sq_bytes(s) > s->max_bytes && waited != ETIMEDOUT)
-		waited = pthread_cond_timedwait(&s->shrunk, &s->write_lock, &until);
-	if (waited == ETIMEDOUT)
+	if (r < 0)
+		return r;
+	if (sq_bytes(s) > s->max_bytes)
 		return diag_set(reterr_diag, -ENOSPC,
 				"%s is larger than --max-size and cannot be made smaller: use a "
 				"larger --max-size",
@@ -76,11 +71,4 @@ int sq_wait_for_room(struct sq *s, struct diag *reterr_diag)
 				"no space left for %s: free some, or use a smaller --max-size",
 				s->path);
 	return 0;
-}
-
-void sq_wake_writers(struct sq *s)
-{
-	pthread_mutex_lock(&s->write_lock);
-	pthread_cond_broadcast(&s->shrunk);
-	pthread_mutex_unlock(&s->write_lock);
 }

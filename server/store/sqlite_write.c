@@ -488,10 +488,8 @@ static int write_whole(struct adding *a, const u8 *token)
 	_cleanup_sq_change_ struct sq_change c = {};
 	struct sq *s = a->s;
 	u32 names = 0;
-	int r = sq_wait_for_room(s, a->diag);
+	int r = sq_begin(s, a->diag);
 
-	if (r == 0)
-		r = sq_begin(s, a->diag);
 	if (r < 0)
 		return r;
 	r = write_batch(a, token, &c, &names);
@@ -516,9 +514,12 @@ int sq_write(struct store *base, const struct store_batch *b, const u8 token[16]
 
 	if (!b->samples.n && !token)
 		return 0;
-	pthread_mutex_lock(&a.s->write_lock);
-	r = write_whole(&a, token);
-	pthread_mutex_unlock(&a.s->write_lock);
+	r = sq_make_room(a.s, &why);
+	if (r == 0) {
+		pthread_mutex_lock(&a.s->write_lock);
+		r = write_whole(&a, token);
+		pthread_mutex_unlock(&a.s->write_lock);
+	}
 	/* Not the batch's fault: it is welcome when maintain() has been there. */
 	if (sq_is_damage(r)) {
 		a.s->broken = true;
