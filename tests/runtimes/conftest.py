@@ -25,7 +25,8 @@ run = _live.run
 # ---- what the tests said, for the README's table (tools/runtime-table) ----
 #
 # One line of JSON for each test, appended when it is done: runs that are stopped keep what they
-# have, and several can go on at once. CULPRIT_RESUME=1 leaves out what this build has passed.
+# have, and several can go on at once. CULPRIT_RESUME=1 leaves out what this build has passed,
+# and what a test itself found not to be for the version (a skip before it begins may be mended).
 
 RESULTS = os.path.join(TOP, "tests/artefacts/runtimes.jsonl")
 
@@ -54,8 +55,9 @@ def pytest_collection_modifyitems(config, items):
     last = {}
     for r in _results():
         if r["build"] == BUILD:
-            last[r["runtime"], r["test"]] = r["outcome"]
-    done = [i for i in items if last.get((_runtime(i.nodeid), _test(i.nodeid))) == "passed"]
+            last[r["runtime"], r["test"]] = r["outcome"], r.get("when", "call")
+    over = {("passed", "call"), ("skipped", "call")}
+    done = [i for i in items if last.get((_runtime(i.nodeid), _test(i.nodeid))) in over]
     config.hook.pytest_deselected(items=done)
     items[:] = [i for i in items if i not in done]
 
@@ -76,7 +78,7 @@ def pytest_runtest_logreport(report):
         return
     parameters = report.nodeid.rpartition("[")[2].rstrip("]") if "[" in report.nodeid else ""
     line = {"runtime": _runtime(report.nodeid), "version": parameters.split("-")[0],
-            "test": _test(report.nodeid), "outcome": report.outcome,
+            "test": _test(report.nodeid), "outcome": report.outcome, "when": report.when,
             "build": BUILD, "at": round(time.time()),
             "seconds": round(report.duration + _setup.get(report.nodeid, 0), 1),
             "said": (report.capstdout if report.outcome != "skipped"
