@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The always-on agent: reload, receivers that are away, what it drops, chance, limits, the end.
+"""The always-on agent: reload, several destinations, chance, the end.
 
 Every request that a receiver here gets is held against the rules of OTLP (otlp.py).
 """
@@ -19,7 +19,7 @@ from otlp import Receiver
 from statistics_of import binomial_interval
 from truth import PROGRAMS, build
 
-WAIT_S = 60
+WAIT_S = 150
 
 
 @pytest.fixture(scope="module")
@@ -254,3 +254,78 @@ def test_a_reload_keeps_what_waits_and_reads_tokens_again(culprit, tmp_path):
 def agent_lost(receiver):
     return sum(p.attributes.get("culprit.samples.lost", 0) for p in receiver.profiles()
                if p.kind == ("samples", "count"))
+
+
+# ---- receivers that are away, and several ----
+
+
+def test_what_waited_for_a_destination_that_is_none_any_more_is_told(culprit, programs, tmp_path):
+    with Work(programs, "shop"), Agent(culprit, tmp_path, comm="split-g", frequency=199, period=1,
+                                       export=f"otlp+http://127.0.0.1:{free_port()}") as agent:
+        wait_for(lambda: agent.metric("agent_samples_total") > 300, "nothing is sampled")
+        with Receiver() as r:
+            assert "was read again" in agent.reload(comm="split-g", frequency=199, period=1, export=r.url)
+            wait_for(lambda: len(r.bodies) > 2, "nothing comes")
+            agent.end()
+            told = re.search(r": (\d+) profiles not sent", agent.stderr)
+            assert told and int(told[1]) >= 1, agent.stderr
+
+
+def test_several_at_once_and_a_filter(culprit, programs, tmp_path):
+    """The same to two receivers and into files; of one program only, as the filter says."""
+    out = tmp_path / "out"
+    out.mkdir()
+    with Receiver() as a, Receiver() as b, Work(programs, "shop"), \
+            Agent(culprit, tmp_path, comm="split-g", frequency=199, period=1,
+                  export=f"{a.url},{b.url},file:{out}/%s.folded") as agent:
+        wait_for(lambda: len(times_of(a, "shop")) > 100, "nothing")
+        agent.end()
+        assert times_of(a, "shop") == times_of(b, "shop") and len(a.bodies) == len(b.bodies)
+        assert {s.resource["process.executable.name"] for s in a.samples()} == {"split-g"}
+        stacks = [s for f in out.glob("*.folded") for s in parse_folded(f.read_text())]
+        assert sum(s.count for s in stacks) == sum(s.count for s in a.samples())
+
+
+# ---- chance ----
+
+
+def test_intervals_by_chance(culprit, programs, tmp_path):
+    """Of intervals of a second 40 % are sampled: so many are, the others have nothing, those that
+    are have what an agent without chance sees in the same time, and the data say the share."""
+    percent, options = 40, {"comm": "split-g", "frequency": 99, "period": 2}
+    with Receiver() as all_of_it, Receiver() as r, Work(programs, "shop"), \
+            Agent(culprit, tmp_path / "all", export=all_of_it.url, **options) as control, \
+            Agent(culprit, tmp_path / "some", export=r.url, probabilistic_threshold=percent,
+                  probabilistic_interval=1, **options) as agent:
+        control.wait_until_it_counts()
+        wait_for(lambda: agent.metric("agent_intervals_total") >= 40, "no intervals", 90)
+        on, of = agent.metric("agent_intervals_sampled_total"), agent.metric("agent_intervals_total")
+        agent.end()
+        control.end()
+        low, high = binomial_interval(int(of), percent / 100)
+        assert low <= on <= high, (on, of)
+        assert {s.resource.get("culprit.probabilistic.percent") for s in r.samples()} == {str(percent)}
+        some, whole = times_of(r, "shop"), times_of(all_of_it, "shop")
+        some = [t for t in some if t >= whole[0]]
+        # Where one without chance has samples for a while and the other has none: left out.
+        spans = [(a, b) for a, b in zip(some, some[1:]) if b - a < 5e8]
+        assert len(spans) < len(some) - 1, "no interval was left out"
+        seen = sum(any(a <= t < b for a, b in spans) for t in whole)
+        assert_alike(len(spans), seen, "in the intervals that are sampled")
+        left_out = sum(any(a < t < b for a, b in zip(some, some[1:]) if b - a >= 5e8) for t in whole)
+        assert left_out > 0
+
+
+# ---- the end ----
+
+
+@pytest.mark.parametrize("receiver", ["dead", "hangs"])
+def test_it_ends_in_time_without_its_receiver(culprit, programs, tmp_path, receiver):
+    with Receiver() as r, Work(programs, "shop"):
+        r.status = "hang"
+        port = r.port if receiver == "hangs" else free_port()
+        with Agent(culprit, tmp_path, comm="split-g", frequency=99, period=1,
+                   export=f"otlp+http://127.0.0.1:{port}") as agent:
+            wait_for(lambda: agent.metric("export_spooled_bytes") > 0, "nothing waits")
+            agent.end()
+            assert re.search(r"\d+ profiles not sent", agent.stderr), agent.stderr
