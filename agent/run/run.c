@@ -19,6 +19,8 @@
 #include "base/vocab.h"
 
 #define POLL_MS 100
+/* Who ends it waits: what has no name by then gets none. */
+#define NAMING_AT_END_NS 2500000000ULL
 #define TIDY_NS 250000000ULL
 /* The first picture is wanted soon. */
 #define FIRST_PERIOD_MS 1000
@@ -202,8 +204,7 @@ int run_create(const struct run_options *o, struct run **ret)
 		return -ENOMEM;
 	r->options = *o;
 	r->started_ms = clock_ns(CLOCK_REALTIME) / 1000000;
-	pthread_mutex_init(&r->lock, NULL);
-	pthread_cond_init(&r->wake, NULL);
+	thread_sync_init(&r->lock, &r->wake);
 	e = thread_start(&r->worker, "namer", work, r);
 	r->started = e == 0;
 	if (e < 0) {
@@ -284,18 +285,33 @@ static void end_period(struct run *r, u64 now)
 	pthread_mutex_unlock(&r->lock);
 }
 
+/* Under the lock: until all that was handed over is named, soon. */
+static void wait_idle(struct run *r, u64 until)
+{
+	while (!is_idle(r)) {
+		u64 now = clock_ns(CLOCK_MONOTONIC);
+
+		if (now < until) {
+			(void)thread_wait(&r->wake, &r->lock, until - now);
+			continue;
+		}
+		if (r->symbolizer)
+			symbolizer_hurry(r->symbolizer);
+		pthread_cond_wait(&r->wake, &r->lock);
+	}
+}
+
 /* What is left goes the same way; returns when it is gone. */
 static void finish(struct run *r)
 {
+	u64 until = clock_ns(CLOCK_MONOTONIC) + NAMING_AT_END_NS;
+
 	pthread_mutex_lock(&r->lock);
-	while (!is_idle(r))
-		pthread_cond_wait(&r->wake, &r->lock);
+	wait_idle(r, until);
 	if (hand_over_last(r))
-		while (!is_idle(r))
-			pthread_cond_wait(&r->wake, &r->lock);
+		wait_idle(r, until);
 	hand_over(r, pipeline_take(r->options.pipeline), r->options.symbolizer);
-	while (!is_idle(r))
-		pthread_cond_wait(&r->wake, &r->lock);
+	wait_idle(r, until);
 	pthread_mutex_unlock(&r->lock);
 }
 

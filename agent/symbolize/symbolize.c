@@ -47,6 +47,7 @@ struct symbolizer {
 	char *cache_dir, *debuginfod_urls; /* owned */
 	struct kallsyms *kallsyms;	   /* owned; NULL: not readable */
 	bool kernel_hidden;
+	bool hurry;	     /* atomic */
 	struct map binaries; /* file id → struct named_binary *, owned */
 	struct symbolizer_stats stats;
 };
@@ -111,6 +112,16 @@ static int add_function(struct profile *p, const struct symbol_frame *f, u32 *re
 	if (r == 0 && f->file)
 		r = add_text(p, f->file, &fn.file);
 	return r < 0 ? r : profile_add_function(p, &fn, ret);
+}
+
+void symbolizer_hurry(struct symbolizer *s)
+{
+	__atomic_store_n(&s->hurry, true, __ATOMIC_RELAXED);
+}
+
+static bool is_in_a_hurry(const struct symbolizer *s)
+{
+	return __atomic_load_n(&s->hurry, __ATOMIC_RELAXED);
 }
 
 /* ---- kernel ---- */
@@ -194,7 +205,7 @@ static void open_symbols(struct symbolizer *s, const struct procman_binary *b,
 	};
 	int r;
 
-	if (!b->elf || is_left(s, b))
+	if (!b->elf || is_left(s, b) || is_in_a_hurry(s))
 		return;
 	r = elf_file_open_again(b->elf, &n->elf);
 	if (r == 0)
@@ -304,7 +315,8 @@ static int file_chain(struct making *m, u64 frame)
 	m->chain.n = 0;
 	if (n) {
 		f.mapping = n->mapping;
-		if (!n->symbols || symbols_lookup(n->symbols, f.address, &m->chain) < 0)
+		if (!n->symbols || is_in_a_hurry(m->s) ||
+		    symbols_lookup(n->symbols, f.address, &m->chain) < 0)
 			m->chain.n = 0;
 	}
 	return push_chain(m, &f, m->chain.n);
@@ -561,7 +573,7 @@ static int look_up_files(struct making *m)
 				list[n++] = frames[i];
 	}
 	qsort(list, n, sizeof(*list), compare_frames);
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n && !is_in_a_hurry(m->s); i++) {
 		struct procman_binary *b = held_binary(m, (u32)(list[i] >> FRAME_SVMA_BITS));
 		struct named_binary *named = b ? named_binary(m, b) : NULL;
 

@@ -36,6 +36,8 @@ DEFINE_CLEANUP(symbolizer, struct symbolizer *, symbolizer_destroy)
 #define _cleanup_symbolizer_ _cleanup_(symbolizer)
 /* Reads the batch only, and opens files of its own: may run beside the pipeline's thread. */
 int symbolizer_profile(struct symbolizer *s, const struct pipeline_batch *b, struct profile **ret);
+/* From now on no more names are looked for: addresses stay what they are. Any thread. */
+void symbolizer_hurry(struct symbolizer *s);
 /*
  * Gives back memory: first what names are read from, then those of binaries that the last batch did
  * not have, then all. False: nothing is left.
