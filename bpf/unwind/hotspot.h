@@ -511,10 +511,7 @@ static __always_inline int hotspot_interpreted(struct scratch *s, const struct h
 	if (!hotspot_push(s, HOTSPOT_INTERPRETED, h->frame[5],
 			  bci < 0xffff ? (__u32)bci : HOTSPOT_NO_POSITION,
 			  (__u32)hotspot_tell(code)))
-		if (!hotspot_push(s, HOTSPOT_INTERPRETED, h->frame[5],
-				  bci < 0xffff ? (__u32)bci : HOTSPOT_NO_POSITION,
-				  (__u32)(code >> 3)))
-			return STOP_TOO_DEEP;
+		return STOP_TOO_DEEP;
 	return runtime_return(s, h->frame[9], h->frame[7], h->frame[8]);
 }
 
