@@ -329,3 +329,16 @@ def test_it_ends_in_time_without_its_receiver(culprit, programs, tmp_path, recei
             wait_for(lambda: agent.metric("export_spooled_bytes") > 0, "nothing waits")
             agent.end()
             assert re.search(r"\d+ profiles not sent", agent.stderr), agent.stderr
+
+
+@pytest.mark.parametrize("receiver", ["dead", "hangs"])
+def test_it_ends_in_time_with_a_full_spool(culprit, programs, tmp_path, receiver):
+    with Receiver() as r, Work(programs, "shop"):
+        r.status = "hang"
+        port = r.port if receiver == "hangs" else free_port()
+        with Agent(culprit, tmp_path, "--spool-limit", 1, frequency=999, period=1,
+                   export=f"otlp+http://127.0.0.1:{port}") as agent:
+            wait_for(lambda: agent.metric("export_dropped_samples_total") > 0 or
+                     agent.metric("export_spooled_bytes") > 5e5, "the spool is not full", 120)
+            agent.end()
+            assert re.search(r"\d+ profiles not sent", agent.stderr), agent.stderr
