@@ -85,14 +85,12 @@ static void describe(const void *learned, char *ret, size_t n)
 {
 	const struct python_learned *l = learned;
 
-	snprintf(ret, n,
-		 "CPython %u.%u%s, offsets from %s, thread state from %s%s%s, interpreters from %s",
+	snprintf(ret, n, "CPython %u.%u%s, offsets from %s, thread state from %s%s%s",
 		 l->version >> 8, l->version & 0xff, l->free_threaded ? " free-threaded" : "",
 		 l->published ? "_Py_DebugOffsets" : "a table",
 		 l->current.kind ? "_PyThreadState_GetCurrent" : "",
 		 l->current.kind && l->bound.kind ? " and " : "",
-		 l->bound.kind ? "PyGILState_GetThisThreadState" : "",
-		 l->bpf.interpreters ? "PyInterpreterState_Head" : "nowhere");
+		 l->bound.kind ? "PyGILState_GetThisThreadState" : "");
 }
 
 #define MAX_ENVIRONMENT 65536
@@ -136,9 +134,9 @@ static void missing(const struct runtime_target *t, const void *learned,
 	if (l->bpf.shape == PYTHON_TAIL)
 		line(arg, "tail calls: functions of single instructions are shown as native "
 			  "frames");
-	if (!l->bpf.interpreters || l->bpf.shape == PYTHON_TAIL)
+	if (l->version < 0x030c)
 		line(arg, "in threads that run another interpreter than the one that they were "
-			  "made for, frames of one of the two");
+			  "made for, frames of that");
 	if (!l->bound.kind)
 		line(arg, "frames of threads that have released the GIL");
 }

@@ -15,13 +15,8 @@
 
 #define PYTHON_FRAMES_PER_CALL 8
 #define PYTHON_CFRAMES_PER_CALL 16
-#define PYTHON_STATES_PER_CALL 8
-/* Of all interpreters, that are asked for one sample; more than that many threads are cut short. */
-#define PYTHON_MAX_STATES 512
 /* What lies between the loop's stack frame and what it pushes for calls. */
 #define PYTHON_STACK_SLACK 128
-#define PYTHON_OTHERS (-100)
-#define PYTHON_STACK_WORDS 64 /* of the loop's stack frame that are looked at */
 
 struct python_walk {
 	__u32 started;
@@ -36,16 +31,6 @@ struct python_walk {
 	__u64 hash;
 	__u32 n;
 	__u32 runtime_frames;
-	/* Whose call of the loop this is, when it is not that of the state at hand: where the
-	 * search through all states is, and what was at hand before. */
-	__u32 many; /* there is more than one interpreter */
-	__u32 n_states;
-	__u32 searching;
-	__u32 pad;
-	__u64 interpreter;
-	__u64 state;
-	__u64 kept;
-	__u64 id; /* LIST: the thread's */
 };
 _Static_assert(sizeof(struct python_walk) <= sizeof(struct runtime_walk), "python_walk");
 
@@ -56,7 +41,6 @@ struct python_buffer {
 		__u64 words[PYTHON_FRAME_BYTES / 8];
 	} frame;
 	__u64 code[PYTHON_CODE_BYTES / 8];
-	__u64 stack[PYTHON_STACK_WORDS];
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -105,29 +89,18 @@ static __always_inline __u64 python_follow(const struct python_chain *c, __u64 p
 	return p;
 }
 
-/* Is there more than one interpreter? */
-static __always_inline bool python_many(const struct python_binary *b, __u64 bias)
-{
-	__u64 first = b->interpreters ? python_word(bias + b->interpreters) : 0;
-
-	return first && python_word(first + b->interpreter_next);
-}
-
 /* Where the thread's list of frames begins. */
 static __always_inline void python_start(struct python_walk *w, const struct python_binary *b,
-					 const struct python_process *p, __u64 bias)
+					 const struct python_process *p)
 {
 	__u64 tp = python_thread_pointer();
 	__u64 thread = python_follow(&p->current, tp);
 
 	w->started = 1;
-	w->many = python_many(b, bias);
 	if (!thread)
 		thread = python_follow(&p->bound, tp);
 	if (!thread)
 		return;
-	if (w->many && b->shape == PYTHON_LIST)
-		w->id = python_word(thread + b->thread_id);
 	thread = python_word(thread + b->thread_frame);
 	if (b->shape == PYTHON_ENTRY || b->shape == PYTHON_SHIM)
 		w->cframe = thread;
@@ -153,27 +126,15 @@ static __always_inline bool python_is_local(struct scratch *s, const struct pyth
 	return address - s->walk.regs.sp < b->stack_bytes + PYTHON_STACK_SLACK;
 }
 
-/*
- * ONE: is the frame run by the call of the loop that is walked now? The loop keeps the address of
- * its local variables in its own stack frame, which was copied to f->stack.
- */
-static __always_inline bool python_holds(const struct python_binary *b,
-					 const struct python_buffer *f, __u64 frame)
-{
-	__u64 wanted = frame + b->frame_locals;
-	bool found = false;
-
-	for (__u32 i = 0; i < PYTHON_STACK_WORDS; i++)
-		found |= 8 * i < b->stack_bytes && f->stack[i] == wanted;
-	return found;
-}
-
 /* The first frame of this call of the loop, into w->frame; false when it has none (yet). */
 static __always_inline bool python_begin(struct scratch *s, const struct python_binary *b,
-					 struct python_walk *w, struct python_buffer *f)
+					 struct python_walk *w, __u64 svma)
 {
+	w->n = s->walk.n;
+	w->hash = s->walk.hash;
+	w->runtime_frames = s->runtime_frames;
 	if (b->shape == PYTHON_ONE)
-		return w->frame && (!w->many || python_holds(b, f, w->frame));
+		return !python_in(b->unlinked, b->n_unlinked, svma) && w->frame;
 	if (b->shape == PYTHON_LIST) {
 		w->first = w->frame;
 		return w->frame;
@@ -212,10 +173,7 @@ static __always_inline __u32 python_where(const struct python_buffer *f,
 	return (__u32)(at - base);
 }
 
-/*
- * Pushes w->frame and moves on. WALK_GO: there are more; RUNTIME_NATIVE: that was the last;
- * PYTHON_OTHERS: none was this call's.
- */
+/* Pushes w->frame and moves on. WALK_GO: there are more; RUNTIME_NATIVE: that was the last. */
 static __always_inline int python_one(struct scratch *s, const struct python_binary *b,
 				      struct python_walk *w, struct python_buffer *f)
 {
@@ -236,7 +194,6 @@ static __always_inline int python_one(struct scratch *s, const struct python_bin
 			s->walk.hash = w->hash;
 			s->runtime_frames = w->runtime_frames;
 			w->frame = w->first;
-			return PYTHON_OTHERS;
 		}
 		return RUNTIME_NATIVE;
 	}
@@ -312,114 +269,6 @@ static __always_inline int python_own(struct scratch *s)
 	return runtime_push_own(s, RUNTIME_PYTHON) ? RUNTIME_NATIVE : STOP_TOO_DEEP;
 }
 
-/* Is what the state says of this call of the loop? Then it is at hand. */
-static __always_inline bool python_try(struct scratch *s, const struct python_binary *b,
-				       struct python_walk *w, struct python_buffer *f, __u64 state)
-{
-	__u64 at = python_word(state + b->thread_frame);
-
-	if (!at)
-		return false;
-	if (b->shape == PYTHON_ONE) {
-		w->frame = at;
-		return python_holds(b, f, at);
-	}
-	if (b->shape == PYTHON_LIST) {
-		if (at == w->kept || python_word(state + b->thread_id) != w->id)
-			return false;
-		w->frame = w->first = at; /* python_one() finds out */
-		return true;
-	}
-	w->cframe = at;
-	if (!python_is_local(s, b, at))
-		return false;
-	w->frame = python_word(at + b->cframe_frame);
-	w->cframe = python_word(at + b->cframe_previous);
-	return w->frame;
-}
-
-/*
- * Looks in the states of all interpreters for the one whose frames this call of the loop runs. A
- * call whose frame is not in a list yet or no more can only be the innermost.
- */
-static __always_inline int python_search(struct scratch *s, const struct python_binary *b,
-					 struct python_walk *w, struct python_buffer *f, __u64 bias)
-{
-	__u64 state;
-
-	if (!w->searching) {
-		w->searching = 1;
-		w->interpreter = python_word(bias + b->interpreters);
-		w->state = python_word(w->interpreter + b->interpreter_threads);
-		w->kept = b->shape == PYTHON_ONE || b->shape == PYTHON_LIST ? w->frame : w->cframe;
-	}
-	for (int i = 0; i < PYTHON_STATES_PER_CALL; i++) {
-		state = w->state;
-		if (!state && w->interpreter) {
-			w->interpreter = python_word(w->interpreter + b->interpreter_next);
-			w->state = w->interpreter
-					   ? python_word(w->interpreter + b->interpreter_threads)
-					   : 0;
-			continue;
-		}
-		if (!state || w->n_states++ >= PYTHON_MAX_STATES) {
-			w->searching = 0;
-			w->frame = w->cframe = w->kept;
-			return s->walk.n ? STOP_RUNTIME_STATE : python_own(s);
-		}
-		w->state = python_word(state + b->thread_next);
-		if (python_try(s, b, w, f, state)) {
-			w->searching = b->shape == PYTHON_LIST;
-			w->inside = 1;
-			return RUNTIME_AGAIN;
-		}
-	}
-	return RUNTIME_AGAIN;
-}
-
-/* A segment, or as much of it as one call may. */
-static __always_inline int python_segment(struct scratch *s, const struct python_binary *b,
-					  struct python_walk *w, struct python_buffer *f)
-{
-	int r;
-
-	for (int i = 0; i < PYTHON_FRAMES_PER_CALL; i++) {
-		r = python_one(s, b, w, f);
-		if (r == RUNTIME_NATIVE) {
-			w->searching = 0;
-			return python_own(s);
-		}
-		if (r != WALK_GO)
-			return r;
-	}
-	return RUNTIME_AGAIN;
-}
-
-/* A call of the loop: its segment, and whose that is. */
-static __always_inline int python_call(struct scratch *s, const struct python_binary *b,
-				       struct python_walk *w, struct python_buffer *f, __u64 svma,
-				       __u64 bias)
-{
-	int r = PYTHON_OTHERS;
-
-	if (w->many && b->shape == PYTHON_ONE && !w->inside &&
-	    bpf_probe_read_user(f->stack, sizeof(f->stack), (const void *)s->walk.regs.sp) < 0)
-		return STOP_BAD_READ;
-	if (!w->inside && !w->searching) {
-		w->n = s->walk.n;
-		w->hash = s->walk.hash;
-		w->runtime_frames = s->runtime_frames;
-		if (python_in(b->unlinked, b->n_unlinked, svma))
-			return python_own(s);
-		w->inside = python_begin(s, b, w, f);
-	}
-	if (w->inside)
-		r = python_segment(s, b, w, f);
-	if (r == PYTHON_OTHERS)
-		return w->many ? python_search(s, b, w, f, bias) : python_own(s);
-	return r;
-}
-
 __noinline int python_walk(void)
 {
 	struct scratch *s = scratch_get();
@@ -448,10 +297,22 @@ __noinline int python_walk(void)
 		return RUNTIME_NATIVE;
 	w = (struct python_walk *)runtime_state(s, RUNTIME_PYTHON);
 	if (!w->started)
-		python_start(w, b, (const struct python_process *)process->room, process->bias);
+		python_start(w, b, (const struct python_process *)process->room);
 	if (b->shape == PYTHON_TAIL) {
 		r = python_tail(s, b, w, f);
 		return r == RUNTIME_NATIVE && own ? python_own(s) : r;
 	}
-	return python_call(s, b, w, f, svma, process->bias);
+	if (!w->inside) {
+		if (!python_begin(s, b, w, svma))
+			return python_own(s);
+		w->inside = 1;
+	}
+	for (int i = 0; i < PYTHON_FRAMES_PER_CALL; i++) {
+		r = python_one(s, b, w, f);
+		if (r == RUNTIME_NATIVE)
+			return python_own(s);
+		if (r != WALK_GO)
+			return r;
+	}
+	return RUNTIME_AGAIN;
 }

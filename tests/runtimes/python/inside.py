@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What runs in each interpreter of interpreters.py, on two threads; WHICH says in which."""
 import threading
-import time
 
 
 def leaf(n):
@@ -35,7 +34,6 @@ def alpha_spin(n):
 def alpha_other():
     while True:
         alpha_spin(100000) # @alpha_other
-        time.sleep(0)
 
 
 def beta_spin(n):
@@ -46,11 +44,9 @@ def beta_spin(n):
 def beta_other():
     while True:
         beta_spin(100000) # @beta_other
-        time.sleep(0)
 
 
 work = {"alpha": alpha, "beta": beta}[WHICH]
 threading.Thread(target={"alpha": alpha_other, "beta": beta_other}[WHICH]).start()
 while True:
     work() # @module
-    time.sleep(0)

@@ -8,20 +8,13 @@ import time
 try:
     import _interpreters as interpreters # 3.13 on
 except ImportError:
-    try:
-        import _xxsubinterpreters as interpreters # 3.8 on
-    except ImportError:
-        import _testcapi
+    import _xxsubinterpreters as interpreters
 
 
 def run(which):
-    text = ("WHICH = %r; path = %r\n"
-            "exec(compile(open(path).read(), path, 'exec'))" % (which, sys.argv[1]))
-    if sys.version_info < (3, 8):
-        _testcapi.run_in_subinterp(text) # @run
-    else:
-        # From 3.12 on, with a GIL of its own. It is not this thread's that makes it.
-        interpreters.run_string(INSIDE[which], text) # @run
+    inside = interpreters.create() # from 3.12 on, with a GIL of its own
+    interpreters.run_string(inside, "WHICH = %r; path = %r\n"
+                            "exec(compile(open(path).read(), path, 'exec'))" % (which, sys.argv[1]))
 
 
 def spin_outside(n):
@@ -33,16 +26,9 @@ def outside():
     print("ready", flush=True)
     while True:
         spin_outside(100000) # @outside
-        # From 3.9 to 3.11 one interpreter does not see that another waits for the lock.
-        time.sleep(0)
 
 
-INSIDE = {}
 for name in ("alpha", "beta"):
-    if sys.version_info >= (3, 8):
-        # Up to 3.11 an isolated one, as they are by default then, may not start threads.
-        shared = {"isolated": False} if (3, 9) <= sys.version_info < (3, 12) else {}
-        INSIDE[name] = interpreters.create(**shared)
     t = threading.Thread(target=run, args=(name,))
     t.daemon = True
     t.start()
