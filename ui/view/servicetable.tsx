@@ -57,6 +57,8 @@ export function ServiceTable(p: Props): preact.JSX.Element {
   const head = (k: ServiceKey, label: string, by = true): preact.JSX.Element =>
     <th key={k} class={by && k !== "hosts" ? `c-${k} num` : `c-${k}`} aria-sort={k === key ? (descending ? "descending" : "ascending") : "none"}>
       <button onClick={() => setSort([k, k === key ? !descending : by])}>{label}{k === key ? (descending ? " ↓" : " ↑") : ""}</button></th>;
+  // Only some senders say it.
+  const languages = p.rows.some((r) => r.languages.length > 0);
   const when = AGOS.find(([s]) => s === p.ago)?.[1] ?? "before";
   return (
     <section class="services-page" aria-label="Services">
@@ -70,7 +72,7 @@ export function ServiceTable(p: Props): preact.JSX.Element {
       <div class="table-scroll">
         <table>
           <thead><tr>{head("name", "Service", false)}<th class="c-spark">By time</th>{head("value", p.type.name === "cpu" ? "CPU" : p.type.name || "Value")}
-            <th class="c-share num">Share</th>{head("change", "Change")}{head("language", "Language", false)}{head("hosts", "Hosts")}<th /></tr></thead>
+            <th class="c-share num">Share</th>{head("change", "Change")}{languages && head("language", "Language", false)}{head("hosts", "Hosts")}<th /></tr></thead>
           <tbody>
             {rows.slice(0, MOST).map((r) => <tr key={r.name}>
               <td class="c-name"><button class="pick" title={`Flame graph of ${showable(r.name)}`} onClick={() => p.onChoose(r.name)}>
@@ -79,7 +81,7 @@ export function ServiceTable(p: Props): preact.JSX.Element {
               <td class="num">{rate(r.value, p.ms, p.type)}</td>
               <td class="num c-share"><b class="bar" style={{ width: `${100 * r.share}%` }} aria-hidden="true" />{percent(r.share)}</td>
               <td class="num"><Change row={r} type={p.type} when={when} /></td>
-              <td>{r.languages.map(showable).join(", ")}</td>
+              {languages && <td>{r.languages.map(showable).join(", ")}</td>}
               <td title={r.hosts.map(showable).join("\n")}>{r.hosts.length === 1 ? showable(r.hosts[0]!) : r.hosts.length ? count(r.hosts.length) : ""}</td>
               <td><button class="text" title={`Compare with ${when}`} onClick={() => p.onCompare(r.name)}>Compare</button></td>
             </tr>)}
