@@ -323,6 +323,8 @@ bool sq_marks_active(const struct sq *s);
 
 /* Of all files of the store. */
 u64 sq_bytes(const struct sq *s);
+/* Whether something has to go before more comes. */
+bool sq_is_large(const struct sq *s);
 /* Under write_lock: what is in the log goes into the file, as far as readers allow. */
 void sq_checkpoint(struct sq *s);
 /* Whether the file system has what the next transactions and a checkpoint may take. */

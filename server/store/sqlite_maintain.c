@@ -509,7 +509,7 @@ int sq_make_smaller(struct sq *s, struct diag *reterr_diag)
 	int r = 0;
 
 	pthread_mutex_lock(&s->maintain_lock);
-	if (sq_bytes(s) > s->max_bytes) {
+	if (sq_is_large(s)) {
 		empty_log(s);
 		r = drop_beyond_size(s, reterr_diag);
 		if (r == 0)

@@ -32,11 +32,16 @@ u64 sq_bytes(const struct sq *s)
 	return part_bytes(s, "") + part_bytes(s, "-wal") + part_bytes(s, "-shm");
 }
 
+bool sq_is_large(const struct sq *s)
+{
+	/* The log may grow by so much until it is emptied. */
+	return sq_bytes(s) > s->max_bytes - MIN(s->max_bytes / 16, 64ULL << 20);
+}
+
 void sq_checkpoint(struct sq *s)
 {
 	/* The log's file keeps the size that it once had, unless it is cut. */
-	int how =
-		sq_bytes(s) > s->max_bytes ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE;
+	int how = sq_is_large(s) ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE;
 
 	sqlite3_wal_checkpoint_v2(s->writer->db, NULL, how, NULL, NULL);
 }
@@ -57,7 +62,7 @@ bool sq_is_no_page(const struct sq *s)
 
 int sq_make_room(struct sq *s, struct diag *reterr_diag)
 {
-	int r = sq_bytes(s) > s->max_bytes ? sq_make_smaller(s, reterr_diag) : 0;
+	int r = sq_is_large(s) ? sq_make_smaller(s, reterr_diag) : 0;
 
 	if (r < 0)
 		return r;
