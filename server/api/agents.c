@@ -6,10 +6,9 @@
 #include "base/vocab.h"
 #include "server/api/internal.h"
 
-static void put_text(struct str *out, const char *name, const char *value)
+static void put_field(struct str *out, const char *name, const char *value)
 {
-	str_printf(out, "\"%s\":", name);
-	text_append_json(out, value);
+	api_put_text(out, name, value);
 	str_putc(out, ',');
 }
 
@@ -24,12 +23,12 @@ static const char *help_of(const char *counter)
 static void put_agent(struct str *out, const struct agent_state *s)
 {
 	str_putc(out, '{');
-	put_text(out, "host", s->host);
-	put_text(out, "host_id", s->id);
-	put_text(out, "version", s->version);
-	put_text(out, "kernel", s->kernel);
-	put_text(out, "arch", s->arch);
-	put_text(out, "error", s->error);
+	put_field(out, "host", s->host);
+	put_field(out, "host_id", s->id);
+	put_field(out, "version", s->version);
+	put_field(out, "kernel", s->kernel);
+	put_field(out, "arch", s->arch);
+	put_field(out, "error", s->error);
 	str_printf(out,
 		   "\"started\":%llu,\"last\":%llu,\"hz\":%llu,\"cpu\":%.6f,\"rss\":%llu,"
 		   "\"processes\":%llu,\"samples\":%llu,\"truncated\":%llu,\"lost\":[",
@@ -37,8 +36,8 @@ static void put_agent(struct str *out, const struct agent_state *s)
 		   s->truncated);
 	for (u32 i = 0; i < s->n_lost; i++) {
 		str_puts(out, i ? ",{" : "{");
-		put_text(out, "reason", s->lost[i].name);
-		put_text(out, "help", help_of(s->lost[i].name));
+		put_field(out, "reason", s->lost[i].name);
+		put_field(out, "help", help_of(s->lost[i].name));
 		str_printf(out, "\"count\":%llu}", s->lost[i].count);
 	}
 	str_puts(out, "]}");

@@ -28,6 +28,12 @@ void api_destroy(struct api *a)
 	free(a);
 }
 
+void api_put_text(struct str *out, const char *name, const char *value)
+{
+	str_printf(out, "\"%s\":", name);
+	text_append_json(out, value);
+}
+
 bool api_is_json(const char *content_type)
 {
 	return content_type && (!strncasecmp(content_type, "application/json", 16) ||

@@ -50,6 +50,8 @@ extern const struct api_route api_querier_routes[]; /* querier.c: Pyroscope's qu
 extern const struct api_route api_input_routes[];   /* input.c: what comes in */
 extern const struct api_route api_symbol_routes[];  /* symbols.c: debug files */
 
+/* "name":"value" */
+void api_put_text(struct str *out, const char *name, const char *value);
 bool api_is_json(const char *content_type);
 /* What of the body is JSON or protocol buffers, before it was compressed. */
 int api_body(struct api_call *c, struct str *own, const u8 **ret_data, size_t *ret_n);

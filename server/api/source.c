@@ -236,12 +236,12 @@ static int source(struct api_call *c)
 		all += profile_sample(p, i)->value[p->default_type];
 	/* Only of what was sampled: this is no way to read files. */
 	why = l.all.n ? read_public(file, &text) : -ENOENT;
-	str_printf(c->out, "{\"from\":%llu,\"to\":%llu,\"file\":", q.from_ms, q.to_ms);
-	text_append_json(c->out, file);
-	str_puts(c->out, ",\"type\":");
-	text_append_json(c->out, profile_string(p, p->types[p->default_type].name));
-	str_puts(c->out, ",\"unit\":");
-	text_append_json(c->out, profile_string(p, p->types[p->default_type].unit));
+	str_printf(c->out, "{\"from\":%llu,\"to\":%llu,", q.from_ms, q.to_ms);
+	api_put_text(c->out, "file", file);
+	str_putc(c->out, ',');
+	api_put_text(c->out, "type", profile_string(p, p->types[p->default_type].name));
+	str_putc(c->out, ',');
+	api_put_text(c->out, "unit", profile_string(p, p->types[p->default_type].unit));
 	str_printf(c->out, ",\"all\":%lld,\"self\":%lld,\"total\":%lld,\"why\":", all, l.self,
 		   l.total);
 	text_append_json(c->out, why_not(why));

@@ -16,12 +16,6 @@
 extern const unsigned char openapi_json[];
 extern const size_t openapi_json_n;
 
-static void put_text(struct str *out, const char *name, const char *value)
-{
-	str_printf(out, "\"%s\":", name);
-	text_append_json(out, value);
-}
-
 static int get_profile(struct api_call *c, const char *prefix, struct query *q,
 		       struct profile **ret)
 {
@@ -50,9 +44,9 @@ static void put_head(struct api_call *c, const struct query *q, const struct pro
 	const struct profile_quality *y = &p->quality;
 
 	str_printf(c->out, "\"from\":%llu,\"to\":%llu,", q->from_ms, q->to_ms);
-	put_text(c->out, "type", type_name(p));
+	api_put_text(c->out, "type", type_name(p));
 	str_putc(c->out, ',');
-	put_text(c->out, "unit", type_unit(p));
+	api_put_text(c->out, "unit", type_unit(p));
 	str_printf(c->out,
 		   ",\"quality\":{\"samples\":%llu,\"lost\":%llu,\"truncated\":%llu,"
 		   "\"unknown_frames\":%llu,\"frames\":%llu,\"damaged\":%s}",
@@ -67,7 +61,7 @@ static void put_names(struct str *out, const char *key, const struct query_names
 	str_printf(out, "{\"%s\":[", key);
 	for (size_t i = 0; i < n->names.n; i++) {
 		str_puts(out, i ? ",{" : "{");
-		put_text(out, "name", n->names.data[i].name);
+		api_put_text(out, "name", n->names.data[i].name);
 		str_printf(out, ",\"series\":%llu,\"last\":%llu}", n->names.data[i].n_series,
 			   n->names.data[i].last_ms);
 	}
@@ -252,9 +246,9 @@ static void put_row(struct str *out, const struct profile_table *t, const struct
 	double low = 0, high = 0, share = t->total ? (double)row->self / (double)t->total : 0;
 
 	str_putc(out, '{');
-	put_text(out, "name", strtab_get(&t->strings, row->name));
+	api_put_text(out, "name", strtab_get(&t->strings, row->name));
 	str_putc(out, ',');
-	put_text(out, "object", strtab_get(&t->strings, row->object));
+	api_put_text(out, "object", strtab_get(&t->strings, row->object));
 	str_printf(out, ",\"kind\":\"%s\",\"self\":%lld,\"total\":%lld",
 		   row->kind < FRAME_KIND_N ? vocab_frame_kind(row->kind)->name : "", row->self,
 		   row->total);
@@ -484,7 +478,7 @@ static int stats(struct api_call *c)
 		return r;
 	ingest_stats(c->a->o.ingest, &i);
 	str_puts(c->out, "{\"version\":\"" CULPRIT_VERSION "\",\"store\":{");
-	put_text(c->out, "where", s.where);
+	api_put_text(c->out, "where", s.where);
 	str_printf(c->out,
 		   ",\"bytes\":%llu,\"rows\":%llu,\"samples\":%llu,\"first\":%llu,\"last\":%llu,"
 		   "\"series\":%llu,\"functions\":%llu,\"frames\":%llu,\"stacks\":%llu,"
