@@ -203,7 +203,7 @@ int run_create(const struct run_options *o, struct run **ret)
 	if (!r)
 		return -ENOMEM;
 	r->options = *o;
-	r->started_ms = clock_ns(CLOCK_REALTIME) / 1000000;
+	r->started_ms = clock_epoch_ms();
 	thread_sync_init(&r->lock, &r->wake);
 	e = thread_start(&r->worker, "namer", work, r);
 	r->started = e == 0;

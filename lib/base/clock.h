@@ -13,3 +13,9 @@ static inline u64 clock_ns(clockid_t clock)
 	clock_gettime(clock, &t);
 	return (u64)t.tv_sec * 1000000000 + (u64)t.tv_nsec;
 }
+
+/* Milliseconds since the epoch. */
+static inline u64 clock_epoch_ms(void)
+{
+	return clock_ns(CLOCK_REALTIME) / 1000000;
+}

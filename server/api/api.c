@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "server/api/internal.h"
 
 int api_create(const struct api_options *o, struct api **ret)
@@ -18,7 +19,7 @@ int api_create(const struct api_options *o, struct api **ret)
 	if (!a)
 		return -ENOMEM;
 	a->o = *o;
-	a->started_ms = api_now_ms();
+	a->started_ms = clock_epoch_ms();
 	*ret = a;
 	return 0;
 }

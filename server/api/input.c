@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "server/api/internal.h"
 
 static bool is_protobuf(const char *content_type)
@@ -68,7 +69,7 @@ static int upload_time(struct api_call *c, const char *name, u64 *ms)
 {
 	const char *text = net_parameter(c->r, name);
 
-	if (!text || api_time(text, api_now_ms(), ms) == 0)
+	if (!text || api_time(text, clock_epoch_ms(), ms) == 0)
 		return 0;
 	return diag_set(&c->d, -EINVAL, "%s: not a time", name);
 }

@@ -60,7 +60,6 @@ int api_body(struct api_call *c, struct str *own, const u8 **ret_data, size_t *r
 
 /* "now", "now-15m", "1700000000" (s), "1700000000000" (ms), RFC 3339 in UTC. */
 int api_time(const char *text, u64 now_ms, u64 *ret_ms);
-u64 api_now_ms(void);
 /* query, type, stacks, from, to; with `prefix` before each name; from and to have defaults. */
 int api_query(struct api_call *c, const char *prefix, struct query *q);
 /* group_by, for profiles: the label whose values are the first level. */

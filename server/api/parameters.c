@@ -6,18 +6,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "server/api/internal.h"
 
 #define DEFAULT_RANGE_MS (15 * 60000ULL)
 #define MAX_TIME_MS 253402300799000ULL /* the end of the year 9999 */
-
-u64 api_now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (u64)t.tv_sec * 1000 + (u64)t.tv_nsec / 1000000;
-}
 
 static u64 unit_ms(const char *s)
 {
@@ -105,7 +98,7 @@ int api_query(struct api_call *c, const char *prefix, struct query *q)
 {
 	const char *text = parameter(c, prefix, "query"), *type = parameter(c, prefix, "type");
 	const char *stacks = parameter(c, prefix, "stacks");
-	u64 now = api_now_ms();
+	u64 now = clock_epoch_ms();
 	int r = 0;
 
 	/* What was stored in this very millisecond is in it. */

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/vocab.h"
 #include "server/api/internal.h"
 
@@ -489,7 +490,7 @@ static int stats(struct api_call *c)
 		   ",\"ingest\":{\"requests\":%llu,\"refused\":%llu,\"profiles\":%llu,"
 		   "\"samples\":%llu,\"bytes\":%llu},\"uptime_ms\":%llu}",
 		   i.requests, i.refused, i.profiles, i.samples, i.bytes,
-		   api_now_ms() - c->a->started_ms);
+		   clock_epoch_ms() - c->a->started_ms);
 	return 0;
 }
 

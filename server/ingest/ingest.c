@@ -10,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "otlp/otlp.h"
 #include "profile/gzip.h"
@@ -122,7 +123,7 @@ int ingest_profile(struct ingest *i, const struct profile *p, const char *name, 
 		r = i->store->ops->write(i->store, &b, token, reterr_diag);
 	if (r < 0)
 		return r;
-	agents_see(i->agents, p, ingest_now_ms());
+	agents_see(i->agents, p, clock_epoch_ms());
 	atomic_fetch_add(&i->profiles, 1);
 	atomic_fetch_add(&i->samples, b.samples.n);
 	if (i->o.written)

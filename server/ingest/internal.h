@@ -45,6 +45,5 @@ int ingest_complete(struct profile *p, const struct ingest_labels *l);
 void ingest_set_time(struct profile *p, u64 from_ms, u64 to_ms);
 /* "1700000000", in s, ms, us or ns by its size; 0 when it is nothing of these. */
 u64 ingest_time_ms(const char *text);
-u64 ingest_now_ms(void);
 /* The store's token for these bytes: what is sent again is not stored again. */
 void ingest_token(const void *data, size_t n, const char *more, u64 number, u8 ret[16]);

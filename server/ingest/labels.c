@@ -6,6 +6,7 @@
 #include <time.h>
 #include <xxhash.h>
 
+#include "base/clock.h"
 #include "server/ingest/internal.h"
 
 #define MAX_LABELS 64
@@ -164,20 +165,12 @@ int ingest_complete(struct profile *p, const struct ingest_labels *l)
 	return r;
 }
 
-u64 ingest_now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (u64)t.tv_sec * 1000 + (u64)t.tv_nsec / 1000000;
-}
-
 void ingest_set_time(struct profile *p, u64 from_ms, u64 to_ms)
 {
 	if (p->time_ns)
 		return;
 	if (!to_ms)
-		to_ms = from_ms ? from_ms : ingest_now_ms();
+		to_ms = from_ms ? from_ms : clock_epoch_ms();
 	if (!from_ms || from_ms > to_ms)
 		from_ms = to_ms;
 	p->time_ns = MIN(from_ms, ~0ULL / NS_PER_MS) * NS_PER_MS;

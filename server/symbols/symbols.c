@@ -23,10 +23,6 @@
 #define MAX_ENTRIES 8192
 #define MAX_FILES 4096
 #define MAX_NAMELESS (1u << 20)
-static u64 now_ms(void)
-{
-	return clock_ns(CLOCK_REALTIME) / 1000000;
-}
 
 static void entry_free(struct symstore_entry *e)
 {
@@ -165,7 +161,7 @@ static void want_alt(struct symstore *s, const struct symstore_entry *e)
 
 	if (alt && !alt->file.bytes) {
 		alt->wanted = true;
-		alt->used_ms = now_ms();
+		alt->used_ms = clock_epoch_ms();
 	}
 }
 
@@ -193,7 +189,7 @@ int symstore_keep(struct symstore *s, const char *build_id, const char *from, in
 		s->bytes += (u64)st.st_size - e->file.bytes;
 		s->n_files += !e->file.bytes;
 		e->file.bytes = (u64)st.st_size;
-		e->file.stored_ms = e->used_ms = now_ms();
+		e->file.stored_ms = e->used_ms = clock_epoch_ms();
 		e->file.has = k->has;
 		e->file.note[0] = '\0';
 		e->rank = k->rank;
@@ -222,7 +218,7 @@ void symstore_want(struct symstore *s, const char *build_id, const char *path)
 	if (!e)
 		return;
 	e->wanted = true;
-	e->used_ms = now_ms();
+	e->used_ms = clock_epoch_ms();
 	if (!e->file.path[0])
 		snprintf(e->file.path, sizeof(e->file.path), "%s", path);
 }

@@ -145,7 +145,7 @@ static void end_naming(struct symstore *s, struct symstore_entry *e, struct work
 		log_warn("symbols: %s: %s", w->build_id, e->file.note);
 	}
 	if (w->named)
-		e->used_ms = clock_ns(CLOCK_REALTIME) / 1000000;
+		e->used_ms = clock_epoch_ms();
 }
 
 /* Entered and left with the lock. */
@@ -249,7 +249,7 @@ static void look_back(struct symstore *s)
 {
 	struct symstore_missing m = {};
 	struct diag d = {};
-	u64 now = clock_ns(CLOCK_REALTIME) / 1000000;
+	u64 now = clock_epoch_ms();
 
 	if (symstore_missing(s->o.store, now - LOOK_BACK_MS, now, &m, &d) < 0)
 		log_warn("symbols: %s", d.text);
