@@ -79,13 +79,13 @@ int main(int argc, char **argv)
 	TRUTH();
 	memset(a, 'x', sizeof(a) - 1);
 	while (truth_running()) {
-		copies(2000);
-		lengths(1000);
-		sets(1000);
+		copies((int)truth_about(2000));
+		lengths((int)truth_about(1000));
+		sets((int)truth_about(1000));
 		memcpy(b, a, sizeof(a));
-		compares(1000);
-		powers(10000);
-		sorts(2);
+		compares((int)truth_about(1000));
+		powers((int)truth_about(10000));
+		sorts((int)truth_about(4));
 	}
 	truth_finish();
 	return 0;

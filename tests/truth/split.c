@@ -20,14 +20,6 @@ static void burn(long n)
 	}
 }
 
-static long any_length(void)
-{
-	static unsigned long x = 88172645463325252UL;
-
-	x = x * 6364136223846793005UL + 1442695040888963407UL;
-	return 50000 + (long)(x >> 33) % 500000;
-}
-
 #define SPINNER(name)                                                                              \
 	NOINLINE void name(long n)                                                                 \
 	{                                                                                          \
@@ -61,7 +53,7 @@ int main(int argc, char **argv)
 		}
 		long long t = truth_cpu_ns();
 
-		fn[k](any_length());
+		fn[k](truth_about(300000));
 		t = truth_cpu_ns() - t;
 		used[k] += t;
 		total += t;

@@ -53,10 +53,10 @@ int main(int argc, char **argv)
 	truth_init(argc, argv);
 	TRUTH();
 	while (truth_running()) {
-		reads(fd, 300);
-		stats(1000);
-		pipes(300);
-		bare(3000);
+		reads(fd, (int)truth_about(300));
+		stats((int)truth_about(1000));
+		pipes((int)truth_about(300));
+		bare((int)truth_about(3000));
 	}
 	truth_finish();
 	return 0;

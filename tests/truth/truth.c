@@ -138,10 +138,20 @@ void truth_finish(void)
 	fclose(f);
 }
 
+long truth_about(long n)
+{
+	static unsigned long x = 88172645463325252UL; /* threads that race make it no worse */
+
+	x = x * 6364136223846793005UL + 1442695040888963407UL;
+	return (long)((0.125 + 1.75 * (double)(x >> 33) / (1UL << 31)) * (double)n);
+}
+
 NOINLINE void spin(long n)
 {
 	TRUTH();
 	unsigned long x = 88172645463325252UL;
+
+	n = truth_about(n);
 
 	for (long i = 0; i < n; i++) {
 		x ^= x << 13;

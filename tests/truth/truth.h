@@ -57,7 +57,10 @@ void truth_knows(const char *name);
 	struct truth_node *truth_here_ __attribute__((cleanup(truth_leave), unused)) =             \
 		truth_enter_inlined(__func__)
 
-/* Burns CPU without calling anything; about n / 300 microseconds. */
+/* n more or less, n on average, another each time: what repeats in step with a clock is seen wrong.
+ */
+long truth_about(long n);
+/* Burns CPU without calling anything; about n / 300 microseconds, never equally long. */
 void spin(long n);
 
 #ifdef __cplusplus

@@ -28,8 +28,8 @@ int main(int argc, char **argv)
 	truth_init(argc, argv);
 	TRUTH();
 	while (truth_running()) {
-		clocks(30000);
-		days(30000);
+		clocks((int)truth_about(30000));
+		days((int)truth_about(30000));
 	}
 	truth_finish();
 	return 0;
