@@ -189,3 +189,26 @@ void text_append_count(struct str *out, s64 v)
 			str_putc(out, ',');
 	}
 }
+
+void text_hex(const u8 *bytes, size_t n, char *ret)
+{
+	for (size_t i = 0; i < n; i++) {
+		*ret++ = "0123456789abcdef"[bytes[i] >> 4];
+		*ret++ = "0123456789abcdef"[bytes[i] & 15];
+	}
+	*ret = 0;
+}
+
+static u8 hex_digit(char c)
+{
+	return (u8)(c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10);
+}
+
+bool text_unhex(const char *s, size_t n, u8 *ret)
+{
+	if (strlen(s) != 2 * n || strspn(s, "0123456789abcdefABCDEF") != 2 * n)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		ret[i] = (u8)(hex_digit(s[2 * i]) << 4 | hex_digit(s[2 * i + 1]));
+	return true;
+}

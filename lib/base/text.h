@@ -23,5 +23,9 @@ void text_append_json(struct str *out, const char *s);
 void text_append_cut(struct str *out, const char *s, size_t columns);
 /* 1234567 as 1,234,567. */
 void text_append_count(struct str *out, s64 v);
+/* n bytes as 2 * n lower-case hex digits and a NUL. */
+void text_hex(const u8 *bytes, size_t n, char *ret);
+/* Exactly 2 * n hex digits as n bytes; else false, and nothing is written. */
+bool text_unhex(const char *s, size_t n, u8 *ret);
 /* Columns on a terminal; every character counts as one. */
 size_t text_columns(const char *s);

@@ -178,24 +178,43 @@ static int take_thread(struct otlp_decoder *d, struct otlp_group *g, u32 resourc
 
 /* ---- samples ---- */
 
+/* The index is checked. Entry 0 is none, whatever it holds. */
+static int take_link(struct otlp_decoder *d, struct otlp_group *g, s32 index, u32 *ret_id)
+{
+	struct profile_link link = {};
+	const Otlp__Link *in;
+
+	if (index) {
+		in = d->d->link_table[index];
+		if (in->trace_id.len)
+			memcpy(link.trace_id, in->trace_id.data, sizeof(link.trace_id));
+		if (in->span_id.len)
+			memcpy(link.span_id, in->span_id.data, sizeof(link.span_id));
+	}
+	return profile_add_link(g->p, &link, ret_id);
+}
+
 static int take_sample(struct otlp_decoder *d, struct otlp_group *g, u32 resource,
 		       const Otlp__Profile *in, const Otlp__Sample *s)
 {
 	u64 untimed = g->times_differ ? in->time_unix_nano : 0;
-	u32 thread, stack;
+	u32 thread, stack, link;
 	int r = take_thread(d, g, resource, s, &thread);
 
 	if (r == 0)
 		r = otlp_take_stack(d, g, s->stack_index, &stack);
+	if (r == 0)
+		r = take_link(d, g, s->link_index, &link);
 	if (r == 0 && !s->n_timestamps_unix_nano) {
 		s64 value = s->values[0];
 
-		return profile_add_sample(g->p, untimed, thread, stack, &value);
+		return profile_add_linked_sample(g->p, untimed, thread, stack, link, &value);
 	}
 	for (size_t i = 0; i < s->n_timestamps_unix_nano && r == 0; i++) {
 		s64 value = s->n_values ? s->values[i] : 1;
 
-		r = profile_add_sample(g->p, s->timestamps_unix_nano[i], thread, stack, &value);
+		r = profile_add_linked_sample(g->p, s->timestamps_unix_nano[i], thread, stack, link,
+					      &value);
 	}
 	return r;
 }

@@ -163,6 +163,23 @@ static int check_stack(struct otlp_decoder *d, u32 index)
 	return r;
 }
 
+/* An id may be left out. */
+static int check_link(struct otlp_decoder *d, s64 index)
+{
+	const Otlp__Link *l;
+	int r = check_index(d, "link", index, d->d->n_link_table);
+
+	if (r < 0 || !index)
+		return r;
+	l = d->d->link_table[index];
+	if ((l->trace_id.len && l->trace_id.len != sizeof((struct profile_link){}.trace_id)) ||
+	    (l->span_id.len && l->span_id.len != sizeof((struct profile_link){}.span_id)))
+		return diag_set(d->diag, -EBADMSG,
+				"link %lld has ids of %zu and %zu bytes instead of 16 and 8",
+				(long long)index, l->trace_id.len, l->span_id.len);
+	return 0;
+}
+
 static int check_values(struct otlp_decoder *d, const Otlp__Sample *s, u64 *left)
 {
 	size_t n = s->n_values, times = s->n_timestamps_unix_nano;
@@ -210,7 +227,7 @@ int otlp_check_profile(struct otlp_decoder *d, const struct otlp_group *g, const
 		if (r == 0)
 			r = check_attributes(d, s->attribute_indices, s->n_attribute_indices);
 		if (r == 0)
-			r = check_index(d, "link", s->link_index, d->d->n_link_table);
+			r = check_link(d, s->link_index);
 		if (r == 0)
 			r = check_index(d, "stack", s->stack_index, d->d->n_stack_table);
 		if (r == 0 && (size_t)s->stack_index < d->d->n_stack_table)

@@ -54,6 +54,7 @@ static u64 profile_bytes(const struct profile *p)
 	       p->frames.cap * (sizeof(struct profile_frame) + 24) +
 	       p->stacks.cap * (sizeof(struct profile_stack) + 24) + p->stack_frames.cap * 4 +
 	       p->threads.cap * (sizeof(struct profile_thread) + 24) +
+	       p->links.cap * (sizeof(struct profile_link) + 24) +
 	       p->labels.cap * sizeof(struct profile_label) +
 	       p->resources.cap * (sizeof(struct profile_resource) + 24) +
 	       p->cap_samples * (profile_sample_size(p) + 32);

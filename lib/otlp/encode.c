@@ -32,16 +32,16 @@ struct entry {
 	u32 timed;    /* 0 or 1: profiles hold samples of one shape */
 	u32 stack;    /* index in the dictionary */
 	u32 thread;   /* id in writer.attribute_sets */
+	u32 link;     /* index in the dictionary */
 	u64 time_ns;
 	u32 sample; /* index in the profile */
-	u32 pad;
 };
 
 struct writer {
 	const struct profile *p;
 	const u8 *profile_id; /* or NULL */
 	struct arena arena;
-	struct strtab strings, mappings, locations, functions, attributes, stacks;
+	struct strtab strings, mappings, locations, functions, attributes, stacks, links;
 	struct strtab resources;      /* packed Resource messages */
 	struct strtab attribute_sets; /* of samples: arrays of s32 */
 	u64 *limits;		      /* owned; by mapping: first address behind it */
@@ -62,8 +62,9 @@ struct writer {
 
 static void writer_deinit(struct writer *w)
 {
-	struct strtab *tabs[] = {&w->strings,	 &w->mappings, &w->locations, &w->functions,
-				 &w->attributes, &w->stacks,   &w->resources, &w->attribute_sets};
+	struct strtab *tabs[] = {&w->strings,	&w->mappings,	&w->locations,
+				 &w->functions, &w->attributes, &w->stacks,
+				 &w->links,	&w->resources,	&w->attribute_sets};
 
 	for (size_t i = 0; i < ARRAY_SIZE(tabs); i++)
 		strtab_deinit(tabs[i]);
@@ -82,8 +83,9 @@ static void writer_deinit(struct writer *w)
 
 static int writer_init(struct writer *w)
 {
-	struct strtab *tabs[] = {&w->strings,	 &w->mappings, &w->locations, &w->functions,
-				 &w->attributes, &w->stacks,   &w->resources, &w->attribute_sets};
+	struct strtab *tabs[] = {&w->strings,	&w->mappings,	&w->locations,
+				 &w->functions, &w->attributes, &w->stacks,
+				 &w->links,	&w->resources,	&w->attribute_sets};
 	const struct profile *p = w->p;
 
 	for (size_t i = 0; i < ARRAY_SIZE(tabs); i++)
@@ -414,6 +416,19 @@ static u32 make_stack(struct writer *w, u32 id)
 
 /* ---- samples ---- */
 
+/* Entry 0 is the empty message: receivers take zero ids there for ids. */
+static u32 make_link(struct writer *w, u32 id)
+{
+	const struct profile_link *l = &w->p->links.data[id];
+	Otlp__Link out = OTLP__LINK__INIT;
+
+	if (!id)
+		return 0;
+	out.trace_id = (ProtobufCBinaryData){sizeof(l->trace_id), (u8 *)l->trace_id};
+	out.span_id = (ProtobufCBinaryData){sizeof(l->span_id), (u8 *)l->span_id};
+	return intern(w, &w->links, &out.base);
+}
+
 static int by_place(const void *a_, const void *b_)
 {
 	const struct entry *a = a_, *b = b_;
@@ -425,6 +440,7 @@ static int by_place(const void *a_, const void *b_)
 	COMPARE(timed);
 	COMPARE(stack);
 	COMPARE(thread);
+	COMPARE(link);
 	COMPARE(time_ns);
 	COMPARE(sample);
 #undef COMPARE
@@ -443,6 +459,7 @@ static int collect_entries(struct writer *w)
 			.thread = w->threads[t].set,
 			.timed = s->time_ns != 0,
 			.stack = make_stack(w, s->stack),
+			.link = make_link(w, s->link),
 			.time_ns = s->time_ns,
 			.sample = (u32)i,
 		};
@@ -461,7 +478,7 @@ static s64 value_of(const struct writer *w, const struct entry *e, u32 type)
 	return profile_sample(w->p, e->sample)->value[type];
 }
 
-/* One Sample of the n entries, which have one stack and thread. Entries of value 0 are none. */
+/* One Sample of the n entries: of one stack, thread and link. Entries of value 0 are none. */
 static Otlp__Sample *make_sample(struct writer *w, const struct entry *e, size_t n, u32 type,
 				 bool with_values)
 {
@@ -476,6 +493,7 @@ static Otlp__Sample *make_sample(struct writer *w, const struct entry *e, size_t
 		return NULL;
 	otlp__sample__init(s);
 	s->stack_index = (s32)e->stack;
+	s->link_index = (s32)e->link;
 	s->n_attribute_indices = set_bytes / sizeof(s32);
 	s->attribute_indices = get(w, 1, set_bytes);
 	s->values = get(w, e->timed ? any : 1, sizeof(*s->values));
@@ -501,12 +519,12 @@ static Otlp__Sample *make_sample(struct writer *w, const struct entry *e, size_t
 	return s;
 }
 
-/* How many of the entries go into one Sample: those of one stack and thread. */
+/* How many of the entries go into one Sample: those of one stack, thread and link. */
 static size_t sample_length(const struct entry *e, size_t n)
 {
 	size_t i = 1;
 
-	while (i < n && e[i].stack == e->stack && e[i].thread == e->thread)
+	while (i < n && e[i].stack == e->stack && e[i].thread == e->thread && e[i].link == e->link)
 		i++;
 	return i;
 }
@@ -727,9 +745,7 @@ static void make_dictionary(struct writer *w, Otlp__PackedDictionary *d)
 	d->string_table = table(w, &w->strings, &d->n_string_table);
 	d->attribute_table = table(w, &w->attributes, &d->n_attribute_table);
 	d->stack_table = table(w, &w->stacks, &d->n_stack_table);
-	/* The zero value: the model has no links yet. */
-	d->link_table = get(w, 1, sizeof(*d->link_table));
-	d->n_link_table = 1;
+	d->link_table = table(w, &w->links, &d->n_link_table);
 }
 
 static int pack(const Otlp__PackedRequest *request, struct str *out)

@@ -111,7 +111,7 @@ static int add_lines(struct lines *l, const struct profile *p,
 	__attribute__((cleanup(line_writer_deinit))) struct line_writer w = {.lines = l, .o = o};
 	_cleanup_groups_ struct profile_groups g = {};
 	u32 type = p->default_type < p->n_types ? p->default_type : 0, id;
-	int r = profile_groups_build(p, &g);
+	int r = profile_groups_build(p, false, &g);
 
 	for (size_t i = 0; i < g.group.n && r == 0; i++) {
 		make_line(&w, p, &g.group.data[i]);

@@ -10,11 +10,12 @@
 /* The last part of a path; "[vdso]" and the like as they are. */
 const char *profile_basename(const char *path);
 
-/* ---- samples without their times: one group per thread and stack (profile.c) ---- */
+/* ---- samples without their times: one group per thread, stack and link (profile.c) ---- */
 
 struct profile_group {
 	u32 thread; /* or PROFILE_NONE */
 	u32 stack;
+	u32 link; /* 0 = none, or links are not kept apart */
 };
 
 struct profile_groups {
@@ -23,7 +24,7 @@ struct profile_groups {
 	u32 n_types;
 };
 
-int profile_groups_build(const struct profile *p, struct profile_groups *ret);
+int profile_groups_build(const struct profile *p, bool by_link, struct profile_groups *ret);
 void profile_groups_deinit(struct profile_groups *g);
 #define _cleanup_groups_ __attribute__((cleanup(profile_groups_deinit)))
 

@@ -26,3 +26,6 @@ u8 pprof_kind_of_path(const char *path);
 #define PPROF_LABEL_THREAD "thread"
 #define PPROF_LABEL_PID "pid"
 #define PPROF_LABEL_TID "tid"
+/* W3C ids in lower-case hex. */
+#define PPROF_LABEL_TRACE "trace_id"
+#define PPROF_LABEL_SPAN "span_id"

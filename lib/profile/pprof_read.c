@@ -335,9 +335,35 @@ static int read_thread(struct pprof_reader *f, const Pprof__Sample *s, u32 *ret_
 	return profile_add_thread(f->p, &t, ret_thread);
 }
 
+/* What is no id in hex is some other program's label. */
+static int read_link(struct pprof_reader *f, const Pprof__Sample *s, u32 *ret_link)
+{
+	struct profile_link link = {};
+	int r = 0;
+
+	for (size_t i = 0; i < s->n_label && r == 0; i++) {
+		const Pprof__Label *l = s->label[i];
+		u32 key, id;
+		bool is_trace;
+
+		r = string(f, l->key, &key);
+		if (r < 0)
+			break;
+		is_trace = !strcmp(profile_string(f->p, key), PPROF_LABEL_TRACE);
+		if (!is_trace && strcmp(profile_string(f->p, key), PPROF_LABEL_SPAN) != 0)
+			continue;
+		r = string(f, l->str, &id);
+		if (r == 0 && is_trace)
+			text_unhex(profile_string(f->p, id), sizeof(link.trace_id), link.trace_id);
+		else if (r == 0)
+			text_unhex(profile_string(f->p, id), sizeof(link.span_id), link.span_id);
+	}
+	return r < 0 ? r : profile_add_link(f->p, &link, ret_link);
+}
+
 static int read_sample(struct pprof_reader *f, const Pprof__Sample *s)
 {
-	u32 thread, stack;
+	u32 thread, stack, link;
 	int r;
 
 	if (s->n_value != f->p->n_types)
@@ -360,9 +386,11 @@ static int read_sample(struct pprof_reader *f, const Pprof__Sample *s)
 	}
 	r = read_thread(f, s, &thread);
 	if (r == 0)
+		r = read_link(f, s, &link);
+	if (r == 0)
 		r = profile_add_stack(f->p, f->frames.data, f->frames.n, &stack);
 	if (r == 0)
-		r = profile_add_sample(f->p, 0, thread, stack, (const s64 *)s->value);
+		r = profile_add_linked_sample(f->p, 0, thread, stack, link, (const s64 *)s->value);
 	if (r == -ERANGE)
 		return diag_set(f->diag, r, "pprof: values add up to more than 63 bits");
 	return r;

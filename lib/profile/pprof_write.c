@@ -18,6 +18,7 @@
 
 #define WRITE_LIMIT_BYTES (16ULL << 30)
 #define PAGE 4096ULL
+#define MAX_LABELS 6 /* of one sample */
 
 struct out_mapping {
 	u32 mapping; /* of the profile, or PROFILE_NONE */
@@ -254,20 +255,31 @@ static void add_label(struct pprof_writer *w, Pprof__Sample *s, const char *key,
 	s->label[s->n_label++] = l;
 }
 
-static void add_labels(struct pprof_writer *w, Pprof__Sample *s, u32 thread)
+static void add_thread(struct pprof_writer *w, Pprof__Sample *s, const struct profile_thread *t)
 {
-	const struct profile_thread *t;
-
-	if (thread >= w->p->threads.n)
-		return;
-	t = &w->p->threads.data[thread];
-	s->label = get(w, 4, sizeof(*s->label));
-	if (!s->label)
-		return;
 	add_label(w, s, PPROF_LABEL_COMM, profile_string(w->p, t->comm), 0);
 	add_label(w, s, PPROF_LABEL_THREAD, profile_string(w->p, t->thread_name), 0);
 	add_label(w, s, PPROF_LABEL_PID, "", t->pid);
 	add_label(w, s, PPROF_LABEL_TID, "", t->tid);
+}
+
+static void add_link(struct pprof_writer *w, Pprof__Sample *s, const struct profile_link *l)
+{
+	char trace[2 * sizeof(l->trace_id) + 1], span[2 * sizeof(l->span_id) + 1];
+
+	text_hex(l->trace_id, sizeof(l->trace_id), trace);
+	text_hex(l->span_id, sizeof(l->span_id), span);
+	add_label(w, s, PPROF_LABEL_TRACE, trace, 0);
+	add_label(w, s, PPROF_LABEL_SPAN, span, 0);
+}
+
+static void add_labels(struct pprof_writer *w, Pprof__Sample *s, const struct profile_group *g)
+{
+	s->label = get(w, MAX_LABELS, sizeof(*s->label));
+	if (s->label && g->thread < w->p->threads.n)
+		add_thread(w, s, &w->p->threads.data[g->thread]);
+	if (s->label && g->link)
+		add_link(w, s, &w->p->links.data[g->link]);
 }
 
 static int add_sample(struct pprof_writer *w, const struct profile_group *g, const s64 *values)
@@ -280,7 +292,7 @@ static int add_sample(struct pprof_writer *w, const struct profile_group *g, con
 	pprof__sample__init(s);
 	s->location_id = get(w, w->frames.n, sizeof(*s->location_id));
 	s->value = get(w, w->p->n_types, sizeof(*s->value));
-	add_labels(w, s, g->thread);
+	add_labels(w, s, g);
 	if (w->failed)
 		return -ENOMEM;
 	for (size_t i = 0; i < w->frames.n;) {
@@ -302,7 +314,7 @@ static int add_sample(struct pprof_writer *w, const struct profile_group *g, con
 static int add_samples(struct pprof_writer *w)
 {
 	_cleanup_groups_ struct profile_groups g = {};
-	int r = profile_groups_build(w->p, &g);
+	int r = profile_groups_build(w->p, true, &g);
 
 	for (size_t i = 0; i < g.group.n && r == 0; i++)
 		r = add_sample(w, &g.group.data[i], g.value.data + i * g.n_types);

@@ -8,7 +8,7 @@
  * 1. ids are positions in their array and never change;
  * 2. the absolute values of one type sum up to at most INT64_MAX over all samples, so no view that
  *    adds up samples can overflow;
- * 3. index->by_key has thread << 32 | stack of every sample whose time is 0, and of no other.
+ * 3. index->samples has every sample whose time is 0, by thread, stack and link, and no other.
  */
 #include "profile/profile.h"
 
@@ -32,8 +32,7 @@ struct intern {
 };
 
 struct profile_index {
-	struct intern mappings, functions, frames, resources, threads, stacks;
-	struct map by_key;		/* thread << 32 | stack → sample */
+	struct intern mappings, functions, frames, resources, threads, links, stacks, samples;
 	u64 abs_sum[PROFILE_MAX_TYPES]; /* invariant 2 */
 };
 
@@ -89,7 +88,8 @@ struct profile *profile_create(void)
 		return NULL;
 	p->index = calloc(1, sizeof(*p->index));
 	if (!p->index || strtab_init(&p->strings) < 0 ||
-	    profile_add_resource(p, NULL, 0, &(u32){0}) < 0) {
+	    profile_add_resource(p, NULL, 0, &(u32){0}) < 0 ||
+	    profile_add_link(p, &(struct profile_link){}, &(u32){0}) < 0) {
 		profile_destroy(p);
 		return NULL;
 	}
@@ -106,8 +106,9 @@ void profile_destroy(struct profile *p)
 		free(p->index->frames.slots);
 		free(p->index->resources.slots);
 		free(p->index->threads.slots);
+		free(p->index->links.slots);
 		free(p->index->stacks.slots);
-		map_deinit(&p->index->by_key);
+		free(p->index->samples.slots);
 		free(p->index);
 	}
 	strtab_deinit(&p->strings);
@@ -119,6 +120,7 @@ void profile_destroy(struct profile *p)
 	vec_deinit(&p->resources);
 	vec_deinit(&p->labels);
 	vec_deinit(&p->threads);
+	vec_deinit(&p->links);
 	free(p->samples);
 	free(p);
 }
@@ -160,6 +162,7 @@ DEFINE_ADD(mapping, mappings, sizeof(struct profile_mapping))
 DEFINE_ADD(function, functions, sizeof(struct profile_function))
 DEFINE_ADD(frame, frames, offsetof(struct profile_frame, pad))
 DEFINE_ADD(thread, threads, sizeof(struct profile_thread))
+DEFINE_ADD(link, links, sizeof(struct profile_link))
 _Static_assert(sizeof(struct profile_mapping) == 32, "no padding, or it would be hashed");
 _Static_assert(sizeof(struct profile_function) == 16, "no padding, or it would be hashed");
 _Static_assert(sizeof(struct profile_thread) == 20, "no padding, or it would be hashed");
@@ -316,7 +319,7 @@ static int account(struct profile *p, const s64 *values)
 	return 0;
 }
 
-static int append_sample(struct profile *p, u64 time_ns, u32 thread, u32 stack, const s64 *values)
+static int append_sample(struct profile *p, const struct profile_sample *head, const s64 *values)
 {
 	void *samples = p->samples;
 	struct profile_sample *s;
@@ -326,36 +329,53 @@ static int append_sample(struct profile *p, u64 time_ns, u32 thread, u32 stack, 
 	if (r < 0)
 		return r;
 	s = sample_at(p, p->n_samples++);
-	*s = (struct profile_sample){.time_ns = time_ns, .thread = thread, .stack = stack};
+	*s = *head;
 	memcpy(s->value, values, p->n_types * sizeof(s64));
 	return 0;
 }
 
-int profile_add_sample(struct profile *p, u64 time_ns, u32 thread, u32 stack, const s64 *values)
+static bool sample_equal(const struct profile *p, u32 id, const void *key, size_t n)
 {
-	u64 key = (u64)thread << 32 | stack, *known;
+	return memcmp(profile_sample(p, id), key, n) == 0;
+}
+
+int profile_add_linked_sample(struct profile *p, u64 time_ns, u32 thread, u32 stack, u32 link,
+			      const s64 *values)
+{
+	struct profile_sample head = {
+		.time_ns = time_ns, .thread = thread, .stack = stack, .link = link};
+	struct intern_slot *known = NULL;
+	u32 hash = 0;
 	int r;
 
-	if (!p->n_types || stack >= p->stacks.n ||
+	if (!p->n_types || stack >= p->stacks.n || link >= p->links.n ||
 	    (thread != PROFILE_NONE && thread >= p->threads.n))
 		return -EINVAL;
-	known = time_ns ? NULL : map_get(&p->index->by_key, key);
-	if (!known) {
-		if (!time_ns && map_put(&p->index->by_key, key, p->n_samples) < 0)
+	if (!time_ns) {
+		hash = (u32)hash_bytes(&head, sizeof(head));
+		known = intern_find(&p->index->samples, p, hash, &head, sizeof(head), sample_equal);
+		if (!known)
 			return -ENOMEM;
-		r = account(p, values);
-		if (r == 0)
-			r = append_sample(p, time_ns, thread, stack, values);
-		if (r < 0 && !time_ns)
-			map_del(&p->index->by_key, key, NULL);
-		return r;
+		if (!known->id_plus_1 && p->n_samples >= PROFILE_NONE - 1)
+			return -E2BIG;
 	}
 	r = account(p, values);
 	if (r < 0)
 		return r;
-	for (u32 i = 0; i < p->n_types; i++)
-		sample_at(p, *known)->value[i] += values[i];
-	return 0;
+	if (known && known->id_plus_1) {
+		for (u32 i = 0; i < p->n_types; i++)
+			sample_at(p, known->id_plus_1 - 1)->value[i] += values[i];
+		return 0;
+	}
+	r = append_sample(p, &head, values);
+	if (r == 0 && known)
+		intern_set(&p->index->samples, known, hash, p->n_samples - 1);
+	return r;
+}
+
+int profile_add_sample(struct profile *p, u64 time_ns, u32 thread, u32 stack, const s64 *values)
+{
+	return profile_add_linked_sample(p, time_ns, thread, stack, 0, values);
 }
 
 const char *profile_string(const struct profile *p, u32 id)
@@ -411,7 +431,7 @@ const char *profile_basename(const char *path)
 struct merge {
 	struct profile *dst;
 	const struct profile *src;
-	u32 *strings, *mappings, *functions, *frames, *threads, *stacks; /* owned */
+	u32 *strings, *mappings, *functions, *frames, *threads, *links, *stacks; /* owned */
 };
 
 static void merge_deinit(struct merge *m)
@@ -421,6 +441,7 @@ static void merge_deinit(struct merge *m)
 	free(m->functions);
 	free(m->frames);
 	free(m->threads);
+	free(m->links);
 	free(m->stacks);
 }
 #define _cleanup_merge_ __attribute__((cleanup(merge_deinit)))
@@ -523,12 +544,14 @@ static int merge_samples(struct merge *m)
 		e.thread_name = translated_string(m, e.thread_name);
 		r = profile_add_thread(m->dst, &e, &m->threads[i]);
 	}
+	for (size_t i = 0; i < src->links.n && r == 0; i++)
+		r = profile_add_link(m->dst, &src->links.data[i], &m->links[i]);
 	for (size_t i = 0; i < src->n_samples && r == 0; i++) {
 		const struct profile_sample *s = profile_sample(src, i);
 
-		r = profile_add_sample(m->dst, s->time_ns,
-				       translated(m->threads, src->threads.n, s->thread),
-				       m->stacks[s->stack], s->value);
+		r = profile_add_linked_sample(m->dst, s->time_ns,
+					      translated(m->threads, src->threads.n, s->thread),
+					      m->stacks[s->stack], m->links[s->link], s->value);
 	}
 	return r;
 }
@@ -596,11 +619,13 @@ int profile_merge(struct profile *dst, const struct profile *src, struct diag *r
 		.functions = calloc(src->functions.n + 1, sizeof(u32)),
 		.frames = calloc(src->frames.n + 1, sizeof(u32)),
 		.threads = calloc(src->threads.n + 1, sizeof(u32)),
+		.links = calloc(src->links.n + 1, sizeof(u32)),
 		.stacks = calloc(src->stacks.n + 1, sizeof(u32)),
 	};
 	int r;
 
-	if (!m.strings || !m.mappings || !m.functions || !m.frames || !m.threads || !m.stacks)
+	if (!m.strings || !m.mappings || !m.functions || !m.frames || !m.threads || !m.links ||
+	    !m.stacks)
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	r = merge_types(dst, src, reterr_diag);
 	if (r < 0)
@@ -626,31 +651,40 @@ void profile_groups_deinit(struct profile_groups *g)
 	vec_deinit(&g->value);
 }
 
-int profile_groups_build(const struct profile *p, struct profile_groups *ret)
+/* Dense numbers in the order in which the keys come. */
+static int number_of(struct map *m, u64 key, u64 *ret)
+{
+	u64 *known = map_get(m, key);
+
+	*ret = known ? *known : m->n;
+	return known ? 0 : map_put(m, key, *ret);
+}
+
+int profile_groups_build(const struct profile *p, bool by_link, struct profile_groups *ret)
 {
 	struct profile_groups g = {.n_types = p->n_types};
-	struct map by_key = {};
+	struct map who_ids = {}, group_ids = {};
 	int r = 0;
 
 	for (size_t i = 0; i < p->n_samples && r == 0; i++) {
 		const struct profile_sample *s = profile_sample(p, i);
-		u64 key = (u64)s->thread << 32 | s->stack, *known = map_get(&by_key, key);
-		size_t at = known ? *known : g.group.n;
+		struct profile_group group = {s->thread, s->stack, by_link ? s->link : 0};
+		u64 who, at = 0;
 
-		if (!known) {
-			struct profile_group group = {.thread = s->thread, .stack = s->stack};
-
-			r = map_put(&by_key, key, at);
-			if (r == 0)
-				r = vec_push(&g.group, group);
+		r = number_of(&who_ids, (u64)group.thread << 32 | group.link, &who);
+		if (r == 0)
+			r = number_of(&group_ids, who << 32 | group.stack, &at);
+		if (r == 0 && at == g.group.n) {
+			r = vec_push(&g.group, group);
 			for (u32 t = 0; t < p->n_types && r == 0; t++)
 				r = vec_push(&g.value, s->value[t]);
 			continue;
 		}
-		for (u32 t = 0; t < p->n_types; t++)
+		for (u32 t = 0; t < p->n_types && r == 0; t++)
 			g.value.data[at * p->n_types + t] += s->value[t];
 	}
-	map_deinit(&by_key);
+	map_deinit(&who_ids);
+	map_deinit(&group_ids);
 	if (r < 0) {
 		profile_groups_deinit(&g);
 		return r;

@@ -84,6 +84,12 @@ struct profile_thread {
 	u32 resource;	 /* 0 = nothing is known */
 };
 
+/* The span that a thread worked for, by W3C's ids: interned. None, all zero, is always id 0. */
+struct profile_link {
+	u8 trace_id[16];
+	u8 span_id[8];
+};
+
 struct profile_stack {
 	u32 first; /* index into stack_frames */
 	u32 n;	   /* leaf first; 0 frames is a stack too */
@@ -93,6 +99,8 @@ struct profile_sample {
 	u64 time_ns; /* since the epoch, or 0 when aggregated */
 	u32 thread;  /* or PROFILE_NONE */
 	u32 stack;
+	u32 link; /* 0 = none */
+	u32 pad;
 	s64 value[]; /* n_types of them */
 };
 
@@ -124,6 +132,7 @@ struct profile {
 	vec(struct profile_resource) resources;
 	vec(struct profile_label) labels;
 	vec(struct profile_thread) threads;
+	vec(struct profile_link) links;
 	struct profile_type types[PROFILE_MAX_TYPES];
 	u32 n_types; /* set before the first sample; value[default_type] is what views show */
 	u32 default_type;
@@ -157,6 +166,7 @@ int profile_add_mapping(struct profile *p, const struct profile_mapping *m, u32 
 int profile_add_function(struct profile *p, const struct profile_function *f, u32 *ret_id);
 int profile_add_frame(struct profile *p, const struct profile_frame *f, u32 *ret_id);
 int profile_add_thread(struct profile *p, const struct profile_thread *t, u32 *ret_id);
+int profile_add_link(struct profile *p, const struct profile_link *l, u32 *ret_id);
 /* In any order; of two of one name the later counts. -E2BIG beyond PROFILE_MAX_LABELS. */
 int profile_add_resource(struct profile *p, const struct profile_label *labels, size_t n,
 			 u32 *ret_id);
@@ -166,7 +176,10 @@ const char *profile_label(const struct profile *p, u32 resource, const char *nam
 int profile_add_stack(struct profile *p, const u32 *frames, size_t n, u32 *ret_id);
 /* Appends a value type; -E2BIG after PROFILE_MAX_TYPES, -EBUSY once there are samples. */
 int profile_add_type(struct profile *p, const char *name, const char *unit);
-/* A sample with time 0 is added to the one of equal thread and stack, if any. */
+/* A sample with time 0 is added to the one of equal thread, stack and link, if any. */
+int profile_add_linked_sample(struct profile *p, u64 time_ns, u32 thread, u32 stack, u32 link,
+			      const s64 *values);
+/* One that belongs to no span. */
 int profile_add_sample(struct profile *p, u64 time_ns, u32 thread, u32 stack, const s64 *values);
 
 size_t profile_sample_size(const struct profile *p);

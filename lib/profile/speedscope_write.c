@@ -186,7 +186,7 @@ static int collect_timed(struct speedscope_writer *w)
 static int collect_groups(struct speedscope_writer *w)
 {
 	_cleanup_groups_ struct profile_groups g = {};
-	int r = profile_groups_build(w->p, &g);
+	int r = profile_groups_build(w->p, false, &g);
 
 	for (size_t i = 0; i < g.group.n && r == 0; i++) {
 		struct item it = {0, g.group.data[i].thread, g.group.data[i].stack,

@@ -142,7 +142,7 @@ int profile_table_build(const struct profile *p, const struct profile_tree_optio
 	memset(b.frame_rows, 0xff, (p->frames.n + 1) * sizeof(u32));
 	r = strtab_init(&b.t->strings);
 	if (r == 0)
-		r = profile_groups_build(p, &g);
+		r = profile_groups_build(p, false, &g);
 	for (size_t i = 0; i < g.group.n && r == 0; i++) {
 		s64 value = g.value.data[i * g.n_types + type];
 

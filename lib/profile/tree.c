@@ -368,7 +368,7 @@ int profile_tree_build(const struct profile *p, const struct profile_tree_option
 	int r = builder_init(&b);
 
 	if (r == 0)
-		r = profile_groups_build(p, &groups);
+		r = profile_groups_build(p, false, &groups);
 	if (r < 0)
 		return r;
 	f.frame_labels = reallocarray(NULL, p->frames.n + 1, sizeof(u32));

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "base/map.h"
 #include "base/str.h"
+#include "base/text.h"
 #include "base/vec.h"
 #include "base/vocab.h"
 
@@ -99,6 +101,22 @@ Test(str, numbers_are_whole_strings)
 	cr_assert_eq(str_to_u64("", 10, &v), -EINVAL);
 	cr_assert_eq(str_to_u64("99999999999999999999", 10, &v), -ERANGE);
 	cr_assert_eq(v, 123);
+}
+
+Test(text, hex_digits_are_bytes_and_back)
+{
+	u8 bytes[3] = {0x00, 0x9a, 0xff}, got[3] = {7, 7, 7};
+	char text[7];
+
+	text_hex(bytes, 3, text);
+	cr_assert_str_eq(text, "009aff");
+	cr_assert(!text_unhex("009af", 3, got));
+	cr_assert(!text_unhex("009aff0", 3, got));
+	cr_assert(!text_unhex("009ag0", 3, got));
+	cr_assert(!text_unhex("009a@f", 3, got));
+	cr_assert_eq(got[0], 7);
+	cr_assert(text_unhex("009aFF", 3, got));
+	cr_assert(!memcmp(got, bytes, 3));
 }
 
 Test(vocab, every_entry_has_a_name_and_a_sentence)

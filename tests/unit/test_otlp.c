@@ -120,6 +120,8 @@ static void describe(const struct profile *p, u32 type, struct str *out)
 			continue;
 		str_printf(&line, "%lld at %llu by ", s->value[type], s->time_ns);
 		describe_thread(p, s->thread, &line);
+		for (size_t k = 0; s->link && k < sizeof(struct profile_link); k++)
+			str_printf(&line, "%02x", ((u8 *)&p->links.data[s->link])[k]);
 		for (u32 k = 0; k < st->n; k++)
 			describe_frame(p, p->stack_frames.data[st->first + k], &line);
 		lines[n++] = line.data;
@@ -151,7 +153,7 @@ static struct profile *fleet(void)
 					 "postgres-with-a-long-name"};
 	struct profile *p = profile_create();
 	u32 tiny, work, main_, vfs, raw, py, note, stack[3];
-	u32 t[4];
+	u32 t[4], links[3] = {0, link_of(p, 1, 2), link_of(p, 1, 3)};
 
 	cr_assert_eq(profile_add_type(p, "samples", "count"), 0);
 	cr_assert_eq(profile_add_type(p, "cpu", "nanoseconds"), 0);
@@ -176,8 +178,8 @@ static struct profile *fleet(void)
 	for (u32 i = 0; i < 12; i++) {
 		s64 values[2] = {1, 50000000};
 
-		cr_assert_eq(profile_add_sample(p, i % 5 ? 1000000000ULL + i : 0, t[i % 4],
-						stack[i % 3], values),
+		cr_assert_eq(profile_add_linked_sample(p, i % 5 ? 1000000000ULL + i : 0, t[i % 4],
+						       stack[i % 3], links[i / 4], values),
 			     0);
 	}
 	cr_assert_eq(profile_add_sample(p, 0, PROFILE_NONE, stack[0], (s64[]){3, 0}), 0);
@@ -508,6 +510,37 @@ Test(otlp, one_wrong_profile_is_rejected_and_the_others_are_not)
 	request_init(&r);
 	r.sample[0].link_index = 4;
 	assert_rejected(&r, 1, 23, "there is no link 4");
+}
+
+Test(otlp, ids_of_a_link_are_whole_or_left_out_and_entry_0_is_none)
+{
+	u8 ids[17] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17};
+	Otlp__Link link[3] = {OTLP__LINK__INIT, OTLP__LINK__INIT, OTLP__LINK__INIT};
+	Otlp__Link *links[3] = {&link[0], &link[1], &link[2]};
+	struct otlp_profiles got = {};
+	const struct profile *p;
+	struct request r;
+
+	request_init(&r);
+	r.d.n_link_table = 3;
+	r.d.link_table = links;
+	link[0].trace_id = link[1].trace_id = (ProtobufCBinaryData){16, ids};
+	link[1].span_id = link[2].span_id = (ProtobufCBinaryData){8, ids + 4};
+	for (s32 i = 0; i < 3; i++)
+		r.sample[i].link_index = i;
+	cr_assert_eq(decode_request(&r, MIB, &got, NULL), 0);
+	p = got.profiles.data[0];
+	cr_assert_eq(p->n_samples, 3);
+	cr_expect_eq(profile_sample(p, 0)->link, 0);
+	cr_expect_eq(memcmp(p->links.data[profile_sample(p, 1)->link].trace_id, ids, 16), 0);
+	cr_expect_eq(memcmp(p->links.data[profile_sample(p, 1)->link].span_id, ids + 4, 8), 0);
+	cr_expect_eq(p->links.data[profile_sample(p, 2)->link].trace_id[0], 0);
+	cr_expect_eq(memcmp(p->links.data[profile_sample(p, 2)->link].span_id, ids + 4, 8), 0);
+	otlp_profiles_deinit(&got);
+	link[2].span_id.len = 7;
+	assert_rejected(&r, 1, 21, "link 2 has ids of 0 and 7 bytes");
+	link[1].trace_id.len = 17;
+	assert_rejected(&r, 2, 10, "link 1 has ids of 17 and 8 bytes");
 }
 
 Test(otlp, profiles_of_several_times_keep_them)

@@ -98,6 +98,28 @@ Test(pprof, everything_of_the_model_survives)
 	cr_assert_str_eq(profile_string(again, m->path), "/usr/bin/app");
 }
 
+Test(pprof, spans_are_labels_there_and_back)
+{
+	_cleanup_profile_ struct profile *p = full_profile(), *again = NULL;
+	u32 links[2] = {link_of(p, 1, 2), link_of(p, 1, 3)}, n = 0;
+	s64 one = 1;
+
+	for (u32 i = 0; i < 6; i++)
+		cr_assert_eq(profile_add_linked_sample(p, i / 4, 0, 0, links[i % 2], &one), 0);
+	again = through_pprof(p, NULL);
+	/* Their times are not kept, so those of one span add up. */
+	cr_assert_eq(again->n_samples, 6);
+	for (size_t i = 0; i < again->n_samples; i++) {
+		const struct profile_sample *s = profile_sample(again, i);
+
+		if (!s->link)
+			continue;
+		cr_expect_eq(s->link, link_of(again, 1, (u8)(2 + n++ % 2)));
+		cr_expect_eq(s->value[0], 3);
+	}
+	cr_expect_eq(n, 2);
+}
+
 Test(pprof, left_out_frames_are_left_out)
 {
 	_cleanup_profile_ struct profile *p = full_profile(), *again = NULL;

@@ -92,6 +92,37 @@ Test(profile, merge_adds_equal_stacks_and_keeps_the_rest)
 			 "values of samples in count and of alloc in bytes do not add up");
 }
 
+Test(profile, samples_of_different_spans_stay_apart_and_keep_them_when_merged)
+{
+	_cleanup_profile_ struct profile *a = profile_create(), *b = profile_create();
+	s64 one = 1;
+	u32 stack, f;
+
+	profile_add_type(a, "samples", "count");
+	f = frame(a, "f", NULL, 0, FRAME_NATIVE, 0, 0);
+	profile_add_stack(a, &f, 1, &stack);
+	cr_expect_eq(profile_add_link(a, &(struct profile_link){}, &f), 0);
+	cr_expect_eq(f, 0);
+	for (u32 i = 0; i < 6; i++)
+		cr_assert_eq(profile_add_linked_sample(a, 0, PROFILE_NONE, stack,
+						       link_of(a, 1, (u8)(i % 3)), &one),
+			     0);
+	sample(a, 0, PROFILE_NONE, &a->stack_frames.data[0], 1, 5);
+	cr_expect_eq(profile_add_linked_sample(a, 0, PROFILE_NONE, stack, 4, &one), -EINVAL);
+	cr_assert_eq(a->n_samples, 4);
+	link_of(b, 9, 9);
+	cr_assert_eq(profile_merge(b, a, NULL), 0);
+	cr_assert_eq(profile_merge(b, a, NULL), 0);
+	cr_assert_eq(b->n_samples, 4);
+	for (u32 i = 0; i < 3; i++) {
+		cr_expect_eq(profile_sample(b, i)->link, link_of(b, 1, (u8)i));
+		cr_expect_eq(profile_sample(b, i)->value[0], 4);
+	}
+	cr_expect_eq(profile_sample(b, 3)->link, 0);
+	/* Views that do not know spans see their sum. */
+	assert_folded(b, NULL, "f 22\n");
+}
+
 static u32 string_of(struct profile *p, const char *text)
 {
 	u32 id;
