@@ -343,7 +343,7 @@ static int read_link(struct pprof_reader *f, const Pprof__Sample *s, u32 *ret_li
 
 	for (size_t i = 0; i < s->n_label && r == 0; i++) {
 		const Pprof__Label *l = s->label[i];
-		u32 key, id;
+		u32 key = 0, id = 0;
 		bool is_trace;
 
 		r = string(f, l->key, &key);
