@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
@@ -111,16 +112,44 @@ static int open_candidate(u32 pid, const struct proc_mapping *m, enum proc_file_
 	return fd == -EAGAIN ? -ENOENT : fd;
 }
 
-static bool is_mapped_inode(int fd, const struct statx *st, const struct proc_mapping *m)
+static bool is_on(int fd, u64 magic)
 {
 	struct statfs fs;
 
+	return fstatfs(fd, &fs) == 0 && (u64)fs.f_type == magic;
+}
+
+static bool is_mapped_inode(int fd, const struct statx *st, const struct proc_mapping *m)
+{
 	if (st->stx_ino != m->inode)
 		return false;
 	if (st->stx_dev_major == m->dev_major && st->stx_dev_minor == m->dev_minor)
 		return true;
-	return fstatfs(fd, &fs) == 0 &&
-	       ((u64)fs.f_type == OVERLAYFS_MAGIC || (u64)fs.f_type == BTRFS_MAGIC);
+	return is_on(fd, OVERLAYFS_MAGIC) || is_on(fd, BTRFS_MAGIC);
+}
+
+static bool has_name_of(int fd, const struct proc_mapping *m)
+{
+	char link[32], path[PATH_MAX];
+	const char *name = strrchr(m->path, '/');
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	if (n < 0 || !name)
+		return false;
+	path[n] = '\0';
+	return str_ends(path, name);
+}
+
+/*
+ * What is mapped there now may be another file than what was mapped there when the kernel told of
+ * it: a library that took the place of one that was unloaded. Of a file on overlayfs the kernel
+ * tells another inode than statx does, if its layers are on several filesystems.
+ */
+static bool is_still_mapped(int fd, const struct statx *st, const struct proc_mapping *m)
+{
+	return st->stx_ino == m->inode || (is_on(fd, OVERLAYFS_MAGIC) && has_name_of(fd, m));
 }
 
 static int open_checked(int path_fd, const struct proc_mapping *m, enum proc_file_origin origin,
@@ -135,7 +164,8 @@ static int open_checked(int path_fd, const struct proc_mapping *m, enum proc_fil
 		return -errno;
 	if (!S_ISREG(st.stx_mode))
 		return -ENXIO;
-	if (origin != PROC_FILE_MAP_FILES && !is_mapped_inode(path_fd, &st, m))
+	if (!(origin == PROC_FILE_MAP_FILES ? is_still_mapped(path_fd, &st, m)
+					    : is_mapped_inode(path_fd, &st, m)))
 		return -ESTALE;
 	snprintf(name, sizeof(name), "/proc/self/fd/%d", path_fd);
 	fd = open(name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -170,7 +200,7 @@ int proc_open_mapped_file(u32 pid, const struct proc_mapping *m, struct proc_fil
 		if (r == 0)
 			return 0;
 		/* The mapped file itself was seen: nothing else can be better. */
-		if (origin == PROC_FILE_MAP_FILES && path_fd >= 0)
+		if (origin == PROC_FILE_MAP_FILES && path_fd >= 0 && r != -ESTALE)
 			return r;
 		error = worse(error, r);
 	}

@@ -437,6 +437,25 @@ Test(mapped_file, by_path_only_when_it_is_the_same_inode)
 	cr_assert_eq(proc_open_mapped_file((u32)getpid(), &f.c.m, &file), -ENOENT);
 }
 
+/* One library was unloaded and another lies where it was before anybody looked. */
+Test(mapped_file, is_not_what_took_its_place)
+{
+	struct mapped first = {}, second = {};
+	struct proc_file file;
+
+	map_file(&first, "first");
+	cr_assert_eq(munmap(first.p, 4096), 0);
+	map_file(&second, "second");
+	if (second.p != first.p)
+		cr_assert_eq(mremap(second.p, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, first.p),
+			     first.p);
+	cr_assert_eq(proc_open_mapped_file((u32)getpid(), &first.c.m, &file), 0);
+	unlink(first.path);
+	cr_assert_str_eq(content_of(&file), "first");
+	cr_assert_eq(proc_open_mapped_file((u32)getpid(), &first.c.m, &file), -ESTALE);
+	unlink(second.path);
+}
+
 /* With a timeout by Criterion's caller: opening a FIFO would block for ever. */
 Test(mapped_file, is_never_a_fifo_or_device, .timeout = 10)
 {
