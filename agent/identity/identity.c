@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 
 #include "agent/identity/container.h"
@@ -27,6 +28,7 @@ struct label {
 struct identity {
 	u32 n;
 	bool asked, asked_before; /* since the last sweep, since the one before */
+	bool has_runtime;
 	struct label labels[];
 };
 
@@ -351,27 +353,76 @@ static void describe(struct collecting *c, const struct procman_process *p)
 	(void)add_label(c, "service.name", name);
 }
 
-static void see(struct identities *s, const struct procman_process *p)
+/*
+ * Is it the image that was sampled which /proc tells of? A child has often become another one by
+ * the time that the samples from before its exec are read.
+ */
+static bool is_still(const struct procman_process *p)
 {
-	u64 key = key_of(p->pid, p->image_ns);
-	struct collecting c = {.s = s};
-	struct identity *i;
+	struct stat st;
+	char path[32];
 
-	if (map_get(&s->known, key))
-		return;
-	describe(&c, p);
-	for (u32 j = 0; j < s->host->n; j++)
-		(void)add_label(&c, strtab_get(&s->strings, s->host->labels[j].name),
-				strtab_get(&s->strings, s->host->labels[j].value));
-	i = collected(&c);
-	if (i && map_put(&s->known, key, (u64)i) < 0)
-		free(i);
+	snprintf(path, sizeof(path), "/proc/%u/exe", p->pid);
+	if (stat(path, &st) < 0)
+		return false;
+	for (u32 i = 0; i < p->n; i++)
+		if (p->mappings[i].binary->inode == st.st_ino)
+			return true;
+	return false;
 }
 
-void identities_see(struct identities *s, const struct procman_process *p)
+/* True: all that will ever be known. */
+static bool add_runtime(struct collecting *c, const struct procman_process *p, struct runtimes *r)
+{
+	struct runtime_identity i;
+	const char *name;
+
+	if (!runtimes_identify(r, p, &i) || !is_still(p))
+		return false;
+	(void)add_label(c, "process.runtime.name", i.name);
+	name = label_of(c, "process.runtime.name");
+	/* Not ours beside a name of its own. */
+	if (name && !strcmp(name, i.name))
+		(void)add_label(c, "process.runtime.version", i.version);
+	return i.version[0];
+}
+
+static void see(struct identities *s, const struct procman_process *p, struct runtimes *r)
+{
+	u64 key = key_of(p->pid, p->image_ns);
+	const u64 *known = map_get(&s->known, key);
+	struct identity *before = known ? (struct identity *)*known : NULL, *i;
+	struct collecting c = {.s = s};
+	bool has_runtime;
+
+	if (before && before->has_runtime)
+		return;
+	if (before) {
+		memcpy(c.labels, before->labels, before->n * sizeof(c.labels[0]));
+		c.n = before->n;
+	} else {
+		describe(&c, p);
+	}
+	has_runtime = add_runtime(&c, p, r);
+	for (u32 j = 0; j < s->host->n && !before; j++)
+		(void)add_label(&c, strtab_get(&s->strings, s->host->labels[j].name),
+				strtab_get(&s->strings, s->host->labels[j].value));
+	if (before && c.n == before->n)
+		return;
+	i = collected(&c);
+	if (!i)
+		return;
+	i->has_runtime = has_runtime;
+	if (map_put(&s->known, key, (u64)i) < 0)
+		free(i);
+	else
+		free(before);
+}
+
+void identities_see(struct identities *s, const struct procman_process *p, struct runtimes *r)
 {
 	pthread_mutex_lock(&s->lock);
-	see(s, p);
+	see(s, p, r);
 	pthread_mutex_unlock(&s->lock);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who a process is, as labels by OpenTelemetry's semantic conventions: service.name,
- * process.executable.{name,path}, container.id, container.{name,image.name}, k8s.*, systemd.unit,
- * host.{name,id,arch}, os.type, and what OTEL_RESOURCE_ATTRIBUTES of its environment says. Not its
- * pid, which belongs to the sample.
+ * process.executable.{name,path}, process.runtime.{name,version}, container.id,
+ * container.{name,image.name}, k8s.*, systemd.unit, host.{name,id,arch}, os.type, and what
+ * OTEL_RESOURCE_ATTRIBUTES of its environment says. Not its pid, which belongs to the sample.
  *
  * service.name is the first there is of: OTEL_SERVICE_NAME, service.name in
  * OTEL_RESOURCE_ATTRIBUTES, what the container's engine says (container.h), the systemd unit, the
@@ -14,6 +14,7 @@
 #pragma once
 
 #include "agent/procman/procman.h"
+#include "agent/runtime/runtime.h"
 #include "base/cleanup.h"
 #include "base/types.h"
 #include "profile/profile.h"
@@ -26,7 +27,7 @@ DEFINE_CLEANUP(identities, struct identities *, identities_destroy)
 #define _cleanup_identities_ _cleanup_(identities)
 
 /* Reads what is not known yet of this image of the process, while it lives. */
-void identities_see(struct identities *s, const struct procman_process *p);
+void identities_see(struct identities *s, const struct procman_process *p, struct runtimes *r);
 /* The labels of what was seen; of what was not, those of the host and of its name. */
 int identities_resource(struct identities *s, u32 pid, u64 image_ns, const char *comm,
 			struct profile *into, u32 *ret_resource);

@@ -116,13 +116,28 @@ static void hold_jit_files(struct pipeline *p, u32 pid, const struct procman_pro
 
 static void see_process(struct pipeline *p, u32 pid, const struct procman_process *proc)
 {
-	u64 image_ns = proc ? proc->image_ns : 0, *seen = map_get(&p->batch->pids, pid);
+	/* Another image, or other code: a runtime may be loaded long after the start. */
+	u64 image = proc ? hash_u64(proc->image_ns ^ proc->mappings_id) | 1 : 1;
+	u64 *seen = map_get(&p->batch->pids, pid);
 
-	if (seen && *seen == image_ns)
+	if (seen && *seen == image)
 		return;
-	map_put(&p->batch->pids, pid, image_ns);
+	map_put(&p->batch->pids, pid, image);
 	if (proc && p->process_seen)
-		p->process_seen(p->arg, proc);
+		p->process_seen(p->arg, proc, p->runtimes);
+}
+
+/* What was learned of a runtime: its processes are attached, and are told of again. */
+static bool take_runtimes(struct pipeline *p, bool retry)
+{
+	bool learned = runtimes_take(p->runtimes, false);
+
+	if (learned)
+		map_foreach (&p->batch->pids, slot)
+			slot->value = 0;
+	if (learned || retry)
+		runtimes_retry(p->runtimes, p->procman);
+	return learned || retry;
 }
 
 static void count_sample(struct pipeline *p, const struct record_sample *s, u32 stop)
@@ -632,8 +647,7 @@ static void prepare(struct pipeline *p)
 
 	tables_hurry(p->tables, true);
 	for (; now - begin < max; now = clock_ns(CLOCK_MONOTONIC)) {
-		if (runtimes_take(p->runtimes, false))
-			runtimes_retry(p->runtimes, p->procman);
+		(void)take_runtimes(p, false);
 		tables_take(p->tables, false);
 		if (!runtimes_busy(p->runtimes) && !tables_busy(p->tables))
 			break;
@@ -671,8 +685,7 @@ static int drain(struct pipeline *p)
 	if (r < 0)
 		return r;
 	now = note_stall(p, now, "processes");
-	if (runtimes_take(p->runtimes, false) || now >= p->retry_ns) {
-		runtimes_retry(p->runtimes, p->procman);
+	if (take_runtimes(p, now >= p->retry_ns)) {
 		p->retry_ns = now + PERIOD_MS * 1000000ULL;
 		now = note_stall(p, now, "runtimes");
 	}

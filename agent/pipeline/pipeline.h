@@ -55,10 +55,10 @@ struct pipeline_options {
 	u64 max_section;	/* files' sections that are larger are not read; 0: any are */
 	bool keep_times;
 	/*
-	 * A process has samples, the first since the last reset or exec: whoever wants to know
-	 * something of it asks now, while it lives. May be NULL.
+	 * A process has samples, the first since the last reset, exec, or since more is known of
+	 * runtimes: whoever wants to know something of it asks now, while it lives. May be NULL.
 	 */
-	void (*process_seen)(void *arg, const struct procman_process *p);
+	void (*process_seen)(void *arg, const struct procman_process *p, struct runtimes *r);
 	void *arg;
 };
 
@@ -107,7 +107,7 @@ struct pipeline_batch {
 	struct map binaries; /* file id → struct procman_binary *, a reference each */
 	/* pid → fd of the file, or -1; of processes with raw frames */
 	struct map jit_files[JITFILE_N];
-	struct map pids; /* pid → image_ns of those seen */
+	struct map pids; /* pid → image of those seen: see_process() */
 };
 
 /* A stack by id; NULL when its record was lost. */
@@ -124,7 +124,7 @@ struct pipeline {
 	int nice; /* of the thread before pipeline_start() */
 	u64 hz;
 	bool keep_times;
-	void (*process_seen)(void *arg, const struct procman_process *p);
+	void (*process_seen)(void *arg, const struct procman_process *p, struct runtimes *r);
 	void *arg;
 	bool follow;	       /* a command that has not been started yet */
 	bool only_some;	       /* processes, by their pids: those of `sampled` */

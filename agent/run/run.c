@@ -173,9 +173,9 @@ static void *work(void *arg)
 
 /* ---- the thread that records ---- */
 
-static void process_seen(void *arg, const struct procman_process *p)
+static void process_seen(void *arg, const struct procman_process *p, struct runtimes *r)
 {
-	identities_see(arg, p);
+	identities_see(arg, p, r);
 }
 
 static int resource_of(void *arg, const struct pipeline_entry *e, struct profile *p, u32 *ret)

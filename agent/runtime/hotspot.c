@@ -243,6 +243,11 @@ static void describe(const void *learned, char *ret, size_t n)
 	hotspot_describe(learned, ret, n);
 }
 
+static void otel_version(const void *learned, char *ret, size_t n)
+{
+	snprintf(ret, n, "%s", ((const struct hotspot_vm *)learned)->release);
+}
+
 static void missing(const struct runtime_target *t, const void *learned,
 		    void (*line)(void *arg, const char *text), void *arg)
 {
@@ -257,6 +262,8 @@ const struct runtime_ops runtime_hotspot = {
 	.name = name,
 	.covers = covers,
 	.describe = describe,
+	.otel_name = "OpenJDK Runtime Environment",
+	.otel_version = otel_version,
 	.missing = missing,
 	.marks_anonymous = true,
 };

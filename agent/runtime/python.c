@@ -93,6 +93,13 @@ static void describe(const void *learned, char *ret, size_t n)
 		 l->bound.kind ? "PyGILState_GetThisThreadState" : "");
 }
 
+static void otel_version(const void *learned, char *ret, size_t n)
+{
+	const struct python_learned *l = learned;
+
+	snprintf(ret, n, "%u.%u", l->version >> 8, l->version & 0xff);
+}
+
 #define MAX_ENVIRONMENT 65536
 
 /* Was the process started with PYTHON_JIT=1? */
@@ -149,6 +156,8 @@ const struct runtime_ops runtime_python = {
 	.name = name,
 	.covers = covers,
 	.describe = describe,
+	.otel_name = "cpython",
+	.otel_version = otel_version,
 	.missing = missing,
 	.walks_natively = true,
 };

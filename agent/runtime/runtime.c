@@ -20,6 +20,7 @@
 #include "base/map.h"
 #include "base/vec.h"
 #include "proc/proc.h"
+#include "unwind/unwind.h"
 
 #define NAMES_LIMIT (256ULL << 20)
 /*
@@ -433,6 +434,37 @@ bool runtimes_in_process(const struct runtimes *r, const struct procman_process 
 		if (attached_get(r, p->pid, i) || map_get(&r->waiting, key_of(p->pid, i)))
 			return true;
 	return false;
+}
+
+static void identify_go(const struct procman_process *p, struct runtime_identity *ret)
+{
+	for (u32 i = 0; i < p->n && !ret->name; i++) {
+		if (!p->mappings[i].binary->is_go)
+			continue;
+		ret->name = "go";
+		(void)unwind_go_version(p->mappings[i].binary->elf, ret->version,
+					sizeof(ret->version));
+	}
+}
+
+bool runtimes_identify(struct runtimes *r, const struct procman_process *p,
+		       struct runtime_identity *ret)
+{
+	*ret = (struct runtime_identity){};
+	for (u32 i = 0; i < p->n && !ret->name; i++) {
+		const struct known_binary *k =
+			p->mappings[i].binary->elf ? known_binary(r, p->mappings[i].binary) : NULL;
+		const struct runtime_ops *ops = k && k->claimed ? runtimes[k->claimed] : NULL;
+
+		if (!ops)
+			continue;
+		ret->name = ops->otel_name;
+		if (k->runtime && ops->otel_version)
+			ops->otel_version(k->learned, ret->version, sizeof(ret->version));
+	}
+	if (!ret->name)
+		identify_go(p, ret);
+	return ret->name;
 }
 
 void runtimes_retry(struct runtimes *r, struct procman *pm)

@@ -83,6 +83,10 @@ struct runtime_ops {
 	bool (*covers)(const void *learned, const struct runtime_process *p, u64 avma);
 	/* One line for `culprit doctor -p`: version, and where the offsets come from. */
 	void (*describe)(const void *learned, char *ret, size_t n);
+	/* process.runtime.name and .version of OpenTelemetry's conventions, as its own SDKs say. */
+	const char *otel_name;
+	/* Empty: not known. May be NULL. */
+	void (*otel_version)(const void *learned, char *ret, size_t n);
 	/*
 	 * What of a process would not be shown, or not right: a line each. May be NULL; reads what
 	 * it needs, as only `culprit doctor -p` asks.
@@ -130,6 +134,14 @@ bool runtimes_busy(const struct runtimes *r);
 u32 runtimes_take(struct runtimes *r, bool wait);
 /* Does it run any of the runtimes, as far as is known? */
 bool runtimes_in_process(const struct runtimes *r, const struct procman_process *p);
+/* Which runtime a process is one of, by OpenTelemetry's conventions. */
+struct runtime_identity {
+	const char *name; /* static */
+	char version[64]; /* empty: not known, or not yet */
+};
+/* False: none, as far as is known. */
+bool runtimes_identify(struct runtimes *r, const struct procman_process *p,
+		       struct runtime_identity *ret);
 /* Tries again what was too early; call it now and then. */
 void runtimes_retry(struct runtimes *r, struct procman *pm);
 void runtimes_remove_process(struct runtimes *r, const struct procman_process *p);

@@ -132,6 +132,7 @@ const struct runtime_ops runtime_v8 = {
 	.name = v8_name,
 	.covers = v8_covers,
 	.describe = v8_describe,
+	.otel_name = "nodejs", /* whose version V8 does not know */
 	.marks_anonymous = true,
 	.walks_natively = true,
 };

@@ -40,7 +40,7 @@ static bool version_bytes(struct elf_file *elf, struct buf *ret)
 	return elf_file_bytes(elf, at, n, ret) == 0;
 }
 
-static void read_version(struct elf_file *elf, char *ret, size_t n)
+bool unwind_go_version(struct elf_file *elf, char *ret, size_t n)
 {
 	struct buf b = {};
 	size_t length = version_bytes(elf, &b) ? MIN(buf_left(&b), n - 1) : 0;
@@ -48,8 +48,7 @@ static void read_version(struct elf_file *elf, char *ret, size_t n)
 	for (size_t i = 0; i < length; i++)
 		ret[i] = b.pos[i] >= ' ' && b.pos[i] < 127 ? (char)b.pos[i] : '?';
 	ret[length] = '\0';
-	if (!length)
-		snprintf(ret, n, "a release that it does not say");
+	return length;
 }
 
 static void code_range(const struct elf_file *elf, u64 *ret_lo, u64 *ret_hi)
@@ -75,7 +74,8 @@ int unwind_describe_go(struct elf_file *elf, char *ret, size_t n)
 	r = gotab_open(elf, lo, hi, &t);
 	if (r == -ENOENT && elf_file_section(elf, ".go.buildinfo", NULL, NULL) < 0)
 		return r;
-	read_version(elf, version, sizeof(version));
+	if (!unwind_go_version(elf, version, sizeof(version)))
+		snprintf(version, sizeof(version), "a release that it does not say");
 	if (r < 0) {
 		snprintf(ret, n, "%s; not supported: its .gopclntab is %s", version,
 			 r == -ENOENT ? "not there or of a layout that is not known" : "damaged");

@@ -40,6 +40,8 @@ int unwind_source_continue(struct unwind_source *s, const struct unwind_rule *ru
 void unwind_source_destroy(struct unwind_source *s);
 /* One line on a Go program: its release, and what is known of it. -ENOENT: it is none. */
 int unwind_describe_go(struct elf_file *elf, char *ret, size_t n);
+/* The release that it says it is, as printable text: "go1.22.1". False: it does not say. */
+bool unwind_go_version(struct elf_file *elf, char *ret, size_t n);
 const struct unwind_source_info *unwind_source_info(const struct unwind_source *s);
 /*
  * The rows of page number `page` (of first_page … first_page + n_pages - 1), at most

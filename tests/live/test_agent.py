@@ -6,6 +6,7 @@ Every request that a receiver here gets is held against the rules of OTLP (otlp.
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -284,6 +285,59 @@ def test_several_at_once_and_a_filter(culprit, programs, tmp_path):
         assert {s.resource["process.executable.name"] for s in a.samples()} == {"split-g"}
         stacks = [s for f in out.glob("*.folded") for s in parse_folded(f.read_text())]
         assert sum(s.count for s in stacks) == sum(s.count for s in a.samples())
+
+
+# ---- whose samples they are ----
+
+BURN_PYTHON = "while True: sum(range(1000))"
+BURN_NODE = "for (;;) Math.sqrt(Date.now())"
+BURN_JAVA = "class Burn { public static void main(String[] a) { for (long i = 0; ; i++) if (i < 0) return; } }"
+RUNTIMES = {
+    "cpython": (["/usr/bin/python3", "-c", BURN_PYTHON],
+                ["/usr/bin/python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]),
+    "nodejs": (["node", "-e", BURN_NODE], None),
+    "OpenJDK Runtime Environment": (
+        ["java", "BURN.java"],
+        ["sh", "-c", "java -XshowSettings:properties -version 2>&1 | sed -n 's/ *java.runtime.version = //p'"]),
+    "go": ([f"{PROGRAMS}/gos-go", "1000000"],
+           ["sh", "-c", f"go version {PROGRAMS}/gos-go | sed 's/.*: //'"]),
+}
+
+
+@pytest.mark.parametrize("name", list(RUNTIMES))
+def test_a_process_says_its_runtime(culprit, programs, tmp_path, name):
+    """By OpenTelemetry's conventions; also when it was loaded after the first samples, as the JVM is by
+    its launcher; not for others; and what the process says itself counts more."""
+    command, ask = RUNTIMES[name]
+    here = f"-{os.getpid()}" # others on this machine have shops, too
+    if not shutil.which(command[0]):
+        pytest.skip(f"no {command[0]}")
+    (tmp_path / "BURN.java").write_text(BURN_JAVA)
+    command = [str(tmp_path / c) if c == "BURN.java" else c for c in command]
+    version = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip() if ask else None
+    with Receiver() as r, Work(programs, f"native{here}"), \
+            Agent(culprit, tmp_path, frequency=49, period=1, export=r.url) as agent:
+        agent.wait_until_it_counts()
+        # By way of env: what a child of this Python does before its exec is not of the service.
+        running = [subprocess.Popen(["env", f"OTEL_SERVICE_NAME={service}",
+                                     f"OTEL_RESOURCE_ATTRIBUTES=process.runtime.name={own}", *command])
+                   for service, own in ((f"shop{here}", ""), (f"own{here}", "mine"))]
+
+        def said(service):
+            return {(s.resource.get("process.runtime.name"), s.resource.get("process.runtime.version"))
+                    for s in r.samples(service_name=service + here)}
+        try:
+            wait_for(lambda: (name, version) in said("shop"), lambda: f"{said('shop')}")
+            wait_for(lambda: said("own") and said("native"), "nothing of the others")
+        finally:
+            for p in running:
+                p.kill()
+                p.wait()
+        agent.end()
+        assert said("own") == {("mine", None)}
+        assert said("native") == {(None, None)}
+        # Before all was known less was said, but nothing else.
+        assert said("shop") <= {(None, None), (name, None), (name, version)}
 
 
 # ---- chance ----
