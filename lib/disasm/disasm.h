@@ -73,3 +73,16 @@ bool disasm_one(struct disasm *d, struct buf code, u64 svma, struct disasm_insn 
  * compilers and linkers use; 0: disasm_one() knows, at a hundred times the cost.
  */
 u32 disasm_padding(const struct disasm *d, struct buf code);
+
+/*
+ * The same as text: for a reader, and for nothing else. What is no instruction is said as data, so
+ * that a stretch of code always ends.
+ */
+struct disasm_text;
+
+int disasm_text_create(u16 e_machine, struct disasm_text **ret);
+void disasm_text_destroy(struct disasm_text *t);
+DEFINE_CLEANUP(disasm_text, struct disasm_text *, disasm_text_destroy)
+#define _cleanup_disasm_text_ _cleanup_(disasm_text)
+/* "mov rax, rbx" into `text`, cut to n bytes; its length in the code, 0 at the end. */
+u32 disasm_text_one(struct disasm_text *t, struct buf code, u64 svma, char *text, size_t n);

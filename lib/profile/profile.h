@@ -182,6 +182,9 @@ int profile_add_linked_sample(struct profile *p, u64 time_ns, u32 thread, u32 st
 /* One that belongs to no span. */
 int profile_add_sample(struct profile *p, u64 time_ns, u32 thread, u32 stack, const s64 *values);
 
+/* Adds to the profile's quality what so many samples of a stack say by their frames alone. */
+void profile_count_quality(struct profile *p, u32 stack, u64 samples);
+
 size_t profile_sample_size(const struct profile *p);
 const struct profile_sample *profile_sample(const struct profile *p, size_t i);
 const char *profile_string(const struct profile *p, u32 id);

@@ -100,8 +100,9 @@ static bool is_truncation(const struct profile *p, const struct profile_frame *f
 	       str_starts(profile_string(p, p->functions.data[f->function].name), "[truncated");
 }
 
-static void count_stack(struct profile *p, const struct profile_stack *s, u64 samples)
+void profile_count_quality(struct profile *p, u32 stack, u64 samples)
 {
+	const struct profile_stack *s = &p->stacks.data[stack];
 	u64 unknown = 0, frames = 0;
 	bool truncated = false, user = false;
 
@@ -133,7 +134,7 @@ void profile_derive_quality(struct profile *p)
 			const struct profile_sample *s = profile_sample(p, i);
 
 			if (s->value[t] > 0)
-				count_stack(p, &p->stacks.data[s->stack], (u64)s->value[t]);
+				profile_count_quality(p, s->stack, (u64)s->value[t]);
 		}
 		return;
 	}

@@ -42,13 +42,14 @@ struct api_route {
 };
 
 /* Tables of routes, each ended by one without a path. */
-extern const struct api_route api_page_routes[];    /* page.c: the page, and its picture */
-extern const struct api_route api_agent_routes[];   /* agents.c */
-extern const struct api_route api_source_routes[];  /* source.c */
-extern const struct api_route api_view_routes[];    /* views.c: JSON */
-extern const struct api_route api_querier_routes[]; /* querier.c: Pyroscope's queries */
-extern const struct api_route api_input_routes[];   /* input.c: what comes in */
-extern const struct api_route api_symbol_routes[];  /* symbols.c: debug files */
+extern const struct api_route api_page_routes[];     /* page.c: the page, and its picture */
+extern const struct api_route api_agent_routes[];    /* agents.c */
+extern const struct api_route api_source_routes[];   /* source.c */
+extern const struct api_route api_assembly_routes[]; /* assembly.c */
+extern const struct api_route api_view_routes[];     /* views.c: JSON */
+extern const struct api_route api_querier_routes[];  /* querier.c: Pyroscope's queries */
+extern const struct api_route api_input_routes[];    /* input.c: what comes in */
+extern const struct api_route api_symbol_routes[];   /* symbols.c: debug files */
 
 /* "name":"value" */
 void api_put_text(struct str *out, const char *name, const char *value);
@@ -67,6 +68,13 @@ int api_group(struct api_call *c, struct query *q);
 int api_number(struct api_call *c, const char *name, u64 min, u64 max, u64 *value);
 int api_flag(struct api_call *c, const char *name, bool *value);
 int api_tree_options(struct api_call *c, struct profile_tree_options *o);
+
+/* ---- files that profiles name (public.c) ---- */
+
+/* Opens what any user may open. -EACCES, -ENOENT; -EINVAL: it is no file. */
+int api_open_public(const char *path, int *ret_fd);
+/* A sentence, of the first two. */
+const char *api_not_public(int r);
 
 /* ---- trees (prune.c) ---- */
 

@@ -5,11 +5,9 @@
  * not whom the server runs as.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -82,52 +80,13 @@ static int count_lines(const struct profile *p, const char *file, struct lines *
 
 /* ---- text ---- */
 
-/*
- * Opens what any user may open: each folder on the way and the file itself, looked at through
- * descriptors, so that nothing is exchanged in between. -EACCES, -ENOENT, -EINVAL for no file.
- */
-static int open_public(const char *path, int *ret_fd)
-{
-	_cleanup_free_ char *copy = strdup(path);
-	_cleanup_close_ int fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	char *rest = copy, *part;
-	struct stat st;
-
-	if (!copy || fd < 0)
-		return -ENOMEM;
-	while ((part = strsep(&rest, "/"))) {
-		bool last = !rest;
-		int next;
-
-		if (!*part && !last)
-			continue;
-		next = openat(fd, part,
-			      last ? O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC
-				   : O_PATH | O_NOFOLLOW | O_DIRECTORY | O_CLOEXEC);
-		if (next < 0)
-			return errno == ENOENT ? -ENOENT : -EACCES;
-		close(fd);
-		fd = next;
-		if (fstat(fd, &st) < 0 || !(st.st_mode & (last ? S_IROTH : S_IXOTH)))
-			return -EACCES;
-	}
-	if (!S_ISREG(st.st_mode))
-		return -EINVAL;
-	*ret_fd = take_fd(&fd);
-	return 0;
-}
-
 static int read_public(const char *file, struct str *out)
 {
-	_cleanup_free_ char *real = *file == '/' ? realpath(file, NULL) : NULL;
 	_cleanup_close_ int fd = -1;
 	char bytes[65536];
 	ssize_t n;
-	int r;
+	int r = api_open_public(file, &fd);
 
-	if (!real)
-		return -ENOENT;
-	r = open_public(real, &fd);
 	if (r < 0)
 		return r;
 	while ((n = read(fd, bytes, sizeof(bytes))) > 0) {
@@ -148,9 +107,8 @@ static const char *why_not(int r)
 	case 0:
 		return "";
 	case -ENOENT:
-		return "The file is not on the server's machine.";
 	case -EACCES:
-		return "The file is not one that every user of the server's machine may read.";
+		return api_not_public(r);
 	case -EFBIG:
 		return "The file is larger than 4 MiB.";
 	default:

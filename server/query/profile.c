@@ -324,11 +324,12 @@ static int add_samples(struct answer *a)
 
 		if (stacks[i] == PROFILE_NONE && lost == PROFILE_NONE)
 			r = note_stack(p, "[stack lost: the store is damaged]", &lost);
-		p->quality.samples += e->count;
+		if (stacks[i] == PROFILE_NONE)
+			stacks[i] = lost;
 		if (r == 0)
-			r = profile_add_sample(p, 0, e->thread,
-					       stacks[i] == PROFILE_NONE ? lost : stacks[i],
-					       &e->value);
+			r = profile_add_sample(p, 0, e->thread, stacks[i], &e->value);
+		if (r == 0)
+			profile_count_quality(p, stacks[i], e->count);
 	}
 	return r;
 }

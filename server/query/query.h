@@ -53,8 +53,8 @@ int query_parse_selector(struct query *q, const char *text, struct diag *reterr_
  * label), or with q->by_series one per series (thread.name and resource as stored), or with
  * q->group_by one per value of that label, in the same way as for services. `max_stacks`
  * (0 = no limit) keeps the heaviest; what is left out is one stack of one frame that says so, never
- * nothing; so are stacks that the disk has lost. Times: the range asked for. quality.samples: how
- * many samples there are behind the values.
+ * nothing; so are stacks that the disk has lost. Times: the range asked for. quality: of the
+ * samples behind the values, as far as their frames tell; nobody has kept how many were lost.
  */
 int query_profile(struct store *s, const struct query *q, size_t max_stacks, struct profile **ret,
 		  struct diag *reterr_diag);

@@ -52,6 +52,29 @@ static void check_padding(struct elf_file *elf, struct disasm *d, size_t size)
 	}
 }
 
+/* As text a stretch of code ends, whatever is in it, and what is an instruction there has one
+ * length. */
+static void check_text(const u8 *data, size_t size, bool x86)
+{
+	_cleanup_disasm_text_ struct disasm_text *t = NULL;
+	_cleanup_disasm_ struct disasm *d = NULL;
+	struct buf code = buf_of(data, size);
+	struct disasm_insn insn;
+	char text[192];
+
+	if (disasm_create(x86 ? EM_X86_64 : EM_AARCH64, &d) < 0 ||
+	    disasm_text_create(x86 ? EM_X86_64 : EM_AARCH64, &t) < 0)
+		return;
+	while (buf_left(&code)) {
+		u32 n = disasm_text_one(t, code, TEXT_SVMA, text, sizeof(text));
+
+		if (!n || !*text || n > buf_left(&code) ||
+		    (*text != '.' && disasm_one(d, code, TEXT_SVMA, &insn) && insn.length != n))
+			abort();
+		buf_skip(&code, n);
+	}
+}
+
 static void check_flow(struct elf_file *elf, size_t n, size_t first)
 {
 	struct code_func f = {
@@ -143,6 +166,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		check_flow(elf, n, MIN((size_t)first, n));
 	else
 		check_pages(elf);
+	check_text(data, n, !(how & 1));
 	elf_file_destroy(elf);
 	str_deinit(&w.out);
 	return 0;

@@ -92,7 +92,7 @@ def test_document_is_served_and_whole(server):
     assert server.get("/api/v1/openapi.json").json() == DOCUMENT
     # What the server routes (its JSON API) and what the document has are the same.
     routed = set()
-    for name in ("page", "views", "agents", "source", "symbols"):
+    for name in ("page", "views", "agents", "source", "assembly", "symbols"):
         with open(f"{TOP}/server/api/{name}.c", encoding="utf-8") as f:
             routed |= set(re.findall(r'\{"GET", "([^"]+)"', f.read())) - {"/"}
     documented = {p for p, m in DOCUMENT["paths"].items() if "get" in m}
@@ -101,7 +101,7 @@ def test_document_is_served_and_whole(server):
 
 EXAMPLES = {"query": '{env="prod"}', "type": CPU, "stacks": 'fn="work"', "from": "now-1h", "to": "now", "label": "env",
             "step": "1000", "group_by": "env", "limit": "2", "column": "60000", "row": "30000", "format": "folded",
-            "max_nodes": "100", "max_stacks": "100", "file": "/main.c"}
+            "max_nodes": "100", "max_stacks": "100", "file": "/main.c", "function": "main", "build_id": "00"}
 
 
 # Those with a variable part are called where something is there: test_symbols.py.
@@ -109,7 +109,7 @@ EXAMPLES = {"query": '{env="prod"}', "type": CPU, "stacks": 'fn="work"', "from":
 def test_every_route(filled, path):
     """Called bare, and with each parameter that the document names, alone and together."""
     names = [resolve(p)["name"] for p in DOCUMENT["paths"][path]["get"].get("parameters", [])]
-    needed = {"label": "env"} if "label" in names else {"file": "/main.c"} if "file" in names else {}
+    needed = {n: EXAMPLES[n] for n in ("label", "file", "function") if n in names}
 
     def value(name):
         name = name.removeprefix("base_")
