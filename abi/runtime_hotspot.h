@@ -26,6 +26,7 @@ enum hotspot_flags {
 	HOTSPOT_SHORT_COMPLETE = 2, /* frame_complete is s16, not s32 */
 	HOTSPOT_HAS_MIRROR = 4,	    /* interpreter frames have a slot for it */
 	HOTSPOT_TELLS_CLASSES = 8,  /* all that hotspot_cookie() asks for is known */
+	HOTSPOT_COUNT = 3 << 4,	    /* two bits: half of where a Symbol's references are */
 };
 
 struct hotspot_process {
@@ -48,12 +49,12 @@ struct hotspot_process {
 	__u8 const_method_size; /* bytecodes follow it */
 	__u16 saved_pc;		/* in JavaThread: where a poll was met; 0: not known */
 	__u8 entry_words;	/* of a ContinuationEntry on the stack */
-	/* For hotspot_cookie(): offsets in ConstMethod (two), ConstantPool, Klass and Symbol. */
+	/* For hotspot_cookie(): offsets in ConstMethod (two), ConstantPool and Klass. */
 	__u8 constants;
 	__u8 names;
 	__u8 holder;
 	__u8 class_name;
-	__u8 refcount;
+	__u8 pool_size; /* of a ConstantPool: its constants follow it */
 };
 _Static_assert(sizeof(struct hotspot_process) <= sizeof(((struct runtime_process *)0)->room),
 	       "hotspot_process");
@@ -78,26 +79,31 @@ enum hotspot_kind {
 
 /*
  * Which method it is: where one was freed, that of another class comes to lie, at the same
- * addresses for the same shape. Its class's name is another Symbol then, or at least a new one: it
- * has a number made at random beside a count of references, which does not count here. `names` are
- * four indices of 16 bits, that of the method's name and others.
+ * addresses for the same shape. The names of its class and of itself are other Symbols then, or at
+ * least new ones: a Symbol has a number made at random beside a count of references, which does not
+ * count here. `names` are four indices of 16 bits into the constants, that of the method's name
+ * first.
  *
  * Symbols of classes from an archive, which stay, may not be in memory where BPF reads them: the
- * lowest bit tells whether the class is in it.
+ * lowest bits tell how many are in it, the class's first.
  */
+#define HOTSPOT_COOKIE_SYMBOLS 3U
+
 static inline __attribute__((always_inline)) __u64 hotspot_mix(__u64 hash, __u64 value)
 {
 	hash = (hash ^ value) * 0x9fb21c651e98df25ULL;
 	return hash ^ (hash >> 32);
 }
 
-static inline __attribute__((always_inline)) __u32
-hotspot_cookie(__u64 const_method, __u64 names, __u64 symbol, __u64 word, __u32 refcount)
+/* `word`: its first 8 bytes, with the count of references at an offset. */
+static inline __attribute__((always_inline)) __u64 hotspot_mix_symbol(__u64 hash, __u64 symbol,
+								      __u64 word, __u32 count)
 {
-	__u64 hash = hotspot_mix(hotspot_mix(0, const_method), names);
+	word &= ~(0xffffULL << (count & 6) * 8);
+	return hotspot_mix(hotspot_mix(hash, symbol), word);
+}
 
-	if (!symbol)
-		return (__u32)hash & ~1U;
-	word &= ~(0xffffULL << (refcount & 6) * 8);
-	return (__u32)hotspot_mix(hotspot_mix(hash, symbol), word) | 1;
+static inline __attribute__((always_inline)) __u32 hotspot_cookie(__u64 hash, __u32 n_symbols)
+{
+	return ((__u32)hash & ~HOTSPOT_COOKIE_SYMBOLS) | n_symbols;
 }

@@ -171,7 +171,8 @@ static int place_offsets(const struct hotspot_vm *vm, const struct hotspot_offse
 }
 
 /* What hotspot_cookie() is made of. */
-static void place_cookie(const struct hotspot_offsets *o, struct hotspot_process *p)
+static void place_cookie(const struct hotspot_vm *vm, const struct hotspot_offsets *o,
+			 struct hotspot_process *p)
 {
 	/* That of the name is the first of its four. */
 	if (o->of[HF_CONST_NAME] > 0xff || o->of[HF_CONST_CONSTANTS] > 0xff)
@@ -179,12 +180,12 @@ static void place_cookie(const struct hotspot_offsets *o, struct hotspot_process
 	p->names = (u8)o->of[HF_CONST_NAME];
 	p->constants = (u8)o->of[HF_CONST_CONSTANTS];
 	if (o->of[HF_POOL_HOLDER] > 0xff || o->of[HF_CLASS_NAME] > 0xff ||
-	    o->of[HF_SYMBOL_REFCOUNT] > 6)
+	    o->of[HF_SYMBOL_REFCOUNT] > 6 || vm->sizes[HZ_CONSTANT_POOL] > 0xff)
 		return;
 	p->holder = (u8)o->of[HF_POOL_HOLDER];
 	p->class_name = (u8)o->of[HF_CLASS_NAME];
-	p->refcount = (u8)o->of[HF_SYMBOL_REFCOUNT];
-	p->flags |= HOTSPOT_TELLS_CLASSES;
+	p->pool_size = (u8)vm->sizes[HZ_CONSTANT_POOL];
+	p->flags |= HOTSPOT_TELLS_CLASSES | (o->of[HF_SYMBOL_REFCOUNT] << 3 & HOTSPOT_COUNT);
 }
 
 static int attach(const struct runtime_target *t, const void *learned, struct runtime_process *ret)
@@ -207,7 +208,7 @@ static int attach(const struct runtime_target *t, const void *learned, struct ru
 		r = place_offsets(vm, &o, &p);
 	if (r < 0)
 		return r;
-	place_cookie(&o, &p);
+	place_cookie(vm, &o, &p);
 	memcpy(ret->room, &p, sizeof(p));
 	/* Heaps grow into what was reserved for them before user space hears of it. */
 	for (int i = 0; i < n && i < RUNTIME_MAX_RESERVED; i++) {

@@ -103,10 +103,15 @@ static int read_symbol(const struct reader *r, u64 symbol, char *ret)
 	return 0;
 }
 
+static u64 constant_at(const struct reader *r, u64 pool, u32 index)
+{
+	return pool + r->vm->sizes[HZ_CONSTANT_POOL] + 8ULL * index;
+}
+
 static int pool_symbol(const struct reader *r, u64 pool, u32 index, char *ret)
 {
 	u64 symbol;
-	int e = read_word(r, pool + r->vm->sizes[HZ_CONSTANT_POOL] + 8ULL * index, &symbol);
+	int e = read_word(r, constant_at(r, pool, index), &symbol);
 
 	return e < 0 ? e : read_symbol(r, symbol & ~1ULL, ret);
 }
@@ -279,25 +284,40 @@ static int add_method_at(const struct reader *r, u64 address, u32 bci)
 	return e < 0 ? e : add_method(r, &m, bci);
 }
 
-/* 0: it is the method that the walker saw; `cookie` says whether its class is known, too. */
+/* The Symbol that a pointer is at, into the hash. Without references it is about to go. */
+static int mix_symbol(const struct reader *r, u64 at, u64 *hash)
+{
+	u32 count = r->o->of[HF_SYMBOL_REFCOUNT];
+	u64 symbol, word;
+	int e = read_word(r, at, &symbol);
+
+	symbol &= ~1ULL;
+	if (e == 0)
+		e = read_word(r, symbol, &word);
+	if (e < 0)
+		return e;
+	if (!field(&word, sizeof(word), count, 2))
+		return -ESTALE;
+	*hash = hotspot_mix_symbol(*hash, symbol, word, count);
+	return 0;
+}
+
+/* 0: it is the method that the walker saw; `cookie` says how much of its names is known, too. */
 static int check_method(const struct reader *r, const struct method *m, u32 cookie)
 {
+	u32 n = cookie & HOTSPOT_COOKIE_SYMBOLS;
 	u64 names = field(m->head, m->n_head, r->o->of[HF_CONST_NAME], 8);
-	u64 holder, symbol = 0, word = 0;
+	u64 hash = hotspot_mix(hotspot_mix(0, m->const_method), names), holder;
 	int e = 0;
 
-	if (cookie & 1) {
+	if (n >= 1)
 		e = read_word(r, m->constants + r->o->of[HF_POOL_HOLDER], &holder);
-		if (e == 0)
-			e = read_word(r, holder + r->o->of[HF_CLASS_NAME], &symbol);
-		if (e == 0)
-			e = read_word(r, symbol, &word);
-	}
+	if (n >= 1 && e == 0)
+		e = mix_symbol(r, holder + r->o->of[HF_CLASS_NAME], &hash);
+	if (n >= 2 && e == 0)
+		e = mix_symbol(r, constant_at(r, m->constants, (u32)names & 0xffff), &hash);
 	/* Unreadable: it is gone. */
-	return e == 0 && hotspot_cookie(m->const_method, names, symbol, word,
-					r->o->of[HF_SYMBOL_REFCOUNT]) == cookie
-		       ? 0
-		       : -ESTALE;
+	return e == 0 && hotspot_cookie(hash, n) == cookie ? 0 : -ESTALE;
 }
 
 static int name_interpreted(const struct reader *r, u64 address, u32 position, u32 cookie)
@@ -323,6 +343,7 @@ struct compiled {
 	u64 code, n_code;
 	u64 metadata, pcs, scopes;
 	u64 n_pcs, n_scopes; /* bytes */
+	bool freed;
 };
 
 static u64 head32(const struct reader *r, const struct compiled *c, enum hotspot_field f)
@@ -347,11 +368,26 @@ static void find_metadata(const struct reader *r, struct compiled *c)
 		c->metadata = c->address + head32(r, c, HF_NM_METADATA);
 }
 
+/* From 21 on a method that was freed is left as it was, but for what is before it. */
+static int read_freed(const struct reader *r, u64 address, bool *ret)
+{
+	u64 block = address - r->vm->sizes[HZ_HEAP_BLOCK];
+	u8 used = 1;
+	int e = 0;
+
+	if (hotspot_has(r->o, HF_BLOCK_USED))
+		e = runtime_read(&r->t->memory, block + r->o->of[HF_BLOCK_USED], &used, 1);
+	*ret = !used;
+	return e;
+}
+
 static int read_compiled(const struct reader *r, u64 address, struct compiled *ret)
 {
 	u64 base, end;
 	int e = runtime_read(&r->t->memory, address, ret->head, sizeof(ret->head));
 
+	if (e == 0)
+		e = read_freed(r, address, &ret->freed);
 	if (e < 0)
 		return e;
 	ret->address = address;
@@ -607,10 +643,14 @@ static int add_scopes(const struct reader *r, const struct compiled *c, const st
 	return e;
 }
 
-/* It has no method any more when that was unloaded, and dangling ones in its metadata. */
+/*
+ * Its methods live as long as it does. When one of them was unloaded it is freed, or has no method
+ * any more, and dangling ones in its metadata; and only then their memory is given to others.
+ */
 static int check_compiled(const struct reader *r, const struct compiled *c, u32 cookie)
 {
-	return c->method && (u32)head32(r, c, HF_NM_COMPILE_ID) == cookie ? 0 : -ESTALE;
+	return !c->freed && c->method && (u32)head32(r, c, HF_NM_COMPILE_ID) == cookie ? 0
+										       : -ESTALE;
 }
 
 static int name_compiled(const struct reader *r, u64 address, u32 position, u32 cookie)

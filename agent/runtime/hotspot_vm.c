@@ -65,6 +65,7 @@ static const struct wanted wanted_fields[] = {
 	{HF_HEAP_MEMORY, "CodeHeap", "_memory"},
 	{HF_HEAP_SEGMAP, "CodeHeap", "_segmap"},
 	{HF_HEAP_SHIFT, "CodeHeap", "_log2_segment_size"},
+	{HF_BLOCK_USED, "HeapBlock::Header", "_used"},
 	{HF_SPACE_LOW, "VirtualSpace", "_low_boundary"},
 	{HF_SPACE_HIGH, "VirtualSpace", "_high_boundary"},
 	{HF_QUEUE_BUFFER, "StubQueue", "_stub_buffer"},

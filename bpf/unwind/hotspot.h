@@ -397,22 +397,42 @@ static __always_inline void hotspot_leaf(struct scratch *s, struct hotspot_scrat
 
 #endif
 
+/* The Symbol that a pointer is at: into the hash. */
+static __always_inline bool hotspot_tell_symbol(const struct hotspot_process *p, __u64 at,
+						__u64 *hash)
+{
+	__u64 symbol, word;
+
+	if (bpf_probe_read_user(&symbol, 8, (const void *)at) < 0)
+		return false;
+	symbol &= ~1ULL; /* a constant that is not resolved */
+	if (bpf_probe_read_user(&word, 8, (const void *)symbol) < 0)
+		return false;
+	*hash = hotspot_mix_symbol(*hash, symbol, word, (p->flags & HOTSPOT_COUNT) >> 3);
+	return true;
+}
+
 /* hotspot_cookie() of a method; 0 when it cannot be read. */
 __noinline int hotspot_tell(__u64 const_method)
 {
 	struct hotspot_scratch *h = hotspot_get();
-	__u64 names, at, word;
+	__u64 names, hash, pool, class;
+	const struct hotspot_process *p;
 
-	if (!h ||
-	    bpf_probe_read_user(&names, 8, (const void *)(const_method + h->process.names)) < 0)
+	if (!h)
 		return 0;
-	if (!(h->process.flags & HOTSPOT_TELLS_CLASSES) ||
-	    bpf_probe_read_user(&at, 8, (const void *)(const_method + h->process.constants)) < 0 ||
-	    bpf_probe_read_user(&at, 8, (const void *)(at + h->process.holder)) < 0 ||
-	    bpf_probe_read_user(&at, 8, (const void *)(at + h->process.class_name)) < 0 ||
-	    bpf_probe_read_user(&word, 8, (const void *)at) < 0)
-		return (int)hotspot_cookie(const_method, names, 0, 0, 0);
-	return (int)hotspot_cookie(const_method, names, at, word, h->process.refcount);
+	p = &h->process;
+	if (bpf_probe_read_user(&names, 8, (const void *)(const_method + p->names)) < 0)
+		return 0;
+	hash = hotspot_mix(hotspot_mix(0, const_method), names);
+	if (!(p->flags & HOTSPOT_TELLS_CLASSES) ||
+	    bpf_probe_read_user(&pool, 8, (const void *)(const_method + p->constants)) < 0 ||
+	    bpf_probe_read_user(&class, 8, (const void *)(pool + p->holder)) < 0 ||
+	    !hotspot_tell_symbol(p, class + p->class_name, &hash))
+		return (int)hotspot_cookie(hash, 0);
+	if (!hotspot_tell_symbol(p, pool + p->pool_size + (names & 0xffff) * 8, &hash))
+		return (int)hotspot_cookie(hash, 1);
+	return (int)hotspot_cookie(hash, 2);
 }
 
 /* The frame at the frame pointer: does it look like one of the interpreter's? It is read. */

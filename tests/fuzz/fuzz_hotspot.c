@@ -141,7 +141,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		void *other = learn(versions[which], data + 2, size - 2);
 
 		if (other) {
-			use(other, image_cookie(IMAGE_OUTER));
+			use(other, image_cookie(IMAGE_OUTER, 2));
 			runtime_hotspot.forget(other);
 		}
 		return 0;
@@ -150,9 +150,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		learned[which] = learn(versions[which], NULL, 0);
 	if (!learned[which])
 		abort();
-	outer = image_cookie(IMAGE_OUTER);
+	outer = image_cookie(IMAGE_OUTER, 2);
 	change(image_at(0), HOTSPOT_IMAGE_BYTES, data + 2, size - 2);
 	use(learned[which], outer);
-	use(learned[which], image_cookie(IMAGE_OUTER));
+	use(learned[which], image_cookie(IMAGE_OUTER, 2));
 	return 0;
 }

@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 
 # pylint: disable=unused-import
-from test_hotspot import HERE, built, check_chains, check_order, java, profile, stacks_of
+from test_hotspot import HERE, MODES, built, check_chains, check_order, java, profile, stacks_of
 
 
 def libjvm(java):
@@ -275,11 +275,10 @@ def churn_fault(stack):
     return None, stale
 
 
-@pytest.mark.parametrize("mode", ["tiered", "C1", "small"])
+@pytest.mark.parametrize("mode", ["tiered", "C1", "C2", "interpreter", "small"])
 def test_stale(culprit, java, mode, tmp_path):
     """No name of a method that was not running, when methods and code are freed and come anew."""
-    options = {"tiered": [], "C1": ["-XX:TieredStopAtLevel=1"],
-               "small": ["-XX:ReservedCodeCacheSize=3m", "-XX:InitialCodeCacheSize=3m"]}[mode]
+    options = {**MODES, "small": ["-XX:ReservedCodeCacheSize=3m", "-XX:InitialCodeCacheSize=3m"]}[mode]
     process = java.start(main="Churn", options=["-XX:+UseSerialGC", "-Xmx64m", *options])
     try:
         time.sleep(2)

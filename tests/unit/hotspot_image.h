@@ -35,8 +35,9 @@ enum image_place {
 	IMAGE_LEAF = 0x7000,
 	IMAGE_METADATA = 0x8000, /* for those that have it outside */
 	IMAGE_DEBUG = 0x8100,
-	IMAGE_CODE = 0x9000,	    /* the code heap */
-	IMAGE_NMETHOD = 0x9000 + 8, /* a HeapBlock before it */
+	IMAGE_CODE = 0x9000,	 /* the code heap */
+	IMAGE_USED = 0x9000 + 4, /* of the HeapBlock: is there a method behind it? */
+	IMAGE_NMETHOD = 0x9000 + 8,
 	IMAGE_STUBS = 0xa000 + 8,
 	IMAGE_INTERPRETER = 0xb000,
 	IMAGE_CODE_END = 0xc000,
@@ -178,6 +179,7 @@ static const struct image_entry image_entries[] = {
 	{ALL, "CodeHeap", "_memory", 16},
 	{ALL, "CodeHeap", "_segmap", 64},
 	{ALL, "CodeHeap", "_log2_segment_size", 8},
+	{ALL, "HeapBlock::Header", "_used", 4},
 	{ALL, "VirtualSpace", "_low_boundary", 8},
 	{ALL, "VirtualSpace", "_high_boundary", 16},
 	{ALL, "StubQueue", "_stub_buffer", 8},
@@ -410,6 +412,7 @@ static inline void image_nmethod(u32 version)
 	u64 at = IMAGE_NMETHOD, a = HOTSPOT_IMAGE + at, metadata = at + NM_METADATA;
 	u64 scopes = at + NM_SCOPES, pcs = at + NM_PCS;
 
+	*image_at(IMAGE_USED) = 1;
 	image_u64(at + AT_BLOB_NAME, HOTSPOT_IMAGE + IMAGE_HEAP + 0x80);
 	image_u32(at + AT_BLOB_FRAME_SIZE, 6);
 	image_u32(at + AT_BLOB_COMPLETE, 4);
@@ -551,12 +554,17 @@ static inline u64 image_where(u32 kind, u32 position, u32 cookie)
 }
 
 /* As the walker makes it of a class of ours, which may not have been damaged. */
-static inline u32 image_cookie(u64 class)
+static inline u32 image_cookie(u64 class, u32 n_symbols)
 {
-	u64 names, word;
+	u64 names, word, hash;
 
 	memcpy(&names, image_at(class + CLASS_CONST + AT_CONST_NAME), 8);
-	memcpy(&word, image_at(class + CLASS_SYMBOLS), 8);
-	return hotspot_cookie(HOTSPOT_IMAGE + class + CLASS_CONST, names,
-			      HOTSPOT_IMAGE + class + CLASS_SYMBOLS, word, AT_SYMBOL_COUNT);
+	hash = hotspot_mix(hotspot_mix(0, HOTSPOT_IMAGE + class + CLASS_CONST), names);
+	for (u32 i = 0; i < n_symbols; i++) {
+		u64 symbol = class + CLASS_SYMBOLS + i * 0x100;
+
+		memcpy(&word, image_at(symbol), 8);
+		hash = hotspot_mix_symbol(hash, HOTSPOT_IMAGE + symbol, word, AT_SYMBOL_COUNT);
+	}
+	return hotspot_cookie(hash, n_symbols);
 }

@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -59,7 +60,7 @@ static int name_compiled(struct jvm *j, u32 position)
 
 static int name_interpreted(struct jvm *j, u64 class, u32 bci)
 {
-	return name(j, class, image_where(HOTSPOT_INTERPRETED, bci, image_cookie(class)));
+	return name(j, class, image_where(HOTSPOT_INTERPRETED, bci, image_cookie(class, 2)));
 }
 
 static void cr_frame(const struct jvm *j, u32 i, const char *function, const char *file, u32 line)
@@ -183,7 +184,7 @@ Test(hotspot, attach)
 			     versions[i] < 9 || versions[i] > 22);
 		cr_expect(p.flags & HOTSPOT_TELLS_CLASSES);
 		cr_expect_eq(p.names, AT_CONST_NAME);
-		cr_expect_eq(p.refcount, AT_SYMBOL_COUNT);
+		cr_expect_eq((p.flags & HOTSPOT_COUNT) >> 3, AT_SYMBOL_COUNT);
 		cr_expect_eq(p.flags & HOTSPOT_HAS_MIRROR ? 1 : 0, versions[i] >= 9);
 		cr_expect(
 			runtime_hotspot.covers(j.learned, &process, HOTSPOT_IMAGE + IMAGE_NMETHOD));
@@ -259,40 +260,169 @@ Test(hotspot, stale)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
 		_cleanup_jvm_ struct jvm j;
-		u64 other = HOTSPOT_IMAGE + IMAGE_OUTER + CLASS_CONST, leaf, weak;
+		u64 other = HOTSPOT_IMAGE + IMAGE_OUTER + CLASS_CONST, leaf;
 
 		cr_assert_eq(jvm_init(&j, versions[i], NULL), 0);
-		leaf = image_where(HOTSPOT_INTERPRETED, 0, image_cookie(IMAGE_LEAF));
-		weak = image_where(
-			HOTSPOT_INTERPRETED, 0,
-			hotspot_cookie(HOTSPOT_IMAGE + IMAGE_LEAF + CLASS_CONST, 2, 0, 0, 0));
-		/* Somebody else has a reference to the class's name. */
-		image_u16(IMAGE_LEAF + CLASS_SYMBOLS + AT_SYMBOL_COUNT, 9);
-		cr_expect_eq(name(&j, IMAGE_LEAF, leaf), 0);
-		/* Another class of the same shape at the same place, and in its name's place. */
-		image_u16(IMAGE_LEAF + CLASS_SYMBOLS + AT_SYMBOL_COUNT + 2, 9);
-		cr_expect_eq(name(&j, IMAGE_LEAF, leaf), -ESTALE);
-		/* The walker could not read that far. */
-		cr_expect_eq(name(&j, IMAGE_LEAF, weak), 0);
-		/* Another method of it. */
-		image_build(versions[i]);
-		image_u16(IMAGE_LEAF + CLASS_CONST + AT_CONST_NAME + 4, 3);
-		cr_expect_eq(name(&j, IMAGE_LEAF, leaf), -ESTALE);
-		cr_expect_eq(name(&j, IMAGE_LEAF, weak), -ESTALE);
-		/* Unloaded code that is not freed yet. */
+		/* Unloaded code that is not freed yet, and what was freed and left as it was. */
 		image_u64(IMAGE_NMETHOD + AT_NM_METHOD, 0);
+		cr_expect_eq(name_compiled(&j, IMAGE_INLINED_AT - 1), -ESTALE);
+		image_build(versions[i]);
+		*image_at(IMAGE_USED) = 0;
 		cr_expect_eq(name_compiled(&j, IMAGE_INLINED_AT - 1), -ESTALE);
 		image_build(versions[i]);
 		image_u32(IMAGE_NMETHOD + AT_NM_COMPILE_ID, IMAGE_COMPILE_ID + 1);
 		cr_expect_eq(name_compiled(&j, IMAGE_INLINED_AT - 1), -ESTALE);
+		cr_expect_eq(name(&j, HOTSPOT_IMAGE_BYTES, image_where(HOTSPOT_COMPILED, 7, 1)),
+			     -EFAULT);
+		leaf = image_where(HOTSPOT_INTERPRETED, 0, image_cookie(IMAGE_LEAF, 2));
 		image_u64(IMAGE_LEAF + CLASS_METHOD + AT_METHOD_CONST, other);
 		cr_expect_eq(name(&j, IMAGE_LEAF, leaf), -ESTALE);
 		image_u64(IMAGE_LEAF + CLASS_METHOD + AT_METHOD_CONST, 0);
 		cr_expect_lt(name(&j, IMAGE_LEAF, leaf), 0);
-		cr_expect_eq(name(&j, HOTSPOT_IMAGE_BYTES, image_where(HOTSPOT_COMPILED, 7, 1)),
-			     -EFAULT);
 		cr_expect_eq(j.names.n, 0);
 	}
+}
+
+/* By how much of its names the walker could read: of class and method, of the class, nothing. */
+Test(hotspot, stale_symbols)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(versions) * 3; i++) {
+		u32 version = versions[i / 3], n = (u32)(i % 3);
+		_cleanup_jvm_ struct jvm j;
+		u64 leaf;
+
+		cr_assert_eq(jvm_init(&j, version, NULL), 0);
+		leaf = image_where(HOTSPOT_INTERPRETED, 0, image_cookie(IMAGE_LEAF, n));
+		for (u32 symbol = 0; symbol < 2; symbol++) {
+			u64 count = IMAGE_LEAF + CLASS_SYMBOLS + symbol * 0x100 + AT_SYMBOL_COUNT;
+
+			/* Somebody else has a reference to it; nobody has; it is another one. */
+			image_build(version);
+			image_u16(count, 9);
+			cr_expect_eq(name(&j, IMAGE_LEAF, leaf), 0);
+			image_u16(count, 0);
+			cr_expect_eq(name(&j, IMAGE_LEAF, leaf), symbol < n ? -ESTALE : 0);
+			image_build(version);
+			image_u16(count + 2, 9);
+			cr_expect_eq(name(&j, IMAGE_LEAF, leaf), symbol < n ? -ESTALE : 0);
+		}
+		/* Another method of it. */
+		image_build(version);
+		image_u16(IMAGE_LEAF + CLASS_CONST + AT_CONST_NAME + 4, 3);
+		cr_expect_eq(name(&j, IMAGE_LEAF, leaf), -ESTALE);
+	}
+}
+
+/* ---- memory that changes while it is read ---- */
+
+/* All reads of a process; before one of them its memory is changed. */
+static struct {
+	void (*change)(u32 version); /* NULL: never */
+	u32 version, at, n;
+} reads;
+
+ssize_t __real_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n_local,
+				const struct iovec *remote, unsigned long n_remote,
+				unsigned long flags);
+ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n_local,
+				const struct iovec *remote, unsigned long n_remote,
+				unsigned long flags);
+
+ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n_local,
+				const struct iovec *remote, unsigned long n_remote,
+				unsigned long flags)
+{
+	if (reads.change && reads.n++ == reads.at)
+		reads.change(reads.version);
+	return __real_process_vm_readv(pid, local, n_local, remote, n_remote, flags);
+}
+
+/* Nobody has their names any more. */
+static void drop_names(u64 class)
+{
+	for (u32 i = 0; i < 3; i++)
+		image_u16(class + CLASS_SYMBOLS + i * 0x100 + AT_SYMBOL_COUNT, 0);
+}
+
+/* Another class of the same shape where one was; its names are at the same places. */
+static void replace(u64 class, u32 version)
+{
+	image_class(class, version, "bad/Class", "bad", "Bad.java", (u8[]){0x7f, 0}, 2);
+	for (u32 i = 0; i < 3; i++)
+		image_u16(class + CLASS_SYMBOLS + i * 0x100 + AT_SYMBOL_COUNT + 2, (u16)(7 + i));
+}
+
+static void classes_die(u32 version)
+{
+	(void)version;
+	drop_names(IMAGE_OUTER);
+	drop_names(IMAGE_LEAF);
+	*image_at(IMAGE_USED) = 0;
+}
+
+static void classes_come(u32 version)
+{
+	classes_die(version);
+	replace(IMAGE_OUTER, version);
+	replace(IMAGE_LEAF, version);
+}
+
+/* And one of them is compiled, where the other was. */
+static void code_comes(u32 version)
+{
+	classes_come(version);
+	*image_at(IMAGE_USED) = 1;
+	image_u32(IMAGE_NMETHOD + AT_NM_COMPILE_ID, IMAGE_COMPILE_ID + 1);
+}
+
+/* A method's name went first, and its memory is in use again; the class's has not gone yet. */
+static void name_goes(u32 version)
+{
+	(void)version;
+	for (u64 class = IMAGE_OUTER; class <= IMAGE_LEAF; class += IMAGE_LEAF - IMAGE_OUTER)
+		memset(image_at(class + CLASS_SYMBOLS + 0x100), 0xa5, 16);
+	*image_at(IMAGE_USED) = 0;
+}
+
+/* One frame, its memory changed before each of the reads in turn: the right names, or none. */
+static void cr_never_wrong(u32 version, void (*change)(u32 version), bool compiled)
+{
+	u32 n_right = 0, n_stale = 0;
+	bool changed = true;
+
+	for (u32 at = 0; changed; at++) {
+		_cleanup_jvm_ struct jvm j;
+		int r;
+
+		cr_assert_eq(jvm_init(&j, version, NULL), 0);
+		reads = (typeof(reads)){.version = version, .at = at, .change = change};
+		r = compiled ? name_compiled(&j, IMAGE_INLINED_AT - 1)
+			     : name_interpreted(&j, IMAGE_LEAF, 9);
+		changed = reads.n > at;
+		reads.change = NULL;
+		n_stale += r < 0;
+		n_right += r == 0;
+		cr_assert(r == 0 || changed);
+		if (r == 0)
+			cr_leaf(&j, 0, compiled ? 12 : 13);
+		if (r == 0 && compiled)
+			cr_outer(&j, 1, 40);
+	}
+	/* Without any change it has its names. */
+	cr_expect_geq(n_right, 1);
+	cr_expect_geq(n_stale, 10);
+}
+
+Test(hotspot, changes_while_it_is_read)
+{
+	static void (*const changes[])(u32 version) = {classes_die, classes_come, code_comes,
+						       name_goes};
+
+	for (size_t i = 0; i < ARRAY_SIZE(versions); i++)
+		for (size_t k = 0; k < ARRAY_SIZE(changes); k++) {
+			cr_never_wrong(versions[i], changes[k], false);
+			cr_never_wrong(versions[i], changes[k], true);
+		}
 }
 
 /* Scopes in a circle, numbers cut off, methods that are not there, lengths without end. */
