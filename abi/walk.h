@@ -33,8 +33,9 @@
 
 #define WALK_GO (-1) /* walk_step(): there is a caller; everything else is an enum stop_reason */
 #define WALK_FP (-2) /* walk_find_row(): code without tables, try the frame pointer */
-#define WALK_RUNTIME (-4) /* walk_step(): the mapping is a runtime's, see walk_runtime() */
-#define WALK_SWITCH (-6)  /* walk_step(): Go has changed stacks, walk_switch() finds the caller */
+#define WALK_RUNTIME (-4)   /* walk_step(): the mapping is a runtime's, see walk_runtime() */
+#define WALK_ELSEWHERE (-5) /* bpf/unwind/runtime.h: the frame is another runtime's */
+#define WALK_SWITCH (-6)    /* walk_step(): Go has changed stacks, walk_switch() finds the caller */
 
 /* Where walks end up if a table lies: user addresses only. */
 #define WALK_MIN_PC 4096ULL

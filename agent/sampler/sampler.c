@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "abi/runtime.h"
 #include "agent/probe/probe.h"
 #include "agent/sampler/event.h"
 #include "base/cleanup.h"
@@ -33,7 +34,7 @@ struct sampler {
 	int *events;		 /* owned; closed with their links */
 	u32 n_events;
 	struct bpf_link *follow_links[2];
-	bool loop; /* oncpu, else oncpu_tail */
+	bool loop; /* programs that use bpf_loop(), else bounded loops */
 	u64 hz;
 	const char *event;
 	char event_name[64];
@@ -105,6 +106,20 @@ static u32 process_entries(void)
 	return n;
 }
 
+/* The program that walks frames of a runtime and native ones; RUNTIME_NONE: those alone. */
+static struct bpf_program *walker(const struct sampler *s, u32 runtime, bool loop)
+{
+	switch (runtime) {
+#define RUNTIME(id, name, ...)                                                                     \
+	case RUNTIME_##id:                                                                         \
+		return loop ? s->skel->progs.walk_##name : s->skel->progs.step_##name;
+#include "abi/tbl/runtime.tbl"
+#undef RUNTIME
+	default:
+		return loop ? s->skel->progs.walk_native : s->skel->progs.step_native;
+	}
+}
+
 static void configure(struct sampler *s, const struct sampler_options *o,
 		      const struct probe_features *f)
 {
@@ -126,9 +141,10 @@ static void configure(struct sampler *s, const struct sampler_options *o,
 	c->ring_bytes = (u32)bytes;
 	c->pac_mask = sampler_pac_mask();
 	s->skel->bss->epoch = clock_ns(CLOCK_MONOTONIC);
-	bpf_program__set_autoload(s->skel->progs.oncpu, s->loop);
-	bpf_program__set_autoload(s->skel->progs.oncpu_tail, !s->loop);
-	bpf_program__set_autoload(s->skel->progs.oncpu_tail_step, !s->loop);
+	for (u32 i = 0; i < RUNTIME_N; i++) {
+		bpf_program__set_autoload(walker(s, i, true), s->loop);
+		bpf_program__set_autoload(walker(s, i, false), !s->loop);
+	}
 	bpf_program__set_autoload(s->skel->progs.follow_fork, o->follow_forks);
 	bpf_program__set_autoload(s->skel->progs.follow_exit, o->follow_forks);
 	bpf_map__set_max_entries(s->skel->maps.scratch, s->n_copies);
@@ -263,6 +279,22 @@ static size_t scratch_bytes(const struct sampler *s)
 	return (size_t)s->n_copies * bpf_map__value_size(s->skel->maps.scratch);
 }
 
+/* Programs jump to each other through this map. */
+static int join_programs(struct sampler *s, struct diag *reterr_diag)
+{
+	for (u32 i = 0; i <= RUNTIME_N; i++) {
+		int fd = bpf_program__fd(i < RUNTIME_N ? walker(s, i, s->loop)
+						       : s->skel->progs.finish);
+		int r = bpf_map__update_elem(s->skel->maps.walkers, &i, sizeof(i), &fd, sizeof(fd),
+					     BPF_ANY);
+
+		if (r < 0)
+			return diag_set(reterr_diag, r, "cannot join the BPF programs: %s",
+					strerror(-r));
+	}
+	return 0;
+}
+
 static int load(struct sampler *s, struct diag *reterr_diag)
 {
 	int r = oncpu_bpf__load(s->skel);
@@ -284,17 +316,7 @@ static int load(struct sampler *s, struct diag *reterr_diag)
 		return diag_set(reterr_diag, -errno, "cannot map the counters: %s",
 				strerror(errno));
 	s->scratch = scratch;
-	if (!s->loop) {
-		u32 zero = 0;
-		int fd = bpf_program__fd(s->skel->progs.oncpu_tail_step);
-
-		r = bpf_map__update_elem(s->skel->maps.tail_calls, &zero, sizeof(zero), &fd,
-					 sizeof(fd), BPF_ANY);
-		if (r < 0)
-			return diag_set(reterr_diag, r, "cannot set up tail calls: %s",
-					strerror(-r));
-	}
-	return 0;
+	return join_programs(s, reterr_diag);
 }
 
 int sampler_create(const struct sampler_options *o, const struct sampler_ops *ops, void *arg,
@@ -389,7 +411,6 @@ void sampler_new_epoch(struct sampler *s)
 
 int sampler_start(struct sampler *s, struct diag *reterr_diag)
 {
-	struct bpf_program *program = s->loop ? s->skel->progs.oncpu : s->skel->progs.oncpu_tail;
 	int r;
 
 	if (bpf_program__autoload(s->skel->progs.follow_fork)) {
@@ -415,7 +436,7 @@ int sampler_start(struct sampler *s, struct diag *reterr_diag)
 		return -ENOMEM;
 	s->started_ns = clock_ns(CLOCK_MONOTONIC);
 	for (u32 i = 0; i < s->n_events; i++) {
-		s->links[i] = bpf_program__attach_perf_event(program, s->events[i]);
+		s->links[i] = bpf_program__attach_perf_event(s->skel->progs.oncpu, s->events[i]);
 		if (s->links[i])
 			continue;
 		return diag_set(reterr_diag, -errno, "cannot attach to the perf event: %s",
@@ -503,9 +524,8 @@ static void read_stats(struct sampler *s, struct sampler_stats *ret)
 	for (u32 i = 0; i < COUNTER_N; i++)
 		st.counters[i] = read_counter(s, (enum counter)i);
 	bpf_object__for_each_map(map, s->skel->obj) st.map_bytes += map_bytes(map);
-	if (bpf_obj_get_info_by_fd(
-		    bpf_program__fd(s->loop ? s->skel->progs.oncpu : s->skel->progs.oncpu_tail),
-		    &info, &info_n) == 0) {
+	/* The entry's time is that of all programs that it jumps to, too. */
+	if (bpf_obj_get_info_by_fd(bpf_program__fd(s->skel->progs.oncpu), &info, &info_n) == 0) {
 		st.bpf_ns = info.run_time_ns;
 		st.bpf_runs = info.run_cnt;
 	}

@@ -3,10 +3,18 @@
  * On-CPU samples: a perf event (CPU clock or a PMU counter) interrupts, the stacks of whatever was
  * running are walked, and records go to the ring (abi/sample.h).
  *
- * Two entries share everything but the loop over frames. oncpu uses bpf_loop() (Linux 5.17,
- * commit e6f2dd0f8067) and walks all of it in one go. oncpu_tail is for older kernels: bounded
- * loops of FRAMES_PER_CALL frames joined by tail calls, of which a kernel allows 33, so 256 frames.
- * User space loads one of the two.
+ * The verifier reads a program as a whole, and up to a million instructions; so a sample goes
+ * through several, joined by tail calls (here: jumps), and each language runtime has its own:
+ *
+ *	oncpu ─→ walk_native ─→ walk_python ⇄ walk_v8 … ─→ finish
+ *
+ * walk_native walks native frames alone; walk_NAME walks those of one runtime and native ones, any
+ * number in any order. Where a frame of another runtime is met, the walk jumps to its program.
+ * A kernel allows 33 jumps in a sample. All state is in the scratch space.
+ *
+ * walk_NAME needs bpf_loop() (Linux 5.17, commit e6f2dd0f8067). On older kernels user space loads
+ * step_NAME in its place: FRAMES_PER_STEP frames, then a jump to itself, so 496 frames in all, less
+ * where runtimes alternate.
  */
 #include "bpf/lib/emit.h"
 #include "bpf/lib/filter.h"
@@ -15,7 +23,9 @@
 char LICENSE[] SEC("license") = "GPL";
 
 #define FRAMES_PER_CALL 8
-#define MAX_CALLS 32
+#define FRAMES_PER_STEP 16
+/* Some kernels count one more or less; the one to `finish` must not fail. */
+#define MAX_JUMPS 32
 
 #define NO_USER_STACK (-2)
 
@@ -31,6 +41,7 @@ static __always_inline int begin_walk(struct scratch *s, struct task_struct *tas
 	s->walk.native = 0;
 	s->runtimes = 0;
 	s->runtime_frames = 0;
+	s->jumps = 0;
 	s->window.start = 0;
 	s->walk.n = 0;
 	s->walk.hash = 0;
@@ -71,8 +82,8 @@ static __always_inline void end_walk(struct scratch *s)
 }
 
 /*
- * Everything up to the user stack. The scratch space when a walk is to follow; NULL when the
- * sample is out already, or is not wanted.
+ * Everything up to the user stack. The scratch space when there is one, with s->stop WALK_GO or why
+ * it cannot be walked; NULL when the sample is out already, or is not wanted.
  */
 static __always_inline struct scratch *begin_sample(struct bpf_perf_event_data *ctx)
 {
@@ -115,103 +126,112 @@ static __always_inline struct scratch *begin_sample(struct bpf_perf_event_data *
 	if (config.user_stacks && mm && !(task_read(task, flags) & PF_KTHREAD)) {
 		out->start_stack = task_read(mm, start_stack);
 		s->stop = (__u32)begin_walk(s, task, &ctx->regs, tgid);
-		if (s->stop == (__u32)WALK_GO)
+		if (s->stop != (__u32)NO_USER_STACK)
 			return s;
-		if (s->stop != (__u32)NO_USER_STACK) {
-			end_walk(s);
-			return NULL;
-		}
 	}
 	emit_sample(s);
 	s->busy = 0;
 	return NULL;
 }
 
-/* Up to FRAMES_PER_CALL frames; false when the walk is over. */
-static __always_inline bool walk_some(struct scratch *s)
+/* The programs of a walk by enum runtime_id, RUNTIME_NONE: native frames alone; then `finish`. */
+#define SLOT_FINISH RUNTIME_N
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, RUNTIME_N + 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} walkers SEC(".maps");
+
+static __always_inline void jump(struct bpf_perf_event_data *ctx, struct scratch *s, __u32 slot)
 {
-	for (int i = 0; i < FRAMES_PER_CALL; i++)
-		if (!walk_one(s))
+	s->jumps++;
+	bpf_tail_call(ctx, &walkers, slot);
+	/* Cannot be; but if it were, this CPU would never give a sample again. */
+	s->busy = 0;
+}
+
+/* The part of a walk that a program can do is over. */
+static __always_inline int leave(struct bpf_perf_event_data *ctx, struct scratch *s)
+{
+	__u32 slot = SLOT_FINISH;
+
+	if ((int)s->stop == WALK_ELSEWHERE && s->jumps < MAX_JUMPS - 1)
+		slot = walk_runtime(&s->walk);
+	else if ((int)s->stop == WALK_ELSEWHERE)
+		s->stop = STOP_CHANGES;
+	else if ((int)s->stop == WALK_GO)
+		s->stop = STOP_TOO_DEEP;
+	jump(ctx, s, slot);
+	return 0;
+}
+
+/* Up to `n` frames; false when this program's part of the walk is over. */
+static __always_inline bool walk_some(struct scratch *s, __u32 own, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (!walk_one(s, own))
 			return s->stop == (__u32)WALK_SWITCH && native_switch();
 	return true;
 }
 
 /*
  * A call and its return cost as much as half a frame (15 ns with the mitigations of a Zen 4), so
- * each does several.
+ * each round of the loop does several. A runtime's native frames take two steps.
  */
-static long step_callback(__u32 i, void *arg)
-{
-	struct scratch *s = *(struct scratch **)arg;
+#define WALKER(id, name)                                                                           \
+	static long name##_some(__u32 i, void *arg)                                                \
+	{                                                                                          \
+		return !walk_some(*(struct scratch **)arg, id, FRAMES_PER_CALL);                   \
+	}                                                                                          \
+                                                                                                   \
+	SEC("perf_event")                                                                          \
+	int walk_##name(struct bpf_perf_event_data *ctx)                                           \
+	{                                                                                          \
+		struct scratch *s = scratch_get();                                                 \
+                                                                                                   \
+		if (!s)                                                                            \
+			return 0;                                                                  \
+		bpf_loop(2 * SAMPLE_MAX_FRAMES / FRAMES_PER_CALL + 1, name##_some, &s, 0);         \
+		return leave(ctx, s);                                                              \
+	}                                                                                          \
+                                                                                                   \
+	SEC("perf_event")                                                                          \
+	int step_##name(struct bpf_perf_event_data *ctx)                                           \
+	{                                                                                          \
+		struct scratch *s = scratch_get();                                                 \
+                                                                                                   \
+		if (!s)                                                                            \
+			return 0;                                                                  \
+		if (walk_some(s, id, FRAMES_PER_STEP) && s->jumps < MAX_JUMPS - 1) {               \
+			jump(ctx, s, id);                                                          \
+			return 0;                                                                  \
+		}                                                                                  \
+		return leave(ctx, s);                                                              \
+	}
 
-	return !walk_some(s);
-}
+WALKER(RUNTIME_NONE, native)
+#define RUNTIME(id, name, ...) WALKER(RUNTIME_##id, name)
+#include "abi/tbl/runtime.tbl"
+#undef RUNTIME
 
-/*
- * Not part of oncpu: its stack frame would still be there under the loop, whose callback and the
- * walkers that it calls need the most of the 512 bytes that all frames have together.
- */
-static __noinline struct scratch *begin_apart(struct bpf_perf_event_data *ctx)
+SEC("perf_event")
+int finish(struct bpf_perf_event_data *ctx)
 {
-	return begin_sample(ctx);
-}
+	struct scratch *s = scratch_get();
 
-static __noinline void end_apart(struct scratch *s)
-{
-	end_walk(s);
+	if (s)
+		end_walk(s);
+	return 0;
 }
 
 SEC("perf_event")
 int oncpu(struct bpf_perf_event_data *ctx)
 {
-	struct scratch *s = begin_apart(ctx);
-
-	if (!s)
-		return 0;
-	/* A runtime's native frames take two steps. */
-	bpf_loop(2 * SAMPLE_MAX_FRAMES / FRAMES_PER_CALL + 1, step_callback, &s, 0);
-	if ((int)s->stop == WALK_GO)
-		s->stop = STOP_TOO_DEEP;
-	end_apart(s);
-	return 0;
-}
-
-/* Slot 0: oncpu_tail_step. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} tail_calls SEC(".maps");
-
-SEC("perf_event")
-int oncpu_tail_step(struct bpf_perf_event_data *ctx)
-{
-	struct scratch *s = scratch_get();
-
-	if (!s)
-		return 0;
-	if (!walk_some(s)) {
-		end_walk(s);
-		return 0;
-	}
-	if (s->walk.n < FRAMES_PER_CALL * MAX_CALLS)
-		bpf_tail_call(ctx, &tail_calls, 0);
-	s->stop = STOP_TOO_DEEP;
-	end_walk(s);
-	return 0;
-}
-
-SEC("perf_event")
-int oncpu_tail(struct bpf_perf_event_data *ctx)
-{
 	struct scratch *s = begin_sample(ctx);
 
-	if (!s)
-		return 0;
-	bpf_tail_call(ctx, &tail_calls, 0);
-	s->stop = STOP_TOO_DEEP;
-	end_walk(s);
+	if (s)
+		jump(ctx, s, (int)s->stop == WALK_GO ? RUNTIME_NONE : SLOT_FINISH);
 	return 0;
 }
 
