@@ -2,7 +2,8 @@
 /*
  * What a command will run is found as the kernel and the shell's PATH find it: a script leads to
  * its interpreter, `env` to what it is given. The libraries are those that the program's own
- * loader lists (ld.so --list), which runs nothing of them. Code is mapped and never read here.
+ * loader lists (ld.so --list), which runs nothing of them; what a Java program loads by itself is
+ * found from where it lies. Code is mapped and never read here.
  */
 #include "cli/foresee.h"
 
@@ -156,6 +157,36 @@ static bool read_start(const char *path, char ret[static FIRST_LINE])
 	return n > 0;
 }
 
+/* A JDK's programs load its VM when they have begun, from a place that is known from theirs. */
+static void map_java(const char *loader, const char *program)
+{
+	static const char *const places[] = {"lib", "jre/lib/amd64", "lib/amd64", "jre/lib/aarch64",
+					     "lib/aarch64"};
+	static const char *const names[] = {"java", "jimage", "zip", "verify", "net", "nio"};
+	char home[PATH_MAX], path[2 * PATH_MAX], unused[PATH_MAX];
+
+	if (!realpath(program, home))
+		return;
+	for (u32 i = 0; i < 2; i++) { /* …/bin/java */
+		char *slash = strrchr(home, '/');
+
+		if (!slash)
+			return;
+		*slash = '\0';
+	}
+	for (u32 i = 0; i < ARRAY_SIZE(places); i++) {
+		snprintf(path, sizeof(path), "%s/%s/server/libjvm.so", home, places[i]);
+		if (map_code(path, unused) < 0)
+			continue;
+		map_libraries(loader, path);
+		for (u32 k = 0; k < ARRAY_SIZE(names); k++) {
+			snprintf(path, sizeof(path), "%s/%s/lib%s.so", home, places[i], names[k]);
+			(void)map_code(path, unused);
+		}
+		return;
+	}
+}
+
 void foresee_command(const char *name)
 {
 	char path[PATH_MAX], loader[PATH_MAX], line[FIRST_LINE];
@@ -169,6 +200,8 @@ void foresee_command(const char *name)
 	if (next || map_code(path, loader) < 0)
 		return;
 	name = strrchr(loader, '/');
-	if (name && (!strncmp(name, "/ld-linux", 9) || !strncmp(name, "/ld-musl", 8)))
+	if (name && (!strncmp(name, "/ld-linux", 9) || !strncmp(name, "/ld-musl", 8))) {
 		map_libraries(loader, path);
+		map_java(loader, path);
+	}
 }

@@ -13,6 +13,8 @@ from collections import Counter
 import pytest
 
 # pylint: disable=unused-import
+from recorder import read, record
+from statistics_of import binomial_interval
 from test_hotspot import HERE, MODES, built, check_chains, check_order, java, profile, stacks_of
 
 
@@ -138,6 +140,24 @@ def test_loaded_late(culprit, java, tmp_path):
     assert early and not any(f.name.startswith("Chains") for s in early for f in s)
     check_chains({s: n for s, n in stacks.items() if s not in early}, truncated,
                  f"{java.version} by dlopen")
+
+
+def test_first_moments(culprit, java, tmp_path):
+    """What starts now is known before its first sample, its libjvm.so too, which comes by dlopen()."""
+    if java.root:
+        pytest.skip("the command is chroot, which does not say what it runs")
+    n, cut, why = 0, 0, Counter()
+    while n < 200:
+        record(culprit, tmp_path / "out.folded", "-F", "997", "--", *java.command("java", "-version"))
+        stacks = read(tmp_path / "out.folded")
+        assert stacks
+        n += sum(s.count for s in stacks)
+        for s in stacks:
+            if s.note:
+                cut += s.count
+                why[s.note, ";".join(s.frames[-3:])] += s.count
+    print(f"{java.version}: {n} samples, {cut} truncated")
+    assert cut <= binomial_interval(n, 0.01)[1], why.most_common(5)
 
 
 CONTAINER = """
