@@ -421,7 +421,7 @@ static void on_process_gone(void *arg, struct procman_process *proc)
 	struct pipeline *p = arg;
 
 	/* Not when the pid belongs to another by now. */
-	if (procman_find(p->procman, proc->pid) != proc)
+	if (procman_known(p->procman, proc->pid) != proc)
 		return;
 	if (p->follow)
 		map_del(&p->sampled, proc->pid, NULL);

@@ -623,6 +623,13 @@ struct procman_process *procman_find(struct procman *pm, u32 pid)
 	return p ? &p->pub : NULL;
 }
 
+struct procman_process *procman_known(const struct procman *pm, u32 pid)
+{
+	struct process *p = table_get(pm, pid);
+
+	return p ? &p->pub : NULL;
+}
+
 struct procman_process *procman_find_at(struct procman *pm, u32 pid, u64 time_ns)
 {
 	struct process *p = table_get(pm, pid);

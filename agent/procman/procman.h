@@ -187,6 +187,8 @@ int procman_drain(struct procman *pm);
  * is none. `pid` is a thread group's.
  */
 struct procman_process *procman_find(struct procman *pm, u32 pid);
+/* The same without a look in /proc. */
+struct procman_process *procman_known(const struct procman *pm, u32 pid);
 /* The incarnation that lived at the time given, if it is known; else as above. */
 struct procman_process *procman_find_at(struct procman *pm, u32 pid, u64 time_ns);
 /*

@@ -2,6 +2,7 @@
 #include "agent/run/run.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -29,6 +30,7 @@ struct run {
 	struct run_options options;
 	pthread_t worker;
 	bool started;
+	int statm_fd;	/* owned: /proc/self/statm, looked at all the time */
 	u64 started_ms; /* since the epoch */
 	u64 next_ns, interval_end_ns, tidy_ns;
 	bool paused;
@@ -60,12 +62,14 @@ struct run {
 /* At so many of 100 of the limit something goes; it grows between two looks. */
 #define SHORT_PERCENT 60
 
-static u64 resident_bytes(void)
+static u64 resident_bytes(const struct run *r)
 {
-	_cleanup_fclose_ FILE *f = fopen("/proc/self/statm", "re");
 	unsigned long long size, resident;
+	char text[128];
+	ssize_t n = pread(r->statm_fd, text, sizeof(text) - 1, 0);
 
-	if (!f || fscanf(f, "%llu %llu", &size, &resident) != 2)
+	text[MAX(n, (ssize_t)0)] = '\0';
+	if (sscanf(text, "%llu %llu", &size, &resident) != 2)
 		return 0;
 	return resident * (u64)sysconf(_SC_PAGESIZE);
 }
@@ -74,7 +78,7 @@ static bool is_short(const struct run *r)
 {
 	u64 limit = __atomic_load_n(&r->options.memory_limit_bytes, __ATOMIC_RELAXED);
 
-	return limit && resident_bytes() > limit / 100 * SHORT_PERCENT;
+	return limit && resident_bytes(r) > limit / 100 * SHORT_PERCENT;
 }
 
 /* After a profile, in the thread that names. */
@@ -115,7 +119,7 @@ static void say_who(struct run *r, const struct pipeline_batch *b, struct profil
 	struct pipeline_stats stats;
 	struct about a = {.started_ms = r->started_ms,
 			  .hz = b->hz,
-			  .memory = resident_bytes(),
+			  .memory = resident_bytes(r),
 			  .stats = &stats};
 
 	pthread_mutex_lock(&r->lock);
@@ -203,6 +207,7 @@ int run_create(const struct run_options *o, struct run **ret)
 	if (!r)
 		return -ENOMEM;
 	r->options = *o;
+	r->statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
 	r->started_ms = clock_epoch_ms();
 	thread_sync_init(&r->lock, &r->wake);
 	e = thread_start(&r->worker, "namer", work, r);
@@ -412,6 +417,7 @@ void run_destroy(struct run *r)
 	pipeline_give_back(r->options.pipeline, r->done);
 	pthread_cond_destroy(&r->wake);
 	pthread_mutex_destroy(&r->lock);
+	cleanup_close(&r->statm_fd);
 	free(r);
 }
 
@@ -473,7 +479,7 @@ void run_metrics(struct run *r, struct str *out)
 	       seconds_of(u.ru_utime) + seconds_of(u.ru_stime));
 	metric(out, "memory_limit_bytes", "gauge", "What --memory-limit allows.",
 	       (double)__atomic_load_n(&r->options.memory_limit_bytes, __ATOMIC_RELAXED));
-	metric(out, "resident_bytes", "gauge", "Memory resident now.", (double)resident_bytes());
+	metric(out, "resident_bytes", "gauge", "Memory resident now.", (double)resident_bytes(r));
 	metric(out, "resident_max_bytes", "gauge", "Most memory resident so far.",
 	       (double)u.ru_maxrss * 1024);
 }

@@ -81,6 +81,8 @@ struct runtimes {
 	struct map waiting;  /* the same keys, those that were too early → rounds until then */
 	struct map gone;     /* struct known_binary *, owned: dropped while they are learned */
 	bool used[RUNTIME_MAX_BINARIES];
+	u64 anonymous_of; /* the mappings_id that `anonymous` was found for; 0: none */
+	u32 anonymous;
 
 	struct learner *learner;
 	struct runtime_answers answers;
@@ -187,6 +189,7 @@ u32 runtimes_take(struct runtimes *r, bool wait)
 
 		n++;
 		k->learning = false;
+		r->anonymous_of = 0;
 		log_debug("%s: %s learned in %.1f ms", job->binary.path, names[k->claimed],
 			  job->ms);
 		if (k->gone) {
@@ -245,19 +248,12 @@ static u32 marked_runtime(const struct known_binary *k)
 	return k && (k->runtime || k->learning) ? k->claimed : RUNTIME_NONE;
 }
 
-u32 runtimes_of_mapping(struct runtimes *r, const struct procman_process *p,
-			const struct procman_mapping *m)
+/* Whose code a process's anonymous memory holds. */
+static u32 anonymous_runtime(struct runtimes *r, const struct procman_process *p)
 {
-	u32 runtime;
-
-	if (RUNTIME_N == 1)
-		return RUNTIME_NONE;
-	if (m->binary->elf) {
-		return marked_runtime(known_binary(r, m->binary));
-	}
-	if (m->binary->kind != PROCMAN_ANON)
-		return RUNTIME_NONE;
 	for (u32 i = 0; i < p->n; i++) {
+		u32 runtime;
+
 		if (!p->mappings[i].binary->elf)
 			continue;
 		runtime = marked_runtime(known_binary(r, p->mappings[i].binary));
@@ -265,6 +261,23 @@ u32 runtimes_of_mapping(struct runtimes *r, const struct procman_process *p,
 			return runtime;
 	}
 	return RUNTIME_NONE;
+}
+
+u32 runtimes_of_mapping(struct runtimes *r, const struct procman_process *p,
+			const struct procman_mapping *m)
+{
+	if (RUNTIME_N == 1)
+		return RUNTIME_NONE;
+	if (m->binary->elf)
+		return marked_runtime(known_binary(r, m->binary));
+	if (m->binary->kind != PROCMAN_ANON)
+		return RUNTIME_NONE;
+	/* A JIT has hundreds of these, and all are asked for at once. */
+	if (r->anonymous_of != p->mappings_id) {
+		r->anonymous = anonymous_runtime(r, p);
+		r->anonymous_of = p->mappings_id;
+	}
+	return r->anonymous;
 }
 
 /* ---- processes ---- */

@@ -20,7 +20,7 @@
 /*
  * What names are read from (symbol tables, DWARF) is kept as long as each of a few batches has
  * addresses that were not seen before: reading and sorting it again for every batch was most of
- * what an agent costs. But only so much of all files.
+ * what an agent costs. But only so much of all files; libc's debug information alone is 8 MiB.
  */
 #define KEEP_SOURCES_BATCHES 6
 #define KEEP_SOURCES_BYTES (8ULL << 20)
@@ -673,7 +673,7 @@ static void trim_sources(struct symbolizer *s)
 		if (n->symbols && n->unread >= KEEP_SOURCES_BATCHES)
 			symbols_trim(n->symbols);
 	}
-	bound_sources(s, KEEP_SOURCES_BYTES);
+	bound_sources(s, s->options.max_section ? s->options.max_section / 4 : KEEP_SOURCES_BYTES);
 }
 
 /* Those not seen in so many batches; whether there were any. Answers stay on disk, if anywhere. */

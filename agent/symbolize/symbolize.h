@@ -16,7 +16,10 @@ struct symbolizer_options {
 	bool leave_files;    /* code of files with a build-id gets no names: the server has them */
 	const char *cache_dir;	     /* or NULL; both copied */
 	const char *debuginfod_urls; /* or NULL */
-	/* Sections that are larger are not read, nor is more than this kept of all; 0: no bound. */
+	/*
+	 * Sections that are larger are not read, nor is more than this kept of all, or a quarter of
+	 * it from one profile to the next; 0: no bound, and little is kept.
+	 */
 	u64 max_section;
 	/* The resource of whom an entry is; NULL: none has one. */
 	int (*resource)(void *arg, const struct pipeline_entry *e, struct profile *p, u32 *ret);

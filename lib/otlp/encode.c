@@ -46,7 +46,9 @@ struct writer {
 	struct strtab attribute_sets; /* of samples: arrays of s32 */
 	u64 *limits;		      /* owned; by mapping: first address behind it */
 	/* By id in the profile: id in the table + 1; owned. */
-	u32 *stack_ids, *frame_functions;
+	u32 *stack_ids, *frame_functions, *mapping_ids;
+	struct strtab places; /* what frames a location is made of: arrays of u32 */
+	vec(s32) place_ids;   /* by id in places: of the location */
 	struct {
 		u32 resource, set;
 	} * threads;	 /* owned; by thread, and behind the last what samples without one have */
@@ -62,9 +64,9 @@ struct writer {
 
 static void writer_deinit(struct writer *w)
 {
-	struct strtab *tabs[] = {&w->strings,	&w->mappings,	&w->locations,
-				 &w->functions, &w->attributes, &w->stacks,
-				 &w->links,	&w->resources,	&w->attribute_sets};
+	struct strtab *tabs[] = {&w->strings,	     &w->mappings, &w->locations, &w->functions,
+				 &w->attributes,     &w->stacks,   &w->links,	  &w->resources,
+				 &w->attribute_sets, &w->places};
 
 	for (size_t i = 0; i < ARRAY_SIZE(tabs); i++)
 		strtab_deinit(tabs[i]);
@@ -72,6 +74,8 @@ static void writer_deinit(struct writer *w)
 	free(w->limits);
 	free(w->stack_ids);
 	free(w->frame_functions);
+	free(w->mapping_ids);
+	vec_deinit(&w->place_ids);
 	free(w->threads);
 	free(w->thread_done);
 	vec_deinit(&w->entries);
@@ -83,9 +87,9 @@ static void writer_deinit(struct writer *w)
 
 static int writer_init(struct writer *w)
 {
-	struct strtab *tabs[] = {&w->strings,	&w->mappings,	&w->locations,
-				 &w->functions, &w->attributes, &w->stacks,
-				 &w->links,	&w->resources,	&w->attribute_sets};
+	struct strtab *tabs[] = {&w->strings,	     &w->mappings, &w->locations, &w->functions,
+				 &w->attributes,     &w->stacks,   &w->links,	  &w->resources,
+				 &w->attribute_sets, &w->places};
 	const struct profile *p = w->p;
 
 	for (size_t i = 0; i < ARRAY_SIZE(tabs); i++)
@@ -94,11 +98,13 @@ static int writer_init(struct writer *w)
 	w->limits = calloc(p->mappings.n + 1, sizeof(*w->limits));
 	w->stack_ids = calloc(p->stacks.n + 1, sizeof(*w->stack_ids));
 	w->frame_functions = calloc(p->functions.n + 1, sizeof(*w->frame_functions));
+	w->mapping_ids = calloc(p->mappings.n + 1, sizeof(*w->mapping_ids));
 	w->threads = calloc(p->threads.n + 1, sizeof(*w->threads));
 	w->thread_done = calloc(p->threads.n + 1, 1);
-	if (!w->limits || !w->stack_ids || !w->frame_functions || !w->threads || !w->thread_done)
+	if (!w->limits || !w->stack_ids || !w->frame_functions || !w->mapping_ids || !w->threads ||
+	    !w->thread_done)
 		return -ENOMEM;
-	return 0;
+	return vec_push(&w->place_ids, 0); /* of the strtab's "" */
 }
 
 /* Allocations that fail are remembered and looked at once per step. */
@@ -305,6 +311,8 @@ static u32 make_mapping(struct writer *w, u32 id)
 
 	if (id >= w->p->mappings.n)
 		return 0;
+	if (w->mapping_ids[id])
+		return w->mapping_ids[id] - 1;
 	m = &w->p->mappings.data[id];
 	build_id = profile_string(w->p, m->build_id);
 	out.memory_limit = w->limits[id];
@@ -316,7 +324,8 @@ static u32 make_mapping(struct writer *w, u32 id)
 	else if (*build_id)
 		attributes[out.n_attribute_indices++] =
 			text_attribute(w, OTLP_BUILD_ID_GNU, build_id);
-	return intern(w, &w->mappings, &out.base);
+	w->mapping_ids[id] = intern(w, &w->mappings, &out.base) + 1;
+	return w->mapping_ids[id] - 1;
 }
 
 static s32 make_function(struct writer *w, u32 id)
@@ -367,7 +376,7 @@ static u32 location_length(struct writer *w, u32 first, u32 n)
 	return i + 1;
 }
 
-static s32 make_location(struct writer *w, u32 first, u32 n)
+static s32 make_new_location(struct writer *w, u32 first, u32 n)
 {
 	const struct profile_frame *f = frame_at(w, first);
 	Otlp__Location out = OTLP__LOCATION__INIT;
@@ -392,6 +401,24 @@ static s32 make_location(struct writer *w, u32 first, u32 n)
 		out.lines[out.n_lines++] = &lines[i];
 	}
 	return (s32)intern(w, &w->locations, &out.base);
+}
+
+/* A frame is in many stacks, and packing it again for each was most of what writing took. */
+static s32 make_location(struct writer *w, u32 first, u32 n)
+{
+	const u32 *frames = &w->p->stack_frames.data[first];
+	u32 id = 0;
+	s32 location;
+
+	if (strtab_add(&w->places, (const char *)frames, n * sizeof(*frames), &id) < 0) {
+		w->failed = true;
+		return 0;
+	}
+	if (id < w->place_ids.n)
+		return w->place_ids.data[id];
+	location = make_new_location(w, first, n);
+	w->failed |= vec_push(&w->place_ids, location) < 0;
+	return location;
 }
 
 static u32 make_stack(struct writer *w, u32 id)
