@@ -99,7 +99,8 @@ static void drop_item_locked(struct destination *d, struct spool_item *item, enu
 
 static void keep_bound_locked(struct destination *d)
 {
-	while (spool_is_over(&d->spool))
+	/* What is being sent counts, but it is not to be dropped now. */
+	while (spool_is_over(&d->spool) && d->spool.first)
 		drop_item_locked(d, spool_take(&d->spool), EXPORT_DROP_SPOOL);
 }
 
@@ -114,12 +115,12 @@ static u64 lost_of(const struct profile *p)
 	return p->quality.measured ? p->quality.lost : 0;
 }
 
-/* A profile that never came to be an item. */
-static void drop_profile(struct destination *d, const struct profile *p, enum export_drop why)
+/* A profile that never came to be an item, or what is left of it. */
+static void drop_profile(struct destination *d, u64 samples, u64 lost, enum export_drop why)
 {
 	pthread_mutex_lock(&d->lock);
-	count_drop_locked(d, why, 1, count_samples(p));
-	d->unsaid_lost += lost_of(p);
+	count_drop_locked(d, why, 1, samples);
+	d->unsaid_lost += lost;
 	pthread_mutex_unlock(&d->lock);
 }
 
@@ -160,9 +161,15 @@ static int spool_bytes(struct destination *d, struct str *data, u64 samples, u64
 	return r;
 }
 
+/* What of a profile came to be items, also when the rest did not. */
+struct kept {
+	u64 samples;
+	bool lost; /* what it tells was lost is told */
+};
+
 /* Encodes the samples, in halves when they are too large for one request. */
 static int encode_part(struct destination *d, const struct profile *p, size_t first, size_t n,
-		       u64 lost, struct diag *reterr_diag)
+		       u64 lost, struct kept *kept, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str plain = {}, packed = {};
 	struct profile view = view_of(p, first, n);
@@ -173,8 +180,9 @@ static int encode_part(struct destination *d, const struct profile *p, size_t fi
 		return r;
 	if (d->ops->max_bytes && plain.n > d->ops->max_bytes && n > 1) {
 		str_deinit(&plain);
-		r = encode_part(d, p, first, n / 2, lost, reterr_diag);
-		return r < 0 ? r : encode_part(d, p, first + n / 2, n - n / 2, 0, reterr_diag);
+		r = encode_part(d, p, first, n / 2, lost, kept, reterr_diag);
+		return r < 0 ? r
+			     : encode_part(d, p, first + n / 2, n - n / 2, 0, kept, reterr_diag);
 	}
 	if (!plain.n)
 		return 0;
@@ -182,6 +190,10 @@ static int encode_part(struct destination *d, const struct profile *p, size_t fi
 	r = pack(d, &plain, &packed);
 	if (r == 0)
 		r = spool_bytes(d, &packed, samples, lost);
+	if (r == 0) {
+		kept->samples += samples;
+		kept->lost = true;
+	}
 	return r < 0 ? diag_set(reterr_diag, r, "cannot keep a profile of %zu bytes: %s", plain.n,
 				r == -E2BIG ? "the spool is smaller" : strerror(-r))
 		     : 0;
@@ -224,6 +236,7 @@ static int take_profile(struct destination *d, const struct profile *p, struct d
 static void feed(struct destination *d, const struct profile *p)
 {
 	struct profile view = *p;
+	struct kept kept = {};
 	struct diag diag = {};
 	u64 lost;
 	int r;
@@ -233,12 +246,19 @@ static void feed(struct destination *d, const struct profile *p)
 		view.quality.lost += take_unsaid(d);
 	lost = lost_of(&view);
 	r = d->ops->take ? take_profile(d, &view, &diag)
-			 : encode_part(d, &view, 0, view.n_samples, lost, &diag);
+			 : encode_part(d, &view, 0, view.n_samples, lost, &kept, &diag);
 	if (r < 0) {
-		log_warn("%s: %s; %zu samples dropped", d->stats.url,
-			 diag.text[0] ? diag.text : strerror(-r), p->n_samples);
+		u64 dropped = count_samples(p) - MIN(kept.samples, count_samples(p));
+
+		log_warn("%s: %s; %llu samples dropped", d->stats.url,
+			 diag.text[0] ? diag.text : strerror(-r), dropped);
 		note_error(d, diag.text[0] ? diag.text : strerror(-r));
-		drop_profile(d, &view, EXPORT_DROP_FAILED);
+		drop_profile(d, dropped, kept.lost ? 0 : lost, EXPORT_DROP_FAILED);
+	} else if (!d->ops->take && !kept.lost) {
+		/* There was nothing to send: the next one tells. */
+		pthread_mutex_lock(&d->lock);
+		d->unsaid_lost += lost;
+		pthread_mutex_unlock(&d->lock);
 	} else if (d->ops->take) {
 		pthread_mutex_lock(&d->lock);
 		d->stats.sent++;
@@ -294,7 +314,7 @@ int exporters_send(struct exporters *e, struct profile *p)
 		return 0;
 	pthread_rwlock_rdlock(&e->list);
 	for (size_t i = 0; i < e->n; i++)
-		drop_profile(&e->destinations[i], p, EXPORT_DROP_QUEUE);
+		drop_profile(&e->destinations[i], count_samples(p), lost_of(p), EXPORT_DROP_QUEUE);
 	pthread_rwlock_unlock(&e->list);
 	profile_destroy(p);
 	return -ENOBUFS;
@@ -669,7 +689,7 @@ size_t exporters_stats(struct exporters *e, struct export_stats *ret, size_t max
 		ret[i] = d->stats;
 		ret[i].queued = queued;
 		ret[i].spooled = d->spool.n_items + (d->in_flight != NULL);
-		ret[i].spooled_bytes = d->spool.bytes + (d->in_flight ? d->in_flight->n : 0);
+		ret[i].spooled_bytes = d->spool.bytes;
 		pthread_mutex_unlock(&d->lock);
 	}
 	n = e->n;

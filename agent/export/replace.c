@@ -45,11 +45,13 @@ static void move_items(struct destination *from, struct destination *to)
 		int r = spool_load(&from->spool, item);
 
 		if (r == 0)
-			r = spool_push(&to->spool, item->data, item->n, item->samples, item->lost);
-		if (r == 0)
-			item->data = NULL;
-		else
-			export_count_drop(to, EXPORT_DROP_DAMAGED, 1, item->samples);
+			r = spool_push(&to->spool, take_ptr(item->data), item->n, item->samples,
+				       item->lost);
+		if (r < 0) {
+			export_count_drop(to, r == -E2BIG ? EXPORT_DROP_SPOOL : EXPORT_DROP_DAMAGED,
+					  1, item->samples);
+			to->unsaid_lost += item->lost;
+		}
 		spool_done(&from->spool, item);
 	}
 }

@@ -339,7 +339,6 @@ struct spool_item *spool_take(struct spool *s)
 	if (!s->first)
 		s->last = &s->first;
 	item->next = NULL;
-	s->bytes -= item->n;
 	s->n_items--;
 	return item;
 }
@@ -354,7 +353,6 @@ void spool_put_back(struct spool *s, struct spool_item *item)
 	s->first = item;
 	if (!item->next)
 		s->last = &item->next;
-	s->bytes += item->n;
 	s->n_items++;
 }
 
@@ -362,6 +360,7 @@ void spool_done(struct spool *s, struct spool_item *item)
 {
 	char name[NAME_BYTES];
 
+	s->bytes -= item->n;
 	if (item->in_file)
 		unlinkat(s->dir, file_name(item->number, ENDING, name), 0);
 	free(item->data);

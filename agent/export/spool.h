@@ -24,7 +24,7 @@ struct spool_item {
 struct spool {
 	int dir; /* or -1 */
 	int lock;
-	u64 max_bytes, bytes;
+	u64 max_bytes, bytes; /* of all that is not done, what is taken out included */
 	size_t n_items;
 	u64 next_number;
 	struct spool_item *first, **last; /* owned */

@@ -81,6 +81,14 @@ def any_value(data):
     return m[1][0].decode() if 1 in m else first(m, 3, first(m, 2, None))
 
 
+def plain_attributes(pairs):
+    out = {}
+    for kv in map(message, pairs):
+        assert 1 in kv and 3 not in kv, "an attribute by reference: few receivers resolve it"
+        out[kv[1][0].decode()] = any_value(first(kv, 2, b""))
+    return out
+
+
 # ---- a request ----
 
 class Sample:
@@ -94,9 +102,9 @@ class Sample:
 
 
 class Profile:
-    def __init__(self, kind, start_ns, duration_ns, period, attributes):
+    def __init__(self, kind, start_ns, duration_ns, period, attributes, agent):
         self.kind, self.start_ns, self.duration_ns = kind, start_ns, duration_ns
-        self.period, self.attributes = period, attributes
+        self.period, self.attributes, self.agent = period, attributes, agent
         self.samples = []
 
 
@@ -168,18 +176,17 @@ class Request:
         return self.string(first(m, 1)), self.string(first(m, 2))
 
     def resource_profiles(self, m):
-        resource = {}
-        for kv in message(first(m, 1, b"")).get(1, []):
-            kv = message(kv)
-            assert 1 in kv and 3 not in kv, "a resource's attribute by reference: few receivers resolve it"
-            resource[kv[1][0].decode()] = any_value(first(kv, 2, b""))
+        resource = plain_attributes(message(first(m, 1, b"")).get(1, []))
         for scope in m.get(2, []):
-            for p in message(scope).get(2, []):
-                yield self.profile(resource, message(p))
+            scope = message(scope)
+            agent = plain_attributes(message(first(scope, 1, b"")).get(3, []))
+            for p in scope.get(2, []):
+                yield self.profile(resource, agent, message(p))
 
-    def profile(self, resource, m):
+    def profile(self, resource, agent, m):
         p = Profile(self.value_type(first(m, 1, b"")), first(m, 3), first(m, 4),
-                    (self.value_type(first(m, 5, b"")), first(m, 6)), self.attributes(numbers(m.get(11))))
+                    (self.value_type(first(m, 5, b"")), first(m, 6)), self.attributes(numbers(m.get(11))),
+                    agent)
         assert len(first(m, 7, bytes(16))) == 16
         identities = set()
         for s in m.get(2, []):
@@ -232,7 +239,7 @@ class Receiver:
         class Server(http.server.ThreadingHTTPServer):
             daemon_threads = True
             block_on_close = False
-            allow_reuse_address = True
+            allow_reuse_address = allow_reuse_port = True
 
         self.server = Server(("127.0.0.1", port), Handler)
         self.port = self.server.server_address[1]

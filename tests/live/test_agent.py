@@ -4,6 +4,7 @@
 Every request that a receiver here gets is held against the rules of OTLP (otlp.py).
 """
 
+import base64
 import os
 import re
 import shutil
@@ -244,7 +245,7 @@ def test_a_reload_keeps_what_waits_and_reads_tokens_again(culprit, tmp_path):
             wait_for(lambda: agent.metric("export_profiles_total") >= 3, "nothing is sent")
             agent.end()
             assert {h["Authorization"] for h in r.headers} == {"Bearer second-token-of-all"}
-            assert agent_lost(r) == 0
+            assert told_lost(r) == 0
             starts = sorted({p.start_ns for p in r.profiles()})
             ends = {p.start_ns: p.start_ns + p.duration_ns for p in r.profiles()}
             # One begins where the one before ended, or before: none is missing.
@@ -252,12 +253,51 @@ def test_a_reload_keeps_what_waits_and_reads_tokens_again(culprit, tmp_path):
             assert all(g < 2e7 for g in gaps), gaps
 
 
-def agent_lost(receiver):
-    return sum(p.attributes.get("culprit.samples.lost", 0) for p in receiver.profiles()
+def told_lost(*receivers):
+    return sum(p.attributes.get("culprit.samples.lost", 0) for r in receivers for p in r.profiles()
                if p.kind == ("samples", "count"))
 
 
 # ---- receivers that are away, and several ----
+
+
+def test_a_receiver_that_is_away(culprit, programs, tmp_path):
+    """Away at the start, there, away for longer than the spool holds, there again: every sample was
+    sent or dropped, by the counters at /metrics and by what the data say."""
+    # So large that a spool of 1 MiB is soon full, and does not compress.
+    labels = ",".join(f"pad{i}={base64.b64encode(os.urandom(720), b'-_').decode()}" for i in range(45))
+    with socket.socket() as held, Work(programs, "shop"), Work(programs, "mall"):
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(("127.0.0.1", 0)) # nobody listens, and nobody else gets it
+        port = held.getsockname()[1]
+        with Agent(culprit, tmp_path, "--spool-limit", 1, comm="split-g", frequency=99, period=1, labels=labels,
+                   export=f"otlp+http://127.0.0.1:{port}") as agent:
+            def waiting():
+                return agent.metric("export_spooled_bytes")
+
+            def dropped():
+                return agent.metric("export_dropped_samples_total")
+            wait_for(lambda: waiting() > 0, "nothing waits")
+            with Receiver(port) as first:
+                wait_for(lambda: len(first.bodies) > 2 and waiting() == 0, "it does not catch up")
+                assert dropped() == 0
+                first.status = 503
+                before = agent.metric("export_retries_total")
+                wait_for(lambda: agent.metric("export_retries_total") > before, "it is not tried again")
+            wait_for(lambda: waiting() <= 1 << 20 and dropped() > 0, lambda: f"{waiting()} bytes wait")
+            with Receiver(port) as second:
+                # What tells of the drop is behind all that waited.
+                wait_for(lambda: second.bodies and waiting() == 0, "it does not catch up")
+                wait_for(lambda: told_lost(first, second) >= dropped() > 0, "it is not told")
+                lost, gone = agent.metric("agent_samples_lost_total"), dropped()
+                agent.end()
+                both = [p for r in (first, second) for p in r.profiles() if p.kind == ("samples", "count")]
+                sent = sum(s.count for p in both for s in p.samples)
+                assert sent == sum(p.attributes.get("culprit.samples.seen", 0) for p in both)
+                # All that was sampled until the last one that came, which says so.
+                sampled = max(int(p.agent["culprit.agent.samples"]) for p in both if p.agent)
+                assert sent + gone == sampled and gone > 0
+                assert told_lost(first, second) == gone + lost
 
 
 def test_what_waited_for_a_destination_that_is_none_any_more_is_told(culprit, programs, tmp_path):
