@@ -121,6 +121,8 @@ export class Server {
         : [{ labels: {}, points: line(names.filter(has)) }];
       return this.json(r, { from, to, step, series, damaged: this.damaged });
     }
+    case "/api/v1/agents":
+      return this.json(r, { version: "1", agents: [] });
     case "/api/v1/payload": {
       const bytes = this.blank ? payloadOfNothing() : this.body(chosen);
       r.writeHead(200, { "Content-Type": "application/x-culprit", "Content-Encoding": "gzip" }).end(gzipSync(bytes));

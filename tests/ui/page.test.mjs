@@ -354,6 +354,99 @@ it("a frame's menu: focus, hide, merge, callers and callees", async () => {
   await p.done();
 });
 
+it("a frame's menu and its keys: fold what is called, collapse recursion, a link to the frame", async () => {
+  const p = await open(known, { hash: "#t=0" });
+  await p.page.locator(".flame-window").focus();
+  await p.click(AT.load, { button: "right" });
+  const link = p.page.getByRole("menuitem", { name: "Copy link to this frame" });
+  assert.equal(await p.page.getByRole("menuitem", { name: "Fold what it calls into it" }).getAttribute("aria-keyshortcuts"), "E");
+  await link.click();
+  await p.page.getByLabel(/Search frames/).focus();
+  await p.key("Control+v");
+  const copied = await p.page.getByLabel(/Search frames/).inputValue();
+  await p.key("Escape");
+  assert.deepEqual(await p.crumbs(), ["all"], "it was copied, not gone to");
+  const q = await open(known, { hash: new URL(copied).hash });
+  assert.deepEqual(await q.crumbs(), ["all", "app", "main", "load"]);
+  await q.done();
+  await p.page.locator(".flame-window").focus();
+  // all, app, main, render; to its left is load.
+  await p.key("ArrowUp", "ArrowUp", "ArrowUp", "ArrowUp", "ArrowLeft", "E");
+  assert.match(await p.hash(), /x=fold:load/);
+  assert.match(await p.hover(AT.load), /^load .* total 30 samples 30 % 30 % self 30 samples/);
+  await p.page.getByRole("button", { name: "with what it calls: load" }).click();
+  await p.key("Escape");
+  await p.page.locator(".flame-window").focus();
+  await p.key("ArrowUp", "ArrowUp", "ArrowUp", "ArrowUp", "ArrowLeft", "ArrowUp", "ArrowLeft");
+  assert.match(await p.page.locator(".spoken").innerText(), /^parse, level 4/);
+  await p.key("R");
+  assert.match(await p.hover([5, 0.05]), /^parse_num/);
+  assert.match(await p.page.locator(".crumbs").innerText(), /recursion collapsed: parse/);
+  await p.shot("collapsed-light");
+  await p.done();
+});
+
+it("inverted: what ran at the root, who called it above; the table stays, zoom too", async () => {
+  const p = await open(known);
+  await p.key("r");
+  assert.match(await p.hash(), /v=1/);
+  assert.equal(await p.page.getByRole("button", { name: "Inverted" }).getAttribute("aria-pressed"), "true");
+  // Leaves by name: (img's child) script.., blend 10, draw_box 40, ...: the first level is the table's self.
+  assert.match(await p.hover([1, 0.3]), /^draw_box .* total 40 samples 40 % 40 % 95 % interval/);
+  assert.match(await p.hover([2, 0.3]), /^render .* total 40 samples/);
+  assert.equal((await p.rows())[0].name, "draw_box");
+  await p.click([1, 0.3]);
+  assert.deepEqual(await p.crumbs(), ["all", "draw_box"]);
+  await p.shot("inverted-light");
+  await p.page.reload();
+  await p.page.waitForSelector("canvas");
+  assert.deepEqual(await p.crumbs(), ["all", "draw_box"]);
+  await p.key("r");
+  assert.deepEqual(await p.crumbs(), ["all"]);
+  await p.done();
+});
+
+it("picture and table: side by side, the picture alone, the table alone", async () => {
+  const p = await open(known);
+  const there = async () => [await p.page.locator(".flame-window").isVisible(), await p.page.locator(".functions").isVisible()];
+  assert.deepEqual(await there(), [true, true]);
+  await p.key("t");
+  assert.deepEqual(await there(), [true, false]);
+  await p.key("t");
+  assert.deepEqual(await there(), [false, true]);
+  assert.match(await p.hash(), /t=2/);
+  assert.ok((await p.page.locator(".functions").boundingBox()).width > 1200);
+  await p.shot("table-light");
+  await p.page.getByRole("button", { name: "Table alone" }).click();
+  assert.deepEqual(await there(), [true, true]);
+  await p.done();
+  const q = await open(diff(BEFORE, AFTER), { hash: "#t=2" });
+  const cells = (name) => q.page.locator(".functions tbody tr", { hasText: name }).locator("td").allInnerTexts();
+  const [, total, before, amount, points, chance] = (await cells("grew")).map((t) => t.trim());
+  assert.deepEqual([total, before, amount, points, chance], ["30 %", "100 samples", "+200 samples", "+20 %", "beyond chance"]);
+  assert.equal((await cells("steady"))[5].trim(), "", "no change is neither");
+  await q.shot("table-diff-light");
+  await q.done();
+  const r = await open(diff(["p;a 3", "p;b 997"], ["p;a 6", "p;b 994"]));
+  assert.match((await r.rows()).find((x) => x.name === "a").change, /^≈ \+0\.30 %$/);
+  await r.done();
+});
+
+it("narrow frames: how much is folded is said, and they can be kept", async () => {
+  const p = await open(narrow, { hash: "#t=0", width: 1280 });
+  const said = p.page.locator(".folding");
+  // 400 of one sample with a leaf each, of 1,000.
+  assert.match(await said.innerText(), /^800 frames folded, 40 %$/);
+  await p.key("k");
+  assert.match(await said.innerText(), /^nothing folded$/);
+  assert.match(await p.hash(), /k=1/);
+  assert.match(await p.hover([3, 0.2]), /^tiny_/);
+  await p.shot("narrow-kept-light");
+  await said.getByRole("button").click();
+  assert.match(await said.innerText(), /^800 frames folded, 40 %$/);
+  await p.done();
+});
+
 it("colours: by binary and by function, with a legend", async () => {
   const p = await open(known, { hash: "#t=0" });
   const legend = () => p.page.locator(".legend").innerText();

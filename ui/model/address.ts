@@ -30,6 +30,13 @@ export interface Base {
   filters: Filter[] | null;
 }
 
+/** A function in a binary. */
+export interface CodeOf {
+  name: string;
+  file: string;
+  buildId: string;
+}
+
 export interface LiveState {
   view: ViewName;
   /** service.name, "" for all. */
@@ -44,6 +51,12 @@ export interface LiveState {
   chart: ChartBy;
   /** Source file that is shown over the picture, "" for none. */
   source: string;
+  /** Function whose instructions are. */
+  code: CodeOf | null;
+  /** Services: label whose values are the rows, "" for services; what their names must match; order. */
+  by: string;
+  find: string;
+  sort: string;
   /** Seconds that the live view goes back. */
   last: number;
   /** null: live. */
@@ -52,7 +65,8 @@ export interface LiveState {
 }
 
 export const LIVE_DEFAULTS: LiveState = {
-  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", source: "", last: 300, range: null,
+  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", source: "", code: null, by: "", find: "", sort: "",
+  last: 300, range: null,
   base: { ago: 3600, range: null, service: null, filters: null },
 };
 
@@ -76,9 +90,14 @@ function putRange(q: URLSearchParams, prefix: string, range: Range | null): void
 export function encodeLive(s: LiveState): string {
   const q = new URLSearchParams();
   const d = LIVE_DEFAULTS;
-  for (const key of ["view", "service", "type", "stacks", "group", "chart", "source"] as const)
+  for (const key of ["view", "service", "type", "stacks", "group", "chart", "source", "by", "find", "sort"] as const)
     if (s[key] !== d[key])
       q.set(key, s[key]);
+  if (s.code) {
+    q.set("fn", s.code.name);
+    q.set("binary", s.code.file);
+    q.set("build", s.code.buildId);
+  }
   putFilters(q, "", s.filters);
   if (s.last !== d.last)
     q.set("last", encodeSpan(s.last));
@@ -139,6 +158,10 @@ export function decodeLive(search: string): LiveState {
     group: q.get("group") ?? "",
     chart: oneOf(q.get("chart"), CHARTS),
     source: q.get("source") ?? "",
+    code: q.get("fn") && q.get("binary") ? { name: q.get("fn")!, file: q.get("binary")!, buildId: q.get("build") ?? "" } : null,
+    by: askable(q.get("by") ?? "") ? q.get("by")! : "",
+    find: q.get("find") ?? "",
+    sort: q.get("sort") ?? "",
     last: decodeSpan(q.get("last") ?? "") || LIVE_DEFAULTS.last,
     range: takeRange(q, ""),
     base: {

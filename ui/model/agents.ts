@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What agents tell of themselves: GET /api/v1/agents. */
 import { array, number, object, text } from "./check.ts";
+import type { Losses } from "./stats.ts";
 
 export interface Loss {
   reason: string;
@@ -52,6 +53,18 @@ export function readAgents(json: unknown): Agents {
       };
     }),
   };
+}
+
+/** Of those that were there at a time or later; a count since they started is all that they tell. */
+export function lossesOf(a: Agents, since: number): Losses | null {
+  const there = a.agents.filter((x) => x.last >= since);
+  const sum = { agents: there.length, samples: 0, lost: 0 };
+  for (const x of there) {
+    sum.samples += x.samples;
+    for (const l of x.lost)
+      sum.lost += l.count;
+  }
+  return there.length ? sum : null;
 }
 
 /** Nothing for so long, in ms, and an agent counts as silent: it sends every few seconds. */

@@ -58,13 +58,13 @@ export function rateChange(before: Sum, beforeMs: number, after: Sum, afterMs: n
   };
 }
 
-function distinct(l: Lines, label: string): Map<string, Map<string, number>> {
+function distinct(l: Lines, by: string, label: string): Map<string, Map<string, number>> {
   const out = new Map<string, Map<string, number>>();
   for (const line of l.lines) {
     const value = line.labels[label] ?? "";
     if (value === "")
       continue;
-    const name = line.labels["service.name"] ?? "";
+    const name = line.labels[by] ?? "";
     const of = out.get(name) ?? new Map<string, number>();
     of.set(value, (of.get(value) ?? 0) + line.points.reduce((a, [, v]) => a + v, 0));
     out.set(name, of);
@@ -76,12 +76,14 @@ const heaviest = (m: Map<string, number> | undefined): string[] =>
   [...m ?? []].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(([v]) => v);
 
 export interface Asked {
-  /** By service.name, host.name and process.runtime.name over all of the range. */
+  /** The label whose values are the rows. */
+  by: string;
+  /** By it, host.name and process.runtime.name over all of the range. */
   whole: Lines;
-  /** By service.name in steps. */
+  /** By it in steps. */
   steps: Lines;
   range: Range;
-  /** By service.name over the stretch before, and how much of it is known; null: none of it. */
+  /** By it over the stretch before, and how much of it is known; null: none of it. */
   before: { lines: Lines; ms: number } | null;
   /** Of `range`, how much is known. */
   ms: number;
@@ -89,15 +91,15 @@ export interface Asked {
 
 /** Heaviest first. */
 export function serviceRows(a: Asked): ServiceRow[] {
-  const now = sums(a.whole, "service.name");
-  const then = a.before && sums(a.before.lines, "service.name");
-  const hosts = distinct(a.whole, "host.name");
-  const languages = distinct(a.whole, "process.runtime.name");
+  const now = sums(a.whole, a.by);
+  const then = a.before && sums(a.before.lines, a.by);
+  const hosts = distinct(a.whole, a.by, "host.name");
+  const languages = distinct(a.whole, a.by, "process.runtime.name");
   const { from, to } = aligned(a.range, a.steps.step);
   const n = Math.max(1, Math.min(2000, Math.round((to - from) / a.steps.step)));
   const sparks = new Map<string, Float64Array>();
   for (const line of a.steps.lines) {
-    const name = line.labels["service.name"] ?? "";
+    const name = line.labels[a.by] ?? "";
     const spark = sparks.get(name) ?? new Float64Array(n);
     sparks.set(name, spark);
     for (const [at, v] of line.points) {
@@ -120,7 +122,8 @@ export function serviceRows(a: Asked): ServiceRow[] {
   }).sort((x, y) => y.value - x.value || (x.name < y.name ? -1 : 1));
 }
 
-export type ServiceKey = "name" | "value" | "change" | "hosts" | "language";
+export const SERVICE_KEYS = ["name", "value", "change", "hosts", "language"] as const;
+export type ServiceKey = (typeof SERVICE_KEYS)[number];
 
 export function sortServices(rows: ServiceRow[], key: ServiceKey, descending: boolean): ServiceRow[] {
   const sign = descending ? -1 : 1;

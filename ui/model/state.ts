@@ -5,17 +5,25 @@
  */
 import type { SortKey } from "./functions.ts";
 import type { WidthBy } from "./layout.ts";
+import { OPS } from "./transform.ts";
 import type { Transform } from "./transform.ts";
 
 export type ColourBy = "kind" | "package" | "name" | "diff";
+
+/** Picture and table side by side, or one of them alone. */
+export type Panes = "both" | "picture" | "table";
 
 export interface ViewState {
   /** pathId() of the zoomed frame, "first~last" for folded siblings, "" for all. */
   zoom: string;
   search: string;
   icicle: boolean;
+  /** Leaves first. */
+  inverted: boolean;
+  /** Draw frames that are too narrow to tell apart, as far as the screen can. */
+  narrow: boolean;
   /** null: as the width of the window suggests. */
-  table: boolean | null;
+  panes: Panes | null;
   colour: ColourBy | null;
   theme: "dark" | "light" | null;
   widthBy: WidthBy;
@@ -30,11 +38,11 @@ export interface ViewState {
 }
 
 export const DEFAULTS: ViewState = {
-  zoom: "", search: "", icicle: false, table: null, colour: null, theme: null, widthBy: "after",
+  zoom: "", search: "", icicle: false, inverted: false, narrow: false, panes: null, colour: null, theme: null, widthBy: "after",
   normalise: null, sort: "self", descending: true, filter: "", transforms: [], sandwich: "",
 };
 
-const TRANSFORMS = ["hide", "focus", "merge", "drop"] as const;
+const PANES: Record<string, Panes> = { 0: "picture", 1: "both", 2: "table" };
 
 export function encodeState(s: ViewState): string {
   const q = new URLSearchParams();
@@ -44,8 +52,12 @@ export function encodeState(s: ViewState): string {
     q.set("q", s.search);
   if (s.icicle !== DEFAULTS.icicle)
     q.set("i", s.icicle ? "1" : "0");
-  if (s.table !== null)
-    q.set("t", s.table ? "1" : "0");
+  if (s.inverted)
+    q.set("v", "1");
+  if (s.narrow)
+    q.set("k", "1");
+  if (s.panes)
+    q.set("t", Object.keys(PANES).find((k) => PANES[k] === s.panes)!);
   if (s.colour)
     q.set("c", s.colour);
   if (s.theme)
@@ -71,7 +83,7 @@ function oneOf<T extends string>(v: string | null, of: readonly T[]): T | null {
 
 function parseTransform(x: string): Transform | null {
   const [, op, , name] = /^([a-z]+)(:([^]*))?$/.exec(x) ?? [];
-  const known = oneOf(op ?? null, TRANSFORMS);
+  const known = oneOf(op ?? null, OPS);
   if (!known || (known !== "merge" && !name))
     return null;
   return name === undefined ? { op: known } : { op: known, name };
@@ -83,12 +95,13 @@ export function decodeState(hash: string): ViewState {
     q.get(key) === "1" ? true : q.get(key) === "0" ? false : absent;
   const sort = q.get("s") ?? "";
   const key = oneOf<SortKey>(sort.replace(/^-/, ""), ["name", "self", "total", "change"]);
-  const t = q.get("t");
   return {
     zoom: q.get("z") ?? "",
     search: q.get("q") ?? "",
     icicle: flag("i", DEFAULTS.icicle),
-    table: t === "1" ? true : t === "0" ? false : null,
+    inverted: flag("v", false),
+    narrow: flag("k", false),
+    panes: PANES[q.get("t") ?? ""] ?? null,
     colour: oneOf<ColourBy>(q.get("c"), ["kind", "package", "name", "diff"]),
     theme: oneOf(q.get("m"), ["dark", "light"] as const),
     widthBy: oneOf<WidthBy>(q.get("w"), ["after", "before", "both"]) ?? DEFAULTS.widthBy,

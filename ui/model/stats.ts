@@ -3,7 +3,9 @@
  * What a sampled share means. A profile is a sample: 3 of 100 is "somewhere between 1 and 8.5 %",
  * and a difference between two small counts is mostly luck. The page says so.
  */
-import type { Meta, Tree } from "./tree.ts";
+import { number, object } from "./check.ts";
+import { percent } from "./text.ts";
+import type { Meta, Quality, Tree } from "./tree.ts";
 
 const Z95 = 1.959963984540054;
 
@@ -63,15 +65,48 @@ export function change(before: number, after: number): number {
   return m > 0 ? (after - before) / m : 0;
 }
 
+/** Added up what agents say of the time since each started; null: none did. */
+export interface Losses {
+  agents: number;
+  samples: number;
+  lost: number;
+}
+
 export interface Warning {
   text: string;
   help: string;
   level: "note" | "warn";
 }
 
+/** The head of GET /api/v1/flamegraph. What a store does not know is -1. */
+export function readQuality(json: unknown): Quality {
+  const q = object(object(json)["quality"]);
+  return {
+    samples: number(q["samples"]), lost: -1, truncated: number(q["truncated"]), unknown: number(q["unknown_frames"]),
+    frames: number(q["frames"]), userStacks: -1,
+  };
+}
+
+export interface Fact {
+  text: string;
+  help: string;
+  level: "fact" | "warn";
+}
+
+/** Whether samples were lost, as far as those who took them say. */
+export function lossFact(l: Losses | null): Fact | null {
+  if (!l || l.samples + l.lost <= 0)
+    return null;
+  const share = l.lost / (l.samples + l.lost);
+  const who = `${l.agents === 1 ? "the agent says" : `${l.agents} agents say`} of the time since ${l.agents === 1 ? "it" : "each"} started`;
+  return share > 0.01
+    ? { text: `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} % lost`, level: "warn",
+        help: `Samples were dropped on the way, ${who}. What is shown may be biased towards quiet moments.` }
+    : { text: l.lost === 0 ? "none lost" : `${percent(share)} lost`, help: `By what ${who}.`, level: "fact" };
+}
+
 /** What is wrong enough with a profile that a reader must know it before drawing conclusions. */
-export function warnings(meta: Meta, samples: number): Warning[] {
-  const q = meta.quality;
+export function warnings(q: Quality, samples: number): Warning[] {
   const out: Warning[] = [];
   if (samples >= 0 && samples < 200)
     out.push({

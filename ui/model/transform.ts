@@ -8,14 +8,18 @@ import type { FunctionIds } from "./functions.ts";
 import { buildTree, frameName } from "./tree.ts";
 import type { Profile, Tree } from "./tree.ts";
 
+export const OPS = ["hide", "focus", "merge", "drop", "fold", "collapse"] as const;
+export type Op = (typeof OPS)[number];
+
 export interface Transform {
   /**
    * hide: frames of the function go, what they call moves to their callers. drop: paths through the
-   * function go, and their values with them. focus: only paths
-   * through the function, from its outermost frame on. merge: a function that calls itself
-   * directly becomes one frame; without a name for all functions.
+   * function go, and their values with them. focus: only paths through the function, from its
+   * outermost frame on. fold: what the function calls becomes part of it. merge: a function that
+   * calls itself directly becomes one frame; without a name for all functions. collapse: so does one
+   * that calls itself through others, which go from between.
    */
-  op: "hide" | "focus" | "merge" | "drop";
+  op: Op;
   name?: string;
 }
 
@@ -114,6 +118,34 @@ function framesNamed(p: Profile, name: string): Uint8Array {
   return out;
 }
 
+/** From the outermost frame of the function to its innermost: where each node goes. */
+function collapse(p: Profile, tree: Tree, ids: FunctionIds, is: (node: number) => boolean): Tree {
+  // The outermost one at or above each node, -1 when there is none.
+  const outer = new Int32Array(tree.n).fill(-1);
+  for (let i = 1; i < tree.n; i++) {
+    const up = outer[tree.parent[i]!]!;
+    outer[i] = up >= 0 ? up : is(i) ? i : -1;
+  }
+  const placed = new Int32Array(tree.n);
+  return rebuild(p, tree, ids, (b, i, at) =>
+    placed[i] = i === 0 ? 0 : is(i) && outer[i] !== i ? placed[outer[i]!]! : b.child(at, tree.frame[i]!));
+}
+
+/** Leaves first: the root's children are the functions that ran, below each who called it. */
+export function invert(p: Profile, tree: Tree, ids: FunctionIds): Tree {
+  const b = new TreeBuilder(p, ids, tree.frame[0]!, tree.base !== null);
+  for (let i = 0; i < tree.n; i++) {
+    const before = tree.base ? tree.base.self[i]! : 0;
+    if (tree.self[i] === 0 && before === 0)
+      continue;
+    let at = 0;
+    for (let k = i; k !== 0; k = tree.parent[k]!)
+      at = b.child(at, tree.frame[k]!);
+    b.add(at, tree.self[i]!, before);
+  }
+  return b.finish();
+}
+
 export function applyTransform(p: Profile, tree: Tree, ids: FunctionIds, t: Transform): Tree {
   const named = t.name === undefined ? null : framesNamed(p, t.name);
   const is = (node: number): boolean => !named || named[tree.frame[node]!] === 1;
@@ -128,6 +160,15 @@ export function applyTransform(p: Profile, tree: Tree, ids: FunctionIds, t: Tran
     // Above the first frame of the function nothing is kept; -1 marks "not yet seen".
     return rebuild(p, tree, ids, (b, i, at) =>
       i === 0 ? -1 : at >= 0 ? b.child(at, tree.frame[i]!) : is(i) ? b.child(0, tree.frame[i]!) : -1);
+  case "fold": {
+    const folded = new Uint8Array(tree.n);
+    return rebuild(p, tree, ids, (b, i, at) => {
+      folded[i] = i > 0 && (folded[tree.parent[i]!] || is(tree.parent[i]!)) ? 1 : 0;
+      return i === 0 ? 0 : folded[i] ? at : b.child(at, tree.frame[i]!);
+    });
+  }
+  case "collapse":
+    return collapse(p, tree, ids, is);
   case "merge":
     return rebuild(p, tree, ids, (b, i, at) => {
       if (i === 0)

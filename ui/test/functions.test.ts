@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { functionIds, functionTable, sortTable } from "../model/functions.ts";
 import { matcher, matchFrames } from "../model/search.ts";
-import { applyTransform, sandwich } from "../model/transform.ts";
+import { applyTransform, invert, sandwich } from "../model/transform.ts";
 import { frameName, nodeName } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
 import { fromFolded, syntheticLines } from "./make.ts";
@@ -155,4 +155,42 @@ test("callers and callees: both sides weigh the function's total", () => {
   assert.deepEqual(fold(p, s.callers), ["a;p 1", "b;p 2", "q 4"]);
   assert.deepEqual(fold(p, s.callees), [" 4", "f;x 2", "x 1"].sort());
   assert.equal(sandwich(p, p.tree, functionIds(p), "none"), null);
+});
+
+test("fold: what a function calls is part of it, whoever calls it", () => {
+  const p = fromFolded(["p;a;f;x;y 3", "p;a;f;z 2", "p;f 1", "p;g;x 4", "p;f;g;f;q 1"]);
+  const t = applyTransform(p, p.tree, functionIds(p), { op: "fold", name: "f" });
+  assert.deepEqual(fold(p, t), ["p;a;f 5", "p;f 2", "p;g;x 4"]);
+});
+
+test("collapse: from the outermost frame to the innermost, what ends in between stays", () => {
+  const p = fromFolded(["p;a;f;x;f;y 3", "p;a;f;x 2", "p;a;f;f;x;f 1", "p;a;g;f;y 4", "p;x;f;y 1"]);
+  const t = applyTransform(p, p.tree, functionIds(p), { op: "collapse", name: "f" });
+  assert.deepEqual(fold(p, t).sort(), ["p;a;f 1", "p;a;f;x 2", "p;a;f;y 3", "p;a;g;f;y 4", "p;x;f;y 1"]);
+  assert.equal(t.total[0], p.tree.total[0]);
+});
+
+test("inverted: what ran is at the root, its callers behind it, both sides of a comparison", () => {
+  const p = fromFolded(["p;a;f 1 3", "p;b;f 2 0", "p;a 5 5", "q;f;f 0 4"]);
+  const t = invert(p, p.tree, functionIds(p));
+  const lines = (column: Float64Array): string[] => {
+    const out: string[] = [];
+    const path: string[] = [];
+    for (let i = 0; i < t.n; i++) {
+      path.length = t.depth[i]!;
+      path.push(nodeName(p, t, i));
+      if (column[i]! > 0)
+        out.push(`${path.slice(1).join(";")} ${column[i]}`);
+    }
+    return out.sort();
+  };
+  assert.deepEqual(lines(t.self), ["a;p 5", "f;a;p 3", "f;f;q 4"]);
+  assert.deepEqual(lines(t.base!.self), ["a;p 5", "f;a;p 1", "f;b;p 2"]);
+  assert.equal(t.total[0], p.tree.total[0]);
+  // The first level is the table's self.
+  const f = [...t.frame.keys()].find((i) => t.depth[i] === 1 && nodeName(p, t, i) === "f")!;
+  assert.deepEqual([t.total[f], t.base!.total[f]], [7, 3]);
+  const big = fromFolded(syntheticLines(3000));
+  const bi = invert(big, big.tree, functionIds(big));
+  assert.equal(bi.total[0], big.tree.total[0]);
 });

@@ -18,7 +18,7 @@ test("the table of services: sums over hosts, heaviest first, gone ones too", ()
   ] });
   const steps = readLines({ step: 1000, series: [line({ "service.name": "shop" }, [1000, 50, 5], [3000, 40, 4], [9000, 1, 1])] });
   const before = { lines: readLines({ step: 60000, series: [line({ "service.name": "old" }, [0, 7, 1])] }), ms: 4000 };
-  const rows = serviceRows({ whole, steps, range: { from: 0, to: 4000 }, before, ms: 4000 });
+  const rows = serviceRows({ by: "service.name", whole, steps, range: { from: 0, to: 4000 }, before, ms: 4000 });
   assert.deepEqual(rows.map((r) => [r.name, r.value, r.samples, r.share]), [["shop", 90, 9, 0.9], ["db", 10, 1, 0.1], ["old", 0, 0, 0]]);
   assert.deepEqual(rows[0]!.hosts, ["a", "b"], "heaviest first");
   assert.deepEqual(rows[0]!.languages, ["go"]);
@@ -26,10 +26,20 @@ test("the table of services: sums over hosts, heaviest first, gone ones too", ()
   assert.deepEqual([...rows[0]!.spark], [0, 50, 0, 40]);
   assert.equal(rows[2]!.change!.before, 7 / 4000);
   assert.equal(rows[2]!.change!.after, 0);
-  assert.equal(serviceRows({ whole, steps, range: { from: 0, to: 4000 }, before: null, ms: 4000 })[0]!.change, null);
+  assert.equal(serviceRows({ by: "service.name", whole, steps, range: { from: 0, to: 4000 }, before: null, ms: 4000 })[0]!.change, null);
   assert.deepEqual(sortServices(rows, "name", false).map((r) => r.name), ["db", "old", "shop"]);
   assert.deepEqual(sortServices(rows, "hosts", true).map((r) => r.name), ["shop", "db", "old"]);
   assert.deepEqual(sortServices(rows, "change", false).map((r) => r.name), ["old", "db", "shop"]);
+});
+
+test("the same by another label: hosts are rows, what has none is a row without a name", () => {
+  const whole = readLines({ step: 1000, series: [
+    line({ "host.name": "b", "process.runtime.name": "go" }, [0, 30, 3]), line({ "host.name": "", "process.runtime.name": "jvm" }, [0, 60, 6]),
+  ] });
+  const steps = readLines({ step: 1000, series: [line({ "host.name": "b" }, [0, 30, 3])] });
+  const rows = serviceRows({ by: "host.name", whole, steps, range: { from: 0, to: 1000 }, before: null, ms: 1000 });
+  assert.deepEqual(rows.map((r) => [r.name, r.value, r.hosts, r.languages]), [["", 60, [], ["jvm"]], ["b", 30, ["b"], ["go"]]]);
+  assert.deepEqual([...rows[1]!.spark], [30]);
 });
 
 test("a change of rate is told from chance by the samples behind it, not by the values", () => {

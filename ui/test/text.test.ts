@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { change, samplesPerValue, significant, warnings, wilson, zScore } from "../model/stats.ts";
+import { lossesOf } from "../model/agents.ts";
+import type { Agent } from "../model/agents.ts";
+import { readAssembly } from "../model/assembly.ts";
+import { change, lossFact, readQuality, samplesPerValue, significant, warnings, wilson, zScore } from "../model/stats.ts";
 import { decodeState, DEFAULTS, encodeState } from "../model/state.ts";
 import { count, cutMiddle, duration, nameParts, percent, shorter, value } from "../model/text.ts";
+import { DataError } from "../model/tree.ts";
 import { fromFolded, random } from "./make.ts";
 
 test("a percentage is never 0 for something nor 100 for less than all", () => {
@@ -81,17 +85,46 @@ test("how many samples a value stands for", () => {
 
 test("a poor profile says so, a good one does not", () => {
   const { meta } = fromFolded(["p;a 1"]);
-  assert.equal(warnings(meta, 5000).length, 0);
-  assert.match(warnings(meta, 12)[0]!.text, /only 12 samples/);
+  assert.equal(warnings(meta.quality, 5000).length, 0);
+  assert.match(warnings(meta.quality, 12)[0]!.text, /only 12 samples/);
   meta.quality = { samples: 900, lost: 100, truncated: 90, unknown: 10, frames: 100, userStacks: 900 };
-  assert.deepEqual(warnings(meta, 900).map((w) => w.text), ["10 % lost", "10 % truncated", "10 % of frames have no name"]);
+  assert.deepEqual(warnings(meta.quality, 900).map((w) => w.text), ["10 % lost", "10 % truncated", "10 % of frames have no name"]);
+});
+
+test("losses: what agents say, of those that were there; nothing where nobody says", () => {
+  const agent = (last: number, samples: number, lost: number): Agent => ({
+    host: "h", version: "1", kernel: "", arch: "", started: 0, last, hz: 20, cpu: 0, rss: 0, processes: 1, samples, truncated: 0,
+    lost: lost ? [{ reason: "ring", count: lost, help: "" }] : [], error: "" });
+  const of = (...agents: Agent[]): ReturnType<typeof lossFact> => lossFact(lossesOf({ version: "1", agents }, 1000));
+  assert.equal(of(), null);
+  assert.equal(of(agent(999, 100, 50)), null, "was gone before");
+  assert.deepEqual([of(agent(1000, 100, 0))!.text, of(agent(1000, 100, 0))!.level], ["none lost", "fact"]);
+  assert.deepEqual([of(agent(1000, 900, 50), agent(2000, 0, 50))!.text, of(agent(1000, 900, 50), agent(2000, 0, 50))!.level], ["10 % lost", "warn"]);
+  assert.deepEqual([of(agent(1000, 9999, 1))!.text, of(agent(1000, 9999, 1))!.level], ["0.01 % lost", "fact"]);
+  const q = readQuality({ quality: { samples: 50, lost: 0, truncated: 25, unknown_frames: 10, frames: 100, damaged: false } });
+  assert.deepEqual(warnings(q, q.samples).map((w) => w.text), ["only 50 samples", "50 % truncated", "10 % of frames have no name"]);
+  assert.throws(() => readQuality({}), DataError);
+});
+
+test("instructions: gaps, the hottest by self, damaged answers", () => {
+  const a = (instructions: unknown): unknown => ({ file: "/bin/x", function: "f", type: "cpu", unit: "count", all: 9, self: 5, total: 8, why: "",
+    build_id: "00", instructions });
+  const r = readAssembly(a([[16, 3, 0, 5, "call 0x30", "a.c", 7], [19, 1, 4, 4, "ret", "", 0], [32, 0, 1, 1, "", "b.c", 0]]));
+  assert.equal(r.hottest, 1);
+  assert.deepEqual(r.instructions.map((i) => i.gap), [false, false, true]);
+  assert.deepEqual(r.instructions[0], { address: 16, length: 3, self: 0, total: 5, text: "call 0x30", file: "a.c", line: 7, gap: false });
+  assert.equal(readAssembly(a([])).hottest, -1);
+  assert.equal(readAssembly(a([[1, 1, 0, 2, "x", "", 0], [2, 1, 0, 3, "y", "", 0], [3, 1, 0, 0, "z", "", 0]])).hottest, 1, "else by total");
+  for (const bad of [null, {}, a(null), a([[1, 2, 3]]), a([["1", 1, 0, 0, "x", "", 0]])])
+    assert.throws(() => readAssembly(bad), DataError);
 });
 
 test("the state survives the address bar", () => {
   const s = {
-    ...DEFAULTS, zoom: "a.b~c.d", search: "^a&b=c #+%$", icicle: true, table: false, theme: "dark" as const,
+    ...DEFAULTS, zoom: "a.b~c.d", search: "^a&b=c #+%$", icicle: true, inverted: true, narrow: true, panes: "table" as const, theme: "dark" as const,
     colour: "package" as const, widthBy: "both" as const, normalise: true, sort: "name" as const, descending: false,
-    filter: "x y", transforms: [{ op: "hide" as const, name: "a:b;c" }, { op: "merge" as const }], sandwich: "operator()",
+    filter: "x y", transforms: [{ op: "hide" as const, name: "a:b;c" }, { op: "merge" as const }, { op: "fold" as const, name: "f" },
+      { op: "collapse" as const, name: "g" }], sandwich: "operator()",
   };
   assert.deepEqual(decodeState("#" + encodeState(s)), s);
   assert.equal(encodeState(DEFAULTS), "");

@@ -3,11 +3,14 @@
 import { complaints, SILENT_MS } from "../model/agents.ts";
 import type { Agents } from "../model/agents.ts";
 import { showable } from "../model/payload.ts";
+import type { Losses } from "../model/stats.ts";
 import { count, duration, percent, value } from "../model/text.ts";
+import { QualityOf } from "./bar.tsx";
 
 interface Props {
   data: Agents;
   now: number;
+  losses: Losses | null;
   onHost: (host: string) => void;
 }
 
@@ -17,8 +20,12 @@ export function AgentTable(p: Props): preact.JSX.Element {
     return <div class="nothing"><h2>No agents yet</h2>
       <p>Run <code>culprit agent --collection-agent HOST:4317</code> on a machine, with this server for HOST: it shows here
         within ten seconds.</p></div>;
+  const sum = (of: (a: Agents["agents"][number]) => number): number => agents.reduce((n, a) => n + of(a), 0);
+  const all = { samples: sum((a) => a.samples), lost: sum((a) => a.lost.reduce((n, l) => n + l.count, 0)), truncated: sum((a) => a.truncated),
+    unknown: -1, frames: -1, userStacks: -1 };
   return (
     <section class="services-page" aria-label="Hosts and agents">
+      <QualityOf quality={all} losses={p.losses} what="Samples that these agents have taken since each started" />
       <div class="table-scroll">
         <table>
           <thead><tr><th class="c-name">Host</th><th>Version</th><th>Kernel</th><th class="num">Rate</th><th class="num">CPU</th>
@@ -39,7 +46,9 @@ export function AgentTable(p: Props): preact.JSX.Element {
                   <td class="num" title={a.lost.map((l) => `${count(l.count)} ${showable(l.reason)}`).join("\n")}>{count(lost)}</td>
                   <td class={silent ? "grew" : ""}>{silent ? `${duration(1e6 * (p.now - a.last))} ago` : "now"}</td>
                 </tr>
-                {bad.length > 0 && <tr key={`${a.host} `} class="advice"><td colSpan={11}>{bad.map((b) => <p key={b}>{showable(b)}</p>)}</td></tr>}
+                {(bad.length > 0 || lost > 0) && <tr key={`${a.host} `} class="advice"><td colSpan={11}>
+                  {bad.map((b) => <p key={b}>{showable(b)}</p>)}
+                  {a.lost.map((l) => <p key={l.reason} class="soft">{count(l.count)} lost: {showable(l.reason)}. {showable(l.help)}</p>)}</td></tr>}
               </>;
             })}
           </tbody>

@@ -9,26 +9,29 @@
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { colouring } from "../draw/colour.ts";
 import type { Theme } from "../draw/colour.ts";
+import type { CodeOf } from "../model/address.ts";
 import { functionIds } from "../model/functions.ts";
 import { baseScale, weigh } from "../model/layout.ts";
 import type { WidthBy } from "../model/layout.ts";
 import { exactly, findMatches, matchedWeight, matcher, matchFrames, nextMatch } from "../model/search.ts";
 import { decodeState, encodeState } from "../model/state.ts";
-import type { ColourBy, ViewState } from "../model/state.ts";
+import type { ColourBy, Panes, ViewState } from "../model/state.ts";
 import { samplesPerValue } from "../model/stats.ts";
+import type { Losses } from "../model/stats.ts";
 import { count, percent, value } from "../model/text.ts";
-import { applyTransform } from "../model/transform.ts";
+import { applyTransform, invert } from "../model/transform.ts";
 import type { Transform } from "../model/transform.ts";
-import { findPath, frameName, nodeName, pathHashes, pathId, pathOf } from "../model/tree.ts";
+import { findPath, frameName, NONE, nodeName, pathHashes, pathId, pathOf } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
 import { Crumbs, Legend, Quality } from "./bar.tsx";
 import { Card, interval } from "./card.tsx";
 import { copy } from "./copy.ts";
 import { Flame } from "./flame.tsx";
-import type { Place, Span, Spot } from "./flame.tsx";
+import type { FoldedSum, Place, Span, Spot } from "./flame.tsx";
 import { Help } from "./help.tsx";
 import type { Keys } from "./help.tsx";
 import { Menu } from "./menu.tsx";
+import type { Item } from "./menu.tsx";
 import { useNode } from "./node.ts";
 import { SandwichView } from "./sandwich.tsx";
 import { FunctionList } from "./table.tsx";
@@ -42,8 +45,11 @@ interface Props {
   nothing?: preact.JSX.Element;
   /** Further keys of the page around it, for the sheet of keys. */
   keys?: Keys;
-  /** Shows a source file, where there is somebody to ask for it. */
+  /** Show a source file, the instructions of a function, where there is somebody to ask for them. */
   onSource?: (file: string) => void;
+  onCode?: (code: CodeOf) => void;
+  /** Of who recorded it, where that is known apart from the profile. */
+  losses?: Losses | null;
 }
 
 interface Hover {
@@ -115,7 +121,8 @@ export function App(p: Props): preact.JSX.Element {
   const theme: Theme = state.theme ?? (systemDark ? "dark" : "light");
   const diff = profile.tree.base !== null;
   const colourBy: ColourBy = state.colour ?? (diff ? "diff" : "kind");
-  const table = state.table ?? wide;
+  const panes: Panes = state.panes ?? (wide ? "both" : "picture");
+  const table = panes !== "picture";
   const { meta } = profile;
   const normalise = state.normalise ?? meta.normalise;
 
@@ -128,8 +135,10 @@ export function App(p: Props): preact.JSX.Element {
 
   const ids = useMemo(() => functionIds(profile), [profile]);
   const transformKey = JSON.stringify(state.transforms);
-  const tree = useMemo(() => state.transforms.reduce((t, x) => applyTransform(profile, t, ids, x), profile.tree),
-                       [profile, ids, transformKey]);
+  // What the table is of; the picture may have it upside down.
+  const upright = useMemo(() => state.transforms.reduce((t, x) => applyTransform(profile, t, ids, x), profile.tree),
+                          [profile, ids, transformKey]);
+  const tree = useMemo(() => state.inverted ? invert(profile, upright, ids) : upright, [profile, upright, ids, state.inverted]);
   const scale = baseScale(profile.tree, normalise);
   const weights = useMemo(() => weigh(tree, state.widthBy, scale), [tree, state.widthBy, scale]);
   const hashes = useMemo(() => pathHashes(profile, tree), [profile, tree]);
@@ -166,8 +175,9 @@ export function App(p: Props): preact.JSX.Element {
   useEffect(() => setLinked(-1), [table, tree]);
   const over = hover?.profile === profile && !hover.spot.folded ? ids.of[hover.tree.frame[hover.spot.first]!]! : -1;
   const [help, setHelp] = useState(false);
+  const [folded, setFolded] = useState<FoldedSum>({ frames: 0, weight: 0 });
   const [match, setMatch] = useNode(hashes);
-  useEffect(() => setMatch(-1), [state.search, transformKey]);
+  useEffect(() => setMatch(-1), [state.search, transformKey, state.inverted]);
   const searchBox = useRef<HTMLInputElement>(null);
 
   const onZoom = useCallback((s: Span) => {
@@ -204,6 +214,19 @@ export function App(p: Props): preact.JSX.Element {
     if (fileOf(node) !== "")
       p.onSource?.(fileOf(node));
   };
+  /** Only files have instructions that somebody could read. */
+  const codeOf = (node: number): CodeOf | null => {
+    const m = profile.frames.mapping[tree.frame[node]!]!;
+    const { path, buildId } = m === NONE ? { path: "", buildId: "" } : profile.mappings[m]!;
+    return path.startsWith("/") ? { name: nodeName(profile, tree, node), file: path, buildId } : null;
+  };
+  const openCode = (node: number): void => {
+    const code = codeOf(node);
+    if (code)
+      p.onCode?.(code);
+  };
+  const turn = (): void => change({ inverted: !state.inverted, zoom: "" }, true);
+  const nextPanes = (): void => change({ panes: panes === "both" ? "picture" : panes === "picture" ? "table" : "both" });
 
   const openSandwich = useCallback((name: string) => change({ sandwich: name }, true), [change]);
 
@@ -244,14 +267,19 @@ export function App(p: Props): preact.JSX.Element {
     case "n": step(1); break;
     case "N": step(-1); break;
     case "i": change({ icicle: !state.icicle }); break;
-    case "t": change({ table: !table }); break;
+    case "t": nextPanes(); break;
+    case "r": turn(); break;
+    case "k": change({ narrow: !state.narrow }); break;
     case "d": change({ theme: theme === "dark" ? "light" : "dark" }); break;
     case "c": nextColour(); break;
     case "s": if (focus > 0) openSandwich(nodeName(profile, tree, focus)); break;
     case "o": if (focus > 0) openSource(focus); break;
+    case "a": if (focus > 0) openCode(focus); break;
     case "F": if (focus > 0) transform("focus", focus); break;
     case "D": if (focus > 0) transform("drop", focus); break;
     case "H": if (focus > 0) transform("hide", focus); break;
+    case "E": if (focus > 0) transform("fold", focus); break;
+    case "R": if (focus > 0) transform("collapse", focus); break;
     case "M": transform("merge", 0); break;
     case "?": setHelp(true); break;
     case "Backspace":
@@ -287,7 +315,7 @@ export function App(p: Props): preact.JSX.Element {
   const spoken = focus < 0 ? "" : [
     nodeName(profile, tree, focus), `level ${tree.depth[focus]}`,
     `total ${percent(tree.total[focus]! / (profile.tree.total[0]! || 1))} of all`,
-    `self ${percent(tree.self[focus]! / (profile.tree.total[0]! || 1))}`,
+    state.inverted ? "" : `self ${percent(tree.self[focus]! / (profile.tree.total[0]! || 1))}`,
     k > 0 ? `95 % interval ${interval(profile, tree, tree.total[focus]!)}` : "",
   ].filter((s) => s !== "").join(", ");
   const empty = profile.tree.total[0] === 0 && (profile.tree.base?.total[0] ?? 0) === 0;
@@ -303,11 +331,11 @@ export function App(p: Props): preact.JSX.Element {
   }
 
   return (
-    <div class={table ? "page with-table" : "page"}>
+    <div class={panes === "both" ? "page with-table" : panes === "table" ? "page table-alone" : "page"}>
       <header class="top">
         <div class="title">
           <h1 title={meta.title}><span class="mark" aria-hidden="true" />{meta.title || "culprit"}</h1>
-          <Quality profile={profile} samples={samples} />
+          <Quality profile={profile} samples={samples} losses={p.losses ?? null} />
         </div>
         <div class="tools">
           <div class={badSearch ? "search bad" : "search"} role="search">
@@ -341,8 +369,10 @@ export function App(p: Props): preact.JSX.Element {
             {colourings.map(([c, label]) => <option key={c} value={c}>colours {label}</option>)}</select>
           <button class="text" aria-pressed={state.icicle} title="Root on top (i)"
                   onClick={() => change({ icicle: !state.icicle })}>Icicle</button>
-          <button class="text" aria-pressed={table} title="Table of functions (t)"
-                  onClick={() => change({ table: !table })}>Table</button>
+          <button class="text" aria-pressed={state.inverted} title="Leaves first: what ran, and below it who called it (r)"
+                  onClick={turn}>Inverted</button>
+          <button class="text" aria-pressed={table} title="Table of functions: beside the picture, away, alone (t)"
+                  onClick={nextPanes}>{panes === "table" ? "Table alone" : "Table"}</button>
           <button class="icon" aria-label={theme === "dark" ? "Light colours" : "Dark colours"} title="Dark or light (d)"
                   onClick={() => change({ theme: theme === "dark" ? "light" : "dark" })}>{theme === "dark" ? "☀" : "☾"}</button>
           <button class="icon" aria-label="Help" title="Keys (?)" onClick={() => setHelp(true)}>?</button>
@@ -356,7 +386,7 @@ export function App(p: Props): preact.JSX.Element {
           <p>Nothing that was profiled used the CPU in this time. Record for longer (<code>-d</code>), or look at whether
             the filters fit.</p></div>
         : state.sandwich !== ""
-          ? <SandwichView profile={profile} tree={tree} ids={ids} name={state.sandwich} theme={theme} colourBy={colourBy}
+          ? <SandwichView profile={profile} tree={upright} ids={ids} name={state.sandwich} theme={theme} colourBy={colourBy}
                           normalise={normalise} matchedFrames={matchedFrames} onHover={(spot, at, touch, t, withSelf) =>
                             setHover(spot ? { profile, spot, at, touch, tree: t, zoom: ALL, withSelf } : null)}
                           widthBy={state.widthBy} linked={linked}
@@ -365,35 +395,39 @@ export function App(p: Props): preact.JSX.Element {
             ? <div class="nothing"><h2>Nothing left</h2><p>The functions in focus are not in this profile.</p>
               <button class="text" onClick={() => change({ transforms: [] }, true)}>Show everything</button></div>
             : <Flame profile={profile} tree={tree} weights={weights} colours={colours} theme={theme} matches={matches}
-                     icicle={state.icicle} zoom={zoom} focus={focus} functionOf={ids.of} linked={linked} onZoom={onZoom} onFocus={setFocus}
+                     icicle={state.icicle} narrow={state.narrow} onFolded={setFolded} zoom={zoom} focus={focus} functionOf={ids.of} linked={linked} onZoom={onZoom} onFocus={setFocus}
                      label={`Flame graph of ${meta.title || "a profile"}, ${value(profile.tree.total[0]!, meta.unit, meta.type)}. Arrow keys move, Enter zooms; the table of functions (t) has the same as text.`}
-                     onHover={(spot, at, touch) => setHover(spot ? { profile, spot, at, touch, tree, zoom, withSelf: true } : null)}
+                     onHover={(spot, at, touch) => setHover(spot ? { profile, spot, at, touch, tree, zoom, withSelf: !state.inverted } : null)}
                      onMenu={(spot, at) => {
                        setHover(null);
                        setMenu({ spot, at });
                      }} />}
         <footer>
-          <Legend colours={colours} />
+          <Legend colours={colours} folded={folded} total={v1 - v0} narrow={state.narrow}
+                  onNarrow={() => change({ narrow: !state.narrow })} />
           {unseen > 0 && <button class="unseen" onClick={() => change({ widthBy: "both" })}>
             {percent(unseen)} of {state.widthBy === "after" ? "before" : "after"} has no width here: show both</button>}
         </footer>
       </main>
-      {table && <FunctionList profile={profile} tree={tree} ids={ids} zoom={zoom} sort={state.sort}
-                              descending={state.descending} filter={state.filter} normalise={normalise}
+      {table && <FunctionList profile={profile} tree={upright} ids={ids} zoom={state.inverted ? ALL : zoom} sort={state.sort}
+                              alone={panes === "table"} descending={state.descending} filter={state.filter} normalise={normalise}
                               matched={matchedFrames} over={over} onOver={setLinked} onSort={(sort, descending) => change({ sort, descending })}
                               onFilter={(filter) => change({ filter })} onSandwich={openSandwich}
                               onPick={(name) => change({ search: state.search === exactly(name) ? "" : exactly(name) })} />}
       {hover?.profile === profile && !menu && <Card profile={profile} tree={hover.tree} all={profile.tree.total[0]!} zoom={hover.zoom}
                                normalise={normalise} withSelf={hover.withSelf} spot={hover.spot} at={hover.at} sheet={hover.touch} />}
       {menu && <Menu at={menu.at} name={nodeName(profile, tree, menu.spot.first)} onClose={() => setMenu(null)} items={[
-        ["Zoom in", () => onZoom(menu.spot)],
+        ["Zoom in", () => onZoom(menu.spot), "Enter"],
         ["Search for this function", () => change({ search: exactly(nodeName(profile, tree, menu.spot.first)) })],
-        ["Callers and callees", () => openSandwich(nodeName(profile, tree, menu.spot.first))],
-        ...p.onSource && fileOf(menu.spot.first) !== "" ? [["Source lines", () => openSource(menu.spot.first)] as [string, () => void]] : [],
-        ["Only paths through this function", () => transform("focus", menu.spot.first)],
-        ["Drop paths through this function", () => transform("drop", menu.spot.first)],
-        ["Hide this function", () => transform("hide", menu.spot.first)],
-        ["Merge direct recursion", () => transform("merge", menu.spot.first)],
+        ["Callers and callees", () => openSandwich(nodeName(profile, tree, menu.spot.first)), "s"],
+        ...p.onSource && fileOf(menu.spot.first) !== "" ? [["Source lines", () => openSource(menu.spot.first), "o"] as Item] : [],
+        ...p.onCode && codeOf(menu.spot.first) ? [["Instructions", () => openCode(menu.spot.first), "a"] as Item] : [],
+        ["Only paths through this function", () => transform("focus", menu.spot.first), "F"],
+        ["Drop paths through this function", () => transform("drop", menu.spot.first), "D"],
+        ["Hide this function", () => transform("hide", menu.spot.first), "H"],
+        ["Fold what it calls into it", () => transform("fold", menu.spot.first), "E"],
+        ["Collapse its recursion", () => transform("collapse", menu.spot.first), "R"],
+        ["Merge direct recursion", () => transform("merge", menu.spot.first), "M"],
         ["Copy link to this frame", () => void copy(location.href.replace(/#.*/, "") + "#" +
           encodeState({ ...state, zoom: pathId(hashes, menu.spot.first) }))],
         ["Copy name", () => void copy(nodeName(profile, tree, menu.spot.first))],

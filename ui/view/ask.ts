@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What each view asks the server for, in one round; and what came. */
-import { readAgents } from "../model/agents.ts";
+import { lossesOf, readAgents } from "../model/agents.ts";
 import type { Agents } from "../model/agents.ts";
-import { baseRange, rangeAt, selector } from "../model/address.ts";
+import { askable, baseRange, rangeAt, selector } from "../model/address.ts";
 import type { LiveState } from "../model/address.ts";
 import { compareProfiles } from "../model/compare.ts";
 import { parseBody } from "../model/payload.ts";
@@ -12,7 +12,9 @@ import { serviceRows } from "../model/services.ts";
 import type { ServiceRow } from "../model/services.ts";
 import { aligned, stepFor } from "../model/times.ts";
 import type { Range } from "../model/times.ts";
-import type { Profile } from "../model/tree.ts";
+import { readQuality } from "../model/stats.ts";
+import type { Losses } from "../model/stats.ts";
+import type { Profile, Quality } from "../model/tree.ts";
 import type { Parameters, Source } from "./source.ts";
 
 const BARS = 200;
@@ -30,7 +32,7 @@ export type Timeline = { by: "bars"; bars: Bars } | { by: "threads"; lanes: Lane
 
 export type Part =
   | { of: "flame"; profile: Profile; services: Share[]; timeline: Timeline }
-  | { of: "services"; rows: ServiceRow[]; hosts: number; before: Range }
+  | { of: "services"; rows: ServiceRow[]; by: string; labels: string[]; quality: Quality }
   | { of: "compare"; profile: Profile; services: Share[]; after: Bars; before: Bars; base: Range }
   | { of: "agents"; agents: Agents };
 
@@ -46,6 +48,8 @@ export interface View {
   first: number;
   /** Part of the answer is missing, because the server could not read it. */
   damaged: boolean;
+  /** Of the agents that told of themselves within the range or since. */
+  losses: Losses | null;
   part: Part;
 }
 
@@ -128,20 +132,24 @@ async function askTable(a: Round): Promise<{ part: Part; damaged: boolean }> {
   const d = a.state.base.ago * 1000;
   const before = { from: Math.max(0, range.from - d), to: Math.max(1, range.to - d) };
   const there = source.first > 0 && source.first < before.to;
+  const by = a.state.by || "service.name";
   const ask = (p: Parameters): Promise<unknown> => source.json("series", { query, type, ...p }, signal);
-  const [whole, steps, then] = await Promise.all([
-    source.json(`series?group_by=service.name&group_by=host.name&group_by=process.runtime.name`,
+  const [whole, steps, then, head, names] = await Promise.all([
+    source.json(`series?${new URLSearchParams([...new Set([by, "host.name", "process.runtime.name"])].map((l) => ["group_by", l])).toString()}`,
                 { query, type, ...within(range), step: all }, signal),
-    ask({ ...within(aligned(range, step)), step, group_by: "service.name" }),
-    there ? ask({ ...within(before), step: before.to - before.from, group_by: "service.name" }) : null,
+    ask({ ...within(aligned(range, step)), step, group_by: by }),
+    there ? ask({ ...within(before), step: before.to - before.from, group_by: by }) : null,
+    source.json("flamegraph", { query, type, ...within(range), max_nodes: 1 }, signal),
+    source.json("labels", { query, type, ...within(range) }, signal),
   ]);
   const lines = readLines(whole);
   const rows = serviceRows({
+    by,
     whole: lines, steps: readLines(steps), range, ms: knownMs(range, source.first),
     before: then === null ? null : { lines: readLines(then), ms: knownMs(before, source.first) },
   });
-  const hosts = new Set(lines.lines.map((l) => l.labels["host.name"] ?? "")).size;
-  return { part: { of: "services", rows, hosts, before }, damaged: lines.damaged };
+  const labels = [...new Set(["service.name", by, ...readNames(names, "labels").filter(askable)])];
+  return { part: { of: "services", rows, by, labels, quality: readQuality(head) }, damaged: lines.damaged };
 }
 
 async function askCompare(a: Round): Promise<{ part: Part; damaged: boolean }> {
@@ -176,6 +184,7 @@ export async function ask(source: Source, state: LiveState, signal: AbortSignal)
   if (type && !types.includes(type))
     types = [...types, type];
   const view = state.view === "files" ? "flame" : state.view;
-  const { part, damaged } = await ASK[view]({ source, state, range, type, signal });
-  return { range, at: source.now(), types, type, first: source.first, damaged, part };
+  const [{ part, damaged }, agents] = await Promise.all([
+    ASK[view]({ source, state, range, type, signal }), source.json("agents", {}, signal)]);
+  return { range, at: source.now(), types, type, first: source.first, damaged, losses: lossesOf(readAgents(agents), range.from), part };
 }

@@ -1,18 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The strips around the picture: what the profile is and how good, the way to the zoomed frame, the legend. */
 import type { Colouring } from "../draw/colour.ts";
-import { baseSamplesPerValue, warnings } from "../model/stats.ts";
+import { baseSamplesPerValue, lossFact, warnings } from "../model/stats.ts";
+import type { Losses, Warning } from "../model/stats.ts";
+import type { FoldedSum } from "./flame.tsx";
 import { count, duration, percent, value } from "../model/text.ts";
 import type { Transform } from "../model/transform.ts";
 import { frameName, pathOf } from "../model/tree.ts";
-import type { Profile, Tree } from "../model/tree.ts";
+import type { Profile, Quality as QualityFacts, Tree } from "../model/tree.ts";
 import type { Span } from "./flame.tsx";
 import { Name } from "./name.tsx";
 
-export function Quality(p: { profile: Profile; samples: number }): preact.JSX.Element {
+type Fact = [text: string, help: string];
+
+/** First what is wrong, because a narrow window cuts off what comes last. */
+export function Facts(p: { first: Fact[]; bad: Warning[]; rest: Fact[] }): preact.JSX.Element {
+  const fact = ([text, help]: Fact): preact.JSX.Element => <span key={text} title={help}>{text}</span>;
+  return (
+    <p class="quality" aria-label="Quality of the profile">
+      {p.first.map(fact)}
+      {p.bad.map((w) => <strong key={w.text} class={w.level} title={w.help}>{w.text}</strong>)}
+      {p.rest.map(fact)}
+    </p>
+  );
+}
+
+/** What a profile's quality says by itself; of losses what agents say, where the profile does not. */
+function judge(q: QualityFacts, samples: number, losses: Losses | null): { bad: Warning[]; calm: Fact[] } {
+  const bad = warnings(q, samples);
+  const calm: Fact[] = [];
+  const share = (k: number, n: number, word: string, help: string): void => {
+    if (k > 0 && n > 0 && !bad.some((w) => w.text.includes(word)))
+      calm.push([`${percent(k / n)} ${word}`, help]);
+  };
+  if (q.lost === 0)
+    calm.push(["none lost", "No sample was dropped on the way"]);
+  share(q.lost, q.lost + q.samples, "lost", "Samples that were dropped on the way");
+  const loss = q.lost < 0 ? lossFact(losses) : null;
+  if (loss?.level === "warn")
+    bad.push({ ...loss, level: "warn" });
+  else if (loss)
+    calm.push([loss.text, loss.help]);
+  if (q.truncated === 0 && q.userStacks > 0)
+    calm.push(["all stacks complete", "Every user stack reaches its thread's entry"]);
+  share(q.truncated, q.userStacks > 0 ? q.userStacks : q.samples, "truncated", "User stacks that are not complete");
+  share(q.unknown, q.frames, "of frames have no name", "Addresses for which no symbol was found");
+  return { bad, calm };
+}
+
+/** The bar where there is no picture. */
+export function QualityOf(p: { quality: QualityFacts; losses: Losses | null; what: string }): preact.JSX.Element {
+  const { samples } = p.quality;
+  const { bad, calm } = judge(p.quality, samples, p.losses);
+  const few = bad.some((w) => w.text.endsWith("samples"));
+  return <Facts first={few ? [] : [[`${count(samples)} samples`, p.what]]} bad={bad} rest={calm} />;
+}
+
+export function Quality(p: { profile: Profile; samples: number; losses: Losses | null }): preact.JSX.Element {
   const { meta, tree } = p.profile;
-  const q = meta.quality;
-  const facts: [string, string][] = [];
+  const facts: Fact[] = [];
   if (p.samples >= 0)
     facts.push([`${count(p.samples)} samples`, "Samples in this profile"]);
   if (tree.base) {
@@ -27,29 +73,11 @@ export function Quality(p: { profile: Profile; samples: number }): preact.JSX.El
     facts.push([`over ${duration(meta.durationNs)}`, "Time from the first to the last sample"]);
   if (meta.hz > 0)
     facts.push([`${count(meta.hz)} Hz`, "Samples per second and CPU"]);
-  if (q.lost === 0)
-    facts.push(["none lost", "No sample was dropped on the way"]);
-  if (q.truncated === 0 && q.userStacks > 0)
-    facts.push(["all stacks complete", "Every user stack reaches its thread's entry"]);
-  const bad = warnings(meta, p.samples);
-  const calm: [string, string][] = [];
-  const share = (k: number, n: number, word: string, help: string): void => {
-    if (k > 0 && n > 0 && !bad.some((w) => w.text.includes(word)))
-      calm.push([`${percent(k / n)} ${word}`, help]);
-  };
-  share(q.lost, q.lost + q.samples, "lost", "Samples that were dropped on the way");
-  share(q.truncated, q.userStacks > 0 ? q.userStacks : q.samples, "truncated", "User stacks that are not complete");
-  share(q.unknown, q.frames, "of frames have no name", "Addresses for which no symbol was found");
-  const fact = ([text, help]: [string, string]): preact.JSX.Element => <span key={text} title={help}>{text}</span>;
+  const { bad, calm } = judge(meta.quality, p.samples, p.losses);
+  if (tree.base && tree.base.total[0] === 0 && tree.total[0]! > 0)
+    bad.unshift({ text: "nothing before", help: "There are no samples on the other side: all that is here is new.", level: "warn" });
   const fewSamples = bad.some((w) => w.text.endsWith("samples"));
-  // What is wrong stands before what may be cut off by a narrow window.
-  return (
-    <p class="quality" aria-label="Quality of the profile">
-      {!fewSamples && facts.slice(0, 1).map(fact)}
-      {bad.map((w) => <strong key={w.text} class={w.level} title={w.help}>{w.text}</strong>)}
-      {[...facts.slice(1), ...calm].map(fact)}
-    </p>
-  );
+  return <Facts first={fewSamples ? [] : facts.slice(0, 1)} bad={bad} rest={[...facts.slice(1), ...calm]} />;
 }
 
 interface CrumbProps {
@@ -62,7 +90,8 @@ interface CrumbProps {
 }
 
 const TRANSFORM_WORD: Record<Transform["op"], string> = {
-  hide: "hidden", drop: "without paths through", focus: "only paths through", merge: "recursion merged",
+  hide: "hidden", drop: "without paths through", focus: "only paths through", merge: "direct recursion merged",
+  fold: "with what it calls:", collapse: "recursion collapsed:",
 };
 
 export function Crumbs(p: CrumbProps): preact.JSX.Element {
@@ -103,7 +132,16 @@ export function Crumbs(p: CrumbProps): preact.JSX.Element {
 
 const LEGEND_MAX = 9;
 
-export function Legend(p: { colours: Colouring }): preact.JSX.Element {
+interface LegendProps {
+  colours: Colouring;
+  /** What is folded in the view, and the view's whole weight. */
+  folded: FoldedSum;
+  total: number;
+  narrow: boolean;
+  onNarrow: () => void;
+}
+
+export function Legend(p: LegendProps): preact.JSX.Element {
   const { legend, palette } = p.colours;
   const rest = legend.length - LEGEND_MAX;
   return (
@@ -111,7 +149,10 @@ export function Legend(p: { colours: Colouring }): preact.JSX.Element {
       {legend.slice(0, LEGEND_MAX).map((e) => (
         <li key={e.label} title={e.help}><i style={{ background: palette[e.colour]! }} />{e.label}</li>))}
       {rest > 0 && <li class="more" title={legend.slice(LEGEND_MAX).map((e) => e.label).join(", ")}>and {rest} more</li>}
-      <li title="Boxes of frames that are too narrow to draw; click to zoom in"><i class="hatched" />folded</li>
+      <li class="folding"><button aria-pressed={p.narrow} onClick={p.onNarrow}
+          title={`Frames too narrow to draw are boxes like this; click one to zoom in. Here: ${p.narrow ? "fold more" : "draw what a pixel can hold"} (k)`}>
+        <i class="hatched" />{p.folded.frames === 0 ? "nothing folded"
+          : `${count(p.folded.frames)} frames folded, ${percent(p.total > 0 ? p.folded.weight / p.total : 0)}`}</button></li>
     </ul>
   );
 }

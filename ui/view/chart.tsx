@@ -16,6 +16,8 @@ interface Props {
   label: string;
   now: number;
   onSelect: (r: Range) => void;
+  /** What it is of, where there are two. */
+  name?: string;
   /** Whether there are times below; else it is one of several. */
   axis?: boolean;
 }
@@ -131,7 +133,8 @@ export function Chart(p: Props): preact.JSX.Element {
         {axis && ticks(b, Math.max(2, Math.floor(width! / 90))).map((t) => px(t.at) > 26 && px(t.at) < width! - 26 &&
           <g key={t.at}><path class="base" d={`M${px(t.at)} ${tall}v4`} /><text x={px(t.at)} y={height! - 2}>{t.label}</text></g>)}
       </svg>}
-      {most > 0 && <span class="most" aria-hidden="true">{rate(most * b!.step, b!.step, p.type)}</span>}
+      {(most > 0 || p.name) && <span class="most" aria-hidden="true">{p.name && <b>{p.name}{" "}</b>}
+        {most > 0 ? rate(most * b!.step, b!.step, p.type) : b ? "nothing" : ""}</span>}
       {said !== "" && <output class={marked && marked[0]! < width! / 2 ? "right" : "left"}>{said}</output>}
     </div>
   );

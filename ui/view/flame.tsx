@@ -13,8 +13,9 @@ import type { Weights } from "../model/layout.ts";
 import type { Matches } from "../model/search.ts";
 import type { Profile, Tree } from "../model/tree.ts";
 
-/** Frames narrower than this are folded with their neighbours. */
+/** Frames narrower than this are folded with their neighbours; the second where narrow ones are kept. */
 const MIN_PX = 2.5;
+const KEPT_PX = 0.75;
 const ANIMATION_MS = 180;
 
 /** Siblings first … last; the same twice for one frame. */
@@ -26,6 +27,12 @@ export interface Span {
 export interface Spot extends Span {
   /** 0: a frame. Else the number of frames folded into the box. */
   folded: number;
+}
+
+/** What the boxes of folded frames stand for, all together. */
+export interface FoldedSum {
+  frames: number;
+  weight: number;
 }
 
 export interface Place {
@@ -41,6 +48,8 @@ interface Props {
   theme: Theme;
   matches: Matches | null;
   icicle: boolean;
+  narrow?: boolean;
+  onFolded?: (f: FoldedSum) => void;
   zoom: Span;
   /** Node that the keyboard is on, -1 for none. */
   focus: number;
@@ -56,6 +65,17 @@ interface Props {
 
 function range(w: Weights, s: Span): [number, number] {
   return [w.start[s.first]!, w.start[s.last]! + w.total[s.last]!];
+}
+
+/** No box of folded frames is below another: nothing counts twice. */
+function foldedSum(b: Boxes, weightOfPx: number): FoldedSum {
+  const sum = { frames: 0, weight: 0 };
+  for (let i = 0; i < b.n; i++)
+    if (b.folded[i]! > 0) {
+      sum.frames += b.folded[i]!;
+      sum.weight += b.w[i]! * weightOfPx;
+    }
+  return sum;
 }
 
 const calm = (): boolean => matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -130,7 +150,7 @@ export class Flame extends Component<Props> {
       this.measureRows();
       this.reveal(p.zoom.first);
     }
-    if (old.icicle !== p.icicle) {
+    if (old.icicle !== p.icicle || old.narrow !== p.narrow) {
       this.toBottom = true;
       this.measureRows();
     }
@@ -158,10 +178,11 @@ export class Flame extends Component<Props> {
     const s = this.scroller.current!;
     const [a, b] = range(this.props.weights, this.props.zoom);
     const { tree, weights } = this.props;
-    const target = layout(tree, weights, a, b, s.clientWidth, MIN_PX, new Boxes());
+    const target = layout(tree, weights, a, b, s.clientWidth, this.minPx(), new Boxes());
     let deepest = 0;
     for (let i = 0; i < target.n; i++)
       deepest = Math.max(deepest, target.row[i]!);
+    this.props.onFolded?.(foldedSum(target, (b - a) / s.clientWidth));
     const before = s.scrollHeight - s.scrollTop;
     this.rows = deepest + 1;
     this.spacer.current!.style.height = `${this.rows * ROW}px`;
@@ -170,6 +191,10 @@ export class Flame extends Component<Props> {
     else if (this.toBottom)
       s.scrollTop = 0;
     this.toBottom = false;
+  }
+
+  private minPx(): number {
+    return this.props.narrow ? KEPT_PX : MIN_PX;
   }
 
   private reveal(node: number): void {
@@ -219,7 +244,7 @@ export class Flame extends Component<Props> {
     if (!s || !this.painter)
       return;
     const { tree, weights } = this.props;
-    layout(tree, weights, this.v0, this.v1, s.clientWidth, MIN_PX, this.shown);
+    layout(tree, weights, this.v0, this.v1, s.clientWidth, this.minPx(), this.shown);
     this.painter.paint(this.scene(), s.scrollTop);
     this.mark();
   }

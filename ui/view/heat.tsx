@@ -6,7 +6,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { heatRange, rate } from "../model/series.ts";
 import type { Heat, TypeName } from "../model/series.ts";
-import { clock, rangeText } from "../model/times.ts";
+import { clock, rangeText, ticks } from "../model/times.ts";
 import type { Range } from "../model/times.ts";
 
 interface Props {
@@ -45,6 +45,16 @@ function paint(canvas: HTMLCanvasElement, h: Heat, over: number, picked: [number
   }
 }
 
+function Axis(p: { heat: Heat; width: number; height: number }): preact.JSX.Element {
+  const { heat: h, width } = p;
+  const to = h.from + h.columns * h.column;
+  const px = (ms: number): number => (ms - h.from) / (to - h.from) * width;
+  return <svg width={width} height={p.height + 16} aria-hidden="true">
+    {ticks({ from: h.from, to }, Math.max(2, Math.floor(width / 90))).map((t) => px(t.at) > 26 && px(t.at) < width - 26 &&
+      <g key={t.at}><path class="base" d={`M${px(t.at)} ${p.height}v4`} /><text x={px(t.at)} y={p.height + 14}>{t.label}</text></g>)}
+  </svg>;
+}
+
 export function HeatMap(p: Props): preact.JSX.Element {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [over, setOver] = useState(-1);
@@ -59,7 +69,6 @@ export function HeatMap(p: Props): preact.JSX.Element {
     return () => o.disconnect();
   }, []);
   useEffect(() => paint(canvas.current!, h, over, picked));
-  void size;
   const at = (e: PointerEvent): number => {
     const r = canvas.current!.getBoundingClientRect();
     const part = (x: number, of: number, cells: number): number => Math.max(0, Math.min(cells - 1, Math.floor(x / of * cells)));
@@ -125,6 +134,7 @@ export function HeatMap(p: Props): preact.JSX.Element {
          }}
          onPointerLeave={() => dragging.current || setOver(-1)}>
       <canvas ref={canvas} aria-hidden="true" />
+      {size > 0 && <Axis heat={h} width={canvas.current!.clientWidth} height={canvas.current!.clientHeight} />}
       {said && <output class="left">{said}</output>}
     </div>
   );

@@ -18,6 +18,8 @@ import { frameName, GROUP } from "../model/tree.ts";
 import type { Profile } from "../model/tree.ts";
 import { AgentTable } from "./agents.tsx";
 import { App } from "./app.tsx";
+import { AssemblySheet } from "./assembly.tsx";
+import { Quality } from "./bar.tsx";
 import type { Part, View } from "./ask.ts";
 import { Chart } from "./chart.tsx";
 import { Export } from "./export.tsx";
@@ -40,7 +42,7 @@ const KEYS: Keys = [
   [["v"], "choose a service"],
   [["m"], "filter and group by label"],
   [["g"], "total, threads, sub-second"],
-  [["o"], "source lines of the frame's file"],
+  [["o", "a"], "source lines of the frame's file, its instructions"],
   [["[", "]"], "earlier, later"],
   [["-"], "twice the time"],
 ];
@@ -67,7 +69,12 @@ function useSearch(): [LiveState, (change: Partial<LiveState>) => void] {
       return;
     set(current.current = next);
     const search = encodeLive(next);
-    history.pushState(null, "", location.pathname + (search && "?" + search) + location.hash);
+    const url = location.pathname + (search && "?" + search) + location.hash;
+    // Letter by letter is no step to go back.
+    if (Object.keys(c).every((k) => k === "find" || k === "sort"))
+      history.replaceState(null, "", url);
+    else
+      history.pushState(null, "", url);
   }, []);
   return [state, change];
 }
@@ -265,8 +272,8 @@ function Picture(p: Common & { profile: Profile; known: Range }): preact.JSX.Ele
   // One object as long as the samples are the same ones: the page computes from it.
   const profile = useMemo(() => ({ ...p.profile, meta: {
     ...p.profile.meta, title, durationNs: 1e6 * knownMs(p.known, view!.first) } }), [p.profile, view, title]);
-  return <App profile={profile} keys={KEYS} nothing={<Nothing poll={p.poll} state={p.state} change={p.change} />}
-              onSource={(source) => p.change({ source })} />;
+  return <App profile={profile} keys={KEYS} nothing={<Nothing poll={p.poll} state={p.state} change={p.change} />} losses={view!.losses}
+              onSource={(source) => p.change({ source, code: null })} onCode={(code) => p.change({ code, source: "" })} />;
 }
 
 function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
@@ -284,12 +291,10 @@ function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
     return <Picture {...p} profile={part.profile} known={view!.range} />;
   case "services":
     return view!.first === 0 ? <Nothing poll={poll} state={state} change={change} />
-      : <ServiceTable rows={part.rows} type={p.type} ms={knownMs(view!.range, view!.first)} ago={state.base.ago}
-                      onAgo={(ago) => change({ base: { ...state.base, ago, range: null } })}
-                      onChoose={(service) => change({ view: "flame", service })}
-                      onCompare={(service) => change({ view: "compare", service })} />;
+      : <ServiceTable rows={part.rows} type={p.type} ms={knownMs(view!.range, view!.first)} state={state} change={change}
+                      by={part.by} labels={part.labels} quality={part.quality} losses={view!.losses} />;
   case "agents":
-    return <AgentTable data={part.agents} now={p.now} onHost={(host) => change({ view: "flame", service: "",
+    return <AgentTable data={part.agents} now={p.now} losses={view!.losses} onHost={(host) => change({ view: "flame", service: "",
       filters: [...state.filters.filter((f) => f.label !== "host.name"), { label: "host.name", value: host, not: false }] })} />;
   }
 }
@@ -307,10 +312,29 @@ function Charts(p: Common): preact.JSX.Element | null {
     return null;
   const both = part?.of === "compare" ? part : null;
   return <div class="two-charts">
-    <Chart bars={both?.before ?? null} range={both?.base ?? baseRange(state.base, range)} type={type} now={now}
+    <Chart name="before" bars={both?.before ?? null} range={both?.base ?? baseRange(state.base, range)} type={type} now={now}
            onSelect={(r) => change({ base: { ...state.base, range: r } })} label={`Before: ${title}, ${type.name} by time`} />
-    <Chart bars={both?.after ?? null} range={range} type={type} now={now} onSelect={setRange} label={`After: ${label}`} />
+    <Chart name="after" bars={both?.after ?? null} range={range} type={type} now={now} onSelect={setRange} label={`After: ${label}`} />
   </div>;
+}
+
+/** Source lines or instructions, over the picture that they are of. */
+function Sheets(p: Common): preact.JSX.Element | null {
+  const { state, change, view, source } = p;
+  const part = view?.part;
+  if (!view || !part || !("profile" in part))
+    return null;
+  const { profile } = part;
+  const parameters = { from: view.range.from, to: view.range.to, query: selector(state.service, state.filters), type: view.type,
+    stacks: state.stacks };
+  const quality = <Quality profile={profile} samples={profile.meta.quality.samples} losses={view.losses} />;
+  const { code } = state;
+  if (code)
+    return <AssemblySheet key={JSON.stringify(code)} source={source} code={code} parameters={parameters} quality={quality}
+                          onSource={(file) => change({ source: file, code: null })} onClose={() => change({ code: null })} />;
+  return state.source === "" ? null
+    : <SourceCode key={state.source} source={source} file={state.source} parameters={parameters} quality={quality}
+                  onClose={() => change({ source: "" })} />;
 }
 
 function Live({ source }: { source: Source }): preact.JSX.Element {
@@ -389,9 +413,7 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
           poll.again();
         }} /> : <Content {...common} dropped={dropped} />}
       </div>
-      {state.source !== "" && view && pictured && <SourceCode key={state.source} source={source} file={state.source}
-        parameters={{ from: view.range.from, to: view.range.to, query: selector(state.service, state.filters), type: view.type,
-          stacks: state.stacks }} onClose={() => change({ source: "" })} />}
+      <Sheets {...common} />
       {custom && <Custom range={custom === "base" ? baseRange(state.base, range) : absolute} onClose={() => setCustom(null)}
                          onRange={(r) => change(custom === "base" ? { base: { ...state.base, range: r } } : { range: r })} />}
     </div>

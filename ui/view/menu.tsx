@@ -3,10 +3,13 @@
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Place } from "./flame.tsx";
 
+/** What it does, and the key that does the same to the frame in focus. */
+export type Item = [label: string, run: () => void, key?: string];
+
 interface Props {
   at: Place;
   name: string;
-  items: [string, () => void][];
+  items: Item[];
   onClose: () => void;
 }
 
@@ -41,11 +44,11 @@ export function Menu(p: Props): preact.JSX.Element {
   return (
     <div class="menu" role="menu" aria-label={p.name} ref={ref} onKeyDown={onKey}>
       <p title={p.name}>{p.name}</p>
-      {p.items.map(([label, run]) => (
-        <button key={label} role="menuitem" onClick={() => {
+      {p.items.map(([label, run, key]) => (
+        <button key={label} role="menuitem" aria-keyshortcuts={key} onClick={() => {
           p.onClose();
           run();
-        }}>{label}</button>))}
+        }}>{label}{key && <kbd aria-hidden="true">{key}</kbd>}</button>))}
     </div>
   );
 }

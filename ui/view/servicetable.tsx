@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /* All services: what each takes, where it runs, in what language, and what changed. */
-import { useState } from "preact/hooks";
 import { AGOS } from "../model/address.ts";
+import type { LiveState } from "../model/address.ts";
 import { showable } from "../model/payload.ts";
 import { matcher } from "../model/search.ts";
 import { rate } from "../model/series.ts";
 import type { TypeName } from "../model/series.ts";
-import { sortServices } from "../model/services.ts";
+import { SERVICE_KEYS, sortServices } from "../model/services.ts";
 import type { ServiceKey, ServiceRow } from "../model/services.ts";
+import type { Losses } from "../model/stats.ts";
 import { count, percent } from "../model/text.ts";
+import type { Quality } from "../model/tree.ts";
+import { QualityOf } from "./bar.tsx";
 
 const MOST = 500;
 
@@ -17,10 +20,13 @@ interface Props {
   type: TypeName;
   /** Of the range, for rates. */
   ms: number;
-  ago: number;
-  onAgo: (s: number) => void;
-  onChoose: (name: string) => void;
-  onCompare: (name: string) => void;
+  state: LiveState;
+  change: (c: Partial<LiveState>) => void;
+  /** Label whose values are the rows, and those that could be. */
+  by: string;
+  labels: string[];
+  quality: Quality;
+  losses: Losses | null;
 }
 
 function Spark(p: { values: Float64Array }): preact.JSX.Element {
@@ -47,35 +53,50 @@ function Change(p: { row: ServiceRow; type: TypeName; when: string }): preact.JS
     : <span class="soft" title={`${rate(c.before, 1, p.type)} ${p.when}: no more of a difference than chance makes`}>≈ same</span>;
 }
 
+/** "-value": falling, which is the default. */
+function order(text: string): [ServiceKey, boolean] {
+  const key = SERVICE_KEYS.find((k) => k === text.replace(/^-/, ""));
+  return key ? [key, text.startsWith("-")] : ["value", true];
+}
+
 export function ServiceTable(p: Props): preact.JSX.Element {
-  const [text, setText] = useState("");
-  const [[key, descending], setSort] = useState<[ServiceKey, boolean]>(["value", true]);
-  const m = matcher(text);
+  const { state, change } = p;
+  const [key, descending] = order(state.sort);
+  const m = matcher(state.find);
   const bad = m !== null && "error" in m;
   const found = m && !("error" in m) ? p.rows.filter((r) => m.test(r.name)) : p.rows;
   const rows = sortServices(found, key, descending);
   const head = (k: ServiceKey, label: string, by = true): preact.JSX.Element =>
     <th key={k} class={by && k !== "hosts" ? `c-${k} num` : `c-${k}`} aria-sort={k === key ? (descending ? "descending" : "ascending") : "none"}>
-      <button onClick={() => setSort([k, k === key ? !descending : by])}>{label}{k === key ? (descending ? " ↓" : " ↑") : ""}</button></th>;
+      <button onClick={() => change({ sort: ((k === key ? !descending : by) ? "-" : "") + k })}>{label}{k === key ? (descending ? " ↓" : " ↑") : ""}</button></th>;
   // Only some senders say it.
   const languages = p.rows.some((r) => r.languages.length > 0);
-  const when = AGOS.find(([s]) => s === p.ago)?.[1] ?? "before";
+  const { ago } = state.base;
+  const when = AGOS.find(([s]) => s === ago)?.[1] ?? "before";
+  const services = p.by === "service.name";
+  const choose = (view: "flame" | "compare", name: string): void => change(services ? { view, service: name }
+    : { view, filters: [...state.filters.filter((f) => f.label !== p.by), { label: p.by, value: name, not: false }] });
   return (
     <section class="services-page" aria-label="Services">
       <div class="filter">
         <input type="search" placeholder="Filter services" aria-label="Filter services (regular expression)" aria-invalid={bad}
-               value={text} spellcheck={false} onInput={(e) => setText(e.currentTarget.value)} />
+               value={state.find} spellcheck={false} onInput={(e) => change({ find: e.currentTarget.value })} />
         <span class="n">{count(found.length)} of {count(p.rows.length)}</span>
-        <label class="soft">Change against <select value={p.ago} aria-label="Change against" onChange={(e) => p.onAgo(Number(e.currentTarget.value))}>
+        <label class="soft">by <select value={p.by} aria-label="Rows by label"
+            onChange={(e) => change({ by: e.currentTarget.value === "service.name" ? "" : e.currentTarget.value })}>
+          {p.labels.map((l) => <option key={l} value={l}>{l === "service.name" ? "service" : showable(l)}</option>)}</select></label>
+        <label class="soft">Change against <select value={ago} aria-label="Change against"
+            onChange={(e) => change({ base: { ...state.base, ago: Number(e.currentTarget.value), range: null } })}>
           {AGOS.map(([s, label]) => <option key={s} value={s}>{label}</option>)}</select></label>
       </div>
+      <QualityOf quality={p.quality} losses={p.losses} what="Samples of all that is listed" />
       <div class="table-scroll">
         <table>
-          <thead><tr>{head("name", "Service", false)}<th class="c-spark">By time</th>{head("value", p.type.name === "cpu" ? "CPU" : p.type.name || "Value")}
+          <thead><tr>{head("name", services ? "Service" : showable(p.by), false)}<th class="c-spark">By time</th>{head("value", p.type.name === "cpu" ? "CPU" : p.type.name || "Value")}
             <th class="c-share num">Share</th>{head("change", "Change")}{languages && head("language", "Language", false)}{head("hosts", "Hosts")}<th /></tr></thead>
           <tbody>
             {rows.slice(0, MOST).map((r) => <tr key={r.name}>
-              <td class="c-name"><button class="pick" title={`Flame graph of ${showable(r.name)}`} onClick={() => p.onChoose(r.name)}>
+              <td class="c-name"><button class="pick" title={`Flame graph of ${showable(r.name)}`} onClick={() => choose("flame", r.name)}>
                 {r.name === "" ? <i>no name</i> : showable(r.name)}</button></td>
               <td class="c-spark"><Spark values={r.spark} /></td>
               <td class="num">{rate(r.value, p.ms, p.type)}</td>
@@ -83,7 +104,7 @@ export function ServiceTable(p: Props): preact.JSX.Element {
               <td class="num"><Change row={r} type={p.type} when={when} /></td>
               {languages && <td>{r.languages.map(showable).join(", ")}</td>}
               <td title={r.hosts.map(showable).join("\n")}>{r.hosts.length === 1 ? showable(r.hosts[0]!) : r.hosts.length ? count(r.hosts.length) : ""}</td>
-              <td><button class="text" title={`Compare with ${when}`} onClick={() => p.onCompare(r.name)}>Compare</button></td>
+              <td><button class="text" title={`Compare with ${when}`} onClick={() => choose("compare", r.name)}>Compare</button></td>
             </tr>)}
           </tbody>
         </table>

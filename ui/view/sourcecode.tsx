@@ -12,6 +12,8 @@ interface Props {
   file: string;
   /** Of the same samples as the picture. */
   parameters: Parameters;
+  /** How good these are. */
+  quality: preact.ComponentChildren;
   onClose: () => void;
 }
 
@@ -38,29 +40,43 @@ function Lines(p: { s: SourceFile }): preact.JSX.Element {
   );
 }
 
-export function SourceCode(p: Props): preact.JSX.Element {
+interface SheetProps<T> {
+  title: string;
+  ask: (signal: AbortSignal) => Promise<T>;
+  onClose: () => void;
+  children: (t: T) => preact.ComponentChildren;
+}
+
+/** A sheet that asks once, and shows the answer or why there is none. */
+export function Sheet<T extends object>(p: SheetProps<T>): preact.JSX.Element {
   const ref = useRef<HTMLDialogElement>(null);
-  const [answer, set] = useState<SourceFile | string | null>(null);
+  const [answer, set] = useState<T | string | null>(null);
   useEffect(() => ref.current!.showModal(), []);
   useEffect(() => {
     const abort = new AbortController();
-    p.source.json("source", { ...p.parameters, file: p.file }, abort.signal).then((j) => abort.signal.aborted || set(readSource(j)))
+    p.ask(abort.signal).then((a) => abort.signal.aborted || set(a))
       .catch((e: unknown) => abort.signal.aborted || set(e instanceof Error ? e.message : String(e)));
     return () => abort.abort();
-  }, [p.file]);
-  const s = answer !== null && typeof answer !== "string" ? answer : null;
+  }, []);
   return (
     <dialog class="help sheet-source" ref={ref} onClose={p.onClose} aria-labelledby="source-title"
             onClick={(e) => e.target === ref.current && ref.current!.close()}>
       <div>
-        <header><h2 id="source-title">{showable(p.file)}</h2>
+        <header><h2 id="source-title">{showable(p.title)}</h2>
           <button class="icon" aria-label="Close" onClick={() => ref.current!.close()}>✕</button></header>
-        {s ? <>
-          <p>{percent(s.total / (s.all || 1))} of all goes through this file, {percent(s.self / (s.all || 1))} ends in it.
-            {s.unknown.total > 0 && ` Of ${percent(s.unknown.total / (s.all || 1))} the line is not known.`} {s.why}</p>
-          {s.lines.length > 0 ? <Lines s={s} /> : <p>No sample has a line of it.</p>}
-        </> : <p role="status">{answer === null ? "Asking…" : answer}</p>}
+        {answer !== null && typeof answer !== "string" ? p.children(answer) : <p role="status">{answer ?? "Asking…"}</p>}
       </div>
     </dialog>
   );
+}
+
+export function SourceCode(p: Props): preact.JSX.Element {
+  const ask = async (signal: AbortSignal): Promise<SourceFile> =>
+    readSource(await p.source.json("source", { ...p.parameters, file: p.file }, signal));
+  return <Sheet title={p.file} ask={ask} onClose={p.onClose}>{(s: SourceFile) => <>
+    <p>{percent(s.total / (s.all || 1))} of all goes through this file, {percent(s.self / (s.all || 1))} ends in it.
+      {s.unknown.total > 0 && ` Of ${percent(s.unknown.total / (s.all || 1))} the line is not known.`} {s.why}</p>
+    {p.quality}
+    {s.lines.length > 0 ? <Lines s={s} /> : <p>No sample has a line of it.</p>}
+  </>}</Sheet>;
 }

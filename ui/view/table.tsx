@@ -4,10 +4,12 @@
  * the document, so its length does not matter.
  */
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { changeScore } from "../draw/colour.ts";
 import { functionTable, sortTable } from "../model/functions.ts";
 import type { FunctionIds, SortKey } from "../model/functions.ts";
 import { baseScale } from "../model/layout.ts";
 import { matcher, matchFrames } from "../model/search.ts";
+import { baseSamplesPerValue, samplesPerValue, significant } from "../model/stats.ts";
 import { base, count, percent, signed, value } from "../model/text.ts";
 import { frameName, NONE } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
@@ -26,6 +28,8 @@ interface Props {
   descending: boolean;
   filter: string;
   normalise: boolean;
+  /** There is no picture beside it: room for more. */
+  alone: boolean;
   /** Frames that the search matches, to mark their rows. */
   matched: Uint8Array | null;
   /** Function under the pointer in the picture, -1 for none; and the one under it here. */
@@ -49,6 +53,19 @@ function Head(p: Props & { column: SortKey; label: string; title: string }): pre
     </th>
   );
 }
+
+/** How far a function changed: amounts, shares, and whether chance makes as much. */
+function changes(p: Props, total: number, before: number): { amount: number; points: number; sure: boolean | null } {
+  const { tree, meta } = p.profile;
+  const [a, b] = [tree.total[0]!, tree.base!.total[0]!];
+  const [sa, sb] = [samplesPerValue(meta, tree), baseSamplesPerValue(meta, tree)];
+  return {
+    amount: total - before, points: total / (a || 1) - before / (b || 1),
+    sure: sa > 0 && sb > 0 ? significant(changeScore(before * sb, b * sb, total * sa, a * sa, p.normalise)) : null,
+  };
+}
+
+const CHANCE = "Chance alone makes such a difference in more than one of 20 cases";
 
 export function FunctionList(p: Props): preact.JSX.Element {
   const { profile, tree, ids, zoom } = p;
@@ -87,7 +104,7 @@ export function FunctionList(p: Props): preact.JSX.Element {
   const to = Math.min(rows.length, Math.ceil((top + height) / HEIGHT) + EXTRA);
   const diff = table.baseTotal !== null;
   const unit = profile.meta.unit;
-  const columns = diff ? 4 : 3;
+  const columns = (diff ? p.alone ? 7 : 4 : 3) + (p.alone ? 1 : 0);
 
   const row = (k: number): preact.JSX.Element => {
     const i = rows[k]!;
@@ -98,6 +115,10 @@ export function FunctionList(p: Props): preact.JSX.Element {
     const where = m === NONE ? (kind === "native" ? "" : kind) : base(profile.mappings[m]!.path);
     const inl = ids.inlined[table.id[i]!]!;
     const delta = diff ? table.total[i]! - scale * table.baseTotal![i]! : 0;
+    const c = diff ? changes(p, table.total[i]!, table.baseTotal![i]!) : null;
+    const unsure = c?.sure === false && delta !== 0;
+    const colour = (d: number): string => (unsure ? "unsure" : d > 0 ? "grew" : d < 0 ? "shrank" : "");
+    const file = profile.strings[profile.frames.file[f]!] ?? "";
     return (
       <tr key={table.id[i]} aria-rowindex={k + 2} class={(p.matched?.[f] ? "hit" : "") + (p.over === table.id[i] ? " over" : "")}
           onPointerEnter={() => p.onOver(table.id[i]!)} onPointerLeave={() => p.onOver(-1)}>
@@ -105,8 +126,13 @@ export function FunctionList(p: Props): preact.JSX.Element {
           <b class="bar" style={{ width: `${(100 * table.self[i]!) / view}%` }} aria-hidden="true" />
           {percent(table.self[i]! / view)}</td>
         <td class="c-total" title={value(table.total[i]!, unit, profile.meta.type)}>{percent(table.total[i]! / view)}</td>
-        {diff && <td class={"c-change " + (delta > 0 ? "grew" : delta < 0 ? "shrank" : "")}>
-          {signed(percent(delta / view), delta)}</td>}
+        {c && p.alone && <>
+          <td class="c-amount" title={`after: ${value(table.total[i]!, unit, profile.meta.type)}`}>{value(table.baseTotal![i]!, unit, profile.meta.type)}</td>
+          <td class={"c-amount " + colour(c.amount)}>{signed(value(c.amount, unit, profile.meta.type), c.amount)}</td>
+          <td class={"c-change " + colour(c.points)}>{signed(percent(c.points), c.points)}</td></>}
+        {diff && <td class={"c-change " + colour(delta)} title={unsure ? CHANCE : undefined}>
+          {p.alone ? (c!.sure === null ? "" : unsure ? "could be chance" : delta === 0 ? "" : "beyond chance")
+            : `${unsure ? "≈ " : ""}${signed(percent(delta / view), delta)}`}</td>}
         <td class="c-name"><span>
           <button class="pick" title={`Search for ${name}`} onClick={() => p.onPick(name)}><Name text={name} /></button>
           {inl > 0 && <i class="tag" title={inl === 2 ? "always inlined" : "inlined in places"}>inl</i>}
@@ -114,11 +140,12 @@ export function FunctionList(p: Props): preact.JSX.Element {
           <button class="both" aria-label={`Callers and callees of ${name}`} title="Callers and callees"
                   onClick={() => p.onSandwich(name)}>⇅</button>
         </span></td>
+        {p.alone && <td class="c-file" title={file}>{file}{file && profile.frames.line[f] ? `:${profile.frames.line[f]}` : ""}</td>}
       </tr>
     );
   };
   return (
-    <section class="functions" aria-label="Functions">
+    <section class={p.alone && diff ? "functions with-diff" : "functions"} aria-label="Functions">
       <div class="filter">
         <input type="search" placeholder="Filter functions" aria-label="Filter functions (regular expression)"
                aria-invalid={bad} value={p.filter} spellcheck={false}
@@ -130,8 +157,12 @@ export function FunctionList(p: Props): preact.JSX.Element {
           <thead><tr aria-rowindex={1}>
             <Head {...p} column="self" label="Self" title="In the function itself, share of the view" />
             <Head {...p} column="total" label="Total" title="In the function and what it calls; recursion counts once" />
-            {diff && <Head {...p} column="change" label="Change" title="Of the total, after minus before, in points of the view" />}
+            {diff && p.alone && <><th scope="col" class="c-amount">Before</th><th scope="col" class="c-amount">Amount</th>
+              <th scope="col" class="c-change">Of all</th></>}
+            {diff && <Head {...p} column="change" label={p.alone ? "Beyond chance?" : "Change"}
+                           title="Of the total, after minus before, in points of the view; ≈ where chance alone makes as much" />}
             <Head {...p} column="name" label="Function" title="Name" />
+            {p.alone && <th scope="col" class="c-file">Source</th>}
           </tr></thead>
           <tbody>
             {from > 0 && <tr aria-hidden="true" style={{ height: `${from * HEIGHT}px` }}><td colSpan={columns} /></tr>}
