@@ -16,6 +16,8 @@ const struct option serving_store_options[] = {
 		   "the oldest goes when the store is larger (10240)"),
 	OPTION_U64("max-age", 0, "HOURS", A, max_age_h, 1, 24 * 36500,
 		   "the oldest goes when it is older (720)"),
+	OPTION_U64("spans-max-size", 0, "MIB", A, spans_mib, 4, 1u << 30,
+		   "spans and their samples: old ones are thinned out, then go (1024)"),
 	{},
 };
 
@@ -78,6 +80,7 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 	ret->store = a->store ? a->store : a->data_dir;
 	ret->store_options.max_bytes = a->max_size_mib << 20;
 	ret->store_options.max_age_s = a->max_age_h * 3600;
+	ret->store_options.span_bytes = a->spans_mib << 20;
 	ret->api = a->listen;
 	ret->otlp_grpc = a->otlp_grpc;
 	ret->otlp_grpc_old = a->otlp_grpc_old;

@@ -10,7 +10,8 @@ struct serving_arguments {
 	const char *data_dir, *store, *listen, *otlp_grpc, *otlp_grpc_old, *otlp_http;
 	const char *cert, *key, *ca, *tokens;
 	const char *symbols_dir, *debuginfod_urls;
-	u64 max_size_mib, max_age_h, symbols_mib, max_request_mib, connections, timeout_s;
+	u64 max_size_mib, max_age_h, spans_mib, symbols_mib, max_request_mib, connections,
+		timeout_s;
 };
 
 extern const struct option serving_store_options[], serving_symbol_options[],

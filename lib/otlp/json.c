@@ -62,9 +62,10 @@ static bool get_integer(json_t *in, bool is_unsigned, s64 *ret)
 static int read_integer(struct json_reader *j, json_t *in, const ProtobufCFieldDescriptor *f,
 			void *at)
 {
-	bool small = f->type == PROTOBUF_C_TYPE_INT32 || f->type == PROTOBUF_C_TYPE_UINT32;
+	bool small = f->type == PROTOBUF_C_TYPE_INT32 || f->type == PROTOBUF_C_TYPE_UINT32 ||
+		     f->type == PROTOBUF_C_TYPE_FIXED32;
 	bool is_unsigned = f->type == PROTOBUF_C_TYPE_UINT32 || f->type == PROTOBUF_C_TYPE_UINT64 ||
-			   f->type == PROTOBUF_C_TYPE_FIXED64;
+			   f->type == PROTOBUF_C_TYPE_FIXED32 || f->type == PROTOBUF_C_TYPE_FIXED64;
 	s64 v;
 
 	if (!get_integer(in, is_unsigned, &v))
@@ -238,6 +239,7 @@ static size_t size_of(const ProtobufCFieldDescriptor *f)
 	switch (f->type) {
 	case PROTOBUF_C_TYPE_INT32:
 	case PROTOBUF_C_TYPE_UINT32:
+	case PROTOBUF_C_TYPE_FIXED32:
 	case PROTOBUF_C_TYPE_BOOL:
 		return 4;
 	case PROTOBUF_C_TYPE_BYTES:
@@ -350,31 +352,36 @@ static u64 json_bytes(const char *data, size_t n)
 	return bytes;
 }
 
-int otlp_profiles_decode_json(const char *data, size_t n, size_t max_bytes,
-			      struct otlp_profiles *ret, struct diag *reterr_diag)
+int otlp_json_read(const char *data, size_t n, size_t max_bytes, struct arena *arena,
+		   ProtobufCMessage *m, struct diag *reterr_diag)
 {
-	Otlp__ExportProfilesServiceRequest in = OTLP__EXPORT_PROFILES_SERVICE_REQUEST__INIT;
 	u64 text_bytes = json_bytes(data, n);
-	_cleanup_arena_ struct arena arena =
-		ARENA_INIT(text_bytes < max_bytes ? max_bytes - text_bytes : 0);
-	struct json_reader j = {.arena = &arena, .diag = reterr_diag};
+	struct json_reader j = {.arena = arena, .diag = reterr_diag};
 	json_error_t error;
 	json_t *root;
 	int r;
 
-	if (!arena.limit)
+	arena->limit = text_bytes < max_bytes ? max_bytes - text_bytes : 0;
+	if (!arena->limit)
 		return diag_set(reterr_diag, -E2BIG,
 				"the request needs more than %zu bytes of memory", max_bytes);
 	root = json_loadb(data, n, JSON_REJECT_DUPLICATES, &error);
 	if (!root)
 		return diag_set(reterr_diag, -EBADMSG, "not JSON: %s, line %d", error.text,
 				error.line);
-	r = fill_message(&j, root, &in.base);
-	if (r == 0)
-		r = otlp_decode_request(&in, &arena, ret, reterr_diag);
-	else if (r == -E2BIG)
-		r = diag_set(reterr_diag, r, "the request needs more than %zu bytes of memory",
-			     max_bytes);
+	r = fill_message(&j, root, m);
 	json_decref(root);
-	return r;
+	return r == -E2BIG ? diag_set(reterr_diag, r,
+				      "the request needs more than %zu bytes of memory", max_bytes)
+			   : r;
+}
+
+int otlp_profiles_decode_json(const char *data, size_t n, size_t max_bytes,
+			      struct otlp_profiles *ret, struct diag *reterr_diag)
+{
+	Otlp__ExportProfilesServiceRequest in = OTLP__EXPORT_PROFILES_SERVICE_REQUEST__INIT;
+	_cleanup_arena_ struct arena arena = {};
+	int r = otlp_json_read(data, n, max_bytes, &arena, &in.base, reterr_diag);
+
+	return r < 0 ? r : otlp_decode_request(&in, &arena, ret, reterr_diag);
 }

@@ -2,7 +2,7 @@
 /*
  * OTLP profiles, opentelemetry-proto 1.10 and later (package opentelemetry.proto.profiles.
  * v1development); layouts before 1.10 put other fields in the same places and are not read.
- * Field numbers: proto/otlp_profiles.proto.
+ * Field numbers: proto/otlp_profiles.proto. OTLP traces, below: proto/otlp_traces.proto.
  */
 #pragma once
 
@@ -11,6 +11,7 @@
 #include "base/types.h"
 #include "base/vec.h"
 #include "profile/profile.h"
+#include "profile/span.h"
 
 /*
  * An ExportProfilesServiceRequest of a profile: a ResourceProfiles per resource, a Profile per
@@ -35,7 +36,20 @@ int otlp_profiles_decode_json(const char *data, size_t n, size_t max_bytes,
 			      struct otlp_profiles *ret, struct diag *reterr_diag);
 void otlp_profiles_deinit(struct otlp_profiles *p);
 
-/* An ExportProfilesServiceResponse; message may be NULL. */
+/*
+ * An ExportTraceServiceRequest (opentelemetry-proto 1.x), brought to spans, which the caller has
+ * initialised: what is wrong with one rejects that one. Values that are not text become text.
+ */
+struct otlp_rejected {
+	u64 n;
+	struct diag why; /* of the first */
+};
+int otlp_traces_decode(const u8 *data, size_t n, size_t max_bytes, struct spans *into,
+		       struct otlp_rejected *ret_rejected, struct diag *reterr_diag);
+int otlp_traces_decode_json(const char *data, size_t n, size_t max_bytes, struct spans *into,
+			    struct otlp_rejected *ret_rejected, struct diag *reterr_diag);
+
+/* An ExportProfilesServiceResponse, or Trace's, which is the same; message may be NULL. */
 int otlp_profiles_response(u64 rejected, const char *message, struct str *out);
 /* Reads one: how many profiles were not taken, and the message, which may be there without any. */
 int otlp_profiles_read_response(const u8 *data, size_t n, u64 *ret_rejected,

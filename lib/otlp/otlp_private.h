@@ -50,5 +50,8 @@ struct otlp_profiles;
 int otlp_decode_request(const Otlp__ExportProfilesServiceRequest *in, struct arena *arena,
 			struct otlp_profiles *ret, struct diag *reterr_diag);
 ProtobufCAllocator otlp_allocator(struct arena *arena);
+/* OTLP's JSON into an initialised message, which lies in the arena; its limit is set here. */
+int otlp_json_read(const char *data, size_t n, size_t max_bytes, struct arena *arena,
+		   ProtobufCMessage *m, struct diag *reterr_diag);
 /* A value that is no plain text, as text: numbers, true, hex digits, JSON for what nests. */
 void otlp_any_text(const Otlp__AnyValue *v, struct str *out);

@@ -126,8 +126,9 @@ static void put_error(struct api_call *c, enum api_style style, int r)
 /* ---- routes ---- */
 
 static const struct api_route *const tables[] = {
-	api_page_routes,     api_view_routes,	 api_agent_routes, api_source_routes,
-	api_assembly_routes, api_querier_routes, api_input_routes, api_symbol_routes};
+	api_page_routes,   api_view_routes,	api_agent_routes,
+	api_source_routes, api_assembly_routes, api_querier_routes,
+	api_input_routes,  api_symbol_routes,	api_trace_routes};
 
 static bool path_is(const char *route, const char *path)
 {
@@ -190,23 +191,27 @@ void api_http(void *userdata, const struct net_request *r, struct net_response *
 
 #define GRPC_PROFILES "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
 
+#define GRPC_TRACES "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+
 void api_grpc(void *userdata, const struct net_request *r, struct net_response *ret)
 {
 	struct api *a = userdata;
+	bool traces = !strcmp(r->path, GRPC_TRACES);
 	struct diag d = {};
 	int e;
 
 	ret->status = NET_GRPC_OK;
-	if (strcmp(r->path, GRPC_PROFILES) != 0) {
+	if (!traces && strcmp(r->path, GRPC_PROFILES) != 0) {
 		ret->status = NET_GRPC_UNIMPLEMENTED;
 		snprintf(ret->message, sizeof(ret->message),
-			 "this server takes OTLP profiles, and nothing else by gRPC yet");
+			 "this server takes OTLP profiles and traces, and nothing else by gRPC");
 	} else if (!(r->role & NET_ROLE_WRITE)) {
 		ret->status = NET_GRPC_PERMISSION_DENIED;
 		snprintf(ret->message, sizeof(ret->message), "this token may not write");
 	} else {
-		e = ingest_otlp_profiles(a->o.ingest, r->body, r->n_body, r->content_encoding,
-					 false, &ret->body, &d);
+		e = (traces ? ingest_otlp_traces
+			    : ingest_otlp_profiles)(a->o.ingest, r->body, r->n_body,
+						    r->content_encoding, false, &ret->body, &d);
 		if (e == 0 && ret->body.failed)
 			e = -ENOMEM;
 		if (e < 0) {

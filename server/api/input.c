@@ -13,7 +13,10 @@ static bool is_protobuf(const char *content_type)
 				!strncasecmp(content_type, "application/proto", 17));
 }
 
-static int otlp_profiles(struct api_call *c)
+typedef int otlp_fn(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
+		    struct str *ret_response, struct diag *reterr_diag);
+
+static int otlp(struct api_call *c, otlp_fn *fn)
 {
 	bool json = api_is_json(c->r->content_type);
 
@@ -21,16 +24,25 @@ static int otlp_profiles(struct api_call *c)
 		return diag_set(&c->d, -ENOTSUP,
 				"OTLP is application/x-protobuf or application/json");
 	c->ret->content_type = json ? "application/json" : "application/x-protobuf";
-	return ingest_otlp_profiles(c->a->o.ingest, c->r->body, c->r->n_body,
-				    c->r->content_encoding, json, c->out, &c->d);
+	return fn(c->a->o.ingest, c->r->body, c->r->n_body, c->r->content_encoding, json, c->out,
+		  &c->d);
 }
 
-/* The store has no place for spans yet. */
+static int otlp_profiles(struct api_call *c)
+{
+	return otlp(c, ingest_otlp_profiles);
+}
+
+static int otlp_traces(struct api_call *c)
+{
+	return otlp(c, ingest_otlp_traces);
+}
+
 static int otlp_other(struct api_call *c)
 {
 	return diag_set(&c->d, -ENOSYS,
-			"this server takes OTLP profiles only, at "
-			"/v1development/profiles");
+			"this server takes OTLP profiles and traces, at /v1development/profiles "
+			"and /v1/traces");
 }
 
 static int pyroscope_ingest(struct api_call *c)
@@ -96,7 +108,7 @@ static int upload(struct api_call *c)
 #define W NET_ROLE_WRITE
 const struct api_route api_input_routes[] = {
 	{"POST", "/v1development/profiles", W, API_STYLE_OTLP, otlp_profiles},
-	{"POST", "/v1/traces", W, API_STYLE_OTLP, otlp_other},
+	{"POST", "/v1/traces", W, API_STYLE_OTLP, otlp_traces},
 	{"POST", "/v1/metrics", W, API_STYLE_OTLP, otlp_other},
 	{"POST", "/v1/logs", W, API_STYLE_OTLP, otlp_other},
 	{"POST", "/ingest", W, API_STYLE_JSON, pyroscope_ingest},

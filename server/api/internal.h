@@ -50,6 +50,7 @@ extern const struct api_route api_view_routes[];     /* views.c: JSON */
 extern const struct api_route api_querier_routes[];  /* querier.c: Pyroscope's queries */
 extern const struct api_route api_input_routes[];    /* input.c: what comes in */
 extern const struct api_route api_symbol_routes[];   /* symbols.c: debug files */
+extern const struct api_route api_trace_routes[];    /* traces.c: spans */
 
 /* "name":"value" */
 void api_put_text(struct str *out, const char *name, const char *value);
@@ -67,6 +68,8 @@ int api_query(struct api_call *c, const char *prefix, struct query *q);
 int api_group(struct api_call *c, struct query *q);
 int api_number(struct api_call *c, const char *name, u64 min, u64 max, u64 *value);
 int api_flag(struct api_call *c, const char *name, bool *value);
+/* from, to, service, endpoint, min_ms, max_ms, status; of requests, borrowed from the call. */
+int api_span_filter(struct api_call *c, struct store_span_filter *f);
 int api_tree_options(struct api_call *c, struct profile_tree_options *o);
 
 /* ---- files that profiles name (public.c) ---- */

@@ -483,13 +483,15 @@ static int stats(struct api_call *c)
 	str_printf(c->out,
 		   ",\"bytes\":%llu,\"rows\":%llu,\"samples\":%llu,\"first\":%llu,\"last\":%llu,"
 		   "\"series\":%llu,\"functions\":%llu,\"frames\":%llu,\"stacks\":%llu,"
-		   "\"damaged\":%llu,\"evicted_rows\":%llu}",
+		   "\"damaged\":%llu,\"evicted_rows\":%llu,\"spans\":%llu,"
+		   "\"span_samples\":%llu,\"span_bytes\":%llu,\"evicted_spans\":%llu}",
 		   s.bytes, s.rows, s.samples, s.first_ms, s.last_ms, s.series, s.functions,
-		   s.frames, s.stacks, s.damaged, s.evicted_rows);
+		   s.frames, s.stacks, s.damaged, s.evicted_rows, s.spans, s.span_samples,
+		   s.span_bytes, s.evicted_spans);
 	str_printf(c->out,
 		   ",\"ingest\":{\"requests\":%llu,\"refused\":%llu,\"profiles\":%llu,"
-		   "\"samples\":%llu,\"bytes\":%llu},\"uptime_ms\":%llu}",
-		   i.requests, i.refused, i.profiles, i.samples, i.bytes,
+		   "\"samples\":%llu,\"spans\":%llu,\"bytes\":%llu},\"uptime_ms\":%llu}",
+		   i.requests, i.refused, i.profiles, i.samples, i.spans, i.bytes,
 		   clock_epoch_ms() - c->a->started_ms);
 	return 0;
 }
@@ -527,10 +529,17 @@ static int metrics(struct api_call *c)
 	METRIC("store_damaged", "gauge", "Blocks that could not be read.", s.damaged);
 	METRIC("store_evicted_rows_total", "counter", "Rows dropped by size or age.",
 	       s.evicted_rows);
+	METRIC("store_spans", "gauge", "Spans.", s.spans);
+	METRIC("store_span_samples", "gauge", "Samples that lie by their span, too.",
+	       s.span_samples);
+	METRIC("store_span_bytes", "gauge", "Bytes on disk of these and of spans.", s.span_bytes);
+	METRIC("store_evicted_spans_total", "counter", "Spans dropped by size, age or thinning.",
+	       s.evicted_spans);
 	METRIC("ingest_requests_total", "counter", "Requests that brought something.", i.requests);
 	METRIC("ingest_refused_total", "counter", "Of these, refused.", i.refused);
 	METRIC("ingest_profiles_total", "counter", "Profiles stored.", i.profiles);
 	METRIC("ingest_samples_total", "counter", "Rows of samples stored.", i.samples);
+	METRIC("ingest_spans_total", "counter", "Spans stored.", i.spans);
 	METRIC("ingest_bytes_total", "counter", "Bytes of these requests, as sent.", i.bytes);
 	METRIC("symbols_files", "gauge", "Debug files that are here.", y.files);
 	METRIC("symbols_bytes", "gauge", "Bytes of them.", y.bytes);

@@ -17,7 +17,6 @@
 #include "server/ingest/internal.h"
 
 #define DEFAULT_REQUEST_BYTES (64ULL << 20)
-#define OTLP_MEMORY_PER_BYTE 4 /* a limit for one request, whatever its size */
 #define DEFAULT_MEMORY_BYTES (256ULL << 20)
 int ingest_create(struct store *s, const struct ingest_options *o, struct ingest **ret)
 {
@@ -62,6 +61,7 @@ void ingest_stats(struct ingest *i, struct ingest_stats *ret)
 		.profiles = atomic_load(&i->profiles),
 		.samples = atomic_load(&i->samples),
 		.bytes = atomic_load(&i->bytes),
+		.spans = atomic_load(&i->spans),
 	};
 }
 
@@ -131,7 +131,7 @@ int ingest_profile(struct ingest *i, const struct profile *p, const char *name, 
 	return 0;
 }
 
-static int done(struct ingest *i, size_t n, int r)
+int ingest_done(struct ingest *i, size_t n, int r)
 {
 	atomic_fetch_add(&i->requests, 1);
 	atomic_fetch_add(&i->bytes, n);
@@ -207,18 +207,18 @@ static int file(struct ingest *i, const u8 *data, size_t n, const struct ingest_
 int ingest_file(struct ingest *i, const u8 *data, size_t n, const struct ingest_file *f,
 		struct diag *reterr_diag)
 {
-	return done(i, n, file(i, data, n, f, reterr_diag));
+	return ingest_done(i, n, file(i, data, n, f, reterr_diag));
 }
 
 /* ---- OTLP ---- */
 
-static void json_response(u64 rejected, const char *message, struct str *out)
+void ingest_json_response(const char *what, u64 rejected, const char *message, struct str *out)
 {
 	if (!rejected && !message) {
 		str_puts(out, "{}");
 		return;
 	}
-	str_printf(out, "{\"partialSuccess\":{\"rejectedProfiles\":\"%llu\"", rejected);
+	str_printf(out, "{\"partialSuccess\":{\"rejected%s\":\"%llu\"", what, rejected);
 	if (message) {
 		str_puts(out, ",\"errorMessage\":");
 		text_append_json(out, message);
@@ -272,11 +272,11 @@ static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding
 		return r;
 	if (json)
 		r = otlp_profiles_decode_json((const char *)plain, plain_n,
-					      i->o.max_request_bytes * OTLP_MEMORY_PER_BYTE, &all,
-					      reterr_diag);
+					      i->o.max_request_bytes * INGEST_OTLP_MEMORY_PER_BYTE,
+					      &all, reterr_diag);
 	else
 		r = otlp_profiles_decode(plain, plain_n,
-					 i->o.max_request_bytes * OTLP_MEMORY_PER_BYTE, &all,
+					 i->o.max_request_bytes * INGEST_OTLP_MEMORY_PER_BYTE, &all,
 					 reterr_diag);
 	if (r == 0)
 		r = write_all(i, &all, plain, plain_n, reterr_diag);
@@ -284,7 +284,7 @@ static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding
 		return r;
 	why = all.why.text[0] ? all.why.text : NULL;
 	if (json)
-		json_response(all.rejected, why, ret_response);
+		ingest_json_response("Profiles", all.rejected, why, ret_response);
 	else
 		r = otlp_profiles_response(all.rejected, why, ret_response);
 	return r;
@@ -293,5 +293,5 @@ static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding
 int ingest_otlp_profiles(struct ingest *i, const u8 *data, size_t n, const char *encoding,
 			 bool json, struct str *ret_response, struct diag *reterr_diag)
 {
-	return done(i, n, otlp(i, data, n, encoding, json, ret_response, reterr_diag));
+	return ingest_done(i, n, otlp(i, data, n, encoding, json, ret_response, reterr_diag));
 }

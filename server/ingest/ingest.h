@@ -23,7 +23,7 @@ struct ingest_options {
 };
 
 struct ingest_stats {
-	u64 requests, refused, profiles, samples, bytes;
+	u64 requests, refused, profiles, samples, bytes, spans;
 };
 
 int ingest_create(struct store *s, const struct ingest_options *o, struct ingest **ret);
@@ -37,6 +37,8 @@ int ingest_profile(struct ingest *i, const struct profile *p, const char *name, 
 /* encoding: "gzip", "zstd", "identity" or NULL. Writes the response that the protocol wants. */
 int ingest_otlp_profiles(struct ingest *i, const u8 *data, size_t n, const char *encoding,
 			 bool json, struct str *ret_response, struct diag *reterr_diag);
+int ingest_otlp_traces(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
+		       struct str *ret_response, struct diag *reterr_diag);
 /*
  * A file of any known format, compressed or not. What it does not say itself is said here; all
  * strings are borrowed.

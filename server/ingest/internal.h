@@ -8,13 +8,14 @@
 
 /* What a byte of a request may take in memory until it is stored: that of pprof_read.c. */
 #define INGEST_MEMORY_PER_BYTE 16
+#define INGEST_OTLP_MEMORY_PER_BYTE 4 /* a limit for one request, whatever its size */
 
 struct ingest {
 	struct store *store; /* borrowed */
 	struct ingest_options o;
 	struct agents *agents; /* owned */
 	atomic_ullong in_use;  /* bytes that requests at work may need */
-	atomic_ullong requests, refused, profiles, samples, bytes;
+	atomic_ullong requests, refused, profiles, samples, bytes, spans;
 };
 
 /* Memory for a request of n bytes, given back by its guard; -EAGAIN when others have it all. */
@@ -25,6 +26,11 @@ struct ingest_charge {
 int ingest_charge(struct ingest *i, u64 bytes, struct ingest_charge *ret, struct diag *reterr_diag);
 void ingest_charge_end(struct ingest_charge *c);
 #define _cleanup_charge_ __attribute__((cleanup(ingest_charge_end)))
+
+/* Counts a request of n bytes and how it ended: r, which is returned. */
+int ingest_done(struct ingest *i, size_t n, int r);
+/* A partial success in OTLP's JSON; `what` is "Spans". */
+void ingest_json_response(const char *what, u64 rejected, const char *message, struct str *out);
 
 /* What of a profile is made complete before it is stored. */
 struct ingest_labels {

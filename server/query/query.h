@@ -12,6 +12,7 @@
 #include "base/types.h"
 #include "base/vec.h"
 #include "profile/profile.h"
+#include "server/query/traces.h"
 #include "server/store/store.h"
 
 enum query_match {

@@ -326,6 +326,26 @@ struct gather {
 	vec(struct store_sample) samples;
 };
 
+static int take_link(struct store_batch *b, const struct profile_sample *s,
+		     const struct store_sample *e)
+{
+	struct store_link l = {.link = b->profile->links.data[s->link],
+			       .series = b->series.data[e->series].id,
+			       .stack = b->stacks[e->stack],
+			       .time_ms = e->time_ms,
+			       .count = e->count,
+			       .value = e->value};
+	const char *service = profile_string(b->profile, b->series.data[e->series].service);
+	int r = b->links.profile ? 0 : store_links_init(&b->links);
+
+	if (r == 0)
+		r = profile_add_string(b->links.profile, service, strlen(service), &l.service);
+	if (r == 0)
+		r = profile_add_string(b->links.profile, b->types[e->type],
+				       strlen(b->types[e->type]), &l.type);
+	return r < 0 ? r : vec_push(&b->links.links, l);
+}
+
 static int take_sample(struct gather *g, const struct profile_sample *s, u32 counted)
 {
 	const struct profile *p = g->b->profile;
@@ -351,7 +371,8 @@ static int take_sample(struct gather *g, const struct profile_sample *s, u32 cou
 		if (!e.value)
 			continue;
 		e.count = count_of(p, s, t, counted);
-		if (vec_push(&g->samples, e) < 0 || vec_push(&g->keys, k) < 0)
+		if (vec_push(&g->samples, e) < 0 || vec_push(&g->keys, k) < 0 ||
+		    (s->link && take_link(g->b, s, &e) < 0))
 			return -ENOMEM;
 	}
 	return 0;
@@ -407,6 +428,8 @@ static int make_samples(struct store_batch *b, const u32 *series, struct diag *r
 	}
 	if (r == 0)
 		r = order_samples(&g);
+	if (r == 0)
+		store_links_order(&b->links);
 	vec_deinit(&g.keys);
 	vec_deinit(&g.samples);
 	return r;
@@ -455,5 +478,6 @@ void store_batch_deinit(struct store_batch *b)
 	free(b->stacks);
 	vec_deinit(&b->series);
 	vec_deinit(&b->samples);
+	store_links_deinit(&b->links);
 	*b = (struct store_batch){};
 }

@@ -23,7 +23,7 @@ void block_sums_deinit(struct block_sums *s)
 	vec_deinit(&s->sums);
 }
 
-static void put(struct str *s, u64 v)
+void block_put(struct str *s, u64 v)
 {
 	u8 bytes[10];
 	size_t n = 0;
@@ -35,9 +35,9 @@ static void put(struct str *s, u64 v)
 	str_append(s, bytes, n);
 }
 
-static void put_signed(struct str *s, s64 v)
+void block_put_signed(struct str *s, s64 v)
 {
-	put(s, (u64)v << 1 ^ (u64)(v >> 63));
+	block_put(s, (u64)v << 1 ^ (u64)(v >> 63));
 }
 
 static inline bool get(struct buf *b, u64 *ret)
@@ -69,7 +69,7 @@ static inline bool get_signed(struct buf *b, s64 *ret)
 	return true;
 }
 
-static int compress(const struct str *in, int level, struct str *ret)
+int block_compress(const struct str *in, int level, struct str *ret)
 {
 	size_t max = ZSTD_compressBound(in->n), n;
 	_cleanup_free_ u8 *out = malloc(max);
@@ -82,7 +82,7 @@ static int compress(const struct str *in, int level, struct str *ret)
 	return str_append(ret, out, n);
 }
 
-static int decompress(const u8 *in, size_t n_in, u8 **ret, size_t *ret_n)
+int block_decompress(const u8 *in, size_t n_in, u8 **ret, size_t *ret_n)
 {
 	unsigned long long size = ZSTD_getFrameContentSize(in, n_in);
 	_cleanup_free_ u8 *out = NULL;
@@ -172,11 +172,12 @@ static int flush_row(struct builder *b)
 			return -ENOMEM;
 		stack = &b->stacks.sums.data[b->stacks.sums.n - 1];
 	}
-	put(&b->columns[COLUMN_SERIES], new_stack ? at : at - b->series_at);
-	put(&b->columns[COLUMN_TIME], new_stack || at != b->series_at ? time : time - b->time);
-	put(&b->columns[COLUMN_COUNT], r->count);
+	block_put(&b->columns[COLUMN_SERIES], new_stack ? at : at - b->series_at);
+	block_put(&b->columns[COLUMN_TIME],
+		  new_stack || at != b->series_at ? time : time - b->time);
+	block_put(&b->columns[COLUMN_COUNT], r->count);
 	if (!b->value_unit)
-		put_signed(&b->columns[COLUMN_VALUE], r->value);
+		block_put_signed(&b->columns[COLUMN_VALUE], r->value);
 	b->series_at = at;
 	b->time = time;
 	add_to(series, r);
@@ -211,22 +212,22 @@ static void put_sums(struct block_sums *s, bool times, struct str *out)
 {
 	u32 number = 0;
 
-	put(out, s->sums.n);
+	block_put(out, s->sums.n);
 	vec_foreach (&s->sums, e) {
-		put(out, e->number - number);
+		block_put(out, e->number - number);
 		number = e->number;
 	}
 	vec_foreach (&s->sums, e)
-		put(out, e->rows);
+		block_put(out, e->rows);
 	vec_foreach (&s->sums, e)
-		put(out, e->count);
+		block_put(out, e->count);
 	vec_foreach (&s->sums, e)
-		put_signed(out, e->value);
+		block_put_signed(out, e->value);
 	if (!times)
 		return;
 	vec_foreach (&s->sums, e) {
-		put(out, e->first_ms);
-		put(out, e->last_ms - e->first_ms);
+		block_put(out, e->first_ms);
+		block_put(out, e->last_ms - e->first_ms);
 	}
 }
 
@@ -239,22 +240,22 @@ static int finish(struct builder *b, int level, struct block_parts *ret)
 		return r;
 	put_sums(b->series, true, &series);
 	put_sums(&b->stacks, false, &stacks);
-	put(&body, b->rows);
-	put(&body, b->time_unit);
-	put_signed(&body, b->value_unit);
+	block_put(&body, b->rows);
+	block_put(&body, b->time_unit);
+	block_put_signed(&body, b->value_unit);
 	for (size_t i = 0; i < N_COLUMNS; i++) {
 		if (b->columns[i].failed)
 			return -ENOMEM;
-		put(&body, b->columns[i].n);
+		block_put(&body, b->columns[i].n);
 		str_append(&body, b->columns[i].data, b->columns[i].n);
 	}
 	if (body.n > BLOCK_MAX_BYTES || stacks.n > BLOCK_MAX_BYTES || series.n > BLOCK_MAX_BYTES)
 		return -E2BIG;
-	r = compress(&series, level, &ret->series);
+	r = block_compress(&series, level, &ret->series);
 	if (r == 0)
-		r = compress(&stacks, level, &ret->stacks);
+		r = block_compress(&stacks, level, &ret->stacks);
 	if (r == 0)
-		r = compress(&body, level, &ret->body);
+		r = block_compress(&body, level, &ret->body);
 	ret->rows = b->rows;
 	ret->samples = b->samples;
 	ret->first_ms = b->first_ms;
@@ -377,7 +378,7 @@ static int read_part(const u8 *data, size_t n, bool times, struct block_sums *re
 	size_t n_plain;
 	struct buf b;
 	u64 count;
-	int r = decompress(data, n, &plain, &n_plain);
+	int r = block_decompress(data, n, &plain, &n_plain);
 
 	if (r < 0)
 		return r;
@@ -424,7 +425,7 @@ int block_open(const u8 *series, size_t n_series, const u8 *stacks, size_t n_sta
 	if (r == 0)
 		r = block_read_stacks(stacks, n_stacks, &c.stacks);
 	if (r == 0)
-		r = decompress(body, n_body, &c.data, &n_plain);
+		r = block_decompress(body, n_body, &c.data, &n_plain);
 	b = buf_of(c.data, n_plain);
 	if (r == 0 && (!get(&b, &c.rows_left) || !get(&b, &c.time_unit) || !c.time_unit ||
 		       c.time_unit > UINT32_MAX || !get_signed(&b, &c.value_unit)))

@@ -49,6 +49,13 @@ struct block_parts {
 	u32 first_ms, last_ms; /* from base_ms on */
 };
 
+/* Of all blocks: LEB128 and zigzag, and zstd with bounds. */
+void block_put(struct str *s, u64 v);
+void block_put_signed(struct str *s, s64 v);
+int block_compress(const struct str *in, int level, struct str *ret);
+/* -EBADMSG for what is no block; *ret is owned by the caller. */
+int block_decompress(const u8 *in, size_t n_in, u8 **ret, size_t *ret_n);
+
 void block_parts_deinit(struct block_parts *p);
 #define _cleanup_block_parts_ __attribute__((cleanup(block_parts_deinit)))
 void block_sums_deinit(struct block_sums *s);

@@ -187,6 +187,31 @@ static int stats(struct store *base, struct store_stats *ret, struct diag *reter
 	return 0;
 }
 
+/* ---- spans ---- */
+
+static int no_spans(struct diag *reterr_diag)
+{
+	return diag_set(reterr_diag, -ENOSYS, "spans are not kept in ClickHouse yet");
+}
+
+static int write_spans(struct store *s, const struct spans *spans, const u8 token[16],
+		       struct diag *reterr_diag)
+{
+	return no_spans(reterr_diag);
+}
+
+static int find_spans(struct store *s, const struct store_span_filter *f, struct spans *ret,
+		      struct diag *reterr_diag)
+{
+	return no_spans(reterr_diag);
+}
+
+static int find_links(struct store *s, const struct store_link_filter *f, struct store_links *ret,
+		      struct diag *reterr_diag)
+{
+	return no_spans(reterr_diag);
+}
+
 const struct store_ops store_clickhouse = {
 	.scheme = "clickhouse",
 	.open = open_store,
@@ -197,6 +222,9 @@ const struct store_ops store_clickhouse = {
 	.load_stacks = ch_load_stacks,
 	.find_stacks = ch_find_stacks,
 	.name_frames = ch_name_frames,
+	.write_spans = write_spans,
+	.find_spans = find_spans,
+	.find_links = find_links,
 	.maintain = ch_maintain,
 	.stats = stats,
 };

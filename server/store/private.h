@@ -48,4 +48,22 @@ int store_find_stacks(struct store *s, const char *service,
 /* stacks: ids in `from`, or PROFILE_NONE, which stays; become ids in `into`. */
 int store_copy_stacks(const struct profile *from, struct profile *into, u32 *stacks, size_t n);
 
+/* By trace, span, type, series, stack and time; equal ones become one. */
+void store_links_order(struct store_links *l);
+/* ---- filters, after the engine has done what it can (spans.c) ---- */
+
+/* Sorted by trace, start and span; one that is there twice is one. */
+void store_spans_order(struct spans *s);
+bool store_span_matches(const struct store_span_filter *f, const struct spans *s,
+			const struct span *e);
+bool store_has_trace(const u8 (*traces)[16], size_t n, const u8 trace_id[16]);
+/* Takes out what lies from `first` on and is not accepted, with its attributes. */
+void store_spans_filter(struct spans *s, size_t first, size_t first_attribute,
+			const struct store_span_filter *f);
+bool store_has_id(const u64 *ids, size_t n, u64 id);
+/* The error of a question about spans, with its text. */
+int store_spans_failed(int r, const struct diag *why, struct diag *reterr_diag);
+/* Keeps the slowest `limit`, slowest first. */
+int store_spans_slowest(struct spans *s, size_t limit);
+
 extern const struct store_ops store_sqlite, store_clickhouse;

@@ -19,6 +19,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "server/store/sqlite_spans.h"
 
 #define SCHEMA_VERSION 2
 #define APPLICATION_ID 0x63756c70 /* "culp" */
@@ -523,6 +524,7 @@ static void sq_close(struct store *base)
 	struct sq *s = sq_of(base);
 
 	sq_close_file(s, false);
+	sq_spans_close(s);
 	for (size_t i = 0; i < SQ_TABLES; i++)
 		map_deinit(&s->ids[i]);
 	sq_cache_deinit(&s->cache);
@@ -625,6 +627,8 @@ static int sq_open(const char *where, const struct store_options *o, struct diag
 	r = lock_directory(s, reterr_diag);
 	if (r == 0)
 		r = open_or_repair(s, reterr_diag);
+	if (r == 0)
+		r = sq_spans_open(s, o, reterr_diag);
 	if (r < 0) {
 		sq_close(&s->base);
 		return diag_set(reterr_diag, r, "%s: %s", where, strerror(-r));
@@ -675,6 +679,7 @@ static int sq_stats(struct store *base, struct store_stats *ret, struct diag *re
 	st.evicted_rows = s->evicted_rows;
 	pthread_mutex_unlock(&s->pool_lock);
 	st.bytes = sq_bytes(s);
+	sq_spans_stats(s, &st);
 	snprintf(st.where, sizeof(st.where), "sqlite:%s", s->path);
 	*ret = st;
 	return 0;
@@ -690,6 +695,9 @@ const struct store_ops store_sqlite = {
 	.load_stacks = sq_load_stacks,
 	.find_stacks = store_find_stacks,
 	.name_frames = sq_name_frames,
+	.write_spans = sq_write_spans,
+	.find_spans = sq_find_spans,
+	.find_links = sq_find_links,
 	.maintain = sq_maintain,
 	.stats = sq_stats,
 };

@@ -80,6 +80,14 @@ enum sq_table { SQ_SERIES, SQ_MAPPINGS, SQ_FUNCTIONS, SQ_FRAMES, SQ_STACKS, SQ_B
 			    "AND function=0 AND named IS NULL AND flags=0 AND n>? "                \
 			    "ORDER BY n LIMIT ?")                                                  \
 	SQ(NAME_FRAME, "UPDATE frames SET named=? WHERE n=? AND id=? AND named IS NULL")           \
+	/* Of spans.db. */                                                                         \
+	SQ(ADD_SPAN_BLOCK, "INSERT INTO span_blocks(kind,hour,thinned,first,last,rows,bytes,sum,"  \
+			   "filter,a,b) VALUES(?,?,?,?,?,?,?,?,?,?,?)")                            \
+	SQ(DEL_SPAN_BLOCK, "DELETE FROM span_blocks WHERE n=?")                                    \
+	SQ(GET_SPAN_BLOCK, "SELECT kind,hour,thinned,first,last,rows,bytes,sum,filter,a,b "        \
+			   "FROM span_blocks WHERE n=?")                                           \
+	SQ(LIST_SPAN_BLOCKS, "SELECT n,kind,hour,thinned,first,last,rows,bytes FROM span_blocks "  \
+			     "WHERE kind=? AND first<? AND last>=? ORDER BY hour,n")               \
 	SQ(NEXT_BLOCKS, "SELECT n,service,type,hour,level,resolution,first,last,rows,samples,sum," \
 			"length(series)+length(stacks)+length(body) FROM blocks WHERE n>=? "       \
 			"ORDER BY n")
@@ -190,6 +198,8 @@ struct sq {
 	u64 damaged_ms;	     /* when the last one was: what is older may be missing */
 	_Atomic bool broken; /* pages or rows are damaged: maintain() repairs it */
 	u64 evicted_rows;
+
+	struct sq_spans *spans; /* sqlite_spans.h; owned */
 };
 
 static inline struct sq *sq_of(struct store *s)

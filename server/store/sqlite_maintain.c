@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
-#include "server/store/sqlite.h"
+#include "server/store/sqlite_spans.h"
 
 #define OPEN_HOUR_MS 300000ULL	 /* an hour may get late samples for so long */
 #define TOKEN_MS (2 * 3600000LL) /* how long is "lately" */
@@ -532,6 +532,8 @@ int sq_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag)
 	/* The next call repairs it. */
 	if (sq_is_damage(r))
 		s->broken = true;
+	if (r == 0)
+		r = sq_spans_maintain(s, now_ms, reterr_diag);
 	pthread_mutex_unlock(&s->maintain_lock);
 	return r;
 }

@@ -13,7 +13,7 @@
 
 #include "base/cleanup.h"
 #include "server/store/sort.h"
-#include "server/store/sqlite.h"
+#include "server/store/sqlite_spans.h"
 
 #define LEVEL_NEW 1 /* zstd's: blocks that are merged soon */
 
@@ -515,6 +515,8 @@ int sq_write(struct store *base, const struct store_batch *b, const u8 token[16]
 	if (!b->samples.n && !token)
 		return 0;
 	r = sq_make_room(a.s, &why);
+	if (r == 0)
+		r = sq_write_links(a.s, &b->links, token, &why);
 	if (r == 0) {
 		pthread_mutex_lock(&a.s->write_lock);
 		r = write_whole(&a, token);

@@ -112,3 +112,16 @@ void store_series_set_deinit(struct store_series_set *s)
 	profile_destroy(s->profile);
 	vec_deinit(&s->series);
 }
+
+int store_links_init(struct store_links *l)
+{
+	*l = (struct store_links){.profile = profile_create()};
+	return l->profile ? 0 : -ENOMEM;
+}
+
+void store_links_deinit(struct store_links *l)
+{
+	profile_destroy(l->profile);
+	vec_deinit(&l->links);
+	*l = (struct store_links){};
+}

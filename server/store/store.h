@@ -13,6 +13,10 @@
  * written twice or by two servers is one, and engines need no counter. Samples refer to stacks by
  * id and never change when symbols arrive late.
  *
+ * Beside them lie spans (profile/span.h), and the samples that were taken in one, once more and by
+ * it: who asks about time never meets these, and the other way round. They have a size of their
+ *own.
+ *
  * Times are ms since the epoch. As samples grow older their times are rounded down: to the
  * resolution of struct store_options.
  *
@@ -25,6 +29,7 @@
 #include "base/types.h"
 #include "base/vec.h"
 #include "profile/profile.h"
+#include "profile/span.h"
 
 struct store;
 
@@ -42,6 +47,7 @@ struct store_options {
 	u64 max_bytes;	 /* of disk, all told: the oldest goes first; 0 = 10 GiB */
 	u64 max_age_s;	 /* 0 = 30 days */
 	u64 cache_bytes; /* of memory; 0 = 64 MiB */
+	u64 span_bytes;	 /* of disk, for spans and their samples; 0 = 1 GiB */
 	const struct store_tier
 		*tiers; /* NULL: 10 s after a day, 1 h after two weeks, 1 d after 90 days */
 };
@@ -63,6 +69,21 @@ struct store_series {
 	u32 thread_name; /* string id */
 };
 
+/* A sample and the span it was taken in. */
+struct store_link {
+	struct profile_link link;
+	u32 service, type; /* string ids in store_links.profile */
+	u64 series, stack;
+	u64 time_ms, count;
+	s64 value;
+};
+
+struct store_links {
+	struct profile *profile;      /* owned: strings only */
+	vec(struct store_link) links; /* by trace, span, type, series, stack, time */
+	bool damaged;
+};
+
 struct store_batch {
 	const struct profile *profile; /* borrowed */
 	/* Ids by the profile's own ids; owned. */
@@ -72,6 +93,7 @@ struct store_batch {
 	u32 n_types;
 	/* Sorted by service, type, hour, stack, series, time; one of each. */
 	vec(struct store_sample) samples;
+	struct store_links links; /* of the samples that have one; they are in `samples`, too */
 };
 
 /*
@@ -131,6 +153,33 @@ struct store_series_set {
 	bool damaged; /* there may be more: see stats */
 };
 
+/* ---- spans ---- */
+
+#define STORE_MAX_SPANS (1u << 20) /* of one answer */
+#define STORE_MAX_LINKS (4u << 20)
+
+/* Which spans: all conditions hold. Strings and arrays are borrowed. */
+struct store_span_filter {
+	u64 from_ms, to_ms;	/* when they began; half-open */
+	const char *service;	/* NULL = of any */
+	const char *endpoint;	/* NULL = any; else only entries of services have one */
+	u64 min_ns, max_ns;	/* duration, both inclusive; max 0 = no bound */
+	bool roots;		/* only entries of services */
+	u8 statuses;		/* bits: 1 << enum span_status; 0 = any */
+	const u8 (*traces)[16]; /* sorted, NULL = all */
+	size_t n_traces;
+	size_t limit; /* of these the slowest, slowest first; 0 = all, by trace and start */
+};
+
+struct store_link_filter {
+	u64 from_ms, to_ms;
+	const char *type, *service; /* NULL = any */
+	const u8 (*traces)[16];	    /* sorted, NULL = all */
+	size_t n_traces;
+	const u64 *stacks; /* sorted, NULL = all */
+	size_t n_stacks;
+};
+
 struct store_stats {
 	u64 bytes;	   /* on disk */
 	u64 rows, samples; /* stored, since it was opened and before */
@@ -138,7 +187,9 @@ struct store_stats {
 	u64 series, functions, frames, stacks;
 	u64 damaged;	  /* blocks that could not be read */
 	u64 evicted_rows; /* dropped by size or age since it was opened */
-	char where[256];  /* "sqlite:/var/lib/culprit/profiles.db" */
+	u64 spans, span_samples, span_bytes;
+	u64 evicted_spans; /* by size, age, or as a share of those like them is kept */
+	char where[256];   /* "sqlite:/var/lib/culprit/profiles.db" */
 };
 
 struct store_ops {
@@ -178,6 +229,14 @@ struct store_ops {
 			   int (*name)(void *userdata, u64 address, struct profile *into,
 				       u32 *ret_frames, size_t max),
 			   void *userdata, struct diag *reterr_diag);
+	/* As write(). */
+	int (*write_spans)(struct store *s, const struct spans *spans, const u8 token[16],
+			   struct diag *reterr_diag);
+	/* A span that came twice is one. -E2BIG past STORE_MAX_SPANS. */
+	int (*find_spans)(struct store *s, const struct store_span_filter *f, struct spans *ret,
+			  struct diag *reterr_diag);
+	int (*find_links)(struct store *s, const struct store_link_filter *f,
+			  struct store_links *ret, struct diag *reterr_diag);
 	/* Compaction, rounding, retention: called every few seconds by one thread. */
 	int (*maintain)(struct store *s, u64 now_ms, struct diag *reterr_diag);
 	int (*stats)(struct store *s, struct store_stats *ret, struct diag *reterr_diag);
@@ -197,3 +256,6 @@ DEFINE_CLEANUP(store, struct store *, store_close)
 
 void store_rows_deinit(struct store_rows *r);
 void store_series_set_deinit(struct store_series_set *s);
+int store_links_init(struct store_links *l);
+void store_links_deinit(struct store_links *l);
+#define _cleanup_store_links_ __attribute__((cleanup(store_links_deinit)))

@@ -14,6 +14,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.parse
@@ -24,6 +25,7 @@ import pytest
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PEERS = os.path.expanduser("~/.cache/culprit-peers")
 START_S = 60
+WAIT_S = 60
 
 
 class Answer:
@@ -233,3 +235,74 @@ def pyroscope_client():
     if not path:
         pytest.skip(f"Pyroscope's client cannot be built: {why}")
     return path
+
+
+def peer(name, *sources):
+    path, why = go_peer(name, sources)
+    if path is None:
+        pytest.skip(f"{name} cannot be built: {why}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def collector_path():
+    return peer("collector", "main.go", "go.mod")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_for(condition, what):
+    end = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+def otlp_collector(path, directory, exporter, signal_name):
+    """Starts one that sends on what it takes, by an exporter as its configuration has it: the process,
+    its ports (gRPC, HTTP) and its log."""
+    grpc, http = free_port(), free_port()
+    config, log_path = directory / "collector.yaml", directory / "collector.log"
+    config.write_text(f"""
+receivers:
+  otlp:
+    protocols:
+      grpc: {{endpoint: "127.0.0.1:{grpc}"}}
+      http: {{endpoint: "127.0.0.1:{http}"}}
+exporters:
+  debug: {{verbosity: detailed}}
+  {exporter}
+service:
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines:
+    {signal_name}: {{receivers: [otlp], exporters: [debug, {exporter.split(":")[0]}]}}
+""")
+    with open(log_path, "wb") as log:
+        process = subprocess.Popen([path, "--config", config, "--feature-gates=service.profilesSupport"],
+                                   stdout=log, stderr=log)
+    wait_for(lambda: "Everything is ready" in log_path.read_text(errors="replace"),
+             "no collector: " + log_path.read_text(errors="replace"))
+    return process, grpc, http, log_path
+
+
+@pytest.fixture(scope="session")
+def otel_sdk():
+    """A Python with OpenTelemetry's SDK and exporters from PyPI; skips where they cannot be had."""
+    version = "1.45.2"
+    place = os.path.join(PEERS, f"otel-sdk-{version}")
+    python = os.path.join(place, "bin/python3")
+    if not os.access(python, os.X_OK):
+        new = place + ".new"
+        shutil.rmtree(new, ignore_errors=True)
+        packages = [f"opentelemetry-{p}=={version}"
+                    for p in ("sdk", "exporter-otlp-proto-grpc", "exporter-otlp-proto-http")]
+        for command in ([sys.executable, "-m", "venv", new], [f"{new}/bin/python3", "-m", "pip", "install", "-q", *packages]):
+            r = subprocess.run(command, capture_output=True, text=True, timeout=600)
+            if r.returncode:
+                pytest.skip(f"OpenTelemetry's SDK cannot be installed: {r.stderr.strip().splitlines()[-1:]}")
+        os.rename(new, place)
+    return python

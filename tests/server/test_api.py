@@ -92,7 +92,7 @@ def test_document_is_served_and_whole(server):
     assert server.get("/api/v1/openapi.json").json() == DOCUMENT
     # What the server routes (its JSON API) and what the document has are the same.
     routed = set()
-    for name in ("page", "views", "agents", "source", "assembly", "symbols"):
+    for name in ("page", "views", "agents", "source", "assembly", "symbols", "traces"):
         with open(f"{TOP}/server/api/{name}.c", encoding="utf-8") as f:
             routed |= set(re.findall(r'\{"GET", "([^"]+)"', f.read())) - {"/"}
     documented = {p for p, m in DOCUMENT["paths"].items() if "get" in m}
@@ -101,10 +101,11 @@ def test_document_is_served_and_whole(server):
 
 EXAMPLES = {"query": '{env="prod"}', "type": CPU, "stacks": 'fn="work"', "from": "now-1h", "to": "now", "label": "env",
             "step": "1000", "group_by": "env", "limit": "2", "column": "60000", "row": "30000", "format": "folded",
-            "max_nodes": "100", "max_stacks": "100", "file": "/main.c", "function": "main", "build_id": "00"}
+            "max_nodes": "100", "max_stacks": "100", "file": "/main.c", "function": "main", "build_id": "00",
+            "service": "shop", "endpoint": "GET /buy", "min_ms": "0", "max_ms": "1000", "status": "ok"}
 
 
-# Those with a variable part are called where something is there: test_symbols.py.
+# Those with a variable part are called where something is there: test_symbols.py, test_traces.py.
 @pytest.mark.parametrize("path", [p for p, m in DOCUMENT["paths"].items() if "get" in m and "{" not in p])
 def test_every_route(filled, path):
     """Called bare, and with each parameter that the document names, alone and together."""
@@ -136,8 +137,8 @@ def test_every_post_route(filled):
         a = filled.request("POST", "/api/v1/upload", data, {"Content-Type": "application/octet-stream"})
         assert check(a, "/api/v1/upload", "post").status == 400
     for kind, body in (("application/x-protobuf", b""), ("application/json", b"{}")):
-        a = filled.request("POST", "/v1development/profiles", body, {"Content-Type": kind})
-        assert check(a, "/v1development/profiles", "post").status == 200
+        for path in ("/v1development/profiles", "/v1/traces"):
+            assert check(filled.request("POST", path, body, {"Content-Type": kind}), path, "post").status == 200
 
 
 def test_convert(filled):

@@ -13,17 +13,15 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 
 import pytest
 
-from conftest import TOP, go_peer
+from conftest import TOP, WAIT_S, free_port, otlp_collector, peer, wait_for
 
 BUILD = os.path.dirname(os.path.dirname(os.environ.get("CULPRIT") or os.path.join(TOP, "build/cli/culprit")))
 TOOL = os.path.join(BUILD, "tests/tools/export-profile")
-WAIT_S = 60
 FOLDED = """app;main;work;inner_[i] 5
 app;main;read;vfs_read_[k] 3
 app;[truncated: too deep];jitted_[j] 2
@@ -33,21 +31,9 @@ SAMPLES = 17
 TYPE = "process_cpu:samples:count:cpu:nanoseconds"
 
 
-def peer(name, *sources):
-    path, why = go_peer(name, sources)
-    if path is None:
-        pytest.skip(f"{name} cannot be built: {why}")
-    return path
-
-
 @pytest.fixture(scope="session")
 def sink_path():
     return peer("otlp_sink", "main.go", "judge.go", "go.mod")
-
-
-@pytest.fixture(scope="session")
-def collector_path():
-    return peer("collector", "main.go", "go.mod")
 
 
 @pytest.fixture
@@ -55,19 +41,6 @@ def profile(tmp_path):
     path = tmp_path / "in.folded"
     path.write_text(FOLDED)
     return str(path)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def wait_for(condition, what):
-    end = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 class Sink:
@@ -185,30 +158,10 @@ def collector(collector_path, tmp_path):
     started = []
 
     def start(behind):
-        grpc, http = free_port(), free_port()
-        config = tmp_path / "collector.yaml"
-        config.write_text(f"""
-receivers:
-  otlp:
-    protocols:
-      grpc: {{endpoint: "127.0.0.1:{grpc}"}}
-      http: {{endpoint: "127.0.0.1:{http}"}}
-exporters:
-  debug: {{verbosity: detailed}}
-  otlp_grpc: {{endpoint: "127.0.0.1:{behind}", tls: {{insecure: true}}}}
-service:
-  telemetry: {{metrics: {{level: none}}}}
-  pipelines:
-    profiles: {{receivers: [otlp], exporters: [debug, otlp_grpc]}}
-""")
-        log_path = tmp_path / "collector.log"
-        with open(log_path, "wb") as log:
-            started.append(subprocess.Popen([collector_path, "--config", config,
-                                             "--feature-gates=service.profilesSupport"],
-                                            stdout=log, stderr=log))
-        wait_for(lambda: "Everything is ready" in log_path.read_text(errors="replace"),
-                 "no collector: " + log_path.read_text(errors="replace"))
-        return grpc, http, log_path
+        p, *rest = otlp_collector(collector_path, tmp_path,
+                                  f'otlp_grpc: {{endpoint: "127.0.0.1:{behind}", tls: {{insecure: true}}}}', "profiles")
+        started.append(p)
+        return rest
 
     yield start
     for p in started:

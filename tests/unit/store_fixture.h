@@ -6,6 +6,7 @@
 #pragma once
 
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,15 +24,13 @@ static inline char *scratch_dir(void)
 
 static inline void remove_dir(char *dir)
 {
-	static const char *const names[] = {"profiles.db", "profiles.db-wal", "profiles.db-shm",
-					    "lock"};
+	DIR *d = opendir(dir);
+	struct dirent *e;
 
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		_cleanup_str_ struct str path = {};
-
-		str_printf(&path, "%s/%s", dir, names[i]);
-		unlink(str_get(&path));
-	}
+	while (d && (e = readdir(d)))
+		unlinkat(dirfd(d), e->d_name, 0);
+	if (d)
+		closedir(d);
 	rmdir(dir);
 	free(dir);
 }

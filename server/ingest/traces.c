@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Spans that come in: read within bounds, written, acknowledged when they are on disk. */
+#include <errno.h>
+#include <string.h>
+
+#include "otlp/otlp.h"
+#include "server/ingest/internal.h"
+
+/* A request while it is at work. */
+struct reading {
+	struct ingest_charge charge;
+	struct str own; /* what was decompressed */
+	const u8 *data;
+	size_t n;
+	struct spans spans;
+};
+
+static void reading_deinit(struct reading *r)
+{
+	ingest_charge_end(&r->charge);
+	str_deinit(&r->own);
+	spans_deinit(&r->spans);
+}
+#define _cleanup_reading_ __attribute__((cleanup(reading_deinit)))
+
+static int begin(struct ingest *i, const u8 *data, size_t n, const char *encoding,
+		 struct reading *at, struct diag *reterr_diag)
+{
+	int r = ingest_decode(i, data, n, encoding, &at->own, &at->data, &at->n, reterr_diag);
+
+	if (r == 0)
+		r = ingest_charge(i, at->n * INGEST_MEMORY_PER_BYTE, &at->charge, reterr_diag);
+	return r < 0 ? r : spans_init(&at->spans);
+}
+
+static int write_spans(struct ingest *i, struct reading *at, struct diag *reterr_diag)
+{
+	u8 token[16];
+	int r;
+
+	ingest_token(at->data, at->n, "spans", 0, token);
+	r = i->store->ops->write_spans(i->store, &at->spans, token, reterr_diag);
+	if (r == 0)
+		atomic_fetch_add(&i->spans, at->spans.spans.n);
+	return r;
+}
+
+static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
+		struct str *ret_response, struct diag *reterr_diag)
+{
+	_cleanup_reading_ struct reading at = {};
+	struct otlp_rejected rejected = {};
+	u64 max = i->o.max_request_bytes * INGEST_OTLP_MEMORY_PER_BYTE;
+	const char *why;
+	int r = begin(i, data, n, encoding, &at, reterr_diag);
+
+	if (r == 0)
+		r = json ? otlp_traces_decode_json((const char *)at.data, at.n, max, &at.spans,
+						   &rejected, reterr_diag)
+			 : otlp_traces_decode(at.data, at.n, max, &at.spans, &rejected,
+					      reterr_diag);
+	if (r == 0)
+		r = write_spans(i, &at, reterr_diag);
+	if (r < 0)
+		return r;
+	why = rejected.n ? rejected.why.text : NULL;
+	if (!json)
+		return otlp_profiles_response(rejected.n, why, ret_response);
+	ingest_json_response("Spans", rejected.n, why, ret_response);
+	return 0;
+}
+
+int ingest_otlp_traces(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
+		       struct str *ret_response, struct diag *reterr_diag)
+{
+	return ingest_done(i, n, otlp(i, data, n, encoding, json, ret_response, reterr_diag));
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/query/traces.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+
+#define MAX_DEPTH 10000 /* of spans: parents may form a circle */
+
+/* ---- ids ---- */
+
+void trace_ids_deinit(struct trace_ids *t)
+{
+	free(t->ids);
+	*t = (struct trace_ids){};
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+	return memcmp(a, b, 16);
+}
+
+static int sort_ids(u8 (*ids)[16], size_t n, struct trace_ids *ret)
+{
+	size_t kept = 0;
+
+	if (!ids)
+		return -ENOMEM;
+	if (n)
+		qsort(ids, n, 16, compare_ids);
+	for (size_t i = 0; i < n; i++)
+		if (!kept || memcmp(ids[kept - 1], ids[i], 16) != 0)
+			memmove(ids[kept++], ids[i], 16);
+	*ret = (struct trace_ids){ids, kept};
+	return 0;
+}
+
+int trace_ids_of_spans(const struct spans *s, struct trace_ids *ret)
+{
+	u8(*ids)[16] = reallocarray(NULL, s->spans.n + 1, 16);
+
+	for (size_t i = 0; ids && i < s->spans.n; i++)
+		memcpy(ids[i], s->spans.data[i].trace_id, 16);
+	return sort_ids(ids, s->spans.n, ret);
+}
+
+int trace_ids_of_links(const struct store_links *l, struct trace_ids *ret)
+{
+	u8(*ids)[16] = reallocarray(NULL, l->links.n + 1, 16);
+
+	for (size_t i = 0; ids && i < l->links.n; i++)
+		memcpy(ids[i], l->links.data[i].link.trace_id, 16);
+	return sort_ids(ids, l->links.n, ret);
+}
+
+bool trace_is_sampled(const u8 trace_id[16], u32 bits)
+{
+	return !bits || hash_bytes(trace_id, 16) >> (64 - bits) == 0;
+}
+
+u32 trace_ids_sample(struct trace_ids *t, size_t max)
+{
+	u32 bits = 0;
+
+	while (t->n > max && bits < 63) {
+		size_t kept = 0;
+
+		bits++;
+		for (size_t i = 0; i < t->n; i++)
+			if (trace_is_sampled(t->ids[i], bits))
+				memmove(t->ids[kept++], t->ids[i], 16);
+		t->n = kept;
+	}
+	return bits;
+}
+
+/* ---- trees ---- */
+
+static u64 key_of(const u8 trace_id[16], const u8 span_id[8])
+{
+	u8 both[24];
+
+	memcpy(both, trace_id, 16);
+	memcpy(both + 16, span_id, 8);
+	return hash_bytes(both, sizeof(both)) >> 1; /* the map's two largest keys are its own */
+}
+
+u32 trace_set_span(const struct trace_set *t, const u8 trace_id[16], const u8 span_id[8])
+{
+	u64 *at = map_get(&t->by_id, key_of(trace_id, span_id));
+	const struct span *e = at ? &t->spans.spans.data[*at] : NULL;
+
+	return e && !memcmp(e->trace_id, trace_id, 16) && !memcmp(e->span_id, span_id, 8)
+		       ? (u32)*at
+		       : PROFILE_NONE;
+}
+
+u32 trace_set_parent(const struct trace_set *t, u32 span)
+{
+	const struct span *e = &t->spans.spans.data[span];
+
+	return span_has_parent(e) ? trace_set_span(t, e->trace_id, e->parent_id) : PROFILE_NONE;
+}
+
+bool trace_set_is_below(const struct trace_set *t, u32 span, u32 other)
+{
+	for (u32 depth = 0; span != PROFILE_NONE && depth < MAX_DEPTH; depth++) {
+		if (span == other)
+			return true;
+		span = trace_set_parent(t, span);
+	}
+	return false;
+}
+
+/* The only entry of a service in a trace; `at`: any span of the trace. */
+static u32 only_request(const struct trace_set *t, u32 at, const char *service)
+{
+	const struct span *spans = t->spans.spans.data, *of = &spans[at];
+	u32 found = PROFILE_NONE;
+
+	while (at && !memcmp(spans[at - 1].trace_id, of->trace_id, 16))
+		at--;
+	for (; at < t->spans.spans.n && !memcmp(spans[at].trace_id, of->trace_id, 16); at++) {
+		if (!(spans[at].flags & SPAN_ROOT) ||
+		    strcmp(spans_string(&t->spans, spans[at].service), service) != 0)
+			continue;
+		if (found != PROFILE_NONE)
+			return PROFILE_NONE;
+		found = at;
+	}
+	return found;
+}
+
+static u32 request_of(const struct trace_set *t, u32 span)
+{
+	const struct span *spans = t->spans.spans.data;
+	u32 at = span;
+
+	for (u32 depth = 0; depth < MAX_DEPTH; depth++) {
+		u32 parent;
+
+		if (spans[at].flags & SPAN_ROOT)
+			return at;
+		parent = trace_set_parent(t, at);
+		/* The caller is another service: what is between was not sent. */
+		if (parent == PROFILE_NONE || spans[parent].service != spans[at].service)
+			break;
+		at = parent;
+	}
+	return only_request(t, span, spans_string(&t->spans, spans[span].service));
+}
+
+static u32 first_of_trace(const struct trace_set *t, const u8 trace_id[16])
+{
+	size_t low = 0, high = t->spans.spans.n;
+
+	while (low < high) {
+		size_t mid = (low + high) / 2;
+
+		if (memcmp(t->spans.spans.data[mid].trace_id, trace_id, 16) < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low < t->spans.spans.n && !memcmp(t->spans.spans.data[low].trace_id, trace_id, 16)
+		       ? (u32)low
+		       : PROFILE_NONE;
+}
+
+u32 trace_set_request(const struct trace_set *t, const struct profile_link *l, const char *service)
+{
+	u32 span = trace_set_span(t, l->trace_id, l->span_id);
+
+	if (span != PROFILE_NONE)
+		return t->request_of[span];
+	span = first_of_trace(t, l->trace_id);
+	return span == PROFILE_NONE ? PROFILE_NONE : only_request(t, span, service);
+}
+
+int trace_set_load(struct store *s, const u8 (*ids)[16], size_t n, struct trace_set *ret,
+		   struct diag *reterr_diag)
+{
+	static const u8 none[1][16];
+	const struct store_span_filter f = {
+		.to_ms = 1ULL << 62, .traces = ids && n ? ids : none, .n_traces = n};
+	struct trace_set t = {};
+	int r = s->ops->find_spans(s, &f, &t.spans, reterr_diag);
+
+	if (r < 0)
+		return r;
+	t.request_of = reallocarray(NULL, t.spans.spans.n + 1, sizeof(*t.request_of));
+	r = t.request_of ? 0 : -ENOMEM;
+	for (size_t i = 0; i < t.spans.spans.n && r == 0; i++) {
+		const struct span *e = &t.spans.spans.data[i];
+
+		r = map_put(&t.by_id, key_of(e->trace_id, e->span_id), i);
+	}
+	for (size_t i = 0; i < t.spans.spans.n && r == 0; i++)
+		t.request_of[i] = request_of(&t, (u32)i);
+	if (r == 0)
+		*ret = t;
+	else
+		trace_set_deinit(&t);
+	return r < 0 ? diag_set(reterr_diag, r, "out of memory") : 0;
+}
+
+void trace_set_deinit(struct trace_set *t)
+{
+	spans_deinit(&t->spans);
+	free(t->request_of);
+	map_deinit(&t->by_id);
+	*t = (struct trace_set){};
+}
