@@ -9,7 +9,11 @@
  *				→ frame; the segment ends behind the frame that says is_entry
  *	SHIM	3.12		the same, but it ends before a frame that only marks the end
  *	LIST	3.13 on		thread state → frame; the segment ends before such a mark, which
- *lies in the loop's own stack frame
+ *				lies in the loop's own stack frame
+ *
+ * With more than one interpreter in the process, a thread may have a state in each that it runs.
+ * When a call of the loop is not that of the state at hand, all others are asked whether it is
+ * theirs.
  */
 #pragma once
 
@@ -60,6 +64,16 @@ struct python_binary {
 	__u32 code_read;
 	__u32 code_tlbc;  /* the array of copies, with frame_tlbc */
 	__u32 code_id[4]; /* words, 8-aligned, that make the cookie */
+	/*
+	 * The thread states of all interpreters: where the first interpreter is kept (svma, 0: not
+	 * known), and the offsets of what is next.
+	 */
+	__u32 interpreter_next;
+	__u64 interpreters;
+	__u32 interpreter_threads;
+	__u32 thread_next;
+	__u32 thread_id;    /* LIST: who the system says that it is */
+	__u32 frame_locals; /* ONE: whose address is in the loop's stack frame */
 };
 _Static_assert(sizeof(struct python_binary) <= sizeof(((struct runtime_binary *)0)->room),
 	       "python_binary");

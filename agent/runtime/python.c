@@ -85,12 +85,14 @@ static void describe(const void *learned, char *ret, size_t n)
 {
 	const struct python_learned *l = learned;
 
-	snprintf(ret, n, "CPython %u.%u%s, offsets from %s, thread state from %s%s%s",
+	snprintf(ret, n,
+		 "CPython %u.%u%s, offsets from %s, thread state from %s%s%s, interpreters from %s",
 		 l->version >> 8, l->version & 0xff, l->free_threaded ? " free-threaded" : "",
 		 l->published ? "_Py_DebugOffsets" : "a table",
 		 l->current.kind ? "_PyThreadState_GetCurrent" : "",
 		 l->current.kind && l->bound.kind ? " and " : "",
-		 l->bound.kind ? "PyGILState_GetThisThreadState" : "");
+		 l->bound.kind ? "PyGILState_GetThisThreadState" : "",
+		 l->bpf.interpreters ? "PyInterpreterState_Head" : "nowhere");
 }
 
 static void otel_version(const void *learned, char *ret, size_t n)
@@ -141,9 +143,9 @@ static void missing(const struct runtime_target *t, const void *learned,
 	if (l->bpf.shape == PYTHON_TAIL)
 		line(arg, "tail calls: functions of single instructions are shown as native "
 			  "frames");
-	if (l->version < 0x030c)
+	if (!l->bpf.interpreters || l->bpf.shape == PYTHON_TAIL)
 		line(arg, "in threads that run another interpreter than the one that they were "
-			  "made for, frames of that");
+			  "made for, frames of one of the two");
 	if (!l->bound.kind)
 		line(arg, "frames of threads that have released the GIL");
 }

@@ -18,6 +18,7 @@
 struct published_layout {
 	u32 version;
 	u16 thread_current_frame;
+	u16 thread_id;
 	u16 frame; /* size, previous, executable, instr_ptr, localsplus, owner */
 	u16 frame_tlbc;
 	u16 code; /* size, filename, name, qualname, linetable, firstlineno, argcount,
@@ -28,9 +29,9 @@ struct published_layout {
 };
 
 static const struct published_layout published[] = {
-	{0x030d, 23, 28, 0, 34, 0, 64, 67},
-	{0x030e, 26, 31, 38, 39, 49, 74, 77},
-	{0x030f, 26, 39, 46, 47, 57, 86, 89},
+	{0x030d, 23, 24, 28, 0, 34, 0, 64, 67},
+	{0x030e, 26, 27, 31, 38, 39, 49, 74, 77},
+	{0x030f, 26, 30, 39, 46, 47, 57, 86, 89},
 };
 
 struct fixed_layout {
@@ -39,16 +40,17 @@ struct fixed_layout {
 	u32 frame_code, frame_previous, frame_where, frame_owner, first_mark, frame_read;
 	u32 code_bytes, code_filename, code_name, code_firstlineno, code_lines;
 	u32 ascii, compact;
+	u32 frame_locals;
 };
 
 static const struct fixed_layout fixed[] = {
-	{0x0306, PYTHON_ONE, 24, 0, 0, 32, 24, 120, 0, 0, 124, 0, 96, 104, 36, 112, 48, 72},
-	{0x0307, PYTHON_ONE, 24, 0, 0, 32, 24, 104, 0, 0, 112, 0, 96, 104, 36, 112, 48, 72},
-	{0x0308, PYTHON_ONE, 24, 0, 0, 32, 24, 104, 0, 0, 112, 0, 104, 112, 40, 120, 48, 72},
-	{0x0309, PYTHON_ONE, 24, 0, 0, 32, 24, 104, 0, 0, 112, 0, 104, 112, 40, 120, 48, 72},
-	{0x030a, PYTHON_ONE, 24, 0, 0, 32, 24, 96, 0, 0, 104, 0, 104, 112, 40, 120, 48, 72},
-	{0x030b, PYTHON_ENTRY, 56, 8, 16, 32, 48, 56, 68, 0, 72, 184, 112, 128, 72, 136, 48, 72},
-	{0x030c, PYTHON_SHIM, 56, 0, 8, 0, 8, 56, 70, 3, 72, 192, 112, 128, 68, 136, 40, 56},
+	{0x0306, PYTHON_ONE, 24, 0, 0, 32, 24, 120, 0, 0, 124, 0, 96, 104, 36, 112, 48, 72, 376},
+	{0x0307, PYTHON_ONE, 24, 0, 0, 32, 24, 104, 0, 0, 112, 0, 96, 104, 36, 112, 48, 72, 360},
+	{0x0308, PYTHON_ONE, 24, 0, 0, 32, 24, 104, 0, 0, 112, 0, 104, 112, 40, 120, 48, 72, 360},
+	{0x0309, PYTHON_ONE, 24, 0, 0, 32, 24, 104, 0, 0, 112, 0, 104, 112, 40, 120, 48, 72, 360},
+	{0x030a, PYTHON_ONE, 24, 0, 0, 32, 24, 96, 0, 0, 104, 0, 104, 112, 40, 120, 48, 72, 352},
+	{0x030b, PYTHON_ENTRY, 56, 8, 16, 32, 48, 56, 68, 0, 72, 184, 112, 128, 72, 136, 48, 72, 0},
+	{0x030c, PYTHON_SHIM, 56, 0, 8, 0, 8, 56, 70, 3, 72, 192, 112, 128, 68, 136, 40, 56, 0},
 };
 
 static void take_fixed(struct python_learned *l, const struct fixed_layout *f)
@@ -65,6 +67,7 @@ static void take_fixed(struct python_learned *l, const struct fixed_layout *f)
 	b->frame_owner = f->frame_owner;
 	b->first_mark = f->first_mark;
 	b->frame_read = f->frame_read;
+	b->frame_locals = f->frame_locals;
 	b->code_bytes = f->code_bytes;
 	l->objects = (struct python_objects){
 		.code_filename = f->code_filename,
@@ -106,7 +109,8 @@ static int check(const struct python_learned *l, struct diag *d)
 		    b->frame_read) ||
 	    outside(code, ARRAY_SIZE(code), 8, b->code_read) ||
 	    outside(&o->code_firstlineno, 1, 4, b->code_read) ||
-	    outside(others, ARRAY_SIZE(others), 8, 1024) || b->thread_frame > 4096)
+	    outside(others, ARRAY_SIZE(others), 8, 1024) || b->thread_frame > 4096 ||
+	    b->thread_id > 4096)
 		return diag_set(d, -ENOTSUP,
 				"Python %u.%u: the offsets that it gives cannot be right",
 				l->version >> 8, l->version & 0xff);
@@ -124,6 +128,7 @@ static int take_published(struct python_learned *l, const u64 *w, const struct p
 	l->free_threaded = w[2] & 1;
 	b->shape = PYTHON_LIST;
 	b->thread_frame = (u32)w[p->thread_current_frame];
+	b->thread_id = (u32)w[p->thread_id];
 	b->frame_previous = (u32)frame[1];
 	b->frame_code = (u32)frame[2];
 	b->frame_where = (u32)frame[3];

@@ -6,6 +6,8 @@
  *					hold the GIL: pthread_getspecific() of a key in _PyRuntime
  *	_PyThreadState_GetCurrent	(3.12 on) the one that is running: thread-local storage
  *
+ * The states of all interpreters form lists, which four functions tell in the same way.
+ *
  * pthread_getspecific() itself is read from the process's libc: glibc has the values in the thread
  * control block, musl behind a pointer there.
  */
@@ -20,6 +22,7 @@
 #define MAX_RELOCS (4u << 20)
 #define MAX_KEYS 1024
 #define MAX_MODULES 65536
+#define MAX_OFFSET (1u << 20) /* in an interpreter's state */
 #define MAX_STATIC_TLS (1LL << 24)
 
 /* ---- code on symbols ---- */
@@ -154,6 +157,63 @@ static bool on_event(void *arg, const struct exec *x, enum exec_event event,
 	return false;
 }
 
+/* ---- all states ---- */
+
+/* What a function returns that has one load: of a fixed address, or of its argument + an offset. */
+struct accessor {
+	struct reader reader;
+	bool of_argument, known;
+	u64 at;
+};
+
+static bool on_accessor(void *arg, const struct exec *x, enum exec_event event,
+			const struct exec_value *value)
+{
+	struct accessor *a = container_of((struct reader *)arg, struct accessor, reader);
+	struct exec_value at;
+
+	if (event != EXEC_RETURNS || !exec_is_load(x, value, 8, &at) || at.n != a->of_argument ||
+	    (at.n && exec_factor(x, &at, EXEC_ARG, NULL) != 1))
+		return false;
+	a->at = at.constant;
+	a->known = true;
+	return true;
+}
+
+static bool read_accessor(struct elf_file *elf, const char *name, bool of_argument, u64 *ret)
+{
+	struct accessor a = {.reader.elf = elf, .of_argument = of_argument};
+	struct exec_program p = {.code = read_code,
+				 .constant = read_relocated,
+				 .event = on_accessor,
+				 .arg = &a.reader};
+	u64 at;
+
+	if (!python_symbol(elf, name, &at, NULL) || exec_run(&p, elf->machine, at) < 0 ||
+	    !a.known || (of_argument && a.at > MAX_OFFSET))
+		return false;
+	*ret = a.at;
+	return true;
+}
+
+/* Without them, threads are walked with the one state that they say. */
+static void learn_states(struct elf_file *elf, struct python_binary *b)
+{
+	u64 head, next, threads, thread;
+
+	if (!read_accessor(elf, "PyInterpreterState_Head", false, &head) ||
+	    !read_accessor(elf, "PyInterpreterState_Next", true, &next) ||
+	    !read_accessor(elf, "PyInterpreterState_ThreadHead", true, &threads) ||
+	    !read_accessor(elf, "PyThreadState_Next", true, &thread))
+		return;
+	b->interpreters = head;
+	b->interpreter_next = (u32)next;
+	b->interpreter_threads = (u32)threads;
+	b->thread_next = (u32)thread;
+}
+
+/* ---- the thread's own ---- */
+
 int python_learn_thread(struct elf_file *elf, struct python_learned *l, struct diag *reterr_diag)
 {
 	struct reader r = {.elf = elf};
@@ -180,6 +240,7 @@ int python_learn_thread(struct elf_file *elf, struct python_learned *l, struct d
 				"Python %u.%u: the code of PyGILState_GetThisThreadState is not "
 				"understood",
 				l->version >> 8, l->version & 0xff);
+	learn_states(elf, &l->bpf);
 	return 0;
 }
 

@@ -15,14 +15,19 @@
 
 #define PYTHON_FRAMES_PER_CALL 8
 #define PYTHON_CFRAMES_PER_CALL 16
+#define PYTHON_STATES_PER_CALL 8
+/* Of all interpreters, that are asked for one sample; more than that many threads are cut short. */
+#define PYTHON_MAX_STATES 512
 /* What lies between the loop's stack frame and what it pushes for calls. */
 #define PYTHON_STACK_SLACK 128
+#define PYTHON_OTHERS (-100)
+#define PYTHON_STACK_WORDS 64 /* of the loop's stack frame that are looked at */
 
 struct python_walk {
-	__u32 started;
-	__u32 inside; /* a segment has been begun */
-	__u64 frame;  /* the next one to push */
-	__u64 cframe; /* ENTRY, SHIM: of the next call of the loop */
+	__u32 started; /* what is below is this sample's */
+	__u32 inside;  /* a segment has been begun */
+	__u64 frame;   /* the next one to push */
+	__u64 cframe;  /* ENTRY, SHIM: of the next call of the loop */
 	/* TAIL: the mark that ends the segment (0: being looked for), and how far the search is. */
 	__u64 mark;
 	__u64 search;
@@ -31,6 +36,17 @@ struct python_walk {
 	__u64 hash;
 	__u32 n;
 	__u32 runtime_frames;
+	/* Whose call of the loop this is, when it is not that of the state at hand: where the
+	 * search through all states is, and what was at hand before. */
+	__u32 many; /* there is more than one interpreter */
+	__u32 n_states;
+	__u32 searching;
+	__u32 binary; /* of struct runtime_process: these two */
+	__u64 bias;
+	__u64 interpreter;
+	__u64 state;
+	__u64 kept;
+	__u64 id; /* LIST: the thread's */
 };
 _Static_assert(sizeof(struct python_walk) <= sizeof(struct runtime_walk), "python_walk");
 
@@ -41,6 +57,7 @@ struct python_buffer {
 		__u64 words[PYTHON_FRAME_BYTES / 8];
 	} frame;
 	__u64 code[PYTHON_CODE_BYTES / 8];
+	__u64 stack[PYTHON_STACK_WORDS];
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -48,6 +65,33 @@ struct {
 	__type(key, __u32);
 	__type(value, struct python_buffer);
 } python_buffers SEC(".maps");
+
+/* What the functions here work on. */
+struct python_env {
+	struct scratch *s;
+	struct python_buffer *f;
+	struct python_walk *w;
+	const struct python_binary *b;
+};
+
+/* Of a walk that has been started. Global functions, which are verified once and apart, begin so.
+ */
+static __always_inline bool python_env(struct python_env *ret)
+{
+	const struct runtime_binary *binary;
+	__u32 zero = 0;
+
+	ret->s = scratch_get();
+	ret->f = bpf_map_lookup_elem(&python_buffers, &zero);
+	if (!ret->s || !ret->f)
+		return false;
+	ret->w = (struct python_walk *)&ret->s->runtime[RUNTIME_PYTHON];
+	binary = bpf_map_lookup_elem(&runtime_binaries, &ret->w->binary);
+	if (!binary)
+		return false;
+	ret->b = (const struct python_binary *)binary->room;
+	return true;
+}
 
 static __always_inline __u64 python_word(__u64 at)
 {
@@ -66,17 +110,6 @@ static __always_inline __u64 python_code_word(const struct python_buffer *f, __u
 	return f->code[walk_bound(off / 8, PYTHON_CODE_BYTES / 8 - 1)];
 }
 
-static __always_inline __u64 python_thread_pointer(void)
-{
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-
-#if defined(__TARGET_ARCH_x86)
-	return BPF_CORE_READ(task, thread.fsbase);
-#else
-	return BPF_CORE_READ(task, thread.uw.tp_value);
-#endif
-}
-
 static __always_inline __u64 python_follow(const struct python_chain *c, __u64 p)
 {
 	if (!c->n)
@@ -89,23 +122,54 @@ static __always_inline __u64 python_follow(const struct python_chain *c, __u64 p
 	return p;
 }
 
-/* Where the thread's list of frames begins. */
-static __always_inline void python_start(struct python_walk *w, const struct python_binary *b,
-					 const struct python_process *p)
+/* Is there more than one interpreter? */
+static __always_inline bool python_many(const struct python_binary *b, __u64 bias)
 {
-	__u64 tp = python_thread_pointer();
+	__u64 first = b->interpreters ? python_word(bias + b->interpreters) : 0;
+
+	return first && python_word(first + b->interpreter_next);
+}
+
+/* Where the thread's list of frames begins. */
+static __always_inline void python_first(const struct python_env *e, const struct python_process *p)
+{
+	const struct python_binary *b = e->b;
+	struct python_walk *w = e->w;
+	__u64 tp = e->s->first.tls;
 	__u64 thread = python_follow(&p->current, tp);
 
-	w->started = 1;
+	w->many = python_many(b, w->bias);
 	if (!thread)
 		thread = python_follow(&p->bound, tp);
 	if (!thread)
 		return;
+	if (w->many && b->shape == PYTHON_LIST)
+		w->id = python_word(thread + b->thread_id);
 	thread = python_word(thread + b->thread_frame);
 	if (b->shape == PYTHON_ENTRY || b->shape == PYTHON_SHIM)
 		w->cframe = thread;
 	else
 		w->frame = w->search = thread;
+}
+
+/* At a sample's first frame in the interpreter; false when nothing is known of it. */
+__noinline int python_start(void)
+{
+	const struct runtime_process *process;
+	struct scratch *s = scratch_get();
+	struct python_env e;
+
+	process = s ? runtime_process(s, RUNTIME_PYTHON) : NULL;
+	if (!process)
+		return false;
+	e.w = (struct python_walk *)runtime_state(s, RUNTIME_PYTHON);
+	e.w->binary = process->binary;
+	e.w->bias = process->bias;
+	if (!python_env(&e))
+		return false;
+	e.w->started = 1;
+	python_first(&e, (const struct python_process *)process->room);
+	return true;
 }
 
 static __always_inline bool python_in(const struct python_range *ranges, __u32 n, __u64 svma)
@@ -120,36 +184,59 @@ static __always_inline bool python_in(const struct python_range *ranges, __u32 n
 }
 
 /* Does something at `address` lie in the stack frame of the call of the loop that is walked now? */
-static __always_inline bool python_is_local(struct scratch *s, const struct python_binary *b,
-					    __u64 address)
+static __always_inline bool python_is_local(const struct python_env *e, __u64 address)
 {
-	return address - s->walk.regs.sp < b->stack_bytes + PYTHON_STACK_SLACK;
+	return address - e->s->walk.regs.sp < e->b->stack_bytes + PYTHON_STACK_SLACK;
+}
+
+/*
+ * ONE: is the frame run by the call of the loop that is walked now? The loop keeps the address of
+ * its local variables in its own stack frame, which was copied to f->stack.
+ */
+__noinline int python_holds(__u64 frame)
+{
+	struct python_env e;
+
+	if (!python_env(&e))
+		return false;
+	frame += e.b->frame_locals;
+	for (__u32 i = 0; i < PYTHON_STACK_WORDS; i++) {
+		if (8 * i >= e.b->stack_bytes)
+			break;
+		if (e.f->stack[i] == frame)
+			return true;
+	}
+	return false;
+}
+
+/* ENTRY, SHIM: the first frame of a call of the loop by what lies in its stack frame. */
+static __always_inline bool python_take_cframe(const struct python_env *e, __u64 cframe)
+{
+	if (!cframe || !python_is_local(e, cframe))
+		return false;
+	e->w->frame = python_word(cframe + e->b->cframe_frame);
+	e->w->cframe = python_word(cframe + e->b->cframe_previous);
+	return e->w->frame;
 }
 
 /* The first frame of this call of the loop, into w->frame; false when it has none (yet). */
-static __always_inline bool python_begin(struct scratch *s, const struct python_binary *b,
-					 struct python_walk *w, __u64 svma)
+static __always_inline bool python_begin(const struct python_env *e)
 {
-	w->n = s->walk.n;
-	w->hash = s->walk.hash;
-	w->runtime_frames = s->runtime_frames;
-	if (b->shape == PYTHON_ONE)
-		return !python_in(b->unlinked, b->n_unlinked, svma) && w->frame;
-	if (b->shape == PYTHON_LIST) {
+	struct python_walk *w = e->w;
+
+	if (e->b->shape == PYTHON_ONE)
+		return w->frame && (!w->many || python_holds(w->frame));
+	if (e->b->shape == PYTHON_LIST) {
 		w->first = w->frame;
 		return w->frame;
 	}
 	for (int i = 0; i < PYTHON_CFRAMES_PER_CALL; i++) {
 		/* One that lies below belongs to a call that has ended. */
-		if (!w->cframe || w->cframe >= s->walk.regs.sp)
+		if (!w->cframe || w->cframe >= e->s->walk.regs.sp)
 			break;
-		w->cframe = python_word(w->cframe + b->cframe_previous);
+		w->cframe = python_word(w->cframe + e->b->cframe_previous);
 	}
-	if (!w->cframe || !python_is_local(s, b, w->cframe))
-		return false;
-	w->frame = python_word(w->cframe + b->cframe_frame);
-	w->cframe = python_word(w->cframe + b->cframe_previous);
-	return w->frame;
+	return python_take_cframe(e, w->cframe);
 }
 
 /* Bytes from the beginning of the bytecode to where the frame is. */
@@ -173,10 +260,15 @@ static __always_inline __u32 python_where(const struct python_buffer *f,
 	return (__u32)(at - base);
 }
 
-/* Pushes w->frame and moves on. WALK_GO: there are more; RUNTIME_NATIVE: that was the last. */
-static __always_inline int python_one(struct scratch *s, const struct python_binary *b,
-				      struct python_walk *w, struct python_buffer *f)
+/*
+ * Pushes w->frame and moves on. WALK_GO: there are more; RUNTIME_NATIVE: that was the last;
+ * PYTHON_OTHERS: none was this call's.
+ */
+static __always_inline int python_one(const struct python_env *e)
 {
+	const struct python_binary *b = e->b;
+	struct python_buffer *f = e->f;
+	struct python_walk *w = e->w;
 	__u64 at = w->frame, code;
 	__u32 cookie = 0, owner, where = 0;
 
@@ -188,12 +280,13 @@ static __always_inline int python_one(struct scratch *s, const struct python_bin
 	w->frame = python_frame_word(f, b->frame_previous);
 	if ((b->shape == PYTHON_SHIM || b->shape == PYTHON_LIST) && owner >= b->first_mark) {
 		w->inside = 0;
-		if (b->shape == PYTHON_LIST && !python_is_local(s, b, at)) {
+		if (b->shape == PYTHON_LIST && !python_is_local(e, at)) {
 			/* These frames are those of the call before: this one has none. */
-			s->walk.n = w->n;
-			s->walk.hash = w->hash;
-			s->runtime_frames = w->runtime_frames;
+			e->s->walk.n = w->n;
+			e->s->walk.hash = w->hash;
+			e->s->runtime_frames = w->runtime_frames;
 			w->frame = w->first;
+			return PYTHON_OTHERS;
 		}
 		return RUNTIME_NATIVE;
 	}
@@ -204,7 +297,7 @@ static __always_inline int python_one(struct scratch *s, const struct python_bin
 			python_code_word(f, b->code_id[2]), python_code_word(f, b->code_id[3]));
 		where = python_where(f, b, code);
 	}
-	if (!runtime_push(s, RUNTIME_PYTHON, code, (__u64)cookie << 32 | where))
+	if (!runtime_push(e->s, RUNTIME_PYTHON, code, (__u64)cookie << 32 | where))
 		return STOP_TOO_DEEP;
 	if (b->shape == PYTHON_ONE || (b->shape == PYTHON_ENTRY && owner) || !w->frame) {
 		w->inside = 0;
@@ -217,9 +310,12 @@ static __always_inline int python_one(struct scratch *s, const struct python_bin
  * TAIL: looks for the end of the segment. WALK_GO when w->mark is it; RUNTIME_NATIVE when there are
  * no more.
  */
-static __always_inline int python_find_mark(const struct python_binary *b, struct python_walk *w,
-					    struct python_buffer *f)
+static __always_inline int python_find_mark(const struct python_env *e)
 {
+	const struct python_binary *b = e->b;
+	struct python_buffer *f = e->f;
+	struct python_walk *w = e->w;
+
 	for (int i = 0; i < PYTHON_FRAMES_PER_CALL && !w->mark; i++) {
 		__u64 at = w->search;
 
@@ -241,22 +337,25 @@ static __always_inline int python_find_mark(const struct python_binary *b, struc
  * TAIL: the segment is pushed before the first native frame that lies above its mark, so behind all
  * that the loop has called and the loop itself.
  */
-static __always_inline int python_tail(struct scratch *s, const struct python_binary *b,
-				       struct python_walk *w, struct python_buffer *f)
+__noinline int python_tail(void)
 {
-	int r = python_find_mark(b, w, f);
+	struct python_env e;
+	int r;
 
+	if (!python_env(&e))
+		return RUNTIME_NATIVE;
+	r = python_find_mark(&e);
 	if (r != WALK_GO)
 		return r;
-	if (s->walk.regs.sp <= w->mark)
+	if (e.s->walk.regs.sp <= e.w->mark)
 		return RUNTIME_NATIVE;
 	for (int i = 0; i < PYTHON_FRAMES_PER_CALL; i++) {
-		if (!w->frame || w->frame == w->mark) {
-			w->frame = w->search;
-			w->mark = 0;
+		if (!e.w->frame || e.w->frame == e.w->mark) {
+			e.w->frame = e.w->search;
+			e.w->mark = 0;
 			return RUNTIME_AGAIN;
 		}
-		r = python_one(s, b, w, f);
+		r = python_one(&e);
 		if (r != WALK_GO && r != RUNTIME_NATIVE)
 			return r;
 	}
@@ -269,50 +368,139 @@ static __always_inline int python_own(struct scratch *s)
 	return runtime_push_own(s, RUNTIME_PYTHON) ? RUNTIME_NATIVE : STOP_TOO_DEEP;
 }
 
-__noinline int python_walk(void)
+/* Is what the state says of this call of the loop? Then it is at hand. */
+__noinline int python_try(__u64 state)
 {
-	struct scratch *s = scratch_get();
-	__u32 zero = 0;
-	struct python_buffer *f = bpf_map_lookup_elem(&python_buffers, &zero);
-	const struct runtime_process *process;
-	const struct runtime_binary *binary;
-	const struct python_binary *b;
+	struct python_env e;
+	__u64 at;
+
+	if (!python_env(&e))
+		return false;
+	at = python_word(state + e.b->thread_frame);
+	if (!at)
+		return false;
+	if (e.b->shape == PYTHON_ONE) {
+		e.w->frame = at;
+		return python_holds(at);
+	}
+	if (e.b->shape == PYTHON_LIST) {
+		if (at == e.w->kept || python_word(state + e.b->thread_id) != e.w->id)
+			return false;
+		e.w->frame = e.w->first = at; /* python_one() finds out */
+		return true;
+	}
+	return python_take_cframe(&e, at);
+}
+
+/*
+ * Looks in the states of all interpreters for the one whose frames this call of the loop runs. A
+ * call whose frame is not in a list yet or no more can only be the innermost.
+ */
+__noinline int python_search(void)
+{
+	struct python_env e;
 	struct python_walk *w;
-	__u64 svma;
-	bool own;
+	__u64 state;
+
+	if (!python_env(&e))
+		return RUNTIME_NATIVE;
+	w = e.w;
+	if (!w->searching) {
+		w->searching = 1;
+		w->interpreter = python_word(w->bias + e.b->interpreters);
+		w->state = python_word(w->interpreter + e.b->interpreter_threads);
+		w->kept = w->frame;
+		if (e.b->shape == PYTHON_ENTRY || e.b->shape == PYTHON_SHIM)
+			w->kept = w->cframe;
+	}
+	for (int i = 0; i < PYTHON_STATES_PER_CALL; i++) {
+		state = w->state;
+		if (!state && w->interpreter) {
+			w->interpreter = python_word(w->interpreter + e.b->interpreter_next);
+			if (w->interpreter)
+				w->state = python_word(w->interpreter + e.b->interpreter_threads);
+			continue;
+		}
+		if (!state || w->n_states++ >= PYTHON_MAX_STATES) {
+			w->searching = 0;
+			w->frame = w->cframe = w->kept;
+			return e.s->walk.n ? STOP_RUNTIME_STATE : python_own(e.s);
+		}
+		w->state = python_word(state + e.b->thread_next);
+		if (python_try(state)) {
+			w->searching = e.b->shape == PYTHON_LIST;
+			w->inside = 1;
+			return RUNTIME_AGAIN;
+		}
+	}
+	return RUNTIME_AGAIN;
+}
+
+/* A segment, or as much of it as one call may. */
+__noinline int python_segment(void)
+{
+	struct python_env e;
 	int r;
 
-	if (!s || !f)
+	if (!python_env(&e))
 		return RUNTIME_NATIVE;
-	process = runtime_process(s, RUNTIME_PYTHON);
-	if (!process)
-		return RUNTIME_NATIVE;
-	binary = runtime_binary(process);
-	if (!binary)
-		return RUNTIME_NATIVE;
-	b = (const struct python_binary *)binary->room;
-	svma = walk_pc(&s->walk.regs) - process->bias;
-	own = python_in(b->loops, b->n_loops, svma);
-	if (!own && b->shape != PYTHON_TAIL)
-		return RUNTIME_NATIVE;
-	w = (struct python_walk *)runtime_state(s, RUNTIME_PYTHON);
-	if (!w->started)
-		python_start(w, b, (const struct python_process *)process->room);
-	if (b->shape == PYTHON_TAIL) {
-		r = python_tail(s, b, w, f);
-		return r == RUNTIME_NATIVE && own ? python_own(s) : r;
-	}
-	if (!w->inside) {
-		if (!python_begin(s, b, w, svma))
-			return python_own(s);
-		w->inside = 1;
-	}
 	for (int i = 0; i < PYTHON_FRAMES_PER_CALL; i++) {
-		r = python_one(s, b, w, f);
-		if (r == RUNTIME_NATIVE)
-			return python_own(s);
+		r = python_one(&e);
+		if (r == RUNTIME_NATIVE) {
+			e.w->searching = 0;
+			return python_own(e.s);
+		}
 		if (r != WALK_GO)
 			return r;
 	}
 	return RUNTIME_AGAIN;
+}
+
+/* A call of the loop: its segment, and whose that is. */
+static __always_inline int python_call(const struct python_env *e, __u64 svma)
+{
+	struct scratch *s = e->s;
+	struct python_walk *w = e->w;
+	int r = PYTHON_OTHERS;
+
+	if (w->many && e->b->shape == PYTHON_ONE && !w->inside &&
+	    bpf_probe_read_user(e->f->stack, sizeof(e->f->stack), (const void *)s->walk.regs.sp) <
+		    0)
+		return STOP_BAD_READ;
+	if (!w->inside && !w->searching) {
+		w->n = s->walk.n;
+		w->hash = s->walk.hash;
+		w->runtime_frames = s->runtime_frames;
+		if (python_in(e->b->unlinked, e->b->n_unlinked, svma))
+			return python_own(s);
+		w->inside = python_begin(e);
+	}
+	if (w->inside)
+		r = python_segment();
+	if (r == PYTHON_OTHERS)
+		return w->many ? python_search() : python_own(s);
+	return r;
+}
+
+__noinline int python_walk(void)
+{
+	struct scratch *s = scratch_get();
+	struct python_env e;
+	__u64 svma;
+	bool own;
+	int r;
+
+	if (!s)
+		return RUNTIME_NATIVE;
+	if (!((struct python_walk *)runtime_state(s, RUNTIME_PYTHON))->started && !python_start())
+		return RUNTIME_NATIVE;
+	if (!python_env(&e))
+		return RUNTIME_NATIVE;
+	svma = walk_pc(&s->walk.regs) - e.w->bias;
+	own = python_in(e.b->loops, e.b->n_loops, svma);
+	if (e.b->shape == PYTHON_TAIL) {
+		r = python_tail();
+		return r == RUNTIME_NATIVE && own ? python_own(s) : r;
+	}
+	return own ? python_call(&e, svma) : RUNTIME_NATIVE;
 }

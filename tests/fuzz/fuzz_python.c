@@ -118,6 +118,10 @@ static const char *const symbol_names[] = {
 	"Py_Version",
 	"PyGILState_GetThisThreadState",
 	"_PyThreadState_GetCurrent",
+	"PyInterpreterState_Head",
+	"PyInterpreterState_Next",
+	"PyInterpreterState_ThreadHead",
+	"PyThreadState_Next",
 	"pthread_getspecific",
 };
 #define N_SYMBOLS ARRAY_SIZE(symbol_names)

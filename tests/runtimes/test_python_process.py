@@ -15,7 +15,7 @@ import time
 import pytest
 
 from recorder import record
-from test_python import BUILDS, HERE, Python, find, judge_chains, profile, python_part, stacks_of
+from test_python import BUILDS, HERE, Python, find, judge_chains, marked_lines, profile, python_part, stacks_of
 
 
 def shared_python(version, tmp_path):
@@ -84,13 +84,14 @@ INSIDE = {
     "alpha_other": ["alpha_other", "alpha_spin"],
     "beta_other": ["beta_other", "beta_spin"],
 }
-OUTSIDE = {"outside": ["module", "outside", "spin_outside"]}
+OUTSIDE = {"outside": ["module", "outside", "spin_outside"], "run": ["run"]}
 
 
-@pytest.mark.parametrize("version", ["3.12", "3.13", "3.14", "3.15"])
+@pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13",
+                                     "3.14", "3.15"])
 def test_interpreters(culprit, version, tmp_path):
-    """Three interpreters in one process, on five threads. The frames of none may be those of another.
-    (Before 3.12 they are not found: doc/runtimes/python.md.)"""
+    """Three interpreters in one process, on five threads, two of which run one interpreter from
+    within another. The frames of none may be those of another."""
     python = Python(find(version), tmp_path)
     script, inside = python.place("interpreters.py"), python.place("inside.py")
     process = python.start(script, inside)
@@ -100,10 +101,16 @@ def test_interpreters(culprit, version, tmp_path):
         process.kill()
         process.wait()
     judge_chains(python, f"{python.path}, inside", inside, stacks, truncated, "inside.py", INSIDE)
-    main = {s: n for s, n in stacks.items() if not python_part(s, inside) and
-            not any(f.file == script and f.name == "run" for f in s)}
-    judge_chains(python, f"{python.path}, outside", script, main, truncated, "interpreters.py",
+    judge_chains(python, f"{python.path}, outside", script, stacks, truncated, "interpreters.py",
                  OUTSIDE)
+    lines = marked_lines(os.path.join(HERE, "python/interpreters.py"))["run"]
+    for stack in stacks:
+        names = [f.name for f in python_part(stack, inside)]
+        called = [f for f in python_part(stack, script) if f.name == "run"]
+        # Who started the interpreter is beneath it, in its place; a thread of its own has nobody.
+        assert len(called) == (names[:1] == ["<module>"]), stack
+        for f in called:
+            assert f.line in lines and stack.index(f) < stack.index(python_part(stack, inside)[0])
 
 
 # From when a process is there until its interpreter has made what is read of it, which is looked at

@@ -55,9 +55,10 @@ static int verify(const char *name, const struct probe_features *f)
 	}
 	log[0] = '\0';
 	r = oncpu_bpf__load(skel);
-	at = strstr(log, "processed ");
+	/* A line of its own; newer kernels say before it how many of each function. */
+	at = strstr(log, "\nprocessed ");
 	if (r == 0 && at)
-		(void)sscanf(at, "processed %d", &n);
+		(void)sscanf(at, " processed %d", &n);
 	oncpu_bpf__destroy(skel);
 	return r < 0 ? r : n;
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What runs in each interpreter of interpreters.py, on two threads; WHICH says in which."""
 import threading
+import time
 
 
 def leaf(n):
@@ -34,6 +35,7 @@ def alpha_spin(n):
 def alpha_other():
     while True:
         alpha_spin(100000) # @alpha_other
+        time.sleep(0)
 
 
 def beta_spin(n):
@@ -44,9 +46,11 @@ def beta_spin(n):
 def beta_other():
     while True:
         beta_spin(100000) # @beta_other
+        time.sleep(0)
 
 
 work = {"alpha": alpha, "beta": beta}[WHICH]
 threading.Thread(target={"alpha": alpha_other, "beta": beta_other}[WHICH]).start()
 while True:
     work() # @module
+    time.sleep(0)

@@ -8,13 +8,20 @@ import time
 try:
     import _interpreters as interpreters # 3.13 on
 except ImportError:
-    import _xxsubinterpreters as interpreters
+    try:
+        import _xxsubinterpreters as interpreters # 3.8 on
+    except ImportError:
+        import _testcapi
 
 
 def run(which):
-    inside = interpreters.create() # from 3.12 on, with a GIL of its own
-    interpreters.run_string(inside, "WHICH = %r; path = %r\n"
-                            "exec(compile(open(path).read(), path, 'exec'))" % (which, sys.argv[1]))
+    text = ("WHICH = %r; path = %r\n"
+            "exec(compile(open(path).read(), path, 'exec'))" % (which, sys.argv[1]))
+    if sys.version_info < (3, 8):
+        _testcapi.run_in_subinterp(text) # @run
+    else:
+        # From 3.12 on, with a GIL of its own. It is not this thread's that makes it.
+        interpreters.run_string(INSIDE[which], text) # @run
 
 
 def spin_outside(n):
@@ -26,9 +33,16 @@ def outside():
     print("ready", flush=True)
     while True:
         spin_outside(100000) # @outside
+        # From 3.9 to 3.11 one interpreter does not see that another waits for the lock.
+        time.sleep(0)
 
 
+INSIDE = {}
 for name in ("alpha", "beta"):
+    if sys.version_info >= (3, 8):
+        # Up to 3.11 an isolated one, as they are by default then, may not start threads.
+        shared = {"isolated": False} if (3, 9) <= sys.version_info < (3, 12) else {}
+        INSIDE[name] = interpreters.create(**shared)
     t = threading.Thread(target=run, args=(name,))
     t.daemon = True
     t.start()
