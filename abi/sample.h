@@ -14,6 +14,7 @@
 
 #include <linux/types.h>
 
+#include "abi/context.h"
 #include "abi/unwind.h"
 #include "abi/vocab.h"
 
@@ -30,6 +31,15 @@ enum record_type {
 	RECORD_STACK,
 	RECORD_COPY,
 	RECORD_DEFERRED,
+};
+
+/* What a thread was working for when it was sampled. */
+struct sample_context {
+	__u64 trace_id[2]; /* bytes in W3C's order; all zero: none */
+	__u64 span_id;
+	__u64 root_id; /* the local root span, where it is known */
+	__u32 source;  /* enum context_id */
+	__u32 flags;   /* W3C's */
 };
 
 enum record_flags {
@@ -68,8 +78,9 @@ struct record_sample {
 	__s64 value;
 	char comm[SAMPLE_COMM_BYTES]; /* the thread's name */
 	__u64 start_stack;	      /* the process image's mm->start_stack: which exec it is */
+	struct sample_context context;
 };
-_Static_assert(sizeof(struct record_sample) == 72, "record_sample");
+_Static_assert(sizeof(struct record_sample) == 112, "record_sample");
 
 struct record_copy {
 	__u16 type;

@@ -27,6 +27,8 @@ struct label {
 
 struct identity {
 	u32 n;
+	u32 n_said;		  /* the first of the labels: what it says of itself, */
+	u64 said;		  /* and the hash of that; 0: nothing */
 	bool asked, asked_before; /* since the last sweep, since the one before */
 	bool has_runtime;
 	struct label labels[];
@@ -413,6 +415,8 @@ static void see(struct identities *s, const struct procman_process *p, struct ru
 	if (!i)
 		return;
 	i->has_runtime = has_runtime;
+	i->said = before ? before->said : 0;
+	i->n_said = before ? before->n_said : 0;
 	if (map_put(&s->known, key, (u64)i) < 0)
 		free(i);
 	else
@@ -423,6 +427,52 @@ void identities_see(struct identities *s, const struct procman_process *p, struc
 {
 	pthread_mutex_lock(&s->lock);
 	see(s, p, r);
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* What it says, what can be found out, and what was known but for what it said then. */
+static void hear(struct identities *s, const struct procman_process *p,
+		 const struct context_label *said, u32 n_said, u64 hash)
+{
+	u64 key = key_of(p->pid, p->image_ns);
+	const u64 *known = map_get(&s->known, key);
+	struct identity *before = known ? (struct identity *)*known : NULL, *i;
+	const struct identity *rest = before ? before : s->host;
+	struct collecting c = {.s = s};
+	u32 n;
+
+	if (before && before->said == hash)
+		return;
+	for (u32 j = 0; j < n_said; j++)
+		(void)add_label(&c, said[j].name, said[j].value);
+	n = c.n;
+	describe(&c, p);
+	for (u32 j = rest->n_said; j < rest->n; j++)
+		(void)add_label(&c, strtab_get(&s->strings, rest->labels[j].name),
+				strtab_get(&s->strings, rest->labels[j].value));
+	i = collected(&c);
+	if (!i)
+		return;
+	i->said = hash;
+	i->n_said = n;
+	i->has_runtime = before && before->has_runtime;
+	if (map_put(&s->known, key, (u64)i) < 0)
+		free(i);
+	else
+		free(before);
+}
+
+void identities_say(struct identities *s, const struct procman_process *p,
+		    const struct context_label *labels, u32 n)
+{
+	u64 hash = n + 1;
+
+	for (u32 i = 0; i < n; i++) {
+		hash = hash_u64(hash ^ hash_bytes(labels[i].name, strlen(labels[i].name)));
+		hash = hash_u64(hash ^ hash_bytes(labels[i].value, strlen(labels[i].value)));
+	}
+	pthread_mutex_lock(&s->lock);
+	hear(s, p, labels, n, hash);
 	pthread_mutex_unlock(&s->lock);
 }
 

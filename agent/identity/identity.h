@@ -5,7 +5,8 @@
  * container.{name,image.name}, k8s.*, systemd.unit, host.{name,id,arch}, os.type, and what
  * OTEL_RESOURCE_ATTRIBUTES of its environment says. Not its pid, which belongs to the sample.
  *
- * service.name is the first there is of: OTEL_SERVICE_NAME, service.name in
+ * service.name is the first there is of: the process's own context (doc/context.md),
+ * OTEL_SERVICE_NAME, service.name in
  * OTEL_RESOURCE_ATTRIBUTES, what the container's engine says (container.h), the systemd unit, the
  * executable's name.
  *
@@ -13,6 +14,7 @@
  */
 #pragma once
 
+#include "agent/context/context.h"
 #include "agent/procman/procman.h"
 #include "agent/runtime/runtime.h"
 #include "base/cleanup.h"
@@ -28,6 +30,12 @@ DEFINE_CLEANUP(identities, struct identities *, identities_destroy)
 
 /* Reads what is not known yet of this image of the process, while it lives. */
 void identities_see(struct identities *s, const struct procman_process *p, struct runtimes *r);
+/*
+ * What the process says of itself, which counts more than all that was found out about it: in place
+ * of what it said before.
+ */
+void identities_say(struct identities *s, const struct procman_process *p,
+		    const struct context_label *labels, u32 n);
 /* The labels of what was seen; of what was not, those of the host and of its name. */
 int identities_resource(struct identities *s, u32 pid, u64 image_ns, const char *comm,
 			struct profile *into, u32 *ret_resource);

@@ -125,6 +125,8 @@ static void see_process(struct pipeline *p, u32 pid, const struct procman_proces
 	map_put(&p->batch->pids, pid, image);
 	if (proc && p->process_seen)
 		p->process_seen(p->arg, proc, p->runtimes);
+	if (proc)
+		contexts_see(p->contexts, proc);
 }
 
 /* What was learned of a runtime: its processes are attached, and are told of again. */
@@ -146,6 +148,7 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 				   .tid = s->tid,
 				   .kernel_stack = s->kernel_stack,
 				   .user_stack = s->user_stack,
+				   .context = s->context,
 				   .count = (u64)s->value,
 				   .first_ns = s->time_ns};
 	const struct procman_process *proc = process_of(p, s->pid, s->time_ns);
@@ -413,6 +416,7 @@ static void on_process_changed(void *arg, struct procman_process *proc)
 	if (r < 0 && r != -ENOSPC)
 		log_debug("tables of process %u: %s", proc->pid, strerror(-r));
 	runtimes_update_process(p->runtimes, proc);
+	contexts_update_process(p->contexts, proc);
 	load_ahead(p, proc);
 }
 
@@ -427,6 +431,7 @@ static void on_process_gone(void *arg, struct procman_process *proc)
 		map_del(&p->sampled, proc->pid, NULL);
 	tables_remove_process(p->tables, proc);
 	runtimes_remove_process(p->runtimes, proc);
+	contexts_remove_process(p->contexts, proc);
 }
 
 static void on_binary_gone(void *arg, struct procman_binary *b)
@@ -435,6 +440,7 @@ static void on_binary_gone(void *arg, struct procman_binary *b)
 
 	tables_remove_binary(p->tables, b);
 	runtimes_remove_binary(p->runtimes, b);
+	contexts_remove_binary(p->contexts, b);
 }
 
 /* ---- the loop ---- */
@@ -467,6 +473,22 @@ static void unmark(void *arg, u32 file_id)
 	tables_unmark(p->tables, file_id);
 }
 
+static void count_contexts(void *arg, u32 n)
+{
+	struct pipeline *p = arg;
+
+	sampler_set_contexts(p->sampler, n);
+}
+
+static void on_process_said(void *arg, const struct procman_process *proc,
+			    const struct context_label *labels, u32 n)
+{
+	struct pipeline *p = arg;
+
+	if (p->process_said)
+		p->process_said(p->arg, proc, labels, n);
+}
+
 static int watch(struct pipeline *p, int fd)
 {
 	struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
@@ -489,13 +511,15 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	struct tables_options to = {.budget_bytes = o->memory_limit_bytes ? o->memory_limit_bytes
 									  : DEFAULT_TABLE_BYTES,
 				    .max_section = o->max_section};
-	struct runtimes_options ro = {.unmark = unmark};
+	struct runtimes_options ro = {.unmark = unmark, .arg = p};
+	struct contexts_options co = {.counted = count_contexts, .said = on_process_said, .arg = p};
 	int r;
 
 	if (!p)
 		return -ENOMEM;
 	p->keep_times = o->keep_times;
 	p->process_seen = o->process_seen;
+	p->process_said = o->process_said;
 	p->arg = o->arg;
 	p->hz = o->sampler.hz;
 	p->follow = o->sampler.follow_forks;
@@ -517,7 +541,10 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	to.runtime_of = runtime_of;
 	to.arg = p;
 	sampler_runtime_fds(p->sampler, &ro.binaries_fd, &ro.processes_fd);
-	ro.arg = p;
+	co.processes_fd = sampler_contexts_fd(p->sampler);
+	r = contexts_create(&co, &p->contexts);
+	if (r < 0)
+		return r;
 	r = runtimes_create(&ro, &p->runtimes);
 	if (r < 0)
 		return r;
@@ -552,6 +579,7 @@ void pipeline_destroy(struct pipeline *p)
 	procman_destroy(p->procman);
 	tables_destroy(p->tables);
 	runtimes_destroy(p->runtimes);
+	contexts_destroy(p->contexts);
 	sampler_destroy(p->sampler);
 	map_deinit(&p->sampled);
 	if (p->epoll_fd >= 0)
@@ -689,6 +717,8 @@ static int drain(struct pipeline *p)
 		p->retry_ns = now + PERIOD_MS * 1000000ULL;
 		now = note_stall(p, now, "runtimes");
 	}
+	contexts_retry(p->contexts, p->procman);
+	now = note_stall(p, now, "contexts");
 	if (tables_take(p->tables, false)) {
 		retry_parked(p, false);
 		note_stall(p, now, "tables");
@@ -721,6 +751,8 @@ int pipeline_poll(struct pipeline *p, int timeout_ms)
 	p->drained_ns = clock_ns(CLOCK_MONOTONIC);
 	if (r < 0)
 		return r;
+	if (contexts_due_ns(p->contexts) < p->drained_ns + (u64)period_ms * 1000000)
+		period_ms = 1;
 	n = epoll_wait(p->epoll_fd, events, 4, MIN(timeout_ms, period_ms));
 	if (n < 0)
 		return errno == EINTR ? 0 : -errno;

@@ -3,7 +3,7 @@
  * From events to counted stacks: procman, tables and the sampler in one loop.
  *
  *	procman (side-band) ─→ tables (maps that BPF reads)
- *	sampler (ring) ─→ stacks by id, samples counted by (thread, kernel stack, user stack)
+ *	sampler (ring) ─→ stacks by id, samples counted by (thread, kernel stack, user stack, span)
  *	              └─→ deferred samples, walked to their end here, once their pages are there
  *
  * Side-band events are always handled before the ring, so that a process is known when its samples
@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include "agent/context/context.h"
 #include "agent/pipeline/jitfile.h"
 #include "agent/procman/procman.h"
 #include "agent/runtime/runtime.h"
@@ -39,6 +40,7 @@ struct pipeline_entry {
 	char thread_name[SAMPLE_COMM_BYTES];
 	u64 image_ns;		      /* of the process, 0 = not known */
 	u64 kernel_stack, user_stack; /* ids, 0 = none */
+	struct sample_context context;
 	u64 count;
 	u64 first_ns; /* CLOCK_MONOTONIC */
 };
@@ -59,6 +61,9 @@ struct pipeline_options {
 	 * runtimes: whoever wants to know something of it asks now, while it lives. May be NULL.
 	 */
 	void (*process_seen)(void *arg, const struct procman_process *p, struct runtimes *r);
+	/* It has said what it is. May be NULL. */
+	void (*process_said)(void *arg, const struct procman_process *p,
+			     const struct context_label *labels, u32 n);
 	void *arg;
 };
 
@@ -114,10 +119,11 @@ struct pipeline_batch {
 const struct pipeline_stack *pipeline_stack(const struct pipeline_batch *b, u64 id);
 
 struct pipeline {
-	struct procman *procman; /* owned, as the next four */
+	struct procman *procman; /* owned, as the next five */
 	struct sampler *sampler;
 	struct tables *tables;
 	struct runtimes *runtimes;
+	struct contexts *contexts;
 	struct pipeline_batch *batch;  /* being recorded */
 	struct pipeline_batch *before; /* borrowed: the one before, during pipeline_take() */
 	int epoll_fd;
@@ -125,6 +131,8 @@ struct pipeline {
 	u64 hz;
 	bool keep_times;
 	void (*process_seen)(void *arg, const struct procman_process *p, struct runtimes *r);
+	void (*process_said)(void *arg, const struct procman_process *p,
+			     const struct context_label *labels, u32 n);
 	void *arg;
 	bool follow;	       /* a command that has not been started yet */
 	bool only_some;	       /* processes, by their pids: those of `sampled` */

@@ -182,6 +182,12 @@ static void process_seen(void *arg, const struct procman_process *p, struct runt
 	identities_see(arg, p, r);
 }
 
+static void process_said(void *arg, const struct procman_process *p,
+			 const struct context_label *labels, u32 n)
+{
+	identities_say(arg, p, labels, n);
+}
+
 static int resource_of(void *arg, const struct pipeline_entry *e, struct profile *p, u32 *ret)
 {
 	return identities_resource(arg, e->pid, e->image_ns, e->comm, p, ret);
@@ -190,6 +196,7 @@ static int resource_of(void *arg, const struct pipeline_entry *e, struct profile
 void run_connect_pipeline(struct identities *i, struct pipeline_options *p)
 {
 	p->process_seen = process_seen;
+	p->process_said = process_said;
 	p->arg = i;
 }
 

@@ -396,6 +396,16 @@ void sampler_runtime_fds(const struct sampler *s, int *ret_binaries, int *ret_pr
 	*ret_processes = bpf_map__fd(s->skel->maps.runtime_processes);
 }
 
+int sampler_contexts_fd(const struct sampler *s)
+{
+	return bpf_map__fd(s->skel->maps.context_processes);
+}
+
+void sampler_set_contexts(struct sampler *s, u32 n)
+{
+	s->skel->bss->context_n = n;
+}
+
 int sampler_add_pid(struct sampler *s, u32 pid)
 {
 	u64 one = 1;

@@ -64,6 +64,9 @@ int sampler_arena_fd(const struct sampler *s);
 int sampler_processes_fd(const struct sampler *s);
 /* Those of struct runtimes_options. */
 void sampler_runtime_fds(const struct sampler *s, int *ret_binaries, int *ret_processes);
+/* That of struct contexts_options; and how many processes are in it. */
+int sampler_contexts_fd(const struct sampler *s);
+void sampler_set_contexts(struct sampler *s, u32 n);
 /* Adds a process to the filter after creation, for `record -- CMD`. */
 int sampler_add_pid(struct sampler *s, u32 pid);
 /* The caller has forgotten the stacks: all that come again are sent again. */

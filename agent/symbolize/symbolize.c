@@ -586,8 +586,17 @@ static int look_up_files(struct making *m)
 }
 
 struct placed { /* an entry in the profile */
-	u32 thread, stack;
+	u32 thread, stack, link;
 };
+
+static int entry_link(struct making *m, const struct pipeline_entry *e, u32 *ret)
+{
+	struct profile_link l;
+
+	memcpy(l.trace_id, e->context.trace_id, sizeof(l.trace_id));
+	memcpy(l.span_id, &e->context.span_id, sizeof(l.span_id));
+	return profile_add_link(m->profile, &l, ret);
+}
 
 static int add_samples(struct making *m, s64 period_ns)
 {
@@ -602,16 +611,19 @@ static int add_samples(struct making *m, s64 period_ns)
 		r = entry_stack(m, e, &placed[i].stack);
 		if (r == 0)
 			r = entry_thread(m, e, &placed[i].thread);
+		if (r == 0)
+			r = entry_link(m, e, &placed[i].link);
 		if (r == 0 && !m->batch->keep_times)
-			r = profile_add_sample(m->profile, 0, placed[i].thread, placed[i].stack,
-					       values);
+			r = profile_add_linked_sample(m->profile, 0, placed[i].thread,
+						      placed[i].stack, placed[i].link, values);
 	}
 	for (size_t i = 0; i < m->batch->events.n && r == 0; i++) {
 		const struct pipeline_event *e = &m->batch->events.data[i];
+		const struct placed *at = &placed[e->entry];
 		s64 values[2] = {1, period_ns};
 
-		r = profile_add_sample(m->profile, e->time_ns + offset, placed[e->entry].thread,
-				       placed[e->entry].stack, values);
+		r = profile_add_linked_sample(m->profile, e->time_ns + offset, at->thread,
+					      at->stack, at->link, values);
 	}
 	return r;
 }

@@ -16,6 +16,7 @@
  * step_NAME in its place: FRAMES_PER_STEP frames, then a jump to itself, so 496 frames in all, less
  * where runtimes alternate.
  */
+#include "bpf/context/context.h"
 #include "bpf/lib/emit.h"
 #include "bpf/lib/filter.h"
 #include "bpf/lib/task.h"
@@ -119,6 +120,7 @@ static __always_inline struct scratch *begin_sample(struct bpf_perf_event_data *
 	out->kernel_stack = 0;
 	out->user_stack = 0;
 	out->start_stack = 0;
+	out->context = (struct sample_context){};
 	task_comm(task, out->comm);
 	if (config.kernel_stacks && !regs_are_user(&ctx->regs))
 		out->kernel_stack = emit_kernel_stack(s, ctx);
@@ -126,6 +128,8 @@ static __always_inline struct scratch *begin_sample(struct bpf_perf_event_data *
 	if (config.user_stacks && mm && !(task_read(task, flags) & PF_KTHREAD)) {
 		out->start_stack = task_read(mm, start_stack);
 		s->stop = (__u32)begin_walk(s, task, &ctx->regs, tgid);
+		if (context_n && s->stop != (__u32)NO_USER_STACK)
+			context_read();
 		if (s->stop != (__u32)NO_USER_STACK)
 			return s;
 	}

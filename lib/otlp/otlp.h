@@ -36,6 +36,15 @@ int otlp_profiles_decode_json(const char *data, size_t n, size_t max_bytes,
 			      struct otlp_profiles *ret, struct diag *reterr_diag);
 void otlp_profiles_deinit(struct otlp_profiles *p);
 
+/* What a process says of itself (OTEP 4719), as text. */
+struct otlp_said {
+	bool of_resource; /* else an attribute of the process */
+	const char *name, *value;
+};
+/* `max_bytes` as above. Calls fn for each that has a name; not 0: stop, and return this. */
+int otlp_process_context_decode(const u8 *data, size_t n, size_t max_bytes,
+				int (*fn)(void *arg, const struct otlp_said *s), void *arg);
+
 /*
  * An ExportTraceServiceRequest (opentelemetry-proto 1.x), brought to spans, which the caller has
  * initialised: what is wrong with one rejects that one. Values that are not text become text.

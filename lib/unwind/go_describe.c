@@ -51,7 +51,7 @@ bool unwind_go_version(struct elf_file *elf, char *ret, size_t n)
 	return length;
 }
 
-static void code_range(const struct elf_file *elf, u64 *ret_lo, u64 *ret_hi)
+void go_code_range(const struct elf_file *elf, u64 *ret_lo, u64 *ret_hi)
 {
 	*ret_lo = ~0ULL;
 	*ret_hi = 0;
@@ -70,7 +70,7 @@ int unwind_describe_go(struct elf_file *elf, char *ret, size_t n)
 	u64 lo, hi;
 	int r;
 
-	code_range(elf, &lo, &hi);
+	go_code_range(elf, &lo, &hi);
 	r = gotab_open(elf, lo, hi, &t);
 	if (r == -ENOENT && elf_file_section(elf, ".go.buildinfo", NULL, NULL) < 0)
 		return r;

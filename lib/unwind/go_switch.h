@@ -49,6 +49,8 @@ struct go_switch {
 	u64 marks[3];	    /* svmas behind instructions that matter, ~0: not found */
 };
 
+/* The addresses between which all its code is. */
+void go_code_range(const struct elf_file *elf, u64 *ret_lo, u64 *ret_hi);
 void go_layout_read(struct elf_file *elf, const struct gotab *t, struct go_layout *ret);
 /* All but saved and fp_off, which are the caller's to set. */
 void go_switch_init(struct elf_file *elf, const struct gotab *t, const struct go_func *f,

@@ -92,8 +92,9 @@ def plain_attributes(pairs):
 # ---- a request ----
 
 class Sample:
-    def __init__(self, resource, attributes, frames, times, values):
+    def __init__(self, resource, attributes, frames, link, times, values):
         self.resource, self.attributes, self.frames = resource, attributes, frames
+        self.link = link # trace id and span id in hex, or None
         self.times, self.values = times, values
 
     @property
@@ -171,6 +172,11 @@ class Request:
         m = message(self.tables["stack"][self.use("stack", index)])
         return [f for i in numbers(m.get(1)) for f in self.location(i)]
 
+    def link(self, index):
+        m = message(self.tables["link"][self.use("link", index)])
+        assert not index or (len(m[1][0]), len(m[2][0])) == (16, 8), "ids of the wrong size"
+        return (m[1][0].hex(), m[2][0].hex()) if index else None
+
     def value_type(self, data):
         m = message(data)
         return self.string(first(m, 1)), self.string(first(m, 2))
@@ -195,13 +201,13 @@ class Request:
             identity = (first(s, 1), frozenset(indices), first(s, 3))
             assert identity not in identities, "two samples of one identity"
             identities.add(identity)
-            self.use("link", first(s, 3))
             times, values = numbers(s.get(5), fixed=True), numbers(s.get(4))
             assert times or len(values) == 1, "several values without timestamps"
             assert not (times and values) or len(times) == len(values)
             for t in times:
                 assert p.start_ns <= t < p.start_ns + p.duration_ns, "a time outside of the profile's"
-            p.samples.append(Sample(resource, self.attributes(indices), self.stack(first(s, 1)), times, values))
+            p.samples.append(Sample(resource, self.attributes(indices), self.stack(first(s, 1)),
+                                    self.link(first(s, 3)), times, values))
         return p
 
 

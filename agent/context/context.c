@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A file is asked once which contexts its code publishes; a process is attached when it maps such a
+ * file, and looked at again as long as it is too early. Nothing tells when a process publishes what
+ * it is: those that are sampled are looked at, often at first, then ever more seldom.
+ */
+#include "agent/context/context.h"
+
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/context/internal.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/str.h"
+#include "base/vec.h"
+
+#define MAX_LABELS 64
+#define FIRST_LOOK_NS 50000000ULL
+/* The loader is not done yet with what it has just mapped. */
+#define WAITING_LOOK_NS 1000000ULL
+#define LONGEST_LOOK_NS 60000000000ULL
+/* Of those that publish: a glance at a page that is known. */
+#define KNOWN_LOOK_NS 1000000000ULL
+
+static const struct context_ops *const readers[CONTEXT_N] = {
+#define CONTEXT(id, name, ...) [CONTEXT_##id] = &context_##name,
+#include "abi/tbl/context.tbl"
+#undef CONTEXT
+};
+
+static const char *const names[CONTEXT_N] = {
+	[CONTEXT_NONE] = "none",
+#define CONTEXT(id, name, ...) [CONTEXT_##id] = #name,
+#include "abi/tbl/context.tbl"
+#undef CONTEXT
+};
+
+struct known_file {
+	u32 sources; /* bits by enum context_id */
+	struct context_binary of[CONTEXT_N];
+};
+
+struct known_process {
+	u32 pid;
+	u64 start_stack;
+	bool seen;   /* it is sampled */
+	u32 waiting; /* bits by enum context_id: it was too early for these */
+	u32 early;   /* looks that were */
+	bool in_map; /* of BPF */
+	struct context_process bpf;
+	struct process_context context;
+	struct str said; /* name, NUL, value, NUL, … */
+	u32 n_said;
+	u64 due_ns, wait_ns; /* ~0: not looked at again */
+};
+
+struct contexts {
+	struct contexts_options options;
+	struct map files;     /* file id → struct known_file *, owned; 0: publishes nothing */
+	struct map processes; /* pid → struct known_process *, owned */
+	u32 n_in_map;
+	u64 due_ns; /* of the first */
+};
+
+int contexts_create(const struct contexts_options *o, struct contexts **ret)
+{
+	struct contexts *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return -ENOMEM;
+	c->options = *o;
+	c->due_ns = ~0ULL;
+	*ret = c;
+	return 0;
+}
+
+static struct known_process *known_process(const struct contexts *c, u32 pid)
+{
+	const u64 *v = map_get(&c->processes, pid);
+
+	return v ? (struct known_process *)*v : NULL;
+}
+
+static void known_process_free(struct known_process *k)
+{
+	str_deinit(&k->said);
+	free(k);
+}
+
+void contexts_destroy(struct contexts *c)
+{
+	if (!c)
+		return;
+	map_foreach (&c->files, slot)
+		free((struct known_file *)slot->value);
+	map_foreach (&c->processes, slot)
+		known_process_free((struct known_process *)slot->value);
+	map_deinit(&c->files);
+	map_deinit(&c->processes);
+	free(c);
+}
+
+/* ---- files ---- */
+
+static const struct known_file *known_file(struct contexts *c, const struct procman_binary *b)
+{
+	u64 *known = map_get(&c->files, b->file_id);
+	struct known_file found = {}, *f = NULL;
+
+	if (known)
+		return (struct known_file *)*known;
+	for (u32 i = 1; b->elf && i < CONTEXT_N; i++)
+		if (readers[i]->find(b, &found.of[i]) == 0)
+			found.sources |= 1u << i;
+	if (found.sources) {
+		f = malloc(sizeof(*f));
+		if (!f)
+			return NULL;
+		*f = found;
+	}
+	if (map_put(&c->files, b->file_id, (u64)f) < 0) {
+		free(f);
+		return NULL;
+	}
+	return f;
+}
+
+void contexts_remove_binary(struct contexts *c, const struct procman_binary *b)
+{
+	u64 v;
+
+	if (map_del(&c->files, b->file_id, &v))
+		free((struct known_file *)v);
+}
+
+/* ---- what BPF is told ---- */
+
+static void count(struct contexts *c, int change)
+{
+	c->n_in_map += (u32)change;
+	if (c->options.counted)
+		c->options.counted(c->options.arg, c->n_in_map);
+}
+
+static void tell_bpf(struct contexts *c, struct known_process *k)
+{
+	if (c->options.processes_fd < 0 || !k->bpf.sources)
+		return;
+	if (bpf_map_update_elem(c->options.processes_fd, &k->pid, &k->bpf, BPF_ANY) < 0) {
+		log_debug("pid %u: no room for its trace context", k->pid);
+		return;
+	}
+	if (!k->in_map)
+		count(c, 1);
+	k->in_map = true;
+}
+
+static void untell_bpf(struct contexts *c, struct known_process *k)
+{
+	if (!k->in_map)
+		return;
+	(void)bpf_map_delete_elem(c->options.processes_fd, &k->pid);
+	k->in_map = false;
+	count(c, -1);
+}
+
+/* Of several files that publish in one way the first counts, as for the loader. */
+static void attach(struct known_process *k, const struct context_target *t,
+		   const struct known_file *f)
+{
+	for (u32 i = 1; i < CONTEXT_N; i++) {
+		int r;
+
+		if (!(f->sources & 1u << i) || k->bpf.sources & 1u << i)
+			continue;
+		r = readers[i]->attach(t, &f->of[i], &k->bpf);
+		if (r == 0) {
+			k->bpf.sources |= 1u << i;
+			k->waiting &= ~(1u << i);
+			log_debug("pid %u: its trace context is read: %s", k->pid, names[i]);
+		} else if (r == -EAGAIN) {
+			k->waiting |= 1u << i;
+		}
+	}
+}
+
+static bool publishes(struct contexts *c, const struct procman_process *p)
+{
+	for (u32 i = 0; i < p->n; i++)
+		if (p->mappings[i].binary->elf && known_file(c, p->mappings[i].binary))
+			return true;
+	return false;
+}
+
+static void attach_all(struct contexts *c, struct known_process *k, const struct procman_process *p)
+{
+	u32 before = k->bpf.sources;
+
+	for (u32 i = 0; i < p->n; i++) {
+		struct context_target t = {p, &p->mappings[i]};
+		const struct known_file *f =
+			p->mappings[i].binary->elf ? known_file(c, p->mappings[i].binary) : NULL;
+
+		if (f)
+			attach(k, &t, f);
+	}
+	if (k->bpf.sources == before)
+		return;
+	k->bpf.start_stack = k->start_stack;
+	tls_describe_libc(p, &k->bpf);
+	tell_bpf(c, k);
+}
+
+/* ---- what processes say ---- */
+
+static int hear(void *arg, const char *name, const char *value)
+{
+	struct known_process *k = arg;
+
+	if (k->n_said == MAX_LABELS)
+		return 0;
+	k->n_said++;
+	return str_append(&k->said, name, strlen(name) + 1) < 0 ||
+			       str_append(&k->said, value, strlen(value) + 1) < 0
+		       ? -ENOMEM
+		       : 0;
+}
+
+static void pass_on(struct contexts *c, const struct known_process *k,
+		    const struct procman_process *p)
+{
+	struct context_label labels[MAX_LABELS];
+	const char *at = k->said.data;
+
+	if (!k->n_said || k->said.failed || !c->options.said)
+		return;
+	for (u32 i = 0; i < k->n_said; i++) {
+		labels[i].name = at;
+		labels[i].value = at += strlen(at) + 1;
+		at += strlen(at) + 1;
+	}
+	c->options.said(c->options.arg, p, labels, k->n_said);
+}
+
+static void listen_to(struct contexts *c, struct known_process *k, const struct procman_process *p)
+{
+	struct known_process fresh = {};
+
+	if (process_context_read(k->pid, &k->context, hear, &fresh) == 1) {
+		str_deinit(&k->said);
+		k->said = fresh.said;
+		k->n_said = fresh.n_said;
+		log_debug("pid %u: says %u things of itself", k->pid, k->n_said);
+		pass_on(c, k, p);
+	} else {
+		str_deinit(&fresh.said);
+	}
+}
+
+/* ---- when ---- */
+
+/* Ever later, but for what is known to be there. */
+static void plan(struct contexts *c, struct known_process *k, u64 now)
+{
+	u64 least = k->waiting ? WAITING_LOOK_NS : FIRST_LOOK_NS;
+
+	k->wait_ns = k->wait_ns ? MIN(k->wait_ns * 2, LONGEST_LOOK_NS) : least;
+	if (k->context.header || k->waiting)
+		k->wait_ns = MIN(k->wait_ns, KNOWN_LOOK_NS);
+	k->due_ns = k->seen || k->waiting ? now + k->wait_ns : ~0ULL;
+	c->due_ns = MIN(c->due_ns, k->due_ns);
+}
+
+static struct known_process *get_process(struct contexts *c, const struct procman_process *p)
+{
+	struct known_process *k = known_process(c, p->pid);
+
+	if (k && k->start_stack != p->start_stack) {
+		contexts_remove_process(c, p); /* another image */
+		k = NULL;
+	}
+	if (!k) {
+		k = calloc(1, sizeof(*k));
+		if (!k || map_put(&c->processes, p->pid, (u64)k) < 0) {
+			free(k);
+			return NULL;
+		}
+		k->pid = p->pid;
+		k->start_stack = p->start_stack;
+	}
+	return k;
+}
+
+static void look(struct contexts *c, struct known_process *k, const struct procman_process *p)
+{
+	attach_all(c, k, p);
+	if (k->seen)
+		listen_to(c, k, p);
+	plan(c, k, clock_ns(CLOCK_MONOTONIC));
+}
+
+void contexts_update_process(struct contexts *c, const struct procman_process *p)
+{
+	struct known_process *k = known_process(c, p->pid);
+
+	if (!k && !publishes(c, p))
+		return;
+	k = get_process(c, p);
+	if (!k)
+		return;
+	attach_all(c, k, p);
+	/* It has mapped something: what it says may come with it. */
+	k->wait_ns = 0;
+	plan(c, k, clock_ns(CLOCK_MONOTONIC));
+}
+
+void contexts_see(struct contexts *c, const struct procman_process *p)
+{
+	struct known_process *k = p->kthread || !p->start_stack ? NULL : get_process(c, p);
+
+	if (!k)
+		return;
+	if (k->seen) {
+		pass_on(c, k, p);
+		return;
+	}
+	k->seen = true;
+	k->wait_ns = 0;
+	look(c, k, p);
+}
+
+u64 contexts_due_ns(const struct contexts *c)
+{
+	return c->due_ns;
+}
+
+void contexts_retry(struct contexts *c, struct procman *pm)
+{
+	u64 now = clock_ns(CLOCK_MONOTONIC);
+
+	if (now < c->due_ns)
+		return;
+	c->due_ns = ~0ULL;
+	map_foreach (&c->processes, slot) {
+		struct known_process *k = (struct known_process *)slot->value;
+		const struct procman_process *p;
+
+		if (k->due_ns > now) {
+			c->due_ns = MIN(c->due_ns, k->due_ns);
+			continue;
+		}
+		p = procman_find(pm, k->pid);
+		k->due_ns = ~0ULL;
+		if (p && p->alive && p->start_stack == k->start_stack)
+			look(c, k, p);
+	}
+}
+
+void contexts_remove_process(struct contexts *c, const struct procman_process *p)
+{
+	u64 v;
+
+	if (!map_del(&c->processes, p->pid, &v))
+		return;
+	untell_bpf(c, (struct known_process *)v);
+	known_process_free((struct known_process *)v);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which processes say what they are and which trace their threads work for, and how:
+ * doc/context.md.
+ *
+ * Two things come of it. Readers in BPF (bpf/context) are told where a thread's record is, one file
+ * here and there for each line of abi/tbl/context.tbl. And OpenTelemetry's process context, which
+ * is read here: attributes of the process for agent/identity.
+ *
+ * Files and memory of the processes are hostile: lengths and loops are bounded, nothing that was
+ * read is followed unchecked, and what BPF is told can only make it read the process's own memory.
+ * Belongs to one thread.
+ */
+#pragma once
+
+#include "abi/context.h"
+#include "agent/procman/procman.h"
+#include "base/cleanup.h"
+#include "base/types.h"
+
+struct contexts;
+
+struct context_label {
+	const char *name, *value; /* UTF-8, or what the process says is that */
+};
+
+struct contexts_options {
+	int processes_fd; /* BPF map: struct context_process by tgid; borrowed; -1: none */
+	/* How many processes are in the map now. May be NULL, as the next. */
+	void (*counted)(void *arg, u32 n);
+	/* A process has said what it is, or something else than before. Borrowed for the call. */
+	void (*said)(void *arg, const struct procman_process *p, const struct context_label *labels,
+		     u32 n);
+	void *arg;
+};
+
+int contexts_create(const struct contexts_options *o, struct contexts **ret);
+void contexts_destroy(struct contexts *c);
+DEFINE_CLEANUP(contexts, struct contexts *, contexts_destroy)
+#define _cleanup_contexts_ _cleanup_(contexts)
+
+/* A process is new, or has mapped something. */
+void contexts_update_process(struct contexts *c, const struct procman_process *p);
+/*
+ * It is sampled: from now on it is looked at now and then, as nothing tells when it publishes. What
+ * it has said is told again.
+ */
+void contexts_see(struct contexts *c, const struct procman_process *p);
+/* Looks at those that are due; at contexts_due_ns() (CLOCK_MONOTONIC), or often. */
+u64 contexts_due_ns(const struct contexts *c);
+void contexts_retry(struct contexts *c, struct procman *pm);
+void contexts_remove_process(struct contexts *c, const struct procman_process *p);
+void contexts_remove_binary(struct contexts *c, const struct procman_binary *b);

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * OpenTelemetry's process context (OTEP 4719): a page that is found by its name in /proc/PID/maps,
+ * and a message that it points to. Its writer is another process that goes on running: what was
+ * read counts if its time was the same before and after.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "agent/context/internal.h"
+#include "agent/runtime/runtime.h"
+#include "otlp/otlp.h"
+#include "proc/proc.h"
+
+#define SIGNATURE "OTEL_CTX"
+#define VERSION 2
+#define MAX_PAYLOAD 65536
+#define MAX_MEMORY (8u << 20) /* what that many bytes can be unpacked to */
+#define MAX_TRIES 3
+#define MAX_MAPPINGS 65536 /* that are looked at for the name */
+
+struct header {
+	char signature[8];
+	u32 version, payload_bytes;
+	u64 published; /* 0: it is being written */
+	u64 payload;   /* avma */
+};
+_Static_assert(sizeof(struct header) == 32, "OTEP 4719");
+
+/* ---- finding it ---- */
+
+struct finding {
+	u64 address;
+	u32 n;
+};
+
+static bool is_named(const char *path)
+{
+	static const char *const names[] = {
+		"/memfd:" SIGNATURE,	  /* of a memfd, which was not named besides */
+		"[anon_shmem:" SIGNATURE, /* of one that was */
+		"[anon:" SIGNATURE,	  /* memory of no file */
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (!strncmp(path, names[i], strlen(names[i])))
+			return true;
+	return false;
+}
+
+static int find(void *arg, const struct proc_mapping *m)
+{
+	struct finding *f = arg;
+
+	if (++f->n > MAX_MAPPINGS)
+		return -E2BIG;
+	if (m->prot & PROT_EXEC || !(m->prot & PROT_READ) || !is_named(m->path))
+		return 0;
+	f->address = m->start;
+	return 1;
+}
+
+/* ---- reading it ---- */
+
+struct telling {
+	int (*label)(void *arg, const char *name, const char *value);
+	void *arg;
+};
+
+static int tell(void *arg, const struct otlp_said *s)
+{
+	const struct telling *t = arg;
+
+	/* The others are about how threads say what they do. */
+	return s->of_resource ? t->label(t->arg, s->name, s->value) : 0;
+}
+
+static bool is_sound(const struct header *h)
+{
+	return !memcmp(h->signature, SIGNATURE, sizeof(h->signature)) && h->version == VERSION &&
+	       h->payload_bytes && h->payload_bytes <= MAX_PAYLOAD;
+}
+
+/* One try: -EAGAIN when it was written meanwhile. */
+static int read_once(u32 pid, u64 address, struct process_context *c, u8 *payload,
+		     struct header *ret)
+{
+	struct runtime_memory m = {pid};
+	struct header h, again;
+
+	if (runtime_read(&m, address, &h, sizeof(h)) < 0 || !is_sound(&h))
+		return -ENOENT;
+	if (!h.published)
+		return -EAGAIN;
+	if (address == c->header && h.published == c->published)
+		return 0;
+	if (runtime_read(&m, h.payload, payload, h.payload_bytes) < 0 ||
+	    runtime_read(&m, address, &again, sizeof(again)) < 0 || memcmp(&h, &again, sizeof(h)))
+		return -EAGAIN;
+	*ret = h;
+	return 1;
+}
+
+static int read_at(u32 pid, u64 address, struct process_context *c, struct telling *t)
+{
+	_cleanup_free_ u8 *payload = malloc(MAX_PAYLOAD);
+	struct header h;
+	int r = -EAGAIN;
+
+	for (int i = 0; payload && i < MAX_TRIES && r == -EAGAIN; i++)
+		r = read_once(pid, address, c, payload, &h);
+	if (r <= 0)
+		return r;
+	r = otlp_process_context_decode(payload, h.payload_bytes, MAX_MEMORY, tell, t);
+	/* What makes no sense is not looked at again before it is another. */
+	*c = (struct process_context){address, h.published};
+	return r < 0 ? r : 1;
+}
+
+int process_context_read(u32 pid, struct process_context *c,
+			 int (*label)(void *arg, const char *name, const char *value), void *arg)
+{
+	struct telling t = {label, arg};
+	struct finding f = {};
+	int r = -ENOENT;
+
+	if (c->header)
+		r = read_at(pid, c->header, c, &t);
+	if (r != -ENOENT)
+		return r;
+	*c = (struct process_context){};
+	if (proc_maps_read(pid, PROC_MAPS_ALL, find, &f) != 1)
+		return -ENOENT;
+	return read_at(pid, f.address, c, &t);
+}

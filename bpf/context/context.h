@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The trace and span that the sampled thread works for, read at that moment: its record is its own,
+ * so it stands still while the thread is interrupted. One reader for each line of
+ * abi/tbl/context.tbl, `bool NAME_context(s, p)`: whether it said anything.
+ */
+#pragma once
+
+#include "bpf/unwind/native.h"
+
+/* Processes that publish, by tgid; user space fills it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, CONTEXT_MAX_PROCESSES);
+	__type(key, __u32);
+	__type(value, struct context_process);
+} context_processes SEC(".maps");
+
+/* How many there are: most machines have none, and nobody should pay for that. */
+volatile __u32 context_n = 0;
+
+static __always_inline __u64 context_word(__u64 address)
+{
+	__u64 word = 0;
+
+	return bpf_probe_read_user(&word, sizeof(word), (const void *)address) < 0 ? 0 : word;
+}
+
+/* The address of the thread's own variable, or 0 when it has none (yet). */
+static __always_inline __u64 context_tls(const struct scratch *s, const struct context_process *p,
+					 __u32 id)
+{
+	__u64 tp = s->walk.regs.tls, dtv, block;
+	const struct context_tls *t = &p->tls[id];
+
+	if (t->how == CONTEXT_TLS_STATIC)
+		return tp + (__u64)t->offset;
+	if (t->how != CONTEXT_TLS_DTV)
+		return 0;
+	dtv = context_word(tp + (__u64)(__s64)p->dtv_at);
+	if (!dtv || t->module > context_word(dtv - p->dtv_before))
+		return 0;
+	block = context_word(dtv + (__u64)t->module * p->dtv_slot);
+	/* glibc marks what is not allocated yet with all ones. */
+	return block && block != ~0ULL ? block + (__u64)t->offset : 0;
+}
+
+#include "bpf/context/go.h"
+#include "bpf/context/otel.h"
+
+/* A global function: the verifier looks at it once. */
+__noinline int context_read(void)
+{
+	struct scratch *s = scratch_get();
+	const struct context_process *p;
+
+	if (!s)
+		return 0;
+	p = bpf_map_lookup_elem(&context_processes, &s->out.sample.pid);
+	if (!p || p->start_stack != s->out.sample.start_stack)
+		return 0;
+#define CONTEXT(id, name, ...)                                                                     \
+	if (p->sources & 1U << CONTEXT_##id && name##_context(s, p)) {                             \
+		s->out.sample.context.source = CONTEXT_##id;                                       \
+		return 1;                                                                          \
+	}
+#include "abi/tbl/context.tbl"
+#undef CONTEXT
+	return 0;
+}

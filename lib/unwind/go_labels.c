@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where a Go program keeps the labels of a goroutine. What its code says is read there
+ * (go_layout_read()); of the rest the release is known, from the sources of each: fields of
+ * runtime.g and runtime.m, the same on all machines of 64 bits.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "unwind/go_switch.h"
+#include "unwind/gotab.h"
+#include "unwind/unwind.h"
+
+/* From this release on, up to the next; 0: not known. */
+static const struct {
+	u32 release;
+	u16 g_labels, m_curg;
+	bool is_list;
+} layouts[] = {
+	{13, 344, 192, false}, {17, 360, 192, false}, {21, 344, 192, false}, {23, 352, 192, false},
+	{24, 352, 192, true},  {25, 344, 184, true},  {26, 352, 184, true},  {28, 0, 0, false},
+};
+
+/* On amd64 the thread's g is in front of its control block, unless the program is shared with C. */
+#define USUAL_G_TLS (-8)
+
+static int find_layout(u32 release, struct unwind_go_labels *ret)
+{
+	for (size_t i = ARRAY_SIZE(layouts); i--;) {
+		if (release < layouts[i].release)
+			continue;
+		ret->g_labels = layouts[i].g_labels;
+		ret->m_curg = layouts[i].m_curg;
+		ret->is_list = layouts[i].is_list;
+		return ret->g_labels ? 0 : -ENOTSUP;
+	}
+	return -ENOTSUP;
+}
+
+static void read_code(struct elf_file *elf, struct unwind_go_labels *ret)
+{
+	struct go_layout layout = {};
+	struct gotab t = {};
+	u64 lo, hi;
+
+	go_code_range(elf, &lo, &hi);
+	if (gotab_open(elf, lo, hi, &t) == 0)
+		go_layout_read(elf, &t, &layout);
+	if (!layout.known)
+		return;
+	ret->g_tls = layout.g_tls;
+	ret->m_curg = (u16)layout.m_curg;
+}
+
+int unwind_go_labels(struct elf_file *elf, struct unwind_go_labels *ret)
+{
+	struct unwind_go_labels l = {.g_tls = USUAL_G_TLS};
+	char version[64];
+	const char *at;
+	u32 release;
+	int r;
+
+	if (!unwind_go_version(elf, version, sizeof(version)))
+		return -ENOTSUP;
+	at = strstr(version, "go1.");
+	if (!at || sscanf(at, "go1.%u", &release) != 1)
+		return -ENOTSUP;
+	r = find_layout(release, &l);
+	if (r < 0)
+		return r;
+	read_code(elf, &l);
+	*ret = l;
+	return 0;
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests that go through a pool of threads, each with a span that culprit_context publishes, and
+ * a log of which span did what: `spans SECONDS THREADS LOG [LIBRARY]`. A request is worked for by
+ * one thread, then handed to the next one. The function that works is the one of the span's number,
+ * so that a stack says which span it was.
+ *
+ * With LIBRARY that file is loaded when the threads run already.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "culprit_context.h"
+
+#define MAX_THREADS 64
+#define STAGES 2
+
+static struct {
+	int (*process)(const char *const *, const char *const *, size_t);
+	int (*enter)(const uint8_t *, const uint8_t *, uint8_t);
+	void (*leave)(void);
+	int (*key)(const char *);
+	int (*attribute)(int, const char *, size_t);
+} api;
+
+struct request {
+	uint8_t trace[16], span[8];
+	int stage;
+	struct request *next;
+};
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	struct request *first;
+	int ending;
+} queue = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER};
+static FILE *log_file;
+static int endpoint;
+
+static uint64_t now_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+static volatile uint64_t sink;
+
+static __attribute__((noinline)) void burn(uint64_t us)
+{
+	uint64_t end = now_us() + us;
+
+	while (now_us() < end)
+		for (int i = 0; i < 200; i++)
+			sink += (uint64_t)i * i;
+}
+
+#define WORK(n)                                                                                    \
+	static __attribute__((noinline)) void work_##n(void)                                       \
+	{                                                                                          \
+		burn(1500);                                                                        \
+		sink++;                                                                            \
+	}
+WORK(0)
+WORK(1)
+WORK(2)
+WORK(3)
+
+static void (*const work[])(void) = {work_0, work_1, work_2, work_3};
+
+/* For nobody. */
+static __attribute__((noinline)) void idle_work(void)
+{
+	burn(300);
+	sink++;
+}
+
+static void say(const char *what, const uint8_t *bytes, size_t n)
+{
+	fprintf(log_file, "%s", what);
+	for (size_t i = 0; i < n; i++)
+		fprintf(log_file, "%02x", bytes[i]);
+}
+
+static void put(struct request *r)
+{
+	pthread_mutex_lock(&queue.lock);
+	r->next = NULL;
+	for (struct request **at = &queue.first;; at = &(*at)->next) {
+		if (*at)
+			continue;
+		*at = r;
+		break;
+	}
+	pthread_cond_signal(&queue.wake);
+	pthread_mutex_unlock(&queue.lock);
+}
+
+static struct request *take(void)
+{
+	struct request *r;
+
+	pthread_mutex_lock(&queue.lock);
+	while (!queue.first && !queue.ending)
+		pthread_cond_wait(&queue.wake, &queue.lock);
+	r = queue.ending ? NULL : queue.first;
+	if (r)
+		queue.first = r->next;
+	pthread_mutex_unlock(&queue.lock);
+	return r;
+}
+
+static void fresh(struct request *r)
+{
+	if (getrandom(r->trace, sizeof(r->trace), 0) < 0 || getrandom(r->span, 8, 0) < 0)
+		exit(1);
+	r->stage = 0;
+}
+
+static void *serve(void *arg)
+{
+	struct request *r;
+
+	(void)arg;
+	while ((r = take())) {
+		if (api.enter && api.enter(r->trace, r->span, 1) == 0) {
+			api.attribute(endpoint, "/pay", 4);
+			work[r->span[7] % 4]();
+			api.leave();
+			flockfile(log_file);
+			say("", r->trace, 16);
+			say(" ", r->span, 8);
+			fprintf(log_file, " %d %d\n", r->span[7] % 4, (int)gettid());
+			funlockfile(log_file);
+		}
+		idle_work();
+		if (++r->stage == STAGES)
+			fresh(r);
+		put(r);
+	}
+	return NULL;
+}
+
+static void bind_api(const char *library)
+{
+#ifdef LATE
+	void *l = dlopen(library, RTLD_NOW);
+
+	if (!l) {
+		fprintf(stderr, "%s\n", dlerror());
+		exit(1);
+	}
+	api.process = (int (*)(const char *const *, const char *const *, size_t))dlsym(
+		l, "culprit_context_process");
+	api.leave = (void (*)(void))dlsym(l, "culprit_context_leave");
+	api.key = (int (*)(const char *))dlsym(l, "culprit_context_key");
+	api.attribute = (int (*)(int, const char *, size_t))dlsym(l, "culprit_context_attribute");
+	endpoint = api.key("http.route");
+	/* Whoever watches has seen it by now. */
+	burn(300000);
+	__atomic_store_n(&api.enter,
+			 (int (*)(const uint8_t *, const uint8_t *, uint8_t))dlsym(
+				 l, "culprit_context_enter"),
+			 __ATOMIC_SEQ_CST);
+#else
+	(void)library;
+	api.process = culprit_context_process;
+	api.leave = culprit_context_leave;
+	api.attribute = culprit_context_attribute;
+	endpoint = culprit_context_key("http.route");
+	api.enter = culprit_context_enter;
+#endif
+}
+
+static volatile sig_atomic_t version = 1;
+
+static void on_usr1(int signal)
+{
+	(void)signal;
+	version++;
+}
+
+/* Each SIGUSR1 makes another version of it. */
+static void publish(void)
+{
+	static int published;
+	char text[16];
+	const char *names[] = {"service.name", "deployment.environment.name", "service.version"};
+	const char *values[] = {"spans", "test", text};
+
+	if (published == version)
+		return;
+	published = version;
+	snprintf(text, sizeof(text), "%d", published);
+	if (api.process(names, values, 3) < 0)
+		exit(1);
+}
+
+int main(int argc, char **argv)
+{
+	struct request requests[MAX_THREADS];
+	pthread_t threads[MAX_THREADS];
+	int n = (int)strtol(argv[2], NULL, 10);
+	uint64_t end = now_us() + (uint64_t)(strtod(argv[1], NULL) * 1e6);
+
+	log_file = fopen(argv[3], "w");
+	if (!log_file || n > MAX_THREADS)
+		return 1;
+	if (argc <= 4)
+		bind_api(NULL);
+	for (int i = 0; i < n; i++) {
+		fresh(&requests[i]);
+		put(&requests[i]);
+		pthread_create(&threads[i], NULL, serve, NULL);
+	}
+	if (argc > 4) {
+		burn(300000);
+		bind_api(argv[4]);
+	}
+	signal(SIGUSR1, on_usr1);
+	for (; now_us() < end; usleep(10000))
+		publish();
+	pthread_mutex_lock(&queue.lock);
+	queue.ending = 1;
+	pthread_cond_broadcast(&queue.wake);
+	pthread_mutex_unlock(&queue.lock);
+	for (int i = 0; i < n; i++)
+		pthread_join(threads[i], NULL);
+	return fclose(log_file);
+}

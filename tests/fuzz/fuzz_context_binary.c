@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A file that may publish contexts: its symbols by hash, relocations, the release of Go. */
+#include <stdint.h>
+
+#include "agent/context/internal.h"
+#include "unwind/unwind.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	_cleanup_elf_file_ struct elf_file *f = NULL;
+	struct unwind_go_labels labels;
+	struct tls_variable v;
+	u64 svma;
+
+	if (elf_file_open_memory(data, size, NULL, &f) < 0)
+		return 0;
+	(void)tls_find(f, "otel_thread_ctx_v1", &v);
+	(void)tls_find_plain(f, "plain", &svma);
+	(void)unwind_go_labels(f, &labels);
+	return 0;
+}

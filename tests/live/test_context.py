@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spans of our own library in C, in every shape of thread-local storage: which span a sample says it
+was for is the one that the program says ran that function, on glibc and musl, with a pool of threads
+that hand requests over, under load."""
+
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+from otlp import Receiver
+from pprof import samples
+from recorder import record
+from test_agent import Agent, wait_for
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+CONTEXT = os.path.join(TOP, "context")
+X86 = os.uname().machine == "x86_64"
+DESC, GNU = ("gnu2", "gnu") if X86 else ("desc", "trad")
+THREADS = 8
+
+# name: compiler, flags of the library ("" and it is inside of the program), loaded late, environment
+SHAPES = {
+    "inside": ("gcc", None, False, {}),
+    "descriptor": ("gcc", f"-mtls-dialect={DESC}", False, {}),
+    "descriptor-late": ("gcc", f"-mtls-dialect={DESC}", True, {}),
+    "descriptor-dynamic": ("gcc", f"-mtls-dialect={DESC}", True,
+                           {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=0"}),
+    "general": ("gcc", f"-mtls-dialect={GNU}", False, {}),
+    "general-late": ("gcc", f"-mtls-dialect={GNU}", True, {}),
+    "general-dynamic": ("gcc", f"-mtls-dialect={GNU}", True,
+                        {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=0"}),
+    "general-symbolic": ("gcc", f"-mtls-dialect={GNU} -Wl,-Bsymbolic", True, {}),
+    "initial": ("gcc", "-ftls-model=initial-exec", False, {}),
+    "musl-inside": ("musl-gcc", None, False, {}),
+    "musl-static": ("musl-gcc -static-pie -fPIE", None, False, {}),
+    "musl-descriptor": ("musl-gcc", f"-mtls-dialect={DESC}", False, {}),
+    "musl-late": ("musl-gcc", f"-mtls-dialect={DESC}", True, {}),
+    "musl-general-late": ("musl-gcc", f"-mtls-dialect={GNU}", True, {}),
+}
+
+
+def build(where, shape):
+    compiler, flags, late, env = SHAPES[shape]
+    cc = compiler.split()
+    if not shutil.which(cc[0]):
+        pytest.skip(f"no {cc[0]}: tools/install test")
+    base = cc + ["-O2", "-g", "-fno-omit-frame-pointer", "-D_GNU_SOURCE", "-pthread", "-I", CONTEXT]
+    program = [*base, os.path.join(TOP, "tests/context/spans.c"), "-o", str(where / "spans"), "-ldl"]
+    context = os.path.join(CONTEXT, "context.c")
+    library = where / "libculprit-context.so.0"
+    if flags is None:
+        program += [context, "-Wl,--export-dynamic-symbol=otel_thread_ctx_v1"]
+    else:
+        subprocess.run([*base, "-fPIC", "-shared", *flags.split(), context, "-o", library], check=True)
+        program += ["-DLATE"] if late else [str(library), f"-Wl,-rpath,{where}"]
+    subprocess.run(program, check=True)
+    return [where / "spans"], [library] if late else [], env
+
+
+def logged(path):
+    spans = {}
+    with open(path) as f:
+        for line in f:
+            trace, span, n, tid = line.split()
+            spans.setdefault((trace, span), (f"work_{n}", set()))[1].add(int(tid))
+    return spans
+
+
+def judge(got, spans):
+    """
+    How many samples there are of work that was for a span, how many of them do not say so, and how
+    many of no such work.
+    """
+    linked = missed = idle = 0
+    for s in got:
+        functions = [f.removeprefix("main.") for f in s.functions] # Go's
+        worked = [f for f in functions if f.startswith("work_")]
+        key = (s.labels.get("trace_id"), s.labels.get("span_id"))
+        if worked and key == (None, None):
+            missed += s.value
+        elif worked:
+            assert key in spans, f"{s.functions} for {key}, which is nobody's"
+            assert spans[key][0] == worked[0], f"{worked} for {key} of {spans[key]}"
+            assert s.labels["tid"] in spans[key][1] or 0 in spans[key][1]
+            linked += s.value
+        elif "idle_work" in functions:
+            assert key == (None, None), f"idle for {key}"
+            idle += s.value
+    return linked, missed, idle
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_sample_has_the_span_that_it_was_for(culprit, tmp_path, shape):
+    program, late, env = build(tmp_path, shape)
+    record(culprit, tmp_path / "out.pb.gz", "-F", 997, "--", *program, 3, THREADS,
+           tmp_path / "log", *late, env=env)
+    linked, missed, idle = judge(samples(tmp_path / "out.pb.gz"), logged(tmp_path / "log"))
+    print(f"{shape}: {linked} samples have their span, {missed} have none, {idle} should have none")
+    # The loader is watched in steps of milliseconds while it prepares the program.
+    assert missed <= 0.01 * linked, (missed, linked)
+    assert linked > 100 and idle > 20, (linked, idle)
+
+
+def labels_of(receiver, **resource):
+    return {s.resource.get("service.version") for s in receiver.samples(**resource) if s.link}
+
+
+def test_what_a_process_says_of_itself_is_its_resource_and_spans_are_links(culprit, tmp_path):
+    program, _, _ = build(tmp_path, "inside")
+    receiver = Receiver()
+    said = {"service_name": "spans", "deployment_environment_name": "test"}
+    # What it says itself counts more than what was said when it was started.
+    env = {**os.environ, "OTEL_SERVICE_NAME": "other", "OTEL_RESOURCE_ATTRIBUTES": "team=pay"}
+    work = subprocess.Popen([*program, "300", "2", tmp_path / "log"], env=env)
+    try:
+        with Agent(culprit, tmp_path, export=receiver.url, period=1, comm="spans") as agent:
+            wait_for(lambda: "1" in labels_of(receiver, team="pay", **said), lambda: agent.stderr)
+            work.send_signal(signal.SIGUSR1)
+            wait_for(lambda: "2" in labels_of(receiver, team="pay", **said), lambda: agent.stderr)
+            agent.end()
+    finally:
+        work.kill()
+        work.wait()
+        receiver.stop()
+    names = {s.resource["service.name"] for s in receiver.samples() if s.link}
+    assert names <= {"spans", "other"}, names
