@@ -93,7 +93,7 @@ class Java:
 
 BUILT = []
 # The native half of a workload; of others that of Chains.
-LIBRARIES = {"Stopped": "stopped"}
+LIBRARIES = {"Stopped": "stopped", "Mixed": "mixed"}
 
 
 @pytest.fixture(scope="session")
@@ -106,9 +106,9 @@ def built(tmp_path_factory):
     include = os.path.join(os.path.dirname(os.path.dirname(javac)), "include")
     subprocess.run([javac, "-g", "-nowarn", "-Xlint:-options", "--release", "8", "-d", to,
                     *glob.glob(f"{HERE}/hotspot/*.java")], check=True)
-    for name in "chains", "stopped":
+    for name in "chains", "stopped", "mixed":
         subprocess.run(["gcc", "-O2", "-shared", "-fPIC", f"-I{include}", f"-I{include}/linux",
-                        "-o", to / f"lib{name}.so", f"{HERE}/hotspot/{name}.c"], check=True)
+                        "-o", to / f"lib{name}.so", f"{HERE}/hotspot/{name}.c", "-ldl"], check=True)
     BUILT[:] = [str(to)]
     return to
 
