@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""People who buy: load.py SHOP-URL. One of a hundred gives a coupon that the shop chokes on."""
+
+import random
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+WORDS = ["spring", "summer", "autumn", "winter", "sale", "free", "shipping", "member"]
+BAD = "memberspecialofferextra" # 2^23 ways to split it, half a second
+
+
+def coupon():
+    if random.random() < 0.01:
+        return BAD + "!"
+    return "-".join(random.sample(WORDS, 2))
+
+
+def buy(shop):
+    while True:
+        try:
+            urllib.request.urlopen(f"{shop}/checkout?coupon={coupon()}", timeout=60).read()
+        except (urllib.error.URLError, OSError) as e:
+            print(f"load: {e}", file=sys.stderr)
+            time.sleep(1)
+        time.sleep(random.expovariate(8))
+
+
+if __name__ == "__main__":
+    for _ in range(4):
+        threading.Thread(target=buy, args=[sys.argv[1]], daemon=True).start()
+    threading.Event().wait()

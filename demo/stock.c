@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The stock of the demo: GET /stock?n=N answers N numbers. Each request has a thread for a while,
+ * which says by libculprit-context which span it works for; the span is sent as OTLP in JSON to
+ * this machine, at the port of OTEL_EXPORTER_OTLP_ENDPOINT.
+ *
+ *	stock PORT
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <culprit_context.h>
+
+#define THREADS 4
+
+struct span {
+	uint8_t trace[16], parent[8], id[8];
+	uint64_t begin_ns, end_ns;
+	int is_root;
+};
+
+static int listener, otlp_port = 4318;
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static int unhex(const char *text, uint8_t *to, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (sscanf(text + 2 * i, "%2hhx", &to[i]) != 1)
+			return -1;
+	return 0;
+}
+
+static const char *hex(const uint8_t *from, size_t n, char *to)
+{
+	for (size_t i = 0; i < n; i++)
+		sprintf(to + 2 * i, "%02x", from[i]);
+	return to;
+}
+
+/* The caller's span by its traceparent, or a trace of its own. */
+static void begin(struct span *s, const char *request)
+{
+	const char *p = strcasestr(request, "\ntraceparent: 00-");
+
+	*s = (struct span){.begin_ns = now_ns()};
+	if (p)
+		p += strlen("\ntraceparent: 00-");
+	if (!p || strlen(p) < 52 || unhex(p, s->trace, 16) < 0 || unhex(p + 33, s->parent, 8) < 0) {
+		s->is_root = 1;
+		getrandom(s->trace, sizeof(s->trace), 0);
+	}
+	getrandom(s->id, sizeof(s->id), 0);
+	culprit_context_enter(s->trace, s->id, 1);
+}
+
+static int connect_to(int port)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET,
+				 .sin_port = htons((uint16_t)port),
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0)
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
+/* One span a request: good enough for a demo. */
+static void end(struct span *s)
+{
+	char body[1024], trace[33], id[17], parent[17];
+	int fd, n;
+
+	culprit_context_leave();
+	s->end_ns = now_ns();
+	n = snprintf(body, sizeof(body),
+		     "{\"resourceSpans\":[{\"resource\":{\"attributes\":[{\"key\":\"service.name\","
+		     "\"value\":{\"stringValue\":\"stock\"}}]},\"scopeSpans\":[{\"spans\":[{"
+		     "\"traceId\":\"%s\",\"spanId\":\"%s\",\"parentSpanId\":\"%s\","
+		     "\"name\":\"GET /stock\",\"kind\":2,\"startTimeUnixNano\":\"%llu\","
+		     "\"endTimeUnixNano\":\"%llu\",\"status\":{},\"attributes\":[{\"key\":"
+		     "\"http.route\",\"value\":{\"stringValue\":\"/stock\"}}]}]}]}]}",
+		     hex(s->trace, 16, trace), hex(s->id, 8, id),
+		     s->is_root ? "" : hex(s->parent, 8, parent), (unsigned long long)s->begin_ns,
+		     (unsigned long long)s->end_ns);
+	fd = connect_to(otlp_port);
+	if (fd < 0)
+		return; /* nobody takes them */
+	dprintf(fd,
+		"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+		"Content-Length: %d\r\nConnection: close\r\n\r\n%s",
+		n, body);
+	while (read(fd, body, sizeof(body)) > 0)
+		;
+	close(fd);
+}
+
+/* Counts what is on the shelves, the hard way. */
+static __attribute__((noinline)) unsigned count_shelf(unsigned item)
+{
+	unsigned long x = item + 1, found = 0;
+
+	for (int i = 0; i < 4000; i++) {
+		x = x * 6364136223846793005UL + 1442695040888963407UL;
+		found += x >> 63;
+	}
+	return (unsigned)(found % 100);
+}
+
+static void answer(int fd)
+{
+	char request[4096];
+	ssize_t n = read(fd, request, sizeof(request) - 1);
+	struct span span;
+	size_t used = 0, cap;
+	unsigned items = 0;
+	char *body;
+
+	if (n <= 0)
+		return;
+	request[n] = '\0';
+	begin(&span, request);
+	if (sscanf(request, "GET /stock?n=%u", &items) != 1 || items > 10000) {
+		dprintf(fd,
+			"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+		end(&span);
+		return;
+	}
+	cap = (size_t)items * 12 + 1;
+	body = malloc(cap);
+	for (unsigned i = 0; body && i < items; i++)
+		used += (size_t)snprintf(body + used, cap - used, "%u\n", count_shelf(i));
+	dprintf(fd, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%.*s", used,
+		(int)used, body ? body : "");
+	free(body);
+	end(&span);
+}
+
+static void *serve(void *arg)
+{
+	for (;;) {
+		int fd = accept(listener, NULL, NULL);
+
+		if (fd < 0)
+			continue;
+		answer(fd);
+		close(fd);
+	}
+	return arg;
+}
+
+int main(int argc, char **argv)
+{
+	const char *names[] = {"service.name"}, *values[] = {"stock"};
+	struct sockaddr_in at = {.sin_family = AF_INET,
+				 .sin_port = htons((uint16_t)(argc > 1 ? atoi(argv[1]) : 0)),
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	const char *otlp = getenv("OTEL_EXPORTER_OTLP_ENDPOINT");
+	pthread_t thread;
+	int on = 1;
+
+	if (otlp && strrchr(otlp, ':'))
+		otlp_port = atoi(strrchr(otlp, ':') + 1);
+	culprit_context_process(names, values, 1);
+	listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (bind(listener, (struct sockaddr *)&at, sizeof(at)) < 0 || listen(listener, 64) < 0) {
+		perror("stock");
+		return 1;
+	}
+	for (int i = 1; i < THREADS; i++)
+		if (pthread_create(&thread, NULL, serve, NULL) != 0)
+			return 1;
+	serve(NULL);
+	return 0;
+}
