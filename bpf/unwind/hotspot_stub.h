@@ -8,6 +8,54 @@
 
 #if UNWIND_REG_FP == 6
 /*
+ * A collector's barrier in an adapter may call the VM, for which it puts registers on the stack:
+ *
+ *	sub rsp, n; mov [rsp], rax; …; call; …; add rsp, n
+ *
+ * How many bytes they take now; 0: none. Where room is made for arguments by the same instruction,
+ * mov r13, rsp or pop rax stands before it. What is read here is not the code that others look at.
+ */
+__noinline int hotspot_spills(__u64 pc)
+{
+	struct hotspot_scratch *h = hotspot_get();
+
+	/* And one byte: the last sub rsp that has run is within eight. */
+	if (!h || bpf_probe_read_user(h->code, HOTSPOT_CODE_BYTES,
+				      (const void *)(pc + 1 - HOTSPOT_CODE_BYTES)) < 0)
+		return 0;
+	h->length = 0;
+	h->at = 0;
+	for (__u32 i = 4; i <= HOTSPOT_CODE_BYTES - 8; i++) {
+		__u64 code = *(const __u64 *)&h->code[i];
+		__u32 before = *(const __u32 *)&h->code[i - 4];
+
+		if ((code & 0xffffff) == 0xc48148) /* add rsp */
+			h->length = 0;
+		if ((code & 0xffffff) != 0xec8148 || before >> 24 == 0x58 ||
+		    (before >> 8 & 0xffffff) == 0xec8b4c)
+			continue;
+		h->length = (__u32)(code >> 24);
+		h->at = i;
+	}
+	if (pc - h->start < HOTSPOT_CODE_BYTES - 1 - h->at || h->length >= 1 << 12)
+		return 0;
+	return (int)h->length;
+}
+
+/* Where the caller of an adapter is while registers lie on the stack; RUNTIME_NATIVE: none do. */
+static __always_inline int hotspot_below_spilled(struct scratch *s, struct hotspot_scratch *h)
+{
+	__u64 at = s->walk.regs.sp + (__u32)hotspot_spills(s->walk.regs.pc), word;
+
+	/* Or 8 more, where the stack is aligned for the call. */
+	for (__u32 i = 0; at != s->walk.regs.sp && i < 2; i++, at += 8)
+		if (bpf_probe_read_user(&word, 8, (const void *)at) == 0 &&
+		    hotspot_heap(&h->process, word - 1) && hotspot_is_call(word))
+			return runtime_return(s, word, at + 8, s->walk.regs.fp);
+	return RUNTIME_NATIVE;
+}
+
+/*
  * An interrupted adapter between the calling conventions. One that leads to the interpreter may ask
  * the VM to mend the call first, and then makes room for the arguments below the caller's frame,
  * whose end it leaves in r13:
@@ -25,8 +73,14 @@ __noinline int hotspot_adapter(void)
 	const struct hotspot_process *p;
 	__u64 sp, sender, top = 0, mended;
 	struct walk_regs *g;
+	int stop;
 
-	if (!s || !h || !hotspot_read_code(s, h))
+	if (!s || !h)
+		return STOP_NO_TABLE;
+	stop = hotspot_below_spilled(s, h);
+	if (stop != RUNTIME_NATIVE)
+		return stop;
+	if (!hotspot_read_code(s, h))
 		return STOP_NO_TABLE;
 	p = &h->process;
 	g = &s->walk.regs;
@@ -172,6 +226,33 @@ static __always_inline bool hotspot_has_entered(struct scratch *s, const struct 
 }
 
 /*
+ * A stub that needs rbp for its work (SHA-512 with AVX2): what that was is among the words that it
+ * keeps, beside the stack pointer as it was before they were made room for, which is below it.
+ * RUNTIME_NATIVE: there is no such pair.
+ */
+__noinline int hotspot_keeps_fp(void)
+{
+	struct hotspot_scratch *h = hotspot_get();
+	struct scratch *s = scratch_get();
+	__u64 at, saved[2];
+
+	if (!s || !h)
+		return RUNTIME_NATIVE;
+	at = s->walk.regs.sp;
+	if (bpf_probe_read_user(h->frame, sizeof(h->frame), (const void *)at) < 0)
+		return RUNTIME_NATIVE;
+	h->to = 0;
+	for (__u32 i = 0; i < 9; i++)
+		if (h->frame[i] - at < 256 && h->frame[i + 1] - h->frame[i] <= 64)
+			h->to = h->frame[i + 1];
+	if (h->to - at > 512 || h->to & 7 ||
+	    bpf_probe_read_user(saved, 16, (const void *)h->to) < 0 ||
+	    !hotspot_heap(&h->process, saved[1] - 1) || !hotspot_calls(h, saved[1]))
+		return RUNTIME_NATIVE;
+	return runtime_return(s, saved[1], h->to + 16, saved[0]);
+}
+
+/*
  * A stub without a frame of its own, or not yet: its caller's frame pointer may be that of a frame
  * far up. The return address is among the first words, above what it may have pushed.
  * RUNTIME_NATIVE: none of them looks like one; STOP_NO_TABLE: one does, but it is not sure.
@@ -260,10 +341,12 @@ static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_
 #if UNWIND_REG_FP == 6
 	if (g->exact &&
 	    (stop != WALK_GO || (!hotspot_has_entered(s, h) && !hotspot_calls(h, saved[1])))) {
-		int frameless = hotspot_frameless();
+		int other = hotspot_keeps_fp();
 
-		if (frameless != RUNTIME_NATIVE)
-			return frameless;
+		if (other == RUNTIME_NATIVE)
+			other = hotspot_frameless();
+		if (other != RUNTIME_NATIVE)
+			return other;
 	}
 #endif
 	if (stop == WALK_GO &&
