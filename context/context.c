@@ -6,6 +6,9 @@
  * Threads: a record each, its pointer in an exported thread-local variable that readers look up by
  * name. The process: a page that is found by its name, with a pointer to a message.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include "culprit_context.h"
 
 #include <errno.h>

@@ -93,7 +93,11 @@ func main() {
 			for time.Now().Before(end) {
 				r := <-queue
 				n := int(r.span[7] % 4)
-				pprof.Do(context.Background(), labels(r, os.Args[4]), func(context.Context) { works[n]() })
+				if os.Args[4] == "none" {
+					works[n]()
+				} else {
+					pprof.Do(context.Background(), labels(r, os.Args[4]), func(context.Context) { works[n]() })
+				}
 				lock.Lock()
 				fmt.Fprintf(log, "%x %x %d 0\n", r.trace, r.span, n)
 				lock.Unlock()
