@@ -50,11 +50,13 @@ export function readSource(json: unknown): SourceFile {
   };
 }
 
-/** Index of the line that most stacks go through, -1 when there is none. */
+/** Index of the line in which most stacks end, else that most go through; -1 when there is none. */
 export function hottest(s: SourceFile): number {
   let best = -1;
-  for (let i = 0; i < s.lines.length; i++)
-    if (s.lines[i]!.total > 0 && (best < 0 || s.lines[i]!.total > s.lines[best]!.total))
+  s.lines.forEach((l, i) => {
+    const b = s.lines[best];
+    if (l.total > 0 && (!b || l.self > b.self || (l.self === b.self && l.total > b.total)))
       best = i;
+  });
   return best;
 }
