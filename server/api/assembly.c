@@ -463,6 +463,8 @@ static int assembly(struct api_call *c)
 		r = diag_set(&c->d, -EINVAL,
 			     "which function of which file? ?file=/usr/bin/app&function=main");
 	if (r == 0)
+		r = api_spans(c, "", &q);
+	if (r == 0)
 		r = query_profile(c->a->o.store, &q, API_MAX_STACKS, &p, &c->d);
 	a.p = p;
 	if (r == 0)

@@ -68,8 +68,10 @@ int api_query(struct api_call *c, const char *prefix, struct query *q);
 int api_group(struct api_call *c, struct query *q);
 int api_number(struct api_call *c, const char *name, u64 min, u64 max, u64 *value);
 int api_flag(struct api_call *c, const char *name, bool *value);
-/* from, to, service, endpoint, min_ms, max_ms, status; of requests, borrowed from the call. */
-int api_span_filter(struct api_call *c, struct store_span_filter *f);
+/* Which requests: service, endpoint, min_ms, max_ms, status. */
+int api_requests(struct api_call *c, const char *prefix, struct query *q);
+/* The same for profiles, or trace, span, children; a service alone is one of its samples. */
+int api_spans(struct api_call *c, const char *prefix, struct query *q);
 int api_tree_options(struct api_call *c, struct profile_tree_options *o);
 
 /* ---- files that profiles name (public.c) ---- */

@@ -84,6 +84,8 @@ static int payload(struct api_call *c)
 	if (r == 0)
 		r = api_query(c, "", &q);
 	if (r == 0)
+		r = api_spans(c, "", &q);
+	if (r == 0)
 		r = api_group(c, &q);
 	if (r == 0)
 		r = api_number(c, "max_stacks", 1, API_MAX_STACKS * 10, &max_stacks);

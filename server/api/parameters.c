@@ -123,6 +123,102 @@ int api_query(struct api_call *c, const char *prefix, struct query *q)
 	return r;
 }
 
+/* ---- of spans ---- */
+
+static int add_service(struct query *q, const char *service)
+{
+	struct query_matcher m = {.label = strdup("service.name"), .value = strdup(service)};
+
+	if (m.label && m.value && vec_push(&q->matchers, m) == 0)
+		return 0;
+	free(m.label);
+	free(m.value);
+	return -ENOMEM;
+}
+
+static int read_status(struct api_call *c, const char *prefix, u8 *statuses)
+{
+	const char *text = parameter(c, prefix, "status");
+
+	if (!text || !*text)
+		return 0;
+	for (u8 i = 0; i < SPAN_STATUS_N; i++)
+		if (!strcmp(text, span_status_name(i)))
+			*statuses = (u8)(1 << i);
+	return *statuses ? 0 : diag_set(&c->d, -EINVAL, "status: unset, ok or error");
+}
+
+static int read_ms(struct api_call *c, const char *prefix, const char *name, u64 *ns)
+{
+	const char *text = parameter(c, prefix, name);
+	u64 ms = 0;
+
+	if (!text || !*text)
+		return 0;
+	if (*text < '0' || *text > '9' || str_to_u64(text, 10, &ms) < 0 || ms > 1ULL << 40)
+		return diag_set(&c->d, -EINVAL, "%s%s: a number of milliseconds", prefix, name);
+	*ns = ms * 1000000;
+	return 0;
+}
+
+static int read_ids(struct api_call *c, const char *prefix, struct query_spans *s)
+{
+	const char *trace = parameter(c, prefix, "trace"), *span = parameter(c, prefix, "span");
+	const char *children = parameter(c, prefix, "children");
+
+	if (trace && *trace) {
+		if (!span_parse_id(trace, s->trace_id, sizeof(s->trace_id)))
+			return diag_set(&c->d, -EINVAL, "%strace: 32 hex digits", prefix);
+		s->of = QUERY_OF_TRACE;
+	}
+	if (span && *span) {
+		if (s->of != QUERY_OF_TRACE)
+			return diag_set(&c->d, -EINVAL, "%sspan: of which trace? trace=ID", prefix);
+		if (!span_parse_id(span, s->span_id, sizeof(s->span_id)))
+			return diag_set(&c->d, -EINVAL, "%sspan: 16 hex digits", prefix);
+		s->of = children && strcmp(children, "0") != 0 && strcmp(children, "false") != 0
+				? QUERY_OF_CHILDREN
+				: QUERY_OF_SPAN;
+	}
+	return 0;
+}
+
+int api_requests(struct api_call *c, const char *prefix, struct query *q)
+{
+	const char *service = parameter(c, prefix, "service");
+	const char *endpoint = parameter(c, prefix, "endpoint");
+	struct query_spans *s = &q->spans;
+	int r = read_ms(c, prefix, "min_ms", &s->min_ns);
+
+	if (r == 0)
+		r = read_ms(c, prefix, "max_ms", &s->max_ns);
+	if (r == 0)
+		r = read_status(c, prefix, &s->statuses);
+	if (r == 0 && endpoint && *endpoint) {
+		s->endpoint = strdup(endpoint);
+		r = s->endpoint ? 0 : -ENOMEM;
+	}
+	if (r == 0 && service && *service) {
+		s->service = strdup(service);
+		r = s->service ? 0 : -ENOMEM;
+	}
+	return r;
+}
+
+int api_spans(struct api_call *c, const char *prefix, struct query *q)
+{
+	struct query_spans *s = &q->spans;
+	int r = api_requests(c, prefix, q);
+
+	if (r == 0)
+		r = read_ids(c, prefix, s);
+	if (r == 0 && !s->of && (s->endpoint || s->min_ns || s->max_ns || s->statuses))
+		s->of = QUERY_OF_REQUESTS;
+	else if (r == 0 && s->service)
+		r = add_service(q, s->service);
+	return r;
+}
+
 int api_group(struct api_call *c, struct query *q)
 {
 	const char *label = net_parameter(c->r, "group_by");

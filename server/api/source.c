@@ -183,6 +183,8 @@ static int source(struct api_call *c)
 	if (r == 0 && (!file || !*file || strlen(file) >= PATH_MAX))
 		r = diag_set(&c->d, -EINVAL, "which file? ?file=/usr/src/app/main.c");
 	if (r == 0)
+		r = api_spans(c, "", &q);
+	if (r == 0)
 		r = query_profile(c->a->o.store, &q, API_MAX_STACKS, &p, &c->d);
 	if (r == 0)
 		r = count_lines(p, file, &l);

@@ -54,27 +54,14 @@ static void put_span(struct str *out, const struct spans *s, const struct span *
 /* ---- samples of spans ---- */
 
 /* The type that was asked for, else that of most samples. "" when there are none. */
-static const char *choose_type(struct api_call *c, const struct store_links *l)
+static void choose_type(struct api_call *c, const struct store_links *l, char ret[STORE_TYPE_BYTES])
 {
 	const char *asked = net_parameter(c->r, "type");
-	u64 most = 0, *counts;
-	u32 type = 0;
 
 	if (asked && *asked)
-		return asked;
-	counts = calloc(l->profile->strings.n + 1, sizeof(*counts));
-	for (size_t i = 0; counts && i < l->links.n; i++) {
-		const struct store_link *e = &l->links.data[i];
-
-		counts[e->type] += e->count;
-		/* Of two measures of the same samples the later is time. */
-		if (counts[e->type] >= most) {
-			most = counts[e->type];
-			type = e->type;
-		}
-	}
-	free(counts);
-	return profile_string(l->profile, type);
+		snprintf(ret, STORE_TYPE_BYTES, "%s", asked);
+	else
+		query_choose_type(l, ret);
 }
 
 struct own {
@@ -139,14 +126,14 @@ static int trace(struct api_call *c)
 	_cleanup_free_ struct own *own = NULL;
 	struct store *s = c->a->o.store;
 	struct store_link_filter f = {.to_ms = 1ULL << 62, .n_traces = 1};
-	const char *type;
+	char type[STORE_TYPE_BYTES];
 	u8 id[1][16];
 	int r;
 
 	if (!span_parse_id(strrchr(c->r->path, '/') + 1, id[0], 16))
 		return diag_set(&c->d, -EINVAL, "a trace id has 32 hex digits");
 	f.traces = id;
-	r = trace_set_load(s, id, 1, &t, &c->d);
+	r = trace_set_load(s, id, 1, NULL, &t, &c->d);
 	if (r == 0)
 		r = s->ops->find_links(s, &f, &l, &c->d);
 	if (r == 0 && !t.spans.spans.n && !l.links.n)
@@ -156,7 +143,7 @@ static int trace(struct api_call *c)
 		r = -ENOMEM;
 	if (r < 0)
 		return r;
-	type = choose_type(c, &l);
+	choose_type(c, &l, type);
 	add_links(&t, &l, type, own);
 	str_putc(c->out, '{');
 	put_hex(c->out, "trace_id", id[0], 16);
@@ -167,47 +154,6 @@ static int trace(struct api_call *c)
 }
 
 /* ---- looking for some ---- */
-
-static int read_status(struct api_call *c, struct store_span_filter *f)
-{
-	const char *text = net_parameter(c->r, "status");
-
-	if (!text || !*text)
-		return 0;
-	for (u8 i = 0; i < SPAN_STATUS_N; i++)
-		if (!strcmp(text, span_status_name(i)))
-			f->statuses = (u8)(1 << i);
-	return f->statuses ? 0 : diag_set(&c->d, -EINVAL, "status: unset, ok or error");
-}
-
-static const char *text_parameter(struct api_call *c, const char *name)
-{
-	const char *text = net_parameter(c->r, name);
-
-	return text && *text ? text : NULL;
-}
-
-int api_span_filter(struct api_call *c, struct store_span_filter *f)
-{
-	_cleanup_query_ struct query q = {};
-	u64 min_ms = 0, max_ms = 0;
-	int r = api_query(c, "", &q);
-
-	if (r == 0)
-		r = api_number(c, "min_ms", 0, 1ULL << 40, &min_ms);
-	if (r == 0)
-		r = api_number(c, "max_ms", 0, 1ULL << 40, &max_ms);
-	if (r == 0)
-		r = read_status(c, f);
-	f->from_ms = q.from_ms;
-	f->to_ms = q.to_ms;
-	f->service = text_parameter(c, "service");
-	f->endpoint = text_parameter(c, "endpoint");
-	f->min_ns = min_ms * 1000000;
-	f->max_ns = max_ms * 1000000;
-	f->roots = true;
-	return r;
-}
 
 /* Samples of each span's trace, in all services. */
 static int samples_of_traces(struct api_call *c, const struct spans *s, struct own *own,
@@ -224,7 +170,7 @@ static int samples_of_traces(struct api_call *c, const struct spans *s, struct o
 		r = c->a->o.store->ops->find_links(c->a->o.store, &f, &l, &c->d);
 	if (r < 0)
 		return r;
-	snprintf(type, STORE_TYPE_BYTES, "%s", choose_type(c, &l));
+	choose_type(c, &l, type);
 	for (size_t k = 0; k < l.links.n; k++) {
 		const struct store_link *e = &l.links.data[k];
 
@@ -239,45 +185,208 @@ static int samples_of_traces(struct api_call *c, const struct spans *s, struct o
 	return 0;
 }
 
+static void put_traces(struct api_call *c, const struct query *q, const struct spans *s,
+		       const struct own *own, const char *type)
+{
+	str_printf(c->out, "{\"from\":%llu,\"to\":%llu,", q->from_ms, q->to_ms);
+	api_put_text(c->out, "type", type);
+	str_puts(c->out, ",\"traces\":[");
+	for (size_t i = 0; i < s->spans.n; i++) {
+		str_puts(c->out, i ? ",{" : "{");
+		put_hex(c->out, "trace_id", s->spans.data[i].trace_id, 16);
+		str_putc(c->out, ',');
+		put_span(c->out, s, &s->spans.data[i]);
+		str_printf(c->out, ",\"samples\":%llu,\"value\":%lld}", own[i].count, own[i].value);
+	}
+	str_printf(c->out, "],\"damaged\":%s}", s->damaged ? "true" : "false");
+}
+
+/* Requests that ran what the predicate says, the slowest first. */
+static int traces_of_stacks(struct api_call *c, const struct query *q, size_t limit)
+{
+	_cleanup_query_requests_ struct query_requests all = {};
+	const struct store_span_filter f = query_span_filter(q);
+	_cleanup_free_ struct own *own = NULL;
+	size_t n = 0, kept = 0;
+	int r = query_requests(c->a->o.store, q, &f, &all, &c->d);
+
+	own = calloc(all.requests.n + 1, sizeof(*own));
+	if (r == 0 && !own)
+		r = -ENOMEM;
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < all.requests.n; i++)
+		if (all.requests.data[i].count)
+			all.requests.data[n++] = all.requests.data[i];
+	query_requests_by_duration(&all, n);
+	{
+		struct spans found = all.set.spans;
+		vec(struct span) spans = {};
+
+		for (; kept < n && kept < limit && r == 0; kept++) {
+			const struct request *e = &all.requests.data[kept];
+
+			own[kept] = (struct own){e->count, e->value};
+			r = vec_push(&spans, found.spans.data[e->span]);
+		}
+		memcpy(&found.spans, &spans, sizeof(spans));
+		found.damaged = all.damaged;
+		if (r == 0)
+			put_traces(c, q, &found, own, all.type);
+		vec_deinit(&spans);
+	}
+	return r;
+}
+
 static int traces(struct api_call *c)
 {
-	struct store_span_filter f = {};
+	_cleanup_query_ struct query q = {};
 	_cleanup_spans_ struct spans s = {};
 	_cleanup_free_ struct own *own = NULL;
 	char type[STORE_TYPE_BYTES] = "";
+	struct store_span_filter f;
 	u64 limit = DEFAULT_LIMIT;
 	int r = api_number(c, "limit", 1, MAX_LIMIT, &limit);
 
 	if (r == 0)
-		r = api_span_filter(c, &f);
-	f.limit = limit;
+		r = api_query(c, "", &q);
 	if (r == 0)
-		r = c->a->o.store->ops->find_spans(c->a->o.store, &f, &s, &c->d);
+		r = api_requests(c, "", &q);
+	if (r < 0 || q.stacks)
+		return r < 0 ? r : traces_of_stacks(c, &q, limit);
+	f = query_span_filter(&q);
+	f.limit = limit;
+	r = c->a->o.store->ops->find_spans(c->a->o.store, &f, &s, &c->d);
 	own = calloc(s.spans.n + 1, sizeof(*own));
 	if (r == 0 && !own)
 		r = -ENOMEM;
 	if (r == 0)
 		r = samples_of_traces(c, &s, own, type);
+	if (r == 0)
+		put_traces(c, &q, &s, own, type);
+	return r;
+}
+
+/* ---- what services are asked for ---- */
+
+struct endpoint {
+	u32 service, name; /* string ids in the set */
+	double requests, errors, running;
+	u64 samples;
+	double value;
+	size_t first, n; /* of the requests, which are by endpoint and then duration */
+};
+
+struct endpoints {
+	struct query_requests all;
+	vec(struct endpoint) list;
+};
+
+static void endpoints_deinit(struct endpoints *e)
+{
+	query_requests_deinit(&e->all);
+	vec_deinit(&e->list);
+}
+
+/* Requests of one endpoint, from `first` on; where they end. */
+static size_t add_endpoint(struct endpoints *e, size_t first, struct endpoint *ret)
+{
+	const struct span *spans = e->all.set.spans.spans.data;
+	const struct span *of = &spans[e->all.requests.data[first].span];
+	struct endpoint new = {.service = of->service, .name = of->endpoint, .first = first};
+	size_t i = first;
+
+	for (; i < e->all.requests.n; i++) {
+		const struct request *q = &e->all.requests.data[i];
+		const struct span *s = &spans[q->span];
+
+		if (s->service != new.service || s->endpoint != new.name)
+			break;
+		new.requests += q->stands_for;
+		new.errors += s->status == SPAN_ERROR ? q->stands_for : 0;
+		new.running += q->count ? q->stands_for : 0;
+		new.samples += q->count;
+		new.value += (double)q->value * q->stands_for;
+	}
+	new.n = i - first;
+	*ret = new;
+	return i;
+}
+
+static int compare_endpoints(const void *a, const void *b)
+{
+	const struct endpoint *x = a, *y = b;
+
+	if (x->value != y->value)
+		return x->value > y->value ? -1 : 1;
+	return x->requests > y->requests ? -1 : x->requests < y->requests;
+}
+
+static void put_endpoint(struct api_call *c, const struct endpoints *all, const struct endpoint *e)
+{
+	static const struct {
+		const char *name;
+		double share;
+	} shares[] = {{"p50_ms", 0.5}, {"p95_ms", 0.95}, {"p99_ms", 0.99}, {"max_ms", 1}};
+	const struct spans *s = &all->all.set.spans;
+
+	str_putc(c->out, '{');
+	api_put_text(c->out, "service", spans_string(s, e->service));
+	str_putc(c->out, ',');
+	api_put_text(c->out, "endpoint", spans_string(s, e->name));
+	str_printf(c->out, ",\"requests\":%.0f,\"errors\":%.0f,\"running\":%.0f", e->requests,
+		   e->errors, e->running);
+	for (size_t i = 0; i < ARRAY_SIZE(shares); i++) {
+		str_putc(c->out, ',');
+		put_ms(c->out, shares[i].name,
+		       query_requests_percentile(&all->all, e->first, e->n, shares[i].share));
+	}
+	str_printf(c->out, ",\"samples\":%llu,\"value\":%.0f}", e->samples, e->value);
+}
+
+static int endpoints(struct api_call *c)
+{
+	__attribute__((cleanup(endpoints_deinit))) struct endpoints e = {};
+	_cleanup_query_ struct query q = {};
+	struct store_span_filter f;
+	u64 limit = 1000;
+	int r = api_number(c, "limit", 1, 100000, &limit);
+
+	if (r == 0)
+		r = api_query(c, "", &q);
+	if (r == 0)
+		r = api_requests(c, "", &q);
+	f = query_span_filter(&q);
+	if (r == 0)
+		r = query_requests(c->a->o.store, &q, &f, &e.all, &c->d);
 	if (r < 0)
 		return r;
-	str_printf(c->out, "{\"from\":%llu,\"to\":%llu,", f.from_ms, f.to_ms);
-	api_put_text(c->out, "type", type);
-	str_puts(c->out, ",\"traces\":[");
-	for (size_t i = 0; i < s.spans.n; i++) {
-		str_puts(c->out, i ? ",{" : "{");
-		put_hex(c->out, "trace_id", s.spans.data[i].trace_id, 16);
-		str_putc(c->out, ',');
-		put_span(c->out, &s, &s.spans.data[i]);
-		str_printf(c->out, ",\"trace_samples\":%llu,\"trace_value\":%lld}", own[i].count,
-			   own[i].value);
+	query_requests_by_endpoint(&e.all);
+	for (size_t i = 0; i < e.all.requests.n && r == 0;) {
+		struct endpoint one;
+
+		i = add_endpoint(&e, i, &one);
+		/* Of those that ran it, when it is asked what runs something. */
+		if (!q.stacks || one.samples)
+			r = vec_push(&e.list, one);
 	}
-	str_printf(c->out, "],\"damaged\":%s}", s.damaged ? "true" : "false");
-	return 0;
+	if (e.list.n)
+		qsort(e.list.data, e.list.n, sizeof(*e.list.data), compare_endpoints);
+	str_printf(c->out, "{\"from\":%llu,\"to\":%llu,", q.from_ms, q.to_ms);
+	api_put_text(c->out, "type", e.all.type);
+	str_puts(c->out, ",\"endpoints\":[");
+	for (size_t i = 0; i < e.list.n && i < limit; i++) {
+		str_puts(c->out, i ? "," : "");
+		put_endpoint(c, &e, &e.list.data[i]);
+	}
+	str_printf(c->out, "],\"damaged\":%s}", e.all.damaged ? "true" : "false");
+	return r;
 }
 
 #define R NET_ROLE_READ
 const struct api_route api_trace_routes[] = {
 	{"GET", "/api/v1/traces", R, API_STYLE_JSON, traces},
+	{"GET", "/api/v1/endpoints", R, API_STYLE_JSON, endpoints},
 	{"GET", "/api/v1/traces/{trace_id}", R, API_STYLE_JSON, trace},
 	{},
 };

@@ -24,6 +24,8 @@ static int get_profile(struct api_call *c, const char *prefix, struct query *q,
 	int r = api_query(c, prefix, q);
 
 	if (r == 0)
+		r = api_spans(c, prefix, q);
+	if (r == 0)
 		r = api_group(c, q);
 	if (r == 0)
 		r = api_number(c, "max_stacks", 1, API_MAX_STACKS * 10, &max_stacks);

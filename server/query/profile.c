@@ -20,7 +20,7 @@ struct item {
 struct answer {
 	struct store *store;
 	const struct query *q;
-	const struct plan *plan;
+	struct plan *plan;
 	struct profile *profile;
 	vec(struct item) items;
 	struct diag *diag;
@@ -237,6 +237,131 @@ static int scan_services(struct answer *a)
 	return r;
 }
 
+/* ---- samples of spans ---- */
+
+static int compare_items(const void *a, const void *b)
+{
+	const struct item *x = a, *y = b;
+
+	if (x->thread != y->thread)
+		return x->thread < y->thread ? -1 : 1;
+	return x->stack < y->stack ? -1 : x->stack > y->stack;
+}
+
+static void merge_items(struct answer *a)
+{
+	size_t n = 0;
+
+	if (a->items.n)
+		qsort(a->items.data, a->items.n, sizeof(*a->items.data), compare_items);
+	for (size_t i = 0; i < a->items.n; i++) {
+		const struct item *e = &a->items.data[i];
+
+		if (n && compare_items(&a->items.data[n - 1], e) == 0) {
+			a->items.data[n - 1].count += e->count;
+			a->items.data[n - 1].value += e->value;
+		} else {
+			a->items.data[n++] = *e;
+		}
+	}
+	a->items.n = n;
+}
+
+struct store_span_filter query_span_filter(const struct query *q)
+{
+	return (struct store_span_filter){.from_ms = q->from_ms,
+					  .to_ms = q->to_ms,
+					  .service = q->spans.service,
+					  .endpoint = q->spans.endpoint,
+					  .min_ns = q->spans.min_ns,
+					  .max_ns = q->spans.max_ns,
+					  .statuses = q->spans.statuses,
+					  .roots = true};
+}
+
+/* What is kept of many counts for those that it stands for. */
+static int scan_requests(struct answer *a)
+{
+	_cleanup_query_requests_ struct query_requests all = {};
+	const struct store_span_filter f = query_span_filter(a->q);
+	int r = query_requests(a->store, a->q, &f, &all, a->diag);
+
+	if (r < 0)
+		return r;
+	snprintf(a->plan->type, sizeof(a->plan->type), "%s", all.type);
+	a->damaged |= all.damaged;
+	for (size_t i = 0; i < all.samples.n && r == 0; i++) {
+		const struct request_sample *e = &all.samples.data[i];
+		const struct request *of = &all.requests.data[e->request];
+		struct item item = {.stack = e->stack,
+				    .count = e->count,
+				    .value = (s64)((double)e->value * of->stands_for)};
+
+		r = label_thread(
+			a, "service.name",
+			spans_string(&all.set.spans, all.set.spans.spans.data[of->span].service),
+			&item.thread);
+		if (r == 0)
+			r = vec_push(&a->items, item);
+	}
+	return r;
+}
+
+static bool is_of_span(const struct trace_set *t, const struct query_spans *q,
+		       const struct profile_link *l)
+{
+	u32 asked, span;
+
+	if (q->of == QUERY_OF_TRACE || !memcmp(l->span_id, q->span_id, sizeof(l->span_id)))
+		return true;
+	if (q->of == QUERY_OF_SPAN)
+		return false;
+	asked = trace_set_span(t, q->trace_id, q->span_id);
+	span = trace_set_span(t, l->trace_id, l->span_id);
+	return asked != PROFILE_NONE && span != PROFILE_NONE && trace_set_is_below(t, span, asked);
+}
+
+static int scan_trace(struct answer *a)
+{
+	const struct query_spans *q = &a->q->spans;
+	const struct store_link_filter f = {
+		.to_ms = 1ULL << 62, .traces = &q->trace_id, .n_traces = 1};
+	_cleanup_store_links_ struct store_links l = {};
+	_cleanup_trace_set_ struct trace_set t = {};
+	int r = a->store->ops->find_links(a->store, &f, &l, a->diag);
+
+	if (r == 0)
+		r = trace_set_load(a->store, &q->trace_id, 1, NULL, &t, a->diag);
+	if (r < 0)
+		return r;
+	if (a->q->type)
+		snprintf(a->plan->type, sizeof(a->plan->type), "%s", a->q->type);
+	else
+		query_choose_type(&l, a->plan->type);
+	a->damaged |= l.damaged || t.spans.damaged;
+	for (size_t i = 0; i < l.links.n && r == 0; i++) {
+		const struct store_link *e = &l.links.data[i];
+		struct item item = {.stack = e->stack, .count = e->count, .value = e->value};
+
+		if (strcmp(profile_string(l.profile, e->type), a->plan->type) != 0 ||
+		    !plan_has_series(a->plan, e->series) || !is_of_span(&t, q, &e->link))
+			continue;
+		r = label_thread(a, "service.name", profile_string(l.profile, e->service),
+				 &item.thread);
+		if (r == 0)
+			r = vec_push(&a->items, item);
+	}
+	return r;
+}
+
+static int scan_spans(struct answer *a)
+{
+	int r = a->q->spans.of == QUERY_OF_REQUESTS ? scan_requests(a) : scan_trace(a);
+
+	merge_items(a);
+	return r;
+}
+
 /* ---- what is kept ---- */
 
 /* Stacks in `into`, by item. */
@@ -340,11 +465,15 @@ static int fill(struct answer *a, size_t max_stacks)
 
 	a->profile->time_ns = a->q->from_ms * 1000000;
 	a->profile->duration_ns = (a->q->to_ms - a->q->from_ms) * 1000000;
-	r = set_type(a->profile, a->plan->type);
-	if (r == 0)
+	if (a->q->spans.of != QUERY_OF_ALL)
+		r = scan_spans(a);
+	else
 		r = a->q->by_series  ? scan_series(a)
 		    : a->q->group_by ? scan_groups(a)
 				     : scan_services(a);
+	/* Of spans it is known only now; samples are added later. */
+	if (r == 0)
+		r = set_type(a->profile, a->plan->type);
 	if (r == 0 && a->q->stacks && *a->q->stacks)
 		r = keep_matching(a);
 	if (r == 0 && max_stacks && a->items.n > max_stacks)
@@ -358,8 +487,11 @@ int query_profile(struct store *s, const struct query *q, size_t max_stacks, str
 	_cleanup_plan_ struct plan plan = {};
 	_cleanup_profile_ struct profile *p = profile_create();
 	struct answer a = {.store = s, .q = q, .plan = &plan, .profile = p, .diag = reterr_diag};
-	int r = p ? plan_init(&plan, s, q, true, reterr_diag) : -ENOMEM;
+	int r = p ? 0 : -ENOMEM;
 
+	if (r == 0)
+		r = q->spans.of ? plan_init_series(&plan, s, q, reterr_diag)
+				: plan_init(&plan, s, q, true, reterr_diag);
 	if (r == 0)
 		r = fill(&a, max_stacks);
 	vec_deinit(&a.items);

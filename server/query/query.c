@@ -23,6 +23,8 @@ void query_deinit(struct query *q)
 	free(q->type);
 	free(q->stacks);
 	free(q->group_by);
+	free(q->spans.service);
+	free(q->spans.endpoint);
 	*q = (struct query){};
 }
 
@@ -277,6 +279,32 @@ int plan_init(struct plan *p, struct store *s, const struct query *q, bool one_t
 	return r;
 }
 
+int plan_init_series(struct plan *p, struct store *s, const struct query *q,
+		     struct diag *reterr_diag)
+{
+	int r;
+
+	*p = (struct plan){.all = true};
+	if (!q->matchers.n)
+		return 0;
+	r = plan_init(p, s, q, false, reterr_diag);
+	/* All of a service is not all. */
+	p->all = false;
+	return r;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+	u64 x = *(const u64 *)a, y = *(const u64 *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+bool plan_has_series(const struct plan *p, u64 id)
+{
+	return p->all || (p->ids.n && bsearch(&id, p->ids.data, p->ids.n, sizeof(id), compare_ids));
+}
+
 void plan_deinit(struct plan *p)
 {
 	store_series_set_deinit(&p->set);
@@ -301,13 +329,29 @@ struct store_filter plan_filter(const struct plan *p, const struct query *q)
 	};
 }
 
+int plan_match_stacks(struct store *s, const char *predicate, const u64 *ids, size_t n,
+		      u8 *ret_match, struct diag *reterr_diag)
+{
+	_cleanup_query_stacks_ struct query_stacks *parsed = NULL;
+	_cleanup_profile_ struct profile *p = profile_create();
+	_cleanup_free_ u32 *stacks = calloc(n + 1, sizeof(*stacks));
+	int r = p && stacks ? query_stacks_parse(predicate, reterr_diag, &parsed) : -ENOMEM;
+
+	if (r == 0)
+		r = s->ops->load_stacks(s, ids, n, p, stacks, reterr_diag);
+	if (r == 0)
+		r = query_stacks_profile(parsed, p);
+	for (size_t i = 0; r == 0 && i < n; i++)
+		ret_match[i] = stacks[i] != PROFILE_NONE && query_stacks_match(parsed, stacks[i]);
+	return r;
+}
+
 int plan_stacks(struct store *s, const struct query *q, const struct store_filter *f,
 		struct store_ids *ret, bool *ret_any, bool *ret_damaged, struct diag *reterr_diag)
 {
-	_cleanup_query_stacks_ struct query_stacks *predicate = NULL;
-	_cleanup_profile_ struct profile *p = NULL;
+	_cleanup_query_stacks_ struct query_stacks *parsed = NULL;
 	_cleanup_free_ u64 *ids = NULL;
-	_cleanup_free_ u32 *stacks = NULL;
+	_cleanup_free_ u8 *match = NULL;
 	struct store_rows rows = {};
 	size_t n;
 	int r;
@@ -315,25 +359,23 @@ int plan_stacks(struct store *s, const struct query *q, const struct store_filte
 	*ret_any = q->stacks && *q->stacks;
 	if (!*ret_any)
 		return 0;
-	r = query_stacks_parse(q->stacks, reterr_diag, &predicate);
+	/* What is wrong with it is told before anything is read. */
+	r = query_stacks_parse(q->stacks, reterr_diag, &parsed);
 	if (r == 0)
 		r = s->ops->scan(s, f, STORE_BY_STACK, 0, &rows, reterr_diag);
 	n = rows.rows.n;
-	p = profile_create();
 	ids = calloc(n + 1, sizeof(*ids));
-	stacks = calloc(n + 1, sizeof(*stacks));
-	if (r == 0 && (!p || !ids || !stacks))
+	match = calloc(n + 1, 1);
+	if (r == 0 && (!ids || !match))
 		r = -ENOMEM;
 	for (size_t i = 0; r == 0 && i < n; i++)
 		ids[i] = rows.rows.data[i].stack;
 	*ret_damaged |= rows.damaged;
 	store_rows_deinit(&rows);
 	if (r == 0)
-		r = s->ops->load_stacks(s, ids, n, p, stacks, reterr_diag);
-	if (r == 0)
-		r = query_stacks_profile(predicate, p);
+		r = plan_match_stacks(s, q->stacks, ids, n, match, reterr_diag);
 	for (size_t i = 0; r == 0 && i < n; i++)
-		if (stacks[i] != PROFILE_NONE && query_stacks_match(predicate, stacks[i]))
+		if (match[i])
 			r = vec_push(&ret->ids, ids[i]);
 	return r;
 }

@@ -12,7 +12,7 @@
 #include "base/types.h"
 #include "base/vec.h"
 #include "profile/profile.h"
-#include "server/query/traces.h"
+#include "server/query/requests.h"
 #include "server/store/store.h"
 
 enum query_match {
@@ -34,6 +34,23 @@ struct query_matcher {
  *	fn~"json.*" under fn="handle"	... and has one of the other above it, nearer to the root
  *	fn=... and not fn=... or (...)
  */
+enum query_of {
+	QUERY_OF_ALL,
+	QUERY_OF_TRACE,
+	QUERY_OF_SPAN,	   /* without those below it */
+	QUERY_OF_CHILDREN, /* with them, in every service */
+	QUERY_OF_REQUESTS, /* those that the rest says */
+};
+
+/* Only samples of spans: which ones. */
+struct query_spans {
+	enum query_of of;
+	u8 trace_id[16], span_id[8];
+	char *service, *endpoint; /* owned; NULL = any */
+	u64 min_ns, max_ns;
+	u8 statuses;
+};
+
 struct query {
 	u64 from_ms, to_ms;
 	char *type; /* owned; NULL = the type of most samples */
@@ -42,6 +59,7 @@ struct query {
 	/* query_profile(): a thread for each series, not one for each service, which is faster. */
 	bool by_series;
 	char *group_by; /* owned; query_profile(): or a thread for each value of this label */
+	struct query_spans spans; /* query_profile() only: then a thread for each service */
 };
 
 void query_deinit(struct query *q);
@@ -59,6 +77,9 @@ int query_parse_selector(struct query *q, const char *text, struct diag *reterr_
  */
 int query_profile(struct store *s, const struct query *q, size_t max_stacks, struct profile **ret,
 		  struct diag *reterr_diag);
+
+/* The requests that q->spans means, for query_requests(). Borrowed from the query. */
+struct store_span_filter query_span_filter(const struct query *q);
 
 struct query_point {
 	u64 time_ms;

@@ -179,12 +179,14 @@ u32 trace_set_request(const struct trace_set *t, const struct profile_link *l, c
 	return span == PROFILE_NONE ? PROFILE_NONE : only_request(t, span, service);
 }
 
-int trace_set_load(struct store *s, const u8 (*ids)[16], size_t n, struct trace_set *ret,
-		   struct diag *reterr_diag)
+int trace_set_load(struct store *s, const u8 (*ids)[16], size_t n, const char *service,
+		   struct trace_set *ret, struct diag *reterr_diag)
 {
 	static const u8 none[1][16];
-	const struct store_span_filter f = {
-		.to_ms = 1ULL << 62, .traces = ids && n ? ids : none, .n_traces = n};
+	const struct store_span_filter f = {.to_ms = 1ULL << 62,
+					    .service = service,
+					    .traces = ids && n ? ids : none,
+					    .n_traces = n};
 	struct trace_set t = {};
 	int r = s->ops->find_spans(s, &f, &t.spans, reterr_diag);
 

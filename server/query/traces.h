@@ -34,9 +34,9 @@ struct trace_set {
 	struct map by_id;   /* hash of trace and span id → position */
 };
 
-/* All spans of the traces; ids sorted. */
-int trace_set_load(struct store *s, const u8 (*ids)[16], size_t n, struct trace_set *ret,
-		   struct diag *reterr_diag);
+/* All spans of the traces; ids sorted. service: only its own, NULL = of all. */
+int trace_set_load(struct store *s, const u8 (*ids)[16], size_t n, const char *service,
+		   struct trace_set *ret, struct diag *reterr_diag);
 void trace_set_deinit(struct trace_set *t);
 #define _cleanup_trace_set_ __attribute__((cleanup(trace_set_deinit)))
 /* Positions, or PROFILE_NONE. */

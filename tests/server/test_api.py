@@ -102,7 +102,8 @@ def test_document_is_served_and_whole(server):
 EXAMPLES = {"query": '{env="prod"}', "type": CPU, "stacks": 'fn="work"', "from": "now-1h", "to": "now", "label": "env",
             "step": "1000", "group_by": "env", "limit": "2", "column": "60000", "row": "30000", "format": "folded",
             "max_nodes": "100", "max_stacks": "100", "file": "/main.c", "function": "main", "build_id": "00",
-            "service": "shop", "endpoint": "GET /buy", "min_ms": "0", "max_ms": "1000", "status": "ok"}
+            "service": "shop", "endpoint": "GET /buy", "min_ms": "1", "max_ms": "1000", "status": "ok",
+            "trace": "0af7651916cd43dd8448eb211c80319c", "span": "b7ad6b7169203331"}
 
 
 # Those with a variable part are called where something is there: test_symbols.py, test_traces.py.
@@ -123,6 +124,8 @@ def test_every_route(filled, path):
             extra = {"type": CPU}
         if name == "to":
             extra = {"from": "now-1h"}
+        if name in ("span", "base_span"):
+            extra["trace"] = EXAMPLES["trace"]
         a = check(filled.get(path, **{**needed, **extra, name: value(name)}), path)
         assert a.status == 200, f"{path} {name}: {a.text}"
     a = check(filled.get(path, **{n: value(n) for n in names}), path)

@@ -109,9 +109,9 @@ def test_through_a_collector(server, client, collector, exporter):
 
 # ---- by hand ----
 
-def span(trace=TRACE, span=SPAN, start=None, ms=5, **more):
+def span(trace=TRACE, span=SPAN, start=None, ms=5, kind=2, name="GET /", **more):
     start = start or int(time.time() * 1000) - 60000
-    return {"traceId": trace, "spanId": span, "name": "GET /", "kind": 2, "startTimeUnixNano": str(start * 10**6),
+    return {"traceId": trace, "spanId": span, "name": name, "kind": kind, "startTimeUnixNano": str(start * 10**6),
             "endTimeUnixNano": str((start + ms) * 10**6), **more}
 
 
@@ -178,3 +178,139 @@ def test_killed_spans_are_there_again(serve, tmp_path):
     s = serve(directory=tmp_path / "s")
     found = get(s, "/api/v1/traces", limit=1000)["traces"]
     assert sorted(t["span_id"] for t in found) == acknowledged
+
+
+# ---- samples of spans ----
+
+CPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+START = int(time.time()) * 1000 - 120_000
+
+
+def profile(server, service, samples):
+    """samples: (trace, span or None, "leaf;...;root", ms of CPU), each at its own time."""
+    strings, links, functions, stacks = [""], [{}], [""], [[]]
+
+    def index(table, value):
+        if value not in table:
+            table.append(value)
+        return table.index(value)
+
+    rows = []
+    for i, (trace, span_id, frames, ms) in enumerate(samples):
+        link = index(links, {"traceId": trace, "spanId": span_id}) if trace else 0
+        stack = index(stacks, [index(functions, name) for name in frames.split(";")])
+        rows.append({"stackIndex": stack, "linkIndex": link, "values": [str(ms * 10**6)],
+                     "timestampsUnixNano": [str((START + i % 1000) * 10**6)]})
+    cpu, ns = index(strings, "cpu"), index(strings, "nanoseconds")
+    body = {
+        "resourceProfiles": [{
+            "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": service}}]},
+            "scopeProfiles": [{"profiles": [{
+                "sampleType": {"typeStrindex": cpu, "unitStrindex": ns}, "samples": rows, "period": "10000000",
+                "periodType": {"typeStrindex": cpu, "unitStrindex": ns}, "timeUnixNano": str(START * 10**6)}]}]}],
+        "dictionary": {
+            "mappingTable": [{}], "attributeTable": [{}], "linkTable": links,
+            "stackTable": [{"locationIndices": s} for s in stacks],
+            "locationTable": [{"lines": [{"functionIndex": i}]} if i else {} for i in range(len(functions))],
+            "functionTable": [{"nameStrindex": index(strings, f)} for f in functions], "stringTable": strings}}
+    a = server.request("POST", "/v1development/profiles", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    assert a.status == 200 and a.json() == {}, a.text
+
+
+def attribute(key, value):
+    return {"key": key, "value": {"stringValue": value}}
+
+
+def trace_of(n):
+    return f"{n:032x}"
+
+
+def id_of(n):
+    return f"{n:016x}"
+
+
+@pytest.fixture
+def shop(server):
+    """Trace 1: shop's request 10 with a child 11, that calls the cart's request 12. Trace 2: another
+    endpoint of the shop. Trace 3: as 1, of the shop alone, slow."""
+    route = {"attributes": [attribute("http.route", "/buy"), attribute("http.request.method", "GET")]}
+    assert export(server, span(trace_of(1), id_of(10), START, 100, **route),
+                  span(trace_of(1), id_of(11), START + 10, 50, parentSpanId=id_of(10), kind=3, name="call"),
+                  span(trace_of(2), id_of(20), START + 500, 10, name="GET /health"),
+                  span(trace_of(3), id_of(30), START + 600, 300, **route)).json() == {}
+    assert export(server, span(trace_of(1), id_of(12), START + 20, 30, parentSpanId=id_of(11), name="add"),
+                  service="cart").json() == {}
+    profile(server, "shop", [(trace_of(1), id_of(10), "parse;handle;main", 30), (trace_of(1), id_of(11), "send;call;main", 7),
+                             (trace_of(2), id_of(20), "parse;health;main", 2), (trace_of(3), id_of(30), "match;handle;main", 200),
+                             # Of a span that nobody sent: it is of the trace's only request to the shop.
+                             (trace_of(1), id_of(99), "parse;handle;main", 1), (None, None, "idle;main", 1000)])
+    profile(server, "cart", [(trace_of(1), id_of(12), "insert;add;main", 20)])
+    return server
+
+
+def flame(server, **parameters):
+    """{(service, name, ...): ms of self} of the flame graph."""
+    a = get(server, "/api/v1/flamegraph", **parameters)
+    n, names, out, open_nodes = a["nodes"], a["names"], {}, []
+    for i in range(n["count"]):
+        while open_nodes and open_nodes[-1][0] < i:
+            open_nodes.pop()
+        path = (open_nodes[-1][1] if open_nodes else ()) + (() if i == 0 else (names[n["name"][i]],))
+        open_nodes.append((i + n["below"][i], path))
+        if n["self"][i]:
+            out[";".join(path)] = n["self"][i] / 1e6
+    return out
+
+
+def test_a_waterfall_has_the_samples_of_each_span(shop):
+    t = get_trace(shop, trace_of(1))
+    assert t["type"] == CPU
+    assert [(s["span_id"], s.get("parent_id"), s["service"], s["samples"], s["value"] / 1e6) for s in t["spans"]] == [
+        (id_of(10), None, "shop", 3, 30), (id_of(11), id_of(10), "shop", 1, 7), (id_of(12), id_of(11), "cart", 2, 20)]
+    assert t["other"] == {"samples": 1, "value": 1_000_000}
+
+
+def test_flame_graph_of_a_span_a_trace_and_an_endpoint(shop):
+    one = {"trace": trace_of(1)}
+    assert flame(shop, **one, span=id_of(10)) == {"shop;main;handle;parse": 30}
+    assert flame(shop, **one, span=id_of(10), children="true") == {
+        "shop;main;handle;parse": 30, "shop;main;call;send": 7, "cart;main;add;insert": 20}
+    assert flame(shop, **one, span=id_of(11), children="true") == {"shop;main;call;send": 7, "cart;main;add;insert": 20}
+    assert flame(shop, **one) == {
+        "shop;main;handle;parse": 31, "shop;main;call;send": 7, "cart;main;add;insert": 20}
+    assert flame(shop, **one, service="cart") == {"cart;main;add;insert": 20}
+    assert flame(shop, **one, stacks='fn="call"') == {"shop;main;call;send": 7}
+    endpoint = {"service": "shop", "endpoint": "GET /buy"}
+    assert flame(shop, **endpoint) == {
+        "shop;main;handle;parse": 31, "shop;main;call;send": 7, "shop;main;handle;match": 200}
+    assert flame(shop, **endpoint, min_ms=200) == {"shop;main;handle;match": 200}
+    assert flame(shop, **endpoint, to=START + 300) == {"shop;main;handle;parse": 31, "shop;main;call;send": 7}
+    assert flame(shop, endpoint="GET /health") == {"shop;main;health;parse": 2}
+    assert flame(shop, endpoint="GET /nothing") == {}
+    # All samples of a service, linked or not, are what they always were.
+    assert sum(flame(shop, service="shop").values()) == 30 + 7 + 2 + 200 + 1 + 1000
+
+
+def test_slow_and_quick_requests_differ(shop):
+    a = get(shop, "/api/v1/diff", endpoint="GET /buy", min_ms=200, base_min_ms=1, base_max_ms=200)
+    n = a["nodes"]
+    assert (n["total"][0], n["base_total"][0]) == (200_000_000, 38_000_000)
+
+
+def test_from_a_frame_to_endpoints_and_traces(shop):
+    rows = get(shop, "/api/v1/endpoints", stacks='fn="parse"')["endpoints"]
+    assert [(r["service"], r["endpoint"], r["requests"], r["running"], r["value"] / 1e6) for r in rows] == [
+        ("shop", "GET /buy", 2, 1, 31), ("shop", "GET /health", 1, 1, 2)]
+    found = get(shop, "/api/v1/traces", stacks='fn="main"', service="shop")["traces"]
+    assert [(t["trace_id"], t["value"] / 1e6) for t in found] == [(trace_of(3), 200), (trace_of(1), 38), (trace_of(2), 2)]
+    found = get(shop, "/api/v1/traces", stacks='fn="insert"')["traces"]
+    assert [(t["span_id"], t["service"]) for t in found] == [(id_of(12), "cart")]
+
+
+def test_what_services_are_asked_for(shop):
+    rows = {r["endpoint"]: r for r in get(shop, "/api/v1/endpoints")["endpoints"]}
+    buy = rows["GET /buy"]
+    assert (buy["requests"], buy["errors"], buy["p50_ms"], buy["max_ms"], buy["value"]) == (2, 0, 100, 300, 238_000_000)
+    assert rows.keys() == {"GET /buy", "GET /health", "add"}
+    top = get(shop, "/api/v1/top", service="shop", endpoint="GET /buy", limit=1)["rows"]
+    assert [(r["name"], r["self"]) for r in top] == [("match", 200_000_000)]

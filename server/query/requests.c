@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/query/requests.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "server/query/plan.h"
+
+void query_requests_deinit(struct query_requests *r)
+{
+	trace_set_deinit(&r->set);
+	vec_deinit(&r->requests);
+	vec_deinit(&r->samples);
+	*r = (struct query_requests){};
+}
+
+void query_choose_type(const struct store_links *l, char ret[STORE_TYPE_BYTES])
+{
+	_cleanup_free_ u64 *counts = calloc(l->profile->strings.n + 1, sizeof(*counts));
+	u32 best = 0;
+
+	for (size_t i = 0; counts && i < l->links.n; i++)
+		counts[l->links.data[i].type] += l->links.data[i].count;
+	for (u32 id = 1; counts && id < l->profile->strings.n; id++) {
+		bool is_time = strstr(profile_string(l->profile, id), ":nanoseconds:") != NULL;
+
+		if (counts[id] > counts[best] ||
+		    (counts[id] && counts[id] == counts[best] && is_time))
+			best = id;
+	}
+	snprintf(ret, STORE_TYPE_BYTES, "%s", profile_string(l->profile, best));
+}
+
+/* ---- which requests ---- */
+
+struct asking {
+	struct store *store;
+	const struct query *q;
+	const struct store_span_filter *f;
+	struct query_requests *out;
+	struct diag *diag;
+	struct trace_ids ids;
+	u32 bits;     /* of the share of traces */
+	u32 *by_span; /* owned; by span of the set: request + 1 */
+	u64 until_ms; /* when the last of them ended */
+};
+
+static void asking_deinit(struct asking *a)
+{
+	trace_ids_deinit(&a->ids);
+	free(a->by_span);
+}
+
+/* Spans may be too many even of a share: then a smaller one. */
+static int load_set(struct asking *a)
+{
+	size_t max = QUERY_MAX_TRACES;
+	int r;
+
+	do {
+		u32 more = trace_ids_sample(&a->ids, max);
+
+		a->bits = MAX(a->bits, more);
+		r = trace_set_load(a->store, a->ids.ids, a->ids.n, a->f->service, &a->out->set,
+				   a->diag);
+		max /= 4;
+	} while (r == -E2BIG && max);
+	return r;
+}
+
+static int note_requests(struct asking *a, const struct spans *found)
+{
+	struct query_requests *out = a->out;
+	size_t n = out->set.spans.spans.n;
+	int r = 0;
+
+	a->by_span = calloc(n + 1, sizeof(*a->by_span));
+	if (!a->by_span)
+		return -ENOMEM;
+	for (size_t i = 0; i < found->spans.n && r == 0; i++) {
+		const struct span *e = &found->spans.data[i];
+		u32 at = trace_set_span(&out->set, e->trace_id, e->span_id);
+		struct request request = {.span = at,
+					  .stands_for = (double)(1ULL << e->weight) *
+							(double)(1ULL << a->bits)};
+
+		if (at == PROFILE_NONE || a->by_span[at])
+			continue;
+		r = vec_push(&out->requests, request);
+		a->by_span[at] = (u32)out->requests.n;
+		a->until_ms = MAX(a->until_ms, (e->start_ns + e->duration_ns) / 1000000 + 1);
+	}
+	return r;
+}
+
+static int find_requests(struct asking *a)
+{
+	_cleanup_spans_ struct spans found = {};
+	int r = a->store->ops->find_spans(a->store, a->f, &found, a->diag);
+
+	if (r == 0)
+		r = trace_ids_of_spans(&found, &a->ids);
+	if (r == 0)
+		r = load_set(a);
+	if (r == 0)
+		r = note_requests(a, &found);
+	a->out->damaged |= found.damaged;
+	return r;
+}
+
+/* ---- their samples ---- */
+
+static int compare_samples(const void *a, const void *b)
+{
+	const struct request_sample *x = a, *y = b;
+
+	if (x->request != y->request)
+		return x->request < y->request ? -1 : 1;
+	return x->stack < y->stack ? -1 : x->stack > y->stack;
+}
+
+static void merge_samples(struct query_requests *out)
+{
+	size_t n = 0;
+
+	if (out->samples.n)
+		qsort(out->samples.data, out->samples.n, sizeof(*out->samples.data),
+		      compare_samples);
+	for (size_t i = 0; i < out->samples.n; i++) {
+		const struct request_sample *e = &out->samples.data[i];
+
+		if (n && compare_samples(&out->samples.data[n - 1], e) == 0) {
+			out->samples.data[n - 1].count += e->count;
+			out->samples.data[n - 1].value += e->value;
+		} else {
+			out->samples.data[n++] = *e;
+		}
+	}
+	out->samples.n = n;
+}
+
+static int take_links(struct asking *a, const struct store_links *l, const struct plan *plan)
+{
+	struct query_requests *out = a->out;
+	int r = 0;
+
+	if (a->q->type)
+		snprintf(out->type, sizeof(out->type), "%s", a->q->type);
+	else
+		query_choose_type(l, out->type);
+	for (size_t i = 0; i < l->links.n && r == 0; i++) {
+		const struct store_link *e = &l->links.data[i];
+		u32 at;
+
+		if (strcmp(profile_string(l->profile, e->type), out->type) != 0 ||
+		    !plan_has_series(plan, e->series))
+			continue;
+		at = trace_set_request(&out->set, &e->link, profile_string(l->profile, e->service));
+		if (at == PROFILE_NONE || !a->by_span[at])
+			continue;
+		r = vec_push(&out->samples, (struct request_sample){.request = a->by_span[at] - 1,
+								    .stack = e->stack,
+								    .count = e->count,
+								    .value = e->value});
+	}
+	merge_samples(out);
+	return r;
+}
+
+static int keep_matching(struct asking *a)
+{
+	struct query_requests *out = a->out;
+	_cleanup_free_ u64 *ids = reallocarray(NULL, out->samples.n + 1, sizeof(*ids));
+	_cleanup_free_ u8 *match = calloc(out->samples.n + 1, 1);
+	size_t n = 0;
+	int r = ids && match ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < out->samples.n && r == 0; i++)
+		ids[i] = out->samples.data[i].stack;
+	if (r == 0)
+		r = plan_match_stacks(a->store, a->q->stacks, ids, out->samples.n, match, a->diag);
+	for (size_t i = 0; i < out->samples.n && r == 0; i++)
+		if (match[i])
+			out->samples.data[n++] = out->samples.data[i];
+	out->samples.n = r == 0 ? n : out->samples.n;
+	return r;
+}
+
+static int find_samples(struct asking *a)
+{
+	_cleanup_store_links_ struct store_links l = {};
+	_cleanup_plan_ struct plan plan = {};
+	const struct store_link_filter f = {
+		.from_ms = a->f->from_ms,
+		.to_ms = MAX(a->f->to_ms, a->until_ms),
+		.service = a->f->service,
+		.traces = a->ids.ids,
+		.n_traces = a->ids.n,
+	};
+	int r = a->store->ops->find_links(a->store, &f, &l, a->diag);
+
+	if (r == 0)
+		r = plan_init_series(&plan, a->store, a->q, a->diag);
+	if (r == 0)
+		r = take_links(a, &l, &plan);
+	if (r == 0 && a->q->stacks && *a->q->stacks)
+		r = keep_matching(a);
+	a->out->damaged |= l.damaged;
+	for (size_t i = 0; i < a->out->samples.n; i++) {
+		const struct request_sample *e = &a->out->samples.data[i];
+
+		a->out->requests.data[e->request].count += e->count;
+		a->out->requests.data[e->request].value += e->value;
+	}
+	return r;
+}
+
+int query_requests(struct store *s, const struct query *q, const struct store_span_filter *f,
+		   struct query_requests *ret, struct diag *reterr_diag)
+{
+	struct query_requests out = {};
+	struct asking a = {.store = s, .q = q, .f = f, .out = &out, .diag = reterr_diag};
+	int r = find_requests(&a);
+
+	if (r == 0)
+		r = find_samples(&a);
+	asking_deinit(&a);
+	if (r == 0) {
+		*ret = out;
+		return 0;
+	}
+	query_requests_deinit(&out);
+	return diag_set(reterr_diag, r, "cannot answer: %s", strerror(-r));
+}
+
+/* ---- order ---- */
+
+static int compare_durations(const void *a, const void *b, void *arg)
+{
+	const struct span *spans = arg, *x = &spans[((const struct request *)a)->span],
+			  *y = &spans[((const struct request *)b)->span];
+
+	return x->duration_ns > y->duration_ns ? -1 : x->duration_ns < y->duration_ns;
+}
+
+static int compare_endpoints(const void *a, const void *b, void *arg)
+{
+	const struct span *spans = arg, *x = &spans[((const struct request *)a)->span],
+			  *y = &spans[((const struct request *)b)->span];
+
+	if (x->service != y->service)
+		return x->service < y->service ? -1 : 1;
+	if (x->endpoint != y->endpoint)
+		return x->endpoint < y->endpoint ? -1 : 1;
+	return compare_durations(b, a, arg);
+}
+
+void query_requests_by_endpoint(struct query_requests *r)
+{
+	if (r->requests.n)
+		qsort_r(r->requests.data, r->requests.n, sizeof(*r->requests.data),
+			compare_endpoints, r->set.spans.spans.data);
+}
+
+void query_requests_by_duration(struct query_requests *r, size_t n)
+{
+	if (n)
+		qsort_r(r->requests.data, n, sizeof(*r->requests.data), compare_durations,
+			r->set.spans.spans.data);
+}
+
+u64 query_requests_percentile(const struct query_requests *r, size_t first, size_t n, double share)
+{
+	const struct request *e = r->requests.data + first;
+	double all = 0, below = 0;
+
+	for (size_t i = 0; i < n; i++)
+		all += e[i].stands_for;
+	for (size_t i = 0; i < n; i++) {
+		below += e[i].stands_for;
+		if (below >= all * share || i + 1 == n)
+			return r->set.spans.spans.data[e[i].span].duration_ns;
+	}
+	return 0;
+}
