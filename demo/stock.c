@@ -49,7 +49,7 @@ static int unhex(const char *text, uint8_t *to, size_t n)
 static const char *hex(const uint8_t *from, size_t n, char *to)
 {
 	for (size_t i = 0; i < n; i++)
-		sprintf(to + 2 * i, "%02x", from[i]);
+		snprintf(to + 2 * i, 3, "%02x", from[i]);
 	return to;
 }
 
@@ -170,15 +170,16 @@ static void *serve(void *arg)
 int main(int argc, char **argv)
 {
 	const char *names[] = {"service.name"}, *values[] = {"stock"};
-	struct sockaddr_in at = {.sin_family = AF_INET,
-				 .sin_port = htons((uint16_t)(argc > 1 ? atoi(argv[1]) : 0)),
-				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in at = {
+		.sin_family = AF_INET,
+		.sin_port = htons((uint16_t)(argc > 1 ? strtol(argv[1], NULL, 10) : 0)),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	const char *otlp = getenv("OTEL_EXPORTER_OTLP_ENDPOINT");
 	pthread_t thread;
 	int on = 1;
 
 	if (otlp && strrchr(otlp, ':'))
-		otlp_port = atoi(strrchr(otlp, ':') + 1);
+		otlp_port = (int)strtol(strrchr(otlp, ':') + 1, NULL, 10);
 	culprit_context_process(names, values, 1);
 	listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
