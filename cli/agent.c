@@ -17,6 +17,9 @@
 #define DRAIN_MS 5000
 #define PERIOD_MS 5000
 #define MEMORY_LIMIT_MB 384
+#define SPOOL_MB 64
+/* Of 100 of the limit: what can wait is given up. */
+#define SHORT_PERCENT 90
 #define TIGHT_BYTES (256ULL << 20)
 #define INTERVAL_S 60
 
@@ -71,11 +74,17 @@ static int spool_dir_of(const char *dir, const char *url, char **ret)
 	return 0;
 }
 
+static u64 memory_limit(const struct agent_config *c)
+{
+	return (c->what.memory_limit_mb ? c->what.memory_limit_mb : MEMORY_LIMIT_MB) << 20;
+}
+
 /* Strings that are made for them. */
 struct places {
 	struct export_options all[MAX_EXPORTS + 2];
 	size_t n;
 	char *urls, *collector, *token, *spools[MAX_EXPORTS + 2]; /* owned */
+	u64 memory_bytes; /* that one may spool, where it has no directory */
 };
 
 static void places_deinit(struct places *p)
@@ -103,12 +112,14 @@ static int add_place(struct places *p, const struct agent_arguments *a, const ch
 		.key = a->key,
 		.token = p->token,
 		.headers = a->headers,
-		.spool_bytes = a->spool_mb << 20,
+		.spool_bytes = (a->spool_mb ? a->spool_mb : SPOOL_MB) << 20,
 	};
 	p->n++;
 	if (a->spool_dir && spool_dir_of(a->spool_dir, url, &p->spools[i]))
 		return 1;
 	p->all[i].spool_dir = p->spools[i];
+	if (!p->spools[i])
+		p->all[i].spool_bytes = MIN(p->all[i].spool_bytes, p->memory_bytes);
 	return 0;
 }
 
@@ -137,7 +148,7 @@ static int list_places(const struct agent_config *c, struct places *p)
 
 int agent_open_exporters(struct agent *a, const struct agent_config *c)
 {
-	struct places p = {};
+	struct places p = {.memory_bytes = memory_limit(c) / 8};
 	struct diag diag = {};
 	int e = list_places(c, &p), r = 0;
 
@@ -169,11 +180,6 @@ int agent_set_labels(struct agent *a, const struct agent_config *c)
 	return r < 0 ? cli_error(1, "out of memory") : 0;
 }
 
-static u64 memory_limit(const struct agent_config *c)
-{
-	return (c->what.memory_limit_mb ? c->what.memory_limit_mb : MEMORY_LIMIT_MB) << 20;
-}
-
 int agent_open_session(struct agent *a, const struct agent_config *c, struct session *ret)
 {
 	struct session_arguments sa = c->what;
@@ -184,6 +190,7 @@ int agent_open_session(struct agent *a, const struct agent_config *c, struct ses
 	/* Of a file and its debug files each; some are there at once. */
 	sa.max_section = memory_limit(c) / (memory_limit(c) < TIGHT_BYTES ? 12 : 4);
 	sa.tight_memory = memory_limit(c) < TIGHT_BYTES;
+	sa.budget = &a->budget;
 	return session_init(&sa, 0, true, a->identities, ret);
 }
 
@@ -204,7 +211,7 @@ static void send_profile(void *arg, struct profile *p)
 {
 	struct agent *a = arg;
 
-	(void)exporters_send(a->exporters, p);
+	(void)exporters_send(a->exporters, p, budget_is_over(&a->budget, SHORT_PERCENT));
 }
 
 static int init(struct agent *a)
@@ -214,7 +221,7 @@ static int init(struct agent *a)
 		.period_ms = rc.period_ms,
 		.probabilistic_percent = rc.probabilistic_percent,
 		.interval_s = rc.interval_s,
-		.memory_limit_bytes = rc.memory_limit_bytes,
+		.budget = &a->budget,
 		.take = send_profile,
 		.each = agent_each,
 		.arg = a,
@@ -242,9 +249,12 @@ int agent_init(const struct agent_config *c, struct agent *ret)
 	int r;
 
 	*ret = (struct agent){.config = *c};
+	budget_init(&ret->budget, memory_limit(c));
 	/* What is large, as sections of files, goes back to the system when it is freed. */
 	mallopt(M_MMAP_THRESHOLD, 256 << 10);
 	mallopt(M_TRIM_THRESHOLD, 1 << 20);
+	/* Each arena keeps what it has had. */
+	mallopt(M_ARENA_MAX, 2);
 	session_catch_reload();
 	r = init(ret);
 	if (r)
@@ -269,6 +279,7 @@ void agent_deinit(struct agent *a)
 	session_deinit(&a->old);
 	session_deinit(&a->session);
 	identities_destroy(a->identities);
+	budget_deinit(&a->budget);
 	*a = (struct agent){};
 }
 

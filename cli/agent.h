@@ -43,6 +43,7 @@ struct agent {
 	struct identities *identities;
 	struct exporters *exporters;
 	struct run *run;
+	struct budget budget; /* --memory-limit */
 
 	/* cli/reload.c: a change that is being prepared, by a thread of its own. */
 	struct agent_config next_config;

@@ -135,6 +135,7 @@ static int start_symbolizer(const struct session_arguments *a, struct identities
 		.runtime_frames = a->runtime_frames,
 		.leave_files = a->leave_files,
 		.max_section = a->max_section,
+		.budget = a->budget,
 		.debuginfod_urls = getenv("DEBUGINFOD_URLS"),
 	};
 	int r;
@@ -157,6 +158,7 @@ int session_init(const struct session_arguments *a, u32 follow, bool keep_times,
 		.keep_times = keep_times,
 		.memory_limit_bytes = a->tables_bytes ? a->tables_bytes : a->memory_limit_mb << 20,
 		.max_section = a->max_section,
+		.budget = a->budget,
 		.tight_memory = a->tight_memory,
 	};
 	struct session s = {};

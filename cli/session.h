@@ -15,6 +15,7 @@ struct session_arguments {
 	const char *event;
 	const char *pids, *comms, *cgroups, *uids; /* comma-separated */
 	u64 memory_limit_mb;
+	struct budget *budget; /* no option: of the process, or NULL */
 	bool tight_memory;
 	u64 tables_bytes,
 		max_section; /* no options, as the line above; 0: the limit is that of the tables */

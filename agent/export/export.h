@@ -36,7 +36,7 @@ struct export_options {
 
 /* Why something was given up. EXPORT_DROP(ID, name in /metrics, help) */
 #define EXPORT_DROPS                                                                               \
-	EXPORT_DROP(QUEUE, "queue_full", "exporting was slower than sampling")                     \
+	EXPORT_DROP(QUEUE, "queue_full", "exporting was slower than sampling, or memory short")    \
 	EXPORT_DROP(SPOOL, "spool_full",                                                           \
 		    "the destination was away for longer than the spool holds")                    \
 	EXPORT_DROP(REFUSED, "refused", "the destination refused it for good")                     \
@@ -73,8 +73,11 @@ int exporters_create(const struct export_options *o, size_t n, struct diag *rete
  */
 int exporters_replace(struct exporters *e, const struct export_options *o, size_t n,
 		      struct diag *reterr_diag);
-/* Takes the profile, always. -ENOBUFS: the queue is full, it is dropped and counted. */
-int exporters_send(struct exporters *e, struct profile *p);
+/*
+ * Takes the profile, always. -ENOBUFS: the queue is full, or not empty and memory is short; it is
+ * dropped and counted.
+ */
+int exporters_send(struct exporters *e, struct profile *p, bool memory_is_short);
 /* Sends what is left, at most timeout_ms, then ends. What is left then stays in a spool_dir. */
 void exporters_destroy(struct exporters *e, u32 timeout_ms);
 /* How many there are; fills at most `max`. */

@@ -299,12 +299,12 @@ static void *encoder(void *arg)
 	return NULL;
 }
 
-int exporters_send(struct exporters *e, struct profile *p)
+int exporters_send(struct exporters *e, struct profile *p, bool memory_is_short)
 {
 	bool full;
 
 	pthread_mutex_lock(&e->lock);
-	full = e->n_queued == QUEUE_MAX;
+	full = e->n_queued == QUEUE_MAX || (e->n_queued && memory_is_short);
 	if (!full) {
 		e->queue[(e->first + e->n_queued++) % QUEUE_MAX] = p;
 		pthread_cond_signal(&e->wake);

@@ -243,7 +243,7 @@ static bool park(struct pipeline *p, const struct deferred_walk *walk)
 	size_t n = (size_t)walk->copy->n * SAMPLE_COPY_BYTES;
 	struct parked *w;
 
-	if (p->closing || p->parked_bytes + sizeof(*w) + n > PARKED_MAX_BYTES)
+	if (p->closing || p->parked_bytes + sizeof(*w) + n > p->parked_max)
 		return false;
 	w = malloc(sizeof(*w) + n);
 	if (!w)
@@ -510,14 +510,17 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	static const struct procman_options procman_options = {.wakeup_bytes = 88};
 	struct tables_options to = {.budget_bytes = o->memory_limit_bytes ? o->memory_limit_bytes
 									  : DEFAULT_TABLE_BYTES,
-				    .max_section = o->max_section};
-	struct runtimes_options ro = {.unmark = unmark, .arg = p};
+				    .max_section = o->max_section,
+				    .budget = o->budget};
+	struct runtimes_options ro = {.unmark = unmark, .arg = p, .budget = o->budget};
 	struct contexts_options co = {.counted = count_contexts, .said = on_process_said, .arg = p};
 	int r;
 
 	if (!p)
 		return -ENOMEM;
 	p->keep_times = o->keep_times;
+	p->parked_max = budget_limit(o->budget) ? MIN(PARKED_MAX_BYTES, budget_limit(o->budget) / 8)
+						: PARKED_MAX_BYTES;
 	p->process_seen = o->process_seen;
 	p->process_said = o->process_said;
 	p->arg = o->arg;

@@ -53,6 +53,7 @@ struct pipeline_event { /* kept only with options.keep_times */
 struct pipeline_options {
 	struct sampler_options sampler;
 	u64 memory_limit_bytes; /* for unwind tables; 0 = 256 MiB */
+	struct budget *budget;	/* of the process; borrowed, or NULL */
 	bool tight_memory;	/* what rows are read from goes at once */
 	u64 max_section;	/* files' sections that are larger are not read; 0: any are */
 	bool keep_times;
@@ -140,7 +141,7 @@ struct pipeline {
 	u64 drained_ns;	       /* when all that there was had been handled */
 	u64 retry_ns;	       /* when runtimes that were too early are asked again */
 	struct parked *parked; /* owned: walks that wait for unwind pages */
-	u64 parked_bytes;
+	u64 parked_bytes, parked_max;
 	bool closing; /* nothing is parked: the batch is about to be taken */
 	u64 scratch[SAMPLE_MAX_FRAMES];
 	u64 lost; /* of the batches before */

@@ -2,7 +2,6 @@
 #include "agent/run/run.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -30,7 +29,6 @@ struct run {
 	struct run_options options;
 	pthread_t worker;
 	bool started;
-	int statm_fd;	/* owned: /proc/self/statm, looked at all the time */
 	u64 started_ms; /* since the epoch */
 	u64 next_ns, interval_end_ns, tidy_ns;
 	bool paused;
@@ -52,6 +50,7 @@ struct run {
 	u64 naming_ns;
 	u64 intervals, intervals_sampled; /* probabilistic; the one that goes on counts */
 	u64 shed_names, shed_sources;	  /* times that memory was short */
+	u64 left_out;			  /* times that a file's names were */
 };
 
 /* ---- memory ---- */
@@ -62,23 +61,9 @@ struct run {
 /* At so many of 100 of the limit something goes; it grows between two looks. */
 #define SHORT_PERCENT 60
 
-static u64 resident_bytes(const struct run *r)
-{
-	unsigned long long size, resident;
-	char text[128];
-	ssize_t n = pread(r->statm_fd, text, sizeof(text) - 1, 0);
-
-	text[MAX(n, (ssize_t)0)] = '\0';
-	if (sscanf(text, "%llu %llu", &size, &resident) != 2)
-		return 0;
-	return resident * (u64)sysconf(_SC_PAGESIZE);
-}
-
 static bool is_short(const struct run *r)
 {
-	u64 limit = __atomic_load_n(&r->options.memory_limit_bytes, __ATOMIC_RELAXED);
-
-	return limit && resident_bytes(r) > limit / 100 * SHORT_PERCENT;
+	return budget_is_over(r->options.budget, SHORT_PERCENT);
 }
 
 /* After a profile, in the thread that names. */
@@ -119,7 +104,7 @@ static void say_who(struct run *r, const struct pipeline_batch *b, struct profil
 	struct pipeline_stats stats;
 	struct about a = {.started_ms = r->started_ms,
 			  .hz = b->hz,
-			  .memory = resident_bytes(r),
+			  .memory = budget_used(r->options.budget),
 			  .stats = &stats};
 
 	pthread_mutex_lock(&r->lock);
@@ -135,9 +120,13 @@ static void say_who(struct run *r, const struct pipeline_batch *b, struct profil
 static void name_batch(struct run *r, const struct pipeline_batch *b)
 {
 	u64 begin = clock_ns(CLOCK_MONOTONIC);
+	struct symbolizer_stats before, after;
 	struct profile *p = NULL;
-	int e = symbolizer_profile(r->symbolizer, b, &p);
+	int e;
 
+	symbolizer_stats(r->symbolizer, &before);
+	e = symbolizer_profile(r->symbolizer, b, &p);
+	symbolizer_stats(r->symbolizer, &after);
 	if (e == 0) {
 		say_who(r, b, p);
 		r->options.take(r->options.arg, p);
@@ -148,6 +137,7 @@ static void name_batch(struct run *r, const struct pipeline_batch *b)
 	pthread_mutex_lock(&r->lock);
 	r->batches++;
 	r->failed += e < 0;
+	r->left_out += after.left_out - before.left_out;
 	r->naming_ns += clock_ns(CLOCK_MONOTONIC) - begin;
 	pthread_mutex_unlock(&r->lock);
 }
@@ -214,7 +204,6 @@ int run_create(const struct run_options *o, struct run **ret)
 	if (!r)
 		return -ENOMEM;
 	r->options = *o;
-	r->statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
 	r->started_ms = clock_epoch_ms();
 	thread_sync_init(&r->lock, &r->wake);
 	e = thread_start(&r->worker, "namer", work, r);
@@ -246,6 +235,8 @@ static void hand_over(struct run *r, struct pipeline_batch *b, struct symbolizer
 		r->stops[i] += b->stops[i];
 	pipeline_stats(r->options.pipeline, &r->stats);
 	r->stats.lost += r->lost_before;
+	budget_set_outside(r->options.budget,
+			   (s64)r->stats.sampler.map_bytes - (s64)r->stats.sampler.mapped_bytes);
 	r->symbolizer = s;
 	r->todo = b;
 	pthread_cond_broadcast(&r->wake);
@@ -364,7 +355,7 @@ void run_change(struct run *r, const struct run_change *c)
 		r->interval_end_ns = now;
 	r->options.probabilistic_percent = c->probabilistic_percent;
 	r->options.interval_s = c->interval_s;
-	__atomic_store_n(&r->options.memory_limit_bytes, c->memory_limit_bytes, __ATOMIC_RELAXED);
+	budget_set_limit(r->options.budget, c->memory_limit_bytes);
 	if (!c->probabilistic_percent && r->paused) {
 		pipeline_pause(r->options.pipeline, false);
 		r->paused = false;
@@ -424,7 +415,6 @@ void run_destroy(struct run *r)
 	pipeline_give_back(r->options.pipeline, r->done);
 	pthread_cond_destroy(&r->wake);
 	pthread_mutex_destroy(&r->lock);
-	cleanup_close(&r->statm_fd);
 	free(r);
 }
 
@@ -476,6 +466,9 @@ void run_metrics(struct run *r, struct str *out)
 	metric(out, "memory_short_tables_total", "counter",
 	       "Files whose unwind information was given up for want of memory.",
 	       (double)r->shed_sources);
+	metric(out, "memory_short_unnamed_total", "counter",
+	       "Times that the names of a file had no room in memory: its addresses have none.",
+	       (double)r->left_out);
 	metric(out, "memory_left_out_total", "counter",
 	       "Times that unwind tables had no room: stacks end there and say so.",
 	       (double)r->stats.tables.no_memory);
@@ -485,8 +478,9 @@ void run_metrics(struct run *r, struct str *out)
 	metric(out, "cpu_seconds_total", "counter", "CPU time of this process.",
 	       seconds_of(u.ru_utime) + seconds_of(u.ru_stime));
 	metric(out, "memory_limit_bytes", "gauge", "What --memory-limit allows.",
-	       (double)__atomic_load_n(&r->options.memory_limit_bytes, __ATOMIC_RELAXED));
-	metric(out, "resident_bytes", "gauge", "Memory resident now.", (double)resident_bytes(r));
+	       (double)budget_limit(r->options.budget));
+	metric(out, "memory_bytes", "gauge", "What of it is in use: resident, and BPF maps.",
+	       (double)budget_used(r->options.budget));
 	metric(out, "resident_max_bytes", "gauge", "Most memory resident so far.",
 	       (double)u.ru_maxrss * 1024);
 }

@@ -9,6 +9,7 @@
 #include "agent/identity/identity.h"
 #include "agent/pipeline/pipeline.h"
 #include "agent/symbolize/symbolize.h"
+#include "base/budget.h"
 #include "base/diag.h"
 #include "base/str.h"
 #include "base/types.h"
@@ -26,9 +27,8 @@ struct run_options {
 	 * Of intervals of this length only so many of 100 are sampled, chosen by chance. 0 = all.
 	 */
 	u32 probabilistic_percent, interval_s;
-	/* Of all that the process has; 0: none. What can be made again goes before it is reached.
-	 */
-	u64 memory_limit_bytes;
+	/* Of all that the process has. What can be made again goes before its limit is reached. */
+	struct budget *budget;
 	/* Takes a profile; in the other thread. */
 	void (*take)(void *arg, struct profile *p);
 	/* In the caller's thread, between two reads; may call run_change(). NULL is fine. */

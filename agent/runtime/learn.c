@@ -7,8 +7,13 @@
 
 #include "base/clock.h"
 
+/* Of a limit, what one binary may take while it is read: V8's symbols are 30 MiB. */
+#define SHARE 4
+#define PAUSE_MS 500
+
 struct learner {
 	struct worker *worker;
+	struct budget *budget; /* borrowed, or NULL */
 };
 
 void learn_job_free(struct learn_job *job)
@@ -25,14 +30,34 @@ static struct learn_job *job_of(struct worker_job *base)
 	return base ? container_of(base, struct learn_job, base) : NULL;
 }
 
+static int learn_in_budget(struct learner *l, struct learn_job *job)
+{
+	u64 limit = budget_limit(l->budget) / SHARE, room = 0;
+	const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
+	int r;
+
+	if (limit) {
+		job->binary.elf->max_memory = limit;
+		room = MIN(job->binary.elf->size, limit);
+	}
+	if (!budget_begin(l->budget, room)) {
+		/* It may be asked for again. */
+		(void)nanosleep(&pause, NULL);
+		return diag_set(&job->why, -ENOBUFS, "no room in --memory-limit to read it");
+	}
+	r = job->ops->learn(&job->binary, &job->info, &job->learned, &job->why);
+	if (limit)
+		budget_end(l->budget, room);
+	return r;
+}
+
 /* In the worker. */
 static void learn(void *arg, struct worker_job *base)
 {
 	struct learn_job *job = job_of(base);
 	u64 begin = clock_ns(CLOCK_MONOTONIC);
 
-	(void)arg;
-	job->error = job->ops->learn(&job->binary, &job->info, &job->learned, &job->why);
+	job->error = learn_in_budget(arg, job);
 	job->ms = (double)(clock_ns(CLOCK_MONOTONIC) - begin) / 1e6;
 }
 
@@ -83,16 +108,17 @@ int learner_fd(const struct learner *l)
 	return worker_fd(l->worker);
 }
 
-int learner_create(struct learner **ret)
+int learner_create(struct budget *budget, struct learner **ret)
 {
+	struct learner *l = calloc(1, sizeof(*l));
 	/* Before most others, behind the reader. */
 	const struct worker_options o = {
-		.name = "learner", .nice = -10, .run = learn, .drop = drop};
-	struct learner *l = calloc(1, sizeof(*l));
+		.name = "learner", .nice = -10, .run = learn, .drop = drop, .arg = l};
 	int r;
 
 	if (!l)
 		return -ENOMEM;
+	l->budget = budget;
 	r = worker_create(&o, &l->worker);
 	if (r < 0) {
 		free(l);

@@ -24,7 +24,8 @@ struct learn_job {
 	double ms;     /* that it took */
 };
 
-int learner_create(struct learner **ret);
+/* The budget is borrowed, or NULL. */
+int learner_create(struct budget *budget, struct learner **ret);
 /* Waits for what is under way, and drops it. */
 void learner_destroy(struct learner *l);
 /* Readable when there is something to take. */

@@ -49,6 +49,9 @@ static const char *const names[RUNTIME_N] = {
 #undef RUNTIME
 };
 
+/* How often a binary is asked again that had no room in memory: for a minute or more. */
+#define MAX_ASKED 100
+
 /* A binary that was asked; by file id. */
 struct known_binary {
 	u32 runtime; /* RUNTIME_NONE: it is none, or it could not be learned */
@@ -57,6 +60,7 @@ struct known_binary {
 	bool learning;
 	bool gone; /* no process maps it any more; it is kept until the learner is done */
 	u32 file_id;
+	u32 n_asked;
 	void *learned;
 	struct diag why; /* it could not be learned */
 };
@@ -87,6 +91,14 @@ struct runtimes {
 	struct learner *learner;
 	struct runtime_answers answers;
 };
+
+/* Texts of one period. */
+static u64 names_limit(const struct runtimes *r)
+{
+	u64 limit = budget_limit(r->options.budget);
+
+	return limit ? MIN(NAMES_LIMIT, limit / 8) : NAMES_LIMIT;
+}
 
 /* ---- memory of processes ---- */
 
@@ -179,6 +191,12 @@ static void say_why(const struct known_binary *k, const char *path)
 		 k->why.text[0] ? k->why.text : "nothing could be learned of it");
 }
 
+/* Memory was short: it may not be for long. */
+static bool ask_again(struct runtimes *r, struct known_binary *k, const struct learn_job *job)
+{
+	return ++k->n_asked < MAX_ASKED && learner_ask(r->learner, job->ops, &job->binary, k) == 0;
+}
+
 u32 runtimes_take(struct runtimes *r, bool wait)
 {
 	struct learn_job *job;
@@ -187,6 +205,10 @@ u32 runtimes_take(struct runtimes *r, bool wait)
 	while ((job = learner_take(r->learner, wait))) {
 		struct known_binary *k = job->user;
 
+		if (job->error == -ENOBUFS && !k->gone && ask_again(r, k, job)) {
+			learn_job_free(job);
+			continue;
+		}
 		n++;
 		k->learning = false;
 		r->anonymous_of = 0;
@@ -635,7 +657,7 @@ struct runtime_answers runtimes_take_answers(struct runtimes *r)
 {
 	struct runtime_answers a = r->answers;
 
-	r->answers = (struct runtime_answers){.arena = ARENA_INIT(NAMES_LIMIT)};
+	r->answers = (struct runtime_answers){.arena = ARENA_INIT(names_limit(r))};
 	return a;
 }
 
@@ -723,8 +745,8 @@ int runtimes_create(const struct runtimes_options *o, struct runtimes **ret)
 	if (!r)
 		return -ENOMEM;
 	r->options = *o;
-	r->answers.arena = (struct arena)ARENA_INIT(NAMES_LIMIT);
-	e = learner_create(&r->learner);
+	r->answers.arena = (struct arena)ARENA_INIT(names_limit(r));
+	e = learner_create(o->budget, &r->learner);
 	if (e < 0) {
 		runtimes_destroy(r);
 		return e;

@@ -17,6 +17,7 @@
 #include "abi/vocab.h"
 #include "agent/procman/procman.h"
 #include "base/arena.h"
+#include "base/budget.h"
 #include "base/diag.h"
 #include "base/map.h"
 #include "base/types.h"
@@ -114,6 +115,7 @@ struct runtimes_options {
 	/* A binary whose mappings were marked could not be learned. May be NULL. */
 	void (*unmark)(void *arg, u32 file_id);
 	void *arg;
+	struct budget *budget; /* borrowed, or NULL: what has no room in it is not learned */
 };
 
 int runtimes_create(const struct runtimes_options *o, struct runtimes **ret);

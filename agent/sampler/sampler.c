@@ -534,6 +534,7 @@ static void read_stats(struct sampler *s, struct sampler_stats *ret)
 	for (u32 i = 0; i < COUNTER_N; i++)
 		st.counters[i] = read_counter(s, (enum counter)i);
 	bpf_object__for_each_map(map, s->skel->obj) st.map_bytes += map_bytes(map);
+	st.mapped_bytes = scratch_bytes(s) + 2 * bpf_map__max_entries(s->skel->maps.ring);
 	/* The entry's time is that of all programs that it jumps to, too. */
 	if (bpf_obj_get_info_by_fd(bpf_program__fd(s->skel->progs.oncpu), &info, &info_n) == 0) {
 		st.bpf_ns = info.run_time_ns;

@@ -51,6 +51,7 @@ struct sampler_stats {
 	u64 counters[COUNTER_N];
 	u64 bpf_ns, bpf_runs; /* of the programs, when kernel.bpf_stats_enabled is 1 */
 	u64 map_bytes;	      /* of all maps but the arena's chunks */
+	u64 mapped_bytes;     /* of these, as they count in what is resident: the ring twice */
 	u32 cpus;
 	u64 elapsed_ns;	   /* since sampler_start() */
 	const char *event; /* what is really counted: static or the option's */

@@ -32,7 +32,8 @@ struct named_binary {
 	u64 n_read;	      /* how often they had been before */
 	struct elf_file *elf; /* owned, as symbols; NULL: none */
 	struct symbols *symbols;
-	u32 mapping; /* in the profile being made */
+	u32 mapping;   /* in the profile being made */
+	bool left_out; /* of this profile: no room to read it */
 };
 
 static void named_binary_free(struct named_binary *b)
@@ -300,6 +301,12 @@ static int push_chain(struct making *m, const struct profile_frame *like, u32 n)
 	return r;
 }
 
+static int look_up(struct making *m, struct named_binary *n, u64 svma)
+{
+	return n->left_out || is_in_a_hurry(m->s) ? symbols_recall(n->symbols, svma, &m->chain)
+						  : symbols_lookup(n->symbols, svma, &m->chain);
+}
+
 /* Names an address of a file. */
 static int file_chain(struct making *m, u64 frame)
 {
@@ -315,8 +322,7 @@ static int file_chain(struct making *m, u64 frame)
 	m->chain.n = 0;
 	if (n) {
 		f.mapping = n->mapping;
-		if (!n->symbols || is_in_a_hurry(m->s) ||
-		    symbols_lookup(n->symbols, f.address, &m->chain) < 0)
+		if (!n->symbols || look_up(m, n, f.address) < 0)
 			m->chain.n = 0;
 	}
 	return push_chain(m, &f, m->chain.n);
@@ -552,6 +558,42 @@ static int compare_frames(const void *pa, const void *pb)
 	return (*a > *b) - (*a < *b);
 }
 
+/* Room to read it: what is kept of others goes first. */
+static bool find_room(struct symbolizer *s, u64 bytes)
+{
+	if (budget_begin(s->options.budget, bytes))
+		return true;
+	bound_sources(s, 0);
+	return budget_begin(s->options.budget, bytes);
+}
+
+/* Sorted addresses of one file. */
+static void look_up_file(struct making *m, struct named_binary *named, const u64 *list, size_t n)
+{
+	struct symbolizer *s = m->s;
+	u64 room = 0;
+
+	for (size_t i = 0; i < n && !is_in_a_hurry(s); i++) {
+		u64 svma = list[i] & FRAME_SVMA_MASK;
+
+		if ((i && list[i] == list[i - 1]) ||
+		    symbols_recall(named->symbols, svma, &m->chain) != -EAGAIN)
+			continue;
+		if (!room) {
+			room = symbols_needs(named->symbols) + 1;
+			named->left_out = !find_room(s, room);
+		}
+		if (named->left_out) {
+			s->stats.left_out++;
+			symbols_trim(named->symbols);
+			return;
+		}
+		(void)symbols_lookup(named->symbols, svma, &m->chain);
+	}
+	if (room)
+		budget_end(s->options.budget, room);
+}
+
 /*
  * Looks all addresses of files up, file by file, so that what one is read from can go before the
  * next is: the first batch has hundreds of files. Later only the answers are needed.
@@ -573,14 +615,16 @@ static int look_up_files(struct making *m)
 				list[n++] = frames[i];
 	}
 	qsort(list, n, sizeof(*list), compare_frames);
-	for (size_t i = 0; i < n && !is_in_a_hurry(m->s); i++) {
+	for (size_t i = 0, end; i < n && !is_in_a_hurry(m->s); i = end) {
 		struct procman_binary *b = held_binary(m, (u32)(list[i] >> FRAME_SVMA_BITS));
 		struct named_binary *named = b ? named_binary(m, b) : NULL;
 
-		if (i && list[i] >> FRAME_SVMA_BITS != list[i - 1] >> FRAME_SVMA_BITS)
-			bound_sources(m->s, bytes);
-		if (named && named->symbols && (!i || list[i] != list[i - 1]))
-			(void)symbols_lookup(named->symbols, list[i] & FRAME_SVMA_MASK, &m->chain);
+		end = i + 1;
+		while (end < n && list[end] >> FRAME_SVMA_BITS == list[i] >> FRAME_SVMA_BITS)
+			end++;
+		if (named && named->symbols)
+			look_up_file(m, named, &list[i], end - i);
+		bound_sources(m->s, bytes);
 	}
 	return 0;
 }
@@ -666,6 +710,7 @@ static void forget_binaries(struct symbolizer *s, const struct pipeline_batch *b
 		struct named_binary *b = (struct named_binary *)slot->value;
 
 		b->mapping = PROFILE_NONE;
+		b->left_out = false;
 		if (map_get(&batch->binaries, b->file_id) || ++b->unseen < KEEP_BATCHES)
 			continue;
 		map_del(&s->binaries, b->file_id, NULL);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "agent/pipeline/pipeline.h"
+#include "base/budget.h"
 #include "profile/profile.h"
 
 struct symbolizer;
@@ -21,6 +22,7 @@ struct symbolizer_options {
 	 * it from one profile to the next; 0: no bound, and little is kept.
 	 */
 	u64 max_section;
+	struct budget *budget; /* borrowed, or NULL: a file that has no room in it is left out */
 	/* The resource of whom an entry is; NULL: none has one. */
 	int (*resource)(void *arg, const struct pipeline_entry *e, struct profile *p, u32 *ret);
 	void *arg;
@@ -29,6 +31,7 @@ struct symbolizer_options {
 struct symbolizer_stats {
 	u64 frames;	    /* looked up, over all samples */
 	u64 unnamed;	    /* of these, without a name */
+	u64 left_out;	    /* times that a file's names had no room in memory */
 	bool kernel_hidden; /* kallsyms shows no addresses: see kernel.kptr_restrict */
 };
 

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -47,6 +48,7 @@ struct loader {
 	struct worker *worker;
 	int debug_root; /* borrowed */
 	u64 max_section;
+	struct budget *budget;	   /* borrowed, or NULL */
 	bool tight;		   /* the owner's */
 	u32 *rows;		   /* the worker's: room for a page */
 	struct loader_file *files; /* the owner's */
@@ -120,6 +122,20 @@ static void note_built(struct loader_file *f, u64 page)
 	f->built[i / 8] |= (u8)(1u << i % 8);
 }
 
+/* What building may take, about: of a file that is read already, what is worked out of it. */
+static u64 needs(const struct loader *l, const struct loader_file *f)
+{
+	struct stat st = {};
+	u64 n;
+
+	if (f->elf)
+		n = f->elf->size;
+	else
+		n = f->fd >= 0 && fstat(f->fd, &st) == 0 ? (u64)st.st_size : 0;
+	n = MIN(n, l->max_section ? l->max_section : ~0ULL);
+	return f->source ? n / 2 : n * 2;
+}
+
 static int build(struct loader *l, struct job *j)
 {
 	struct loader_file *f = j->file;
@@ -152,6 +168,18 @@ static int build(struct loader *l, struct job *j)
 	return 0;
 }
 
+static int build_in_budget(struct loader *l, struct job *j)
+{
+	u64 room = budget_limit(l->budget) ? needs(l, j->file) : 0;
+	int r;
+
+	if (!budget_begin(l->budget, room))
+		return -ENOBUFS;
+	r = build(l, j);
+	budget_end(l->budget, room);
+	return r;
+}
+
 static void do_job(void *arg, struct worker_job *base)
 {
 	struct job *j = container_of(base, struct job, base);
@@ -161,7 +189,10 @@ static void do_job(void *arg, struct worker_job *base)
 		j->fn(j->arg);
 		return;
 	}
-	p->error = __atomic_load_n(&j->file->closed, __ATOMIC_RELAXED) ? -ESTALE : build(arg, j);
+	if (__atomic_load_n(&j->file->closed, __ATOMIC_RELAXED))
+		p->error = -ESTALE;
+	else
+		p->error = build_in_budget(arg, j);
 	if (p->error < 0) {
 		free(p->lines);
 		free(p->rules);
@@ -340,6 +371,11 @@ bool loader_busy(const struct loader *l)
 int loader_fd(const struct loader *l)
 {
 	return worker_fd(l->worker);
+}
+
+void loader_set_budget(struct loader *l, struct budget *b)
+{
+	l->budget = b;
 }
 
 void loader_set_max_section(struct loader *l, u64 bytes)

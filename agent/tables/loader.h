@@ -13,6 +13,7 @@
 #pragma once
 
 #include "abi/unwind.h"
+#include "base/budget.h"
 #include "base/types.h"
 #include "elf/elf.h"
 
@@ -46,6 +47,8 @@ void loader_page_deinit(struct loader_page *p);
  */
 int loader_create(int debug_root, struct loader **ret);
 /* Sections larger than this are not read; 0: any are. Before the first file. */
+/* Borrowed: what has no room in it is not built, -ENOBUFS. Before the first page. */
+void loader_set_budget(struct loader *l, struct budget *b);
 void loader_set_max_section(struct loader *l, u64 bytes);
 /*
  * Gives back what files were read into that nothing was asked of for so long. They are read again

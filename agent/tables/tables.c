@@ -79,6 +79,7 @@ int tables_create(const struct tables_options *o, struct tables **ret)
 	if (r == 0) {
 		loader_set_gentle(t->loader, true);
 		loader_set_max_section(t->loader, o->max_section);
+		loader_set_budget(t->loader, o->budget);
 	}
 	if (r == 0)
 		r = lines_alloc(&t->lines, 1, &first); /* opens the first chunk now, not later */
@@ -478,6 +479,7 @@ u32 tables_take(struct tables *t, bool wait)
 		u32 page = (u32)(p.page - table->first_page);
 
 		table->asked[page / 8] &= (u8) ~(1u << page % 8);
+		t->stats.no_memory += p.error == -ENOBUFS;
 		add_rules(table, &p);
 		if (p.n_lines && !table->broken && !page_record(t, table, page)->line)
 			(void)publish_page(t, table, &p);

@@ -15,16 +15,18 @@
 
 #include "abi/unwind.h"
 #include "agent/procman/procman.h"
+#include "base/budget.h"
 #include "base/types.h"
 #include "elf/elf.h"
 
 struct tables;
 
 struct tables_options {
-	int arena_fd;	  /* the array of maps; borrowed */
-	int processes_fd; /* the process hash; borrowed */
-	u64 budget_bytes; /* for chunks; at least one is always there */
-	u64 max_section;  /* files' sections that are larger are not read; 0: any are */
+	int arena_fd;	       /* the array of maps; borrowed */
+	int processes_fd;      /* the process hash; borrowed */
+	u64 budget_bytes;      /* for chunks; at least one is always there */
+	u64 max_section;       /* files' sections that are larger are not read; 0: any are */
+	struct budget *budget; /* borrowed, or NULL: as loader_set_budget() */
 	/* The runtime (enum runtime_id) whose code a mapping holds. NULL: none. */
 	u32 (*runtime_of)(void *arg, const struct procman_process *p,
 			  const struct procman_mapping *m);

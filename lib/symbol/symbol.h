@@ -47,6 +47,10 @@ int symbols_open(struct elf_file *elf, const struct symbols_options *o, struct s
 void symbols_destroy(struct symbols *s);
 /* 0 and a chain of at least one, or -ENOENT when no source has a name for the address. */
 int symbols_lookup(struct symbols *s, u64 svma, struct symbol_chain *ret);
+/* The same without reading anything: -EAGAIN when it would have to. */
+int symbols_recall(const struct symbols *s, u64 svma, struct symbol_chain *ret);
+/* Bytes that looking up an address may take, about, more than it has now. */
+u64 symbols_needs(struct symbols *s);
 /* Gives back what can be read again (sections, tables, file descriptors) and keeps the answers: for
  * after a batch. */
 void symbols_trim(struct symbols *s);

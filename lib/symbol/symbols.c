@@ -280,6 +280,24 @@ size_t symbols_memory(const struct symbols *s)
 	return n + sizeof(*s->own);
 }
 
+/* As many bytes of a file as may be read; compressed sections are a third of what they hold. */
+static u64 file_needs(const struct symbols *s, const struct elf_file *f)
+{
+	return f ? MIN(f->size * 3, s->max_section ? s->max_section : ~0ULL) : 0;
+}
+
+u64 symbols_needs(struct symbols *s)
+{
+	size_t has = symbols_memory(s);
+	u64 needs;
+
+	if (open_sources(s) < 0)
+		return 0;
+	/* And as much again for what is made of it. */
+	needs = 2 * (file_needs(s, handle(s)) + file_needs(s, s->debug));
+	return needs - MIN(needs, (u64)has);
+}
+
 size_t symbols_answers_memory(const struct symbols *s)
 {
 	return answers_memory(&s->answers) + s->demangled.cap * sizeof(struct map_slot);
@@ -559,6 +577,11 @@ static int resolve(struct symbols *s, u64 svma, struct symbol_chain *ret, bool *
 		r = name_chain(s, raw, svma, ret);
 	*ret_incomplete = s->dwarf && raw->incomplete;
 	return r == 0 || r == -ENOMEM ? r : name_from_symbol(s, svma, ret);
+}
+
+int symbols_recall(const struct symbols *s, u64 svma, struct symbol_chain *ret)
+{
+	return svma >= MAP_GONE_KEY ? -ENOENT : answers_get(&s->answers, svma, ret);
 }
 
 int symbols_lookup(struct symbols *s, u64 svma, struct symbol_chain *ret)

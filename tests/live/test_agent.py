@@ -19,7 +19,7 @@ import pytest
 from folded import parse_folded
 from otlp import Receiver
 from statistics_of import binomial_interval
-from truth import PROGRAMS, build
+from truth import PROGRAMS, build, listed
 
 WAIT_S = 150
 
@@ -408,6 +408,53 @@ def test_intervals_by_chance(culprit, programs, tmp_path):
         assert_alike(len(spans), seen, "in the intervals that are sampled")
         left_out = sum(any(a < t < b for a, b in zip(some, some[1:]) if b - a >= 5e8) for t in whole)
         assert left_out > 0
+
+
+# ---- memory ----
+
+
+def test_memory_stays_below_its_limit(culprit, programs, tmp_path):
+    """With 60 processes of many programs, and all else that runs here: what is resident, and BPF's maps,
+    is below the limit at each look. It goes on, and what it left out for that is counted."""
+    limit = 96
+    names = [n for n in listed() if not n.endswith(("-x", "-xs"))]
+    many = [subprocess.Popen([f"{programs}/{names[i % len(names)]}", "1000000"], stdout=subprocess.DEVNULL,
+                             preexec_fn=lambda: os.nice(15)) for i in range(60)]
+    try:
+        with Receiver() as r, Work(programs, "shop"), \
+                Agent(culprit, tmp_path, frequency=49, period=1, export=r.url, memory_limit=limit) as agent:
+            most = 0
+
+            def enough():
+                nonlocal most
+                most = max(most, agent.rss())
+                return len(r.bodies) > 8
+            wait_for(enough, "no profiles")
+            metrics = agent.metrics()
+            # Maps that are not mapped, if any; what is mapped is resident.
+            outside = max(0, metrics["culprit_agent_memory_bytes"] - agent.rss())
+            assert most + outside < limit << 20, f"{most >> 20} MiB and {outside / 2**20:.1f}"
+            assert metrics["culprit_agent_resident_max_bytes"] < limit << 20
+            assert metrics["culprit_agent_memory_limit_bytes"] == limit << 20
+            for what in ("short_names", "short_tables", "short_unnamed", "left_out"):
+                assert f"culprit_agent_memory_{what}_total" in metrics
+            agent.end()
+            assert times_of(r, "shop")
+    finally:
+        for p in many:
+            p.kill()
+            p.wait()
+
+
+def test_a_limit_that_is_too_small(culprit, programs, tmp_path):
+    """Less than what it needs for anything at all: names and stacks are left out, which is counted; no
+    sample is lost, and it lives."""
+    with Receiver() as r, Work(programs, "shop"), \
+            Agent(culprit, tmp_path, frequency=99, period=1, export=r.url, memory_limit=24) as agent:
+        wait_for(lambda: len(times_of(r, "shop")) > 100, "no samples")
+        wait_for(lambda: agent.metric("agent_memory_short_unnamed_total") +
+                 agent.metric("agent_memory_left_out_total") > 0, "nothing is left out")
+        agent.end()
 
 
 # ---- the end ----

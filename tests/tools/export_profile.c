@@ -204,7 +204,7 @@ static void send_request(struct exporters *e, const char *path)
 	      &d);
 	check(got.rejected ? -EBADMSG : 0, &got.why);
 	vec_foreach (&got.profiles, p)
-		exporters_send(e, take_ptr(*p));
+		exporters_send(e, take_ptr(*p), false);
 	otlp_profiles_deinit(&got);
 }
 
@@ -280,7 +280,7 @@ int main(int argc, char **argv)
 			check(profile_read_file(argv[f], NULL, &in, &d), &d);
 			p = prepare(&a, in, number_of);
 			dump(&a, p, number_of);
-			exporters_send(e, p);
+			exporters_send(e, p, false);
 			profile_destroy(in);
 			nanosleep(&(struct timespec){.tv_sec = (time_t)(a.gap_ms / 1000),
 						     .tv_nsec = (long)(a.gap_ms % 1000) * 1000000},

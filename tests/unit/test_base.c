@@ -2,7 +2,9 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/budget.h"
 #include "base/buf.h"
 #include "base/map.h"
 #include "base/str.h"
@@ -88,6 +90,39 @@ Test(strtab, equal_strings_have_equal_ids)
 		cr_assert_str_eq(strtab_get(&t, id), text);
 	}
 	strtab_deinit(&t);
+}
+
+static void *end_soon(void *arg)
+{
+	usleep(20000);
+	budget_end(arg, 64 << 20);
+	return NULL;
+}
+
+Test(budget, has_room_for_some_at_a_time)
+{
+	struct budget b;
+	pthread_t thread;
+	u64 used;
+
+	cr_assert(budget_begin(NULL, ~0ULL));
+	budget_init(&b, 0);
+	cr_assert(budget_begin(&b, ~0ULL) && !budget_is_over(&b, 1));
+	used = budget_used(&b);
+	cr_assert_gt(used, 1 << 20);
+	/* An eighth is for others. */
+	budget_set_limit(&b, (used + (100 << 20)) / 7 * 8);
+	cr_assert(!budget_begin(&b, 200 << 20));
+	cr_assert(budget_begin(&b, 64 << 20));
+	cr_assert_eq(pthread_create(&thread, NULL, end_soon, &b), 0);
+	/* There is, when the other is done. */
+	cr_assert(budget_begin(&b, 64 << 20));
+	pthread_join(thread, NULL);
+	budget_end(&b, 64 << 20);
+	cr_assert_eq(b.reserved, 0);
+	budget_set_outside(&b, 1LL << 40);
+	cr_assert(budget_is_over(&b, 100) && !budget_begin(&b, 0));
+	budget_deinit(&b);
 }
 
 Test(str, numbers_are_whole_strings)
