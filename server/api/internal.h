@@ -50,6 +50,7 @@ extern const struct api_route api_view_routes[];     /* views.c: JSON */
 extern const struct api_route api_querier_routes[];  /* querier.c: Pyroscope's queries */
 extern const struct api_route api_input_routes[];    /* input.c: what comes in */
 extern const struct api_route api_symbol_routes[];   /* symbols.c: debug files */
+extern const struct api_route api_slow_routes[];     /* slow.c */
 extern const struct api_route api_trace_routes[];    /* traces.c: spans */
 
 /* "name":"value" */
@@ -80,6 +81,9 @@ int api_tree_options(struct api_call *c, struct profile_tree_options *o);
 int api_open_public(const char *path, int *ret_fd);
 /* A sentence, of the first two. */
 const char *api_not_public(int r);
+
+/* "kinds", "names" and "nodes": columns (views.c). */
+void api_put_tree(struct str *out, const struct profile_tree *t);
 
 /* ---- trees (prune.c) ---- */
 

@@ -125,7 +125,7 @@ static int label_values(struct api_call *c)
 		str_putc(out, ']');                                                                \
 	} while (0)
 
-static void put_tree(struct str *out, const struct profile_tree *t)
+void api_put_tree(struct str *out, const struct profile_tree *t)
 {
 	str_puts(out, "\"kinds\":[");
 	for (u8 k = 0; k < FRAME_KIND_N; k++)
@@ -180,7 +180,7 @@ static int flamegraph(struct api_call *c)
 	str_putc(c->out, '{');
 	put_head(c, &q, p);
 	str_putc(c->out, ',');
-	put_tree(c->out, t);
+	api_put_tree(c->out, t);
 	str_putc(c->out, '}');
 	return 0;
 }
@@ -236,7 +236,7 @@ static int diff(struct api_call *c)
 	put_head(c, &base_q, base);
 	str_printf(c->out, ",\"total\":%lld},\"normalized\":%s,", base_total,
 		   normalize ? "true" : "false");
-	put_tree(c->out, t);
+	api_put_tree(c->out, t);
 	str_putc(c->out, '}');
 	return 0;
 }

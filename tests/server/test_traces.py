@@ -314,3 +314,42 @@ def test_what_services_are_asked_for(shop):
     assert rows.keys() == {"GET /buy", "GET /health", "add"}
     top = get(shop, "/api/v1/top", service="shop", endpoint="GET /buy", limit=1)["rows"]
     assert [(r["name"], r["self"]) for r in top] == [("match", 200_000_000)]
+
+
+def backtracking(n=400):
+    """Requests of 20 to 30 ms; one in 40 runs an expression that backtracks, for 300 ms more. Samples
+    every 10 ms of CPU."""
+    spans, samples = [], []
+    for i in range(n):
+        bad = i % 40 == 7
+        trace, root = trace_of(1000 + i), id_of(1000 + i)
+        spans.append(span(trace, root, START + i * 10, 20 + i % 11 + 300 * bad, name="GET /mail", attributes=[
+            attribute("http.route", "/mail")]))
+        samples += [(trace, root, "read;parse;handle;main", 10), (trace, root, "convert;parse;handle;main", 10)]
+        if bad:
+            samples += [(trace, root, "step;match;regex;check_mail;handle;main", 10)] * 30
+    return spans, samples
+
+
+def test_the_guilty_function_is_first(server):
+    spans, samples = backtracking()
+    assert export(server, *spans).json() == {}
+    profile(server, "shop", samples)
+    a = get(server, "/api/v1/slow", endpoint="/mail", service="shop")
+    assert a["slow"]["requests"] >= 10 and a["slow"]["to_ms"] > 300 and a["middle"]["to_ms"] <= 31
+    assert [r["name"] for r in a["rows"][:4]] == ["check_mail", "regex", "match", "step"]
+    first = a["rows"][0]
+    assert first["effect"] == pytest.approx(10 / a["slow"]["requests"] * 300e6) and first["low"] > 0
+    assert first["middle"] == 0 and not first["explained"]
+    assert {r["name"]: r["explained"] for r in a["rows"]}["main"]
+    n = a["nodes"]
+    assert n["total"][0] == pytest.approx(a["slow"]["value"], abs=2)
+    assert n["base_total"][0] == pytest.approx(a["middle"]["value"], abs=2) == 20_000_000
+    for parameters in ({"slow": "99"}, {"slow": "90", "middle_from": "10", "middle_to": "60"}, {"limit": "1"},
+                       {"type": CPU}, {"stacks": 'fn="regex"'}, {"max_nodes": "10"}, {"status": "unset"},
+                       {"min_ms": "1", "max_ms": "100000"}, {"inverted": "1"}, {"query": '{service_name="shop"}'}):
+        assert get(server, "/api/v1/slow", endpoint="/mail", **parameters)["rows"], parameters
+    for parameters in ({}, {"endpoint": "/mail", "slow": "x"}, {"endpoint": "/mail", "limit": "0"}):
+        assert check(server.get("/api/v1/slow", **parameters), "/api/v1/slow").status == 400
+    none = get(server, "/api/v1/slow", endpoint="/nothing")
+    assert none["rows"] == [] and "0 requests" in none["note"]

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Slow against fast: server/analyze over the requests for an endpoint, and the two as a diff. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/vocab.h"
+#include "server/analyze/analyze.h"
+#include "server/api/internal.h"
+
+#define DEFAULT_ROWS 50
+
+struct comparing {
+	struct query q;
+	struct query_requests all;
+	struct analyze_request *requests; /* owned */
+	struct analyze_sample *samples;	  /* owned */
+	size_t n_samples;
+	struct profile *stacks; /* owned; of all samples, */
+	u32 *ids;		/* owned; by sample */
+	struct analyze_slow out;
+	struct profile_tree *tree; /* owned */
+	const char *note;	   /* why there is nothing, or NULL */
+};
+
+static void comparing_deinit(struct comparing *s)
+{
+	query_deinit(&s->q);
+	query_requests_deinit(&s->all);
+	free(s->requests);
+	free(s->samples);
+	profile_destroy(s->stacks);
+	free(s->ids);
+	analyze_slow_deinit(&s->out);
+	profile_tree_destroy(s->tree);
+}
+
+static int load_stacks(struct api_call *c, struct comparing *s)
+{
+	size_t n = s->all.samples.n;
+	_cleanup_free_ u64 *ids = calloc(n + 1, sizeof(*ids));
+	int r;
+
+	s->stacks = profile_create();
+	s->ids = calloc(n + 1, sizeof(*s->ids));
+	s->samples = calloc(n + 1, sizeof(*s->samples));
+	s->requests = calloc(s->all.requests.n + 1, sizeof(*s->requests));
+	if (!ids || !s->stacks || !s->ids || !s->samples || !s->requests)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		ids[i] = s->all.samples.data[i].stack;
+	r = c->a->o.store->ops->load_stacks(c->a->o.store, ids, n, s->stacks, s->ids, &c->d);
+	for (size_t i = 0; i < n && r == 0; i++) {
+		const struct request_sample *e = &s->all.samples.data[i];
+
+		if (s->ids[i] != PROFILE_NONE)
+			s->samples[s->n_samples++] =
+				(struct analyze_sample){e->request, s->ids[i], e->value};
+		else
+			s->all.damaged = true;
+	}
+	for (size_t i = 0; i < s->all.requests.n; i++) {
+		const struct request *e = &s->all.requests.data[i];
+
+		s->requests[i] = (struct analyze_request){
+			.duration_ns = s->all.set.spans.spans.data[e->span].duration_ns,
+			.weight = e->stands_for};
+	}
+	return r;
+}
+
+static int percent(struct api_call *c, const char *name, double *share)
+{
+	const char *text = net_parameter(c->r, name);
+	char *end;
+	double v;
+
+	if (!text)
+		return 0;
+	v = strtod(text, &end);
+	if (end == text || *end || !(v >= 0 && v <= 100))
+		return diag_set(&c->d, -EINVAL, "%s: a percentile of 0 to 100", name);
+	*share = v / 100;
+	return 0;
+}
+
+/* ---- the trees ---- */
+
+/* A cohort's samples, per request; the profile is that of all stacks. */
+static int cohort_tree(struct comparing *s, enum analyze_cohort cohort, double weight,
+		       const struct profile_tree_options *o, struct profile_tree **ret)
+{
+	struct profile *p = s->stacks;
+	_cleanup_free_ double *values = calloc(p->stacks.n + 1, sizeof(*values));
+	int r = values ? 0 : -ENOMEM;
+
+	p->n_samples = 0;
+	for (size_t i = 0; i < s->n_samples && r == 0; i++) {
+		const struct analyze_sample *e = &s->samples[i];
+		const struct analyze_request *q = &s->requests[e->request];
+
+		if (q->cohort == cohort)
+			values[e->stack] += (double)e->value * q->weight / weight;
+	}
+	for (u32 i = 0; i < p->stacks.n && r == 0; i++) {
+		s64 value = llround(values[i]);
+
+		/* With a time: samples without one are found again by their stack. */
+		if (value)
+			r = profile_add_sample(p, 1, PROFILE_NONE, i, &value);
+	}
+	return r < 0 ? r : profile_tree_build(p, o, ret);
+}
+
+static int make_tree(struct api_call *c, struct comparing *s)
+{
+	_cleanup_profile_tree_ struct profile_tree *slow = NULL, *middle = NULL, *all = NULL;
+	struct profile_tree_options o = {.no_process = true};
+	u64 max = 2000;
+	int r = api_tree_options(c, &o);
+
+	o.no_process = true;
+	if (r == 0)
+		r = api_number(c, "max_nodes", 1, API_MAX_NODES, &max);
+	if (r == 0)
+		r = profile_add_type(s->stacks, "value", "count");
+	if (r == 0)
+		r = cohort_tree(s, ANALYZE_MIDDLE, s->out.middle.weight, &o, &middle);
+	if (r == 0)
+		r = cohort_tree(s, ANALYZE_SLOW, s->out.slow.weight, &o, &slow);
+	if (r == 0)
+		r = profile_tree_diff(middle, slow, &all);
+	return r < 0 ? r : api_tree_prune(all, max, &s->tree);
+}
+
+/* ---- the answer ---- */
+
+static void put_group(struct str *out, const char *name, const struct analyze_group *g)
+{
+	str_printf(out,
+		   "\"%s\":{\"requests\":%llu,\"stand_for\":%.0f,\"from_ms\":%.6f,\"to_ms\":%.6f,"
+		   "\"value\":%.1f}",
+		   name, g->requests, g->weight, (double)g->from_ns / 1e6, (double)g->to_ns / 1e6,
+		   g->value);
+}
+
+static void put_row(struct str *out, const struct analyze_slow *s, const struct analyze_row *e)
+{
+	str_putc(out, '{');
+	api_put_text(out, "name", strtab_get(&s->strings, e->name));
+	str_putc(out, ',');
+	api_put_text(out, "object", strtab_get(&s->strings, e->object));
+	str_printf(out,
+		   ",\"kind\":\"%s\",\"effect\":%.1f,\"low\":%.1f,\"high\":%.1f,\"slow\":%.1f,"
+		   "\"middle\":%.1f,\"slow_self\":%.1f,\"middle_self\":%.1f,\"slow_running\":%.6f,"
+		   "\"middle_running\":%.6f,\"explained\":%s}",
+		   e->kind < FRAME_KIND_N ? vocab_frame_kind(e->kind)->name : "", e->effect, e->low,
+		   e->high, e->slow, e->middle, e->slow_self, e->middle_self, e->slow_running,
+		   e->middle_running, e->explained ? "true" : "false");
+}
+
+/* Too few to compare is an answer, too: d says why. */
+static int compare(struct api_call *c, struct comparing *s, const struct analyze_shares *shares)
+{
+	int r = analyze_cohorts(s->requests, s->all.requests.n, shares, &c->d);
+
+	if (r == -ENODATA) {
+		s->n_samples = 0;
+		s->note = c->d.text;
+		return 0;
+	}
+	return r < 0 ? r
+		     : analyze_slow(s->stacks, s->requests, s->all.requests.n, s->samples,
+				    s->n_samples, &s->out);
+}
+
+static void put_answer(struct api_call *c, const struct comparing *s, u64 limit)
+{
+	str_printf(c->out, "{\"from\":%llu,\"to\":%llu,", s->q.from_ms, s->q.to_ms);
+	api_put_text(c->out, "type", s->all.type);
+	str_putc(c->out, ',');
+	put_group(c->out, "slow", &s->out.slow);
+	str_putc(c->out, ',');
+	put_group(c->out, "middle", &s->out.middle);
+	str_puts(c->out, ",\"rows\":[");
+	for (size_t i = 0; i < s->out.rows.n && i < limit; i++) {
+		str_puts(c->out, i ? "," : "");
+		put_row(c->out, &s->out, &s->out.rows.data[i]);
+	}
+	str_printf(c->out, "],\"damaged\":%s,", s->all.damaged ? "true" : "false");
+	if (s->note) {
+		api_put_text(c->out, "note", s->note);
+		str_putc(c->out, ',');
+	}
+	api_put_tree(c->out, s->tree);
+	str_putc(c->out, '}');
+}
+
+static int slow(struct api_call *c)
+{
+	__attribute__((cleanup(comparing_deinit))) struct comparing s = {};
+	struct analyze_shares shares = {.slow = 0.95, .middle_from = 0.25, .middle_to = 0.75};
+	struct store_span_filter f;
+	u64 limit = DEFAULT_ROWS;
+	int r = api_number(c, "limit", 1, 100000, &limit);
+
+	if (r == 0)
+		r = percent(c, "slow", &shares.slow);
+	if (r == 0)
+		r = percent(c, "middle_from", &shares.middle_from);
+	if (r == 0)
+		r = percent(c, "middle_to", &shares.middle_to);
+	if (r == 0)
+		r = api_query(c, "", &s.q);
+	if (r == 0)
+		r = api_requests(c, "", &s.q);
+	if (r == 0 && !s.q.spans.endpoint)
+		r = diag_set(&c->d, -EINVAL,
+			     "slow and quick requests for what? ?endpoint=GET /buy");
+	f = query_span_filter(&s.q);
+	if (r == 0)
+		r = query_requests(c->a->o.store, &s.q, &f, &s.all, &c->d);
+	if (r == 0)
+		r = load_stacks(c, &s);
+	if (r == 0)
+		r = compare(c, &s, &shares);
+	if (r == 0)
+		r = make_tree(c, &s);
+	if (r == 0)
+		put_answer(c, &s, limit);
+	return r;
+}
+
+const struct api_route api_slow_routes[] = {
+	{"GET", "/api/v1/slow", NET_ROLE_READ, API_STYLE_JSON, slow},
+	{},
+};
