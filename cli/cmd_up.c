@@ -44,7 +44,7 @@ static int take_profile(void *arg, const struct profile *p, struct diag *reterr_
 {
 	struct up *u = arg;
 
-	return ingest_profile(server_ingest(u->server), p, NULL, NULL, reterr_diag);
+	return ingest_profile(server_ingest(u->server), p, reterr_diag);
 }
 
 static void metrics(void *arg, struct str *out)

@@ -113,8 +113,8 @@ int ingest_decode(struct ingest *i, const u8 *data, size_t n, const char *encodi
 
 /* ---- writing ---- */
 
-int ingest_profile(struct ingest *i, const struct profile *p, const char *name, const u8 *token,
-		   struct diag *reterr_diag)
+int ingest_write(struct ingest *i, const struct profile *p, const char *name, const u8 *token,
+		 struct diag *reterr_diag)
 {
 	_cleanup_store_batch_ struct store_batch b = {};
 	int r = store_batch_init(&b, p, name, reterr_diag);
@@ -123,12 +123,17 @@ int ingest_profile(struct ingest *i, const struct profile *p, const char *name, 
 		r = i->store->ops->write(i->store, &b, token, reterr_diag);
 	if (r < 0)
 		return r;
-	agents_see(i->agents, p, clock_epoch_ms());
 	atomic_fetch_add(&i->profiles, 1);
 	atomic_fetch_add(&i->samples, b.samples.n);
 	if (i->o.written)
 		i->o.written(i->o.userdata, p);
 	return 0;
+}
+
+int ingest_profile(struct ingest *i, const struct profile *p, struct diag *reterr_diag)
+{
+	agents_see(i->agents, p, clock_epoch_ms());
+	return ingest_write(i, p, NULL, NULL, reterr_diag);
 }
 
 int ingest_done(struct ingest *i, size_t n, int r)
@@ -201,7 +206,7 @@ static int file(struct ingest *i, const u8 *data, size_t n, const struct ingest_
 	if (r < 0)
 		return r;
 	ingest_token(at.data, at.n, f->labels, at.profile->time_ns, token);
-	return ingest_profile(i, at.profile, f->name, token, reterr_diag);
+	return ingest_write(i, at.profile, f->name, token, reterr_diag);
 }
 
 int ingest_file(struct ingest *i, const u8 *data, size_t n, const struct ingest_file *f,
@@ -232,6 +237,9 @@ static int write_all(struct ingest *i, struct otlp_profiles *all, const u8 *data
 {
 	const struct ingest_labels none = {};
 
+	/* A request says once whose it is. */
+	if (all->profiles.n)
+		agents_see(i->agents, all->profiles.data[0], clock_epoch_ms());
 	for (size_t k = 0; k < all->profiles.n; k++) {
 		struct profile *p = all->profiles.data[k];
 		struct diag why = {};
@@ -242,7 +250,7 @@ static int write_all(struct ingest *i, struct otlp_profiles *all, const u8 *data
 		r = ingest_complete(p, &none);
 		ingest_token(data, n, NULL, k, token);
 		if (r == 0)
-			r = ingest_profile(i, p, NULL, token, &why);
+			r = ingest_write(i, p, NULL, token, &why);
 		if (r == -EINVAL) {
 			all->rejected++;
 			(void)diag_set(&all->why, r, "%s", why.text);

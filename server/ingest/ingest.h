@@ -31,9 +31,8 @@ void ingest_destroy(struct ingest *i);
 DEFINE_CLEANUP(ingest, struct ingest *, ingest_destroy)
 #define _cleanup_ingest_ _cleanup_(ingest)
 
-/* `name`, `token`: see store_batch_init() and store_ops.write. Thread-safe, as all below. */
-int ingest_profile(struct ingest *i, const struct profile *p, const char *name, const u8 *token,
-		   struct diag *reterr_diag);
+/* Of an agent in this process, with what it says of itself. Thread-safe, as all below. */
+int ingest_profile(struct ingest *i, const struct profile *p, struct diag *reterr_diag);
 /* encoding: "gzip", "zstd", "identity" or NULL. Writes the response that the protocol wants. */
 int ingest_otlp_profiles(struct ingest *i, const u8 *data, size_t n, const char *encoding,
 			 bool json, struct str *ret_response, struct diag *reterr_diag);

@@ -27,6 +27,9 @@ int ingest_charge(struct ingest *i, u64 bytes, struct ingest_charge *ret, struct
 void ingest_charge_end(struct ingest_charge *c);
 #define _cleanup_charge_ __attribute__((cleanup(ingest_charge_end)))
 
+/* `name`, `token`: see store_batch_init() and store_ops.write. */
+int ingest_write(struct ingest *i, const struct profile *p, const char *name, const u8 *token,
+		 struct diag *reterr_diag);
 /* Counts a request of n bytes and how it ended: r, which is returned. */
 int ingest_done(struct ingest *i, size_t n, int r);
 /* A partial success in OTLP's JSON; `what` is "Spans". */

@@ -271,7 +271,7 @@ static int pyroscope(struct request *q, const u8 *data, size_t n)
 	if (r < 0)
 		return r;
 	ingest_token(plain, plain_n, q->in->name, p->time_ns, token);
-	return ingest_profile(q->i, p, folded ? q->kind->name : NULL, token, q->diag);
+	return ingest_write(q->i, p, folded ? q->kind->name : NULL, token, q->diag);
 }
 
 static int done(struct ingest *i, size_t n, int r)
@@ -357,7 +357,7 @@ static int push_sample(struct pusher *u, const Pyroscope__RawProfileSeries *s,
 		plain, n,
 		profile_label(p, p->threads.n ? p->threads.data[0].resource : 0, "service.name"),
 		number, token);
-	return ingest_profile(u->i, p, name, token, u->diag);
+	return ingest_write(u->i, p, name, token, u->diag);
 }
 
 static int push(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
