@@ -38,7 +38,7 @@ struct identities {
 	pthread_mutex_t lock; /* of all below */
 	struct strtab strings;
 	struct map known;      /* hash of pid and image → struct identity *, owned */
-	struct identity *host; /* owned: what all have */
+	struct identity *host; /* owned: what all have who do not say another */
 	char *labels;	       /* owned: identities_set_labels() */
 	char *root;	       /* owned: identities_set_root(); NULL: / */
 	struct map containers; /* hash of the id → struct identity *, owned: what files say */
@@ -406,9 +406,6 @@ static void see(struct identities *s, const struct procman_process *p, struct ru
 		describe(&c, p);
 	}
 	has_runtime = add_runtime(&c, p, r);
-	for (u32 j = 0; j < s->host->n && !before; j++)
-		(void)add_label(&c, strtab_get(&s->strings, s->host->labels[j].name),
-				strtab_get(&s->strings, s->host->labels[j].value));
 	if (before && c.n == before->n)
 		return;
 	i = collected(&c);
@@ -542,22 +539,30 @@ int identities_set_root(struct identities *s, const char *path)
 	return 0;
 }
 
-static int add_resource(struct identities *s, u32 pid, u64 image_ns, const char *comm,
-			struct profile *into, u32 *ret_resource)
+static int add_all(struct identities *s, struct identity *i, struct adding *a)
 {
-	const u64 *known = map_get(&s->known, key_of(pid, image_ns));
-	struct identity *i = known ? (struct identity *)*known : s->host;
-	struct adding a = {.p = into};
 	int r = 0;
 
 	i->asked = true;
 	for (u32 j = 0; j < i->n && r == 0; j++)
-		r = add_said(&a, strtab_get(&s->strings, i->labels[j].name),
+		r = add_said(a, strtab_get(&s->strings, i->labels[j].name),
 			     strtab_get(&s->strings, i->labels[j].value));
-	if (r == 0 && i == s->host)
-		r = add_said(&a, "service.name", comm);
+	return r;
+}
+
+static int add_resource(struct identities *s, u32 pid, u64 image_ns, const char *comm,
+			struct profile *into, u32 *ret_resource)
+{
+	const u64 *known = map_get(&s->known, key_of(pid, image_ns));
+	struct identity *i = known ? (struct identity *)*known : NULL;
+	struct adding a = {.p = into};
+	int r = i ? add_all(s, i, &a) : add_said(&a, "service.name", comm);
+
+	/* In a container the host's name is not what the kernel says. */
 	if (r == 0 && s->labels)
 		r = identity_parse_attributes(s->labels, add_said, &a);
+	if (r == 0)
+		r = add_all(s, s->host, &a);
 	return r < 0 ? r : profile_add_resource(into, a.labels, a.n, ret_resource);
 }
 

@@ -44,7 +44,7 @@ void identities_sweep(struct identities *s);
 
 /*
  * What is said of all from now on, besides: NAME=VALUE,… as below; NULL: nothing. A process's own
- * word counts more. -EINVAL, and nothing has changed.
+ * word counts more, what is known of the host less. -EINVAL, and nothing has changed.
  */
 int identities_set_labels(struct identities *s, const char *text);
 /* Where the host's / is mounted, for what containers' engines say; NULL: it is /. */

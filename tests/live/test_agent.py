@@ -317,12 +317,13 @@ def test_several_at_once_and_a_filter(culprit, programs, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     with Receiver() as a, Receiver() as b, Work(programs, "shop"), \
-            Agent(culprit, tmp_path, comm="split-g", frequency=199, period=1,
+            Agent(culprit, tmp_path, comm="split-g", frequency=199, period=1, labels="host.name=node-7",
                   export=f"{a.url},{b.url},file:{out}/%s.folded") as agent:
         wait_for(lambda: len(times_of(a, "shop")) > 100, "nothing")
         agent.end()
         assert times_of(a, "shop") == times_of(b, "shop") and len(a.bodies) == len(b.bodies)
         assert {s.resource["process.executable.name"] for s in a.samples()} == {"split-g"}
+        assert {s.resource["host.name"] for s in a.samples()} == {"node-7"}
         stacks = [s for f in out.glob("*.folded") for s in parse_folded(f.read_text())]
         assert sum(s.count for s in stacks) == sum(s.count for s in a.samples())
 
