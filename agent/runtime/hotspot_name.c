@@ -527,14 +527,16 @@ static struct place place_of(const struct reader *r, const struct compiled *c, c
 	u32 began = position;
 
 	first = d;
-	for (u32 i = 0; i < MAX_JUMPS && d.at_after > (s64)position; i++) {
-		s64 to = leads_to(r, c, position, (u32)d.at_after, ways);
+	for (u32 i = 0; i < MAX_JUMPS && d.at_after != (s64)position; i++) {
+		/* Slow paths of returns are behind all of them. */
+		u64 end = MIN((u64)d.at_after, c->n_code);
+		s64 to = end > position ? leads_to(r, c, position, (u32)end, ways) : LEADS_NOWHERE;
 
 		if (to == LEADS_OUT)
 			out.sure = 1;
 		if (to < 0 && d.before && (i == 0 || to == LEADS_OUT))
 			d.after = d.before;
-		if (to < 0 || to == d.at_after)
+		if (to < 0 || (u64)to == end)
 			break;
 		position = (u32)to;
 		d = descs_around(r, pcs, c->n_pcs, position);

@@ -308,6 +308,12 @@ static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_
 	    bpf_probe_read_user(saved, 8, (const void *)g->sp) == 0 &&
 	    (hotspot_heap(p, saved[0] - 1) || hotspot_is_call(saved[0])))
 		return hotspot_return(s, 0, false);
+#if UNWIND_REG_FP == 6
+	/* Whatever it has made of its frame: one that called it is above its frame pointer. */
+	if (g->exact && hotspot_by_fp(s, saved) == WALK_GO && hotspot_heap(p, saved[1] - 1) &&
+	    hotspot_calls(h, saved[1]))
+		return runtime_return(s, saved[1], g->fp + 16, saved[0]);
+#endif
 	if (h->frame_bytes >= 16 && (!g->exact || (__s64)(g->pc - h->start) >= h->complete)) {
 		if (!g->exact || hotspot_returns_to_java(p, g->sp + h->frame_bytes - 8))
 			return hotspot_return(s, h->frame_bytes - 8, true);

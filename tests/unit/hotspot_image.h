@@ -71,7 +71,7 @@ enum image_offset {
 	NM_METADATA = 0x180,
 	NM_SCOPES = 0x200,
 	NM_PCS = 0x240,
-	NM_DEPENDENCIES = 0x2a0,
+	NM_DEPENDENCIES = 0x280,
 	AT_METHOD_CONST = 8,
 	AT_CONST_CONSTANTS = 8,
 	AT_CONST_SIZE = 24,
@@ -434,11 +434,11 @@ static inline void image_nmethod(u32 version)
 	if (version >= 23) {
 		/* Immutable data: PcDescs, then scopes. */
 		pcs = IMAGE_DEBUG;
-		scopes = IMAGE_DEBUG + 0x80;
+		scopes = IMAGE_DEBUG + 0x40;
 		image_u64(at + AT_NM_IMMUTABLE, HOTSPOT_IMAGE + IMAGE_DEBUG - 16);
-		image_u32(at + AT_NM_IMMUTABLE_SIZE, 16 + 0x80 + 0x20);
+		image_u32(at + AT_NM_IMMUTABLE_SIZE, 16 + 0x40 + 0x20);
 		image_u32(at + AT_NM_SCOPES_PCS, 16);
-		image_u32(at + AT_NM_SCOPES_DATA, 16 + 0x80);
+		image_u32(at + AT_NM_SCOPES_DATA, 16 + 0x40);
 		/* 16 bits of it count, from the data on. */
 		image_u32(at + AT_NM_METADATA, 0xabc0000 | (NM_METADATA - NM_CODE - NM_CODE_BYTES));
 	}

@@ -255,6 +255,34 @@ Test(hotspot, compiled)
 	}
 }
 
+/* Behind all that is described are slow paths: that of a return has left what was inlined before.
+ */
+Test(hotspot, behind_the_last_description)
+{
+	static const u8 leaves[] = {0x49, 0xba, 1,    2, 3, 4, 5, 6, 7, 8, /* mov r10, 8 bytes */
+				    0x4d, 0x89, 0x97, 0, 5, 0, 0, /* mov [r15 + 0x500], r10 */
+				    0xe9, 0,	0,    8, 0},
+			loops[] = {0xeb, (u8)(IMAGE_INLINED_AT - 4 - 34)}; /* jmp */
+
+	for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
+		_cleanup_jvm_ struct jvm j;
+		u64 pcs = versions[i] >= 23 ? IMAGE_DEBUG : IMAGE_NMETHOD + NM_PCS;
+
+		cr_assert_eq(jvm_init(&j, versions[i], NULL), 0);
+		/* The last one is of inlined code, too. */
+		image_pcdesc(pcs + 2 * PCDESC_BYTES, IMAGE_OWN_AT, 4);
+		memcpy(image_at(IMAGE_NMETHOD + NM_CODE + 32), leaves, sizeof(leaves));
+		cr_assert_eq(name_compiled(&j, 32), 0);
+		cr_assert_eq(j.names.n, 1);
+		cr_outer(&j, 0, 40);
+		/* And that of inlined code goes back into it. */
+		memcpy(image_at(IMAGE_NMETHOD + NM_CODE + 32), loops, sizeof(loops));
+		cr_assert_eq(name_compiled(&j, 32), 0);
+		cr_assert_eq(j.names.n, 2);
+		cr_leaf(&j, 0, 12);
+	}
+}
+
 /* Another compilation is in its place, another method, or nothing. */
 Test(hotspot, stale)
 {
@@ -429,7 +457,7 @@ Test(hotspot, changes_while_it_is_read)
 Test(hotspot, damaged)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
-		u64 scopes = versions[i] >= 23 ? IMAGE_DEBUG + 0x80 : IMAGE_NMETHOD + NM_SCOPES;
+		u64 scopes = versions[i] >= 23 ? IMAGE_DEBUG + 0x40 : IMAGE_NMETHOD + NM_SCOPES;
 		_cleanup_jvm_ struct jvm j;
 
 		cr_assert_eq(jvm_init(&j, versions[i], NULL), 0);
