@@ -325,6 +325,7 @@ __noinline int hotspot_run_ahead(void)
 	struct hotspot_scratch *h = hotspot_get();
 	struct scratch *s = scratch_get();
 	int step = HOTSPOT_AHEAD;
+	__u32 last;
 
 	if (!s || !h)
 		return HOTSPOT_UNKNOWN;
@@ -334,6 +335,11 @@ __noinline int hotspot_run_ahead(void)
 	h->at = HOTSPOT_BEFORE;
 	h->popped = h->stored = h->polls = 0;
 	h->to = 0;
+	/* pop has been executed, of what the next one jumps to */
+	last = hotspot_byte(h, HOTSPOT_BEFORE - 1);
+	if ((last & 0xf8) == 0x58 && hotspot_byte(h, HOTSPOT_BEFORE) == 0xff &&
+	    hotspot_byte(h, HOTSPOT_BEFORE + 1) == (0xe0 | (last & 7)))
+		h->popped = 1U << hotspot_register(last & 7);
 	for (int n = 0; step == HOTSPOT_AHEAD && n < HOTSPOT_MAX_AHEAD; n++)
 		step = hotspot_ahead();
 	return step == HOTSPOT_AHEAD ? HOTSPOT_UNKNOWN : step;

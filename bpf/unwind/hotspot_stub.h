@@ -266,6 +266,16 @@ __noinline int hotspot_frameless(void)
 
 	if (!s || !h)
 		return STOP_NO_TABLE;
+	/* Jumped to when the frame of who threw is gone; sub rsp, 8 around a call of the VM. */
+	if (h->name[0] == HOTSPOT_NAME('u', 'n', 'w', 'i', 'n', 'd', '_', 'e')) {
+		at = hotspot_s32(h, HOTSPOT_BEFORE - 4) == 0x08ec8348 ||
+				     hotspot_s32(h, HOTSPOT_BEFORE) == 0x08c48348
+			     ? 8
+			     : 0;
+		return hotspot_returns_to_java(&h->process, s->walk.regs.sp + at)
+			       ? hotspot_return(s, at, false)
+			       : STOP_NO_TABLE;
+	}
 	for (__u32 i = 0; i < 12; i++) {
 		at = s->walk.regs.sp + i * 8;
 		if (s->walk.regs.fp >= s->walk.regs.sp && at > s->walk.regs.fp)

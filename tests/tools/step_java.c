@@ -253,7 +253,8 @@ static u64 find_missed(const struct stepper *t, const struct scratch *s)
 	return 0;
 }
 
-static void forget_returned(struct stepper *t, u64 sp)
+/* What was thrown arrives where a call returns to, but does not take the address off the stack. */
+static void forget_returned(struct stepper *t, u64 sp, u64 pc)
 {
 	u32 n = 0;
 
@@ -261,7 +262,7 @@ static void forget_returned(struct stepper *t, u64 sp)
 		u64 word = 0;
 
 		if (t->calls[i].at < sp || host_read(&word, 8, t->calls[i].at) < 0 ||
-		    word != t->calls[i].ret)
+		    word != t->calls[i].ret || (t->calls[i].at == sp && word == pc))
 			continue;
 		t->calls[n++] = t->calls[i];
 	}
@@ -283,7 +284,7 @@ static void look(struct stepper *t, const char *thread, const struct user_regs_s
 	};
 	int stop = WALK_GO;
 
-	forget_returned(t, r->rsp);
+	forget_returned(t, r->rsp, r->rip);
 	s->walk.n = 0;
 	s->n_returns = 0;
 	*g = leaf;
