@@ -45,6 +45,19 @@ static int otlp_other(struct api_call *c)
 			"and /v1/traces");
 }
 
+static int zipkin(struct api_call *c)
+{
+	int r;
+
+	if (!api_is_json(c->r->content_type))
+		return diag_set(&c->d, -ENOTSUP, "Zipkin's spans are application/json here");
+	r = ingest_zipkin(c->a->o.ingest, c->r->body, c->r->n_body, c->r->content_encoding, &c->d);
+	c->ret->content_type = "text/plain; charset=utf-8";
+	if (r == 0)
+		c->ret->status = 202; /* as Zipkin answers, with nothing */
+	return r;
+}
+
 static int pyroscope_ingest(struct api_call *c)
 {
 	const struct ingest_pyroscope p = {
@@ -109,6 +122,7 @@ static int upload(struct api_call *c)
 const struct api_route api_input_routes[] = {
 	{"POST", "/v1development/profiles", W, API_STYLE_OTLP, otlp_profiles},
 	{"POST", "/v1/traces", W, API_STYLE_OTLP, otlp_traces},
+	{"POST", "/api/v2/spans", W, API_STYLE_JSON, zipkin},
 	{"POST", "/v1/metrics", W, API_STYLE_OTLP, otlp_other},
 	{"POST", "/v1/logs", W, API_STYLE_OTLP, otlp_other},
 	{"POST", "/ingest", W, API_STYLE_JSON, pyroscope_ingest},

@@ -38,6 +38,9 @@ int ingest_otlp_profiles(struct ingest *i, const u8 *data, size_t n, const char 
 			 bool json, struct str *ret_response, struct diag *reterr_diag);
 int ingest_otlp_traces(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
 		       struct str *ret_response, struct diag *reterr_diag);
+/* Zipkin's JSON; nothing is answered. */
+int ingest_zipkin(struct ingest *i, const u8 *data, size_t n, const char *encoding,
+		  struct diag *reterr_diag);
 /*
  * A file of any known format, compressed or not. What it does not say itself is said here; all
  * strings are borrowed.

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "otlp/otlp.h"
+#include "otlp/zipkin.h"
 #include "server/ingest/internal.h"
 
 /* A request while it is at work. */
@@ -74,4 +75,22 @@ int ingest_otlp_traces(struct ingest *i, const u8 *data, size_t n, const char *e
 		       struct str *ret_response, struct diag *reterr_diag)
 {
 	return ingest_done(i, n, otlp(i, data, n, encoding, json, ret_response, reterr_diag));
+}
+
+static int zipkin(struct ingest *i, const u8 *data, size_t n, const char *encoding,
+		  struct diag *reterr_diag)
+{
+	_cleanup_reading_ struct reading at = {};
+	u64 max = i->o.max_request_bytes * INGEST_OTLP_MEMORY_PER_BYTE;
+	int r = begin(i, data, n, encoding, &at, reterr_diag);
+
+	if (r == 0)
+		r = zipkin_decode((const char *)at.data, at.n, max, &at.spans, reterr_diag);
+	return r < 0 ? r : write_spans(i, &at, reterr_diag);
+}
+
+int ingest_zipkin(struct ingest *i, const u8 *data, size_t n, const char *encoding,
+		  struct diag *reterr_diag)
+{
+	return ingest_done(i, n, zipkin(i, data, n, encoding, reterr_diag));
 }

@@ -197,7 +197,11 @@ int trace_set_load(struct store *s, const u8 (*ids)[16], size_t n, const char *s
 	for (size_t i = 0; i < t.spans.spans.n && r == 0; i++) {
 		const struct span *e = &t.spans.spans.data[i];
 
-		r = map_put(&t.by_id, key_of(e->trace_id, e->span_id), i);
+		u64 key = key_of(e->trace_id, e->span_id), *other = map_get(&t.by_id, key);
+
+		/* Zipkin's client and server may share an id: below it is what the server does. */
+		if (!other || !(t.spans.spans.data[*other].flags & SPAN_ROOT))
+			r = map_put(&t.by_id, key, i);
 	}
 	for (size_t i = 0; i < t.spans.spans.n && r == 0; i++)
 		t.request_of[i] = request_of(&t, (u32)i);

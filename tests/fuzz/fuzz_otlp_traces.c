@@ -5,6 +5,7 @@
  */
 #include "fuzz_profile.h"
 #include "otlp/otlp.h"
+#include "otlp/zipkin.h"
 #include "server/store/private.h"
 #include "server/store/span_block.h"
 
@@ -66,6 +67,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size && *data == '{')
 		r = otlp_traces_decode_json((const char *)data, size, FUZZ_MAX_BYTES, &s, &rejected,
 					    NULL);
+	else if (size && *data == '[')
+		r = zipkin_decode((const char *)data, size, FUZZ_MAX_BYTES, &s, NULL);
 	else
 		r = otlp_traces_decode(data, size, FUZZ_MAX_BYTES, &s, &rejected, NULL);
 	if (r == 0) {

@@ -353,3 +353,52 @@ def test_the_guilty_function_is_first(server):
         assert check(server.get("/api/v1/slow", **parameters), "/api/v1/slow").status == 400
     none = get(server, "/api/v1/slow", endpoint="/nothing")
     assert none["rows"] == [] and "0 requests" in none["note"]
+
+
+# ---- Zipkin ----
+
+def zipkin(server, body, encoding=None):
+    body = body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json", **({"Content-Encoding": encoding} if encoding else {})}
+    if encoding:
+        body = gzip.compress(body)
+    return check(server.request("POST", "/api/v2/spans", body, headers), "/api/v2/spans", "post")
+
+
+def test_zipkin(server):
+    """As its API describes it: ids of 8 and 16 bytes, a span that client and server share, tags."""
+    client_span = {"traceId": "48485a3953bb6124", "id": "0000000000000002", "parentId": "0000000000000001", "kind": "CLIENT",
+                   "name": "get", "timestamp": START * 1000 + 100, "duration": 3000,
+                   "localEndpoint": {"serviceName": "front"}, "remoteEndpoint": {"serviceName": "back"}}
+    body = [
+        {"traceId": "48485a3953bb6124", "id": "0000000000000001", "kind": "SERVER", "name": "get /",
+         "timestamp": START * 1000, "duration": 5000, "localEndpoint": {"serviceName": "front"},
+         "tags": {"http.method": "GET", "http.route": "/"}, "annotations": [{"timestamp": 1, "value": "x"}]},
+        client_span,
+        {**client_span, "kind": "SERVER", "shared": True, "timestamp": START * 1000 + 1000, "duration": 1000,
+         "localEndpoint": {"serviceName": "back"}, "tags": {"error": "it broke"}},
+        {"traceId": "48485a3953bb6124", "id": "0000000000000003", "parentId": "0000000000000002", "name": "query",
+         "timestamp": START * 1000 + 1200, "duration": 10, "localEndpoint": {"serviceName": "back"}}]
+    a = zipkin(server, body, "gzip")
+    assert a.status == 202 and a.body == b""
+    trace = "0" * 16 + "48485a3953bb6124"
+    spans = get_trace(server, trace)["spans"]
+    assert [(s["service"], s["name"], s["kind"], s["status"], s["root"], s["duration_ms"]) for s in spans] == [
+        ("front", "get /", "server", "unset", True, 5), ("front", "get", "client", "unset", False, 3),
+        ("back", "get", "server", "error", True, 1), ("back", "query", "internal", "unset", False, 0.01)]
+    assert spans[0]["endpoint"] == "GET /" and spans[2]["message"] == "it broke"
+    # What the server's child does is of the server's request.
+    profile(server, "back", [(trace, "0000000000000003", "scan;query", 5)])
+    assert flame(server, service="back", endpoint="get") == {"back;query;scan": 5}
+
+
+def test_zipkin_that_is_wrong(server):
+    good = {"traceId": "48485a3953bb6124", "id": "0000000000000001", "timestamp": START * 1000}
+    for bad in (b"{", b"{}", [good, 7], [good, {}], [{**good, "traceId": "xy"}], [{**good, "id": "1" * 18}],
+                [{**good, "timestamp": -1}], [{**good, "timestamp": "1"}], [{**good, "duration": 1 << 60}],
+                [{**good, "parentId": "zz"}], [{"id": good["id"], "traceId": good["traceId"]}]):
+        a = zipkin(server, bad)
+        assert a.status == 400 and a.json()["message"]
+    assert server.get("/api/v1/stats").json()["store"]["spans"] == 0
+    assert zipkin(server, []).status == 202
+    assert server.request("POST", "/api/v2/spans", b"[]", {"Content-Type": "application/x-protobuf"}).status == 415
