@@ -57,3 +57,15 @@ struct context_otel_record {
 	__u16 n_attributes; /* bytes of them */
 };
 _Static_assert(sizeof(struct context_otel_record) == 28, "OTEP 4947");
+
+/* Elastic's, in the thread's memory. */
+struct context_elastic_record {
+	__u8 minor[2]; /* not aligned: the record is packed */
+	__u8 valid;    /* 0: it is being written */
+	__u8 present;  /* 0: no trace */
+	__u8 flags;
+	__u8 trace_id[16];
+	__u8 span_id[8];
+	__u8 root_id[8]; /* the local root span */
+};
+_Static_assert(sizeof(struct context_elastic_record) == 37, "version 1");

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/context/channel.h"
 #include "agent/context/internal.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -55,6 +56,7 @@ struct known_process {
 	struct process_context context;
 	struct str said; /* name, NUL, value, NUL, … */
 	u32 n_said;
+	bool elastic;	     /* what Elastic's agent said is what is said */
 	u64 due_ns, wait_ns; /* ~0: not looked at again */
 };
 
@@ -63,7 +65,8 @@ struct contexts {
 	struct map files;     /* file id → struct known_file *, owned; 0: publishes nothing */
 	struct map processes; /* pid → struct known_process *, owned */
 	u32 n_in_map;
-	u64 due_ns; /* of the first */
+	u64 due_ns;		   /* of the first */
+	struct channels *channels; /* owned; NULL: nobody is told anything */
 };
 
 int contexts_create(const struct contexts_options *o, struct contexts **ret)
@@ -101,7 +104,19 @@ void contexts_destroy(struct contexts *c)
 		known_process_free((struct known_process *)slot->value);
 	map_deinit(&c->files);
 	map_deinit(&c->processes);
+	channels_destroy(c->channels);
 	free(c);
+}
+
+int contexts_correlate(struct contexts *c, u32 delay_ms, const char *host_id)
+{
+	return c->channels ? 0 : channels_create(delay_ms, host_id, &c->channels);
+}
+
+void contexts_report(struct contexts *c, u32 pid, const struct context_report *r, u64 count)
+{
+	if (c->channels)
+		channels_report(c->channels, pid, r, count);
 }
 
 /* ---- files ---- */
@@ -261,17 +276,63 @@ static void listen_to(struct contexts *c, struct known_process *k, const struct 
 	}
 }
 
+/* Elastic's agents say it again and again, as nothing else would tell that they have ended. */
+static void listen_to_elastic(struct contexts *c, struct known_process *k,
+			      const struct context_target *t, const struct known_file *f)
+{
+	struct elastic_storage s;
+	struct known_process fresh = {};
+	int r = elastic_read(t, &f->of[CONTEXT_ELASTIC], &s);
+
+	if (r < 0) {
+		if (c->channels)
+			channels_close(c->channels, k->pid);
+		k->elastic = false;
+		return;
+	}
+	if (c->channels)
+		channels_open(c->channels, k->pid, s.socket);
+	/* OpenTelemetry's own counts more. */
+	if (k->elastic || k->context.header)
+		return;
+	k->elastic = true;
+	if (hear(&fresh, "service.name", s.service) == 0 && s.environment[0])
+		(void)hear(&fresh, "deployment.environment.name", s.environment);
+	str_deinit(&k->said);
+	k->said = fresh.said;
+	k->n_said = fresh.n_said;
+	pass_on(c, k, t->process);
+}
+
+static void listen_to_all(struct contexts *c, struct known_process *k,
+			  const struct procman_process *p)
+{
+	if (k->seen)
+		listen_to(c, k, p);
+	for (u32 i = 0; k->bpf.sources & 1u << CONTEXT_ELASTIC && i < p->n; i++) {
+		struct context_target t = {p, &p->mappings[i]};
+		const struct known_file *f =
+			p->mappings[i].binary->elf ? known_file(c, p->mappings[i].binary) : NULL;
+
+		if (!f || !(f->sources & 1u << CONTEXT_ELASTIC))
+			continue;
+		listen_to_elastic(c, k, &t, f);
+		break;
+	}
+}
+
 /* ---- when ---- */
 
 /* Ever later, but for what is known to be there. */
 static void plan(struct contexts *c, struct known_process *k, u64 now)
 {
+	bool elastic = k->bpf.sources & 1u << CONTEXT_ELASTIC;
 	u64 least = k->waiting ? WAITING_LOOK_NS : FIRST_LOOK_NS;
 
 	k->wait_ns = k->wait_ns ? MIN(k->wait_ns * 2, LONGEST_LOOK_NS) : least;
-	if (k->context.header || k->waiting)
+	if (k->context.header || k->waiting || elastic)
 		k->wait_ns = MIN(k->wait_ns, KNOWN_LOOK_NS);
-	k->due_ns = k->seen || k->waiting ? now + k->wait_ns : ~0ULL;
+	k->due_ns = k->seen || k->waiting || elastic ? now + k->wait_ns : ~0ULL;
 	c->due_ns = MIN(c->due_ns, k->due_ns);
 }
 
@@ -298,8 +359,7 @@ static struct known_process *get_process(struct contexts *c, const struct procma
 static void look(struct contexts *c, struct known_process *k, const struct procman_process *p)
 {
 	attach_all(c, k, p);
-	if (k->seen)
-		listen_to(c, k, p);
+	listen_to_all(c, k, p);
 	plan(c, k, clock_ns(CLOCK_MONOTONIC));
 }
 
@@ -367,5 +427,7 @@ void contexts_remove_process(struct contexts *c, const struct procman_process *p
 	if (!map_del(&c->processes, p->pid, &v))
 		return;
 	untell_bpf(c, (struct known_process *)v);
+	if (c->channels)
+		channels_close(c->channels, p->pid);
 	known_process_free((struct known_process *)v);
 }

@@ -24,6 +24,15 @@ struct context_label {
 	const char *name, *value; /* UTF-8, or what the process says is that */
 };
 
+#define CONTEXT_MAX_SOCKET 1025 /* bytes of a path, with its end */
+
+/* A stack that was seen for a trace, as Elastic's protocol tells it. */
+struct context_report {
+	u8 trace_id[16];
+	u8 root_id[8]; /* the local root span */
+	u8 stack_id[16];
+};
+
 struct contexts_options {
 	int processes_fd; /* BPF map: struct context_process by tgid; borrowed; -1: none */
 	/* How many processes are in the map now. May be NULL, as the next. */
@@ -49,5 +58,11 @@ void contexts_see(struct contexts *c, const struct procman_process *p);
 /* Looks at those that are due; at contexts_due_ns() (CLOCK_MONOTONIC), or often. */
 u64 contexts_due_ns(const struct contexts *c);
 void contexts_retry(struct contexts *c, struct procman *pm);
+/*
+ * From now on processes that want to know which of their traces were sampled are told: that it
+ * takes so long until they are, and then what contexts_report() says, by any thread.
+ */
+int contexts_correlate(struct contexts *c, u32 delay_ms, const char *host_id);
+void contexts_report(struct contexts *c, u32 pid, const struct context_report *r, u64 count);
 void contexts_remove_process(struct contexts *c, const struct procman_process *p);
 void contexts_remove_binary(struct contexts *c, const struct procman_binary *b);

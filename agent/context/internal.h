@@ -60,6 +60,18 @@ struct context_ops {
 #include "abi/tbl/context.tbl"
 #undef CONTEXT
 
+/* ---- what Elastic's agents say of their process (elastic.c) ---- */
+
+struct elastic_storage {
+	char service[129], environment[129];
+	char socket[CONTEXT_MAX_SOCKET];
+};
+
+/* -EAGAIN: it says nothing (yet, or any more). */
+int elastic_read(const struct context_target *t, const struct context_binary *b,
+		 struct elastic_storage *ret);
+int elastic_parse(const u8 *bytes, size_t n, struct elastic_storage *ret);
+
 /* ---- OpenTelemetry's process context, OTEP 4719 (process.c) ---- */
 
 struct process_context {

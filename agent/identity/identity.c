@@ -473,6 +473,16 @@ void identities_say(struct identities *s, const struct procman_process *p,
 	pthread_mutex_unlock(&s->lock);
 }
 
+void identities_host_id(struct identities *s, char *ret, size_t n)
+{
+	pthread_mutex_lock(&s->lock);
+	ret[0] = '\0';
+	for (u32 i = 0; i < s->host->n; i++)
+		if (!strcmp(strtab_get(&s->strings, s->host->labels[i].name), "host.id"))
+			snprintf(ret, n, "%s", strtab_get(&s->strings, s->host->labels[i].value));
+	pthread_mutex_unlock(&s->lock);
+}
+
 static int add_text(struct profile *p, const char *text, u32 *ret)
 {
 	return profile_add_string(p, text, strlen(text), ret);

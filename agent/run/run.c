@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "agent/run/about.h"
+#include "agent/run/correlate.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -24,6 +25,8 @@
 #define TIDY_NS 250000000ULL
 /* The first picture is wanted soon. */
 #define FIRST_PERIOD_MS 1000
+/* What a period's samples are named in, and told of, as good as always. */
+#define NAMING_MS 2000
 
 struct run {
 	struct run_options options;
@@ -129,6 +132,7 @@ static void name_batch(struct run *r, const struct pipeline_batch *b)
 	symbolizer_stats(r->symbolizer, &after);
 	if (e == 0) {
 		say_who(r, b, p);
+		correlate(b, p, r->options.pipeline->contexts);
 		r->options.take(r->options.arg, p);
 	} else {
 		log_warn("%llu samples are lost: %s", b->samples, strerror(-e));
@@ -196,6 +200,14 @@ void run_connect_symbolizer(struct identities *i, struct symbolizer_options *s)
 	s->arg = i;
 }
 
+static int begin_correlation(const struct run *r, struct pipeline *p)
+{
+	char host_id[64];
+
+	identities_host_id(r->options.identities, host_id, sizeof(host_id));
+	return contexts_correlate(p->contexts, r->options.period_ms + NAMING_MS, host_id);
+}
+
 int run_create(const struct run_options *o, struct run **ret)
 {
 	struct run *r = calloc(1, sizeof(*r));
@@ -208,6 +220,8 @@ int run_create(const struct run_options *o, struct run **ret)
 	thread_sync_init(&r->lock, &r->wake);
 	e = thread_start(&r->worker, "namer", work, r);
 	r->started = e == 0;
+	if (e == 0)
+		e = begin_correlation(r, o->pipeline);
 	if (e < 0) {
 		run_destroy(r);
 		return e;
@@ -330,6 +344,8 @@ static void change_pipeline(struct run *r, const struct run_change *c)
 	pipeline_give_back(c->pipeline, pipeline_take(c->pipeline));
 	pipeline_stop(old);
 	pipeline_adopt(c->pipeline);
+	if (begin_correlation(r, c->pipeline) < 0)
+		log_warn("out of memory: processes are not told which of their traces are sampled");
 	pthread_mutex_lock(&r->lock);
 	r->last = pipeline_take(old);
 	r->last_symbolizer = r->options.symbolizer;

@@ -45,6 +45,7 @@ static __always_inline __u64 context_tls(const struct scratch *s, const struct c
 	return block && block != ~0ULL ? block + (__u64)t->offset : 0;
 }
 
+#include "bpf/context/elastic.h"
 #include "bpf/context/go.h"
 #include "bpf/context/otel.h"
 

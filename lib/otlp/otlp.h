@@ -21,6 +21,12 @@
 int otlp_profiles_encode(const struct profile *p, const u8 profile_id[16], struct str *out,
 			 struct diag *reterr_diag);
 
+/*
+ * The id that Elastic's receiver gives a stack of such a request (collector-contrib's
+ * elasticsearchexporter): what its traces refer to stacks by.
+ */
+int otlp_stack_id(const struct profile *p, u32 stack, u8 ret[16]);
+
 /* What one request holds: profiles of equal types are one. */
 struct otlp_profiles {
 	vec(struct profile *) profiles; /* owned */

@@ -2,13 +2,18 @@
 /* What a process says of itself: this one, published by libculprit-context or by hand. */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/context/channel.h"
 #include "agent/context/internal.h"
 #include "base/str.h"
 #include "context/culprit_context.h"
@@ -177,4 +182,161 @@ Test(context, what_is_being_written_or_makes_no_sense_is_not_taken)
 	p->published++;
 	cr_assert_eq(read_own(&c, &out), 1);
 	cr_assert_str_eq(str_get(&out), "ab=c;");
+}
+
+/* ---- Elastic's ---- */
+
+Test(elastic, what_a_process_says_is_taken_as_a_whole_or_not_at_all)
+{
+	u8 bytes[] = "\1\0\2\0\0\0ab\0\0\0\0\3\0\0\0/s0";
+	struct elastic_storage s;
+
+	cr_assert_eq(elastic_parse(bytes, sizeof(bytes) - 1, &s), 0);
+	cr_assert_str_eq(s.service, "ab");
+	cr_assert_str_eq(s.environment, "");
+	cr_assert_str_eq(s.socket, "/s0");
+	for (size_t n = 0; n < sizeof(bytes) - 1; n++)
+		cr_assert_eq(elastic_parse(bytes, n, &s), -EINVAL);
+	bytes[2] = 129;
+	cr_assert_eq(elastic_parse(bytes, sizeof(bytes) - 1, &s), -EINVAL);
+	bytes[5] = 255;
+	cr_assert_eq(elastic_parse(bytes, sizeof(bytes) - 1, &s), -EINVAL);
+}
+
+struct receiver {
+	char folder[64], path[96];
+	int fd;
+};
+
+static void receiver_open(struct receiver *r)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+
+	r->fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+	snprintf(a.sun_path, sizeof(a.sun_path), "%s/essock", r->folder);
+	unlink(a.sun_path);
+	cr_assert_eq(bind(r->fd, (struct sockaddr *)&a, sizeof(a)), 0);
+}
+
+static void receiver_init(struct receiver *r)
+{
+	snprintf(r->folder, sizeof(r->folder), "/tmp/culprit-context-XXXXXX");
+	cr_assert(mkdtemp(r->folder));
+	/* By a link, as temporary folders may be. */
+	snprintf(r->path, sizeof(r->path), "%s/link/essock", r->folder);
+	char link[96];
+	snprintf(link, sizeof(link), "%s/link", r->folder);
+	cr_assert_eq(symlink(r->folder, link), 0);
+	receiver_open(r);
+}
+
+static void receiver_deinit(struct receiver *r)
+{
+	char path[96];
+
+	close(r->fd);
+	snprintf(path, sizeof(path), "%s/essock", r->folder);
+	unlink(path);
+	snprintf(path, sizeof(path), "%s/link", r->folder);
+	unlink(path);
+	rmdir(r->folder);
+}
+
+/* A message of at most n bytes; 0: none has come for ten seconds. */
+static size_t receive(const struct receiver *r, u8 *ret, size_t n)
+{
+	struct pollfd p = {.fd = r->fd, .events = POLLIN};
+	ssize_t got = poll(&p, 1, 10000) > 0 ? recv(r->fd, ret, n, 0) : 0;
+
+	return got > 0 ? (size_t)got : 0;
+}
+
+Test(elastic, who_listens_is_registered_once_and_counts_are_split)
+{
+	static const u64 counts[] = {1, 32767, 32768, 100000};
+	struct context_report report = {.trace_id = {1}, .root_id = {2}};
+	struct channels *c;
+	struct receiver r;
+	u64 left = 0;
+	u8 m[1024];
+
+	receiver_init(&r);
+	cr_assert_eq(channels_create(750, "a-host", &c), 0);
+	channels_open(c, (u32)getpid(), r.path);
+	channels_open(c, (u32)getpid(), r.path);
+	cr_assert_eq(receive(&r, m, sizeof(m)), 18);
+	cr_assert(!memcmp(m, "\2\0\1\0\xee\2\0\0\6\0\0\0a-host", 18));
+	for (size_t i = 0; i < ARRAY_SIZE(counts); i++, left = 0) {
+		report.stack_id[0] = (u8)i;
+		channels_report(c, (u32)getpid(), &report, counts[i]);
+		while (left < counts[i]) {
+			s16 count;
+
+			cr_assert_eq(receive(&r, m, sizeof(m)), 46);
+			cr_assert(!memcmp(m, "\1\0\1\0", 4));
+			cr_assert(!memcmp(m + 4, &report, sizeof(report)));
+			memcpy(&count, m + 44, 2);
+			cr_assert_gt(count, 0);
+			left += (u64)count;
+		}
+		cr_assert_eq(left, counts[i]);
+	}
+	channels_destroy(c);
+	receiver_deinit(&r);
+}
+
+/* More than its queue holds, all at once, and nobody reads for a while. */
+Test(elastic, what_does_not_go_out_at_once_waits)
+{
+	struct context_report report = {.trace_id = {1}};
+	struct channels *c;
+	struct receiver r;
+	u8 m[1024];
+
+	receiver_init(&r);
+	cr_assert_eq(channels_create(1000, "", &c), 0);
+	channels_open(c, (u32)getpid(), r.path);
+	for (u32 i = 0; i < 500; i++) {
+		memcpy(report.stack_id, &i, sizeof(i));
+		channels_report(c, (u32)getpid(), &report, 1);
+	}
+	cr_assert_eq(receive(&r, m, sizeof(m)), 12);
+	usleep(100000);
+	for (u32 i = 0; i < 500; i++) {
+		u32 got;
+
+		cr_assert_eq(receive(&r, m, sizeof(m)), 46);
+		memcpy(&got, m + 28, sizeof(got));
+		cr_assert_eq(got, i);
+	}
+	channels_destroy(c);
+	receiver_deinit(&r);
+}
+
+Test(elastic, who_listens_again_is_registered_again)
+{
+	struct context_report report = {.trace_id = {1}};
+	struct channels *c;
+	struct receiver r;
+	u8 m[1024];
+
+	receiver_init(&r);
+	cr_assert_eq(channels_create(1000, "", &c), 0);
+	channels_open(c, (u32)getpid(), r.path);
+	cr_assert_eq(receive(&r, m, sizeof(m)), 12);
+	close(r.fd);
+	receiver_open(&r);
+	/* What was meant for the one before shows that it is gone. */
+	channels_report(c, (u32)getpid(), &report, 1);
+	for (int i = 0; i < 1000; i++, usleep(1000)) {
+		struct pollfd p = {.fd = r.fd, .events = POLLIN};
+
+		channels_open(c, (u32)getpid(), r.path);
+		if (poll(&p, 1, 0) > 0)
+			break;
+	}
+	cr_assert_eq(receive(&r, m, sizeof(m)), 12);
+	cr_assert_eq(receive(&r, m, sizeof(m)), 46);
+	channels_destroy(c);
+	receiver_deinit(&r);
 }

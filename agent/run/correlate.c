@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which stacks were seen for which traces, for the processes that want to know. A profile knows a
+ * sample's trace and span, a batch also the local root span, which is what the protocol asks for.
+ */
+#include "agent/run/correlate.h"
+
+#include <string.h>
+
+#include "base/map.h"
+#include "otlp/otlp.h"
+
+#define FLAG_SAMPLED 1
+
+static u64 key_of(u32 pid, const void *trace_id, const void *span_id)
+{
+	struct {
+		u8 trace_id[16], span_id[8];
+		u64 pid;
+	} key = {.pid = pid};
+
+	memcpy(key.trace_id, trace_id, sizeof(key.trace_id));
+	memcpy(key.span_id, span_id, sizeof(key.span_id));
+	return hash_bytes(&key, sizeof(key)) >> 1;
+}
+
+/* Traces that are not kept by anybody are not told of. */
+static bool is_wanted(const struct pipeline_entry *e)
+{
+	return e->context.source == CONTEXT_ELASTIC && e->context.flags & FLAG_SAMPLED;
+}
+
+/* 0: its names could not be hashed. */
+static bool stack_id(const struct profile *p, u32 stack, struct map *known, u8 (*ids)[16])
+{
+	if (map_get(known, stack))
+		return true;
+	return otlp_stack_id(p, stack, ids[stack]) == 0 && map_put(known, stack, 1) == 0;
+}
+
+static void report(const struct profile *p, const struct map *roots, struct map *known,
+		   u8 (*ids)[16], struct contexts *to)
+{
+	for (size_t i = 0; i < p->n_samples; i++) {
+		const struct profile_sample *s = profile_sample(p, i);
+		const struct profile_link *l = &p->links.data[s->link];
+		struct context_report report;
+		const u64 *root;
+		u32 pid;
+
+		if (!s->link || s->thread >= p->threads.n || s->value[0] <= 0)
+			continue;
+		pid = p->threads.data[s->thread].pid;
+		root = map_get(roots, key_of(pid, l->trace_id, l->span_id));
+		if (!root || !stack_id(p, s->stack, known, ids))
+			continue;
+		memcpy(report.trace_id, l->trace_id, sizeof(report.trace_id));
+		memcpy(report.root_id, root, sizeof(report.root_id));
+		memcpy(report.stack_id, ids[s->stack], sizeof(report.stack_id));
+		contexts_report(to, pid, &report, (u64)s->value[0]);
+	}
+}
+
+void correlate(const struct pipeline_batch *b, const struct profile *p, struct contexts *to)
+{
+	struct map roots = {}, known = {};
+	_cleanup_free_ u8(*ids)[16] = NULL;
+
+	for (size_t i = 0; i < b->entries.n; i++) {
+		const struct pipeline_entry *e = &b->entries.data[i];
+		const struct sample_context *c = &e->context;
+
+		if (is_wanted(e))
+			(void)map_put(&roots, key_of(e->pid, c->trace_id, &c->span_id), c->root_id);
+	}
+	ids = roots.n ? calloc(p->stacks.n + 1, sizeof(*ids)) : NULL;
+	if (ids)
+		report(p, &roots, &known, ids, to);
+	map_deinit(&roots);
+	map_deinit(&known);
+}

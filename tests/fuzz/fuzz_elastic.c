@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What Elastic's agents say of their process. */
+#include <stdint.h>
+
+#include "agent/context/internal.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct elastic_storage s;
+
+	(void)elastic_parse(data, size, &s);
+	return 0;
+}
