@@ -82,6 +82,9 @@ check-vm-quick: all ## one old kernel in QEMU
 check-ui: all ## the page in Chromium (package chromium)
 	CULPRIT=$(abspath $(BUILD))/cli/culprit node tests/ui/run.mjs
 
+readme-picture: all ## doc/ui.webp anew, of the page of this machine (package chromium; needs root and BPF)
+	CULPRIT=$(abspath $(BUILD))/cli/culprit node tests/ui/picture.mjs
+
 fuzz: $(BUILD_FUZZ)/build.ninja ## every fuzzer for FUZZ_SECONDS
 	ninja -C $(BUILD_FUZZ)
 	tools/fuzz $(BUILD_FUZZ) $(FUZZ_SECONDS)
@@ -101,4 +104,4 @@ clean:
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
 
-.PHONY: all bench check check-root check-runtimes check-runtimes-each $(RUNTIMES:%=check-runtimes-%) check-runtimes-quick check-server check-server-quick check-ui check-vm check-vm-quick fuzz lint format install soak clean help
+.PHONY: all bench check check-root check-runtimes check-runtimes-each $(RUNTIMES:%=check-runtimes-%) check-runtimes-quick check-server check-server-quick check-ui check-vm check-vm-quick fuzz lint format install readme-picture soak clean help

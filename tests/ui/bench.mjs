@@ -7,7 +7,7 @@
  */
 import { gzipSync } from "node:zlib";
 import { readFileSync, statSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { loadavg, tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { install } from "../../ui/build.mjs";
@@ -21,7 +21,8 @@ const seconds = Number(option("--seconds", "5"));
 
 install(dirname(fileURLToPath(import.meta.url)));
 // Only now, because they need what was installed.
-const { close, convert, launch, top } = await import("./page.mjs");
+const { convert, launch, top } = await import("./page.mjs");
+const { closeAll, serve } = await import("./serve.mjs");
 const esbuild = await import(pathToFileURL(join(top, "ui/node_modules/esbuild/lib/main.js")).href);
 const bundled = join(tmpdir(), `culprit-bench-${process.pid}.mjs`);
 await esbuild.build({ entryPoints: [join(top, "ui/test/forms.ts")], bundle: true, platform: "node", format: "esm",
@@ -42,21 +43,42 @@ function linesFor(n) {
 
 const quantile = (a, q) => [...a].sort((x, y) => x - y)[Math.min(a.length - 1, Math.floor(q * a.length))] ?? 0;
 
-/** Zooms in and out, moves the pointer and scrolls for some seconds; the trace says what it took. */
-async function smoothness(page, browser) {
-  const box = await page.locator(".flame-window canvas").first().boundingBox();
-  await browser.startTracing(page, { categories: ["devtools.timeline", "disabled-by-default-devtools.timeline.frame",
-    "disabled-by-default-devtools.timeline", "devtools.timeline.frame"] });
-  const end = Date.now() + 1000 * seconds;
-  const rows = [5, 8, 11, 14];
-  for (let k = 0; Date.now() < end; k++) {
-    await page.mouse.move(box.x + box.width * (0.15 + 0.1 * (k % 7)), box.y + box.height - 19 * (rows[k % 4] + 0.5), { steps: 4 });
+const ROWS = [5, 8, 11, 14];
+
+/** What a reader does, again and again; each returns when what it began has been drawn. */
+const DOINGS = {
+  zoom: async (page, box, k) => {
+    await page.mouse.move(box.x + box.width * (0.15 + 0.1 * (k % 7)), box.y + box.height - 19 * (ROWS[k % 4] + 0.5), { steps: 4 });
     await page.mouse.down();
     await page.mouse.up();
     await page.waitForTimeout(190);
     await page.keyboard.press("Escape");
     await page.waitForTimeout(190);
-  }
+  },
+  pan: async (page, box, k) => {
+    await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
+    for (let i = 0; i < 12; i++) {
+      await page.mouse.wheel(0, k % 2 ? 40 : -40);
+      await page.waitForTimeout(16);
+    }
+  },
+  search: async (page, box, k) => {
+    await page.keyboard.press("/");
+    await page.keyboard.type(["alloc", "parse", "x+1", "read|write"][k % 4], { delay: 60 });
+    await page.keyboard.press("Enter");
+    await page.waitForTimeout(100);
+    await page.keyboard.press("Escape");
+  },
+};
+
+/** Does one of them for some seconds; the trace says what it took. */
+async function smoothness(page, browser, doing) {
+  const box = await page.locator(".flame-window canvas").first().boundingBox();
+  await browser.startTracing(page, { categories: ["devtools.timeline", "disabled-by-default-devtools.timeline.frame",
+    "disabled-by-default-devtools.timeline", "devtools.timeline.frame"] });
+  const end = Date.now() + 1000 * seconds;
+  for (let k = 0; Date.now() < end; k++)
+    await DOINGS[doing](page, box, k);
   const trace = JSON.parse((await browser.stopTracing()).toString()).traceEvents;
   const work = trace.filter((e) => e.name === "FireAnimationFrame" && e.dur !== undefined).map((e) => e.dur / 1000);
   const drawn = trace.filter((e) => e.name === "DrawFrame").map((e) => e.ts / 1000).sort((a, b) => a - b);
@@ -75,7 +97,7 @@ async function measure(n) {
   const path = convert(lines);
   const browser = await launch();
   const loads = [];
-  let smooth, nodes;
+  const smooth = {};
   for (let round = 0; round < 3; round++) {
     const context = await browser.newContext({ viewport: { width: 1280, height: 720 } });
     const page = await context.newPage();
@@ -89,21 +111,51 @@ async function measure(n) {
       })));
     }));
     loads.push(t);
-    if (round === 2)
-      smooth = await smoothness(page, browser);
+    for (const doing of round === 2 ? Object.keys(DOINGS) : []) {
+      for (const [k, v] of Object.entries(await smoothness(page, browser, doing)))
+        smooth[`${doing}_${k}`] = v;
+      await page.keyboard.press("Escape");
+      await page.keyboard.press("0");
+    }
     await context.close();
   }
   const p = fromFolded(lines);
-  nodes = p.tree.n;
   return {
-    nodes, file_bytes: statSync(path).size, load_first_paint_ms: quantile(loads.map((l) => l.first), 0.5),
+    nodes: p.tree.n, file_bytes: statSync(path).size, load_first_paint_ms: quantile(loads.map((l) => l.first), 0.5),
     payload_ms: quantile(loads.map((l) => l.parse), 0.5), ...smooth, forms: n <= 200000 ? forms(p) : undefined,
   };
 }
 
-const page = readFileSync(join(top, "build/ui/page.html"));
-const out = { page_bytes: page.length, page_gzip_bytes: gzipSync(page, { level: 9 }).length, runs: [] };
-console.log(`page without data: ${out.page_bytes} bytes, ${out.page_gzip_bytes} gzipped`);
+/** From the address to the first paint of what `culprit server` shows, on loopback; and to its picture. */
+async function served() {
+  const s = await serve("bench");
+  await s.upload("shop", syntheticLines(5000));
+  const browser = await launch();
+  const rounds = [];
+  for (let round = 0; round < 5; round++) {
+    const context = await browser.newContext({ viewport: { width: 1280, height: 720 } });
+    const page = await context.newPage();
+    await page.goto(s.url);
+    await page.waitForSelector(".flame canvas", { timeout: 120000 });
+    rounds.push(await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done({
+      first: performance.getEntriesByType("paint").find((e) => e.name === "first-contentful-paint")?.startTime ?? 0,
+      picture: performance.now() }))))));
+    await context.close();
+  }
+  await s.stop();
+  return { served_first_paint_ms: quantile(rounds.map((r) => r.first), 0.5), served_picture_ms: quantile(rounds.map((r) => r.picture), 0.5) };
+}
+
+const sizeOf = (name) => {
+  const bytes = readFileSync(join(top, `build/ui/${name}.html`));
+  return [bytes.length, gzipSync(bytes, { level: 9 }).length];
+};
+const [page_bytes, page_gzip_bytes] = sizeOf("page");
+const [live_bytes, live_gzip_bytes] = sizeOf("live");
+const out = { load: loadavg(), page_bytes, page_gzip_bytes, live_bytes, live_gzip_bytes, ...await served(), runs: [] };
+console.log(`load ${out.load.map((l) => l.toFixed(1)).join(" ")}`);
+console.log(`page without data: ${page_bytes} bytes, ${page_gzip_bytes} gzipped; the server's: ${live_bytes}, ${live_gzip_bytes} gzipped`);
+console.log(`served on loopback: first paint ${out.served_first_paint_ms.toFixed(0)} ms, picture ${out.served_picture_ms.toFixed(0)} ms`);
 for (const n of sizes) {
   const r = await measure(n);
   out.runs.push(r);
@@ -117,4 +169,4 @@ for (const n of sizes) {
 const json = option("--json");
 if (json)
   writeFileSync(json, JSON.stringify(out, null, 2));
-await close();
+await closeAll();

@@ -22,6 +22,7 @@ import { AssemblySheet } from "./assembly.tsx";
 import { Quality } from "./bar.tsx";
 import type { Part, View } from "./ask.ts";
 import { Chart } from "./chart.tsx";
+import { copy } from "./copy.ts";
 import { Export } from "./export.tsx";
 import { Files } from "./files.tsx";
 import { Filters, Stacks } from "./filters.tsx";
@@ -40,6 +41,7 @@ const KEYS: Keys = [
   [["1", "…", "5"], "the views"],
   [["l"], "follow what happens now, or hold it"],
   [["v"], "choose a service"],
+  [["y"], "copy a link to this view, of this time"],
   [["m"], "filter and group by label"],
   [["g"], "total, threads, sub-second"],
   [["o", "a"], "source lines of the frame's file, its instructions"],
@@ -186,6 +188,19 @@ function Tabs(p: { view: ViewName; onView: (v: ViewName) => void }): preact.JSX.
                                  onClick={() => p.onView(v)}>{VIEW_WORD[v]}</button>)}</nav>;
 }
 
+/** A link to what is seen now: whoever opens it later sees this time, and not their own last minutes. */
+function LinkButton(p: { state: LiveState; range: Range }): preact.JSX.Element {
+  const [copied, setCopied] = useState(false);
+  useEffect(() => {
+    const timer = copied ? setTimeout(() => setCopied(false), 2000) : undefined;
+    return () => clearTimeout(timer);
+  }, [copied]);
+  return <button class="text copy-link" title="Copy a link to this view, of this time (y)" onClick={() => {
+    void copy(`${location.origin}${location.pathname}?${encodeLive({ ...p.state, range: p.range })}${location.hash}`);
+    setCopied(true);
+  }}><span role="status">{copied ? "Link copied" : "Copy link"}</span></button>;
+}
+
 function TimeTools(p: Common & { absolute: Range; onCustom: () => void }): preact.JSX.Element {
   const { state, change, view, now, absolute } = p;
   const setRange = (range: Range): void => change({ range });
@@ -198,6 +213,7 @@ function TimeTools(p: Common & { absolute: Range; onCustom: () => void }): preac
     {view?.part.of === "flame" && <Export source={p.source} path="export" name={p.title} parameters={{
       from: view.range.from, to: view.range.to, query: selector(state.service, state.filters), type: view.type, stacks: state.stacks,
       group_by: state.group }} />}
+    <LinkButton state={state} range={absolute} />
     <button class="icon" aria-label="Earlier" title="Earlier ([)" onClick={() => setRange(moved(absolute, -0.5, now))}>‹</button>
     <select class="range" aria-label="Time" title={spanText} value={state.range ? "range" : state.last}
             onChange={(e) => {
@@ -359,6 +375,7 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
     switch (e.key) {
     case "l": change({ range: state.range ? null : range }); break;
     case "v": setAll(true); break;
+    case "y": document.querySelector<HTMLElement>(".copy-link")?.click(); break;
     case "m": setFiltering(true); break;
     case "g": change({ chart: CHARTS[(CHARTS.indexOf(state.chart) + 1) % CHARTS.length]! }); break;
     case "[": change({ range: moved(absolute, -0.5, now) }); break;

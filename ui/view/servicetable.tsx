@@ -75,7 +75,7 @@ export function ServiceTable(p: Props): preact.JSX.Element {
   const when = AGOS.find(([s]) => s === ago)?.[1] ?? "before";
   const services = p.by === "service.name";
   const choose = (view: "flame" | "compare", name: string): void => change(services ? { view, service: name }
-    : { view, filters: [...state.filters.filter((f) => f.label !== p.by), { label: p.by, value: name, not: false }] });
+    : { view, service: "", filters: [...state.filters.filter((f) => f.label !== p.by), { label: p.by, value: name, not: false }] });
   return (
     <section class="services-page" aria-label="Services">
       <div class="filter">
