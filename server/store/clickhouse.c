@@ -41,6 +41,7 @@ static void set_options(struct ch *s, const struct store_options *o)
 	s->max_bytes = o && o->max_bytes ? o->max_bytes : 10ULL << 30;
 	s->max_age_s = o && o->max_age_s ? o->max_age_s : 30 * 86400;
 	s->cache_bytes = o && o->cache_bytes ? o->cache_bytes : 64 << 20;
+	s->span_bytes = o && o->span_bytes ? o->span_bytes : 1ULL << 30;
 	for (size_t i = 0; i + 1 < ARRAY_SIZE(s->tiers) && t[i].resolution_ms; i++)
 		s->tiers[i] = t[i];
 }
@@ -151,6 +152,10 @@ static int count_all(struct ch *s, struct store_stats *st, struct diag *reterr_d
 		r = ch_put_where(s, &all, false, &sql, reterr_diag);
 	if (r == 0)
 		r = ask_numbers(s, str_get(&sql), v, ARRAY_SIZE(v), reterr_diag);
+	if (r == 0)
+		r = ask_numbers(s, "SELECT count() FROM spans", &st->spans, 1, reterr_diag);
+	if (r == 0)
+		r = ask_numbers(s, "SELECT count() FROM links", &st->span_samples, 1, reterr_diag);
 	st->rows = v[0];
 	st->samples = v[1];
 	st->first_ms = v[2];
@@ -173,6 +178,7 @@ static int stats(struct store *base, struct store_stats *ret, struct diag *reter
 		return 0;
 	}
 	st.evicted_rows = s->evicted_rows;
+	st.evicted_spans = s->evicted_spans;
 	pthread_mutex_unlock(&s->state_lock);
 	snprintf(st.where, sizeof(st.where), "%s", s->where);
 	r = count_all(s, &st, reterr_diag);
@@ -187,31 +193,6 @@ static int stats(struct store *base, struct store_stats *ret, struct diag *reter
 	return 0;
 }
 
-/* ---- spans ---- */
-
-static int no_spans(struct diag *reterr_diag)
-{
-	return diag_set(reterr_diag, -ENOSYS, "spans are not kept in ClickHouse yet");
-}
-
-static int write_spans(struct store *s, const struct spans *spans, const u8 token[16],
-		       struct diag *reterr_diag)
-{
-	return no_spans(reterr_diag);
-}
-
-static int find_spans(struct store *s, const struct store_span_filter *f, struct spans *ret,
-		      struct diag *reterr_diag)
-{
-	return no_spans(reterr_diag);
-}
-
-static int find_links(struct store *s, const struct store_link_filter *f, struct store_links *ret,
-		      struct diag *reterr_diag)
-{
-	return no_spans(reterr_diag);
-}
-
 const struct store_ops store_clickhouse = {
 	.scheme = "clickhouse",
 	.open = open_store,
@@ -222,9 +203,9 @@ const struct store_ops store_clickhouse = {
 	.load_stacks = ch_load_stacks,
 	.find_stacks = ch_find_stacks,
 	.name_frames = ch_name_frames,
-	.write_spans = write_spans,
-	.find_spans = find_spans,
-	.find_links = find_links,
+	.write_spans = ch_write_spans,
+	.find_spans = ch_find_spans,
+	.find_links = ch_find_links,
 	.maintain = ch_maintain,
 	.stats = stats,
 };

@@ -83,7 +83,7 @@ struct ch {
 	struct ch_config config;
 	char where[256];
 	bool modern, opened;
-	u64 max_bytes, max_age_s, cache_bytes;
+	u64 max_bytes, max_age_s, cache_bytes, span_bytes;
 	struct store_tier tiers[CH_MAX_TIERS];
 
 	pthread_mutex_t conn_lock;
@@ -105,7 +105,7 @@ struct ch {
 	pthread_mutex_t state_lock;
 	struct ch_partitions partitions;
 	u64 partitions_ms; /* monotonic, when they were read; 0 = never */
-	u64 evicted_rows;
+	u64 evicted_rows, evicted_spans;
 	struct store_stats stats; /* as last counted */
 	u64 stats_until_ns;
 };
@@ -172,6 +172,29 @@ int ch_write(struct store *base, const struct store_batch *b, const u8 token[16]
 int ch_send_frames(struct ch *s, const struct store_batch *b, struct diag *reterr_diag);
 u32 ch_day_of(u64 time_ms);
 u64 ch_day_begin_ms(u32 day);
+
+/* ---- clickhouse_spans.c ---- */
+
+int ch_write_spans(struct store *base, const struct spans *s, const u8 token[16],
+		   struct diag *reterr_diag);
+int ch_write_links(struct ch *s, const struct store_links *l, const u8 token[16],
+		   struct diag *reterr_diag);
+/* Answers: 0, or an error and the diag. */
+int ch_read_spans(const struct str *answer, struct spans *into, struct diag *reterr_diag);
+int ch_read_links(const struct str *answer, struct store_links *into, struct diag *reterr_diag);
+int ch_find_spans(struct store *base, const struct store_span_filter *f, struct spans *ret,
+		  struct diag *reterr_diag);
+int ch_find_links(struct store *base, const struct store_link_filter *f, struct store_links *ret,
+		  struct diag *reterr_diag);
+
+struct ch_span_day {
+	u32 day;
+	u64 bytes, spans;
+};
+
+/* By day: what is too old, or too much, goes. */
+int ch_drop_span_days(struct ch *s, struct ch_span_day *days, size_t n, u64 now_ms,
+		      struct diag *reterr_diag);
 
 /* ---- clickhouse_scan.c ---- */
 

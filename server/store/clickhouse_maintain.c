@@ -25,7 +25,8 @@ struct part {
 
 struct inventory {
 	vec(struct part) parts; /* of samples, by day */
-	u64 bytes;		/* of all tables */
+	u64 bytes;		/* of all tables but those of spans */
+	vec(struct ch_span_day) span_days;
 	struct {
 		char table[16];
 		u32 month;
@@ -36,6 +37,7 @@ struct inventory {
 static void inventory_deinit(struct inventory *v)
 {
 	vec_deinit(&v->parts);
+	vec_deinit(&v->span_days);
 }
 
 /* system.parts, of one replica of each shard. */
@@ -69,12 +71,36 @@ static bool starts(const char *text, size_t n, const char *with)
 	return n >= strlen(with) && !memcmp(text, with, strlen(with));
 }
 
+static int take_span_day(struct inventory *v, bool spans, const char *id, u64 rows, u64 bytes)
+{
+	struct ch_span_day e = {.bytes = bytes, .spans = spans ? rows : 0};
+
+	if (sscanf(id, "%9u", &e.day) != 1)
+		return -EBADMSG;
+	vec_foreach (&v->span_days, known)
+		if (known->day == e.day) {
+			known->bytes += e.bytes;
+			known->spans += e.spans;
+			return 0;
+		}
+	return vec_push(&v->span_days, e);
+}
+
+static int compare_span_days(const void *a, const void *b)
+{
+	const struct ch_span_day *x = a, *y = b;
+
+	return x->day < y->day ? -1 : x->day > y->day;
+}
+
 static int take_part(struct inventory *v, const char *table, size_t table_n, const char *id,
 		     u64 rows, u64 bytes)
 {
 	struct part e = {.rows = rows, .bytes = bytes};
 	u32 month;
 
+	if (starts(table, table_n, "spans") || starts(table, table_n, "links"))
+		return take_span_day(v, *table == 's', id, rows, bytes);
 	v->bytes += bytes;
 	if (starts(table, table_n, "samples")) {
 		if (sscanf(id, "%9u-%9u-%10u", &e.p.day, &e.p.resolution, &e.p.run) != 3)
@@ -115,6 +141,9 @@ static int read_inventory(const struct str *answer, struct inventory *v)
 	}
 	if (v->parts.n)
 		qsort(v->parts.data, v->parts.n, sizeof(struct part), compare_parts);
+	if (v->span_days.n)
+		qsort(v->span_days.data, v->span_days.n, sizeof(struct ch_span_day),
+		      compare_span_days);
 	return r;
 }
 
@@ -312,6 +341,8 @@ int ch_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag)
 		r = drop_by_age(s, &v, now_ms, reterr_diag);
 	if (r == 0)
 		r = drop_by_size(s, &v, reterr_diag);
+	if (r == 0)
+		r = ch_drop_span_days(s, v.span_days.data, v.span_days.n, now_ms, reterr_diag);
 	if (r == 0)
 		r = drop_months(s, &v, reterr_diag);
 	return r < 0 ? r : round_days(s, &known, &v, now_ms, reterr_diag);

@@ -9,6 +9,7 @@
  *	series, functions, frames, stacks
  *			dictionaries, by id. `month` is when they were last sent: the server is
  *			told anew each month, and old months are dropped
+ *	spans, links	by trace (clickhouse_spans.c): `day` as of samples, and days go as a whole
  *	names		the frames that a frame without a name really is (late symbols)
  *
  * In a cluster X is a Distributed table over X_local on every shard, samples and stacks sharded by
@@ -24,7 +25,7 @@
 #include "base/log.h"
 #include "server/store/clickhouse.h"
 
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 #define KEEPER_PATH "/clickhouse/tables"
 
 struct column {
@@ -42,7 +43,7 @@ struct table {
 	const char *partition_by, *order_by;
 	const char *shard_by;
 	enum where where;
-	struct column columns[12];
+	struct column columns[20];
 };
 
 static const struct table tables[] = {
@@ -134,6 +135,54 @@ static const struct table tables[] = {
 		.order_by = "frame",
 		.where = EVERYWHERE,
 		.columns = {{"frame", "UInt64", NULL}, {"frames", "Array(UInt64)", "ZSTD(1)"}},
+	},
+};
+
+/* Of version 2. */
+static const struct table span_tables[] = {
+	{
+		.name = "spans",
+		.engine = "MergeTree",
+		.partition_by = "day",
+		.order_by = "(trace, start_ns)",
+		.shard_by = "cityHash64(trace)",
+		.columns = {{"day", "UInt32", NULL},
+			    {"batch", "UInt64", "ZSTD(1)"},
+			    {"trace", "FixedString(16)", "ZSTD(1)"},
+			    {"span", "UInt64", NULL},
+			    {"parent", "UInt64", "ZSTD(1)"},
+			    {"start_ns", "UInt64", "Delta, ZSTD(1)"},
+			    {"duration_ns", "UInt64", "T64, ZSTD(1)"},
+			    {"service", "LowCardinality(String)", NULL},
+			    {"name", "LowCardinality(String)", NULL},
+			    {"endpoint", "LowCardinality(String)", NULL},
+			    {"kind", "UInt8", NULL},
+			    {"status", "UInt8", NULL},
+			    {"root", "UInt8", NULL},
+			    {"tid", "UInt32", "ZSTD(1)"},
+			    {"message", "String", "ZSTD(1)"},
+			    {"names", "Array(String)", "ZSTD(1)"},
+			    {"values", "Array(String)", "ZSTD(1)"},
+			    {"resource_names", "Array(String)", "ZSTD(1)"},
+			    {"resource_values", "Array(String)", "ZSTD(1)"}},
+	},
+	{
+		.name = "links",
+		.engine = "MergeTree",
+		.partition_by = "day",
+		.order_by = "(trace, span, service, type, series, stack)",
+		.shard_by = "cityHash64(trace)",
+		.columns = {{"day", "UInt32", NULL},
+			    {"batch", "UInt64", "ZSTD(1)"},
+			    {"trace", "FixedString(16)", "ZSTD(1)"},
+			    {"span", "UInt64", "ZSTD(1)"},
+			    {"service", "LowCardinality(String)", NULL},
+			    {"type", "LowCardinality(String)", NULL},
+			    {"series", "UInt64", "ZSTD(1)"},
+			    {"stack", "UInt64", "ZSTD(1)"},
+			    {"time_ms", "UInt64", "Delta, ZSTD(1)"},
+			    {"count", "UInt64", "T64, ZSTD(1)"},
+			    {"value", "Int64", "T64, ZSTD(1)"}},
 	},
 };
 
@@ -258,8 +307,18 @@ static int first_version(struct ch *s, struct diag *reterr_diag)
 	return r;
 }
 
+static int second_version(struct ch *s, struct diag *reterr_diag)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(span_tables) && r == 0; i++)
+		r = create_table(s, &span_tables[i], reterr_diag);
+	return r;
+}
+
 /* From version i to i + 1; each may be done again when it was cut off. */
-static int (*const steps[SCHEMA_VERSION])(struct ch *, struct diag *) = {first_version};
+static int (*const steps[SCHEMA_VERSION])(struct ch *, struct diag *) = {first_version,
+									 second_version};
 
 static int migrate(struct ch *s, u64 version, struct diag *reterr_diag)
 {

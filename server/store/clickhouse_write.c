@@ -441,6 +441,8 @@ int ch_write(struct store *base, const struct store_batch *b, const u8 token[16]
 	if (r == 0)
 		r = send_dictionaries(&w);
 	if (r == 0)
+		r = ch_write_links(s, &b->links, token, reterr_diag);
+	if (r == 0)
 		r = insert(&w, token ? token : own, !token);
 	end(s, store_id(token ? token : own, 16));
 	writing_deinit(&w);

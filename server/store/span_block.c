@@ -26,7 +26,10 @@ int span_compare(const struct span *a, const struct span *b)
 
 	if (!r)
 		r = compare_u64(a->start_ns, b->start_ns);
-	return r ? r : memcmp(a->span_id, b->span_id, sizeof(a->span_id));
+	if (!r)
+		r = memcmp(a->span_id, b->span_id, sizeof(a->span_id));
+	/* What Zipkin's client and server share. */
+	return r ? r : a->kind - b->kind;
 }
 
 int link_compare(const struct store_link *a, const struct store_link *b)

@@ -26,7 +26,7 @@ int link_part_encode(const struct store_links *l, const u32 *order, size_t n, in
 		     struct str *ret);
 int link_part_decode(const u8 *data, size_t n, struct store_links *into);
 
-/* By trace id, then start, then span id. */
+/* By trace id, then start, then span id, then kind. */
 int span_compare(const struct span *a, const struct span *b);
 int link_compare(const struct store_link *a, const struct store_link *b);
 

@@ -94,6 +94,23 @@ static void read_partitions(const struct str *answer)
 		ch_is_hidden(&p, &p.list.data[i]);
 }
 
+static void read_spans(const struct str *answer, bool links)
+{
+	_cleanup_store_links_ struct store_links l = {};
+	_cleanup_spans_ struct spans s = {};
+	struct diag d = {};
+
+	if (spans_init(&s) < 0 || store_links_init(&l) < 0)
+		return;
+	if (links)
+		(void)ch_read_links(answer, &l, &d);
+	else
+		(void)ch_read_spans(answer, &s, &d);
+	for (size_t i = 0; i < s.spans.n; i++)
+		if (s.spans.data[i].first + s.spans.data[i].n > s.attributes.n)
+			abort();
+}
+
 static void read_url(const struct str *text)
 {
 	struct ch_config c = {};
@@ -128,6 +145,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		break;
 	case 'u':
 		read_url(&answer);
+		break;
+	case 't':
+	case 'k':
+		read_spans(&answer, data[0] == 'k');
 		break;
 	default:
 		read_rows(&answer, data[0] % 8);

@@ -17,6 +17,8 @@ import time
 
 import pytest
 
+import test_traces
+
 import clickhouse
 from clickhouse import PASSWORD, Proxy, wait_for
 from conftest import TOP
@@ -84,7 +86,7 @@ def counts(server, service, **more):
 
 # ---- the contract ----
 
-@pytest.mark.parametrize("suite,least", [("store", 12), ("names", 6)])
+@pytest.mark.parametrize("suite,least", [("store", 12), ("names", 6), ("spans", 4)])
 def test_contract(any_backend, suite, least):
     """What every store does, with the same expectations as for SQLite."""
     url = any_backend.url("DATABASE").replace("%", "%25").replace("DATABASE", "%s").replace("%25", "%")
@@ -134,6 +136,27 @@ def test_it_answers_what_sqlite_answers(any_backend, serve, database):
             assert a.json() == b.json(), path
         asked += len(a.body) > 20
     assert asked >= 11 # the questions had answers
+
+
+def test_spans_are_answered_as_sqlite_answers(any_backend, serve, database):
+    ours, sqlite = serve("--store", any_backend.url(database)), serve()
+    spans, samples = test_traces.backtracking(200)
+    for s in (ours, sqlite):
+        assert test_traces.export(s, *spans).json() == {}
+        assert test_traces.export(s, *({**x, "spanId": f"{i + 1:016x}"} for i, x in enumerate(spans[:3])),
+                                  service="cart").json() == {}
+        test_traces.profile(s, "shop", samples)
+    trace = spans[7]["traceId"]
+    for path, parameters in (("traces", {}), ("traces", {"service": "cart"}), ("traces", {"min_ms": 300, "limit": 2}),
+                             ("traces", {"stacks": 'fn="regex"'}), ("traces", {"status": "error"}), (f"traces/{trace}", {}),
+                             ("endpoints", {}), ("endpoints", {"stacks": 'fn="match"'}), ("slow", {"endpoint": "/mail"}),
+                             ("flamegraph", {"trace": trace}), ("top", {"endpoint": "/mail", "service": "shop"}),
+                             ("flamegraph", {"endpoint": "/mail", "max_ms": 100})):
+        a, b = (s.get(f"/api/v1/{path}", **{"from": test_traces.START - 60000, "to": test_traces.START + 60000, **parameters})
+                for s in (ours, sqlite))
+        assert (a.status, b.status) == (200, 200), f"{path} {parameters}: {a.text} {b.text}"
+        assert a.json() == b.json(), f"{path} {parameters}"
+
 
 
 # ---- opening ----
