@@ -71,12 +71,13 @@ static int run(const struct server_options *o)
 
 int cmd_server(int argc, char **argv)
 {
-	struct server_arguments a = {};
+	struct server_arguments a = {.serving = {SERVING_DEFAULTS}};
 	const struct option_group groups[] = {
 		{"Store", serving_store_options, &a.serving},
 		{"Symbols that come late", serving_symbol_options, &a.serving},
 		{"Where it listens", serving_listen_options, &a.serving},
 		{"Who may", serving_access_options, &a.serving},
+		{"What CPU time costs", serving_cost_options, &a.serving},
 		{"Else", other_options, &a},
 		{}};
 	const struct option_usage usage = {

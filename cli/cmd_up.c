@@ -89,6 +89,7 @@ static int parse(struct up *u, int *ret_first)
 		{"Symbols that come late", serving_symbol_options, &u->serving},
 		{"Where it listens", serving_listen_options, &u->serving},
 		{"Who may", serving_access_options, &u->serving},
+		{"What CPU time costs", serving_cost_options, &u->serving},
 		{"What to sample", session_options, &u->config.what},
 		{"Where else to", agent_options, &u->config.args},
 		{}};
@@ -108,7 +109,7 @@ static int parse(struct up *u, int *ret_first)
 static int read_again(void *userdata, struct agent_config *ret)
 {
 	const struct up *now = userdata;
-	struct up u = {.argc = now->argc, .argv = now->argv};
+	struct up u = {.serving = {SERVING_DEFAULTS}, .argc = now->argc, .argv = now->argv};
 	int first;
 
 	if (parse(&u, &first))
@@ -122,6 +123,7 @@ int cmd_up(int argc, char **argv)
 {
 	struct up u = {
 		.local = {.url = "memory:", .take = take_profile, .userdata = &u},
+		.serving = {SERVING_DEFAULTS},
 		.config = {.local = &u.local, .read_again = read_again, .userdata = &u},
 		.argc = argc,
 		.argv = argv,

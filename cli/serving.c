@@ -57,6 +57,19 @@ const struct option serving_access_options[] = {
 		   "of a connection on which nothing moves (30)"),
 	{},
 };
+
+const struct option serving_cost_options[] = {
+	OPTION_STRING("currency", 0, "NAME", A, currency, "what prices are in (USD)"),
+	OPTION_F64("core-hour-price", 0, "PRICE", A, core_hour, 0, 1e6,
+		   "of one CPU core for an hour (0.04)"),
+	OPTION_F64("core-watts", 0, "WATTS", A, watts, 0, 1000,
+		   "what a core that works takes (3.5)"),
+	OPTION_F64("pue", 0, "FACTOR", A, pue, 1, 10,
+		   "what the data centre takes for each watt of it (1.5)"),
+	OPTION_F64("co2-per-kwh", 0, "GRAMS", A, grams, 0, 10000,
+		   "of the power that it takes (450)"),
+	{},
+};
 #undef A
 
 /* Beside the embedded store, unless it is said where. */
@@ -89,6 +102,11 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 	ret->tokens = a->tokens;
 	ret->max_connections = (u32)a->connections;
 	ret->timeout_s = (u32)a->timeout_s;
+	ret->cost = (struct api_cost){.currency = a->currency ? a->currency : "USD",
+				      .core_hour = a->core_hour,
+				      .watts = a->watts,
+				      .pue = a->pue,
+				      .grams = a->grams};
 	ret->max_body = a->max_request_mib << 20;
 	ret->ingest.max_request_bytes = a->max_request_mib << 20;
 	ret->symbols = (struct symstore_options){.dir = symbols_dir(a, own),
@@ -106,7 +124,7 @@ static bool same_value(const struct option *o, const struct serving_arguments *a
 	const void *x = (const char *)a + o->offset, *y = (const char *)b + o->offset;
 	const char *s = *(const char *const *)x, *t = *(const char *const *)y;
 
-	if (o->type == OPTION_TYPE_U64)
+	if (o->type == OPTION_TYPE_U64 || o->type == OPTION_TYPE_F64)
 		return *(const u64 *)x == *(const u64 *)y;
 	return s && t ? !strcmp(s, t) : s == t;
 }
@@ -114,7 +132,8 @@ static bool same_value(const struct option *o, const struct serving_arguments *a
 int serving_changed(const struct serving_arguments *before, const struct serving_arguments *now)
 {
 	const struct option *const tables[] = {serving_store_options, serving_symbol_options,
-					       serving_listen_options, serving_access_options};
+					       serving_listen_options, serving_access_options,
+					       serving_cost_options};
 
 	for (size_t i = 0; i < ARRAY_SIZE(tables); i++)
 		for (const struct option *o = tables[i]; o->name; o++)

@@ -118,7 +118,7 @@ static int start_ingest(struct server *s, const struct server_options *o, struct
 int server_start(const struct server_options *o, struct diag *reterr_diag, struct server **ret)
 {
 	struct server *s = calloc(1, sizeof(*s));
-	struct api_options a = {.metrics = o->metrics, .userdata = o->userdata};
+	struct api_options a = {.cost = o->cost, .metrics = o->metrics, .userdata = o->userdata};
 	int r;
 
 	if (!s)

@@ -29,6 +29,7 @@ struct server_options {
 	/* Late symbols. `dir` NULL: none. `store` is set by the server. */
 	struct symstore_options symbols;
 	/* See api_options. */
+	struct api_cost cost;
 	void (*metrics)(void *userdata, struct str *out);
 	void *userdata;
 };

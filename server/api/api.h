@@ -12,10 +12,20 @@
 
 struct api;
 
+/* What an hour of one CPU core's work costs; see doc/server.md. */
+struct api_cost {
+	const char *currency; /* borrowed */
+	double core_hour;     /* money */
+	double watts;	      /* of a core that works */
+	double pue;	      /* of the data centre: what it takes for each watt */
+	double grams;	      /* of CO2 for a kWh */
+};
+
 struct api_options {
 	struct store *store; /* borrowed, as ingest */
 	struct ingest *ingest;
 	struct symstore *symbols; /* or NULL: this server keeps none */
+	struct api_cost cost;
 	/* Further lines for /metrics, of the agent under `culprit up`; or NULL. */
 	void (*metrics)(void *userdata, struct str *out);
 	void *userdata;

@@ -50,6 +50,7 @@ extern const struct api_route api_view_routes[];     /* views.c: JSON */
 extern const struct api_route api_querier_routes[];  /* querier.c: Pyroscope's queries */
 extern const struct api_route api_input_routes[];    /* input.c: what comes in */
 extern const struct api_route api_symbol_routes[];   /* symbols.c: debug files */
+extern const struct api_route api_cost_routes[];     /* cost.c */
 extern const struct api_route api_slow_routes[];     /* slow.c */
 extern const struct api_route api_trace_routes[];    /* traces.c: spans */
 

@@ -229,8 +229,7 @@ def id_of(n):
     return f"{n:016x}"
 
 
-@pytest.fixture
-def shop(server):
+def fill_shop(server):
     """Trace 1: shop's request 10 with a child 11, that calls the cart's request 12. Trace 2: another
     endpoint of the shop. Trace 3: as 1, of the shop alone, slow."""
     route = {"attributes": [attribute("http.route", "/buy"), attribute("http.request.method", "GET")]}
@@ -245,6 +244,11 @@ def shop(server):
                              # Of a span that nobody sent: it is of the trace's only request to the shop.
                              (trace_of(1), id_of(99), "parse;handle;main", 1), (None, None, "idle;main", 1000)])
     profile(server, "cart", [(trace_of(1), id_of(12), "insert;add;main", 20)])
+
+
+@pytest.fixture
+def shop(server):
+    fill_shop(server)
     return server
 
 
@@ -314,6 +318,32 @@ def test_what_services_are_asked_for(shop):
     assert rows.keys() == {"GET /buy", "GET /health", "add"}
     top = get(shop, "/api/v1/top", service="shop", endpoint="GET /buy", limit=1)["rows"]
     assert [(r["name"], r["self"]) for r in top] == [("match", 200_000_000)]
+
+
+def test_what_it_costs(serve):
+    server = serve("--core-hour-price", "36", "--core-watts", "10", "--pue", "2", "--co2-per-kwh", "500", "--currency", "EUR")
+    fill_shop(server)
+    # A second of a core: 0.01 EUR, 20 Ws of 500 g a kWh.
+    second = {"cpu_seconds": 1, "money": 0.01, "co2_grams": 20 / 3.6e6 * 500}
+
+    def cost(**parameters):
+        a = get(server, "/api/v1/cost", **parameters)
+        for row in [a["total"], *a["rows"]]:
+            for name, value in second.items():
+                assert row[name] == pytest.approx(row["cpu_seconds"] * value, rel=1e-4, abs=2e-6)
+        assert a["total"]["cpu_seconds"] == pytest.approx(sum(r["cpu_seconds"] for r in a["rows"]))
+        return [tuple(r[k] for k in ("service", "endpoint", "name") if k in r) + (round(r["cpu_seconds"] * 1000),)
+                for r in a["rows"]]
+
+    assert cost() == [("shop", 1240), ("cart", 20)]
+    assert cost(by="endpoint") == [("shop", "GET /buy", 238), ("cart", "add", 20), ("shop", "GET /health", 2)]
+    assert cost(by="function", service="shop") == [("idle", 1000), ("match", 200), ("parse", 33), ("send", 7)]
+    assert cost(by="function", endpoint="GET /buy", max_ms=200) == [("parse", 31), ("send", 7)]
+    factors = get(server, "/api/v1/cost")["factors"]
+    assert factors == {"currency": "EUR", "core_hour": 36, "watts": 10, "pue": 2, "grams_per_kwh": 500}
+    assert get(server, "/api/v1/cost", to=START - 1000_000, **{"from": START - 2000_000})["note"]
+    for wrong in ({"by": "x"}, {"type": "process_cpu:samples:count:cpu:nanoseconds"}):
+        assert check(server.get("/api/v1/cost", **wrong), "/api/v1/cost").status == 400
 
 
 def backtracking(n=400):

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What CPU time costs: seconds, money and CO2 of services, endpoints and functions, by the factors
+ * that the server was started with. Rows are of their own time (self), so they add up.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/api/internal.h"
+
+#define DEFAULT_ROWS 100
+
+struct row {
+	const char *service, *endpoint, *name, *object; /* borrowed; NULL: not of this kind */
+	double seconds;
+};
+
+struct costing {
+	struct query q;
+	double unit;		 /* of the type, in seconds */
+	struct profile *profile; /* owned, as are */
+	struct profile_table *table;
+	struct query_requests requests;
+	vec(struct row) rows;
+	const char *note;
+};
+
+static void costing_deinit(struct costing *s)
+{
+	query_deinit(&s->q);
+	profile_destroy(s->profile);
+	profile_table_destroy(s->table);
+	query_requests_deinit(&s->requests);
+	vec_deinit(&s->rows);
+}
+
+/* ---- which type is time ---- */
+
+/* Of "process_cpu:cpu:nanoseconds:cpu:nanoseconds" the third part, in seconds; 0: it is no time. */
+static double unit_of(const char *type)
+{
+	static const struct {
+		const char *name;
+		double seconds;
+	} units[] = {{"nanoseconds", 1e-9},
+		     {"microseconds", 1e-6},
+		     {"milliseconds", 1e-3},
+		     {"seconds", 1}};
+	const char *at = strchr(type, ':');
+
+	at = at ? strchr(at + 1, ':') : NULL;
+	for (size_t i = 0; at && i < ARRAY_SIZE(units); i++)
+		if (!strncmp(at + 1, units[i].name, strcspn(at + 1, ":")) &&
+		    strcspn(at + 1, ":") == strlen(units[i].name))
+			return units[i].seconds;
+	return 0;
+}
+
+static bool is_cpu(const char *type)
+{
+	const char *at = strchr(type, ':');
+
+	return at && str_starts(at, ":cpu:") && unit_of(type) > 0;
+}
+
+static int choose_type(struct api_call *c, struct costing *s)
+{
+	__attribute__((cleanup(query_names_deinit))) struct query_names n = {};
+	int r;
+
+	if (s->q.type) {
+		s->unit = unit_of(s->q.type);
+		return s->unit > 0 ? 0
+				   : diag_set(&c->d, -EINVAL,
+					      "type: that is no time, it costs nothing");
+	}
+	r = query_types(c->a->o.store, &s->q, &n, &c->d);
+	for (size_t i = 0; i < n.names.n && r == 0; i++)
+		if (!s->q.type && is_cpu(n.names.data[i].name)) {
+			s->q.type = strdup(n.names.data[i].name);
+			r = s->q.type ? 0 : -ENOMEM;
+		}
+	if (r == 0 && s->q.type)
+		s->unit = unit_of(s->q.type);
+	else if (r == 0)
+		s->note = "there is no CPU time in this range";
+	return r;
+}
+
+/* ---- rows ---- */
+
+static int by_service(struct costing *s)
+{
+	const struct profile *p = s->profile;
+	_cleanup_free_ double *sums = calloc(p->threads.n + 1, sizeof(*sums));
+	int r = sums ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < p->n_samples && r == 0; i++) {
+		const struct profile_sample *e = profile_sample(p, i);
+
+		if (e->thread != PROFILE_NONE)
+			sums[e->thread] += (double)e->value[0] * s->unit;
+	}
+	for (size_t i = 0; i < p->threads.n && r == 0; i++)
+		r = vec_push(&s->rows,
+			     (struct row){.service = profile_string(p, p->threads.data[i].comm),
+					  .seconds = sums[i]});
+	return r;
+}
+
+static int by_function(struct costing *s)
+{
+	static const struct profile_tree_options all = {};
+	int r = profile_table_build(s->profile, &all, &s->table);
+
+	for (size_t i = 0; r == 0 && i < s->table->rows.n; i++) {
+		const struct profile_row *e = &s->table->rows.data[i];
+
+		if (e->self)
+			r = vec_push(
+				&s->rows,
+				(struct row){.name = strtab_get(&s->table->strings, e->name),
+					     .object = strtab_get(&s->table->strings, e->object),
+					     .seconds = (double)e->self * s->unit});
+	}
+	return r;
+}
+
+static int by_endpoint(struct api_call *c, struct costing *s)
+{
+	const struct store_span_filter f = query_span_filter(&s->q);
+	const struct span *spans, *last = NULL;
+	int r = query_requests(c->a->o.store, &s->q, &f, &s->requests, &c->d);
+
+	if (r < 0)
+		return r;
+	query_requests_by_endpoint(&s->requests);
+	spans = s->requests.set.spans.spans.data;
+	for (size_t i = 0; i < s->requests.requests.n && r == 0; i++) {
+		const struct request *e = &s->requests.requests.data[i];
+		const struct span *of = &spans[e->span];
+		const struct spans *texts = &s->requests.set.spans;
+
+		if (!last || of->service != last->service || of->endpoint != last->endpoint)
+			r = vec_push(&s->rows,
+				     (struct row){.service = spans_string(texts, of->service),
+						  .endpoint = spans_string(texts, of->endpoint)});
+		last = of;
+		if (r == 0)
+			s->rows.data[s->rows.n - 1].seconds +=
+				(double)e->value * e->stands_for * s->unit;
+	}
+	return r;
+}
+
+static int gather(struct api_call *c, struct costing *s)
+{
+	const char *by = net_parameter(c->r, "by");
+	bool function = by && !strcmp(by, "function");
+	int r = 0;
+
+	if (by && *by && !function && strcmp(by, "service") != 0 && strcmp(by, "endpoint") != 0)
+		return diag_set(&c->d, -EINVAL, "by: service, endpoint or function");
+	if (by && !strcmp(by, "endpoint")) {
+		r = api_requests(c, "", &s->q);
+		if (r == 0)
+			r = choose_type(c, s);
+		return r < 0 || s->note ? r : by_endpoint(c, s);
+	}
+	r = api_spans(c, "", &s->q);
+	if (r == 0)
+		r = choose_type(c, s);
+	if (r < 0 || s->note)
+		return r;
+	r = query_profile(c->a->o.store, &s->q, 0, &s->profile, &c->d);
+	if (r < 0)
+		return r;
+	return function ? by_function(s) : by_service(s);
+}
+
+/* ---- the answer ---- */
+
+static int compare_rows(const void *a, const void *b)
+{
+	const struct row *x = a, *y = b;
+
+	return x->seconds > y->seconds ? -1 : x->seconds < y->seconds;
+}
+
+static void put_costs(struct str *out, const struct api_cost *f, double seconds)
+{
+	double hours = seconds / 3600;
+
+	str_printf(out, "\"cpu_seconds\":%.6f,\"money\":%.9f,\"co2_grams\":%.6f", seconds,
+		   hours * f->core_hour, hours * f->watts / 1000 * f->pue * f->grams);
+}
+
+static void put_member(struct str *out, const char *name, const char *value)
+{
+	if (!value)
+		return;
+	api_put_text(out, name, value);
+	str_putc(out, ',');
+}
+
+static int cost(struct api_call *c)
+{
+	__attribute__((cleanup(costing_deinit))) struct costing s = {};
+	const struct api_cost *f = &c->a->o.cost;
+	u64 limit = DEFAULT_ROWS;
+	double all = 0;
+	int r = api_number(c, "limit", 1, 100000, &limit);
+
+	if (r == 0)
+		r = api_query(c, "", &s.q);
+	if (r == 0)
+		r = gather(c, &s);
+	if (r < 0)
+		return r;
+	if (s.rows.n)
+		qsort(s.rows.data, s.rows.n, sizeof(*s.rows.data), compare_rows);
+	vec_foreach (&s.rows, e)
+		all += e->seconds;
+	str_printf(c->out, "{\"from\":%llu,\"to\":%llu,", s.q.from_ms, s.q.to_ms);
+	api_put_text(c->out, "type", s.q.type ? s.q.type : "");
+	str_puts(c->out, ",\"factors\":{");
+	api_put_text(c->out, "currency", f->currency ? f->currency : "");
+	str_printf(c->out, ",\"core_hour\":%g,\"watts\":%g,\"pue\":%g,\"grams_per_kwh\":%g},",
+		   f->core_hour, f->watts, f->pue, f->grams);
+	if (s.note) {
+		api_put_text(c->out, "note", s.note);
+		str_putc(c->out, ',');
+	}
+	str_puts(c->out, "\"total\":{");
+	put_costs(c->out, f, all);
+	str_puts(c->out, "},\"rows\":[");
+	for (size_t i = 0; i < s.rows.n && i < limit; i++) {
+		const struct row *e = &s.rows.data[i];
+
+		str_puts(c->out, i ? ",{" : "{");
+		put_member(c->out, "service", e->service);
+		put_member(c->out, "endpoint", e->endpoint);
+		put_member(c->out, "name", e->name);
+		put_member(c->out, "object", e->object);
+		put_costs(c->out, f, e->seconds);
+		str_putc(c->out, '}');
+	}
+	str_puts(c->out, "]}");
+	return 0;
+}
+
+const struct api_route api_cost_routes[] = {
+	{"GET", "/api/v1/cost", NET_ROLE_READ, API_STYLE_JSON, cost},
+	{},
+};
