@@ -61,7 +61,7 @@ static int run(const struct server_options *o)
 		return cli_error(1, "server: %s", d.text[0] ? d.text : strerror(-r));
 	print_ports(s);
 	while (wait_for_signal(&set) == SIGHUP)
-		; /* nothing to read again: tokens are looked at by themselves */
+		server_reload(s); /* tokens are looked at by themselves */
 	log_info("ending what is at work, within %d s", GIVE_UP_S);
 	/* What was acknowledged is stored: nothing is lost when a query does not end in time. */
 	alarm(GIVE_UP_S);

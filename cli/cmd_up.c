@@ -114,6 +114,7 @@ static int read_again(void *userdata, struct agent_config *ret)
 
 	if (parse(&u, &first))
 		return 2;
+	server_reload(now->server);
 	ret->args = u.config.args;
 	ret->what = u.config.what;
 	return serving_changed(&now->told, &u.serving);

@@ -154,6 +154,26 @@ static u32 left_ms(u64 until_ns)
 	return until_ns > now ? (u32)((until_ns - now) / 1000000) : 0;
 }
 
+void server_reload(struct server *s)
+{
+	bool any = false, all = true;
+
+	for (int i = 0; i < SERVER_N; i++) {
+		struct diag d = {};
+		int r = s->listeners[i] ? net_reload(s->listeners[i], &d) : -ENOENT;
+
+		if (r == -ENOENT && !d.text[0])
+			continue;
+		any = true;
+		if (r < 0 && all)
+			log_warn("%s; the certificates before stay",
+				 d.text[0] ? d.text : strerror(-r));
+		all &= r == 0;
+	}
+	if (any && all)
+		log_info("certificates were read again");
+}
+
 void server_stop(struct server *s, u32 timeout_ms)
 {
 	u64 until = clock_ns(CLOCK_MONOTONIC) + timeout_ms * 1000000ULL;

@@ -37,6 +37,8 @@ struct server_options {
 struct server;
 
 int server_start(const struct server_options *o, struct diag *reterr_diag, struct server **ret);
+/* Reads certificates again; what cannot be used is told, and those before stay. */
+void server_reload(struct server *s);
 /* Takes nothing new, ends what is at work within the time, closes the store. */
 void server_stop(struct server *s, u32 timeout_ms);
 struct store *server_store(struct server *s);

@@ -258,6 +258,24 @@ static void init_curl(void)
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
+/* Now, not when the next connection is made: who reads them again keeps those that are good. */
+static int check_pair(const struct export_options *o, struct diag *reterr_diag)
+{
+	const char *key = o->key ? o->key : o->cert;
+	gnutls_certificate_credentials_t c;
+	int r;
+
+	if (!o->tls || !o->cert)
+		return 0;
+	if (gnutls_certificate_allocate_credentials(&c) < 0)
+		return -ENOMEM;
+	r = gnutls_certificate_set_x509_key_file(c, o->cert, key, GNUTLS_X509_FMT_PEM);
+	gnutls_certificate_free_credentials(c);
+	return r < 0 ? diag_set(reterr_diag, -EINVAL, "certificate %s and key %s: %s", o->cert, key,
+				gnutls_strerror(r))
+		     : 0;
+}
+
 int http_open(struct destination *d, const struct http_options *o, struct diag *reterr_diag,
 	      struct http **ret)
 {
@@ -276,6 +294,8 @@ int http_open(struct destination *d, const struct http_options *o, struct diag *
 		r = check_file(d->o.cert, "certificate", reterr_diag);
 	if (r == 0)
 		r = check_file(d->o.key, "key", reterr_diag);
+	if (r == 0)
+		r = check_pair(&d->o, reterr_diag);
 	if (r == 0)
 		r = make_url(h, reterr_diag);
 	if (r == 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What net.c, tokens.c, net_http.c and net_grpc.c share. */
+/* What net.c, tls.c, tokens.c, net_http.c and net_grpc.c share. */
 #pragma once
 
 #include <pthread.h>
@@ -9,6 +9,7 @@
 #include "server/net/net.h"
 
 #define NET_MAX_HEADER_BYTES (64u << 10)
+#define NET_TLS_PRIORITY "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"
 
 /* ---- tokens (tokens.c) ---- */
 
@@ -19,6 +20,20 @@ int net_tokens_create(const char *path, struct diag *reterr_diag, struct net_tok
 void net_tokens_destroy(struct net_tokens *t);
 /* The role of an Authorization header ("Bearer TOKEN", "Basic USER:TOKEN"), or NULL. */
 enum net_role net_tokens_role(struct net_tokens *t, const char *authorization);
+
+/* ---- certificates (tls.c) ---- */
+
+struct net_listener;
+struct net_credentials;
+
+/*
+ * Reads the listener's files: what new connections get from now on. Negative with a reason that
+ * names the file, and nothing has changed.
+ */
+int net_credentials_load(struct net_listener *l, struct diag *reterr_diag);
+/* For a TLS session that begins (gnutls_session_t); put when it has ended. NULL: it cannot. */
+struct net_credentials *net_credentials_give(struct net_listener *l, void *session);
+void net_credentials_put(struct net_credentials *c);
 
 /* ---- all listeners ---- */
 
@@ -33,8 +48,10 @@ struct net_listener {
 	struct net_options o; /* with defaults; strings borrowed while net_listen() runs only */
 	struct net_tokens *tokens; /* owned; NULL = none */
 	bool tls, client_ca;
-	char *cert, *key, *ca; /* owned: contents of the PEM files */
-	int fd;		       /* owned until the listener runs */
+	char *cert, *key, *ca;		     /* owned: paths of the PEM files */
+	pthread_mutex_t lock;		     /* of the next */
+	struct net_credentials *credentials; /* a reference; NULL without TLS */
+	int fd;				     /* owned until the listener runs */
 	u16 port;
 	atomic_ullong buffered; /* bytes of bodies in memory */
 	struct net_counters counters;

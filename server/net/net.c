@@ -11,7 +11,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -21,7 +20,6 @@
 
 #include "server/net/internal.h"
 
-#define MAX_PEM_BYTES (1u << 20)
 #define BACKLOG 128
 
 u64 net_now_ms(void)
@@ -166,22 +164,10 @@ static int bind_address(struct net_listener *l, struct diag *reterr_diag)
 	return r;
 }
 
-static int read_pem(const char *path, char **ret, struct diag *reterr_diag)
+static int copy_path(const char *path, char **ret)
 {
-	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-	_cleanup_str_ struct str text = {};
-	char chunk[4096];
-	ssize_t n = -1;
-
-	while (fd >= 0 && (n = read(fd, chunk, sizeof(chunk))) > 0)
-		if (text.n > MAX_PEM_BYTES || str_append(&text, chunk, (size_t)n) < 0)
-			return diag_set(reterr_diag, -EFBIG, "%s: too large for PEM", path);
-	if (n < 0)
-		return diag_set(reterr_diag, -errno, "%s: cannot read: %s", path, strerror(errno));
-	if (!text.n)
-		return diag_set(reterr_diag, -EINVAL, "%s: is empty", path);
-	*ret = take_ptr(text.data);
-	return 0;
+	*ret = path ? strdup(path) : NULL;
+	return path && !*ret ? -ENOMEM : 0;
 }
 
 static int read_tls(struct net_listener *l, const struct net_tls *tls, struct diag *reterr_diag)
@@ -193,22 +179,27 @@ static int read_tls(struct net_listener *l, const struct net_tls *tls, struct di
 	if (!tls->cert || !tls->key)
 		return diag_set(reterr_diag, -EINVAL,
 				"TLS needs both a certificate and its key (--tls-cert, --tls-key)");
-	r = read_pem(tls->cert, &l->cert, reterr_diag);
+	r = copy_path(tls->cert, &l->cert);
 	if (r == 0)
-		r = read_pem(tls->key, &l->key, reterr_diag);
-	if (r == 0 && tls->client_ca)
-		r = read_pem(tls->client_ca, &l->ca, reterr_diag);
+		r = copy_path(tls->key, &l->key);
+	if (r == 0)
+		r = copy_path(tls->client_ca, &l->ca);
 	l->tls = true;
 	l->client_ca = tls->client_ca != NULL;
-	return r;
+	return r < 0 ? r : net_credentials_load(l, reterr_diag);
+}
+
+int net_reload(struct net_listener *l, struct diag *reterr_diag)
+{
+	return l->tls ? net_credentials_load(l, reterr_diag) : 0;
 }
 
 static void listener_free(struct net_listener *l)
 {
 	if (l->fd >= 0)
 		close(l->fd);
-	if (l->key)
-		explicit_bzero(l->key, strlen(l->key));
+	net_credentials_put(l->credentials);
+	pthread_mutex_destroy(&l->lock);
 	free(l->cert);
 	free(l->key);
 	free(l->ca);
@@ -224,6 +215,7 @@ int net_listen(const struct net_options *o, struct diag *reterr_diag, struct net
 	if (!l)
 		return -ENOMEM;
 	l->fd = -1;
+	pthread_mutex_init(&l->lock, NULL);
 	l->o = *o;
 	l->o.max_body = o->max_body ? o->max_body : 64u << 20;
 	l->o.max_connections = o->max_connections ? o->max_connections : 256;

@@ -114,6 +114,11 @@ struct net_stats {
 struct net_listener;
 
 int net_listen(const struct net_options *o, struct diag *reterr_diag, struct net_listener **ret);
+/*
+ * Reads its certificate, key and client CA again, for connections that come: those that are there
+ * keep theirs. An error: all stay with what they have.
+ */
+int net_reload(struct net_listener *l, struct diag *reterr_diag);
 u16 net_port(const struct net_listener *l);
 /* Takes no more connections, lets those that are there end, at most timeout_ms. */
 void net_close(struct net_listener *l, u32 timeout_ms);

@@ -30,7 +30,8 @@ struct conn {
 	struct conn *next, **to_this;
 	struct net_grpc *g;
 	int fd;
-	gnutls_session_t tls; /* or NULL */
+	gnutls_session_t tls;		     /* or NULL */
+	struct net_credentials *credentials; /* its own reference */
 	bool handshaking, wants_out, tls_again, closing;
 	struct grpc_session *session;
 	struct str out; /* not sent yet, from `out_at` on */
@@ -45,7 +46,6 @@ struct call_list {
 
 struct net_grpc {
 	struct net_listener *l;
-	gnutls_certificate_credentials_t credentials;
 	gnutls_priority_t priority;
 	int epoll, event;
 	pthread_t thread, workers[WORKERS];
@@ -152,6 +152,7 @@ static void conn_destroy(struct conn *c)
 	grpc_session_destroy(c->session);
 	if (c->tls)
 		gnutls_deinit(c->tls);
+	net_credentials_put(c->credentials);
 	close(c->fd);
 	str_deinit(&c->out);
 	free(c);
@@ -287,7 +288,9 @@ static int start_tls(struct conn *c)
 	if (r == 0)
 		r = gnutls_priority_set(c->tls, c->g->priority);
 	if (r == 0)
-		r = gnutls_credentials_set(c->tls, GNUTLS_CRD_CERTIFICATE, c->g->credentials);
+		c->credentials = net_credentials_give(c->g->l, c->tls);
+	if (r == 0 && !c->credentials)
+		return -EIO;
 	if (r == 0)
 		r = gnutls_alpn_set_protocols(c->tls, &h2, 1, 0);
 	if (r < 0)
@@ -430,30 +433,6 @@ static void *loop(void *arg)
 
 /* ---- start and stop ---- */
 
-static int load_tls(struct net_grpc *g, struct diag *reterr_diag)
-{
-	const gnutls_datum_t cert = {(u8 *)g->l->cert, (unsigned int)strlen(g->l->cert)};
-	const gnutls_datum_t key = {(u8 *)g->l->key, (unsigned int)strlen(g->l->key)};
-	int r = gnutls_certificate_allocate_credentials(&g->credentials);
-
-	if (r < 0)
-		return -ENOMEM;
-	r = gnutls_certificate_set_x509_key_mem(g->credentials, &cert, &key, GNUTLS_X509_FMT_PEM);
-	if (r < 0)
-		return diag_set(reterr_diag, -EINVAL, "certificate and key: %s",
-				gnutls_strerror(r));
-	if (g->l->ca) {
-		const gnutls_datum_t ca = {(u8 *)g->l->ca, (unsigned int)strlen(g->l->ca)};
-
-		r = gnutls_certificate_set_x509_trust_mem(g->credentials, &ca, GNUTLS_X509_FMT_PEM);
-		if (r <= 0)
-			return diag_set(reterr_diag, -EINVAL, "client CA: %s",
-					r ? gnutls_strerror(r) : "no certificate in it");
-	}
-	r = gnutls_priority_init(&g->priority, "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1", NULL);
-	return r < 0 ? -EINVAL : 0;
-}
-
 static int start_threads(struct net_grpc *g)
 {
 	struct epoll_event accepting = {.events = EPOLLIN, .data.ptr = g};
@@ -488,16 +467,14 @@ int net_grpc_start(struct net_listener *l, struct diag *reterr_diag)
 	pthread_mutex_init(&g->lock, NULL);
 	pthread_cond_init(&g->wake, NULL);
 	l->grpc = g;
-	r = l->tls ? load_tls(g, reterr_diag) : 0;
-	if (r == 0) {
-		r = start_threads(g);
-		if (r < 0)
-			(void)diag_set(reterr_diag, r, "%s: cannot start: %s", l->o.address,
-				       strerror(-r));
-	}
-	if (r < 0)
+	r = l->tls && gnutls_priority_init(&g->priority, NET_TLS_PRIORITY, NULL) < 0
+		    ? -EINVAL
+		    : start_threads(g);
+	if (r < 0) {
 		net_grpc_stop(l, 0);
-	return r;
+		return diag_set(reterr_diag, r, "%s: cannot start: %s", l->o.address, strerror(-r));
+	}
+	return 0;
 }
 
 void net_grpc_stop(struct net_listener *l, u32 timeout_ms)
@@ -531,8 +508,6 @@ void net_grpc_stop(struct net_listener *l, u32 timeout_ms)
 		close(g->epoll);
 	if (g->event >= 0)
 		close(g->event);
-	if (g->credentials)
-		gnutls_certificate_free_credentials(g->credentials);
 	if (g->priority)
 		gnutls_priority_deinit(g->priority);
 	pthread_mutex_destroy(&g->lock);

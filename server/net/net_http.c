@@ -11,6 +11,7 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <gnutls/abstract.h>
 #include <gnutls/gnutls.h>
 #include <microhttpd.h>
 #include <stdio.h>
@@ -29,7 +30,8 @@
 struct conn {
 	struct conn *next, **to_this;
 	int fd;
-	u64 deadline_ms; /* 0 = none */
+	u64 deadline_ms;		     /* 0 = none */
+	struct net_credentials *credentials; /* its own reference, or NULL */
 };
 
 struct net_http {
@@ -100,6 +102,20 @@ static void *watch(void *arg)
 	return NULL;
 }
 
+/* Before the handshake: what is current now, not what the daemon was started with. */
+static struct net_credentials *begin_tls(struct net_listener *l, struct MHD_Connection *c)
+{
+	const union MHD_ConnectionInfo *i =
+		MHD_get_connection_info(c, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+
+	if (!i || !i->tls_session)
+		return NULL;
+	if (l->client_ca)
+		gnutls_certificate_server_set_request((gnutls_session_t)i->tls_session,
+						      GNUTLS_CERT_REQUEST);
+	return net_credentials_give(l, i->tls_session);
+}
+
 static void on_connection(void *userdata, struct MHD_Connection *connection, void **context,
 			  enum MHD_ConnectionNotificationCode code)
 {
@@ -116,6 +132,7 @@ static void on_connection(void *userdata, struct MHD_Connection *connection, voi
 			c->next->to_this = c->to_this;
 		pthread_mutex_unlock(&h->lock);
 		atomic_fetch_sub(&h->l->counters.open, 1);
+		net_credentials_put(c->credentials);
 		free(c);
 		return;
 	}
@@ -124,6 +141,8 @@ static void on_connection(void *userdata, struct MHD_Connection *connection, voi
 	if (!c)
 		return;
 	c->fd = i->connect_fd;
+	if (h->l->tls)
+		c->credentials = begin_tls(h->l, connection);
 	c->deadline_ms = net_now_ms() + 2000ULL * h->l->o.timeout_s;
 	pthread_mutex_lock(&h->lock);
 	c->next = h->conns;
@@ -545,31 +564,35 @@ static void CULPRIT_PRINTF(2, 0) on_log(void *userdata, const char *fmt, va_list
 
 /* ---- start and stop ---- */
 
+/* The daemon's own credentials, which no connection keeps: begin_tls(). */
+static int no_certificate(gnutls_session_t session, const gnutls_datum_t *ca, int n_ca,
+			  const gnutls_pk_algorithm_t *algorithms, int n_algorithms,
+			  gnutls_pcert_st **chain, unsigned int *n_chain, gnutls_privkey_t *key)
+{
+	return -1;
+}
+
 static struct MHD_Daemon *start_daemon(struct net_http *h)
 {
 	struct net_listener *l = h->l;
 	unsigned int flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
 			     MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG;
-	struct MHD_OptionItem tls[5] = {{MHD_OPTION_END, 0, NULL}};
-	size_t n = 0;
+	const struct MHD_OptionItem tls[] = {
+		{MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)no_certificate},
+		{MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)NET_TLS_PRIORITY},
+		{MHD_OPTION_END, 0, NULL},
+	};
+	const struct MHD_OptionItem none = {MHD_OPTION_END, 0, NULL};
 
-	if (l->tls) {
+	if (l->tls)
 		flags |= MHD_USE_TLS;
-		tls[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, l->cert};
-		tls[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, l->key};
-		if (l->ca)
-			tls[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_TRUST, 0, l->ca};
-		tls[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_PRIORITIES, 0,
-						   (void *)"NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"};
-		tls[n] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
-	}
 	return MHD_start_daemon(
 		flags, l->port, NULL, NULL, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, h,
 		MHD_OPTION_LISTEN_SOCKET, l->fd, MHD_OPTION_CONNECTION_LIMIT, l->o.max_connections,
 		MHD_OPTION_CONNECTION_TIMEOUT, l->o.timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
 		(size_t)NET_MAX_HEADER_BYTES, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
 		MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_NOTIFY_COMPLETED,
-		on_completed, h, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+		on_completed, h, MHD_OPTION_ARRAY, l->tls ? tls : &none, MHD_OPTION_END);
 }
 
 int net_http_start(struct net_listener *l, struct diag *reterr_diag)
@@ -589,9 +612,8 @@ int net_http_start(struct net_listener *l, struct diag *reterr_diag)
 	h->daemon = start_daemon(h);
 	if (!h->daemon) {
 		net_http_stop(l, 0);
-		return diag_set(reterr_diag, -EIO, "%s: cannot start the HTTP server%s",
-				l->o.address,
-				l->tls ? "; are certificate, key and CA valid PEM?" : "");
+		return diag_set(reterr_diag, -EIO, "%s: cannot start the HTTP server",
+				l->o.address);
 	}
 	l->fd = -1; /* the daemon's now */
 	return 0;

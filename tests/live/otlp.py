@@ -214,10 +214,12 @@ class Request:
 # ---- the receiver ----
 
 class Receiver:
-    """Answers POST /v1development/profiles as `status` says, and keeps what it said 200 to."""
+    """Answers POST /v1development/profiles as `status` says, and keeps what it said 200 to; with a
+    TLS context, also the certificates that were shown."""
 
-    def __init__(self, port=0):
-        self.bodies, self.decoded, self.status, self.headers = [], [], 200, []
+    def __init__(self, port=0, tls=None):
+        self.bodies, self.decoded, self.status, self.headers, self.shown = [], [], 200, [], []
+        self.tls = tls
         receiver = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -232,6 +234,8 @@ class Receiver:
                     time.sleep(0.05)
                 assert self.path == "/v1development/profiles"
                 if receiver.status == 200:
+                    if tls:
+                        receiver.shown.append(self.connection.getpeercert(binary_form=True))
                     receiver.headers.append(dict(self.headers))
                     receiver.bodies.append(body)
                 self.send_response(receiver.status)
@@ -249,6 +253,10 @@ class Receiver:
 
         self.server = Server(("127.0.0.1", port), Handler)
         self.port = self.server.server_address[1]
+        if tls:
+            # The handshake is for the connection's own thread.
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True,
+                                                 do_handshake_on_connect=False)
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,))
         self.thread.start()
 

@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import time
 import urllib.request
@@ -47,13 +48,13 @@ def wait_for(condition, what, seconds=WAIT_S):
 class Agent:
     """A `culprit agent` with a configuration file of its own and /metrics."""
 
-    def __init__(self, culprit, folder, *args, **config):
+    def __init__(self, culprit, folder, *args, tls=False, **config):
         os.makedirs(folder, exist_ok=True)
         self.config, self.err_path = f"{folder}/agent.conf", f"{folder}/stderr"
         self.port = free_port()
         self.write(config)
         self.process = subprocess.Popen(
-            [culprit, "agent", "--config", self.config, "--disable-tls", "--metrics",
+            [culprit, "agent", "--config", self.config, *([] if tls else ["--disable-tls"]), "--metrics",
              f"127.0.0.1:{self.port}", *map(str, args)], stderr=open(self.err_path, "wb"))
 
     def write(self, config):
@@ -256,6 +257,47 @@ def test_a_reload_keeps_what_waits_and_reads_tokens_again(culprit, tmp_path):
 def told_lost(*receivers):
     return sum(p.attributes.get("culprit.samples.lost", 0) for r in receivers for p in r.profiles()
                if p.kind == ("samples", "count"))
+
+
+def test_a_reload_reads_certificates_again(culprit, tmp_path):
+    """What the agent shows its receivers; files that do not fit are not taken, and that is told."""
+    def openssl(*args):
+        subprocess.run(["openssl", *args], cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    for name in ("receiver", "first", "second"):
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+                "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", f"{name}.key",
+                "-out", f"{name}.pem")
+    (tmp_path / "trusted.pem").write_text((tmp_path / "first.pem").read_text() +
+                                          (tmp_path / "second.pem").read_text())
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "receiver.pem", tmp_path / "receiver.key")
+    tls.load_verify_locations(tmp_path / "trusted.pem")
+    tls.verify_mode = ssl.CERT_REQUIRED
+
+    def install(cert, key):
+        shutil.copy(tmp_path / f"{cert}.pem", tmp_path / "cert.pem")
+        shutil.copy(tmp_path / f"{key}.key", tmp_path / "key.pem")
+
+    def der(name):
+        return ssl.PEM_cert_to_DER_cert((tmp_path / f"{name}.pem").read_text())
+
+    install("first", "first")
+    with Receiver(tls=tls) as r:
+        config = {"frequency": 49, "period": 1, "export": r.url, "export_ca": tmp_path / "receiver.pem",
+                  "export_cert": tmp_path / "cert.pem", "export_key": tmp_path / "key.pem"}
+        with Agent(culprit, tmp_path, tls=True, **config) as agent:
+            wait_for(lambda: len(r.shown) > 1, lambda: "nothing comes\n" + agent.stderr)
+            install("second", "first")
+            said = agent.reload(**config)
+            assert "key.pem" in said and "is not taken; what was before goes on" in said, said
+            n = len(r.shown)
+            wait_for(lambda: len(r.shown) > n, lambda: "it does not go on\n" + agent.stderr)
+            assert set(r.shown) == {der("first")}
+            install("second", "second")
+            assert "was read again" in agent.reload(**config)
+            wait_for(lambda: r.shown[-1] == der("second"), lambda: "the old one is shown\n" + agent.stderr)
+            agent.end()
+            assert set(r.shown) == {der("first"), der("second")} and told_lost(r) == 0
 
 
 # ---- receivers that are away, and several ----

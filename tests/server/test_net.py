@@ -4,6 +4,7 @@
 import gzip
 import json
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -163,6 +164,69 @@ def test_mutual_tls(serve, certificates, client_context):
         with pytest.raises((OSError, EOFError)):
             c = h2_client.Connection(s.ports["otlp-grpc"], client_context(name))
             c.call(EXPORT, b"")
+
+
+def test_certificates_are_read_again(serve, certificates, client_context, tmp_path):
+    """SIGHUP: connections that are there go on, new ones see the new certificate and are judged by the new
+    client CA; files that do not fit leave all as it was, and that is told."""
+    cert, key, ca = tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "ca.pem"
+
+    def install(name, authority):
+        shutil.copy(certificates / f"{name}.pem", cert)
+        shutil.copy(certificates / f"{name}.key", key)
+        shutil.copy(certificates / f"{authority}.pem", ca)
+
+    def context(name):
+        c = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        c.check_hostname, c.verify_mode = False, ssl.CERT_NONE
+        c.load_cert_chain(certificates / f"{name}.pem", certificates / f"{name}.key")
+        c.set_alpn_protocols(["http/1.1", "h2"])
+        return c
+
+    def shown(port):
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as plain, \
+                context("client").wrap_socket(plain) as s:
+            return s.getpeercert(binary_form=True)
+
+    def der(name):
+        return ssl.PEM_cert_to_DER_cert((certificates / f"{name}.pem").read_text())
+
+    def reload(says):
+        n = len(s.stderr)
+        s.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 60
+        while says not in s.stderr[n:]:
+            assert time.monotonic() < end, s.stderr[n:]
+            time.sleep(0.05)
+
+    install("server", "ca")
+    s = serve("--verbose", "--tls-cert", cert, "--tls-key", key, "--tls-ca", ca, tls=context("client"))
+    ports = [s.port, s.ports["otlp-grpc"], s.ports["otlp-http"]]
+    assert [shown(p) for p in ports] == [der("server")] * 3
+    assert s.get("/api/v1/stats").status == 200
+    old = h2_client.Connection(s.ports["otlp-grpc"], context("client"))
+    assert old.call(EXPORT, b"").status == 0
+
+    # A key that is not the certificate's, a file that is none, one that is not there.
+    for break_it in (lambda: shutil.copy(certificates / "other.key", key), lambda: cert.write_text("none"),
+                     ca.unlink):
+        install("server", "ca")
+        break_it()
+        reload("the certificates before stay")
+        assert [shown(p) for p in ports] == [der("server")] * 3
+        assert s.get("/api/v1/stats").status == 200
+
+    install("other", "other_ca")
+    reload("certificates were read again")
+    assert [shown(p) for p in ports] == [der("other")] * 3
+    assert old.call(EXPORT, b"").status == 0, "a connection that was there"
+    assert s.get("/api/v1/stats").status == 403
+    with pytest.raises((OSError, EOFError)):
+        h2_client.Connection(s.ports["otlp-grpc"], context("client")).call(EXPORT, b"")
+    s.context = context("other")
+    assert s.get("/api/v1/stats").status == 200
+    assert h2_client.Connection(s.ports["otlp-grpc"], context("other")).call(EXPORT, b"").status == 0
+    assert "PRIVATE" not in s.stderr
 
 
 @pytest.mark.parametrize("broken", ["cert", "key", "ca"])
