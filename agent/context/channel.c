@@ -317,6 +317,18 @@ void channels_close(struct channels *s, u32 pid)
 	pthread_mutex_unlock(&s->lock);
 }
 
+void channels_late(struct channels *s, u32 ms)
+{
+	pthread_mutex_lock(&s->lock);
+	if (ms > s->delay_ms) {
+		s->delay_ms = ms + ms / 2;
+		map_foreach (&s->by_pid, slot)
+			((struct channel *)slot->value)->registered = false;
+		pthread_cond_signal(&s->wake);
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
 static void add_report(struct channel *c, const struct context_report *r, u64 count)
 {
 	u64 key = hash_bytes(r, sizeof(*r)) >> 1;

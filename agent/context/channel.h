@@ -23,4 +23,6 @@ void channels_destroy(struct channels *c);
  */
 void channels_open(struct channels *c, u32 pid, const char *path);
 void channels_close(struct channels *c, u32 pid);
+/* Reports are as late as that: if it is more than was said, all are told. */
+void channels_late(struct channels *c, u32 ms);
 void channels_report(struct channels *c, u32 pid, const struct context_report *r, u64 count);

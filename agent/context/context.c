@@ -119,6 +119,12 @@ void contexts_report(struct contexts *c, u32 pid, const struct context_report *r
 		channels_report(c->channels, pid, r, count);
 }
 
+void contexts_late(struct contexts *c, u32 ms)
+{
+	if (c->channels)
+		channels_late(c->channels, ms);
+}
+
 /* ---- files ---- */
 
 static const struct known_file *known_file(struct contexts *c, const struct procman_binary *b)

@@ -64,5 +64,7 @@ void contexts_retry(struct contexts *c, struct procman *pm);
  */
 int contexts_correlate(struct contexts *c, u32 delay_ms, const char *host_id);
 void contexts_report(struct contexts *c, u32 pid, const struct context_report *r, u64 count);
+/* It took so long, this time. */
+void contexts_late(struct contexts *c, u32 ms);
 void contexts_remove_process(struct contexts *c, const struct procman_process *p);
 void contexts_remove_binary(struct contexts *c, const struct procman_binary *b);

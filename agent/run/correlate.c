@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/map.h"
 #include "otlp/otlp.h"
 
@@ -74,8 +75,10 @@ void correlate(const struct pipeline_batch *b, const struct profile *p, struct c
 			(void)map_put(&roots, key_of(e->pid, c->trace_id, &c->span_id), c->root_id);
 	}
 	ids = roots.n ? calloc(p->stacks.n + 1, sizeof(*ids)) : NULL;
-	if (ids)
+	if (ids) {
 		report(p, &roots, &known, ids, to);
+		contexts_late(to, (u32)((clock_ns(CLOCK_MONOTONIC) - b->started_ns) / 1000000));
+	}
 	map_deinit(&roots);
 	map_deinit(&known);
 }

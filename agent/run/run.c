@@ -26,7 +26,7 @@
 /* The first picture is wanted soon. */
 #define FIRST_PERIOD_MS 1000
 /* What a period's samples are named in, and told of, as good as always. */
-#define NAMING_MS 2000
+#define NAMING_MS 5000
 
 struct run {
 	struct run_options options;

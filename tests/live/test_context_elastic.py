@@ -167,7 +167,7 @@ def test_what_is_told_is_what_was_sampled(culprit, tmp_path, shape):
         work.wait()
         receiver.stop()
     transactions, seen, registrations = read(log)
-    assert registrations and {int(r[0]) for r in registrations} == {3000}, registrations
+    assert registrations and min(int(r[0]) for r in registrations) == 6000, registrations
     with open("/etc/machine-id") as f:
         assert registrations[0][1] == f.read().strip()
     sampled = {t for t, (_, flags) in transactions.items() if flags}

@@ -281,6 +281,11 @@ Test(elastic, who_listens_is_registered_once_and_counts_are_split)
 		}
 		cr_assert_eq(left, counts[i]);
 	}
+	/* Another delay is told of, if it is longer. */
+	channels_late(c, 700);
+	channels_late(c, 1000);
+	cr_assert_eq(receive(&r, m, sizeof(m)), 18);
+	cr_assert(!memcmp(m + 4, "\xdc\5\0\0", 4));
 	channels_destroy(c);
 	receiver_deinit(&r);
 }
