@@ -45,6 +45,8 @@ struct context_process {
 	__u32 dtv_before;  /* and how far in front of it stands how many there are */
 	struct context_tls tls[CONTEXT_N];
 	struct context_go go;
+	__u32 node_record; /* Node.js: of the record's address in its object */
+	__u32 pad;
 };
 #define CONTEXT_MAX_PROCESSES 4096
 

@@ -40,6 +40,7 @@ void tls_describe_libc(const struct procman_process *p, struct context_process *
 struct context_binary {
 	struct tls_variable tls;
 	struct context_go go;
+	u32 node_record;
 	u64 storage; /* Elastic: svma of the pointer to what the process says */
 };
 

@@ -49,6 +49,8 @@ static __always_inline __u64 context_tls(const struct scratch *s, const struct c
 #include "bpf/context/go.h"
 #include "bpf/context/otel.h"
 
+#include "bpf/context/node.h"
+
 /* A global function: the verifier looks at it once. */
 __noinline int context_read(void)
 {

@@ -43,12 +43,18 @@ class Datadog:
            "DD_REMOTE_CONFIGURATION_ENABLED": "false"}
 
 
-def test_spans_of_ddtrace_for_python(culprit, tmp_path):
-    python = need("python/bin/python")
-    record(culprit, tmp_path / "out.pb.gz", "-F", 499, "--", python,
-           os.path.join(APPS, "ddtrace/app.py"), 4, 4, tmp_path / "log", env=Datadog.env)
+@pytest.mark.parametrize("language", ["python", "node-22", "node-24", "node-26"])
+def test_spans_of_datadogs_tracers(culprit, tmp_path, language):
+    env = {**Datadog.env, "NODE_PATH": need("node/node_modules")}
+    if language == "python":
+        command = [need("python/bin/python"), os.path.join(APPS, "ddtrace/app.py")]
+    else:
+        # Before 24 asynchronous contexts are V8's only if asked for.
+        flags = ["--experimental-async-context-frame"] if language == "node-22" else []
+        command = [need(f"../{language}/bin/node"), *flags, os.path.join(APPS, "ddtrace/app.js")]
+    record(culprit, tmp_path / "out.pb.gz", "-F", 499, "--", *command, 4, 4, tmp_path / "log", env=env)
     linked, missed, idle = judge(samples(tmp_path / "out.pb.gz"), logged(tmp_path / "log"))
-    print(f"ddtrace: {linked} samples have their span, {missed} have none, {idle} should have none")
+    print(f"{language}: {linked} samples have their span, {missed} have none, {idle} should have none")
     assert missed <= 0.01 * linked, (missed, linked)
     assert linked > 100 and idle > 20, (linked, idle)
 
