@@ -5,9 +5,11 @@
  * skipped, bad values read as defaults.
  */
 import { decodeSpan, encodeSpan } from "./times.ts";
+import { NO_REQUEST, SHOWN, STATUSES } from "./traces.ts";
+import type { RequestState } from "./traces.ts";
 import type { Range } from "./times.ts";
 
-export const VIEWS = ["flame", "services", "compare", "agents", "files"] as const;
+export const VIEWS = ["flame", "services", "compare", "traces", "agents", "files"] as const;
 export type ViewName = (typeof VIEWS)[number];
 
 export const CHARTS = ["bars", "threads", "heat"] as const;
@@ -57,6 +59,8 @@ export interface LiveState {
   by: string;
   find: string;
   sort: string;
+  /** Of the traces view. */
+  requests: RequestState;
   /** Seconds that the live view goes back. */
   last: number;
   /** null: live. */
@@ -65,7 +69,7 @@ export interface LiveState {
 }
 
 export const LIVE_DEFAULTS: LiveState = {
-  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", source: "", code: null, by: "", find: "", sort: "",
+  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", source: "", code: null, by: "", find: "", sort: "", requests: NO_REQUEST,
   last: 300, range: null,
   base: { ago: 3600, range: null, service: null, filters: null },
 };
@@ -98,6 +102,16 @@ export function encodeLive(s: LiveState): string {
     q.set("binary", s.code.file);
     q.set("build", s.code.buildId);
   }
+  for (const key of ["endpoint", "status", "trace", "span"] as const)
+    if (s.requests[key] !== "")
+      q.set(key, s.requests[key]);
+  for (const key of ["min", "max"] as const)
+    if (s.requests[key] > 0)
+      q.set(key, String(s.requests[key]));
+  if (s.requests.show !== "list")
+    q.set("show", s.requests.show);
+  if (s.requests.only)
+    q.set("only", "1");
   putFilters(q, "", s.filters);
   if (s.last !== d.last)
     q.set("last", encodeSpan(s.last));
@@ -142,6 +156,19 @@ function takeFilters(q: URLSearchParams, prefix: string): Filter[] {
   return out.slice(0, 30);
 }
 
+function id(text: string | null, digits: number): string {
+  return text !== null && text.length === digits && /^[0-9a-f]+$/.test(text) ? text : "";
+}
+
+function takeRequests(q: URLSearchParams): RequestState {
+  const trace = id(q.get("trace"), 32);
+  return {
+    endpoint: q.get("endpoint") ?? "", min: Math.max(0, time(q.get("min"))), max: Math.max(0, time(q.get("max"))),
+    status: oneOf(q.get("status"), STATUSES), show: oneOf(q.get("show"), SHOWN), trace,
+    span: trace === "" ? "" : id(q.get("span"), 16), only: trace !== "" && q.get("only") === "1",
+  };
+}
+
 function oneOf<T extends string>(text: string | null, all: readonly T[]): T {
   return all.includes(text as T) ? text as T : all[0]!;
 }
@@ -161,6 +188,7 @@ export function decodeLive(search: string): LiveState {
     code: q.get("fn") && q.get("binary") ? { name: q.get("fn")!, file: q.get("binary")!, buildId: q.get("build") ?? "" } : null,
     by: askable(q.get("by") ?? "") ? q.get("by")! : "",
     find: q.get("find") ?? "",
+    requests: takeRequests(q),
     sort: q.get("sort") ?? "",
     last: decodeSpan(q.get("last") ?? "") || LIVE_DEFAULTS.last,
     range: takeRange(q, ""),

@@ -6,6 +6,9 @@ import { complete } from "../model/predicate.ts";
 import { readLines } from "../model/series.ts";
 import { hottest, readSource } from "../model/source.ts";
 import { rateChange, serviceRows, sortServices } from "../model/services.ts";
+import { functionIds } from "../model/functions.ts";
+import { readSlow } from "../model/slow.ts";
+import { below, readWaterfall } from "../model/traces.ts";
 import { DataError } from "../model/tree.ts";
 
 const line = (labels: Record<string, string>, ...points: number[][]): object => ({ labels, points });
@@ -89,4 +92,38 @@ test("agents: what is wrong and what to do", () => {
   assert.match(complaints({ ...a!, error: "no BTF" }, "2", 100000)[0]!, /no BTF/);
   for (const bad of [{}, { version: 1, agents: [] }, { version: "1", agents: [{}] }, { version: "1", agents: {} }])
     assert.throws(() => readAgents(bad), DataError);
+});
+
+test("a trace: below its parent, by start; orphans and circles have their rows too", () => {
+  const span = (span_id: string, parent_id: string | undefined, start_ms: number, duration_ms: number, samples = 0): object => ({
+    span_id, ...parent_id ? { parent_id } : {}, service: span_id[0] === "c" ? "cart" : "shop", name: span_id, kind: "server", status: "ok",
+    start_ms, duration_ms, stands_for: 1, root: false, samples, value: 10 * samples, attributes: { a: "b" } });
+  const answer = (...spans: object[]): unknown => ({ trace_id: "00", type: "x", spans, other: { samples: 2, value: 20 }, damaged: false });
+  const w = readWaterfall(answer(span("late", "root", 30, 5, 1), span("root", undefined, 10, 100, 4), span("cart", "early", 16, 3, 2), span("early", "root", 15, 9, 0),
+    span("orphan", "gone", 5, 1), span("x", "y", 1000, 1), span("y", "x", 1001, 1), span("self", "self", 200, 1)));
+  assert.deepEqual(w.spans.map((s) => [s.id, s.depth]), [["orphan", 0], ["root", 0], ["early", 1], ["cart", 2], ["late", 1], ["self", 0], ["x", 0], ["y", 1]]);
+  assert.deepEqual([w.from, w.to, w.other.samples, w.services], [5, 1002, 2, ["shop", "cart"]]);
+  assert.deepEqual(below(w, 1), { samples: 7, value: 70 });
+  assert.deepEqual(below(w, 2), { samples: 2, value: 20 });
+  assert.deepEqual(readWaterfall(answer()).spans, []);
+  for (const bad of [null, {}, answer(span("a", undefined, NaN, 1)), answer({})])
+    assert.throws(() => readWaterfall(bad), DataError);
+});
+
+test("slow against fast: rows and a picture of both sides; damaged answers", () => {
+  const side = { requests: 9, stand_for: 9, from_ms: 10, to_ms: 20, value: 30 };
+  const nodes = { count: 4, name: [0, 1, 2, 2], below: [3, 2, 0, 0], self: [0, 1, 5, 4], total: [10, 10, 5, 4], kind: [-1, 1, 1, 0], level: [0, 3, 3, 3],
+    inlined: [0, 0, 1, 0], line: [0, 0, 7, 0], base_self: [0, 1, 0, 2], base_total: [3, 3, 0, 2] };
+  const answer = { from: 0, to: 1, type: "process_cpu:cpu:nanoseconds:cpu:nanoseconds", slow: side, middle: side, damaged: false, kinds: ["kernel", "native"],
+    names: ["all", "main", "f"], nodes, rows: [{ name: "f", object: "/bin/x", kind: "native", effect: 5, low: 4, high: 6, slow: 5, middle: 0, slow_self: 5,
+      middle_self: 0, slow_running: 1, middle_running: 0, explained: false }] };
+  const s = readSlow(answer);
+  assert.deepEqual([s.unit, s.type, s.rows[0]!.name, s.rows[0]!.low, s.note], ["nanoseconds", "cpu", "f", 4, ""]);
+  const t = s.profile.tree;
+  assert.deepEqual([...t.depth], [0, 1, 2, 2]);
+  assert.deepEqual([[...t.total], [...t.base!.total]], [[10, 10, 5, 4], [3, 3, 0, 2]]);
+  const ids = functionIds(s.profile);
+  assert.equal(ids.of[t.frame[2]!] === ids.of[t.frame[3]!], false, "a kernel function and one of the program");
+  for (const bad of [{ ...answer, nodes: { ...nodes, name: [0, 1, 9, 2] } }, { ...answer, nodes: { ...nodes, self: [1] } }, { ...answer, rows: null }, { ...answer, nodes: 1 }])
+    assert.throws(() => readSlow(bad), DataError);
 });

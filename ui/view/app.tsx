@@ -48,6 +48,8 @@ interface Props {
   /** Show a source file, the instructions of a function, where there is somebody to ask for them. */
   onSource?: (file: string) => void;
   onCode?: (code: CodeOf) => void;
+  /** Shows the requests that run a function. */
+  onRequests?: (name: string) => void;
   /** Of who recorded it, where that is known apart from the profile. */
   losses?: Losses | null;
 }
@@ -422,6 +424,7 @@ export function App(p: Props): preact.JSX.Element {
         ["Callers and callees", () => openSandwich(nodeName(profile, tree, menu.spot.first)), "s"],
         ...p.onSource && fileOf(menu.spot.first) !== "" ? [["Source lines", () => openSource(menu.spot.first), "o"] as Item] : [],
         ...p.onCode && codeOf(menu.spot.first) ? [["Instructions", () => openCode(menu.spot.first), "a"] as Item] : [],
+        ...p.onRequests ? [["Requests that run it", () => p.onRequests!(nodeName(profile, tree, menu.spot.first))] as Item] : [],
         ["Only paths through this function", () => transform("focus", menu.spot.first), "F"],
         ["Drop paths through this function", () => transform("drop", menu.spot.first), "D"],
         ["Hide this function", () => transform("hide", menu.spot.first), "H"],

@@ -9,6 +9,10 @@ import { parseBody } from "../model/payload.ts";
 import { bars, heatSteps, knownMs, readFirst, readHeat, readLines, readNames, shares, sortTypes } from "../model/series.ts";
 import type { Bars, Heat, Share } from "../model/series.ts";
 import { serviceRows } from "../model/services.ts";
+import { readSlow } from "../model/slow.ts";
+import type { Slow } from "../model/slow.ts";
+import { parametersOf, readEndpoints, readRequests, readWaterfall } from "../model/traces.ts";
+import type { Endpoint, Request, Waterfall } from "../model/traces.ts";
 import type { ServiceRow } from "../model/services.ts";
 import { aligned, stepFor } from "../model/times.ts";
 import type { Range } from "../model/times.ts";
@@ -34,6 +38,7 @@ export type Part =
   | { of: "flame"; profile: Profile; services: Share[]; timeline: Timeline }
   | { of: "services"; rows: ServiceRow[]; by: string; labels: string[]; quality: Quality }
   | { of: "compare"; profile: Profile; services: Share[]; after: Bars; before: Bars; base: Range }
+  | { of: "traces"; endpoints: Endpoint[]; requests: Request[]; waterfall: Waterfall | null; profile: Profile | null; slow: Slow | null }
   | { of: "agents"; agents: Agents };
 
 export interface View {
@@ -168,11 +173,36 @@ async function askCompare(a: Round): Promise<{ part: Part; damaged: boolean }> {
   };
 }
 
+const REQUESTS = 200;
+
+async function askTraces(a: Round): Promise<{ part: Part; damaged: boolean }> {
+  const { source, range, type, signal, state } = a;
+  const r = state.requests;
+  const which = { ...within(range), query: selector("", state.filters), type, stacks: state.stacks, ...parametersOf(r, state.service) };
+  const ask = async (path: string, more: Parameters = {}): Promise<unknown> => source.json(path, { ...which, ...more }, signal);
+  const picture = async (): Promise<Profile> => parseBody(await source.bytes("payload", which, signal));
+  const part = { of: "traces" as const, endpoints: [], requests: [], waterfall: null, profile: null, slow: null };
+  const damaged = (x: unknown): boolean => (x as { damaged?: unknown }).damaged === true;
+  if (r.trace !== "") {
+    const [w, profile] = await Promise.all([source.json(`traces/${r.trace}`, { type }, signal), picture()]);
+    return { part: { ...part, waterfall: readWaterfall(w), profile }, damaged: damaged(w) };
+  }
+  if (r.endpoint !== "" && r.show === "picture")
+    return { part: { ...part, profile: await picture() }, damaged: false };
+  if (r.endpoint !== "" && r.show === "slow") {
+    const s = await ask("slow", { limit: 100 });
+    const slow = readSlow(s);
+    return { part: { ...part, slow, profile: slow.profile }, damaged: damaged(s) };
+  }
+  const [e, t] = await Promise.all([ask("endpoints", { limit: 500 }), ask("traces", { limit: REQUESTS })]);
+  return { part: { ...part, endpoints: readEndpoints(e), requests: readRequests(t) }, damaged: damaged(e) || damaged(t) };
+}
+
 async function askAgents(a: Round): Promise<{ part: Part; damaged: boolean }> {
   return { part: { of: "agents", agents: readAgents(await a.source.json("agents", {}, a.signal)) }, damaged: false };
 }
 
-const ASK = { flame: askFlame, services: askTable, compare: askCompare, agents: askAgents };
+const ASK = { flame: askFlame, services: askTable, compare: askCompare, traces: askTraces, agents: askAgents };
 
 export async function ask(source: Source, state: LiveState, signal: AbortSignal): Promise<View> {
   // The first answer also tells the server's clock, by which the range is meant.

@@ -29,16 +29,18 @@ import { Filters, Stacks } from "./filters.tsx";
 import type { Keys } from "./help.tsx";
 import { typeOf, usePoll } from "./poll.ts";
 import type { Poll } from "./poll.ts";
+import { NO_REQUEST, parametersOf } from "../model/traces.ts";
 import { Services } from "./services.tsx";
 import { ServiceTable } from "./servicetable.tsx";
 import { Source } from "./source.ts";
 import { SourceCode } from "./sourcecode.tsx";
 import { Timeline } from "./timeline.tsx";
+import { Traces } from "./traces.tsx";
 import "./style.css";
 import "./live.css";
 
 const KEYS: Keys = [
-  [["1", "…", "5"], "the views"],
+  [["1", "…", "6"], "the views"],
   [["l"], "follow what happens now, or hold it"],
   [["v"], "choose a service"],
   [["y"], "copy a link to this view, of this time"],
@@ -49,7 +51,7 @@ const KEYS: Keys = [
   [["-"], "twice the time"],
 ];
 const VIEW_WORD: Record<ViewName, string> = {
-  flame: "Flame graph", services: "Services", compare: "Compare", agents: "Agents", files: "Files" };
+  flame: "Flame graph", services: "Services", compare: "Compare", traces: "Traces", agents: "Agents", files: "Files" };
 
 /** In step with location.search both ways; the hash is not ours and stays. */
 function useSearch(): [LiveState, (change: Partial<LiveState>) => void] {
@@ -198,7 +200,7 @@ function LinkButton(p: { state: LiveState; range: Range }): preact.JSX.Element {
   return <button class="text copy-link" title="Copy a link to this view, of this time (y)" onClick={() => {
     void copy(`${location.origin}${location.pathname}?${encodeLive({ ...p.state, range: p.range })}${location.hash}`);
     setCopied(true);
-  }}><span role="status">{copied ? "Link copied" : "Copy link"}</span></button>;
+  }}>{copied ? "Link copied" : "Copy link"}</button>;
 }
 
 function TimeTools(p: Common & { absolute: Range; onCustom: () => void }): preact.JSX.Element {
@@ -288,8 +290,17 @@ function Picture(p: Common & { profile: Profile; known: Range }): preact.JSX.Ele
   // One object as long as the samples are the same ones: the page computes from it.
   const profile = useMemo(() => ({ ...p.profile, meta: {
     ...p.profile.meta, title, durationNs: 1e6 * knownMs(p.known, view!.first) } }), [p.profile, view, title]);
-  return <App profile={profile} keys={KEYS} nothing={<Nothing poll={p.poll} state={p.state} change={p.change} />} losses={view!.losses}
+  const requests = p.state.view === "traces";
+  return <App profile={profile} keys={KEYS} losses={view!.losses}
+              nothing={requests ? <div class="nothing"><h2>No samples of it</h2><p>Nothing of these requests was sampled, or the service does not
+                publish its context: <code>man culprit-up</code>.</p></div> : <Nothing poll={p.poll} state={p.state} change={p.change} />}
+              onRequests={(name) => p.change({ view: "traces", stacks: `fn="${name.replace(/[\\"]/g, "\\$&")}"`, requests: NO_REQUEST })}
               onSource={(source) => p.change({ source, code: null })} onCode={(code) => p.change({ code, source: "" })} />;
+}
+
+function requestTitle(s: LiveState, service: string): string {
+  const { trace, span, endpoint, show } = s.requests;
+  return trace !== "" ? span !== "" ? "One span" : "One trace" : `${show === "slow" ? "Slow against the middle: " : ""}${service} ${showable(endpoint)}`;
 }
 
 function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
@@ -309,6 +320,9 @@ function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
     return view!.first === 0 ? <Nothing poll={poll} state={state} change={change} />
       : <ServiceTable rows={part.rows} type={p.type} ms={knownMs(view!.range, view!.first)} state={state} change={change}
                       by={part.by} labels={part.labels} quality={part.quality} losses={view!.losses} />;
+  case "traces":
+    return <Traces part={part} state={state} change={change} type={p.type} ms={knownMs(view!.range, view!.first)}
+                   picture={part.profile && <Picture {...p} title={requestTitle(state, p.title)} profile={part.profile} known={view!.range} />} />;
   case "agents":
     return <AgentTable data={part.agents} now={p.now} losses={view!.losses} onHost={(host) => change({ view: "flame", service: "",
       filters: [...state.filters.filter((f) => f.label !== "host.name"), { label: "host.name", value: host, not: false }] })} />;
@@ -338,11 +352,12 @@ function Charts(p: Common): preact.JSX.Element | null {
 function Sheets(p: Common): preact.JSX.Element | null {
   const { state, change, view, source } = p;
   const part = view?.part;
-  if (!view || !part || !("profile" in part))
+  if (!view || !part || part.of !== state.view || !("profile" in part) || !part.profile)
     return null;
   const { profile } = part;
-  const parameters = { from: view.range.from, to: view.range.to, query: selector(state.service, state.filters), type: view.type,
-    stacks: state.stacks };
+  const requests = state.view === "traces";
+  const parameters = { from: view.range.from, to: view.range.to, query: selector(requests ? "" : state.service, state.filters), type: view.type,
+    stacks: state.stacks, ...requests ? parametersOf(state.requests, state.service) : {} };
   const quality = <Quality profile={profile} samples={profile.meta.quality.samples} losses={view.losses} />;
   const { code } = state;
   if (code)

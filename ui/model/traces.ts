@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Requests, endpoints and traces: /api/v1/traces, /api/v1/endpoints, /api/v1/traces/ID. A trace becomes rows of a
+ * waterfall: each span below its parent, in order of start. Ids of parents may be of spans that are not here, or form a
+ * circle; every span has its row in any case.
+ */
+import { array, number, object, text } from "./check.ts";
+import type { Range } from "./times.ts";
+
+export const STATUSES = ["", "ok", "error", "unset"] as const;
+export type Status = (typeof STATUSES)[number];
+
+export const SHOWN = ["list", "picture", "slow"] as const;
+export type Shown = (typeof SHOWN)[number];
+
+/** Which requests, and what of them is shown. */
+export interface RequestState {
+  endpoint: string;
+  /** ms; 0: no bound. */
+  min: number;
+  max: number;
+  status: Status;
+  show: Shown;
+  /** One trace, and one of its spans; "": none, all of it. */
+  trace: string;
+  span: string;
+  /** The span itself, without those below it. */
+  only: boolean;
+}
+
+export const NO_REQUEST: RequestState = { endpoint: "", min: 0, max: 0, status: "", show: "list", trace: "", span: "", only: false };
+
+export interface Endpoint {
+  service: string;
+  name: string;
+  requests: number;
+  errors: number;
+  /** Requests that run what was asked for. */
+  running: number;
+  p50: number;
+  p95: number;
+  p99: number;
+  max: number;
+  samples: number;
+  value: number;
+}
+
+export interface Request {
+  trace: string;
+  service: string;
+  endpoint: string;
+  status: string;
+  /** ms since the epoch, ms. */
+  start: number;
+  duration: number;
+  samples: number;
+  value: number;
+  /** So many like it are there or were. */
+  standsFor: number;
+}
+
+/** Of several requests with the same parameters. */
+export function parametersOf(r: RequestState, service: string): Record<string, string | number> {
+  if (r.trace !== "")
+    return { trace: r.trace, span: r.span, children: r.span !== "" && !r.only ? "true" : "" };
+  return { service, endpoint: r.endpoint, min_ms: r.min || "", max_ms: r.max || "", status: r.status };
+}
+
+export function readEndpoints(json: unknown): Endpoint[] {
+  return array(object(json)["endpoints"]).map((e) => {
+    const o = object(e);
+    const n = (k: string): number => number(o[k]);
+    return { service: text(o["service"]), name: text(o["endpoint"]), requests: n("requests"), errors: n("errors"), running: n("running"),
+      p50: n("p50_ms"), p95: n("p95_ms"), p99: n("p99_ms"), max: n("max_ms"), samples: n("samples"), value: n("value") };
+  });
+}
+
+export function readRequests(json: unknown): Request[] {
+  return array(object(json)["traces"]).map((t) => {
+    const o = object(t);
+    return { trace: text(o["trace_id"]), service: text(o["service"]), endpoint: text(o["endpoint"]), status: text(o["status"]),
+      start: number(o["start_ms"]), duration: number(o["duration_ms"]), samples: number(o["samples"]), value: number(o["value"]),
+      standsFor: number(o["stands_for"]) };
+  });
+}
+
+export interface Span {
+  id: string;
+  parent: string;
+  service: string;
+  name: string;
+  kind: string;
+  status: string;
+  message: string;
+  start: number;
+  duration: number;
+  /** Taken in the span itself. */
+  samples: number;
+  value: number;
+  attributes: [string, string][];
+  /** How far from the left it stands, in levels. */
+  depth: number;
+}
+
+export interface Waterfall extends Range {
+  spans: Span[];
+  type: string;
+  /** What is in none of the spans that are here. */
+  other: { samples: number; value: number };
+  services: string[];
+}
+
+/** By start within one parent; whose parent is not here stands at the root. */
+function ordered(spans: Span[]): Span[] {
+  const byId = new Map(spans.map((s) => [s.id, s]));
+  const children = new Map<string, Span[]>();
+  const roots: Span[] = [];
+  for (const s of [...spans].sort((a, b) => a.start - b.start || (a.id < b.id ? -1 : 1)))
+    if (s.parent !== "" && s.parent !== s.id && byId.has(s.parent))
+      children.set(s.parent, [...children.get(s.parent) ?? [], s]);
+    else
+      roots.push(s);
+  const out: Span[] = [];
+  const seen = new Set<string>();
+  const walk = (from: Span[]): void => {
+    const stack = [...from].reverse().map((s): [Span, number] => [s, 0]);
+    while (stack.length > 0) {
+      const [s, depth] = stack.pop()!;
+      if (seen.has(s.id))
+        continue;
+      seen.add(s.id);
+      out.push({ ...s, depth });
+      for (const c of [...children.get(s.id) ?? []].reverse())
+        stack.push([c, depth + 1]);
+    }
+  };
+  walk(roots);
+  // What is left are circles.
+  for (const s of spans)
+    if (!seen.has(s.id))
+      walk([s]);
+  return out;
+}
+
+export function readWaterfall(json: unknown): Waterfall {
+  const o = object(json);
+  const spans = ordered(array(o["spans"]).map((x) => {
+    const s = object(x);
+    return { id: text(s["span_id"]), parent: text(s["parent_id"] ?? ""), service: text(s["service"]), name: text(s["name"]),
+      kind: text(s["kind"]), status: text(s["status"]), message: text(s["message"] ?? ""), start: number(s["start_ms"]),
+      duration: number(s["duration_ms"]), samples: number(s["samples"]), value: number(s["value"]),
+      attributes: Object.entries(object(s["attributes"])).map(([k, v]): [string, string] => [k, text(v)]), depth: 0 };
+  }));
+  let from = Infinity;
+  let to = -Infinity;
+  for (const s of spans) {
+    from = Math.min(from, s.start);
+    to = Math.max(to, s.start + s.duration);
+  }
+  const other = object(o["other"]);
+  return { spans, from: spans.length ? from : 0, to: spans.length ? Math.max(to, from + 1e-6) : 1, type: text(o["type"]),
+    other: { samples: number(other["samples"]), value: number(other["value"]) }, services: [...new Set(spans.map((s) => s.service))] };
+}
+
+/** The span and all below it: samples, value. Spans are those of a waterfall. */
+export function below(w: Waterfall, at: number): { samples: number; value: number } {
+  const first = w.spans[at]!;
+  const sum = { samples: 0, value: 0 };
+  for (let i = at; i < w.spans.length && (i === at || w.spans[i]!.depth > first.depth); i++) {
+    sum.samples += w.spans[i]!.samples;
+    sum.value += w.spans[i]!.value;
+  }
+  return sum;
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Requests: what services are asked for and how long it takes, the slowest of them, one as a waterfall, and the picture of
+ * an endpoint, of a trace or of one span; the slow ones of an endpoint against the middle.
+ */
+import { useState } from "preact/hooks";
+import type { LiveState } from "../model/address.ts";
+import { showable } from "../model/payload.ts";
+import { rate } from "../model/series.ts";
+import type { TypeName } from "../model/series.ts";
+import { count, duration, percent, value } from "../model/text.ts";
+import { clock } from "../model/times.ts";
+import { NO_REQUEST, STATUSES } from "../model/traces.ts";
+import type { Endpoint, Request, RequestState, Shown, Status } from "../model/traces.ts";
+import type { Part } from "./ask.ts";
+import { SlowTable } from "./slow.tsx";
+import { WaterfallView } from "./waterfall.tsx";
+
+type TracesPart = Extract<Part, { of: "traces" }>;
+
+interface Props {
+  part: TracesPart;
+  state: LiveState;
+  change: (c: Partial<LiveState>) => void;
+  type: TypeName;
+  /** Of the range, for rates. */
+  ms: number;
+  /** The picture, where one is chosen. */
+  picture: preact.JSX.Element | null;
+}
+
+const ms = (v: number): string => duration(1e6 * v);
+const SHOW_WORD: Record<Shown, string> = { list: "Requests", picture: "Flame graph", slow: "Slow against fast" };
+const STATUS_WORD: Record<Status, string> = { "": "any status", ok: "ok", error: "failed", unset: "not said" };
+
+/** A number of milliseconds, taken when it is left or confirmed. */
+function Bound(p: { label: string; value: number; onValue: (ms: number) => void }): preact.JSX.Element {
+  return <label class="soft">{p.label} <input type="number" min="0" step="1" class="bound" aria-label={`${p.label} ms`} placeholder="ms"
+    value={p.value || ""} onChange={(e) => p.onValue(Math.max(0, Math.floor(Number(e.currentTarget.value)) || 0))} /></label>;
+}
+
+function Bar(p: Props & { set: (r: Partial<RequestState>) => void }): preact.JSX.Element {
+  const { state, change, set } = p;
+  const r = state.requests;
+  return <div class="filter traces-bar">
+    {r.trace === "" && r.endpoint !== "" && <nav class="tabs" aria-label="Of this endpoint">
+      {(["list", "picture", "slow"] as const).map((s) => <button key={s} aria-current={r.show === s ? "page" : undefined}
+        onClick={() => set({ show: s })}>{SHOW_WORD[s]}</button>)}</nav>}
+    {r.trace !== "" && <button class="reset" onClick={() => set({ trace: "", span: "", only: false })}>‹ All requests</button>}
+    {r.trace === "" && state.service !== "" && <button class="transform" title="Requests of all services"
+      onClick={() => change({ service: "", requests: { ...r, endpoint: "", show: "list" } })}>{showable(state.service)} ✕</button>}
+    {r.trace === "" && r.endpoint !== "" && <button class="transform" title="All endpoints"
+      onClick={() => set({ endpoint: "", show: "list" })}>{showable(r.endpoint)} ✕</button>}
+    {state.stacks !== "" && <button class="transform" title="Whatever they run" onClick={() => change({ stacks: "" })}>
+      that run {showable(state.stacks)} ✕</button>}
+    {state.filters.map((f) => <button key={`${f.label}${f.not ? "!" : ""}${f.value}`} class="transform" title="Take this filter away"
+      onClick={() => change({ filters: state.filters.filter((x) => x !== f) })}>{showable(f.label)} {f.not ? "≠" : "="} {showable(f.value)} ✕</button>)}
+    {r.trace === "" && r.show !== "slow" && <>
+      <Bound label="at least" value={r.min} onValue={(min) => set({ min })} />
+      <Bound label="at most" value={r.max} onValue={(max) => set({ max })} />
+      <select aria-label="Status" value={r.status} onChange={(e) => set({ status: e.currentTarget.value as Status })}>
+        {STATUSES.map((s) => <option key={s} value={s}>{STATUS_WORD[s]}</option>)}</select></>}
+  </div>;
+}
+
+function Endpoints(p: Props & { onEndpoint: (e: Endpoint, show: Shown) => void }): preact.JSX.Element {
+  const [text, setText] = useState("");
+  const find = text.toLowerCase();
+  const rows = p.part.endpoints.filter((e) => `${e.service} ${e.name}`.toLowerCase().includes(find));
+  const running = p.state.stacks !== "";
+  return <section aria-label="Endpoints">
+    <div class="filter"><h2>Endpoints</h2>
+      {p.part.endpoints.length > 8 && <input type="search" placeholder="Filter endpoints" aria-label="Filter endpoints" value={text}
+        onInput={(e) => setText(e.currentTarget.value)} />}<span class="n">{count(rows.length)}</span></div>
+    <div class="table-scroll"><table>
+      <thead><tr><th class="c-name">Endpoint</th><th>Service</th><th class="num">Requests</th>{running && <th class="num">Run it</th>}<th class="num">Failed</th>
+        <th class="num">Median</th><th class="num">95 %</th><th class="num">99 %</th><th class="num">Slowest</th><th class="num">{p.type.name === "cpu" ? "CPU" : p.type.name}</th><th /></tr></thead>
+      <tbody>{rows.map((e) => <tr key={`${e.service}\n${e.name}`}>
+        <td class="c-name"><button class="pick" title="Its requests, the slowest first" onClick={() => p.onEndpoint(e, "list")}>{showable(e.name)}</button></td>
+        <td>{showable(e.service)}</td><td class="num">{count(e.requests)}</td>{running && <td class="num">{count(e.running)}</td>}
+        <td class={e.errors > 0 ? "num grew" : "num"}>{e.requests > 0 ? percent(e.errors / e.requests) : ""}</td>
+        <td class="num">{ms(e.p50)}</td><td class="num">{ms(e.p95)}</td><td class="num">{ms(e.p99)}</td><td class="num">{ms(e.max)}</td>
+        <td class="num" title={`${count(e.samples)} samples`}>{e.samples > 0 ? rate(e.value, p.ms, p.type) : "–"}</td>
+        <td><button class="text" onClick={() => p.onEndpoint(e, "slow")}>Slow against fast</button></td></tr>)}</tbody>
+    </table></div>
+  </section>;
+}
+
+function Requests(p: Props & { onTrace: (r: Request) => void }): preact.JSX.Element {
+  const { requests } = p.part;
+  const most = requests.reduce((m, r) => Math.max(m, r.duration), 0) || 1;
+  return <section aria-label="Requests">
+    <div class="filter"><h2>{requests.length >= 200 ? "The 200 slowest requests" : "Requests, the slowest first"}</h2><span class="n">{count(requests.length)}</span></div>
+    <div class="table-scroll"><table>
+      <thead><tr><th class="num">Took</th><th class="c-share" /><th class="c-name">Endpoint</th><th>Service</th><th>Status</th><th>Started</th>
+        <th class="num">{p.type.name === "cpu" ? "CPU" : p.type.name} of its trace</th></tr></thead>
+      <tbody>{requests.map((r) => <tr key={`${r.trace} ${r.start} ${r.service} ${r.endpoint}`}>
+        <td class="num"><button class="pick" title="Its trace" onClick={() => p.onTrace(r)}>{ms(r.duration)}</button></td>
+        <td class="c-share"><b class="bar" style={{ width: `${100 * r.duration / most}%` }} aria-hidden="true" /></td>
+        <td class="c-name">{showable(r.endpoint)}</td><td>{showable(r.service)}</td>
+        <td class={r.status === "error" ? "grew" : ""}>{r.status === "unset" ? "" : r.status === "error" ? "failed" : showable(r.status)}</td>
+        <td class="soft">{clock(r.start)}</td>
+        <td class="num" title={`${count(r.samples)} samples${r.standsFor > 1 ? `; stands for ${count(r.standsFor)} like it` : ""}`}>
+          {r.samples > 0 ? value(r.value, p.type.unit, p.type.name) : "–"}</td></tr>)}</tbody>
+    </table></div>
+  </section>;
+}
+
+export function Traces(p: Props): preact.JSX.Element {
+  const { part, state, change } = p;
+  const r = state.requests;
+  const set = (x: Partial<RequestState>): void => change({ requests: { ...r, ...x } });
+  const bar = <Bar {...p} set={set} />;
+  if (part.waterfall)
+    return <div class="traces-page">{bar}<WaterfallView w={part.waterfall} state={r} type={p.type} onChange={set} />{p.picture}</div>;
+  if (part.slow)
+    return <div class="traces-page">{bar}<SlowTable slow={part.slow} onFunction={(name) => {
+      location.hash = new URLSearchParams({ q: `^${name.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")}$` }).toString();
+      set({ show: "picture", min: Math.floor(part.slow!.slow.from) });
+    }} />{p.picture}</div>;
+  if (part.profile)
+    return <div class="traces-page">{bar}{p.picture}</div>;
+  if (part.endpoints.length === 0 && part.requests.length === 0 && r.endpoint === "" && !r.min && !r.max && r.status === "" && state.stacks === "")
+    return <div class="traces-page">{bar}<div class="nothing"><h2>No requests in this time</h2>
+      <p>They come from services that send OpenTelemetry traces here (<code>OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318</code>), or
+        Zipkin's. Samples are tied to them where the service publishes its context: <code>man culprit-up</code>.</p></div></div>;
+  return <div class="traces-page lists">
+    {bar}
+    {r.endpoint === "" && <Endpoints {...p} onEndpoint={(e, show) => change({ service: e.service, requests: { ...NO_REQUEST, endpoint: e.name, show } })} />}
+    {part.requests.length > 0 ? <Requests {...p} onTrace={(t) => set({ trace: t.trace, span: "", only: false })} />
+      : <div class="nothing"><h2>No such requests in this time</h2>
+        <p><button class="text" onClick={() => change({ service: "", stacks: "", requests: NO_REQUEST })}>All requests</button></p></div>}
+  </div>;
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One trace: a row for each span, below its parent, with what was sampled in it. A row chooses what the picture is of. */
+import { showable } from "../model/payload.ts";
+import type { TypeName } from "../model/series.ts";
+import { count, duration, value } from "../model/text.ts";
+import { below } from "../model/traces.ts";
+import type { RequestState, Span, Waterfall } from "../model/traces.ts";
+
+const MOST = 1000;
+const INDENT = 12;
+
+interface Props {
+  w: Waterfall;
+  state: RequestState;
+  type: TypeName;
+  onChange: (r: Partial<RequestState>) => void;
+}
+
+/** One colour for each service, as far apart as their number allows. */
+function hue(w: Waterfall, service: string): string {
+  return `hsl(${Math.round(25 + 360 * w.services.indexOf(service) / w.services.length)} 58% 58%)`;
+}
+
+function Details(p: { s: Span }): preact.JSX.Element {
+  const { s } = p;
+  const facts: [string, string][] = [["kind", s.kind], ["status", s.message ? `${s.status}: ${s.message}` : s.status], ...s.attributes];
+  return <dl class="facts">{facts.map(([k, v]) => <div key={k}><dt>{showable(k)}</dt><dd title={showable(v)}>{showable(v)}</dd></div>)}</dl>;
+}
+
+export function WaterfallView(p: Props): preact.JSX.Element {
+  const { w, state, type } = p;
+  const all = w.to - w.from;
+  const chosen = w.spans.find((s) => s.id === state.span);
+  const x = (ms: number): string => `${100 * (ms - w.from) / all}%`;
+  const cost = (v: { samples: number; value: number }): string => (v.samples > 0 ? value(v.value, type.unit, type.name) : "");
+  return <section class="waterfall" aria-label="Trace">
+    <div class="filter">
+      <h2>{duration(1e6 * all)}, {count(w.spans.length)} {w.spans.length === 1 ? "span" : "spans"} in {w.services.map(showable).join(", ")}</h2>
+      {chosen && <>
+        <button class="transform" title="All of the trace" onClick={() => p.onChange({ span: "", only: false })}>{showable(chosen.name)} ✕</button>
+        <label class="soft"><input type="checkbox" checked={!state.only} onChange={(e) => p.onChange({ only: !e.currentTarget.checked })} /> with
+          spans below it</label></>}
+      {w.other.samples > 0 && <span class="n">{count(w.other.samples)} samples of spans that are not here</span>}
+    </div>
+    <div class="table-scroll" tabIndex={0}><table>
+      <thead><tr><th class="c-name">Span</th><th class="c-bar">0 … {duration(1e6 * all)}</th><th class="num">Took</th>
+        <th class="num">{type.name === "cpu" ? "CPU" : type.name}</th><th class="num">with below</th></tr></thead>
+      <tbody>{w.spans.slice(0, MOST).map((s, i) => <tr key={s.id} class={s.id === state.span ? "chosen" : ""}>
+        <td class="c-name" style={{ paddingLeft: `${10 + INDENT * Math.min(s.depth, 20)}px` }}>
+          <button class="pick" aria-pressed={s.id === state.span} title={`${showable(s.service)}: ${showable(s.name)}`}
+                  onClick={() => p.onChange(s.id === state.span ? { span: "", only: false } : { span: s.id })}>
+            <i class="dot" style={{ background: hue(w, s.service) }} aria-hidden="true" />{showable(s.name)}</button> <span class="soft">{showable(s.service)}</span></td>
+        <td class="c-bar"><b class={s.status === "error" ? "span failed" : "span"} aria-hidden="true"
+          style={{ left: x(s.start), width: `max(2px, ${100 * s.duration / all}%)`, background: hue(w, s.service) }} /></td>
+        <td class="num">{duration(1e6 * s.duration)}</td>
+        <td class="num" title={`${count(s.samples)} samples`}>{cost(s)}</td><td class="num soft">{cost(below(w, i))}</td></tr>)}</tbody>
+    </table>
+    {w.spans.length > MOST && <p class="soft more">and {count(w.spans.length - MOST)} more spans</p>}
+    {chosen && <Details s={chosen} />}</div>
+  </section>;
+}
