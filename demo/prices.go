@@ -79,7 +79,7 @@ func traced(route string, handler http.HandlerFunc) http.HandlerFunc {
 			"name": "GET " + route, "kind": 2, "status": object{},
 			"startTimeUnixNano": strconv.FormatInt(begin.UnixNano(), 10),
 			"endTimeUnixNano":   strconv.FormatInt(time.Now().UnixNano(), 10),
-			"attributes":        []object{text("http.route", route)}}
+			"attributes":        []object{text("http.request.method", "GET"), text("http.route", route)}}
 		select {
 		case finished <- s:
 		default: // nobody takes them

@@ -59,8 +59,8 @@ class Tracer:
                 "traceId": ids[0], "spanId": ids[1], "parentSpanId": parent, "name": name,
                 "kind": SERVER if route else CLIENT, "startTimeUnixNano": str(begin),
                 "endTimeUnixNano": str(time.time_ns()), "status": {},
-                "attributes": [{"key": "http.route", "value": {"stringValue": route}}]
-                if route else []})
+                "attributes": [{"key": k, "value": {"stringValue": v}} for k, v in
+                               (("http.request.method", "GET"), ("http.route", route)) if v]})
 
     def get(self, url):
         with self.span("GET") as traceparent:

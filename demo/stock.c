@@ -97,6 +97,7 @@ static void end(struct span *s)
 		     "\"traceId\":\"%s\",\"spanId\":\"%s\",\"parentSpanId\":\"%s\","
 		     "\"name\":\"GET /stock\",\"kind\":2,\"startTimeUnixNano\":\"%llu\","
 		     "\"endTimeUnixNano\":\"%llu\",\"status\":{},\"attributes\":[{\"key\":"
+		     "\"http.request.method\",\"value\":{\"stringValue\":\"GET\"}},{\"key\":"
 		     "\"http.route\",\"value\":{\"stringValue\":\"/stock\"}}]}]}]}]}",
 		     hex(s->trace, 16, trace), hex(s->id, 8, id),
 		     s->is_root ? "" : hex(s->parent, 8, parent), (unsigned long long)s->begin_ns,
