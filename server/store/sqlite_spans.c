@@ -394,11 +394,16 @@ int sq_spans_end(struct sq_spans *p, int r, struct diag *reterr_diag)
 	return r;
 }
 
-/* 1 when it is there already. */
-static int take_token(struct sq_spans *p, const u8 token[16], struct diag *reterr_diag)
+/* 1 when it is there already. Spans and samples of one token are two batches. */
+static int take_token(struct sq_spans *p, enum sq_kind kind, const u8 of[16],
+		      struct diag *reterr_diag)
 {
 	sqlite3_stmt *st = sq_get(p->writer, SQL_FIND_TOKEN);
+	u8 token[16];
 	int r;
+
+	memcpy(token, of, sizeof(token));
+	token[15] ^= kind == SQ_KIND_LINKS ? 0xff : 0;
 
 	if (!st)
 		return sq_error(p->writer, "cannot read", reterr_diag);
@@ -449,7 +454,7 @@ static int write_batch(struct sq_spans *p, const struct batch *b, const u8 *toke
 	size_t to;
 
 	if (r == 0 && token)
-		r = take_token(p, token, reterr_diag);
+		r = take_token(p, b->spans ? SQ_KIND_SPANS : SQ_KIND_LINKS, token, reterr_diag);
 	for (size_t from = 0; from < b->n && r == 0; from = to) {
 		u64 hour = hour_of(b, b->order[from]);
 

@@ -15,6 +15,7 @@
  *	damaged=1	damage may have taken something, but
  *	whole_from=K	not of batch K and later ones
  *	maintain=0	nobody maintains
+ *	spans=1		with each batch SPANS spans of one trace, and samples of a service in them
  *
  * What a batch holds follows from its number. Batch K is of the two minutes that begin 2 K + 1
  * minutes after T0, so that some lie in two hours, or in two days. It has three series of two
@@ -43,13 +44,14 @@
 #define STEP_MS 120000ULL
 #define DAYS_AFTER_MS (8 * HOUR_MS) /* age from which times are rounded to days */
 #define DEPTH 12
+#define SPANS 30
 
 static const char *const services[] = {"service-0", "service-0", "service-1"};
 static const char *const types[] = {"process_cpu:samples:count:cpu:nanoseconds",
 				    "process_cpu:cpu:nanoseconds:cpu:nanoseconds"};
 
 static struct {
-	u64 die, max_mb, age_h, damaged, maintain, whole_from;
+	u64 die, max_mb, age_h, damaged, maintain, whole_from, spans;
 } options = {.maintain = 1, .whole_from = ~0ULL};
 
 /* ---- what a batch holds ---- */
@@ -78,7 +80,21 @@ static u32 add_frame(struct profile *p, const char *name, u32 line)
 	return id;
 }
 
-static void add_sample(struct profile *p, u32 thread, u64 time_ms, const char *leaf, s64 value)
+/* Trace k + 1, its i-th span. */
+static struct profile_link link_of(u32 k, u32 i)
+{
+	struct profile_link l = {.trace_id = {1}};
+	u64 trace = hash_u64(k + 1);
+
+	memcpy(l.trace_id + 1, &k, sizeof(k));
+	memcpy(l.trace_id + 8, &trace, sizeof(trace));
+	l.span_id[0] = (u8)(i + 1);
+	memcpy(l.span_id + 1, &k, sizeof(k));
+	return l;
+}
+
+static void add_sample(struct profile *p, u32 thread, u64 time_ms, const char *leaf, s64 value,
+		       u32 link)
 {
 	s64 values[] = {value, value * 10000000};
 	u32 frames[DEPTH], stack = 0;
@@ -92,7 +108,7 @@ static void add_sample(struct profile *p, u32 thread, u64 time_ms, const char *l
 		frames[i] = add_frame(p, name, which);
 	}
 	profile_add_stack(p, frames, DEPTH, &stack);
-	profile_add_sample(p, time_ms * 1000000, thread, stack, values);
+	profile_add_linked_sample(p, time_ms * 1000000, thread, stack, link, values);
 }
 
 static u32 add_thread(struct profile *p, u32 i)
@@ -135,15 +151,51 @@ static struct profile *make_batch(u32 k)
 	snprintf(end, sizeof(end), "batch_%u_end", k);
 	for (u32 i = 0; i < ARRAY_SIZE(services); i++) {
 		threads[i] = add_thread(p, i);
-		add_sample(p, threads[i], begin_of(k), begin, 1 + k % 1000);
-		add_sample(p, threads[i], begin_of(k) + STEP_MS - 1, end, 1 + k % 999);
+		add_sample(p, threads[i], begin_of(k), begin, 1 + k % 1000, 0);
+		add_sample(p, threads[i], begin_of(k) + STEP_MS - 1, end, 1 + k % 999, 0);
 	}
 	for (u32 i = 0; i < n; i++) {
+		struct profile_link l = link_of(k, i % SPANS);
+		u32 link = 0;
+
+		if (options.spans && i % ARRAY_SIZE(services) == 0)
+			profile_add_link(p, &l, &link);
 		snprintf(name, sizeof(name), "pool_%u", (i * 7 + k * 3) % 3000);
 		add_sample(p, threads[i % ARRAY_SIZE(services)], begin_of(k) + i * (STEP_MS / n),
-			   name, 1 + (k * 7 + i * 13) % 50);
+			   name, 1 + (k * 7 + i * 13) % 50, link);
 	}
 	return p;
+}
+
+static void make_spans(u32 k, struct spans *s)
+{
+	struct profile_label l = {};
+
+	if (spans_init(s) < 0)
+		exit(6);
+	for (u32 i = 0; i < SPANS; i++) {
+		struct profile_link link = link_of(k, i), parent = link_of(k, 0);
+		struct span e = {.start_ns = (begin_of(k) + i) * 1000000,
+				 .duration_ns = (SPANS - i) * 1000000ULL,
+				 .kind = i ? SPAN_KIND_INTERNAL : SPAN_KIND_SERVER,
+				 .flags = i ? 0 : SPAN_ROOT};
+
+		memcpy(e.trace_id, link.trace_id, 16);
+		memcpy(e.span_id, link.span_id, 8);
+		if (i)
+			memcpy(e.parent_id, parent.span_id, 8);
+		spans_add_text(s, services[0], &e.service);
+		spans_add_text(s, i ? "step" : "request", &e.name);
+		spans_add_text(s, "service.name", &l.name);
+		l.value = e.service;
+		profile_add_resource(s->profile, &l, 1, &e.resource);
+		spans_add_attribute(s, &e, "batch", i % 2 ? "odd" : "even");
+		spans_set_endpoint(s, &e);
+		if (i)
+			e.endpoint = 0;
+		if (vec_push(&s->spans, e) < 0)
+			exit(6);
+	}
 }
 
 /* ---- dying ---- */
@@ -222,6 +274,14 @@ static int write_batch(struct store *s, u32 k, struct diag *d)
 	int r = store_batch_init(&b, p, NULL, d);
 
 	memcpy(token, &k, sizeof(k));
+	if (r == 0 && options.spans) {
+		_cleanup_spans_ struct spans spans = {};
+
+		make_spans(k, &spans);
+		token[15] = 1;
+		r = s->ops->write_spans(s, &spans, token, d);
+		token[15] = 0;
+	}
 	return r < 0 ? r : s->ops->write(s, &b, token, d);
 }
 
@@ -643,6 +703,86 @@ static void judge_stacks(struct verdict *v)
 	}
 }
 
+/* ---- spans ---- */
+
+struct tally {
+	u64 spans, rows;
+	s64 value;
+};
+
+static u32 batch_of(const u8 trace_id[16])
+{
+	u32 k;
+
+	memcpy(&k, trace_id + 1, sizeof(k));
+	return k;
+}
+
+static void tally_wanted(u32 k, struct tally *ret)
+{
+	_cleanup_profile_ struct profile *p = make_batch(k);
+	_cleanup_store_batch_ struct store_batch b = {};
+
+	if (store_batch_init(&b, p, NULL, NULL) < 0)
+		exit(6);
+	*ret = (struct tally){.spans = SPANS, .rows = b.links.links.n};
+	vec_foreach (&b.links.links, e)
+		ret->value += e->value;
+}
+
+/* Each batch's are there once, as a whole or not at all; and are there when they must be. */
+static void judge_spans(struct verdict *v)
+{
+	const struct store_span_filter all = {.to_ms = 1ULL << 41};
+	const struct store_link_filter every = {.to_ms = 1ULL << 41};
+	struct tally *found = calloc(v->written + 1, sizeof(*found));
+	_cleanup_store_links_ struct store_links l = {};
+	_cleanup_spans_ struct spans s = {};
+	u64 age = (options.age_h ? options.age_h : 100000) * HOUR_MS;
+
+	if (!found || v->s->ops->find_spans(v->s, &all, &s, NULL) < 0 ||
+	    v->s->ops->find_links(v->s, &every, &l, NULL) < 0)
+		exit(7);
+	vec_foreach (&s.spans, e) {
+		u32 k = batch_of(e->trace_id);
+		struct profile_link is = link_of(k, e->span_id[0] - 1u);
+
+		if (k > v->written || memcmp(is.trace_id, e->trace_id, 16) != 0 ||
+		    e->start_ns != (begin_of(k) + e->span_id[0] - 1u) * 1000000 ||
+		    strcmp(spans_attribute(&s, e, "batch"), e->span_id[0] % 2 ? "even" : "odd"))
+			complain(v, "span", k, e->span_id[0], 0);
+		else
+			found[k].spans++;
+	}
+	vec_foreach (&l.links, e) {
+		u32 k = batch_of(e->link.trace_id);
+
+		if (k > v->written) {
+			complain(v, "link", k, 0, 0);
+			continue;
+		}
+		found[k].rows++;
+		found[k].value += e->value;
+	}
+	for (u32 k = 0; k <= v->written; k++) {
+		bool must =
+			k < v->written && begin_of(k) + age > begin_of(v->written) + 3 * HOUR_MS;
+		struct tally *f = &found[k], want;
+
+		if (!must && !f->spans && !f->rows)
+			continue;
+		tally_wanted(k, &want);
+		/* An old one of two hours may have lost the first. */
+		if (!must && k < v->written && f->spans <= want.spans && f->rows <= want.rows)
+			continue;
+		if ((must || f->spans) && f->spans != want.spans)
+			complain(v, "spans of batch", k, (s64)f->spans, (s64)want.spans);
+		if ((must || f->rows) && (f->rows != want.rows || f->value != want.value))
+			complain(v, "samples of spans of batch", k, f->value, want.value);
+	}
+	free(found);
+}
+
 static int judge_all(struct verdict *v)
 {
 	u64 days = days_end(v);
@@ -681,6 +821,8 @@ static int judge_all(struct verdict *v)
 	judge_units(v);
 	judge_series(v);
 	judge_stacks(v);
+	if (options.spans)
+		judge_spans(v);
 	if (v->s->ops->stats(v->s, &st, &d) < 0)
 		return 7;
 	v->told |= st.damaged > 0;
@@ -719,7 +861,8 @@ static bool read_options(char **args)
 		u64 *value;
 	} known[] = {{"die", &options.die},	      {"max_mb", &options.max_mb},
 		     {"age_h", &options.age_h},	      {"damaged", &options.damaged},
-		     {"maintain", &options.maintain}, {"whole_from", &options.whole_from}};
+		     {"maintain", &options.maintain}, {"whole_from", &options.whole_from},
+		     {"spans", &options.spans}};
 
 	for (; *args; args++) {
 		size_t i, n = strcspn(*args, "=");

@@ -219,6 +219,7 @@ static void assert_links(struct store *s, struct store_link_filter f, const char
 Test(spans, have_the_samples_that_were_taken_in_them)
 {
 	_cleanup_profile_ struct profile *p = profile_create();
+	_cleanup_spans_ struct spans spans = {};
 	char *dir = scratch_dir();
 	struct store *s = open_store(dir, NULL);
 	const u8 token[16] = "once and for all";
@@ -230,8 +231,13 @@ Test(spans, have_the_samples_that_were_taken_in_them)
 	add_linked(p, T0 + 6, "parse", linked_to(p, 1, 11), 4);
 	add_linked(p, T0 + 7, "match", linked_to(p, 2, 20), 50);
 	add_linked(p, T0 + 8, "match", 0, 1000);
+	/* Spans of the same token are another batch. */
+	cr_assert_eq(spans_init(&spans), 0);
+	add_span(&spans, (struct span_of){"shop", "a", NULL, 1, 10, 0, T0 + 4, 50, 0, 0});
+	write_spans(s, &spans, token);
 	write_profile(s, p, token);
 	write_profile(s, p, token);
+	assert_spans(s, (struct store_span_filter){}, "shop a a 50;");
 	id_of(1, first[0], 16);
 	for (u32 i = 0; i < 2; i++) {
 		assert_links(s, (struct store_link_filter){},
