@@ -61,9 +61,7 @@ static int load_set(struct asking *a)
 	int r;
 
 	do {
-		u32 more = trace_ids_sample(&a->ids, max);
-
-		a->bits = MAX(a->bits, more);
+		a->bits = trace_ids_sample(&a->ids, max, a->bits);
 		r = trace_set_load(a->store, a->ids.ids, a->ids.n, a->f->service, &a->out->set,
 				   a->diag);
 		max /= 4;
@@ -98,8 +96,20 @@ static int note_requests(struct asking *a, const struct spans *found)
 
 static int find_requests(struct asking *a)
 {
+	struct store_span_filter f = *a->f;
 	_cleanup_spans_ struct spans found = {};
-	int r = a->store->ops->find_spans(a->store, a->f, &found, a->diag);
+	struct diag why;
+	int r;
+
+	/* Of too many a share. */
+	do {
+		f.share_bits = a->bits;
+		why = (struct diag){};
+		r = a->store->ops->find_spans(a->store, &f, &found, &why);
+		a->bits += r == -E2BIG ? 3 : 0;
+	} while (r == -E2BIG && a->bits < 40);
+	if (r < 0)
+		return diag_set(a->diag, r, "%s", why.text);
 
 	if (r == 0)
 		r = trace_ids_of_spans(&found, &a->ids);

@@ -55,21 +55,14 @@ int trace_ids_of_links(const struct store_links *l, struct trace_ids *ret)
 	return sort_ids(ids, l->links.n, ret);
 }
 
-bool trace_is_sampled(const u8 trace_id[16], u32 bits)
+u32 trace_ids_sample(struct trace_ids *t, size_t max, u32 bits)
 {
-	return !bits || hash_bytes(trace_id, 16) >> (64 - bits) == 0;
-}
-
-u32 trace_ids_sample(struct trace_ids *t, size_t max)
-{
-	u32 bits = 0;
-
 	while (t->n > max && bits < 63) {
 		size_t kept = 0;
 
 		bits++;
 		for (size_t i = 0; i < t->n; i++)
-			if (trace_is_sampled(t->ids[i], bits))
+			if (store_has_share(t->ids[i], bits))
 				memmove(t->ids[kept++], t->ids[i], 16);
 		t->n = kept;
 	}

@@ -22,11 +22,8 @@ void trace_ids_deinit(struct trace_ids *t);
 #define _cleanup_trace_ids_ __attribute__((cleanup(trace_ids_deinit)))
 int trace_ids_of_spans(const struct spans *s, struct trace_ids *ret);
 int trace_ids_of_links(const struct store_links *l, struct trace_ids *ret);
-/*
- * Leaves those whose id's hash begins with enough zeros to be at most `max`; how many.
- */
-u32 trace_ids_sample(struct trace_ids *t, size_t max);
-bool trace_is_sampled(const u8 trace_id[16], u32 bits);
+/* Leaves a share of at most `max`: how many bits of store_has_share(), of which it had some. */
+u32 trace_ids_sample(struct trace_ids *t, size_t max, u32 bits);
 
 struct trace_set {
 	struct spans spans; /* by trace and start */

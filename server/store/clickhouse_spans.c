@@ -268,6 +268,11 @@ static void put_span_where(struct str *sql, const struct store_span_filter *f)
 		str_printf(sql, " AND duration_ns >= %llu", f->min_ns);
 	if (f->max_ns)
 		str_printf(sql, " AND duration_ns <= %llu", f->max_ns);
+	if (f->share_bits)
+		str_printf(sql,
+			   " AND bitShiftRight(intHash64(reinterpretAsUInt64(substring(trace, 9, "
+			   "8))), %u) = 0",
+			   64 - f->share_bits);
 	if (f->statuses)
 		str_printf(sql, " AND bitAnd(bitShiftLeft(1, status), %u) != 0", f->statuses);
 }

@@ -78,7 +78,8 @@ bool store_span_matches(const struct store_span_filter *f, const struct spans *s
 		return false;
 	if (f->endpoint && strcmp(spans_string(s, e->endpoint), f->endpoint) != 0)
 		return false;
-	return store_has_trace(f->traces, f->n_traces, e->trace_id);
+	return store_has_share(e->trace_id, f->share_bits) &&
+	       store_has_trace(f->traces, f->n_traces, e->trace_id);
 }
 
 void store_spans_filter(struct spans *s, size_t first, size_t first_attribute,

@@ -2,6 +2,7 @@
 /* The file of spans: opening, what is saved of a damaged one, writing. See sqlite_spans.h. */
 #include "server/store/sqlite_spans.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -206,6 +207,21 @@ static void drop_stale_log(struct sq_spans *p)
 	unlink(str_get(&index));
 }
 
+/* Files that were moved aside: as long as they are there, it is told. */
+static u64 count_aside(const struct sq_spans *p)
+{
+	DIR *d = opendir(p->s->dir);
+	struct dirent *e;
+	u64 n = 0;
+
+	while (d && (e = readdir(d)))
+		n += str_starts(e->d_name, SQ_SPANS_FILE ".damaged-") &&
+		     !str_ends(e->d_name, "-shm");
+	if (d)
+		closedir(d);
+	return n;
+}
+
 int sq_spans_open(struct sq *s, const struct store_options *o, struct diag *reterr_diag)
 {
 	struct sq_spans *p = calloc(1, sizeof(*p));
@@ -223,6 +239,7 @@ int sq_spans_open(struct sq *s, const struct store_options *o, struct diag *rete
 	p->path = strdup(str_get(&path));
 	if (!p->path)
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
+	p->damaged = count_aside(p);
 	if (access(p->path, F_OK) < 0)
 		return 0;
 	drop_stale_log(p);

@@ -158,6 +158,26 @@ struct store_series_set {
 #define STORE_MAX_SPANS (1u << 20) /* of one answer */
 #define STORE_MAX_LINKS (4u << 20)
 
+/*
+ * By this a question takes a share of the traces. Not the hash by which they are thinned: of those
+ * that are left, it would take all. It is ClickHouse's intHash64() of the id's last 8 bytes.
+ */
+static inline u64 store_trace_share(const u8 trace_id[16])
+{
+	u64 x;
+
+	memcpy(&x, trace_id + 8, sizeof(x));
+	x ^= 0x4cf2d2baae6da887ULL;
+	x = (x ^ x >> 33) * 0xff51afd7ed558ccdULL;
+	x = (x ^ x >> 33) * 0xc4ceb9fe1a85ec53ULL;
+	return x ^ x >> 33;
+}
+
+static inline bool store_has_share(const u8 trace_id[16], u32 bits)
+{
+	return !bits || store_trace_share(trace_id) >> (64 - bits) == 0;
+}
+
 /* Which spans: all conditions hold. Strings and arrays are borrowed. */
 struct store_span_filter {
 	u64 from_ms, to_ms;	/* when they began; half-open */
@@ -168,7 +188,8 @@ struct store_span_filter {
 	u8 statuses;		/* bits: 1 << enum span_status; 0 = any */
 	const u8 (*traces)[16]; /* sorted, NULL = all */
 	size_t n_traces;
-	size_t limit; /* of these the slowest, slowest first; 0 = all, by trace and start */
+	u32 share_bits; /* only traces of which store_trace_share() begins with so many zeros */
+	size_t limit;	/* of these the slowest, slowest first; 0 = all, by trace and start */
 };
 
 struct store_link_filter {

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "profile_fixture.h"
+#include "server/query/query.h"
 #include "server/store/block.h"
 #include "server/store/span_block.h"
 #include "span_fixture.h"
@@ -161,6 +162,31 @@ Test(spans, of_one_token_are_written_once)
 	remove_dir(dir);
 }
 
+Test(spans, a_share_is_by_trace)
+{
+	_cleanup_spans_ struct spans spans = {}, got = {};
+	const struct store_span_filter f = {.to_ms = T0 + HOUR, .share_bits = 3};
+	char *dir = scratch_dir();
+	struct store *s = open_store(dir, NULL);
+	u32 want = 0;
+
+	cr_assert_eq(spans_init(&spans), 0);
+	for (u64 i = 1; i <= 800; i++) {
+		add_span(&spans,
+			 (struct span_of){"shop", "a", NULL, hash_u64(i), i, 0, T0 + i, 50, 0, 0});
+		want += store_has_share(spans.spans.data[i - 1].trace_id, 3);
+	}
+	write_spans(s, &spans, NULL);
+	cr_assert_eq(s->ops->find_spans(s, &f, &got, NULL), 0);
+	cr_assert_eq(got.spans.n, want);
+	/* An eighth, within 5 sigma. */
+	cr_assert(want > 53 && want < 147, "%u", want);
+	vec_foreach (&got.spans, e)
+		cr_assert(store_has_share(e->trace_id, 3));
+	store_close(s);
+	remove_dir(dir);
+}
+
 /* ---- samples ---- */
 
 static u32 linked_to(struct profile *p, u64 trace, u64 span)
@@ -311,6 +337,29 @@ static struct kept count_kept(struct store *s, u64 hour_ms)
 	return k;
 }
 
+/*
+ * Of more traces than are looked at in one question a share is taken, and stands for all: also of
+ * what was thinned, which has a share of its own. Within 5 sigma, which are nearly all of traces
+ * that stand for 64, of which every second to fourth is taken.
+ */
+static void assert_share_stands_for_all(struct store *s, u64 hours)
+{
+	_cleanup_query_requests_ struct query_requests all = {};
+	const struct store_span_filter f = {
+		.from_ms = T0, .to_ms = T0 + hours * HOUR, .roots = true};
+	const struct query q = {.from_ms = f.from_ms, .to_ms = f.to_ms};
+	double want = 0, got = 0;
+
+	for (u64 h = 0; h < hours; h++)
+		want += (double)count_kept(s, T0 + h * HOUR).stand_for;
+	cr_assert_eq(query_requests(s, &q, &f, &all, NULL), 0);
+	cr_assert_leq(all.requests.n, QUERY_MAX_TRACES);
+	vec_foreach (&all.requests, e)
+		got += e->stands_for;
+	cr_assert(got > want - 20000 && got < want + 20000, "%g of %g", got, want);
+	cr_assert_gt(want, 3 * N_TRACES);
+}
+
 Test(spans, are_thinned_and_the_slow_and_failed_stay)
 {
 	const struct store_options o = {.span_bytes = 4 << 20};
@@ -343,6 +392,7 @@ Test(spans, are_thinned_and_the_slow_and_failed_stay)
 		cr_assert(k.stand_for > N_TRACES - 5700 && k.stand_for < N_TRACES + 5700, "%u",
 			  (u32)k.stand_for);
 	}
+	assert_share_stands_for_all(s, 6);
 	k = count_kept(s, T0 + 2 * HOUR);
 	cr_assert(k.spans > 0 && k.spans < N_TRACES, "%u", (u32)k.spans);
 	store_close(s);
