@@ -12,7 +12,9 @@ enum context_id {
 #define CONTEXT(id, ...) CONTEXT_##id,
 #include "abi/tbl/context.tbl"
 #undef CONTEXT
-	CONTEXT_N
+	CONTEXT_N,
+	/* By no process: another program's map, the last that is asked. */
+	CONTEXT_OBI = CONTEXT_N,
 };
 
 enum context_tls_how {

@@ -50,24 +50,35 @@ static __always_inline __u64 context_tls(const struct scratch *s, const struct c
 #include "bpf/context/otel.h"
 
 #include "bpf/context/node.h"
+#include "bpf/context/obi.h"
+#include "bpf/context/polar.h"
+
+static __always_inline __u32 context_of_process(struct scratch *s)
+{
+	const struct context_process *p =
+		bpf_map_lookup_elem(&context_processes, &s->out.sample.pid);
+
+	if (!p || p->start_stack != s->out.sample.start_stack)
+		return CONTEXT_NONE;
+#define CONTEXT(id, name, ...)                                                                     \
+	if (p->sources & 1U << CONTEXT_##id && name##_context(s, p))                               \
+		return CONTEXT_##id;
+#include "abi/tbl/context.tbl"
+#undef CONTEXT
+	return CONTEXT_NONE;
+}
 
 /* A global function: the verifier looks at it once. */
 __noinline int context_read(void)
 {
 	struct scratch *s = scratch_get();
-	const struct context_process *p;
+	__u32 source;
 
 	if (!s)
 		return 0;
-	p = bpf_map_lookup_elem(&context_processes, &s->out.sample.pid);
-	if (!p || p->start_stack != s->out.sample.start_stack)
-		return 0;
-#define CONTEXT(id, name, ...)                                                                     \
-	if (p->sources & 1U << CONTEXT_##id && name##_context(s, p)) {                             \
-		s->out.sample.context.source = CONTEXT_##id;                                       \
-		return 1;                                                                          \
-	}
-#include "abi/tbl/context.tbl"
-#undef CONTEXT
+	source = context_of_process(s);
+	if (source == CONTEXT_NONE && config.has_obi && obi_context(s))
+		source = CONTEXT_OBI;
+	s->out.sample.context.source = source;
 	return 0;
 }

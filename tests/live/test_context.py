@@ -126,3 +126,46 @@ def test_what_a_process_says_of_itself_is_its_resource_and_spans_are_links(culpr
         receiver.stop()
     names = {s.resource["service.name"] for s in receiver.samples() if s.link}
     assert names <= {"spans", "other"}, names
+
+
+OBI = "/sys/fs/bpf/otel/traces_ctx_v1"
+
+
+def bpftool(*args):
+    tool = shutil.which("bpftool") or "/usr/sbin/bpftool"
+    done = subprocess.run([tool, *map(str, args)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def obi_map():
+    """A map as OpenTelemetry's eBPF instrumentation makes it."""
+    if os.path.exists(OBI):
+        pytest.skip(f"{OBI} is somebody's")
+    if not os.path.ismount("/sys/fs/bpf"):
+        pytest.skip("no BPF file system")
+    os.makedirs(os.path.dirname(OBI), mode=0o1700, exist_ok=True)
+    bpftool("map", "create", OBI, "type", "lru_hash", "key", 8, "value", 24, "entries", 16384,
+            "name", "traces_ctx_v1")
+    yield OBI
+    os.unlink(OBI)
+    os.rmdir(os.path.dirname(OBI))
+
+
+def test_spans_that_only_obi_knows(culprit, tmp_path, obi_map):
+    work = [subprocess.Popen(["/bin/sh", "-c", "while :; do :; done"]) for _ in range(2)]
+    try:
+        pid, other = (w.pid for w in work)
+        key = (pid << 32 | pid).to_bytes(8, "little")
+        trace, span = os.urandom(16), os.urandom(8)
+        bpftool("map", "update", "pinned", obi_map, "key", *key, "value", *trace, *span)
+        record(culprit, tmp_path / "out.pb.gz", "-F", 199, "-d", 2, "-p", f"{pid},{other}")
+    finally:
+        for w in work:
+            w.kill()
+            w.wait()
+    seen = {}
+    for s in samples(tmp_path / "out.pb.gz"):
+        seen.setdefault(s.labels["pid"], set()).add((s.labels.get("trace_id"), s.labels.get("span_id")))
+    assert seen == {pid: {(trace.hex(), span.hex())}, other: {(None, None)}}

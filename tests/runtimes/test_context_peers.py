@@ -59,6 +59,21 @@ def test_spans_of_datadogs_tracers(culprit, tmp_path, language):
     assert linked > 100 and idle > 20, (linked, idle)
 
 
+def test_spans_in_custom_labels(culprit, tmp_path):
+    source = need("custom-labels/src/customlabels.cpp")
+    dialect = "gnu2" if os.uname().machine == "x86_64" else "desc"
+    subprocess.run(["g++", "-O2", "-fPIC", "-shared", "-ftls-model=global-dynamic",
+                    f"-mtls-dialect={dialect}", source, "-o", tmp_path / "libcustomlabels.so"], check=True)
+    subprocess.run(["gcc", "-O2", "-g", "-D_GNU_SOURCE", "-pthread", os.path.join(APPS, "polar.c"),
+                    tmp_path / "libcustomlabels.so", f"-Wl,-rpath,{tmp_path}", "-o", tmp_path / "polar"],
+                   check=True)
+    record(culprit, tmp_path / "out.pb.gz", "-F", 997, "--", tmp_path / "polar", 3, 4, tmp_path / "log")
+    linked, missed, idle = judge(samples(tmp_path / "out.pb.gz"), logged(tmp_path / "log"))
+    print(f"custom labels: {linked} samples have their span, {missed} have none, {idle} should have none")
+    assert missed <= 0.01 * linked, (missed, linked)
+    assert linked > 100 and idle > 20, (linked, idle)
+
+
 class Apm:
     """An APM server that keeps what it gets."""
 
