@@ -60,6 +60,7 @@ struct channels {
 	pthread_cond_t wake;
 	pthread_t thread;
 	bool started, ending;
+	bool refused;	   /* somebody's socket was, and it has been said */
 	struct map by_pid; /* struct channel *, owned */
 	u32 delay_ms;
 	char host_id[MAX_HOST_ID + 1];
@@ -294,6 +295,11 @@ static void open_channel(struct channels *s, u32 pid, const char *path)
 	c->fd = open_socket(pid, path);
 	if (c->fd < 0) {
 		log_debug("pid %u: its socket %s: %s", pid, path, strerror(-c->fd));
+		if (c->fd == -EACCES && !s->refused)
+			log_warn("pid %u cannot be told which of its traces were sampled: that "
+				 "takes CAP_DAC_OVERRIDE, as its socket is another user's",
+				 pid);
+		s->refused |= c->fd == -EACCES;
 		c->fd = -1;
 		return;
 	}
