@@ -5,7 +5,7 @@
  * skipped, bad values read as defaults.
  */
 import { decodeSpan, encodeSpan } from "./times.ts";
-import { NO_REQUEST, SHOWN, STATUSES } from "./traces.ts";
+import { NO_REQUEST, PERCENTILES, SHOWN, STATUSES } from "./traces.ts";
 import type { RequestState } from "./traces.ts";
 import type { Range } from "./times.ts";
 
@@ -53,6 +53,8 @@ export interface LiveState {
   chart: ChartBy;
   /** Source file that is shown over the picture, "" for none. */
   source: string;
+  /** Its line that is looked at, 0: the heaviest. */
+  line: number;
   /** Function whose instructions are. */
   code: CodeOf | null;
   /** Services: label whose values are the rows, "" for services; what their names must match; order. */
@@ -69,7 +71,7 @@ export interface LiveState {
 }
 
 export const LIVE_DEFAULTS: LiveState = {
-  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", source: "", code: null, by: "", find: "", sort: "", requests: NO_REQUEST,
+  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", source: "", line: 0, code: null, by: "", find: "", sort: "", requests: NO_REQUEST,
   last: 300, range: null,
   base: { ago: 3600, range: null, service: null, filters: null },
 };
@@ -97,6 +99,8 @@ export function encodeLive(s: LiveState): string {
   for (const key of ["view", "service", "type", "stacks", "group", "chart", "source", "by", "find", "sort"] as const)
     if (s[key] !== d[key])
       q.set(key, s[key]);
+  if (s.source !== "" && s.line > 0)
+    q.set("line", String(s.line));
   if (s.code) {
     q.set("fn", s.code.name);
     q.set("binary", s.code.file);
@@ -110,6 +114,8 @@ export function encodeLive(s: LiveState): string {
       q.set(key, String(s.requests[key]));
   if (s.requests.show !== "list")
     q.set("show", s.requests.show);
+  if (s.requests.slow !== NO_REQUEST.slow)
+    q.set("slow", String(s.requests.slow));
   if (s.requests.only)
     q.set("only", "1");
   putFilters(q, "", s.filters);
@@ -165,6 +171,7 @@ function takeRequests(q: URLSearchParams): RequestState {
   return {
     endpoint: q.get("endpoint") ?? "", min: Math.max(0, time(q.get("min"))), max: Math.max(0, time(q.get("max"))),
     status: oneOf(q.get("status"), STATUSES), show: oneOf(q.get("show"), SHOWN), trace,
+    slow: PERCENTILES.find((p) => String(p) === q.get("slow")) ?? NO_REQUEST.slow,
     span: trace === "" ? "" : id(q.get("span"), 16), only: trace !== "" && q.get("only") === "1",
   };
 }
@@ -185,6 +192,7 @@ export function decodeLive(search: string): LiveState {
     group: q.get("group") ?? "",
     chart: oneOf(q.get("chart"), CHARTS),
     source: q.get("source") ?? "",
+    line: q.get("source") ? Math.max(0, time(q.get("line"))) : 0,
     code: q.get("fn") && q.get("binary") ? { name: q.get("fn")!, file: q.get("binary")!, buildId: q.get("build") ?? "" } : null,
     by: askable(q.get("by") ?? "") ? q.get("by")! : "",
     find: q.get("find") ?? "",

@@ -50,6 +50,12 @@ export function readSource(json: unknown): SourceFile {
   };
 }
 
+/** Where a function begins is rarely what ran: from there on the first line that did. 0: the hottest of all. */
+export function lookedAt(s: SourceFile, line: number): number {
+  const first = line > 0 ? s.lines.findIndex((l) => l.line >= line && l.total > 0) : -1;
+  return first >= 0 ? first : hottest(s);
+}
+
 /** Index of the line in which most stacks end, else that most go through; -1 when there is none. */
 export function hottest(s: SourceFile): number {
   let best = -1;

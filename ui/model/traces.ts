@@ -10,6 +10,8 @@ import type { Range } from "./times.ts";
 export const STATUSES = ["", "ok", "error", "unset"] as const;
 export type Status = (typeof STATUSES)[number];
 
+export const PERCENTILES = [90, 95, 98, 99, 99.9];
+
 export const SHOWN = ["list", "picture", "slow"] as const;
 export type Shown = (typeof SHOWN)[number];
 
@@ -21,6 +23,8 @@ export interface RequestState {
   max: number;
   status: Status;
   show: Shown;
+  /** Percentile above which a request is slow. */
+  slow: number;
   /** One trace, and one of its spans; "": none, all of it. */
   trace: string;
   span: string;
@@ -28,7 +32,7 @@ export interface RequestState {
   only: boolean;
 }
 
-export const NO_REQUEST: RequestState = { endpoint: "", min: 0, max: 0, status: "", show: "list", trace: "", span: "", only: false };
+export const NO_REQUEST: RequestState = { endpoint: "", min: 0, max: 0, status: "", show: "list", slow: 95, trace: "", span: "", only: false };
 
 export interface Endpoint {
   service: string;

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { complaints, readAgents } from "../model/agents.ts";
 import { complete } from "../model/predicate.ts";
 import { readLines } from "../model/series.ts";
-import { hottest, readSource } from "../model/source.ts";
+import { hottest, lookedAt, readSource } from "../model/source.ts";
 import { rateChange, serviceRows, sortServices } from "../model/services.ts";
 import { functionIds } from "../model/functions.ts";
 import { readSlow } from "../model/slow.ts";
@@ -77,6 +77,11 @@ test("source: lines with values, also where the file has become shorter, and wha
   assert.deepEqual(s.unknown, { self: 1, total: 2 });
   assert.equal(hottest(s), 1);
   assert.equal(hottest(readSource({ ...json, lines: [] })), -1);
+  const l = s.lines.findIndex((x) => x.total > 0);
+  assert.equal(lookedAt(s, 0), hottest(s));
+  assert.equal(lookedAt(s, s.lines[l]!.line), l);
+  assert.equal(lookedAt(s, 1), l, "the first behind it that ran");
+  assert.equal(lookedAt(s, 99999), hottest(s));
   for (const bad of [{ ...json, text: "x" }, { ...json, lines: [[1, "2", 3]] }, { ...json, all: null }, {}])
     assert.throws(() => readSource(bad), DataError);
 });

@@ -46,7 +46,7 @@ interface Props {
   /** Further keys of the page around it, for the sheet of keys. */
   keys?: Keys;
   /** Show a source file, the instructions of a function, where there is somebody to ask for them. */
-  onSource?: (file: string) => void;
+  onSource?: (file: string, line: number) => void;
   onCode?: (code: CodeOf) => void;
   /** Shows the requests that run a function. */
   onRequests?: (name: string) => void;
@@ -214,7 +214,7 @@ export function App(p: Props): preact.JSX.Element {
   const fileOf = (node: number): string => profile.strings[profile.frames.file[tree.frame[node]!]!] ?? "";
   const openSource = (node: number): void => {
     if (fileOf(node) !== "")
-      p.onSource?.(fileOf(node));
+      p.onSource?.(fileOf(node), profile.frames.line[tree.frame[node]!]!);
   };
   /** Only files have instructions that somebody could read. */
   const codeOf = (node: number): CodeOf | null => {

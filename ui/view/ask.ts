@@ -190,7 +190,7 @@ async function askTraces(a: Round): Promise<{ part: Part; damaged: boolean }> {
   if (r.endpoint !== "" && r.show === "picture")
     return { part: { ...part, profile: await picture() }, damaged: false };
   if (r.endpoint !== "" && r.show === "slow") {
-    const s = await ask("slow", { limit: 100 });
+    const s = await ask("slow", { limit: 100, slow: r.slow });
     const slow = readSlow(s);
     return { part: { ...part, slow, profile: slow.profile }, damaged: damaged(s) };
   }

@@ -16,11 +16,11 @@ interface Props {
   parameters: Parameters;
   /** How good these are. */
   quality: preact.ComponentChildren;
-  onSource: (file: string) => void;
+  onSource: (file: string, line: number) => void;
   onClose: () => void;
 }
 
-function Instructions(p: { a: Assembly; onSource: (file: string) => void }): preact.JSX.Element {
+function Instructions(p: { a: Assembly; onSource: Props["onSource"] }): preact.JSX.Element {
   const { a } = p;
   const box = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => box.current?.querySelector("tr.hot")?.scrollIntoView({ block: "center" }), [a]);
@@ -35,7 +35,7 @@ function Instructions(p: { a: Assembly; onSource: (file: string) => void }): pre
       <td class="num" title={x.total > 0 ? value(x.total, a.unit, a.type) : undefined}>{share(x.total)}</td>
       <td class="num soft text-of">{x.address.toString(16)}</td>
       <td class="text-of">{x.length > 0 ? showable(x.text) : <i class="soft">not known</i>}</td>
-      <td class="text-of soft">{x.file !== "" && <button class="pick" title={`Source lines of ${showable(x.file)}`} onClick={() => p.onSource(x.file)}>
+      <td class="text-of soft">{x.file !== "" && <button class="pick" title={`Source lines of ${showable(x.file)}`} onClick={() => p.onSource(x.file, x.line)}>
         {showable(base(x.file))}{x.line > 0 ? `:${x.line}` : ""}</button>}</td></tr>);
   });
   return (

@@ -295,7 +295,7 @@ function Picture(p: Common & { profile: Profile; known: Range }): preact.JSX.Ele
               nothing={requests ? <div class="nothing"><h2>No samples of it</h2><p>Nothing of these requests was sampled, or the service does not
                 publish its context: <code>man culprit-up</code>.</p></div> : <Nothing poll={p.poll} state={p.state} change={p.change} />}
               onRequests={(name) => p.change({ view: "traces", stacks: `fn="${name.replace(/[\\"]/g, "\\$&")}"`, requests: NO_REQUEST })}
-              onSource={(source) => p.change({ source, code: null })} onCode={(code) => p.change({ code, source: "" })} />;
+              onSource={(source, line) => p.change({ source, line, code: null })} onCode={(code) => p.change({ code, source: "" })} />;
 }
 
 function requestTitle(s: LiveState, service: string): string {
@@ -362,10 +362,10 @@ function Sheets(p: Common): preact.JSX.Element | null {
   const { code } = state;
   if (code)
     return <AssemblySheet key={JSON.stringify(code)} source={source} code={code} parameters={parameters} quality={quality}
-                          onSource={(file) => change({ source: file, code: null })} onClose={() => change({ code: null })} />;
+                          onSource={(file, line) => change({ source: file, line, code: null })} onClose={() => change({ code: null })} />;
   return state.source === "" ? null
-    : <SourceCode key={state.source} source={source} file={state.source} parameters={parameters} quality={quality}
-                  onClose={() => change({ source: "" })} />;
+    : <SourceCode key={state.source} source={source} file={state.source} line={state.line} parameters={parameters} quality={quality}
+                  onClose={() => change({ source: "", line: 0 })} />;
 }
 
 function Live({ source }: { source: Source }): preact.JSX.Element {

@@ -67,7 +67,7 @@ export function usePoll(source: Source, state: LiveState): Poll {
   const [nth, setNth] = useState(0);
   const since = useRef(0);
   // A sheet over the picture asks for itself.
-  const key = JSON.stringify({ ...state, source: "", code: null, find: "", sort: "" });
+  const key = JSON.stringify({ ...state, source: "", line: 0, code: null, find: "", sort: "" });
   const idle = state.view === "files";
   useEffect(() => {
     const abort = new AbortController();

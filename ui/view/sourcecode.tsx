@@ -2,7 +2,7 @@
 /* A source file with what its lines took: a sheet over the picture. */
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { showable } from "../model/payload.ts";
-import { hottest, readSource } from "../model/source.ts";
+import { lookedAt, readSource } from "../model/source.ts";
 import type { SourceFile } from "../model/source.ts";
 import { percent, value } from "../model/text.ts";
 import type { Parameters, Source } from "./source.ts";
@@ -10,6 +10,8 @@ import type { Parameters, Source } from "./source.ts";
 interface Props {
   source: Source;
   file: string;
+  /** That is looked at, 0: the heaviest. */
+  line: number;
   /** Of the same samples as the picture. */
   parameters: Parameters;
   /** How good these are. */
@@ -17,10 +19,10 @@ interface Props {
   onClose: () => void;
 }
 
-function Lines(p: { s: SourceFile }): preact.JSX.Element {
+function Lines(p: { s: SourceFile; line: number }): preact.JSX.Element {
   const { s } = p;
   const box = useRef<HTMLDivElement>(null);
-  const hot = hottest(s);
+  const hot = lookedAt(s, p.line);
   useLayoutEffect(() => box.current?.querySelector("tr.hot")?.scrollIntoView({ block: "center" }), [s]);
   const share = (v: number): string => (v > 0 ? percent(v / (s.all || 1)) : "");
   return (
@@ -77,6 +79,6 @@ export function SourceCode(p: Props): preact.JSX.Element {
     <p>{percent(s.total / (s.all || 1))} of all goes through this file, {percent(s.self / (s.all || 1))} ends in it.
       {s.unknown.total > 0 && ` Of ${percent(s.unknown.total / (s.all || 1))} the line is not known.`} {s.why}</p>
     {p.quality}
-    {s.lines.length > 0 ? <Lines s={s} /> : <p>No sample has a line of it.</p>}
+    {s.lines.length > 0 ? <Lines s={s} line={p.line} /> : <p>No sample has a line of it.</p>}
   </>}</Sheet>;
 }

@@ -10,7 +10,7 @@ import { rate } from "../model/series.ts";
 import type { TypeName } from "../model/series.ts";
 import { count, duration, percent, value } from "../model/text.ts";
 import { clock } from "../model/times.ts";
-import { NO_REQUEST, STATUSES } from "../model/traces.ts";
+import { NO_REQUEST, PERCENTILES, STATUSES } from "../model/traces.ts";
 import type { Endpoint, Request, RequestState, Shown, Status } from "../model/traces.ts";
 import type { Part } from "./ask.ts";
 import { SlowTable } from "./slow.tsx";
@@ -55,6 +55,9 @@ function Bar(p: Props & { set: (r: Partial<RequestState>) => void }): preact.JSX
       that run {showable(state.stacks)} ✕</button>}
     {state.filters.map((f) => <button key={`${f.label}${f.not ? "!" : ""}${f.value}`} class="transform" title="Take this filter away"
       onClick={() => change({ filters: state.filters.filter((x) => x !== f) })}>{showable(f.label)} {f.not ? "≠" : "="} {showable(f.value)} ✕</button>)}
+    {r.trace === "" && r.endpoint !== "" && r.show === "slow" && <label class="soft">slow: beyond <select aria-label="Slow beyond" value={r.slow}
+      onChange={(e) => set({ slow: Number(e.currentTarget.value) })}>{PERCENTILES.map((n) => <option key={n} value={n}>{n} %</option>)}</select> of
+      requests; the middle: 25 to 75 %</label>}
     {r.trace === "" && r.show !== "slow" && <>
       <Bound label="at least" value={r.min} onValue={(min) => set({ min })} />
       <Bound label="at most" value={r.max} onValue={(max) => set({ max })} />
