@@ -121,6 +121,8 @@ export class Server {
         : [{ labels: {}, points: line(names.filter(has)) }];
       return this.json(r, { from, to, step, series, damaged: this.damaged });
     }
+    case "/api/v1/cost":
+      return this.json(r, { factors: { currency: "USD", core_hour: 0.04, watts: 3.5, pue: 1.5, grams_per_kwh: 450 } });
     case "/api/v1/agents":
       return this.json(r, { version: "1", agents: [] });
     case "/api/v1/payload": {

@@ -50,10 +50,33 @@ export function readSource(json: unknown): SourceFile {
   };
 }
 
-/** Where a function begins is rarely what ran: from there on the first line that did. 0: the hottest of all. */
+const indent = (text: string): number => text.length - text.trimStart().length;
+
+/** Behind the last line of what begins at index `at`, by its indentation, which most languages are written with. */
+function endOf(s: SourceFile, at: number): number {
+  const own = indent(s.lines[at]!.text ?? "");
+  for (let i = at + 1; i < s.lines.length; i++) {
+    const t = s.lines[i]!.text;
+    if (t === null || (t.trim() !== "" && indent(t) <= own && !/^\s*[{)\]]/.test(t)))
+      return i;
+  }
+  return s.lines.length;
+}
+
+/**
+ * Where a function begins is rarely what ran: its line that most goes through, with what that calls, else the next line that
+ * ran. 0: the hottest of all.
+ */
 export function lookedAt(s: SourceFile, line: number): number {
-  const first = line > 0 ? s.lines.findIndex((l) => l.line >= line && l.total > 0) : -1;
-  return first >= 0 ? first : hottest(s);
+  const at = line > 0 ? s.lines.findIndex((l) => l.line >= line) : -1;
+  if (at < 0)
+    return hottest(s);
+  let own = -1;
+  for (let i = at; i < endOf(s, at); i++)
+    if (s.lines[i]!.total > (s.lines[own]?.total ?? 0))
+      own = i;
+  const next = s.lines.findIndex((l, i) => i >= at && l.total > 0);
+  return own >= 0 ? own : next >= 0 ? next : hottest(s);
 }
 
 /** Index of the line in which most stacks end, else that most go through; -1 when there is none. */

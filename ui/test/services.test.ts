@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { complaints, readAgents } from "../model/agents.ts";
+import { costHelp, costText, monthly, readFactors } from "../model/cost.ts";
 import { complete } from "../model/predicate.ts";
 import { readLines } from "../model/series.ts";
 import { hottest, lookedAt, readSource } from "../model/source.ts";
@@ -131,4 +132,27 @@ test("slow against fast: rows and a picture of both sides; damaged answers", () 
   assert.equal(ids.of[t.frame[2]!] === ids.of[t.frame[3]!], false, "a kernel function and one of the program");
   for (const bad of [{ ...answer, nodes: { ...nodes, name: [0, 1, 9, 2] } }, { ...answer, nodes: { ...nodes, self: [1] } }, { ...answer, rows: null }, { ...answer, nodes: 1 }])
     assert.throws(() => readSlow(bad), DataError);
+});
+
+test("cost: a month at this rate, by the server's factors", () => {
+  const f = readFactors({ factors: { currency: "USD", core_hour: 0.04, watts: 3.5, pue: 1.5, grams_per_kwh: 450 } });
+  // Two cores for ten seconds.
+  const c = monthly(20e9, 10000, f);
+  assert.ok(Math.abs(c.money - 2 * 730 * 0.04) < 1e-9 && Math.abs(c.kg - 2 * 730 * 3.5 * 1.5 / 1000 * 0.45) < 1e-9);
+  assert.equal(costText(c, f), "58 USD");
+  assert.equal(costText(monthly(1, 10000, f), f), "<0.01 USD");
+  assert.equal(costText(monthly(0, 10000, f), f), "0 USD");
+  assert.match(costHelp(c, f), /58 USD .* 3\.45 kg of CO₂/);
+  for (const bad of [null, {}, { factors: { currency: 1 } }])
+    assert.throws(() => readFactors(bad), DataError);
+});
+
+test("the line that is looked at: the hottest of the function that begins there", () => {
+  const text = ["int f(int x)", "{", "\tfor (;;)".replace("\t", "  "), "    x++;", "}", "", "int g(void)", "{", "  return f(1);", "}"];
+  const s = readSource({ file: "a.c", type: "cpu", unit: "count", all: 9, self: 9, total: 9, why: "", text, lines: [[3, 1, 1], [4, 0, 3], [9, 5, 9]] });
+  assert.equal(s.lines[lookedAt(s, 1)]!.line, 4, "of f, not of g");
+  assert.equal(s.lines[lookedAt(s, 7)]!.line, 9);
+  assert.equal(s.lines[lookedAt(s, 10)]!.line, 9, "nothing behind: of all");
+  assert.equal(s.lines[lookedAt(s, 3)]!.line, 4, "a loop, with what is in it");
+  assert.equal(s.lines[lookedAt(s, 0)]!.line, 9);
 });

@@ -10,6 +10,7 @@ import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } fr
 import { colouring } from "../draw/colour.ts";
 import type { Theme } from "../draw/colour.ts";
 import type { CodeOf } from "../model/address.ts";
+import type { Factors } from "../model/cost.ts";
 import { functionIds } from "../model/functions.ts";
 import { baseScale, weigh } from "../model/layout.ts";
 import type { WidthBy } from "../model/layout.ts";
@@ -52,6 +53,8 @@ interface Props {
   onRequests?: (name: string) => void;
   /** Of who recorded it, where that is known apart from the profile. */
   losses?: Losses | null;
+  /** What CPU time costs, where it is known. */
+  factors?: Factors | null;
 }
 
 interface Hover {
@@ -417,7 +420,7 @@ export function App(p: Props): preact.JSX.Element {
                               onFilter={(filter) => change({ filter })} onSandwich={openSandwich}
                               onPick={(name) => change({ search: state.search === exactly(name) ? "" : exactly(name) })} />}
       {hover?.profile === profile && !menu && <Card profile={profile} tree={hover.tree} all={profile.tree.total[0]!} zoom={hover.zoom}
-                               normalise={normalise} withSelf={hover.withSelf} spot={hover.spot} at={hover.at} sheet={hover.touch} />}
+                               normalise={normalise} factors={p.factors ?? null} withSelf={hover.withSelf} spot={hover.spot} at={hover.at} sheet={hover.touch} />}
       {menu && <Menu at={menu.at} name={nodeName(profile, tree, menu.spot.first)} onClose={() => setMenu(null)} items={[
         ["Zoom in", () => onZoom(menu.spot), "Enter"],
         ["Search for this function", () => change({ search: exactly(nodeName(profile, tree, menu.spot.first)) })],

@@ -5,8 +5,10 @@ import type { Agents } from "../model/agents.ts";
 import { askable, baseRange, rangeAt, selector } from "../model/address.ts";
 import type { LiveState } from "../model/address.ts";
 import { compareProfiles } from "../model/compare.ts";
+import { readFactors } from "../model/cost.ts";
+import type { Factors } from "../model/cost.ts";
 import { parseBody } from "../model/payload.ts";
-import { bars, heatSteps, knownMs, readFirst, readHeat, readLines, readNames, shares, sortTypes } from "../model/series.ts";
+import { bars, heatSteps, knownMs, readFirst, readHeat, readLines, readNames, shares, sortTypes, typeName } from "../model/series.ts";
 import type { Bars, Heat, Share } from "../model/series.ts";
 import { serviceRows } from "../model/services.ts";
 import { readSlow } from "../model/slow.ts";
@@ -53,6 +55,8 @@ export interface View {
   first: number;
   /** Part of the answer is missing, because the server could not read it. */
   damaged: boolean;
+  /** What CPU time costs; null: what is counted is no time of a CPU. */
+  factors: Factors | null;
   /** Of the agents that told of themselves within the range or since. */
   losses: Losses | null;
   part: Part;
@@ -214,7 +218,10 @@ export async function ask(source: Source, state: LiveState, signal: AbortSignal)
   if (type && !types.includes(type))
     types = [...types, type];
   const view = state.view === "files" ? "flame" : state.view;
-  const [{ part, damaged }, agents] = await Promise.all([
-    ASK[view]({ source, state, range, type, signal }), source.json("agents", {}, signal)]);
-  return { range, at: source.now(), types, type, first: source.first, damaged, losses: lossesOf(readAgents(agents), range.from), part };
+  const timed = typeName(type).name === "cpu" && typeName(type).unit === "nanoseconds";
+  const [{ part, damaged }, agents, cost] = await Promise.all([
+    ASK[view]({ source, state, range, type, signal }), source.json("agents", {}, signal),
+    // Only its factors, so of no time to speak of.
+    timed ? source.json("cost", { from: range.to - 1, to: range.to, limit: 1 }, signal) : null]);
+  return { range, at: source.now(), types, type, first: source.first, damaged, factors: cost === null ? null : readFactors(cost), losses: lossesOf(readAgents(agents), range.from), part };
 }

@@ -2,6 +2,8 @@
 /* What a frame, or a box of folded frames, is and weighs: next to the pointer, or below on a phone. */
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { changeScore } from "../draw/colour.ts";
+import { costHelp, costText, monthly } from "../model/cost.ts";
+import type { Factors } from "../model/cost.ts";
 import { baseScale } from "../model/layout.ts";
 import { baseSamplesPerValue, samplesPerValue, significant, wilson } from "../model/stats.ts";
 import { count, percent, signed, value } from "../model/text.ts";
@@ -16,6 +18,7 @@ export interface CardProps {
   all: number;
   zoom: Span;
   normalise: boolean;
+  factors: Factors | null;
   /** Not in a tree of callers: what ends at a node there is who called first, not what ran. */
   withSelf: boolean;
   spot: Spot;
@@ -82,6 +85,7 @@ function Weights(p: CardProps): preact.JSX.Element {
   const view = sumOf(tree, zoom, tree.total) || 1;
   const all = p.all || 1;
   const k = samplesPerValue(meta, profile.tree);
+  const month = p.factors && meta.durationNs > 0 ? monthly(total, meta.durationNs / 1e6, p.factors) : null;
   const cells = (v: number): preact.JSX.Element => <>
     <td>{value(v, meta.unit, meta.type)}</td><td>{percent(v / view)}</td><td>{percent(v / all)}</td></>;
   return (
@@ -92,6 +96,8 @@ function Weights(p: CardProps): preact.JSX.Element {
         {self >= 0 && <Row label="self">{cells(self)}</Row>}
         {k > 0 && k !== 1 && <Row label="samples"><td>{count(total * k)}</td><td colSpan={2} /></Row>}
         {k > 0 && <Row label="95 % interval"><td colSpan={3}>{interval(profile, tree, total)} of all</td></Row>}
+        {month && p.factors && <Row label="a month"><td title={costHelp(month, p.factors)}>{costText(month, p.factors)}</td>
+          <td colSpan={2}>{month.kg < 0.01 ? "<0.01" : month.kg.toFixed(2)} kg CO₂</td></Row>}
         <Change {...p} total={total} />
       </tbody>
     </table>

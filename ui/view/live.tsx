@@ -291,7 +291,7 @@ function Picture(p: Common & { profile: Profile; known: Range }): preact.JSX.Ele
   const profile = useMemo(() => ({ ...p.profile, meta: {
     ...p.profile.meta, title, durationNs: 1e6 * knownMs(p.known, view!.first) } }), [p.profile, view, title]);
   const requests = p.state.view === "traces";
-  return <App profile={profile} keys={KEYS} losses={view!.losses}
+  return <App profile={profile} keys={KEYS} losses={view!.losses} factors={p.state.view === "compare" ? null : view!.factors}
               nothing={requests ? <div class="nothing"><h2>No samples of it</h2><p>Nothing of these requests was sampled, or the service does not
                 publish its context: <code>man culprit-up</code>.</p></div> : <Nothing poll={p.poll} state={p.state} change={p.change} />}
               onRequests={(name) => p.change({ view: "traces", stacks: `fn="${name.replace(/[\\"]/g, "\\$&")}"`, requests: NO_REQUEST })}
@@ -319,9 +319,9 @@ function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
   case "services":
     return view!.first === 0 ? <Nothing poll={poll} state={state} change={change} />
       : <ServiceTable rows={part.rows} type={p.type} ms={knownMs(view!.range, view!.first)} state={state} change={change}
-                      by={part.by} labels={part.labels} quality={part.quality} losses={view!.losses} />;
+                      by={part.by} labels={part.labels} factors={view!.factors} quality={part.quality} losses={view!.losses} />;
   case "traces":
-    return <Traces part={part} state={state} change={change} type={p.type} ms={knownMs(view!.range, view!.first)}
+    return <Traces part={part} state={state} change={change} type={p.type} factors={view!.factors} ms={knownMs(view!.range, view!.first)}
                    picture={part.profile && <Picture {...p} title={requestTitle(state, p.title)} profile={part.profile} known={view!.range} />} />;
   case "agents":
     return <AgentTable data={part.agents} now={p.now} losses={view!.losses} onHost={(host) => change({ view: "flame", service: "",

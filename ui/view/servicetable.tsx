@@ -2,6 +2,8 @@
 /* All services: what each takes, where it runs, in what language, and what changed. */
 import { AGOS } from "../model/address.ts";
 import type { LiveState } from "../model/address.ts";
+import { costHelp, costText, monthly } from "../model/cost.ts";
+import type { Factors } from "../model/cost.ts";
 import { showable } from "../model/payload.ts";
 import { matcher } from "../model/search.ts";
 import { rate } from "../model/series.ts";
@@ -25,6 +27,7 @@ interface Props {
   /** Label whose values are the rows, and those that could be. */
   by: string;
   labels: string[];
+  factors: Factors | null;
   quality: Quality;
   losses: Losses | null;
 }
@@ -51,6 +54,11 @@ function Change(p: { row: ServiceRow; type: TypeName; when: string }): preact.JS
   return c.sure
     ? <span class={d > 0 ? "grew" : "shrank"} title={`${rate(c.before, 1, p.type)} ${p.when}`}>{amount} <small>{share}</small></span>
     : <span class="soft" title={`${rate(c.before, 1, p.type)} ${p.when}: no more of a difference than chance makes`}>≈ same</span>;
+}
+
+export function Money(p: { factors: Factors; ns: number; ms: number }): preact.JSX.Element {
+  const c = monthly(p.ns, p.ms, p.factors);
+  return <td class="num soft" title={costHelp(c, p.factors)}>{costText(c, p.factors)}</td>;
 }
 
 /** "-value": falling, which is the default. */
@@ -93,7 +101,7 @@ export function ServiceTable(p: Props): preact.JSX.Element {
       <div class="table-scroll">
         <table>
           <thead><tr>{head("name", services ? "Service" : showable(p.by), false)}<th class="c-spark">By time</th>{head("value", p.type.name === "cpu" ? "CPU" : p.type.name || "Value")}
-            <th class="c-share num">Share</th>{head("change", "Change")}{languages && head("language", "Language", false)}{head("hosts", "Hosts")}<th /></tr></thead>
+            <th class="c-share num">Share</th>{p.factors && <th class="num" title="At this rate">A month</th>}{head("change", "Change")}{languages && head("language", "Language", false)}{head("hosts", "Hosts")}<th /></tr></thead>
           <tbody>
             {rows.slice(0, MOST).map((r) => <tr key={r.name}>
               <td class="c-name"><button class="pick" title={`Flame graph of ${showable(r.name)}`} onClick={() => choose("flame", r.name)}>
@@ -101,6 +109,7 @@ export function ServiceTable(p: Props): preact.JSX.Element {
               <td class="c-spark"><Spark values={r.spark} /></td>
               <td class="num">{rate(r.value, p.ms, p.type)}</td>
               <td class="num c-share"><b class="bar" style={{ width: `${100 * r.share}%` }} aria-hidden="true" />{percent(r.share)}</td>
+              {p.factors && <Money factors={p.factors} ns={r.value} ms={p.ms} />}
               <td class="num"><Change row={r} type={p.type} when={when} /></td>
               {languages && <td>{r.languages.map(showable).join(", ")}</td>}
               <td title={r.hosts.map(showable).join("\n")}>{r.hosts.length === 1 ? showable(r.hosts[0]!) : r.hosts.length ? count(r.hosts.length) : ""}</td>

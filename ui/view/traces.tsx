@@ -5,6 +5,7 @@
  */
 import { useState } from "preact/hooks";
 import type { LiveState } from "../model/address.ts";
+import type { Factors } from "../model/cost.ts";
 import { showable } from "../model/payload.ts";
 import { rate } from "../model/series.ts";
 import type { TypeName } from "../model/series.ts";
@@ -13,6 +14,7 @@ import { clock } from "../model/times.ts";
 import { NO_REQUEST, PERCENTILES, STATUSES } from "../model/traces.ts";
 import type { Endpoint, Request, RequestState, Shown, Status } from "../model/traces.ts";
 import type { Part } from "./ask.ts";
+import { Money } from "./servicetable.tsx";
 import { SlowTable } from "./slow.tsx";
 import { WaterfallView } from "./waterfall.tsx";
 
@@ -23,6 +25,7 @@ interface Props {
   state: LiveState;
   change: (c: Partial<LiveState>) => void;
   type: TypeName;
+  factors: Factors | null;
   /** Of the range, for rates. */
   ms: number;
   /** The picture, where one is chosen. */
@@ -77,13 +80,15 @@ function Endpoints(p: Props & { onEndpoint: (e: Endpoint, show: Shown) => void }
         onInput={(e) => setText(e.currentTarget.value)} />}<span class="n">{count(rows.length)}</span></div>
     <div class="table-scroll"><table>
       <thead><tr><th class="c-name">Endpoint</th><th>Service</th><th class="num">Requests</th>{running && <th class="num">Run it</th>}<th class="num">Failed</th>
-        <th class="num">Median</th><th class="num">95 %</th><th class="num">99 %</th><th class="num">Slowest</th><th class="num">{p.type.name === "cpu" ? "CPU" : p.type.name}</th><th /></tr></thead>
+        <th class="num">Median</th><th class="num">95 %</th><th class="num">99 %</th><th class="num">Slowest</th><th class="num">{p.type.name === "cpu" ? "CPU" : p.type.name}</th>
+        {p.factors && <th class="num" title="At this rate">A month</th>}<th /></tr></thead>
       <tbody>{rows.map((e) => <tr key={`${e.service}\n${e.name}`}>
         <td class="c-name"><button class="pick" title="Its requests, the slowest first" onClick={() => p.onEndpoint(e, "list")}>{showable(e.name)}</button></td>
         <td>{showable(e.service)}</td><td class="num">{count(e.requests)}</td>{running && <td class="num">{count(e.running)}</td>}
         <td class={e.errors > 0 ? "num grew" : "num"}>{e.requests > 0 ? percent(e.errors / e.requests) : ""}</td>
         <td class="num">{ms(e.p50)}</td><td class="num">{ms(e.p95)}</td><td class="num">{ms(e.p99)}</td><td class="num">{ms(e.max)}</td>
         <td class="num" title={`${count(e.samples)} samples`}>{e.samples > 0 ? rate(e.value, p.ms, p.type) : "–"}</td>
+        {p.factors && <Money factors={p.factors} ns={e.value} ms={p.ms} />}
         <td><button class="text" onClick={() => p.onEndpoint(e, "slow")}>Slow against fast</button></td></tr>)}</tbody>
     </table></div>
   </section>;

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What CPU time costs, by the factors of GET /api/v1/cost: proportional to time, so they suffice for anything. */
+import { number, object, text } from "./check.ts";
+
+export interface Factors {
+  currency: string;
+  /** Money of one CPU for an hour. */
+  coreHour: number;
+  /** Of one CPU at work, what its building adds, and of the power. */
+  watts: number;
+  pue: number;
+  gramsPerKwh: number;
+}
+
+export function readFactors(json: unknown): Factors {
+  const f = object(object(json)["factors"]);
+  return { currency: text(f["currency"]), coreHour: number(f["core_hour"]), watts: number(f["watts"]), pue: number(f["pue"]),
+    gramsPerKwh: number(f["grams_per_kwh"]) };
+}
+
+const MONTH_HOURS = 730;
+
+export interface Cost {
+  money: number;
+  /** kg of CO2. */
+  kg: number;
+}
+
+/** Of so many ns of CPU time in so many ms, if it goes on like that for a month. */
+export function monthly(ns: number, ms: number, f: Factors): Cost {
+  const cores = ms > 0 ? ns / 1e6 / ms : 0;
+  return { money: cores * MONTH_HOURS * f.coreHour, kg: cores * MONTH_HOURS * f.watts * f.pue / 1000 * f.gramsPerKwh / 1000 };
+}
+
+function rounded(v: number): string {
+  return v === 0 ? "0" : v < 0.01 ? "<0.01" : v < 10 ? v.toFixed(2) : Math.round(v).toLocaleString("en-US");
+}
+
+export function costText(c: Cost, f: Factors): string {
+  return `${rounded(c.money)} ${f.currency}`;
+}
+
+export function costHelp(c: Cost, f: Factors): string {
+  return `A month at this rate: ${rounded(c.money)} ${f.currency} (${f.coreHour} an hour and CPU), ${rounded(c.kg)} kg of CO₂ ` +
+    `(${f.watts} W × ${f.pue}, ${f.gramsPerKwh} g/kWh); the server's options (--core-hour-price …) say otherwise`;
+}
