@@ -22,11 +22,13 @@ struct speedscope_writer {
 	struct profile_tree_options tree; /* o->tree without the thread level */
 	struct profile_head head;
 	struct str scratch;
-	struct strtab heads;  /* process names → id */
-	vec(u32) head_frames; /* by id in heads: frame, PROFILE_NONE = not yet */
-	vec(u32) frames;      /* by frame of the profile: frame here, PROFILE_NONE = not yet */
-	u32 n_frames;
-	struct str frame_list; /* JSON of shared.frames */
+	/*
+	 * JSON of shared.frames, each once: a frame is one function to speedscope, and addresses
+	 * that look alike are many frames here. Ids are from 1.
+	 */
+	struct strtab texts;
+	struct str text;
+	vec(u32) frames; /* by frame of the profile: frame there, PROFILE_NONE = not yet */
 	vec(struct item) items;
 };
 
@@ -34,10 +36,9 @@ static void writer_deinit(struct speedscope_writer *w)
 {
 	profile_head_deinit(&w->head);
 	str_deinit(&w->scratch);
-	strtab_deinit(&w->heads);
-	vec_deinit(&w->head_frames);
+	strtab_deinit(&w->texts);
+	str_deinit(&w->text);
 	vec_deinit(&w->frames);
-	str_deinit(&w->frame_list);
 	vec_deinit(&w->items);
 }
 
@@ -53,12 +54,16 @@ static const char *unit_name(const struct profile *p)
 	return "none";
 }
 
-static void append_frame(struct speedscope_writer *w, const char *name, const char *suffix,
-			 const struct profile_frame *f)
+/* Its number in shared.frames. */
+static int add_frame(struct speedscope_writer *w, const char *name, const char *suffix,
+		     const struct profile_frame *f, u32 *ret)
 {
-	struct str *out = &w->frame_list;
+	struct str *out = &w->text;
+	u32 id;
+	int r;
 
-	str_puts(out, w->n_frames++ ? ",\n{\"name\":" : "\n{\"name\":");
+	str_clear(out);
+	str_puts(out, "{\"name\":");
 	text_append_json(out, name);
 	if (*suffix && !out->failed) {
 		out->n--; /* the closing quote */
@@ -77,35 +82,22 @@ static void append_frame(struct speedscope_writer *w, const char *name, const ch
 			str_printf(out, ",\"col\":%u", f->column);
 	}
 	str_putc(out, '}');
+	r = out->failed ? -ENOMEM : strtab_add(&w->texts, out->data, out->n, &id);
+	if (r == 0)
+		*ret = id - 1;
+	return r;
 }
 
-static int head_frame(struct speedscope_writer *w, const char *name, u32 *ret)
-{
-	u32 id;
-	int r = strtab_add(&w->heads, name, strlen(name), &id);
-
-	while (r == 0 && w->head_frames.n <= id)
-		r = vec_push(&w->head_frames, PROFILE_NONE);
-	if (r < 0)
-		return r;
-	if (w->head_frames.data[id] == PROFILE_NONE) {
-		w->head_frames.data[id] = w->n_frames;
-		append_frame(w, name, "", NULL);
-	}
-	*ret = w->head_frames.data[id];
-	return 0;
-}
-
-static u32 own_frame(struct speedscope_writer *w, u32 id)
+static int own_frame(struct speedscope_writer *w, u32 id, u32 *ret)
 {
 	const struct profile_frame *f = &w->p->frames.data[id];
+	int r = 0;
 
-	if (w->frames.data[id] == PROFILE_NONE) {
-		w->frames.data[id] = w->n_frames;
-		append_frame(w, profile_frame_name(w->p, id, &w->scratch),
-			     profile_frame_suffix(f, w->o->annotate), f);
-	}
-	return w->frames.data[id];
+	if (w->frames.data[id] == PROFILE_NONE)
+		r = add_frame(w, profile_frame_name(w->p, id, &w->scratch),
+			      profile_frame_suffix(f, w->o->annotate), f, &w->frames.data[id]);
+	*ret = w->frames.data[id];
+	return r;
 }
 
 /* [process, root, ..., leaf] */
@@ -119,17 +111,19 @@ static int append_stack(struct speedscope_writer *w, const struct item *it)
 	str_putc(w->out, '[');
 	profile_head_set(&w->head, w->p, it->thread, &w->tree);
 	for (size_t i = 0; i < w->head.n && r == 0; i++) {
-		r = head_frame(w, str_get(&w->head.name[i]), &id);
+		r = add_frame(w, str_get(&w->head.name[i]), "", NULL, &id);
 		if (r == 0)
 			str_printf(w->out, first ? "%u" : ",%u", id);
 		first = false;
 	}
-	for (u32 i = s->n; i > 0; i--) {
+	for (u32 i = s->n; i > 0 && r == 0; i--) {
 		u32 frame = w->p->stack_frames.data[s->first + i - 1];
 
 		if (profile_frame_dropped(&w->p->frames.data[frame], &w->o->tree))
 			continue;
-		str_printf(w->out, first ? "%u" : ",%u", own_frame(w, frame));
+		r = own_frame(w, frame, &id);
+		if (r == 0)
+			str_printf(w->out, first ? "%u" : ",%u", id);
 		first = false;
 	}
 	str_putc(w->out, ']');
@@ -245,7 +239,7 @@ int speedscope_write(const struct profile *p, const struct profile_write_options
 	if (p->default_type >= p->n_types)
 		return diag_set(reterr_diag, -EINVAL, "a profile without values");
 	w.tree.threads = false;
-	r = strtab_init(&w.heads);
+	r = strtab_init(&w.texts);
 	if (r == 0)
 		r = vec_reserve(&w.frames, p->frames.n + 1);
 	for (size_t i = 0; i < p->frames.n && r == 0; i++)
@@ -257,7 +251,8 @@ int speedscope_write(const struct profile *p, const struct profile_write_options
 	if (r == 0)
 		r = append_profiles(&w);
 	str_puts(out, "],\n\"shared\":{\"frames\":[");
-	str_append(out, str_get(&w.frame_list), w.frame_list.n);
+	for (u32 id = 1; r == 0 && id < w.texts.n; id++)
+		str_printf(out, id > 1 ? ",\n%s" : "\n%s", strtab_get(&w.texts, id));
 	str_puts(out, "]}}\n");
-	return r < 0 ? r : out->failed || w.frame_list.failed ? -ENOMEM : 0;
+	return r < 0 ? r : out->failed ? -ENOMEM : 0;
 }
