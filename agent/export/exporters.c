@@ -292,8 +292,15 @@ static void *encoder(void *arg)
 	struct profile *p;
 
 	while ((p = next_profile(e))) {
-		for (size_t i = 0; i < e->n; i++)
-			feed(&e->destinations[i], p);
+		for (size_t i = 0; i < e->n; i++) {
+			struct destination *d = &e->destinations[i];
+
+			/* Whoever ends us does not wait for files either. */
+			if (export_must_stop(d))
+				drop_profile(d, count_samples(p), lost_of(p), EXPORT_DROP_SHUTDOWN);
+			else
+				feed(d, p);
+		}
 		profile_destroy(p);
 	}
 	return NULL;

@@ -5,6 +5,7 @@ Every request that a receiver here gets is held against the rules of OTLP (otlp.
 """
 
 import base64
+import collections
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ from folded import parse_folded
 from otlp import Receiver
 from statistics_of import binomial_interval
 from truth import PROGRAMS, build, listed
+from written import FORMATS, key_of, stacks_of
 
 WAIT_S = 150
 
@@ -95,14 +97,14 @@ class Agent:
         with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as f:
             return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    def end(self):
+    def end(self, seconds=10):
         begin = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(30)
+        status = self.process.wait(60)
         took = time.monotonic() - begin
         assert status == 0, (status, self.stderr)
         assert "runtime error:" not in self.stderr and "Sanitizer" not in self.stderr, self.stderr
-        assert took < 10, f"it took {took:.1f} s to end"
+        assert took < seconds, f"it took {took:.1f} s to end"
 
     def __enter__(self):
         return self
@@ -369,6 +371,38 @@ def test_several_at_once_and_a_filter(culprit, programs, tmp_path):
         assert {s.resource["host.name"] for s in a.samples()} == {"node-7"}
         stacks = [s for f in out.glob("*.folded") for s in parse_folded(f.read_text())]
         assert sum(s.count for s in stacks) == sum(s.count for s in a.samples())
+
+
+def test_files_keep_the_rules_of_their_formats(culprit, programs, tmp_path):
+    """All formats at once, of native code, the kernel and what runs of interpreters: each file keeps its
+    format's rules (written.py), all say the same, and it is what a receiver got."""
+    out = tmp_path / "out"
+    out.mkdir()
+    files = ",".join(f"file:{out}/%s.{ending}" for ending in FORMATS)
+    with Receiver() as r, Work(programs, "shop"), \
+            Agent(culprit, tmp_path, frequency=99, period=1, comm="split-g,culprit,python3,node,java",
+                  export=f"{r.url},{files}") as agent:
+        wait_for(lambda: len(r.bodies) > 3, lambda: f"{len(r.bodies)} came\n{agent.stderr}")
+        agent.end(60)
+        sent, told = {}, {}
+        for p in r.profiles():
+            for s in p.samples if p.kind == ("samples", "count") else []:
+                comm = s.resource.get("culprit.process.comm", s.resource.get("process.executable.name"))
+                at = sent.setdefault(p.start_ns // 10**9, collections.Counter())
+                at[key_of(comm, s.frames[::-1])] += s.count
+        for ending in FORMATS:
+            for path in out.glob(f"*.{ending}"):
+                key = ending, int(re.match(r"\d+", path.name)[0])
+                told[key] = told.get(key, collections.Counter()) + stacks_of(path)
+        # Not the last: where six files take longer than an agent has to end, some of it is missing.
+        seconds = sorted(sent)[:-1]
+        assert len(seconds) > 1
+        for at in seconds:
+            assert sum(told["svg", at].values()) == sum(sent[at].values()) > 0
+            for ending in set(FORMATS) - {"svg"}:
+                file, got = told[ending, at], sent[at]
+                only = [(k, file[k], got[k]) for k in file | got if file[k] != got[k]]
+                assert not only, f"{ending}: {len(only)} differ: {only[:3]}"
 
 
 # ---- whose samples they are ----
