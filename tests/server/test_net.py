@@ -428,8 +428,8 @@ def test_grpc_framing(server):
         assert c.wait(c.begin(EXPORT, body)).status == 3, body
     a = c.call(EXPORT, b"\xff\xff\xff\xff")
     assert a.status == 3 and a.message
-    a = c.call("/opentelemetry.proto.collector.trace.v1.TraceService/Export", b"")
-    assert a.status == 12
+    assert c.call("/opentelemetry.proto.collector.trace.v1.TraceService/Export", b"").status == 0
+    assert c.call("/opentelemetry.proto.collector.metrics.v1.MetricsService/Export", b"").status == 12
     assert c.wait(c.begin(EXPORT, frame(b""), headers=[("content-type", "text/plain")], plain=True)).http == "415"
     many = [c.begin(EXPORT, frame(b"")) for _ in range(40)]
     assert [c.wait(i).status for i in many] == [0] * 40
