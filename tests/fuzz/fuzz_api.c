@@ -4,11 +4,13 @@
  * parameters, an empty line, the body. The store is a real one, with a little in it.
  */
 #include <dirent.h>
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "server/api/api.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -33,6 +35,60 @@ static void remove_directory(void)
 	(void)rmdir(directory);
 }
 
+/* Requests of 1 to 40 ms, the last ones slow, each with a sample that has its span. */
+static int add_spans(struct store *s)
+{
+	_cleanup_profile_ struct profile *p = profile_create();
+	_cleanup_store_batch_ struct store_batch b = {};
+	_cleanup_spans_ struct spans spans = {};
+	struct profile_label l = {};
+	struct profile_thread t = {};
+	u32 thread = 0, frame = 0, stack = 0;
+	struct profile_frame f = {.kind = FRAME_NATIVE,
+				  .address = 7,
+				  .mapping = PROFILE_NONE,
+				  .function = PROFILE_NONE};
+	int r = p ? spans_init(&spans) : -ENOMEM;
+
+	if (r < 0 || profile_add_type(p, "cpu", "nanoseconds") < 0 ||
+	    profile_add_string(p, "shop", 4, &t.comm) < 0 || profile_add_thread(p, &t, &thread) < 0)
+		return -ENOMEM;
+	if (profile_add_frame(p, &f, &frame) < 0 || profile_add_stack(p, &frame, 1, &stack) < 0)
+		return -ENOMEM;
+	for (u32 i = 1; i <= 40 && r == 0; i++) {
+		struct span e = {.trace_id = {[15] = (u8)i},
+				 .span_id = {[7] = 1},
+				 .start_ns = clock_epoch_ms() * 1000000 - i * 1000000,
+				 .duration_ns = (i > 37 ? 100 : i) * 1000000ULL,
+				 .kind = SPAN_KIND_SERVER,
+				 .flags = SPAN_ROOT};
+		struct profile_link link = {.trace_id = {[15] = (u8)i}, .span_id = {[7] = 1}};
+		s64 value = i * 1000000;
+		u32 id = 0;
+
+		r = spans_add_text(&spans, "shop", &e.service);
+		l.value = e.service;
+		if (r == 0)
+			r = spans_add_text(&spans, "service.name", &l.name);
+		if (r == 0)
+			r = profile_add_resource(spans.profile, &l, 1, &e.resource);
+		if (r == 0)
+			r = spans_add_text(&spans, "/buy", &e.name);
+		e.endpoint = e.name;
+		if (r == 0)
+			r = vec_push(&spans.spans, e);
+		if (r == 0)
+			r = profile_add_link(p, &link, &id);
+		if (r == 0)
+			r = profile_add_linked_sample(p, e.start_ns, thread, stack, id, &value);
+	}
+	if (r == 0)
+		r = s->ops->write_spans(s, &spans, NULL, NULL);
+	if (r == 0)
+		r = store_batch_init(&b, p, NULL, NULL);
+	return r < 0 ? r : s->ops->write(s, &b, NULL, NULL);
+}
+
 static struct api *make_api(void)
 {
 	static const char text[] = "shop;main;work 7\nshop;main;idle 3\ncart;main;[unknown] 1\n";
@@ -43,7 +99,8 @@ static struct api *make_api(void)
 
 	if (!mkdtemp(directory) || store_open(directory, &(struct store_options){}, &d, &o.store) ||
 	    ingest_create(o.store, NULL, &o.ingest) || api_create(&o, &a) ||
-	    ingest_file(o.ingest, (const u8 *)text, sizeof(text) - 1, &f, &d)) {
+	    ingest_file(o.ingest, (const u8 *)text, sizeof(text) - 1, &f, &d) ||
+	    add_spans(o.store) < 0) {
 		fprintf(stderr, "no store: %s\n", d.text);
 		abort();
 	}
