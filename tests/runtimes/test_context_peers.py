@@ -130,7 +130,9 @@ def stacks_of(transactions):
     return seen
 
 
-def test_elastics_agent_for_java_has_every_sample_on_its_transactions(culprit, tmp_path):
+# As it is; and with no room for static thread-local storage in libraries that come late.
+@pytest.mark.parametrize("tunables", ["", "glibc.rtld.optional_static_tls=0"], ids=["static", "dynamic"])
+def test_elastics_agent_for_java_has_every_sample_on_its_transactions(culprit, tmp_path, tunables):
     agent_jar, api = need("elastic-apm-agent.jar"), need("apm-agent-api.jar")
     if not shutil.which("javac"):
         pytest.skip("no javac: tools/install test")
@@ -148,7 +150,8 @@ def test_elastics_agent_for_java_has_every_sample_on_its_transactions(culprit, t
         with Agent(culprit, tmp_path, export=receiver.url, period=1, comm="shopjava",
                    frequency=499) as agent:
             with open(tmp_path / "java.out", "wb") as out:
-                subprocess.run(command, stdout=out, stderr=out, check=True, timeout=120)
+                subprocess.run(command, stdout=out, stderr=out, check=True, timeout=120,
+                               env={**os.environ, "GLIBC_TUNABLES": tunables})
             n = agent.metric("agent_profiles_total")
             wait_for(lambda: agent.metric("agent_profiles_total") > n + 2, "no periods")
             agent.end()
