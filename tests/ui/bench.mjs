@@ -55,20 +55,33 @@ const DOINGS = {
     await page.keyboard.press("Escape");
     await page.waitForTimeout(190);
   },
-  pan: async (page, box, k) => {
-    await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
-    for (let i = 0; i < 12; i++) {
-      await page.mouse.wheel(0, k % 2 ? 40 : -40);
-      await page.waitForTimeout(16);
-    }
-  },
-  search: async (page, box, k) => {
-    await page.keyboard.press("/");
-    await page.keyboard.type(["alloc", "parse", "x+1", "read|write"][k % 4], { delay: 60 });
-    await page.keyboard.press("Enter");
-    await page.waitForTimeout(100);
-    await page.keyboard.press("Escape");
-  },
+  // These two from within the page, a step in each frame: else the pace is that of the events that come from here.
+  pan: (page) => page.evaluate(() => new Promise((done) => {
+    const f = document.querySelector(".flame");
+    let n = 0;
+    const step = () => {
+      f.scrollTop = (f.scrollHeight - f.clientHeight) * (0.5 + 0.5 * Math.cos(n / 10));
+      if (++n < 120)
+        requestAnimationFrame(step);
+      else
+        done();
+    };
+    requestAnimationFrame(step);
+  })),
+  search: (page) => page.evaluate(() => new Promise((done) => {
+    const box = document.querySelector(".search input");
+    const text = "allocate|parse|read_";
+    let n = 0;
+    const step = () => {
+      box.value = text.slice(0, 1 + n % text.length);
+      box.dispatchEvent(new Event("input", { bubbles: true }));
+      if (++n < 120)
+        requestAnimationFrame(step);
+      else
+        done();
+    };
+    requestAnimationFrame(step);
+  })),
 };
 
 /** Does one of them for some seconds; the trace says what it took. */
