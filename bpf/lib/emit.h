@@ -206,26 +206,32 @@ static __always_inline struct extent stack_extent(__u64 sp, __u64 fp, __u32 page
 	return x;
 }
 
-/* So many pages in a row that are not there are taken for the end of the stack. */
-#define MISSING_PAGES 4
+/* A gap that is longer is the end of the stack. */
+#define GAP_PAGES 3
+
+/* Whether there is memory behind a gap that begins at `at`. */
+static __always_inline bool goes_on(__u64 at)
+{
+	__u64 word;
+
+	return bpf_probe_read_user(&word, sizeof(word),
+				   (const void *)(at + GAP_PAGES * SAMPLE_COPY_BYTES)) == 0;
+}
 
 /*
- * Copies [start, end) page by page up to where memory ends. Some may be missing: of a function that
- * has just moved sp there and takes the page fault, or in the middle of a frame that is larger than
- * what was used of it. How many there are now.
+ * Copies [start, end) page by page up to where memory ends. Some may be missing: the first, of a
+ * function that has just moved sp there and takes the page fault, or in the middle of a frame that
+ * is larger than what was used of it. How many there are now.
  */
 static __always_inline __u32 emit_extent(const struct extent *x, __u32 max, __u32 cpu, __u32 n)
 {
 	__u64 at = x->start;
-	__u32 missing = 0;
 
 	for (__u32 i = 0; i < max && at < x->end; i++, at += SAMPLE_COPY_BYTES) {
-		if (emit_copy(at, n, cpu)) {
+		if (emit_copy(at, n, cpu))
 			n++;
-			missing = 0;
-		} else if (++missing == MISSING_PAGES) {
+		else if (i && !goes_on(at))
 			break;
-		}
 	}
 	return n;
 }

@@ -114,9 +114,10 @@ def test_a_signal_ends_it_early_with_the_result(culprit, programs, tmp_path, sig
 
 
 def test_the_process_ends_before_the_recording(culprit, programs, tmp_path):
-    with subprocess.Popen([f"{programs}/recursion-gs", "800"],
+    # To load the programs takes half a second and more.
+    with subprocess.Popen([f"{programs}/recursion-gs", "3000"],
                           env={**os.environ, "TRUTH_OUT": str(tmp_path)}) as p:
-        record(culprit, tmp_path / "o.folded", "-F", "999", "-d", "3", "-p", p.pid)
+        record(culprit, tmp_path / "o.folded", "-F", "999", "-d", "6", "-p", p.pid)
     verdict = Verdict(Truth(tmp_path, "recursion-gs", inlined=False),
                       read(tmp_path / "o.folded"))
     print(verdict)
