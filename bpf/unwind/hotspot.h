@@ -260,8 +260,8 @@ __noinline int hotspot_thin(void)
 	struct scratch *s = scratch_get();
 	const struct hotspot_process *p;
 	struct walk_regs *g;
-	__u64 sender;
-	__u8 last;
+	__u64 sender __attribute__((unused)); /* as the next: x86-64 only */
+	__u8 last __attribute__((unused));
 
 	if (!s || !h)
 		return STOP_NO_TABLE;
@@ -507,9 +507,9 @@ __noinline int hotspot_between(void)
 static __always_inline int hotspot_interpreted(struct scratch *s, const struct hotspot_process *p,
 					       struct hotspot_scratch *h)
 {
-	struct walk_regs *g = &s->walk.regs;
+	struct walk_regs *g __attribute__((unused)) = &s->walk.regs;
 	__u64 code, bcp, bci;
-	bool is_frame = hotspot_is_frame(s, p, h, &code);
+	bool is_frame __attribute__((unused)) = hotspot_is_frame(s, p, h, &code);
 
 #if UNWIND_REG_FP == 6
 	/* A frame that has called notes its stack pointer, fp[-2], until what it called returns. */
