@@ -396,16 +396,7 @@ int ch_find_spans(struct store *base, const struct store_span_filter *f, struct 
 	for (size_t i = 0; f->traces && i < f->n_traces && r == 0; i += TRACES_A_QUESTION)
 		r = find_some_spans(ch_of(base), f, f->traces + i,
 				    MIN(f->n_traces - i, (size_t)TRACES_A_QUESTION), &out, &why);
-	if (r == 0 && f->limit)
-		r = store_spans_slowest(&out, f->limit);
-	else if (r == 0)
-		store_spans_order(&out);
-	if (r == 0) {
-		*ret = out;
-		return 0;
-	}
-	spans_deinit(&out);
-	return store_spans_failed(r, &why, reterr_diag);
+	return store_spans_answer(r, &out, f->limit, &why, ret, reterr_diag);
 }
 
 static int get_link(struct buf *b, struct store_links *into)

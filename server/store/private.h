@@ -65,5 +65,8 @@ bool store_has_id(const u64 *ids, size_t n, u64 id);
 int store_spans_failed(int r, const struct diag *why, struct diag *reterr_diag);
 /* Keeps the slowest `limit`, slowest first. */
 int store_spans_slowest(struct spans *s, size_t limit);
+/* What an engine's find_spans() gives for r and what it has found: in order, or the slowest. */
+int store_spans_answer(int r, struct spans *taken, size_t limit, const struct diag *why,
+		       struct spans *ret, struct diag *reterr_diag);
 
 extern const struct store_ops store_sqlite, store_clickhouse;

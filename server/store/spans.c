@@ -161,3 +161,18 @@ int store_spans_failed(int r, const struct diag *why, struct diag *reterr_diag)
 	return diag_set(reterr_diag, r, "cannot read spans: %s",
 			why->text[0] ? why->text : strerror(-r));
 }
+
+int store_spans_answer(int r, struct spans *taken, size_t limit, const struct diag *why,
+		       struct spans *ret, struct diag *reterr_diag)
+{
+	if (r == 0 && limit)
+		r = store_spans_slowest(taken, limit);
+	else if (r == 0)
+		store_spans_order(taken);
+	if (r == 0) {
+		*ret = *taken;
+		return 0;
+	}
+	spans_deinit(taken);
+	return store_spans_failed(r, why, reterr_diag);
+}

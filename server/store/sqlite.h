@@ -331,6 +331,8 @@ bool sq_marks_active(const struct sq *s);
 
 /* ---- sqlite_room.c: bytes on disk ---- */
 
+/* Of a database with its log. */
+u64 sq_files_bytes(const char *database);
 /* Of all files of the store. */
 u64 sq_bytes(const struct sq *s);
 /* Whether something has to go before more comes. */

@@ -18,18 +18,24 @@
 
 #define ROOM_BYTES (4u << 20) /* for maintain() */
 
-static u64 part_bytes(const struct sq *s, const char *part)
+static u64 part_bytes(const char *database, const char *part)
 {
 	_cleanup_str_ struct str path = {};
 	struct stat st;
 
-	str_printf(&path, "%s%s", s->path, part);
+	str_printf(&path, "%s%s", database, part);
 	return stat(str_get(&path), &st) < 0 ? 0 : (u64)st.st_size;
+}
+
+u64 sq_files_bytes(const char *database)
+{
+	return part_bytes(database, "") + part_bytes(database, "-wal") +
+	       part_bytes(database, "-shm");
 }
 
 u64 sq_bytes(const struct sq *s)
 {
-	return part_bytes(s, "") + part_bytes(s, "-wal") + part_bytes(s, "-shm");
+	return sq_files_bytes(s->path);
 }
 
 bool sq_is_large(const struct sq *s)
@@ -52,7 +58,7 @@ bool sq_has_room(const struct sq *s)
 
 	/* Where nobody can tell, writing will. */
 	return statvfs(s->dir, &fs) < 0 ||
-	       (u64)fs.f_bavail * fs.f_frsize >= part_bytes(s, "-wal") + ROOM_BYTES;
+	       (u64)fs.f_bavail * fs.f_frsize >= part_bytes(s->path, "-wal") + ROOM_BYTES;
 }
 
 bool sq_is_no_page(const struct sq *s)

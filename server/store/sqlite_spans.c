@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,18 +35,9 @@ static int on_wal(void *arg, sqlite3 *db, const char *name, int pages)
 	return SQLITE_OK;
 }
 
-static u64 part_bytes(const struct sq_spans *p, const char *part)
-{
-	_cleanup_str_ struct str path = {};
-	struct stat st;
-
-	str_printf(&path, "%s%s", p->path, part);
-	return stat(str_get(&path), &st) < 0 ? 0 : (u64)st.st_size;
-}
-
 u64 sq_spans_bytes(const struct sq_spans *p)
 {
-	return part_bytes(p, "") + part_bytes(p, "-wal") + part_bytes(p, "-shm");
+	return sq_files_bytes(p->path);
 }
 
 /* ---- opening ---- */

@@ -173,16 +173,7 @@ int sq_find_spans(struct store *base, const struct store_span_filter *f, struct 
 
 	if (r == 0)
 		r = find_spans(sq_of(base)->spans, f, &out, &why);
-	if (r == 0 && f->limit)
-		r = store_spans_slowest(&out, f->limit);
-	else if (r == 0)
-		store_spans_order(&out);
-	if (r == 0) {
-		*ret = out;
-		return 0;
-	}
-	spans_deinit(&out);
-	return store_spans_failed(r, &why, reterr_diag);
+	return store_spans_answer(r, &out, f->limit, &why, ret, reterr_diag);
 }
 
 static bool wanted(const struct store_link_filter *f, const struct store_links *l,

@@ -6,10 +6,10 @@
  * long questions take. URL as in --store; it must be empty. One JSON object a line.
  *
  * The data: an hour of requests to 5 services in a row (each called by the one before), 20
- *endpoints, 2 spans beside the entry in each service, so 15 spans a trace; 3 attributes a span; ids
- *at random. Requests take 20 to 60 ms, one in a hundred 500 ms. A sample for each 50 ms of a
- *request, at least one, in one of its spans, on one of 2,000 stacks of 20 frames. 200 traces are a
- *batch of spans, and one of samples.
+ * endpoints, 2 spans beside the entry in each service, so 15 spans a trace; 3 attributes a span;
+ * ids at random. Requests take 20 to 60 ms, one in a hundred 500 ms. A sample for each 50 ms of a
+ * request, at least one, in one of its spans, on one of 2,000 stacks of 20 frames. 200 traces are
+ * a batch of spans, and one of samples.
  *
  * `plain` is what SQLite takes for the same spans as rows of a table with the two indexes that the
  * same questions need (trace; service, endpoint, start), in the same batches: why they are blocks.
@@ -26,6 +26,7 @@
 #include "base/str.h"
 #include "server/query/query.h"
 #include "server/store/store.h"
+#include "tests/bench/bench.h"
 
 #define T0 (480000ULL * 3600000)
 #define BATCH 200u
@@ -34,24 +35,6 @@
 #define STACKS 2000u
 #define DEPTH 20u
 #define RUNS 5
-
-static u64 dice = 20240101;
-
-static u64 roll(void)
-{
-	dice ^= dice << 13;
-	dice ^= dice >> 7;
-	dice ^= dice << 17;
-	return dice;
-}
-
-static double seconds(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static void say(const char *what, double value, const char *unit, const char *how)
 {

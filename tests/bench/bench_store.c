@@ -11,12 +11,12 @@
  * fall on stacks by a Zipf distribution (s = 1) over 32,874 stacks, 24 frames deep over 8,000
  * functions, deeper frames of fewer functions as calls are; what fell on one stack is one row. So
  * about 800 rows a minute and pod, 1.5 samples each. When ROWS is less there are fewer minutes.
- *Each minute of a pod is one batch, as it comes from an agent.
+ * Each minute of a pod is one batch, as it comes from an agent.
  *
  * Times of writing are those of store_batch_init() and write(), and of maintain() beside them in
- *the same thread; making the data is not in it. A question's time has all of its work to the
- *profile or the numbers; warm is the median of five, cold with the store opened anew and its files
- *dropped from the page cache (SQLite only).
+ * the same thread; making the data is not in it. A question's time has all of its work to the
+ * profile or the numbers; warm is the median of five, cold with the store opened anew and its files
+ * dropped from the page cache (SQLite only).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,6 +31,7 @@
 #include "base/str.h"
 #include "server/query/query.h"
 #include "server/store/store.h"
+#include "tests/bench/bench.h"
 
 #define T0 (480000ULL * 3600000)
 #define MINUTE_MS 60000ULL
@@ -41,24 +42,6 @@
 #define FUNCTIONS 8000
 #define RUNS 5
 #define SERVICE "{service_name=\"shop\"}"
-
-static u64 dice = 20240101;
-
-static u64 roll(void)
-{
-	dice ^= dice << 13;
-	dice ^= dice >> 7;
-	dice ^= dice << 17;
-	return dice;
-}
-
-static double seconds(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static void say(const char *what, double value, const char *unit, const char *how, double must,
 		double aim)
