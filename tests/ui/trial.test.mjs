@@ -4,30 +4,14 @@
  * function of a service, the same an hour ago, a link for a colleague. The store has an hour's past, as it would.
  */
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { after, test } from "node:test";
-import { cannot, close, culprit, openUrl, until } from "./page.mjs";
+import { test } from "node:test";
+import { cannot, culprit, openUrl, until } from "./page.mjs";
 import { pprof } from "./pprof.mjs";
+import { programs } from "./programs.mjs";
 
 const skip = cannot() || (process.getuid() === 0 ? false : "needs root: it records all of the machine");
-const folder = mkdtempSync(join(tmpdir(), "culprit-trial-"));
-const running = new Set();
-after(async () => {
-  await close();
-  for (const r of running)
-    r.kill("SIGKILL");
-  rmSync(folder, { recursive: true, force: true });
-});
-
-function start(program, args, options) {
-  const p = spawn(program, args, options);
-  running.add(p);
-  return p;
-}
+const { folder, start } = programs("trial");
 
 /* Sorts, and nothing else. */
 const TILL = "import random\ndef price(n):\n    return sorted(random.random() for _ in range(n))\nwhile True:\n    price(20000)\n";

@@ -1,30 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /* `culprit up`: from the command to the page of this machine, with a program on it whose name and cost are known. */
 import assert from "node:assert/strict";
-import { execFileSync, spawn } from "node:child_process";
+import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { hostname, tmpdir } from "node:os";
+import { hostname } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { after, test } from "node:test";
-import { cannot, close, culprit, openUrl, until } from "./page.mjs";
+import { test } from "node:test";
+import { cannot, culprit, openUrl, until } from "./page.mjs";
+import { programs } from "./programs.mjs";
 
 const skip = cannot() || (process.getuid() === 0 ? false : "needs root: it records all of the machine");
-const folder = mkdtempSync(join(tmpdir(), "culprit-up-"));
-const running = new Set();
-after(async () => {
-  await close();
-  for (const r of running)
-    r.kill("SIGKILL");
-  rmSync(folder, { recursive: true, force: true });
-});
-
-function start(program, args, options) {
-  const p = spawn(program, args, options);
-  running.add(p);
-  return p;
-}
+const { folder, start, running } = programs("up");
 
 /* Nine tenths of it are one multiplication in a loop, inlined. */
 const PROGRAM = `#include <stdint.h>
