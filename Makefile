@@ -9,6 +9,8 @@ PYTHON ?= /usr/bin/python3
 # Seconds for each fuzzer, and further arguments for pytest.
 FUZZ_SECONDS ?= 60
 PYTEST_ARGS ?=
+PYTEST = CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q \
+	--no-header --durations=10
 
 all: $(BUILD)/build.ninja ## build
 	ninja -C $(BUILD)
@@ -28,26 +30,21 @@ check: $(BUILD_CHECK)/build.ninja ## unit tests under sanitizers, rules, fuzz se
 	$(MESON) test -C $(BUILD_CHECK) --print-errorlogs
 
 check-root: all ## live tests: needs root and BPF
-	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q \
-		--no-header tests/live $(PYTEST_ARGS)
+	$(PYTEST) tests/live $(PYTEST_ARGS)
 
 # Those that take long (recordings of JVMs, bombs, slow clients) only with check-server itself.
 check-server: all ## the server and its clients (pytest); needs no privilege
-	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q \
-		--no-header tests/server $(PYTEST_ARGS)
+	$(PYTEST) tests/server $(PYTEST_ARGS)
 
 check-server-quick: all ## the same without what takes long
-	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q \
-		--no-header tests/server -m "not slow"
+	$(PYTEST) tests/server -m "not slow"
 
 soak: all ## a day of 100 agents against a small store, compressed in time
-	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q -s \
-		--no-header tests/server/test_soak.py $(PYTEST_ARGS)
+	$(PYTEST) -s tests/server/test_soak.py $(PYTEST_ARGS)
 
 # RESUME=1 leaves out what this very build has passed already.
 RESUME ?=
-CHECK_RUNTIMES = CULPRIT_RESUME=$(RESUME) CULPRIT=$(abspath $(BUILD))/cli/culprit \
-	$(PYTHON) -m pytest -p no:cacheprovider -rs -q --no-header
+CHECK_RUNTIMES = CULPRIT_RESUME=$(RESUME) $(PYTEST)
 
 check-runtimes: all ## language runtimes, each version that is here: needs root and BPF
 	$(CHECK_RUNTIMES) tests/runtimes $(PYTEST_ARGS)
@@ -70,8 +67,7 @@ RUNTIMES_SAMPLE = (test_python and system and not http and not compile and not t
 	(test_go and 1.19-plain and chains)
 
 check-runtimes-quick: all ## the same with a sample of them
-	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q \
-		--no-header tests/runtimes -k "$(RUNTIMES_SAMPLE)"
+	$(PYTEST) tests/runtimes -k "$(RUNTIMES_SAMPLE)"
 
 check-vm: all ## the kernel matrix in QEMU (packages: tools/install test vm)
 	tools/vm/matrix --build $(BUILD)
