@@ -2,6 +2,7 @@
 /* Reading samples: the sums are ClickHouse's, sorting and labels are ours. */
 #include <errno.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,37 +90,85 @@ int ch_put_where(struct ch *s, const struct store_filter *f, bool ids, struct st
 	return 0;
 }
 
-/* ---- scan ---- */
+/* ---- questions ---- */
 
-static void put_select(struct str *sql, const struct store_filter *f, u32 by, u64 step_ms)
+/*
+ * Asked of up to three ranges, and then of their answers: whole hours, whose sums are in the
+ * projections (clickhouse_schema.c), and what is left of the first and of the last one.
+ */
+struct question {
+	const char *with;    /* what a key is, where it is no column */
+	const char *keys;    /* "a, b, " */
+	const char *sums;    /* of a range, with names */
+	const char *of_sums; /* of these names */
+	bool ids;	     /* of the filter, too */
+	bool by_hour;	     /* a projection may have it */
+};
+
+static void put_group(struct str *sql, const char *keys)
 {
-	str_puts(sql, "SELECT ");
-	if (by & STORE_BY_TIME)
-		str_printf(sql,
-			   "toUInt64(intDiv(toUInt64(hour) * 3600000 + at - %llu, %llu)) AS step, ",
-			   f->from_ms, step_ms);
-	if (by & STORE_BY_SERIES)
-		str_puts(sql, "series, ");
-	if (by & STORE_BY_STACK)
-		str_puts(sql, "stack, ");
-	str_puts(sql, "toUInt64(sum(count)), toInt64(sum(value)), toUInt32(max(resolution))");
+	if (*keys)
+		str_printf(sql, " GROUP BY %.*s", (int)strlen(keys) - 2, keys);
 }
 
-static void put_group(struct str *sql, u32 by)
+static int put_question(struct ch *s, const struct store_filter *f, const struct question *q,
+			struct str *sql, struct diag *reterr_diag)
 {
-	const char *separator = " GROUP BY ";
+	u64 first = f->from_ms / CH_HOUR_MS + !!(f->from_ms % CH_HOUR_MS);
+	u64 end = f->to_ms / CH_HOUR_MS;
+	u64 cuts[] = {f->from_ms, f->from_ms, f->from_ms, f->to_ms};
+	const char *separator = "";
+	int r = 0;
 
-	if (by & STORE_BY_TIME) {
-		str_printf(sql, "%sstep", separator);
-		separator = ", ";
+	if (s->modern && q->by_hour && first < end) {
+		cuts[1] = first * CH_HOUR_MS;
+		cuts[2] = end * CH_HOUR_MS;
 	}
-	if (by & STORE_BY_SERIES) {
-		str_printf(sql, "%sseries", separator);
-		separator = ", ";
+	str_printf(sql, "SELECT %s%s FROM (", q->keys, q->of_sums);
+	for (size_t i = 0; i + 1 < ARRAY_SIZE(cuts) && r == 0; i++) {
+		struct store_filter range = *f;
+
+		if (cuts[i] == cuts[i + 1])
+			continue;
+		range.from_ms = cuts[i];
+		range.to_ms = cuts[i + 1];
+		str_printf(sql, "%s%sSELECT %s%s", separator, q->with, q->keys, q->sums);
+		r = ch_put_where(s, &range, q->ids, sql, reterr_diag);
+		put_group(sql, q->keys);
+		separator = " UNION ALL ";
 	}
-	if (by & STORE_BY_STACK)
-		str_printf(sql, "%sstack", separator);
+	str_putc(sql, ')');
+	put_group(sql, q->keys);
+	return r;
+}
+
+/* ---- scan ---- */
+
+static int put_scan(struct ch *s, const struct store_filter *f, u32 by, u64 step_ms,
+		    struct str *sql, struct diag *reterr_diag)
+{
+	bool stacks = by & STORE_BY_STACK || f->stacks, series = by & STORE_BY_SERIES || f->series;
+	char with[160] = "", keys[64];
+	const struct question q = {
+		.with = with,
+		.keys = keys,
+		.sums = "sum(count) AS c, sum(value) AS v, max(resolution) AS r",
+		.of_sums = "toUInt64(sum(c)), toInt64(sum(v)), toUInt32(max(r))",
+		.ids = true,
+		.by_hour = !(by & STORE_BY_TIME) && !(stacks && series),
+	};
+	int r;
+
+	if (by & STORE_BY_TIME)
+		snprintf(
+			with, sizeof(with),
+			"WITH toUInt64(intDiv(toUInt64(hour) * 3600000 + at - %llu, %llu)) AS step ",
+			f->from_ms, step_ms);
+	snprintf(keys, sizeof(keys), "%s%s%s", by & STORE_BY_TIME ? "step, " : "",
+		 by & STORE_BY_SERIES ? "series, " : "", by & STORE_BY_STACK ? "stack, " : "");
+	r = put_question(s, f, &q, sql, reterr_diag);
 	str_printf(sql, " LIMIT %u FORMAT RowBinary", MAX_RESULT_ROWS + 1);
+	return r;
 }
 
 static bool get_row(struct buf *b, const struct store_filter *f, u32 by, u64 step_ms,
@@ -189,9 +238,7 @@ int ch_scan(struct store *base, const struct store_filter *f, u32 by, u64 step_m
 	*ret = (struct store_rows){};
 	if ((f->stacks && !f->n_stacks) || (f->series && !f->n_series))
 		return 0;
-	put_select(&sql, f, by, step_ms);
-	r = ch_put_where(ch_of(base), f, true, &sql, reterr_diag);
-	put_group(&sql, by);
+	r = put_scan(ch_of(base), f, by, step_ms, &sql, reterr_diag);
 	if (r == 0)
 		r = sql.failed ? diag_set(reterr_diag, -ENOMEM, "out of memory")
 			       : ch_select(ch_of(base), str_get(&sql), &answer, reterr_diag);
@@ -258,7 +305,7 @@ int ch_read_series(const struct str *answer, struct store_series_set *ret, struc
 		const char *type;
 		size_t n;
 
-		if (!buf_u64(&b, &e.id) || !ch_get_string(&b, &type, &n) ||
+		if (!ch_get_string(&b, &type, &n) || !buf_u64(&b, &e.id) ||
 		    !buf_u64(&b, &e.first_ms) || !buf_u64(&b, &e.last_ms))
 			return ch_damaged_answer(reterr_diag);
 		if (profile_add_string(ret->profile, type, n, &e.type) < 0 ||
@@ -301,6 +348,14 @@ static int add_labels(struct ch *s, struct store_series_set *set, struct diag *r
 int ch_find_series(struct store *base, const struct store_filter *f, struct store_series_set *ret,
 		   struct diag *reterr_diag)
 {
+	static const struct question q = {
+		.with = "",
+		.keys = "type, series, ",
+		.sums = "min(toUInt64(hour) * 3600000 + at) AS a, "
+			"max(toUInt64(hour) * 3600000 + at) AS b",
+		.of_sums = "min(a), max(b)",
+		.by_hour = true,
+	};
 	_cleanup_str_ struct str sql = {}, answer = {};
 	struct store_series_set set = {.profile = profile_create()};
 	struct ch *s = ch_of(base);
@@ -308,10 +363,8 @@ int ch_find_series(struct store *base, const struct store_filter *f, struct stor
 
 	if (!set.profile)
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
-	str_puts(&sql, "SELECT series, toString(type), min(toUInt64(hour) * 3600000 + at), "
-		       "max(toUInt64(hour) * 3600000 + at)");
-	r = ch_put_where(s, f, false, &sql, reterr_diag);
-	str_puts(&sql, " GROUP BY series, type ORDER BY type, series FORMAT RowBinary");
+	r = put_question(s, f, &q, &sql, reterr_diag);
+	str_puts(&sql, " ORDER BY type, series FORMAT RowBinary");
 	if (r == 0)
 		r = ch_select(s, str_get(&sql), &answer, reterr_diag);
 	if (r == 0)

@@ -295,7 +295,7 @@ class Proxy:
 
     def forward(self, handler, body):
         query = urllib.parse.parse_qs(urllib.parse.urlsplit(handler.path).query).get("query", [""])[0]
-        self.seen.append(query)
+        self.seen.append(query or body.decode(errors="replace"))
         what = self.plan(query)
         if what == "drop":
             handler.close_connection = True

@@ -54,6 +54,7 @@ class Engine:
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True # head and body are two writes, with 40 ms between them otherwise
 
     def log_message(self, *_):
         pass
