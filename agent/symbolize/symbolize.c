@@ -221,21 +221,29 @@ static void put_hex(char *to, const u8 *bytes, size_t n)
 		snprintf(to + i * 2, 3, "%02x", bytes[i]);
 }
 
-/* For a file without a build id, as receivers want one of each. */
-static void put_htlhash(const struct elf_file *elf, char *to)
+/* What an htlhash is of: the first and last bytes of the file and its size. How many, or 0. */
+static size_t read_ends(const struct elf_file *elf, u8 bytes[2 * HTLHASH_BYTES + 8])
+{
+	u64 size = elf->size, n = MIN(size, (u64)HTLHASH_BYTES), n_last = htobe64(size);
+
+	if (elf->fd < 0 || pread(elf->fd, bytes, n, 0) != (ssize_t)n ||
+	    pread(elf->fd, bytes + n, n, (off_t)(size - n)) != (ssize_t)n)
+		return 0;
+	memcpy(bytes + 2 * n, &n_last, 8);
+	return 2 * n + 8;
+}
+
+/*
+ * For a file without a build id, as receivers want one of each. A file that nobody could read (its
+ * process was gone) gets that of its path, which is no file's.
+ */
+static void put_htlhash(const struct procman_binary *b, char *to)
 {
 	u8 bytes[2 * HTLHASH_BYTES + 8], hash[32];
-	u64 size = elf->size, n = MIN(size, (u64)HTLHASH_BYTES), n_last;
-	ssize_t first = elf->fd < 0 ? -1 : pread(elf->fd, bytes, n, 0), last;
+	size_t n = b->elf ? read_ends(b->elf, bytes) : 0;
 
-	if (first != (ssize_t)n)
-		return;
-	last = pread(elf->fd, bytes + n, n, (off_t)(size - n));
-	if (last != (ssize_t)n)
-		return;
-	n_last = htobe64(size);
-	memcpy(bytes + 2 * n, &n_last, 8);
-	if (gnutls_hash_fast(GNUTLS_DIG_SHA256, bytes, 2 * n + 8, hash) == 0)
+	if (gnutls_hash_fast(GNUTLS_DIG_SHA256, n ? (const void *)bytes : b->path,
+			     n ? n : strlen(b->path), hash) == 0)
 		put_hex(stpcpy(to, PROFILE_HTLHASH), hash, sizeof(hash) / 2);
 }
 
@@ -247,8 +255,8 @@ static int add_mapping(struct making *m, const struct procman_binary *b, u32 *re
 
 	if (b->elf && b->elf->build_id_n)
 		put_hex(hex, b->elf->build_id, b->elf->build_id_n);
-	else if (b->elf)
-		put_htlhash(b->elf, hex);
+	else if (b->path[0] == '/')
+		put_htlhash(b, hex);
 	if (r == 0)
 		r = add_text(m->profile, hex, &mapping.build_id);
 	return r < 0 ? r : profile_add_mapping(m->profile, &mapping, ret);
