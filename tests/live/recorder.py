@@ -4,6 +4,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 
 from folded import parse_folded
@@ -19,6 +20,20 @@ def record(culprit, output, *args, env=None, timeout=120, check=True, **options)
     if check:
         assert done.returncode == 0, f"{' '.join(command)}: {done.returncode}\n{done.stderr}"
     return done
+
+
+def wait_until_recording(pid, seconds=60):
+    """Until the process has the events of its samples, which comes last of what it begins with."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if any(os.readlink(f"/proc/{pid}/fd/{fd}") == "anon_inode:[perf_event]"
+                   for fd in os.listdir(f"/proc/{pid}/fd")):
+                return
+        except FileNotFoundError:
+            pass
+        time.sleep(0.02)
+    raise AssertionError(f"{pid} does not record")
 
 
 def read(path):

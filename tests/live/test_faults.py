@@ -17,7 +17,7 @@ from collections import Counter
 import pytest
 
 from folded import by_comm
-from recorder import read, record
+from recorder import read, record, wait_until_recording
 from statistics_of import binomial_interval
 from truth import PROGRAMS, Truth, Verdict, build
 
@@ -89,6 +89,11 @@ def test_exit_status_of_the_command(culprit, tmp_path):
         assert (tmp_path / "o.folded").exists()
 
 
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/schedstat") as f:
+        return int(f.read().split()[0]) / 1e9
+
+
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("with_command", [False, True])
 def test_a_signal_ends_it_early_with_the_result(culprit, programs, tmp_path, sig, with_command):
@@ -96,12 +101,18 @@ def test_a_signal_ends_it_early_with_the_result(culprit, programs, tmp_path, sig
     busy = [f"{programs}/recursion-gs", "8000"]
     command = [culprit, "record", "-F", "999", "-o", out, "-d", "60"]
     other = None if with_command else subprocess.Popen(busy)
-    start = time.monotonic()
     with subprocess.Popen(command + (["--", *busy] if with_command else []),
                           stderr=subprocess.PIPE, text=True) as p:
-        time.sleep(2.5)
+        wait_until_recording(p.pid)
+        of = other.pid if other else None
+        while not of:
+            of = int(subprocess.run(["pgrep", "-P", str(p.pid)], capture_output=True, text=True).stdout or 0)
+        enough = cpu_seconds(of) + 1
+        while cpu_seconds(of) < enough:
+            time.sleep(0.1)
+        start = time.monotonic()
         p.send_signal(sig)
-        _, err = p.communicate(timeout=30)
+        _, err = p.communicate(timeout=60)
     took = time.monotonic() - start
     if other:
         other.kill()
