@@ -183,8 +183,11 @@ export class Page {
     })));
   }
 
-  async hash() {
-    return decodeURIComponent(new URL(this.page.url()).hash.replace(/\+/g, " "));
+  /** What the address says of the picture; it follows what is typed a moment later. */
+  async hash(like = /^/) {
+    let hash;
+    await until(`the address has ${like}`, () => like.test(hash = decodeURIComponent(new URL(this.page.url()).hash.replace(/\+/g, " "))));
+    return hash;
   }
 
   async shot(name) {

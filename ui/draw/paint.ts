@@ -71,8 +71,9 @@ export function rowAt(y: number, s: { icicle: boolean; rows: number }, height: n
                   : Math.ceil((Math.max(s.rows * ROW, height) - y) / ROW) - 1;
 }
 
-function context(canvas: HTMLCanvasElement): CanvasRenderingContext2D {
-  const ctx = canvas.getContext("2d");
+/** One that hides what is behind it (`alpha` false) need not be mixed with that at each frame. */
+function context(canvas: HTMLCanvasElement, alpha = true): CanvasRenderingContext2D {
+  const ctx = canvas.getContext("2d", { alpha });
   if (!ctx)
     throw new Error("this browser has no canvas");
   return ctx;
@@ -90,7 +91,7 @@ export class Painter {
 
   constructor(private readonly canvas: HTMLCanvasElement,
               private readonly overlay: HTMLCanvasElement) {
-    this.ctx = context(canvas);
+    this.ctx = context(canvas, false);
     this.over = context(overlay);
     this.ctx.font = FONT;
     this.widths = new TextWidths(this.ctx);
@@ -300,6 +301,11 @@ export class Painter {
   /** Outlines: the box under the pointer, the one with the keyboard's focus, those of a table row. */
   mark(s: Scene, hovered: number, focused: number, linked: number[]): void {
     const { over, ratio } = this;
+    // Nothing to mix with the picture while nothing is marked.
+    const any = hovered >= 0 || focused >= 0 || linked.length > 0;
+    this.overlay.hidden = !any;
+    if (!any)
+      return;
     over.setTransform(1, 0, 0, 1, 0, 0);
     over.clearRect(0, 0, this.overlay.width, this.overlay.height);
     over.setTransform(ratio, 0, 0, ratio, 0, 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What CPU time costs, by the factors of GET /api/v1/cost: proportional to time, so they suffice for anything. */
 import { number, object, text } from "./check.ts";
+import { count } from "./text.ts";
 
 export interface Factors {
   currency: string;
@@ -33,7 +34,7 @@ export function monthly(ns: number, ms: number, f: Factors): Cost {
 }
 
 function rounded(v: number): string {
-  return v === 0 ? "0" : v < 0.01 ? "<0.01" : v < 10 ? v.toFixed(2) : Math.round(v).toLocaleString("en-US");
+  return v === 0 ? "0" : v < 0.01 ? "<0.01" : v < 10 ? v.toFixed(2) : count(v);
 }
 
 export function costText(c: Cost, f: Factors): string {

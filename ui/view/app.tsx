@@ -30,6 +30,7 @@ import { copy } from "./copy.ts";
 import { Flame } from "./flame.tsx";
 import type { FoldedSum, Place, Span, Spot } from "./flame.tsx";
 import { Help } from "./help.tsx";
+import { enter, replace } from "./location.ts";
 import type { Keys } from "./help.tsx";
 import { Menu } from "./menu.tsx";
 import type { Item } from "./menu.tsx";
@@ -97,17 +98,7 @@ function useHash(): [ViewState, (change: Partial<ViewState>, entry?: boolean) =>
     const next = { ...current.current, ...c };
     current.current = next;
     set(next);
-    const hash = "#" + encodeState(next);
-    try {
-      if (entry)
-        history.pushState(null, "", hash);
-      else
-        history.replaceState(null, "", hash);
-    } catch {
-      // Some browsers refuse history for files, and all when it is called too often.
-      if (entry)
-        location.hash = hash;
-    }
+    (entry ? enter : replace)("#" + encodeState(next));
   }, []);
   return [state, change];
 }

@@ -27,6 +27,7 @@ import { Export } from "./export.tsx";
 import { Files } from "./files.tsx";
 import { Filters, Stacks } from "./filters.tsx";
 import type { Keys } from "./help.tsx";
+import { address, enter, replace } from "./location.ts";
 import { typeOf, usePoll } from "./poll.ts";
 import type { Poll } from "./poll.ts";
 import { NO_REQUEST, parametersOf } from "../model/traces.ts";
@@ -73,12 +74,9 @@ function useSearch(): [LiveState, (change: Partial<LiveState>) => void] {
       return;
     set(current.current = next);
     const search = encodeLive(next);
-    const url = location.pathname + (search && "?" + search) + location.hash;
+    const url = location.pathname + (search && "?" + search) + address().hash;
     // Letter by letter is no step to go back.
-    if (Object.keys(c).every((k) => k === "find" || k === "sort"))
-      history.replaceState(null, "", url);
-    else
-      history.pushState(null, "", url);
+    (Object.keys(c).every((k) => k === "find" || k === "sort") ? replace : enter)(url);
   }, []);
   return [state, change];
 }
@@ -198,7 +196,7 @@ function LinkButton(p: { state: LiveState; range: Range }): preact.JSX.Element {
     return () => clearTimeout(timer);
   }, [copied]);
   return <button class="text copy-link" title="Copy a link to this view, of this time (y)" onClick={() => {
-    void copy(`${location.origin}${location.pathname}?${encodeLive({ ...p.state, range: p.range })}${location.hash}`);
+    void copy(`${location.origin}${location.pathname}?${encodeLive({ ...p.state, range: p.range })}${address().hash}`);
     setCopied(true);
   }}>{copied ? "Link copied" : "Copy link"}</button>;
 }

@@ -89,7 +89,8 @@ export function FunctionList(p: Props): preact.JSX.Element {
   // Of newer samples the reader sees the same place.
   const of = useRef(profile);
   useLayoutEffect(() => {
-    if (of.current === profile) {
+    // Asking for it makes the browser lay the page out: only when there is something to do.
+    if (of.current === profile && top > 0) {
       ref.current!.scrollTop = 0;
       setTop(0);
     }
