@@ -84,11 +84,46 @@ const DOINGS = {
   })),
 };
 
+/**
+ * CPU time (and not the time on the clock: others have the machine, too) between one drawn frame and the next, of the page's own
+ * thread, which runs the script, lays out and draws the canvas, and of all other threads of the browser. Events nest, so what
+ * counts are those that no other holds.
+ */
+function cpuByFrame(trace, drawn) {
+  const names = new Map(trace.filter((e) => e.name === "thread_name").map((e) => [`${e.pid} ${e.tid}`, e.args.name]));
+  const threads = new Map();
+  for (const e of trace)
+    if (e.ph === "X" && e.tdur !== undefined) {
+      const id = `${e.pid} ${e.tid}`;
+      if (!threads.has(id))
+        threads.set(id, []);
+      threads.get(id).push(e);
+    }
+  const page = new Array(Math.max(0, drawn.length - 1)).fill(0);
+  let others = 0;
+  for (const [id, events] of threads) {
+    let end = 0;
+    let frame = 0;
+    for (const e of events.sort((a, b) => a.ts - b.ts || b.dur - a.dur)) {
+      if (e.ts < end)
+        continue;
+      end = e.ts + e.dur;
+      while (frame < page.length && e.ts / 1000 >= drawn[frame + 1])
+        frame++;
+      if (names.get(id) !== "CrRendererMain")
+        others += e.tdur / 1000;
+      else if (frame < page.length && e.ts / 1000 >= drawn[0])
+        page[frame] += e.tdur / 1000;
+    }
+  }
+  return { page, others: others / Math.max(1, drawn.length) };
+}
+
 /** Does one of them for some seconds; the trace says what it took. */
 async function smoothness(page, browser, doing) {
   const box = await page.locator(".flame-window canvas").first().boundingBox();
   await browser.startTracing(page, { categories: ["devtools.timeline", "disabled-by-default-devtools.timeline.frame",
-    "disabled-by-default-devtools.timeline", "devtools.timeline.frame"] });
+    "disabled-by-default-devtools.timeline", "devtools.timeline.frame", "toplevel"] });
   const end = Date.now() + 1000 * seconds;
   for (let k = 0; Date.now() < end; k++)
     await DOINGS[doing](page, box, k);
@@ -97,10 +132,12 @@ async function smoothness(page, browser, doing) {
   const drawn = trace.filter((e) => e.name === "DrawFrame").map((e) => e.ts / 1000).sort((a, b) => a - b);
   // Between two frames of one animation; longer gaps are pauses in which nothing was to be drawn.
   const gaps = drawn.slice(1).map((t, i) => t - drawn[i]).filter((g) => g < 100);
+  const cpu = cpuByFrame(trace, drawn);
   const tasks = trace.filter((e) => e.name === "RunTask" && e.dur !== undefined).map((e) => e.dur / 1000);
   return {
     frames: drawn.length, fps: gaps.length ? 1000 / (gaps.reduce((a, b) => a + b, 0) / gaps.length) : 0,
-    gap_p50_ms: quantile(gaps, 0.5), gap_p95_ms: quantile(gaps, 0.95), script_p50_ms: quantile(work, 0.5),
+    cpu_p50_ms: quantile(cpu.page, 0.5), cpu_p95_ms: quantile(cpu.page, 0.95), cpu_mean_ms: cpu.page.reduce((a, b) => a + b, 0) / cpu.page.length,
+    cpu_others_ms: cpu.others, gap_p50_ms: quantile(gaps, 0.5), gap_p95_ms: quantile(gaps, 0.95), script_p50_ms: quantile(work, 0.5),
     script_p95_ms: quantile(work, 0.95), script_max_ms: Math.max(0, ...work), longest_task_ms: Math.max(0, ...tasks),
   };
 }

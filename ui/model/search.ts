@@ -5,7 +5,6 @@
  * a percentage never exceeds what is really there.
  */
 import type { Weights } from "./layout.ts";
-import { GROUP } from "./tree.ts";
 import type { Profile, Tree } from "./tree.ts";
 
 export type Matcher = { test: (name: string) => boolean } | { error: string } | null;
@@ -52,31 +51,34 @@ export function matchFrames(p: Profile, m: Matcher): Uint8Array {
 export interface Matches {
   /** By frame id. */
   frames: Uint8Array;
-  /** before[i]: matching nodes among 0 … i-1; n+1 entries, so a subtree is one subtraction. */
-  before: Uint32Array;
   /** Topmost matching nodes, left to right. */
   top: Uint32Array;
-  /** Distinct names among the matching frames. */
-  names: number;
 }
 
-export function findMatches(p: Profile, tree: Tree, frames: Uint8Array): Matches {
-  const before = new Uint32Array(tree.n + 1);
+/** Runs at each letter, over up to a million nodes: what is below a match is not looked at. */
+export function findMatches(tree: Tree, frames: Uint8Array): Matches {
+  const { frame, below, n } = tree;
   const top: number[] = [];
-  let covered = 0;
-  for (let i = 0; i < tree.n; i++) {
-    const m = frames[tree.frame[i]!]!;
-    before[i + 1] = before[i]! + m;
-    if (m && i >= covered) {
+  for (let i = 0; i < n; i++)
+    if (frames[frame[i]!]) {
       top.push(i);
-      covered = i + tree.below[i]! + 1;
+      i += below[i]!;
     }
+  return { frames, top: new Uint32Array(top) };
+}
+
+/** How many of these rising numbers are smaller. */
+function smaller(rising: Uint32Array, than: number): number {
+  let lo = 0;
+  let hi = rising.length;
+  while (lo < hi) {
+    const mid = (lo + hi) >> 1;
+    if (rising[mid]! < than)
+      lo = mid + 1;
+    else
+      hi = mid;
   }
-  const names = new Set<number>();
-  for (let f = 0; f < frames.length; f++)
-    if (frames[f] && !(p.frames.flags[f]! & GROUP))
-      names.add(p.frames.name[f]!);
-  return { frames, before, top: Uint32Array.from(top), names: names.size };
+  return lo;
 }
 
 /** Weight of the matches within [v0, v1). */
@@ -93,7 +95,18 @@ export function matchedWeight(m: Matches, w: Weights, v0: number, v1: number): n
 
 /** Whether the nodes first … last and all below them hold a match. */
 export function holdsMatch(m: Matches, tree: Tree, first: number, last: number): boolean {
-  return m.before[last + tree.below[last]! + 1]! > m.before[first]!;
+  const end = last + tree.below[last]!;
+  const k = smaller(m.top, first);
+  if (k < m.top.length && m.top[k]! <= end)
+    return true;
+  // Below one match there may be another.
+  const over = k > 0 ? m.top[k - 1]! : -1;
+  if (over < 0 || over + tree.below[over]! < first)
+    return false;
+  for (let i = first; i <= end; i++)
+    if (m.frames[tree.frame[i]!])
+      return true;
+  return false;
 }
 
 /**
@@ -102,10 +115,7 @@ export function holdsMatch(m: Matches, tree: Tree, first: number, last: number):
  */
 export function nextMatch(m: Matches, w: Weights, from: number, step: 1 | -1): number {
   const n = m.top.length;
-  let at = -1;
-  for (let i = 0; i < n; i++)
-    if (m.top[i]! <= from)
-      at = i;
+  let at = smaller(m.top, from + 1) - 1;
   // Going back from between two matches ends at the one on the left, which is `at` itself.
   if (step < 0 && (at < 0 || m.top[at] !== from))
     at++;

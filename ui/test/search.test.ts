@@ -9,7 +9,7 @@ import type { Profile } from "../model/tree.ts";
 import { fromFolded, syntheticLines } from "./make.ts";
 
 function find(p: Profile, text: string): Matches {
-  return findMatches(p, p.tree, matchFrames(p, matcher(text)));
+  return findMatches(p.tree, matchFrames(p, matcher(text)));
 }
 
 const NESTED = ["p;main;f;g;f;h 10", "p;main;f 5", "p;main;g 3", "p;main;x;f 2"];
@@ -93,4 +93,19 @@ test("a folded box knows that it holds a match", () => {
   assert.ok(holdsMatch(m, p.tree, 1, 1));
   const g = [...p.tree.frame.keys()].filter((i) => nodeName(p, p.tree, i) === "g" && p.tree.depth[i] === 3)[0]!;
   assert.ok(!holdsMatch(m, p.tree, g, g));
+});
+
+test("what holds a match, of every two siblings, by looking at every node", () => {
+  const p = fromFolded(syntheticLines(300));
+  const { tree } = p;
+  for (const re of ["parse", "_1", "e$", "main", "no such name"]) {
+    const m = find(p, re);
+    const hits = matchFrames(p, matcher(re));
+    for (let i = 0; i < tree.n; i++) {
+      const next = i + tree.below[i]! + 1;
+      const last = next < tree.n && tree.depth[next] === tree.depth[i] ? next : i;
+      const nodes = Array.from({ length: last + tree.below[last]! + 1 - i }, (_, k) => i + k);
+      assert.equal(holdsMatch(m, tree, i, last), nodes.some((k) => hits[tree.frame[k]!]), `${re} ${i}`);
+    }
+  }
 });

@@ -143,7 +143,7 @@ export function App(p: Props): preact.JSX.Element {
   const search = useMemo(() => matcher(state.search), [state.search]);
   const badSearch = search !== null && "error" in search ? search.error : "";
   const matchedFrames = useMemo(() => (search && !badSearch ? matchFrames(profile, search) : null), [profile, search]);
-  const matches = useMemo(() => (matchedFrames ? findMatches(profile, tree, matchedFrames) : null),
+  const matches = useMemo(() => (matchedFrames ? findMatches(tree, matchedFrames) : null),
                           [profile, tree, matchedFrames]);
 
   // From the root to the zoomed frame: where newer samples lack it, its caller is shown.
@@ -302,7 +302,7 @@ export function App(p: Props): preact.JSX.Element {
   const v0 = weights.start[zoom.first]!;
   const v1 = weights.start[zoom.last]! + weights.total[zoom.last]!;
   const matched = matches && v1 > v0 ? matchedWeight(matches, weights, v0, v1) / (v1 - v0) : 0;
-  const matchedAll = matches && weights.total[0]! > 0
+  const matchedAll = matches && zoom.first !== 0 && weights.total[0]! > 0
     ? matchedWeight(matches, weights, 0, weights.total[0]!) / weights.total[0]! : 0;
   const nth = matches && match >= 0 ? matches.top.indexOf(match) + 1 : 0;
   const k = samplesPerValue(meta, profile.tree);

@@ -88,6 +88,8 @@ export class Flame extends Component<Props> {
   private painter: Painter | null = null;
   private observer: ResizeObserver | null = null;
   private readonly shown = new Boxes();
+  /** What `shown` is of. */
+  private laid: readonly unknown[] = [];
   private v0 = 0;
   private v1 = 1;
   private from: [number, number] = [0, 1];
@@ -244,7 +246,12 @@ export class Flame extends Component<Props> {
     if (!s || !this.painter)
       return;
     const { tree, weights } = this.props;
-    layout(tree, weights, this.v0, this.v1, s.clientWidth, this.minPx(), this.shown);
+    // Scrolling and searching leave the boxes where they are.
+    const of = [tree, weights, this.v0, this.v1, s.clientWidth, this.minPx()] as const;
+    if (of.some((x, i) => x !== this.laid[i])) {
+      layout(...of, this.shown);
+      this.laid = of;
+    }
     this.painter.paint(this.scene(), s.scrollTop);
     this.mark();
   }

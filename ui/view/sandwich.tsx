@@ -38,7 +38,7 @@ function Half(p: Props & { half: Tree; icicle: boolean; label: string }): preact
   const weights = useMemo(() => weigh(half, p.widthBy, scale), [half, p.widthBy, scale]);
   const colours = useMemo(() => colouring(profile, half, p.theme, p.colourBy, p.normalise),
                           [profile, half, p.theme, p.colourBy, p.normalise]);
-  const matches = useMemo(() => (p.matchedFrames ? findMatches(profile, half, p.matchedFrames) : null),
+  const matches = useMemo(() => (p.matchedFrames ? findMatches(half, p.matchedFrames) : null),
                           [profile, half, p.matchedFrames]);
   const hashes = useMemo(() => pathHashes(profile, half), [profile, half]);
   const [first, setFirst] = useNode(hashes);
