@@ -112,6 +112,40 @@ static int open_candidate(u32 pid, const struct proc_mapping *m, enum proc_file_
 	return fd == -EAGAIN ? -ENOENT : fd;
 }
 
+static bool is_open_folder(int root, const char *path)
+{
+	u64 resolve = RESOLVE_NO_SYMLINKS;
+	_cleanup_close_ int fd = open_path(root, path, resolve | RESOLVE_CACHED);
+	struct statx st;
+
+	if (fd == -EINVAL)
+		fd = open_path(root, path, resolve);
+	return fd >= 0 &&
+	       statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_MODE, &st) ==
+		       0 &&
+	       S_ISDIR(st.stx_mode) && (st.stx_mode & S_IXOTH);
+}
+
+bool proc_is_path_open(u32 pid, const char *path)
+{
+	_cleanup_close_ int root = -1;
+	char part[PATH_MAX];
+
+	snprintf(part, sizeof(part), "/proc/%u/root", pid);
+	root = open(part, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (root < 0 || path[0] != '/' || strlen(path) >= sizeof(part))
+		return false;
+	for (const char *end = path; end; end = strchr(end + 1, '/')) {
+		size_t n = end == path ? 1 : (size_t)(end - path);
+
+		memcpy(part, path, n);
+		part[n] = '\0';
+		if (!is_open_folder(root, part))
+			return false;
+	}
+	return true;
+}
+
 static bool is_on(int fd, u64 magic)
 {
 	struct statfs fs;

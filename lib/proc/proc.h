@@ -169,3 +169,8 @@ struct proc_file {
  * hostile or dead server would block us for as long as it likes.
  */
 int proc_open_mapped_file(u32 pid, const struct proc_mapping *m, struct proc_file *ret);
+/*
+ * Whether all folders on the way to a path, as maps shows it, let every user through: in the
+ * process's root, and by what the kernel has at hand. (A file that was deleted keeps its folders.)
+ */
+bool proc_is_path_open(u32 pid, const char *path);

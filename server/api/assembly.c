@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
+#include "base/vocab.h"
 #include "disasm/disasm.h"
 #include "dwarf/cfi.h"
 #include "server/api/internal.h"
@@ -65,17 +66,27 @@ static void assembly_deinit(struct assembly *a)
 
 /* ---- values ---- */
 
+/* Code that is of no file goes by its kind: "[jit]". */
+static bool is_of_kind(const char *file, u8 kind)
+{
+	const char *name = vocab_frame_kind(kind)->name;
+	size_t n = strlen(name);
+
+	return file[0] == '[' && !strncmp(file + 1, name, n) && !strcmp(file + 1 + n, "]");
+}
+
 static bool is_mine(struct assembly *a, const struct profile_frame *f)
 {
 	const struct profile_mapping *m;
 	const char *build_id;
 
-	if (f->mapping == PROFILE_NONE || f->function == PROFILE_NONE ||
-	    (f->flags & PROFILE_FRAME_OFFSET))
-		return false;
-	m = &a->p->mappings.data[f->mapping];
-	if (strcmp(profile_string(a->p, m->path), a->file) != 0 ||
+	if (f->function == PROFILE_NONE || (f->flags & PROFILE_FRAME_OFFSET) ||
 	    strcmp(profile_string(a->p, a->p->functions.data[f->function].name), a->function) != 0)
+		return false;
+	if (f->mapping == PROFILE_NONE)
+		return is_of_kind(a->file, f->kind);
+	m = &a->p->mappings.data[f->mapping];
+	if (strcmp(profile_string(a->p, m->path), a->file) != 0)
 		return false;
 	build_id = profile_string(a->p, m->build_id);
 	if (!a->build_id)
@@ -189,14 +200,12 @@ static int check_build(const struct assembly *a, const struct stat *st, u64 from
 		       : -ESTALE;
 }
 
-static int open_binary(struct assembly *a, u64 from_ms)
+static int open_elf(struct assembly *a, int fd, u64 from_ms)
 {
 	struct diag d = {};
 	struct stat st;
-	int fd = -1, r = api_open_public(a->file, &fd);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (fstat(fd, &st) < 0) {
 		close(fd);
 		return -EACCES;
@@ -205,7 +214,34 @@ static int open_binary(struct assembly *a, u64 from_ms)
 	if (r < 0)
 		return r == -ENOMEM ? r : -ENOEXEC;
 	a->elf->max_memory = MAX_SECTIONS;
-	r = check_build(a, &st, from_ms);
+	return check_build(a, &st, from_ms);
+}
+
+static int try_mapped(void *arg, int fd)
+{
+	struct assembly *a = arg;
+	/* Its times say nothing of what others have mapped: only a build-id tells which it is. */
+	int r = open_elf(a, fd, 0);
+
+	if (r == 0)
+		return 1;
+	elf_file_destroy(a->elf);
+	a->elf = NULL;
+	return r == -ENOMEM ? r : 0;
+}
+
+static int open_binary(struct assembly *a, u64 from_ms)
+{
+	int fd = -1, r = api_open_public(a->file, &fd), other;
+
+	if (r == 0)
+		r = open_elf(a, fd, from_ms);
+	if (r < 0 && r != -ENOMEM && a->file[0] == '/') {
+		elf_file_destroy(a->elf);
+		a->elf = NULL;
+		other = api_find_mapped(a->file, try_mapped, a);
+		r = other == -ENOENT ? r : other;
+	}
 	if (r == 0)
 		r = disasm_create(a->elf->machine, &a->decoder);
 	if (r == 0)
@@ -387,13 +423,26 @@ static int put_instructions(struct api_call *c, struct assembly *a)
 	str_puts(c->out, ",\"instructions\":[");
 	for (size_t i = 0; i < a->ranges.n && r == 0; i++)
 		r = put_range(&o, &a->ranges.data[i], &budget);
-	put_places_before(&o, ~0ULL);
+	/* What an interpreter runs has no address. */
+	if (a->file[0] == '/' || (a->places.n && a->places.data[0].svma > 0))
+		put_places_before(&o, ~0ULL);
 	str_puts(c->out, "]");
 	return r;
 }
 
 static const char *why_not(const struct assembly *a, int r)
 {
+	u8 kind = a->p->frames.data[a->places.data[0].frame].kind;
+
+	if (kind == FRAME_KERNEL)
+		return "The kernel's code is in no file that every user may read, and as it was "
+		       "changed at boot in none at all: these are the addresses that were "
+		       "sampled.";
+	if (a->file[0] != '/')
+		return kind == FRAME_NATIVE
+			       ? "This code is in no file."
+			       : "Its runtime made this code in memory, or reads it as data; what "
+				 "was there is not kept. Source lines say more.";
 	switch (r) {
 	case 0:
 		return a->ranges.n ? "" : "The file does not say where its functions begin.";

@@ -83,6 +83,14 @@ int api_open_public(const char *path, int *ret_fd);
 /* A sentence, of the first two. */
 const char *api_not_public(int r);
 
+/* Gets the file, which is its own; 1: it is the one, and nothing more is looked for. */
+typedef int api_mapped_fn(void *arg, int fd);
+/*
+ * The files of this name that processes have mapped and every user of theirs may open (mapped.c),
+ * each once, until fn takes one; -ENOENT: it took none.
+ */
+int api_find_mapped(const char *path, api_mapped_fn *fn, void *arg);
+
 /* "kinds", "names" and "nodes": columns (views.c). */
 void api_put_tree(struct str *out, const struct profile_tree *t);
 

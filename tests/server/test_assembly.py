@@ -197,3 +197,80 @@ def test_without_a_build_id(server, program, tmp_path):
                               {"Content-Type": "application/octet-stream"}).status == 200
         a = ask(server, path, "touter", **{"from": int(since * 1000), "to": int(since * 1000) + 1000})
         assert a["why"] == "" and values(a)
+
+
+HOLDER = """
+import mmap, sys
+with open(sys.argv[1], "rb") as f:
+    held = mmap.mmap(f.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC)
+print("holds it", flush=True)
+sys.stdin.read()
+"""
+
+
+class Holder:
+    """A process that has the file mapped as code; `prefix` says in which root."""
+
+    def __init__(self, path, *prefix):
+        self.process = subprocess.Popen([*prefix, "/usr/bin/python3", "-c", HOLDER, str(path)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline() == "holds it\n"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.communicate()
+
+
+def test_a_file_that_was_replaced(server, program, tmp_path):
+    """The one that was sampled is still what a process has mapped."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: to open what processes have mapped")
+    path = tmp_path / os.path.basename(program.full)
+    want, samples = some(program)
+    upload(server, program, path, samples)
+    other = Program(tmp_path / "other", "t", ["-DOTHER", "-O1"])
+    with Public(path), Holder(path):
+        os.replace(other.full, path)
+        a = ask(server, path, "touter")
+        assert a["why"] == "" and [(i[0], i[1], i[4].split()[0]) for i in a["instructions"]] == want
+    with Public(path):
+        assert "not the one" in ask(server, path, "touter")["why"]
+
+
+def test_in_a_container(server, program, tmp_path):
+    """Files of a mount namespace, under a name that is nothing here: if all folders there and the file are everybody's."""
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
+        pytest.skip("needs root: for a mount namespace")
+    at, copy = tmp_path / "in", tmp_path / "app"
+    at.mkdir()
+    path = at / "lib" / "app"
+    want, samples = some(program)
+    upload(server, program, path, samples)
+    copy.write_bytes(open(program.full, "rb").read())
+    inside = 'mount -t tmpfs none "$0" && mkdir -p "$0/lib" && cp "$1" "$0/lib/app" && chmod "$2" "$0/lib" && chmod "$3" "$0/lib/app" && shift 3 && exec "$@"'
+
+    def holder(folder, file):
+        return Holder(path, "unshare", "--mount", "--propagation", "private", "sh", "-c", inside, str(at), str(copy), folder, file)
+
+    with Public(at / "x"):
+        with holder("755", "644"):
+            a = ask(server, path, "touter")
+            assert a["why"] == "" and [(i[0], i[1], i[4].split()[0]) for i in a["instructions"]] == want
+            assert not path.exists()
+        for folder, file in (("750", "644"), ("755", "640")):
+            with holder(folder, file):
+                a = ask(server, path, "touter")
+                assert "not on the server's machine" in a["why"] and all(i[4] == "" for i in a["instructions"])
+
+
+def test_code_of_no_file(server):
+    """Of the kernel the addresses, of what a runtime made the sums; and why there is no more."""
+    folded = "app;main;vfs_read_[k] 4\napp;main;compiled_[j];inner_[j] 6\n"
+    assert server.request("POST", "/api/v1/upload?format=folded&labels=service.name=app", folded.encode(), {}).status == 200
+    a = ask(server, "[kernel]", "vfs_read")
+    assert "kernel" in a["why"] and (a["all"], a["self"], a["total"]) == (10, 4, 4)
+    a = ask(server, "[jit]", "compiled")
+    assert "runtime" in a["why"] and (a["self"], a["total"], a["instructions"]) == (0, 6, [])
+    assert ask(server, "[python]", "compiled")["total"] == 0

@@ -301,13 +301,15 @@ export class Painter {
   /** Outlines: the box under the pointer, the one with the keyboard's focus, those of a table row. */
   mark(s: Scene, hovered: number, focused: number, linked: number[]): void {
     const { over, ratio } = this;
-    // Nothing to mix with the picture while nothing is marked.
-    const any = hovered >= 0 || focused >= 0 || linked.length > 0;
-    this.overlay.hidden = !any;
-    if (!any)
+    // What marks nothing need not be mixed with the picture.
+    const nothing = hovered < 0 && focused < 0 && linked.length === 0;
+    if (nothing && this.overlay.hidden)
       return;
     over.setTransform(1, 0, 0, 1, 0, 0);
     over.clearRect(0, 0, this.overlay.width, this.overlay.height);
+    this.overlay.hidden = nothing;
+    if (nothing)
+      return;
     over.setTransform(ratio, 0, 0, ratio, 0, 0);
     const look = LOOKS[s.theme];
     const box = (i: number, width: number): void => {

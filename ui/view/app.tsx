@@ -22,12 +22,12 @@ import type { Losses } from "../model/stats.ts";
 import { count, percent, value } from "../model/text.ts";
 import { applyTransform, invert } from "../model/transform.ts";
 import type { Transform } from "../model/transform.ts";
-import { findPath, frameName, NONE, nodeName, pathHashes, pathId, pathOf } from "../model/tree.ts";
+import { findPath, frameName, GROUP, NONE, nodeName, pathHashes, pathId, pathOf } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
 import { Crumbs, Legend, Quality } from "./bar.tsx";
 import { Card, interval } from "./card.tsx";
 import { copy } from "./copy.ts";
-import { Flame } from "./flame.tsx";
+import { ANIMATION_MS, calm, Flame } from "./flame.tsx";
 import type { FoldedSum, Place, Span, Spot } from "./flame.tsx";
 import { Help } from "./help.tsx";
 import { enter, replace } from "./location.ts";
@@ -79,6 +79,16 @@ function useMedia(query: string): boolean {
     return () => m.removeEventListener("change", change);
   }, [query]);
   return on;
+}
+
+/** The zoomed part when the picture has come there: the table, which is much to render, must not stop it on its way. */
+function useArrived(tree: Tree, zoom: Span): Span {
+  const [arrived, set] = useState({ tree, zoom });
+  useEffect(() => {
+    const timer = setTimeout(() => set({ tree, zoom }), ANIMATION_MS);
+    return () => clearTimeout(timer);
+  }, [tree, zoom]);
+  return calm() || arrived.tree !== tree ? zoom : arrived.zoom;
 }
 
 /** The state, in step with location.hash both ways. */
@@ -165,6 +175,8 @@ export function App(p: Props): preact.JSX.Element {
     return ALL;
   }, [state.zoom, hashes, tree, weights]);
 
+  const arrived = useArrived(tree, zoom);
+
   const [focus, setFocus] = useNode(hashes);
   // Of the table's row under the pointer, and the other way round.
   const [linked, setLinked] = useState(-1);
@@ -210,11 +222,15 @@ export function App(p: Props): preact.JSX.Element {
     if (fileOf(node) !== "")
       p.onSource?.(fileOf(node), profile.frames.line[tree.frame[node]!]!);
   };
-  /** Only files have instructions that somebody could read. */
+  /** What is of no file, code that was made at run time, goes by its kind: the server says why there is no more. */
   const codeOf = (node: number): CodeOf | null => {
-    const m = profile.frames.mapping[tree.frame[node]!]!;
+    const f = tree.frame[node]!;
+    const kind = profile.kinds[profile.frames.kind[f]!]?.name ?? "";
+    const m = profile.frames.mapping[f]!;
+    if (profile.frames.flags[f]! & GROUP || kind === "note" || kind === "")
+      return null;
     const { path, buildId } = m === NONE ? { path: "", buildId: "" } : profile.mappings[m]!;
-    return path.startsWith("/") ? { name: nodeName(profile, tree, node), file: path, buildId } : null;
+    return { name: frameName(profile, f), file: path || `[${kind}]`, buildId };
   };
   const openCode = (node: number): void => {
     const code = codeOf(node);
@@ -405,7 +421,7 @@ export function App(p: Props): preact.JSX.Element {
             {percent(unseen)} of {state.widthBy === "after" ? "before" : "after"} has no width here: show both</button>}
         </footer>
       </main>
-      {table && <FunctionList profile={profile} tree={upright} ids={ids} zoom={state.inverted ? ALL : zoom} sort={state.sort}
+      {table && <FunctionList profile={profile} tree={upright} ids={ids} zoom={state.inverted ? ALL : arrived} sort={state.sort}
                               alone={panes === "table"} descending={state.descending} filter={state.filter} normalise={normalise}
                               matched={matchedFrames} over={over} onOver={setLinked} onSort={(sort, descending) => change({ sort, descending })}
                               onFilter={(filter) => change({ filter })} onSandwich={openSandwich}

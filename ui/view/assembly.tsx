@@ -56,6 +56,6 @@ export function AssemblySheet(p: Props): preact.JSX.Element {
     <p>{percent(a.total / (a.all || 1))} of all goes through this function of <code>{showable(file)}</code>, {percent(a.self / (a.all || 1))} ends
       in it; shares are of the function. {a.why}</p>
     {p.quality}
-    {a.instructions.length > 0 ? <Instructions a={a} onSource={p.onSource} /> : <p>No sample has it.</p>}
+    {a.instructions.length > 0 && <Instructions a={a} onSource={p.onSource} />}
   </>}</Sheet>;
 }

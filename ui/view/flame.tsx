@@ -16,7 +16,7 @@ import type { Profile, Tree } from "../model/tree.ts";
 /** Frames narrower than this are folded with their neighbours; the second where narrow ones are kept. */
 const MIN_PX = 2.5;
 const KEPT_PX = 0.75;
-const ANIMATION_MS = 180;
+export const ANIMATION_MS = 180;
 
 /** Siblings first … last; the same twice for one frame. */
 export interface Span {
@@ -78,7 +78,7 @@ function foldedSum(b: Boxes, weightOfPx: number): FoldedSum {
   return sum;
 }
 
-const calm = (): boolean => matchMedia("(prefers-reduced-motion: reduce)").matches;
+export const calm = (): boolean => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 export class Flame extends Component<Props> {
   private readonly scroller = createRef<HTMLDivElement>();
