@@ -40,15 +40,23 @@ static void put_agent(struct str *out, const struct agent_state *s)
 		put_field(out, "help", help_of(s->lost[i].name));
 		str_printf(out, "\"count\":%llu}", s->lost[i].count);
 	}
-	str_puts(out, "]}");
+	str_puts(out, "],\"range\":");
+	if (s->range.from_ms < s->range.to_ms)
+		str_printf(out, "{\"from\":%llu,\"to\":%llu,\"samples\":%llu,\"lost\":%llu}}",
+			   s->range.from_ms, s->range.to_ms, s->range.samples, s->range.lost);
+	else
+		str_puts(out, "null}");
 }
 
 static int agents(struct api_call *c)
 {
 	_cleanup_free_ struct agent_state *all = NULL;
+	_cleanup_query_ struct query q = {};
 	size_t n = 0;
-	int r = ingest_agents(c->a->o.ingest, &all, &n);
+	int r = api_query(c, "", &q);
 
+	if (r == 0)
+		r = ingest_agents(c->a->o.ingest, q.from_ms, q.to_ms, &all, &n);
 	if (r < 0)
 		return r;
 	str_puts(c->out, "{\"version\":\"" CULPRIT_VERSION "\",\"agents\":[");

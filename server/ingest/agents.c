@@ -13,9 +13,21 @@
 #define PREFIX "culprit.agent."
 #define LOST PREFIX "lost."
 
+#define FINE 16 /* points are no further apart than this part of their age */
+
+/* What an agent had counted until then, since it was first heard of; restarts included. */
+struct point {
+	u64 at_ms, samples, lost;
+};
+
+struct known {
+	struct agent_state s;
+	vec(struct point) points; /* rising in all of their fields */
+};
+
 struct agents {
 	pthread_mutex_t lock;
-	vec(struct agent_state) all;
+	vec(struct known) all;
 };
 
 int agents_create(struct agents **ret)
@@ -34,6 +46,8 @@ void agents_destroy(struct agents *a)
 	if (!a)
 		return;
 	pthread_mutex_destroy(&a->lock);
+	vec_foreach (&a->all, k)
+		vec_deinit(&k->points);
 	vec_deinit(&a->all);
 	free(a);
 }
@@ -92,21 +106,86 @@ static bool same_host(const struct agent_state *a, const struct agent_state *b)
 }
 
 /* The place of the host; of one that is new the place of whoever was silent longest, when full. */
-static struct agent_state *place(struct agents *a, const struct agent_state *s)
+static struct known *place(struct agents *a, const struct agent_state *s)
 {
-	struct agent_state *oldest = NULL;
+	struct known *oldest = NULL;
 
 	vec_foreach (&a->all, e) {
-		if (same_host(e, s))
+		if (same_host(&e->s, s))
 			return e;
-		if (!oldest || e->seen_ms < oldest->seen_ms)
+		if (!oldest || e->s.seen_ms < oldest->s.seen_ms)
 			oldest = e;
 	}
-	if (a->all.n < AGENTS_MAX && vec_push(&a->all, (struct agent_state){}) == 0)
-		oldest = &a->all.data[a->all.n - 1];
-	if (oldest)
-		*oldest = (struct agent_state){};
+	if (a->all.n < AGENTS_MAX && vec_push(&a->all, (struct known){}) == 0)
+		return &a->all.data[a->all.n - 1];
+	if (oldest) {
+		vec_deinit(&oldest->points);
+		*oldest = (struct known){};
+	}
 	return oldest;
+}
+
+static u64 lost_of(const struct agent_state *s)
+{
+	u64 sum = 0;
+
+	for (u32 i = 0; i < s->n_lost; i++)
+		sum += s->lost[i].count;
+	return sum;
+}
+
+/* Some 20 points for each doubling of time: 350 for a week of one every five seconds. */
+static void thin_out(struct known *k, u64 now_ms)
+{
+	struct point *p = k->points.data;
+	size_t n = 1;
+
+	for (size_t i = 1; i < k->points.n; i++) {
+		bool last = i + 1 == k->points.n;
+
+		if (last || p[i + 1].at_ms - p[n - 1].at_ms > (now_ms - p[i].at_ms) / FINE)
+			p[n++] = p[i];
+	}
+	k->points.n = n;
+}
+
+/* Adds what it has counted since it said so before; one that was started anew counts from 0. */
+static void add_point(struct known *k, const struct agent_state *s)
+{
+	const struct agent_state *was = &k->s;
+	bool same = was->started_ms == s->started_ms && was->samples <= s->samples &&
+		    lost_of(was) <= lost_of(s);
+	struct point p = {.at_ms = MIN(s->started_ms, s->seen_ms)};
+
+	if (!k->points.n && vec_push(&k->points, p) < 0)
+		return;
+	p = k->points.data[k->points.n - 1];
+	if (s->seen_ms <= p.at_ms)
+		return;
+	p.at_ms = s->seen_ms;
+	p.samples += s->samples - (same ? was->samples : 0);
+	p.lost += lost_of(s) - (same ? lost_of(was) : 0);
+	/* Without memory for it the next one tells for both, too much by what was before. */
+	if (vec_push(&k->points, p) == 0)
+		thin_out(k, s->seen_ms);
+}
+
+/* Between the last point before the range, or the first there is, and the first behind it. */
+static void tell_range(const struct known *k, u64 from_ms, u64 to_ms, struct agent_state *ret)
+{
+	const struct point *p = k->points.data;
+	size_t from = 0, to;
+
+	while (from + 1 < k->points.n && p[from + 1].at_ms <= from_ms)
+		from++;
+	for (to = from; to + 1 < k->points.n && p[to].at_ms < to_ms; to++)
+		;
+	if (to == from || p[from].at_ms >= to_ms)
+		return;
+	ret->range.from_ms = p[from].at_ms;
+	ret->range.to_ms = p[to].at_ms;
+	ret->range.samples = p[to].samples - p[from].samples;
+	ret->range.lost = p[to].lost - p[from].lost;
 }
 
 static double cpu_of(const struct agent_state *before, const struct agent_state *s)
@@ -122,7 +201,8 @@ static double cpu_of(const struct agent_state *before, const struct agent_state 
 void agents_see(struct agents *a, const struct profile *p, u64 now_ms)
 {
 	const struct profile_resource *r;
-	struct agent_state s = {.seen_ms = now_ms}, *at;
+	struct agent_state s = {.seen_ms = now_ms};
+	struct known *at;
 
 	if (!p->agent || p->agent >= p->resources.n)
 		return;
@@ -137,8 +217,9 @@ void agents_see(struct agents *a, const struct profile *p, u64 now_ms)
 	pthread_mutex_lock(&a->lock);
 	at = place(a, &s);
 	if (at) {
-		s.cpu = cpu_of(at, &s);
-		*at = s;
+		s.cpu = cpu_of(&at->s, &s);
+		add_point(at, &s);
+		at->s = s;
 	}
 	pthread_mutex_unlock(&a->lock);
 }
@@ -151,7 +232,7 @@ static int compare_hosts(const void *a, const void *b)
 	return c ? c : strcmp(x->id, y->id);
 }
 
-int agents_list(struct agents *a, struct agent_state **ret, size_t *ret_n)
+int agents_list(struct agents *a, u64 from_ms, u64 to_ms, struct agent_state **ret, size_t *ret_n)
 {
 	struct agent_state *all;
 	size_t n;
@@ -159,8 +240,10 @@ int agents_list(struct agents *a, struct agent_state **ret, size_t *ret_n)
 	pthread_mutex_lock(&a->lock);
 	n = a->all.n;
 	all = calloc(n + 1, sizeof(*all));
-	if (all && n)
-		memcpy(all, a->all.data, n * sizeof(*all));
+	for (size_t i = 0; all && i < n; i++) {
+		all[i] = a->all.data[i].s;
+		tell_range(&a->all.data[i], from_ms, to_ms, &all[i]);
+	}
 	pthread_mutex_unlock(&a->lock);
 	if (!all)
 		return -ENOMEM;

@@ -2,6 +2,10 @@
 /*
  * The agents that send here, by host: what each said of itself last (agent/run/about.h), in memory
  * only; one that still runs says it again within seconds. Thread-safe.
+ *
+ * An agent counts from its start on. So that losses can be told of a range of time, counts are kept
+ * at points of it, which are rarer the older they are: what is asked for is answered of a somewhat
+ * wider range, and the answer says of which.
  */
 #pragma once
 
@@ -25,6 +29,10 @@ struct agent_state {
 	double cpu; /* CPUs, between what it said last and before; since its start at first */
 	struct agent_loss lost[8];
 	u32 n_lost;
+	/* Of the range that was asked for; from = to: nothing is known of it. */
+	struct {
+		u64 from_ms, to_ms, samples, lost;
+	} range;
 };
 
 int agents_create(struct agents **ret);
@@ -33,4 +41,4 @@ DEFINE_CLEANUP(agents, struct agents *, agents_destroy)
 /* What the profile says of its agent, if anything. */
 void agents_see(struct agents *a, const struct profile *p, u64 now_ms);
 /* Sorted by host; *ret is the caller's to free. */
-int agents_list(struct agents *a, struct agent_state **ret, size_t *ret_n);
+int agents_list(struct agents *a, u64 from_ms, u64 to_ms, struct agent_state **ret, size_t *ret_n);

@@ -48,9 +48,9 @@ void ingest_destroy(struct ingest *i)
 	free(i);
 }
 
-int ingest_agents(struct ingest *i, struct agent_state **ret, size_t *ret_n)
+int ingest_agents(struct ingest *i, u64 from_ms, u64 to_ms, struct agent_state **ret, size_t *ret_n)
 {
-	return agents_list(i->agents, ret, ret_n);
+	return agents_list(i->agents, from_ms, to_ms, ret, ret_n);
 }
 
 void ingest_stats(struct ingest *i, struct ingest_stats *ret)

@@ -77,4 +77,5 @@ int ingest_decode(struct ingest *i, const u8 *data, size_t n, const char *encodi
 		  const u8 **ret_data, size_t *ret_n, struct diag *reterr_diag);
 void ingest_stats(struct ingest *i, struct ingest_stats *ret);
 /* agents_list() of those that sent here. */
-int ingest_agents(struct ingest *i, struct agent_state **ret, size_t *ret_n);
+int ingest_agents(struct ingest *i, u64 from_ms, u64 to_ms, struct agent_state **ret,
+		  size_t *ret_n);

@@ -165,6 +165,8 @@ def assert_agent_tells(s, agent, samples):
     assert (a["host"], a["kernel"], a["hz"]) == (u.nodename, u.release, 199)
     now = time.time() * 1000
     assert now - 60000 < a["started"] < a["last"] < now + 1000
+    # All of its time lies in the last hour, which is what is asked for.
+    assert a["range"]["samples"] == a["samples"] and a["range"]["lost"] == sum(x["count"] for x in a["lost"])
     assert a["samples"] >= samples and a["truncated"] <= a["samples"] and a["processes"] > 0
     with open(f"/proc/{agent.process.pid}/status", encoding="ascii") as f:
         peak = next(int(line.split()[1]) * 1024 for line in f if line.startswith("VmHWM"))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What agents tell of themselves: GET /api/v1/agents. */
 import { array, number, object, text } from "./check.ts";
+import type { Filter } from "./address.ts";
 import type { Losses } from "./stats.ts";
 
 export interface Loss {
@@ -29,12 +30,18 @@ export interface Agent {
   lost: Loss[];
   /** Its last error, "" for none. */
   error: string;
+  /** Of the range that was asked for, and a bit around it; null: nothing is known of it. */
+  range: { from: number; to: number; samples: number; lost: number } | null;
 }
 
 export interface Agents {
   /** The server's version, to compare theirs with. */
   version: string;
   agents: Agent[];
+}
+
+function readRange(x: Record<string, unknown>): Agent["range"] {
+  return { from: number(x["from"]), to: number(x["to"]), samples: number(x["samples"]), lost: number(x["lost"]) };
 }
 
 export function readAgents(json: unknown): Agents {
@@ -49,22 +56,21 @@ export function readAgents(json: unknown): Agents {
         processes: number(x["processes"]), samples: number(x["samples"]), truncated: number(x["truncated"]),
         lost: array(x["lost"]).map((l) => ({ reason: text(object(l)["reason"]), count: number(object(l)["count"]),
           help: text(object(l)["help"]) })),
-        error: text(x["error"]),
+        error: text(x["error"]), range: x["range"] === null ? null : readRange(object(x["range"])),
       };
     }),
   };
 }
 
-/** Of those that were there at a time or later; a count since they started is all that they tell. */
-export function lossesOf(a: Agents, since: number): Losses | null {
-  const there = a.agents.filter((x) => x.last >= since);
-  const sum = { agents: there.length, samples: 0, lost: 0 };
-  for (const x of there) {
-    sum.samples += x.samples;
-    for (const l of x.lost)
-      sum.lost += l.count;
-  }
-  return there.length ? sum : null;
+/** Of the hosts that are looked at, added up; null: none told anything of that time. */
+export function lossesOf(a: Agents, filters: Filter[]): Losses | null {
+  const of = filters.filter((f) => f.label === "host.name");
+  const ranges = a.agents.filter((x) => of.every((f) => (x.host === f.value) !== f.not)).map((x) => x.range).filter((r) => r !== null);
+  if (ranges.length === 0)
+    return null;
+  const sum = (of: "samples" | "lost"): number => ranges.reduce((n, r) => n + r[of], 0);
+  return { agents: ranges.length, samples: sum("samples"), lost: sum("lost"),
+    from: Math.min(...ranges.map((r) => r.from)), to: Math.max(...ranges.map((r) => r.to)) };
 }
 
 /** Nothing for so long, in ms, and an agent counts as silent: it sends every few seconds. */

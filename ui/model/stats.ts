@@ -5,6 +5,7 @@
  */
 import { number, object } from "./check.ts";
 import { percent } from "./text.ts";
+import { clock, day } from "./times.ts";
 import type { Meta, Quality, Tree } from "./tree.ts";
 
 const Z95 = 1.959963984540054;
@@ -65,11 +66,13 @@ export function change(before: number, after: number): number {
   return m > 0 ? (after - before) / m : 0;
 }
 
-/** Added up what agents say of the time since each started; null: none did. */
+/** Added up what agents counted between two times, in ms. */
 export interface Losses {
   agents: number;
   samples: number;
   lost: number;
+  from: number;
+  to: number;
 }
 
 export interface Warning {
@@ -94,15 +97,16 @@ export interface Fact {
 }
 
 /** Whether samples were lost, as far as those who took them say. */
-export function lossFact(l: Losses | null): Fact | null {
+export function lossFact(l: Losses | null): Fact {
   if (!l || l.samples + l.lost <= 0)
-    return null;
+    return { text: "losses not known", level: "fact",
+      help: "No agent has told this server what it lost in this time: they tell of the time since it runs, and what others send does not say." };
   const share = l.lost / (l.samples + l.lost);
-  const who = `${l.agents === 1 ? "the agent says" : `${l.agents} agents say`} of the time since ${l.agents === 1 ? "it" : "each"} started`;
+  const who = `${l.agents === 1 ? "one agent" : `${l.agents} agents`} counted from ${day(l.from)} ${clock(l.from)} to ${day(l.to)} ${clock(l.to)}`;
   return share > 0.01
     ? { text: `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} % lost`, level: "warn",
-        help: `Samples were dropped on the way, ${who}. What is shown may be biased towards quiet moments.` }
-    : { text: l.lost === 0 ? "none lost" : `${percent(share)} lost`, help: `By what ${who}.`, level: "fact" };
+        help: `Samples were dropped on the way, as ${who}. What is shown may be biased towards quiet moments.` }
+    : { text: l.lost === 0 ? "none lost" : `${percent(share)} lost`, help: `As ${who}.`, level: "fact" };
 }
 
 /** What is wrong enough with a profile that a reader must know it before drawing conclusions. */

@@ -89,7 +89,7 @@ test("source: lines with values, also where the file has become shorter, and wha
 
 test("agents: what is wrong and what to do", () => {
   const json = { version: "2", agents: [{ host: "h", version: "2", kernel: "6.1", arch: "x86_64", started: 5, last: 100000, hz: 20, cpu: 0.001,
-    rss: 4e7, processes: 90, samples: 1000, truncated: 3, lost: [{ reason: "ring full", count: 5, help: "Larger." }], error: "" }] };
+    rss: 4e7, processes: 90, samples: 1000, truncated: 3, lost: [{ reason: "ring full", count: 5, help: "Larger." }], error: "", range: null }] };
   const [a] = readAgents(json).agents;
   assert.deepEqual(complaints(a!, "2", 100000), []);
   assert.match(complaints(a!, "2", 200000)[0]!, /Nothing has come/);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { lossesOf } from "../model/agents.ts";
-import type { Agent } from "../model/agents.ts";
+import type { Filter } from "../model/address.ts";
+import { lossesOf, readAgents } from "../model/agents.ts";
 import { readAssembly } from "../model/assembly.ts";
 import { change, lossFact, readQuality, samplesPerValue, significant, warnings, wilson, zScore } from "../model/stats.ts";
 import { decodeState, DEFAULTS, encodeState } from "../model/state.ts";
@@ -91,16 +91,23 @@ test("a poor profile says so, a good one does not", () => {
   assert.deepEqual(warnings(meta.quality, 900).map((w) => w.text), ["10 % lost", "10 % truncated", "10 % of frames have no name"]);
 });
 
-test("losses: what agents say, of those that were there; nothing where nobody says", () => {
-  const agent = (last: number, samples: number, lost: number): Agent => ({
-    host: "h", version: "1", kernel: "", arch: "", started: 0, last, hz: 20, cpu: 0, rss: 0, processes: 1, samples, truncated: 0,
-    lost: lost ? [{ reason: "ring", count: lost, help: "" }] : [], error: "" });
-  const of = (...agents: Agent[]): ReturnType<typeof lossFact> => lossFact(lossesOf({ version: "1", agents }, 1000));
-  assert.equal(of(), null);
-  assert.equal(of(agent(999, 100, 50)), null, "was gone before");
-  assert.deepEqual([of(agent(1000, 100, 0))!.text, of(agent(1000, 100, 0))!.level], ["none lost", "fact"]);
-  assert.deepEqual([of(agent(1000, 900, 50), agent(2000, 0, 50))!.text, of(agent(1000, 900, 50), agent(2000, 0, 50))!.level], ["10 % lost", "warn"]);
-  assert.deepEqual([of(agent(1000, 9999, 1))!.text, of(agent(1000, 9999, 1))!.level], ["0.01 % lost", "fact"]);
+test("losses: what agents counted in the range, of the hosts that are looked at; not known where nobody did", () => {
+  const agent = (host: string, samples: number, lost: number, range = true): unknown => ({
+    host, version: "1", kernel: "", arch: "", started: 0, last: 9, hz: 20, cpu: 0, rss: 0, processes: 1, samples: 1e6, truncated: 0,
+    lost: [{ reason: "ring", count: 1e6, help: "" }], error: "", range: range ? { from: 1000, to: 2000, samples, lost } : null });
+  const of = (agents: unknown[], filters: Filter[] = []): [string, string] => {
+    const f = lossFact(lossesOf(readAgents({ version: "1", agents }), filters));
+    return [f.text, f.level];
+  };
+  assert.deepEqual(of([]), ["losses not known", "fact"]);
+  assert.deepEqual(of([agent("a", 0, 0, false)]), ["losses not known", "fact"], "was gone before");
+  assert.deepEqual(of([agent("a", 100, 0)]), ["none lost", "fact"]);
+  assert.deepEqual(of([agent("a", 900, 50), agent("b", 0, 50), agent("c", 0, 0, false)]), ["10 % lost", "warn"]);
+  assert.deepEqual(of([agent("a", 9999, 1)]), ["0.01 % lost", "fact"]);
+  const host = (value: string, not: boolean): Filter[] => [{ label: "host.name", value, not }, { label: "x", value: "y", not: false }];
+  assert.deepEqual(of([agent("a", 100, 0), agent("b", 0, 50)], host("a", false)), ["none lost", "fact"]);
+  assert.deepEqual(of([agent("a", 100, 0), agent("b", 0, 50)], host("a", true)), ["100 % lost", "warn"]);
+  assert.throws(() => readAgents({ version: "1", agents: [{ ...agent("a", 1, 1) as object, range: 7 }] }), DataError);
   const q = readQuality({ quality: { samples: 50, lost: 0, truncated: 25, unknown_frames: 10, frames: 100, damaged: false } });
   assert.deepEqual(warnings(q, q.samples).map((w) => w.text), ["only 50 samples", "50 % truncated", "10 % of frames have no name"]);
   assert.throws(() => readQuality({}), DataError);

@@ -3,14 +3,12 @@
 import { complaints, SILENT_MS } from "../model/agents.ts";
 import type { Agents } from "../model/agents.ts";
 import { showable } from "../model/payload.ts";
-import type { Losses } from "../model/stats.ts";
 import { count, duration, percent, value } from "../model/text.ts";
 import { QualityOf } from "./bar.tsx";
 
 interface Props {
   data: Agents;
   now: number;
-  losses: Losses | null;
   onHost: (host: string) => void;
 }
 
@@ -25,7 +23,7 @@ export function AgentTable(p: Props): preact.JSX.Element {
     unknown: -1, frames: -1, userStacks: -1 };
   return (
     <section class="services-page" aria-label="Hosts and agents">
-      <QualityOf quality={all} losses={p.losses} what="Samples that these agents have taken since each started" />
+      <QualityOf quality={all} what="Samples that these agents have taken since each started" />
       <div class="table-scroll">
         <table>
           <thead><tr><th class="c-name">Host</th><th>Version</th><th>Kernel</th><th class="num">Rate</th><th class="num">CPU</th>

@@ -53,7 +53,7 @@ interface Props {
   /** Shows the requests that run a function. */
   onRequests?: (name: string) => void;
   /** Of who recorded it, where that is known apart from the profile. */
-  losses?: Losses | null;
+  losses?: Losses | null | undefined;
   /** What CPU time costs, where it is known. */
   factors?: Factors | null;
 }
@@ -347,7 +347,7 @@ export function App(p: Props): preact.JSX.Element {
       <header class="top">
         <div class="title">
           <h1 title={meta.title}><span class="mark" aria-hidden="true" />{meta.title || "culprit"}</h1>
-          <Quality profile={profile} samples={samples} losses={p.losses ?? null} />
+          <Quality profile={profile} samples={samples} losses={p.losses} />
         </div>
         <div class="tools">
           <div class={badSearch ? "search bad" : "search"} role="search">

@@ -57,7 +57,7 @@ export interface View {
   damaged: boolean;
   /** What CPU time costs; null: what is counted is no time of a CPU. */
   factors: Factors | null;
-  /** Of the agents that told of themselves within the range or since. */
+  /** In the range, as agents counted; null: none did. */
   losses: Losses | null;
   part: Part;
 }
@@ -220,8 +220,8 @@ export async function ask(source: Source, state: LiveState, signal: AbortSignal)
   const view = state.view === "files" ? "flame" : state.view;
   const timed = typeName(type).name === "cpu" && typeName(type).unit === "nanoseconds";
   const [{ part, damaged }, agents, cost] = await Promise.all([
-    ASK[view]({ source, state, range, type, signal }), source.json("agents", {}, signal),
+    ASK[view]({ source, state, range, type, signal }), source.json("agents", within(range), signal),
     // Only its factors, so of no time to speak of.
     timed ? source.json("cost", { from: range.to - 1, to: range.to, limit: 1 }, signal) : null]);
-  return { range, at: source.now(), types, type, first: source.first, damaged, factors: cost === null ? null : readFactors(cost), losses: lossesOf(readAgents(agents), range.from), part };
+  return { range, at: source.now(), types, type, first: source.first, damaged, factors: cost === null ? null : readFactors(cost), losses: lossesOf(readAgents(agents), state.filters), part };
 }

@@ -25,8 +25,11 @@ export function Facts(p: { first: Fact[]; bad: Warning[]; rest: Fact[] }): preac
   );
 }
 
+/** Undefined: there is nobody to ask; null: those who were asked do not know. */
+type MaybeLosses = Losses | null | undefined;
+
 /** What a profile's quality says by itself; of losses what agents say, where the profile does not. */
-function judge(q: QualityFacts, samples: number, losses: Losses | null): { bad: Warning[]; calm: Fact[] } {
+function judge(q: QualityFacts, samples: number, losses: MaybeLosses): { bad: Warning[]; calm: Fact[] } {
   const bad = warnings(q, samples);
   const calm: Fact[] = [];
   const share = (k: number, n: number, word: string, help: string): void => {
@@ -36,7 +39,7 @@ function judge(q: QualityFacts, samples: number, losses: Losses | null): { bad: 
   if (q.lost === 0)
     calm.push(["none lost", "No sample was dropped on the way"]);
   share(q.lost, q.lost + q.samples, "lost", "Samples that were dropped on the way");
-  const loss = q.lost < 0 ? lossFact(losses) : null;
+  const loss = q.lost < 0 && losses !== undefined && samples > 0 ? lossFact(losses) : null;
   if (loss?.level === "warn")
     bad.push({ ...loss, level: "warn" });
   else if (loss)
@@ -49,14 +52,14 @@ function judge(q: QualityFacts, samples: number, losses: Losses | null): { bad: 
 }
 
 /** The bar where there is no picture. */
-export function QualityOf(p: { quality: QualityFacts; losses: Losses | null; what: string }): preact.JSX.Element {
+export function QualityOf(p: { quality: QualityFacts; losses?: Losses | null; what: string }): preact.JSX.Element {
   const { samples } = p.quality;
   const { bad, calm } = judge(p.quality, samples, p.losses);
   const few = bad.some((w) => w.text.endsWith("samples"));
   return <Facts first={few ? [] : [[`${count(samples)} samples`, p.what]]} bad={bad} rest={calm} />;
 }
 
-export function Quality(p: { profile: Profile; samples: number; losses: Losses | null }): preact.JSX.Element {
+export function Quality(p: { profile: Profile; samples: number; losses?: Losses | null | undefined }): preact.JSX.Element {
   const { meta, tree } = p.profile;
   const facts: Fact[] = [];
   if (p.samples >= 0)
