@@ -196,6 +196,29 @@ static void scale(struct profile_tree *t, s64 to)
 	}
 }
 
+static int check_units(struct api_call *c, const struct profile *p, const struct profile *base)
+{
+	if (!strcmp(type_unit(p), type_unit(base)))
+		return 0;
+	return diag_set(&c->d, -EINVAL, "the sides have values of unlike units: %s and %s",
+			type_unit(p), type_unit(base));
+}
+
+/* The other side of a comparison: parameters with base_, as on this side where they are left out.
+ */
+static int get_base(struct api_call *c, const struct profile *p, struct query *q,
+		    struct profile **ret)
+{
+	_cleanup_profile_ struct profile *base = NULL;
+	int r = get_profile(c, "base_", q, &base);
+
+	if (r == 0)
+		r = check_units(c, p, base);
+	if (r == 0)
+		*ret = take_ptr(base);
+	return r;
+}
+
 static int diff(struct api_call *c)
 {
 	_cleanup_profile_tree_ struct profile_tree *before = NULL, *after = NULL;
@@ -212,10 +235,7 @@ static int diff(struct api_call *c)
 	if (r == 0)
 		r = get_profile(c, "", &q, &p);
 	if (r == 0)
-		r = get_profile(c, "base_", &base_q, &base);
-	if (r == 0 && strcmp(type_unit(p), type_unit(base)) != 0)
-		r = diag_set(&c->d, -EINVAL, "the sides have values of unlike units: %s and %s",
-			     type_unit(p), type_unit(base));
+		r = get_base(c, p, &base_q, &base);
 	if (r == 0)
 		r = profile_tree_build(p, &o, &after);
 	if (r == 0)
@@ -315,41 +335,74 @@ static int put_file(struct api_call *c, const struct profile *p,
 	return format->write(p, o, c->out, &c->d);
 }
 
+/* Of two selections for the formats that hold two, with diff=1. */
 static int export(struct api_call *c)
 {
 	const char *name = net_parameter(c->r, "format");
 	const struct profile_format *format = NULL;
-	_cleanup_profile_ struct profile *p = NULL;
+	_cleanup_profile_ struct profile *p = NULL, *base = NULL;
+	_cleanup_query_ struct query q = {}, base_q = {};
 	struct profile_write_options o = {};
-	_cleanup_query_ struct query q = {};
+	bool two = false;
 	int r = api_tree_options(c, &o.tree);
 
 	if (r == 0)
 		r = find_format(c, name ? name : "pprof", &format);
 	if (r == 0)
+		r = api_flag(c, "diff", &two);
+	if (r == 0)
+		r = api_flag(c, "normalize", &o.normalize);
+	if (r == 0)
 		r = get_profile(c, "", &q, &p);
+	if (r == 0 && two)
+		r = get_base(c, p, &base_q, &base);
+	o.base = base;
 	return r < 0 ? r : put_file(c, p, format, &o);
 }
 
-/* A file as another, or without a format as the page draws it; nothing is stored. */
-static int convert(struct api_call *c)
+/* With base_bytes the body begins with a file of so many bytes that the rest is compared with. */
+static int read_files(struct api_call *c, struct profile **ret, struct profile **ret_base)
 {
 	const struct ingest_file f = {
 		.format = net_parameter(c->r, "from_format"),
 		.encoding = c->r->content_encoding,
 	};
+	_cleanup_profile_ struct profile *p = NULL, *base = NULL;
+	u64 n = 0;
+	int r = net_parameter(c->r, "base_bytes") ? api_number(c, "base_bytes", 1, c->r->n_body, &n)
+						  : 0;
+
+	if (r == 0 && n)
+		r = ingest_read(c->a->o.ingest, c->r->body, n, &f, &base, &c->d);
+	if (r == 0)
+		r = ingest_read(c->a->o.ingest, c->r->body + n, c->r->n_body - n, &f, &p, &c->d);
+	if (r == 0 && n)
+		r = check_units(c, p, base);
+	if (r == 0) {
+		*ret = take_ptr(p);
+		*ret_base = take_ptr(base);
+	}
+	return r;
+}
+
+/* A file as another, or without a format as the page draws it; nothing is stored. */
+static int convert(struct api_call *c)
+{
 	const char *name = net_parameter(c->r, "format");
 	const struct profile_format *format = NULL;
-	_cleanup_profile_ struct profile *p = NULL;
+	_cleanup_profile_ struct profile *p = NULL, *base = NULL;
 	struct profile_write_options o = {};
 	int r = api_tree_options(c, &o.tree);
 
 	if (r == 0 && name)
 		r = find_format(c, name, &format);
 	if (r == 0)
-		r = ingest_read(c->a->o.ingest, c->r->body, c->r->n_body, &f, &p, &c->d);
+		r = api_flag(c, "normalize", &o.normalize);
+	if (r == 0)
+		r = read_files(c, &p, &base);
 	if (r < 0)
 		return r;
+	o.base = base;
 	if (format)
 		return put_file(c, p, format, &o);
 	c->ret->content_type = "application/x-culprit";

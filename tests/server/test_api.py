@@ -125,6 +125,8 @@ def test_every_route(filled, path):
             extra = {"type": CPU}
         if name == "to":
             extra = {"from": "now-1h"}
+        if name == "diff":
+            extra = {"format": "folded"}  # pprof, which comes without, holds one side
         if name in ("span", "base_span"):
             extra["trace"] = EXAMPLES["trace"]
         a = check(filled.get(path, **{**needed, **extra, name: value(name)}), path)
@@ -329,6 +331,9 @@ def test_export(filled, executable):
     assert filled.get("/api/v1/export", format="svg").headers["Content-Type"] == "image/svg+xml"
     assert "<html" in filled.get("/api/v1/export", format="html").text[:200].lower()
     assert filled.get("/api/v1/export", format="speedscope").json()["shared"]["frames"]
+    for name in ("pprof", "speedscope", "firefox"):
+        a = filled.get("/api/v1/export", format=name, diff="1", base_query='{service_name="shop"}')
+        assert a.status == 415 and "cannot hold a diff" in a.text
 
 
 def test_nothing_is_an_answer_too(server):

@@ -203,6 +203,14 @@ it("charts: lanes by thread, a heat map from which a range is taken", async () =
   await p.done();
 });
 
+async function exported(p, what) {
+  const saved = p.page.waitForEvent("download");
+  await p.page.getByLabel("Export").selectOption(what);
+  return readFileSync(await (await saved).path(), "utf8").trim();
+}
+
+const BOTH_FOLDED = ["p;gone 200 0", "p;grew 100 300", "p;new 0 400", "p;shrank 600 200", "p;steady 100 100"];
+
 it("files: dropped, named, exported, compared, and what is no profile is said", async () => {
   const p = await see("view=files", { said: /status of 400/ });
   assert.match(await text(p, ".nothing"), /Drop a profile here/);
@@ -223,12 +231,36 @@ it("files: dropped, named, exported, compared, and what is no profile is said", 
   await until("both", async () => /compared with before\.folded/.test(await text(p, ".quality")));
   assert.equal((await p.rows()).find((r) => r.name === "new").change, "+40 %");
   await p.shot("files-light");
+  assert.deepEqual((await exported(p, "both folded")).split("\n"), BOTH_FOLDED);
+  assert.deepEqual((await exported(p, "before folded")).split("\n").sort(), [...BEFORE].sort());
+  assert.match(await exported(p, "both html"), /culprit-data/);
   await choose(["hostile<img src=x onerror=alert(1)>.bin", ["\u0000\u0001 nothing"]]);
   await p.page.locator(".files-bar [role=alert]", { hasText: "hostile<img" }).waitFor();
   assert.ok(asked.every((u) => u.includes("/api/v1/convert")), "nothing is stored, nothing else asked");
   await p.done();
   const stored = await (await fetch(`${s.url}api/v1/label-values?label=service.name&from=${T - 2 * HOUR}`)).json();
   assert.deepEqual(stored.values.map((v) => v.name), ["db", "old", "shop"]);
+});
+
+it("export: a comparison, of both sides or of one, by amounts or by shares", async () => {
+  const p = await see(`view=compare&${RANGE}&service=shop&is=host.name%3Dweb-2&base-is=host.name%3Dweb-1`);
+  await p.page.waitForSelector(".flame canvas");
+  const shares = (text) => Object.fromEntries(text.split("\n").map((l) => /;?(\w+) (\d+(?: \d+)?)$/.exec(l).slice(1)));
+  const after = shares(await exported(p, "after folded"));
+  const before = shares(await exported(p, "before folded"));
+  assert.ok(after.new && before.gone && !after.gone && !before.new, JSON.stringify({ after, before }));
+  const both = shares(await exported(p, "both folded"));
+  for (const name of new Set([...Object.keys(after), ...Object.keys(before)]))
+    assert.equal(both[name], `${before[name] ?? 0} ${after[name] ?? 0}`, name);
+  assert.match(await exported(p, "both svg"), /Differential flame graph/);
+  assert.match(await exported(p, "before speedscope"), /speedscope/);
+  assert.deepEqual(await p.page.getByLabel("Export").locator("optgroup").evaluateAll((g) => g.map((x) => x.label)),
+    ["Both sides", "Formats for one: after", "Formats for one: before"]);
+  await p.page.getByRole("button", { name: "absolute" }).click();
+  const sum = (o, i) => Object.values(o).reduce((n, v) => n + Number(v.split(" ")[i]), 0);
+  const scaled = shares(await exported(p, "both folded"));
+  assert.ok(Math.abs(sum(scaled, 0) - sum(scaled, 1)) <= Object.keys(scaled).length, "of one total");
+  await p.done();
 });
 
 it("export: what is shown, in each format, read again", async () => {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What is shown, as a file. */
 import { useState } from "preact/hooks";
+import { decodeState } from "../model/state.ts";
+import { address } from "./location.ts";
 import type { Parameters, Source } from "./source.ts";
 
 export const FORMATS: [string, string, string][] = [
@@ -17,39 +19,58 @@ function save(bytes: Uint8Array, name: string): void {
   setTimeout(() => URL.revokeObjectURL(url), 60000);
 }
 
-interface Props {
-  source: Source;
-  path: string;
+/** What the server makes a file of. */
+export interface What {
   /** `format` is added. */
   parameters: Parameters;
   body?: Blob;
+}
+
+interface Props {
+  source: Source;
+  path: string;
+  of: What;
+  /** Of a comparison: both sides, for formats that hold two, and the other side alone. */
+  compared?: { both: What; before: What } | undefined;
   /** Of the file, without an extension. */
   name: string;
 }
 
+/** The formats that hold two sides, and how. */
+const BOTH: [string, string][] = [["html", "HTML page"], ["svg", "SVG picture"], ["folded", "Folded stacks, before and after in each line"]];
+
 export function Export(p: Props): preact.JSX.Element {
   const [wrong, setWrong] = useState("");
   const [busy, setBusy] = useState(false);
-  const run = async (format: string): Promise<void> => {
+  const run = async (side: string, format: string): Promise<void> => {
     setBusy(true);
     try {
-      const bytes = await p.source.bytes(p.path, { ...p.parameters, format }, new AbortController().signal, p.body ?? null);
+      const what = side === "both" ? p.compared!.both : side === "before" ? p.compared!.before : p.of;
+      const shares = side === "both" && decodeState(address().hash).normalise ? { normalize: "1" } : {};
+      const bytes = await p.source.bytes(p.path, { ...what.parameters, ...shares, format }, new AbortController().signal, what.body ?? null);
       const end = FORMATS.find(([f]) => f === format)![2];
-      save(bytes, `${p.name.replace(/[^\w.-]+/g, "_").slice(0, 80) || "profile"}.${end}`);
+      save(bytes, `${(p.name + (p.compared ? ` ${side === "both" ? "compared" : side}` : "")).replace(/[^\w.-]+/g, "_").slice(0, 80) || "profile"}.${end}`);
       setWrong("");
     } catch (e) {
       setWrong(e instanceof Error ? e.message : String(e));
     }
     setBusy(false);
   };
+  const options = (side: string, of: [string, string][]): preact.JSX.Element[] =>
+    of.map(([f, label]) => <option key={f} value={side ? `${side} ${f}` : f}>{label}</option>);
+  const one = FORMATS.map(([f, label]): [string, string] => [f, label]);
   return <>
     <select aria-label="Export" title={wrong || "What is shown, as a file"} class={wrong ? "bad" : ""} disabled={busy} value=""
             onChange={(e) => {
-              void run(e.currentTarget.value);
+              const [side, format] = e.currentTarget.value.split(" ");
+              void run(format ? side! : "", format ?? side!);
               e.currentTarget.value = "";
             }}>
       <option value="">{busy ? "exporting…" : wrong ? "export failed" : "export…"}</option>
-      {FORMATS.map(([f, label]) => <option key={f} value={f}>{label}</option>)}</select>
+      {p.compared ? <>
+        <optgroup label="Both sides">{options("both", BOTH)}</optgroup>
+        <optgroup label="Formats for one: after">{options("after", one)}</optgroup>
+        <optgroup label="Formats for one: before">{options("before", one)}</optgroup></> : options("", one)}</select>
     <span class="spoken" role="status">{wrong}</span>
   </>;
 }

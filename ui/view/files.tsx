@@ -9,6 +9,7 @@ import { parseBody, showable } from "../model/payload.ts";
 import type { Profile } from "../model/tree.ts";
 import { App } from "./app.tsx";
 import { Export } from "./export.tsx";
+import type { What } from "./export.tsx";
 import type { Keys } from "./help.tsx";
 import type { Source } from "./source.ts";
 
@@ -20,6 +21,10 @@ export interface Opened {
 async function open(source: Source, file: File, signal: AbortSignal): Promise<Opened> {
   const profile = parseBody(await source.bytes("convert", { name: file.name }, signal, file));
   return { file, profile: { ...profile, meta: { ...profile.meta, title: file.name } } };
+}
+
+function fileOf(file: File): What {
+  return { parameters: { name: file.name }, body: file };
 }
 
 function picture(files: Opened[]): Profile | string | null {
@@ -60,13 +65,15 @@ export function Files(p: { source: Source; keys: Keys; dropped: File[] }): preac
     setFiles(next);
     setShown(picture(next));
   };
+  const last = files[files.length - 1]?.file;
   const bar = <div class="files-bar">
     {files.map((f, i) => <button key={i} class="transform" title="Take this file away" onClick={() => keep(files.filter((_, k) => k !== i))}>
       {files.length > 1 ? (i === 0 ? "before: " : "after: ") : ""}{showable(f.file.name)} ✕</button>)}
     {files.length === 2 && <button class="text" onClick={() => keep([files[1]!, files[0]!])}>Swap</button>}
     <button class="text" onClick={() => input.current!.click()}>{files.length === 0 ? "Choose a file…" : files.length === 1 ? "Compare with…" : "Another…"}</button>
-    {files.length === 1 && <Export source={p.source} path="convert" parameters={{ name: files[0]!.file.name }} body={files[0]!.file}
-                                   name={files[0]!.file.name.replace(/\.[^.]*$/, "")} />}
+    {last && <Export source={p.source} path="convert" name={last.name.replace(/\.[^.]*$/, "")} of={fileOf(last)}
+      compared={files.length === 2 && typeof shown !== "string" ? { before: fileOf(files[0]!.file),
+        both: { parameters: { base_bytes: files[0]!.file.size }, body: new Blob([files[0]!.file, last]) } } : undefined} />}
     {busy && <span class="soft">Reading…</span>}
     {wrong !== "" && <span class="grew" role="alert">{wrong}</span>}
     <input ref={input} type="file" multiple hidden aria-label="Profiles" onChange={(e) => {

@@ -201,6 +201,25 @@ function LinkButton(p: { state: LiveState; range: Range }): preact.JSX.Element {
   }}>{copied ? "Link copied" : "Copy link"}</button>;
 }
 
+/** The picture, where there is one that the server can be asked for again. */
+function ExportOf(p: Common & { view: View }): preact.JSX.Element | null {
+  const { state, view } = p;
+  const { part, range } = view;
+  const all = { from: range.from, to: range.to, query: selector(state.service, state.filters), type: view.type, stacks: state.stacks,
+    group_by: state.group };
+  if (part.of === "flame")
+    return <Export source={p.source} path="export" name={p.title} of={{ parameters: all }} />;
+  if (part.of === "traces")
+    return part.profile && !part.slow ? <Export source={p.source} path="export" name={requestTitle(state, p.title)} of={{ parameters: {
+      ...all, query: selector("", state.filters), ...parametersOf(state.requests, state.service) } }} /> : null;
+  if (part.of !== "compare")
+    return null;
+  const base = { from: part.base.from, to: part.base.to, query: selector(state.base.service ?? state.service, state.base.filters ?? state.filters) };
+  return <Export source={p.source} path="export" name={p.title} of={{ parameters: all }} compared={{
+    before: { parameters: { ...all, ...base } },
+    both: { parameters: { ...all, diff: "1", base_from: base.from, base_to: base.to, base_query: base.query } } }} />;
+}
+
 function TimeTools(p: Common & { absolute: Range; onCustom: () => void }): preact.JSX.Element {
   const { state, change, view, now, absolute } = p;
   const setRange = (range: Range): void => change({ range });
@@ -210,9 +229,7 @@ function TimeTools(p: Common & { absolute: Range; onCustom: () => void }): preac
     {view && view.types.length > 1 && <select aria-label="Type" title="What is counted" value={view.type}
       onChange={(e) => change({ type: e.currentTarget.value })}>
       {view.types.map((t) => <option key={t} value={t}>{showable(typeLabel(t, view.types))}</option>)}</select>}
-    {view?.part.of === "flame" && <Export source={p.source} path="export" name={p.title} parameters={{
-      from: view.range.from, to: view.range.to, query: selector(state.service, state.filters), type: view.type, stacks: state.stacks,
-      group_by: state.group }} />}
+    {view && <ExportOf {...p} view={view} />}
     <LinkButton state={state} range={absolute} />
     <button class="icon" aria-label="Earlier" title="Earlier ([)" onClick={() => setRange(moved(absolute, -0.5, now))}>‹</button>
     <select class="range" aria-label="Time" title={spanText} value={state.range ? "range" : state.last}
