@@ -75,7 +75,7 @@ def judge(got, spans):
     """
     linked = missed = idle = 0
     for s in got:
-        functions = [f.rpartition(".")[2] for f in s.functions] # of a package or class
+        functions = [f.replace("::", ".").rpartition(".")[2] for f in s.functions] # of a package or class
         worked = [f for f in functions if f.startswith("work_")]
         key = (s.labels.get("trace_id"), s.labels.get("span_id"))
         if worked and key == (None, None):

@@ -7,6 +7,7 @@ import base64
 import http.server
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -70,6 +71,32 @@ def test_spans_in_custom_labels(culprit, tmp_path):
     record(culprit, tmp_path / "out.pb.gz", "-F", 997, "--", tmp_path / "polar", 3, 4, tmp_path / "log")
     linked, missed, idle = judge(samples(tmp_path / "out.pb.gz"), logged(tmp_path / "log"))
     print(f"custom labels: {linked} samples have their span, {missed} have none, {idle} should have none")
+    assert missed <= 0.01 * linked, (missed, linked)
+    assert linked > 100 and idle > 20, (linked, idle)
+
+
+def cargo():
+    """One that is new enough for the crate."""
+    tool = shutil.which("cargo")
+    said = subprocess.run([tool, "--version"], capture_output=True, text=True).stdout if tool else ""
+    version = re.match(r"cargo (\d+)\.(\d+)", said)
+    if not version or tuple(map(int, version.groups())) < (1, 91):
+        pytest.skip(f"cargo 1.91 or newer is not here: {said.strip() or 'none'}")
+    return tool
+
+
+# A record for each span, which is swapped in; or the thread's own, written anew.
+@pytest.mark.parametrize("how", ["swap", "update"])
+def test_spans_of_datadogs_crate(culprit, tmp_path, how):
+    tool, crates = cargo(), need("rust/crates")
+    shutil.copytree(os.path.join(APPS, "rust"), tmp_path / "rust")
+    subprocess.run([tool, "build", "--release", "--quiet", "--offline",
+                    "--config", 'source.crates-io.replace-with="fetched"',
+                    "--config", f'source.fetched.directory="{crates}"'], check=True, cwd=tmp_path / "rust")
+    record(culprit, tmp_path / "out.pb.gz", "-F", 997, "--", tmp_path / "rust/target/release/spans", 3, 4,
+           tmp_path / "log", how)
+    linked, missed, idle = judge(samples(tmp_path / "out.pb.gz"), logged(tmp_path / "log"))
+    print(f"Rust, {how}: {linked} samples have their span, {missed} have none, {idle} should have none")
     assert missed <= 0.01 * linked, (missed, linked)
     assert linked > 100 and idle > 20, (linked, idle)
 
