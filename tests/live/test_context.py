@@ -23,6 +23,7 @@ THREADS = 8
 # name: compiler, flags of the library ("" and it is inside of the program), loaded late, environment
 SHAPES = {
     "inside": ("gcc", None, False, {}),
+    "static-pie": ("gcc -static-pie -fPIE -fuse-ld=lld", None, False, {}),
     "descriptor": ("gcc", f"-mtls-dialect={DESC}", False, {}),
     "descriptor-late": ("gcc", f"-mtls-dialect={DESC}", True, {}),
     "descriptor-dynamic": ("gcc", f"-mtls-dialect={DESC}", True,
