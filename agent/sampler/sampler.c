@@ -158,6 +158,7 @@ static void configure(struct sampler *s, const struct sampler_options *o,
 	c->defer_per_tick = (u32)MAX(o->hz / 10 + 10, 40ULL);
 	c->ring_bytes = (u32)bytes;
 	c->has_obi = use_obi(s);
+	sampler_set_contexts(s, 0);
 	c->pac_mask = sampler_pac_mask();
 	s->skel->bss->epoch = clock_ns(CLOCK_MONOTONIC);
 	for (u32 i = 0; i < RUNTIME_N; i++) {
@@ -422,7 +423,7 @@ int sampler_contexts_fd(const struct sampler *s)
 
 void sampler_set_contexts(struct sampler *s, u32 n)
 {
-	s->skel->bss->context_n = n;
+	s->skel->bss->context_n = n + s->skel->rodata->config.has_obi;
 }
 
 int sampler_add_pid(struct sampler *s, u32 pid)

@@ -16,7 +16,7 @@ struct {
 	__type(value, struct context_process);
 } context_processes SEC(".maps");
 
-/* How many there are: most machines have none, and nobody should pay for that. */
+/* How many there are, OBI as one: most machines have none, and nobody should pay for that. */
 volatile __u32 context_n = 0;
 
 static __always_inline __u64 context_word(__u64 address)

@@ -128,7 +128,7 @@ static __always_inline struct scratch *begin_sample(struct bpf_perf_event_data *
 	if (config.user_stacks && mm && !(task_read(task, flags) & PF_KTHREAD)) {
 		out->start_stack = task_read(mm, start_stack);
 		s->stop = (__u32)begin_walk(s, task, &ctx->regs, tgid);
-		if ((context_n || config.has_obi) && s->stop != (__u32)NO_USER_STACK)
+		if (context_n && s->stop != (__u32)NO_USER_STACK)
 			context_read();
 		if (s->stop != (__u32)NO_USER_STACK)
 			return s;
