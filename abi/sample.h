@@ -9,6 +9,9 @@
  *	STACK (the frames so far)   COPY, COPY, … (stack memory)   DEFERRED (sample and registers)
  *
  * in this order on one CPU; other CPUs' records may stand between them.
+ *
+ * What a thread says of its work besides ids travels as stacks do: an ATTRIBUTES record, then its
+ *id.
  */
 #pragma once
 
@@ -31,15 +34,17 @@ enum record_type {
 	RECORD_STACK,
 	RECORD_COPY,
 	RECORD_DEFERRED,
+	RECORD_ATTRIBUTES,
 };
 
 /* What a thread was working for when it was sampled. */
 struct sample_context {
 	__u64 trace_id[2]; /* bytes in W3C's order; all zero: none */
 	__u64 span_id;
-	__u64 root_id; /* the local root span, where it is known */
-	__u32 source;  /* enum context_id */
-	__u32 flags;   /* W3C's */
+	__u64 root_id;	  /* the local root span, where it is known */
+	__u32 source;	  /* enum context_id */
+	__u32 flags;	  /* W3C's */
+	__u64 attributes; /* id of a set of them, 0: none */
 };
 
 enum record_flags {
@@ -80,7 +85,31 @@ struct record_sample {
 	__u64 start_stack;	      /* the process image's mm->start_stack: which exec it is */
 	struct sample_context context;
 };
-_Static_assert(sizeof(struct record_sample) == 112, "record_sample");
+_Static_assert(sizeof(struct record_sample) == 120, "record_sample");
+
+/* How the bytes of a set of attributes are laid out; each attribute is whole, its text any bytes.
+ */
+enum attributes_form {
+	ATTRIBUTES_NUMBERED, /* {u8 name, u8 n, text}: the process says which name it is (OTEP 4947)
+			      */
+	ATTRIBUTES_NAMED,    /* {u8 n_name, u8 n | ATTRIBUTE_CUT, name, text} */
+};
+#define ATTRIBUTE_CUT 0x80	 /* the text goes on */
+#define ATTRIBUTE_MAX_NAME 63	 /* NAMED: bytes */
+#define ATTRIBUTE_MAX_TEXT 127	 /* NAMED: bytes */
+#define ATTRIBUTES_MAX_BYTES 704 /* OTEP 4947 has 612 at most */
+
+struct record_attributes {
+	__u16 type;
+	__u16 form; /* enum attributes_form */
+	__u16 n;
+	__u16 left_out; /* attributes for which there was no room, or which could not be read */
+	__u32 pid;
+	__u32 pad;
+	__u64 id; /* never 0; equal for equal bytes of one process image */
+		  /* __u8 bytes[n] follow */
+};
+_Static_assert(sizeof(struct record_attributes) == 24, "record_attributes");
 
 struct record_copy {
 	__u16 type;

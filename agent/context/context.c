@@ -26,6 +26,8 @@
 #define LONGEST_LOOK_NS 60000000000ULL
 /* Of those that publish: a glance at a page that is known. */
 #define KNOWN_LOOK_NS 1000000000ULL
+/* For a name that its threads use and that it has not told. */
+#define NAMES_LOOK_NS 100000000ULL
 
 static const struct context_ops *const readers[CONTEXT_N] = {
 #define CONTEXT(id, name, ...) [CONTEXT_##id] = &context_##name,
@@ -56,6 +58,9 @@ struct known_process {
 	struct process_context context;
 	struct str said; /* name, NUL, value, NUL, … */
 	u32 n_said;
+	struct attribute_names names; /* of what its threads say */
+	struct attribute_share share;
+	u64 asked_ns;	     /* when it was looked at for a name */
 	bool elastic;	     /* what Elastic's agent said is what is said */
 	u64 due_ns, wait_ns; /* ~0: not looked at again */
 };
@@ -65,6 +70,8 @@ struct contexts {
 	struct map files;     /* file id → struct known_file *, owned; 0: publishes nothing */
 	struct map processes; /* pid → struct known_process *, owned */
 	u32 n_in_map;
+	struct attribute_bounds bounds;
+	struct str texts;	   /* of contexts_attributes() */
 	u64 due_ns;		   /* of the first */
 	struct channels *channels; /* owned; NULL: nobody is told anything */
 };
@@ -91,6 +98,7 @@ static struct known_process *known_process(const struct contexts *c, u32 pid)
 static void known_process_free(struct known_process *k)
 {
 	str_deinit(&k->said);
+	attribute_names_deinit(&k->names);
 	free(k);
 }
 
@@ -104,6 +112,8 @@ void contexts_destroy(struct contexts *c)
 		known_process_free((struct known_process *)slot->value);
 	map_deinit(&c->files);
 	map_deinit(&c->processes);
+	attribute_bounds_deinit(&c->bounds);
+	str_deinit(&c->texts);
 	channels_destroy(c->channels);
 	free(c);
 }
@@ -238,10 +248,8 @@ static void attach_all(struct contexts *c, struct known_process *k, const struct
 
 /* ---- what processes say ---- */
 
-static int hear(void *arg, const char *name, const char *value)
+static int keep(struct known_process *k, const char *name, const char *value)
 {
-	struct known_process *k = arg;
-
 	if (k->n_said == MAX_LABELS)
 		return 0;
 	k->n_said++;
@@ -249,6 +257,14 @@ static int hear(void *arg, const char *name, const char *value)
 			       str_append(&k->said, value, strlen(value) + 1) < 0
 		       ? -ENOMEM
 		       : 0;
+}
+
+static int hear(void *arg, const struct otlp_said *s)
+{
+	struct known_process *k = arg;
+
+	return s->of == OTLP_SAID_KEY ? attribute_names_add(&k->names, s->value)
+				      : keep(k, s->name, s->value);
 }
 
 static void pass_on(struct contexts *c, const struct known_process *k,
@@ -273,12 +289,15 @@ static void listen_to(struct contexts *c, struct known_process *k, const struct 
 
 	if (process_context_read(k->pid, &k->context, hear, &fresh) == 1) {
 		str_deinit(&k->said);
+		attribute_names_deinit(&k->names);
 		k->said = fresh.said;
 		k->n_said = fresh.n_said;
+		k->names = fresh.names;
 		log_debug("pid %u: says %u things of itself", k->pid, k->n_said);
 		pass_on(c, k, p);
 	} else {
 		str_deinit(&fresh.said);
+		attribute_names_deinit(&fresh.names);
 	}
 }
 
@@ -302,8 +321,8 @@ static void listen_to_elastic(struct contexts *c, struct known_process *k,
 	if (k->elastic || k->context.header)
 		return;
 	k->elastic = true;
-	if (hear(&fresh, "service.name", s.service) == 0 && s.environment[0])
-		(void)hear(&fresh, "deployment.environment.name", s.environment);
+	if (keep(&fresh, "service.name", s.service) == 0 && s.environment[0])
+		(void)keep(&fresh, "deployment.environment.name", s.environment);
 	str_deinit(&k->said);
 	k->said = fresh.said;
 	k->n_said = fresh.n_said;
@@ -358,6 +377,7 @@ static struct known_process *get_process(struct contexts *c, const struct procma
 		}
 		k->pid = p->pid;
 		k->start_stack = p->start_stack;
+		k->share.owner = hash_u64(k->start_stack ^ (u64)k->pid << 32);
 	}
 	return k;
 }
@@ -397,6 +417,26 @@ void contexts_see(struct contexts *c, const struct procman_process *p)
 	k->seen = true;
 	k->wait_ns = 0;
 	look(c, k, p);
+}
+
+u32 contexts_attributes(struct contexts *c, const struct procman_process *p,
+			const struct record_attributes *head, const u8 *bytes,
+			struct context_label ret[CONTEXT_MAX_ATTRIBUTES], bool *ret_partial)
+{
+	struct known_process *k = get_process(c, p);
+	u64 now = clock_ns(CLOCK_MONOTONIC);
+
+	if (!k) {
+		*ret_partial = true;
+		return 0;
+	}
+	attribute_bounds_begin(&c->bounds, now);
+	if (now - k->asked_ns > NAMES_LOOK_NS && !attributes_have_names(head, bytes, &k->names)) {
+		k->asked_ns = now;
+		listen_to(c, k, p);
+	}
+	return attributes_decode(head, bytes, &k->names, &c->bounds, &k->share, &c->texts, ret,
+				 ret_partial);
 }
 
 u64 contexts_due_ns(const struct contexts *c)

@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include "abi/context.h"
+#include "abi/sample.h"
 #include "agent/procman/procman.h"
 #include "base/cleanup.h"
 #include "base/types.h"
@@ -23,6 +23,9 @@ struct contexts;
 struct context_label {
 	const char *name, *value; /* UTF-8, or what the process says is that */
 };
+
+/* Of one sample. */
+#define CONTEXT_MAX_ATTRIBUTES 32
 
 #define CONTEXT_MAX_SOCKET 1025 /* bytes of a path, with its end */
 
@@ -55,6 +58,13 @@ void contexts_update_process(struct contexts *c, const struct procman_process *p
  * it has said is told again.
  */
 void contexts_see(struct contexts *c, const struct procman_process *p);
+/*
+ * What a thread of the process said of its work, as clean UTF-8: how many labels, borrowed until
+ * the next call. Some may be left out, as there is a bound on how many there can be of a process.
+ */
+u32 contexts_attributes(struct contexts *c, const struct procman_process *p,
+			const struct record_attributes *head, const u8 *bytes,
+			struct context_label ret[CONTEXT_MAX_ATTRIBUTES], bool *ret_partial);
 /* Looks at those that are due; at contexts_due_ns() (CLOCK_MONOTONIC), or often. */
 u64 contexts_due_ns(const struct contexts *c);
 void contexts_retry(struct contexts *c, struct procman *pm);

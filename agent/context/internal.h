@@ -3,9 +3,15 @@
 #pragma once
 
 #include "abi/context.h"
+#include "abi/sample.h"
 #include "agent/context/context.h"
+#include "base/buf.h"
 #include "base/diag.h"
+#include "base/map.h"
+#include "base/str.h"
+#include "base/vec.h"
 #include "elf/elf.h"
+#include "otlp/otlp.h"
 
 /* ---- thread-local variables (tls.c) ---- */
 
@@ -81,8 +87,63 @@ struct process_context {
 };
 
 /*
- * 1 when there is one that was not read before: label() was called for each of its attributes.
+ * 1 when there is one that was not read before: said() was called for each thing that it says.
  * 0: nothing new; -ENOENT: none.
  */
 int process_context_read(u32 pid, struct process_context *c,
-			 int (*label)(void *arg, const char *name, const char *value), void *arg);
+			 int (*said)(void *arg, const struct otlp_said *s), void *arg);
+
+/* ---- what threads say of their work (attributes.c) ---- */
+
+/* One attribute as it is in a record; texts are any bytes, borrowed. */
+struct attribute {
+	u32 number;	 /* ATTRIBUTES_NUMBERED: of its name */
+	struct buf name; /* ATTRIBUTES_NAMED */
+	struct buf text;
+	bool cut; /* the text goes on */
+};
+
+/* False at the end, or where what follows is not whole. */
+bool attribute_next(struct buf *b, u32 form, struct attribute *ret);
+/* Ids, and names that say who a thread or process is: not attributes. */
+bool attribute_is_taken(const char *name);
+
+/* The names that a process has given numbers to, from 0 on. */
+#define ATTRIBUTES_MAX_NAMES 256
+struct attribute_names {
+	struct str text; /* name, NUL, … */
+	vec(u32) at;
+};
+void attribute_names_deinit(struct attribute_names *n);
+int attribute_names_add(struct attribute_names *n, const char *name);
+/* Does it know the name of each? */
+bool attributes_have_names(const struct record_attributes *head, const u8 *bytes,
+			   const struct attribute_names *names);
+
+/* What is kept apart in an hour: of all processes, and of one. */
+#define ATTRIBUTES_MAX_KNOWN 65536
+#define ATTRIBUTES_MAX_OF_NAME 128
+#define ATTRIBUTES_MAX_TEXTS 1024
+#define ATTRIBUTES_MAX_SETS 1024
+struct attribute_bounds {
+	struct map known; /* hashes of what there is; of a name: how many */
+	u64 since_ns;
+	u32 hour;
+};
+struct attribute_share {
+	u64 owner; /* which process image */
+	u32 hour;
+	u32 n_texts, n_sets;
+	bool said; /* that there is more */
+};
+void attribute_bounds_deinit(struct attribute_bounds *b);
+/* Another hour may have begun. */
+void attribute_bounds_begin(struct attribute_bounds *b, u64 now_ns);
+bool attribute_admit(struct attribute_bounds *b, struct attribute_share *s, const char *name,
+		     const char *text);
+
+/* How many labels; they lie in `texts` until that changes. Partial: some were left out. */
+u32 attributes_decode(const struct record_attributes *head, const u8 *bytes,
+		      const struct attribute_names *names, struct attribute_bounds *bounds,
+		      struct attribute_share *share, struct str *texts,
+		      struct context_label ret[CONTEXT_MAX_ATTRIBUTES], bool *ret_partial);

@@ -65,17 +65,9 @@ static int find(void *arg, const struct proc_mapping *m)
 /* ---- reading it ---- */
 
 struct telling {
-	int (*label)(void *arg, const char *name, const char *value);
+	int (*said)(void *arg, const struct otlp_said *s);
 	void *arg;
 };
-
-static int tell(void *arg, const struct otlp_said *s)
-{
-	const struct telling *t = arg;
-
-	/* The others are about how threads say what they do. */
-	return s->of_resource ? t->label(t->arg, s->name, s->value) : 0;
-}
 
 static bool is_sound(const struct header *h)
 {
@@ -113,16 +105,16 @@ static int read_at(u32 pid, u64 address, struct process_context *c, struct telli
 		r = read_once(pid, address, c, payload, &h);
 	if (r <= 0)
 		return r;
-	r = otlp_process_context_decode(payload, h.payload_bytes, MAX_MEMORY, tell, t);
+	r = otlp_process_context_decode(payload, h.payload_bytes, MAX_MEMORY, t->said, t->arg);
 	/* What makes no sense is not looked at again before it is another. */
 	*c = (struct process_context){address, h.published};
 	return r < 0 ? r : 1;
 }
 
 int process_context_read(u32 pid, struct process_context *c,
-			 int (*label)(void *arg, const char *name, const char *value), void *arg)
+			 int (*said)(void *arg, const struct otlp_said *s), void *arg)
 {
-	struct telling t = {label, arg};
+	struct telling t = {said, arg};
 	struct finding f = {};
 	int r = -ENOENT;
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/str.h"
 
 struct pipeline_batch *batch_new(const struct pipeline *p)
 {
@@ -13,6 +14,10 @@ struct pipeline_batch *batch_new(const struct pipeline *p)
 
 	if (!b)
 		return NULL;
+	if (strtab_init(&b->attributes) < 0) {
+		free(b);
+		return NULL;
+	}
 	b->hz = p->hz;
 	b->keep_times = p->keep_times;
 	b->started_realtime_ns = clock_ns(CLOCK_REALTIME);
@@ -36,6 +41,8 @@ void pipeline_give_back(struct pipeline *p, struct pipeline_batch *b)
 	map_deinit(&b->stack_index);
 	map_deinit(&b->entry_index);
 	map_deinit(&b->pids);
+	map_deinit(&b->attributes_ids);
+	strtab_deinit(&b->attributes);
 	runtime_answers_deinit(&b->answers);
 	vec_deinit(&b->frames);
 	vec_deinit(&b->stacks);
@@ -95,6 +102,62 @@ int batch_add_stack(struct pipeline_batch *b, struct procman *procman, u64 id, c
 		return r;
 	b->frames.n += n;
 	return 0;
+}
+
+/* Ids are hashes of what processes wrote: no other process's are found by them. */
+static u64 attributes_key(u32 pid, u64 id)
+{
+	return hash_u64(id ^ hash_u64(pid)) >> 1;
+}
+
+int batch_add_attributes(struct pipeline_batch *b, u32 pid, u64 id,
+			 const struct context_label *labels, u32 n, bool partial)
+{
+	_cleanup_str_ struct str text = {};
+	u32 set = 0;
+	int r = 0;
+
+	if (batch_has_attributes(b, pid, id))
+		return 0;
+	for (u32 i = 0; i < n && r == 0; i++) {
+		r = str_append(&text, labels[i].name, strlen(labels[i].name) + 1);
+		if (r == 0)
+			r = str_append(&text, labels[i].value, strlen(labels[i].value) + 1);
+	}
+	if (r == 0 && n)
+		r = strtab_add(&b->attributes, text.data, text.n, &set);
+	return r < 0 ? r
+		     : map_put(&b->attributes_ids, attributes_key(pid, id),
+			       (u64)set << 1 | partial);
+}
+
+bool batch_has_attributes(const struct pipeline_batch *b, u32 pid, u64 id)
+{
+	return map_get(&b->attributes_ids, attributes_key(pid, id));
+}
+
+int batch_copy_attributes(struct pipeline_batch *to, const struct pipeline_batch *from, u32 pid,
+			  u64 id)
+{
+	const u64 *at = map_get(&from->attributes_ids, attributes_key(pid, id));
+	u32 set = 0;
+	int r;
+
+	if (!at || batch_has_attributes(to, pid, id))
+		return 0;
+	r = strtab_add(&to->attributes, strtab_get(&from->attributes, (u32)(*at >> 1)),
+		       from->attributes.lengths[*at >> 1], &set);
+	return r < 0 ? r
+		     : map_put(&to->attributes_ids, attributes_key(pid, id),
+			       (u64)set << 1 | (*at & 1));
+}
+
+u32 batch_attributes(const struct pipeline_batch *b, u32 pid, u64 id, bool *ret_partial)
+{
+	const u64 *at = id ? map_get(&b->attributes_ids, attributes_key(pid, id)) : NULL;
+
+	*ret_partial = id && (!at || *at & 1);
+	return at ? (u32)(*at >> 1) : 0;
 }
 
 static u64 entry_hash(const struct pipeline_entry *e)

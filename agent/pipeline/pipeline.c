@@ -89,6 +89,22 @@ static void on_stack(void *arg, const struct record_stack *head, const u64 *fram
 	note_stall(p, begin, "names");
 }
 
+static void on_attributes(void *arg, const struct record_attributes *head, const u8 *bytes)
+{
+	struct pipeline *p = arg;
+	const struct procman_process *proc = procman_find(p->procman, head->pid);
+	struct context_label labels[CONTEXT_MAX_ATTRIBUTES];
+	bool partial = true;
+	u32 n = 0;
+
+	if (batch_has_attributes(p->batch, head->pid, head->id))
+		return;
+	if (proc)
+		n = contexts_attributes(p->contexts, proc, head, bytes, labels, &partial);
+	if (batch_add_attributes(p->batch, head->pid, head->id, labels, n, partial) < 0)
+		log_warn("out of memory: samples lack their attributes");
+}
+
 /* ---- samples ---- */
 
 static struct procman_process *process_of(struct pipeline *p, u32 pid, u64 time_ns)
@@ -155,8 +171,11 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 	const struct pipeline_stack *user =
 		s->user_stack ? pipeline_stack(p->batch, s->user_stack) : NULL;
 	const char *name;
+	bool partial;
 	u32 index = 0;
 
+	e.context.attributes = batch_attributes(p->batch, s->pid, s->context.attributes, &partial);
+	p->batch->attributes_left_out += partial;
 	memcpy(e.thread_name, s->comm, strnlen(s->comm, sizeof(s->comm) - 1));
 	/* The name of the process; before its last exec, or if it is not known, the thread's. */
 	name = proc && proc->comm[0] && proc->image_ns <= s->time_ns ? proc->comm : e.thread_name;
@@ -182,18 +201,21 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 		log_warn("out of memory: a sample's time is lost");
 }
 
-static bool has_stacks(const struct pipeline_batch *b, const struct record_sample *s)
+/* What it names is there. */
+static bool has_all(const struct pipeline_batch *b, const struct record_sample *s)
 {
 	return (!s->kernel_stack || pipeline_stack(b, s->kernel_stack)) &&
-	       (!s->user_stack || pipeline_stack(b, s->user_stack));
+	       (!s->user_stack || pipeline_stack(b, s->user_stack)) &&
+	       (!s->context.attributes || batch_has_attributes(b, s->pid, s->context.attributes));
 }
 
-/* A sample from before the epoch changed belongs where its stacks are; which batch was p->batch. */
+/* A sample from before the epoch changed belongs where what it names is; which batch was p->batch.
+ */
 static struct pipeline_batch *choose_batch(struct pipeline *p, const struct record_sample *s)
 {
 	struct pipeline_batch *now = p->batch;
 
-	if (p->before && !has_stacks(now, s) && has_stacks(p->before, s))
+	if (p->before && !has_all(now, s) && has_all(p->before, s))
 		p->batch = p->before;
 	return now;
 }
@@ -352,6 +374,9 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 
 	bring_over(p, d->sample.kernel_stack);
 	bring_over(p, d->sample.user_stack);
+	if (p->before && batch_copy_attributes(p->batch, p->before, d->sample.pid,
+					       d->sample.context.attributes) < 0)
+		log_warn("out of memory: samples lack their attributes");
 	prefix = pipeline_stack(p->batch, d->sample.user_stack);
 	if (prefix) {
 		memcpy(p->scratch, &p->batch->frames.data[prefix->first], prefix->n * sizeof(u64));
@@ -499,7 +524,8 @@ static int watch(struct pipeline *p, int fd)
 int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 		    struct pipeline **ret)
 {
-	static const struct sampler_ops sampler_ops = {on_stack, on_sample, on_deferred};
+	static const struct sampler_ops sampler_ops = {on_stack, on_sample, on_deferred,
+						       on_attributes};
 	static const struct procman_ops procman_ops = {on_process_changed, on_process_gone,
 						       on_binary_gone};
 	_cleanup_pipeline_ struct pipeline *p = calloc(1, sizeof(*p));
@@ -789,6 +815,7 @@ void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)
 		.user_samples = p->batch->user_samples,
 		.truncated = p->batch->truncated,
 		.unread = p->batch->unread,
+		.attributes_left_out = p->batch->attributes_left_out,
 		.deferred = p->batch->deferred,
 		.processes = p->batch->pids.n,
 		.stall_ns = p->stall_ns,

@@ -3,8 +3,9 @@
  * From events to counted stacks: procman, tables and the sampler in one loop.
  *
  *	procman (side-band) ─→ tables (maps that BPF reads)
- *	sampler (ring) ─→ stacks by id, samples counted by (thread, kernel stack, user stack, span)
- *	              └─→ deferred samples, walked to their end here, once their pages are there
+ *	sampler (ring) ─→ stacks and sets of attributes by id, samples counted by (thread, kernel
+ *stack, │   user stack, span, attributes) └─→ deferred samples, walked to their end here, once
+ *their pages are there
  *
  * Side-band events are always handled before the ring, so that a process is known when its samples
  * come. Belongs to one thread, which calls pipeline_poll() in a loop; agent/symbolize turns the
@@ -38,9 +39,9 @@ struct pipeline_entry {
 	u32 pid, tid;
 	char comm[SAMPLE_COMM_BYTES]; /* the process's */
 	char thread_name[SAMPLE_COMM_BYTES];
-	u64 image_ns;		      /* of the process, 0 = not known */
-	u64 kernel_stack, user_stack; /* ids, 0 = none */
-	struct sample_context context;
+	u64 image_ns;		       /* of the process, 0 = not known */
+	u64 kernel_stack, user_stack;  /* ids, 0 = none */
+	struct sample_context context; /* attributes: id of a set in the batch's `attributes` */
 	u64 count;
 	u64 first_ns; /* CLOCK_MONOTONIC */
 };
@@ -70,9 +71,10 @@ struct pipeline_options {
 
 struct pipeline_stats {
 	u64 samples;
-	u64 user_samples; /* with a user stack */
-	u64 truncated;	  /* of these, not walked to the thread's entry */
-	u64 unread;	  /* walked, but frames of a runtime could not be read */
+	u64 user_samples;	 /* with a user stack */
+	u64 truncated;		 /* of these, not walked to the thread's entry */
+	u64 unread;		 /* walked, but frames of a runtime could not be read */
+	u64 attributes_left_out; /* samples that lack some of what their thread said of its work */
 	u64 stops[STOP_N];
 	u64 lost;      /* samples that were dropped */
 	u64 deferred;  /* finished on the host */
@@ -95,9 +97,12 @@ struct pipeline_batch {
 	u64 started_realtime_ns;
 	u64 started_ns, ended_ns; /* CLOCK_MONOTONIC */
 	u64 samples, user_samples, truncated, unread, deferred;
+	u64 attributes_left_out; /* samples that have not all that their thread said */
 	u64 stops[STOP_N];
 	u64 lost;
 
+	struct strtab attributes;  /* sets: name, NUL, value, NUL, …; 0 is the empty one */
+	struct map attributes_ids; /* of pid and id → set << 1 | some were left out */
 	/*
 	 * As BPF sent them, but for runtime frames, which were named when they came: one word,
 	 * FRAME_RUNTIME | runtime << 56 | id of an answer; runtime 0 marks the next frame as an

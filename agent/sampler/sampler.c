@@ -268,6 +268,7 @@ static int take_record(void *arg, void *data, size_t n)
 {
 	struct sampler *s = arg;
 	const struct record_stack *head = data;
+	const struct record_attributes *attributes = data;
 
 	if (n < sizeof(u64))
 		return 0;
@@ -287,6 +288,10 @@ static int take_record(void *arg, void *data, size_t n)
 	case RECORD_DEFERRED:
 		if (n >= sizeof(struct record_deferred))
 			take_deferred(s, data);
+		break;
+	case RECORD_ATTRIBUTES:
+		if (n >= sizeof(*attributes) && n >= sizeof(*attributes) + attributes->n)
+			s->ops.attributes(s->arg, attributes, (const u8 *)(attributes + 1));
 		break;
 	default:
 		log_debug("ring: unknown record type %u", head->type);

@@ -45,6 +45,8 @@ struct sampler_ops {
 	/* The stack d->sample.user_stack is the part that was walked already. */
 	void (*deferred)(void *arg, const struct record_deferred *d,
 			 const struct sampler_copy *copy);
+	/* A set of attributes that later samples name; bytes as `head` says. */
+	void (*attributes)(void *arg, const struct record_attributes *head, const u8 *bytes);
 };
 
 struct sampler_stats {

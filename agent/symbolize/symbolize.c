@@ -521,6 +521,24 @@ static int entry_stack(struct making *m, const struct pipeline_entry *e, u32 *re
 	return profile_add_stack(m->profile, m->stack.data, m->stack.n, ret);
 }
 
+static int entry_attributes(struct making *m, const struct pipeline_entry *e, u32 *ret)
+{
+	const struct strtab *sets = &m->batch->attributes;
+	u32 set = (u32)e->context.attributes, n = 0;
+	struct profile_label labels[CONTEXT_MAX_ATTRIBUTES];
+	const char *at = strtab_get(sets, set), *end = at + sets->lengths[set];
+	int r = 0;
+
+	for (; at < end && n < CONTEXT_MAX_ATTRIBUTES && r == 0; n++) {
+		r = add_text(m->profile, at, &labels[n].name);
+		at += strlen(at) + 1;
+		if (r == 0)
+			r = add_text(m->profile, at, &labels[n].value);
+		at += strlen(at) + 1;
+	}
+	return r < 0 || !n ? r : profile_add_resource(m->profile, labels, n, ret);
+}
+
 static int entry_thread(struct making *m, const struct pipeline_entry *e, u32 *ret)
 {
 	struct profile_thread t = {.pid = e->pid, .tid = e->tid};
@@ -530,6 +548,8 @@ static int entry_thread(struct making *m, const struct pipeline_entry *e, u32 *r
 		r = add_text(m->profile, e->thread_name, &t.thread_name);
 	if (r == 0 && m->s->options.resource)
 		r = m->s->options.resource(m->s->options.arg, e, m->profile, &t.resource);
+	if (r == 0)
+		r = entry_attributes(m, e, &t.attributes);
 	return r < 0 ? r : profile_add_thread(m->profile, &t, ret);
 }
 

@@ -2,7 +2,8 @@
 /*
  * The trace and span that the sampled thread works for, read at that moment: its record is its own,
  * so it stands still while the thread is interrupted. One reader for each line of
- * abi/tbl/context.tbl, `bool NAME_context(s, p)`: whether it said anything.
+ * abi/tbl/context.tbl, `bool NAME_context(s, p)`: whether it said which; attributes are those of
+ * the first that has any.
  */
 #pragma once
 
@@ -45,6 +46,8 @@ static __always_inline __u64 context_tls(const struct scratch *s, const struct c
 	return block && block != ~0ULL ? block + (__u64)t->offset : 0;
 }
 
+#include "bpf/context/attributes.h"
+
 #include "bpf/context/elastic.h"
 #include "bpf/context/go.h"
 #include "bpf/context/otel.h"
@@ -76,7 +79,11 @@ __noinline int context_read(void)
 
 	if (!s)
 		return 0;
+	s->attributes.head.n = 0;
+	s->attributes.head.left_out = 0;
 	source = context_of_process(s);
+	if (s->attributes.head.n)
+		attributes_send();
 	if (source == CONTEXT_NONE && config.has_obi && obi_context(s))
 		source = CONTEXT_OBI;
 	s->out.sample.context.source = source;

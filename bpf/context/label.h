@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Labels that are ids of traces and spans: which names stand for what is in doc/context.md. */
+/*
+ * Labels. Some are ids of traces and spans: which names stand for what is in doc/context.md. The
+ * others are attributes.
+ */
 #pragma once
+
+#include "bpf/context/attributes.h"
 
 #define LABEL_MAX_KEY 24
 #define LABEL_MAX_VALUE 32
@@ -111,8 +116,8 @@ static __always_inline void label_keep(struct sample_context *c, enum label_name
 }
 
 /*
- * Takes a label that is an id. A global function, as the next: the verifier looks at it once, and
- * not for each label that there may be.
+ * Takes a label. A global function, as the next: the verifier looks at it once, and not for each
+ * label that there may be.
  */
 __noinline int label_take(__u64 key_at, __u64 key_n, __u64 value_at, __u64 value_n)
 {
@@ -122,7 +127,13 @@ __noinline int label_take(__u64 key_at, __u64 key_n, __u64 value_at, __u64 value
 	__u64 text[LABEL_MAX_VALUE / 8] = {};
 	__u32 n = (__u32)value_n;
 
-	if (!s || name == LABEL_OTHER || value_n > LABEL_MAX_VALUE || !n)
+	if (!s)
+		return 0;
+	if (name == LABEL_OTHER) {
+		attributes_named(s, key_at, key_n, value_at, value_n);
+		return 0;
+	}
+	if (value_n > LABEL_MAX_VALUE || !n)
 		return 0;
 	asm volatile("" : "+r"(n));
 	if (n > LABEL_MAX_VALUE || bpf_probe_read_user(text, n, (const void *)value_at) < 0)

@@ -12,6 +12,7 @@ static __always_inline bool otel_take(struct scratch *s, const void *record)
 
 	if (!record || bpf_probe_read_user(&r, sizeof(r), record) < 0 || r.valid != 1)
 		return false;
+	attributes_numbered(s, record + sizeof(r), r.n_attributes);
 	__builtin_memcpy(c->trace_id, r.trace_id, sizeof(c->trace_id));
 	__builtin_memcpy(&c->span_id, r.span_id, sizeof(c->span_id));
 	c->flags = r.flags;

@@ -119,6 +119,10 @@ struct scratch {
 		struct record_stack head;
 		__u64 frames[SAMPLE_MAX_KERNEL_FRAMES + 1];
 	} kernel;
+	struct {
+		struct record_attributes head;
+		__u8 bytes[ATTRIBUTES_MAX_BYTES] __attribute__((aligned(8)));
+	} attributes;
 	struct walk_row rows[1 << ROWS_BITS] __attribute__((aligned(64)));
 };
 

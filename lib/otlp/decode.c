@@ -147,6 +147,30 @@ static int take_resource(struct otlp_decoder *d, struct otlp_group *g, u32 *ret_
 	return 0;
 }
 
+/* What a sample says besides, as labels. */
+static int take_attributes(struct otlp_decoder *d, struct otlp_group *g, const Otlp__Sample *s,
+			   u32 *ret_id)
+{
+	struct profile_label labels[PROFILE_MAX_LABELS];
+	_cleanup_str_ struct str scratch = {};
+	size_t n = 0;
+	int r = 0;
+
+	for (size_t i = 0; i < s->n_attribute_indices && n < PROFILE_MAX_LABELS && r == 0; i++) {
+		const Otlp__KeyValueAndUnit *a = otlp_attribute_at(d, s->attribute_indices[i]);
+		const char *key = a ? otlp_string_at(d, a->key_strindex) : NULL;
+
+		if (!key || !*key || otlp_is_threads_own(key))
+			continue;
+		r = otlp_add_text(g->p, key, &labels[n].name);
+		if (r == 0)
+			r = otlp_add_text(g->p, value_text(d, a->value, &scratch),
+					  &labels[n].value);
+		n++;
+	}
+	return r < 0 || !n ? r : profile_add_resource(g->p, labels, n, ret_id);
+}
+
 static int take_thread(struct otlp_decoder *d, struct otlp_group *g, u32 resource,
 		       const Otlp__Sample *s, u32 *ret_id)
 {
@@ -167,9 +191,11 @@ static int take_thread(struct otlp_decoder *d, struct otlp_group *g, u32 resourc
 	r = otlp_add_name(g->p, comm, &t.comm);
 	if (r == 0)
 		r = otlp_add_name(g->p, otlp_find_text(d, a, n, OTLP_THREAD_NAME), &t.thread_name);
+	if (r == 0)
+		r = take_attributes(d, g, s, &t.attributes);
 	if (r < 0)
 		return r;
-	if (!t.pid && !t.tid && !t.comm && !t.thread_name && !t.resource) {
+	if (!t.pid && !t.tid && !t.comm && !t.thread_name && !t.resource && !t.attributes) {
 		*ret_id = PROFILE_NONE;
 		return 0;
 	}

@@ -20,7 +20,7 @@ const char *otlp_string_at(const struct otlp_decoder *d, s64 index)
 	return index >= 0 && (u64)index < d->d->n_string_table ? d->d->string_table[index] : NULL;
 }
 
-static const Otlp__KeyValueAndUnit *attribute_at(const struct otlp_decoder *d, s32 index)
+const Otlp__KeyValueAndUnit *otlp_attribute_at(const struct otlp_decoder *d, s32 index)
 {
 	return index >= 0 && (size_t)index < d->d->n_attribute_table ? d->d->attribute_table[index]
 								     : NULL;
@@ -31,7 +31,7 @@ const char *otlp_find_text(const struct otlp_decoder *d, const s32 *indices, siz
 			   const char *key)
 {
 	for (size_t i = 0; i < n; i++) {
-		const Otlp__KeyValueAndUnit *a = attribute_at(d, indices[i]);
+		const Otlp__KeyValueAndUnit *a = otlp_attribute_at(d, indices[i]);
 		const char *k = a ? otlp_string_at(d, a->key_strindex) : NULL, *v = NULL;
 
 		if (!k || strcmp(k, key) || !a->value)
@@ -49,7 +49,7 @@ bool otlp_find_number(const struct otlp_decoder *d, const s32 *indices, size_t n
 		      u64 *ret)
 {
 	for (size_t i = 0; i < n; i++) {
-		const Otlp__KeyValueAndUnit *a = attribute_at(d, indices[i]);
+		const Otlp__KeyValueAndUnit *a = otlp_attribute_at(d, indices[i]);
 		const char *k = a ? otlp_string_at(d, a->key_strindex) : NULL;
 
 		if (!k || strcmp(k, key) || !a->value ||
@@ -87,7 +87,7 @@ static int check_attributes(struct otlp_decoder *d, const s32 *indices, size_t n
 	int r = check_indices(d, "attribute", indices, n, d->d->n_attribute_table);
 
 	for (size_t i = 0; i < n && r == 0; i++) {
-		const Otlp__KeyValueAndUnit *a = attribute_at(d, indices[i]);
+		const Otlp__KeyValueAndUnit *a = otlp_attribute_at(d, indices[i]);
 
 		if (a)
 			r = check_index(d, "string", a->key_strindex, d->d->n_string_table);

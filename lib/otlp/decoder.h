@@ -56,6 +56,8 @@ struct otlp_decoder {
 
 /* NULL when there is no such string. */
 const char *otlp_string_at(const struct otlp_decoder *d, s64 index);
+/* NULL when there is no such attribute. */
+const Otlp__KeyValueAndUnit *otlp_attribute_at(const struct otlp_decoder *d, s32 index);
 /* The text of an attribute of this key, "" when it is not there or no text. Of the dictionary. */
 const char *otlp_find_text(const struct otlp_decoder *d, const s32 *indices, size_t n,
 			   const char *key);

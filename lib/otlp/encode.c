@@ -31,7 +31,7 @@ struct entry {
 	u32 resource; /* id in writer.resources */
 	u32 timed;    /* 0 or 1: profiles hold samples of one shape */
 	u32 stack;    /* index in the dictionary */
-	u32 thread;   /* id in writer.attribute_sets */
+	u32 thread;   /* id in writer.attribute_sets: who, and what it said of its work */
 	u32 link;     /* index in the dictionary */
 	u64 time_ns;
 	u32 sample; /* index in the profile */
@@ -252,18 +252,42 @@ static u32 make_resource(struct writer *w, const struct profile_thread *t)
 	return w->failed ? 0 : intern(w, &w->resources, &r.base);
 }
 
+struct attribute_set {
+	s32 ids[2 + PROFILE_MAX_LABELS], keys[2 + PROFILE_MAX_LABELS];
+	size_t n;
+};
+
+/* Unless its name is there already, as cleaning may make names equal, or is one of ours. */
+static void add_attribute(struct writer *w, struct attribute_set *set,
+			  const struct profile_label *l)
+{
+	const char *name = profile_string(w->p, l->name);
+	s32 key = otlp_is_threads_own(name) ? 0 : text(w, name);
+
+	for (size_t i = 0; i < set->n && key; i++)
+		if (set->keys[i] == key)
+			return;
+	if (!key)
+		return;
+	set->keys[set->n] = key;
+	set->ids[set->n++] = text_attribute(w, name, profile_string(w->p, l->value));
+}
+
 static u32 make_attribute_set(struct writer *w, const struct profile_thread *t)
 {
+	const struct profile_resource *more = &w->p->resources.data[t->attributes];
 	const char *name = profile_string(w->p, t->thread_name);
-	s32 set[2];
-	size_t n = 0;
+	struct attribute_set set = {};
 	u32 id = 0;
 
 	if (*name)
-		set[n++] = text_attribute(w, OTLP_THREAD_NAME, name);
+		set.ids[set.n++] = text_attribute(w, OTLP_THREAD_NAME, name);
 	if (t->tid)
-		set[n++] = number_attribute(w, OTLP_THREAD_ID, t->tid);
-	w->failed |= strtab_add(&w->attribute_sets, (const char *)set, n * sizeof(*set), &id) < 0;
+		set.ids[set.n++] = number_attribute(w, OTLP_THREAD_ID, t->tid);
+	for (u32 i = 0; i < more->n; i++)
+		add_attribute(w, &set, &w->p->labels.data[more->first + i]);
+	w->failed |= strtab_add(&w->attribute_sets, (const char *)set.ids, set.n * sizeof(*set.ids),
+				&id) < 0;
 	return id;
 }
 

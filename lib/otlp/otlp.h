@@ -44,10 +44,19 @@ void otlp_profiles_deinit(struct otlp_profiles *p);
 
 /* What a process says of itself (OTEP 4719), as text. */
 struct otlp_said {
-	bool of_resource; /* else an attribute of the process */
+	enum otlp_said_of {
+		OTLP_SAID_PROCESS,
+		OTLP_SAID_RESOURCE,
+		/* A name of what its threads say, in the order of their numbers (OTEP 4947). */
+		OTLP_SAID_KEY,
+	} of;
 	const char *name, *value;
 };
-/* `max_bytes` as above. Calls fn for each that has a name; not 0: stop, and return this. */
+#define OTLP_THREADLOCAL "threadlocal." /* how threads say what they do: told as OTLP_SAID_KEY */
+/*
+ * `max_bytes` as above. Calls fn for each that has a name, those of the resource last; not 0: stop,
+ * and return this.
+ */
 int otlp_process_context_decode(const u8 *data, size_t n, size_t max_bytes,
 				int (*fn)(void *arg, const struct otlp_said *s), void *arg);
 

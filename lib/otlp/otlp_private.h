@@ -16,6 +16,10 @@
 /* Of a sample. */
 #define OTLP_THREAD_NAME "thread.name"
 #define OTLP_THREAD_ID "thread.id"
+/* Which CPU: no label, as every stack would be as many as there are CPUs. */
+#define OTLP_CPU "cpu.logical_number"
+/* An attribute of a sample that says who it is of; the others are labels of it. */
+bool otlp_is_threads_own(const char *name);
 /* Of a mapping, of a location. */
 #define OTLP_BUILD_ID_GNU "process.executable.build_id.gnu"
 #define OTLP_BUILD_ID_GO "process.executable.build_id.go"

@@ -55,6 +55,19 @@ u8 otlp_frame_kind(const char *type)
 	return FRAME_KIND_N;
 }
 
+/* ---- attributes of samples ---- */
+
+bool otlp_is_threads_own(const char *name)
+{
+	static const char *const own[] = {OTLP_THREAD_NAME, OTLP_THREAD_ID, OTLP_PID,
+					  OTLP_EXECUTABLE,  OTLP_COMM,	    OTLP_CPU};
+
+	for (size_t i = 0; i < ARRAY_SIZE(own); i++)
+		if (!strcmp(name, own[i]))
+			return true;
+	return false;
+}
+
 /* ---- values as text ---- */
 
 static void append_value(const Otlp__AnyValue *v, struct arena *arena, u32 depth, struct str *out);

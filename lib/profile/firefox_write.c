@@ -444,12 +444,13 @@ static int compare_samples(const void *a, const void *b)
 
 static int append_threads(struct firefox_writer *w)
 {
-	int r = 0;
+	_cleanup_free_ u32 *threads = NULL;
+	int r = profile_same_threads(w->p, &threads);
 
 	for (size_t i = 0; i < w->p->n_samples && r == 0; i++) {
 		const struct profile_sample *s = profile_sample(w->p, i);
-		struct ff_sample own = {s->time_ns, s->thread, s->stack,
-					s->value[w->p->default_type]};
+		u32 thread = s->thread < w->p->threads.n ? threads[s->thread] : s->thread;
+		struct ff_sample own = {s->time_ns, thread, s->stack, s->value[w->p->default_type]};
 
 		r = own.value ? vec_push(&w->samples, own) : 0;
 	}

@@ -28,6 +28,12 @@ int profile_groups_build(const struct profile *p, bool by_link, struct profile_g
 void profile_groups_deinit(struct profile_groups *g);
 #define _cleanup_groups_ __attribute__((cleanup(profile_groups_deinit)))
 
+/*
+ * By thread id: the first that is the same but for its attributes; to be freed. For formats that
+ * show each thread once.
+ */
+int profile_same_threads(const struct profile *p, u32 **ret);
+
 /* ---- the levels above the frames (tree.c) ---- */
 
 /* The names of process and thread of a sample as the options want them. */

@@ -29,3 +29,6 @@ u8 pprof_kind_of_path(const char *path);
 /* W3C ids in lower-case hex. */
 #define PPROF_LABEL_TRACE "trace_id"
 #define PPROF_LABEL_SPAN "span_id"
+
+/* A label that says who ran or for which span; the others are attributes. */
+bool pprof_label_is_ours(const char *key);

@@ -301,11 +301,52 @@ static int read_code(struct pprof_reader *f)
 
 /* ---- samples ---- */
 
+bool pprof_label_is_ours(const char *key)
+{
+	static const char *const ours[] = {
+		PPROF_LABEL_COMM,
+		PPROF_LABEL_THREAD,
+		PPROF_LABEL_PID,
+		PPROF_LABEL_TID,
+		PPROF_LABEL_TRACE,
+		PPROF_LABEL_SPAN,
+		/* Ids as other libraries call them. */
+		"profile_id",
+		"trace id",
+		"span id",
+		"local root span id",
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
+		if (!strcmp(key, ours[i]))
+			return true;
+	return false;
+}
+
+/* Other programs' labels, but for those that are numbers. */
+static int read_attributes(struct pprof_reader *f, const Pprof__Sample *s, u32 *ret_id)
+{
+	struct profile_label labels[PROFILE_MAX_LABELS];
+	size_t n = 0;
+	int r = 0;
+
+	for (size_t i = 0; i < s->n_label && n < PROFILE_MAX_LABELS && r == 0; i++) {
+		const Pprof__Label *l = s->label[i];
+
+		r = string(f, l->key, &labels[n].name);
+		if (r == 0)
+			r = string(f, l->str, &labels[n].value);
+		n += r == 0 && labels[n].name && labels[n].value &&
+		     !pprof_label_is_ours(profile_string(f->p, labels[n].name));
+	}
+	return r < 0 || !n ? r : profile_add_resource(f->p, labels, n, ret_id);
+}
+
 static int read_thread(struct pprof_reader *f, const Pprof__Sample *s, u32 *ret_thread)
 {
 	struct profile_thread t = {};
 	bool any = false;
-	int r = 0;
+	int r = read_attributes(f, s, &t.attributes);
 
 	for (size_t i = 0; i < s->n_label && r == 0; i++) {
 		const Pprof__Label *l = s->label[i];
@@ -327,7 +368,7 @@ static int read_thread(struct pprof_reader *f, const Pprof__Sample *s, u32 *ret_
 	}
 	if (r < 0)
 		return r;
-	any = t.comm || t.thread_name || t.pid || t.tid;
+	any = t.comm || t.thread_name || t.pid || t.tid || t.attributes;
 	if (!any) {
 		*ret_thread = PROFILE_NONE;
 		return 0;

@@ -263,6 +263,19 @@ static void add_thread(struct pprof_writer *w, Pprof__Sample *s, const struct pr
 	add_label(w, s, PPROF_LABEL_TID, "", t->tid);
 }
 
+static void add_attributes(struct pprof_writer *w, Pprof__Sample *s, u32 attributes)
+{
+	const struct profile_resource *r = &w->p->resources.data[attributes];
+
+	for (u32 i = 0; i < r->n; i++) {
+		const struct profile_label *l = &w->p->labels.data[r->first + i];
+		const char *name = profile_string(w->p, l->name);
+
+		if (*name && !pprof_label_is_ours(name))
+			add_label(w, s, name, profile_string(w->p, l->value), 0);
+	}
+}
+
 static void add_link(struct pprof_writer *w, Pprof__Sample *s, const struct profile_link *l)
 {
 	char trace[2 * sizeof(l->trace_id) + 1], span[2 * sizeof(l->span_id) + 1];
@@ -275,9 +288,15 @@ static void add_link(struct pprof_writer *w, Pprof__Sample *s, const struct prof
 
 static void add_labels(struct pprof_writer *w, Pprof__Sample *s, const struct profile_group *g)
 {
-	s->label = get(w, MAX_LABELS, sizeof(*s->label));
-	if (s->label && g->thread < w->p->threads.n)
-		add_thread(w, s, &w->p->threads.data[g->thread]);
+	const struct profile_thread *t =
+		g->thread < w->p->threads.n ? &w->p->threads.data[g->thread] : NULL;
+	u32 n = t ? w->p->resources.data[t->attributes].n : 0;
+
+	s->label = get(w, MAX_LABELS + n, sizeof(*s->label));
+	if (s->label && t) {
+		add_thread(w, s, t);
+		add_attributes(w, s, t->attributes);
+	}
 	if (s->label && g->link)
 		add_link(w, s, &w->p->links.data[g->link]);
 }

@@ -165,7 +165,7 @@ DEFINE_ADD(thread, threads, sizeof(struct profile_thread))
 DEFINE_ADD(link, links, sizeof(struct profile_link))
 _Static_assert(sizeof(struct profile_mapping) == 32, "no padding, or it would be hashed");
 _Static_assert(sizeof(struct profile_function) == 16, "no padding, or it would be hashed");
-_Static_assert(sizeof(struct profile_thread) == 20, "no padding, or it would be hashed");
+_Static_assert(sizeof(struct profile_thread) == 24, "no padding, or it would be hashed");
 
 static bool stack_equal(const struct profile *p, u32 id, const void *key, size_t n)
 {
@@ -538,6 +538,8 @@ static int merge_samples(struct merge *m)
 		struct profile_thread e = src->threads.data[i];
 
 		r = merge_resource(m, e.resource, &e.resource);
+		if (r == 0)
+			r = merge_resource(m, e.attributes, &e.attributes);
 		if (r < 0)
 			break;
 		e.comm = translated_string(m, e.comm);
@@ -643,7 +645,35 @@ int profile_merge(struct profile *dst, const struct profile *src, struct diag *r
 	return 0;
 }
 
-/* ---- groups (internal.h) ---- */
+/* ---- threads and groups (internal.h) ---- */
+
+int profile_same_threads(const struct profile *p, u32 **ret)
+{
+	_cleanup_free_ u32 *same = calloc(p->threads.n + 1, sizeof(*same));
+	struct map first = {};
+	int r = same ? 0 : -ENOMEM;
+
+	for (u32 i = 0; i < p->threads.n && r == 0; i++) {
+		struct profile_thread t = p->threads.data[i], other;
+		u64 key, *at;
+
+		t.attributes = 0;
+		key = hash_bytes(&t, sizeof(t)) >> 1;
+		at = map_get(&first, key);
+		same[i] = at ? (u32)*at : i;
+		other = p->threads.data[same[i]];
+		other.attributes = 0;
+		/* Two hashes that are equal by chance: then it is shown apart. */
+		if (memcmp(&t, &other, sizeof(t)) != 0)
+			same[i] = i;
+		if (!at)
+			r = map_put(&first, key, i);
+	}
+	map_deinit(&first);
+	if (r == 0)
+		*ret = take_ptr(same);
+	return r;
+}
 
 void profile_groups_deinit(struct profile_groups *g)
 {

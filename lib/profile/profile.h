@@ -82,6 +82,11 @@ struct profile_thread {
 	u32 comm;	 /* string id: the process's name */
 	u32 thread_name; /* string id */
 	u32 resource;	 /* 0 = nothing is known */
+	/*
+	 * What it said of its work, in labels of its own: id of a resource that is nobody's. A
+	 * thread that does several things is several. 0 = nothing.
+	 */
+	u32 attributes;
 };
 
 /* The span that a thread worked for, by W3C's ids: interned. None, all zero, is always id 0. */

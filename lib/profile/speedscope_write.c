@@ -164,11 +164,13 @@ static int compare_items(const void *a, const void *b)
 
 static int collect_timed(struct speedscope_writer *w)
 {
-	int r = 0;
+	_cleanup_free_ u32 *threads = NULL;
+	int r = profile_same_threads(w->p, &threads);
 
 	for (size_t i = 0; i < w->p->n_samples && r == 0; i++) {
 		const struct profile_sample *s = profile_sample(w->p, i);
-		struct item it = {s->time_ns, s->thread, s->stack, s->value[w->p->default_type]};
+		u32 thread = s->thread < w->p->threads.n ? threads[s->thread] : s->thread;
+		struct item it = {s->time_ns, thread, s->stack, s->value[w->p->default_type]};
 
 		r = it.value > 0 ? vec_push(&w->items, it) : 0;
 	}

@@ -7,7 +7,7 @@
  *	function	name, system name, file, start line
  *	frame		kind, flags, path, build-id, address, function, line, column
  *	stack		how many frames, and which
- *	series		labels by name
+ *	series		labels by name: the resource's, the thread's name, the thread's attributes
  * A frame of the kernel or of a language runtime that has a name is taken without its address,
  * which differs from boot to boot or from run to run and says nothing that the name does not.
  */
@@ -23,6 +23,7 @@
 #include "server/store/sort.h"
 #include "server/store/store.h"
 
+#define MAX_ATTRIBUTED 4096	 /* series of one batch: those behind have no attributes */
 #define MAX_TIME_MS (1ULL << 42) /* the year 2109 */
 
 u64 store_id(const void *data, size_t n)
@@ -154,6 +155,27 @@ static int compare_label_names(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
+/* How many of the n labels there are with those that threads add; who they are is not theirs. */
+static size_t add_attributes(const struct profile *p, u32 attributes, struct store_label *ret,
+			     size_t n)
+{
+	const struct profile_resource *r = &p->resources.data[attributes];
+	size_t n_before = n;
+
+	for (u32 i = 0; i < r->n && n < STORE_MAX_LABELS; i++) {
+		const struct profile_label *l = &p->labels.data[r->first + i];
+		const char *name = profile_string(p, l->name);
+		bool known = !strcmp(name, STORE_SERVICE_LABEL) ||
+			     !strcmp(name, STORE_THREAD_LABEL) || !l->value;
+
+		for (size_t j = 0; j < n_before && !known; j++)
+			known = !strcmp(ret[j].name, name);
+		if (!known)
+			ret[n++] = (struct store_label){name, profile_string(p, l->value)};
+	}
+	return n;
+}
+
 size_t store_series_labels(const struct profile *p, const struct store_series *s,
 			   struct store_label ret[STORE_MAX_LABELS])
 {
@@ -178,6 +200,7 @@ size_t store_series_labels(const struct profile *p, const struct store_series *s
 	if (s->thread_name)
 		ret[n++] =
 			(struct store_label){STORE_THREAD_LABEL, profile_string(p, s->thread_name)};
+	n = add_attributes(p, s->attributes, ret, n);
 	qsort(ret, n, sizeof(*ret), compare_label_names);
 	return n;
 }
@@ -210,6 +233,9 @@ static int series_of(struct store_batch *b, struct map *known, const struct prof
 			s.service = t->comm;
 		if (t->thread_name)
 			s.thread_name = t->thread_name;
+		/* A series for each set of them: senders that put ids there would make millions. */
+		if (b->series.n < MAX_ATTRIBUTED)
+			s.attributes = t->attributes;
 	}
 	s.id = store_series_id(labels, store_series_labels(b->profile, &s, labels));
 	at = map_get(known, s.id);

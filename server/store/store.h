@@ -67,6 +67,7 @@ struct store_series {
 	u32 service;	 /* string id in the profile: service.name, "" when there is none */
 	u32 resource;	 /* of the profile */
 	u32 thread_name; /* string id */
+	u32 attributes;	 /* of the profile's threads: labels, too, where the resource has no such */
 };
 
 /* A sample and the span it was taken in. */

@@ -3,7 +3,7 @@
  * Requests that go through a pool of threads, each with a span that culprit_context publishes, and
  * a log of which span did what: `spans SECONDS THREADS LOG [LIBRARY]`. A request is worked for by
  * one thread, then handed to the next one. The function that works is the one of the span's number,
- * so that a stack says which span it was.
+ * as is the route that the thread says it works for, so that a stack says which span it was.
  *
  * With LIBRARY that file is loaded when the threads run already.
  */
@@ -134,7 +134,9 @@ static void *serve(void *arg)
 	(void)arg;
 	while ((r = take())) {
 		if (api.enter && api.enter(r->trace, r->span, 1) == 0) {
-			api.attribute(endpoint, "/pay", 4);
+			char route[] = {'/', 'p', 'a', 'y', '/', (char)('0' + r->span[7] % 4)};
+
+			api.attribute(endpoint, route, sizeof(route));
 			work[r->span[7] % 4]();
 			api.leave();
 			flockfile(log_file);

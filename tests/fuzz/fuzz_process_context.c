@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static int hear(void *arg, const struct otlp_said *s)
 {
-	*(size_t *)arg += strlen(s->name) + strlen(s->value) + s->of_resource;
+	*(size_t *)arg += strlen(s->name) + strlen(s->value) + (s->of == OTLP_SAID_KEY);
 	return 0;
 }
 

@@ -69,16 +69,19 @@ def logged(path):
     return spans
 
 
-def judge(got, spans):
+def judge(got, spans, attribute=None):
     """
     How many samples there are of work that was for a span, how many of them do not say so, and how
-    many of no such work.
+    many of no such work. The attribute, if any, says which function it was.
     """
     linked = missed = idle = 0
     for s in got:
         functions = [f.replace("::", ".").rpartition(".")[2] for f in s.functions] # of a package or class
         worked = [f for f in functions if f.startswith("work_")]
         key = (s.labels.get("trace_id"), s.labels.get("span_id"))
+        # What it says of its work is there with its span, and with nothing else.
+        route = f"/pay/{worked[0][-1]}" if worked and key[0] else None
+        assert not attribute or s.labels.get(attribute) == route, (s.labels, s.functions)
         if worked and key == (None, None):
             missed += s.value
         elif worked:
@@ -97,7 +100,7 @@ def test_every_sample_has_the_span_that_it_was_for(culprit, tmp_path, shape):
     program, late, env = build(tmp_path, shape)
     record(culprit, tmp_path / "out.pb.gz", "-F", 997, "--", *program, 3, THREADS,
            tmp_path / "log", *late, env=env)
-    linked, missed, idle = judge(samples(tmp_path / "out.pb.gz"), logged(tmp_path / "log"))
+    linked, missed, idle = judge(samples(tmp_path / "out.pb.gz"), logged(tmp_path / "log"), "http.route")
     print(f"{shape}: {linked} samples have their span, {missed} have none, {idle} should have none")
     # The loader is watched in steps of milliseconds while it prepares the program.
     assert missed <= 0.01 * linked, (missed, linked)

@@ -24,9 +24,12 @@ struct page {
 	u64 published, payload;
 };
 
-static int hear(void *arg, const char *name, const char *value)
+static int hear(void *arg, const struct otlp_said *s)
 {
-	str_printf(arg, "%s=%s;", name, value);
+	if (s->of == OTLP_SAID_KEY)
+		str_printf(arg, "key %s;", s->value);
+	else
+		str_printf(arg, "%s=%s;", s->name, s->value);
 	return 0;
 }
 
@@ -58,6 +61,7 @@ Test(context, what_the_library_publishes_is_read_and_read_again_when_it_is_anoth
 	cr_assert_eq(culprit_context_key("http.route"), key);
 	cr_assert_eq(culprit_context_key("other"), 1);
 	cr_assert_eq(read_own(&c, &out), 1);
+	cr_assert_str_eq(str_get(&out), "key http.route;key other;service.name=till;");
 }
 
 Test(context, a_forked_child_publishes_the_same_and_its_own)
@@ -182,6 +186,130 @@ Test(context, what_is_being_written_or_makes_no_sense_is_not_taken)
 	p->published++;
 	cr_assert_eq(read_own(&c, &out), 1);
 	cr_assert_str_eq(str_get(&out), "ab=c;");
+}
+
+/* ---- what threads say of their work ---- */
+
+struct said {
+	struct attribute_bounds bounds;
+	struct attribute_share share;
+	struct attribute_names names;
+	struct str texts, out;
+	bool partial;
+};
+
+static const char *decode(struct said *s, u32 form, const char *bytes, size_t n)
+{
+	struct record_attributes head = {.form = (u16)form, .n = (u16)n};
+	struct context_label labels[CONTEXT_MAX_ATTRIBUTES];
+	u32 got;
+
+	attribute_bounds_begin(&s->bounds, 1);
+	got = attributes_decode(&head, (const u8 *)bytes, &s->names, &s->bounds, &s->share,
+				&s->texts, labels, &s->partial);
+	str_clear(&s->out);
+	for (u32 i = 0; i < got; i++)
+		str_printf(&s->out, "%s=%s;", labels[i].name, labels[i].value);
+	return str_get(&s->out);
+}
+#define DECODE(s, form, bytes) decode(s, ATTRIBUTES_##form, bytes, sizeof(bytes) - 1)
+
+static void said_deinit(struct said *s)
+{
+	attribute_bounds_deinit(&s->bounds);
+	attribute_names_deinit(&s->names);
+	str_deinit(&s->texts);
+	str_deinit(&s->out);
+}
+
+Test(attributes, numbers_are_names_that_the_process_has_told)
+{
+	static const char *const names[] = {"datadog.local_root_span_id", "http.route", "",
+					    "process.pid", "tenant"};
+	struct said s = {};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		cr_assert_eq(attribute_names_add(&s.names, names[i]), 0);
+	cr_expect_str_eq(DECODE(&s, NUMBERED,
+				"\0\x09rootspan0\1\6GET /x\4\1"
+				"7"),
+			 "http.route=GET /x;tenant=7;");
+	/* Ids, who it is, what has no name or no text: not theirs, so nothing is missing. */
+	cr_expect_str_eq(DECODE(&s, NUMBERED, "\2\1x\3\1x\5\1x\4\0"), "");
+	cr_expect_not(s.partial);
+	/* What breaks off, and what is no text. */
+	cr_expect_str_eq(DECODE(&s, NUMBERED, "\1\2\xff\0\4\3ab"), "http.route=\xef\xbf\xbd;");
+	cr_expect_str_eq(DECODE(&s, NUMBERED, "\1"), "");
+	said_deinit(&s);
+}
+
+Test(attributes, names_may_come_with_them_and_texts_that_were_cut_say_so)
+{
+	struct said s = {};
+
+	cr_expect_str_eq(DECODE(&s, NAMED, "\5\4routz/pay\7\3span_idabc"), "routz=/pay;");
+	/* In the middle of a character. */
+	cr_expect_str_eq(DECODE(&s, NAMED, "\1\x83xab\xc3"), "x=ab…;");
+	cr_expect_str_eq(DECODE(&s, NAMED, "\1\x84xab\xc3\xa9"), "x=abé…;");
+	cr_expect_str_eq(DECODE(&s, NAMED, "\3\3a\nbc\0d"), "a b=c d;");
+	cr_expect_str_eq(DECODE(&s, NAMED, "\3\0abc"), "");
+	cr_expect_str_eq(DECODE(&s, NAMED, "\x09\1trace_idx"), "");
+	said_deinit(&s);
+}
+
+/* One attribute, of this number. */
+static const char *decode_number(struct said *s, const char *name, u32 i)
+{
+	char bytes[64];
+	int n = snprintf(bytes, sizeof(bytes), "%c%c%s%05u", (char)strlen(name), 5, name, i);
+
+	return decode(s, ATTRIBUTES_NAMED, bytes, (size_t)n);
+}
+
+Test(attributes, a_process_has_a_bound_on_how_many)
+{
+	struct said s = {.share.said = true}, other = {};
+	u32 kept = 0;
+
+	for (u32 i = 0; i < 2 * ATTRIBUTES_MAX_OF_NAME; i++)
+		kept += *decode_number(&s, "id", i) != '\0';
+	cr_expect_eq(kept, ATTRIBUTES_MAX_OF_NAME);
+	cr_expect(s.partial);
+	/* Those that are known are taken again, and of another name there is room. */
+	cr_expect_str_eq(decode_number(&s, "id", 7), "id=00007;");
+	cr_expect_not(s.partial);
+	for (u32 name = 'a'; name <= 'z'; name++)
+		for (u32 i = 0; i < ATTRIBUTES_MAX_OF_NAME; i++)
+			kept += *decode_number(&s, (char[]){(char)name, 0}, i) != '\0';
+	cr_expect_eq(kept, ATTRIBUTES_MAX_TEXTS);
+	/* Another process has its own, and an hour later all begin anew. */
+	other.bounds = s.bounds;
+	other.share = (struct attribute_share){.owner = 1, .hour = s.bounds.hour, .said = true};
+	cr_expect_str_eq(decode_number(&other, "id", 999), "id=00999;");
+	s.bounds = other.bounds;
+	other.bounds = (struct attribute_bounds){};
+	attribute_bounds_begin(&s.bounds, 3600000000001ULL);
+	cr_expect_eq(s.bounds.known.n, 0);
+	cr_expect_str_eq(decode_number(&s, "id", 999), "id=00999;");
+	said_deinit(&s);
+	said_deinit(&other);
+}
+
+Test(attributes, and_on_how_many_sets)
+{
+	struct said s = {.share.said = true};
+	u32 kept = 0;
+
+	for (u32 i = 0; i < 64; i++)
+		for (u32 j = 0; j < 64; j++) {
+			char bytes[] = {1, 1, 'a', (char)('0' + i), 1, 1, 'b', (char)('0' + j)};
+
+			/* Of 63 texts: DEL becomes a space, and nothing is left of it. */
+			kept += *decode(&s, ATTRIBUTES_NAMED, bytes, sizeof(bytes)) != '\0';
+		}
+	cr_expect_eq(kept, ATTRIBUTES_MAX_SETS);
+	cr_expect(s.partial);
+	said_deinit(&s);
 }
 
 /* ---- Elastic's ---- */

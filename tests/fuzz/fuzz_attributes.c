@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a thread says of its work: the first byte is the form, the second how many names the process
+ * has told, the rest the bytes of a record.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/context/internal.h"
+#include "base/text.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_text(const char *s)
+{
+	u32 c;
+
+	for (size_t n = strlen(s), i = 0, step; i < n; i += step) {
+		step = text_decode(s + i, n - i, &c);
+		if (!step || c < ' ')
+			abort();
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct context_label labels[CONTEXT_MAX_ATTRIBUTES];
+	struct attribute_bounds bounds = {};
+	struct attribute_share share = {.said = true};
+	struct attribute_names names = {};
+	struct record_attributes head = {};
+	struct str texts = {};
+	bool partial;
+	u32 n;
+
+	if (size < 2)
+		return 0;
+	head.form = data[0] & 1;
+	head.n = (u16)MIN(size - 2, (size_t)ATTRIBUTES_MAX_BYTES);
+	for (u32 i = 0; i < data[1]; i++)
+		(void)attribute_names_add(&names, i % 3 ? "a.name" : i % 2 ? "thread.id" : "");
+	attribute_bounds_begin(&bounds, 1);
+	n = attributes_decode(&head, data + 2, &names, &bounds, &share, &texts, labels, &partial);
+	if (n > CONTEXT_MAX_ATTRIBUTES)
+		abort();
+	for (u32 i = 0; i < n; i++) {
+		if (!*labels[i].name || !*labels[i].value || attribute_is_taken(labels[i].name))
+			abort();
+		check_text(labels[i].name);
+		check_text(labels[i].value);
+	}
+	(void)attributes_have_names(&head, data + 2, &names);
+	str_deinit(&texts);
+	attribute_names_deinit(&names);
+	attribute_bounds_deinit(&bounds);
+	return 0;
+}
