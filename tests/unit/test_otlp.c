@@ -60,6 +60,17 @@ static u32 thread_of(struct profile *p, const char *comm, const char *name, u32 
 	return id;
 }
 
+/* The same thread, and what it says of its work. */
+static u32 thread_doing(struct profile *p, u32 thread, u32 attributes)
+{
+	struct profile_thread t = p->threads.data[thread];
+	u32 id;
+
+	t.attributes = attributes;
+	cr_assert_eq(profile_add_thread(p, &t, &id), 0);
+	return id;
+}
+
 /* Everything of a profile of one type as sorted lines, so that order does not matter. */
 static int by_text(const void *a, const void *b)
 {
@@ -75,11 +86,17 @@ static void describe_thread(const struct profile *p, u32 thread, struct str *out
 	t = &p->threads.data[thread];
 	str_printf(out, "%u/%u %s/%s {", t->pid, t->tid, profile_string(p, t->comm),
 		   profile_string(p, t->thread_name));
-	for (u32 i = 0; i < p->resources.data[t->resource].n; i++) {
-		const struct profile_label *l =
-			&p->labels.data[p->resources.data[t->resource].first + i];
+	for (u32 i = 0; i < (t->attributes ? 2 : 1); i++) {
+		const struct profile_resource *r =
+			&p->resources.data[i ? t->attributes : t->resource];
 
-		str_printf(out, "%s=%s ", profile_string(p, l->name), profile_string(p, l->value));
+		str_puts(out, i ? "} {" : "");
+		for (u32 j = 0; j < r->n; j++) {
+			const struct profile_label *l = &p->labels.data[r->first + j];
+
+			str_printf(out, "%s=%s ", profile_string(p, l->name),
+				   profile_string(p, l->value));
+		}
 	}
 	str_puts(out, "}");
 }
@@ -151,6 +168,7 @@ static struct profile *fleet(void)
 					   "abc",	   "host.name", "h1"};
 	static const char *const db[] = {"service.name", "db", "process.executable.name",
 					 "postgres-with-a-long-name"};
+	static const char *const work_of[] = {"http.route", "/pay", "tenant", "7"};
 	struct profile *p = profile_create();
 	u32 tiny, work, main_, vfs, raw, py, note, stack[3];
 	u32 t[4], links[3] = {0, link_of(p, 1, 2), link_of(p, 1, 3)};
@@ -175,6 +193,8 @@ static struct profile *fleet(void)
 	t[1] = thread_of(p, "shop", "worker 7", 10, 12, resource(p, shop, 3));
 	t[2] = thread_of(p, "postgres", "bgwriter", 20, 20, resource(p, db, 2));
 	t[3] = thread_of(p, "nobody", "", 30, 0, 0);
+	t[1] = thread_doing(p, t[1], resource(p, work_of, 2));
+	t[3] = thread_doing(p, t[3], resource(p, work_of, 1));
 	for (u32 i = 0; i < 12; i++) {
 		s64 values[2] = {1, 50000000};
 

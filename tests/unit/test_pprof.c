@@ -120,6 +120,34 @@ Test(pprof, spans_are_labels_there_and_back)
 	cr_expect_eq(n, 2);
 }
 
+Test(pprof, what_threads_say_of_their_work_is_labels_there_and_back)
+{
+	_cleanup_profile_ struct profile *p = full_profile(), *again = NULL;
+	struct profile_label labels[] = {{string(p, "http.route"), string(p, "/pay")},
+					 {string(p, "pid"), string(p, "not so")}};
+	struct profile_thread t = p->threads.data[0];
+	u32 id, n = 0;
+	s64 one = 1;
+
+	cr_assert_eq(profile_add_resource(p, labels, 2, &t.attributes), 0);
+	cr_assert_eq(profile_add_thread(p, &t, &id), 0);
+	cr_assert_eq(profile_add_sample(p, 0, id, 0, &one), 0);
+	again = through_pprof(p, NULL);
+	for (size_t i = 0; i < again->threads.n; i++) {
+		const struct profile_thread *got = &again->threads.data[i];
+		const char *route = profile_label(again, got->attributes, "http.route");
+
+		cr_expect_eq(got->attributes == 0, route == NULL);
+		if (!route)
+			continue;
+		n++;
+		cr_expect_str_eq(route, "/pay");
+		cr_expect_eq(got->pid, t.pid);
+		cr_expect_null(profile_label(again, got->attributes, "pid"));
+	}
+	cr_expect_eq(n, 1);
+}
+
 Test(pprof, left_out_frames_are_left_out)
 {
 	_cleanup_profile_ struct profile *p = full_profile(), *again = NULL;

@@ -191,6 +191,38 @@ Test(store, series_are_told_apart_when_asked)
 	remove_dir(dir);
 }
 
+/* The series of what threads say of their work: it is not theirs to say who they are. */
+Test(store, what_threads_say_of_their_work_chooses)
+{
+	char *dir = scratch_dir();
+	_cleanup_store_ struct store *s = open_store(dir, NULL);
+	struct profile *p = cpu_profile();
+	static const char *const routes[] = {"/pay", "/cart"};
+
+	for (u32 i = 0; i < 2; i++) {
+		struct profile_label labels[] = {
+			{string(p, "http.route"), string(p, routes[i])},
+			{string(p, "service.name"), string(p, "another")},
+			{string(p, "host.name"), string(p, "another")},
+			{string(p, "thread.name"), string(p, "another")},
+		};
+		u32 id = thread_of(p, "shop", "web-1", "main");
+		struct profile_thread t = p->threads.data[id];
+
+		cr_assert_eq(profile_add_resource(p, labels, 4, &t.attributes), 0);
+		cr_assert_eq(profile_add_thread(p, &t, &id), 0);
+		add(p, T0, id, i ? "parse main" : "sign main", 1 + i);
+	}
+	write_profile(s, p, (const u8[16]){7});
+	assert_query(s, "{http_route=\"/pay\"}", NULL, T0, T0 + HOUR, "shop;main;sign 50000000\n");
+	assert_query(s, "{http_route!=\"/pay\", host.name=\"web-1\", thread.name=\"main\"}", NULL,
+		     T0, T0 + HOUR, "shop;main;parse 100000000\n");
+	assert_query(s, "{host.name=\"another\"}", NULL, T0, T0 + HOUR, "");
+	profile_destroy(p);
+	store_close(take_ptr(s));
+	remove_dir(dir);
+}
+
 Test(store, what_is_left_out_is_told)
 {
 	char *dir = scratch_dir();
