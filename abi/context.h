@@ -51,6 +51,8 @@ struct context_process {
 	__u32 pad;
 };
 #define CONTEXT_MAX_PROCESSES 4096
+/* OBI's map, which it pins there. */
+#define CONTEXT_OBI_MAP "/sys/fs/bpf/otel/traces_ctx_v1"
 
 /* OpenTelemetry's record of a thread (OTEP 4947), in the thread's memory; attributes follow. */
 struct context_otel_record {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/context/context.h"
 #include "agent/probe/probe.h"
 #include "agent/procman/procman.h"
 #include "agent/runtime/runtime.h"
@@ -67,7 +68,8 @@ static const struct option doctor_options[] = {
 	OPTION_FLAG("json", 0, struct doctor_arguments, json,
 		    "a JSON array of {name, status, text, advice}"),
 	OPTION_U64("pid", 'p', "PID", struct doctor_arguments, pid, 1, 0x7fffffff,
-		   "what is known of one process: its language runtimes and their versions"),
+		   "what is known of one process: its language runtimes and their versions, and "
+		   "how it says which span its threads work for"),
 	{},
 };
 
@@ -129,6 +131,7 @@ static int tell_process(u32 pid)
 			       p->kthread
 				       ? "a kernel thread"
 				       : "native code: no runtime that culprit has a walker for");
+		contexts_describe(p, print_runtime, &told);
 	}
 	runtimes_destroy(runtimes);
 	procman_destroy(pm);

@@ -65,6 +65,9 @@ void contexts_see(struct contexts *c, const struct procman_process *p);
 u32 contexts_attributes(struct contexts *c, const struct procman_process *p,
 			const struct record_attributes *head, const u8 *bytes,
 			struct context_label ret[CONTEXT_MAX_ATTRIBUTES], bool *ret_partial);
+/* What `culprit doctor -p` says of a process: a line each. Needs none of the above. */
+void contexts_describe(const struct procman_process *p, void (*line)(void *arg, const char *text),
+		       void *arg);
 /* Looks at those that are due; at contexts_due_ns() (CLOCK_MONOTONIC), or often. */
 u64 contexts_due_ns(const struct contexts *c);
 void contexts_retry(struct contexts *c, struct procman *pm);

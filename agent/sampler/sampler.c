@@ -120,12 +120,10 @@ static struct bpf_program *walker(const struct sampler *s, u32 runtime, bool loo
 	}
 }
 
-#define OBI_MAP "/sys/fs/bpf/otel/traces_ctx_v1"
-
 /* OBI makes and fills it (its devdocs); what has another shape is none of its own. */
 static bool use_obi(struct sampler *s)
 {
-	_cleanup_close_ int fd = bpf_obj_get(OBI_MAP);
+	_cleanup_close_ int fd = bpf_obj_get(CONTEXT_OBI_MAP);
 	struct bpf_map *map = s->skel->maps.obi_spans;
 	struct bpf_map_info info = {};
 	u32 n = sizeof(info);
@@ -134,7 +132,7 @@ static bool use_obi(struct sampler *s)
 	    info.type != BPF_MAP_TYPE_LRU_HASH || info.key_size != bpf_map__key_size(map) ||
 	    info.value_size != bpf_map__value_size(map))
 		return false;
-	log_debug("spans of OBI: %s", OBI_MAP);
+	log_debug("spans of OBI: %s", CONTEXT_OBI_MAP);
 	return bpf_map__reuse_fd(map, fd) == 0;
 }
 

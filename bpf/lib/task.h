@@ -143,21 +143,26 @@ static __always_inline int regs_take(struct walk_regs *w, __u64 pc, __u64 sp, __
 	return WALK_GO;
 }
 
+/* All but these two are where they will be: 272 bytes are more than the stack has room for. */
+struct regs_tail {
+	__u64 pc, pstate;
+};
+_Static_assert(sizeof(struct user_pt_regs) == 32 * 8 + sizeof(struct regs_tail), "user_pt_regs");
+
 static __always_inline int regs_from_kernel_stack(struct walk_regs *w, const void *at,
 						  struct syscall *ret_syscall)
 {
 	const struct pt_regs *p = at;
-	struct user_pt_regs u;
+	struct regs_tail tail;
 
-	if (bpf_probe_read_kernel(&u, sizeof(u), at) < 0 || !regs_are_user(&u))
+	if (bpf_probe_read_kernel(&tail, sizeof(tail), at + 32 * 8) < 0 ||
+	    tail.pstate & PSR_MODE_MASK || bpf_probe_read_kernel(w->r, 32 * 8, at) < 0)
 		return STOP_REGS_LOST;
-	for (int i = 0; i < 31; i++)
-		w->r[i] = u.regs[i];
 	ret_syscall->nr = BPF_CORE_READ(p, syscallno);
 	ret_syscall->arg0 = BPF_CORE_READ(p, orig_x0);
-	ret_syscall->arg1 = u.regs[1];
-	ret_syscall->ret = u.regs[0];
-	return regs_take(w, u.pc, u.sp, u.pstate);
+	ret_syscall->arg1 = w->r[1];
+	ret_syscall->ret = w->r[0];
+	return regs_take(w, tail.pc, w->r[31], tail.pstate);
 }
 
 static __always_inline int regs_from_context(struct walk_regs *w, const bpf_user_pt_regs_t *p)

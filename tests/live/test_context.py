@@ -132,6 +132,48 @@ def test_what_a_process_says_of_itself_is_its_resource_and_spans_are_links(culpr
     assert names <= {"spans", "other"}, names
 
 
+def told(run, program, *args, env=None):
+    """What doctor says of a process of this program once it says what it is: lines by their first word."""
+    work = subprocess.Popen([*program, "300", "2", *args], env={**os.environ, **(env or {})})
+    lines = {}
+    try:
+        wait_for(lambda: "process" in lines or lines.update(
+            line.split(": ", 1) for line in run("doctor", "-p", work.pid).stdout.splitlines()), lambda: lines)
+    finally:
+        work.kill()
+        work.wait()
+    return lines
+
+
+def test_doctor_says_how_a_process_is_read_and_what_is_missing(culprit_plain, run, tmp_path):
+    program, _, _ = build(tmp_path, "inside")
+    lines = told(run, program, tmp_path / "log")
+    assert lines["otel"] == (f"OpenTelemetry thread context, of {tmp_path}/spans: -8 from the thread pointer, "
+                             "by the program's own headers") or not X86
+    assert lines["process"] == ("OpenTelemetry process context: service.name=spans, deployment.environment.name=test, "
+                                "service.version=1; it names 1 attributes of its threads")
+    assert "traces" not in lines
+    os.mkdir(tmp_path / "dynamic")
+    program, late, env = build(tmp_path / "dynamic", "descriptor-dynamic")
+    lines = told(run, program, tmp_path / "log", *late, env=env)
+    assert late[0].name in lines["otel"] and "in the block of module" in lines["otel"]
+    assert lines["otel"].endswith("by its TLS descriptor")
+    # Linked in, but not to be seen from outside.
+    os.mkdir(tmp_path / "hidden")
+    subprocess.run(["gcc", "-O2", "-D_GNU_SOURCE", "-pthread", "-I", CONTEXT, "-o", tmp_path / "hidden/spans",
+                    os.path.join(TOP, "tests/context/spans.c"), os.path.join(CONTEXT, "context.c")], check=True)
+    lines = told(run, [tmp_path / "hidden/spans"], tmp_path / "log")
+    assert lines["otel"] == (f"missing: {tmp_path}/hidden/spans has otel_thread_ctx_v1, but does not export it; "
+                             "link it with -Wl,--export-dynamic-symbol=otel_thread_ctx_v1")
+    # One that says nothing.
+    work = subprocess.Popen(["sleep", "300"])
+    try:
+        assert "traces: it does not say which span" in run("doctor", "-p", work.pid).stdout
+    finally:
+        work.kill()
+        work.wait()
+
+
 OBI = "/sys/fs/bpf/otel/traces_ctx_v1"
 
 

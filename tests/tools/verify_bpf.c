@@ -2,7 +2,7 @@
 /*
  * verify_bpf [NAME]: loads each BPF program apart (or those whose name contains NAME) as for this
  * kernel, and prints how many instructions the verifier has read of it, of the million that it
- * reads. What the kernel has no helper for is left out.
+ * reads; of what it refuses also its last words. What the kernel has no helper for is left out.
  */
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -16,7 +16,10 @@
 #include "oncpu.skel.h"
 
 #define MAX_PROGRAMS 64
-#define VERIFIER_STATS 4 /* BPF_LOG_STATS, include/linux/bpf_verifier.h */
+/* include/linux/bpf_verifier.h */
+#define VERIFIER_STATS 4 /* BPF_LOG_STATS */
+#define VERIFIER_ALL 2	 /* BPF_LOG_LEVEL2 */
+#define LAST_WORDS 3000
 
 static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
 {
@@ -24,9 +27,9 @@ static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
 }
 
 /* Instructions read, or a negative errno. */
-static int verify(const char *name, const struct probe_features *f)
+static int verify(const char *name, const struct probe_features *f, u32 level)
 {
-	static char log[1 << 16];
+	static char log[64 << 20];
 	struct oncpu_bpf *skel = oncpu_bpf__open();
 	struct sampler_config *c;
 	struct bpf_program *p;
@@ -50,7 +53,7 @@ static int verify(const char *name, const struct probe_features *f)
 		bpf_program__set_autoload(p, wanted);
 		if (!wanted)
 			continue;
-		bpf_program__set_log_level(p, VERIFIER_STATS);
+		bpf_program__set_log_level(p, level);
 		bpf_program__set_log_buf(p, log, sizeof(log));
 	}
 	log[0] = '\0';
@@ -59,6 +62,8 @@ static int verify(const char *name, const struct probe_features *f)
 	at = strstr(log, "\nprocessed ");
 	if (r == 0 && at)
 		(void)sscanf(at, " processed %d", &n);
+	if (level == VERIFIER_ALL)
+		fprintf(stderr, "%s\n", log + MAX(strlen(log), (size_t)LAST_WORDS) - LAST_WORDS);
 	oncpu_bpf__destroy(skel);
 	return r < 0 ? r : n;
 }
@@ -84,9 +89,11 @@ int main(int argc, char **argv)
 			continue;
 		if (!features.bpf_loop && !strncmp(names[i], "walk_", 5))
 			continue;
-		n = verify(names[i], &features);
-		if (n < 0)
+		n = verify(names[i], &features, VERIFIER_STATS);
+		if (n < 0) {
 			status = 1;
+			(void)verify(names[i], &features, VERIFIER_ALL);
+		}
 		printf("%s %d\n", names[i], n);
 	}
 	oncpu_bpf__destroy(skel);

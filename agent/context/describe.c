@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What `culprit doctor -p` says of a process: who publishes in it, how its record is found, what it
+ * says of itself, and what is missing. Looks at the process once, as it is now.
+ */
+#include <errno.h>
+#include <gelf.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/context/internal.h"
+
+#define MAX_SYMBOLS (1u << 22)
+#define MAX_TOLD 4 /* names and values of one line */
+
+static const struct {
+	const struct context_ops *ops;
+	const char *name, *help;
+	const char *symbol; /* thread-local; NULL: none */
+} publishers[CONTEXT_N] = {
+	[CONTEXT_OTEL].symbol = "otel_thread_ctx_v1",
+	[CONTEXT_NODE].symbol = "otel_thread_ctx_nodejs_v1",
+	[CONTEXT_ELASTIC].symbol = "elastic_apm_profiling_correlation_tls_v1",
+	[CONTEXT_POLAR].symbol = "custom_labels_current_set",
+#define CONTEXT(id, context, text, ...)                                                            \
+	[CONTEXT_##id].ops = &context_##context, [CONTEXT_##id].name = #context,                   \
+	[CONTEXT_##id].help = text,
+#include "abi/tbl/context.tbl"
+#undef CONTEXT
+};
+
+struct telling {
+	const struct procman_process *process;
+	void (*line)(void *arg, const char *text);
+	void *arg;
+	u32 found; /* bits by enum context_id */
+};
+
+static CULPRIT_PRINTF(3, 4) void say(const struct telling *t, const char *who, const char *fmt, ...)
+{
+	_cleanup_str_ struct str line = {};
+	va_list ap;
+
+	str_printf(&line, "%s: ", who);
+	va_start(ap, fmt);
+	str_vprintf(&line, fmt, ap);
+	va_end(ap);
+	t->line(t->arg, str_get(&line));
+}
+
+/* ---- where ---- */
+
+static const char *model_text(enum tls_model m)
+{
+	static const char *const texts[] = {
+		[TLS_DESCRIPTOR] = "by its TLS descriptor",
+		[TLS_MODULE] = "by its module and offset in the GOT",
+		[TLS_MODULE_SELF] = "by its module in the GOT",
+		[TLS_OFFSET] = "by its offset in the GOT",
+		[TLS_FIXED] = "by the program's own headers",
+	};
+
+	return texts[m];
+}
+
+static void where(const struct context_tls *t, const struct context_binary *b, char *ret, size_t n)
+{
+	if (t->how == CONTEXT_TLS_STATIC)
+		snprintf(ret, n, "%lld from the thread pointer, %s", (long long)t->offset,
+			 model_text(b->tls.model));
+	else
+		snprintf(ret, n, "%lld in the block of module %u, %s", (long long)t->offset,
+			 t->module, model_text(b->tls.model));
+}
+
+static void tell_elastic(struct telling *t, const struct context_target *target,
+			 const struct context_binary *b)
+{
+	const char *who = publishers[CONTEXT_ELASTIC].name;
+	struct elastic_storage s;
+
+	if (elastic_read(target, b, &s) < 0)
+		say(t, who,
+		    "missing: it says nothing of itself yet; give its agent the option "
+		    "universal_profiling_integration_enabled (EDOT: "
+		    "ELASTIC_OTEL_UNIVERSAL_PROFILING_INTEGRATION_ENABLED) true");
+	else
+		say(t, who, "service %s; it is told of its stacks at %s", s.service, s.socket);
+}
+
+static void tell_attached(struct telling *t, u32 id, const struct context_target *target,
+			  const struct context_binary *b, const struct context_process *p)
+{
+	char at[160] = "";
+
+	if (id == CONTEXT_GO)
+		snprintf(at, sizeof(at), "at %u of a goroutine, by the program's release of Go",
+			 p->go.g_labels);
+	else
+		where(&p->tls[id], b, at, sizeof(at));
+	say(t, publishers[id].name, "%s, of %s: %s", publishers[id].help,
+	    target->mapping->binary->path, at);
+	if (id == CONTEXT_ELASTIC)
+		tell_elastic(t, target, b);
+}
+
+static void tell_file(struct telling *t, const struct procman_mapping *m)
+{
+	struct context_target target = {t->process, m};
+
+	for (u32 id = 1; id < CONTEXT_N; id++) {
+		struct context_process p = {};
+		struct context_binary b = {};
+		int r;
+
+		if (t->found & 1u << id || publishers[id].ops->find(m->binary, &b) < 0)
+			continue;
+		t->found |= 1u << id;
+		r = publishers[id].ops->attach(&target, &b, &p);
+		if (r == 0)
+			tell_attached(t, id, &target, &b, &p);
+		else
+			say(t, publishers[id].name, "missing: its place in %s is not known: %s",
+			    m->binary->path,
+			    r == -EAGAIN ? "the loader has not been there yet, or nothing uses it"
+					 : strerror(-r));
+	}
+}
+
+/* ---- what was meant to be seen ---- */
+
+/* Is there such a symbol, which a debugger sees, but not who looks from outside? */
+static bool is_hidden(struct elf_file *f, const char *name)
+{
+	Elf_Scn *s = NULL;
+	GElf_Shdr h;
+	GElf_Sym sym;
+
+	while ((s = elf_nextscn(f->elf, s))) {
+		Elf_Data *d;
+
+		if (!gelf_getshdr(s, &h) || h.sh_type != SHT_SYMTAB || !h.sh_entsize)
+			continue;
+		d = elf_getdata(s, NULL);
+		for (u64 i = 0; d && i < MIN(h.sh_size / h.sh_entsize, (u64)MAX_SYMBOLS); i++) {
+			const char *text = NULL;
+
+			if (gelf_getsym(d, (int)i, &sym) && GELF_ST_TYPE(sym.st_info) == STT_TLS &&
+			    sym.st_shndx != SHN_UNDEF)
+				text = elf_strptr(f->elf, h.sh_link, sym.st_name);
+			if (text && !strcmp(text, name))
+				return true;
+		}
+	}
+	return false;
+}
+
+static void tell_hidden(struct telling *t, const struct procman_binary *b)
+{
+	for (u32 id = 1; id < CONTEXT_N; id++) {
+		if (!publishers[id].symbol || t->found & 1u << id ||
+		    !is_hidden(b->elf, publishers[id].symbol))
+			continue;
+		t->found |= 1u << id;
+		say(t, publishers[id].name,
+		    "missing: %s has %s, but does not export it; link it with "
+		    "-Wl,--export-dynamic-symbol=%s",
+		    b->path, publishers[id].symbol, publishers[id].symbol);
+	}
+}
+
+/* ---- the process ---- */
+
+struct heard {
+	struct str text;
+	u32 n, names;
+};
+
+static int hear(void *arg, const struct otlp_said *s)
+{
+	struct heard *h = arg;
+
+	if (s->of == OTLP_SAID_KEY) {
+		h->names++;
+		return 0;
+	}
+	if (h->n++ < MAX_TOLD)
+		str_printf(&h->text, "%s%.64s=%.64s", h->n > 1 ? ", " : "", s->name, s->value);
+	return 0;
+}
+
+static void tell_process(struct telling *t)
+{
+	bool threads = t->found & (1u << CONTEXT_OTEL | 1u << CONTEXT_NODE);
+	struct process_context c = {};
+	struct heard h = {};
+	int r = process_context_read(t->process->pid, &c, hear, &h);
+
+	if (r == 1)
+		say(t, "process",
+		    "OpenTelemetry process context: %s%s; it names %u attributes of its threads",
+		    str_get(&h.text), h.n > MAX_TOLD ? ", ..." : "", h.names);
+	else if (r == -EAGAIN)
+		say(t, "process", "its OpenTelemetry process context is being written: ask again");
+	else if (r != -ENOENT)
+		say(t, "process",
+		    "missing: its OpenTelemetry process context makes no sense; what publishes it "
+		    "must be mended");
+	else if (threads)
+		say(t, "process",
+		    "missing: it publishes no OpenTelemetry process context, so attributes of its "
+		    "threads have no names; its SDK's option for that must be on");
+	str_deinit(&h.text);
+}
+
+static void tell_obi(struct telling *t)
+{
+	if (!access(CONTEXT_OBI_MAP, F_OK))
+		say(t, "obi",
+		    "OpenTelemetry's eBPF instrumentation has its map at " CONTEXT_OBI_MAP
+		    ": threads that say nothing are looked up there");
+}
+
+void contexts_describe(const struct procman_process *p, void (*line)(void *arg, const char *text),
+		       void *arg)
+{
+	struct telling t = {.process = p, .line = line, .arg = arg};
+
+	for (u32 i = 0; i < p->n; i++)
+		if (p->mappings[i].binary->elf)
+			tell_file(&t, &p->mappings[i]);
+	for (u32 i = 0; i < p->n; i++)
+		if (p->mappings[i].binary->elf &&
+		    (!i || p->mappings[i].binary != p->mappings[i - 1].binary))
+			tell_hidden(&t, p->mappings[i].binary);
+	tell_process(&t);
+	tell_obi(&t);
+	if (!t.found && !p->kthread)
+		say(&t, "traces",
+		    "it does not say which span its threads work for; doc/context.md says what does, "
+		    "and culprit-context is a library for it");
+}
