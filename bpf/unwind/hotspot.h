@@ -395,6 +395,11 @@ static __always_inline void hotspot_leaf(struct scratch *s, struct hotspot_scrat
 	h->saves_fp = 1;
 }
 
+static __always_inline __u64 hotspot_before_spill(void)
+{
+	return 0;
+}
+
 #endif
 
 /* The Symbol that a pointer is at: into the hash. */
@@ -580,10 +585,12 @@ static __always_inline int hotspot_compiled(struct scratch *s, const struct hots
 					    struct hotspot_scratch *h)
 {
 	struct walk_regs *g = &s->walk.regs;
-	__u64 pc = g->pc, deopt, word;
+	__u64 pc = g->pc, deopt, word, before = 0;
 	__u32 position;
 	int stop;
 
+	if (!(p->flags & HOTSPOT_HAS_MIRROR))
+		before = hotspot_before_spill();
 	if (g->exact && hotspot_in_call_stub(s, h))
 		return hotspot_thin();
 	deopt = p->flags & HOTSPOT_CODE_OFFSETS ? h->blob + hotspot_u32(h, p->deopt)
@@ -604,7 +611,9 @@ static __always_inline int hotspot_compiled(struct scratch *s, const struct hots
 		return hotspot_thin();
 	h->stands = h->frame_bytes - 8;
 	h->saves_fp = 1;
-	if (g->exact) {
+	if (before) {
+		g->sp = before;
+	} else if (g->exact) {
 		if ((__s64)(pc - h->start) >= h->complete) {
 			stop = hotspot_to_end(s, h);
 			if (stop != RUNTIME_NATIVE)

@@ -436,3 +436,72 @@ __noinline int hotspot_find_adapter(void)
 	}
 	return HOTSPOT_ELSEWHERE;
 }
+
+/*
+ * Within 256 bytes of a method's code, what is last: 1 puts all registers on the stack, -1 takes
+ * them off.
+ */
+__noinline int hotspot_last_spill(__u64 code)
+{
+	struct hotspot_scratch *h = hotspot_get();
+	int last = 0;
+
+	if (!h || bpf_probe_read_user(h->code, HOTSPOT_CODE_BYTES, (const void *)code) < 0)
+		return 0;
+	for (__u32 i = 0; i <= HOTSPOT_CODE_BYTES - 8; i++) {
+		__u64 word = *(const __u64 *)&h->code[i];
+
+		if (code + i < h->start)
+			continue;
+		if (word == 0xec8148d824648948) /* mov [rsp - 40], rsp; sub rsp */
+			last = 1;
+		else if ((word & 0xffffffffffffff) == 0x80c48148) /* add rsp, 128 */
+			last = -1;
+	}
+	return last;
+}
+
+/* Is an interrupted method between the two, or does code that has called C put them back? */
+static __always_inline bool hotspot_has_spilled(const struct walk_regs *g)
+{
+	__u64 code;
+	int last = 0;
+
+	if (!g->exact)
+		/* add rsp, 8; jmp; or movsd [rsp], xmm0; fld [rsp] */
+		return bpf_probe_read_user(&code, 8, (const void *)g->pc) == 0 &&
+		       (code == 0x5e908c48348 || (code & ~0xffffULL) == 0x2404dd2404110000);
+	for (__u32 i = 1; !last && i <= 4; i++)
+		last = hotspot_last_spill(g->pc - i * (HOTSPOT_CODE_BYTES - 8) - 8);
+	return last == 1;
+}
+
+/*
+ * C1 of 8 calls the VM for sines, logarithms and powers in the middle of a method, and puts all
+ * registers on the stack for it, which no frame's size accounts for:
+ *
+ *	mov [rsp - 40], rsp; sub rsp, 128; …; sub rsp, 256; …; call; …; add rsp, 256; …; add rsp,
+ *128
+ *
+ * The stack pointer that it stores is a word that tells where itself lies. Where the stack ended
+ * before, for the frame's size to count from; 0: nothing is there.
+ */
+__noinline __u64 hotspot_before_spill(void)
+{
+	struct hotspot_scratch *h = hotspot_get();
+	struct scratch *s = scratch_get();
+	__u64 at, found = 0;
+
+	if (!s || !h || (!s->walk.regs.exact && !hotspot_has_spilled(&s->walk.regs)))
+		return 0;
+	/* The general registers; and vectors; and their upper halves; each with two arguments. */
+	for (__u32 i = 0; i < 3; i++) {
+		at = s->walk.regs.sp + 128 + i * 256;
+		if (bpf_probe_read_user(h->frame, 40, (const void *)(at - 40)) < 0)
+			break;
+		for (__u32 k = 0; k < (i ? 5 : 1); k++)
+			if (h->frame[k] == at + k * 8)
+				found = at + k * 8;
+	}
+	return found && (!s->walk.regs.exact || hotspot_has_spilled(&s->walk.regs)) ? found : 0;
+}

@@ -319,10 +319,19 @@ static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_
 	    (hotspot_heap(p, saved[0] - 1) || hotspot_is_call(saved[0])))
 		return hotspot_return(s, 0, false);
 #if UNWIND_REG_FP == 6
-	/* Whatever it has made of its frame: one that called it is above its frame pointer. */
+	/*
+	 * Whatever it has made of its frame: one that called it is above its frame pointer. Where
+	 * the size of its frame says may be another's return address until the frame is made.
+	 */
 	if (g->exact && hotspot_by_fp(s, saved) == WALK_GO && hotspot_heap(p, saved[1] - 1) &&
-	    hotspot_calls(h, saved[1]))
+	    (hotspot_has_entered(s, h) || hotspot_calls(h, saved[1])))
 		return runtime_return(s, saved[1], g->fp + 16, saved[0]);
+	/* Where it is not known when a frame is made, one that called it beats its size. */
+	if (g->exact && h->complete < 0) {
+		stop = hotspot_frameless();
+		if (stop != RUNTIME_NATIVE && stop != STOP_NO_TABLE)
+			return stop;
+	}
 #endif
 	if (h->frame_bytes >= 16 && (!g->exact || (__s64)(g->pc - h->start) >= h->complete)) {
 		if (!g->exact || hotspot_returns_to_java(p, g->sp + h->frame_bytes - 8))
