@@ -319,6 +319,10 @@ static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_
 	    (hotspot_heap(p, saved[0] - 1) || hotspot_is_call(saved[0])))
 		return hotspot_return(s, 0, false);
 #if UNWIND_REG_FP == 6
+	/* push rbp */
+	if (g->exact && g->pc - h->start == 1 &&
+	    bpf_probe_read_user(saved, 1, (const void *)h->start) == 0 && (__u8)saved[0] == 0x55)
+		return hotspot_return(s, 8, true);
 	/*
 	 * Whatever it has made of its frame: one that called it is above its frame pointer. Where
 	 * the size of its frame says may be another's return address until the frame is made.
