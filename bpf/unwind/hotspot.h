@@ -327,16 +327,21 @@ static __always_inline bool hotspot_read_code(struct scratch *s, struct hotspot_
 
 /*
  * Below a method's code are the stubs by which it calls the interpreter: mov rbx, Method; jmp. The
- * method whose frame this is has called it.
+ * method whose frame this is has called it. A jump within the method is its own.
  */
 static __always_inline bool hotspot_in_call_stub(struct scratch *s, struct hotspot_scratch *h)
 {
 	__u32 i = HOTSPOT_BEFORE;
+	__u64 to;
 
 	if (!hotspot_read_code(s, h))
 		return false;
-	return (h->code[i] == 0x48 && h->code[i + 1] == 0xbb && h->code[i + 10] == 0xe9) ||
-	       (h->code[i - 10] == 0x48 && h->code[i - 9] == 0xbb && h->code[i] == 0xe9);
+	if (h->code[i] != 0x48 || h->code[i + 1] != 0xbb)
+		i -= 10;
+	if (h->code[i] != 0x48 || h->code[i + 1] != 0xbb || h->code[i + 10] != 0xe9)
+		return false;
+	to = s->walk.regs.pc - HOTSPOT_BEFORE + i + 15 + (__u64)(__s64)hotspot_s32(h, i + 11);
+	return to < h->start || to >= h->end;
 }
 
 /* Goes where the code that was interrupted is about to return to; RUNTIME_NATIVE: it is not. */
