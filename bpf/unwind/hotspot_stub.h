@@ -267,7 +267,8 @@ __noinline int hotspot_frameless(void)
 	if (!s || !h)
 		return STOP_NO_TABLE;
 	/* Jumped to when the frame of who threw is gone; sub rsp, 8 around a call of the VM. */
-	if (h->name[0] == HOTSPOT_NAME('u', 'n', 'w', 'i', 'n', 'd', '_', 'e')) {
+	if (h->name[0] == HOTSPOT_NAME('u', 'n', 'w', 'i', 'n', 'd', '_', 'e') ||
+	    h->name[1] == HOTSPOT_NAME('m', 'e', ' ', 'u', 'n', 'w', 'i', 'n')) { /* C1 Runti… */
 		at = hotspot_s32(h, HOTSPOT_BEFORE - 4) == 0x08ec8348 ||
 				     hotspot_s32(h, HOTSPOT_BEFORE) == 0x08c48348
 			     ? 8
