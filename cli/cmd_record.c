@@ -72,7 +72,7 @@ static void run_command(int go, int failed, char **argv)
 	char byte;
 	int error = 0;
 
-	foresee_command(argv[0]);
+	foresee_command((const char *const *)argv);
 	if (write(failed, &error, sizeof(error)) < 0)
 		_exit(126);
 	/* One byte: go. None: the recorder could not start, and said why. */

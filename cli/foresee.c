@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a command will run is found as the kernel and the shell's PATH find it: a script leads to
- * its interpreter, `env` to what it is given. The libraries are those that the program's own
- * loader lists (ld.so --list), which runs nothing of them; what a Java program loads by itself is
- * found from where it lies. Code is mapped and never read here.
+ * its interpreter, `env` to what it is given. Of programs that run what their arguments name (a
+ * shell, chroot, nice …) those are looked at as well, and each word of `sh -c`, as it may be a
+ * program's name. The libraries are those that the program's own loader lists (ld.so --list), which
+ * runs nothing of them; what a Java program loads by itself is found from where it lies. Code is
+ * mapped and never read here.
  */
 #include "cli/foresee.h"
 
@@ -11,11 +13,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,31 +28,61 @@
 
 /* A script whose interpreter is a script, and so on: as often as the kernel allows. */
 #define MAX_SCRIPTS 5
+/* Programs of one command; a word that happens to be a program's name takes some milliseconds. */
+#define MAX_PROGRAMS 12
 #define FIRST_LINE 256
 #define BLANKS " \t"
+#define BETWEEN_WORDS BLANKS "\n;&|(){}<>'\"`"
 
-static bool is_program(const char *path)
+struct foresight {
+	int root;	     /* of a chroot, or -1 */
+	char path[PATH_MAX]; /* of it, outside; empty */
+	u32 n;		     /* programs that were found */
+	dev_t devices[MAX_PROGRAMS];
+	ino_t inodes[MAX_PROGRAMS];
+};
+
+/* They run what their arguments say. */
+static const char *const launchers[] = {
+	"bash",	  "chroot", "chrt",    "dash",	  "env",     "ionice",	"ksh",
+	"nice",	  "nohup",  "numactl", "prlimit", "setpriv", "setsid",	"sh",
+	"stdbuf", "sudo",   "taskset", "time",	  "timeout", "unshare", "zsh",
+};
+
+static int open_in(const struct foresight *f, const char *path, int flags)
+{
+	struct open_how how = {.flags = (u64)flags | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT};
+
+	return f->root < 0 ? open(path, flags | O_CLOEXEC)
+			   : (int)syscall(SYS_openat2, f->root, path, &how, sizeof(how));
+}
+
+static bool is_program(const struct foresight *f, const char *path)
 {
 	struct stat st;
+	int fd = open_in(f, path, O_PATH);
+	bool yes = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_mode & 0111;
 
-	return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+	if (fd >= 0)
+		close(fd);
+	return yes;
 }
 
 /* Where execvp() would find it. */
-static bool find_program(const char *name, char ret[static PATH_MAX])
+static bool find_program(const struct foresight *f, const char *name, char ret[static PATH_MAX])
 {
 	const char *path = getenv("PATH");
 	char found[PATH_MAX];
 
 	if (strchr(name, '/')) {
 		snprintf(ret, PATH_MAX, "%s", name);
-		return is_program(name);
+		return is_program(f, name);
 	}
-	for (const char *dir = path ? path : "/bin:/usr/bin"; dir;) {
+	for (const char *dir = path ? path : "/bin:/usr/bin"; *name && dir;) {
 		int n = (int)strcspn(dir, ":");
 
 		snprintf(found, sizeof(found), "%.*s/%s", n, n ? dir : ".", name);
-		if (is_program(found)) {
+		if (is_program(f, found)) {
 			memcpy(ret, found, PATH_MAX);
 			return true;
 		}
@@ -77,11 +111,11 @@ static const char *interpreter(char *line)
 }
 
 /* The file's code, and the loader that it names, in memory of the caller's. */
-static int map_code(const char *path, char ret_loader[static PATH_MAX])
+static int map_code(const struct foresight *f, const char *path, char ret_loader[static PATH_MAX])
 {
 	_cleanup_elf_file_ struct elf_file *elf = NULL;
 	u64 page = (u64)sysconf(_SC_PAGESIZE);
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	int fd = open_in(f, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
 	struct buf bytes;
 	int r;
 
@@ -106,22 +140,32 @@ static int map_code(const char *path, char ret_loader[static PATH_MAX])
 }
 
 /* A line such as "libc.so.6 => /lib/libc.so.6 (0x7f…)". */
-static void map_listed(char *line)
+static void map_listed(const struct foresight *f, char *line)
 {
 	char loader[PATH_MAX], *path = strchr(line, '/');
 
 	if (!path)
 		return;
 	path[strcspn(path, " \t\n")] = '\0';
-	(void)map_code(path, loader);
+	(void)map_code(f, path, loader);
 }
 
-static void map_libraries(const char *loader, const char *path)
+/* One of the system's: it is run. */
+static bool is_loader(const char *path)
+{
+	const char *name = strrchr(path, '/');
+
+	return (!strncmp(path, "/lib", 4) || !strncmp(path, "/usr/lib", 8)) &&
+	       !strstr(path, "/../") &&
+	       (!strncmp(name, "/ld-linux", 9) || !strncmp(name, "/ld-musl", 8));
+}
+
+static void map_libraries(const struct foresight *f, const char *loader, const char *path)
 {
 	_cleanup_free_ char *line = NULL;
 	size_t n = 0;
 	int out[2];
-	FILE *f;
+	FILE *lines;
 	pid_t pid;
 
 	if (pipe2(out, O_CLOEXEC) < 0)
@@ -130,23 +174,25 @@ static void map_libraries(const char *loader, const char *path)
 	if (pid == 0) {
 		dup2(out[1], STDOUT_FILENO);
 		(void)!freopen("/dev/null", "w", stderr);
+		if (f->root >= 0 && (fchdir(f->root) < 0 || chroot(".") < 0))
+			_exit(126);
 		execl(loader, loader, "--list", path, (char *)NULL);
 		_exit(127);
 	}
 	close(out[1]);
-	f = fdopen(out[0], "r");
-	while (f && getline(&line, &n, f) > 0)
-		map_listed(line);
-	if (f)
-		fclose(f);
+	lines = fdopen(out[0], "r");
+	while (lines && getline(&line, &n, lines) > 0)
+		map_listed(f, line);
+	if (lines)
+		fclose(lines);
 	if (pid > 0)
 		waitpid(pid, NULL, 0);
 }
 
 /* The first bytes, as a string. */
-static bool read_start(const char *path, char ret[static FIRST_LINE])
+static bool read_start(const struct foresight *f, const char *path, char ret[static FIRST_LINE])
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	int fd = open_in(f, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
 	ssize_t n;
 
 	if (fd < 0)
@@ -157,15 +203,35 @@ static bool read_start(const char *path, char ret[static FIRST_LINE])
 	return n > 0;
 }
 
+/* Without symbolic links, as it is called within the root. */
+static bool resolve(const struct foresight *f, const char *path, char ret[static PATH_MAX])
+{
+	char link[64], outside[PATH_MAX];
+	int fd = open_in(f, path, O_PATH);
+	size_t before = strlen(f->path);
+	ssize_t n;
+
+	if (fd < 0)
+		return false;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, outside, sizeof(outside) - 1);
+	close(fd);
+	outside[n > 0 ? n : 0] = '\0';
+	if (strncmp(outside, f->path, before) != 0)
+		return false;
+	snprintf(ret, PATH_MAX, "%s", outside + before);
+	return *ret == '/';
+}
+
 /* A JDK's programs load its VM when they have begun, from a place that is known from theirs. */
-static void map_java(const char *loader, const char *program)
+static void map_java(const struct foresight *f, const char *loader, const char *program)
 {
 	static const char *const places[] = {"lib", "jre/lib/amd64", "lib/amd64", "jre/lib/aarch64",
 					     "lib/aarch64"};
 	static const char *const names[] = {"java", "jimage", "zip", "verify", "net", "nio"};
 	char home[PATH_MAX], path[2 * PATH_MAX], unused[PATH_MAX];
 
-	if (!realpath(program, home))
+	if (!resolve(f, program, home))
 		return;
 	for (u32 i = 0; i < 2; i++) { /* …/bin/java */
 		char *slash = strrchr(home, '/');
@@ -176,32 +242,122 @@ static void map_java(const char *loader, const char *program)
 	}
 	for (u32 i = 0; i < ARRAY_SIZE(places); i++) {
 		snprintf(path, sizeof(path), "%s/%s/server/libjvm.so", home, places[i]);
-		if (map_code(path, unused) < 0)
+		if (map_code(f, path, unused) < 0)
 			continue;
-		map_libraries(loader, path);
+		map_libraries(f, loader, path);
 		for (u32 k = 0; k < ARRAY_SIZE(names); k++) {
 			snprintf(path, sizeof(path), "%s/%s/lib%s.so", home, places[i], names[k]);
-			(void)map_code(path, unused);
+			(void)map_code(f, path, unused);
 		}
 		return;
 	}
 }
 
-void foresee_command(const char *name)
+static bool is_new(struct foresight *f, const char *path)
 {
-	char path[PATH_MAX], loader[PATH_MAX], line[FIRST_LINE];
+	struct stat st;
+	int fd = open_in(f, path, O_PATH);
+	bool new = fd >= 0 && fstat(fd, &st) == 0;
+
+	if (fd >= 0)
+		close(fd);
+	for (u32 i = 0; new &&i < f->n; i++)
+		new = f->devices[i] != st.st_dev || f->inodes[i] != st.st_ino;
+	if (new && f->n < MAX_PROGRAMS) {
+		f->devices[f->n] = st.st_dev;
+		f->inodes[f->n++] = st.st_ino;
+		return true;
+	}
+	return false;
+}
+
+/* Maps what the name of a program stands for; which one it is, or empty. */
+static void map_program(struct foresight *f, const char *name, char ret[static PATH_MAX])
+{
+	char loader[PATH_MAX], line[FIRST_LINE];
 	const char *next = name;
 
 	for (u32 i = 0; next && i < MAX_SCRIPTS; i++) {
-		if (!find_program(next, path) || !read_start(path, line))
+		if (!find_program(f, next, ret) || !read_start(f, ret, line)) {
+			*ret = '\0';
 			return;
+		}
 		next = interpreter(line);
 	}
-	if (next || map_code(path, loader) < 0)
+	if (next || !is_new(f, ret) || map_code(f, ret, loader) < 0 || !is_loader(loader))
 		return;
-	name = strrchr(loader, '/');
-	if (name && (!strncmp(name, "/ld-linux", 9) || !strncmp(name, "/ld-musl", 8))) {
-		map_libraries(loader, path);
-		map_java(loader, path);
+	map_libraries(f, loader, ret);
+	map_java(f, loader, ret);
+}
+
+/* What a chroot goes to; the words behind it are of there. */
+static void enter(struct foresight *f, const char *path)
+{
+	char inside[PATH_MAX];
+	int root = open_in(f, path, O_PATH | O_DIRECTORY);
+
+	if (root < 0 || !resolve(f, path, inside)) {
+		if (root >= 0)
+			close(root);
+		return;
 	}
+	if (inside[1])
+		snprintf(f->path + strlen(f->path), PATH_MAX - strlen(f->path), "%s", inside);
+	if (f->root >= 0)
+		close(f->root);
+	f->root = root;
+}
+
+static bool is_launcher(const char *name)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(launchers); i++)
+		if (!strcmp(name, launchers[i]))
+			return true;
+	return false;
+}
+
+/* One word: false when it is a program that runs nothing else. */
+static bool foresee_word(struct foresight *f, const char *word, bool *enters)
+{
+	char path[PATH_MAX];
+	const char *name;
+
+	if (*enters && *word != '-') {
+		*enters = false;
+		enter(f, word);
+		return true;
+	}
+	map_program(f, word, path);
+	name = strrchr(path, '/');
+	*enters |= name && !strcmp(name, "/chroot");
+	return !name || is_launcher(name + 1);
+}
+
+void foresee_command(const char *const *argv)
+{
+	struct foresight f = {.root = -1};
+	bool script = false, enters = false, goes_on = true;
+
+	for (u32 i = 0; argv[i] && goes_on; i++) {
+		const char *word = argv[i];
+		char *text, *rest = NULL;
+
+		if (*word == '-' && i) {
+			/* sh -c, also -ec */
+			script = word[1] != '-' && word[strlen(word) - 1] == 'c';
+			continue;
+		}
+		if (!script) {
+			goes_on = foresee_word(&f, word, &enters);
+			continue;
+		}
+		script = false;
+		text = strdup(word);
+		for (char *w = text ? strtok_r(text, BETWEEN_WORDS, &rest) : NULL; w;
+		     w = strtok_r(NULL, BETWEEN_WORDS, &rest))
+			(void)foresee_word(&f, w, &enters);
+		free(text);
+	}
+	if (f.root >= 0)
+		close(f.root);
 }

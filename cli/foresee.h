@@ -3,7 +3,7 @@
 
 /*
  * Maps the code that a command is going to run, into the process that calls this and will become
- * the command: so it is known, learned and loaded before the first sample of it. What cannot be
- * foreseen is left out.
+ * the command, or start it: so it is known, learned and loaded before the first sample of it. What
+ * cannot be foreseen is left out. argv ends with NULL.
  */
-void foresee_command(const char *name);
+void foresee_command(const char *const *argv);

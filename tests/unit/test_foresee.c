@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which programs of a command line are mapped before it runs: foresee.c belongs to the executable,
+ * and is compiled in here. Each test is a process of its own.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/foresee.c"
+
+static char root[64];
+
+static void copy(const char *to)
+{
+	char path[128], bytes[4096];
+	FILE *from = fopen("/usr/bin/env", "re"), *out;
+	size_t n;
+
+	snprintf(path, sizeof(path), "%s/%s", root, to);
+	out = fopen(path, "we");
+	cr_assert(from && out);
+	while ((n = fread(bytes, 1, sizeof(bytes), from)) > 0)
+		cr_assert(fwrite(bytes, 1, n, out) == n);
+	fclose(from);
+	fclose(out);
+	cr_assert(chmod(path, 0755) == 0);
+}
+
+/* In it two programs, one of which has a second name by a link that begins at the root. */
+static void make_root(void)
+{
+	char path[128];
+
+	snprintf(root, sizeof(root), "/tmp/culprit-test-foresee-XXXXXX");
+	cr_assert(mkdtemp(root));
+	snprintf(path, sizeof(path), "%s/bin", root);
+	cr_assert(mkdir(path, 0755) == 0);
+	copy("bin/worker");
+	copy("bin/other");
+	snprintf(path, sizeof(path), "%s/bin/alias", root);
+	cr_assert(symlink("/bin/worker", path) == 0);
+	cr_assert(setenv("PATH", "/bin:/usr/bin:/usr/sbin:/sbin", 1) == 0);
+}
+
+static void remove_root(void)
+{
+	static const char *const files[] = {"bin/worker", "bin/other", "bin/alias", "bin", ""};
+	char path[128];
+
+	for (u32 i = 0; i < ARRAY_SIZE(files); i++) {
+		snprintf(path, sizeof(path), "%s/%s", root, files[i]);
+		cr_assert(remove(path) == 0);
+	}
+}
+
+/* Is its code mapped? */
+static bool is_mapped(const char *name)
+{
+	char line[512], path[128];
+	FILE *f = fopen("/proc/self/maps", "re");
+	bool found = false;
+
+	snprintf(path, sizeof(path), "%s/%s\n", root, name);
+	while (f && fgets(line, sizeof(line), f))
+		found |= strstr(line, path) && strstr(line, " r-xp ");
+	fclose(f);
+	return found;
+}
+
+/* A line, its words apart; in one of them the root's name is to be put. */
+static void foresee(const char **argv, const char *fmt)
+{
+	char text[256];
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+	snprintf(text, sizeof(text), fmt, root, root);
+#pragma GCC diagnostic pop
+	for (u32 i = 0; argv[i]; i++)
+		if (!strcmp(argv[i], "%"))
+			argv[i] = text;
+	foresee_command((const char *const *)argv);
+}
+
+TestSuite(foresee, .init = make_root, .fini = remove_root);
+
+Test(foresee, the_command_itself)
+{
+	foresee((const char *[]){"%", NULL}, "%s/bin/worker");
+	cr_assert(is_mapped("bin/worker"));
+	cr_assert(!is_mapped("bin/other"));
+}
+
+Test(foresee, what_launchers_start)
+{
+	foresee((const char *[]){"env", "A=b", "nice", "-n", "3", "%", "-version", NULL},
+		"%s/bin/worker");
+	cr_assert(is_mapped("bin/worker"));
+}
+
+Test(foresee, words_of_a_shell)
+{
+	foresee((const char *[]){"sh", "-ec", "%", "sh", NULL},
+		"cd /; A=1 (%s/bin/worker -x); true");
+	cr_assert(is_mapped("bin/worker"));
+}
+
+/* A link within it that begins at the root is one within it. */
+Test(foresee, behind_chroot)
+{
+	foresee((const char *[]){"sh", "-c", "%", "sh", "alias", NULL}, "exec chroot %s \"$@\"");
+	cr_assert(is_mapped("bin/worker"));
+	cr_assert(!is_mapped("bin/other"));
+}
+
+/* It would be run, were it not for what names it. */
+Test(foresee, no_arguments_of_others)
+{
+	foresee((const char *[]){"true", "%", NULL}, "%s/bin/worker");
+	cr_assert(!is_mapped("bin/worker"));
+}
+
+Test(foresee, nothing_of_nothing)
+{
+	foresee((const char *[]){"sh", "-c", NULL}, "");
+	foresee((const char *[]){"", "", NULL}, "");
+	foresee((const char *[]){"chroot", NULL}, "");
+	foresee((const char *[]){"chroot", "/no/such/folder", "%", NULL}, "%s/bin/other");
+	cr_assert(is_mapped("bin/other"));
+}
