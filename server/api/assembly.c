@@ -435,9 +435,8 @@ static const char *why_not(const struct assembly *a, int r)
 	u8 kind = a->p->frames.data[a->places.data[0].frame].kind;
 
 	if (kind == FRAME_KERNEL)
-		return "The kernel's code is in no file that every user may read, and as it was "
-		       "changed at boot in none at all: these are the addresses that were "
-		       "sampled.";
+		return "The kernel's code is not read: what runs was changed at boot, is in no "
+		       "file, and is root's alone to see. Of its samples the function is kept.";
 	if (a->file[0] != '/')
 		return kind == FRAME_NATIVE
 			       ? "This code is in no file."

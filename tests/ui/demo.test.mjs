@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /* `./run demo` as a reader walks it: from the list of requests to the line that one purchase in a hundred waits for. */
 import assert from "node:assert/strict";
-import { spawn, spawnSync } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import { createServer } from "node:net";
 import { once } from "node:events";
 import { join, resolve, dirname } from "node:path";
-import { createInterface } from "node:readline";
 import { after, test } from "node:test";
-import { cannot, close, culprit, openUrl, top } from "./page.mjs";
+import { cannot, culprit, openUrl, top } from "./page.mjs";
+import { programs, saidUrl, stop } from "./programs.mjs";
 
 const builds = resolve(dirname(dirname(culprit)));
 const skip = cannot() || (process.getuid() === 0 ? "" : "needs root: it records all of the machine") ||
   (spawnSync("go", ["version"]).status === 0 ? false : "needs go: one of the services is in it");
-let demo;
-after(async () => {
-  await close();
-  demo?.kill("SIGTERM");
-});
+const { start, end } = programs("demo");
+after(end);
 
 async function freePort() {
   const s = createServer().listen(0, "127.0.0.1");
@@ -27,13 +24,9 @@ async function freePort() {
 }
 
 test("the demo: slow purchases, against the others, down to the line", { skip, timeout: 480000 }, async () => {
-  demo = spawn("/usr/bin/python3", [join(top, "demo/start"), builds, "--listen", "127.0.0.1:0", "--otlp-grpc", "off", "--otlp-grpc-old", "off",
+  const demo = start("/usr/bin/python3", [join(top, "demo/start"), builds, "--listen", "127.0.0.1:0", "--otlp-grpc", "off", "--otlp-grpc-old", "off",
     "--otlp-http", `127.0.0.1:${await freePort()}`], { stdio: ["ignore", "pipe", "inherit"] });
-  let url;
-  for await (const line of createInterface(demo.stdout))
-    if ((url = /http:\/\/\S+/.exec(line)?.[0]))
-      break;
-  const p = await openUrl(url, { said: /status of 4/ });
+  const p = await openUrl(await saidUrl(demo), { said: /status of 4/ });
   const see = p.page;
   await see.getByRole("button", { name: "Traces" }).click();
   const row = see.getByRole("region", { name: "Endpoints" }).getByRole("row").filter({ hasText: "/checkout" });
@@ -67,7 +60,5 @@ test("the demo: slow purchases, against the others, down to the line", { skip, t
   await see.getByRole("region", { name: "Trace" }).getByRole("button", { name: /checkout/ }).first().waitFor();
   await p.shot("demo-trace");
   await p.done();
-  const over = once(demo, "exit");
-  demo.kill("SIGTERM");
-  await over;
+  await stop(demo);
 });

@@ -145,6 +145,25 @@ it("keyboard: arrows, Enter, and what is said of the focused frame", async () =>
   await p.done();
 });
 
+it("a lower window: the picture stands on its floor, and no word of its quality is cut off", async () => {
+  const p = await open(convert(Array.from({ length: 60 }, (_, i) => `p;${Array.from({ length: i + 2 }, (_, k) => `f${k}`).join(";")} 9`)), { hash: "#t=0" });
+  const bottom = () => p.page.locator(".flame").evaluate((e) => e.scrollHeight - e.clientHeight - e.scrollTop);
+  for (const height of [720, 500, 390, 600]) {
+    await p.page.setViewportSize({ width: 700, height });
+    await p.painted();
+    assert.ok(await bottom() <= 1, `at the bottom, ${height} px high`);
+    const [has, shown] = await p.page.locator(".quality").evaluate((e) => [e.scrollWidth, e.clientWidth]);
+    assert.ok(has <= shown, `${has} px in ${shown}`);
+  }
+  await p.page.locator(".flame").evaluate((e) => (e.scrollTop = 100));
+  await p.painted();
+  const was = await bottom();
+  await p.page.setViewportSize({ width: 700, height: 450 });
+  await p.painted();
+  assert.ok(Math.abs(await bottom() - was) <= 1, "what stood on the window's lower edge stays there");
+  await p.done();
+});
+
 it("icicle: the root is on top, keys turn with it, and the picture follows", async () => {
   const p = await open(known, { hash: "#t=0" });
   await p.key("i");

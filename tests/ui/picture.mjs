@@ -4,17 +4,16 @@
  * WebP, because a PNG of text and boxes is three times as large.
  */
 import assert from "node:assert/strict";
-import { execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { execFileSync } from "node:child_process";
+import { statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { install } from "../../ui/build.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 install(here);
-const { cannot, close, culprit, openUrl, top, until } = await import("./page.mjs");
+const { cannot, culprit, openUrl, top, until } = await import("./page.mjs");
+const { programs, saidUrl } = await import("./programs.mjs");
 const why = cannot() || (process.getuid() === 0 ? "" : "needs root: it records all of the machine");
 if (why) {
   console.error(`readme-picture: ${why}`);
@@ -23,7 +22,7 @@ if (why) {
 
 const OUT = join(top, "doc/ui.webp");
 const MOST = 150000;
-const folder = mkdtempSync(join(tmpdir(), "culprit-picture-"));
+const { folder, start, end } = programs("picture");
 
 const SHOP = `
 import json, re, threading
@@ -57,26 +56,20 @@ __attribute__((noipa)) void sift(uint32_t *v, uint32_t n) { qsort(v, n, sizeof(*
 int main(void) { static uint32_t v[4000]; for (uint32_t h = 1;; h++) { for (int i = 0; i < 40; i++) grind(v, 4000, h); sift(v, 4000); } }
 `;
 
-const running = [];
-function start(service, program, ...args) {
-  const env = { ...process.env, OTEL_SERVICE_NAME: service, OTEL_RESOURCE_ATTRIBUTES: "deployment.environment=production" };
-  const p = spawn(program, args, { stdio: "ignore", env });
-  running.push(p);
+function serviceOf(service, program, ...args) {
+  start(program, args, { stdio: "ignore",
+    env: { ...process.env, OTEL_SERVICE_NAME: service, OTEL_RESOURCE_ATTRIBUTES: "deployment.environment=production" } });
 }
 
-let up;
 try {
   writeFileSync(join(folder, "mill.c"), MILL);
   execFileSync("gcc", ["-g", "-O2", "-o", join(folder, "mill"), join(folder, "mill.c")]);
-  up = spawn(culprit, ["up", "-F", "97", "--data-dir", join(folder, "store"), "--listen", "127.0.0.1:0", "--otlp-grpc", "off", "--otlp-grpc-old", "off",
+  const up = start(culprit, ["up", "-F", "97", "--data-dir", join(folder, "store"), "--listen", "127.0.0.1:0", "--otlp-grpc", "off", "--otlp-grpc-old", "off",
     "--otlp-http", "off"], { stdio: ["ignore", "pipe", "inherit"] });
-  let url;
-  for await (const line of createInterface(up.stdout))
-    if ((url = /http:\/\/\S+/.exec(line)?.[0]))
-      break;
-  start("shop", "/usr/bin/python3", "-c", SHOP);
-  start("checkout", process.execPath, "-e", CHECKOUT);
-  start("mill", join(folder, "mill"));
+  const url = await saidUrl(up);
+  serviceOf("shop", "/usr/bin/python3", "-c", SHOP);
+  serviceOf("checkout", process.execPath, "-e", CHECKOUT);
+  serviceOf("mill", join(folder, "mill"));
   const p = await openUrl(`${url}?last=1m&is=deployment.environment%3Dproduction`);
   const samples = async () => Number(/([\d,]+) samples/.exec(await p.page.locator(".quality").innerText().catch(() => ""))?.[1]?.replace(/,/g, "") ?? 0);
   await until("enough to see", async () => (await samples()) >= 1500);
@@ -91,8 +84,5 @@ try {
   writeFileSync(OUT, bytes);
   console.log(`doc/ui.webp: ${statSync(OUT).size} bytes`);
 } finally {
-  await close();
-  for (const r of [...running, up])
-    r?.kill("SIGKILL");
-  rmSync(folder, { recursive: true, force: true });
+  await end();
 }

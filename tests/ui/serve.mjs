@@ -1,30 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /* `culprit server` itself on a free port, over a store in a folder of its own that goes with the tests. */
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { close, culprit } from "./page.mjs";
+import { culprit } from "./page.mjs";
+import { programs, stop } from "./programs.mjs";
 
-export const folder = mkdtempSync(join(tmpdir(), "culprit-server-"));
-const running = new Set();
-
-/** For after(): nothing of a test that failed stays. */
-export async function closeAll() {
-  await close();
-  for (const r of running)
-    r.kill("SIGKILL");
-  rmSync(folder, { recursive: true, force: true });
-}
+const { folder, start, end } = programs("server");
+export { folder, end as closeAll };
 
 /** A real server on a free port, or on the one given. */
 export async function serve(name, { port = 0, options = [] } = {}) {
-  const process = spawn(culprit, ["server", "--data-dir", join(folder, name), "--listen", `127.0.0.1:${port}`,
+  const process = start(culprit, ["server", "--data-dir", join(folder, name), "--listen", `127.0.0.1:${port}`,
     "--otlp-grpc", "off", "--otlp-grpc-old", "off", "--otlp-http", "off", ...options], { stdio: ["ignore", "pipe", "inherit"] });
-  running.add(process);
   const s = { process, port };
   for await (const line of createInterface(process.stdout)) {
     s.port = Number(/^api (\d+)/.exec(line)?.[1] ?? s.port);
@@ -40,13 +28,7 @@ export async function serve(name, { port = 0, options = [] } = {}) {
       headers: token ? { Authorization: `Bearer ${token}` } : {} });
     assert.equal(r.status, 200, await r.text());
   };
-  s.stop = async (signal = "SIGTERM") => {
-    const over = once(process, "exit");
-    process.kill(signal);
-    const [code] = await over;
-    running.delete(process);
-    return code;
-  };
+  s.stop = (signal) => stop(process, signal);
   return s;
 }
 

@@ -4,26 +4,23 @@
  * function of a service, the same an hour ago, a link for a colleague. The store has an hour's past, as it would.
  */
 import assert from "node:assert/strict";
-import { createInterface } from "node:readline";
-import { test } from "node:test";
+import { after, test } from "node:test";
 import { cannot, culprit, openUrl, until } from "./page.mjs";
 import { pprof } from "./pprof.mjs";
-import { programs } from "./programs.mjs";
+import { programs, saidUrl } from "./programs.mjs";
 
 const skip = cannot() || (process.getuid() === 0 ? false : "needs root: it records all of the machine");
-const { folder, start } = programs("trial");
+const { folder, start, end } = programs("trial");
+after(end);
 
 /* Sorts, and nothing else. */
 const TILL = "import random\ndef price(n):\n    return sorted(random.random() for _ in range(n))\nwhile True:\n    price(20000)\n";
 
 test("two minutes: hottest function, against an hour ago, a link", { skip, timeout: 240000 }, async () => {
-  const till = start("/usr/bin/python3", ["-c", TILL], { stdio: "ignore", env: { ...process.env, OTEL_SERVICE_NAME: "till" } });
+  start("/usr/bin/python3", ["-c", TILL], { stdio: "ignore", env: { ...process.env, OTEL_SERVICE_NAME: "till" } });
   const up = start(culprit, ["up", "--data-dir", folder, "--listen", "127.0.0.1:0", "--otlp-grpc", "off", "--otlp-grpc-old", "off",
     "--otlp-http", "off"], { stdio: ["ignore", "pipe", "inherit"] });
-  let url;
-  for await (const line of createInterface(up.stdout))
-    if ((url = /http:\/\/\S+/.exec(line)?.[0]))
-      break;
+  const url = await saidUrl(up);
   // 400 samples of CPU time; it must be within the five minutes of an hour ago until the end of this.
   const past = await fetch(`${url}api/v1/upload?${new URLSearchParams({ format: "pprof", labels: "service.name=till" })}`,
     { method: "POST", body: pprof("/src", Date.now() - 3620000) });
@@ -77,6 +74,4 @@ test("two minutes: hottest function, against an hour ago, a link", { skip, timeo
   assert.equal(await other.page.getByLabel("Widths").inputValue(), "both");
   await other.done();
   await p.done();
-  till.kill("SIGKILL");
-  up.kill("SIGTERM");
 });

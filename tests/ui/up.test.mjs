@@ -2,17 +2,16 @@
 /* `culprit up`: from the command to the page of this machine, with a program on it whose name and cost are known. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { once } from "node:events";
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
-import { test } from "node:test";
+import { after, test } from "node:test";
 import { cannot, culprit, openUrl, until } from "./page.mjs";
-import { programs } from "./programs.mjs";
+import { programs, saidUrl, stop } from "./programs.mjs";
 
 const skip = cannot() || (process.getuid() === 0 ? false : "needs root: it records all of the machine");
-const { folder, start, running } = programs("up");
+const { folder, start, end } = programs("up");
+after(end);
 
 /* Nine tenths of it are one multiplication in a loop, inlined. */
 const PROGRAM = `#include <stdint.h>
@@ -97,16 +96,13 @@ test("culprit up: the page follows this machine, by service, to the function", {
   const busy = (name) => start("/usr/bin/python3", ["-c", "def spinning():\n    while True:\n        pass\nspinning()"],
     { stdio: "ignore", env: { ...process.env, OTEL_SERVICE_NAME: name } });
   const at = build();
-  const workloads = [busy("till"), busy("till"), busy("shelf"),
-    start(join(at, "mill"), [], { stdio: "ignore", env: { OTEL_SERVICE_NAME: "mill", OTEL_RESOURCE_ATTRIBUTES: "service.version=7" } })];
+  for (const name of ["till", "till", "shelf"])
+    busy(name);
+  start(join(at, "mill"), [], { stdio: "ignore", env: { OTEL_SERVICE_NAME: "mill", OTEL_RESOURCE_ATTRIBUTES: "service.version=7" } });
   const up = start(culprit, ["up", "--data-dir", folder, "--listen", "127.0.0.1:0", "--otlp-grpc", "off",
     "--otlp-grpc-old", "off", "--otlp-http", "off"], { stdio: ["ignore", "pipe", "inherit"] });
   const began = Date.now();
-  let url;
-  for await (const line of createInterface(up.stdout))
-    if ((url = /http:\/\/\S+/.exec(line)?.[0]))
-      break;
-  const p = await openUrl(url);
+  const p = await openUrl(await saidUrl(up));
   await p.page.waitForSelector(".flame canvas", { timeout: 60000 });
   console.log(`# first picture ${((Date.now() - began) / 1000).toFixed(1)} s after the command`);
   const till = p.page.locator(".strip button", { hasText: "till" });
@@ -148,7 +144,7 @@ test("culprit up: the page follows this machine, by service, to the function", {
   await p.page.locator(".tabs button", { hasText: "Compare" }).click();
   await p.page.waitForSelector(".two-charts");
   await until("nothing an hour ago is said", async () => /nothing before/.test(await p.page.locator(".quality").innerText()));
-  await p.page.getByLabel("Compared with").locator("select").selectOption("0");
+  await p.page.getByRole("combobox", { name: "Compared with" }).selectOption("0");
   await p.page.waitForSelector('.live-page[aria-busy="false"]');
   await until("the same time is", async () => !/nothing before/.test(await p.page.locator(".quality").innerText()));
   await look(p, "up-compare-light");
@@ -159,14 +155,8 @@ test("culprit up: the page follows this machine, by service, to the function", {
   assert.match(await p.page.locator(".quality").innerText(), /samples/);
   await look(p, "up-agents-light");
   await p.done();
-  const over = once(up, "exit");
   const asked = Date.now();
-  up.kill("SIGTERM");
-  const [code] = await over;
-  running.delete(up);
-  assert.equal(code, 0);
+  assert.equal(await stop(up), 0);
   assert.ok(Date.now() - asked < 10000, "SIGTERM ends it within ten seconds");
-  for (const w of workloads)
-    w.kill("SIGKILL");
   rmSync(at, { recursive: true });
 });

@@ -102,7 +102,7 @@ it("compare: the same an hour before, by function, absolute and normalised", asy
   assert.match((await change("steady")).change, /^0 %|^[+-]?0\.0/);
   assert.match((await change("shrank")).change, /^-40 %$/);
   // Of something else at the same time: versions.
-  await p.page.getByLabel("Compared with").locator("select").selectOption("0");
+  await p.page.getByRole("combobox", { name: "Compared with" }).selectOption("0");
   await p.settled();
   assert.equal(params(p).get("ago"), "0s");
   assert.match(await text(p, ".quality"), /3,000 samples.*compared with .*3,000/);
@@ -124,6 +124,11 @@ it("compare: two values of a label, each side with filters of its own", async ()
   assert.match(await text(p, ".base-tools"), /host.name = web-2/);
   await p.page.getByRole("button", { name: "Same filters" }).click();
   await until("both of web-1", async () => /2,000 samples.*compared with .*2,000/.test(await text(p, ".quality")));
+  const other = p.page.getByRole("combobox", { name: "Service on the other side" });
+  assert.equal(await other.locator("option:checked").innerText(), "the same service");
+  await other.selectOption({ label: "db" });
+  await until("against another service", async () => /2,000 samples.*compared with .*500/.test(await text(p, ".quality")));
+  assert.equal(params(p).get("base-service"), "db");
   await p.done();
 });
 

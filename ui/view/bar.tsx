@@ -80,7 +80,7 @@ export function Quality(p: { profile: Profile; samples: number; losses?: Losses 
   if (tree.base && tree.base.total[0] === 0 && tree.total[0]! > 0)
     bad.unshift({ text: "nothing before", help: "There are no samples on the other side: all that is here is new.", level: "warn" });
   const fewSamples = bad.some((w) => w.text.endsWith("samples"));
-  return <Facts first={fewSamples ? [] : facts.slice(0, 1)} bad={bad} rest={[...facts.slice(1), ...calm]} />;
+  return <Facts first={fewSamples ? [] : facts.slice(0, 1)} bad={bad} rest={[...calm, ...facts.slice(1)]} />;
 }
 
 interface CrumbProps {

@@ -24,8 +24,6 @@ interface Props {
   filters: Filter[];
   range: Range;
   type: string;
-  /** Before the chips: "before:" on the other side of a comparison. */
-  label?: string;
   onChange: (f: Filter[]) => void;
   /** Label of the first level, and its change; not there where there is no such choice. */
   group?: string;
@@ -115,7 +113,6 @@ function Sheet(p: Props): preact.JSX.Element {
 
 export function Filters(p: Props): preact.JSX.Element {
   return <>
-    {p.label && <span class="soft">{p.label}</span>}
     {p.filters.map((f, i) => <button key={`${f.label}${f.not ? "!" : ""}=${f.value}`} class="transform" title="Take this filter away"
         onClick={() => p.onChange(p.filters.filter((_, k) => k !== i))}>
       {showable(f.label)} {f.not ? "≠" : "="} {f.value === "" ? "(none)" : showable(f.value)} ✕</button>)}

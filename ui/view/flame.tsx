@@ -102,6 +102,8 @@ export class Flame extends Component<Props> {
   private lastTap: Spot | null = null;
   private pointer = "mouse";
   private toBottom = true;
+  /** From the window's lower edge to the end, as last scrolled: when the window changes, the browser has moved already. */
+  private floor = 0;
 
   override componentDidMount(): void {
     this.painter = new Painter(this.canvas.current!, this.overlay.current!);
@@ -185,11 +187,13 @@ export class Flame extends Component<Props> {
     for (let i = 0; i < target.n; i++)
       deepest = Math.max(deepest, target.row[i]!);
     this.props.onFolded?.(foldedSum(target, (b - a) / s.clientWidth));
-    const before = s.scrollHeight - s.scrollTop;
     this.rows = deepest + 1;
     this.spacer.current!.style.height = `${this.rows * ROW}px`;
+    // A flame graph stands on its floor.
+    if (this.toBottom)
+      this.floor = 0;
     if (!this.props.icicle)
-      s.scrollTop = this.toBottom ? s.scrollHeight : s.scrollHeight - before;
+      s.scrollTop = s.scrollHeight - this.floor - s.clientHeight;
     else if (this.toBottom)
       s.scrollTop = 0;
     this.toBottom = false;
@@ -406,7 +410,11 @@ export class Flame extends Component<Props> {
     return -1;
   }
 
-  private readonly onScroll = (): void => this.schedule();
+  private readonly onScroll = (): void => {
+    const s = this.scroller.current!;
+    this.floor = s.scrollHeight - s.scrollTop - s.clientHeight;
+    this.schedule();
+  };
 
   render(): preact.JSX.Element {
     return (

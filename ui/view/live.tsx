@@ -278,6 +278,9 @@ function BaseTools(p: Common & { onCustom: () => void }): preact.JSX.Element {
   const [open, setOpen] = useState(false);
   const set = (b: Partial<Base>): void => change({ base: { ...base, ...b } });
   const r = baseRange(base, p.range);
+  const part = p.view?.part;
+  const known = part?.of === "compare" ? part.services.map((x) => x.name) : [];
+  const others = [...new Set([...base.service ? [base.service] : [], ...known])].filter((n) => n !== "" && n !== state.service);
   return <div class="base-tools" role="group" aria-label="Compared with">
     <span class="soft">compared with</span>
     <select aria-label="Compared with" value={base.range ? "range" : base.ago} title={rangeText(r, p.now)} onChange={(e) => {
@@ -293,8 +296,14 @@ function BaseTools(p: Common & { onCustom: () => void }): preact.JSX.Element {
       <option value={0}>the same time</option>
       {base.ago > 0 && !AGOS.some(([s]) => s === base.ago) && <option value={base.ago}>{lastText(base.ago)} before</option>}
       <option value="custom">custom…</option></select>
+    <span class="soft">of</span>
+    <select aria-label="Service on the other side" value={base.service === null ? "same" : `=${base.service}`}
+            onChange={(e) => set({ service: e.currentTarget.value === "same" ? null : e.currentTarget.value.slice(1) })}>
+      <option value="same">{state.service ? "the same service" : "all services"}</option>
+      {state.service !== "" && <option value="=">all services</option>}
+      {others.map((n) => <option key={n} value={`=${n}`}>{showable(n)}</option>)}</select>
     <Filters source={p.source} service={base.service ?? state.service} filters={base.filters ?? state.filters} range={r}
-             type={p.view?.type ?? ""} onChange={(filters) => set({ filters })} open={open} onOpen={setOpen} label="of" />
+             type={p.view?.type ?? ""} onChange={(filters) => set({ filters })} open={open} onOpen={setOpen} />
     {(base.filters || base.service !== null) && <button class="text" title="Of the same as on the other side"
       onClick={() => set({ filters: null, service: null })}>Same filters</button>}
   </div>;
