@@ -246,6 +246,9 @@ static void print_summary(struct recording *r, const struct profile *p)
 	if (st.unread)
 		fprintf(stderr, "  %llu more without frames of a runtime that was too new\n",
 			st.unread);
+	if (st.attributes_left_out)
+		fprintf(stderr, "  %llu lack some of what their threads said of their work\n",
+			st.attributes_left_out);
 	if (sym.kernel_hidden && !r->what.user_only)
 		fprintf(stderr,
 			"  kernel names are hidden: run as root, or sysctl kernel.kptr_restrict=0\n");

@@ -48,7 +48,7 @@ struct run {
 	struct symbolizer *symbolizer;	    /* of todo */
 	bool ending;
 	struct pipeline_stats stats;
-	u64 samples, user_samples, truncated, batches, failed;
+	u64 samples, user_samples, truncated, attributes_left_out, batches, failed;
 	u64 stops[STOP_N];
 	u64 naming_ns;
 	u64 intervals, intervals_sampled; /* probabilistic; the one that goes on counts */
@@ -245,6 +245,7 @@ static void hand_over(struct run *r, struct pipeline_batch *b, struct symbolizer
 	r->samples += b->samples;
 	r->user_samples += b->user_samples;
 	r->truncated += b->truncated;
+	r->attributes_left_out += b->attributes_left_out;
 	for (u32 i = 0; i < STOP_N; i++)
 		r->stops[i] += b->stops[i];
 	pipeline_stats(r->options.pipeline, &r->stats);
@@ -464,6 +465,9 @@ void run_metrics(struct run *r, struct str *out)
 	for (u32 i = STOP_COMPLETE + 1; i < STOP_N; i++)
 		str_printf(out, "culprit_agent_truncated_total{reason=\"%s\"} %llu\n",
 			   vocab_stop(i)->name, r->stops[i]);
+	metric(out, "samples_attributes_left_out_total", "counter",
+	       "Samples that lack some of what their thread said of its work.",
+	       (double)r->attributes_left_out);
 	metric(out, "profiles_total", "counter", "Periods named.", (double)r->batches);
 	metric(out, "profiles_failed_total", "counter", "Periods lost for want of memory.",
 	       (double)r->failed);

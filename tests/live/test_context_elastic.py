@@ -176,3 +176,58 @@ def test_what_is_told_is_what_was_sampled(culprit, tmp_path, shape):
     assert {s.resource["service.name"] for s in receiver.samples() if s.link} == {"elastic-service"}
     assert seen == want
 
+
+# ---- in a container, by who has no more than the unit gives ----
+
+def unit_capabilities():
+    with open(os.path.join(TOP, "packaging/culprit-agent.service"), encoding="utf-8") as f:
+        line = next(x for x in f if x.startswith("CapabilityBoundingSet="))
+    return [c.removeprefix("CAP_").lower() for c in line.partition("=")[2].split()]
+
+
+def as_unit(culprit, where):
+    """culprit as the unit starts it: root, but with its capabilities only."""
+    numbers = {"perfmon": 38, "bpf": 39, "checkpoint_restore": 40} # older setpriv do not know their names
+    names = ",".join(f"+cap_{numbers[c]}" if c in numbers else f"+{c}" for c in unit_capabilities())
+    wrapper = where / "culprit-unit"
+    wrapper.write_text(f"#!/bin/sh\nexec setpriv --no-new-privs --bounding-set=-all,{names} {culprit} \"$@\"\n")
+    wrapper.chmod(0o755)
+    return wrapper
+
+
+CONTAINER = """
+set -e
+mount -t tmpfs -o mode=755 none {root}
+mkdir -p {root}/data {root}/tmp
+chown 65534:65534 {root}/data
+ln -s /data {root}/link # absolute: what it leads to is in there
+for f in {files}; do mkdir -p {root}/$(dirname $f); cp -L $f {root}/$f; done
+exec chroot --userspec=65534:65534 {root} {program} /link/essock /data/log 2 0.1
+"""
+
+
+def test_a_socket_in_a_container_of_another_user_under_the_units_capabilities(culprit, tmp_path):
+    if not shutil.which("setpriv"):
+        pytest.skip("no setpriv (package util-linux)")
+    program = build(tmp_path)
+    # Its root is seen by nobody else: a mount of its own namespace.
+    libraries = [w for line in subprocess.run(["ldd", program], capture_output=True, text=True).stdout.splitlines()
+                 for w in line.split() if w.startswith("/")]
+    root = tmp_path / "root"
+    root.mkdir()
+    script = CONTAINER.format(root=root, program=program, files=" ".join([str(program), *libraries]))
+    work = subprocess.Popen(["unshare", "-m", "sh", "-c", script])
+    log, receiver = f"/proc/{work.pid}/root/data/log", Receiver()
+    try:
+        wait_for(lambda: os.path.exists(log), "the container does not start")
+        assert not os.path.exists(root / "data")
+        with Agent(as_unit(culprit, tmp_path), tmp_path, export=receiver.url, period=1, comm="elastic",
+                   frequency=499) as agent:
+            wait_for(lambda: sum(read(log)[1].values()) > 20, lambda: f"{read(log)[2]} {agent.stderr}", 120)
+            agent.end()
+        assert read(log)[2], "not registered"
+    finally:
+        work.kill()
+        work.wait()
+        receiver.stop()
+    assert {s.resource["service.name"] for s in receiver.samples() if s.link} == {"elastic-service"}
