@@ -133,8 +133,12 @@ def test_what_a_process_says_of_itself_is_its_resource_and_spans_are_links(culpr
         work.kill()
         work.wait()
         receiver.stop()
-    names = {s.resource["service.name"] for s in receiver.samples() if s.link}
+    linked = [s for s in receiver.samples() if s.link]
+    names = {s.resource["service.name"] for s in linked}
     assert names <= {"spans", "other"}, names
+    # What its threads say is of the samples, not of the process.
+    assert {s.attributes.get("http.route") for s in linked} - {None} == {f"/pay/{i}" for i in range(4)}
+    assert not any("http.route" in s.resource for s in linked)
 
 
 def told(run, program, *args, env=None):

@@ -110,10 +110,15 @@ Test(context, attributes_of_a_thread_stay_within_their_bounds)
 
 /* ---- by hand ---- */
 
-static const char message[] = "\x0a\x0b\x0a\x09\x0a\x02"
-			      "ab"
-			      "\x12\x03\x0a\x01"
-			      "c";
+static const char message[] =
+	"\x0a\x0b\x0a\x09\x0a\x02"
+	"ab"
+	"\x12\x03\x0a\x01"
+	"c"
+	/* Attributes of the process besides, and how its threads say theirs. */
+	"\x12\x08\x0a\x01t\x12\x03\x0a\x01v"
+	"\x12\x18\x0a\x0fthreadlocal.any\x12\x05\x0a\x03"
+	"xyz";
 
 /* A page of one of the kinds that there are; NULL: not on this kernel. */
 static struct page *make_page(int kind)
@@ -152,7 +157,7 @@ Test(context, pages_are_found_by_each_of_their_names)
 			continue;
 		cr_assert(p);
 		cr_assert_eq(read_own(&c, &out), 1);
-		cr_assert_str_eq(str_get(&out), "ab=c;");
+		cr_assert_str_eq(str_get(&out), "t=v;ab=c;");
 		munmap(p, 4096);
 		cr_assert_eq(read_own(&c, &out), -ENOENT);
 	}
@@ -185,7 +190,7 @@ Test(context, what_is_being_written_or_makes_no_sense_is_not_taken)
 	cr_assert_eq(read_own(&c, &out), 0);
 	p->published++;
 	cr_assert_eq(read_own(&c, &out), 1);
-	cr_assert_str_eq(str_get(&out), "ab=c;");
+	cr_assert_str_eq(str_get(&out), "t=v;ab=c;");
 }
 
 /* ---- what threads say of their work ---- */
