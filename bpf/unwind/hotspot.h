@@ -22,6 +22,7 @@
 #include "bpf/unwind/runtime.h"
 
 #define HOTSPOT_MAX_HOPS 32
+#define HOTSPOT_FRAMES_PER_CALL 4
 #define HOTSPOT_HEADER_MASK 511
 /* Above a virtual thread's lowest frame, in steps of 16 bytes: arguments that are looked over. */
 #define HOTSPOT_MAX_BARRIER 12
@@ -633,19 +634,15 @@ static __always_inline int hotspot_compiled(struct scratch *s, const struct hots
 
 #include "bpf/unwind/hotspot_stub.h"
 
-__noinline int hotspot_walk(void)
+/* One frame, of a process that is in the scratch space. */
+__noinline int hotspot_one(void)
 {
 	struct hotspot_scratch *h = hotspot_get();
 	struct scratch *s = scratch_get();
-	const struct runtime_process *process;
 	__u64 pc;
 
 	if (!s || !h)
 		return RUNTIME_NATIVE;
-	process = runtime_process(s, RUNTIME_HOTSPOT);
-	if (!process)
-		return RUNTIME_NATIVE;
-	__builtin_memcpy(&h->process, process->room, sizeof(h->process));
 	pc = walk_pc(&s->walk.regs);
 	h->is_stub = 0;
 	if (hotspot_in_interpreter(&h->process, pc))
@@ -675,4 +672,38 @@ __noinline int hotspot_walk(void)
 		h->is_stub = 1;
 		return hotspot_stub(s, &h->process, h);
 	}
+}
+
+/* What is known of the process is read once for a sample. */
+static __always_inline bool hotspot_begin(struct scratch *s, struct hotspot_scratch *h)
+{
+	struct runtime_walk *state = runtime_state(s, RUNTIME_HOTSPOT);
+	const struct runtime_process *process;
+
+	if (state->room[0])
+		return true;
+	process = runtime_process(s, RUNTIME_HOTSPOT);
+	if (!process)
+		return false;
+	__builtin_memcpy(&h->process, process->room, sizeof(h->process));
+	state->room[0] = 1;
+	return true;
+}
+
+/* Java frames follow each other: some of them at once, as each way back here takes a while. */
+__noinline int hotspot_walk(void)
+{
+	struct hotspot_scratch *h = hotspot_get();
+	struct scratch *s = scratch_get();
+	int stop;
+
+	if (!s || !h || !hotspot_begin(s, h))
+		return RUNTIME_NATIVE;
+	stop = hotspot_one();
+	for (__u32 i = 1; i < HOTSPOT_FRAMES_PER_CALL && stop == WALK_GO; i++) {
+		if (!hotspot_heap(&h->process, walk_pc(&s->walk.regs)))
+			break;
+		stop = hotspot_one();
+	}
+	return stop;
 }
