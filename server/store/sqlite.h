@@ -371,3 +371,5 @@ int sq_repair(struct sq *s, struct diag *reterr_diag);
 
 /* Copies what is whole of the database at s->path into a new one. names: those in memory, too. */
 int sq_salvage(struct sq *s, const char *to, bool names, u64 *ret_lost, struct diag *reterr_diag);
+/* What was written lately, of a damaged file: 0, how often it was cut off, or an error. */
+int sq_copy_tokens(struct sq_conn *from, struct sq_conn *to, struct diag *reterr_diag);

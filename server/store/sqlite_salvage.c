@@ -225,7 +225,7 @@ static s64 next_readable(sqlite3_stmt *st, s64 at)
 	return step;
 }
 
-static int put_row(struct salvage *v, sqlite3_stmt *to, sqlite3_stmt *from,
+static int put_row(struct sq_conn *c, sqlite3_stmt *to, sqlite3_stmt *from,
 		   struct diag *reterr_diag)
 {
 	int n = sqlite3_column_count(from);
@@ -235,7 +235,7 @@ static int put_row(struct salvage *v, sqlite3_stmt *to, sqlite3_stmt *from,
 		sqlite3_bind_value(to, i + 1, sqlite3_column_value(from, i));
 	return sqlite3_step(to) == SQLITE_DONE
 		       ? 0
-		       : sq_error(v->to, "cannot write what was saved", reterr_diag);
+		       : sq_error(c, "cannot write what was saved", reterr_diag);
 }
 
 static int copy_rows(struct salvage *v, const struct table *t, sqlite3_stmt *from, sqlite3_stmt *to,
@@ -258,7 +258,7 @@ static int copy_rows(struct salvage *v, const struct table *t, sqlite3_stmt *fro
 				continue;
 			}
 			at = n + 1;
-			r = put_row(v, to, from, reterr_diag);
+			r = put_row(v->to, to, from, reterr_diag);
 			if (t->which < SQ_TABLES)
 				refer(v, t->which, (u64)n);
 		}
@@ -295,29 +295,29 @@ static int copy_table(struct salvage *v, const struct table *t, struct diag *ret
 }
 
 /* From both ends, as far as it goes. */
-static int copy_tokens(struct salvage *v, struct diag *reterr_diag)
+int sq_copy_tokens(struct sq_conn *from, struct sq_conn *to, struct diag *reterr_diag)
 {
 	static const char *const selects[] = {"SELECT token,ms FROM tokens",
 					      "SELECT token,ms FROM tokens ORDER BY token DESC"};
-	sqlite3_stmt *from = NULL, *to = NULL;
-	int r = 0;
+	sqlite3_stmt *get = NULL, *put = NULL;
+	int r = 0, lost = 0;
 
-	if (sqlite3_prepare_v2(v->to->db, "INSERT OR IGNORE INTO tokens VALUES(?,?)", -1, &to,
+	if (sqlite3_prepare_v2(to->db, "INSERT OR IGNORE INTO tokens VALUES(?,?)", -1, &put,
 			       NULL) != SQLITE_OK)
-		return sq_error(v->to, "cannot write what was saved", reterr_diag);
+		return sq_error(to, "cannot write what was saved", reterr_diag);
 	for (size_t i = 0; i < ARRAY_SIZE(selects) && r == 0; i++) {
 		int step = SQLITE_ERROR;
 
-		if (sqlite3_prepare_v2(v->from->db, selects[i], -1, &from, NULL) == SQLITE_OK)
-			while (r == 0 && (step = sqlite3_step(from)) == SQLITE_ROW)
-				r = put_row(v, to, from, reterr_diag);
-		sqlite3_finalize(from);
+		if (sqlite3_prepare_v2(from->db, selects[i], -1, &get, NULL) == SQLITE_OK)
+			while (r == 0 && (step = sqlite3_step(get)) == SQLITE_ROW)
+				r = put_row(to, put, get, reterr_diag);
+		sqlite3_finalize(get);
 		if (step == SQLITE_DONE)
 			break;
-		v->lost++;
+		lost++;
 	}
-	sqlite3_finalize(to);
-	return r;
+	sqlite3_finalize(put);
+	return r < 0 ? r : lost;
 }
 
 static int put_names(struct salvage *v, const struct sq *s, struct diag *reterr_diag)
@@ -348,7 +348,11 @@ static int copy_all(struct salvage *v, const struct sq *s, bool names, struct di
 	for (size_t i = 0; i < ARRAY_SIZE(tables) && r == 0; i++)
 		r = copy_table(v, &tables[i], reterr_diag);
 	if (r == 0)
-		r = copy_tokens(v, reterr_diag);
+		r = sq_copy_tokens(v->from, v->to, reterr_diag);
+	if (r > 0) {
+		v->lost += (u64)r;
+		r = 0;
+	}
 	if (r == 0 && names)
 		r = put_names(v, s, reterr_diag);
 	for (size_t i = 0; i < SQ_TABLES; i++)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -101,6 +102,8 @@ static int open_file(struct sq_spans *p, struct diag *reterr_diag)
 		return r;
 	}
 	sqlite3_wal_hook(p->writer->db, on_wal, p);
+	if (pwrite(p->s->lock_fd, "11", 2, 0) != 2)
+		log_debug("%s/lock cannot be written: %s", p->s->dir, strerror(errno));
 	p->exists = true;
 	return 0;
 }
@@ -169,6 +172,7 @@ static int renew(struct sq_spans *p, const char *why, struct diag *reterr_diag)
 		sqlite3_db_config(from->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 		if (sq_spans_begin(p, NULL) == 0) {
 			copy_whole(p, from);
+			(void)sq_copy_tokens(from, p->writer, NULL);
 			(void)sq_spans_end(p, 0, NULL);
 		}
 		sq_disconnect(from);
@@ -182,14 +186,9 @@ static int renew(struct sq_spans *p, const char *why, struct diag *reterr_diag)
 static void drop_stale_log(struct sq_spans *p)
 {
 	_cleanup_str_ struct str log = {}, index = {}, to = {};
-	enum sq_log state = sq_check_log(p->path);
 
-	if (state == SQ_LOG_WHOLE)
-		return;
 	p->damaged++;
 	log_warn("%s: its log has lost what was committed", p->path);
-	if (state == SQ_LOG_SHORT)
-		return;
 	str_printf(&log, "%s-wal", p->path);
 	str_printf(&index, "%s-shm", p->path);
 	str_printf(&to, "%s.damaged-%llu-wal", p->path, clock_epoch_ms() / 1000);
@@ -212,12 +211,39 @@ static u64 count_aside(const struct sq_spans *p)
 	return n;
 }
 
+/* The lock of the directory has a byte for each file that there was. */
+static bool was_emptied(const struct sq_spans *p)
+{
+	struct stat lock, file;
+
+	return fstat(p->s->lock_fd, &lock) == 0 && lock.st_size > 1 && stat(p->path, &file) == 0 &&
+	       !file.st_size;
+}
+
+static int open_or_renew(struct sq_spans *p, struct diag *reterr_diag)
+{
+	enum sq_log log = sq_check_log(p->path);
+	struct diag why = {};
+	int r;
+
+	if (was_emptied(p)) {
+		r = diag_set(&why, -EBADMSG, "it is empty");
+	} else if (log == SQ_LOG_SHORT) {
+		r = diag_set(&why, -EBADMSG, "its log has lost what was committed");
+	} else {
+		if (log != SQ_LOG_WHOLE)
+			drop_stale_log(p);
+		r = open_file(p, &why);
+	}
+	if (sq_is_damage(r))
+		r = renew(p, why.text, &why);
+	return r < 0 ? diag_set(reterr_diag, r, "%s", why.text) : 0;
+}
+
 int sq_spans_open(struct sq *s, const struct store_options *o, struct diag *reterr_diag)
 {
 	struct sq_spans *p = calloc(1, sizeof(*p));
 	_cleanup_str_ struct str path = {};
-	struct diag why = {};
-	int r = 0;
 
 	if (!p)
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
@@ -232,11 +258,7 @@ int sq_spans_open(struct sq *s, const struct store_options *o, struct diag *rete
 	p->damaged = count_aside(p);
 	if (access(p->path, F_OK) < 0)
 		return 0;
-	drop_stale_log(p);
-	r = open_file(p, &why);
-	if (sq_is_damage(r))
-		r = renew(p, why.text, &why);
-	return r < 0 ? diag_set(reterr_diag, r, "%s", why.text) : 0;
+	return open_or_renew(p, reterr_diag);
 }
 
 void sq_spans_close(struct sq *s)

@@ -7,6 +7,7 @@ A failure prints the seed; CULPRIT_SEED=N runs the same dice again (moments of t
 
 import os
 import random
+import re
 import select
 import shutil
 import signal
@@ -240,16 +241,17 @@ def fill(tool, d, *args):
     lines = list(w.lines("error"))
     try_again(w)
     lines += list(w.lines("error"))
-    assert "no space left for" in lines[-1] and "--max-size" in lines[-1], lines[-1]
+    assert re.search("no space left for .*--(spans-)?max-size", lines[-1]), lines[-1]
     assert len(acked(lines)) > 20
     return w, lines
 
 
-def test_disk_full(tool, disk):
+@pytest.mark.parametrize("more", [[], ["spans=1"]])
+def test_disk_full(tool, disk, more):
     """What does not fit is refused with a reason, and nothing else happens: what was acknowledged
     is there, readable while the disk is full, and writing goes on when there is space again."""
     d = disk(20)
-    w, lines = fill(tool, d)
+    w, lines = fill(tool, d, *more)
     d.run("rm", d.directory / "ballast")
     try_again(w)
     failed = int(lines[-1].split()[1])
@@ -259,17 +261,17 @@ def test_disk_full(tool, disk):
     w.end()
     batches = acked(lines)
     assert batches == list(range(len(batches))) and len(batches) > failed + 20
-    verify([*d.inside, tool], d.directory / "store", len(batches))
+    verify([*d.inside, tool], d.directory / "store", len(batches), *more)
 
 
-@pytest.mark.parametrize("how", ["killed", "ended"])
-def test_opened_on_a_full_disk(tool, disk, how):
+@pytest.mark.parametrize("how, more", [("killed", []), ("ended", []), ("killed", ["spans=1"])])
+def test_opened_on_a_full_disk(tool, disk, how, more):
     d = disk(20)
-    w, lines = fill(tool, d)
+    w, lines = fill(tool, d, *more)
     if how == "killed":
         w.process.kill()
     w.end()
-    verify([*d.inside, tool], d.directory / "store", len(acked(lines)))
+    verify([*d.inside, tool], d.directory / "store", len(acked(lines)), *more)
 
 
 def test_a_smaller_size_frees_a_full_disk(tool, disk):
@@ -331,7 +333,7 @@ def whole(tool, tmp_path_factory):
     found = {}
     for how in ("closed", "killed"):
         directory = tmp_path_factory.mktemp("whole") / how
-        w = Writer(tool, directory, 0, 240 if how == "closed" else 100000, AGE)
+        w = Writer(tool, directory, 0, 240 if how == "closed" else 100000, AGE, "spans=1")
         lines = list(w.lines("ack 239"))
         if how == "killed":
             w.process.kill()
@@ -370,14 +372,14 @@ def damage_once(tool, whole, directory, dice):
     how = dice.choice(["closed", "killed"])
     source, written = whole[how]
     shutil.copytree(source, directory)
-    name = "profiles.db" + (dice.choice(["", "-wal"]) if how == "killed" else "")
+    name = dice.choice(["profiles", "profiles", "spans"]) + ".db" + (dice.choice(["", "-wal"]) if how == "killed" else "")
     what = dice.choice([flip, flip, cut, blank])
     what(directory / name, dice)
     did = f"{what.__name__} {name} {how}"
     try:
-        first = verify(tool, directory, written, AGE, "damaged=1")
+        first = verify(tool, directory, written, AGE, "damaged=1", "spans=1")
         # It goes on: what comes now is stored, and repaired is what stood in the way.
-        w = Writer(tool, directory, written, written + 40, AGE)
+        w = Writer(tool, directory, written, written + 40, AGE, "spans=1")
         full = 0
         for line in w.lines(f"ack {written + 39}"):
             if line.startswith("error"):
@@ -388,7 +390,7 @@ def damage_once(tool, whole, directory, dice):
                 try_again(w)
         list(w.lines())
         assert w.end() == 0
-        then = verify(tool, directory, written + 40, AGE, "damaged=1", f"whole_from={written}")
+        then = verify(tool, directory, written + 40, AGE, "damaged=1", f"whole_from={written}", "spans=1")
     except AssertionError as e:
         raise AssertionError(f"seed {SEED}: {did}, kept in {directory}: {e}") from e
     shutil.rmtree(directory)

@@ -730,6 +730,16 @@ static void tally_wanted(u32 k, struct tally *ret)
 		ret->value += e->value;
 }
 
+/* Less than there should be, of a batch from before the damage. */
+static bool is_lost(struct verdict *v, u32 k, const struct tally *f, const struct tally *want)
+{
+	if (!options.damaged || k >= options.whole_from || f->spans > want->spans ||
+	    f->rows > want->rows || (f->rows == want->rows && f->value != want->value))
+		return false;
+	v->lost += f->spans < want->spans || f->rows < want->rows;
+	return true;
+}
+
 /* Each batch's are there once, as a whole or not at all; and are there when they must be. */
 static void judge_spans(struct verdict *v)
 {
@@ -772,6 +782,8 @@ static void judge_spans(struct verdict *v)
 		if (!must && !f->spans && !f->rows)
 			continue;
 		tally_wanted(k, &want);
+		if (is_lost(v, k, f, &want))
+			continue;
 		/* An old one of two hours may have lost the first. */
 		if (!must && k < v->written && f->spans <= want.spans && f->rows <= want.rows)
 			continue;
