@@ -83,6 +83,7 @@ it("endpoints and requests: how often, how long, at what cost; filters; one is i
   const buy = all.find((r) => r[0] === "GET /buy");
   // Service, requests, failed, median, 95 %, 99 %, slowest.
   assert.deepEqual([buy[1], buy[2], buy[3], buy[4], buy[7]], ["shop", "2", "50 %", "100 ms", "300 ms"]);
+  assert.match(await text(p, ".quality"), /samples.*losses not known/);
   await p.shot("traces-light");
   await p.page.getByLabel("Status", { exact: true }).selectOption("error");
   await until("the one that failed", async () => (await rows(p, "Requests")).length === 1);

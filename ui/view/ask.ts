@@ -40,7 +40,7 @@ export type Part =
   | { of: "flame"; profile: Profile; services: Share[]; timeline: Timeline }
   | { of: "services"; rows: ServiceRow[]; by: string; labels: string[]; quality: Quality }
   | { of: "compare"; profile: Profile; services: Share[]; after: Bars; before: Bars; base: Range }
-  | { of: "traces"; endpoints: Endpoint[]; requests: Request[]; waterfall: Waterfall | null; profile: Profile | null; slow: Slow | null }
+  | { of: "traces"; endpoints: Endpoint[]; requests: Request[]; waterfall: Waterfall | null; profile: Profile | null; slow: Slow | null; quality: Quality | null }
   | { of: "agents"; agents: Agents };
 
 export interface View {
@@ -185,7 +185,7 @@ async function askTraces(a: Round): Promise<{ part: Part; damaged: boolean }> {
   const which = { ...within(range), query: selector("", state.filters), type, stacks: state.stacks, ...parametersOf(r, state.service) };
   const ask = async (path: string, more: Parameters = {}): Promise<unknown> => source.json(path, { ...which, ...more }, signal);
   const picture = async (): Promise<Profile> => parseBody(await source.bytes("payload", which, signal));
-  const part = { of: "traces" as const, endpoints: [], requests: [], waterfall: null, profile: null, slow: null };
+  const part = { of: "traces" as const, endpoints: [], requests: [], waterfall: null, profile: null, slow: null, quality: null };
   const damaged = (x: unknown): boolean => (x as { damaged?: unknown }).damaged === true;
   if (r.trace !== "") {
     const [w, profile] = await Promise.all([source.json(`traces/${r.trace}`, { type }, signal), picture()]);
@@ -198,8 +198,8 @@ async function askTraces(a: Round): Promise<{ part: Part; damaged: boolean }> {
     const slow = readSlow(s);
     return { part: { ...part, slow, profile: slow.profile }, damaged: damaged(s) };
   }
-  const [e, t] = await Promise.all([ask("endpoints", { limit: 500 }), ask("traces", { limit: REQUESTS })]);
-  return { part: { ...part, endpoints: readEndpoints(e), requests: readRequests(t) }, damaged: damaged(e) || damaged(t) };
+  const [e, t, head] = await Promise.all([ask("endpoints", { limit: 500 }), ask("traces", { limit: REQUESTS }), ask("flamegraph", { max_nodes: 1 })]);
+  return { part: { ...part, endpoints: readEndpoints(e), requests: readRequests(t), quality: readQuality(head) }, damaged: damaged(e) || damaged(t) };
 }
 
 async function askAgents(a: Round): Promise<{ part: Part; damaged: boolean }> {

@@ -345,7 +345,7 @@ function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
       : <ServiceTable rows={part.rows} type={p.type} ms={knownMs(view!.range, view!.first)} state={state} change={change}
                       by={part.by} labels={part.labels} factors={view!.factors} quality={part.quality} losses={view!.losses} />;
   case "traces":
-    return <Traces part={part} state={state} change={change} type={p.type} factors={view!.factors} ms={knownMs(view!.range, view!.first)}
+    return <Traces part={part} losses={view!.losses} state={state} change={change} type={p.type} factors={view!.factors} ms={knownMs(view!.range, view!.first)}
                    picture={part.profile && <Picture {...p} title={requestTitle(state, p.title)} profile={part.profile} known={view!.range} />} />;
   case "agents":
     return <AgentTable data={part.agents} now={p.now} onHost={(host) => change({ view: "flame", service: "",

@@ -9,11 +9,13 @@ import type { Factors } from "../model/cost.ts";
 import { showable } from "../model/payload.ts";
 import { rate } from "../model/series.ts";
 import type { TypeName } from "../model/series.ts";
+import type { Losses } from "../model/stats.ts";
 import { count, duration, percent, value } from "../model/text.ts";
 import { clock } from "../model/times.ts";
 import { NO_REQUEST, PERCENTILES, STATUSES } from "../model/traces.ts";
 import type { Endpoint, Request, RequestState, Shown, Status } from "../model/traces.ts";
 import type { Part } from "./ask.ts";
+import { QualityOf } from "./bar.tsx";
 import { Money } from "./servicetable.tsx";
 import { SlowTable } from "./slow.tsx";
 import { WaterfallView } from "./waterfall.tsx";
@@ -22,6 +24,7 @@ type TracesPart = Extract<Part, { of: "traces" }>;
 
 interface Props {
   part: TracesPart;
+  losses: Losses | null;
   state: LiveState;
   change: (c: Partial<LiveState>) => void;
   type: TypeName;
@@ -134,6 +137,7 @@ export function Traces(p: Props): preact.JSX.Element {
         Zipkin's. Samples are tied to them where the service publishes its context: <code>man culprit-up</code>.</p></div></div>;
   return <div class="traces-page lists">
     {bar}
+    {part.quality && <QualityOf quality={part.quality} losses={p.losses} what="Samples of what is listed and of the same services beside it" />}
     {r.endpoint === "" && <Endpoints {...p} onEndpoint={(e, show) => change({ service: e.service, requests: { ...NO_REQUEST, endpoint: e.name, show } })} />}
     {part.requests.length > 0 ? <Requests {...p} onTrace={(t) => set({ trace: t.trace, span: "", only: false })} />
       : <div class="nothing"><h2>No such requests in this time</h2>
