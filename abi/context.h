@@ -50,6 +50,7 @@ struct context_process {
 	__u32 node_record; /* Node.js: of the record's address in its object */
 	__u32 pad;
 };
+/* In their map; the first is nobody's. */
 #define CONTEXT_MAX_PROCESSES 4096
 /* OBI's map, which it pins there. */
 #define CONTEXT_OBI_MAP "/sys/fs/bpf/otel/traces_ctx_v1"

@@ -143,6 +143,8 @@ struct process_entry {
 	__u64 mappings_id; /* another for every change of a slice; never used again, 0: n is 0 */
 	__u32 slice;	   /* line of struct unwind_mapping [n] */
 	__u32 n;
+	__u32 context; /* index of its struct context_process; 0: it publishes nothing */
+	__u32 pad;
 };
 
 /* Read-only for the programs, set before loading. */

@@ -53,7 +53,7 @@ struct known_process {
 	bool seen;   /* it is sampled */
 	u32 waiting; /* bits by enum context_id: it was too early for these */
 	u32 early;   /* looks that were */
-	bool in_map; /* of BPF */
+	u32 index;   /* of what is in BPF's map; 0: nothing */
 	struct context_process bpf;
 	struct process_context context;
 	struct str said; /* name, NUL, value, NUL, … */
@@ -69,7 +69,8 @@ struct contexts {
 	struct contexts_options options;
 	struct map files;     /* file id → struct known_file *, owned; 0: publishes nothing */
 	struct map processes; /* pid → struct known_process *, owned */
-	u32 n_in_map;
+	u32 n_in_map, last_index;
+	bool in_use[CONTEXT_MAX_PROCESSES];
 	struct attribute_bounds bounds;
 	struct str texts;	   /* of contexts_attributes() */
 	u64 due_ns;		   /* of the first */
@@ -170,33 +171,50 @@ void contexts_remove_binary(struct contexts *c, const struct procman_binary *b)
 
 /* ---- what BPF is told ---- */
 
-static void count(struct contexts *c, int change)
+/* A place in the map that was not in use for as long as can be; 0: there is none. */
+static u32 take_index(struct contexts *c)
 {
-	c->n_in_map += (u32)change;
-	if (c->options.counted)
-		c->options.counted(c->options.arg, c->n_in_map);
+	for (u32 i = 1; i < CONTEXT_MAX_PROCESSES; i++) {
+		u32 index = 1 + (c->last_index + i) % (CONTEXT_MAX_PROCESSES - 1);
+
+		if (c->in_use[index])
+			continue;
+		c->last_index = index - 1;
+		c->in_use[index] = true;
+		return index;
+	}
+	return 0;
 }
 
-static void tell_bpf(struct contexts *c, struct known_process *k)
+/* BPF finds it there from now on, 0: nothing. */
+static void set_index(struct contexts *c, struct known_process *k, const struct procman_process *p,
+		      u32 index)
 {
+	u32 old = k->index;
+
+	c->n_in_map += !old && index;
+	c->n_in_map -= old && !index;
+	k->index = index;
+	if (c->options.told)
+		c->options.told(c->options.arg, p, index, c->n_in_map);
+	if (old)
+		c->in_use[old] = false;
+}
+
+/* What changes goes to another place: it may be read at the very moment. */
+static void tell_bpf(struct contexts *c, struct known_process *k, const struct procman_process *p)
+{
+	u32 index;
+
 	if (c->options.processes_fd < 0 || !k->bpf.sources)
 		return;
-	if (bpf_map_update_elem(c->options.processes_fd, &k->pid, &k->bpf, BPF_ANY) < 0) {
+	index = take_index(c);
+	if (!index || bpf_map_update_elem(c->options.processes_fd, &index, &k->bpf, BPF_ANY) < 0) {
 		log_debug("pid %u: no room for its trace context", k->pid);
+		c->in_use[index] = false;
 		return;
 	}
-	if (!k->in_map)
-		count(c, 1);
-	k->in_map = true;
-}
-
-static void untell_bpf(struct contexts *c, struct known_process *k)
-{
-	if (!k->in_map)
-		return;
-	(void)bpf_map_delete_elem(c->options.processes_fd, &k->pid);
-	k->in_map = false;
-	count(c, -1);
+	set_index(c, k, p, index);
 }
 
 /* Of several files that publish in one way the first counts, as for the loader. */
@@ -243,7 +261,7 @@ static void attach_all(struct contexts *c, struct known_process *k, const struct
 		return;
 	k->bpf.start_stack = k->start_stack;
 	tls_describe_libc(p, &k->bpf);
-	tell_bpf(c, k);
+	tell_bpf(c, k, p);
 }
 
 /* ---- what processes say ---- */
@@ -472,7 +490,8 @@ void contexts_remove_process(struct contexts *c, const struct procman_process *p
 
 	if (!map_del(&c->processes, p->pid, &v))
 		return;
-	untell_bpf(c, (struct known_process *)v);
+	if (((struct known_process *)v)->index)
+		set_index(c, (struct known_process *)v, p, 0);
 	if (c->channels)
 		channels_close(c->channels, p->pid);
 	known_process_free((struct known_process *)v);

@@ -37,9 +37,10 @@ struct context_report {
 };
 
 struct contexts_options {
-	int processes_fd; /* BPF map: struct context_process by tgid; borrowed; -1: none */
-	/* How many processes are in the map now. May be NULL, as the next. */
-	void (*counted)(void *arg, u32 n);
+	int processes_fd; /* BPF map: array of struct context_process; borrowed; -1: none */
+	/* The process's is the one at this index now, 0: none; n have one. May be NULL, as the
+	 * next. */
+	void (*told)(void *arg, const struct procman_process *p, u32 index, u32 n);
 	/* A process has said what it is, or something else than before. Borrowed for the call. */
 	void (*said)(void *arg, const struct procman_process *p, const struct context_label *labels,
 		     u32 n);

@@ -498,10 +498,11 @@ static void unmark(void *arg, u32 file_id)
 	tables_unmark(p->tables, file_id);
 }
 
-static void count_contexts(void *arg, u32 n)
+static void on_context_told(void *arg, const struct procman_process *proc, u32 index, u32 n)
 {
 	struct pipeline *p = arg;
 
+	tables_set_context(p->tables, proc, index);
 	sampler_set_contexts(p->sampler, n);
 }
 
@@ -539,7 +540,7 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 				    .max_section = o->max_section,
 				    .budget = o->budget};
 	struct runtimes_options ro = {.unmark = unmark, .arg = p, .budget = o->budget};
-	struct contexts_options co = {.counted = count_contexts, .said = on_process_said, .arg = p};
+	struct contexts_options co = {.told = on_context_told, .said = on_process_said, .arg = p};
 	int r;
 
 	if (!p)

@@ -11,6 +11,7 @@
 #include "agent/tables/lines.h"
 #include "agent/tables/loader.h"
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "base/vec.h"
 #include "unwind/unwind.h"
@@ -53,6 +54,7 @@ struct tables {
 	int processes_fd;
 	struct map slices;    /* mappings_id → struct slice *, owned */
 	struct map processes; /* pid → struct slice *, a reference each */
+	struct map contexts;  /* pid → index of its struct context_process; the rest have none */
 	vec(struct loaded_page) pages;
 	size_t oldest; /* index into pages */
 	struct loader *loader;
@@ -100,6 +102,7 @@ void tables_destroy(struct tables *t)
 		free((void *)slot->value);
 	map_deinit(&t->slices);
 	map_deinit(&t->processes);
+	map_deinit(&t->contexts);
 	loader_destroy(t->loader); /* which may hold a chunk of the next */
 	lines_deinit(&t->lines);
 	vec_deinit(&t->pages);
@@ -575,9 +578,31 @@ void tables_unmark(struct tables *t, u32 file_id)
 	}
 }
 
+/* Tells BPF. */
+static int put_entry(struct tables *t, const struct procman_process *p, const struct slice *s)
+{
+	const u64 *context = map_get(&t->contexts, p->pid);
+	struct process_entry entry = {.start_stack = p->start_stack,
+				      .mappings_id = s->mappings_id,
+				      .slice = s->line,
+				      .n = s->n,
+				      .context = context ? (u32)*context : 0};
+
+	return bpf_map_update_elem(t->processes_fd, &p->pid, &entry, BPF_ANY) < 0 ? -errno : 0;
+}
+
+void tables_set_context(struct tables *t, const struct procman_process *p, u32 index)
+{
+	const u64 *known = map_get(&t->processes, p->pid);
+
+	if (!index || map_put(&t->contexts, p->pid, index) < 0)
+		map_del(&t->contexts, p->pid, NULL);
+	if (known && put_entry(t, p, (const struct slice *)*known) < 0)
+		log_debug("pid %u: BPF was not told how it publishes", p->pid);
+}
+
 int tables_update_process(struct tables *t, const struct procman_process *p)
 {
-	struct process_entry entry = {.start_stack = p->start_stack};
 	u64 *known = map_get(&t->processes, p->pid);
 	struct slice *old = known ? (struct slice *)*known : NULL;
 	struct slice *s;
@@ -585,21 +610,19 @@ int tables_update_process(struct tables *t, const struct procman_process *p)
 
 	if (r < 0)
 		return r;
-	entry.mappings_id = s->mappings_id;
-	entry.slice = s->line;
-	entry.n = s->n;
 	r = map_put(&t->processes, p->pid, (u64)s);
-	if (r == 0 && bpf_map_update_elem(t->processes_fd, &p->pid, &entry, BPF_ANY) < 0) {
-		r = -errno;
+	if (r < 0) {
+		slice_put(t, s);
+		return r;
+	}
+	r = put_entry(t, p, s);
+	if (r < 0) {
 		map_del(&t->processes, p->pid, NULL);
 		bpf_map_delete_elem(t->processes_fd, &p->pid);
-		if (old)
-			slice_put(t, old);
-		old = NULL;
-	}
-	if (r < 0)
 		slice_put(t, s);
-	else if (old)
+	}
+	/* BPF does not refer to it any more. */
+	if (old)
 		slice_put(t, old);
 	return r;
 }
@@ -608,6 +631,7 @@ void tables_remove_process(struct tables *t, const struct procman_process *p)
 {
 	u64 slice;
 
+	map_del(&t->contexts, p->pid, NULL);
 	if (!map_del(&t->processes, p->pid, &slice))
 		return;
 	bpf_map_delete_elem(t->processes_fd, &p->pid);

@@ -52,6 +52,8 @@ void tables_destroy(struct tables *t);
 int tables_update_process(struct tables *t, const struct procman_process *p);
 /* The mappings of a file are no runtime's after all; runtime_of() says so from now on. */
 void tables_unmark(struct tables *t, u32 file_id);
+/* Where BPF finds how the process publishes (abi/context.h); 0: it does not. */
+void tables_set_context(struct tables *t, const struct procman_process *p, u32 index);
 void tables_remove_process(struct tables *t, const struct procman_process *p);
 /* The binary's tables are dropped; no process maps it any more. */
 void tables_remove_binary(struct tables *t, struct procman_binary *b);

@@ -9,9 +9,12 @@
 
 #include "bpf/unwind/native.h"
 
-/* Processes that publish, by tgid; user space fills it. */
+/*
+ * Processes that publish, where their struct process_entry says; user space fills it. One that is
+ * referred to does not change, and is not used for another one soon.
+ */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, CONTEXT_MAX_PROCESSES);
 	__type(key, __u32);
 	__type(value, struct context_process);
@@ -58,8 +61,7 @@ static __always_inline __u64 context_tls(const struct scratch *s, const struct c
 
 static __always_inline __u32 context_of_process(struct scratch *s)
 {
-	const struct context_process *p =
-		bpf_map_lookup_elem(&context_processes, &s->out.sample.pid);
+	const struct context_process *p = bpf_map_lookup_elem(&context_processes, &s->context);
 
 	if (!p || p->start_stack != s->out.sample.start_stack)
 		return CONTEXT_NONE;

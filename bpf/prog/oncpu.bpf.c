@@ -43,6 +43,7 @@ static __always_inline int begin_walk(struct scratch *s, struct task_struct *tas
 	s->runtimes = 0;
 	s->runtime_frames = 0;
 	s->jumps = 0;
+	s->context = 0;
 	s->window.start = 0;
 	s->walk.n = 0;
 	s->walk.hash = 0;
@@ -58,6 +59,7 @@ static __always_inline int begin_walk(struct scratch *s, struct task_struct *tas
 	s->walk.mappings_id = p->mappings_id;
 	s->walk.slice = p->slice;
 	s->walk.n_mappings = p->n;
+	s->context = p->context;
 	if (!p->n)
 		return STOP_NO_MAPPING;
 	return WALK_GO;
@@ -128,7 +130,7 @@ static __always_inline struct scratch *begin_sample(struct bpf_perf_event_data *
 	if (config.user_stacks && mm && !(task_read(task, flags) & PF_KTHREAD)) {
 		out->start_stack = task_read(mm, start_stack);
 		s->stop = (__u32)begin_walk(s, task, &ctx->regs, tgid);
-		if (context_n && s->stop != (__u32)NO_USER_STACK)
+		if (context_n && (s->context || config.has_obi) && s->stop != (__u32)NO_USER_STACK)
 			context_read();
 		if (s->stop != (__u32)NO_USER_STACK)
 			return s;

@@ -104,6 +104,7 @@ struct scratch {
 	__u32 runtimes;	      /* bits by enum runtime_id: whose runtime_state() is this sample's */
 	__u32 runtime_frames; /* there are some in the stack */
 	__u32 jumps;	      /* between programs, in this sample */
+	__u32 context;	      /* index of the process's struct context_process, or 0 */
 	__u32 stop;	      /* the walk's result so far: enum stop_reason or WALK_GO */
 	__u32 busy;	      /* set while in use: a program that interrupts must not touch it */
 	struct walk_regs first; /* where the walk began */
