@@ -15,7 +15,8 @@ sys.path.insert(0, os.path.join(HERE, "../live"))
 from pprof import samples # noqa: E402
 from test_context import judge, logged # noqa: E402
 
-STYLES = ["hex", "decimal", "many"]
+# With the label that says which function it was.
+STYLES = {"hex": "http.route", "decimal": "trace endpoint", "many": None}
 
 
 @pytest.mark.parametrize("flags", [[], ["-buildmode=pie"]], ids=["plain", "pie"])
@@ -30,7 +31,8 @@ def test_every_sample_has_the_span_of_its_goroutine(culprit, tmp_path, version, 
     assert done.returncode == 0, done.stderr
     record(culprit, tmp_path / "out.pb.gz", "-F", 997, "--", tmp_path / "golabels", 2, 8,
            tmp_path / "log", style)
-    linked, missed, idle = judge(samples(tmp_path / "out.pb.gz"), logged(tmp_path / "log"))
+    linked, missed, idle = judge(samples(tmp_path / "out.pb.gz"), logged(tmp_path / "log"),
+                                 STYLES[style])
     print(f"{version} {style}: {linked} samples have their span, {missed} have none, {idle} should have none")
     assert missed <= 0.01 * linked, (missed, linked)
     assert linked > 100 and idle > 20, (linked, idle)

@@ -59,11 +59,12 @@ func fresh() *request {
 }
 
 func labels(r *request, style string) pprof.LabelSet {
+	route := fmt.Sprintf("/pay/%d", r.span[7]%4)
 	trace, span := hex.EncodeToString(r.trace[:]), hex.EncodeToString(r.span[:])
 	switch style {
 	case "decimal":
 		n := strconv.FormatUint(binary.BigEndian.Uint64(r.span[:]), 10)
-		return pprof.Labels("span id", n, "local root span id", n, "trace id", trace, "trace endpoint", "/pay")
+		return pprof.Labels("span id", n, "local root span id", n, "trace id", trace, "trace endpoint", route)
 	case "many":
 		l := []string{"trace_id", trace, "span_id", span}
 		for i := 0; i < 9; i++ {
@@ -71,7 +72,7 @@ func labels(r *request, style string) pprof.LabelSet {
 		}
 		return pprof.Labels(l...)
 	}
-	return pprof.Labels("http.route", "/pay", "span_id", span, "span_name", "GET /pay", "trace_id", trace)
+	return pprof.Labels("http.route", route, "span_id", span, "span_name", "GET /pay", "trace_id", trace)
 }
 
 func main() {
