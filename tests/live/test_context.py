@@ -59,7 +59,8 @@ def build(where, shape, machine=MACHINE, compilers=None):
     if flags is None:
         program += [context, "-Wl,--export-dynamic-symbol=otel_thread_ctx_v1"]
     else:
-        subprocess.run([*base, "-fPIC", "-shared", *flags.split(), context, "-o", library], check=True)
+        subprocess.run([*base, "-fPIC", "-shared", *flags.split(), f"-Wl,-soname,{library.name}", context, "-o",
+                        library], check=True)
         program += ["-DLATE"] if late else [str(library), "-Wl,-rpath,$ORIGIN"]
     subprocess.run(program, check=True)
     return [where / "spans"], [library] if late else [], env

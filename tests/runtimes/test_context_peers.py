@@ -69,7 +69,11 @@ def test_spans_in_custom_labels(culprit, tmp_path):
                     tmp_path / "libcustomlabels.so", f"-Wl,-rpath,{tmp_path}", "-o", tmp_path / "polar"],
                    check=True)
     record(culprit, tmp_path / "out.pb.gz", "-F", 997, "--", tmp_path / "polar", 3, 4, tmp_path / "log")
-    linked, missed, idle = judge(samples(tmp_path / "out.pb.gz"), logged(tmp_path / "log"))
+    got = list(samples(tmp_path / "out.pb.gz"))
+    linked, missed, idle = judge(got, logged(tmp_path / "log"))
+    # The label that is no id is there with those that are, but for those that were about to be.
+    assert {s.labels.get("customer") for s in got if "span_id" in s.labels} == {"ACME"}
+    assert not any("customer" in s.labels for s in got if "idle_work" in s.functions)
     print(f"custom labels: {linked} samples have their span, {missed} have none, {idle} should have none")
     assert missed <= 0.01 * linked, (missed, linked)
     assert linked > 100 and idle > 20, (linked, idle)
