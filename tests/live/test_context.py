@@ -3,16 +3,19 @@
 was for is the one that the program says ran that function, on glibc and musl, with a pool of threads
 that hand requests over, under load."""
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 
 import pytest
+from folded import parse_folded
 from otlp import Receiver
 from pprof import samples
 from recorder import record
 from test_agent import Agent, wait_for
+from test_up import up
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CONTEXT = os.path.join(TOP, "context")
@@ -140,6 +143,31 @@ def test_what_a_process_says_of_itself_is_its_resource_and_spans_are_links(culpr
     # What its threads say is of the samples, not of the process.
     assert {s.attributes.get("http.route") for s in linked} - {None} == {f"/pay/{i}" for i in range(4)}
     assert not any("http.route" in s.resource for s in linked)
+
+
+def test_a_server_filters_and_groups_by_what_threads_say(culprit, tmp_path):
+    program, _, _ = build(tmp_path, "inside")
+    routes = {f"/pay/{i}" for i in range(4)}
+    work = subprocess.Popen([*program, "300", "2", tmp_path / "log"])
+    try:
+        with up(culprit, tmp_path / "store", "-F", "199", "--comm", "spans") as u:
+            def values():
+                answer = json.loads(u.get("/api/v1/label-values", label="http.route"))
+                return {v["name"] for v in answer["values"]}
+
+            assert u.wait_for(lambda: values() >= routes), values()
+            assert values() == routes
+            for route in sorted(routes):
+                text = u.get("/api/v1/export", format="folded", query=f'{{http.route="{route}"}}').decode()
+                worked = {f for s in parse_folded(text) for f in s.frames if f.startswith("work_")}
+                assert worked == {f"work_{route[-1]}"}, (route, worked)
+            series = json.loads(u.get("/api/v1/series", group_by="http.route", query='{service.name="spans"}', step=3600000))
+            groups = {s["labels"].get("http.route") for s in series["series"]}
+            assert groups >= routes, series
+            assert u.end()[0] == 0
+    finally:
+        work.kill()
+        work.wait()
 
 
 def told(run, program, *args, env=None):
