@@ -155,6 +155,14 @@ it("a lower window: the picture stands on its floor, and no word of its quality 
     const [has, shown] = await p.page.locator(".quality").evaluate((e) => [e.scrollWidth, e.clientWidth]);
     assert.ok(has <= shown, `${has} px in ${shown}`);
   }
+  // The legend takes a second line while the browser has still to tell of having scrolled.
+  await p.page.locator(".flame").evaluate((e) => {
+    e.scrollTop = 0;
+    e.scrollTop = e.scrollHeight;
+    document.querySelector("footer").style.minHeight = "70px";
+  });
+  await p.painted();
+  assert.ok(await bottom() <= 1, "above a higher legend");
   await p.page.locator(".flame").evaluate((e) => (e.scrollTop = 100));
   await p.painted();
   const was = await bottom();

@@ -102,8 +102,9 @@ export class Flame extends Component<Props> {
   private lastTap: Spot | null = null;
   private pointer = "mouse";
   private toBottom = true;
-  /** From the window's lower edge to the end, as last scrolled: when the window changes, the browser has moved already. */
+  /** From the window's lower edge to the end, in a window of this height: when that changes, the browser has moved already. */
   private floor = 0;
+  private height = 0;
 
   override componentDidMount(): void {
     this.painter = new Painter(this.canvas.current!, this.overlay.current!);
@@ -192,6 +193,7 @@ export class Flame extends Component<Props> {
     // A flame graph stands on its floor.
     if (this.toBottom)
       this.floor = 0;
+    this.height = s.clientHeight;
     if (!this.props.icicle)
       s.scrollTop = s.scrollHeight - this.floor - s.clientHeight;
     else if (this.toBottom)
@@ -412,7 +414,9 @@ export class Flame extends Component<Props> {
 
   private readonly onScroll = (): void => {
     const s = this.scroller.current!;
-    this.floor = s.scrollHeight - s.scrollTop - s.clientHeight;
+    // Of a window that was not measured yet it tells nothing.
+    if (s.clientHeight === this.height)
+      this.floor = s.scrollHeight - s.scrollTop - s.clientHeight;
     this.schedule();
   };
 
