@@ -196,9 +196,10 @@ static void scale(struct profile_tree *t, s64 to)
 	}
 }
 
+/* A side without samples has no type of its own. */
 static int check_units(struct api_call *c, const struct profile *p, const struct profile *base)
 {
-	if (!strcmp(type_unit(p), type_unit(base)))
+	if (!p->n_samples || !base->n_samples || !strcmp(type_unit(p), type_unit(base)))
 		return 0;
 	return diag_set(&c->d, -EINVAL, "the sides have values of unlike units: %s and %s",
 			type_unit(p), type_unit(base));
