@@ -31,6 +31,9 @@
 /* A module's number and an offset in its block: nothing real comes near. */
 #define MAX_MODULES 65536
 #define MAX_BLOCK_BYTES (1ULL << 31)
+/* Where code of a program can be. */
+#define RESOLVER_LEAST 4096ULL
+#define RESOLVER_MOST (1ULL << 56)
 
 /* ---- the symbol ---- */
 
@@ -255,33 +258,36 @@ int tls_find(struct elf_file *elf, const char *name, struct tls_variable *ret)
 
 static int in_block(u64 module, u64 offset, struct context_tls *ret)
 {
-	if (!module)
+	if (!module || module > MAX_MODULES || offset > MAX_BLOCK_BYTES)
 		return -EAGAIN;
-	if (module > MAX_MODULES || offset > MAX_BLOCK_BYTES)
-		return -EINVAL;
 	*ret = (struct context_tls){CONTEXT_TLS_DTV, (u32)module, (s64)offset};
 	return 0;
 }
 
-static void at_distance(s64 offset, struct context_tls *ret)
+static int at_distance(s64 offset, struct context_tls *ret)
 {
+	if (offset < -(s64)MAX_BLOCK_BYTES || offset > (s64)MAX_BLOCK_BYTES)
+		return -EAGAIN;
 	*ret = (struct context_tls){.how = CONTEXT_TLS_STATIC, .offset = offset};
+	return 0;
 }
 
-/* The loader has put a resolver there, and what it is called with: an offset, or a pointer. */
+/*
+ * The loader has put a resolver there, and what it is called with: an offset, or a pointer. While
+ * it maps the file, other bytes of it are there, which are neither: too early.
+ */
 static int by_descriptor(const struct runtime_memory *m, const u64 got[2], struct context_tls *ret)
 {
 	u64 pair[2];
 
-	if (!got[0] && !got[1])
+	if (got[0] < RESOLVER_LEAST || got[0] > RESOLVER_MOST)
 		return -EAGAIN;
 #ifdef __x86_64__
 	if ((s64)got[1] <= 0) {
 #else
 	if (got[1] <= UINT32_MAX) {
 #endif
-		at_distance((s64)got[1], ret);
-		return 0;
+		return at_distance((s64)got[1], ret);
 	}
 	return runtime_read(m, got[1], pair, sizeof(pair)) < 0 ? -EAGAIN
 							       : in_block(pair[0], pair[1], ret);
@@ -293,10 +299,8 @@ int tls_locate(const struct tls_variable *v, u32 pid, u64 bias, struct context_t
 	u64 got[2] = {};
 	size_t n = v->model == TLS_DESCRIPTOR || v->model == TLS_MODULE ? 16 : 8;
 
-	if (v->model == TLS_FIXED) {
-		at_distance(v->offset, ret);
-		return 0;
-	}
+	if (v->model == TLS_FIXED)
+		return at_distance(v->offset, ret);
 	if (runtime_read(&m, v->got + bias, got, n) < 0)
 		return -EAGAIN;
 	switch (v->model) {
@@ -307,10 +311,7 @@ int tls_locate(const struct tls_variable *v, u32 pid, u64 bias, struct context_t
 	case TLS_MODULE_SELF:
 		return in_block(got[0], v->value, ret);
 	default:
-		if (!got[0])
-			return -EAGAIN;
-		at_distance((s64)got[0], ret);
-		return 0;
+		return got[0] ? at_distance((s64)got[0], ret) : -EAGAIN;
 	}
 }
 
