@@ -8,6 +8,7 @@
 #include "bpf/context/label.h"
 
 #define GO_G_M 48
+#define GO_G_BYTES 320 /* of a g from there on: its labels are among them in all releases */
 #define GO_MAX_LABELS 16
 #define GO_MAX_BUCKETS 16
 
@@ -36,23 +37,27 @@ struct go_bucket {
 };
 #define GO_LEAST_HASH 5
 
+/* What is read at once is read to where the walk will have its window on the stack. */
+_Static_assert(sizeof(struct go_bucket) <= WINDOW_WORDS * 8, "go_bucket");
+_Static_assert(GO_MAX_LABELS * sizeof(struct go_label) <= WINDOW_WORDS * 8, "GO_MAX_LABELS");
+
 /* A slice of labels: 1.24 and later. */
-static __always_inline void go_list(__u64 labels)
+static __always_inline void go_list(struct scratch *s, __u64 labels)
 {
+	const struct go_label *l = (const struct go_label *)s->window.words;
 	struct go_string list; /* its capacity does not matter */
-	struct go_label l;
+	__u32 n;
 
 	if (bpf_probe_read_user(&list, sizeof(list), (const void *)labels) < 0)
 		return;
-	for (__u32 i = 0; i < GO_MAX_LABELS && i < list.n; i++) {
-		if (bpf_probe_read_user(&l, sizeof(l), (const void *)(list.at + i * sizeof(l))) < 0)
-			return;
-		label_take(l.key.at, l.key.n, l.value.at, l.value.n);
-	}
+	n = list.n < GO_MAX_LABELS ? (__u32)list.n : GO_MAX_LABELS;
+	asm volatile("" : "+r"(n));
+	if (n > GO_MAX_LABELS ||
+	    bpf_probe_read_user(s->window.words, n * sizeof(*l), (const void *)list.at) < 0)
+		return;
+	for (__u32 i = 0; i < GO_MAX_LABELS && i < n; i++)
+		label_take(l[i].key.at, l[i].key.n, l[i].value.at, l[i].value.n);
 }
-
-/* A bucket is read to where the walk will have its window on the stack. */
-_Static_assert(sizeof(struct go_bucket) <= WINDOW_WORDS * 8, "go_bucket");
 
 __noinline int go_take_bucket(__u64 at)
 {
@@ -99,6 +104,19 @@ static __always_inline __u64 go_g(const struct scratch *s, const struct context_
 #endif
 }
 
+/* The goroutine's labels, if it is m's: in C code the register that g is from is anything. */
+static __always_inline __u64 go_labels(struct scratch *s, __u64 curg, __u64 m, __u32 at)
+{
+	__u64 *words = s->window.words;
+
+	/* From g.m on, at once: a call of the helper costs more than what it copies. */
+	if (!curg || at < GO_G_M || at > GO_G_M + GO_G_BYTES - 8 ||
+	    bpf_probe_read_user(words, GO_G_BYTES, (const void *)(curg + GO_G_M)) < 0 ||
+	    words[0] != m)
+		return 0;
+	return words[walk_bound((at - GO_G_M) / 8, 63)];
+}
+
 static __always_inline bool go_context(struct scratch *s, const struct context_process *p)
 {
 	const struct sample_context *c = &s->out.sample.context;
@@ -106,12 +124,11 @@ static __always_inline bool go_context(struct scratch *s, const struct context_p
 
 	m = g ? context_word(g + GO_G_M) : 0;
 	curg = m ? context_word(m + p->go.m_curg) : 0;
-	/* In C code the register is anything. */
-	labels = curg && context_word(curg + GO_G_M) == m ? context_word(curg + p->go.g_labels) : 0;
+	labels = go_labels(s, curg, m, p->go.g_labels);
 	if (!labels)
 		return false;
 	if (p->go.is_list)
-		go_list(labels);
+		go_list(s, labels);
 	else
 		go_buckets(s, labels);
 	return c->trace_id[0] || c->trace_id[1] || c->span_id;
