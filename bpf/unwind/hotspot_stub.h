@@ -331,8 +331,11 @@ static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_
 	if (g->exact && hotspot_by_fp(s, saved) == WALK_GO && hotspot_heap(p, saved[1] - 1) &&
 	    (hotspot_has_entered(s, h) || hotspot_calls(h, saved[1])))
 		return runtime_return(s, saved[1], g->fp + 16, saved[0]);
-	/* Where it is not known when a frame is made, one that called it beats its size. */
-	if (g->exact && h->complete < 0) {
+	/*
+	 * Where it is not known when a frame is made, one that called it beats its size. Many stubs
+	 * in one blob have none, and old words on the stack may be of calls of another of them.
+	 */
+	if (g->exact && h->complete < 0 && h->frame_bytes >= 16) {
 		stop = hotspot_frameless();
 		if (stop != RUNTIME_NATIVE && stop != STOP_NO_TABLE)
 			return stop;
