@@ -27,6 +27,7 @@ enum tls_model {
 struct tls_variable {
 	enum tls_model model;
 	u64 got; /* svma */
+	u64 got_foff;
 	u64 value;
 	s64 offset;
 };

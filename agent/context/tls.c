@@ -11,6 +11,7 @@
 
 #include "agent/context/internal.h"
 #include "agent/runtime/runtime.h"
+#include "proc/proc.h"
 
 #ifdef __x86_64__
 #define R_TLSDESC R_X86_64_TLSDESC
@@ -230,6 +231,19 @@ static int find_relocation(struct elf_file *elf, const char *section, u64 index,
 	return have_self ? 0 : -ENOENT;
 }
 
+static bool find_foff(const struct elf_file *elf, u64 svma, u64 *ret)
+{
+	for (u32 i = 0; i < elf->n_segments; i++) {
+		const struct elf_segment *s = &elf->segments[i];
+
+		if (svma < s->svma || svma - s->svma >= s->filesz)
+			continue;
+		*ret = s->foff + (svma - s->svma);
+		return true;
+	}
+	return false;
+}
+
 int tls_find(struct elf_file *elf, const char *name, struct tls_variable *ret)
 {
 	struct tls_variable v = {};
@@ -249,12 +263,35 @@ int tls_find(struct elf_file *elf, const char *name, struct tls_variable *ret)
 		r = find_relocation(elf, ".rela.plt", index, sym.st_value, &v);
 	if (r < 0)
 		r = fixed(elf, &tls, sym.st_value, &v);
+	if (r == 0 && v.model != TLS_FIXED && !find_foff(elf, v.got, &v.got_foff))
+		r = -ENOENT;
 	if (r == 0)
 		*ret = v;
 	return r;
 }
 
 /* ---- in a process ---- */
+
+struct place {
+	u64 avma, foff;
+};
+
+static int is_place(void *arg, const struct proc_mapping *m)
+{
+	const struct place *p = arg;
+
+	if (p->avma >= m->end)
+		return 0;
+	return p->avma >= m->start && m->offset + (p->avma - m->start) == p->foff ? 1 : -ENOENT;
+}
+
+/* The loader maps all of a file from its beginning first, then each segment where it belongs. */
+static bool is_mapped(u32 pid, u64 avma, u64 foff)
+{
+	struct place p = {avma, foff};
+
+	return proc_maps_read(pid, PROC_MAPS_ALL, is_place, &p) == 1;
+}
 
 static int in_block(u64 module, u64 offset, struct context_tls *ret)
 {
@@ -301,7 +338,8 @@ int tls_locate(const struct tls_variable *v, u32 pid, u64 bias, struct context_t
 
 	if (v->model == TLS_FIXED)
 		return at_distance(v->offset, ret);
-	if (runtime_read(&m, v->got + bias, got, n) < 0)
+	if (!is_mapped(pid, v->got + bias, v->got_foff) ||
+	    runtime_read(&m, v->got + bias, got, n) < 0)
 		return -EAGAIN;
 	switch (v->model) {
 	case TLS_DESCRIPTOR:
