@@ -8,5 +8,5 @@ import { install } from "../../ui/build.mjs";
 const here = dirname(fileURLToPath(import.meta.url));
 install(here);
 // Two files at a time: a browser waits much of its time.
-const r = spawnSync(process.execPath, ["--test", "--test-concurrency=2", ...["page", "live", "server", "views", "traces", "hostile", "up", "trial", "demo"].map((t) => join(here, `${t}.test.mjs`))], { stdio: "inherit" });
+const r = spawnSync(process.execPath, ["--test", "--test-concurrency=2", ...["page", "live", "server", "views", "traces", "hostile", "up", "trial", "demo", "tour"].map((t) => join(here, `${t}.test.mjs`))], { stdio: "inherit" });
 process.exit(r.status ?? 1);
