@@ -65,6 +65,8 @@ int main(int argc, char **argv)
 }
 `;
 
+const SAMPLE_NS = 50e6; // at 20 Hz
+
 let url, range;
 before(async () => {
   if (skip)
@@ -81,7 +83,7 @@ before(async () => {
   const seen = (stacks, what) => stacks.split("\n").filter((line) => what.test(line)).reduce((n, line) => n + Number(/\d+$/.exec(line)), 0);
   await until("enough of the program", async () => {
     const stacks = await (await fetch(`${url}api/v1/export?${q}`)).text();
-    return seen(stacks, /;extra;/) > 100 && seen(stacks, /;fetch;.*vfs_read/) > 50;
+    return seen(stacks, /;extra;/) > 40 * SAMPLE_NS && seen(stacks, /;fetch;.*vfs_read/) > 40 * SAMPLE_NS;
   });
   // What was recorded until now stays as it is.
   const now = Math.floor(Date.now() / 1000) * 1000;
