@@ -11,6 +11,7 @@ from collections import Counter
 import pytest
 from otlp import Receiver, first, message, numbers
 from test_agent import Agent, wait_for
+from test_procman import with_own_mounts
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SOURCES = os.path.join(TOP, "tests/context")
@@ -216,7 +217,7 @@ def test_a_socket_in_a_container_of_another_user_under_the_units_capabilities(cu
     root = tmp_path / "root"
     root.mkdir()
     script = CONTAINER.format(root=root, program=program, files=" ".join([str(program), *libraries]))
-    work = subprocess.Popen(["unshare", "-m", "sh", "-c", script])
+    work = subprocess.Popen(with_own_mounts(script, root))
     log, receiver = f"/proc/{work.pid}/root/data/log", Receiver()
     try:
         wait_for(lambda: os.path.exists(log), "the container does not start")

@@ -3,10 +3,13 @@
 
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 
 import pytest
+
+from test_procman import with_own_mounts
 
 STATUSES = {"ok", "limited", "missing"}
 
@@ -81,9 +84,8 @@ def test_without_privilege_it_says_so_and_claims_nothing(culprit_plain):
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root")
 def test_without_btf_it_is_refused_and_says_what_to_do(culprit_plain, tmp_path):
     """Without it nobody says where a task has its thread pointer, nor anything else of it."""
-    done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /sys/kernel/btf && exec "$0" "$@"', culprit_plain,
-         "record", "-d", "1", "-o", tmp_path / "out.pb.gz"], capture_output=True, text=True, timeout=60)
+    script = f"mount -t tmpfs none $0 && exec {culprit_plain} record -d 1 -o {tmp_path}/out.pb.gz"
+    done = subprocess.run(with_own_mounts(script, pathlib.Path("/sys/kernel/btf")), capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr == ("culprit: kernel without BTF: /sys/kernel/btf/vmlinux is not there; boot a kernel with "
                            "CONFIG_DEBUG_INFO_BTF=y (distributions' own have it)\n")

@@ -301,12 +301,13 @@ EARLY = [garbage_tables]
 
 
 def when_mapped(path, stopped):
-    """Waits until a process has run code of the file for a while."""
+    """Waits until victim-x has run code of the file for a while. culprit, which foresees what a
+    command runs, has mapped it before."""
     while not stopped.wait(0.05):
         for maps in glob.glob("/proc/[0-9]*/maps"):
             try:
-                with open(maps, encoding="utf-8", errors="replace") as f:
-                    if path in f.read():
+                with open(maps, encoding="utf-8", errors="replace") as f, open(maps.replace("maps", "comm")) as comm:
+                    if comm.read() == "victim-x\n" and path in f.read():
                         return not stopped.wait(0.5)
             except OSError:
                 pass # it has ended
