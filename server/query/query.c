@@ -196,7 +196,8 @@ static int compare_series(const void *a, const void *b)
 	return x->type < y->type ? -1 : x->type > y->type;
 }
 
-/* The type that has most samples in the range; the first by name of those that have as many. */
+/* The type that has most samples in the range; of "cpu" and "samples", which have as many, the
+ * exact. */
 static int choose_type(struct plan *p, struct store *s, const struct query *q,
 		       struct diag *reterr_diag)
 {
@@ -222,7 +223,7 @@ static int choose_type(struct plan *p, struct store *s, const struct query *q,
 		if (rows.rows.n)
 			count = rows.rows.data[0].count;
 		store_rows_deinit(&rows);
-		if (count > most || !p->type[0] || (count == most && strcmp(f.type, p->type) < 0)) {
+		if (count > most || !p->type[0] || (count == most && strcmp(f.type, p->type) > 0)) {
 			most = count;
 			snprintf(p->type, sizeof(p->type), "%s", f.type);
 		}
