@@ -37,9 +37,10 @@ def profiles(s):
 
 def run_under_agent(culprit, s, programs, name, folder, *options):
     """All samples of one run of the program, when they are in the store."""
+    before = profiles(s)
     with Up(culprit, "agent", "--collection-agent", f"127.0.0.1:{s.ports['otlp-grpc']}", "--disable-tls", "-F", RATE,
             "--period", "1", *options) as agent:
-        assert s.wait_for(lambda: profiles(s)), "nothing is sampled"
+        assert s.wait_for(lambda: profiles(s) > before), "nothing is sampled"
         subprocess.run([f"{programs}/{name}", str(CPU_MS)], check=True, timeout=120,
                        env={**os.environ, "OTEL_SERVICE_NAME": f"late-{name}", "TRUTH_OUT": str(folder)})
         # What was sampled until here is in one of the next two.
