@@ -130,8 +130,10 @@ async function smoothness(page, browser, doing) {
   const trace = JSON.parse((await browser.stopTracing()).toString()).traceEvents;
   const work = trace.filter((e) => e.name === "FireAnimationFrame" && e.dur !== undefined).map((e) => e.dur / 1000);
   const drawn = trace.filter((e) => e.name === "DrawFrame").map((e) => e.ts / 1000).sort((a, b) => a - b);
-  // Between two frames of one animation; longer gaps are pauses in which nothing was to be drawn.
-  const gaps = drawn.slice(1).map((t, i) => t - drawn[i]).filter((g) => g < 100);
+  // Between two frames of one animation: the first asked for another. What follows its last is a pause of the reader's.
+  const asked = trace.filter((e) => e.name === "RequestAnimationFrame").map((e) => e.ts / 1000);
+  const goesOn = drawn.map((t, i) => asked.some((a) => a > (drawn[i - 1] ?? 0) && a <= t));
+  const gaps = drawn.slice(1).map((t, i) => t - drawn[i]).filter((_, i) => goesOn[i]);
   const cpu = cpuByFrame(trace, drawn);
   const tasks = trace.filter((e) => e.name === "RunTask" && e.dur !== undefined).map((e) => e.dur / 1000);
   return {
