@@ -10,8 +10,8 @@
  *
  * in this order on one CPU; other CPUs' records may stand between them.
  *
- * What a thread says of its work besides ids travels as stacks do: an ATTRIBUTES record, then its
- *id.
+ * What a thread says of its work besides ids travels as stacks do: an ATTRIBUTES record, then
+ * its id.
  */
 #pragma once
 

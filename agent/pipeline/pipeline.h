@@ -3,9 +3,9 @@
  * From events to counted stacks: procman, tables and the sampler in one loop.
  *
  *	procman (side-band) ─→ tables (maps that BPF reads)
- *	sampler (ring) ─→ stacks and sets of attributes by id, samples counted by (thread, kernel
- *stack, │   user stack, span, attributes) └─→ deferred samples, walked to their end here, once
- *their pages are there
+ *	sampler (ring) ─→ stacks and sets of attributes by id
+ *	              ├─→ samples counted by (thread, both stacks, span, attributes)
+ *	              └─→ deferred samples, walked to their end here, once their pages are there
  *
  * Side-band events are always handled before the ring, so that a process is known when its samples
  * come. Belongs to one thread, which calls pipeline_poll() in a loop; agent/symbolize turns the

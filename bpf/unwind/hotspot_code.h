@@ -480,8 +480,8 @@ static __always_inline bool hotspot_has_spilled(const struct walk_regs *g)
  * C1 of 8 calls the VM for sines, logarithms and powers in the middle of a method, and puts all
  * registers on the stack for it, which no frame's size accounts for:
  *
- *	mov [rsp - 40], rsp; sub rsp, 128; …; sub rsp, 256; …; call; …; add rsp, 256; …; add rsp,
- *128
+ *	mov [rsp - 40], rsp; sub rsp, 128; …; sub rsp, 256; …; call; …
+ *	add rsp, 256; …; add rsp, 128
  *
  * The stack pointer that it stores is a word that tells where itself lies. Where the stack ended
  * before, for the frame's size to count from; 0: nothing is there.

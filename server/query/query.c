@@ -196,8 +196,7 @@ static int compare_series(const void *a, const void *b)
 	return x->type < y->type ? -1 : x->type > y->type;
 }
 
-/* The type that has most samples in the range; of "cpu" and "samples", which have as many, the
- * exact. */
+/* The type that has most samples in the range; of as many the last by name: samples, not cpu. */
 static int choose_type(struct plan *p, struct store *s, const struct query *q,
 		       struct diag *reterr_diag)
 {

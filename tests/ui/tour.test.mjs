@@ -9,6 +9,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { CHURN } from "./known.mjs";
 import { cannot, culprit, openUrl, until } from "./page.mjs";
 import { programs, saidUrl } from "./programs.mjs";
 
@@ -22,18 +23,7 @@ const PROGRAM = `#define _GNU_SOURCE
 #include <stdint.h>
 #include <unistd.h>
 static char zeros[1 << 16];
-static inline uint64_t blend(uint64_t h, uint64_t i)
-{
-	return (h ^ i) * 0x9e3779b97f4a7c15u % 1000003;
-}
-__attribute__((noipa)) uint64_t churn(uint64_t n)
-{
-	uint64_t h = n;
-	for (uint64_t i = 1; i < n; i++)
-		h = blend(h, i);
-	return h;
-}
-__attribute__((noipa)) uint64_t fall(int n)
+${CHURN}__attribute__((noipa)) uint64_t fall(int n)
 {
 	return (n ? fall(n - 1) : churn(200000)) + 1;
 }

@@ -6,6 +6,7 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { CHURN } from "./known.mjs";
 import { cannot, culprit, openUrl, until } from "./page.mjs";
 import { programs, saidUrl, stop } from "./programs.mjs";
 
@@ -13,20 +14,8 @@ const skip = cannot() || (process.getuid() === 0 ? false : "needs root: it recor
 const { folder, start, end } = programs("up");
 after(end);
 
-/* Nine tenths of it are one multiplication in a loop, inlined. */
 const PROGRAM = `#include <stdint.h>
-static inline uint64_t blend(uint64_t h, uint64_t i)
-{
-	return (h ^ i) * 0x9e3779b97f4a7c15u % 1000003;
-}
-__attribute__((noipa)) uint64_t churn(uint64_t n)
-{
-	uint64_t h = n;
-	for (uint64_t i = 1; i < n; i++)
-		h = blend(h, i);
-	return h;
-}
-int main(void)
+${CHURN}int main(void)
 {
 	volatile uint64_t h = 0;
 	for (;;)
