@@ -59,15 +59,15 @@ let url, range;
 before(async () => {
   if (skip)
     return;
-  writeFileSync(join(folder, "mill.c"), PROGRAM);
-  execFileSync("gcc", ["-g", "-O2", "-pthread", "-o", join(folder, "mill"), join(folder, "mill.c")]);
+  writeFileSync(join(folder, "grinder.c"), PROGRAM);
+  execFileSync("gcc", ["-g", "-O2", "-pthread", "-o", join(folder, "grinder"), join(folder, "grinder.c")]);
   for (const version of [1, 2])
-    start(join(folder, "mill"), version === 2 ? ["extra"] : [], { stdio: "ignore",
-      env: { OTEL_SERVICE_NAME: "mill", OTEL_RESOURCE_ATTRIBUTES: `service.version=${version}` } });
+    start(join(folder, "grinder"), version === 2 ? ["extra"] : [], { stdio: "ignore",
+      env: { OTEL_SERVICE_NAME: "grinder", OTEL_RESOURCE_ATTRIBUTES: `service.version=${version}` } });
   const up = start(culprit, ["up", "--data-dir", join(folder, "data"), "--listen", "127.0.0.1:0", "--otlp-grpc", "off",
     "--otlp-grpc-old", "off", "--otlp-http", "off"], { stdio: ["ignore", "pipe", "inherit"] });
   url = await saidUrl(up);
-  const q = new URLSearchParams({ format: "folded", query: '{service_name="mill"}', type: "process_cpu:samples:count:cpu:nanoseconds" });
+  const q = new URLSearchParams({ format: "folded", query: '{service_name="grinder"}', type: "process_cpu:samples:count:cpu:nanoseconds" });
   const seen = (stacks, what) => stacks.split("\n").filter((line) => what.test(line)).reduce((n, line) => n + Number(/\d+$/.exec(line)), 0);
   await until("enough of the program", async () => {
     const stacks = await (await fetch(`${url}api/v1/export?${q}`)).text();
@@ -105,26 +105,26 @@ async function see(search = "", options) {
   return p;
 }
 
-const mill = (more = "") => `service=mill&${range}${more}`;
+const grinder = (more = "") => `service=grinder&${range}${more}`;
 
 it("services: share, languages, hosts, search; a click is the flame graph", async () => {
   const p = await see(`view=services&${range}`);
-  await p.page.getByLabel("Filter services").fill("^mill$");
+  await p.page.getByLabel("Filter services").fill("^grinder$");
   const row = p.page.locator(".services-page tbody tr");
   await until("one row", async () => (await row.count()) === 1);
-  assert.match(await row.innerText(), /mill[\s\S]*\d %[\s\S]*/);
+  assert.match(await row.innerText(), /grinder[\s\S]*\d %[\s\S]*/);
   assert.match(await p.quality(), /samples.*lost/s);
   await p.shot("tour-services");
-  await row.getByRole("button", { name: "mill", exact: true }).click();
-  await p.page.locator("h1", { hasText: /^mill$/ }).waitFor();
+  await row.getByRole("button", { name: "grinder", exact: true }).click();
+  await p.page.locator("h1", { hasText: /^grinder$/ }).waitFor();
   await p.done();
 });
 
 it("flame graph: kinds, card, zoom and back, search, next and previous", async () => {
-  const p = await see(mill());
+  const p = await see(grinder());
   const legend = await p.page.locator(".legend").innerText();
   assert.ok(["native", "kernel", "inlined"].every((kind) => legend.includes(kind)), legend);
-  assert.match(await p.hover([1, 0.5]), /^mill .* total [\d.,]+ m?s .*100 % .* 95 % interval/);
+  assert.match(await p.hover([1, 0.5]), /^grinder .* total [\d.,]+ m?s .*100 % .* 95 % interval/);
   await p.shot("tour-card");
   await p.focus("fetch");
   await p.key("Enter");
@@ -147,7 +147,7 @@ it("flame graph: kinds, card, zoom and back, search, next and previous", async (
 });
 
 it("flame graph: focus, drop, hide, fold, collapse and merge, each by its key, and back", async () => {
-  const p = await see(mill("") + "#t=0");
+  const p = await see(grinder("") + "#t=0");
   for (const [key, kind] of [["F", "focus"], ["D", "drop"], ["H", "hide"], ["E", "fold"], ["R", "collapse"]]) {
     await p.focus("fall");
     await p.key(key);
@@ -163,14 +163,14 @@ it("flame graph: focus, drop, hide, fold, collapse and merge, each by its key, a
 });
 
 it("flame graph: callers and callees, copies, colours, narrow frames, icicle, inverted, table", async () => {
-  const p = await see(mill());
+  const p = await see(grinder());
   await p.page.getByPlaceholder("Filter functions").fill("^churn$");
   await p.page.getByRole("button", { name: "Callers and callees of churn" }).click();
   assert.match(await p.page.locator(".sandwich-head").innerText(), /churn\s+[\d.]+ m?s, [\d.]+ % of all/);
   await p.shot("tour-sandwich");
   await p.page.getByRole("button", { name: "Back" }).click();
   await p.page.getByPlaceholder("Filter functions").fill("");
-  for (const [item, want] of [["Copy name", /^mill$/], ["Copy stack", /^mill$/], ["Copy link to this frame", /^http:.*service=mill/]]) {
+  for (const [item, want] of [["Copy name", /^grinder$/], ["Copy stack", /^grinder$/], ["Copy link to this frame", /^http:.*service=grinder/]]) {
     await p.click([1, 0.5], { button: "right" });
     await p.page.getByRole("menuitem", { name: item }).click();
     await p.search.focus();
@@ -201,7 +201,7 @@ it("flame graph: callers and callees, copies, colours, narrow frames, icicle, in
 });
 
 it("timeline: dragged, by thread, by the sub-second, live", async () => {
-  const p = await see("service=mill&last=5m");
+  const p = await see("service=grinder&last=5m");
   const live = p.page.getByRole("button", { name: "Live" });
   const samples = async () => Number(/([\d,]+) samples/.exec(await p.quality())[1].replace(/,/g, ""));
   const n = await samples();
@@ -237,7 +237,7 @@ it("timeline: dragged, by thread, by the sub-second, live", async () => {
 });
 
 it("compare: two versions, absolute and normalised; what is new is beyond chance", async () => {
-  const p = await see(`view=compare&${mill("&ago=0s&is=service.version%3D2&base-is=service.version%3D1")}`);
+  const p = await see(`view=compare&${grinder("&ago=0s&is=service.version%3D2&base-is=service.version%3D1")}`);
   await p.page.waitForSelector(".flame canvas");
   const change = async () => (await p.rows()).find((r) => r.name === "extra")?.change;
   await p.page.getByPlaceholder("Filter functions").fill("^extra$");
@@ -252,7 +252,7 @@ it("compare: two versions, absolute and normalised; what is new is beyond chance
 });
 
 it("filters: values of a label, a predicate with completion; the address has them", async () => {
-  const p = await see(mill());
+  const p = await see(grinder());
   await p.key("m");
   await p.page.getByRole("button", { name: "service.version" }).click();
   const values = p.page.locator(".values li");
@@ -290,7 +290,7 @@ it("agents: this one, its cost and its losses; files: exported, dropped and comp
   assert.match((await row.innerText()).replace(/\s+/g, " "), new RegExp(`^${hostname()} .* 20 Hz [\\d.]+ % [\\d.]+ MiB `));
   await p.shot("tour-agents");
   await p.done();
-  const q = await see(mill());
+  const q = await see(grinder());
   const saved = {};
   for (const format of ["html", "svg", "pprof", "folded", "speedscope", "firefox"]) {
     const download = q.page.waitForEvent("download");
@@ -300,24 +300,24 @@ it("agents: this one, its cost and its losses; files: exported, dropped and comp
   }
   await q.done();
   const r = await see("view=files");
-  const files = ["mill", "again"].map((name) => ({ name: `${name}.folded`, mimeType: "text/plain", buffer: saved.folded }));
+  const files = ["grinder", "again"].map((name) => ({ name: `${name}.folded`, mimeType: "text/plain", buffer: saved.folded }));
   await r.page.getByLabel("Profiles", { exact: true }).setInputFiles(files[0]);
   await r.page.waitForSelector(".flame canvas");
   await r.page.getByLabel("Profiles", { exact: true }).setInputFiles(files[1]);
-  await until("both", async () => /compared with mill\.folded/.test(await r.quality()));
+  await until("both", async () => /compared with grinder\.folded/.test(await r.quality()));
   await r.shot("tour-files");
   await r.done();
 });
 
 it("help, dark, a phone: every view fits and says its quality", async () => {
-  const p = await see(mill(), { dark: true });
+  const p = await see(grinder(), { dark: true });
   await p.key("?");
   assert.match(await p.page.getByRole("dialog").innerText(), /next and previous match/);
   await p.shot("tour-help-dark");
   await p.key("Escape");
   await p.shot("tour-dark");
   await p.done();
-  const q = await see(mill(), { width: 390, height: 800, touch: true });
+  const q = await see(grinder(), { width: 390, height: 800, touch: true });
   for (const [key, selector] of [["2", ".services-page"], ["3", ".two-charts"], ["1", ".timeline"]]) {
     await q.key(key);
     await q.page.waitForSelector(selector);
