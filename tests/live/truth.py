@@ -34,7 +34,7 @@ ENTRIES = {
 CALLBACKS = {
     "sighandler": re.compile(r"__restore_rt|(__GI_)?raise|gsignal|pthread_kill|.*signal.*|tgkill|"
                              r"__pthread_kill.*|libc\.so.*|\[vdso\].*|ld-musl.*|"
-                             r"__kernel_rt_sigreturn|__getpid|clock_ns|(__vdso_|__kernel_)?clock_gettime|"
+                             r"__kernel_rt_sigreturn|__getpid|clock_ns|(__|__vdso_|__kernel_)?clock_gettime|"
                              r".*restore.*|.*__block.*|"
                              r"killpg|truth_.*|sighandler-.*\+0x.*"),
     "asmcalls": re.compile(r".*sort.*|libc\.so.*"),
