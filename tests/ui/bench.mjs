@@ -44,6 +44,8 @@ function linesFor(n) {
 const quantile = (a, q) => [...a].sort((x, y) => x - y)[Math.min(a.length - 1, Math.floor(q * a.length))] ?? 0;
 
 const ROWS = [5, 8, 11, 14];
+/** Between two zooms: the table has followed the first before the second begins. */
+const PAUSE_MS = 300;
 
 /** What a reader does, again and again; each returns when what it began has been drawn. */
 const DOINGS = {
@@ -51,9 +53,9 @@ const DOINGS = {
     await page.mouse.move(box.x + box.width * (0.15 + 0.1 * (k % 7)), box.y + box.height - 19 * (ROWS[k % 4] + 0.5), { steps: 4 });
     await page.mouse.down();
     await page.mouse.up();
-    await page.waitForTimeout(190);
+    await page.waitForTimeout(PAUSE_MS);
     await page.keyboard.press("Escape");
-    await page.waitForTimeout(190);
+    await page.waitForTimeout(PAUSE_MS);
   },
   // These two from within the page, a step in each frame: else the pace is that of the events that come from here.
   pan: (page) => page.evaluate(() => new Promise((done) => {

@@ -81,11 +81,14 @@ function useMedia(query: string): boolean {
   return on;
 }
 
+/** A frame or two behind the picture's last one, which a timer alone would not wait for. */
+const ARRIVED_MS = ANIMATION_MS + 40;
+
 /** The zoomed part when the picture has come there: the table, which is much to render, must not stop it on its way. */
 function useArrived(tree: Tree, zoom: Span): Span {
   const [arrived, set] = useState({ tree, zoom });
   useEffect(() => {
-    const timer = setTimeout(() => set({ tree, zoom }), ANIMATION_MS);
+    const timer = setTimeout(() => set({ tree, zoom }), ARRIVED_MS);
     return () => clearTimeout(timer);
   }, [tree, zoom]);
   return calm() || arrived.tree !== tree ? zoom : arrived.zoom;
