@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes OTLP profiles. A table of the dictionary is a strtab of packed entries: equal entries are
- * one because their bytes are, an entry's index is its id, and entry 0 is the zero value because a
- * strtab begins with "" and the zero value packs to nothing. An entry is made when something first
- * refers to it, so that there are no orphans.
- *
- * Texts are cleaned first, as in every writer; what is equal then is one.
+ * Writes OTLP profiles: samples in the order of their resource and stack, which the profiles are
+ * made of. What they refer to is in the dictionary (encode_dictionary.c).
  */
 #include "otlp/otlp.h"
 
@@ -15,15 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/arena.h"
-#include "base/map.h"
-#include "base/str.h"
-#include "base/text.h"
-#include "otlp/otlp_private.h"
+#include "otlp/encoder.h"
 
 #define WRITE_LIMIT_BYTES (16ULL << 30)
 #define RESPONSE_LIMIT_BYTES (4ULL << 20)
-#define PAGE 4096ULL
 #define MAX_ATTRIBUTES 8 /* of one sample, mapping, location or profile */
 
 /* A sample, with what decides where it goes. */
@@ -40,155 +31,38 @@ struct entry {
 struct writer {
 	const struct profile *p;
 	const u8 *profile_id; /* or NULL */
-	struct arena arena;
-	struct strtab strings, mappings, locations, functions, attributes, stacks, links;
+	struct otlp_dict d;
 	struct strtab resources;      /* packed Resource messages */
 	struct strtab attribute_sets; /* of samples: arrays of s32 */
-	u64 *limits;		      /* owned; by mapping: first address behind it */
-	/* By id in the profile: id in the table + 1; owned. */
-	u32 *stack_ids, *frame_functions, *mapping_ids;
-	struct strtab places; /* what frames a location is made of: arrays of u32 */
-	vec(s32) place_ids;   /* by id in places: of the location */
 	struct {
 		u32 resource, set;
 	} * threads;	 /* owned; by thread, and behind the last what samples without one have */
 	u8 *thread_done; /* owned; bool */
 	vec(struct entry) entries;
-	vec(s32) location_indices;
 	vec(Otlp__Profile *) profiles; /* of the resource at hand */
-	struct str scratch, text;
 	u32 n_profiles;
 	bool quality_done[PROFILE_MAX_TYPES], agent_done;
-	bool failed; /* an allocation */
 };
 
 static void writer_deinit(struct writer *w)
 {
-	struct strtab *tabs[] = {&w->strings,	     &w->mappings, &w->locations, &w->functions,
-				 &w->attributes,     &w->stacks,   &w->links,	  &w->resources,
-				 &w->attribute_sets, &w->places};
-
-	for (size_t i = 0; i < ARRAY_SIZE(tabs); i++)
-		strtab_deinit(tabs[i]);
-	arena_deinit(&w->arena);
-	free(w->limits);
-	free(w->stack_ids);
-	free(w->frame_functions);
-	free(w->mapping_ids);
-	vec_deinit(&w->place_ids);
+	otlp_dict_deinit(&w->d);
+	strtab_deinit(&w->resources);
+	strtab_deinit(&w->attribute_sets);
 	free(w->threads);
 	free(w->thread_done);
 	vec_deinit(&w->entries);
-	vec_deinit(&w->location_indices);
 	vec_deinit(&w->profiles);
-	str_deinit(&w->scratch);
-	str_deinit(&w->text);
 }
 
 static int writer_init(struct writer *w)
 {
-	struct strtab *tabs[] = {&w->strings,	     &w->mappings, &w->locations, &w->functions,
-				 &w->attributes,     &w->stacks,   &w->links,	  &w->resources,
-				 &w->attribute_sets, &w->places};
-	const struct profile *p = w->p;
-
-	for (size_t i = 0; i < ARRAY_SIZE(tabs); i++)
-		if (strtab_init(tabs[i]) < 0)
-			return -ENOMEM;
-	w->limits = calloc(p->mappings.n + 1, sizeof(*w->limits));
-	w->stack_ids = calloc(p->stacks.n + 1, sizeof(*w->stack_ids));
-	w->frame_functions = calloc(p->functions.n + 1, sizeof(*w->frame_functions));
-	w->mapping_ids = calloc(p->mappings.n + 1, sizeof(*w->mapping_ids));
-	w->threads = calloc(p->threads.n + 1, sizeof(*w->threads));
-	w->thread_done = calloc(p->threads.n + 1, 1);
-	if (!w->limits || !w->stack_ids || !w->frame_functions || !w->mapping_ids || !w->threads ||
-	    !w->thread_done)
+	if (otlp_dict_init(&w->d) < 0 || strtab_init(&w->resources) < 0 ||
+	    strtab_init(&w->attribute_sets) < 0)
 		return -ENOMEM;
-	return vec_push(&w->place_ids, 0); /* of the strtab's "" */
-}
-
-/* Allocations that fail are remembered and looked at once per step. */
-static void *get(struct writer *w, size_t n, size_t size)
-{
-	void *p = arena_calloc(&w->arena, n, size);
-
-	w->failed |= !p;
-	return p;
-}
-
-/* The clean form of a text; borrowed until the next call. */
-static const char *clean(struct writer *w, const char *s)
-{
-	str_clear(&w->text);
-	text_append_clean(&w->text, s, 0);
-	w->failed |= w->text.failed;
-	return str_get(&w->text);
-}
-
-static char *clean_copy(struct writer *w, const char *s)
-{
-	const char *text = clean(w, s);
-	char *copy = get(w, 1, strlen(text) + 1);
-
-	if (copy)
-		memcpy(copy, text, strlen(text) + 1);
-	return copy;
-}
-
-static s32 text(struct writer *w, const char *s)
-{
-	const char *t = clean(w, s);
-	u32 id = 0;
-
-	w->failed |= strtab_add(&w->strings, t, strlen(t), &id) < 0;
-	return (s32)id;
-}
-
-static s32 string(struct writer *w, u32 id)
-{
-	return text(w, profile_string(w->p, id));
-}
-
-/* The id of a message in its table. */
-static u32 intern(struct writer *w, struct strtab *table, const ProtobufCMessage *m)
-{
-	size_t n = protobuf_c_message_get_packed_size(m);
-	_cleanup_free_ u8 *bytes = malloc(n + 1);
-	u32 id = 0;
-
-	if (!bytes || protobuf_c_message_pack(m, bytes) != n ||
-	    strtab_add(table, (const char *)bytes, n, &id) < 0)
-		w->failed = true;
-	return id;
-}
-
-/* ---- attributes ---- */
-
-static s32 attribute(struct writer *w, const char *key, Otlp__AnyValue *value)
-{
-	Otlp__KeyValueAndUnit a = OTLP__KEY_VALUE_AND_UNIT__INIT;
-
-	a.key_strindex = text(w, key);
-	a.value = value;
-	return (s32)intern(w, &w->attributes, &a.base);
-}
-
-static s32 text_attribute(struct writer *w, const char *key, const char *value)
-{
-	Otlp__AnyValue v = OTLP__ANY_VALUE__INIT;
-
-	v.value_case = OTLP__ANY_VALUE__VALUE_STRING_VALUE;
-	v.string_value = clean_copy(w, value);
-	return v.string_value ? attribute(w, key, &v) : 0;
-}
-
-static s32 number_attribute(struct writer *w, const char *key, s64 value)
-{
-	Otlp__AnyValue v = OTLP__ANY_VALUE__INIT;
-
-	v.value_case = OTLP__ANY_VALUE__VALUE_INT_VALUE;
-	v.int_value = value;
-	return attribute(w, key, &v);
+	w->threads = calloc(w->p->threads.n + 1, sizeof(*w->threads));
+	w->thread_done = calloc(w->p->threads.n + 1, 1);
+	return w->threads && w->thread_done ? 0 : -ENOMEM;
 }
 
 /* ---- resources and threads ---- */
@@ -205,21 +79,21 @@ static bool has_key(const Otlp__Resource *r, const char *key)
 static void add_label(struct writer *w, Otlp__Resource *r, const char *key, const char *value,
 		      bool number, s64 n)
 {
-	Otlp__KeyValue *kv = get(w, 1, sizeof(*kv));
-	Otlp__AnyValue *v = get(w, 1, sizeof(*v));
+	Otlp__KeyValue *kv = otlp_dict_alloc(&w->d, 1, sizeof(*kv));
+	Otlp__AnyValue *v = otlp_dict_alloc(&w->d, 1, sizeof(*v));
 
 	if (!kv || !v)
 		return;
 	otlp__key_value__init(kv);
 	otlp__any_value__init(v);
-	kv->key = clean_copy(w, key);
+	kv->key = otlp_dict_copy(&w->d, key);
 	kv->value = v;
 	v->value_case =
 		number ? OTLP__ANY_VALUE__VALUE_INT_VALUE : OTLP__ANY_VALUE__VALUE_STRING_VALUE;
 	if (number)
 		v->int_value = n;
 	else
-		v->string_value = clean_copy(w, value);
+		v->string_value = otlp_dict_copy(&w->d, value);
 	if (kv->key && *kv->key && (number || v->string_value) && !has_key(r, kv->key))
 		r->attributes[r->n_attributes++] = kv;
 }
@@ -232,7 +106,7 @@ static u32 make_resource(struct writer *w, const struct profile_thread *t)
 	const char *executable = profile_label(w->p, t->resource, OTLP_EXECUTABLE);
 	Otlp__Resource r = OTLP__RESOURCE__INIT;
 
-	r.attributes = get(w, labels->n + 3, sizeof(*r.attributes));
+	r.attributes = otlp_dict_alloc(&w->d, labels->n + 3, sizeof(*r.attributes));
 	if (!r.attributes)
 		return 0;
 	for (u32 i = 0; i < labels->n; i++) {
@@ -249,7 +123,7 @@ static u32 make_resource(struct writer *w, const struct profile_thread *t)
 	/* Also when it is "": else the label would be taken for it. */
 	else if (executable && strcmp(comm, executable) != 0)
 		add_label(w, &r, OTLP_COMM, comm, false, 0);
-	return w->failed ? 0 : intern(w, &w->resources, &r.base);
+	return w->d.failed ? 0 : otlp_dict_intern(&w->d, &w->resources, &r.base);
 }
 
 struct attribute_set {
@@ -262,7 +136,7 @@ static void add_attribute(struct writer *w, struct attribute_set *set,
 			  const struct profile_label *l)
 {
 	const char *name = profile_string(w->p, l->name);
-	s32 key = otlp_is_threads_own(name) ? 0 : text(w, name);
+	s32 key = otlp_is_threads_own(name) ? 0 : otlp_dict_text(&w->d, name);
 
 	for (size_t i = 0; i < set->n && key; i++)
 		if (set->keys[i] == key)
@@ -270,7 +144,7 @@ static void add_attribute(struct writer *w, struct attribute_set *set,
 	if (!key)
 		return;
 	set->keys[set->n] = key;
-	set->ids[set->n++] = text_attribute(w, name, profile_string(w->p, l->value));
+	set->ids[set->n++] = otlp_dict_attribute(&w->d, name, profile_string(w->p, l->value));
 }
 
 static u32 make_attribute_set(struct writer *w, const struct profile_thread *t)
@@ -281,13 +155,13 @@ static u32 make_attribute_set(struct writer *w, const struct profile_thread *t)
 	u32 id = 0;
 
 	if (*name)
-		set.ids[set.n++] = text_attribute(w, OTLP_THREAD_NAME, name);
+		set.ids[set.n++] = otlp_dict_attribute(&w->d, OTLP_THREAD_NAME, name);
 	if (t->tid)
-		set.ids[set.n++] = number_attribute(w, OTLP_THREAD_ID, t->tid);
+		set.ids[set.n++] = otlp_dict_number(&w->d, OTLP_THREAD_ID, t->tid);
 	for (u32 i = 0; i < more->n; i++)
 		add_attribute(w, &set, &w->p->labels.data[more->first + i]);
-	w->failed |= strtab_add(&w->attribute_sets, (const char *)set.ids, set.n * sizeof(*set.ids),
-				&id) < 0;
+	w->d.failed |= strtab_add(&w->attribute_sets, (const char *)set.ids,
+				  set.n * sizeof(*set.ids), &id) < 0;
 	return id;
 }
 
@@ -306,179 +180,7 @@ static size_t use_thread(struct writer *w, u32 thread)
 	return thread;
 }
 
-/* ---- code ---- */
-
-static u64 page_behind(u64 address)
-{
-	u64 last = address | (PAGE - 1);
-
-	return last == ~0ULL ? last : last + 1;
-}
-
-/* Addresses are those of the file: a mapping begins at 0 and ends behind the last that is seen. */
-static void measure_mappings(struct writer *w)
-{
-	for (size_t i = 0; i < w->p->frames.n; i++) {
-		const struct profile_frame *f = &w->p->frames.data[i];
-
-		if (f->mapping < w->p->mappings.n)
-			w->limits[f->mapping] = MAX(w->limits[f->mapping], page_behind(f->address));
-	}
-}
-
-static u32 make_mapping(struct writer *w, u32 id)
-{
-	const struct profile_mapping *m;
-	Otlp__Mapping out = OTLP__MAPPING__INIT;
-	s32 attributes[1];
-	const char *build_id;
-
-	if (id >= w->p->mappings.n)
-		return 0;
-	if (w->mapping_ids[id])
-		return w->mapping_ids[id] - 1;
-	m = &w->p->mappings.data[id];
-	build_id = profile_string(w->p, m->build_id);
-	out.memory_limit = w->limits[id];
-	out.filename_strindex = string(w, m->path);
-	out.attribute_indices = attributes;
-	if (str_starts(build_id, PROFILE_HTLHASH))
-		attributes[out.n_attribute_indices++] = text_attribute(
-			w, OTLP_BUILD_ID_HTLHASH, build_id + strlen(PROFILE_HTLHASH));
-	else if (*build_id)
-		attributes[out.n_attribute_indices++] =
-			text_attribute(w, OTLP_BUILD_ID_GNU, build_id);
-	w->mapping_ids[id] = intern(w, &w->mappings, &out.base) + 1;
-	return w->mapping_ids[id] - 1;
-}
-
-static s32 make_function(struct writer *w, u32 id)
-{
-	const struct profile_function *f;
-	Otlp__Function out = OTLP__FUNCTION__INIT;
-
-	if (id >= w->p->functions.n)
-		return 0;
-	if (!w->frame_functions[id]) {
-		f = &w->p->functions.data[id];
-		out.name_strindex = string(w, f->name);
-		if (f->system_name != f->name)
-			out.system_name_strindex = string(w, f->system_name);
-		out.filename_strindex = string(w, f->file);
-		out.start_line = f->start_line;
-		w->frame_functions[id] = intern(w, &w->functions, &out.base) + 1;
-	}
-	return (s32)w->frame_functions[id] - 1;
-}
-
-static const struct profile_frame *frame_at(const struct writer *w, u32 index)
-{
-	return &w->p->frames.data[w->p->stack_frames.data[index]];
-}
-
-/* Of one place in the code: what inlining can join. */
-static bool same_place(const struct profile_frame *a, const struct profile_frame *b)
-{
-	return a->address == b->address && a->mapping == b->mapping && a->kind == b->kind;
-}
-
-/* How many of the n frames from `first` on are one location: the inlined ones and their holder. */
-static u32 location_length(struct writer *w, u32 first, u32 n)
-{
-	const struct profile_frame *f = frame_at(w, first);
-	u32 i = 0;
-
-	while (frame_at(w, first + i)->flags & PROFILE_FRAME_INLINED) {
-		/* A line is a function: what has none is a location of its own. */
-		if (i + 1 >= n || !make_function(w, f->function))
-			break;
-		if (!same_place(f, frame_at(w, first + i + 1)) ||
-		    !make_function(w, frame_at(w, first + i + 1)->function))
-			break;
-		i++;
-	}
-	return i + 1;
-}
-
-static s32 make_new_location(struct writer *w, u32 first, u32 n)
-{
-	const struct profile_frame *f = frame_at(w, first);
-	Otlp__Location out = OTLP__LOCATION__INIT;
-	Otlp__Line *lines = get(w, n, sizeof(*lines));
-	s32 type = text_attribute(w, OTLP_FRAME_TYPE, otlp_frame_type(f->kind));
-
-	out.lines = get(w, n, sizeof(*out.lines));
-	if (!lines || !out.lines)
-		return 0;
-	out.mapping_index = (s32)make_mapping(w, f->mapping);
-	out.address = f->address;
-	out.n_attribute_indices = 1;
-	out.attribute_indices = &type;
-	for (u32 i = 0; i < n; i++) {
-		f = frame_at(w, first + i);
-		otlp__line__init(&lines[i]);
-		lines[i].function_index = make_function(w, f->function);
-		if (!lines[i].function_index)
-			continue;
-		lines[i].line = f->line;
-		lines[i].column = f->column;
-		out.lines[out.n_lines++] = &lines[i];
-	}
-	return (s32)intern(w, &w->locations, &out.base);
-}
-
-/* A frame is in many stacks, and packing it again for each was most of what writing took. */
-static s32 make_location(struct writer *w, u32 first, u32 n)
-{
-	const u32 *frames = &w->p->stack_frames.data[first];
-	u32 id = 0;
-	s32 location;
-
-	if (strtab_add(&w->places, (const char *)frames, n * sizeof(*frames), &id) < 0) {
-		w->failed = true;
-		return 0;
-	}
-	if (id < w->place_ids.n)
-		return w->place_ids.data[id];
-	location = make_new_location(w, first, n);
-	w->failed |= vec_push(&w->place_ids, location) < 0;
-	return location;
-}
-
-static u32 make_stack(struct writer *w, u32 id)
-{
-	const struct profile_stack *s = &w->p->stacks.data[id];
-	Otlp__Stack out = OTLP__STACK__INIT;
-
-	if (w->stack_ids[id])
-		return w->stack_ids[id] - 1;
-	vec_clear(&w->location_indices);
-	for (u32 i = 0; i < s->n && !w->failed;) {
-		u32 n = location_length(w, s->first + i, s->n - i);
-
-		w->failed |= vec_push(&w->location_indices, make_location(w, s->first + i, n)) < 0;
-		i += n;
-	}
-	out.n_location_indices = w->location_indices.n;
-	out.location_indices = w->location_indices.data;
-	w->stack_ids[id] = intern(w, &w->stacks, &out.base) + 1;
-	return w->stack_ids[id] - 1;
-}
-
 /* ---- samples ---- */
-
-/* Entry 0 is the empty message: receivers take zero ids there for ids. */
-static u32 make_link(struct writer *w, u32 id)
-{
-	const struct profile_link *l = &w->p->links.data[id];
-	Otlp__Link out = OTLP__LINK__INIT;
-
-	if (!id)
-		return 0;
-	out.trace_id = (ProtobufCBinaryData){sizeof(l->trace_id), (u8 *)l->trace_id};
-	out.span_id = (ProtobufCBinaryData){sizeof(l->span_id), (u8 *)l->span_id};
-	return intern(w, &w->links, &out.base);
-}
 
 static int by_place(const void *a_, const void *b_)
 {
@@ -502,22 +204,22 @@ static int collect_entries(struct writer *w)
 {
 	int r = vec_reserve(&w->entries, w->p->n_samples + 1);
 
-	for (size_t i = 0; i < w->p->n_samples && r == 0 && !w->failed; i++) {
+	for (size_t i = 0; i < w->p->n_samples && r == 0 && !w->d.failed; i++) {
 		const struct profile_sample *s = profile_sample(w->p, i);
 		size_t t = use_thread(w, s->thread);
 		struct entry e = {
 			.resource = w->threads[t].resource,
 			.thread = w->threads[t].set,
 			.timed = s->time_ns != 0,
-			.stack = make_stack(w, s->stack),
-			.link = make_link(w, s->link),
+			.stack = otlp_dict_stack(&w->d, s->stack),
+			.link = otlp_dict_link(&w->d, s->link),
 			.time_ns = s->time_ns,
 			.sample = (u32)i,
 		};
 
 		r = vec_push(&w->entries, e);
 	}
-	if (r < 0 || w->failed)
+	if (r < 0 || w->d.failed)
 		return -ENOMEM;
 	if (w->entries.n)
 		qsort(w->entries.data, w->entries.n, sizeof(struct entry), by_place);
@@ -533,7 +235,7 @@ static s64 value_of(const struct writer *w, const struct entry *e, u32 type)
 static Otlp__Sample *make_sample(struct writer *w, const struct entry *e, size_t n, u32 type,
 				 bool with_values)
 {
-	Otlp__Sample *s = get(w, 1, sizeof(*s));
+	Otlp__Sample *s = otlp_dict_alloc(&w->d, 1, sizeof(*s));
 	const char *set = strtab_get(&w->attribute_sets, e->thread);
 	u32 set_bytes = w->attribute_sets.lengths[e->thread];
 	size_t any = 0;
@@ -546,11 +248,12 @@ static Otlp__Sample *make_sample(struct writer *w, const struct entry *e, size_t
 	s->stack_index = (s32)e->stack;
 	s->link_index = (s32)e->link;
 	s->n_attribute_indices = set_bytes / sizeof(s32);
-	s->attribute_indices = get(w, 1, set_bytes);
-	s->values = get(w, e->timed ? any : 1, sizeof(*s->values));
+	s->attribute_indices = otlp_dict_alloc(&w->d, 1, set_bytes);
+	s->values = otlp_dict_alloc(&w->d, e->timed ? any : 1, sizeof(*s->values));
 	if (e->timed)
-		s->timestamps_unix_nano = get(w, any, sizeof(*s->timestamps_unix_nano));
-	if (w->failed)
+		s->timestamps_unix_nano =
+			otlp_dict_alloc(&w->d, any, sizeof(*s->timestamps_unix_nano));
+	if (w->d.failed)
 		return NULL;
 	memcpy(s->attribute_indices, set, set_bytes);
 	for (size_t i = 0; i < n; i++) {
@@ -584,12 +287,12 @@ static size_t sample_length(const struct entry *e, size_t n)
 
 static Otlp__ValueType *value_type(struct writer *w, u32 name, u32 unit)
 {
-	Otlp__ValueType *t = get(w, 1, sizeof(*t));
+	Otlp__ValueType *t = otlp_dict_alloc(&w->d, 1, sizeof(*t));
 
 	if (t) {
 		otlp__value_type__init(t);
-		t->type_strindex = string(w, name);
-		t->unit_strindex = string(w, unit);
+		t->type_strindex = otlp_dict_string(&w->d, name);
+		t->unit_strindex = otlp_dict_string(&w->d, unit);
 	}
 	return t;
 }
@@ -618,18 +321,19 @@ static void add_quality(struct writer *w, Otlp__Profile *out)
 	static const struct otlp_quality_field fields[] = OTLP_QUALITY_FIELDS;
 	const char *title = profile_string(w->p, w->p->title);
 
-	out->attribute_indices = get(w, MAX_ATTRIBUTES, sizeof(*out->attribute_indices));
-	if (w->failed)
+	out->attribute_indices =
+		otlp_dict_alloc(&w->d, MAX_ATTRIBUTES, sizeof(*out->attribute_indices));
+	if (w->d.failed)
 		return;
 	if (*title)
 		out->attribute_indices[out->n_attribute_indices++] =
-			text_attribute(w, OTLP_TITLE, title);
+			otlp_dict_attribute(&w->d, OTLP_TITLE, title);
 	for (size_t i = 0; w->p->quality.measured && i < ARRAY_SIZE(fields); i++) {
 		u64 v;
 
 		memcpy(&v, (const u8 *)&w->p->quality + fields[i].offset, sizeof(v));
 		out->attribute_indices[out->n_attribute_indices++] =
-			number_attribute(w, fields[i].name, (s64)MIN(v, (u64)INT64_MAX));
+			otlp_dict_number(&w->d, fields[i].name, (s64)MIN(v, (u64)INT64_MAX));
 	}
 }
 
@@ -640,7 +344,7 @@ static void set_id(struct writer *w, Otlp__Profile *out)
 
 	if (!w->profile_id)
 		return;
-	id = get(w, 1, 16);
+	id = otlp_dict_alloc(&w->d, 1, 16);
 	if (!id)
 		return;
 	memcpy(id, w->profile_id, 16);
@@ -653,17 +357,17 @@ static void set_id(struct writer *w, Otlp__Profile *out)
 /* The profile of a value type and the n entries, which are of one resource and shape. */
 static Otlp__Profile *make_profile(struct writer *w, const struct entry *e, size_t n, u32 type)
 {
-	Otlp__Profile *out = get(w, 1, sizeof(*out));
+	Otlp__Profile *out = otlp_dict_alloc(&w->d, 1, sizeof(*out));
 	const struct profile *p = w->p;
 	bool with_values = false;
 
 	if (!out)
 		return NULL;
 	otlp__profile__init(out);
-	out->samples = get(w, n, sizeof(*out->samples));
+	out->samples = otlp_dict_alloc(&w->d, n, sizeof(*out->samples));
 	for (size_t i = 0; i < n; i++)
 		with_values |= value_of(w, &e[i], type) != 0 && value_of(w, &e[i], type) != 1;
-	for (size_t i = 0; i < n && !w->failed;) {
+	for (size_t i = 0; i < n && !w->d.failed;) {
 		size_t k = sample_length(e + i, n - i);
 		Otlp__Sample *s = make_sample(w, e + i, k, type, with_values);
 
@@ -671,7 +375,7 @@ static Otlp__Profile *make_profile(struct writer *w, const struct entry *e, size
 			out->samples[out->n_samples++] = s;
 		i += k;
 	}
-	if (w->failed || (n && !out->n_samples))
+	if (w->d.failed || (n && !out->n_samples))
 		return NULL;
 	out->sample_type = value_type(w, p->types[type].name, p->types[type].unit);
 	if (p->period_name || p->period) {
@@ -694,7 +398,7 @@ static void make_profiles(struct writer *w, const struct entry *e, size_t n)
 	vec_clear(&w->profiles);
 	while (untimed < n && !e[untimed].timed)
 		untimed++;
-	for (u32 type = 0; type < w->p->n_types && !w->failed; type++) {
+	for (u32 type = 0; type < w->p->n_types && !w->d.failed; type++) {
 		Otlp__Profile *a = NULL, *b = NULL;
 
 		if (untimed || !n)
@@ -702,7 +406,7 @@ static void make_profiles(struct writer *w, const struct entry *e, size_t n)
 		if (untimed < n)
 			b = make_profile(w, e + untimed, n - untimed, type);
 		if ((a && vec_push(&w->profiles, a) < 0) || (b && vec_push(&w->profiles, b) < 0))
-			w->failed = true;
+			w->d.failed = true;
 	}
 }
 
@@ -712,7 +416,7 @@ static void add_agent(struct writer *w, Otlp__InstrumentationScope *scope)
 	const struct profile_resource *labels = &w->p->resources.data[w->p->agent];
 	Otlp__Resource r = OTLP__RESOURCE__INIT;
 
-	r.attributes = get(w, labels->n + 1, sizeof(*r.attributes));
+	r.attributes = otlp_dict_alloc(&w->d, labels->n + 1, sizeof(*r.attributes));
 	for (u32 i = 0; r.attributes && i < labels->n; i++) {
 		const struct profile_label *l = &w->p->labels.data[labels->first + i];
 
@@ -725,25 +429,25 @@ static void add_agent(struct writer *w, Otlp__InstrumentationScope *scope)
 
 static Otlp__PackedResourceProfiles *make_resource_profiles(struct writer *w, u32 resource)
 {
-	Otlp__PackedResourceProfiles *out = get(w, 1, sizeof(*out));
-	Otlp__ScopeProfiles *scope = get(w, 1, sizeof(*scope));
-	Otlp__InstrumentationScope *name = get(w, 1, sizeof(*name));
+	Otlp__PackedResourceProfiles *out = otlp_dict_alloc(&w->d, 1, sizeof(*out));
+	Otlp__ScopeProfiles *scope = otlp_dict_alloc(&w->d, 1, sizeof(*scope));
+	Otlp__InstrumentationScope *name = otlp_dict_alloc(&w->d, 1, sizeof(*name));
 
 	if (!out || !scope || !name)
 		return NULL;
 	otlp__packed_resource_profiles__init(out);
 	otlp__scope_profiles__init(scope);
 	otlp__instrumentation_scope__init(name);
-	name->name = clean_copy(w, "culprit");
-	name->version = clean_copy(w, CULPRIT_VERSION);
+	name->name = otlp_dict_copy(&w->d, "culprit");
+	name->version = otlp_dict_copy(&w->d, CULPRIT_VERSION);
 	if (w->p->agent && !w->agent_done)
 		add_agent(w, name);
 	w->agent_done = true;
 	scope->scope = name;
 	scope->n_profiles = w->profiles.n;
-	scope->profiles = get(w, w->profiles.n, sizeof(*scope->profiles));
-	out->scope_profiles = get(w, 1, sizeof(*out->scope_profiles));
-	if (w->failed)
+	scope->profiles = otlp_dict_alloc(&w->d, w->profiles.n, sizeof(*scope->profiles));
+	out->scope_profiles = otlp_dict_alloc(&w->d, 1, sizeof(*out->scope_profiles));
+	if (w->d.failed)
 		return NULL;
 	memcpy(scope->profiles, w->profiles.data, w->profiles.n * sizeof(*scope->profiles));
 	out->scope_profiles[out->n_scope_profiles++] = scope;
@@ -756,8 +460,9 @@ static void make_request(struct writer *w, Otlp__PackedRequest *out)
 {
 	size_t n = w->entries.n;
 
-	out->resource_profiles = get(w, w->resources.n + 1, sizeof(*out->resource_profiles));
-	for (size_t i = 0, k; i <= n && !w->failed; i += MAX(k, (size_t)1)) {
+	out->resource_profiles =
+		otlp_dict_alloc(&w->d, w->resources.n + 1, sizeof(*out->resource_profiles));
+	for (size_t i = 0, k; i <= n && !w->d.failed; i += MAX(k, (size_t)1)) {
 		const struct entry *e = w->entries.data + i;
 
 		/* A request without samples still tells what was lost. */
@@ -766,37 +471,10 @@ static void make_request(struct writer *w, Otlp__PackedRequest *out)
 		for (k = 0; i + k < n && e[k].resource == e->resource;)
 			k++;
 		make_profiles(w, e, k);
-		if (w->profiles.n && !w->failed)
+		if (w->profiles.n && !w->d.failed)
 			out->resource_profiles[out->n_resource_profiles++] =
 				make_resource_profiles(w, k ? e->resource : 0);
 	}
-}
-
-/* ---- the dictionary ---- */
-
-static ProtobufCBinaryData *table(struct writer *w, const struct strtab *t, size_t *ret_n)
-{
-	ProtobufCBinaryData *out = get(w, t->n, sizeof(*out));
-
-	if (!out)
-		return NULL;
-	for (size_t i = 0; i < t->n; i++) {
-		out[i].len = t->lengths[i];
-		out[i].data = (u8 *)t->bytes + t->offsets[i];
-	}
-	*ret_n = t->n;
-	return out;
-}
-
-static void make_dictionary(struct writer *w, Otlp__PackedDictionary *d)
-{
-	d->mapping_table = table(w, &w->mappings, &d->n_mapping_table);
-	d->location_table = table(w, &w->locations, &d->n_location_table);
-	d->function_table = table(w, &w->functions, &d->n_function_table);
-	d->string_table = table(w, &w->strings, &d->n_string_table);
-	d->attribute_table = table(w, &w->attributes, &d->n_attribute_table);
-	d->stack_table = table(w, &w->stacks, &d->n_stack_table);
-	d->link_table = table(w, &w->links, &d->n_link_table);
 }
 
 static int pack(const Otlp__PackedRequest *request, struct str *out)
@@ -818,14 +496,13 @@ static int encode(struct writer *w, struct str *out)
 
 	if (r < 0)
 		return r;
-	measure_mappings(w);
 	r = collect_entries(w);
 	if (r < 0)
 		return r;
 	make_request(w, &request);
-	if (!w->failed)
-		make_dictionary(w, &dictionary);
-	if (w->failed)
+	if (!w->d.failed)
+		otlp_dict_write(&w->d, &dictionary);
+	if (w->d.failed)
 		return -ENOMEM;
 	request.dictionary = &dictionary;
 	return pack(&request, out);
@@ -837,7 +514,7 @@ int otlp_profiles_encode(const struct profile *p, const u8 profile_id[16], struc
 	__attribute__((cleanup(writer_deinit))) struct writer w = {
 		.p = p,
 		.profile_id = profile_id,
-		.arena = ARENA_INIT(WRITE_LIMIT_BYTES),
+		.d = {.p = p, .arena = ARENA_INIT(WRITE_LIMIT_BYTES)},
 	};
 	int r;
 
