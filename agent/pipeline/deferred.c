@@ -2,6 +2,7 @@
 #include "agent/pipeline/deferred.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "unwind/host.h"
@@ -212,4 +213,88 @@ bool deferred_finish(struct pipeline *p, struct deferred_walk *walk)
 u64 deferred_stack_id(const struct deferred_walk *walk)
 {
 	return unwind_host_stack_id(walk->frames, walk->n, walk->stop);
+}
+
+/* ---- walks that wait ---- */
+
+struct parked {
+	struct parked *next;
+	struct record_deferred record;
+	struct sampler_copy copy;
+	struct deferred_walk walk;
+	u64 bytes;
+	u64 frames[SAMPLE_MAX_FRAMES];
+	u8 data[];
+};
+
+bool deferred_park(struct pipeline *p, const struct deferred_walk *walk)
+{
+	size_t n = (size_t)walk->copy->n * SAMPLE_COPY_BYTES;
+	struct parked *w;
+
+	if (p->closing || p->parked_bytes + sizeof(*w) + n > p->parked_max)
+		return false;
+	w = malloc(sizeof(*w) + n);
+	if (!w)
+		return false;
+	w->record = *walk->record;
+	w->copy = *walk->copy;
+	w->walk = *walk;
+	w->bytes = sizeof(*w) + n;
+	if (n)
+		memcpy(w->data, walk->copy->data, n);
+	memcpy(w->frames, walk->frames, walk->n * sizeof(u64));
+	w->copy.data = w->data;
+	w->walk.record = &w->record;
+	w->walk.copy = &w->copy;
+	w->walk.frames = w->frames;
+	w->next = p->parked;
+	p->parked = w;
+	p->parked_bytes += w->bytes;
+	return true;
+}
+
+/* With `give_up` those that still wait end where they stand. */
+static void retry(struct pipeline *p, bool give_up, deferred_done *done)
+{
+	struct parked **at = &p->parked, *w;
+
+	while ((w = *at)) {
+		if (!deferred_finish(p, &w->walk)) {
+			if (!give_up) {
+				at = &w->next;
+				continue;
+			}
+			w->walk.stop = STOP_NOT_LOADED;
+			deferred_drop(p, &w->walk);
+		}
+		done(p, &w->walk);
+		*at = w->next;
+		p->parked_bytes -= w->bytes;
+		free(w);
+	}
+}
+
+void deferred_drop_parked(struct pipeline *p)
+{
+	struct parked *w;
+
+	while ((w = p->parked)) {
+		p->parked = w->next;
+		deferred_drop(p, &w->walk);
+		free(w);
+	}
+	p->parked_bytes = 0;
+}
+
+void deferred_retry(struct pipeline *p, deferred_done *done)
+{
+	retry(p, false, done);
+}
+
+void deferred_finish_parked(struct pipeline *p, deferred_done *done)
+{
+	while (p->parked && tables_take(p->tables, true))
+		retry(p, false, done);
+	retry(p, true, done);
 }

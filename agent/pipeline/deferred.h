@@ -36,3 +36,17 @@ bool deferred_finish(struct pipeline *p, struct deferred_walk *walk);
 void deferred_drop(struct pipeline *p, struct deferred_walk *walk);
 /* The id that BPF would have given to the stack. */
 u64 deferred_stack_id(const struct deferred_walk *walk);
+
+/* Of a walk that was parked and is done now. */
+typedef void deferred_done(struct pipeline *p, const struct deferred_walk *walk);
+/*
+ * Keeps all of a walk until its page is there. False: no memory, too much is kept (p->parked_max),
+ * or nothing is kept any more (p->closing).
+ */
+bool deferred_park(struct pipeline *p, const struct deferred_walk *walk);
+/* Some pages have come. */
+void deferred_retry(struct pipeline *p, deferred_done *done);
+/* All of them, to their end. */
+void deferred_finish_parked(struct pipeline *p, deferred_done *done);
+/* They never were. */
+void deferred_drop_parked(struct pipeline *p);

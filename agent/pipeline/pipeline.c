@@ -234,16 +234,6 @@ static void on_sample(void *arg, const struct record_sample *s)
 /* Copies of stacks that wait, at most; then the ring waits. */
 #define PARKED_MAX_BYTES (32ULL << 20)
 
-struct parked {
-	struct parked *next;
-	struct record_deferred record;
-	struct sampler_copy copy;
-	struct deferred_walk walk;
-	u64 bytes;
-	u64 frames[SAMPLE_MAX_FRAMES];
-	u8 data[];
-};
-
 static void count_walk(struct pipeline *p, const struct deferred_walk *walk)
 {
 	struct record_sample sample = walk->record->sample;
@@ -257,75 +247,6 @@ static void count_walk(struct pipeline *p, const struct deferred_walk *walk)
 		p->batch->stacks.data[*at].unread = walk->unread;
 	sample.user_stack = id;
 	count_sample(p, &sample, walk->stop);
-}
-
-/* Keeps all of it until its page is there; false without memory, or when too much is kept. */
-static bool park(struct pipeline *p, const struct deferred_walk *walk)
-{
-	size_t n = (size_t)walk->copy->n * SAMPLE_COPY_BYTES;
-	struct parked *w;
-
-	if (p->closing || p->parked_bytes + sizeof(*w) + n > p->parked_max)
-		return false;
-	w = malloc(sizeof(*w) + n);
-	if (!w)
-		return false;
-	w->record = *walk->record;
-	w->copy = *walk->copy;
-	w->walk = *walk;
-	w->bytes = sizeof(*w) + n;
-	if (n)
-		memcpy(w->data, walk->copy->data, n);
-	memcpy(w->frames, walk->frames, walk->n * sizeof(u64));
-	w->copy.data = w->data;
-	w->walk.record = &w->record;
-	w->walk.copy = &w->copy;
-	w->walk.frames = w->frames;
-	w->next = p->parked;
-	p->parked = w;
-	p->parked_bytes += w->bytes;
-	return true;
-}
-
-/* Some pages have come. With `give_up` those that still wait end where they stand. */
-static void retry_parked(struct pipeline *p, bool give_up)
-{
-	struct parked **at = &p->parked, *w;
-
-	while ((w = *at)) {
-		if (!deferred_finish(p, &w->walk)) {
-			if (!give_up) {
-				at = &w->next;
-				continue;
-			}
-			w->walk.stop = STOP_NOT_LOADED;
-			deferred_drop(p, &w->walk);
-		}
-		count_walk(p, &w->walk);
-		*at = w->next;
-		p->parked_bytes -= w->bytes;
-		free(w);
-	}
-}
-
-static void drop_parked(struct pipeline *p)
-{
-	struct parked *w;
-
-	while ((w = p->parked)) {
-		p->parked = w->next;
-		deferred_drop(p, &w->walk);
-		free(w);
-	}
-	p->parked_bytes = 0;
-}
-
-/* All of them, to their end. */
-static void finish_parked(struct pipeline *p)
-{
-	while (p->parked && tables_take(p->tables, true))
-		retry_parked(p, false);
-	retry_parked(p, true);
 }
 
 /* To its end now, with the ring waiting. */
@@ -382,7 +303,7 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 		memcpy(p->scratch, &p->batch->frames.data[prefix->first], prefix->n * sizeof(u64));
 		walk.n = prefix->n;
 		if (!deferred_finish(p, &walk)) {
-			parked = park(p, &walk);
+			parked = deferred_park(p, &walk);
 			if (!parked)
 				finish_now(p, &walk);
 		}
@@ -604,7 +525,7 @@ void pipeline_destroy(struct pipeline *p)
 {
 	if (!p)
 		return;
-	drop_parked(p);
+	deferred_drop_parked(p);
 	pipeline_give_back(p, p->batch);
 	procman_destroy(p->procman);
 	tables_destroy(p->tables);
@@ -634,7 +555,7 @@ struct pipeline_batch *pipeline_take(struct pipeline *p)
 	 * again.
 	 */
 	(void)sampler_drain(p->sampler);
-	finish_parked(p);
+	deferred_finish_parked(p, count_walk);
 	/* What came while pages were waited for. */
 	p->closing = true;
 	(void)sampler_drain(p->sampler);
@@ -685,7 +606,7 @@ static int warm_up(struct pipeline *p)
 	 * handled would count: that takes the longer the busier the machine is.
 	 */
 	for (int i = 0; i < 2; i++) {
-		drop_parked(p);
+		deferred_drop_parked(p);
 		pipeline_give_back(p, pipeline_take(p));
 	}
 	sampler_count_from_now(p->sampler);
@@ -750,7 +671,7 @@ static int drain(struct pipeline *p)
 	contexts_retry(p->contexts, p->procman);
 	now = note_stall(p, now, "contexts");
 	if (tables_take(p->tables, false)) {
-		retry_parked(p, false);
+		deferred_retry(p, count_walk);
 		note_stall(p, now, "tables");
 	}
 	return sampler_drain(p->sampler);
@@ -805,7 +726,7 @@ void pipeline_stop(struct pipeline *p)
 {
 	sampler_stop(p->sampler);
 	drain(p);
-	finish_parked(p);
+	deferred_finish_parked(p, count_walk);
 	be_urgent(p, false);
 }
 
