@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "elf/elf.h"
 #include "symbol/debugfile.h"
@@ -227,13 +228,6 @@ static const char *best_of(struct elf_file *f)
 	return NULL;
 }
 
-static void hex(const struct elf_file *f, char ret[2 * ELF_MAX_BUILD_ID + 1])
-{
-	for (u32 i = 0; i < f->build_id_n; i++)
-		snprintf(ret + 2 * i, 3, "%02x", f->build_id[i]);
-	ret[2 * f->build_id_n] = '\0';
-}
-
 /* 1: the server has as much of it. */
 static int is_known(struct push_client *c, const char *id, const char *best)
 {
@@ -276,7 +270,7 @@ static int send_elf(struct push_client *c, struct elf_file *f, const char *path)
 	long status;
 	int r;
 
-	hex(f, id);
+	text_hex(f->build_id, f->build_id_n, id);
 	if (was_sent(c, id, best))
 		return 0;
 	r = is_known(c, id, best ? best : "");

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/str.h"
+#include "base/text.h"
 #include "base/vocab.h"
 #include "symbol/symbol.h"
 
@@ -215,12 +216,6 @@ static void open_symbols(struct symbolizer *s, const struct procman_binary *b,
 		log_debug("symbols of %s: %s", b->path, strerror(-r));
 }
 
-static void put_hex(char *to, const u8 *bytes, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		snprintf(to + i * 2, 3, "%02x", bytes[i]);
-}
-
 /* What an htlhash is of: the first and last bytes of the file and its size. How many, or 0. */
 static size_t read_ends(const struct elf_file *elf, u8 bytes[2 * HTLHASH_BYTES + 8])
 {
@@ -244,7 +239,7 @@ static void put_htlhash(const struct procman_binary *b, char *to)
 
 	if (gnutls_hash_fast(GNUTLS_DIG_SHA256, n ? (const void *)bytes : b->path,
 			     n ? n : strlen(b->path), hash) == 0)
-		put_hex(stpcpy(to, PROFILE_HTLHASH), hash, sizeof(hash) / 2);
+		text_hex(hash, sizeof(hash) / 2, stpcpy(to, PROFILE_HTLHASH));
 }
 
 static int add_mapping(struct making *m, const struct procman_binary *b, u32 *ret)
@@ -254,7 +249,7 @@ static int add_mapping(struct making *m, const struct procman_binary *b, u32 *re
 	int r = add_text(m->profile, b->path, &mapping.path);
 
 	if (b->elf && b->elf->build_id_n)
-		put_hex(hex, b->elf->build_id, b->elf->build_id_n);
+		text_hex(b->elf->build_id, b->elf->build_id_n, hex);
 	else if (b->path[0] == '/')
 		put_htlhash(b, hex);
 	if (r == 0)

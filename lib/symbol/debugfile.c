@@ -14,6 +14,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/text.h"
 
 #define DEBUG_DIR "/usr/lib/debug"
 #define MAX_DWO (256LL << 20)
@@ -56,17 +57,6 @@ static int open_elf(int root_fd, const char *path, struct elf_file **ret)
 	return fd < 0 ? fd : elf_file_open(fd, NULL, ret);
 }
 
-static void hex(const u8 *bytes, u32 n, char *ret)
-{
-	static const char digits[] = "0123456789abcdef";
-
-	for (u32 i = 0; i < n; i++) {
-		ret[2 * i] = digits[bytes[i] >> 4];
-		ret[2 * i + 1] = digits[bytes[i] & 15];
-	}
-	ret[2 * n] = 0;
-}
-
 static bool same_build_id(const struct elf_file *f, const u8 *id, u32 n)
 {
 	return n && f->build_id_n == n && memcmp(f->build_id, id, n) == 0;
@@ -82,7 +72,7 @@ static int by_build_id(const u8 *id, u32 n, int root_fd, struct elf_file **ret, 
 
 	if (n < 2 || n > ELF_MAX_BUILD_ID)
 		return -ENOENT;
-	hex(id, n, digits);
+	text_hex(id, n, digits);
 	snprintf(path, sizeof(path), DEBUG_DIR "/.build-id/%.2s/%s.debug", digits, digits + 2);
 	r = open_elf(root_fd, path, &f);
 	if (r < 0)

@@ -23,6 +23,7 @@
 
 #include "base/map.h"
 #include "base/str.h"
+#include "base/text.h"
 #include "symbol/answers.h"
 #include "symbol/debugfile.h"
 #include "symbol/dwarf.h"
@@ -190,8 +191,8 @@ static int make_cache_key(struct symbols *s)
 	}
 	s->cache_key = hash_bytes(key.data, key.n);
 	str_deinit(&key);
-	for (u32 i = 0; i < s->elf->build_id_n; i++, n += 2)
-		snprintf(name + n, 3, "%02x", s->elf->build_id[i]);
+	text_hex(s->elf->build_id, s->elf->build_id_n, name + n);
+	n += 2 * s->elf->build_id_n;
 	snprintf(name + n, sizeof(name) - n, "-%d%d", s->inlines, s->lines);
 	s->cache_name = strdup(name);
 	return s->cache_name ? 0 : -ENOMEM;

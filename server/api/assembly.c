@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
+#include "base/text.h"
 #include "base/vocab.h"
 #include "disasm/disasm.h"
 #include "dwarf/cfi.h"
@@ -183,8 +184,7 @@ static bool same_build(const struct elf_file *f, const char *build_id)
 {
 	char hex[2 * ELF_MAX_BUILD_ID + 1] = "";
 
-	for (u32 i = 0; i < f->build_id_n; i++)
-		snprintf(hex + 2 * i, 3, "%02x", f->build_id[i]);
+	text_hex(f->build_id, f->build_id_n, hex);
 	return !strcmp(hex, build_id);
 }
 

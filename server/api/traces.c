@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "server/api/internal.h"
 
 #define DEFAULT_LIMIT 50
@@ -12,10 +13,10 @@
 
 static void put_hex(struct str *out, const char *name, const u8 *id, size_t n)
 {
-	str_printf(out, "\"%s\":\"", name);
-	for (size_t i = 0; i < n; i++)
-		str_printf(out, "%02x", id[i]);
-	str_putc(out, '"');
+	char text[2 * 16 + 1];
+
+	text_hex(id, n, text);
+	str_printf(out, "\"%s\":\"%s\"", name, text);
 }
 
 static void put_ms(struct str *out, const char *name, u64 ns)

@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/text.h"
 #include "server/store/clickhouse.h"
 
 #define PAUSE_MS 100
@@ -112,8 +113,7 @@ static int run_insert(struct ch *s, const struct insert *i, struct diag *reterr_
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	if (!s->modern && !s->config.cluster)
 		return insert_looking(s, i, reterr_diag);
-	for (size_t k = 0; k < 16; k++)
-		snprintf(text + 2 * k, 3, "%02x", i->token[k]);
+	text_hex(i->token, 16, text);
 	return ch_run(s,
 		      &(struct ch_request){
 			      .sql = i->sql, .rows = &i->rows, .token = s->modern ? text : NULL},

@@ -19,6 +19,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/text.h"
 #include "server/store/clickhouse.h"
 
 #define PAUSE_MS 100
@@ -376,8 +377,7 @@ static int insert(struct writing *w, const u8 token[16], bool fresh)
 		return -ENOMEM;
 	if (!s->modern && !s->config.cluster)
 		return insert_looking(w, batch, fresh);
-	for (size_t i = 0; i < 16; i++)
-		snprintf(text + 2 * i, 3, "%02x", token[i]);
+	text_hex(token, 16, text);
 	return ch_run(s,
 		      &(struct ch_request){.sql = insert_samples,
 					   .rows = &w->samples,

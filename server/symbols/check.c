@@ -5,18 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "server/symbols/internal.h"
 
 /* Sections take memory when they are read: together not more than so many times the file's limit.
  */
 #define MAX_EXPANSION 2
-
-static void hex(const u8 *bytes, size_t n, char *ret)
-{
-	for (size_t i = 0; i < n; i++)
-		snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
-	ret[2 * n] = '\0';
-}
 
 bool symstore_is_build_id(const char *text)
 {
@@ -94,7 +88,7 @@ static void read_alt(struct elf_file *f, struct symstore_kind *ret)
 
 	if (elf_file_section(f, ".gnu_debugaltlink", NULL, &b) == 0 && buf_cstr(&b, &name) &&
 	    buf_left(&b) >= 2 && buf_left(&b) <= ELF_MAX_BUILD_ID)
-		hex(b.pos, buf_left(&b), ret->alt);
+		text_hex(b.pos, buf_left(&b), ret->alt);
 }
 
 int symstore_check(int fd, const char *build_id, u64 max_bytes, struct symstore_kind *ret,
@@ -118,7 +112,7 @@ int symstore_check(int fd, const char *build_id, u64 max_bytes, struct symstore_
 	r = check_whole(f, reterr_diag);
 	if (r < 0)
 		return r;
-	hex(f->build_id, f->build_id_n, id);
+	text_hex(f->build_id, f->build_id_n, id);
 	if (strcmp(id, build_id) != 0)
 		return diag_set(reterr_diag, -EINVAL, "its build-id is %s, not %s",
 				f->build_id_n ? id : "missing", build_id);
