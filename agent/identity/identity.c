@@ -10,6 +10,7 @@
 #include <sys/utsname.h>
 
 #include "agent/identity/container.h"
+#include "base/clock.h"
 #include "base/map.h"
 #include "base/str.h"
 #include "base/text.h"
@@ -20,6 +21,8 @@
 #define MAX_VALUE 1024
 #define MAX_CONTAINERS 1024
 #define MAX_STRING_BYTES (8u << 20)
+/* An exec is told of before its end, and has its environment then; what has none later has none. */
+#define EXEC_MAX_NS 5000000000ULL
 
 struct label {
 	u32 name, value; /* in identities.strings */
@@ -31,6 +34,7 @@ struct identity {
 	u64 said;		  /* and the hash of that; 0: nothing */
 	bool asked, asked_before; /* since the last sweep, since the one before */
 	bool has_runtime;
+	bool early; /* its environment was still to come */
 	struct label labels[];
 };
 
@@ -331,18 +335,22 @@ static int add_cgroup(struct collecting *c, u32 pid, char unit[128])
 	return r;
 }
 
-/* What can be read is used; a process that is gone or not ours to read has less to it. */
-static void describe(struct collecting *c, const struct procman_process *p)
+/*
+ * What can be read is used; a process that is gone or not ours to read has less to it. False: its
+ * exec may not be through.
+ */
+static bool describe(struct collecting *c, const struct procman_process *p)
 {
+	bool early = clock_ns(CLOCK_MONOTONIC) < p->image_ns + EXEC_MAX_NS;
 	_cleanup_str_ struct str exe = {};
 	char unit[128] = "";
 	const char *name = p->comm, *slash;
 
 	if (p->kthread) {
 		(void)add_label(c, "service.name", "kernel");
-		return;
+		return true;
 	}
-	(void)add_environment(c, p->pid);
+	early &= add_environment(c, p->pid) == -ENODATA;
 	(void)add_cgroup(c, p->pid, unit);
 	if (proc_exe_read(p->pid, &exe) == 0) {
 		(void)add_label(c, "process.executable.path", str_get(&exe));
@@ -353,6 +361,7 @@ static void describe(struct collecting *c, const struct procman_process *p)
 	(void)add_label(c, "process.executable.name", name);
 	(void)add_label(c, "service.name", unit);
 	(void)add_label(c, "service.name", name);
+	return !early;
 }
 
 /*
@@ -389,28 +398,29 @@ static bool add_runtime(struct collecting *c, const struct procman_process *p, s
 	return i.version[0];
 }
 
-static void see(struct identities *s, const struct procman_process *p, struct runtimes *r)
+static bool see(struct identities *s, const struct procman_process *p, struct runtimes *r)
 {
 	u64 key = key_of(p->pid, p->image_ns);
 	const u64 *known = map_get(&s->known, key);
 	struct identity *before = known ? (struct identity *)*known : NULL, *i;
 	struct collecting c = {.s = s};
-	bool has_runtime;
+	bool has_runtime, again = before && before->early && is_still(p), early = false;
 
-	if (before && before->has_runtime)
-		return;
+	if (before && before->has_runtime && !again)
+		return true;
 	if (before) {
-		memcpy(c.labels, before->labels, before->n * sizeof(c.labels[0]));
-		c.n = before->n;
-	} else {
-		describe(&c, p);
+		c.n = again ? before->n_said : before->n;
+		memcpy(c.labels, before->labels, c.n * sizeof(c.labels[0]));
 	}
+	if (!before || again)
+		early = !describe(&c, p);
 	has_runtime = add_runtime(&c, p, r);
-	if (before && c.n == before->n)
-		return;
+	if (before && !again && c.n == before->n)
+		return true;
 	i = collected(&c);
 	if (!i)
-		return;
+		return true;
+	i->early = early;
 	i->has_runtime = has_runtime;
 	i->said = before ? before->said : 0;
 	i->n_said = before ? before->n_said : 0;
@@ -418,13 +428,17 @@ static void see(struct identities *s, const struct procman_process *p, struct ru
 		free(i);
 	else
 		free(before);
+	return !early;
 }
 
-void identities_see(struct identities *s, const struct procman_process *p, struct runtimes *r)
+bool identities_see(struct identities *s, const struct procman_process *p, struct runtimes *r)
 {
+	bool all;
+
 	pthread_mutex_lock(&s->lock);
-	see(s, p, r);
+	all = see(s, p, r);
 	pthread_mutex_unlock(&s->lock);
+	return all;
 }
 
 /* What it says, what can be found out, and what was known but for what it said then. */
@@ -436,6 +450,7 @@ static void hear(struct identities *s, const struct procman_process *p,
 	struct identity *before = known ? (struct identity *)*known : NULL, *i;
 	const struct identity *rest = before ? before : s->host;
 	struct collecting c = {.s = s};
+	bool early;
 	u32 n;
 
 	if (before && before->said == hash)
@@ -443,7 +458,7 @@ static void hear(struct identities *s, const struct procman_process *p,
 	for (u32 j = 0; j < n_said; j++)
 		(void)add_label(&c, said[j].name, said[j].value);
 	n = c.n;
-	describe(&c, p);
+	early = !describe(&c, p);
 	for (u32 j = rest->n_said; j < rest->n; j++)
 		(void)add_label(&c, strtab_get(&s->strings, rest->labels[j].name),
 				strtab_get(&s->strings, rest->labels[j].value));
@@ -452,6 +467,7 @@ static void hear(struct identities *s, const struct procman_process *p,
 		return;
 	i->said = hash;
 	i->n_said = n;
+	i->early = early;
 	i->has_runtime = before && before->has_runtime;
 	if (map_put(&s->known, key, (u64)i) < 0)
 		free(i);

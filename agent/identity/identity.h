@@ -28,8 +28,11 @@ void identities_destroy(struct identities *s);
 DEFINE_CLEANUP(identities, struct identities *, identities_destroy)
 #define _cleanup_identities_ _cleanup_(identities)
 
-/* Reads what is not known yet of this image of the process, while it lives. */
-void identities_see(struct identities *s, const struct procman_process *p, struct runtimes *r);
+/*
+ * Reads what is not known yet of this image of the process, while it lives. False: it has just
+ * begun, and what its environment says had not come yet; see it again with its next sample.
+ */
+bool identities_see(struct identities *s, const struct procman_process *p, struct runtimes *r);
 /*
  * What the process says of itself, which counts more than all that was found out about it: in place
  * of what it said before.

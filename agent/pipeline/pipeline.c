@@ -138,9 +138,9 @@ static void see_process(struct pipeline *p, u32 pid, const struct procman_proces
 
 	if (seen && *seen == image)
 		return;
+	if (proc && p->process_seen && !p->process_seen(p->arg, proc, p->runtimes))
+		image = 0;
 	map_put(&p->batch->pids, pid, image);
-	if (proc && p->process_seen)
-		p->process_seen(p->arg, proc, p->runtimes);
 	if (proc)
 		contexts_see(p->contexts, proc);
 }

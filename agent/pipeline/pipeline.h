@@ -60,9 +60,10 @@ struct pipeline_options {
 	bool keep_times;
 	/*
 	 * A process has samples, the first since the last reset, exec, or since more is known of
-	 * runtimes: whoever wants to know something of it asks now, while it lives. May be NULL.
+	 * runtimes: whoever wants to know something of it asks now, while it lives. False: tell of
+	 * it again with its next sample. May be NULL.
 	 */
-	void (*process_seen)(void *arg, const struct procman_process *p, struct runtimes *r);
+	bool (*process_seen)(void *arg, const struct procman_process *p, struct runtimes *r);
 	/* It has said what it is. May be NULL. */
 	void (*process_said)(void *arg, const struct procman_process *p,
 			     const struct context_label *labels, u32 n);
@@ -136,7 +137,7 @@ struct pipeline {
 	int nice; /* of the thread before pipeline_start() */
 	u64 hz;
 	bool keep_times;
-	void (*process_seen)(void *arg, const struct procman_process *p, struct runtimes *r);
+	bool (*process_seen)(void *arg, const struct procman_process *p, struct runtimes *r);
 	void (*process_said)(void *arg, const struct procman_process *p,
 			     const struct context_label *labels, u32 n);
 	void *arg;

@@ -171,9 +171,9 @@ static void *work(void *arg)
 
 /* ---- the thread that records ---- */
 
-static void process_seen(void *arg, const struct procman_process *p, struct runtimes *r)
+static bool process_seen(void *arg, const struct procman_process *p, struct runtimes *r)
 {
-	identities_see(arg, p, r);
+	return identities_see(arg, p, r);
 }
 
 static void process_said(void *arg, const struct procman_process *p,

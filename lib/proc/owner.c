@@ -135,6 +135,8 @@ int proc_environ_read(u32 pid, const char *const *names, size_t n, struct str *r
 	if (!text)
 		return -ENOMEM;
 	r = proc_read_text(pid, "environ", text, PROC_MAX_ENVIRON, &have);
+	if (r == 0 && !have)
+		r = -ENODATA;
 	if (r == 0)
 		proc_environ_parse(text, have, names, n, ret_values);
 	return r;

@@ -111,7 +111,7 @@ void proc_cgroup_describe(const char *path, struct proc_cgroup_owner *ret);
 /*
  * The values of some variables in the environment that a process was started with (it may have
  * overwritten it since). names[i] without '='; values[i] stays empty when it is not there. At most
- * PROC_MAX_ENVIRON bytes are looked at.
+ * PROC_MAX_ENVIRON bytes are looked at. -ENODATA: it has none, or its exec is not through yet.
  */
 #define PROC_MAX_ENVIRON (256u << 10)
 int proc_environ_read(u32 pid, const char *const *names, size_t n, struct str *ret_values);

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who a process is, where what it says of itself comes late. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/identity/identity.h"
+#include "base/clock.h"
+
+/*
+ * What an exec looks like that is told of before its end: the shell has no environment until it is
+ * told to go on, and then it is the same program with one.
+ */
+static const char script[] = "echo; read x; OTEL_SERVICE_NAME=shop exec /bin/sh -c 'echo; read x'";
+
+struct child {
+	pid_t pid;
+	FILE *to, *from;
+};
+
+static struct child begin(void)
+{
+	struct child c = {};
+	int to[2], from[2];
+
+	cr_assert_eq(pipe(to), 0);
+	cr_assert_eq(pipe(from), 0);
+	c.pid = fork();
+	cr_assert_geq(c.pid, 0);
+	if (!c.pid) {
+		static char *const nothing[] = {NULL};
+
+		dup2(to[0], STDIN_FILENO);
+		dup2(from[1], STDOUT_FILENO);
+		close(to[1]);
+		close(from[0]);
+		execle("/bin/sh", "sh", "-c", script, NULL, nothing);
+		_exit(127);
+	}
+	close(to[0]);
+	close(from[1]);
+	c.to = fdopen(to[1], "w");
+	c.from = fdopen(from[0], "r");
+	cr_assert_eq(fgetc(c.from), '\n');
+	return c;
+}
+
+static void go_on(struct child *c)
+{
+	fputc('\n', c->to);
+	fflush(c->to);
+	cr_assert_eq(fgetc(c->from), '\n');
+}
+
+static void end(struct child *c)
+{
+	kill(c->pid, SIGKILL);
+	waitpid(c->pid, NULL, 0);
+	fclose(c->to);
+	fclose(c->from);
+}
+
+/* What a sample of it would be given. */
+static const char *service(struct identities *s, const struct procman_process *p,
+			   struct profile *into)
+{
+	u32 resource = 0;
+
+	cr_assert_eq(identities_resource(s, p->pid, p->image_ns, "sh", into, &resource), 0);
+	return profile_label(into, resource, "service.name");
+}
+
+static void expect(struct identities *s, const struct procman_process *p, const char *name)
+{
+	_cleanup_profile_ struct profile *into = profile_create();
+
+	cr_expect_str_eq(service(s, p, into), name);
+}
+
+/* A process as procman tells of it, with the shell's executable. */
+#define SHELL(process, child, image)                                                               \
+	struct procman_binary process##_binary = {.path = "/bin/sh"};                              \
+	struct procman_mapping process##_mapping = {.binary = &process##_binary};                  \
+	struct procman_process process = {                                                         \
+		.pid = (u32)(child).pid,                                                           \
+		.image_ns = image,                                                                 \
+		.alive = true,                                                                     \
+		.mappings = &process##_mapping,                                                    \
+		.n = 1,                                                                            \
+	};                                                                                         \
+	struct stat process##_stat;                                                                \
+	cr_assert_eq(stat("/bin/sh", &process##_stat), 0);                                         \
+	process##_binary.inode = process##_stat.st_ino
+
+Test(identity, environment_that_comes_late)
+{
+	_cleanup_identities_ struct identities *s = NULL;
+	struct child c = begin();
+	SHELL(p, c, clock_ns(CLOCK_MONOTONIC));
+	_cleanup_profile_ struct profile *first = profile_create();
+
+	cr_assert_eq(identities_create(&s), 0);
+	cr_expect(!identities_see(s, &p, NULL), "its environment may still come");
+	cr_expect_neq(strcmp(service(s, &p, first), "shop"), 0);
+	cr_expect(!identities_see(s, &p, NULL));
+	go_on(&c);
+	cr_expect(identities_see(s, &p, NULL));
+	expect(s, &p, "shop");
+	end(&c);
+	/* And stays what it was. */
+	cr_expect(identities_see(s, &p, NULL));
+	expect(s, &p, "shop");
+}
+
+Test(identity, process_that_is_gone_before_its_environment_came)
+{
+	_cleanup_identities_ struct identities *s = NULL;
+	struct child c = begin();
+	SHELL(p, c, clock_ns(CLOCK_MONOTONIC));
+	_cleanup_profile_ struct profile *before = profile_create();
+	const char *name;
+
+	cr_assert_eq(identities_create(&s), 0);
+	cr_expect(!identities_see(s, &p, NULL));
+	name = service(s, &p, before);
+	end(&c);
+	cr_expect(identities_see(s, &p, NULL), "there is nobody to ask again");
+	expect(s, &p, name);
+}
+
+Test(identity, process_without_an_environment)
+{
+	_cleanup_identities_ struct identities *s = NULL;
+	struct child c = begin();
+	SHELL(p, c, 1);
+
+	cr_assert_eq(identities_create(&s), 0);
+	cr_expect(identities_see(s, &p, NULL), "its exec was long ago");
+	end(&c);
+}
+
+Test(identity, what_it_says_counts_more_than_an_environment_that_comes_late)
+{
+	static const struct context_label said = {"service.name", "said"};
+	_cleanup_identities_ struct identities *s = NULL;
+	struct child c = begin();
+	SHELL(p, c, clock_ns(CLOCK_MONOTONIC));
+
+	cr_assert_eq(identities_create(&s), 0);
+	cr_expect(!identities_see(s, &p, NULL));
+	identities_say(s, &p, &said, 1);
+	go_on(&c);
+	cr_expect(identities_see(s, &p, NULL));
+	expect(s, &p, "said");
+	end(&c);
+}
