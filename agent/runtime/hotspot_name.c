@@ -507,9 +507,31 @@ static bool leads_back(const struct reader *r, const struct compiled *c, u32 fro
 	return false;
 }
 
+/* At how many bytes the frame stands: 16 bits of it since 23. */
+static s64 frame_complete(const struct reader *r, const struct compiled *c)
+{
+	return hotspot_has(r->o, HF_NM_IMMUTABLE) ? (s16)head32(r, c, HF_BLOB_FRAME_COMPLETE)
+						  : (s32)head32(r, c, HF_BLOB_FRAME_COMPLETE);
+}
+
+/*
+ * Behind all that is described: the slow path of the barrier at the entry, which calls a stub and
+ * goes back to where the frame stands. As a caller it is at the last byte of that call.
+ */
+static bool is_entry_barrier(const struct reader *r, const struct compiled *c, u32 position)
+{
+	struct ways unused = {};
+	s64 complete = frame_complete(r, c);
+
+	for (u32 i = 0; complete >= 0 && i < 2 && position + i < c->n_code; i++)
+		if (leads_to(r, c, position + i, (u32)c->n_code, &unused) == complete)
+			return true;
+	return false;
+}
+
 /* A position's scope, and how many of its methods, from the outermost on, are sure to run there. */
 struct place {
-	u32 scope;
+	u32 scope; /* 0: none, at the method's entry */
 	u32 sure;
 };
 
@@ -527,6 +549,8 @@ static struct place place_of(const struct reader *r, const struct compiled *c, c
 	u32 began = position;
 
 	first = d;
+	if (d.at_after < 0 && position < c->n_code && is_entry_barrier(r, c, position))
+		return (struct place){};
 	for (u32 i = 0; i < MAX_JUMPS && d.at_after != (s64)position; i++) {
 		/* Slow paths of returns are behind all of them. */
 		u64 end = MIN((u64)d.at_after, c->n_code);

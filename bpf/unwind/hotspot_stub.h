@@ -193,6 +193,40 @@ __noinline int hotspot_poll(void)
 #endif
 
 #if UNWIND_REG_FP == 6
+/*
+ * C2's stubs for what is thrown, while their frames are made. A method jumps to the first with its
+ * own frame still there, and where it was in rdx; the second copies its return address:
+ *
+ *	ExceptionBlob	push rdx; sub rsp, 8; …
+ *	rethrow		sub rsp, n; …; push [rsp + n]; pop [rsp]; …
+ *
+ * RUNTIME_NATIVE: it is not there.
+ */
+__noinline int hotspot_throws(void)
+{
+	struct hotspot_scratch *h = hotspot_get();
+	struct scratch *s = scratch_get();
+	__u32 i = HOTSPOT_BEFORE;
+	struct walk_regs *g;
+
+	if (!s || !h)
+		return RUNTIME_NATIVE;
+	g = &s->walk.regs;
+	if (h->name[0] == HOTSPOT_NAME('E', 'x', 'c', 'e', 'p', 't', 'i', 'o')) {
+		if (g->pc == h->start && h->code[i] == 0x52 &&
+		    hotspot_heap(&h->process, g->r[HOTSPOT_RDX] - 1))
+			return runtime_return(s, g->r[HOTSPOT_RDX], g->sp, g->fp);
+		if (g->pc == h->start + 1 && h->code[i - 1] == 0x52)
+			return hotspot_return(s, 0, false);
+	}
+	if (h->code[i] == 0x48)
+		i++;
+	if (h->frame_bytes >= 16 && h->code[i] == 0x8f && h->code[i + 1] == 0x04 &&
+	    h->code[i + 2] == 0x24 && hotspot_returns_to_java(&h->process, g->sp + h->frame_bytes))
+		return hotspot_return(s, h->frame_bytes, true);
+	return RUNTIME_NATIVE;
+}
+
 /* Does the call before a return address lead to the code that a sample has interrupted? */
 static __always_inline bool hotspot_calls(struct hotspot_scratch *h, __u64 pc)
 {
@@ -311,6 +345,8 @@ static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_
 		if (stop != RUNTIME_NATIVE)
 			return stop;
 		stop = hotspot_to_end(s, h);
+		if (stop == RUNTIME_NATIVE && g->full)
+			stop = hotspot_throws();
 		if (stop != RUNTIME_NATIVE)
 			return stop;
 	}

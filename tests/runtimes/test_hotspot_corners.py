@@ -20,9 +20,10 @@ CORNERS = {
     "multiply": "viaMultiply", "strings": "viaStrings", "loop": "viaLoop",
     "surprise": "viaSurprise", "tree": "viaTree", "references": "viaReferences",
     "contention": "viaContention", "contention2": "viaContention", "throws": "viaThrows",
+    "rethrow": "viaRethrow",
 }
 # Those that call themselves, and how often.
-DEPTH = {"Corners.viaTree": 7, "Corners.deepThrow": 6}
+DEPTH = {"Corners.viaTree": 7, "Corners.deepThrow": 6, "Corners.rethrow": 6}
 
 
 def starts_in_native(frames):

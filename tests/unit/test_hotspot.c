@@ -262,7 +262,9 @@ Test(hotspot, behind_the_last_description)
 	static const u8 leaves[] = {0x49, 0xba, 1,    2, 3, 4, 5, 6, 7, 8, /* mov r10, 8 bytes */
 				    0x4d, 0x89, 0x97, 0, 5, 0, 0, /* mov [r15 + 0x500], r10 */
 				    0xe9, 0,	0,    8, 0},
-			loops[] = {0xeb, (u8)(IMAGE_INLINED_AT - 4 - 34)}; /* jmp */
+			loops[] = {0xeb, (u8)(IMAGE_INLINED_AT - 3 - 34)}, /* jmp */
+		barrier[] = {0xe8, 0,	   0,	 8,    0,
+			     0xe9, 4 - 42, 0xff, 0xff, 0xff}; /* call; jmp, to 4 */
 
 	for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
 		_cleanup_jvm_ struct jvm j;
@@ -280,6 +282,13 @@ Test(hotspot, behind_the_last_description)
 		cr_assert_eq(name_compiled(&j, 32), 0);
 		cr_assert_eq(j.names.n, 2);
 		cr_leaf(&j, 0, 12);
+		/* That of the barrier at the entry goes to where the frame stands. */
+		memcpy(image_at(IMAGE_NMETHOD + NM_CODE + 32), barrier, sizeof(barrier));
+		for (u32 position = 32; position <= 37; position += position == 32 ? 4 : 1) {
+			cr_assert_eq(name_compiled(&j, position), 0);
+			cr_assert_eq(j.names.n, 1);
+			cr_outer(&j, 0, 0);
+		}
 	}
 }
 

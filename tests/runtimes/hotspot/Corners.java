@@ -137,6 +137,31 @@ public class Corners {
     }
     static final int[] SMALL = {1};
 
+    /* Thrown again and again, and caught on its way: nothing but compiled code and its stubs. */
+    static class Known extends RuntimeException {
+        Known() { super(null, null, false, false); }
+    }
+    static final Known KNOWN = new Known();
+    static int unwound;
+    static void viaRethrow(int n) {
+        for (int i = 0; i < 50; i++) {
+            try {
+                rethrow(n);
+            } catch (Known e) {
+                sink = e;
+            }
+        }
+    }
+    static void rethrow(int n) {
+        if (n == 0)
+            throw KNOWN;
+        try {
+            rethrow(n - 1);
+        } finally {
+            unwound++;
+        }
+    }
+
     interface Work { void run() throws Exception; }
 
     static void loop(Work work) {
@@ -202,6 +227,7 @@ public class Corners {
         start("contention", new Work() { public void run() { viaContention(); } });
         start("contention2", new Work() { public void run() { viaContention(); } });
         start("throws", new Work() { public void run() { viaThrows(5); } });
+        start("rethrow", new Work() { public void run() { viaRethrow(5); } });
         System.out.println("ready");
     }
 }
