@@ -42,17 +42,60 @@ __noinline int hotspot_spills(__u64 pc)
 	return (int)h->length;
 }
 
+/* The same where that is too far away, and add rsp comes next: vectors take up much code. */
+__noinline int hotspot_unspills(__u64 pc)
+{
+	struct hotspot_scratch *h = hotspot_get();
+
+	if (!h || bpf_probe_read_user(h->code, HOTSPOT_CODE_BYTES, (const void *)pc) < 0)
+		return 0;
+	for (__u32 i = 0; i <= HOTSPOT_CODE_BYTES - 8; i++) {
+		__u64 code = *(const __u64 *)&h->code[i];
+
+		if ((code & 0xffffff) == 0xec8148 || pc + i >= h->end) /* sub rsp */
+			break;
+		if ((code & 0xffffff) == 0xc48148)
+			return code >> 24 < 1 << 12 ? (int)(code >> 24) : 0;
+	}
+	return 0;
+}
+
 /* Where the caller of an adapter is while registers lie on the stack; RUNTIME_NATIVE: none do. */
 static __always_inline int hotspot_below_spilled(struct scratch *s, struct hotspot_scratch *h)
 {
-	__u64 at = s->walk.regs.sp + (__u32)hotspot_spills(s->walk.regs.pc), word;
+	__u32 bytes = (__u32)hotspot_spills(s->walk.regs.pc);
+	__u64 at, word;
 
+	if (!bytes)
+		bytes = (__u32)hotspot_unspills(s->walk.regs.pc);
+	at = s->walk.regs.sp + bytes;
 	/* Or 8 more, where the stack is aligned for the call. */
 	for (__u32 i = 0; at != s->walk.regs.sp && i < 2; i++, at += 8)
 		if (bpf_probe_read_user(&word, 8, (const void *)at) == 0 &&
 		    hotspot_heap(&h->process, word - 1) && hotspot_is_call(word))
 			return runtime_return(s, word, at + 8, s->walk.regs.fp);
 	return RUNTIME_NATIVE;
+}
+
+/*
+ * Does an adapter still look whether it may be called? Where it may not, it leaves by a jump; and
+ * where it must ask a collector first, it puts registers on the stack.
+ */
+__noinline int hotspot_looks(void)
+{
+	struct hotspot_scratch *h = hotspot_get();
+	struct scratch *s = scratch_get();
+	__u32 last;
+
+	if (!s || !h)
+		return 0;
+	if ((hotspot_s32(h, HOTSPOT_BEFORE) & 0xffffff) == 0xec8148) /* sub rsp */
+		return 1;
+	if (hotspot_run_ahead() != HOTSPOT_UNKNOWN || h->stored ||
+	    h->r[HOTSPOT_SP] != s->walk.regs.sp)
+		return 0;
+	last = hotspot_byte(h, h->at - 1);
+	return last == 0xe9 || (last & 0xf8) == 0x50; /* jmp, push */
 }
 
 /*
@@ -116,9 +159,7 @@ __noinline int hotspot_adapter(void)
 		return hotspot_heap(p, top - 1) ? runtime_return(s, top, sp + 8, g->fp)
 						: STOP_NO_TABLE;
 	}
-	/* It still looks whether it may be called; where it may not, it leaves by a jump. */
-	if (hotspot_heap(p, top - 1) && hotspot_run_ahead() == HOTSPOT_UNKNOWN && !h->stored &&
-	    h->r[HOTSPOT_SP] == sp && hotspot_byte(h, h->at - 1) == 0xe9)
+	if (hotspot_heap(p, top - 1) && hotspot_looks())
 		return runtime_return(s, top, sp + 8, g->fp);
 	/* Native code that calls compiled code does it by a stub, which has a frame pointer. */
 	if (hotspot_read_blob(top - 1) && hotspot_classify(p, h) == HOTSPOT_IS_STUB)
