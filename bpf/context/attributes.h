@@ -14,34 +14,36 @@ _Static_assert(ATTRIBUTES_LAST + 2 + ATTRIBUTE_MAX_NAME + ATTRIBUTE_MAX_TEXT < A
 /* Of OpenTelemetry's record. */
 #define ATTRIBUTES_NUMBERED_MAX 612
 
-/* All of OpenTelemetry's, as they are. */
-static __always_inline void attributes_numbered(struct scratch *s, const void *at, __u32 n)
+/* All of OpenTelemetry's, as they are; `have` bytes have been read already. */
+static __always_inline void attributes_numbered(struct scratch *s, __u64 at, __u32 n, __u32 have)
 {
-	struct record_attributes *head = &s->attributes.head;
+	struct gathered *g = &s->gathered;
 
-	if (!n || head->n)
-		return;
 	if (n > ATTRIBUTES_NUMBERED_MAX)
 		n = ATTRIBUTES_NUMBERED_MAX;
 	asm volatile("" : "+r"(n));
-	if (n > ATTRIBUTES_NUMBERED_MAX || bpf_probe_read_user(s->attributes.bytes, n, at) < 0) {
-		head->left_out++;
+	if (n > have && (n > ATTRIBUTES_NUMBERED_MAX ||
+			 bpf_probe_read_user(g->bytes, n, (const void *)at) < 0)) {
+		g->left_out++;
 		return;
 	}
-	head->form = ATTRIBUTES_NUMBERED;
-	head->n = (__u16)n;
+	g->form = ATTRIBUTES_NUMBERED;
+	g->n = n;
 }
 
 /* One more with its name. */
 static __always_inline void attributes_named(struct scratch *s, __u64 name, __u64 n_name,
 					     __u64 text, __u64 n_text)
 {
-	struct record_attributes *head = &s->attributes.head;
-	__u32 at = head->n, n = (__u32)n_name, m = (__u32)n_text;
+	struct gathered *g = &s->gathered;
+	__u32 at = g->n, n = (__u32)n_name, m = (__u32)n_text;
 	__u8 *to;
 
+	/* Another publisher's are there. */
+	if (at && g->form != ATTRIBUTES_NAMED)
+		return;
 	if (!n_name || n_name > ATTRIBUTE_MAX_NAME || at > ATTRIBUTES_LAST) {
-		head->left_out++;
+		g->left_out++;
 		return;
 	}
 	if (n_text > ATTRIBUTE_MAX_TEXT)
@@ -51,58 +53,70 @@ static __always_inline void attributes_named(struct scratch *s, __u64 name, __u6
 	at &= ATTRIBUTES_LAST;
 	n &= ATTRIBUTE_MAX_NAME;
 	m &= ATTRIBUTE_MAX_TEXT;
-	to = s->attributes.bytes + at;
+	to = g->bytes + at;
 	to[0] = (__u8)n;
 	to[1] = (__u8)(m | (n_text > ATTRIBUTE_MAX_TEXT ? ATTRIBUTE_CUT : 0));
 	if (bpf_probe_read_user(to + 2, n, (const void *)name) < 0 ||
 	    bpf_probe_read_user(to + 2 + n, m, (const void *)text) < 0) {
-		head->left_out++;
+		g->left_out++;
 		return;
 	}
-	head->form = ATTRIBUTES_NAMED;
-	head->n = (__u16)(at + 2 + n + m);
+	g->form = ATTRIBUTES_NAMED;
+	g->n = at + 2 + n + m;
 }
 
-/* The bytes' id; equal ones of two images are two, as their numbers may name other things. */
+/*
+ * The bytes' id; equal ones of two images are two, as their numbers may name other things. Four
+ * words at once, as each multiplication waits for the one before.
+ */
 static __always_inline __u64 attributes_id(struct scratch *s, __u32 n)
 {
-	const __u64 *words = (const __u64 *)s->attributes.bytes;
-	__u64 id = walk_mix(s->out.sample.start_stack, (__u64)s->out.sample.pid << 32 | n);
+	const __u64 *words = (const __u64 *)s->gathered.bytes;
+	__u64 *behind = (__u64 *)(s->gathered.bytes + n);
+	__u64 a = s->out.sample.start_stack, b = s->out.sample.pid, c = n, d = 0;
 
-	for (__u32 i = 0; i < ATTRIBUTES_MAX_BYTES / 8 - 1 && i < n / 8; i++)
-		id = walk_mix(id, words[i]);
-	/* Behind the end is what was there before. */
-	id = walk_mix(id, words[walk_bound(n / 8, 127)] & ((1ULL << n % 8 * 8) - 1));
-	return id ? id : 1;
+	for (__u32 i = 0; i < GATHERED_HASHED / 8; i++)
+		behind[i] = 0;
+	for (__u32 i = 0; i < ATTRIBUTES_MAX_BYTES / 8 && i * 8 < n; i += GATHERED_HASHED / 8) {
+		a = walk_mix(a, words[i]);
+		b = walk_mix(b, words[i + 1]);
+		c = walk_mix(c, words[i + 2]);
+		d = walk_mix(d, words[i + 3]);
+	}
+	a = walk_mix(walk_mix(walk_mix(a, b), c), d);
+	return a ? a : 1;
 }
 
-/* Gives the sample the id of what was gathered. A global function: the verifier looks at it once.
- */
-__noinline int attributes_send(void)
+/* Gives the sample the id of what was gathered. */
+static __always_inline void attributes_send(struct scratch *s)
 {
-	struct scratch *s = scratch_get();
-	struct record_attributes *head;
+	struct gathered *g = &s->gathered;
+	__u32 n = g->n, slot;
 	__u64 mark, *last;
-	__u32 n, slot;
 
-	if (!s)
-		return 0;
-	head = &s->attributes.head;
-	n = head->n;
 	asm volatile("" : "+r"(n));
-	if (n > ATTRIBUTES_MAX_BYTES)
-		return 0;
-	head->type = RECORD_ATTRIBUTES;
-	head->pid = s->out.sample.pid;
-	head->id = attributes_id(s, n);
-	s->out.sample.context.attributes = head->id;
-	slot = (__u32)head->id & (SAMPLER_SEEN_SLOTS - 1);
-	mark = head->id ^ epoch;
+	if (!n || n > ATTRIBUTES_MAX_BYTES)
+		return;
+	g->head = (struct record_attributes){
+		.type = RECORD_ATTRIBUTES,
+		.form = g->form,
+		.n = (__u16)n,
+		.left_out = g->left_out,
+		.pid = s->out.sample.pid,
+		.id = attributes_id(s, n),
+	};
+	s->out.sample.context.attributes = g->head.id;
+	mark = g->head.id ^ epoch;
+	if (mark == g->last)
+		return;
+	g->last = mark;
+	slot = (__u32)g->head.id & (SAMPLER_SEEN_SLOTS - 1);
 	last = bpf_map_lookup_elem(&seen, &slot);
 	if (!last || *last == mark)
-		return 0;
+		return;
 	/* One that is lost is asked for in vain by its samples, which is counted there. */
-	if (bpf_ringbuf_output(&ring, head, sizeof(*head) + n, BPF_RB_NO_WAKEUP) == 0)
+	if (bpf_ringbuf_output(&ring, &g->head, sizeof(g->head) + n, BPF_RB_NO_WAKEUP) == 0)
 		*last = mark;
-	return 0;
+	else
+		g->last = 0;
 }

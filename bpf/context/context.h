@@ -30,6 +30,22 @@ static __always_inline __u64 context_word(__u64 address)
 	return bpf_probe_read_user(&word, sizeof(word), (const void *)address) < 0 ? 0 : word;
 }
 
+/*
+ * At least `n` bytes, and up to `ahead` if they are in the same page: a call of the helper costs
+ * more than what it copies, and ten times as much where memory is not there. How many; 0: none.
+ */
+static __always_inline __u32 context_bytes(void *to, __u32 room, __u32 n, __u32 ahead, __u64 at)
+{
+	__u32 page = 4096 - ((__u32)at & 4095);
+
+	if (ahead > page)
+		ahead = page;
+	if (n < ahead)
+		n = ahead;
+	asm volatile("" : "+r"(n));
+	return n <= room && bpf_probe_read_user(to, n, (const void *)at) == 0 ? n : 0;
+}
+
 /* The address of the thread's own variable, or 0 when it has none (yet). */
 static __always_inline __u64 context_tls(const struct scratch *s, const struct context_process *p,
 					 __u32 id)
@@ -73,21 +89,15 @@ static __always_inline __u32 context_of_process(struct scratch *s)
 	return CONTEXT_NONE;
 }
 
-/* A global function: the verifier looks at it once. */
-__noinline int context_read(void)
+static __always_inline void context_read(struct scratch *s)
 {
-	struct scratch *s = scratch_get();
 	__u32 source;
 
-	if (!s)
-		return 0;
-	s->attributes.head.n = 0;
-	s->attributes.head.left_out = 0;
+	s->gathered.n = 0;
+	s->gathered.left_out = 0;
 	source = context_of_process(s);
-	if (s->attributes.head.n)
-		attributes_send();
+	attributes_send(s);
 	if (source == CONTEXT_NONE && config.has_obi && obi_context(s))
 		source = CONTEXT_OBI;
 	s->out.sample.context.source = source;
-	return 0;
 }

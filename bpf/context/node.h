@@ -72,5 +72,5 @@ static __always_inline bool node_context(struct scratch *s, const struct context
 	wrapper = node_find(map, &t);
 	if (!(wrapper & 1) || wrapper == t.undefined)
 		return false;
-	return otel_take(s, (const void *)context_word(wrapper - 1 + p->node_record));
+	return otel_take(s, context_word(wrapper - 1 + p->node_record));
 }

@@ -5,17 +5,26 @@
  */
 #pragma once
 
-static __always_inline bool otel_take(struct scratch *s, const void *record)
+/* Of a record with its attributes: most have no more. */
+#define OTEL_AHEAD 260
+
+static __always_inline bool otel_take(struct scratch *s, __u64 at)
 {
 	struct sample_context *c = &s->out.sample.context;
-	struct context_otel_record r;
+	struct context_otel_record *r = &s->gathered.otel;
+	__u32 n;
 
-	if (!record || bpf_probe_read_user(&r, sizeof(r), record) < 0 || r.valid != 1)
+	/* Another publisher's attributes are there. */
+	if (s->gathered.n)
+		r = (struct context_otel_record *)s->window.words;
+	n = at ? context_bytes(r, OTEL_AHEAD, sizeof(*r), OTEL_AHEAD, at) : 0;
+	if (!n || r->valid != 1)
 		return false;
-	attributes_numbered(s, record + sizeof(r), r.n_attributes);
-	__builtin_memcpy(c->trace_id, r.trace_id, sizeof(c->trace_id));
-	__builtin_memcpy(&c->span_id, r.span_id, sizeof(c->span_id));
-	c->flags = r.flags;
+	__builtin_memcpy(c->trace_id, r->trace_id, sizeof(c->trace_id));
+	__builtin_memcpy(&c->span_id, r->span_id, sizeof(c->span_id));
+	c->flags = r->flags;
+	if (r->n_attributes && !s->gathered.n)
+		attributes_numbered(s, at + sizeof(*r), r->n_attributes, n - sizeof(*r));
 	return c->trace_id[0] || c->trace_id[1];
 }
 
@@ -23,5 +32,5 @@ static __always_inline bool otel_context(struct scratch *s, const struct context
 {
 	__u64 slot = context_tls(s, p, CONTEXT_OTEL);
 
-	return slot && otel_take(s, (const void *)context_word(slot));
+	return slot && otel_take(s, context_word(slot));
 }

@@ -131,7 +131,7 @@ static __always_inline struct scratch *begin_sample(struct bpf_perf_event_data *
 		out->start_stack = task_read(mm, start_stack);
 		s->stop = (__u32)begin_walk(s, task, &ctx->regs, tgid);
 		if (context_n && (s->context || config.has_obi) && s->stop != (__u32)NO_USER_STACK)
-			context_read();
+			context_read(s);
 		if (s->stop != (__u32)NO_USER_STACK)
 			return s;
 	}

@@ -90,6 +90,36 @@ walk_inline struct walk_row *walk_row_at(struct walk_env *env, const struct walk
 	return &env->rows[walk_bound(hash >> (64 - ROWS_BITS), (1u << ROWS_BITS) - 1)];
 }
 
+/*
+ * What the thread says of its work, as it goes to the ring. OpenTelemetry's record is read so that
+ * its attributes come to be where they belong, and its head, which is taken first, where ours will
+ * be.
+ */
+#define GATHERED_HASHED 32 /* bytes at once */
+struct gathered {
+	__u64 last; /* mark of the set that was the last one, as in `seen` */
+	__u32 n;    /* bytes */
+	__u16 form; /* enum attributes_form */
+	__u16 left_out;
+	union {
+		struct {
+			__u64 pad;
+			struct record_attributes head;
+		};
+		struct {
+			__u32 pad2;
+			struct context_otel_record otel;
+		};
+	};
+	__u8 bytes[ATTRIBUTES_MAX_BYTES + GATHERED_HASHED] __attribute__((aligned(8)));
+};
+_Static_assert(__builtin_offsetof(struct gathered, otel) + sizeof(struct context_otel_record) ==
+		       __builtin_offsetof(struct gathered, bytes),
+	       "the record's attributes");
+_Static_assert(__builtin_offsetof(struct gathered, head) + sizeof(struct record_attributes) ==
+		       __builtin_offsetof(struct gathered, bytes),
+	       "record_attributes");
+
 /* What was deferred in the current 100 ms. */
 struct defer_budget {
 	__u64 tick;
@@ -120,10 +150,7 @@ struct scratch {
 		struct record_stack head;
 		__u64 frames[SAMPLE_MAX_KERNEL_FRAMES + 1];
 	} kernel;
-	struct {
-		struct record_attributes head;
-		__u8 bytes[ATTRIBUTES_MAX_BYTES] __attribute__((aligned(8)));
-	} attributes;
+	struct gathered gathered;
 	struct walk_row rows[1 << ROWS_BITS] __attribute__((aligned(64)));
 };
 
