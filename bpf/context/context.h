@@ -46,23 +46,52 @@ static __always_inline __u32 context_bytes(void *to, __u32 room, __u32 n, __u32 
 	return n <= room && bpf_probe_read_user(to, n, (const void *)at) == 0 ? n : 0;
 }
 
+/* To where the walk will have its window on the stack. */
+static __always_inline bool context_words(struct scratch *s, __u32 n, __u64 at)
+{
+	asm volatile("" : "+r"(n));
+	return n <= WINDOW_WORDS &&
+	       bpf_probe_read_user(s->window.words, n * 8, (const void *)at) == 0;
+}
+
+/*
+ * Where the thread has the block of a module, or 0. Its vector is read at once, from how many
+ * blocks there are to this one, unless it is a long way.
+ */
+static __always_inline __u64 context_block(struct scratch *s, const struct context_process *p,
+					   __u32 module)
+{
+	__u64 dtv = context_word(s->walk.regs.tls + (__u64)(__s64)p->dtv_at), block;
+	__u32 at = (p->dtv_before + module * p->dtv_slot) / 8;
+
+	if (!dtv)
+		return 0;
+	dtv -= p->dtv_before;
+	if (at < WINDOW_WORDS) {
+		if (!context_words(s, at + 1, dtv))
+			return 0;
+		block = s->window.words[walk_bound(at, WINDOW_WORDS - 1)];
+	} else {
+		s->window.words[0] = context_word(dtv);
+		block = context_word(dtv + (__u64)at * 8);
+	}
+	/* glibc marks what is not allocated yet with all ones. */
+	return module <= s->window.words[0] && block != ~0ULL ? block : 0;
+}
+
 /* The address of the thread's own variable, or 0 when it has none (yet). */
-static __always_inline __u64 context_tls(const struct scratch *s, const struct context_process *p,
+static __always_inline __u64 context_tls(struct scratch *s, const struct context_process *p,
 					 __u32 id)
 {
-	__u64 tp = s->walk.regs.tls, dtv, block;
 	const struct context_tls *t = &p->tls[id];
+	__u64 block;
 
 	if (t->how == CONTEXT_TLS_STATIC)
-		return tp + (__u64)t->offset;
+		return s->walk.regs.tls + (__u64)t->offset;
 	if (t->how != CONTEXT_TLS_DTV)
 		return 0;
-	dtv = context_word(tp + (__u64)(__s64)p->dtv_at);
-	if (!dtv || t->module > context_word(dtv - p->dtv_before))
-		return 0;
-	block = context_word(dtv + (__u64)t->module * p->dtv_slot);
-	/* glibc marks what is not allocated yet with all ones. */
-	return block && block != ~0ULL ? block + (__u64)t->offset : 0;
+	block = context_block(s, p, t->module);
+	return block ? block + (__u64)t->offset : 0;
 }
 
 #include "bpf/context/attributes.h"
