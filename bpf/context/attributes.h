@@ -31,40 +31,6 @@ static __always_inline void attributes_numbered(struct scratch *s, __u64 at, __u
 	g->n = n;
 }
 
-/* One more with its name. */
-static __always_inline void attributes_named(struct scratch *s, __u64 name, __u64 n_name,
-					     __u64 text, __u64 n_text)
-{
-	struct gathered *g = &s->gathered;
-	__u32 at = g->n, n = (__u32)n_name, m = (__u32)n_text;
-	__u8 *to;
-
-	/* Another publisher's are there. */
-	if (at && g->form != ATTRIBUTES_NAMED)
-		return;
-	if (!n_name || n_name > ATTRIBUTE_MAX_NAME || at > ATTRIBUTES_LAST) {
-		g->left_out++;
-		return;
-	}
-	if (n_text > ATTRIBUTE_MAX_TEXT)
-		m = ATTRIBUTE_MAX_TEXT;
-	/* Masks that the compiler would know to change nothing tell the verifier. */
-	asm volatile("" : "+r"(at), "+r"(n), "+r"(m));
-	at &= ATTRIBUTES_LAST;
-	n &= ATTRIBUTE_MAX_NAME;
-	m &= ATTRIBUTE_MAX_TEXT;
-	to = g->bytes + at;
-	to[0] = (__u8)n;
-	to[1] = (__u8)(m | (n_text > ATTRIBUTE_MAX_TEXT ? ATTRIBUTE_CUT : 0));
-	if (bpf_probe_read_user(to + 2, n, (const void *)name) < 0 ||
-	    bpf_probe_read_user(to + 2 + n, m, (const void *)text) < 0) {
-		g->left_out++;
-		return;
-	}
-	g->form = ATTRIBUTES_NAMED;
-	g->n = at + 2 + n + m;
-}
-
 /*
  * The bytes' id; equal ones of two images are two, as their numbers may name other things. Four
  * words at once, as each multiplication waits for the one before.

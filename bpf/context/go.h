@@ -9,16 +9,13 @@
 
 #define GO_G_M 48
 #define GO_G_BYTES 320 /* of a g from there on: its labels are among them in all releases */
-#define GO_MAX_LABELS 16
 #define GO_MAX_BUCKETS 16
 
 struct go_string {
 	__u64 at, n;
 };
 
-struct go_label {
-	struct go_string key, value;
-};
+#define GO_LABEL_WORDS 4 /* its name, its value */
 
 /* runtime.hmap, and a bucket of map[string]string: up to 1.23. */
 struct go_map {
@@ -37,49 +34,41 @@ struct go_bucket {
 };
 #define GO_LEAST_HASH 5
 
-/* What is read at once is read to where the walk will have its window on the stack. */
-_Static_assert(sizeof(struct go_bucket) <= WINDOW_WORDS * 8, "go_bucket");
-_Static_assert(GO_MAX_LABELS * sizeof(struct go_label) <= WINDOW_WORDS * 8, "GO_MAX_LABELS");
+/* Where a bucket is read to, so that texts are where labels_take() looks for them. */
+#define GO_BUCKET_AT 1
+#define GO_BUCKET_KEYS (GO_BUCKET_AT + offsetof(struct go_bucket, keys) / 8)
+#define GO_BUCKET_VALUES (GO_BUCKET_AT + offsetof(struct go_bucket, values) / 8)
+_Static_assert(sizeof(struct go_bucket) + GO_BUCKET_AT * 8 <= WINDOW_WORDS * 8, "go_bucket");
+_Static_assert(LABEL_MAX *GO_LABEL_WORDS <= WINDOW_WORDS, "LABEL_MAX");
 
 /* A slice of labels: 1.24 and later. */
 static __always_inline void go_list(struct scratch *s, __u64 labels)
 {
-	const struct go_label *l = (const struct go_label *)s->window.words;
 	struct go_string list; /* its capacity does not matter */
 	__u32 n;
 
 	if (bpf_probe_read_user(&list, sizeof(list), (const void *)labels) < 0)
 		return;
-	n = list.n < GO_MAX_LABELS ? (__u32)list.n : GO_MAX_LABELS;
-	asm volatile("" : "+r"(n));
-	if (n > GO_MAX_LABELS ||
-	    bpf_probe_read_user(s->window.words, n * sizeof(*l), (const void *)list.at) < 0)
-		return;
-	for (__u32 i = 0; i < GO_MAX_LABELS && i < n; i++)
-		label_take(l[i].key.at, l[i].key.n, l[i].value.at, l[i].value.n);
+	n = list.n < LABEL_MAX ? (__u32)list.n : LABEL_MAX;
+	if (n && context_words(s, n * GO_LABEL_WORDS, list.at))
+		labels_take(0, n, GO_LABEL_WORDS, 2);
 }
 
-__noinline int go_take_bucket(__u64 at)
+/* Without branches, as the verifier would follow each way through the slots. */
+static __always_inline bool go_take_bucket(struct scratch *s, struct go_bucket *b, __u64 at)
 {
-	struct scratch *s = scratch_get();
-	struct go_bucket *b;
-
-	if (!s)
-		return 0;
-	b = (struct go_bucket *)s->window.words;
-	b->overflow = 0;
 	if (bpf_probe_read_user(b, sizeof(*b), (const void *)at) < 0)
-		return 0;
+		return false;
 	for (__u32 i = 0; i < GO_BUCKET_SLOTS; i++)
-		if (b->hashes[i] >= GO_LEAST_HASH)
-			label_take(b->keys[i].at, b->keys[i].n, b->values[i].at, b->values[i].n);
-	return 0;
+		b->keys[i].at *= (b->hashes[i] + 256u - GO_LEAST_HASH) >> 8;
+	labels_take(GO_BUCKET_KEYS, GO_BUCKET_SLOTS, 2, GO_BUCKET_VALUES - GO_BUCKET_KEYS);
+	return true;
 }
 
 /* A map from strings to strings: up to 1.23. */
 static __always_inline void go_buckets(struct scratch *s, __u64 labels)
 {
-	const struct go_bucket *b = (const struct go_bucket *)s->window.words;
+	struct go_bucket *b = (struct go_bucket *)(s->window.words + GO_BUCKET_AT);
 	__u64 at, bucket = 0;
 	struct go_map m;
 
@@ -88,8 +77,7 @@ static __always_inline void go_buckets(struct scratch *s, __u64 labels)
 		return;
 	at = m.buckets;
 	for (__u32 i = 0; i < GO_MAX_BUCKETS && at; i++) {
-		go_take_bucket(at);
-		at = b->overflow;
+		at = go_take_bucket(s, b, at) ? b->overflow : 0;
 		if (!at && ++bucket < 1ULL << (m.log2_buckets & 3))
 			at = m.buckets + bucket * sizeof(*b);
 	}

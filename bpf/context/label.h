@@ -7,11 +7,12 @@
 
 #include "bpf/context/attributes.h"
 
-#define LABEL_MAX_KEY 24
-#define LABEL_MAX_VALUE 32
+#define LABEL_MAX 16
+/* Of a name: the helper copies what is shorter than 64 bytes by words, and guesses how many. */
+#define LABEL_AHEAD 56
 
-struct label_text {
-	__u64 at, n;
+struct label {
+	__u64 key, key_n, value, value_n;
 };
 
 enum label_name {
@@ -27,31 +28,25 @@ enum label_name {
 	((__u64)(a) | (__u64)(b) << 8 | (__u64)(c) << 16 | (__u64)(d) << 24 | (__u64)(e) << 32 |   \
 	 (__u64)(f) << 40 | (__u64)(g) << 48 | (__u64)(h) << 56)
 
-static __always_inline enum label_name label_name(const struct label_text *key)
+/* Most labels are none of these, which their length shows. */
+static __always_inline enum label_name label_name(const __u64 *w, __u32 n)
 {
-	__u64 w[LABEL_MAX_KEY / 8] = {};
-	__u32 n = (__u32)key->n;
-
-	/* Most labels are none of these, which shows without looking at them. */
-	if (key->n != 7 && key->n != 8 && key->n != 10 && key->n != 12 && key->n != 18)
-		return LABEL_OTHER;
-	if (n > LABEL_MAX_KEY || bpf_probe_read_user(w, n, (const void *)key->at) < 0)
-		return LABEL_OTHER;
+	if (n == 7 && w[0] << 8 == LABEL_WORD(0, 's', 'p', 'a', 'n', '_', 'i', 'd'))
+		return LABEL_SPAN_HEX;
+	if (n == 7 && w[0] << 8 == LABEL_WORD(0, 's', 'p', 'a', 'n', ' ', 'i', 'd'))
+		return LABEL_SPAN_DECIMAL;
 	if (n == 8 && (w[0] == LABEL_WORD('t', 'r', 'a', 'c', 'e', '_', 'i', 'd') ||
 		       w[0] == LABEL_WORD('t', 'r', 'a', 'c', 'e', ' ', 'i', 'd')))
 		return LABEL_TRACE_HEX;
-	if (n == 12 && w[0] == LABEL_WORD('o', 't', 'e', 'l', '.', 't', 'r', 'a') &&
-	    w[1] == LABEL_WORD('c', 'e', 'i', 'd', 0, 0, 0, 0))
-		return LABEL_TRACE_HEX;
-	if (n == 7 && w[0] == LABEL_WORD('s', 'p', 'a', 'n', '_', 'i', 'd', 0))
-		return LABEL_SPAN_HEX;
 	if (n == 10 && w[0] == LABEL_WORD('p', 'r', 'o', 'f', 'i', 'l', 'e', '_') &&
-	    w[1] == LABEL_WORD('i', 'd', 0, 0, 0, 0, 0, 0))
+	    (__u16)w[1] == LABEL_WORD('i', 'd', 0, 0, 0, 0, 0, 0))
 		return LABEL_SPAN_HEX;
-	if (n == 7 && w[0] == LABEL_WORD('s', 'p', 'a', 'n', ' ', 'i', 'd', 0))
-		return LABEL_SPAN_DECIMAL;
+	if (n == 12 && w[0] == LABEL_WORD('o', 't', 'e', 'l', '.', 't', 'r', 'a') &&
+	    (__u32)w[1] == LABEL_WORD('c', 'e', 'i', 'd', 0, 0, 0, 0))
+		return LABEL_TRACE_HEX;
 	if (n == 18 && w[0] == LABEL_WORD('l', 'o', 'c', 'a', 'l', ' ', 'r', 'o') &&
-	    w[1] == LABEL_WORD('o', 't', ' ', 's', 'p', 'a', 'n', ' '))
+	    w[1] == LABEL_WORD('o', 't', ' ', 's', 'p', 'a', 'n', ' ') &&
+	    (__u16)w[2] == LABEL_WORD('i', 'd', 0, 0, 0, 0, 0, 0))
 		return LABEL_ROOT_DECIMAL;
 	return LABEL_OTHER;
 }
@@ -115,29 +110,87 @@ static __always_inline void label_keep(struct sample_context *c, enum label_name
 	}
 }
 
-/*
- * Takes a label. A global function, as the next: the verifier looks at it once, and not for each
- * label that there may be.
- */
-__noinline int label_take(__u64 key_at, __u64 key_n, __u64 value_at, __u64 value_n)
+static __always_inline void label_id(struct scratch *s, enum label_name name, __u64 at, __u64 n)
 {
-	struct label_text key = {key_at, key_n};
-	enum label_name name = label_name(&key);
+	__u64 *text = s->gathered.id;
+
+	if (n && n <= sizeof(s->gathered.id) &&
+	    context_bytes(text, sizeof(s->gathered.id), (__u32)n, sizeof(s->gathered.id), at))
+		label_keep(&s->out.sample.context, name, text, (__u32)n);
+}
+
+/* One more attribute, with the name that has been read. */
+static __always_inline void label_attribute(struct scratch *s, const struct label *l)
+{
+	struct gathered *g = &s->gathered;
+	__u32 at = g->n, n = (__u32)l->key_n, m = ATTRIBUTE_MAX_TEXT;
+	__u8 *to;
+
+	/* Another publisher's are there. */
+	if (at && g->form != ATTRIBUTES_NAMED)
+		return;
+	if (at > ATTRIBUTES_LAST) {
+		g->left_out++;
+		return;
+	}
+	if (l->value_n < m)
+		m = (__u32)l->value_n;
+	/* Masks that the compiler would know to change nothing tell the verifier. */
+	asm volatile("" : "+r"(at), "+r"(n), "+r"(m));
+	at &= ATTRIBUTES_LAST;
+	n &= ATTRIBUTE_MAX_NAME;
+	m &= ATTRIBUTE_MAX_TEXT;
+	to = g->bytes + at;
+	to[0] = (__u8)n;
+	to[1] = (__u8)(m | (l->value_n > ATTRIBUTE_MAX_TEXT ? ATTRIBUTE_CUT : 0));
+	__builtin_memcpy(to + 2, g->name, sizeof(g->name));
+	if (m && !context_bytes(to + 2 + n, ATTRIBUTE_MAX_TEXT, m, LABEL_AHEAD, l->value)) {
+		g->left_out++;
+		return;
+	}
+	g->form = ATTRIBUTES_NAMED;
+	g->n = at + 2 + n + m;
+}
+
+static __always_inline void label_take(struct scratch *s, const struct label *l)
+{
+	struct gathered *g = &s->gathered;
+	enum label_name which;
+
+	if (!l->key_n || l->key_n > ATTRIBUTE_MAX_NAME ||
+	    !context_bytes(g->name, sizeof(g->name), (__u32)l->key_n, LABEL_AHEAD, l->key)) {
+		g->left_out++;
+		return;
+	}
+	which = label_name(g->name, (__u32)l->key_n);
+	if (which == LABEL_OTHER)
+		label_attribute(s, l);
+	else
+		label_id(s, which, l->value, l->value_n);
+}
+
+/*
+ * Takes labels that have been read to the window: pairs of a text's address and length, in this
+ * order if the words' index is even. A global function: the verifier looks at it once.
+ */
+__noinline int labels_take(__u32 first, __u32 n, __u32 stride, __u32 to_value)
+{
 	struct scratch *s = scratch_get();
-	__u64 text[LABEL_MAX_VALUE / 8] = {};
-	__u32 n = (__u32)value_n;
 
 	if (!s)
 		return 0;
-	if (name == LABEL_OTHER) {
-		attributes_named(s, key_at, key_n, value_at, value_n);
-		return 0;
+	for (__u32 i = 0; i < LABEL_MAX && i < n; i++) {
+		const __u64 *words = s->window.words;
+		__u32 key = first + i * stride, value = key + to_value;
+		struct label l = {
+			.key = words[walk_bound(key, WINDOW_WORDS - 1)],
+			.key_n = words[walk_bound(key ^ 1, WINDOW_WORDS - 1)],
+			.value = words[walk_bound(value, WINDOW_WORDS - 1)],
+			.value_n = words[walk_bound(value ^ 1, WINDOW_WORDS - 1)],
+		};
+
+		if (l.key)
+			label_take(s, &l);
 	}
-	if (value_n > LABEL_MAX_VALUE || !n)
-		return 0;
-	asm volatile("" : "+r"(n));
-	if (n > LABEL_MAX_VALUE || bpf_probe_read_user(text, n, (const void *)value_at) < 0)
-		return 0;
-	label_keep(&s->out.sample.context, name, text, n);
 	return 0;
 }

@@ -4,33 +4,27 @@
 
 #include "bpf/context/label.h"
 
-#define POLAR_MAX_LABELS 16
-
 struct polar_set {
 	__u64 at, n; /* its capacity does not matter */
 };
 
-struct polar_label {
-	__u64 key_n, key, value_n, value;
-};
+/* Length and text of its name, of its value. */
+#define POLAR_LABEL_WORDS 4
+_Static_assert(LABEL_MAX *POLAR_LABEL_WORDS <= WINDOW_WORDS, "LABEL_MAX");
 
 static __always_inline bool polar_context(struct scratch *s, const struct context_process *p)
 {
 	const struct sample_context *c = &s->out.sample.context;
-	__u64 slot = context_tls(s, p, CONTEXT_POLAR), at = slot ? context_word(slot) : 0, n;
-	struct polar_label l;
+	__u64 slot = context_tls(s, p, CONTEXT_POLAR), at = slot ? context_word(slot) : 0;
 	struct polar_set set;
+	__u32 n;
 
 	if (!at || bpf_probe_read_user(&set, sizeof(set), (const void *)at) < 0)
 		return false;
-	n = set.n < POLAR_MAX_LABELS ? set.n : POLAR_MAX_LABELS;
+	n = set.n < LABEL_MAX ? (__u32)set.n : LABEL_MAX;
+	if (!n || !context_words(s, n * POLAR_LABEL_WORDS, set.at))
+		return false;
 	/* From the last on: of two of one name the first counts. */
-	for (__u32 i = 0; i < POLAR_MAX_LABELS && i < n; i++) {
-		at = set.at + (n - 1 - i) * sizeof(l);
-		if (bpf_probe_read_user(&l, sizeof(l), (const void *)at) < 0)
-			return false;
-		if (l.key)
-			label_take(l.key, l.key_n, l.value, l.value_n);
-	}
+	labels_take((n - 1) * POLAR_LABEL_WORDS + 1, n, -POLAR_LABEL_WORDS, 2);
 	return c->trace_id[0] || c->trace_id[1] || c->span_id;
 }

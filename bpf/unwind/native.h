@@ -101,6 +101,7 @@ struct gathered {
 	__u32 n;    /* bytes */
 	__u16 form; /* enum attributes_form */
 	__u16 left_out;
+	__u64 name[(ATTRIBUTE_MAX_NAME + 1) / 8], id[4]; /* texts of a label */
 	union {
 		struct {
 			__u64 pad;
