@@ -34,9 +34,9 @@ struct context_tls {
 struct context_go {
 	__s64 g_tls;	/* of g, from the thread pointer */
 	__u16 m_curg;	/* in m */
+	__u16 g_id;	/* in g; 0: a scheduler, or a handler of signals */
 	__u16 g_labels; /* in g */
 	__u16 is_list;	/* else a map: before 1.24 */
-	__u16 pad;
 };
 
 struct context_process {

@@ -14,6 +14,7 @@ static int go_find(const struct procman_binary *b, struct context_binary *ret)
 		ret->go = (struct context_go){
 			.g_tls = l.g_tls,
 			.m_curg = l.m_curg,
+			.g_id = l.g_id,
 			.g_labels = l.g_labels,
 			.is_list = l.is_list,
 		};

@@ -8,6 +8,7 @@
 #include "bpf/context/label.h"
 
 #define GO_G_M 48
+#define GO_G_SELF 72   /* g.sched.g */
 #define GO_G_BYTES 320 /* of a g from there on: its labels are among them in all releases */
 #define GO_MAX_BUCKETS 16
 
@@ -92,27 +93,46 @@ static __always_inline __u64 go_g(const struct scratch *s, const struct context_
 #endif
 }
 
-/* The goroutine's labels, if it is m's: in C code the register that g is from is anything. */
-static __always_inline __u64 go_labels(struct scratch *s, __u64 curg, __u64 m, __u32 at)
+/* From g.m to g.labels, to the window. */
+static __always_inline bool go_read_g(struct scratch *s, const struct context_go *go, __u64 g)
 {
-	__u64 *words = s->window.words;
+	__u32 last = go->g_labels - GO_G_M;
 
-	/* From g.m on, at once: a call of the helper costs more than what it copies. */
-	if (!curg || at < GO_G_M || at > GO_G_M + GO_G_BYTES - 8 ||
-	    bpf_probe_read_user(words, GO_G_BYTES, (const void *)(curg + GO_G_M)) < 0 ||
-	    words[0] != m)
+	return g && last < GO_G_BYTES && context_words(s, last / 8 + 1, g + GO_G_M);
+}
+
+static __always_inline __u64 go_field(const struct scratch *s, __u32 at)
+{
+	return s->window.words[walk_bound((at - GO_G_M) / 8, WINDOW_WORDS - 1)];
+}
+
+/*
+ * The labels of the goroutine that the thread runs, or 0: those of g, if that is one. Schedulers
+ * and handlers of signals have a g and no id: then it is m.curg, and so on arm64, where g is in a
+ * register that in C code is anything.
+ */
+static __always_inline __u64 go_find_labels(struct scratch *s, const struct context_go *go)
+{
+	__u64 g = go_g(s, go), m, curg;
+
+	if (!go_read_g(s, go, g))
 		return 0;
-	return words[walk_bound((at - GO_G_M) / 8, 63)];
+#if !defined(__TARGET_ARCH_arm64)
+	if (go_field(s, GO_G_SELF) == g && go_field(s, go->g_id))
+		return go_field(s, go->g_labels);
+#endif
+	m = go_field(s, GO_G_M);
+	curg = context_word(m + go->m_curg);
+	if (curg != g && !go_read_g(s, go, curg))
+		return 0;
+	return go_field(s, GO_G_M) == m ? go_field(s, go->g_labels) : 0;
 }
 
 static __always_inline bool go_context(struct scratch *s, const struct context_process *p)
 {
 	const struct sample_context *c = &s->out.sample.context;
-	__u64 g = go_g(s, &p->go), m, curg, labels;
+	__u64 labels = go_find_labels(s, &p->go);
 
-	m = g ? context_word(g + GO_G_M) : 0;
-	curg = m ? context_word(m + p->go.m_curg) : 0;
-	labels = go_labels(s, curg, m, p->go.g_labels);
 	if (!labels)
 		return false;
 	if (p->go.is_list)

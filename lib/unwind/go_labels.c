@@ -15,11 +15,12 @@
 /* From this release on, up to the next; 0: not known. */
 static const struct {
 	u32 release;
-	u16 g_labels, m_curg;
+	u16 g_id, g_labels, m_curg;
 	bool is_list;
 } layouts[] = {
-	{13, 344, 192, false}, {17, 360, 192, false}, {21, 344, 192, false}, {23, 352, 192, false},
-	{24, 352, 192, true},  {25, 344, 184, true},  {26, 352, 184, true},  {28, 0, 0, false},
+	{13, 152, 344, 192, false}, {17, 152, 360, 192, false}, {21, 152, 344, 192, false},
+	{23, 160, 352, 192, false}, {24, 160, 352, 192, true},	{25, 152, 344, 184, true},
+	{26, 152, 352, 184, true},  {28, 0, 0, 0, false},
 };
 
 /* On amd64 the thread's g is in front of its control block, unless the program is shared with C. */
@@ -30,6 +31,7 @@ static int find_layout(u32 release, struct unwind_go_labels *ret)
 	for (size_t i = ARRAY_SIZE(layouts); i--;) {
 		if (release < layouts[i].release)
 			continue;
+		ret->g_id = layouts[i].g_id;
 		ret->g_labels = layouts[i].g_labels;
 		ret->m_curg = layouts[i].m_curg;
 		ret->is_list = layouts[i].is_list;

@@ -48,7 +48,7 @@ bool unwind_go_version(struct elf_file *elf, char *ret, size_t n);
  */
 struct unwind_go_labels {
 	s32 g_tls; /* of g, from the thread pointer; amd64 only */
-	u16 m_curg, g_labels;
+	u16 m_curg, g_id, g_labels;
 	bool is_list; /* else a map */
 };
 int unwind_go_labels(struct elf_file *elf, struct unwind_go_labels *ret);
