@@ -37,6 +37,8 @@ struct context_go {
 	__u16 g_id;	/* in g; 0: a scheduler, or a handler of signals */
 	__u16 g_labels; /* in g */
 	__u16 is_list;	/* else a map: before 1.24 */
+	__u64 fixed;	/* where its code and constants are, which nobody writes to */
+	__u64 n_fixed;
 };
 
 struct context_process {

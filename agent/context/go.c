@@ -5,6 +5,23 @@
 #include "agent/context/internal.h"
 #include "unwind/unwind.h"
 
+/* From the first segment on those that nobody writes to: code and constants, by svma. */
+static void find_fixed(const struct elf_file *elf, struct context_go *ret)
+{
+	u64 end = 0;
+
+	for (u32 i = 0; i < elf->n_segments; i++) {
+		const struct elf_segment *s = &elf->segments[i];
+
+		if (s->flags & PF_W)
+			break;
+		if (!i)
+			ret->fixed = s->svma;
+		end = s->svma + s->memsz;
+	}
+	ret->n_fixed = end > ret->fixed ? end - ret->fixed : 0;
+}
+
 static int go_find(const struct procman_binary *b, struct context_binary *ret)
 {
 	struct unwind_go_labels l;
@@ -18,6 +35,8 @@ static int go_find(const struct procman_binary *b, struct context_binary *ret)
 			.g_labels = l.g_labels,
 			.is_list = l.is_list,
 		};
+	if (r == 0)
+		find_fixed(b->elf, &ret->go);
 	return r;
 }
 
@@ -25,6 +44,7 @@ static int go_attach(const struct context_target *t, const struct context_binary
 		     struct context_process *ret)
 {
 	ret->go = b->go;
+	ret->go.fixed += t->mapping->bias;
 	return 0;
 }
 

@@ -135,6 +135,8 @@ static __always_inline bool go_context(struct scratch *s, const struct context_p
 
 	if (!labels)
 		return false;
+	s->gathered.fixed = p->go.fixed;
+	s->gathered.n_fixed = p->go.n_fixed;
 	if (p->go.is_list)
 		go_list(s, labels);
 	else

@@ -119,6 +119,39 @@ static __always_inline void label_id(struct scratch *s, enum label_name name, __
 		label_keep(&s->out.sample.context, name, text, (__u32)n);
 }
 
+/*
+ * A text that cannot change as long as the process has these mappings, and is kept for it; or NULL.
+ * Names are mostly such, and read again and again.
+ */
+static __always_inline const __u64 *label_fixed(struct scratch *s, __u64 at, __u64 n)
+{
+	__u64 id = s->walk.mappings_id;
+	struct fixed_text *t;
+
+	if (at - s->gathered.fixed >= s->gathered.n_fixed || !id || !n || n > sizeof(t->text))
+		return NULL;
+	t = &s->texts[walk_bound(walk_mix(at, id) >> 32, FIXED_TEXTS - 1)];
+	if (t->at == at && t->n == n && t->mappings_id == id)
+		return t->text;
+	t->n = 0;
+	if (!context_bytes(t->text, sizeof(t->text), (__u32)n, LABEL_AHEAD, at))
+		return NULL;
+	t->at = at;
+	t->n = n;
+	t->mappings_id = id;
+	return t->text;
+}
+
+/* At `to`, where there is room for the most that a text can have; false: it cannot be read. */
+static __always_inline bool label_text(struct scratch *s, void *to, __u32 room, __u32 n, __u64 at)
+{
+	const __u64 *fixed = label_fixed(s, at, n);
+
+	if (fixed)
+		__builtin_memcpy(to, fixed, sizeof(s->texts[0].text));
+	return fixed || context_bytes(to, room, n, LABEL_AHEAD, at);
+}
+
 /* One more attribute, with the name that has been read. */
 static __always_inline void label_attribute(struct scratch *s, const struct label *l)
 {
@@ -144,7 +177,7 @@ static __always_inline void label_attribute(struct scratch *s, const struct labe
 	to[0] = (__u8)n;
 	to[1] = (__u8)(m | (l->value_n > ATTRIBUTE_MAX_TEXT ? ATTRIBUTE_CUT : 0));
 	__builtin_memcpy(to + 2, g->name, sizeof(g->name));
-	if (m && !context_bytes(to + 2 + n, ATTRIBUTE_MAX_TEXT, m, LABEL_AHEAD, l->value)) {
+	if (m && !label_text(s, to + 2 + n, ATTRIBUTE_MAX_TEXT, m, l->value)) {
 		g->left_out++;
 		return;
 	}
@@ -158,7 +191,7 @@ static __always_inline void label_take(struct scratch *s, const struct label *l)
 	enum label_name which;
 
 	if (!l->key_n || l->key_n > ATTRIBUTE_MAX_NAME ||
-	    !context_bytes(g->name, sizeof(g->name), (__u32)l->key_n, LABEL_AHEAD, l->key)) {
+	    !label_text(s, g->name, sizeof(g->name), (__u32)l->key_n, l->key)) {
 		g->left_out++;
 		return;
 	}

@@ -24,6 +24,7 @@ static __always_inline bool polar_context(struct scratch *s, const struct contex
 	n = set.n < LABEL_MAX ? (__u32)set.n : LABEL_MAX;
 	if (!n || !context_words(s, n * POLAR_LABEL_WORDS, set.at))
 		return false;
+	s->gathered.n_fixed = 0;
 	/* From the last on: of two of one name the first counts. */
 	labels_take((n - 1) * POLAR_LABEL_WORDS + 1, n, -POLAR_LABEL_WORDS, 2);
 	return c->trace_id[0] || c->trace_id[1] || c->span_id;

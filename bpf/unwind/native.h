@@ -101,6 +101,7 @@ struct gathered {
 	__u32 n;    /* bytes */
 	__u16 form; /* enum attributes_form */
 	__u16 left_out;
+	__u64 fixed, n_fixed; /* memory of the process that never changes */
 	__u64 name[(ATTRIBUTE_MAX_NAME + 1) / 8], id[4]; /* texts of a label */
 	union {
 		struct {
@@ -120,6 +121,13 @@ _Static_assert(__builtin_offsetof(struct gathered, otel) + sizeof(struct context
 _Static_assert(__builtin_offsetof(struct gathered, head) + sizeof(struct record_attributes) ==
 		       __builtin_offsetof(struct gathered, bytes),
 	       "record_attributes");
+
+/* A text in memory that never changes, by address and the id of the process's mappings. */
+#define FIXED_TEXTS 64
+struct fixed_text {
+	__u64 mappings_id, at, n; /* n is 0: none */
+	__u64 text[(ATTRIBUTE_MAX_NAME + 1) / 8];
+};
 
 /* What was deferred in the current 100 ms. */
 struct defer_budget {
@@ -152,6 +160,7 @@ struct scratch {
 		__u64 frames[SAMPLE_MAX_KERNEL_FRAMES + 1];
 	} kernel;
 	struct gathered gathered;
+	struct fixed_text texts[FIXED_TEXTS];
 	struct walk_row rows[1 << ROWS_BITS] __attribute__((aligned(64)));
 };
 
