@@ -10,7 +10,6 @@
 /* Fields of V8's heap objects; addresses of objects are odd. */
 #define NODE_MAP_TABLE 24
 #define NODE_TABLE_COUNTS 16
-#define NODE_TABLE_BUCKETS 40
 
 struct node_thread {
 	__u64 slot; /* of the current context; 0: do not look */
@@ -30,31 +29,40 @@ struct node_entry {
 	__s64 next;
 };
 
-/* The value of the key in the map, or 0. */
-static __always_inline __u64 node_find(__u64 map, const struct node_thread *t)
+/* Of a table from its counts on: all of it, if it has no more than eight entries. */
+#define NODE_AHEAD 256
+#define NODE_COUNTS_WORDS (sizeof(struct node_counts) / 8)
+#define NODE_ENTRY_WORDS (sizeof(struct node_entry) / 8)
+
+/* A word of the table, of which the first `have` are in the window. */
+static __always_inline __u64 node_word(const struct scratch *s, __u64 table, __u32 have, __u32 i)
 {
-	__u64 table = context_word(map - 1 + NODE_MAP_TABLE) - 1, key = context_word(t->key), n, at;
-	struct node_counts counts;
-	struct node_entry e;
+	return i < have ? s->window.words[walk_bound(i, WINDOW_WORDS - 1)]
+			: context_word(table + (__u64)i * 8);
+}
+
+/* The value of the key in the map, or 0. */
+static __always_inline __u64 node_find(struct scratch *s, __u64 map, const struct node_thread *t)
+{
+	__u64 table = context_word(map - 1 + NODE_MAP_TABLE) - 1 + NODE_TABLE_COUNTS;
+	const struct node_counts *counts = (const struct node_counts *)s->window.words;
+	__u64 key = context_word(t->key);
+	__u32 have, n, at;
 	__s64 i;
 
+	have = context_bytes(s->window.words, NODE_AHEAD, sizeof(*counts), NODE_AHEAD, table) / 8;
 	/* While a table is made anew, its count is something else. */
-	if (!key ||
-	    bpf_probe_read_user(&counts, sizeof(counts), (void *)(table + NODE_TABLE_COUNTS)) < 0 ||
-	    (counts.n | counts.n_buckets) << 32)
+	if (!key || !have || (counts->n | counts->n_buckets) << 32)
 		return 0;
-	n = counts.n_buckets >> 32;
+	n = (__u32)(counts->n_buckets >> 32);
 	if (!n || n & (n - 1))
 		return 0;
-	at = table + NODE_TABLE_BUCKETS;
-	i = (__s64)context_word(at + ((__u64)(__u32)t->hash & (n - 1)) * 8) >> 32;
-	at += n * 8;
+	i = (__s64)node_word(s, table, have, NODE_COUNTS_WORDS + ((__u32)t->hash & (n - 1))) >> 32;
 	for (int k = 0; k < NODE_MAX_CHAIN && i >= 0; k++) {
-		if (bpf_probe_read_user(&e, sizeof(e), (void *)(at + (__u64)i * sizeof(e))) < 0)
-			return 0;
-		if (e.key == key)
-			return e.value;
-		i = e.next >> 32;
+		at = NODE_COUNTS_WORDS + n + (__u32)i * NODE_ENTRY_WORDS;
+		if (node_word(s, table, have, at) == key)
+			return node_word(s, table, have, at + 1);
+		i = (__s64)node_word(s, table, have, at + 2) >> 32;
 	}
 	return 0;
 }
@@ -69,7 +77,7 @@ static __always_inline bool node_context(struct scratch *s, const struct context
 	map = context_word(t.slot);
 	if (!(map & 1) || map == t.undefined)
 		return false;
-	wrapper = node_find(map, &t);
+	wrapper = node_find(s, map, &t);
 	if (!(wrapper & 1) || wrapper == t.undefined)
 		return false;
 	return otel_take(s, context_word(wrapper - 1 + p->node_record));
