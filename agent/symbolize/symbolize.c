@@ -1,58 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/symbolize/symbolize.h"
 
-#include <endian.h>
 #include <errno.h>
-#include <gnutls/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/log.h"
+#include "agent/symbolize/internal.h"
 #include "base/str.h"
-#include "base/text.h"
 #include "base/vocab.h"
-#include "symbol/symbol.h"
-
-/* A binary's names, kept for some batches in which it was not seen. */
-#define KEEP_BATCHES 12
-#define HTLHASH_BYTES 4096
-/*
- * What names are read from (symbol tables, DWARF) is kept as long as each of a few batches has
- * addresses that were not seen before: reading and sorting it again for every batch was most of
- * what an agent costs. But only so much of all files; libc's debug information alone is 8 MiB.
- */
-#define KEEP_SOURCES_BATCHES 6
-#define KEEP_SOURCES_BYTES (8ULL << 20)
-
-struct named_binary {
-	u32 file_id;
-	u32 unseen;	      /* batches */
-	u32 unread;	      /* batches in which its sources were not needed */
-	u64 n_read;	      /* how often they had been before */
-	struct elf_file *elf; /* owned, as symbols; NULL: none */
-	struct symbols *symbols;
-	u32 mapping;   /* in the profile being made */
-	bool left_out; /* of this profile: no room to read it */
-};
-
-static void named_binary_free(struct named_binary *b)
-{
-	symbols_destroy(b->symbols);
-	elf_file_destroy(b->elf);
-	free(b);
-}
-
-struct symbolizer {
-	struct symbolizer_options options;
-	char *cache_dir, *debuginfod_urls; /* owned */
-	struct kallsyms *kallsyms;	   /* owned; NULL: not readable */
-	bool kernel_hidden;
-	bool hurry;	     /* atomic */
-	struct map binaries; /* file id → struct named_binary *, owned */
-	struct symbolizer_stats stats;
-};
 
 /* One profile being made. */
 struct making {
@@ -90,13 +47,16 @@ void symbolizer_destroy(struct symbolizer *s)
 {
 	if (!s)
 		return;
-	map_foreach (&s->binaries, slot)
-		named_binary_free((struct named_binary *)slot->value);
-	map_deinit(&s->binaries);
+	binaries_destroy(s);
 	kallsyms_destroy(s->kallsyms);
 	free(s->cache_dir);
 	free(s->debuginfod_urls);
 	free(s);
+}
+
+void symbolizer_hurry(struct symbolizer *s)
+{
+	__atomic_store_n(&s->hurry, true, __ATOMIC_RELAXED);
 }
 
 static int add_text(struct profile *p, const char *text, u32 *ret)
@@ -114,16 +74,6 @@ static int add_function(struct profile *p, const struct symbol_frame *f, u32 *re
 	if (r == 0 && f->file)
 		r = add_text(p, f->file, &fn.file);
 	return r < 0 ? r : profile_add_function(p, &fn, ret);
-}
-
-void symbolizer_hurry(struct symbolizer *s)
-{
-	__atomic_store_n(&s->hurry, true, __ATOMIC_RELAXED);
-}
-
-static bool is_in_a_hurry(const struct symbolizer *s)
-{
-	return __atomic_load_n(&s->hurry, __ATOMIC_RELAXED);
 }
 
 /* ---- kernel ---- */
@@ -187,97 +137,24 @@ static struct procman_binary *held_binary(struct making *m, u32 file_id)
 	return b ? (struct procman_binary *)*b : NULL;
 }
 
-/* Whoever has the build-id can find the names; of what is no file nobody has one. */
-static bool is_left(const struct symbolizer *s, const struct procman_binary *b)
-{
-	return s->options.leave_files && b->elf->build_id_n >= 2 && b->path[0] == '/';
-}
-
-static void open_symbols(struct symbolizer *s, const struct procman_binary *b,
-			 struct named_binary *n)
-{
-	struct symbols_options o = {
-		.inlines = s->options.inlines,
-		.lines = true,
-		.cache_dir = s->cache_dir,
-		.root_fd = -1,
-		.path = b->path,
-		.debuginfod_urls = s->debuginfod_urls,
-		.max_section = s->options.max_section,
-	};
-	int r;
-
-	if (!b->elf || is_left(s, b) || is_in_a_hurry(s))
-		return;
-	r = elf_file_open_again(b->elf, &n->elf);
-	if (r == 0)
-		r = symbols_open(n->elf, &o, &n->symbols);
-	if (r < 0)
-		log_debug("symbols of %s: %s", b->path, strerror(-r));
-}
-
-/* What an htlhash is of: the first and last bytes of the file and its size. How many, or 0. */
-static size_t read_ends(const struct elf_file *elf, u8 bytes[2 * HTLHASH_BYTES + 8])
-{
-	u64 size = elf->size, n = MIN(size, (u64)HTLHASH_BYTES), n_last = htobe64(size);
-
-	if (elf->fd < 0 || pread(elf->fd, bytes, n, 0) != (ssize_t)n ||
-	    pread(elf->fd, bytes + n, n, (off_t)(size - n)) != (ssize_t)n)
-		return 0;
-	memcpy(bytes + 2 * n, &n_last, 8);
-	return 2 * n + 8;
-}
-
-/*
- * For a file without a build id, as receivers want one of each. A file that nobody could read (its
- * process was gone) gets that of its path, which is no file's.
- */
-static void put_htlhash(const struct procman_binary *b, char *to)
-{
-	u8 bytes[2 * HTLHASH_BYTES + 8], hash[32];
-	size_t n = b->elf ? read_ends(b->elf, bytes) : 0;
-
-	if (gnutls_hash_fast(GNUTLS_DIG_SHA256, n ? (const void *)bytes : b->path,
-			     n ? n : strlen(b->path), hash) == 0)
-		text_hex(hash, sizeof(hash) / 2, stpcpy(to, PROFILE_HTLHASH));
-}
-
 static int add_mapping(struct making *m, const struct procman_binary *b, u32 *ret)
 {
 	struct profile_mapping mapping = {};
-	char hex[ELF_MAX_BUILD_ID * 2 + 1] = "";
+	char hex[ELF_MAX_BUILD_ID * 2 + 1];
 	int r = add_text(m->profile, b->path, &mapping.path);
 
-	if (b->elf && b->elf->build_id_n)
-		text_hex(b->elf->build_id, b->elf->build_id_n, hex);
-	else if (b->path[0] == '/')
-		put_htlhash(b, hex);
+	binary_id(b, hex);
 	if (r == 0)
 		r = add_text(m->profile, hex, &mapping.build_id);
 	return r < 0 ? r : profile_add_mapping(m->profile, &mapping, ret);
 }
 
+/* The binary with its mapping in the profile. */
 static struct named_binary *named_binary(struct making *m, const struct procman_binary *b)
 {
-	u64 *known = map_get(&m->s->binaries, b->file_id);
-	struct named_binary *n;
+	struct named_binary *n = binaries_open(m->s, b);
 
-	if (known) {
-		n = (struct named_binary *)*known;
-	} else {
-		n = calloc(1, sizeof(*n));
-		if (!n || map_put(&m->s->binaries, b->file_id, (u64)n) < 0) {
-			free(n);
-			return NULL;
-		}
-		n->file_id = b->file_id;
-		open_symbols(m->s, b, n);
-		n->mapping = PROFILE_NONE;
-	}
-	n->unseen = 0;
-	if (n->mapping == PROFILE_NONE && add_mapping(m, b, &n->mapping) < 0)
-		return NULL;
-	return n;
+	return n && (n->mapping != PROFILE_NONE || add_mapping(m, b, &n->mapping) == 0) ? n : NULL;
 }
 
 /* Appends the frames of one address to `chains`, innermost first. */
@@ -304,12 +181,6 @@ static int push_chain(struct making *m, const struct profile_frame *like, u32 n)
 	return r;
 }
 
-static int look_up(struct making *m, struct named_binary *n, u64 svma)
-{
-	return n->left_out || is_in_a_hurry(m->s) ? symbols_recall(n->symbols, svma, &m->chain)
-						  : symbols_lookup(n->symbols, svma, &m->chain);
-}
-
 /* Names an address of a file. */
 static int file_chain(struct making *m, u64 frame)
 {
@@ -325,7 +196,7 @@ static int file_chain(struct making *m, u64 frame)
 	m->chain.n = 0;
 	if (n) {
 		f.mapping = n->mapping;
-		if (!n->symbols || look_up(m, n, f.address) < 0)
+		if (binary_name(m->s, n, f.address, &m->chain) < 0)
 			m->chain.n = 0;
 	}
 	return push_chain(m, &f, m->chain.n);
@@ -548,73 +419,11 @@ static int entry_thread(struct making *m, const struct pipeline_entry *e, u32 *r
 	return r < 0 ? r : profile_add_thread(m->profile, &t, ret);
 }
 
-static u64 sources_bytes(const struct named_binary *n)
-{
-	return n->symbols ? symbols_memory(n->symbols) : 0;
-}
-
-/* Of all binaries together, the largest go first. */
-static void bound_sources(struct symbolizer *s, u64 max_bytes)
-{
-	u64 total = 0;
-
-	map_foreach (&s->binaries, slot)
-		total += sources_bytes((struct named_binary *)slot->value);
-	while (total > max_bytes) {
-		struct named_binary *largest = NULL;
-
-		map_foreach (&s->binaries, slot) {
-			struct named_binary *n = (struct named_binary *)slot->value;
-
-			if (!largest || sources_bytes(n) > sources_bytes(largest))
-				largest = n;
-		}
-		total -= sources_bytes(largest);
-		symbols_trim(largest->symbols);
-	}
-}
-
 static int compare_frames(const void *pa, const void *pb)
 {
 	const u64 *a = pa, *b = pb;
 
 	return (*a > *b) - (*a < *b);
-}
-
-/* Room to read it: what is kept of others goes first. */
-static bool find_room(struct symbolizer *s, u64 bytes)
-{
-	if (budget_begin(s->options.budget, bytes))
-		return true;
-	bound_sources(s, 0);
-	return budget_begin(s->options.budget, bytes);
-}
-
-/* Sorted addresses of one file. */
-static void look_up_file(struct making *m, struct named_binary *named, const u64 *list, size_t n)
-{
-	struct symbolizer *s = m->s;
-	u64 room = 0;
-
-	for (size_t i = 0; i < n && !is_in_a_hurry(s); i++) {
-		u64 svma = list[i] & FRAME_SVMA_MASK;
-
-		if ((i && list[i] == list[i - 1]) ||
-		    symbols_recall(named->symbols, svma, &m->chain) != -EAGAIN)
-			continue;
-		if (!room) {
-			room = symbols_needs(named->symbols) + 1;
-			named->left_out = !find_room(s, room);
-		}
-		if (named->left_out) {
-			s->stats.left_out++;
-			symbols_trim(named->symbols);
-			return;
-		}
-		(void)symbols_lookup(named->symbols, svma, &m->chain);
-	}
-	if (room)
-		budget_end(s->options.budget, room);
 }
 
 /*
@@ -624,7 +433,6 @@ static void look_up_file(struct making *m, struct named_binary *named, const u64
 static int look_up_files(struct making *m)
 {
 	_cleanup_free_ u64 *list = calloc(m->batch->frames.n + 1, sizeof(*list));
-	u64 bytes = m->s->options.max_section ? m->s->options.max_section : KEEP_SOURCES_BYTES;
 	size_t n = 0;
 
 	if (!list)
@@ -645,9 +453,8 @@ static int look_up_files(struct making *m)
 		end = i + 1;
 		while (end < n && list[end] >> FRAME_SVMA_BITS == list[i] >> FRAME_SVMA_BITS)
 			end++;
-		if (named && named->symbols)
-			look_up_file(m, named, &list[i], end - i);
-		bound_sources(m->s, bytes);
+		if (named)
+			binaries_read(m->s, named, &list[i], end - i);
 	}
 	return 0;
 }
@@ -726,66 +533,6 @@ static void making_deinit(struct making *m)
 	vec_deinit(&m->stack);
 }
 
-/* Binaries that nobody runs any more. */
-static void forget_binaries(struct symbolizer *s, const struct pipeline_batch *batch)
-{
-	map_foreach (&s->binaries, slot) {
-		struct named_binary *b = (struct named_binary *)slot->value;
-
-		b->mapping = PROFILE_NONE;
-		b->left_out = false;
-		if (map_get(&batch->binaries, b->file_id) || ++b->unseen < KEEP_BATCHES)
-			continue;
-		map_del(&s->binaries, b->file_id, NULL);
-		named_binary_free(b);
-	}
-}
-
-/* The answers stay; of what they were read from, only what is likely to be needed soon. */
-static void trim_sources(struct symbolizer *s)
-{
-	map_foreach (&s->binaries, slot) {
-		struct named_binary *n = (struct named_binary *)slot->value;
-		u64 n_read = n->symbols ? symbols_n_read(n->symbols) : 0;
-
-		n->unread = n_read == n->n_read ? n->unread + 1 : 0;
-		n->n_read = n_read;
-		if (n->symbols && n->unread >= KEEP_SOURCES_BATCHES)
-			symbols_trim(n->symbols);
-	}
-	bound_sources(s, s->options.max_section ? s->options.max_section / 4 : KEEP_SOURCES_BYTES);
-}
-
-/* Those not seen in so many batches; whether there were any. Answers stay on disk, if anywhere. */
-static bool drop_binaries(struct symbolizer *s, u32 unseen)
-{
-	size_t before = s->binaries.n;
-
-	map_foreach (&s->binaries, slot) {
-		struct named_binary *n = (struct named_binary *)slot->value;
-
-		if (n->unseen < unseen)
-			continue;
-		map_del(&s->binaries, n->file_id, NULL);
-		named_binary_free(n);
-	}
-	return s->binaries.n < before;
-}
-
-bool symbolizer_shed(struct symbolizer *s)
-{
-	u64 sources = 0;
-
-	map_foreach (&s->binaries, slot) {
-		struct named_binary *n = (struct named_binary *)slot->value;
-
-		sources += sources_bytes(n);
-		if (n->symbols)
-			symbols_trim(n->symbols);
-	}
-	return sources || drop_binaries(s, 1) || drop_binaries(s, 0);
-}
-
 /* A quarter of a second of work that is not in the way of the recording's start. */
 static int know_kernel(struct symbolizer *s)
 {
@@ -807,7 +554,7 @@ int symbolizer_profile(struct symbolizer *s, const struct pipeline_batch *b, str
 
 	if (!profile)
 		return -ENOMEM;
-	forget_binaries(s, b);
+	binaries_begin(s, b);
 	r = know_kernel(s);
 	if (r == 0)
 		r = profile_add_type(profile, "samples", "count");
@@ -820,7 +567,7 @@ int symbolizer_profile(struct symbolizer *s, const struct pipeline_batch *b, str
 	if (r == 0)
 		fill_head(&m, period_ns);
 	making_deinit(&m);
-	trim_sources(s);
+	binaries_end(s);
 	if (r < 0)
 		return r;
 	s->stats.frames = profile->quality.frames;

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The binaries whose names were asked for, what names are read from, and how long that is kept. */
+#include <endian.h>
+#include <errno.h>
+#include <gnutls/crypto.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/symbolize/internal.h"
+#include "base/log.h"
+#include "base/text.h"
+
+/* A binary's names, kept for some batches in which it was not seen. */
+#define KEEP_BATCHES 12
+#define HTLHASH_BYTES 4096
+/*
+ * What names are read from (symbol tables, DWARF) is kept as long as each of a few batches has
+ * addresses that were not seen before: reading and sorting it again for every batch was most of
+ * what an agent costs. But only so much of all files; libc's debug information alone is 8 MiB.
+ */
+#define KEEP_SOURCES_BATCHES 6
+#define KEEP_SOURCES_BYTES (8ULL << 20)
+
+static void named_binary_free(struct named_binary *b)
+{
+	symbols_destroy(b->symbols);
+	elf_file_destroy(b->elf);
+	free(b);
+}
+
+void binaries_destroy(struct symbolizer *s)
+{
+	map_foreach (&s->binaries, slot)
+		named_binary_free((struct named_binary *)slot->value);
+	map_deinit(&s->binaries);
+}
+
+/* Whoever has the build-id can find the names; of what is no file nobody has one. */
+static bool is_left(const struct symbolizer *s, const struct procman_binary *b)
+{
+	return s->options.leave_files && b->elf->build_id_n >= 2 && b->path[0] == '/';
+}
+
+static void open_symbols(struct symbolizer *s, const struct procman_binary *b,
+			 struct named_binary *n)
+{
+	struct symbols_options o = {
+		.inlines = s->options.inlines,
+		.lines = true,
+		.cache_dir = s->cache_dir,
+		.root_fd = -1,
+		.path = b->path,
+		.debuginfod_urls = s->debuginfod_urls,
+		.max_section = s->options.max_section,
+	};
+	int r;
+
+	if (!b->elf || is_left(s, b) || is_in_a_hurry(s))
+		return;
+	r = elf_file_open_again(b->elf, &n->elf);
+	if (r == 0)
+		r = symbols_open(n->elf, &o, &n->symbols);
+	if (r < 0)
+		log_debug("symbols of %s: %s", b->path, strerror(-r));
+}
+
+struct named_binary *binaries_open(struct symbolizer *s, const struct procman_binary *b)
+{
+	u64 *known = map_get(&s->binaries, b->file_id);
+	struct named_binary *n = known ? (struct named_binary *)*known : NULL;
+
+	if (!n) {
+		n = calloc(1, sizeof(*n));
+		if (!n || map_put(&s->binaries, b->file_id, (u64)n) < 0) {
+			free(n);
+			return NULL;
+		}
+		n->file_id = b->file_id;
+		open_symbols(s, b, n);
+		n->mapping = PROFILE_NONE;
+	}
+	n->unseen = 0;
+	return n;
+}
+
+/* What an htlhash is of: the first and last bytes of the file and its size. How many, or 0. */
+static size_t read_ends(const struct elf_file *elf, u8 bytes[2 * HTLHASH_BYTES + 8])
+{
+	u64 size = elf->size, n = MIN(size, (u64)HTLHASH_BYTES), n_last = htobe64(size);
+
+	if (elf->fd < 0 || pread(elf->fd, bytes, n, 0) != (ssize_t)n ||
+	    pread(elf->fd, bytes + n, n, (off_t)(size - n)) != (ssize_t)n)
+		return 0;
+	memcpy(bytes + 2 * n, &n_last, 8);
+	return 2 * n + 8;
+}
+
+/*
+ * For a file without a build id, as receivers want one of each. A file that nobody could read (its
+ * process was gone) gets that of its path, which is no file's.
+ */
+static void put_htlhash(const struct procman_binary *b, char *to)
+{
+	u8 bytes[2 * HTLHASH_BYTES + 8], hash[32];
+	size_t n = b->elf ? read_ends(b->elf, bytes) : 0;
+
+	if (gnutls_hash_fast(GNUTLS_DIG_SHA256, n ? (const void *)bytes : b->path,
+			     n ? n : strlen(b->path), hash) == 0)
+		text_hex(hash, sizeof(hash) / 2, stpcpy(to, PROFILE_HTLHASH));
+}
+
+void binary_id(const struct procman_binary *b, char ret[ELF_MAX_BUILD_ID * 2 + 1])
+{
+	ret[0] = '\0';
+	if (b->elf && b->elf->build_id_n)
+		text_hex(b->elf->build_id, b->elf->build_id_n, ret);
+	else if (b->path[0] == '/')
+		put_htlhash(b, ret);
+}
+
+/* ---- reading ---- */
+
+static u64 sources_bytes(const struct named_binary *n)
+{
+	return n->symbols ? symbols_memory(n->symbols) : 0;
+}
+
+/* Of all binaries together, the largest go first. */
+static void bound_sources(struct symbolizer *s, u64 max_bytes)
+{
+	u64 total = 0;
+
+	map_foreach (&s->binaries, slot)
+		total += sources_bytes((struct named_binary *)slot->value);
+	while (total > max_bytes) {
+		struct named_binary *largest = NULL;
+
+		map_foreach (&s->binaries, slot) {
+			struct named_binary *n = (struct named_binary *)slot->value;
+
+			if (!largest || sources_bytes(n) > sources_bytes(largest))
+				largest = n;
+		}
+		total -= sources_bytes(largest);
+		symbols_trim(largest->symbols);
+	}
+}
+
+/* Room to read it: what is kept of others goes first. */
+static bool find_room(struct symbolizer *s, u64 bytes)
+{
+	if (budget_begin(s->options.budget, bytes))
+		return true;
+	bound_sources(s, 0);
+	return budget_begin(s->options.budget, bytes);
+}
+
+static void read_names(struct symbolizer *s, struct named_binary *named, const u64 *list, size_t n)
+{
+	struct symbol_chain chain;
+	u64 room = 0;
+
+	for (size_t i = 0; i < n && !is_in_a_hurry(s); i++) {
+		u64 svma = list[i] & FRAME_SVMA_MASK;
+
+		if ((i && list[i] == list[i - 1]) ||
+		    symbols_recall(named->symbols, svma, &chain) != -EAGAIN)
+			continue;
+		if (!room) {
+			room = symbols_needs(named->symbols) + 1;
+			named->left_out = !find_room(s, room);
+		}
+		if (named->left_out) {
+			s->stats.left_out++;
+			symbols_trim(named->symbols);
+			return;
+		}
+		(void)symbols_lookup(named->symbols, svma, &chain);
+	}
+	if (room)
+		budget_end(s->options.budget, room);
+}
+
+void binaries_read(struct symbolizer *s, struct named_binary *b, const u64 *frames, size_t n)
+{
+	u64 bytes = s->options.max_section ? s->options.max_section : KEEP_SOURCES_BYTES;
+
+	if (b->symbols)
+		read_names(s, b, frames, n);
+	bound_sources(s, bytes);
+}
+
+int binary_name(struct symbolizer *s, struct named_binary *b, u64 svma, struct symbol_chain *ret)
+{
+	if (!b->symbols)
+		return -ENOENT;
+	return b->left_out || is_in_a_hurry(s) ? symbols_recall(b->symbols, svma, ret)
+					       : symbols_lookup(b->symbols, svma, ret);
+}
+
+/* ---- keeping ---- */
+
+void binaries_begin(struct symbolizer *s, const struct pipeline_batch *batch)
+{
+	map_foreach (&s->binaries, slot) {
+		struct named_binary *b = (struct named_binary *)slot->value;
+
+		b->mapping = PROFILE_NONE;
+		b->left_out = false;
+		if (map_get(&batch->binaries, b->file_id) || ++b->unseen < KEEP_BATCHES)
+			continue;
+		map_del(&s->binaries, b->file_id, NULL);
+		named_binary_free(b);
+	}
+}
+
+/* The answers stay; of what they were read from, only what is likely to be needed soon. */
+void binaries_end(struct symbolizer *s)
+{
+	map_foreach (&s->binaries, slot) {
+		struct named_binary *n = (struct named_binary *)slot->value;
+		u64 n_read = n->symbols ? symbols_n_read(n->symbols) : 0;
+
+		n->unread = n_read == n->n_read ? n->unread + 1 : 0;
+		n->n_read = n_read;
+		if (n->symbols && n->unread >= KEEP_SOURCES_BATCHES)
+			symbols_trim(n->symbols);
+	}
+	bound_sources(s, s->options.max_section ? s->options.max_section / 4 : KEEP_SOURCES_BYTES);
+}
+
+/* Those not seen in so many batches; whether there were any. Answers stay on disk, if anywhere. */
+static bool drop_binaries(struct symbolizer *s, u32 unseen)
+{
+	size_t before = s->binaries.n;
+
+	map_foreach (&s->binaries, slot) {
+		struct named_binary *n = (struct named_binary *)slot->value;
+
+		if (n->unseen < unseen)
+			continue;
+		map_del(&s->binaries, n->file_id, NULL);
+		named_binary_free(n);
+	}
+	return s->binaries.n < before;
+}
+
+bool symbolizer_shed(struct symbolizer *s)
+{
+	u64 sources = 0;
+
+	map_foreach (&s->binaries, slot) {
+		struct named_binary *n = (struct named_binary *)slot->value;
+
+		sources += sources_bytes(n);
+		if (n->symbols)
+			symbols_trim(n->symbols);
+	}
+	return sources || drop_binaries(s, 1) || drop_binaries(s, 0);
+}
