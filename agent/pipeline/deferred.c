@@ -2,10 +2,15 @@
 #include "agent/pipeline/deferred.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "unwind/host.h"
+
+/* Whoever takes a batch waits: a page of a large file is built in 50 ms, where there is a CPU. */
+#define FINISH_MAX_NS 2000000000ULL
 
 struct context {
 	struct pipeline *pipeline;
@@ -292,9 +297,23 @@ void deferred_retry(struct pipeline *p, deferred_done *done)
 	retry(p, false, done);
 }
 
+/* True: there may be news. */
+static bool wait_for_pages(struct pipeline *p, u64 until_ns)
+{
+	struct pollfd fd = {.fd = tables_fd(p->tables), .events = POLLIN};
+	u64 now = clock_ns(CLOCK_MONOTONIC);
+
+	return now < until_ns && tables_busy(p->tables) &&
+	       poll(&fd, 1, (int)((until_ns - now) / 1000000) + 1) > 0;
+}
+
 void deferred_finish_parked(struct pipeline *p, deferred_done *done)
 {
-	while (p->parked && tables_take(p->tables, true))
+	u64 until = clock_ns(CLOCK_MONOTONIC) + FINISH_MAX_NS;
+
+	while (p->parked && wait_for_pages(p, until)) {
+		(void)tables_take(p->tables, false);
 		retry(p, false, done);
+	}
 	retry(p, true, done);
 }
