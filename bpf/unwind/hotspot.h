@@ -42,6 +42,7 @@ struct hotspot_scratch {
 	__s32 complete;	   /* from start: where the frame stands */
 	__u32 stands;	   /* where the return address is, from sp */
 	__u32 saves_fp;	   /* below it */
+	__u32 kept;	   /* bytes that may be below the frame */
 	__u32 is_stub;	   /* and no method, nor the interpreter */
 	__u32 first;	   /* where the method's own bytes begin in `code` */
 	/*
@@ -379,8 +380,11 @@ static __always_inline void hotspot_leaf(struct scratch *s, struct hotspot_scrat
 {
 	h->stands = h->frame_bytes - 8;
 	h->saves_fp = 1;
+	h->kept = 0;
 	if ((__s64)(s->walk.regs.pc - h->start) < h->complete)
 		hotspot_in_prologue();
+	else if (s->walk.regs.full)
+		h->kept = (__u32)hotspot_kept_below();
 }
 
 #else
@@ -399,6 +403,7 @@ static __always_inline void hotspot_leaf(struct scratch *s, struct hotspot_scrat
 {
 	h->stands = h->frame_bytes - 8;
 	h->saves_fp = 1;
+	h->kept = 0;
 }
 
 static __always_inline __u64 hotspot_before_spill(void)
@@ -626,6 +631,8 @@ static __always_inline int hotspot_compiled(struct scratch *s, const struct hots
 				return stop;
 		}
 		hotspot_leaf(s, h);
+		if (h->kept && hotspot_stands(p, h->stands + h->kept, h->saves_fp))
+			h->stands += h->kept;
 		if (!hotspot_stands(p, h->stands, h->saves_fp))
 			return hotspot_unusual(p, h);
 	}

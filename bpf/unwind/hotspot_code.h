@@ -12,6 +12,9 @@
 #pragma once
 
 #define HOTSPOT_MAX_AHEAD 32
+/* Bytes that a barrier keeps on the stack, and how far behind its call it takes them off. */
+#define HOTSPOT_MAX_KEPT 4096
+#define HOTSPOT_BEHIND_CALL 96
 
 enum hotspot_step {
 	HOTSPOT_AHEAD,	 /* go on */
@@ -291,6 +294,9 @@ __noinline int hotspot_ahead(void)
 		if (polls != HOTSPOT_POLLED && polls != HOTSPOT_LEFT)
 			return HOTSPOT_UNKNOWN;
 		return hotspot_pop(h, &h->to) ? HOTSPOT_RETURNS : HOTSPOT_UNKNOWN;
+	case 0xe8:
+	case 0xeb:
+		return HOTSPOT_UNKNOWN;
 	case 0xc3:
 		return hotspot_pop(h, &h->to) ? HOTSPOT_RETURNS : HOTSPOT_UNKNOWN;
 	case 0xc5: /* vzeroupper, vldmxcsr */
@@ -343,6 +349,44 @@ __noinline int hotspot_run_ahead(void)
 	for (int n = 0; step == HOTSPOT_AHEAD && n < HOTSPOT_MAX_AHEAD; n++)
 		step = hotspot_ahead();
 	return step == HOTSPOT_AHEAD ? HOTSPOT_UNKNOWN : step;
+}
+
+/*
+ * A collector's barrier, behind a method's own code, keeps registers below its frame:
+ *
+ *	sub rsp, n; mov [rsp], …; call; mov …, [rsp]; add rsp, n; jmp
+ *
+ * How many bytes, or 0. What has run ahead has got to that jump, or to the call.
+ */
+__noinline int hotspot_kept_below(void)
+{
+	struct hotspot_scratch *h = hotspot_get();
+	struct scratch *s = scratch_get();
+	__u32 at, word;
+	__u64 n;
+
+	if (!s || !h)
+		return 0;
+	word = hotspot_byte(h, h->at - 1);
+	if ((word & 0xfd) == 0xe9) { /* jmp */
+		n = h->r[HOTSPOT_SP] - s->walk.regs.sp;
+		return n < HOTSPOT_MAX_KEPT ? (int)n : 0;
+	}
+	if (word != 0xe8)
+		return 0;
+	at = h->at + 4;
+	for (__u32 i = 0; i < HOTSPOT_BEHIND_CALL; i++, at++) {
+		word = (__u32)hotspot_s32(h, at) & 0xffffff;
+		if (word == 0xec8348 || word == 0xec8148) /* sub rsp: another one */
+			return 0;
+		if (word == 0xc48348 && (hotspot_byte(h, at + 4) & 0xfd) == 0xe9)
+			return hotspot_byte(h, at + 3) & 127;
+		if (word == 0xc48148 && (hotspot_byte(h, at + 7) & 0xfd) == 0xe9) {
+			n = (__u32)hotspot_s32(h, at + 3);
+			return n < HOTSPOT_MAX_KEPT ? (int)n : 0;
+		}
+	}
+	return 0;
 }
 
 /* How much of its frame has a method built: h->stands, h->saves_fp. */
