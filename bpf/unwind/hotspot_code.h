@@ -372,7 +372,8 @@ __noinline int hotspot_kept_below(void)
 		n = h->r[HOTSPOT_SP] - s->walk.regs.sp;
 		return n < HOTSPOT_MAX_KEPT ? (int)n : 0;
 	}
-	if (word != 0xe8)
+	/* Not where room is still to be made, as for a call that needs the stack aligned. */
+	if (word != 0xe8 || h->r[HOTSPOT_SP] != s->walk.regs.sp)
 		return 0;
 	at = h->at + 4;
 	for (__u32 i = 0; i < HOTSPOT_BEHIND_CALL; i++, at++) {
