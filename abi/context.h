@@ -47,11 +47,11 @@ struct context_process {
 	__s32 dtv_at;	   /* where a thread has its vector of blocks, from the thread pointer, */
 	__u32 dtv_slot;	   /* how many bytes of it each has, */
 	__u32 dtv_before;  /* and how far in front of it stands how many there are */
-	struct context_tls tls[CONTEXT_N];
-	struct context_go go;
 	__u32 node_record; /* Node.js: of the record's address in its object */
 	__u32 pad;
-};
+	struct context_tls tls[CONTEXT_N];
+	struct context_go go;
+} __attribute__((aligned(64))); /* a sample of a span finds most processes' in one line */
 /* In their map; the first is nobody's. */
 #define CONTEXT_MAX_PROCESSES 4096
 /* OBI's map, which it pins there. */

@@ -15,6 +15,7 @@
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE); /* so that it begins at a page */
 	__uint(max_entries, CONTEXT_MAX_PROCESSES);
 	__type(key, __u32);
 	__type(value, struct context_process);

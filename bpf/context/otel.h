@@ -6,7 +6,7 @@
 #pragma once
 
 /* Of a record with its attributes: most have no more. */
-#define OTEL_AHEAD 260
+#define OTEL_AHEAD 132
 
 static __always_inline bool otel_take(struct scratch *s, __u64 at)
 {

@@ -97,12 +97,10 @@ walk_inline struct walk_row *walk_row_at(struct walk_env *env, const struct walk
  */
 #define GATHERED_HASHED 32 /* bytes at once */
 struct gathered {
-	__u64 last; /* mark of the set that was the last one, as in `seen` */
 	__u32 n;    /* bytes */
 	__u16 form; /* enum attributes_form */
 	__u16 left_out;
-	__u64 fixed, n_fixed; /* memory of the process that never changes */
-	__u64 name[(ATTRIBUTE_MAX_NAME + 1) / 8], id[4]; /* texts of a label */
+	__u64 last; /* mark of the set that was the last one, as in `seen` */
 	union {
 		struct {
 			__u64 pad;
@@ -114,7 +112,10 @@ struct gathered {
 		};
 	};
 	__u8 bytes[ATTRIBUTES_MAX_BYTES + GATHERED_HASHED] __attribute__((aligned(8)));
-};
+	/* Of labels: memory of the process that never changes, and texts of one. */
+	__u64 fixed, n_fixed;
+	__u64 name[(ATTRIBUTE_MAX_NAME + 1) / 8], id[4];
+} __attribute__((aligned(64))); /* of most samples two lines are touched */
 _Static_assert(__builtin_offsetof(struct gathered, otel) + sizeof(struct context_otel_record) ==
 		       __builtin_offsetof(struct gathered, bytes),
 	       "the record's attributes");
