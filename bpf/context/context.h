@@ -31,20 +31,28 @@ static __always_inline __u64 context_word(__u64 address)
 	return bpf_probe_read_user(&word, sizeof(word), (const void *)address) < 0 ? 0 : word;
 }
 
+/* Without a branch, so that the verifier has one way to follow; values below 2^63. */
+static __always_inline __u64 context_less(__u64 a, __u64 b)
+{
+	__u64 less = a - b;
+
+	asm volatile("" : "+r"(less));
+	return b + (less & (__u64)((__s64)less >> 63));
+}
+
 /*
  * At least `n` bytes, and up to `ahead` if they are in the same page: a call of the helper costs
  * more than what it copies, and ten times as much where memory is not there. How many; 0: none.
  */
 static __always_inline __u32 context_bytes(void *to, __u32 room, __u32 n, __u32 ahead, __u64 at)
 {
-	__u32 page = 4096 - ((__u32)at & 4095);
+	__u64 page = context_less(4096 - (at & 4095), ahead);
+	__u64 least = n, bytes = least + page - context_less(least, page);
 
-	if (ahead > page)
-		ahead = page;
-	if (n < ahead)
-		n = ahead;
-	asm volatile("" : "+r"(n));
-	return n <= room && bpf_probe_read_user(to, n, (const void *)at) == 0 ? n : 0;
+	asm volatile("" : "+r"(bytes));
+	return bytes <= room && bpf_probe_read_user(to, (__u32)bytes, (const void *)at) == 0
+		       ? (__u32)bytes
+		       : 0;
 }
 
 /* To where the walk will have its window on the stack. */

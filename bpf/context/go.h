@@ -66,22 +66,29 @@ static __always_inline bool go_take_bucket(struct scratch *s, struct go_bucket *
 	return true;
 }
 
-/* A map from strings to strings: up to 1.23. */
-static __always_inline void go_buckets(struct scratch *s, __u64 labels)
+/*
+ * A map from strings to strings: up to 1.23. A global function: the verifier looks at it once. The
+ * bucket's number is in memory for its sake, too: it would follow each that there can be.
+ */
+__noinline int go_buckets(__u64 labels)
 {
-	struct go_bucket *b = (struct go_bucket *)(s->window.words + GO_BUCKET_AT);
-	__u64 at, bucket = 0;
+	struct scratch *s = scratch_get();
+	struct go_bucket *b;
 	struct go_map m;
+	__u64 at;
 
-	if (bpf_probe_read_user(&m, sizeof(m), (const void *)context_word(labels)) < 0 ||
+	if (!s || bpf_probe_read_user(&m, sizeof(m), (const void *)context_word(labels)) < 0 ||
 	    m.log2_buckets > 3)
-		return;
+		return 0;
+	b = (struct go_bucket *)(s->window.words + GO_BUCKET_AT);
+	s->gathered.bucket = 0;
 	at = m.buckets;
 	for (__u32 i = 0; i < GO_MAX_BUCKETS && at; i++) {
 		at = go_take_bucket(s, b, at) ? b->overflow : 0;
-		if (!at && ++bucket < 1ULL << (m.log2_buckets & 3))
-			at = m.buckets + bucket * sizeof(*b);
+		if (!at && ++s->gathered.bucket < 1u << (m.log2_buckets & 3))
+			at = m.buckets + s->gathered.bucket * sizeof(*b);
 	}
+	return 0;
 }
 
 static __always_inline __u64 go_g(const struct scratch *s, const struct context_go *go)
@@ -136,10 +143,10 @@ static __always_inline bool go_context(struct scratch *s, const struct context_p
 	if (!labels)
 		return false;
 	s->gathered.fixed = p->go.fixed;
-	s->gathered.n_fixed = p->go.n_fixed;
+	s->gathered.n_fixed = s->walk.mappings_id ? p->go.n_fixed : 0;
 	if (p->go.is_list)
 		go_list(s, labels);
 	else
-		go_buckets(s, labels);
+		go_buckets(labels);
 	return c->trace_id[0] || c->trace_id[1] || c->span_id;
 }

@@ -15,40 +15,46 @@ struct label {
 	__u64 key, key_n, value, value_n;
 };
 
-enum label_name {
-	LABEL_OTHER,
-	LABEL_TRACE_HEX,
-	LABEL_SPAN_HEX,
-	LABEL_SPAN_DECIMAL,
-	LABEL_ROOT_DECIMAL,
-};
-
 /* Eight characters as they are in memory. */
 #define LABEL_WORD(a, b, c, d, e, f, g, h)                                                         \
 	((__u64)(a) | (__u64)(b) << 8 | (__u64)(c) << 16 | (__u64)(d) << 24 | (__u64)(e) << 32 |   \
 	 (__u64)(f) << 40 | (__u64)(g) << 48 | (__u64)(h) << 56)
 
-/* Most labels are none of these, which their length shows. */
-static __always_inline enum label_name label_name(const __u64 *w, __u32 n)
+/* `id` if nothing differs, else 0; without a branch, as the verifier follows each for each label.
+ */
+static __always_inline __u32 label_same(__u64 differs, enum label_id id)
 {
-	if (n == 7 && w[0] << 8 == LABEL_WORD(0, 's', 'p', 'a', 'n', '_', 'i', 'd'))
-		return LABEL_SPAN_HEX;
-	if (n == 7 && w[0] << 8 == LABEL_WORD(0, 's', 'p', 'a', 'n', ' ', 'i', 'd'))
-		return LABEL_SPAN_DECIMAL;
-	if (n == 8 && (w[0] == LABEL_WORD('t', 'r', 'a', 'c', 'e', '_', 'i', 'd') ||
-		       w[0] == LABEL_WORD('t', 'r', 'a', 'c', 'e', ' ', 'i', 'd')))
-		return LABEL_TRACE_HEX;
-	if (n == 10 && w[0] == LABEL_WORD('p', 'r', 'o', 'f', 'i', 'l', 'e', '_') &&
-	    (__u16)w[1] == LABEL_WORD('i', 'd', 0, 0, 0, 0, 0, 0))
-		return LABEL_SPAN_HEX;
-	if (n == 12 && w[0] == LABEL_WORD('o', 't', 'e', 'l', '.', 't', 'r', 'a') &&
-	    (__u32)w[1] == LABEL_WORD('c', 'e', 'i', 'd', 0, 0, 0, 0))
-		return LABEL_TRACE_HEX;
-	if (n == 18 && w[0] == LABEL_WORD('l', 'o', 'c', 'a', 'l', ' ', 'r', 'o') &&
-	    w[1] == LABEL_WORD('o', 't', ' ', 's', 'p', 'a', 'n', ' ') &&
-	    (__u16)w[2] == LABEL_WORD('i', 'd', 0, 0, 0, 0, 0, 0))
-		return LABEL_ROOT_DECIMAL;
-	return LABEL_OTHER;
+	__u64 same;
+
+	differs |= -differs;
+	asm volatile("" : "+r"(differs));
+	same = (differs >> 63) - 1;
+	asm volatile("" : "+r"(same));
+	return (__u32)same & id;
+}
+
+/* Which id a name of so many bytes stands for; behind its end is anything. */
+static __always_inline enum label_id label_id(const __u64 *w, __u32 n)
+{
+	const __u64 span_id = LABEL_WORD(0, 's', 'p', 'a', 'n', '_', 'i', 'd');
+	const __u64 span_id2 = LABEL_WORD(0, 's', 'p', 'a', 'n', ' ', 'i', 'd');
+	const __u64 trace_id = LABEL_WORD('t', 'r', 'a', 'c', 'e', '_', 'i', 'd');
+	const __u64 trace_id2 = LABEL_WORD('t', 'r', 'a', 'c', 'e', ' ', 'i', 'd');
+	const __u64 otel_tra = LABEL_WORD('o', 't', 'e', 'l', '.', 't', 'r', 'a');
+	const __u32 ceid = LABEL_WORD('c', 'e', 'i', 'd', 0, 0, 0, 0);
+	const __u64 profile = LABEL_WORD('p', 'r', 'o', 'f', 'i', 'l', 'e', '_');
+	const __u64 local_ro = LABEL_WORD('l', 'o', 'c', 'a', 'l', ' ', 'r', 'o');
+	const __u64 ot_span = LABEL_WORD('o', 't', ' ', 's', 'p', 'a', 'n', ' ');
+	const __u16 id = LABEL_WORD('i', 'd', 0, 0, 0, 0, 0, 0);
+
+	return label_same((n ^ 7) | (w[0] << 8 ^ span_id), LABEL_SPAN_HEX) |
+	       label_same((n ^ 7) | (w[0] << 8 ^ span_id2), LABEL_SPAN_DECIMAL) |
+	       label_same((n ^ 8) | (w[0] ^ trace_id), LABEL_TRACE) |
+	       label_same((n ^ 8) | (w[0] ^ trace_id2), LABEL_TRACE) |
+	       label_same((n ^ 10) | (w[0] ^ profile) | (__u16)(w[1] ^ id), LABEL_SPAN_HEX) |
+	       label_same((n ^ 12) | (w[0] ^ otel_tra) | (__u32)(w[1] ^ ceid), LABEL_TRACE) |
+	       label_same((n ^ 18) | (w[0] ^ local_ro) | (w[1] ^ ot_span) | (__u16)(w[2] ^ id),
+			  LABEL_ROOT);
 }
 
 /*
@@ -92,49 +98,64 @@ static __always_inline __u64 label_decimal(const __u8 *text, __u32 n)
 	return __builtin_bswap64(v);
 }
 
-static __always_inline void label_keep(struct sample_context *c, enum label_name name,
-				       const __u64 *text, __u32 n)
+/* The text of the last label that stands for that, or 0: how many bytes. */
+static __always_inline __u32 label_id_text(struct scratch *s, enum label_id id)
 {
-	__u64 wrong = 0, first = label_hex_word(text, &wrong), second;
+	const struct text_at *t = &s->gathered.ids[id];
+	__u32 n = (__u32)t->n, most = sizeof(s->gathered.id);
 
-	if (name == LABEL_TRACE_HEX && n == 32) {
+	return t->n && t->n <= most && context_bytes(s->gathered.id, most, n, most, t->at) ? n : 0;
+}
+
+/* Once for all labels: this is a lot for the verifier. */
+static __always_inline void label_keep_ids(struct scratch *s)
+{
+	struct sample_context *c = &s->out.sample.context;
+	const __u64 *text = s->gathered.id;
+	__u64 wrong = 0, first, second;
+
+	if (label_id_text(s, LABEL_TRACE) == 32) {
+		first = label_hex_word(text, &wrong);
 		second = label_hex_word(text + 2, &wrong);
 		c->trace_id[0] = wrong ? 0 : first;
 		c->trace_id[1] = wrong ? 0 : second;
-	} else if (name == LABEL_SPAN_HEX && n == 16) {
-		c->span_id = wrong ? 0 : first;
-	} else if (name == LABEL_SPAN_DECIMAL) {
-		c->span_id = label_decimal((const __u8 *)text, n);
-	} else if (name == LABEL_ROOT_DECIMAL) {
-		c->root_id = label_decimal((const __u8 *)text, n);
 	}
-}
+	wrong = 0;
+	if (label_id_text(s, LABEL_SPAN_HEX) == 16) {
+		first = label_hex_word(text, &wrong);
+		c->span_id = wrong ? 0 : first;
+	}
+	for (__u32 id = LABEL_SPAN_DECIMAL; id <= LABEL_ROOT; id++) {
+		__u32 n = label_id_text(s, id);
 
-static __always_inline void label_id(struct scratch *s, enum label_name name, __u64 at, __u64 n)
-{
-	__u64 *text = s->gathered.id;
-
-	if (n && n <= sizeof(s->gathered.id) &&
-	    context_bytes(text, sizeof(s->gathered.id), (__u32)n, sizeof(s->gathered.id), at))
-		label_keep(&s->out.sample.context, name, text, (__u32)n);
+		if (!n)
+			continue;
+		first = label_decimal((const __u8 *)text, n);
+		if (id == LABEL_ROOT)
+			c->root_id = first;
+		else
+			c->span_id = first;
+	}
 }
 
 /*
  * A text that cannot change as long as the process has these mappings, and is kept for it; or NULL.
  * Names are mostly such, and read again and again.
  */
-static __always_inline const __u64 *label_fixed(struct scratch *s, __u64 at, __u64 n)
+static __always_inline const __u64 *label_fixed(struct scratch *s, __u64 at, __u32 n)
 {
-	__u64 id = s->walk.mappings_id;
+	__u64 id = s->walk.mappings_id, differs;
 	struct fixed_text *t;
 
-	if (at - s->gathered.fixed >= s->gathered.n_fixed || !id || !n || n > sizeof(t->text))
+	if (at - s->gathered.fixed >= s->gathered.n_fixed || n > sizeof(t->text))
 		return NULL;
 	t = &s->texts[walk_bound(walk_mix(at, id) >> 32, FIXED_TEXTS - 1)];
-	if (t->at == at && t->n == n && t->mappings_id == id)
+	differs = (t->at ^ at) | (t->n ^ n) | (t->mappings_id ^ id);
+	asm volatile("" : "+r"(differs));
+	if (!differs)
 		return t->text;
 	t->n = 0;
-	if (!context_bytes(t->text, sizeof(t->text), (__u32)n, LABEL_AHEAD, at))
+	if (!context_bytes(t->text, sizeof(t->text), n, LABEL_AHEAD, at))
 		return NULL;
 	t->at = at;
 	t->n = n;
@@ -188,18 +209,20 @@ static __always_inline void label_attribute(struct scratch *s, const struct labe
 static __always_inline void label_take(struct scratch *s, const struct label *l)
 {
 	struct gathered *g = &s->gathered;
-	enum label_name which;
+	__u32 id;
 
 	if (!l->key_n || l->key_n > ATTRIBUTE_MAX_NAME ||
 	    !label_text(s, g->name, sizeof(g->name), (__u32)l->key_n, l->key)) {
 		g->left_out++;
 		return;
 	}
-	which = label_name(g->name, (__u32)l->key_n);
-	if (which == LABEL_OTHER)
+	id = walk_bound(label_id(g->name, (__u32)l->key_n), LABEL_IDS - 1);
+	if (!id) {
 		label_attribute(s, l);
-	else
-		label_id(s, which, l->value, l->value_n);
+		return;
+	}
+	g->ids[id].at = l->value;
+	g->ids[id].n = l->value_n;
 }
 
 /*
@@ -212,6 +235,7 @@ __noinline int labels_take(__u32 first, __u32 n, __u32 stride, __u32 to_value)
 
 	if (!s)
 		return 0;
+	__builtin_memset(s->gathered.ids, 0, sizeof(s->gathered.ids));
 	for (__u32 i = 0; i < LABEL_MAX && i < n; i++) {
 		const __u64 *words = s->window.words;
 		__u32 key = first + i * stride, value = key + to_value;
@@ -225,5 +249,6 @@ __noinline int labels_take(__u32 first, __u32 n, __u32 stride, __u32 to_value)
 		if (l.key)
 			label_take(s, &l);
 	}
+	label_keep_ids(s);
 	return 0;
 }

@@ -95,6 +95,19 @@ walk_inline struct walk_row *walk_row_at(struct walk_env *env, const struct walk
  * its attributes come to be where they belong, and its head, which is taken first, where ours will
  * be.
  */
+/* What a label can stand for. */
+enum label_id {
+	LABEL_NO_ID,
+	LABEL_TRACE,
+	LABEL_SPAN_HEX,
+	LABEL_SPAN_DECIMAL,
+	LABEL_ROOT,
+};
+#define LABEL_IDS 8 /* a power of two */
+struct text_at {
+	__u64 at, n;
+};
+
 #define GATHERED_HASHED 32 /* bytes at once */
 struct gathered {
 	__u32 n;    /* bytes */
@@ -115,6 +128,8 @@ struct gathered {
 	/* Of labels: memory of the process that never changes, and texts of one. */
 	__u64 fixed, n_fixed;
 	__u64 name[(ATTRIBUTE_MAX_NAME + 1) / 8], id[4];
+	struct text_at ids[LABEL_IDS];
+	volatile __u64 bucket;	/* of a Go map */
 } __attribute__((aligned(64))); /* of most samples two lines are touched */
 _Static_assert(__builtin_offsetof(struct gathered, otel) + sizeof(struct context_otel_record) ==
 		       __builtin_offsetof(struct gathered, bytes),
