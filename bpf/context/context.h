@@ -9,6 +9,8 @@
 
 #include "bpf/unwind/native.h"
 
+#include "bpf/lib/task.h"
+
 /*
  * Processes that publish, where their struct process_entry says; user space fills it. One that is
  * referred to does not change, and is not used for another one soon.
@@ -44,7 +46,7 @@ static __always_inline __u64 context_less(__u64 a, __u64 b)
  * At least `n` bytes, and up to `ahead` if they are in the same page: a call of the helper costs
  * more than what it copies, and ten times as much where memory is not there. How many; 0: none.
  */
-static __always_inline __u32 context_bytes(void *to, __u32 room, __u32 n, __u32 ahead, __u64 at)
+static __always_inline __u32 context_bytes(void *to, __u32 room, __u32 n, __u64 ahead, __u64 at)
 {
 	__u64 page = context_less(4096 - (at & 4095), ahead);
 	__u64 least = n, bytes = least + page - context_less(least, page);
@@ -63,26 +65,48 @@ static __always_inline bool context_words(struct scratch *s, __u32 n, __u64 at)
 	       bpf_probe_read_user(s->window.words, n * 8, (const void *)at) == 0;
 }
 
+/* A vector of blocks from how many there are to the one at `at`, at once unless it is a long way.
+ */
+static __always_inline __u64 context_block_at(struct scratch *s, __u64 vector, __u32 at)
+{
+	s->window.words[0] = 0;
+	if (at < WINDOW_WORDS)
+		return context_words(s, at + 1, vector)
+			       ? s->window.words[walk_bound(at, WINDOW_WORDS - 1)]
+			       : 0;
+	s->window.words[0] = context_word(vector);
+	return context_word(vector + (__u64)at * 8);
+}
+
 /*
- * Where the thread has the block of a module, or 0. Its vector is read at once, from how many
- * blocks there are to this one, unless it is a long way.
+ * Where the thread has the block of a module, or 0. Its vector moves only to grow, for a library
+ * that is loaded: where it is is kept for this very thread, as long as the process has these
+ * mappings and the vector is as long as it was; what is in it is read each time.
  */
 static __always_inline __u64 context_block(struct scratch *s, const struct context_process *p,
 					   __u32 module)
 {
-	__u64 dtv = context_word(s->walk.regs.tls + (__u64)(__s64)p->dtv_at), block;
+	struct vector_at *v = &s->vectors[walk_bound(s->out.sample.tid, VECTORS - 1)];
+	__u64 tp = s->walk.regs.tls, began = task_read(task_current(), start_time);
+	__u64 id = s->walk.mappings_id, block = 0, differs;
 	__u32 at = (p->dtv_before + module * p->dtv_slot) / 8;
 
-	if (!dtv)
-		return 0;
-	dtv -= p->dtv_before;
-	if (at < WINDOW_WORDS) {
-		if (!context_words(s, at + 1, dtv))
+	differs = (v->began ^ began) | (v->tp ^ tp) | (v->mappings_id ^ id) |
+		  (v->tid ^ s->out.sample.tid) | !id;
+	if (!differs)
+		block = context_block_at(s, v->at, at);
+	if (differs || s->window.words[0] != v->n) {
+		__u64 vector = context_word(tp + (__u64)(__s64)p->dtv_at);
+
+		if (!vector)
 			return 0;
-		block = s->window.words[walk_bound(at, WINDOW_WORDS - 1)];
-	} else {
-		s->window.words[0] = context_word(dtv);
-		block = context_word(dtv + (__u64)at * 8);
+		v->at = vector - p->dtv_before;
+		block = context_block_at(s, v->at, at);
+		v->n = s->window.words[0];
+		v->began = began;
+		v->tp = tp;
+		v->mappings_id = id;
+		v->tid = s->out.sample.tid;
 	}
 	/* glibc marks what is not allocated yet with all ones. */
 	return module <= s->window.words[0] && block != ~0ULL ? block : 0;

@@ -113,6 +113,8 @@ struct gathered {
 	__u32 n;    /* bytes */
 	__u16 form; /* enum attributes_form */
 	__u16 left_out;
+	__u32 ahead; /* bytes of the last record */
+	__u32 pad3;
 	__u64 last; /* mark of the set that was the last one, as in `seen` */
 	union {
 		struct {
@@ -144,6 +146,15 @@ struct fixed_text {
 	__u64 mappings_id, at, n; /* n is 0: none */
 	__u64 text[(ATTRIBUTE_MAX_NAME + 1) / 8];
 };
+
+/* Where a thread has its vector of blocks of thread-local variables. */
+#define VECTORS 64
+struct vector_at {
+	__u64 began; /* the thread, 0: none */
+	__u64 tp, mappings_id;
+	__u64 at, n; /* where, and of how many blocks */
+	__u32 tid, pad[5];
+} __attribute__((aligned(64)));
 
 /* What was deferred in the current 100 ms. */
 struct defer_budget {
@@ -177,6 +188,7 @@ struct scratch {
 	} kernel;
 	struct gathered gathered;
 	struct fixed_text texts[FIXED_TEXTS];
+	struct vector_at vectors[VECTORS];
 	struct walk_row rows[1 << ROWS_BITS] __attribute__((aligned(64)));
 };
 
