@@ -5,19 +5,23 @@
  */
 #pragma once
 
-/* Of a record with its attributes: most have no more. */
+/* Of a record with its attributes: most have no more, or as many as the last one. */
 #define OTEL_AHEAD 132
+#define OTEL_MOST (sizeof(struct context_otel_record) + ATTRIBUTES_NUMBERED_MAX)
 
 static __always_inline bool otel_take(struct scratch *s, __u64 at)
 {
 	struct sample_context *c = &s->out.sample.context;
 	struct context_otel_record *r = &s->gathered.otel;
+	__u64 ahead = OTEL_AHEAD;
 	__u32 n;
 
 	/* Another publisher's attributes are there. */
 	if (s->gathered.n)
 		r = (struct context_otel_record *)s->window.words;
-	n = at ? context_bytes(r, OTEL_AHEAD, sizeof(*r), OTEL_AHEAD, at) : 0;
+	else if (s->gathered.ahead > OTEL_AHEAD)
+		ahead = s->gathered.ahead;
+	n = at ? context_bytes(r, OTEL_MOST, sizeof(*r), ahead, at) : 0;
 	if (!n || r->valid != 1)
 		return false;
 	__builtin_memcpy(c->trace_id, r->trace_id, sizeof(c->trace_id));
@@ -25,6 +29,7 @@ static __always_inline bool otel_take(struct scratch *s, __u64 at)
 	c->flags = r->flags;
 	if (r->n_attributes && !s->gathered.n)
 		attributes_numbered(s, at + sizeof(*r), r->n_attributes, n - sizeof(*r));
+	s->gathered.ahead = s->gathered.n + sizeof(*r);
 	return c->trace_id[0] || c->trace_id[1];
 }
 
