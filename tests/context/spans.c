@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Requests that go through a pool of threads, each with a span that culprit_context publishes, and
- * a log of which span did what: `spans SECONDS THREADS LOG [LIBRARY]`. A request is worked for by
- * one thread, then handed to the next one. The function that works is the one of the span's number,
- * as is the route that the thread says it works for, so that a stack says which span it was.
+ * a log of which span did what: `spans SECONDS THREADS LOG [LIBRARY [TOUCH]…]`. A request is worked
+ * for by one thread, then handed to the next one. The function that works is the one of the span's
+ * number, as is the route that the thread says it works for, so that a stack says which span it
+ * was.
  *
- * With LIBRARY that file is loaded when the threads run already.
+ * With LIBRARY that file is loaded when the threads run already, then each TOUCH (touch.c), which
+ * all threads call, so that what they have of thread-local variables grows.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -21,6 +23,7 @@
 #include "culprit_context.h"
 
 #define MAX_THREADS 64
+#define MAX_TOUCHES 64
 #define STAGES 2
 
 static struct {
@@ -127,12 +130,29 @@ static void fresh(struct request *r)
 	r->stage = 0;
 }
 
+static int (*touches[MAX_TOUCHES])(void);
+static int n_touches;
+
+static void load_touch(const char *library)
+{
+	void *l = dlopen(library, RTLD_NOW);
+
+	burn(20000);
+	if (!l || n_touches == MAX_TOUCHES)
+		exit(1);
+	touches[n_touches] = (int (*)(void))dlsym(l, "touch");
+	__atomic_store_n(&n_touches, n_touches + 1, __ATOMIC_RELEASE);
+}
+
 static void *serve(void *arg)
 {
 	struct request *r;
+	int touched = 0;
 
 	(void)arg;
 	while ((r = take())) {
+		while (touched < __atomic_load_n(&n_touches, __ATOMIC_ACQUIRE))
+			touches[touched++]();
 		if (api.enter && api.enter(r->trace, r->span, 1) == 0) {
 			char route[] = {'/', 'p', 'a', 'y', '/', (char)('0' + r->span[7] % 4)};
 
@@ -228,6 +248,8 @@ int main(int argc, char **argv)
 	if (argc > 4) {
 		burn(300000);
 		bind_api(argv[4]);
+		for (int i = 5; i < argc; i++)
+			load_touch(argv[i]);
 	}
 	signal(SIGUSR1, on_usr1);
 	for (; now_us() < end; usleep(10000))

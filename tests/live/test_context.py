@@ -116,6 +116,33 @@ def test_every_sample_has_the_span_that_it_was_for(culprit, tmp_path, shape):
     assert linked > 100 and idle > 20, (linked, idle)
 
 
+def test_spans_stay_their_threads_own_while_what_threads_have_grows(culprit, tmp_path):
+    """A thread's vector of blocks moves when it grows, as libraries are loaded."""
+    program, late, env = build(tmp_path, "descriptor-dynamic")
+    touches = []
+    for i in range(40): # more than glibc has room for at first
+        touches.append(tmp_path / f"touch{i}.so")
+        subprocess.run(["gcc", "-O2", "-fPIC", "-shared", os.path.join(TOP, "tests/context/touch.c"), "-o", touches[-1]],
+                       check=True)
+    record(culprit, tmp_path / "out.pb.gz", "-F", 997, "--", *program, 4, THREADS, tmp_path / "log", *late, *touches,
+           env=env)
+    linked, missed, idle = judge(samples(tmp_path / "out.pb.gz"), logged(tmp_path / "log"), "http.route")
+    print(f"{linked} samples have their span, {missed} have none, {idle} should have none")
+    assert missed <= 0.01 * linked, (missed, linked)
+    assert linked > 100 and idle > 20, (linked, idle)
+
+
+def test_records_where_memory_ends(culprit, tmp_path):
+    program = tmp_path / "edges"
+    subprocess.run(["gcc", "-O2", "-g", "-fno-omit-frame-pointer", "-D_GNU_SOURCE", "-pthread", "-I", CONTEXT,
+                    os.path.join(TOP, "tests/context/edges.c"), os.path.join(CONTEXT, "context.c"), "-o", program,
+                    "-Wl,--export-dynamic-symbol=otel_thread_ctx_v1"], check=True)
+    record(culprit, tmp_path / "out.pb.gz", "-F", 1997, "--", program, 4, tmp_path / "log")
+    linked, missed, _ = judge(samples(tmp_path / "out.pb.gz"), logged(tmp_path / "log"), "http.route")
+    print(f"{linked} samples have their span, {missed} have none")
+    assert missed <= 0.01 * linked and linked > 500, (linked, missed)
+
+
 def labels_of(receiver, **resource):
     return {s.resource.get("service.version") for s in receiver.samples(**resource) if s.link}
 
