@@ -18,12 +18,7 @@
 static const struct {
 	const struct context_ops *ops;
 	const char *name, *help;
-	const char *symbol; /* thread-local; NULL: none */
 } publishers[CONTEXT_N] = {
-	[CONTEXT_OTEL].symbol = "otel_thread_ctx_v1",
-	[CONTEXT_NODE].symbol = "otel_thread_ctx_nodejs_v1",
-	[CONTEXT_ELASTIC].symbol = "elastic_apm_profiling_correlation_tls_v1",
-	[CONTEXT_POLAR].symbol = "custom_labels_current_set",
 #define CONTEXT(id, context, text, ...)                                                            \
 	[CONTEXT_##id].ops = &context_##context, [CONTEXT_##id].name = #context,                   \
 	[CONTEXT_##id].help = text,
@@ -160,14 +155,15 @@ static bool is_hidden(struct elf_file *f, const char *name)
 static void tell_hidden(struct telling *t, const struct procman_binary *b)
 {
 	for (u32 id = 1; id < CONTEXT_N; id++) {
-		if (!publishers[id].symbol || t->found & 1u << id ||
-		    !is_hidden(b->elf, publishers[id].symbol))
+		const char *symbol = publishers[id].ops->symbol;
+
+		if (!symbol || t->found & 1u << id || !is_hidden(b->elf, symbol))
 			continue;
 		t->found |= 1u << id;
 		say(t, publishers[id].name,
 		    "missing: %s has %s, but does not export it; link it with "
 		    "-Wl,--export-dynamic-symbol=%s",
-		    b->path, publishers[id].symbol, publishers[id].symbol);
+		    b->path, symbol, symbol);
 	}
 }
 

@@ -13,7 +13,7 @@
 
 static int elastic_find(const struct procman_binary *b, struct context_binary *ret)
 {
-	int r = tls_find(b->elf, "elastic_apm_profiling_correlation_tls_v1", &ret->tls);
+	int r = tls_find(b->elf, context_elastic.symbol, &ret->tls);
 
 	return r < 0 ? r
 		     : tls_find_plain(b->elf,
@@ -73,4 +73,5 @@ int elastic_read(const struct context_target *t, const struct context_binary *b,
 	return elastic_parse(bytes, n, ret);
 }
 
-const struct context_ops context_elastic = {elastic_find, elastic_attach};
+const struct context_ops context_elastic = {"elastic_apm_profiling_correlation_tls_v1",
+					    elastic_find, elastic_attach};

@@ -48,4 +48,4 @@ static int go_attach(const struct context_target *t, const struct context_binary
 	return 0;
 }
 
-const struct context_ops context_go = {go_find, go_attach};
+const struct context_ops context_go = {NULL, go_find, go_attach};

@@ -57,6 +57,7 @@ struct context_target {
 };
 
 struct context_ops {
+	const char *symbol; /* the exported thread-local variable; NULL: none */
 	/* Does the file publish? Asked once; -ENOENT is the usual answer. */
 	int (*find)(const struct procman_binary *b, struct context_binary *ret);
 	/* Adds what the reader in BPF needs. -EAGAIN: it is too early. */

@@ -26,7 +26,7 @@ static u32 record_of(const char *path)
 static int node_find(const struct procman_binary *b, struct context_binary *ret)
 {
 	ret->node_record = record_of(b->path);
-	return tls_find(b->elf, "otel_thread_ctx_nodejs_v1", &ret->tls);
+	return tls_find(b->elf, context_node.symbol, &ret->tls);
 }
 
 static int node_attach(const struct context_target *t, const struct context_binary *b,
@@ -36,4 +36,4 @@ static int node_attach(const struct context_target *t, const struct context_bina
 	return tls_locate(&b->tls, t->process->pid, t->mapping->bias, &ret->tls[CONTEXT_NODE]);
 }
 
-const struct context_ops context_node = {node_find, node_attach};
+const struct context_ops context_node = {"otel_thread_ctx_nodejs_v1", node_find, node_attach};

@@ -12,7 +12,7 @@ static int polar_find(const struct procman_binary *b, struct context_binary *ret
 	struct tls_variable v;
 	u32 version;
 	u64 at;
-	int r = tls_find(b->elf, "custom_labels_current_set", &v);
+	int r = tls_find(b->elf, context_polar.symbol, &v);
 
 	if (r == 0)
 		r = tls_find_plain(b->elf, "custom_labels_abi_version", &at);
@@ -31,4 +31,4 @@ static int polar_attach(const struct context_target *t, const struct context_bin
 	return tls_locate(&b->tls, t->process->pid, t->mapping->bias, &ret->tls[CONTEXT_POLAR]);
 }
 
-const struct context_ops context_polar = {polar_find, polar_attach};
+const struct context_ops context_polar = {"custom_labels_current_set", polar_find, polar_attach};
