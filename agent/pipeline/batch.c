@@ -160,6 +160,21 @@ u32 batch_attributes(const struct pipeline_batch *b, u32 pid, u64 id, bool *ret_
 	return at ? (u32)(*at >> 1) : 0;
 }
 
+/* As batch_add_attributes() writes it: name, NUL, value, NUL, … */
+u32 pipeline_attributes(const struct pipeline_batch *b, u32 set,
+			struct context_label ret[CONTEXT_MAX_ATTRIBUTES])
+{
+	const char *at = strtab_get(&b->attributes, set), *end = at + b->attributes.lengths[set];
+	u32 n;
+
+	for (n = 0; at < end && n < CONTEXT_MAX_ATTRIBUTES; n++) {
+		ret[n].name = at;
+		ret[n].value = at += strlen(at) + 1;
+		at += strlen(at) + 1;
+	}
+	return n;
+}
+
 static u64 entry_hash(const struct pipeline_entry *e)
 {
 	/* Everything before `count` is the key. */

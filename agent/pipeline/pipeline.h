@@ -102,7 +102,7 @@ struct pipeline_batch {
 	u64 stops[STOP_N];
 	u64 lost;
 
-	struct strtab attributes;  /* sets: name, NUL, value, NUL, …; 0 is the empty one */
+	struct strtab attributes;  /* sets, see pipeline_attributes(); 0 is the empty one */
 	struct map attributes_ids; /* of pid and id → set << 1 | some were left out */
 	/*
 	 * As BPF sent them, but for runtime frames, which were named when they came: one word,
@@ -124,6 +124,9 @@ struct pipeline_batch {
 
 /* A stack by id; NULL when its record was lost. */
 const struct pipeline_stack *pipeline_stack(const struct pipeline_batch *b, u64 id);
+/* How many a set of attributes has; borrowed from the batch. */
+u32 pipeline_attributes(const struct pipeline_batch *b, u32 set,
+			struct context_label ret[CONTEXT_MAX_ATTRIBUTES]);
 
 struct pipeline {
 	struct procman *procman; /* owned, as the next five */

@@ -389,18 +389,15 @@ static int entry_stack(struct making *m, const struct pipeline_entry *e, u32 *re
 
 static int entry_attributes(struct making *m, const struct pipeline_entry *e, u32 *ret)
 {
-	const struct strtab *sets = &m->batch->attributes;
-	u32 set = (u32)e->context.attributes, n = 0;
+	struct context_label said[CONTEXT_MAX_ATTRIBUTES];
 	struct profile_label labels[CONTEXT_MAX_ATTRIBUTES];
-	const char *at = strtab_get(sets, set), *end = at + sets->lengths[set];
+	u32 n = pipeline_attributes(m->batch, (u32)e->context.attributes, said);
 	int r = 0;
 
-	for (; at < end && n < CONTEXT_MAX_ATTRIBUTES && r == 0; n++) {
-		r = add_text(m->profile, at, &labels[n].name);
-		at += strlen(at) + 1;
+	for (u32 i = 0; i < n && r == 0; i++) {
+		r = add_text(m->profile, said[i].name, &labels[i].name);
 		if (r == 0)
-			r = add_text(m->profile, at, &labels[n].value);
-		at += strlen(at) + 1;
+			r = add_text(m->profile, said[i].value, &labels[i].value);
 	}
 	return r < 0 || !n ? r : profile_add_resource(m->profile, labels, n, ret);
 }
