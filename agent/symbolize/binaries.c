@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "agent/symbolize/internal.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -21,6 +22,11 @@
  */
 #define KEEP_SOURCES_BATCHES 6
 #define KEEP_SOURCES_BYTES (8ULL << 20)
+/*
+ * At the end, when somebody waits, names go to the disk cache for so long: a fifth of a second of
+ * CPU, which on a machine with ten times more to run than CPUs took ten.
+ */
+#define SAVE_MAX_NS 1000000000ULL
 
 static void named_binary_free(struct named_binary *b)
 {
@@ -31,8 +37,15 @@ static void named_binary_free(struct named_binary *b)
 
 void binaries_destroy(struct symbolizer *s)
 {
-	map_foreach (&s->binaries, slot)
-		named_binary_free((struct named_binary *)slot->value);
+	u64 until = clock_ns(CLOCK_MONOTONIC) + SAVE_MAX_NS;
+
+	map_foreach (&s->binaries, slot) {
+		struct named_binary *b = (struct named_binary *)slot->value;
+
+		if (b->symbols && clock_ns(CLOCK_MONOTONIC) > until)
+			symbols_skip_cache(b->symbols);
+		named_binary_free(b);
+	}
 	map_deinit(&s->binaries);
 }
 

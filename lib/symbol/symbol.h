@@ -44,7 +44,9 @@ struct symbols;
 
 /* `elf` is borrowed and must outlive. Options' strings are copied, root_fd is duplicated. */
 int symbols_open(struct elf_file *elf, const struct symbols_options *o, struct symbols **ret);
+/* Writes what was found to the disk cache, unless symbols_skip_cache() was called. */
 void symbols_destroy(struct symbols *s);
+void symbols_skip_cache(struct symbols *s);
 /* 0 and a chain of at least one, or -ENOENT when no source has a name for the address. */
 int symbols_lookup(struct symbols *s, u64 svma, struct symbol_chain *ret);
 /* The same without reading anything: -EAGAIN when it would have to. */

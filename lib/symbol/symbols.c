@@ -246,6 +246,12 @@ int symbols_open(struct elf_file *elf, const struct symbols_options *o, struct s
 	return 0;
 }
 
+void symbols_skip_cache(struct symbols *s)
+{
+	free(s->cache_name);
+	s->cache_name = NULL;
+}
+
 void symbols_destroy(struct symbols *s)
 {
 	if (!s)
