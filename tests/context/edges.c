@@ -13,39 +13,17 @@
 #include <unistd.h>
 
 #include "culprit_context.h"
+#include "work.h"
 
 #define RECORD 28
 #define PAGE 65536 /* of any machine */
 
 extern _Thread_local uint8_t *otel_thread_ctx_v1;
 
-static volatile uint64_t sink;
-
-static uint64_t now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
-static __attribute__((noinline)) void burn(uint64_t us)
-{
-	for (uint64_t end = now_us() + us; now_us() < end;)
-		for (int i = 0; i < 200; i++)
-			sink += (uint64_t)i * i;
-}
-
-#define WORK(n)                                                                                    \
-	static __attribute__((noinline)) void work_##n(void)                                       \
-	{                                                                                          \
-		burn(2000);                                                                        \
-		sink++;                                                                            \
-	}
-WORK(0)
-WORK(1)
-WORK(2)
-WORK(3)
+WORK(0, 2000)
+WORK(1, 2000)
+WORK(2, 2000)
+WORK(3, 2000)
 
 static void (*const work[])(void) = {work_0, work_1, work_2, work_3};
 

@@ -8,6 +8,8 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "work.h"
+
 typedef struct {
 	size_t n;
 	const unsigned char *at;
@@ -18,36 +20,11 @@ void custom_labels_free(void *set);
 void *custom_labels_replace(void *set);
 int custom_labels_set(void *set, text key, text value, text *ret_old);
 
-static volatile uint64_t sink;
 static uint64_t end_us;
 static FILE *log_file;
 
-static uint64_t now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
-static __attribute__((noinline)) void burn(uint64_t us)
-{
-	for (uint64_t end = now_us() + us; now_us() < end;)
-		for (int i = 0; i < 200; i++)
-			sink += (uint64_t)i * i;
-}
-
-static __attribute__((noinline)) void work_0(void)
-{
-	burn(2000);
-	sink++;
-}
-
-static __attribute__((noinline)) void work_1(void)
-{
-	burn(2000);
-	sink++;
-}
+WORK(0, 2000)
+WORK(1, 2000)
 
 static __attribute__((noinline)) void idle_work(void)
 {

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "culprit_context.h"
+#include "work.h"
 
 #define MAX_THREADS 64
 #define MAX_TOUCHES 64
@@ -49,35 +50,10 @@ static struct {
 static FILE *log_file;
 static int endpoint;
 
-static uint64_t now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
-static volatile uint64_t sink;
-
-static __attribute__((noinline)) void burn(uint64_t us)
-{
-	uint64_t end = now_us() + us;
-
-	while (now_us() < end)
-		for (int i = 0; i < 200; i++)
-			sink += (uint64_t)i * i;
-}
-
-#define WORK(n)                                                                                    \
-	static __attribute__((noinline)) void work_##n(void)                                       \
-	{                                                                                          \
-		burn(1500);                                                                        \
-		sink++;                                                                            \
-	}
-WORK(0)
-WORK(1)
-WORK(2)
-WORK(3)
+WORK(0, 1500)
+WORK(1, 1500)
+WORK(2, 1500)
+WORK(3, 1500)
 
 static void (*const work[])(void) = {work_0, work_1, work_2, work_3};
 
