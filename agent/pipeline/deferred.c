@@ -259,6 +259,12 @@ bool deferred_park(struct pipeline *p, const struct deferred_walk *walk)
 	return true;
 }
 
+static void give_up_walk(struct pipeline *p, struct deferred_walk *walk)
+{
+	walk->stop = STOP_NOT_LOADED;
+	deferred_drop(p, walk);
+}
+
 /* With `give_up` those that still wait end where they stand. */
 static void retry(struct pipeline *p, bool give_up, deferred_done *done)
 {
@@ -270,8 +276,7 @@ static void retry(struct pipeline *p, bool give_up, deferred_done *done)
 				at = &w->next;
 				continue;
 			}
-			w->walk.stop = STOP_NOT_LOADED;
-			deferred_drop(p, &w->walk);
+			give_up_walk(p, &w->walk);
 		}
 		done(p, &w->walk);
 		*at = w->next;
@@ -297,23 +302,34 @@ void deferred_retry(struct pipeline *p, deferred_done *done)
 	retry(p, false, done);
 }
 
-/* True: there may be news. */
+/* True: some were taken, or may have been. */
 static bool wait_for_pages(struct pipeline *p, u64 until_ns)
 {
 	struct pollfd fd = {.fd = tables_fd(p->tables), .events = POLLIN};
 	u64 now = clock_ns(CLOCK_MONOTONIC);
 
-	return now < until_ns && tables_busy(p->tables) &&
-	       poll(&fd, 1, (int)((until_ns - now) / 1000000) + 1) > 0;
+	if (now >= until_ns || !tables_busy(p->tables) ||
+	    poll(&fd, 1, (int)((until_ns - now) / 1000000) + 1) <= 0)
+		return false;
+	(void)tables_take(p->tables, false);
+	return true;
+}
+
+void deferred_finish_now(struct pipeline *p, struct deferred_walk *walk)
+{
+	u64 until = clock_ns(CLOCK_MONOTONIC) + FINISH_MAX_NS;
+
+	while (wait_for_pages(p, until))
+		if (deferred_finish(p, walk))
+			return;
+	give_up_walk(p, walk);
 }
 
 void deferred_finish_parked(struct pipeline *p, deferred_done *done)
 {
 	u64 until = clock_ns(CLOCK_MONOTONIC) + FINISH_MAX_NS;
 
-	while (p->parked && wait_for_pages(p, until)) {
-		(void)tables_take(p->tables, false);
+	while (p->parked && wait_for_pages(p, until))
 		retry(p, false, done);
-	}
 	retry(p, true, done);
 }

@@ -46,8 +46,11 @@ typedef void deferred_done(struct pipeline *p, const struct deferred_walk *walk)
 bool deferred_park(struct pipeline *p, const struct deferred_walk *walk);
 /* Some pages have come. */
 void deferred_retry(struct pipeline *p, deferred_done *done);
-/* All of them, to their end; what waits for a page that takes longer than two seconds ends there.
+/*
+ * One that is not kept, all that are: to their end, with the ring waiting; what waits for a page
+ * that takes longer than two seconds ends there.
  */
+void deferred_finish_now(struct pipeline *p, struct deferred_walk *walk);
 void deferred_finish_parked(struct pipeline *p, deferred_done *done);
 /* They never were. */
 void deferred_drop_parked(struct pipeline *p);

@@ -249,16 +249,6 @@ static void count_walk(struct pipeline *p, const struct deferred_walk *walk)
 	count_sample(p, &sample, walk->stop);
 }
 
-/* To its end now, with the ring waiting. */
-static void finish_now(struct pipeline *p, struct deferred_walk *walk)
-{
-	while (tables_take(p->tables, true))
-		if (deferred_finish(p, walk))
-			return;
-	walk->stop = STOP_NOT_LOADED;
-	deferred_drop(p, walk);
-}
-
 /*
  * A deferred sample from before the epoch changed is finished in the batch of now, and its stacks
  * go with it. Not those with runtime frames: their names are the other batch's.
@@ -305,7 +295,7 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 		if (!deferred_finish(p, &walk)) {
 			parked = deferred_park(p, &walk);
 			if (!parked)
-				finish_now(p, &walk);
+				deferred_finish_now(p, &walk);
 		}
 	}
 	if (!parked)
