@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One libcurl handle to one destination, which keeps its connection where it can. gRPC is HTTP/2
- * with trailers: by ALPN where there is TLS, else HTTP/2 from the first byte on.
+ * One libcurl handle to one destination, which keeps its connection where it can. After a failure
+ * the next request goes over a new one: who answers on the old one may be about to go, while others
+ * at the same address could take it. gRPC is HTTP/2 with trailers: by ALPN where there is TLS, else
+ * HTTP/2 from the first byte on.
  *
  * A failure becomes one line that names what to do, where that is known. Headers are never in it.
  */
@@ -30,6 +32,7 @@ struct http {
 	struct curl_slist *headers; /* owned */
 	char *url;		    /* curl's */
 	char curl_error[CURL_ERROR_SIZE];
+	bool failed; /* the last request */
 	struct str answer;
 	int grpc_status; /* or NO_STATUS */
 	struct str grpc_message, grpc_details;
@@ -239,6 +242,7 @@ static int set_options(struct http *h)
 	SET(CURLOPT_XFERINFOFUNCTION, on_progress);
 	SET(CURLOPT_XFERINFODATA, h);
 	SET(CURLOPT_POST, 1L);
+	SET(CURLOPT_MAXCONNECTS, 1L);
 	/* libcurl 7.88 fails every request but the first on a connection that began as HTTP/2
 	 * (CURLE_HTTP2); with TLS it does not. */
 	if (version == CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE)
@@ -389,13 +393,15 @@ void http_post(struct http *h, const u8 *data, size_t n, struct export_result *r
 	*ret = (struct export_result){};
 	curl_easy_setopt(h->easy, CURLOPT_POSTFIELDS, data);
 	curl_easy_setopt(h->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)n);
+	curl_easy_setopt(h->easy, CURLOPT_FRESH_CONNECT, h->failed ? 1L : 0L);
 	code = curl_easy_perform(h->easy);
-	if (code != CURLE_OK) {
+	if (code == CURLE_OK) {
+		curl_easy_getinfo(h->easy, CURLINFO_RESPONSE_CODE, &status);
+		set_status(h, status, ret);
+	} else {
 		set_curl_error(h, code, ret);
-		return;
 	}
-	curl_easy_getinfo(h->easy, CURLINFO_RESPONSE_CODE, &status);
-	set_status(h, status, ret);
+	h->failed = ret->outcome != EXPORT_SENT;
 }
 
 const struct str *http_answer(const struct http *h)
@@ -484,6 +490,7 @@ void http_grpc_result(struct http *h, struct export_result *ret)
 
 	if (h->grpc_status == GRPC_OK)
 		return;
+	h->failed = true;
 	*ret = (struct export_result){.outcome = EXPORT_REFUSED};
 	decode_percent(str_get(&h->grpc_message), &message);
 	switch (h->grpc_status) {

@@ -345,6 +345,20 @@ def test_a_receiver_that_is_away(culprit, programs, tmp_path):
                 assert told_lost(first, second) == gone + lost
 
 
+def test_one_that_goes_keeps_nobody(culprit, programs, tmp_path):
+    """It still answers 503 on the connections it has when another already listens in its place."""
+    with Work(programs, "shop"), Receiver() as first, \
+            Agent(culprit, tmp_path, comm="split-g", frequency=49, period=1, export=first.url) as agent:
+        wait_for(lambda: first.bodies, "nothing comes")
+        first.status = 503
+        wait_for(lambda: agent.metric("export_retries_total") > 0, "it is not tried again")
+        first.stop()
+        with Receiver(first.port) as second:
+            before = agent.metric("export_retries_total")
+            wait_for(lambda: second.bodies, "nothing comes to the second")
+            assert agent.metric("export_retries_total") <= before + 1 # one that was under way
+
+
 def test_what_waited_for_a_destination_that_is_none_any_more_is_told(culprit, programs, tmp_path):
     with Work(programs, "shop"), Agent(culprit, tmp_path, comm="split-g", frequency=199, period=1,
                                        export=f"otlp+http://127.0.0.1:{free_port()}") as agent:
