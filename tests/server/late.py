@@ -46,6 +46,10 @@ def run(*args, **keywords):
     return subprocess.run(list(map(str, args)), check=True, capture_output=True, text=True, timeout=120, **keywords).stdout
 
 
+def build_id_of(path):
+    return re.search(r"Build ID: (\w+)", run("readelf", "-n", path)).group(1)
+
+
 class Program:
     """DIR/app-TAG, stripped; .debug has its debug information, .full both; .build_id."""
 
@@ -58,7 +62,7 @@ class Program:
         run("gcc", "-g", "-O2", "-Wl,--build-id=sha1", *flags, "-o", self.full, source)
         run("objcopy", "--only-keep-debug", self.full, self.debug)
         run("strip", "-s", "-o", self.path, self.full)
-        self.build_id = re.search(r"Build ID: (\w+)", run("readelf", "-n", self.full)).group(1)
+        self.build_id = build_id_of(self.full)
         self.tag, self.chains = tag, {}
 
     def addresses(self, function):

@@ -14,7 +14,7 @@ import urllib.request
 
 import pytest
 
-from late import Program, pprof
+from late import Program, build_id_of, pprof
 from test_symbols import SYMBOLS, expected, fill, folded, nameless, push, wait_for
 
 
@@ -143,7 +143,8 @@ def test_files_that_dwz_made_small(serve, debuginfod, tmp_path):
     for p in (a, b):
         os.unlink(p.full)
     url = debuginfod(tmp_path / "d")
-    serves(url, a.build_id)
+    for build_id in (a.build_id, b.build_id, build_id_of(common)):
+        serves(url, build_id) # it reads one file after the other
     server = serve("--debuginfod-urls", url)
     for p in (a, b):
         stacks = [([x], i + 1) for i, x in enumerate(want[p.path])]
