@@ -3,7 +3,6 @@
 each call."""
 
 import json
-import os
 import shutil
 from collections import Counter
 

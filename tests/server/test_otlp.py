@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
@@ -290,9 +291,10 @@ def test_one_that_hangs_keeps_no_other_waiting(sink, profile):
 
 
 def test_away_at_the_start(sink, judge, profile):
-    port = free_port()
-    p = begin(f"otlp://127.0.0.1:{port}", profile, repeat=5, gap_ms=100)
-    time.sleep(0.3)
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+        p = begin(f"otlp://127.0.0.1:{port}", profile, repeat=5, gap_ms=100)
+        nobody.accept()[0].close()
     s = sink(ports=(port, 0))
     e = Export(p)
     assert (e.sent, e.dropped, e.error) == (5, 0, "")

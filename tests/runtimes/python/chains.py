@@ -6,7 +6,6 @@ A line that the test refers to carries a comment `@name`. Runs until it is kille
 import bz2
 import ctypes
 import functools
-import sys
 import threading
 
 
