@@ -170,7 +170,10 @@ def test_elastics_agent_for_java_has_every_sample_on_its_transactions(culprit, t
     subprocess.run(["javac", "-cp", api, "-d", tmp_path,
                     os.path.join(APPS, "elasticjava/App.java")], check=True)
     apm, receiver, log = Apm(), Receiver(), tmp_path / "log"
+    # It holds a transaction back for as long as we said, and 4096 of them unless it is told; it takes 500
+    # messages a second.
     options = {"universal_profiling_integration_enabled": "true", "service_name": "shop",
+               "universal_profiling_integration_buffer_size": "32768",
                "environment": "prod", "cloud_provider": "NONE", "api_request_time": "1s",
                "server_url": f"http://127.0.0.1:{apm.port}"}
     # A name of its own: others may run Java here, too.
@@ -179,7 +182,7 @@ def test_elastics_agent_for_java_has_every_sample_on_its_transactions(culprit, t
                "-cp", f"{tmp_path}:{api}", "App", "6", "4", log]
     try:
         with Agent(culprit, tmp_path, export=receiver.url, period=1, comm="shopjava",
-                   frequency=499) as agent:
+                   frequency=99) as agent:
             with open(tmp_path / "java.out", "wb") as out:
                 subprocess.run(command, stdout=out, stderr=out, check=True, timeout=120,
                                env={**os.environ, "GLIBC_TUNABLES": tunables})
