@@ -48,7 +48,7 @@ struct context_process {
 	__u32 dtv_slot;	   /* how many bytes of it each has, */
 	__u32 dtv_before;  /* and how far in front of it stands how many there are */
 	__u32 node_record; /* Node.js: of the record's address in its object */
-	__u32 pad;
+	__u32 otel_behind; /* BPF has seen a record at CONTEXT_OTEL_BEHIND */
 	struct context_tls tls[CONTEXT_N];
 	struct context_go go;
 } __attribute__((aligned(64))); /* a sample of a span finds most processes' in one line */
@@ -66,6 +66,8 @@ struct context_otel_record {
 	__u16 n_attributes; /* bytes of them */
 };
 _Static_assert(sizeof(struct context_otel_record) == 28, "OTEP 4947");
+/* From the variable that points to it to libculprit-context's: one read has both. */
+#define CONTEXT_OTEL_BEHIND 12
 
 /* Elastic's, in the thread's memory. */
 struct context_elastic_record {

@@ -35,6 +35,7 @@
 #define MAX_MESSAGE 16384
 #define MAX_KEYS 256
 #define MAX_ATTRIBUTES 612 /* bytes of a thread's: with the head 640, as the OTEP recommends */
+#define NEAR_ATTRIBUTES 104
 #define SCHEMA "tlsdesc_v1_dev"
 
 /* ---- threads ---- */
@@ -44,26 +45,56 @@ struct record {
 	uint8_t span_id[8];
 	uint8_t valid;
 	uint8_t flags;
-	uint16_t n_attributes;
-	uint8_t attributes[MAX_ATTRIBUTES];
+	uint16_t n_attributes; /* bytes, which follow */
 };
-_Static_assert(offsetof(struct record, attributes) == 28, "OTEP 4947");
+_Static_assert(sizeof(struct record) == 28, "OTEP 4947");
 
-/* Its name is the protocol: readers find it in the dynamic symbols. */
-EXPORT _Thread_local struct record *otel_thread_ctx_v1;
-/* The thread's own, also while nothing is published. */
-static _Thread_local struct record *own;
+/*
+ * A thread's record is behind the pointer to it, so that a reader which looks there gets both at
+ * once, and of memory that the thread has at hand. One with many attributes is elsewhere: all
+ * libraries that are loaded late share 512 bytes of static thread-local storage (glibc).
+ */
+struct thread {
+	struct record *published;
+	uint32_t pad; /* so that the attributes begin at a multiple of 8 */
+	struct record near;
+	uint8_t near_attributes[NEAR_ATTRIBUTES];
+	struct record *far; /* owned; NULL until it is needed */
+};
+_Static_assert(offsetof(struct thread, near) == 12, "CONTEXT_OTEL_BEHIND of abi/context.h");
+
+static _Thread_local struct thread threads_own __attribute__((used));
+/* Its name is the protocol: readers find it in the dynamic symbols, and may look at its size. */
+extern EXPORT _Thread_local struct record *otel_thread_ctx_v1 __attribute__((alias("threads_own")));
+__asm__(".size otel_thread_ctx_v1, 8");
+
+/* In a library by the exported name, so that a relocation says where it is. */
+static inline struct thread *this_thread(void)
+{
+#if defined(__PIC__) && !defined(__PIE__)
+	void *t = &otel_thread_ctx_v1;
+
+	/* The compiler need not know that this is more than a pointer. */
+	__asm__("" : "+r"(t));
+	return t;
+#else
+	return &threads_own;
+#endif
+}
 
 static pthread_key_t key_of_end;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool have_key;
 
-static void thread_ends(void *record)
+static void thread_ends(void *far)
 {
-	otel_thread_ctx_v1 = NULL;
-	own = NULL;
+	struct thread *t = this_thread();
+
+	if (t->published == far)
+		t->published = NULL;
+	t->far = NULL;
 	atomic_signal_fence(memory_order_seq_cst);
-	free(record);
+	free(far);
 }
 
 static void fork_child(void);
@@ -74,29 +105,12 @@ static void start(void)
 	(void)pthread_atfork(NULL, NULL, fork_child);
 }
 
-static struct record *own_record(void)
+EXPORT void culprit_context_enter(const uint8_t trace_id[16], const uint8_t span_id[8],
+				  uint8_t flags)
 {
-	struct record *r;
+	struct thread *t = this_thread();
+	struct record *r = &t->near;
 
-	if (own)
-		return own;
-	(void)pthread_once(&once, start);
-	r = calloc(1, sizeof(*r));
-	if (!r || !have_key || pthread_setspecific(key_of_end, r) != 0) {
-		free(r);
-		return NULL;
-	}
-	own = r;
-	return r;
-}
-
-EXPORT int culprit_context_enter(const uint8_t trace_id[16], const uint8_t span_id[8],
-				 uint8_t flags)
-{
-	struct record *r = own_record();
-
-	if (!r)
-		return -ENOMEM;
 	r->valid = 0;
 	atomic_signal_fence(memory_order_seq_cst);
 	memcpy(r->trace_id, trace_id, sizeof(r->trace_id));
@@ -106,23 +120,41 @@ EXPORT int culprit_context_enter(const uint8_t trace_id[16], const uint8_t span_
 	atomic_signal_fence(memory_order_seq_cst);
 	r->valid = 1;
 	atomic_signal_fence(memory_order_seq_cst);
-	otel_thread_ctx_v1 = r;
-	return 0;
+	t->published = r;
 }
 
 EXPORT void culprit_context_leave(void)
 {
-	otel_thread_ctx_v1 = NULL;
+	this_thread()->published = NULL;
+}
+
+/* The record of before, where there is room for all that it may have. NULL: no memory. */
+static struct record *go_far(struct thread *t)
+{
+	struct record *r = t->far;
+
+	if (!r) {
+		(void)pthread_once(&once, start);
+		r = calloc(1, sizeof(*r) + MAX_ATTRIBUTES);
+		if (!r || !have_key || pthread_setspecific(key_of_end, r) != 0) {
+			free(r);
+			return NULL;
+		}
+		t->far = r;
+	}
+	memcpy(r, &t->near, sizeof(t->near));
+	memcpy(r + 1, t->near_attributes, t->near.n_attributes);
 	atomic_signal_fence(memory_order_seq_cst);
-	if (own)
-		own->valid = 0;
+	t->published = r;
+	return r;
 }
 
 static atomic_int n_keys;
 
 EXPORT int culprit_context_attribute(int key, const char *value, size_t n)
 {
-	struct record *r = otel_thread_ctx_v1;
+	struct thread *t = this_thread();
+	struct record *r = t->published;
 	uint8_t *at;
 
 	if (!r)
@@ -131,7 +163,12 @@ EXPORT int culprit_context_attribute(int key, const char *value, size_t n)
 		return -EINVAL;
 	if (r->n_attributes + n + 2 > MAX_ATTRIBUTES)
 		return -ENOSPC;
-	at = r->attributes + r->n_attributes;
+	if (r == &t->near && r->n_attributes + n + 2 > NEAR_ATTRIBUTES) {
+		r = go_far(t);
+		if (!r)
+			return -ENOMEM;
+	}
+	at = (uint8_t *)(r + 1) + r->n_attributes;
 	at[0] = (uint8_t)key;
 	at[1] = (uint8_t)n;
 	memcpy(at + 2, value, n);

@@ -27,9 +27,9 @@ int culprit_context_process(const char *const *names, const char *const *values,
 /*
  * The calling thread works for this span from now on: ids as their bytes, in W3C's order; flags as
  * in traceparent. Whoever hands work to another thread calls it there. Nothing is nested: at the
- * end of an inner span enter the outer one again. Attributes of before are gone. -ENOMEM.
+ * end of an inner span enter the outer one again. Attributes of before are gone.
  */
-int culprit_context_enter(const uint8_t trace_id[16], const uint8_t span_id[8], uint8_t flags);
+void culprit_context_enter(const uint8_t trace_id[16], const uint8_t span_id[8], uint8_t flags);
 /* It works for none. */
 void culprit_context_leave(void);
 
@@ -41,7 +41,7 @@ int culprit_context_key(const char *name);
 /*
  * Adds an attribute to the span that was entered; of two of one key the later counts. -ENOENT
  * without a span, -EINVAL a key that was not given out or n above 255, -ENOSPC when 612 bytes are
- * full.
+ * full, -ENOMEM.
  */
 int culprit_context_attribute(int key, const char *value, size_t n);
 

@@ -28,7 +28,7 @@ static __always_inline void attributes_numbered(struct scratch *s, __u64 at, __u
 		return;
 	}
 	g->form = ATTRIBUTES_NUMBERED;
-	g->n = n;
+	g->n = (__u16)n;
 }
 
 /*

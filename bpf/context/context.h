@@ -139,7 +139,7 @@ static __always_inline __u64 context_tls(struct scratch *s, const struct context
 
 static __always_inline __u32 context_of_process(struct scratch *s)
 {
-	const struct context_process *p = bpf_map_lookup_elem(&context_processes, &s->context);
+	struct context_process *p = bpf_map_lookup_elem(&context_processes, &s->context);
 
 	if (!p || p->start_stack != s->out.sample.start_stack)
 		return CONTEXT_NONE;

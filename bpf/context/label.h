@@ -203,7 +203,7 @@ static __always_inline void label_attribute(struct scratch *s, const struct labe
 		return;
 	}
 	g->form = ATTRIBUTES_NAMED;
-	g->n = at + 2 + n + m;
+	g->n = (__u16)(at + 2 + n + m);
 }
 
 static __always_inline void label_take(struct scratch *s, const struct label *l)

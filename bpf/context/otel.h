@@ -9,9 +9,25 @@
 #define OTEL_AHEAD 132
 #define OTEL_MOST (sizeof(struct context_otel_record) + ATTRIBUTES_NUMBERED_MAX)
 
-static __always_inline bool otel_take(struct scratch *s, __u64 at)
+/* A record of which n bytes have been read, of `at` in the thread's memory. */
+static __always_inline bool otel_keep(struct scratch *s, const struct context_otel_record *r,
+				      __u32 n, __u64 at)
 {
 	struct sample_context *c = &s->out.sample.context;
+
+	if (r->valid != 1)
+		return false;
+	__builtin_memcpy(c->trace_id, r->trace_id, sizeof(c->trace_id));
+	__builtin_memcpy(&c->span_id, r->span_id, sizeof(c->span_id));
+	c->flags = r->flags;
+	if (r->n_attributes && !s->gathered.n)
+		attributes_numbered(s, at + sizeof(*r), r->n_attributes, n - sizeof(*r));
+	s->gathered.ahead = (__u16)(s->gathered.n + sizeof(*r));
+	return c->trace_id[0] || c->trace_id[1];
+}
+
+static __always_inline bool otel_take(struct scratch *s, __u64 at)
+{
 	struct context_otel_record *r = &s->gathered.otel;
 	__u64 ahead = OTEL_AHEAD;
 	__u32 n;
@@ -22,20 +38,29 @@ static __always_inline bool otel_take(struct scratch *s, __u64 at)
 	else if (s->gathered.ahead > OTEL_AHEAD)
 		ahead = s->gathered.ahead;
 	n = at ? context_bytes(r, OTEL_MOST, sizeof(*r), ahead, at) : 0;
-	if (!n || r->valid != 1)
-		return false;
-	__builtin_memcpy(c->trace_id, r->trace_id, sizeof(c->trace_id));
-	__builtin_memcpy(&c->span_id, r->span_id, sizeof(c->span_id));
-	c->flags = r->flags;
-	if (r->n_attributes && !s->gathered.n)
-		attributes_numbered(s, at + sizeof(*r), r->n_attributes, n - sizeof(*r));
-	s->gathered.ahead = s->gathered.n + sizeof(*r);
-	return c->trace_id[0] || c->trace_id[1];
+	return n && otel_keep(s, r, n, at);
 }
 
-static __always_inline bool otel_context(struct scratch *s, const struct context_process *p)
+/* The variable, and in processes that have records there what is behind it. */
+static __always_inline bool otel_context(struct scratch *s, struct context_process *p)
 {
-	__u64 slot = context_tls(s, p, CONTEXT_OTEL);
+	__u64 slot = context_tls(s, p, CONTEXT_OTEL), at;
+	struct gathered *g = &s->gathered;
+	__u32 n;
+	bool behind;
 
-	return slot && otel_take(s, context_word(slot));
+	if (!slot)
+		return false;
+	n = context_bytes(&g->otel_at, CONTEXT_OTEL_BEHIND + OTEL_MOST, sizeof(g->otel_at),
+			  p->otel_behind ? CONTEXT_OTEL_BEHIND + OTEL_AHEAD : sizeof(g->otel_at),
+			  slot);
+	at = n ? g->otel_at : 0;
+	if (!at)
+		return false;
+	behind = at == slot + CONTEXT_OTEL_BEHIND;
+	if (behind && !p->otel_behind)
+		p->otel_behind = 1;
+	if (behind && n >= CONTEXT_OTEL_BEHIND + sizeof(g->otel))
+		return otel_keep(s, &g->otel, n - CONTEXT_OTEL_BEHIND, at);
+	return otel_take(s, at);
 }

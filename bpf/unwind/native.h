@@ -110,19 +110,19 @@ struct text_at {
 
 #define GATHERED_HASHED 32 /* bytes at once */
 struct gathered {
-	__u32 n;    /* bytes */
+	__u64 last; /* mark of the set that was the last one, as in `seen` */
+	__u16 n;    /* bytes */
 	__u16 form; /* enum attributes_form */
 	__u16 left_out;
-	__u32 ahead; /* bytes of the last record */
-	__u32 pad3;
-	__u64 last; /* mark of the set that was the last one, as in `seen` */
+	__u16 ahead; /* bytes of the last record */
 	union {
 		struct {
-			__u64 pad;
+			__u64 pad[2];
 			struct record_attributes head;
 		};
 		struct {
-			__u32 pad2;
+			__u64 otel_at; /* what the thread's variable says */
+			__u32 pad2;    /* CONTEXT_OTEL_BEHIND */
 			struct context_otel_record otel;
 		};
 	};
@@ -136,6 +136,10 @@ struct gathered {
 _Static_assert(__builtin_offsetof(struct gathered, otel) + sizeof(struct context_otel_record) ==
 		       __builtin_offsetof(struct gathered, bytes),
 	       "the record's attributes");
+_Static_assert(__builtin_offsetof(struct gathered, otel) -
+			       __builtin_offsetof(struct gathered, otel_at) ==
+		       CONTEXT_OTEL_BEHIND,
+	       "libculprit-context's record");
 _Static_assert(__builtin_offsetof(struct gathered, head) + sizeof(struct record_attributes) ==
 		       __builtin_offsetof(struct gathered, bytes),
 	       "record_attributes");

@@ -23,7 +23,7 @@ public final class CulpritContext implements ContextStorage {
     }
 
     private static native int culprit_context_process(Pointer names, Pointer values, long n);
-    private static native int culprit_context_enter(byte[] trace, byte[] span, byte flags);
+    private static native void culprit_context_enter(byte[] trace, byte[] span, byte flags);
     private static native void culprit_context_leave();
 
     private final ContextStorage storage;

@@ -15,7 +15,7 @@ const koffi = require('koffi');
 
 const lib = koffi.load(process.env.CULPRIT_CONTEXT || 'libculprit-context.so.0');
 const publish = lib.func('int culprit_context_process(const char **names, const char **values, size_t n)');
-const enter = lib.func('int culprit_context_enter(const uint8_t *trace, const uint8_t *span, uint8_t flags)');
+const enter = lib.func('void culprit_context_enter(const uint8_t *trace, const uint8_t *span, uint8_t flags)');
 const leave = lib.func('void culprit_context_leave()');
 
 // The bytes of ids do not change while a span lives.

@@ -22,6 +22,7 @@ class Context(ContextVarsRuntimeContext):
         # A PyDLL keeps the interpreter's lock: these calls are shorter than giving it back would be.
         lib = ctypes.PyDLL(os.environ.get("CULPRIT_CONTEXT", "libculprit-context.so.0"))
         self.enter, self.leave = lib.culprit_context_enter, lib.culprit_context_leave
+        self.enter.restype = self.leave.restype = None
         self.enter.argtypes = ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint8
         self.publish_process(lib)
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Records of spans where memory ends, and across pages: `edges SECONDS LOG`. A reader that reads
- * more than there is finds nothing behind. See spans.c.
+ * more than there is finds nothing behind. Half of the time they are the program's own, then the
+ * library's, of threads whose thread-local storage is across pages. See spans.c.
  */
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +18,7 @@
 #include "work.h"
 
 #define RECORD 28
+#define MAX_BYTES 612
 #define PAGE 65536 /* of any machine */
 
 extern _Thread_local uint8_t *otel_thread_ctx_v1;
@@ -47,21 +50,19 @@ static void attributes(uint8_t *at, int n, int which)
 	at[7] = (uint8_t)('0' + which);
 }
 
-int main(int argc, char **argv)
-{
-	/* With 104 and more a second read may follow; 612 is the most. */
-	static const int sizes[] = {8, 28, 100, 104, 106, 232, 300, 612};
-	uint8_t *memory =
-		mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	uint64_t end = now_us() + (uint64_t)(strtod(argv[1], NULL) * 1e6);
-	FILE *log = fopen(argv[2], "w");
+/* With 104 and more a second read may follow; 612 is the most. */
+static const int sizes[] = {8, 28, 100, 104, 106, 232, 300, 612};
+static FILE *spans_log;
 
-	if (argc < 3 || memory == MAP_FAILED || !log || munmap(memory + 2 * PAGE, PAGE) < 0)
-		return 1;
-	(void)culprit_context_key("http.route");
-	(void)culprit_context_key("filler");
-	if (culprit_context_process(NULL, NULL, 0) < 0)
-		return 1;
+static void say(const uint8_t *ids, int which)
+{
+	for (int k = 0; k < 24; k++)
+		fprintf(spans_log, "%s%02x", k == 16 ? " " : "", ids[k]);
+	fprintf(spans_log, " %d %d\n", which, (int)gettid());
+}
+
+static void by_hand(uint8_t *memory, uint64_t end)
+{
 	for (uint32_t i = 0; now_us() < end; i++) {
 		int n = sizes[i / 4 % 8], which = (int)(i % 4);
 		/* The last bytes that there are, or some before and some behind the start of a
@@ -69,7 +70,7 @@ int main(int argc, char **argv)
 		uint8_t *r = memory + (i & 64 ? 2 * PAGE - RECORD - n : PAGE - 1 - (int)(i % 60));
 
 		if (getrandom(r, 24, 0) != 24)
-			return 1;
+			exit(1);
 		r[24] = 1;
 		r[25] = 1;
 		memcpy(r + 26, &(uint16_t){(uint16_t)n}, 2);
@@ -78,10 +79,88 @@ int main(int argc, char **argv)
 		otel_thread_ctx_v1 = r;
 		work[which]();
 		otel_thread_ctx_v1 = NULL;
-		for (int k = 0; k < 24; k++)
-			fprintf(log, "%s%02x", k == 16 ? " " : "", r[k]);
-		fprintf(log, " %d %d\n", which, (int)getpid());
+		say(r, which);
 	}
-	fclose(log);
+}
+
+static void *by_the_library(void *arg)
+{
+	uint64_t end = now_us() + *(uint64_t *)arg;
+	uint8_t ids[24], bytes[MAX_BYTES];
+
+	for (uint32_t i = 0; now_us() < end; i++) {
+		int n = sizes[i / 4 % 8], which = (int)(i % 4);
+
+		if (getrandom(ids, sizeof(ids), 0) != sizeof(ids))
+			exit(1);
+		attributes(bytes, n, which);
+		culprit_context_enter(ids, ids + 16, 1);
+		for (int at = 0; at < n; at += 2 + bytes[at + 1])
+			if (culprit_context_attribute(bytes[at], (char *)bytes + at + 2,
+						      bytes[at + 1]) < 0)
+				exit(1);
+		work[which]();
+		culprit_context_leave();
+		say(ids, which);
+	}
+	return NULL;
+}
+
+static void *where(void *arg)
+{
+	*(uintptr_t *)arg = (uintptr_t)&otel_thread_ctx_v1;
+	return NULL;
+}
+
+/* A thread whose storage is so far from where another stack's is. */
+static void on_stack(uint8_t *stack, void *(*run)(void *), void *arg)
+{
+	pthread_attr_t a;
+	pthread_t t;
+
+	if (pthread_attr_init(&a) != 0 || pthread_attr_setstack(&a, stack, 4 * PAGE) != 0 ||
+	    pthread_create(&t, &a, run, arg) != 0 || pthread_join(t, NULL) != 0)
+		exit(1);
+	pthread_attr_destroy(&a);
+}
+
+/* Of all the ways that the storage can lie the ones across a page. */
+static void across_pages(uint64_t us)
+{
+	uint8_t *stack =
+		mmap(NULL, 5 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t each = us / 4;
+	uintptr_t at = 0;
+	int n = 0;
+
+	if (stack == MAP_FAILED)
+		exit(1);
+	for (int shift = 0; shift < 4096; shift += 64) {
+		on_stack(stack + shift, where, &at);
+		if ((at & 4095) + 160 <= 4096)
+			continue;
+		on_stack(stack + shift, by_the_library, &each);
+		n++;
+	}
+	if (n < 2 || n > 4)
+		exit(1);
+}
+
+int main(int argc, char **argv)
+{
+	uint8_t *memory =
+		mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t us = argc < 3 ? 0 : (uint64_t)(strtod(argv[1], NULL) * 1e6);
+
+	spans_log = argc < 3 ? NULL : fopen(argv[2], "w");
+	if (memory == MAP_FAILED || !spans_log || munmap(memory + 2 * PAGE, PAGE) < 0)
+		return 1;
+	(void)culprit_context_key("http.route");
+	(void)culprit_context_key("filler");
+	if (culprit_context_process(NULL, NULL, 0) < 0)
+		return 1;
+	by_hand(memory, now_us() + us / 2);
+	across_pages(us / 2);
+	fclose(spans_log);
 	return 0;
 }

@@ -16,7 +16,7 @@ __attribute__((constructor)) static void begin(void)
 #ifdef NOTHING
 	return;
 #endif
-	(void)culprit_context_enter(trace, span, 1);
+	culprit_context_enter(trace, span, 1);
 	for (int i = 0; i < ATTRIBUTES; i++)
 		(void)culprit_context_attribute(culprit_context_key("http.route"),
 						"/checkout/{product}", 18);

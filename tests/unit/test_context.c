@@ -95,7 +95,7 @@ Test(context, attributes_of_a_thread_stay_within_their_bounds)
 	int key = culprit_context_key("k");
 
 	cr_assert_eq(culprit_context_attribute(key, "v", 1), -ENOENT);
-	cr_assert_eq(culprit_context_enter(trace, span, 1), 0);
+	culprit_context_enter(trace, span, 1);
 	cr_assert_eq(culprit_context_attribute(key + 1, "v", 1), -EINVAL);
 	cr_assert_eq(culprit_context_attribute(-1, "v", 1), -EINVAL);
 	cr_assert_eq(culprit_context_attribute(key, text, 256), -EINVAL);
@@ -106,6 +106,32 @@ Test(context, attributes_of_a_thread_stay_within_their_bounds)
 	cr_assert_eq(culprit_context_attribute(key, text, 0), -ENOSPC);
 	culprit_context_leave();
 	cr_assert_eq(culprit_context_attribute(key, "v", 1), -ENOENT);
+}
+
+extern _Thread_local u8 *otel_thread_ctx_v1;
+
+Test(context, a_record_is_behind_the_pointer_to_it_unless_it_is_large)
+{
+	uintptr_t near = (uintptr_t)&otel_thread_ctx_v1 + CONTEXT_OTEL_BEHIND;
+	u8 trace[16] = {1}, span[8] = {2};
+	int key = culprit_context_key("k");
+	const u8 *r;
+
+	for (u8 round = 0; round < 2; round++) {
+		trace[1] = round;
+		culprit_context_enter(trace, span, 1);
+		cr_assert_eq(culprit_context_attribute(key, "abc", 3), 0);
+		cr_assert_eq((uintptr_t)otel_thread_ctx_v1, near);
+		cr_assert_eq(culprit_context_attribute(key, (const char[98]){}, 98), 0);
+		r = otel_thread_ctx_v1;
+		cr_assert_neq((uintptr_t)r, near);
+		cr_assert_eq(memcmp(r, trace, 16), 0);
+		cr_assert_eq(memcmp(r + 16, span, 8), 0);
+		/* Valid, its flags, 5 and 100 bytes of attributes. */
+		cr_assert_eq(memcmp(r + 24, "\1\1\151\0\0\3abc\0\142", 11), 0);
+	}
+	culprit_context_leave();
+	cr_assert_eq(otel_thread_ctx_v1, NULL);
 }
 
 /* ---- by hand ---- */
