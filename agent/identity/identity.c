@@ -489,16 +489,6 @@ void identities_say(struct identities *s, const struct procman_process *p,
 	pthread_mutex_unlock(&s->lock);
 }
 
-void identities_host_id(struct identities *s, char *ret, size_t n)
-{
-	pthread_mutex_lock(&s->lock);
-	ret[0] = '\0';
-	for (u32 i = 0; i < s->host->n; i++)
-		if (!strcmp(strtab_get(&s->strings, s->host->labels[i].name), "host.id"))
-			snprintf(ret, n, "%s", strtab_get(&s->strings, s->host->labels[i].value));
-	pthread_mutex_unlock(&s->lock);
-}
-
 static int add_text(struct profile *p, const char *text, u32 *ret)
 {
 	return profile_add_string(p, text, strlen(text), ret);
@@ -601,6 +591,35 @@ int identities_resource(struct identities *s, u32 pid, u64 image_ns, const char 
 	r = add_resource(s, pid, image_ns, comm, into, ret_resource);
 	pthread_mutex_unlock(&s->lock);
 	return r;
+}
+
+struct looking {
+	const char *name;
+	char *ret;
+	size_t n;
+};
+
+static int look(void *arg, const char *name, const char *value)
+{
+	struct looking *l = arg;
+
+	if (strcmp(name, l->name) != 0 || !value[0])
+		return 0;
+	snprintf(l->ret, l->n, "%s", value);
+	return 1;
+}
+
+void identities_host(struct identities *s, const char *name, char *ret, size_t n)
+{
+	struct looking l = {name, ret, n};
+
+	ret[0] = '\0';
+	pthread_mutex_lock(&s->lock);
+	if (!s->labels || identity_parse_attributes(s->labels, look, &l) <= 0)
+		for (u32 i = 0; i < s->host->n; i++)
+			(void)look(&l, strtab_get(&s->strings, s->host->labels[i].name),
+				   strtab_get(&s->strings, s->host->labels[i].value));
+	pthread_mutex_unlock(&s->lock);
 }
 
 /* Labels of containers long gone: who is still there is read again. */

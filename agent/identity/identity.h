@@ -42,8 +42,11 @@ void identities_say(struct identities *s, const struct procman_process *p,
 /* The labels of what was seen; of what was not, those of the host and of its name. */
 int identities_resource(struct identities *s, u32 pid, u64 image_ns, const char *comm,
 			struct profile *into, u32 *ret_resource);
-/* The host's own id, as all resources have it; "" when it is not known. */
-void identities_host_id(struct identities *s, char *ret, size_t n);
+/*
+ * What resources have of this name whose processes say nothing of it themselves, cut to n: by
+ * identities_set_labels(), or the host's; "" when it is not known.
+ */
+void identities_host(struct identities *s, const char *name, char *ret, size_t n);
 /* Forgets those that no identities_resource() asked for since the last but one call. */
 void identities_sweep(struct identities *s);
 

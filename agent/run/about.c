@@ -47,23 +47,17 @@ static void put_number(struct labels *l, const char *name, u64 value)
 	put(l, full, text);
 }
 
-static void put_host(struct labels *l, const struct profile *p)
+static void put_host(struct labels *l, struct identities *identities)
 {
 	static const char *const names[] = {"host.name", "host.id", "host.arch"};
 	struct utsname u;
 
-	/* As every resource of this profile has them. */
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-		for (u32 r = 1; r < p->resources.n; r++) {
-			const char *value = profile_label(p, r, names[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		char value[256];
 
-			if (!value)
-				continue;
-			put(l, names[i], value);
-			break;
-		}
-	if (p->resources.n < 2 && uname(&u) == 0)
-		put(l, "host.name", u.nodename);
+		identities_host(identities, names[i], value, sizeof(value));
+		put(l, names[i], value[0] ? value : NULL);
+	}
 	if (uname(&u) == 0)
 		put(l, "os.version", u.release);
 }
@@ -72,7 +66,7 @@ int about_add(const struct about *a, struct profile *p)
 {
 	struct labels l = {.p = p};
 
-	put_host(&l, p);
+	put_host(&l, a->identities);
 	put(&l, "culprit.agent.version", CULPRIT_VERSION);
 	put_number(&l, "started", a->started_ms);
 	put_number(&l, "frequency", a->hz);

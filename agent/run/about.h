@@ -25,6 +25,7 @@
 struct about {
 	u64 started_ms, hz, memory;
 	u64 samples, truncated;
+	struct identities *identities;
 	const struct pipeline_stats *stats;
 	const char *error; /* or NULL */
 };

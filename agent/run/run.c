@@ -108,6 +108,7 @@ static void say_who(struct run *r, const struct pipeline_batch *b, struct profil
 	struct about a = {.started_ms = r->started_ms,
 			  .hz = b->hz,
 			  .memory = budget_used(r->options.budget),
+			  .identities = r->options.identities,
 			  .stats = &stats};
 
 	pthread_mutex_lock(&r->lock);
@@ -204,7 +205,7 @@ static int begin_correlation(const struct run *r, struct pipeline *p)
 {
 	char host_id[64];
 
-	identities_host_id(r->options.identities, host_id, sizeof(host_id));
+	identities_host(r->options.identities, "host.id", host_id, sizeof(host_id));
 	return contexts_correlate(p->contexts, r->options.period_ms + NAMING_MS, host_id);
 }
 

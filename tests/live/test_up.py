@@ -102,10 +102,9 @@ def spins(u, service):
     return out
 
 
-def run_program(programs, service, ms):
+def run_program(programs, service, ms, attributes="deployment.environment=night%20shift"):
     subprocess.run([f"{programs}/split-g", str(ms)], check=True, timeout=120,
-                   env={**os.environ, "OTEL_SERVICE_NAME": service,
-                        "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment=night%20shift"})
+                   env={**os.environ, "OTEL_SERVICE_NAME": service, "OTEL_RESOURCE_ATTRIBUTES": attributes})
 
 
 def assert_shares(counts):
@@ -171,6 +170,18 @@ def assert_agent_tells(s, agent, samples):
     with open(f"/proc/{agent.process.pid}/status", encoding="ascii") as f:
         peak = next(int(line.split()[1]) * 1024 for line in f if line.startswith("VmHWM"))
     assert 0 < a["rss"] <= peak and 0 < a["cpu"] < os.cpu_count()
+
+
+def test_an_agent_is_one_whomever_it_samples(culprit, programs, tmp_path):
+    """Nobody at first, then a process that says its host is another."""
+    with server(culprit, tmp_path / "store") as s, \
+            Up(culprit, "agent", "--export", f"otlp+http://127.0.0.1:{s.ports['otlp-http']}", "--disable-tls", "-F", "199",
+               "--period", "1", "--comm", "split-g", "--labels", "host.id=machine-7"):
+        assert s.wait_for(lambda: json.loads(s.get("/api/v1/agents"))["agents"]), "nothing of an agent that samples nobody"
+        run_program(programs, "shop", 2000, "host.name=elsewhere,host.id=other")
+        assert s.wait_for(lambda: spins(s, "shop"))
+        [a] = json.loads(s.get("/api/v1/agents"))["agents"]
+        assert a["host"] == os.uname().nodename and a["samples"] > 0
 
 
 @pytest.mark.parametrize("way", ["gRPC", "HTTP"])
