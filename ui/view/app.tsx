@@ -188,7 +188,7 @@ export function App(p: Props): preact.JSX.Element {
   const [help, setHelp] = useState(false);
   const [folded, setFolded] = useState<FoldedSum>({ frames: 0, weight: 0 });
   const [match, setMatch] = useNode(hashes);
-  useEffect(() => setMatch(-1), [state.search, transformKey, state.inverted]);
+  useLayoutEffect(() => setMatch(-1), [state.search, transformKey, state.inverted]);
   const searchBox = useRef<HTMLInputElement>(null);
 
   const onZoom = useCallback((s: Span) => {
