@@ -5,7 +5,6 @@ that hand requests over, under load."""
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -214,8 +213,9 @@ def told(run, program, *args, env=None):
 def test_doctor_says_how_a_process_is_read_and_what_is_missing(culprit_plain, run, tmp_path):
     program, _, _ = build(tmp_path, "inside")
     lines = told(run, program, tmp_path / "log")
-    assert re.fullmatch(re.escape(f"OpenTelemetry thread context, of {tmp_path}/spans: ") + r"-?\d+ from the thread "
-                        "pointer, by the program's own headers", lines["otel"])
+    # It is what the library has for a thread, and nothing else is there.
+    assert lines["otel"] == (f"OpenTelemetry thread context, of {tmp_path}/spans: -152 from the thread pointer, "
+                             "by the program's own headers") or MACHINE != "x86_64"
     assert lines["process"] == ("OpenTelemetry process context: service.name=spans, deployment.environment.name=test, "
                                 "service.version=1; it names 2 attributes of its threads")
     assert "traces" not in lines
