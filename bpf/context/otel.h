@@ -41,7 +41,11 @@ static __always_inline bool otel_take(struct scratch *s, __u64 at)
 	return n && otel_keep(s, r, n, at);
 }
 
-/* The variable, and in processes that have records there what is behind it. */
+/*
+ * The variable, and in processes that have records there what is behind it. That goes to where
+ * attributes are gathered: nobody has any yet.
+ */
+_Static_assert(CONTEXT_OTEL == CONTEXT_NONE + 1, "the first of context.tbl");
 static __always_inline bool otel_context(struct scratch *s, struct context_process *p)
 {
 	__u64 slot = context_tls(s, p, CONTEXT_OTEL), at;
