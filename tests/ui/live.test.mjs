@@ -37,13 +37,14 @@ async function live(server, options = {}) {
   return p;
 }
 
-/** A new round at once, and its picture: there and back again. */
+/** Two new rounds at once, and their pictures: there and back again. */
 async function refresh(p, server) {
   const n = server.count("payload");
-  await p.page.getByRole("button", { name: "Live" }).click();
-  await p.page.getByRole("button", { name: "Live" }).click();
-  await until("two more rounds", () => server.count("payload") >= n + 1);
-  await p.page.waitForSelector('.live-page[aria-busy="false"]');
+  for (let i = 0; i < 2; i++) {
+    await p.page.getByRole("button", { name: "Live" }).click();
+    await p.page.waitForSelector('.live-page[aria-busy="false"]');
+  }
+  assert.ok(server.count("payload") >= n + 2, "two more rounds");
   await p.painted();
 }
 
@@ -368,9 +369,17 @@ it("a slow answer to an old question does not replace the new one", async () => 
   const p = await live(s);
   let release;
   s.held = { promise: new Promise((r) => (release = r)) };
-  await p.page.getByRole("button", { name: /^shop/ }).click();
+  const busy = () => p.page.locator(".live-page").getAttribute("aria-busy");
+  assert.equal(await busy(), "false");
+  // Before anything is painted, and so before anything is asked.
+  assert.equal(await p.page.evaluate(async () => {
+    [...document.querySelectorAll(".strip button")].find((b) => b.textContent.startsWith("shop")).click();
+    for (let i = 0; i < 5; i++)
+      await null;
+    return document.querySelector(".live-page").getAttribute("aria-busy");
+  }), "true");
   await until("shop is asked for", () => s.asked.some((a) => a.path === "/api/v1/payload" && /shop/.test(a.query)));
-  assert.equal(await p.page.locator(".live-page").getAttribute("aria-busy"), "true");
+  assert.equal(await busy(), "true");
   await p.page.getByRole("button", { name: /^db/ }).click();
   await until("db is asked for", () => s.asked.some((a) => a.path === "/api/v1/payload" && /db/.test(a.query)));
   s.held = null;

@@ -52,6 +52,7 @@ function rest(ms: number, signal: AbortSignal): Promise<void> {
       if (signal.aborted || (late && !document.hidden)) {
         clearTimeout(timer);
         document.removeEventListener("visibilitychange", look);
+        signal.removeEventListener("abort", look);
         resolve();
       }
     };
@@ -63,17 +64,18 @@ function rest(ms: number, signal: AbortSignal): Promise<void> {
 export function usePoll(source: Source, state: LiveState): Poll {
   const [view, setView] = useState<View | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);
-  const [busy, setBusy] = useState(true);
   const [nth, setNth] = useState(0);
+  // The round that was ended last, by what it was of.
+  const [ended, setEnded] = useState("");
   const since = useRef(0);
   // A sheet over the picture asks for itself.
   const key = JSON.stringify({ ...state, source: "", line: 0, code: null, find: "", sort: "" });
+  const round = `${nth} ${key}`;
   const idle = state.view === "files";
   useEffect(() => {
     const abort = new AbortController();
     const { signal } = abort;
     const run = async (): Promise<void> => {
-      setBusy(!idle);
       if (idle)
         return;
       for (;;) {
@@ -98,7 +100,7 @@ export function usePoll(source: Source, state: LiveState): Poll {
           // A token or a better question comes from the reader; a server may come back by itself.
           wait = what.kind === "gone" ? 5000 : what.kind === "token" ? 0 : wait;
         }
-        setBusy(false);
+        setEnded(round);
         if (wait === 0)
           return;
         // A server that takes long is not asked all the time.
@@ -110,7 +112,8 @@ export function usePoll(source: Source, state: LiveState): Poll {
     void run();
     return () => abort.abort();
   }, [source, key, nth]);
-  return { view, problem, busy, again: () => setNth((n) => n + 1) };
+  // From the moment that something else is asked for, and not from when it is asked.
+  return { view, problem, busy: !idle && ended !== round, again: () => setNth((n) => n + 1) };
 }
 
 export function typeOf(v: View | null): { name: string; unit: string } {
