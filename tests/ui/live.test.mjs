@@ -407,6 +407,32 @@ it("keys: the sheet has those of the bar too; sandwich and transforms outlive a 
   await p.end();
 });
 
+it("what is typed right behind a key, before the next painting, goes where that key led", async () => {
+  const s = new Server(machine());
+  const p = await live(s);
+  const fast = (...keys) => Promise.all(keys.map((k) => p.page.keyboard.press(k)));
+  const theme = await p.page.evaluate(() => document.documentElement.dataset.theme);
+  await fast("v", "d");
+  const filter = p.page.getByLabel(/Filter services/);
+  assert.equal(await filter.inputValue(), "d");
+  assert.equal(await p.page.evaluate(() => document.documentElement.dataset.theme), theme);
+  // The first empties the box.
+  await p.key("Escape", "Escape");
+  await filter.waitFor({ state: "detached" });
+  await fast("?", "l");
+  await p.page.locator("dialog.help").waitFor();
+  assert.equal(search(p).get("from"), null);
+  await p.key("Escape");
+  await p.page.locator("dialog.help").waitFor({ state: "detached" });
+  const stacks = p.page.getByLabel("Only stacks with these frames");
+  await stacks.fill("fn=\"x\"");
+  await fast("Enter", "z");
+  await until("asked", () => s.asked.some((a) => a.stacks === "fn=\"x\""));
+  await p.page.waitForSelector('.live-page[aria-busy="false"]');
+  assert.equal(await stacks.inputValue(), "fn=\"x\"z");
+  await p.end();
+});
+
 for (const [name, options] of [["live-dark", { dark: true }], ["live-phone-light", { width: 390, height: 844, touch: true }],
   ["live-phone-dark", { width: 390, height: 844, touch: true, dark: true }]])
   it(`looks: ${name}`, async () => {

@@ -138,7 +138,7 @@ export function App(p: Props): preact.JSX.Element {
   useLayoutEffect(() => {
     document.documentElement.dataset["theme"] = theme;
   }, [theme]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     document.title = meta.title ? `${meta.title} – culprit` : "culprit";
   }, [meta.title]);
 
@@ -183,7 +183,7 @@ export function App(p: Props): preact.JSX.Element {
   const [focus, setFocus] = useNode(hashes);
   // Of the table's row under the pointer, and the other way round.
   const [linked, setLinked] = useState(-1);
-  useEffect(() => setLinked(-1), [table, tree]);
+  useLayoutEffect(() => setLinked(-1), [table, tree]);
   const over = hover?.profile === profile && !hover.spot.folded ? ids.of[hover.tree.frame[hover.spot.first]!]! : -1;
   const [help, setHelp] = useState(false);
   const [folded, setFolded] = useState<FoldedSum>({ frames: 0, weight: 0 });

@@ -3,7 +3,7 @@
  * What is chosen beside service and time: labels, a predicate over stacks, the label of the first
  * level. Chips show it; a sheet lists labels and their values with their weight.
  */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { askable, selector, without } from "../model/address.ts";
 import type { Filter } from "../model/address.ts";
 import { complete, STACK_HELP } from "../model/predicate.ts";
@@ -82,7 +82,7 @@ function Values(p: Props & { name: string }): preact.JSX.Element {
 function Sheet(p: Props): preact.JSX.Element {
   const ref = useRef<HTMLDialogElement>(null);
   const [name, setName] = useState(p.filters[p.filters.length - 1]?.label ?? "");
-  useEffect(() => ref.current!.showModal(), []);
+  useLayoutEffect(() => ref.current!.showModal(), []);
   const query = selector(p.service, []);
   const names = useAnswer<string[]>(JSON.stringify([query, p.type, p.range]), async (signal) =>
     readNames(await p.source.json("labels", { from: p.range.from, to: p.range.to, query, type: p.type }, signal), "labels")
@@ -130,7 +130,8 @@ export function Stacks(p: { value: string; names: () => string[]; onChange: (tex
   const [on, setOn] = useState(false);
   const [chosen, choose] = useState(-1);
   const box = useRef<HTMLInputElement>(null);
-  useEffect(() => setText(p.value), [p.value]);
+  // At once: after the next painting it would take back what was typed meanwhile.
+  useLayoutEffect(() => setText(p.value), [p.value]);
   const offers = on ? complete(text, at, p.names) : [];
   const take = (i: number): void => {
     const o = offers[i]!;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The sheet of keys and of what the picture means. */
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 export type Keys = [string[], string][];
 
@@ -26,7 +26,7 @@ const KEYS: Keys = [
 
 export function Help(p: { onClose: () => void; diff: boolean; more: Keys | undefined }): preact.JSX.Element {
   const ref = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     ref.current!.showModal();
   }, []);
   return (

@@ -84,7 +84,7 @@ function useSearch(): [LiveState, (change: Partial<LiveState>) => void] {
 function Token(p: { text: string; onToken: (t: string) => void }): preact.JSX.Element {
   const [token, setToken] = useState("");
   const box = useRef<HTMLInputElement>(null);
-  useEffect(() => box.current!.focus(), []);
+  useLayoutEffect(() => box.current!.focus(), []);
   return (
     <form class="nothing token" aria-labelledby="token-title" onSubmit={(e) => {
       e.preventDefault();
@@ -104,7 +104,7 @@ function Custom(p: { range: Range; onRange: (r: Range) => void; onClose: () => v
   const ref = useRef<HTMLDialogElement>(null);
   const [from, setFrom] = useState(localInput(p.range.from));
   const [to, setTo] = useState(localInput(p.range.to));
-  useEffect(() => {
+  useLayoutEffect(() => {
     ref.current!.showModal();
   }, []);
   const range = { from: new Date(from).getTime(), to: new Date(to).getTime() };

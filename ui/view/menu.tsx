@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What can be done with a frame: a menu at the pointer, or at the focused frame from the keyboard. */
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Place } from "./flame.tsx";
 
 /** What it does, and the key that does the same to the frame in focus. */
@@ -21,7 +21,7 @@ export function Menu(p: Props): preact.JSX.Element {
     el.style.top = `${Math.max(4, Math.min(p.at.y, innerHeight - el.offsetHeight - 4))}px`;
     el.querySelector("button")!.focus();
   }, [p.at]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const outside = (e: PointerEvent): void => {
       if (!ref.current?.contains(e.target as Node))
         p.onClose();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The services with their shares: the heaviest as a strip, all of them with a filter in a sheet. */
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { keepOrder, rate } from "../model/series.ts";
 import type { Share, TypeName } from "../model/series.ts";
 import { matcher } from "../model/search.ts";
@@ -33,7 +33,7 @@ function All(p: Props & { onClose: () => void }): preact.JSX.Element {
   const ref = useRef<HTMLDialogElement>(null);
   const [filter, setFilter] = useState("");
   const box = useRef<HTMLInputElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     ref.current!.showModal();
     box.current!.focus();
   }, []);

@@ -53,7 +53,7 @@ interface SheetProps<T> {
 export function Sheet<T extends object>(p: SheetProps<T>): preact.JSX.Element {
   const ref = useRef<HTMLDialogElement>(null);
   const [answer, set] = useState<T | string | null>(null);
-  useEffect(() => ref.current!.showModal(), []);
+  useLayoutEffect(() => ref.current!.showModal(), []);
   useEffect(() => {
     const abort = new AbortController();
     p.ask(abort.signal).then((a) => abort.signal.aborted || set(a))
