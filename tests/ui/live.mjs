@@ -29,7 +29,8 @@ export class Server {
   refuse = null;
   damaged = false;
   blank = false;
-  delay = 0;
+  /** Hold all statistics until it is kept. */
+  slow = null;
   skew = 0;
   /** When what is stored begins. */
   first = 1;
@@ -99,6 +100,7 @@ export class Server {
     const has = (n) => chosen === "" || n === chosen;
     switch (url.pathname) {
     case "/api/v1/stats":
+      await this.slow;
       return this.json(r, { store: { rows: names.length ? 7 : 0, first: this.first } });
     case "/api/v1/types":
       return this.json(r, { types: names.length ? this.types.map((name) => ({ name, series: 1, last: to })) : [] });

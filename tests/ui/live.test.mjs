@@ -364,6 +364,17 @@ it("another clock than the server's: ranges are by the server's", async () => {
   await p.end();
 });
 
+it("a slow answer is no other clock", async () => {
+  const s = new Server(machine());
+  let answered = 0;
+  // Its Date is of when it was asked.
+  s.slow = new Promise((r) => setTimeout(r, 4000)).then(() => (answered = Date.now()));
+  const p = await live(s);
+  const [ask] = s.asked.filter((a) => a.path === "/api/v1/payload");
+  assert.ok(Number(ask.to) >= answered, `asked for what was ${answered - ask.to} ms before the answer`);
+  await p.end();
+});
+
 it("a slow answer to an old question does not replace the new one", async () => {
   const s = new Server(machine());
   const p = await live(s);

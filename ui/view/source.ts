@@ -6,6 +6,8 @@
 import { DataError } from "../model/tree.ts";
 
 const KEY = "culprit-token";
+/** Two clocks of one machine may differ by this, and it does not matter. */
+const SAME_MS = 1000;
 
 /** 401, or 403 for a token that may not read. */
 export class TokenError extends Error {}
@@ -49,6 +51,17 @@ export class Source {
     return Date.now() + this.skew;
   }
 
+  /**
+   * The header has whole seconds and was written between question and answer, however long that took: a page or a
+   * server that was busy is no other clock. What is known fits until it does not, and so does no difference.
+   */
+  private compare(date: number, sent: number): void {
+    const [least, most] = [date - Date.now() - SAME_MS, date + 1000 - sent + SAME_MS];
+    const fits = (skew: number): boolean => skew >= least && skew <= most;
+    if (!Number.isNaN(date) && !fits(this.skew))
+      this.skew = fits(0) ? 0 : (least + most) / 2;
+  }
+
   private async ask(path: string, parameters: Parameters, signal: AbortSignal, body: Blob | null): Promise<Response> {
     const [name, more] = path.split("?");
     const q = new URLSearchParams(more);
@@ -59,6 +72,7 @@ export class Source {
     const headers: Record<string, string> = this.token ? { Authorization: `Bearer ${this.token}` } : {};
     if (body)
       headers["Content-Type"] = "application/octet-stream";
+    const sent = Date.now();
     let r: Response;
     try {
       r = await fetch(`/api/v1/${name}${text ? "?" + text : ""}`, {
@@ -68,12 +82,7 @@ export class Source {
         throw e;
       throw new GoneError("The server does not answer");
     }
-    const date = Date.parse(r.headers.get("Date") ?? "");
-    // The header has whole seconds: what is within them is not a difference.
-    if (Number.isFinite(date)) {
-      const off = date + 500 - Date.now();
-      this.skew = Math.abs(off) > 2000 ? off : 0;
-    }
+    this.compare(Date.parse(r.headers.get("Date") ?? ""), sent);
     if (r.ok)
       return r;
     if (r.status === 401)
