@@ -183,6 +183,19 @@ export class Page {
     })));
   }
 
+  /** What was copied, as the search box gets it; a copy takes a moment, so it is pasted until it is this. */
+  async pasted(want) {
+    const box = this.page.getByLabel(/Search frames/);
+    let text;
+    await until(`${want} is copied`, async () => {
+      await box.fill("");
+      await this.key("Control+v");
+      return want.test(text = await box.inputValue());
+    });
+    await box.fill("");
+    return text;
+  }
+
   /** What the address says of the picture; it follows what is typed a moment later. */
   async hash(like = /^/) {
     let hash;

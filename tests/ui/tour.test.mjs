@@ -170,13 +170,10 @@ it("flame graph: callers and callees, copies, colours, narrow frames, icicle, in
   await p.shot("tour-sandwich");
   await p.page.getByRole("button", { name: "Back" }).click();
   await p.page.getByPlaceholder("Filter functions").fill("");
-  for (const [item, want] of [["Copy name", /^grinder$/], ["Copy stack", /^grinder$/], ["Copy link to this frame", /^http:.*service=grinder/]]) {
+  for (const [item, want] of [["Copy name", /^grinder$/], ["Copy link to this frame", /^http:.*service=grinder/], ["Copy stack", /^grinder$/]]) {
     await p.click([1, 0.5], { button: "right" });
     await p.page.getByRole("menuitem", { name: item }).click();
-    await p.search.focus();
-    await p.key("Control+v");
-    assert.match(await p.search.inputValue(), want, item);
-    await p.search.fill("");
+    await p.pasted(want);
   }
   const colours = p.page.getByLabel("Colours", { exact: true }).first();
   for (const by of await colours.locator("option").evaluateAll((o) => o.map((x) => x.value))) {

@@ -196,8 +196,8 @@ function LinkButton(p: { state: LiveState; range: Range }): preact.JSX.Element {
     return () => clearTimeout(timer);
   }, [copied]);
   return <button class="text copy-link" title="Copy a link to this view, of this time (y)" onClick={() => {
-    void copy(`${location.origin}${location.pathname}?${encodeLive({ ...p.state, range: p.range })}${address().hash}`);
-    setCopied(true);
+    void copy(`${location.origin}${location.pathname}?${encodeLive({ ...p.state, range: p.range })}${address().hash}`)
+      .then(() => setCopied(true));
   }}>{copied ? "Link copied" : "Copy link"}</button>;
 }
 
