@@ -151,6 +151,34 @@ it("what arrives replaces the picture and nothing else: zoom, search, scroll, fo
   await p.end();
 });
 
+it("who scrolls while newer samples come is not taken back", async () => {
+  const deep = (n) => `app;main;${Array.from({ length: n }, (_, i) => `level_${i}`).join(";")}`;
+  const services = { app: { lines: [...KNOWN, `${deep(80)} 40`] } };
+  const s = new Server(services);
+  const p = await live(s, { hash: "#t=0" });
+  // All the time, and so between the two: what is in sight is this far from the floor, or the picture moved it.
+  await p.page.evaluate(() => {
+    const e = document.querySelector(".flame");
+    const floor = () => e.scrollHeight - e.scrollTop;
+    let n = 0, was = floor();
+    window.moved = [];
+    setInterval(() => {
+      if (floor() !== was)
+        window.moved.push([was, floor()]);
+      e.scrollTop = 200 + n++ % 20;
+      was = floor();
+    }, 1);
+  });
+  const tall = () => p.page.evaluate(() => document.querySelector(".flame").scrollHeight);
+  for (const levels of [90, 100]) {
+    const before = await tall();
+    services.app.lines = [...KNOWN, `${deep(levels)} 40`];
+    await until("it is shown", async () => await tall() > before);
+  }
+  assert.deepEqual(await p.page.evaluate(() => window.moved), []);
+  await p.end();
+});
+
 it("the card under a pointer that rests tells of the new picture", async () => {
   const services = { app: { lines: KNOWN } };
   const s = new Server(services);

@@ -188,6 +188,8 @@ export class Flame extends Component<Props> {
     for (let i = 0; i < target.n; i++)
       deepest = Math.max(deepest, target.row[i]!);
     this.props.onFolded?.(foldedSum(target, (b - a) / s.clientWidth));
+    // Who scrolls may be ahead of the event that tells of it.
+    this.look();
     this.rows = deepest + 1;
     this.spacer.current!.style.height = `${this.rows * ROW}px`;
     // A flame graph stands on its floor.
@@ -412,11 +414,15 @@ export class Flame extends Component<Props> {
     return -1;
   }
 
-  private readonly onScroll = (): void => {
+  private look(): void {
     const s = this.scroller.current!;
     // Of a window that was not measured yet it tells nothing.
     if (s.clientHeight === this.height)
       this.floor = s.scrollHeight - s.scrollTop - s.clientHeight;
+  }
+
+  private readonly onScroll = (): void => {
+    this.look();
     this.schedule();
   };
 
