@@ -104,6 +104,8 @@ export class Server {
       return this.json(r, { store: { rows: names.length ? 7 : 0, first: this.first } });
     case "/api/v1/types":
       return this.json(r, { types: names.length ? this.types.map((name) => ({ name, series: 1, last: to })) : [] });
+    case "/api/v1/labels":
+      return this.json(r, { labels: [{ name: "host.name" }] });
     case "/api/v1/label-values":
       return this.json(r, { values: names.map((name) => ({ name, series: 1, last: to })) });
     case "/api/v1/series": {

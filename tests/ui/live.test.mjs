@@ -204,6 +204,20 @@ it("the card under a pointer that rests tells of the new picture", async () => {
   await p.end();
 });
 
+it("the sheet of labels stays as it is while newer samples come", async () => {
+  const s = new Server(machine());
+  const p = await live(s);
+  await p.key("m");
+  const first = p.page.locator(".sheet-filters .values button").first();
+  await first.waitFor();
+  const handle = await first.elementHandle();
+  const n = s.count("payload");
+  await until("two rounds", () => s.count("payload") > n + 1);
+  assert.equal(await handle.evaluate((e) => e.isConnected), true);
+  assert.equal(s.asked.filter((a) => a.path === "/api/v1/labels").length, 1);
+  await p.end();
+});
+
 it("hold and follow: the address has the range, nothing is asked while it is held", async () => {
   const s = new Server(machine());
   const p = await live(s);

@@ -103,6 +103,21 @@ it("endpoints and requests: how often, how long, at what cost; filters; one is i
   await p.done();
 });
 
+it("what is being typed stays when a round ends", async () => {
+  const p = await see("view=traces&last=15m");
+  let rounds = 0;
+  p.page.on("response", (r) => rounds += /endpoints/.test(r.url()));
+  const least = p.page.getByLabel("at least ms");
+  await least.pressSequentially("90");
+  await until("two rounds", () => rounds > 1);
+  assert.equal(await least.inputValue(), "90");
+  await least.press("Enter");
+  await until("it is taken", () => params(p).get("min") === "90");
+  await p.page.goBack();
+  await until("it is not", async () => (await least.inputValue()) === "");
+  await p.done();
+});
+
 it("a trace: its spans below each other, what was sampled in each, its picture across services", async () => {
   const p = await see(`view=traces&${RANGE}&trace=${hex(1, 32)}`);
   await p.page.waitForSelector(".flame canvas");

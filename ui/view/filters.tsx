@@ -83,9 +83,11 @@ function Sheet(p: Props): preact.JSX.Element {
   const ref = useRef<HTMLDialogElement>(null);
   const [name, setName] = useState(p.filters[p.filters.length - 1]?.label ?? "");
   useLayoutEffect(() => ref.current!.showModal(), []);
+  // A live view goes on beside it: what somebody is about to choose does not change.
+  const [range] = useState(p.range);
   const query = selector(p.service, []);
-  const names = useAnswer<string[]>(JSON.stringify([query, p.type, p.range]), async (signal) =>
-    readNames(await p.source.json("labels", { from: p.range.from, to: p.range.to, query, type: p.type }, signal), "labels")
+  const names = useAnswer<string[]>(JSON.stringify([query, p.type, range]), async (signal) =>
+    readNames(await p.source.json("labels", { from: range.from, to: range.to, query, type: p.type }, signal), "labels")
       .filter((n) => askable(n) && !HIDDEN.has(n)));
   const chosen = name || (Array.isArray(names) ? names[0] ?? "" : "");
   return (
@@ -103,7 +105,7 @@ function Sheet(p: Props): preact.JSX.Element {
           <section aria-label={`Values of ${showable(chosen)}`}>
             {p.onGroup && <label class="group"><input type="checkbox" checked={p.group === chosen}
               onChange={(e) => p.onGroup!(e.currentTarget.checked ? chosen : "")} /> first level of the picture</label>}
-            <Values key={chosen} {...p} name={chosen} />
+            <Values key={chosen} {...p} range={range} name={chosen} />
           </section>
         </div>}
       </div>

@@ -3,7 +3,7 @@
  * Requests: what services are asked for and how long it takes, the slowest of them, one as a waterfall, and the picture of
  * an endpoint, of a trace or of one span; the slow ones of an endpoint against the middle.
  */
-import { useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 import type { LiveState } from "../model/address.ts";
 import type { Factors } from "../model/cost.ts";
 import { showable } from "../model/payload.ts";
@@ -41,8 +41,15 @@ const STATUS_WORD: Record<Status, string> = { "": "any status", ok: "ok", error:
 
 /** A number of milliseconds, taken when it is left or confirmed. */
 function Bound(p: { label: string; value: number; onValue: (ms: number) => void }): preact.JSX.Element {
+  // A round that ends meanwhile does not take back what is being typed.
+  const [text, setText] = useState("");
+  useLayoutEffect(() => setText(p.value > 0 ? String(p.value) : ""), [p.value]);
   return <label class="soft">{p.label} <input type="number" min="0" step="1" class="bound" aria-label={`${p.label} ms`} placeholder="ms"
-    value={p.value || ""} onChange={(e) => p.onValue(Math.max(0, Math.floor(Number(e.currentTarget.value)) || 0))} /></label>;
+    value={text} onInput={(e) => setText(e.currentTarget.value)} onChange={(e) => {
+      const ms = Math.max(0, Math.floor(Number(e.currentTarget.value)) || 0);
+      setText(ms > 0 ? String(ms) : "");
+      p.onValue(ms);
+    }} /></label>;
 }
 
 function Bar(p: Props & { set: (r: Partial<RequestState>) => void }): preact.JSX.Element {
