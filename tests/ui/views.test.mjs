@@ -247,6 +247,23 @@ it("files: dropped, named, exported, compared, and what is no profile is said", 
   assert.deepEqual(stored.values.map((v) => v.name), ["db", "old", "shop"]);
 });
 
+it("files: one that comes while another is read goes behind it", async () => {
+  const p = await see("view=files");
+  let release;
+  const held = new Promise((r) => (release = r));
+  await p.page.route(/convert\?name=first/, async (r) => {
+    await held;
+    await r.continue();
+  });
+  for (const [name, lines] of [["first", BEFORE], ["second", AFTER]])
+    await p.page.getByLabel("Profiles", { exact: true }).setInputFiles({ name: `${name}.folded`, mimeType: "text/plain",
+      buffer: Buffer.from(lines.join("\n") + "\n") });
+  release();
+  await until("both", async () => /compared with first\.folded/.test(await text(p, ".quality")));
+  assert.match(await text(p, "h1"), /second\.folded/);
+  await p.done();
+});
+
 it("export: a comparison, of both sides or of one, by amounts or by shares", async () => {
   const p = await see(`view=compare&${RANGE}&service=shop&is=host.name%3Dweb-2&base-is=host.name%3Dweb-1`);
   await p.page.waitForSelector(".flame canvas");

@@ -3,7 +3,7 @@
  * Profiles from files: dropped or chosen, turned by the server into what the page draws, stored
  * nowhere. Two of them are compared. The server never keeps them, so a reload has to ask again.
  */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { compareProfiles } from "../model/compare.ts";
 import { parseBody, showable } from "../model/payload.ts";
 import type { Profile } from "../model/tree.ts";
@@ -41,35 +41,33 @@ export function Files(p: { source: Source; keys: Keys; dropped: File[] }): preac
   const [files, setFiles] = useState<Opened[]>([]);
   const [wrong, setWrong] = useState("");
   const [busy, setBusy] = useState(false);
-  const [shown, setShown] = useState<Profile | string | null>(null);
+  const shown = useMemo(() => picture(files), [files]);
   const input = useRef<HTMLInputElement>(null);
-  const add = async (list: File[]): Promise<void> => {
-    if (list.length === 0)
-      return;
+  const read = async (list: File[]): Promise<void> => {
     setBusy(true);
     setWrong("");
     try {
       const opened = [];
       for (const f of list.slice(0, 2))
         opened.push(await open(p.source, f, new AbortController().signal));
-      const next = [...files, ...opened].slice(-2);
-      setFiles(next);
-      setShown(picture(next));
+      setFiles((now) => [...now, ...opened].slice(-2));
     } catch (e) {
       setWrong(`${list.map((f) => showable(f.name)).join(", ")}: ${e instanceof Error ? e.message : String(e)}`);
     }
     setBusy(false);
   };
-  useEffect(() => void add(p.dropped), [p.dropped]);
-  const keep = (next: Opened[]): void => {
-    setFiles(next);
-    setShown(picture(next));
+  // One after the other: which was first is which is before.
+  const reading = useRef(Promise.resolve());
+  const add = (list: File[]): void => {
+    if (list.length > 0)
+      reading.current = reading.current.then(() => read(list));
   };
+  useEffect(() => add(p.dropped), [p.dropped]);
   const last = files[files.length - 1]?.file;
   const bar = <div class="files-bar">
-    {files.map((f, i) => <button key={i} class="transform" title="Take this file away" onClick={() => keep(files.filter((_, k) => k !== i))}>
+    {files.map((f, i) => <button key={i} class="transform" title="Take this file away" onClick={() => setFiles(files.filter((_, k) => k !== i))}>
       {files.length > 1 ? (i === 0 ? "before: " : "after: ") : ""}{showable(f.file.name)} ✕</button>)}
-    {files.length === 2 && <button class="text" onClick={() => keep([files[1]!, files[0]!])}>Swap</button>}
+    {files.length === 2 && <button class="text" onClick={() => setFiles([files[1]!, files[0]!])}>Swap</button>}
     <button class="text" onClick={() => input.current!.click()}>{files.length === 0 ? "Choose a file…" : files.length === 1 ? "Compare with…" : "Another…"}</button>
     {last && <Export source={p.source} path="convert" name={last.name.replace(/\.[^.]*$/, "")} of={fileOf(last)}
       compared={files.length === 2 && typeof shown !== "string" ? { before: fileOf(files[0]!.file),
@@ -77,7 +75,7 @@ export function Files(p: { source: Source; keys: Keys; dropped: File[] }): preac
     {busy && <span class="soft">Reading…</span>}
     {wrong !== "" && <span class="grew" role="alert">{wrong}</span>}
     <input ref={input} type="file" multiple hidden aria-label="Profiles" onChange={(e) => {
-      void add([...e.currentTarget.files ?? []]);
+      add([...e.currentTarget.files ?? []]);
       e.currentTarget.value = "";
     }} />
   </div>;
