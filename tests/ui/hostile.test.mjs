@@ -67,7 +67,7 @@ async function see(search) {
   return p;
 }
 
-test("hostile names, labels and titles: every view", { skip, timeout: 180000 }, async () => {
+test("hostile names, labels and titles: every view", { skip, timeout: 600000 }, async () => {
   for (const [view, wait] of [["", ".flame canvas"], ["view=services", ".services-page .pick"], ["view=services&by=host.name", ".services-page .pick"],
     ["view=compare&ago=0s", ".flame canvas"], ["chart=threads", ".lanes"], ["group=host.name", ".flame canvas"]]) {
     const p = await see(`${view}&${RANGE}`);
@@ -78,7 +78,7 @@ test("hostile names, labels and titles: every view", { skip, timeout: 180000 }, 
   }
 });
 
-test("hostile names: picture, card, menu, table, sandwich, source, search", { skip, timeout: 180000 }, async () => {
+test("hostile names: picture, card, menu, table, sandwich, source, search", { skip, timeout: 600000 }, async () => {
   const p = await see(`${RANGE}&service=${encodeURIComponent(NAMES.quoted)}`);
   await p.page.waitForSelector(".flame canvas");
   assert.equal((await p.rows()).length, Object.keys(NAMES).length);
@@ -103,7 +103,7 @@ test("hostile names: picture, card, menu, table, sandwich, source, search", { sk
   await p.done();
 });
 
-test("hostile addresses and predicates: what they ask for is refused or nothing, in words", { skip, timeout: 180000 }, async () => {
+test("hostile addresses and predicates: what they ask for is refused or nothing, in words", { skip, timeout: 600000 }, async () => {
   for (const search of [`service=${encodeURIComponent(NAMES.script)}`, `stacks=${encodeURIComponent('fn="<img src=x onerror=alert(1)>" under (')}`,
     `is=${encodeURIComponent(`host.name=${NAMES.markup}`)}`, `type=${encodeURIComponent(NAMES.markup)}`, `source=${encodeURIComponent("/etc/shadow")}`,
     `fn=${encodeURIComponent(NAMES.markup)}&binary=/etc/shadow&build=${encodeURIComponent(NAMES.script)}`, `view=${encodeURIComponent(NAMES.markup)}`,
@@ -121,7 +121,7 @@ test("hostile addresses and predicates: what they ask for is refused or nothing,
   await p.done();
 });
 
-test("hostile uploads: names of files, and what is in them", { skip, timeout: 120000 }, async () => {
+test("hostile uploads: names of files, and what is in them", { skip, timeout: 600000 }, async () => {
   const p = await see("view=files");
   const input = p.page.getByLabel("Profiles", { exact: true });
   const name = `${NAMES.markup.replace("/", "")}.folded`;

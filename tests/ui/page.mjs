@@ -66,10 +66,13 @@ export function diff(before, after, ...options) {
 export const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
   "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 
+/** A browser that starts from a slow disk; what a page does in a moment, on a machine that is busy with others. */
+const START_MS = 180000;
+const PATIENCE_MS = 120000;
 let browser;
 
 export async function launch() {
-  browser ??= await chromium.launch({ executablePath: program, args: FLAGS });
+  browser ??= await chromium.launch({ executablePath: program, args: FLAGS, timeout: START_MS });
   return browser;
 }
 
@@ -90,6 +93,7 @@ export async function openUrl(url, { hash = "", width = 1280, height = 720, dark
   const context = await (await launch()).newContext({
     viewport: { width, height }, colorScheme: dark ? "dark" : "light", hasTouch: touch, reducedMotion: "reduce",
   });
+  context.setDefaultTimeout(PATIENCE_MS);
   const page = await context.newPage();
   const wrong = [];
   // Chromium's advice on our own colour(); and what a test expects to be said.
@@ -109,13 +113,14 @@ export async function openUrl(url, { hash = "", width = 1280, height = 720, dark
 }
 
 /** Waits for a condition; the page's own policy forbids waitForFunction(), which evaluates text. */
-export async function until(what, condition) {
-  for (let i = 0; i < 1200; i++) {
+export async function until(what, condition, seconds = 120) {
+  const end = Date.now() + 1000 * seconds;
+  do {
     if (await condition())
       return;
     await new Promise((r) => setTimeout(r, 50));
-  }
-  assert.fail(`not in 60 s: ${what}`);
+  } while (Date.now() < end);
+  assert.fail(`not in ${seconds} s: ${what}`);
 }
 
 export class Page {

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { AFTER, AT, BEFORE, HOSTILE, HOSTILE2, KNOWN, NARROW } from "./known.mjs";
-import { cannot, close, convert, convertBytes, diff, open } from "./page.mjs";
+import { cannot, close, convert, convertBytes, diff, open, until } from "./page.mjs";
 import { pprof } from "./pprof.mjs";
 
 const skip = cannot() || false;
@@ -19,7 +19,7 @@ before(() => {
 after(close);
 
 function it(name, body) {
-  test(name, { skip, timeout: 60000 }, body);
+  test(name, { skip, timeout: 300000 }, body);
 }
 
 it("opens from disk: title, quality, picture and table", async () => {
@@ -565,9 +565,7 @@ it("deep stacks: opens at the root, goes where one looks, keeps the place", asyn
   assert.match(await p.hover([0, 0.5]), /^all /);
   // Wheel up: what is under the pointer is painted there.
   await p.page.mouse.wheel(0, -1900);
-  // Playwright's own waiting for a function is stopped by the page's policy: it evaluates text.
-  for (let k = 0; k < 100 && Math.abs((await scroll())[0] - (most - 1900)) >= 2; k++)
-    await p.page.waitForTimeout(50);
+  await until("scrolled", async () => Math.abs((await scroll())[0] - (most - 1900)) < 2);
   await p.painted();
   assert.match(await p.hover([20, 0.3]), /^f118 /);
   await p.shot("deep-light");

@@ -11,16 +11,17 @@ import { closeAll, folder, serve, text } from "./serve.mjs";
 const skip = cannot() || false;
 after(closeAll);
 
-test("the real server: from nothing to the picture, its services, newer samples, kill -9 and back", { skip, timeout: 180000 }, async () => {
+test("the real server: from nothing to the picture, its services, newer samples, kill -9 and back", { skip, timeout: 600000 }, async () => {
   const s = await serve("a");
   const p = await openUrl(s.url, { hash: "#t=0", said: /Failed to load resource/ });
   assert.match(await text(p, ".nothing"), /Waiting for the first samples/);
   await s.upload("shop", KNOWN);
   await s.upload("db", KNOWN.map((l) => l.replace(/\d+$/, (n) => 3 * n)));
   // By itself, without a reload.
-  await p.page.waitForSelector(".flame canvas", { timeout: 30000 });
-  // A round may come between the two.
+  await p.page.waitForSelector(".flame canvas");
+  // A round may come between the two, also between its own questions.
   await p.page.locator(".strip button", { hasText: "db 75 %" }).waitFor();
+  await p.page.locator(".quality", { hasText: /^400 samples/ }).waitFor();
   assert.match(await text(p, ".strip"), /^All .* db 75 % shop 25 %$/);
   assert.match(await text(p, ".quality"), /^400 samples/);
   await p.page.locator(".strip button", { hasText: "shop" }).click();
@@ -30,18 +31,18 @@ test("the real server: from nothing to the picture, its services, newer samples,
   assert.match(await p.hover([AT.load[0], AT.load[1]]), / total 30 samples 30 % 30 %/);
   await p.shot("server-light");
   await s.upload("shop", KNOWN);
-  await p.page.locator(".quality", { hasText: "200 samples" }).waitFor({ timeout: 30000 });
+  await p.page.locator(".quality", { hasText: "200 samples" }).waitFor();
   await s.stop("SIGKILL");
-  await p.page.locator(".problem", { hasText: "does not answer since" }).waitFor({ timeout: 30000 });
+  await p.page.locator(".problem", { hasText: "does not answer since" }).waitFor();
   assert.match(await text(p, ".quality"), /^200 samples/, "the last picture stays");
   const again = await serve("a", { port: s.port });
-  await p.page.locator(".problem").waitFor({ state: "detached", timeout: 30000 });
+  await p.page.locator(".problem").waitFor({ state: "detached" });
   assert.match(await text(p, ".quality"), /^200 samples/, "what was acknowledged is there");
   await p.done();
   assert.equal(await again.stop(), 0);
 });
 
-test("the real server: the page needs no token, its data do", { skip, timeout: 120000 }, async () => {
+test("the real server: the page needs no token, its data do", { skip, timeout: 300000 }, async () => {
   const tokens = join(folder, "tokens");
   writeFileSync(tokens, "read reads-what-is-there\nwrite writes-what-is-new\n", { mode: 0o600 });
   const s = await serve("b", { options: ["--token-file", tokens] });
@@ -63,7 +64,7 @@ test("the real server: the page needs no token, its data do", { skip, timeout: 1
   assert.equal(await s.stop(), 0);
 });
 
-test("the real server: the page's headers, unchanged is 304, with and without gzip", { skip, timeout: 60000 }, async () => {
+test("the real server: the page's headers, unchanged is 304, with and without gzip", { skip, timeout: 300000 }, async () => {
   const s = await serve("c");
   const plain = await fetch(s.url, { headers: { "Accept-Encoding": "identity" } });
   assert.equal(plain.headers.get("content-encoding"), null);

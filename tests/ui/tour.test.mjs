@@ -72,7 +72,7 @@ before(async () => {
   await until("enough of the program", async () => {
     const stacks = await (await fetch(`${url}api/v1/export?${q}`)).text();
     return seen(stacks, /;extra;/) > 40 && seen(stacks, /;fetch;.*vfs_read/) > 40;
-  });
+  }, 200);
   // What was recorded until now stays as it is.
   const now = Math.floor(Date.now() / 1000) * 1000;
   range = `from=${now - 240000}&to=${now}`;
@@ -80,7 +80,7 @@ before(async () => {
 after(end);
 
 function it(name, body) {
-  test(`tour: ${name}`, { skip, timeout: 120000 }, body);
+  test(`tour: ${name}`, { skip, timeout: 300000 }, body);
 }
 
 async function see(search = "", options) {
@@ -124,7 +124,7 @@ it("flame graph: kinds, card, zoom and back, search, next and previous", async (
   const p = await see(grinder());
   const legend = await p.page.locator(".legend").innerText();
   assert.ok(["native", "kernel", "inlined"].every((kind) => legend.includes(kind)), legend);
-  assert.match(await p.hover([1, 0.5]), /^grinder .* total [\d.,]+ m?s .*100 % .* 95 % interval/);
+  assert.match(await p.hover([1, 0.5]), /^grinder .* total [\d.,]+ (m?s|min) .*100 % .* 95 % interval/);
   await p.shot("tour-card");
   await p.focus("fetch");
   await p.key("Enter");
@@ -166,7 +166,7 @@ it("flame graph: callers and callees, copies, colours, narrow frames, icicle, in
   const p = await see(grinder());
   await p.page.getByPlaceholder("Filter functions").fill("^churn$");
   await p.page.getByRole("button", { name: "Callers and callees of churn" }).click();
-  assert.match(await p.page.locator(".sandwich-head").innerText(), /churn\s+[\d.]+ m?s, [\d.]+ % of all/);
+  assert.match(await p.page.locator(".sandwich-head").innerText(), /churn\s+[\d.]+ (m?s|min), [\d.]+ % of all/);
   await p.shot("tour-sandwich");
   await p.page.getByRole("button", { name: "Back" }).click();
   await p.page.getByPlaceholder("Filter functions").fill("");

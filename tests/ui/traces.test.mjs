@@ -58,7 +58,7 @@ after(async () => {
 });
 
 function it(name, body) {
-  test(`traces: ${name}`, { skip, timeout: 120000 }, body);
+  test(`traces: ${name}`, { skip, timeout: 300000 }, body);
 }
 
 async function settled(p) {

@@ -38,7 +38,7 @@ after(async () => {
 });
 
 function it(name, body) {
-  test(`views: ${name}`, { skip, timeout: 120000 }, body);
+  test(`views: ${name}`, { skip, timeout: 300000 }, body);
 }
 
 async function see(search, options) {
