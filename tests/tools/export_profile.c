@@ -7,7 +7,8 @@
  * A FILE.otlp or FILE.json is a request: what it holds is sent as it is, each profile by itself.
  *
  * Options: tls=1 ca= cert= key= token= headers= spool= spool_bytes= timeout= retry_ms= keep=
- * repeat= gap_ms= (between two) shutdown_ms= resources=N (each profile's threads get N resources)
+ * repeat= gap_ms= (between two) settle_ms= (between two, or less when there is nothing to send)
+ * shutdown_ms= resources=N (each profile's threads get N resources)
  * timed=1 (samples get times) lost=N
  * start=SECONDS
  */
@@ -25,7 +26,7 @@
 
 struct arguments {
 	struct export_options o;
-	u64 repeat, gap_ms, shutdown_ms, resources, timed, lost, start_s;
+	u64 repeat, gap_ms, settle_ms, shutdown_ms, resources, timed, lost, start_s;
 	const char *dump;
 };
 
@@ -43,9 +44,9 @@ static u64 number(const char *s)
 static bool parse(struct arguments *a, const char *arg)
 {
 	static const char *const names[] = {
-		"tls",	       "ca",	  "cert",     "key",  "token",	"headers", "spool",
-		"spool_bytes", "timeout", "retry_ms", "keep", "repeat", "gap_ms",  "shutdown_ms",
-		"resources",   "timed",	  "lost",     "dump", "start",
+		"tls",	       "ca",	  "cert",     "key",  "token",	"headers",   "spool",
+		"spool_bytes", "timeout", "retry_ms", "keep", "repeat", "gap_ms",    "shutdown_ms",
+		"resources",   "timed",	  "lost",     "dump", "start",	"settle_ms",
 	};
 	const char *value = strchr(arg, '=');
 	size_t n = value ? (size_t)(value++ - arg) : 0, i = 0;
@@ -109,6 +110,9 @@ static bool parse(struct arguments *a, const char *arg)
 		break;
 	case 18:
 		a->start_s = number(value);
+		break;
+	case 19:
+		a->settle_ms = number(value);
 		break;
 	default:
 		return false;
@@ -282,6 +286,7 @@ int main(int argc, char **argv)
 			dump(&a, p, number_of);
 			exporters_send(e, p, false);
 			profile_destroy(in);
+			wait_until_sent(e, a.settle_ms);
 			nanosleep(&(struct timespec){.tv_sec = (time_t)(a.gap_ms / 1000),
 						     .tv_nsec = (long)(a.gap_ms % 1000) * 1000000},
 				  NULL);
