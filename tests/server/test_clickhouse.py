@@ -173,6 +173,7 @@ def test_whole_hours_are_read_from_their_sums(node, serve, database):
 
 
 def test_spans_are_answered_as_sqlite_answers(any_backend, serve, database):
+    test_traces.START = int(time.time()) * 1000 - 120_000
     ours, sqlite = serve("--store", any_backend.url(database)), serve()
     spans, samples = test_traces.backtracking(200)
     for s in (ours, sqlite):
