@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -46,6 +47,41 @@ def read(path):
     """The stacks of a folded file."""
     with open(path, encoding="utf-8", errors="replace") as f:
         return parse_folded(f.read())
+
+
+def cpu_seconds(pid):
+    """What the process has used, of which a zombie still tells."""
+    with open(f"/proc/{pid}/schedstat", encoding="ascii") as f:
+        return int(f.read().split()[0]) / 1e9
+
+
+def is_running(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
+        return f.read().rpartition(")")[2].split()[0] not in "ZX"
+
+
+def wait_for_cpu(pid, seconds, within=120):
+    """Until the process, which goes on, has used so much."""
+    end = time.monotonic() + within
+    while cpu_seconds(pid) < seconds:
+        assert time.monotonic() < end and is_running(pid), f"{pid} has used {cpu_seconds(pid):.1f} s"
+        time.sleep(0.02)
+
+
+def record_of_running(culprit, output, command, *args, env=None):
+    """culprit record -p of a program that runs already, which is stopped until it is recorded: what it
+    has to do is not done before. Its messages go to our stderr."""
+    with subprocess.Popen(list(map(str, command)), env={**os.environ, **(env or {})}) as p:
+        wait_for_cpu(p.pid, 0.1)
+        p.send_signal(signal.SIGSTOP)
+        try:
+            with subprocess.Popen([culprit, "record", "-o", str(output), "-p", str(p.pid), *map(str, args)]) as r:
+                wait_until_recording(r.pid)
+                p.send_signal(signal.SIGCONT)
+                assert r.wait(120) == 0
+            assert p.wait(120) == 0
+        finally:
+            p.kill()
 
 
 class Completeness:

@@ -8,13 +8,12 @@ All of them run once, two at a time, under one `culprit record`; each is then ju
 import os
 import shutil
 import subprocess
-import time
 from collections import Counter
 
 import pytest
 
 from folded import by_comm
-from recorder import Completeness, read, record
+from recorder import Completeness, read, record, record_of_running
 from statistics_of import binomial_interval
 from truth import PROGRAMS, TOP, Truth, Verdict, build, listed
 
@@ -41,7 +40,7 @@ def common_run(culprit, programs, accounts, tmp_path_factory):
     names = folder / "names"
     names.write_text("\n".join(COMMON) + "\n")
     record(culprit, folder / "all.folded", "-F", RATE, "--", "xargs", "-a", names, "-P", "2",
-           "-I{}", "env", f"{programs}/{{}}", CPU_MS, env={"TRUTH_OUT": str(accounts)}, timeout=400)
+           "-I{}", "env", f"{programs}/{{}}", CPU_MS, env={"TRUTH_OUT": str(accounts)}, timeout=1200)
     os.makedirs(os.path.join(TOP, "tests/artefacts"), exist_ok=True)
     shutil.copy(folder / "all.folded", os.path.join(TOP, "tests/artefacts/truth.folded"))
     return by_comm(read(folder / "all.folded"))
@@ -163,11 +162,8 @@ def test_kernel_frames_lie_below_user_frames(common_run, accounts, name):
 def test_attach_to_a_running_process(culprit, programs, accounts, tmp_path):
     """What ran before the recorder started is known from /proc."""
     name = "recursion-gs"
-    with subprocess.Popen([f"{programs}/{name}", "2500"],
-                          env={**os.environ, "TRUTH_OUT": str(tmp_path)}) as p:
-        time.sleep(0.3)
-        record(culprit, tmp_path / "o.folded", "-F", RATE, "-d", "3", "-p", p.pid)
-        assert p.wait(60) == 0
+    record_of_running(culprit, tmp_path / "o.folded", [f"{programs}/{name}", "2000"], "-F", RATE, "-d", "3",
+                      env={"TRUTH_OUT": str(tmp_path)})
     stacks = read(tmp_path / "o.folded")
     assert {s.comm for s in stacks} == {name}, "-p lets other processes in"
     verdict = Verdict(Truth(tmp_path, name, inlined=False), stacks)
@@ -225,7 +221,7 @@ def test_code_that_takes_the_place_of_other_code(culprit, programs, tmp_path, na
 
 def test_a_pid_used_again_is_another_process(culprit, programs, tmp_path):
     names = ["deep-np", "split-np"] # both at the same fixed addresses
-    done = record(culprit, tmp_path / "o.folded", "-F", RATE, "--", f"{programs}/reuse", "2",
+    done = record(culprit, tmp_path / "o.folded", "-F", RATE, "--", f"{programs}/reuse", "4",
                   *(f"{programs}/{n}" for n in names), env={"TRUTH_OUT": str(tmp_path)},
                   check=False)
     if done.returncode == 77:

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs code of a library whose file is damaged meanwhile: victim MS LIBRARY. Three functions of
- * the library lie pages apart; a SIGBUS (the file was truncated below a page that is not there any
- * more) is survived, and counted in the output.
+ * Runs code of a library whose file is damaged meanwhile: victim MS LIBRARY DONE; as soon as there
+ * is a file DONE it has MS more to run. Three functions of the library lie pages apart; a SIGBUS
+ * (the file was truncated below a page that is not there any more) is survived, and counted in the
+ * output.
  */
 #include "truth.h"
 
@@ -10,6 +11,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 static sigjmp_buf again;
@@ -49,11 +51,11 @@ int main(int argc, char **argv)
 {
 	struct sigaction sa = {.sa_handler = on_fault};
 	void (*fn)(void (*)(long)) = NULL;
+	long long end = 0;
 	void *lib;
 
-	if (argc < 3)
+	if (argc < 4)
 		return 2;
-	truth_init(argc, argv);
 	TRUTH();
 	sigaction(SIGBUS, &sa, NULL);
 	sigaction(SIGSEGV, &sa, NULL);
@@ -65,7 +67,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s\n", dlerror());
 		return 1;
 	}
-	while (truth_running()) {
+	while (!end || truth_cpu_ns() < end) {
+		if (!end && access(argv[3], F_OK) == 0)
+			end = truth_cpu_ns() + atoll(argv[1]) * 1000000;
 		safe_work();
 		risky_work(fn);
 	}
