@@ -31,7 +31,7 @@ def free_port():
         return s.getsockname()[1]
 
 
-def wait_for(condition, what, seconds=15):
+def wait_for(condition, what, seconds=120):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"{what} did not start"
@@ -89,14 +89,14 @@ class Host:
         bin_dir, data, sockets = os.path.dirname(bins[-1]), self.nobody_folder("pg"), \
             self.nobody_folder("pgsock")
         subprocess.run([*NOBODY, f"{bin_dir}/initdb", "-D", data, "-N", "-A", "trust", "-U",
-                        "bench"], check=True, cwd=self.folder, timeout=60, **QUIET)
+                        "bench"], check=True, cwd=self.folder, timeout=300, **QUIET)
         self.start("postgres", [*NOBODY, f"{bin_dir}/postgres", "-D", data, "-k", sockets, "-c",
                                 "listen_addresses=", "-c", "fsync=off"])
         base = ["-h", sockets, "-U", "bench"]
         wait_for(lambda: subprocess.run([f"{bin_dir}/pg_isready", *base], **QUIET).returncode == 0,
-                 "postgres", 30)
+                 "postgres")
         subprocess.run([*NOBODY, pgbench, "-i", "-s", "3", "-q", *base, "postgres"], check=True,
-                       timeout=60, **QUIET)
+                       timeout=300, **QUIET)
         self.clients.append(lambda s: self.start("pgbench", [
             *NOBODY, pgbench, "-c", "4", "-T", s, *base, "postgres"]))
 

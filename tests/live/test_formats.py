@@ -85,7 +85,7 @@ func spin(n int) int { s := 0; for i := 0; i < n; i++ { s += i ^ n }; return s }
 func main() {
 	f, _ := os.Create(os.Args[1])
 	pprof.StartCPUProfile(f)
-	for t := time.Now(); time.Since(t) < 400*time.Millisecond; { spin(100000) }
+	for t := time.Now(); time.Since(t) < 2*time.Second; { spin(100000) }
 	pprof.StopCPUProfile()
 	f.Close()
 }
@@ -173,11 +173,14 @@ def speedscope_schema(tmp_path_factory):
     if not shutil.which("npm"):
         pytest.skip("no npm here")
     where = tmp_path_factory.mktemp("npm")
-    done = subprocess.run(["npm", "pack", "--silent", SPEEDSCOPE], cwd=where, capture_output=True,
-                          text=True, timeout=180)
+    try: # without a network it tries for minutes
+        why = subprocess.run(["npm", "pack", "--silent", SPEEDSCOPE], cwd=where, capture_output=True,
+                             text=True, timeout=300).stderr.strip()[-200:]
+    except subprocess.TimeoutExpired:
+        why = "no answer"
     archives = list(where.glob("*.tgz"))
-    if done.returncode != 0 or not archives:
-        pytest.skip(f"npm cannot fetch {SPEEDSCOPE}: {done.stderr.strip()[-200:]}")
+    if not archives:
+        pytest.skip(f"npm cannot fetch {SPEEDSCOPE}: {why}")
     with tarfile.open(archives[0]) as tar:
         name = next(n for n in tar.getnames() if n.endswith("file-format-schema.json"))
         return json.load(tar.extractfile(name))

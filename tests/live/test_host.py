@@ -24,7 +24,8 @@ def host_run(culprit, tmp_path_factory):
     build()
     out = tmp_path_factory.mktemp("host") / "host.folded"
     with busy_host(PROGRAMS) as host:
-        host.load(SECONDS + 5)
+        # It is ended with the host: what records may need a while to be loaded.
+        host.load(SECONDS + 120)
         done = record(culprit, out, "-F", "499", "-d", SECONDS)
         missing = host.missing
     os.makedirs(os.path.join(TOP, "tests/artefacts"), exist_ok=True)
