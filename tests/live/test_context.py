@@ -147,6 +147,10 @@ def labels_of(receiver, **resource):
     return {s.resource.get("service.version") for s in receiver.samples(**resource) if s.link}
 
 
+def routes_of(receiver):
+    return {s.attributes.get("http.route") for s in receiver.samples() if s.link} - {None}
+
+
 def test_what_a_process_says_of_itself_is_its_resource_and_spans_are_links(culprit, tmp_path):
     program, _, _ = build(tmp_path, "inside")
     receiver = Receiver()
@@ -158,7 +162,8 @@ def test_what_a_process_says_of_itself_is_its_resource_and_spans_are_links(culpr
         with Agent(culprit, tmp_path, export=receiver.url, period=1, comm="spans") as agent:
             wait_for(lambda: "1" in labels_of(receiver, team="pay", **said), lambda: agent.stderr)
             work.send_signal(signal.SIGUSR1)
-            wait_for(lambda: "2" in labels_of(receiver, team="pay", **said), lambda: agent.stderr)
+            wait_for(lambda: "2" in labels_of(receiver, team="pay", **said) and len(routes_of(receiver)) == 4,
+                     lambda: f"{routes_of(receiver)} {agent.stderr}")
             agent.end()
     finally:
         work.kill()
@@ -168,7 +173,7 @@ def test_what_a_process_says_of_itself_is_its_resource_and_spans_are_links(culpr
     names = {s.resource["service.name"] for s in linked}
     assert names <= {"spans", "other"}, names
     # What its threads say is of the samples, not of the process.
-    assert {s.attributes.get("http.route") for s in linked} - {None} == {f"/pay/{i}" for i in range(4)}
+    assert routes_of(receiver) == {f"/pay/{i}" for i in range(4)}
     assert not any("http.route" in s.resource for s in linked)
 
 

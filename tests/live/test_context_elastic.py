@@ -155,13 +155,13 @@ def test_what_is_told_is_what_was_sampled(culprit, tmp_path, shape):
         with Agent(culprit, tmp_path, export=receiver.url, period=1, comm="elastic",
                    frequency=hz) as agent:
             wait_for(lambda: len(receiver.bodies) > 4 and sum(read(log)[1].values()) > 300,
-                     lambda: f"{totals(log, receiver)} {agent.stderr}", 40)
+                     lambda: f"{totals(log, receiver)} {agent.stderr}")
             # No more of it: when all that was sampled is sent, the same is told.
             work.send_signal(signal.SIGUSR1)
             n = agent.metric("agent_profiles_total")
             wait_for(lambda: agent.metric("agent_profiles_total") > n + 2, "no periods")
             wait_for(lambda: totals(log, receiver)[0] == totals(log, receiver)[1],
-                     lambda: f"{totals(log, receiver)}\n{agent.stderr}", 30)
+                     lambda: f"{totals(log, receiver)}\n{agent.stderr}")
             agent.end()
     finally:
         work.kill()
@@ -224,7 +224,7 @@ def test_a_socket_in_a_container_of_another_user_under_the_units_capabilities(cu
         assert not os.path.exists(root / "data")
         with Agent(as_unit(culprit, tmp_path), tmp_path, export=receiver.url, period=1, comm="elastic",
                    frequency=499) as agent:
-            wait_for(lambda: sum(read(log)[1].values()) > 20, lambda: f"{read(log)[2]} {agent.stderr}", 120)
+            wait_for(lambda: sum(read(log)[1].values()) > 20, lambda: f"{read(log)[2]} {agent.stderr}")
             agent.end()
         assert read(log)[2], "not registered"
     finally:
