@@ -63,7 +63,7 @@ class Example:
                 self.failed.append(e)
 
     def comes_up(self):
-        end = time.monotonic() + 30
+        end = time.monotonic() + 300
         while time.monotonic() < end:
             assert self.process.poll() is None, "it ended"
             with socket.socket() as s:

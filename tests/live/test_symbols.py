@@ -722,7 +722,7 @@ def test_debuginfod(sources, tmp_path):
     try:
         build_id = re.search(r"Build ID: ([0-9a-f]+)", sh("readelf", "-n", full))[1]
         url = f"http://127.0.0.1:{port}"
-        for _ in range(100):
+        for _ in range(600):
             try:
                 urllib.request.urlopen(f"{url}/buildid/{build_id}/debuginfo", timeout=5).read()
                 break

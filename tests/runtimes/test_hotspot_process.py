@@ -14,7 +14,7 @@ from collections import Counter
 import pytest
 
 # pylint: disable=unused-import
-from recorder import read, record
+from recorder import read, record, wait_until_recording
 from statistics_of import binomial_interval
 from test_hotspot import HERE, MODES, built, check_chains, check_order, java, profile, stacks_of
 
@@ -101,12 +101,6 @@ def cpu_ticks(pid):
         return int(f.read().rpartition(")")[2].split()[11])
 
 
-def is_sampling(pid):
-    fds = f"/proc/{pid}/fd"
-    return any("perf_event" in os.readlink(f"{fds}/{fd}") for fd in os.listdir(fds)
-               if os.path.lexists(f"{fds}/{fd}"))
-
-
 def test_loaded_late(culprit, java, tmp_path):
     """libjvm.so comes by dlopen() when the recording has been going on for a while."""
     include = os.path.dirname(os.path.dirname(os.path.realpath(shutil.which("javac")))) + "/include"
@@ -123,7 +117,7 @@ def test_loaded_late(culprit, java, tmp_path):
         assert process.stdout.readline() == "begins\n"
         recorder = subprocess.Popen([culprit, "record", "-o", out, "-p", str(process.pid), "-d",
                                      "600", "-F", "499"])
-        wait_for(lambda: is_sampling(recorder.pid), "nothing is sampled")
+        wait_until_recording(recorder.pid)
         for what in "native", "java":
             if what == "java":
                 process.stdin.write("\n")
