@@ -24,7 +24,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from conftest import PEERS, TOP
+from conftest import PEERS, TOP, free_port
 
 USER, PASSWORD = "culprit", "s3cret/pass:word"
 MAVEN = "https://repo1.maven.org/maven2/"
@@ -38,16 +38,6 @@ JARS = [f"org/apache/zookeeper/zookeeper/{ZOOKEEPER}/zookeeper-{ZOOKEEPER}.jar",
         "io/dropwizard/metrics/metrics-core/4.1.12.1/metrics-core-4.1.12.1.jar",
         "org/xerial/snappy/snappy-java/1.1.10.5/snappy-java-1.1.10.5.jar"]
 START_S = 90
-
-
-def free_ports(n):
-    sockets = [socket.socket() for _ in range(n)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 def wait_for(condition, what, seconds=START_S):
@@ -169,7 +159,7 @@ class Server(Backend):
 
     def __init__(self, home, directory, ports=None, more=""):
         self.home, self.directory = home, str(directory)
-        self.port, self.tcp, inter = ports or free_ports(3)
+        self.port, self.tcp, inter = ports or [free_port() for _ in range(3)]
         os.makedirs(self.directory, exist_ok=True)
         for name, text in (("config.xml", CONFIG.format(http=self.port, tcp=self.tcp, inter=inter, d=self.directory,
                                                         more=more)),
@@ -192,7 +182,7 @@ class Front(Backend):
     def __init__(self, home, directory):
         self.home, self.directory = home, str(directory)
         os.makedirs(self.directory, exist_ok=True)
-        self.port = free_ports(1)[0]
+        self.port = free_port()
         self.start()
 
     def start(self):
@@ -205,7 +195,7 @@ class Keeper(Process):
     def __init__(self, home, directory):
         self.directory = str(directory)
         os.makedirs(self.directory, exist_ok=True)
-        self.port = free_ports(1)[0]
+        self.port = free_port()
         with open(self.directory + "/zoo.cfg", "w", encoding="ascii") as f:
             f.write(f"tickTime=500\ndataDir={self.directory}/data\nclientPort={self.port}\n"
                     "clientPortAddress=127.0.0.1\nadmin.enableServer=false\nmaxClientCnxns=0\n")
@@ -229,7 +219,7 @@ class Cluster:
     name = "cluster"
 
     def __init__(self, home, keeper, directory):
-        ports = [[free_ports(3) for _ in range(2)] for _ in range(2)]
+        ports = [[[free_port() for _ in range(3)] for _ in range(2)] for _ in range(2)]
         shards = "".join(
             "<shard><internal_replication>true</internal_replication>" + "".join(
                 f"<replica><host>127.0.0.1</host><port>{p[1]}</port><user>{USER}</user><password>{PASSWORD}</password>"

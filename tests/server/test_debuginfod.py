@@ -14,6 +14,7 @@ import urllib.request
 
 import pytest
 
+from conftest import free_port
 from late import Program, build_id_of, pprof
 from test_symbols import SYMBOLS, expected, fill, folded, nameless, push, wait_for
 
@@ -74,9 +75,7 @@ def debuginfod(tmp_path):
     started = []
 
     def start(folder):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
+        port = free_port()
         p = subprocess.Popen(["debuginfod", "-F", "-d", ":memory:", "-p", str(port), str(folder)], stdout=subprocess.DEVNULL,
                              stderr=subprocess.DEVNULL, env={**os.environ, "DEBUGINFOD_CACHE_PATH": str(tmp_path / "cache")})
         started.append(p)

@@ -2,7 +2,7 @@
 /* `./run demo` as a reader walks it: from the list of requests to the line that one purchase in a hundred waits for. */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { createServer } from "node:net";
+import { connect, createServer } from "node:net";
 import { once } from "node:events";
 import { join, resolve, dirname } from "node:path";
 import { after, test } from "node:test";
@@ -15,10 +15,13 @@ const skip = cannot() || (process.getuid() === 0 ? "" : "needs root: it records 
 const { start, end } = programs("demo");
 after(end);
 
+/** One that the kernel gives to nobody else for a minute: a connection that was closed there waits. */
 async function freePort() {
-  const s = createServer().listen(0, "127.0.0.1");
+  const s = createServer((c) => c.end()).listen(0, "127.0.0.1");
   await once(s, "listening");
   const { port } = s.address();
+  const c = connect(port, "127.0.0.1").resume();
+  await once(c, "close");
   s.close();
   return port;
 }
