@@ -265,6 +265,8 @@ it("the chart: dragging chooses a range, the keyboard too; custom times", async 
   await until("asked", () => s.asked.some((a) => a.path === "/api/v1/payload" && a.from === from));
   await p.page.goBack();
   assert.equal(search(p).get("from"), null);
+  // Bars are of two seconds again, and not of what was chosen.
+  await p.page.waitForSelector('.live-page[aria-busy="false"]');
   // A click is no range.
   await p.page.mouse.click(box.x + 300, box.y + 20);
   assert.equal(search(p).get("from"), null);
