@@ -167,6 +167,7 @@ static int run(struct recording *r, const char *command)
 	if (e < 0)
 		return cli_error(1, "%s", diag.text[0] ? diag.text : strerror(-e));
 	r->start_ns = clock_ns(CLOCK_MONOTONIC);
+	log_debug("recording: samples count from now on");
 	if (limit_s <= 0)
 		limit_s = r->child ? 1e9 : 10;
 	end_ns = r->start_ns + (u64)(limit_s * 1e9);

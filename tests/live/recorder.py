@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs `culprit record` for the tests, and keeps what it wrote beside the test's own files."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -24,23 +23,24 @@ def record(culprit, output, *args, env=None, timeout=120, check=True, **options)
     return done
 
 
-def samples(pid):
-    """Whether the process has a program at a perf event. That it has events says less: it tries
-    one when it begins, and reads the kernel's records of processes from others."""
-    for fd in os.listdir(f"/proc/{pid}/fdinfo"):
-        with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/fdinfo/{fd}",
-                                                          encoding="utf-8") as f:
-            if "link_type:\tperf\n" in f.read():
-                return True
-    return False
+def start_record(culprit, output, *args, seconds=120):
+    """culprit record -o OUTPUT ARGS…, as soon as it counts samples: those of before, with which it
+    loads what it needs for what runs, are not told. (The process, what tells its messages.)"""
+    log = f"{output}.log"
 
-
-def wait_until_recording(pid, seconds=60):
-    """Until the process samples."""
+    def messages():
+        with open(log, encoding="utf-8", errors="replace") as f:
+            return f.read()
+    with open(log, "wb") as f:
+        p = subprocess.Popen([culprit, "record", "-v", "-o", str(output), *map(str, args)], stderr=f)
     end = time.monotonic() + seconds
-    while not samples(pid):
-        assert time.monotonic() < end, f"{pid} does not record"
+    while "debug: recording" not in messages():
+        if time.monotonic() > end or p.poll() is not None:
+            p.kill()
+            p.wait()
+            raise AssertionError(f"it does not record: {messages()}")
         time.sleep(0.02)
+    return p, messages
 
 
 def read(path):
@@ -75,11 +75,11 @@ def record_of_running(culprit, output, command, *args, env=None):
         wait_for_cpu(p.pid, 0.1)
         p.send_signal(signal.SIGSTOP)
         try:
-            with subprocess.Popen([culprit, "record", "-o", str(output), "-p", str(p.pid), *map(str, args)]) as r:
-                wait_until_recording(r.pid)
-                p.send_signal(signal.SIGCONT)
-                assert r.wait(120) == 0
-            assert p.wait(120) == 0
+            recorder, messages = start_record(culprit, output, "-p", p.pid, *args)
+            p.send_signal(signal.SIGCONT)
+            status = recorder.wait(120)
+            sys.stderr.write(messages())
+            assert status == p.wait(120) == 0
         finally:
             p.kill()
 

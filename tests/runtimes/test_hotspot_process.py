@@ -14,7 +14,7 @@ from collections import Counter
 import pytest
 
 # pylint: disable=unused-import
-from recorder import read, record, wait_until_recording
+from recorder import read, record, start_record
 from statistics_of import binomial_interval
 from test_hotspot import HERE, MODES, built, check_chains, check_order, java, profile, stacks_of
 
@@ -115,9 +115,7 @@ def test_loaded_late(culprit, java, tmp_path):
     recorder = None
     try:
         assert process.stdout.readline() == "begins\n"
-        recorder = subprocess.Popen([culprit, "record", "-o", out, "-p", str(process.pid), "-d",
-                                     "600", "-F", "499"])
-        wait_until_recording(recorder.pid)
+        recorder, _ = start_record(culprit, out, "-p", process.pid, "-d", 600, "-F", 499)
         for what in "native", "java":
             if what == "java":
                 process.stdin.write("\n")
