@@ -406,6 +406,9 @@ static bool see(struct identities *s, const struct procman_process *p, struct ru
 	struct collecting c = {.s = s};
 	bool has_runtime, again = before && before->early && is_still(p), early = false;
 
+	/* Its samples will ask for it, when the next sweep is over. */
+	if (before)
+		before->asked = true;
 	if (before && before->has_runtime && !again)
 		return true;
 	if (before) {

@@ -47,7 +47,7 @@ int identities_resource(struct identities *s, u32 pid, u64 image_ns, const char 
  * identities_set_labels(), or the host's; "" when it is not known.
  */
 void identities_host(struct identities *s, const char *name, char *ret, size_t n);
-/* Forgets those that no identities_resource() asked for since the last but one call. */
+/* Forgets those that were neither seen nor asked for since the last but one call. */
 void identities_sweep(struct identities *s);
 
 /*

@@ -116,6 +116,25 @@ Test(identity, environment_that_comes_late)
 	expect(s, &p, "shop");
 }
 
+/* Idle for just as long as it is remembered: its samples are named behind the sweep. */
+Test(identity, process_that_is_seen_again_when_it_was_about_to_be_forgotten)
+{
+	_cleanup_identities_ struct identities *s = NULL;
+	struct child c = begin();
+	SHELL(p, c, clock_ns(CLOCK_MONOTONIC));
+
+	go_on(&c);
+	cr_assert_eq(identities_create(&s), 0);
+	for (int idle = 0; idle < 5; idle++) {
+		cr_expect(identities_see(s, &p, NULL));
+		identities_sweep(s);
+		expect(s, &p, "shop");
+		for (int i = 0; i < idle; i++)
+			identities_sweep(s);
+	}
+	end(&c);
+}
+
 Test(identity, process_that_is_gone_before_its_environment_came)
 {
 	_cleanup_identities_ struct identities *s = NULL;
