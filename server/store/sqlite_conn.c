@@ -85,14 +85,16 @@ int sq_connect(const char *path, bool writer, struct diag *reterr_diag, struct s
 
 	if (!c)
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
+	/* Also the setup may wait: one that is closed holds the file for a moment, to see whether
+	 * it was the last. */
 	if (sqlite3_open_v2(path, &c->db, flags, NULL) != SQLITE_OK ||
+	    sqlite3_busy_timeout(c->db, 5000) != SQLITE_OK ||
 	    sqlite3_exec(c->db, setup, NULL, NULL, NULL) != SQLITE_OK)
 		r = sq_error(c, path, reterr_diag);
 	if (r < 0) {
 		sq_disconnect(c);
 		return r;
 	}
-	sqlite3_busy_timeout(c->db, 5000);
 	*ret = c;
 	return 0;
 }

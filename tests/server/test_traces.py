@@ -2,6 +2,8 @@
 """Spans from real senders (OpenTelemetry's SDK for Python, the Collector), and what is answered about
 them and the samples that were taken in them, against what was sent."""
 
+import collections
+import concurrent.futures
 import gzip
 import json
 import os
@@ -325,6 +327,16 @@ def test_what_services_are_asked_for(shop):
     assert rows.keys() == {"GET /buy", "GET /health", "add"}
     top = get(shop, "/api/v1/top", service="shop", endpoint="GET /buy", limit=1)["rows"]
     assert [(r["name"], r["self"]) for r in top] == [("match", 200_000_000)]
+
+
+def test_many_questions_at_once(shop):
+    """Each opens the spans' file while others close it."""
+    def ask(_):
+        return [shop.get("/api/v1/endpoints").status for _ in range(400)]
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        answers = collections.Counter(s for statuses in pool.map(ask, range(8)) for s in statuses)
+    assert answers == {200: 3200}
 
 
 def test_what_it_costs(serve):
