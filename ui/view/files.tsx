@@ -47,7 +47,7 @@ export function Files(p: { source: Source; keys: Keys; dropped: File[] }): preac
     setBusy(true);
     setWrong("");
     try {
-      const opened = [];
+      const opened: Opened[] = [];
       for (const f of list.slice(0, 2))
         opened.push(await open(p.source, f, new AbortController().signal));
       setFiles((now) => [...now, ...opened].slice(-2));
