@@ -48,7 +48,8 @@ struct context_process {
 	__u32 dtv_slot;	   /* how many bytes of it each has, */
 	__u32 dtv_before;  /* and how far in front of it stands how many there are */
 	__u32 node_record; /* Node.js: of the record's address in its object */
-	__u32 otel_behind; /* BPF has seen a record at CONTEXT_OTEL_BEHIND */
+	__u16 otel_behind; /* BPF has seen a record at CONTEXT_OTEL_BEHIND, */
+	__u16 otel_ahead;  /* and so many bytes in one, or as many as are worth the reading */
 	struct context_tls tls[CONTEXT_N];
 	struct context_go go;
 } __attribute__((aligned(64))); /* a sample of a span finds most processes' in one line */

@@ -67,7 +67,7 @@ static __always_inline __u64 node_find(struct scratch *s, __u64 map, const struc
 	return 0;
 }
 
-static __always_inline bool node_context(struct scratch *s, const struct context_process *p)
+static __always_inline bool node_context(struct scratch *s, struct context_process *p)
 {
 	__u64 at = context_tls(s, p, CONTEXT_NODE), map, wrapper;
 	struct node_thread t;
@@ -80,5 +80,5 @@ static __always_inline bool node_context(struct scratch *s, const struct context
 	wrapper = node_find(s, map, &t);
 	if (!(wrapper & 1) || wrapper == t.undefined)
 		return false;
-	return otel_take(s, context_word(wrapper - 1 + p->node_record));
+	return otel_take(s, p, context_word(wrapper - 1 + p->node_record));
 }

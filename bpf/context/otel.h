@@ -5,15 +5,19 @@
  */
 #pragma once
 
-/* Of a record with its attributes: most have no more, or as many as the last one. */
+/*
+ * How much of a record is read at once: as much as the process's longest one, but no more than this
+ * unless the last one that was read had more.
+ */
 #define OTEL_AHEAD 132
 #define OTEL_MOST (sizeof(struct context_otel_record) + ATTRIBUTES_NUMBERED_MAX)
 
 /* A record of which n bytes have been read, of `at` in the thread's memory. */
-static __always_inline bool otel_keep(struct scratch *s, const struct context_otel_record *r,
-				      __u32 n, __u64 at)
+static __always_inline bool otel_keep(struct scratch *s, struct context_process *p,
+				      const struct context_otel_record *r, __u32 n, __u64 at)
 {
 	struct sample_context *c = &s->out.sample.context;
+	__u32 used;
 
 	if (r->valid != 1)
 		return false;
@@ -22,14 +26,17 @@ static __always_inline bool otel_keep(struct scratch *s, const struct context_ot
 	c->flags = r->flags;
 	if (r->n_attributes && !s->gathered.n)
 		attributes_numbered(s, at + sizeof(*r), r->n_attributes, n - sizeof(*r));
-	s->gathered.ahead = (__u16)(s->gathered.n + sizeof(*r));
+	used = s->gathered.n + sizeof(*r);
+	s->gathered.ahead = (__u16)used;
+	if (used > p->otel_ahead)
+		p->otel_ahead = used < OTEL_AHEAD ? used : OTEL_AHEAD;
 	return c->trace_id[0] || c->trace_id[1];
 }
 
-static __always_inline bool otel_take(struct scratch *s, __u64 at)
+static __always_inline bool otel_take(struct scratch *s, struct context_process *p, __u64 at)
 {
 	struct context_otel_record *r = &s->gathered.otel;
-	__u64 ahead = OTEL_AHEAD;
+	__u64 ahead = p->otel_ahead;
 	__u32 n;
 
 	/* Another publisher's attributes are there. */
@@ -38,7 +45,7 @@ static __always_inline bool otel_take(struct scratch *s, __u64 at)
 	else if (s->gathered.ahead > OTEL_AHEAD)
 		ahead = s->gathered.ahead;
 	n = at ? context_bytes(r, OTEL_MOST, sizeof(*r), ahead, at) : 0;
-	return n && otel_keep(s, r, n, at);
+	return n && otel_keep(s, p, r, n, at);
 }
 
 /*
@@ -56,7 +63,8 @@ static __always_inline bool otel_context(struct scratch *s, struct context_proce
 	if (!slot)
 		return false;
 	n = context_bytes(&g->otel_at, CONTEXT_OTEL_BEHIND + OTEL_MOST, sizeof(g->otel_at),
-			  p->otel_behind ? CONTEXT_OTEL_BEHIND + OTEL_AHEAD : sizeof(g->otel_at),
+			  p->otel_behind ? CONTEXT_OTEL_BEHIND + p->otel_ahead
+					 : sizeof(g->otel_at),
 			  slot);
 	at = n ? g->otel_at : 0;
 	if (!at)
@@ -65,6 +73,6 @@ static __always_inline bool otel_context(struct scratch *s, struct context_proce
 	if (behind && !p->otel_behind)
 		p->otel_behind = 1;
 	if (behind && n >= CONTEXT_OTEL_BEHIND + sizeof(g->otel))
-		return otel_keep(s, &g->otel, n - CONTEXT_OTEL_BEHIND, at);
-	return otel_take(s, at);
+		return otel_keep(s, p, &g->otel, n - CONTEXT_OTEL_BEHIND, at);
+	return otel_take(s, p, at);
 }
