@@ -15,6 +15,8 @@ import time
 
 import pytest
 
+from test_agent import wait_for
+
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.dirname(os.path.dirname(os.environ.get("CULPRIT")
                                         or os.path.join(TOP, "build/cli/culprit")))
@@ -213,14 +215,6 @@ def check(w, pid, seconds=20):
         if m["kind"] == "file" and m["elf"]:
             assert m["bias"] == readelf_bias(pid, m), m
     return maps
-
-
-def wait_for(condition, what, seconds=60):
-    end = time.monotonic() + seconds
-    while not (answer := condition()):
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
-    return answer
 
 
 def wait_for_comm(pid, comm):

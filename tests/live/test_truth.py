@@ -209,20 +209,16 @@ def test_short_processes(culprit, programs, tmp_path, how):
 
 
 @pytest.mark.parametrize("name", ["unmapper-x", "unmapper-xs"])
-@pytest.mark.parametrize("often", [True, False], ids=["often", "seldom"])
-def test_code_that_takes_the_place_of_other_code(culprit, programs, tmp_path, name, often):
-    """The kernel tells of mappings but not of their end, and what it tells is read a moment later: in
-    that moment stacks may be cut, and say so. With seventy exchanges a second that is many moments,
-    of which others on the machine say how long they are; with five hardly any sample falls into one."""
-    record(culprit, tmp_path / "o.folded", "-F", RATE, "--", f"{programs}/{name}", *((1500, 40) if often else (4000, 600)),
-           env={"TRUTH_OUT": str(tmp_path)})
+def test_code_that_takes_the_place_of_other_code(culprit, programs, tmp_path, name):
+    # Both before all others: how long the moment is would else be their affair.
+    record(culprit, tmp_path / "o.folded", "-F", RATE, "--", f"{programs}/{name}", "1500",
+           env={"TRUTH_OUT": str(tmp_path)},
+           preexec_fn=lambda: os.setpriority(os.PRIO_PROCESS, 0, -20))
     verdict = judge(by_comm(read(tmp_path / "o.folded"))[name], tmp_path, name)
     assert verdict.samples > 1000
-    assert verdict.wrong - verdict.cut <= allowed(verdict.samples), str(verdict)
-    if often: # 41 % where nobody looks what a place is now (doc/design/0001-unwind-in-bpf.md)
-        assert verdict.cut <= 0.1 * verdict.samples, str(verdict)
-    else:
-        assert_right(verdict)
+    # The kernel tells of mappings but not of their end, and what it tells is read a moment later.
+    # With more than a hundred exchanges a second, samples fall into that moment.
+    assert_right(verdict)
 
 
 def test_a_pid_used_again_is_another_process(culprit, programs, tmp_path):
