@@ -121,10 +121,13 @@ export class Server {
         }
         return points;
       };
-      const series = p.group_by ? names.filter(has).map((n) => ({ labels: { [p.group_by]: n }, points: line([n]) }))
+      const by = url.searchParams.getAll("group_by");
+      const series = by.length ? names.filter(has).map((n) => ({ labels: Object.fromEntries(by.map((l) => [l, n])), points: line([n]) }))
         : [{ labels: {}, points: line(names.filter(has)) }];
       return this.json(r, { from, to, step, series, damaged: this.damaged });
     }
+    case "/api/v1/flamegraph":
+      return this.json(r, { quality: { samples: 1, truncated: 0, unknown_frames: 0, frames: 1 } });
     case "/api/v1/cost":
       return this.json(r, { factors: { currency: "USD", core_hour: 0.04, watts: 3.5, pue: 1.5, grams_per_kwh: 450 } });
     case "/api/v1/agents":

@@ -204,6 +204,53 @@ it("the card under a pointer that rests tells of the new picture", async () => {
   await p.end();
 });
 
+it("rows under a pointer keep their places while newer samples come: services, functions, the sheet of services", async () => {
+  const services = machine();
+  const s = new Server(services);
+  const p = await live(s, { search: "?view=services" });
+  const texts = (selector) => p.page.locator(selector).allInnerTexts();
+  const rows = () => texts(".services-page .c-name .pick");
+  await until("both", async () => (await rows()).length === 2);
+  assert.deepEqual(await rows(), ["shop", "db"]);
+  await p.page.locator(".services-page tbody tr").nth(1).hover();
+  services.db.cores = () => 5;
+  services.queue = { cores: () => 20, lines: renamed("queue") };
+  await until("a third", async () => (await rows()).length === 3);
+  assert.deepEqual(await rows(), ["shop", "db", "queue"], "what is new comes last");
+  // What the reader asks for is done all the same.
+  await p.page.locator(".services-page thead").getByRole("button", { name: "Service", exact: true }).focus();
+  await p.page.keyboard.press("Enter");
+  assert.deepEqual(await rows(), ["db", "queue", "shop"]);
+  await p.page.keyboard.press("Enter");
+  assert.deepEqual(await rows(), ["shop", "queue", "db"]);
+  await p.page.locator(".services-page thead").getByRole("button", { name: "CPU" }).click();
+  assert.deepEqual(await rows(), ["queue", "db", "shop"]);
+
+  await p.key("1");
+  await p.page.waitForSelector(".flame canvas");
+  await p.key("v");
+  const sheet = () => texts(".sheet-services .list .n").then((all) => all.slice(1));
+  assert.deepEqual(await sheet(), ["queue", "db", "shop"]);
+  services.shop.cores = () => 90;
+  const share = () => p.page.locator(".sheet-services .list li", { hasText: "shop" }).locator(".s").last().innerText();
+  await until("shop has most", async () => parseInt(await share(), 10) > 50);
+  assert.deepEqual(await sheet(), ["queue", "db", "shop"], "Enter in the filter takes the first");
+  await p.key("Escape");
+
+  const functions = () => texts(".functions .c-name .pick").then((all) => all.slice(0, 2));
+  services.shop.lines = ["shop;main;alpha 60", "shop;main;beta 40"];
+  services.db.lines = services.queue.lines = ["x;main;alpha 1"];
+  await until("these", async () => /102 samples/.test(await p.page.locator(".quality").innerText()));
+  assert.deepEqual(await functions(), ["alpha", "beta"]);
+  await p.page.locator(".functions tbody tr").first().hover();
+  services.shop.lines = ["shop;main;alpha 60", "shop;main;beta 400", "shop;aaa 100"];
+  await until("more", async () => /562 samples/.test(await p.page.locator(".quality").innerText()));
+  assert.deepEqual(await functions(), ["alpha", "beta"]);
+  await p.page.locator(".functions .filter").hover();
+  await until("their order", async () => (await functions()).join() === "beta,aaa");
+  await p.end();
+});
+
 it("the sheet of labels stays as it is while newer samples come", async () => {
   const s = new Server(machine());
   const p = await live(s);

@@ -17,6 +17,13 @@ export interface FunctionIds {
   inlined: Uint8Array;
 }
 
+/** What makes a frame's function that one, in each profile. */
+export function functionKey(p: Profile, f: number): string {
+  const { name, kind, mapping, flags } = p.frames;
+  const m = mapping[f]!;
+  return [p.strings[name[f]!], p.kinds[kind[f]!]?.name, flags[f]! & GROUP, m === NONE ? "" : base(p.mappings[m]!.path)].join("\n");
+}
+
 export function functionIds(p: Profile): FunctionIds {
   const { name, kind, mapping, flags, n } = p.frames;
   const ids = new Map<string, number>();

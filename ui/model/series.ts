@@ -162,10 +162,10 @@ export function shares(l: Lines, names: string[]): Share[] {
     .sort((a, b) => b.value - a.value || (a.name < b.name ? -1 : 1));
 }
 
-/** The same services in the order of before, as long as it is the same ones: nothing moves under a pointer. */
-export function keepOrder(now: Share[], before: Share[]): Share[] {
-  const at = new Map(before.map((s, i) => [s.name, i]));
-  return [...now].sort((a, b) => (at.get(a.name) ?? Infinity) - (at.get(b.name) ?? Infinity) || 0);
+/** Those that were there before in the order of before, then the others. Names tell who is who. */
+export function keepOrder<T>(now: ArrayLike<T>, name: (row: T) => string, before: ArrayLike<T>, nameBefore = name): T[] {
+  const at = new Map(Array.from(before, (row, i) => [nameBefore(row), i]));
+  return Array.from(now, (row) => ({ row, at: at.get(name(row)) ?? at.size })).sort((a, b) => a.at - b.at).map((x) => x.row);
 }
 
 /* ---- the values of a label ---- */

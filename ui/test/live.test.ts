@@ -155,7 +155,9 @@ test("services: shares, what took nothing, the order under a pointer", () => {
   assert.deepEqual(s.map((x) => [x.name, x.value, x.share]), [["a", 60, 0.6], ["b", 30, 0.3], ["idle", 0, 0]]);
   assert.deepEqual(shares(readLines({ step: 1, series: [] }), ["x"]), [{ name: "x", value: 0, share: 0 }]);
   const before = [s[2]!, s[1]!];
-  assert.deepEqual(keepOrder(s, before).map((x) => x.name), ["idle", "b", "a"]);
+  assert.deepEqual(keepOrder(s, (x) => x.name, before).map((x) => x.name), ["idle", "b", "a"]);
+  assert.deepEqual(keepOrder(Uint32Array.of(7, 8, 9), (x) => `f${x - 7}`, Uint32Array.of(1, 0), (x) => `f${x}`), [8, 7, 9],
+                   "numbers of theirs that mean other things now");
 });
 
 test("types and rates", () => {

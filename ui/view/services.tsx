@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The services with their shares: the heaviest as a strip, all of them with a filter in a sheet. */
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { keepOrder, rate } from "../model/series.ts";
+import { rate } from "../model/series.ts";
 import type { Share, TypeName } from "../model/series.ts";
 import { matcher } from "../model/search.ts";
 import { count, percent } from "../model/text.ts";
 import { showable } from "../model/payload.ts";
+import { useHold } from "./hold.ts";
 
 const STRIP = 12;
 const SHEET = 300;
@@ -37,8 +38,10 @@ function All(p: Props & { onClose: () => void }): preact.JSX.Element {
     ref.current!.showModal();
     box.current!.focus();
   }, []);
-  const m = matcher(filter);
-  const found = m && !("error" in m) ? p.services.filter((s) => m.test(s.name)) : p.services;
+  const m = useMemo(() => matcher(filter), [filter]);
+  const matching = useMemo(() => (m && !("error" in m) ? p.services.filter((s) => m.test(s.name)) : p.services), [m, p.services]);
+  const [held, hold] = useHold(matching, p.services, filter, (s) => s.name);
+  const found = Array.from(held);
   const choose = (name: string): void => {
     p.onChoose(name);
     ref.current!.close();
@@ -46,7 +49,7 @@ function All(p: Props & { onClose: () => void }): preact.JSX.Element {
   return (
     <dialog class="help sheet-services" ref={ref} onClose={p.onClose} aria-labelledby="services-title"
             onClick={(e) => e.target === ref.current && ref.current!.close()}>
-      <div>
+      <div {...hold}>
         <header><h2 id="services-title">Services</h2>
           <button class="icon" aria-label="Close" onClick={() => ref.current!.close()}>✕</button></header>
         <div class="filter">
@@ -79,13 +82,8 @@ function All(p: Props & { onClose: () => void }): preact.JSX.Element {
 
 export function Services(p: Props & { open: boolean; onOpen: (open: boolean) => void }): preact.JSX.Element {
   const strip = useRef<HTMLDivElement>(null);
-  const shown = useRef<Share[]>([]);
-  // While somebody is about to choose, nothing changes places.
-  const [inside, setInside] = useState(false);
-  const list = useMemo(() => {
-    const next = inside ? keepOrder(p.services, shown.current) : p.services;
-    return shown.current = next;
-  }, [p.services, inside]);
+  const [held, hold] = useHold(p.services, p.services, "", (s) => s.name);
+  const list = Array.from(held);
   const heavy = list.slice(0, STRIP);
   const mine = list.find((s) => s.name === p.chosen);
   if (p.chosen !== "" && !heavy.some((s) => s.name === p.chosen))
@@ -105,9 +103,7 @@ export function Services(p: Props & { open: boolean; onOpen: (open: boolean) => 
     <nav class="services" aria-label="Services">
       <button class="text" aria-haspopup="dialog" title="All services (v)" onClick={() => p.onOpen(true)}>
         {count(p.services.length)} {p.services.length === 1 ? "service" : "services"} ▾</button>
-      <div class="strip" ref={strip} role="group" aria-label="Heaviest services" onKeyDown={onKey}
-           onPointerEnter={() => setInside(true)} onPointerLeave={() => setInside(false)}
-           onFocusCapture={() => setInside(true)} onBlurCapture={() => setInside(false)}>
+      <div class="strip" ref={strip} role="group" aria-label="Heaviest services" onKeyDown={onKey} {...hold}>
         <button class="chip-service" aria-pressed={p.chosen === ""} tabIndex={p.chosen === "" ? 0 : -1}
                 title="Everything that was sampled" onClick={() => p.onChoose("")}>
           <span class="n">All</span> <span class="s">{rate(all, p.ms, p.type)}</span></button>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* All services: what each takes, where it runs, in what language, and what changed. */
+import { useMemo } from "preact/hooks";
 import { AGOS } from "../model/address.ts";
 import type { LiveState } from "../model/address.ts";
 import { costHelp, costText, monthly } from "../model/cost.ts";
@@ -14,6 +15,7 @@ import type { Losses } from "../model/stats.ts";
 import { count, percent } from "../model/text.ts";
 import type { Quality } from "../model/tree.ts";
 import { QualityOf } from "./bar.tsx";
+import { useHold } from "./hold.ts";
 
 const MOST = 500;
 
@@ -70,10 +72,12 @@ function order(text: string): [ServiceKey, boolean] {
 export function ServiceTable(p: Props): preact.JSX.Element {
   const { state, change } = p;
   const [key, descending] = order(state.sort);
-  const m = matcher(state.find);
+  const m = useMemo(() => matcher(state.find), [state.find]);
   const bad = m !== null && "error" in m;
-  const found = m && !("error" in m) ? p.rows.filter((r) => m.test(r.name)) : p.rows;
-  const rows = sortServices(found, key, descending);
+  const sorted = useMemo(() => sortServices(m && !("error" in m) ? p.rows.filter((r) => m.test(r.name)) : p.rows, key, descending),
+                         [p.rows, m, key, descending]);
+  const [held, hold] = useHold(sorted, p.rows, `${p.by}\n${state.sort}\n${state.find}`, (r) => r.name);
+  const rows = Array.from(held);
   const head = (k: ServiceKey, label: string, by = true): preact.JSX.Element =>
     <th key={k} class={by && k !== "hosts" ? `c-${k} num` : `c-${k}`} aria-sort={k === key ? (descending ? "descending" : "ascending") : "none"}>
       <button onClick={() => change({ sort: ((k === key ? !descending : by) ? "-" : "") + k })}>{label}{k === key ? (descending ? " ↓" : " ↑") : ""}</button></th>;
@@ -89,7 +93,7 @@ export function ServiceTable(p: Props): preact.JSX.Element {
       <div class="filter">
         <input type="search" placeholder="Filter services" aria-label="Filter services (regular expression)" aria-invalid={bad}
                value={state.find} spellcheck={false} onInput={(e) => change({ find: e.currentTarget.value })} />
-        <span class="n">{count(found.length)} of {count(p.rows.length)}</span>
+        <span class="n">{count(rows.length)} of {count(p.rows.length)}</span>
         <label class="soft">by <select value={p.by} aria-label="Rows by label"
             onChange={(e) => change({ by: e.currentTarget.value === "service.name" ? "" : e.currentTarget.value })}>
           {p.labels.map((l) => <option key={l} value={l}>{l === "service.name" ? "service" : showable(l)}</option>)}</select></label>
@@ -102,7 +106,7 @@ export function ServiceTable(p: Props): preact.JSX.Element {
         <table>
           <thead><tr>{head("name", services ? "Service" : showable(p.by), false)}<th class="c-spark">By time</th>{head("value", p.type.name === "cpu" ? "CPU" : p.type.name || "Value")}
             <th class="c-share num">Share</th>{p.factors && <th class="num" title="At this rate">A month</th>}{head("change", "Change")}{languages && head("language", "Language", false)}{head("hosts", "Hosts")}<th /></tr></thead>
-          <tbody>
+          <tbody {...hold}>
             {rows.slice(0, MOST).map((r) => <tr key={r.name}>
               <td class="c-name"><button class="pick" title={`Flame graph of ${showable(r.name)}`} onClick={() => choose("flame", r.name)}>
                 {r.name === "" ? <i>no name</i> : showable(r.name)}</button></td>

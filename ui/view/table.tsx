@@ -5,7 +5,7 @@
  */
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { changeScore } from "../draw/colour.ts";
-import { functionTable, sortTable } from "../model/functions.ts";
+import { functionKey, functionTable, sortTable } from "../model/functions.ts";
 import type { FunctionIds, SortKey } from "../model/functions.ts";
 import { baseScale } from "../model/layout.ts";
 import { matcher, matchFrames } from "../model/search.ts";
@@ -14,6 +14,7 @@ import { base, count, percent, signed, value } from "../model/text.ts";
 import { frameName, NONE } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
 import type { Span } from "./flame.tsx";
+import { useHold } from "./hold.ts";
 import { Name } from "./name.tsx";
 
 const HEIGHT = 25;
@@ -75,8 +76,9 @@ export function FunctionList(p: Props): preact.JSX.Element {
   const bad = filter !== null && "error" in filter;
   const keep = useMemo(() => (filter && !bad ? matchFrames(profile, filter) : null), [profile, filter]);
   const scale = baseScale(profile.tree, p.normalise);
-  const rows = useMemo(() => sortTable(profile, ids, table, p.sort, p.descending, scale, keep),
-                       [profile, ids, table, p.sort, p.descending, scale, keep]);
+  const sorted = useMemo(() => sortTable(profile, ids, table, p.sort, p.descending, scale, keep),
+                         [profile, ids, table, p.sort, p.descending, scale, keep]);
+  const [rows, hold] = useHold(sorted, profile, `${p.sort} ${p.descending} ${p.filter}`, (i) => functionKey(profile, ids.frame[table.id[i]!]!));
   const ref = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
   const [height, setHeight] = useState(600);
@@ -95,7 +97,7 @@ export function FunctionList(p: Props): preact.JSX.Element {
       setTop(0);
     }
     of.current = profile;
-  }, [rows]);
+  }, [sorted]);
 
   let view = 0;
   for (let i = zoom.first; i <= zoom.last; i += tree.below[i]! + 1)
@@ -165,7 +167,7 @@ export function FunctionList(p: Props): preact.JSX.Element {
             <Head {...p} column="name" label="Function" title="Name" />
             {p.alone && <th scope="col" class="c-file">Source</th>}
           </tr></thead>
-          <tbody>
+          <tbody {...hold}>
             {from > 0 && <tr aria-hidden="true" style={{ height: `${from * HEIGHT}px` }}><td colSpan={columns} /></tr>}
             {Array.from({ length: Math.max(0, to - from) }, (_, k) => row(from + k))}
             {to < rows.length && <tr aria-hidden="true" style={{ height: `${(rows.length - to) * HEIGHT}px` }}><td colSpan={columns} /></tr>}
