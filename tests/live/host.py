@@ -26,8 +26,11 @@ QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": su
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
+    """For somebody who listens (with SO_REUSEADDR, as servers do) within a minute: the kernel gives it to nobody
+    else, since a connection that was closed there waits."""
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        with socket.create_connection(s.getsockname()):
+            s.accept()[0].close()
         return s.getsockname()[1]
 
 

@@ -20,6 +20,7 @@ import urllib.request
 import pytest
 
 from folded import parse_folded
+from host import free_port
 from otlp import Receiver
 from statistics_of import binomial_interval
 from truth import PROGRAMS, build, listed
@@ -32,12 +33,6 @@ WAIT_S = 150
 def programs():
     build()
     return PROGRAMS
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 @contextlib.contextmanager

@@ -338,8 +338,11 @@ def test_doctor(culprit, python):
 # ---- programs that people run ----
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
+    """For somebody who listens (with SO_REUSEADDR, as servers do) within a minute: the kernel gives it to nobody
+    else, since a connection that was closed there waits."""
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        with socket.create_connection(s.getsockname()):
+            s.accept()[0].close()
         return s.getsockname()[1]
 
 
