@@ -10,7 +10,8 @@
  * A function is `explained` when one that it calls has nearly all of its effect, and is rarer in
  * middle requests by at least half: what is peculiar to slow requests begins further down. Rows are
  * sorted by effect, those that are not explained first, of equals the one nearest to the root:
- * where the code path begins that only slow requests take. Intervals are of the mean over requests,
+ * where the code path begins that only slow requests take. What that path calls comes behind it,
+ * even if it is also called from elsewhere and so has a little more. Intervals are of the mean over requests,
  * normal (Welch's): they say how sure an effect is, not where it stands.
  */
 #pragma once
@@ -54,6 +55,7 @@ struct analyze_row {
 	double slow, middle; /* mean of a request, with what it calls */
 	double slow_self, middle_self;
 	double effect, low, high;	     /* and its 95 % interval */
+	double rank; /* what rows are sorted by: the effect, or a caller's that is a little less */
 	double slow_running, middle_running; /* share of requests that have it at all */
 	double depth; /* mean, from the root, over its samples in slow requests */
 };

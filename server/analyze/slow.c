@@ -277,7 +277,7 @@ static void fill_row(const struct slow *s, u32 at)
 	row->slow_running = a->weight_running / ta->weight;
 	row->middle_running = b->weight_running / tb->weight;
 	row->depth = f->depth_weight != 0 ? f->depth / f->depth_weight : 0;
-	row->effect = row->slow - row->middle;
+	row->effect = row->rank = row->slow - row->middle;
 	/* Welch and Satterthwaite. */
 	degrees = sum > 0 ? sum * sum / (va * va / na + vb * vb / nb) : 1;
 	spread = analyze_t(degrees) * sqrt(sum);
@@ -396,6 +396,28 @@ static double rarity(const struct analyze_row *r)
 	return r->slow > 0 ? r->middle / r->slow : 1;
 }
 
+/* Whether what `lower` has more in slow requests is nearly all of `upper`, which calls it, and of its size. */
+static bool is_part(const struct slow *s, const struct ranked *k, size_t upper, size_t lower)
+{
+	const struct analyze_row *u = &s->out->rows.data[k->order[upper]],
+				 *l = &s->out->rows.data[k->order[lower]];
+
+	return upper != lower && !u->explained && u->effect >= NEARLY_ALL * l->effect &&
+	       k->below[upper * k->n + lower] >= NEARLY_ALL * l->effect;
+}
+
+/* What one path calls is not before it. */
+static void rank_parts(struct slow *s, const struct ranked *k)
+{
+	for (size_t lower = 0; lower < k->n; lower++) {
+		struct analyze_row *l = &s->out->rows.data[k->order[lower]];
+
+		for (size_t upper = 0; upper < k->n; upper++)
+			if (is_part(s, k, upper, lower))
+				l->rank = MIN(l->rank, s->out->rows.data[k->order[upper]].effect);
+	}
+}
+
 static int explain(struct slow *s)
 {
 	__attribute__((cleanup(ranked_deinit))) struct ranked k = {};
@@ -420,6 +442,8 @@ static int explain(struct slow *s)
 					   rarity(lower) < RARER * rarity(upper);
 		}
 	}
+	if (r == 0)
+		rank_parts(s, &k);
 	return r;
 }
 
@@ -432,8 +456,8 @@ static int compare_rows(const void *a, const void *b)
 	if (x->explained != y->explained)
 		return x->explained - y->explained;
 	/* Of one path all have the same, but for what rounding does. */
-	if (fabs(x->effect - y->effect) > 1e-9 * (fabs(x->effect) + fabs(y->effect)))
-		return x->effect > y->effect ? -1 : 1;
+	if (fabs(x->rank - y->rank) > 1e-9 * (fabs(x->rank) + fabs(y->rank)))
+		return x->rank > y->rank ? -1 : 1;
 	if (x->depth != y->depth)
 		return x->depth < y->depth ? -1 : 1;
 	return x->name < y->name ? -1 : x->name > y->name;

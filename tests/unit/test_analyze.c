@@ -141,6 +141,30 @@ Test(analyze, the_path_that_only_slow_requests_take_is_first)
 	analyze_slow_deinit(&s);
 }
 
+Test(analyze, a_path_is_before_what_it_calls_that_is_called_elsewhere_too)
+{
+	_cleanup_made_ struct made m = {};
+	struct analyze_slow s;
+
+	make_backtracking(&m, 4000);
+	cr_assert_eq(analyze_cohorts(m.requests.data, m.requests.n, &usual, NULL), 0);
+	/* 1 % of what is matched. */
+	add_request(&m, 400, ANALYZE_SLOW);
+	add_time(&m, "match_here regex_match route handle main", 160);
+	s = analyze(&m);
+	cr_assert_gt(row_of(&s, "regex_match")->effect, row_of(&s, "check_mail")->effect);
+	assert_first(&s, 0, "check_mail");
+	assert_first(&s, 1, "regex_match");
+	assert_first(&s, 2, "match_here");
+	analyze_slow_deinit(&s);
+	/* As much as all else that is matched, and more than a little: that is where it begins now. */
+	add_request(&m, 400, ANALYZE_SLOW);
+	add_time(&m, "match_here regex_match route handle main", 16000);
+	s = analyze(&m);
+	assert_first(&s, 0, "regex_match");
+	analyze_slow_deinit(&s);
+}
+
 Test(analyze, one_function_that_is_slower_is_first_though_all_call_it)
 {
 	_cleanup_made_ struct made m = {};
