@@ -5,6 +5,15 @@
  */
 #pragma once
 
+/* What kinds of frames have in common: outputs that know fewer kinds go by it. */
+enum frame_class {
+	FRAME_CLASS_UNKNOWN,
+	FRAME_CLASS_KERNEL,
+	FRAME_CLASS_NATIVE,
+	FRAME_CLASS_MANAGED, /* code of a language runtime, interpreted or compiled */
+	FRAME_CLASS_NOTE,    /* not code */
+};
+
 enum frame_kind {
 #define FRAME_KIND(id, ...) FRAME_##id,
 #include "abi/tbl/frame_kind.tbl"
@@ -19,9 +28,37 @@ enum stop_reason {
 	STOP_N
 };
 
+/* How values of a type add up. */
+enum sample_adds {
+	SAMPLE_ADDS_OVER_TIME, /* values of two periods add up */
+	SAMPLE_ADDS_AT_MOMENT, /* each is a state: views take the mean over time */
+};
+
+enum sample_type {
+#define SAMPLE_TYPE(id, ...) SAMPLE_TYPE_##id,
+#include "abi/tbl/sample_type.tbl"
+#undef SAMPLE_TYPE
+	SAMPLE_TYPE_N
+};
+
+/* What a profile lacks for each event that a counter counts. */
+enum counter_loss {
+	COUNTER_LOSS_NONE,
+	COUNTER_LOSS_SAMPLE, /* the event is missing */
+	COUNTER_LOSS_STACK,  /* the event is there, its stack or a part of it is not */
+};
+
 enum counter {
 #define COUNTER(id, ...) COUNTER_##id,
 #include "abi/tbl/counter.tbl"
 #undef COUNTER
 	COUNTER_N
+};
+
+/* Why an exporter gave a profile up. */
+enum export_drop {
+#define EXPORT_DROP(id, ...) EXPORT_DROP_##id,
+#include "abi/tbl/export_drop.tbl"
+#undef EXPORT_DROP
+	EXPORT_DROP_N
 };

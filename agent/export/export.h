@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "abi/vocab.h"
 #include "base/cleanup.h"
 #include "base/diag.h"
 #include "base/str.h"
@@ -32,24 +33,6 @@ struct export_options {
 	/* For scheme "memory": takes the profile at once. -EAGAIN: asked again soon. */
 	int (*take)(void *userdata, const struct profile *p, struct diag *reterr_diag);
 	void *userdata;
-};
-
-/* Why something was given up. EXPORT_DROP(ID, name in /metrics, help) */
-#define EXPORT_DROPS                                                                               \
-	EXPORT_DROP(QUEUE, "queue_full", "exporting was slower than sampling, or memory short")    \
-	EXPORT_DROP(SPOOL, "spool_full",                                                           \
-		    "the destination was away for longer than the spool holds")                    \
-	EXPORT_DROP(REFUSED, "refused", "the destination refused it for good")                     \
-	EXPORT_DROP(PARTIAL, "partial", "profiles of a request that the destination refused")      \
-	EXPORT_DROP(DAMAGED, "damaged", "a file of the spool was damaged")                         \
-	EXPORT_DROP(FAILED, "failed", "it could not be encoded or written")                        \
-	EXPORT_DROP(SHUTDOWN, "shutdown", "not sent when the agent ended")
-
-enum export_drop {
-#define EXPORT_DROP(id, ...) EXPORT_DROP_##id,
-	EXPORT_DROPS
-#undef EXPORT_DROP
-		EXPORT_DROP_N
 };
 
 struct export_stats {
@@ -82,4 +65,3 @@ int exporters_send(struct exporters *e, struct profile *p, bool memory_is_short)
 void exporters_destroy(struct exporters *e, u32 timeout_ms);
 /* How many there are; fills at most `max`. */
 size_t exporters_stats(struct exporters *e, struct export_stats *ret, size_t max);
-const char *export_drop_name(enum export_drop d);

@@ -41,17 +41,6 @@ static u64 now_ms(void)
 	return clock_ns(CLOCK_MONOTONIC) / 1000000;
 }
 
-const char *export_drop_name(enum export_drop d)
-{
-	static const char *const names[] = {
-#define EXPORT_DROP(id, name, help) [EXPORT_DROP_##id] = name,
-		EXPORT_DROPS
-#undef EXPORT_DROP
-	};
-
-	return d < EXPORT_DROP_N ? names[d] : "?";
-}
-
 /* ---- stopping ---- */
 
 /* 0 = not stopping. */

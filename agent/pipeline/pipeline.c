@@ -16,6 +16,7 @@
 #include "agent/pipeline/jitfile.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/vocab.h"
 
 #define DEFAULT_TABLE_BYTES (256ULL << 20)
 /* How often the ring is read when nothing is in a hurry; at low rates half as often. */
@@ -533,8 +534,12 @@ void pipeline_destroy(struct pipeline *p)
 
 static u64 count_lost(const struct pipeline *p)
 {
-	return sampler_counter(p->sampler, COUNTER_LOST_SAMPLE) +
-	       sampler_counter(p->sampler, COUNTER_NESTED);
+	u64 n = 0;
+
+	for (u32 i = 0; i < COUNTER_N; i++)
+		if (vocab_counter(i)->loss == COUNTER_LOSS_SAMPLE)
+			n += sampler_counter(p->sampler, (enum counter)i);
+	return n;
 }
 
 struct pipeline_batch *pipeline_take(struct pipeline *p)

@@ -12,9 +12,6 @@
 
 #define MAX_LABELS 32
 
-/* Counters of samples that nobody will see. */
-static const u32 losses[] = {COUNTER_LOST_SAMPLE, COUNTER_NESTED};
-
 struct labels {
 	struct profile *p;
 	struct profile_label all[MAX_LABELS];
@@ -75,12 +72,13 @@ int about_add(const struct about *a, struct profile *p)
 	put_number(&l, "processes", a->stats->procman.processes);
 	put_number(&l, "samples", a->samples);
 	put_number(&l, "truncated", a->truncated);
-	for (size_t i = 0; i < ARRAY_SIZE(losses); i++) {
-		u64 n = a->stats->sampler.counters[losses[i]];
+	for (u32 i = 0; i < COUNTER_N; i++) {
+		const struct vocab_counter *counter = vocab_counter(i);
+		u64 n = a->stats->sampler.counters[i];
 		char name[48];
 
-		snprintf(name, sizeof(name), "lost.%s", vocab_counter(losses[i])->name);
-		if (n)
+		snprintf(name, sizeof(name), "lost.%s", counter->name);
+		if (n && counter->loss == COUNTER_LOSS_SAMPLE)
 			put_number(&l, name, n);
 	}
 	put(&l, "culprit.agent.error", a->error);

@@ -1,44 +1,78 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/vocab.h"
 
-#include "base/types.h"
+#include <string.h>
 
-static const struct vocab_entry frame_kinds[] = {
-#define FRAME_KIND(id, name, suffix, help) {name, suffix, help},
+static const struct vocab_frame_kind frame_kinds[] = {
+#define FRAME_KIND(id, name, suffix, class, otlp, hue, chroma, help)                               \
+	{name, suffix, FRAME_CLASS_##class, otlp, hue, chroma, help},
 #include "abi/tbl/frame_kind.tbl"
 #undef FRAME_KIND
+	{.name = "?", .suffix = "", .otlp = "?", .help = "?"},
 };
 
-static const struct vocab_entry stops[] = {
-#define STOP(id, text, help) {text, "", help},
+static const struct vocab_stop stops[] = {
+#define STOP(id, text, help) {text, help},
 #include "abi/tbl/stop.tbl"
 #undef STOP
+	{"?", "?"},
 };
 
-static const struct vocab_entry counters[] = {
-#define COUNTER(id, name, unit, help) {name, unit, help},
+static const struct vocab_counter counters[] = {
+#define COUNTER(id, name, unit, loss, help) {name, unit, COUNTER_LOSS_##loss, help},
 #include "abi/tbl/counter.tbl"
 #undef COUNTER
+	{"?", "", COUNTER_LOSS_NONE, "?"},
 };
 
-static const struct vocab_entry *entry(const struct vocab_entry *table, size_t n, unsigned int i)
-{
-	static const struct vocab_entry none = {"?", "", "?"};
+static const struct vocab_sample_type sample_types[] = {
+#define SAMPLE_TYPE(id, name, unit, profile, label, rate, adds, is_cpu, help)                      \
+	{name, unit, profile, label, rate, SAMPLE_ADDS_##adds, is_cpu, help},
+#include "abi/tbl/sample_type.tbl"
+#undef SAMPLE_TYPE
+	{"?", "", "?", "?", "?", SAMPLE_ADDS_OVER_TIME, false, "?"},
+};
 
-	return i < n ? &table[i] : &none;
+static const struct vocab_export_drop export_drops[] = {
+#define EXPORT_DROP(id, name, help) {name, help},
+#include "abi/tbl/export_drop.tbl"
+#undef EXPORT_DROP
+	{"?", "?"},
+};
+
+const struct vocab_frame_kind *vocab_frame_kind(unsigned int kind)
+{
+	return &frame_kinds[kind < FRAME_KIND_N ? kind : FRAME_KIND_N];
 }
 
-const struct vocab_entry *vocab_frame_kind(unsigned int kind)
+const struct vocab_stop *vocab_stop(unsigned int stop)
 {
-	return entry(frame_kinds, ARRAY_SIZE(frame_kinds), kind);
+	return &stops[stop < STOP_N ? stop : STOP_N];
 }
 
-const struct vocab_entry *vocab_stop(unsigned int stop)
+const struct vocab_counter *vocab_counter(unsigned int counter)
 {
-	return entry(stops, ARRAY_SIZE(stops), stop);
+	return &counters[counter < COUNTER_N ? counter : COUNTER_N];
 }
 
-const struct vocab_entry *vocab_counter(unsigned int counter)
+const struct vocab_sample_type *vocab_sample_type(unsigned int type)
 {
-	return entry(counters, ARRAY_SIZE(counters), counter);
+	return &sample_types[type < SAMPLE_TYPE_N ? type : SAMPLE_TYPE_N];
+}
+
+const struct vocab_export_drop *vocab_export_drop(unsigned int drop)
+{
+	return &export_drops[drop < EXPORT_DROP_N ? drop : EXPORT_DROP_N];
+}
+
+enum sample_type vocab_find_sample_type(const char *profile, const char *name, const char *unit)
+{
+	for (unsigned int i = 0; i < SAMPLE_TYPE_N; i++) {
+		const struct vocab_sample_type *t = &sample_types[i];
+
+		if (!strcmp(t->name, name) && !strcmp(t->unit, unit) &&
+		    (!profile || !strcmp(t->profile, profile)))
+			return (enum sample_type)i;
+	}
+	return SAMPLE_TYPE_N;
 }

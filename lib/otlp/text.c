@@ -19,14 +19,6 @@ static const struct {
 	const char *type;
 	u8 kind;
 } frame_types[] = {
-	{"unknown", FRAME_UNKNOWN},
-	{"kernel", FRAME_KERNEL},
-	{"native", FRAME_NATIVE},
-	{"jit", FRAME_JIT},
-	{"cpython", FRAME_PYTHON},
-	{"jvm", FRAME_JAVA},
-	{"v8js", FRAME_JAVASCRIPT},
-	{"note", FRAME_NOTE},
 	/* Of others: the nearest that there is. */
 	{"go", FRAME_NATIVE},
 	{"rust", FRAME_NATIVE},
@@ -41,14 +33,14 @@ static const struct {
 
 const char *otlp_frame_type(u8 kind)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(frame_types); i++)
-		if (frame_types[i].kind == kind)
-			return frame_types[i].type;
-	return vocab_frame_kind(kind)->name;
+	return vocab_frame_kind(kind)->otlp;
 }
 
 u8 otlp_frame_kind(const char *type)
 {
+	for (u8 kind = 0; kind < FRAME_KIND_N; kind++)
+		if (!strcmp(vocab_frame_kind(kind)->otlp, type))
+			return kind;
 	for (size_t i = 0; i < ARRAY_SIZE(frame_types); i++)
 		if (!strcmp(frame_types[i].type, type))
 			return frame_types[i].kind;

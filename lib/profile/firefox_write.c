@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/vocab.h"
 #include "profile/internal.h"
 
 #define FORMAT_VERSION 49
@@ -235,15 +236,12 @@ static void put_constant(struct firefox_writer *w, const char *name, size_t n, c
 
 static u32 category_of(const struct profile_frame *f)
 {
-	switch (f->kind) {
-	case FRAME_KERNEL:
+	switch (vocab_frame_kind(f->kind)->class) {
+	case FRAME_CLASS_KERNEL:
 		return CATEGORY_KERNEL;
-	case FRAME_JIT:
-	case FRAME_PYTHON:
-	case FRAME_JAVA:
-	case FRAME_JAVASCRIPT:
+	case FRAME_CLASS_MANAGED:
 		return CATEGORY_JIT;
-	case FRAME_NATIVE:
+	case FRAME_CLASS_NATIVE:
 		return CATEGORY_USER;
 	default:
 		return CATEGORY_OTHER;

@@ -14,6 +14,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/vocab.h"
 #include "profile/internal.h"
 
 #define WIDTH 1200
@@ -63,16 +64,13 @@ static struct rgb color_of(const struct profile_node *n, const char *name)
 		return (struct rgb){190 + (int)(30 * v), 190 + (int)(30 * v), 200 + (int)(20 * v)};
 	if (n->flags & PROFILE_FRAME_INLINED)
 		return (struct rgb){60 + (int)(30 * v), 165 + (int)(55 * v), 165 + (int)(55 * v)};
-	switch (n->kind) {
-	case FRAME_KERNEL:
+	switch (vocab_frame_kind(n->kind)->class) {
+	case FRAME_CLASS_KERNEL:
 		return (struct rgb){235 + (int)(20 * v), 155 + (int)(35 * v), 45};
-	case FRAME_JIT:
-	case FRAME_PYTHON:
-	case FRAME_JAVA:
-	case FRAME_JAVASCRIPT:
+	case FRAME_CLASS_MANAGED:
 		return (struct rgb){80 + (int)(40 * v), 190 + (int)(50 * v), 80 + (int)(40 * v)};
-	case FRAME_NOTE:
-	case FRAME_UNKNOWN:
+	case FRAME_CLASS_NOTE:
+	case FRAME_CLASS_UNKNOWN:
 		return (struct rgb){160, 160, 160};
 	default:
 		return warm(v, name);

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "base/vocab.h"
 #include "profile/internal.h"
 
 struct label {
@@ -268,11 +269,14 @@ void profile_head_set(struct profile_head *h, const struct profile *p, u32 threa
 
 const char *profile_frame_suffix(const struct profile_frame *f, bool annotate)
 {
+	const char *suffix = vocab_frame_kind(f->kind)->suffix;
+
+	/* The kernel's is always there: a kernel and a user function of one name are two. */
 	if (f->kind == FRAME_KERNEL)
-		return "_[k]";
-	if (annotate && (f->flags & PROFILE_FRAME_INLINED))
-		return "_[i]";
-	return annotate && f->kind == FRAME_JIT ? "_[j]" : "";
+		return suffix;
+	if (!annotate)
+		return "";
+	return f->flags & PROFILE_FRAME_INLINED ? "_[i]" : suffix;
 }
 
 bool profile_frame_dropped(const struct profile_frame *f, const struct profile_tree_options *o)
