@@ -21,6 +21,7 @@
 #include "abi/unwind.h"
 #include "abi/vocab.h"
 
+#define SAMPLE_MAX_LEVELS 4 /* samples of a source that are under way on a CPU at once */
 #define SAMPLE_MAX_FRAMES 2048
 #define SAMPLE_MAX_KERNEL_FRAMES 127
 #define SAMPLE_COMM_BYTES 16
@@ -73,14 +74,14 @@ _Static_assert(sizeof(struct record_stack) == 24, "record_stack");
 
 struct record_sample {
 	__u16 type;
-	__u16 source;
+	__u16 source; /* sampler_config.source of the program that sent it */
 	__u32 cpu;
 	__u64 time_ns; /* CLOCK_MONOTONIC */
 	__u32 pid;     /* thread group */
 	__u32 tid;
 	__u64 kernel_stack; /* id, 0 = was in user mode */
 	__u64 user_stack;   /* id, 0 = kernel thread, or not asked for */
-	__s64 value;
+	__s64 value; /* what the sample stands for, in the unit of its source's sample type */
 	char comm[SAMPLE_COMM_BYTES]; /* the thread's name */
 	__u64 start_stack;	      /* the process image's mm->start_stack: which exec it is */
 	struct sample_context context;
@@ -113,8 +114,9 @@ _Static_assert(sizeof(struct record_attributes) == 24, "record_attributes");
 
 struct record_copy {
 	__u16 type;
-	__u16 index; /* 0 starts a new copy on this CPU */
-	__u32 cpu;
+	__u16 index; /* 0 starts a new copy of this source on this CPU */
+	__u16 source;
+	__u16 cpu;
 	__u64 address; /* avma of data[0] */
 	__u8 data[SAMPLE_COPY_BYTES];
 };
@@ -161,8 +163,18 @@ struct sampler_config {
 	__u32 defer_per_tick; /* most DEFERRED records that a CPU sends in 100 ms */
 	__u32 ring_bytes;
 	__u32 has_obi;	/* obi_spans is OBI's own */
+	__u32 source;	/* which of the recording's sources the programs serve */
+	__u32 skip_kthreads; /* no events of kernel threads */
 	__u64 pac_mask; /* arm64: the bits that pointer authentication uses */
 };
 
+/* What user space may change while the programs run; one for all sources. */
+struct sampler_control {
+	__u64 epoch;	 /* changed when user space has forgotten the stacks: all are sent again */
+	__u32 context_n; /* processes that publish a span, OBI as one; 0: nobody looks for any */
+	__u32 pad;
+};
+
+#define SAMPLER_MAX_SOURCES 8 /* of a recording */
 #define SAMPLER_SEEN_SLOTS (1u << 16)
 #define SAMPLER_MAX_FILTERS 16 /* of --comm, --uid and --cgroup each */

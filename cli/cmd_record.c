@@ -147,8 +147,8 @@ static void print_progress(struct recording *r, bool last)
 	}
 	pipeline_stats(r->session.pipeline, &st);
 	fprintf(stderr, "\r\033[K%.0f s  %llu samples of %llu processes, %llu lost",
-		(double)(clock_ns(CLOCK_MONOTONIC) - r->start_ns) / 1e9, st.samples, st.processes,
-		st.lost);
+		(double)(clock_ns(CLOCK_MONOTONIC) - r->start_ns) / 1e9, st.counts.samples, st.processes,
+		st.counts.lost);
 	shown = true;
 }
 
@@ -208,14 +208,31 @@ static double share(u64 part, u64 whole)
 static void print_counters(const struct pipeline_stats *st)
 {
 	for (u32 i = 0; i < COUNTER_N; i++)
-		if (st->sampler.counters[i])
+		if (st->sampler.all.counters[i])
 			fprintf(stderr, "  %s: %llu %s\n", vocab_counter(i)->name,
-				st->sampler.counters[i], vocab_counter(i)->unit);
-	fprintf(stderr, "  finished on the host: %llu samples\n", st->deferred);
+				st->sampler.all.counters[i], vocab_counter(i)->unit);
+	fprintf(stderr, "  finished on the host: %llu samples\n", st->counts.deferred);
 	fprintf(stderr, "  the ring was not read for at most %.1f ms (%s)\n",
 		(double)st->stall_ns / 1e6, st->stall_what);
 	fprintf(stderr, "  unwind pages: %llu loaded, %llu evicted, %llu times no memory\n",
 		st->tables.pages_loaded, st->tables.pages_evicted, st->tables.no_memory);
+}
+
+/* How often the event was sampled, and how often that was asked for. */
+static void print_source(const struct pipeline *p, const struct pipeline_stats *st, double seconds)
+{
+	const struct sampler_source *s = sampler_source(p->sampler, 0);
+	double hz = seconds > 0.05 ? (double)st->sampler.all.counters[COUNTER_EVENTS] / seconds /
+					     (double)MAX(st->sampler.cpus, 1u)
+				   : 0.0;
+
+	fprintf(stderr, "%s at %.1f Hz on %u CPUs", s->event, hz, st->sampler.cpus);
+	if (s->hz)
+		fprintf(stderr, " (asked %llu)\n", s->hz);
+	else if (s->period > 1)
+		fprintf(stderr, " (a sample each %llu)\n", s->period);
+	else
+		fprintf(stderr, " (each is a sample)\n");
 }
 
 static void print_summary(struct recording *r, const struct profile *p)
@@ -230,26 +247,22 @@ static void print_summary(struct recording *r, const struct profile *p)
 	seconds = (double)st.sampler.elapsed_ns / 1e9;
 	own = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
 	      (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
-	fprintf(stderr,
-		"%llu samples of %llu processes in %.1f s; %s at %.1f Hz on %u CPUs (asked %llu)\n",
-		st.samples, st.processes, seconds, st.sampler.event,
-		seconds > 0.05 ? (double)st.sampler.counters[COUNTER_EVENTS] / seconds /
-					 (double)MAX(st.sampler.cpus, 1u)
-			       : 0.0,
-		st.sampler.cpus, r->session.pipeline->hz);
+	fprintf(stderr, "%llu samples of %llu processes in %.1f s; ", st.counts.samples,
+		st.processes, seconds);
+	print_source(r->session.pipeline, &st, seconds);
 	fprintf(stderr,
 		"lost %llu (%.2f %%), truncated %llu of %llu user stacks (%.2f %%), frames without a name %.2f %%\n",
-		st.lost, share(st.lost, st.lost + st.samples), st.truncated, st.user_samples,
-		share(st.truncated, st.user_samples), share(p->quality.unknown, p->quality.frames));
+		st.counts.lost, share(st.counts.lost, st.counts.lost + st.counts.samples), st.counts.truncated, st.counts.user_samples,
+		share(st.counts.truncated, st.counts.user_samples), share(p->quality.unknown, p->quality.frames));
 	for (u32 i = STOP_COMPLETE + 1; i < STOP_N; i++)
-		if (st.stops[i])
-			fprintf(stderr, "  %llu: %s\n", st.stops[i], vocab_stop(i)->name);
-	if (st.unread)
+		if (st.counts.stops[i])
+			fprintf(stderr, "  %llu: %s\n", st.counts.stops[i], vocab_stop(i)->name);
+	if (st.counts.unread)
 		fprintf(stderr, "  %llu more without frames of a runtime that was too new\n",
-			st.unread);
-	if (st.attributes_left_out)
+			st.counts.unread);
+	if (st.counts.attributes_left_out)
 		fprintf(stderr, "  %llu lack some of what their threads said of their work\n",
-			st.attributes_left_out);
+			st.counts.attributes_left_out);
 	if (sym.kernel_hidden && !r->what.user_only)
 		fprintf(stderr,
 			"  kernel names are hidden: run as root, or sysctl kernel.kptr_restrict=0\n");
@@ -299,6 +312,9 @@ static int record(struct recording *r, char **command)
 	if (e < 0)
 		return cli_error(e == -EINVAL ? 2 : 1, "%s",
 				 diag.text[0] ? diag.text : strerror(-e));
+	if (r->what.events && strchr(r->what.events, ','))
+		return cli_error(2, "record takes one event a file; run it once for each, or an "
+				    "agent, which takes several");
 	times = strcmp(r->format->name, "firefox") == 0;
 	if (command[0]) {
 		e = fork_command(r, command);

@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/str.h"
+#include "base/vocab.h"
 #include "base/vec.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
@@ -52,6 +53,7 @@ struct picture {
 	vec(struct line) lines;
 	struct map index; /* name and where → line */
 	s64 all;
+	s64 value; /* what all samples stand for */
 	struct pipeline_stats stats;
 	double seconds;
 };
@@ -117,9 +119,9 @@ static void count_functions(struct picture *pic, const struct profile *p,
 		if (!l)
 			return;
 		if (i == 0)
-			l->self += s->value[0];
+			l->self += s->value[p->default_type];
 		if (l->seen != number)
-			l->total += s->value[0];
+			l->total += s->value[p->default_type];
 		l->seen = number;
 	}
 }
@@ -135,8 +137,8 @@ static void count_process(struct picture *pic, const struct profile *p,
 	l = line_of(pic, profile_string(p, t->comm), where);
 	if (!l)
 		return;
-	l->self += s->value[0];
-	l->total += s->value[0];
+	l->self += s->value[p->default_type];
+	l->total += s->value[p->default_type];
 }
 
 static int compare_self(const void *a, const void *b)
@@ -175,7 +177,8 @@ static int take_picture(struct top *t)
 	for (size_t i = 0; i < p->n_samples; i++) {
 		const struct profile_sample *s = profile_sample(p, i);
 
-		pic->all += s->value[0];
+		pic->all += s->value[p->default_type];
+		pic->value += s->value[p->n_types - 1];
 		if (t->args.by_process)
 			count_process(pic, p, s);
 		else
@@ -202,17 +205,28 @@ static const char *printable(const char *name, struct str *scratch)
 	return str_get(scratch);
 }
 
+/* What was seen in a second: "1.9 CPUs busy", "1234 faults/s". */
+static void rate_text(const struct top *t, char *ret, size_t n)
+{
+	const struct sampler_source *source = sampler_source(t->session.pipeline->sampler, 0);
+	const struct vocab_sample_type *type = vocab_sample_type(source->type);
+	double rate = t->picture.seconds > 0 ? (double)t->picture.value / t->picture.seconds : 0;
+
+	if (type->is_cpu)
+		snprintf(ret, n, "%.1f CPUs busy", rate * 1e-9);
+	else
+		snprintf(ret, n, "%.0f %s/s", rate, type->rate);
+}
+
 static void head_line(const struct top *t, char *ret, size_t n)
 {
 	const struct picture *p = &t->picture;
+	char rate[64];
 
-	snprintf(ret, n,
-		 "%llu samples of %llu processes, %.1f CPUs busy, lost %llu, truncated %.1f %%",
-		 p->stats.samples, p->stats.processes,
-		 p->seconds > 0
-			 ? (double)p->stats.samples / (double)t->session.pipeline->hz / p->seconds
-			 : 0.0,
-		 p->stats.lost, pct((s64)p->stats.truncated, (s64)p->stats.user_samples));
+	rate_text(t, rate, sizeof(rate));
+	snprintf(ret, n, "%llu samples of %llu processes, %s, lost %llu, truncated %.1f %%",
+		 p->stats.counts.samples, p->stats.processes, rate, p->stats.counts.lost,
+		 pct((s64)p->stats.counts.truncated, (s64)p->stats.counts.user_samples));
 }
 
 static void print_batch(const struct top *t)

@@ -20,9 +20,11 @@
 const struct option session_options[] = {
 	OPTION_U64("frequency", 'F', "HZ", A, hz, 1, SAMPLER_MAX_HZ,
 		   "samples a second on each CPU, 1 to 10000 (default 99)"),
-	OPTION_STRING("event", 'e', "EVENT", A, event,
-		      "what drives sampling: cpu-clock (default), cycles, instructions,\n"
-		      "cache-misses, branch-misses … or rHEX"),
+	OPTION_STRING("event", 'e', "EVENT,...", A, events,
+		      "what to sample: cpu-clock (default), page-faults, context-switches,\n"
+		      "cycles, cache-misses, a tracepoint CATEGORY:NAME … (culprit-record(1))"),
+	OPTION_U64("count", 'c', "N", A, period, 1, 1ULL << 40,
+		   "a sample each N events, instead of a frequency"),
 	OPTION_STRING("pid", 'p', "PID,...", A, pids, "only these processes"),
 	OPTION_STRING("comm", 0, "NAME,...", A, comms, "only processes of these names"),
 	OPTION_STRING("cgroup", 0, "PATH,...", A, cgroups,
@@ -148,10 +150,23 @@ static int start_symbolizer(const struct session_arguments *a, struct identities
 	return r < 0 ? cli_error(1, "cannot prepare symbols: %s", strerror(-r)) : 0;
 }
 
+static int choose_events(const struct list *names, const struct session_arguments *a,
+			 struct sampler_event ret[SAMPLER_MAX_SOURCES])
+{
+	if (names->items.n > SAMPLER_MAX_SOURCES)
+		return cli_error(2, "at most %d events at a time", SAMPLER_MAX_SOURCES);
+	for (size_t i = 0; i < names->items.n; i++)
+		ret[i] = (struct sampler_event){.name = names->items.data[i],
+						.hz = a->hz ? a->hz : SAMPLER_DEFAULT_HZ,
+						.period = a->period};
+	return 0;
+}
+
 int session_init(const struct session_arguments *a, u32 follow, bool keep_times,
 		 struct identities *identities, struct session *ret)
 {
-	_cleanup_list_ struct list pids = {}, comms = {}, cgroups = {}, uids = {};
+	_cleanup_list_ struct list pids = {}, comms = {}, cgroups = {}, uids = {}, names = {};
+	struct sampler_event events[SAMPLER_MAX_SOURCES];
 	_cleanup_free_ u32 *pid_values = NULL;
 	_cleanup_free_ u32 *uid_values = NULL;
 	struct pipeline_options po = {
@@ -167,9 +182,13 @@ int session_init(const struct session_arguments *a, u32 follow, bool keep_times,
 
 	if (a->kernel_only && a->user_only)
 		return cli_error(2, "--kernel-only and --user-only leave nothing; give one");
-	if (list_init(&pids, a->pids) < 0 || list_init(&comms, a->comms) < 0 ||
+	if (list_init(&names, a->events ? a->events : SAMPLER_DEFAULT_EVENT) < 0 ||
+	    list_init(&pids, a->pids) < 0 || list_init(&comms, a->comms) < 0 ||
 	    list_init(&cgroups, a->cgroups) < 0 || list_init(&uids, a->uids) < 0)
 		return cli_error(1, "out of memory");
+	r = choose_events(&names, a, events);
+	if (r)
+		return r;
 	pid_values = calloc(pids.items.n + 2, sizeof(*pid_values));
 	uid_values = calloc(uids.items.n + 1, sizeof(*uid_values));
 	if (!pid_values || !uid_values)
@@ -185,8 +204,8 @@ int session_init(const struct session_arguments *a, u32 follow, bool keep_times,
 		log_set_level(LOG_LEVEL_DEBUG);
 	raise_file_limit();
 	po.sampler = (struct sampler_options){
-		.hz = a->hz ? a->hz : SAMPLER_DEFAULT_HZ,
-		.event = a->event,
+		.events = events,
+		.n_events = (u32)names.items.n,
 		.kernel_stacks = !a->user_only,
 		.user_stacks = !a->kernel_only,
 		.pids = pid_values,
@@ -223,7 +242,7 @@ static bool same_text(const char *a, const char *b)
 
 bool session_same(const struct session_arguments *a, const struct session_arguments *b)
 {
-	return a->hz == b->hz && same_text(a->event, b->event) && same_text(a->pids, b->pids) &&
+	return a->hz == b->hz && a->period == b->period && same_text(a->events, b->events) && same_text(a->pids, b->pids) &&
 	       same_text(a->comms, b->comms) && same_text(a->cgroups, b->cgroups) &&
 	       same_text(a->uids, b->uids) && a->memory_limit_mb == b->memory_limit_mb &&
 	       a->kernel_only == b->kernel_only && a->user_only == b->user_only &&
@@ -233,9 +252,14 @@ bool session_same(const struct session_arguments *a, const struct session_argume
 int session_profile(struct session *s, struct profile **ret)
 {
 	struct pipeline_batch *b = pipeline_take(s->pipeline);
-	int r = b ? symbolizer_profile(s->symbolizer, b, ret) : -ENOMEM;
+	struct profile *profiles[SAMPLER_MAX_SOURCES] = {};
+	int r = b ? symbolizer_profiles(s->symbolizer, b, profiles) : -ENOMEM;
 
 	pipeline_give_back(s->pipeline, b);
+	for (u32 i = 1; i < SAMPLER_MAX_SOURCES; i++)
+		profile_destroy(profiles[i]);
+	if (r == 0)
+		*ret = profiles[0];
 	return r;
 }
 

@@ -12,7 +12,8 @@
 
 struct session_arguments {
 	u64 hz;
-	const char *event;
+	const char *events; /* comma-separated, as the next line */
+	u64 period; /* events per sample; 0: by frequency */
 	const char *pids, *comms, *cgroups, *uids; /* comma-separated */
 	u64 memory_limit_mb;
 	struct budget *budget; /* no option: of the process, or NULL */
@@ -39,7 +40,7 @@ struct session {
 int session_init(const struct session_arguments *a, u32 follow, bool keep_times,
 		 struct identities *identities, struct session *ret);
 void session_deinit(struct session *s);
-/* What was recorded since the start or the last call, with names. Negative errno. */
+/* What was recorded of the first event since the start or the last call, with names. Negative errno. */
 int session_profile(struct session *s, struct profile **ret);
 /* Do they ask for the same recording? */
 bool session_same(const struct session_arguments *a, const struct session_arguments *b);

@@ -11,6 +11,7 @@
 struct pipeline_batch *batch_new(const struct pipeline *p)
 {
 	struct pipeline_batch *b = calloc(1, sizeof(*b));
+	const struct sampler_source *source;
 
 	if (!b)
 		return NULL;
@@ -18,7 +19,8 @@ struct pipeline_batch *batch_new(const struct pipeline *p)
 		free(b);
 		return NULL;
 	}
-	b->hz = p->hz;
+	for (; (source = sampler_source(p->sampler, b->n_sources)); b->n_sources++)
+		b->sources[b->n_sources] = *source;
 	b->keep_times = p->keep_times;
 	b->started_realtime_ns = clock_ns(CLOCK_REALTIME);
 	b->started_ns = clock_ns(CLOCK_MONOTONIC);
@@ -49,6 +51,26 @@ void pipeline_give_back(struct pipeline *p, struct pipeline_batch *b)
 	vec_deinit(&b->entries);
 	vec_deinit(&b->events);
 	free(b);
+}
+
+struct pipeline_counts pipeline_sum(const struct pipeline_batch *b)
+{
+	struct pipeline_counts sum = {};
+
+	for (u32 i = 0; i < b->n_sources; i++) {
+		const struct pipeline_counts *c = &b->counts[i];
+
+		sum.samples += c->samples;
+		sum.user_samples += c->user_samples;
+		sum.truncated += c->truncated;
+		sum.unread += c->unread;
+		sum.deferred += c->deferred;
+		sum.attributes_left_out += c->attributes_left_out;
+		sum.lost += c->lost;
+		for (u32 stop = 0; stop < STOP_N; stop++)
+			sum.stops[stop] += c->stops[stop];
+	}
+	return sum;
 }
 
 const struct pipeline_stack *pipeline_stack(const struct pipeline_batch *b, u64 id)
@@ -175,15 +197,9 @@ u32 pipeline_attributes(const struct pipeline_batch *b, u32 set,
 	return n;
 }
 
-static u64 entry_hash(const struct pipeline_entry *e)
-{
-	/* Everything before `count` is the key. */
-	return hash_bytes(e, offsetof(struct pipeline_entry, count));
-}
-
 int batch_count(struct pipeline_batch *b, const struct pipeline_entry *e, u32 *ret_index)
 {
-	u64 h = entry_hash(e);
+	u64 h = hash_bytes(&e->key, sizeof(e->key));
 	u64 *i;
 	int r;
 
@@ -191,8 +207,9 @@ int batch_count(struct pipeline_batch *b, const struct pipeline_entry *e, u32 *r
 		i = map_get(&b->entry_index, h);
 		if (!i)
 			break;
-		if (memcmp(&b->entries.data[*i], e, offsetof(struct pipeline_entry, count)) == 0) {
+		if (memcmp(&b->entries.data[*i].key, &e->key, sizeof(e->key)) == 0) {
 			b->entries.data[*i].count += e->count;
+			b->entries.data[*i].value += e->value;
 			*ret_index = (u32)*i;
 			return 0;
 		}

@@ -18,5 +18,5 @@ int batch_copy_attributes(struct pipeline_batch *to, const struct pipeline_batch
 			  u64 id);
 /* Which set it is; partial also when it is not there. */
 u32 batch_attributes(const struct pipeline_batch *b, u32 pid, u64 id, bool *ret_partial);
-/* Adds e->count to the entry of equal key; its index. */
+/* Adds e->count and e->value to the entry of equal key; its index. */
 int batch_count(struct pipeline_batch *b, const struct pipeline_entry *e, u32 *ret_index);

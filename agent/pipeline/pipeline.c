@@ -123,10 +123,12 @@ static struct procman_process *process_of(struct pipeline *p, u32 pid, u64 time_
 /* Keeps what a process tells of its code, which it may write after the first sample of that. */
 static void hold_jit_files(struct pipeline *p, u32 pid, const struct procman_process *proc)
 {
+	u64 samples = pipeline_sum(p->batch).samples;
+
 	for (u32 i = 0; i < JITFILE_N; i++) {
 		const u64 *fd = map_get(&p->batch->jit_files[i], pid);
 
-		if (!fd || ((s64)*fd < 0 && p->batch->samples % 16 == 0))
+		if (!fd || ((s64)*fd < 0 && samples % 16 == 0))
 			map_put(&p->batch->jit_files[i], pid, (u64)(s64)jitfile_open(i, pid, proc));
 	}
 }
@@ -159,46 +161,56 @@ static bool take_runtimes(struct pipeline *p, bool retry)
 	return learned || retry;
 }
 
+/* How the walk of a user stack ended. */
+static void count_stop(struct pipeline_counts *c, const struct pipeline_stack *user, u32 stop)
+{
+	stop = user ? user->stop : stop;
+	c->user_samples++;
+	c->stops[stop < STOP_N ? stop : STOP_STACK_LOST]++;
+	c->truncated += stop != STOP_COMPLETE;
+	c->unread += stop == STOP_COMPLETE && user && user->unread;
+}
+
 static void count_sample(struct pipeline *p, const struct record_sample *s, u32 stop)
 {
-	struct pipeline_entry e = {.pid = s->pid,
-				   .tid = s->tid,
-				   .kernel_stack = s->kernel_stack,
-				   .user_stack = s->user_stack,
-				   .context = s->context,
-				   .count = (u64)s->value,
+	struct pipeline_entry e = {.key = {.pid = s->pid,
+					   .tid = s->tid,
+					   .kernel_stack = s->kernel_stack,
+					   .user_stack = s->user_stack,
+					   .context = s->context,
+					   .source = s->source},
+				   .count = 1,
+				   .value = s->value,
 				   .first_ns = s->time_ns};
 	const struct procman_process *proc = process_of(p, s->pid, s->time_ns);
 	const struct pipeline_stack *user =
 		s->user_stack ? pipeline_stack(p->batch, s->user_stack) : NULL;
+	struct pipeline_counts *counts = &p->batch->counts[s->source];
 	const char *name;
 	bool partial;
 	u32 index = 0;
 
-	e.context.attributes = batch_attributes(p->batch, s->pid, s->context.attributes, &partial);
-	p->batch->attributes_left_out += partial;
-	memcpy(e.thread_name, s->comm, strnlen(s->comm, sizeof(s->comm) - 1));
+	e.key.context.attributes =
+		batch_attributes(p->batch, s->pid, s->context.attributes, &partial);
+	counts->attributes_left_out += partial;
+	memcpy(e.key.thread_name, s->comm, strnlen(s->comm, sizeof(s->comm) - 1));
 	/* The name of the process; before its last exec, or if it is not known, the thread's. */
-	name = proc && proc->comm[0] && proc->image_ns <= s->time_ns ? proc->comm : e.thread_name;
-	memcpy(e.comm, name, strnlen(name, sizeof(e.comm) - 1));
-	e.image_ns = proc ? proc->image_ns : 0;
-	p->batch->samples++;
+	name = proc && proc->comm[0] && proc->image_ns <= s->time_ns ? proc->comm
+								     : e.key.thread_name;
+	memcpy(e.key.comm, name, strnlen(name, sizeof(e.key.comm) - 1));
+	e.key.image_ns = proc ? proc->image_ns : 0;
+	counts->samples++;
 	see_process(p, s->pid, proc);
-	if (s->user_stack) {
-		stop = user ? user->stop : stop;
-		p->batch->user_samples++;
-		p->batch->stops[stop < STOP_N ? stop : STOP_STACK_LOST]++;
-		p->batch->truncated += stop != STOP_COMPLETE;
-		p->batch->unread += stop == STOP_COMPLETE && user && user->unread;
-	}
+	if (s->user_stack)
+		count_stop(counts, user, stop);
 	if (user && user->raw)
 		hold_jit_files(p, s->pid, proc);
 	if (batch_count(p->batch, &e, &index) < 0) {
 		log_warn("out of memory: a sample is lost");
 		return;
 	}
-	if (p->keep_times &&
-	    vec_push(&p->batch->events, (struct pipeline_event){s->time_ns, index}) < 0)
+	if (p->keep_times && vec_push(&p->batch->events, (struct pipeline_event){
+								  s->time_ns, s->value, index}) < 0)
 		log_warn("out of memory: a sample's time is lost");
 }
 
@@ -240,7 +252,7 @@ static void count_walk(struct pipeline *p, const struct deferred_walk *walk)
 	struct record_sample sample = walk->record->sample;
 	u64 id = deferred_stack_id(walk), *at;
 
-	p->batch->deferred++;
+	p->batch->counts[sample.source].deferred++;
 	if (batch_add_stack(p->batch, p->procman, id, walk->frames, walk->n, walk->stop, false) < 0)
 		log_warn("out of memory: a stack is shown as lost");
 	at = map_get(&p->batch->stack_index, id);
@@ -463,21 +475,20 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	p->process_seen = o->process_seen;
 	p->process_said = o->process_said;
 	p->arg = o->arg;
-	p->hz = o->sampler.hz;
 	p->follow = o->sampler.follow_forks;
 	p->only_some = o->sampler.n_pids > 0;
 	p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (p->epoll_fd < 0)
 		return -errno;
-	p->batch = batch_new(p);
-	if (!p->batch)
-		return -ENOMEM;
 	for (u32 i = 0; i < o->sampler.n_pids; i++)
 		if (map_put(&p->sampled, o->sampler.pids[i], 1) < 0)
 			return -ENOMEM;
 	r = sampler_create(&o->sampler, &sampler_ops, p, reterr_diag, &p->sampler);
 	if (r < 0)
 		return r;
+	p->batch = batch_new(p);
+	if (!p->batch)
+		return -ENOMEM;
 	to.arena_fd = sampler_arena_fd(p->sampler);
 	to.processes_fd = sampler_processes_fd(p->sampler);
 	to.runtime_of = runtime_of;
@@ -532,13 +543,14 @@ void pipeline_destroy(struct pipeline *p)
 	free(p);
 }
 
-static u64 count_lost(const struct pipeline *p)
+/* Samples of a source that are in no profile, since the start. */
+static u64 count_lost(const struct pipeline *p, u32 source)
 {
 	u64 n = 0;
 
 	for (u32 i = 0; i < COUNTER_N; i++)
 		if (vocab_counter(i)->loss == COUNTER_LOSS_SAMPLE)
-			n += sampler_counter(p->sampler, (enum counter)i);
+			n += sampler_counter(p->sampler, source, (enum counter)i);
 	return n;
 }
 
@@ -565,15 +577,21 @@ struct pipeline_batch *pipeline_take(struct pipeline *p)
 	(void)sampler_drain(p->sampler);
 	p->before = NULL;
 	b->ended_ns = fresh->started_ns;
-	b->lost = count_lost(p) - p->lost;
-	p->lost += b->lost;
+	for (u32 i = 0; i < b->n_sources; i++) {
+		b->counts[i].lost = count_lost(p, i) - p->lost[i];
+		p->lost[i] += b->counts[i].lost;
+	}
 	return b;
 }
 
-static u64 count_deferred(struct pipeline *p)
+static u64 count_deferred(const struct pipeline *p)
 {
-	return sampler_counter(p->sampler, COUNTER_DEFERRED) +
-	       sampler_counter(p->sampler, COUNTER_DEFER_LIMIT);
+	u64 n = 0;
+
+	for (u32 i = 0; i < p->batch->n_sources; i++)
+		n += sampler_counter(p->sampler, i, COUNTER_DEFERRED) +
+		     sampler_counter(p->sampler, i, COUNTER_DEFER_LIMIT);
+	return n;
 }
 
 /*
@@ -593,10 +611,11 @@ static int warm_up(struct pipeline *p)
 		if (now - step < WARM_STEP_NS)
 			continue;
 		if (step > begin &&
-		    (count_deferred(p) - deferred) * 50 <= p->batch->samples - samples)
+		    (count_deferred(p) - deferred) * 50 <=
+			    pipeline_sum(p->batch).samples - samples)
 			break;
 		step = now;
-		samples = p->batch->samples;
+		samples = pipeline_sum(p->batch).samples;
 		deferred = count_deferred(p);
 	}
 	/*
@@ -608,7 +627,7 @@ static int warm_up(struct pipeline *p)
 		pipeline_give_back(p, pipeline_take(p));
 	}
 	sampler_count_from_now(p->sampler);
-	p->lost = 0;
+	memset(p->lost, 0, sizeof(p->lost));
 	return r;
 }
 
@@ -682,7 +701,7 @@ static int drain(struct pipeline *p)
  */
 static void pace(const struct pipeline *p)
 {
-	u64 gap = MIN(1000000000ULL / MAX(p->hz, 1ULL) / GAP_SHARE, GAP_MAX_NS);
+	u64 gap = MIN(1000000000ULL / sampler_hz(p->sampler) / GAP_SHARE, GAP_MAX_NS);
 	u64 until = p->drained_ns + gap;
 	struct timespec t = {(time_t)(until / 1000000000), (long)(until % 1000000000)};
 
@@ -692,7 +711,7 @@ static void pace(const struct pipeline *p)
 
 int pipeline_poll(struct pipeline *p, int timeout_ms)
 {
-	int period_ms = p->hz <= LOW_HZ ? 2 * PERIOD_MS : PERIOD_MS;
+	int period_ms = sampler_hz(p->sampler) <= LOW_HZ ? 2 * PERIOD_MS : PERIOD_MS;
 	struct epoll_event events[4];
 	int r, n;
 
@@ -731,21 +750,17 @@ void pipeline_stop(struct pipeline *p)
 void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)
 {
 	struct pipeline_stats s = {
-		.samples = p->batch->samples,
-		.user_samples = p->batch->user_samples,
-		.truncated = p->batch->truncated,
-		.unread = p->batch->unread,
-		.attributes_left_out = p->batch->attributes_left_out,
-		.deferred = p->batch->deferred,
+		.counts = pipeline_sum(p->batch),
 		.processes = p->batch->pids.n,
 		.stall_ns = p->stall_ns,
 		.stall_what = p->stall_what,
 	};
 
-	memcpy(s.stops, p->batch->stops, sizeof(s.stops));
 	sampler_stats(p->sampler, &s.sampler);
 	tables_stats(p->tables, &s.tables);
 	procman_get_stats(p->procman, &s.procman);
-	s.lost = count_lost(p);
+	s.counts.lost = 0;
+	for (u32 i = 0; i < p->batch->n_sources; i++)
+		s.counts.lost += count_lost(p, i);
 	*ret = s;
 }

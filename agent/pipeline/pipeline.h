@@ -34,21 +34,44 @@ struct pipeline_stack {
 	bool unread; /* has notes that frames of a runtime could not be read */
 };
 
-/* Who ran where, and how often. */
-struct pipeline_entry {
+/* What samples are counted by. Compared and hashed as bytes, so there is no padding. */
+struct pipeline_key {
 	u32 pid, tid;
 	char comm[SAMPLE_COMM_BYTES]; /* the process's */
 	char thread_name[SAMPLE_COMM_BYTES];
 	u64 image_ns;		       /* of the process, 0 = not known */
 	u64 kernel_stack, user_stack;  /* ids, 0 = none */
 	struct sample_context context; /* attributes: id of a set in the batch's `attributes` */
-	u64 count;
+	u64 source;		       /* index of the batch's `sources` */
+};
+_Static_assert(sizeof(struct pipeline_key) ==
+		       64 + sizeof(struct sample_context) + sizeof(u64),
+	       "padding in pipeline_key");
+
+/* Who did something where, how often, and what it came to. */
+struct pipeline_entry {
+	struct pipeline_key key;
+	u64 count; /* samples */
+	s64 value; /* their sum, in the unit of the source's sample type */
 	u64 first_ns; /* CLOCK_MONOTONIC */
 };
 
 struct pipeline_event { /* kept only with options.keep_times */
 	u64 time_ns;
+	s64 value;
 	u32 entry;
+};
+
+/* What was counted on the way. */
+struct pipeline_counts {
+	u64 samples;
+	u64 user_samples; /* with a user stack */
+	u64 truncated;	  /* of these, not walked to the thread's entry */
+	u64 unread;	  /* walked, but frames of a runtime could not be read */
+	u64 deferred;	  /* finished on the host */
+	u64 attributes_left_out; /* samples that lack some of what their thread said of its work */
+	u64 lost;		 /* samples that were dropped */
+	u64 stops[STOP_N];
 };
 
 struct pipeline_options {
@@ -71,14 +94,8 @@ struct pipeline_options {
 };
 
 struct pipeline_stats {
-	u64 samples;
-	u64 user_samples;	 /* with a user stack */
-	u64 truncated;		 /* of these, not walked to the thread's entry */
-	u64 unread;		 /* walked, but frames of a runtime could not be read */
-	u64 attributes_left_out; /* samples that lack some of what their thread said of its work */
-	u64 stops[STOP_N];
-	u64 lost;      /* samples that were dropped */
-	u64 deferred;  /* finished on the host */
+	/* Of this batch, of all sources together; `lost` is since the start. */
+	struct pipeline_counts counts;
 	u64 processes; /* that samples came from */
 	/* Since the start: the longest that the ring was not read, and for what (static). */
 	u64 stall_ns;
@@ -93,14 +110,12 @@ struct pipeline_stats {
  * nothing in it changes any more.
  */
 struct pipeline_batch {
-	u64 hz;
 	bool keep_times;
 	u64 started_realtime_ns;
 	u64 started_ns, ended_ns; /* CLOCK_MONOTONIC */
-	u64 samples, user_samples, truncated, unread, deferred;
-	u64 attributes_left_out; /* samples that have not all that their thread said */
-	u64 stops[STOP_N];
-	u64 lost;
+	struct sampler_source sources[SAMPLER_MAX_SOURCES];
+	struct pipeline_counts counts[SAMPLER_MAX_SOURCES]; /* of each source */
+	u32 n_sources;
 
 	struct strtab attributes;  /* sets, see pipeline_attributes(); 0 is the empty one */
 	struct map attributes_ids; /* of pid and id → set << 1 | some were left out */
@@ -122,6 +137,8 @@ struct pipeline_batch {
 	struct map pids; /* pid → image of those seen: see_process() */
 };
 
+/* What was counted of all sources together. */
+struct pipeline_counts pipeline_sum(const struct pipeline_batch *b);
 /* A stack by id; NULL when its record was lost. */
 const struct pipeline_stack *pipeline_stack(const struct pipeline_batch *b, u64 id);
 /* How many a set of attributes has; borrowed from the batch. */
@@ -138,7 +155,6 @@ struct pipeline {
 	struct pipeline_batch *before; /* borrowed: the one before, during pipeline_take() */
 	int epoll_fd;
 	int nice; /* of the thread before pipeline_start() */
-	u64 hz;
 	bool keep_times;
 	bool (*process_seen)(void *arg, const struct procman_process *p, struct runtimes *r);
 	void (*process_said)(void *arg, const struct procman_process *p,
@@ -153,7 +169,7 @@ struct pipeline {
 	u64 parked_bytes, parked_max;
 	bool closing; /* nothing is parked: the batch is about to be taken */
 	u64 scratch[SAMPLE_MAX_FRAMES];
-	u64 lost; /* of the batches before */
+	u64 lost[SAMPLER_MAX_SOURCES]; /* of the batches before */
 	u64 stall_ns;
 	const char *stall_what; /* static */
 };

@@ -74,7 +74,7 @@ int about_add(const struct about *a, struct profile *p)
 	put_number(&l, "truncated", a->truncated);
 	for (u32 i = 0; i < COUNTER_N; i++) {
 		const struct vocab_counter *counter = vocab_counter(i);
-		u64 n = a->stats->sampler.counters[i];
+		u64 n = a->stats->sampler.all.counters[i];
 		char name[48];
 
 		snprintf(name, sizeof(name), "lost.%s", counter->name);

@@ -28,7 +28,7 @@ static u64 key_of(u32 pid, const void *trace_id, const void *span_id)
 /* Traces that are not kept by anybody are not told of. */
 static bool is_wanted(const struct pipeline_entry *e)
 {
-	return e->context.source == CONTEXT_ELASTIC && e->context.flags & FLAG_SAMPLED;
+	return e->key.context.source == CONTEXT_ELASTIC && e->key.context.flags & FLAG_SAMPLED;
 }
 
 /* 0: its names could not be hashed. */
@@ -69,10 +69,10 @@ void correlate(const struct pipeline_batch *b, const struct profile *p, struct c
 
 	for (size_t i = 0; i < b->entries.n; i++) {
 		const struct pipeline_entry *e = &b->entries.data[i];
-		const struct sample_context *c = &e->context;
+		const struct sample_context *c = &e->key.context;
 
 		if (is_wanted(e))
-			(void)map_put(&roots, key_of(e->pid, c->trace_id, &c->span_id), c->root_id);
+			(void)map_put(&roots, key_of(e->key.pid, c->trace_id, &c->span_id), c->root_id);
 	}
 	ids = roots.n ? calloc(p->stacks.n + 1, sizeof(*ids)) : NULL;
 	if (ids) {

@@ -106,7 +106,7 @@ static void say_who(struct run *r, const struct pipeline_batch *b, struct profil
 {
 	struct pipeline_stats stats;
 	struct about a = {.started_ms = r->started_ms,
-			  .hz = b->hz,
+			  .hz = b->sources[0].hz,
 			  .memory = budget_used(r->options.budget),
 			  .identities = r->options.identities,
 			  .stats = &stats};
@@ -121,23 +121,32 @@ static void say_who(struct run *r, const struct pipeline_batch *b, struct profil
 	(void)about_add(&a, p);
 }
 
+/* Takes the profile of one source over. */
+static void give_profile(struct run *r, const struct pipeline_batch *b, u32 source,
+			 struct profile *p)
+{
+	say_who(r, b, p);
+	/* Processes are told which of their traces were seen on a CPU: by one source alone. */
+	if (source == 0)
+		correlate(b, p, r->options.pipeline->contexts);
+	r->options.take(r->options.arg, p);
+}
+
 static void name_batch(struct run *r, const struct pipeline_batch *b)
 {
+	struct profile *profiles[SAMPLER_MAX_SOURCES] = {};
 	u64 begin = clock_ns(CLOCK_MONOTONIC);
 	struct symbolizer_stats before, after;
-	struct profile *p = NULL;
 	int e;
 
 	symbolizer_stats(r->symbolizer, &before);
-	e = symbolizer_profile(r->symbolizer, b, &p);
+	e = symbolizer_profiles(r->symbolizer, b, profiles);
 	symbolizer_stats(r->symbolizer, &after);
-	if (e == 0) {
-		say_who(r, b, p);
-		correlate(b, p, r->options.pipeline->contexts);
-		r->options.take(r->options.arg, p);
-	} else {
-		log_warn("%llu samples are lost: %s", b->samples, strerror(-e));
-	}
+	for (u32 i = 0; i < SAMPLER_MAX_SOURCES; i++)
+		if (profiles[i])
+			give_profile(r, b, i, profiles[i]);
+	if (e < 0)
+		log_warn("%llu samples are lost: %s", pipeline_sum(b).samples, strerror(-e));
 	keep_names_small(r, r->symbolizer);
 	pthread_mutex_lock(&r->lock);
 	r->batches++;
@@ -185,7 +194,7 @@ static void process_said(void *arg, const struct procman_process *p,
 
 static int resource_of(void *arg, const struct pipeline_entry *e, struct profile *p, u32 *ret)
 {
-	return identities_resource(arg, e->pid, e->image_ns, e->comm, p, ret);
+	return identities_resource(arg, e->key.pid, e->key.image_ns, e->key.comm, p, ret);
 }
 
 void run_connect_pipeline(struct identities *i, struct pipeline_options *p)
@@ -241,16 +250,19 @@ static bool is_idle(struct run *r)
 
 static void hand_over(struct run *r, struct pipeline_batch *b, struct symbolizer *s)
 {
+	struct pipeline_counts counts;
+
 	if (!b)
 		return;
-	r->samples += b->samples;
-	r->user_samples += b->user_samples;
-	r->truncated += b->truncated;
-	r->attributes_left_out += b->attributes_left_out;
+	counts = pipeline_sum(b);
+	r->samples += counts.samples;
+	r->user_samples += counts.user_samples;
+	r->truncated += counts.truncated;
+	r->attributes_left_out += counts.attributes_left_out;
 	for (u32 i = 0; i < STOP_N; i++)
-		r->stops[i] += b->stops[i];
+		r->stops[i] += counts.stops[i];
 	pipeline_stats(r->options.pipeline, &r->stats);
-	r->stats.lost += r->lost_before;
+	r->stats.counts.lost += r->lost_before;
 	budget_set_outside(r->options.budget,
 			   (s64)r->stats.sampler.map_bytes - (s64)r->stats.sampler.mapped_bytes);
 	r->symbolizer = s;
@@ -353,7 +365,7 @@ static void change_pipeline(struct run *r, const struct run_change *c)
 	r->last_symbolizer = r->options.symbolizer;
 	r->changing = true;
 	pipeline_stats(old, &stats);
-	r->lost_before += stats.lost;
+	r->lost_before += stats.counts.lost;
 	r->options.pipeline = c->pipeline;
 	r->options.symbolizer = c->symbolizer;
 	pthread_mutex_unlock(&r->lock);
@@ -458,7 +470,7 @@ void run_metrics(struct run *r, struct str *out)
 	getrusage(RUSAGE_SELF, &u);
 	pthread_mutex_lock(&r->lock);
 	metric(out, "samples_total", "counter", "Samples recorded.", (double)r->samples);
-	metric(out, "samples_lost_total", "counter", "Samples dropped.", (double)r->stats.lost);
+	metric(out, "samples_lost_total", "counter", "Samples dropped.", (double)r->stats.counts.lost);
 	metric(out, "user_stacks_total", "counter", "Samples with a user stack.",
 	       (double)r->user_samples);
 	str_puts(out, "# HELP culprit_agent_truncated_total User stacks not walked to their end.\n"

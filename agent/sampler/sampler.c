@@ -15,34 +15,34 @@
 
 #include "abi/runtime.h"
 #include "agent/probe/probe.h"
-#include "agent/sampler/event.h"
+#include "agent/sampler/source.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/vec.h"
-#include "oncpu.skel.h"
+#include "follow.skel.h"
 #include "proc/proc.h"
 
-#define DEFAULT_EVENT "cpu-clock"
+/* What a source without a rate may send: records are lost beyond, not slowed down. */
+#define ASSUMED_HZ 1000
 /* Most processes at a time that `record -- CMD` follows. */
 #define MAX_FOLLOWED 16384
 
 struct sampler {
-	struct oncpu_bpf *skel;
+	struct source sources[SAMPLER_MAX_SOURCES];
+	u32 n_sources; /* that are open; the first one's maps are those of all */
+	struct follow_bpf *follow; /* owned; NULL: forks are not followed */
 	struct ring_buffer *ring;
-	struct bpf_link **links; /* owned */
-	int *events;		 /* owned; closed with their links */
-	u32 n_events;
+	struct sampler_control *control; /* mapped */
 	struct bpf_link *follow_links[2];
+	bool has_obi; /* another program publishes spans in a map of its own */
 	bool loop; /* programs that use bpf_loop(), else bounded loops */
-	u64 hz;
-	const char *event;
-	char event_name[64];
-	struct sampler_copy *copies; /* owned; by CPU: what it sent of a copy so far */
-	u32 n_copies;
+	struct sampler_copy *copies; /* owned; by source and CPU: what it sent of a copy so far */
+	u8 *spare;		     /* owned; the pages of the copy that was used last */
+	u32 n_cpus;		     /* that can be */
+	u64 ring_bytes;
 	struct sampler_ops ops;
 	void *arg;
-	const u8 *scratch; /* mapped: struct scratch of bpf/unwind/native.h by CPU */
 	u64 started_ns, stopped_ns;
 	struct sampler_stats before; /* when counting began anew */
 };
@@ -70,12 +70,33 @@ u64 sampler_pac_mask(void)
 #endif
 }
 
-static u64 ring_bytes(const struct sampler_options *o, int n_cpus)
+const struct sampler_source *sampler_source(const struct sampler *s, u32 i)
 {
-	/* A quarter second of samples with new stacks of a KiB, and room for stack copies. */
-	u64 want = o->ring_bytes ? o->ring_bytes : (u64)n_cpus * o->hz / 4 * 1024 + (6 << 20);
-	u64 bytes = 1 << 22;
+	return i < s->n_sources ? &s->sources[i].about : NULL;
+}
 
+static u64 hz_of(const struct source *s)
+{
+	return s->about.hz ? s->about.hz : ASSUMED_HZ;
+}
+
+u64 sampler_hz(const struct sampler *s)
+{
+	u64 hz = 1;
+
+	for (u32 i = 0; i < s->n_sources; i++)
+		hz = MAX(hz, hz_of(&s->sources[i]));
+	return hz;
+}
+
+static u64 choose_ring_bytes(const struct sampler *s, const struct sampler_options *o)
+{
+	u64 hz = 0, want, bytes = 1 << 22;
+
+	for (u32 i = 0; i < s->n_sources; i++)
+		hz += hz_of(&s->sources[i]);
+	/* A quarter second of samples with new stacks of a KiB, and room for stack copies. */
+	want = o->ring_bytes ? o->ring_bytes : (u64)s->n_cpus * hz / 4 * 1024 + (6 << 20);
 	while (bytes < want && bytes < 1ULL << 28)
 		bytes *= 2;
 	return bytes;
@@ -106,25 +127,67 @@ static u32 process_entries(void)
 	return n;
 }
 
-/* The program that walks frames of a runtime and native ones; RUNTIME_NONE: those alone. */
-static struct bpf_program *walker(const struct sampler *s, u32 runtime, bool loop)
+/* A map that all sources share: the first one's. */
+static struct bpf_map *shared_map(const struct sampler *s, const char *name)
 {
-	switch (runtime) {
-#define RUNTIME(id, name, ...)                                                                     \
-	case RUNTIME_##id:                                                                         \
-		return loop ? s->skel->progs.walk_##name : s->skel->progs.step_##name;
+	return bpf_object__find_map_by_name(s->sources[0].object, name);
+}
+
+static int shared_fd(const struct sampler *s, const char *name)
+{
+	return bpf_map__fd(shared_map(s, name));
+}
+
+/*
+ * States of samples, what walkers note in them, jump tables and constants are each source's own;
+ * everything else is knowledge, and shared.
+ */
+static bool is_shared(const struct bpf_map *map)
+{
+	switch (bpf_map__type(map)) {
+	case BPF_MAP_TYPE_PROG_ARRAY:
+	case BPF_MAP_TYPE_PERCPU_ARRAY:
+		return false;
+	default:
+		return !bpf_map__is_internal(map) && strcmp(bpf_map__name(map), "scratch") != 0;
+	}
+}
+
+/* Before an object is loaded: its shared maps are those of the first source, which is loaded. */
+static int share_maps(const struct sampler *s, struct bpf_object *object)
+{
+	struct bpf_map *map;
+
+	bpf_object__for_each_map(map, object)
+	{
+		int r = is_shared(map)
+				? bpf_map__reuse_fd(map, shared_fd(s, bpf_map__name(map)))
+				: 0;
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* The program that walks frames of a runtime and native ones; RUNTIME_NONE: those alone. */
+static struct bpf_program *walker(const struct source *s, u32 runtime, bool loop)
+{
+	static const char *const names[RUNTIME_N][2] = {
+		[RUNTIME_NONE] = {"step_native", "walk_native"},
+#define RUNTIME(id, name, ...) [RUNTIME_##id] = {"step_" #name, "walk_" #name},
 #include "abi/tbl/runtime.tbl"
 #undef RUNTIME
-	default:
-		return loop ? s->skel->progs.walk_native : s->skel->progs.step_native;
-	}
+	};
+
+	return bpf_object__find_program_by_name(s->object, names[runtime][loop]);
 }
 
 /* OBI makes and fills it (its devdocs); what has another shape is none of its own. */
 static bool use_obi(struct sampler *s)
 {
 	_cleanup_close_ int fd = bpf_obj_get(CONTEXT_OBI_MAP);
-	struct bpf_map *map = s->skel->maps.obi_spans;
+	struct bpf_map *map = shared_map(s, "obi_spans");
 	struct bpf_map_info info = {};
 	u32 n = sizeof(info);
 
@@ -136,40 +199,48 @@ static bool use_obi(struct sampler *s)
 	return bpf_map__reuse_fd(map, fd) == 0;
 }
 
-static void configure(struct sampler *s, const struct sampler_options *o,
+/* Sizes of the maps that all sources share. */
+static void size_shared(struct sampler *s, const struct sampler_options *o)
+{
+	bpf_map__set_max_entries(shared_map(s, "processes"), process_entries());
+	bpf_map__set_max_entries(shared_map(s, "filter_pids"),
+				 o->follow_forks ? MAX_FOLLOWED : MAX(o->n_pids, 1u));
+	bpf_map__set_max_entries(shared_map(s, "row_caches"), s->n_cpus);
+	bpf_map__set_max_entries(shared_map(s, "ring"), (u32)s->ring_bytes);
+}
+
+static void configure(struct sampler *s, u32 source, const struct sampler_options *o,
 		      const struct probe_features *f)
 {
-	struct sampler_config *c = (struct sampler_config *)&s->skel->rodata->config;
-	int n_cpus = libbpf_num_possible_cpus();
-	u64 bytes = ring_bytes(o, MAX(n_cpus, 1));
+	struct source *from = &s->sources[source];
+	struct bpf_map *states = bpf_object__find_map_by_name(from->object, "scratch");
+	struct sampler_config *c = from->config;
 
-	s->loop = f->bpf_loop;
-	c->has_task_btf = f->task_pt_regs && f->current_task_btf;
-	c->thread_size = getpagesize() > 16384 ? (u32)getpagesize() : 16384;
-	c->kernel_stacks = o->kernel_stacks;
-	c->user_stacks = o->user_stacks;
-	c->filter_pids = o->n_pids > 0 || o->follow_forks;
-	c->filter_comms = o->n_comms > 0;
-	c->filter_uids = o->n_uids > 0;
-	c->filter_cgroups = o->n_cgroups;
-	c->follow_forks = o->follow_forks;
-	c->defer_per_tick = (u32)MAX(o->hz / 10 + 10, 40ULL);
-	c->ring_bytes = (u32)bytes;
-	c->has_obi = use_obi(s);
-	sampler_set_contexts(s, 0);
-	c->pac_mask = sampler_pac_mask();
-	s->skel->bss->epoch = clock_ns(CLOCK_MONOTONIC);
+	*c = (struct sampler_config){
+		.has_task_btf = f->task_pt_regs && f->current_task_btf,
+		.thread_size = getpagesize() > 16384 ? (u32)getpagesize() : 16384,
+		.kernel_stacks = o->kernel_stacks,
+		.user_stacks = o->user_stacks,
+		.filter_pids = o->n_pids > 0 || o->follow_forks,
+		.filter_comms = o->n_comms > 0,
+		.filter_uids = o->n_uids > 0,
+		.filter_cgroups = o->n_cgroups,
+		.follow_forks = o->follow_forks,
+		.defer_per_tick = (u32)MAX(hz_of(from) / 10 + 10, 40ULL),
+		.ring_bytes = (u32)s->ring_bytes,
+		.has_obi = s->has_obi,
+		.source = source,
+		.skip_kthreads = from->row->filter == SOURCE_FILTER_KTHREADS,
+		.pac_mask = sampler_pac_mask(),
+	};
 	for (u32 i = 0; i < RUNTIME_N; i++) {
-		bpf_program__set_autoload(walker(s, i, true), s->loop);
-		bpf_program__set_autoload(walker(s, i, false), !s->loop);
+		bpf_program__set_autoload(walker(from, i, true), s->loop);
+		bpf_program__set_autoload(walker(from, i, false), !s->loop);
 	}
-	bpf_program__set_autoload(s->skel->progs.follow_fork, o->follow_forks);
-	bpf_program__set_autoload(s->skel->progs.follow_exit, o->follow_forks);
-	bpf_map__set_max_entries(s->skel->maps.scratch, s->n_copies);
-	bpf_map__set_max_entries(s->skel->maps.processes, process_entries());
-	bpf_map__set_max_entries(s->skel->maps.filter_pids,
-				 o->follow_forks ? MAX_FOLLOWED : MAX(o->n_pids, 1u));
-	bpf_map__set_max_entries(s->skel->maps.ring, (u32)bytes);
+	/* As many for each CPU as the source's programs ask for. */
+	from->n_states = s->n_cpus * bpf_map__max_entries(states);
+	from->state_bytes = bpf_map__value_size(states);
+	bpf_map__set_max_entries(states, from->n_states);
 }
 
 /* A cgroup's folder on the cgroup v2 tree, wherever that is mounted. */
@@ -214,32 +285,41 @@ static int fill_filters(struct sampler *s, const struct sampler_options *o,
 		char key[SAMPLE_COMM_BYTES] = {};
 
 		strncpy(key, o->comms[i], sizeof(key) - 1);
-		r = bpf_map__update_elem(s->skel->maps.filter_comms, key, sizeof(key), &one,
+		r = bpf_map__update_elem(shared_map(s, "filter_comms"), key, sizeof(key), &one,
 					 sizeof(one), BPF_ANY);
 	}
 	for (u32 i = 0; i < o->n_uids && r == 0; i++)
-		r = bpf_map__update_elem(s->skel->maps.filter_uids, &o->uids[i], sizeof(u32), &one,
+		r = bpf_map__update_elem(shared_map(s, "filter_uids"), &o->uids[i], sizeof(u32), &one,
 					 sizeof(one), BPF_ANY);
 	for (u32 i = 0; i < o->n_cgroups && r == 0; i++) {
 		_cleanup_close_ int fd = open_cgroup(o->cgroups[i], reterr_diag);
 
 		if (fd < 0)
 			return fd;
-		r = bpf_map__update_elem(s->skel->maps.filter_cgroups, &i, sizeof(i), &fd,
+		r = bpf_map__update_elem(shared_map(s, "filter_cgroups"), &i, sizeof(i), &fd,
 					 sizeof(fd), BPF_ANY);
 	}
 	return r < 0 ? diag_set(reterr_diag, r, "cannot fill the filters: %s", strerror(-r)) : 0;
 }
 
+/* What a source has sent of a copy on a CPU; NULL: there is no such source or CPU. */
+static struct sampler_copy *copy_of(struct sampler *s, u32 source, u32 cpu)
+{
+	return source < s->n_sources && cpu < s->n_cpus ? &s->copies[source * s->n_cpus + cpu]
+							 : NULL;
+}
+
 static void take_copy(struct sampler *s, const struct record_copy *c)
 {
-	struct sampler_copy *p;
+	struct sampler_copy *p = copy_of(s, c->source, c->cpu);
 
-	if (c->cpu >= s->n_copies)
+	if (!p)
 		return;
-	p = &s->copies[c->cpu];
-	if (!p->data)
-		p->data = malloc((size_t)SAMPLE_MAX_COPIES * SAMPLE_COPY_BYTES);
+	if (!p->data) {
+		p->data = s->spare ? s->spare
+				   : malloc((size_t)SAMPLE_MAX_COPIES * SAMPLE_COPY_BYTES);
+		s->spare = NULL;
+	}
 	if (!p->data)
 		return;
 	if (c->index == 0)
@@ -250,16 +330,33 @@ static void take_copy(struct sampler *s, const struct record_copy *c)
 	p->addresses[p->n++] = c->address;
 }
 
+/* The copy was used: one buffer is kept for the next, whichever CPU it comes from. */
+static void drop_copy(struct sampler *s, struct sampler_copy *copy)
+{
+	if (s->spare)
+		free(copy->data);
+	else
+		s->spare = copy->data;
+	*copy = (struct sampler_copy){};
+}
+
 static void take_deferred(struct sampler *s, const struct record_deferred *d)
 {
 	static const struct sampler_copy none = {};
+	struct sampler_copy *copy = copy_of(s, d->sample.source, d->sample.cpu);
 
-	if (d->sample.cpu < s->n_copies && d->n_copies) {
-		s->ops.deferred(s->arg, d, &s->copies[d->sample.cpu]);
-		s->copies[d->sample.cpu].n = 0;
+	if (copy && d->n_copies) {
+		s->ops.deferred(s->arg, d, copy);
+		drop_copy(s, copy);
 	} else {
 		s->ops.deferred(s->arg, d, &none);
 	}
+}
+
+/* A record that names no source of ours is damaged: readers of its sample index by the source. */
+static bool has_source(const struct sampler *s, const struct record_sample *sample)
+{
+	return sample->source < s->n_sources;
 }
 
 static int take_record(void *arg, void *data, size_t n)
@@ -272,7 +369,7 @@ static int take_record(void *arg, void *data, size_t n)
 		return 0;
 	switch (head->type) {
 	case RECORD_SAMPLE:
-		if (n >= sizeof(struct record_sample))
+		if (n >= sizeof(struct record_sample) && has_source(s, data))
 			s->ops.sample(s->arg, data);
 		break;
 	case RECORD_STACK:
@@ -284,7 +381,7 @@ static int take_record(void *arg, void *data, size_t n)
 			take_copy(s, data);
 		break;
 	case RECORD_DEFERRED:
-		if (n >= sizeof(struct record_deferred))
+		if (n >= sizeof(struct record_deferred) && has_source(s, data))
 			take_deferred(s, data);
 		break;
 	case RECORD_ATTRIBUTES:
@@ -297,19 +394,17 @@ static int take_record(void *arg, void *data, size_t n)
 	return 0;
 }
 
-static size_t scratch_bytes(const struct sampler *s)
-{
-	return (size_t)s->n_copies * bpf_map__value_size(s->skel->maps.scratch);
-}
-
 /* Programs jump to each other through this map. */
-static int join_programs(struct sampler *s, struct diag *reterr_diag)
+static int join_programs(struct sampler *s, struct source *from, struct diag *reterr_diag)
 {
+	struct bpf_map *walkers = bpf_object__find_map_by_name(from->object, "walkers");
+
 	for (u32 i = 0; i <= RUNTIME_N; i++) {
-		int fd = bpf_program__fd(i < RUNTIME_N ? walker(s, i, s->loop)
-						       : s->skel->progs.finish);
-		int r = bpf_map__update_elem(s->skel->maps.walkers, &i, sizeof(i), &fd, sizeof(fd),
-					     BPF_ANY);
+		const struct bpf_program *p =
+			i < RUNTIME_N ? walker(from, i, s->loop)
+				      : bpf_object__find_program_by_name(from->object, "finish");
+		int fd = bpf_program__fd(p);
+		int r = bpf_map__update_elem(walkers, &i, sizeof(i), &fd, sizeof(fd), BPF_ANY);
 
 		if (r < 0)
 			return diag_set(reterr_diag, r, "cannot join the BPF programs: %s",
@@ -318,28 +413,102 @@ static int join_programs(struct sampler *s, struct diag *reterr_diag)
 	return 0;
 }
 
-static int load(struct sampler *s, struct diag *reterr_diag)
+static int load_failed(int r, struct diag *reterr_diag)
 {
-	int r = oncpu_bpf__load(s->skel);
-	void *scratch;
-
 	if (r == -EPERM)
 		return diag_set(
 			reterr_diag, r,
 			"no permission to load BPF programs: run as root, or with CAP_BPF and "
 			"CAP_PERFMON; `culprit doctor` tells more");
-	if (r < 0)
-		return diag_set(
-			reterr_diag, r,
+	return diag_set(reterr_diag, r,
 			"the kernel refused the BPF programs (%s); `culprit doctor` tells more",
 			strerror(-r));
-	scratch = mmap(NULL, scratch_bytes(s), PROT_READ, MAP_SHARED,
-		       bpf_map__fd(s->skel->maps.scratch), 0);
-	if (scratch == MAP_FAILED)
-		return diag_set(reterr_diag, -errno, "cannot map the counters: %s",
-				strerror(errno));
-	s->scratch = scratch;
-	return join_programs(s, reterr_diag);
+}
+
+static int map_memory(int fd, size_t bytes, int protection, void *ret, struct diag *reterr_diag)
+{
+	void *at = mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
+
+	if (at == MAP_FAILED)
+		return diag_set(reterr_diag, -errno, "cannot map a BPF map: %s", strerror(errno));
+	*(void **)ret = at;
+	return 0;
+}
+
+static size_t states_bytes(const struct source *s)
+{
+	return (size_t)s->n_states * s->state_bytes;
+}
+
+static int load_source(struct sampler *s, u32 i, struct diag *reterr_diag)
+{
+	struct source *from = &s->sources[i];
+	int r = i ? share_maps(s, from->object) : 0;
+
+	if (r == 0)
+		r = from->row->ops->load(from);
+	if (r < 0)
+		return load_failed(r, reterr_diag);
+	from->config = NULL; /* read-only from now on */
+	r = map_memory(bpf_object__find_map_fd_by_name(from->object, "scratch"),
+		       states_bytes(from), PROT_READ, &from->states, reterr_diag);
+	return r < 0 ? r : join_programs(s, from, reterr_diag);
+}
+
+static int load_follow(struct sampler *s, struct diag *reterr_diag)
+{
+	int r;
+
+	s->follow = follow_bpf__open();
+	if (!s->follow)
+		return -ENOMEM;
+	r = share_maps(s, s->follow->obj);
+	if (r == 0)
+		r = follow_bpf__load(s->follow);
+	return r < 0 ? load_failed(r, reterr_diag) : 0;
+}
+
+static int open_sources(struct sampler *s, const struct sampler_options *o,
+			struct diag *reterr_diag)
+{
+	if (!o->n_events || o->n_events > SAMPLER_MAX_SOURCES)
+		return diag_set(reterr_diag, -EINVAL, "1 to %d events can be sampled at a time",
+				SAMPLER_MAX_SOURCES);
+	for (u32 i = 0; i < o->n_events; i++) {
+		struct source *from = &s->sources[i];
+		int r = source_find(&o->events[i], from, reterr_diag);
+
+		if (r == 0)
+			r = from->row->ops->open(from);
+		if (r < 0)
+			return r;
+		s->n_sources++;
+	}
+	return 0;
+}
+
+static int load(struct sampler *s, const struct sampler_options *o, struct diag *reterr_diag)
+{
+	struct probe_features features;
+	int r = probe_features(&features, reterr_diag);
+
+	if (r < 0)
+		return r;
+	s->loop = features.bpf_loop;
+	s->has_obi = use_obi(s);
+	size_shared(s, o);
+	for (u32 i = 0; i < s->n_sources && r == 0; i++) {
+		configure(s, i, o, &features);
+		r = load_source(s, i, reterr_diag);
+	}
+	if (r == 0)
+		r = map_memory(shared_fd(s, "control"), sizeof(*s->control),
+			       PROT_READ | PROT_WRITE, &s->control, reterr_diag);
+	if (r < 0)
+		return r;
+	sampler_new_epoch(s);
+	s->control->context_n = s->has_obi;
+	return o->follow_forks ? load_follow(s, reterr_diag) : 0;
 }
 
 int sampler_create(const struct sampler_options *o, const struct sampler_ops *ops, void *arg,
@@ -347,35 +516,25 @@ int sampler_create(const struct sampler_options *o, const struct sampler_ops *op
 {
 	struct sampler *s = calloc(1, sizeof(*s));
 	int n_cpus = libbpf_num_possible_cpus();
-	struct perf_event_attr attr = {};
-	struct probe_features features;
 	int r;
 
 	if (!s)
 		return -ENOMEM;
 	libbpf_set_print(libbpf_say);
-	r = event_by_name(o->event ? o->event : DEFAULT_EVENT, &attr, reterr_diag);
-	if (r == 0)
-		r = probe_features(&features, reterr_diag);
-	if (r < 0)
-		goto fail;
-	r = -ENOMEM;
 	s->ops = *ops;
 	s->arg = arg;
-	s->hz = o->hz;
-	snprintf(s->event_name, sizeof(s->event_name), "%s", o->event ? o->event : DEFAULT_EVENT);
-	s->n_copies = n_cpus > 0 ? (u32)n_cpus : 1;
-	s->copies = calloc(s->n_copies, sizeof(*s->copies));
-	s->skel = s->copies ? oncpu_bpf__open() : NULL;
-	if (!s->skel)
+	s->n_cpus = n_cpus > 0 ? (u32)n_cpus : 1;
+	r = open_sources(s, o, reterr_diag);
+	if (r < 0)
 		goto fail;
-	configure(s, o, &features);
-	r = load(s, reterr_diag);
+	s->ring_bytes = choose_ring_bytes(s, o);
+	s->copies = calloc((size_t)s->n_cpus * s->n_sources, sizeof(*s->copies));
+	r = s->copies ? load(s, o, reterr_diag) : -ENOMEM;
 	if (r == 0)
 		r = fill_filters(s, o, reterr_diag);
 	if (r < 0)
 		goto fail;
-	s->ring = ring_buffer__new(bpf_map__fd(s->skel->maps.ring), take_record, s, NULL);
+	s->ring = ring_buffer__new(shared_fd(s, "ring"), take_record, s, NULL);
 	if (!s->ring) {
 		r = diag_set(reterr_diag, -errno, "cannot map the ring buffer: %s",
 			     strerror(errno));
@@ -394,112 +553,104 @@ void sampler_destroy(struct sampler *s)
 		return;
 	sampler_stop(s);
 	ring_buffer__free(s->ring);
-	if (s->scratch)
-		munmap((void *)s->scratch, scratch_bytes(s));
-	oncpu_bpf__destroy(s->skel);
-	for (u32 i = 0; s->copies && i < s->n_copies; i++)
+	if (s->control)
+		munmap(s->control, sizeof(*s->control));
+	follow_bpf__destroy(s->follow);
+	for (u32 i = 0; i < s->n_sources; i++) {
+		struct source *from = &s->sources[i];
+
+		if (from->states)
+			munmap((void *)from->states, states_bytes(from));
+		from->row->ops->destroy(from);
+	}
+	for (u32 i = 0; s->copies && i < s->n_cpus * s->n_sources; i++)
 		free(s->copies[i].data);
+	free(s->spare);
 	free(s->copies);
 	free(s);
 }
 
 int sampler_arena_fd(const struct sampler *s)
 {
-	return bpf_map__fd(s->skel->maps.arena);
+	return shared_fd(s, "arena");
 }
 
 int sampler_processes_fd(const struct sampler *s)
 {
-	return bpf_map__fd(s->skel->maps.processes);
+	return shared_fd(s, "processes");
 }
 
 void sampler_runtime_fds(const struct sampler *s, int *ret_binaries, int *ret_processes)
 {
-	*ret_binaries = bpf_map__fd(s->skel->maps.runtime_binaries);
-	*ret_processes = bpf_map__fd(s->skel->maps.runtime_processes);
+	*ret_binaries = shared_fd(s, "runtime_binaries");
+	*ret_processes = shared_fd(s, "runtime_processes");
 }
 
 int sampler_contexts_fd(const struct sampler *s)
 {
-	return bpf_map__fd(s->skel->maps.context_processes);
+	return shared_fd(s, "context_processes");
 }
 
 void sampler_set_contexts(struct sampler *s, u32 n)
 {
-	s->skel->bss->context_n = n + s->skel->rodata->config.has_obi;
+	s->control->context_n = n + s->has_obi;
 }
 
 int sampler_add_pid(struct sampler *s, u32 pid)
 {
 	u64 one = 1;
 
-	return bpf_map__update_elem(s->skel->maps.filter_pids, &pid, sizeof(pid), &one, sizeof(one),
+	return bpf_map__update_elem(shared_map(s, "filter_pids"), &pid, sizeof(pid), &one, sizeof(one),
 				    BPF_ANY);
 }
 
 void sampler_new_epoch(struct sampler *s)
 {
-	s->skel->bss->epoch = clock_ns(CLOCK_MONOTONIC);
+	s->control->epoch = clock_ns(CLOCK_MONOTONIC);
+}
+
+static int start_follow(struct sampler *s, struct diag *reterr_diag)
+{
+	s->follow_links[0] = bpf_program__attach(s->follow->progs.follow_fork);
+	s->follow_links[1] = bpf_program__attach(s->follow->progs.follow_exit);
+	if (!s->follow_links[0] || !s->follow_links[1])
+		return diag_set(reterr_diag, -errno, "cannot follow forks: %s", strerror(errno));
+	return 0;
 }
 
 int sampler_start(struct sampler *s, struct diag *reterr_diag)
 {
-	int r;
+	int r = s->follow ? start_follow(s, reterr_diag) : 0;
 
-	if (bpf_program__autoload(s->skel->progs.follow_fork)) {
-		s->follow_links[0] = bpf_program__attach(s->skel->progs.follow_fork);
-		s->follow_links[1] = bpf_program__attach(s->skel->progs.follow_exit);
-		if (!s->follow_links[0] || !s->follow_links[1])
-			return diag_set(reterr_diag, -errno, "cannot follow forks: %s",
-					strerror(errno));
-	}
-	r = event_open_all(s->event_name, s->hz, &s->events, &s->n_events, reterr_diag);
-	if (r == -ENOENT) {
-		log_warn("this machine's hardware has no event '%s', sampling by %s instead",
-			 s->event_name, DEFAULT_EVENT);
-		if (reterr_diag)
-			*reterr_diag = (struct diag){};
-		snprintf(s->event_name, sizeof(s->event_name), "%s", DEFAULT_EVENT);
-		r = event_open_all(s->event_name, s->hz, &s->events, &s->n_events, reterr_diag);
-	}
-	if (r < 0)
-		return r;
-	s->links = calloc(s->n_events, sizeof(*s->links));
-	if (!s->links)
-		return -ENOMEM;
 	s->started_ns = clock_ns(CLOCK_MONOTONIC);
-	for (u32 i = 0; i < s->n_events; i++) {
-		s->links[i] = bpf_program__attach_perf_event(s->skel->progs.oncpu, s->events[i]);
-		if (s->links[i])
-			continue;
-		return diag_set(reterr_diag, -errno, "cannot attach to the perf event: %s",
-				strerror(errno));
+	for (u32 i = 0; i < s->n_sources && r == 0; i++) {
+		r = s->sources[i].row->ops->start(&s->sources[i], reterr_diag);
+		s->sources[i].is_started = r == 0;
 	}
-	return 0;
+	return r;
+}
+
+void sampler_follow_cpus(struct sampler *s)
+{
+	for (u32 i = 0; i < s->n_sources; i++)
+		if (s->sources[i].is_started && s->sources[i].row->ops->follow_cpus)
+			s->sources[i].row->ops->follow_cpus(&s->sources[i]);
 }
 
 void sampler_pause(struct sampler *s, bool pause)
 {
-	for (u32 i = 0; i < s->n_events; i++)
-		(void)ioctl(s->events[i], pause ? PERF_EVENT_IOC_DISABLE : PERF_EVENT_IOC_ENABLE,
-			    0);
+	for (u32 i = 0; i < s->n_sources; i++)
+		source_pause(&s->sources[i], pause);
 }
 
 void sampler_stop(struct sampler *s)
 {
 	if (s->started_ns && !s->stopped_ns)
 		s->stopped_ns = clock_ns(CLOCK_MONOTONIC);
-	for (u32 i = 0; i < s->n_events; i++) {
-		if (s->links && s->links[i])
-			bpf_link__destroy(s->links[i]); /* closes the event */
-		else
-			close(s->events[i]);
+	for (u32 i = 0; i < s->n_sources; i++) {
+		s->sources[i].is_started = false;
+		source_stop(&s->sources[i]);
 	}
-	s->n_events = 0;
-	free(s->links);
-	free(s->events);
-	s->links = NULL;
-	s->events = NULL;
 	for (size_t i = 0; i < ARRAY_SIZE(s->follow_links); i++) {
 		bpf_link__destroy(s->follow_links[i]);
 		s->follow_links[i] = NULL;
@@ -532,50 +683,70 @@ static u64 map_bytes(const struct bpf_map *map)
 }
 
 /* Of all CPUs, since the programs were loaded. */
-static u64 read_counter(const struct sampler *s, enum counter counter)
+static u64 read_counter(const struct source *s, enum counter counter)
 {
-	u32 stride = bpf_map__value_size(s->skel->maps.scratch);
 	u64 sum = 0;
 
-	for (u32 cpu = 0; cpu < s->n_copies; cpu++)
-		sum += ((const u64 *)(s->scratch + (size_t)cpu * stride))[counter];
+	for (u32 i = 0; i < s->n_states; i++)
+		sum += ((const u64 *)(s->states + (size_t)i * s->state_bytes))[counter];
 	return sum;
 }
 
-u64 sampler_counter(const struct sampler *s, enum counter counter)
+u64 sampler_counter(const struct sampler *s, u32 source, enum counter counter)
 {
-	return read_counter(s, counter) - s->before.counters[counter];
+	return read_counter(&s->sources[source], counter) -
+	       s->before.sources[source].counters[counter];
 }
 
-static void read_stats(struct sampler *s, struct sampler_stats *ret)
+static void read_source(const struct source *s, struct sampler_source_stats *ret)
 {
 	struct bpf_prog_info info = {};
-	struct sampler_stats st = {.cpus = s->n_copies, .event = s->event_name};
-	u32 info_n = sizeof(info);
-	struct bpf_map *map;
+	u32 n = sizeof(info);
 
 	for (u32 i = 0; i < COUNTER_N; i++)
-		st.counters[i] = read_counter(s, (enum counter)i);
-	bpf_object__for_each_map(map, s->skel->obj) st.map_bytes += map_bytes(map);
-	st.mapped_bytes = scratch_bytes(s) + 2 * bpf_map__max_entries(s->skel->maps.ring);
+		ret->counters[i] = read_counter(s, (enum counter)i);
 	/* The entry's time is that of all programs that it jumps to, too. */
-	if (bpf_obj_get_info_by_fd(bpf_program__fd(s->skel->progs.oncpu), &info, &info_n) == 0) {
-		st.bpf_ns = info.run_time_ns;
-		st.bpf_runs = info.run_cnt;
+	if (bpf_obj_get_info_by_fd(bpf_program__fd(s->entry), &info, &n) == 0) {
+		ret->bpf_ns = info.run_time_ns;
+		ret->bpf_runs = info.run_cnt;
+	}
+}
+
+static void read_stats(const struct sampler *s, struct sampler_stats *ret)
+{
+	*ret = (struct sampler_stats){.cpus = s->n_cpus, .n_sources = s->n_sources};
+	ret->mapped_bytes = 2 * s->ring_bytes;
+	for (u32 i = 0; i < s->n_sources; i++) {
+		struct bpf_map *map;
+
+		read_source(&s->sources[i], &ret->sources[i]);
+		ret->mapped_bytes += states_bytes(&s->sources[i]);
+		bpf_object__for_each_map(map, s->sources[i].object)
+		{
+			if (i == 0 || !is_shared(map))
+				ret->map_bytes += map_bytes(map);
+		}
 	}
 	if (s->started_ns)
-		st.elapsed_ns =
+		ret->elapsed_ns =
 			(s->stopped_ns ? s->stopped_ns : clock_ns(CLOCK_MONOTONIC)) - s->started_ns;
-	*ret = st;
 }
 
 void sampler_stats(struct sampler *s, struct sampler_stats *ret)
 {
 	read_stats(s, ret);
-	for (u32 i = 0; i < COUNTER_N; i++)
-		ret->counters[i] -= s->before.counters[i];
-	ret->bpf_ns -= s->before.bpf_ns;
-	ret->bpf_runs -= s->before.bpf_runs;
+	for (u32 i = 0; i < s->n_sources; i++) {
+		struct sampler_source_stats *at = &ret->sources[i], *before = &s->before.sources[i];
+
+		for (u32 c = 0; c < COUNTER_N; c++) {
+			at->counters[c] -= before->counters[c];
+			ret->all.counters[c] += at->counters[c];
+		}
+		at->bpf_ns -= before->bpf_ns;
+		at->bpf_runs -= before->bpf_runs;
+		ret->all.bpf_ns += at->bpf_ns;
+		ret->all.bpf_runs += at->bpf_runs;
+	}
 }
 
 void sampler_count_from_now(struct sampler *s)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The user half of bpf/prog/oncpu.bpf.c: loads and attaches it, opens the perf events, and turns
- * the ring's records into calls. Belongs to one thread.
+ * The user half of bpf/prog: loads the programs of each source (abi/tbl/source.tbl) that is asked
+ * for, attaches them to its events, and turns the ring's records into calls. What the programs know
+ * of processes and what they send is shared by all sources; states of samples, counters and rates
+ * are each source's own. Belongs to one thread.
  */
 #pragma once
 
@@ -11,12 +13,29 @@
 
 #define SAMPLER_DEFAULT_HZ 99
 #define SAMPLER_MAX_HZ 10000
+#define SAMPLER_DEFAULT_EVENT "cpu-clock"
 
 struct sampler;
 
+/* An event to sample. */
+struct sampler_event {
+	const char *name; /* as in abi/tbl/source.tbl; borrowed for the call */
+	u64 hz;		  /* about so many samples a second on each CPU, where the event has a rate */
+	u64 period;	  /* 0, or one sample after so many events, whatever hz says */
+};
+
+/* What a source gives: its samples name it by its place in the sampler's list. */
+struct sampler_source {
+	char event[64];	      /* the name that was asked for */
+	enum sample_type type; /* of its values */
+	char type_name[64];    /* the type's name; of events without a type of their own, theirs */
+	u64 hz;		      /* 0: it has no rate */
+	u64 period;	      /* what one sample stands for; 0: it varies */
+};
+
 struct sampler_options {
-	u64 hz;
-	const char *event; /* "cpu-clock", "cycles" …, or NULL: the best there is */
+	const struct sampler_event *events;
+	u32 n_events; /* at most SAMPLER_MAX_SOURCES */
 	bool kernel_stacks;
 	bool user_stacks;
 	const u32 *pids; /* borrowed for the call, as all of these */
@@ -49,20 +68,31 @@ struct sampler_ops {
 	void (*attributes)(void *arg, const struct record_attributes *head, const u8 *bytes);
 };
 
-struct sampler_stats {
+struct sampler_source_stats {
 	u64 counters[COUNTER_N];
-	u64 bpf_ns, bpf_runs; /* of the programs, when kernel.bpf_stats_enabled is 1 */
-	u64 map_bytes;	      /* of all maps but the arena's chunks */
-	u64 mapped_bytes;     /* of these, as they count in what is resident: the ring twice */
+	u64 bpf_ns, bpf_runs; /* of its programs, when kernel.bpf_stats_enabled is 1 */
+};
+
+struct sampler_stats {
+	struct sampler_source_stats sources[SAMPLER_MAX_SOURCES];
+	struct sampler_source_stats all; /* their sum */
+	u32 n_sources;
+	u64 map_bytes;	  /* of all maps but the arena's chunks */
+	u64 mapped_bytes; /* of these, as they count in what is resident: the ring twice */
 	u32 cpus;
-	u64 elapsed_ns;	   /* since sampler_start() */
-	const char *event; /* what is really counted: static or the option's */
+	u64 elapsed_ns; /* since sampler_start() */
 };
 
 /* Loads; nothing runs yet. */
 int sampler_create(const struct sampler_options *o, const struct sampler_ops *ops, void *arg,
 		   struct diag *reterr_diag, struct sampler **ret);
 void sampler_destroy(struct sampler *s);
+/* The i-th source; NULL behind the last. Valid as long as the sampler. */
+const struct sampler_source *sampler_source(const struct sampler *s, u32 i);
+/* The highest rate of its sources; of those that have none, what is assumed. */
+u64 sampler_hz(const struct sampler *s);
+/* The name of the i-th event that can be asked for, and what it is; NULL behind the last. */
+const char *sampler_event_at(size_t i, const char **ret_help);
 int sampler_arena_fd(const struct sampler *s);
 int sampler_processes_fd(const struct sampler *s);
 /* Those of struct runtimes_options. */
@@ -74,6 +104,8 @@ void sampler_set_contexts(struct sampler *s, u32 n);
 int sampler_add_pid(struct sampler *s, u32 pid);
 /* The caller has forgotten the stacks: all that come again are sent again. */
 void sampler_new_epoch(struct sampler *s);
+/* A CPU may have come or gone: events follow. */
+void sampler_follow_cpus(struct sampler *s);
 /* Opens the events: samples come from now on. */
 int sampler_start(struct sampler *s, struct diag *reterr_diag);
 /* No more samples; what is in the ring can still be read. */
@@ -85,7 +117,8 @@ u64 sampler_pac_mask(void);
 int sampler_fd(const struct sampler *s);
 /* Handles all records that are in the ring; how many, or negative. */
 int sampler_drain(struct sampler *s);
-/* Since the start, or the last sampler_count_from_now(). The second asks the kernel for much. */
-u64 sampler_counter(const struct sampler *s, enum counter counter);
+/* One source's since the start, or the last sampler_count_from_now(). Reads memory only. */
+u64 sampler_counter(const struct sampler *s, u32 source, enum counter counter);
+/* The same of all; expensive: several system calls for each map. */
 void sampler_stats(struct sampler *s, struct sampler_stats *ret);
 void sampler_count_from_now(struct sampler *s);

@@ -219,13 +219,18 @@ void binaries_begin(struct symbolizer *s, const struct pipeline_batch *batch)
 	map_foreach (&s->binaries, slot) {
 		struct named_binary *b = (struct named_binary *)slot->value;
 
-		b->mapping = PROFILE_NONE;
 		b->left_out = false;
 		if (map_get(&batch->binaries, b->file_id) || ++b->unseen < KEEP_BATCHES)
 			continue;
 		map_del(&s->binaries, b->file_id, NULL);
 		named_binary_free(b);
 	}
+}
+
+void binaries_forget_mappings(struct symbolizer *s)
+{
+	map_foreach (&s->binaries, slot)
+		((struct named_binary *)slot->value)->mapping = PROFILE_NONE;
 }
 
 /* The answers stay; of what they were read from, only what is likely to be needed soon. */

@@ -40,6 +40,8 @@ struct named_binary *binaries_open(struct symbolizer *s, const struct procman_bi
 void binary_id(const struct procman_binary *b, char ret[ELF_MAX_BUILD_ID * 2 + 1]);
 /* A batch begins: binaries that nobody has run for some are forgotten. */
 void binaries_begin(struct symbolizer *s, const struct pipeline_batch *batch);
+/* A profile is done: the next one has mappings of its own. */
+void binaries_forget_mappings(struct symbolizer *s);
 /* The batch is done: what is not needed soon goes. */
 void binaries_end(struct symbolizer *s);
 void binaries_destroy(struct symbolizer *s);

@@ -15,6 +15,7 @@
 struct making {
 	struct symbolizer *s;
 	const struct pipeline_batch *batch;
+	u32 source; /* whose samples it has */
 	struct profile *profile;
 	struct map frames;    /* raw user frame → index into chains */
 	struct map kernel;    /* kernel address → frame id */
@@ -376,10 +377,10 @@ static int entry_stack(struct making *m, const struct pipeline_entry *e, u32 *re
 	vec_clear(&m->stack);
 	m->unnamed = 0;
 	m->time_ns = e->first_ns;
-	if (e->kernel_stack)
-		r = append_stack(m, e->kernel_stack, e->pid);
-	if (r == 0 && e->user_stack)
-		r = append_stack(m, e->user_stack, e->pid);
+	if (e->key.kernel_stack)
+		r = append_stack(m, e->key.kernel_stack, e->key.pid);
+	if (r == 0 && e->key.user_stack)
+		r = append_stack(m, e->key.user_stack, e->key.pid);
 	if (r < 0)
 		return r;
 	m->profile->quality.frames += m->stack.n * e->count;
@@ -391,7 +392,7 @@ static int entry_attributes(struct making *m, const struct pipeline_entry *e, u3
 {
 	struct context_label said[CONTEXT_MAX_ATTRIBUTES];
 	struct profile_label labels[CONTEXT_MAX_ATTRIBUTES];
-	u32 n = pipeline_attributes(m->batch, (u32)e->context.attributes, said);
+	u32 n = pipeline_attributes(m->batch, (u32)e->key.context.attributes, said);
 	int r = 0;
 
 	for (u32 i = 0; i < n && r == 0; i++) {
@@ -404,11 +405,11 @@ static int entry_attributes(struct making *m, const struct pipeline_entry *e, u3
 
 static int entry_thread(struct making *m, const struct pipeline_entry *e, u32 *ret)
 {
-	struct profile_thread t = {.pid = e->pid, .tid = e->tid};
-	int r = add_text(m->profile, e->comm, &t.comm);
+	struct profile_thread t = {.pid = e->key.pid, .tid = e->key.tid};
+	int r = add_text(m->profile, e->key.comm, &t.comm);
 
 	if (r == 0)
-		r = add_text(m->profile, e->thread_name, &t.thread_name);
+		r = add_text(m->profile, e->key.thread_name, &t.thread_name);
 	if (r == 0 && m->s->options.resource)
 		r = m->s->options.resource(m->s->options.arg, e, m->profile, &t.resource);
 	if (r == 0)
@@ -423,22 +424,40 @@ static int compare_frames(const void *pa, const void *pb)
 	return (*a > *b) - (*a < *b);
 }
 
+/* Which of the batch's stacks this source's samples have: a bool for each; NULL without memory. */
+static bool *used_stacks(const struct making *m)
+{
+	const struct pipeline_batch *b = m->batch;
+	bool *used = calloc(b->stacks.n + 1, sizeof(*used));
+
+	for (size_t i = 0; used && i < b->entries.n; i++) {
+		const struct pipeline_key *key = &b->entries.data[i].key;
+		const u64 *at = map_get(&b->stack_index, key->user_stack);
+
+		if (key->source == m->source && key->user_stack && at)
+			used[*at] = true;
+	}
+	return used;
+}
+
 /*
- * Looks all addresses of files up, file by file, so that what one is read from can go before the
- * next is: the first batch has hundreds of files. Later only the answers are needed.
+ * Looks all addresses of files up, file by file, so that the debug information of one can be given
+ * back before the next is read: the first batch has hundreds of files. Later only answers are
+ * needed.
  */
 static int look_up_files(struct making *m)
 {
 	_cleanup_free_ u64 *list = calloc(m->batch->frames.n + 1, sizeof(*list));
+	_cleanup_free_ bool *used = used_stacks(m);
 	size_t n = 0;
 
-	if (!list)
+	if (!list || !used)
 		return -ENOMEM;
 	for (size_t j = 0; j < m->batch->stacks.n; j++) {
 		const struct pipeline_stack *s = &m->batch->stacks.data[j];
 		const u64 *frames = &m->batch->frames.data[s->first];
 
-		for (u32 i = 0; i < s->n && !s->kernel; i++)
+		for (u32 i = 0; i < s->n && used[j] && !s->kernel; i++)
 			if (frames[i] < FRAME_RUNTIME && !(frames[i] & FRAME_RAW))
 				list[n++] = frames[i];
 	}
@@ -464,54 +483,80 @@ static int entry_link(struct making *m, const struct pipeline_entry *e, u32 *ret
 {
 	struct profile_link l;
 
-	memcpy(l.trace_id, e->context.trace_id, sizeof(l.trace_id));
-	memcpy(l.span_id, &e->context.span_id, sizeof(l.span_id));
+	memcpy(l.trace_id, e->key.context.trace_id, sizeof(l.trace_id));
+	memcpy(l.span_id, &e->key.context.span_id, sizeof(l.span_id));
 	return profile_add_link(m->profile, &l, ret);
 }
 
-static int add_samples(struct making *m, s64 period_ns)
+static int place_entry(struct making *m, const struct pipeline_entry *e, struct placed *ret)
 {
-	_cleanup_free_ struct placed *placed = calloc(m->batch->entries.n + 1, sizeof(*placed));
-	u64 offset = m->batch->started_realtime_ns - m->batch->started_ns;
+	s64 values[2] = {(s64)e->count, e->value};
+	int r = entry_stack(m, e, &ret->stack);
+
+	if (r == 0)
+		r = entry_thread(m, e, &ret->thread);
+	if (r == 0)
+		r = entry_link(m, e, &ret->link);
+	if (r == 0 && !m->batch->keep_times)
+		r = profile_add_linked_sample(m->profile, 0, ret->thread, ret->stack, ret->link,
+					      values);
+	return r;
+}
+
+static int add_samples(struct making *m)
+{
+	const struct pipeline_batch *b = m->batch;
+	_cleanup_free_ struct placed *placed = calloc(b->entries.n + 1, sizeof(*placed));
+	u64 offset = b->started_realtime_ns - b->started_ns;
 	int r = placed ? 0 : -ENOMEM;
 
-	for (size_t i = 0; i < m->batch->entries.n && r == 0; i++) {
-		const struct pipeline_entry *e = &m->batch->entries.data[i];
-		s64 values[2] = {(s64)e->count, (s64)e->count * period_ns};
-
-		r = entry_stack(m, e, &placed[i].stack);
-		if (r == 0)
-			r = entry_thread(m, e, &placed[i].thread);
-		if (r == 0)
-			r = entry_link(m, e, &placed[i].link);
-		if (r == 0 && !m->batch->keep_times)
-			r = profile_add_linked_sample(m->profile, 0, placed[i].thread,
-						      placed[i].stack, placed[i].link, values);
-	}
-	for (size_t i = 0; i < m->batch->events.n && r == 0; i++) {
-		const struct pipeline_event *e = &m->batch->events.data[i];
+	for (size_t i = 0; i < b->entries.n && r == 0; i++)
+		if (b->entries.data[i].key.source == m->source)
+			r = place_entry(m, &b->entries.data[i], &placed[i]);
+	for (size_t i = 0; i < b->events.n && r == 0; i++) {
+		const struct pipeline_event *e = &b->events.data[i];
 		const struct placed *at = &placed[e->entry];
-		s64 values[2] = {1, period_ns};
+		s64 values[2] = {1, e->value};
 
-		r = profile_add_linked_sample(m->profile, e->time_ns + offset, at->thread,
-					      at->stack, at->link, values);
+		if (b->entries.data[e->entry].key.source == m->source)
+			r = profile_add_linked_sample(m->profile, e->time_ns + offset, at->thread,
+						      at->stack, at->link, values);
 	}
 	return r;
 }
 
-static void fill_head(struct making *m, s64 period_ns)
+/* What values are: how many samples, and what they stand for. */
+static int add_types(struct making *m)
 {
+	const struct sampler_source *source = &m->batch->sources[m->source];
+	const struct vocab_sample_type *samples = vocab_sample_type(SAMPLE_TYPE_SAMPLES);
+	const struct vocab_sample_type *type = vocab_sample_type(source->type);
+	struct profile *p = m->profile;
+	int r = profile_add_type(p, samples->name, samples->unit);
+
+	if (r == 0)
+		r = profile_add_type(p, source->type_name, type->unit);
+	if (r == 0)
+		r = add_text(p, source->type_name, &p->period_name);
+	if (r == 0)
+		r = add_text(p, type->unit, &p->period_unit);
+	p->period = (s64)source->period;
+	/* Samples of a clock all weigh the same; of other sources each stands for so many. */
+	p->default_type = !type->is_cpu;
+	return r;
+}
+
+static void fill_head(struct making *m)
+{
+	const struct pipeline_counts *c = &m->batch->counts[m->source];
 	struct profile *p = m->profile;
 
 	p->time_ns = m->batch->started_realtime_ns;
 	p->duration_ns = m->batch->ended_ns - m->batch->started_ns;
-	p->period = period_ns;
-	add_text(p, "cpu", &p->period_name);
-	add_text(p, "nanoseconds", &p->period_unit);
-	p->quality.samples = m->batch->samples;
-	p->quality.lost = m->batch->lost;
-	p->quality.truncated = m->batch->truncated;
-	p->quality.user_stacks = m->batch->user_samples;
+	p->quality.samples = c->samples;
+	p->quality.lost = c->lost;
+	p->quality.truncated = c->truncated;
+	p->quality.user_stacks = c->user_samples;
 	p->quality.measured = true;
 }
 
@@ -542,36 +587,51 @@ static int know_kernel(struct symbolizer *s)
 	return r == -ENOMEM ? r : 0;
 }
 
-int symbolizer_profile(struct symbolizer *s, const struct pipeline_batch *b, struct profile **ret)
+static int make_profile(struct symbolizer *s, const struct pipeline_batch *b, u32 source,
+			struct profile **ret)
 {
 	_cleanup_profile_ struct profile *profile = profile_create();
-	struct making m = {.s = s, .batch = b, .profile = profile};
-	s64 period_ns = (s64)(1000000000 / b->hz);
-	int r;
+	struct making m = {.s = s, .batch = b, .source = source, .profile = profile};
+	int r = profile ? add_types(&m) : -ENOMEM;
 
-	if (!profile)
-		return -ENOMEM;
-	binaries_begin(s, b);
-	r = know_kernel(s);
-	if (r == 0)
-		r = profile_add_type(profile, "samples", "count");
-	if (r == 0)
-		r = profile_add_type(profile, "cpu", "nanoseconds");
 	if (r == 0)
 		r = look_up_files(&m);
 	if (r == 0)
-		r = add_samples(&m, period_ns);
+		r = add_samples(&m);
 	if (r == 0)
-		fill_head(&m, period_ns);
+		fill_head(&m);
 	making_deinit(&m);
-	binaries_end(s);
+	binaries_forget_mappings(s);
 	if (r < 0)
 		return r;
-	s->stats.frames = profile->quality.frames;
-	s->stats.unnamed = profile->quality.unknown;
-	s->stats.kernel_hidden = s->kernel_hidden;
+	s->stats.frames += profile->quality.frames;
+	s->stats.unnamed += profile->quality.unknown;
 	*ret = take_ptr(profile);
 	return 0;
+}
+
+int symbolizer_profiles(struct symbolizer *s, const struct pipeline_batch *b,
+			struct profile *ret[SAMPLER_MAX_SOURCES])
+{
+	struct profile *made[SAMPLER_MAX_SOURCES] = {};
+	int r;
+
+	binaries_begin(s, b);
+	r = know_kernel(s);
+	s->stats.frames = s->stats.unnamed = 0;
+	s->stats.kernel_hidden = s->kernel_hidden;
+	/* The first is there without samples, too: it says that there were none. */
+	for (u32 i = 0; i < b->n_sources && r == 0; i++)
+		if (i == 0 || b->counts[i].samples || b->counts[i].lost)
+			r = make_profile(s, b, i, &made[i]);
+	binaries_end(s);
+	for (u32 i = 0; i < SAMPLER_MAX_SOURCES; i++) {
+		if (r < 0)
+			profile_destroy(made[i]);
+		else
+			ret[i] = made[i];
+	}
+	return r;
 }
 
 void symbolizer_stats(const struct symbolizer *s, struct symbolizer_stats *ret)

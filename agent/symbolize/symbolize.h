@@ -40,8 +40,13 @@ int symbolizer_create(const struct symbolizer_options *o, struct symbolizer **re
 void symbolizer_destroy(struct symbolizer *s);
 DEFINE_CLEANUP(symbolizer, struct symbolizer *, symbolizer_destroy)
 #define _cleanup_symbolizer_ _cleanup_(symbolizer)
-/* Reads the batch only, and opens files of its own: may run beside the pipeline's thread. */
-int symbolizer_profile(struct symbolizer *s, const struct pipeline_batch *b, struct profile **ret);
+/*
+ * A profile for each source of the batch; NULL for a source other than the first that has no
+ * samples. Values are the number of samples, and what they stand for. Reads the batch only, and
+ * opens files of its own: may run beside the pipeline's thread. -ENOMEM: there are none.
+ */
+int symbolizer_profiles(struct symbolizer *s, const struct pipeline_batch *b,
+			struct profile *ret[SAMPLER_MAX_SOURCES]);
 /* From now on no more names are looked for: addresses stay what they are. Any thread. */
 void symbolizer_hurry(struct symbolizer *s);
 /*

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "bpf/lib/maps.h"
+#include "bpf/lib/scratch.h"
 
 /* Where the last attribute may begin: a name and a text of most bytes have room behind it. */
 #define ATTRIBUTES_LAST 511
@@ -72,7 +72,7 @@ static __always_inline void attributes_send(struct scratch *s)
 		.id = attributes_id(s, n),
 	};
 	s->out.sample.context.attributes = g->head.id;
-	mark = g->head.id ^ epoch;
+	mark = g->head.id ^ control_epoch();
 	if (mark == g->last)
 		return;
 	g->last = mark;

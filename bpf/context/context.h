@@ -7,8 +7,7 @@
  */
 #pragma once
 
-#include "bpf/unwind/native.h"
-
+#include "bpf/lib/scratch.h"
 #include "bpf/lib/task.h"
 
 /*
@@ -22,9 +21,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct context_process);
 } context_processes SEC(".maps");
-
-/* How many there are, OBI as one: most machines have none, and nobody should pay for that. */
-volatile __u32 context_n = 0;
 
 static __always_inline __u64 context_word(__u64 address)
 {
@@ -153,8 +149,11 @@ static __always_inline __u32 context_of_process(struct scratch *s)
 
 static __always_inline void context_read(struct scratch *s)
 {
+	const volatile struct sampler_control *c = control_get();
 	__u32 source;
 
+	if (!c || !c->context_n) /* most machines have none, and no sample should pay for that */
+		return;
 	s->gathered.n = 0;
 	s->gathered.left_out = 0;
 	source = context_of_process(s);

@@ -2,21 +2,16 @@
 /* From a finished walk to the ring: stacks once, a sample always, a stack copy when it helps. */
 #pragma once
 
-#include "bpf/unwind/runtime.h"
+#include "bpf/lib/scratch.h"
 
 #define SAMPLES_PER_CHECK 8
-
-static __always_inline void count(struct scratch *s, enum counter counter)
-{
-	s->counters[counter]++;
-}
 
 /* Sends a stack unless it was sent lately; `n` is at most `max`, which is a constant. */
 static __always_inline void emit_stack(struct scratch *s, struct record_stack *head, __u32 n,
 				       __u32 max)
 {
 	__u32 slot = (__u32)head->id & (SAMPLER_SEEN_SLOTS - 1);
-	__u64 mark = head->id ^ epoch;
+	__u64 mark = head->id ^ control_epoch();
 	__u64 *last = bpf_map_lookup_elem(&seen, &slot);
 
 	if (!last || *last == mark)
@@ -127,7 +122,8 @@ static __always_inline bool emit_copy(__u64 at, __u32 index, __u32 cpu)
 		return false;
 	copy->type = RECORD_COPY;
 	copy->index = (__u16)index;
-	copy->cpu = cpu;
+	copy->source = (__u16)config.source;
+	copy->cpu = (__u16)cpu;
 	copy->address = at;
 	if (bpf_probe_read_user(copy->data, SAMPLE_COPY_BYTES, (const void *)at) < 0) {
 		bpf_ringbuf_discard(copy, BPF_RB_NO_WAKEUP);

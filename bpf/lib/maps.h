@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The configuration and the maps that the programs share. */
+/*
+ * The configuration of a source, and what its programs share with those of other sources: each map
+ * here is one map for all BPF objects (agent/sampler/sampler.c joins them by name).
+ */
 #pragma once
 
 /* clang-format off */
@@ -15,8 +18,28 @@
 /* Set between open and load; the verifier drops what it rules out. */
 const volatile struct sampler_config config = {};
 
-/* Changed by user space when it has forgotten the stacks: all are sent again. */
-volatile __u64 epoch = 0;
+/* What user space changes while the programs run. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sampler_control);
+} control SEC(".maps");
+
+static __always_inline const volatile struct sampler_control *control_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&control, &zero);
+}
+
+static __always_inline __u64 control_epoch(void)
+{
+	const volatile struct sampler_control *c = control_get();
+
+	return c ? c->epoch : 0;
+}
 
 /* Records to user space (abi/sample.h). Sized at load; a full ring is counted, never waited for. */
 struct {

@@ -215,7 +215,10 @@ static __always_inline __u64 task_tls(struct task_struct *task)
 #endif
 }
 
-/* The user registers of `task`, the current one, which has an mm: WALK_GO, or a stop reason. */
+/*
+ * The user registers of `task`, the current one, which has an mm: WALK_GO, or a stop reason. `ctx`
+ * are the registers of the event; NULL: it happened in the kernel.
+ */
 static __always_inline int task_user_regs(struct task_struct *task, const bpf_user_pt_regs_t *ctx,
 					  struct walk_regs *ret, __s32 *ret_syscall)
 {
@@ -228,7 +231,7 @@ static __always_inline int task_user_regs(struct task_struct *task, const bpf_us
 	ret->exact = 1;
 	ret->tls = task_tls(task);
 	*ret_syscall = -1;
-	if (regs_are_user(ctx))
+	if (ctx && regs_are_user(ctx))
 		return regs_from_context(ret, ctx);
 	if (config.has_task_btf) {
 		at = (const char *)bpf_task_pt_regs(bpf_get_current_task_btf());

@@ -61,7 +61,7 @@ static __always_inline bool runtime_push_own(struct scratch *s, __u32 id)
 /* To the caller, by what a walker has found: WALK_GO or a stop reason. */
 static __always_inline int runtime_return(struct scratch *s, __u64 pc, __u64 sp, __u64 fp)
 {
-	struct walk_env env = {&s->window, s->rows, &s->out.sample.time_ns};
+	struct walk_env env = {s, NULL}; /* no row is looked for */
 
 	s->walk.regs.bx = 0;
 	return walk_return(&env, &s->walk, pc, sp, fp);
@@ -112,9 +112,9 @@ static __always_inline __u32 runtime_unmapped(struct scratch *s)
 }
 
 /* A native frame: WALK_GO or a stop reason; or WALK_RUNTIME, and it is not native. */
-static __always_inline int native_one(struct scratch *s)
+static __always_inline int native_one(struct scratch *s, struct row_cache *cache)
 {
-	struct walk_env env = {&s->window, s->rows, &s->out.sample.time_ns};
+	struct walk_env env = {s, cache};
 	__u64 frame;
 	int stop = walk_step(&env, &s->walk, &frame);
 
@@ -129,15 +129,16 @@ static __always_inline int native_one(struct scratch *s)
 __noinline int native_apart(void)
 {
 	struct scratch *s = scratch_get();
+	struct row_cache *cache = row_cache_get();
 
-	return s ? native_one(s) : STOP_UNSUPPORTED;
+	return s && cache ? native_one(s, cache) : STOP_UNSUPPORTED;
 }
 
 /*
  * One frame, in the program of the runtime `own`, a constant. False when the walk is over and
  * s->stop says why, or that a stack is, or WALK_ELSEWHERE: it goes on in another runtime's program.
  */
-static __always_inline bool walk_one(struct scratch *s, __u32 own)
+static __always_inline bool walk_one(struct scratch *s, struct row_cache *cache, __u32 own)
 {
 	__u32 id;
 	int stop;
@@ -146,7 +147,7 @@ static __always_inline bool walk_one(struct scratch *s, __u32 own)
 		s->stop = STOP_TOO_DEEP;
 		return false;
 	}
-	stop = own == RUNTIME_NONE ? native_one(s) : native_apart();
+	stop = own == RUNTIME_NONE ? native_one(s, cache) : native_apart();
 	if (stop == WALK_RUNTIME) {
 		id = walk_runtime(&s->walk);
 		if (id == own)

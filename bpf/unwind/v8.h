@@ -296,7 +296,7 @@ static __always_inline int v8_jit_leaf(const struct v8_env *e)
 /* A leaf in a builtin: its row says whether the frame at fp is its own. */
 static __always_inline int v8_builtin_leaf(const struct v8_env *e)
 {
-	struct walk_env env = {&e->s->window, e->s->rows, &e->s->out.sample.time_ns};
+	struct walk_env env = {e->s, NULL}; /* no row is looked for */
 	struct walk *w = &e->s->walk;
 	struct unwind_rule rule = {};
 	int stop;

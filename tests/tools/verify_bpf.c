@@ -2,9 +2,12 @@
 /*
  * verify_bpf [NAME]: loads each BPF program apart (or those whose name contains NAME) as for this
  * kernel, and prints how many instructions the verifier has read of it, of the million that it
- * reads; of what it refuses also its last words. What the kernel has no helper for is left out.
+ * reads; of what it refuses also its last words. Programs whose helpers the kernel lacks are left
+ * out. Besides the programs of sources these are the walkers in programs of each type that a source
+ * may have one day (bpf/test).
  */
 #include <bpf/bpf.h>
+#include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +16,12 @@
 #include "abi/sample.h"
 #include "agent/probe/probe.h"
 #include "base/cleanup.h"
-#include "oncpu.skel.h"
+#include "follow.skel.h"
+#include "kprobe.skel.h"
+#include "perf.skel.h"
+#include "raw_tracepoint.skel.h"
+#include "tracepoint.skel.h"
+#include "uprobe.skel.h"
 
 #define MAX_PROGRAMS 64
 /* include/linux/bpf_verifier.h */
@@ -21,32 +29,89 @@
 #define VERIFIER_ALL 2	 /* BPF_LOG_LEVEL2 */
 #define LAST_WORDS 3000
 
+static const struct {
+	const char *name;
+	const void *(*bytes)(size_t *n);
+} objects[] = {
+	{"perf", perf_bpf__elf_bytes},
+	{"tracepoint", tracepoint_bpf__elf_bytes},
+	{"follow", follow_bpf__elf_bytes},
+	{"raw_tracepoint", raw_tracepoint_bpf__elf_bytes},
+	{"kprobe", kprobe_bpf__elf_bytes},
+	{"uprobe", uprobe_bpf__elf_bytes},
+};
+
 static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
 {
 	return 0;
 }
 
+static struct bpf_object *open_object(size_t i)
+{
+	size_t n = 0;
+	const void *bytes = objects[i].bytes(&n);
+
+	return bpf_object__open_mem(bytes, n, NULL);
+}
+
+/* The object's `config`, by its BTF; NULL: it has none. */
+static struct sampler_config *config_of(struct bpf_object *object)
+{
+	const struct btf *btf = bpf_object__btf(object);
+	s32 id = btf__find_by_name_kind(btf, ".rodata", BTF_KIND_DATASEC);
+	const struct btf_type *section = id > 0 ? btf__type_by_id(btf, (u32)id) : NULL;
+	const struct btf_var_secinfo *var = section ? btf_var_secinfos(section) : NULL;
+	struct bpf_map *map;
+
+	bpf_object__for_each_map(map, object)
+	{
+		size_t size = 0;
+		u8 *data = strstr(bpf_map__name(map), ".rodata")
+				   ? (u8 *)bpf_map__initial_value(map, &size)
+				   : NULL;
+
+		for (u32 i = 0; data && section && i < btf_vlen(section); i++) {
+			const struct btf_type *t = btf__type_by_id(btf, var[i].type);
+
+			if (!strcmp(btf__name_by_offset(btf, t->name_off), "config"))
+				return (struct sampler_config *)(data + var[i].offset);
+		}
+	}
+	return NULL;
+}
+
+static void configure(struct bpf_object *object, const struct probe_features *f)
+{
+	struct sampler_config *c = config_of(object);
+	struct bpf_map *states = bpf_object__find_map_by_name(object, "scratch");
+
+	if (c) {
+		c->has_task_btf = f->task_pt_regs && f->current_task_btf;
+		c->thread_size = 16384;
+		c->kernel_stacks = c->user_stacks = 1;
+		c->filter_pids = c->filter_comms = c->filter_uids = c->filter_cgroups = 1;
+		c->skip_kthreads = 1;
+		c->defer_per_tick = 40;
+		c->ring_bytes = 1 << 22;
+	}
+	if (states)
+		bpf_map__set_max_entries(states, (u32)libbpf_num_possible_cpus() *
+							 bpf_map__max_entries(states));
+}
+
 /* Instructions read, or a negative errno. */
-static int verify(const char *name, const struct probe_features *f, u32 level)
+static int verify(size_t object_index, const char *name, const struct probe_features *f, u32 level)
 {
 	static char log[64 << 20];
-	struct oncpu_bpf *skel = oncpu_bpf__open();
-	struct sampler_config *c;
+	struct bpf_object *object = open_object(object_index);
 	struct bpf_program *p;
 	const char *at;
 	int r, n = -EINVAL;
 
-	if (!skel)
+	if (!object)
 		return -ENOMEM;
-	c = (struct sampler_config *)&skel->rodata->config;
-	c->has_task_btf = f->task_pt_regs && f->current_task_btf;
-	c->thread_size = 16384;
-	c->kernel_stacks = c->user_stacks = 1;
-	c->filter_pids = c->filter_comms = c->filter_uids = c->filter_cgroups = 1;
-	c->defer_per_tick = 40;
-	c->ring_bytes = 1 << 22;
-	bpf_map__set_max_entries(skel->maps.scratch, (u32)libbpf_num_possible_cpus());
-	bpf_object__for_each_program(p, skel->obj)
+	configure(object, f);
+	bpf_object__for_each_program(p, object)
 	{
 		bool wanted = !strcmp(bpf_program__name(p), name);
 
@@ -57,45 +122,61 @@ static int verify(const char *name, const struct probe_features *f, u32 level)
 		bpf_program__set_log_buf(p, log, sizeof(log));
 	}
 	log[0] = '\0';
-	r = oncpu_bpf__load(skel);
+	r = bpf_object__load(object);
 	/* A line of its own; newer kernels say before it how many of each function. */
 	at = strstr(log, "\nprocessed ");
 	if (r == 0 && at)
 		(void)sscanf(at, " processed %d", &n);
 	if (level == VERIFIER_ALL)
 		fprintf(stderr, "%s\n", log + MAX(strlen(log), (size_t)LAST_WORDS) - LAST_WORDS);
-	oncpu_bpf__destroy(skel);
+	bpf_object__close(object);
 	return r < 0 ? r : n;
+}
+
+/* 0, or 1 when the kernel refuses one of the object's programs. */
+static int verify_object(size_t i, const char *wanted, const struct probe_features *f)
+{
+	struct bpf_object *object = open_object(i);
+	struct bpf_program *p;
+	int status = 0;
+
+	if (!object)
+		return 1;
+	bpf_object__for_each_program(p, object)
+	{
+		const char *name = bpf_program__name(p);
+		char full[128];
+		int n;
+
+		snprintf(full, sizeof(full), "%s/%s", objects[i].name, name);
+		if (wanted && !strstr(full, wanted))
+			continue;
+		if (!f->bpf_loop && !strncmp(name, "walk_", 5))
+			continue;
+		n = verify(i, name, f, VERIFIER_STATS);
+		if (n < 0) {
+			status = 1;
+			(void)verify(i, name, f, VERIFIER_ALL);
+		}
+		printf("%s %d\n", full, n);
+		fflush(stdout);
+	}
+	bpf_object__close(object);
+	return status;
 }
 
 int main(int argc, char **argv)
 {
-	struct oncpu_bpf *skel = oncpu_bpf__open();
-	const char *names[MAX_PROGRAMS];
 	struct probe_features features;
 	struct diag diag = {};
-	struct bpf_program *p;
-	int n, n_names = 0, status = 0;
+	int status = 0;
 
 	libbpf_set_print(quiet);
-	if (!skel || probe_features(&features, &diag) < 0) {
+	if (probe_features(&features, &diag) < 0) {
 		fprintf(stderr, "verify_bpf: %s\n", diag.text);
 		return 1;
 	}
-	bpf_object__for_each_program(p, skel->obj) if (n_names < MAX_PROGRAMS) names[n_names++] =
-		bpf_program__name(p);
-	for (int i = 0; i < n_names; i++) {
-		if (argc > 1 && !strstr(names[i], argv[1]))
-			continue;
-		if (!features.bpf_loop && !strncmp(names[i], "walk_", 5))
-			continue;
-		n = verify(names[i], &features, VERIFIER_STATS);
-		if (n < 0) {
-			status = 1;
-			(void)verify(names[i], &features, VERIFIER_ALL);
-		}
-		printf("%s %d\n", names[i], n);
-	}
-	oncpu_bpf__destroy(skel);
+	for (size_t i = 0; i < ARRAY_SIZE(objects); i++)
+		status |= verify_object(i, argc > 1 ? argv[1] : NULL, &features);
 	return status;
 }

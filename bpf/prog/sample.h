@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * On-CPU samples: a perf event (CPU clock or a PMU counter) interrupts, the stacks of whatever was
- * running are walked, and records go to the ring (abi/sample.h).
+ * The body of every sampling program: an event happens, the stacks of the current task are walked,
+ * and records go to the ring (abi/sample.h). A source (bpf/prog/NAME.bpf.c) says before it includes
+ * this file
+ *
+ *	SAMPLE_SECTION	the section of its programs, which tells libbpf their type: "perf_event"
+ *	SAMPLE_CONTEXT	what a program of this type is called with: struct bpf_perf_event_data
+ *
+ * and then has one program that calls sample_event().
  *
  * The verifier reads a program as a whole, and up to a million instructions; so a sample goes
  * through several, joined by tail calls (here: jumps), and each language runtime has its own:
  *
- *	oncpu ─→ walk_native ─→ walk_python ⇄ walk_v8 … ─→ finish
+ *	the source's ─→ walk_native ─→ walk_python ⇄ walk_v8 … ─→ finish
  *
  * walk_native walks native frames alone; walk_NAME walks those of one runtime and native ones, any
  * number in any order. Where a frame of another runtime is met, the walk jumps to its program.
@@ -16,10 +22,13 @@
  * step_NAME in its place: FRAMES_PER_STEP frames, then a jump to itself, so 496 frames in all, less
  * where runtimes alternate.
  */
+#pragma once
+
 #include "bpf/context/context.h"
 #include "bpf/lib/emit.h"
 #include "bpf/lib/filter.h"
 #include "bpf/lib/task.h"
+#include "bpf/unwind/runtime.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -65,6 +74,13 @@ static __always_inline int begin_walk(struct scratch *s, struct task_struct *tas
 	return WALK_GO;
 }
 
+/* The sample is out. */
+static __always_inline void sample_done(struct scratch *s)
+{
+	row_cache_release(s);
+	scratch_release(s);
+}
+
 static __always_inline void end_walk(struct scratch *s)
 {
 	enum defer defer = defer_how(s);
@@ -81,62 +97,80 @@ static __always_inline void end_walk(struct scratch *s)
 	s->out.sample.user_stack = emit_user_stack(s);
 	if (!defer || !emit_deferred(s))
 		emit_sample(s);
-	s->busy = 0;
+	sample_done(s);
 }
 
-/*
- * Everything up to the user stack. The scratch space when there is one, with s->stop WALK_GO or why
- * it cannot be walked; NULL when the sample is out already, or is not wanted.
- */
-static __always_inline struct scratch *begin_sample(struct bpf_perf_event_data *ctx)
+/* Is the event one that this source records? */
+static __always_inline bool is_wanted(struct scratch *s, struct task_struct *task, __u32 tgid)
 {
-	struct task_struct *task = task_current();
-	__u32 pid = task_read(task, pid), tgid = task_read(task, tgid);
-	struct scratch *s = scratch_get();
-	struct record_sample *out;
-	struct mm_struct *mm;
-
-	if (!s)
-		return NULL; /* cannot be: each CPU has one */
-	count(s, COUNTER_EVENTS);
-	if (!pid) {
+	if (!tgid) {
 		count(s, COUNTER_FILTERED_IDLE);
-		return NULL;
+		return false;
 	}
-	if (!filter_pass(task, tgid)) {
+	if ((config.skip_kthreads && task_read(task, flags) & PF_KTHREAD) ||
+	    !filter_pass(task, tgid)) {
 		count(s, COUNTER_FILTERED);
-		return NULL;
+		return false;
 	}
-	if (s->busy) {
-		count(s, COUNTER_NESTED);
-		return NULL;
-	}
-	s->busy = 1;
-	out = &s->out.sample;
+	return true;
+}
+
+static __always_inline void fill_sample(struct record_sample *out, struct task_struct *task,
+					__u32 tgid, __s64 value)
+{
+	out->source = (__u16)config.source;
 	out->cpu = bpf_get_smp_processor_id();
 	out->time_ns = bpf_ktime_get_ns();
 	out->pid = tgid;
-	out->tid = pid;
-	out->value = 1;
-	out->source = 0;
+	out->tid = task_read(task, pid);
+	out->value = value;
 	out->kernel_stack = 0;
 	out->user_stack = 0;
 	out->start_stack = 0;
 	out->context = (struct sample_context){};
 	task_comm(task, out->comm);
-	if (config.kernel_stacks && !regs_are_user(&ctx->regs))
-		out->kernel_stack = emit_kernel_stack(s, ctx);
+}
+
+/*
+ * Everything up to the user stack. `regs` are those of the event, or NULL where the program is not
+ * given any: then the event happened in the kernel. The scratch space when there is a stack to be
+ * walked, with s->stop WALK_GO or why it cannot be; NULL when the sample is out already, or is not
+ * wanted.
+ */
+static __always_inline struct scratch *begin_sample(void *ctx, const bpf_user_pt_regs_t *regs,
+						    __s64 value)
+{
+	struct task_struct *task = task_current();
+	__u32 tgid = task_read(task, tgid);
+	struct scratch *s = scratch_get(), *taken;
+	struct mm_struct *mm;
+
+	if (!s)
+		return NULL; /* cannot be: each CPU has one */
+	count(s, COUNTER_EVENTS);
+	if (!is_wanted(s, task, tgid))
+		return NULL;
+	taken = scratch_take(s);
+	if (!taken) {
+		count(s, COUNTER_NESTED);
+		return NULL;
+	}
+	s = taken;
+	row_cache_take(s);
+	fill_sample(&s->out.sample, task, tgid, value);
+	if (config.kernel_stacks && (!regs || !regs_are_user(regs)))
+		s->out.sample.kernel_stack = emit_kernel_stack(s, ctx);
 	mm = task_read(task, mm);
 	if (config.user_stacks && mm && !(task_read(task, flags) & PF_KTHREAD)) {
-		out->start_stack = task_read(mm, start_stack);
-		s->stop = (__u32)begin_walk(s, task, &ctx->regs, tgid);
-		if (context_n && (s->context || config.has_obi) && s->stop != (__u32)NO_USER_STACK)
+		s->out.sample.start_stack = task_read(mm, start_stack);
+		s->stop = (__u32)begin_walk(s, task, regs, tgid);
+		if ((s->context || config.has_obi) && s->stop != (__u32)NO_USER_STACK)
 			context_read(s);
 		if (s->stop != (__u32)NO_USER_STACK)
 			return s;
 	}
 	emit_sample(s);
-	s->busy = 0;
+	sample_done(s);
 	return NULL;
 }
 
@@ -149,16 +183,16 @@ struct {
 	__type(value, __u32);
 } walkers SEC(".maps");
 
-static __always_inline void jump(struct bpf_perf_event_data *ctx, struct scratch *s, __u32 slot)
+static __always_inline void jump(SAMPLE_CONTEXT *ctx, struct scratch *s, __u32 slot)
 {
 	s->jumps++;
 	bpf_tail_call(ctx, &walkers, slot);
 	/* Cannot be; but if it were, this CPU would never give a sample again. */
-	s->busy = 0;
+	sample_done(s);
 }
 
 /* The part of a walk that a program can do is over. */
-static __always_inline int leave(struct bpf_perf_event_data *ctx, struct scratch *s)
+static __always_inline int leave(SAMPLE_CONTEXT *ctx, struct scratch *s)
 {
 	__u32 slot = SLOT_FINISH;
 
@@ -172,11 +206,17 @@ static __always_inline int leave(struct bpf_perf_event_data *ctx, struct scratch
 	return 0;
 }
 
+/* What the rounds of a walk need; both are there. */
+struct walking {
+	struct scratch *s;
+	struct row_cache *cache;
+};
+
 /* Up to `n` frames; false when this program's part of the walk is over. */
-static __always_inline bool walk_some(struct scratch *s, __u32 own, int n)
+static __always_inline bool walk_some(struct scratch *s, struct row_cache *cache, __u32 own, int n)
 {
 	for (int i = 0; i < n; i++)
-		if (!walk_one(s, own))
+		if (!walk_one(s, cache, own))
 			return s->stop == (__u32)WALK_SWITCH && native_switch();
 	return true;
 }
@@ -188,28 +228,31 @@ static __always_inline bool walk_some(struct scratch *s, __u32 own, int n)
 #define WALKER(id, name)                                                                           \
 	static long name##_some(__u32 i, void *arg)                                                \
 	{                                                                                          \
-		return !walk_some(*(struct scratch **)arg, id, FRAMES_PER_CALL);                   \
+		struct walking *w = arg;                                                           \
+                                                                                                   \
+		return !walk_some(w->s, w->cache, id, FRAMES_PER_CALL);                            \
 	}                                                                                          \
                                                                                                    \
-	SEC("perf_event")                                                                          \
-	int walk_##name(struct bpf_perf_event_data *ctx)                                           \
+	SEC(SAMPLE_SECTION)                                                                          \
+	int walk_##name(SAMPLE_CONTEXT *ctx)                                           \
 	{                                                                                          \
-		struct scratch *s = scratch_get();                                                 \
+		struct walking w = {scratch_get(), row_cache_get()};                               \
                                                                                                    \
-		if (!s)                                                                            \
+		if (!w.s || !w.cache)                                                              \
 			return 0;                                                                  \
-		bpf_loop(2 * SAMPLE_MAX_FRAMES / FRAMES_PER_CALL + 1, name##_some, &s, 0);         \
-		return leave(ctx, s);                                                              \
+		bpf_loop(2 * SAMPLE_MAX_FRAMES / FRAMES_PER_CALL + 1, name##_some, &w, 0);         \
+		return leave(ctx, w.s);                                                            \
 	}                                                                                          \
                                                                                                    \
-	SEC("perf_event")                                                                          \
-	int step_##name(struct bpf_perf_event_data *ctx)                                           \
+	SEC(SAMPLE_SECTION)                                                                          \
+	int step_##name(SAMPLE_CONTEXT *ctx)                                           \
 	{                                                                                          \
 		struct scratch *s = scratch_get();                                                 \
+		struct row_cache *cache = row_cache_get();                                         \
                                                                                                    \
-		if (!s)                                                                            \
+		if (!s || !cache)                                                                  \
 			return 0;                                                                  \
-		if (walk_some(s, id, FRAMES_PER_STEP) && s->jumps < MAX_JUMPS - 1) {               \
+		if (walk_some(s, cache, id, FRAMES_PER_STEP) && s->jumps < MAX_JUMPS - 1) {        \
 			jump(ctx, s, id);                                                          \
 			return 0;                                                                  \
 		}                                                                                  \
@@ -221,8 +264,8 @@ WALKER(RUNTIME_NONE, native)
 #include "abi/tbl/runtime.tbl"
 #undef RUNTIME
 
-SEC("perf_event")
-int finish(struct bpf_perf_event_data *ctx)
+SEC(SAMPLE_SECTION)
+int finish(SAMPLE_CONTEXT *ctx)
 {
 	struct scratch *s = scratch_get();
 
@@ -231,47 +274,13 @@ int finish(struct bpf_perf_event_data *ctx)
 	return 0;
 }
 
-SEC("perf_event")
-int oncpu(struct bpf_perf_event_data *ctx)
+/* Records the event that a program was called for; `value` is what it stands for. */
+static __always_inline int sample_event(SAMPLE_CONTEXT *ctx, const bpf_user_pt_regs_t *regs,
+					__s64 value)
 {
-	struct scratch *s = begin_sample(ctx);
+	struct scratch *s = begin_sample(ctx, regs, value);
 
 	if (s)
 		jump(ctx, s, (int)s->stop == WALK_GO ? RUNTIME_NONE : SLOT_FINISH);
-	return 0;
-}
-
-/*
- * Children of chosen processes are chosen too (`record -- CMD`), before their first instruction.
- * raw_tracepoint: arguments are parent and child (include/trace/events/sched.h).
- */
-SEC("raw_tracepoint/sched_process_fork")
-int follow_fork(struct bpf_raw_tracepoint_args *ctx)
-{
-	struct task_struct *parent = (struct task_struct *)ctx->args[0];
-	struct task_struct *child = (struct task_struct *)ctx->args[1];
-	__u32 parent_tgid = (__u32)BPF_CORE_READ(parent, tgid);
-	__u32 child_tgid = (__u32)BPF_CORE_READ(child, tgid);
-	__u64 start = BPF_CORE_READ(child, start_time);
-
-	if (parent_tgid != child_tgid && bpf_map_lookup_elem(&filter_pids, &parent_tgid))
-		bpf_map_update_elem(&filter_pids, &child_tgid, &start, BPF_ANY);
-	return 0;
-}
-
-/*
- * Called for each thread; the leader is the last of its group. An RCU grace period late: by then
- * the pid may be another process's (a thread that execs takes the leader's place and start_time).
- */
-SEC("raw_tracepoint/sched_process_free")
-int follow_exit(struct bpf_raw_tracepoint_args *ctx)
-{
-	struct task_struct *task = (struct task_struct *)ctx->args[0];
-	__u32 pid = (__u32)BPF_CORE_READ(task, pid);
-	__u64 *start = bpf_map_lookup_elem(&filter_pids, &pid);
-
-	if (start && *start == BPF_CORE_READ(task, start_time) &&
-	    pid == (__u32)BPF_CORE_READ(task, tgid))
-		bpf_map_delete_elem(&filter_pids, &pid);
 	return 0;
 }

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sources that are perf events: bpf/prog/perf.bpf.c. One event on each CPU that is online, for all
+ * processes.
+ */
+#include <errno.h>
+#include <linux/perf_event.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/sampler/source.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "perf.skel.h"
+
+/* The CPUs' clocks are started over this time at most, apart from each other. */
+#define MAX_STAGGER_NS 100000000ULL
+
+SOURCE_SKELETON(perf)
+
+static int parse(const char *name, struct source *s, struct diag *reterr_diag)
+{
+	u64 raw;
+
+	(void)reterr_diag;
+	if (s->row->perf_type == PERF_TYPE_RAW) {
+		if (name[0] != 'r' || str_to_u64(name + 1, 16, &raw) < 0)
+			return -ENOENT;
+		s->perf_config = raw;
+		return 0;
+	}
+	return strcmp(name, s->row->name) == 0 ? 0 : -ENOENT;
+}
+
+static u64 max_sample_rate(void)
+{
+	_cleanup_fclose_ FILE *f = fopen("/proc/sys/kernel/perf_event_max_sample_rate", "re");
+	unsigned long long rate = 0;
+
+	return f && fscanf(f, "%llu", &rate) == 1 ? rate : 0;
+}
+
+static int open_failed(const struct source *s, int error, struct diag *reterr_diag)
+{
+	const char *name = s->about.event;
+	u64 hz = s->about.hz;
+
+	switch (error) {
+	case EINVAL:
+		if (max_sample_rate() && hz > max_sample_rate())
+			return diag_set(reterr_diag, -EINVAL,
+					"%llu Hz is more than the kernel allows (%llu); sysctl "
+					"kernel.perf_event_max_sample_rate=%llu, or a lower -F",
+					hz, max_sample_rate(), hz);
+		break;
+	case ENOENT:
+	case ENODEV:
+	case EOPNOTSUPP:
+		return diag_set(reterr_diag, -ENOENT,
+				"this machine's hardware has no event '%s'; use -e cpu-clock",
+				name);
+	case EACCES:
+	case EPERM:
+		return diag_set(
+			reterr_diag, -EPERM,
+			"no permission to open perf events: run as root, or with CAP_PERFMON");
+	case EMFILE:
+		return diag_set(reterr_diag, -EMFILE,
+				"too many open files: one a CPU is needed; raise ulimit -n");
+	default:
+		break;
+	}
+	return diag_set(reterr_diag, -error, "cannot open event '%s': %s", name, strerror(error));
+}
+
+/* The event on a CPU; -ENODEV: the CPU is offline. */
+static int open_event(const struct source *s, int cpu)
+{
+	struct perf_event_attr attr = {
+		.size = sizeof(attr),
+		.type = s->row->perf_type,
+		.config = s->perf_config,
+		.freq = s->about.hz != 0,
+	};
+	int fd;
+
+	if (attr.freq)
+		attr.sample_freq = s->about.hz;
+	else
+		attr.sample_period = s->about.period;
+	fd = (int)syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+/* 0, also when the CPU is offline; *ret_attached says which. */
+static int attach_to_cpu(struct source *s, int cpu, bool *ret_attached, struct diag *reterr_diag)
+{
+	struct bpf_link *link;
+	int fd = open_event(s, cpu), r;
+
+	*ret_attached = false;
+	if (fd == -ENODEV)
+		return 0;
+	if (fd < 0)
+		return open_failed(s, -fd, reterr_diag);
+	link = bpf_program__attach_perf_event(s->entry, fd);
+	if (!link) {
+		r = diag_set(reterr_diag, -errno, "cannot attach to the perf event: %s",
+			     strerror(errno));
+		close(fd);
+		return r;
+	}
+	r = source_attach(s, cpu, fd, link);
+	if (r < 0)
+		bpf_link__destroy(link);
+	*ret_attached = r == 0;
+	return r;
+}
+
+/*
+ * CPUs that are sampled at the same moments see what they do together too often or never, and all
+ * send their records at once: so each clock starts a part of the period after the one before it.
+ */
+static void wait_for_phase(const struct source *s, int n_cpus)
+{
+	u64 ns = MIN(s->about.period, MAX_STAGGER_NS) / (u64)n_cpus;
+	struct timespec t = {0, (long)ns};
+
+	if (s->row->value == SOURCE_VALUE_TIME)
+		(void)nanosleep(&t, NULL);
+}
+
+static int start(struct source *s, struct diag *reterr_diag)
+{
+	int n_cpus = libbpf_num_possible_cpus();
+	bool attached;
+
+	for (int cpu = 0; cpu < n_cpus; cpu++) {
+		int r = attach_to_cpu(s, cpu, &attached, reterr_diag);
+
+		if (r < 0)
+			return r;
+		if (attached && cpu + 1 < n_cpus)
+			wait_for_phase(s, n_cpus);
+	}
+	return s->events.n ? 0 : open_failed(s, ENODEV, reterr_diag);
+}
+
+static bool is_online(int cpu)
+{
+	char path[64], text[4] = "";
+	_cleanup_fclose_ FILE *f = NULL;
+
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/online", cpu);
+	f = fopen(path, "re");
+	/* A CPU that cannot be switched off has no such file. */
+	return f ? fgets(text, sizeof(text), f) && text[0] == '1' : cpu == 0;
+}
+
+/* The event of a CPU that went offline stays dead when the CPU returns: it is opened anew. */
+static void follow_cpus(struct source *s)
+{
+	int n_cpus = libbpf_num_possible_cpus();
+
+	for (int cpu = 0; cpu < n_cpus; cpu++) {
+		bool online = is_online(cpu), known = false, attached;
+		struct diag diag = {};
+
+		vec_foreach (&s->events, e) {
+			if (e->cpu != cpu)
+				continue;
+			known = true;
+			if (online)
+				break;
+			log_debug("CPU %d is offline: '%s' is no longer sampled there", cpu,
+				  s->about.event);
+			bpf_link__destroy(e->link);
+			*e = s->events.data[--s->events.n];
+			break;
+		}
+		if (known || !online)
+			continue;
+		if (attach_to_cpu(s, cpu, &attached, &diag) < 0)
+			log_warn("CPU %d is not sampled: %s", cpu, diag.text);
+		else if (attached)
+			log_debug("CPU %d is online: '%s' is sampled there", cpu, s->about.event);
+	}
+	if (s->is_paused)
+		source_pause(s, true);
+}
+
+const struct source_ops source_perf = {
+	.parse = parse,
+	.open = perf_open,
+	.load = perf_load,
+	.destroy = perf_destroy,
+	.start = start,
+	.follow_cpus = follow_cpus,
+};

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/sampler/source.h"
+
+#include <errno.h>
+#include <linux/perf_event.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/vocab.h"
+
+/* A source that has several rows is declared several times, which C allows. */
+#define SOURCE(id, name, program, ...) extern const struct source_ops source_##program;
+#include "abi/tbl/source.tbl"
+#undef SOURCE
+
+static const struct source_row rows[] = {
+#define SOURCE(id, name, program, type, value, filter, perf_type, perf_config, help)               \
+	{name,                  &source_##program,                                                 \
+	 SAMPLE_TYPE_##type,    SOURCE_VALUE_##value,                                              \
+	 SOURCE_FILTER_##filter, perf_type,                                                        \
+	 perf_config,           help},
+#include "abi/tbl/source.tbl"
+#undef SOURCE
+};
+
+const char *sampler_event_at(size_t i, const char **ret_help)
+{
+	if (i >= ARRAY_SIZE(rows))
+		return NULL;
+	*ret_help = rows[i].help;
+	return rows[i].name;
+}
+
+/* "sched:sched_switch" → "sched_sched_switch": types of profiles are lists with colons. */
+static void name_type(struct sampler_source *a)
+{
+	snprintf(a->type_name, sizeof(a->type_name), "%s", a->event);
+	for (char *c = a->type_name; *c; c++)
+		if (*c == ':' || *c == '-')
+			*c = '_';
+}
+
+/* How often it samples: by a rate, after so many events, or each time. */
+static int set_rate(const struct sampler_event *e, struct source *s, struct diag *reterr_diag)
+{
+	struct sampler_source *a = &s->about;
+
+	switch (s->row->value) {
+	case SOURCE_VALUE_TIME:
+		if (e->period)
+			return diag_set(reterr_diag, -EINVAL,
+					"'%s' is sampled by time; give a rate (-F) instead of a "
+					"count",
+					e->name);
+		a->hz = e->hz;
+		a->period = 1000000000 / e->hz;
+		return 0;
+	case SOURCE_VALUE_PERIOD:
+		a->period = e->period;
+		a->hz = e->period ? 0 : e->hz;
+		return 0;
+	default:
+		if (e->period > 1)
+			return diag_set(reterr_diag, -EINVAL,
+					"each '%s' is a sample; -c cannot be more than 1", e->name);
+		a->period = 1;
+		return 0;
+	}
+}
+
+int source_find(const struct sampler_event *e, struct source *ret, struct diag *reterr_diag)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		const struct vocab_sample_type *type = vocab_sample_type(rows[i].type);
+		struct source s = {.row = &rows[i], .perf_config = rows[i].perf_config};
+		int r = rows[i].ops->parse(e->name, &s, reterr_diag);
+
+		if (r == -ENOENT)
+			continue;
+		if (r < 0)
+			return r;
+		s.about.type = rows[i].type;
+		snprintf(s.about.event, sizeof(s.about.event), "%s", e->name);
+		snprintf(s.about.type_name, sizeof(s.about.type_name), "%s", type->name);
+		if (rows[i].type == SAMPLE_TYPE_RAW_EVENTS)
+			name_type(&s.about);
+		r = set_rate(e, &s, reterr_diag);
+		if (r == 0)
+			*ret = s;
+		return r;
+	}
+	return diag_set(reterr_diag, -EINVAL,
+			"no event '%s'; there are cpu-clock, page-faults, context-switches, "
+			"cycles, instructions, cache-misses, branch-misses, rHEX, tracepoints as "
+			"CATEGORY:NAME and more: see `culprit record --help`",
+			e->name);
+}
+
+int source_attach(struct source *s, int cpu, int fd, struct bpf_link *link)
+{
+	struct source_event e = {cpu, fd, link};
+
+	return vec_push(&s->events, e);
+}
+
+void source_pause(struct source *s, bool pause)
+{
+	struct diag diag = {};
+
+	s->is_paused = pause;
+	vec_foreach (&s->events, e)
+		if (e->fd >= 0)
+			(void)ioctl(e->fd,
+				    pause ? PERF_EVENT_IOC_DISABLE : PERF_EVENT_IOC_ENABLE, 0);
+	/* What has no perf event of its own cannot be switched off: it is attached anew. */
+	if (pause && s->events.n && s->events.data[0].fd < 0)
+		source_stop(s);
+	else if (!pause && s->is_started && !s->events.n && s->row->ops->start(s, &diag) < 0)
+		log_warn("'%s' is not sampled any more: %s", s->about.event, diag.text);
+}
+
+void source_stop(struct source *s)
+{
+	vec_foreach (&s->events, e)
+		bpf_link__destroy(e->link); /* closes the event */
+	vec_deinit(&s->events);
+}

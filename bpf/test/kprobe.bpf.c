@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* No source yet: tests load it, so that the walkers stay fit for programs of this type. */
+#define SAMPLE_SECTION "kprobe"
+#define SAMPLE_CONTEXT struct pt_regs
+#include "bpf/prog/sample.h"
+
+SEC("kprobe")
+int sample(struct pt_regs *ctx)
+{
+	return sample_event(ctx, NULL, 1);
+}

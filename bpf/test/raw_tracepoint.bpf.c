@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* No source yet: tests load it, so that the walkers stay fit for programs of this type. */
+#define SAMPLE_SECTION "raw_tracepoint"
+#define SAMPLE_CONTEXT struct bpf_raw_tracepoint_args
+#include "bpf/prog/sample.h"
+
+SEC("raw_tracepoint/sched_switch")
+int sample(struct bpf_raw_tracepoint_args *ctx)
+{
+	return sample_event(ctx, NULL, 1);
+}
