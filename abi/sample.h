@@ -88,11 +88,9 @@ struct record_sample {
 };
 _Static_assert(sizeof(struct record_sample) == 120, "record_sample");
 
-/* How the bytes of a set of attributes are laid out; each attribute is whole, its text any bytes.
- */
+/* Layout of the bytes of an attribute set. Each attribute is whole; its text may be any bytes. */
 enum attributes_form {
-	ATTRIBUTES_NUMBERED, /* {u8 name, u8 n, text}: the process says which name it is (OTEP 4947)
-			      */
+	ATTRIBUTES_NUMBERED, /* {u8 name, u8 n, text}: the process names each number (OTEP 4947) */
 	ATTRIBUTES_NAMED,    /* {u8 n_name, u8 n | ATTRIBUTE_CUT, name, text} */
 };
 #define ATTRIBUTE_CUT 0x80	 /* the text goes on */

@@ -4,8 +4,9 @@
  *
  *	struct arguments { u64 hz; bool pids; const char *output; };
  *	static const struct option options[] = {
- *		OPTION_U64("frequency", 'F', "HZ", struct arguments, hz, 1, 10000, "samples a
- *second"), OPTION_FLAG("pids", 0, struct arguments, pids, "name processes comm-PID"),
+ *		OPTION_U64("frequency", 'F', "HZ", struct arguments, hz, 1, 10000,
+ *			   "samples a second"),
+ *		OPTION_FLAG("pids", 0, struct arguments, pids, "name processes comm-PID"),
  *		OPTION_STRING("output", 'o', "FILE", struct arguments, output, "where to write"),
  *		{},
  *	};
@@ -16,8 +17,8 @@
  *
  * A command that is configurable takes the same options from a file of lines "name = value" ('#'
  * begins a comment; flags are yes or no), which --config or CULPRIT_CONFIG names, and from
- *variables CULPRIT_NAME (upper case, '_' for '-'). The command line beats variables, variables beat
- *the file.
+ * variables CULPRIT_NAME (upper case, '_' for '-'). The command line beats variables, variables
+ * beat the file.
  */
 #pragma once
 

@@ -505,8 +505,7 @@ void http_grpc_result(struct http *h, struct export_result *ret)
 		ret->retry_after_ms = find_retry_info(h);
 		break;
 	case GRPC_RESOURCE_EXHAUSTED:
-		/* Too large or too many, it does not say which: only who asks for it gets it again.
-		 */
+		/* Too large or too many; the status does not say which. Retried only if it asks. */
 		ret->retry_after_ms = find_retry_info(h);
 		if (ret->retry_after_ms)
 			ret->outcome = EXPORT_RETRY;

@@ -41,8 +41,7 @@ int spool_push(struct spool *s, u8 *data, size_t n, u64 samples, u64 lost);
 bool spool_is_over(const struct spool *s);
 /* The first, out of the spool but not forgotten; NULL when there is none. */
 struct spool_item *spool_take(struct spool *s);
-/* Its data in memory; -EBADMSG when the file is damaged. Touches nothing but the item and its file.
- */
+/* Reads the item's data into memory; -EBADMSG when its file is damaged. Leaves `s` untouched. */
 int spool_load(const struct spool *s, struct spool_item *item);
 /* Where it was. */
 void spool_put_back(struct spool *s, struct spool_item *item);

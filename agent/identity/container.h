@@ -13,8 +13,7 @@
 
 #define CONTAINER_MAX_BYTES (1u << 20)
 
-/* Gets a label by OpenTelemetry's conventions, borrowed; not 0 ends it. Of a name the first counts.
- */
+/* Gets one OpenTelemetry label, borrowed. The first of a name counts; a result but 0 stops. */
 typedef int container_label(void *arg, const char *name, const char *value);
 
 /*

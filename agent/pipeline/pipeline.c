@@ -222,7 +222,9 @@ static bool has_all(const struct pipeline_batch *b, const struct record_sample *
 	       (!s->context.attributes || batch_has_attributes(b, s->pid, s->context.attributes));
 }
 
-/* A sample from before the epoch changed belongs where what it names is; which batch was p->batch.
+/*
+ * A sample from the old epoch goes to the batch that holds its stacks. Returns the previous
+ * p->batch.
  */
 static struct pipeline_batch *choose_batch(struct pipeline *p, const struct record_sample *s)
 {

@@ -269,8 +269,7 @@ int probe_kallsyms(void)
 
 	if (!f)
 		return -errno;
-	/* Without the permission every address reads 0; the first ones may really be 0 (per-CPU).
-	 */
+	/* Without permission every address reads 0; the first ones may really be 0 (per-CPU). */
 	for (int i = 0; i < 20000 && fgets(line, sizeof(line), f); i++)
 		if (strspn(line, "0") < 8)
 			return 0;

@@ -71,8 +71,7 @@ static int overlay_append(overlay *o, struct procman_mapping m)
 	return r;
 }
 
-/* The pieces that stay of the mappings [i, j) when m takes its place, m among them; their number.
- */
+/* Pieces of the mappings [i, j) that remain once m is placed, m included. Returns how many. */
 static size_t cut_out(const overlay *o, size_t i, size_t j, const struct procman_mapping *m,
 		      struct procman_mapping *ret_pieces)
 {

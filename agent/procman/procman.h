@@ -14,11 +14,11 @@
  *	epoll on procman_fd():      procman_drain() → ops->process_changed() …
  *
  * Objects and how long they live. A process is one incarnation of a pid: a pid that is used again
- *is another struct procman_process, an exec is the same one with other mappings. It is announced by
- * process_changed(), stays for exit_linger_ms after its exit, because samples of it may still be in
- * a queue, and is taken back by process_gone(), exactly once. A binary is a file as it was when it
- * was first seen mapped: a file replaced or rewritten at the same path is another binary. It stays
- * while a process maps it or somebody holds a reference, and for binary_linger_ms after that.
+ * is another struct procman_process, an exec is the same one with other mappings. It is announced
+ * by process_changed(), stays for exit_linger_ms after its exit, because samples of it may still be
+ * in a queue, and is taken back by process_gone(), exactly once. A binary is a file as it was when
+ * it was first seen mapped: a file replaced or rewritten at the same path is another binary. It
+ * stays while a process maps it or somebody holds a reference, and for binary_linger_ms after that.
  *
  * What the kernel does not report, and what we do about it: an munmap (a later mapping at the
  * address replaces the stale one), an mremap of code (procman_refresh() when samples fall outside

@@ -12,7 +12,8 @@
  *	culprit.agent.samples		recorded since it started
  *	culprit.agent.truncated		of these, with a stack not walked to its end
  *	culprit.agent.lost.NAME		samples lost since it started, by counter
- *(abi/tbl/counter.tbl) culprit.agent.error		the last one, when there was any
+ *					(abi/tbl/counter.tbl)
+ *	culprit.agent.error		the last one, when there was any
  *
  * Readers: server/ingest/agents.c, server/api/agents.c.
  */

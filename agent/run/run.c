@@ -35,8 +35,7 @@ struct run {
 	u64 started_ms; /* since the epoch */
 	u64 next_ns, interval_end_ns, tidy_ns;
 	bool paused;
-	/* Of the pipeline that was stopped last: not handed over yet. And that it is not named yet.
-	 */
+	/* The last batch of the stopped pipeline, not handed over yet, and what names it. */
 	struct pipeline_batch *last; /* owned */
 	struct symbolizer *last_symbolizer;
 	bool changing;

@@ -386,8 +386,7 @@ static int check(const struct hotspot_vm *vm, struct diag *reterr_diag)
 	return 0;
 }
 
-/* In the text that -version shows: OpenJDK 64-Bit Server VM (…) for linux-amd64 JRE (17.0.15+6), …
- */
+/* From the text of -version: OpenJDK 64-Bit Server VM (…) for linux-amd64 JRE (17.0.15+6), … */
 static void find_release(struct hotspot_vm *vm, const struct image *im)
 {
 	static const char before[] = " JRE (";

@@ -309,8 +309,7 @@ static int find_loop(struct elf_file *elf, struct python_learned *l, struct diag
 	return 0;
 }
 
-/* It asks for this variable when it starts; only a build with the JIT does (Python/pylifecycle.c).
- */
+/* Only a build with the JIT reads this variable, when it starts (Python/pylifecycle.c). */
 static bool has_jit(struct elf_file *elf)
 {
 	static const char variable[] = "\0PYTHON_JIT";

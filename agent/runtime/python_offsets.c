@@ -151,8 +151,7 @@ static int take_published(struct python_learned *l, const u64 *w, const struct p
 		.str_state = (u32)str[1],
 		.str_ascii = (u32)str[3],
 		.str_compact = (u32)str[3] + 16,
-		/* 3.14t: `interned` is a byte of its own, and the bits behind it begin a new one.
-		 */
+		/* 3.14t: `interned` is a byte of its own; the bits after it start a new one. */
 		.str_kind_shift = l->free_threaded && l->version >= 0x030e ? 8 : 2,
 	};
 	return 0;

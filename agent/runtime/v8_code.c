@@ -129,8 +129,7 @@ static int bytecode_of(const struct v8_heap *h, u64 shared, u64 *ret)
 	u64 word;
 	int r = v8_field(h, shared, l->shared_data, &word);
 
-	/* The function's data: Code (baseline) → InterpreterData → BytecodeArray, or one of them.
-	 */
+	/* The function's data: Code (baseline) → InterpreterData → BytecodeArray, or a tail. */
 	for (u32 i = 0; r == 0 && i < 3; i++) {
 		s32 type = v8_type(h, word);
 

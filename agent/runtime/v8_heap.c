@@ -17,8 +17,7 @@
 #define MAX_SOURCE (64u << 20)
 #define CACHE_BYTES (64u << 20)
 #define MAX_LINE_ENDS (8u << 20)
-/* Names of so many locals and more are not in the ScopeInfo (kScopeInfoMaxInlinedLocalNamesSize).
- */
+/* A ScopeInfo with this many locals lacks their names (kScopeInfoMaxInlinedLocalNamesSize). */
 #define MAX_INLINED_LOCALS 75
 #define SCOPE_WORDS 16
 

@@ -203,8 +203,7 @@ static int file_chain(struct making *m, u64 frame)
 	return push_chain(m, &f, m->chain.n);
 }
 
-/* A descriptor of our own: the pipeline's stays for the next profile. Negative when there is none.
- */
+/* Returns a descriptor of its own, as the pipeline keeps its one; negative when there is none. */
 static int jit_file(const struct making *m, enum jitfile which, u32 pid)
 {
 	u64 *held = map_get(&m->batch->jit_files[which], pid);

@@ -21,13 +21,11 @@ struct loader;
 struct loader_file;
 
 /* What is asked for by another line comes first. */
-enum loader_urgency {		    /* of the worker */
-		      LOADER_NOW,   /* somebody waits for it */
-		      LOADER_SOON,  /* somebody will */
-		      LOADER_LATER, /* the same, but there is much of it: after each page a rest
-				     * of 1.5 times that
-				     */
-		      LOADER_N
+enum loader_urgency {
+	LOADER_NOW,   /* somebody waits for it */
+	LOADER_SOON,  /* somebody will wait for it */
+	LOADER_LATER, /* nobody does: the worker rests 1.5 times as long as each page took */
+	LOADER_N
 };
 
 struct loader_page {
@@ -46,9 +44,9 @@ void loader_page_deinit(struct loader_page *p);
  * build-id below `debug_root`; -1: our own root. It is borrowed.
  */
 int loader_create(int debug_root, struct loader **ret);
-/* Sections larger than this are not read; 0: any are. Before the first file. */
 /* Borrowed: what has no room in it is not built, -ENOBUFS. Before the first page. */
 void loader_set_budget(struct loader *l, struct budget *b);
+/* Sections larger than this are not read; 0: any are. Before the first file. */
 void loader_set_max_section(struct loader *l, u64 bytes);
 /*
  * Gives back what files were read into that nothing was asked of for so long. They are read again

@@ -61,8 +61,7 @@ static __always_inline bool context_words(struct scratch *s, __u32 n, __u64 at)
 	       bpf_probe_read_user(s->window.words, n * 8, (const void *)at) == 0;
 }
 
-/* A vector of blocks from how many there are to the one at `at`, at once unless it is a long way.
- */
+/* The vector's word at `at`. Leaves its first word, how many blocks it has, in words[0]. */
 static __always_inline __u64 context_block_at(struct scratch *s, __u64 vector, __u32 at)
 {
 	s->window.words[0] = 0;

@@ -20,8 +20,7 @@ struct label {
 	((__u64)(a) | (__u64)(b) << 8 | (__u64)(c) << 16 | (__u64)(d) << 24 | (__u64)(e) << 32 |   \
 	 (__u64)(f) << 40 | (__u64)(g) << 48 | (__u64)(h) << 56)
 
-/* `id` if nothing differs, else 0; without a branch, as the verifier follows each for each label.
- */
+/* `id` if nothing differs, else 0. Branchless: the verifier follows each branch per label. */
 static __always_inline __u32 label_same(__u64 differs, enum label_id id)
 {
 	__u64 same;

@@ -103,8 +103,7 @@ static __always_inline enum defer defer_how(struct scratch *s)
 		how = DEFER_WHOLE;
 	else if (!walk_can_resume(stop))
 		return DEFER_NO;
-	/* Half of the ring is for samples: a reader that is kept from running must not lose those.
-	 */
+	/* Half of the ring is kept for samples, so that a delayed reader loses none of them. */
 	if (b->samples >= config.defer_per_tick || ring_fuller_than(config.ring_bytes / 2)) {
 		count(s, COUNTER_DEFER_LIMIT);
 		return DEFER_NO;

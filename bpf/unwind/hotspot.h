@@ -13,7 +13,7 @@
  *	sp			  → │				fp[-7] or [-8] bytecode pointer
  *
  * Where a sample interrupts a method that builds or removes its frame, its instructions tell how
- *far it has come. A return address of Java code is in a code heap, always: only call_stub, by which
+ * far it has come. A return address of Java code is always in a code heap: only call_stub, by which
  * native code calls Java, and the stubs by which Java calls the VM have others.
  */
 #pragma once

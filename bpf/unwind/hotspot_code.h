@@ -169,8 +169,7 @@ static __always_inline enum hotspot_step hotspot_with_operands(struct hotspot_sc
 	h->at = i;
 	switch (op) {
 	case 0x3b: /* cmp, test */
-		/* cmp rsp, [r15 + x]; jb: of methods that may use the stack's reserve, at their end
-		 */
+		/* cmp rsp, [r15 + x]; jb: at the end of methods that may use the reserve zone */
 		h->polls = h->base == HOTSPOT_R15 && h->reg == HOTSPOT_SP ? HOTSPOT_CHECKS : 0;
 		return HOTSPOT_AHEAD;
 	case 0x38:

@@ -107,7 +107,7 @@ __noinline int hotspot_looks(void)
  *	pop rax; mov r13, rsp; sub rsp, n; mov [rsp], rax; …
  *
  * Before either of them r13 is the caller's. Of an adapter that leads to compiled code the caller
- *is the interpreter, which keeps its own stack pointer.
+ * is the interpreter, which keeps its own stack pointer.
  */
 __noinline int hotspot_adapter(void)
 {
@@ -374,8 +374,7 @@ static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_
 	__u64 saved[2] = {};
 	int stop;
 
-	/* The stub that a sample interrupts does work, say copies an array; others are in the way.
-	 */
+	/* Only an interrupted stub does work of its own, such as copying an array. */
 	if (!g->exact && !runtime_push_own(s, RUNTIME_HOTSPOT))
 		return STOP_TOO_DEEP;
 	if (!hotspot_push(s, HOTSPOT_STUB, h->blob, (__u32)(g->pc - h->start), (__u32)g->pc))
@@ -467,7 +466,7 @@ static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_
 
 /*
  * Is there a ContinuationEntry at an address, for frames that end at sp? Then on to what entered
- *the continuation; else RUNTIME_NATIVE. It is the lower part of enterSpecial's frame:
+ * the continuation; else RUNTIME_NATIVE. It is the lower part of enterSpecial's frame:
  *
  *	 8 │ the continuation around this one, further up the stack, or 0
  *	16 │ the Continuation, an object
@@ -487,8 +486,7 @@ __noinline int hotspot_entry_at(__u64 at)
 	if (bpf_probe_read_user(words, 40, (const void *)at) < 0)
 		return STOP_BAD_READ;
 	below = at - s->walk.regs.sp - (words[4] >> 32) * 8;
-	/* The frames are aligned; the stub that brings them back may have saved what was returned.
-	 */
+	/* Frames are aligned; the stub that thaws them may have saved the returned value. */
 	if ((words[4] & 0xffffffff) > 1 || below > 64 || !words[2] ||
 	    (words[1] && (words[1] <= at || words[1] - at > 1 << 24)))
 		return RUNTIME_NATIVE;

@@ -74,8 +74,7 @@ struct python_env {
 	const struct python_binary *b;
 };
 
-/* Of a walk that has been started. Global functions, which are verified once and apart, begin so.
- */
+/* The walk in progress. Global functions, which are verified apart, begin with this. */
 static __always_inline bool python_env(struct python_env *ret)
 {
 	const struct runtime_binary *binary;

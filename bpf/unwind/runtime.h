@@ -85,8 +85,7 @@ static __always_inline int runtime_walk(__u32 runtime)
 	}
 }
 
-/* Whose reserved memory is this, if it is in no known mapping? RUNTIME_NONE, or w->mapping is set.
- */
+/* The runtime that reserved this unmapped memory (sets w->mapping), or RUNTIME_NONE. */
 static __always_inline __u32 runtime_unmapped(struct scratch *s)
 {
 	__u64 pc = walk_pc(&s->walk.regs);

@@ -221,8 +221,7 @@ bool disasm_arm64_one(struct buf code, u64 svma, struct disasm_insn *ret)
 		return true;
 	case 0x7:
 	case 0xf:
-		/* Scalar floating point that writes a general register: fmov and the conversions.
-		 */
+		/* Scalar floating point that writes a general register: fmov and conversions. */
 		if ((w & 0x7f20fc00) == 0x1e200000 && ((w >> 16 & 7) < 2 || (w >> 16 & 7) > 3) &&
 		    (w >> 16 & 7) != 7)
 			clobber(ret, w & 31);

@@ -55,8 +55,7 @@ struct elf_file {
 	u64 max_memory;		 /* 0, or no section is read that would make it more: -E2BIG */
 };
 
-/* Takes `fd`, also on failure. -ENOEXEC not ELF, -ENOTSUP other class or machine, -EINVAL damaged.
- */
+/* Takes `fd`, even on failure. -ENOEXEC: not ELF; -ENOTSUP: class or machine; -EINVAL: damaged. */
 int elf_file_open(int fd, struct diag *reterr_diag, struct elf_file **ret);
 /* Copies the image. */
 int elf_file_open_memory(const void *image, size_t n, struct diag *reterr_diag,
@@ -75,8 +74,7 @@ int elf_file_section(struct elf_file *f, const char *name, struct elf_section *r
 		     struct buf *ret_bytes);
 /* The bytes in the file for [svma, svma + n), through the segments; borrowed as above. */
 int elf_file_bytes(struct elf_file *f, u64 svma, size_t n, struct buf *ret_bytes);
-/* The same, where a PIE's or a library's pointers are those of a bias of 0; RELA relocations only.
- */
+/* The same with a PIE's or a library's pointers relocated for a bias of 0 (RELA only). */
 int elf_file_relocated(struct elf_file *f, u64 svma, size_t n, struct buf *ret_bytes);
 /* Copies up to n bytes from svma on, as far as its segment reaches in the file, and keeps nothing.
  * How many, or -ENOENT when there are none, or a negative errno. */

@@ -25,7 +25,6 @@ struct v8_builtins {
 	struct v8_builtin *list; /* owned, rising */
 };
 
-/* -ENOENT: there are none; -ENOMEM. Reads all of the file that is not written to: about 1 ms a MiB.
- */
+/* -ENOENT: there are none; -ENOMEM. Reads all read-only parts of the file: about 1 ms per MiB. */
 int v8_builtins_find(struct elf_file *elf, struct v8_builtins *ret);
 void v8_builtins_deinit(struct v8_builtins *b);

@@ -257,8 +257,7 @@ static bool list_has(const char *list, const char *end, const char *word)
 	return false;
 }
 
-/* How much we like the hierarchy of a line "ID:CONTROLLERS:PATH"; more is better, 0 is not at all.
- */
+/* Rank of the hierarchy of a line "ID:CONTROLLERS:PATH": higher is better, 0 is unusable. */
 static int cgroup_rank(const char *id, const char *list, const char *list_end)
 {
 	static const char *const v1[] = {"name=systemd", "pids", "memory", "cpu", "perf_event"};

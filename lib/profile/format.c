@@ -131,8 +131,7 @@ const struct profile_format *profile_format_by_path(const char *path)
 	size_t n = strlen(base);
 	const struct profile_format *format = by_ending(base, n);
 
-	/* `x.folded.gz` is folded; what needs no .gz of its own is compressed when it is written.
-	 */
+	/* `x.folded.gz` is folded text; the writer compresses it because of the .gz. */
 	if (!format && str_ends(base, ".gz"))
 		format = by_ending(base, n - 3);
 	return format;

@@ -14,6 +14,5 @@ int gzip_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct di
 int gzip_deflate(const void *data, size_t n, struct str *out);
 
 bool zstd_is(const u8 *data, size_t n);
-/* All frames; errors as above. Windows of more than 8 MiB (what the format promises) are refused.
- */
+/* All frames; errors as above. Refuses windows above 8 MiB, the format's recommended limit. */
 int zstd_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct diag *reterr_diag);

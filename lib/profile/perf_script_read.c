@@ -3,8 +3,7 @@
  * Reads the text of `perf script`:
  *
  *	comm  pid/tid [cpu] time:  period event:
- *		address symbol+0xoffset (file)		leaf first, inlined frames before their
- *holder
+ *		address symbol+0xoffset (file)	leaf first, inlined frames before their holder
  *		...
  *	(empty line)
  *

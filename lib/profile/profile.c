@@ -410,8 +410,7 @@ const char *profile_frame_name(const struct profile *p, u32 frame, struct str *s
 	path = profile_basename(path);
 	str_clear(scratch);
 	text_append_clean(scratch, path, 0);
-	/* Of a path that ends in '/', or that cleaning leaves nothing of, there is no file to name.
-	 */
+	/* A path that ends in '/', or is empty once cleaned, names no file. */
 	if (!scratch->n || strchr(path, '/'))
 		return "[unknown]";
 	str_printf(scratch, "+0x%llx", f->address);

@@ -27,8 +27,7 @@ struct str;
 
 enum profile_frame_flags {
 	PROFILE_FRAME_INLINED = 1,
-	/* The address is an offset in the file, or so it seems: debug information does not know it.
-	 */
+	/* The address seems to be a file offset: debug information does not know it. */
 	PROFILE_FRAME_OFFSET = 2,
 };
 

@@ -44,8 +44,7 @@ size_t answers_memory(const struct answers *a);
 /* `key`: whatever else the answers depend on; a file with another key is not used. -ENOENT,
  * -EBADMSG for a damaged file. */
 int answers_load(struct answers *a, const char *dir, const char *name, u64 key);
-/* Replaces the file as a whole, and drops the files used longest ago when the folder is too large.
- */
+/* Replaces the file atomically; drops the least recently used files of a folder that is full. */
 int answers_save(const struct answers *a, const char *dir, const char *name, u64 key);
 /* The file's bytes, for tests and the fuzzer. */
 int answers_parse(struct answers *a, const void *bytes, size_t n, u64 key);

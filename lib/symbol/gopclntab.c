@@ -6,10 +6,12 @@
  *		offsets from here of: funcnametab · cutab · filetab · pctab · functab (pointer size)
  *	functab nfunc × { entry, offset of _func from functab }, then the end of the last function;
  *		u32 from textStart since 1.18, pointers before
- *	_func   entry · nameOff i32 · args · deferreturn · pcsp · pcfile · pcln · npcdata · cuOffset
- *· [startLine, 1.20 on] · funcID u8 · 3 × u8 (the last: nfuncdata) · npcdata × u32 into pctab ·
- *nfuncdata × {u32 from gofunc since 1.18, pointer before} pctab	per table: { zigzag delta of
- *the value, delta of pc / minLC } as varints, from value -1
+ *	_func   entry · nameOff i32 · args · deferreturn · pcsp · pcfile · pcln · npcdata ·
+ *		cuOffset · [startLine, 1.20 on] · funcID u8 · 3 × u8 (the last: nfuncdata) ·
+ *		npcdata × u32 into pctab ·
+ *		nfuncdata × { u32 from gofunc since 1.18, pointer before }
+ *	pctab   per table: { zigzag delta of the value, delta of pc / minLC } as varints, from
+ *		value -1
  *
  * Up to 1.15 (magic fb) the functab follows nfunc, behind it is the u32 offset of filetab, all
  * offsets are from the header, _func has no cuOffset, and a file's number is its index in filetab.
@@ -127,8 +129,7 @@ static int find_in_section(struct gopclntab *t, const char *name, u64 *ret)
 	if (elf_file_section(t->f, name, &s, &b) < 0)
 		return -ENOENT;
 	for (u64 at = 0; skip_read_u64(b, at, &v); at += 8) {
-		/* minpc <= maxpc, and text is there: what moduledata has and a stray pointer not.
-		 */
+		/* minpc <= maxpc, and text: true of moduledata, not of a stray pointer. */
 		u64 min, max;
 
 		if (v != t->svma || !skip_read_u64(b, at + 20 * 8, &min) ||

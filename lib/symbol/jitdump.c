@@ -6,7 +6,9 @@
  *		timestamp u64 · flags u64
  *	record  id u32 · total_size u32 · timestamp u64 · body
  *	LOAD 0  pid u32 · tid u32 · vma u64 · code_addr u64 · code_size u64 · index u64 · name\0 ·
- *code MOVE 1  pid u32 · tid u32 · vma u64 · old_addr u64 · new_addr u64 · code_size u64 · index u64
+ *		code
+ *	MOVE 1  pid u32 · tid u32 · vma u64 · old_addr u64 · new_addr u64 · code_size u64 ·
+ *		index u64
  *	DEBUG 2 code_addr u64 · n u64 · n × { addr u64 · line s32 · discriminator s32 · file\0 }
  *	CLOSE 3, UNWIND 4
  *

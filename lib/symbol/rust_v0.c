@@ -60,8 +60,7 @@ static bool read_62(struct v0 *v, u64 *ret)
 			d = (u64)(c - 'A') + 36;
 		else
 			break;
-		/* Crates' disambiguators use all 64 bits; what is larger is too large for the rest.
-		 */
+		/* Crate disambiguators use all 64 bits; nothing else needs as many. */
 		if (__builtin_mul_overflow(x, 62, &x) || __builtin_add_overflow(x, d, &x))
 			x = ~0ULL - 1;
 		v->at++;

@@ -65,8 +65,7 @@ u64 symbols_n_read(const struct symbols *s);
  * ".dynsym". */
 const char *symbols_from(const struct symbols *s);
 
-/* Demangles C++, Rust (both manglings) and D; a malloc'ed string, or NULL when it is not mangled.
- */
+/* Demangles C++, Rust (both manglings) and D. Returns malloc'ed text, or NULL if not mangled. */
 char *symbol_demangle(const char *name);
 
 /* /proc/kallsyms with modules and BPF programs, or any file of its format. */

@@ -453,8 +453,7 @@ static const char *better_symbol(const struct symbols *s, const struct dwarf_fra
 	if (!e || !name || e->start != f->low ||
 	    (!str_starts(e->name, "_Z") && !str_starts(e->name, "_R")))
 		return NULL;
-	/* The identifier is in the mangled name as it is; template arguments and operators are not.
-	 */
+	/* A mangled name has the identifier verbatim, but not template arguments or operators. */
 	end = name + strcspn(name, "<");
 	for (const char *p = name; p < end; p++)
 		if (*p == ':')

@@ -9,7 +9,7 @@
  *
  * All but the first need a function that is sound on every way: each return finds the stack as
  * the ABI wants it, and no way runs into data. Where nothing says that a function begins there are
- *no rows.
+ * no rows.
  *
  * The lists are made when first needed and kept: most gaps are padding, and need none. A page's
  * bytes go when the page is done.

@@ -407,8 +407,7 @@ static void note_frame(struct flow *w, const struct state *s)
 	w->have_frame = true;
 }
 
-/* Goes on from an instruction; `before` is the one that was gone through just before it, or NULL.
- */
+/* Continues from an instruction; `before` is the one executed just before it, or NULL. */
 static int step(struct flow *w, u32 off, u32 before)
 {
 	struct node *n = node_at(w, off);

@@ -16,8 +16,7 @@
 #define BUILDINFO_INLINE 2 /* flag: strings follow; 1.18 and later */
 #define VERSION_MAX 63
 
-/* src/debug/buildinfo: the version is a string behind the header, or a Go string that it points to.
- */
+/* src/debug/buildinfo: the version follows the header, or is a Go string that it points to. */
 static bool version_bytes(struct elf_file *elf, struct buf *ret)
 {
 	struct elf_section s;

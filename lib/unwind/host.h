@@ -23,8 +23,7 @@ struct unwind_host {
 	const void *(*line)(void *arg, u32 line);
 	/* n bytes of the process's memory at avma; 0 or negative. */
 	int (*read)(void *arg, void *to, size_t n, u64 avma);
-	/* The unwind page for pc is not loaded: 0 when it is now, negative to give up. May be NULL.
-	 */
+	/* Loads the unwind page for pc: 0 when it is there, negative to give up. May be NULL. */
 	int (*missing)(void *arg, u64 pc);
 	/* Is pc where a runtime's walker would take over, which only BPF can do? May be NULL. */
 	enum unwind_host_runtime (*runtime)(void *arg, u32 runtime, u64 pc, u64 *ret_note);

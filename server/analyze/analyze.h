@@ -11,8 +11,8 @@
  * middle requests by at least half: what is peculiar to slow requests begins further down. Rows are
  * sorted by effect, those that are not explained first, of equals the one nearest to the root:
  * where the code path begins that only slow requests take. What that path calls comes behind it,
- * even if it is also called from elsewhere and so has a little more. Intervals are of the mean over requests,
- * normal (Welch's): they say how sure an effect is, not where it stands.
+ * even if it is also called from elsewhere and so has a little more. Intervals are of the mean over
+ * requests, normal (Welch's): they say how sure an effect is, not where it stands.
  */
 #pragma once
 

@@ -205,8 +205,7 @@ static int check_units(struct api_call *c, const struct profile *p, const struct
 			type_unit(p), type_unit(base));
 }
 
-/* The other side of a comparison: parameters with base_, as on this side where they are left out.
- */
+/* The base of a comparison: parameters with base_, each defaulting to the one without. */
 static int get_base(struct api_call *c, const struct profile *p, struct query *q,
 		    struct profile **ret)
 {

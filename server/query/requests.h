@@ -46,8 +46,7 @@ void query_requests_deinit(struct query_requests *r);
  * not belong to them any more then. */
 void query_requests_by_endpoint(struct query_requests *r);
 void query_requests_by_duration(struct query_requests *r, size_t n);
-/* The duration in ns that a share of the requests (by duration, from `first` on) does not exceed.
- */
+/* The duration in ns that `share` of the requests, sorted from `first` on, do not exceed. */
 u64 query_requests_percentile(const struct query_requests *r, size_t first, size_t n, double share);
 
 /* Of types of samples the one of most, in time rather than in numbers when both are as many. */

@@ -23,7 +23,6 @@ int query_stacks_parse(const char *text, struct diag *reterr_diag, struct query_
 void query_stacks_free(struct query_stacks *s);
 DEFINE_CLEANUP(query_stacks, struct query_stacks *, query_stacks_free)
 #define _cleanup_query_stacks_ _cleanup_(query_stacks)
-/* Forgets what is known of frames: needed before the first stack of another profile. 0 or -ENOMEM.
- */
+/* Clears cached frames; call before the first stack of another profile. 0 or -ENOMEM. */
 int query_stacks_profile(struct query_stacks *s, const struct profile *p);
 bool query_stacks_match(struct query_stacks *s, u32 stack);

@@ -306,8 +306,7 @@ static int perform(struct ch *s, struct ch_conn *c, const char *host, const stru
 	curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, c->headers);
 	curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, str_get(body));
 	curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->n);
-	/* On a connection that was used before, libcurl sends again by itself what got no answer.
-	 */
+	/* On a reused connection libcurl resends an unanswered request by itself. */
 	curl_easy_setopt(c->easy, CURLOPT_FRESH_CONNECT, q->once ? 1L : 0L);
 	code = curl_easy_perform(c->easy);
 	if (code != CURLE_OK)

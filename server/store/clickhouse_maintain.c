@@ -246,8 +246,7 @@ static int drop_by_age(struct ch *s, struct inventory *v, u64 now_ms, struct dia
 	return r;
 }
 
-/* A single day is too large: its first hours go. They do in the background, one time after another.
- */
+/* A single day exceeds the limit: deletes its first hours, in the background. */
 static int delete_hours(struct ch *s, u32 day, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str sql = {}, answer = {}, cluster = {};

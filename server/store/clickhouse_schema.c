@@ -13,11 +13,11 @@
  *	names		the frames that a frame without a name really is (late symbols)
  *
  * The sums of whole hours, by stack and by series, are projections of samples: ClickHouse keeps
- *them beside each part and reads them instead where a question allows it. Old servers have none.
+ * them beside each part and reads them instead where a question allows it. Old servers have none.
  *
  * In a cluster X is a Distributed table over X_local on every shard, samples and stacks sharded by
  * service, what belongs to no service by id. culprit_schema, partitions and names are whole on
- *every node: what is added to them in one INSERT is seen at once.
+ * every node: what is added to them in one INSERT is seen at once.
  */
 #include <errno.h>
 #include <stdio.h>

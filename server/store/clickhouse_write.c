@@ -197,8 +197,7 @@ static int add_series(struct writing *w, const struct store_series *series)
 	return vec_push(&w->parts[CH_SERIES].keys, series->id);
 }
 
-/* Stacks as the samples have them, each once a service: samples are sorted by service, not stack.
- */
+/* Adds each service's stacks once; samples are sorted by service, not by stack. */
 static int add_stacks(struct writing *w)
 {
 	const struct store_batch *b = w->b;

@@ -8,10 +8,15 @@
  * Who holds what:
  *	maintain_lock	removing blocks and what nobody refers to
  *	write_lock	the writer's connection, `ids`, `next`; all transactions that change
- *anything list_lock	`entries`, `names`, `naming`: taken for writing around COMMIT, for reading
- *around the start of a reader's transaction, so that a reader's list of blocks is exactly what is
- *in its snapshot cache_lock	`cache` pool_lock	the readers that nobody uses, `damaged` in
- *this order; list_lock and below are never held while waiting for write_lock.
+ *			anything
+ *	list_lock	`entries`, `names`, `naming`: taken for writing around COMMIT, for reading
+ *			around the start of a reader's transaction, so that a reader's list of
+ *			blocks is exactly what is in its snapshot
+ *	cache_lock	`cache`
+ *	pool_lock	the readers that nobody uses, `damaged`
+ *
+ * Locks are taken in this order; list_lock and those below it are never held while waiting for
+ * write_lock.
  */
 #pragma once
 

@@ -6,8 +6,8 @@
  *
  * One table of blocks (span_block.h), each of one kind and hour: of spans, what services were asked
  * for in part a and all other spans in part b; of samples part a. A block is found by its times,
- *and by a Bloom filter of its traces. Readers have a connection and a transaction of their own,
- *which reads the list, too: they need no lock.
+ * and by a Bloom filter of its traces. Readers have a connection and a transaction of their own,
+ * which reads the list, too: they need no lock.
  *
  *	write_lock	the writer's connection; all that changes something
  */

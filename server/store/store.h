@@ -3,19 +3,21 @@
  * Where the server keeps profiles: one vtable, two engines (sqlite.c, clickhouse.c), the same
  * logical tables in both:
  *
- *	series		id → labels: of the resource, and "thread.name"	(one of them is
- *service.name) functions	id → name, system name, file, start line frames		id → kind,
- *flags, binary (path, build-id), address, function, line, column; or, when symbols came late, the
- *frames that it really is stacks		id → frames, leaf first samples
- *(service, type, time, series, stack) → count, value
+ *	series		id → labels: of the resource (one of them is service.name), and
+ *			"thread.name"
+ *	functions	id → name, system name, file, start line
+ *	frames		id → kind, flags, binary (path, build-id), address, function, line, column;
+ *			or, when symbols came late, the frames that it really is
+ *	stacks		id → frames, leaf first
+ *	samples		(service, type, time, series, stack) → count, value
  *
  * Ids are 64-bit hashes of content, with separators (XXH3), never 0: equal everywhere, so what is
  * written twice or by two servers is one, and engines need no counter. Samples refer to stacks by
  * id and never change when symbols arrive late.
  *
- * Beside them lie spans (profile/span.h), and the samples that were taken in one, once more and by
- * it: who asks about time never meets these, and the other way round. They have a size of their
- *own.
+ * Beside them lie spans (profile/span.h) and a second copy of the samples that were taken in a
+ * span, found by span. Queries by time never read these, queries by span read nothing else. They
+ * have a size limit of their own.
  *
  * Times are ms since the epoch. As samples grow older their times are rounded down: to the
  * resolution of struct store_options.

@@ -8,8 +8,7 @@
 #include "base/text.h"
 #include "server/symbols/internal.h"
 
-/* Sections take memory when they are read: together not more than so many times the file's limit.
- */
+/* Bound on the memory of all decompressed sections, as a multiple of the file's limit. */
 #define MAX_EXPANSION 2
 
 bool symstore_is_build_id(const char *text)

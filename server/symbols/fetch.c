@@ -135,8 +135,7 @@ int symstore_fetch(struct symstore *s, const char *build_id, struct diag *reterr
 		r = fetch_from(s, url, n, build_id, &d);
 		if (r >= 0 || r == -ECANCELED)
 			return r;
-		/* One that did not answer may have it: that is said rather than that others do not.
-		 */
+		/* A server that did not answer may have it, so its error beats another's ENOENT. */
 		if (worst == -ENOENT) {
 			worst = r;
 			*reterr_diag = d;

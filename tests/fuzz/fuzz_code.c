@@ -7,7 +7,7 @@
  *	bit 2	code_flow() of two parts, the first one's length in the second byte
  *
  * Whatever the bytes are, the rows rise, neighbours differ, rules are ones that a walk can take,
- *and the same bytes give the same rows again.
+ * and the same bytes give the same rows again.
  */
 #include <elf.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
 /*
  * HotSpot's tables in a damaged libjvm.so, and names out of the damaged memory of a JVM. Both are
  * built by tests/unit/hotspot_image.h, the memory at a fixed address of this process. The input
- *says of which version, and what to change:
+ * says of which version, and what to change:
  *
  *	u8	version
  *	u8	odd: in the file, else in the memory

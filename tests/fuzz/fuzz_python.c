@@ -7,7 +7,7 @@
  *	1	minor version
  *	2…	the file; the table; code; or 256 bytes of code object, then what its pointers point
  *		to; or where symbols are in an image, and the image: a program and its memory in
- *one, which is learned, attached to and named in
+ *		one, which is learned, attached to and named in
  */
 #include <elf.h>
 #include <stdint.h>

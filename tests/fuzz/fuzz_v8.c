@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Names of V8's frames out of a damaged heap. The heap is that of tests/unit/v8heap.h. The input
- *says what to change:
+ * says what to change:
  *
  *	{u16 number of a word of the heap, u64 its value} …
  *

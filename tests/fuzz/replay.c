@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs a fuzz target over every file of the folders given: what `make check` does with the seeds.
- */
+/* Runs a fuzz target over every file of the given folders; `make check` replays the seeds. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdint.h>

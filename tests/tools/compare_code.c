@@ -7,11 +7,11 @@
  *	→ N instructions N agree N alike N none N wrong N other N pages N ms
  *
  * alike: the same in other words. Either the same slots below a cfa that is told by another
- *register (sp and the frame pointer are both known in most functions with a frame, and which one
- *CFI goes by is the compiler's choice), or the frame pointer was saved just now and is still where
- *it was. other: CFI itself has no rule there (entry points, signal frames, expressions). Two rules
- *agree when they are equal, or when CFI still names the slot of a frame pointer that was popped:
- *the bytes are below sp then, and both lead to the same value.
+ * register (sp and the frame pointer are both known in most functions with a frame, and which one
+ * CFI goes by is the compiler's choice), or the frame pointer was saved just now and is still where
+ * it was. other: CFI itself has no rule there (entry points, signal frames, expressions). Two rules
+ * agree when they are equal, or when CFI still names the slot of a frame pointer that was popped:
+ * the bytes are below sp then, and both lead to the same value.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -2,11 +2,11 @@
 /*
  *	soak_agents URL FROM_SECONDS MINUTES ROWS
  *
- * A day of 100 agents, sent to a server's OTLP over HTTP as fast as it takes it
- *(tests/server/soak). An agent sends every 5 s; here what it would send in MINUTES minutes is one
- *request, with ROWS rows that have the times of their 5 seconds. An agent is a host with five of 20
- *services; stacks are Zipf distributed over 3,000 of a service, 20 frames deep. Every six hours a
- *tenth of all functions changes, as deployments do.
+ * A day of 100 agents, sent to a server's OTLP over HTTP as fast as it accepts it
+ * (tests/server/test_soak.py). An agent sends every 5 s; here one request is what an agent sends
+ * in MINUTES minutes, with ROWS rows that have the times of their 5 seconds. An agent is a host
+ * with five of 20 services; stacks are Zipf distributed over 3,000 of a service, 20 frames deep.
+ * Every six hours a tenth of all functions changes, as deployments do.
  *
  * Four threads send, 25 agents each, in order of time; a request that is not taken is sent again.
  * Prints "step N" for each step of time, and at the end the sum of values by hour, as JSON.

@@ -5,8 +5,8 @@
  * of a prologue or an adapter once in ten thousand samples; here each of them is met.
  *
  * The walker is the one of bpf/unwind, compiled for the host; a walk ends at the first native
- *frame. While it steps, it notes each call that Java code makes, so it knows where return addresses
- *lie.
+ * frame. While it steps, it notes each call that Java code makes, so it knows where return
+ * addresses lie.
  *
  * Writes a JSON object a line for each different stack:
  *

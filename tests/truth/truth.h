@@ -57,8 +57,7 @@ void truth_knows(const char *name);
 	struct truth_node *truth_here_ __attribute__((cleanup(truth_leave), unused)) =             \
 		truth_enter_inlined(__func__)
 
-/* n more or less, n on average, another each time: what repeats in step with a clock is seen wrong.
- */
+/* A random number around n, n on average, so that no loop beats with the sampling clock. */
 long truth_about(long n);
 /* Burns CPU without calling anything; about n / 300 microseconds, never equally long. */
 void spin(long n);

@@ -2,7 +2,7 @@
 /*
  * A small libjvm.so and the memory of a process that has it, made byte by byte: its tables for
  * debuggers, a code heap with a method of another inlined, the interpreter's code, two classes.
- *What differs between versions differs here in the same way; the places of fields are our own.
+ * What differs between versions differs here in the same way; the places of fields are our own.
  *
  *	HOTSPOT_IMAGE	the library, at this bias: .data as in its file, and what its
  *			initialisers stored
@@ -98,8 +98,7 @@ enum image_offset {
 	CLASS_SYMBOLS = 0x500, /* class, method, file; 0x100 each */
 };
 
-/* Compilation, and where its positions are: an inlined call returns at 8, the method's own at 16.
- */
+/* The compilation's id, and its positions: the inlined call returns at 8, the method at 16. */
 #define IMAGE_COMPILE_ID 77u
 #define IMAGE_INLINED_AT 8u
 #define IMAGE_OWN_AT 16u

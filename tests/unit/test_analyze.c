@@ -134,8 +134,7 @@ Test(analyze, the_path_that_only_slow_requests_take_is_first)
 	cr_expect_eq(e->slow_self, 0);
 	e = row_of(&s, "match_here");
 	cr_expect_float_eq(e->slow_self / e->slow, 0.3, 0.01);
-	/* What is in all requests alike has no effect beyond what chance and duration make of it.
-	 */
+	/* A function that all requests share has no effect beyond chance and duration. */
 	e = row_of(&s, "collect");
 	cr_expect(e->low < 0 && e->high > 0, "%g %g", e->low, e->high);
 	analyze_slow_deinit(&s);

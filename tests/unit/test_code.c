@@ -183,8 +183,7 @@ Test(code, started_in_the_middle)
 
 Test(code, return_address_moved)
 {
-	/* pop %rax; push %rbx; push %rax; call; add $8, %rsp; ret: as V8's builtins take arguments.
-	 */
+	/* pop %rax; push %rbx; push %rax; call; add $8, %rsp; ret: a V8 builtin's arguments. */
 	expect(X86("\x58\x53\x50\xe8\x00\x01\x00\x00\x48\x83\xc4\x08\xc3"), true, true,
 	       "0 sp+8\n1 none\n");
 }

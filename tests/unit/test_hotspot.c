@@ -255,8 +255,7 @@ Test(hotspot, compiled)
 	}
 }
 
-/* Behind all that is described are slow paths: that of a return has left what was inlined before.
- */
+/* Slow paths follow all described code: a return's slow path has left the inlined callee. */
 Test(hotspot, behind_the_last_description)
 {
 	static const u8 leaves[] = {0x49, 0xba, 1,    2, 3, 4, 5, 6, 7, 8, /* mov r10, 8 bytes */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of procman that need no kernel: sets of mappings, records. The rest is in tests/live.
- */
+/* Parts of procman that need no kernel: mapping sets, records. tests/live has the rest. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <linux/perf_event.h>

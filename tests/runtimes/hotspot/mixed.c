@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The native methods of Mixed.java, and the function java() of its script, by CPython's stable ABI.
- */
+/* Native methods of Mixed.java, and its script's java() through CPython's stable ABI. */
 #include <dlfcn.h>
 #include <jni.h>
 #include <stdio.h>
