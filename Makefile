@@ -86,7 +86,7 @@ fuzz: $(BUILD_FUZZ)/build.ninja ## every fuzzer for FUZZ_SECONDS
 	ninja -C $(BUILD_FUZZ)
 	tools/fuzz $(BUILD_FUZZ) $(FUZZ_SECONDS)
 
-lint: all ## clang-format, clang-tidy, shellcheck, rules (packages: tools/install dev)
+lint: all ## rules, clang-format, clang-tidy, shellcheck, flake8, eslint
 	tools/lint $(BUILD)
 
 format: ## clang-format in place

@@ -3,7 +3,7 @@
  * What HotSpot's frames are called.
  *
  *	Method → ConstMethod → ConstantPool → holder's Klass → Symbol		class
- *			     │		   └→ Symbol				method, source file
+ *			     │		   └→ Symbol			method, source
  *			     └ bytecodes, then pairs of (bci, line) deltas	line
  *
  *	nmethod: PcDesc[] by pc → scope in its debug information: (sender, method, bci), innermost

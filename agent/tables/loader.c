@@ -308,8 +308,9 @@ static bool give_back(struct loader_file *f)
 		return false;
 	rules = unwind_source_rules(f->source, &n);
 	copy = reallocarray(NULL, n, sizeof(*copy));
-	if (copy)
-		f->fd = fcntl(f->elf->fd, F_DUPFD_CLOEXEC, 0);
+	if (!copy)
+		return false;
+	f->fd = fcntl(f->elf->fd, F_DUPFD_CLOEXEC, 0);
 	if (f->fd < 0) {
 		free(copy);
 		return false;

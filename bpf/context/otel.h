@@ -63,8 +63,7 @@ static __always_inline bool otel_context(struct scratch *s, struct context_proce
 	if (!slot)
 		return false;
 	n = context_bytes(&g->otel_at, CONTEXT_OTEL_BEHIND + OTEL_MOST, sizeof(g->otel_at),
-			  p->otel_behind ? CONTEXT_OTEL_BEHIND + p->otel_ahead
-					 : sizeof(g->otel_at),
+			  p->otel_behind ? CONTEXT_OTEL_BEHIND + p->otel_ahead : sizeof(g->otel_at),
 			  slot);
 	at = n ? g->otel_at : 0;
 	if (!at)

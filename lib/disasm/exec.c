@@ -20,6 +20,21 @@ static struct exec_value unknown(void)
 	return (struct exec_value){};
 }
 
+static bool same_value(const struct exec_value *a, const struct exec_value *b)
+{
+	bool same = a->known == b->known && a->n == b->n && a->constant == b->constant;
+
+	for (u32 i = 0; same && i < a->n; i++)
+		same = a->terms[i].symbol == b->terms[i].symbol &&
+		       a->terms[i].factor == b->terms[i].factor;
+	return same;
+}
+
+static bool same_symbol(const struct exec_symbol *a, const struct exec_symbol *b)
+{
+	return a->kind == b->kind && a->size == b->size && same_value(&a->at, &b->at);
+}
+
 struct exec_value exec_symbol(struct exec *x, enum exec_symbol_kind kind, u8 size,
 			      const struct exec_value *at)
 {
@@ -29,7 +44,7 @@ struct exec_value exec_symbol(struct exec *x, enum exec_symbol_kind kind, u8 siz
 	if (at)
 		s.at = *at;
 	for (i = 0; i < x->n_symbols; i++)
-		if (kind != EXEC_RESULT && !memcmp(&x->symbols[i], &s, sizeof(s)))
+		if (kind != EXEC_RESULT && same_symbol(&x->symbols[i], &s))
 			break;
 	if (i == EXEC_MAX_SYMBOLS)
 		return unknown();

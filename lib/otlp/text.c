@@ -20,15 +20,9 @@ static const struct {
 	u8 kind;
 } frame_types[] = {
 	/* Of others: the nearest that there is. */
-	{"go", FRAME_NATIVE},
-	{"rust", FRAME_NATIVE},
-	{"php", FRAME_JIT},
-	{"phpjit", FRAME_JIT},
-	{"ruby", FRAME_JIT},
-	{"perl", FRAME_JIT},
-	{"dotnet", FRAME_JIT},
-	{"beam", FRAME_JIT},
-	{"luajit", FRAME_JIT},
+	{"go", FRAME_NATIVE},  {"rust", FRAME_NATIVE}, {"php", FRAME_JIT},
+	{"phpjit", FRAME_JIT}, {"ruby", FRAME_JIT},    {"perl", FRAME_JIT},
+	{"dotnet", FRAME_JIT}, {"beam", FRAME_JIT},    {"luajit", FRAME_JIT},
 };
 
 const char *otlp_frame_type(u8 kind)
@@ -38,9 +32,9 @@ const char *otlp_frame_type(u8 kind)
 
 u8 otlp_frame_kind(const char *type)
 {
-	for (u8 kind = 0; kind < FRAME_KIND_N; kind++)
+	for (u32 kind = 0; kind < FRAME_KIND_N; kind++)
 		if (!strcmp(vocab_frame_kind(kind)->otlp, type))
-			return kind;
+			return (u8)kind;
 	for (size_t i = 0; i < ARRAY_SIZE(frame_types); i++)
 		if (!strcmp(frame_types[i].type, type))
 			return frame_types[i].kind;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- *	entry ──▶ node ──▶ node ──▶ …		each node: an instruction and the state before it
+ *	entry ──▶ node ──▶ node ──▶ …		node: an instruction and the state before it
  *		    │
  *		    ├─▶ target of a jump	sure
  *		    └─▶ behind a call		weak: the call may not return

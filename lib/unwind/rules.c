@@ -74,7 +74,7 @@ int rules_init(struct rules *r)
 		rules_deinit(r);
 		return -ENOMEM;
 	}
-	for (u16 i = 0; i < RULE_N_FIXED; i++)
+	for (u32 i = 0; i < RULE_N_FIXED; i++)
 		(void)rules_intern(r, &fixed[i]);
 	return 0;
 }

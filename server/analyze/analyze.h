@@ -54,7 +54,7 @@ struct analyze_row {
 	bool explained;
 	double slow, middle; /* mean of a request, with what it calls */
 	double slow_self, middle_self;
-	double effect, low, high;	     /* and its 95 % interval */
+	double effect, low, high; /* and its 95 % interval */
 	double rank; /* what rows are sorted by: the effect, or a caller's that is a little less */
 	double slow_running, middle_running; /* share of requests that have it at all */
 	double depth; /* mean, from the root, over its samples in slow requests */

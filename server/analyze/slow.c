@@ -396,7 +396,10 @@ static double rarity(const struct analyze_row *r)
 	return r->slow > 0 ? r->middle / r->slow : 1;
 }
 
-/* Whether what `lower` has more in slow requests is nearly all of `upper`, which calls it, and of its size. */
+/*
+ * Whether `lower`'s excess in slow requests is nearly all of the excess of its caller `upper`, and
+ * of its size.
+ */
 static bool is_part(const struct slow *s, const struct ranked *k, size_t upper, size_t lower)
 {
 	const struct analyze_row *u = &s->out->rows.data[k->order[upper]],

@@ -142,7 +142,7 @@ static int read_status(struct api_call *c, const char *prefix, u8 *statuses)
 
 	if (!text || !*text)
 		return 0;
-	for (u8 i = 0; i < SPAN_STATUS_N; i++)
+	for (u32 i = 0; i < SPAN_STATUS_N; i++)
 		if (!strcmp(text, span_status_name(i)))
 			*statuses = (u8)(1 << i);
 	return *statuses ? 0 : diag_set(&c->d, -EINVAL, "status: unset, ok or error");

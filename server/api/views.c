@@ -128,7 +128,7 @@ static int label_values(struct api_call *c)
 void api_put_tree(struct str *out, const struct profile_tree *t)
 {
 	str_puts(out, "\"kinds\":[");
-	for (u8 k = 0; k < FRAME_KIND_N; k++)
+	for (u32 k = 0; k < FRAME_KIND_N; k++)
 		str_printf(out, k ? ",\"%s\"" : "\"%s\"", vocab_frame_kind(k)->name);
 	str_puts(out, "],\"names\":[");
 	for (u32 i = 0; i < t->strings.n; i++) {

@@ -7,7 +7,6 @@ All of them run once, two at a time, under one `culprit record`; each is then ju
 
 import os
 import shutil
-import subprocess
 from collections import Counter
 
 import pytest

@@ -133,7 +133,7 @@ def speedscope(data):
 
 
 def firefox(data):
-    from test_formats import check_firefox_thread, firefox_stacks # pylint: disable=import-outside-toplevel
+    from test_formats import check_firefox_thread, firefox_stacks
     m = json.loads(data)
     out = collections.Counter()
     for t in m["threads"]:

@@ -9,7 +9,6 @@ from collections import Counter
 import pytest
 
 from recorder import record
-# pylint: disable=unused-import
 from test_hotspot import HERE, Java, built, homes
 from test_python_process import shared_python
 

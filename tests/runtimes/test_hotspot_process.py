@@ -13,7 +13,6 @@ from collections import Counter
 
 import pytest
 
-# pylint: disable=unused-import
 from recorder import read, record, start_record
 from statistics_of import binomial_interval
 from test_hotspot import HERE, MODES, built, check_chains, check_order, java, profile, stacks_of

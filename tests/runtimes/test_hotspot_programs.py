@@ -9,7 +9,6 @@ import subprocess
 
 import pytest
 
-# pylint: disable=unused-import
 from recorder import Completeness, read, record
 from test_hotspot import CACHE, HERE, built, java
 

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from test_hotspot import built, java, profile # pylint: disable=unused-import
+from test_hotspot import built, java, profile
 
 PLATFORM = ["plain", "alternating", "compiled", "mixed"]
 VIRTUAL = ["virtual", "parked"]

@@ -32,7 +32,7 @@ VERSIONS = ["system", *(f"node{n}" for n in (12, 14, 16, 18, 20, 22, 24, 26)),
             *(f"debian_{suite}" for suite in ("bullseye", "bookworm", "trixie", "sid"))]
 
 sys.path.insert(0, os.path.join(TOP, "tests/live"))
-from recorder import Completeness, read, record # noqa: E402  pylint: disable=wrong-import-position
+from recorder import Completeness, read, record # noqa: E402
 
 Frame = namedtuple("Frame", "name file line column")
 NATIVE = "native_call" # of the addon

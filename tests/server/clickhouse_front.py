@@ -19,7 +19,7 @@ import urllib.parse
 import zlib
 
 sys.path.insert(0, sys.argv[1])
-from chdb import session  # noqa: E402  pylint: disable=wrong-import-position
+from chdb import session  # noqa: E402
 
 NOT_SETTINGS = {"query", "database", "user", "password", "wait_end_of_query", "enable_http_compression",
                 "buffer_size", "default_format", "session_id", "compress", "decompress"}

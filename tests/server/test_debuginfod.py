@@ -160,7 +160,7 @@ def test_files_that_dwz_made_small(serve, debuginfod, tmp_path):
 
 def test_who_has_nothing_is_not_asked_again(serve, fake, program):
     server = serve("--debuginfod-urls", fake.url)
-    stacks = fill(server, program, int(time.time()) - 300)
+    fill(server, program, int(time.time()) - 300)
     wait_for(lambda: "do not have it" in note_of(server, program), "the note")
     for i in range(3):
         fill(server, program, int(time.time()) - 200 + i)

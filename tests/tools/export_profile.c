@@ -229,7 +229,8 @@ static void print_stats(struct exporters *e, const char *when)
 			   s[i].sent, s[i].sent_bytes, s[i].retried, s[i].spooled,
 			   s[i].spooled_bytes, s[i].dropped, s[i].dropped_samples);
 		for (u32 k = 0; k < EXPORT_DROP_N; k++)
-			str_printf(&line, ",\"%s\":%llu", vocab_export_drop(k)->name, s[i].dropped_by[k]);
+			str_printf(&line, ",\"%s\":%llu", vocab_export_drop(k)->name,
+				   s[i].dropped_by[k]);
 		str_puts(&line, ",\"error\":");
 		text_append_json(&line, s[i].last_error);
 		printf("%s}\n", str_get(&line));

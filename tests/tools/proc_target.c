@@ -88,7 +88,7 @@ static int spin(long ms)
 
 static pid_t start(const char *file, const char *mode, const char *arg)
 {
-	pid_t pid = vfork();
+	pid_t pid = vfork(); /* NOLINT: as shells do */
 
 	if (pid == 0) {
 		execl(file, file, mode, arg, NULL);

@@ -14,10 +14,10 @@ NOINLINE void child_work(void)
 NOINLINE void forker(void)
 {
 	TRUTH();
-	pid_t pid = vfork();
+	pid_t pid = vfork(); /* NOLINT: what this tests */
 
 	if (!pid) {
-		child_work();
+		child_work(); /* NOLINT */
 		_exit(0);
 	}
 	if (pid > 0)

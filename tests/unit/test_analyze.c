@@ -156,7 +156,7 @@ Test(analyze, a_path_is_before_what_it_calls_that_is_called_elsewhere_too)
 	assert_first(&s, 1, "regex_match");
 	assert_first(&s, 2, "match_here");
 	analyze_slow_deinit(&s);
-	/* As much as all else that is matched, and more than a little: that is where it begins now. */
+	/* Now as much as all other matches, and more than a little: the path begins here. */
 	add_request(&m, 400, ANALYZE_SLOW);
 	add_time(&m, "match_here regex_match route handle main", 16000);
 	s = analyze(&m);

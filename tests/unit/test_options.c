@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/options.c"
+#include "cli/options.c" /* NOLINT: tests its static functions */
 
 /* main.c's, which has a main() of its own. */
 static char said[512];

@@ -77,7 +77,14 @@ Test(pprof, everything_of_the_model_survives)
 	cr_assert_str_eq(profile_string(again, again->period_name), "cpu");
 	cr_assert_eq(again->period, p->period);
 	cr_assert_str_eq(profile_string(again, again->title), "./app --fast");
-	cr_assert(!memcmp(&again->quality, &p->quality, sizeof(p->quality)));
+	cr_assert_eq(again->quality.samples, p->quality.samples);
+	cr_assert_eq(again->quality.lost, p->quality.lost);
+	cr_assert_eq(again->quality.truncated, p->quality.truncated);
+	cr_assert_eq(again->quality.unknown, p->quality.unknown);
+	cr_assert_eq(again->quality.frames, p->quality.frames);
+	cr_assert_eq(again->quality.user_stacks, p->quality.user_stacks);
+	cr_assert_eq(again->quality.measured, p->quality.measured);
+	cr_assert_eq(again->quality.damaged, p->quality.damaged);
 	for (size_t i = 0; i < again->frames.n; i++) {
 		const struct profile_frame *f = &again->frames.data[i];
 		_cleanup_str_ struct str s = {};

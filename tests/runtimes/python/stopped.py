@@ -16,7 +16,8 @@ except ImportError:
 
 class Holder:
     def spin(self):
-        while True: pass
+        while True:
+            pass
 
 
 def one(_, __):
