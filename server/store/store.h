@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the server keeps profiles: one vtable, two engines (sqlite.c, clickhouse.c), the same
+ * Where the server keeps profiles: one vtable, two engines (sqlite/, clickhouse/), the same
  * logical tables in both:
  *
  *	series		id → labels: of the resource (one of them is service.name), and

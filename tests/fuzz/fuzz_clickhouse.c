@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/store/clickhouse.h"
-#include "server/store/clickhouse_load.h"
+#include "server/store/clickhouse/clickhouse.h"
+#include "server/store/clickhouse/load.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests to ClickHouse: who, which settings, what an error means, and when to try again.
+ *
+ * User and password go in headers. What ClickHouse says of an error is told to whoever asked; the
+ * request itself never is.
+ */
+#include <curl/curl.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "profile/gzip.h"
+#include "server/store/clickhouse/clickhouse.h"
+
+#define MAX_ANSWER_BYTES ((size_t)1 << 30)
+#define MAX_ERROR_BYTES 200
+#define MIN_COMPRESS_BYTES 1024
+#define CONNECT_MS 3000
+#define FIRST_PAUSE_MS 50
+#define LAST_PAUSE_MS 1000
+
+/* ClickHouse's numbers of errors that may be gone a moment later. */
+static const u32 come_again[] = {
+	32,  /* the end of what it read from another server came too early */
+	159, /* timeout exceeded */
+	164, /* read only, as long as a replica has no keeper */
+	202, /* too many simultaneous queries */
+	203, /* no free connection */
+	209, /* socket timeout */
+	210, /* network error */
+	225, /* no ZooKeeper */
+	241, /* memory limit */
+	242, /* table is read only, as above */
+	252, /* too many parts */
+	279, /* all connection tries failed */
+	285, /* too few live replicas */
+	286, /* unsatisfied quorum */
+	319, /* unknown status of insert */
+	425, /* system error */
+	999, /* keeper */
+};
+
+struct ch_conn {
+	CURL *easy;		    /* owned */
+	struct curl_slist *headers; /* owned */
+	struct str answer;
+	bool too_large;
+	char error[CURL_ERROR_SIZE];
+	struct ch_conn *next; /* of those that nobody uses */
+};
+
+/* ---- connections ---- */
+
+static size_t on_body(char *data, size_t size, size_t n, void *arg)
+{
+	struct ch_conn *c = arg;
+
+	c->too_large = c->answer.n + size * n > MAX_ANSWER_BYTES;
+	return c->too_large || str_append(&c->answer, data, size * n) < 0 ? 0 : size * n;
+}
+
+static int add_header(struct curl_slist **list, const char *name, const char *value)
+{
+	_cleanup_str_ struct str line = {};
+	struct curl_slist *more;
+
+	/* A header without a value has a semicolon in libcurl's language. */
+	str_printf(&line, *value ? "%s: %s" : "%s;", name, value);
+	more = line.failed ? NULL : curl_slist_append(*list, str_get(&line));
+	if (!more)
+		return -ENOMEM;
+	*list = more;
+	return 0;
+}
+
+static void conn_free(struct ch_conn *c)
+{
+	curl_easy_cleanup(c->easy);
+	curl_slist_free_all(c->headers);
+	str_deinit(&c->answer);
+	free(c);
+}
+
+static int conn_options(const struct ch_config *config, struct ch_conn *c)
+{
+	bool ok = true;
+
+#define SET(option, value) ok = ok && curl_easy_setopt(c->easy, option, value) == CURLE_OK
+	SET(CURLOPT_NOSIGNAL, 1L);
+	SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	SET(CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
+	SET(CURLOPT_USERAGENT, "culprit/" CULPRIT_VERSION);
+	SET(CURLOPT_PROTOCOLS_STR, "http,https");
+	SET(CURLOPT_PROXY, "");
+	SET(CURLOPT_ERRORBUFFER, c->error);
+	SET(CURLOPT_WRITEFUNCTION, on_body);
+	SET(CURLOPT_WRITEDATA, c);
+	SET(CURLOPT_POST, 1L);
+	if (config->compress)
+		SET(CURLOPT_ACCEPT_ENCODING, "gzip");
+	if (config->ca)
+		SET(CURLOPT_CAINFO, config->ca);
+#undef SET
+	return ok ? 0 : -EINVAL;
+}
+
+static int conn_headers(const struct ch_config *config, bool gzip, struct ch_conn *c)
+{
+	int r = add_header(&c->headers, "X-ClickHouse-User", config->user);
+
+	if (r == 0)
+		r = add_header(&c->headers, "X-ClickHouse-Key", config->password);
+	/* No waiting for "100 Continue", no type. */
+	if (r == 0)
+		r = add_header(&c->headers, "Content-Type", "application/octet-stream");
+	if (r == 0 && gzip)
+		r = add_header(&c->headers, "Content-Encoding", "gzip");
+	if (r == 0) {
+		struct curl_slist *more = curl_slist_append(c->headers, "Expect:");
+
+		if (!more)
+			return -ENOMEM;
+		c->headers = more;
+	}
+	return r;
+}
+
+static struct ch_conn *conn_get(struct ch *s)
+{
+	struct ch_conn *c;
+
+	pthread_mutex_lock(&s->conn_lock);
+	c = s->idle;
+	if (c)
+		s->idle = c->next;
+	pthread_mutex_unlock(&s->conn_lock);
+	if (c)
+		return c;
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return NULL;
+	c->easy = curl_easy_init();
+	if (!c->easy || conn_options(&s->config, c) < 0) {
+		conn_free(c);
+		return NULL;
+	}
+	return c;
+}
+
+static void conn_put(struct ch *s, struct ch_conn *c)
+{
+	str_deinit(&c->answer);
+	pthread_mutex_lock(&s->conn_lock);
+	c->next = s->idle;
+	s->idle = c;
+	pthread_mutex_unlock(&s->conn_lock);
+}
+
+void ch_disconnect(struct ch *s)
+{
+	while (s->idle) {
+		struct ch_conn *c = s->idle;
+
+		s->idle = c->next;
+		conn_free(c);
+	}
+}
+
+/* ---- errors ---- */
+
+static bool is_transient(u32 code)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(come_again); i++)
+		if (come_again[i] == code)
+			return true;
+	return false;
+}
+
+/* "Code: 60, e.displayText() = DB::Exception: TEXT, e.what() = ..." or "Code: 60. DB::..." */
+static u32 error_code(const char *text)
+{
+	u32 code = 0;
+
+	return sscanf(text, "Code: %9u", &code) == 1 ? code : 0;
+}
+
+static void error_text(const char *answer, struct str *out)
+{
+	const char *text = strstr(answer, "DB::Exception: ");
+	const char *end;
+
+	text = text ? text + strlen("DB::Exception: ") : answer;
+	end = strstr(text, ", e.what()");
+	for (size_t i = 0; text[i] && text + i != end && i < MAX_ERROR_BYTES; i++)
+		str_putc(out, (u8)text[i] < ' ' ? ' ' : text[i]);
+}
+
+static int answer_error(const struct ch *s, const struct ch_conn *c, long status,
+			struct diag *reterr_diag)
+{
+	const char *answer = str_get(&c->answer);
+	u32 code = error_code(answer);
+	_cleanup_str_ struct str text = {};
+	int r = -EIO;
+
+	error_text(answer, &text);
+	if (status == 401 || status == 403 || code == 192 || code == 193 || code == 194 ||
+	    code == 516)
+		return diag_set(reterr_diag, -EACCES,
+				"%s does not let user '%s' in: check user and password", s->where,
+				s->config.user);
+	if (code == 60 || code == 81 || code == 218 || code == 497)
+		r = -ENOENT; /* a table or database that is not there, or not for this user */
+	else if (code == 243)
+		r = -ENOSPC;
+	else if (is_transient(code) || status == 429 || (status >= 502 && status <= 504))
+		r = -EAGAIN;
+	return diag_set(reterr_diag, r, "%s answers HTTP %ld, error %u: %s", s->where, status, code,
+			str_get(&text));
+}
+
+static int transfer_error(const struct ch *s, const struct ch_conn *c, CURLcode code,
+			  struct diag *reterr_diag)
+{
+	const char *text = c->error[0] ? c->error : curl_easy_strerror(code);
+
+	if (c->too_large)
+		return diag_set(reterr_diag, -E2BIG, "%s: an answer of more than 1 GiB", s->where);
+	if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
+		return diag_set(reterr_diag, -EIO,
+				"%s: its certificate is not trusted (%s): give the file of its CA "
+				"with ca=FILE",
+				s->where, text);
+	return diag_set(reterr_diag, -EAGAIN, "%s: %s", s->where, text);
+}
+
+/* ---- requests ---- */
+
+static void add_parameter(CURL *easy, struct str *url, const char *name, const char *value)
+{
+	char *text = curl_easy_escape(easy, value, 0);
+
+	if (!text)
+		url->failed = true;
+	else
+		str_printf(url, "&%s=%s", name, text);
+	curl_free(text);
+}
+
+static int make_url(const struct ch *s, CURL *easy, const char *host, const struct ch_request *q,
+		    struct str *url)
+{
+	/* Buffered there until the end: then the status tells of every error. */
+	str_printf(url, "%s?wait_end_of_query=1", host);
+	if (!q->no_database)
+		add_parameter(easy, url, "database", s->config.database);
+	if (s->config.compress)
+		str_puts(url, "&enable_http_compression=1");
+	/* What was written is read from the replica that has it first; the others stand by. */
+	if (s->config.cluster)
+		str_puts(url, "&load_balancing=in_order&insert_distributed_sync=1");
+	if (q->rows) {
+		add_parameter(easy, url, "query", q->sql);
+		/* One block, which is there as a whole or not at all. */
+		str_puts(url, "&max_insert_block_size=100000000&insert_deduplicate=1");
+		if (s->modern)
+			str_puts(url, "&async_insert=0");
+	} else {
+		/* Lists of ids are long. */
+		str_puts(url, "&max_query_size=1000000000&max_ast_elements=100000000"
+			      "&max_expanded_ast_elements=100000000");
+	}
+	if (q->token)
+		add_parameter(easy, url, "insert_deduplication_token", q->token);
+	if (q->settings)
+		str_puts(url, q->settings);
+	return url->failed ? -ENOMEM : 0;
+}
+
+static int perform(struct ch *s, struct ch_conn *c, const char *host, const struct ch_request *q,
+		   const struct str *body, bool gzip, struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str url = {};
+	CURLcode code;
+	long status = 0;
+	int r = make_url(s, c->easy, host, q, &url);
+
+	if (r == 0) {
+		curl_slist_free_all(c->headers);
+		c->headers = NULL;
+		r = conn_headers(&s->config, gzip, c);
+	}
+	if (r < 0)
+		return r;
+	str_clear(&c->answer);
+	c->error[0] = 0;
+	c->too_large = false;
+	curl_easy_setopt(c->easy, CURLOPT_URL, str_get(&url));
+	curl_easy_setopt(c->easy, CURLOPT_TIMEOUT_MS,
+			 (long)(q->timeout_ms ? q->timeout_ms : s->config.timeout_ms));
+	curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, c->headers);
+	curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, str_get(body));
+	curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->n);
+	/* On a reused connection libcurl resends an unanswered request by itself. */
+	curl_easy_setopt(c->easy, CURLOPT_FRESH_CONNECT, q->once ? 1L : 0L);
+	code = curl_easy_perform(c->easy);
+	if (code != CURLE_OK)
+		return transfer_error(s, c, code, reterr_diag);
+	curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
+	return status == 200 ? 0 : answer_error(s, c, status, reterr_diag);
+}
+
+static void pause_ms(u64 ms)
+{
+	struct timespec t = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
+
+	nanosleep(&t, NULL);
+}
+
+/* The hosts in turn, beginning with the one that answered last, with growing pauses. */
+static int try_hosts(struct ch *s, struct ch_conn *c, const struct ch_request *q,
+		     const struct str *body, bool gzip, struct diag *reterr_diag)
+{
+	u64 end = clock_ns(CLOCK_MONOTONIC) + s->config.retry_ms * 1000000;
+	u64 wait_ms = FIRST_PAUSE_MS;
+	size_t host, tries = 0;
+	int r;
+
+	pthread_mutex_lock(&s->conn_lock);
+	host = s->host;
+	pthread_mutex_unlock(&s->conn_lock);
+	for (;;) {
+		r = perform(s, c, s->config.hosts[host], q, body, gzip, reterr_diag);
+		if (r != -EAGAIN || q->once)
+			break;
+		host = (host + 1) % s->config.n_hosts;
+		if (++tries % s->config.n_hosts)
+			continue;
+		if (clock_ns(CLOCK_MONOTONIC) + wait_ms * 1000000 >= end)
+			break;
+		pause_ms(wait_ms);
+		wait_ms = MIN(wait_ms * 2, (u64)LAST_PAUSE_MS);
+	}
+	pthread_mutex_lock(&s->conn_lock);
+	s->host = host;
+	pthread_mutex_unlock(&s->conn_lock);
+	return r;
+}
+
+int ch_run(struct ch *s, const struct ch_request *q, struct str *ret, struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str packed = {}, sql = {};
+	const struct str *body = q->rows;
+	struct ch_conn *c;
+	bool gzip;
+	int r = 0;
+
+	if (!body) {
+		str_puts(&sql, q->sql);
+		body = &sql;
+	}
+	gzip = s->config.compress && body->n >= MIN_COMPRESS_BYTES;
+	if (gzip) {
+		r = gzip_deflate(str_get(body), body->n, &packed);
+		body = &packed;
+	}
+	if (r < 0 || (q->rows && q->rows->failed) || sql.failed)
+		return diag_set(reterr_diag, -ENOMEM, "out of memory");
+	c = conn_get(s);
+	if (!c)
+		return diag_set(reterr_diag, -ENOMEM, "out of memory");
+	r = try_hosts(s, c, q, body, gzip, reterr_diag);
+	/* Somebody is changing something there: whoever sends keeps it, and comes again. */
+	if (s->opened && (r == -EACCES || r == -ENOENT))
+		r = -EAGAIN;
+	if (r == 0 && ret) {
+		str_deinit(ret);
+		*ret = c->answer;
+		c->answer = (struct str){};
+	}
+	conn_put(s, c);
+	return r;
+}
+
+int ch_select(struct ch *s, const char *sql, struct str *ret, struct diag *reterr_diag)
+{
+	return ch_run(s, &(struct ch_request){.sql = sql}, ret, reterr_diag);
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rounding a day's times, in steps with config.grace_ms between them, which is longer than any
+ * server works with what it knew before:
+ *
+ *	1	the day's partition is closing: who writes takes the next day. A new run is in the
+ *		making, which nobody sees
+ *	2	the run is written, compared, and opened in the INSERT that ends the old partition
+ *	3	the old one is dropped (maintain.c)
+ *
+ * Every server may try. Each has a run of its own; of two that were opened the first counts. What
+ * was begun by a server that is gone is begun anew.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/store/clickhouse/clickhouse.h"
+
+#define BUDGET_NS 1500000000ULL
+#define ABANDONED_MS 3600000ULL /* beyond the grace: its server is taken to be gone */
+#define REQUEST_MS 600000
+#define DAY_MS 86400000ULL
+
+int ch_set_states(struct ch *s, const struct ch_partition *p, size_t n, struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str rows = {};
+	int r;
+
+	for (size_t i = 0; i < n; i++) {
+		ch_put_u32(&rows, p[i].day);
+		ch_put_u32(&rows, p[i].resolution);
+		ch_put_u32(&rows, p[i].run);
+		ch_put_u8(&rows, p[i].state);
+		ch_put_u64(&rows, p[i].at_ms);
+	}
+	r = ch_run(s,
+		   &(struct ch_request){.sql = "INSERT INTO partitions (day, resolution, run, "
+					       "state, at_ms) FORMAT RowBinary",
+					.rows = &rows},
+		   NULL, reterr_diag);
+	ch_partitions_forget(s);
+	return r;
+}
+
+/* ---- which ---- */
+
+/* The resolution of what is so old, or 0. */
+static u32 wanted_resolution(const struct ch *s, u32 day, u64 now_ms)
+{
+	u64 end = ch_day_begin_ms(day) + DAY_MS, resolution = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(s->tiers) && s->tiers[i].resolution_ms; i++)
+		if (now_ms >= end + s->tiers[i].age_s * 1000)
+			resolution = s->tiers[i].resolution_ms;
+	return (u32)resolution;
+}
+
+static const struct ch_partition *known_of(const struct ch_partitions *known,
+					   const struct ch_partition *p)
+{
+	for (size_t i = 0; i < known->list.n; i++) {
+		const struct ch_partition *e = &known->list.data[i];
+
+		if (e->day == p->day && e->resolution == p->resolution && e->run == p->run)
+			return e;
+	}
+	return NULL;
+}
+
+/* Somebody is at it: a run of the day that is in the making, and not given up. */
+static bool is_in_work(const struct ch *s, const struct ch_partitions *known, u32 day, u64 now_ms)
+{
+	for (size_t i = 0; i < known->list.n; i++) {
+		const struct ch_partition *e = &known->list.data[i];
+
+		if (e->day == day && e->state == CH_MAKING &&
+		    e->at_ms + s->config.grace_ms + ABANDONED_MS > now_ms)
+			return true;
+	}
+	return false;
+}
+
+static bool is_source(const struct ch_partitions *known, const struct ch_partition *p)
+{
+	const struct ch_partition *e = known_of(known, p);
+
+	return !e || ((e->state == CH_OPEN || e->state == CH_CLOSING) && !ch_is_hidden(known, e));
+}
+
+static int choose(struct ch *s, const struct ch_partitions *known,
+		  const struct ch_partitions *parts, u64 now_ms, struct diag *reterr_diag)
+{
+	for (size_t i = 0; i < parts->list.n; i++) {
+		const struct ch_partition *p = &parts->list.data[i];
+		u32 resolution = wanted_resolution(s, p->day, now_ms);
+		struct ch_partition states[2] = {*p, *p};
+		int r;
+
+		if (resolution <= p->resolution || !is_source(known, p) ||
+		    is_in_work(s, known, p->day, now_ms))
+			continue;
+		states[0].state = CH_CLOSING;
+		states[1].resolution = resolution;
+		states[1].state = CH_MAKING;
+		states[0].at_ms = states[1].at_ms = now_ms;
+		if (getrandom(&states[1].run, sizeof(u32), 0) != sizeof(u32) || !states[1].run)
+			return diag_set(reterr_diag, -EIO, "no random numbers");
+		r = ch_set_states(s, states, 2, reterr_diag);
+		if (r == 0)
+			s->rounding = (struct ch_rounding){.from = states[0], .to = states[1]};
+		return r;
+	}
+	return 0;
+}
+
+/* ---- writing it anew ---- */
+
+static void put_from(struct str *sql, const struct ch_partition *p)
+{
+	str_printf(sql, " FROM samples WHERE day = %u AND resolution = %u AND run = %u", p->day,
+		   p->resolution, p->run);
+}
+
+/* Of hours from..to-1. */
+static int write_hours(struct ch *s, const struct ch_rounding *g, u64 from, u64 to,
+		       struct diag *reterr_diag)
+{
+	static const char time[] = "intDiv(toUInt64(hour) * 3600000 + at, %u) * %u";
+	_cleanup_str_ struct str sql = {}, rounded = {};
+	struct ch_request q = {
+		.settings = "&insert_deduplicate=0&max_bytes_before_external_group_by=1000000000",
+		.timeout_ms = REQUEST_MS,
+		.once = true};
+
+	str_printf(&rounded, time, g->to.resolution, g->to.resolution);
+	str_printf(&sql,
+		   "INSERT INTO samples (day, resolution, run, service, type, hour, stack, series, "
+		   "at, batch, count, value) SELECT toUInt32(%u), toUInt32(%u), toUInt32(%u), "
+		   "service, type, toUInt32(intDiv(%s, 3600000)) AS h, stack, series, "
+		   "toUInt32((%s) %% 3600000) AS a, toUInt64(0), toUInt64(sum(count)), "
+		   "toInt64(sum(value))",
+		   g->to.day, g->to.resolution, g->to.run, str_get(&rounded), str_get(&rounded));
+	put_from(&sql, &g->from);
+	str_printf(&sql, " AND hour >= %llu AND hour < %llu", from, to);
+	str_puts(&sql, " GROUP BY service, type, h, stack, series, a");
+	q.sql = str_get(&sql);
+	return sql.failed ? -ENOMEM : ch_run(s, &q, NULL, reterr_diag);
+}
+
+struct sums {
+	u64 count, value;
+	u64 first_hour, last_hour;
+};
+
+static int sum_up(struct ch *s, const struct ch_partition *p, struct sums *ret,
+		  struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str sql = {}, answer = {};
+	struct buf b;
+	int r;
+
+	str_puts(&sql, "SELECT toUInt64(sum(count)), toInt64(sum(value)), toUInt64(min(hour)), "
+		       "toUInt64(max(hour))");
+	put_from(&sql, p);
+	str_puts(&sql, " FORMAT RowBinary");
+	r = ch_run(s, &(struct ch_request){.sql = str_get(&sql), .timeout_ms = REQUEST_MS}, &answer,
+		   reterr_diag);
+	if (r < 0)
+		return r;
+	b = buf_of(str_get(&answer), answer.n);
+	/* Of nothing: no row, or zeros. */
+	*ret = (struct sums){};
+	if (answer.n && (!buf_u64(&b, &ret->count) || !buf_u64(&b, &ret->value) ||
+			 !buf_u64(&b, &ret->first_hour) || !buf_u64(&b, &ret->last_hour)))
+		return ch_damaged_answer(reterr_diag);
+	return 0;
+}
+
+/* Hour by hour, as far as the time allows; days are rounded from few rows and at once. */
+static int write_some(struct ch *s, struct ch_rounding *g, struct diag *reterr_diag)
+{
+	u64 until = clock_ns(CLOCK_MONOTONIC) + BUDGET_NS, end;
+	struct sums from;
+	int r = sum_up(s, &g->from, &from, reterr_diag);
+
+	if (r < 0 || !from.count)
+		return r;
+	end = from.last_hour + 1;
+	if (g->next_hour < from.first_hour)
+		g->next_hour = from.first_hour;
+	while (g->next_hour < end) {
+		u64 to = g->to.resolution > CH_HOUR_MS ? end : g->next_hour + 1;
+
+		r = write_hours(s, g, g->next_hour, to, reterr_diag);
+		if (r < 0)
+			return r;
+		g->next_hour = to;
+		if (clock_ns(CLOCK_MONOTONIC) >= until)
+			break;
+	}
+	g->written = g->next_hour >= end;
+	return 0;
+}
+
+/* Seen from now on, if there is in it what there should be. */
+static int open_run(struct ch *s, struct ch_rounding *g, u64 now_ms, struct diag *reterr_diag)
+{
+	struct ch_partition states[2] = {g->from, g->to};
+	struct sums from, to;
+	int r = sum_up(s, &g->from, &from, reterr_diag);
+
+	if (r == 0)
+		r = sum_up(s, &g->to, &to, reterr_diag);
+	if (r < 0)
+		return r;
+	/* Nothing there: another server has done it, and dropped it. */
+	if (!from.count)
+		return 0;
+	if (from.count != to.count || from.value != to.value) {
+		log_warn("%s: day %u rounded to %u ms is not what it was, once more later",
+			 s->where, g->to.day, g->to.resolution);
+		states[1].state = CH_SUPERSEDED;
+		states[1].at_ms = now_ms;
+		return ch_set_states(s, &states[1], 1, reterr_diag);
+	}
+	states[0].state = CH_SUPERSEDED;
+	states[1].state = CH_OPEN;
+	states[0].at_ms = states[1].at_ms = now_ms;
+	return ch_set_states(s, states, 2, reterr_diag);
+}
+
+int ch_round(struct ch *s, const struct ch_partitions *known, const struct ch_partitions *parts,
+	     u64 now_ms, struct diag *reterr_diag)
+{
+	struct ch_rounding *g = &s->rounding;
+	int r = 0;
+
+	if (!g->to.run)
+		return choose(s, known, parts, now_ms, reterr_diag);
+	if (now_ms < g->to.at_ms + s->config.grace_ms)
+		return 0;
+	if (!g->written)
+		r = write_some(s, g, reterr_diag);
+	if (r == 0 && g->written)
+		r = open_run(s, g, now_ms, reterr_diag);
+	/* What failed may be there in part: a new run is made later. */
+	if (r < 0 || g->written || !g->next_hour)
+		*g = (struct ch_rounding){};
+	return r;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows as ClickHouse's RowBinary has them, and text that goes into SQL. */
+#include <errno.h>
+#include <string.h>
+
+#include "server/store/clickhouse/clickhouse.h"
+
+void ch_put_u8(struct str *s, u8 v)
+{
+	str_append(s, &v, 1);
+}
+
+void ch_put_u32(struct str *s, u32 v)
+{
+	str_append(s, &v, sizeof(v));
+}
+
+void ch_put_u64(struct str *s, u64 v)
+{
+	str_append(s, &v, sizeof(v));
+}
+
+void ch_put_uleb(struct str *s, u64 v)
+{
+	do {
+		ch_put_u8(s, (u8)((v & 0x7f) | (v > 0x7f ? 0x80 : 0)));
+		v >>= 7;
+	} while (v);
+}
+
+void ch_put_string(struct str *s, const char *text, size_t n)
+{
+	ch_put_uleb(s, n);
+	str_append(s, text, n);
+}
+
+bool ch_get_string(struct buf *b, const char **ret, size_t *ret_n)
+{
+	struct buf at = *b, text;
+	u64 n;
+
+	if (!buf_uleb(&at, &n) || !buf_take(&at, n, &text))
+		return false;
+	*ret = (const char *)text.pos;
+	*ret_n = (size_t)n;
+	*b = at;
+	return true;
+}
+
+bool ch_get_count(struct buf *b, size_t element, size_t *ret_n)
+{
+	struct buf at = *b;
+	u64 n;
+
+	if (!buf_uleb(&at, &n) || n > buf_left(&at) / element)
+		return false;
+	*ret_n = (size_t)n;
+	*b = at;
+	return true;
+}
+
+void ch_sql_string(struct str *s, const char *text)
+{
+	str_putc(s, '\'');
+	for (; *text; text++) {
+		if (*text == '\'' || *text == '\\')
+			str_putc(s, '\\');
+		str_putc(s, *text);
+	}
+	str_putc(s, '\'');
+}
+
+void ch_sql_ids(struct str *s, const u64 *ids, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		str_printf(s, "%s%llu", i ? "," : "", ids[i]);
+}
+
+int ch_damaged_answer(struct diag *reterr_diag)
+{
+	return diag_set(reterr_diag, -EIO,
+			"what ClickHouse answers is not of the form that was asked for");
+}

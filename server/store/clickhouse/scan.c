@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading samples: the sums are ClickHouse's, sorting and labels are ours. */
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "server/store/clickhouse/clickhouse.h"
+
+#define MAX_RESULT_ROWS (16u << 20)
+
+/* ---- conditions ---- */
+
+static void put_ids(struct str *sql, const char *column, const u64 *ids, size_t n)
+{
+	if (!ids)
+		return;
+	str_printf(sql, " AND %s IN (", column);
+	ch_sql_ids(sql, ids, n);
+	str_putc(sql, ')');
+}
+
+static void put_range(struct str *sql, const struct store_filter *f)
+{
+	u64 from_hour = f->from_ms / CH_HOUR_MS, from_at = f->from_ms % CH_HOUR_MS;
+	u64 to_hour = f->to_ms / CH_HOUR_MS, to_at = f->to_ms % CH_HOUR_MS;
+
+	/* The day is of the newest sample of a batch. */
+	if (f->from_ms)
+		str_printf(sql, " AND day >= %u AND hour >= %llu",
+			   ch_day_of(MIN(f->from_ms, 1ULL << 42)), from_hour);
+	if (from_at)
+		str_printf(sql, " AND (hour > %llu OR at >= %llu)", from_hour, from_at);
+	if (to_hour >= UINT32_MAX)
+		return;
+	if (to_at)
+		str_printf(sql, " AND hour <= %llu AND (hour < %llu OR at < %llu)", to_hour,
+			   to_hour, to_at);
+	else
+		str_printf(sql, " AND hour < %llu", to_hour);
+}
+
+/* Raw partitions but those that others stand for, and the runs that were opened. */
+static void put_visible(struct str *sql, const struct ch_partitions *p)
+{
+	const char *separator = " AND (run = 0 OR run IN (";
+
+	for (size_t i = 0; i < p->list.n; i++) {
+		const struct ch_partition *e = &p->list.data[i];
+
+		if (!e->run && ch_is_hidden(p, e))
+			str_printf(sql, " AND NOT (day = %u AND run = 0)", e->day);
+	}
+	for (size_t i = 0; i < p->list.n; i++) {
+		const struct ch_partition *e = &p->list.data[i];
+
+		if (!e->run || ch_is_hidden(p, e))
+			continue;
+		str_printf(sql, "%s%u", separator, e->run);
+		separator = ",";
+	}
+	str_puts(sql, *separator == ',' ? "))" : " AND run = 0");
+}
+
+int ch_put_where(struct ch *s, const struct store_filter *f, bool ids, struct str *sql,
+		 struct diag *reterr_diag)
+{
+	_cleanup_ch_partitions_ struct ch_partitions partitions = {};
+	int r = ch_partitions_get(s, false, &partitions, reterr_diag);
+
+	if (r < 0)
+		return r;
+	str_puts(sql, " FROM samples WHERE 1");
+	put_range(sql, f);
+	if (f->service) {
+		str_puts(sql, " AND service = ");
+		ch_sql_string(sql, f->service);
+	}
+	if (f->type) {
+		str_puts(sql, " AND type = ");
+		ch_sql_string(sql, f->type);
+	}
+	put_visible(sql, &partitions);
+	if (ids) {
+		put_ids(sql, "series", f->series, f->n_series);
+		put_ids(sql, "stack", f->stacks, f->n_stacks);
+	}
+	return 0;
+}
+
+/* ---- questions ---- */
+
+/*
+ * Asked of up to three ranges, and then of their answers: whole hours, whose sums are in the
+ * projections (schema.c), and what is left of the first and of the last one.
+ */
+struct question {
+	const char *with;    /* what a key is, where it is no column */
+	const char *keys;    /* "a, b, " */
+	const char *sums;    /* of a range, with names */
+	const char *of_sums; /* of these names */
+	bool ids;	     /* of the filter, too */
+	bool by_hour;	     /* a projection may have it */
+};
+
+static void put_group(struct str *sql, const char *keys)
+{
+	if (*keys)
+		str_printf(sql, " GROUP BY %.*s", (int)strlen(keys) - 2, keys);
+}
+
+static int put_question(struct ch *s, const struct store_filter *f, const struct question *q,
+			struct str *sql, struct diag *reterr_diag)
+{
+	u64 first = f->from_ms / CH_HOUR_MS + !!(f->from_ms % CH_HOUR_MS);
+	u64 end = f->to_ms / CH_HOUR_MS;
+	u64 cuts[] = {f->from_ms, f->from_ms, f->from_ms, f->to_ms};
+	const char *separator = "";
+	int r = 0;
+
+	if (s->modern && q->by_hour && first < end) {
+		cuts[1] = first * CH_HOUR_MS;
+		cuts[2] = end * CH_HOUR_MS;
+	}
+	str_printf(sql, "SELECT %s%s FROM (", q->keys, q->of_sums);
+	for (size_t i = 0; i + 1 < ARRAY_SIZE(cuts) && r == 0; i++) {
+		struct store_filter range = *f;
+
+		if (cuts[i] == cuts[i + 1])
+			continue;
+		range.from_ms = cuts[i];
+		range.to_ms = cuts[i + 1];
+		str_printf(sql, "%s%sSELECT %s%s", separator, q->with, q->keys, q->sums);
+		r = ch_put_where(s, &range, q->ids, sql, reterr_diag);
+		put_group(sql, q->keys);
+		separator = " UNION ALL ";
+	}
+	str_putc(sql, ')');
+	put_group(sql, q->keys);
+	return r;
+}
+
+/* ---- scan ---- */
+
+static int put_scan(struct ch *s, const struct store_filter *f, u32 by, u64 step_ms,
+		    struct str *sql, struct diag *reterr_diag)
+{
+	bool stacks = by & STORE_BY_STACK || f->stacks, series = by & STORE_BY_SERIES || f->series;
+	char with[160] = "", keys[64];
+	const struct question q = {
+		.with = with,
+		.keys = keys,
+		.sums = "sum(count) AS c, sum(value) AS v, max(resolution) AS r",
+		.of_sums = "toUInt64(sum(c)), toInt64(sum(v)), toUInt32(max(r))",
+		.ids = true,
+		.by_hour = !(by & STORE_BY_TIME) && !(stacks && series),
+	};
+	int r;
+
+	if (by & STORE_BY_TIME)
+		snprintf(
+			with, sizeof(with),
+			"WITH toUInt64(intDiv(toUInt64(hour) * 3600000 + at - %llu, %llu)) AS step ",
+			f->from_ms, step_ms);
+	snprintf(keys, sizeof(keys), "%s%s%s", by & STORE_BY_TIME ? "step, " : "",
+		 by & STORE_BY_SERIES ? "series, " : "", by & STORE_BY_STACK ? "stack, " : "");
+	r = put_question(s, f, &q, sql, reterr_diag);
+	str_printf(sql, " LIMIT %u FORMAT RowBinary", MAX_RESULT_ROWS + 1);
+	return r;
+}
+
+static bool get_row(struct buf *b, const struct store_filter *f, u32 by, u64 step_ms,
+		    struct store_row *ret, u32 *ret_resolution)
+{
+	struct store_row row = {};
+	u64 step = 0, value;
+
+	if ((by & STORE_BY_TIME && !buf_u64(b, &step)) ||
+	    (by & STORE_BY_SERIES && !buf_u64(b, &row.series)) ||
+	    (by & STORE_BY_STACK && !buf_u64(b, &row.stack)) || !buf_u64(b, &row.count) ||
+	    !buf_u64(b, &value) || !buf_u32(b, ret_resolution))
+		return false;
+	row.value = (s64)value;
+	if (by & STORE_BY_TIME)
+		row.time_ms = f->from_ms + step * step_ms;
+	*ret = row;
+	return true;
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+	const struct store_row *x = a, *y = b;
+
+	if (x->time_ms != y->time_ms)
+		return x->time_ms < y->time_ms ? -1 : 1;
+	if (x->series != y->series)
+		return x->series < y->series ? -1 : 1;
+	return x->stack < y->stack ? -1 : x->stack > y->stack;
+}
+
+int ch_read_rows(const struct str *answer, const struct store_filter *f, u32 by, u64 step_ms,
+		 struct store_rows *ret, struct diag *reterr_diag)
+{
+	struct buf b = buf_of(str_get(answer), answer->n);
+	struct store_row row;
+	u32 resolution;
+
+	while (buf_left(&b)) {
+		if (!get_row(&b, f, by, step_ms, &row, &resolution))
+			return ch_damaged_answer(reterr_diag);
+		if (!row.count && !row.value)
+			continue; /* the sum of nothing */
+		if (ret->rows.n >= MAX_RESULT_ROWS)
+			return diag_set(reterr_diag, -E2BIG,
+					"too much for one answer, take a smaller range or a longer "
+					"step");
+		if (vec_push(&ret->rows, row) < 0)
+			return diag_set(reterr_diag, -ENOMEM, "out of memory");
+		ret->resolution_ms = MAX(ret->resolution_ms, resolution);
+	}
+	if (ret->rows.n)
+		qsort(ret->rows.data, ret->rows.n, sizeof(*ret->rows.data), compare_rows);
+	return 0;
+}
+
+int ch_scan(struct store *base, const struct store_filter *f, u32 by, u64 step_ms,
+	    struct store_rows *ret, struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str sql = {}, answer = {};
+	struct store_rows rows = {};
+	int r;
+
+	if (f->from_ms >= f->to_ms ||
+	    (by & STORE_BY_TIME && (!step_ms || (f->to_ms - f->from_ms) / step_ms > UINT32_MAX)))
+		return diag_set(reterr_diag, -EINVAL, "no range of time, or no step");
+	*ret = (struct store_rows){};
+	if ((f->stacks && !f->n_stacks) || (f->series && !f->n_series))
+		return 0;
+	r = put_scan(ch_of(base), f, by, step_ms, &sql, reterr_diag);
+	if (r == 0)
+		r = sql.failed ? diag_set(reterr_diag, -ENOMEM, "out of memory")
+			       : ch_select(ch_of(base), str_get(&sql), &answer, reterr_diag);
+	if (r == 0)
+		r = ch_read_rows(&answer, f, by, step_ms, &rows, reterr_diag);
+	if (r == 0)
+		*ret = rows;
+	else
+		store_rows_deinit(&rows);
+	return r;
+}
+
+/* ---- series ---- */
+
+static int take_labels(struct buf *b, struct profile *into, u64 *ret_id, u32 *ret_resource)
+{
+	struct profile_label labels[STORE_MAX_LABELS];
+	size_t n, n_values, size;
+	const char *text;
+
+	if (!buf_u64(b, ret_id) || !ch_get_count(b, 1, &n) || n > STORE_MAX_LABELS)
+		return -EBADMSG;
+	for (size_t i = 0; i < n; i++)
+		if (!ch_get_string(b, &text, &size))
+			return -EBADMSG;
+		else if (profile_add_string(into, text, size, &labels[i].name) < 0)
+			return -ENOMEM;
+	if (!ch_get_count(b, 1, &n_values) || n_values != n)
+		return -EBADMSG;
+	for (size_t i = 0; i < n; i++)
+		if (!ch_get_string(b, &text, &size))
+			return -EBADMSG;
+		else if (profile_add_string(into, text, size, &labels[i].value) < 0)
+			return -ENOMEM;
+	return profile_add_resource(into, labels, n, ret_resource);
+}
+
+/* id → resource. An id may come more than once, with the same labels. */
+int ch_read_labels(const struct str *answer, struct profile *into, struct map *ret,
+		   struct diag *reterr_diag)
+{
+	struct buf b = buf_of(str_get(answer), answer->n);
+	int r = 0;
+
+	while (buf_left(&b) && r == 0) {
+		u32 resource = 0;
+		u64 id = 0;
+
+		r = take_labels(&b, into, &id, &resource);
+		if (r == 0)
+			r = id - 1 < MAP_GONE_KEY - 1 ? map_put(ret, id, resource) : -EBADMSG;
+	}
+	if (r == -EBADMSG)
+		return ch_damaged_answer(reterr_diag);
+	return r < 0 ? diag_set(reterr_diag, r, "out of memory") : 0;
+}
+
+int ch_read_series(const struct str *answer, struct store_series_set *ret, struct diag *reterr_diag)
+{
+	struct buf b = buf_of(str_get(answer), answer->n);
+
+	while (buf_left(&b)) {
+		struct store_found_series e = {};
+		const char *type;
+		size_t n;
+
+		if (!ch_get_string(&b, &type, &n) || !buf_u64(&b, &e.id) ||
+		    !buf_u64(&b, &e.first_ms) || !buf_u64(&b, &e.last_ms))
+			return ch_damaged_answer(reterr_diag);
+		if (profile_add_string(ret->profile, type, n, &e.type) < 0 ||
+		    vec_push(&ret->series, e) < 0)
+			return diag_set(reterr_diag, -ENOMEM, "out of memory");
+	}
+	return 0;
+}
+
+/* The labels of those that were found; a series whose labels are not there is left out. */
+static int add_labels(struct ch *s, struct store_series_set *set, struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str sql = {}, answer = {};
+	struct map resources = {};
+	size_t n = 0;
+	int r;
+
+	if (!set->series.n)
+		return 0;
+	str_puts(&sql, "SELECT id, names, values FROM series WHERE id IN (");
+	for (size_t i = 0; i < set->series.n; i++)
+		str_printf(&sql, "%s%llu", i ? "," : "", set->series.data[i].id);
+	str_puts(&sql, ") FORMAT RowBinary");
+	r = ch_select(s, str_get(&sql), &answer, reterr_diag);
+	if (r == 0)
+		r = ch_read_labels(&answer, set->profile, &resources, reterr_diag);
+	for (size_t i = 0; i < set->series.n && r == 0; i++) {
+		u64 *resource = map_get(&resources, set->series.data[i].id);
+
+		if (!resource)
+			continue;
+		set->series.data[n] = set->series.data[i];
+		set->series.data[n++].resource = (u32)*resource;
+	}
+	set->series.n = n;
+	map_deinit(&resources);
+	return r;
+}
+
+int ch_find_series(struct store *base, const struct store_filter *f, struct store_series_set *ret,
+		   struct diag *reterr_diag)
+{
+	static const struct question q = {
+		.with = "",
+		.keys = "type, series, ",
+		.sums = "min(toUInt64(hour) * 3600000 + at) AS a, "
+			"max(toUInt64(hour) * 3600000 + at) AS b",
+		.of_sums = "min(a), max(b)",
+		.by_hour = true,
+	};
+	_cleanup_str_ struct str sql = {}, answer = {};
+	struct store_series_set set = {.profile = profile_create()};
+	struct ch *s = ch_of(base);
+	int r;
+
+	if (!set.profile)
+		return diag_set(reterr_diag, -ENOMEM, "out of memory");
+	r = put_question(s, f, &q, &sql, reterr_diag);
+	str_puts(&sql, " ORDER BY type, series FORMAT RowBinary");
+	if (r == 0)
+		r = ch_select(s, str_get(&sql), &answer, reterr_diag);
+	if (r == 0)
+		r = ch_read_series(&answer, &set, reterr_diag);
+	if (r == 0)
+		r = add_labels(s, &set, reterr_diag);
+	if (r == 0)
+		*ret = set;
+	else
+		store_series_set_deinit(&set);
+	return r;
+}

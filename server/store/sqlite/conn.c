@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/store/sqlite/sqlite.h"
+
+static const char *const texts[] = {
+#define SQ_TEXT(name, text) text,
+	SQ_STATEMENTS(SQ_TEXT)
+#undef SQ_TEXT
+};
+
+/*
+ * NORMAL: a commit is in the page cache when it is acknowledged, and survives whatever happens to
+ * the process. A loss of power may take the last commits, never the file: FULL would cost a disk
+ * flush for every batch.
+ */
+static const char setup[] = "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0;"
+			    "PRAGMA journal_size_limit=16777216; PRAGMA cache_size=-8192;"
+			    "PRAGMA temp_store=MEMORY; PRAGMA trusted_schema=OFF;"
+			    "PRAGMA cell_size_check=ON;";
+
+int sq_error(struct sq_conn *c, const char *what, struct diag *reterr_diag)
+{
+	int code = c->db ? sqlite3_errcode(c->db) : SQLITE_NOMEM;
+	int error = c->db ? sqlite3_system_errno(c->db) : 0;
+	const char *text = c->db ? sqlite3_errmsg(c->db) : "out of memory";
+	int r = -EIO;
+
+	c->full = code == SQLITE_FULL;
+	switch (code & 0xff) {
+	case SQLITE_FULL:
+		r = -ENOSPC;
+		break;
+	case SQLITE_CORRUPT:
+	case SQLITE_NOTADB:
+	case SQLITE_CONSTRAINT: /* only an index that lies lets us break one */
+		r = -EBADMSG;
+		break;
+	case SQLITE_NOMEM:
+		r = -ENOMEM;
+		break;
+	case SQLITE_BUSY:
+		r = -EBUSY;
+		break;
+	case SQLITE_READONLY:
+	case SQLITE_PERM:
+		r = -EACCES;
+		break;
+	case SQLITE_IOERR:
+	case SQLITE_CANTOPEN:
+		if (error == ENOSPC || error == EDQUOT || error == EFBIG)
+			r = -ENOSPC;
+		else if (code == SQLITE_IOERR_SHORT_READ || code == SQLITE_IOERR_CORRUPTFS)
+			r = -EBADMSG;
+		break;
+	default:
+		break;
+	}
+	if (r == -ENOSPC)
+		return diag_set(reterr_diag, r,
+				"%s: no space left for %s: free some, or use a smaller --max-size",
+				what, sqlite3_db_filename(c->db, "main"));
+	return diag_set(reterr_diag, r, "%s: %s%s%s", what, text, error ? ": " : "",
+			error ? strerror(error) : "");
+}
+
+void sq_disconnect(struct sq_conn *c)
+{
+	if (!c)
+		return;
+	for (size_t i = 0; i < SQL_N; i++)
+		sqlite3_finalize(c->statements[i]);
+	sqlite3_close(c->db);
+	free(c);
+}
+
+int sq_connect(const char *path, bool writer, struct diag *reterr_diag, struct sq_conn **ret)
+{
+	struct sq_conn *c = calloc(1, sizeof(*c));
+	int flags = SQLITE_OPEN_READWRITE | (writer ? SQLITE_OPEN_CREATE : 0) |
+		    SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+	int r = 0;
+
+	if (!c)
+		return diag_set(reterr_diag, -ENOMEM, "out of memory");
+	/* Also the setup may wait: one that is closed holds the file for a moment, to see whether
+	 * it was the last. */
+	if (sqlite3_open_v2(path, &c->db, flags, NULL) != SQLITE_OK ||
+	    sqlite3_busy_timeout(c->db, 5000) != SQLITE_OK ||
+	    sqlite3_exec(c->db, setup, NULL, NULL, NULL) != SQLITE_OK)
+		r = sq_error(c, path, reterr_diag);
+	if (r < 0) {
+		sq_disconnect(c);
+		return r;
+	}
+	*ret = c;
+	return 0;
+}
+
+sqlite3_stmt *sq_get(struct sq_conn *c, enum sq_statement which)
+{
+	sqlite3_stmt **st = &c->statements[which];
+
+	if (*st)
+		sqlite3_reset(*st);
+	else
+		sqlite3_prepare_v3(c->db, texts[which], -1, SQLITE_PREPARE_PERSISTENT, st, NULL);
+	return *st;
+}
+
+int sq_run(struct sq_conn *c, enum sq_statement which)
+{
+	sqlite3_stmt *st = sq_get(c, which);
+	int r = st ? sqlite3_step(st) : SQLITE_ERROR;
+
+	if (st)
+		sqlite3_reset(st);
+	return r == SQLITE_DONE || r == SQLITE_ROW ? 0 : -EIO;
+}
+
+int sq_number(struct sq_conn *c, const char *text, s64 *ret)
+{
+	sqlite3_stmt *st;
+	int r;
+
+	if (sqlite3_prepare_v2(c->db, text, -1, &st, NULL) != SQLITE_OK)
+		return -EIO;
+	r = sqlite3_step(st);
+	if (r == SQLITE_ROW)
+		*ret = sqlite3_column_int64(st, 0);
+	sqlite3_finalize(st);
+	return r == SQLITE_ROW ? 0 : -EIO;
+}
+
+int sq_reader_get(struct sq *s, struct diag *reterr_diag, struct sq_conn **ret)
+{
+	struct sq_conn *c;
+	u32 generation;
+	int r;
+
+	pthread_mutex_lock(&s->pool_lock);
+	c = s->pool;
+	if (c) {
+		s->pool = c->next;
+		s->n_pool--;
+	}
+	generation = s->generation;
+	pthread_mutex_unlock(&s->pool_lock);
+	if (!c) {
+		r = sq_connect(s->path, false, reterr_diag, &c);
+		if (r < 0)
+			return r;
+		c->generation = generation;
+	}
+	*ret = c;
+	return 0;
+}
+
+void sq_reader_put(struct sq *s, struct sq_conn *c)
+{
+	/* A statement that is not reset keeps the snapshot, and with it the log. */
+	for (size_t i = 0; i < SQL_N; i++)
+		if (c->statements[i])
+			sqlite3_reset(c->statements[i]);
+	pthread_mutex_lock(&s->pool_lock);
+	if (s->n_pool < SQ_MAX_READERS && c->generation == s->generation) {
+		c->next = s->pool;
+		s->pool = c;
+		s->n_pool++;
+		c = NULL;
+	}
+	pthread_mutex_unlock(&s->pool_lock);
+	sq_disconnect(c);
+}
+
+void sq_note_damage(struct sq *s, s64 block)
+{
+	pthread_mutex_lock(&s->pool_lock);
+	map_put(&s->damaged, (u64)block, 1);
+	pthread_mutex_unlock(&s->pool_lock);
+}
+
+void sq_note_damaged_row(struct sq *s)
+{
+	pthread_mutex_lock(&s->pool_lock);
+	s->damaged_rows++;
+	pthread_mutex_unlock(&s->pool_lock);
+	s->broken = true;
+}

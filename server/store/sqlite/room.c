@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bytes on disk: the size that the store is allowed, and what the file system has left.
+ *
+ * Two things must never happen: that the store grows beyond its size because maintain() is slower
+ * than writers, and that it fills the disk so far that nothing can be taken out any more. To take
+ * blocks out needs room, too: a transaction is written into the log, and the log is emptied into a
+ * file that may have to grow for it. So batches stop some MiB earlier.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "base/str.h"
+#include "server/store/sqlite/sqlite.h"
+
+#define ROOM_BYTES (4u << 20) /* for maintain() */
+
+static u64 part_bytes(const char *database, const char *part)
+{
+	_cleanup_str_ struct str path = {};
+	struct stat st;
+
+	str_printf(&path, "%s%s", database, part);
+	return stat(str_get(&path), &st) < 0 ? 0 : (u64)st.st_size;
+}
+
+u64 sq_files_bytes(const char *database)
+{
+	return part_bytes(database, "") + part_bytes(database, "-wal") +
+	       part_bytes(database, "-shm");
+}
+
+u64 sq_bytes(const struct sq *s)
+{
+	return sq_files_bytes(s->path);
+}
+
+bool sq_is_large(const struct sq *s)
+{
+	/* The log may grow by so much until it is emptied. */
+	return sq_bytes(s) > s->max_bytes - MIN(s->max_bytes / 16, 64ULL << 20);
+}
+
+void sq_checkpoint(struct sq *s)
+{
+	/* The log's file keeps the size that it once had, unless it is cut. */
+	int how = sq_is_large(s) ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE;
+
+	sqlite3_wal_checkpoint_v2(s->writer->db, NULL, how, NULL, NULL);
+}
+
+bool sq_has_room(const struct sq *s)
+{
+	struct statvfs fs;
+
+	/* Where nobody can tell, writing will. */
+	return statvfs(s->dir, &fs) < 0 ||
+	       (u64)fs.f_bavail * fs.f_frsize >= part_bytes(s->path, "-wal") + ROOM_BYTES;
+}
+
+bool sq_is_no_page(const struct sq *s)
+{
+	return s->writer->full && sq_has_room(s);
+}
+
+int sq_make_room(struct sq *s, struct diag *reterr_diag)
+{
+	int r = sq_is_large(s) ? sq_make_smaller(s, reterr_diag) : 0;
+
+	if (r < 0)
+		return r;
+	if (sq_bytes(s) > s->max_bytes)
+		return diag_set(reterr_diag, -ENOSPC,
+				"%s is larger than --max-size and cannot be made smaller: use a "
+				"larger --max-size",
+				s->dir);
+	if (!sq_has_room(s))
+		return diag_set(reterr_diag, -ENOSPC,
+				"no space left for %s: free some, or use a smaller --max-size",
+				s->path);
+	return 0;
+}

@@ -1,0 +1,616 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading samples. Of a block that lies in the range as a whole only the sums are read, by stack or
+ * by series; rows are read of blocks at the ends of the range, and when both count.
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "server/store/sort.h"
+#include "server/store/sqlite/sqlite.h"
+
+#define MAX_RESULT_ROWS (16u << 20)
+
+/* ---- what is there ---- */
+
+static bool wanted(const struct sq_entry *e, const struct store_filter *f, u32 service, u32 type)
+{
+	return e->first_ms < f->to_ms && e->last_ms >= f->from_ms &&
+	       (!f->service || e->service == service) && (!f->type || e->type == type);
+}
+
+/* strtab has no way to ask without adding. */
+static bool find_name(const struct strtab *t, const char *name, u32 *ret)
+{
+	for (u32 i = 0; i < t->n; i++)
+		if (!strcmp(strtab_get(t, i), name)) {
+			*ret = i;
+			return true;
+		}
+	return false;
+}
+
+static int collect(struct sq_view *v, const struct store_filter *f)
+{
+	struct sq *s = v->s;
+	u32 service = 0, type = 0;
+
+	if ((f->service && !find_name(&s->names, f->service, &service)) ||
+	    (f->type && !find_name(&s->names, f->type, &type)))
+		return 0;
+	vec_foreach (&s->entries, e)
+		if (wanted(e, f, service, type) && vec_push(&v->entries, *e) < 0)
+			return -ENOMEM;
+	return 0;
+}
+
+/* Under list_lock. The snapshot is taken by the first read. */
+static int begin(struct sq *s, struct sq_conn *c, u64 *ret_naming, struct diag *reterr_diag)
+{
+	if (sq_run(c, SQL_BEGIN) < 0 || sq_run(c, SQL_PIN) < 0)
+		return sq_error(c, "cannot read", reterr_diag);
+	*ret_naming = s->naming;
+	return 0;
+}
+
+int sq_snapshot(struct sq *s, struct sq_conn *c, u64 *ret_naming, struct diag *reterr_diag)
+{
+	int r;
+
+	pthread_rwlock_rdlock(&s->list_lock);
+	r = begin(s, c, ret_naming, reterr_diag);
+	pthread_rwlock_unlock(&s->list_lock);
+	return r;
+}
+
+int sq_view_open(struct sq *s, const struct store_filter *f, struct diag *reterr_diag,
+		 struct sq_view *ret)
+{
+	struct sq_view v = {.s = s};
+	int r = sq_reader_get(s, reterr_diag, &v.c);
+
+	if (r < 0)
+		return r;
+	pthread_rwlock_rdlock(&s->list_lock);
+	r = begin(s, v.c, &v.naming, reterr_diag);
+	if (r == 0)
+		r = collect(&v, f);
+	pthread_rwlock_unlock(&s->list_lock);
+	if (r < 0)
+		sq_view_close(&v);
+	else
+		*ret = v;
+	return r;
+}
+
+void sq_view_close(struct sq_view *v)
+{
+	if (!v->c)
+		return;
+	sq_run(v->c, SQL_COMMIT);
+	sq_reader_put(v->s, v->c);
+	vec_deinit(&v->entries);
+	v->c = NULL;
+}
+
+int sq_read_part(struct sq *s, struct sq_conn *c, s64 n, enum sq_part part, const u8 **ret,
+		 size_t *ret_n)
+{
+	static const enum sq_statement which[] = {SQL_GET_BLOCK_SERIES, SQL_GET_BLOCK_STACKS,
+						  SQL_GET_BLOCK_BODY};
+	sqlite3_stmt *st = sq_get(c, which[part]);
+	int r = -EIO;
+
+	if (st) {
+		sqlite3_bind_int64(st, 1, n);
+		r = sqlite3_step(st);
+	}
+	if (r == SQLITE_ROW) {
+		const u8 *data = sqlite3_column_blob(st, 1);
+		size_t size = (size_t)sqlite3_column_bytes(st, 1);
+
+		if (data && sq_part_sum(n, data, size) == (u64)sqlite3_column_int64(st, 0)) {
+			*ret = data;
+			*ret_n = size;
+			return 0;
+		}
+		r = sqlite3_errcode(c->db) == SQLITE_NOMEM ? -ENOMEM : -EBADMSG;
+	} else {
+		/* In the list and not in the table: an index of pages that lies. */
+		r = r == SQLITE_DONE ? -EBADMSG : sq_error(c, "cannot read", NULL);
+	}
+	if (sq_is_damage(r))
+		sq_note_damage(s, n);
+	return r;
+}
+
+int sq_open_block(struct sq *s, struct sq_conn *c, s64 n, struct block_cursor *ret)
+{
+	const u8 *part[3];
+	size_t size[3];
+	int r = 0;
+
+	for (u32 i = 0; i < 3 && r == 0; i++)
+		r = sq_read_part(s, c, n, i, &part[i], &size[i]);
+	if (r == 0)
+		r = block_open(part[0], size[0], part[1], size[1], part[2], size[2], ret);
+	return r;
+}
+
+/* ---- sums ---- */
+
+struct sum_key {
+	u32 step, series, stack;
+};
+
+struct sum_row {
+	struct sum_key key;
+	u64 count;
+	s64 value;
+};
+
+struct scanning {
+	struct sq_view *view;
+	const struct store_filter *f;
+	u32 by;
+	u64 step_ms;
+	/* By number, as they are met: 1 when the filter has its id, else 2. */
+	struct map stacks, series;
+	vec(struct sum_row) rows;
+	struct map places; /* of rows without a stack: series << 32 | step → position */
+	size_t compact_at;
+	u64 resolution_ms;
+	bool damaged;
+};
+
+static s64 add_clamped(s64 a, s64 b)
+{
+	s64 sum;
+
+	if (__builtin_add_overflow(a, b, &sum))
+		return a < 0 ? INT64_MIN : INT64_MAX;
+	return sum;
+}
+
+static bool same_key(const struct sum_key *a, const struct sum_key *b)
+{
+	return a->step == b->step && a->series == b->series && a->stack == b->stack;
+}
+
+/* Sorts, and adds up what is of one key. */
+static int compact(struct scanning *c)
+{
+	_cleanup_free_ struct sort_key *keys = reallocarray(NULL, c->rows.n + 1, sizeof(*keys));
+	_cleanup_free_ struct sum_row *sorted = NULL;
+	size_t n = 0;
+	int r;
+
+	if (!keys)
+		return -ENOMEM;
+	for (size_t i = 0; i < c->rows.n; i++) {
+		const struct sum_key *k = &c->rows.data[i].key;
+
+		keys[i] = (struct sort_key){
+			.a = k->step, .b = (u64)k->series << 32 | k->stack, .index = (u32)i};
+	}
+	r = sort_keys(keys, c->rows.n);
+	sorted = reallocarray(NULL, c->rows.n + 1, sizeof(*sorted));
+	if (r < 0 || !sorted)
+		return -ENOMEM;
+	for (size_t i = 0; i < c->rows.n; i++) {
+		const struct sum_row *row = &c->rows.data[keys[i].index];
+
+		if (n && same_key(&sorted[n - 1].key, &row->key)) {
+			sorted[n - 1].count += row->count;
+			sorted[n - 1].value = add_clamped(sorted[n - 1].value, row->value);
+		} else {
+			sorted[n++] = *row;
+		}
+	}
+	if (n)
+		memcpy(c->rows.data, sorted, n * sizeof(*sorted));
+	c->rows.n = n;
+	if (n > MAX_RESULT_ROWS)
+		return -E2BIG;
+	c->compact_at = MAX(n * 2, (size_t)1 << 20);
+	return 0;
+}
+
+static void add_to(struct sum_row *row, u64 count, s64 value)
+{
+	row->count += count;
+	row->value = add_clamped(row->value, value);
+}
+
+static int add_sum(struct scanning *c, struct sum_key k, u64 count, s64 value)
+{
+	struct sum_row *last = c->rows.n ? &c->rows.data[c->rows.n - 1] : NULL;
+	bool few = !(c->by & STORE_BY_STACK);
+	u64 place = (u64)k.series << 32 | k.step, *at;
+	int r = 0;
+
+	if (last && same_key(&last->key, &k)) {
+		add_to(last, count, value);
+		return 0;
+	}
+	/* Rows come by stack: of a line over time one is seldom like the one before. */
+	at = few ? map_get(&c->places, place) : NULL;
+	if (at) {
+		add_to(&c->rows.data[*at], count, value);
+		return 0;
+	}
+	if (c->rows.n >= c->compact_at) {
+		r = compact(c);
+		map_clear(&c->places);
+	}
+	if (r == 0 && few)
+		r = map_put(&c->places, place, c->rows.n);
+	return r < 0 ? r : vec_push(&c->rows, (struct sum_row){k, count, value});
+}
+
+/* ---- what the filter wants ---- */
+
+static int compare_ids(const void *a, const void *b)
+{
+	u64 x = *(const u64 *)a, y = *(const u64 *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/*
+ * From numbers to ids and not the other way: a row shows that it is damaged, and an index that has
+ * lost an entry shows nothing. What cannot be read is not what was asked for, and is told.
+ */
+static int look_up(struct scanning *c, bool stack, u32 number, u64 *ret)
+{
+	struct sq *s = c->view->s;
+	const u64 *ids = stack ? c->f->stacks : c->f->series;
+	size_t n = stack ? c->f->n_stacks : c->f->n_series;
+	u64 id;
+	int r;
+
+	pthread_mutex_lock(&s->cache_lock);
+	r = sq_cache_trim(s, c->view->naming);
+	if (r == 0)
+		r = stack ? sq_stack_id(s, c->view->c, number, &id)
+			  : sq_series_id(s, c->view->c, number, &id);
+	pthread_mutex_unlock(&s->cache_lock);
+	*ret = 2;
+	if (sq_is_damage(r) || r == -ENOENT)
+		c->damaged = true;
+	else if (r < 0)
+		return r;
+	else if (n && bsearch(&id, ids, n, sizeof(*ids), compare_ids))
+		*ret = 1;
+	return map_put(stack ? &c->stacks : &c->series, number, *ret);
+}
+
+/* 1, 0 or negative on failure. */
+static int accepts(struct scanning *c, bool stack, u32 number)
+{
+	u64 *known, found;
+	int r;
+
+	if (stack ? !c->f->stacks : !c->f->series)
+		return 1;
+	known = map_get(stack ? &c->stacks : &c->series, number);
+	if (known)
+		return *known == 1;
+	r = look_up(c, stack, number, &found);
+	return r < 0 ? r : found == 1;
+}
+
+static u32 step_of(const struct scanning *c, u64 time_ms)
+{
+	return c->by & STORE_BY_TIME ? (u32)((time_ms - c->f->from_ms) / c->step_ms) : 0;
+}
+
+static int scan_sums(struct scanning *c, const struct sq_entry *e, enum sq_part part)
+{
+	_cleanup_block_sums_ struct block_sums sums = {};
+	u32 step = step_of(c, e->first_ms);
+	const u8 *data;
+	size_t n;
+	int r = sq_read_part(c->view->s, c->view->c, e->n, part, &data, &n);
+
+	if (r == 0)
+		r = part == SQ_PART_STACKS ? block_read_stacks(data, n, &sums)
+					   : block_read_series(data, n, &sums);
+	if (r < 0)
+		return r;
+	vec_foreach (&sums.sums, s) {
+		struct sum_key k = {.step = step};
+
+		r = accepts(c, part == SQ_PART_STACKS, s->number);
+		if (r < 0)
+			return r;
+		if (!r)
+			continue;
+		if (c->by & STORE_BY_STACK)
+			k.stack = s->number;
+		if (c->by & STORE_BY_SERIES)
+			k.series = s->number;
+		r = add_sum(c, k, s->count, s->value);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int add_block_row(struct scanning *c, const struct block_row *row, u64 base)
+{
+	u64 time_ms = base + row->time_ms;
+	struct sum_key k = {};
+	int r;
+
+	if (time_ms < c->f->from_ms || time_ms >= c->f->to_ms)
+		return 0;
+	r = accepts(c, true, row->stack);
+	if (r > 0)
+		r = accepts(c, false, row->series);
+	if (r <= 0)
+		return r;
+	k.step = step_of(c, time_ms);
+	if (c->by & STORE_BY_STACK)
+		k.stack = row->stack;
+	if (c->by & STORE_BY_SERIES)
+		k.series = row->series;
+	return add_sum(c, k, row->count, row->value);
+}
+
+/* Its parts have the right sums: it is not damaged half-way. */
+static int scan_rows(struct scanning *c, const struct sq_entry *e)
+{
+	struct block_cursor cursor;
+	int r = sq_open_block(c->view->s, c->view->c, e->n, &cursor);
+
+	if (r < 0)
+		return r;
+	while ((r = block_next(&cursor)) > 0) {
+		r = add_block_row(c, &cursor.row, e->hour * BLOCK_HOUR_MS);
+		if (r < 0)
+			break;
+	}
+	block_close(&cursor);
+	return r;
+}
+
+static int scan_block(struct scanning *c, const struct sq_entry *e)
+{
+	const struct store_filter *f = c->f;
+	bool by_series = (c->by & STORE_BY_SERIES) || f->series;
+	bool by_stack = (c->by & STORE_BY_STACK) || f->stacks;
+	bool whole = e->first_ms >= f->from_ms && e->last_ms < f->to_ms;
+	int r;
+
+	if (whole && c->by & STORE_BY_TIME)
+		whole = step_of(c, e->first_ms) == step_of(c, e->last_ms);
+	if (!whole || (by_series && by_stack))
+		r = scan_rows(c, e);
+	else
+		r = scan_sums(c, e, by_stack ? SQ_PART_STACKS : SQ_PART_SERIES);
+	if (sq_is_damage(r)) {
+		sq_note_damage(c->view->s, e->n);
+		c->damaged = true;
+		return 0;
+	}
+	c->resolution_ms = MAX(c->resolution_ms, e->resolution);
+	return r;
+}
+
+/* ---- from numbers to ids ---- */
+
+static int compare_rows(const void *a, const void *b)
+{
+	const struct store_row *x = a, *y = b;
+
+	if (x->time_ms != y->time_ms)
+		return x->time_ms < y->time_ms ? -1 : 1;
+	if (x->series != y->series)
+		return x->series < y->series ? -1 : 1;
+	return x->stack < y->stack ? -1 : x->stack > y->stack;
+}
+
+/* A stack that cannot be loaded stays, without an id: its samples were measured. */
+static int to_ids(struct scanning *c, struct store_rows *ret)
+{
+	struct sq *s = c->view->s;
+	struct store_row row;
+	int r = 0;
+
+	vec_foreach (&c->rows, e) {
+		row = (struct store_row){.count = e->count, .value = e->value};
+		if (c->by & STORE_BY_TIME)
+			row.time_ms = c->f->from_ms + e->key.step * c->step_ms;
+		if (c->by & STORE_BY_STACK)
+			r = sq_stack_id(s, c->view->c, e->key.stack, &row.stack);
+		if (sq_is_damage(r) || r == -ENOENT)
+			c->damaged = true;
+		else if (r < 0)
+			return r;
+		r = 0;
+		if (c->by & STORE_BY_SERIES)
+			r = sq_series_id(s, c->view->c, e->key.series, &row.series);
+		if (sq_is_damage(r) || r == -ENOENT)
+			c->damaged = true;
+		else if (r < 0)
+			return r;
+		if (vec_push(&ret->rows, row) < 0)
+			return -ENOMEM;
+	}
+	if (ret->rows.n)
+		qsort(ret->rows.data, ret->rows.n, sizeof(*ret->rows.data), compare_rows);
+	return 0;
+}
+
+static int scan(struct scanning *c, struct store_rows *ret)
+{
+	struct sq *s = c->view->s;
+	int r = 0;
+
+	for (size_t i = 0; i < c->view->entries.n && r == 0; i++)
+		r = scan_block(c, &c->view->entries.data[i]);
+	if (r == 0)
+		r = compact(c);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&s->cache_lock);
+	r = sq_cache_trim(s, c->view->naming);
+	if (r == 0)
+		r = to_ids(c, ret);
+	pthread_mutex_unlock(&s->cache_lock);
+	ret->resolution_ms = c->resolution_ms;
+	/* What a damaged file had is of times before it was moved aside. */
+	ret->damaged = c->damaged || c->f->from_ms < s->damaged_ms;
+	return r;
+}
+
+int sq_scan(struct store *base, const struct store_filter *f, u32 by, u64 step_ms,
+	    struct store_rows *ret, struct diag *reterr_diag)
+{
+	_cleanup_sq_view_ struct sq_view view = {};
+	struct scanning c = {.view = &view, .f = f, .by = by, .step_ms = step_ms};
+	struct store_rows rows = {};
+	int r;
+
+	if (f->from_ms >= f->to_ms ||
+	    (by & STORE_BY_TIME && (!step_ms || (f->to_ms - f->from_ms) / step_ms > UINT32_MAX)))
+		return diag_set(reterr_diag, -EINVAL, "no range of time, or no step");
+	r = sq_view_open(sq_of(base), f, reterr_diag, &view);
+	if (r < 0)
+		return r;
+	c.compact_at = 1 << 20;
+	r = scan(&c, &rows);
+	map_deinit(&c.stacks);
+	map_deinit(&c.series);
+	map_deinit(&c.places);
+	vec_deinit(&c.rows);
+	if (r == 0) {
+		*ret = rows;
+		return 0;
+	}
+	store_rows_deinit(&rows);
+	return diag_set(reterr_diag, r, "cannot read: %s",
+			r == -E2BIG
+				? "too much for one answer, take a smaller range or a longer step"
+				: strerror(-r));
+}
+
+/* ---- series ---- */
+
+struct found {
+	struct sq_view *view;
+	struct map known; /* series << 32 | type → position */
+	vec(struct store_found_series) list;
+	vec(u32) numbers;
+	bool damaged;
+};
+
+static int note_series(struct found *f, const struct sq_entry *e, const struct block_sum *s)
+{
+	u64 base = e->hour * BLOCK_HOUR_MS, key = (u64)s->number << 32 | e->type;
+	u64 *at = map_get(&f->known, key);
+	struct store_found_series found = {
+		.first_ms = base + s->first_ms, .last_ms = base + s->last_ms, .type = e->type};
+
+	if (at) {
+		struct store_found_series *known = &f->list.data[*at];
+
+		known->first_ms = MIN(known->first_ms, found.first_ms);
+		known->last_ms = MAX(known->last_ms, found.last_ms);
+		return 0;
+	}
+	if (map_put(&f->known, key, f->list.n) < 0 || vec_push(&f->list, found) < 0)
+		return -ENOMEM;
+	return vec_push(&f->numbers, s->number);
+}
+
+static int find_in_block(struct found *f, const struct store_filter *filter,
+			 const struct sq_entry *e)
+{
+	_cleanup_block_sums_ struct block_sums sums = {};
+	u64 base = e->hour * BLOCK_HOUR_MS;
+	const u8 *data;
+	size_t n;
+	int r = sq_read_part(f->view->s, f->view->c, e->n, SQ_PART_SERIES, &data, &n);
+
+	if (r == 0)
+		r = block_read_series(data, n, &sums);
+	f->damaged |= sq_is_damage(r);
+	if (r < 0)
+		return sq_is_damage(r) ? 0 : r;
+	vec_foreach (&sums.sums, s) {
+		if (base + s->last_ms < filter->from_ms || base + s->first_ms >= filter->to_ms)
+			continue;
+		r = note_series(f, e, s);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* The type of a series is the number of a name until here. */
+static int add_type(struct sq *s, struct store_found_series *e, struct profile *into)
+{
+	int r;
+
+	pthread_rwlock_rdlock(&s->list_lock);
+	r = profile_add_string(into, strtab_get(&s->names, e->type),
+			       e->type < s->names.n ? s->names.lengths[e->type] : 0, &e->type);
+	pthread_rwlock_unlock(&s->list_lock);
+	return r;
+}
+
+static int with_labels(struct found *f, struct store_series_set *ret)
+{
+	int r;
+
+	for (size_t i = 0; i < f->list.n; i++) {
+		struct store_found_series e = f->list.data[i];
+
+		r = sq_series_resource(f->view->c, f->numbers.data[i], ret->profile, &e.id,
+				       &e.resource);
+		if (sq_is_damage(r) || r == -ENOENT) {
+			sq_note_damaged_row(f->view->s);
+			f->damaged = true;
+			continue;
+		}
+		if (r == 0)
+			r = add_type(f->view->s, &e, ret->profile);
+		if (r == 0)
+			r = vec_push(&ret->series, e);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int sq_find_series(struct store *base, const struct store_filter *f, struct store_series_set *ret,
+		   struct diag *reterr_diag)
+{
+	_cleanup_sq_view_ struct sq_view view = {};
+	struct found found = {.view = &view};
+	struct store_series_set set = {};
+	int r = sq_view_open(sq_of(base), f, reterr_diag, &view);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < view.entries.n && r == 0; i++)
+		r = find_in_block(&found, f, &view.entries.data[i]);
+	set.profile = profile_create();
+	if (r == 0)
+		r = set.profile ? with_labels(&found, &set) : -ENOMEM;
+	set.damaged = found.damaged || f->from_ms < view.s->damaged_ms;
+	map_deinit(&found.known);
+	vec_deinit(&found.list);
+	vec_deinit(&found.numbers);
+	if (r == 0) {
+		*ret = set;
+		return 0;
+	}
+	store_series_set_deinit(&set);
+	return diag_set(reterr_diag, r, "cannot read: %s", strerror(-r));
+}
