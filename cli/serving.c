@@ -72,13 +72,12 @@ const struct option serving_cost_options[] = {
 };
 #undef A
 
-/* Beside the embedded store, unless it is said where. */
-static const char *symbols_dir(const struct serving_arguments *a, struct str *own)
+/* The default is a directory within the store's, if the store has one. */
+static const char *symbols_dir(const struct serving_arguments *a, const char *store,
+			       struct str *own)
 {
-	const char *dir = a->data_dir;
+	const char *dir = store_directory(store);
 
-	if (a->store && str_starts(a->store, "sqlite://"))
-		dir = a->store + strlen("sqlite://");
 	if (a->symbols_dir || !dir)
 		return a->symbols_dir;
 	str_printf(own, "%s/symbols", dir);
@@ -109,7 +108,7 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 				      .grams = a->grams};
 	ret->max_body = a->max_request_mib << 20;
 	ret->ingest.max_request_bytes = a->max_request_mib << 20;
-	ret->symbols = (struct symstore_options){.dir = symbols_dir(a, own),
+	ret->symbols = (struct symstore_options){.dir = symbols_dir(a, ret->store, own),
 						 .max_bytes = a->symbols_mib << 20,
 						 .debuginfod_urls = a->debuginfod_urls};
 	if (a->debuginfod_urls && !ret->symbols.dir)

@@ -33,7 +33,7 @@ static void *maintain(void *arg)
 		int r;
 
 		pthread_mutex_unlock(&s->lock);
-		r = s->store->ops->maintain(s->store, clock_epoch_ms(), &d);
+		r = store_maintain(s->store, clock_epoch_ms(), &d);
 		if (r < 0)
 			log_warn("store: %s; it is tried again in %d s",
 				 d.text[0] ? d.text : strerror(-r), MAINTAIN_EVERY_S);

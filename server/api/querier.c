@@ -547,7 +547,7 @@ static int profile_stats(struct api_call *c)
 	int r = querier_request(c, &pyroscope__get_profile_stats_request__descriptor, &a, &in);
 
 	if (r == 0)
-		r = c->a->o.store->ops->stats(c->a->o.store, &s, &c->d);
+		r = store_get_stats(c->a->o.store, &s, &c->d);
 	out.data_ingested = s.rows > 0;
 	out.oldest_profile_time = (s64)s.first_ms;
 	out.newest_profile_time = (s64)s.last_ms;
@@ -574,7 +574,7 @@ static int analyze_query(struct api_call *c)
 	if (r == 0)
 		r = query_types(c->a->o.store, &q, &types, &c->d);
 	if (r == 0)
-		r = c->a->o.store->ops->stats(c->a->o.store, &s, &c->d);
+		r = store_get_stats(c->a->o.store, &s, &c->d);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < types.names.n; i++)

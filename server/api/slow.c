@@ -50,7 +50,7 @@ static int load_stacks(struct api_call *c, struct comparing *s)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++)
 		ids[i] = s->all.samples.data[i].stack;
-	r = c->a->o.store->ops->load_stacks(c->a->o.store, ids, n, s->stacks, s->ids, &c->d);
+	r = store_load_stacks(c->a->o.store, ids, n, s->stacks, s->ids, &c->d);
 	for (size_t i = 0; i < n && r == 0; i++) {
 		const struct request_sample *e = &s->all.samples.data[i];
 

@@ -136,7 +136,7 @@ static int trace(struct api_call *c)
 	f.traces = id;
 	r = trace_set_load(s, id, 1, NULL, &t, &c->d);
 	if (r == 0)
-		r = s->ops->find_links(s, &f, &l, &c->d);
+		r = store_find_links(s, &f, &l, &c->d);
 	if (r == 0 && !t.spans.spans.n && !l.links.n)
 		r = diag_set(&c->d, -ENOENT, "there is no such trace, or not any more");
 	own = calloc(t.spans.spans.n + 1, sizeof(*own));
@@ -168,7 +168,7 @@ static int samples_of_traces(struct api_call *c, const struct spans *s, struct o
 	f.traces = ids.ids;
 	f.n_traces = ids.n;
 	if (r == 0)
-		r = c->a->o.store->ops->find_links(c->a->o.store, &f, &l, &c->d);
+		r = store_find_links(c->a->o.store, &f, &l, &c->d);
 	if (r < 0)
 		return r;
 	choose_type(c, &l, type);
@@ -257,7 +257,7 @@ static int traces(struct api_call *c)
 		return r < 0 ? r : traces_of_stacks(c, &q, limit);
 	f = query_span_filter(&q);
 	f.limit = limit;
-	r = c->a->o.store->ops->find_spans(c->a->o.store, &f, &s, &c->d);
+	r = store_find_spans(c->a->o.store, &f, &s, &c->d);
 	own = calloc(s.spans.n + 1, sizeof(*own));
 	if (r == 0 && !own)
 		r = -ENOMEM;

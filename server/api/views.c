@@ -528,7 +528,7 @@ static int stats(struct api_call *c)
 {
 	struct store_stats s = {};
 	struct ingest_stats i = {};
-	int r = c->a->o.store->ops->stats(c->a->o.store, &s, &c->d);
+	int r = store_get_stats(c->a->o.store, &s, &c->d);
 
 	if (r < 0)
 		return r;
@@ -554,7 +554,7 @@ static int stats(struct api_call *c)
 static int health(struct api_call *c)
 {
 	struct store_stats s = {};
-	int r = c->a->o.store->ops->stats(c->a->o.store, &s, &c->d);
+	int r = store_get_stats(c->a->o.store, &s, &c->d);
 
 	if (r < 0)
 		return diag_set(&c->d, -EAGAIN, "the store does not answer");
@@ -567,7 +567,7 @@ static int metrics(struct api_call *c)
 	struct store_stats s = {};
 	struct ingest_stats i = {};
 	struct symstore_stats y = {};
-	int r = c->a->o.store->ops->stats(c->a->o.store, &s, &c->d);
+	int r = store_get_stats(c->a->o.store, &s, &c->d);
 
 	ingest_stats(c->a->o.ingest, &i);
 	if (c->a->o.symbols)

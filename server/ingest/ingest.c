@@ -120,7 +120,7 @@ int ingest_write(struct ingest *i, const struct profile *p, const char *name, co
 	int r = store_batch_init(&b, p, name, reterr_diag);
 
 	if (r == 0)
-		r = i->store->ops->write(i->store, &b, token, reterr_diag);
+		r = store_write(i->store, &b, token, reterr_diag);
 	if (r < 0)
 		return r;
 	atomic_fetch_add(&i->profiles, 1);

@@ -27,7 +27,7 @@ int ingest_charge(struct ingest *i, u64 bytes, struct ingest_charge *ret, struct
 void ingest_charge_end(struct ingest_charge *c);
 #define _cleanup_charge_ __attribute__((cleanup(ingest_charge_end)))
 
-/* `name`, `token`: see store_batch_init() and store_ops.write. */
+/* `name`, `token`: see store_batch_init() and store_write(). */
 int ingest_write(struct ingest *i, const struct profile *p, const char *name, const u8 *token,
 		 struct diag *reterr_diag);
 /* Counts a request of n bytes and how it ended: r, which is returned. */

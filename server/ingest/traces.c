@@ -40,7 +40,7 @@ static int write_spans(struct ingest *i, struct reading *at, struct diag *reterr
 	int r;
 
 	ingest_token(at->data, at->n, "spans", 0, token);
-	r = i->store->ops->write_spans(i->store, &at->spans, token, reterr_diag);
+	r = store_write_spans(i->store, &at->spans, token, reterr_diag);
 	if (r == 0)
 		atomic_fetch_add(&i->spans, at->spans.spans.n);
 	return r;

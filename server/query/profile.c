@@ -133,7 +133,7 @@ static int add_scan(struct answer *a, const struct store_filter *f, const struct
 {
 	struct store_rows rows = {};
 	u32 by = STORE_BY_STACK | (by_series ? STORE_BY_SERIES : 0);
-	int r = a->store->ops->scan(a->store, f, by, 0, &rows, a->diag);
+	int r = store_scan(a->store, f, by, 0, &rows, a->diag);
 
 	a->damaged |= rows.damaged;
 	vec_foreach (&rows.rows, row) {
@@ -328,7 +328,7 @@ static int scan_trace(struct answer *a)
 		.to_ms = 1ULL << 62, .traces = &q->trace_id, .n_traces = 1};
 	_cleanup_store_links_ struct store_links l = {};
 	_cleanup_trace_set_ struct trace_set t = {};
-	int r = a->store->ops->find_links(a->store, &f, &l, a->diag);
+	int r = store_find_links(a->store, &f, &l, a->diag);
 
 	if (r == 0)
 		r = trace_set_load(a->store, &q->trace_id, 1, NULL, &t, a->diag);
@@ -375,7 +375,7 @@ static int load_items(struct answer *a, struct profile *into, u32 **ret)
 		return -ENOMEM;
 	for (size_t i = 0; i < a->items.n; i++)
 		ids[i] = a->items.data[i].stack;
-	r = a->store->ops->load_stacks(a->store, ids, a->items.n, into, stacks, a->diag);
+	r = store_load_stacks(a->store, ids, a->items.n, into, stacks, a->diag);
 	if (r == 0)
 		*ret = take_ptr(stacks);
 	return r;

@@ -216,7 +216,7 @@ static int choose_type(struct plan *p, struct store *s, const struct query *q,
 			seen |= other->type == e->type;
 		if (seen)
 			continue;
-		r = s->ops->scan(s, &f, 0, 0, &rows, reterr_diag);
+		r = store_scan(s, &f, 0, 0, &rows, reterr_diag);
 		if (r < 0)
 			return r;
 		if (rows.rows.n)
@@ -269,7 +269,7 @@ int plan_init(struct plan *p, struct store *s, const struct query *q, bool one_t
 		    label_is(q->matchers.data[i].label, SERVICE_LABEL))
 			p->service = q->matchers.data[i].value;
 	f.service = p->service;
-	r = s->ops->find_series(s, &f, &p->set, reterr_diag);
+	r = store_find_series(s, &f, &p->set, reterr_diag);
 	if (r == 0 && q->type)
 		snprintf(p->type, sizeof(p->type), "%s", q->type);
 	else if (r == 0 && one_type)
@@ -338,7 +338,7 @@ int plan_match_stacks(struct store *s, const char *predicate, const u64 *ids, si
 	int r = p && stacks ? query_stacks_parse(predicate, reterr_diag, &parsed) : -ENOMEM;
 
 	if (r == 0)
-		r = s->ops->load_stacks(s, ids, n, p, stacks, reterr_diag);
+		r = store_load_stacks(s, ids, n, p, stacks, reterr_diag);
 	if (r == 0)
 		r = query_stacks_profile(parsed, p);
 	for (size_t i = 0; r == 0 && i < n; i++)
@@ -362,7 +362,7 @@ int plan_stacks(struct store *s, const struct query *q, const struct store_filte
 	/* What is wrong with it is told before anything is read. */
 	r = query_stacks_parse(q->stacks, reterr_diag, &parsed);
 	if (r == 0)
-		r = s->ops->scan(s, f, STORE_BY_STACK, 0, &rows, reterr_diag);
+		r = store_scan(s, f, STORE_BY_STACK, 0, &rows, reterr_diag);
 	n = rows.rows.n;
 	ids = calloc(n + 1, sizeof(*ids));
 	match = calloc(n + 1, 1);

@@ -105,7 +105,7 @@ static int find_requests(struct asking *a)
 	do {
 		f.share_bits = a->bits;
 		why = (struct diag){};
-		r = a->store->ops->find_spans(a->store, &f, &found, &why);
+		r = store_find_spans(a->store, &f, &found, &why);
 		a->bits += r == -E2BIG ? 3 : 0;
 	} while (r == -E2BIG && a->bits < 40);
 	if (r < 0)
@@ -210,7 +210,7 @@ static int find_samples(struct asking *a)
 		.traces = a->ids.ids,
 		.n_traces = a->ids.n,
 	};
-	int r = a->store->ops->find_links(a->store, &f, &l, a->diag);
+	int r = store_find_links(a->store, &f, &l, a->diag);
 
 	if (r == 0)
 		r = plan_init_series(&plan, a->store, a->q, a->diag);

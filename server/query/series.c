@@ -145,14 +145,14 @@ static void order_lines(struct query_lines *l)
 static int scan_steps(struct store *s, const struct store_filter *f, u32 by, u64 *step_ms,
 		      struct store_rows *ret, struct diag *reterr_diag)
 {
-	int r = s->ops->scan(s, f, by, *step_ms, ret, reterr_diag);
+	int r = store_scan(s, f, by, *step_ms, ret, reterr_diag);
 
 	if (r < 0 || ret->resolution_ms <= *step_ms)
 		return r;
 	*step_ms = (ret->resolution_ms + *step_ms - 1) / *step_ms * *step_ms;
 	store_rows_deinit(ret);
 	*ret = (struct store_rows){};
-	return s->ops->scan(s, f, by, *step_ms, ret, reterr_diag);
+	return store_scan(s, f, by, *step_ms, ret, reterr_diag);
 }
 
 static int fill(struct grouping *g, struct store *s, const struct query *q, u64 step_ms,

@@ -181,7 +181,7 @@ int trace_set_load(struct store *s, const u8 (*ids)[16], size_t n, const char *s
 					    .traces = ids && n ? ids : none,
 					    .n_traces = n};
 	struct trace_set t = {};
-	int r = s->ops->find_spans(s, &f, &t.spans, reterr_diag);
+	int r = store_find_spans(s, &f, &t.spans, reterr_diag);
 
 	if (r < 0)
 		return r;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What engines share beside store.h: how ids are made, and the labels of a series. */
+/*
+ * Inside the store: what an engine implements, and what engines share (ids, labels of series, order
+ * and filters of spans).
+ */
 #pragma once
 
 #include "base/types.h"
@@ -8,10 +11,62 @@
 
 #define STORE_SERVICE_LABEL "service.name"
 #define STORE_THREAD_LABEL "thread.name"
-/* The two above among them; what a resource has beyond that is left out. */
+/* In a series, with the two above; further labels of a resource are left out. */
 #define STORE_MAX_LABELS PROFILE_MAX_LABELS
 
-/* What is hashed: strings by hash_bytes(). All of it is set, there is no padding. */
+#define STORE_MAX_TIERS 8
+
+/* struct store_options with its defaults filled in. */
+struct store_limits {
+	u64 max_bytes, max_age_s, cache_bytes, span_bytes;
+	struct store_tier tiers[STORE_MAX_TIERS + 1]; /* the last ends the list */
+};
+
+/* An engine's operations; `scheme` and `open` first, the others do what store.h says of store_X(). */
+struct store_ops {
+	const char *scheme;   /* of its URLs: "sqlite", "clickhouse" */
+	bool where_is_a_path; /* what follows the scheme is the directory that has the files */
+	int (*open)(const char *where, const struct store_limits *l, struct diag *reterr_diag,
+		    struct store **ret);
+	void (*close)(struct store *s);
+	int (*write)(struct store *s, const struct store_batch *b, const u8 token[16],
+		     struct diag *reterr_diag);
+	int (*find_series)(struct store *s, const struct store_filter *f,
+			   struct store_series_set *ret, struct diag *reterr_diag);
+	int (*scan)(struct store *s, const struct store_filter *f, u32 by, u64 step_ms,
+		    struct store_rows *ret, struct diag *reterr_diag);
+	int (*load_stacks)(struct store *s, const u64 *ids, size_t n, struct profile *into,
+			   u32 *ret_stacks, struct diag *reterr_diag);
+	int (*find_stacks)(struct store *s, const char *service,
+			   bool (*accept)(void *userdata, const char *name), void *userdata,
+			   struct store_ids *ret, struct diag *reterr_diag);
+	int (*name_frames)(struct store *s, const char *build_id,
+			   int (*name)(void *userdata, u64 address, struct profile *into,
+				       u32 *ret_frames, size_t max),
+			   void *userdata, struct diag *reterr_diag);
+	int (*write_spans)(struct store *s, const struct spans *spans, const u8 token[16],
+			   struct diag *reterr_diag);
+	int (*find_spans)(struct store *s, const struct store_span_filter *f, struct spans *ret,
+			  struct diag *reterr_diag);
+	int (*find_links)(struct store *s, const struct store_link_filter *f,
+			  struct store_links *ret, struct diag *reterr_diag);
+	int (*maintain)(struct store *s, u64 now_ms, struct diag *reterr_diag);
+	int (*get_stats)(struct store *s, struct store_stats *ret, struct diag *reterr_diag);
+};
+
+/* First member of every engine's own struct. */
+struct store {
+	const struct store_ops *ops;
+};
+
+extern const struct store_ops store_sqlite, store_clickhouse;
+
+/* The resolution of samples of this age; 1 = times as they came. */
+u64 store_resolution_ms(const struct store_limits *l, u64 age_ms);
+
+/* ---- ids and labels (batch.c) ---- */
+
+/* What the ids are hashes of, strings by hash_bytes(). No padding. */
 struct store_function_key {
 	u64 name, system_name, file;
 	u64 start_line;
@@ -19,7 +74,7 @@ struct store_function_key {
 
 struct store_frame_key {
 	u64 path, build_id; /* 0 = no mapping */
-	u64 address;	    /* 0 when store_frame_has_address() says no */
+	u64 address;	    /* 0 unless store_frame_has_address() */
 	u64 function;	    /* id, or 0 */
 	u32 line, column;
 	u32 kind, flags;
@@ -29,44 +84,52 @@ struct store_label {
 	const char *name, *value; /* borrowed */
 };
 
+/* A hash that can be an id and a key of a struct map. */
 u64 store_id(const void *data, size_t n);
 u64 store_function_id(const struct store_function_key *k);
 u64 store_frame_id(const struct store_frame_key *k);
 u64 store_stack_id(const u64 *frames, size_t n);
+/* Whether its address is part of what the frame is: see batch.c. */
 bool store_frame_has_address(const struct profile_frame *f);
 
-/* Sorted by name: the resource's, with service.name and thread.name. How many. */
+/* The labels of a series, sorted by name; returns how many. */
 size_t store_series_labels(const struct profile *p, const struct store_series *s,
 			   struct store_label ret[STORE_MAX_LABELS]);
 u64 store_series_id(const struct store_label *labels, size_t n);
 
-/* For store_ops.find_stacks, by scan and load_stacks. */
-int store_find_stacks(struct store *s, const char *service,
-		      bool (*accept)(void *userdata, const char *name), void *userdata,
-		      struct store_ids *ret, struct diag *reterr_diag);
+/* ---- stacks ---- */
 
-/* stacks: ids in `from`, or PROFILE_NONE, which stays; become ids in `into`. */
+/* The find_stacks of an engine that cannot do better: reads all stacks and compares names. */
+int store_match_stacks(struct store *s, const char *service,
+		       bool (*accept)(void *userdata, const char *name), void *userdata,
+		       struct store_ids *ret, struct diag *reterr_diag);
+/*
+ * Copies stacks from one profile into another. stacks: ids in `from`, which become ids in `into`;
+ * PROFILE_NONE stays.
+ */
 int store_copy_stacks(const struct profile *from, struct profile *into, u32 *stacks, size_t n);
 
-/* By trace, span, type, series, stack and time; equal ones become one. */
-void store_links_order(struct store_links *l);
-/* ---- filters, after the engine has done what it can (spans.c) ---- */
+/* ---- spans and links (spans.c) ---- */
 
-/* Sorted by trace, start and span; one that is there twice is one. */
+/* Sorts by trace, span, type, series, stack and time, and adds up those that have all alike. */
+void store_links_order(struct store_links *l);
+/* Sorts by trace, start and span, and removes duplicates. */
 void store_spans_order(struct spans *s);
 bool store_span_matches(const struct store_span_filter *f, const struct spans *s,
 			const struct span *e);
+/* traces: sorted; NULL accepts any. So for ids. */
 bool store_has_trace(const u8 (*traces)[16], size_t n, const u8 trace_id[16]);
-/* Takes out what lies from `first` on and is not accepted, with its attributes. */
+bool store_has_id(const u64 *ids, size_t n, u64 id);
+/* Removes the spans from `first` on that do not match, and their attributes. */
 void store_spans_filter(struct spans *s, size_t first, size_t first_attribute,
 			const struct store_span_filter *f);
-bool store_has_id(const u64 *ids, size_t n, u64 id);
-/* The error of a question about spans, with its text. */
-int store_spans_failed(int r, const struct diag *why, struct diag *reterr_diag);
 /* Keeps the slowest `limit`, slowest first. */
 int store_spans_slowest(struct spans *s, size_t limit);
-/* What an engine's find_spans() gives for r and what it has found: in order, or the slowest. */
+/* Sets the text of an error of find_spans; returns r. why: what the engine said, or empty. */
+int store_spans_failed(int r, const struct diag *why, struct diag *reterr_diag);
+/*
+ * Ends find_spans: moves what an engine found to *ret, in order or the slowest `limit`. With r < 0
+ * it frees them and reports the error.
+ */
 int store_spans_answer(int r, struct spans *taken, size_t limit, const struct diag *why,
 		       struct spans *ret, struct diag *reterr_diag);
-
-extern const struct store_ops store_sqlite, store_clickhouse;

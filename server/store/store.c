@@ -9,25 +9,153 @@
 #include "base/str.h"
 #include "server/store/private.h"
 
-/* The engines: a new one is a file and a line here. */
-static const struct store_ops *const engines[] = {&store_sqlite, &store_clickhouse, NULL};
+/* A new engine is a folder and an entry here. The first serves URLs without a scheme. */
+static const struct store_ops *const engines[] = {&store_sqlite, &store_clickhouse};
 
-int store_open(const char *url, const struct store_options *o, struct diag *reterr_diag,
-	       struct store **ret)
+/* The engine of a URL and what follows the scheme; NULL when there is none. */
+static const struct store_ops *find_engine(const char *url, const char **ret_where)
 {
 	const char *colon = strstr(url, "://");
 	size_t n = colon ? (size_t)(colon - url) : 0;
 
-	for (size_t i = 0; engines[i]; i++)
-		if (colon ? strlen(engines[i]->scheme) == n && !memcmp(engines[i]->scheme, url, n)
-			  : i == 0)
-			return engines[i]->open(colon ? colon + 3 : url, o, reterr_diag, ret);
-	return diag_set(reterr_diag, -EINVAL, "no store is called '%.*s'", (int)n, url);
+	*ret_where = colon ? colon + 3 : url;
+	if (!colon)
+		return engines[0];
+	for (size_t i = 0; i < ARRAY_SIZE(engines); i++)
+		if (strlen(engines[i]->scheme) == n && !memcmp(engines[i]->scheme, url, n))
+			return engines[i];
+	return NULL;
+}
+
+static u64 value_or(u64 value, u64 otherwise)
+{
+	return value ? value : otherwise;
+}
+
+static struct store_limits limits_of(const struct store_options *o)
+{
+	static const struct store_tier default_tiers[] = {
+		{86400, 10000}, {14 * 86400, 3600000}, {90 * 86400, 86400000}, {}};
+	const struct store_options none = {};
+	const struct store_tier *t;
+	struct store_limits l;
+
+	o = o ? o : &none;
+	t = o->tiers ? o->tiers : default_tiers;
+	l = (struct store_limits){.max_bytes = value_or(o->max_bytes, 10ULL << 30),
+				  .max_age_s = value_or(o->max_age_s, 30 * 86400),
+				  .cache_bytes = value_or(o->cache_bytes, 64 << 20),
+				  .span_bytes = value_or(o->span_bytes, 1ULL << 30)};
+	for (size_t i = 0; i < STORE_MAX_TIERS && t[i].resolution_ms; i++)
+		l.tiers[i] = t[i];
+	return l;
+}
+
+u64 store_resolution_ms(const struct store_limits *l, u64 age_ms)
+{
+	u64 resolution = 1;
+
+	for (const struct store_tier *t = l->tiers; t->resolution_ms; t++)
+		if (age_ms >= t->age_s * 1000)
+			resolution = MAX(resolution, t->resolution_ms);
+	return resolution;
+}
+
+/* ---- what callers use ---- */
+
+int store_open(const char *url, const struct store_options *o, struct diag *reterr_diag,
+	       struct store **ret)
+{
+	struct store_limits limits = limits_of(o);
+	const char *where;
+	const struct store_ops *e = find_engine(url, &where);
+
+	/* Not the rest of the URL, which may have a password. */
+	if (!e)
+		return diag_set(reterr_diag, -EINVAL,
+				"unknown store '%.*s': use sqlite://DIR or clickhouse://HOST",
+				(int)(where - url), url);
+	return e->open(where, &limits, reterr_diag, ret);
+}
+
+const char *store_directory(const char *url)
+{
+	const char *where;
+	const struct store_ops *e = find_engine(url, &where);
+
+	return e && e->where_is_a_path ? where : NULL;
 }
 
 void store_close(struct store *s)
 {
 	s->ops->close(s);
+}
+
+int store_write(struct store *s, const struct store_batch *b, const u8 token[16],
+		struct diag *reterr_diag)
+{
+	return s->ops->write(s, b, token, reterr_diag);
+}
+
+int store_find_series(struct store *s, const struct store_filter *f, struct store_series_set *ret,
+		      struct diag *reterr_diag)
+{
+	return s->ops->find_series(s, f, ret, reterr_diag);
+}
+
+int store_scan(struct store *s, const struct store_filter *f, u32 by, u64 step_ms,
+	       struct store_rows *ret, struct diag *reterr_diag)
+{
+	return s->ops->scan(s, f, by, step_ms, ret, reterr_diag);
+}
+
+int store_load_stacks(struct store *s, const u64 *ids, size_t n, struct profile *into,
+		      u32 *ret_stacks, struct diag *reterr_diag)
+{
+	return s->ops->load_stacks(s, ids, n, into, ret_stacks, reterr_diag);
+}
+
+int store_find_stacks(struct store *s, const char *service,
+		      bool (*accept)(void *userdata, const char *name), void *userdata,
+		      struct store_ids *ret, struct diag *reterr_diag)
+{
+	return s->ops->find_stacks(s, service, accept, userdata, ret, reterr_diag);
+}
+
+int store_name_frames(struct store *s, const char *build_id,
+		      int (*name)(void *userdata, u64 address, struct profile *into,
+				  u32 *ret_frames, size_t max),
+		      void *userdata, struct diag *reterr_diag)
+{
+	return s->ops->name_frames(s, build_id, name, userdata, reterr_diag);
+}
+
+int store_write_spans(struct store *s, const struct spans *spans, const u8 token[16],
+		      struct diag *reterr_diag)
+{
+	return s->ops->write_spans(s, spans, token, reterr_diag);
+}
+
+int store_find_spans(struct store *s, const struct store_span_filter *f, struct spans *ret,
+		     struct diag *reterr_diag)
+{
+	return s->ops->find_spans(s, f, ret, reterr_diag);
+}
+
+int store_find_links(struct store *s, const struct store_link_filter *f, struct store_links *ret,
+		     struct diag *reterr_diag)
+{
+	return s->ops->find_links(s, f, ret, reterr_diag);
+}
+
+int store_maintain(struct store *s, u64 now_ms, struct diag *reterr_diag)
+{
+	return s->ops->maintain(s, now_ms, reterr_diag);
+}
+
+int store_get_stats(struct store *s, struct store_stats *ret, struct diag *reterr_diag)
+{
+	return s->ops->get_stats(s, ret, reterr_diag);
 }
 
 /* ---- stacks by the names in them ---- */
@@ -36,7 +164,7 @@ struct matching {
 	const struct profile *profile;
 	bool (*accept)(void *userdata, const char *name);
 	void *userdata;
-	u8 *known; /* owned; by frame: 0 = not asked yet, 1 = no, 2 = yes */
+	u8 *known; /* owned; accept()'s answer by frame: 0 = not asked yet, 1 = no, 2 = yes */
 };
 
 static bool matches(struct matching *m, u32 stack)
@@ -69,7 +197,7 @@ static int keep_matching(struct store *s, const struct store_rows *rows, struct 
 	for (size_t i = 0; r == 0 && i < rows->rows.n; i++)
 		ids[i] = rows->rows.data[i].stack;
 	if (r == 0)
-		r = s->ops->load_stacks(s, ids, rows->rows.n, p, stacks, reterr_diag);
+		r = store_load_stacks(s, ids, rows->rows.n, p, stacks, reterr_diag);
 	if (r < 0)
 		return r;
 	m->profile = p;
@@ -82,15 +210,15 @@ static int keep_matching(struct store *s, const struct store_rows *rows, struct 
 	return r;
 }
 
-int store_find_stacks(struct store *s, const char *service,
-		      bool (*accept)(void *userdata, const char *name), void *userdata,
-		      struct store_ids *ret, struct diag *reterr_diag)
+int store_match_stacks(struct store *s, const char *service,
+		       bool (*accept)(void *userdata, const char *name), void *userdata,
+		       struct store_ids *ret, struct diag *reterr_diag)
 {
 	struct store_filter f = {.to_ms = 1ULL << 62, .service = service};
 	struct matching m = {.accept = accept, .userdata = userdata};
 	struct store_rows rows = {};
 	struct store_ids ids = {};
-	int r = s->ops->scan(s, &f, STORE_BY_STACK, 0, &rows, reterr_diag);
+	int r = store_scan(s, &f, STORE_BY_STACK, 0, &rows, reterr_diag);
 
 	if (r == 0)
 		r = keep_matching(s, &rows, &m, &ids, reterr_diag);
@@ -99,7 +227,7 @@ int store_find_stacks(struct store *s, const char *service,
 		*ret = ids;
 	else
 		vec_deinit(&ids.ids);
-	return r < 0 ? diag_set(reterr_diag, r, "cannot look for stacks: %s", strerror(-r)) : 0;
+	return r < 0 ? diag_set(reterr_diag, r, "cannot search stacks: %s", strerror(-r)) : 0;
 }
 
 void store_rows_deinit(struct store_rows *r)

@@ -71,7 +71,7 @@ static int look(struct store *s, const struct store_rows *rows, struct looking *
 	for (size_t i = 0; r == 0 && i < n; i++)
 		ids[i] = rows->rows.data[i].stack;
 	if (r == 0)
-		r = s->ops->load_stacks(s, ids, n, l->p, stacks, reterr_diag);
+		r = store_load_stacks(s, ids, n, l->p, stacks, reterr_diag);
 	for (size_t i = 0; r == 0 && i < n; i++)
 		if (stacks[i] != PROFILE_NONE)
 			r = count_stack(l, stacks[i], i, rows->rows.data[i].count);
@@ -88,7 +88,7 @@ int symstore_missing(struct store *s, u64 from_ms, u64 to_ms, struct symstore_mi
 	int r = l.p ? 0 : -ENOMEM;
 
 	if (r == 0)
-		r = s->ops->scan(s, &f, STORE_BY_STACK, 0, &rows, reterr_diag);
+		r = store_scan(s, &f, STORE_BY_STACK, 0, &rows, reterr_diag);
 	if (r == 0)
 		r = look(s, &rows, &l, reterr_diag);
 	if (r == 0)

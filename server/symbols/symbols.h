@@ -8,7 +8,7 @@
  * shares with others, and nothing else of this machine, whatever paths are in it.
  *
  * One thread takes one file at a time, when it is new or when frames without names came in that it
- * may name, and hands the names to the store (store_ops.name_frames). Files are hostile: reading is
+ * may name, and hands the names to the store (store_name_frames()). Files are hostile: reading is
  * bounded by lib/elf and lib/symbol, time by a budget for each file.
  */
 #pragma once

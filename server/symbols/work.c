@@ -167,7 +167,7 @@ static void name_frames(struct symstore *s, struct symstore_entry *e)
 	e->nameless = (struct map){};
 	w->until_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) + CPU_BUDGET_NS;
 	pthread_mutex_unlock(&s->lock);
-	r = s->o.store->ops->name_frames(s->o.store, w->build_id, name, w, &w->diag);
+	r = store_name_frames(s->o.store, w->build_id, name, w, &w->diag);
 	symbols_destroy(w->symbols);
 	elf_file_destroy(w->elf);
 	pthread_mutex_lock(&s->lock);

@@ -260,11 +260,11 @@ static void write_batch(struct store *s, sqlite3 *plain, u64 at_ms, u64 step_ms,
 	memcpy(w->trace, spans.spans.data[0].trace_id, 16);
 	w->spans += spans.spans.n;
 	start = seconds(CLOCK_THREAD_CPUTIME_ID);
-	if (s->ops->write_spans(s, &spans, token, &d) < 0)
+	if (store_write_spans(s, &spans, token, &d) < 0)
 		die_of("write", &d);
 	w->spans_s += seconds(CLOCK_THREAD_CPUTIME_ID) - start;
 	start = seconds(CLOCK_THREAD_CPUTIME_ID);
-	if (store_batch_init(&b, p, NULL, &d) < 0 || s->ops->write(s, &b, token, &d) < 0)
+	if (store_batch_init(&b, p, NULL, &d) < 0 || store_write(s, &b, token, &d) < 0)
 		die_of("write", &d);
 	w->samples_s += seconds(CLOCK_THREAD_CPUTIME_ID) - start;
 	w->samples += b.samples.n;
@@ -279,7 +279,7 @@ static double maintain(struct store *s, u64 now_ms)
 	double start = seconds(CLOCK_THREAD_CPUTIME_ID);
 	struct diag d = {};
 
-	if (s->ops->maintain(s, now_ms, &d) < 0)
+	if (store_maintain(s, now_ms, &d) < 0)
 		die_of("maintain", &d);
 	return seconds(CLOCK_THREAD_CPUTIME_ID) - start;
 }
@@ -299,7 +299,7 @@ static void write_all(const char *url, struct store *s, u32 traces, struct writt
 	}
 	for (u32 i = 0; i < 5; i++)
 		kept += maintain(s, T0 + 2 * 3600000);
-	s->ops->stats(s, &st, NULL);
+	store_get_stats(s, &st, NULL);
 	say("spans written", (double)w->spans, "", "15 a trace, 3 attributes");
 	say("ingest", (double)w->spans / w->spans_s / 1e3, "k spans/s", "a core");
 	say("samples with spans, ingest", (double)w->samples / w->samples_s / 1e3, "k rows/s",
@@ -340,7 +340,7 @@ static double ask(struct store *s, enum asked what, const struct written *w, dou
 		f.endpoint = "GET /endpoint/7";
 		f.service = "service-2";
 		f.limit = 50;
-		r = s->ops->find_spans(s, &f, &found, &d);
+		r = store_find_spans(s, &f, &found, &d);
 		break;
 	case ASK_TRACE:
 		r = trace_set_load(s, &w->trace, 1, NULL, &t, &d);

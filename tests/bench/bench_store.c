@@ -200,7 +200,7 @@ static void write_one(struct store *s, u32 pod, u32 minute, struct cost *c, u64 
 	memcpy(token, &pod, 4);
 	memcpy(token + 4, &minute, 4);
 	begin(c);
-	if (store_batch_init(&b, p, NULL, &d) < 0 || s->ops->write(s, &b, token, &d) < 0)
+	if (store_batch_init(&b, p, NULL, &d) < 0 || store_write(s, &b, token, &d) < 0)
 		die_of("write", &d);
 	end(c);
 	*rows += b.samples.n;
@@ -211,7 +211,7 @@ static void maintain(struct store *s, u64 now_ms, struct cost *c)
 	struct diag d = {};
 
 	begin(c);
-	if (s->ops->maintain(s, now_ms, &d) < 0)
+	if (store_maintain(s, now_ms, &d) < 0)
 		die_of("maintain", &d);
 	end(c);
 }
@@ -244,7 +244,7 @@ static u32 write_all(struct store *s, u64 want)
 		maintain(s, T0 + minute * MINUTE_MS, &keeping);
 	}
 	settle(s, T0 + minute * MINUTE_MS + 2 * 3600000, &keeping);
-	if (s->ops->stats(s, &st, &d) < 0)
+	if (store_get_stats(s, &st, &d) < 0)
 		die_of("stats", &d);
 	samples = (double)minute * PODS * SAMPLES;
 	say("rows written", (double)rows, "", "100 pods, Zipf over 32,874 stacks of 24 frames", 0,

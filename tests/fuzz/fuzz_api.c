@@ -83,10 +83,10 @@ static int add_spans(struct store *s)
 			r = profile_add_linked_sample(p, e.start_ns, thread, stack, id, &value);
 	}
 	if (r == 0)
-		r = s->ops->write_spans(s, &spans, NULL, NULL);
+		r = store_write_spans(s, &spans, NULL, NULL);
 	if (r == 0)
 		r = store_batch_init(&b, p, NULL, NULL);
-	return r < 0 ? r : s->ops->write(s, &b, NULL, NULL);
+	return r < 0 ? r : store_write(s, &b, NULL, NULL);
 }
 
 static struct api *make_api(void)

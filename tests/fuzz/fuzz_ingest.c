@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "server/ingest/ingest.h"
+#include "server/store/private.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

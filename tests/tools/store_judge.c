@@ -204,7 +204,7 @@ static u64 read_cells(struct verdict *v, const struct asking *a)
 
 	map_clear(&v->cells_at);
 	vec_clear(&v->cells);
-	if (v->s->ops->scan(v->s, &f, by, a->step_ms, &rows, &d) < 0) {
+	if (store_scan(v->s, &f, by, a->step_ms, &rows, &d) < 0) {
 		complain(v, d.text, 0, 0, 0);
 		return 0;
 	}
@@ -320,7 +320,7 @@ static void judge_series(struct verdict *v)
 	struct store_series_set set = {};
 	struct diag d = {};
 
-	if (v->s->ops->find_series(v->s, &all, &set, &d) < 0) {
+	if (store_find_series(v->s, &all, &set, &d) < 0) {
 		complain(v, d.text, 0, 0, 0);
 		return;
 	}
@@ -340,7 +340,7 @@ static void judge_stacks(struct verdict *v)
 	_cleanup_free_ u32 *stacks = calloc(v->stacks.n + 1, sizeof(u32));
 	struct diag d = {};
 
-	if (v->s->ops->load_stacks(v->s, v->stacks.data, v->stacks.n, p, stacks, &d) < 0) {
+	if (store_load_stacks(v->s, v->stacks.data, v->stacks.n, p, stacks, &d) < 0) {
 		complain(v, d.text, 0, 0, 0);
 		return;
 	}
@@ -401,8 +401,8 @@ static void judge_spans(struct verdict *v)
 	_cleanup_spans_ struct spans s = {};
 	u64 age = (options.age_h ? options.age_h : 100000) * HOUR_MS;
 
-	if (!found || v->s->ops->find_spans(v->s, &all, &s, NULL) < 0 ||
-	    v->s->ops->find_links(v->s, &every, &l, NULL) < 0)
+	if (!found || store_find_spans(v->s, &all, &s, NULL) < 0 ||
+	    store_find_links(v->s, &every, &l, NULL) < 0)
 		exit(7);
 	vec_foreach (&s.spans, e) {
 		u32 k = batch_of(e->trace_id);
@@ -452,7 +452,7 @@ static int judge_all(struct verdict *v)
 	struct store_stats st = {};
 	struct diag d = {};
 
-	if (v->s->ops->stats(v->s, &st, &d) < 0)
+	if (store_get_stats(v->s, &st, &d) < 0)
 		return 7;
 	if (st.rows && st.first_ms > T0)
 		v->first = (u32)((st.first_ms - T0) / DAY_MS * (DAY_MS / STEP_MS));
@@ -486,7 +486,7 @@ static int judge_all(struct verdict *v)
 	judge_stacks(v);
 	if (options.spans)
 		judge_spans(v);
-	if (v->s->ops->stats(v->s, &st, &d) < 0)
+	if (store_get_stats(v->s, &st, &d) < 0)
 		return 7;
 	v->told |= st.damaged > 0;
 	printf("present %llu missing %llu lost %llu damaged %llu rows %llu bytes %llu first %llu\n",

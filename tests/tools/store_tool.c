@@ -113,10 +113,10 @@ static int write_batch(struct store *s, u32 k, struct diag *d)
 
 		make_spans(k, &spans);
 		token[15] = 1;
-		r = s->ops->write_spans(s, &spans, token, d);
+		r = store_write_spans(s, &spans, token, d);
 		token[15] = 0;
 	}
-	return r < 0 ? r : s->ops->write(s, &b, token, d);
+	return r < 0 ? r : store_write(s, &b, token, d);
 }
 
 static void say(const char *text, u32 k, const char *more)
@@ -140,7 +140,7 @@ static void *keep(void *arg)
 	while (!m->stop) {
 		struct diag d = {};
 
-		if (m->s->ops->maintain(m->s, begin_of(m->at), &d) < 0)
+		if (store_maintain(m->s, begin_of(m->at), &d) < 0)
 			say("maintain", m->at, d.text);
 		usleep(500);
 	}

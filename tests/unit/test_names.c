@@ -61,7 +61,7 @@ static void write_profile(struct store *s, const struct profile *p)
 	struct diag d = {};
 
 	cr_assert_eq(store_batch_init(&b, p, NULL, &d), 0, "%s", d.text);
-	cr_assert_eq(s->ops->write(s, &b, NULL, &d), 0, "%s", d.text);
+	cr_assert_eq(store_write(s, &b, NULL, &d), 0, "%s", d.text);
 }
 
 static void write_addresses(struct store *s, u64 time_ms, u64 first, size_t n)
@@ -101,7 +101,7 @@ static u32 name_all(struct store *s, const char *build_id)
 	struct symbols_of_test t = {};
 	struct diag d = {};
 
-	cr_assert_eq(s->ops->name_frames(s, build_id, name, &t, &d), 0, "%s", d.text);
+	cr_assert_eq(store_name_frames(s, build_id, name, &t, &d), 0, "%s", d.text);
 	return t.asked;
 }
 
@@ -195,7 +195,7 @@ static size_t found(struct store *s, const char *text)
 	struct store_ids ids = {};
 	size_t n;
 
-	cr_assert_eq(s->ops->find_stacks(s, NULL, is_late, (void *)text, &ids, NULL), 0);
+	cr_assert_eq(store_find_stacks(s, NULL, is_late, (void *)text, &ids, NULL), 0);
 	n = ids.ids.n;
 	vec_deinit(&ids.ids);
 	return n;
@@ -254,7 +254,7 @@ Test(names, what_was_killed_between_is_whole_and_goes_on, .timeout = 100)
 		struct symbols_of_test t = {.kill_after = 9000};
 
 		s = open_store(dir, NULL);
-		s->ops->name_frames(s, BUILD, name, &t, NULL);
+		store_name_frames(s, BUILD, name, &t, NULL);
 		_exit(0);
 	}
 	cr_assert_eq(ended_by(pid), SIGKILL);
@@ -355,7 +355,7 @@ static struct store_stats stats(struct store *s)
 {
 	struct store_stats st;
 
-	cr_assert_eq(s->ops->stats(s, &st, NULL), 0);
+	cr_assert_eq(store_get_stats(s, &st, NULL), 0);
 	return st;
 }
 
@@ -377,7 +377,7 @@ Test(names, go_with_what_they_are_of_and_stay_with_what_stays, .timeout = 100)
 	cr_assert_eq(before.functions, 1 + 1 + 2003); /* main, tiny, fn_... */
 	cr_assert_eq(before.frames, 1 + 2003 * 3);
 	for (u32 i = 0; i < 3; i++)
-		cr_assert_eq(s->ops->maintain(s, now, NULL), 0);
+		cr_assert_eq(store_maintain(s, now, NULL), 0);
 	after = stats(s);
 	cr_assert_eq(after.evicted_rows, 8000);
 	cr_assert_eq(after.frames, 1 + 3 * 3);
@@ -447,9 +447,9 @@ Test(names, only_native_frames_with_a_build_id_and_errors_end_it)
 	sample(p, T0 * 1000000, thread(p, "app", "t", 1, 1), &kernel, 1, 1);
 	write_profile(s, p);
 	cr_assert_eq(name_all(s, BUILD), 0);
-	cr_assert_eq(s->ops->name_frames(s, "", name, NULL, &d), -EINVAL);
+	cr_assert_eq(store_name_frames(s, "", name, NULL, &d), -EINVAL);
 	write_addresses(s, T0, 0x2000, 1);
-	cr_assert_eq(s->ops->name_frames(s, BUILD, fail, NULL, &d), -ETIME);
+	cr_assert_eq(store_name_frames(s, BUILD, fail, NULL, &d), -ETIME);
 	assert_answer(s, "app;app+0x1000 1\napp;app+0xffffffff81000010_[k] 1\n"
 			 "app;main;app+0x1000 1\n"
 			 "app;main;app+0x2000 1\n");

@@ -18,14 +18,14 @@ static void write_spans(struct store *s, const struct spans *spans, const u8 *to
 {
 	struct diag d = {};
 
-	cr_assert_eq(s->ops->write_spans(s, spans, token, &d), 0, "%s", d.text);
+	cr_assert_eq(store_write_spans(s, spans, token, &d), 0, "%s", d.text);
 }
 
 static void maintain(struct store *s, u64 now_ms)
 {
 	struct diag d = {};
 
-	cr_assert_eq(s->ops->maintain(s, now_ms, &d), 0, "%s", d.text);
+	cr_assert_eq(store_maintain(s, now_ms, &d), 0, "%s", d.text);
 }
 
 /* Two traces: a shop's request that calls the cart, and a slow one that failed. */
@@ -54,7 +54,7 @@ static void assert_spans(struct store *s, struct store_span_filter f, const char
 
 	if (!f.to_ms)
 		f.to_ms = T0 + 100 * HOUR;
-	cr_assert_eq(s->ops->find_spans(s, &f, &got, &d), 0, "%s", d.text);
+	cr_assert_eq(store_find_spans(s, &f, &got, &d), 0, "%s", d.text);
 	cr_assert(!got.damaged);
 	vec_foreach (&got.spans, e)
 		str_printf(&text, "%s %s %s %llu;", spans_string(&got, e->service),
@@ -98,7 +98,7 @@ Test(spans, are_found_by_what_they_are)
 	s = open_store(dir, NULL);
 	assert_filters(s);
 	if (is_embedded()) {
-		cr_assert_eq(s->ops->stats(s, &st, NULL), 0);
+		cr_assert_eq(store_get_stats(s, &st, NULL), 0);
 		cr_assert_eq(st.spans, 4, "%llu", (unsigned long long)st.spans);
 	}
 	/* Older than all that is kept. */
@@ -124,7 +124,7 @@ Test(spans, keep_all_they_have)
 	cr_assert_eq(spans_add_text(&spans, "it broke", &spans.spans.data[0].message), 0);
 	cr_assert_eq(spans_add_attribute(&spans, &spans.spans.data[0], "user", "é"), 0);
 	write_spans(s, &spans, NULL);
-	cr_assert_eq(s->ops->find_spans(s, &f, &got, NULL), 0);
+	cr_assert_eq(store_find_spans(s, &f, &got, NULL), 0);
 	cr_assert_eq(got.spans.n, 1);
 	e = got.spans.data;
 	id_of(77, parent, 8);
@@ -156,7 +156,7 @@ Test(spans, of_one_token_are_written_once)
 	add_span(&spans, (struct span_of){"shop", "a", NULL, 1, 10, 0, T0 + 100, 50, 0, 0});
 	write_spans(s, &spans, token);
 	write_spans(s, &spans, token);
-	cr_assert_eq(s->ops->stats(s, &st, NULL), 0);
+	cr_assert_eq(store_get_stats(s, &st, NULL), 0);
 	cr_assert_eq(st.spans, 1);
 	store_close(s);
 	remove_dir(dir);
@@ -177,7 +177,7 @@ Test(spans, a_share_is_by_trace)
 		want += store_has_share(spans.spans.data[i - 1].trace_id, 3);
 	}
 	write_spans(s, &spans, NULL);
-	cr_assert_eq(s->ops->find_spans(s, &f, &got, NULL), 0);
+	cr_assert_eq(store_find_spans(s, &f, &got, NULL), 0);
 	cr_assert_eq(got.spans.n, want);
 	/* An eighth, within 5 sigma. */
 	cr_assert(want > 53 && want < 147, "%u", want);
@@ -215,7 +215,7 @@ static void write_profile(struct store *s, const struct profile *p, const u8 *to
 	struct diag d = {};
 
 	cr_assert_eq(store_batch_init(&b, p, NULL, &d), 0, "%s", d.text);
-	cr_assert_eq(s->ops->write(s, &b, token, &d), 0, "%s", d.text);
+	cr_assert_eq(store_write(s, &b, token, &d), 0, "%s", d.text);
 }
 
 /* "TRACE SPAN FRAME VALUE;" each. */
@@ -228,11 +228,11 @@ static void assert_links(struct store *s, struct store_link_filter f, const char
 
 	if (!f.to_ms)
 		f.to_ms = T0 + 100 * HOUR;
-	cr_assert_eq(s->ops->find_links(s, &f, &got, &d), 0, "%s", d.text);
+	cr_assert_eq(store_find_links(s, &f, &got, &d), 0, "%s", d.text);
 	vec_foreach (&got.links, e) {
 		u32 stack;
 
-		cr_assert_eq(s->ops->load_stacks(s, &e->stack, 1, p, &stack, &d), 0, "%s", d.text);
+		cr_assert_eq(store_load_stacks(s, &e->stack, 1, p, &stack, &d), 0, "%s", d.text);
 		cr_assert_neq(stack, PROFILE_NONE);
 		str_printf(&text, "%u %u %s %lld;", e->link.trace_id[15], e->link.span_id[7],
 			   profile_frame_name(p, p->stack_frames.data[p->stacks.data[stack].first],
@@ -273,9 +273,9 @@ Test(spans, have_the_samples_that_were_taken_in_them)
 		assert_links(s, (struct store_link_filter){.from_ms = T0 + 7}, "2 20 match 50;");
 		assert_links(s, (struct store_link_filter){.service = "cart"}, "");
 		/* They count among all, once. */
-		cr_assert_eq(s->ops->scan(s,
-					  &(struct store_filter){.from_ms = T0, .to_ms = T0 + HOUR},
-					  0, 0, &rows, NULL),
+		cr_assert_eq(store_scan(s,
+					&(struct store_filter){.from_ms = T0, .to_ms = T0 + HOUR},
+					0, 0, &rows, NULL),
 			     0);
 		cr_assert_eq(rows.rows.n, 1);
 		cr_assert_eq(rows.rows.data[0].value, 1057);
@@ -324,7 +324,7 @@ static struct kept count_kept(struct store *s, u64 hour_ms)
 	const struct store_span_filter f = {.from_ms = hour_ms, .to_ms = hour_ms + HOUR};
 	struct kept k = {};
 
-	cr_assert_eq(s->ops->find_spans(s, &f, &got, NULL), 0);
+	cr_assert_eq(store_find_spans(s, &f, &got, NULL), 0);
 	k.spans = got.spans.n;
 	vec_foreach (&got.spans, e) {
 		bool root = e->flags & SPAN_ROOT;
@@ -373,7 +373,7 @@ Test(spans, are_thinned_and_the_slow_and_failed_stay)
 	for (u64 h = 0; h < 6; h++) {
 		fill_hour(s, T0 + h * HOUR);
 		maintain(s, T0 + (h + 1) * HOUR + 600000);
-		cr_assert_eq(s->ops->stats(s, &st, NULL), 0);
+		cr_assert_eq(store_get_stats(s, &st, NULL), 0);
 		cr_assert_leq(st.span_bytes, o.span_bytes, "%llu",
 			      (unsigned long long)st.span_bytes);
 	}
@@ -432,8 +432,8 @@ Test(spans, of_a_damaged_file_what_is_whole_is_kept)
 		const struct store_span_filter f = {.from_ms = T0 + 9 * HOUR,
 						    .to_ms = T0 + 20 * HOUR};
 
-		cr_assert_eq(s->ops->find_spans(s, &f, &got, NULL), 0);
-		cr_assert_eq(s->ops->stats(s, &st, NULL), 0);
+		cr_assert_eq(store_find_spans(s, &f, &got, NULL), 0);
+		cr_assert_eq(store_get_stats(s, &st, NULL), 0);
 		cr_assert_gt(st.damaged, 0, "it is told");
 		cr_assert_geq(got.spans.n, 2 * N_TRACES, "%zu", got.spans.n);
 		cr_assert_lt(got.spans.n, 6 * N_TRACES);

@@ -64,7 +64,7 @@ static void write_profile(struct store *s, const struct profile *p, const u8 *to
 	struct diag d = {};
 
 	cr_assert_eq(store_batch_init(&b, p, NULL, &d), 0, "%s", d.text);
-	cr_assert_eq(s->ops->write(s, &b, token, &d), 0, "%s", d.text);
+	cr_assert_eq(store_write(s, &b, token, &d), 0, "%s", d.text);
 }
 
 /* shop on two hosts, and cart. */
@@ -129,7 +129,7 @@ Test(store, what_is_written_is_there_after_opening_again)
 	store_close(s);
 	s = open_store(dir, NULL);
 	assert_all(s);
-	cr_assert_eq(s->ops->stats(s, &st, NULL), 0);
+	cr_assert_eq(store_get_stats(s, &st, NULL), 0);
 	cr_assert_eq(st.rows, 5);
 	cr_assert_eq(st.samples, 18);
 	cr_assert_eq(st.series, 3);
@@ -329,11 +329,11 @@ Test(store, stacks_are_found_by_name)
 	struct store_ids ids;
 
 	fill(s);
-	cr_assert_eq(s->ops->find_stacks(s, "shop", is_handle, NULL, &ids, NULL), 0);
+	cr_assert_eq(store_find_stacks(s, "shop", is_handle, NULL, &ids, NULL), 0);
 	cr_assert_eq(ids.ids.n, 2);
 	cr_assert_lt(ids.ids.data[0], ids.ids.data[1]);
 	vec_deinit(&ids.ids);
-	cr_assert_eq(s->ops->find_stacks(s, "cart", is_handle, NULL, &ids, NULL), 0);
+	cr_assert_eq(store_find_stacks(s, "cart", is_handle, NULL, &ids, NULL), 0);
 	cr_assert_eq(ids.ids.n, 0);
 	vec_deinit(&ids.ids);
 	store_close(take_ptr(s));
@@ -356,6 +356,20 @@ Test(store, profiles_that_cannot_be_stored_are_refused)
 	cr_assert_str_eq(b.types[0], "colon_in_name:cpu:nanoseconds:cpu:nanoseconds");
 	cr_assert_eq(b.samples.n, 1);
 	cr_assert_eq(b.samples.data[0].time_ms, T0);
+}
+
+Test(store, urls_choose_the_engine)
+{
+	struct store *s;
+	struct diag d = {};
+
+	cr_assert_str_eq(store_directory("/var/lib/culprit"), "/var/lib/culprit");
+	cr_assert_str_eq(store_directory("sqlite:///var/lib/culprit"), "/var/lib/culprit");
+	cr_assert_null(store_directory("clickhouse://host/database"));
+	cr_assert_null(store_directory("mysql:///var/lib"));
+	cr_assert_eq(store_open("mysql://user:secret@host", NULL, &d, &s), -EINVAL);
+	cr_assert_not_null(strstr(d.text, "mysql://"), "%s", d.text);
+	cr_assert_null(strstr(d.text, "secret"), "%s", d.text);
 }
 
 Test(store, a_directory_is_of_one_process)
@@ -385,7 +399,7 @@ static u64 count_of(struct store *s, u64 *ret_resolution)
 	struct diag d = {};
 	u64 count = 0;
 
-	cr_assert_eq(s->ops->scan(s, &f, STORE_BY_STACK, 0, &rows, &d), 0, "%s", d.text);
+	cr_assert_eq(store_scan(s, &f, STORE_BY_STACK, 0, &rows, &d), 0, "%s", d.text);
 	vec_foreach (&rows.rows, e)
 		count += e->count;
 	if (ret_resolution)
@@ -398,7 +412,7 @@ static void maintain(struct store *s, u64 now_ms)
 {
 	struct diag d = {};
 
-	cr_assert_eq(s->ops->maintain(s, now_ms, &d), 0, "%s", d.text);
+	cr_assert_eq(store_maintain(s, now_ms, &d), 0, "%s", d.text);
 }
 
 /* Step by step, and at each step all of it is there once. */
@@ -421,8 +435,8 @@ static void assert_times(struct store *s, u64 unit, size_t n)
 	struct store_rows rows;
 	struct diag d = {};
 
-	cr_assert_eq(s->ops->scan(s, &f, STORE_BY_TIME | STORE_BY_STACK | STORE_BY_SERIES, 1000,
-				  &rows, &d),
+	cr_assert_eq(store_scan(s, &f, STORE_BY_TIME | STORE_BY_STACK | STORE_BY_SERIES, 1000,
+				&rows, &d),
 		     0, "%s", d.text);
 	cr_assert_eq(rows.rows.n, n);
 	vec_foreach (&rows.rows, e)
@@ -472,7 +486,7 @@ Test(store, what_is_too_old_goes)
 	cr_assert_eq(count_of(s, NULL), 18);
 	maintain(s, T0 + 7 * DAY);
 	cr_assert_eq(count_of(s, NULL), 0);
-	cr_assert_eq(s->ops->stats(s, &st, NULL), 0);
+	cr_assert_eq(store_get_stats(s, &st, NULL), 0);
 	/* Fewer than the five when they were rounded into one before. */
 	cr_assert(st.evicted_rows >= 4 && st.evicted_rows <= 5, "%llu", st.evicted_rows);
 	store_close(take_ptr(s));
@@ -500,7 +514,7 @@ static u64 bytes_of(struct store *s)
 {
 	struct store_stats st;
 
-	cr_assert_eq(s->ops->stats(s, &st, NULL), 0);
+	cr_assert_eq(store_get_stats(s, &st, NULL), 0);
 	return st.bytes;
 }
 
@@ -509,7 +523,7 @@ static size_t stacks_in(struct store *s, const struct store_filter *f)
 	struct store_rows rows;
 	size_t n;
 
-	cr_assert_eq(s->ops->scan(s, f, STORE_BY_STACK, 0, &rows, NULL), 0);
+	cr_assert_eq(store_scan(s, f, STORE_BY_STACK, 0, &rows, NULL), 0);
 	n = rows.rows.n;
 	store_rows_deinit(&rows);
 	return n;

@@ -31,22 +31,7 @@ static void close_store(struct store *base)
 	free(s);
 }
 
-static const struct store_tier default_tiers[] = {
-	{86400, 10000}, {14 * 86400, 3600000}, {90 * 86400, 86400000}, {0, 0}};
-
-static void set_options(struct ch *s, const struct store_options *o)
-{
-	const struct store_tier *t = o && o->tiers ? o->tiers : default_tiers;
-
-	s->max_bytes = o && o->max_bytes ? o->max_bytes : 10ULL << 30;
-	s->max_age_s = o && o->max_age_s ? o->max_age_s : 30 * 86400;
-	s->cache_bytes = o && o->cache_bytes ? o->cache_bytes : 64 << 20;
-	s->span_bytes = o && o->span_bytes ? o->span_bytes : 1ULL << 30;
-	for (size_t i = 0; i + 1 < ARRAY_SIZE(s->tiers) && t[i].resolution_ms; i++)
-		s->tiers[i] = t[i];
-}
-
-static struct ch *create(const struct store_options *o)
+static struct ch *create(const struct store_limits *l)
 {
 	struct ch *s = calloc(1, sizeof(*s));
 
@@ -59,7 +44,7 @@ static struct ch *create(const struct store_options *o)
 	pthread_mutex_init(&s->cache_lock, NULL);
 	pthread_mutex_init(&s->state_lock, NULL);
 	pthread_cond_init(&s->write_done, NULL);
-	set_options(s, o);
+	s->limits = *l;
 	return s;
 }
 
@@ -68,11 +53,11 @@ static void init_curl(void)
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-static int open_store(const char *where, const struct store_options *o, struct diag *reterr_diag,
+static int open_store(const char *where, const struct store_limits *l, struct diag *reterr_diag,
 		      struct store **ret)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	struct ch *s = create(o);
+	struct ch *s = create(l);
 	const char *host;
 	struct diag d = {};
 	int r;
@@ -164,7 +149,7 @@ static int count_all(struct ch *s, struct store_stats *st, struct diag *reterr_d
 }
 
 /* To count is to read columns of everything: not more than a twentieth of the time. */
-static int stats(struct store *base, struct store_stats *ret, struct diag *reterr_diag)
+static int get_stats(struct store *base, struct store_stats *ret, struct diag *reterr_diag)
 {
 	struct ch *s = ch_of(base);
 	u64 begin = clock_ns(CLOCK_MONOTONIC), end;
@@ -207,5 +192,5 @@ const struct store_ops store_clickhouse = {
 	.find_spans = ch_find_spans,
 	.find_links = ch_find_links,
 	.maintain = ch_maintain,
-	.stats = stats,
+	.get_stats = get_stats,
 };

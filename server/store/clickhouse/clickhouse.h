@@ -24,7 +24,6 @@
 #include "server/store/store.h"
 
 #define CH_MAX_HOSTS 16
-#define CH_MAX_TIERS 8
 #define CH_HOUR_MS 3600000ULL
 #define CH_MAX_DEPTH 65536
 #define CH_ALWAYS 999912 /* a month that never is old */
@@ -83,8 +82,7 @@ struct ch {
 	struct ch_config config;
 	char where[256];
 	bool modern, opened;
-	u64 max_bytes, max_age_s, cache_bytes, span_bytes;
-	struct store_tier tiers[CH_MAX_TIERS];
+	struct store_limits limits;
 
 	pthread_mutex_t conn_lock;
 	struct ch_conn *idle;

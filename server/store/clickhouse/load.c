@@ -318,7 +318,7 @@ static int prepare_cache(struct ch *s, struct diag *d)
 		bytes = p->strings.n_bytes + p->strings.n * 16 + p->functions.n * 36 +
 			p->frames.n * 64 + p->stacks.n * 36 + p->stack_frames.n * 4 +
 			c->stacks.cap * sizeof(struct map_slot);
-	if (bytes > s->cache_bytes / 2 || names != c->names)
+	if (bytes > s->limits.cache_bytes / 2 || names != c->names)
 		ch_cache_deinit(c);
 	c->names = names;
 	if (!c->profile)

@@ -241,7 +241,8 @@ static int drop_by_age(struct ch *s, struct inventory *v, u64 now_ms, struct dia
 	int r = 0;
 
 	while (v->parts.n && r == 0 &&
-	       ch_day_begin_ms(v->parts.data[0].p.day) + DAY_MS + s->max_age_s * 1000 <= now_ms)
+	       ch_day_begin_ms(v->parts.data[0].p.day) + DAY_MS + s->limits.max_age_s * 1000 <=
+		       now_ms)
 		r = evict(s, v, 0, reterr_diag);
 	return r;
 }
@@ -282,7 +283,7 @@ static int drop_by_size(struct ch *s, struct inventory *v, struct diag *reterr_d
 {
 	int r = 0;
 
-	while (v->bytes > s->max_bytes && v->parts.n && r == 0) {
+	while (v->bytes > s->limits.max_bytes && v->parts.n && r == 0) {
 		u32 day = v->parts.data[0].p.day;
 
 		if (day == v->parts.data[v->parts.n - 1].p.day)

@@ -52,12 +52,10 @@ int ch_set_states(struct ch *s, const struct ch_partition *p, size_t n, struct d
 /* The resolution of what is so old, or 0. */
 static u32 wanted_resolution(const struct ch *s, u32 day, u64 now_ms)
 {
-	u64 end = ch_day_begin_ms(day) + DAY_MS, resolution = 0;
+	u64 end = ch_day_begin_ms(day) + DAY_MS, resolution;
 
-	for (size_t i = 0; i < ARRAY_SIZE(s->tiers) && s->tiers[i].resolution_ms; i++)
-		if (now_ms >= end + s->tiers[i].age_s * 1000)
-			resolution = s->tiers[i].resolution_ms;
-	return (u32)resolution;
+	resolution = now_ms < end ? CH_RAW : store_resolution_ms(&s->limits, now_ms - end);
+	return resolution == CH_RAW ? 0 : (u32)resolution;
 }
 
 static const struct ch_partition *known_of(const struct ch_partitions *known,

@@ -499,10 +499,11 @@ int ch_drop_span_days(struct ch *s, struct ch_span_day *days, size_t n, u64 now_
 	for (size_t i = 0; i < n; i++)
 		bytes += days[i].bytes;
 	for (size_t i = 0; i < n && r == 0; i++) {
-		bool old = ch_day_begin_ms(days[i].day) + 86400000 + s->max_age_s * 1000 <= now_ms;
+		bool old = ch_day_begin_ms(days[i].day) + 86400000 + s->limits.max_age_s * 1000 <=
+			   now_ms;
 
 		/* The newest stays, however large: it is not whole days then that can go. */
-		if (!old && (bytes <= s->span_bytes || i + 1 == n))
+		if (!old && (bytes <= s->limits.span_bytes || i + 1 == n))
 			break;
 		r = drop_day(s, days[i].day, reterr_diag);
 		bytes -= days[i].bytes;

@@ -52,7 +52,7 @@ int sq_cache_trim(struct sq *s, u64 naming)
 			     c->series.cap) *
 				    sizeof(struct map_slot);
 
-		if (bytes > s->cache_bytes / 2)
+		if (bytes > s->limits.cache_bytes / 2)
 			sq_cache_deinit(c);
 	}
 	if (!c->profile)

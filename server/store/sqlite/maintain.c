@@ -106,7 +106,7 @@ static int copy_entries(struct sq *s, struct entries *ret)
 static int drop_old(struct sq *s, u64 now_ms, struct diag *reterr_diag)
 {
 	_cleanup_entries_ struct entries all = {}, old = {};
-	u64 age_ms = s->max_age_s * 1000, before = now_ms > age_ms ? now_ms - age_ms : 0;
+	u64 age_ms = s->limits.max_age_s * 1000, before = now_ms > age_ms ? now_ms - age_ms : 0;
 	int r = copy_entries(s, &all);
 
 	vec_foreach (&all.list, e)
@@ -176,7 +176,7 @@ static int drop_oldest(struct sq *s, u64 limit, bool *ret_any, struct diag *rete
  */
 static int drop_beyond_size(struct sq *s, struct diag *reterr_diag)
 {
-	u64 limit = s->max_bytes - MIN(s->max_bytes / 4, 512ULL << 20), used, unused;
+	u64 limit = s->limits.max_bytes - MIN(s->limits.max_bytes / 4, 512ULL << 20), used, unused;
 	bool more = true;
 	int r;
 
@@ -201,7 +201,8 @@ static int shrink(struct sq *s, s64 until_ns, struct diag *reterr_diag)
 
 	while ((r = used_bytes(s, &used, &unused)) == 0 && unused && used + unused < before &&
 	       now_ns() < until_ns) {
-		if (used + unused <= s->max_bytes - MIN(s->max_bytes / 8, 256ULL << 20) &&
+		if (used + unused <=
+			    s->limits.max_bytes - MIN(s->limits.max_bytes / 8, 256ULL << 20) &&
 		    unused <= used / 4 + (4 << 20))
 			break;
 		before = used + unused;
@@ -227,16 +228,6 @@ struct merging {
 	bool open; /* more is expected */
 };
 
-static u64 tier_of(const struct sq *s, u64 age_ms)
-{
-	u64 resolution = 1;
-
-	for (size_t i = 0; i < ARRAY_SIZE(s->tiers) && s->tiers[i].resolution_ms; i++)
-		if (age_ms > s->tiers[i].age_s * 1000)
-			resolution = MAX(resolution, s->tiers[i].resolution_ms);
-	return resolution;
-}
-
 /*
  * Where a block belongs: its hour, or the day when times are rounded to more than an hour. It goes
  * by the age of the whole bucket, so that all of it is rounded at once.
@@ -247,14 +238,15 @@ static struct merging merging_of(const struct sq *s, const struct sq_entry *e, u
 	struct merging m = {.from_hour = e->hour, .level = e->level};
 
 	m.open = end + OPEN_HOUR_MS > now_ms;
-	m.resolution = MAX(now_ms > end ? tier_of(s, now_ms - end) : 1, e->resolution);
+	m.resolution = MAX(now_ms > end ? store_resolution_ms(&s->limits, now_ms - end) : 1,
+			   e->resolution);
 	if (m.resolution > BLOCK_HOUR_MS) {
 		u64 hours = m.resolution / BLOCK_HOUR_MS;
 
 		m.from_hour = e->hour / hours * hours;
 		end = (m.from_hour + hours) * BLOCK_HOUR_MS;
 		/* The bucket's younger hours are not there yet. */
-		if (now_ms <= end || tier_of(s, now_ms - end) < m.resolution) {
+		if (now_ms <= end || store_resolution_ms(&s->limits, now_ms - end) < m.resolution) {
 			m.resolution = MAX(e->resolution, BLOCK_HOUR_MS);
 			m.from_hour = e->hour;
 		}

@@ -41,7 +41,7 @@ u64 sq_bytes(const struct sq *s)
 bool sq_is_large(const struct sq *s)
 {
 	/* The log may grow by so much until it is emptied. */
-	return sq_bytes(s) > s->max_bytes - MIN(s->max_bytes / 16, 64ULL << 20);
+	return sq_bytes(s) > s->limits.max_bytes - MIN(s->limits.max_bytes / 16, 64ULL << 20);
 }
 
 void sq_checkpoint(struct sq *s)
@@ -72,7 +72,7 @@ int sq_make_room(struct sq *s, struct diag *reterr_diag)
 
 	if (r < 0)
 		return r;
-	if (sq_bytes(s) > s->max_bytes)
+	if (sq_bytes(s) > s->limits.max_bytes)
 		return diag_set(reterr_diag, -ENOSPC,
 				"%s is larger than --max-size and cannot be made smaller: use a "
 				"larger --max-size",

@@ -240,7 +240,7 @@ static int open_or_renew(struct sq_spans *p, struct diag *reterr_diag)
 	return r < 0 ? diag_set(reterr_diag, r, "%s", why.text) : 0;
 }
 
-int sq_spans_open(struct sq *s, const struct store_options *o, struct diag *reterr_diag)
+int sq_spans_open(struct sq *s, struct diag *reterr_diag)
 {
 	struct sq_spans *p = calloc(1, sizeof(*p));
 	_cleanup_str_ struct str path = {};
@@ -249,7 +249,7 @@ int sq_spans_open(struct sq *s, const struct store_options *o, struct diag *rete
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	s->spans = p;
 	p->s = s;
-	p->max_bytes = o && o->span_bytes ? o->span_bytes : 1ULL << 30;
+	p->max_bytes = s->limits.span_bytes;
 	pthread_mutex_init(&p->write_lock, NULL);
 	str_printf(&path, "%s/%s", s->dir, SQ_SPANS_FILE);
 	p->path = strdup(str_get(&path));

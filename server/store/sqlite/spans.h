@@ -41,7 +41,7 @@ struct sq_spans {
 
 /* ---- spans.c ---- */
 
-int sq_spans_open(struct sq *s, const struct store_options *o, struct diag *reterr_diag);
+int sq_spans_open(struct sq *s, struct diag *reterr_diag);
 void sq_spans_close(struct sq *s);
 /* Under write_lock; the transaction is begun. Rows of one kind and hour, by position. */
 int sq_put_spans(struct sq_spans *p, const struct spans *s, const u32 *order, size_t n, u32 hour,

@@ -43,7 +43,8 @@ static int remove_block(struct sq_spans *p, s64 n, struct diag *reterr_diag)
 
 static int drop_old(struct sq_spans *p, u64 now_ms, struct diag *reterr_diag)
 {
-	u64 age = p->s->max_age_s * 1000, before = now_ms > age ? now_ms - age : 0, spans = 0;
+	u64 age = p->s->limits.max_age_s * 1000, before = now_ms > age ? now_ms - age : 0,
+	    spans = 0;
 	int r = sq_spans_begin(p, reterr_diag);
 	sqlite3_stmt *st;
 

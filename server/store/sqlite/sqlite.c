@@ -83,7 +83,7 @@ static void bound_ids(struct sq *s)
 
 	for (size_t i = 0; i < SQ_TABLES; i++)
 		bytes += s->ids[i].cap * sizeof(struct map_slot);
-	if (bytes <= s->cache_bytes / 2)
+	if (bytes <= s->limits.cache_bytes / 2)
 		return;
 	for (size_t i = 0; i < SQ_TABLES; i++)
 		map_deinit(&s->ids[i]);
@@ -187,7 +187,7 @@ int sq_commit(struct sq *s, struct sq_change *c, struct diag *reterr_diag)
 	reset_all(s->writer);
 	if (r < 0)
 		sq_rollback(s);
-	else if ((u64)s->wal_pages * SQ_PAGE > MIN(s->max_bytes / 16, 64ULL << 20))
+	else if ((u64)s->wal_pages * SQ_PAGE > MIN(s->limits.max_bytes / 16, 64ULL << 20))
 		sq_checkpoint(s);
 	return r;
 }
@@ -542,21 +542,7 @@ static void sq_close(struct store *base)
 	free(s);
 }
 
-static const struct store_tier default_tiers[] = {
-	{86400, 10000}, {14 * 86400, 3600000}, {90 * 86400, 86400000}, {0, 0}};
-
-static void set_options(struct sq *s, const struct store_options *o)
-{
-	const struct store_tier *t = o && o->tiers ? o->tiers : default_tiers;
-
-	s->max_bytes = o && o->max_bytes ? o->max_bytes : 10ULL << 30;
-	s->max_age_s = o && o->max_age_s ? o->max_age_s : 30 * 86400;
-	s->cache_bytes = o && o->cache_bytes ? o->cache_bytes : 64 << 20;
-	for (size_t i = 0; i + 1 < ARRAY_SIZE(s->tiers) && t[i].resolution_ms; i++)
-		s->tiers[i] = t[i];
-}
-
-static struct sq *create(const char *where, const struct store_options *o)
+static struct sq *create(const char *where, const struct store_limits *l)
 {
 	struct sq *s = calloc(1, sizeof(*s));
 	_cleanup_str_ struct str path = {};
@@ -570,7 +556,7 @@ static struct sq *create(const char *where, const struct store_options *o)
 	pthread_mutex_init(&s->pool_lock, NULL);
 	pthread_rwlock_init(&s->list_lock, NULL);
 	pthread_mutex_init(&s->maintain_lock, NULL);
-	set_options(s, o);
+	s->limits = *l;
 	str_printf(&path, "%s/%s", where, SQ_FILE);
 	s->dir = strdup(where);
 	s->path = strdup(str_get(&path));
@@ -616,10 +602,10 @@ static int open_or_repair(struct sq *s, struct diag *reterr_diag)
 	return r < 0 && why.text[0] ? diag_set(reterr_diag, r, "%s", why.text) : r;
 }
 
-static int sq_open(const char *where, const struct store_options *o, struct diag *reterr_diag,
+static int sq_open(const char *where, const struct store_limits *l, struct diag *reterr_diag,
 		   struct store **ret)
 {
-	struct sq *s = create(where, o);
+	struct sq *s = create(where, l);
 	int r;
 
 	if (!s)
@@ -628,7 +614,7 @@ static int sq_open(const char *where, const struct store_options *o, struct diag
 	if (r == 0)
 		r = open_or_repair(s, reterr_diag);
 	if (r == 0)
-		r = sq_spans_open(s, o, reterr_diag);
+		r = sq_spans_open(s, reterr_diag);
 	if (r < 0) {
 		sq_close(&s->base);
 		return diag_set(reterr_diag, r, "%s: %s", where, strerror(-r));
@@ -651,7 +637,7 @@ static u64 count_rows(struct sq_conn *c, const char *table)
 	return sq_number(c, text, &n) < 0 ? 0 : (u64)n;
 }
 
-static int sq_stats(struct store *base, struct store_stats *ret, struct diag *reterr_diag)
+static int sq_get_stats(struct store *base, struct store_stats *ret, struct diag *reterr_diag)
 {
 	struct sq *s = sq_of(base);
 	struct store_stats st = {};
@@ -687,17 +673,18 @@ static int sq_stats(struct store *base, struct store_stats *ret, struct diag *re
 
 const struct store_ops store_sqlite = {
 	.scheme = "sqlite",
+	.where_is_a_path = true,
 	.open = sq_open,
 	.close = sq_close,
 	.write = sq_write,
 	.find_series = sq_find_series,
 	.scan = sq_scan,
 	.load_stacks = sq_load_stacks,
-	.find_stacks = store_find_stacks,
+	.find_stacks = store_match_stacks,
 	.name_frames = sq_name_frames,
 	.write_spans = sq_write_spans,
 	.find_spans = sq_find_spans,
 	.find_links = sq_find_links,
 	.maintain = sq_maintain,
-	.stats = sq_stats,
+	.get_stats = sq_get_stats,
 };

@@ -169,8 +169,7 @@ struct sq {
 	struct store base;
 	char *dir, *path; /* owned */
 	int lock_fd;
-	u64 max_bytes, max_age_s, cache_bytes;
-	struct store_tier tiers[8];
+	struct store_limits limits;
 
 	pthread_mutex_t maintain_lock;
 	pthread_mutex_t write_lock;
