@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "server/net/grpc_session.h"
 
 #define WORKERS 4
@@ -445,12 +446,10 @@ static int start_threads(struct net_grpc *g)
 	    epoll_ctl(g->epoll, EPOLL_CTL_ADD, g->event, &waking) < 0)
 		return -errno;
 	for (; g->n_workers < WORKERS; g->n_workers++)
-		if (pthread_create(&g->workers[g->n_workers], NULL, work, g) != 0)
+		if (thread_start(&g->workers[g->n_workers], "grpc-worker", work, g) < 0)
 			return -EAGAIN;
-	if (pthread_create(&g->thread, NULL, loop, g) != 0)
-		return -EAGAIN;
-	g->has_thread = true;
-	return 0;
+	g->has_thread = thread_start(&g->thread, "grpc-loop", loop, g) == 0;
+	return g->has_thread ? 0 : -EAGAIN;
 }
 
 int net_grpc_start(struct net_listener *l, struct diag *reterr_diag)
@@ -464,8 +463,7 @@ int net_grpc_start(struct net_listener *l, struct diag *reterr_diag)
 	g->epoll = g->event = -1;
 	g->todo.last = &g->todo.first;
 	g->done.last = &g->done.first;
-	pthread_mutex_init(&g->lock, NULL);
-	pthread_cond_init(&g->wake, NULL);
+	thread_sync_init(&g->lock, &g->wake);
 	l->grpc = g;
 	r = l->tls && gnutls_priority_init(&g->priority, NET_TLS_PRIORITY, NULL) < 0
 		    ? -EINVAL

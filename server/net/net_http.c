@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "profile/gzip.h"
 #include "server/net/internal.h"
 
@@ -81,7 +82,6 @@ static void *watch(void *arg)
 
 	pthread_mutex_lock(&h->lock);
 	while (!atomic_load(&h->stopping)) {
-		struct timespec t;
 		u64 now = net_now_ms();
 
 		for (struct conn *c = h->conns; c; c = c->next) {
@@ -92,11 +92,7 @@ static void *watch(void *arg)
 			c->deadline_ms = 0;
 			atomic_fetch_add(&h->l->counters.timed_out, 1);
 		}
-		clock_gettime(CLOCK_REALTIME, &t);
-		t.tv_nsec += WATCH_EVERY_MS * 1000000L;
-		t.tv_sec += t.tv_nsec / 1000000000L;
-		t.tv_nsec %= 1000000000L;
-		pthread_cond_timedwait(&h->wake, &h->lock, &t);
+		(void)thread_wait(&h->wake, &h->lock, WATCH_EVERY_MS * 1000000ULL);
 	}
 	pthread_mutex_unlock(&h->lock);
 	return NULL;
@@ -598,15 +594,16 @@ static struct MHD_Daemon *start_daemon(struct net_http *h)
 int net_http_start(struct net_listener *l, struct diag *reterr_diag)
 {
 	struct net_http *h = calloc(1, sizeof(*h));
+	int r;
 
 	if (!h)
 		return -ENOMEM;
 	h->l = l;
-	pthread_mutex_init(&h->lock, NULL);
-	pthread_cond_init(&h->wake, NULL);
-	if (pthread_create(&h->watchdog, NULL, watch, h) != 0) {
+	thread_sync_init(&h->lock, &h->wake);
+	r = thread_start(&h->watchdog, "http-watchdog", watch, h);
+	if (r < 0) {
 		free(h);
-		return -ENOMEM;
+		return r;
 	}
 	l->http = h;
 	h->daemon = start_daemon(h);

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "server/symbols/internal.h"
 
 #define MAX_ENTRIES 8192
@@ -355,8 +356,7 @@ int symstore_create(const struct symstore_options *o, struct diag *reterr_diag,
 	if (!s)
 		return -ENOMEM;
 	s->dir_fd = -1;
-	pthread_mutex_init(&s->lock, NULL);
-	pthread_cond_init(&s->wake, NULL);
+	thread_sync_init(&s->lock, &s->wake);
 	s->o = *o;
 	s->o.dir = strdup(o->dir);
 	s->o.debuginfod_urls =

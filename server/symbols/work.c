@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "server/symbols/internal.h"
 #include "symbol/symbol.h"
 
@@ -260,21 +261,6 @@ static void look_back(struct symstore *s)
 	symstore_missing_deinit(&m);
 }
 
-static void wait_ms(struct symstore *s, u64 ms)
-{
-	struct timespec t;
-
-	if (!ms) {
-		pthread_cond_wait(&s->wake, &s->lock);
-		return;
-	}
-	clock_gettime(CLOCK_REALTIME, &t);
-	t.tv_nsec += (long)(ms % 1000 * 1000000);
-	t.tv_sec += (time_t)(ms / 1000) + t.tv_nsec / 1000000000;
-	t.tv_nsec %= 1000000000;
-	pthread_cond_timedwait(&s->wake, &s->lock, &t);
-}
-
 static void work_on(struct symstore *s, bool here)
 {
 	pthread_mutex_lock(&s->lock);
@@ -287,8 +273,10 @@ static void work_on(struct symstore *s, bool here)
 			name_frames(s, e);
 		else if (e)
 			fetch(s, e);
+		else if (ms)
+			(void)thread_wait(&s->wake, &s->lock, ms * 1000000);
 		else
-			wait_ms(s, ms);
+			pthread_cond_wait(&s->wake, &s->lock);
 	}
 	pthread_mutex_unlock(&s->lock);
 }
@@ -308,13 +296,14 @@ static void *fetcher(void *arg)
 
 int symstore_start(struct symstore *s)
 {
-	if (pthread_create(&s->threads[0], NULL, namer, s) != 0)
-		return -EAGAIN;
+	int r = thread_start(&s->threads[0], "symbols-namer", namer, s);
+
+	if (r < 0)
+		return r;
 	s->n_threads = 1;
 	if (!s->o.debuginfod_urls)
 		return 0;
-	if (pthread_create(&s->threads[1], NULL, fetcher, s) != 0)
-		return -EAGAIN;
-	s->n_threads = 2;
-	return 0;
+	r = thread_start(&s->threads[1], "symbols-fetcher", fetcher, s);
+	s->n_threads += r == 0;
+	return r;
 }

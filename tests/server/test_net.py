@@ -352,6 +352,44 @@ def wait_closed(s, seconds):
         return False
 
 
+WALL_CLOCK = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <time.h>
+int clock_gettime(clockid_t clock, struct timespec *t)
+{
+	int (*next)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
+	int r = next(clock, t);
+
+	if (clock == CLOCK_REALTIME)
+		t->tv_sec += 3600;
+	return r;
+}
+"""
+
+
+def test_slow_clients_are_cut_off_whatever_the_wall_clock_says(serve, tmp_path, monkeypatch):
+    """The server reads a wall clock that is an hour ahead of the kernel's, as after a step backward."""
+    (tmp_path / "clock.c").write_text(WALL_CLOCK)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "clock.so", tmp_path / "clock.c"],
+                   check=True, timeout=60)
+    monkeypatch.setenv("LD_PRELOAD", str(tmp_path / "clock.so"))
+    monkeypatch.setenv("ASAN_OPTIONS", "verify_asan_link_order=0")
+    s = serve("--timeout", 1)
+    monkeypatch.undo()
+    with s.connect() as slow:
+        slow.sendall(b"GET /healthz HTTP/1.1\r\n")
+        closed = False
+        for _ in range(200):
+            try:
+                slow.sendall(b"X")
+            except OSError:
+                closed = True
+                break
+            time.sleep(0.1)
+        assert closed, "still open after 20 s"
+
+
 @pytest.mark.slow
 def test_slow_clients_are_cut_off_and_hold_up_nobody(serve):
     """Single bytes that come in time each, but never make a request."""

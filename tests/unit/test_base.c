@@ -6,9 +6,11 @@
 
 #include "base/budget.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/map.h"
 #include "base/str.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "base/vec.h"
 #include "base/vocab.h"
 
@@ -161,4 +163,50 @@ Test(vocab, every_entry_has_a_name_and_a_sentence)
 	for (unsigned int i = 0; i < COUNTER_N; i++)
 		cr_assert(vocab_counter(i)->name[0] && vocab_counter(i)->unit[0]);
 	cr_assert_str_eq(vocab_stop(STOP_N)->name, "?");
+}
+
+/* ---- threads ---- */
+
+int __real_clock_gettime(clockid_t clock, struct timespec *ret);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret);
+
+static s64 wall_clock_ahead_s;
+
+/* The wall clock as after a step that the kernel does not know of. */
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret)
+{
+	int r = __real_clock_gettime(clock, ret);
+
+	if (clock == CLOCK_REALTIME)
+		ret->tv_sec += wall_clock_ahead_s;
+	return r;
+}
+
+static void *signal_later(void *arg)
+{
+	usleep(20000);
+	pthread_cond_signal(arg);
+	return NULL;
+}
+
+Test(thread, waits_do_not_depend_on_the_wall_clock, .timeout = 60)
+{
+	const s64 steps_s[] = {-3600, 0, 3600};
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	pthread_t thread;
+
+	thread_sync_init(&lock, &wake);
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < ARRAY_SIZE(steps_s); i++) {
+		u64 begin = clock_ns(CLOCK_MONOTONIC);
+
+		wall_clock_ahead_s = steps_s[i];
+		while (thread_wait(&wake, &lock, 20000000))
+			; /* a wakeup without a signal */
+		cr_assert_geq(clock_ns(CLOCK_MONOTONIC) - begin, 20000000);
+	}
+	cr_assert_eq(thread_start(&thread, "signal", signal_later, &wake), 0);
+	cr_assert(thread_wait(&wake, &lock, 50000000000ULL));
+	pthread_join(thread, NULL);
 }
