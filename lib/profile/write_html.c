@@ -15,6 +15,7 @@
 
 #include "base/map.h"
 #include "base/str.h"
+#include "base/varint.h"
 #include "base/vec.h"
 #include "base/vocab.h"
 #include "profile/html_page.h"
@@ -52,22 +53,6 @@ static void payload_deinit(struct payload *w)
 	strtab_deinit(&w->frames);
 	strtab_deinit(&w->mappings);
 	str_deinit(&w->body);
-}
-
-static void put_varint(struct str *out, u64 v)
-{
-	char bytes[10];
-	size_t n = 0;
-
-	for (; v >= 0x80; v >>= 7)
-		bytes[n++] = (char)(v | 0x80);
-	bytes[n++] = (char)v;
-	str_append(out, bytes, n);
-}
-
-static void put_zigzag(struct str *out, s64 v)
-{
-	put_varint(out, ((u64)v << 1) ^ (u64)(v >> 63));
 }
 
 static int put_section(struct str *body, const char *tag, const struct str *content)
@@ -172,9 +157,9 @@ static int put_strings(struct payload *w)
 {
 	_cleanup_str_ struct str s = {};
 
-	put_varint(&s, w->strings.n);
+	varint_put(&s, w->strings.n);
 	for (u32 i = 0; i < w->strings.n; i++)
-		put_varint(&s, w->strings.lengths[i]);
+		varint_put(&s, w->strings.lengths[i]);
 	for (u32 i = 0; i < w->strings.n; i++)
 		str_append(&s, strtab_get(&w->strings, i), w->strings.lengths[i]);
 	return put_section(&w->body, "STRS", &s);
@@ -186,15 +171,15 @@ static int put_kinds(struct payload *w)
 	u32 name = 0, help = 0;
 	int r;
 
-	put_varint(&s, FRAME_KIND_N);
+	varint_put(&s, FRAME_KIND_N);
 	for (unsigned int k = 0; k < FRAME_KIND_N; k++) {
 		r = add_text(w, vocab_frame_kind(k)->name, &name);
 		if (r == 0)
 			r = add_text(w, vocab_frame_kind(k)->help, &help);
 		if (r < 0)
 			return r;
-		put_varint(&s, name);
-		put_varint(&s, help);
+		varint_put(&s, name);
+		varint_put(&s, help);
 	}
 	return put_section(&w->body, "KIND", &s);
 }
@@ -203,13 +188,13 @@ static int put_mappings(struct payload *w)
 {
 	_cleanup_str_ struct str s = {};
 
-	put_varint(&s, w->mappings.n - 1);
+	varint_put(&s, w->mappings.n - 1);
 	for (u32 i = 1; i < w->mappings.n; i++) {
 		struct html_mapping row;
 
 		memcpy(&row, strtab_get(&w->mappings, i), sizeof(row));
-		put_varint(&s, row.path);
-		put_varint(&s, row.build_id);
+		varint_put(&s, row.path);
+		varint_put(&s, row.build_id);
 	}
 	return put_section(&w->body, "MAPS", &s);
 }
@@ -220,19 +205,19 @@ static int put_frames(struct payload *w)
 	_cleanup_str_ struct str s = {};
 	u32 n = (u32)w->frames.n - 1;
 
-	put_varint(&s, n);
+	varint_put(&s, n);
 	for (u32 i = 0; i < n; i++)
-		put_varint(&s, frame_at(w, i).name);
+		varint_put(&s, frame_at(w, i).name);
 	for (u32 i = 0; i < n; i++)
 		str_putc(&s, (char)frame_at(w, i).kind);
 	for (u32 i = 0; i < n; i++)
 		str_putc(&s, (char)frame_at(w, i).flags);
 	for (u32 i = 0; i < n; i++)
-		put_varint(&s, frame_at(w, i).file);
+		varint_put(&s, frame_at(w, i).file);
 	for (u32 i = 0; i < n; i++)
-		put_varint(&s, frame_at(w, i).line);
+		varint_put(&s, frame_at(w, i).line);
 	for (u32 i = 0; i < n; i++)
-		put_varint(&s, frame_at(w, i).mapping);
+		varint_put(&s, frame_at(w, i).mapping);
 	return put_section(&w->body, "FRAM", &s);
 }
 
@@ -243,10 +228,10 @@ static int put_depths(const struct profile_tree *t, struct str *s)
 
 	if (!depth)
 		return -ENOMEM;
-	put_varint(s, 0);
+	varint_put(s, 0);
 	for (size_t i = 1; i < t->nodes.n; i++) {
 		depth[i] = depth[t->nodes.data[i].parent] + 1;
-		put_varint(s, depth[i - 1] + 1 - depth[i]);
+		varint_put(s, depth[i - 1] + 1 - depth[i]);
 	}
 	return 0;
 }
@@ -257,14 +242,14 @@ static int put_tree(struct payload *w, const u32 *frame)
 	_cleanup_str_ struct str s = {};
 	int r;
 
-	put_varint(&s, t->nodes.n);
+	varint_put(&s, t->nodes.n);
 	for (size_t i = 0; i < t->nodes.n; i++)
-		put_varint(&s, frame[i]);
+		varint_put(&s, frame[i]);
 	r = put_depths(t, &s);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < t->nodes.n; i++)
-		put_zigzag(&s, t->nodes.data[i].self);
+		varint_put_signed(&s, t->nodes.data[i].self);
 	return put_section(&w->body, "TREE", &s);
 }
 
@@ -275,7 +260,7 @@ static int put_base(struct payload *w)
 	if (!w->tree->has_base)
 		return 0;
 	for (size_t i = 0; i < w->tree->nodes.n; i++)
-		put_zigzag(&s, w->tree->nodes.data[i].base_self);
+		varint_put_signed(&s, w->tree->nodes.data[i].base_self);
 	return put_section(&w->body, "BASE", &s);
 }
 

@@ -8,6 +8,7 @@
 #include <zstd.h>
 
 #include "base/cleanup.h"
+#include "base/varint.h"
 
 enum { COLUMN_SERIES, COLUMN_TIME, COLUMN_COUNT, COLUMN_VALUE, N_COLUMNS };
 
@@ -21,52 +22,6 @@ void block_parts_deinit(struct block_parts *p)
 void block_sums_deinit(struct block_sums *s)
 {
 	vec_deinit(&s->sums);
-}
-
-void block_put(struct str *s, u64 v)
-{
-	u8 bytes[10];
-	size_t n = 0;
-
-	do {
-		bytes[n++] = (u8)((v & 0x7f) | (v > 0x7f ? 0x80 : 0));
-		v >>= 7;
-	} while (v);
-	str_append(s, bytes, n);
-}
-
-void block_put_signed(struct str *s, s64 v)
-{
-	block_put(s, (u64)v << 1 ^ (u64)(v >> 63));
-}
-
-static inline bool get(struct buf *b, u64 *ret)
-{
-	if (b->pos < b->end && *b->pos < 0x80) {
-		*ret = *b->pos++;
-		return true;
-	}
-	return buf_uleb(b, ret);
-}
-
-static inline bool get_u32(struct buf *b, u32 *ret)
-{
-	u64 v;
-
-	if (!get(b, &v) || v > UINT32_MAX)
-		return false;
-	*ret = (u32)v;
-	return true;
-}
-
-static inline bool get_signed(struct buf *b, s64 *ret)
-{
-	u64 v;
-
-	if (!get(b, &v))
-		return false;
-	*ret = (s64)(v >> 1 ^ -(v & 1));
-	return true;
 }
 
 int block_compress(const struct str *in, int level, struct str *ret)
@@ -172,12 +127,12 @@ static int flush_row(struct builder *b)
 			return -ENOMEM;
 		stack = &b->stacks.sums.data[b->stacks.sums.n - 1];
 	}
-	block_put(&b->columns[COLUMN_SERIES], new_stack ? at : at - b->series_at);
-	block_put(&b->columns[COLUMN_TIME],
-		  new_stack || at != b->series_at ? time : time - b->time);
-	block_put(&b->columns[COLUMN_COUNT], r->count);
+	varint_put(&b->columns[COLUMN_SERIES], new_stack ? at : at - b->series_at);
+	varint_put(&b->columns[COLUMN_TIME],
+		   new_stack || at != b->series_at ? time : time - b->time);
+	varint_put(&b->columns[COLUMN_COUNT], r->count);
 	if (!b->value_unit)
-		block_put_signed(&b->columns[COLUMN_VALUE], r->value);
+		varint_put_signed(&b->columns[COLUMN_VALUE], r->value);
 	b->series_at = at;
 	b->time = time;
 	add_to(series, r);
@@ -212,22 +167,22 @@ static void put_sums(struct block_sums *s, bool times, struct str *out)
 {
 	u32 number = 0;
 
-	block_put(out, s->sums.n);
+	varint_put(out, s->sums.n);
 	vec_foreach (&s->sums, e) {
-		block_put(out, e->number - number);
+		varint_put(out, e->number - number);
 		number = e->number;
 	}
 	vec_foreach (&s->sums, e)
-		block_put(out, e->rows);
+		varint_put(out, e->rows);
 	vec_foreach (&s->sums, e)
-		block_put(out, e->count);
+		varint_put(out, e->count);
 	vec_foreach (&s->sums, e)
-		block_put_signed(out, e->value);
+		varint_put_signed(out, e->value);
 	if (!times)
 		return;
 	vec_foreach (&s->sums, e) {
-		block_put(out, e->first_ms);
-		block_put(out, e->last_ms - e->first_ms);
+		varint_put(out, e->first_ms);
+		varint_put(out, e->last_ms - e->first_ms);
 	}
 }
 
@@ -240,13 +195,13 @@ static int finish(struct builder *b, int level, struct block_parts *ret)
 		return r;
 	put_sums(b->series, true, &series);
 	put_sums(&b->stacks, false, &stacks);
-	block_put(&body, b->rows);
-	block_put(&body, b->time_unit);
-	block_put_signed(&body, b->value_unit);
+	varint_put(&body, b->rows);
+	varint_put(&body, b->time_unit);
+	varint_put_signed(&body, b->value_unit);
 	for (size_t i = 0; i < N_COLUMNS; i++) {
 		if (b->columns[i].failed)
 			return -ENOMEM;
-		block_put(&body, b->columns[i].n);
+		varint_put(&body, b->columns[i].n);
 		str_append(&body, b->columns[i].data, b->columns[i].n);
 	}
 	if (body.n > BLOCK_MAX_BYTES || stacks.n > BLOCK_MAX_BYTES || series.n > BLOCK_MAX_BYTES)
@@ -337,7 +292,7 @@ static bool read_numbers(struct buf *b, struct block_sums *s, u64 n)
 	for (u64 i = 0; i < n; i++) {
 		u64 delta;
 
-		if (!get(b, &delta) || delta > UINT32_MAX || (i && !delta))
+		if (!varint_get(b, &delta) || delta > UINT32_MAX || (i && !delta))
 			return false;
 		number += delta;
 		if (number > UINT32_MAX)
@@ -351,20 +306,20 @@ static bool read_numbers(struct buf *b, struct block_sums *s, u64 n)
 static bool read_sums(struct buf *b, struct block_sums *s, bool times)
 {
 	vec_foreach (&s->sums, e)
-		if (!get_u32(b, &e->rows))
+		if (!varint_get_u32(b, &e->rows))
 			return false;
 	vec_foreach (&s->sums, e)
-		if (!get(b, &e->count))
+		if (!varint_get(b, &e->count))
 			return false;
 	vec_foreach (&s->sums, e)
-		if (!get_signed(b, &e->value))
+		if (!varint_get_signed(b, &e->value))
 			return false;
 	if (!times)
 		return true;
 	vec_foreach (&s->sums, e) {
 		u32 length;
 
-		if (!get_u32(b, &e->first_ms) || !get_u32(b, &length) ||
+		if (!varint_get_u32(b, &e->first_ms) || !varint_get_u32(b, &length) ||
 		    __builtin_add_overflow(e->first_ms, length, &e->last_ms))
 			return false;
 	}
@@ -384,7 +339,7 @@ static int read_part(const u8 *data, size_t n, bool times, struct block_sums *re
 		return r;
 	b = buf_of(plain, n_plain);
 	/* Each entry has four bytes at least. */
-	if (!get(&b, &count) || count > buf_left(&b) / 4)
+	if (!varint_get(&b, &count) || count > buf_left(&b) / 4)
 		return -EBADMSG;
 	if (vec_reserve(&s.sums, count) < 0)
 		return -ENOMEM;
@@ -427,11 +382,12 @@ int block_open(const u8 *series, size_t n_series, const u8 *stacks, size_t n_sta
 	if (r == 0)
 		r = block_decompress(body, n_body, &c.data, &n_plain);
 	b = buf_of(c.data, n_plain);
-	if (r == 0 && (!get(&b, &c.rows_left) || !get(&b, &c.time_unit) || !c.time_unit ||
-		       c.time_unit > UINT32_MAX || !get_signed(&b, &c.value_unit)))
+	if (r == 0 &&
+	    (!varint_get(&b, &c.rows_left) || !varint_get(&b, &c.time_unit) || !c.time_unit ||
+	     c.time_unit > UINT32_MAX || !varint_get_signed(&b, &c.value_unit)))
 		r = -EBADMSG;
 	for (size_t i = 0; i < N_COLUMNS && r == 0; i++)
-		if (!get(&b, &size) || !buf_take(&b, size, &c.columns[i]))
+		if (!varint_get(&b, &size) || !buf_take(&b, size, &c.columns[i]))
 			r = -EBADMSG;
 	if (r < 0) {
 		block_close(&c);
@@ -458,8 +414,9 @@ int block_next(struct block_cursor *c)
 		c->left = c->stacks.sums.data[c->stack].rows;
 		c->series_at = 0;
 	}
-	if (!get_u32(&c->columns[COLUMN_SERIES], &series) ||
-	    !get_u32(&c->columns[COLUMN_TIME], &time) || !get(&c->columns[COLUMN_COUNT], &count))
+	if (!varint_get_u32(&c->columns[COLUMN_SERIES], &series) ||
+	    !varint_get_u32(&c->columns[COLUMN_TIME], &time) ||
+	    !varint_get(&c->columns[COLUMN_COUNT], &count))
 		return -EBADMSG;
 	if (!new_stack && !series && __builtin_add_overflow(c->time, time, &time))
 		return -EBADMSG;
@@ -469,7 +426,7 @@ int block_next(struct block_cursor *c)
 	if (c->value_unit) {
 		if (__builtin_mul_overflow(c->value_unit, count, &value))
 			return -EBADMSG;
-	} else if (!get_signed(&c->columns[COLUMN_VALUE], &value)) {
+	} else if (!varint_get_signed(&c->columns[COLUMN_VALUE], &value)) {
 		return -EBADMSG;
 	}
 	c->series_at = series;

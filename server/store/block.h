@@ -49,11 +49,9 @@ struct block_parts {
 	u32 first_ms, last_ms; /* from base_ms on */
 };
 
-/* Of all blocks: LEB128 and zigzag, and zstd with bounds. */
-void block_put(struct str *s, u64 v);
-void block_put_signed(struct str *s, s64 v);
+/* Appends a zstd frame. */
 int block_compress(const struct str *in, int level, struct str *ret);
-/* -EBADMSG for what is no block; *ret is owned by the caller. */
+/* -EBADMSG unless it is a zstd frame of at most BLOCK_MAX_BYTES. *ret is owned by the caller. */
 int block_decompress(const u8 *in, size_t n_in, u8 **ret, size_t *ret_n);
 
 void block_parts_deinit(struct block_parts *p);

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/map.h"
+#include "base/varint.h"
 #include "server/store/block.h"
 
 #define VERSION 1
@@ -96,32 +97,32 @@ static u64 series_number(struct dictionary *d, u64 id)
 
 static void put_texts(const struct dictionary *d, struct str *out)
 {
-	block_put(out, d->string_list.n);
+	varint_put(out, d->string_list.n);
 	for (size_t i = 0; i < d->string_list.n; i++) {
 		u32 id = d->string_list.data[i];
 
-		block_put(out, d->p->strings.lengths[id]);
+		varint_put(out, d->p->strings.lengths[id]);
 		str_append(out, strtab_get(&d->p->strings, id), d->p->strings.lengths[id]);
 	}
 }
 
 static void put_resources(struct dictionary *d, struct str *out)
 {
-	block_put(out, d->resource_list.n);
+	varint_put(out, d->resource_list.n);
 	for (size_t i = 0; i < d->resource_list.n; i++) {
 		const struct profile_resource *r = &d->p->resources.data[d->resource_list.data[i]];
 
-		block_put(out, r->n);
+		varint_put(out, r->n);
 		for (u32 k = 0; k < r->n; k++) {
-			block_put(out, NUMBER(d, string, d->p->labels.data[r->first + k].name));
-			block_put(out, NUMBER(d, string, d->p->labels.data[r->first + k].value));
+			varint_put(out, NUMBER(d, string, d->p->labels.data[r->first + k].name));
+			varint_put(out, NUMBER(d, string, d->p->labels.data[r->first + k].value));
 		}
 	}
 }
 
 static void put_ids(const u64 *ids, size_t n, struct str *out)
 {
-	block_put(out, n);
+	varint_put(out, n);
 	str_append(out, ids, n * sizeof(*ids));
 }
 
@@ -140,13 +141,13 @@ static void texts_deinit(struct texts *t)
 static int get_texts(struct buf *b, struct profile *into, struct texts *t)
 {
 	u64 n, size;
-	int r = buf_uleb(b, &n) && n <= buf_left(b) ? 0 : -EBADMSG;
+	int r = varint_get(b, &n) && n <= buf_left(b) ? 0 : -EBADMSG;
 
 	for (u64 i = 0; i < n && r == 0; i++) {
 		struct buf text;
 		u32 id = 0;
 
-		if (!buf_uleb(b, &size) || !buf_take(b, size, &text))
+		if (!varint_get(b, &size) || !buf_take(b, size, &text))
 			return -EBADMSG;
 		r = profile_add_string(into, (const char *)text.pos, size, &id);
 		if (r == 0)
@@ -159,7 +160,7 @@ static bool get_text(struct buf *b, const struct texts *t, u32 *ret)
 {
 	u64 n;
 
-	if (!buf_uleb(b, &n) || n >= t->strings.n)
+	if (!varint_get(b, &n) || n >= t->strings.n)
 		return false;
 	*ret = t->strings.data[n];
 	return true;
@@ -169,12 +170,12 @@ static int get_resources(struct buf *b, struct profile *into, struct texts *t)
 {
 	struct profile_label labels[PROFILE_MAX_LABELS];
 	u64 n, n_labels;
-	int r = buf_uleb(b, &n) && n <= buf_left(b) ? 0 : -EBADMSG;
+	int r = varint_get(b, &n) && n <= buf_left(b) ? 0 : -EBADMSG;
 
 	for (u64 i = 0; i < n && r == 0; i++) {
 		u32 id = 0;
 
-		if (!buf_uleb(b, &n_labels) || n_labels > ARRAY_SIZE(labels))
+		if (!varint_get(b, &n_labels) || n_labels > ARRAY_SIZE(labels))
 			return -EBADMSG;
 		for (u64 k = 0; k < n_labels; k++)
 			if (!get_text(b, t, &labels[k].name) || !get_text(b, t, &labels[k].value))
@@ -193,10 +194,10 @@ static int finish(struct str *columns, size_t n, u64 rows, int level, struct str
 	_cleanup_str_ struct str all = {};
 	int r;
 
-	block_put(&all, VERSION);
-	block_put(&all, rows);
+	varint_put(&all, VERSION);
+	varint_put(&all, rows);
 	for (size_t i = 0; i < n; i++) {
-		block_put(&all, columns[i].n);
+		varint_put(&all, columns[i].n);
 		str_append(&all, columns[i].data, columns[i].n);
 		all.failed |= columns[i].failed;
 	}
@@ -215,11 +216,11 @@ static int open_part(const u8 *data, size_t n, u8 **ret_plain, struct buf *colum
 	if (r < 0)
 		return r;
 	b = buf_of(*ret_plain, n_plain);
-	if (!buf_uleb(&b, &version) || version != VERSION || !buf_uleb(&b, ret_rows) ||
+	if (!varint_get(&b, &version) || version != VERSION || !varint_get(&b, ret_rows) ||
 	    *ret_rows > n_plain)
 		return -EBADMSG;
 	for (size_t i = 0; i < n_columns; i++)
-		if (!buf_uleb(&b, &size) || !buf_take(&b, size, &columns[i]))
+		if (!varint_get(&b, &size) || !buf_take(&b, size, &columns[i]))
 			return -EBADMSG;
 	return 0;
 }
@@ -233,13 +234,14 @@ static bool get_bytes(struct buf *b, u8 *ret, size_t n)
 	return true;
 }
 
-static bool get_signed(struct buf *b, u64 *value)
+/* Adds a difference to the value before. */
+static bool get_difference(struct buf *b, u64 *value)
 {
-	u64 v;
+	s64 difference;
 
-	if (!buf_uleb(b, &v))
+	if (!varint_get_signed(b, &difference))
 		return false;
-	*value += v >> 1 ^ -(v & 1);
+	*value += (u64)difference;
 	return true;
 }
 
@@ -285,20 +287,20 @@ static void put_span(struct str *c, struct dictionary *d, const struct spans *s,
 		str_append(&c[S_PARENTS], e->parent_id, sizeof(e->parent_id));
 	str_append(&c[S_FLAGS], &flags, 1);
 	str_append(&c[S_WEIGHTS], &e->weight, 1);
-	block_put_signed(&c[S_STARTS], (s64)(e->start_ns - (before ? before->start_ns : 0)));
-	block_put(&c[S_DURATIONS], e->duration_ns);
-	block_put(&c[S_SERVICES], NUMBER(d, string, e->service));
-	block_put(&c[S_RESOURCES_OF], NUMBER(d, resource, e->resource));
-	block_put(&c[S_NAMES], NUMBER(d, string, e->name));
-	block_put(&c[S_ENDPOINTS], NUMBER(d, string, e->endpoint));
-	block_put(&c[S_MESSAGES], NUMBER(d, string, e->message));
-	block_put(&c[S_TIDS], e->tid);
-	block_put(&c[S_N_ATTRIBUTES], e->n);
+	varint_put_signed(&c[S_STARTS], (s64)(e->start_ns - (before ? before->start_ns : 0)));
+	varint_put(&c[S_DURATIONS], e->duration_ns);
+	varint_put(&c[S_SERVICES], NUMBER(d, string, e->service));
+	varint_put(&c[S_RESOURCES_OF], NUMBER(d, resource, e->resource));
+	varint_put(&c[S_NAMES], NUMBER(d, string, e->name));
+	varint_put(&c[S_ENDPOINTS], NUMBER(d, string, e->endpoint));
+	varint_put(&c[S_MESSAGES], NUMBER(d, string, e->message));
+	varint_put(&c[S_TIDS], e->tid);
+	varint_put(&c[S_N_ATTRIBUTES], e->n);
 	for (u32 i = 0; i < e->n; i++) {
 		const struct profile_label *l = &s->attributes.data[e->first + i];
 
-		block_put(&c[S_ATTRIBUTES], NUMBER(d, string, l->name));
-		block_put(&c[S_ATTRIBUTES], NUMBER(d, string, l->value));
+		varint_put(&c[S_ATTRIBUTES], NUMBER(d, string, l->name));
+		varint_put(&c[S_ATTRIBUTES], NUMBER(d, string, l->value));
 	}
 }
 
@@ -325,7 +327,7 @@ static bool get_attributes(struct buf *c, const struct texts *t, struct spans *i
 {
 	u64 n;
 
-	if (!buf_uleb(&c[S_N_ATTRIBUTES], &n) || n > SPAN_MAX_ATTRIBUTES)
+	if (!varint_get(&c[S_N_ATTRIBUTES], &n) || n > SPAN_MAX_ATTRIBUTES)
 		return false;
 	e->first = (u32)into->attributes.n;
 	e->n = (u32)n;
@@ -357,12 +359,12 @@ static bool get_span(struct buf *c, const struct texts *t, struct spans *into, s
 	e->flags = flags & FLAG_ROOT ? SPAN_ROOT : 0;
 	if (!get_bytes(&c[S_IDS], e->span_id, sizeof(e->span_id)) ||
 	    !buf_u8(&c[S_WEIGHTS], &e->weight) || e->weight > 63 ||
-	    !get_signed(&c[S_STARTS], &e->start_ns) ||
-	    !buf_uleb(&c[S_DURATIONS], &e->duration_ns) ||
-	    !get_text(&c[S_SERVICES], t, &e->service) || !buf_uleb(&c[S_RESOURCES_OF], &resource) ||
-	    resource >= t->resources.n || !get_text(&c[S_NAMES], t, &e->name) ||
-	    !get_text(&c[S_ENDPOINTS], t, &e->endpoint) ||
-	    !get_text(&c[S_MESSAGES], t, &e->message) || !buf_uleb(&c[S_TIDS], &tid) ||
+	    !get_difference(&c[S_STARTS], &e->start_ns) ||
+	    !varint_get(&c[S_DURATIONS], &e->duration_ns) ||
+	    !get_text(&c[S_SERVICES], t, &e->service) ||
+	    !varint_get(&c[S_RESOURCES_OF], &resource) || resource >= t->resources.n ||
+	    !get_text(&c[S_NAMES], t, &e->name) || !get_text(&c[S_ENDPOINTS], t, &e->endpoint) ||
+	    !get_text(&c[S_MESSAGES], t, &e->message) || !varint_get(&c[S_TIDS], &tid) ||
 	    tid > UINT32_MAX)
 		return false;
 	e->resource = t->resources.data[resource];
@@ -425,13 +427,13 @@ static void put_link(struct str *c, struct dictionary *d, const struct store_lin
 	if (span)
 		str_append(&c[L_SPANS], e->link.span_id, 8);
 	str_append(&c[L_FLAGS], &flags, 1);
-	block_put(&c[L_SERVICES], NUMBER(d, string, e->service));
-	block_put(&c[L_TYPES], NUMBER(d, string, e->type));
-	block_put(&c[L_SERIES_OF], series_number(d, e->series));
-	block_put(&c[L_STACKS_OF], NUMBER(d, stack, e->stack));
-	block_put_signed(&c[L_TIMES], (s64)(e->time_ms - (before ? before->time_ms : 0)));
-	block_put(&c[L_COUNTS], e->count);
-	block_put_signed(&c[L_VALUES], e->value);
+	varint_put(&c[L_SERVICES], NUMBER(d, string, e->service));
+	varint_put(&c[L_TYPES], NUMBER(d, string, e->type));
+	varint_put(&c[L_SERIES_OF], series_number(d, e->series));
+	varint_put(&c[L_STACKS_OF], NUMBER(d, stack, e->stack));
+	varint_put_signed(&c[L_TIMES], (s64)(e->time_ms - (before ? before->time_ms : 0)));
+	varint_put(&c[L_COUNTS], e->count);
+	varint_put_signed(&c[L_VALUES], e->value);
 }
 
 int link_part_encode(const struct store_links *l, const u32 *order, size_t n, int level,
@@ -462,7 +464,7 @@ struct ids {
 
 static bool open_ids(struct buf *b, struct ids *ret)
 {
-	if (!buf_uleb(b, &ret->n) || ret->n != buf_left(b) / 8 || buf_left(b) % 8)
+	if (!varint_get(b, &ret->n) || ret->n != buf_left(b) / 8 || buf_left(b) % 8)
 		return false;
 	ret->at = *b;
 	return true;
@@ -472,7 +474,7 @@ static bool get_id(struct buf *b, const struct ids *ids, u64 *ret)
 {
 	u64 n;
 
-	if (!buf_uleb(b, &n) || n >= ids->n)
+	if (!varint_get(b, &n) || n >= ids->n)
 		return false;
 	memcpy(ret, ids->at.pos + n * 8, sizeof(*ret));
 	return true;
@@ -481,7 +483,6 @@ static bool get_id(struct buf *b, const struct ids *ids, u64 *ret)
 static bool get_link(struct buf *c, const struct texts *t, const struct ids *series,
 		     const struct ids *stacks, struct store_link *e)
 {
-	u64 value = 0;
 	u8 flags;
 
 	if (!buf_u8(&c[L_FLAGS], &flags))
@@ -490,13 +491,11 @@ static bool get_link(struct buf *c, const struct texts *t, const struct ids *ser
 		return false;
 	if (flags & FLAG_NEW_SPAN && !get_bytes(&c[L_SPANS], e->link.span_id, 8))
 		return false;
-	if (!get_text(&c[L_SERVICES], t, &e->service) || !get_text(&c[L_TYPES], t, &e->type) ||
-	    !get_id(&c[L_SERIES_OF], series, &e->series) ||
-	    !get_id(&c[L_STACKS_OF], stacks, &e->stack) || !get_signed(&c[L_TIMES], &e->time_ms) ||
-	    !buf_uleb(&c[L_COUNTS], &e->count) || !get_signed(&c[L_VALUES], &value))
-		return false;
-	e->value = (s64)value;
-	return true;
+	return get_text(&c[L_SERVICES], t, &e->service) && get_text(&c[L_TYPES], t, &e->type) &&
+	       get_id(&c[L_SERIES_OF], series, &e->series) &&
+	       get_id(&c[L_STACKS_OF], stacks, &e->stack) &&
+	       get_difference(&c[L_TIMES], &e->time_ms) && varint_get(&c[L_COUNTS], &e->count) &&
+	       varint_get_signed(&c[L_VALUES], &e->value);
 }
 
 int link_part_decode(const u8 *data, size_t n, struct store_links *into)

@@ -6,11 +6,13 @@
 
 #include "base/budget.h"
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/map.h"
 #include "base/str.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "base/varint.h"
 #include "base/vec.h"
 #include "base/vocab.h"
 
@@ -50,6 +52,35 @@ Test(buf, leb_of_too_many_bits_is_refused)
 	b = buf_of(endless, sizeof(endless));
 	cr_assert_not(buf_uleb(&b, &v));
 	cr_assert_eq(buf_left(&b), sizeof(endless));
+}
+
+Test(varint, numbers_come_back)
+{
+	const u64 values[] = {0, 1, 0x7f, 0x80, 0x3fff, 0x4000, 0xffffffff, 1ULL << 63, ~0ULL};
+	_cleanup_str_ struct str s = {};
+	struct buf b;
+	s64 i = 0;
+	u64 v = 0;
+	u32 w = 7;
+
+	for (size_t k = 0; k < ARRAY_SIZE(values); k++) {
+		varint_put(&s, values[k]);
+		varint_put_signed(&s, (s64)values[k]);
+	}
+	b = buf_of(s.data, s.n);
+	for (size_t k = 0; k < ARRAY_SIZE(values); k++) {
+		cr_assert(varint_get(&b, &v));
+		cr_assert_eq(v, values[k]);
+		cr_assert(varint_get_signed(&b, &i));
+		cr_assert_eq((u64)i, values[k]);
+	}
+	cr_assert_eq(buf_left(&b), 0);
+	cr_assert_not(varint_get(&b, &v));
+	str_clear(&s);
+	varint_put(&s, 1ULL << 32);
+	b = buf_of(s.data, s.n);
+	cr_assert_not(varint_get_u32(&b, &w));
+	cr_assert_eq(w, 7);
 }
 
 Test(map, keeps_what_was_put_through_growth_and_deletion)

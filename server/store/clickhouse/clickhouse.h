@@ -143,7 +143,6 @@ void ch_disconnect(struct ch *s);
 void ch_put_u8(struct str *s, u8 v);
 void ch_put_u32(struct str *s, u32 v);
 void ch_put_u64(struct str *s, u64 v);
-void ch_put_uleb(struct str *s, u64 v);
 void ch_put_string(struct str *s, const char *text, size_t n);
 bool ch_get_string(struct buf *b, const char **ret, size_t *ret_n);
 /* An array's length, when so many elements of at least that size can be there. */

@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "base/varint.h"
 #include "server/store/clickhouse/clickhouse.h"
 #include "server/store/clickhouse/load.h"
 
@@ -271,7 +272,7 @@ static int send_names(struct naming *g)
 		if (!f->n_real)
 			continue;
 		ch_put_u64(&rows, f->id);
-		ch_put_uleb(&rows, f->n_real);
+		varint_put(&rows, f->n_real);
 		for (u32 i = 0; i < f->n_real; i++)
 			ch_put_u64(&rows, b.frames[g->real.data[f->first + i]]);
 	}

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/varint.h"
 #include "server/store/clickhouse/clickhouse.h"
 
 void ch_put_u8(struct str *s, u8 v)
@@ -20,17 +21,9 @@ void ch_put_u64(struct str *s, u64 v)
 	str_append(s, &v, sizeof(v));
 }
 
-void ch_put_uleb(struct str *s, u64 v)
-{
-	do {
-		ch_put_u8(s, (u8)((v & 0x7f) | (v > 0x7f ? 0x80 : 0)));
-		v >>= 7;
-	} while (v);
-}
-
 void ch_put_string(struct str *s, const char *text, size_t n)
 {
-	ch_put_uleb(s, n);
+	varint_put(s, n);
 	str_append(s, text, n);
 }
 
@@ -39,7 +32,7 @@ bool ch_get_string(struct buf *b, const char **ret, size_t *ret_n)
 	struct buf at = *b, text;
 	u64 n;
 
-	if (!buf_uleb(&at, &n) || !buf_take(&at, n, &text))
+	if (!varint_get(&at, &n) || !buf_take(&at, n, &text))
 		return false;
 	*ret = (const char *)text.pos;
 	*ret_n = (size_t)n;
@@ -52,7 +45,7 @@ bool ch_get_count(struct buf *b, size_t element, size_t *ret_n)
 	struct buf at = *b;
 	u64 n;
 
-	if (!buf_uleb(&at, &n) || n > buf_left(&at) / element)
+	if (!varint_get(&at, &n) || n > buf_left(&at) / element)
 		return false;
 	*ret_n = (size_t)n;
 	*b = at;

@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "base/varint.h"
 #include "server/store/clickhouse/clickhouse.h"
 
 #define PAUSE_MS 100
@@ -50,7 +51,7 @@ static void put_text(struct str *rows, const struct profile *p, u32 id)
 static void put_texts(struct str *rows, const struct profile *p, const struct profile_label *l,
 		      u32 n, bool values)
 {
-	ch_put_uleb(rows, n);
+	varint_put(rows, n);
 	for (u32 i = 0; i < n; i++)
 		put_text(rows, p, values ? l[i].value : l[i].name);
 }

@@ -20,6 +20,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "base/varint.h"
 #include "server/store/clickhouse/clickhouse.h"
 
 #define PAUSE_MS 100
@@ -126,7 +127,7 @@ static int add_stack(struct writing *w, u32 id, u32 service, u64 service_hash)
 	ch_put_u32(&part->rows, w->month);
 	ch_put_u64(&part->rows, w->b->stacks[id]);
 	put_text(&part->rows, p, service);
-	ch_put_uleb(&part->rows, stack->n);
+	varint_put(&part->rows, stack->n);
 	for (u32 i = 0; i < stack->n; i++) {
 		u32 frame = p->stack_frames.data[stack->first + i];
 
@@ -188,10 +189,10 @@ static int add_series(struct writing *w, const struct store_series *series)
 	n = store_series_labels(w->b->profile, series, labels);
 	ch_put_u32(out, w->month);
 	ch_put_u64(out, series->id);
-	ch_put_uleb(out, n);
+	varint_put(out, n);
 	for (size_t i = 0; i < n; i++)
 		ch_put_string(out, labels[i].name, strlen(labels[i].name));
-	ch_put_uleb(out, n);
+	varint_put(out, n);
 	for (size_t i = 0; i < n; i++)
 		ch_put_string(out, labels[i].value, strlen(labels[i].value));
 	return vec_push(&w->parts[CH_SERIES].keys, series->id);

@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "base/varint.h"
 #include "server/store/sqlite/sqlite.h"
 
 #define SWEEP_ROWS 5000
@@ -104,7 +105,7 @@ static void mark_list(struct sq *s, enum sq_table table, sqlite3_stmt *st, int c
 
 	if (sum && !buf_u64(&b, &n))
 		return;
-	while (buf_left(&b) && buf_uleb(&b, &n))
+	while (buf_left(&b) && varint_get(&b, &n))
 		sq_mark(s, table, n);
 }
 

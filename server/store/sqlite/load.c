@@ -12,6 +12,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/varint.h"
 #include "server/store/sqlite/sqlite.h"
 
 #define MAX_DEPTH 65536
@@ -226,7 +227,7 @@ static int load_named(struct loading *l, u64 of, const struct str *named)
 	if (!buf_u64(&b, &sum) || sum != sq_named_sum(of, b.pos, buf_left(&b)))
 		return -EBADMSG;
 	while (buf_left(&b) && r == 0) {
-		if (!buf_uleb(&b, &n))
+		if (!varint_get(&b, &n))
 			return -EBADMSG;
 		r = load_plain_frame(l, (s64)n, &id, &frame, NULL);
 		if (r == 0)
@@ -288,7 +289,7 @@ static int read_numbers(const u8 *data, size_t size, struct frames *f)
 	u64 n;
 
 	while (buf_left(&b)) {
-		if (f->numbers.n >= MAX_DEPTH || !buf_uleb(&b, &n))
+		if (f->numbers.n >= MAX_DEPTH || !varint_get(&b, &n))
 			return -EBADMSG;
 		if (vec_push(&f->numbers, n) < 0)
 			return -ENOMEM;

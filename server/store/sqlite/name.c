@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/varint.h"
 #include "server/store/sqlite/sqlite.h"
 
 #define FRAMES_AT_ONCE 4096
@@ -181,7 +182,7 @@ static int write_frame(struct naming *g, const struct store_batch *b, const stru
 
 	for (u32 i = 0; i < f->n_real && r == 0; i++) {
 		r = sq_add_frame(g->s, b, g->real.data[f->first + i], &n, g->diag);
-		sq_put_uleb(&list, (u64)n);
+		varint_put(&list, (u64)n);
 	}
 	sum = sq_named_sum(f->id, list.data, list.n);
 	str_append(&named, &sum, sizeof(sum));

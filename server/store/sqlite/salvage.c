@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "base/varint.h"
 #include "server/store/sqlite/sqlite.h"
 
 #define MAX_NUMBER (1LL << 40)
@@ -133,7 +134,7 @@ static bool stack_is_whole(struct salvage *v, sqlite3_stmt *st)
 	u64 n;
 
 	while (whole && buf_left(&b)) {
-		u64 *id = buf_uleb(&b, &n) && n < MAX_NUMBER ? map_get(&v->frames, n) : NULL;
+		u64 *id = varint_get(&b, &n) && n < MAX_NUMBER ? map_get(&v->frames, n) : NULL;
 
 		whole = id && vec_push(&ids, *id) == 0;
 		if (id)

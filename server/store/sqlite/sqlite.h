@@ -261,7 +261,6 @@ int sq_write(struct store *base, const struct store_batch *b, const u8 token[16]
 /* In a transaction: the number of a frame of the batch's profile, which is added if it is new. */
 int sq_add_frame(struct sq *s, const struct store_batch *b, u32 frame, s64 *ret_n,
 		 struct diag *reterr_diag);
-void sq_put_uleb(struct str *s, u64 v);
 /* Adds to the transaction and to the change. e: service, type, hour, level, resolution. */
 int sq_add_block(struct sq *s, const struct sq_entry *e, const struct block_parts *p,
 		 struct sq_change *c, struct diag *reterr_diag);

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "base/varint.h"
 #include "server/store/sort.h"
 #include "server/store/sqlite/spans.h"
 
@@ -26,17 +27,6 @@ struct adding {
 	const struct store_batch *b;
 	struct diag *diag;
 };
-
-void sq_put_uleb(struct str *s, u64 v)
-{
-	u8 byte;
-
-	do {
-		byte = (u8)((v & 0x7f) | (v > 0x7f ? 0x80 : 0));
-		str_append(s, &byte, 1);
-		v >>= 7;
-	} while (v);
-}
 
 static void bind_string(sqlite3_stmt *st, int at, const struct profile *p, u32 id)
 {
@@ -210,7 +200,7 @@ static int add_stack(struct adding *a, u32 stack, s64 *ret_n)
 		return MIN(r, 0);
 	for (u32 i = 0; i < e->n && r == 0; i++) {
 		r = add_frame(a, p->stack_frames.data[e->first + i], &n);
-		sq_put_uleb(&frames, (u64)n);
+		varint_put(&frames, (u64)n);
 	}
 	if (r == 0)
 		r = frames.failed ? -ENOMEM : take_number(a, SQ_STACKS, a->b->stacks[stack], ret_n);
