@@ -22,7 +22,9 @@ struct store_limits {
 	struct store_tier tiers[STORE_MAX_TIERS + 1]; /* the last ends the list */
 };
 
-/* An engine's operations; `scheme` and `open` first, the others do what store.h says of store_X(). */
+/*
+ * An engine's operations; `scheme` and `open` first, the others do what store.h says of store_X().
+ */
 struct store_ops {
 	const char *scheme;   /* of its URLs: "sqlite", "clickhouse" */
 	bool where_is_a_path; /* what follows the scheme is the directory that has the files */

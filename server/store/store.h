@@ -170,8 +170,8 @@ struct store_series_set {
 
 /*
  * The hash by which a query takes a share of all traces: ClickHouse's intHash64() of the id's last
- * 8 bytes. It must not be the hash by which the SQLite engine thins traces out, as that one is small
- * for every trace that thinning has left.
+ * 8 bytes. It must not be the hash by which the SQLite engine thins traces out, as that one is
+ * small for every trace that thinning has left.
  */
 static inline u64 store_trace_share(const u8 trace_id[16])
 {
@@ -243,13 +243,17 @@ const char *store_directory(const char *url);
  */
 int store_write(struct store *s, const struct store_batch *b, const u8 token[16],
 		struct diag *reterr_diag);
-/* Series with samples of the filter's range, type and service; its series and stacks are ignored. */
+/*
+ * Series with samples of the filter's range, type and service; its series and stacks are ignored.
+ */
 int store_find_series(struct store *s, const struct store_filter *f, struct store_series_set *ret,
 		      struct diag *reterr_diag);
 /* Sums of the samples, grouped by flags of enum store_by. step_ms: for STORE_BY_TIME. */
 int store_scan(struct store *s, const struct store_filter *f, u32 by, u64 step_ms,
 	       struct store_rows *ret, struct diag *reterr_diag);
-/* Adds stacks to a profile; ret_stacks[i] is PROFILE_NONE for an id that the store does not have. */
+/*
+ * Adds stacks to a profile; ret_stacks[i] is PROFILE_NONE for an id that the store does not have.
+ */
 int store_load_stacks(struct store *s, const u64 *ids, size_t n, struct profile *into,
 		      u32 *ret_stacks, struct diag *reterr_diag);
 /*
@@ -262,9 +266,9 @@ int store_find_stacks(struct store *s, const char *service,
 /*
  * Late symbols. Calls `name` for each native frame of the binary that has no name yet and no flags,
  * with its address (an svma). The callback may add the frames that stand for it to `into`, leaf
- * first, and returns how many they are; 0 leaves the frame without a name, a negative value ends the
- * call. The engine sets binary, address and kind of these frames to those of the frame that they
- * stand for, and marks all but the last as inlined.
+ * first, and returns how many they are; 0 leaves the frame without a name, a negative value ends
+ * the call. The engine sets binary, address and kind of these frames to those of the frame that
+ * they stand for, and marks all but the last as inlined.
  */
 int store_name_frames(struct store *s, const char *build_id,
 		      int (*name)(void *userdata, u64 address, struct profile *into,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Taking out of the dictionaries what no block refers to any more: marked from the blocks down
- * (series and stacks, then frames, then functions and mappings), swept in small transactions.
+ * Removes the rows of dictionaries that no block refers to any more. Marks from the blocks down
+ * (series and stacks, then frames, then functions and mappings) and sweeps in small transactions.
  *
- * Batches go on being written meanwhile. What existed when marking began can go, unless it is
- * marked; a writer marks all that it looks up, under its lock, and what it adds is newer. So what a
- * batch refers to is either newer than the limit or marked before the sweep comes to it.
+ * Batches are written meanwhile. Only rows that existed when marking began (below the limit) are
+ * swept. A writer marks every row that it looks up, under write_lock, and the rows that it adds are
+ * past the limit; so no row that a batch refers to is swept.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,16 +16,12 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "base/varint.h"
-#include "server/store/sqlite/sqlite.h"
+#include "server/store/sqlite/maintain.h"
+#include "server/store/sqlite/scan.h"
 
 #define SWEEP_ROWS 5000
-/* Not worth it before so much of what there was is gone. */
+/* A collection is worth its cost once a tenth of the rows of samples is gone. */
 #define WORTH(evicted, rows) ((evicted) > (rows) / 10)
-
-bool sq_marks_active(const struct sq *s)
-{
-	return s->marks[SQ_STACKS].bits != NULL;
-}
 
 void sq_mark(struct sq *s, enum sq_table table, u64 n)
 {
@@ -35,7 +31,7 @@ void sq_mark(struct sq *s, enum sq_table table, u64 n)
 		m->bits[n / 8] |= (u8)(1 << n % 8);
 }
 
-static void stop(struct sq *s)
+static void stop_marking(struct sq *s)
 {
 	for (size_t i = 0; i < SQ_TABLES; i++) {
 		free(s->marks[i].bits);
@@ -43,8 +39,8 @@ static void stop(struct sq *s)
 	}
 }
 
-/* From here on writers mark, beginning with an empty mind. */
-static int start(struct sq *s)
+/* From here on writers mark. They forget the numbers that they know, to look each up again. */
+static int start_marking(struct sq *s)
 {
 	int r = 0;
 
@@ -57,7 +53,7 @@ static int start(struct sq *s)
 	if (r == 0)
 		sq_forget_ids(s);
 	else
-		stop(s);
+		stop_marking(s);
 	pthread_mutex_unlock(&s->write_lock);
 	return r;
 }
@@ -81,7 +77,7 @@ static int mark_sums(struct sq_view *v, s64 n, enum sq_part part)
 	return 0;
 }
 
-/* A block that cannot be read may have referred to anything: then nothing is taken out. */
+/* A block that cannot be read may refer to any row: then nothing is removed. */
 static int mark_blocks(struct sq *s, struct diag *reterr_diag)
 {
 	static const struct store_filter all = {.to_ms = ~0ULL};
@@ -96,7 +92,7 @@ static int mark_blocks(struct sq *s, struct diag *reterr_diag)
 	return r;
 }
 
-/* `sum`: the list stands behind one. */
+/* Marks the rows in a list of numbers. sum: the list follows one. */
 static void mark_list(struct sq *s, enum sq_table table, sqlite3_stmt *st, int column, bool sum)
 {
 	const u8 *data = sqlite3_column_blob(st, column);
@@ -109,7 +105,7 @@ static void mark_list(struct sq *s, enum sq_table table, sqlite3_stmt *st, int c
 		sq_mark(s, table, n);
 }
 
-/* What the rows of a table refer to. Under write_lock: it is one pass over an index of rowids. */
+/* Marks what the rows of a table refer to, in one pass under write_lock. */
 static int mark_from(struct sq *s, enum sq_table table, struct diag *reterr_diag)
 {
 	sqlite3_stmt *st = NULL;
@@ -137,7 +133,7 @@ static int mark_from(struct sq *s, enum sq_table table, struct diag *reterr_diag
 	return r;
 }
 
-/* Frames that others were named: they are in no stack. */
+/* Marks frames that stand for others since symbols arrived: no stack refers to them. */
 static int mark_named(struct sq *s, struct diag *reterr_diag)
 {
 	sqlite3_stmt *st = NULL;
@@ -163,7 +159,7 @@ static int mark_named(struct sq *s, struct diag *reterr_diag)
 	return r;
 }
 
-/* In a transaction: up to SWEEP_ROWS rows from *at on. */
+/* In a transaction: deletes up to SWEEP_ROWS unmarked rows from *at on. */
 static int sweep_some(struct sq *s, enum sq_table table, sqlite3_stmt *del, s64 *at,
 		      struct diag *reterr_diag)
 {
@@ -182,7 +178,7 @@ static int sweep_some(struct sq *s, enum sq_table table, sqlite3_stmt *del, s64 
 	return 0;
 }
 
-static int sweep(struct sq *s, enum sq_table table, struct diag *reterr_diag)
+static int sweep_table(struct sq *s, enum sq_table table, struct diag *reterr_diag)
 {
 	s64 at = 1;
 	int r = 0;
@@ -210,25 +206,25 @@ static int sweep(struct sq *s, enum sq_table table, struct diag *reterr_diag)
 	return r;
 }
 
-static int collect(struct sq *s, struct diag *reterr_diag)
+static int mark_and_sweep(struct sq *s, struct diag *reterr_diag)
 {
 	int r = mark_blocks(s, reterr_diag);
 
 	if (r == 0)
-		r = sweep(s, SQ_STACKS, reterr_diag);
+		r = sweep_table(s, SQ_STACKS, reterr_diag);
 	if (r == 0)
-		r = sweep(s, SQ_SERIES, reterr_diag);
+		r = sweep_table(s, SQ_SERIES, reterr_diag);
 	if (r == 0)
 		r = mark_from(s, SQ_STACKS, reterr_diag);
 	if (r == 0)
 		r = mark_named(s, reterr_diag);
 	if (r == 0)
-		r = sweep(s, SQ_FRAMES, reterr_diag);
+		r = sweep_table(s, SQ_FRAMES, reterr_diag);
 	if (r == 0)
 		r = mark_from(s, SQ_FRAMES, reterr_diag);
 	if (r == 0)
-		r = sweep(s, SQ_FUNCTIONS, reterr_diag);
-	return r < 0 ? r : sweep(s, SQ_MAPPINGS, reterr_diag);
+		r = sweep_table(s, SQ_FUNCTIONS, reterr_diag);
+	return r < 0 ? r : sweep_table(s, SQ_MAPPINGS, reterr_diag);
 }
 
 int sq_collect_dictionaries(struct sq *s, struct diag *reterr_diag)
@@ -242,12 +238,12 @@ int sq_collect_dictionaries(struct sq *s, struct diag *reterr_diag)
 	pthread_rwlock_unlock(&s->list_lock);
 	if (!WORTH(s->evicted_since_gc, rows))
 		return 0;
-	r = start(s);
+	r = start_marking(s);
 	if (r < 0)
 		return diag_set(reterr_diag, r, "out of memory");
-	r = collect(s, reterr_diag);
+	r = mark_and_sweep(s, reterr_diag);
 	pthread_mutex_lock(&s->write_lock);
-	stop(s);
+	stop_marking(s);
 	pthread_mutex_unlock(&s->write_lock);
 	s->evicted_since_gc = 0;
 	return sq_is_damage(r) ? 0 : r;

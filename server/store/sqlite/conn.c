@@ -3,18 +3,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "server/store/sqlite/sqlite.h"
 
-static const char *const texts[] = {
+static const char *const statement_texts[] = {
 #define SQ_TEXT(name, text) text,
 	SQ_STATEMENTS(SQ_TEXT)
 #undef SQ_TEXT
 };
 
 /*
- * NORMAL: a commit is in the page cache when it is acknowledged, and survives whatever happens to
- * the process. A loss of power may take the last commits, never the file: FULL would cost a disk
- * flush for every batch.
+ * synchronous=NORMAL: an acknowledged commit is in the page cache and survives the death of the
+ * process. A power failure may lose the last commits but does not damage the file; FULL would flush
+ * the disk for every batch.
  */
 static const char setup[] = "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0;"
 			    "PRAGMA journal_size_limit=16777216; PRAGMA cache_size=-8192;"
@@ -35,7 +36,7 @@ int sq_error(struct sq_conn *c, const char *what, struct diag *reterr_diag)
 		break;
 	case SQLITE_CORRUPT:
 	case SQLITE_NOTADB:
-	case SQLITE_CONSTRAINT: /* only an index that lies lets us break one */
+	case SQLITE_CONSTRAINT: /* we break one only when an index is damaged */
 		r = -EBADMSG;
 		break;
 	case SQLITE_NOMEM:
@@ -85,8 +86,7 @@ int sq_connect(const char *path, bool writer, struct diag *reterr_diag, struct s
 
 	if (!c)
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
-	/* Also the setup may wait: one that is closed holds the file for a moment, to see whether
-	 * it was the last. */
+	/* The setup may have to wait, too: a connection that closes locks the file for a moment. */
 	if (sqlite3_open_v2(path, &c->db, flags, NULL) != SQLITE_OK ||
 	    sqlite3_busy_timeout(c->db, 5000) != SQLITE_OK ||
 	    sqlite3_exec(c->db, setup, NULL, NULL, NULL) != SQLITE_OK)
@@ -106,7 +106,8 @@ sqlite3_stmt *sq_get(struct sq_conn *c, enum sq_statement which)
 	if (*st)
 		sqlite3_reset(*st);
 	else
-		sqlite3_prepare_v3(c->db, texts[which], -1, SQLITE_PREPARE_PERSISTENT, st, NULL);
+		sqlite3_prepare_v3(c->db, statement_texts[which], -1, SQLITE_PREPARE_PERSISTENT, st,
+				   NULL);
 	return *st;
 }
 
@@ -118,6 +119,13 @@ int sq_run(struct sq_conn *c, enum sq_statement which)
 	if (st)
 		sqlite3_reset(st);
 	return r == SQLITE_DONE || r == SQLITE_ROW ? 0 : -EIO;
+}
+
+void sq_reset_all(struct sq_conn *c)
+{
+	for (size_t i = 0; i < SQL_N; i++)
+		if (c->statements[i])
+			sqlite3_reset(c->statements[i]);
 }
 
 int sq_number(struct sq_conn *c, const char *text, s64 *ret)
@@ -132,6 +140,47 @@ int sq_number(struct sq_conn *c, const char *text, s64 *ret)
 		*ret = sqlite3_column_int64(st, 0);
 	sqlite3_finalize(st);
 	return r == SQLITE_ROW ? 0 : -EIO;
+}
+
+bool sq_pages_are_whole(struct sq_conn *c, const char *check)
+{
+	sqlite3_stmt *st = NULL;
+	bool whole = false;
+
+	if (sqlite3_prepare_v2(c->db, check, -1, &st, NULL) == SQLITE_OK &&
+	    sqlite3_step(st) == SQLITE_ROW)
+		whole = !strcmp((const char *)sqlite3_column_text(st, 0), "ok");
+	sqlite3_finalize(st);
+	return whole;
+}
+
+u64 sq_hash_column(sqlite3_stmt *st, int at)
+{
+	const void *data = sqlite3_column_blob(st, at);
+
+	return hash_bytes(data ? data : "", (size_t)sqlite3_column_bytes(st, at));
+}
+
+int sq_take_token(struct sq_conn *c, const u8 token[16], struct diag *reterr_diag)
+{
+	sqlite3_stmt *st = sq_get(c, SQL_FIND_TOKEN);
+	int r;
+
+	if (!st)
+		return sq_error(c, "cannot read", reterr_diag);
+	sqlite3_bind_blob(st, 1, token, 16, SQLITE_STATIC);
+	r = sqlite3_step(st);
+	sqlite3_reset(st);
+	if (r == SQLITE_ROW)
+		return 1;
+	st = r == SQLITE_DONE ? sq_get(c, SQL_ADD_TOKEN) : NULL;
+	if (!st)
+		return sq_error(c, "cannot read", reterr_diag);
+	sqlite3_bind_blob(st, 1, token, 16, SQLITE_STATIC);
+	sqlite3_bind_int64(st, 2, (s64)clock_epoch_ms());
+	r = sqlite3_step(st);
+	sqlite3_reset(st);
+	return r == SQLITE_DONE ? 0 : sq_error(c, "cannot write a token", reterr_diag);
 }
 
 int sq_reader_get(struct sq *s, struct diag *reterr_diag, struct sq_conn **ret)
@@ -160,10 +209,7 @@ int sq_reader_get(struct sq *s, struct diag *reterr_diag, struct sq_conn **ret)
 
 void sq_reader_put(struct sq *s, struct sq_conn *c)
 {
-	/* A statement that is not reset keeps the snapshot, and with it the log. */
-	for (size_t i = 0; i < SQL_N; i++)
-		if (c->statements[i])
-			sqlite3_reset(c->statements[i]);
+	sq_reset_all(c);
 	pthread_mutex_lock(&s->pool_lock);
 	if (s->n_pool < SQ_MAX_READERS && c->generation == s->generation) {
 		c->next = s->pool;
@@ -173,19 +219,4 @@ void sq_reader_put(struct sq *s, struct sq_conn *c)
 	}
 	pthread_mutex_unlock(&s->pool_lock);
 	sq_disconnect(c);
-}
-
-void sq_note_damage(struct sq *s, s64 block)
-{
-	pthread_mutex_lock(&s->pool_lock);
-	map_put(&s->damaged, (u64)block, 1);
-	pthread_mutex_unlock(&s->pool_lock);
-}
-
-void sq_note_damaged_row(struct sq *s)
-{
-	pthread_mutex_lock(&s->pool_lock);
-	s->damaged_rows++;
-	pthread_mutex_unlock(&s->pool_lock);
-	s->broken = true;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dictionaries, from numbers to frames. What was loaded stays in a cache: a profile in which it is
- * interned, from which it is copied into the profile of whoever asks.
+ * Loads rows of dictionaries by number. Loaded rows are interned in the profile of a cache, from
+ * which they are copied into the caller's.
  *
- * Every id is the hash of what it stands for, so that a row that the disk has changed is found
- * when it is loaded: it is left out, and what refers to it is not known.
+ * Every id is the hash of the row's content, so a row that the disk has changed is found when it is
+ * loaded. Such a row counts as missing, and so does every row that refers to it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/varint.h"
-#include "server/store/sqlite/sqlite.h"
+#include "server/store/sqlite/scan.h"
 
 #define MAX_DEPTH 65536
 
@@ -38,7 +38,6 @@ void sq_cache_deinit(struct sq_cache *c)
 	*c = (struct sq_cache){};
 }
 
-/* Under cache_lock, before something is loaded: bounds it, and drops what had other names. */
 int sq_cache_trim(struct sq *s, u64 naming)
 {
 	struct sq_cache *c = &s->cache;
@@ -62,7 +61,7 @@ int sq_cache_trim(struct sq *s, u64 naming)
 	return c->profile ? 0 : -ENOMEM;
 }
 
-/* A row of a dictionary: 0, -ENOENT, -EBADMSG. */
+/* The statement at row n of a dictionary; -ENOENT, -EBADMSG. */
 static int get_row(struct sq_conn *c, enum sq_statement which, s64 n, sqlite3_stmt **ret)
 {
 	sqlite3_stmt *st = sq_get(c, which);
@@ -93,15 +92,8 @@ bool sq_number_is_right(struct sq_conn *c, enum sq_statement index, u64 id, s64 
 			return true;
 		others = true;
 	}
-	/* An entry that is lost says nothing. */
+	/* An index that has lost the entry does not contradict. */
 	return !others;
-}
-
-static u64 hash_column(sqlite3_stmt *st, int at)
-{
-	const void *data = sqlite3_column_blob(st, at);
-
-	return hash_bytes(data ? data : "", (size_t)sqlite3_column_bytes(st, at));
 }
 
 static int add_column(struct profile *p, sqlite3_stmt *st, int at, u32 *ret)
@@ -128,7 +120,7 @@ static int add_function(struct loading *l, s64 n, u64 id, sqlite3_stmt *st, bool
 	return r < 0 ? r : map_put(&l->cache->functions, (u64)n, *ret);
 }
 
-/* ret_id: its id in the store; *ret: in the cache's profile. */
+/* ret_id: in the store; *ret: id in the cache's profile. */
 static int load_function(struct loading *l, s64 n, u64 *ret_id, u32 *ret)
 {
 	u64 *known = map_get(&l->cache->functions, (u64)n);
@@ -147,9 +139,9 @@ static int load_function(struct loading *l, s64 n, u64 *ret_id, u32 *ret)
 		return r;
 	mangled = sqlite3_column_type(st, 2) != SQLITE_NULL;
 	k = (struct store_function_key){
-		.name = hash_column(st, 1),
-		.system_name = hash_column(st, mangled ? 2 : 1),
-		.file = hash_column(st, 3),
+		.name = sq_hash_column(st, 1),
+		.system_name = sq_hash_column(st, mangled ? 2 : 1),
+		.file = sq_hash_column(st, 3),
 		.start_line = (u64)sqlite3_column_int64(st, 4),
 	};
 	*ret_id = (u64)sqlite3_column_int64(st, 0);
@@ -166,15 +158,15 @@ static int load_mapping(struct loading *l, s64 n, struct store_frame_key *k, u32
 
 	if (r < 0)
 		return r;
-	k->path = hash_column(st, 0);
-	k->build_id = hash_column(st, 1);
+	k->path = sq_hash_column(st, 0);
+	k->build_id = sq_hash_column(st, 1);
 	r = add_column(l->cache->profile, st, 0, &m.path);
 	if (r == 0)
 		r = add_column(l->cache->profile, st, 1, &m.build_id);
 	return r < 0 ? r : profile_add_mapping(l->cache->profile, &m, ret);
 }
 
-/* One frame as it was written. A missing row behind it is damage. */
+/* A frame as it was written, without late symbols. A missing function or mapping is damage. */
 static int load_plain_frame(struct loading *l, s64 n, u64 *ret_id, u32 *ret, struct str *ret_named)
 {
 	struct profile_frame f = {.mapping = PROFILE_NONE, .function = PROFILE_NONE};
@@ -253,7 +245,7 @@ static int load_frame(struct loading *l, s64 n, const struct sq_frame **ret)
 	if (r == 0 && named.n) {
 		r = load_named(l, f.id, &named);
 		if (sq_is_damage(r) || r == -ENOENT) {
-			c->reals.n = f.first; /* its names are lost, it is not */
+			c->reals.n = f.first; /* only its names are lost */
 			sq_note_damaged_row(l->s);
 			r = 0;
 		}
@@ -314,7 +306,7 @@ static int load_frames(struct loading *l, struct frames *f)
 	return r == -ENOENT ? -EBADMSG : r;
 }
 
-/* Its position in the cache. */
+/* *ret: position in the cache. */
 static int load_stack(struct loading *l, s64 n, size_t *ret)
 {
 	struct sq_cache *c = l->cache;
@@ -366,7 +358,7 @@ int sq_stack_id(struct sq *s, struct sq_conn *c, u32 n, u64 *ret)
 
 /* ---- series ---- */
 
-/* Name and value in turn, each with its end: what they hash to must be the id. */
+/* Splits names and values, each of which ends in NUL, and checks them against the id. */
 static int read_labels(const u8 *data, size_t size, u64 id, struct store_label *ret, size_t *ret_n)
 {
 	struct buf b = buf_of(data, size);
@@ -489,7 +481,7 @@ int sq_check_row(struct sq *s, enum sq_table table, s64 n, u64 id)
 /* ---- into a profile ---- */
 
 /* -ENOENT when there is no such stack. */
-static int stack_by_id(struct loading *l, u64 id, size_t *ret)
+static int load_stack_by_id(struct loading *l, u64 id, size_t *ret)
 {
 	u64 *known = map_get(&l->cache->stack_ids, id);
 	sqlite3_stmt *st;
@@ -503,15 +495,15 @@ static int stack_by_id(struct loading *l, u64 id, size_t *ret)
 	return r < 0 ? r : load_stack(l, sqlite3_column_int64(st, 0), ret);
 }
 
-static int copy_all(struct loading *l, const u64 *ids, size_t n, struct profile *into,
-		    u32 *ret_stacks)
+static int copy_stacks(struct loading *l, const u64 *ids, size_t n, struct profile *into,
+		       u32 *ret_stacks)
 {
 	const struct profile *from = l->cache->profile;
 	size_t at;
 	int r = 0;
 
 	for (size_t i = 0; i < n && r == 0; i++) {
-		r = stack_by_id(l, ids[i], &at);
+		r = load_stack_by_id(l, ids[i], &at);
 		ret_stacks[i] = r == 0 ? l->cache->stack_list.data[at].stack : PROFILE_NONE;
 		if (r == -ENOENT || sq_is_damage(r))
 			r = 0;
@@ -529,13 +521,13 @@ int sq_load_stacks(struct store *base, const u64 *ids, size_t n, struct profile 
 
 	if (r < 0)
 		return r;
-	/* One transaction: the same names in all of the answer, and quicker than one a row. */
+	/* One transaction: all of the answer has the same names, and rows are read faster. */
 	r = sq_snapshot(s, l.c, &naming, reterr_diag);
 	if (r == 0) {
 		pthread_mutex_lock(&s->cache_lock);
 		r = sq_cache_trim(s, naming);
 		if (r == 0)
-			r = copy_all(&l, ids, n, into, ret_stacks);
+			r = copy_stacks(&l, ids, n, into, ret_stacks);
 		pthread_mutex_unlock(&s->cache_lock);
 	}
 	sq_run(l.c, SQL_COMMIT);

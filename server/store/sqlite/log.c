@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether the write-ahead log still has all that was committed. SQLite takes it up to the first
- * frame whose checksum is wrong, and says nothing: so are transactions found that were being
- * written when the process was killed. Damage looks the same, and would take back what was
- * acknowledged, or worse, put old pages over newer ones that are in the file already.
+ * Whether the write-ahead log still has all that was committed. SQLite silently applies the log up
+ * to the first frame with a wrong checksum, as a process may be killed while it writes a frame. A
+ * damaged frame looks the same; SQLite would then drop acknowledged transactions, or put old pages
+ * over newer ones that a checkpoint has already written to the file.
  *
- * What the processes before agreed on is in the file NAME-shm, which a kill leaves behind: how many
- * frames were committed, and how many of them are in the database file. (Formats:
- * https://sqlite.org/walformat.html and /fileformat2.html.) Without that file nothing is known.
+ * The file NAME-shm, which a killed process leaves behind, says how many frames were committed and
+ * how many of them are in the database file. (Formats: https://sqlite.org/walformat.html and
+ * /fileformat2.html.) Without that file the log is taken to be whole.
  */
 #include <endian.h>
 #include <fcntl.h>
@@ -17,14 +17,14 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "server/store/sqlite/sqlite.h"
+#include "server/store/sqlite/repair.h"
 
 #define LOG_HEADER 32
 #define FRAME_HEADER 24
 #define MAGIC 0x377f0682u /* its lowest bit: checksums over big-endian words */
 #define MAX_PAGE 65536
 
-/* The index's header, twice, and how far checkpoints are; in the order of the machine's bytes. */
+/* The start of NAME-shm: its header, twice, and the progress of checkpoints. Native byte order. */
 struct index_header {
 	u32 version, unused, change;
 	u8 is_init, big_endian;
@@ -35,10 +35,10 @@ struct index_header {
 
 struct index {
 	struct index_header header[2];
-	u32 copied; /* frames that are in the file for certain */
+	u32 copied; /* frames that are in the database file */
 	u32 read_marks[5];
 	u8 locks[8];
-	u32 attempted; /* frames that may be */
+	u32 attempted; /* frames that may be in it */
 };
 
 static int open_part(const char *path, const char *part)
@@ -70,7 +70,7 @@ static void add_sum(u32 sum[2], const u8 *data, size_t n, bool big_endian)
 	}
 }
 
-static u32 word(const u8 *data, size_t i)
+static u32 get_word(const u8 *data, size_t i)
 {
 	u32 v;
 
@@ -78,7 +78,7 @@ static u32 word(const u8 *data, size_t i)
 	return be32toh(v);
 }
 
-/* Frames that SQLite will take: up to the last commit of an unbroken chain. */
+/* How many frames SQLite will apply: up to the last commit before the first wrong checksum. */
 static u32 whole_frames(const char *path)
 {
 	_cleanup_close_ int fd = open_part(path, "-wal");
@@ -89,24 +89,24 @@ static u32 whole_frames(const char *path)
 
 	if (fd < 0 || !frame || pread(fd, header, sizeof(header), 0) != sizeof(header))
 		return 0;
-	page = word(header, 2);
-	big_endian = word(header, 0) & 1;
+	page = get_word(header, 2);
+	big_endian = get_word(header, 0) & 1;
 	add_sum(sum, header, 24, big_endian);
-	if ((word(header, 0) & ~1u) != MAGIC || page < 512 || page > MAX_PAGE ||
-	    page & (page - 1) || sum[0] != word(header, 6) || sum[1] != word(header, 7))
+	if ((get_word(header, 0) & ~1u) != MAGIC || page < 512 || page > MAX_PAGE ||
+	    page & (page - 1) || sum[0] != get_word(header, 6) || sum[1] != get_word(header, 7))
 		return 0;
 	for (u32 i = 1;; i++) {
 		size_t size = FRAME_HEADER + page;
 		off_t at = LOG_HEADER + (off_t)(i - 1) * (off_t)size;
 
 		if (pread(fd, frame, size, at) != (ssize_t)size ||
-		    memcmp(frame + 8, header + 16, 8) != 0 || !word(frame, 0))
+		    memcmp(frame + 8, header + 16, 8) != 0 || !get_word(frame, 0))
 			return whole;
 		add_sum(sum, frame, 8, big_endian);
 		add_sum(sum, frame + FRAME_HEADER, page, big_endian);
-		if (sum[0] != word(frame, 4) || sum[1] != word(frame, 5))
+		if (sum[0] != get_word(frame, 4) || sum[1] != get_word(frame, 5))
 			return whole;
-		if (word(frame, 1))
+		if (get_word(frame, 1))
 			whole = i;
 	}
 }

@@ -1,40 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is done beside: old blocks go, small ones are merged, times of old ones are rounded.
+ * Maintenance: evicts old blocks, merges small ones, and rounds the times of old samples.
  *
- * One thread calls this, and writers that need room; maintain_lock keeps them apart. Blocks are
- * merged outside of all other locks, from a reader's snapshot: nobody else removes blocks. The
- * writer's lock is held for one transaction at a time, which takes the merged ones out and puts the
- * new one in.
+ * The maintainer's thread calls this, and so do writers that need room; maintain_lock keeps them
+ * apart. Blocks are merged from a reader's snapshot without any other lock, which is safe because
+ * nobody else removes blocks. write_lock is held for one transaction at a time, which replaces the
+ * inputs of a merge by its output.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "server/store/sqlite/maintain.h"
+#include "server/store/sqlite/repair.h"
+#include "server/store/sqlite/scan.h"
 #include "server/store/sqlite/spans.h"
 
-#define OPEN_HOUR_MS 300000ULL	 /* an hour may get late samples for so long */
-#define TOKEN_MS (2 * 3600000LL) /* how long is "lately" */
+#define OPEN_HOUR_MS 300000ULL	 /* late samples of an hour may come for so long */
+#define TOKEN_MS (2 * 3600000LL) /* how long tokens are kept */
 #define MAX_INPUTS 64
-#define MIN_INPUTS 8 /* of an hour that is not over, and of one level */
-#define LEVEL_MERGED 3
-#define BUDGET_NS 1500000000LL
-#define EVICT_BLOCKS 64
+#define MIN_INPUTS 8   /* of the same level, while the hour is not over */
+#define LEVEL_MERGED 3 /* zstd's */
+#define BUDGET_NS 1500000000ULL
+#define EVICT_BLOCKS 64 /* in one transaction */
 
-static s64 now_ns(void)
+static u64 now_ns(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000LL + t.tv_nsec;
+	return clock_ns(CLOCK_MONOTONIC);
 }
 
 /* ---- retention ---- */
 
-static int remove_blocks(struct sq *s, const struct sq_entry *entries, size_t n,
-			 struct diag *reterr_diag)
+static int evict_blocks(struct sq *s, const struct sq_entry *entries, size_t n,
+			struct diag *reterr_diag)
 {
 	_cleanup_sq_change_ struct sq_change c = {};
 	u64 rows = 0;
@@ -68,7 +68,7 @@ static int remove_blocks(struct sq *s, const struct sq_entry *entries, size_t n,
 	return 0;
 }
 
-static int compare_ages(const void *a, const void *b)
+static int compare_last(const void *a, const void *b)
 {
 	const struct sq_entry *x = a, *y = b;
 
@@ -103,7 +103,7 @@ static int copy_entries(struct sq *s, struct entries *ret)
 	return r;
 }
 
-static int drop_old(struct sq *s, u64 now_ms, struct diag *reterr_diag)
+static int evict_expired(struct sq *s, u64 now_ms, struct diag *reterr_diag)
 {
 	_cleanup_entries_ struct entries all = {}, old = {};
 	u64 age_ms = s->limits.max_age_s * 1000, before = now_ms > age_ms ? now_ms - age_ms : 0;
@@ -113,12 +113,12 @@ static int drop_old(struct sq *s, u64 now_ms, struct diag *reterr_diag)
 		if (r == 0 && e->last_ms < before)
 			r = vec_push(&old.list, *e);
 	for (size_t i = 0; i < old.list.n && r == 0; i += EVICT_BLOCKS)
-		r = remove_blocks(s, old.list.data + i, MIN(old.list.n - i, (size_t)EVICT_BLOCKS),
-				  reterr_diag);
+		r = evict_blocks(s, old.list.data + i, MIN(old.list.n - i, (size_t)EVICT_BLOCKS),
+				 reterr_diag);
 	return r;
 }
 
-/* Bytes of pages that hold something; what a write adds until the next call must fit, too. */
+/* Bytes of pages that are in use, and of free pages. */
 static int used_bytes(struct sq *s, u64 *ret_used, u64 *ret_free)
 {
 	s64 size = 0, pages = 0, unused = 0;
@@ -138,10 +138,10 @@ static int used_bytes(struct sq *s, u64 *ret_used, u64 *ret_free)
 }
 
 /*
- * Drops the oldest blocks until the limit is kept, or an eighth of all rows is gone: then it is
- * time to see how much of the dictionaries goes with them.
+ * Evicts the oldest blocks until the size is within the limit, or an eighth of all rows is gone:
+ * then the caller first collects the dictionaries, which may free enough.
  */
-static int drop_oldest(struct sq *s, u64 limit, bool *ret_any, struct diag *reterr_diag)
+static int evict_oldest(struct sq *s, u64 limit, bool *ret_any, struct diag *reterr_diag)
 {
 	_cleanup_entries_ struct entries all = {};
 	u64 used, unused, rows = 0;
@@ -149,7 +149,7 @@ static int drop_oldest(struct sq *s, u64 limit, bool *ret_any, struct diag *rete
 	int r = copy_entries(s, &all);
 
 	if (r == 0 && all.list.n)
-		qsort(all.list.data, all.list.n, sizeof(*all.list.data), compare_ages);
+		qsort(all.list.data, all.list.n, sizeof(*all.list.data), compare_last);
 	while (r == 0 && at < all.list.n && rows <= all.rows / 8) {
 		u64 bytes = 0;
 		size_t n = 0;
@@ -162,7 +162,7 @@ static int drop_oldest(struct sq *s, u64 limit, bool *ret_any, struct diag *rete
 			bytes += all.list.data[at + n].bytes;
 			rows += all.list.data[at + n++].rows;
 		}
-		r = remove_blocks(s, all.list.data + at, n, reterr_diag);
+		r = evict_blocks(s, all.list.data + at, n, reterr_diag);
 		at += n;
 	}
 	*ret_any = at > 0;
@@ -170,18 +170,18 @@ static int drop_oldest(struct sq *s, u64 limit, bool *ret_any, struct diag *rete
 }
 
 /*
- * Of max_bytes: blocks go until three quarters hold something, the file is cut to seven eighths, a
- * sixteenth is for the log. What is left is for what is written until the next call; a writer that
- * finds the whole used up does this itself (sq_make_smaller()).
+ * How max_bytes is shared out: blocks are evicted until three quarters are in use, the file is cut
+ * to seven eighths, and a sixteenth is for the log. The rest is for batches until the next call; a
+ * writer that finds no space left evicts by itself (sq_make_smaller()).
  */
-static int drop_beyond_size(struct sq *s, struct diag *reterr_diag)
+static int evict_beyond_size(struct sq *s, struct diag *reterr_diag)
 {
 	u64 limit = s->limits.max_bytes - MIN(s->limits.max_bytes / 4, 512ULL << 20), used, unused;
 	bool more = true;
 	int r;
 
 	while ((r = used_bytes(s, &used, &unused)) == 0 && used > limit && more) {
-		r = drop_oldest(s, limit, &more, reterr_diag);
+		r = evict_oldest(s, limit, &more, reterr_diag);
 		if (r == 0)
 			r = sq_collect_dictionaries(s, reterr_diag);
 		if (r < 0)
@@ -190,11 +190,11 @@ static int drop_beyond_size(struct sq *s, struct diag *reterr_diag)
 	return r;
 }
 
-/* Pages that are moved at once: they go through the log, for which there may be little room. */
+/* How many pages are moved at once: they go through the log, which may have little room. */
 #define SHRINK_PAGES "256"
 
-/* Gives free pages back to the file system when they are many. */
-static int shrink(struct sq *s, s64 until_ns, struct diag *reterr_diag)
+/* Gives free pages back to the file system when there are many. */
+static int shrink_file(struct sq *s, u64 until_ns, struct diag *reterr_diag)
 {
 	u64 used, unused, before = ~0ULL;
 	int r;
@@ -220,17 +220,17 @@ static int shrink(struct sq *s, s64 until_ns, struct diag *reterr_diag)
 
 /* ---- merging ---- */
 
-/* Samples of one service and type within what becomes one block, and how coarse their times get. */
+/* Into which block the samples of a block go, and the resolution of their times there. */
 struct merging {
-	u64 resolution; /* ms; 1 = as they are */
-	u64 from_hour;	/* first of the bucket */
+	u64 resolution; /* ms; 1 = times as they are */
+	u64 from_hour;	/* the first of the bucket */
 	u64 level;
-	bool open; /* more is expected */
+	bool open; /* more samples are expected */
 };
 
 /*
- * Where a block belongs: its hour, or the day when times are rounded to more than an hour. It goes
- * by the age of the whole bucket, so that all of it is rounded at once.
+ * A block's bucket is its hour; or, when times are rounded to more than an hour, the multiple of
+ * the resolution. The age of the whole bucket decides, so that all of it is rounded at once.
  */
 static struct merging merging_of(const struct sq *s, const struct sq_entry *e, u64 now_ms)
 {
@@ -245,7 +245,7 @@ static struct merging merging_of(const struct sq *s, const struct sq_entry *e, u
 
 		m.from_hour = e->hour / hours * hours;
 		end = (m.from_hour + hours) * BLOCK_HOUR_MS;
-		/* The bucket's younger hours are not there yet. */
+		/* The younger hours of the bucket are not old enough. */
 		if (now_ms <= end || store_resolution_ms(&s->limits, now_ms - end) < m.resolution) {
 			m.resolution = MAX(e->resolution, BLOCK_HOUR_MS);
 			m.from_hour = e->hour;
@@ -276,7 +276,7 @@ static int compare_candidates(const void *a, const void *b)
 	return 0;
 }
 
-static bool one_bucket(const struct candidate *a, const struct candidate *b)
+static bool same_bucket(const struct candidate *a, const struct candidate *b)
 {
 	return a->e.service == b->e.service && a->e.type == b->e.type &&
 	       a->m.from_hour == b->m.from_hour && a->m.resolution == b->m.resolution &&
@@ -284,10 +284,10 @@ static bool one_bucket(const struct candidate *a, const struct candidate *b)
 }
 
 /*
- * How many of a bucket (smallest first) to merge now; 0 for none. A large block is not written
- * again for the sake of a few small ones: each row is written a few times in its life, not always.
+ * How many blocks of a bucket, smallest first, to merge now; 0 for none. A large block is not
+ * rewritten for the sake of a few small ones, so that each row is written only a few times.
  */
-static size_t choose(const struct candidate *c, size_t n)
+static size_t choose_inputs(const struct candidate *c, size_t n)
 {
 	u64 rows = 0;
 	size_t k = 0;
@@ -313,9 +313,9 @@ static int open_inputs(struct sq *s, struct sq_conn *conn, const struct candidat
 	for (size_t i = 0; i < n; i++) {
 		int r = sq_open_block(s, conn, c[i].e.n, &cursors[*ret_n]);
 
-		/* Damaged: it stays where it is, until it is too old. */
+		/* A damaged block stays where it is until it is evicted. */
 		if (sq_is_damage(r)) {
-			sq_note_damage(s, c[i].e.n);
+			sq_note_damaged_block(s, c[i].e.n);
 			continue;
 		}
 		if (r < 0)
@@ -377,16 +377,16 @@ static int replace_blocks(struct sq *s, const struct candidate *c, const struct 
 	return r;
 }
 
-static int merge(struct sq *s, const struct candidate *c, size_t n, struct diag *reterr_diag)
+static int merge_bucket(struct sq *s, const struct candidate *c, size_t n, struct diag *reterr_diag)
 {
 	_cleanup_sq_change_ struct sq_change change = {};
 	_cleanup_block_parts_ struct block_parts parts = {};
 	int r = merge_parts(s, c, n, &change, &parts);
 
-	/* Whole by its checksum and still not to be read: leave all of them as they are. */
+	/* A block has the right sum and cannot be read: leave all of them as they are. */
 	if (sq_is_damage(r)) {
 		for (size_t i = 0; i < n; i++)
-			sq_note_damage(s, c[i].e.n);
+			sq_note_damaged_block(s, c[i].e.n);
 		return 0;
 	}
 	if (r < 0)
@@ -423,9 +423,9 @@ static int find_candidates(struct sq *s, u64 now_ms, struct candidates *ret)
 	return r;
 }
 
-/* One look at all buckets; *ret_done says whether anything was merged. */
-static int merge_some(struct sq *s, u64 now_ms, s64 until_ns, bool *ret_done,
-		      struct diag *reterr_diag)
+/* Goes through all buckets once; *ret_done: whether anything was merged. */
+static int merge_buckets(struct sq *s, u64 now_ms, u64 until_ns, bool *ret_done,
+			 struct diag *reterr_diag)
 {
 	__attribute__((cleanup(candidates_deinit))) struct candidates c = {};
 	size_t to;
@@ -436,18 +436,18 @@ static int merge_some(struct sq *s, u64 now_ms, s64 until_ns, bool *ret_done,
 		size_t n;
 
 		for (to = from + 1; to < c.list.n; to++)
-			if (!one_bucket(&c.list.data[from], &c.list.data[to]))
+			if (!same_bucket(&c.list.data[from], &c.list.data[to]))
 				break;
-		n = choose(&c.list.data[from], to - from);
+		n = choose_inputs(&c.list.data[from], to - from);
 		if (!n)
 			continue;
-		r = merge(s, &c.list.data[from], n, reterr_diag);
+		r = merge_bucket(s, &c.list.data[from], n, reterr_diag);
 		*ret_done = true;
 	}
 	return r;
 }
 
-/* ---- all of it ---- */
+/* ---- all of maintenance ---- */
 
 static int drop_tokens(struct sq *s, u64 now_ms, struct diag *reterr_diag)
 {
@@ -465,7 +465,7 @@ static int drop_tokens(struct sq *s, u64 now_ms, struct diag *reterr_diag)
 	return r;
 }
 
-/* Readers may have kept the log from being emptied when it should have been. */
+/* Readers may have kept the last checkpoint from emptying the log. */
 static void empty_log(struct sq *s)
 {
 	pthread_mutex_lock(&s->write_lock);
@@ -473,23 +473,23 @@ static void empty_log(struct sq *s)
 	pthread_mutex_unlock(&s->write_lock);
 }
 
-static int work(struct sq *s, u64 now_ms, struct diag *reterr_diag)
+static int maintain_locked(struct sq *s, u64 now_ms, struct diag *reterr_diag)
 {
-	s64 until = now_ns() + BUDGET_NS;
+	u64 until = now_ns() + BUDGET_NS;
 	bool more = true;
 	int r;
 
-	/* First what needs no room, then what makes some. */
+	/* First the steps that need no room on the disk, then those that make some. */
 	empty_log(s);
-	r = drop_beyond_size(s, reterr_diag);
+	r = evict_beyond_size(s, reterr_diag);
 	if (r == 0)
-		r = drop_old(s, now_ms, reterr_diag);
+		r = evict_expired(s, now_ms, reterr_diag);
 	if (r == 0)
-		r = shrink(s, until, reterr_diag);
+		r = shrink_file(s, until, reterr_diag);
 	if (r == 0)
 		r = drop_tokens(s, now_ms, reterr_diag);
 	while (r == 0 && more && now_ns() < until && sq_has_room(s))
-		r = merge_some(s, now_ms, until, &more, reterr_diag);
+		r = merge_buckets(s, now_ms, until, &more, reterr_diag);
 	if (r == 0)
 		r = sq_collect_dictionaries(s, reterr_diag);
 	empty_log(s);
@@ -503,9 +503,9 @@ int sq_make_smaller(struct sq *s, struct diag *reterr_diag)
 	pthread_mutex_lock(&s->maintain_lock);
 	if (sq_is_large(s)) {
 		empty_log(s);
-		r = drop_beyond_size(s, reterr_diag);
+		r = evict_beyond_size(s, reterr_diag);
 		if (r == 0)
-			r = shrink(s, now_ns() + BUDGET_NS, reterr_diag);
+			r = shrink_file(s, now_ns() + BUDGET_NS, reterr_diag);
 		empty_log(s);
 	}
 	pthread_mutex_unlock(&s->maintain_lock);
@@ -520,8 +520,8 @@ int sq_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag)
 	pthread_mutex_lock(&s->maintain_lock);
 	r = s->broken ? sq_repair(s, reterr_diag) : 0;
 	if (r == 0)
-		r = work(s, now_ms, reterr_diag);
-	/* The next call repairs it. */
+		r = maintain_locked(s, now_ms, reterr_diag);
+	/* The next call repairs the store. */
 	if (sq_is_damage(r))
 		s->broken = true;
 	if (r == 0)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Late symbols. A frame that came as binary and address keeps its row and its id, and gets in
- * `named` the numbers of the frames that it really is, the same rows that an agent with symbols
- * would have sent. Stacks and samples are not touched; whatever loads a stack sees the names.
+ * Late symbols. A frame that was written as binary and address keeps its row and its id. Its column
+ * `named` gets the numbers of the frames that stand for it: the rows that an agent with symbols
+ * would have written. Stacks and samples do not change; loading a stack yields the names.
  *
- * Names are looked up without a lock, some frames at a time, and written in one transaction each:
- * what is killed between has named some, and the next call names the rest. A frame that was swept
- * meanwhile is not there to be updated.
+ * Frames are taken some at a time. Their names are looked up without a lock and written in one
+ * transaction. After an interruption the next call names the remaining frames. The update of a
+ * frame that was swept meanwhile finds no row.
  */
 #include <errno.h>
 #include <string.h>
@@ -36,7 +36,7 @@ struct naming {
 	void *userdata;
 	struct diag *diag;
 	vec(struct build_mapping) mappings;
-	/* Of the frames at hand. */
+	/* The frames that were taken last. */
 	vec(struct nameless) frames;
 	vec(u32) real;		 /* in the profile */
 	struct profile *profile; /* owned */
@@ -100,7 +100,7 @@ static int read_frames(struct naming *g, struct sq_conn *c, s64 mapping, s64 aft
 	return r == SQLITE_DONE ? 0 : sq_error(c, "cannot read", g->diag);
 }
 
-/* In a reader of its own: nothing may be held while names are looked up. */
+/* With a reader that is put back at once: nothing may be held while names are looked up. */
 static int read_some(struct naming *g, s64 mapping, s64 after)
 {
 	struct sq_conn *c;
@@ -113,9 +113,9 @@ static int read_some(struct naming *g, s64 mapping, s64 after)
 	return r;
 }
 
-/* ---- what they are called ---- */
+/* ---- looking names up ---- */
 
-static int new_profile(struct naming *g, const char *path, u32 *ret_mapping)
+static int reset_profile(struct naming *g, const char *path, u32 *ret_mapping)
 {
 	struct profile_mapping m = {};
 	int r;
@@ -133,8 +133,9 @@ static int new_profile(struct naming *g, const char *path, u32 *ret_mapping)
 	return r < 0 ? r : profile_add_mapping(g->profile, &m, ret_mapping);
 }
 
-/* The binary and the address are the frame's own, whatever was said of them. */
-static int add_real(struct naming *g, u32 mapping, const struct nameless *f, u32 named, bool last)
+/* Binary and address are those of the frame itself, whatever the callback has set. */
+static int add_real_frame(struct naming *g, u32 mapping, const struct nameless *f, u32 named,
+			  bool last)
 {
 	struct profile_frame real;
 	u32 id;
@@ -163,7 +164,7 @@ static int name_some(struct naming *g, u32 mapping)
 		f->first = (u32)g->real.n;
 		f->n_real = (u32)MIN(n, MAX_CHAIN);
 		for (u32 i = 0; i < f->n_real && r == 0; i++)
-			r = add_real(g, mapping, f, frames[i], i + 1 == f->n_real);
+			r = add_real_frame(g, mapping, f, frames[i], i + 1 == f->n_real);
 		if (r < 0)
 			return r;
 	}
@@ -233,7 +234,7 @@ static int name_mapping(struct naming *g, const struct build_mapping *m)
 	do {
 		r = read_some(g, m->n, after);
 		if (r == 0 && g->frames.n)
-			r = new_profile(g, m->path, &mapping);
+			r = reset_profile(g, m->path, &mapping);
 		if (r == 0)
 			r = name_some(g, mapping);
 		if (r == 0 && g->real.n)

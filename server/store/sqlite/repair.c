@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A damaged store becomes a new one with all that is whole (salvage.c), and the damaged file
- * stays beside it: nothing is ever deleted for being damaged. As long as it is there the store says
- * that it is damaged, and answers about times before say that something may be missing.
+ * Repair copies what is whole of a damaged store into a new one (salvage.c). The damaged file stays
+ * beside it: nothing is deleted for being damaged. While a damaged file is there, the store reports
+ * damage, and answers about older times say that samples may be missing.
  *
- *	profiles.db.repair	is being made; of no use when that was interrupted
- *	profiles.db.repaired	is whole: takes the place of profiles.db, now or when it is opened
+ *	profiles.db.repair	the copy while it is being made; deleted if that was interrupted
+ *	profiles.db.repaired	the complete copy: replaces profiles.db, or will at the next start
  *	profiles.db.damaged-TIME, …-wal, …-shm
  */
 #include <dirent.h>
@@ -19,7 +19,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "server/store/sqlite/sqlite.h"
+#include "server/store/sqlite/repair.h"
 
 DEFINE_CLEANUP(dir, DIR *, closedir)
 
@@ -38,7 +38,7 @@ static bool is_there(const char *path)
 	return lstat(path, &st) == 0;
 }
 
-/* A name for what is moved aside: of the second, and of its own. */
+/* The suffix of files that are moved aside: the time, and a number if the name is taken. */
 static void new_stamp(const struct sq *s, char *ret, size_t n)
 {
 	time_t now = time(NULL);
@@ -82,7 +82,7 @@ static int move_aside(struct sq *s, const char *stamp, struct diag *reterr_diag)
 	return r;
 }
 
-/* How many were moved aside, and when the last was. */
+/* Counts the files that were moved aside, and finds out when the last was. */
 static void count_damaged(struct sq *s)
 {
 	static const char begin[] = SQ_FILE ".damaged-";
@@ -99,7 +99,7 @@ static void count_damaged(struct sq *s)
 		if (strncmp(e->d_name, begin, sizeof(begin) - 1) || stat(str_get(&path), &st) < 0)
 			continue;
 		s->damaged_files += !strchr(e->d_name + sizeof(begin) - 1 + 15, '-');
-		/* Renaming changes it. */
+		/* The rename set st_ctime. */
 		s->damaged_ms = MAX(s->damaged_ms, ((u64)st.st_ctime + 1) * 1000);
 	}
 }
@@ -144,14 +144,13 @@ int sq_finish_repair(struct sq *s, struct diag *reterr_diag)
 		r = put_in_place(s, reterr_diag);
 	count_damaged(s);
 	if (s->damaged_files)
-		log_warn(
-			"%s was damaged: what could not be read is missing; remove %s.damaged-* to "
-			"end this warning",
-			s->path, s->path);
+		log_warn("%s was damaged and has lost what could not be read; remove "
+			 "%s.damaged-* to end this warning",
+			 s->path, s->path);
 	return r;
 }
 
-static int make_repaired(struct sq *s, bool names, u64 *ret_lost, struct diag *reterr_diag)
+static int make_copy(struct sq *s, bool names, u64 *ret_lost, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str from = {}, to = {};
 	int r;
@@ -179,11 +178,11 @@ int sq_repair_closed(struct sq *s, enum sq_log log, const char *why, struct diag
 	if (log == SQ_LOG_STALE)
 		r = move_part(s, "-wal", stamp, "-wal", reterr_diag);
 	if (r == 0 && log != SQ_LOG_MIXED)
-		r = make_repaired(s, false, &lost, &failed);
+		r = make_copy(s, false, &lost, &failed);
 	if (r == 0 && log != SQ_LOG_MIXED) {
 		r = put_in_place(s, reterr_diag);
-		log_err("%s was damaged (%s): what could be read is in a new one, the old one is "
-			"kept as %s%s; places that could not be read: %llu",
+		log_err("%s was damaged (%s): copied what could be read; the old file is kept as "
+			"%s%s; places that could not be read: %llu",
 			s->path, why, s->path, stamp, (unsigned long long)lost);
 		return r;
 	}
@@ -191,7 +190,7 @@ int sq_repair_closed(struct sq *s, enum sq_log log, const char *why, struct diag
 		return r;
 	r = move_aside(s, stamp, reterr_diag);
 	count_damaged(s);
-	log_err("%s is damaged (%s) and cannot be read%s%s: it is kept as %s%s, beginning a new one",
+	log_err("%s is damaged (%s) and cannot be read%s%s: kept it as %s%s and began a new one",
 		s->path, why, failed.text[0] ? ": " : "", failed.text, s->path, stamp);
 	return r;
 }
@@ -203,9 +202,9 @@ int sq_repair(struct sq *s, struct diag *reterr_diag)
 
 	pthread_mutex_lock(&s->write_lock);
 	log_err("%s is damaged: copying what can be read", s->path);
-	r = make_repaired(s, true, &lost, reterr_diag);
+	r = make_copy(s, true, &lost, reterr_diag);
 	if (r == 0) {
-		/* Who reads now goes on in the old file, and is not taken back into the pool. */
+		/* Readers go on in the old file; the pool does not take them back. */
 		pthread_rwlock_wrlock(&s->list_lock);
 		sq_close_file(s, true);
 		r = put_in_place(s, reterr_diag);
@@ -223,7 +222,7 @@ int sq_repair(struct sq *s, struct diag *reterr_diag)
 	}
 	if (r == 0) {
 		s->broken = false;
-		log_err("%s was repaired; places that could not be read: %llu; the old one is kept "
+		log_err("%s is repaired; places that could not be read: %llu; the old file is kept "
 			"as %s.damaged-*",
 			s->path, (unsigned long long)lost, s->path);
 	}

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes on disk: the size that the store is allowed, and what the file system has left.
+ * Bytes on disk: the store's size limit, and the free space of the file system.
  *
- * Two things must never happen: that the store grows beyond its size because maintain() is slower
- * than writers, and that it fills the disk so far that nothing can be taken out any more. To take
- * blocks out needs room, too: a transaction is written into the log, and the log is emptied into a
- * file that may have to grow for it. So batches stop some MiB earlier.
+ * Two things must never happen: that the store exceeds its size because writers are faster than
+ * sq_maintain(), and that it fills the disk so far that nothing can be removed. Removing blocks
+ * needs room, too: the transaction goes into the log, and a checkpoint of the log may have to
+ * extend the file. So batches are refused some MiB before the disk is full.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,9 +14,9 @@
 #include <sys/statvfs.h>
 
 #include "base/str.h"
-#include "server/store/sqlite/sqlite.h"
+#include "server/store/sqlite/maintain.h"
 
-#define ROOM_BYTES (4u << 20) /* for maintain() */
+#define ROOM_BYTES (4u << 20) /* for sq_maintain() */
 
 static u64 part_bytes(const char *database, const char *part)
 {
@@ -40,13 +40,13 @@ u64 sq_bytes(const struct sq *s)
 
 bool sq_is_large(const struct sq *s)
 {
-	/* The log may grow by so much until it is emptied. */
+	/* The log may grow by so much before the next checkpoint. */
 	return sq_bytes(s) > s->limits.max_bytes - MIN(s->limits.max_bytes / 16, 64ULL << 20);
 }
 
 void sq_checkpoint(struct sq *s)
 {
-	/* The log's file keeps the size that it once had, unless it is cut. */
+	/* Without truncation the log's file keeps its largest size. */
 	int how = sq_is_large(s) ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE;
 
 	sqlite3_wal_checkpoint_v2(s->writer->db, NULL, how, NULL, NULL);
@@ -56,7 +56,7 @@ bool sq_has_room(const struct sq *s)
 {
 	struct statvfs fs;
 
-	/* Where nobody can tell, writing will. */
+	/* When the file system cannot tell, the write itself will. */
 	return statvfs(s->dir, &fs) < 0 ||
 	       (u64)fs.f_bavail * fs.f_frsize >= part_bytes(s->path, "-wal") + ROOM_BYTES;
 }

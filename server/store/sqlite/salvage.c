@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies what is whole of a damaged database into a new one, table by table and row by row. Rows of
- * dictionaries are whole when their id is the hash of what they stand for, blocks and names by
- * their sums; so whatever SQLite makes of damaged pages, nothing wrong is taken over. Numbers stay
- * what they are, as blocks refer to them, and none is given again that a block may refer to.
+ * Copies what is whole of a damaged database into a new one, table by table and row by row. A row
+ * of a dictionary is whole when its id is the hash of its content; blocks and names have sums. So
+ * nothing wrong is copied, whatever SQLite reads from damaged pages. Rows keep their numbers, as
+ * blocks refer to them, and no number that a block may refer to will be given again.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "base/varint.h"
-#include "server/store/sqlite/sqlite.h"
+#include "server/store/sqlite/repair.h"
 
 #define MAX_NUMBER (1LL << 40)
 
@@ -23,7 +23,7 @@ struct mapping_hashes {
 
 struct salvage {
 	struct sq_conn *from, *to;
-	/* By number, of what was taken. */
+	/* Rows that were copied, by number. */
 	struct map mappings; /* → position + 1 in: */
 	vec(struct mapping_hashes) mapping_list;
 	struct map functions, frames; /* → id */
@@ -31,26 +31,20 @@ struct salvage {
 	u64 blocks_sum, lost;
 };
 
-/* What is taken of a table: a row of `select` that is whole goes into `table`. */
+/* How a table is copied. */
 struct table {
 	const char *name, *columns;
 	bool (*is_whole)(struct salvage *v, sqlite3_stmt *st);
-	enum sq_table which; /* SQ_TABLES: none that has numbers */
+	enum sq_table which; /* SQ_TABLES: its numbers are not counted in `next` */
 };
 
-static u64 hash_column(sqlite3_stmt *st, int at)
-{
-	const void *data = sqlite3_column_blob(st, at);
-
-	return hash_bytes(data ? data : "", (size_t)sqlite3_column_bytes(st, at));
-}
-
-static u64 get_u64(sqlite3_stmt *st, int at)
+static u64 column_u64(sqlite3_stmt *st, int at)
 {
 	return (u64)sqlite3_column_int64(st, at);
 }
 
-static void refer(struct salvage *v, enum sq_table table, u64 n)
+/* A row of this number is, or may be, referred to: it is not given again. */
+static void reserve_number(struct salvage *v, enum sq_table table, u64 n)
 {
 	if (n < MAX_NUMBER)
 		v->next[table] = MAX(v->next[table], (s64)n + 1);
@@ -60,8 +54,8 @@ static bool name_is_whole(struct salvage *v, sqlite3_stmt *st)
 {
 	const void *name = sqlite3_column_blob(st, 1);
 
-	return sq_name_sum((u32)get_u64(st, 0), name ? name : "",
-			   (size_t)sqlite3_column_bytes(st, 1)) == get_u64(st, 2);
+	return sq_name_sum((u32)column_u64(st, 0), name ? name : "",
+			   (size_t)sqlite3_column_bytes(st, 1)) == column_u64(st, 2);
 }
 
 static bool series_is_whole(struct salvage *v, sqlite3_stmt *st)
@@ -77,52 +71,54 @@ static bool series_is_whole(struct salvage *v, sqlite3_stmt *st)
 			return false;
 		n++;
 	}
-	return store_series_id(labels, n) == get_u64(st, 1) &&
-	       sq_number_is_right(v->from, SQL_INDEX_SERIES, get_u64(st, 1), (s64)get_u64(st, 0));
+	return store_series_id(labels, n) == column_u64(st, 1) &&
+	       sq_number_is_right(v->from, SQL_INDEX_SERIES, column_u64(st, 1),
+				  (s64)column_u64(st, 0));
 }
 
 static bool mapping_is_whole(struct salvage *v, sqlite3_stmt *st)
 {
-	struct mapping_hashes m = {hash_column(st, 2), hash_column(st, 3)};
+	struct mapping_hashes m = {sq_hash_column(st, 2), sq_hash_column(st, 3)};
 
-	return store_id(&m, sizeof(m)) == get_u64(st, 1) && vec_push(&v->mapping_list, m) == 0 &&
-	       map_put(&v->mappings, get_u64(st, 0), v->mapping_list.n) == 0;
+	return store_id(&m, sizeof(m)) == column_u64(st, 1) && vec_push(&v->mapping_list, m) == 0 &&
+	       map_put(&v->mappings, column_u64(st, 0), v->mapping_list.n) == 0;
 }
 
 static bool function_is_whole(struct salvage *v, sqlite3_stmt *st)
 {
 	struct store_function_key k = {
-		.name = hash_column(st, 2),
-		.system_name = hash_column(st, sqlite3_column_type(st, 3) == SQLITE_NULL ? 2 : 3),
-		.file = hash_column(st, 4),
-		.start_line = get_u64(st, 5),
+		.name = sq_hash_column(st, 2),
+		.system_name =
+			sq_hash_column(st, sqlite3_column_type(st, 3) == SQLITE_NULL ? 2 : 3),
+		.file = sq_hash_column(st, 4),
+		.start_line = column_u64(st, 5),
 	};
 
-	return store_function_id(&k) == get_u64(st, 1) &&
-	       map_put(&v->functions, get_u64(st, 0), get_u64(st, 1)) == 0;
+	return store_function_id(&k) == column_u64(st, 1) &&
+	       map_put(&v->functions, column_u64(st, 0), column_u64(st, 1)) == 0;
 }
 
 static bool frame_is_whole(struct salvage *v, sqlite3_stmt *st)
 {
 	struct store_frame_key k = {
-		.kind = (u32)get_u64(st, 2),
-		.flags = (u32)get_u64(st, 3),
-		.address = get_u64(st, 5),
-		.line = (u32)get_u64(st, 7),
-		.column = (u32)get_u64(st, 8),
+		.kind = (u32)column_u64(st, 2),
+		.flags = (u32)column_u64(st, 3),
+		.address = column_u64(st, 5),
+		.line = (u32)column_u64(st, 7),
+		.column = (u32)column_u64(st, 8),
 	};
-	u64 *mapping = map_get(&v->mappings, get_u64(st, 4));
-	u64 *function = map_get(&v->functions, get_u64(st, 6));
+	u64 *mapping = map_get(&v->mappings, column_u64(st, 4));
+	u64 *function = map_get(&v->functions, column_u64(st, 6));
 
-	refer(v, SQ_MAPPINGS, get_u64(st, 4));
-	refer(v, SQ_FUNCTIONS, get_u64(st, 6));
+	reserve_number(v, SQ_MAPPINGS, column_u64(st, 4));
+	reserve_number(v, SQ_FUNCTIONS, column_u64(st, 6));
 	if (mapping) {
 		k.path = v->mapping_list.data[*mapping - 1].path;
 		k.build_id = v->mapping_list.data[*mapping - 1].build_id;
 	}
 	k.function = function ? *function : 0;
-	return store_frame_id(&k) == get_u64(st, 1) &&
-	       map_put(&v->frames, get_u64(st, 0), get_u64(st, 1)) == 0;
+	return store_frame_id(&k) == column_u64(st, 1) &&
+	       map_put(&v->frames, column_u64(st, 0), column_u64(st, 1)) == 0;
 }
 
 static bool stack_is_whole(struct salvage *v, sqlite3_stmt *st)
@@ -138,10 +134,11 @@ static bool stack_is_whole(struct salvage *v, sqlite3_stmt *st)
 
 		whole = id && vec_push(&ids, *id) == 0;
 		if (id)
-			refer(v, SQ_FRAMES, n);
+			reserve_number(v, SQ_FRAMES, n);
 	}
-	whole = whole && store_stack_id(ids.data, ids.n) == get_u64(st, 1) &&
-		sq_number_is_right(v->from, SQL_INDEX_STACK, get_u64(st, 1), (s64)get_u64(st, 0));
+	whole = whole && store_stack_id(ids.data, ids.n) == column_u64(st, 1) &&
+		sq_number_is_right(v->from, SQL_INDEX_STACK, column_u64(st, 1),
+				   (s64)column_u64(st, 0));
 	vec_deinit(&ids);
 	return whole;
 }
@@ -150,11 +147,11 @@ static bool part_is_whole(sqlite3_stmt *st, int sum_at, int at)
 {
 	const void *data = sqlite3_column_blob(st, at);
 
-	return data && sq_part_sum((s64)get_u64(st, 0), data,
-				   (size_t)sqlite3_column_bytes(st, at)) == get_u64(st, sum_at);
+	return data && sq_part_sum((s64)column_u64(st, 0), data,
+				   (size_t)sqlite3_column_bytes(st, at)) == column_u64(st, sum_at);
 }
 
-static void refer_to_all(struct salvage *v, enum sq_table table, sqlite3_stmt *st, int at)
+static void reserve_numbers(struct salvage *v, enum sq_table table, sqlite3_stmt *st, int at)
 {
 	_cleanup_block_sums_ struct block_sums sums = {};
 	const u8 *data = sqlite3_column_blob(st, at);
@@ -163,18 +160,18 @@ static void refer_to_all(struct salvage *v, enum sq_table table, sqlite3_stmt *s
 	if ((table == SQ_STACKS ? block_read_stacks(data, n, &sums)
 				: block_read_series(data, n, &sums)) == 0 &&
 	    sums.sums.n)
-		refer(v, table, sums.sums.data[sums.sums.n - 1].number);
+		reserve_number(v, table, sums.sums.data[sums.sums.n - 1].number);
 }
 
 static bool block_is_whole(struct salvage *v, sqlite3_stmt *st)
 {
 	struct sq_entry e = sq_entry_of(st);
 
-	if (sq_entry_sum(&e) != get_u64(st, 10) || !part_is_whole(st, 11, 14) ||
+	if (sq_entry_sum(&e) != column_u64(st, 10) || !part_is_whole(st, 11, 14) ||
 	    !part_is_whole(st, 12, 15) || !part_is_whole(st, 13, 16))
 		return false;
-	refer_to_all(v, SQ_SERIES, st, 14);
-	refer_to_all(v, SQ_STACKS, st, 15);
+	reserve_numbers(v, SQ_SERIES, st, 14);
+	reserve_numbers(v, SQ_STACKS, st, 15);
 	v->blocks_sum += sq_entry_sum(&e);
 	return true;
 }
@@ -195,7 +192,7 @@ static const struct table tables[] = {
 
 /* ---- copying ---- */
 
-static bool reads_at(sqlite3_stmt *st, s64 n)
+static bool can_read_at(sqlite3_stmt *st, s64 n)
 {
 	int r;
 
@@ -205,12 +202,12 @@ static bool reads_at(sqlite3_stmt *st, s64 n)
 	return r == SQLITE_ROW || r == SQLITE_DONE;
 }
 
-/* SQLite finds a row without the pages of others: the first number from which on it can read. */
+/* The first number past a damaged page: SQLite can read rows on other pages. */
 static s64 next_readable(sqlite3_stmt *st, s64 at)
 {
 	s64 step = 1, bad = at;
 
-	while (at + step < MAX_NUMBER && !reads_at(st, at + step)) {
+	while (at + step < MAX_NUMBER && !can_read_at(st, at + step)) {
 		bad = at + step;
 		step *= 2;
 	}
@@ -218,7 +215,7 @@ static s64 next_readable(sqlite3_stmt *st, s64 at)
 	while (bad + 1 < step) {
 		s64 middle = bad + (step - bad) / 2;
 
-		if (reads_at(st, middle))
+		if (can_read_at(st, middle))
 			step = middle;
 		else
 			bad = middle;
@@ -234,9 +231,8 @@ static int put_row(struct sq_conn *c, sqlite3_stmt *to, sqlite3_stmt *from,
 	sqlite3_reset(to);
 	for (int i = 0; i < n; i++)
 		sqlite3_bind_value(to, i + 1, sqlite3_column_value(from, i));
-	return sqlite3_step(to) == SQLITE_DONE
-		       ? 0
-		       : sq_error(c, "cannot write what was saved", reterr_diag);
+	return sqlite3_step(to) == SQLITE_DONE ? 0
+					       : sq_error(c, "cannot write the copy", reterr_diag);
 }
 
 static int copy_rows(struct salvage *v, const struct table *t, sqlite3_stmt *from, sqlite3_stmt *to,
@@ -250,18 +246,18 @@ static int copy_rows(struct salvage *v, const struct table *t, sqlite3_stmt *fro
 		sqlite3_bind_int64(from, 1, at);
 		while (r == 0 && (step = sqlite3_step(from)) == SQLITE_ROW) {
 			n = sqlite3_column_int64(from, 0);
-			/* A page that is there twice. */
+			/* The number goes backward when a page is there twice. */
 			if (n < at || n >= MAX_NUMBER || !t->is_whole(v, from)) {
 				v->lost++;
 				if (n >= at && n < MAX_NUMBER && t->which < SQ_TABLES)
-					refer(v, t->which, (u64)n);
+					reserve_number(v, t->which, (u64)n);
 				at = n >= at && n < MAX_NUMBER ? n + 1 : at;
 				continue;
 			}
 			at = n + 1;
 			r = put_row(v->to, to, from, reterr_diag);
 			if (t->which < SQ_TABLES)
-				refer(v, t->which, (u64)n);
+				reserve_number(v, t->which, (u64)n);
 		}
 		if (r < 0 || step == SQLITE_DONE)
 			break;
@@ -283,11 +279,11 @@ static int copy_table(struct salvage *v, const struct table *t, struct diag *ret
 		if (*c == ',')
 			str_puts(&insert, ",?");
 	str_puts(&insert, ")");
-	/* A table that even the schema does not know any more is lost as a whole. */
+	/* When the schema has lost the table, all of it is lost. */
 	if (sqlite3_prepare_v2(v->from->db, str_get(&select), -1, &from, NULL) != SQLITE_OK)
 		v->lost++;
 	else if (sqlite3_prepare_v2(v->to->db, str_get(&insert), -1, &to, NULL) != SQLITE_OK)
-		r = sq_error(v->to, "cannot write what was saved", reterr_diag);
+		r = sq_error(v->to, "cannot write the copy", reterr_diag);
 	else
 		r = copy_rows(v, t, from, to, reterr_diag);
 	sqlite3_finalize(from);
@@ -295,7 +291,7 @@ static int copy_table(struct salvage *v, const struct table *t, struct diag *ret
 	return r;
 }
 
-/* From both ends, as far as it goes. */
+/* Reads from both ends, as far as it can. */
 int sq_copy_tokens(struct sq_conn *from, struct sq_conn *to, struct diag *reterr_diag)
 {
 	static const char *const selects[] = {"SELECT token,ms FROM tokens",
@@ -305,7 +301,7 @@ int sq_copy_tokens(struct sq_conn *from, struct sq_conn *to, struct diag *reterr
 
 	if (sqlite3_prepare_v2(to->db, "INSERT OR IGNORE INTO tokens VALUES(?,?)", -1, &put,
 			       NULL) != SQLITE_OK)
-		return sq_error(to, "cannot write what was saved", reterr_diag);
+		return sq_error(to, "cannot write the copy", reterr_diag);
 	for (size_t i = 0; i < ARRAY_SIZE(selects) && r == 0; i++) {
 		int step = SQLITE_ERROR;
 
@@ -321,7 +317,7 @@ int sq_copy_tokens(struct sq_conn *from, struct sq_conn *to, struct diag *reterr
 	return r < 0 ? r : lost;
 }
 
-static int put_names(struct salvage *v, const struct sq *s, struct diag *reterr_diag)
+static int put_names_in_memory(struct salvage *v, const struct sq *s, struct diag *reterr_diag)
 {
 	int r = 0;
 
@@ -336,13 +332,13 @@ static int put_names(struct salvage *v, const struct sq *s, struct diag *reterr_
 		sqlite3_bind_blob(st, 2, name, (int)n, SQLITE_STATIC);
 		sqlite3_bind_int64(st, 3, (s64)sq_name_sum(i, name, n));
 		if (sqlite3_step(st) != SQLITE_DONE)
-			r = sq_error(v->to, "cannot write what was saved", reterr_diag);
+			r = sq_error(v->to, "cannot write the copy", reterr_diag);
 		sqlite3_finalize(st);
 	}
 	return r;
 }
 
-static int copy_all(struct salvage *v, const struct sq *s, bool names, struct diag *reterr_diag)
+static int copy_tables(struct salvage *v, const struct sq *s, bool names, struct diag *reterr_diag)
 {
 	int r = 0;
 
@@ -355,12 +351,12 @@ static int copy_all(struct salvage *v, const struct sq *s, bool names, struct di
 		r = 0;
 	}
 	if (r == 0 && names)
-		r = put_names(v, s, reterr_diag);
+		r = put_names_in_memory(v, s, reterr_diag);
 	for (size_t i = 0; i < SQ_TABLES; i++)
-		refer(v, i, (u64)MAX(s->next[i], 1) - 1);
+		reserve_number(v, i, (u64)MAX(s->next[i], 1) - 1);
 	if (r == 0)
 		r = sq_put_state(v->to, v->next, v->blocks_sum);
-	return r < 0 ? diag_set(reterr_diag, r, "cannot write what was saved") : 0;
+	return r < 0 ? diag_set(reterr_diag, r, "cannot write the copy") : 0;
 }
 
 static int open_both(struct salvage *v, const struct sq *s, const char *to,
@@ -370,7 +366,7 @@ static int open_both(struct salvage *v, const struct sq *s, const char *to,
 
 	if (r < 0)
 		return r;
-	/* Nothing of it is changed, and a schema or a size that is wrong is no reason to stop. */
+	/* Leave the file as it is, and do not stop at a wrong schema or size. */
 	sqlite3_db_config(v->from->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 	sqlite3_db_config(v->from->db, SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1, NULL);
 	r = sq_connect(to, true, reterr_diag, &v->to);
@@ -380,7 +376,7 @@ static int open_both(struct salvage *v, const struct sq *s, const char *to,
 				    NULL, NULL, NULL) != SQLITE_OK ||
 		       sqlite3_exec(v->to->db, sq_schema, NULL, NULL, NULL) != SQLITE_OK))
 		r = sq_error(v->to, to, reterr_diag);
-	/* Without its first page there is nothing to begin with. */
+	/* Fails when the first page is damaged: then nothing can be read. */
 	if (r == 0 && sqlite3_exec(v->from->db, "BEGIN; SELECT count(*) FROM sqlite_schema", NULL,
 				   NULL, NULL) != SQLITE_OK)
 		r = sq_error(v->from, s->path, reterr_diag);
@@ -393,7 +389,7 @@ int sq_salvage(struct sq *s, const char *to, bool names, u64 *ret_lost, struct d
 	int r = open_both(&v, s, to, reterr_diag);
 
 	if (r == 0)
-		r = copy_all(&v, s, names, reterr_diag);
+		r = copy_tables(&v, s, names, reterr_diag);
 	if (r == 0 && sqlite3_exec(v.to->db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK)
 		r = sq_error(v.to, to, reterr_diag);
 	sq_disconnect(v.from);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading samples. Of a block that lies in the range as a whole only the sums are read, by stack or
- * by series; rows are read of blocks at the ends of the range, and when both count.
+ * Reading samples. When all of a block is in the range, its sums by stack or by series are enough.
+ * Rows are read of the blocks at the ends of the range, and when both stack and series matter.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -10,19 +10,18 @@
 
 #include "base/cleanup.h"
 #include "server/store/sort.h"
-#include "server/store/sqlite/sqlite.h"
+#include "server/store/sqlite/scan.h"
 
 #define MAX_RESULT_ROWS (16u << 20)
 
-/* ---- what is there ---- */
+/* ---- the list of blocks ---- */
 
-static bool wanted(const struct sq_entry *e, const struct store_filter *f, u32 service, u32 type)
+static bool may_have(const struct sq_entry *e, const struct store_filter *f, u32 service, u32 type)
 {
 	return e->first_ms < f->to_ms && e->last_ms >= f->from_ms &&
 	       (!f->service || e->service == service) && (!f->type || e->type == type);
 }
 
-/* strtab has no way to ask without adding. */
 static bool find_name(const struct strtab *t, const char *name, u32 *ret)
 {
 	for (u32 i = 0; i < t->n; i++)
@@ -33,7 +32,7 @@ static bool find_name(const struct strtab *t, const char *name, u32 *ret)
 	return false;
 }
 
-static int collect(struct sq_view *v, const struct store_filter *f)
+static int collect_entries(struct sq_view *v, const struct store_filter *f)
 {
 	struct sq *s = v->s;
 	u32 service = 0, type = 0;
@@ -42,13 +41,14 @@ static int collect(struct sq_view *v, const struct store_filter *f)
 	    (f->type && !find_name(&s->names, f->type, &type)))
 		return 0;
 	vec_foreach (&s->entries, e)
-		if (wanted(e, f, service, type) && vec_push(&v->entries, *e) < 0)
+		if (may_have(e, f, service, type) && vec_push(&v->entries, *e) < 0)
 			return -ENOMEM;
 	return 0;
 }
 
-/* Under list_lock. The snapshot is taken by the first read. */
-static int begin(struct sq *s, struct sq_conn *c, u64 *ret_naming, struct diag *reterr_diag)
+/* Under list_lock. The first read takes the snapshot. */
+static int begin_snapshot(struct sq *s, struct sq_conn *c, u64 *ret_naming,
+			  struct diag *reterr_diag)
 {
 	if (sq_run(c, SQL_BEGIN) < 0 || sq_run(c, SQL_PIN) < 0)
 		return sq_error(c, "cannot read", reterr_diag);
@@ -61,7 +61,7 @@ int sq_snapshot(struct sq *s, struct sq_conn *c, u64 *ret_naming, struct diag *r
 	int r;
 
 	pthread_rwlock_rdlock(&s->list_lock);
-	r = begin(s, c, ret_naming, reterr_diag);
+	r = begin_snapshot(s, c, ret_naming, reterr_diag);
 	pthread_rwlock_unlock(&s->list_lock);
 	return r;
 }
@@ -75,9 +75,9 @@ int sq_view_open(struct sq *s, const struct store_filter *f, struct diag *reterr
 	if (r < 0)
 		return r;
 	pthread_rwlock_rdlock(&s->list_lock);
-	r = begin(s, v.c, &v.naming, reterr_diag);
+	r = begin_snapshot(s, v.c, &v.naming, reterr_diag);
 	if (r == 0)
-		r = collect(&v, f);
+		r = collect_entries(&v, f);
 	pthread_rwlock_unlock(&s->list_lock);
 	if (r < 0)
 		sq_view_close(&v);
@@ -119,11 +119,13 @@ int sq_read_part(struct sq *s, struct sq_conn *c, s64 n, enum sq_part part, cons
 		}
 		r = sqlite3_errcode(c->db) == SQLITE_NOMEM ? -ENOMEM : -EBADMSG;
 	} else {
-		/* In the list and not in the table: an index of pages that lies. */
+		/*
+		 * A block that is in the list and not in the table: the tree of pages is damaged.
+		 */
 		r = r == SQLITE_DONE ? -EBADMSG : sq_error(c, "cannot read", NULL);
 	}
 	if (sq_is_damage(r))
-		sq_note_damage(s, n);
+		sq_note_damaged_block(s, n);
 	return r;
 }
 
@@ -157,10 +159,10 @@ struct scanning {
 	const struct store_filter *f;
 	u32 by;
 	u64 step_ms;
-	/* By number, as they are met: 1 when the filter has its id, else 2. */
+	/* By number, once it was looked up: 1 when the filter has its id, else 2. */
 	struct map stacks, series;
 	vec(struct sum_row) rows;
-	struct map places; /* of rows without a stack: series << 32 | step → position */
+	struct map places; /* when not by stack: series << 32 | step → position in rows */
 	size_t compact_at;
 	u64 resolution_ms;
 	bool damaged;
@@ -180,8 +182,8 @@ static bool same_key(const struct sum_key *a, const struct sum_key *b)
 	return a->step == b->step && a->series == b->series && a->stack == b->stack;
 }
 
-/* Sorts, and adds up what is of one key. */
-static int compact(struct scanning *c)
+/* Sorts the rows and adds up those with the same key. */
+static int compact_rows(struct scanning *c)
 {
 	_cleanup_free_ struct sort_key *keys = reallocarray(NULL, c->rows.n + 1, sizeof(*keys));
 	_cleanup_free_ struct sum_row *sorted = NULL;
@@ -219,7 +221,7 @@ static int compact(struct scanning *c)
 	return 0;
 }
 
-static void add_to(struct sum_row *row, u64 count, s64 value)
+static void add_to_row(struct sum_row *row, u64 count, s64 value)
 {
 	row->count += count;
 	row->value = add_clamped(row->value, value);
@@ -233,17 +235,17 @@ static int add_sum(struct scanning *c, struct sum_key k, u64 count, s64 value)
 	int r = 0;
 
 	if (last && same_key(&last->key, &k)) {
-		add_to(last, count, value);
+		add_to_row(last, count, value);
 		return 0;
 	}
-	/* Rows come by stack: of a line over time one is seldom like the one before. */
+	/* Rows come in the order of stacks, so that the last one seldom has this key. */
 	at = few ? map_get(&c->places, place) : NULL;
 	if (at) {
-		add_to(&c->rows.data[*at], count, value);
+		add_to_row(&c->rows.data[*at], count, value);
 		return 0;
 	}
 	if (c->rows.n >= c->compact_at) {
-		r = compact(c);
+		r = compact_rows(c);
 		map_clear(&c->places);
 	}
 	if (r == 0 && few)
@@ -251,20 +253,14 @@ static int add_sum(struct scanning *c, struct sum_key k, u64 count, s64 value)
 	return r < 0 ? r : vec_push(&c->rows, (struct sum_row){k, count, value});
 }
 
-/* ---- what the filter wants ---- */
-
-static int compare_ids(const void *a, const void *b)
-{
-	u64 x = *(const u64 *)a, y = *(const u64 *)b;
-
-	return x < y ? -1 : x > y;
-}
+/* ---- the filter ---- */
 
 /*
- * From numbers to ids and not the other way: a row shows that it is damaged, and an index that has
- * lost an entry shows nothing. What cannot be read is not what was asked for, and is told.
+ * Looks up the id of a number that is in a block, and not the numbers of the ids in the filter: a
+ * damaged row is noticed, a lost entry of an index is not. A row that cannot be read does not
+ * match, and the answer is marked as damaged.
  */
-static int look_up(struct scanning *c, bool stack, u32 number, u64 *ret)
+static int look_up_id(struct scanning *c, bool stack, u32 number, u64 *ret)
 {
 	struct sq *s = c->view->s;
 	const u64 *ids = stack ? c->f->stacks : c->f->series;
@@ -283,13 +279,13 @@ static int look_up(struct scanning *c, bool stack, u32 number, u64 *ret)
 		c->damaged = true;
 	else if (r < 0)
 		return r;
-	else if (n && bsearch(&id, ids, n, sizeof(*ids), compare_ids))
+	else if (store_has_id(ids, n, id))
 		*ret = 1;
 	return map_put(stack ? &c->stacks : &c->series, number, *ret);
 }
 
-/* 1, 0 or negative on failure. */
-static int accepts(struct scanning *c, bool stack, u32 number)
+/* 1, 0, or negative on failure. */
+static int filter_accepts(struct scanning *c, bool stack, u32 number)
 {
 	u64 *known, found;
 	int r;
@@ -299,7 +295,7 @@ static int accepts(struct scanning *c, bool stack, u32 number)
 	known = map_get(stack ? &c->stacks : &c->series, number);
 	if (known)
 		return *known == 1;
-	r = look_up(c, stack, number, &found);
+	r = look_up_id(c, stack, number, &found);
 	return r < 0 ? r : found == 1;
 }
 
@@ -324,7 +320,7 @@ static int scan_sums(struct scanning *c, const struct sq_entry *e, enum sq_part 
 	vec_foreach (&sums.sums, s) {
 		struct sum_key k = {.step = step};
 
-		r = accepts(c, part == SQ_PART_STACKS, s->number);
+		r = filter_accepts(c, part == SQ_PART_STACKS, s->number);
 		if (r < 0)
 			return r;
 		if (!r)
@@ -348,9 +344,9 @@ static int add_block_row(struct scanning *c, const struct block_row *row, u64 ba
 
 	if (time_ms < c->f->from_ms || time_ms >= c->f->to_ms)
 		return 0;
-	r = accepts(c, true, row->stack);
+	r = filter_accepts(c, true, row->stack);
 	if (r > 0)
-		r = accepts(c, false, row->series);
+		r = filter_accepts(c, false, row->series);
 	if (r <= 0)
 		return r;
 	k.step = step_of(c, time_ms);
@@ -361,7 +357,7 @@ static int add_block_row(struct scanning *c, const struct block_row *row, u64 ba
 	return add_sum(c, k, row->count, row->value);
 }
 
-/* Its parts have the right sums: it is not damaged half-way. */
+/* The sums of the parts are checked first, so damage does not show half-way through the rows. */
 static int scan_rows(struct scanning *c, const struct sq_entry *e)
 {
 	struct block_cursor cursor;
@@ -393,7 +389,7 @@ static int scan_block(struct scanning *c, const struct sq_entry *e)
 	else
 		r = scan_sums(c, e, by_stack ? SQ_PART_STACKS : SQ_PART_SERIES);
 	if (sq_is_damage(r)) {
-		sq_note_damage(c->view->s, e->n);
+		sq_note_damaged_block(c->view->s, e->n);
 		c->damaged = true;
 		return 0;
 	}
@@ -414,8 +410,8 @@ static int compare_rows(const void *a, const void *b)
 	return x->stack < y->stack ? -1 : x->stack > y->stack;
 }
 
-/* A stack that cannot be loaded stays, without an id: its samples were measured. */
-static int to_ids(struct scanning *c, struct store_rows *ret)
+/* A stack that cannot be loaded stays, with id 0: its samples were measured. */
+static int rows_to_ids(struct scanning *c, struct store_rows *ret)
 {
 	struct sq *s = c->view->s;
 	struct store_row row;
@@ -446,7 +442,7 @@ static int to_ids(struct scanning *c, struct store_rows *ret)
 	return 0;
 }
 
-static int scan(struct scanning *c, struct store_rows *ret)
+static int scan_blocks(struct scanning *c, struct store_rows *ret)
 {
 	struct sq *s = c->view->s;
 	int r = 0;
@@ -454,16 +450,16 @@ static int scan(struct scanning *c, struct store_rows *ret)
 	for (size_t i = 0; i < c->view->entries.n && r == 0; i++)
 		r = scan_block(c, &c->view->entries.data[i]);
 	if (r == 0)
-		r = compact(c);
+		r = compact_rows(c);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&s->cache_lock);
 	r = sq_cache_trim(s, c->view->naming);
 	if (r == 0)
-		r = to_ids(c, ret);
+		r = rows_to_ids(c, ret);
 	pthread_mutex_unlock(&s->cache_lock);
 	ret->resolution_ms = c->resolution_ms;
-	/* What a damaged file had is of times before it was moved aside. */
+	/* A file that was moved aside had samples of earlier times. */
 	ret->damaged = c->damaged || c->f->from_ms < s->damaged_ms;
 	return r;
 }
@@ -478,12 +474,12 @@ int sq_scan(struct store *base, const struct store_filter *f, u32 by, u64 step_m
 
 	if (f->from_ms >= f->to_ms ||
 	    (by & STORE_BY_TIME && (!step_ms || (f->to_ms - f->from_ms) / step_ms > UINT32_MAX)))
-		return diag_set(reterr_diag, -EINVAL, "no range of time, or no step");
+		return diag_set(reterr_diag, -EINVAL, "the range or the step is empty");
 	r = sq_view_open(sq_of(base), f, reterr_diag, &view);
 	if (r < 0)
 		return r;
 	c.compact_at = 1 << 20;
-	r = scan(&c, &rows);
+	r = scan_blocks(&c, &rows);
 	map_deinit(&c.stacks);
 	map_deinit(&c.series);
 	map_deinit(&c.places);
@@ -552,7 +548,7 @@ static int find_in_block(struct found *f, const struct store_filter *filter,
 	return 0;
 }
 
-/* The type of a series is the number of a name until here. */
+/* Turns e->type from the number of a name into a string id. */
 static int add_type(struct sq *s, struct store_found_series *e, struct profile *into)
 {
 	int r;
@@ -564,7 +560,7 @@ static int add_type(struct sq *s, struct store_found_series *e, struct profile *
 	return r;
 }
 
-static int with_labels(struct found *f, struct store_series_set *ret)
+static int add_labels(struct found *f, struct store_series_set *ret)
 {
 	int r;
 
@@ -602,7 +598,7 @@ int sq_find_series(struct store *base, const struct store_filter *f, struct stor
 		r = find_in_block(&found, f, &view.entries.data[i]);
 	set.profile = profile_create();
 	if (r == 0)
-		r = set.profile ? with_labels(&found, &set) : -ENOMEM;
+		r = set.profile ? add_labels(&found, &set) : -ENOMEM;
 	set.damaged = found.damaged || f->from_ms < view.s->damaged_ms;
 	map_deinit(&found.known);
 	vec_deinit(&found.list);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file of spans: opening, what is saved of a damaged one, writing. See spans.h. */
+/* The file of spans: opening, repair, writing. See spans.h. */
 #include "server/store/sqlite/spans.h"
 
 #include <dirent.h>
@@ -14,10 +14,12 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/store/sqlite/maintain.h"
+#include "server/store/sqlite/repair.h"
 
-#define LEVEL_NEW 1
+#define LEVEL_NEW 1 /* zstd's: blocks that are merged soon */
 #define MAX_CHECKED_BYTES (256ULL << 20)
-#define MAX_BAD_ROWS 10000 /* in a row: then nothing more is looked for */
+#define MAX_BAD_ROWS 10000 /* in a row: then a repair looks no further */
 
 static const char schema[] =
 	"PRAGMA application_id=1668639857;"
@@ -25,7 +27,7 @@ static const char schema[] =
 	" hour INTEGER NOT NULL, thinned INTEGER NOT NULL, first INTEGER NOT NULL,"
 	" last INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,"
 	" sum INTEGER NOT NULL, filter BLOB NOT NULL, a BLOB NOT NULL, b BLOB NOT NULL);"
-	/* All that the list needs: rows are large. */
+	/* It covers what the list needs, as rows are large. */
 	"CREATE INDEX span_blocks_list ON span_blocks(kind,first,last,hour,thinned,rows,bytes);"
 	"CREATE TABLE tokens(token BLOB PRIMARY KEY, ms INTEGER NOT NULL) WITHOUT ROWID;"
 	"PRAGMA user_version=1;";
@@ -63,17 +65,10 @@ static int create_schema(struct sq_spans *p, struct diag *reterr_diag)
 
 static int check_pages(struct sq_spans *p, struct diag *reterr_diag)
 {
-	sqlite3_stmt *st = NULL;
-	bool ok = false;
-
-	if (sq_spans_bytes(p) > MAX_CHECKED_BYTES)
+	if (sq_spans_bytes(p) > MAX_CHECKED_BYTES ||
+	    sq_pages_are_whole(p->writer, "PRAGMA quick_check(1)"))
 		return 0;
-	if (sqlite3_prepare_v2(p->writer->db, "PRAGMA quick_check(1)", -1, &st, NULL) ==
-		    SQLITE_OK &&
-	    sqlite3_step(st) == SQLITE_ROW)
-		ok = !strcmp((const char *)sqlite3_column_text(st, 0), "ok");
-	sqlite3_finalize(st);
-	return ok ? 0 : diag_set(reterr_diag, -EBADMSG, "some of its pages are damaged");
+	return diag_set(reterr_diag, -EBADMSG, "some of its pages are damaged");
 }
 
 static void close_file(struct sq_spans *p, bool keep_log)
@@ -121,8 +116,8 @@ static int copy_row(struct sq_spans *p, sqlite3_stmt *from)
 	return sqlite3_step(to) == SQLITE_DONE ? 0 : -EIO;
 }
 
-/* Rows that are whole, by their sums. Best effort: what remains is better than nothing. */
-static void copy_whole(struct sq_spans *p, struct sq_conn *from)
+/* Copies the rows that are whole by their sums, as far as it can. */
+static void copy_whole_rows(struct sq_spans *p, struct sq_conn *from)
 {
 	u32 bad = 0;
 
@@ -156,8 +151,8 @@ static void move_aside(const struct sq_spans *p, const char *to)
 	}
 }
 
-/* Nothing is deleted for being damaged: the file stays beside the new one. */
-static int renew(struct sq_spans *p, const char *why, struct diag *reterr_diag)
+/* Puts a new file with all that is whole in the place of a damaged one, which stays beside it. */
+static int renew_file(struct sq_spans *p, const char *why, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str to = {};
 	struct sq_conn *from = NULL;
@@ -165,13 +160,14 @@ static int renew(struct sq_spans *p, const char *why, struct diag *reterr_diag)
 
 	close_file(p, true);
 	str_printf(&to, "%s.damaged-%llu", p->path, clock_epoch_ms() / 1000);
-	log_warn("%s: %s; what is whole of it is kept, the file as %s", p->path, why, str_get(&to));
+	log_warn("%s: %s; copying what is whole, the damaged file is kept as %s", p->path, why,
+		 str_get(&to));
 	move_aside(p, str_get(&to));
 	r = open_file(p, reterr_diag);
 	if (r == 0 && sq_connect(str_get(&to), false, NULL, &from) == 0) {
 		sqlite3_db_config(from->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 		if (sq_spans_begin(p, NULL) == 0) {
-			copy_whole(p, from);
+			copy_whole_rows(p, from);
 			(void)sq_copy_tokens(from, p->writer, NULL);
 			(void)sq_spans_end(p, 0, NULL);
 		}
@@ -182,13 +178,13 @@ static int renew(struct sq_spans *p, const char *why, struct diag *reterr_diag)
 	return r;
 }
 
-/* An older log over a newer file would make a third thing of them. */
+/* Moves the log aside: its old pages must not replace newer ones in the file. */
 static void drop_stale_log(struct sq_spans *p)
 {
 	_cleanup_str_ struct str log = {}, index = {}, to = {};
 
 	p->damaged++;
-	log_warn("%s: its log has lost what was committed", p->path);
+	log_warn("%s: its log has lost transactions", p->path);
 	str_printf(&log, "%s-wal", p->path);
 	str_printf(&index, "%s-shm", p->path);
 	str_printf(&to, "%s.damaged-%llu-wal", p->path, clock_epoch_ms() / 1000);
@@ -196,7 +192,7 @@ static void drop_stale_log(struct sq_spans *p)
 	unlink(str_get(&index));
 }
 
-/* Files that were moved aside: as long as they are there, it is told. */
+/* Counts the files that were moved aside: while they are there, the store reports damage. */
 static u64 count_aside(const struct sq_spans *p)
 {
 	DIR *d = opendir(p->s->dir);
@@ -211,7 +207,7 @@ static u64 count_aside(const struct sq_spans *p)
 	return n;
 }
 
-/* The lock of the directory has a byte for each file that there was. */
+/* The lock file of the directory has a byte for each database that there was. */
 static bool was_emptied(const struct sq_spans *p)
 {
 	struct stat lock, file;
@@ -229,14 +225,14 @@ static int open_or_renew(struct sq_spans *p, struct diag *reterr_diag)
 	if (was_emptied(p)) {
 		r = diag_set(&why, -EBADMSG, "it is empty");
 	} else if (log == SQ_LOG_SHORT) {
-		r = diag_set(&why, -EBADMSG, "its log has lost what was committed");
+		r = diag_set(&why, -EBADMSG, "its log has lost transactions");
 	} else {
 		if (log != SQ_LOG_WHOLE)
 			drop_stale_log(p);
 		r = open_file(p, &why);
 	}
 	if (sq_is_damage(r))
-		r = renew(p, why.text, &why);
+		r = renew_file(p, why.text, &why);
 	return r < 0 ? diag_set(reterr_diag, r, "%s", why.text) : 0;
 }
 
@@ -274,8 +270,8 @@ void sq_spans_close(struct sq *s)
 
 /* ---- writing ---- */
 
-static u64 sum_of(const struct sq_span_entry *e, const void *filter, size_t n_filter, const void *a,
-		  size_t n_a, const void *b, size_t n_b)
+static u64 block_sum(const struct sq_span_entry *e, const void *filter, size_t n_filter,
+		     const void *a, size_t n_a, const void *b, size_t n_b)
 {
 	u64 parts[] = {e->kind,
 		       e->hour,
@@ -310,10 +306,10 @@ u64 sq_span_block_sum(sqlite3_stmt *st)
 		sizes[i] = (size_t)sqlite3_column_bytes(st, 8 + i);
 		parts[i] = parts[i] ? parts[i] : "";
 	}
-	return sum_of(&e, parts[0], sizes[0], parts[1], sizes[1], parts[2], sizes[2]);
+	return block_sum(&e, parts[0], sizes[0], parts[1], sizes[1], parts[2], sizes[2]);
 }
 
-static int put_block(struct sq_spans *p, struct sq_span_entry *e, const struct span_filter *filter,
+static int add_block(struct sq_spans *p, struct sq_span_entry *e, const struct span_filter *filter,
 		     const struct str *a, const struct str *b, struct diag *reterr_diag)
 {
 	sqlite3_stmt *st = sq_get(p->writer, SQL_ADD_SPAN_BLOCK);
@@ -329,8 +325,8 @@ static int put_block(struct sq_spans *p, struct sq_span_entry *e, const struct s
 		sqlite3_bind_int64(st, 6, (s64)e->rows);
 		sqlite3_bind_int64(st, 7, (s64)e->bytes);
 		sqlite3_bind_int64(st, 8,
-				   (s64)sum_of(e, filter->bits, filter->n, str_get(a), a->n,
-					       str_get(b), b->n));
+				   (s64)block_sum(e, filter->bits, filter->n, str_get(a), a->n,
+						  str_get(b), b->n));
 		sqlite3_bind_blob(st, 9, filter->bits, (int)filter->n, SQLITE_STATIC);
 		sqlite3_bind_blob(st, 10, str_get(a), (int)a->n, SQLITE_STATIC);
 		sqlite3_bind_blob(st, 11, str_get(b), (int)b->n, SQLITE_STATIC);
@@ -374,7 +370,7 @@ int sq_put_spans(struct sq_spans *p, const struct spans *s, const u32 *order, si
 	if (r == 0)
 		r = span_part_encode(s, parts + n, n_b, level, &b);
 	r = r < 0 ? diag_set(reterr_diag, r, "cannot write spans: %s", strerror(-r))
-		  : put_block(p, &e, &filter, &a, &b, reterr_diag);
+		  : add_block(p, &e, &filter, &a, &b, reterr_diag);
 	span_filter_deinit(&filter);
 	return r;
 }
@@ -394,7 +390,7 @@ int sq_put_links(struct sq_spans *p, const struct store_links *l, const u32 *ord
 	if (r == 0)
 		r = link_part_encode(l, order, n, level, &a);
 	r = r < 0 ? diag_set(reterr_diag, r, "cannot write samples of spans: %s", strerror(-r))
-		  : put_block(p, &e, &filter, &a, &b, reterr_diag);
+		  : add_block(p, &e, &filter, &a, &b, reterr_diag);
 	span_filter_deinit(&filter);
 	return r;
 }
@@ -408,10 +404,7 @@ int sq_spans_begin(struct sq_spans *p, struct diag *reterr_diag)
 
 int sq_spans_end(struct sq_spans *p, int r, struct diag *reterr_diag)
 {
-	/* One that stands at a row keeps the log from being emptied. */
-	for (size_t i = 0; i < SQL_N; i++)
-		if (p->writer->statements[i])
-			sqlite3_reset(p->writer->statements[i]);
+	sq_reset_all(p->writer);
 	if (r == 0 && sq_run(p->writer, SQL_COMMIT) < 0)
 		r = sq_error(p->writer, "cannot write", reterr_diag);
 	if (r != 0) {
@@ -423,38 +416,21 @@ int sq_spans_end(struct sq_spans *p, int r, struct diag *reterr_diag)
 	return r;
 }
 
-/* 1 when it is there already. Spans and samples of one token are two batches. */
+/* As sq_take_token(). The spans and the links of one token are two batches. */
 static int take_token(struct sq_spans *p, enum sq_kind kind, const u8 of[16],
 		      struct diag *reterr_diag)
 {
-	sqlite3_stmt *st = sq_get(p->writer, SQL_FIND_TOKEN);
 	u8 token[16];
-	int r;
 
 	memcpy(token, of, sizeof(token));
 	token[15] ^= kind == SQ_KIND_LINKS ? 0xff : 0;
-
-	if (!st)
-		return sq_error(p->writer, "cannot read", reterr_diag);
-	sqlite3_bind_blob(st, 1, token, 16, SQLITE_STATIC);
-	r = sqlite3_step(st);
-	sqlite3_reset(st);
-	if (r == SQLITE_ROW)
-		return 1;
-	st = r == SQLITE_DONE ? sq_get(p->writer, SQL_ADD_TOKEN) : NULL;
-	if (!st)
-		return sq_error(p->writer, "cannot read", reterr_diag);
-	sqlite3_bind_blob(st, 1, token, 16, SQLITE_STATIC);
-	sqlite3_bind_int64(st, 2, (s64)clock_epoch_ms());
-	r = sqlite3_step(st);
-	sqlite3_reset(st);
-	return r == SQLITE_DONE ? 0 : sq_error(p->writer, "cannot write", reterr_diag);
+	return sq_take_token(p->writer, token, reterr_diag);
 }
 
 struct batch {
-	const struct spans *spans; /* or */
+	const struct spans *spans; /* one of these two, the other is NULL */
 	const struct store_links *links;
-	u32 *order; /* owned; by hour, then as a block has it */
+	u32 *order; /* owned; by hour, then in the order of a block */
 	size_t n;
 };
 
@@ -512,16 +488,14 @@ static int make_room(struct sq_spans *p, struct diag *reterr_diag)
 	return r;
 }
 
-static int write_all(struct sq_spans *p, struct batch *b, const u8 *token, struct diag *reterr_diag)
+static int write_sorted(struct sq_spans *p, struct batch *b, const u8 *token,
+			struct diag *reterr_diag)
 {
 	struct diag why = {};
 	int r = 0;
 
-	b->order = reallocarray(NULL, b->n + 1, sizeof(*b->order));
-	if (!b->order)
+	if (sq_make_order(b->n, &b->order) < 0)
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
-	for (size_t i = 0; i < b->n; i++)
-		b->order[i] = (u32)i;
 	qsort_r(b->order, b->n, sizeof(*b->order), compare_order, b);
 	pthread_mutex_lock(&p->write_lock);
 	if (!p->writer)
@@ -548,7 +522,7 @@ int sq_write_spans(struct store *base, const struct spans *s, const u8 token[16]
 {
 	struct batch b = {.spans = s, .n = s->spans.n};
 
-	return s->spans.n ? write_all(sq_of(base)->spans, &b, token, reterr_diag) : 0;
+	return s->spans.n ? write_sorted(sq_of(base)->spans, &b, token, reterr_diag) : 0;
 }
 
 int sq_write_links(struct sq *s, const struct store_links *l, const u8 token[16],
@@ -556,12 +530,12 @@ int sq_write_links(struct sq *s, const struct store_links *l, const u8 token[16]
 {
 	struct batch b = {.links = l, .n = l->links.n};
 
-	return l->links.n ? write_all(s->spans, &b, token, reterr_diag) : 0;
+	return l->links.n ? write_sorted(s->spans, &b, token, reterr_diag) : 0;
 }
 
-/* ---- figures, and a file that turned out damaged ---- */
+/* ---- figures, maintenance ---- */
 
-static u64 count(struct sq_conn *c, enum sq_kind kind)
+static u64 count_rows(struct sq_conn *c, enum sq_kind kind)
 {
 	s64 n = 0;
 
@@ -583,8 +557,8 @@ void sq_spans_stats(struct sq *s, struct store_stats *ret)
 	ret->evicted_spans = p->evicted;
 	if (!p->exists || sq_connect(p->path, false, NULL, &c) < 0)
 		return;
-	ret->spans = count(c, SQ_KIND_SPANS);
-	ret->span_samples = count(c, SQ_KIND_LINKS);
+	ret->spans = count_rows(c, SQ_KIND_SPANS);
+	ret->span_samples = count_rows(c, SQ_KIND_LINKS);
 	ret->span_bytes = sq_spans_bytes(p);
 	sq_disconnect(c);
 }
@@ -598,7 +572,7 @@ int sq_spans_maintain(struct sq *s, u64 now_ms, struct diag *reterr_diag)
 		return 0;
 	pthread_mutex_lock(&p->write_lock);
 	if (p->broken)
-		r = renew(p, "it is damaged", reterr_diag);
+		r = renew_file(p, "it is damaged", reterr_diag);
 	pthread_mutex_unlock(&p->write_lock);
 	if (r == 0)
 		r = sq_spans_tidy(p, now_ms, reterr_diag);

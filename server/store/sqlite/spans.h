@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Spans and samples with spans of the SQLite engine: a file of its own, DIR/spans.db, so that its
- * size is apart from the samples' and neither can push the other out. It is made when the first
- * span comes.
+ * Spans and links (samples with their span) of the SQLite engine. They lie in a file of their own,
+ * DIR/spans.db, with a size limit of its own, so that neither they nor the samples can displace the
+ * other. The file is made when the first span comes.
  *
- * One table of blocks (span_block.h), each of one kind and hour: of spans, what services were asked
- * for in part a and all other spans in part b; of samples part a. A block is found by its times,
- * and by a Bloom filter of its traces. Readers have a connection and a transaction of their own,
- * which reads the list, too: they need no lock.
+ * The file is a table of blocks (span_block.h), each of one kind and hour. A block of spans has the
+ * entry spans of services in part a and all other spans in part b; a block of links has part a
+ * only. Blocks are found by their times and by a Bloom filter of their traces. A reader has a
+ * connection and a transaction of its own, in which it also reads the list of blocks, so it needs
+ * no lock.
  *
- *	write_lock	the writer's connection; all that changes something
+ *	write_lock	the writer's connection, and every transaction that changes something. Taken
+ *			after maintain_lock of struct sq, and never together with its other locks
  */
 #pragma once
 
@@ -20,11 +22,11 @@
 
 enum sq_kind { SQ_KIND_SPANS, SQ_KIND_LINKS };
 
-/* A row of the table, without its parts. */
+/* A row of the table without its parts. */
 struct sq_span_entry {
 	s64 n;
 	u32 kind, hour;
-	u32 thinned; /* how often */
+	u32 thinned; /* how often it was thinned */
 	u64 first_ms, last_ms, rows, bytes;
 };
 
@@ -43,17 +45,17 @@ struct sq_spans {
 
 int sq_spans_open(struct sq *s, struct diag *reterr_diag);
 void sq_spans_close(struct sq *s);
-/* Under write_lock; the transaction is begun. Rows of one kind and hour, by position. */
+/* Under write_lock, in a transaction. Adds a block of one hour. order: positions in `s`, sorted. */
 int sq_put_spans(struct sq_spans *p, const struct spans *s, const u32 *order, size_t n, u32 hour,
 		 u32 thinned, int level, struct diag *reterr_diag);
 int sq_put_links(struct sq_spans *p, const struct store_links *l, const u32 *order, size_t n,
 		 u32 hour, u32 thinned, int level, struct diag *reterr_diag);
 int sq_spans_begin(struct sq_spans *p, struct diag *reterr_diag);
-/* Commits when r is 0, else rolls back; r, or what went wrong. */
+/* Commits when r is 0, else rolls back. Returns r, or the error of the commit. */
 int sq_spans_end(struct sq_spans *p, int r, struct diag *reterr_diag);
 int sq_write_spans(struct store *base, const struct spans *s, const u8 token[16],
 		   struct diag *reterr_diag);
-/* Before the samples themselves: who dies in between is sent them again. */
+/* Called before the samples are written: after a crash in between the sender repeats both. */
 int sq_write_links(struct sq *s, const struct store_links *l, const u8 token[16],
 		   struct diag *reterr_diag);
 u64 sq_spans_bytes(const struct sq_spans *p);
@@ -66,11 +68,11 @@ struct sq_span_list {
 };
 void sq_span_list_deinit(struct sq_span_list *l);
 #define _cleanup_sq_span_list_ __attribute__((cleanup(sq_span_list_deinit)))
-/* Blocks of a kind that may have something of these times, by hour. */
+/* Blocks of a kind that overlap the range of times, by hour. */
 int sq_list_span_blocks(struct sq_conn *c, enum sq_kind kind, u64 from_ms, u64 to_ms,
 			struct sq_span_list *ret, struct diag *reterr_diag);
-enum { SQ_ROOTS = 1, SQ_REST = 2 };
-/* Adds a block's content; 1 when its filter has none of the traces (or NULL). -EBADMSG: damage. */
+enum { SQ_ROOTS = 1, SQ_REST = 2 }; /* parts a and b */
+/* Adds the content of a block; 1 when it has none of the traces. NULL: all. -EBADMSG: damage. */
 int sq_read_spans(struct sq_conn *c, s64 n, u32 parts, const u8 (*traces)[16], size_t n_traces,
 		  struct spans *into);
 int sq_read_links(struct sq_conn *c, s64 n, const u8 (*traces)[16], size_t n_traces,
@@ -79,19 +81,23 @@ int sq_find_spans(struct store *base, const struct store_span_filter *f, struct 
 		  struct diag *reterr_diag);
 int sq_find_links(struct store *base, const struct store_link_filter *f, struct store_links *ret,
 		  struct diag *reterr_diag);
-/* What all of a row is; 0 is never one. */
-u64 sq_span_block_sum(sqlite3_stmt *get);
+/* The sum of the row that SQL_GET_SPAN_BLOCK is at. */
+u64 sq_span_block_sum(sqlite3_stmt *st);
 
 int sq_spans_maintain(struct sq *s, u64 now_ms, struct diag *reterr_diag);
 
 /* ---- spans_maintain.c ---- */
 
-/* Drops what is old, merges, gives space back. */
+/* Evicts old blocks, merges small ones, gives space back. */
 int sq_spans_tidy(struct sq_spans *p, u64 now_ms, struct diag *reterr_diag);
-/* Under write_lock: until the files are as small as they may be. */
+/* Under write_lock: thins and evicts until the file is small enough. */
 int sq_spans_make_smaller(struct sq_spans *p, struct diag *reterr_diag);
+/* In a transaction. */
+int sq_remove_span_block(struct sq_spans *p, s64 n, struct diag *reterr_diag);
+/* The positions 0 ... n - 1, owned by the caller. */
+int sq_make_order(size_t n, u32 **ret);
 
 /* ---- thin.c ---- */
 
-/* Under write_lock: of an hour's ordinary traces a quarter of those that are there stays. */
+/* Under write_lock: keeps a quarter of the ordinary traces that an hour still has. */
 int sq_thin_hour(struct sq_spans *p, u32 hour, u32 thinned, struct diag *reterr_diag);

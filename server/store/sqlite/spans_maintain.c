@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is done beside: old blocks go, small ones of an hour are merged, and what is too much is
- * thinned out, then dropped. All of it under the writer's lock, for one transaction at a time.
+ * Maintenance of spans.db: evicts old blocks, merges the small ones of an hour, and keeps the file
+ * within its size. Every step is a transaction under write_lock.
  *
- * The oldest hours are thinned first (thin.c); when those that were thinned as often as it
- * goes hold more than half of what is allowed, the oldest hour goes as a whole.
+ * To save space, the oldest hours are thinned first (thin.c). Once the hours that were thinned
+ * MAX_THINNED times take more than half of the allowed size, the oldest hour is evicted.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,10 +12,11 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "server/store/sqlite/maintain.h"
 #include "server/store/sqlite/spans.h"
 
-#define OPEN_HOUR_MS 300000ULL
-#define TOKEN_MS (2 * 3600000LL)
+#define OPEN_HOUR_MS 300000ULL	 /* late spans of an hour may come for so long */
+#define TOKEN_MS (2 * 3600000LL) /* how long tokens are kept */
 #define MIN_INPUTS 8
 #define MAX_INPUTS 64
 #define LEVEL_MERGED 3
@@ -29,7 +30,19 @@ static int list_all(struct sq_spans *p, enum sq_kind kind, struct sq_span_list *
 	return sq_list_span_blocks(p->writer, kind, 0, FAR_MS, ret, reterr_diag);
 }
 
-static int remove_block(struct sq_spans *p, s64 n, struct diag *reterr_diag)
+int sq_make_order(size_t n, u32 **ret)
+{
+	u32 *order = reallocarray(NULL, n + 1, sizeof(*order));
+
+	if (!order)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		order[i] = (u32)i;
+	*ret = order;
+	return 0;
+}
+
+int sq_remove_span_block(struct sq_spans *p, s64 n, struct diag *reterr_diag)
 {
 	sqlite3_stmt *st = sq_get(p->writer, SQL_DEL_SPAN_BLOCK);
 
@@ -39,9 +52,9 @@ static int remove_block(struct sq_spans *p, s64 n, struct diag *reterr_diag)
 	return 0;
 }
 
-/* ---- what is old ---- */
+/* ---- retention ---- */
 
-static int drop_old(struct sq_spans *p, u64 now_ms, struct diag *reterr_diag)
+static int evict_expired(struct sq_spans *p, u64 now_ms, struct diag *reterr_diag)
 {
 	u64 age = p->s->limits.max_age_s * 1000, before = now_ms > age ? now_ms - age : 0,
 	    spans = 0;
@@ -56,7 +69,7 @@ static int drop_old(struct sq_spans *p, u64 now_ms, struct diag *reterr_diag)
 			if (all.list.data[i].last_ms >= before)
 				continue;
 			spans += kind == SQ_KIND_SPANS ? all.list.data[i].rows : 0;
-			r = remove_block(p, all.list.data[i].n, reterr_diag);
+			r = sq_remove_span_block(p, all.list.data[i].n, reterr_diag);
 		}
 	}
 	st = r == 0 ? sq_get(p->writer, SQL_DEL_TOKENS) : NULL;
@@ -88,15 +101,15 @@ static int compare_entries(const void *a, const void *b)
 	return 0;
 }
 
-/* How many of an hour's blocks, smallest first, become one; 0 for none. */
-static size_t choose(const struct sq_span_entry *e, size_t n, u64 now_ms)
+/* How many blocks of an hour, smallest first, to merge; 0 for none. */
+static size_t choose_inputs(const struct sq_span_entry *e, size_t n, u64 now_ms)
 {
 	bool open = (e->hour + 1ULL) * BLOCK_HOUR_MS + OPEN_HOUR_MS > now_ms;
 	u64 rows = 0;
 	size_t k = 0;
 
 	while (k < n && k < MAX_INPUTS && rows + e[k].rows <= SPAN_BLOCK_ROWS) {
-		/* A large one is not written again for a few small ones. */
+		/* A large block is not rewritten for the sake of a few small ones. */
 		if (k && e[k].rows > 4 * rows && k < MIN_INPUTS)
 			break;
 		rows += e[k++].rows;
@@ -116,11 +129,9 @@ static int merge_spans(struct sq_spans *p, const struct sq_span_entry *e, size_t
 	if (r < 0)
 		return r;
 	store_spans_order(&all);
-	order = reallocarray(NULL, all.spans.n + 1, sizeof(*order));
-	if (!order)
-		return -ENOMEM;
-	for (size_t i = 0; i < all.spans.n; i++)
-		order[i] = (u32)i;
+	r = sq_make_order(all.spans.n, &order);
+	if (r < 0)
+		return r;
 	return sq_put_spans(p, &all, order, all.spans.n, e->hour, e->thinned, LEVEL_MERGED,
 			    reterr_diag);
 }
@@ -137,17 +148,15 @@ static int merge_links(struct sq_spans *p, const struct sq_span_entry *e, size_t
 	if (r < 0)
 		return r;
 	store_links_order(&all);
-	order = reallocarray(NULL, all.links.n + 1, sizeof(*order));
-	if (!order)
-		return -ENOMEM;
-	for (size_t i = 0; i < all.links.n; i++)
-		order[i] = (u32)i;
+	r = sq_make_order(all.links.n, &order);
+	if (r < 0)
+		return r;
 	return sq_put_links(p, &all, order, all.links.n, e->hour, e->thinned, LEVEL_MERGED,
 			    reterr_diag);
 }
 
-static int merge(struct sq_spans *p, const struct sq_span_entry *e, size_t n,
-		 struct diag *reterr_diag)
+static int merge_blocks(struct sq_spans *p, const struct sq_span_entry *e, size_t n,
+			struct diag *reterr_diag)
 {
 	int r = sq_spans_begin(p, reterr_diag);
 
@@ -155,12 +164,12 @@ static int merge(struct sq_spans *p, const struct sq_span_entry *e, size_t n,
 		r = e->kind == SQ_KIND_SPANS ? merge_spans(p, e, n, reterr_diag)
 					     : merge_links(p, e, n, reterr_diag);
 	for (size_t i = 0; i < n && r == 0; i++)
-		r = remove_block(p, e[i].n, reterr_diag);
+		r = sq_remove_span_block(p, e[i].n, reterr_diag);
 	return sq_spans_end(p, r, reterr_diag);
 }
 
-static int merge_some(struct sq_spans *p, enum sq_kind kind, u64 now_ms, u64 until_ns, bool *more,
-		      struct diag *reterr_diag)
+static int merge_hours(struct sq_spans *p, enum sq_kind kind, u64 now_ms, u64 until_ns, bool *more,
+		       struct diag *reterr_diag)
 {
 	_cleanup_sq_span_list_ struct sq_span_list all = {};
 	size_t to;
@@ -176,12 +185,12 @@ static int merge_some(struct sq_spans *p, enum sq_kind kind, u64 now_ms, u64 unt
 			if (all.list.data[to].hour != e->hour ||
 			    all.list.data[to].thinned != e->thinned)
 				break;
-		n = choose(e, to - from, now_ms);
+		n = choose_inputs(e, to - from, now_ms);
 		if (!n || clock_ns(CLOCK_MONOTONIC) > until_ns)
 			continue;
-		r = merge(p, e, n, reterr_diag);
+		r = merge_blocks(p, e, n, reterr_diag);
 		*more = true;
-		/* One that is damaged stays, and is not tried again and again with the same. */
+		/* A damaged block stays; end this round, so that it is not tried over and over. */
 		if (sq_is_damage(r)) {
 			p->damaged++;
 			*more = false;
@@ -205,7 +214,7 @@ static int used_bytes(struct sq_spans *p, u64 *ret_used, u64 *ret_unused)
 	return 0;
 }
 
-static int drop_hour(struct sq_spans *p, u32 hour, struct diag *reterr_diag)
+static int evict_hour(struct sq_spans *p, u32 hour, struct diag *reterr_diag)
 {
 	u64 spans = 0;
 	int r = sq_spans_begin(p, reterr_diag);
@@ -217,7 +226,7 @@ static int drop_hour(struct sq_spans *p, u32 hour, struct diag *reterr_diag)
 		for (size_t i = 0; i < all.list.n && r == 0; i++)
 			if (all.list.data[i].hour == hour) {
 				spans += kind == SQ_KIND_SPANS ? all.list.data[i].rows : 0;
-				r = remove_block(p, all.list.data[i].n, reterr_diag);
+				r = sq_remove_span_block(p, all.list.data[i].n, reterr_diag);
 			}
 	}
 	r = sq_spans_end(p, r, reterr_diag);
@@ -226,13 +235,13 @@ static int drop_hour(struct sq_spans *p, u32 hour, struct diag *reterr_diag)
 	return r;
 }
 
+/* What to do about the size: thin the hour, or evict it. */
 struct choice {
 	bool any, thin;
 	u32 hour, thinned;
 };
 
-/* The next thing to do about the size. */
-static int next_step(struct sq_spans *p, struct choice *ret, struct diag *reterr_diag)
+static int choose_step(struct sq_spans *p, struct choice *ret, struct diag *reterr_diag)
 {
 	_cleanup_sq_span_list_ struct sq_span_list all = {};
 	struct choice oldest = {}, thick = {};
@@ -257,7 +266,7 @@ static int next_step(struct sq_spans *p, struct choice *ret, struct diag *reterr
 	return r;
 }
 
-static void give_back(struct sq_spans *p)
+static void shrink_file(struct sq_spans *p)
 {
 	sqlite3_exec(p->writer->db, "PRAGMA incremental_vacuum", NULL, NULL, NULL);
 	sqlite3_wal_checkpoint_v2(p->writer->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
@@ -271,18 +280,18 @@ int sq_spans_make_smaller(struct sq_spans *p, struct diag *reterr_diag)
 	while (r == 0 && (r = used_bytes(p, &used, &unused)) == 0 && used > limit) {
 		struct choice c = {};
 
-		r = next_step(p, &c, reterr_diag);
+		r = choose_step(p, &c, reterr_diag);
 		if (r == 0 && !c.any)
 			break;
 		if (r == 0)
 			r = c.thin ? sq_thin_hour(p, c.hour, c.thinned + 1, reterr_diag)
-				   : drop_hour(p, c.hour, reterr_diag);
-		/* A block that cannot be read cannot be thinned, but dropped. */
+				   : evict_hour(p, c.hour, reterr_diag);
+		/* An hour that cannot be read cannot be thinned, but it can be evicted. */
 		if (sq_is_damage(r) && c.thin)
-			r = drop_hour(p, c.hour, reterr_diag);
+			r = evict_hour(p, c.hour, reterr_diag);
 	}
 	if (r == 0)
-		give_back(p);
+		shrink_file(p);
 	return r;
 }
 
@@ -295,7 +304,7 @@ static int keep_size(struct sq_spans *p, struct diag *reterr_diag)
 		return sq_spans_make_smaller(p, reterr_diag);
 	if (r == 0 &&
 	    (unused > used / 4 + (4 << 20) || sq_spans_bytes(p) > p->max_bytes - p->max_bytes / 8))
-		give_back(p);
+		shrink_file(p);
 	return r;
 }
 
@@ -306,15 +315,15 @@ int sq_spans_tidy(struct sq_spans *p, u64 now_ms, struct diag *reterr_diag)
 	int r;
 
 	pthread_mutex_lock(&p->write_lock);
-	r = drop_old(p, now_ms, reterr_diag);
+	r = evict_expired(p, now_ms, reterr_diag);
 	if (r == 0)
 		r = keep_size(p, reterr_diag);
 	while (r == 0 && more && clock_ns(CLOCK_MONOTONIC) < until && sq_has_room(p->s)) {
 		more = false;
-		r = merge_some(p, SQ_KIND_SPANS, now_ms, until, &more, reterr_diag);
+		r = merge_hours(p, SQ_KIND_SPANS, now_ms, until, &more, reterr_diag);
 		if (r == 0)
-			r = merge_some(p, SQ_KIND_LINKS, now_ms, until, &more, reterr_diag);
-		/* Writers come in between. */
+			r = merge_hours(p, SQ_KIND_LINKS, now_ms, until, &more, reterr_diag);
+		/* Let writers in between. */
 		pthread_mutex_unlock(&p->write_lock);
 		pthread_mutex_lock(&p->write_lock);
 	}

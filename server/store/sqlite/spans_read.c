@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading spans and samples of spans. A reader has its own connection, and one transaction. */
+/* Reading spans and links. Each query has a connection of its own and one transaction. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,7 @@ int sq_list_span_blocks(struct sq_conn *c, enum sq_kind kind, u64 from_ms, u64 t
 	return r;
 }
 
-static bool has_any(sqlite3_stmt *st, const u8 (*traces)[16], size_t n)
+static bool may_have_traces(sqlite3_stmt *st, const u8 (*traces)[16], size_t n)
 {
 	const u8 *bits = sqlite3_column_blob(st, 8);
 	size_t size = bits ? (size_t)sqlite3_column_bytes(st, 8) : 0;
@@ -53,7 +53,7 @@ static bool has_any(sqlite3_stmt *st, const u8 (*traces)[16], size_t n)
 	return !traces;
 }
 
-/* 0: the statement is at the row, which is whole. 1: nothing that is asked for is in it. */
+/* 0: the statement is at the row, which is whole. 1: the block has none of the traces. */
 static int get_block(struct sq_conn *c, s64 n, const u8 (*traces)[16], size_t n_traces,
 		     sqlite3_stmt **ret)
 {
@@ -66,7 +66,7 @@ static int get_block(struct sq_conn *c, s64 n, const u8 (*traces)[16], size_t n_
 	}
 	if (r != SQLITE_ROW)
 		return r == SQLITE_DONE ? -EBADMSG : sq_error(c, "cannot read", NULL);
-	if (!has_any(st, traces, n_traces))
+	if (!may_have_traces(st, traces, n_traces))
 		return 1;
 	if (sq_span_block_sum(st) != (u64)sqlite3_column_int64(st, 7))
 		return sqlite3_errcode(c->db) == SQLITE_NOMEM ? -ENOMEM : -EBADMSG;
@@ -98,9 +98,9 @@ int sq_read_links(struct sq_conn *c, s64 n, const u8 (*traces)[16], size_t n_tra
 				    into);
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
-/* A reader with its transaction; NULL when there is nothing to read. */
+/* Begins a transaction on a new connection; NULL when there is no file yet. */
 static int open_reader(struct sq_spans *p, struct sq_conn **ret, struct diag *reterr_diag)
 {
 	int r;
@@ -122,8 +122,8 @@ static void close_reader(struct sq_conn **c)
 }
 #define _cleanup_reader_ __attribute__((cleanup(close_reader)))
 
-/* What is damaged is left out and told. */
-static int forgive(struct sq_spans *p, int r, bool *damaged)
+/* Leaves a damaged block out, and notes that in the answer. */
+static int skip_damaged(struct sq_spans *p, int r, bool *damaged)
 {
 	if (!sq_is_damage(r))
 		return MIN(r, 0);
@@ -149,12 +149,12 @@ static int find_spans(struct sq_spans *p, const struct store_span_filter *f, str
 		r = sq_read_spans(c, blocks.list.data[i].n,
 				  SQ_ROOTS | (f->roots || f->endpoint ? 0 : SQ_REST), f->traces,
 				  f->n_traces, out);
-		/* Of a block that is wrong half-way nothing is taken. */
+		/* Drop what was read of a block before its damage showed. */
 		if (r < 0) {
 			out->spans.n = n;
 			out->attributes.n = at;
 		}
-		r = forgive(p, r, &out->damaged);
+		r = skip_damaged(p, r, &out->damaged);
 		store_spans_filter(out, n, at, f);
 		if (r == 0 && out->spans.n > max && f->limit)
 			r = store_spans_slowest(out, f->limit);
@@ -176,8 +176,8 @@ int sq_find_spans(struct store *base, const struct store_span_filter *f, struct 
 	return store_spans_answer(r, &out, f->limit, &why, ret, reterr_diag);
 }
 
-static bool wanted(const struct store_link_filter *f, const struct store_links *l,
-		   const struct store_link *e)
+static bool link_matches(const struct store_link_filter *f, const struct store_links *l,
+			 const struct store_link *e)
 {
 	return e->time_ms >= f->from_ms && e->time_ms < f->to_ms &&
 	       (!f->type || !strcmp(profile_string(l->profile, e->type), f->type)) &&
@@ -202,9 +202,9 @@ static int find_links(struct sq_spans *p, const struct store_link_filter *f,
 		r = sq_read_links(c, blocks.list.data[i].n, f->traces, f->n_traces, out);
 		if (r < 0)
 			out->links.n = n;
-		r = forgive(p, r, &out->damaged);
+		r = skip_damaged(p, r, &out->damaged);
 		for (; n < out->links.n; n++)
-			if (wanted(f, out, &out->links.data[n]))
+			if (link_matches(f, out, &out->links.data[n]))
 				out->links.data[kept++] = out->links.data[n];
 		out->links.n = kept;
 		if (r == 0 && kept > STORE_MAX_LINKS)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The embedded engine: opening, transactions, and the list of blocks. See sqlite.h for what lies
- * where, doc/design/0006-store.md for why.
+ * The embedded engine: opening, transactions, and the list of blocks. doc/design/0006-store.md
+ * gives the reasons, doc/format/block.md the format.
  */
 #include "server/store/sqlite/sqlite.h"
 
@@ -19,6 +19,8 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "server/store/sqlite/maintain.h"
+#include "server/store/sqlite/repair.h"
 #include "server/store/sqlite/spans.h"
 
 #define SCHEMA_VERSION 2
@@ -39,7 +41,7 @@ const char sq_schema[] =
 	"CREATE TABLE functions(n INTEGER PRIMARY KEY, id INTEGER NOT NULL, name BLOB NOT NULL,"
 	" system_name BLOB, file BLOB NOT NULL, start_line INTEGER NOT NULL);"
 	"CREATE INDEX functions_id ON functions(id);"
-	/* named: the frames that it really is, when symbols came late. */
+	/* named: the frames that stand for this one since symbols arrived. */
 	"CREATE TABLE frames(n INTEGER PRIMARY KEY, id INTEGER NOT NULL, kind INTEGER NOT NULL,"
 	" flags INTEGER NOT NULL, mapping INTEGER NOT NULL, address INTEGER NOT NULL,"
 	" function INTEGER NOT NULL, line INTEGER NOT NULL, col INTEGER NOT NULL, named BLOB);"
@@ -53,7 +55,7 @@ const char sq_schema[] =
 	" stacks_sum INTEGER NOT NULL, body_sum INTEGER NOT NULL, series BLOB NOT NULL,"
 	" stacks BLOB NOT NULL, body BLOB NOT NULL);"
 	"CREATE TABLE tokens(token BLOB PRIMARY KEY, ms INTEGER NOT NULL) WITHOUT ROWID;"
-	/* One row: the next number of each table, and the sum of all blocks' sums. */
+	/* One row: the next number of each table, and the sum of the sums of all blocks. */
 	STATE_TABLE "PRAGMA user_version=2;";
 
 const char *const sq_table_names[SQ_TABLES] = {"series", "mappings", "functions",
@@ -67,7 +69,7 @@ void sq_change_deinit(struct sq_change *c)
 
 /* ---- transactions ---- */
 
-/* What is known of ids may be of rows that were never committed, or are gone. */
+/* After a rollback or a sweep the map may have ids of rows that are not there. */
 void sq_forget_ids(struct sq *s)
 {
 	for (size_t i = 0; i < SQ_TABLES; i++) {
@@ -76,7 +78,7 @@ void sq_forget_ids(struct sq *s)
 	}
 }
 
-/* Past its share of memory the whole map is begun again. */
+/* Empties the map once it has used its share of memory. */
 static void bound_ids(struct sq *s)
 {
 	u64 bytes = 0;
@@ -98,18 +100,10 @@ int sq_begin(struct sq *s, struct diag *reterr_diag)
 		       : 0;
 }
 
-/* A question that is not reset keeps the log from being emptied. */
-static void reset_all(struct sq_conn *c)
-{
-	for (size_t i = 0; i < SQL_N; i++)
-		if (c->statements[i])
-			sqlite3_reset(c->statements[i]);
-}
-
 void sq_rollback(struct sq *s)
 {
-	reset_all(s->writer);
-	/* SQLite may have done it already: then this fails. */
+	sq_reset_all(s->writer);
+	/* Fails when SQLite has rolled back by itself. */
 	sq_run(s->writer, SQL_ROLLBACK);
 	sq_forget_ids(s);
 }
@@ -121,7 +115,7 @@ static int compare_n(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static void apply(struct sq *s, struct sq_change *c)
+static void apply_change(struct sq *s, struct sq_change *c)
 {
 	size_t kept = 0;
 
@@ -152,7 +146,7 @@ int sq_put_state(struct sq_conn *c, const s64 next[SQ_TABLES], u64 blocks)
 	return sqlite3_step(st) == SQLITE_DONE ? 0 : -EIO;
 }
 
-/* What the blocks' sum is when the change is made. */
+/* The sum of all blocks once the change is made. */
 static u64 changed_sum(const struct sq *s, struct sq_change *c)
 {
 	u64 sum = s->blocks_sum;
@@ -180,11 +174,11 @@ int sq_commit(struct sq *s, struct sq_change *c, struct diag *reterr_diag)
 	    (sq_put_state(s->writer, s->next, sum) < 0 || sq_run(s->writer, SQL_COMMIT) < 0))
 		r = sq_error(s->writer, "cannot write", reterr_diag);
 	if (r == 0) {
-		apply(s, c);
+		apply_change(s, c);
 		s->blocks_sum = sum;
 	}
 	pthread_rwlock_unlock(&s->list_lock);
-	reset_all(s->writer);
+	sq_reset_all(s->writer);
 	if (r < 0)
 		sq_rollback(s);
 	else if ((u64)s->wal_pages * SQ_PAGE > MIN(s->limits.max_bytes / 16, 64ULL << 20))
@@ -200,7 +194,7 @@ static int on_wal(void *arg, sqlite3 *db, const char *name, int pages)
 
 /* ---- opening ---- */
 
-/* Where late symbols look: of most frames nothing. It is only for speed, so it may fail. */
+/* For late symbols, and without most frames. Only speed depends on this index: it may fail. */
 static void index_nameless(struct sq *s)
 {
 	(void)sqlite3_exec(s->writer->db,
@@ -225,8 +219,8 @@ u64 sq_name_sum(u32 n, const void *name, size_t size)
 	return hash_bytes(name, size) ^ hash_u64(n);
 }
 
-/* What is missing keeps its number, so that nothing else gets it. */
-static int keep_numbers(struct sq *s, u32 below)
+/* Gives numbers below this one that have no name a placeholder, so that no name gets them. */
+static int reserve_names(struct sq *s, u32 below)
 {
 	char text[48];
 	u32 id;
@@ -239,7 +233,7 @@ static int keep_numbers(struct sq *s, u32 below)
 	return r;
 }
 
-/* Number 0 is "", and not in the table. */
+/* Number 0 is "" and not in the table. */
 static int load_names(struct sq *s, struct diag *reterr_diag)
 {
 	sqlite3_stmt *st;
@@ -260,7 +254,7 @@ static int load_names(struct sq *s, struct diag *reterr_diag)
 			res = -EBADMSG;
 			break;
 		}
-		res = keep_numbers(s, (u32)n);
+		res = reserve_names(s, (u32)n);
 		if (res == 0)
 			res = strtab_add(&s->names, name, size, &id);
 	}
@@ -305,14 +299,14 @@ static int load_entries(struct sq *s, struct diag *reterr_diag)
 		if (vec_push(&s->entries, e) < 0)
 			return diag_set(reterr_diag, -ENOMEM, "out of memory");
 		s->blocks_sum += sq_entry_sum(&e);
-		if (keep_numbers(s, MAX(e.service, e.type) + 1) < 0)
+		if (reserve_names(s, MAX(e.service, e.type) + 1) < 0)
 			return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	}
 	s->names_saved = (u32)s->names.n;
 	return r == SQLITE_DONE ? 0 : sq_error(s->writer, s->path, reterr_diag);
 }
 
-/* Numbers that were given once are not given again: whoever lost the row may still refer to it. */
+/* No number is given twice: a block may still refer to a row that is lost. */
 static int load_state(struct sq *s, struct diag *reterr_diag)
 {
 	sqlite3_stmt *st = NULL;
@@ -337,7 +331,7 @@ static int load_state(struct sq *s, struct diag *reterr_diag)
 	for (size_t i = 0; i < SQ_TABLES; i++)
 		s->next[i] = MAX(s->next[i], next[i]);
 	if (r == 0 && !whole)
-		r = diag_set(reterr_diag, -EBADMSG, "blocks are not those that were written");
+		r = diag_set(reterr_diag, -EBADMSG, "the list of blocks has lost some");
 	return r;
 }
 
@@ -427,12 +421,12 @@ static int lock_directory(struct sq *s, struct diag *reterr_diag)
 	return 0;
 }
 
-/* Larger files are not read as a whole when they are opened. */
+/* Of a larger file only small tables are checked when it is opened. */
 #define MAX_CHECKED_BYTES (256ULL << 20)
 
 /*
- * What is written into a page that is damaged inside is lost with it, so this is better known
- * before than when something is read. Blocks and rows have sums of their own.
+ * Whatever is written into a damaged page is lost, so damage must be found before the first write
+ * and not by the first read. Blocks and rows have sums of their own.
  */
 static int check_pages(struct sq *s, struct diag *reterr_diag)
 {
@@ -445,21 +439,13 @@ static int check_pages(struct sq *s, struct diag *reterr_diag)
 	size_t n = large ? ARRAY_SIZE(small) : ARRAY_SIZE(all);
 
 	for (size_t i = 0; i < n; i++) {
-		sqlite3_stmt *st = NULL;
-		bool ok = false;
-
-		if (sqlite3_prepare_v2(s->writer->db, large ? small[i] : all[i], -1, &st, NULL) ==
-			    SQLITE_OK &&
-		    sqlite3_step(st) == SQLITE_ROW)
-			ok = !strcmp((const char *)sqlite3_column_text(st, 0), "ok");
-		sqlite3_finalize(st);
-		if (!ok)
+		if (!sq_pages_are_whole(s->writer, large ? small[i] : all[i]))
 			return diag_set(reterr_diag, -EBADMSG, "some of its pages are damaged");
 	}
 	return 0;
 }
 
-static int load(struct sq *s, struct diag *reterr_diag)
+static int load_all(struct sq *s, struct diag *reterr_diag)
 {
 	int r = load_numbers(s, reterr_diag);
 
@@ -490,7 +476,7 @@ int sq_open_file(struct sq *s, struct diag *reterr_diag)
 	if (r == 0)
 		r = check_pages(s, reterr_diag);
 	if (r == 0)
-		r = load(s, reterr_diag);
+		r = load_all(s, reterr_diag);
 	if (r == 0)
 		sqlite3_wal_hook(s->writer->db, on_wal, s);
 	return r;
@@ -542,7 +528,7 @@ static void sq_close(struct store *base)
 	free(s);
 }
 
-static struct sq *create(const char *where, const struct store_limits *l)
+static struct sq *create_store(const char *where, const struct store_limits *l)
 {
 	struct sq *s = calloc(1, sizeof(*s));
 	_cleanup_str_ struct str path = {};
@@ -567,7 +553,7 @@ static struct sq *create(const char *where, const struct store_limits *l)
 	return s;
 }
 
-/* Its lock says that there was a database, and what is left of it is no byte. */
+/* The lock file says that there was a database, and the database is empty. */
 static bool was_emptied(const struct sq *s)
 {
 	struct stat lock, file;
@@ -576,7 +562,7 @@ static bool was_emptied(const struct sq *s)
 	       !file.st_size;
 }
 
-/* Whatever is damaged, in the end there is a store that takes what comes. */
+/* Whatever is damaged, this ends with a store that accepts batches, or with an I/O error. */
 static int open_or_repair(struct sq *s, struct diag *reterr_diag)
 {
 	struct diag why = {};
@@ -591,7 +577,7 @@ static int open_or_repair(struct sq *s, struct diag *reterr_diag)
 	else if (log == SQ_LOG_WHOLE)
 		r = sq_open_file(s, &why);
 	else
-		r = diag_set(&why, -EBADMSG, "its log has lost what was committed");
+		r = diag_set(&why, -EBADMSG, "its log has lost transactions");
 	if (sq_is_damage(r)) {
 		sq_close_file(s, true);
 		r = sq_repair_closed(s, log, why.text, reterr_diag);
@@ -605,7 +591,7 @@ static int open_or_repair(struct sq *s, struct diag *reterr_diag)
 static int sq_open(const char *where, const struct store_limits *l, struct diag *reterr_diag,
 		   struct store **ret)
 {
-	struct sq *s = create(where, l);
+	struct sq *s = create_store(where, l);
 	int r;
 
 	if (!s)
@@ -619,11 +605,28 @@ static int sq_open(const char *where, const struct store_limits *l, struct diag 
 		sq_close(&s->base);
 		return diag_set(reterr_diag, r, "%s: %s", where, strerror(-r));
 	}
-	/* Without it was_emptied() knows less, that is all. */
+	/* For was_emptied(), which can do without. */
 	if (pwrite(s->lock_fd, "1", 1, 0) != 1)
 		log_debug("%s/lock cannot be written: %s", s->dir, strerror(errno));
 	*ret = &s->base;
 	return 0;
+}
+
+/* ---- damage ---- */
+
+void sq_note_damaged_block(struct sq *s, s64 n)
+{
+	pthread_mutex_lock(&s->pool_lock);
+	map_put(&s->damaged, (u64)n, 1);
+	pthread_mutex_unlock(&s->pool_lock);
+}
+
+void sq_note_damaged_row(struct sq *s)
+{
+	pthread_mutex_lock(&s->pool_lock);
+	s->damaged_rows++;
+	pthread_mutex_unlock(&s->pool_lock);
+	s->broken = true;
 }
 
 /* ---- figures ---- */

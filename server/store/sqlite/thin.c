@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Thinning: which traces of an hour stay when there are too many.
+ * Thinning: decides which traces of an hour stay when there are too many. These stay:
  *
- *	- with an error in any span;
- *	- slow ones: an entry of a service that took longer than 95 % of its endpoint's of the hour;
- *	- of the others a share: each time a quarter of what was left, but never fewer than about
+ *	- traces with an error in any span;
+ *	- slow traces: those with an entry span that took longer than 95 % of the entry spans of its
+ *	  endpoint in the hour;
+ *	- a share of the others: each time a quarter of those left, but never fewer than about
  *	  MIN_KEPT of an endpoint.
  *
- * The share is by the trace id alone: one stays when so many first bits of its id's hash are zero.
- * So a trace stays or goes with all of its spans, in every service and every store, and what stays
- * at a coarser share is among what stayed at a finer one. What stays of the others stands for
- * 1 << weight like it: percentiles and counts stay right.
+ * The trace id alone decides about the share: a trace is in it when the first bits of its id's hash
+ * are zero. So a trace stays or goes with all its spans, in every service and every store, and each
+ * share is a part of the share before. A span that stays by its share stands for 1 << weight spans,
+ * so percentiles and counts stay right.
  *
  * An hour is thinned in one transaction.
  */
@@ -22,7 +23,7 @@
 #include "base/map.h"
 #include "server/store/sqlite/spans.h"
 
-#define BITS_A_TIME 2
+#define BITS_A_TIME 2 /* of the hash: a quarter stays */
 #define MIN_KEPT 32
 #define SLOW_SHARE 20 /* one in */
 #define LEVEL_MERGED 3
@@ -40,14 +41,14 @@ struct thinning {
 	struct diag *diag;
 	struct sq_span_list spans, links;
 	vec(struct root) roots; /* by endpoint, then duration */
-	/* By trace: weight, for those that stay; what is in neither goes by the coarsest share. */
-	struct map stay, go;
+	struct map stay;	/* trace → weight */
+	struct map go;		/* traces; the coarsest share decides about those in neither map */
 	u64 dropped;
 };
 
 static u64 trace_hash(const u8 trace_id[16])
 {
-	/* The store's maps have no place for the two largest. */
+	/* A map cannot have the two largest keys. */
 	return hash_bytes(trace_id, 16) >> 1;
 }
 
@@ -56,7 +57,7 @@ static bool has_zeros(u64 trace, u32 bits)
 	return !bits || trace >> (63 - bits) == 0;
 }
 
-/* ---- what there is ---- */
+/* ---- reading the hour ---- */
 
 static int note_spans(struct thinning *t, struct spans *s)
 {
@@ -99,7 +100,7 @@ static int list_hour(struct thinning *t)
 	return r;
 }
 
-static int look(struct thinning *t)
+static int read_hour(struct thinning *t)
 {
 	int r = list_hour(t);
 
@@ -118,17 +119,17 @@ static int look(struct thinning *t)
 	return r;
 }
 
-/* ---- what stays ---- */
+/* ---- choosing traces ---- */
 
-/* The best of several reasons: the smallest weight. */
-static int let_stay(struct thinning *t, u64 trace, u32 weight)
+/* A trace may stay for several reasons: the smallest weight counts. */
+static int keep_trace(struct thinning *t, u64 trace, u32 weight)
 {
 	u64 *known = map_get(&t->stay, trace);
 
 	return known && *known <= weight ? 0 : map_put(&t->stay, trace, weight);
 }
 
-static int judge_endpoint(struct thinning *t, const struct root *roots, size_t n)
+static int choose_of_endpoint(struct thinning *t, const struct root *roots, size_t n)
 {
 	u64 all = 0, below = 0;
 	u32 bits = 0;
@@ -141,16 +142,16 @@ static int judge_endpoint(struct thinning *t, const struct root *roots, size_t n
 	for (size_t i = 0; i < n && r == 0; i++) {
 		below += roots[i].stands_for;
 		if (below > all - all / SLOW_SHARE && roots[i].stands_for == 1)
-			r = let_stay(t, roots[i].trace, 0);
+			r = keep_trace(t, roots[i].trace, 0);
 		else if (has_zeros(roots[i].trace, bits))
-			r = let_stay(t, roots[i].trace, bits);
+			r = keep_trace(t, roots[i].trace, bits);
 		else
 			r = map_put(&t->go, roots[i].trace, 1);
 	}
 	return r;
 }
 
-static int judge(struct thinning *t)
+static int choose_traces(struct thinning *t)
 {
 	size_t to;
 	int r = 0;
@@ -159,13 +160,13 @@ static int judge(struct thinning *t)
 		for (to = from + 1; to < t->roots.n; to++)
 			if (t->roots.data[to].endpoint != t->roots.data[from].endpoint)
 				break;
-		r = judge_endpoint(t, t->roots.data + from, to - from);
+		r = choose_of_endpoint(t, t->roots.data + from, to - from);
 	}
 	return r;
 }
 
-/* Whether a trace stays, and its weight. Of one without an entry here the id alone decides. */
-static bool stays(const struct thinning *t, const u8 trace_id[16], u8 *weight)
+/* Whether a trace stays, and its weight. Without an entry span in this hour its id decides. */
+static bool trace_stays(const struct thinning *t, const u8 trace_id[16], u8 *weight)
 {
 	u64 trace = trace_hash(trace_id), *known = map_get(&t->stay, trace);
 
@@ -179,17 +180,7 @@ static bool stays(const struct thinning *t, const u8 trace_id[16], u8 *weight)
 	return true;
 }
 
-/* ---- writing what stays ---- */
-
-static int put_order(size_t n, u32 **ret)
-{
-	u32 *order = reallocarray(NULL, n + 1, sizeof(*order));
-
-	for (size_t i = 0; order && i < n; i++)
-		order[i] = (u32)i;
-	*ret = order;
-	return order ? 0 : -ENOMEM;
-}
+/* ---- writing the rest ---- */
 
 static int thin_spans(struct thinning *t, s64 n)
 {
@@ -203,14 +194,14 @@ static int thin_spans(struct thinning *t, s64 n)
 	for (size_t i = 0; i < s.spans.n && r == 0; i++) {
 		struct span e = s.spans.data[i];
 
-		if (stays(t, e.trace_id, &e.weight))
+		if (trace_stays(t, e.trace_id, &e.weight))
 			s.spans.data[kept++] = e;
 	}
 	t->dropped += s.spans.n - kept;
 	s.spans.n = kept;
 	store_spans_order(&s);
 	if (r == 0)
-		r = put_order(s.spans.n, &order);
+		r = sq_make_order(s.spans.n, &order);
 	if (r == 0 && kept)
 		r = sq_put_spans(t->p, &s, order, s.spans.n, t->hour, t->thinned, LEVEL_MERGED,
 				 t->diag);
@@ -228,24 +219,14 @@ static int thin_links(struct thinning *t, s64 n)
 	if (r == 0)
 		r = sq_read_links(t->p->writer, n, NULL, 0, &l);
 	for (size_t i = 0; i < l.links.n && r == 0; i++)
-		if (stays(t, l.links.data[i].link.trace_id, &weight))
+		if (trace_stays(t, l.links.data[i].link.trace_id, &weight))
 			l.links.data[kept++] = l.links.data[i];
 	l.links.n = kept;
 	if (r == 0)
-		r = put_order(kept, &order);
+		r = sq_make_order(kept, &order);
 	if (r == 0 && kept)
 		r = sq_put_links(t->p, &l, order, kept, t->hour, t->thinned, LEVEL_MERGED, t->diag);
 	return r;
-}
-
-static int remove_block(struct thinning *t, s64 n)
-{
-	sqlite3_stmt *st = sq_get(t->p->writer, SQL_DEL_SPAN_BLOCK);
-
-	if (!st || sqlite3_bind_int64(st, 1, n) != SQLITE_OK || sqlite3_step(st) != SQLITE_DONE)
-		return sq_error(t->p->writer, "cannot thin spans", t->diag);
-	sqlite3_reset(st);
-	return 0;
 }
 
 static int write_hour(struct thinning *t)
@@ -257,14 +238,14 @@ static int write_hour(struct thinning *t)
 			continue;
 		r = thin_spans(t, t->spans.list.data[i].n);
 		if (r == 0)
-			r = remove_block(t, t->spans.list.data[i].n);
+			r = sq_remove_span_block(t->p, t->spans.list.data[i].n, t->diag);
 	}
 	for (size_t i = 0; i < t->links.list.n && r == 0; i++) {
 		if (t->links.list.data[i].hour != t->hour)
 			continue;
 		r = thin_links(t, t->links.list.data[i].n);
 		if (r == 0)
-			r = remove_block(t, t->links.list.data[i].n);
+			r = sq_remove_span_block(t->p, t->links.list.data[i].n, t->diag);
 	}
 	return r;
 }
@@ -275,9 +256,9 @@ int sq_thin_hour(struct sq_spans *p, u32 hour, u32 thinned, struct diag *reterr_
 	int r = sq_spans_begin(p, reterr_diag);
 
 	if (r == 0)
-		r = look(&t);
+		r = read_hour(&t);
 	if (r == 0)
-		r = judge(&t);
+		r = choose_traces(&t);
 	if (r == 0)
 		r = write_hour(&t);
 	r = sq_spans_end(p, r, reterr_diag);

@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writing a batch: what of its dictionaries is new, then a small block for each service, type and
- * hour, in one transaction.
+ * Writes a batch in one transaction: the rows of its dictionaries that are new, then a small block
+ * for each service, type and hour.
  *
- * Frames are looked at only of stacks that are new, functions only of frames that are new: in the
- * long run nothing is, and a batch costs a look at each of its stacks.
+ * Only the frames of new stacks are looked up, and only the functions of new frames. In the long
+ * run no stack is new, and a batch costs one lookup per stack.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/cleanup.h"
 #include "base/varint.h"
 #include "server/store/sort.h"
+#include "server/store/sqlite/maintain.h"
 #include "server/store/sqlite/spans.h"
 
 #define LEVEL_NEW 1 /* zstd's: blocks that are merged soon */
 
-/* Writes in a row for which there was room and SQLite found none; fewer may be a disk that was full
- * for a moment. */
+/*
+ * So many writes in a row that SQLite refused as if the disk were full, though it has room, mean a
+ * damaged page. After fewer the disk may have been full for a moment.
+ */
 #define MAX_NO_PAGES 3
 
 struct adding {
@@ -42,9 +44,9 @@ static int step_done(struct adding *a, sqlite3_stmt *st, const char *what)
 	return r;
 }
 
-/* Looks into the database: 1 and ret_n, 0 when there is none that is whole. */
-static int find_row(struct adding *a, enum sq_table table, enum sq_statement find, u64 id,
-		    s64 *ret_n)
+/* Searches the database: 1 and ret_n, 0 when there is no row that is whole. */
+static int find_whole_row(struct adding *a, enum sq_table table, enum sq_statement find, u64 id,
+			  s64 *ret_n)
 {
 	struct sq *s = a->s;
 	sqlite3_stmt *st = sq_get(s->writer, find);
@@ -54,7 +56,9 @@ static int find_row(struct adding *a, enum sq_table table, enum sq_statement fin
 	if (!st)
 		return sq_error(s->writer, "cannot read", a->diag);
 	sqlite3_bind_int64(st, 1, (s64)id);
-	/* Of a damaged row another is made: else what comes would be lost with what was. */
+	/*
+	 * A damaged row does not count: a new one is added, so that new samples are not lost, too.
+	 */
 	while (r != 0 && (step = sqlite3_step(st)) == SQLITE_ROW) {
 		n = sqlite3_column_int64(st, 0);
 		r = sq_check_row(s, table, n, id);
@@ -68,9 +72,9 @@ static int find_row(struct adding *a, enum sq_table table, enum sq_statement fin
 	return r == 0;
 }
 
-/* The number of what has an id: 1 and ret_n, 0 when it is new, negative on failure. */
-static int look_up(struct adding *a, enum sq_table table, enum sq_statement find, u64 id,
-		   s64 *ret_n)
+/* The number of the row with this id: 1 and ret_n, 0 when it is new, negative on failure. */
+static int find_number(struct adding *a, enum sq_table table, enum sq_statement find, u64 id,
+		       s64 *ret_n)
 {
 	struct sq *s = a->s;
 	u64 *known = map_get(&s->ids[table], id);
@@ -83,14 +87,14 @@ static int look_up(struct adding *a, enum sq_table table, enum sq_statement find
 	}
 	if (s->complete[table])
 		return 0;
-	r = find_row(a, table, find, id, ret_n);
+	r = find_whole_row(a, table, find, id, ret_n);
 	if (r <= 0)
 		return r;
 	sq_mark(s, table, (u64)*ret_n);
 	return map_put(&s->ids[table], id, (u64)*ret_n) < 0 ? -ENOMEM : 1;
 }
 
-/* The next number of a table, under which the id is from now on known. */
+/* Gives a new id the next number of the table. */
 static int take_number(struct adding *a, enum sq_table table, u64 id, s64 *ret_n)
 {
 	*ret_n = a->s->next[table]++;
@@ -109,7 +113,7 @@ static int add_mapping(struct adding *a, u32 mapping, s64 *ret_n)
 	};
 	u64 id = store_id(parts, sizeof(parts));
 	sqlite3_stmt *st;
-	int r = look_up(a, SQ_MAPPINGS, SQL_FIND_MAPPING, id, ret_n);
+	int r = find_number(a, SQ_MAPPINGS, SQL_FIND_MAPPING, id, ret_n);
 
 	if (r)
 		return MIN(r, 0);
@@ -129,7 +133,7 @@ static int add_function(struct adding *a, u32 function, s64 *ret_n)
 	const struct profile *p = a->b->profile;
 	const struct profile_function *f = &p->functions.data[function];
 	sqlite3_stmt *st;
-	int r = look_up(a, SQ_FUNCTIONS, SQL_FIND_FUNCTION, a->b->functions[function], ret_n);
+	int r = find_number(a, SQ_FUNCTIONS, SQL_FIND_FUNCTION, a->b->functions[function], ret_n);
 
 	if (r)
 		return MIN(r, 0);
@@ -154,7 +158,7 @@ static int add_frame(struct adding *a, u32 frame, s64 *ret_n)
 	const struct profile_frame *f = &a->b->profile->frames.data[frame];
 	s64 mapping = 0, function = 0; /* 0 = none: numbers begin with 1 */
 	sqlite3_stmt *st;
-	int r = look_up(a, SQ_FRAMES, SQL_FIND_FRAME, a->b->frames[frame], ret_n);
+	int r = find_number(a, SQ_FRAMES, SQL_FIND_FRAME, a->b->frames[frame], ret_n);
 
 	if (r)
 		return MIN(r, 0);
@@ -194,7 +198,7 @@ static int add_stack(struct adding *a, u32 stack, s64 *ret_n)
 	_cleanup_str_ struct str frames = {};
 	sqlite3_stmt *st;
 	s64 n = 0;
-	int r = look_up(a, SQ_STACKS, SQL_FIND_STACK, a->b->stacks[stack], ret_n);
+	int r = find_number(a, SQ_STACKS, SQL_FIND_STACK, a->b->stacks[stack], ret_n);
 
 	if (r)
 		return MIN(r, 0);
@@ -220,7 +224,7 @@ static int add_series(struct adding *a, u32 at, s64 *ret_n)
 	_cleanup_str_ struct str text = {};
 	sqlite3_stmt *st;
 	size_t n;
-	int r = look_up(a, SQ_SERIES, SQL_FIND_SERIES, e->id, ret_n);
+	int r = find_number(a, SQ_SERIES, SQL_FIND_SERIES, e->id, ret_n);
 
 	if (r)
 		return MIN(r, 0);
@@ -241,7 +245,7 @@ static int add_series(struct adding *a, u32 at, s64 *ret_n)
 
 /* ---- names of services and types ---- */
 
-static int name_of(struct adding *a, const char *name, u32 *ret)
+static int number_of_name(struct adding *a, const char *name, u32 *ret)
 {
 	int r;
 
@@ -328,7 +332,7 @@ int sq_add_block(struct sq *s, const struct sq_entry *e, const struct block_part
 	return vec_push(&c->added, full);
 }
 
-/* Samples [from, to) are of one block; stacks and series: numbers by the batch's positions. */
+/* Encodes samples [from, to). stacks, series: numbers, indexed as in the batch. */
 static int encode_group(const struct store_batch *b, size_t from, size_t to, const u32 *stacks,
 			const u32 *series, struct block_parts *ret)
 {
@@ -397,9 +401,9 @@ static int add_blocks(struct adding *a, const u32 *stacks, const u32 *series, st
 				     .resolution = 1};
 
 		to = group_end(b, from);
-		r = name_of(a, profile_string(b->profile, service_of(b, first)), &e.service);
+		r = number_of_name(a, profile_string(b->profile, service_of(b, first)), &e.service);
 		if (r == 0)
-			r = name_of(a, b->types[first->type], &e.type);
+			r = number_of_name(a, b->types[first->type], &e.type);
 		if (r == 0)
 			r = encode_group(b, from, to, stacks, series, &parts);
 		if (r == 0)
@@ -429,32 +433,7 @@ static int add_dictionaries(struct adding *a, u32 *stacks, u32 *series)
 	return r;
 }
 
-/* 1 when the token is known. */
-static int take_token(struct adding *a, const u8 token[16])
-{
-	sqlite3_stmt *st = sq_get(a->s->writer, SQL_FIND_TOKEN);
-	int r;
-
-	if (!st)
-		return sq_error(a->s->writer, "cannot read", a->diag);
-	sqlite3_bind_blob(st, 1, token, 16, SQLITE_STATIC);
-	r = sqlite3_step(st);
-	if (r == SQLITE_ROW) {
-		sqlite3_reset(st);
-		return 1;
-	}
-	if (r != SQLITE_DONE)
-		return sq_error(a->s->writer, "cannot read", a->diag);
-	sqlite3_reset(st);
-	st = sq_get(a->s->writer, SQL_ADD_TOKEN);
-	if (!st)
-		return sq_error(a->s->writer, "cannot write", a->diag);
-	sqlite3_bind_blob(st, 1, token, 16, SQLITE_STATIC);
-	sqlite3_bind_int64(st, 2, (s64)time(NULL) * 1000);
-	return step_done(a, st, "cannot write a token");
-}
-
-/* In a transaction. 1 when there was nothing to do. */
+/* In a transaction. 1: the token is known, nothing was written. */
 static int write_batch(struct adding *a, const u8 *token, struct sq_change *c, u32 *ret_names)
 {
 	const struct store_batch *b = a->b;
@@ -463,7 +442,7 @@ static int write_batch(struct adding *a, const u8 *token, struct sq_change *c, u
 	int r = stacks && series ? 0 : -ENOMEM;
 
 	if (r == 0 && token)
-		r = take_token(a, token);
+		r = sq_take_token(a->s->writer, token, a->diag);
 	if (r == 0)
 		r = add_dictionaries(a, stacks, series);
 	if (r == 0)
@@ -473,7 +452,7 @@ static int write_batch(struct adding *a, const u8 *token, struct sq_change *c, u
 	return r;
 }
 
-static int write_whole(struct adding *a, const u8 *token)
+static int write_transaction(struct adding *a, const u8 *token)
 {
 	_cleanup_sq_change_ struct sq_change c = {};
 	struct sq *s = a->s;
@@ -485,7 +464,7 @@ static int write_whole(struct adding *a, const u8 *token)
 	r = write_batch(a, token, &c, &names);
 	if (r == 0)
 		r = sq_commit(s, &c, a->diag);
-	else if (r == 1) /* nothing was changed, and nothing learned that is not so */
+	else if (r == 1) /* `ids` did not change: sq_rollback() would empty it */
 		sq_run(s->writer, SQL_ROLLBACK);
 	else
 		sq_rollback(s);
@@ -509,10 +488,10 @@ int sq_write(struct store *base, const struct store_batch *b, const u8 token[16]
 		r = sq_write_links(a.s, &b->links, token, &why);
 	if (r == 0) {
 		pthread_mutex_lock(&a.s->write_lock);
-		r = write_whole(&a, token);
+		r = write_transaction(&a, token);
 		pthread_mutex_unlock(&a.s->write_lock);
 	}
-	/* Not the batch's fault: it is welcome when maintain() has been there. */
+	/* Not the fault of the batch: the sender may repeat it after the repair. */
 	if (sq_is_damage(r)) {
 		a.s->broken = true;
 		return diag_set(reterr_diag, -EAGAIN,
