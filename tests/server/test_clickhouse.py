@@ -210,7 +210,7 @@ def refused(executable, url):
     ("clickhouse://u:wrong-one@/db", "1 to 16 hosts"),
     ("clickhouse://u:wrong-one@127.0.0.1:1/d-b", "letters, digits and _"),
     ("clickhouse://u:wrong-one@127.0.0.1:1/db?cluster=a'b", "letters, digits and _"),
-    ("clickhouse://u:wrong-one@127.0.0.1:1/db?nothing=1", "no option 'nothing'"),
+    ("clickhouse://u:wrong-one@127.0.0.1:1/db?nothing=1", "unknown option 'nothing'"),
     ("clickhouse://u:wrong-one@127.0.0.1:1/db?retry=x", "a number"),
     ("clickhouse://u:wrong-one@127.0.0.1:1/db?password-file=/nowhere", "cannot read the password file"),
     ("clickhouse://u:wrong-one%0a@127.0.0.1:1/db", "a line break"),

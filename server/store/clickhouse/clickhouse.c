@@ -31,7 +31,7 @@ static void close_store(struct store *base)
 	free(s);
 }
 
-static struct ch *create(const struct store_limits *l)
+static struct ch *create_store(const struct store_limits *l)
 {
 	struct ch *s = calloc(1, sizeof(*s));
 
@@ -57,7 +57,7 @@ static int open_store(const char *where, const struct store_limits *l, struct di
 		      struct store **ret)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	struct ch *s = create(l);
+	struct ch *s = create_store(l);
 	const char *host;
 	struct diag d = {};
 	int r;
@@ -83,7 +83,7 @@ static int open_store(const char *where, const struct store_limits *l, struct di
 
 /* ---- figures ---- */
 
-/* Numbers of one line, separated by tabs. */
+/* Parses the numbers of a line, which tabs separate. */
 static bool read_numbers(const char *line, u64 *ret, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -100,7 +100,8 @@ static bool read_numbers(const char *line, u64 *ret, size_t n)
 	return true;
 }
 
-static int ask_numbers(struct ch *s, const char *sql, u64 *ret, size_t n, struct diag *reterr_diag)
+static int select_numbers(struct ch *s, const char *sql, u64 *ret, size_t n,
+			  struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str answer = {};
 	int r = ch_select(s, sql, &answer, reterr_diag);
@@ -127,7 +128,7 @@ static int count_all(struct ch *s, struct store_stats *st, struct diag *reterr_d
 	for (size_t i = 0; i < ARRAY_SIZE(dictionaries) && r == 0; i++) {
 		str_clear(&sql);
 		str_printf(&sql, "SELECT uniqExact(id) FROM %s", dictionaries[i].table);
-		r = ask_numbers(s, str_get(&sql), dictionaries[i].into, 1, reterr_diag);
+		r = select_numbers(s, str_get(&sql), dictionaries[i].into, 1, reterr_diag);
 	}
 	str_clear(&sql);
 	str_puts(&sql, "SELECT count(), toUInt64(sum(count)), "
@@ -136,11 +137,12 @@ static int count_all(struct ch *s, struct store_stats *st, struct diag *reterr_d
 	if (r == 0)
 		r = ch_put_where(s, &all, false, &sql, reterr_diag);
 	if (r == 0)
-		r = ask_numbers(s, str_get(&sql), v, ARRAY_SIZE(v), reterr_diag);
+		r = select_numbers(s, str_get(&sql), v, ARRAY_SIZE(v), reterr_diag);
 	if (r == 0)
-		r = ask_numbers(s, "SELECT count() FROM spans", &st->spans, 1, reterr_diag);
+		r = select_numbers(s, "SELECT count() FROM spans", &st->spans, 1, reterr_diag);
 	if (r == 0)
-		r = ask_numbers(s, "SELECT count() FROM links", &st->span_samples, 1, reterr_diag);
+		r = select_numbers(s, "SELECT count() FROM links", &st->span_samples, 1,
+				   reterr_diag);
 	st->rows = v[0];
 	st->samples = v[1];
 	st->first_ms = v[2];
@@ -148,7 +150,7 @@ static int count_all(struct ch *s, struct store_stats *st, struct diag *reterr_d
 	return r;
 }
 
-/* To count is to read columns of everything: not more than a twentieth of the time. */
+/* Counting reads columns of all rows, so it may take a twentieth of the time at most. */
 static int get_stats(struct store *base, struct store_stats *ret, struct diag *reterr_diag)
 {
 	struct ch *s = ch_of(base);

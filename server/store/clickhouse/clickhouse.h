@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside the ClickHouse engine: SQL over ClickHouse's HTTP interface, rows as RowBinary. The schema
- * is in schema.c. Any number of culprit servers may use one database at once: nothing is
- * locked there, everything that is written twice is one.
+ * Inside the ClickHouse engine: SQL over ClickHouse's HTTP interface, rows in RowBinary. The schema
+ * is in schema.c. Any number of culprit servers may use one database at once. There are no locks in
+ * the database; whatever two servers both write counts once.
  *
- * Two dialects: servers that know insert_deduplication_token (22.2 and later) are "modern", older
- * ones (18.16 on) get no codecs and other ways not to write twice.
+ * Servers that know insert_deduplication_token (22.2 and later) are "modern". Older ones (from
+ * 18.16 on) get no codecs, and other means against writing twice (write.c).
  *
- * Samples lie in partitions (day, resolution, run). What arrives is of resolution 1 and run 0. A
- * day's samples are rounded by writing them again, into a partition of the coarser resolution and
- * of a run that nobody else uses; what a partition is at is in the table `partitions`, where rows
- * are only added and a partition's state only grows (enum ch_state). So every reader sees a day
- * either as it was or as it became, whoever dies meanwhile.
+ * Samples lie in partitions (day, resolution, run). New samples have resolution 1 and run 0. To
+ * round a day, a server writes its samples again, into a partition of the coarser resolution and
+ * with a run number of its own (round.c). The table `partitions` has the state of each partition;
+ * its rows are only added, and a partition's state only grows (enum ch_state). So every reader sees
+ * a day either before or after its rounding, even if the server dies half-way.
  */
 #pragma once
 
@@ -26,45 +26,45 @@
 #define CH_MAX_HOSTS 16
 #define CH_HOUR_MS 3600000ULL
 #define CH_MAX_DEPTH 65536
-#define CH_ALWAYS 999912 /* a month that never is old */
-#define CH_RAW 1	 /* the resolution of what was not rounded, in ms */
+#define CH_ALWAYS 999912 /* the month of rows that are never dropped */
+#define CH_RAW 1	 /* the resolution of samples that were not rounded, in ms */
 
 struct ch_config {
 	char *hosts[CH_MAX_HOSTS]; /* owned: "http://HOST:PORT/" */
 	size_t n_hosts;
-	char *user, *password;	       /* owned; password is never printed */
+	char *user, *password;	       /* owned; the password is never printed */
 	char *database, *cluster, *ca; /* owned; cluster NULL = one node */
 	bool tls, compress;
 	u64 timeout_ms, retry_ms, grace_ms;
 };
 
-/* The dictionaries whose rows are sent once a month. */
+/* Dictionaries. A server sends each row once a month. */
 enum ch_table { CH_SERIES, CH_FUNCTIONS, CH_FRAMES, CH_STACKS, CH_TABLES };
 
 /* In the order of a partition's life. */
 enum ch_state {
-	CH_MAKING = 1, /* not seen yet */
-	CH_OPEN,       /* also what is not in the table */
-	CH_CLOSING,    /* nobody writes into it any more */
-	CH_SUPERSEDED, /* not seen any more */
-	CH_GONE,
+	CH_MAKING = 1, /* being written, and not visible yet */
+	CH_OPEN,       /* visible; also every partition without a row in the table */
+	CH_CLOSING,    /* visible, and closed for new samples */
+	CH_SUPERSEDED, /* not visible any more */
+	CH_GONE,       /* dropped */
 };
 
 struct ch_partition {
 	u32 day; /* 20241231 */
 	u32 resolution, run;
 	u8 state;
-	u64 at_ms; /* when it came into that state */
+	u64 at_ms; /* when it entered the state */
 };
 
 struct ch_partitions {
 	vec(struct ch_partition) list;
 };
 
-/* A day that this server is writing anew. */
+/* The day that this server is rounding. */
 struct ch_rounding {
-	struct ch_partition from, to; /* to.run = 0: none */
-	u64 next_hour;		      /* what is before it is written */
+	struct ch_partition from, to; /* to.run 0: no day */
+	u64 next_hour;		      /* earlier hours are written */
 	bool written;
 };
 
@@ -72,7 +72,7 @@ struct ch_rounding {
 struct ch_cache {
 	struct profile *profile; /* owned */
 	struct map stacks;	 /* id → id in the profile */
-	u64 names;		 /* how many names had come late */
+	u64 names;		 /* rows of the table `names` when it was loaded */
 };
 
 struct ch_conn; /* http.c */
@@ -86,25 +86,25 @@ struct ch {
 
 	pthread_mutex_t conn_lock;
 	struct ch_conn *idle;
-	size_t host; /* the one that answered last */
+	size_t host; /* of config.hosts, the last that answered */
 
 	pthread_mutex_t sent_lock;
-	struct map sent[CH_TABLES]; /* id → the month in which the server was told */
+	struct map sent[CH_TABLES]; /* id → the month in which it was last sent */
 
-	pthread_mutex_t write_lock; /* writes of one token, one after the other */
+	pthread_mutex_t write_lock; /* for writing one token after the other */
 	pthread_cond_t write_done;
-	vec(u64) writing;
+	vec(u64) writing; /* hashes of tokens that are being written */
 
 	pthread_mutex_t cache_lock;
 	struct ch_cache cache;
 
-	struct ch_rounding rounding; /* of the thread that maintains */
+	struct ch_rounding rounding; /* the maintainer's */
 
 	pthread_mutex_t state_lock;
 	struct ch_partitions partitions;
-	u64 partitions_ms; /* monotonic, when they were read; 0 = never */
+	u64 partitions_ms; /* when they were read, monotonic; 0 = never */
 	u64 evicted_rows, evicted_spans;
-	struct store_stats stats; /* as last counted */
+	struct store_stats stats; /* the last that were counted */
 	u64 stats_until_ns;
 };
 
@@ -119,20 +119,20 @@ struct ch_request {
 	const char *sql;
 	const struct str *rows; /* RowBinary for an INSERT, or NULL */
 	const char *settings;	/* "&name=value...", or NULL */
-	const char *token;	/* of an INSERT, where the server knows tokens; or NULL */
+	const char *token;	/* of an INSERT on a modern server, or NULL */
 	u64 timeout_ms;		/* 0 = as configured */
-	bool once;		/* not tried again */
-	bool no_database;	/* the configured one may not be there yet */
+	bool once;		/* do not try again */
+	bool no_database;	/* do not name the database, which may not exist yet */
 };
 
-/* "clickhouse://" taken off; fills the config from URL and environment. */
+/* where: the URL after "clickhouse://". */
 int ch_config_parse(const char *where, struct ch_config *ret, struct diag *reterr_diag);
 void ch_config_deinit(struct ch_config *c);
 /*
- * The answer is in ret (or NULL). Tried again, on the next host, for config.retry_ms when
- * there is no answer or one that says to come again: then -EAGAIN in the end. While it is opened
- * -ENOENT for what is not there, -EACCES when the user is not let in, later -EAGAIN; -ENOSPC; -EIO
- * for any other refusal.
+ * Runs a statement; *ret (or NULL) gets the answer. Without an answer, or with an error that may
+ * pass, it tries the next host, for config.retry_ms in all, and then fails with -EAGAIN. Other
+ * errors: -ENOENT (no such table or database) and -EACCES (user refused), both only while the store
+ * is being opened and -EAGAIN later; -ENOSPC; -EIO for any other error.
  */
 int ch_run(struct ch *s, const struct ch_request *q, struct str *ret, struct diag *reterr_diag);
 int ch_select(struct ch *s, const char *sql, struct str *ret, struct diag *reterr_diag);
@@ -144,19 +144,33 @@ void ch_put_u8(struct str *s, u8 v);
 void ch_put_u32(struct str *s, u32 v);
 void ch_put_u64(struct str *s, u64 v);
 void ch_put_string(struct str *s, const char *text, size_t n);
+/* A string of a profile. */
+void ch_put_text(struct str *s, const struct profile *p, u32 id);
+/* Borrowed from the buffer. */
 bool ch_get_string(struct buf *b, const char **ret, size_t *ret_n);
-/* An array's length, when so many elements of at least that size can be there. */
+/* The length of an array whose elements have at least this size. */
 bool ch_get_count(struct buf *b, size_t element, size_t *ret_n);
-/* 'text', quoted. */
+/* Into a profile: 0, -EBADMSG or -ENOMEM. */
+int ch_get_text(struct buf *b, struct profile *into, u32 *ret);
+/* An array of names, then one of as many values. */
+int ch_get_labels(struct buf *b, struct profile *into, struct profile_label *labels, size_t max,
+		  size_t *ret_n);
+/* An id is a key of struct map, which has no 0 and not the two largest. */
+static inline bool ch_is_id(u64 id)
+{
+	return id - 1 < MAP_GONE_KEY - 1;
+}
+/* 'text', escaped. */
 void ch_sql_string(struct str *s, const char *text);
 /* 1,2,3 */
 void ch_sql_ids(struct str *s, const u64 *ids, size_t n);
+/* -EIO: ClickHouse's answer cannot be parsed. */
 int ch_damaged_answer(struct diag *reterr_diag);
 
 /* ---- schema.c ---- */
 
 int ch_schema(struct ch *s, struct diag *reterr_diag);
-/* "_local" for what ALTER and DROP are about in a cluster, else "". */
+/* "_local" in a cluster, else "": the suffix of tables that ALTER and DROP work on. */
 const char *ch_local(const struct ch *s);
 /* " ON CLUSTER `name`" or "". Borrowed until the next call with the same str. */
 const char *ch_on_cluster(const struct ch *s, struct str *scratch);
@@ -165,8 +179,9 @@ const char *ch_on_cluster(const struct ch *s, struct str *scratch);
 
 int ch_write(struct store *base, const struct store_batch *b, const u8 token[16],
 	     struct diag *reterr_diag);
-/* All frames and functions of the batch, for good: of names that came late. */
+/* Sends all frames and functions of the batch; they are never dropped. For late symbols. */
 int ch_send_frames(struct ch *s, const struct store_batch *b, struct diag *reterr_diag);
+/* Days are numbers like 20241231, in UTC. */
 u32 ch_day_of(u64 time_ms);
 u64 ch_day_begin_ms(u32 day);
 
@@ -189,13 +204,13 @@ struct ch_span_day {
 	u64 bytes, spans;
 };
 
-/* By day: what is too old, or too much, goes. */
+/* Drops days, oldest first, that are too old or beyond the size. days: sorted. */
 int ch_drop_span_days(struct ch *s, struct ch_span_day *days, size_t n, u64 now_ms,
 		      struct diag *reterr_diag);
 
 /* ---- scan.c ---- */
 
-/* " FROM samples WHERE ..."; ids: with those of the filter. */
+/* Appends " FROM samples WHERE ...". ids: with series and stacks of the filter. */
 int ch_put_where(struct ch *s, const struct store_filter *f, bool ids, struct str *sql,
 		 struct diag *reterr_diag);
 /* Answers: 0, or an error and the diag. */
@@ -230,28 +245,32 @@ int ch_name_frames(struct store *base, const char *build_id,
 
 /* ---- partitions.c ---- */
 
-/* What is known of partitions, read again after half a minute or when `fresh`. */
+/* A copy of the table `partitions`; read again after half a minute, or when `fresh`. */
 int ch_partitions_get(struct ch *s, bool fresh, struct ch_partitions *ret,
 		      struct diag *reterr_diag);
 void ch_partitions_deinit(struct ch_partitions *p);
 #define _cleanup_ch_partitions_ __attribute__((cleanup(ch_partitions_deinit)))
 int ch_read_partitions(const struct str *answer, struct ch_partitions *ret,
 		       struct diag *reterr_diag);
+/* Whether queries leave it out. */
 bool ch_is_hidden(const struct ch_partitions *p, const struct ch_partition *e);
-/* The first day from this one on that takes samples. */
+/* NULL: it has no row in the table. */
+const struct ch_partition *ch_find_partition(const struct ch_partitions *p, u32 day, u32 resolution,
+					     u32 run);
+/* The first day from this one on that is open for samples. */
 u32 ch_open_day(const struct ch_partitions *p, u32 day);
-/* The next question reads them again. */
+/* The next ch_partitions_get() reads the table. */
 void ch_partitions_forget(struct ch *s);
 
 /* ---- maintain.c ---- */
 
-/* On disk, of all tables; in a cluster of one replica of each shard. */
+/* Bytes on disk of all tables; in a cluster, of one replica of each shard. */
 int ch_bytes(struct ch *s, u64 *ret, struct diag *reterr_diag);
 int ch_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag);
 
 /* ---- round.c ---- */
 
-/* One step on the way of one day to where its age says it should be. parts: what there is. */
+/* Takes one step of rounding one day. known: the table; parts: partitions that exist. */
 int ch_round(struct ch *s, const struct ch_partitions *known, const struct ch_partitions *parts,
 	     u64 now_ms, struct diag *reterr_diag);
 int ch_set_states(struct ch *s, const struct ch_partition *p, size_t n, struct diag *reterr_diag);

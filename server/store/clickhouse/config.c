@@ -2,7 +2,7 @@
 /*
  * clickhouse://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE?cluster=NAME&...
  *
- * What is wrong with it is told without the text itself, which has the password in it.
+ * Errors never quote the URL, as it has the password.
  */
 #include <curl/curl.h>
 #include <errno.h>
@@ -27,7 +27,7 @@ static int take_text(char **at, const char *text, size_t n)
 	return 0;
 }
 
-/* %41 → A; no byte 0 and nothing that would end a header. */
+/* Decodes %41 to A; refuses NUL, and what would end an HTTP header. */
 static int take_decoded(char **at, const char *text, size_t n, struct diag *reterr_diag)
 {
 	int length = 0;
@@ -35,7 +35,7 @@ static int take_decoded(char **at, const char *text, size_t n, struct diag *rete
 	int r = plain ? take_text(at, plain, (size_t)length) : -ENOMEM;
 
 	if (r == 0 && (strlen(*at) != (size_t)length || strpbrk(*at, "\r\n")))
-		r = diag_set(reterr_diag, -EINVAL, "clickhouse://...: a line break in it");
+		r = diag_set(reterr_diag, -EINVAL, "clickhouse://...: it contains a line break");
 	curl_free(plain);
 	return r;
 }
@@ -62,7 +62,7 @@ static int add_host(struct ch_config *c, const char *host, size_t n, struct diag
 		bracket ? memchr(bracket, ':', n - (size_t)(bracket - host)) : memchr(host, ':', n);
 
 	if (!n || c->n_hosts == CH_MAX_HOSTS)
-		return diag_set(reterr_diag, -EINVAL, "clickhouse://...: 1 to %d hosts",
+		return diag_set(reterr_diag, -EINVAL, "clickhouse://...: needs 1 to %d hosts",
 				CH_MAX_HOSTS);
 	for (size_t i = 0; i < n; i++)
 		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]",
@@ -110,10 +110,11 @@ static int take_option(struct ch_config *c, const char *name, const char *value,
 	if (!strcmp(name, "grace"))
 		return take_number(name, value, 86400, 1000, &c->grace_ms, reterr_diag);
 	if (strcmp(name, "tls") != 0 && strcmp(name, "compress") != 0)
-		return diag_set(reterr_diag, -EINVAL,
-				"clickhouse://...: no option '%.40s'; there are cluster, tls, ca, "
-				"password-file, compress, timeout, retry, grace",
-				name);
+		return diag_set(
+			reterr_diag, -EINVAL,
+			"clickhouse://...: unknown option '%.40s'; there are cluster, tls, ca, "
+			"password-file, compress, timeout, retry, grace",
+			name);
 	r = take_number(name, value, 1, 1, &flag, reterr_diag);
 	if (r == 0)
 		*(*name == 't' ? &c->tls : &c->compress) = flag;
@@ -173,13 +174,14 @@ static int check_name(const char *name, const char *what, struct diag *reterr_di
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
 
 	if (!*name || strspn(name, known) != strlen(name) || strlen(name) > 64)
-		return diag_set(reterr_diag, -EINVAL,
-				"clickhouse://...: the name of the %s has letters, digits and _",
-				what);
+		return diag_set(
+			reterr_diag, -EINVAL,
+			"clickhouse://...: the name of the %s may have letters, digits and _ only",
+			what);
 	return 0;
 }
 
-/* Between processes of one machine gzip takes longer than what it saves. */
+/* Between processes on one machine gzip costs more time than it saves. */
 static int set_defaults(struct ch_config *c, bool on_loopback)
 {
 	c->compress = !on_loopback;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests to ClickHouse: who, which settings, what an error means, and when to try again.
+ * Requests to ClickHouse: credentials, settings, the meaning of errors, and retries.
  *
- * User and password go in headers. What ClickHouse says of an error is told to whoever asked; the
- * request itself never is.
+ * User and password go into headers. Error texts quote ClickHouse's message and never the request.
  */
 #include <curl/curl.h>
 #include <errno.h>
@@ -24,11 +23,11 @@
 #define FIRST_PAUSE_MS 50
 #define LAST_PAUSE_MS 1000
 
-/* ClickHouse's numbers of errors that may be gone a moment later. */
-static const u32 come_again[] = {
-	32,  /* the end of what it read from another server came too early */
+/* Numbers of ClickHouse's errors that may pass. */
+static const u32 transient_errors[] = {
+	32,  /* unexpected end of data from another server */
 	159, /* timeout exceeded */
-	164, /* read only, as long as a replica has no keeper */
+	164, /* read only, while a replica has no keeper */
 	202, /* too many simultaneous queries */
 	203, /* no free connection */
 	209, /* socket timeout */
@@ -51,7 +50,7 @@ struct ch_conn {
 	struct str answer;
 	bool too_large;
 	char error[CURL_ERROR_SIZE];
-	struct ch_conn *next; /* of those that nobody uses */
+	struct ch_conn *next; /* of the idle ones */
 };
 
 /* ---- connections ---- */
@@ -69,7 +68,7 @@ static int add_header(struct curl_slist **list, const char *name, const char *va
 	_cleanup_str_ struct str line = {};
 	struct curl_slist *more;
 
-	/* A header without a value has a semicolon in libcurl's language. */
+	/* libcurl's syntax for a header without a value ends in a semicolon. */
 	str_printf(&line, *value ? "%s: %s" : "%s;", name, value);
 	more = line.failed ? NULL : curl_slist_append(*list, str_get(&line));
 	if (!more)
@@ -115,7 +114,7 @@ static int conn_headers(const struct ch_config *config, bool gzip, struct ch_con
 
 	if (r == 0)
 		r = add_header(&c->headers, "X-ClickHouse-Key", config->password);
-	/* No waiting for "100 Continue", no type. */
+	/* An empty Expect: keeps libcurl from waiting for "100 Continue". */
 	if (r == 0)
 		r = add_header(&c->headers, "Content-Type", "application/octet-stream");
 	if (r == 0 && gzip)
@@ -175,8 +174,8 @@ void ch_disconnect(struct ch *s)
 
 static bool is_transient(u32 code)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(come_again); i++)
-		if (come_again[i] == code)
+	for (size_t i = 0; i < ARRAY_SIZE(transient_errors); i++)
+		if (transient_errors[i] == code)
 			return true;
 	return false;
 }
@@ -212,10 +211,10 @@ static int answer_error(const struct ch *s, const struct ch_conn *c, long status
 	if (status == 401 || status == 403 || code == 192 || code == 193 || code == 194 ||
 	    code == 516)
 		return diag_set(reterr_diag, -EACCES,
-				"%s does not let user '%s' in: check user and password", s->where,
+				"%s refuses user '%s': check user and password", s->where,
 				s->config.user);
 	if (code == 60 || code == 81 || code == 218 || code == 497)
-		r = -ENOENT; /* a table or database that is not there, or not for this user */
+		r = -ENOENT; /* no such table or database, or none that this user may see */
 	else if (code == 243)
 		r = -ENOSPC;
 	else if (is_transient(code) || status == 429 || (status >= 502 && status <= 504))
@@ -230,7 +229,8 @@ static int transfer_error(const struct ch *s, const struct ch_conn *c, CURLcode 
 	const char *text = c->error[0] ? c->error : curl_easy_strerror(code);
 
 	if (c->too_large)
-		return diag_set(reterr_diag, -E2BIG, "%s: an answer of more than 1 GiB", s->where);
+		return diag_set(reterr_diag, -E2BIG, "%s: the answer is larger than 1 GiB",
+				s->where);
 	if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
 		return diag_set(reterr_diag, -EIO,
 				"%s: its certificate is not trusted (%s): give the file of its CA "
@@ -255,18 +255,18 @@ static void add_parameter(CURL *easy, struct str *url, const char *name, const c
 static int make_url(const struct ch *s, CURL *easy, const char *host, const struct ch_request *q,
 		    struct str *url)
 {
-	/* Buffered there until the end: then the status tells of every error. */
+	/* The server buffers the answer, so that the status covers every error. */
 	str_printf(url, "%s?wait_end_of_query=1", host);
 	if (!q->no_database)
 		add_parameter(easy, url, "database", s->config.database);
 	if (s->config.compress)
 		str_puts(url, "&enable_http_compression=1");
-	/* What was written is read from the replica that has it first; the others stand by. */
+	/* Read from the replica that has new rows first; the others are for failures. */
 	if (s->config.cluster)
 		str_puts(url, "&load_balancing=in_order&insert_distributed_sync=1");
 	if (q->rows) {
 		add_parameter(easy, url, "query", q->sql);
-		/* One block, which is there as a whole or not at all. */
+		/* One block, which is written as a whole or not at all. */
 		str_puts(url, "&max_insert_block_size=100000000&insert_deduplicate=1");
 		if (s->modern)
 			str_puts(url, "&async_insert=0");
@@ -282,8 +282,8 @@ static int make_url(const struct ch *s, CURL *easy, const char *host, const stru
 	return url->failed ? -ENOMEM : 0;
 }
 
-static int perform(struct ch *s, struct ch_conn *c, const char *host, const struct ch_request *q,
-		   const struct str *body, bool gzip, struct diag *reterr_diag)
+static int run_once(struct ch *s, struct ch_conn *c, const char *host, const struct ch_request *q,
+		    const struct str *body, bool gzip, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str url = {};
 	CURLcode code;
@@ -306,7 +306,7 @@ static int perform(struct ch *s, struct ch_conn *c, const char *host, const stru
 	curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, c->headers);
 	curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, str_get(body));
 	curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->n);
-	/* On a reused connection libcurl resends an unanswered request by itself. */
+	/* On a used connection libcurl repeats a request that got no answer by itself. */
 	curl_easy_setopt(c->easy, CURLOPT_FRESH_CONNECT, q->once ? 1L : 0L);
 	code = curl_easy_perform(c->easy);
 	if (code != CURLE_OK)
@@ -322,7 +322,7 @@ static void pause_ms(u64 ms)
 	nanosleep(&t, NULL);
 }
 
-/* The hosts in turn, beginning with the one that answered last, with growing pauses. */
+/* Tries the hosts in turn, the last that answered first, with growing pauses. */
 static int try_hosts(struct ch *s, struct ch_conn *c, const struct ch_request *q,
 		     const struct str *body, bool gzip, struct diag *reterr_diag)
 {
@@ -335,7 +335,7 @@ static int try_hosts(struct ch *s, struct ch_conn *c, const struct ch_request *q
 	host = s->host;
 	pthread_mutex_unlock(&s->conn_lock);
 	for (;;) {
-		r = perform(s, c, s->config.hosts[host], q, body, gzip, reterr_diag);
+		r = run_once(s, c, s->config.hosts[host], q, body, gzip, reterr_diag);
 		if (r != -EAGAIN || q->once)
 			break;
 		host = (host + 1) % s->config.n_hosts;
@@ -375,7 +375,7 @@ int ch_run(struct ch *s, const struct ch_request *q, struct str *ret, struct dia
 	if (!c)
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	r = try_hosts(s, c, q, body, gzip, reterr_diag);
-	/* Somebody is changing something there: whoever sends keeps it, and comes again. */
+	/* An administrator may be changing the database: senders keep the batch and retry. */
 	if (s->opened && (r == -EACCES || r == -ENOENT))
 		r = -EAGAIN;
 	if (r == 0 && ret) {

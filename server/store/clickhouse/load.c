@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stacks by their ids: what they are made of is asked for a kind at a time, four questions in all,
- * and kept.
+ * Loads stacks by id, with one query each for stacks, names, frames and functions, and caches them.
  *
- * A row may be there more than once, until ClickHouse merges: always the same, as its id is the
- * hash of what it says.
+ * Until ClickHouse merges parts, a row may be there several times. Its content is always the same,
+ * as the id is the hash of it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,14 +24,9 @@ void ch_loading_deinit(struct ch_loading *l)
 	vec_deinit(&l->frame_list);
 }
 
-static bool is_key(u64 id)
-{
-	return id - 1 < MAP_GONE_KEY - 1;
-}
+/* ---- lists of ids: the frames of stacks, and of named frames ---- */
 
-/* ---- lists of ids: of stacks, and of what frames really are ---- */
-
-/* `wanted`, or NULL: what has to be asked for next. */
+/* wanted: gets the ids in the list, which have to be queried next. */
 static int take_list(struct ch_loading *l, struct buf *b, struct map *by_id, struct map *wanted)
 {
 	struct ch_list e = {.first = l->ids.n};
@@ -40,14 +34,15 @@ static int take_list(struct ch_loading *l, struct buf *b, struct map *by_id, str
 	u64 id;
 	int r = 0;
 
-	if (!buf_u64(b, &id) || !is_key(id) || !ch_get_count(b, sizeof(id), &n) || n > CH_MAX_DEPTH)
+	if (!buf_u64(b, &id) || !ch_is_id(id) || !ch_get_count(b, sizeof(id), &n) ||
+	    n > CH_MAX_DEPTH)
 		return -EBADMSG;
 	e.n = (u32)n;
 	for (size_t i = 0; i < n && r == 0; i++) {
 		u64 part = 0;
 
 		buf_u64(b, &part);
-		r = is_key(part) ? vec_push(&l->ids, part) : -EBADMSG;
+		r = ch_is_id(part) ? vec_push(&l->ids, part) : -EBADMSG;
 		if (r == 0 && !map_get(wanted, part))
 			r = map_put(wanted, part, PROFILE_NONE);
 	}
@@ -74,29 +69,19 @@ int ch_read_lists(struct ch_loading *l, const struct str *answer, struct map *by
 
 /* ---- functions and frames ---- */
 
-static int take_string(struct buf *b, struct profile *into, u32 *ret)
-{
-	const char *text;
-	size_t n;
-
-	if (!ch_get_string(b, &text, &n))
-		return -EBADMSG;
-	return profile_add_string(into, text, n, ret);
-}
-
 static int take_function(struct ch_loading *l, struct buf *b)
 {
 	struct profile_function f = {};
 	u32 at;
 	u64 id;
-	int r = buf_u64(b, &id) && is_key(id) ? 0 : -EBADMSG;
+	int r = buf_u64(b, &id) && ch_is_id(id) ? 0 : -EBADMSG;
 
 	if (r == 0)
-		r = take_string(b, l->into, &f.name);
+		r = ch_get_text(b, l->into, &f.name);
 	if (r == 0)
-		r = take_string(b, l->into, &f.system_name);
+		r = ch_get_text(b, l->into, &f.system_name);
 	if (r == 0)
-		r = take_string(b, l->into, &f.file);
+		r = ch_get_text(b, l->into, &f.file);
 	if (r == 0 && !buf_u32(b, &f.start_line))
 		r = -EBADMSG;
 	if (r == 0)
@@ -117,24 +102,24 @@ int ch_read_functions(struct ch_loading *l, const struct str *answer)
 static int take_mapping(struct ch_loading *l, struct buf *b, u32 *ret)
 {
 	struct profile_mapping m = {};
-	int r = take_string(b, l->into, &m.path);
+	int r = ch_get_text(b, l->into, &m.path);
 
 	if (r == 0)
-		r = take_string(b, l->into, &m.build_id);
+		r = ch_get_text(b, l->into, &m.build_id);
 	*ret = PROFILE_NONE;
 	if (r == 0 && (m.path || m.build_id))
 		r = profile_add_mapping(l->into, &m, ret);
 	return r;
 }
 
-/* Its function is known by id only until functions were asked for. */
+/* The function stays an id until functions are loaded. */
 static int take_frame(struct ch_loading *l, struct buf *b)
 {
 	struct ch_frame f = {.frame.function = PROFILE_NONE};
 	u64 id;
 	int r;
 
-	if (!buf_u64(b, &id) || !is_key(id) || !buf_u8(b, &f.frame.kind) ||
+	if (!buf_u64(b, &id) || !ch_is_id(id) || !buf_u8(b, &f.frame.kind) ||
 	    !buf_u8(b, &f.frame.flags) || f.frame.kind >= FRAME_KIND_N)
 		return -EBADMSG;
 	r = take_mapping(l, b, &f.frame.mapping);
@@ -143,7 +128,7 @@ static int take_frame(struct ch_loading *l, struct buf *b)
 	if (!buf_u64(b, &f.frame.address) || !buf_u64(b, &f.function) ||
 	    !buf_u32(b, &f.frame.line) || !buf_u32(b, &f.frame.column))
 		return -EBADMSG;
-	if (f.function && !is_key(f.function))
+	if (f.function && !ch_is_id(f.function))
 		return -EBADMSG;
 	if (f.function && !map_get(&l->functions, f.function))
 		r = map_put(&l->functions, f.function, PROFILE_NONE);
@@ -162,7 +147,7 @@ int ch_read_frames(struct ch_loading *l, const struct str *answer)
 	return r;
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 static void put_keys(struct str *sql, const struct map *m)
 {
@@ -175,8 +160,8 @@ static void put_keys(struct str *sql, const struct map *m)
 }
 
 /* `select` ... IN (keys of m) */
-static int ask(struct ch *s, const char *select, const struct map *m, struct str *ret,
-	       struct diag *reterr_diag)
+static int select_rows(struct ch *s, const char *select, const struct map *m, struct str *ret,
+		       struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str sql = {};
 
@@ -189,22 +174,23 @@ static int ask(struct ch *s, const char *select, const struct map *m, struct str
 	return sql.failed ? -ENOMEM : ch_select(s, str_get(&sql), ret, reterr_diag);
 }
 
-int ch_ask_functions(struct ch *s, struct ch_loading *l, struct diag *reterr_diag)
+int ch_load_functions(struct ch *s, struct ch_loading *l, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str answer = {};
-	int r = ask(s, "SELECT id, name, system_name, file, start_line FROM functions WHERE id",
-		    &l->functions, &answer, reterr_diag);
+	int r = select_rows(
+		s, "SELECT id, name, system_name, file, start_line FROM functions WHERE id",
+		&l->functions, &answer, reterr_diag);
 
 	return r < 0 ? r : ch_read_functions(l, &answer);
 }
 
-/* Frames, those that they really are, and the functions of all. l->frames: which. */
-int ch_ask_frames(struct ch *s, struct ch_loading *l, struct diag *reterr_diag)
+/* Loads the frames in l->frames, those that stand for them, and the functions of all. */
+int ch_load_frames(struct ch *s, struct ch_loading *l, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str answer = {};
 	struct map more = {};
-	int r = ask(s, "SELECT frame, frames FROM names WHERE frame", &l->frames, &answer,
-		    reterr_diag);
+	int r = select_rows(s, "SELECT frame, frames FROM names WHERE frame", &l->frames, &answer,
+			    reterr_diag);
 
 	if (r == 0)
 		r = ch_read_lists(l, &answer, &l->named, &more);
@@ -213,19 +199,20 @@ int ch_ask_frames(struct ch *s, struct ch_loading *l, struct diag *reterr_diag)
 			r = map_put(&l->frames, it->key, PROFILE_NONE);
 	map_deinit(&more);
 	if (r == 0)
-		r = ask(s,
+		r = select_rows(
+			s,
 			"SELECT id, kind, flags, toString(path), toString(build_id), address, "
 			"function, line, col FROM frames WHERE id",
 			&l->frames, &answer, reterr_diag);
 	if (r == 0)
 		r = ch_read_frames(l, &answer);
-	return r < 0 ? r : ch_ask_functions(s, l, reterr_diag);
+	return r < 0 ? r : ch_load_functions(s, l, reterr_diag);
 }
 
 /* ---- into the profile ---- */
 
-/* One frame as it was stored; -ENOENT when it is not there. */
-static int add_plain(struct ch_loading *l, u64 id, u32 *ret)
+/* The frame as it was written; -ENOENT when it is missing. */
+static int add_plain_frame(struct ch_loading *l, u64 id, u32 *ret)
 {
 	u64 *at = map_get(&l->frames, id), *function;
 	struct ch_frame *f;
@@ -249,19 +236,19 @@ int ch_push_frame(struct ch_loading *l, u64 id, struct ch_reals *out)
 	int r = 0;
 
 	for (u32 i = 0; list && i < list->n && r == 0; i++) {
-		r = add_plain(l, l->ids.data[list->first + i], &frame);
+		r = add_plain_frame(l, l->ids.data[list->first + i], &frame);
 		if (r == 0)
 			r = vec_push(&out->frames, frame);
 	}
 	if (r == 0 && out->frames.n > before)
 		return 0;
-	/* Its names are lost, it is not. */
+	/* Only its names are missing. */
 	out->frames.n = before;
-	r = add_plain(l, id, &frame);
+	r = add_plain_frame(l, id, &frame);
 	return r < 0 ? r : vec_push(&out->frames, frame);
 }
 
-/* -ENOENT when a part of it is not there. */
+/* -ENOENT when a frame is missing. */
 int ch_add_stack(struct ch_loading *l, u64 id, struct ch_reals *scratch, u32 *ret)
 {
 	u64 *at = map_get(&l->stacks, id);
@@ -277,8 +264,8 @@ int ch_add_stack(struct ch_loading *l, u64 id, struct ch_reals *scratch, u32 *re
 	return r < 0 ? r : profile_add_stack(l->into, scratch->frames.data, scratch->frames.n, ret);
 }
 
-static int ask_stacks(struct ch *s, struct ch_loading *l, const u64 *ids, size_t n,
-		      struct diag *reterr_diag)
+static int select_stacks(struct ch *s, struct ch_loading *l, const u64 *ids, size_t n,
+			 struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str sql = {}, answer = {};
 	int r;
@@ -290,7 +277,7 @@ static int ask_stacks(struct ch *s, struct ch_loading *l, const u64 *ids, size_t
 	return r < 0 ? r : ch_read_lists(l, &answer, &l->stacks, &l->frames);
 }
 
-/* ---- what was loaded before ---- */
+/* ---- the cache ---- */
 
 void ch_cache_deinit(struct ch_cache *c)
 {
@@ -299,7 +286,7 @@ void ch_cache_deinit(struct ch_cache *c)
 	*c = (struct ch_cache){};
 }
 
-/* Begun again when it is too large, or when names came that it does not have. */
+/* Empties the cache when it is too large, or when names arrived since. */
 static int prepare_cache(struct ch *s, struct diag *d)
 {
 	_cleanup_str_ struct str answer = {};
@@ -330,10 +317,10 @@ static int load_missing(struct ch *s, const u64 *ids, size_t n, struct diag *d)
 {
 	_cleanup_ch_loading_ struct ch_loading l = {.into = s->cache.profile};
 	struct ch_reals reals = {};
-	int r = ask_stacks(s, &l, ids, n, d);
+	int r = select_stacks(s, &l, ids, n, d);
 
 	if (r == 0)
-		r = ch_ask_frames(s, &l, d);
+		r = ch_load_frames(s, &l, d);
 	for (size_t i = 0; i < n && r == 0; i++) {
 		u32 stack;
 
@@ -347,21 +334,21 @@ static int load_missing(struct ch *s, const u64 *ids, size_t n, struct diag *d)
 	return r;
 }
 
-static int load(struct ch *s, const u64 *ids, size_t n, struct profile *into, u32 *ret_stacks,
-		struct diag *d)
+static int load_stacks(struct ch *s, const u64 *ids, size_t n, struct profile *into,
+		       u32 *ret_stacks, struct diag *d)
 {
 	_cleanup_free_ u64 *missing = calloc(n + 1, sizeof(*missing));
 	size_t n_missing = 0;
 	int r = missing ? prepare_cache(s, d) : -ENOMEM;
 
-	/* Nothing has the ids that a map does not take. */
+	/* No stack has an id that cannot be a key. */
 	for (size_t i = 0; i < n && r == 0; i++)
-		if (is_key(ids[i]) && !map_get(&s->cache.stacks, ids[i]))
+		if (ch_is_id(ids[i]) && !map_get(&s->cache.stacks, ids[i]))
 			missing[n_missing++] = ids[i];
 	if (r == 0 && n_missing)
 		r = load_missing(s, missing, n_missing, d);
 	for (size_t i = 0; i < n && r == 0; i++) {
-		u64 *at = is_key(ids[i]) ? map_get(&s->cache.stacks, ids[i]) : NULL;
+		u64 *at = ch_is_id(ids[i]) ? map_get(&s->cache.stacks, ids[i]) : NULL;
 
 		ret_stacks[i] = at ? (u32)*at : PROFILE_NONE;
 	}
@@ -378,7 +365,7 @@ int ch_load_stacks(struct store *base, const u64 *ids, size_t n, struct profile 
 	if (!n)
 		return 0;
 	pthread_mutex_lock(&s->cache_lock);
-	r = load(s, ids, n, into, ret_stacks, &d);
+	r = load_stacks(s, ids, n, into, ret_stacks, &d);
 	pthread_mutex_unlock(&s->cache_lock);
 	if (r == -EBADMSG)
 		return ch_damaged_answer(reterr_diag);

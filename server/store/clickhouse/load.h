@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stacks on the way from answers into a profile; also for whoever looks for frames by name. */
+/* Turns answers about stacks, frames and functions into a profile. */
 #pragma once
 
 #include "server/store/clickhouse/clickhouse.h"
@@ -10,7 +10,7 @@ struct ch_list {
 };
 
 struct ch_frame {
-	struct profile_frame frame; /* its function is filled in at last */
+	struct profile_frame frame; /* ch_push_frame() fills in the function */
 	u64 function;		    /* id, or 0 */
 };
 
@@ -18,7 +18,7 @@ struct ch_reals {
 	vec(u32) frames; /* of the profile */
 };
 
-/* Maps are by id; a value of PROFILE_NONE is of what was not found yet. */
+/* Maps are by id; PROFILE_NONE: not loaded yet. */
 struct ch_loading {
 	struct profile *into;	  /* borrowed */
 	struct map stacks, named; /* → position in: */
@@ -38,8 +38,8 @@ int ch_read_lists(struct ch_loading *l, const struct str *answer, struct map *by
 int ch_read_frames(struct ch_loading *l, const struct str *answer);
 int ch_read_functions(struct ch_loading *l, const struct str *answer);
 
-int ch_ask_functions(struct ch *s, struct ch_loading *l, struct diag *reterr_diag);
-int ch_ask_frames(struct ch *s, struct ch_loading *l, struct diag *reterr_diag);
-/* Appends what a frame is: itself, or the frames that it really is; -ENOENT. */
+int ch_load_functions(struct ch *s, struct ch_loading *l, struct diag *reterr_diag);
+int ch_load_frames(struct ch *s, struct ch_loading *l, struct diag *reterr_diag);
+/* Appends the frame, or the frames that stand for it since symbols arrived; -ENOENT. */
 int ch_push_frame(struct ch_loading *l, u64 id, struct ch_reals *out);
 int ch_add_stack(struct ch_loading *l, u64 id, struct ch_reals *scratch, u32 *ret);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is done beside: what nobody sees any more is dropped, old days go, older ones are rounded
- * (round.c), months of dictionaries that no day refers to go.
+ * Maintenance: drops partitions that queries do not see any more, old days, and months of
+ * dictionaries that no day refers to; rounds days (round.c).
  *
- * Several servers may do this at once: all of it may be done twice.
+ * Several servers may do this at once: every step may be done twice.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,9 +14,9 @@
 #include "server/store/clickhouse/clickhouse.h"
 
 #define DAY_MS 86400000ULL
-#define ABANDONED_MS DAY_MS /* a run that is in the making for so long never will be made */
+#define ABANDONED_MS DAY_MS /* a run that is being made for so long was given up */
 
-/* ---- what there is ---- */
+/* ---- inventory ---- */
 
 struct part {
 	struct ch_partition p;
@@ -40,7 +40,7 @@ static void inventory_deinit(struct inventory *v)
 	vec_deinit(&v->span_days);
 }
 
-/* system.parts, of one replica of each shard. */
+/* Appends system.parts with its condition; in a cluster, of one replica of each shard. */
 static void put_parts(const struct ch *s, struct str *sql)
 {
 	if (s->config.cluster)
@@ -167,7 +167,7 @@ static int take_inventory(struct ch *s, struct inventory *v, struct diag *reterr
 
 /* ---- dropping ---- */
 
-static int drop(struct ch *s, const struct part *e, struct diag *reterr_diag)
+static int drop_partition(struct ch *s, const struct part *e, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str sql = {}, cluster = {};
 
@@ -176,11 +176,11 @@ static int drop(struct ch *s, const struct part *e, struct diag *reterr_diag)
 	return ch_select(s, str_get(&sql), NULL, reterr_diag);
 }
 
-/* Old ones, for good. */
-static int evict(struct ch *s, struct inventory *v, size_t i, struct diag *reterr_diag)
+/* Drops a partition and counts its rows as evicted. */
+static int evict_partition(struct ch *s, struct inventory *v, size_t i, struct diag *reterr_diag)
 {
 	struct part *e = &v->parts.data[i];
-	int r = drop(s, e, reterr_diag);
+	int r = drop_partition(s, e, reterr_diag);
 
 	if (r < 0)
 		return r;
@@ -203,7 +203,7 @@ static bool is_due(const struct ch *s, const struct ch_partitions *known,
 	       now_ms >= e->at_ms + s->config.grace_ms;
 }
 
-static bool is_there(const struct inventory *v, const struct ch_partition *e)
+static bool has_part(const struct inventory *v, const struct ch_partition *e)
 {
 	for (size_t i = 0; i < v->parts.n; i++) {
 		const struct ch_partition *p = &v->parts.data[i].p;
@@ -214,7 +214,7 @@ static bool is_there(const struct inventory *v, const struct ch_partition *e)
 	return false;
 }
 
-/* What nobody sees any more; also what came into it after it was dropped. */
+/* Drops hidden partitions, and again if late rows came into one after it was dropped. */
 static int drop_hidden(struct ch *s, const struct ch_partitions *known, const struct inventory *v,
 		       u64 now_ms, struct diag *reterr_diag)
 {
@@ -223,9 +223,9 @@ static int drop_hidden(struct ch *s, const struct ch_partitions *known, const st
 		int r;
 
 		if (!is_due(s, known, &e, now_ms) &&
-		    !(e.state == CH_GONE && e.run && is_there(v, &e)))
+		    !(e.state == CH_GONE && e.run && has_part(v, &e)))
 			continue;
-		r = drop(s, &(struct part){.p = e}, reterr_diag);
+		r = drop_partition(s, &(struct part){.p = e}, reterr_diag);
 		e.state = CH_GONE;
 		e.at_ms = now_ms;
 		if (r == 0)
@@ -243,11 +243,14 @@ static int drop_by_age(struct ch *s, struct inventory *v, u64 now_ms, struct dia
 	while (v->parts.n && r == 0 &&
 	       ch_day_begin_ms(v->parts.data[0].p.day) + DAY_MS + s->limits.max_age_s * 1000 <=
 		       now_ms)
-		r = evict(s, v, 0, reterr_diag);
+		r = evict_partition(s, v, 0, reterr_diag);
 	return r;
 }
 
-/* A single day exceeds the limit: deletes its first hours, in the background. */
+/*
+ * Deletes the first hours of a day that is too large by itself. ClickHouse does so in the
+ * background; the next deletion waits for it.
+ */
 static int delete_hours(struct ch *s, u32 day, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str sql = {}, answer = {}, cluster = {};
@@ -288,12 +291,14 @@ static int drop_by_size(struct ch *s, struct inventory *v, struct diag *reterr_d
 
 		if (day == v->parts.data[v->parts.n - 1].p.day)
 			return delete_hours(s, day, reterr_diag);
-		r = evict(s, v, 0, reterr_diag);
+		r = evict_partition(s, v, 0, reterr_diag);
 	}
 	return r;
 }
 
-/* What a day refers to was sent in its month or later; a month more for clocks that are ahead. */
+/*
+ * Rows that a day refers to were sent in its month or later. One month more: clocks may be ahead.
+ */
 static int drop_months(struct ch *s, const struct inventory *v, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str sql = {}, cluster = {};

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames by their names: stacks that have one, and names that come late.
+ * Names of frames: finding stacks by name, and late symbols.
  *
- * A frame that came as binary and address keeps its row; the table `names` says which frames it
- * really is. Those are sent before it, so that whoever reads meanwhile sees all of its names or
- * none.
+ * A frame that was written as binary and address keeps its row; the table `names` says which frames
+ * stand for it. Those frames are sent first, so that a reader sees all names of a frame or none.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +18,7 @@
 #define FRAMES_AT_ONCE 4096
 #define MAX_CHAIN 64
 
-/* ---- stacks by the names in them ---- */
+/* ---- finding stacks by name ---- */
 
 struct finding {
 	struct ch *s;
@@ -47,12 +46,11 @@ static int read_ids(const struct str *answer, struct map *ret)
 	u64 id;
 
 	while (buf_left(&b) && r == 0)
-		r = buf_u64(&b, &id) && id - 1 < MAP_GONE_KEY - 1 ? map_put(ret, id, PROFILE_NONE)
-								  : -EBADMSG;
+		r = buf_u64(&b, &id) && ch_is_id(id) ? map_put(ret, id, PROFILE_NONE) : -EBADMSG;
 	return r;
 }
 
-static int ask_ids(struct finding *f, const char *select, const char *and_in, struct map *ret)
+static int select_ids(struct finding *f, const char *select, const char *and_in, struct map *ret)
 {
 	_cleanup_str_ struct str sql = {}, answer = {};
 	int r;
@@ -72,7 +70,7 @@ static int ask_ids(struct finding *f, const char *select, const char *and_in, st
 	return r < 0 ? r : read_ids(&answer, ret);
 }
 
-/* Of all frames of the service those that are shown by a name that is wanted. */
+/* Collects the frames that are shown with a name that the callback accepts. */
 static int accept_frames(struct finding *f, bool (*accept)(void *userdata, const char *name),
 			 void *userdata)
 {
@@ -129,14 +127,14 @@ int ch_find_stacks(struct store *base, const char *service,
 	int r;
 
 	f.l.into = profile_create();
-	r = f.l.into ? ask_ids(&f, "arrayJoin(frames) AS f FROM stacks", NULL, &f.l.frames)
+	r = f.l.into ? select_ids(&f, "arrayJoin(frames) AS f FROM stacks", NULL, &f.l.frames)
 		     : -ENOMEM;
 	if (r == 0)
-		r = ch_ask_frames(f.s, &f.l, reterr_diag);
+		r = ch_load_frames(f.s, &f.l, reterr_diag);
 	if (r == 0)
 		r = accept_frames(&f, accept, userdata);
 	if (r == 0 && f.frames.list.n)
-		r = ask_ids(&f, "id FROM stacks ARRAY JOIN frames AS f", "f", &stacks);
+		r = select_ids(&f, "id FROM stacks ARRAY JOIN frames AS f", "f", &stacks);
 	if (r == 0)
 		r = take_ids(&stacks, ret);
 	map_deinit(&stacks);
@@ -145,7 +143,7 @@ int ch_find_stacks(struct store *base, const char *service,
 	return r == -ENOMEM ? diag_set(reterr_diag, r, "out of memory") : r;
 }
 
-/* ---- names that come late ---- */
+/* ---- late symbols ---- */
 
 struct nameless {
 	u64 id, address;
@@ -160,7 +158,7 @@ struct naming {
 	int (*name)(void *userdata, u64 address, struct profile *into, u32 *ret_frames, size_t max);
 	void *userdata;
 	struct diag *diag;
-	/* Of the frames at hand. */
+	/* The frames that were read last. */
 	vec(struct nameless) frames;
 	vec(u32) real;		 /* in the profile */
 	struct profile *profile; /* owned */
@@ -192,7 +190,7 @@ static int take_nameless(struct naming *g, struct buf *b)
 	return r < 0 ? r : vec_push(&g->frames, f);
 }
 
-/* The next ones that have no name yet, into a new profile. */
+/* Reads the next frames without a name. Begins a new profile. */
 static int read_some(struct naming *g, u64 after)
 {
 	_cleanup_str_ struct str sql = {}, answer = {};
@@ -221,8 +219,8 @@ static int read_some(struct naming *g, u64 after)
 	return r;
 }
 
-/* The binary and the address are the frame's own, whatever was said of them. */
-static int add_real(struct naming *g, const struct nameless *f, u32 named, bool last)
+/* Binary and address are those of the frame itself, whatever the callback has set. */
+static int add_real_frame(struct naming *g, const struct nameless *f, u32 named, bool last)
 {
 	struct profile_frame real;
 	u32 id;
@@ -251,7 +249,7 @@ static int name_some(struct naming *g)
 		f->first = (u32)g->real.n;
 		f->n_real = (u32)MIN(n, MAX_CHAIN);
 		for (u32 i = 0; i < f->n_real && r == 0; i++)
-			r = add_real(g, f, frames[i], i + 1 == f->n_real);
+			r = add_real_frame(g, f, frames[i], i + 1 == f->n_real);
 		if (r < 0)
 			return r;
 	}

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What partitions of samples are at: see clickhouse.h, and maintain.c for how they get
- * on. */
+/* The states of partitions. clickhouse.h explains them; round.c and maintain.c change them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,14 +8,12 @@
 #include "base/clock.h"
 #include "server/store/clickhouse/clickhouse.h"
 
-#define STATE_MS 30000ULL /* how long what is known of partitions is taken as it is */
+#define STATE_MS 30000ULL /* how long a copy of the table is used */
 
 void ch_partitions_deinit(struct ch_partitions *p)
 {
 	vec_deinit(&p->list);
 }
-
-/* ---- what is known ---- */
 
 static int copy_partitions(const struct ch_partitions *from, struct ch_partitions *ret)
 {
@@ -92,8 +89,7 @@ static int compare_opened(const struct ch_partition *a, const struct ch_partitio
 
 bool ch_is_hidden(const struct ch_partitions *p, const struct ch_partition *e)
 {
-	/* A raw day may get samples again; what comes late into a run that is gone was never asked
-	 * for. */
+	/* Late samples may come into a raw day again; late rows of a run that is gone are none. */
 	if (e->state == CH_MAKING || e->state == CH_SUPERSEDED)
 		return true;
 	if (e->state == CH_GONE)
@@ -115,8 +111,8 @@ static u32 next_day(u32 day)
 	return ch_day_of(ch_day_begin_ms(day) + 86400000);
 }
 
-static const struct ch_partition *find(const struct ch_partitions *p, u32 day, u32 resolution,
-				       u32 run)
+const struct ch_partition *ch_find_partition(const struct ch_partitions *p, u32 day, u32 resolution,
+					     u32 run)
 {
 	for (size_t i = 0; i < p->list.n; i++) {
 		const struct ch_partition *e = &p->list.data[i];
@@ -131,7 +127,7 @@ u32 ch_open_day(const struct ch_partitions *p, u32 day)
 {
 	const struct ch_partition *e;
 
-	while ((e = find(p, day, CH_RAW, 0)) && e->state >= CH_CLOSING)
+	while ((e = ch_find_partition(p, day, CH_RAW, 0)) && e->state >= CH_CLOSING)
 		day = next_day(day);
 	return day;
 }

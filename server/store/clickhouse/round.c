@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rounding a day's times, in steps with config.grace_ms between them, which is longer than any
- * server works with what it knew before:
+ * Rounds the times of a day, in three steps. Between them lies config.grace_ms, which is longer
+ * than any server uses an old copy of the table `partitions`:
  *
- *	1	the day's partition is closing: who writes takes the next day. A new run is in the
- *		making, which nobody sees
- *	2	the run is written, compared, and opened in the INSERT that ends the old partition
- *	3	the old one is dropped (maintain.c)
+ *	1	closes the day's partition, so that writers take the next day, and begins a new
+ *		run, which is not visible
+ *	2	writes the run, compares its sums, and opens it in the INSERT that supersedes the
+ *		old partition
+ *	3	drops the old partition (maintain.c)
  *
- * Every server may try. Each has a run of its own; of two that were opened the first counts. What
- * was begun by a server that is gone is begun anew.
+ * Several servers may round the same day. Each has a run of its own; of two that were opened the
+ * first counts. If a server dies, another begins a new run.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@
 #include "server/store/clickhouse/clickhouse.h"
 
 #define BUDGET_NS 1500000000ULL
-#define ABANDONED_MS 3600000ULL /* beyond the grace: its server is taken to be gone */
+#define ABANDONED_MS 3600000ULL /* after the grace: then its server is taken to be dead */
 #define REQUEST_MS 600000
 #define DAY_MS 86400000ULL
 
@@ -47,9 +48,9 @@ int ch_set_states(struct ch *s, const struct ch_partition *p, size_t n, struct d
 	return r;
 }
 
-/* ---- which ---- */
+/* ---- choosing a day ---- */
 
-/* The resolution of what is so old, or 0. */
+/* The resolution for the age of the day; 0: as it came. */
 static u32 wanted_resolution(const struct ch *s, u32 day, u64 now_ms)
 {
 	u64 end = ch_day_begin_ms(day) + DAY_MS, resolution;
@@ -58,19 +59,7 @@ static u32 wanted_resolution(const struct ch *s, u32 day, u64 now_ms)
 	return resolution == CH_RAW ? 0 : (u32)resolution;
 }
 
-static const struct ch_partition *known_of(const struct ch_partitions *known,
-					   const struct ch_partition *p)
-{
-	for (size_t i = 0; i < known->list.n; i++) {
-		const struct ch_partition *e = &known->list.data[i];
-
-		if (e->day == p->day && e->resolution == p->resolution && e->run == p->run)
-			return e;
-	}
-	return NULL;
-}
-
-/* Somebody is at it: a run of the day that is in the making, and not given up. */
+/* Whether a server is rounding the day: it has a run that is being made and was not given up. */
 static bool is_in_work(const struct ch *s, const struct ch_partitions *known, u32 day, u64 now_ms)
 {
 	for (size_t i = 0; i < known->list.n; i++) {
@@ -85,13 +74,13 @@ static bool is_in_work(const struct ch *s, const struct ch_partitions *known, u3
 
 static bool is_source(const struct ch_partitions *known, const struct ch_partition *p)
 {
-	const struct ch_partition *e = known_of(known, p);
+	const struct ch_partition *e = ch_find_partition(known, p->day, p->resolution, p->run);
 
 	return !e || ((e->state == CH_OPEN || e->state == CH_CLOSING) && !ch_is_hidden(known, e));
 }
 
-static int choose(struct ch *s, const struct ch_partitions *known,
-		  const struct ch_partitions *parts, u64 now_ms, struct diag *reterr_diag)
+static int begin_rounding(struct ch *s, const struct ch_partitions *known,
+			  const struct ch_partitions *parts, u64 now_ms, struct diag *reterr_diag)
 {
 	for (size_t i = 0; i < parts->list.n; i++) {
 		const struct ch_partition *p = &parts->list.data[i];
@@ -116,7 +105,7 @@ static int choose(struct ch *s, const struct ch_partitions *known,
 	return 0;
 }
 
-/* ---- writing it anew ---- */
+/* ---- writing the run ---- */
 
 static void put_from(struct str *sql, const struct ch_partition *p)
 {
@@ -124,7 +113,7 @@ static void put_from(struct str *sql, const struct ch_partition *p)
 		   p->resolution, p->run);
 }
 
-/* Of hours from..to-1. */
+/* Writes the hours [from, to). */
 static int write_hours(struct ch *s, const struct ch_rounding *g, u64 from, u64 to,
 		       struct diag *reterr_diag)
 {
@@ -155,8 +144,8 @@ struct sums {
 	u64 first_hour, last_hour;
 };
 
-static int sum_up(struct ch *s, const struct ch_partition *p, struct sums *ret,
-		  struct diag *reterr_diag)
+static int sum_partition(struct ch *s, const struct ch_partition *p, struct sums *ret,
+			 struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str sql = {}, answer = {};
 	struct buf b;
@@ -171,7 +160,7 @@ static int sum_up(struct ch *s, const struct ch_partition *p, struct sums *ret,
 	if (r < 0)
 		return r;
 	b = buf_of(str_get(&answer), answer.n);
-	/* Of nothing: no row, or zeros. */
+	/* Without samples the answer has no row, or zeros. */
 	*ret = (struct sums){};
 	if (answer.n && (!buf_u64(&b, &ret->count) || !buf_u64(&b, &ret->value) ||
 			 !buf_u64(&b, &ret->first_hour) || !buf_u64(&b, &ret->last_hour)))
@@ -179,12 +168,12 @@ static int sum_up(struct ch *s, const struct ch_partition *p, struct sums *ret,
 	return 0;
 }
 
-/* Hour by hour, as far as the time allows; days are rounded from few rows and at once. */
+/* Writes one hour after the other, within the budget; whole days have few rows and go at once. */
 static int write_some(struct ch *s, struct ch_rounding *g, struct diag *reterr_diag)
 {
 	u64 until = clock_ns(CLOCK_MONOTONIC) + BUDGET_NS, end;
 	struct sums from;
-	int r = sum_up(s, &g->from, &from, reterr_diag);
+	int r = sum_partition(s, &g->from, &from, reterr_diag);
 
 	if (r < 0 || !from.count)
 		return r;
@@ -205,23 +194,24 @@ static int write_some(struct ch *s, struct ch_rounding *g, struct diag *reterr_d
 	return 0;
 }
 
-/* Seen from now on, if there is in it what there should be. */
+/* Makes the run visible if it has the same sums as its source. */
 static int open_run(struct ch *s, struct ch_rounding *g, u64 now_ms, struct diag *reterr_diag)
 {
 	struct ch_partition states[2] = {g->from, g->to};
 	struct sums from, to;
-	int r = sum_up(s, &g->from, &from, reterr_diag);
+	int r = sum_partition(s, &g->from, &from, reterr_diag);
 
 	if (r == 0)
-		r = sum_up(s, &g->to, &to, reterr_diag);
+		r = sum_partition(s, &g->to, &to, reterr_diag);
 	if (r < 0)
 		return r;
-	/* Nothing there: another server has done it, and dropped it. */
+	/* Without samples: another server has rounded the day and dropped the source. */
 	if (!from.count)
 		return 0;
 	if (from.count != to.count || from.value != to.value) {
-		log_warn("%s: day %u rounded to %u ms is not what it was, once more later",
-			 s->where, g->to.day, g->to.resolution);
+		log_warn(
+			"%s: the sums of day %u changed when it was rounded to %u ms; trying again later",
+			s->where, g->to.day, g->to.resolution);
 		states[1].state = CH_SUPERSEDED;
 		states[1].at_ms = now_ms;
 		return ch_set_states(s, &states[1], 1, reterr_diag);
@@ -239,14 +229,14 @@ int ch_round(struct ch *s, const struct ch_partitions *known, const struct ch_pa
 	int r = 0;
 
 	if (!g->to.run)
-		return choose(s, known, parts, now_ms, reterr_diag);
+		return begin_rounding(s, known, parts, now_ms, reterr_diag);
 	if (now_ms < g->to.at_ms + s->config.grace_ms)
 		return 0;
 	if (!g->written)
 		r = write_some(s, g, reterr_diag);
 	if (r == 0 && g->written)
 		r = open_run(s, g, now_ms, reterr_diag);
-	/* What failed may be there in part: a new run is made later. */
+	/* A run that failed may be incomplete: begin a new one later. */
 	if (r < 0 || g->written || !g->next_hour)
 		*g = (struct ch_rounding){};
 	return r;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows as ClickHouse's RowBinary has them, and text that goes into SQL. */
+/* Rows in ClickHouse's RowBinary, and literals in SQL. */
 #include <errno.h>
 #include <string.h>
 
@@ -27,6 +27,11 @@ void ch_put_string(struct str *s, const char *text, size_t n)
 	str_append(s, text, n);
 }
 
+void ch_put_text(struct str *s, const struct profile *p, u32 id)
+{
+	ch_put_string(s, strtab_get(&p->strings, id), p->strings.lengths[id]);
+}
+
 bool ch_get_string(struct buf *b, const char **ret, size_t *ret_n)
 {
 	struct buf at = *b, text;
@@ -52,6 +57,33 @@ bool ch_get_count(struct buf *b, size_t element, size_t *ret_n)
 	return true;
 }
 
+int ch_get_text(struct buf *b, struct profile *into, u32 *ret)
+{
+	const char *text;
+	size_t n;
+
+	if (!ch_get_string(b, &text, &n))
+		return -EBADMSG;
+	return profile_add_string(into, text, n, ret);
+}
+
+int ch_get_labels(struct buf *b, struct profile *into, struct profile_label *labels, size_t max,
+		  size_t *ret_n)
+{
+	size_t n, n_values;
+	int r = ch_get_count(b, 1, &n) && n <= max ? 0 : -EBADMSG;
+
+	for (size_t i = 0; r == 0 && i < n; i++)
+		r = ch_get_text(b, into, &labels[i].name);
+	if (r == 0 && (!ch_get_count(b, 1, &n_values) || n_values != n))
+		r = -EBADMSG;
+	for (size_t i = 0; r == 0 && i < n; i++)
+		r = ch_get_text(b, into, &labels[i].value);
+	if (r == 0)
+		*ret_n = n;
+	return r;
+}
+
 void ch_sql_string(struct str *s, const char *text)
 {
 	str_putc(s, '\'');
@@ -71,6 +103,5 @@ void ch_sql_ids(struct str *s, const u64 *ids, size_t n)
 
 int ch_damaged_answer(struct diag *reterr_diag)
 {
-	return diag_set(reterr_diag, -EIO,
-			"what ClickHouse answers is not of the form that was asked for");
+	return diag_set(reterr_diag, -EIO, "ClickHouse's answer does not have the requested form");
 }

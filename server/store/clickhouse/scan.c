@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading samples: the sums are ClickHouse's, sorting and labels are ours. */
+/* Reading samples: ClickHouse adds up, this side sorts and looks up labels. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static void put_range(struct str *sql, const struct store_filter *f)
 	u64 from_hour = f->from_ms / CH_HOUR_MS, from_at = f->from_ms % CH_HOUR_MS;
 	u64 to_hour = f->to_ms / CH_HOUR_MS, to_at = f->to_ms % CH_HOUR_MS;
 
-	/* The day is of the newest sample of a batch. */
+	/* A row's day is that of the newest sample in its batch, so there is no upper bound. */
 	if (f->from_ms)
 		str_printf(sql, " AND day >= %u AND hour >= %llu",
 			   ch_day_of(MIN(f->from_ms, 1ULL << 42)), from_hour);
@@ -42,7 +42,7 @@ static void put_range(struct str *sql, const struct store_filter *f)
 		str_printf(sql, " AND hour < %llu", to_hour);
 }
 
-/* Raw partitions but those that others stand for, and the runs that were opened. */
+/* Raw partitions that were not superseded, and runs that were opened. */
 static void put_visible(struct str *sql, const struct ch_partitions *p)
 {
 	const char *separator = " AND (run = 0 OR run IN (";
@@ -90,19 +90,19 @@ int ch_put_where(struct ch *s, const struct store_filter *f, bool ids, struct st
 	return 0;
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 /*
- * Asked of up to three ranges, and then of their answers: whole hours, whose sums are in the
- * projections (schema.c), and what is left of the first and of the last one.
+ * A query is split into up to three ranges, and their answers are added up: whole hours, whose sums
+ * are in the projections (schema.c), and the rest of the first and of the last hour.
  */
-struct question {
-	const char *with;    /* what a key is, where it is no column */
+struct query {
+	const char *with;    /* defines a key that is no column */
 	const char *keys;    /* "a, b, " */
 	const char *sums;    /* of a range, with names */
-	const char *of_sums; /* of these names */
-	bool ids;	     /* of the filter, too */
-	bool by_hour;	     /* a projection may have it */
+	const char *of_sums; /* sums of these names */
+	bool ids;	     /* with series and stacks of the filter */
+	bool by_hour;	     /* a projection may have the sums */
 };
 
 static void put_group(struct str *sql, const char *keys)
@@ -111,8 +111,8 @@ static void put_group(struct str *sql, const char *keys)
 		str_printf(sql, " GROUP BY %.*s", (int)strlen(keys) - 2, keys);
 }
 
-static int put_question(struct ch *s, const struct store_filter *f, const struct question *q,
-			struct str *sql, struct diag *reterr_diag)
+static int put_query(struct ch *s, const struct store_filter *f, const struct query *q,
+		     struct str *sql, struct diag *reterr_diag)
 {
 	u64 first = f->from_ms / CH_HOUR_MS + !!(f->from_ms % CH_HOUR_MS);
 	u64 end = f->to_ms / CH_HOUR_MS;
@@ -149,7 +149,7 @@ static int put_scan(struct ch *s, const struct store_filter *f, u32 by, u64 step
 {
 	bool stacks = by & STORE_BY_STACK || f->stacks, series = by & STORE_BY_SERIES || f->series;
 	char with[160] = "", keys[64];
-	const struct question q = {
+	const struct query q = {
 		.with = with,
 		.keys = keys,
 		.sums = "sum(count) AS c, sum(value) AS v, max(resolution) AS r",
@@ -166,7 +166,7 @@ static int put_scan(struct ch *s, const struct store_filter *f, u32 by, u64 step
 			f->from_ms, step_ms);
 	snprintf(keys, sizeof(keys), "%s%s%s", by & STORE_BY_TIME ? "step, " : "",
 		 by & STORE_BY_SERIES ? "series, " : "", by & STORE_BY_STACK ? "stack, " : "");
-	r = put_question(s, f, &q, sql, reterr_diag);
+	r = put_query(s, f, &q, sql, reterr_diag);
 	str_printf(sql, " LIMIT %u FORMAT RowBinary", MAX_RESULT_ROWS + 1);
 	return r;
 }
@@ -211,7 +211,7 @@ int ch_read_rows(const struct str *answer, const struct store_filter *f, u32 by,
 		if (!get_row(&b, f, by, step_ms, &row, &resolution))
 			return ch_damaged_answer(reterr_diag);
 		if (!row.count && !row.value)
-			continue; /* the sum of nothing */
+			continue; /* the sum of no rows */
 		if (ret->rows.n >= MAX_RESULT_ROWS)
 			return diag_set(reterr_diag, -E2BIG,
 					"too much for one answer, take a smaller range or a longer "
@@ -234,7 +234,7 @@ int ch_scan(struct store *base, const struct store_filter *f, u32 by, u64 step_m
 
 	if (f->from_ms >= f->to_ms ||
 	    (by & STORE_BY_TIME && (!step_ms || (f->to_ms - f->from_ms) / step_ms > UINT32_MAX)))
-		return diag_set(reterr_diag, -EINVAL, "no range of time, or no step");
+		return diag_set(reterr_diag, -EINVAL, "the range or the step is empty");
 	*ret = (struct store_rows){};
 	if ((f->stacks && !f->n_stacks) || (f->series && !f->n_series))
 		return 0;
@@ -256,27 +256,16 @@ int ch_scan(struct store *base, const struct store_filter *f, u32 by, u64 step_m
 static int take_labels(struct buf *b, struct profile *into, u64 *ret_id, u32 *ret_resource)
 {
 	struct profile_label labels[STORE_MAX_LABELS];
-	size_t n, n_values, size;
-	const char *text;
+	size_t n = 0;
+	int r = buf_u64(b, ret_id) ? ch_get_labels(b, into, labels, ARRAY_SIZE(labels), &n)
+				   : -EBADMSG;
 
-	if (!buf_u64(b, ret_id) || !ch_get_count(b, 1, &n) || n > STORE_MAX_LABELS)
-		return -EBADMSG;
-	for (size_t i = 0; i < n; i++)
-		if (!ch_get_string(b, &text, &size))
-			return -EBADMSG;
-		else if (profile_add_string(into, text, size, &labels[i].name) < 0)
-			return -ENOMEM;
-	if (!ch_get_count(b, 1, &n_values) || n_values != n)
-		return -EBADMSG;
-	for (size_t i = 0; i < n; i++)
-		if (!ch_get_string(b, &text, &size))
-			return -EBADMSG;
-		else if (profile_add_string(into, text, size, &labels[i].value) < 0)
-			return -ENOMEM;
+	if (r < 0)
+		return r;
 	return profile_add_resource(into, labels, n, ret_resource);
 }
 
-/* id → resource. An id may come more than once, with the same labels. */
+/* ret: id → resource. An id may come more than once, with the same labels. */
 int ch_read_labels(const struct str *answer, struct profile *into, struct map *ret,
 		   struct diag *reterr_diag)
 {
@@ -289,7 +278,7 @@ int ch_read_labels(const struct str *answer, struct profile *into, struct map *r
 
 		r = take_labels(&b, into, &id, &resource);
 		if (r == 0)
-			r = id - 1 < MAP_GONE_KEY - 1 ? map_put(ret, id, resource) : -EBADMSG;
+			r = ch_is_id(id) ? map_put(ret, id, resource) : -EBADMSG;
 	}
 	if (r == -EBADMSG)
 		return ch_damaged_answer(reterr_diag);
@@ -315,7 +304,7 @@ int ch_read_series(const struct str *answer, struct store_series_set *ret, struc
 	return 0;
 }
 
-/* The labels of those that were found; a series whose labels are not there is left out. */
+/* Adds the labels of the series; a series whose labels are missing is left out. */
 static int add_labels(struct ch *s, struct store_series_set *set, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str sql = {}, answer = {};
@@ -348,7 +337,7 @@ static int add_labels(struct ch *s, struct store_series_set *set, struct diag *r
 int ch_find_series(struct store *base, const struct store_filter *f, struct store_series_set *ret,
 		   struct diag *reterr_diag)
 {
-	static const struct question q = {
+	static const struct query q = {
 		.with = "",
 		.keys = "type, series, ",
 		.sums = "min(toUInt64(hour) * 3600000 + at) AS a, "
@@ -363,7 +352,7 @@ int ch_find_series(struct store *base, const struct store_filter *f, struct stor
 
 	if (!set.profile)
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
-	r = put_question(s, f, &q, &sql, reterr_diag);
+	r = put_query(s, f, &q, &sql, reterr_diag);
 	str_puts(&sql, " ORDER BY type, series FORMAT RowBinary");
 	if (r == 0)
 		r = ch_select(s, str_get(&sql), &answer, reterr_diag);

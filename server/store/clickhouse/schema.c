@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tables, and how older ones become them.
+ * The tables, and the migration of older schemas.
  *
- *	culprit_schema	which versions the schema had; the last row is what it is
- *	samples		sorted so that a stack's rows lie together; `day` is of the newest sample
- *			of the batch, so that a batch is in one partition: there as a whole or not
- *	partitions	what a partition of samples is at (clickhouse.h); rows are only added
+ *	culprit_schema	the versions that the schema had; the largest is the current one
+ *	samples		sorted so that the rows of a stack lie together. `day` is that of the newest
+ *			sample of the batch, so that a batch lies in one partition and is there as
+ *			a whole or not at all
+ *	partitions	states of partitions of samples (clickhouse.h); rows are only added
  *	series, functions, frames, stacks
- *			dictionaries, by id. `month` is when they were last sent: the server is
- *			told anew each month, and old months are dropped
- *	spans, links	by trace (spans.c): `day` as of samples, and days go as a whole
- *	names		the frames that a frame without a name really is (late symbols)
+ *			dictionaries, by id. `month` is when a row was last sent: rows in use are
+ *			sent again each month, and old months are dropped
+ *	spans, links	by trace (spans.c). `day` is as in samples; days are dropped as a whole
+ *	names		the frames that stand for a frame since symbols arrived
  *
- * The sums of whole hours, by stack and by series, are projections of samples: ClickHouse keeps
- * them beside each part and reads them instead where a question allows it. Old servers have none.
+ * Sums of whole hours by stack and by series are projections of samples: ClickHouse keeps them with
+ * each part and reads them when they can answer a query. Old servers have none.
  *
- * In a cluster X is a Distributed table over X_local on every shard, samples and stacks sharded by
- * service, what belongs to no service by id. culprit_schema, partitions and names are whole on
- * every node: what is added to them in one INSERT is seen at once.
+ * In a cluster X is a Distributed table over X_local on every shard: samples and stacks are sharded
+ * by service, tables without a service by id. Every node has all of culprit_schema, partitions and
+ * names: the rows of one INSERT become visible at once.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@
 #define KEEPER_PATH "/clickhouse/tables"
 
 struct column {
-	const char *name, *type, *codec; /* codec: of modern servers, or NULL */
+	const char *name, *type, *codec; /* codec: for modern servers, or NULL */
 };
 
 enum where {
@@ -141,7 +142,7 @@ static const struct table tables[] = {
 	},
 };
 
-/* Of version 2. */
+/* Since version 2. */
 static const struct table span_tables[] = {
 	{
 		.name = "spans",
@@ -189,7 +190,7 @@ static const struct table span_tables[] = {
 	},
 };
 
-/* Of version 3. A condition on a column that is no key of it keeps a projection from being read. */
+/* Since version 3. ClickHouse reads a projection only if each condition is on one of its keys. */
 static const struct {
 	const char *name, *select, *group;
 } projections[] = {
@@ -224,7 +225,7 @@ const char *ch_on_cluster(const struct ch *s, struct str *scratch)
 
 /* ---- statements ---- */
 
-/* Old servers have LowCardinality as an experiment, and not in what ON CLUSTER sends to others. */
+/* On old servers LowCardinality is experimental, and does not work with ON CLUSTER. */
 static void put_column(const struct ch *s, const struct column *c, struct str *out)
 {
 	static const char low[] = "LowCardinality(String)";
@@ -250,7 +251,7 @@ static void put_engine(const struct ch *s, const struct table *t, struct str *ou
 	if (t->partition_by)
 		str_printf(out, " PARTITION BY %s", t->partition_by);
 	str_printf(out, " ORDER BY %s", t->order_by);
-	/* How many inserts are remembered, to be known when they come again. */
+	/* How many INSERTs the server remembers, to recognise repeated ones. */
 	if (s->config.cluster)
 		str_puts(out, " SETTINGS replicated_deduplication_window = 10000");
 	else if (s->modern)
@@ -285,9 +286,9 @@ static int create_table(struct ch *s, const struct table *t, struct diag *reterr
 
 /* ---- versions ---- */
 
-/* The number that the statement answers with, 0 for none. */
-static int number(struct ch *s, const char *sql, bool no_database, u64 *ret,
-		  struct diag *reterr_diag)
+/* The number that a statement yields; 0 when it yields none. */
+static int select_number(struct ch *s, const char *sql, bool no_database, u64 *ret,
+			 struct diag *reterr_diag)
 {
 	const struct ch_request q = {.sql = sql, .no_database = no_database};
 	_cleanup_str_ struct str answer = {};
@@ -331,7 +332,7 @@ static int second_version(struct ch *s, struct diag *reterr_diag)
 	return r;
 }
 
-/* Of the parts that are there, a server makes them in the background. */
+/* The server computes the projections of existing parts in the background. */
 static int third_version(struct ch *s, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str cluster = {};
@@ -353,7 +354,7 @@ static int third_version(struct ch *s, struct diag *reterr_diag)
 	return r;
 }
 
-/* From version i to i + 1; each may be done again when it was cut off. */
+/* From version i to i + 1. Each can be repeated after an interruption. */
 static int (*const steps[SCHEMA_VERSION])(struct ch *, struct diag *) = {
 	first_version, second_version, third_version};
 
@@ -366,7 +367,7 @@ static int migrate(struct ch *s, u64 version, struct diag *reterr_diag)
 				"%s was written by a newer culprit (version %llu)", s->where,
 				version);
 	for (; version < SCHEMA_VERSION && r == 0; version++) {
-		log_info("%s: making version %llu of the tables", s->where, version + 1);
+		log_info("%s: migrating the tables to version %llu", s->where, version + 1);
 		r = steps[version](s, reterr_diag);
 		if (r == 0)
 			r = add_version(s, (u32)version + 1, reterr_diag);
@@ -382,8 +383,8 @@ static int make_database(struct ch *s, struct diag *reterr_diag)
 
 	str_printf(&sql, "SELECT count() FROM system.databases WHERE name = '%s'",
 		   s->config.database);
-	r = number(s, str_get(&sql), true, &found, reterr_diag);
-	/* In a cluster some node may not have it yet. */
+	r = select_number(s, str_get(&sql), true, &found, reterr_diag);
+	/* In a cluster a node may not have it yet. */
 	if (r < 0 || (found && !s->config.cluster))
 		return r;
 	str_clear(&sql);
@@ -393,7 +394,7 @@ static int make_database(struct ch *s, struct diag *reterr_diag)
 		      reterr_diag);
 }
 
-/* A database with tables of our names that are not ours is left alone. */
+/* Refuses a database that has other tables with our names. */
 static int check_foreign(struct ch *s, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str sql = {};
@@ -405,10 +406,10 @@ static int check_foreign(struct ch *s, struct diag *reterr_diag)
 	for (size_t i = 0; i < ARRAY_SIZE(tables); i++)
 		str_printf(&sql, "%s'%s'", i ? ", " : "", tables[i].name);
 	str_putc(&sql, ')');
-	r = number(s, str_get(&sql), true, &found, reterr_diag);
+	r = select_number(s, str_get(&sql), true, &found, reterr_diag);
 	if (r == 0 && found)
 		r = diag_set(reterr_diag, -EINVAL,
-			     "%s has tables of something else: choose another database", s->where);
+			     "%s has tables of another program: choose another database", s->where);
 	return r;
 }
 
@@ -416,17 +417,17 @@ int ch_schema(struct ch *s, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str sql = {};
 	u64 found = 0, version = 0;
-	int r = number(s,
-		       "SELECT count() FROM system.settings WHERE name = "
-		       "'insert_deduplication_token'",
-		       true, &found, reterr_diag);
+	int r = select_number(s,
+			      "SELECT count() FROM system.settings WHERE name = "
+			      "'insert_deduplication_token'",
+			      true, &found, reterr_diag);
 
 	if (r < 0)
 		return r;
 	s->modern = found;
 	str_printf(&sql, "SELECT count() FROM system.tables WHERE database = '%s' AND name = '%s'",
 		   s->config.database, version_table.name);
-	r = number(s, str_get(&sql), true, &found, reterr_diag);
+	r = select_number(s, str_get(&sql), true, &found, reterr_diag);
 	if (r < 0)
 		return r;
 	if (!found) {
@@ -437,7 +438,7 @@ int ch_schema(struct ch *s, struct diag *reterr_diag)
 			r = create_table(s, &version_table, reterr_diag);
 	}
 	if (r == 0)
-		r = number(s, "SELECT max(version) FROM culprit_schema", false, &version,
-			   reterr_diag);
+		r = select_number(s, "SELECT max(version) FROM culprit_schema", false, &version,
+				  reterr_diag);
 	return r < 0 ? r : migrate(s, version, reterr_diag);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Spans, and samples by their span. A batch is one INSERT into the partition of its newest day, so
- * that it is there as a whole or not; what comes again counts once, in the same ways as samples
- * (write.c). Days go as a whole: nothing is thinned here.
+ * Spans and links. A batch is one INSERT into the partition of its newest day, so it is there as a
+ * whole or not at all; write.c describes how a repeated INSERT counts once. Days are dropped as a
+ * whole: this engine does not thin traces.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #include "server/store/clickhouse/clickhouse.h"
 
 #define PAUSE_MS 100
-#define TRACES_A_QUESTION 1000 /* of ids; a statement has 256 KiB at most */
+#define TRACES_A_QUERY 1000 /* so that a statement stays below 256 KiB */
 
 /* ---- ids ---- */
 
@@ -43,17 +43,12 @@ static u64 span_number(const u8 id[8])
 	return n;
 }
 
-static void put_text(struct str *rows, const struct profile *p, u32 id)
-{
-	ch_put_string(rows, strtab_get(&p->strings, id), p->strings.lengths[id]);
-}
-
 static void put_texts(struct str *rows, const struct profile *p, const struct profile_label *l,
 		      u32 n, bool values)
 {
 	varint_put(rows, n);
 	for (u32 i = 0; i < n; i++)
-		put_text(rows, p, values ? l[i].value : l[i].name);
+		ch_put_text(rows, p, values ? l[i].value : l[i].name);
 }
 
 /* ---- writing ---- */
@@ -62,12 +57,12 @@ struct insert {
 	const char *table, *sql;
 	struct str rows;
 	const u8 *token;
-	u64 batch;   /* the token's hash, */
-	u64 written; /* and what stands in the rows: 0 where the server's own token is enough */
-	/* The first row, by which it is found again. */
+	u64 batch;   /* hash of the token */
+	u64 written; /* the column `batch`: 0 where the server knows tokens */
+	/* Of the first row, by which is_written() finds the batch. */
 	const u8 *trace_id, *span_id;
 	u32 day;
-	bool fresh; /* nobody has tried before */
+	bool fresh; /* cannot have been written before */
 };
 
 static void insert_deinit(struct insert *i)
@@ -88,7 +83,7 @@ static int is_written(struct ch *s, const struct insert *i, bool *ret, struct di
 	return r;
 }
 
-static int insert_looking(struct ch *s, const struct insert *i, struct diag *reterr_diag)
+static int insert_unless_written(struct ch *s, const struct insert *i, struct diag *reterr_diag)
 {
 	const struct ch_request q = {.sql = i->sql, .rows = &i->rows, .once = true};
 	u64 end = clock_ns(CLOCK_MONOTONIC) + s->config.retry_ms * 1000000;
@@ -113,7 +108,7 @@ static int run_insert(struct ch *s, const struct insert *i, struct diag *reterr_
 	if (i->rows.failed)
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	if (!s->modern && !s->config.cluster)
-		return insert_looking(s, i, reterr_diag);
+		return insert_unless_written(s, i, reterr_diag);
 	text_hex(i->token, 16, text);
 	return ch_run(s,
 		      &(struct ch_request){
@@ -121,7 +116,7 @@ static int run_insert(struct ch *s, const struct insert *i, struct diag *reterr_
 		      NULL, reterr_diag);
 }
 
-/* own: of 16 bytes, for who has none. */
+/* own: room for a random token, if there is none. */
 static int begin_insert(struct ch *s, struct insert *i, const u8 *token, u8 *own, u64 newest_ms,
 			struct diag *reterr_diag)
 {
@@ -148,14 +143,14 @@ static void put_span(struct insert *i, const struct spans *s, const struct span 
 	put_span_id(out, e->parent_id);
 	ch_put_u64(out, e->start_ns);
 	ch_put_u64(out, e->duration_ns);
-	put_text(out, p, e->service);
-	put_text(out, p, e->name);
-	put_text(out, p, e->endpoint);
+	ch_put_text(out, p, e->service);
+	ch_put_text(out, p, e->name);
+	ch_put_text(out, p, e->endpoint);
 	ch_put_u8(out, e->kind);
 	ch_put_u8(out, e->status);
 	ch_put_u8(out, e->flags & SPAN_ROOT ? 1 : 0);
 	ch_put_u32(out, e->tid);
-	put_text(out, p, e->message);
+	ch_put_text(out, p, e->message);
 	put_texts(out, p, s->attributes.data + e->first, e->n, false);
 	put_texts(out, p, s->attributes.data + e->first, e->n, true);
 	put_texts(out, p, p->labels.data + r->first, r->n, false);
@@ -215,8 +210,8 @@ int ch_write_links(struct ch *s, const struct store_links *l, const u8 token[16]
 		ch_put_u64(&i.rows, i.written);
 		str_append(&i.rows, e->link.trace_id, 16);
 		put_span_id(&i.rows, e->link.span_id);
-		put_text(&i.rows, l->profile, e->service);
-		put_text(&i.rows, l->profile, e->type);
+		ch_put_text(&i.rows, l->profile, e->service);
+		ch_put_text(&i.rows, l->profile, e->type);
 		ch_put_u64(&i.rows, e->series);
 		ch_put_u64(&i.rows, e->stack);
 		ch_put_u64(&i.rows, e->time_ms);
@@ -248,7 +243,7 @@ static void put_traces(struct str *sql, const u8 (*traces)[16], size_t n)
 	str_putc(sql, ')');
 }
 
-/* The day is of the newest of a batch. */
+/* A row's day is that of the newest in its batch, so there is no upper bound. */
 static void put_day(struct str *sql, u64 from_ms)
 {
 	if (from_ms)
@@ -290,34 +285,6 @@ static bool get_bytes(struct buf *b, u8 *ret, size_t n)
 	return true;
 }
 
-static int get_text(struct buf *b, struct profile *into, u32 *ret)
-{
-	const char *text;
-	size_t n;
-
-	if (!ch_get_string(b, &text, &n))
-		return -EBADMSG;
-	return profile_add_string(into, text, n, ret);
-}
-
-/* Names, then as many values. */
-static int get_labels(struct buf *b, struct profile *into, struct profile_label *labels, size_t max,
-		      size_t *ret_n)
-{
-	size_t n, n_values;
-	int r = ch_get_count(b, 1, &n) && n <= max ? 0 : -EBADMSG;
-
-	for (size_t i = 0; i < n && r == 0; i++)
-		r = get_text(b, into, &labels[i].name);
-	if (r == 0 && (!ch_get_count(b, 1, &n_values) || n_values != n))
-		r = -EBADMSG;
-	for (size_t i = 0; i < n && r == 0; i++)
-		r = get_text(b, into, &labels[i].value);
-	if (r == 0)
-		*ret_n = n;
-	return r;
-}
-
 static int get_span(struct buf *b, struct spans *into)
 {
 	struct profile_label labels[PROFILE_MAX_LABELS];
@@ -331,23 +298,23 @@ static int get_span(struct buf *b, struct spans *into)
 	    !get_bytes(b, e.parent_id, 8) || !buf_u64(b, &e.start_ns) ||
 	    !buf_u64(b, &e.duration_ns))
 		return -EBADMSG;
-	r = get_text(b, p, &e.service);
+	r = ch_get_text(b, p, &e.service);
 	if (r == 0)
-		r = get_text(b, p, &e.name);
+		r = ch_get_text(b, p, &e.name);
 	if (r == 0)
-		r = get_text(b, p, &e.endpoint);
+		r = ch_get_text(b, p, &e.endpoint);
 	if (r == 0 && (!buf_u8(b, &e.kind) || !buf_u8(b, &e.status) || !buf_u8(b, &root) ||
 		       !buf_u32(b, &e.tid)))
 		r = -EBADMSG;
 	if (r == 0)
-		r = get_text(b, p, &e.message);
+		r = ch_get_text(b, p, &e.message);
 	if (r == 0)
-		r = get_labels(b, p, labels, SPAN_MAX_ATTRIBUTES, &n);
+		r = ch_get_labels(b, p, labels, SPAN_MAX_ATTRIBUTES, &n);
 	for (size_t i = 0; i < n && r == 0; i++)
 		r = vec_push(&into->attributes, labels[i]);
 	e.n = (u32)n;
 	if (r == 0)
-		r = get_labels(b, p, labels, ARRAY_SIZE(labels), &n);
+		r = ch_get_labels(b, p, labels, ARRAY_SIZE(labels), &n);
 	if (r == 0)
 		r = profile_add_resource(p, labels, n, &e.resource);
 	e.flags = root ? SPAN_ROOT : 0;
@@ -375,7 +342,7 @@ static int find_some_spans(struct ch *s, const struct store_span_filter *f, cons
 		       "names, values, resource_names, resource_values FROM spans WHERE 1");
 	put_span_where(&sql, f);
 	put_traces(&sql, traces, n);
-	/* Some may be there twice. */
+	/* A span may be there twice. */
 	if (f->limit)
 		str_printf(&sql, " ORDER BY duration_ns DESC LIMIT %zu", 2 * f->limit);
 	else
@@ -394,9 +361,9 @@ int ch_find_spans(struct store *base, const struct store_span_filter *f, struct 
 
 	if (r == 0 && !f->traces)
 		r = find_some_spans(ch_of(base), f, NULL, 0, &out, &why);
-	for (size_t i = 0; f->traces && i < f->n_traces && r == 0; i += TRACES_A_QUESTION)
+	for (size_t i = 0; f->traces && i < f->n_traces && r == 0; i += TRACES_A_QUERY)
 		r = find_some_spans(ch_of(base), f, f->traces + i,
-				    MIN(f->n_traces - i, (size_t)TRACES_A_QUESTION), &out, &why);
+				    MIN(f->n_traces - i, (size_t)TRACES_A_QUERY), &out, &why);
 	return store_spans_answer(r, &out, f->limit, &why, ret, reterr_diag);
 }
 
@@ -408,9 +375,9 @@ static int get_link(struct buf *b, struct store_links *into)
 
 	if (!get_bytes(b, e.link.trace_id, 16) || !get_bytes(b, e.link.span_id, 8))
 		return -EBADMSG;
-	r = get_text(b, into->profile, &e.service);
+	r = ch_get_text(b, into->profile, &e.service);
 	if (r == 0)
-		r = get_text(b, into->profile, &e.type);
+		r = ch_get_text(b, into->profile, &e.type);
 	if (r == 0 && (!buf_u64(b, &e.series) || !buf_u64(b, &e.stack) || !buf_u64(b, &e.time_ms) ||
 		       !buf_u64(b, &e.count) || !buf_u64(b, &value)))
 		r = -EBADMSG;
@@ -462,9 +429,9 @@ int ch_find_links(struct store *base, const struct store_link_filter *f, struct 
 
 	if (r == 0 && !f->traces && !(f->stacks && !f->n_stacks))
 		r = find_some_links(ch_of(base), f, NULL, 0, &out, &why);
-	for (size_t i = 0; f->traces && i < f->n_traces && r == 0; i += TRACES_A_QUESTION)
+	for (size_t i = 0; f->traces && i < f->n_traces && r == 0; i += TRACES_A_QUERY)
 		r = find_some_links(ch_of(base), f, f->traces + i,
-				    MIN(f->n_traces - i, (size_t)TRACES_A_QUESTION), &out, &why);
+				    MIN(f->n_traces - i, (size_t)TRACES_A_QUERY), &out, &why);
 	if (r == 0) {
 		store_links_order(&out);
 		*ret = out;
@@ -474,7 +441,7 @@ int ch_find_links(struct store *base, const struct store_link_filter *f, struct 
 	return store_spans_failed(r, &why, reterr_diag);
 }
 
-/* ---- what goes ---- */
+/* ---- retention ---- */
 
 static int drop_day(struct ch *s, u32 day, struct diag *reterr_diag)
 {
@@ -503,7 +470,7 @@ int ch_drop_span_days(struct ch *s, struct ch_span_day *days, size_t n, u64 now_
 		bool old = ch_day_begin_ms(days[i].day) + 86400000 + s->limits.max_age_s * 1000 <=
 			   now_ms;
 
-		/* The newest stays, however large: it is not whole days then that can go. */
+		/* The newest day stays, however large. */
 		if (!old && (bytes <= s->limits.span_bytes || i + 1 == n))
 			break;
 		r = drop_day(s, days[i].day, reterr_diag);

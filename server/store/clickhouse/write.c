@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writing a batch: dictionaries first, of those only what this server was not told this month; then
- * the samples, in one INSERT of one block into one partition, which is there as a whole or not.
+ * Writes a batch: first the rows of dictionaries that this server has not sent this month, then the
+ * samples, in one INSERT of one block into one partition, which is written as a whole or not at
+ * all.
  *
- * How an INSERT that comes again (the answer was lost, the client sends its request again) does not
- * count twice:
- *	modern servers	by insert_deduplication_token; they remember the last 10,000
- *	clusters	by the hash of the block, in the keeper; `batch` makes blocks of different
- *			tokens different. Old servers that is, and new ones as well as the token
- *	old, one node	by asking whether samples of the batch are there, before it is written
- * `batch` is the token's hash; 0 where the server's own token is enough, which takes no space.
+ * An INSERT may be repeated, as the answer was lost or the client repeats its request. Each kind of
+ * server has its own way to count it once:
+ *	modern servers	insert_deduplication_token; they remember the last 10,000
+ *	clusters	the hash of the block, in the keeper; `batch` makes blocks of different
+ *			tokens differ. Old servers have only this, modern ones the token, too
+ *	old, one node	asking whether samples of the batch are there before writing them
+ * The column `batch` is the hash of the token, or 0 where the token is enough, which takes no
+ * space.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -24,7 +26,8 @@
 #include "server/store/clickhouse/clickhouse.h"
 
 #define PAUSE_MS 100
-#define MAX_SENT (4u << 20) /* of each dictionary: past it, all are sent again */
+#define MAX_SENT                                                                                   \
+	(4u << 20) /* ids in each map; past it the map is emptied, and all rows are sent again */
 
 u32 ch_day_of(u64 time_ms)
 {
@@ -44,7 +47,7 @@ u64 ch_day_begin_ms(u32 day)
 	return (u64)timegm(&tm) * 1000;
 }
 
-/* What is to be sent of one dictionary. */
+/* The rows of one dictionary that are to be sent. */
 struct part {
 	struct str rows;
 	vec(u64) keys;
@@ -55,7 +58,7 @@ struct writing {
 	const struct store_batch *b;
 	u32 month;
 	struct part parts[CH_TABLES];
-	u8 *frames, *functions; /* bool by the profile's ids: of stacks that are sent; owned */
+	u8 *frames, *functions; /* by the profile's ids: 1 = in a stack that is sent; owned */
 	struct str samples;
 	struct diag *diag;
 };
@@ -95,19 +98,14 @@ static void note_sent(struct writing *w)
 	for (size_t t = 0; t < CH_TABLES; t++) {
 		if (s->sent[t].cap > 2 * MAX_SENT)
 			map_deinit(&s->sent[t]);
-		/* What there is no memory for is sent again. */
+		/* Without memory the row is sent again. */
 		vec_foreach (&w->parts[t].keys, key)
 			map_put(&s->sent[t], *key, w->month);
 	}
 	pthread_mutex_unlock(&s->sent_lock);
 }
 
-static void put_text(struct str *out, const struct profile *p, u32 id)
-{
-	ch_put_string(out, strtab_get(&p->strings, id), p->strings.lengths[id]);
-}
-
-/* A stack is of a service: whoever looks for stacks of one finds it there. */
+/* A stack is sent once for each service, so that it can be searched by service. */
 static u64 stack_key(u64 stack, u64 service)
 {
 	u64 parts[] = {stack, service};
@@ -126,7 +124,7 @@ static int add_stack(struct writing *w, u32 id, u32 service, u64 service_hash)
 		return 0;
 	ch_put_u32(&part->rows, w->month);
 	ch_put_u64(&part->rows, w->b->stacks[id]);
-	put_text(&part->rows, p, service);
+	ch_put_text(&part->rows, p, service);
 	varint_put(&part->rows, stack->n);
 	for (u32 i = 0; i < stack->n; i++) {
 		u32 frame = p->stack_frames.data[stack->first + i];
@@ -152,8 +150,8 @@ static int add_frame(struct writing *w, u32 id)
 	ch_put_u64(out, w->b->frames[id]);
 	ch_put_u8(out, f->kind);
 	ch_put_u8(out, f->flags);
-	put_text(out, p, mapped ? p->mappings.data[f->mapping].path : 0);
-	put_text(out, p, mapped ? p->mappings.data[f->mapping].build_id : 0);
+	ch_put_text(out, p, mapped ? p->mappings.data[f->mapping].path : 0);
+	ch_put_text(out, p, mapped ? p->mappings.data[f->mapping].build_id : 0);
 	ch_put_u64(out, store_frame_has_address(f) ? f->address : 0);
 	ch_put_u64(out, named ? w->b->functions[f->function] : 0);
 	ch_put_u32(out, f->line);
@@ -171,9 +169,9 @@ static int add_function(struct writing *w, u32 id)
 		return 0;
 	ch_put_u32(out, w->month);
 	ch_put_u64(out, w->b->functions[id]);
-	put_text(out, p, f->name);
-	put_text(out, p, f->system_name);
-	put_text(out, p, f->file);
+	ch_put_text(out, p, f->name);
+	ch_put_text(out, p, f->system_name);
+	ch_put_text(out, p, f->file);
 	ch_put_u32(out, f->start_line);
 	return vec_push(&w->parts[CH_FUNCTIONS].keys, w->b->functions[id]);
 }
@@ -198,7 +196,7 @@ static int add_series(struct writing *w, const struct store_series *series)
 	return vec_push(&w->parts[CH_SERIES].keys, series->id);
 }
 
-/* Adds each service's stacks once; samples are sorted by service, not by stack. */
+/* Adds each stack once for each service. Samples are sorted by service, but not by stack. */
 static int add_stacks(struct writing *w)
 {
 	const struct store_batch *b = w->b;
@@ -304,7 +302,7 @@ static void put_samples(struct writing *w, u32 day, u64 batch)
 		ch_put_u32(out, day);
 		ch_put_u32(out, CH_RAW);
 		ch_put_u32(out, 0);
-		put_text(out, b->profile, b->series.data[e->series].service);
+		ch_put_text(out, b->profile, b->series.data[e->series].service);
 		ch_put_string(out, type, strlen(type));
 		ch_put_u32(out, (u32)(e->time_ms / CH_HOUR_MS));
 		ch_put_u64(out, b->stacks[e->stack]);
@@ -316,7 +314,7 @@ static void put_samples(struct writing *w, u32 day, u64 batch)
 	}
 }
 
-/* Are samples of the batch there? The key leads to the few rows where its first one would be. */
+/* Whether the batch is there. The key leads to the few rows where its first sample would be. */
 static int is_written(struct writing *w, u64 batch, bool *ret)
 {
 	const struct store_sample *e = &w->b->samples.data[0];
@@ -339,8 +337,8 @@ static const char insert_samples[] =
 	"INSERT INTO samples (day, resolution, run, service, type, hour, stack, series, at, batch, "
 	"count, value) FORMAT RowBinary";
 
-/* A server that cannot tell a block that comes again: what is there is looked up. */
-static int insert_looking(struct writing *w, u64 batch, bool fresh)
+/* For a server that does not recognise a repeated block: asks before it writes. */
+static int insert_unless_written(struct writing *w, u64 batch, bool fresh)
 {
 	const struct ch_request q = {.sql = insert_samples, .rows = &w->samples, .once = true};
 	u64 end = clock_ns(CLOCK_MONOTONIC) + w->s->config.retry_ms * 1000000;
@@ -358,7 +356,7 @@ static int insert_looking(struct writing *w, u64 batch, bool fresh)
 	}
 }
 
-static int insert(struct writing *w, const u8 token[16], bool fresh)
+static int send_samples(struct writing *w, const u8 token[16], bool fresh)
 {
 	struct ch *s = w->s;
 	u64 batch = store_id(token, 16), newest = 0;
@@ -376,7 +374,7 @@ static int insert(struct writing *w, const u8 token[16], bool fresh)
 	if (w->samples.failed)
 		return -ENOMEM;
 	if (!s->modern && !s->config.cluster)
-		return insert_looking(w, batch, fresh);
+		return insert_unless_written(w, batch, fresh);
 	text_hex(token, 16, text);
 	return ch_run(s,
 		      &(struct ch_request){.sql = insert_samples,
@@ -395,7 +393,7 @@ static bool is_writing(const struct ch *s, u64 batch)
 	return false;
 }
 
-static int begin(struct ch *s, u64 batch)
+static int begin_token(struct ch *s, u64 batch)
 {
 	int r;
 
@@ -407,7 +405,7 @@ static int begin(struct ch *s, u64 batch)
 	return r;
 }
 
-static void end(struct ch *s, u64 batch)
+static void end_token(struct ch *s, u64 batch)
 {
 	pthread_mutex_lock(&s->write_lock);
 	vec_foreach (&s->writing, e)
@@ -434,7 +432,7 @@ int ch_write(struct store *base, const struct store_batch *b, const u8 token[16]
 		return 0;
 	if (!token && getrandom(own, sizeof(own), 0) != sizeof(own))
 		return diag_set(reterr_diag, -EIO, "no random numbers");
-	r = begin(s, store_id(token ? token : own, 16));
+	r = begin_token(s, store_id(token ? token : own, 16));
 	if (r < 0)
 		return diag_set(reterr_diag, r, "out of memory");
 	r = add_dictionaries(&w);
@@ -443,8 +441,8 @@ int ch_write(struct store *base, const struct store_batch *b, const u8 token[16]
 	if (r == 0)
 		r = ch_write_links(s, &b->links, token, reterr_diag);
 	if (r == 0)
-		r = insert(&w, token ? token : own, !token);
-	end(s, store_id(token ? token : own, 16));
+		r = send_samples(&w, token ? token : own, !token);
+	end_token(s, store_id(token ? token : own, 16));
 	writing_deinit(&w);
 	return r == -ENOMEM ? diag_set(reterr_diag, r, "out of memory") : r;
 }
