@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gRPC over HTTP/2, as its protocol document has it: a POST of application/grpc whose body is one
- * message behind five bytes (compressed or not, length); the answer is a message, then trailers
- * with the status, or trailers alone when it is an error.
+ * gRPC over HTTP/2, as in its protocol document: a POST of application/grpc whose body is five
+ * bytes (compressed or not, length) and one message. The answer is a message and then trailers with
+ * the status; for an error, trailers alone.
  *
- * nghttp2 checks what HTTP/2 asks for; here are the bounds: headers, bodies (each, and together
- * with all other connections), calls at once, time.
+ * nghttp2 checks the HTTP/2 protocol. This file bounds headers, bodies (each, and those of all
+ * connections together), concurrent calls, and time.
  */
 #include "server/net/grpc_session.h"
 
@@ -68,7 +68,7 @@ static struct grpc_call *call_create(struct grpc_session *s, s32 id)
 	return c;
 }
 
-/* Out of the session; freed now, or when who works on it is done. */
+/* Takes the call out of the session, and frees it unless its handler runs. */
 static void call_detach(struct grpc_call *c)
 {
 	*c->to_this = c->next;
@@ -93,37 +93,39 @@ static const char *grpc_lookup(const struct net_request *r, bool header, const c
 	return header ? call_header(r->private, name, i) : NULL;
 }
 
-static void fail(struct grpc_call *c, int status, const char *message)
+static void set_error(struct grpc_call *c, int status, const char *message)
 {
 	c->response.status = status;
 	snprintf(c->response.message, sizeof(c->response.message), "%s", message);
 }
 
-/* Takes the message out of its frame; false when the response says what is wrong. */
+/* Finds the message in its frame; false: the response has the error. */
 static bool unframe(struct grpc_call *c, struct net_request *r)
 {
 	const u8 *b = (const u8 *)str_get(&c->body);
 	u32 n;
 
 	if (c->body.n < FRAME_BYTES || b[0] > 1) {
-		fail(c, NET_GRPC_INVALID_ARGUMENT, "not a gRPC message");
+		set_error(c, NET_GRPC_INVALID_ARGUMENT, "not a gRPC message");
 		return false;
 	}
 	n = (u32)b[1] << 24 | (u32)b[2] << 16 | (u32)b[3] << 8 | b[4];
 	if (n != c->body.n - FRAME_BYTES) {
-		fail(c, NET_GRPC_INVALID_ARGUMENT, "one message of the length that it says");
+		set_error(c, NET_GRPC_INVALID_ARGUMENT,
+			  "the body is not one message of the length in its header");
 		return false;
 	}
 	if (b[0]) {
 		r->content_encoding = call_header(c, "grpc-encoding", 0);
 		if (!r->content_encoding) {
-			fail(c, NET_GRPC_INVALID_ARGUMENT, "compressed, but how? no grpc-encoding");
+			set_error(c, NET_GRPC_INVALID_ARGUMENT, "missing grpc-encoding header");
 			return false;
 		}
 		if (strcasecmp(r->content_encoding, "gzip") != 0 &&
 		    strcasecmp(r->content_encoding, "zstd") != 0 &&
 		    strcasecmp(r->content_encoding, "identity") != 0) {
-			fail(c, NET_GRPC_UNIMPLEMENTED, "grpc-encoding: identity, gzip or zstd");
+			set_error(c, NET_GRPC_UNIMPLEMENTED,
+				  "grpc-encoding: identity, gzip or zstd");
 			return false;
 		}
 	}
@@ -151,7 +153,7 @@ void grpc_call_run(struct grpc_call *c)
 
 /* ---- answers ---- */
 
-static nghttp2_nv header(const char *name, const char *value)
+static nghttp2_nv make_header(const char *name, const char *value)
 {
 	return (nghttp2_nv){.name = (u8 *)name,
 			    .value = (u8 *)value,
@@ -178,7 +180,7 @@ static ssize_t read_answer(nghttp2_session *h2, int32_t id, uint8_t *buf, size_t
 {
 	struct grpc_call *c = source->ptr;
 	size_t n = MIN(max, c->framed.n - c->sent);
-	nghttp2_nv trailer = header("grpc-status", "0");
+	nghttp2_nv trailer = make_header("grpc-status", "0");
 
 	memcpy(buf, c->framed.data + c->sent, n);
 	c->sent += n;
@@ -201,23 +203,24 @@ static int frame_answer(struct grpc_call *c)
 	return 0;
 }
 
-static void submit(struct grpc_call *c)
+static void submit_answer(struct grpc_call *c)
 {
 	nghttp2_data_provider data = {.source.ptr = c, .read_callback = read_answer};
 	char status[16], message[768];
-	nghttp2_nv nv[5] = {header(":status", "200"), header("content-type", "application/grpc"),
-			    header("grpc-accept-encoding", "identity,gzip,zstd")};
+	nghttp2_nv nv[5] = {make_header(":status", "200"),
+			    make_header("content-type", "application/grpc"),
+			    make_header("grpc-accept-encoding", "identity,gzip,zstd")};
 
 	if (c->response.status == NET_GRPC_OK && frame_answer(c) == 0) {
 		nghttp2_submit_response(c->session->h2, c->id, nv, 3, &data);
 		return;
 	}
 	if (c->response.status == NET_GRPC_OK)
-		fail(c, NET_GRPC_UNAVAILABLE, "out of memory");
+		set_error(c, NET_GRPC_UNAVAILABLE, "out of memory");
 	snprintf(status, sizeof(status), "%d", c->response.status);
 	encode_message(c->response.message, message, sizeof(message));
-	nv[3] = header("grpc-status", status);
-	nv[4] = header("grpc-message", message);
+	nv[3] = make_header("grpc-status", status);
+	nv[4] = make_header("grpc-message", message);
 	nghttp2_submit_response(c->session->h2, c->id, nv, 5, NULL);
 }
 
@@ -235,22 +238,22 @@ void grpc_session_answer(struct grpc_call *c)
 	c->charged = 0;
 	str_deinit(&c->body);
 	c->body = (struct str){};
-	submit(c);
+	submit_answer(c);
 }
 
-/* Before the request is whole: what else comes of it is thrown away. */
+/* Answers before the request is complete; the rest of it is dropped. */
 static void refuse(struct grpc_call *c, int status, const char *message)
 {
-	fail(c, status, message);
+	set_error(c, status, message);
 	c->deadline_ms = 0;
 	c->refused = true;
 	grpc_session_answer(c);
 }
 
-/* What is no gRPC at all gets an HTTP status. */
+/* A request that is not gRPC gets an HTTP status. */
 static void refuse_http(struct grpc_call *c, const char *status)
 {
-	nghttp2_nv nv[] = {header(":status", status)};
+	nghttp2_nv nv[] = {make_header(":status", status)};
 
 	c->answered = true;
 	c->deadline_ms = 0;
@@ -378,7 +381,7 @@ static int on_frame(nghttp2_session *h2, const nghttp2_frame *f, void *userdata)
 	return 0;
 }
 
-/* Only behind the answer, which it would overtake: asks the client to stop sending. */
+/* Asks the client to stop sending, after the answer: sent earlier, it would overtake it. */
 static int on_frame_sent(nghttp2_session *h2, const nghttp2_frame *f, void *userdata)
 {
 	struct grpc_call *c = call_of(h2, f->hd.stream_id);

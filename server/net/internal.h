@@ -13,7 +13,7 @@
 
 /* ---- tokens (tokens.c) ---- */
 
-/* Thread-safe. Tokens are kept as hashes; nothing of them is ever printed. */
+/* Thread-safe. Keeps hashes of tokens only, and never prints a token. */
 struct net_tokens;
 
 int net_tokens_create(const char *path, struct diag *reterr_diag, struct net_tokens **ret);
@@ -27,11 +27,11 @@ struct net_listener;
 struct net_credentials;
 
 /*
- * Reads the listener's files: what new connections get from now on. Negative with a reason that
- * names the file, and nothing has changed.
+ * Reads the listener's files, for new connections. An error names the file, and nothing has
+ * changed.
  */
 int net_credentials_load(struct net_listener *l, struct diag *reterr_diag);
-/* For a TLS session that begins (gnutls_session_t); put when it has ended. NULL: it cannot. */
+/* Sets the credentials of a new gnutls_session_t; put them when it has ended. NULL: failed. */
 struct net_credentials *net_credentials_give(struct net_listener *l, void *session);
 void net_credentials_put(struct net_credentials *c);
 
@@ -45,11 +45,11 @@ struct net_http;
 struct net_grpc;
 
 struct net_listener {
-	struct net_options o; /* with defaults; strings borrowed while net_listen() runs only */
+	struct net_options o;	   /* with defaults; strings are valid during net_listen() only */
 	struct net_tokens *tokens; /* owned; NULL = none */
 	bool tls, client_ca;
 	char *cert, *key, *ca;		     /* owned: paths of the PEM files */
-	pthread_mutex_t lock;		     /* of the next */
+	pthread_mutex_t lock;		     /* of `credentials` */
 	struct net_credentials *credentials; /* a reference; NULL without TLS */
 	int fd;				     /* owned until the listener runs */
 	u16 port;
@@ -59,13 +59,13 @@ struct net_listener {
 	struct net_grpc *grpc;
 };
 
-/* Takes so many bytes of the budget for bodies, or says no. */
+/* Takes bytes from the budget for bodies; false when it has not so many. */
 bool net_buffer_take(struct net_listener *l, size_t n);
 void net_buffer_give(struct net_listener *l, size_t n);
-/* Who may do what, by the Authorization header. */
+/* The role of a request with this Authorization header, or NULL. */
 enum net_role net_role_of(struct net_listener *l, const char *authorization);
 void net_peer_name(const struct sockaddr *a, char ret[64]);
-/* Without tokens every local process may connect, and so may any web page in a browser. */
+/* Whether a Host header names this machine. Pages of other sites have other names: see net.c. */
 bool net_host_is_local(const char *host);
 
 int net_http_start(struct net_listener *l, struct diag *reterr_diag);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What all listeners have in common: the address, who may connect at all, and who is who.
+ * What all listeners share: addresses, and access control.
  *
- * 1. Beyond loopback there is no listener without tokens or client certificates.
- * 2. Without both, on loopback, whoever connects is an admin: any local user. Requests that a web
- *    page in a browser could have made (a foreign Host or Origin) are refused by net_http.c.
- * 3. With a client CA and no tokens, a certificate of that CA is an admin's.
+ * 1. Beyond loopback no listener runs without tokens or client certificates. 2. Without both, on
+ * loopback, every client is an admin: any local user. net_http.c refuses requests
+ *    that a web page of another site could have made (a foreign Host or Origin).
+ * 3. With a client CA and no tokens, a client with a certificate of that CA is an admin.
  */
 #include "server/net/net.h"
 
@@ -16,18 +16,15 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "server/net/internal.h"
 
 #define BACKLOG 128
 
 u64 net_now_ms(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (u64)t.tv_sec * 1000 + (u64)t.tv_nsec / 1000000;
+	return clock_ns(CLOCK_MONOTONIC) / 1000000;
 }
 
 bool net_buffer_take(struct net_listener *l, size_t n)
@@ -129,8 +126,8 @@ static int open_socket(struct net_listener *l, const struct addrinfo *a, struct 
 	if (!is_loopback(a->ai_addr) && !l->tokens && !l->client_ca)
 		return diag_set(
 			reterr_diag, -EACCES,
-			"%s: others could connect to this address: it needs --token-file or "
-			"--tls-ca",
+			"%s: other machines can connect to this address: it needs --token-file "
+			"or --tls-ca",
 			l->o.address);
 	l->fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (l->fd < 0)

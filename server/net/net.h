@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * HTTP/1.1 (libmicrohttpd) and gRPC over HTTP/2 (nghttp2), both with TLS (GnuTLS) or without. A
- * request is whole when its handler gets it; handlers run on the server's threads, several at once.
+ * HTTP/1.1 (libmicrohttpd) and gRPC over HTTP/2 (nghttp2), with TLS (GnuTLS) or without. A handler
+ * gets complete requests only; handlers run on the listener's threads, several at once.
  *
- * Nothing listens beyond loopback without a token or client certificates: net_listen() refuses.
+ * net_listen() refuses an address beyond loopback without tokens or client certificates.
  */
 #pragma once
 
@@ -12,7 +12,7 @@
 #include "base/str.h"
 #include "base/types.h"
 
-/* A set: admins may all. */
+/* A set of bits: an admin may do everything. */
 enum net_role { NET_ROLE_NONE = 0, NET_ROLE_READ = 1, NET_ROLE_WRITE = 2, NET_ROLE_ADMIN = 7 };
 
 struct net_request {
@@ -23,13 +23,13 @@ struct net_request {
 	enum net_role role;
 	const char *peer; /* "127.0.0.1" */
 	bool grpc;	  /* `body` is the message without its frame; status is gRPC's */
-	void *sink;	  /* net_sink.userdata when the body went there, and is not here */
+	void *sink; /* net_sink.userdata when the body went into the sink; `body` is empty then */
 	/* The i-th query parameter (or header) of that name, or NULL. Borrowed. */
 	const char *(*lookup)(const struct net_request *r, bool header, const char *name, size_t i);
 	void *private;
 };
 
-/* A query parameter or a header; NULL when it is not there. Borrowed. */
+/* The first query parameter (or header) of that name, or NULL. Borrowed. */
 static inline const char *net_parameter(const struct net_request *r, const char *name)
 {
 	return r->lookup(r, false, name, 0);
@@ -56,28 +56,28 @@ enum net_grpc_status {
 };
 
 struct net_response {
-	int status;		  /* HTTP's, or for gRPC its own */
+	int status;		  /* HTTP's, or enum net_grpc_status */
 	const char *content_type; /* static */
-	char message[256];	  /* gRPC: of the status */
+	char message[256];	  /* gRPC: text of the status */
 	struct str body;
 	struct {
 		const char *name, *value; /* static strings */
 	} headers[8];
 	u32 n_headers;
 	/*
-	 * For answers without an end: called again and again until it returns > 0 (done) or < 0
-	 * (broken off); waits itself, at most a second. NULL = body is all.
+	 * For a streamed answer: appends its next part, and waits for it, at most a second. Called
+	 * until it returns > 0 (the end) or < 0 (an error). NULL = `body` is the whole answer.
 	 */
 	int (*stream)(void *userdata, struct str *out);
 	void (*stream_end)(void *userdata);
 	void *stream_userdata;
 };
 
-/* Where the body of a request goes that is too large for memory. */
+/* Receives the body of a request that is too large for memory. */
 struct net_sink {
-	/* The next bytes, in order; when it fails it is told the request's handler by itself. */
+	/* The next bytes, in order. The sink itself reports an error to the request's handler. */
 	void (*part)(void *userdata, const void *data, size_t n);
-	/* Once, when the request is over: answered, or broken off anywhere. */
+	/* Called once, when the request was answered or broken off. */
 	void (*end)(void *userdata);
 	void *userdata;
 	u64 max_body;
@@ -87,7 +87,7 @@ typedef void net_handler(void *userdata, const struct net_request *r, struct net
 
 struct net_tls {
 	const char *cert, *key; /* PEM files */
-	const char *client_ca;	/* clients must show a certificate of this */
+	const char *client_ca;	/* clients must have a certificate of this CA */
 };
 
 struct net_options {
@@ -95,12 +95,12 @@ struct net_options {
 	bool grpc;
 	const struct net_tls *tls; /* or NULL */
 	const char *tokens; /* file of lines "ROLE TOKEN", or NULL; read again when it changes */
-	size_t max_body;    /* bytes as sent; 0 = 64 MiB; all requests together: four times that */
+	size_t max_body;    /* bytes as sent; 0 = 64 MiB. All requests together: four times that */
 	u32 max_connections, timeout_s; /* 0 = 256, 30 */
 	net_handler *handler;
 	/*
-	 * Asked when a request's header is here and its sender is known: true when its body goes
-	 * to *ret. NULL = all bodies go to memory. HTTP only.
+	 * Called after a request's header, once the role of its sender is known: true when the body
+	 * goes to *ret. NULL = all bodies go to memory. HTTP only.
 	 */
 	bool (*sink)(void *userdata, const struct net_request *r, struct net_sink *ret);
 	void *userdata;
@@ -108,18 +108,18 @@ struct net_options {
 
 struct net_stats {
 	u64 connections, open, requests;
-	u64 unauthorized, too_large, timed_out, broken; /* answered or cut off for that */
+	u64 unauthorized, too_large, timed_out, broken; /* requests and connections that ended so */
 };
 
 struct net_listener;
 
 int net_listen(const struct net_options *o, struct diag *reterr_diag, struct net_listener **ret);
 /*
- * Reads its certificate, key and client CA again, for connections that come: those that are there
- * keep theirs. An error: all stay with what they have.
+ * Reads certificate, key and client CA again, for new connections; open ones keep theirs. After an
+ * error nothing has changed.
  */
 int net_reload(struct net_listener *l, struct diag *reterr_diag);
 u16 net_port(const struct net_listener *l);
-/* Takes no more connections, lets those that are there end, at most timeout_ms. */
+/* Accepts no more connections and waits for running requests, for timeout_ms at most. */
 void net_close(struct net_listener *l, u32 timeout_ms);
 void net_stats(const struct net_listener *l, struct net_stats *ret);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sockets of gRPC: one thread in epoll for all connections, a few workers for the calls.
+ * The sockets of gRPC: one thread with epoll for all connections, and a few workers for calls.
  *
- *	loop thread   accepts, reads, feeds sessions, writes; owns connections, sessions and calls
- *	worker        takes a whole call off the queue, runs the handler, puts it on the done list
+ *	loop thread	accepts, reads, feeds sessions, writes; owns connections, sessions and calls
+ *	worker		takes a complete call off the queue, runs its handler, puts it on `done`
  *
- * A call that is at work when its connection goes lives on without it (grpc_session.h).
+ * A call whose handler runs when its connection closes lives on without it (grpc_session.h).
  */
 #include <errno.h>
 #include <gnutls/gnutls.h>
@@ -25,7 +25,7 @@
 #define TICK_MS 250
 #define IDLE_MS (15 * 60000ULL)
 #define READ_BYTES (32u << 10)
-#define READS_AT_ONCE 16 /* then it is the others' turn */
+#define READS_AT_ONCE 16 /* then other connections have their turn */
 
 struct conn {
 	struct conn *next, **to_this;
@@ -35,9 +35,9 @@ struct conn {
 	struct net_credentials *credentials; /* its own reference */
 	bool handshaking, wants_out, tls_again, closing;
 	struct grpc_session *session;
-	struct str out; /* not sent yet, from `out_at` on */
+	struct str out; /* from `out_at` on: not sent yet */
 	size_t out_at;
-	u64 progress_ms; /* when anything last moved */
+	u64 progress_ms; /* when bytes were last read or written */
 	u64 born_ms;
 };
 
@@ -90,7 +90,7 @@ static void wake_loop(struct net_grpc *g)
 
 /* ---- workers ---- */
 
-static void *work(void *arg)
+static void *run_calls(void *arg)
 {
 	struct net_grpc *g = arg;
 
@@ -159,7 +159,7 @@ static void conn_destroy(struct conn *c)
 	free(c);
 }
 
-static void want(struct conn *c, bool out)
+static void set_wants_out(struct conn *c, bool out)
 {
 	struct epoll_event e = {.events = EPOLLIN | (out ? EPOLLOUT : 0), .data.ptr = c};
 
@@ -167,7 +167,7 @@ static void want(struct conn *c, bool out)
 		c->wants_out = out;
 }
 
-/* Bytes, 0 at the end, -EAGAIN, or another error. */
+/* The number of bytes, 0 at the end, -EAGAIN, or another error. */
 static ssize_t conn_read(struct conn *c, void *buf, size_t n)
 {
 	ssize_t r;
@@ -190,7 +190,7 @@ static ssize_t conn_write(struct conn *c, const void *buf, size_t n)
 		r = send(c->fd, buf, n, MSG_NOSIGNAL);
 		return r < 0 ? -errno : r;
 	}
-	/* What was begun is finished first: gnutls_record_send(3). */
+	/* Repeats a send that was interrupted, as gnutls_record_send(3) asks. */
 	r = c->tls_again ? gnutls_record_send(c->tls, NULL, 0)
 			 : gnutls_record_send(c->tls, buf, MIN(n, (size_t)16384));
 	c->tls_again = r == GNUTLS_E_AGAIN || r == GNUTLS_E_INTERRUPTED;
@@ -199,8 +199,8 @@ static ssize_t conn_write(struct conn *c, const void *buf, size_t n)
 	return r < 0 ? -EIO : r;
 }
 
-/* Sends what there is; negative: the connection is over. */
-static int flush(struct conn *c)
+/* Sends what can be sent; negative: the connection has ended. */
+static int send_pending(struct conn *c)
 {
 	for (;;) {
 		ssize_t n;
@@ -215,7 +215,7 @@ static int flush(struct conn *c)
 		}
 		n = conn_write(c, c->out.data + c->out_at, c->out.n - c->out_at);
 		if (n == -EAGAIN) {
-			want(c, true);
+			set_wants_out(c, true);
 			return 0;
 		}
 		if (n < 0)
@@ -223,7 +223,7 @@ static int flush(struct conn *c)
 		c->out_at += (size_t)n;
 		c->progress_ms = net_now_ms();
 	}
-	want(c, false);
+	set_wants_out(c, false);
 	return c->closing || grpc_session_ended(c->session) ? -ESHUTDOWN : 0;
 }
 
@@ -233,7 +233,7 @@ static int handshake(struct conn *c)
 	int r = gnutls_handshake(c->tls);
 
 	if (r == GNUTLS_E_AGAIN || r == GNUTLS_E_INTERRUPTED) {
-		want(c, gnutls_record_get_direction(c->tls) == 1);
+		set_wants_out(c, gnutls_record_get_direction(c->tls) == 1);
 		return -EAGAIN;
 	}
 	if (r < 0)
@@ -244,11 +244,11 @@ static int handshake(struct conn *c)
 		return -EACCES;
 	}
 	c->handshaking = false;
-	want(c, false);
+	set_wants_out(c, false);
 	return 0;
 }
 
-static int fill(struct conn *c)
+static int receive(struct conn *c)
 {
 	u8 buf[READ_BYTES];
 
@@ -274,9 +274,9 @@ static void conn_event(struct conn *c)
 	int r = c->handshaking ? handshake(c) : 0;
 
 	if (r == 0)
-		r = fill(c);
+		r = receive(c);
 	if (r == 0)
-		r = flush(c);
+		r = send_pending(c);
 	if (r < 0 && r != -EAGAIN)
 		conn_destroy(c);
 }
@@ -331,7 +331,7 @@ static void conn_create(struct net_grpc *g, int fd, const struct sockaddr *peer)
 		conn_destroy(c);
 		return;
 	}
-	if (!c->handshaking && flush(c) < 0)
+	if (!c->handshaking && send_pending(c) < 0)
 		conn_destroy(c);
 }
 
@@ -354,7 +354,7 @@ static void accept_all(struct net_grpc *g)
 
 /* ---- the loop ---- */
 
-/* Too slow: no handshake in time, nothing moves, or nothing is asked for a long time. */
+/* Whether the handshake takes too long, or nothing is read or written for too long. */
 static bool is_overdue(const struct conn *c, u64 now)
 {
 	u64 timeout = 2000ULL * c->g->l->o.timeout_s;
@@ -365,7 +365,7 @@ static bool is_overdue(const struct conn *c, u64 now)
 	return now - c->progress_ms > (busy ? timeout : IDLE_MS) && !grpc_session_calls(c->session);
 }
 
-static void look_after(struct net_grpc *g)
+static void check_connections(struct net_grpc *g)
 {
 	struct conn *next;
 	u64 now = net_now_ms();
@@ -376,13 +376,13 @@ static void look_after(struct net_grpc *g)
 		if (is_overdue(c, now)) {
 			atomic_fetch_add(&g->l->counters.timed_out, 1);
 			conn_destroy(c);
-		} else if (!c->handshaking && flush(c) < 0) {
+		} else if (!c->handshaking && send_pending(c) < 0) {
 			conn_destroy(c);
 		}
 	}
 }
 
-static void drain(struct net_grpc *g)
+static void begin_draining(struct net_grpc *g)
 {
 	struct conn *next;
 
@@ -396,16 +396,16 @@ static void drain(struct net_grpc *g)
 			continue;
 		}
 		grpc_session_drain(c->session);
-		if (flush(c) < 0)
+		if (send_pending(c) < 0)
 			conn_destroy(c);
 	}
 }
 
-static void *loop(void *arg)
+static void *run_loop(void *arg)
 {
 	struct net_grpc *g = arg;
 	struct epoll_event events[64];
-	u64 looked = net_now_ms(), count;
+	u64 checked_ms = net_now_ms(), count;
 	bool draining = false;
 
 	while (!atomic_load(&g->stopping)) {
@@ -420,13 +420,13 @@ static void *loop(void *arg)
 				conn_event(events[i].data.ptr);
 		}
 		if (atomic_load(&g->draining) && !draining) {
-			drain(g);
+			begin_draining(g);
 			draining = true;
 		}
 		answer_done(g);
-		if (n > 0 || net_now_ms() - looked >= TICK_MS) {
-			look_after(g);
-			looked = net_now_ms();
+		if (n > 0 || net_now_ms() - checked_ms >= TICK_MS) {
+			check_connections(g);
+			checked_ms = net_now_ms();
 		}
 	}
 	return NULL;
@@ -446,9 +446,9 @@ static int start_threads(struct net_grpc *g)
 	    epoll_ctl(g->epoll, EPOLL_CTL_ADD, g->event, &waking) < 0)
 		return -errno;
 	for (; g->n_workers < WORKERS; g->n_workers++)
-		if (thread_start(&g->workers[g->n_workers], "grpc-worker", work, g) < 0)
+		if (thread_start(&g->workers[g->n_workers], "grpc-worker", run_calls, g) < 0)
 			return -EAGAIN;
-	g->has_thread = thread_start(&g->thread, "grpc-loop", loop, g) == 0;
+	g->has_thread = thread_start(&g->thread, "grpc-loop", run_loop, g) == 0;
 	return g->has_thread ? 0 : -EAGAIN;
 }
 

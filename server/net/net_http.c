@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * HTTP/1.1 on libmicrohttpd, a thread for each connection: a slow client or a slow query holds up
- * itself only.
+ * HTTP/1.1 on libmicrohttpd, with a thread per connection: a slow client or query delays only
+ * itself.
  *
- * What a client cannot do: send a header of more than 64 KiB or a body of more than max_body, take
- * longer than twice the timeout to send a request (of a body that goes to a sink: longer than that
- * and what it takes at SLOWEST_BYTES_PER_MS) (a watchdog cuts such connections off, however
- * many single bytes arrive in time), fill memory with many large bodies (one budget for all), send
- * anything but headers without a valid token. Who it is is settled before its body is read.
+ * Bounds for every client:
+ *	header		64 KiB
+ *	body		max_body, or the sink's limit; a common budget for all bodies in memory
+ *	time		a request must be complete after twice the timeout; one that goes to a sink
+ *			may take longer, at SLOWEST_BYTES_PER_MS. A watchdog shuts other connections
+ *			down, even if single bytes still arrive
+ *	role		known before the body is read; without a valid token only headers are read
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -25,9 +27,9 @@
 #define WATCH_EVERY_MS 250
 #define STACK_BYTES (1u << 20)
 #define MIN_GZIP_BYTES 1400
-#define SLOWEST_BYTES_PER_MS 16 /* of a client that takes its answer, or fills a sink */
+#define SLOWEST_BYTES_PER_MS 16 /* of a client that reads its answer, or fills a sink */
 
-/* A connection; in the list while it is open. */
+/* An open connection. */
 struct conn {
 	struct conn *next, **to_this;
 	int fd;
@@ -39,14 +41,14 @@ struct net_http {
 	struct MHD_Daemon *daemon;
 	struct net_listener *l;
 	pthread_t watchdog;
-	pthread_mutex_t lock; /* of the list, deadlines included */
+	pthread_mutex_t lock; /* of the list and the deadlines in it */
 	pthread_cond_t wake;
 	struct conn *conns;
 	atomic_bool stopping;
 	atomic_uint running; /* requests whose answer is not sent yet */
 };
 
-/* A request; owned by its connection from its header to its completion. */
+/* A request, from its header to its completion; owned by its connection. */
 struct http_request {
 	struct net_http *h;
 	struct MHD_Connection *connection;
@@ -54,7 +56,7 @@ struct http_request {
 	size_t charged; /* of the budget for bodies */
 	u64 dropped;	/* bytes read and thrown away */
 	struct net_sink sink;
-	u64 sunk; /* bytes that went there */
+	u64 sunk; /* bytes that went into the sink */
 	u64 started_ms;
 	enum net_role role;
 	bool has_sink, too_large, no_memory, answered;
@@ -76,7 +78,7 @@ static void set_deadline(struct net_http *h, struct MHD_Connection *connection, 
 	pthread_mutex_unlock(&h->lock);
 }
 
-static void *watch(void *arg)
+static void *watch_deadlines(void *arg)
 {
 	struct net_http *h = arg;
 
@@ -87,7 +89,7 @@ static void *watch(void *arg)
 		for (struct conn *c = h->conns; c; c = c->next) {
 			if (!c->deadline_ms || c->deadline_ms > now)
 				continue;
-			/* Its thread sees the end of the connection, and closes. */
+			/* The connection's thread sees its end and closes it. */
 			shutdown(c->fd, SHUT_RDWR);
 			c->deadline_ms = 0;
 			atomic_fetch_add(&h->l->counters.timed_out, 1);
@@ -98,7 +100,7 @@ static void *watch(void *arg)
 	return NULL;
 }
 
-/* Before the handshake: what is current now, not what the daemon was started with. */
+/* Before the handshake: sets the listener's current credentials. */
 static struct net_credentials *begin_tls(struct net_listener *l, struct MHD_Connection *c)
 {
 	const union MHD_ConnectionInfo *i =
@@ -251,7 +253,7 @@ static bool worth_gzip(const struct net_response *a)
 	return true;
 }
 
-/* Takes the body of the answer. */
+/* Moves the body out of the answer. */
 static struct MHD_Response *make_body(struct net_response *a, bool *ret_gzip, size_t *ret_n,
 				      bool gzip)
 {
@@ -276,7 +278,7 @@ static struct MHD_Response *make_body(struct net_response *a, bool *ret_gzip, si
 	return response;
 }
 
-static enum MHD_Result answer(struct http_request *q, struct net_response *a)
+static enum MHD_Result send_answer(struct http_request *q, struct net_response *a)
 {
 	struct MHD_Response *response;
 	enum MHD_Result ok;
@@ -319,17 +321,17 @@ static enum MHD_Result refuse(struct http_request *q, int status, const char *te
 			(__typeof__(a.headers[0])){"WWW-Authenticate", "Bearer realm=\"culprit\""};
 	if (status == 503)
 		a.headers[a.n_headers++] = (__typeof__(a.headers[0])){"Retry-After", "1"};
-	return answer(q, &a);
+	return send_answer(q, &a);
 }
 
 /* ---- requests ---- */
 
-static const char *header(struct MHD_Connection *c, const char *name)
+static const char *get_header(struct MHD_Connection *c, const char *name)
 {
 	return MHD_lookup_connection_value(c, MHD_HEADER_KIND, name);
 }
 
-/* A certificate of the CA, in its time. */
+/* Whether the client has a valid certificate of the CA. */
 static bool has_certificate(struct MHD_Connection *c)
 {
 	const union MHD_ConnectionInfo *i =
@@ -341,10 +343,10 @@ static bool has_certificate(struct MHD_Connection *c)
 	       status == 0;
 }
 
-/* What no client but a web page of somebody else sends: see net.c. */
+/* Whether a web page of another site may have made the request: see net.c. */
 static bool is_from_foreign_page(struct MHD_Connection *c)
 {
-	const char *host = header(c, "Host"), *origin = header(c, "Origin");
+	const char *host = get_header(c, "Host"), *origin = get_header(c, "Origin");
 	const char *origin_host;
 
 	if (host && !net_host_is_local(host))
@@ -362,23 +364,23 @@ static u64 max_body(const struct http_request *q)
 
 static enum MHD_Result check_size(struct http_request *q)
 {
-	const char *length = header(q->connection, "Content-Length");
+	const char *length = get_header(q->connection, "Content-Length");
 	u64 n;
 
 	if (length && (str_to_u64(length, 10, &n) < 0 || n > max_body(q))) {
 		atomic_fetch_add(&q->h->l->counters.too_large, 1);
-		return refuse(q, 413, "the body is larger than this server takes");
+		return refuse(q, 413, "the body is too large for this server");
 	}
 	return MHD_YES;
 }
 
-/* What needs no token, and has nothing secret: the page asks for one itself. Without a body. */
+/* These need no token and have no data: the page itself asks for a token. No body is allowed. */
 static bool is_public(struct MHD_Connection *c, const char *path)
 {
-	const char *length = header(c, "Content-Length");
+	const char *length = get_header(c, "Content-Length");
 
 	return (!strcmp(path, "/") || !strcmp(path, "/healthz")) &&
-	       (!length || !strcmp(length, "0")) && !header(c, "Transfer-Encoding");
+	       (!length || !strcmp(length, "0")) && !get_header(c, "Transfer-Encoding");
 }
 
 struct nth {
@@ -415,8 +417,8 @@ static struct net_request request_of(struct http_request *q, const char *path, c
 		.path = path,
 		.body = (const u8 *)str_get(&q->body),
 		.n_body = q->body.n,
-		.content_type = header(q->connection, "Content-Type"),
-		.content_encoding = header(q->connection, "Content-Encoding"),
+		.content_type = get_header(q->connection, "Content-Type"),
+		.content_encoding = get_header(q->connection, "Content-Encoding"),
 		.role = q->role,
 		.peer = q->peer,
 		.sink = q->has_sink ? q->sink.userdata : NULL,
@@ -434,9 +436,9 @@ static void open_sink(struct http_request *q, const char *path, const char *meth
 	q->has_sink = o->sink && o->sink(o->userdata, &r, &q->sink);
 }
 
-/* The header is here, the body is not. */
-static enum MHD_Result begin(struct net_http *h, struct MHD_Connection *c, const char *path,
-			     const char *method, void **con_cls)
+/* After the header: decides about the request before its body is read. */
+static enum MHD_Result begin_request(struct net_http *h, struct MHD_Connection *c, const char *path,
+				     const char *method, void **con_cls)
 {
 	struct http_request *q = calloc(1, sizeof(*q));
 	const union MHD_ConnectionInfo *i;
@@ -455,22 +457,22 @@ static enum MHD_Result begin(struct net_http *h, struct MHD_Connection *c, const
 		net_peer_name(i->client_addr, q->peer);
 	if (l->client_ca && !has_certificate(c)) {
 		atomic_fetch_add(&l->counters.unauthorized, 1);
-		return refuse(q, 403, "this server wants a client certificate");
+		return refuse(q, 403, "this server requires a client certificate");
 	}
-	q->role = net_role_of(l, header(c, "Authorization"));
+	q->role = net_role_of(l, get_header(c, "Authorization"));
 	if (!l->tokens && !l->client_ca && is_from_foreign_page(c)) {
 		atomic_fetch_add(&l->counters.unauthorized, 1);
-		return refuse(q, 403, "a page of another site may not ask this server");
+		return refuse(q, 403, "pages of other sites may not use this server");
 	}
 	if (q->role == NET_ROLE_NONE && !is_public(c, path)) {
 		atomic_fetch_add(&l->counters.unauthorized, 1);
-		return refuse(q, 401, "this server wants a token: Authorization: Bearer TOKEN");
+		return refuse(q, 401, "this server requires a token: Authorization: Bearer TOKEN");
 	}
 	open_sink(q, path, method);
 	return check_size(q);
 }
 
-static enum MHD_Result sink(struct http_request *q, const char *data, size_t n)
+static enum MHD_Result sink_part(struct http_request *q, const char *data, size_t n)
 {
 	u64 until = q->started_ms + 2000ULL * q->h->l->o.timeout_s;
 	u64 now = net_now_ms();
@@ -487,8 +489,11 @@ static enum MHD_Result sink(struct http_request *q, const char *data, size_t n)
 	return MHD_YES;
 }
 
-/* Part of the body. What is too much is read on and dropped, up to a point, to be told so. */
-static enum MHD_Result more(struct http_request *q, const char *data, size_t n)
+/*
+ * A part of the body. The rest of a body that is too large is read and dropped, up to a limit, so
+ * that the client gets the answer.
+ */
+static enum MHD_Result take_part(struct http_request *q, const char *data, size_t n)
 {
 	struct net_listener *l = q->h->l;
 
@@ -497,7 +502,7 @@ static enum MHD_Result more(struct http_request *q, const char *data, size_t n)
 		return q->dropped > l->o.max_body ? MHD_NO : MHD_YES;
 	}
 	if (q->has_sink)
-		return sink(q, data, n);
+		return sink_part(q, data, n);
 	if (q->body.n + n > l->o.max_body) {
 		q->too_large = true;
 		atomic_fetch_add(&l->counters.too_large, 1);
@@ -516,19 +521,19 @@ static enum MHD_Result more(struct http_request *q, const char *data, size_t n)
 	return MHD_YES;
 }
 
-static enum MHD_Result finish(struct http_request *q, const char *path, const char *method)
+static enum MHD_Result finish_request(struct http_request *q, const char *path, const char *method)
 {
 	struct net_listener *l = q->h->l;
 	struct net_response a = {.status = 200};
 	struct net_request r = request_of(q, path, method);
 
 	if (q->too_large)
-		return refuse(q, 413, "the body is larger than this server takes");
+		return refuse(q, 413, "the body is too large for this server");
 	if (q->no_memory)
 		return refuse(q, 503, "too many large requests at once");
 	set_deadline(q->h, q->connection, 0);
 	l->o.handler(l->o.userdata, &r, &a);
-	return answer(q, &a);
+	return send_answer(q, &a);
 }
 
 static enum MHD_Result on_request(void *userdata, struct MHD_Connection *connection,
@@ -538,10 +543,10 @@ static enum MHD_Result on_request(void *userdata, struct MHD_Connection *connect
 	struct http_request *q = *con_cls;
 
 	if (!q)
-		return begin(userdata, connection, url, method, con_cls);
+		return begin_request(userdata, connection, url, method, con_cls);
 	if (*n == 0)
-		return q->answered ? MHD_YES : finish(q, url, method);
-	if (more(q, data, *n) != MHD_YES)
+		return q->answered ? MHD_YES : finish_request(q, url, method);
+	if (take_part(q, data, *n) != MHD_YES)
 		return MHD_NO;
 	*n = 0;
 	return MHD_YES;
@@ -560,7 +565,7 @@ static void CULPRIT_PRINTF(2, 0) on_log(void *userdata, const char *fmt, va_list
 
 /* ---- start and stop ---- */
 
-/* The daemon's own credentials, which no connection keeps: begin_tls(). */
+/* The daemon needs credentials of its own; begin_tls() replaces them in every session. */
 static int no_certificate(gnutls_session_t session, const gnutls_datum_t *ca, int n_ca,
 			  const gnutls_pk_algorithm_t *algorithms, int n_algorithms,
 			  gnutls_pcert_st **chain, unsigned int *n_chain, gnutls_privkey_t *key)
@@ -600,7 +605,7 @@ int net_http_start(struct net_listener *l, struct diag *reterr_diag)
 		return -ENOMEM;
 	h->l = l;
 	thread_sync_init(&h->lock, &h->wake);
-	r = thread_start(&h->watchdog, "http-watchdog", watch, h);
+	r = thread_start(&h->watchdog, "http-watchdog", watch_deadlines, h);
 	if (r < 0) {
 		free(h);
 		return r;
@@ -612,7 +617,7 @@ int net_http_start(struct net_listener *l, struct diag *reterr_diag)
 		return diag_set(reterr_diag, -EIO, "%s: cannot start the HTTP server",
 				l->o.address);
 	}
-	l->fd = -1; /* the daemon's now */
+	l->fd = -1; /* the daemon owns it */
 	return 0;
 }
 

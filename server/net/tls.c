@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a listener shows and whom it trusts. It never changes once it is loaded: a connection keeps
- * what it began with, and new ones get what was loaded last.
+ * Credentials of a listener: its certificate, and the CA of its clients. Loaded credentials never
+ * change: a connection keeps those that it began with, and new ones get those loaded last.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +39,7 @@ static int read_pem(const char *path, struct str *ret, struct diag *reterr_diag)
 			return diag_set(reterr_diag, -EFBIG, "%s: too large for PEM", path);
 	if (n < 0)
 		return diag_set(reterr_diag, -errno, "%s: cannot read: %s", path, strerror(errno));
-	return ret->n ? 0 : diag_set(reterr_diag, -EINVAL, "%s: is empty", path);
+	return ret->n ? 0 : diag_set(reterr_diag, -EINVAL, "%s: the file is empty", path);
 }
 
 static gnutls_datum_t datum(const struct str *s)
@@ -54,7 +54,8 @@ static void forget_key(struct str *key)
 	str_deinit(key);
 }
 
-static int load(const struct net_tls *tls, struct net_credentials *c, struct diag *reterr_diag)
+static int read_credentials(const struct net_tls *tls, struct net_credentials *c,
+			    struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str cert = {}, ca = {};
 	__attribute__((cleanup(forget_key))) struct str key = {};
@@ -94,14 +95,14 @@ int net_credentials_load(struct net_listener *l, struct diag *reterr_diag)
 	atomic_store(&c->refs, 1);
 	if (gnutls_certificate_allocate_credentials(&c->of) < 0)
 		return -ENOMEM;
-	r = load(&tls, c, reterr_diag);
+	r = read_credentials(&tls, c, reterr_diag);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&l->lock);
 	old = l->credentials;
 	l->credentials = c;
 	pthread_mutex_unlock(&l->lock);
-	c = old; /* goes */
+	c = old; /* put at the end */
 	return 0;
 }
 

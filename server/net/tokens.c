@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The token file: lines "ROLE TOKEN", ROLE one of read, write, admin; '#' begins a comment. It is
- * read again when it changes; a file that cannot be read or understood leaves the old tokens.
+ * The token file has lines "ROLE TOKEN", with a ROLE of read, write or admin; '#' begins a comment.
+ * It is read again when it changes; if that fails, the old tokens stay.
  *
- * Only SHA-256 of a token is kept, and what a client sends is hashed before it is compared, in the
- * same time whatever it is.
+ * Only the SHA-256 of a token is kept. What a client sends is hashed, too, and compared with all
+ * hashes in constant time.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 #define MIN_TOKEN_BYTES 16
 #define MAX_TOKEN_BYTES 1024
 #define HASH_BYTES 32
-#define LOOK_EVERY_MS 1000
+#define CHECK_EVERY_MS 1000
 
 struct token {
 	u8 hash[HASH_BYTES];
@@ -39,7 +39,7 @@ struct net_tokens {
 	struct timespec mtime;
 	off_t size;
 	ino_t inode;
-	u64 looked_ms;
+	u64 checked_ms;
 };
 
 static int hash_token(const char *token, size_t n, u8 ret[HASH_BYTES])
@@ -60,7 +60,7 @@ static enum net_role role_of_name(const char *s, size_t n)
 	return NET_ROLE_NONE;
 }
 
-/* One line without its end. What it says wrong is told by its number, never by its content. */
+/* s: a line without its end. Errors have the number of the line, never its content. */
 static int parse_line(struct token_list *l, const char *s, size_t n, u32 number, const char *path,
 		      struct diag *reterr_diag)
 {
@@ -82,11 +82,11 @@ static int parse_line(struct token_list *l, const char *s, size_t n, u32 number,
 	for (at = role_n; at < n && (s[at] == ' ' || s[at] == '\t'); at++)
 		;
 	if (t.role == NET_ROLE_NONE || at == n)
-		return diag_set(reterr_diag, -EINVAL, "%s:%u: a line is: read|write|admin TOKEN",
-				path, number);
+		return diag_set(reterr_diag, -EINVAL,
+				"%s:%u: a line must be: read|write|admin TOKEN", path, number);
 	if (n - at < MIN_TOKEN_BYTES || n - at > MAX_TOKEN_BYTES || memchr(s + at, ' ', n - at))
 		return diag_set(reterr_diag, -EINVAL,
-				"%s:%u: a token is %d to %d characters without spaces", path,
+				"%s:%u: a token must have %d to %d characters and no spaces", path,
 				number, MIN_TOKEN_BYTES, MAX_TOKEN_BYTES);
 	r = hash_token(s + at, n - at, t.hash);
 	return r < 0 ? r : vec_push(&l->tokens, t);
@@ -106,7 +106,7 @@ static int parse_file(struct token_list *l, const struct str *text, const char *
 		s = eol + 1;
 	}
 	if (r == 0 && !l->tokens.n)
-		r = diag_set(reterr_diag, -EINVAL, "%s: holds no token", path);
+		r = diag_set(reterr_diag, -EINVAL, "%s: has no token", path);
 	return r;
 }
 
@@ -123,7 +123,7 @@ static int read_file(struct net_tokens *t, struct token_list *ret, struct stat *
 		return diag_set(reterr_diag, -errno, "%s: cannot read the tokens: %s", t->path,
 				strerror(errno));
 	if (S_ISREG(ret_st->st_mode) && (ret_st->st_mode & (S_IRWXO)))
-		log_warn("%s: everybody on this machine may read or change the tokens; chmod 600",
+		log_warn("%s: every user of this machine can read or change the tokens; chmod 600",
 			 t->path);
 	while ((n = read(fd, chunk, sizeof(chunk))) > 0)
 		if (text.n > MAX_FILE_BYTES || str_append(&text, chunk, (size_t)n) < 0)
@@ -138,23 +138,23 @@ static int read_file(struct net_tokens *t, struct token_list *ret, struct stat *
 	return r;
 }
 
-/* With the lock. Looks at most once a second whether the file is another. */
-static void reload(struct net_tokens *t)
+/* Under the lock. Checks at most once a second whether the file has changed. */
+static void reload_changed(struct net_tokens *t)
 {
 	struct token_list list = {};
 	struct diag d = {};
 	struct stat st;
 	u64 now = net_now_ms();
 
-	if (now - t->looked_ms < LOOK_EVERY_MS)
+	if (now - t->checked_ms < CHECK_EVERY_MS)
 		return;
-	t->looked_ms = now;
+	t->checked_ms = now;
 	if (stat(t->path, &st) < 0 ||
 	    (st.st_mtim.tv_sec == t->mtime.tv_sec && st.st_mtim.tv_nsec == t->mtime.tv_nsec &&
 	     st.st_size == t->size && st.st_ino == t->inode))
 		return;
 	if (read_file(t, &list, &st, &d) < 0) {
-		log_warn("%s; the tokens from before stay", d.text);
+		log_warn("%s; the old tokens stay", d.text);
 		vec_deinit(&list.tokens);
 	} else {
 		vec_deinit(&t->list.tokens);
@@ -183,7 +183,7 @@ int net_tokens_create(const char *path, struct diag *reterr_diag, struct net_tok
 	t->mtime = st.st_mtim;
 	t->size = st.st_size;
 	t->inode = st.st_ino;
-	t->looked_ms = net_now_ms();
+	t->checked_ms = net_now_ms();
 	*ret = t;
 	return 0;
 }
@@ -198,8 +198,8 @@ void net_tokens_destroy(struct net_tokens *t)
 	free(t);
 }
 
-/* All hashes are looked at, whichever is the right one. */
-static enum net_role find(const struct token_list *l, const u8 hash[HASH_BYTES])
+/* Compares with all hashes, so that the time does not depend on the token. */
+static enum net_role find_role(const struct token_list *l, const u8 hash[HASH_BYTES])
 {
 	u32 role = NET_ROLE_NONE;
 
@@ -212,7 +212,7 @@ static enum net_role find(const struct token_list *l, const u8 hash[HASH_BYTES])
 	return (enum net_role)role;
 }
 
-/* The password of "Basic base64(USER:PASSWORD)", in malloc'ed memory. */
+/* The password of "Basic base64(USER:PASSWORD)"; *ret owns the memory. */
 static int basic_password(const char *encoded, gnutls_datum_t *ret, const char **ret_token)
 {
 	gnutls_datum_t in = {(u8 *)encoded, (unsigned int)strnlen(encoded, 2 * MAX_TOKEN_BYTES)};
@@ -250,8 +250,8 @@ enum net_role net_tokens_role(struct net_tokens *t, const char *authorization)
 	}
 	if (n <= MAX_TOKEN_BYTES && hash_token(token, n, hash) == 0) {
 		pthread_mutex_lock(&t->lock);
-		reload(t);
-		role = find(&t->list, hash);
+		reload_changed(t);
+		role = find_role(&t->list, hash);
 		pthread_mutex_unlock(&t->lock);
 	}
 	if (decoded.data) {

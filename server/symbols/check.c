@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looks at a debug file before it is kept: headers only, nothing of it is decompressed. */
+/* Checks a debug file before it is kept. Reads headers only and decompresses nothing. */
 #include <errno.h>
 #include <gelf.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "server/symbols/internal.h"
 
-/* Bound on the memory of all decompressed sections, as a multiple of the file's limit. */
+/* Reading sections takes memory: together they may have so many times the limit of a file. */
 #define MAX_EXPANSION 2
 
 bool symstore_is_build_id(const char *text)
@@ -24,7 +24,7 @@ void symstore_path(const char *build_id, char ret[256])
 	snprintf(ret, 256, "usr/lib/debug/.build-id/%.2s/%s.debug", build_id, build_id + 2);
 }
 
-/* What is behind the headers is where they say, and the table of sections is the end of most. */
+/* A file that is cut off lacks its table of sections, which is at the end of most files. */
 static int check_whole(const struct elf_file *f, struct diag *reterr_diag)
 {
 	GElf_Ehdr h;
@@ -33,7 +33,8 @@ static int check_whole(const struct elf_file *f, struct diag *reterr_diag)
 	if (!gelf_getehdr(f->elf, &h))
 		return diag_set(reterr_diag, -EINVAL, "its header is damaged");
 	if (!h.e_shoff)
-		return diag_set(reterr_diag, -EINVAL, "it has no sections, and so no symbols");
+		return diag_set(reterr_diag, -EINVAL,
+				"it has no sections, and therefore no symbols");
 	end = h.e_shoff + (u64)h.e_shnum * h.e_shentsize;
 	if (end < h.e_shoff || end > f->size)
 		return diag_set(reterr_diag, -EINVAL,
@@ -45,7 +46,7 @@ static int check_whole(const struct elf_file *f, struct diag *reterr_diag)
 static int check_sections(struct elf_file *f, u64 max_bytes, struct symstore_kind *ret,
 			  struct diag *reterr_diag)
 {
-	/* The best last. */
+	/* From the worst to the best. */
 	static const char *const sources[] = {".dynsym",    ".gnu_debugdata",
 					      ".symtab",    ".data.rel.ro.gopclntab",
 					      ".gopclntab", ".debug_info"};
@@ -63,8 +64,8 @@ static int check_sections(struct elf_file *f, u64 max_bytes, struct symstore_kin
 		if (elf_file_section(f, name, &s, NULL) < 0 || s.type == SHT_NOBITS || !s.size)
 			continue;
 		if (s.foff >= f->size)
-			return diag_set(reterr_diag, -EINVAL, "it is cut off: %s is behind its end",
-					name);
+			return diag_set(reterr_diag, -EINVAL,
+					"it is cut off: %s lies beyond its end", name);
 		sum = s.size > max_bytes * MAX_EXPANSION ? ~0ULL >> 1 : sum + s.size;
 		if (sum > max_bytes * MAX_EXPANSION)
 			return diag_set(reterr_diag, -EFBIG,

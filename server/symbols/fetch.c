@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A debuginfod client: GET URL/buildid/HEX/debuginfo, of each server in turn, straight into what an
- * upload is. Not libdebuginfod, which takes its servers and its cache from the environment of the
- * whole process (where the agent under `culprit up` has its own), keeps files beyond our bound, and
- * writes them to disk before anybody can say that they are too large.
+ * A debuginfod client: asks each server in turn for URL/buildid/HEX/debuginfo and passes the answer
+ * on as an upload. libdebuginfod would not do: it takes its servers and its cache from the
+ * environment of the process, in which the agent of `culprit up` has others; it keeps files beyond
+ * our limit; and it writes a file to disk before anybody can tell that it is too large.
  */
 #include <curl/curl.h>
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "server/symbols/internal.h"
 
 #define CONNECT_MS 10000L
-#define SILENCE_S 30L /* as libdebuginfod: less than so much of it ... */
+#define SILENCE_S 30L /* of less than SILENCE_BYTES a second; as libdebuginfod */
 #define SILENCE_BYTES 1024L
 #define TOTAL_S 1800L
 #define MAX_REDIRECTS 5L
@@ -31,7 +31,7 @@ static size_t on_body(char *data, size_t size, size_t n, void *arg)
 	struct fetching *f = arg;
 	long status = 0;
 
-	/* What comes with an error is not the file. */
+	/* The body of an error is not the file. */
 	curl_easy_getinfo(f->easy, CURLINFO_RESPONSE_CODE, &status);
 	if (status == 200)
 		symstore_upload_part(f->u, data, size * n);
@@ -86,8 +86,8 @@ static int transfer(struct fetching *f, struct diag *reterr_diag)
 	if (atomic_load(&f->s->stopping))
 		return -ECANCELED;
 	if (c == CURLE_FILESIZE_EXCEEDED || c == CURLE_ABORTED_BY_CALLBACK)
-		return diag_set(reterr_diag, -ENOENT, "%s: more than %llu MiB", f->url,
-				symstore_max_file(f->s) >> 20);
+		return diag_set(reterr_diag, -ENOENT, "%s: the file is larger than %llu MiB",
+				f->url, symstore_max_file(f->s) >> 20);
 	if (c != CURLE_OK)
 		return diag_set(reterr_diag, -EIO, "%s: %s", f->url,
 				f->error[0] ? f->error : curl_easy_strerror(c));
@@ -135,7 +135,7 @@ int symstore_fetch(struct symstore *s, const char *build_id, struct diag *reterr
 		r = fetch_from(s, url, n, build_id, &d);
 		if (r >= 0 || r == -ECANCELED)
 			return r;
-		/* A server that did not answer may have it, so its error beats another's ENOENT. */
+		/* Report a server that did not answer, which may have it, before those without. */
 		if (worst == -ENOENT) {
 			worst = r;
 			*reterr_diag = d;

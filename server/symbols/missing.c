@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which binaries have frames without names, by the samples that they are in. */
+/* Finds binaries with unnamed frames, and counts their samples. */
 #include <errno.h>
 #include <string.h>
 
 #include "server/symbols/internal.h"
 
-struct looking {
+struct counting {
 	struct profile *p; /* borrowed */
 	struct map seen;   /* mapping → index of the last stack that it was counted for, plus 1 */
 	struct map counts; /* mapping → samples */
 };
 
-static int count_stack(struct looking *l, u32 stack, u64 index, u64 samples)
+static int count_stack(struct counting *l, u32 stack, u64 index, u64 samples)
 {
 	const struct profile_stack *st = &l->p->stacks.data[stack];
 	int r = 0;
@@ -26,7 +26,7 @@ static int count_stack(struct looking *l, u32 stack, u64 index, u64 samples)
 			continue;
 		known = map_get(&l->seen, f->mapping);
 		if (known && *known == index + 1)
-			continue; /* once a stack */
+			continue; /* counted for this stack */
 		r = map_put(&l->seen, f->mapping, index + 1);
 		known = map_get(&l->counts, f->mapping);
 		if (r == 0)
@@ -44,7 +44,7 @@ static int compare(const void *a, const void *b)
 	return strcmp(x->path, y->path);
 }
 
-static int take_counts(struct looking *l, struct symstore_missing *ret)
+static int take_counts(struct counting *l, struct symstore_missing *ret)
 {
 	map_foreach (&l->counts, slot) {
 		const struct profile_mapping *m = &l->p->mappings.data[slot->key];
@@ -60,8 +60,8 @@ static int take_counts(struct looking *l, struct symstore_missing *ret)
 	return 0;
 }
 
-static int look(struct store *s, const struct store_rows *rows, struct looking *l,
-		struct diag *reterr_diag)
+static int count_rows(struct store *s, const struct store_rows *rows, struct counting *l,
+		      struct diag *reterr_diag)
 {
 	size_t n = rows->rows.n;
 	_cleanup_free_ u64 *ids = calloc(n + 1, sizeof(*ids));
@@ -83,14 +83,14 @@ int symstore_missing(struct store *s, u64 from_ms, u64 to_ms, struct symstore_mi
 {
 	const struct store_filter f = {.from_ms = from_ms, .to_ms = to_ms};
 	struct symstore_missing m = {.strings = profile_create()};
-	struct looking l = {.p = m.strings};
+	struct counting l = {.p = m.strings};
 	struct store_rows rows = {};
 	int r = l.p ? 0 : -ENOMEM;
 
 	if (r == 0)
 		r = store_scan(s, &f, STORE_BY_STACK, 0, &rows, reterr_diag);
 	if (r == 0)
-		r = look(s, &rows, &l, reterr_diag);
+		r = count_rows(s, &rows, &l, reterr_diag);
 	if (r == 0)
 		r = take_counts(&l, &m);
 	store_rows_deinit(&rows);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is known of build-ids, and the files on disk.
+ * The table of build-ids, and the files on disk.
  *
- * 1. A file under usr/lib/debug is whole and was checked: it got there by rename.
- * 2. `bytes` is the sum of the entries' files; the entry used longest ago loses its file first.
- * 3. Only the thread that names reads files, without the lock; what is removed under it stays
- *    readable.
+ * 1. A file under usr/lib/debug is complete and was checked: a rename put it there.
+ * 2. `bytes` is the size of all entries' files. The least recently used file is removed first.
+ * 3. Only the naming thread reads files, without the lock. A file that is removed meanwhile stays
+ *    readable through its descriptor.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -40,7 +40,7 @@ u64 symstore_max_file(const struct symstore *s)
 
 static u64 key_of(const char *build_id)
 {
-	return hash_bytes(build_id, strlen(build_id)) >> 1; /* a map does not take the largest */
+	return hash_bytes(build_id, strlen(build_id)) >> 1; /* a map cannot have the largest keys */
 }
 
 struct symstore_entry *symstore_find(struct symstore *s, const char *build_id)
@@ -56,13 +56,13 @@ void symstore_set_nameless(struct symstore *s, struct symstore_entry *e, struct 
 	s->n_nameless -= e->nameless.n;
 	map_deinit(&e->nameless);
 	if (s->n_nameless + take->n > MAX_NAMELESS)
-		map_deinit(take); /* they are asked again */
+		map_deinit(take); /* these addresses will be looked up again */
 	e->nameless = *take;
 	*take = (struct map){};
 	s->n_nameless += e->nameless.n;
 }
 
-/* The entry without a file that was seen longest ago. */
+/* Removes the least recently used entry without a file. */
 static void forget_one(struct symstore *s)
 {
 	struct symstore_entry *oldest = NULL;
@@ -86,7 +86,7 @@ static struct symstore_entry *entry_of(struct symstore *s, const char *build_id)
 
 	if (e)
 		return e;
-	/* Of another build-id of that hash: the first one stays. */
+	/* Another build-id with this hash has the entry. */
 	if (map_get(&s->by_id, key_of(build_id)))
 		return NULL;
 	if (s->by_id.n >= MAX_ENTRIES)
@@ -114,8 +114,8 @@ static void drop_file(struct symstore *s, struct symstore_entry *e)
 	e->rank = 0;
 }
 
-/* Room for what is there and `keep`, which is new. */
-static void keep_bound(struct symstore *s, const struct symstore_entry *keep)
+/* Removes files until the rest is within the limits; `keep` is new and stays. */
+static void enforce_limits(struct symstore *s, const struct symstore_entry *keep)
 {
 	while (s->bytes > s->o.max_bytes || s->n_files > MAX_FILES) {
 		struct symstore_entry *oldest = NULL;
@@ -128,7 +128,7 @@ static void keep_bound(struct symstore *s, const struct symstore_entry *keep)
 		}
 		if (!oldest)
 			return;
-		log_info("symbols: %s goes, to stay within %llu MiB", oldest->file.build_id,
+		log_info("symbols: removed %s to stay within %llu MiB", oldest->file.build_id,
 			 s->o.max_bytes >> 20);
 		drop_file(s, oldest);
 		snprintf(oldest->file.note, sizeof(oldest->file.note), "removed to make room");
@@ -155,7 +155,7 @@ static int move_in(struct symstore *s, const char *build_id, const char *from)
 	return r;
 }
 
-/* The dwz file that it shares with others: names made without it would lack parts. */
+/* Wants the dwz file that it shares with others: without it some names would lack parts. */
 static void want_alt(struct symstore *s, const struct symstore_entry *e)
 {
 	struct symstore_entry *alt = symstore_is_build_id(e->alt) ? entry_of(s, e->alt) : NULL;
@@ -171,7 +171,7 @@ int symstore_keep(struct symstore *s, const char *build_id, const char *from, in
 {
 	struct symstore_entry *e;
 	struct stat st;
-	/* On disk for good before it is acknowledged; without the lock, for it may take long. */
+	/* Flush before the file is acknowledged; without the lock, as it may take long. */
 	int r = fstat(fd, &st) < 0 || fsync(fd) < 0 ? -errno : 0;
 
 	pthread_mutex_lock(&s->lock);
@@ -199,7 +199,7 @@ int symstore_keep(struct symstore *s, const char *build_id, const char *from, in
 		e->wanted = true;
 		e->next_ms = 0;
 		symstore_set_nameless(s, e, &(struct map){});
-		keep_bound(s, e);
+		enforce_limits(s, e);
 		want_alt(s, e);
 		pthread_cond_broadcast(&s->wake);
 	}
@@ -207,7 +207,7 @@ int symstore_keep(struct symstore *s, const char *build_id, const char *from, in
 	return r < 0 ? diag_set(reterr_diag, r, "cannot keep symbols: %s", strerror(-r)) : 1;
 }
 
-/* ---- what ingest saw ---- */
+/* ---- unnamed frames ---- */
 
 void symstore_want(struct symstore *s, const char *build_id, const char *path)
 {
@@ -282,7 +282,7 @@ static DIR *open_folder(int at, const char *path)
 	return d;
 }
 
-/* What a server that was killed had not whole. */
+/* Removes incomplete files that a killed server left. */
 static void remove_incoming(struct symstore *s)
 {
 	DIR *d = open_folder(s->dir_fd, "incoming");
@@ -311,7 +311,7 @@ static void find_file(struct symstore *s, int at, const char *first, const char 
 	if (!symstore_is_build_id(build_id) || fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return;
 	if (symstore_check(fd, build_id, symstore_max_file(s), &k, &d) < 0) {
-		log_warn("symbols: %s is not used: %s", build_id, d.text);
+		log_warn("symbols: not using %s: %s", build_id, d.text);
 		return;
 	}
 	e = entry_of(s, build_id);
@@ -322,7 +322,7 @@ static void find_file(struct symstore *s, int at, const char *first, const char 
 	e->file.has = k.has;
 	e->rank = k.rank;
 	memcpy(e->alt, k.alt, sizeof(e->alt));
-	/* A kill may have come between the file and its names. */
+	/* The last server may have been killed before it used the file. */
 	e->wanted = true;
 	s->bytes += e->file.bytes;
 	s->n_files++;
@@ -344,7 +344,7 @@ static void find_files(struct symstore *s)
 	}
 	if (top)
 		closedir(top);
-	keep_bound(s, NULL);
+	enforce_limits(s, NULL);
 }
 
 int symstore_create(const struct symstore_options *o, struct diag *reterr_diag,
@@ -398,9 +398,9 @@ void symstore_destroy(struct symstore *s)
 	free(s);
 }
 
-/* ---- what is there ---- */
+/* ---- lists and figures ---- */
 
-static struct symstore_file told(const struct symstore *s, const struct symstore_entry *e)
+static struct symstore_file public_entry(const struct symstore *s, const struct symstore_entry *e)
 {
 	struct symstore_file f = e->file;
 
@@ -416,7 +416,7 @@ int symstore_file(struct symstore *s, const char *build_id, struct symstore_file
 	pthread_mutex_lock(&s->lock);
 	e = symstore_find(s, build_id);
 	if (e && e->file.bytes) {
-		*ret = told(s, e);
+		*ret = public_entry(s, e);
 		r = 0;
 	}
 	pthread_mutex_unlock(&s->lock);
@@ -453,7 +453,8 @@ int symstore_files(struct symstore *s, struct symstore_list *ret)
 	r = vec_reserve(&l.files, s->by_id.n + 1);
 	if (r == 0)
 		map_foreach (&s->by_id, slot)
-			l.files.data[l.files.n++] = told(s, (struct symstore_entry *)slot->value);
+			l.files.data[l.files.n++] =
+				public_entry(s, (struct symstore_entry *)slot->value);
 	pthread_mutex_unlock(&s->lock);
 	if (r < 0)
 		return r;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A debug file on its way in: decompressed part by part into DIR/incoming, checked when it is
- * whole, then moved to its place. What is broken off leaves nothing; what a killed server left in
- * there is removed when the next one starts.
+ * Receives a debug file: decompresses it part by part into DIR/incoming, checks it when it is
+ * complete, and moves it to its place. An upload that is broken off leaves nothing; the next server
+ * removes what a killed one left in incoming.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@ struct symstore_upload {
 	u64 bytes;
 	z_stream *gzip;	 /* owned, or NULL */
 	ZSTD_DCtx *zstd; /* owned, or NULL */
-	bool ended;	 /* the compressed stream */
+	bool ended;	 /* the compressed stream is complete */
 	int error;
 	struct diag diag;
 };
@@ -46,7 +46,7 @@ static int start_decoder(struct symstore_upload *u, const char *encoding, struct
 	}
 	if (strcasecmp(encoding, "zstd") != 0)
 		return diag_set(reterr_diag, -ENOTSUP,
-				"content encodings here are gzip, zstd and identity");
+				"the content encoding must be gzip, zstd or identity");
 	u->zstd = ZSTD_createDCtx();
 	if (!u->zstd ||
 	    ZSTD_isError(ZSTD_DCtx_setParameter(u->zstd, ZSTD_d_windowLogMax, ZSTD_WINDOW_LOG_MAX)))
@@ -68,11 +68,11 @@ int symstore_upload_begin(struct symstore *s, const char *build_id, const char *
 		return -ENOMEM;
 	u->fd = -1;
 	if (atomic_fetch_add(&s->uploads, 1) >= SYMSTORE_MAX_UPLOADS)
-		r = diag_set(reterr_diag, -EAGAIN, "%d files come in already; come again",
+		r = diag_set(reterr_diag, -EAGAIN, "%d files are being uploaded already; try again",
 			     SYMSTORE_MAX_UPLOADS);
 	else
 		r = 0;
-	u->s = s; /* from here on it is counted */
+	u->s = s; /* from here on symstore_upload_free() takes it off the count */
 	if (r == 0)
 		r = start_decoder(u, encoding, reterr_diag);
 	if (r < 0)
@@ -87,18 +87,18 @@ int symstore_upload_begin(struct symstore *s, const char *build_id, const char *
 	return 0;
 }
 
-static void fail(struct symstore_upload *u, int error, const char *text)
+static void set_error(struct symstore_upload *u, int error, const char *text)
 {
 	if (!u->error)
 		u->error = diag_set(&u->diag, error, "%s", text);
 }
 
-static void put(struct symstore_upload *u, const u8 *data, size_t n)
+static void put_plain(struct symstore_upload *u, const u8 *data, size_t n)
 {
 	u64 max = symstore_max_file(u->s);
 
 	if (u->bytes + n > max && !u->error)
-		u->error = diag_set(&u->diag, -EFBIG, "a file of symbols may have %llu MiB here",
+		u->error = diag_set(&u->diag, -EFBIG, "a debug file may have %llu MiB at most",
 				    max >> 20);
 	while (n && !u->error) {
 		ssize_t done = write(u->fd, data, n);
@@ -106,7 +106,7 @@ static void put(struct symstore_upload *u, const u8 *data, size_t n)
 		if (done < 0 && errno == EINTR)
 			continue;
 		if (done < 0) {
-			fail(u, -errno, strerror(errno));
+			set_error(u, -errno, strerror(errno));
 			break;
 		}
 		u->bytes += (u64)done;
@@ -133,8 +133,8 @@ static void put_gzip(struct symstore_upload *u, const u8 *data, size_t n)
 		z->avail_out = sizeof(chunk);
 		r = inflate(z, Z_NO_FLUSH);
 		if (r != Z_OK && r != Z_STREAM_END && r != Z_BUF_ERROR)
-			fail(u, -EINVAL, "damaged gzip data");
-		put(u, chunk, sizeof(chunk) - z->avail_out);
+			set_error(u, -EINVAL, "damaged gzip data");
+		put_plain(u, chunk, sizeof(chunk) - z->avail_out);
 		u->ended = r == Z_STREAM_END;
 		if (u->ended && !z->avail_in)
 			return;
@@ -155,11 +155,11 @@ static void put_zstd(struct symstore_upload *u, const u8 *data, size_t n)
 		out = (ZSTD_outBuffer){chunk, sizeof(chunk), 0};
 		left = ZSTD_decompressStream(u->zstd, &out, &in);
 		if (ZSTD_isError(left)) {
-			fail(u, -EINVAL, "damaged zstd data");
+			set_error(u, -EINVAL, "damaged zstd data");
 			return;
 		}
 		u->ended = left == 0;
-		put(u, chunk, out.pos);
+		put_plain(u, chunk, out.pos);
 	} while (!u->error && (in.pos < in.size || out.pos == out.size));
 }
 
@@ -172,7 +172,7 @@ void symstore_upload_part(struct symstore_upload *u, const void *data, size_t n)
 	else if (u->zstd)
 		put_zstd(u, data, n);
 	else
-		put(u, data, n);
+		put_plain(u, data, n);
 }
 
 int symstore_upload_end(struct symstore_upload *u, struct diag *reterr_diag)
@@ -191,7 +191,7 @@ int symstore_upload_end(struct symstore_upload *u, struct diag *reterr_diag)
 				why.text[0] ? why.text : strerror(-r));
 	r = symstore_keep(u->s, u->build_id, u->name, u->fd, &k, reterr_diag);
 	if (r > 0)
-		u->name[0] = '\0'; /* it has another one now */
+		u->name[0] = '\0'; /* it was renamed */
 	return r;
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two threads: one names frames by the files that are here, one fetches files that are not, when it
- * may ask somebody. Each takes an entry that is wanted, works on it without the lock, and finds it
- * again by its build-id: it may have got another file, or be gone.
+ * Two threads: one names frames with the files that are there, one fetches missing files if there
+ * are debuginfod servers. Each takes an entry that is wanted, works on it without the lock, and
+ * then looks it up by its build-id again, as it may have another file or be gone.
  *
- * A file that many frames come of is opened again and again; the pause between is twenty times what
- * the last look took, so that naming takes a small part of one CPU whatever the files are.
+ * A file whose frames keep arriving is opened again and again. The pause in between is PAUSE_TIMES
+ * times as long as the last round took, so naming takes a small part of one CPU.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,15 +18,15 @@
 #include "server/symbols/internal.h"
 #include "symbol/symbol.h"
 
-#define MAX_NAMELESS 65536 /* addresses of a file that are known to have no name */
+#define MAX_NAMELESS 65536 /* addresses of a file that are remembered as having no name */
 #define LOOK_BACK_MS (24 * 3600 * 1000ULL)
-#define PAUSE_MS 3000ULL /* between two looks for frames of a file */
+#define PAUSE_MS 3000ULL /* between two rounds of a file, at least */
 #define PAUSE_TIMES 20
 #define FAILED_MS (60 * 1000ULL)
 #define CPU_BUDGET_NS (120 * 1000000000ULL)
-#define SLOW_AGAIN_MS (3600 * 1000ULL)	/* it used its budget up */
-#define FETCH_AGAIN_MS (3600 * 1000ULL) /* nobody had it */
-#define FETCH_FAILED_MS (60 * 1000ULL)	/* nobody answered; doubled each time, up to that */
+#define SLOW_AGAIN_MS (3600 * 1000ULL)	/* after it used up its budget */
+#define FETCH_AGAIN_MS (3600 * 1000ULL) /* after no server had it */
+#define FETCH_FAILED_MS (60 * 1000ULL)	/* after no server answered; doubles up to FETCH_AGAIN_MS */
 
 static u64 tick_ms(void)
 {
@@ -38,7 +38,7 @@ static u64 tick_ms(void)
 struct work {
 	struct symstore *s;
 	char build_id[SYMSTORE_ID_BYTES];
-	struct map nameless;	 /* the entry's meanwhile */
+	struct map nameless;	 /* the entry's, while it is being named */
 	struct elf_file *elf;	 /* owned; opened when the first name is asked for */
 	struct symbols *symbols; /* owned */
 	struct symbol_chain chain;
@@ -81,7 +81,8 @@ static int add_frame(struct profile *p, const struct symbol_frame *f, u32 *ret)
 	return r < 0 ? r : profile_add_frame(p, &frame, ret);
 }
 
-static int name(void *userdata, u64 address, struct profile *into, u32 *ret_frames, size_t max)
+static int name_address(void *userdata, u64 address, struct profile *into, u32 *ret_frames,
+			size_t max)
 {
 	struct work *w = userdata;
 	int r = 0;
@@ -92,7 +93,7 @@ static int name(void *userdata, u64 address, struct profile *into, u32 *ret_fram
 		return 0;
 	w->late |= clock_ns(CLOCK_THREAD_CPUTIME_ID) > w->until_ns;
 	if (w->late)
-		return 0; /* what has been found is kept */
+		return 0; /* names that were found so far are kept */
 	if (!w->symbols)
 		r = open_symbols(w);
 	if (r < 0)
@@ -114,7 +115,7 @@ static int name(void *userdata, u64 address, struct profile *into, u32 *ret_fram
 	return (int)MIN(w->chain.n, max);
 }
 
-/* Whether what failed may go another time, with the same file. */
+/* Whether the same file may work another time. */
 static bool is_passing(int r)
 {
 	return r == -ENOMEM || r == -ENOSPC || r == -EIO || r == -EBUSY || r == -EAGAIN;
@@ -123,7 +124,7 @@ static bool is_passing(int r)
 static void end_naming(struct symstore *s, struct symstore_entry *e, struct work *w, int r,
 		       u64 took_ms)
 {
-	/* Of another file than the one that is here now. */
+	/* The entry has another file now. */
 	if (e->version != w->version)
 		return;
 	symstore_set_nameless(s, e, &w->nameless);
@@ -132,7 +133,7 @@ static void end_naming(struct symstore *s, struct symstore_entry *e, struct work
 	e->file.note[0] = '\0';
 	if (w->late) {
 		(void)diag_set(&w->diag, -ETIME,
-			       "reading it takes too long; it goes on in an hour");
+			       "reading it takes too long; the rest follows in an hour");
 		e->next_ms = tick_ms() + SLOW_AGAIN_MS;
 		e->wanted = true;
 	}
@@ -149,8 +150,8 @@ static void end_naming(struct symstore *s, struct symstore_entry *e, struct work
 		e->used_ms = clock_epoch_ms();
 }
 
-/* Entered and left with the lock. */
-static void name_frames(struct symstore *s, struct symstore_entry *e)
+/* Called with the lock, which it releases meanwhile. */
+static void name_entry(struct symstore *s, struct symstore_entry *e)
 {
 	_cleanup_free_ struct work *w = calloc(1, sizeof(*w));
 	u64 began = tick_ms();
@@ -168,7 +169,7 @@ static void name_frames(struct symstore *s, struct symstore_entry *e)
 	e->nameless = (struct map){};
 	w->until_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) + CPU_BUDGET_NS;
 	pthread_mutex_unlock(&s->lock);
-	r = store_name_frames(s->o.store, w->build_id, name, w, &w->diag);
+	r = store_name_frames(s->o.store, w->build_id, name_address, w, &w->diag);
 	symbols_destroy(w->symbols);
 	elf_file_destroy(w->elf);
 	pthread_mutex_lock(&s->lock);
@@ -180,12 +181,12 @@ static void name_frames(struct symstore *s, struct symstore_entry *e)
 	}
 	map_deinit(&w->nameless);
 	if (w->named)
-		log_info("symbols: %llu frames of %s are named", w->named, w->build_id);
+		log_info("symbols: named %llu frames of %s", w->named, w->build_id);
 }
 
 /* ---- fetching ---- */
 
-static void fetch(struct symstore *s, struct symstore_entry *e)
+static void fetch_entry(struct symstore *s, struct symstore_entry *e)
 {
 	char build_id[SYMSTORE_ID_BYTES];
 	struct diag d = {};
@@ -198,7 +199,7 @@ static void fetch(struct symstore *s, struct symstore_entry *e)
 	pthread_mutex_unlock(&s->lock);
 	r = symstore_fetch(s, build_id, &d);
 	pthread_mutex_lock(&s->lock);
-	pthread_cond_broadcast(&s->wake); /* a file may wait for this one */
+	pthread_cond_broadcast(&s->wake); /* a file may be waiting for this one */
 	e = symstore_find(s, build_id);
 	if (!e)
 		return;
@@ -215,7 +216,7 @@ static void fetch(struct symstore *s, struct symstore_entry *e)
 
 /* ---- the threads ---- */
 
-/* The dwz file is on its way. */
+/* Whether its dwz file is being fetched, or will be at once. */
 static bool waits_for_alt(struct symstore *s, const struct symstore_entry *e)
 {
 	const struct symstore_entry *alt = s->o.debuginfod_urls ? symstore_find(s, e->alt) : NULL;
@@ -223,8 +224,8 @@ static bool waits_for_alt(struct symstore *s, const struct symstore_entry *e)
 	return alt && !alt->file.bytes && (alt->fetching || (alt->wanted && !alt->next_ms));
 }
 
-/* What was seen last of what can be done now; else when something can, 0 = never. */
-static struct symstore_entry *choose(struct symstore *s, bool here, u64 *ret_ms)
+/* The entry that was used last of those that are due; else *ret_ms until one is, 0 = never. */
+static struct symstore_entry *choose_entry(struct symstore *s, bool here, u64 *ret_ms)
 {
 	struct symstore_entry *best = NULL;
 	u64 now = tick_ms(), next = 0;
@@ -245,7 +246,7 @@ static struct symstore_entry *choose(struct symstore *s, bool here, u64 *ret_ms)
 	return best;
 }
 
-/* What came without names before this server was started. */
+/* Wants files for unnamed frames that were written before this server started. */
 static void look_back(struct symstore *s)
 {
 	struct symstore_missing m = {};
@@ -268,11 +269,11 @@ static void work_on(struct symstore *s, bool here)
 		struct symstore_entry *e;
 		u64 ms;
 
-		e = choose(s, here, &ms);
+		e = choose_entry(s, here, &ms);
 		if (e && here)
-			name_frames(s, e);
+			name_entry(s, e);
 		else if (e)
-			fetch(s, e);
+			fetch_entry(s, e);
 		else if (ms)
 			(void)thread_wait(&s->wake, &s->lock, ms * 1000000);
 		else

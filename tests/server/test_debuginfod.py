@@ -184,7 +184,7 @@ def test_what_is_wrong_is_told_and_not_kept(serve, fake, program, tmp_path):
     with open(other.debug, "rb") as f:
         wrong = f.read()
     for status, body, text in ((200, wrong, "its build-id is"), (200, b"<html>welcome</html>", "not an ELF file"), (500, b"", "HTTP 500"),
-                               (200, bytes(6 << 20), "more than 4 MiB")):
+                               (200, bytes(6 << 20), "larger than 4 MiB")):
         fake.answers[path_of(program)] = (status, body)
         server = serve("--debuginfod-urls", fake.url, "--symbols-max-size", "16")
         stacks = fill(server, program, int(time.time()) - 300)
