@@ -34,7 +34,7 @@ void query_choose_type(const struct store_links *l, char ret[STORE_TYPE_BYTES])
 	snprintf(ret, STORE_TYPE_BYTES, "%s", profile_string(l->profile, best));
 }
 
-/* ---- which requests ---- */
+/* ---- finding requests ---- */
 
 struct asking {
 	struct store *store;
@@ -43,9 +43,9 @@ struct asking {
 	struct query_requests *out;
 	struct diag *diag;
 	struct trace_ids ids;
-	u32 bits;     /* of the share of traces */
+	u32 bits;     /* the share of traces is 1 / 2^bits */
 	u32 *by_span; /* owned; by span of the set: request + 1 */
-	u64 until_ms; /* when the last of them ended */
+	u64 until_ms; /* when the last request ended */
 };
 
 static void asking_deinit(struct asking *a)
@@ -54,7 +54,7 @@ static void asking_deinit(struct asking *a)
 	free(a->by_span);
 }
 
-/* Spans may be too many even of a share: then a smaller one. */
+/* Loads the spans of the traces; takes a smaller share while there are too many. */
 static int load_set(struct asking *a)
 {
 	size_t max = QUERY_MAX_TRACES;
@@ -101,7 +101,7 @@ static int find_requests(struct asking *a)
 	struct diag why;
 	int r;
 
-	/* Of too many a share. */
+	/* Take a smaller share while there are too many. */
 	do {
 		f.share_bits = a->bits;
 		why = (struct diag){};
@@ -110,9 +110,7 @@ static int find_requests(struct asking *a)
 	} while (r == -E2BIG && a->bits < 40);
 	if (r < 0)
 		return diag_set(a->diag, r, "%s", why.text);
-
-	if (r == 0)
-		r = trace_ids_of_spans(&found, &a->ids);
+	r = trace_ids_of_spans(&found, &a->ids);
 	if (r == 0)
 		r = load_set(a);
 	if (r == 0)
@@ -121,7 +119,7 @@ static int find_requests(struct asking *a)
 	return r;
 }
 
-/* ---- their samples ---- */
+/* ---- samples of the requests ---- */
 
 static int compare_samples(const void *a, const void *b)
 {
@@ -180,7 +178,7 @@ static int take_links(struct asking *a, const struct store_links *l, const struc
 	return r;
 }
 
-static int keep_matching(struct asking *a)
+static int keep_matching_stacks(struct asking *a)
 {
 	struct query_requests *out = a->out;
 	_cleanup_free_ u64 *ids = reallocarray(NULL, out->samples.n + 1, sizeof(*ids));
@@ -217,7 +215,7 @@ static int find_samples(struct asking *a)
 	if (r == 0)
 		r = take_links(a, &l, &plan);
 	if (r == 0 && a->q->stacks && *a->q->stacks)
-		r = keep_matching(a);
+		r = keep_matching_stacks(a);
 	a->out->damaged |= l.damaged;
 	for (size_t i = 0; i < a->out->samples.n; i++) {
 		const struct request_sample *e = &a->out->samples.data[i];

@@ -7,7 +7,7 @@
 
 #include "base/cleanup.h"
 
-#define MAX_DEPTH 10000 /* of spans: parents may form a circle */
+#define MAX_DEPTH 10000 /* of a tree: parents may form a circle */
 
 /* ---- ids ---- */
 
@@ -77,7 +77,7 @@ static u64 key_of(const u8 trace_id[16], const u8 span_id[8])
 
 	memcpy(both, trace_id, 16);
 	memcpy(both + 16, span_id, 8);
-	return hash_bytes(both, sizeof(both)) >> 1; /* the map's two largest keys are its own */
+	return hash_bytes(both, sizeof(both)) >> 1; /* a map cannot have the two largest keys */
 }
 
 u32 trace_set_span(const struct trace_set *t, const u8 trace_id[16], const u8 span_id[8])
@@ -107,7 +107,7 @@ bool trace_set_is_below(const struct trace_set *t, u32 span, u32 other)
 	return false;
 }
 
-/* The only entry of a service in a trace; `at`: any span of the trace. */
+/* The entry span of a service, if the trace has just one. at: any span of the trace. */
 static u32 only_request(const struct trace_set *t, u32 at, const char *service)
 {
 	const struct span *spans = t->spans.spans.data, *of = &spans[at];
@@ -126,7 +126,7 @@ static u32 only_request(const struct trace_set *t, u32 at, const char *service)
 	return found;
 }
 
-static u32 request_of(const struct trace_set *t, u32 span)
+static u32 find_request(const struct trace_set *t, u32 span)
 {
 	const struct span *spans = t->spans.spans.data;
 	u32 at = span;
@@ -137,7 +137,7 @@ static u32 request_of(const struct trace_set *t, u32 span)
 		if (spans[at].flags & SPAN_ROOT)
 			return at;
 		parent = trace_set_parent(t, at);
-		/* The caller is another service: what is between was not sent. */
+		/* The parent belongs to another service: a span in between was not sent. */
 		if (parent == PROFILE_NONE || spans[parent].service != spans[at].service)
 			break;
 		at = parent;
@@ -192,12 +192,15 @@ int trace_set_load(struct store *s, const u8 (*ids)[16], size_t n, const char *s
 
 		u64 key = key_of(e->trace_id, e->span_id), *other = map_get(&t.by_id, key);
 
-		/* Zipkin's client and server may share an id: below it is what the server does. */
+		/*
+		 * In Zipkin a client and a server span may have one id: its children are the
+		 * server's.
+		 */
 		if (!other || !(t.spans.spans.data[*other].flags & SPAN_ROOT))
 			r = map_put(&t.by_id, key, i);
 	}
 	for (size_t i = 0; i < t.spans.spans.n && r == 0; i++)
-		t.request_of[i] = request_of(&t, (u32)i);
+		t.request_of[i] = find_request(&t, (u32)i);
 	if (r == 0)
 		*ret = t;
 	else

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A profile as an engine takes it: content hashes instead of the profile's own ids, and one row for
+ * Makes a batch from a profile: content hashes in the place of the profile's ids, and one row for
  * each (service, type, hour, stack, series, time).
  *
- * What makes up an id (all strings by their hash, so that "ab","c" is not "a","bc"):
+ * An id is the hash of these (of strings, their hashes, so that "ab","c" differs from "a","bc"):
  *	function	name, system name, file, start line
  *	frame		kind, flags, path, build-id, address, function, line, column
- *	stack		how many frames, and which
- *	series		labels by name: the resource's, the thread's name, the thread's attributes
- * A frame of the kernel or of a language runtime that has a name is taken without its address,
- * which differs from boot to boot or from run to run and says nothing that the name does not.
+ *	stack		the frames and their number
+ *	series		labels sorted by name: the resource's, the thread's name and attributes
+ *
+ * The address of a named frame of the kernel or of a language runtime is left out: it changes with
+ * each boot or run, and the name says as much.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -23,14 +24,14 @@
 #include "server/store/sort.h"
 #include "server/store/store.h"
 
-#define MAX_ATTRIBUTED 4096	 /* series of one batch: those behind have no attributes */
+#define MAX_ATTRIBUTED 4096	 /* series of a batch; further ones get no attributes */
 #define MAX_TIME_MS (1ULL << 42) /* the year 2109 */
 
 u64 store_id(const void *data, size_t n)
 {
 	u64 id = hash_bytes(data, n);
 
-	/* 0 is none, and a map does not take the two largest. */
+	/* 0 means none, and a map cannot have the two largest. */
 	return id - 1 < MAP_GONE_KEY - 1 ? id : 1;
 }
 
@@ -155,7 +156,9 @@ static int compare_label_names(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
-/* How many of the n labels there are with those that threads add; who they are is not theirs. */
+/*
+ * Adds a thread's attributes to n labels; they cannot replace labels. Returns how many there are.
+ */
 static size_t add_attributes(const struct profile *p, u32 attributes, struct store_label *ret,
 			     size_t n)
 {
@@ -189,7 +192,7 @@ size_t store_series_labels(const struct profile *p, const struct store_series *s
 
 		bool service = !strcmp(name, STORE_SERVICE_LABEL);
 
-		/* Room for the two. */
+		/* Leave room for service.name and thread.name. */
 		if (!strcmp(name, STORE_THREAD_LABEL) || (!service && n >= STORE_MAX_LABELS - 2))
 			continue;
 		has_service |= service;
@@ -216,7 +219,7 @@ u64 store_series_id(const struct store_label *labels, size_t n)
 	return n ? store_id(hashes, 2 * n * sizeof(*hashes)) : 1;
 }
 
-/* The position of a thread's series, made if it is new. */
+/* The position of a thread's series, which is added if it is new. */
 static int series_of(struct store_batch *b, struct map *known, const struct profile_thread *t,
 		     u32 *ret)
 {
@@ -233,7 +236,10 @@ static int series_of(struct store_batch *b, struct map *known, const struct prof
 			s.service = t->comm;
 		if (t->thread_name)
 			s.thread_name = t->thread_name;
-		/* A series for each set of them: senders that put ids there would make millions. */
+		/*
+		 * Each set of attributes is a series: senders with ids among them would make
+		 * millions.
+		 */
 		if (b->series.n < MAX_ATTRIBUTED)
 			s.attributes = t->attributes;
 	}
@@ -250,7 +256,7 @@ static int series_of(struct store_batch *b, struct map *known, const struct prof
 	return r;
 }
 
-/* Series by thread id, and behind the last that of samples without a thread. */
+/* ret: series by thread id, and at the end the series of samples without a thread. */
 static int make_series(struct store_batch *b, u32 **ret)
 {
 	const struct profile *p = b->profile;
@@ -322,7 +328,7 @@ static int make_type(struct store_batch *b, u32 t, const char *name, struct diag
 	return 0;
 }
 
-/* Which type tells how many samples there are; PROFILE_NONE when none does. */
+/* The type that counts samples, or PROFILE_NONE. */
 static u32 count_type(const struct profile *p)
 {
 	for (u32 t = 0; t < p->n_types; t++)
@@ -410,7 +416,7 @@ static bool same_place(const struct store_sample *a, const struct store_sample *
 	       a->time_ms == b->time_ms;
 }
 
-/* In order, equal ones as one. */
+/* Sorts the samples and adds up equal ones. */
 static int order_samples(struct gather *g)
 {
 	struct store_batch *b = g->b;
@@ -446,11 +452,12 @@ static int make_samples(struct store_batch *b, const u32 *series, struct diag *r
 		const struct profile_sample *s = profile_sample(p, i);
 
 		if (!s->time_ns && !p->time_ns)
-			r = diag_set(reterr_diag, -EINVAL, "samples without a time");
+			r = diag_set(reterr_diag, -EINVAL,
+				     "the profile has samples without a time");
 		else
 			r = take_sample(&g, s, counted);
 		if (r == -ERANGE)
-			diag_set(reterr_diag, -EINVAL, "a sample is of a time after 2109");
+			diag_set(reterr_diag, -EINVAL, "the profile has a sample from after 2109");
 	}
 	if (r == 0)
 		r = order_samples(&g);
@@ -467,7 +474,7 @@ int store_batch_init(struct store_batch *ret, const struct profile *p, const cha
 	struct store_batch b = {.profile = p, .n_types = p->n_types};
 	_cleanup_free_ u64 *strings = NULL;
 	_cleanup_free_ u32 *series = NULL;
-	int r = p->n_types ? 0 : diag_set(reterr_diag, -EINVAL, "a profile without value types");
+	int r = p->n_types ? 0 : diag_set(reterr_diag, -EINVAL, "the profile has no value types");
 
 	b.functions = calloc(p->functions.n + 1, sizeof(u64));
 	b.frames = calloc(p->frames.n + 1, sizeof(u64));
@@ -489,9 +496,9 @@ int store_batch_init(struct store_batch *ret, const struct profile *p, const cha
 		r = make_samples(&b, series, reterr_diag);
 	if (r < 0) {
 		store_batch_deinit(&b);
-		return r == -ERANGE
-			       ? -EINVAL
-			       : diag_set(reterr_diag, r, "cannot be stored: %s", strerror(-r));
+		return r == -ERANGE ? -EINVAL
+				    : diag_set(reterr_diag, r, "cannot store the profile: %s",
+					       strerror(-r));
 	}
 	*ret = b;
 	return 0;

@@ -42,7 +42,7 @@ int block_decompress(const u8 *in, size_t n_in, u8 **ret, size_t *ret_n)
 	unsigned long long size = ZSTD_getFrameContentSize(in, n_in);
 	_cleanup_free_ u8 *out = NULL;
 
-	if (size > BLOCK_MAX_BYTES) /* unknown and error are larger still */
+	if (size > BLOCK_MAX_BYTES) /* also for a frame without a size, or none at all */
 		return -EBADMSG;
 	out = malloc(size + 1);
 	if (!out)
@@ -54,27 +54,17 @@ int block_decompress(const u8 *in, size_t n_in, u8 **ret, size_t *ret_n)
 	return 0;
 }
 
-static s64 add_clamped(s64 a, s64 b)
-{
-	s64 sum;
-
-	if (__builtin_add_overflow(a, b, &sum))
-		return a < 0 ? INT64_MIN : INT64_MAX;
-	return sum;
-}
-
 /* ---- writing ---- */
 
 struct builder {
 	struct str columns[N_COLUMNS];
-	struct block_sums *series; /* borrowed: all that will come, by number */
+	struct block_sums *series; /* borrowed: of all rows to come, by number */
 	struct block_sums stacks;
 	u64 time_unit;
 	s64 value_unit;
-	struct block_row last; /* not written yet, as more may be added to it */
+	struct block_row last; /* pending: equal rows are added to it */
 	bool any;
-	/* What was written last. */
-	u32 series_at, time;
+	u32 series_at, time; /* of the row before */
 	u64 rows, samples;
 	u32 first_ms, last_ms;
 };
@@ -101,7 +91,7 @@ static struct block_sum *find_sum(struct block_sums *s, u32 number)
 	return &s->sums.data[low];
 }
 
-static void add_to(struct block_sum *s, const struct block_row *r)
+static void add_to_sum(struct block_sum *s, const struct block_row *r)
 {
 	if (!s->rows || r->time_ms < s->first_ms)
 		s->first_ms = r->time_ms;
@@ -109,10 +99,10 @@ static void add_to(struct block_sum *s, const struct block_row *r)
 		s->last_ms = r->time_ms;
 	s->rows++;
 	s->count += r->count;
-	s->value = add_clamped(s->value, r->value);
+	s->value = block_add_clamped(s->value, r->value);
 }
 
-/* Writes b->last. */
+/* Encodes b->last. */
 static int flush_row(struct builder *b)
 {
 	const struct block_row *r = &b->last;
@@ -135,8 +125,8 @@ static int flush_row(struct builder *b)
 		varint_put_signed(&b->columns[COLUMN_VALUE], r->value);
 	b->series_at = at;
 	b->time = time;
-	add_to(series, r);
-	add_to(stack, r);
+	add_to_sum(series, r);
+	add_to_sum(stack, r);
 	if (!b->rows || r->time_ms < b->first_ms)
 		b->first_ms = r->time_ms;
 	b->last_ms = MAX(b->last_ms, r->time_ms);
@@ -153,7 +143,7 @@ static int add_row(struct builder *b, const struct block_row *r)
 	if (b->any && last->stack == r->stack && last->series == r->series &&
 	    last->time_ms == r->time_ms) {
 		last->count += r->count;
-		last->value = add_clamped(last->value, r->value);
+		last->value = block_add_clamped(last->value, r->value);
 		return 0;
 	}
 	if (b->any)
@@ -186,7 +176,7 @@ static void put_sums(struct block_sums *s, bool times, struct str *out)
 	}
 }
 
-static int finish(struct builder *b, int level, struct block_parts *ret)
+static int finish_block(struct builder *b, int level, struct block_parts *ret)
 {
 	_cleanup_str_ struct str series = {}, stacks = {}, body = {};
 	int r = b->any ? flush_row(b) : -EINVAL;
@@ -236,8 +226,8 @@ static int compare_numbers(const void *a, const void *b)
 	return x->number < y->number ? -1 : x->number > y->number;
 }
 
-/* Sorts, and keeps one of each number, with no sums. */
-static void distinct(struct block_sums *s)
+/* Sorts by number, removes duplicates, and clears the sums. */
+static void make_distinct(struct block_sums *s)
 {
 	size_t n = 0;
 
@@ -249,7 +239,7 @@ static void distinct(struct block_sums *s)
 	s->sums.n = n;
 }
 
-/* The value of one sample, if all rows agree on it. */
+/* The value of one sample if it is the same in all rows, else 0. */
 static s64 common_value(const struct block_row *rows, size_t n)
 {
 	s64 unit = rows[0].count ? rows[0].value / (s64)rows[0].count : 0, product;
@@ -277,10 +267,10 @@ int block_encode(const struct block_row *rows, size_t n, int level, struct block
 	}
 	b.time_unit = MAX(b.time_unit, 1ULL);
 	b.value_unit = common_value(rows, n);
-	distinct(&series);
+	make_distinct(&series);
 	for (size_t i = 0; i < n && r == 0; i++)
 		r = add_row(&b, &rows[i]);
-	return r < 0 ? r : finish(&b, level, ret);
+	return r < 0 ? r : finish_block(&b, level, ret);
 }
 
 /* ---- reading ---- */
@@ -338,7 +328,7 @@ static int read_part(const u8 *data, size_t n, bool times, struct block_sums *re
 	if (r < 0)
 		return r;
 	b = buf_of(plain, n_plain);
-	/* Each entry has four bytes at least. */
+	/* An entry has at least four bytes. */
 	if (!varint_get(&b, &count) || count > buf_left(&b) / 4)
 		return -EBADMSG;
 	if (vec_reserve(&s.sums, count) < 0)
@@ -443,7 +433,7 @@ int block_next(struct block_cursor *c)
 
 /* ---- merging ---- */
 
-/* A heap of cursors by their current row. */
+/* A heap of cursors, sorted by their current rows. */
 struct heap {
 	struct run {
 		struct block_cursor *cursor;
@@ -474,7 +464,7 @@ static int advance(struct heap *h, struct run *run)
 	return 1;
 }
 
-static void sift(struct heap *h, size_t i)
+static void sift_down(struct heap *h, size_t i)
 {
 	struct run run = h->runs[i];
 
@@ -498,7 +488,7 @@ static int merge_rows(struct heap *h, struct builder *b)
 	int r;
 
 	for (size_t i = h->n; i-- > 0;)
-		sift(h, i);
+		sift_down(h, i);
 	while (h->n) {
 		r = add_row(b, &h->runs[0].row);
 		if (r < 0)
@@ -509,7 +499,7 @@ static int merge_rows(struct heap *h, struct builder *b)
 		if (r == 0)
 			h->runs[0] = h->runs[--h->n];
 		if (h->n)
-			sift(h, 0);
+			sift_down(h, 0);
 	}
 	return 0;
 }
@@ -542,8 +532,8 @@ int block_merge(struct block_cursor *inputs, const u32 *shift, size_t n, u32 rou
 		h.n += r > 0;
 		r = MIN(r, 0);
 	}
-	distinct(&series);
+	make_distinct(&series);
 	if (r == 0)
 		r = merge_rows(&h, &b);
-	return r < 0 ? r : finish(&b, level, ret);
+	return r < 0 ? r : finish_block(&b, level, ret);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stacks from one profile, in which an engine keeps what it loaded, into another. */
+/* Copies stacks from the profile of an engine's cache into another profile. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "base/cleanup.h"
 #include "server/store/private.h"
 
-/* Ids of `from` → ids of `into`, plus 1. */
+/* The arrays have ids of `into` plus 1, by id of `from`; 0 = not copied yet. */
 struct copy {
 	const struct profile *from;
 	struct profile *into;

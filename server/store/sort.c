@@ -7,7 +7,7 @@
 
 #include "base/cleanup.h"
 
-#define KEY_BYTES 20 /* c: 0..3, b: 4..11, a: 12..19 */
+#define KEY_BYTES 20 /* of c: 0..3, of b: 4..11, of a: 12..19 */
 
 static u8 key_byte(const struct sort_key *k, u32 i)
 {
@@ -18,7 +18,7 @@ static u8 key_byte(const struct sort_key *k, u32 i)
 	return (u8)(k->a >> (8 * (i - 12)));
 }
 
-static void pass(const struct sort_key *from, struct sort_key *to, size_t n, u32 byte)
+static void sort_by_byte(const struct sort_key *from, struct sort_key *to, size_t n, u32 byte)
 {
 	size_t at[256] = {}, sum = 0;
 
@@ -34,7 +34,7 @@ static void pass(const struct sort_key *from, struct sort_key *to, size_t n, u32
 		to[at[key_byte(&from[i], byte)]++] = from[i];
 }
 
-static bool less(const struct sort_key *x, const struct sort_key *y)
+static bool key_less(const struct sort_key *x, const struct sort_key *y)
 {
 	if (x->a != y->a)
 		return x->a < y->a;
@@ -51,7 +51,7 @@ int sort_keys(struct sort_key *keys, size_t n)
 		differ.a |= keys[i].a ^ keys[0].a;
 		differ.b |= keys[i].b ^ keys[0].b;
 		differ.c |= keys[i].c ^ keys[0].c;
-		sorted &= !less(&keys[i], &keys[i - 1]);
+		sorted &= !key_less(&keys[i], &keys[i - 1]);
 	}
 	if (sorted)
 		return 0;
@@ -64,7 +64,7 @@ int sort_keys(struct sort_key *keys, size_t n)
 
 		if (!key_byte(&differ, byte))
 			continue;
-		pass(from, to, n, byte);
+		sort_by_byte(from, to, n, byte);
 		from = to;
 		to = swap;
 	}

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sorting of samples by their keys: by one byte after the other from the last on, without those
- * that all keys have in common, which are most. 800 rows take 10 ns each, qsort() takes 120.
+ * Sorts samples by their keys with a radix sort over bytes, from the last to the first. Bytes that
+ * all keys have in common, which are most, are skipped. 800 rows take 10 ns each; qsort() takes
+ * 120.
  */
 #pragma once
 
 #include "base/types.h"
 
 struct sort_key {
-	u64 a, b; /* a first */
-	u32 c;	  /* then b, then c */
-	u32 index;
+	u64 a, b; /* compared in the order a, b, c */
+	u32 c;
+	u32 index; /* the caller's */
 };
 
-/* 0 or -ENOMEM. Keys that are equal keep their order. */
+/* Stable. 0 or -ENOMEM. */
 int sort_keys(struct sort_key *keys, size_t n);

@@ -13,7 +13,7 @@
 #include "server/store/block.h"
 
 #define VERSION 1
-#define FILTER_BITS 10 /* for each trace: one in a hundred of others is taken for one of these */
+#define FILTER_BITS 10 /* for each trace; about one in a hundred other traces matches */
 #define FILTER_PROBES 6
 
 static int compare_u64(u64 a, u64 b)
@@ -29,7 +29,7 @@ int span_compare(const struct span *a, const struct span *b)
 		r = compare_u64(a->start_ns, b->start_ns);
 	if (!r)
 		r = memcmp(a->span_id, b->span_id, sizeof(a->span_id));
-	/* What Zipkin's client and server share. */
+	/* In Zipkin a client span and its server span may have the same id. */
 	return r ? r : a->kind - b->kind;
 }
 
@@ -48,14 +48,14 @@ int link_compare(const struct store_link *a, const struct store_link *b)
 	return r ? r : compare_u64(a->time_ms, b->time_ms);
 }
 
-/* ---- what a part refers to ---- */
+/* ---- dictionaries of a part ---- */
 
-/* Strings, and what consists of them, as they get numbers in a part. */
+/* Gives numbers to the strings, resources, stacks and series of a part. */
 struct dictionary {
 	const struct profile *p;
 	struct map strings, resources; /* id in the profile → number */
 	vec(u32) string_list, resource_list;
-	struct map stacks, series; /* id + nothing → number */
+	struct map stacks, series; /* id in the store → number */
 	vec(u64) stack_list, series_list;
 	bool failed;
 };
@@ -73,7 +73,7 @@ static void dictionary_deinit(struct dictionary *d)
 }
 #define _cleanup_dictionary_ __attribute__((cleanup(dictionary_deinit)))
 
-/* The number of what the key stands for; a new one goes behind the others of the list. */
+/* The number of a key; a new key gets the next one. */
 #define NUMBER(d, kind, key)                                                                       \
 	({                                                                                         \
 		u64 *at_ = map_get(&(d)->kind##s, (key));                                          \
@@ -126,7 +126,7 @@ static void put_ids(const u64 *ids, size_t n, struct str *out)
 	str_append(out, ids, n * sizeof(*ids));
 }
 
-/* What was read of one: ids in `into`, by number. */
+/* Ids in `into`, by number in the part. */
 struct texts {
 	vec(u32) strings, resources;
 };
@@ -189,7 +189,7 @@ static int get_resources(struct buf *b, struct profile *into, struct texts *t)
 
 /* ---- columns ---- */
 
-static int finish(struct str *columns, size_t n, u64 rows, int level, struct str *ret)
+static int finish_part(struct str *columns, size_t n, u64 rows, int level, struct str *ret)
 {
 	_cleanup_str_ struct str all = {};
 	int r;
@@ -317,7 +317,7 @@ int span_part_encode(const struct spans *s, const u32 *order, size_t n, int leve
 	}
 	put_resources(&d, &columns[S_RESOURCES]);
 	put_texts(&d, &columns[S_TEXTS]);
-	r = d.failed ? -ENOMEM : finish(columns, S_N, n, level, ret);
+	r = d.failed ? -ENOMEM : finish_part(columns, S_N, n, level, ret);
 	for (size_t i = 0; i < S_N; i++)
 		str_deinit(&columns[i]);
 	return r;
@@ -341,7 +341,7 @@ static bool get_attributes(struct buf *c, const struct texts *t, struct spans *i
 	return true;
 }
 
-/* e: the span before, and what becomes this one. */
+/* e: the span before, which becomes this one. */
 static bool get_span(struct buf *c, const struct texts *t, struct spans *into, struct span *e)
 {
 	u64 resource, tid;
@@ -393,7 +393,7 @@ int span_part_decode(const u8 *data, size_t n, struct spans *into)
 	return r;
 }
 
-/* ---- samples ---- */
+/* ---- links ---- */
 
 enum {
 	L_TRACES,
@@ -451,7 +451,7 @@ int link_part_encode(const struct store_links *l, const u32 *order, size_t n, in
 	put_texts(&d, &columns[L_TEXTS]);
 	put_ids(d.series_list.data, d.series_list.n, &columns[L_SERIES]);
 	put_ids(d.stack_list.data, d.stack_list.n, &columns[L_STACKS]);
-	r = d.failed ? -ENOMEM : finish(columns, L_N, n, level, ret);
+	r = d.failed ? -ENOMEM : finish_part(columns, L_N, n, level, ret);
 	for (size_t i = 0; i < L_N; i++)
 		str_deinit(&columns[i]);
 	return r;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What both engines do with spans, and with samples that have one, when they are read. */
+/* Order and filters of spans and links, for both engines. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -157,7 +157,7 @@ int store_spans_failed(int r, const struct diag *why, struct diag *reterr_diag)
 {
 	if (r == -E2BIG)
 		return diag_set(reterr_diag, r,
-				"too many spans for one answer: take a smaller range");
+				"too many spans for one answer: choose a shorter range");
 	return diag_set(reterr_diag, r, "cannot read spans: %s",
 			why->text[0] ? why->text : strerror(-r));
 }

@@ -168,15 +168,6 @@ struct scanning {
 	bool damaged;
 };
 
-static s64 add_clamped(s64 a, s64 b)
-{
-	s64 sum;
-
-	if (__builtin_add_overflow(a, b, &sum))
-		return a < 0 ? INT64_MIN : INT64_MAX;
-	return sum;
-}
-
 static bool same_key(const struct sum_key *a, const struct sum_key *b)
 {
 	return a->step == b->step && a->series == b->series && a->stack == b->stack;
@@ -207,7 +198,7 @@ static int compact_rows(struct scanning *c)
 
 		if (n && same_key(&sorted[n - 1].key, &row->key)) {
 			sorted[n - 1].count += row->count;
-			sorted[n - 1].value = add_clamped(sorted[n - 1].value, row->value);
+			sorted[n - 1].value = block_add_clamped(sorted[n - 1].value, row->value);
 		} else {
 			sorted[n++] = *row;
 		}
@@ -224,7 +215,7 @@ static int compact_rows(struct scanning *c)
 static void add_to_row(struct sum_row *row, u64 count, s64 value)
 {
 	row->count += count;
-	row->value = add_clamped(row->value, value);
+	row->value = block_add_clamped(row->value, value);
 }
 
 static int add_sum(struct scanning *c, struct sum_key k, u64 count, s64 value)
