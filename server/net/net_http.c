@@ -369,7 +369,7 @@ static enum MHD_Result check_size(struct http_request *q)
 
 	if (length && (str_to_u64(length, 10, &n) < 0 || n > max_body(q))) {
 		atomic_fetch_add(&q->h->l->counters.too_large, 1);
-		return refuse(q, 413, "the body is too large for this server");
+		return refuse(q, 413, "the body is larger than this server accepts");
 	}
 	return MHD_YES;
 }
@@ -528,7 +528,7 @@ static enum MHD_Result finish_request(struct http_request *q, const char *path, 
 	struct net_request r = request_of(q, path, method);
 
 	if (q->too_large)
-		return refuse(q, 413, "the body is too large for this server");
+		return refuse(q, 413, "the body is larger than this server accepts");
 	if (q->no_memory)
 		return refuse(q, 503, "too many large requests at once");
 	set_deadline(q->h, q->connection, 0);

@@ -106,7 +106,7 @@ def test_tokens_are_read_again_and_a_broken_file_keeps_the_old_ones(serve, token
     becomes(READER, 401)
     tokens.write_text("nonsense\n")
     end = time.monotonic() + 30
-    while "from before stay" not in s.stderr:
+    while "the old tokens stay" not in s.stderr:
         assert s.get("/api/v1/types", bearer("another-token-0123456789")).status == 200
         assert time.monotonic() < end
         time.sleep(0.2)

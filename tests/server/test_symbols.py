@@ -197,7 +197,7 @@ def bad_files(program):
         ("a folder", debug, "..", 400, "a build-id is"),
         ("a path", debug, "..%2f..%2fetc", 404, "nothing"),
         ("stripped", stripped.replace(b".dynsym", b".nodyns"), None, 400, "stripped"),
-        ("unknown encoding", debug, None, 415, "encodings"),
+        ("unknown encoding", debug, None, 415, "encoding must be"),
         ("damaged gzip", b"\x1f\x8b\x08" + debug[3:], None, 400, "gzip"),
         ("damaged zstd", b"\x28\xb5\x2f\xfd" + b"\xff" * 1000, None, 400, "zstd"),
     ]
