@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "../unit/elfwriter.h"
-#include "agent/runtime/python.h"
+#include "agent/runtime/python/python.h"
 #include "base/arena.h"
 #include "base/cleanup.h"
 #include "disasm/exec.h"

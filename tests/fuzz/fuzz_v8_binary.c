@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "../unit/elfwriter.h"
-#include "agent/runtime/v8_private.h"
+#include "agent/runtime/v8/v8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -44,7 +44,7 @@
 #include "bpf/unwind/hotspot.h"
 
 #include "agent/procman/procman.h"
-#include "agent/runtime/hotspot.h"
+#include "agent/runtime/hotspot/hotspot.h"
 
 #define STACK_BYTES 16384u
 #define BELOW 256u /* of the stack pointer */

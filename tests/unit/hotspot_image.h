@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "agent/runtime/hotspot.h"
+#include "agent/runtime/hotspot/hotspot.h"
 #include "elfwriter.h"
 
 #define HOTSPOT_IMAGE 0x310000000000ULL

@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "agent/runtime/python.h"
+#include "agent/runtime/python/python.h"
 #include "base/str.h"
 #include "disasm/exec.h"
 

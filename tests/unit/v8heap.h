@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "agent/runtime/v8_private.h"
+#include "agent/runtime/v8/v8.h"
 
 #define HEAP 0x300000000000ULL
 #define HEAP_BYTES 0x4000u

@@ -12,7 +12,7 @@
  * Numbers in debug information are UNSIGNED5: up to five bytes of six bits each, of which one below
  * 192 is the last. From 20 on each byte is one more, so that none is 0.
  */
-#include "agent/runtime/hotspot.h"
+#include "agent/runtime/hotspot/hotspot.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Private to agent/runtime/v8*.c: what is known of a binary's V8, and how its heap is read.
+ * Private to agent/runtime/v8: what is known of a binary's V8, and how its heap is read.
  *
  * Tagged words: a small integer (Smi) has its value in the upper half and 0 below; a pointer has
  * the low bits 01, a weak one 11. Builds with 31-bit Smis (pointer compression: browsers, not Node)
@@ -93,13 +93,13 @@ struct v8_heap {
 	struct arena *arena;
 };
 
-/* ---- v8_learn.c ---- */
+/* ---- learn.c ---- */
 
 int v8_learn(const struct procman_binary *b, struct runtime_binary *ret_bpf, void **ret_learned,
 	     struct diag *reterr_diag);
 void v8_forget(void *learned);
 
-/* ---- v8_heap.c ---- */
+/* ---- heap.c ---- */
 
 static inline bool v8_is_pointer(u64 word)
 {
@@ -130,7 +130,7 @@ int v8_function_name(const struct v8_heap *h, u64 shared, const char **ret);
 void v8_place(const struct v8_heap *h, u64 shared, s32 position, struct runtime_frame *ret);
 void v8_cache_destroy(struct v8_cache *c);
 
-/* ---- v8_code.c ---- */
+/* ---- code.c ---- */
 
 struct v8_inlined {
 	u64 shared; /* tagged */

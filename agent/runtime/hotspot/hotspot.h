@@ -119,7 +119,7 @@ struct hotspot_offsets {
 	u32 exclude; /* what UNSIGNED5 adds to each byte: 1 from 20 on */
 };
 
-/* hotspot_vm.c */
+/* vm.c */
 int hotspot_vm_learn(struct elf_file *f, struct hotspot_vm **ret, struct diag *reterr_diag);
 void hotspot_vm_destroy(struct hotspot_vm *vm);
 /* -EAGAIN: its initialisers have not run. */
@@ -130,11 +130,11 @@ static inline bool hotspot_has(const struct hotspot_offsets *o, enum hotspot_fie
 	return o->of[f] != HOTSPOT_NONE;
 }
 
-/* hotspot_doctor.c */
+/* doctor.c */
 void hotspot_describe(const struct hotspot_vm *vm, char *ret, size_t n);
 void hotspot_missing(const struct runtime_target *t, const struct hotspot_vm *vm,
 		     void (*line)(void *arg, const char *text), void *arg);
 
-/* hotspot_name.c */
+/* name.c */
 int hotspot_name(const struct hotspot_vm *vm, const struct hotspot_offsets *o,
 		 const struct runtime_target *t, u64 address, u64 where, struct runtime_names *ret);

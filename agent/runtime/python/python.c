@@ -3,7 +3,7 @@
  * CPython, 3.6 and later: what agent/runtime asks of a runtime. The walker is bpf/unwind/python.h;
  * doc/runtimes/python.md says what is read and from where it is known.
  */
-#include "agent/runtime/python.h"
+#include "agent/runtime/python/python.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Between the files of CPython's user half: python.c (what runtime_ops asks), python_learn.c (what
- * a binary says), python_thread.c (where a thread keeps its state), python_name.c (objects).
+ * Between the files of CPython's user half: python.c (what runtime_ops asks), learn.c (what
+ * a binary says), thread.c (where a thread keeps its state), name.c (objects).
  */
 #pragma once
 
@@ -57,7 +57,7 @@ struct python_learned {
 	struct python_libc *libc; /* owned */
 };
 
-/* python_learn.c */
+/* learn.c */
 int python_learn(struct elf_file *elf, const char *path, struct python_learned *ret,
 		 struct diag *reterr_diag);
 bool python_is_name(const char *path);
@@ -65,10 +65,10 @@ bool python_has_loop(struct elf_file *elf);
 /* The value of a symbol that is defined, and its size: a dynamic one, if the file has such. */
 bool python_symbol(struct elf_file *elf, const char *name, u64 *ret_svma, u64 *ret_size);
 
-/* python_offsets.c: fills the offsets for a version, or says why not. */
+/* offsets.c: fills the offsets for a version, or says why not. */
 int python_offsets(struct elf_file *elf, struct python_learned *l, struct diag *reterr_diag);
 
-/* python_thread.c */
+/* thread.c */
 int python_learn_thread(struct elf_file *elf, struct python_learned *l, struct diag *reterr_diag);
 int python_attach_thread(const struct runtime_target *t, const struct python_learned *l,
 			 const struct python_tls *tls, struct python_chain *ret);
@@ -76,7 +76,7 @@ int python_attach_thread(const struct runtime_target *t, const struct python_lea
 /* How this libc's pthread_getspecific() works. -ENOENT: it has none. */
 int python_learn_libc(struct elf_file *elf, struct python_libc *ret);
 
-/* python_name.c */
+/* name.c */
 int python_name(const struct runtime_memory *m, const struct python_learned *l, u64 address,
 		u64 where, struct runtime_names *ret);
 /* The line of a position in a code object's table; 0: none. */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/runtime/hotspot.h"
+#include "agent/runtime/hotspot/hotspot.h"
 #include "base/cleanup.h"
 
 #define MAX_FLAGS 4096

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* HotSpot: OpenJDK and what is built from it. Where its code lies, and what its walker gets. */
-#include "agent/runtime/hotspot.h"
+#include "agent/runtime/hotspot/hotspot.h"
 
 #include <errno.h>
 #include <stdio.h>

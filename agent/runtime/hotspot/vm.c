@@ -6,7 +6,7 @@
  * places of columns, which HotSpot exports too, are stored by an initialiser in most builds; they
  * have been the same since 6, and here an entry whose names are no names ends the reading.
  */
-#include "agent/runtime/hotspot.h"
+#include "agent/runtime/hotspot/hotspot.h"
 
 #include <elf.h>
 #include <errno.h>

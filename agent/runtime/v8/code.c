@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/runtime/v8_private.h"
+#include "agent/runtime/v8/v8.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 

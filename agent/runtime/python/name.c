@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/runtime/python.h"
+#include "agent/runtime/python/python.h"
 
 #define MAX_TEXT 1024 /* characters */
 #define MAX_TABLE (1u << 20)

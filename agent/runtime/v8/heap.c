@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/runtime/v8_private.h"
+#include "agent/runtime/v8/v8.h"
 #include "base/cleanup.h"
 
 #define MAX_INDIRECT 16 /* cons, thin and sliced strings in a row */

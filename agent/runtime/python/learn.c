@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "agent/runtime/python.h"
+#include "agent/runtime/python/python.h"
 #include "base/str.h"
 #include "disasm/disasm.h"
 #include "dwarf/cfi.h"

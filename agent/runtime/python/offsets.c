@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "agent/runtime/python.h"
+#include "agent/runtime/python/python.h"
 
 #define DEBUG_COOKIE "xdebugpy"
 #define MAX_PUBLISHED 1024

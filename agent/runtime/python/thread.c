@@ -15,7 +15,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "agent/runtime/python.h"
+#include "agent/runtime/python/python.h"
 #include "base/str.h"
 #include "disasm/exec.h"
 

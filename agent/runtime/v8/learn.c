@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/runtime/v8_private.h"
+#include "agent/runtime/v8/v8.h"
 #include "base/cleanup.h"
 #include "elf/v8_builtins.h"
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/runtime/v8_private.h"
+#include "agent/runtime/v8/v8.h"
 
 /* More code than any launcher of a libnode.so has, and less than any V8. */
 #define V8_LEAST_TEXT (4ULL << 20)
