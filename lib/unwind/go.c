@@ -20,9 +20,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/vec.h"
 #include "unwind/go_switch.h"
 #include "unwind/gotab.h"
-#include "unwind/source.h"
 
 #define PROLOGUE_MAX 512
 #define PROLOGUE_STEPS 64 /* pcsp entries looked at; a damaged table may never advance */
@@ -33,6 +33,7 @@ struct special {
 };
 
 struct go_table {
+	struct elf_file *elf; /* borrowed */
 	struct gotab t;
 	u64 lo, hi;
 	vec(struct special) special; /* by func */
@@ -115,6 +116,7 @@ int go_table_create(struct elf_file *elf, u64 exec_lo, u64 exec_hi, struct go_ta
 
 	if (!g)
 		return -ENOMEM;
+	g->elf = elf;
 	r = gotab_open(elf, exec_lo, exec_hi, &g->t);
 	for (u32 i = 0; r == 0 && i < g->t.n; i++) {
 		struct go_func f;
@@ -227,7 +229,7 @@ static bool plausible(s64 delta)
 	return delta >= 0 && delta <= 1 << 28 && delta % 8 == 0;
 }
 
-static struct fp_save find_fp_save(struct unwind_source *s, const struct go_func *f)
+static struct fp_save find_fp_save(const struct go_table *g, const struct go_func *f)
 {
 	u8 code[PROLOGUE_MAX + 8];
 	struct fp_save save = {};
@@ -235,14 +237,14 @@ static struct fp_save find_fp_save(struct unwind_source *s, const struct go_func
 	s64 before = 0;
 	ssize_t n;
 
-	if (!gopcsp_init(&s->go->t, f, &p))
+	if (!gopcsp_init(&g->t, f, &p))
 		return save;
-	n = elf_file_copy(s->elf, f->start, MIN(sizeof(code), (size_t)(f->end - f->start)), code);
+	n = elf_file_copy(g->elf, f->start, MIN(sizeof(code), (size_t)(f->end - f->start)), code);
 	for (u64 at = 0, steps = 0;
 	     n > 0 && !save.known && at < (u64)n && steps < PROLOGUE_STEPS && gopcsp_next(&p);
 	     steps++) {
 		if (p.value > before && plausible(p.value)) {
-			if (s->elf->machine == EM_X86_64)
+			if (g->elf->machine == EM_X86_64)
 				find_save_x86(code, (size_t)n, at, before, p.value, f->start,
 					      &save);
 			else
@@ -255,9 +257,8 @@ static struct fp_save find_fp_save(struct unwind_source *s, const struct go_func
 }
 
 /* The rule where sp is `delta` below its value at entry. */
-static struct unwind_rule rule_of(const struct unwind_source *s, s64 delta, bool saved, s32 fp_off)
+static struct unwind_rule rule_of(bool x86, s64 delta, bool saved, s32 fp_off)
 {
-	bool x86 = s->elf->machine == EM_X86_64;
 	struct unwind_rule r = {
 		.cfa_op = UNWIND_CFA_REG,
 		.cfa_reg = x86 ? 7 : 31,
@@ -281,9 +282,22 @@ static struct unwind_rule rule_of(const struct unwind_source *s, s64 delta, bool
 	return r;
 }
 
+/* Where rows go. */
+struct go_sink {
+	u64 *budget;
+	go_row_fn *row;
+	void *arg;
+};
+
+static void emit(const struct go_sink *k, u64 pc, const struct unwind_rule *rule)
+{
+	k->row(k->arg, pc, rule);
+}
+
 /* How a stretch of a function is to be unwound. */
 struct stretch {
-	struct unwind_source *s;
+	const struct go_table *g;
+	const struct go_sink *sink;
 	const struct go_func *f;
 	u64 lo, hi; /* what is wanted */
 	struct fp_save save;
@@ -295,8 +309,8 @@ static bool is_vfork(const struct stretch *x, u64 from, s64 delta)
 {
 	u8 code[2];
 
-	return x->s->elf->machine == EM_X86_64 && delta == -8 && from >= x->f->start + 2 &&
-	       elf_file_copy(x->s->elf, from - 2, 2, code) == 2 && code[0] == 0x41 &&
+	return x->g->elf->machine == EM_X86_64 && delta == -8 && from >= x->f->start + 2 &&
+	       elf_file_copy(x->g->elf, from - 2, 2, code) == 2 && code[0] == 0x41 &&
 	       code[1] == 0x5c; /* pop %r12 */
 }
 
@@ -316,7 +330,7 @@ static void emit_stretch(const struct stretch *x, u64 from, u64 to, s64 delta)
 
 			if (x->save.known && !saved)
 				until = MIN(until, x->save.from);
-			rule = rule_of(x->s, delta, saved, x->save.off);
+			rule = rule_of(x->g->elf->machine == EM_X86_64, delta, saved, x->save.off);
 			if (vfork)
 				rule = (struct unwind_rule){
 					.cfa_op = UNWIND_CFA_REG,
@@ -325,69 +339,65 @@ static void emit_stretch(const struct stretch *x, u64 from, u64 to, s64 delta)
 					.ra_off = 12,
 				};
 		}
-		source_row(x->s, from, &rule);
+		emit(x->sink, from, &rule);
 		from = MIN(until, to);
 	}
 }
 
-static void fill_pcsp(struct unwind_source *s, const struct go_func *f, enum go_kind kind, u64 lo,
-		      u64 hi)
+static void fill_pcsp(const struct go_table *g, const struct go_sink *k, const struct go_func *f,
+		      enum go_kind kind, u64 lo, u64 hi)
 {
-	struct stretch x = {.s = s, .f = f, .lo = lo, .hi = hi};
+	struct stretch x = {.g = g, .sink = k, .f = f, .lo = lo, .hi = hi};
 	struct gopcsp p;
 	u64 at = f->start;
 
-	if (!gopcsp_init(&s->go->t, f, &p)) {
-		source_row(s, lo, &(struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED});
+	if (!gopcsp_init(&g->t, f, &p)) {
+		emit(k, lo, &(struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED});
 		return;
 	}
-	x.save = find_fp_save(s, f);
-	go_switch_init(s->elf, &s->go->t, f, kind, &s->go->layout, &x.sw);
+	x.save = find_fp_save(g, f);
+	go_switch_init(g->elf, &g->t, f, kind, &g->layout, &x.sw);
 	x.sw.saved = x.save.known;
 	x.sw.fp_off = x.save.off;
-	while (at < hi && s->budget && gopcsp_next(&p)) {
-		s->budget--;
+	while (at < hi && *k->budget && gopcsp_next(&p)) {
+		--*k->budget;
 		if (p.pc > lo)
 			emit_stretch(&x, at, p.pc, p.value);
 		at = p.pc;
 	}
 	/* Padding behind the last instruction, or a table that ends early. */
 	if (at < hi)
-		source_row(s, MAX(at, lo), &(struct unwind_rule){.cfa_op = UNWIND_CFA_NONE});
+		emit(k, MAX(at, lo), &(struct unwind_rule){.cfa_op = UNWIND_CFA_NONE});
 }
 
-static void fill_func(struct unwind_source *s, u32 i, const struct go_func *f, u64 lo, u64 hi)
+static void fill_func(const struct go_table *g, const struct go_sink *k, u32 i,
+		      const struct go_func *f, u64 lo, u64 hi)
 {
-	enum go_kind kind = special_kind(s->go, i);
-	bool arm64 = s->elf->machine == EM_AARCH64;
+	const struct unwind_rule signal = {
+		.cfa_op = UNWIND_CFA_SIGNAL,
+		.cfa_off = g->elf->machine == EM_AARCH64 ? 128 : 0,
+	};
+	enum go_kind kind = special_kind(g, i);
 
 	switch (kind) {
 	case GO_TOP:
-		source_row(s, lo, &(struct unwind_rule){.cfa_op = UNWIND_CFA_STOP});
+		emit(k, lo, &(struct unwind_rule){.cfa_op = UNWIND_CFA_STOP});
 		break;
 	case GO_SIGRETURN:
-		source_row(s, lo,
-			   &(struct unwind_rule){
-				   .cfa_op = UNWIND_CFA_SIGNAL,
-				   .cfa_off = arm64 ? 128 : 0,
-			   });
+		emit(k, lo, &signal);
 		break;
 	default:
-		fill_pcsp(s, f, kind, lo, hi);
+		fill_pcsp(g, k, f, kind, lo, hi);
 	}
 	/* A return address that is the trampoline's first byte is looked up one byte before. */
-	if (i + 1 < s->go->t.n && special_kind(s->go, i + 1) == GO_SIGRETURN && hi == f->end &&
-	    hi - lo > 1)
-		source_row(s, hi - 1,
-			   &(struct unwind_rule){
-				   .cfa_op = UNWIND_CFA_SIGNAL,
-				   .cfa_off = arm64 ? 128 : 0,
-			   });
+	if (i + 1 < g->t.n && special_kind(g, i + 1) == GO_SIGRETURN && hi == f->end && hi - lo > 1)
+		emit(k, hi - 1, &signal);
 }
 
-void go_table_fill(struct unwind_source *s, u64 lo, u64 hi)
+void go_table_fill(const struct go_table *g, u64 lo, u64 hi, u64 *budget, go_row_fn *row, void *arg)
 {
-	const struct gotab *t = &s->go->t;
+	const struct go_sink k = {budget, row, arg};
+	const struct gotab *t = &g->t;
 
 	for (u32 i = gotab_find(t, lo); i < t->n && lo < hi; i++) {
 		struct go_func f;
@@ -397,9 +407,9 @@ void go_table_fill(struct unwind_source *s, u64 lo, u64 hi)
 			continue;
 		end = MIN(hi, gotab_start(t, i + 1));
 		if (gotab_func(t, i, &f))
-			fill_func(s, i, &f, lo, end);
+			fill_func(g, &k, i, &f, lo, end);
 		else
-			source_row(s, lo, &(struct unwind_rule){.cfa_op = UNWIND_CFA_NONE});
+			emit(&k, lo, &(struct unwind_rule){.cfa_op = UNWIND_CFA_NONE});
 		lo = end;
 	}
 }

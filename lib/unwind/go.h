@@ -1,20 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Private to lib/unwind: rows of Go functions out of .gopclntab. doc/design/0002-go-rows.md says
- * why its pcsp tables and not frame pointers.
+ * Unwind rows of Go's functions, out of .gopclntab. doc/design/0002-go-rows.md says why the rows
+ * come from its pcsp tables and not from frame pointers.
  */
 #pragma once
 
-#include "unwind/unwind.h"
+#include "abi/unwind.h"
+#include "base/types.h"
+#include "elf/elf.h"
 
-struct unwind_source;
 struct go_table;
 
-/* -ENOENT when the file is not a Go program. */
+/* Takes a row that holds from pc (svma) on. pcs rise within one call of go_table_fill(). */
+typedef void go_row_fn(void *arg, u64 pc, const struct unwind_rule *rule);
+
+/*
+ * Opens the table of a file whose code is all in [exec_lo, exec_hi), svma. `elf` is borrowed until
+ * go_table_destroy(). -ENOENT: the file is not a Go program; -EINVAL: the table is damaged;
+ * -ENOMEM.
+ */
 int go_table_create(struct elf_file *elf, u64 exec_lo, u64 exec_hi, struct go_table **ret);
 void go_table_destroy(struct go_table *g);
-/* The functions' addresses. */
+/* The svmas that the functions lie between, the end exclusive. */
 void go_table_range(const struct go_table *g, u64 *ret_lo, u64 *ret_hi);
+/* The number of functions. */
 u32 go_table_n(const struct go_table *g);
-/* Rows for [lo, hi), which lies in the table's range and in one page. */
-void go_table_fill(struct unwind_source *s, u64 lo, u64 hi);
+/*
+ * Passes the rows for [lo, hi), which lies in the table's range, to `row`. Each entry of a pcsp
+ * table that is read takes 1 from *budget; at 0 the rest of a function gets UNWIND_CFA_NONE.
+ */
+void go_table_fill(const struct go_table *g, u64 lo, u64 hi, u64 *budget, go_row_fn *row,
+		   void *arg);

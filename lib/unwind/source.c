@@ -111,7 +111,7 @@ static void fill_go(struct unwind_source *s, u64 lo, u64 hi)
 	}
 	if (lo < go_lo)
 		fill(s, s->n_eh_tables + 1, lo, go_lo);
-	go_table_fill(s, go_lo, go_hi);
+	go_table_fill(s->go, go_lo, go_hi, &s->budget, emit_row, s);
 	if (go_hi < hi)
 		fill(s, s->n_eh_tables + 1, go_hi, hi);
 }
