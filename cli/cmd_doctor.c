@@ -14,7 +14,7 @@
 #include "agent/runtime/runtime.h"
 #include "cli/commands.h"
 #include "cli/options.h"
-#include "unwind/unwind.h"
+#include "runtime/go/go.h"
 
 static const char *const status_names[] = {
 	[PROBE_OK] = "ok",
@@ -94,7 +94,7 @@ static void tell_go(const struct procman_process *p, struct told *told)
 	for (u32 i = 0; i < p->n; i++) {
 		const struct procman_binary *b = p->mappings[i].binary;
 
-		if (!b->elf || b == last || unwind_describe_go(b->elf, text, sizeof(text)) < 0)
+		if (!b->elf || b == last || go_describe(b->elf, text, sizeof(text)) < 0)
 			continue;
 		last = b;
 		snprintf(line, sizeof(line), "go: %s", text);

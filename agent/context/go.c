@@ -3,7 +3,7 @@
 #include <errno.h>
 
 #include "agent/context/internal.h"
-#include "unwind/unwind.h"
+#include "runtime/go/go.h"
 
 /* From the first segment on those that nobody writes to: code and constants, by svma. */
 static void find_fixed(const struct elf_file *elf, struct context_go *ret)
@@ -24,8 +24,8 @@ static void find_fixed(const struct elf_file *elf, struct context_go *ret)
 
 static int go_find(const struct procman_binary *b, struct context_binary *ret)
 {
-	struct unwind_go_labels l;
-	int r = b->is_go ? unwind_go_labels(b->elf, &l) : -ENOENT;
+	struct go_labels l;
+	int r = b->is_go ? go_labels_find(b->elf, &l) : -ENOENT;
 
 	if (r == 0)
 		ret->go = (struct context_go){

@@ -20,7 +20,7 @@
 #include "base/map.h"
 #include "base/vec.h"
 #include "proc/proc.h"
-#include "unwind/unwind.h"
+#include "runtime/go/go.h"
 
 #define NAMES_LIMIT (256ULL << 20)
 /*
@@ -477,8 +477,7 @@ static void identify_go(const struct procman_process *p, struct runtime_identity
 		if (!p->mappings[i].binary->is_go)
 			continue;
 		ret->name = "go";
-		(void)unwind_go_version(p->mappings[i].binary->elf, ret->version,
-					sizeof(ret->version));
+		(void)go_version(p->mappings[i].binary->elf, ret->version, sizeof(ret->version));
 	}
 }
 

@@ -8,7 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/map.h"
-#include "elf/v8_builtins.h"
+#include "runtime/v8/builtins.h"
 
 #define SCAN_CHUNK (1u << 20)
 /* Calls are looked for in files of up to this much code: once, about 1 ms a MiB. */

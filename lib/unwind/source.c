@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "unwind/go.h"
+#include "runtime/go/rows.h"
 
 #define PAGE_OF(svma) ((svma) >> UNWIND_PAGE_SHIFT)
 /* Code of one file may span this much; what lies beyond is not looked at. */

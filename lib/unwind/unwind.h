@@ -38,20 +38,6 @@ int unwind_source_add_debug_file(struct unwind_source *s, struct elf_file *debug
  */
 int unwind_source_continue(struct unwind_source *s, const struct unwind_rule *rules, u32 n);
 void unwind_source_destroy(struct unwind_source *s);
-/* One line on a Go program: its release, and what is known of it. -ENOENT: it is none. */
-int unwind_describe_go(struct elf_file *elf, char *ret, size_t n);
-/* The release that it says it is, as printable text: "go1.22.1". False: it does not say. */
-bool unwind_go_version(struct elf_file *elf, char *ret, size_t n);
-/*
- * Where it keeps the labels of a goroutine, runtime.g and runtime.m being what its release says.
- * -ENOTSUP: of a release whose layout is not known.
- */
-struct unwind_go_labels {
-	s32 g_tls; /* of g, from the thread pointer; amd64 only */
-	u16 m_curg, g_id, g_labels;
-	bool is_list; /* else a map */
-};
-int unwind_go_labels(struct elf_file *elf, struct unwind_go_labels *ret);
 const struct unwind_source_info *unwind_source_info(const struct unwind_source *s);
 /*
  * The rows of page number `page` (of first_page … first_page + n_pages - 1), at most

@@ -3,14 +3,14 @@
 #include <stdint.h>
 
 #include "agent/context/internal.h"
-#include "unwind/unwind.h"
+#include "runtime/go/go.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	_cleanup_elf_file_ struct elf_file *f = NULL;
-	struct unwind_go_labels labels;
+	struct go_labels labels;
 	struct tls_variable v;
 	u64 svma;
 
@@ -18,6 +18,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	(void)tls_find(f, "otel_thread_ctx_v1", &v);
 	(void)tls_find_plain(f, "plain", &svma);
-	(void)unwind_go_labels(f, &labels);
+	(void)go_labels_find(f, &labels);
 	return 0;
 }

@@ -4,8 +4,8 @@
 #include <stdint.h>
 
 #include "elf/elf.h"
-#include "elf/v8_builtins.h"
-#include "unwind/unwind.h"
+#include "runtime/go/go.h"
+#include "runtime/v8/builtins.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -55,7 +55,7 @@ static void use(struct elf_file *f)
 	touch(buf_of(f->build_id, f->build_id_n));
 	if (v8_builtins_find(f, &builtins) == 0)
 		v8_builtins_deinit(&builtins);
-	(void)unwind_describe_go(f, text, sizeof(text));
+	(void)go_describe(f, text, sizeof(text));
 	if (f->n_segments && elf_file_relocated(f, f->segments[0].svma, 64, &b) == 0)
 		touch(b);
 }

@@ -3,8 +3,8 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 
-#include "elf/v8_builtins.h"
 #include "elfwriter.h"
+#include "runtime/v8/builtins.h"
 
 #define N 1200
 #define CODE_AT 0x40000

@@ -13,7 +13,7 @@
 
 #include "agent/runtime/v8/v8.h"
 #include "base/cleanup.h"
-#include "elf/v8_builtins.h"
+#include "runtime/v8/builtins.h"
 
 #define MAX_BYTECODES 256
 #define MISSING INT32_MIN

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "unwind/gotab.h"
+#include "runtime/go/pclntab.h"
 
 #include <errno.h>
 #include <stdlib.h>

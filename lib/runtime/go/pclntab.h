@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Private to lib/unwind: the parts of Go's .gopclntab that unwinding needs (src/runtime/symtab.go
+ * The parts of Go's .gopclntab that unwinding needs (src/runtime/symtab.go
  * and runtime2.go of each release).
  *
  *	header	magic u32, 0 0, minLC u8, ptrSize u8, nfunc, nfiles, [textStart,] offsets of:

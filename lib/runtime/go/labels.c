@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "unwind/go_switch.h"
-#include "unwind/gotab.h"
-#include "unwind/unwind.h"
+#include "runtime/go/go.h"
+#include "runtime/go/pclntab.h"
+#include "runtime/go/switch.h"
 
 /* From this release on, up to the next; 0: not known. */
 static const struct {
@@ -26,7 +26,7 @@ static const struct {
 /* On amd64 the thread's g is in front of its control block, unless the program is shared with C. */
 #define USUAL_G_TLS (-8)
 
-static int find_layout(u32 release, struct unwind_go_labels *ret)
+static int find_layout(u32 release, struct go_labels *ret)
 {
 	for (size_t i = ARRAY_SIZE(layouts); i--;) {
 		if (release < layouts[i].release)
@@ -40,7 +40,7 @@ static int find_layout(u32 release, struct unwind_go_labels *ret)
 	return -ENOTSUP;
 }
 
-static void read_code(struct elf_file *elf, struct unwind_go_labels *ret)
+static void read_code(struct elf_file *elf, struct go_labels *ret)
 {
 	struct go_layout layout = {};
 	struct gotab t = {};
@@ -55,15 +55,15 @@ static void read_code(struct elf_file *elf, struct unwind_go_labels *ret)
 	ret->m_curg = (u16)layout.m_curg;
 }
 
-int unwind_go_labels(struct elf_file *elf, struct unwind_go_labels *ret)
+int go_labels_find(struct elf_file *elf, struct go_labels *ret)
 {
-	struct unwind_go_labels l = {.g_tls = USUAL_G_TLS};
+	struct go_labels l = {.g_tls = USUAL_G_TLS};
 	char version[64];
 	const char *at;
 	u32 release;
 	int r;
 
-	if (!unwind_go_version(elf, version, sizeof(version)))
+	if (!go_version(elf, version, sizeof(version)))
 		return -ENOTSUP;
 	at = strstr(version, "go1.");
 	if (!at || sscanf(at, "go1.%u", &release) != 1)

@@ -13,7 +13,7 @@
  *
  * arm64 follows frame pointers, and ends at mcall and morestack.
  */
-#include "unwind/go_switch.h"
+#include "runtime/go/switch.h"
 
 #include <elf.h>
 #include <string.h>

@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "unwind/go_switch.h"
-#include "unwind/gotab.h"
-#include "unwind/unwind.h"
+#include "runtime/go/go.h"
+#include "runtime/go/pclntab.h"
+#include "runtime/go/switch.h"
 
 #define BUILDINFO_BYTES 32 /* magic, size of a pointer, flags, two pointers */
 #define BUILDINFO_INLINE 2 /* flag: strings follow; 1.18 and later */
@@ -39,7 +39,7 @@ static bool version_bytes(struct elf_file *elf, struct buf *ret)
 	return elf_file_bytes(elf, at, n, ret) == 0;
 }
 
-bool unwind_go_version(struct elf_file *elf, char *ret, size_t n)
+bool go_version(struct elf_file *elf, char *ret, size_t n)
 {
 	struct buf b = {};
 	size_t length = version_bytes(elf, &b) ? MIN(buf_left(&b), n - 1) : 0;
@@ -61,7 +61,7 @@ void go_code_range(const struct elf_file *elf, u64 *ret_lo, u64 *ret_hi)
 		}
 }
 
-int unwind_describe_go(struct elf_file *elf, char *ret, size_t n)
+int go_describe(struct elf_file *elf, char *ret, size_t n)
 {
 	char version[VERSION_MAX + 1];
 	struct go_layout layout = {};
@@ -73,7 +73,7 @@ int unwind_describe_go(struct elf_file *elf, char *ret, size_t n)
 	r = gotab_open(elf, lo, hi, &t);
 	if (r == -ENOENT && elf_file_section(elf, ".go.buildinfo", NULL, NULL) < 0)
 		return r;
-	if (!unwind_go_version(elf, version, sizeof(version)))
+	if (!go_version(elf, version, sizeof(version)))
 		snprintf(version, sizeof(version), "a release that it does not say");
 	if (r < 0) {
 		snprintf(ret, n, "%s; not supported: its .gopclntab is %s", version,

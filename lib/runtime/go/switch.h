@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Private to lib/unwind: functions of Go's runtime that go to another stack, and how the stack that
+ * Functions of Go's runtime that go to another stack, and how the stack that
  * they came from is found again. doc/design/0002-go-rows.md has the table.
  */
 #pragma once
 
-#include "unwind/gotab.h"
-#include "unwind/unwind.h"
+#include "abi/unwind.h"
+#include "runtime/go/pclntab.h"
 
 #define GO_SP_WRITES_MAX 12
 

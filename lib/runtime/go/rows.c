@@ -11,9 +11,9 @@
  * Functions that switch stacks keep their own frame pointer where they have a frame (systemstack
  * from 1.21 on, cgocallback, the vDSO callers), so between a switch and the switch back the frame
  * pointer is followed. The others leave the goroutine's registers in its g, or on the stack that
- * they go to (go_switch.c).
+ * they go to (switch.c).
  */
-#include "unwind/go.h"
+#include "runtime/go/rows.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -21,8 +21,8 @@
 #include <string.h>
 
 #include "base/vec.h"
-#include "unwind/go_switch.h"
-#include "unwind/gotab.h"
+#include "runtime/go/pclntab.h"
+#include "runtime/go/switch.h"
 
 #define PROLOGUE_MAX 512
 #define PROLOGUE_STEPS 64 /* pcsp entries looked at; a damaged table may never advance */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "elf/v8_builtins.h"
+#include "runtime/v8/builtins.h"
 
 #include <elf.h>
 #include <errno.h>
