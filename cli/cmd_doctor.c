@@ -14,7 +14,6 @@
 #include "agent/runtime/runtime.h"
 #include "cli/commands.h"
 #include "cli/options.h"
-#include "runtime/go/go.h"
 
 static const char *const status_names[] = {
 	[PROBE_OK] = "ok",
@@ -85,23 +84,6 @@ static void print_runtime(void *arg, const char *text)
 	puts(text);
 }
 
-/* Go has no walker of its own, but a table that all hangs on. */
-static void tell_go(const struct procman_process *p, struct told *told)
-{
-	const struct procman_binary *last = NULL;
-	char text[256], line[300];
-
-	for (u32 i = 0; i < p->n; i++) {
-		const struct procman_binary *b = p->mappings[i].binary;
-
-		if (!b->elf || b == last || go_describe(b->elf, text, sizeof(text)) < 0)
-			continue;
-		last = b;
-		snprintf(line, sizeof(line), "go: %s", text);
-		print_runtime(told, line);
-	}
-}
-
 /* doctor -p: everything is read from /proc and the process itself, nothing is loaded. */
 static int tell_process(u32 pid)
 {
@@ -125,7 +107,6 @@ static int tell_process(u32 pid)
 		r = cli_error(1, "the mappings of process %u cannot be read: run as root", pid);
 	if (r == 0) {
 		runtimes_describe(runtimes, p, print_runtime, &told);
-		tell_go(p, &told);
 		if (!told.n)
 			printf("%s: %s\n", p->comm,
 			       p->kthread

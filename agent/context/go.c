@@ -25,7 +25,7 @@ static void find_fixed(const struct elf_file *elf, struct context_go *ret)
 static int go_find(const struct procman_binary *b, struct context_binary *ret)
 {
 	struct go_labels l;
-	int r = b->is_go ? go_labels_find(b->elf, &l) : -ENOENT;
+	int r = go_labels_find(b->elf, &l);
 
 	if (r == 0)
 		ret->go = (struct context_go){

@@ -327,12 +327,9 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
  */
 static void load_ahead(struct pipeline *p, const struct procman_process *proc)
 {
-	bool all = runtimes_in_process(p->runtimes, proc);
-
-	/* With cgo a walk goes through libraries, and on to the goroutine below. */
-	for (u32 i = 0; i < proc->n && !all; i++)
-		all = proc->mappings[i].binary->is_go;
-	for (u32 i = 0; i < proc->n && all; i++)
+	if (!runtimes_in_process(p->runtimes, proc))
+		return;
+	for (u32 i = 0; i < proc->n; i++)
 		if (proc->mappings[i].binary->elf && proc->mappings[i].binary->file_id)
 			(void)tables_load_binary(p->tables, proc->mappings[i].binary);
 }

@@ -239,12 +239,6 @@ static enum match match(const struct binary *b, const struct proc_mapping *m, u6
 		       : MATCH_RETRY;
 }
 
-static bool is_go(struct elf_file *elf)
-{
-	return elf_file_section(elf, ".go.buildinfo", NULL, NULL) == 0 ||
-	       elf_file_section(elf, ".gopclntab", NULL, NULL) == 0;
-}
-
 /* Opens file and ELF headers; what fails is recorded in the binary. */
 static void binary_open(struct binaries *t, struct binary *b, u32 pid, const struct proc_mapping *m)
 {
@@ -271,7 +265,6 @@ static void binary_open(struct binaries *t, struct binary *b, u32 pid, const str
 		close(b->fd);
 		b->fd = -1;
 	}
-	b->pub.is_go = b->pub.elf && is_go(b->pub.elf);
 }
 
 static struct binary *binary_of_mapping(struct binaries *t, u32 pid, const struct proc_mapping *m,

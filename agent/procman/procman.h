@@ -68,7 +68,6 @@ struct procman_binary {
 	 */
 	struct elf_file *elf; /* owned */
 	int error;
-	bool is_go;
 	u64 first_seen_ns; /* CLOCK_MONOTONIC */
 	void *user;	   /* for the caller; released in binary_gone() */
 };

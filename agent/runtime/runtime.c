@@ -20,7 +20,6 @@
 #include "base/map.h"
 #include "base/vec.h"
 #include "proc/proc.h"
-#include "runtime/go/go.h"
 
 #define NAMES_LIMIT (256ULL << 20)
 /*
@@ -32,6 +31,16 @@
 
 static const struct runtime_ops *const runtimes[RUNTIME_N] = {
 #define RUNTIME(id, name, ...) [RUNTIME_##id] = &runtime_##name,
+#include "abi/tbl/runtime.tbl"
+#undef RUNTIME
+};
+
+static const struct native_runtime {
+	const char *name;
+	const struct native_runtime_ops *ops;
+} native_runtimes[] = {
+#define RUNTIME(...)
+#define NATIVE_RUNTIME(name, ...) {#name, &native_runtime_##name},
 #include "abi/tbl/runtime.tbl"
 #undef RUNTIME
 };
@@ -57,6 +66,8 @@ struct known_binary {
 	u32 runtime; /* RUNTIME_NONE: it is none, or it could not be learned */
 	u32 slot;    /* in the BPF array */
 	u32 claimed; /* what is_runtime() said, also when it could not be learned */
+	const struct native_runtime_ops
+		*native; /* or the native runtime that it is of; else NULL */
 	bool learning;
 	bool gone; /* no process maps it any more; it is kept until the learner is done */
 	u32 file_id;
@@ -245,6 +256,9 @@ static struct known_binary *known_binary(struct runtimes *r, const struct procma
 	for (u32 i = 1; b->elf && i < RUNTIME_N && !k->claimed; i++)
 		if (runtimes[i]->is_runtime(b))
 			k->claimed = i;
+	for (size_t i = 0; b->elf && i < ARRAY_SIZE(native_runtimes) && !k->claimed; i++)
+		if (native_runtimes[i].ops->is_runtime(b))
+			k->native = native_runtimes[i].ops;
 	if (!k->claimed)
 		return k;
 	k->learning = learner_ask(r->learner, runtimes[k->claimed], b, k) == 0;
@@ -463,22 +477,43 @@ void runtimes_update_process(struct runtimes *r, const struct procman_process *p
 	}
 }
 
-bool runtimes_in_process(const struct runtimes *r, const struct procman_process *p)
+/* The first of the process's mappings whose binary is of a native runtime; NULL: none. */
+static const struct procman_mapping *find_native(struct runtimes *r,
+						 const struct procman_process *p,
+						 const struct native_runtime_ops **ret_ops)
 {
+	for (u32 i = 0; i < p->n; i++) {
+		const struct known_binary *k =
+			p->mappings[i].binary->elf ? known_binary(r, p->mappings[i].binary) : NULL;
+
+		if (!k || !k->native)
+			continue;
+		*ret_ops = k->native;
+		return &p->mappings[i];
+	}
+	return NULL;
+}
+
+bool runtimes_in_process(struct runtimes *r, const struct procman_process *p)
+{
+	const struct native_runtime_ops *native;
+
 	for (u32 i = 1; i < RUNTIME_N; i++)
 		if (attached_get(r, p->pid, i) || map_get(&r->waiting, key_of(p->pid, i)))
 			return true;
-	return false;
+	return find_native(r, p, &native);
 }
 
-static void identify_go(const struct procman_process *p, struct runtime_identity *ret)
+static void identify_native(struct runtimes *r, const struct procman_process *p,
+			    struct runtime_identity *ret)
 {
-	for (u32 i = 0; i < p->n && !ret->name; i++) {
-		if (!p->mappings[i].binary->is_go)
-			continue;
-		ret->name = "go";
-		(void)go_version(p->mappings[i].binary->elf, ret->version, sizeof(ret->version));
-	}
+	const struct native_runtime_ops *ops;
+	const struct procman_mapping *m = find_native(r, p, &ops);
+
+	if (!m)
+		return;
+	ret->name = ops->otel_name;
+	(void)ops->otel_version(m->binary->elf, ret->version, sizeof(ret->version));
 }
 
 bool runtimes_identify(struct runtimes *r, const struct procman_process *p,
@@ -497,7 +532,7 @@ bool runtimes_identify(struct runtimes *r, const struct procman_process *p,
 			ops->otel_version(k->learned, ret->version, sizeof(ret->version));
 	}
 	if (!ret->name)
-		identify_go(p, ret);
+		identify_native(r, p, ret);
 	return ret->name;
 }
 
@@ -704,6 +739,27 @@ static void describe_missing(const struct procman_process *p, const struct procm
 		runtimes[k->runtime]->missing(&t, k->learned, add_missing, &lines);
 }
 
+static void describe_native(const struct procman_process *p,
+			    void (*line)(void *arg, const char *text), void *arg)
+{
+	const struct procman_binary *last = NULL; /* a binary may be mapped in pieces */
+	char text[256], what[320];
+
+	for (u32 i = 0; i < p->n; i++) {
+		const struct procman_binary *b = p->mappings[i].binary;
+
+		for (size_t j = 0; b->elf && b != last && j < ARRAY_SIZE(native_runtimes); j++) {
+			const struct native_runtime *n = &native_runtimes[j];
+
+			if (n->ops->describe(b->elf, text, sizeof(text)) < 0)
+				continue;
+			snprintf(what, sizeof(what), "%s: %s", n->name, text);
+			line(arg, what);
+		}
+		last = b;
+	}
+}
+
 void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 		       void (*line)(void *arg, const char *text), void *arg)
 {
@@ -732,6 +788,7 @@ void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 		if (k->runtime)
 			describe_missing(p, &p->mappings[i], k, a, line, arg);
 	}
+	describe_native(p, line, arg);
 }
 
 /* ---- life ---- */

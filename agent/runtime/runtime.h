@@ -3,7 +3,7 @@
  * Language runtimes: which processes run one, what its walker in BPF has to know of them, and what
  * the frames are called that the walker finds.
  *
- * A runtime is one file here, NAME.c, with a struct runtime_ops, and an entry in
+ * A runtime is a folder here, NAME/, with a struct runtime_ops, and an entry in
  * abi/tbl/runtime.tbl. What is learned splits in two: of a binary (offsets, found once) and of a
  * process that maps it.
  *
@@ -100,7 +100,22 @@ struct runtime_ops {
 	bool marks_anonymous;
 };
 
+/* A runtime whose code unwind rows cover: nothing is learned of it, and no process is attached. */
+struct native_runtime_ops {
+	/* Cheap: by a section of b->elf, which is not NULL. */
+	bool (*is_runtime)(const struct procman_binary *b);
+	/*
+	 * One line for `culprit doctor -p`: version, and what is known of the binary. -ENOENT: it
+	 * is not of this runtime. Asked of every binary, also where is_runtime() says no.
+	 */
+	int (*describe)(struct elf_file *elf, char *ret, size_t n);
+	/* process.runtime.name, and .version: false when the binary does not say. */
+	const char *otel_name;
+	bool (*otel_version)(struct elf_file *elf, char *ret, size_t n);
+};
+
 #define RUNTIME(id, name, ...) extern const struct runtime_ops runtime_##name;
+#define NATIVE_RUNTIME(name, ...) extern const struct native_runtime_ops native_runtime_##name;
 #include "abi/tbl/runtime.tbl"
 #undef RUNTIME
 
@@ -134,8 +149,8 @@ int runtimes_fd(const struct runtimes *r);
 bool runtimes_busy(const struct runtimes *r);
 /* How many binaries were learned of; with `wait` all that are under way. */
 u32 runtimes_take(struct runtimes *r, bool wait);
-/* Does it run any of the runtimes, as far as is known? */
-bool runtimes_in_process(const struct runtimes *r, const struct procman_process *p);
+/* Does the process run any of the runtimes, native ones too, as far as is known? */
+bool runtimes_in_process(struct runtimes *r, const struct procman_process *p);
 /* Which runtime a process is one of, by OpenTelemetry's conventions. */
 struct runtime_identity {
 	const char *name; /* static */
@@ -162,7 +177,7 @@ int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word,
  * goes on behind them without its walker. -ENOTSUP: it cannot.
  */
 int runtimes_note(struct runtimes *r, u32 runtime, u64 *ret_frame);
-/* What `culprit doctor -p` says of a process: a line for each runtime in it. */
+/* Passes what `culprit doctor -p` says of a process to `line`: a line for each runtime in it. */
 void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 		       void (*line)(void *arg, const char *text), void *arg);
 

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Go: lib/runtime/go makes unwind rows of its tables, so there is nothing to learn or to attach. */
+#include "runtime/go/go.h"
+
+#include "agent/runtime/runtime.h"
+
+static bool go_is_runtime(const struct procman_binary *b)
+{
+	return elf_file_section(b->elf, ".go.buildinfo", NULL, NULL) == 0 ||
+	       elf_file_section(b->elf, ".gopclntab", NULL, NULL) == 0;
+}
+
+const struct native_runtime_ops native_runtime_go = {
+	.is_runtime = go_is_runtime,
+	.describe = go_describe,
+	.otel_name = "go",
+	.otel_version = go_version,
+};
