@@ -24,10 +24,10 @@
 #include "base/map.h"
 #include "base/str.h"
 #include "base/text.h"
+#include "runtime/go/lines.h"
 #include "symbol/answers.h"
 #include "symbol/debugfile.h"
 #include "symbol/dwarf.h"
-#include "symbol/gopclntab.h"
 #include "symbol/symtab.h"
 
 /* Part of the cache's key: raise it when answers change. */
@@ -48,7 +48,7 @@ struct symbols {
 	char *debug_path;	/* owned, or NULL */
 	struct elf_file *mini;	/* owned, or NULL */
 	bool tables_read;
-	struct gopclntab *go;
+	struct go_lines *go;
 	struct symtab tab;
 	bool dwarf_tried;
 	struct dwarf *dwarf;
@@ -92,7 +92,7 @@ static void close_sources(struct symbols *s)
 {
 	/* Tables point into the files, so they go first. */
 	dwarf_close(s->dwarf);
-	gopclntab_close(s->go);
+	go_lines_close(s->go);
 	symtab_deinit(&s->tab);
 	s->dwarf = NULL;
 	s->go = NULL;
@@ -328,7 +328,7 @@ static int read_tables(struct symbols *s)
 
 	if (s->tables_read)
 		return 0;
-	r = gopclntab_open(handle(s), &s->go);
+	r = go_lines_open(handle(s), &s->go);
 	if (r == -ENOMEM)
 		return r;
 	r = symtab_add(&s->tab, handle(s), false);
@@ -554,6 +554,29 @@ static int name_from_symbol(struct symbols *s, u64 svma, struct symbol_chain *re
 	return name_plt(s, svma, f);
 }
 
+/* Names of Go's table are whole: nothing is to be demangled. */
+static int lookup_go(const struct symbols *s, u64 svma, struct dwarf_chain *ret)
+{
+	struct go_frame frames[DW_MAX_CHAIN];
+	u32 n;
+	int r = go_lines_lookup(s->go, svma, s->inlines, s->lines, DW_MAX_CHAIN, frames, &n);
+
+	if (r < 0)
+		return r;
+	for (u32 i = 0; i < n; i++)
+		ret->frames[i] = (struct dwarf_frame){
+			.name = frames[i].name,
+			.file = frames[i].file,
+			.line = frames[i].line,
+			.start_line = frames[i].start_line,
+			.low = frames[i].low,
+			.inlined = frames[i].inlined,
+			.plain_c = true,
+		};
+	ret->n = n;
+	return 0;
+}
+
 static int resolve(struct symbols *s, u64 svma, struct symbol_chain *ret, bool *ret_incomplete)
 {
 	_cleanup_free_ struct dwarf_chain *raw = NULL;
@@ -571,7 +594,7 @@ static int resolve(struct symbols *s, u64 svma, struct symbol_chain *ret, bool *
 	if (!raw)
 		return -ENOMEM;
 	raw->incomplete = false;
-	r = s->go ? gopclntab_lookup(s->go, svma, s->inlines, s->lines, raw) : -ENOENT;
+	r = s->go ? lookup_go(s, svma, raw) : -ENOENT;
 	if (r == -ENODATA)
 		return -ENOENT;
 	if (r < 0 && (s->inlines || s->lines)) {

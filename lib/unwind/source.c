@@ -236,7 +236,7 @@ static int add_tables(struct unwind_source *s)
 
 	if (r < 0)
 		return r;
-	r = go_table_create(s->elf, s->exec_lo, s->exec_hi, &s->go);
+	r = go_table_create(s->elf, &s->go);
 	if (r == -ENOMEM)
 		return r;
 	if (s->go) {

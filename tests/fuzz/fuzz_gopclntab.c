@@ -5,11 +5,12 @@
 #include <string.h>
 
 #include "elf/elf.h"
-#include "symbol/gopclntab.h"
+#include "runtime/go/lines.h"
 
 #define TEXT 0x1000U
 #define TABLE 0x10000U
 #define MODULE 0x8000U
+#define MAX_FRAMES 8
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -80,8 +81,9 @@ static uint8_t *make_elf(const uint8_t *data, size_t size, size_t *ret_n)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static struct dwarf_chain chain;
-	struct gopclntab *t;
+	static struct go_frame frames[MAX_FRAMES];
+	struct go_lines *l;
+	u32 n_frames;
 	struct elf_file *f;
 	uint8_t *image;
 	size_t n;
@@ -91,12 +93,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	if (elf_file_open_memory(image, n, NULL, &f) < 0)
 		abort();
-	if (gopclntab_open(f, &t) == 0) {
+	if (go_lines_open(f, &l) == 0) {
 		for (uint64_t a = TEXT; a < TEXT + 0x400; a += 7)
-			if (gopclntab_lookup(t, a, true, true, &chain) == 0 &&
-			    (!chain.n || !chain.frames[chain.n - 1].name))
+			if (go_lines_lookup(l, a, true, true, MAX_FRAMES, frames, &n_frames) == 0 &&
+			    (!n_frames || n_frames > MAX_FRAMES || !frames[n_frames - 1].name))
 				abort();
-		gopclntab_close(t);
+		go_lines_close(l);
 	}
 	elf_file_destroy(f);
 	free(image);

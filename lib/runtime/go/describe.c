@@ -50,43 +50,34 @@ bool go_version(struct elf_file *elf, char *ret, size_t n)
 	return length;
 }
 
-void go_code_range(const struct elf_file *elf, u64 *ret_lo, u64 *ret_hi)
-{
-	*ret_lo = ~0ULL;
-	*ret_hi = 0;
-	for (u32 i = 0; i < elf->n_segments; i++)
-		if (elf->segments[i].flags & PF_X) {
-			*ret_lo = MIN(*ret_lo, elf->segments[i].svma);
-			*ret_hi = MAX(*ret_hi, elf->segments[i].svma + elf->segments[i].memsz);
-		}
-}
+static const char *const versions[] = {
+	[GO_1_2] = "1.2",
+	[GO_1_16] = "1.16",
+	[GO_1_18] = "1.18",
+	[GO_1_20] = "1.20",
+};
 
 int go_describe(struct elf_file *elf, char *ret, size_t n)
 {
 	char version[VERSION_MAX + 1];
 	struct go_layout layout = {};
-	struct gotab t = {};
-	u64 lo, hi;
-	int r;
+	struct pclntab t = {};
+	int r = pclntab_open_with_text(elf, &t);
 
-	go_code_range(elf, &lo, &hi);
-	r = gotab_open(elf, lo, hi, &t);
 	if (r == -ENOENT && elf_file_section(elf, ".go.buildinfo", NULL, NULL) < 0)
 		return r;
 	if (!go_version(elf, version, sizeof(version)))
 		snprintf(version, sizeof(version), "a release that it does not say");
 	if (r < 0) {
 		snprintf(ret, n, "%s; not supported: its .gopclntab is %s", version,
-			 r == -ENOENT ? "not there or of a layout that is not known" : "damaged");
+			 r == -ENOENT	 ? "not there"
+			 : r == -ENOTSUP ? "of a layout that is not known"
+					 : "damaged");
 		return 0;
 	}
-	go_layout_read(elf, &t, &layout);
+	go_layout_read(&t, &layout);
 	snprintf(ret, n, "%s; rows and names of %u functions from .gopclntab, layout of Go %s; %s",
-		 version, t.n,
-		 t.v115	  ? "1.2"
-		 : t.v116 ? "1.16"
-		 : t.v120 ? "1.20"
-			  : "1.18",
+		 version, t.n, versions[t.version],
 		 layout.known ? "goroutines below the system stack by offsets in its code"
 			      : "missing: the goroutine below mcall, morestack and, up to 1.20, "
 				"systemstack");

@@ -43,12 +43,10 @@ static int find_layout(u32 release, struct go_labels *ret)
 static void read_code(struct elf_file *elf, struct go_labels *ret)
 {
 	struct go_layout layout = {};
-	struct gotab t = {};
-	u64 lo, hi;
+	struct pclntab t = {};
 
-	go_code_range(elf, &lo, &hi);
-	if (gotab_open(elf, lo, hi, &t) == 0)
-		go_layout_read(elf, &t, &layout);
+	if (pclntab_open_with_text(elf, &t) == 0)
+		go_layout_read(&t, &layout);
 	if (!layout.known)
 		return;
 	ret->g_tls = layout.g_tls;

@@ -33,8 +33,7 @@ struct special {
 };
 
 struct go_table {
-	struct elf_file *elf; /* borrowed */
-	struct gotab t;
+	struct pclntab t;
 	u64 lo, hi;
 	vec(struct special) special; /* by func */
 	struct go_layout layout;
@@ -75,14 +74,17 @@ static const struct {
 	{"runtime.callCgoMunmap", GO_SWITCH},
 };
 
-static enum go_kind kind_of(const struct go_func *f, u64 entry)
+static enum go_kind kind_of(const struct pclntab *t, const struct go_func *f)
 {
+	const char *name = pclntab_short_name(t, f->name);
+	u64 entry = t->elf->entry;
+
 	if (entry >= f->start && entry < f->end)
 		return GO_TOP;
 	for (size_t i = 0; i < ARRAY_SIZE(special_names); i++)
-		if (!strcmp(f->name, special_names[i].name))
+		if (!strcmp(name, special_names[i].name))
 			return special_names[i].kind;
-	if (!strncmp(f->name, "_rt0_", 5))
+	if (!strncmp(name, "_rt0_", 5))
 		return GO_TOP;
 	if (f->flag & GO_FLAG_TOP_FRAME)
 		return GO_TOP;
@@ -109,22 +111,21 @@ static enum go_kind special_kind(const struct go_table *g, u32 func)
 	return GO_NORMAL;
 }
 
-int go_table_create(struct elf_file *elf, u64 exec_lo, u64 exec_hi, struct go_table **ret)
+int go_table_create(struct elf_file *elf, struct go_table **ret)
 {
 	struct go_table *g = calloc(1, sizeof(*g));
 	int r;
 
 	if (!g)
 		return -ENOMEM;
-	g->elf = elf;
-	r = gotab_open(elf, exec_lo, exec_hi, &g->t);
+	r = pclntab_open_with_text(elf, &g->t);
 	for (u32 i = 0; r == 0 && i < g->t.n; i++) {
 		struct go_func f;
 		struct special s = {.func = i};
 
-		if (!gotab_func(&g->t, i, &f))
+		if (!pclntab_func(&g->t, i, &f))
 			continue;
-		s.kind = kind_of(&f, elf->entry);
+		s.kind = kind_of(&g->t, &f);
 		if (s.kind != GO_NORMAL)
 			r = vec_push(&g->special, s);
 	}
@@ -132,9 +133,9 @@ int go_table_create(struct elf_file *elf, u64 exec_lo, u64 exec_hi, struct go_ta
 		go_table_destroy(g);
 		return r;
 	}
-	go_layout_read(elf, &g->t, &g->layout);
-	g->lo = gotab_start(&g->t, 0);
-	g->hi = gotab_start(&g->t, g->t.n);
+	go_layout_read(&g->t, &g->layout);
+	g->lo = pclntab_start(&g->t, 0);
+	g->hi = pclntab_start(&g->t, g->t.n);
 	*ret = g;
 	return 0;
 }
@@ -233,18 +234,18 @@ static struct fp_save find_fp_save(const struct go_table *g, const struct go_fun
 {
 	u8 code[PROLOGUE_MAX + 8];
 	struct fp_save save = {};
-	struct gopcsp p;
+	struct pctable p;
 	s64 before = 0;
 	ssize_t n;
 
-	if (!gopcsp_init(&g->t, f, &p))
+	if (!pctable_init(&g->t, f, f->pcsp, &p))
 		return save;
-	n = elf_file_copy(g->elf, f->start, MIN(sizeof(code), (size_t)(f->end - f->start)), code);
+	n = elf_file_copy(g->t.elf, f->start, MIN(sizeof(code), (size_t)(f->end - f->start)), code);
 	for (u64 at = 0, steps = 0;
-	     n > 0 && !save.known && at < (u64)n && steps < PROLOGUE_STEPS && gopcsp_next(&p);
+	     n > 0 && !save.known && at < (u64)n && steps < PROLOGUE_STEPS && pctable_next(&p);
 	     steps++) {
 		if (p.value > before && plausible(p.value)) {
-			if (g->elf->machine == EM_X86_64)
+			if (g->t.elf->machine == EM_X86_64)
 				find_save_x86(code, (size_t)n, at, before, p.value, f->start,
 					      &save);
 			else
@@ -309,8 +310,8 @@ static bool is_vfork(const struct stretch *x, u64 from, s64 delta)
 {
 	u8 code[2];
 
-	return x->g->elf->machine == EM_X86_64 && delta == -8 && from >= x->f->start + 2 &&
-	       elf_file_copy(x->g->elf, from - 2, 2, code) == 2 && code[0] == 0x41 &&
+	return x->g->t.elf->machine == EM_X86_64 && delta == -8 && from >= x->f->start + 2 &&
+	       elf_file_copy(x->g->t.elf, from - 2, 2, code) == 2 && code[0] == 0x41 &&
 	       code[1] == 0x5c; /* pop %r12 */
 }
 
@@ -330,7 +331,8 @@ static void emit_stretch(const struct stretch *x, u64 from, u64 to, s64 delta)
 
 			if (x->save.known && !saved)
 				until = MIN(until, x->save.from);
-			rule = rule_of(x->g->elf->machine == EM_X86_64, delta, saved, x->save.off);
+			rule = rule_of(x->g->t.elf->machine == EM_X86_64, delta, saved,
+				       x->save.off);
 			if (vfork)
 				rule = (struct unwind_rule){
 					.cfa_op = UNWIND_CFA_REG,
@@ -348,18 +350,18 @@ static void fill_pcsp(const struct go_table *g, const struct go_sink *k, const s
 		      enum go_kind kind, u64 lo, u64 hi)
 {
 	struct stretch x = {.g = g, .sink = k, .f = f, .lo = lo, .hi = hi};
-	struct gopcsp p;
+	struct pctable p;
 	u64 at = f->start;
 
-	if (!gopcsp_init(&g->t, f, &p)) {
+	if (!pctable_init(&g->t, f, f->pcsp, &p)) {
 		emit(k, lo, &(struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED});
 		return;
 	}
 	x.save = find_fp_save(g, f);
-	go_switch_init(g->elf, &g->t, f, kind, &g->layout, &x.sw);
+	go_switch_init(&g->t, f, kind, &g->layout, &x.sw);
 	x.sw.saved = x.save.known;
 	x.sw.fp_off = x.save.off;
-	while (at < hi && *k->budget && gopcsp_next(&p)) {
+	while (at < hi && *k->budget && pctable_next(&p)) {
 		--*k->budget;
 		if (p.pc > lo)
 			emit_stretch(&x, at, p.pc, p.value);
@@ -375,7 +377,7 @@ static void fill_func(const struct go_table *g, const struct go_sink *k, u32 i,
 {
 	const struct unwind_rule signal = {
 		.cfa_op = UNWIND_CFA_SIGNAL,
-		.cfa_off = g->elf->machine == EM_AARCH64 ? 128 : 0,
+		.cfa_off = g->t.elf->machine == EM_AARCH64 ? 128 : 0,
 	};
 	enum go_kind kind = special_kind(g, i);
 
@@ -397,16 +399,16 @@ static void fill_func(const struct go_table *g, const struct go_sink *k, u32 i,
 void go_table_fill(const struct go_table *g, u64 lo, u64 hi, u64 *budget, go_row_fn *row, void *arg)
 {
 	const struct go_sink k = {budget, row, arg};
-	const struct gotab *t = &g->t;
+	const struct pclntab *t = &g->t;
 
-	for (u32 i = gotab_find(t, lo); i < t->n && lo < hi; i++) {
+	for (u32 i = pclntab_find(t, lo); i < t->n && lo < hi; i++) {
 		struct go_func f;
 		u64 end;
 
-		if (gotab_start(t, i + 1) <= lo)
+		if (pclntab_start(t, i + 1) <= lo)
 			continue;
-		end = MIN(hi, gotab_start(t, i + 1));
-		if (gotab_func(t, i, &f))
+		end = MIN(hi, pclntab_start(t, i + 1));
+		if (pclntab_func(t, i, &f))
 			fill_func(g, &k, i, &f, lo, end);
 		else
 			emit(&k, lo, &(struct unwind_rule){.cfa_op = UNWIND_CFA_NONE});

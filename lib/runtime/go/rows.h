@@ -15,11 +15,10 @@ struct go_table;
 typedef void go_row_fn(void *arg, u64 pc, const struct unwind_rule *rule);
 
 /*
- * Opens the table of a file whose code is all in [exec_lo, exec_hi), svma. `elf` is borrowed until
- * go_table_destroy(). -ENOENT: the file is not a Go program; -EINVAL: the table is damaged;
- * -ENOMEM.
+ * Opens the table of a file. `elf` is borrowed until go_table_destroy(). Fails as
+ * pclntab_open_with_text() does, -ENOENT: the file is not a Go program.
  */
-int go_table_create(struct elf_file *elf, u64 exec_lo, u64 exec_hi, struct go_table **ret);
+int go_table_create(struct elf_file *elf, struct go_table **ret);
 void go_table_destroy(struct go_table *g);
 /* The svmas that the functions lie between, the end exclusive. */
 void go_table_range(const struct go_table *g, u64 *ret_lo, u64 *ret_hi);

@@ -27,10 +27,10 @@ struct body {
 	size_t n;
 };
 
-static void read_body(struct elf_file *elf, const struct go_func *f, struct body *ret)
+static void read_body(const struct pclntab *t, const struct go_func *f, struct body *ret)
 {
-	ssize_t n = elf_file_copy(elf, f->start, MIN((size_t)BODY_MAX, (size_t)(f->end - f->start)),
-				  ret->code);
+	ssize_t n = elf_file_copy(t->elf, f->start,
+				  MIN((size_t)BODY_MAX, (size_t)(f->end - f->start)), ret->code);
 
 	ret->n = n > 0 ? (size_t)n : 0;
 	memset(ret->code + ret->n, 0, sizeof(ret->code) - ret->n);
@@ -45,30 +45,26 @@ static ssize_t find_bytes(const struct body *b, size_t from, const void *bytes, 
 	return -1;
 }
 
-static s64 pcsp_at(const struct gotab *t, const struct go_func *f, u64 pc)
+/* -1: the table does not say. */
+static s64 pcsp_at(const struct pclntab *t, const struct go_func *f, u64 pc)
 {
-	struct gopcsp p;
+	s64 value;
 
-	if (!gopcsp_init(t, f, &p))
-		return -1;
-	for (u32 i = 0; i < PCSP_STEPS && gopcsp_next(&p); i++)
-		if (pc < p.pc)
-			return p.value;
-	return -1;
+	return pctable_value(t, f, f->pcsp, pc, PCSP_STEPS, &value) ? value : -1;
 }
 
 /* ---- layout ---- */
 
-static bool read_function(struct elf_file *elf, const struct gotab *t, const char *name,
-			  struct body *ret)
+static bool read_function(const struct pclntab *t, const char *name, struct body *ret)
 {
 	for (u32 i = 0; i < t->n; i++) {
 		struct go_func f;
 
 		/* A wrapper between the two calling conventions has the same name, and jumps. */
-		if (!gotab_func(t, i, &f) || strcmp(f.name, name) || f.end - f.start < 48)
+		if (!pclntab_func(t, i, &f) || strcmp(pclntab_short_name(t, f.name), name) ||
+		    f.end - f.start < 48)
 			continue;
-		read_body(elf, &f, ret);
+		read_body(t, &f, ret);
 		return true;
 	}
 	return false;
@@ -102,14 +98,14 @@ static bool stores(const struct body *b, u8 reg, u8 disp)
 }
 
 /* systemstack compares g to m.curg; morestack fills g.sched. */
-void go_layout_read(struct elf_file *elf, const struct gotab *t, struct go_layout *ret)
+void go_layout_read(const struct pclntab *t, struct go_layout *ret)
 {
 	struct go_layout l = {};
 	struct body b;
 	ssize_t at;
 	s32 curg;
 
-	if (elf->machine != EM_X86_64 || !read_function(elf, t, "runtime.systemstack", &b))
+	if (t->elf->machine != EM_X86_64 || !read_function(t, "runtime.systemstack", &b))
 		return;
 	at = find_bytes(&b, 0, "\x48\x3b\x83", 3); /* cmp disp32(%rbx), %rax */
 	/* mov 48(%rax), %rbx; mov (%rbx), %rdx: g.m and m.g0 */
@@ -120,7 +116,7 @@ void go_layout_read(struct elf_file *elf, const struct gotab *t, struct go_layou
 	if (curg < 64 || curg > 4096 || curg % 8)
 		return;
 	l.m_curg = (s16)curg;
-	if (!read_function(elf, t, "runtime.morestack", &b) || !stores(&b, 0, UNWIND_GO_G_SP) ||
+	if (!read_function(t, "runtime.morestack", &b) || !stores(&b, 0, UNWIND_GO_G_SP) ||
 	    !stores(&b, 0, UNWIND_GO_G_PC))
 		return;
 	for (u8 bp = UNWIND_GO_G_PC + 8; bp < 128 && !l.g_bp; bp += 8)
@@ -252,7 +248,7 @@ static void find_gobuf(const struct body *b, u64 start, struct go_switch *x)
 }
 
 /* 1.15's callers of the vDSO: mov %rsp, %rbp where sp is not at the slot of the frame pointer. */
-static void find_bp_of_sp(const struct gotab *t, const struct go_func *f, const struct body *b,
+static void find_bp_of_sp(const struct pclntab *t, const struct go_func *f, const struct body *b,
 			  struct go_switch *x)
 {
 	ssize_t at = find_bytes(b, 0, "\x48\x89\xe5", 3);
@@ -262,12 +258,12 @@ static void find_bp_of_sp(const struct gotab *t, const struct go_func *f, const 
 		x->bp_delta = delta;
 }
 
-void go_switch_init(struct elf_file *elf, const struct gotab *t, const struct go_func *f,
-		    enum go_kind kind, const struct go_layout *layout, struct go_switch *ret)
+void go_switch_init(const struct pclntab *t, const struct go_func *f, enum go_kind kind,
+		    const struct go_layout *layout, struct go_switch *ret)
 {
 	struct go_switch x = {
 		.kind = kind,
-		.x86 = elf->machine == EM_X86_64,
+		.x86 = t->elf->machine == EM_X86_64,
 		.layout = *layout,
 		.bp_delta = -1,
 		.marks = {NO_MARK, NO_MARK, NO_MARK},
@@ -275,7 +271,7 @@ void go_switch_init(struct elf_file *elf, const struct gotab *t, const struct go
 	struct body b;
 
 	if (kind != GO_NORMAL) {
-		read_body(elf, f, &b);
+		read_body(t, f, &b);
 		find_sp_writes(&b, f->start, &x);
 	}
 	if (x.n_writes) {

@@ -49,12 +49,10 @@ struct go_switch {
 	u64 marks[3];	    /* svmas behind instructions that matter, ~0: not found */
 };
 
-/* The addresses between which all its code is. */
-void go_code_range(const struct elf_file *elf, u64 *ret_lo, u64 *ret_hi);
-void go_layout_read(struct elf_file *elf, const struct gotab *t, struct go_layout *ret);
+void go_layout_read(const struct pclntab *t, struct go_layout *ret);
 /* All but saved and fp_off, which are the caller's to set. */
-void go_switch_init(struct elf_file *elf, const struct gotab *t, const struct go_func *f,
-		    enum go_kind kind, const struct go_layout *layout, struct go_switch *ret);
+void go_switch_init(const struct pclntab *t, const struct go_func *f, enum go_kind kind,
+		    const struct go_layout *layout, struct go_switch *ret);
 /* True and the rule when sp is on another stack at pc, where pcsp is delta. ret_until: up to where
  * the answer holds. */
 bool go_switch_rule(const struct go_switch *x, u64 pc, s64 delta, struct unwind_rule *ret_rule,

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Function names, lines and inlined calls out of a Go binary's .gopclntab, stripped or not. */
+#pragma once
+
+#include "base/types.h"
+#include "elf/elf.h"
+
+struct go_lines;
+
+/* Texts are borrowed from the file; NULL or 0: not known. */
+struct go_frame {
+	const char *name; /* with its package and receiver */
+	const char *file;
+	u32 line;
+	u32 start_line; /* of the function */
+	u64 low;	/* svma of the function's code; 0 when it is inlined */
+	bool inlined;
+};
+
+/*
+ * `elf` is borrowed until go_lines_close(). -ENOENT: the file has no table; -ENOTSUP: it has a
+ * layout that is not known; -EINVAL: it is damaged, or nothing says where the code is; -ENOMEM.
+ */
+int go_lines_open(struct elf_file *elf, struct go_lines **ret);
+void go_lines_close(struct go_lines *l);
+/*
+ * Writes the functions at an svma, innermost first, at most max > 0, the outermost always; without
+ * `inlines` the outermost only, with the line of the address, without `lines` no file and line.
+ * -ENOENT: the svma is not in Go's code; -ENODATA: it is between two functions.
+ */
+int go_lines_lookup(const struct go_lines *l, u64 svma, bool inlines, bool lines, u32 max,
+		    struct go_frame *ret, u32 *ret_n);
