@@ -12,13 +12,13 @@
 #include "base/cleanup.h"
 #include "cli/cli.h"
 
-#define AGENT_HZ 20
+/* The default of --frequency in `agent` and `up` is AGENT_DEFAULT_HZ, in cli/session.h. */
 #define MAX_EXPORTS 16
 #define DRAIN_MS 5000
 #define PERIOD_MS 5000
 #define MEMORY_LIMIT_MB 384
 #define SPOOL_MB 64
-/* Of 100 of the limit: what can wait is given up. */
+/* Above this share of --memory-limit a profile is dropped unless the export queue is empty. */
 #define SHORT_PERCENT 90
 #define TIGHT_BYTES (256ULL << 20)
 #define INTERVAL_S 60
@@ -26,46 +26,49 @@
 #define A struct agent_arguments
 const struct option agent_options[] = {
 	OPTION_STRING("collection-agent", 0, "HOST:PORT", A, collector,
-		      "send OTLP profiles there by gRPC"),
+		      "send OTLP profiles to this collector over gRPC"),
 	OPTION_STRING("export", 0, "URL,...", A, exports,
-		      "or there: otlp://HOST:PORT, otlp+http://HOST:PORT, pyroscope://HOST:PORT,\n"
-		      "file:PATTERN with strftime's % and an ending as of record"),
-	OPTION_FLAG("disable-tls", 0, A, disable_tls, "send without encryption"),
+		      "more destinations: otlp://HOST:PORT, otlp+http://HOST:PORT,\n"
+		      "pyroscope://HOST:PORT, file:PATTERN (expanded by strftime; the extension\n"
+		      "selects the format, as in culprit record)"),
+	OPTION_FLAG("disable-tls", 0, A, disable_tls, "connect to destinations without TLS"),
 	OPTION_STRING("export-ca", 0, "FILE", A, ca,
-		      "trust receivers whose certificate is of this CA"),
-	OPTION_STRING("export-cert", 0, "FILE", A, cert, "show receivers this certificate"),
-	OPTION_STRING("export-key", 0, "FILE", A, key, "its key"),
+		      "verify the destinations' certificates against this CA (PEM)"),
+	OPTION_STRING("export-cert", 0, "FILE", A, cert, "client certificate for mutual TLS (PEM)"),
+	OPTION_STRING("export-key", 0, "FILE", A, key, "private key of the client certificate"),
 	OPTION_STRING("export-token-file", 0, "FILE", A, token_file,
-		      "send the token in it, as Authorization: Bearer"),
-	OPTION_STRING("export-headers", 0, "NAME=VALUE,...", A, headers, "send these, too"),
+		      "send the token in this file as Authorization: Bearer"),
+	OPTION_STRING("export-headers", 0, "NAME=VALUE,...", A, headers,
+		      "additional request headers"),
 	OPTION_FLAG("no-symbols", 0, A, no_symbols,
-		    "send code of files as build-id and address: the server has the names\n"
-		    "(culprit symbols push); the kernel's and runtimes' are still sent"),
+		    "send native frames as build-id and address, for a server that has the\n"
+		    "symbols (culprit symbols push); kernel and runtime frames keep names"),
 	OPTION_STRING("labels", 0, "NAME=VALUE,...", A, labels,
-		      "say this of everything that is sent, too"),
+		      "add these attributes to all exported data"),
 	OPTION_STRING("host-root", 0, "DIR", A, host_root,
-		      "containers' state files are below it, not below /"),
+		      "look for the state files of container engines below DIR instead of /"),
 	OPTION_F64("period", 0, "SECONDS", A, period_s, 1, 3600,
-		   "a profile covers so much time (default 5)"),
+		   "time that one profile covers (default 5)"),
 	OPTION_STRING("spool-dir", 0, "DIR", A, spool_dir,
-		      "keep there what cannot be sent yet (default: memory)"),
+		      "keep unsent profiles in this directory (default: in memory)"),
 	OPTION_U64("spool-limit", 0, "MB", A, spool_mb, 1, 1 << 20,
-		   "and so much of it (default 64)"),
+		   "size limit of the spool of each destination (default 64)"),
 	OPTION_U64("probabilistic-threshold", 0, "PERCENT", A, probabilistic_threshold, 1, 100,
-		   "sample only so many of 100 intervals, chosen by chance"),
+		   "sample only this share of the intervals, chosen at random"),
 	OPTION_U64("probabilistic-interval", 0, "SECONDS", A, probabilistic_interval_s, 1, 86400,
-		   "of this length (default 60)"),
+		   "length of such an interval (default 60)"),
 	{},
 };
 #undef A
 
-/* Several destinations may not share a spool: each has a directory of its own in it. */
+/* Each destination has a spool directory of its own below `dir`, named after its URL. */
 static int spool_dir_of(const char *dir, const char *url, char **ret)
 {
 	char *name;
 
 	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
-		return cli_error(1, "cannot make the spool directory %s: %s", dir, strerror(errno));
+		return cli_error(1, "cannot create the spool directory %s: %s", dir,
+				 strerror(errno));
 	if (asprintf(ret, "%s/%s", dir, url) < 0)
 		return cli_error(1, "out of memory");
 	for (name = *ret + strlen(dir) + 1; *name; name++)
@@ -79,12 +82,12 @@ static u64 memory_limit(const struct agent_config *c)
 	return (c->what.memory_limit_mb ? c->what.memory_limit_mb : MEMORY_LIMIT_MB) << 20;
 }
 
-/* Strings that are made for them. */
+/* The destinations, and the strings that export_options borrows. */
 struct places {
 	struct export_options all[MAX_EXPORTS + 2];
 	size_t n;
 	char *urls, *collector, *token, *spools[MAX_EXPORTS + 2]; /* owned */
-	u64 memory_bytes; /* that one may spool, where it has no directory */
+	u64 memory_bytes; /* limit of a spool that is kept in memory */
 };
 
 static void places_deinit(struct places *p)
@@ -103,7 +106,7 @@ static int add_place(struct places *p, const struct agent_arguments *a, const ch
 	size_t i = p->n;
 
 	if (i > MAX_EXPORTS)
-		return cli_error(2, "--export: more than %d places", MAX_EXPORTS);
+		return cli_error(2, "--export: more than %d destinations", MAX_EXPORTS);
 	p->all[i] = (struct export_options){
 		.url = url,
 		.tls = !a->disable_tls,
@@ -142,7 +145,7 @@ static int list_places(const struct agent_config *c, struct places *p)
 	     url = strtok_r(NULL, ",", &save))
 		r = add_place(p, a, url);
 	if (r == 0 && !p->n)
-		r = cli_error(2, "agent: where to? give --collection-agent or --export");
+		r = cli_error(2, "agent: no destination; give --collection-agent or --export");
 	return r;
 }
 
@@ -167,7 +170,7 @@ int agent_set_labels(struct agent *a, const struct agent_config *c)
 	_cleanup_free_ char *all = NULL;
 	int r;
 
-	/* Whoever reads it has to multiply by 100 / PERCENT. */
+	/* Receivers extrapolate by multiplying with 100 / PERCENT. */
 	if (c->args.probabilistic_threshold &&
 	    asprintf(&all, "culprit.probabilistic.percent=%llu,%s", c->args.probabilistic_threshold,
 		     labels) < 0)
@@ -184,10 +187,10 @@ int agent_open_session(struct agent *a, const struct agent_config *c, struct ses
 {
 	struct session_arguments sa = c->what;
 
-	sa.hz = sa.hz ? sa.hz : AGENT_HZ;
+	sa.hz = sa.hz ? sa.hz : AGENT_DEFAULT_HZ;
 	sa.leave_files = c->args.no_symbols;
 	sa.tables_bytes = memory_limit(c) / 4;
-	/* Of a file and its debug files each; some are there at once. */
+	/* The limit for one file and for each of its debug files; several may be open at once. */
 	sa.max_section = memory_limit(c) / (memory_limit(c) < TIGHT_BYTES ? 12 : 4);
 	sa.tight_memory = memory_limit(c) < TIGHT_BYTES;
 	sa.budget = &a->budget;
@@ -250,10 +253,13 @@ int agent_init(const struct agent_config *c, struct agent *ret)
 
 	*ret = (struct agent){.config = *c};
 	budget_init(&ret->budget, memory_limit(c));
-	/* What is large, as sections of files, goes back to the system when it is freed. */
+	/*
+	 * Large blocks, such as ELF sections, are mapped, so that free() returns them to the
+	 * system.
+	 */
 	mallopt(M_MMAP_THRESHOLD, 256 << 10);
 	mallopt(M_TRIM_THRESHOLD, 1 << 20);
-	/* Each arena keeps what it has had. */
+	/* malloc() arenas keep their memory: two threads that allocate share them. */
 	mallopt(M_ARENA_MAX, 2);
 	session_catch_reload();
 	r = init(ret);
@@ -321,15 +327,16 @@ void agent_metrics(void *agent, struct str *out)
 	size_t n = MIN(exporters_stats(a->exporters, st, ARRAY_SIZE(st)), ARRAY_SIZE(st));
 
 	run_metrics(a->run, out);
-	count_metric(out, "reloads", "Configurations read again.", a->n_reloads);
-	count_metric(out, "reloads_refused", "Configurations that were not taken.", a->n_refused);
+	count_metric(out, "reloads", "Configuration reloads.", a->n_reloads);
+	count_metric(out, "reloads_refused", "Configuration reloads refused because of an error.",
+		     a->n_refused);
 #define METRIC(name, member, help)                                                                 \
 	export_metric(out, st, n, name, help, offsetof(struct export_stats, member))
-	METRIC("profiles_total", sent, "Profiles that arrived.");
-	METRIC("bytes_total", sent_bytes, "Bytes of them.");
-	METRIC("retries_total", retried, "Attempts that had to be repeated.");
-	METRIC("spooled_bytes", spooled_bytes, "What waits to be sent.");
-	METRIC("dropped_profiles_total", dropped, "Profiles given up.");
-	METRIC("dropped_samples_total", dropped_samples, "Samples in them.");
+	METRIC("profiles_total", sent, "Profiles that the destination accepted.");
+	METRIC("bytes_total", sent_bytes, "Bytes of the accepted profiles.");
+	METRIC("retries_total", retried, "Failed attempts that were repeated.");
+	METRIC("spooled_bytes", spooled_bytes, "Bytes that wait in the spool.");
+	METRIC("dropped_profiles_total", dropped, "Profiles dropped.");
+	METRIC("dropped_samples_total", dropped_samples, "Samples in the dropped profiles.");
 #undef METRIC
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `agent` and `up` have in common: the always-on recording, where its profiles go, and that
- * SIGHUP makes it read its configuration again.
+ * The always-on recording that `agent` and `up` share: its options, its destinations, /metrics, and
+ * the reload on SIGHUP.
  */
 #pragma once
 
@@ -27,13 +27,16 @@ struct agent_arguments {
 
 extern const struct option agent_options[];
 
-/* All that an agent is told; strings stay as long as the program. */
+/* The agent's configuration. Strings live until the program ends. */
 struct agent_config {
 	struct agent_arguments args;
 	struct session_arguments what;
-	const struct export_options *local; /* borrowed: one exporter more, or NULL */
-	/* The same once more, as it is now written; 0, or not after a line said what is wrong. */
-	int (*read_again)(void *userdata, struct agent_config *ret);
+	const struct export_options *local; /* borrowed: an additional exporter, or NULL */
+	/*
+	 * Parses the command line, environment and file again. 0, or an exit status after it
+	 * printed an error.
+	 */
+	int (*reread)(void *userdata, struct agent_config *ret);
 	void *userdata;
 };
 
@@ -45,37 +48,39 @@ struct agent {
 	struct run *run;
 	struct budget budget; /* --memory-limit */
 
-	/* cli/reload.c: a change that is being prepared, by a thread of its own. */
+	/* cli/reload.c: a reload, which a thread of its own prepares. */
 	struct agent_config next_config;
-	struct session next; /* empty when sampling stays as it is */
+	struct session next; /* empty when sampling does not change */
 	pthread_t thread;
-	bool preparing;	    /* the thread is to be joined */
-	bool prepared;	    /* atomic: it is done */
-	int error;	    /* its exit status */
-	struct session old; /* until nothing of it is in use */
+	bool preparing;	    /* the thread runs, or is to be joined */
+	bool prepared;	    /* atomic: the thread is done */
+	int error;	    /* the thread's exit status */
+	struct session old; /* freed once the run no longer uses it */
 	u64 n_reloads, n_refused;
 };
 
 /*
- * Checks everything and loads it; nothing is sampled yet. An exit status; not 0 after a line that
- * says what to do.
+ * Checks the configuration and loads the BPF programs; sampling has not started. Returns an exit
+ * status; not 0 after it printed an error.
  */
 int agent_init(const struct agent_config *c, struct agent *ret);
-/* Until a signal ends it. An exit status. */
+/* Runs until a signal ends the session. Returns an exit status. */
 int agent_run(struct agent *a);
 void agent_deinit(struct agent *a);
-/* For struct server_options and the agent's own /metrics; userdata: struct agent. */
+/*
+ * Appends Prometheus text. `agent` is a struct agent *; the type is that of server_options.metrics.
+ */
 void agent_metrics(void *agent, struct str *out);
 
-/* ---- of each other's files ---- */
+/* ---- between cli/agent.c and cli/reload.c ---- */
 
-/* Exit statuses, after a line. */
+/* These return an exit status; not 0 after they printed an error. */
 int agent_open_session(struct agent *a, const struct agent_config *c, struct session *ret);
-/* Makes the exporters, or has them replaced. */
+/* Creates the exporters, or replaces the destinations of those that exist. */
 int agent_open_exporters(struct agent *a, const struct agent_config *c);
 int agent_set_labels(struct agent *a, const struct agent_config *c);
 struct run_change agent_run_change(const struct agent_config *c);
-/* For struct run_options: looks for SIGHUP, and for what was prepared. */
+/* For run_options.each: starts a reload after SIGHUP and applies one that is prepared. */
 void agent_each(void *agent);
-/* Waits for a change that is being prepared, and drops it. */
+/* Waits for a reload that is being prepared, and discards it. */
 void agent_stop_reload(struct agent *a);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The commands of the executable. A command gets its own argv (argv[0] is the command's name) and
- * returns the exit status: 0 done, 1 could not, 2 was called wrongly. It prints its own errors,
- * one line each, by cli_error().
+ * returns the exit status: 0 success, 1 failure, 2 wrong usage. It reports its own errors, one line
+ * each, by cli_error().
  */
 #pragma once
 
@@ -14,7 +14,10 @@ struct cli_command {
 	const char *help; /* one line */
 };
 
-/* "culprit: TEXT" to standard error; returns `status`. */
+/* Prints "culprit: TEXT" and a newline to standard error; returns `status`. */
 int cli_error(int status, const char *fmt, ...) CULPRIT_PRINTF(2, 3);
-/* The first word of a file; an exit status, not 0 after a line that says what to do. */
+/*
+ * Reads the first word of a file (owned by the caller). Returns an exit status; not 0 after it
+ * printed an error.
+ */
 int cli_read_token(const char *path, char **ret);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* culprit agent: records always, and sends a profile every few seconds. */
+/* culprit agent: samples continuously and exports a profile every few seconds. */
 #include <errno.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ struct listen_arguments {
 #define A struct listen_arguments
 static const struct option listen_options[] = {
 	OPTION_STRING("metrics", 0, "HOST:PORT", A, metrics,
-		      "answer /metrics there, for Prometheus; loopback only"),
+		      "serve Prometheus metrics on this address, at /metrics (loopback only)"),
 	{},
 };
 #undef A
@@ -30,7 +30,8 @@ static void answer(void *userdata, const struct net_request *r, struct net_respo
 	if (metrics)
 		agent_metrics(userdata, &ret->body);
 	else
-		str_puts(&ret->body, health ? "ok\n" : "there is /metrics and /healthz\n");
+		str_puts(&ret->body,
+			 health ? "ok\n" : "not found: the paths are /metrics and /healthz\n");
 }
 
 static int serve_metrics(const char *address, struct agent *a, struct net_listener **ret)
@@ -54,19 +55,18 @@ struct cli {
 	char **argv;
 };
 
-/* As options_parse(). */
+/* Same return values as options_parse(). */
 static int parse(struct cli *c, int *ret_first)
 {
-	const struct option_group groups[] = {{"Where to", agent_options, &c->config.args},
-					      {"What to sample", session_options, &c->config.what},
-					      {"Itself", listen_options, &c->listen},
+	const struct option_group groups[] = {{"Export", agent_options, &c->config.args},
+					      {"Sampling", session_options, &c->config.what},
+					      {"Metrics", listen_options, &c->listen},
 					      {}};
 	const struct option_usage usage = {
 		.command = "agent",
 		.operands = "",
-		.summary = "Records all the time and sends a profile every few seconds, until it "
-			   "is ended.\nSamples at 20 Hz unless --frequency says otherwise. SIGHUP "
-			   "makes it read its configuration again.",
+		.summary = "Samples this machine continuously and exports a profile every few "
+			   "seconds.\nSIGTERM or SIGINT ends it; SIGHUP reloads its configuration.",
 		.groups = groups,
 		.configurable = true,
 	};
@@ -79,7 +79,7 @@ static bool same_text(const char *a, const char *b)
 	return a && b ? !strcmp(a, b) : a == b;
 }
 
-static int read_again(void *userdata, struct agent_config *ret)
+static int reread(void *userdata, struct agent_config *ret)
 {
 	const struct cli *now = userdata;
 	struct cli c = {.argc = now->argc, .argv = now->argv};
@@ -88,7 +88,7 @@ static int read_again(void *userdata, struct agent_config *ret)
 	if (parse(&c, &first))
 		return 2;
 	if (!same_text(c.listen.metrics, now->listen.metrics))
-		log_warn("--metrics stays %s until the next start",
+		log_warn("--metrics stays %s until a restart",
 			 now->listen.metrics ? now->listen.metrics : "off");
 	ret->args = c.config.args;
 	ret->what = c.config.what;
@@ -97,8 +97,7 @@ static int read_again(void *userdata, struct agent_config *ret)
 
 int cmd_agent(int argc, char **argv)
 {
-	struct cli c = {
-		.config = {.read_again = read_again, .userdata = &c}, .argc = argc, .argv = argv};
+	struct cli c = {.config = {.reread = reread, .userdata = &c}, .argc = argc, .argv = argv};
 	struct net_listener *metrics = NULL;
 	struct agent agent = {};
 	int first, e = parse(&c, &first);
@@ -106,7 +105,8 @@ int cmd_agent(int argc, char **argv)
 	if (e)
 		return e < 0 ? 2 : 0;
 	if (first < argc)
-		return cli_error(2, "agent takes no '%s'; culprit agent --help", argv[first]);
+		return cli_error(2, "agent: unexpected argument '%s'; see culprit agent --help",
+				 argv[first]);
 	session_catch_signals();
 	e = agent_init(&c.config, &agent);
 	if (e)

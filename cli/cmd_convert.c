@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* culprit convert: from any readable format into any writable one; several inputs are added up. */
+/* culprit convert: reads any readable format and writes any writable one; sums several inputs. */
 #include "base/str.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
@@ -11,15 +11,15 @@ struct convert_arguments {
 
 static const struct option convert_options[] = {
 	OPTION_STRING("format", 0, "NAME", struct convert_arguments, format,
-		      "of the output; without it the ending says"),
+		      "output format (default: by the extension)"),
 	OPTION_STRING("input-format", 0, "NAME", struct convert_arguments, input_format,
-		      "of the input; without it the content says"),
+		      "input format (default: by the content)"),
 	OPTION_STRING("type", 0, "NAME", struct convert_arguments, type,
-		      "which values, where the input has several"),
+		      "sample type to show, if the input has several"),
 	{},
 };
 
-/* What --help says below the options: the table of formats. */
+/* Appended to --help. */
 void cli_formats_text(struct str *out)
 {
 	const struct profile_format *f;
@@ -29,8 +29,9 @@ void cli_formats_text(struct str *out)
 		str_printf(out, "  %-12s %-5s %-5s %s%s%s%s\n", f->name, f->read ? "read" : "",
 			   f->write ? "write" : "", f->help, *f->endings ? " (" : "", f->endings,
 			   *f->endings ? ")" : "");
-	str_puts(out,
-		 "\nFILE may be - for standard input or output; .gz is understood everywhere.");
+	str_puts(
+		out,
+		"\nFILE may be - for standard input or output. Input may be gzipped; output is if its name\nends in .gz.");
 }
 
 int cmd_convert(int argc, char **argv)
@@ -39,14 +40,14 @@ int cmd_convert(int argc, char **argv)
 	struct view_arguments v = {};
 	struct profile_write_options o = {};
 	const struct option_group groups[] = {{NULL, convert_options, &a},
-					      {"What is shown", view_look_options, &v},
-					      {"What is left out", view_filter_options, &v},
+					      {"Display", view_look_options, &v},
+					      {"Filters", view_filter_options, &v},
 					      {}};
 	_cleanup_str_ struct str formats = {};
 	const struct option_usage usage = {
 		.command = "convert",
 		.operands = "INPUT... OUTPUT",
-		.summary = "Translates a profile. Several inputs are added up.",
+		.summary = "Converts a profile to another format. Several inputs are summed.",
 		.groups = groups,
 		.footer = (cli_formats_text(&formats), str_get(&formats)),
 	};
@@ -58,7 +59,7 @@ int cmd_convert(int argc, char **argv)
 	if (r != 0)
 		return r < 0 ? 2 : 0;
 	if (argc - first < 2)
-		return cli_error(2, "convert: needs an input and an output: culprit convert INPUT "
+		return cli_error(2, "convert: give an input and an output: culprit convert INPUT "
 				    "OUTPUT");
 	if (view_apply(&v, "convert", &o) < 0)
 		return 2;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* culprit diff: two profiles against each other, as a coloured flame graph, folded or a table. */
+/* culprit diff: compares two profiles, as a coloured flame graph, folded text or a table. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,21 +20,21 @@ struct diff_arguments {
 
 static const struct option diff_options[] = {
 	OPTION_STRING("output", 'o', "FILE", struct diff_arguments, output,
-		      "where to; without it a table of changes in the terminal"),
+		      "output file (default: print a table of changes)"),
 	OPTION_STRING("format", 0, "NAME", struct diff_arguments, format,
-		      "of the output; without it the ending says"),
+		      "output format (default: by the extension)"),
 	OPTION_FLAG("normalize", 0, struct diff_arguments, normalize,
 		    "compare shares: BEFORE is scaled to the total of AFTER"),
 	OPTION_U64("limit", 'n', "N", struct diff_arguments, limit, 1, 1e6,
-		   "at most N functions in the table (default 30)"),
+		   "print at most N functions (default 30)"),
 	OPTION_STRING("input-format", 0, "NAME", struct diff_arguments, input_format,
-		      "of both inputs; without it the content says"),
+		      "format of both inputs (default: by the content)"),
 	OPTION_STRING("type", 0, "NAME", struct diff_arguments, type,
-		      "which values, where the inputs have several"),
+		      "sample type to compare, if the inputs have several"),
 	{},
 };
 
-/* ---- the table: shares of self time, since totals of runs differ ---- */
+/* ---- the table: it compares shares of self time, because the totals of two runs differ ---- */
 
 struct change {
 	const char *name;   /* borrowed from a table */
@@ -92,7 +92,7 @@ static int add_rows(change_vec *all, const struct profile_table *t, bool after)
 	return r;
 }
 
-/* Rows of one function become one. */
+/* Merges the rows of one function. */
 static void fold_rows(change_vec *all)
 {
 	size_t n = 0;
@@ -130,7 +130,7 @@ static void print_changes(const change_vec *all, u64 limit)
 		       !isnan(c->margin) && fabs(c->after - c->before) > c->margin ? "*" : " ",
 		       str_get(&name), c->kernel ? " [k]" : "");
 	}
-	printf("\n* larger than its own uncertainty\n");
+	printf("\n* the change is larger than its 95 %% margin\n");
 }
 
 static int diff_table(const struct profile *before, const struct profile *after,
@@ -171,17 +171,18 @@ static const struct profile_type *shown_type(const struct profile *p)
 	return &p->types[p->default_type];
 }
 
-/* Counts of one thing and nanoseconds of another cannot be compared. */
+/* Values in different units cannot be compared. */
 static int check_types(const struct profile *before, const struct profile *after)
 {
 	const struct profile_type *x = shown_type(before), *y = shown_type(after);
 
 	if (!strcmp(profile_string(before, x->unit), profile_string(after, y->unit)))
 		return 0;
-	return cli_error(-1,
-			 "diff: BEFORE shows %s in %s, AFTER %s in %s; --type picks one of both",
-			 profile_string(before, x->name), profile_string(before, x->unit),
-			 profile_string(after, y->name), profile_string(after, y->unit));
+	return cli_error(
+		-1,
+		"diff: BEFORE has %s in %s, AFTER has %s in %s; select a type of both with --type",
+		profile_string(before, x->name), profile_string(before, x->unit),
+		profile_string(after, y->name), profile_string(after, y->unit));
 }
 
 static int run_diff(const struct diff_arguments *a, struct profile_write_options *o, char **paths)
@@ -212,8 +213,8 @@ int cmd_diff(int argc, char **argv)
 	struct view_arguments v = {};
 	struct profile_write_options o = {};
 	const struct option_group groups[] = {{NULL, diff_options, &a},
-					      {"What is shown", view_look_options, &v},
-					      {"What is left out", view_filter_options, &v},
+					      {"Display", view_look_options, &v},
+					      {"Filters", view_filter_options, &v},
 					      {}};
 	const struct option_usage usage = {
 		.command = "diff",
@@ -228,9 +229,9 @@ int cmd_diff(int argc, char **argv)
 	if (r != 0)
 		return r < 0 ? 2 : 0;
 	if (argc - first != 2)
-		return cli_error(2, "diff: needs two files: culprit diff BEFORE AFTER [-o FILE]");
+		return cli_error(2, "diff: give two files: culprit diff BEFORE AFTER [-o FILE]");
 	if (a.format && !a.output)
-		return cli_error(2, "diff: --format needs --output FILE");
+		return cli_error(2, "diff: --format requires --output FILE");
 	if (view_apply(&v, "diff", &o) < 0)
 		return 2;
 	return run_diff(&a, &o, argv + first);

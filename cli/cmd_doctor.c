@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* culprit doctor: what this machine allows, what is missing, and what would mend it. */
+/* culprit doctor: checks what this machine allows, what is missing, and how to fix it. */
 #include "cli/cli.h"
 
 #include <bpf/libbpf.h>
@@ -24,8 +24,8 @@ _Static_assert(ARRAY_SIZE(status_names) == PROBE_STATUS_N, "a name for each stat
 
 static const char *const verdicts[] = {
 	[PROBE_OK] = "culprit record works here.",
-	[PROBE_LIMITED] = "culprit record works here, with what is said above.",
-	[PROBE_MISSING] = "culprit record cannot work here: see the lines with MISSING.",
+	[PROBE_LIMITED] = "culprit record works here, with the limitations above.",
+	[PROBE_MISSING] = "culprit record cannot work here: see the lines marked MISSING.",
 };
 _Static_assert(ARRAY_SIZE(verdicts) == PROBE_STATUS_N, "a verdict for each status");
 
@@ -65,27 +65,27 @@ struct doctor_arguments {
 
 static const struct option doctor_options[] = {
 	OPTION_FLAG("json", 0, struct doctor_arguments, json,
-		    "a JSON array of {name, status, text, advice}"),
+		    "print a JSON array of {name, status, text, advice}"),
 	OPTION_U64("pid", 'p', "PID", struct doctor_arguments, pid, 1, 0x7fffffff,
-		   "what is known of one process: its language runtimes and their versions, and "
-		   "how it says which span its threads work for"),
+		   "describe one process: its language runtimes and their versions, and how it\n"
+		   "publishes the span that each thread works for"),
 	{},
 };
 
-struct told {
+struct line_count {
 	u32 n;
 };
 
-static void print_runtime(void *arg, const char *text)
+static void print_counted(void *arg, const char *text)
 {
-	struct told *told = arg;
+	struct line_count *lines = arg;
 
-	told->n++;
+	lines->n++;
 	puts(text);
 }
 
-/* doctor -p: everything is read from /proc and the process itself, nothing is loaded. */
-static int tell_process(u32 pid)
+/* doctor -p reads /proc and the process's memory; it loads nothing into the kernel. */
+static int describe_process(u32 pid)
 {
 	static const struct procman_options no_events = {.no_events = true};
 	static const struct procman_ops ops = {};
@@ -93,26 +93,26 @@ static int tell_process(u32 pid)
 	struct procman *pm = NULL;
 	struct runtimes *runtimes = NULL;
 	const struct procman_process *p;
-	struct told told = {};
+	struct line_count lines = {};
 	int r = procman_create(&no_events, &ops, NULL, &pm);
 
 	if (r == 0)
 		r = runtimes_create(&no_maps, &runtimes);
 	p = r == 0 ? procman_find(pm, pid) : NULL;
 	if (r < 0)
-		r = cli_error(1, "cannot look at processes: %s", strerror(-r));
+		r = cli_error(1, "cannot read the list of processes: %s", strerror(-r));
 	else if (!p || !p->alive)
-		r = cli_error(1, "no process %u; ps shows what runs", pid);
+		r = cli_error(1, "there is no process %u", pid);
 	else if (!p->n && !p->kthread)
 		r = cli_error(1, "the mappings of process %u cannot be read: run as root", pid);
 	if (r == 0) {
-		runtimes_describe(runtimes, p, print_runtime, &told);
-		if (!told.n)
+		runtimes_describe(runtimes, p, print_counted, &lines);
+		if (!lines.n)
 			printf("%s: %s\n", p->comm,
 			       p->kthread
 				       ? "a kernel thread"
 				       : "native code: no runtime that culprit has a walker for");
-		contexts_describe(p, print_runtime, &told);
+		contexts_describe(p, print_counted, &lines);
 	}
 	runtimes_destroy(runtimes);
 	procman_destroy(pm);
@@ -126,10 +126,10 @@ int cmd_doctor(int argc, char **argv)
 	const struct option_usage usage = {
 		.command = "doctor",
 		.operands = "",
-		.summary = "Tries what culprit uses of this machine and tells, line by line, what "
-			   "works, what does\nnot, and what to do about it.",
+		.summary = "Tries every kernel feature that culprit uses, and prints what works, "
+			   "what does not, and\nwhat to do about it.",
 		.groups = groups,
-		.footer = "The exit status is 0 when culprit record can work here, else 1.",
+		.footer = "The exit status is 0 if culprit record can work here, else 1.",
 	};
 	const struct probe_report_options report = {.debuginfod_urls = getenv("DEBUGINFOD_URLS")};
 	enum probe_status worst;
@@ -138,9 +138,10 @@ int cmd_doctor(int argc, char **argv)
 	if (r)
 		return r < 0 ? 2 : 0;
 	if (first < argc)
-		return cli_error(2, "doctor takes no '%s'; see culprit doctor --help", argv[first]);
+		return cli_error(2, "doctor: unexpected argument '%s'; see culprit doctor --help",
+				 argv[first]);
 	if (args.pid)
-		return tell_process((u32)args.pid);
+		return describe_process((u32)args.pid);
 	libbpf_set_print(NULL);
 	if (args.json) {
 		worst = report_json(&report);

@@ -3,7 +3,7 @@
  * culprit record: profiles the machine, some processes or a command, and writes one file.
  *
  *	options → output checked → (command forked, waiting) → everything loaded → recording, until
- *	the time is up, the command ends, or a signal → named → written → summary
+ *	the time is up, the command ends, or a signal → symbolized → written → summary
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,19 +37,19 @@ struct record_arguments {
 #define A struct record_arguments
 static const struct option record_options[] = {
 	OPTION_F64("duration", 'd', "SECONDS", A, duration_s, 0.01, 1e9,
-		   "how long (default: 10, or until the command ends)"),
+		   "length of the recording (default: 10, or until the command ends)"),
 	OPTION_STRING("output", 'o', "FILE", A, output,
-		      "where to; the ending says the format (default culprit.html);\n"
+		      "output file; its extension selects the format (default culprit.html);\n"
 		      "- is standard output"),
-	OPTION_STRING("format", 0, "NAME", A, format, "the format, whatever the file is called"),
-	OPTION_FLAG("quiet", 'q', A, quiet, "no progress, no summary"),
+	OPTION_STRING("format", 0, "NAME", A, format, "output format, whatever the extension"),
+	OPTION_FLAG("quiet", 'q', A, quiet, "print neither progress nor summary"),
 	{},
 };
 #undef A
 
 struct recording {
 	struct record_arguments args;
-	struct view_arguments look; /* what is left out is not sampled: in `what` */
+	struct view_arguments look; /* the display options; the filters are in `what` */
 	struct session_arguments what;
 	const struct profile_format *format;
 	const char *path;
@@ -64,8 +64,8 @@ struct recording {
 };
 
 /*
- * In the child: maps what the command will, says 0, waits for the word, then becomes the command.
- * What fails goes to `failed`.
+ * In the child: maps the code that the command will run, reports 0 on `failed`, waits for a byte on
+ * `go`, then executes the command. A failure is reported on `failed` as an errno.
  */
 static void run_command(int go, int failed, char **argv)
 {
@@ -75,7 +75,7 @@ static void run_command(int go, int failed, char **argv)
 	foresee_command((const char *const *)argv);
 	if (write(failed, &error, sizeof(error)) < 0)
 		_exit(126);
-	/* One byte: go. None: the recorder could not start, and said why. */
+	/* End of file instead of a byte: the recorder could not start, and printed why. */
 	if (read(go, &byte, 1) == 1)
 		execvp(argv[0], argv);
 	error = errno;
@@ -84,7 +84,7 @@ static void run_command(int go, int failed, char **argv)
 	_exit(error == ENOENT ? 127 : 126);
 }
 
-/* Forks the command, which waits until it is told to exec. */
+/* Forks the command, which waits for start_command(). */
 static int fork_command(struct recording *r, char **argv)
 {
 	int go[2], failed[2];
@@ -108,14 +108,14 @@ static int fork_command(struct recording *r, char **argv)
 	return r->child < 0 ? cli_error(1, "cannot start %s: %s", argv[0], strerror(errno)) : 0;
 }
 
-/* Lets the command run; its exit status when it cannot be executed. */
+/* Lets the command run. Returns an exit status when it cannot be executed. */
 static int start_command(struct recording *r, const char *name)
 {
 	int error;
 
 	if (write(r->child_go, "", 1) != 1)
 		return cli_error(1, "cannot start %s: %s", name, strerror(errno));
-	/* An exec closes the pipe. */
+	/* A successful exec closes the pipe. */
 	if (read(r->child_failed, &error, sizeof(error)) != sizeof(error))
 		return 0;
 	return cli_error(error == ENOENT ? 127 : 126, "cannot run %s: %s", name, strerror(error));
@@ -147,12 +147,12 @@ static void print_progress(struct recording *r, bool last)
 	}
 	pipeline_stats(r->session.pipeline, &st);
 	fprintf(stderr, "\r\033[K%.0f s  %llu samples of %llu processes, %llu lost",
-		(double)(clock_ns(CLOCK_MONOTONIC) - r->start_ns) / 1e9, st.counts.samples, st.processes,
-		st.counts.lost);
+		(double)(clock_ns(CLOCK_MONOTONIC) - r->start_ns) / 1e9, st.counts.samples,
+		st.processes, st.counts.lost);
 	shown = true;
 }
 
-/* Runs until there is a reason to stop. */
+/* Records until the time is up, the command ends or a signal arrives. */
 static int run(struct recording *r, const char *command)
 {
 	double limit_s = r->args.duration_s;
@@ -160,7 +160,7 @@ static int run(struct recording *r, const char *command)
 	struct diag diag = {};
 	int e;
 
-	/* What the child has mapped is seen at the start. */
+	/* Wait for the child to map its code, so that pipeline_start() finds the mappings. */
 	if (r->child && read(r->child_failed, &e, sizeof(e)) != sizeof(e))
 		return cli_error(1, "cannot start %s: the process is gone", command);
 	e = pipeline_start(r->session.pipeline, &diag);
@@ -204,17 +204,18 @@ static double share(u64 part, u64 whole)
 	return whole ? 100.0 * (double)part / (double)whole : 0.0;
 }
 
-/* For --verbose: what was counted on the way. */
+/* For --verbose. */
 static void print_counters(const struct pipeline_stats *st)
 {
 	for (u32 i = 0; i < COUNTER_N; i++)
 		if (st->sampler.all.counters[i])
 			fprintf(stderr, "  %s: %llu %s\n", vocab_counter(i)->name,
 				st->sampler.all.counters[i], vocab_counter(i)->unit);
-	fprintf(stderr, "  finished on the host: %llu samples\n", st->counts.deferred);
-	fprintf(stderr, "  the ring was not read for at most %.1f ms (%s)\n",
+	fprintf(stderr, "  user stacks finished on the host: %llu\n", st->counts.deferred);
+	fprintf(stderr, "  longest time between two reads of the ring: %.1f ms (%s)\n",
 		(double)st->stall_ns / 1e6, st->stall_what);
-	fprintf(stderr, "  unwind pages: %llu loaded, %llu evicted, %llu times no memory\n",
+	fprintf(stderr,
+		"  unwind pages: %llu loaded, %llu evicted, %llu not loaded for lack of memory\n",
 		st->tables.pages_loaded, st->tables.pages_evicted, st->tables.no_memory);
 }
 
@@ -252,20 +253,22 @@ static void print_summary(struct recording *r, const struct profile *p)
 	print_source(r->session.pipeline, &st, seconds);
 	fprintf(stderr,
 		"lost %llu (%.2f %%), truncated %llu of %llu user stacks (%.2f %%), frames without a name %.2f %%\n",
-		st.counts.lost, share(st.counts.lost, st.counts.lost + st.counts.samples), st.counts.truncated, st.counts.user_samples,
-		share(st.counts.truncated, st.counts.user_samples), share(p->quality.unknown, p->quality.frames));
+		st.counts.lost, share(st.counts.lost, st.counts.lost + st.counts.samples),
+		st.counts.truncated, st.counts.user_samples,
+		share(st.counts.truncated, st.counts.user_samples),
+		share(p->quality.unknown, p->quality.frames));
 	for (u32 i = STOP_COMPLETE + 1; i < STOP_N; i++)
 		if (st.counts.stops[i])
 			fprintf(stderr, "  %llu: %s\n", st.counts.stops[i], vocab_stop(i)->name);
 	if (st.counts.unread)
-		fprintf(stderr, "  %llu more without frames of a runtime that was too new\n",
+		fprintf(stderr, "  %llu more lack runtime frames: the runtime was not yet known\n",
 			st.counts.unread);
 	if (st.counts.attributes_left_out)
-		fprintf(stderr, "  %llu lack some of what their threads said of their work\n",
+		fprintf(stderr, "  %llu lack attributes: too many distinct thread attributes\n",
 			st.counts.attributes_left_out);
 	if (sym.kernel_hidden && !r->what.user_only)
 		fprintf(stderr,
-			"  kernel names are hidden: run as root, or sysctl kernel.kptr_restrict=0\n");
+			"  kernel symbols are hidden: run as root, or set sysctl kernel.kptr_restrict=0\n");
 	fprintf(stderr, "culprit itself: %.2f s CPU, %ld MB resident, %llu MB in BPF maps\n", own,
 		usage.ru_maxrss / 1024,
 		(st.sampler.map_bytes + st.tables.chunk_bytes + (1 << 19)) >> 20);
@@ -282,11 +285,12 @@ static int write_result(struct recording *r)
 	struct diag diag = {};
 	int e;
 
-	(void)view_apply(&r->look, "record", &wo); /* nothing in it can contradict */
+	/* record offers no options that contradict each other. */
+	(void)view_apply(&r->look, "record", &wo);
 	pipeline_stats(r->session.pipeline, &r->stats);
 	e = session_profile(&r->session, &p);
 	if (e < 0)
-		return cli_error(1, "cannot make the profile: %s", strerror(-e));
+		return cli_error(1, "cannot build the profile: %s", strerror(-e));
 	e = profile_write_file(p, r->path, r->format, &wo, &diag);
 	if (e < 0)
 		return cli_error(1, "%s", diag.text[0] ? diag.text : strerror(-e));
@@ -339,16 +343,16 @@ int cmd_record(int argc, char **argv)
 {
 	struct recording r = {.child_go = -1, .child_failed = -1};
 	const struct option_group groups[] = {{NULL, record_options, &r.args},
-					      {"What to sample", session_options, &r.what},
-					      {"What is shown", view_look_options, &r.look},
+					      {"Sampling", session_options, &r.what},
+					      {"Display", view_look_options, &r.look},
 					      {}};
 	const struct option_usage usage = {
 		.command = "record",
 		.operands = "[--] [COMMAND [ARGUMENT...]]",
 		.summary =
-			"Profiles the whole machine, some processes, or a command with its children.",
+			"Profiles the whole machine, some processes, or a command and its children.",
 		.groups = groups,
-		.footer = "Endings: .html .svg .folded .pb.gz .speedscope.json .firefox.json",
+		.footer = "Extensions: .html .svg .folded .pb.gz .speedscope.json .firefox.json",
 		.stop_at_operand = true,
 	};
 	int first, e;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* culprit report: a table of functions and a call tree in the terminal. */
+/* culprit report: prints a table of functions and a call tree. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,21 +21,21 @@ struct report_arguments {
 
 static const struct option report_options[] = {
 	OPTION_STRING("sort", 's', "KEY", struct report_arguments, sort,
-		      "the table by self (default), total or name"),
+		      "sort the table by self (default), total or name"),
 	OPTION_U64("limit", 'n', "N", struct report_arguments, limit, 1, 1e6,
-		   "at most N functions in the table (default 30)"),
+		   "print at most N functions (default 30)"),
 	OPTION_F64("min", 'm', "PERCENT", struct report_arguments, min_pct, 0, 100,
-		   "branches of the tree from this share on (default 1)"),
+		   "hide branches of the tree below this share (default 1)"),
 	OPTION_FLAG("callers", 0, struct report_arguments, callers,
-		    "the tree from the leaves: who calls what is hot"),
-	OPTION_FLAG("no-table", 0, struct report_arguments, no_table, "only the tree"),
-	OPTION_FLAG("no-tree", 0, struct report_arguments, no_tree, "only the table"),
+		    "invert the tree: hot functions first, with their callers below"),
+	OPTION_FLAG("no-table", 0, struct report_arguments, no_table, "do not print the table"),
+	OPTION_FLAG("no-tree", 0, struct report_arguments, no_tree, "do not print the tree"),
 	OPTION_U64("width", 'w', "COLUMNS", struct report_arguments, width, 40, 100000,
-		   "of the output (default: the terminal's, else no limit)"),
+		   "width of the output (default: that of the terminal, else unlimited)"),
 	OPTION_STRING("format", 0, "NAME", struct report_arguments, format,
-		      "of the input; without it the content says"),
+		      "input format (default: by the content)"),
 	OPTION_STRING("type", 0, "NAME", struct report_arguments, type,
-		      "which values, where the input has several"),
+		      "sample type to show, if the input has several"),
 	{},
 };
 
@@ -44,7 +44,7 @@ struct report {
 	const struct report_arguments *a;
 	const struct profile_tree_options *o;
 	size_t width; /* 0: no limit */
-	u64 samples;  /* behind the values, 0 = not known */
+	u64 samples;  /* number of samples that the values come from; 0 = unknown */
 	struct str out;
 };
 
@@ -53,7 +53,7 @@ static double pct(s64 part, s64 of)
 	return of ? 100.0 * (double)part / (double)of : 0;
 }
 
-/* Room for a name behind `used` columns. */
+/* Columns left for a name after `used` columns. */
 static size_t room(const struct report *r, size_t used)
 {
 	return r->width ? r->width > used + 10 ? r->width - used : 10 : 0;
@@ -151,10 +151,10 @@ static int by_node_total(const void *a, const void *b)
 }
 
 struct branch {
-	u32 node; /* or PROFILE_NONE: what is left out below a node */
+	u32 node; /* or PROFILE_NONE: the hidden branches below a node */
 	u32 indent;
 	bool fork;  /* one of several below its parent */
-	u32 hidden; /* how many are left out */
+	u32 hidden; /* number of hidden branches */
 	s64 hidden_total;
 };
 
@@ -183,8 +183,8 @@ static void print_branch(struct report *r, const struct profile_tree *t, const s
 }
 
 /*
- * Children to show, largest total first. The indent grows only where a branch forks, and there
- * each child begins with a dash: stacks are deep and terminals are not wide.
+ * Pushes the children to print, largest total on top. Only forks indent further, and each branch of
+ * a fork starts with a dash: stacks are deep and terminals are narrow.
  */
 static int push_branches(struct report *r, const struct profile_tree *t, const struct branch *of,
 			 branch_vec *stack)
@@ -295,14 +295,15 @@ int cmd_report(int argc, char **argv)
 	struct view_arguments v = {};
 	struct profile_write_options o = {};
 	const struct option_group groups[] = {{NULL, report_options, &a},
-					      {"What is shown", view_look_options, &v},
-					      {"What is left out", view_filter_options, &v},
+					      {"Display", view_look_options, &v},
+					      {"Filters", view_filter_options, &v},
 					      {}};
 	const struct option_usage usage = {
 		.command = "report",
 		.operands = "FILE...",
-		.summary = "Shows where the time went: functions by their own time with the 95 % "
-			   "interval of\nthe share, and the call tree. Several files are added up.",
+		.summary =
+			"Shows where the time went: a table of functions, with the 95 % "
+			"confidence interval of each\nshare, and the call tree. Several files are summed.",
 		.groups = groups,
 	};
 	_cleanup_profile_ struct profile *p = NULL;
@@ -311,7 +312,7 @@ int cmd_report(int argc, char **argv)
 	if (r != 0)
 		return r < 0 ? 2 : 0;
 	if (first == argc)
-		return cli_error(2, "report: needs a file: culprit report FILE");
+		return cli_error(2, "report: give a file: culprit report FILE");
 	if (strcmp(a.sort, "self") && strcmp(a.sort, "total") && strcmp(a.sort, "name"))
 		return cli_error(2, "report: --sort takes self, total or name, not '%s'", a.sort);
 	if (view_apply(&v, "report", &o) < 0)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* culprit server: keeps profiles of many machines and answers questions, until SIGTERM or ^C. */
+/*
+ * culprit server: stores the profiles of many machines and answers queries, until SIGTERM or
+ * SIGINT.
+ */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,7 +23,8 @@ struct server_arguments {
 };
 
 static const struct option other_options[] = {
-	OPTION_FLAG("verbose", 'v', struct server_arguments, verbose, "say more on standard error"),
+	OPTION_FLAG("verbose", 'v', struct server_arguments, verbose,
+		    "log debug messages to standard error"),
 	{},
 };
 
@@ -54,16 +58,16 @@ static int run(const struct server_options *o)
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGHUP);
-	/* Before there are threads, so that they all have it blocked. */
+	/* Before any thread starts, so that all of them inherit the mask. */
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	r = server_start(o, &d, &s);
 	if (r < 0)
 		return cli_error(1, "server: %s", d.text[0] ? d.text : strerror(-r));
 	print_ports(s);
 	while (wait_for_signal(&set) == SIGHUP)
-		server_reload(s); /* tokens are looked at by themselves */
-	log_info("ending what is at work, within %d s", GIVE_UP_S);
-	/* What was acknowledged is stored: nothing is lost when a query does not end in time. */
+		server_reload(s); /* the token file needs no signal: the server watches it */
+	log_info("finishing requests in progress, at most %d s", GIVE_UP_S);
+	/* Acknowledged data is stored already: an alarm that ends a slow query loses nothing. */
 	alarm(GIVE_UP_S);
 	server_stop(s, DRAIN_MS);
 	return 0;
@@ -74,20 +78,21 @@ int cmd_server(int argc, char **argv)
 	struct server_arguments a = {.serving = {SERVING_DEFAULTS}};
 	const struct option_group groups[] = {
 		{"Store", serving_store_options, &a.serving},
-		{"Symbols that come late", serving_symbol_options, &a.serving},
-		{"Where it listens", serving_listen_options, &a.serving},
-		{"Who may", serving_access_options, &a.serving},
-		{"What CPU time costs", serving_cost_options, &a.serving},
-		{"Else", other_options, &a},
+		{"Symbols", serving_symbol_options, &a.serving},
+		{"Listening", serving_listen_options, &a.serving},
+		{"Access", serving_access_options, &a.serving},
+		{"Cost of CPU time", serving_cost_options, &a.serving},
+		{"Logging", other_options, &a},
 		{}};
 	const struct option_usage usage = {
 		.command = "server",
 		.operands = "",
-		.summary = "Keeps profiles that agents and other clients send, and answers "
-			   "questions about them.",
+		.summary = "Stores the profiles and spans that agents and other clients send, and "
+			   "answers queries about them.",
 		.groups = groups,
-		.footer = "Prints the ports and `ready`, then serves until SIGTERM. Beyond "
-			  "loopback it listens only\nwith --token-file or --tls-ca.",
+		.footer =
+			"Prints the ports and `ready`, then serves until SIGTERM. Addresses other "
+			"than loopback require\n--token-file or --tls-ca.",
 		.configurable = true,
 	};
 	struct server_options o = {};
@@ -97,7 +102,8 @@ int cmd_server(int argc, char **argv)
 	if (r != 0)
 		return r < 0 ? 2 : 0;
 	if (first < argc)
-		return cli_error(2, "server: unexpected '%s'", argv[first]);
+		return cli_error(2, "server: unexpected argument '%s'; see culprit server --help",
+				 argv[first]);
 	r = serving_options(&a.serving, "server", &own, &o);
 	if (r)
 		return r;

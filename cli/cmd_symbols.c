@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* culprit symbols: gives a server the names of functions, and tells which it has and lacks. */
+/* culprit symbols: uploads symbols to a server, and lists those it has and lacks. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -27,15 +27,16 @@ struct symbols_arguments {
 
 #define A struct symbols_arguments
 static const struct option symbols_options[] = {
-	OPTION_STRING("server", 0, "URL", A, server, "where it is (" DEFAULT_SERVER ")"),
+	OPTION_STRING("server", 0, "URL", A, server, "the server (default " DEFAULT_SERVER ")"),
 	OPTION_STRING("token-file", 0, "FILE", A, token_file,
-		      "the token to send, in the file's first line"),
-	OPTION_STRING("ca", 0, "FILE", A, ca, "trust a server whose certificate is of this CA"),
+		      "send the token in the first line of this file"),
+	OPTION_STRING("ca", 0, "FILE", A, ca,
+		      "verify the server's certificate against this CA (PEM)"),
 	OPTION_STRING("pid", 'p', "PID,...", A, pids,
-		      "push: of all files that these processes run"),
-	OPTION_FLAG("force", 0, A, force, "push: also what the server says it has"),
+		      "push: the symbols of all files that these processes have mapped"),
+	OPTION_FLAG("force", 0, A, force, "push: send files that the server already has, too"),
 	OPTION_STRING("from", 0, "TIME", A, from,
-		      "list: of frames from then on, as now-1d (now-1h)"),
+		      "list: consider frames from this time on, such as now-1d (default now-1h)"),
 	{},
 };
 #undef A
@@ -66,7 +67,7 @@ static int push_folder(struct push_client *c, int fd, const char *path, u32 dept
 	return r;
 }
 
-/* depth 0: what the user named, links included. */
+/* At depth 0, a path that the user gave: symbolic links are followed. */
 static int push_path(struct push_client *c, int at, const char *name, const char *path, u32 depth)
 {
 	int fd = openat(at, name,
@@ -74,7 +75,7 @@ static int push_path(struct push_client *c, int at, const char *name, const char
 	struct stat st;
 
 	if (fd < 0 && depth)
-		return 0; /* a link, or not for us to read */
+		return 0; /* a symbolic link, or not readable */
 	if (fd < 0 || fstat(fd, &st) < 0) {
 		int error = errno;
 
@@ -86,7 +87,7 @@ static int push_path(struct push_client *c, int at, const char *name, const char
 	if (S_ISREG(st.st_mode))
 		return push_file(c, fd, path, depth == 0);
 	close(fd);
-	return depth ? 0 : cli_error(1, "symbols: %s is no file and no folder", path);
+	return depth ? 0 : cli_error(1, "symbols: %s is neither a file nor a directory", path);
 }
 
 struct pushing {
@@ -123,7 +124,7 @@ static int push_pids(struct push_client *c, const char *list)
 		r = proc_maps_read(p.pid, 0, push_mapping, &p);
 		if (r < 0)
 			p.status = cli_error(1, "symbols: process %u: %s", p.pid,
-					     r == -ESRCH ? "there is none" : strerror(-r));
+					     r == -ESRCH ? "no such process" : strerror(-r));
 		status |= p.status;
 	}
 	return status;
@@ -135,13 +136,14 @@ static int push(const struct symbols_arguments *a, struct push_client *c, int n,
 	int status = 0;
 
 	if (!n && !a->pids)
-		return cli_error(2, "symbols push: of what? give files, folders or --pid");
+		return cli_error(2,
+				 "symbols push: nothing to push; give files, directories or --pid");
 	if (a->pids)
 		status = push_pids(c, a->pids);
 	for (int i = 0; i < n; i++)
 		status |= push_path(c, AT_FDCWD, paths[i], paths[i], 0);
 	st = push_stats(c);
-	printf("%llu sent (%.1f MiB), %llu there already, %llu without symbols or build-id, "
+	printf("%llu sent (%.1f MiB), %llu already there, %llu without symbols or build-id, "
 	       "%llu failed\n",
 	       st.sent, (double)st.bytes / (1 << 20), st.known, st.useless, st.failed);
 	return status;
@@ -193,14 +195,14 @@ static int list(const struct symbols_arguments *a, struct push_client *c)
 	int r;
 
 	if (a->from && strpbrk(a->from, "&#?% "))
-		return cli_error(2, "symbols: --from %s: not a time", a->from);
+		return cli_error(2, "symbols: --from: '%s' is not a time", a->from);
 	str_printf(&path, "?from=%s", a->from ? a->from : "now-1h");
 	r = push_get(c, str_get(&path), &body);
 	if (r)
 		return r;
 	answer = json_loadb(str_get(&body), body.n, 0, NULL);
 	if (!answer)
-		return cli_error(1, "symbols: %s does not answer as a culprit server",
+		return cli_error(1, "symbols: %s is not a culprit server: its answer is not JSON",
 				 a->server ? a->server : DEFAULT_SERVER);
 	print_list(answer);
 	json_decref(answer);
@@ -214,9 +216,10 @@ int cmd_symbols(int argc, char **argv)
 	const struct option_usage usage = {
 		.command = "symbols",
 		.operands = "push|list [FILE|DIR...]",
-		.summary = "push: sends the symbols of files to a server, which names by them what "
-			   "it has of\nthese files, and what comes. list: which it has, and what "
-			   "has no names.",
+		.summary =
+			"push: uploads the symbols of binaries; the server then names the frames "
+			"of these binaries,\nstored and new. list: prints the symbol files that the "
+			"server has, and the binaries whose\nframes have no names.",
 		.groups = groups,
 	};
 	_cleanup_free_ char *token = NULL;
@@ -229,7 +232,7 @@ int cmd_symbols(int argc, char **argv)
 	pushes = first < argc && !strcmp(argv[first], "push");
 	lists = first + 1 == argc && !strcmp(argv[first], "list");
 	if (!pushes && !lists)
-		return cli_error(2, "symbols: push FILE|DIR... or list");
+		return cli_error(2, "symbols: give push FILE|DIR... or list");
 	r = a.token_file ? cli_read_token(a.token_file, &token) : 0;
 	if (r == 0)
 		r = push_client_create(

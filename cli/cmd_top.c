@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * culprit top: where the machine spends its time right now, in the terminal.
+ * culprit top: shows where the machine spends its time right now, in the terminal.
  *
- * Samples of the last few seconds are kept (a window that is forgotten as a whole), named, and
- * shown as a table of functions or of processes.
+ * Every picture covers the samples of one interval (--delay), symbolized, as a table of functions
+ * or of processes.
  */
 #include <errno.h>
 #include <ncurses.h>
@@ -15,8 +15,8 @@
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/str.h"
-#include "base/vocab.h"
 #include "base/vec.h"
+#include "base/vocab.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/session.h"
@@ -32,26 +32,27 @@ struct top_arguments {
 #define A struct top_arguments
 static const struct option top_options[] = {
 	OPTION_F64("delay", 'd', "SECONDS", A, delay_s, 0.1, 3600,
-		   "seconds between two pictures (default 2)"),
-	OPTION_U64("rounds", 'n', "N", A, rounds, 1, 1000000000, "end after so many pictures"),
-	OPTION_FLAG("processes", 0, A, by_process, "begin with processes instead of functions"),
-	OPTION_FLAG("total", 0, A, by_total, "begin sorted by total instead of self"),
-	OPTION_FLAG("batch", 'b', A, batch, "plain text, one picture after the other"),
+		   "time between two updates (default 2)"),
+	OPTION_U64("rounds", 'n', "N", A, rounds, 1, 1000000000, "end after N updates"),
+	OPTION_FLAG("processes", 0, A, by_process,
+		    "start with the table of processes instead of functions"),
+	OPTION_FLAG("total", 0, A, by_total, "start sorted by total instead of self time"),
+	OPTION_FLAG("batch", 'b', A, batch, "print plain text, one table after the other"),
 	{},
 };
 #undef A
 
 struct line {
 	u32 name;  /* string id in `names` */
-	u32 where; /* likewise: binary, or what the line says behind the name */
+	u32 where; /* likewise: the binary, or the process id */
 	s64 self, total;
-	u64 seen; /* the last sample that counted for total */
+	u64 seen; /* number of the last sample that was added to `total` */
 };
 
 struct picture {
 	struct strtab names;
 	vec(struct line) lines;
-	struct map index; /* name and where → line */
+	struct map index; /* name and where → index in `lines` */
 	s64 all;
 	s64 value; /* what all samples stand for */
 	struct pipeline_stats stats;
@@ -98,7 +99,7 @@ static const char *base_name(const char *path)
 	return slash && slash[1] ? slash + 1 : path;
 }
 
-/* Counts a sample's functions, each once for its total however often it is in the stack. */
+/* Adds a sample to its functions: to each one's total once, even if the stack has it twice. */
 static void count_functions(struct picture *pic, const struct profile *p,
 			    const struct profile_sample *s, u64 number)
 {
@@ -196,7 +197,7 @@ static double pct(s64 part, s64 whole)
 	return whole > 0 ? 100.0 * (double)part / (double)whole : 0.0;
 }
 
-/* Control characters in names would write to the terminal what they like. */
+/* Replaces control characters, which could change the state of the terminal. */
 static const char *printable(const char *name, struct str *scratch)
 {
 	str_clear(scratch);
@@ -275,11 +276,11 @@ static void draw(const struct top *t)
 		attroff(A_DIM);
 	}
 	mvprintw(LINES - 1, 0, "q quit   p processes/functions   s self/total   space %s",
-		 t->paused ? "go on" : "pause");
+		 t->paused ? "continue" : "pause");
 	refresh();
 }
 
-/* False: the user wants to leave. */
+/* Returns false when the user quits. */
 static bool handle_key(struct top *t, int key)
 {
 	switch (key) {
@@ -363,8 +364,8 @@ static int run(struct top *t)
 		return cli_error(1, "%s", diag.text[0] ? diag.text : strerror(-r));
 	if (!t->args.batch) {
 		if (!initscr())
-			return cli_error(1,
-					 "the terminal cannot be used; --batch prints plain text");
+			return cli_error(
+				1, "cannot initialize the terminal; use --batch for plain text");
 		cbreak();
 		noecho();
 		nodelay(stdscr, TRUE);
@@ -382,20 +383,22 @@ int cmd_top(int argc, char **argv)
 {
 	struct top t = {};
 	const struct option_group groups[] = {
-		{NULL, top_options, &t.args}, {"What to sample", session_options, &t.what}, {}};
+		{NULL, top_options, &t.args}, {"Sampling", session_options, &t.what}, {}};
 	const struct option_usage usage = {
 		.command = "top",
 		.operands = "",
-		.summary = "Shows where the machine spends its time, refreshed every few seconds.",
+		.summary = "Shows where the machine spends its time, updated every few seconds.",
 		.groups = groups,
-		.footer = "Keys: q quit, p processes or functions, s self or total, space pause.",
+		.footer =
+			"Keys: q quits, p toggles processes and functions, s toggles self and total, space pauses.",
 	};
 	int first, r = options_parse(&usage, argc, argv, &first);
 
 	if (r)
 		return r < 0 ? 2 : 0;
 	if (argv[first])
-		return cli_error(2, "top takes no '%s'; culprit top --help", argv[first]);
+		return cli_error(2, "top: unexpected argument '%s'; see culprit top --help",
+				 argv[first]);
 	if (!isatty(STDOUT_FILENO))
 		t.args.batch = true;
 	session_catch_signals();

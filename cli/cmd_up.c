@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* culprit up: agent, server and page in one process; what this machine does, kept and shown. */
+/* culprit up: agent, server and page in one process, for this machine. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,14 +19,14 @@
 struct up {
 	struct export_options local;
 	struct agent_config config;
-	struct serving_arguments serving, told; /* told: as it was written */
+	struct serving_arguments serving, given; /* given: before defaults were filled in */
 	int argc;
 	char **argv;
 	struct server *server;
 	struct agent agent;
 };
 
-/* Where it is kept when nobody says: as the system's service, or in the user's state directory. */
+/* The default data directory: the system service's for root, else in the user's state directory. */
 static int default_dir(struct str *ret)
 {
 	const char *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
@@ -57,8 +57,8 @@ static void metrics(void *arg, struct str *out)
 
 static void print_url(const struct up *u)
 {
-	printf("culprit shows what this machine does at http%s://%s:%u/\n",
-	       u->serving.cert ? "s" : "", "127.0.0.1", server_port(u->server, SERVER_API));
+	printf("culprit shows this machine at http%s://%s:%u/\n", u->serving.cert ? "s" : "",
+	       "127.0.0.1", server_port(u->server, SERVER_API));
 	fflush(stdout);
 }
 
@@ -81,24 +81,24 @@ static int run(struct up *u)
 	return agent_run(&u->agent);
 }
 
-/* As options_parse(). */
+/* Same return values as options_parse(). */
 static int parse(struct up *u, int *ret_first)
 {
 	const struct option_group groups[] = {
 		{"Store", serving_store_options, &u->serving},
-		{"Symbols that come late", serving_symbol_options, &u->serving},
-		{"Where it listens", serving_listen_options, &u->serving},
-		{"Who may", serving_access_options, &u->serving},
-		{"What CPU time costs", serving_cost_options, &u->serving},
-		{"What to sample", session_options, &u->config.what},
-		{"Where else to", agent_options, &u->config.args},
+		{"Symbols", serving_symbol_options, &u->serving},
+		{"Listening", serving_listen_options, &u->serving},
+		{"Access", serving_access_options, &u->serving},
+		{"Cost of CPU time", serving_cost_options, &u->serving},
+		{"Sampling", session_options, &u->config.what},
+		{"Export", agent_options, &u->config.args},
 		{}};
 	const struct option_usage usage = {
 		.command = "up",
 		.operands = "",
-		.summary = "Records all the time, keeps what it saw, and shows it on a page.\n"
-			   "Samples at 20 Hz unless --frequency says otherwise. SIGHUP makes it "
-			   "read its configuration again.",
+		.summary = "Samples this machine continuously, stores the profiles, and serves a "
+			   "page that shows them.\nSIGTERM or SIGINT ends it; SIGHUP reloads its "
+			   "configuration.",
 		.groups = groups,
 		.configurable = true,
 	};
@@ -106,7 +106,7 @@ static int parse(struct up *u, int *ret_first)
 	return options_parse(&usage, u->argc, u->argv, ret_first);
 }
 
-static int read_again(void *userdata, struct agent_config *ret)
+static int reread(void *userdata, struct agent_config *ret)
 {
 	const struct up *now = userdata;
 	struct up u = {.serving = {SERVING_DEFAULTS}, .argc = now->argc, .argv = now->argv};
@@ -117,7 +117,7 @@ static int read_again(void *userdata, struct agent_config *ret)
 	server_reload(now->server);
 	ret->args = u.config.args;
 	ret->what = u.config.what;
-	return serving_changed(&now->told, &u.serving);
+	return serving_changed(&now->given, &u.serving);
 }
 
 int cmd_up(int argc, char **argv)
@@ -125,7 +125,7 @@ int cmd_up(int argc, char **argv)
 	struct up u = {
 		.local = {.url = "memory:", .take = take_profile, .userdata = &u},
 		.serving = {SERVING_DEFAULTS},
-		.config = {.local = &u.local, .read_again = read_again, .userdata = &u},
+		.config = {.local = &u.local, .reread = reread, .userdata = &u},
 		.argc = argc,
 		.argv = argv,
 	};
@@ -135,16 +135,18 @@ int cmd_up(int argc, char **argv)
 	if (e)
 		return e < 0 ? 2 : 0;
 	if (first < argc)
-		return cli_error(2, "up takes no '%s'; culprit up --help", argv[first]);
-	u.told = u.serving;
+		return cli_error(2, "up: unexpected argument '%s'; see culprit up --help",
+				 argv[first]);
+	u.given = u.serving;
 	if (!u.serving.data_dir && !u.serving.store) {
 		if (default_dir(&dir) < 0)
-			return cli_error(2, "up: where to keep it? give --data-dir DIR");
+			return cli_error(
+				2, "up: no data directory (HOME is not set); give --data-dir DIR");
 		u.serving.data_dir = str_get(&dir);
 	}
 	session_catch_signals();
 	e = run(&u);
-	/* First what sends, then what keeps. */
+	/* The agent first: its last profiles go to the server. */
 	agent_deinit(&u.agent);
 	if (u.server)
 		server_stop(u.server, DRAIN_MS);

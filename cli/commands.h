@@ -3,7 +3,7 @@
 #pragma once
 
 struct str;
-/* What --help says about formats: their table. */
+/* Appends the table of profile formats for --help. */
 void cli_formats_text(struct str *out);
 
 int cmd_agent(int argc, char **argv);

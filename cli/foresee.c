@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a command will run is found as the kernel and the shell's PATH find it: a script leads to
- * its interpreter, `env` to what it is given. Of programs that run what their arguments name (a
- * shell, chroot, nice …) those are looked at as well, and each word of `sh -c`, as it may be a
- * program's name. The libraries are those that the program's own loader lists (ld.so --list), which
- * runs nothing of them; what a Java program loads by itself is found from where it lies. Code is
- * mapped and never read here.
+ * Predicts the code that a command will run, the way the kernel and the shell's PATH find it: a
+ * script leads to its interpreter, `env` to its argument. For programs that run their arguments (a
+ * shell, chroot, nice, ...), the arguments are looked up as well, and so is each word of `sh -c`,
+ * which may be the name of a program. The libraries come from the program's own loader (ld.so
+ * --list), which lists them without running the program; those that a Java program loads by itself
+ * have known places beside it. This file maps code and never reads it.
  */
 #include "cli/foresee.h"
 
@@ -26,23 +26,26 @@
 #include "base/cleanup.h"
 #include "elf/elf.h"
 
-/* A script whose interpreter is a script, and so on: as often as the kernel allows. */
+/* Scripts whose interpreter is a script: the kernel's limit. */
 #define MAX_SCRIPTS 5
-/* Programs of one command; a word that happens to be a program's name takes some milliseconds. */
+/*
+ * Programs looked up for one command. A word that happens to be a program's name costs some
+ * milliseconds.
+ */
 #define MAX_PROGRAMS 12
 #define FIRST_LINE 256
 #define BLANKS " \t"
 #define BETWEEN_WORDS BLANKS "\n;&|(){}<>'\"`"
 
 struct foresight {
-	int root;	     /* of a chroot, or -1 */
-	char path[PATH_MAX]; /* of it, outside; empty */
-	u32 n;		     /* programs that were found */
+	int root;	     /* file descriptor of the chroot, or -1 */
+	char path[PATH_MAX]; /* its path outside of the chroot; empty: none */
+	u32 n;		     /* number of programs found */
 	dev_t devices[MAX_PROGRAMS];
 	ino_t inodes[MAX_PROGRAMS];
 };
 
-/* They run what their arguments say. */
+/* Programs that run what their arguments name. */
 static const char *const launchers[] = {
 	"bash",	  "chroot", "chrt",    "dash",	  "env",     "ionice",	"ksh",
 	"nice",	  "nohup",  "numactl", "prlimit", "setpriv", "setsid",	"sh",
@@ -91,7 +94,7 @@ static bool find_program(const struct foresight *f, const char *name, char ret[s
 	return false;
 }
 
-/* What a script's first line starts; NULL when it is none. `line` is written to. */
+/* The program that a script's first line names; NULL if it is not a script. Writes to `line`. */
 static const char *interpreter(char *line)
 {
 	char *rest = NULL, *name, *slash, *word;
@@ -103,14 +106,14 @@ static const char *interpreter(char *line)
 	slash = name ? strrchr(name, '/') : NULL;
 	if (!slash || strcmp(slash, "/env") != 0)
 		return name;
-	/* Options and variables of env. */
+	/* Skip the options and variables of env. */
 	do
 		word = strtok_r(NULL, BLANKS, &rest);
 	while (word && (*word == '-' || strchr(word, '=')));
 	return word;
 }
 
-/* The file's code, and the loader that it names, in memory of the caller's. */
+/* Maps the file's code, and returns the loader that the file names. */
 static int map_code(const struct foresight *f, const char *path, char ret_loader[static PATH_MAX])
 {
 	_cleanup_elf_file_ struct elf_file *elf = NULL;
@@ -139,7 +142,7 @@ static int map_code(const struct foresight *f, const char *path, char ret_loader
 	return 0;
 }
 
-/* A line such as "libc.so.6 => /lib/libc.so.6 (0x7f…)". */
+/* `line` is one such as "libc.so.6 => /lib/libc.so.6 (0x7f…)". */
 static void map_listed(const struct foresight *f, char *line)
 {
 	char loader[PATH_MAX], *path = strchr(line, '/');
@@ -150,7 +153,7 @@ static void map_listed(const struct foresight *f, char *line)
 	(void)map_code(f, path, loader);
 }
 
-/* One of the system's: it is run. */
+/* Only a loader of the system is executed. */
 static bool is_loader(const char *path)
 {
 	const char *name = strrchr(path, '/');
@@ -189,7 +192,7 @@ static void map_libraries(const struct foresight *f, const char *loader, const c
 		waitpid(pid, NULL, 0);
 }
 
-/* The first bytes, as a string. */
+/* Reads the first bytes as a string. */
 static bool read_start(const struct foresight *f, const char *path, char ret[static FIRST_LINE])
 {
 	int fd = open_in(f, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
@@ -203,7 +206,7 @@ static bool read_start(const struct foresight *f, const char *path, char ret[sta
 	return n > 0;
 }
 
-/* Without symbolic links, as it is called within the root. */
+/* The path without symbolic links, relative to the chroot. */
 static bool resolve(const struct foresight *f, const char *path, char ret[static PATH_MAX])
 {
 	char link[64], outside[PATH_MAX];
@@ -223,7 +226,7 @@ static bool resolve(const struct foresight *f, const char *path, char ret[static
 	return *ret == '/';
 }
 
-/* A JDK's programs load its VM when they have begun, from a place that is known from theirs. */
+/* A JDK's programs load the VM after they started, from a place relative to their own. */
 static void map_java(const struct foresight *f, const char *loader, const char *program)
 {
 	static const char *const places[] = {"lib", "jre/lib/amd64", "lib/amd64", "jre/lib/aarch64",
@@ -271,7 +274,7 @@ static bool is_new(struct foresight *f, const char *path)
 	return false;
 }
 
-/* Maps what the name of a program stands for; which one it is, or empty. */
+/* Maps the program of this name. Returns its path, or an empty string. */
 static void map_program(struct foresight *f, const char *name, char ret[static PATH_MAX])
 {
 	char loader[PATH_MAX], line[FIRST_LINE];
@@ -290,7 +293,7 @@ static void map_program(struct foresight *f, const char *name, char ret[static P
 	map_java(f, loader, ret);
 }
 
-/* What a chroot goes to; the words behind it are of there. */
+/* Enters the root of a chroot; words after it are paths inside of it. */
 static void enter(struct foresight *f, const char *path)
 {
 	char inside[PATH_MAX];
@@ -316,7 +319,7 @@ static bool is_launcher(const char *name)
 	return false;
 }
 
-/* One word: false when it is a program that runs nothing else. */
+/* Looks up one word. Returns false when it is a program that runs nothing else. */
 static bool foresee_word(struct foresight *f, const char *word, bool *enters)
 {
 	char path[PATH_MAX];

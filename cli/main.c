@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of commands, and what is said when none of them is meant. */
+/* The table of commands, and the help text. */
 #include "cli/cli.h"
 
 #include <stdarg.h>
@@ -9,17 +9,17 @@
 #include "cli/commands.h"
 
 static const struct cli_command commands[] = {
-	{"report", cmd_report, "a table of functions and a call tree in the terminal"},
-	{"convert", cmd_convert, "translate a profile into another format"},
+	{"report", cmd_report, "print a table of functions and a call tree"},
+	{"convert", cmd_convert, "convert a profile to another format"},
 	{"diff", cmd_diff, "compare two profiles"},
-	{"symbols", cmd_symbols, "give a server the names of functions, or ask what it lacks"},
-	{"server", cmd_server, "keep the profiles of many machines, answer questions"},
+	{"symbols", cmd_symbols, "upload symbols to a server, or list what it has and lacks"},
+	{"server", cmd_server, "store the profiles of many machines and answer queries"},
 #if CULPRIT_AGENT
-	{"up", cmd_up, "record always, keep it, and show it on a page"},
-	{"agent", cmd_agent, "record always, and send it to servers"},
+	{"up", cmd_up, "profile this machine continuously and serve a page that shows it"},
+	{"agent", cmd_agent, "profile this machine continuously and export to servers"},
 	{"record", cmd_record, "profile the machine, processes or a command into a file"},
-	{"top", cmd_top, "where the time goes right now, in the terminal"},
-	{"doctor", cmd_doctor, "what works on this machine, what does not, what to do"},
+	{"top", cmd_top, "show where the time goes right now, in the terminal"},
+	{"doctor", cmd_doctor, "check what works on this machine, and what to do about the rest"},
 #endif
 	{NULL, NULL, NULL},
 };
@@ -41,7 +41,7 @@ static void print_help(FILE *out)
 	fputs("usage: culprit COMMAND [OPTIONS]\n\n", out);
 	for (size_t i = 0; commands[i].name; i++)
 		fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
-	fputs("\nculprit COMMAND --help tells more, as does culprit(1).\n", out);
+	fputs("\nSee culprit COMMAND --help and culprit(1).\n", out);
 }
 
 int main(int argc, char **argv)
@@ -61,5 +61,5 @@ int main(int argc, char **argv)
 	for (size_t i = 0; commands[i].name; i++)
 		if (!strcmp(argv[1], commands[i].name))
 			return commands[i].run(argc - 1, argv + 1);
-	return cli_error(2, "no command '%s'; culprit --help lists them", argv[1]);
+	return cli_error(2, "unknown command '%s'; see culprit --help", argv[1]);
 }

@@ -37,11 +37,12 @@ static void print_option(const struct option *o)
 
 void options_print_help(const struct option_usage *u)
 {
-	static const struct option help = {.name = "help", .letter = 'h', .help = "this text"};
+	static const struct option help = {
+		.name = "help", .letter = 'h', .help = "print this help"};
 	static const struct option config = {
 		.name = "config",
 		.arg = "FILE",
-		.help = "options as lines \"name = value\"; also CULPRIT_NAME in the environment",
+		.help = "read options from lines \"name = value\"; see also CULPRIT_NAME variables",
 	};
 
 	printf("usage: culprit %s [OPTIONS]%s%s\n\n%s\n", u->command, *u->operands ? " " : "",
@@ -75,7 +76,7 @@ static const struct option *find(const struct option_usage *u, const char *name,
 	return NULL;
 }
 
-/* `where` it was said, for people: "record", "culprit.conf:3". */
+/* `where` says where the value was given: "record", "culprit.conf:3". */
 static int bad(const char *where, const struct option *o, const char *value)
 {
 	if (o->type == OPTION_TYPE_U64)
@@ -122,10 +123,10 @@ static int store(const char *where, const struct option *o, void *base, const ch
 struct cursor {
 	int argc;
 	char **argv;
-	int i; /* the argument at hand; moves when a value is taken from the next */
+	int i; /* index of the current argument; advanced when a value is taken from the next one */
 };
 
-/* The value of an option: `inside` its own word, else the next word. */
+/* The value of an option: in its own word after '=' (`inside`), else the next word. */
 static const char *value_of(const struct option_usage *u, const struct option *o, struct cursor *c,
 			    const char *inside)
 {
@@ -133,11 +134,12 @@ static const char *value_of(const struct option_usage *u, const struct option *o
 		return inside;
 	if (c->i + 1 < c->argc)
 		return c->argv[++c->i];
-	(void)cli_error(2, "%s: --%s needs a value: --%s %s", u->command, o->name, o->name, o->arg);
+	(void)cli_error(2, "%s: --%s requires a value: --%s %s", u->command, o->name, o->name,
+			o->arg);
 	return NULL;
 }
 
-/* name: behind the dashes. */
+/* `name` is the argument without its dashes. */
 static int parse_long(const struct option_usage *u, struct cursor *c, const char *name)
 {
 	const char *equals = strchr(name, '='), *value = NULL;
@@ -150,13 +152,13 @@ static int parse_long(const struct option_usage *u, struct cursor *c, const char
 		return 1;
 	}
 	if (u->configurable && n == 6 && !memcmp(name, "config", 6)) {
-		/* Was read before. */
+		/* configure() has read it. */
 		c->i += !equals;
 		return 0;
 	}
 	o = find(u, name, n, 0, &base);
 	if (!o) {
-		(void)cli_error(2, "%s: no option --%.*s; culprit %s --help lists them", u->command,
+		(void)cli_error(2, "%s: unknown option --%.*s; see culprit %s --help", u->command,
 				(int)n, name, u->command);
 		return -EINVAL;
 	}
@@ -191,7 +193,7 @@ static int parse_short(const struct option_usage *u, struct cursor *c)
 			return 1;
 		}
 		if (!o) {
-			(void)cli_error(2, "%s: no option -%c; culprit %s --help lists them",
+			(void)cli_error(2, "%s: unknown option -%c; see culprit %s --help",
 					u->command, *letters, u->command);
 			return -EINVAL;
 		}
@@ -206,7 +208,7 @@ static int parse_short(const struct option_usage *u, struct cursor *c)
 	return 0;
 }
 
-/* Moves the words argv[from..to) in front of the operands that begin at `first`. */
+/* Moves the words argv[from..to) before the operands that start at `first`. */
 static void move_down(char **argv, int first, int from, int to)
 {
 	for (; from < to; from++, first++) {
@@ -233,14 +235,14 @@ static int parse_flag(const char *value, bool *ret)
 	return -EINVAL;
 }
 
-/* A value that is no word of a command line. */
+/* Sets an option to a value from a file or the environment. */
 static int set(const char *where, const struct option *o, void *base, const char *value)
 {
 	if (o->type != OPTION_TYPE_FLAG)
 		return store(where, o, base, value);
 	if (parse_flag(value, (bool *)((char *)base + o->offset)) == 0)
 		return 0;
-	(void)cli_error(2, "%s: %s is yes or no, not '%s'", where, o->name, value);
+	(void)cli_error(2, "%s: %s must be yes or no, not '%s'", where, o->name, value);
 	return -EINVAL;
 }
 
@@ -266,14 +268,14 @@ static int read_config_line(const struct option_usage *u, const char *where, cha
 	if (!*name || *name == '#')
 		return 0;
 	if (!equals) {
-		(void)cli_error(2, "%s: a line is \"name = value\", not '%s'", where, name);
+		(void)cli_error(2, "%s: expected \"name = value\", not '%s'", where, name);
 		return -EINVAL;
 	}
 	*equals = '\0';
 	name = trim(name);
 	o = find(u, name, strlen(name), 0, &base);
 	if (!o) {
-		(void)cli_error(2, "%s: no option %s; culprit %s --help lists them", where, name,
+		(void)cli_error(2, "%s: unknown option %s; see culprit %s --help", where, name,
 				u->command);
 		return -EINVAL;
 	}
@@ -323,7 +325,7 @@ static int read_environment(const struct option_usage *u)
 	return 0;
 }
 
-/* The file that the command line names; else the environment. */
+/* Reads the file that --config or CULPRIT_CONFIG names, then the environment. */
 static int configure(const struct option_usage *u, int argc, char **argv)
 {
 	const char *path = getenv("CULPRIT_CONFIG");
@@ -343,7 +345,7 @@ static int configure(const struct option_usage *u, int argc, char **argv)
 int options_parse(const struct option_usage *u, int argc, char **argv, int *ret_first)
 {
 	struct cursor c = {.argc = argc, .argv = argv, .i = 1};
-	int first = 1; /* of the operands so far: argv[first..c.i) */
+	int first = 1; /* the operands so far are argv[first..c.i) */
 
 	if (u->configurable && configure(u, argc, argv) < 0)
 		return -EINVAL;

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Command-line options from a table: parsed, checked and told in --help from the same entry.
+ * Command-line options from a table: one entry serves parsing, checks and --help.
  *
  *	struct arguments { u64 hz; bool pids; const char *output; };
  *	static const struct option options[] = {
- *		OPTION_U64("frequency", 'F', "HZ", struct arguments, hz, 1, 10000,
- *			   "samples a second"),
+ *		OPTION_U64("frequency", 'F', "HZ", struct arguments, hz, 1, 10000, "sampling rate"),
  *		OPTION_FLAG("pids", 0, struct arguments, pids, "name processes comm-PID"),
- *		OPTION_STRING("output", 'o', "FILE", struct arguments, output, "where to write"),
+ *		OPTION_STRING("output", 'o', "FILE", struct arguments, output, "output file"),
  *		{},
  *	};
  *
- * Accepted: --name=VALUE, --name VALUE, -nVALUE, -n VALUE, several flags in one word (-ab), and --,
- * behind which everything is an operand. Given twice, the last one counts. A long name behind one
- * dash is taken, too, as Go programs do (-collection-agent HOST:PORT).
+ * Accepted forms: --name=VALUE, --name VALUE, -nVALUE, -n VALUE, several flags in one word (-ab),
+ * and --, after which every word is an operand. The last of several values counts. A long name
+ * after one dash is accepted, too, as Go programs do (-collection-agent HOST:PORT).
  *
- * A command that is configurable takes the same options from a file of lines "name = value" ('#'
- * begins a comment; flags are yes or no), which --config or CULPRIT_CONFIG names, and from
- * variables CULPRIT_NAME (upper case, '_' for '-'). The command line beats variables, variables
- * beat the file.
+ * A configurable command reads the same options from a file of lines "name = value" ('#' starts a
+ * comment; flags are yes or no), which --config or CULPRIT_CONFIG names, and from variables
+ * CULPRIT_NAME (upper case, '_' for '-'). The command line overrides variables, which override the
+ * file.
  */
 #pragma once
 
@@ -35,11 +34,11 @@ enum option_type {
 struct option {
 	const char *name; /* without the dashes; NULL ends the table */
 	char letter;	  /* or 0 */
-	const char *arg;  /* what --help calls the value; NULL for a flag */
+	const char *arg;  /* name of the value in --help; NULL for a flag */
 	enum option_type type;
 	size_t offset; /* into the group's `base`: bool, const char *, u64 or double */
 	double min, max;
-	const char *help; /* '\n' begins a new line */
+	const char *help; /* '\n' starts a new line */
 };
 
 #define OPTION_FLAG(name, letter, type, member, help)                                              \
@@ -60,9 +59,9 @@ struct option {
 	}
 
 struct option_group {
-	const char *title; /* in --help; NULL: none */
+	const char *title; /* heading in --help; NULL: none */
 	const struct option *options;
-	void *base; /* the struct that the offsets are of */
+	void *base; /* the struct that the offsets point into */
 };
 
 struct option_usage {
@@ -71,14 +70,14 @@ struct option_usage {
 	const char *summary;		   /* a line or more */
 	const struct option_group *groups; /* ended by one without options */
 	const char *footer;		   /* or NULL */
-	bool stop_at_operand;		   /* the first operand ends the options: it is a command */
-	bool configurable;		   /* by file and environment; adds --config */
+	bool stop_at_operand;		   /* the first operand, a command, ends the options */
+	bool configurable;		   /* reads file and environment; adds --config */
 };
 
 /*
- * Strings stay borrowed from argv; argv is put in the order options, operands. Returns 0 and the
- * index of the first operand; 1 after --help or -h was printed; -EINVAL after a line to standard
- * error said what is wrong.
+ * Strings are borrowed from argv; argv is reordered to options, operands. Returns 0 and the index
+ * of the first operand; 1 after it printed --help; -EINVAL after it printed an error.
  */
 int options_parse(const struct option_usage *u, int argc, char **argv, int *ret_first);
+/* Prints --help to standard output. */
 void options_print_help(const struct option_usage *u);

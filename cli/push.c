@@ -23,7 +23,7 @@ struct push_client {
 	struct curl_slist *headers, *upload_headers;
 	struct str answer;
 	char error[CURL_ERROR_SIZE];
-	struct map done; /* hashes of build-ids and what was sent of them */
+	struct map done; /* keys: hashes of build-id and best section of files sent */
 	struct push_stats stats;
 };
 
@@ -133,7 +133,7 @@ struct push_stats push_stats(const struct push_client *c)
 
 /* ---- requests ---- */
 
-/* What the server says is wrong: the message of its JSON, or its text. */
+/* The server's error: the message of its JSON, or its text. */
 static const char *reason(const struct push_client *c, json_t **ret_owner)
 {
 	const char *text;
@@ -143,25 +143,29 @@ static const char *reason(const struct push_client *c, json_t **ret_owner)
 	return text ? text : str_get(&c->answer);
 }
 
-static int tell_failure(struct push_client *c, CURLcode code, long status)
+static int report_failure(struct push_client *c, CURLcode code, long status)
 {
 	json_t *owner = NULL;
 	const char *text;
 
 	if (code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST)
-		return cli_error(1, "symbols: cannot reach %s: %s; --server says where it is",
-				 c->o.server, c->error[0] ? c->error : curl_easy_strerror(code));
+		return cli_error(
+			1, "symbols: cannot reach %s: %s; give the server's URL with --server",
+			c->o.server, c->error[0] ? c->error : curl_easy_strerror(code));
 	if (code != CURLE_OK && !status)
 		return cli_error(1, "symbols: %s: %s", c->o.server,
 				 c->error[0] ? c->error : curl_easy_strerror(code));
 	text = reason(c, &owner);
-	(void)cli_error(1, "symbols: %s says: %.*s (HTTP %ld)", c->o.server,
+	(void)cli_error(1, "symbols: %s answered: %.*s (HTTP %ld)", c->o.server,
 			(int)MIN(strcspn(text, "\r\n"), (size_t)400), text, status);
 	json_decref(owner);
 	return 1;
 }
 
-/* `f` NULL: a GET. The HTTP status, or 0 after a line to the user. */
+/*
+ * POSTs the file `f`, or GETs if it is NULL. Returns the HTTP status, or 0 after it printed an
+ * error.
+ */
 static long request(struct push_client *c, const char *path, const struct elf_file *f)
 {
 	_cleanup_str_ struct str url = {};
@@ -191,10 +195,13 @@ static long request(struct push_client *c, const char *path, const struct elf_fi
 #undef SET
 	code = ok && !url.failed ? curl_easy_perform(c->easy) : CURLE_OUT_OF_MEMORY;
 	curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
-	/* A server that refuses may close before it has read all: its answer counts. */
+	/*
+	 * A server that refuses an upload may close the connection before it read all: its answer
+	 * counts.
+	 */
 	if (status >= 200 && (code == CURLE_OK || status >= 400))
 		return status;
-	tell_failure(c, code, 0);
+	report_failure(c, code, 0);
 	return 0;
 }
 
@@ -203,7 +210,7 @@ int push_get(struct push_client *c, const char *path, struct str *ret)
 	long status = request(c, path, NULL);
 
 	if (status != 200)
-		return status ? tell_failure(c, CURLE_OK, status) : 1;
+		return status ? report_failure(c, CURLE_OK, status) : 1;
 	str_append(ret, c->answer.data, c->answer.n);
 	return 0;
 }
@@ -228,7 +235,7 @@ static const char *best_of(struct elf_file *f)
 	return NULL;
 }
 
-/* 1: the server has as much of it. */
+/* Returns 1 if the server has symbols that are as good. */
 static int is_known(struct push_client *c, const char *id, const char *best)
 {
 	char path[2 * ELF_MAX_BUILD_ID + 2];
@@ -244,7 +251,7 @@ static int is_known(struct push_client *c, const char *id, const char *best)
 	if (status == 404)
 		return 0;
 	if (status != 200)
-		return status ? -tell_failure(c, CURLE_OK, status) : -1;
+		return status ? -report_failure(c, CURLE_OK, status) : -1;
 	answer = json_loadb(str_get(&c->answer), c->answer.n, 0, NULL);
 	there = json_string_value(json_object_get(answer, "has"));
 	known = there && (!strcmp(there, ".debug_info") || !strcmp(there, best));
@@ -252,7 +259,7 @@ static int is_known(struct push_client *c, const char *id, const char *best)
 	return known;
 }
 
-/* Processes share libraries, and a folder may have a program with and without its symbols. */
+/* Processes share libraries, and a directory may hold a program both with and without symbols. */
 static bool was_sent(struct push_client *c, const char *id, const char *best)
 {
 	u64 key = hash_bytes(id, strlen(id)) ^ (best ? hash_bytes(best, strlen(best)) : 0);
@@ -283,7 +290,7 @@ static int send_elf(struct push_client *c, struct elf_file *f, const char *path)
 	status = request(c, where, f);
 	if (status != 200) {
 		c->stats.failed++;
-		return status ? tell_failure(c, CURLE_OK, status) : 1;
+		return status ? report_failure(c, CURLE_OK, status) : 1;
 	}
 	c->stats.sent++;
 	c->stats.bytes += f->size;
@@ -291,7 +298,7 @@ static int send_elf(struct push_client *c, struct elf_file *f, const char *path)
 	return 0;
 }
 
-/* The file itself, or its debug file; the dwz file of either before it. */
+/* Sends the file itself, or its debug file; before it, the dwz file that it refers to. */
 static int send_best(struct push_client *c, struct elf_file *f, const char *path, bool chosen)
 {
 	const struct debugfile_place place = {.root_fd = -1, .path = path};

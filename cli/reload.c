@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * SIGHUP: the configuration is read again. What can fail is done first, and in another thread, as
- * sampling goes on meanwhile; an error leaves all as it was.
+ * Reload on SIGHUP. A thread prepares everything that can fail while sampling continues; after an
+ * error the old configuration stays in effect.
  *
- *	SIGHUP ─→ parse ─→ thread: a second recording, if sampling is to change; new exporters;
- *	     the second begins to count ─→ the reader's thread goes over to it
+ *	SIGHUP ─→ parse ─→ thread: a second recording, if the sampling options changed; new
+ *	     exporters; the second recording starts ─→ the reader thread switches to it
  */
 #include <errno.h>
 #include <stdio.h>
@@ -30,8 +30,8 @@ static int prepare(struct agent *a)
 	if (r == 0)
 		r = agent_open_exporters(a, c);
 	if (r == 0 && other && pipeline_start(a->next.pipeline, &diag) < 0) {
-		r = cli_error(1, "%s", diag.text[0] ? diag.text : "sampling does not begin");
-		/* It was good before. */
+		r = cli_error(1, "%s", diag.text[0] ? diag.text : "cannot start sampling");
+		/* These exporters could be opened before. */
 		(void)agent_open_exporters(a, &a->config);
 	}
 	if (r)
@@ -43,7 +43,7 @@ static void *prepare_thread(void *arg)
 {
 	struct agent *a = arg;
 
-	/* The reader, who made us, is in a hurry; we are not. */
+	/* The thread inherits the raised priority of the reader thread and does not need it. */
 	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), 0);
 	a->error = prepare(a);
 	__atomic_store_n(&a->prepared, true, __ATOMIC_RELEASE);
@@ -53,15 +53,15 @@ static void *prepare_thread(void *arg)
 static void refuse(struct agent *a)
 {
 	a->n_refused++;
-	log_warn("the configuration is not taken; what was before goes on");
+	log_warn("reload refused; the previous configuration stays in effect");
 }
 
 static void begin(struct agent *a)
 {
 	struct agent_config c = {.local = a->config.local,
-				 .read_again = a->config.read_again,
+				 .reread = a->config.reread,
 				 .userdata = a->config.userdata};
-	int r = c.read_again ? c.read_again(c.userdata, &c) : 0;
+	int r = c.reread ? c.reread(c.userdata, &c) : 0;
 
 	if (r) {
 		refuse(a);
@@ -89,7 +89,7 @@ static void change(struct agent *a)
 	run_change(a->run, &c);
 	a->config = a->next_config;
 	a->n_reloads++;
-	log_info("the configuration was read again");
+	log_info("configuration reloaded");
 }
 
 static void finish(struct agent *a)

@@ -9,65 +9,65 @@
 #define A struct serving_arguments
 const struct option serving_store_options[] = {
 	OPTION_STRING("data-dir", 0, "DIR", A, data_dir,
-		      "the embedded store's directory; made if it is not there"),
+		      "directory of the embedded store; created if missing"),
 	OPTION_STRING("store", 0, "URL", A, store,
-		      "another store: sqlite://DIR, clickhouse://USER:PASSWORD@HOST:PORT/DATABASE"),
+		      "store: sqlite://DIR or clickhouse://USER:PASSWORD@HOST:PORT/DATABASE"),
 	OPTION_U64("max-size", 0, "MIB", A, max_size_mib, 16, 1u << 30,
-		   "the oldest goes when the store is larger (10240)"),
+		   "delete the oldest profiles above this size (default 10240)"),
 	OPTION_U64("max-age", 0, "HOURS", A, max_age_h, 1, 24 * 36500,
-		   "the oldest goes when it is older (720)"),
+		   "delete profiles older than this (default 720)"),
 	OPTION_U64("spans-max-size", 0, "MIB", A, spans_mib, 4, 1u << 30,
-		   "spans and their samples: old ones are thinned out, then go (1024)"),
+		   "spans with their samples: thin out, then delete old ones (default 1024)"),
 	{},
 };
 
 const struct option serving_symbol_options[] = {
 	OPTION_STRING("symbols-dir", 0, "DIR", A, symbols_dir,
-		      "debug files by build-id (symbols, in the embedded store's directory)"),
+		      "debug files by build-id (default: symbols in the store's directory)"),
 	OPTION_U64("symbols-max-size", 0, "MIB", A, symbols_mib, 16, 1u << 20,
-		   "the oldest goes when they are larger; one file: a quarter (4096)"),
+		   "delete the oldest above this size; one file: a quarter (default 4096)"),
 	OPTION_STRING("debuginfod-urls", 0, "URL,...", A, debuginfod_urls,
-		      "ask these servers for what frames have no names of (nobody is asked)"),
+		      "fetch missing debug files from these servers (default: none)"),
 	{},
 };
 
 const struct option serving_listen_options[] = {
 	OPTION_STRING("listen", 0, "ADDRESS", A, listen,
-		      "API and page (127.0.0.1:7788); port 0 is any free one"),
+		      "address of API and page (default 127.0.0.1:7788); port 0: any free port"),
 	OPTION_STRING("otlp-grpc", 0, "ADDRESS", A, otlp_grpc,
-		      "OTLP by gRPC (127.0.0.1:4317); off: not at all"),
+		      "address of OTLP over gRPC (default 127.0.0.1:4317), or off"),
 	OPTION_STRING("otlp-grpc-old", 0, "ADDRESS", A, otlp_grpc_old,
-		      "a second one, where older agents look (127.0.0.1:11000)"),
-	OPTION_STRING("otlp-http", 0, "ADDRESS", A, otlp_http, "OTLP by HTTP (127.0.0.1:4318)"),
+		      "a second one, the port of older agents (default 127.0.0.1:11000)"),
+	OPTION_STRING("otlp-http", 0, "ADDRESS", A, otlp_http,
+		      "address of OTLP over HTTP (default 127.0.0.1:4318)"),
 	{},
 };
 
 const struct option serving_access_options[] = {
-	OPTION_STRING("tls-cert", 0, "FILE", A, cert, "certificate chain, PEM"),
-	OPTION_STRING("tls-key", 0, "FILE", A, key, "its key, PEM"),
-	OPTION_STRING("tls-ca", 0, "FILE", A, ca,
-		      "clients must show a certificate of this CA, PEM"),
+	OPTION_STRING("tls-cert", 0, "FILE", A, cert, "server certificate chain (PEM)"),
+	OPTION_STRING("tls-key", 0, "FILE", A, key, "private key of the server certificate (PEM)"),
+	OPTION_STRING("tls-ca", 0, "FILE", A, ca, "require client certificates of this CA (PEM)"),
 	OPTION_STRING("token-file", 0, "FILE", A, tokens,
-		      "clients must send a token: lines \"read|write|admin TOKEN\""),
+		      "require tokens, listed here in lines \"read|write|admin TOKEN\""),
 	OPTION_U64("max-request", 0, "MIB", A, max_request_mib, 1, 1024,
-		   "largest request, before and after decompression (64)"),
+		   "largest request, before and after decompression (default 64)"),
 	OPTION_U64("max-connections", 0, "N", A, connections, 1, 100000,
-		   "at one time, for each address (256)"),
+		   "simultaneous connections for each address (default 256)"),
 	OPTION_U64("timeout", 0, "SECONDS", A, timeout_s, 1, 3600,
-		   "of a connection on which nothing moves (30)"),
+		   "close a connection that is idle for this long (default 30)"),
 	{},
 };
 
 const struct option serving_cost_options[] = {
-	OPTION_STRING("currency", 0, "NAME", A, currency, "what prices are in (USD)"),
+	OPTION_STRING("currency", 0, "NAME", A, currency, "currency of prices (default USD)"),
 	OPTION_F64("core-hour-price", 0, "PRICE", A, core_hour, 0, 1e6,
-		   "of one CPU core for an hour (0.04)"),
+		   "price of one CPU core for an hour (default 0.04)"),
 	OPTION_F64("core-watts", 0, "WATTS", A, watts, 0, 1000,
-		   "what a core that works takes (3.5)"),
+		   "power of a busy core (default 3.5)"),
 	OPTION_F64("pue", 0, "FACTOR", A, pue, 1, 10,
-		   "what the data centre takes for each watt of it (1.5)"),
+		   "power usage effectiveness of the data centre (default 1.5)"),
 	OPTION_F64("co2-per-kwh", 0, "GRAMS", A, grams, 0, 10000,
-		   "of the power that it takes (450)"),
+		   "carbon intensity of the power (default 450)"),
 	{},
 };
 #undef A
@@ -88,7 +88,7 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 		    struct server_options *ret)
 {
 	if (!a->data_dir == !a->store)
-		return cli_error(2, "%s: needs --data-dir or --store, one of them", command);
+		return cli_error(2, "%s: give either --data-dir or --store", command);
 	ret->store = a->store ? a->store : a->data_dir;
 	ret->store_options.max_bytes = a->max_size_mib << 20;
 	ret->store_options.max_age_s = a->max_age_h * 3600;
@@ -112,8 +112,10 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 						 .max_bytes = a->symbols_mib << 20,
 						 .debuginfod_urls = a->debuginfod_urls};
 	if (a->debuginfod_urls && !ret->symbols.dir)
-		return cli_error(2, "%s: --debuginfod-urls needs --symbols-dir, to keep them there",
-				 command);
+		return cli_error(
+			2,
+			"%s: --debuginfod-urls requires --symbols-dir, which keeps the fetched files",
+			command);
 	return 0;
 }
 
@@ -137,6 +139,6 @@ int serving_changed(const struct serving_arguments *before, const struct serving
 	for (size_t i = 0; i < ARRAY_SIZE(tables); i++)
 		for (const struct option *o = tables[i]; o->name; o++)
 			if (!same_value(o, before, now))
-				log_warn("--%s stays as it is until the next start", o->name);
+				log_warn("--%s keeps its value until a restart", o->name);
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `server` and `up` have in common: where profiles are kept, and who may ask for them. */
+/* The options that `server` and `up` share: the store, the addresses, access. */
 #pragma once
 
 #include "base/str.h"
@@ -15,20 +15,20 @@ struct serving_arguments {
 		timeout_s;
 };
 
-/* For an initializer: what is not 0 when nothing is said. */
+/* Defaults that are not 0, for an initializer. */
 #define SERVING_DEFAULTS .core_hour = 0.04, .watts = 3.5, .pue = 1.5, .grams = 450
 
 extern const struct option serving_store_options[], serving_symbol_options[],
 	serving_listen_options[], serving_access_options[], serving_cost_options[];
 
 /*
- * Checks, and fills in what the arguments say; strings are borrowed from `a`, and from `own`. An
- * exit status; not 0 after a line to the user.
+ * Checks the arguments and fills in `ret`, whose strings are borrowed from `a` and `own`. Returns
+ * an exit status; not 0 after it printed an error.
  */
 int serving_options(const struct serving_arguments *a, const char *command, struct str *own,
 		    struct server_options *ret);
 /*
- * What is asked for now and can only be at the next start is told, a line each. 0, for all that
- * reads its configuration again.
+ * Logs a warning for each option that differs and takes effect only after a restart. Always 0: the
+ * return value suits agent_config.reread.
  */
 int serving_changed(const struct serving_arguments *before, const struct serving_arguments *now);

@@ -16,34 +16,41 @@
 #include "base/str.h"
 #include "cli/cli.h"
 
+#define TEXT_OF(n) #n
+#define TEXT(n) TEXT_OF(n)
+#define HZ_DEFAULTS                                                                                \
+	TEXT(SAMPLER_DEFAULT_HZ) " in record and top, " TEXT(AGENT_DEFAULT_HZ) " in agent and up"
+
 #define A struct session_arguments
 const struct option session_options[] = {
 	OPTION_U64("frequency", 'F', "HZ", A, hz, 1, SAMPLER_MAX_HZ,
-		   "samples a second on each CPU, 1 to 10000 (default 99)"),
+		   "samples per second on each CPU, at most " TEXT(
+			   SAMPLER_MAX_HZ) "\n(default " HZ_DEFAULTS ")"),
 	OPTION_STRING("event", 'e', "EVENT,...", A, events,
-		      "what to sample: cpu-clock (default), page-faults, context-switches,\n"
-		      "cycles, cache-misses, a tracepoint CATEGORY:NAME … (culprit-record(1))"),
+		      "events to sample: cpu-clock (default), page-faults, context-switches,\n"
+		      "cycles, cache-misses, a tracepoint CATEGORY:NAME ... (culprit-record(1))"),
 	OPTION_U64("count", 'c', "N", A, period, 1, 1ULL << 40,
-		   "a sample each N events, instead of a frequency"),
+		   "take a sample every N events, instead of at a frequency"),
 	OPTION_STRING("pid", 'p', "PID,...", A, pids, "only these processes"),
-	OPTION_STRING("comm", 0, "NAME,...", A, comms, "only processes of these names"),
+	OPTION_STRING("comm", 0, "NAME,...", A, comms, "only processes with these names"),
 	OPTION_STRING("cgroup", 0, "PATH,...", A, cgroups,
-		      "only these cgroups (v2) and those below"),
-	OPTION_STRING("uid", 0, "UID,...", A, uids, "only these users, by number or name"),
-	OPTION_FLAG("kernel-only", 0, A, kernel_only, "no user stacks"),
-	OPTION_FLAG("user-only", 0, A, user_only, "no kernel stacks"),
-	OPTION_FLAG("no-inline", 0, A, no_inline, "leave out functions that were inlined"),
+		      "only these cgroups (v2) and their descendants"),
+	OPTION_STRING("uid", 0, "UID,...", A, uids,
+		      "only processes of these users, by name or number"),
+	OPTION_FLAG("kernel-only", 0, A, kernel_only, "record no user stacks"),
+	OPTION_FLAG("user-only", 0, A, user_only, "record no kernel stacks"),
+	OPTION_FLAG("no-inline", 0, A, no_inline, "leave out inlined functions"),
 	OPTION_FLAG("runtime-frames", 0, A, runtime_frames,
-		    "show the loops of interpreters below the functions that they run"),
+		    "show the native frames of interpreters below the functions that they run"),
 	OPTION_U64("memory-limit", 0, "MB", A, memory_limit_mb, 8, 4096,
-		   "most memory: of record and top for unwind tables (default 256), of an agent\n"
-		   "in all (default 384)"),
-	OPTION_FLAG("verbose", 'v', A, verbose, "say more"),
+		   "memory limit: in record and top of the unwind tables (default 256), in\n"
+		   "agent and up of the whole agent (default 384)"),
+	OPTION_FLAG("verbose", 'v', A, verbose, "log debug messages to standard error"),
 	{},
 };
 #undef A
 
-/* The parts of a comma-separated list, which is cut up in place. */
+/* A comma-separated list, split in place. */
 struct list {
 	char *text; /* owned */
 	vec(const char *) items;
@@ -81,7 +88,7 @@ static int parse_pids(const struct list *l, u32 *ret)
 			return cli_error(2, "'%s' is not a process id", l->items.data[i]);
 		snprintf(path, sizeof(path), "/proc/%llu", pid);
 		if (access(path, F_OK) < 0)
-			return cli_error(1, "no process %llu; ps shows what runs", pid);
+			return cli_error(1, "there is no process %llu", pid);
 		ret[i] = (u32)pid;
 	}
 	return 0;
@@ -96,13 +103,13 @@ static int parse_uids(const struct list *l, u32 *ret)
 		if (pw)
 			uid = pw->pw_uid;
 		else if (str_to_u64(l->items.data[i], 10, &uid) < 0 || uid > ~0u)
-			return cli_error(2, "no user '%s'", l->items.data[i]);
+			return cli_error(2, "there is no user '%s'", l->items.data[i]);
 		ret[i] = (u32)uid;
 	}
 	return 0;
 }
 
-/* Each known binary keeps a file descriptor. */
+/* procman keeps a file descriptor for each binary that it knows. */
 static void raise_file_limit(void)
 {
 	struct rlimit r;
@@ -113,7 +120,7 @@ static void raise_file_limit(void)
 	}
 }
 
-/* Where names of functions are kept from run to run; "" when there is no place. */
+/* The symbol cache that runs share; "" when there is no place for it. */
 static void cache_dir(char *ret, size_t n)
 {
 	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -181,7 +188,7 @@ int session_init(const struct session_arguments *a, u32 follow, bool keep_times,
 	int r;
 
 	if (a->kernel_only && a->user_only)
-		return cli_error(2, "--kernel-only and --user-only leave nothing; give one");
+		return cli_error(2, "--kernel-only and --user-only exclude each other");
 	if (list_init(&names, a->events ? a->events : SAMPLER_DEFAULT_EVENT) < 0 ||
 	    list_init(&pids, a->pids) < 0 || list_init(&comms, a->comms) < 0 ||
 	    list_init(&cgroups, a->cgroups) < 0 || list_init(&uids, a->uids) < 0)
@@ -242,11 +249,12 @@ static bool same_text(const char *a, const char *b)
 
 bool session_same(const struct session_arguments *a, const struct session_arguments *b)
 {
-	return a->hz == b->hz && a->period == b->period && same_text(a->events, b->events) && same_text(a->pids, b->pids) &&
-	       same_text(a->comms, b->comms) && same_text(a->cgroups, b->cgroups) &&
-	       same_text(a->uids, b->uids) && a->memory_limit_mb == b->memory_limit_mb &&
-	       a->kernel_only == b->kernel_only && a->user_only == b->user_only &&
-	       a->no_inline == b->no_inline && a->runtime_frames == b->runtime_frames;
+	return a->hz == b->hz && a->period == b->period && same_text(a->events, b->events) &&
+	       same_text(a->pids, b->pids) && same_text(a->comms, b->comms) &&
+	       same_text(a->cgroups, b->cgroups) && same_text(a->uids, b->uids) &&
+	       a->memory_limit_mb == b->memory_limit_mb && a->kernel_only == b->kernel_only &&
+	       a->user_only == b->user_only && a->no_inline == b->no_inline &&
+	       a->runtime_frames == b->runtime_frames;
 }
 
 int session_profile(struct session *s, struct profile **ret)

@@ -9,21 +9,22 @@
 
 #define A struct view_arguments
 const struct option view_look_options[] = {
-	OPTION_FLAG("threads", 0, A, threads, "the thread's name below its process"),
-	OPTION_FLAG("pids", 0, A, pids, "processes apart: name-PID"),
+	OPTION_FLAG("threads", 0, A, threads, "show thread names below their process"),
+	OPTION_FLAG("pids", 0, A, pids, "show each process by itself, as name-PID"),
 	OPTION_FLAG("annotate", 0, A, annotate,
-		    "folded: mark inlined frames _[i] and JIT code _[j]"),
-	OPTION_FLAG("icicle", 0, A, icicle, "svg: the root on top"),
-	OPTION_STRING("title", 0, "TEXT", A, title, "heading of the output"),
+		    "folded: mark inlined frames _[i] and JIT, Java and JavaScript frames _[j]"),
+	OPTION_FLAG("icicle", 0, A, icicle, "svg: root at the top"),
+	OPTION_STRING("title", 0, "TEXT", A, title, "title of the output"),
 	{},
 };
 
 const struct option view_filter_options[] = {
 	OPTION_FLAG("kernel-only", 0, A, kernel_only,
-		    "kernel frames only; other samples end at their process"),
-	OPTION_FLAG("user-only", 0, A, user_only, "no kernel frames; their time is their caller's"),
+		    "show only kernel frames; samples without any end at their process"),
+	OPTION_FLAG("user-only", 0, A, user_only,
+		    "hide kernel frames; their time counts for their callers"),
 	OPTION_FLAG("no-inline", 0, A, no_inline,
-		    "no inlined frames; their time is their caller's"),
+		    "hide inlined frames; their time counts for their callers"),
 	{},
 };
 #undef A
@@ -31,8 +32,7 @@ const struct option view_filter_options[] = {
 int view_apply(struct view_arguments *a, const char *command, struct profile_write_options *o)
 {
 	if (a->kernel_only && a->user_only) {
-		(void)cli_error(2, "%s: --kernel-only and --user-only leave nothing; use one",
-				command);
+		(void)cli_error(2, "%s: --kernel-only and --user-only exclude each other", command);
 		return -EINVAL;
 	}
 	memset(a->drop_kinds, 0, sizeof(a->drop_kinds));
@@ -63,7 +63,7 @@ static int pick_type(struct profile *p, const char *command, const char *path, c
 		}
 		str_printf(&names, "%s%s", i ? ", " : "", name);
 	}
-	return cli_error(-1, "%s: %s has no values of type '%s'; it has: %s", command, path, type,
+	return cli_error(-1, "%s: %s has no sample type '%s'; it has: %s", command, path, type,
 			 str_get(&names));
 }
 
@@ -83,8 +83,8 @@ int view_read(const char *command, char *const *paths, int n, const char *format
 		if (!all)
 			all = take_ptr(p);
 		else if (profile_merge(all, p, &d) < 0)
-			return cli_error(-1, "%s: %s does not fit the files before it: %s", command,
-					 paths[i], d.text);
+			return cli_error(-1, "%s: cannot add %s to the files before it: %s",
+					 command, paths[i], d.text);
 	}
 	*ret = take_ptr(all);
 	return 0;

@@ -13,7 +13,7 @@ def test_wrong_command_is_one_line_that_says_what_to_do(run):
     done = run("recrod")
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr == "culprit: no command 'recrod'; culprit --help lists them\n"
+    assert done.stderr == "culprit: unknown command 'recrod'; see culprit --help\n"
 
 
 def test_version(run):

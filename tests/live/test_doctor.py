@@ -95,6 +95,6 @@ def test_without_btf_it_is_refused_and_says_what_to_do(culprit_plain, tmp_path):
 def test_wrong_arguments(run):
     done = run("doctor", "everything")
     assert done.returncode == 2
-    assert done.stderr == "culprit: doctor takes no 'everything'; see culprit doctor --help\n"
+    assert done.stderr == "culprit: doctor: unexpected argument 'everything'; see culprit doctor --help\n"
     assert run("doctor", "--no-such").returncode == 2
     assert run("doctor", "--help").stdout.startswith("usage: culprit doctor")

@@ -220,10 +220,10 @@ def test_an_agent_sends_to_a_server(culprit, programs, tmp_path, way):
 
 
 @pytest.mark.parametrize("args, says", [
-    (["agent"], "agent: where to? give --collection-agent or --export"),
+    (["agent"], "agent: no destination; give --collection-agent or --export"),
     (["agent", "--export", "carrier-pigeon://x"], "carrier-pigeon"),
-    (["up", "file"], "up takes no 'file'; culprit up --help"),
-    (["up", "--data-dir", "x", "--store", "y"], "needs --data-dir or --store, one of them"),
+    (["up", "file"], "up: unexpected argument 'file'; see culprit up --help"),
+    (["up", "--data-dir", "x", "--store", "y"], "give either --data-dir or --store"),
     (["up", "--data-dir", "/proc/nowhere"], "/proc/nowhere"),
     (["up", "--data-dir", "/tmp", "--listen", "0.0.0.0:0"], "token"),
 ])

@@ -433,11 +433,11 @@ def test_command_errors(serve, symbols, program, tmp_path):
         f.write("int main(void) { return 0; }\n")
     subprocess.run(["gcc", "-Wl,--build-id=none", "-o", bare, tmp_path / "x.c"], check=True, timeout=60)
     for args, status, want in (
-            (["push"], 2, "of what"), ([], 2, "push FILE"), (["pull"], 2, "push FILE"),
+            (["push"], 2, "nothing to push"), ([], 2, "push FILE"), (["pull"], 2, "push FILE"),
             (["push", "/nonexistent"], 1, "cannot read /nonexistent"),
             (["push", text], 1, "not an ELF file"), (["push", bare], 1, "has no build-id"),
             (["push", program.path], 1, "is stripped"), (["push", "--pid", "0"], 2, "not a process id"),
-            (["push", "--pid", "2147483647"], 1, "there is none"),
+            (["push", "--pid", "2147483647"], 1, "no such process"),
             (["push", program.debug], 1, "a token"), (["push", "--token-file", token, program.debug], 1, "may not"),
             (["push", "--token-file", "/nonexistent", program.debug], 1, "cannot read a token"),
             (["list"], 1, "a token"), (["list", "--token-file", token, "--from", "yesterday"], 1, "from")):

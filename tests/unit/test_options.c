@@ -98,9 +98,9 @@ Test(options, mistakes_are_told_in_one_line)
 	static const struct {
 		const char *word, *second, *says;
 	} cases[] = {
-		{"--nope=1", NULL, "try: no option --nope; culprit try --help lists them"},
-		{"-x", NULL, "try: no option -x; culprit try --help lists them"},
-		{"--output", NULL, "try: --output needs a value: --output FILE"},
+		{"--nope=1", NULL, "try: unknown option --nope; see culprit try --help"},
+		{"-x", NULL, "try: unknown option -x; see culprit try --help"},
+		{"--output", NULL, "try: --output requires a value: --output FILE"},
 		{"--all=yes", NULL, "try: --all takes no value"},
 		{"-F", "0", "try: --frequency takes a whole number from 1 to 10000, not '0'"},
 		{"-F", "10001",
@@ -140,7 +140,7 @@ Test(options, help_comes_from_the_table, .init = cr_redirect_stdout)
 				"  -F, --frequency HZ        how often\n"
 				"                            and more\n"
 				"  -d, --duration SEC        how long\n"
-				"  -h, --help                this text\n");
+				"  -h, --help                print this help\n");
 }
 
 static int configured(struct arguments *a, const char *file, char **argv)
@@ -195,9 +195,9 @@ Test(options, what_is_wrong_in_a_file_is_said_with_its_line, .init = in_a_folder
 	} cases[] = {
 		{"\nfrequency = fast\n",
 		 "try.conf:2: --frequency takes a whole number from 1 to 10000, not 'fast'"},
-		{"all = perhaps\n", "try.conf:1: all is yes or no, not 'perhaps'"},
-		{"colour = red\n", "try.conf:1: no option colour; culprit try --help lists them"},
-		{"frequency 3\n", "try.conf:1: a line is \"name = value\", not 'frequency 3'"},
+		{"all = perhaps\n", "try.conf:1: all must be yes or no, not 'perhaps'"},
+		{"colour = red\n", "try.conf:1: unknown option colour; see culprit try --help"},
+		{"frequency 3\n", "try.conf:1: expected \"name = value\", not 'frequency 3'"},
 	};
 	struct arguments a = {};
 
