@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fixtures of the live tests, and where runtimes are looked for.
+"""The fixtures of the live tests, and the place of runtimes that the system does not have.
 
-Runtimes that the system does not have are taken from ~/.cache/culprit-runtimes, where each is one
-folder, and never from the tree; what is not there is skipped, with the reason.
+Such runtimes are in ~/.cache/culprit-runtimes, one folder each, and never in the tree. The tests of a
+runtime that is missing are skipped, with the reason.
 """
 import hashlib
 import json
 import os
+import subprocess
 import sys
 import time
 
@@ -22,11 +23,12 @@ culprit_plain = _live.culprit_plain
 run = _live.run
 
 
-# ---- what the tests said, for the README's table (tools/runtime-table) ----
+# ---- the results of the tests, for tools/runtime-table ----
 #
-# One line of JSON for each test, appended when it is done: runs that are stopped keep what they
-# have, and several can go on at once. CULPRIT_RESUME=1 leaves out what this build has passed,
-# and what a test itself found not to be for the version (a skip before it begins may be mended).
+# Each test appends a line of JSON when it ends, so that an interrupted run keeps its results and several
+# runs can go on at once. CULPRIT_RESUME=1 leaves out the tests that this build has passed, and those that
+# skipped themselves because they do not apply to the version. A skip by a fixture runs again, because
+# what the fixture missed may have been installed.
 
 RESULTS = os.path.join(TOP, "tests/artefacts/runtimes.jsonl")
 
@@ -39,7 +41,13 @@ def _build():
         return hashlib.sha1(f.read()).hexdigest()[:12]
 
 
-BUILD = _build() # of when the tests began
+def _commit():
+    done = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=TOP,
+                          capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+BUILD, COMMIT = _build(), _commit() # when the tests started
 _setup = {} # test → seconds, of fixtures
 
 
@@ -79,7 +87,7 @@ def pytest_runtest_logreport(report):
     parameters = report.nodeid.rpartition("[")[2].rstrip("]") if "[" in report.nodeid else ""
     line = {"runtime": _runtime(report.nodeid), "version": parameters.split("-")[0],
             "test": _test(report.nodeid), "outcome": report.outcome, "when": report.when,
-            "build": BUILD, "at": round(time.time()),
+            "build": BUILD, "commit": COMMIT, "at": round(time.time()),
             "seconds": round(report.duration + _setup.get(report.nodeid, 0), 1),
             "said": (report.capstdout if report.outcome != "skipped"
                      else str(report.longrepr[-1]))[-2000:]}
