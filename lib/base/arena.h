@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that is given back all at once, and never more of it than a limit: for what is built
- * from foreign bytes, where a few of them may ask for a lot.
+ * An allocator with a limit that frees everything at once. Decoders of foreign bytes use it,
+ * because a few bytes of input may ask for much memory. No lock: one thread at a time.
  */
 #pragma once
 
@@ -12,7 +12,7 @@ struct arena_chunk;
 struct arena {
 	struct arena_chunk *chunks; /* owned */
 	size_t left;		    /* in the first chunk */
-	u64 used, limit;	    /* bytes asked of malloc */
+	u64 used, limit;	    /* bytes allocated with malloc() */
 };
 
 #define ARENA_INIT(limit_bytes)                                                                    \
@@ -20,9 +20,10 @@ struct arena {
 		.limit = (limit_bytes)                                                             \
 	}
 
-/* Aligned for any type, content not set; NULL past the limit or when out of memory. */
+/* n bytes aligned for any type, not initialized; NULL above the limit or out of memory. */
 void *arena_alloc(struct arena *a, size_t n);
-/* As above, zeroed, with the multiplication checked. */
+/* n * size zeroed bytes, checked for overflow. */
 void *arena_calloc(struct arena *a, size_t n, size_t size);
+/* Frees all allocations. */
 void arena_deinit(struct arena *a);
 #define _cleanup_arena_ __attribute__((cleanup(arena_deinit)))

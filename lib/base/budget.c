@@ -11,7 +11,7 @@
 #include "base/thread.h"
 
 #define WAIT_NS 2000000000ULL
-#define TRIM_NS 200000000ULL /* it takes some ms */
+#define TRIM_NS 200000000ULL /* malloc_trim() takes some ms */
 
 void budget_init(struct budget *b, u64 limit_bytes)
 {
@@ -65,8 +65,8 @@ bool budget_is_over(const struct budget *b, u32 percent)
 }
 
 /*
- * Under the lock. What others have reserved and already taken counts twice. Some is left for those
- * who need little and do not ask.
+ * The caller holds the lock. Memory that is both reserved and already allocated counts twice. An
+ * eighth of the limit is left for small allocations, which reserve nothing.
  */
 static bool has_room(const struct budget *b, u64 bytes)
 {
@@ -85,7 +85,7 @@ bool budget_begin(struct budget *b, u64 bytes)
 	pthread_mutex_lock(&b->lock);
 	room = has_room(b, bytes);
 	if (!room && now - b->trimmed_ns > TRIM_NS) {
-		/* What was freed may not have been given back. */
+		/* malloc() may hold freed memory that the system does not have back. */
 		(void)malloc_trim(0);
 		b->trimmed_ns = clock_ns(CLOCK_MONOTONIC);
 		room = has_room(b, bytes);
@@ -105,7 +105,7 @@ void budget_end(struct budget *b, u64 bytes)
 	if (!b)
 		return;
 	pthread_mutex_lock(&b->lock);
-	/* Nothing was reserved where there was no limit yet. */
+	/* budget_begin() reserves nothing while there is no limit. */
 	b->reserved -= MIN(bytes, b->reserved);
 	pthread_cond_broadcast(&b->freed);
 	pthread_mutex_unlock(&b->lock);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bounded reading of foreign bytes. A buf is a window on memory that it does not own; every
- * buf_x() checks the bound first, and on failure returns false, does not advance and leaves
- * `ret_x` untouched. Byte order is little endian unless `swap` is set.
+ * Bounded reading of foreign bytes. A buf is a window on memory that it does not own. Every buf_x()
+ * checks the bounds first; on failure it returns false, does not advance, and leaves `ret_x`
+ * untouched. Byte order is little-endian unless `swap` is set.
  */
 #pragma once
 
@@ -34,7 +34,7 @@ static inline bool buf_skip(struct buf *b, u64 n)
 	return true;
 }
 
-/* Cuts the next n bytes off into their own buf. */
+/* Moves past the next n bytes and returns them as a buf of their own. */
 static inline bool buf_take(struct buf *b, u64 n, struct buf *ret_part)
 {
 	if (n > buf_left(b))
@@ -61,8 +61,8 @@ DEFINE_BUF_READ(32, __builtin_bswap32)
 DEFINE_BUF_READ(64, __builtin_bswap64)
 #undef DEFINE_BUF_READ
 
-/* LEB128; bits past 64 are a failure, as is a missing end. */
+/* Reads LEB128. Fails if the value has more than 64 bits or does not end in the window. */
 bool buf_uleb(struct buf *b, u64 *ret_value);
 bool buf_sleb(struct buf *b, s64 *ret_value);
-/* A NUL-terminated string inside the window; borrowed, the NUL is consumed. */
+/* Reads a NUL-terminated string inside the window, and its NUL. The string is borrowed. */
 bool buf_cstr(struct buf *b, const char **ret_text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a human must read when a file, an option or a query is wrong: the place and one line that
- * says what to do. Functions that take one fill it on failure only; NULL means nobody reads it.
+ * An error message for people: the place and one line that says what is wrong with a file, an
+ * option or a query. Functions fill a diag only on failure; they accept NULL.
  */
 #pragma once
 
@@ -11,5 +11,5 @@ struct diag {
 	char text[256];
 };
 
-/* Fills the diag (the first error wins) and returns `error`, so that a parser can return it. */
+/* Sets the text unless an earlier error has set it. Returns `error`. */
 int diag_set(struct diag *d, int error, const char *fmt, ...) CULPRIT_PRINTF(3, 4);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One line to standard error. Libraries log at debug only; whoever handles an error logs it, once.
- * Each call site prints at most ten lines a second; what was suppressed is told with the next.
+ * Logging, one line to standard error. Libraries log at debug level only; the code that handles an
+ * error logs it, once. Each call site prints at most ten lines a second; the next line reports how
+ * many were suppressed. Any thread.
  */
 #pragma once
 
@@ -16,7 +17,7 @@ struct log_site {
 
 void log_set_level(enum log_level level);
 bool log_enabled(enum log_level level);
-/* Called before each line, so that a progress display can get out of the way. NULL to remove. */
+/* Sets a function that is called before each line, to clear a progress display. NULL removes it. */
 void log_set_hook(void (*hook)(void *arg), void *arg);
 void log_write(struct log_site *site, enum log_level level, const char *fmt, ...)
 	CULPRIT_PRINTF(3, 4);

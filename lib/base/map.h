@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two hash tables, open addressing with linear probing, grown at 3/4.
+ * Two hash tables with open addressing and linear probing, which grow at a load of 3/4. No lock.
  *
  * struct map: u64 key → u64 value. Any key but MAP_EMPTY_KEY and MAP_GONE_KEY (the two largest).
  * struct strtab: interned byte strings → dense ids from 0; id 0 is always "". Strings are
@@ -21,17 +21,17 @@ struct map_slot {
 struct map {
 	struct map_slot *slots; /* owned */
 	size_t cap;		/* a power of two, or 0 */
-	size_t n;		/* live */
-	size_t used;		/* live and gone */
+	size_t n;		/* entries */
+	size_t used;		/* entries and deleted entries */
 };
 
 void map_deinit(struct map *m);
 void map_clear(struct map *m);
-/* The value of a key, or NULL; borrowed until the next put. */
+/* The value of a key, or NULL; borrowed until the next map_put(). */
 u64 *map_get(const struct map *m, u64 key);
-/* Sets or replaces; 0 or -ENOMEM. */
+/* Adds a key or replaces its value. 0 or -ENOMEM. */
 int map_put(struct map *m, u64 key, u64 value);
-/* True when the key was there; its value through ret_value unless that is NULL. */
+/* Deletes a key. Returns whether it existed; ret_value, unless NULL, receives its value. */
 bool map_del(struct map *m, u64 key, u64 *ret_value);
 #define map_foreach(m, it)                                                                         \
 	for (struct map_slot *it = (m)->slots, *it##_end_ = it ? it + (m)->cap : it;               \
@@ -50,9 +50,9 @@ struct strtab {
 
 int strtab_init(struct strtab *t);
 void strtab_deinit(struct strtab *t);
-/* The id of the string, added if new; -ENOMEM or -E2BIG (2 GiB in all) when it cannot be. */
+/* The id of the string, which is added if new. -ENOMEM, -E2BIG (2 GiB in all). */
 int strtab_add(struct strtab *t, const char *s, size_t n, u32 *ret_id);
-/* Borrowed until the next add. An id that was never given reads "". */
+/* The string of an id, borrowed until the next add; "" for an unknown id. */
 const char *strtab_get(const struct strtab *t, u32 id);
 
 /* A fast 64-bit hash (XXH3). */

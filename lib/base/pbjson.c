@@ -124,7 +124,7 @@ static int base64_digit(char c)
 	return c == '/' || c == '_' ? 63 : -1;
 }
 
-/* Both alphabets, with padding or without, as the mapping says. */
+/* Base64 in either alphabet, with or without padding, as the mapping allows. */
 static int read_bytes(struct json_reader *r, const ProtobufCFieldDescriptor *f, json_t *j,
 		      ProtobufCBinaryData *ret)
 {
@@ -368,7 +368,7 @@ static void write_bytes(const ProtobufCBinaryData *b, struct str *out)
 	str_putc(out, '"');
 }
 
-/* As it is, unlike what is shown to people; but always UTF-8, as JSON must be. */
+/* The text unchanged, unlike text_append_json(), but always valid UTF-8, as JSON requires. */
 static void write_text(const char *s, struct str *out)
 {
 	size_t left = strlen(s);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Protocol buffers' JSON, for any message that protobuf-c has a descriptor of. What is read is
- * foreign: memory comes from an arena with a limit, depth is bounded, unknown fields are passed
- * over as the mapping asks for.
+ * The JSON mapping of protocol buffers, for any message that has a protobuf-c descriptor. Input is
+ * foreign: memory comes from an arena with a limit, depth is bounded, and unknown fields are
+ * skipped, as the mapping requires. Any thread.
  */
 #pragma once
 
@@ -12,11 +12,14 @@
 #include "base/diag.h"
 #include "base/str.h"
 
-/* A message from its JSON or its bytes; in the arena, with all that it points to. */
+/*
+ * Reads a message from JSON or from bytes. The message and all that it points to are in the arena.
+ * -EBADMSG or -E2BIG for bad input, -ENOMEM above the arena's limit.
+ */
 int pbjson_read(const ProtobufCMessageDescriptor *d, const char *text, size_t n, struct arena *a,
 		ProtobufCMessage **ret, struct diag *reterr_diag);
 int pbjson_unpack(const ProtobufCMessageDescriptor *d, const u8 *data, size_t n, struct arena *a,
 		  ProtobufCMessage **ret, struct diag *reterr_diag);
-/* Fields that have their default are left out. */
+/* Appends the message as JSON or as bytes. Fields with their default value are left out. */
 void pbjson_write(const ProtobufCMessage *m, struct str *out);
 int pbjson_pack(const ProtobufCMessage *m, struct str *out);

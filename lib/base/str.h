@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A growable byte string. `data` is NUL-terminated whenever it is not NULL; `n` does not count the
- * NUL. A failed append sets `failed` and leaves the content as it was, so that a writer may append
- * many times and look once at the end.
+ * NUL. A failed append sets `failed` and leaves the content unchanged, so that a writer may append
+ * many times and check once at the end. Appends return 0 or -ENOMEM. No lock.
  */
 #pragma once
 
@@ -18,13 +18,14 @@ struct str {
 };
 
 void str_deinit(struct str *s);
+/* Empties the string and keeps its memory. */
 void str_clear(struct str *s);
 int str_append(struct str *s, const void *bytes, size_t n);
 int str_puts(struct str *s, const char *text);
 int str_putc(struct str *s, char c);
 int str_printf(struct str *s, const char *fmt, ...) CULPRIT_PRINTF(2, 3);
 int str_vprintf(struct str *s, const char *fmt, va_list ap) CULPRIT_PRINTF(2, 0);
-/* The content as a C string, never NULL; borrowed until the next change. */
+/* The content as a C string, never NULL; borrowed until the string changes. */
 const char *str_get(const struct str *s);
 
 static inline void cleanup_str(struct str *s)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names come from binaries, processes and files that nobody vouches for; here they become text. */
+/*
+ * Names come from binaries, processes and files that are not trusted; these functions make them
+ * safe to show.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -35,7 +38,10 @@ size_t text_decode(const char *s, size_t n, u32 *ret_code_point)
 	return len;
 }
 
-/* Also what XML forbids, and what makes a terminal or a browser show another text than there is. */
+/*
+ * Control characters, characters that XML forbids, and those that make a terminal or a browser show
+ * a text other than the one given.
+ */
 static bool is_control(u32 c)
 {
 	return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029 ||
@@ -62,7 +68,7 @@ static size_t append_next(struct str *out, const char *s, size_t n, u32 *ret_cod
 	return len;
 }
 
-/* Takes the spaces off both ends of what was appended from `begin` on. */
+/* Removes spaces at both ends of the text that was appended from `begin` on. */
 static void trim_from(struct str *out, size_t begin)
 {
 	size_t spaces = 0;
@@ -169,7 +175,7 @@ void text_append_cut(struct str *out, const char *s, size_t columns)
 		str_append(out, text, bytes_of(text, columns));
 		return;
 	}
-	/* The end of a name says more than its middle, the beginning more than both. */
+	/* The start of a name matters most, then its end, then its middle. */
 	head = (columns - 2) * 2 / 3;
 	str_append(out, text, bytes_of(text, head));
 	str_puts(out, "..");

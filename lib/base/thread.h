@@ -5,9 +5,9 @@
 
 #include "base/types.h"
 
-/* Signals are for the thread that made it; name: 15 bytes at most. Negative errno. */
+/* Starts a thread that blocks all signals. `name` has at most 15 bytes. Negative errno. */
 int thread_start(pthread_t *ret, const char *name, void *(*fn)(void *arg), void *arg);
-/* A lock, and a condition that waits by CLOCK_MONOTONIC. */
+/* Initializes a lock, and a condition whose timeouts are of CLOCK_MONOTONIC. */
 void thread_sync_init(pthread_mutex_t *lock, pthread_cond_t *wake);
-/* Waits for the signal, at most so long; false: it did not come. Under the lock. */
+/* Waits for the condition; the caller holds the lock. Returns false after the timeout. */
 bool thread_wait(pthread_cond_t *wake, pthread_mutex_t *lock, u64 timeout_ns);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rows of the vocabularies in abi/tbl. Everything is static; an id that is not in its table
- * gives a row whose name is "?". Callers print these texts; they do not repeat them.
+ * The rows of the vocabularies in abi/tbl. Everything is static; an id outside of its table gives a
+ * row with the name "?". Callers print these texts and do not repeat them. Any thread.
  */
 #pragma once
 
@@ -47,7 +47,7 @@ const struct vocab_sample_type *vocab_sample_type(unsigned int type);
 const struct vocab_export_drop *vocab_export_drop(unsigned int drop);
 
 /*
- * The type of this name and unit; of several the first in the table, unless `profile` (NULL: any)
- * says which. SAMPLE_TYPE_N when the table has none.
+ * The type with this name and unit. If there are several: the one of the group `profile`, or with
+ * NULL the first in the table. SAMPLE_TYPE_N when the table has none.
  */
 enum sample_type vocab_find_sample_type(const char *profile, const char *name, const char *unit);

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 
-/* First in, first out. */
+/* A queue of jobs. */
 struct jobs {
 	struct worker_job *first, **end;
 	u32 n;
@@ -57,7 +57,7 @@ static struct worker_job *jobs_take(struct jobs *q)
 	return job;
 }
 
-/* Of the first n urgencies. */
+/* Whether a job of the first n urgencies waits. */
 static bool any_asked(const struct worker *w, u32 n)
 {
 	for (u32 i = 0; i < n; i++)
@@ -85,7 +85,7 @@ static void give(struct worker *w, struct worker_job *job)
 		(void)!write(w->event_fd, &one, sizeof(one));
 }
 
-/* Until something more urgent comes. */
+/* Waits, or until a more urgent job is queued. */
 static void rest(struct worker *w, u64 ns)
 {
 	while (!w->stop && w->gentle && !any_asked(w, WORKER_URGENCIES - 1) &&
@@ -129,12 +129,15 @@ void worker_ask(struct worker *w, struct worker_job *job, u32 urgency)
 	pthread_mutex_lock(&w->lock);
 	jobs_add(&w->asked[urgency], job);
 	pthread_mutex_unlock(&w->lock);
-	/* Now, as the worker may take our CPU when it wakes, and would then want the lock. */
+	/*
+	 * After the unlock: the worker may preempt this thread when it wakes, and would then wait
+	 * for the lock.
+	 */
 	pthread_cond_signal(&w->to_worker);
 	w->n_jobs++;
 }
 
-/* All that is done at once, so that the lock is held for a few words. */
+/* Takes all finished jobs at once, so that the lock is held briefly. */
 static void fetch(struct worker *w, bool wait)
 {
 	u64 n;

@@ -4,8 +4,9 @@
  *
  *	7f1c2a000000-7f1c2a021000 r-xp 00001000 fd:01 1311 [blanks] /usr/lib/libc.so.6 (deleted)
  *
- * The reader fills one buffer, hands on its complete lines and moves the rest of the last to the
- * front. Only a line that fills the whole buffer makes it grow, up to PROC_MAX_LINE.
+ * The reader fills a buffer, passes its complete lines to the callback, and moves the incomplete
+ * rest to the start of the buffer. The buffer grows only for a line that fills all of it, up to
+ * PROC_MAX_LINE.
  */
 #include "proc/proc.h"
 
@@ -62,7 +63,7 @@ static bool take_prot(struct cursor *c, u32 *ret_prot)
 	return true;
 }
 
-/* The kernel writes a newline in a name as \012, and nothing else in that way. */
+/* The kernel writes a newline in a name as \012 and escapes nothing else. */
 static char *unescape(char *s, char *end)
 {
 	char *out = memchr(s, '\\', (size_t)(end - s));
@@ -80,7 +81,7 @@ static char *unescape(char *s, char *end)
 	return out;
 }
 
-/* Start, end and protection, which say whether the rest of the line is worth reading. */
+/* Parses start, end and protection, which decide whether the rest of the line is needed. */
 static bool take_head(struct cursor *c, struct proc_mapping *m)
 {
 	return take_number(c, 16, '-', &m->start) && take_number(c, 16, ' ', &m->end) &&
@@ -133,7 +134,7 @@ struct reader {
 	char *buffer; /* owned; one byte more than cap, for the NUL of a last line */
 	size_t cap;
 	size_t n;
-	bool skipping; /* in the cut part of a line that is too long */
+	bool skipping; /* skipping the rest of a line that was too long */
 	u32 flags;
 	proc_mapping_fn *fn;
 	void *arg;
@@ -153,7 +154,7 @@ static int reader_line(struct reader *rd, char *line, size_t n)
 	return rd->fn(rd->arg, &m);
 }
 
-/* Hands on the complete lines of the buffer and keeps the rest. */
+/* Passes the complete lines of the buffer to the callback and keeps the rest. */
 static int reader_lines(struct reader *rd)
 {
 	char *pos = rd->buffer, *end = rd->buffer + rd->n, *nl;
@@ -174,7 +175,7 @@ static int reader_lines(struct reader *rd)
 	return 0;
 }
 
-/* The buffer holds one unfinished line: makes room, or gives the line up. */
+/* The buffer holds one incomplete line: grows the buffer, or cuts the line. */
 static int reader_room(struct reader *rd)
 {
 	char *p;

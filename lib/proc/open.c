@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening what a process has mapped, without falling for what it has put there.
+ * Opens the files that a process has mapped, without being blocked or deceived by the process.
  *
  *	candidate (O_PATH) ─→ statx: regular? the mapping's inode? ─→ open through /proc/self/fd
  *
- * Opening with O_PATH asks nothing of the file, so that neither a FIFO nor a device nor a file
- * lease can hold us. statx with AT_STATX_DONT_SYNC is answered from the inode at hand, without a
- * word to a network or FUSE server.
+ * Opening with O_PATH does not access the file, so that neither a FIFO nor a device nor a file
+ * lease can block. statx with AT_STATX_DONT_SYNC answers from the cached inode, without a request
+ * to a network or FUSE server.
  */
 #include "proc/proc.h"
 
@@ -29,9 +29,9 @@
 #define BTRFS_MAGIC 0x9123683e
 
 /*
- * Is it FUSE that holds this device? Said by the mount table of the process, not by the file, since
- * a FUSE server may take for ever to answer. Only devices without a number of their own can be.
- * (fuseblk has one; its servers are started by root.)
+ * Whether this device is a FUSE file system, according to the process's mount table; a FUSE server
+ * may never answer a query about the file itself. Only devices with major number 0 can be FUSE.
+ * (fuseblk has a real device; its servers are started by root.)
  */
 static bool on_fuse(u32 pid, u32 dev_major, u32 dev_minor)
 {
@@ -80,8 +80,8 @@ static int open_path(int root, const char *path, u64 resolve)
 }
 
 /*
- * In a target's root the walk may only use what the kernel has at hand: anything else could be a
- * mount whose server does not answer. The path of a file that is mapped now is at hand.
+ * In the process's root the lookup may only use cached entries: anything else could be on a mount
+ * whose server does not answer. The path of a mapped file is cached.
  */
 static int open_candidate(u32 pid, const struct proc_mapping *m, enum proc_file_origin origin)
 {
@@ -108,7 +108,7 @@ static int open_candidate(u32 pid, const struct proc_mapping *m, enum proc_file_
 	fd = open_path(root, m->path, RESOLVE_CACHED);
 	if (fd == -EINVAL)
 		return open_path(root, m->path, 0);
-	/* tmpfs does not remember that there is no such file. */
+	/* tmpfs has no negative cache entries. */
 	return fd == -EAGAIN ? -ENOENT : fd;
 }
 
@@ -177,9 +177,9 @@ static bool has_name_of(int fd, const struct proc_mapping *m)
 }
 
 /*
- * What is mapped there now may be another file than what was mapped there when the kernel told of
- * it: a library that took the place of one that was unloaded. Of a file on overlayfs the kernel
- * tells another inode than statx does, if its layers are on several filesystems.
+ * The file that is mapped there now may differ from the one that the kernel reported: a library may
+ * have taken the place of an unloaded one. For a file on overlayfs whose layers are on several file
+ * systems, maps and statx report different inodes.
  */
 static bool is_still_mapped(int fd, const struct statx *st, const struct proc_mapping *m)
 {
@@ -214,7 +214,7 @@ static int open_checked(int path_fd, const struct proc_mapping *m, enum proc_fil
 	return 0;
 }
 
-/* The error that tells most, of two ways that failed. */
+/* The more informative of the errors of two attempts. */
 static int worse(int a, int b)
 {
 	return a == -ENOENT || a == -ESRCH || (a == -ESTALE && b == -ENXIO) ? b : a;
@@ -233,7 +233,7 @@ int proc_open_mapped_file(u32 pid, const struct proc_mapping *m, struct proc_fil
 
 		if (r == 0)
 			return 0;
-		/* The mapped file itself was seen: nothing else can be better. */
+		/* This was the mapped file itself: other ways cannot do better. */
 		if (origin == PROC_FILE_MAP_FILES && path_fd >= 0 && r != -ESTALE)
 			return r;
 		error = worse(error, r);

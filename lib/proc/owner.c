@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose a process is: what its cgroup, environment and executable say. */
+/* The owner of a process: what its cgroup, environment and executable say. */
 #include "proc/proc.h"
 
 #include <ctype.h>
@@ -21,8 +21,8 @@ static size_t hex_digits(const char *s, size_t n)
 }
 
 /*
- * An id at the end of a path component: alone, or behind what made it ("docker-ID.scope",
- * "cri-containerd-ID.scope", "crio-ID", "libpod-ID.scope").
+ * Finds an id at the end of a path component: alone, or after the engine's prefix
+ * ("docker-ID.scope", "cri-containerd-ID.scope", "crio-ID", "libpod-ID.scope").
  */
 static bool find_container(const char *s, size_t n, struct proc_cgroup_owner *ret)
 {
@@ -83,7 +83,7 @@ static void find_unit(const char *s, size_t n, struct proc_cgroup_owner *ret)
 
 	if (n <= m || memcmp(s + n - m, ending, m) != 0 || n - m >= sizeof(ret->unit))
 		return;
-	/* A login session's is the user's manager's, whatever runs in it. */
+	/* Everything in a login session belongs to the user's manager. */
 	if (n > 5 && !memcmp(s, "user@", 5))
 		return;
 	memcpy(ret->unit, s, n - m);
@@ -93,7 +93,7 @@ static void find_unit(const char *s, size_t n, struct proc_cgroup_owner *ret)
 void proc_cgroup_describe(const char *path, struct proc_cgroup_owner *ret)
 {
 	*ret = (struct proc_cgroup_owner){};
-	/* From the root on: what is nearer to the process counts. */
+	/* From the root down: the component nearest to the process counts. */
 	while (*path) {
 		size_t n = strcspn(path, "/");
 
@@ -116,7 +116,7 @@ void proc_environ_parse(const char *text, size_t n_text, const char *const *name
 		for (size_t i = 0; i < n; i++) {
 			size_t m = strlen(names[i]);
 
-			/* Of two of a name the first counts, as for getenv(). */
+			/* If a name occurs twice the first value counts, as for getenv(). */
 			if ((size_t)(stop - text) > m && text[m] == '=' &&
 			    !memcmp(text, names[i], m) && !ret_values[i].n)
 				(void)str_append(&ret_values[i], text + m + 1,

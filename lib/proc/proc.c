@@ -18,7 +18,7 @@
 
 DEFINE_CLEANUP(closedir, DIR *, closedir)
 
-/* Reads a small file whole; what does not fit is cut. */
+/* Reads a small file; a longer one is cut. */
 static int read_text(const char *name, char *text, size_t cap, size_t *ret_n)
 {
 	_cleanup_close_ int fd = open(name, O_RDONLY | O_CLOEXEC);
@@ -54,7 +54,9 @@ u32 proc_ticks_per_s(void)
 	return (u32)sysconf(_SC_CLK_TCK);
 }
 
-/* A decimal number, cut off at 64 bits; a leading '-' reads as 0. Moves on behind it. */
+/*
+ * Reads a decimal number, saturated at 64 bits; a leading '-' reads as 0. Advances past the number.
+ */
 static u64 scan_u64(const char **p, const char *end)
 {
 	bool negative = *p < end && **p == '-';
@@ -94,7 +96,7 @@ static void stat_field(struct proc_stat *s, int field, u64 v)
 		s->start_ticks = v;
 		break;
 	case STAT_STARTSTACK:
-		/* Who may not ptrace the process is told 0 or 1. */
+		/* Without the right to ptrace the process the kernel shows 0 or 1. */
 		s->start_stack = v > 1 ? v : 0;
 		break;
 	}
@@ -108,7 +110,7 @@ int proc_stat_parse(const char *text, size_t n, struct proc_stat *ret)
 	size_t comm_n;
 	int field;
 
-	/* The name may hold blanks and parentheses; the numbers behind it cannot. */
+	/* The name may contain blanks and parentheses; the numbers after it cannot. */
 	if (!open || !close || close < open || end - close < 4 || p == text)
 		return -EINVAL;
 	comm_n = MIN((size_t)(close - open - 1), sizeof(s.comm) - 1);
@@ -173,7 +175,7 @@ int proc_living_thread(u32 pid, u32 *ret_tid)
 	return -ESRCH;
 }
 
-/* The words behind `key` at the start of a line; NULL when there is no such line. */
+/* The words after `key` at the start of a line; NULL when there is no such line. */
 static const char *status_line(const char *text, const char *end, const char *key)
 {
 	size_t key_n = strlen(key);
@@ -283,7 +285,7 @@ int proc_cgroup_parse(const char *text, size_t n, struct str *ret_path)
 		const char *path =
 			list ? memchr(list + 1, ':', (size_t)(line_end - list - 1)) : NULL;
 
-		/* Being in the root of a hierarchy says nothing. */
+		/* The root of a hierarchy identifies nothing. */
 		if (path && line_end - path > 2 && path[1] == '/') {
 			int rank = cgroup_rank(text, list + 1, path);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Facts about processes out of /proc, and the files that they map.
+ * Reads facts about processes from /proc, and opens the files that they map.
  *
- * The processes are hostile and we are root: names are bytes that mean nothing until they were
- * checked, files are opened only when they are regular, and nothing here blocks on a FIFO or
- * device that a target has put in the way. Texts are parsed by functions of their own (the _parse
- * ones), which take any bytes: unit tests and fuzzers feed them.
+ * The processes are hostile and the reader is root: names are arbitrary bytes, only regular files
+ * are opened, and nothing here blocks on a FIFO or device that a process has put in a file's place.
+ * Functions named _parse take any bytes; unit tests and fuzzers call them directly.
  *
- * Every function that takes a pid returns -ESRCH when there is no such process (any more).
+ * Functions that take a pid return -ESRCH when the process does not exist (any more), other
+ * negative errno on failure. No function keeps state; all may be called from any thread.
  */
 #pragma once
 
@@ -26,35 +26,34 @@ struct proc_mapping {
 	u32 dev_major, dev_minor;
 	u64 inode;
 	/*
-	 * As the kernel shows it, without " (deleted)", newlines unescaped; "" for anonymous
-	 * memory,
-	 * "[vdso]" and the like for special memory. Borrowed until the callback returns. Longer
-	 * than PROC_MAX_LINE: cut.
+	 * The path as the kernel shows it, without " (deleted)" and with newlines unescaped; "" for
+	 * anonymous memory, "[vdso]" and the like for special memory. Borrowed until the callback
+	 * returns. Cut at PROC_MAX_LINE.
 	 */
 	const char *path;
 	bool deleted;
 };
 
-/* Longer lines keep their mapping, but lose the end of their path. */
+/* Bytes of a line. The path of a longer line is cut. */
 #define PROC_MAX_LINE (1u << 20)
 
 enum proc_maps_flags {
 	PROC_MAPS_ALL = 1, /* not only executable mappings */
 };
 
-/* Not 0: stop, and return this. */
+/* Returns 0 to continue; any other value ends the iteration and becomes its result. */
 typedef int proc_mapping_fn(void *arg, const struct proc_mapping *m);
 
 /*
- * Calls fn for each mapping, in address order, reading as it goes: memory is bounded however many
- * lines there are, and lines that are not asked for cost a glance. The kernel gives a consistent
- * picture of a page of text at a time: a mapping that changes meanwhile may be seen twice or in two
- * pieces. -ESRCH also for a process that has let go of its memory (exiting, a zombie).
+ * Calls fn for each mapping in address order while it reads: memory use does not depend on the
+ * number of lines. The kernel returns a consistent snapshot of one page of text at a time, so a
+ * mapping that changes meanwhile may be seen twice or in two pieces. -ESRCH also for a process that
+ * has released its memory (exiting, or a zombie).
  */
 int proc_maps_read(u32 pid, u32 flags, proc_mapping_fn *fn, void *arg);
 /*
- * One line without its newline, line[n] writable: it becomes the end of ret->path, which points
- * into the line. -EINVAL when it is not a line of maps.
+ * Parses one line without its newline. line[n] must be writable: it becomes the end of ret->path,
+ * which points into the line. -EINVAL when this is not a line of maps.
  */
 int proc_maps_parse_line(char *line, size_t n, struct proc_mapping *ret);
 
@@ -67,110 +66,126 @@ struct proc_stat {
 	char state;    /* 'R', 'Z' … */
 	bool kthread;
 	u32 n_threads;
-	u64 start_ticks; /* since boot, in proc_ticks_per_s(); tells a reused pid apart */
-	u64 start_stack; /* avma where the stack of the main thread began; 0 = not known */
+	u64 start_ticks; /* since boot, in proc_ticks_per_s(); differs when a pid is reused */
+	u64 start_stack; /* avma of the start of the main thread's stack; 0 = unknown */
 };
 
+/* -EINVAL when the text is not that of /proc/PID/stat. */
 int proc_stat_read(u32 pid, struct proc_stat *ret);
 int proc_stat_parse(const char *text, size_t n, struct proc_stat *ret);
+/* Units of proc_stat.start_ticks per second. */
 u32 proc_ticks_per_s(void);
 
 /*
- * A thread of the process that has not exited: itself, unless the leader is a zombie whose other
- * threads run on. What /proc/PID says of memory and files it then says under that thread's id only.
+ * Returns a thread of the process that has not exited: `pid` itself, unless the leader is a zombie
+ * whose other threads still run. /proc describes memory and files of such a process only under the
+ * id of a living thread.
  */
 int proc_living_thread(u32 pid, u32 *ret_tid);
 
 struct proc_status {
-	u32 tgid; /* differs from the pid asked for when that is a thread */
+	u32 tgid; /* differs from the given pid if that is a thread */
 	u32 uid;  /* effective */
 	u32 n_threads;
-	u32 ns_pid; /* the pid in the innermost pid namespace */
+	u32 ns_pid; /* the pid in the innermost PID namespace */
 };
 
+/* -EINVAL when the text lacks one of the fields. */
 int proc_status_read(u32 pid, struct proc_status *ret);
 int proc_status_parse(const char *text, size_t n, struct proc_status *ret);
 
 /*
- * The path in the cgroup file system: of the unified hierarchy when the process is in a group
- * there, else (hybrid and v1) of the first of perf_event, cpu, memory, pids, systemd that has one;
- * "/" when it is in none.
+ * The path in the cgroup file system: that of the unified hierarchy if the process is in a group
+ * there, else (hybrid and v1) the first of perf_event, cpu, memory, pids, systemd that has one; "/"
+ * if there is none.
  */
 int proc_cgroup_read(u32 pid, struct str *ret_path);
 int proc_cgroup_parse(const char *text, size_t n, struct str *ret_path);
 
-/* What a cgroup's path says of the container or unit that it is of; "" where it says nothing. */
+/* The container or unit that a cgroup's path names; "" for what the path does not contain. */
 struct proc_cgroup_owner {
-	char container_id[65]; /* 64 hex digits; of ECS and the like 32 and a number */
+	char container_id[65]; /* 64 hex digits; on ECS and similar 32 digits and a number */
 	char pod_uid[37];      /* with dashes */
 	char unit[128];	       /* systemd's, without ".service" */
 };
 
+/* Parses the path of a cgroup; never fails. */
 void proc_cgroup_describe(const char *path, struct proc_cgroup_owner *ret);
 
 /*
- * The values of some variables in the environment that a process was started with (it may have
- * overwritten it since). names[i] without '='; values[i] stays empty when it is not there. At most
- * PROC_MAX_ENVIRON bytes are looked at. -ENODATA: it has none, or its exec is not through yet.
+ * The values of some variables in the environment that a process was started with (the process may
+ * have overwritten that memory). names[i] has no '='; values[i] stays empty if the variable is not
+ * set. Reads at most PROC_MAX_ENVIRON bytes. -ENODATA: the process has no environment, or its exec
+ * has not finished.
  */
 #define PROC_MAX_ENVIRON (256u << 10)
 int proc_environ_read(u32 pid, const char *const *names, size_t n, struct str *ret_values);
 void proc_environ_parse(const char *text, size_t n_text, const char *const *names, size_t n,
 			struct str *ret_values);
-/* Path of the executable as its process sees it, without " (deleted)". */
+/* Path of the executable as the process sees it, without " (deleted)". */
 int proc_exe_read(u32 pid, struct str *ret_path);
 
-struct proc_namespaces { /* inode numbers; 0 = not known */
+struct proc_namespaces { /* inode numbers; 0 = unknown */
 	u64 mnt, pid, user, net, cgroup;
 };
 
+/* Leaves 0 for namespaces that cannot be read. */
 int proc_namespaces_read(u32 pid, struct proc_namespaces *ret);
 
 /* ---- all processes ---- */
 
-/* Calls fn with each thread group leader's pid; not 0: stop, and return this. */
+/*
+ * Calls fn with the pid of each thread group leader. fn returns 0 to continue; any other value ends
+ * the iteration and becomes its result.
+ */
 int proc_list(int (*fn)(void *arg, u32 pid), void *arg);
 
-/* "0-3,8,10-11" as in /sys/devices/system/cpu/online; -EINVAL, also for numbers from `max` on. */
+/*
+ * Parses "0-3,8,10-11" as in /sys/devices/system/cpu/online and calls fn for each number, with the
+ * same rule for its result. -EINVAL, also for numbers of `max` and above.
+ */
 int proc_cpulist_parse(const char *text, size_t n, u32 max, int (*fn)(void *arg, u32 cpu),
 		       void *arg);
+/* Calls fn for each CPU that is online now. */
 int proc_cpus_online(int (*fn)(void *arg, u32 cpu), void *arg);
 
 /* ---- the file behind a mapping ---- */
 
 /*
- * The file system type in a line of /proc/PID/mountinfo, cut to fit, if the line is about this
- * device.
+ * Returns true if a line of /proc/PID/mountinfo is about this device, with its file system type,
+ * cut to `cap` bytes.
  */
 bool proc_mountinfo_type(const char *line, u32 dev_major, u32 dev_minor, char *ret_type,
 			 size_t cap);
 
 enum proc_file_origin {
-	PROC_FILE_MAP_FILES, /* the mapped file itself, whatever its path says today */
-	PROC_FILE_TARGET,    /* by path in the target's root, same device and inode */
-	PROC_FILE_HOST,	     /* by path in our root, same device and inode */
+	PROC_FILE_MAP_FILES, /* the mapped file itself, whatever is at its path now */
+	PROC_FILE_TARGET,    /* by path in the process's root, with the same device and inode */
+	PROC_FILE_HOST,	     /* by path in culprit's root, with the same device and inode */
 };
 
 struct proc_file {
-	int fd; /* O_RDONLY, given to the caller */
+	int fd; /* O_RDONLY; owned by the caller */
 	enum proc_file_origin origin;
 	u64 size;
 	s64 mtime_ns;
 };
 
 /*
- * Opens the file that process `pid` maps at m->start … m->end: through /proc/PID/map_files; by path
- * under /proc/PID/root, not leaving it; and by path in our own root, for a process that is gone.
- * What was opened by path must have the inode of the mapping, and its device too unless the file
- * system is one that shows other device numbers in maps than in stat (overlayfs, btrfs).
+ * Opens the file that process `pid` maps at m->start ... m->end: through /proc/PID/map_files; else
+ * by path under /proc/PID/root, without leaving that root; else, for a process that has ended, by
+ * path in culprit's own root. A file opened by path must have the inode of the mapping, and its
+ * device too, unless the file system is one whose device numbers in maps and stat differ
+ * (overlayfs, btrfs).
  *
- * Only regular files are ever opened: their kind is looked at through O_PATH before. -ENXIO for
- * anything else, -ESTALE when only other files have that path now, -EIO for files on FUSE, where a
- * hostile or dead server would block us for as long as it likes.
+ * Only regular files are opened: their type is checked through O_PATH first. -ENXIO for other
+ * types, -ESTALE if the path now names another file, -EIO for files on FUSE, where a hostile or
+ * dead server could block the caller forever.
  */
 int proc_open_mapped_file(u32 pid, const struct proc_mapping *m, struct proc_file *ret);
 /*
- * Whether all folders on the way to a path, as maps shows it, let every user through: in the
- * process's root, and by what the kernel has at hand. (A file that was deleted keeps its folders.)
+ * Whether all directories of a path, as maps shows it, are searchable by every user: in the
+ * process's root, according to what the kernel has cached. (The directories of a deleted file still
+ * count.)
  */
 bool proc_is_path_open(u32 pid, const char *path);

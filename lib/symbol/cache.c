@@ -2,9 +2,9 @@
 /*
  * Answers on disk: one file per binary, doc/format/symbol-cache.md.
  *
- * A file is written whole beside its name and renamed, so a reader sees the old or the new one. It
- * carries a hash of all its bytes: what does not fit is as if it were not there. Everything in it
- * is checked again while it is read, so that a file with a right hash can do no harm either.
+ * A file is written under a temporary name and renamed, so that a reader sees the old or the new
+ * one. It contains a hash of all its bytes; a file with a wrong hash is ignored. The reader still
+ * checks every offset, so that a hostile file with a right hash can do no harm.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -141,7 +141,7 @@ int answers_load(struct answers *a, const char *dir, const char *name, u64 key)
 	n = pread(fd, bytes, (size_t)st.st_size, 0);
 	if (n != st.st_size)
 		return n < 0 ? -errno : -EBADMSG;
-	/* What is used stays: files are dropped by the time of their last change. */
+	/* The file was used now: keep_bound() deletes files by their modification time. */
 	(void)futimens(fd, NULL);
 	return answers_parse(a, bytes, (size_t)n, key);
 }
@@ -221,7 +221,7 @@ static int encode(const struct answers *a, u64 key, struct str *ret)
 	struct str body = {};
 	u64 hash;
 
-	/* The newest first: when there are too many, those asked long ago are left out. */
+	/* The newest first: if there are too many, the oldest answers are left out. */
 	for (size_t i = a->list.n; i-- > 0;) {
 		if (HEADER_BYTES + w.strings.n + w.frames.n + w.answers.n + 65536 * 4 > MAX_FILE)
 			break;
@@ -262,7 +262,7 @@ static int compare_age(const void *pa, const void *pb)
 	return a->changed.tv_nsec < b->changed.tv_nsec ? -1 : 1;
 }
 
-/* Removes the files that were used longest ago until the folder is within MAX_DIR. */
+/* Removes the least recently used files until the directory is within MAX_DIR. */
 static void keep_bound(const char *dir)
 {
 	vec(struct old_file) files = {};

@@ -33,7 +33,7 @@ static int open_in_root(int root_fd, const char *path, u64 flags)
 
 int debugfile_open_path(int root_fd, const char *path)
 {
-	/* Opening a fifo or a device has effects; looking at it first has none. */
+	/* Opening a FIFO or a device has side effects; O_PATH has none. */
 	_cleanup_close_ int handle = open_in_root(root_fd, path, O_PATH);
 	char proc[64];
 	struct stat st;
@@ -106,7 +106,10 @@ static bool crc_matches(const struct elf_file *f, u32 want)
 	return n == 0 && (u64)at == f->size && crc == want;
 }
 
-/* True when the file is the one that was linked to. Equal build-ids say more than a CRC. */
+/*
+ * Whether the file is the one that was linked to. Equal build-ids decide; without them the CRC
+ * does.
+ */
 static bool is_debug_of(const struct elf_file *main, const struct elf_file *f, u32 crc)
 {
 	if (main->build_id_n)
@@ -146,7 +149,9 @@ static int read_link(struct elf_file *f, const char **ret_name, u32 *ret_crc)
 static int by_link(struct elf_file *f, const struct debugfile_place *p, struct elf_file **ret,
 		   char **ret_path)
 {
-	/* Beside the binary, in a folder there, and in the same folder under the debug tree. */
+	/*
+	 * Beside the binary, in a directory there, and in the same directory below the debug tree.
+	 */
 	static const char *const forms[] = {"%s%.*s/%s", "%s%.*s/.debug/%s", "%s%.*s/%s"};
 	static const char *const tops[] = {"", "", DEBUG_DIR};
 	const char *name, *slash = p->path ? strrchr(p->path, '/') : NULL;
@@ -166,7 +171,7 @@ static int by_link(struct elf_file *f, const struct debugfile_place *p, struct e
 		if (asprintf(&path, forms[i], tops[i], (int)(slash - p->path), p->path, name) < 0)
 			return -ENOMEM;
 #pragma GCC diagnostic pop
-		/* A binary may link to its own name. */
+		/* A binary may name itself. */
 		if (strcmp(path, p->path) == 0)
 			continue;
 		r = try_link(f, p->root_fd, path, crc, ret);
@@ -204,8 +209,10 @@ static int fetch(const u8 *id, u32 n, const char *urls, struct elf_file **ret, c
 	debuginfod_client *client;
 	int fd, r;
 
-	/* The library takes its servers from the environment only. main() has set the variable
-	 * before any thread was there, so this changes nothing, except in tests. */
+	/*
+	 * libdebuginfod takes its servers from the environment only. The variable has this value
+	 * already, except in tests: main() sets it before there are threads.
+	 */
 	if (setenv(DEBUGINFOD_URLS_ENV_VAR, urls, 1) < 0)
 		return -errno;
 	client = debuginfod_begin();
@@ -331,7 +338,7 @@ int debugfile_dwo(const struct debugfile_place *p, const char *comp_dir, const c
 	r = open_in_memory(p->root_fd, full, ret);
 	if (r == 0 || !slash)
 		return r;
-	/* Moved together with the binary. */
+	/* The dwz file may have been moved together with the binary. */
 	if (asprintf(&beside, "%.*s/%s", (int)(slash - p->path), p->path, base ? base + 1 : name) <
 	    0)
 		return -ENOMEM;

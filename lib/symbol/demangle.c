@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Mangled names to what a programmer wrote, by libiberty.
+ * Demangles names with libiberty.
  *
- * The names come out of hostile files. libiberty bounds its recursion, but not its output: a few
- * dozen back references double it each. So
- * 1. no name longer than MAX_MANGLED is looked at (stack use of libiberty grows with it),
- * 2. C++ and Rust go through the callback interface, which leaves by longjmp() once the output is
- *    larger than MAX_DEMANGLED. libiberty keeps its state on the stack there; only a Rust
- *    identifier in punycode may be lost, which is a few hundred bytes for a name made to do harm,
- * 3. names of Rust's v0 scheme are read once by ourselves before, see rust_v0.c,
- * 4. D has no callback; there the number of back references is bounded instead.
+ * Names come from hostile files. libiberty bounds its recursion, but not its output, which a few
+ * dozen back references can double each. Therefore
+ *  1. names longer than MAX_MANGLED are not demangled (libiberty's use of stack grows with the name),
+ *  2. C++ and Rust go through the callback interface, and the callback leaves with longjmp() once the
+ *     output is larger than MAX_DEMANGLED. libiberty keeps its state on the stack there; only a Rust
+ *     identifier in punycode may leak, a few hundred bytes for a malicious name,
+ *  3. rust_v0.c reads names of Rust's v0 scheme once before,
+ *  4. D has no callback; there the number of back references is bounded instead.
  *
- * Suffixes that a compiler puts on a piece or a copy of a function (`.cold`, `.part.0`,
- * `.isra.0` ...) are dropped: time in them is time in the function, and DWARF names them so too.
- * `._omp_fn.0` stays, that is a function of its own.
+ * Suffixes that a compiler adds to a part or a copy of a function (`.cold`, `.part.0`, `.isra.0`
+ * ...) are dropped: time in them is time in the function, and DWARF has no suffixes either.
+ * `._omp_fn.0` stays, because it is a function of its own.
  */
 #include "symbol/symbol.h"
 
@@ -37,7 +37,7 @@ static const struct {
 } clones[] = {{"cold", false},	  {"part", true},	 {"isra", true}, {"constprop", true},
 	      {"lto_priv", true}, {"localalias", false}, {"llvm", true}, {"warm", false}};
 
-/* The length of `.word` with any `.digits` after it, when `s` begins with a clone suffix. */
+/* The length of `.word` with any `.digits` after it, if `s` starts with a clone suffix. */
 static size_t clone_suffix(const char *s)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(clones); i++) {
@@ -54,7 +54,7 @@ static size_t clone_suffix(const char *s)
 	return 0;
 }
 
-/* Where the clone suffixes of a name begin: its length when it has none. */
+/* Offset of the clone suffixes of a name: its length if it has none. */
 static size_t name_end(const char *name)
 {
 	const char *dot = name[0] ? strchr(name + 1, '.') : NULL;
@@ -88,7 +88,7 @@ static void output_add(const char *bytes, size_t n, void *arg)
 		longjmp(o->too_long, 1);
 }
 
-/* -1 when the name is not mangled in this way or is made to blow up. */
+/* -1 if the name is not mangled in this way, or is malicious. */
 static int run_demangler(const char *name, int options,
 			 int (*demangler)(const char *, int, demangle_callbackref, void *),
 			 struct output *o)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From an address to its unit, its function, and what is inlined there.
+ * Finds the unit and the function of an address, and the functions inlined there.
  *
- * The index of units is built once, from the ranges that each unit states of itself; .debug_aranges
- * is asked only for units that state none, since clang writes no such section and what is in it
- * may be less than what the unit covers.
+ * The index of units is built once from the ranges in the units' root DIEs. .debug_aranges is used
+ * only for units without ranges, because clang writes no such section and its content may be
+ * incomplete.
  */
 #include "symbol/dwarf.h"
 
@@ -86,7 +86,7 @@ static bool find_unit(const struct dwarf *d, u64 offset, u32 *ret)
 	return true;
 }
 
-/* Adds what .debug_aranges says of the units in `wanted` (a bit per unit). */
+/* Adds the ranges in .debug_aranges of the units in `wanted` (one bit per unit). */
 static int index_aranges(struct dwarf *d, const u8 *wanted)
 {
 	struct buf b = dw_section(&d->main, DW_ARANGES), set;
@@ -99,7 +99,7 @@ static int index_aranges(struct dwarf *d, const u8 *wanted)
 		u16 version;
 		size_t at;
 
-		/* 64-bit DWARF is not worth reading here. */
+		/* 64-bit DWARF is not supported here. */
 		if (!buf_u32(&b, &length) || length >= 0xfffffff0 || !buf_take(&b, length, &set))
 			return 0;
 		if (!buf_u16(&set, &version) || !buf_u32(&set, &offset) || !buf_skip(&set, 2))
@@ -127,7 +127,7 @@ static int compare_cu_ranges(const void *pa, const void *pb)
 	return a->lo < b->lo ? -1 : a->lo > b->lo;
 }
 
-/* True when the unit states no ranges though it has something in it. */
+/* Returns true if the unit has content but no ranges. */
 static bool index_unit(struct dwarf *d, u32 index, int *r)
 {
 	struct dw_unit_slot *s = &d->main.units.data[index];
@@ -141,7 +141,7 @@ static bool index_unit(struct dwarf *d, u32 index, int *r)
 		    !dw_has(&u->root, DW_A_RANGES) && (u->root.children || u->dwo_name);
 	if (u->root.tag == DW_TAG_compile_unit || u->root.tag == DW_TAG_skeleton_unit)
 		*r = dw_ranges(u, &u->root, add_range, &b);
-	/* Damage in one unit's ranges leaves the others alone. */
+	/* Damaged ranges of one unit do not affect the others. */
 	if (*r != -ENOMEM)
 		*r = 0;
 	free(u);
@@ -206,7 +206,7 @@ static int compare_funcs(const void *pa, const void *pb)
 
 	if (a->lo != b->lo)
 		return a->lo < b->lo ? -1 : 1;
-	return a->hi > b->hi ? -1 : a->hi < b->hi; /* the smaller one last: it is asked first */
+	return a->hi > b->hi ? -1 : a->hi < b->hi; /* the smaller one last: it is looked up first */
 }
 
 static int keep_funcs(struct dw_unit *u, struct func_builder *b)
@@ -233,7 +233,7 @@ static int keep_funcs(struct dw_unit *u, struct func_builder *b)
 	return 0;
 }
 
-/* Every DIE in the order of the file; what contains what does not matter here. */
+/* Reads every DIE in file order; nesting does not matter here. */
 static int read_funcs(struct dw_unit *u)
 {
 	struct dwarf *d = u->file->dwarf;
@@ -291,7 +291,7 @@ static bool has_addresses(const struct dw_die *d)
 	return dw_has(d, DW_A_RANGES) || dw_has(d, DW_A_LOW_PC);
 }
 
-/* Goes on behind the children of a DIE, in one step where it says how. */
+/* Moves past the children of a DIE, in one step if the DIE has a sibling attribute. */
 static bool skip_children(struct dw_unit *u, const struct dw_die *d, u64 *offset)
 {
 	struct dw_die child;
@@ -366,7 +366,7 @@ static void fill_chain(struct dw_unit *u, struct scopes *s, u64 pc, bool inlines
 	for (u32 i = s->n; i-- > 0;) {
 		const struct dw_die *d = &s->dies[i];
 		struct dwarf_frame *f = &ret->frames[ret->n];
-		/* Of a chain that is too long the middle is left out. */
+		/* Too long a chain loses its middle. */
 		bool keep = i == 0 || (inlines && ret->n + 1 < DW_MAX_CHAIN);
 
 		if (keep) {
@@ -414,7 +414,7 @@ static int lookup_in_unit(struct dw_unit *skeleton, u64 pc, bool inlines, bool l
 	return r;
 }
 
-/* Assembler, or a split unit whose other half is not there: the line is known all the same. */
+/* Assembly, or a split unit whose other half is missing: the line is still known. */
 static int line_in_unit(struct dw_unit *u, u64 pc, struct dwarf_chain *ret)
 {
 	struct dw_line at;
@@ -427,7 +427,7 @@ static int line_in_unit(struct dw_unit *u, u64 pc, struct dwarf_chain *ret)
 	return 0;
 }
 
-/* Drops the caches of the units that were not used for longest. */
+/* Drops the caches of the least recently used units. */
 static void keep_budget(struct dwarf *d)
 {
 	while (d->cache_bytes > CACHE_BUDGET) {
@@ -524,7 +524,7 @@ void dwarf_close(struct dwarf *d)
 {
 	if (!d)
 		return;
-	dw_file_deinit(&d->main); /* first: it has the split units */
+	dw_file_deinit(&d->main); /* first, because it contains the split units */
 	vec_foreach (&d->dwos, f) {
 		dw_file_deinit(*f);
 		free(*f);

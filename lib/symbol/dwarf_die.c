@@ -2,8 +2,8 @@
 /*
  * Sections, abbreviations, attributes, strings, references.
  *
- * Reading DIEs is where the time goes, so an abbreviation is compiled into steps: attributes that
- * nobody asks for and whose size is fixed are merged into one skip.
+ * Most time goes into reading DIEs. Therefore an abbreviation is compiled into steps, in which
+ * adjacent unused attributes of fixed size are one skip.
  */
 #include "symbol/dwarf.h"
 
@@ -18,7 +18,7 @@
 struct step {
 	s64 implicit;
 	u16 form; /* 0 = skip `skip` bytes */
-	u8 slot;  /* dw_slot, DW_A_NONE = read over it */
+	u8 slot;  /* dw_slot, DW_A_NONE = skipped */
 	u32 skip;
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Line tables. A unit's program is run once into rows that are sorted within sequences; a row that
- * says the same as the one before, and a row overwritten by one at the same address, are not kept,
- * since neither changes an answer.
+ * Line tables. A unit's line program is run once, into rows that are sorted within sequences. A row
+ * that equals the one before, and a row that a later one at the same address replaces, are not
+ * kept: they cannot change an answer.
  */
 #include "symbol/dwarf.h"
 
@@ -84,7 +84,9 @@ static int read_old_tables(struct buf *b, struct dw_lines *l)
 	return 0;
 }
 
-/* One of the two tables of version 5: what entries are made of, how many, and they. */
+/*
+ * Reads one of the two tables of version 5: the format of its entries, their number, the entries.
+ */
 static int read_new_table(struct dw_unit *u, struct buf *b, struct dw_lines *l, bool dirs)
 {
 	u64 kinds[256], forms[256], count;
@@ -156,7 +158,7 @@ static int read_header(struct dw_unit *u, struct buf from, struct header *h, str
 	l->from_zero = version == 5;
 	if (version < 5)
 		return read_old_tables(&tables, l);
-	/* Forms in here have the size of offsets of the line table, not of the unit. */
+	/* Forms here use the offset size of the line table, not that of the unit. */
 	u->offset_size = h->offset_size;
 	r = read_new_table(u, &tables, l, true);
 	if (r == 0)
@@ -198,7 +200,7 @@ static void end_sequence(struct machine *m, u64 address)
 		return;
 	s->hi = address;
 	s->n = (u32)m->lines->rows.n - s->first;
-	/* Lines of code that the linker dropped. */
+	/* Lines of code that the linker discarded. */
 	if (s->hi <= s->lo || (host->is_code && !host->is_code(host->arg, s->lo))) {
 		m->lines->rows.n = s->first;
 		m->lines->sequences.n--;
@@ -338,7 +340,7 @@ static int run(struct machine *m)
 			r = run_standard(m, &b, op);
 		}
 	}
-	/* What has no end has no size: nothing in it can be trusted. */
+	/* A sequence without an end has no size and cannot be trusted. */
 	end_sequence(m, 0);
 	return r;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The name of a function: the linkage name of the DIE or of what it was made from, which says
- * everything once demangled; else DW_AT_name, with the namespaces and classes around it.
+ * The name of a function: the linkage name of its DIE or of the DIE's origin, which is complete
+ * once demangled; else DW_AT_name, with the surrounding namespaces and classes.
  */
 #include "symbol/dwarf.h"
 
@@ -46,8 +46,8 @@ static const char *scope_name(struct dw_unit *u, const struct dw_die *d)
 }
 
 /*
- * The scopes around a DIE, outermost first, found by walking down from the unit's root: DIEs do
- * not know their parents. Returns how many, or -1.
+ * Finds the scopes around a DIE, outermost first, by walking down from the unit's root, because
+ * DIEs do not refer to their parents. Returns their number, or -1.
  */
 static int find_scopes(struct dw_unit *u, u64 target, const char *scopes[MAX_DEPTH])
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Units: their headers, the values that the rest of a unit is read with, and where the other half
- * of a split unit is (a .dwo, or its part of a .dwp).
+ * Units: their headers, the values needed to read the rest of a unit, and the place of the other
+ * half of a split unit (a .dwo, or its part of a .dwp).
  */
 #include "symbol/dwarf.h"
 
@@ -61,7 +61,7 @@ int dw_units_read(struct dw_file *f)
 	return 0;
 }
 
-/* Fills what the header says; false for what is no unit that we read. */
+/* Reads the header; false for a unit that is not supported. */
 static bool read_header(struct dw_unit *u, struct buf b, u64 *ret_abbrev)
 {
 	const u8 *start = b.pos;
@@ -108,7 +108,10 @@ static void read_root(struct dw_unit *u)
 
 	u->stmt_list = ~0ULL;
 	if (u->version == 5) {
-		/* Where tables begin behind their headers, unless the root says otherwise. */
+		/*
+		 * The start of the tables, after their headers, unless the root DIE has another
+		 * base.
+		 */
 		u->str_offsets_base = u->offset_size == 8 ? 16 : 8;
 		u->rnglists_base = u->offset_size == 8 ? 20 : 12;
 	}

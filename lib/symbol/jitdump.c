@@ -48,7 +48,7 @@
 enum { RECORD_LOAD, RECORD_MOVE, RECORD_DEBUG };
 
 struct line_entry {
-	u32 delta; /* from the code's start, as in the file */
+	u32 delta; /* offset from the code's start, as in the file */
 	u32 line;
 	u32 file;
 };
@@ -144,7 +144,7 @@ static int add_code(struct jitdump *j, struct code c)
 
 	if (c.end <= c.start)
 		return 0;
-	/* What it replaces has ended; a piece that it covers in part goes on around it. */
+	/* The code that it replaces ends; code that it covers in part continues around it. */
 	old = find(j, c.start, c.from_ns);
 	if (old && old->start == c.start)
 		old->to_ns = c.from_ns;
@@ -198,7 +198,7 @@ static int take_move(struct jitdump *j, struct buf b, u64 time_ns)
 	return add_code(j, moved);
 }
 
-/* No control bytes, which no path has and which a piece of someone's freed memory has. */
+/* Rejects control bytes, which paths do not contain but freed memory often does. */
 static bool is_path(const char *name)
 {
 	for (; *name; name++)
@@ -207,7 +207,7 @@ static bool is_path(const char *name)
 	return true;
 }
 
-/* 1 = an entry was taken, 0 = the record is not to be believed. */
+/* 1 = read an entry, 0 = the record is not plausible. */
 static int take_debug_entry(struct jitdump *j, struct buf *b, u32 *file)
 {
 	const char *name;
@@ -218,7 +218,7 @@ static int take_debug_entry(struct jitdump *j, struct buf *b, u32 *file)
 	if (!buf_u64(b, &address) || !buf_u32(b, &line) || !buf_skip(b, 4) || !buf_cstr(b, &name) ||
 	    address < j->pending_address || address - j->pending_address > MAX_RECORD)
 		return 0;
-	/* "\xff" is: the file of the entry before. */
+	/* "\xff" stands for the file of the previous entry. */
 	if (strcmp(name, "\xff") != 0) {
 		if (!is_path(name))
 			return 0;
@@ -232,8 +232,8 @@ static int take_debug_entry(struct jitdump *j, struct buf *b, u32 *file)
 }
 
 /*
- * All of a record or nothing: V8 (Node 20) writes file names out of freed memory, and what follows
- * such a name is read from the wrong place.
+ * Takes all of a record or nothing: V8 (Node 20) writes file names from freed memory, and after
+ * such a name everything is read at the wrong offset.
  */
 static int take_debug(struct jitdump *j, struct buf b)
 {
@@ -299,7 +299,7 @@ static int read_header(struct jitdump *j)
 	return 0;
 }
 
-/* 1 = a record was taken, 0 = there is no whole one. */
+/* 1 = read a record, 0 = there is no complete one. */
 static int read_record(struct jitdump *j, u8 **bytes, size_t *cap)
 {
 	u8 prefix[PREFIX_BYTES];
@@ -350,7 +350,7 @@ int jitdump_refresh(struct jitdump *j)
 	if (fstat(j->fd, &st) < 0)
 		return -errno;
 	do {
-		/* The file never holds less than what its records say. */
+		/* A file is never shorter than its records. */
 		if (j->offset >= (u64)st.st_size)
 			return 0;
 		if (j->strings.n_bytes > MAX_POOL)
@@ -407,7 +407,7 @@ static void find_line(const struct jitdump *j, const struct code *c, u64 address
 
 int jitdump_lookup(struct jitdump *j, u64 address, u64 time_ns, struct symbol_chain *ret)
 {
-	/* A code's last moment is to_ns - 1, so "forever" is one less than ~0. */
+	/* Code is valid until to_ns - 1, so that "forever" is one less than ~0. */
 	const struct code *c = find(j, address, MIN(time_ns, ~0ULL - 1));
 	struct symbol_frame *frame = &ret->frames[0];
 

@@ -71,7 +71,7 @@ static bool is_text(char type)
 	return type == 't' || type == 'T' || type == 'w' || type == 'W';
 }
 
-/* Names that the linker script puts at the edges of sections say nothing about the code there. */
+/* Names that the linker script places at the edges of sections do not describe the code there. */
 static bool is_marker(const char *name)
 {
 	static const char *const whole[] = {"_text",	  "_stext",	"_etext",
@@ -84,7 +84,7 @@ static bool is_marker(const char *name)
 	       strstr(name, "text");
 }
 
-/* Smaller is better: what a person would call the code. */
+/* The name with the smallest cost is the one that people use for the code. */
 static u32 name_cost(const char *name, char type)
 {
 	u32 cost = (u32)strnlen(name, 0xffff);
@@ -102,7 +102,7 @@ static u32 name_cost(const char *name, char type)
 	return cost;
 }
 
-/* 1 = a line, 0 = not one that counts. */
+/* 1 = a line, 0 = a line to skip. */
 static int parse_line(struct kallsyms *k, char *text, struct line *ret)
 {
 	char *save = NULL;
@@ -185,7 +185,7 @@ static struct segment *segment_for(struct kallsyms *k, const struct line *l)
 	return &k->segments.data[k->segments.n - 1];
 }
 
-/* The best of the names of one address; the lines [i, ret) share it. */
+/* Chooses the best name of one address, which the lines [i, ret) share. */
 static size_t choose_name(const struct kallsyms *k, const line_vec *lines, size_t i,
 			  struct line *ret)
 {
@@ -221,7 +221,7 @@ static int build(struct kallsyms *k, line_vec *lines)
 		struct line l;
 
 		i = choose_name(k, lines, i, &l);
-		/* Data is needed only where it ends code. */
+		/* A data symbol is kept only if it ends code. */
 		if (!l.name && (!k->entries.n || !k->entries.data[k->entries.n - 1].name))
 			continue;
 		s = segment_for(k, &l);

@@ -47,7 +47,7 @@ struct perf_map {
 	range_vec recent; /* likewise, when not dirty */
 	bool dirty;
 	bool full;
-	size_t compact_at; /* bytes of names at which to look for unused ones */
+	size_t compact_at; /* bytes of names above which unused ones are dropped */
 };
 
 DEFINE_CLEANUP(perf_map, struct perf_map *, perf_map_destroy)
@@ -109,7 +109,7 @@ static void heap_pop(range_vec *h)
 		h->data[i] = last;
 }
 
-/* Emits the topmost range over [from, to), and what it hides after it has ended. */
+/* Emits the topmost range over [from, to), and the ranges below it where it has ended. */
 static int emit_until(range_vec *heap, u64 from, u64 to, range_vec *out)
 {
 	while (heap->n && from < to) {
@@ -207,7 +207,7 @@ static const char *read_hex(const char *p, const char *end, u64 *ret)
 	return p;
 }
 
-/* 0 also for a line that says nothing. */
+/* 0 also for a malformed line, which is skipped. */
 static int take_line(struct perf_map *m, const char *p, const char *end)
 {
 	struct range r = {};
@@ -296,7 +296,7 @@ static int start_anew(struct perf_map *m)
 	return strtab_init(&m->names);
 }
 
-/* Takes the whole lines of a block; how many bytes of it are dealt with, or an error. */
+/* Reads the complete lines of a block. Returns the number of bytes that were used, or an error. */
 static ssize_t take_block(struct perf_map *m, const char *block, size_t n)
 {
 	const char *p = block, *end = block + n;
@@ -314,7 +314,7 @@ static ssize_t take_block(struct perf_map *m, const char *block, size_t n)
 		m->in_long_line = false;
 		p = nl + 1;
 	}
-	/* A line that does not end in a whole block is cut and the rest of it skipped. */
+	/* A line longer than a block is cut, and the rest of it skipped. */
 	if (p == block && n == READ_BYTES) {
 		int r = m->in_long_line ? 0 : take_line(m, p, end);
 
@@ -371,7 +371,7 @@ int perf_map_open(int fd, struct perf_map **ret)
 	m->fd = fd;
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	/* A fifo would block, and everything else is no file of names either. */
+	/* A FIFO would block; other types are no perf maps. */
 	if (!S_ISREG(st.st_mode))
 		return -EINVAL;
 	r = start_anew(m);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads a Rust v0 name and prints nothing, to keep names away from libiberty that it does not come
- * back from: a binder for<'a, 'b …> of 2^48 lifetimes is counted one by one when it stands behind
- * an error, where nothing is printed that a caller could stop at
+ * Validates a Rust v0 name without printing it, to keep names away from libiberty on which it would
+ * hang: libiberty counts the lifetimes of a binder for<'a, 'b …> one by one, up to 2^48, and after
+ * an error it prints nothing, so that its caller cannot stop it
  * (_RNvXNvXCs_1aINtXC1aFFGFFFFFFFF_ZFFFINo, found by tests/fuzz/fuzz_demangle.c).
  *
- * What this accepts is what libiberty reads in the same way and as many steps. One function per
- * nonterminal of RFC 2603; each returns false for whatever it does not know.
+ * A name that this accepts takes libiberty the same number of steps. There is one function per
+ * nonterminal of RFC 2603; each returns false for everything that it does not know.
  */
 #include "symbol/rust_v0.h"
 
@@ -18,7 +18,7 @@
 #define MAX_BINDER 64U
 
 struct v0 {
-	const char *text; /* behind _R: back references count from here */
+	const char *text; /* the text after _R, from which back references count */
 	size_t n, at;
 	u32 steps, depth;
 };
@@ -39,7 +39,7 @@ static bool eat(struct v0 *v, char c)
 	return true;
 }
 
-/* Digits of base 62 and `_`; the empty number is 0, others are one more than they say. */
+/* Reads digits of base 62 and `_`; an empty number is 0, others are their value plus one. */
 static bool read_62(struct v0 *v, u64 *ret)
 {
 	u64 x = 0;
@@ -98,7 +98,7 @@ static bool read_identifier(struct v0 *v)
 	return read_tagged_62(v, 's', ~0ULL) && read_plain_identifier(v);
 }
 
-/* `B` and where to go on reading, which must be before it. */
+/* `B` and the offset at which reading continues, which must be smaller. */
 static bool read_backref(struct v0 *v, bool (*read)(struct v0 *v))
 {
 	size_t start = v->at - 1, after;
@@ -144,7 +144,7 @@ static bool read_generic_arg(struct v0 *v)
 	return eat(v, 'K') ? read_const(v) : read_type(v);
 }
 
-/* Items up to an E. */
+/* Reads items until an E. */
 static bool read_list(struct v0 *v, bool (*read)(struct v0 *v))
 {
 	while (!eat(v, 'E'))

@@ -64,7 +64,7 @@ static int store(struct strpool *p, const char *text, size_t n, u32 *ret)
 			free(chunk);
 			return -ENOMEM;
 		}
-		/* No string has the id 0. */
+		/* Skips offset 0: no string has id 0. */
 		p->used = p->chunks.n == 1;
 	}
 	chunk = p->chunks.data[p->chunks.n - 1];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Interned strings that never move: u32 id ↔ pointer, both valid until strpool_deinit(). A string
- * lies in a chunk of 64 KiB; its id is where.
+ * Interned strings that never move: ids and pointers stay valid until strpool_deinit(). Strings are
+ * in chunks of 64 KiB; an id encodes chunk and offset. No lock: one thread at a time.
  */
 #pragma once
 
@@ -19,7 +19,10 @@ struct strpool {
 };
 
 void strpool_deinit(struct strpool *p);
-/* The id of the text, cut at STRPOOL_MAX_STRING; NULL has the id 0. -ENOMEM, -E2BIG. */
+/*
+ * The id of the text, which is cut at STRPOOL_MAX_STRING; NULL has id 0. -ENOMEM; -E2BIG when all
+ * chunks are used.
+ */
 int strpool_add(struct strpool *p, const char *text, u32 *ret);
-/* NULL for 0. */
+/* The text of an id; NULL for id 0. */
 const char *strpool_get(const struct strpool *p, u32 id);

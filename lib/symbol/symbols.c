@@ -61,7 +61,7 @@ struct symbols {
 
 DEFINE_CLEANUP(symbols, struct symbols *, symbols_destroy)
 
-/* The handle that sections are read through. */
+/* The handle through which sections are read. */
 static struct elf_file *handle(const struct symbols *s)
 {
 	return s->own ? s->own : s->elf;
@@ -90,7 +90,7 @@ static bool has_dwarf(struct elf_file *f)
 
 static void close_sources(struct symbols *s)
 {
-	/* Tables point into the files, so they go first. */
+	/* Tables point into the files: close them first. */
 	dwarf_close(s->dwarf);
 	go_lines_close(s->go);
 	symtab_deinit(&s->tab);
@@ -122,7 +122,7 @@ static int open_sources(struct symbols *s)
 			return r;
 	}
 	s->sources_open = true;
-	/* A file that has all of it needs no other; Go's table knows what Go's code needs. */
+	/* A file with both needs no debug file; Go's table has all that Go code needs. */
 	if (!has_dwarf(handle(s)) || !has_section(handle(s), ".symtab"))
 		(void)debugfile_find(handle(s), &place, &s->debug, &s->debug_path);
 	if (s->own)
@@ -157,7 +157,7 @@ static void key_of_file(struct str *key, const char *path, const struct elf_file
 			   (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
 }
 
-/* All that answers depend on besides the file's content, for which its build-id stands. */
+/* Hashes all that answers depend on except the file's content, which its build-id identifies. */
 static int make_cache_key(struct symbols *s)
 {
 	struct debugfile_place place = place_of(s);
@@ -168,8 +168,8 @@ static int make_cache_key(struct symbols *s)
 
 	str_printf(&key, "%d %d %d", RESOLVER_VERSION, s->inlines, s->lines);
 	/*
-	 * An equal build-id is not an equal file: strip and objcopy keep it, and so does whoever
-	 * damages the file. Packages keep the times of their files, so copies still share.
+	 * Files with equal build-ids may differ: strip and objcopy keep the build-id, and so does
+	 * damage. Packages keep modification times, so that copies still share a cache entry.
 	 */
 	key_of_file(&key, "file", handle(s));
 	str_printf(&key, " %d%d%d", has_dwarf(handle(s)), has_section(handle(s), ".symtab"),
@@ -283,11 +283,11 @@ size_t symbols_memory(const struct symbols *s)
 		return 0;
 	for (size_t i = 0; i < ARRAY_SIZE(files); i++)
 		n += files[i] ? elf_file_memory(files[i]) : 0;
-	/* A handle and its descriptor are worth something, too. */
+	/* The handle and its file descriptor count, too. */
 	return n + sizeof(*s->own);
 }
 
-/* As many bytes of a file as may be read; compressed sections are a third of what they hold. */
+/* Bytes of a file that may be read; a compressed section counts three times. */
 static u64 file_needs(const struct symbols *s, const struct elf_file *f)
 {
 	return f ? MIN(f->size * 3, s->max_section ? s->max_section : ~0ULL) : 0;
@@ -300,7 +300,7 @@ u64 symbols_needs(struct symbols *s)
 
 	if (open_sources(s) < 0)
 		return 0;
-	/* And as much again for what is made of it. */
+	/* Twice: for the sections and for the tables made from them. */
 	needs = 2 * (file_needs(s, handle(s)) + file_needs(s, s->debug));
 	return needs - MIN(needs, (u64)has);
 }
@@ -442,8 +442,8 @@ static int display_name(struct symbols *s, const char *system_name, const char *
 }
 
 /*
- * A function that has no linkage name in DWARF (gcc gives none to what other units cannot see) may
- * have a mangled symbol, which says more than the qualified name: the arguments.
+ * A function without a linkage name in DWARF (gcc emits none for functions that other units cannot
+ * see) may have a mangled symbol, which has the parameters in addition to the qualified name.
  */
 static const char *better_symbol(const struct symbols *s, const struct dwarf_frame *f)
 {
@@ -480,7 +480,7 @@ static int name_frame(struct symbols *s, const struct dwarf_frame *f, bool outer
 	if (!system_name && outermost && !f->plain_c)
 		system_name = better_symbol(s, f);
 	if (f->name && (!system_name || f->plain_c)) {
-		/* Already what a person wants to read; glibc's linkage names are its aliases. */
+		/* Readable already; the linkage names of glibc are aliases. */
 		ret->name = f->name;
 		ret->system_name = system_name ? system_name : f->name;
 		return 0;
@@ -510,7 +510,7 @@ static int name_chain(struct symbols *s, const struct dwarf_chain *from, u64 svm
 	return 0;
 }
 
-/* NAME of a PLT entry, demangled, with its @plt behind it again. */
+/* Demangles the name of a PLT entry and appends @plt again. */
 static int name_plt(struct symbols *s, u64 svma, struct symbol_frame *f)
 {
 	_cleanup_free_ char *plt = NULL, *text = NULL, *full = NULL;
@@ -628,7 +628,9 @@ int symbols_lookup(struct symbols *s, u64 svma, struct symbol_chain *ret)
 	if (!chain)
 		return -ENOMEM;
 	r = resolve(s, svma, chain, &incomplete);
-	/* Only an answer is remembered: out of memory, or a file that is gone, is none. */
+	/*
+	 * Only answers are remembered, not failures such as lack of memory or a file that is gone.
+	 */
 	if (r < 0 && r != -ENOENT)
 		return r;
 	if (r == -ENOENT)

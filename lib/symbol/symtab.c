@@ -149,7 +149,7 @@ int symtab_finish(struct symtab *t)
 		struct symtab_entry e = t->list.data[i];
 		u64 start = e.start;
 
-		/* The best name; its size, or one that an alias has. */
+		/* The best name, with its size or that of an alias. */
 		for (next = i; next < t->list.n && t->list.data[next].start == start; next++) {
 			const struct symtab_entry *alias = &t->list.data[next];
 
@@ -158,7 +158,7 @@ int symtab_finish(struct symtab *t)
 				e.end = alias->end;
 			}
 		}
-		/* A label inside a function is no function. */
+		/* A label inside a function is not a function. */
 		if (!e.sized && start < max_func_end)
 			continue;
 		if (e.sized)
@@ -172,8 +172,8 @@ int symtab_finish(struct symtab *t)
 		struct symtab_entry *e = &t->list.data[i];
 
 		/*
-		 * Up to the next symbol, but not in a stripped file, where the next function is
-		 * mostly one without a name: musl's memset would be its clone as well.
+		 * A symbol without a size reaches to the next one, except in a stripped file, where
+		 * the next function usually has no symbol: musl's memset would swallow clone.
 		 */
 		if (!e->sized && !t->whole)
 			e->end = e->start + 1;
@@ -198,7 +198,7 @@ const struct symtab_entry *symtab_find(const struct symtab *t, u64 svma)
 		else
 			hi = mid;
 	}
-	/* Symbols that lie within another are rare, so few steps back are enough. */
+	/* Nested symbols are rare, so that a few steps back are enough. */
 	for (size_t i = lo; i > 0 && t->max_end.data[i - 1] > svma && lo - i < MAX_BACK; i--)
 		if (t->list.data[i - 1].end > svma)
 			return &t->list.data[i - 1];

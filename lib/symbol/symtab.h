@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Functions of .symtab or .dynsym, sorted by address. Names are borrowed from the ELF file's
- * sections, so a table lives no longer than the files it was read from.
+ * The functions of .symtab or .dynsym, sorted by address. Names are borrowed from the sections of
+ * the ELF files, which must live longer than the table. No lock: one thread at a time.
  */
 #pragma once
 
@@ -11,9 +11,9 @@
 
 struct symtab_entry {
 	u64 start;
-	u64 end;	  /* exclusive; of a symbol without a size, where the next one begins */
-	const char *name; /* with its NUL, in the section */
-	u32 rank;	  /* smaller is better among names of one address */
+	u64 end;	  /* exclusive; a symbol without a size ends where the next one starts */
+	const char *name; /* NUL-terminated, in the section */
+	u32 rank;	  /* the name with the smallest rank of an address is used */
 	bool sized;
 };
 
@@ -21,18 +21,20 @@ struct symtab {
 	vec(struct symtab_entry) list;
 	vec(struct symtab_entry) code; /* executable sections; name and rank unused */
 	vec(u64) max_end;
-	bool whole; /* .symtab is in it, not only what a stripped file exports */
+	bool whole; /* contains .symtab, not only the exported symbols of a stripped file */
 };
 
 void symtab_deinit(struct symtab *t);
-/* Adds the functions of a file's section; call symtab_finish() after the last. 0, or the number of
- * them; -ENOENT when the file has no such section. */
+/*
+ * Adds the functions of .symtab or (`dynamic`) .dynsym. Call symtab_finish() after the last one.
+ * Returns 0 or their number; -ENOENT when the file has no such section.
+ */
 int symtab_add(struct symtab *t, struct elf_file *f, bool dynamic);
-/* Sorts, picks one name per address, gives sizes to what has none. */
+/* Sorts, selects one name per address, and sets the end of symbols without a size. -ENOMEM. */
 int symtab_finish(struct symtab *t);
-/* Bytes that it takes, without the files'. */
+/* Bytes of memory of the table, without the files. */
 size_t symtab_memory(const struct symtab *t);
-/* NULL when no symbol covers the address. */
+/* The symbol that covers the address, or NULL. */
 const struct symtab_entry *symtab_find(const struct symtab *t, u64 svma);
-/* Names of PLT entries, as NAME@plt. malloc'ed. -ENOENT. */
+/* The name of a PLT entry, as NAME@plt; malloc()ed. -ENOENT. */
 int symtab_plt_name(struct elf_file *f, u64 svma, char **ret);
