@@ -17,6 +17,12 @@ void probe_caps_text(u64 caps, char *buf, size_t size);
 /* The path of this executable, for advice that can be pasted. */
 void probe_self_path(char *buf, size_t size);
 
+/*
+ * What is wrong with the namespaces of this process, and what to do about it; NULL: nothing, they
+ * are the machine's own. Static texts.
+ */
+const char *probe_namespaces(const char **ret_advice);
+
 /* 0 or negative errno each. */
 int probe_bpf_syscall(void);
 int probe_btf(void);

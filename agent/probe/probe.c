@@ -14,12 +14,17 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 
 #include "agent/probe/internal.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+
+/* Inode numbers of the first namespaces: PROC_USER_INIT_INO, PROC_PID_INIT_INO, linux/proc_ns.h. */
+#define USER_NS_INIT_INO 0xEFFFFFFDu
+#define PID_NS_INIT_INO 0xEFFFFFFCu
 
 static const struct {
 	int cap;
@@ -72,6 +77,27 @@ void probe_self_path(char *buf, size_t size)
 
 	path[n > 0 ? n : 0] = '\0';
 	snprintf(buf, size, "%s", n > 0 ? path : "culprit");
+}
+
+const char *probe_namespaces(const char **ret_advice)
+{
+	struct stat user, pid;
+
+	if (stat("/proc/self/ns/user", &user) < 0 || stat("/proc/self/ns/pid", &pid) < 0) {
+		*ret_advice = "mount -t proc proc /proc";
+		return "/proc is not mounted, or belongs to another PID namespace";
+	}
+	if (user.st_ino != USER_NS_INIT_INO) {
+		*ret_advice = "run outside of the (rootless) container";
+		return "in a user namespace, where the kernel does not allow BPF";
+	}
+	/* BPF reads the numbers of the first namespace, /proc and side-band events ours. */
+	if (pid.st_ino != PID_NS_INIT_INO) {
+		*ret_advice = "run on the host, the container with --pid=host, or the pod with "
+			      "hostPID: true";
+		return "in a PID namespace, where process ids differ from the kernel's";
+	}
+	return NULL;
 }
 
 int probe_read_text(const char *path, char *buf, size_t size)
@@ -315,6 +341,7 @@ static int refused(struct diag *diag, const char *call, int r)
 int probe_require(struct diag *reterr_diag)
 {
 	u64 missing = probe_caps_missing(probe_caps());
+	const char *problem, *advice;
 	int r;
 
 	if (missing) {
@@ -324,6 +351,9 @@ int probe_require(struct diag *reterr_diag)
 		return diag_set(reterr_diag, -EPERM,
 				"needs %s: run as root (sudo), or see 'culprit doctor'", names);
 	}
+	problem = probe_namespaces(&advice);
+	if (problem)
+		return diag_set(reterr_diag, -EPERM, "%s: %s", problem, advice);
 	r = probe_bpf_syscall();
 	if (r < 0)
 		return refused(reterr_diag, "bpf", r);

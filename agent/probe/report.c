@@ -20,10 +20,6 @@
 #include "agent/probe/internal.h"
 #include "base/cleanup.h"
 
-/* Inode numbers of the first namespaces: PROC_USER_INIT_INO, PROC_PID_INIT_INO, linux/proc_ns.h. */
-#define USER_NS_INIT_INO 0xEFFFFFFDu
-#define PID_NS_INIT_INO 0xEFFFFFFCu
-
 struct out {
 	const struct probe_report_options *options;
 	char text[320];
@@ -75,25 +71,13 @@ static enum probe_status check_capabilities(struct out *o)
 
 static enum probe_status check_namespaces(struct out *o)
 {
-	struct stat user, pid;
+	const char *advice;
+	const char *problem = probe_namespaces(&advice);
 
-	if (stat("/proc/self/ns/user", &user) < 0 || stat("/proc/self/ns/pid", &pid) < 0) {
-		TEXT(o, "/proc is not mounted");
-		ADVICE(o, "mount -t proc proc /proc");
-		return PROBE_MISSING;
-	}
-	if (user.st_ino != USER_NS_INIT_INO) {
-		TEXT(o, "in a user namespace, where the kernel does not allow BPF");
-		ADVICE(o, "run outside of the (rootless) container");
-		return PROBE_MISSING;
-	}
-	if (pid.st_ino != PID_NS_INIT_INO) {
-		TEXT(o, "in a PID namespace: process numbers differ from the kernel's");
-		ADVICE(o, "run on the host, or the container with --pid=host");
-		return PROBE_MISSING;
-	}
-	TEXT(o, "the machine's own");
-	return PROBE_OK;
+	TEXT(o, "%s", problem ? problem : "the machine's own");
+	if (problem)
+		ADVICE(o, "%s", advice);
+	return problem ? PROBE_MISSING : PROBE_OK;
 }
 
 static enum probe_status check_lockdown(struct out *o)

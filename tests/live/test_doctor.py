@@ -26,6 +26,26 @@ def unprivileged(culprit, *args):
                           capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.parametrize("command", [
+    ("record", "-d", "1", "-o", "{tmp}/out.folded"),
+    ("top", "-d", "1"),
+    ("agent", "--export", "file:{tmp}/%s.pb.gz"),
+    ("up",),
+], ids=lambda c: c[0])
+def test_a_pid_namespace_is_refused_with_the_sentence_of_doctor(culprit, tmp_path, command):
+    """BPF would read other process ids than /proc shows: every sample could be of a wrong process."""
+    inside = ["unshare", "--pid", "--fork", "--mount-proc", culprit]
+    options = dict(capture_output=True, text=True, timeout=60)
+    doctor_says = subprocess.run([*inside, "doctor", "--json"], **options)
+    line, = (x for x in json.loads(doctor_says.stdout) if x["name"] == "namespaces")
+    assert doctor_says.returncode == 1 and line["status"] == "missing"
+    done = subprocess.run([*inside, *(a.format(tmp=tmp_path) for a in command)], **options)
+    assert done.returncode == 1
+    assert done.stderr == f"culprit: {line['text']}: {line['advice']}\n"
+    assert "--pid=host" in done.stderr and "hostPID" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_every_line_has_a_status_and_a_text(run):
     _, lines = doctor(run)
     assert len(lines) >= 15
