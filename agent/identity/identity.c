@@ -20,7 +20,10 @@
 /* An attribute of a hostile process must not become a label of megabytes. */
 #define MAX_VALUE 1024
 #define MAX_CONTAINERS 1024
-#define MAX_STRING_BYTES (8u << 20)
+/* Texts past this are compacted, and no longer added past the second but for the services' names.
+ */
+#define COMPACT_STRING_BYTES (8u << 20)
+#define MAX_STRING_BYTES (32u << 20)
 /* An exec is told of before its end, and has its environment then; what has none later has none. */
 #define EXEC_MAX_NS 5000000000ULL
 
@@ -41,6 +44,8 @@ struct identity {
 struct identities {
 	pthread_mutex_t lock; /* of all below */
 	struct strtab strings;
+	size_t compact_at;     /* n_bytes of strings */
+	u64 left_out;	       /* labels, past MAX_STRING_BYTES */
 	struct map known;      /* hash of pid and image → struct identity *, owned */
 	struct identity *host; /* owned: what all have who do not say another */
 	char *labels;	       /* owned: identities_set_labels() */
@@ -71,7 +76,12 @@ static const char *label_of(const struct collecting *c, const char *name)
 	return NULL;
 }
 
-/* Keeps what is there; says nothing of what is empty. */
+static bool has_room(const struct identities *s, const char *name)
+{
+	return s->strings.n_bytes < MAX_STRING_BYTES || !strcmp(name, "service.name");
+}
+
+/* The first label of a name counts; empty ones do not. */
 static int add_label(void *arg, const char *name, const char *value)
 {
 	struct collecting *c = arg;
@@ -81,6 +91,10 @@ static int add_label(void *arg, const char *name, const char *value)
 
 	if (!name[0] || !value[0] || c->n == MAX_LABELS || label_of(c, name))
 		return 0;
+	if (!has_room(c->s, name)) {
+		c->s->left_out++;
+		return 0;
+	}
 	text_append_clean(&clean, value, 0);
 	r = strtab_add(&c->s->strings, name, MIN(strlen(name), (size_t)MAX_VALUE), &l.name);
 	if (r == 0)
@@ -231,6 +245,7 @@ int identities_create(struct identities **ret)
 	if (!s)
 		return -ENOMEM;
 	pthread_mutex_init(&s->lock, NULL);
+	s->compact_at = COMPACT_STRING_BYTES;
 	r = strtab_init(&s->strings);
 	if (r == 0)
 		r = know_host(s);
@@ -625,28 +640,63 @@ void identities_host(struct identities *s, const char *name, char *ret, size_t n
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* Labels of containers long gone: who is still there is read again. */
-static void begin_anew(struct identities *s)
+/* Copies what an identity refers to from the old strings; ids: old → new, 0: not copied yet. */
+static int copy_strings(const struct strtab *from, const struct identity *i, struct strtab *to,
+			u32 *ids)
 {
-	struct identities fresh = {};
+	int r = 0;
 
-	if (strtab_init(&fresh.strings) < 0)
+	for (u32 j = 0; j < i->n; j++) {
+		const u32 of[] = {i->labels[j].name, i->labels[j].value};
+
+		for (size_t k = 0; k < ARRAY_SIZE(of) && r == 0; k++)
+			if (!ids[of[k]])
+				r = strtab_add(to, strtab_get(from, of[k]), from->lengths[of[k]],
+					       &ids[of[k]]);
+	}
+	return r;
+}
+
+static void renumber(struct identity *i, const u32 *ids)
+{
+	for (u32 j = 0; j < i->n; j++)
+		i->labels[j] = (struct label){ids[i->labels[j].name], ids[i->labels[j].value]};
+}
+
+/*
+ * Drops the texts that no identity refers to. The identities stay: the batch that was just handed
+ * over is named by them. Without memory all is as before, until the next sweep.
+ */
+static void compact(struct identities *s)
+{
+	_cleanup_free_ u32 *ids = calloc(s->strings.n, sizeof(*ids));
+	struct strtab fresh = {};
+	int r = ids ? strtab_init(&fresh) : -ENOMEM;
+
+	if (r < 0)
 		return;
-	forget_all(&s->known);
+	r = copy_strings(&s->strings, s->host, &fresh, ids);
+	map_foreach (&s->known, slot)
+		if (r == 0)
+			r = copy_strings(&s->strings, (const struct identity *)slot->value, &fresh,
+					 ids);
+	if (r < 0) {
+		strtab_deinit(&fresh);
+		return;
+	}
+	renumber(s->host, ids);
+	map_foreach (&s->known, slot)
+		renumber((struct identity *)slot->value, ids);
+	/* Containers are read again when a process of one is seen for the first time. */
 	forget_all(&s->containers);
 	strtab_deinit(&s->strings);
-	s->strings = fresh.strings;
-	free(take_ptr(s->host));
-	if (know_host(s) < 0)
-		s->host = calloc(1, sizeof(*s->host));
+	s->strings = fresh;
+	s->compact_at =
+		MIN(MAX((size_t)COMPACT_STRING_BYTES, 2 * fresh.n_bytes), (size_t)MAX_STRING_BYTES);
 }
 
 static void sweep(struct identities *s)
 {
-	if (s->strings.n_bytes > MAX_STRING_BYTES) {
-		begin_anew(s);
-		return;
-	}
 	map_foreach (&s->known, slot) {
 		struct identity *i = (struct identity *)slot->value;
 
@@ -658,6 +708,8 @@ static void sweep(struct identities *s)
 		map_del(&s->known, slot->key, NULL);
 		free(i);
 	}
+	if (s->strings.n_bytes > s->compact_at)
+		compact(s);
 }
 
 void identities_sweep(struct identities *s)
@@ -665,4 +717,14 @@ void identities_sweep(struct identities *s)
 	pthread_mutex_lock(&s->lock);
 	sweep(s);
 	pthread_mutex_unlock(&s->lock);
+}
+
+u64 identities_left_out(struct identities *s)
+{
+	u64 n;
+
+	pthread_mutex_lock(&s->lock);
+	n = s->left_out;
+	pthread_mutex_unlock(&s->lock);
+	return n;
 }

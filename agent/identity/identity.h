@@ -47,8 +47,13 @@ int identities_resource(struct identities *s, u32 pid, u64 image_ns, const char 
  * identities_set_labels(), or the host's; "" when it is not known.
  */
 void identities_host(struct identities *s, const char *name, char *ret, size_t n);
-/* Forgets those that were neither seen nor asked for since the last but one call. */
+/*
+ * Forgets those that were neither seen nor asked for since the last but one call. What was seen
+ * before the call is there for the batch that is named after it.
+ */
 void identities_sweep(struct identities *s);
+/* Labels that were left out so far because all texts together had reached their limit. */
+u64 identities_left_out(struct identities *s);
 
 /*
  * What is said of all from now on, besides: NAME=VALUE,… as below; NULL: nothing. A process's own

@@ -177,3 +177,64 @@ Test(identity, what_it_says_counts_more_than_an_environment_that_comes_late)
 	expect(s, &p, "said");
 	end(&c);
 }
+
+/* Processes that each say much of themselves; their pids are nobody's. */
+static void many_say(struct identities *s, u32 first_pid, u32 n)
+{
+	char name[32], values[16][1001];
+	struct context_label said[17] = {{"service.name", name}};
+
+	for (u32 i = 0; i < n; i++) {
+		struct procman_process p = {.pid = first_pid + i, .image_ns = 1, .alive = true};
+
+		snprintf(name, sizeof(name), "service-%u", p.pid);
+		for (u32 j = 0; j < 16; j++) {
+			static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h",
+							    "i", "j", "k", "l", "m", "n", "o", "p"};
+
+			memset(values[j], 'x', sizeof(values[j]) - 1);
+			snprintf(values[j], sizeof(values[j]), "%u.%u.%0990u", p.pid, j, 0);
+			said[1 + j] = (struct context_label){names[j], values[j]};
+		}
+		identities_say(s, &p, said, ARRAY_SIZE(said));
+	}
+}
+
+static void expect_services(struct identities *s, u32 first_pid, u32 n)
+{
+	_cleanup_profile_ struct profile *into = profile_create();
+
+	for (u32 i = 0; i < n; i++) {
+		struct procman_process p = {.pid = first_pid + i, .image_ns = 1};
+		char name[32];
+
+		snprintf(name, sizeof(name), "service-%u", p.pid);
+		cr_assert_str_eq(service(s, &p, into), name);
+	}
+}
+
+/* The sweep at the end of a period comes before the period's samples are named. */
+Test(identity, texts_past_their_limit_cost_no_identity_of_the_period)
+{
+	_cleanup_identities_ struct identities *s = NULL;
+
+	cr_assert_eq(identities_create(&s), 0);
+	for (u32 period = 0; period < 6; period++) {
+		many_say(s, 100000000 + 1000 * period, 400);
+		identities_sweep(s);
+		expect_services(s, 100000000 + 1000 * period, 400);
+	}
+	cr_expect_eq(identities_left_out(s), 0);
+}
+
+/* More of them at a time than there is room for: the services' names are kept. */
+Test(identity, texts_of_too_many_processes_are_left_out_and_counted)
+{
+	_cleanup_identities_ struct identities *s = NULL;
+
+	cr_assert_eq(identities_create(&s), 0);
+	many_say(s, 100000000, 4000);
+	cr_expect_gt(identities_left_out(s), 0);
+	identities_sweep(s);
+	expect_services(s, 100000000, 4000);
+}
