@@ -48,11 +48,16 @@ static u64 note_stall(struct pipeline *p, u64 begin_ns, const char *what)
 
 /* ---- stacks ---- */
 
-/* Names the runtime frames, while their process lives; how many words are left. */
-static u32 name_frames(struct pipeline *p, u32 pid, const u64 *frames, u32 n, u64 *ret)
+/*
+ * Names the runtime frames, while their process lives; how many words are left. Sets *unnamed when
+ * one had no room for its name.
+ */
+static u32 name_frames(struct pipeline *p, u32 pid, const u64 *frames, u32 n, u64 *ret,
+		       bool *unnamed)
 {
 	struct procman_process *proc = NULL;
 	u32 n_ret = 0, id;
+	int r;
 
 	for (u32 i = 0; i < n; i++) {
 		u64 word = frames[i];
@@ -68,25 +73,37 @@ static u32 name_frames(struct pipeline *p, u32 pid, const u64 *frames, u32 n, u6
 			continue;
 		}
 		proc = proc ? proc : procman_find(p->procman, pid);
-		if (runtimes_name(p->runtimes, proc, word, frames[i], &id) == 0)
+		r = runtimes_name(p->runtimes, proc, word, frames[i], &id);
+		*unnamed |= r != 0;
+		if (r >= 0)
 			ret[n_ret++] = (word & ~FRAME_RUNTIME_ADDRESS) | id;
 	}
 	return n_ret;
 }
 
+static void mark_unread(struct pipeline_batch *b, u64 id)
+{
+	const u64 *at = map_get(&b->stack_index, id);
+
+	if (at)
+		b->stacks.data[*at].unread = true;
+}
+
 static void on_stack(void *arg, const struct record_stack *head, const u64 *frames)
 {
 	struct pipeline *p = arg;
-	bool kernel = head->flags & RECORD_KERNEL;
+	bool kernel = head->flags & RECORD_KERNEL, unnamed = false;
 	u64 begin = clock_ns(CLOCK_MONOTONIC);
 	u32 n = head->n;
 
 	if (!kernel && !map_get(&p->batch->stack_index, head->id)) {
-		n = name_frames(p, head->pid, frames, n, p->scratch);
+		n = name_frames(p, head->pid, frames, n, p->scratch, &unnamed);
 		frames = p->scratch;
 	}
 	if (batch_add_stack(p->batch, p->procman, head->id, frames, n, head->stop, kernel) < 0)
 		log_warn("out of memory: a stack is shown as lost");
+	if (unnamed)
+		mark_unread(p->batch, head->id);
 	note_stall(p, begin, "names");
 }
 
@@ -252,14 +269,15 @@ static void on_sample(void *arg, const struct record_sample *s)
 static void count_walk(struct pipeline *p, const struct deferred_walk *walk)
 {
 	struct record_sample sample = walk->record->sample;
-	u64 id = deferred_stack_id(walk), *at;
+	const struct pipeline_stack *prefix = pipeline_stack(p->batch, sample.user_stack);
+	bool unread = walk->unread || (prefix && prefix->unread);
+	u64 id = deferred_stack_id(walk);
 
 	p->batch->counts[sample.source].deferred++;
 	if (batch_add_stack(p->batch, p->procman, id, walk->frames, walk->n, walk->stop, false) < 0)
 		log_warn("out of memory: a stack is shown as lost");
-	at = map_get(&p->batch->stack_index, id);
-	if (at)
-		p->batch->stacks.data[*at].unread = walk->unread;
+	if (unread)
+		mark_unread(p->batch, id);
 	sample.user_stack = id;
 	count_sample(p, &sample, walk->stop);
 }
@@ -758,6 +776,7 @@ void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)
 	sampler_stats(p->sampler, &s.sampler);
 	tables_stats(p->tables, &s.tables);
 	procman_get_stats(p->procman, &s.procman);
+	runtimes_get_stats(p->runtimes, &s.runtimes);
 	s.counts.lost = 0;
 	for (u32 i = 0; i < p->batch->n_sources; i++)
 		s.counts.lost += count_lost(p, i);

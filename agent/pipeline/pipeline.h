@@ -31,7 +31,7 @@ struct pipeline_stack {
 	u8 stop; /* enum stop_reason */
 	bool kernel;
 	bool raw;    /* has frames that mean something in their process only */
-	bool unread; /* has notes that frames of a runtime could not be read */
+	bool unread; /* has notes that frames of a runtime could not be read or named */
 };
 
 /* What samples are counted by. Compared and hashed as bytes, so there is no padding. */
@@ -103,6 +103,7 @@ struct pipeline_stats {
 	struct sampler_stats sampler;
 	struct tables_stats tables;
 	struct procman_stats procman;
+	struct runtimes_stats runtimes;
 };
 
 /*

@@ -101,9 +101,11 @@ struct runtimes {
 
 	struct learner *learner;
 	struct runtime_answers answers;
+	struct runtimes_stats stats;
 };
 
-/* Texts of one period. */
+/* Texts of one period; what finds them may take half as much, and so, when it has grown, as much.
+ */
 static u64 names_limit(const struct runtimes *r)
 {
 	u64 limit = budget_limit(r->options.budget);
@@ -641,6 +643,50 @@ static int keep(struct runtime_answers *a, u64 h, u32 runtime, const struct runt
 	return e;
 }
 
+/* The one answer that all frames of the runtime share which have the same note. */
+static int shared_note(struct runtimes *r, u32 runtime, const char *text, u32 *ret_id)
+{
+	u64 key[2] = {runtime, (u64)(uintptr_t)text};
+	u64 h = hash_bytes(key, sizeof(key)) >> 1;
+	const u64 *known = map_get(&r->answers.index, h);
+	struct runtime_names answer = {};
+
+	if (known) {
+		*ret_id = (u32)*known;
+		return 0;
+	}
+	add_note(&answer, text);
+	return keep(&r->answers, h, runtime, &answer, ret_id);
+}
+
+/* No room for more names until the answers are taken. */
+static bool answers_full(const struct runtimes *r)
+{
+	const struct runtime_answers *a = &r->answers;
+
+	return a->full || a->frames.cap * sizeof(*a->frames.data) +
+					  a->answers.cap * sizeof(*a->answers.data) +
+					  a->index.cap * sizeof(*a->index.slots) >
+				  names_limit(r) / 2;
+}
+
+static int add_unnamed(struct runtimes *r, u32 runtime, u32 *ret_id)
+{
+	static const char *const notes[RUNTIME_N] = {
+		[RUNTIME_NONE] = "[frame not named: memory limit]",
+#define RUNTIME(id, name, ...) [RUNTIME_##id] = "[" #name " frame not named: memory limit]",
+#include "abi/tbl/runtime.tbl"
+#undef RUNTIME
+	};
+	int e;
+
+	runtime = runtime < RUNTIME_N ? runtime : RUNTIME_NONE;
+	r->answers.full = true;
+	r->stats.unnamed++;
+	e = shared_note(r, runtime, notes[runtime], ret_id);
+	return e < 0 ? e : 1;
+}
+
 int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word, u64 where,
 		  u32 *ret_id)
 {
@@ -648,14 +694,18 @@ int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word,
 	u64 h = hash_bytes(key, sizeof(key)) >> 1;
 	u64 *known = map_get(&r->answers.index, h);
 	struct runtime_names answer = {.arena = &r->answers.arena};
-	int e;
+	u32 runtime = word >> FRAME_RUNTIME_SHIFT & 63;
+	int e = answers_full(r) ? -ENOMEM : 0;
 
 	if (known) {
 		*ret_id = (u32)*known;
 		return 0;
 	}
-	e = ask(r, p, word, where, &answer);
-	return e < 0 ? e : keep(&r->answers, h, word >> FRAME_RUNTIME_SHIFT & 63, &answer, ret_id);
+	if (e == 0)
+		e = ask(r, p, word, where, &answer);
+	if (e == 0)
+		e = keep(&r->answers, h, runtime, &answer, ret_id);
+	return e < 0 ? add_unnamed(r, runtime, ret_id) : 0;
 }
 
 int runtimes_note(struct runtimes *r, u32 runtime, u64 *ret_frame)
@@ -665,21 +715,20 @@ int runtimes_note(struct runtimes *r, u32 runtime, u64 *ret_frame)
 #include "abi/tbl/runtime.tbl"
 #undef RUNTIME
 	};
-	u64 h = hash_bytes(&runtime, sizeof(runtime)) >> 1;
-	u64 *known = map_get(&r->answers.index, h);
-	struct runtime_names answer = {};
-	u32 id = known ? (u32)*known : 0;
-	int e = 0;
+	u32 id;
+	int e;
 
 	if (!runtime || runtime >= RUNTIME_N || !runtimes[runtime]->walks_natively)
 		return -ENOTSUP;
-	if (!known) {
-		add_note(&answer, notes[runtime]);
-		e = keep(&r->answers, h, runtime, &answer, &id);
-	}
+	e = shared_note(r, runtime, notes[runtime], &id);
 	if (e == 0)
 		*ret_frame = FRAME_RUNTIME | (u64)runtime << FRAME_RUNTIME_SHIFT | id;
 	return e;
+}
+
+void runtimes_get_stats(const struct runtimes *r, struct runtimes_stats *ret)
+{
+	*ret = r->stats;
 }
 
 const struct runtime_answer *runtime_answers_get(const struct runtime_answers *a, u32 id)

@@ -166,9 +166,10 @@ void runtimes_remove_binary(struct runtimes *r, const struct procman_binary *b);
 /* Would the walker of the runtime take over at this address? */
 bool runtimes_cover(struct runtimes *r, const struct procman_process *p, u32 runtime, u64 avma);
 /*
- * Names a runtime frame of a living process: the id of its names, for runtimes_names(). Never
- * fails but for memory: what cannot be named says so, as one of a process that nobody knows any
- * more: NULL.
+ * Names a runtime frame of a living process (NULL: of one that is not known any more); the id of
+ * its names, for runtime_answers_get(). A frame that cannot be named has a note in place of its
+ * name. 1: the note says that names have reached their share of the memory limit, or that there is
+ * no memory; a stack with it lacks a name. Negative: not even the note could be kept.
  */
 int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word, u64 where,
 		  u32 *ret_id);
@@ -177,7 +178,12 @@ int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word,
  * goes on behind them without its walker. -ENOTSUP: it cannot.
  */
 int runtimes_note(struct runtimes *r, u32 runtime, u64 *ret_frame);
-/* Passes what `culprit doctor -p` says of a process to `line`: a line for each runtime in it. */
+struct runtimes_stats {
+	u64 unnamed; /* frames that had a note in place of their name for want of memory */
+};
+
+void runtimes_get_stats(const struct runtimes *r, struct runtimes_stats *ret);
+/* What `culprit doctor -p` says of a process: a line for each runtime in it. */
 void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 		       void (*line)(void *arg, const char *text), void *arg);
 
@@ -193,6 +199,7 @@ struct runtime_answers {
 	vec(struct runtime_frame) frames;
 	vec(struct runtime_answer) answers;
 	struct map index; /* hash of process, word and where → answers */
+	bool full;	  /* what is not named yet gets a note */
 };
 
 /* NULL for an id that was never given. Borrowed. */
