@@ -2,6 +2,7 @@
 /* What the files of the symbolizer share. */
 #pragma once
 
+#include "agent/symbolize/kernel.h"
 #include "agent/symbolize/symbolize.h"
 #include "base/map.h"
 #include "symbol/symbol.h"
@@ -9,7 +10,7 @@
 struct symbolizer {
 	struct symbolizer_options options;
 	char *cache_dir, *debuginfod_urls; /* owned */
-	struct kallsyms *kallsyms;	   /* owned; NULL: not readable */
+	struct kernel_names *kernel;	   /* owned; NULL: not readable */
 	bool kernel_hidden;
 	bool hurry;	     /* atomic */
 	struct map binaries; /* file id → struct named_binary *, owned: binaries.c */

@@ -49,7 +49,7 @@ void symbolizer_destroy(struct symbolizer *s)
 	if (!s)
 		return;
 	binaries_destroy(s);
-	kallsyms_destroy(s->kallsyms);
+	kernel_names_destroy(s->kernel);
 	free(s->cache_dir);
 	free(s->debuginfod_urls);
 	free(s);
@@ -118,7 +118,7 @@ static int kernel_frame(struct making *m, u64 address, bool leaf, u32 *ret)
 	}
 	/* Callers' addresses are return addresses: the call is before. */
 	f.address = leaf ? address : address - 1;
-	r = m->s->kallsyms ? kallsyms_lookup(m->s->kallsyms, f.address, &name, &module) : -ENOENT;
+	r = m->s->kernel ? kernel_names_lookup(m->s->kernel, f.address, &name, &module) : -ENOENT;
 	if (r < 0 && r != -ENOENT)
 		return r;
 	r = kernel_mapping(m, r == 0 ? module : "", &f.mapping);
@@ -577,12 +577,15 @@ static void making_deinit(struct making *m)
 /* A quarter of a second of work that is not in the way of the recording's start. */
 static int know_kernel(struct symbolizer *s)
 {
-	int r;
+	static const struct kernel_names_options running = {};
+	int r = 0;
 
-	if (s->kallsyms || s->kernel_hidden)
-		return 0;
-	r = kallsyms_open("/proc/kallsyms", &s->kallsyms);
-	s->kernel_hidden = r < 0;
+	if (!s->kernel && !s->kernel_hidden) {
+		r = kernel_names_create(&running, &s->kernel);
+		s->kernel_hidden = r < 0;
+	}
+	if (s->kernel)
+		kernel_names_begin(s->kernel);
 	return r == -ENOMEM ? r : 0;
 }
 

@@ -102,7 +102,15 @@ static u32 name_cost(const char *name, char type)
 	return cost;
 }
 
-/* 1 = a line, 0 = a line to skip. */
+/* Lines of what is loaded end in [MODULE]. */
+static bool is_in_part(enum kallsyms_part part, const char *text, size_t n)
+{
+	while (n && (text[n - 1] == '\n' || text[n - 1] == ' '))
+		n--;
+	return part == KALLSYMS_ALL || (part == KALLSYMS_LOADED) == (n && text[n - 1] == ']');
+}
+
+/* 1 = a line, 0 = not one that counts. */
 static int parse_line(struct kallsyms *k, char *text, struct line *ret)
 {
 	char *save = NULL;
@@ -133,16 +141,20 @@ static int parse_line(struct kallsyms *k, char *text, struct line *ret)
 	return 1;
 }
 
-static int read_lines(struct kallsyms *k, FILE *f, line_vec *lines)
+static int read_lines(struct kallsyms *k, FILE *f, enum kallsyms_part part, line_vec *lines)
 {
 	_cleanup_free_ char *text = NULL;
 	bool any = false, address = false;
 	size_t cap = 0;
+	ssize_t n;
 
-	while (lines->n < MAX_SYMBOLS && getline(&text, &cap, f) >= 0) {
+	while (lines->n < MAX_SYMBOLS && (n = getline(&text, &cap, f)) >= 0) {
 		struct line l;
-		int r = parse_line(k, text, &l);
+		int r;
 
+		if (!is_in_part(part, text, (size_t)n))
+			continue;
+		r = parse_line(k, text, &l);
 		if (r < 0)
 			return r;
 		if (r == 0)
@@ -157,7 +169,7 @@ static int read_lines(struct kallsyms *k, FILE *f, line_vec *lines)
 	/* kptr_restrict, or a reader without CAP_SYSLOG: every address reads 0. */
 	if (any && !address)
 		return -EPERM;
-	return any ? 0 : -ENODATA;
+	return any || part == KALLSYMS_LOADED ? 0 : -ENODATA;
 }
 
 static int compare_lines(const void *pa, const void *pb)
@@ -234,7 +246,7 @@ static int build(struct kallsyms *k, line_vec *lines)
 	return 0;
 }
 
-int kallsyms_open(const char *path, struct kallsyms **ret)
+int kallsyms_open_part(const char *path, enum kallsyms_part part, struct kallsyms **ret)
 {
 	_cleanup_kallsyms_ struct kallsyms *k = calloc(1, sizeof(*k));
 	_cleanup_fclose_ FILE *f = fopen(path, "re");
@@ -245,7 +257,7 @@ int kallsyms_open(const char *path, struct kallsyms **ret)
 		return -errno;
 	if (!k || strtab_init(&k->pool) < 0)
 		return -ENOMEM;
-	r = read_lines(k, f, &lines);
+	r = read_lines(k, f, part, &lines);
 	if (r == 0)
 		r = build(k, &lines);
 	vec_deinit(&lines);
@@ -253,6 +265,11 @@ int kallsyms_open(const char *path, struct kallsyms **ret)
 		return r;
 	*ret = take_ptr(k);
 	return 0;
+}
+
+int kallsyms_open(const char *path, struct kallsyms **ret)
+{
+	return kallsyms_open_part(path, KALLSYMS_ALL, ret);
 }
 
 int kallsyms_lookup(const struct kallsyms *k, u64 address, const char **ret_name,

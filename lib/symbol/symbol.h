@@ -73,7 +73,11 @@ char *symbol_demangle(const char *name);
 
 /* /proc/kallsyms with modules and BPF programs, or a file of the same format. */
 struct kallsyms;
+/* The kernel's own symbols stay; those of modules and BPF programs come and go. */
+enum kallsyms_part { KALLSYMS_ALL, KALLSYMS_KERNEL, KALLSYMS_LOADED };
 int kallsyms_open(const char *path, struct kallsyms **ret);
+/* Of KALLSYMS_LOADED there may be none. */
+int kallsyms_open_part(const char *path, enum kallsyms_part part, struct kallsyms **ret);
 void kallsyms_destroy(struct kallsyms *k);
 /*
  * Name and module ("" = the kernel itself, "bpf" = a program), borrowed until kallsyms_destroy().
