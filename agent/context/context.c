@@ -145,6 +145,8 @@ static const struct known_file *known_file(struct contexts *c, const struct proc
 
 	if (known)
 		return (struct known_file *)*known;
+	if (!b->file_id)
+		return NULL;
 	for (u32 i = 1; b->elf && i < CONTEXT_N; i++)
 		if (readers[i]->find(b, &found.of[i]) == 0)
 			found.sources |= 1u << i;

@@ -124,12 +124,29 @@ static struct binary *binary_alloc(enum procman_binary_kind kind, const char *pa
 	return b->pub.path ? take_ptr(b) : NULL;
 }
 
+/*
+ * The next id that is not in use: ids go round, so that one is used again as late as can be, after
+ * millions of others. 0: all are in use.
+ */
+static u32 take_id(struct binaries *t)
+{
+	if (t->by_id.n + 1 >= t->max_files) {
+		t->stats->file_ids_out++;
+		return 0;
+	}
+	do
+		t->last_id = t->last_id + 1 < t->max_files ? t->last_id + 1 : 1;
+	while (map_get(&t->by_id, t->last_id));
+	return t->last_id;
+}
+
 /* Gives it its id and puts it where it is found; takes it, also on failure. */
 static int binary_add(struct binaries *t, struct binary *taken, u64 hash)
 {
 	_cleanup_(binary) struct binary *b = taken;
+	/* What is made at run time is told apart by its process: tables and names need no id. */
+	u32 id = procman_binary_is_jit(&b->pub) ? 0 : take_id(t);
 	u64 *first;
-	u32 id = t->n_ids + 1 < UNWIND_MAX_FILES ? t->n_ids + 1 : 0;
 
 	if (id && map_put(&t->by_id, id, (u64)(uintptr_t)b) < 0)
 		return -ENOMEM;
@@ -140,8 +157,6 @@ static int binary_add(struct binaries *t, struct binary *taken, u64 hash)
 		map_del(&t->by_id, id, NULL);
 		return -ENOMEM;
 	}
-	if (id)
-		t->n_ids = id;
 	b->all_next = t->all;
 	if (t->all)
 		t->all->all_prev = b;
@@ -149,7 +164,7 @@ static int binary_add(struct binaries *t, struct binary *taken, u64 hash)
 	b->pub.file_id = id;
 	b->table = t;
 	t->stats->binaries++;
-	t->stats->file_ids = t->n_ids;
+	t->stats->file_ids += id != 0;
 	(void)take_ptr(b);
 	return 0;
 }
@@ -353,7 +368,7 @@ int binaries_add_anon(struct binaries *t, u32 pid, struct procman_binary **ret)
 		return -ENOMEM;
 	b->pub.pid = pid;
 	/* In no chain: binaries_find() is not asked for these. */
-	if (binary_add(t, b, hash_u64(((u64)t->n_ids << 32) | pid) >> 1) < 0)
+	if (binary_add(t, b, hash_u64((++t->n_anon << 32) ^ pid) >> 1) < 0)
 		return -ENOMEM;
 	*ret = &b->pub;
 	return 0;
@@ -378,9 +393,9 @@ u64 binary_bias(const struct procman_binary *b, u64 start, u64 foff)
 	return best ? start - (best->svma + (foff - best->foff)) : start - foff;
 }
 
-void binaries_init(struct binaries *t, struct procman_stats *stats)
+void binaries_init(struct binaries *t, u32 max_files, struct procman_stats *stats)
 {
-	*t = (struct binaries){.stats = stats};
+	*t = (struct binaries){.stats = stats, .max_files = max_files};
 	add_vdso(t);
 }
 

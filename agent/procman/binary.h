@@ -34,13 +34,15 @@ struct binaries {
 	struct map by_id;		       /* file_id → struct binary * */
 	struct binary *idle_first, *idle_last; /* no references, oldest first */
 	struct binary *all;		       /* also those that are found no more */
-	u32 n_ids;
+	u32 max_files, last_id;
+	u64 n_anon; /* so far */
 	u64 vdso_bytes;
 	struct binary *vdso;	     /* a reference of ours; NULL when we have none */
 	struct procman_stats *stats; /* borrowed */
 };
 
-void binaries_init(struct binaries *t, struct procman_stats *stats);
+/* Ids are below max_files. */
+void binaries_init(struct binaries *t, u32 max_files, struct procman_stats *stats);
 /* gone is called for each that is left, whoever still refers to it. */
 void binaries_deinit(struct binaries *t, void (*gone)(void *arg, struct procman_binary *b),
 		     void *arg);

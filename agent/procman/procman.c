@@ -13,6 +13,7 @@
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
+#include "abi/unwind.h"
 #include "agent/procman/internal.h"
 #include "base/log.h"
 
@@ -688,7 +689,7 @@ static int procman_init(struct procman *pm, const struct procman_options *o)
 	pm->rescan_due_ns = pm->timer_ns = NEVER;
 	pm->cpus_due_ns = now_ns() + CPUS_NS;
 	pm->next_set_id = 1;
-	binaries_init(&pm->binaries, &pm->stats);
+	binaries_init(&pm->binaries, UNWIND_MAX_FILES, &pm->stats);
 	pm->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (pm->epoll_fd < 0)
 		return -errno;

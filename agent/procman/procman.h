@@ -48,7 +48,12 @@ enum procman_binary_kind {
 };
 
 struct procman_binary {
-	u32 file_id; /* from 1, dense, never used again, < UNWIND_MAX_FILES; 0: they ran out */
+	/*
+	 * From 1, below UNWIND_MAX_FILES. Used again when the binary is gone and all others have
+	 * been used: with first_seen_ns it tells apart what is kept longer than the binary lives.
+	 * 0: code made at run time, or as many files are known as there are ids.
+	 */
+	u32 file_id;
 	enum procman_binary_kind kind;
 	/*
 	 * As the first process that mapped it saw it, without " (deleted)"; never NULL.
@@ -153,6 +158,7 @@ struct procman_stats {
 	u64 open_failed;      /* files that should have been, each failure */
 	u64 mappings_dropped; /* beyond max_mappings */
 	u64 file_ids;	      /* given out */
+	u64 file_ids_out;     /* files that got none, as all were in use */
 	u64 out_of_memory;    /* times something was left out for want of memory */
 	u64 read_failed;      /* of /proc files of living processes */
 };

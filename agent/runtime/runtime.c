@@ -249,6 +249,8 @@ static struct known_binary *known_binary(struct runtimes *r, const struct procma
 
 	if (known)
 		return (struct known_binary *)*known;
+	if (!b->file_id)
+		return NULL;
 	k = calloc(1, sizeof(*k));
 	if (!k || map_put(&r->binaries, b->file_id, (u64)k) < 0) {
 		free(k);

@@ -83,6 +83,10 @@ struct named_binary *binaries_open(struct symbolizer *s, const struct procman_bi
 	u64 *known = map_get(&s->binaries, b->file_id);
 	struct named_binary *n = known ? (struct named_binary *)*known : NULL;
 
+	if (n && n->first_seen_ns != b->first_seen_ns) {
+		map_del(&s->binaries, b->file_id, NULL);
+		named_binary_free(take_ptr(n));
+	}
 	if (!n) {
 		n = calloc(1, sizeof(*n));
 		if (!n || map_put(&s->binaries, b->file_id, (u64)n) < 0) {
@@ -90,6 +94,7 @@ struct named_binary *binaries_open(struct symbolizer *s, const struct procman_bi
 			return NULL;
 		}
 		n->file_id = b->file_id;
+		n->first_seen_ns = b->first_seen_ns;
 		open_symbols(s, b, n);
 		n->mapping = PROFILE_NONE;
 	}

@@ -26,6 +26,7 @@ static inline bool is_in_a_hurry(const struct symbolizer *s)
 
 struct named_binary {
 	u32 file_id;
+	u64 first_seen_ns;    /* of the binary: ids are used again */
 	u32 unseen;	      /* batches */
 	u32 unread;	      /* batches in which its sources were not needed */
 	u64 n_read;	      /* how often they had been before */

@@ -304,12 +304,13 @@ def test_private_code_of_a_forked_child_is_its_own(watch, spawn):
         if [known_lines(m) for m in maps] != [exec_lines(pid) for pid in (parent.pid, child)]:
             return None
         code = [[m for m in one["mappings"] if m["kind"] == "anon"] for one in maps]
-        return code if [c[0]["file_id"] for c in code] != [code[0][0]["file_id"]] * 2 else None
+        return code if [c[0]["code_of"] for c in code] != [code[0][0]["code_of"]] * 2 else None
     code = wait_for(told, "the child's code is its parent's")
     assert len(code[0]) == len(code[1]) == 1
     assert code[0][0]["start"] == code[1][0]["start"] == code[0][0]["start"]
     assert code[0][0]["jit"] and code[0][0]["bias"] == 0
-    assert code[0][0]["file_id"] != code[1][0]["file_id"]
+    assert [c[0]["code_of"] for c in code] == [parent.pid, child]
+    assert [c[0]["file_id"] for c in code] == [0, 0]
     assert known_lines(w.maps(child)) == exec_lines(child)
 
 

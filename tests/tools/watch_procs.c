@@ -86,6 +86,7 @@ static json_t *mapping_json(const struct procman_mapping *m)
 	json_object_set_new(o, "foff", json_integer((json_int_t)m->foff));
 	json_object_set_new(o, "bias", json_integer((json_int_t)m->bias));
 	json_object_set_new(o, "file_id", json_integer(b->file_id));
+	json_object_set_new(o, "code_of", json_integer(b->pid));
 	json_object_set_new(o, "kind", json_string(kinds[b->kind]));
 	json_object_set_new(o, "path", text_json(b->path));
 	json_object_set_new(o, "deleted", json_boolean(b->deleted));
@@ -177,6 +178,7 @@ static json_t *stats_json(struct watcher *w)
 	STAT(open_failed);
 	STAT(mappings_dropped);
 	STAT(file_ids);
+	STAT(file_ids_out);
 	STAT(out_of_memory);
 	STAT(read_failed);
 #undef STAT

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <linux/perf_event.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "agent/procman/binary.h"
 #include "agent/procman/mapping.h"
@@ -220,6 +221,105 @@ Test(mappings, of_private_code_become_the_childs_own)
 	mapping_set_put(set);
 	mapping_set_put(own);
 	cr_assert_eq(binaries[4].refs, 1);
+}
+
+/* ---- file ids ---- */
+
+/* A file that is gone before it could be opened. */
+static struct procman_binary *find_file(struct binaries *t, u64 inode)
+{
+	struct proc_mapping m = {.start = 0x1000,
+				 .end = 0x2000,
+				 .dev_major = 250,
+				 .inode = inode,
+				 .path = "/nonexistent/file"};
+	struct procman_binary *b = NULL;
+
+	cr_assert_eq(binaries_find(t, (u32)getpid(), &m, 0, &b), 0);
+	return b;
+}
+
+static void expect_found_by_id(const struct binaries *t, const struct procman_binary *b)
+{
+	const u64 *at = map_get(&t->by_id, b->file_id);
+
+	cr_assert_not_null(at);
+	cr_assert_eq((const struct binary *)*at, (const struct binary *)b);
+}
+
+Test(binaries, ids_go_round_past_those_in_use)
+{
+	struct procman_stats stats = {};
+	struct procman_binary *held;
+	struct binaries t;
+	u64 used = 0;
+	u32 id;
+
+	binaries_init(&t, 16, &stats);
+	held = find_file(&t, 1000);
+	for (u64 i = 0; i < 100; i++) {
+		struct procman_binary *b = find_file(&t, 2000 + i);
+
+		cr_assert_neq(b->file_id, 0, "id %llu", i);
+		cr_assert_lt(b->file_id, 16);
+		cr_assert_neq(b->file_id, held->file_id);
+		expect_found_by_id(&t, b);
+		id = b->file_id;
+		used |= 1ULL << id;
+		procman_binary_put(b);
+		binaries_expire(&t, ~0ULL, NULL, NULL);
+		cr_assert_null(map_get(&t.by_id, id));
+	}
+	expect_found_by_id(&t, held);
+	cr_expect_eq(__builtin_popcountll(used), t.vdso ? 13 : 14, "as late as can be");
+	cr_expect_eq(stats.file_ids_out, 0);
+	procman_binary_put(held);
+	binaries_deinit(&t, NULL, NULL);
+}
+
+Test(binaries, without_an_id_when_all_are_in_use)
+{
+	struct procman_binary *files[20], *late;
+	struct procman_stats stats = {};
+	struct binaries t;
+	u32 n_without = 0;
+
+	binaries_init(&t, 16, &stats);
+	for (u32 i = 0; i < ARRAY_SIZE(files); i++) {
+		files[i] = find_file(&t, 3000 + i);
+		n_without += !files[i]->file_id;
+	}
+	cr_expect_eq(n_without, t.vdso ? 6 : 5);
+	cr_expect_eq(stats.file_ids_out, n_without);
+	for (u32 i = 0; i < ARRAY_SIZE(files); i++)
+		procman_binary_put(files[i]);
+	binaries_expire(&t, ~0ULL, NULL, NULL);
+	late = find_file(&t, 4000);
+	cr_expect_neq(late->file_id, 0, "there are again");
+	procman_binary_put(late);
+	binaries_deinit(&t, NULL, NULL);
+}
+
+/* A JIT that maps code, or forks, as often as it likes. */
+Test(binaries, private_code_needs_no_id)
+{
+	struct procman_stats stats = {};
+	struct procman_binary *b;
+	struct binaries t;
+	u64 before;
+
+	binaries_init(&t, 16, &stats);
+	before = stats.file_ids;
+	for (u32 i = 0; i < 100; i++) {
+		cr_assert_eq(binaries_add_anon(&t, 1, &b), 0);
+		cr_expect_eq(b->file_id, 0);
+		procman_binary_put(b);
+	}
+	cr_expect_eq(stats.file_ids, before);
+	b = find_file(&t, 5000);
+	cr_expect_neq(b->file_id, 0);
+	procman_binary_put(b);
+	binaries_deinit(&t, NULL, NULL);
 }
 
 /* ---- records ---- */

@@ -38,6 +38,7 @@ struct python_objects {
 /* How a libc's pthread_getspecific() works: the one that was asked last. */
 struct python_libc {
 	u32 file_id;
+	u64 first_seen_ns; /* of the file: ids are used again */
 	bool known;
 	s64 direct;   /* thread pointer + direct + scale × key, when indirect < 0 */
 	s64 indirect; /* else *(thread pointer + direct) + indirect + scale × key */

@@ -326,13 +326,15 @@ static int find_libc(const struct runtime_target *t, const struct python_learned
 
 		if (!b->elf || !(is_libc(b->path) || b->elf == t->elf))
 			continue;
-		if (l->libc->known && l->libc->file_id == b->file_id)
+		if (l->libc->known && l->libc->file_id == b->file_id &&
+		    l->libc->first_seen_ns == b->first_seen_ns)
 			return 0;
 		l->libc->known = false;
 		r = python_learn_libc(b->elf, l->libc);
 		if (r == -ENOENT)
 			continue;
 		l->libc->file_id = b->file_id;
+		l->libc->first_seen_ns = b->first_seen_ns;
 		return r;
 	}
 	return -EAGAIN; /* ld.so has not mapped it yet */
