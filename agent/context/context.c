@@ -72,8 +72,9 @@ struct contexts {
 	u32 n_in_map, last_index;
 	bool in_use[CONTEXT_MAX_PROCESSES];
 	struct attribute_bounds bounds;
-	struct str texts;	   /* of contexts_attributes() */
-	u64 due_ns;		   /* of the first */
+	struct str texts; /* of contexts_attributes() */
+	u64 due_ns;	  /* of the first */
+	struct contexts_stats stats;
 	struct channels *channels; /* owned; NULL: nobody is told anything */
 };
 
@@ -208,11 +209,14 @@ static void tell_bpf(struct contexts *c, struct known_process *k, const struct p
 {
 	u32 index;
 
-	if (c->options.processes_fd < 0 || !k->bpf.sources)
+	if (c->options.processes_fd < 0 || !k->bpf.sources || !p->alive)
 		return;
 	index = take_index(c);
 	if (!index || bpf_map_update_elem(c->options.processes_fd, &index, &k->bpf, BPF_ANY) < 0) {
-		log_debug("pid %u: no room for its trace context", k->pid);
+		c->stats.no_room++;
+		log_warn_rarely("pid %u: BPF has no room for one more process that publishes "
+				"spans: its samples have none until others end",
+				k->pid);
 		c->in_use[index] = false;
 		return;
 	}
@@ -259,7 +263,7 @@ static void attach_all(struct contexts *c, struct known_process *k, const struct
 		if (f)
 			attach(k, &t, f);
 	}
-	if (k->bpf.sources == before)
+	if (k->bpf.sources == before && (k->index || !before))
 		return;
 	k->bpf.start_stack = k->start_stack;
 	tls_describe_libc(p, &k->bpf);
@@ -484,6 +488,20 @@ void contexts_retry(struct contexts *c, struct procman *pm)
 		if (p && p->alive && p->start_stack == k->start_stack)
 			look(c, k, p);
 	}
+}
+
+void contexts_end_process(struct contexts *c, const struct procman_process *p)
+{
+	struct known_process *k = known_process(c, p->pid);
+
+	if (k && k->index)
+		set_index(c, k, p, 0);
+}
+
+void contexts_get_stats(const struct contexts *c, struct contexts_stats *ret)
+{
+	*ret = c->stats;
+	ret->in_map = c->n_in_map;
 }
 
 void contexts_remove_process(struct contexts *c, const struct procman_process *p)

@@ -80,5 +80,13 @@ int contexts_correlate(struct contexts *c, u32 delay_ms, const char *host_id);
 void contexts_report(struct contexts *c, u32 pid, const struct context_report *r, u64 count);
 /* It took so long, this time. */
 void contexts_late(struct contexts *c, u32 ms);
+struct contexts_stats {
+	u64 in_map;  /* processes that publish, now */
+	u64 no_room; /* times that one had no room in BPF's map */
+};
+
+void contexts_get_stats(const struct contexts *c, struct contexts_stats *ret);
+/* Nothing of it runs any more: BPF forgets it. What it has said is still known. */
+void contexts_end_process(struct contexts *c, const struct procman_process *p);
 void contexts_remove_process(struct contexts *c, const struct procman_process *p);
 void contexts_remove_binary(struct contexts *c, const struct procman_binary *b);

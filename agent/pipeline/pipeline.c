@@ -370,11 +370,26 @@ static bool is_sampled(struct pipeline *p, const struct procman_process *proc)
 	return false;
 }
 
+/*
+ * Its places in BPF's maps are free for others at once. Walks of it that the host is still to
+ * finish need what procman and the runtimes know, which stays for some seconds.
+ */
+static void end_process(struct pipeline *p, const struct procman_process *proc)
+{
+	contexts_end_process(p->contexts, proc);
+	tables_remove_process(p->tables, proc);
+	runtimes_end_process(p->runtimes, proc);
+}
+
 static void on_process_changed(void *arg, struct procman_process *proc)
 {
 	struct pipeline *p = arg;
 	int r;
 
+	if (proc->ended && procman_known(p->procman, proc->pid) == proc) {
+		end_process(p, proc);
+		return;
+	}
 	/* Without start_stack (gone before we looked) BPF could not tell images apart. */
 	if (proc->kthread || !proc->alive || !proc->start_stack || !is_sampled(p, proc))
 		return;
@@ -777,6 +792,7 @@ void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)
 	tables_stats(p->tables, &s.tables);
 	procman_get_stats(p->procman, &s.procman);
 	runtimes_get_stats(p->runtimes, &s.runtimes);
+	contexts_get_stats(p->contexts, &s.contexts);
 	s.counts.lost = 0;
 	for (u32 i = 0; i < p->batch->n_sources; i++)
 		s.counts.lost += count_lost(p, i);

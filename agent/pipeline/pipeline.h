@@ -104,6 +104,7 @@ struct pipeline_stats {
 	struct tables_stats tables;
 	struct procman_stats procman;
 	struct runtimes_stats runtimes;
+	struct contexts_stats contexts;
 };
 
 /*

@@ -384,6 +384,17 @@ static void own_anon(struct procman *pm, struct process *p)
 	p->borrowed_anon = false;
 }
 
+/* Its exit may be that of its main thread alone. */
+static bool has_ended(const struct process *p)
+{
+	struct proc_stat st;
+
+	if (p->pub.alive)
+		return false;
+	return p->pub.ended || !p->threads || p->replaced || proc_stat_read(p->pub.pid, &st) < 0 ||
+	       is_dead(&st) || (p->pub.start_ticks && p->pub.start_ticks != st.start_ticks);
+}
+
 void process_settle(struct procman *pm, struct process *p)
 {
 	if (p->wants_maps && p->pub.alive)
@@ -391,6 +402,7 @@ void process_settle(struct procman *pm, struct process *p)
 	process_flush(pm, p);
 	if (p->borrowed_anon && p->pub.alive && p->set)
 		own_anon(pm, p);
+	p->pub.ended = has_ended(p);
 }
 
 int procman_refresh(struct procman *pm, struct procman_process *pub)

@@ -69,6 +69,7 @@ static void process_exit(struct procman *pm, struct process *p, u64 time_ns)
 static void process_revive(struct procman *pm, struct process *p)
 {
 	p->pub.alive = true;
+	p->pub.ended = false;
 	p->pub.exit_ns = 0;
 	process_touch(pm, p);
 }

@@ -103,6 +103,7 @@ struct procman_process {
 	char comm[16];
 	bool kthread;
 	bool alive;
+	bool ended;	/* no thread of it runs any more; not alive may be its main thread alone */
 	u64 generation; /* grows with each announced change */
 	/*
 	 * Executable mappings, sorted, not overlapping, neighbours of one file and one bias merged.

@@ -28,6 +28,8 @@
  */
 #define EARLY_TRIES 64
 #define LATE_ROUNDS 20
+/* The same for one that had no room in BPF's map. */
+#define ROOM_ROUNDS 200
 
 static const struct runtime_ops *const runtimes[RUNTIME_N] = {
 #define RUNTIME(id, name, ...) [RUNTIME_##id] = &runtime_##name,
@@ -82,6 +84,7 @@ struct attached {
 	u64 start_stack;
 	u32 n_tries;
 	bool done;
+	bool in_map;	 /* BPF has been told */
 	int error;	 /* of the last try */
 	u64 mappings_id; /* with which it was attached */
 	const struct known_binary *binary;
@@ -368,6 +371,20 @@ static void find_reserved(u32 pid, struct runtime_process *ret)
 	reserved_end(&v);
 }
 
+static void tell_bpf(struct runtimes *r, struct attached *a, const struct runtime_key *key)
+{
+	a->in_map = update(r->options.processes_fd, key, &a->process) == 0;
+	if (a->in_map) {
+		map_del(&r->waiting, key_of(key->pid, key->runtime), NULL);
+		return;
+	}
+	r->stats.no_room++;
+	(void)map_put(&r->waiting, key_of(key->pid, key->runtime), ROOM_ROUNDS);
+	log_warn_rarely("pid %u: BPF has no room for one more process that runs %s: its frames are "
+			"not shown until others end",
+			key->pid, names[key->runtime]);
+}
+
 static void attach_try(struct runtimes *r, const struct procman_process *p,
 		       const struct procman_mapping *m, struct attached *a)
 {
@@ -405,10 +422,8 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 		log_debug("pid %u: %s not attached: %s", p->pid, names[key.runtime], strerror(-e));
 		return;
 	}
-	if (update(r->options.processes_fd, &key, &info) < 0)
-		log_debug("pid %u: no room for its %s", p->pid, names[key.runtime]);
-	else
-		a->done = true;
+	a->done = true;
+	tell_bpf(r, a, &key);
 	log_debug("pid %u: %s attached in %.2f ms", p->pid, names[key.runtime],
 		  (double)(clock_ns(CLOCK_MONOTONIC) - begin) / 1e6);
 }
@@ -441,6 +456,8 @@ static void attach(struct runtimes *r, const struct procman_process *p,
 		detach(r, p->pid, k->runtime);
 		a = NULL;
 	}
+	if (a && a->done && !a->in_map)
+		tell_bpf(r, a, &(struct runtime_key){p->pid, k->runtime});
 	/* A JIT's memory becomes known, or more of it, when some of it is mapped. */
 	if (a && a->done &&
 	    (!runtimes[k->runtime]->marks_anonymous || a->mappings_id == p->mappings_id))
@@ -559,6 +576,19 @@ void runtimes_retry(struct runtimes *r, struct procman *pm)
 			map_del(&r->waiting, key_of(*pid, i), NULL);
 	}
 	vec_deinit(&pids);
+}
+
+void runtimes_end_process(struct runtimes *r, const struct procman_process *p)
+{
+	for (u32 i = 1; i < RUNTIME_N; i++) {
+		struct attached *a = attached_get(r, p->pid, i);
+		struct runtime_key key = {p->pid, i};
+
+		if (a && a->in_map)
+			bpf_map_delete_elem(r->options.processes_fd, &key);
+		if (a)
+			a->in_map = false;
+	}
 }
 
 void runtimes_remove_process(struct runtimes *r, const struct procman_process *p)

@@ -161,6 +161,8 @@ bool runtimes_identify(struct runtimes *r, const struct procman_process *p,
 		       struct runtime_identity *ret);
 /* Tries again what was too early; call it now and then. */
 void runtimes_retry(struct runtimes *r, struct procman *pm);
+/* Nothing of it runs any more: BPF forgets it. What its last frames are called is still known. */
+void runtimes_end_process(struct runtimes *r, const struct procman_process *p);
 void runtimes_remove_process(struct runtimes *r, const struct procman_process *p);
 void runtimes_remove_binary(struct runtimes *r, const struct procman_binary *b);
 /* Would the walker of the runtime take over at this address? */
@@ -179,6 +181,7 @@ int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word,
  */
 int runtimes_note(struct runtimes *r, u32 runtime, u64 *ret_frame);
 struct runtimes_stats {
+	u64 no_room; /* times that a process had no room in BPF's map */
 	u64 unnamed; /* frames that had a note in place of their name for want of memory */
 };
 

@@ -616,6 +616,12 @@ int tables_update_process(struct tables *t, const struct procman_process *p)
 		return r;
 	}
 	r = put_entry(t, p, s);
+	if (r == -E2BIG) {
+		t->stats.no_room++;
+		log_warn_rarely("more processes than the %zu that BPF has room for: samples of the "
+				"others are walked in user space, as far as there is time for it",
+				t->processes.n - 1);
+	}
 	if (r < 0) {
 		map_del(&t->processes, p->pid, NULL);
 		bpf_map_delete_elem(t->processes_fd, &p->pid);

@@ -43,6 +43,7 @@ struct tables_stats {
 	u64 row_bytes; /* pages as packed */
 	u64 rules;
 	u64 slices;
+	u64 no_room;   /* times that a process had no room in the map of processes */
 	u64 no_memory; /* times that something was left out because the budget is used up */
 };
 

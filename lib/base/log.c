@@ -6,6 +6,7 @@
 #include <time.h>
 
 #define LINES_PER_SECOND 10
+#define RARELY_S 60
 
 static enum log_level max_level = LOG_LEVEL_INFO;
 static void (*before_line)(void *arg);
@@ -25,6 +26,18 @@ void log_set_hook(void (*hook)(void *arg), void *arg)
 {
 	before_line = hook;
 	before_line_arg = arg;
+}
+
+bool log_is_due(struct log_site *site)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (site->n && (u64)now.tv_sec - site->window_s < RARELY_S)
+		return false;
+	site->window_s = (u64)now.tv_sec;
+	site->n = 1;
+	return true;
 }
 
 void log_write(struct log_site *site, enum log_level level, const char *fmt, ...)

@@ -22,10 +22,20 @@ void log_set_hook(void (*hook)(void *arg), void *arg);
 void log_write(struct log_site *site, enum log_level level, const char *fmt, ...)
 	CULPRIT_PRINTF(3, 4);
 
+/* For log_warn_rarely(): false within a minute of the last true. */
+bool log_is_due(struct log_site *site);
+
 #define log_at_(level, ...)                                                                        \
 	do {                                                                                       \
 		static struct log_site log_site_;                                                  \
 		log_write(&log_site_, level, __VA_ARGS__);                                         \
+	} while (0)
+/* For what may go on for long: a line a minute. The number of times is a counter's to say. */
+#define log_warn_rarely(...)                                                                       \
+	do {                                                                                       \
+		static struct log_site log_rare_site_;                                             \
+		if (log_is_due(&log_rare_site_))                                                   \
+			log_warn(__VA_ARGS__);                                                     \
 	} while (0)
 #define log_err(...) log_at_(LOG_LEVEL_ERR, __VA_ARGS__)
 #define log_warn(...) log_at_(LOG_LEVEL_WARN, __VA_ARGS__)

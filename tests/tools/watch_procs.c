@@ -61,6 +61,7 @@ static json_t *process_json(const char *what, const struct procman_process *p)
 	json_object_set_new(o, "ppid", json_integer(p->ppid));
 	json_object_set_new(o, "comm", text_json(p->comm));
 	json_object_set_new(o, "alive", json_boolean(p->alive));
+	json_object_set_new(o, "ended", json_boolean(p->ended));
 	json_object_set_new(o, "kthread", json_boolean(p->kthread));
 	json_object_set_new(o, "start_ticks", json_integer((json_int_t)p->start_ticks));
 	json_object_set_new(o, "start_ns", json_integer((json_int_t)p->start_ns));
