@@ -390,7 +390,12 @@ static void on_process_changed(void *arg, struct procman_process *proc)
 		end_process(p, proc);
 		return;
 	}
-	/* Without start_stack (gone before we looked) BPF could not tell images apart. */
+	/*
+	 * Without start_stack (an exec that is not through, gone before we looked) BPF could not
+	 * tell images apart; without address randomisation the one before may have had the same.
+	 */
+	if (proc->alive && !proc->start_stack)
+		tables_remove_process(p->tables, proc);
 	if (proc->kthread || !proc->alive || !proc->start_stack || !is_sampled(p, proc))
 		return;
 	r = tables_update_process(p->tables, proc);

@@ -86,6 +86,10 @@ struct procman {
 	u64 next_seen;
 	u64 rescan_due_ns; /* ~0: none */
 	u64 rescan_not_before_ns;
+	vec(u32) rescan_pids; /* being read again; those not known before come first */
+	size_t rescan_next;   /* into them */
+	u64 rescan_begin_ns, rescan_cpu_ns;
+	u64 rescan_slice_due_ns; /* when it goes on */
 	u64 cpus_due_ns;
 };
 

@@ -22,6 +22,11 @@
 #define CPUS_NS (2000 * MS)
 #define RESCAN_MIN_NS (500 * MS)
 #define RESCAN_COST_FACTOR 10
+/*
+ * Reading 10,000 processes takes half a second and more, for which the ring of samples would not be
+ * read: it goes on a bit with each drain, half of the time.
+ */
+#define RESCAN_SLICE_NS (2 * MS)
 #define ANNOUNCE_CHEAP_NS 100000ULL
 #define ANNOUNCE_COST_FACTOR 10
 #define ANNOUNCE_MAX_NS (1000 * MS)
@@ -307,41 +312,101 @@ static void record_handle(struct procman *pm, const struct record *r, struct rin
 
 /* ---- reading all of /proc ---- */
 
-static int rescan_pid(void *arg, u32 pid)
+static void rescan_pid(struct procman *pm, u32 pid)
+{
+	struct process *p = table_get(pm, pid);
+
+	if (p && (p->pub.alive ? process_read(pm, p) != -ESRCH : process_runs_on(pm, p)))
+		p->seen = pm->next_seen;
+	else if (process_add_read(pm, pid, &p) == 0)
+		p->seen = pm->next_seen;
+}
+
+static int list_pid(void *arg, u32 pid)
 {
 	struct procman *pm = arg;
-	struct process *p = table_get(pm, pid);
+
+	return vec_push(&pm->rescan_pids, pid);
+}
+
+/*
+ * What lost events would have told is mostly of new processes: those that are not known come first,
+ * then, of the others, those with the highest pids.
+ */
+static void put_newest_first(struct procman *pm)
+{
+	u32 *pids = pm->rescan_pids.data;
+	size_t n = pm->rescan_pids.n, n_new = 0;
+
+	for (size_t i = 0; i < n / 2; i++) {
+		u32 pid = pids[i];
+
+		pids[i] = pids[n - 1 - i];
+		pids[n - 1 - i] = pid;
+	}
+	for (size_t i = 0; i < n; i++) {
+		u32 pid = pids[i];
+
+		if (table_get(pm, pid))
+			continue;
+		pids[i] = pids[n_new];
+		pids[n_new++] = pid;
+	}
+}
+
+static int rescan_begin(struct procman *pm)
+{
 	int r;
 
-	if (p && (p->pub.alive ? process_read(pm, p) != -ESRCH : process_runs_on(pm, p))) {
-		p->seen = pm->next_seen;
-		return 0;
+	vec_clear(&pm->rescan_pids);
+	pm->rescan_next = 0;
+	pm->rescan_begin_ns = now_ns();
+	pm->rescan_cpu_ns = cpu_now_ns();
+	r = proc_list(list_pid, pm);
+	if (r < 0) {
+		vec_clear(&pm->rescan_pids);
+		return r;
 	}
-	r = process_add_read(pm, pid, &p);
-	if (r == 0)
-		p->seen = pm->next_seen;
+	put_newest_first(pm);
+	pm->rescan_cpu_ns = cpu_now_ns() - pm->rescan_cpu_ns;
+	pm->next_seen++;
+	/* Events that are lost from here on need another one. */
+	pm->rescan_due_ns = NEVER;
 	return 0;
 }
 
-static int rescan(struct procman *pm)
+static bool rescan_running(const struct procman *pm)
 {
-	u64 begin = now_ns(), cpu_ns = cpu_now_ns(), cost;
-	int r;
+	return pm->rescan_pids.n > 0;
+}
 
-	pm->next_seen++;
-	r = proc_list(rescan_pid, pm);
-	if (r < 0)
-		return r;
+static void rescan_end(struct procman *pm)
+{
 	map_foreach (&pm->by_pid, slot) {
 		struct process *p = (struct process *)(uintptr_t)slot->value;
 
-		if (p->pub.alive && p->seen != pm->next_seen && p->pub.start_ns < begin)
-			process_exit(pm, p, begin);
+		if (p->pub.alive && p->seen != pm->next_seen &&
+		    p->pub.start_ns < pm->rescan_begin_ns)
+			process_exit(pm, p, pm->rescan_begin_ns);
 	}
-	cost = cpu_now_ns() - cpu_ns;
-	pm->rescan_due_ns = NEVER;
-	pm->rescan_not_before_ns = now_ns() + MAX(RESCAN_MIN_NS, cost * RESCAN_COST_FACTOR);
-	return 0;
+	vec_deinit(&pm->rescan_pids);
+	pm->rescan_not_before_ns =
+		now_ns() + MAX(RESCAN_MIN_NS, pm->rescan_cpu_ns * RESCAN_COST_FACTOR);
+}
+
+/* Goes on with it for so much CPU time. */
+static void rescan_some(struct procman *pm, u64 max_ns)
+{
+	u64 begin = cpu_now_ns(), spent = 0;
+
+	while (pm->rescan_next < pm->rescan_pids.n && spent < max_ns) {
+		rescan_pid(pm, pm->rescan_pids.data[pm->rescan_next++]);
+		pm->stats.rescanned++;
+		spent = cpu_now_ns() - begin;
+	}
+	pm->rescan_cpu_ns += spent;
+	if (pm->rescan_next == pm->rescan_pids.n)
+		rescan_end(pm);
 }
 
 /* ---- CPUs ---- */
@@ -401,7 +466,7 @@ static bool ring_has(struct procman *pm, u32 cpu)
 static int update_cpus(struct procman *pm)
 {
 	struct cpu_list list = {};
-	bool added = false;
+	bool added = false, removed = false;
 	int r = proc_cpus_online(list_cpu, &list);
 
 	for (size_t i = 0; r == 0 && i < pm->batch.rings.n; i++) {
@@ -412,6 +477,7 @@ static int update_cpus(struct procman *pm)
 		ring_close(ring);
 		*ring = pm->batch.rings.data[--pm->batch.rings.n];
 		i--;
+		removed = true;
 	}
 	for (size_t i = 0; r == 0 && i < list.cpus.n; i++) {
 		if (ring_has(pm, list.cpus.data[i]))
@@ -423,10 +489,12 @@ static int update_cpus(struct procman *pm)
 		else if (r == 0)
 			added = true;
 	}
-	vec_deinit(&list.cpus);
 	pm->stats.cpus = pm->batch.rings.n;
 	if (added)
 		pm->rescan_due_ns = 0;
+	if ((added || removed) && pm->ops.cpus_changed)
+		pm->ops.cpus_changed(pm->arg, list.cpus.data, (u32)list.cpus.n);
+	vec_deinit(&list.cpus);
 	return r;
 }
 
@@ -459,7 +527,9 @@ static void timer_update(struct procman *pm)
 
 	if (pm->exited_first)
 		at = MIN(at, pm->exited_first->gone_due_ns);
-	if (pm->rescan_due_ns != NEVER)
+	if (rescan_running(pm))
+		at = MIN(at, pm->rescan_slice_due_ns);
+	else if (pm->rescan_due_ns != NEVER)
 		at = MIN(at, MAX(pm->rescan_due_ns, pm->rescan_not_before_ns));
 	if (!pm->options.no_events)
 		at = MIN(at, pm->cpus_due_ns);
@@ -581,9 +651,13 @@ int procman_drain(struct procman *pm)
 		update_cpus(pm);
 		pm->cpus_due_ns = now + CPUS_NS;
 	}
-	if (pm->rescan_due_ns <= now && pm->rescan_not_before_ns <= now) {
+	if (!rescan_running(pm) && pm->rescan_due_ns <= now && pm->rescan_not_before_ns <= now) {
 		pm->stats.rescans++;
-		rescan(pm);
+		(void)rescan_begin(pm);
+	}
+	if (rescan_running(pm) && pm->rescan_slice_due_ns <= now) {
+		rescan_some(pm, RESCAN_SLICE_NS);
+		pm->rescan_slice_due_ns = now_ns() + RESCAN_SLICE_NS;
 	}
 	announce(pm);
 	expire_exited(pm, now);
@@ -598,10 +672,11 @@ int procman_drain(struct procman *pm)
 
 int procman_scan(struct procman *pm)
 {
-	int r = rescan(pm);
+	int r = rescan_begin(pm);
 
 	if (r < 0)
 		return r;
+	rescan_some(pm, NEVER);
 	announce(pm);
 	timer_update(pm);
 	return 0;
@@ -745,6 +820,7 @@ void procman_destroy(struct procman *pm)
 	map_deinit(&pm->by_pid);
 	vec_deinit(&pm->dirty);
 	vec_deinit(&pm->young);
+	vec_deinit(&pm->rescan_pids);
 	if (pm->timer_fd >= 0)
 		close(pm->timer_fd);
 	if (pm->epoll_fd >= 0)

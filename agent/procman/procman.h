@@ -133,6 +133,11 @@ struct procman_ops {
 	void (*process_gone)(void *arg, struct procman_process *p);
 	/* Nobody refers to it any more; it is closed and freed after this returns. */
 	void (*binary_gone)(void *arg, struct procman_binary *b);
+	/*
+	 * CPUs came or went since procman_create() or the last call: these are online now. Called
+	 * by procman_drain(), within 2 s; not called by procman_create(). May be NULL.
+	 */
+	void (*cpus_changed)(void *arg, const u32 *cpus, u32 n);
 };
 
 struct procman_options {      /* 0 = the default */
@@ -153,6 +158,7 @@ struct procman_stats {
 	u64 events_lost;    /* dropped by the kernel, a ring being full; each led to a rescan */
 	u64 events_damaged; /* that could not be parsed */
 	u64 rescans;	    /* of all processes, because of lost events or a new CPU */
+	u64 rescanned;	    /* processes that were read for these, and at the start */
 	u64 refreshes;	    /* of one process */
 	u64 forks, execs, exits;
 	u64 opened;	      /* files opened */

@@ -479,6 +479,34 @@ def test_lost_events_lose_nothing(watch, spawn):
     print(f"{stats['events_lost']} events lost, {stats['rescans']} rescans")
 
 
+def test_lost_events_do_not_keep_the_reader(watch, spawn):
+    """All processes are read again, a bit with each drain: samples wait for 2 ms of it, not for all."""
+    crowd = subprocess.Popen(["sh", "-c", "for i in $(seq 1000); do sleep 1000 & done; echo ready; wait"],
+                             stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert crowd.stdout.readline() == b"ready\n"
+        w = watch("--ring-bytes", "4096", "--quiet")
+        before = w.stats()
+        os.kill(w.process.pid, 19)
+        subprocess.run(["sh", "-c", "for i in $(seq 200); do /bin/true; done"], check=True)
+        last = spawn("/bin/sleep", 1000)
+        os.kill(w.process.pid, 18)
+        slowest, cost = [], w.cost_us()
+
+        def read_again():
+            now = w.stats()
+            slowest.append(now["slowest_drain_us"])
+            return now["rescanned"] - before["rescanned"] > 1000
+        wait_for(read_again, "they are not read again")
+        cost = w.cost_us() - cost
+        check(w, last.pid)
+        print(f"{cost / 1e3:.0f} ms in all, at most {max(slowest) / 1e3:.1f} ms at a time")
+        assert max(slowest) < 10000 and max(slowest) < cost / 3
+    finally:
+        os.killpg(crowd.pid, 9)
+        crowd.wait()
+
+
 @pytest.fixture
 def many_mappings_allowed():
     name = "/proc/sys/vm/max_map_count"

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "agent/procman/procman.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
 
@@ -29,6 +30,7 @@ struct watcher {
 	bool quiet;
 	bool done;
 	u64 n_changed, n_gone, n_binaries_gone;
+	u64 slowest_ns; /* CPU time of one drain, since "stats" was asked last */
 	char input[256];
 	size_t n_input;
 };
@@ -171,6 +173,7 @@ static json_t *stats_json(struct watcher *w)
 	STAT(events_lost);
 	STAT(events_damaged);
 	STAT(rescans);
+	STAT(rescanned);
 	STAT(refreshes);
 	STAT(forks);
 	STAT(execs);
@@ -183,6 +186,8 @@ static json_t *stats_json(struct watcher *w)
 	STAT(out_of_memory);
 	STAT(read_failed);
 #undef STAT
+	json_object_set_new(o, "slowest_drain_us", json_integer((json_int_t)w->slowest_ns / 1000));
+	w->slowest_ns = 0;
 	json_object_set_new(o, "changed", json_integer((json_int_t)w->n_changed));
 	json_object_set_new(o, "gone", json_integer((json_int_t)w->n_gone));
 	json_object_set_new(o, "binaries_gone", json_integer((json_int_t)w->n_binaries_gone));
@@ -254,6 +259,15 @@ static void read_commands(struct watcher *w)
 	}
 }
 
+static int drain(struct watcher *w)
+{
+	u64 begin = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	int r = procman_drain(w->pm);
+
+	w->slowest_ns = MAX(w->slowest_ns, clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin);
+	return r;
+}
+
 static int watch(struct watcher *w)
 {
 	struct pollfd fds[] = {{.fd = procman_fd(w->pm), .events = POLLIN},
@@ -264,7 +278,7 @@ static int watch(struct watcher *w)
 		if (poll(fds, ARRAY_SIZE(fds), -1) < 0 && errno != EINTR)
 			return -errno;
 		if (fds[0].revents)
-			r = procman_drain(w->pm);
+			r = drain(w);
 		if (r >= 0 && fds[1].revents)
 			read_commands(w);
 	}
