@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "unwind/host.h"
 
-/* Whoever takes a batch waits: a page of a large file is built in 50 ms, where there is a CPU. */
-#define FINISH_MAX_NS 2000000000ULL
+/* How often the rings are read while walks wait. */
+#define READ_NS 10000000
 
 struct context {
 	struct pipeline *pipeline;
@@ -302,34 +302,33 @@ void deferred_retry(struct pipeline *p, deferred_done *done)
 	retry(p, false, done);
 }
 
-/* True: some were taken, or may have been. */
-static bool wait_for_pages(struct pipeline *p, u64 until_ns)
+void deferred_give_up(struct pipeline *p, struct deferred_walk *walk)
 {
-	struct pollfd fd = {.fd = tables_fd(p->tables), .events = POLLIN};
-	u64 now = clock_ns(CLOCK_MONOTONIC);
-
-	if (now >= until_ns || !tables_busy(p->tables) ||
-	    poll(&fd, 1, (int)((until_ns - now) / 1000000) + 1) <= 0)
-		return false;
-	(void)tables_take(p->tables, false);
-	return true;
-}
-
-void deferred_finish_now(struct pipeline *p, struct deferred_walk *walk)
-{
-	u64 until = clock_ns(CLOCK_MONOTONIC) + FINISH_MAX_NS;
-
-	while (wait_for_pages(p, until))
-		if (deferred_finish(p, walk))
-			return;
+	p->given_up++;
 	give_up_walk(p, walk);
 }
 
-void deferred_finish_parked(struct pipeline *p, deferred_done *done)
+/* Until pages have come, or for READ_NS; false: nothing is to be waited for. */
+static bool wait_for_pages(struct pipeline *p)
 {
-	u64 until = clock_ns(CLOCK_MONOTONIC) + FINISH_MAX_NS;
+	struct pollfd fd = {.fd = tables_fd(p->tables), .events = POLLIN};
 
-	while (p->parked && wait_for_pages(p, until))
+	if (!tables_busy(p->tables))
+		return false;
+	if (poll(&fd, 1, READ_NS / 1000000) > 0)
+		(void)tables_take(p->tables, false);
+	return true;
+}
+
+void deferred_finish_parked(struct pipeline *p, u64 max_ns, deferred_done *done)
+{
+	u64 until = clock_ns(CLOCK_MONOTONIC) + max_ns;
+
+	while (p->parked && clock_ns(CLOCK_MONOTONIC) < until && wait_for_pages(p)) {
 		retry(p, false, done);
+		/* A process is known before its samples. */
+		(void)procman_drain(p->procman);
+		(void)sampler_drain(p->sampler);
+	}
 	retry(p, true, done);
 }

@@ -46,11 +46,12 @@ typedef void deferred_done(struct pipeline *p, const struct deferred_walk *walk)
 bool deferred_park(struct pipeline *p, const struct deferred_walk *walk);
 /* Some pages have come. */
 void deferred_retry(struct pipeline *p, deferred_done *done);
+/* One that is not kept ends where it stands, and is counted: the ring does not wait for a page. */
+void deferred_give_up(struct pipeline *p, struct deferred_walk *walk);
 /*
- * One that is not kept, all that are: to their end, with the ring waiting; what waits for a page
- * that takes longer than two seconds ends there.
+ * All that are kept, to their end; after max_ns they end where they stand. The rings are read
+ * meanwhile. Not from within sampler_drain().
  */
-void deferred_finish_now(struct pipeline *p, struct deferred_walk *walk);
-void deferred_finish_parked(struct pipeline *p, deferred_done *done);
+void deferred_finish_parked(struct pipeline *p, u64 max_ns, deferred_done *done);
 /* They never were. */
 void deferred_drop_parked(struct pipeline *p);

@@ -34,6 +34,13 @@
 #define WARM_STEP_NS 50000000ULL
 #define WARM_MAX_NS 500000000ULL
 
+/*
+ * So long walks are waited for that miss a page: it is built in 50 ms, where there is a CPU. At the
+ * end of a period, which is longer by as much, and at the end of the recording.
+ */
+#define TAKE_MAX_NS 500000000ULL
+#define STOP_MAX_NS 2000000000ULL
+
 /* Something that began then is done, for which the ring was not read. The time now. */
 static u64 note_stall(struct pipeline *p, u64 begin_ns, const char *what)
 {
@@ -263,7 +270,7 @@ static void on_sample(void *arg, const struct record_sample *s)
 
 /* ---- walks for the host ---- */
 
-/* Copies of stacks that wait, at most; then the ring waits. */
+/* Copies of stacks that wait, at most; then walks end where a page is missing. */
 #define PARKED_MAX_BYTES (32ULL << 20)
 
 static void count_walk(struct pipeline *p, const struct deferred_walk *walk)
@@ -328,7 +335,7 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 		if (!deferred_finish(p, &walk)) {
 			parked = deferred_park(p, &walk);
 			if (!parked)
-				deferred_finish_now(p, &walk);
+				deferred_give_up(p, &walk);
 		}
 	}
 	if (!parked)
@@ -602,7 +609,7 @@ struct pipeline_batch *pipeline_take(struct pipeline *p)
 	 * again.
 	 */
 	(void)sampler_drain(p->sampler);
-	deferred_finish_parked(p, count_walk);
+	deferred_finish_parked(p, TAKE_MAX_NS, count_walk);
 	/* What came while pages were waited for. */
 	p->closing = true;
 	(void)sampler_drain(p->sampler);
@@ -780,7 +787,7 @@ void pipeline_stop(struct pipeline *p)
 {
 	sampler_stop(p->sampler);
 	drain(p);
-	deferred_finish_parked(p, count_walk);
+	deferred_finish_parked(p, STOP_MAX_NS, count_walk);
 	be_urgent(p, false);
 }
 
@@ -791,6 +798,7 @@ void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)
 		.processes = p->batch->pids.n,
 		.stall_ns = p->stall_ns,
 		.stall_what = p->stall_what,
+		.given_up = p->given_up,
 	};
 
 	sampler_stats(p->sampler, &s.sampler);

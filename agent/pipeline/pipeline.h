@@ -100,6 +100,7 @@ struct pipeline_stats {
 	/* Since the start: the longest that the ring was not read, and for what (static). */
 	u64 stall_ns;
 	const char *stall_what;
+	u64 given_up; /* since the start: walks that ended at a page, too many others waiting */
 	struct sampler_stats sampler;
 	struct tables_stats tables;
 	struct procman_stats procman;
@@ -170,6 +171,7 @@ struct pipeline {
 	struct parked *parked; /* owned: walks that wait for unwind pages */
 	u64 parked_bytes, parked_max;
 	bool closing; /* nothing is parked: the batch is about to be taken */
+	u64 given_up;
 	u64 scratch[SAMPLE_MAX_FRAMES];
 	u64 lost[SAMPLER_MAX_SOURCES]; /* of the batches before */
 	u64 stall_ns;
