@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may connect, and what hostile or slow clients cannot do: HTTP and gRPC, with TLS or without."""
+"""Access control, and the bounds for hostile or slow clients: HTTP and gRPC, with TLS or without."""
 
 import gzip
 import json
@@ -37,7 +37,7 @@ def tokens(tmp_path):
 
 
 def raw(server, data, timeout=30, port=None):
-    """What the server answers to these bytes, until it closes or is silent."""
+    """The server's answer to these bytes, until it closes the connection or is silent."""
     with server.connect(port, timeout) as s:
         try:
             s.sendall(data)
@@ -114,7 +114,7 @@ def test_tokens_are_read_again_and_a_broken_file_keeps_the_old_ones(serve, token
 
 
 @pytest.mark.parametrize("text", ["", "read short\n", "reed token-0123456789abc\n", "read a token-with-space\n"])
-def test_wrong_token_files_are_told_without_the_token(executable, tmp_path, text):
+def test_errors_of_token_files_do_not_quote_the_token(executable, tmp_path, text):
     path = tmp_path / "t"
     path.write_text(text)
     path.chmod(0o600)
@@ -169,8 +169,8 @@ def test_mutual_tls(serve, certificates, client_context):
 
 
 def test_certificates_are_read_again(serve, certificates, client_context, tmp_path):
-    """SIGHUP: connections that are there go on, new ones see the new certificate and are judged by the new
-    client CA; files that do not fit leave all as it was, and that is told."""
+    """SIGHUP: open connections go on, new ones get the new certificate and are checked with the new client CA.
+    Files that do not fit are reported and change nothing."""
     cert, key, ca = tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "ca.pem"
 
     def install(name, authority):
@@ -232,7 +232,7 @@ def test_certificates_are_read_again(serve, certificates, client_context, tmp_pa
 
 
 @pytest.mark.parametrize("broken", ["cert", "key", "ca"])
-def test_broken_pem_files_are_told(executable, tmp_path, certificates, broken):
+def test_broken_pem_files_are_reported(executable, tmp_path, certificates, broken):
     junk = tmp_path / "junk.pem"
     junk.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     files = {"cert": certificates / "server.pem", "key": certificates / "server.key", "ca": certificates / "ca.pem"}
@@ -311,7 +311,7 @@ def bombs():
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
 def test_compression_bombs(serve, bombs, encoding):
-    """200 MiB in a few hundred KiB: refused at the limit, and never in memory."""
+    """200 MiB in a few hundred KiB are refused at the limit, and never in memory as a whole."""
     s = serve()
     data = bombs[encoding]
     assert len(data) < 2 * MIB
@@ -340,7 +340,7 @@ def test_unknown_encodings_are_refused(server):
 
 
 def wait_closed(s, seconds):
-    """Whether the other side closes within the time."""
+    """Whether the server closes the connection in time."""
     s.settimeout(seconds)
     try:
         while s.recv(65536):
@@ -391,8 +391,8 @@ def test_slow_clients_are_cut_off_whatever_the_wall_clock_says(serve, tmp_path, 
 
 
 @pytest.mark.slow
-def test_slow_clients_are_cut_off_and_hold_up_nobody(serve):
-    """Single bytes that come in time each, but never make a request."""
+def test_slow_clients_are_cut_off_and_delay_nobody(serve):
+    """Single bytes that each come in time, but never complete a request."""
     s = serve("--timeout", 1)
     slow = [s.connect(), s.connect(), s.connect(s.ports["otlp-grpc"])]
     slow[0].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
@@ -495,7 +495,7 @@ def test_grpc_huge_headers(server):
 
 # ---- the end ----
 
-def test_sigterm_lets_what_is_at_work_end(serve):
+def test_sigterm_lets_running_requests_end(serve):
     s = serve()
     a = s.connect()
     a.sendall(b"POST /ingest?name=late.cpu HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\n"
@@ -544,7 +544,7 @@ def test_a_port_that_is_taken(executable, tmp_path, serve):
         assert r.returncode == 1, wrong
 
 
-def test_answers_are_compressed_for_who_wants(server):
+def test_answers_are_compressed_on_request(server):
     server.post("/ingest", b"".join(b"a;function_%d 1\n" % i for i in range(1000)), name="x.cpu")
     plain = server.get("/api/v1/flamegraph")
     packed = server.get("/api/v1/flamegraph", {"Accept-Encoding": "gzip"})

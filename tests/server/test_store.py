@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SQLite store under torture: killed, out of space, damaged. What is written is known from its
-number and judged by tests/tools/store_tool.c, whose head says how.
+"""The SQLite store under torture: killed, out of space, damaged. The number of a batch determines its
+content; tests/tools/store_tool.c writes batches and judges what is stored.
 
 A failure prints the seed; CULPRIT_SEED=N runs the same dice again (moments of time still differ).
 """
@@ -36,7 +36,7 @@ def dice(request):
 
 
 class Writer:
-    """A process that writes batches: its lines as they come."""
+    """A process that writes batches, and the lines that it prints."""
 
     def __init__(self, tool, directory, *args):
         tool = tool if isinstance(tool, list) else [tool]
@@ -88,10 +88,10 @@ def integrity(directory):
 
 
 def kill_once(tool, directory, next_batch, dice, *more):
-    """Writes until it is killed: batches that were acknowledged, and in the middle of what."""
+    """Writes until it is killed, again and again. Returns how many batches were acknowledged, and where it died."""
     again = max(0, next_batch - dice.choice([0, 0, 0, 1, 3]))
     if dice.random() < 0.5:
-        # At a system call: the smallest numbers are those of opening and recovery.
+        # At a system call: the first ones are those of opening and recovery.
         w = Writer(tool, directory, again, 1000000, AGE, f"die={int(2 ** dice.uniform(0, 13))}", *more)
         lines = list(w.lines())
     else:
@@ -112,8 +112,8 @@ def kill_once(tool, directory, next_batch, dice, *more):
 
 
 def torture(tool, directory, dice, kills, *more):
-    """Nothing that was acknowledged is lost, or there twice; what was not is there whole or not
-    at all. A batch that was not acknowledged is sent again with its token, and some that were."""
+    """An acknowledged batch is there once; another one is there as a whole or not at all. Batches that were
+    not acknowledged, and some that were, are sent again with their tokens."""
     written, where = 0, {}
     for i in range(kills):
         acks, what = kill_once(tool, directory, written, dice, *more)
@@ -163,7 +163,7 @@ def test_killed_at_any_moment(tool, tmp_path, dice, kills):
     assert found["damaged"] == 0
     print(f"{kills} kills, {written} batches, {found['rows']} rows kept; killed {where}")
     if kills >= 200:
-        # Retention was at work, or it was not tortured.
+        # Otherwise retention did not run.
         assert found["first"] > 24
         assert any("profiles.db-wal" in i for i in where), where
         assert any(i.endswith("profiles.db") for i in where), where
@@ -172,7 +172,7 @@ def test_killed_at_any_moment(tool, tmp_path, dice, kills):
 @pytest.mark.parametrize("kills", [pytest.param(10, id="quick"),
                                    pytest.param(120, id="whole", marks=pytest.mark.slow)])
 def test_killed_while_spans_are_written(tool, tmp_path, dice, kills):
-    """Spans lie in a file of their own, samples of spans in both: the same holds for all of them."""
+    """The same for spans, which have a file of their own, and for links, which are in both files."""
     written, where = torture(tool, tmp_path / "store", dice, kills, "spans=1")
     verify(tool, tmp_path / "store", written, AGE, "spans=1")
     print(f"{kills} kills, {written} batches; killed {where}")
@@ -190,7 +190,7 @@ def test_killed_while_spans_are_written(tool, tmp_path, dice, kills):
 
 
 class Disk:
-    """A small file system in a mount namespace of its own: gone when the process that keeps it is."""
+    """A small file system in a mount namespace of its own, which ends with the process that holds it."""
 
     def __init__(self, directory, megabytes):
         os.mkdir(directory)
@@ -234,8 +234,8 @@ def try_again(writer):
 
 
 def fill(tool, d, *args):
-    """A writer on a disk that became full, the lines until its last error, and where its store is.
-    The disk has 8 MB that can be freed."""
+    """A writer on a disk that became full, its lines up to its last error, and its store's directory. 8 MB on
+    the disk can be freed."""
     d.run("dd", "if=/dev/zero", f"of={d.directory}/ballast", "bs=1M", "count=8")
     w = Writer([*d.inside, tool], d.directory / "store", 0, 100000, *args)
     lines = list(w.lines("error"))
@@ -248,8 +248,8 @@ def fill(tool, d, *args):
 
 @pytest.mark.parametrize("more", [[], ["spans=1"]])
 def test_disk_full(tool, disk, more):
-    """What does not fit is refused with a reason, and nothing else happens: what was acknowledged
-    is there, readable while the disk is full, and writing goes on when there is space again."""
+    """Batches that do not fit are refused with a reason. Acknowledged batches can be read while the disk is
+    full, and writing goes on when there is space again."""
     d = disk(20)
     w, lines = fill(tool, d, *more)
     d.run("rm", d.directory / "ballast")
@@ -275,7 +275,7 @@ def test_opened_on_a_full_disk(tool, disk, how, more):
 
 
 def test_a_smaller_size_frees_a_full_disk(tool, disk):
-    """The oldest goes, although the disk has no room for a transaction to say so at first."""
+    """The oldest samples are evicted, although at first the disk has no room for a transaction."""
     d = disk(20)
     w, lines = fill(tool, d)
     w.process.kill()
@@ -299,8 +299,8 @@ def test_a_smaller_size_frees_a_full_disk(tool, disk):
 
 
 def test_size_holds_while_writing(tool, tmp_path):
-    """As fast as it can write, and maintained beside: all files together stay below the size, but
-    for a batch (the largest take some 300 KiB). What is left is the newest, whole."""
+    """With writing at full speed, and maintenance, all files together stay below the size, but for a batch
+    (the largest take some 300 KiB). The newest batches are left, as a whole."""
     size = 3 << 20
     w = Writer(tool, tmp_path / "store", 0, 2500, "max_mb=3")
     lines = list(w.lines())
@@ -310,7 +310,7 @@ def test_size_holds_while_writing(tool, tmp_path):
     found = verify(tool, tmp_path / "store", 2500, "max_mb=3")
     print(f"largest {largest}, at the end {found}")
     assert size / 2 < largest <= size + (512 << 10)
-    # Dictionaries take most of it: the last hours are left.
+    # Dictionaries take most of the space: only the last hours are left.
     assert 0 < found["first"] < 2500 * 2 // 60 - 3
 
 
@@ -319,8 +319,8 @@ def test_the_older_limit_is_age(tool, tmp_path):
     lines = list(w.lines())
     assert w.end() == 0, lines[-3:]
     found = verify(tool, tmp_path / "store", 3000, AGE)
-    # What is rounded has the time of its day's begin, and goes when that is 30 hours ago: so the day
-    # in which that hour is may be there or not, those before are not, those after are.
+    # A rounded sample has the time at which its day begins, and is evicted 30 hours later. So the day of the
+    # limit may be there or not; earlier days are not there, later ones are.
     assert (100 - 30) // 24 * 24 - 24 <= found["first"] <= (100 - 30) // 24 * 24 + 24, found
 
 
@@ -329,7 +329,7 @@ def test_the_older_limit_is_age(tool, tmp_path):
 
 @pytest.fixture(scope="module")
 def whole(tool, tmp_path_factory):
-    """Stores of 240 batches: one that was closed, one that was killed and has a log."""
+    """Stores of 240 batches: one was closed, the writer of the other was killed and left a log."""
     found = {}
     for how in ("closed", "killed"):
         directory = tmp_path_factory.mktemp("whole") / how
@@ -344,7 +344,7 @@ def whole(tool, tmp_path_factory):
 
 
 def flip(path, dice):
-    """Bits of one place, or of some."""
+    """Flips bits in one place or in several."""
     size = os.path.getsize(path)
     with open(path, "r+b") as f:
         for _ in range(dice.choice([1, 1, 1, 8])):
@@ -361,14 +361,14 @@ def cut(path, dice):
 
 
 def blank(path, dice):
-    """Pages of zeros, as a file system leaves them that lost what was written."""
+    """Zeroes pages, as a file system may after a crash."""
     with open(path, "r+b") as f:
         f.seek(dice.randrange(os.path.getsize(path)) // 4096 * 4096)
         f.write(bytes(4096 * dice.choice([1, 1, 3])))
 
 
 def damage_once(tool, whole, directory, dice):
-    """What was done to the store, and what was there afterwards."""
+    """Damages the store once. Returns how, and what was there afterwards."""
     how = dice.choice(["closed", "killed"])
     source, written = whole[how]
     shutil.copytree(source, directory)
@@ -378,7 +378,7 @@ def damage_once(tool, whole, directory, dice):
     did = f"{what.__name__} {name} {how}"
     try:
         first = verify(tool, directory, written, AGE, "damaged=1", "spans=1")
-        # It goes on: what comes now is stored, and repaired is what stood in the way.
+        # New batches are stored after a repair.
         w = Writer(tool, directory, written, written + 40, AGE, "spans=1")
         full = 0
         for line in w.lines(f"ack {written + 39}"):
@@ -399,9 +399,9 @@ def damage_once(tool, whole, directory, dice):
 
 @pytest.mark.parametrize("rounds", [pytest.param(10, id="quick"),
                                     pytest.param(200, id="whole", marks=pytest.mark.slow)])
-def test_damage_is_told_and_the_rest_served(tool, whole, tmp_path, dice, rounds):
-    """Bits, pages and ends of the files at random: whatever is answered is right, what is missing is
-    told to be, and the store goes on."""
+def test_damage_is_reported_and_the_rest_served(tool, whole, tmp_path, dice, rounds):
+    """Random damage to bits, pages and ends of the files: no answer is wrong, missing data is reported, and the
+    store goes on."""
     kept = {}
     for i in range(rounds):
         did, first, then = damage_once(tool, whole, tmp_path / str(i), dice)
@@ -410,8 +410,8 @@ def test_damage_is_told_and_the_rest_served(tool, whole, tmp_path, dice, rounds)
         print(did, found[:12])
 
 
-def test_a_server_tells_of_damage(serve, tmp_path):
-    """In the log, at /metrics and /healthz, and in answers about the time before."""
+def test_a_server_reports_damage(serve, tmp_path):
+    """In the log, at /metrics and /healthz, and in answers about times before the damage."""
     first = serve()
     now = int(time.time())
     body = b"main;work 5\nmain;rest 2\n"
@@ -428,7 +428,7 @@ def test_a_server_tells_of_damage(serve, tmp_path):
     assert "profiles.db was damaged" in second.stderr and "kept as" in second.stderr
     assert "culprit_store_damaged 1\n" in second.get("/metrics").text
     assert second.get("/api/v1/health").json()["status"] == "damaged"
-    # What comes now is stored. What was is there, too, but nobody knows of which service.
+    # New samples are stored. The old ones are there, too, but their service is not known.
     assert second.post("/ingest", b"main;new 3\n", name="shop.cpu", format="folded",
                        **{"from": now}).status == 200
     old = {"from": (now - 3600) * 1000, "to": (now + 3600) * 1000, "query": '{service_name="shop"}'}

@@ -3,19 +3,19 @@
  * A store under torture (tests/server/test_store*.py).
  *
  *	store_tool write DIR FROM TO [NAME=VALUE...]	writes batches FROM..TO-1 while another
- *		thread maintains; each is told on stdout as "ack K" when write() has returned. After
- *		"error K TEXT" it waits for a line on stdin, and tries K again.
- *	store_tool verify DIR WRITTEN [NAME=VALUE...]	compares what is there with batches
- *		0..WRITTEN-1, which were acknowledged; WRITTEN may be there as a whole or not at
- *		all. Exit status 1 when anything is there that was not written so, or is missing
- *		without a reason: too old, or damage that the store told.
+ *		thread maintains the store. Prints "ack K" when batch K is written. After
+ *		"error K TEXT" it waits for a line on stdin and tries K again.
+ *	store_tool verify DIR WRITTEN [NAME=VALUE...]	compares the store with batches
+ *		0..WRITTEN-1, which were acknowledged; batch WRITTEN may be there as a whole or not
+ *		at all. Exit status 1 when something was not written so, or is missing without a
+ *		reason, which is its age or damage that the store reports.
  *
- *	die=N		SIGKILL at the N-th system call that changes a file, half-way if it writes
+ *	die=N		SIGKILL at the N-th system call that changes a file; a write is cut in half
  *	max_mb, age_h	of struct store_options
- *	damaged=1	damage may have taken something, but
- *	whole_from=K	not of batch K and later ones
- *	maintain=0	nobody maintains
- *	spans=1		with each batch SPANS spans of one trace, and samples of a service in them
+ *	damaged=1	samples may be missing because of damage,
+ *	whole_from=K	but not of batch K and later ones
+ *	maintain=0	no maintenance
+ *	spans=1		each batch also has SPANS spans of one trace, and links of a service to them
  */
 #include <errno.h>
 #include <pthread.h>

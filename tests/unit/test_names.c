@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Late symbols in a store: frames that came as binary and address get their names. */
+/* Late symbols in a store: frames that were written as binary and address get names. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <pthread.h>
@@ -123,7 +123,7 @@ static void assert_answer(struct store *s, const char *want)
 	assert_folded(p, NULL, want);
 }
 
-/* How many of the stacks have names; each has all of its names or none. */
+/* How many stacks have names. Each must have all of its names or none. */
 static size_t count_named(struct store *s, size_t *ret_stacks)
 {
 	_cleanup_profile_ struct profile *p = answer(s);
@@ -150,7 +150,7 @@ static size_t count_named(struct store *s, size_t *ret_stacks)
 	return named;
 }
 
-Test(names, frames_get_the_names_that_came_late)
+Test(names, frames_get_late_names)
 {
 	char *dir = scratch_dir();
 	struct store *s = open_store(dir, NULL);
@@ -168,13 +168,13 @@ Test(names, frames_get_the_names_that_came_late)
 	cr_assert_eq(name_all(s, "0000"), 0, "no frame is of that build-id");
 	cr_assert_eq(name_all(s, BUILD), 2);
 	assert_answer(s, want);
-	/* Again: what has a name is not asked for. */
+	/* A second call does not ask for frames that have names. */
 	cr_assert_eq(name_all(s, BUILD), 1);
 	assert_answer(s, want);
 	store_close(s);
 	s = open_store(dir, NULL);
 	assert_answer(s, want);
-	/* What comes later: a known address, and a new one. */
+	/* A later batch with a known address and a new one. */
 	write_addresses(s, T0 + 2 * HOUR, 0x1000, 2);
 	assert_answer(s, "app;main;app+0x1010 1\napp;main;app+0x2000 1\n"
 			 "app;main;app+0xdead0 1\napp;main;fn_1000;tiny 3\n");
@@ -201,7 +201,7 @@ static size_t found(struct store *s, const char *text)
 	return n;
 }
 
-Test(names, lines_files_and_ids_are_those_of_a_frame_that_came_with_names)
+Test(names, late_names_equal_those_of_a_named_frame)
 {
 	char *dir = scratch_dir();
 	_cleanup_store_ struct store *s = open_store(dir, NULL);
@@ -239,7 +239,7 @@ static u32 ended_by(pid_t pid)
 	return WIFSIGNALED(status) ? (u32)WTERMSIG(status) : 0;
 }
 
-Test(names, what_was_killed_between_is_whole_and_goes_on, .timeout = 100)
+Test(names, naming_continues_after_a_kill, .timeout = 100)
 {
 	char *dir = scratch_dir();
 	const size_t n = 10000;
@@ -325,7 +325,7 @@ static void *read_all(void *arg)
 	return NULL;
 }
 
-Test(names, change_everywhere_at_once, .timeout = 100)
+Test(names, snapshots_have_old_or_new_names, .timeout = 100)
 {
 	char *dir = scratch_dir();
 	_cleanup_store_ struct store *s = open_store(dir, NULL);
@@ -339,7 +339,7 @@ Test(names, change_everywhere_at_once, .timeout = 100)
 		cr_assert_eq(pthread_create(&threads[i], NULL, read_all, &readers[i]), 0);
 	}
 	name_all(s, BUILD);
-	/* What was read with an old snapshot meanwhile must not stay. */
+	/* What was read meanwhile with an old snapshot must not stay in the cache. */
 	cr_assert_eq(count_named(s, &stacks), 2000);
 	for (u32 i = 0; i < 3; i++) {
 		atomic_store(&readers[i].stop, true);
@@ -359,11 +359,11 @@ static struct store_stats stats(struct store *s)
 	return st;
 }
 
-Test(names, go_with_what_they_are_of_and_stay_with_what_stays, .timeout = 100)
+Test(names, names_are_swept_with_their_frames, .timeout = 100)
 {
 	char *dir = scratch_dir();
 	_cleanup_store_ struct store *s = open_store(dir, NULL);
-	u64 now = T0 + 800 * HOUR; /* 30 days are kept */
+	u64 now = T0 + 800 * HOUR; /* max_age is 30 days */
 	struct store_stats before, after;
 	size_t stacks;
 
@@ -385,7 +385,7 @@ Test(names, go_with_what_they_are_of_and_stay_with_what_stays, .timeout = 100)
 	cr_assert_eq(after.damaged, 0);
 	cr_assert_eq(count_named(s, &stacks), 3);
 	cr_assert_eq(stacks, 3);
-	/* And the names of frames that come again are made again. */
+	/* Frames that return are named again. */
 	write_addresses(s, now - HOUR, 0x100000, 1);
 	cr_assert_eq(count_named(s, &stacks), 3);
 	cr_assert_eq(name_all(s, BUILD), 1);
@@ -394,7 +394,7 @@ Test(names, go_with_what_they_are_of_and_stay_with_what_stays, .timeout = 100)
 	remove_dir(dir);
 }
 
-Test(names, a_damaged_list_is_told_and_the_frame_is_what_it_was)
+Test(names, a_damaged_list_of_names_is_reported_and_ignored)
 {
 	char *dir = scratch_dir();
 	_cleanup_str_ struct str path = {};
@@ -408,7 +408,7 @@ Test(names, a_damaged_list_is_told_and_the_frame_is_what_it_was)
 	store_close(s);
 	str_printf(&path, "%s/profiles.db", dir);
 	cr_assert_eq(sqlite3_open(str_get(&path), &db), SQLITE_OK);
-	/* The list of another frame, as a bit that fell over could make it. */
+	/* The list of another frame, as a flipped bit could make it. */
 	cr_assert_eq(sqlite3_exec(db,
 				  "UPDATE frames SET named=(SELECT named FROM frames WHERE "
 				  "address=4112 AND named IS NOT NULL) WHERE address=4096 AND "
@@ -429,7 +429,7 @@ static int fail(void *userdata, u64 address, struct profile *into, u32 *ret_fram
 	return -ETIME;
 }
 
-Test(names, only_native_frames_with_a_build_id_and_errors_end_it)
+Test(names, names_native_frames_with_a_build_id_only_and_stops_at_errors)
 {
 	char *dir = scratch_dir();
 	_cleanup_store_ struct store *s = open_store(dir, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Spans and samples with spans in a store, the embedded one or another. */
+/* Spans and links in every engine of the store (store_fixture.h chooses). */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -82,7 +82,7 @@ static void assert_filters(struct store *s)
 	assert_spans(s, (struct store_span_filter){.from_ms = T0 + HOUR + 6}, "");
 }
 
-Test(spans, are_found_by_what_they_are)
+Test(spans, filters_select_spans)
 {
 	char *dir = scratch_dir();
 	struct store *s = open_store(dir, NULL);
@@ -101,14 +101,14 @@ Test(spans, are_found_by_what_they_are)
 		cr_assert_eq(store_get_stats(s, &st, NULL), 0);
 		cr_assert_eq(st.spans, 4, "%llu", (unsigned long long)st.spans);
 	}
-	/* Older than all that is kept. */
+	/* Everything is older than max_age now. */
 	maintain(s, T0 + 40 * 24 * HOUR);
 	assert_spans(s, (struct store_span_filter){}, "");
 	store_close(s);
 	remove_dir(dir);
 }
 
-Test(spans, keep_all_they_have)
+Test(spans, spans_keep_all_members)
 {
 	_cleanup_spans_ struct spans spans = {}, got = {};
 	const struct store_span_filter f = {.to_ms = T0 + HOUR};
@@ -144,7 +144,7 @@ Test(spans, keep_all_they_have)
 	remove_dir(dir);
 }
 
-Test(spans, of_one_token_are_written_once)
+Test(spans, a_token_is_written_once)
 {
 	_cleanup_spans_ struct spans spans = {};
 	char *dir = scratch_dir();
@@ -162,7 +162,7 @@ Test(spans, of_one_token_are_written_once)
 	remove_dir(dir);
 }
 
-Test(spans, a_share_is_by_trace)
+Test(spans, a_share_has_whole_traces)
 {
 	_cleanup_spans_ struct spans spans = {}, got = {};
 	const struct store_span_filter f = {.to_ms = T0 + HOUR, .share_bits = 3};
@@ -187,7 +187,7 @@ Test(spans, a_share_is_by_trace)
 	remove_dir(dir);
 }
 
-/* ---- samples ---- */
+/* ---- links ---- */
 
 static u32 linked_to(struct profile *p, u64 trace, u64 span)
 {
@@ -242,7 +242,7 @@ static void assert_links(struct store *s, struct store_link_filter f, const char
 	cr_assert_str_eq(str_get(&text), want);
 }
 
-Test(spans, have_the_samples_that_were_taken_in_them)
+Test(spans, links_are_found_by_trace)
 {
 	_cleanup_profile_ struct profile *p = profile_create();
 	_cleanup_spans_ struct spans spans = {};
@@ -257,7 +257,7 @@ Test(spans, have_the_samples_that_were_taken_in_them)
 	add_linked(p, T0 + 6, "parse", linked_to(p, 1, 11), 4);
 	add_linked(p, T0 + 7, "match", linked_to(p, 2, 20), 50);
 	add_linked(p, T0 + 8, "match", 0, 1000);
-	/* Spans of the same token are another batch. */
+	/* The spans and the links of a token are two batches. */
 	cr_assert_eq(spans_init(&spans), 0);
 	add_span(&spans, (struct span_of){"shop", "a", NULL, 1, 10, 0, T0 + 4, 50, 0, 0});
 	write_spans(s, &spans, token);
@@ -272,7 +272,7 @@ Test(spans, have_the_samples_that_were_taken_in_them)
 			     "1 10 parse 3;1 11 parse 4;");
 		assert_links(s, (struct store_link_filter){.from_ms = T0 + 7}, "2 20 match 50;");
 		assert_links(s, (struct store_link_filter){.service = "cart"}, "");
-		/* They count among all, once. */
+		/* Among all samples they count once. */
 		cr_assert_eq(store_scan(s,
 					&(struct store_filter){.from_ms = T0, .to_ms = T0 + HOUR},
 					0, 0, &rows, NULL),
@@ -338,9 +338,9 @@ static struct kept count_kept(struct store *s, u64 hour_ms)
 }
 
 /*
- * Of more traces than are looked at in one question a share is taken, and stands for all: also of
- * what was thinned, which has a share of its own. Within 5 sigma, which are nearly all of traces
- * that stand for 64, of which every second to fourth is taken.
+ * With more traces than a query reads, it takes a share that stands for all; so does thinning, with
+ * a share of its own. The bound is 5 sigma, most of which comes from traces that stand for 64, of
+ * which the query takes every second to fourth.
  */
 static void assert_share_stands_for_all(struct store *s, u64 hours)
 {
@@ -360,7 +360,7 @@ static void assert_share_stands_for_all(struct store *s, u64 hours)
 	cr_assert_gt(want, 3 * N_TRACES);
 }
 
-Test(spans, are_thinned_and_the_slow_and_failed_stay)
+Test(spans, thinning_keeps_slow_and_failed_traces)
 {
 	const struct store_options o = {.span_bytes = 4 << 20};
 	char *dir = scratch_dir();
@@ -383,11 +383,13 @@ Test(spans, are_thinned_and_the_slow_and_failed_stay)
 	for (u64 h = 0; h < 5; h++) {
 		k = count_kept(s, T0 + h * HOUR);
 		if (!k.spans)
-			continue; /* dropped as a whole: the oldest */
+			continue; /* the oldest hours are evicted as a whole */
 		cr_assert_eq(k.slow, N_TRACES / 200, "hour %u: %u slow", (u32)h, (u32)k.slow);
 		cr_assert_eq(k.failed, N_TRACES / 500, "hour %u: %u failed", (u32)h, (u32)k.failed);
-		/* Traces are whole, and what stays stands for all: by hashes, so within 5 sigma of
-		 * 64 times the root of 20000 / 64. */
+		/*
+		 * Traces are whole, and those that stay stand for all. Hashes choose them, so the
+		 * bound is 5 sigma, with sigma = 64 * sqrt(20000 / 64).
+		 */
 		cr_assert_eq(k.children * 2, k.spans);
 		cr_assert(k.stand_for > N_TRACES - 5700 && k.stand_for < N_TRACES + 5700, "%u",
 			  (u32)k.stand_for);
@@ -401,7 +403,7 @@ Test(spans, are_thinned_and_the_slow_and_failed_stay)
 
 /* ---- damage ---- */
 
-Test(spans, of_a_damaged_file_what_is_whole_is_kept)
+Test(spans, repair_keeps_whole_blocks)
 {
 	_cleanup_str_ struct str path = {};
 	char *dir = scratch_dir();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stores, the embedded one or another, and the queries over them. */
+/* Every engine of the store (store_fixture.h chooses), and queries over it. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -118,7 +118,7 @@ static void assert_all(struct store *s)
 		     "shop;main;parse 250000000\n");
 }
 
-Test(store, what_is_written_is_there_after_opening_again)
+Test(store, batches_survive_reopening)
 {
 	char *dir = scratch_dir();
 	struct store *s = open_store(dir, NULL);
@@ -142,7 +142,7 @@ Test(store, what_is_written_is_there_after_opening_again)
 	remove_dir(dir);
 }
 
-Test(store, ranges_labels_and_predicates_choose)
+Test(store, ranges_labels_and_predicates_select_samples)
 {
 	char *dir = scratch_dir();
 	_cleanup_store_ struct store *s = open_store(dir, NULL);
@@ -168,7 +168,7 @@ Test(store, ranges_labels_and_predicates_choose)
 	remove_dir(dir);
 }
 
-Test(store, series_are_told_apart_when_asked)
+Test(store, scans_by_series)
 {
 	char *dir = scratch_dir();
 	_cleanup_store_ struct store *s = open_store(dir, NULL);
@@ -191,8 +191,8 @@ Test(store, series_are_told_apart_when_asked)
 	remove_dir(dir);
 }
 
-/* The series of what threads say of their work: it is not theirs to say who they are. */
-Test(store, what_threads_say_of_their_work_chooses)
+/* Attributes of threads become labels of series, but cannot replace labels of the resource. */
+Test(store, attributes_of_threads_select_series)
 {
 	char *dir = scratch_dir();
 	_cleanup_store_ struct store *s = open_store(dir, NULL);
@@ -223,7 +223,7 @@ Test(store, what_threads_say_of_their_work_chooses)
 	remove_dir(dir);
 }
 
-Test(store, what_is_left_out_is_told)
+Test(store, queries_report_truncation)
 {
 	char *dir = scratch_dir();
 	_cleanup_store_ struct store *s = open_store(dir, NULL);
@@ -238,7 +238,7 @@ Test(store, what_is_left_out_is_told)
 	remove_dir(dir);
 }
 
-Test(store, one_token_is_written_once)
+Test(store, a_token_is_written_once)
 {
 	char *dir = scratch_dir();
 	struct store *s = open_store(dir, NULL);
@@ -259,7 +259,7 @@ Test(store, one_token_is_written_once)
 	remove_dir(dir);
 }
 
-Test(store, series_by_time)
+Test(store, scans_by_time)
 {
 	char *dir = scratch_dir();
 	_cleanup_store_ struct store *s = open_store(dir, NULL);
@@ -296,7 +296,7 @@ static void assert_names(struct query_names *n, size_t count, const char *const 
 	query_names_deinit(n);
 }
 
-Test(store, labels_and_types)
+Test(store, lists_labels_and_types)
 {
 	char *dir = scratch_dir();
 	_cleanup_store_ struct store *s = open_store(dir, NULL);
@@ -340,7 +340,7 @@ Test(store, stacks_are_found_by_name)
 	remove_dir(dir);
 }
 
-Test(store, profiles_that_cannot_be_stored_are_refused)
+Test(store, refuses_profiles_that_cannot_be_stored)
 {
 	_cleanup_profile_ struct profile *p = cpu_profile();
 	_cleanup_store_batch_ struct store_batch b = {};
@@ -372,7 +372,7 @@ Test(store, urls_choose_the_engine)
 	cr_assert_null(strstr(d.text, "secret"), "%s", d.text);
 }
 
-Test(store, a_directory_is_of_one_process)
+Test(store, a_directory_has_one_process)
 {
 	char *dir = scratch_dir();
 	_cleanup_store_ struct store *s = open_store(dir, NULL);
@@ -388,7 +388,7 @@ Test(store, a_directory_is_of_one_process)
 	remove_dir(dir);
 }
 
-/* ---- what is done beside ---- */
+/* ---- maintenance ---- */
 
 #define DAY (24 * HOUR)
 
@@ -415,7 +415,7 @@ static void maintain(struct store *s, u64 now_ms)
 	cr_assert_eq(store_maintain(s, now_ms, &d), 0, "%s", d.text);
 }
 
-/* Step by step, and at each step all of it is there once. */
+/* After each step of maintenance every sample is there once. */
 static u64 maintain_until(struct store *s, u64 now_ms, u64 resolution)
 {
 	u64 is = 0;
@@ -444,7 +444,7 @@ static void assert_times(struct store *s, u64 unit, size_t n)
 	store_rows_deinit(&rows);
 }
 
-Test(store, times_are_rounded_as_they_grow_old)
+Test(store, old_times_are_rounded)
 {
 	static const struct store_tier tiers[] = {{DAY / 1000, 60000}, {7 * DAY / 1000, HOUR}, {}};
 	const struct store_options o = {.tiers = tiers, .max_age_s = 400 * DAY / 1000};
@@ -458,7 +458,7 @@ Test(store, times_are_rounded_as_they_grow_old)
 	now = maintain_until(s, T0 + 3 * DAY, 60000);
 	assert_times(s, 60000, 4);
 	assert_all(s);
-	/* What comes late is not lost. */
+	/* A late sample is not lost. */
 	fill(s);
 	cr_assert_eq(count_of(s, NULL), 36);
 	store_close(take_ptr(s));
@@ -474,7 +474,7 @@ Test(store, times_are_rounded_as_they_grow_old)
 	remove_dir(dir);
 }
 
-Test(store, what_is_too_old_goes)
+Test(store, samples_beyond_max_age_are_evicted)
 {
 	const struct store_options o = {.max_age_s = 5 * DAY / 1000};
 	char *dir = scratch_dir();
@@ -487,13 +487,13 @@ Test(store, what_is_too_old_goes)
 	maintain(s, T0 + 7 * DAY);
 	cr_assert_eq(count_of(s, NULL), 0);
 	cr_assert_eq(store_get_stats(s, &st, NULL), 0);
-	/* Fewer than the five when they were rounded into one before. */
+	/* Fewer than five if they were rounded into one before. */
 	cr_assert(st.evicted_rows >= 4 && st.evicted_rows <= 5, "%llu", st.evicted_rows);
 	store_close(take_ptr(s));
 	remove_dir(dir);
 }
 
-/* Samples that do not compress: days of them. */
+/* Days of samples that do not compress. */
 static void write_day(struct store *s, u64 day, u32 n)
 {
 	_cleanup_profile_ struct profile *p = cpu_profile();
@@ -529,7 +529,7 @@ static size_t stacks_in(struct store *s, const struct store_filter *f)
 	return n;
 }
 
-Test(store, the_oldest_goes_when_there_is_too_much)
+Test(store, the_oldest_samples_are_evicted_at_max_bytes)
 {
 	struct store_options o = {.max_age_s = 400 * DAY / 1000};
 	const struct store_filter first = {.from_ms = T0, .to_ms = T0 + DAY};
