@@ -59,7 +59,7 @@ struct net_listener {
 	struct net_grpc *grpc;
 };
 
-/* Takes bytes from the budget for bodies; false when it has not so many. */
+/* Takes bytes from the budget for bodies; false when not so many are left. */
 bool net_buffer_take(struct net_listener *l, size_t n);
 void net_buffer_give(struct net_listener *l, size_t n);
 /* The role of a request with this Authorization header, or NULL. */

@@ -486,7 +486,7 @@ void net_grpc_stop(struct net_listener *l, u32 timeout_ms)
 		wake_loop(g);
 	while (g->has_thread && atomic_load(&g->at_work) && net_now_ms() < until)
 		nanosleep(&tick, NULL);
-	/* Lets the loop send what was answered last. */
+	/* Let the loop send the last answers. */
 	for (int i = 0; g->has_thread && i < 5; i++)
 		nanosleep(&tick, NULL);
 	atomic_store(&g->stopping, true);

@@ -23,7 +23,8 @@ struct store_limits {
 };
 
 /*
- * An engine's operations; `scheme` and `open` first, the others do what store.h says of store_X().
+ * An engine. Members from `close` on do what store.h says of the functions with their names, which
+ * only call them.
  */
 struct store_ops {
 	const char *scheme;   /* of its URLs: "sqlite", "clickhouse" */

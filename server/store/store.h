@@ -7,7 +7,7 @@
  *	series		id → labels of the resource, among them service.name and thread.name
  *	functions	id → name, system name, file, start line
  *	frames		id → kind, flags, binary (path, build-id), address, function, line, column;
- *			once symbols have arrived, also the frames that it stands for
+ *			once symbols have arrived, also the frames that stand for it
  *	stacks		id → frames, leaf first
  *	samples		(service, type, time, series, stack) → count, value
  *	spans		by trace (profile/span.h)
@@ -201,7 +201,7 @@ struct store_span_filter {
 	const u8 (*traces)[16]; /* sorted, NULL = all */
 	size_t n_traces;
 	u32 share_bits; /* only traces in the share of store_has_share() */
-	size_t limit;	/* the slowest so many, slowest first; 0 = all, by trace and start */
+	size_t limit;	/* so many of the slowest, slowest first; 0 = all, by trace and start */
 };
 
 struct store_link_filter {

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "server/symbols/internal.h"
 
-/* Reading sections takes memory: together they may have so many times the limit of a file. */
+/* Reading sections takes memory. Their total size may be this many times the limit of a file. */
 #define MAX_EXPANSION 2
 
 bool symstore_is_build_id(const char *text)

@@ -155,7 +155,7 @@ static int move_in(struct symstore *s, const char *build_id, const char *from)
 	return r;
 }
 
-/* Wants the dwz file that it shares with others: without it some names would lack parts. */
+/* Asks for the dwz file that it shares with others: without it names would lack parts. */
 static void want_alt(struct symstore *s, const struct symstore_entry *e)
 {
 	struct symstore_entry *alt = symstore_is_build_id(e->alt) ? entry_of(s, e->alt) : NULL;

@@ -150,7 +150,7 @@ static void end_naming(struct symstore *s, struct symstore_entry *e, struct work
 		e->used_ms = clock_epoch_ms();
 }
 
-/* Called with the lock, which it releases meanwhile. */
+/* Under the lock, which it releases while it works. */
 static void name_entry(struct symstore *s, struct symstore_entry *e)
 {
 	_cleanup_free_ struct work *w = calloc(1, sizeof(*w));
@@ -246,7 +246,7 @@ static struct symstore_entry *choose_entry(struct symstore *s, bool here, u64 *r
 	return best;
 }
 
-/* Wants files for unnamed frames that were written before this server started. */
+/* Asks for files for unnamed frames that were written before this server started. */
 static void look_back(struct symstore *s)
 {
 	struct symstore_missing m = {};

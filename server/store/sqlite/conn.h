@@ -104,7 +104,7 @@ static inline bool sq_is_damage(int r)
 
 /* The first column of the first row of a query; -EIO when there is none. */
 int sq_number(struct sq_conn *c, const char *text, s64 *ret);
-/* Whether the pages hold together, as `check`, a PRAGMA quick_check, says. */
+/* Runs `check`, a PRAGMA quick_check. False: it has found damaged pages. */
 bool sq_pages_are_whole(struct sq_conn *c, const char *check);
 /* hash_bytes() of a column of the current row. */
 u64 sq_hash_column(sqlite3_stmt *st, int at);

@@ -55,7 +55,7 @@ int sq_series_resource(struct sq_conn *c, u32 n, struct profile *into, u64 *ret_
  * cover its number, so this is how a number that the disk has changed shows.
  */
 bool sq_number_is_right(struct sq_conn *c, enum sq_statement index, u64 id, s64 n);
-/* Under write_lock: 0 when the row is what its id says; -EBADMSG asks for a repair of the store. */
+/* Under write_lock: 0 if the row matches its id. -EBADMSG if not: the store will be repaired. */
 int sq_check_row(struct sq *s, enum sq_table table, s64 n, u64 id);
 /* The sum in front of the list in the column `named`: of the frame's id and the list. */
 u64 sq_named_sum(u64 id, const void *list, size_t size);

@@ -43,7 +43,7 @@ static u64 column_u64(sqlite3_stmt *st, int at)
 	return (u64)sqlite3_column_int64(st, at);
 }
 
-/* A row of this number is, or may be, referred to: it is not given again. */
+/* Something may refer to a row of this number: the number must not be given again. */
 static void reserve_number(struct salvage *v, enum sq_table table, u64 n)
 {
 	if (n < MAX_NUMBER)

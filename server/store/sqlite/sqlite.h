@@ -112,7 +112,7 @@ extern const char sq_schema[];
 
 /* Opens the file, or creates it. */
 int sq_open_file(struct sq *s, struct diag *reterr_diag);
-/* keep_log: without a checkpoint, so that all stays on disk as it is. */
+/* keep_log: close without a checkpoint and leave the files as they are. */
 void sq_close_file(struct sq *s, bool keep_log);
 
 /* Under write_lock. A commit that fails has been rolled back. */

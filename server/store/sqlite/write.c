@@ -19,8 +19,8 @@
 #define LEVEL_NEW 1 /* zstd's: blocks that are merged soon */
 
 /*
- * So many writes in a row that SQLite refused as if the disk were full, though it has room, mean a
- * damaged page. After fewer the disk may have been full for a moment.
+ * A damaged page can make SQLite report a full disk when there is room (sq_is_no_page()). So many
+ * such errors in a row are taken for damage; after fewer the disk may have been full for a moment.
  */
 #define MAX_NO_PAGES 3
 
