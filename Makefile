@@ -9,7 +9,7 @@ PYTHON ?= /usr/bin/python3
 # Seconds for each fuzzer, and further arguments for pytest.
 FUZZ_SECONDS ?= 60
 PYTEST_ARGS ?=
-PYTEST = CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rs -q \
+PYTEST = CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) -m pytest -p no:cacheprovider -rsfE -q \
 	--no-header --durations=10
 
 all: $(BUILD)/build.ninja ## build
@@ -19,7 +19,7 @@ $(BUILD)/build.ninja:
 	$(MESON) setup $(BUILD)
 
 $(BUILD_CHECK)/build.ninja:
-	$(MESON) setup $(BUILD_CHECK) -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=true
+	$(MESON) setup $(BUILD_CHECK) -Dtests=enabled -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=true
 
 $(BUILD_FUZZ)/build.ninja:
 	CC=clang $(MESON) setup $(BUILD_FUZZ) -Dfuzz=true \

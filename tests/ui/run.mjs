@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* make check-ui: installs playwright-core (no browser of its own) and runs the browser tests. */
+/*
+ * make check-ui: installs playwright-core (no browser of its own) and runs the browser tests.
+ *
+ *	node tests/ui/run.mjs [NAME]	all, or the test of this name alone
+ */
 import { spawnSync } from "node:child_process";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -7,6 +11,11 @@ import { install } from "../../ui/build.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 install(here);
+const all = ["page", "live", "server", "views", "traces", "hostile", "up", "trial", "demo", "tour"];
+const name = process.argv[2];
+// A test's name begins with that of its file.
+const files = all.includes(name?.split(":")[0]) ? [name.split(":")[0]] : all;
+const chosen = name === undefined ? [] : [`--test-name-pattern=/^${name.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&")}$/`];
 // Two files at a time: a browser waits much of its time.
-const r = spawnSync(process.execPath, ["--test", "--test-concurrency=2", ...["page", "live", "server", "views", "traces", "hostile", "up", "trial", "demo", "tour"].map((t) => join(here, `${t}.test.mjs`))], { stdio: "inherit" });
+const r = spawnSync(process.execPath, ["--test", "--test-concurrency=2", ...chosen, ...files.map((t) => join(here, `${t}.test.mjs`))], { stdio: "inherit" });
 process.exit(r.status ?? 1);
