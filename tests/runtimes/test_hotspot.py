@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
 from collections import Counter, namedtuple
 
 import pytest
@@ -89,6 +88,11 @@ class Java:
                 pytest.skip(f"this build has no {options}")
             pytest.fail(reason)
         return p
+
+
+def wait_until_warm(process):
+    """Until what is hot in Chains is compiled. Its main thread is over then."""
+    assert process.stdout.readline() == "warm\n"
 
 
 BUILT = []
@@ -248,7 +252,7 @@ def check_order(stacks):
 def test_chains(culprit, java, mode, tmp_path):
     process = java.start(options=MODES[mode])
     try:
-        time.sleep(2) # until what is hot is compiled
+        wait_until_warm(process)
         stacks, truncated = profile(culprit, process, tmp_path)
     finally:
         process.kill()
@@ -262,7 +266,7 @@ def test_collectors(culprit, java, collector, tmp_path):
     process = java.start(options=["-Xmx64m", "-XX:+UnlockExperimentalVMOptions",
                                   f"-XX:+Use{collector}GC"])
     try:
-        time.sleep(2)
+        wait_until_warm(process)
         stacks, truncated = profile(culprit, process, tmp_path)
     finally:
         process.kill()
@@ -284,7 +288,7 @@ def test_every_instruction(culprit, java, mode):
     assert os.access(stepper, os.X_OK), f"{stepper} is not there: make"
     process = java.start(options=MODES[mode])
     try:
-        time.sleep(2) # until what is hot is compiled
+        wait_until_warm(process)
         done = subprocess.run([stepper, str(process.pid), "8", "4000", *CHAINS,
                                "ForkJoi"], # …nPool-1-, or from 26 on …..rker-1
                               capture_output=True, text=True, timeout=120)

@@ -15,7 +15,7 @@ import pytest
 
 from recorder import read, record, start_record
 from statistics_of import binomial_interval
-from test_hotspot import HERE, MODES, built, check_chains, check_order, java, profile, stacks_of
+from test_hotspot import HERE, MODES, built, check_chains, check_order, java, profile, stacks_of, wait_until_warm
 
 
 def libjvm(java):
@@ -189,7 +189,7 @@ def test_container(culprit, java, tmp_path):
         with open(f"/proc/{inside}/status", encoding="ascii") as f:
             assert re.search(r"^NSpid:\t\d+\t1$", f.read(), re.M)
         assert os.readlink(f"/proc/{inside}/ns/mnt") != os.readlink("/proc/self/ns/mnt")
-        time.sleep(2) # until what is hot is compiled
+        wait_until_warm(process)
         stacks, truncated = profile(culprit, inside, tmp_path)
     finally:
         stop(process)
@@ -218,7 +218,7 @@ def test_stripped(culprit, java, tmp_path):
     try:
         with open(f"/proc/{process.pid}/maps", encoding="utf-8") as f:
             assert f"{to}/{shared}" in f.read()
-        time.sleep(2) # until what is hot is compiled
+        wait_until_warm(process)
         stacks, truncated = profile(culprit, process, tmp_path)
         said = doctor(culprit, process.pid)
     finally:
@@ -245,7 +245,7 @@ def test_archive(culprit, java, tmp_path):
     process = java.start(classpath=f"{at}/chains.jar", options=[
         "-Xshare:on", f"-XX:SharedArchiveFile={at}/chains.jsa", f"-Xlog:class+load:file={at}/log"])
     try:
-        time.sleep(2) # until what is hot is compiled
+        wait_until_warm(process)
         stacks, truncated = profile(culprit, process, tmp_path)
     finally:
         stop(process)
@@ -297,7 +297,6 @@ def test_stale(culprit, java, mode, tmp_path):
     process = java.start(main="Churn", options=["-XX:+UseSerialGC", "-Xmx64m", *options])
     wrong, units, stale, total, truncated = Counter(), Counter(), 0, 0, 0
     try:
-        time.sleep(2)
         for _ in range(6): # until enough classes came and went; on a busy machine that takes longer
             stacks, cut = profile(culprit, process, tmp_path, 8)
             assert process.poll() is None, process.stderr.read()

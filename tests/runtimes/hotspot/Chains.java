@@ -5,6 +5,8 @@
  * has them). Runs on 8 and later. `Chains stopped` has one thread whose Java frames never change.
  */
 import java.io.FileInputStream;
+import java.lang.management.CompilationMXBean;
+import java.lang.management.ManagementFactory;
 import java.lang.reflect.Method;
 import java.util.Arrays;
 import java.util.Comparator;
@@ -152,6 +154,18 @@ public class Chains {
         }
     }
 
+    /* Prints "warm" once something was compiled and nothing more for 500 ms, or when nothing will be. */
+    static void sayWhenWarm() throws InterruptedException {
+        CompilationMXBean compiler = ManagementFactory.getCompilationMXBean();
+        for (long before = 0, now; compiler != null; before = now) {
+            now = compiler.getTotalCompilationTime();
+            if (now > 0 && now == before)
+                break;
+            Thread.sleep(500);
+        }
+        System.out.println("warm");
+    }
+
     public static void main(String[] args) throws Exception {
         System.load(args[0]);
         if (args.length > 1) {
@@ -182,5 +196,6 @@ public class Chains {
             public void run() { viaLock(N); Thread.yield(); } // @work
         });
         System.out.println("ready");
+        sayWhenWarm();
     }
 }
