@@ -49,7 +49,8 @@ CHECK_RUNTIMES = CULPRIT_RESUME=$(RESUME) $(PYTEST)
 check-runtimes: all ## language runtimes, each version that is here: needs root and BPF
 	$(CHECK_RUNTIMES) tests/runtimes $(PYTEST_ARGS)
 
-RUNTIMES = python hotspot v8 go jit
+# By the names of their tests: test_NAME.py, test_NAME_MORE.py.
+RUNTIMES = $(sort $(foreach t,$(wildcard tests/runtimes/test_*.py),$(word 2,$(subst _, ,$(basename $(notdir $t))))))
 
 check-runtimes-each: $(RUNTIMES:%=check-runtimes-%) ## the same, with -j2 -k -O two runtimes at a time
 
@@ -60,14 +61,10 @@ $(RUNTIMES:%=check-runtimes-%): check-runtimes-%: all
 bench: all ## the figures of doc/performance.md, against perf (needs root and BPF)
 	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) tests/bench/run $(BENCH_ARGS)
 
-# One build of each runtime, the system's own where there is one.
-RUNTIMES_SAMPLE = (test_python and system and not http and not compile and not thousand) or \
-	(test_hotspot and 17-tiered and jstack) or \
-	(test_v8 and test_chain and system and default) or \
-	(test_go and 1.19-plain and chains)
-
+# One build of each runtime, the system's own where there is one: tests and parameters that are
+# marked `sample`.
 check-runtimes-quick: all ## the same with a sample of them
-	$(PYTEST) tests/runtimes -k "$(RUNTIMES_SAMPLE)"
+	$(PYTEST) tests/runtimes -m sample
 
 check-vm: all ## the kernel matrix in QEMU (packages: tools/install test vm)
 	tools/vm/matrix --build $(BUILD)

@@ -162,7 +162,4 @@ static __always_inline bool walk_one(struct scratch *s, struct row_cache *cache,
 	return stop == WALK_GO;
 }
 
-/* The walkers: one include for each line of abi/tbl/runtime.tbl. */
-#include "bpf/unwind/hotspot.h"
-#include "bpf/unwind/python.h"
-#include "bpf/unwind/v8.h"
+#include "bpf/walkers.h" /* made by bpf/meson.build from abi/tbl/runtime.tbl */

@@ -4,12 +4,15 @@
 Such runtimes are in ~/.cache/culprit-runtimes, one folder each, and never in the tree. The tests of a
 runtime that is missing are skipped, with the reason.
 """
+import fnmatch
 import hashlib
 import json
 import os
 import subprocess
 import sys
 import time
+
+import pytest
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(TOP, "tests/live"))
@@ -57,7 +60,21 @@ def _results():
             yield from map(json.loads, f)
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "sample(pattern): part of ./check, with the parameters that match")
+
+
+def _mark_sample(items):
+    """Takes the mark `sample` from a test's other parameters, so that -m sample leaves them out."""
+    for item in items:
+        mark = item.get_closest_marker("sample")
+        if mark and not fnmatch.fnmatchcase(item.callspec.id, mark.args[0]):
+            item.own_markers.remove(mark)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
+    _mark_sample(items)
     if os.environ.get("CULPRIT_RESUME", "") in ("", "0"):
         return
     last = {}

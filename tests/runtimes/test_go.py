@@ -194,6 +194,7 @@ def check_chain(run, scenario, leaf):
     return count
 
 
+@pytest.mark.sample("1.19-plain-*")
 @pytest.mark.parametrize("scenario", ["inlines", "deep", "callbacks", "thread"])
 def test_chains_are_those_of_runtime_callers(go, scenario):
     n = check_chain(go, scenario, "main.spin")
@@ -205,6 +206,7 @@ def without_runtime(stack):
     return [f for f in go_part(stack) if not f.name.startswith("runtime.")]
 
 
+@pytest.mark.sample("1.19-plain-*")
 @pytest.mark.parametrize("root,leaf", [
     ("main.inlines", "main.spin"), ("main.callbacks", "main.spin"),
     ("main.cLeaf", "main._Cfunc_c_spin"), ("main.goFromThread", "main.spin")])

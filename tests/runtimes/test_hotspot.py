@@ -326,6 +326,7 @@ def frames_of_thread(text, name):
     return out
 
 
+@pytest.mark.sample("17-tiered")
 @pytest.mark.parametrize("mode", ["interpreter", "tiered"])
 def test_agrees_with_jstack(culprit, java, mode, tmp_path):
     process = java.start("stopped", options=MODES[mode])

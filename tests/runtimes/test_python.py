@@ -221,11 +221,13 @@ def judge_chains(python, what, script, stacks, truncated, source="chains.py", ex
     return seen
 
 
+@pytest.mark.sample("system")
 def test_chains(python, chains):
     script, stacks, truncated = chains
     judge_chains(python, python.build, script, stacks, truncated)
 
 
+@pytest.mark.sample("system")
 def test_native_frames_are_between_python_frames(chains):
     script, stacks, _ = chains
     found = 0
@@ -280,6 +282,7 @@ def view_of_faulthandler(process, view, n):
     pytest.fail(f"faulthandler has written {threads}")
 
 
+@pytest.mark.sample("system")
 def test_agrees_with_faulthandler(culprit, python, tmp_path):
     """Threads in a function of C that calls Python, a generator that delegates, a task with a
     coroutine that awaits an object, and a callback by ctypes."""
@@ -309,6 +312,7 @@ def test_agrees_with_faulthandler(culprit, python, tmp_path):
     assert set(ours) == theirs
 
 
+@pytest.mark.sample("system")
 def test_doctor(culprit, python):
     """What it is, where its offsets are from, and what would be missing."""
     process = python.start("-c", "import time; print('ready', flush=True); time.sleep(100)")
@@ -422,6 +426,7 @@ def test_flask(culprit, tmp_path):
     judge(culprit, server, tmp_path, f"Flask, {python3}", "page", 0.4, load)
 
 
+@pytest.mark.sample("system")
 @pytest.mark.parametrize("version", ["system", "3.13", "3.14", "3.15"])
 def test_django(culprit, version, tmp_path):
     """Django, as PyPI has it for this Python, from wheels in Python alone."""

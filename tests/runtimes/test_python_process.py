@@ -118,6 +118,7 @@ def test_interpreters(culprit, version, tmp_path):
 START_MS = 60
 
 
+@pytest.mark.sample("system")
 @pytest.mark.parametrize("version", ["system", "3.6", "3.9", "3.11", "3.12", "3.13", "3.14", "3.15"])
 def test_start(culprit, version, tmp_path):
     """A program that runs for 0.1 s, recorded from its start: what is lost of it when another process

@@ -242,6 +242,7 @@ TIERS = {
 NEEDED = {"baseline": "--always-sparkplug", "maglev": "--maglev"}
 
 
+@pytest.mark.sample("system-*-default")
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("chain", ["native", "inlined"])
 def test_chain(node, addon, tmp_path, tier, chain):
