@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The records of both OTEPs are read while their writer is stopped at any instruction, or by
- * another process: what says that a record is whole is written last, and taken away first.
+ * Readers may see the records of both OTEPs at any moment, while the writer is stopped between two
+ * instructions or runs in parallel: the field that marks a record as valid is written last and
+ * cleared first.
  *
- * Threads: a record each, its pointer in an exported thread-local variable that readers look up by
- * name. The process: a page that is found by its name, with a pointer to a message.
+ * Threads: each has a record, and a pointer to it in an exported thread-local variable that readers
+ * find by its name. Process: a page that readers find by its name, with a pointer to a message.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -34,7 +35,7 @@
 
 #define MAX_MESSAGE 16384
 #define MAX_KEYS 256
-#define MAX_ATTRIBUTES 612 /* bytes of a thread's: with the head 640, as the OTEP recommends */
+#define MAX_ATTRIBUTES 612 /* bytes per thread: 640 with the header, as the OTEP recommends */
 #define NEAR_ATTRIBUTES 104
 #define SCHEMA "tlsdesc_v1_dev"
 
@@ -45,36 +46,38 @@ struct record {
 	uint8_t span_id[8];
 	uint8_t valid;
 	uint8_t flags;
-	uint16_t n_attributes; /* bytes, which follow */
+	uint16_t n_attributes; /* bytes of the attributes, which follow */
 };
 _Static_assert(sizeof(struct record) == 28, "OTEP 4947");
 
 /*
- * A thread's record is behind the pointer to it, so that a reader which looks there gets both at
- * once, and of memory that the thread has at hand. One with many attributes is elsewhere: all
+ * A thread's record directly follows the pointer to it, so that a reader gets both with one read,
+ * from memory that the thread uses anyway. A record with many attributes is elsewhere, because all
  * libraries that are loaded late share 512 bytes of static thread-local storage (glibc).
  */
 struct thread {
 	struct record *published;
-	uint32_t pad; /* so that the attributes begin at a multiple of 8 */
+	uint32_t pad; /* aligns the attributes to 8 bytes */
 	struct record near;
 	uint8_t near_attributes[NEAR_ATTRIBUTES];
-	struct record *far; /* owned; NULL until it is needed */
+	struct record *far; /* owned; NULL until needed */
 };
 _Static_assert(offsetof(struct thread, near) == 12, "CONTEXT_OTEL_BEHIND of abi/context.h");
 
 static _Thread_local struct thread threads_own __attribute__((used));
-/* Its name is the protocol: readers find it in the dynamic symbols, and may look at its size. */
+/*
+ * The name is part of the protocol: readers find it in the dynamic symbols and may check its size.
+ */
 extern EXPORT _Thread_local struct record *otel_thread_ctx_v1 __attribute__((alias("threads_own")));
 __asm__(".size otel_thread_ctx_v1, 8");
 
-/* In a library by the exported name, so that a relocation says where it is. */
+/* A library uses the exported name, so that a relocation has its address. */
 static inline struct thread *this_thread(void)
 {
 #if defined(__PIC__) && !defined(__PIE__)
 	void *t = &otel_thread_ctx_v1;
 
-	/* The compiler need not know that this is more than a pointer. */
+	/* Hides from the compiler that the object is larger than a pointer. */
 	__asm__("" : "+r"(t));
 	return t;
 #else
@@ -128,7 +131,7 @@ EXPORT void culprit_context_leave(void)
 	this_thread()->published = NULL;
 }
 
-/* The record of before, where there is room for all that it may have. NULL: no memory. */
+/* Moves the record to the heap, with room for all attributes. NULL: out of memory. */
 static struct record *go_far(struct thread *t)
 {
 	struct record *r = t->far;
@@ -197,7 +200,7 @@ static struct {
 	char *keys[MAX_KEYS];
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* A protobuf message being written; n goes on counting when it is full. */
+/* A protobuf message being written; n keeps counting when the buffer is full. */
 struct message {
 	uint8_t *bytes;
 	size_t n, max;
@@ -231,7 +234,7 @@ static size_t number_bytes(uint64_t v)
 	return n;
 }
 
-/* Of a field with a length: its tag, its length and that many bytes. */
+/* Size of a length-delimited field of n bytes with tag and length. */
 static size_t field_bytes(size_t n)
 {
 	return 1 + number_bytes(n) + n;
@@ -263,7 +266,10 @@ static void put_pair(struct message *m, unsigned field, const char *name, const 
 	put_text(m, 1, value);
 }
 
-/* The names of keys: AnyValue { ArrayValue array_value = 5 { repeated AnyValue values = 1 } } */
+/*
+ * Writes the names of the keys: AnyValue { ArrayValue array_value = 5 { repeated AnyValue values =
+ * 1 } }
+ */
 static void put_keys(struct message *m, size_t n)
 {
 	static const char name[] = "threadlocal.attribute_key_map";
@@ -295,7 +301,10 @@ static void put_process(struct message *m)
 	put_keys(m, (size_t)n_keys);
 }
 
-/* A page of its own that a child does not inherit: two processes would be one. */
+/*
+ * A page that a forked child does not inherit: otherwise readers would take the two processes for
+ * one.
+ */
 static struct header *make_page(void)
 {
 	size_t n = (size_t)sysconf(_SC_PAGESIZE);
@@ -329,7 +338,7 @@ static void announce(struct header *h, uint64_t before)
 		    (unsigned long)sysconf(_SC_PAGESIZE), (unsigned long)"OTEL_CTX");
 }
 
-/* Publishes a message of n bytes, which is process.message then. Under the lock. */
+/* Publishes a message of n bytes, which becomes process.message. The caller holds the lock. */
 static int publish(uint8_t *bytes, size_t n)
 {
 	struct header *h = process.header ? process.header : make_page();
@@ -370,7 +379,10 @@ static int publish_all(void)
 	return 0;
 }
 
-/* The child has everything but the page. Only what may be called between fork and exec. */
+/*
+ * The child has inherited everything except the page. Only async-signal-safe calls are allowed
+ * here.
+ */
 static void fork_child(void)
 {
 	(void)pthread_mutex_init(&process.lock, NULL);

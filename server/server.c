@@ -35,7 +35,7 @@ static void *maintain(void *arg)
 		pthread_mutex_unlock(&s->lock);
 		r = store_maintain(s->store, clock_epoch_ms(), &d);
 		if (r < 0)
-			log_warn("store: %s; it is tried again in %d s",
+			log_warn("store: maintenance failed: %s; retrying in %d s",
 				 d.text[0] ? d.text : strerror(-r), MAINTAIN_EVERY_S);
 		pthread_mutex_lock(&s->lock);
 		if (!s->stopping)
@@ -68,7 +68,7 @@ static int listen_at(struct server *s, const struct server_options *o, enum serv
 		return 0;
 	r = net_listen(&n, &d, &s->listeners[which]);
 	if (r == -EADDRINUSE && !asked && which != SERVER_API) {
-		log_warn("%s; the server goes on without it", d.text);
+		log_warn("%s; the server continues without this address", d.text);
 		return 0;
 	}
 	return r < 0 ? diag_set(reterr_diag, r, "%s", d.text[0] ? d.text : strerror(-r)) : 0;
@@ -123,7 +123,7 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 
 	if (!s)
 		return -ENOMEM;
-	/* A client that goes away must not take the process with it. */
+	/* A client that closes its connection must not end the process. */
 	signal(SIGPIPE, SIG_IGN);
 	thread_sync_init(&s->lock, &s->wake);
 	r = store_open(o->store, &o->store_options, reterr_diag, &s->store);
@@ -166,12 +166,12 @@ void server_reload(struct server *s)
 			continue;
 		any = true;
 		if (r < 0 && all)
-			log_warn("%s; the certificates before stay",
+			log_warn("%s; the old certificates stay in effect",
 				 d.text[0] ? d.text : strerror(-r));
 		all &= r == 0;
 	}
 	if (any && all)
-		log_info("certificates were read again");
+		log_info("certificates reloaded");
 }
 
 void server_stop(struct server *s, u32 timeout_ms)

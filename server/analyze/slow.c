@@ -9,7 +9,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-#define MAX_EXPLAINED 512 /* rows of largest effect that are held against each other */
+#define MAX_EXPLAINED 512 /* number of rows with the largest effects that are compared pairwise */
 #define NEARLY_ALL 0.9
 #define RARER 0.5
 
@@ -82,14 +82,14 @@ double analyze_t(double v)
 	static const double z = 1.959964, few[] = {12.706, 4.303, 3.182, 2.776};
 	double z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z;
 
-	/* Cornish and Fisher's series: to 0.1 % from 5 degrees of freedom on. */
+	/* Cornish-Fisher expansion: within 0.1 % from 5 degrees of freedom on. */
 	if (v < 5)
 		return few[v < 2 ? 0 : (u32)v - 1];
 	return z + (z3 + z) / (4 * v) + (5 * z5 + 16 * z3 + 3 * z) / (96 * v * v) +
 	       (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * v * v * v);
 }
 
-/* Of one cohort's requests; those without the function add nothing but their weight. */
+/* Sums over the requests of one cohort; requests without the function only add to the weight. */
 struct moments {
 	double sum;	       /* of weight * value */
 	double cross, squares; /* of weight² * value, of (weight * value)² */
@@ -105,7 +105,7 @@ struct totals {
 struct function {
 	struct moments of[3]; /* by cohort */
 	double depth, depth_weight;
-	/* The request at hand. */
+	/* The current request. */
 	u32 request;
 	s64 total, self;
 };
@@ -117,10 +117,10 @@ struct slow {
 	size_t n_samples;
 	struct analyze_slow *out;
 	struct totals totals[3];
-	u32 *frame_rows; /* owned; by frame: row + 1 */
+	u32 *frame_rows; /* owned; indexed by frame: row + 1 */
 	struct map rows; /* name << 32 | object, apart for the kernel → row */
 	vec(struct function) functions;
-	vec(u32) at_hand; /* functions that the request at hand has */
+	vec(u32) at_hand; /* functions in the current request */
 	struct str scratch;
 };
 
@@ -178,7 +178,7 @@ static int row_of_frame(struct slow *s, u32 id, u32 *ret)
 	return 0;
 }
 
-/* Adds what the request at hand had in each function. */
+/* Adds the current request's value of each function to the sums. */
 static void close_request(struct slow *s, u32 request)
 {
 	const struct analyze_request *q = &s->requests[request];
@@ -210,7 +210,7 @@ static int add_sample(struct slow *s, const struct analyze_sample *e)
 
 		if (r < 0)
 			return r;
-		/* Once a stack, however often it is in it. */
+		/* A recursive function counts once per stack. */
 		for (u32 k = 0; k < i && !again; k++)
 			again = s->frame_rows[s->p->stack_frames.data[stack->first + k]] == row + 1;
 		f = &s->functions.data[row];
@@ -248,11 +248,14 @@ static int add_samples(struct slow *s)
 	return r;
 }
 
-/* The variance of the mean, and its degrees of freedom. */
+/* The variance of the mean and its degrees of freedom. */
 static double mean_variance(const struct moments *m, const struct totals *t, double *ret_degrees)
 {
 	double mean = m->sum / t->weight, n = t->weight * t->weight / t->weight_squares;
-	/* The sum of (weight * (value - mean))² over all, those without the function among them. */
+	/*
+	 * The sum of (weight * (value - mean))² over all requests, including those without the
+	 * function.
+	 */
 	double squares = m->squares - 2 * mean * m->cross + mean * mean * t->weight_squares;
 
 	*ret_degrees = n > 2 ? n - 1 : 1;
@@ -316,7 +319,7 @@ static void add_totals(struct slow *s, size_t n)
 
 static int compute_totals(struct slow *s, size_t n)
 {
-	/* Weights first: values are divided by them. */
+	/* First the sums of weights, by which values are divided. */
 	for (size_t i = 0; i < n; i++)
 		if (!(s->requests[i].weight > 0))
 			return -EINVAL;
@@ -327,10 +330,10 @@ static int compute_totals(struct slow *s, size_t n)
 /* ---- what is explained by what it calls ---- */
 
 struct ranked {
-	u32 *order; /* owned; rows by effect, falling */
-	u32 *place; /* owned; by row: position + 1 of those that are compared, 0 = it is not */
+	u32 *order; /* owned; rows by effect, descending */
+	u32 *place; /* owned; indexed by row: position + 1 in `order`; 0 = not compared */
 	size_t n;
-	double *below; /* owned; n * n: of one's effect what is also in another, below it */
+	double *below; /* owned; n * n: effect that a row shares with one below it */
 };
 
 static void ranked_deinit(struct ranked *k)
@@ -369,14 +372,14 @@ static int rank_all(struct slow *s, struct ranked *k)
 	return k->below ? 0 : -ENOMEM;
 }
 
-/* A stack's part of every mean difference, for each pair of caller and callee in it. */
+/* Adds a stack's part of the mean difference for each pair of caller and callee in it. */
 static void add_stack(struct slow *s, struct ranked *k, u32 stack, double effect)
 {
 	const struct profile_stack *e = &s->p->stacks.data[stack];
 	const u32 *frames = s->p->stack_frames.data + e->first;
 	u32 places[128], n = 0;
 
-	/* Leaf first, each once: what stands before is below. */
+	/* Leaf first, each row once: rows before are callees. */
 	for (u32 i = 0; i < e->n && n < ARRAY_SIZE(places); i++) {
 		u32 row = s->frame_rows[frames[i]], place = row ? k->place[row - 1] : 0;
 		bool again = false;
@@ -409,7 +412,7 @@ static bool is_part(const struct slow *s, const struct ranked *k, size_t upper, 
 	       k->below[upper * k->n + lower] >= NEARLY_ALL * l->effect;
 }
 
-/* What one path calls is not before it. */
+/* Ranks callees of a code path not before the path. */
 static void rank_parts(struct slow *s, const struct ranked *k)
 {
 	for (size_t lower = 0; lower < k->n; lower++) {
@@ -458,7 +461,7 @@ static int compare_rows(const void *a, const void *b)
 
 	if (x->explained != y->explained)
 		return x->explained - y->explained;
-	/* Of one path all have the same, but for what rounding does. */
+	/* All rows of a path have the same rank, except for rounding. */
 	if (fabs(x->rank - y->rank) > 1e-9 * (fabs(x->rank) + fabs(y->rank)))
 		return x->rank > y->rank ? -1 : 1;
 	if (x->depth != y->depth)

@@ -13,16 +13,16 @@
 #define PREFIX "culprit.agent."
 #define LOST PREFIX "lost."
 
-#define FINE 16 /* points are no further apart than this part of their age */
+#define FINE 16 /* the distance of points is at most this part of their age */
 
-/* What an agent had counted until then, since it was first heard of; restarts included. */
+/* An agent's counts at a time, since its first report; restarts included. */
 struct point {
 	u64 at_ms, samples, lost;
 };
 
 struct known {
 	struct agent_state s;
-	vec(struct point) points; /* rising in all of their fields */
+	vec(struct point) points; /* ascending in all members */
 };
 
 struct agents {
@@ -105,7 +105,10 @@ static bool same_host(const struct agent_state *a, const struct agent_state *b)
 	return !strcmp(a->host, b->host) && !strcmp(a->id, b->id);
 }
 
-/* The place of the host; of one that is new the place of whoever was silent longest, when full. */
+/*
+ * The entry of the host. A new host takes a new entry, or when there are AGENTS_MAX the one of the
+ * agent silent for longest.
+ */
 static struct known *place(struct agents *a, const struct agent_state *s)
 {
 	struct known *oldest = NULL;
@@ -134,7 +137,7 @@ static u64 lost_of(const struct agent_state *s)
 	return sum;
 }
 
-/* Some 20 points for each doubling of time: 350 for a week of one every five seconds. */
+/* Keeps about 20 points per doubling of age: 350 for a week of one every five seconds. */
 static void thin_out(struct known *k, u64 now_ms)
 {
 	struct point *p = k->points.data;
@@ -149,7 +152,7 @@ static void thin_out(struct known *k, u64 now_ms)
 	k->points.n = n;
 }
 
-/* Adds what it has counted since it said so before; one that was started anew counts from 0. */
+/* Adds the counts since the previous report; an agent that was restarted counts from 0. */
 static void add_point(struct known *k, const struct agent_state *s)
 {
 	const struct agent_state *was = &k->s;
@@ -165,12 +168,12 @@ static void add_point(struct known *k, const struct agent_state *s)
 	p.at_ms = s->seen_ms;
 	p.samples += s->samples - (same ? was->samples : 0);
 	p.lost += lost_of(s) - (same ? lost_of(was) : 0);
-	/* Without memory for it the next one tells for both, too much by what was before. */
+	/* Without memory for this point, the next one includes its counts. */
 	if (vec_push(&k->points, p) == 0)
 		thin_out(k, s->seen_ms);
 }
 
-/* Between the last point before the range, or the first there is, and the first behind it. */
+/* From the last point before the range (or the first point) to the first point after it. */
 static void tell_range(const struct known *k, u64 from_ms, u64 to_ms, struct agent_state *ret)
 {
 	const struct point *p = k->points.data;

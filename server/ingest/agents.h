@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The agents that send here, by host: what each said of itself last (agent/run/about.h), in memory
- * only; one that still runs says it again within seconds. Thread-safe.
+ * The last report of each agent (agent/run/about.h), by host; in memory only, because a running
+ * agent repeats its report within seconds. All functions may be called from any thread.
  *
- * An agent counts from its start on. So that losses can be told of a range of time, counts are kept
- * at points of it, which are rarer the older they are: what is asked for is answered of a somewhat
- * wider range, and the answer says of which.
+ * An agent's counters start at its own start. To report losses of a time range, this module keeps
+ * counts at points in time, which are farther apart the older they are. An answer therefore covers
+ * a slightly wider range than requested, and contains that range.
  */
 #pragma once
 
@@ -13,7 +13,7 @@
 #include "base/types.h"
 #include "profile/profile.h"
 
-#define AGENTS_MAX 10000 /* the one that was silent longest goes first */
+#define AGENTS_MAX 10000 /* above this, the agent silent for longest is dropped */
 
 struct agents;
 
@@ -26,19 +26,20 @@ struct agent_state {
 	char host[256], id[64], version[64], kernel[128], arch[32], error[256];
 	u64 started_ms, seen_ms;
 	u64 hz, cpu_ns, memory, processes, samples, truncated;
-	double cpu; /* CPUs, between what it said last and before; since its start at first */
+	double cpu; /* CPUs, between the last two reports; between start and report for the first */
 	struct agent_loss lost[8];
 	u32 n_lost;
-	/* Of the range that was asked for; from = to: nothing is known of it. */
+	/* Counts in the requested range; from = to: unknown. */
 	struct {
 		u64 from_ms, to_ms, samples, lost;
 	} range;
 };
 
+/* -ENOMEM. */
 int agents_create(struct agents **ret);
 void agents_destroy(struct agents *a);
 DEFINE_CLEANUP(agents, struct agents *, agents_destroy)
-/* What the profile says of its agent, if anything. */
+/* Takes the report out of a profile's labels, if there is one. */
 void agents_see(struct agents *a, const struct profile *p, u64 now_ms);
-/* Sorted by host; *ret is the caller's to free. */
+/* All agents, sorted by host; the caller frees *ret. -ENOMEM. */
 int agents_list(struct agents *a, u64 from_ms, u64 to_ms, struct agent_state **ret, size_t *ret_n);

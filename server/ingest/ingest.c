@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The common way: a request is charged for the memory that it may need, decompressed within a
- * limit, read into profiles, completed (labels, times) and written. A request that was written is
- * acknowledged; one that was not says why, and whether it is worth to come again (-EAGAIN).
+ * The steps of every request: reserve the memory that it may need, decompress within a limit, read
+ * into profiles, complete labels and times, write. A request is acknowledged after it was written;
+ * otherwise the response says why, and whether a retry can succeed (-EAGAIN).
  */
 #include "server/ingest/ingest.h"
 
@@ -65,14 +65,15 @@ void ingest_stats(struct ingest *i, struct ingest_stats *ret)
 	};
 }
 
-/* A request alone may always go: the limit of its size bounds it. */
+/* A request that is alone is always admitted: its size limit bounds it. */
 int ingest_charge(struct ingest *i, u64 bytes, struct ingest_charge *ret, struct diag *reterr_diag)
 {
 	u64 before = atomic_fetch_add(&i->in_use, bytes);
 
 	if (before && before + bytes > i->o.max_memory_bytes) {
 		atomic_fetch_sub(&i->in_use, bytes);
-		return diag_set(reterr_diag, -EAGAIN, "too much is being ingested; come again");
+		return diag_set(reterr_diag, -EAGAIN,
+				"the memory for ingest is used up; retry later");
 	}
 	*ret = (struct ingest_charge){i, bytes};
 	return 0;
@@ -103,7 +104,7 @@ int ingest_decode(struct ingest *i, const u8 *data, size_t n, const char *encodi
 		r = zstd_inflate(data, n, i->o.max_request_bytes, own, reterr_diag);
 	else
 		return diag_set(reterr_diag, -ENOTSUP,
-				"content encodings here are gzip, zstd and identity");
+				"unknown content encoding; supported are gzip, zstd and identity");
 	if (r < 0)
 		return r;
 	*ret_data = (const u8 *)str_get(own);
@@ -147,7 +148,7 @@ int ingest_done(struct ingest *i, size_t n, int r)
 
 /* ---- files ---- */
 
-/* A request's file while it is at work. */
+/* A file that is being read. */
 struct reading {
 	struct ingest_charge charge;
 	struct str own; /* what was decompressed */
@@ -231,13 +232,16 @@ void ingest_json_response(const char *what, u64 rejected, const char *message, s
 	str_puts(out, "}}");
 }
 
-/* What the store refuses for what it is counts as rejected; what it cannot now fails the whole. */
+/*
+ * A profile that the store refuses as invalid counts as rejected; a temporary failure fails the
+ * whole request.
+ */
 static int write_all(struct ingest *i, struct otlp_profiles *all, const u8 *data, size_t n,
 		     struct diag *reterr_diag)
 {
 	const struct ingest_labels none = {};
 
-	/* A request says once whose it is. */
+	/* The agent's report is the same in all profiles of a request. */
 	if (all->profiles.n)
 		agents_see(i->agents, all->profiles.data[0], clock_epoch_ms());
 	for (size_t k = 0; k < all->profiles.n; k++) {

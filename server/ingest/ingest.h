@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Everything that comes in, brought to one form and written: OTLP, Pyroscope's two ways, any file
- * that lib/profile reads, JFR, and profiles handed over in memory by `culprit up`.
+ * Ingest: turns OTLP, Pyroscope's two protocols, JFR, every file format that lib/profile reads, and
+ * profiles passed in memory by `culprit up` into profiles, and writes them to the store.
+ *
+ * All functions may be called from any thread. They return 0 once the data is stored; -EAGAIN if
+ * the client should retry; other negative errno with a diag for the client. Input is borrowed for
+ * the call.
  */
 #pragma once
 
@@ -16,8 +20,8 @@ struct ingest;
 
 struct ingest_options {
 	size_t max_request_bytes; /* decompressed; 0 = 64 MiB */
-	size_t max_memory_bytes;  /* all requests together; 0 = 256 MiB: -EAGAIN beyond it */
-	/* Told of each profile once it is written; or NULL. On the thread that brought it. */
+	size_t max_memory_bytes;  /* of all requests together; 0 = 256 MiB; above it -EAGAIN */
+	/* Called for each profile after it was written, in the thread of the request; or NULL. */
 	void (*written)(void *userdata, const struct profile *p);
 	void *userdata;
 };
@@ -31,34 +35,34 @@ void ingest_destroy(struct ingest *i);
 DEFINE_CLEANUP(ingest, struct ingest *, ingest_destroy)
 #define _cleanup_ingest_ _cleanup_(ingest)
 
-/* Of an agent in this process, with what it says of itself. Thread-safe, as all below. */
+/* A profile of an agent in this process, with the agent's report. */
 int ingest_profile(struct ingest *i, const struct profile *p, struct diag *reterr_diag);
-/* encoding: "gzip", "zstd", "identity" or NULL. Writes the response that the protocol wants. */
+/* encoding: "gzip", "zstd", "identity" or NULL. Appends the response that the protocol requires. */
 int ingest_otlp_profiles(struct ingest *i, const u8 *data, size_t n, const char *encoding,
 			 bool json, struct str *ret_response, struct diag *reterr_diag);
 int ingest_otlp_traces(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
 		       struct str *ret_response, struct diag *reterr_diag);
-/* Zipkin's JSON; nothing is answered. */
+/* Zipkin's JSON; the response is empty. */
 int ingest_zipkin(struct ingest *i, const u8 *data, size_t n, const char *encoding,
 		  struct diag *reterr_diag);
 /*
- * A file of any known format, compressed or not. What it does not say itself is said here; all
- * strings are borrowed.
+ * A file of any known format, compressed or not. The members provide what the file does not
+ * contain; strings are borrowed.
  */
 struct ingest_file {
-	const char *format;   /* NULL = told by content */
-	const char *encoding; /* of the request's body, as above */
-	const char *labels;   /* "name=value,...": added to the resource of all its threads */
+	const char *format;   /* NULL = detected by content */
+	const char *encoding; /* of the request body, as above */
+	const char *labels;   /* "name=value,...", added to the resources of all threads */
 	const char *name;     /* first part of the type, or NULL */
-	u64 from_ms, to_ms;   /* its time if it has none of its own; 0 = now */
+	u64 from_ms, to_ms;   /* time of a file that has none; 0 = now */
 };
 int ingest_file(struct ingest *i, const u8 *data, size_t n, const struct ingest_file *f,
 		struct diag *reterr_diag);
-/* The same file as a profile, and not stored. */
+/* Reads the file as a profile (owned by the caller) and does not store it. */
 int ingest_read(struct ingest *i, const u8 *data, size_t n, const struct ingest_file *f,
 		struct profile **ret, struct diag *reterr_diag);
 
-/* The parameters of a POST to Pyroscope's /ingest; NULL where there are none. */
+/* The parameters of a POST to Pyroscope's /ingest; NULL where missing. */
 struct ingest_pyroscope {
 	const char *name; /* "app.cpu{env=prod,host=a}" */
 	const char *from, *until, *format, *sample_rate, *units;
@@ -66,16 +70,17 @@ struct ingest_pyroscope {
 };
 int ingest_pyroscope(struct ingest *i, const u8 *data, size_t n, const struct ingest_pyroscope *p,
 		     struct diag *reterr_diag);
-/* push.v1.PusherService/Push; the answer is an empty message. */
+/* push.v1.PusherService/Push; the response is an empty message. */
 int ingest_push(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
 		struct diag *reterr_diag);
 /*
- * The body as it was before it was encoded ("gzip", "zstd", "identity" or NULL), within the limit
- * of a request: *ret_data points to `data` or into *own.
+ * Decodes a body ("gzip", "zstd", "identity" or NULL) within the size limit of a request: *ret_data
+ * points to `data` or into *own.
  */
 int ingest_decode(struct ingest *i, const u8 *data, size_t n, const char *encoding, struct str *own,
 		  const u8 **ret_data, size_t *ret_n, struct diag *reterr_diag);
+/* Counters since the start. */
 void ingest_stats(struct ingest *i, struct ingest_stats *ret);
-/* agents_list() of those that sent here. */
+/* agents_list() of the agents that sent profiles here. */
 int ingest_agents(struct ingest *i, u64 from_ms, u64 to_ms, struct agent_state **ret,
 		  size_t *ret_n);

@@ -6,7 +6,7 @@
 
 #include "server/ingest/ingest.h"
 
-/* What a byte of a request may take in memory until it is stored: that of pprof_read.c. */
+/* Memory that a byte of a request may need until it is stored: the factor of pprof_read.c. */
 #define INGEST_MEMORY_PER_BYTE 16
 #define INGEST_OTLP_MEMORY_PER_BYTE 4 /* a limit for one request, whatever its size */
 
@@ -14,11 +14,14 @@ struct ingest {
 	struct store *store; /* borrowed */
 	struct ingest_options o;
 	struct agents *agents; /* owned */
-	atomic_ullong in_use;  /* bytes that requests at work may need */
+	atomic_ullong in_use;  /* bytes that requests in progress may need */
 	atomic_ullong requests, refused, profiles, samples, bytes, spans;
 };
 
-/* Memory for a request of n bytes, given back by its guard; -EAGAIN when others have it all. */
+/*
+ * A reservation of memory for a request, released by its scope guard. -EAGAIN while other requests
+ * use the limit.
+ */
 struct ingest_charge {
 	struct ingest *i;
 	u64 bytes;
@@ -30,12 +33,12 @@ void ingest_charge_end(struct ingest_charge *c);
 /* `name`, `token`: see store_batch_init() and store_write(). */
 int ingest_write(struct ingest *i, const struct profile *p, const char *name, const u8 *token,
 		 struct diag *reterr_diag);
-/* Counts a request of n bytes and how it ended: r, which is returned. */
+/* Counts a request of n bytes with the result r. Returns r. */
 int ingest_done(struct ingest *i, size_t n, int r);
 /* A partial success in OTLP's JSON; `what` is "Spans". */
 void ingest_json_response(const char *what, u64 rejected, const char *message, struct str *out);
 
-/* What of a profile is made complete before it is stored. */
+/* Labels that are added to a profile before it is stored. */
 struct ingest_labels {
 	vec(struct profile_label) labels; /* string ids of the profile */
 };
@@ -47,12 +50,15 @@ void ingest_labels_deinit(struct ingest_labels *l);
 int ingest_labels_parse(struct ingest_labels *l, struct profile *p, const char *text, size_t n,
 			struct diag *reterr_diag);
 /*
- * Adds the labels to all resources of the profile, and service.name where it is missing: what the
- * process is called. Samples without a thread get one.
+ * Adds the labels to all resources of the profile, and service.name where it is missing: the name
+ * of the process. Samples without a thread get one.
  */
 int ingest_complete(struct profile *p, const struct ingest_labels *l);
 void ingest_set_time(struct profile *p, u64 from_ms, u64 to_ms);
-/* "1700000000", in s, ms, us or ns by its size; 0 when it is nothing of these. */
+/*
+ * Parses a time such as "1700000000", in s, ms, us or ns depending on its magnitude; 0 if the text
+ * is not a time.
+ */
 u64 ingest_time_ms(const char *text);
-/* The store's token for these bytes: what is sent again is not stored again. */
+/* The store's token for these bytes: the store ignores a second batch with the same token. */
 void ingest_token(const void *data, size_t n, const char *more, u64 number, u8 ret[16]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a profile belongs to and when it was, where the profile does not say it itself. */
+/* Adds labels and times that a profile does not contain. */
 #include <ctype.h>
 #include <errno.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #define MAX_VALUE_BYTES 2048
 #define NS_PER_MS 1000000ULL
 
-/* Pyroscope's names have no dots; the service is the one that everything here is sorted by. */
+/* Pyroscope's names have no dots; everything is sorted by service. */
 static const struct {
 	const char *theirs, *ours;
 } renamed[] = {
@@ -89,7 +89,8 @@ int ingest_labels_parse(struct ingest_labels *l, struct profile *p, const char *
 		for (end = value; end < n && text[end] != (quoted ? '"' : ','); end++)
 			;
 		if (quoted && end == n)
-			return diag_set(reterr_diag, -EINVAL, "a label's value lacks its quote");
+			return diag_set(reterr_diag, -EINVAL,
+					"the value of a label lacks its closing quote");
 		r = ingest_label_add(l, p, text + name,
 				     trimmed(text, name, (size_t)(equals - text)), text + value,
 				     quoted ? end - value : trimmed(text, value, end));
@@ -102,7 +103,7 @@ int ingest_labels_parse(struct ingest_labels *l, struct profile *p, const char *
 	return r;
 }
 
-/* The resource of a thread with what was missing. */
+/* Completes the resource of a thread. */
 static int complete_resource(struct profile *p, const struct ingest_labels *l, u32 resource,
 			     u32 comm, u32 *ret)
 {

@@ -38,7 +38,7 @@ static int delimiter(const char *content_type, char ret[MAX_BOUNDARY + 3], size_
 	return 0;
 }
 
-/* Whether the head of a part, up to its empty line, names it so. */
+/* Whether the header of a part, up to its empty line, has this name. */
 static bool is_named(const u8 *head, size_t n, const char *name)
 {
 	char want[64];
@@ -48,7 +48,7 @@ static bool is_named(const u8 *head, size_t n, const char *name)
 	if (want_n < 0 || (size_t)want_n >= sizeof(want))
 		return false;
 	at = memmem(head, n, want, (size_t)want_n);
-	/* Not the end of filename="...". */
+	/* name= must not be the end of filename=. */
 	return at && (at == head || at[-1] == ' ' || at[-1] == ';');
 }
 

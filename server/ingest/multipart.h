@@ -4,7 +4,11 @@
 
 #include "base/types.h"
 
+/* Whether the content type is multipart/form-data. */
 bool multipart_is(const char *content_type);
-/* The content of the part of that name; borrowed. -ENOENT: none; -EBADMSG: not such a form. */
+/*
+ * The content of the part with that name, borrowed from `data`. -ENOENT: no such part; -EBADMSG:
+ * malformed.
+ */
 int multipart_find(const char *content_type, const u8 *data, size_t n, const char *name,
 		   const u8 **ret_data, size_t *ret_n);

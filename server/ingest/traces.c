@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Spans that come in: read within bounds, written, acknowledged when they are on disk. */
+/* Ingest of spans: read within limits, write, acknowledge when they are on disk. */
 #include <errno.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "otlp/zipkin.h"
 #include "server/ingest/internal.h"
 
-/* A request while it is at work. */
+/* A request in progress. */
 struct reading {
 	struct ingest_charge charge;
 	struct str own; /* what was decompressed */

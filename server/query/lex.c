@@ -28,7 +28,7 @@ static int read_string(struct lex *l)
 			else if (c == 't')
 				c = '\t';
 			else if (c != '\\' && c != '"' && c != '\'')
-				str_putc(&l->word, '\\'); /* of a regular expression */
+				str_putc(&l->word, '\\'); /* in a regular expression */
 		}
 		str_putc(&l->word, c);
 	}
@@ -93,8 +93,9 @@ int lex_fail(struct lex *l, const char *expected)
 }
 
 /*
- * Counted repetitions multiply, nested or not: glibc writes them out. So it does with a+, as aa*: a
- * '+' behind a group or another repetition may double what was doubled before.
+ * Rejects patterns that glibc would expand to many states. Counted repetitions multiply, nested or
+ * not, because glibc writes them out; it writes a+ as aa*, so that a '+' after a group or another
+ * repetition may double the size again.
  */
 static bool is_cheap(const char *pattern)
 {
@@ -150,5 +151,6 @@ int query_regex(const char *pattern, bool whole, regex_t *ret, struct diag *rete
 	if (!r)
 		return 0;
 	regerror(r, NULL, why, sizeof(why));
-	return diag_set(reterr_diag, -EINVAL, "'%.80s' is no regular expression: %s", pattern, why);
+	return diag_set(reterr_diag, -EINVAL, "'%.80s' is not a regular expression: %s", pattern,
+			why);
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The words of a selector and of a stack predicate; bounded regular expressions. */
+/*
+ * The tokens of selectors and stack predicates, and bounded regular expressions. No lock: one
+ * thread per lexer.
+ */
 #pragma once
 
 #include <regex.h>
@@ -20,22 +23,31 @@ enum lex_kind {
 
 struct lex {
 	const char *text, *pos; /* borrowed */
-	enum lex_kind kind;	/* of the current word */
+	enum lex_kind kind;	/* kind of the current token */
 	struct str word;	/* owned */
 	struct diag *diag;
 };
 
-/* Reads the first word. -EINVAL and a diag for what is too long or has no end. */
+/*
+ * Reads the first token. `text` is borrowed. -EINVAL and a diag if the text is too long or a string
+ * has no end.
+ */
 int lex_init(struct lex *l, const char *text, struct diag *reterr_diag);
 void lex_deinit(struct lex *l);
 #define _cleanup_lex_ __attribute__((cleanup(lex_deinit)))
+/* Reads the next token; the same errors. */
 int lex_next(struct lex *l);
+/* Whether the current token has this kind and, unless `word` is NULL, this text. */
 bool lex_is(const struct lex *l, enum lex_kind kind, const char *word);
-/* -EINVAL, with the place: "expected a name, not '}' (at character 12)". */
+/*
+ * Sets a diag with the position, such as "expected a name, not '}' (at character 12)". Returns
+ * -EINVAL.
+ */
 int lex_fail(struct lex *l, const char *expected);
 
 /*
- * POSIX extended. Refused is what makes glibc take long or much memory: back references, and
- * counted repetitions beyond a thousand in all.
+ * Compiles a POSIX extended regular expression; `whole` anchors it at both ends. -EINVAL for
+ * patterns that make glibc slow or use much memory: back references, and more than a thousand
+ * counted repetitions in all. The caller frees `ret` with regfree().
  */
 int query_regex(const char *pattern, bool whole, regex_t *ret, struct diag *reterr_diag);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* query_profile(): rows of a scan as a profile. */
+/* query_profile(): turns the rows of a scan into a profile. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static int add_text(struct profile *p, const char *text, u32 *ret)
 	return profile_add_string(p, text, strlen(text), ret);
 }
 
-/* A stack of one frame that is no code. */
+/* Adds a stack with one frame, a note. */
 static int note_stack(struct profile *p, const char *text, u32 *ret)
 {
 	struct profile_frame f = {.mapping = PROFILE_NONE, .kind = FRAME_NOTE};
@@ -82,7 +82,7 @@ static int add_thread(struct answer *a, const char *service, u32 thread_name, u3
 	return r < 0 ? r : profile_add_thread(a->profile, &t, ret);
 }
 
-/* One for all that have this value of a label. */
+/* The thread for all series with this value of a label. */
 static int label_thread(struct answer *a, const char *name, const char *value, u32 *ret)
 {
 	struct profile_label l;
@@ -127,7 +127,7 @@ static int series_thread(struct answer *a, const struct store_found_series *s, u
 
 /* ---- what is asked of the store ---- */
 
-/* by_series: series id → thread; NULL: all are of `thread`. */
+/* `by_series` maps series ids to threads; NULL: all rows belong to `thread`. */
 static int add_scan(struct answer *a, const struct store_filter *f, const struct map *by_series,
 		    u32 thread)
 {
@@ -169,7 +169,7 @@ static int scan_series(struct answer *a)
 	return r;
 }
 
-/* The thread of a value, made when it is new; ids of `values` are threads + 1. */
+/* The thread of a value, created if it is new; ids of `values` are thread + 1. */
 static int value_thread(struct answer *a, struct strtab *values, const char *value, u32 *ret)
 {
 	_cleanup_str_ struct str key = {};
@@ -178,7 +178,7 @@ static int value_thread(struct answer *a, struct strtab *values, const char *val
 	u32 id, thread;
 	int r;
 
-	/* Never "", which has an id before it is added. */
+	/* The prefix makes the key non-empty: "" always has an id. */
 	str_printf(&key, "=%s", value);
 	r = key.failed ? -ENOMEM : strtab_add(values, key.data, key.n, &id);
 	if (r < 0)
@@ -224,7 +224,7 @@ static int scan_services(struct answer *a)
 		const char *service = plan_label(a->plan, s, "service.name");
 		size_t before = seen.n;
 
-		/* Id 0 is "", which is a service as well. */
+		/* "" may be a service, but its id 0 always exists. */
 		r = strtab_add(&seen, *service ? service : "\1", *service ? strlen(service) : 1,
 			       &id);
 		if (r < 0 || seen.n == before)
@@ -279,7 +279,7 @@ struct store_span_filter query_span_filter(const struct query *q)
 					  .roots = true};
 }
 
-/* What is kept of many counts for those that it stands for. */
+/* Samples of thinned-out traces count for all the traces that they represent. */
 static int scan_requests(struct answer *a)
 {
 	_cleanup_query_requests_ struct query_requests all = {};
@@ -364,7 +364,7 @@ static int scan_spans(struct answer *a)
 
 /* ---- what is kept ---- */
 
-/* Stacks in `into`, by item. */
+/* Loads the stacks of the items into the profile `into`. */
 static int load_items(struct answer *a, struct profile *into, u32 **ret)
 {
 	_cleanup_free_ u64 *ids = calloc(a->items.n + 1, sizeof(*ids));
@@ -381,7 +381,7 @@ static int load_items(struct answer *a, struct profile *into, u32 **ret)
 	return r;
 }
 
-/* Nobody knows what a lost stack was: it is not what was asked for. */
+/* A predicate cannot accept a lost stack. */
 static int keep_matching(struct answer *a)
 {
 	_cleanup_query_stacks_ struct query_stacks *predicate = NULL;
@@ -415,7 +415,7 @@ static int compare_weights(const void *a, const void *b)
 	return x->stack < y->stack ? -1 : x->stack > y->stack;
 }
 
-/* The lightest are one stack: so that the total stays what it is. */
+/* Replaces the lightest stacks with one stack, so that the total stays the same. */
 static int cut(struct answer *a, size_t max)
 {
 	struct profile *p = a->profile;
@@ -471,7 +471,7 @@ static int fill(struct answer *a, size_t max_stacks)
 		r = a->q->by_series  ? scan_series(a)
 		    : a->q->group_by ? scan_groups(a)
 				     : scan_services(a);
-	/* Of spans it is known only now; samples are added later. */
+	/* For spans the type is known only now; samples are added later. */
 	if (r == 0)
 		r = set_type(a->profile, a->plan->type);
 	if (r == 0 && a->q->stacks && *a->q->stacks)

@@ -107,7 +107,7 @@ int query_parse_selector(struct query *q, const char *text, struct diag *reterr_
 
 /* ---- plan ---- */
 
-/* "service_name" for "service.name". */
+/* Whether `asked` names the label: "service_name" matches "service.name". */
 static bool label_is(const char *asked, const char *name)
 {
 	while (*asked && (*asked == *name || (*asked == '_' && *name == '.'))) {
@@ -196,7 +196,10 @@ static int compare_series(const void *a, const void *b)
 	return x->type < y->type ? -1 : x->type > y->type;
 }
 
-/* The type that has most samples in the range; of as many the last by name: samples, not cpu. */
+/*
+ * The type with most samples in the range; if several have as many, the last by name: samples, not
+ * cpu.
+ */
 static int choose_type(struct plan *p, struct store *s, const struct query *q,
 		       struct diag *reterr_diag)
 {
@@ -263,7 +266,7 @@ int plan_init(struct plan *p, struct store *s, const struct query *q, bool one_t
 
 	*p = (struct plan){};
 	if (q->from_ms >= q->to_ms)
-		return diag_set(reterr_diag, -EINVAL, "the range ends before it begins");
+		return diag_set(reterr_diag, -EINVAL, "the range ends before it starts");
 	for (size_t i = 0; i < q->matchers.n; i++)
 		if (q->matchers.data[i].match == QUERY_EQUAL && q->matchers.data[i].value[0] &&
 		    label_is(q->matchers.data[i].label, SERVICE_LABEL))
@@ -288,7 +291,7 @@ int plan_init_series(struct plan *p, struct store *s, const struct query *q,
 	if (!q->matchers.n)
 		return 0;
 	r = plan_init(p, s, q, false, reterr_diag);
-	/* All of a service is not all. */
+	/* All series of one service are not everything. */
 	p->all = false;
 	return r;
 }
@@ -321,7 +324,7 @@ struct store_filter plan_filter(const struct plan *p, const struct query *q)
 		.to_ms = q->to_ms,
 		.type = p->type,
 		.service = p->service,
-		/* An empty list is not all. */
+		/* A filter with an empty list selects nothing. */
 		.series = p->all	? NULL
 			  : p->ids.data ? p->ids.data
 					: no_ids,
@@ -359,7 +362,7 @@ int plan_stacks(struct store *s, const struct query *q, const struct store_filte
 	*ret_any = q->stacks && *q->stacks;
 	if (!*ret_any)
 		return 0;
-	/* What is wrong with it is told before anything is read. */
+	/* Reports errors of the predicate before anything is read. */
 	r = query_stacks_parse(q->stacks, reterr_diag, &parsed);
 	if (r == 0)
 		r = store_scan(s, f, STORE_BY_STACK, 0, &rows, reterr_diag);
@@ -456,7 +459,7 @@ static int names(struct store *s, const struct query *q, enum asked asked, const
 
 		if (asked == ASKED_TYPES)
 			r = note_name(&n, e->type, e);
-		else if (!i || e[-1].id != e->id) /* once for all its types */
+		else if (!i || e[-1].id != e->id) /* once for all types of the series */
 			r = note_labels(&n, e, label);
 	}
 	map_deinit(&n.known);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Questions to a store, the same for every engine: which series and which stacks are resolved
- * here to ids, the engine scans, and what comes back is a profile or numbers by time.
+ * Queries, the same for every engine of the store: this code resolves selectors to ids of series
+ * and stacks, the engine scans, and the result becomes a profile or a time series.
  *
- * Labels have OpenTelemetry's names ("service.name"). Where a selector is written in the way of
- * Prometheus, which knows no dots, an underscore stands for a dot as well ("service_name").
+ * Labels have OpenTelemetry's names ("service.name"). In selectors in the syntax of Prometheus,
+ * which has no dots in names, an underscore matches a dot, too ("service_name").
+ *
+ * Functions return 0 or a negative errno; reterr_diag describes the error to the user. Results are
+ * owned by the caller. Any thread.
  */
 #pragma once
 
@@ -18,7 +21,7 @@
 enum query_match {
 	QUERY_EQUAL,
 	QUERY_NOT_EQUAL,
-	QUERY_REGEX, /* POSIX extended, of the whole value */
+	QUERY_REGEX, /* POSIX extended, must match the whole value */
 	QUERY_NOT_REGEX,
 };
 
@@ -28,21 +31,21 @@ struct query_matcher {
 };
 
 /*
- * Bounded: 64 matchers, 4 KiB of text. `stacks` is a predicate over frames, leaf to root:
+ * At most 64 matchers, 4 KiB of text. `stacks` is a predicate over frames, leaf to root:
  *
- *	fn="handle"			a frame of this name is in the stack
- *	fn~"json.*" under fn="handle"	... and has one of the other above it, nearer to the root
+ *	fn="handle"			the stack has a frame with this name
+ *	fn~"json.*" under fn="handle"	... and, nearer to the root, one with the other name
  *	fn=... and not fn=... or (...)
  */
 enum query_of {
 	QUERY_OF_ALL,
 	QUERY_OF_TRACE,
-	QUERY_OF_SPAN,	   /* without those below it */
-	QUERY_OF_CHILDREN, /* with them, in every service */
-	QUERY_OF_REQUESTS, /* those that the rest says */
+	QUERY_OF_SPAN,	   /* without its children */
+	QUERY_OF_CHILDREN, /* with its children, in every service */
+	QUERY_OF_REQUESTS, /* requests that the other members select */
 };
 
-/* Only samples of spans: which ones. */
+/* Selects samples of spans. */
 struct query_spans {
 	enum query_of of;
 	u8 trace_id[16], span_id[8];
@@ -53,32 +56,36 @@ struct query_spans {
 
 struct query {
 	u64 from_ms, to_ms;
-	char *type; /* owned; NULL = the type of most samples */
+	char *type; /* owned; NULL = the type with most samples */
 	vec(struct query_matcher) matchers;
 	char *stacks; /* owned; NULL = all */
-	/* query_profile(): a thread for each series, not one for each service, which is faster. */
+	/* query_profile(): one thread per series instead of the faster one thread per service. */
 	bool by_series;
-	char *group_by; /* owned; query_profile(): or a thread for each value of this label */
-	struct query_spans spans; /* query_profile() only: then a thread for each service */
+	char *group_by; /* owned; query_profile(): or one thread per value of this label */
+	struct query_spans spans; /* query_profile() only; gives one thread per service */
 };
 
+/* Frees the members. */
 void query_deinit(struct query *q);
 #define _cleanup_query_ __attribute__((cleanup(query_deinit)))
-/* `{service_name="shop", host.name=~"web-.*"}`, with a type before the brace or not. */
+/* Parses `{service_name="shop", host.name=~"web-.*"}`, with an optional type before the brace. */
 int query_parse_selector(struct query *q, const char *text, struct diag *reterr_diag);
 
 /*
- * All samples as one profile: a thread per service (comm: service.name, its resource holds that
- * label), or with q->by_series one per series (thread.name and resource as stored), or with
- * q->group_by one per value of that label, in the same way as for services. `max_stacks`
- * (0 = no limit) keeps the heaviest; what is left out is one stack of one frame that says so, never
- * nothing; so are stacks that the disk has lost. Times: the range asked for. quality: of the
- * samples behind the values, as far as their frames tell; nobody has kept how many were lost.
+ * All selected samples as one profile: a thread per service (comm: service.name, which is also the
+ * label of its resource), or with q->by_series a thread per series (thread.name and resource as
+ * stored), or with q->group_by a thread per value of that label. `max_stacks` (0 = no limit) keeps
+ * the heaviest stacks; one stack with a single explanatory frame replaces the others, and also
+ * stacks that the disk has lost, so that the total is right. The profile's time is the requested
+ * range. Its quality comes from the frames of the samples; the number of lost samples is not
+ * stored.
  */
 int query_profile(struct store *s, const struct query *q, size_t max_stacks, struct profile **ret,
 		  struct diag *reterr_diag);
 
-/* The requests that q->spans means, for query_requests(). Borrowed from the query. */
+/*
+ * The filter of the requests that q->spans selects, for query_requests(). Borrowed from the query.
+ */
 struct store_span_filter query_span_filter(const struct query *q);
 
 struct query_point {
@@ -88,22 +95,22 @@ struct query_point {
 };
 
 struct query_line {
-	char *labels; /* owned; the values of group_by, each ended by a 0 byte */
+	char *labels; /* owned; the values of group_by, each ended by a NUL */
 	vec(struct query_point) points;
 };
 
 struct query_lines {
-	vec(struct query_line) lines; /* by total, falling */
-	u64 step_ms;		      /* as asked, or coarser where samples are */
+	vec(struct query_line) lines; /* by total, descending */
+	u64 step_ms;		      /* as requested, or coarser if the samples are */
 	bool damaged;
 };
 
-/* Sums by time; a line for each combination of the values of group_by. At most 11,000 points. */
+/* Sums per step; one line per combination of the values of group_by. At most 11,000 points. */
 int query_series(struct store *s, const struct query *q, u64 step_ms, const char *const *group_by,
 		 size_t n_group_by, struct query_lines *ret, struct diag *reterr_diag);
 void query_lines_deinit(struct query_lines *l);
 
-/* What labels or values there are for the query; with how many series each has. Sorted. */
+/* Names of labels, values or types that match the query, sorted, each with its number of series. */
 struct query_name {
 	char *name; /* owned */
 	u64 n_series;
@@ -118,7 +125,7 @@ int query_label_names(struct store *s, const struct query *q, struct query_names
 		      struct diag *reterr_diag);
 int query_label_values(struct store *s, const struct query *q, const char *label,
 		       struct query_names *ret, struct diag *reterr_diag);
-/* The types of value that there are. */
+/* The sample types. */
 int query_types(struct store *s, const struct query *q, struct query_names *ret,
 		struct diag *reterr_diag);
 void query_names_deinit(struct query_names *n);

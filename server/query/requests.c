@@ -44,7 +44,7 @@ struct asking {
 	struct diag *diag;
 	struct trace_ids ids;
 	u32 bits;     /* the share of traces is 1 / 2^bits */
-	u32 *by_span; /* owned; by span of the set: request + 1 */
+	u32 *by_span; /* owned; indexed by span of the set: request + 1 */
 	u64 until_ms; /* when the last request ended */
 };
 

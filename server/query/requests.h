@@ -18,7 +18,7 @@ struct request {
 };
 
 struct request_sample {
-	u32 request; /* position */
+	u32 request; /* index in `requests` */
 	u32 pad;
 	u64 stack; /* id in the store */
 	u64 count;
@@ -27,9 +27,9 @@ struct request_sample {
 
 struct query_requests {
 	struct trace_set set;
-	vec(struct request) requests;	    /* by trace and start */
-	vec(struct request_sample) samples; /* by request, then stack */
-	char type[STORE_TYPE_BYTES];	    /* "" when there are no samples */
+	vec(struct request) requests;	    /* sorted by trace and start */
+	vec(struct request_sample) samples; /* sorted by request, then stack */
+	char type[STORE_TYPE_BYTES];	    /* "" if there are no samples */
 	bool damaged;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* query_series(): sums by time; with small steps and stacks it is a heat map. */
+/* query_series(): sums per step; with small steps and a predicate it yields a heat map. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +26,8 @@ struct grouping {
 	const struct plan *plan;
 	const char *const *names;
 	size_t n_names;
-	struct strtab keys; /* their id - 1 is the line */
-	struct map lines;   /* series id → line */
+	struct strtab keys; /* id - 1 is the index of the line */
+	struct map lines;   /* series id → index of the line */
 	struct query_lines out;
 };
 
@@ -53,7 +53,7 @@ static int add_line(struct grouping *g, const char *key, size_t n)
 	return 0;
 }
 
-/* The line of a series. */
+/* The line that a series belongs to. */
 static int group_series(struct grouping *g, const struct store_found_series *s)
 {
 	_cleanup_str_ struct str key = {};
@@ -66,7 +66,7 @@ static int group_series(struct grouping *g, const struct store_found_series *s)
 
 		str_append(&key, value, strlen(value) + 1);
 	}
-	/* Never "", which has an id before it is added. */
+	/* A non-empty key: "" always has an id. */
 	str_putc(&key, '.');
 	if (key.failed)
 		return -ENOMEM;
@@ -123,7 +123,7 @@ static int compare_totals(const void *a, const void *b)
 	return x > y ? -1 : x < y;
 }
 
-/* Lines without a point go, the rest by total. */
+/* Drops lines without points and sorts the others by total. */
 static void order_lines(struct query_lines *l)
 {
 	size_t n = 0;
@@ -141,7 +141,7 @@ static void order_lines(struct query_lines *l)
 		qsort(l->lines.data, n, sizeof(*l->lines.data), compare_totals);
 }
 
-/* Scans again when samples turn out to be coarser than the step. */
+/* Scans again with a larger step if the samples turn out to be coarser. */
 static int scan_steps(struct store *s, const struct store_filter *f, u32 by, u64 *step_ms,
 		      struct store_rows *ret, struct diag *reterr_diag)
 {

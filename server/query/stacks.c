@@ -24,7 +24,7 @@ struct node {
 	bool is_regex;
 	char *text; /* owned */
 	regex_t regex;
-	u8 *known; /* owned; by frame: 0 = not asked yet, 1 = no, 2 = yes */
+	u8 *known; /* owned; indexed by frame: 0 = unknown, 1 = no, 2 = yes */
 };
 
 struct query_stacks {
@@ -277,7 +277,7 @@ static bool frame_has(struct query_stacks *s, struct node *n, u32 frame)
 	return n->known[frame] == 2;
 }
 
-/* The first frame from `at` on, to the root, that passes; n when there is none. */
+/* The first frame from `at` towards the root that passes; n if there is none. */
 static u32 find_frame(struct query_stacks *s, struct node *test, const u32 *frames, u32 at, u32 n)
 {
 	while (at < n && !frame_has(s, test, frames[at]))
@@ -285,7 +285,7 @@ static u32 find_frame(struct query_stacks *s, struct node *test, const u32 *fram
 	return at;
 }
 
-/* The leafmost choice for each frame of a chain leaves most for the rest. */
+/* Matches greedily: the frame nearest to the leaf leaves most frames for the rest of the chain. */
 static bool chain_matches(struct query_stacks *s, u32 node, const u32 *frames, u32 n)
 {
 	u32 at = 0;

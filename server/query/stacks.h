@@ -8,9 +8,9 @@
  *	under	:= test { "under" test }
  *	test	:= ("fn" | "file" | "binary" | "kind") ("=" | "!=" | "~" | "=~" | "!~") string
  *
- * A test holds when any frame of the stack has it; != and !~ when none has. In a chain of "under"
- * each frame is nearer to the root than the one before it. Regular expressions (~) match anywhere
- * in the text: they are for looking for names.
+ * A test accepts a stack if any of its frames matches; != and !~ if none does. In a chain of
+ * "under" each frame is nearer to the root than the one before it. Regular expressions (~) match
+ * anywhere in the text, because they search for names. No lock: one thread per predicate.
  */
 #pragma once
 
@@ -19,10 +19,12 @@
 
 struct query_stacks;
 
+/* -EINVAL and a diag for a malformed predicate. */
 int query_stacks_parse(const char *text, struct diag *reterr_diag, struct query_stacks **ret);
 void query_stacks_free(struct query_stacks *s);
 DEFINE_CLEANUP(query_stacks, struct query_stacks *, query_stacks_free)
 #define _cleanup_query_stacks_ _cleanup_(query_stacks)
 /* Clears cached frames; call before the first stack of another profile. 0 or -ENOMEM. */
 int query_stacks_profile(struct query_stacks *s, const struct profile *p);
+/* Whether the predicate accepts a stack of that profile. */
 bool query_stacks_match(struct query_stacks *s, u32 stack);

@@ -20,6 +20,7 @@ struct trace_ids {
 };
 void trace_ids_deinit(struct trace_ids *t);
 #define _cleanup_trace_ids_ __attribute__((cleanup(trace_ids_deinit)))
+/* The distinct trace ids of spans or links. -ENOMEM. */
 int trace_ids_of_spans(const struct spans *s, struct trace_ids *ret);
 int trace_ids_of_links(const struct store_links *l, struct trace_ids *ret);
 /* Keeps a share of at most `max`. `bits`, and what it returns, are those of store_has_share(). */
@@ -28,7 +29,7 @@ u32 trace_ids_sample(struct trace_ids *t, size_t max, u32 bits);
 struct trace_set {
 	struct spans spans; /* by trace and start */
 	u32 *request_of;    /* owned; by span: entry span of its request, or PROFILE_NONE */
-	struct map by_id;   /* hash of trace and span id → position */
+	struct map by_id;   /* hash of trace and span id → index */
 };
 
 /* Loads the spans of the traces. ids: sorted. service: only its spans; NULL = all. */
@@ -36,7 +37,7 @@ int trace_set_load(struct store *s, const u8 (*ids)[16], size_t n, const char *s
 		   struct trace_set *ret, struct diag *reterr_diag);
 void trace_set_deinit(struct trace_set *t);
 #define _cleanup_trace_set_ __attribute__((cleanup(trace_set_deinit)))
-/* Positions, or PROFILE_NONE. */
+/* Indexes in spans, or PROFILE_NONE. */
 u32 trace_set_span(const struct trace_set *t, const u8 trace_id[16], const u8 span_id[8]);
 u32 trace_set_request(const struct trace_set *t, const struct profile_link *l, const char *service);
 u32 trace_set_parent(const struct trace_set *t, u32 span);

@@ -96,7 +96,7 @@ class Agent:
         self.write(config)
         self.process.send_signal(signal.SIGHUP)
         return wait_for(lambda: (said := self.stderr[before:]) and re.search(
-            r"was read again|is not taken", said) and said, lambda: "no reload\n" + self.stderr)
+            r"configuration reloaded|reload refused", said) and said, lambda: "no reload\n" + self.stderr)
 
     def rss(self):
         with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as f:
@@ -176,7 +176,7 @@ def test_a_reload_loses_no_sample(culprit, programs, tmp_path):
                 to = [second, first][i % 2].url
                 reloads.append(time.time_ns())
                 said = agent.reload(**{**options, "export": to, **change})
-                assert "was read again" in said, said
+                assert "configuration reloaded" in said, said
             time.sleep(3)
             ended = time.time_ns()
             wait_past(ended, still)
@@ -205,7 +205,7 @@ def test_a_frequency_that_changes(culprit, programs, tmp_path):
     with Receiver() as r, Work(programs, "shop"), \
             Agent(culprit, tmp_path, export=r.url, frequency=49, **options) as agent:
         wait_for(lambda: len(times_of(r, "shop")) > 50, "nothing")
-        assert "was read again" in agent.reload(export=r.url, frequency=499, **options)
+        assert "configuration reloaded" in agent.reload(export=r.url, frequency=499, **options)
         wait_for(lambda: any(p.period[1] == 1000000000 // 499 for p in r.profiles()), "as before")
         agent.end()
         # A profile is of one frequency.
@@ -214,7 +214,7 @@ def test_a_frequency_that_changes(culprit, programs, tmp_path):
 
 @pytest.mark.parametrize("config, says", [
     ({"frequency": "often"}, r"agent.conf:\d+: --frequency takes a whole number"),
-    ({"frequncy": "20"}, r"agent.conf:\d+: no option frequncy"),
+    ({"frequncy": "20"}, r"agent.conf:\d+: unknown option frequncy"),
     ({"export": "pigeon://x"}, r"pigeon://x: not a destination"),
     ({"export": "file:/nowhere/x.folded"}, r"/nowhere"),
     ({"uid": "nobody-of-that-name"}, r"no user 'nobody-of-that-name'"),
@@ -230,7 +230,7 @@ def test_a_bad_configuration_is_refused(culprit, programs, tmp_path, config, say
         said = agent.reload(**{**good, "export": r.url, **config})
         lines = said.strip().splitlines()
         assert len(lines) == 2 and re.search(says, lines[0]), said
-        assert "is not taken; what was before goes on" in lines[1]
+        assert "reload refused; the previous configuration stays in effect" in lines[1]
         n = len(r.bodies)
         wait_for(lambda: len(r.bodies) > n + 1, "it does not go on")
         assert all(s.resource["team"] == "blue" for s in r.samples())
@@ -250,7 +250,7 @@ def test_a_reload_keeps_what_waits_and_reads_tokens_again(culprit, tmp_path):
         agent = stack.enter_context(Agent(culprit, tmp_path, **config))
         wait_for(lambda: agent.metric("export_spooled_bytes") > 0, "nothing waits")
         token.write_text("second-token-of-all\n")
-        assert "was read again" in agent.reload(**config)
+        assert "configuration reloaded" in agent.reload(**config)
         with Receiver(port) as r:
             wait_for(lambda: agent.metric("export_profiles_total") >= 3, "nothing is sent")
             agent.end()
@@ -298,12 +298,12 @@ def test_a_reload_reads_certificates_again(culprit, tmp_path):
             wait_for(lambda: len(r.shown) > 1, lambda: "nothing comes\n" + agent.stderr)
             install("second", "first")
             said = agent.reload(**config)
-            assert "key.pem" in said and "is not taken; what was before goes on" in said, said
+            assert "key.pem" in said and "reload refused; the previous configuration stays in effect" in said, said
             n = len(r.shown)
             wait_for(lambda: len(r.shown) > n, lambda: "it does not go on\n" + agent.stderr)
             assert set(r.shown) == {der("first")}
             install("second", "second")
-            assert "was read again" in agent.reload(**config)
+            assert "configuration reloaded" in agent.reload(**config)
             wait_for(lambda: r.shown[-1] == der("second"), lambda: "the old one is shown\n" + agent.stderr)
             agent.end()
             assert set(r.shown) == {der("first"), der("second")} and told_lost(r) == 0
@@ -370,7 +370,7 @@ def test_what_waited_for_a_destination_that_is_none_any_more_is_told(culprit, pr
         # What is sampled has no name yet, and then waits for nobody.
         wait_for(lambda: agent.metric("export_spooled_bytes") > 0, "nothing waits")
         with Receiver() as r:
-            assert "was read again" in agent.reload(comm="split-g", frequency=199, period=1, export=r.url)
+            assert "configuration reloaded" in agent.reload(comm="split-g", frequency=199, period=1, export=r.url)
             wait_for(lambda: len(r.bodies) > 2, "nothing comes")
             agent.end()
             told = re.search(r": (\d+) profiles not sent", agent.stderr)

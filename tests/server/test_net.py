@@ -214,12 +214,12 @@ def test_certificates_are_read_again(serve, certificates, client_context, tmp_pa
                      ca.unlink):
         install("server", "ca")
         break_it()
-        reload("the certificates before stay")
+        reload("the old certificates stay in effect")
         assert [shown(p) for p in ports] == [der("server")] * 3
         assert s.get("/api/v1/stats").status == 200
 
     install("other", "other_ca")
-    reload("certificates were read again")
+    reload("certificates reloaded")
     assert [shown(p) for p in ports] == [der("other")] * 3
     assert old.call(EXPORT, b"").status == 0, "a connection that was there"
     assert s.get("/api/v1/stats").status == 403

@@ -553,4 +553,4 @@ def test_slow_uploads_are_cut_off_and_long_ones_are_not(serve, program):
 def test_a_server_without_a_place_says_so(executable):
     done = subprocess.run([executable, "server", "--store", "clickhouse://127.0.0.1:1/x", "--debuginfod-urls", "http://127.0.0.1:1"],
                           capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and "needs --symbols-dir" in done.stderr and done.stderr.count("\n") == 1, done
+    assert done.returncode == 2 and "requires --symbols-dir" in done.stderr and done.stderr.count("\n") == 1, done
