@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""People who buy: load.py SHOP-URL. One of a hundred gives a coupon that the shop chokes on."""
+"""A load generator: load.py SHOP-URL. One request in a hundred has a coupon that is slow to check."""
 
 import random
 import sys

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The prices of the demo: GET /prices?n=N. Which span a goroutine works for is said by labels of
-// runtime/pprof, which culprit reads; the span itself is sent as OTLP in JSON.
+// The price service of the demo: GET /prices?n=N. Labels of runtime/pprof publish the span that a
+// goroutine works for, which culprit reads; the span itself is sent as OTLP in JSON.
 //
 //	prices PORT
 package main
@@ -59,7 +59,7 @@ func randomHex(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// The ids of traceparent, or new ones.
+// Returns the ids in traceparent, or new ones.
 func caller(r *http.Request) (trace, parent string) {
 	parts := strings.Split(r.Header.Get("traceparent"), "-")
 	if len(parts) == 4 && len(parts[1]) == 32 && len(parts[2]) == 16 {
@@ -82,7 +82,7 @@ func traced(route string, handler http.HandlerFunc) http.HandlerFunc {
 			"attributes":        []object{text("http.request.method", "GET"), text("http.route", route)}}
 		select {
 		case finished <- s:
-		default: // nobody takes them
+		default: // the queue is full: drop the span
 		}
 	}
 }

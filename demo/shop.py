@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The shop of the demo: GET /checkout?coupon=TEXT checks the coupon, asks prices and stock, and
-renders the page. One coupon in a hundred is such that the check of it takes for ever; which is what
-culprit is to find out.
+renders the page. The check of one coupon in a hundred takes half a second, which culprit is to find.
 
     shop.py PORT PRICES-URL STOCK-URL
 """
@@ -19,8 +18,8 @@ from spans import Tracer
 tracer = Tracer("shop")
 PRICES, STOCK = "", ""
 
-# Words joined by dashes, or so it was meant: a word may be split into words in as many ways as it
-# has letters, and all of them are tried before the expression gives up.
+# Meant to match words joined by dashes. But the expression can also split a word into words, in a number
+# of ways that doubles with each letter, and tries all of them before it fails.
 COUPON = re.compile(r"^(([a-z]+)-?)+$")
 
 

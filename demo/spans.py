@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""As little tracing as the demo needs, of Python's own library: W3C trace context in and out, OTLP
-as JSON to the server in a thread of its own, and what thread works for which span by
-libculprit-context. A program with an OpenTelemetry SDK has all but the last already.
+"""The tracing that the demo needs, with Python's standard library only: W3C trace context in and out,
+OTLP in JSON to the server from a thread of its own, and the span of each thread published with
+libculprit-context. A program with an OpenTelemetry SDK has all but the last.
 """
 
 import contextlib
@@ -79,6 +79,6 @@ class Tracer:
             body = {"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": spans}]}]}
             request = urllib.request.Request(f"{OTLP}/v1/traces", json.dumps(body).encode(),
                                              {"Content-Type": "application/json"})
-            # The demo may end before its services do.
+            # At the end of the demo the server may stop before the services.
             with contextlib.suppress(OSError):
                 urllib.request.urlopen(request, timeout=5).close()

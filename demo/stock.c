@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stock of the demo: GET /stock?n=N answers N numbers. Each request has a thread for a while,
- * which says by libculprit-context which span it works for; the span is sent as OTLP in JSON to
- * this machine, at the port of OTEL_EXPORTER_OTLP_ENDPOINT.
+ * The stock service of the demo: GET /stock?n=N returns N numbers. A thread works on each request
+ * and publishes its span with libculprit-context; the span itself is sent as OTLP in JSON to this
+ * machine, to the port of OTEL_EXPORTER_OTLP_ENDPOINT.
  *
  *	stock PORT
  */
@@ -53,7 +53,7 @@ static const char *hex(const uint8_t *from, size_t n, char *to)
 	return to;
 }
 
-/* The caller's span by its traceparent, or a trace of its own. */
+/* The ids in the caller's traceparent, or a new trace. */
 static void begin(struct span *s, const char *request)
 {
 	const char *p = strcasestr(request, "\ntraceparent: 00-");
@@ -83,7 +83,7 @@ static int connect_to(int port)
 	return -1;
 }
 
-/* One span a request: good enough for a demo. */
+/* Sends one span per request, which is good enough for a demo. */
 static void end(struct span *s)
 {
 	char body[1024], trace[33], id[17], parent[17];
@@ -104,7 +104,7 @@ static void end(struct span *s)
 		     (unsigned long long)s->end_ns);
 	fd = connect_to(otlp_port);
 	if (fd < 0)
-		return; /* nobody takes them */
+		return; /* nothing receives spans */
 	dprintf(fd,
 		"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 		"Content-Length: %d\r\nConnection: close\r\n\r\n%s",
@@ -114,7 +114,7 @@ static void end(struct span *s)
 	close(fd);
 }
 
-/* Counts what is on the shelves, the hard way. */
+/* Counts the items on the shelves, inefficiently. */
 static __attribute__((noinline)) unsigned count_shelf(unsigned item)
 {
 	unsigned long x = item + 1, found = 0;

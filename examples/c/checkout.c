@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A server whose threads say by libculprit-context which span they work for: GET /checkout checks
- * the order, prices it in a span of its own, and has a thread of a pool render the page. There is
- * no OpenTelemetry SDK for C: ids come from here, spans go out as OTLP in JSON.
+ * A server whose threads publish their spans with libculprit-context: GET /checkout checks the
+ * order, prices it in a span of its own, and has a thread of a pool render the page. There is no
+ * OpenTelemetry SDK for C: this program creates the ids and sends the spans as OTLP in JSON.
  *
  *	cc -O2 -g checkout.c -o checkout -pthread \
  *		$(pkg-config --cflags --libs culprit-context libmicrohttpd libcurl)
  *	OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 ./checkout 8080
  *
- * It says on its standard output which span did what: trace, span, what, thread.
+ * It prints a line for each finished span: trace, span, name, thread.
  */
 #define _GNU_SOURCE
 #include <curl/curl.h>
@@ -33,7 +33,7 @@
 struct span {
 	uint8_t trace[16], id[8], parent[8];
 	uint64_t begin_ns;
-	const struct span *outer; /* NULL: the request's own */
+	const struct span *outer; /* NULL: this is the request's span */
 	const char *what;
 };
 
@@ -49,7 +49,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* Makes this the span that the thread works for. */
+/* Publishes this span as the one that the thread works for. */
 static void begin(struct span *s, const struct span *outer, const char *what)
 {
 	*s = (struct span){.begin_ns = now_ns(), .outer = outer, .what = what};
@@ -76,11 +76,13 @@ static size_t ignore(char *data, size_t size, size_t n, void *arg)
 	return size * n;
 }
 
-/* One at a time keeps the example short; a real exporter sends many, in a thread of its own. */
+/*
+ * Sends spans one at a time, to keep the example short; a real exporter sends batches from a thread
+ * of its own.
+ */
 static void send_span(const struct span *s, const char *trace, const char *id)
 {
-	static _Thread_local CURL
-		*curl; /* keeps its connection; they last as long as the process */
+	static _Thread_local CURL *curl; /* keeps its connection until the process ends */
 	static _Thread_local struct curl_slist *headers;
 	char body[1024], parent[17];
 
@@ -106,7 +108,7 @@ static void send_span(const struct span *s, const char *trace, const char *id)
 		fputs("checkout: a span was not sent\n", stderr);
 }
 
-/* The thread works for `back` again, NULL: for none. */
+/* Ends a span: the thread works for `back` again, or for none if it is NULL. */
 static void end(const struct span *s, const struct span *back)
 {
 	char trace[33], id[17];
@@ -134,9 +136,9 @@ static volatile uint64_t sink;
 WORK(work_check, 600000)
 WORK(work_price, 1000000)
 WORK(work_render, 1200000)
-WORK(idle_work, 300000) /* for nobody */
+WORK(idle_work, 300000) /* for no span */
 
-/* An order that waits for its page, which another thread renders. */
+/* An order that waits until another thread has rendered its page. */
 struct order {
 	const struct span *request;
 	struct order *next;
@@ -200,7 +202,7 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *c, const char *u
 	begin(&price, &request, "price");
 	work_price();
 	end(&price, &request);
-	work_check(); /* for the request again */
+	work_check(); /* for the request's span again */
 	hand_over(&order);
 	end(&request, NULL);
 	idle_work();

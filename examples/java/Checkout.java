@@ -19,7 +19,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 
 /**
- * A server that makes spans with OpenTelemetry's SDK: GET /checkout checks the order, prices it in a
+ * A server that creates spans with OpenTelemetry's SDK: GET /checkout checks the order, prices it in a
  * span of its own, and has a thread of a pool render the page.
  *
  * <pre>
@@ -27,7 +27,7 @@ import java.util.concurrent.Executors;
  * OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 java -cp 'target/classes:target/lib/*' Checkout 8080
  * </pre>
  *
- * It says on its standard output which span did what: trace, span, what, 0.
+ * It prints a line for each finished span: trace, span, name, 0.
  */
 public class Checkout {
     static final ExecutorService renderers = Context.taskWrapping(Executors.newFixedThreadPool(2));
@@ -42,7 +42,7 @@ public class Checkout {
     static void work_check() { burn(500000); }
     static void work_price() { burn(1000000); }
     static void work_render() { burn(1000000); }
-    static void idle_work() { burn(300000); } // for nobody
+    static void idle_work() { burn(300000); } // for no span
 
     static void within(SpanBuilder builder, String name, Runnable work) {
         Span span = builder.startSpan();
@@ -60,7 +60,7 @@ public class Checkout {
         within(tracer.spanBuilder("check").setSpanKind(SpanKind.SERVER), "check", () -> {
             work_check();
             within(tracer.spanBuilder("price"), "price", Checkout::work_price);
-            work_check(); // for the request again
+            work_check(); // for the request's span again
             try {
                 renderers.submit(() -> within(tracer.spanBuilder("render"), "render", Checkout::work_render)).get();
             } catch (Exception e) {

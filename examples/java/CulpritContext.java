@@ -11,10 +11,11 @@ import io.opentelemetry.context.Context;
 import io.opentelemetry.context.ContextStorage;
 import io.opentelemetry.context.Scope;
 
-/**
- * OpenTelemetry's current span, said by libculprit-context for each thread. It stands around where
- * OpenTelemetry keeps what is current, so that it hears of each change; install it before anything
- * else of OpenTelemetry is used. A virtual thread's span would be its carrier's: not for those.
+/*
+ * Publishes OpenTelemetry's current span with libculprit-context for each thread. It wraps the
+ * place where OpenTelemetry keeps the current context, so that it sees each change; install it
+ * before any other use of OpenTelemetry. Not for virtual threads, whose span would be published for
+ * their carrier.
  */
 public final class CulpritContext implements ContextStorage {
     static {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A server that makes spans with OpenTelemetry's SDK: GET /checkout checks the order, prices it in a
-// span of its own, and renders the page later, while other requests are worked for.
+// A server that creates spans with OpenTelemetry's SDK: GET /checkout checks the order, prices it in a
+// span of its own, and renders the page later, while it works on other requests.
 //
 //	npm install
 //	OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 node checkout.js 8080
 //
-// It says on its standard output which span did what: trace, span, what, 0.
+// It prints a line for each finished span: trace, span, name, 0.
 const http = require('node:http');
 const { setTimeout: sleep } = require('node:timers/promises');
 const { trace, SpanKind } = require('@opentelemetry/api');
@@ -34,7 +34,7 @@ function burn(rounds) {
 function work_check() { burn(200000); }
 function work_price() { burn(400000); }
 function work_render() { burn(400000); }
-function idle_work() { burn(100000); } // for nobody
+function idle_work() { burn(100000); } // for no span
 
 async function within(name, options, fn) {
   return tracer.startActiveSpan(name, options, async span => {
@@ -53,10 +53,10 @@ async function checkout() {
     work_check();
     await within('price', {}, async () => {
       work_price();
-      await sleep(1); // a database, say; other requests run meanwhile
+      await sleep(1); // stands for a database query; other requests run meanwhile
       work_price();
     });
-    work_check(); // for the request again
+    work_check(); // for the request's span again
     await Promise.all([within('render', {}, async () => {
       await new Promise(setImmediate);
       work_render();

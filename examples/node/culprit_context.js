@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// OpenTelemetry's current span, said by libculprit-context for the thread that runs JavaScript:
+// Publishes OpenTelemetry's current span with libculprit-context for the thread that runs JavaScript:
 //
 //	const { CulpritContextManager } = require('./culprit_context');
 //	provider.register({ contextManager: new CulpritContextManager(attributes) });
 //
-// It is a context manager, so it hears when a function is given a span; and it has hooks on what
-// runs later, which belongs to the span that was current when it was begun. Such hooks make every
-// promise dearer (see doc/context.md): @datadog/pprof publishes without them, from within V8.
+// It is a context manager, which OpenTelemetry calls when a function runs with a span. Asynchronous
+// hooks cover callbacks that run later, which belong to the span that was current when they were
+// created. Such hooks make every promise slower (see doc/context.md); @datadog/pprof publishes
+// without them, from within V8.
 const { createHook } = require('node:async_hooks');
 const { AsyncLocalStorageContextManager } = require('@opentelemetry/context-async-hooks');
 const { trace, isSpanContextValid } = require('@opentelemetry/api');
@@ -18,15 +19,15 @@ const publish = lib.func('int culprit_context_process(const char **names, const 
 const enter = lib.func('void culprit_context_enter(const uint8_t *trace, const uint8_t *span, uint8_t flags)');
 const leave = lib.func('void culprit_context_leave()');
 
-// The bytes of ids do not change while a span lives.
+// The ids of a span do not change, so their bytes are cached.
 const bytes = new WeakMap();
-let said; // span context, or undefined
+let published; // span context, or undefined
 
-function say(context) {
+function publishSpan(context) {
   const span = trace.getSpanContext(context);
-  if (span === said)
+  if (span === published)
     return;
-  said = span;
+  published = span;
   if (!span || !isSpanContextValid(span)) {
     leave();
     return;
@@ -41,7 +42,7 @@ class CulpritContextManager extends AsyncLocalStorageContextManager {
   constructor(attributes = {}) {
     super();
     publish(Object.keys(attributes), Object.values(attributes).map(String), Object.keys(attributes).length);
-    const now = () => say(this.active());
+    const now = () => publishSpan(this.active());
     this.hook = createHook({ before: now, after: now });
   }
 
@@ -49,11 +50,11 @@ class CulpritContextManager extends AsyncLocalStorageContextManager {
     const outer = this.active();
     try {
       return super.with(context, (...a) => {
-        say(context);
+        publishSpan(context);
         return fn.apply(thisArg, a);
       }, undefined, ...args);
     } finally {
-      say(outer);
+      publishSpan(outer);
     }
   }
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server that makes spans with OpenTelemetry's SDK: GET /checkout checks the order, prices it in a
-span of its own, and has a thread of a pool render the page. Nothing in here is about profilers.
+"""A server that creates spans with OpenTelemetry's SDK: GET /checkout checks the order, prices it in a
+span of its own, and has a thread of a pool render the page. Nothing in this file is about profilers.
 
     pip install '.[checkout]'
     export OTEL_PYTHON_CONTEXT=culprit OTEL_SERVICE_NAME=checkout-python
     export OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318
     python3 checkout.py 8080
 
-It says on its standard output which span did what: trace, span, what, thread.
+It prints a line for each finished span: trace, span, name, thread.
 """
 
 import sys
@@ -46,20 +46,20 @@ def work_render():
     burn(40000)
 
 
-def idle_work(): # for nobody
+def idle_work(): # for no span
     burn(10000)
 
 
-def say(span, what):
+def log_span(span, what):
     s = span.get_span_context()
     sys.stdout.write(f"{s.trace_id:032x} {s.span_id:016x} {what} {threading.get_native_id()}\n")
 
 
 def render(of):
-    token = context.attach(of) # a pool's threads know nothing of who handed it over
+    token = context.attach(of) # the threads of a pool have no context of their own
     with tracer.start_as_current_span("render") as span:
         work_render()
-        say(span, "render")
+        log_span(span, "render")
     context.detach(token)
     idle_work()
 
@@ -69,10 +69,10 @@ def checkout():
         work_check()
         with tracer.start_as_current_span("price") as span:
             work_price()
-            say(span, "price")
-        work_check() # for the request again
+            log_span(span, "price")
+        work_check() # for the request's span again
         renderers.submit(render, context.get_current()).result()
-        say(request, "check")
+        log_span(request, "check")
     idle_work()
 
 

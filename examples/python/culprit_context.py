@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenTelemetry's current span, said by libculprit-context for each thread: install this package and
-run the program, as it is, with OTEL_PYTHON_CONTEXT=culprit.
+"""Publishes OpenTelemetry's current span with libculprit-context for each thread: install this package
+and run the unmodified program with OTEL_PYTHON_CONTEXT=culprit.
 
-It stands where OpenTelemetry keeps what is current (its entry point opentelemetry_context), so that
-it hears of each change. Tasks of asyncio change it behind everybody's back: not for those.
+It replaces the object in which OpenTelemetry keeps the current context (entry point
+opentelemetry_context), so that it sees each change. Not for asyncio, whose tasks change the current
+context without a call.
 """
 
 import ctypes
@@ -19,7 +20,7 @@ def texts(values):
 class Context(ContextVarsRuntimeContext):
     def __init__(self):
         super().__init__()
-        # A PyDLL keeps the interpreter's lock: these calls are shorter than giving it back would be.
+        # A PyDLL keeps the GIL: releasing it would take longer than these calls.
         lib = ctypes.PyDLL(os.environ.get("CULPRIT_CONTEXT", "libculprit-context.so.0"))
         self.enter, self.leave = lib.culprit_context_enter, lib.culprit_context_leave
         self.enter.restype = self.leave.restype = None
@@ -28,16 +29,16 @@ class Context(ContextVarsRuntimeContext):
 
     @staticmethod
     def publish_process(lib):
-        """By the environment, as the SDK does."""
-        said = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-        attributes = dict(pair.split("=", 1) for pair in said.split(",") if "=" in pair)
+        """Reads the resource attributes from the environment, as the SDK does."""
+        resource = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+        attributes = dict(pair.split("=", 1) for pair in resource.split(",") if "=" in pair)
         if name := os.environ.get("OTEL_SERVICE_NAME"):
             attributes["service.name"] = name
         lib.culprit_context_process(texts(attributes.keys()), texts(attributes.values()),
                                     ctypes.c_size_t(len(attributes)))
 
-    def say(self, context):
-        from opentelemetry.trace import get_current_span # it makes this object when it is imported
+    def publish_span(self, context):
+        from opentelemetry.trace import get_current_span # its import creates this object
 
         span = get_current_span(context).get_span_context()
         if span.is_valid:
@@ -48,9 +49,9 @@ class Context(ContextVarsRuntimeContext):
 
     def attach(self, context):
         token = super().attach(context)
-        self.say(context)
+        self.publish_span(context)
         return token
 
     def detach(self, token):
         super().detach(token)
-        self.say(self.get_current())
+        self.publish_span(self.get_current())
