@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * What the HotSpot walker has to know of a JVM, and what it says of a frame.
+ * What the HotSpot walker needs to know about a JVM, and what it sends for a frame.
  *
- * All code of a JVM lies in its code heaps, which lie within 2 GiB of each other. A heap is divided
- * into segments; its segment map has a byte for each, which tells how far back the blob that it
- * belongs to begins. A blob begins with a header that HotSpot calls CodeBlob (nmethod, for compiled
- * methods). Offsets in there differ from build to build and come from the process itself.
+ * All code of a JVM is in its code heaps, which are within 2 GiB of each other. A heap is divided
+ * into segments; its segment map has a byte for each, which says how far back the segment's blob
+ * starts. A blob starts with a header that HotSpot calls CodeBlob (nmethod, for compiled methods).
+ * Offsets in the header differ between builds and come from the process itself.
  */
 #pragma once
 
 #include "abi/runtime.h"
 
 #define HOTSPOT_MAX_HEAPS 4
-/* Bytes of a blob's header that the walker reads; all offsets lie within. */
+/* Bytes of a blob's header that the walker reads; all offsets are below this. */
 #define HOTSPOT_HEADER_BYTES 384
 
 struct hotspot_heap {
@@ -78,14 +78,14 @@ enum hotspot_kind {
 #define HOTSPOT_NO_POSITION ((1U << 28) - 1)
 
 /*
- * Which method it is: where one was freed, that of another class comes to lie, at the same
- * addresses for the same shape. The names of its class and of itself are other Symbols then, or at
- * least new ones: a Symbol has a number made at random beside a count of references, which does not
- * count here. `names` are four indices of 16 bits into the constants, that of the method's name
- * first.
+ * Identifies a method: after a method was freed, a method of another class may be at the same
+ * addresses if it has the same shape. But then the names of its class and of itself are other
+ * Symbols, or at least newer ones: a Symbol has a random number beside its reference count, which
+ * the cookie excludes. `names` are four indices of 16 bits into the constants; the first is that of
+ * the method's name.
  *
- * Symbols of classes from an archive, which stay, may not be in memory where BPF reads them: the
- * lowest bits tell how many are in it, the class's first.
+ * Symbols of classes from an archive may not be in memory when BPF reads them: the lowest bits of
+ * the cookie say how many are included, the class's first.
  */
 #define HOTSPOT_COOKIE_SYMBOLS 3U
 
@@ -95,7 +95,7 @@ static inline __attribute__((always_inline)) __u64 hotspot_mix(__u64 hash, __u64
 	return hash ^ (hash >> 32);
 }
 
-/* `word`: its first 8 bytes, with the count of references at an offset. */
+/* `word`: the Symbol's first 8 bytes, which contain the reference count at an offset. */
 static inline __attribute__((always_inline)) __u64 hotspot_mix_symbol(__u64 hash, __u64 symbol,
 								      __u64 word, __u32 count)
 {

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * What the walker of CPython's frames knows (bpf/unwind/python.h), in the rooms of abi/runtime.h.
+ * The data of CPython's walker (bpf/unwind/python.h) in the rooms of abi/runtime.h.
  *
- * A call of the interpreter's loop runs a segment of the list of frames, and finds it so:
+ * A call of the interpreter's loop runs a segment of the list of frames. The walker finds the
+ * segment as follows:
  *
  *	ONE	3.6 to 3.10	thread state → frame; one frame for each call of the loop
- *	ENTRY	3.11		thread state → cframe, which lies in the loop's own stack frame
- *				→ frame; the segment ends behind the frame that says is_entry
+ *	ENTRY	3.11		thread state → cframe, which is in the loop's own stack frame
+ *				→ frame; the segment ends after the frame with is_entry
  *	SHIM	3.12		the same, but it ends before a frame that only marks the end
  *	LIST	3.13 on		thread state → frame; the segment ends before such a mark, which
- *				lies in the loop's own stack frame
+ *				is in the loop's own stack frame
+ *	TAIL	3.14 on		like LIST, in builds with tail calls
  *
- * With more than one interpreter in the process, a thread may have a state in each that it runs.
- * When a call of the loop is not that of the state at hand, all others are asked whether it is
- * theirs.
+ * If the process has several interpreters, a thread may have a state in each that it runs. If a
+ * call of the loop does not belong to the current state, the walker tries all others.
  */
 #pragma once
 
@@ -41,12 +42,12 @@ struct python_binary {
 	__u32 n_loops;
 	struct python_range loops[PYTHON_MAX_RANGES]; /* the interpreter's loop */
 	/*
-	 * Parts of it where its frame is not in the list: before it is put there, and after it is
-	 * taken out again. ONE only; the other shapes see it from the addresses.
+	 * Parts of the loop where its frame is not in the list: before it is added, and after it is
+	 * removed. ONE only; for the other shapes addresses decide.
 	 */
 	struct python_range unlinked[PYTHON_MAX_RANGES];
 	__u32 n_unlinked;
-	__u32 stack_bytes; /* at most so much from sp to the end of the loop's stack frame */
+	__u32 stack_bytes; /* at most this far from sp to the end of the loop's frame */
 	/* Offsets in bytes. */
 	__u32 thread_frame;    /* thread state → frame, or cframe */
 	__u32 cframe_frame;    /* ENTRY and SHIM */
@@ -65,20 +66,20 @@ struct python_binary {
 	__u32 code_tlbc;  /* the array of copies, with frame_tlbc */
 	__u32 code_id[4]; /* words, 8-aligned, that make the cookie */
 	/*
-	 * The thread states of all interpreters: where the first interpreter is kept (svma, 0: not
-	 * known), and the offsets of what is next.
+	 * The thread states of all interpreters: the address of the pointer to the first
+	 * interpreter (svma, 0: unknown), and the offsets of the next pointers.
 	 */
 	__u32 interpreter_next;
 	__u64 interpreters;
 	__u32 interpreter_threads;
 	__u32 thread_next;
-	__u32 thread_id;    /* LIST: who the system says that it is */
+	__u32 thread_id;    /* LIST: the system's thread id */
 	__u32 frame_locals; /* ONE: whose address is in the loop's stack frame */
 };
 _Static_assert(sizeof(struct python_binary) <= sizeof(((struct runtime_binary *)0)->room),
 	       "python_binary");
 
-/* p = thread pointer; n times p = *(p + off): the result. n == 0: not there. */
+/* p = thread pointer; n times p = *(p + off) gives the result. n == 0: does not exist. */
 #define PYTHON_MAX_CHAIN 3
 struct python_chain {
 	__u32 n;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * V8: what user space tells its walker, and what the walker sends.
+ * V8: what user space tells the walker, and what the walker sends.
  *
- * Every frame of V8's has {saved fp, return address} at fp. The word below is a marker (a small
- * number, shifted by one) that tells its type, or the context of a JavaScript frame, whose function
- * lies below that:
+ * Every V8 frame has {saved fp, return address} at fp. The word below is a marker (a small number,
+ * shifted by one) with the frame's type, or the context of a JavaScript frame, whose function is in
+ * the next word:
  *
  *	fp + 8	return address
  *	fp	saved fp
  *	fp - 8	context			or: type << 1
  *	fp - 16	JSFunction
- *	…	what is in the bytecode: its array and the offset in it (interpreted frames)
+ *	…	bytecode array and the offset in it (interpreted frames)
  *
- * A runtime frame's address is the SharedFunctionInfo, without tag; `where` says
+ * The address of a runtime frame is the SharedFunctionInfo, without tag; `where` is
  *
  *	63…60 enum v8_frame  59…48 cookie of the SharedFunctionInfo  47…0 position
  */

@@ -30,7 +30,7 @@
 #define LINES_PER_CHUNK (1u << LINES_PER_CHUNK_SHIFT) /* 4 MiB */
 #define UNWIND_MAX_CHUNKS 1024
 
-/* User space leaves freed lines as they are for so long: walks may still be reading them. */
+/* Time for which user space does not reuse freed lines, because walks may still read them. */
 #define UNWIND_GRACE_NS 100000000ULL
 
 #define UNWIND_PAGE_SHIFT 14
@@ -39,7 +39,7 @@
 #define UNWIND_BLOCKS_PER_INDEX 32
 #define UNWIND_RULES_PER_LINE 4
 #define UNWIND_MAX_RULES 65535
-/* Above every (offset << 16 | 0xffff) that a search can ask for. */
+/* Greater than every (offset << 16 | 0xffff) that a search looks for. */
 #define UNWIND_ROW_PAD 0xffffffffu
 
 /* How the canonical frame address is found. */
@@ -58,8 +58,8 @@ enum unwind_cfa_op {
 /*
  * Where Go keeps the goroutine's registers while its thread is on another stack; x86-64 only. g is
  * the runtime's word in thread-local storage, its m is at 48; g.sched, a gobuf, has sp at 56 and pc
- * at 64 (runtime/runtime2.go, the same from 1.15 to 1.27). What is not the same in all releases is
- * in the rule's other fields.
+ * at 64 (runtime/runtime2.go, the same from 1.15 to 1.27). Offsets that differ between releases are
+ * in other fields of the rule.
  */
 enum unwind_go {
 	/* In m.curg.sched. cfa_off: of g from the thread pointer; cfa_add: of curg in m; fp_off: of
@@ -91,7 +91,7 @@ enum unwind_fp_op {
 	UNWIND_FP_REG,	/* saved at reg + fp_off, reg = the frame pointer (realigned stacks) */
 };
 
-/* DWARF register numbers of the two that every frame has. */
+/* DWARF numbers of the registers that every frame has. */
 #if defined(__x86_64__) || defined(__TARGET_ARCH_x86)
 #define UNWIND_REG_FP 6
 #define UNWIND_REG_SP 7
@@ -107,8 +107,8 @@ enum unwind_fp_op {
 #endif
 
 /*
- * rbx is followed only in files where it is a caller's CFA base: ld.so, whose lazy binding
- * trampoline realigns the stack and keeps the old one in rbx (glibc dl-trampoline.h).
+ * rbx is tracked only in files where it is the base of a caller's CFA: ld.so, whose lazy binding
+ * trampoline realigns the stack and keeps the old stack pointer in rbx (glibc dl-trampoline.h).
  */
 #define UNWIND_BX_UNKNOWN 0
 #define UNWIND_BX_SAME 1

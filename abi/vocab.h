@@ -5,7 +5,7 @@
  */
 #pragma once
 
-/* What kinds of frames have in common: outputs that know fewer kinds go by it. */
+/* Classes of frame kinds, for outputs that know fewer kinds. */
 enum frame_class {
 	FRAME_CLASS_UNKNOWN,
 	FRAME_CLASS_KERNEL,
@@ -28,10 +28,10 @@ enum stop_reason {
 	STOP_N
 };
 
-/* How values of a type add up. */
+/* How values of a type are aggregated over time. */
 enum sample_adds {
 	SAMPLE_ADDS_OVER_TIME, /* values of two periods add up */
-	SAMPLE_ADDS_AT_MOMENT, /* each is a state: views take the mean over time */
+	SAMPLE_ADDS_AT_MOMENT, /* each value is a state: views take the mean over time */
 };
 
 enum sample_type {
@@ -41,11 +41,11 @@ enum sample_type {
 	SAMPLE_TYPE_N
 };
 
-/* What a profile lacks for each event that a counter counts. */
+/* What a profile lacks for each unit of a counter. */
 enum counter_loss {
 	COUNTER_LOSS_NONE,
 	COUNTER_LOSS_SAMPLE, /* the event is missing */
-	COUNTER_LOSS_STACK,  /* the event is there, its stack or a part of it is not */
+	COUNTER_LOSS_STACK,  /* the stack of the event is missing or incomplete */
 };
 
 enum counter {
@@ -55,7 +55,7 @@ enum counter {
 	COUNTER_N
 };
 
-/* Why an exporter gave a profile up. */
+/* Why an exporter dropped a profile. */
 enum export_drop {
 #define EXPORT_DROP(id, ...) EXPORT_DROP_##id,
 #include "abi/tbl/export_drop.tbl"

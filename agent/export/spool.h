@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What waits to be sent, in order, at most so many bytes of it: in memory, or, with a directory, in
- * a file each, which the next run finds. Past the bound the oldest goes.
+ * Requests that wait to be sent, in order, with a limit on their bytes: in memory, or with a
+ * directory each in a file, which the next run of the agent sends. Above the limit the caller drops
+ * the oldest.
  *
- * A file is NUMBER.spool: the header of spool.c and the bytes. It is written beside and renamed, so
- * that it is whole unless the machine itself stopped; its hash tells then. Not thread-safe.
+ * doc/format/spool.md describes the files. A file is written under a temporary name and renamed, so
+ * that it is complete unless the machine itself stopped, which its hash detects. No lock: the
+ * caller serializes all calls.
  */
 #pragma once
 
@@ -15,37 +17,46 @@ struct spool_item {
 	struct spool_item *next;
 	u64 number;
 	u64 samples; /* in it */
-	u64 lost;    /* that it tells of */
+	u64 lost;    /* losses that the request reports */
 	size_t n;
-	u8 *data; /* owned; NULL when it is in its file only */
+	u8 *data; /* owned; NULL if only the file has the data */
 	bool in_file;
 };
 
 struct spool {
 	int dir; /* or -1 */
 	int lock;
-	u64 max_bytes, bytes; /* of all that is not done, what is taken out included */
+	u64 max_bytes, bytes; /* limit; bytes of all items, including those taken out */
 	size_t n_items;
 	u64 next_number;
 	struct spool_item *first, **last; /* owned */
-	u64 n_damaged;			  /* files of the last run, not read */
+	u64 n_damaged;			  /* damaged files of the last run, removed */
 };
 
-/* path: NULL for memory only. Takes up what the directory has. -EBUSY: another process has it. */
+/* path: NULL for memory only. Lists the items in the directory. -EBUSY: another process uses it. */
 int spool_init(struct spool *s, const char *path, u64 max_bytes, struct diag *reterr_diag);
-/* Forgets; files stay. */
+/* Frees the memory; files stay. */
 void spool_deinit(struct spool *s);
-/* Takes the data (malloc'd). -E2BIG: larger than the whole spool, and freed. */
+/*
+ * Adds an item and takes the malloc()ed data, also on failure. -E2BIG: larger than the limit;
+ * -ENOMEM.
+ */
 int spool_push(struct spool *s, u8 *data, size_t n, u64 samples, u64 lost);
-/* True while there is more than the bound allows: the oldest is to be dropped, by the caller. */
+/* Whether the items exceed the limit: the caller then drops the oldest. */
 bool spool_is_over(const struct spool *s);
-/* The first, out of the spool but not forgotten; NULL when there is none. */
+/*
+ * Takes the oldest item out of the spool; NULL if there is none. spool_put_back() or spool_done()
+ * must follow.
+ */
 struct spool_item *spool_take(struct spool *s);
-/* Reads the item's data into memory; -EBADMSG when its file is damaged. Leaves `s` untouched. */
+/* Reads the item's data into memory. -EBADMSG: damaged. Accesses only the item and its file. */
 int spool_load(const struct spool *s, struct spool_item *item);
-/* Where it was. */
+/* Puts the item back at its place. */
 void spool_put_back(struct spool *s, struct spool_item *item);
-/* Forgets it, and removes its file. */
+/* Frees the item and removes its file. */
 void spool_done(struct spool *s, struct spool_item *item);
-/* Writes what is in memory only to files. 0, or the first error; -ENOTDIR without a directory. */
+/*
+ * Writes items that are only in memory to files. 0 or the first error; -ENOTDIR without a
+ * directory.
+ */
 int spool_save(struct spool *s);

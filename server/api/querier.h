@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* querier.c and querier_graph.c, which has the calls that answer with stacks. */
+/* Shared by querier.c and querier_graph.c, which has the calls that return stacks. */
 #pragma once
 
 #include "profile/pyroscope.pb-c.h"
@@ -8,7 +8,7 @@
 #define QUERIER_DEFAULT_NODES 8192
 #define QUERIER_ANSWER_BYTES (1ULL << 30)
 
-/* The request's message, in the arena; *ret is a pointer to it. */
+/* Decodes the request's message into the arena; `ret` points to a pointer to the message. */
 int querier_request(struct api_call *c, const ProtobufCMessageDescriptor *d, struct arena *a,
 		    void *ret);
 int querier_answer(struct api_call *c, const ProtobufCMessage *m);
