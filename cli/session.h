@@ -11,7 +11,7 @@
 #include "cli/options.h"
 
 /* The default of --frequency in `agent` and `up`; `record` and `top` use SAMPLER_DEFAULT_HZ. */
-#define AGENT_DEFAULT_HZ 20
+#define AGENT_DEFAULT_HZ 19
 
 struct session_arguments {
 	u64 hz;					   /* 0: the command's default */

@@ -436,6 +436,13 @@ static void on_binary_gone(void *arg, struct procman_binary *b)
 	contexts_remove_binary(p->contexts, b);
 }
 
+static void on_cpus_changed(void *arg, const u32 *cpus, u32 n)
+{
+	struct pipeline *p = arg;
+
+	sampler_follow_cpus(p->sampler, cpus, n);
+}
+
 /* ---- the loop ---- */
 
 /*
@@ -495,8 +502,12 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 {
 	static const struct sampler_ops sampler_ops = {on_stack, on_sample, on_deferred,
 						       on_attributes};
-	static const struct procman_ops procman_ops = {on_process_changed, on_process_gone,
-						       on_binary_gone};
+	static const struct procman_ops procman_ops = {
+		.process_changed = on_process_changed,
+		.process_gone = on_process_gone,
+		.binary_gone = on_binary_gone,
+		.cpus_changed = on_cpus_changed,
+	};
 	_cleanup_pipeline_ struct pipeline *p = calloc(1, sizeof(*p));
 	/*
 	 * Wakes for each mapping, whose event has 96 bytes at least: until it is handled, samples

@@ -151,44 +151,45 @@ static int start(struct source *s, struct diag *reterr_diag)
 	return s->events.n ? 0 : open_failed(s, ENODEV, reterr_diag);
 }
 
-static bool is_online(int cpu)
+static bool has_cpu(const struct source *s, u32 cpu)
 {
-	char path[64], text[4] = "";
-	_cleanup_fclose_ FILE *f = NULL;
+	for (size_t i = 0; i < s->events.n; i++)
+		if (s->events.data[i].cpu == (int)cpu)
+			return true;
+	return false;
+}
 
-	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/online", cpu);
-	f = fopen(path, "re");
-	/* A CPU that cannot be switched off has no such file. */
-	return f ? fgets(text, sizeof(text), f) && text[0] == '1' : cpu == 0;
+static bool is_listed(const u32 *cpus, u32 n, u32 cpu)
+{
+	for (u32 i = 0; i < n; i++)
+		if (cpus[i] == cpu)
+			return true;
+	return false;
 }
 
 /* The event of a CPU that went offline stays dead when the CPU returns: it is opened anew. */
-static void follow_cpus(struct source *s)
+static void follow_cpus(struct source *s, const u32 *cpus, u32 n)
 {
-	int n_cpus = libbpf_num_possible_cpus();
+	for (size_t i = s->events.n; i-- > 0;) {
+		struct source_event *e = &s->events.data[i];
 
-	for (int cpu = 0; cpu < n_cpus; cpu++) {
-		bool online = is_online(cpu), known = false, attached;
-		struct diag diag = {};
-
-		vec_foreach (&s->events, e) {
-			if (e->cpu != cpu)
-				continue;
-			known = true;
-			if (online)
-				break;
-			log_debug("CPU %d is offline: '%s' is no longer sampled there", cpu,
-				  s->about.event);
-			bpf_link__destroy(e->link);
-			*e = s->events.data[--s->events.n];
-			break;
-		}
-		if (known || !online)
+		if (is_listed(cpus, n, (u32)e->cpu))
 			continue;
-		if (attach_to_cpu(s, cpu, &attached, &diag) < 0)
-			log_warn("CPU %d is not sampled: %s", cpu, diag.text);
+		log_debug("CPU %d is offline: '%s' is not sampled there", e->cpu, s->about.event);
+		bpf_link__destroy(e->link);
+		*e = s->events.data[--s->events.n];
+	}
+	for (u32 i = 0; i < n; i++) {
+		struct diag diag = {};
+		bool attached;
+
+		if (has_cpu(s, cpus[i]))
+			continue;
+		if (attach_to_cpu(s, (int)cpus[i], &attached, &diag) < 0)
+			log_warn("CPU %u is not sampled: %s", cpus[i], diag.text);
 		else if (attached)
-			log_debug("CPU %d is online: '%s' is sampled there", cpu, s->about.event);
+			log_debug("CPU %u is online: '%s' is sampled there", cpus[i],
+				  s->about.event);
 	}
 	if (s->is_paused)
 		source_pause(s, true);

@@ -630,11 +630,11 @@ int sampler_start(struct sampler *s, struct diag *reterr_diag)
 	return r;
 }
 
-void sampler_follow_cpus(struct sampler *s)
+void sampler_follow_cpus(struct sampler *s, const u32 *cpus, u32 n)
 {
 	for (u32 i = 0; i < s->n_sources; i++)
 		if (s->sources[i].is_started && s->sources[i].row->ops->follow_cpus)
-			s->sources[i].row->ops->follow_cpus(&s->sources[i]);
+			s->sources[i].row->ops->follow_cpus(&s->sources[i], cpus, n);
 }
 
 void sampler_pause(struct sampler *s, bool pause)

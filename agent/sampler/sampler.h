@@ -104,8 +104,8 @@ void sampler_set_contexts(struct sampler *s, u32 n);
 int sampler_add_pid(struct sampler *s, u32 pid);
 /* The caller has forgotten the stacks: all that come again are sent again. */
 void sampler_new_epoch(struct sampler *s);
-/* A CPU may have come or gone: events follow. */
-void sampler_follow_cpus(struct sampler *s);
+/* These `n` CPUs are online now: events follow. */
+void sampler_follow_cpus(struct sampler *s, const u32 *cpus, u32 n);
 /* Opens the events: samples come from now on. */
 int sampler_start(struct sampler *s, struct diag *reterr_diag);
 /* No more samples; what is in the ring can still be read. */

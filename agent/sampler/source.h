@@ -73,8 +73,8 @@ struct source_ops {
 	void (*destroy)(struct source *s);
 	/* Events come from now on. */
 	int (*start)(struct source *s, struct diag *reterr_diag);
-	/* A CPU may have come or gone; NULL: it makes no difference. */
-	void (*follow_cpus)(struct source *s);
+	/* These are the CPUs that are online now; NULL: it makes no difference. */
+	void (*follow_cpus)(struct source *s, const u32 *cpus, u32 n);
 };
 
 /* The source of an event by its name; only `row`, `about` and `perf_config` are set. */

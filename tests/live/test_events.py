@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events other than the CPU's clock: each sample stands for what has happened since the one before it, so sums
+are what the kernel has counted, in the event's own unit, in every output."""
+
+import gzip
+import json
+import os
+import subprocess
+
+import pytest
+
+from otlp import first, message, numbers
+from pprof import samples
+from recorder import read, record
+from test_up import up
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MANY = 100_000
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory):
+    path = tmp_path_factory.mktemp("events") / "events"
+    subprocess.run(["gcc", "-O1", "-g", "-w", "-o", path, f"{HERE}/events.c"], check=True)
+    return path
+
+
+def record_events(culprit, tmp_path, events, kind, n, *args, ending="folded"):
+    """Values by function, and what the program says that the kernel has counted: faults and switches."""
+    out = tmp_path / f"out.{ending}"
+    done = record(culprit, out, *args, "--", events, kind, n)
+    counted = list(map(int, done.stdout.split()))
+    return out, counted, done.stderr
+
+
+def by_function(path):
+    sums = {"seven": 0, "three": 0}
+    for s in read(path):
+        for function in sums:
+            if function in s.frames:
+                sums[function] += s.count
+    return sums
+
+
+def test_each_page_fault(culprit, events, tmp_path):
+    out, (faults, _), messages = record_events(culprit, tmp_path, events, "faults", 5000, "-e", "page-faults", "-c", 1)
+    assert by_function(out) == {"seven": 3500, "three": 1500}
+    assert 5000 <= faults <= 5010
+    assert "each is a sample" in messages and "lost 0" in messages
+
+
+def test_page_faults_weigh_what_they_stand_for(culprit, events, tmp_path):
+    out, (faults, _), _ = record_events(culprit, tmp_path, events, "faults", MANY, "-e", "page-faults", "-c", 7)
+    sums = by_function(out)
+    # A period may begin in one function and end in another; a CPU that the program leaves keeps a part of one.
+    assert abs(sums["seven"] - MANY * 0.7) <= MANY * 0.01, sums
+    assert abs(sums["three"] - MANY * 0.3) <= MANY * 0.01, sums
+    assert faults >= MANY
+
+
+def test_page_faults_by_rate_weigh_what_they_stand_for(culprit, events, tmp_path):
+    """The kernel changes the period as it goes, from 1 to thousands: some hundred samples stand for all faults,
+    but for what the last period of each CPU has not come to."""
+    out, _, _ = record_events(culprit, tmp_path, events, "faults", MANY, "-e", "page-faults", "-F", 997)
+    sums = by_function(out)
+    assert MANY * 0.5 <= sum(sums.values()) <= MANY * 1.05, sums
+    assert abs(sums["seven"] / sum(sums.values()) - 0.7) <= 0.15, sums
+
+
+def types_of(path):
+    """Sample types, and the period's, of a pprof file."""
+    with open(path, "rb") as f:
+        m = message(gzip.decompress(f.read()))
+    text = [s.decode() for s in m[6]]
+    name = lambda v: (text[first(message(v), 1)], text[first(message(v), 2)])
+    return [name(v) for v in m[1]], name(m[11][0]), first(m, 12) or 0, [numbers(message(s).get(2)) for s in m[2]]
+
+
+def test_types_in_pprof(culprit, events, tmp_path):
+    out, _, _ = record_events(culprit, tmp_path, events, "faults", 5000, "-e", "page-faults", "-c", 10, ending="pb.gz")
+    types, period_type, period, values = types_of(out)
+    assert types == [("samples", "count"), ("page_faults", "count")]
+    assert (period_type, period) == (("page_faults", "count"), 10)
+    assert all(v[1] == 10 * v[0] for v in values)
+    assert sum(1 for s in samples(out) if "seven" in s.functions)
+
+
+def test_the_clock_is_time(culprit, events, tmp_path):
+    out = tmp_path / "out.pb.gz"
+    record(culprit, out, "-F", 997, "--", "sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done")
+    types, period_type, period, values = types_of(out)
+    assert types == [("samples", "count"), ("cpu", "nanoseconds")]
+    assert (period_type, period) == (("cpu", "nanoseconds"), 1_000_000_000 // 997)
+    assert values and all(v[1] == v[0] * period for v in values)
+
+
+def test_context_switches(culprit, events, tmp_path):
+    out, (_, switches), _ = record_events(culprit, tmp_path, events, "switches", 1000, "-e", "context-switches", "-c", 1)
+    sums = by_function(out)
+    # Where others want the CPU a thread is taken off it, too.
+    assert sums["seven"] >= 700 and sums["three"] >= 300
+    assert switches >= 1000
+    assert all("schedule" in " ".join(s.kernel) for s in read(out) if "seven" in s.frames)
+
+
+def tracefs():
+    for path in ("/sys/kernel/tracing", "/sys/kernel/debug/tracing"):
+        if os.path.isdir(f"{path}/events/syscalls/sys_enter_write"):
+            return path
+    return None
+
+
+def test_a_tracepoint(culprit, events, tmp_path):
+    if not tracefs():
+        pytest.skip("tracefs is not mounted, or the kernel has no tracepoints of system calls")
+    out, _, _ = record_events(culprit, tmp_path, events, "writes", 1000, "-e", "syscalls:sys_enter_write", ending="pb.gz")
+    types, _, period, values = types_of(out)
+    assert types == [("samples", "count"), ("syscalls_sys_enter_write", "count")] and period == 1
+    sums = {f: sum(s.value for s in samples(out) if f in s.functions) for f in ("seven", "three")}
+    assert sums == {"seven": 700, "three": 300}
+
+
+@pytest.mark.parametrize("args, says", [
+    (("-e", "page-fault"), "no event 'page-fault'"),
+    (("-e", "sched:no_such_thing"), "no tracepoint 'sched:no_such_thing'"),
+    (("-e", "../../etc:passwd"), "no event '../../etc:passwd'"),
+    (("-e", "cpu-clock", "-c", "5"), "give a rate"),
+    (("-e", "cpu-clock,page-faults"), "one event a file"),
+    (("-e", ""), "event"),
+    (("-c", "0"), "--count"),
+])
+def test_mistakes_are_told_in_a_line(culprit, tmp_path, args, says):
+    if "tracepoint" in says and not tracefs():
+        pytest.skip("tracefs is not mounted")
+    done = record(culprit, tmp_path / "out.folded", *args, "-d", 1, check=False)
+    assert done.returncode in (1, 2) and says in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_two_events_at_once(culprit, events, tmp_path):
+    """Each is stored as what it is; neither's samples are in the other's sums."""
+    with up(culprit, tmp_path / "store", "-e", "cpu-clock,page-faults", "-F", 97) as u:
+        wanted = {"process_cpu:cpu:nanoseconds:cpu:nanoseconds", "page_faults:page_faults:count:page_faults:count"}
+        types = lambda: {t["name"] for t in json.loads(u.get("/api/v1/types"))["types"]}
+
+        def seen():
+            subprocess.run([events, "faults", str(MANY)], check=True, capture_output=True, timeout=60,
+                           env={**os.environ, "OTEL_SERVICE_NAME": "faulty"})
+            return wanted <= types()
+        assert u.wait_for(seen), types()
+        u.end()
+
+
+def test_every_program_type_is_accepted(culprit_plain):
+    """The walkers are verified in programs of each type that a source may have (bpf/test)."""
+    if os.geteuid() != 0:
+        pytest.skip("not root")
+    tool = os.path.join(os.path.dirname(os.path.dirname(culprit_plain)), "tests/tools/verify_bpf")
+    done = subprocess.run([tool], capture_output=True, text=True, timeout=300)
+    read_by = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert {name.split("/")[0] for name in read_by} >= {"perf", "tracepoint", "raw_tracepoint", "kprobe", "uprobe", "follow"}
+    assert max(map(int, read_by.values())) < 600_000, read_by
