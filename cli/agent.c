@@ -87,7 +87,7 @@ struct places {
 	struct export_options all[MAX_EXPORTS + 2];
 	size_t n;
 	char *urls, *collector, *token, *spools[MAX_EXPORTS + 2]; /* owned */
-	u64 memory_bytes; /* limit of a spool that is kept in memory */
+	u64 memory_bytes; /* limit of all spools that are kept in memory together */
 };
 
 static void places_deinit(struct places *p)
@@ -121,9 +121,19 @@ static int add_place(struct places *p, const struct agent_arguments *a, const ch
 	if (a->spool_dir && spool_dir_of(a->spool_dir, url, &p->spools[i]))
 		return 1;
 	p->all[i].spool_dir = p->spools[i];
-	if (!p->spools[i])
-		p->all[i].spool_bytes = MIN(p->all[i].spool_bytes, p->memory_bytes);
 	return 0;
+}
+
+/* Places without a directory share the memory that may be spooled. */
+static void share_memory(struct places *p)
+{
+	u64 n = 0;
+
+	for (size_t i = 0; i < p->n; i++)
+		n += !p->spools[i];
+	for (size_t i = 0; i < p->n; i++)
+		if (!p->spools[i])
+			p->all[i].spool_bytes = MIN(p->all[i].spool_bytes, p->memory_bytes / n);
 }
 
 static int list_places(const struct agent_config *c, struct places *p)
@@ -155,6 +165,7 @@ int agent_open_exporters(struct agent *a, const struct agent_config *c)
 	struct diag diag = {};
 	int e = list_places(c, &p), r = 0;
 
+	share_memory(&p);
 	if (e == 0)
 		r = a->exporters ? exporters_replace(a->exporters, p.all, p.n, &diag)
 				 : exporters_create(p.all, p.n, &diag, &a->exporters);

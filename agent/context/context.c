@@ -498,6 +498,13 @@ void contexts_end_process(struct contexts *c, const struct procman_process *p)
 		set_index(c, k, p, 0);
 }
 
+const struct stat_field contexts_stat_fields[] = {
+	STAT_GAUGE(struct contexts_stats, in_map, "Processes whose spans are read."),
+	STAT_COUNTER(struct contexts_stats, no_room,
+		     "Times that a process that publishes spans had no room in BPF's map."),
+	{},
+};
+
 void contexts_get_stats(const struct contexts *c, struct contexts_stats *ret)
 {
 	*ret = c->stats;

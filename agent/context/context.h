@@ -16,6 +16,7 @@
 #include "abi/sample.h"
 #include "agent/procman/procman.h"
 #include "base/cleanup.h"
+#include "base/stat.h"
 #include "base/types.h"
 
 struct contexts;
@@ -86,6 +87,7 @@ struct contexts_stats {
 };
 
 void contexts_get_stats(const struct contexts *c, struct contexts_stats *ret);
+extern const struct stat_field contexts_stat_fields[];
 /* Nothing of it runs any more: BPF forgets it. What it has said is still known. */
 void contexts_end_process(struct contexts *c, const struct procman_process *p);
 void contexts_remove_process(struct contexts *c, const struct procman_process *p);

@@ -744,6 +744,35 @@ void procman_get_stats(const struct procman *pm, struct procman_stats *ret)
 	*ret = pm->stats;
 }
 
+#define COUNTER(member, help) STAT_COUNTER(struct procman_stats, member, help)
+#define GAUGE(member, help) STAT_GAUGE(struct procman_stats, member, help)
+const struct stat_field procman_stat_fields[] = {
+	GAUGE(processes, "Processes known, exited ones that linger included."),
+	GAUGE(mappings, "Executable mappings known; shared ones count once."),
+	GAUGE(binaries, "Files and other code that is mapped."),
+	GAUGE(cpus, "CPUs whose process events are read."),
+	COUNTER(events, "Process events read."),
+	COUNTER(events_lost, "Process events that the kernel dropped, a ring being full."),
+	COUNTER(events_damaged, "Process events that could not be parsed."),
+	COUNTER(rescans, "Times that all processes were read again for lost events or a new CPU."),
+	COUNTER(rescanned, "Processes read for these, and at the start."),
+	COUNTER(refreshes, "Times that one process was read again."),
+	COUNTER(forks, "Processes forked."),
+	COUNTER(execs, "Programs started."),
+	COUNTER(exits, "Processes ended."),
+	COUNTER(opened, "Mapped files opened."),
+	COUNTER(open_failed, "Mapped files that could not be opened, each attempt."),
+	COUNTER(mappings_dropped, "Mappings left out, a process having too many."),
+	COUNTER(file_ids, "Ids given to files."),
+	COUNTER(file_ids_out, "Files without an id, as all were in use."),
+	COUNTER(out_of_memory,
+		"Times that something of a process was left out for want of memory."),
+	COUNTER(read_failed, "Processes whose files in /proc could not be read."),
+	{},
+};
+#undef COUNTER
+#undef GAUGE
+
 static u32 or_default(u32 v, u32 default_value)
 {
 	return v ? v : default_value;

@@ -31,6 +31,7 @@
  */
 #pragma once
 
+#include "base/stat.h"
 #include "base/types.h"
 #include "elf/elf.h"
 
@@ -227,3 +228,4 @@ struct procman_binary *procman_binary_get(struct procman_binary *b);
 void procman_binary_put(struct procman_binary *b);
 
 void procman_get_stats(const struct procman *pm, struct procman_stats *ret);
+extern const struct stat_field procman_stat_fields[];

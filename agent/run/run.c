@@ -462,6 +462,19 @@ static double seconds_of(struct timeval t)
 	return (double)t.tv_sec + (double)t.tv_usec / 1e6;
 }
 
+/* All that a module counts. */
+static void metrics_of(struct str *out, const char *module, const struct stat_field *fields,
+		       const void *stats)
+{
+	for (const struct stat_field *f = fields; f->name; f++) {
+		char name[64];
+
+		snprintf(name, sizeof(name), "%s_%s%s", module, f->name, f->gauge ? "" : "_total");
+		metric(out, name, f->gauge ? "gauge" : "counter", f->help,
+		       (double)stat_value(f, stats));
+	}
+}
+
 void run_metrics(struct run *r, struct str *out)
 {
 	struct rusage u;
@@ -469,7 +482,8 @@ void run_metrics(struct run *r, struct str *out)
 	getrusage(RUSAGE_SELF, &u);
 	pthread_mutex_lock(&r->lock);
 	metric(out, "samples_total", "counter", "Samples recorded.", (double)r->samples);
-	metric(out, "samples_lost_total", "counter", "Samples dropped.", (double)r->stats.counts.lost);
+	metric(out, "samples_lost_total", "counter", "Samples dropped.",
+	       (double)r->stats.counts.lost);
 	metric(out, "user_stacks_total", "counter", "Samples with a user stack.",
 	       (double)r->user_samples);
 	str_puts(out, "# HELP culprit_agent_truncated_total User stacks not walked to their end.\n"
@@ -506,7 +520,17 @@ void run_metrics(struct run *r, struct str *out)
 	       (double)r->stats.tables.no_memory);
 	metric(out, "ring_stall_seconds", "gauge", "Longest time the ring was not read.",
 	       (double)r->stats.stall_ns / 1e9);
+	metric(out, "walks_given_up_total", "counter",
+	       "Walks that ended where a page of unwind rows was missing, too many waiting.",
+	       (double)r->stats.given_up);
+	metrics_of(out, "procman", procman_stat_fields, &r->stats.procman);
+	metrics_of(out, "tables", tables_stat_fields, &r->stats.tables);
+	metrics_of(out, "runtimes", runtimes_stat_fields, &r->stats.runtimes);
+	metrics_of(out, "contexts", contexts_stat_fields, &r->stats.contexts);
 	pthread_mutex_unlock(&r->lock);
+	metric(out, "identity_labels_left_out_total", "counter",
+	       "Labels of processes left out for want of memory.",
+	       (double)identities_left_out(r->options.identities));
 	metric(out, "cpu_seconds_total", "counter", "CPU time of this process.",
 	       seconds_of(u.ru_utime) + seconds_of(u.ru_stime));
 	metric(out, "memory_limit_bytes", "gauge", "What --memory-limit allows.",

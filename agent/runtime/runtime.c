@@ -201,8 +201,9 @@ static void known_binary_free(struct runtimes *r, struct known_binary *k)
 	free(k);
 }
 
-static void say_why(const struct known_binary *k, const char *path)
+static void say_why(struct runtimes *r, const struct known_binary *k, const char *path)
 {
+	r->stats.learn_failed[k->claimed]++;
 	log_warn("%s: frames of %s are not shown: %s", path, names[k->claimed],
 		 k->why.text[0] ? k->why.text : "nothing could be learned of it");
 }
@@ -236,7 +237,7 @@ u32 runtimes_take(struct runtimes *r, bool wait)
 			map_del(&r->gone, (u64)k, NULL);
 			known_binary_free(r, k);
 		} else if (accept(r, k, job) < 0) {
-			say_why(k, job->binary.path);
+			say_why(r, k, job->binary.path);
 			if (r->options.unmark)
 				r->options.unmark(r->options.arg, k->file_id);
 		}
@@ -270,7 +271,7 @@ static struct known_binary *known_binary(struct runtimes *r, const struct procma
 		return k;
 	k->learning = learner_ask(r->learner, runtimes[k->claimed], b, k) == 0;
 	if (!k->learning)
-		say_why(k, b->path);
+		say_why(r, k, b->path);
 	return k;
 }
 
@@ -419,6 +420,7 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 	}
 	map_del(&r->waiting, key_of(p->pid, key.runtime), NULL);
 	if (e < 0) {
+		r->stats.attach_failed[key.runtime]++;
 		log_debug("pid %u: %s not attached: %s", p->pid, names[key.runtime], strerror(-e));
 		return;
 	}
@@ -638,21 +640,26 @@ static int ask(struct runtimes *r, const struct procman_process *p, u64 word, u6
 	       struct runtime_names *ret)
 {
 	u32 runtime = (u32)(word >> FRAME_RUNTIME_SHIFT) & 63;
+	u64 *stale = &r->stats.stale[runtime < RUNTIME_N ? runtime : RUNTIME_NONE];
 	const struct attached *a =
 		p && runtime < RUNTIME_N ? attached_get(r, p->pid, runtime) : NULL;
 	struct runtime_target t = {.process = p};
 	int e;
 
-	if (!a || !a->done || a->start_stack != p->start_stack)
+	if (!a || !a->done || a->start_stack != p->start_stack) {
+		++*stale;
 		return add_note(ret, "[stale]");
+	}
 	t.memory.pid = p->pid;
 	t.bias = a->process.bias;
 	e = runtimes[runtime]->name(&t, a->binary->learned, word & FRAME_RUNTIME_ADDRESS, where,
 				    ret);
 	if (e == -ENOMEM)
 		return e;
-	if (e < 0 || !ret->n)
+	if (e < 0 || !ret->n) {
+		++*stale;
 		return add_note(ret, "[stale]");
+	}
 	return 0;
 }
 
@@ -761,7 +768,28 @@ int runtimes_note(struct runtimes *r, u32 runtime, u64 *ret_frame)
 void runtimes_get_stats(const struct runtimes *r, struct runtimes_stats *ret)
 {
 	*ret = r->stats;
+	ret->attached = 0;
+	map_foreach (&r->attached, slot)
+		ret->attached += ((const struct attached *)slot->value)->in_map;
 }
+
+#define COUNTER(member, help) STAT_COUNTER(struct runtimes_stats, member, help)
+const struct stat_field runtimes_stat_fields[] = {
+	STAT_GAUGE(struct runtimes_stats, attached, "Runtimes in processes that are walked."),
+	COUNTER(no_room, "Times that a process with a runtime had no room in BPF's map."),
+	COUNTER(unnamed, "Frames of runtimes not named for want of memory."),
+#define RUNTIME(id, name, ...)                                                                     \
+	{#name "_learn_failed", "Binaries of " #name " that are not understood.",                  \
+	 offsetof(struct runtimes_stats, learn_failed[RUNTIME_##id]), false},                      \
+		{#name "_attach_failed", "Processes in which " #name "'s state was not found.",    \
+		 offsetof(struct runtimes_stats, attach_failed[RUNTIME_##id]), false},             \
+		{#name "_stale", "Frames of " #name " that had changed before they were named.",   \
+		 offsetof(struct runtimes_stats, stale[RUNTIME_##id]), false},
+#include "abi/tbl/runtime.tbl"
+#undef RUNTIME
+	{},
+};
+#undef COUNTER
 
 const struct runtime_answer *runtime_answers_get(const struct runtime_answers *a, u32 id)
 {

@@ -20,6 +20,7 @@
 #include "base/budget.h"
 #include "base/diag.h"
 #include "base/map.h"
+#include "base/stat.h"
 #include "base/types.h"
 #include "base/vec.h"
 
@@ -181,11 +182,16 @@ int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word,
  */
 int runtimes_note(struct runtimes *r, u32 runtime, u64 *ret_frame);
 struct runtimes_stats {
-	u64 no_room; /* times that a process had no room in BPF's map */
-	u64 unnamed; /* frames that had a note in place of their name for want of memory */
+	u64 attached; /* processes and runtimes in them that BPF walks, now */
+	u64 no_room;  /* times that a process had no room in BPF's map */
+	u64 unnamed;  /* frames that had a note in place of their name for want of memory */
+	/* By enum runtime_id: binaries of which nothing could be learned; processes whose state
+	 * was not found; frames that were not what the walker saw any more, or not readable. */
+	u64 learn_failed[RUNTIME_N], attach_failed[RUNTIME_N], stale[RUNTIME_N];
 };
 
 void runtimes_get_stats(const struct runtimes *r, struct runtimes_stats *ret);
+extern const struct stat_field runtimes_stat_fields[];
 /* What `culprit doctor -p` says of a process: a line for each runtime in it. */
 void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 		       void (*line)(void *arg, const char *text), void *arg);

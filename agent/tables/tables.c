@@ -691,3 +691,20 @@ void tables_stats(const struct tables *t, struct tables_stats *ret)
 	ret->chunk_bytes = (u64)t->lines.n_parts * LINES_PER_CHUNK * UNWIND_LINE_BYTES;
 	ret->used_bytes = t->lines.used_lines * UNWIND_LINE_BYTES;
 }
+
+#define COUNTER(member, help) STAT_COUNTER(struct tables_stats, member, help)
+#define GAUGE(member, help) STAT_GAUGE(struct tables_stats, member, help)
+const struct stat_field tables_stat_fields[] = {
+	GAUGE(chunk_bytes, "BPF memory of unwind tables and mappings."),
+	GAUGE(used_bytes, "Of that, in use."),
+	GAUGE(binaries, "Files with unwind tables."),
+	GAUGE(pages_loaded, "Pages of unwind rows that are loaded."),
+	COUNTER(pages_evicted, "Pages given up for others."),
+	GAUGE(rows, "Unwind rows loaded."),
+	GAUGE(row_bytes, "Their memory."),
+	GAUGE(rules, "Rules that rows refer to."),
+	GAUGE(slices, "Sets of mappings that BPF has."),
+	COUNTER(no_room, "Times that a process had no room in BPF's map."),
+	COUNTER(no_memory, "Times that unwind tables had no room: stacks end there and say so."),
+	{},
+};

@@ -16,6 +16,7 @@
 #include "abi/unwind.h"
 #include "agent/procman/procman.h"
 #include "base/budget.h"
+#include "base/stat.h"
 #include "base/types.h"
 #include "elf/elf.h"
 
@@ -93,3 +94,4 @@ u32 tables_slice_file(const struct tables *t, const struct slice *s, u64 avma, u
 u32 tables_trim(struct tables *t, u64 idle_ns);
 void tables_set_tight(struct tables *t, bool tight);
 void tables_stats(const struct tables *t, struct tables_stats *ret);
+extern const struct stat_field tables_stat_fields[];

@@ -116,6 +116,11 @@ static int load_segments(struct elf_file *f, struct diag *d)
 
 	if (elf_getphdrnum(f->elf, &n) < 0)
 		return diag_set(d, -EINVAL, "damaged program headers: %s", elf_errmsg(-1));
+	/* The agent has hundreds of files open at a time, most with four segments. */
+	f->segments =
+		calloc(MIN(MAX(n, (size_t)1), (size_t)ELF_MAX_SEGMENTS), sizeof(*f->segments));
+	if (!f->segments)
+		return -ENOMEM;
 	for (size_t i = 0; i < n && i <= 0xffff; i++) {
 		GElf_Phdr p;
 
@@ -471,6 +476,7 @@ void elf_file_destroy(struct elf_file *f)
 		free(f->cache->names);
 		free(f->cache);
 	}
+	free(f->segments);
 	free(f->image);
 	if (f->fd >= 0)
 		close(f->fd);

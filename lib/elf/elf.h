@@ -47,7 +47,7 @@ struct elf_file {
 	u16 machine;
 	u16 type; /* ET_EXEC, ET_DYN, … */
 	u64 entry;
-	struct elf_segment segments[ELF_MAX_SEGMENTS];
+	struct elf_segment *segments; /* owned; those that are loaded, ELF_MAX_SEGMENTS at most */
 	u32 n_segments;
 	u8 build_id[ELF_MAX_BUILD_ID];
 	u32 build_id_n;		 /* 0 = none */

@@ -302,12 +302,11 @@ Test(elf, without_section_headers_segments_give_them)
 Test(elf, file_offsets_become_addresses_as_the_kernel_maps_them)
 {
 	/* As lld lays out: read-only up to 0x1010, code from 0x1040 in the same file page. */
-	struct elf_file f = {
-		.segments =
-			{{.svma = 0x200000, .foff = 0, .filesz = 0x1010, .flags = PF_R},
-			 {.svma = 0x202040, .foff = 0x1040, .filesz = 0x800, .flags = PF_R | PF_X}},
-		.n_segments = 2,
+	struct elf_segment segments[] = {
+		{.svma = 0x200000, .foff = 0, .filesz = 0x1010, .flags = PF_R},
+		{.svma = 0x202040, .foff = 0x1040, .filesz = 0x800, .flags = PF_R | PF_X},
 	};
+	struct elf_file f = {.segments = segments, .n_segments = ARRAY_SIZE(segments)};
 	u64 svma = 7;
 
 	cr_assert(elf_file_svma_of_foff(&f, 0x1000, &svma) && svma == 0x202000);

@@ -121,3 +121,61 @@ Test(v8_names, damage_costs_the_line_only)
 	check_frame(&a.names.frames[0], "/a.js", 0);
 	end(&a);
 }
+
+/* A script's source of n times a character, at an address of its own. */
+static char *big_source(u32 n, char fill)
+{
+	const u64 at = 0x310000000000ULL;
+	u64 *words = mmap((void *)(uintptr_t)at, n + 16ULL, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+
+	cr_assert_neq(words, MAP_FAILED);
+	words[0] = v8heap_tagged(0x20);
+	words[1] = (u64)n << 32;
+	memset(words + 2, fill, n);
+	v8heap_word(SCRIPT_AT)[1] = at + 1;
+	return (char *)(words + 2);
+}
+
+Test(v8_names, lines_are_found_across_the_pieces_that_a_source_is_read_in)
+{
+	const u32 piece = 64u << 10;
+	const struct v8_lines *l;
+	struct asked a;
+	char *text;
+
+	begin(&a);
+	text = big_source(3 * piece, 'x');
+	text[5] = '\n';
+	text[piece - 1] = '\r';
+	text[piece] = '\n';
+	text[2 * piece - 1] = '\r';
+	text[3 * piece - 1] = '\r';
+	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_INTERPRETED, 63 + 4), 0);
+	check_frame(&a.names.frames[0], "/a.js", 2);
+	l = &a.v.cache->lines.data[0];
+	cr_assert_eq(l->n, 4);
+	cr_expect_eq(l->ends[0], 5);
+	cr_expect_eq(l->ends[1], piece);
+	cr_expect_eq(l->ends[2], 2 * piece - 1);
+	cr_expect_eq(l->ends[3], 3 * piece - 1);
+	end(&a);
+}
+
+/* A hostile one would cost the agent four bytes for each of its own. */
+Test(v8_names, a_script_of_too_many_lines_has_none)
+{
+	struct asked a;
+	char *text;
+
+	begin(&a);
+	text = big_source(16 << 20, '\n');
+	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_INTERPRETED, 63 + 4), 0);
+	check_frame(&a.names.frames[0], "/a.js", 0);
+	cr_expect_lt(a.v.cache->bytes, 1 << 20);
+	/* It is not read again. */
+	memset(text, 'x', 16 << 20);
+	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_INTERPRETED, 63 + 4), 0);
+	check_frame(&a.names.frames[0], "/a.js", 0);
+	end(&a);
+}

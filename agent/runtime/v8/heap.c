@@ -14,9 +14,11 @@
 
 #define MAX_INDIRECT 16 /* cons, thin and sliced strings in a row */
 #define MAX_NAME 512
-#define MAX_SOURCE (64u << 20)
-#define CACHE_BYTES (64u << 20)
-#define MAX_LINE_ENDS (8u << 20)
+/* A script may be as long as its author likes; beyond these its lines are not known. */
+#define MAX_SOURCE (32u << 20)
+#define MAX_LINE_ENDS (1u << 20)
+#define CACHE_BYTES (16u << 20)
+#define CHUNK_BYTES (64u << 10)
 /* A ScopeInfo with this many locals lacks their names (kScopeInfoMaxInlinedLocalNamesSize). */
 #define MAX_INLINED_LOCALS 75
 #define SCOPE_WORDS 16
@@ -357,27 +359,55 @@ static s32 start_position(const struct v8_heap *h, u64 shared)
 
 /* ---- lines ---- */
 
-static int count_lines(const u8 *units, u32 n, bool one_byte, u32 *ends)
-{
-	u32 lines = 0;
+/* Finds line ends in a text that comes in pieces. */
+struct line_finder {
+	vec(u32) ends;
+	u32 at;	 /* position of the next unit */
+	bool cr; /* the last one was a CR, which an LF may follow */
+};
 
-	for (u32 i = 0; i < n; i++) {
+static int add_end(struct line_finder *f, u32 at)
+{
+	return f->ends.n == MAX_LINE_ENDS ? -E2BIG : vec_push(&f->ends, at);
+}
+
+static int find_lines(struct line_finder *f, const u8 *units, u32 n, bool one_byte)
+{
+	int r = 0;
+
+	for (u32 i = 0; i < n && r == 0; i++, f->at++) {
 		u32 u = unit_at(units, i, one_byte);
 
-		if (u == '\r' && i + 1 < n && unit_at(units, i + 1, one_byte) == '\n')
-			continue;
-		if (u != '\n' && u != '\r' && u != 0x2028 && u != 0x2029)
-			continue;
-		if (ends)
-			ends[lines] = i;
-		lines++;
+		if (f->cr && u != '\n')
+			r = add_end(f, f->at - 1);
+		f->cr = u == '\r';
+		if (r == 0 && (u == '\n' || u == 0x2028 || u == 0x2029))
+			r = add_end(f, f->at);
 	}
-	return (int)lines;
+	return r;
+}
+
+static int find_all_lines(const struct v8_heap *h, const struct chars *c, u8 *chunk,
+			  struct line_finder *f)
+{
+	u32 shift = !c->one_byte, max = CHUNK_BYTES >> shift;
+	int r = 0;
+
+	while (r == 0 && f->at < c->n) {
+		u32 n = MIN(max, c->n - f->at);
+
+		r = runtime_read(h->memory, c->at + ((u64)f->at << shift), chunk,
+				 (size_t)n << shift);
+		if (r == 0)
+			r = find_lines(f, chunk, n, c->one_byte);
+	}
+	return r == 0 && f->cr ? add_end(f, f->at - 1) : r;
 }
 
 static int lines_of_text(const struct v8_heap *h, u64 source, struct v8_lines *ret)
 {
-	_cleanup_free_ u8 *units = NULL;
+	_cleanup_free_ u8 *chunk = NULL;
+	struct line_finder f = {};
 	struct chars c;
 	int r = string_chars(h, source, &c);
 
@@ -385,16 +415,15 @@ static int lines_of_text(const struct v8_heap *h, u64 source, struct v8_lines *r
 		return r;
 	if (c.n > MAX_SOURCE)
 		return -E2BIG;
-	units = malloc(((size_t)c.n << !c.one_byte) + 1);
-	if (!units)
-		return -ENOMEM;
-	if (c.n && runtime_read(h->memory, c.at, units, (size_t)c.n << !c.one_byte) < 0)
-		return -EFAULT;
-	ret->n = (u32)count_lines(units, c.n, c.one_byte, NULL);
-	ret->ends = malloc(sizeof(u32) * ((size_t)ret->n + 1));
-	if (!ret->ends)
-		return -ENOMEM;
-	(void)count_lines(units, c.n, c.one_byte, ret->ends);
+	chunk = malloc(CHUNK_BYTES);
+	r = chunk ? find_all_lines(h, &c, chunk, &f) : -ENOMEM;
+	if (r < 0) {
+		vec_deinit(&f.ends);
+		return r;
+	}
+	ret->ends = f.ends.data;
+	ret->n = (u32)f.ends.n;
+	ret->bytes = f.ends.cap * sizeof(*f.ends.data);
 	return 0;
 }
 
@@ -425,21 +454,25 @@ static const struct v8_lines *lines_of(const struct v8_heap *h, u64 script)
 	struct v8_cache *c = h->v->cache;
 	struct v8_lines lines = {};
 	u64 key[2] = {h->process, script}, *known;
+	int r;
 
 	if (v8_field(h, script, h->v->layout.script_source, &lines.source) < 0)
 		return NULL;
 	lines.key = hash_bytes(key, sizeof(key)) >> 1;
 	known = map_get(&c->scripts, lines.key);
 	if (known && c->lines.data[*known].source == lines.source)
-		return &c->lines.data[*known];
+		return c->lines.data[*known].too_long ? NULL : &c->lines.data[*known];
 	if (c->bytes > CACHE_BYTES)
 		forget_lines(c);
-	if (lines_of_text(h, lines.source, &lines) < 0 || vec_push(&c->lines, lines) < 0) {
+	r = lines_of_text(h, lines.source, &lines);
+	/* It is not read again for each of its frames. */
+	lines.too_long = r == -E2BIG;
+	if ((r < 0 && !lines.too_long) || vec_push(&c->lines, lines) < 0) {
 		free(lines.ends);
 		return NULL;
 	}
-	c->bytes += sizeof(u32) * ((u64)lines.n + 1);
-	if (map_put(&c->scripts, lines.key, c->lines.n - 1) < 0)
+	c->bytes += lines.bytes + sizeof(lines);
+	if (map_put(&c->scripts, lines.key, c->lines.n - 1) < 0 || lines.too_long)
 		return NULL;
 	return &c->lines.data[c->lines.n - 1];
 }

@@ -62,6 +62,8 @@ struct v8_lines {
 	u64 key, source;
 	u32 *ends; /* owned: position of each line's terminator, rising */
 	u32 n;
+	u64 bytes;     /* of `ends` */
+	bool too_long; /* or too many: not known */
 };
 
 /* What was read before; any of it may be dropped. */
