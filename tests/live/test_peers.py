@@ -22,7 +22,7 @@ from truth import PROGRAMS, Truth, build
 NAMES = ["split-g", "asmcalls-c", "cxx-g", "syscalls-g", "realigned-g", "late-g", "tailcall-c",
          "vdso-c"]
 
-# Rates that do not keep step, and enough samples that shares of 70 % and 73 % are told apart: with 18,000 on each side
+# Rates that do not keep step, and enough samples to tell shares of 70 % and 73 % apart: with 18,000 on each side
 # they are 6.3 standard deviations apart, and a test of LEVEL fails from 4.9 on.
 OUR_HZ, THEIR_HZ, CPU_MS, MIN_SAMPLES = "4999", "4787", "5000", 18000
 LEVEL = 1 - 1e-6
