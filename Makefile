@@ -32,12 +32,15 @@ check: $(BUILD_CHECK)/build.ninja ## unit tests under sanitizers, rules, fuzz se
 check-root: all ## live tests: needs root and BPF
 	$(PYTEST) tests/live $(PYTEST_ARGS)
 
+check-root-quick: all ## the core of it, what a change concerns, and a third of the rest by turns
+	files=$$(tools/choose-tests tests/live) && $(PYTEST) $$files
+
 # Those that take long (recordings of JVMs, bombs, slow clients) only with check-server itself.
 check-server: all ## the server and its clients (pytest); needs no privilege
 	$(PYTEST) tests/server $(PYTEST_ARGS)
 
-check-server-quick: all ## the same without what takes long
-	$(PYTEST) tests/server -m "not slow"
+check-server-quick: all ## the same chosen as check-root-quick, without what takes long
+	files=$$(tools/choose-tests tests/server) && $(PYTEST) $$files -m "not slow"
 
 soak: all ## a day of 100 agents against a small store, compressed in time
 	$(PYTEST) -s tests/server/test_soak.py $(PYTEST_ARGS)
@@ -98,4 +101,4 @@ clean:
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
 
-.PHONY: all bench check check-root check-runtimes check-runtimes-each $(RUNTIMES:%=check-runtimes-%) check-runtimes-quick check-server check-server-quick check-ui check-vm check-vm-quick fuzz lint format install readme-picture soak clean help
+.PHONY: all bench check check-root check-root-quick check-runtimes check-runtimes-each $(RUNTIMES:%=check-runtimes-%) check-runtimes-quick check-server check-server-quick check-ui check-vm check-vm-quick fuzz lint format install readme-picture soak clean help
