@@ -127,7 +127,7 @@ Test(kernel_names, too_early_to_read_again_nothing_stale_is_said)
 	for (u32 i = 0; n < sizeof(big) - 200; i++)
 		n += (size_t)snprintf(big + n, 100, "%llx T f%u\n", 0xffffffff81000000ULL + i * 16,
 				      i);
-	strcpy(big + n, EXT4 PROGRAM("12_x"));
+	snprintf(big + n, sizeof(big) - n, "%s", EXT4 PROGRAM("12_x"));
 	k = begin(big, EXT4_AT, false);
 	cr_expect_str_eq(name_of(k, 0xffffffffc0100010), "bpf_prog_12_x[bpf]");
 	put(kallsyms_fd, KERNEL EXT4 PROGRAM("34_y"));
