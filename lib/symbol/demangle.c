@@ -4,10 +4,11 @@
  *
  * Names come from hostile files. libiberty bounds its recursion, but not its output, which a few
  * dozen back references can double each. Therefore
- *  1. names longer than MAX_MANGLED are not demangled (libiberty's use of stack grows with the name),
- *  2. C++ and Rust go through the callback interface, and the callback leaves with longjmp() once the
- *     output is larger than MAX_DEMANGLED. libiberty keeps its state on the stack there; only a Rust
- *     identifier in punycode may leak, a few hundred bytes for a malicious name,
+ *  1. names longer than MAX_MANGLED are not demangled (libiberty's use of stack grows with the
+ *     name),
+ *  2. C++ and Rust go through the callback interface, and the callback leaves with longjmp() once
+ *     the output is larger than MAX_DEMANGLED. libiberty keeps its state on the stack there; only a
+ *     Rust identifier in punycode may leak, a few hundred bytes for a malicious name,
  *  3. rust_v0.c reads names of Rust's v0 scheme once before,
  *  4. D has no callback; there the number of back references is bounded instead.
  *
