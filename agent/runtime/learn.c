@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 
-/* Of a limit, what one binary may take while it is read: V8's symbols are 30 MiB. */
+/* A quarter of --memory-limit is for reading one binary: V8's symbols take 30 MiB. */
 #define SHARE 4
 #define PAUSE_MS 500
 
@@ -41,7 +41,7 @@ static int learn_in_budget(struct learner *l, struct learn_job *job)
 		room = MIN(job->binary.elf->size, limit);
 	}
 	if (!budget_begin(l->budget, room)) {
-		/* It may be asked for again. */
+		/* The owner may queue the binary again: do not spin. */
 		(void)nanosleep(&pause, NULL);
 		return diag_set(&job->why, -ENOBUFS, "no room in --memory-limit to read it");
 	}
@@ -51,8 +51,8 @@ static int learn_in_budget(struct learner *l, struct learn_job *job)
 	return r;
 }
 
-/* In the worker. */
-static void learn(void *arg, struct worker_job *base)
+/* Runs in the worker's thread. */
+static void run_job(void *arg, struct worker_job *base)
 {
 	struct learn_job *job = job_of(base);
 	u64 begin = clock_ns(CLOCK_MONOTONIC);
@@ -61,7 +61,7 @@ static void learn(void *arg, struct worker_job *base)
 	job->ms = (double)(clock_ns(CLOCK_MONOTONIC) - begin) / 1e6;
 }
 
-static void drop(void *arg, struct worker_job *base, bool ran)
+static void drop_job(void *arg, struct worker_job *base, bool ran)
 {
 	struct learn_job *job = job_of(base);
 
@@ -111,9 +111,9 @@ int learner_fd(const struct learner *l)
 int learner_create(struct budget *budget, struct learner **ret)
 {
 	struct learner *l = calloc(1, sizeof(*l));
-	/* Before most others, behind the reader. */
+	/* Above most other threads, below the reader. */
 	const struct worker_options o = {
-		.name = "learner", .nice = -10, .run = learn, .drop = drop, .arg = l};
+		.name = "learner", .nice = -10, .run = run_job, .drop = drop_job, .arg = l};
 	int r;
 
 	if (!l)

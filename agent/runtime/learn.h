@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Learns of runtimes' binaries in a thread of its own, as that may take a few 100 ms. A job is the
- * owner's, then the worker's, then the owner's again; nothing else is shared. All functions are the
- * owner's.
+ * Learns runtimes' binaries in a thread of its own, as one may take a few 100 ms. A job belongs to
+ * the owner, then to the worker, then to the owner again; the threads share nothing else. The owner
+ * calls all functions.
  */
 #pragma once
 
@@ -14,28 +14,30 @@ struct learner;
 struct learn_job {
 	struct worker_job base; /* the worker's */
 	const struct runtime_ops *ops;
-	struct procman_binary binary; /* path and elf are its own, the rest is not set */
+	struct procman_binary
+		binary; /* kind is set, path and elf are the job's own; nothing else */
 	void *user;
-	/* The result. */
+	/* Set by the worker. */
 	int error;
 	struct diag why;
 	struct runtime_binary info;
-	void *learned; /* the taker's, without an error */
-	double ms;     /* that it took */
+	void *learned; /* without an error: for the taker to free with ops->forget() */
+	double ms;     /* time that learning took */
 };
 
-/* The budget is borrowed, or NULL. */
+/* The budget is borrowed until learner_destroy(), or NULL. */
 int learner_create(struct budget *budget, struct learner **ret);
-/* Waits for what is under way, and drops it. */
+/* Waits for the job that is running, and drops all jobs. */
 void learner_destroy(struct learner *l);
-/* Readable when there is something to take. */
+/* Readable when learner_take() has a job. */
 int learner_fd(const struct learner *l);
-/* Is anything under way? */
+/* Is any job queued or running? */
 bool learner_busy(const struct learner *l);
-/* `b` is opened a second time: it stays the caller's. */
+/* Queues a job for a binary, which is opened a second time: `b` stays the caller's. */
 int learner_ask(struct learner *l, const struct runtime_ops *ops, const struct procman_binary *b,
 		void *user);
-/* NULL: nothing is ready; with `wait`, nothing is under way. */
+/* Returns a finished job, for the caller to free. NULL: none is ready; with `wait`, which waits for
+ * one: none is under way. */
 struct learn_job *learner_take(struct learner *l, bool wait);
-/* All but what was learned. */
+/* Frees a job, but not `learned`. */
 void learn_job_free(struct learn_job *job);

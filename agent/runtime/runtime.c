@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which process runs which runtime. A binary is asked once what it is; a process is attached when
- * it maps such a binary, again when it has become another image, and tried again as long as it is
- * too early.
+ * Which process runs which runtime. Each binary is classified once. A process is attached when it
+ * maps a runtime's binary, and again after an exec; where the runtime has not started far enough,
+ * attaching is tried again.
  */
 #include "agent/runtime/runtime.h"
 
@@ -60,14 +60,14 @@ static const char *const names[RUNTIME_N] = {
 #undef RUNTIME
 };
 
-/* How often a binary is asked again that had no room in memory: for a minute or more. */
+/* How often a binary that did not fit in memory is learned again: for a minute or more. */
 #define MAX_ASKED 100
 
-/* A binary that was asked; by file id. */
+/* A binary that was classified. */
 struct known_binary {
-	u32 runtime; /* RUNTIME_NONE: it is none, or it could not be learned */
+	u32 runtime; /* RUNTIME_NONE: of no runtime, or it could not be learned */
 	u32 slot;    /* in the BPF array */
-	u32 claimed; /* what is_runtime() said, also when it could not be learned */
+	u32 claimed; /* what is_runtime() said, also if it could not be learned */
 	const struct native_runtime_ops
 		*native; /* or the native runtime that it is of; else NULL */
 	bool learning;
@@ -75,7 +75,7 @@ struct known_binary {
 	u32 file_id;
 	u32 n_asked;
 	void *learned;
-	struct diag why; /* it could not be learned */
+	struct diag why; /* why it could not be learned */
 };
 
 /* A process and one runtime in it. */
@@ -86,7 +86,7 @@ struct attached {
 	bool done;
 	bool in_map;	 /* BPF has been told */
 	int error;	 /* of the last try */
-	u64 mappings_id; /* with which it was attached */
+	u64 mappings_id; /* the process's when it was attached */
 	const struct known_binary *binary;
 	u32 file_id;
 	struct runtime_process process;
@@ -96,8 +96,8 @@ struct runtimes {
 	struct runtimes_options options;
 	struct map binaries; /* file id → struct known_binary *, owned */
 	struct map attached; /* pid << 4 | runtime → struct attached *, owned */
-	struct map waiting;  /* the same keys, those that were too early → rounds until then */
-	struct map gone;     /* struct known_binary *, owned: dropped while they are learned */
+	struct map waiting; /* keys as above, where it was too early → rounds until the next try */
+	struct map gone;    /* struct known_binary *, owned: unmapped while the learner has them */
 	bool used[RUNTIME_MAX_BINARIES];
 	u64 anonymous_of; /* the mappings_id that `anonymous` was found for; 0: none */
 	u32 anonymous;
@@ -107,8 +107,8 @@ struct runtimes {
 	struct runtimes_stats stats;
 };
 
-/* Texts of one period; what finds them may take half as much, and so, when it has grown, as much.
- */
+/* Bytes that the texts of one period may take. Their index may take half as much, and as much while
+ * it grows. */
 static u64 names_limit(const struct runtimes *r)
 {
 	u64 limit = budget_limit(r->options.budget);
@@ -152,7 +152,7 @@ u32 runtime_u32(const struct runtime_memory *m, u64 address, bool *failed)
 
 /* ---- binaries ---- */
 
-static int update(int fd, const void *key, const void *value)
+static int update_bpf_map(int fd, const void *key, const void *value)
 {
 	return fd < 0 ? 0 : bpf_map_update_elem(fd, key, value, BPF_ANY);
 }
@@ -169,8 +169,8 @@ static int find_slot(struct runtimes *r, u32 *ret_slot, struct diag *reterr_diag
 			RUNTIME_MAX_BINARIES);
 }
 
-/* Takes over what was learned. */
-static int accept(struct runtimes *r, struct known_binary *k, struct learn_job *job)
+/* Takes over what the learner found. */
+static int accept_learned(struct runtimes *r, struct known_binary *k, struct learn_job *job)
 {
 	u32 slot;
 	int e = job->error;
@@ -179,7 +179,7 @@ static int accept(struct runtimes *r, struct known_binary *k, struct learn_job *
 	if (e < 0)
 		return e;
 	e = find_slot(r, &slot, &k->why);
-	if (e == 0 && update(r->options.binaries_fd, &slot, &job->info) < 0)
+	if (e == 0 && update_bpf_map(r->options.binaries_fd, &slot, &job->info) < 0)
 		e = -errno;
 	if (e < 0) {
 		job->ops->forget(job->learned);
@@ -208,7 +208,7 @@ static void say_why(struct runtimes *r, const struct known_binary *k, const char
 		 k->why.text[0] ? k->why.text : "nothing could be learned of it");
 }
 
-/* Memory was short: it may not be for long. */
+/* Memory was short: it may suffice later. */
 static bool ask_again(struct runtimes *r, struct known_binary *k, const struct learn_job *job)
 {
 	return ++k->n_asked < MAX_ASKED && learner_ask(r->learner, job->ops, &job->binary, k) == 0;
@@ -236,8 +236,8 @@ u32 runtimes_take(struct runtimes *r, bool wait)
 				job->ops->forget(job->learned);
 			map_del(&r->gone, (u64)k, NULL);
 			known_binary_free(r, k);
-		} else if (accept(r, k, job) < 0) {
-			say_why(r, k, job->binary.path);
+		} else if (accept_learned(r, k, job) < 0) {
+			say_why(k, job->binary.path);
 			if (r->options.unmark)
 				r->options.unmark(r->options.arg, k->file_id);
 		}
@@ -275,7 +275,7 @@ static struct known_binary *known_binary(struct runtimes *r, const struct procma
 	return k;
 }
 
-/* The learner needs it as long as it works. */
+/* The learner uses the binary while it works on it, so it is freed later. */
 static void known_binary_drop(struct runtimes *r, struct known_binary *k)
 {
 	if (!k->learning) {
@@ -286,13 +286,14 @@ static void known_binary_drop(struct runtimes *r, struct known_binary *k)
 	(void)map_put(&r->gone, (u64)k, (u64)k);
 }
 
-/* Whose mappings are marked: also while it is being learned, as it costs little. */
+/* The runtime that mappings are marked with, also while the binary is being learned: a mark without
+ * its walker's data costs little. */
 static u32 marked_runtime(const struct known_binary *k)
 {
 	return k && (k->runtime || k->learning) ? k->claimed : RUNTIME_NONE;
 }
 
-/* Whose code a process's anonymous memory holds. */
+/* The runtime whose JIT writes to a process's anonymous memory. */
 static u32 anonymous_runtime(struct runtimes *r, const struct procman_process *p)
 {
 	for (u32 i = 0; i < p->n; i++) {
@@ -316,7 +317,7 @@ u32 runtimes_of_mapping(struct runtimes *r, const struct procman_process *p,
 		return marked_runtime(known_binary(r, m->binary));
 	if (m->binary->kind != PROCMAN_ANON)
 		return RUNTIME_NONE;
-	/* A JIT has hundreds of these, and all are asked for at once. */
+	/* A JIT has hundreds of these mappings, and the caller asks for one after the other. */
 	if (r->anonymous_of != p->mappings_id) {
 		r->anonymous = anonymous_runtime(r, p);
 		r->anonymous_of = p->mappings_id;
@@ -331,7 +332,7 @@ static u64 key_of(u32 pid, u32 runtime)
 	return (u64)pid << 4 | runtime;
 }
 
-/* Memory in one piece, with code that a JIT has written in some of it. */
+/* Adjacent mappings, and whether a JIT has written code into one of them. */
 struct reserved {
 	struct runtime_process *process;
 	u64 start, end;
@@ -349,7 +350,9 @@ static void reserved_end(struct reserved *v)
 	v->code = false;
 }
 
-/* Files in between are the JIT's, too: V8 maps its builtins a second time, near its code. */
+/*
+ * Executable files between them belong to the JIT, too: V8 maps its builtins again near its code.
+ */
 static int reserved_add(void *arg, const struct proc_mapping *m)
 {
 	struct reserved *v = arg;
@@ -374,7 +377,7 @@ static void find_reserved(u32 pid, struct runtime_process *ret)
 
 static void tell_bpf(struct runtimes *r, struct attached *a, const struct runtime_key *key)
 {
-	a->in_map = update(r->options.processes_fd, key, &a->process) == 0;
+	a->in_map = update_bpf_map(r->options.processes_fd, key, &a->process) == 0;
 	if (a->in_map) {
 		map_del(&r->waiting, key_of(key->pid, key->runtime), NULL);
 		return;
@@ -437,7 +440,7 @@ static struct attached *attached_get(const struct runtimes *r, u32 pid, u32 runt
 	return v ? (struct attached *)*v : NULL;
 }
 
-static void detach(struct runtimes *r, u32 pid, u32 runtime)
+static void detach_process(struct runtimes *r, u32 pid, u32 runtime)
 {
 	struct runtime_key key = {pid, runtime};
 	u64 v;
@@ -449,18 +452,18 @@ static void detach(struct runtimes *r, u32 pid, u32 runtime)
 	free((struct attached *)v);
 }
 
-static void attach(struct runtimes *r, const struct procman_process *p,
-		   const struct procman_mapping *m, const struct known_binary *k)
+static void attach_process(struct runtimes *r, const struct procman_process *p,
+			   const struct procman_mapping *m, const struct known_binary *k)
 {
 	struct attached *a = attached_get(r, p->pid, k->runtime);
 
 	if (a && (a->start_stack != p->start_stack || a->file_id != m->binary->file_id)) {
-		detach(r, p->pid, k->runtime);
+		detach_process(r, p->pid, k->runtime);
 		a = NULL;
 	}
 	if (a && a->done && !a->in_map)
 		tell_bpf(r, a, &(struct runtime_key){p->pid, k->runtime});
-	/* A JIT's memory becomes known, or more of it, when some of it is mapped. */
+	/* The memory that a JIT has reserved is looked up again when mappings change. */
 	if (a && a->done &&
 	    (!runtimes[k->runtime]->marks_anonymous || a->mappings_id == p->mappings_id))
 		return;
@@ -480,7 +483,7 @@ static void attach(struct runtimes *r, const struct procman_process *p,
 
 void runtimes_update_process(struct runtimes *r, const struct procman_process *p)
 {
-	u32 seen = 0; /* runtimes that were met: the first mapping of each is its text */
+	u32 seen = 0; /* a bit per runtime: the first mapping of each is its text */
 
 	for (u32 i = 0; RUNTIME_N > 1 && i < p->n; i++) {
 		const struct known_binary *k;
@@ -492,7 +495,7 @@ void runtimes_update_process(struct runtimes *r, const struct procman_process *p
 			continue;
 		seen |= 1u << k->claimed;
 		if (k->runtime)
-			attach(r, p, &p->mappings[i], k);
+			attach_process(r, p, &p->mappings[i], k);
 		else if (k->learning)
 			map_put(&r->waiting, key_of(p->pid, k->claimed), 1);
 		else
@@ -596,7 +599,7 @@ void runtimes_end_process(struct runtimes *r, const struct procman_process *p)
 void runtimes_remove_process(struct runtimes *r, const struct procman_process *p)
 {
 	for (u32 i = 1; i < RUNTIME_N; i++) {
-		detach(r, p->pid, i);
+		detach_process(r, p->pid, i);
 		map_del(&r->waiting, key_of(p->pid, i), NULL);
 	}
 }
@@ -607,12 +610,12 @@ void runtimes_remove_binary(struct runtimes *r, const struct procman_binary *b)
 
 	if (!map_get(&r->binaries, b->file_id))
 		return;
-	/* No process maps it any more; what is left of one that did is not asked again. */
+	/* Attachments of processes that mapped it are stale. */
 	map_foreach (&r->attached, slot) {
 		struct attached *a = (struct attached *)slot->value;
 
 		if (a->file_id == b->file_id)
-			detach(r, a->pid, (u32)slot->key & 15);
+			detach_process(r, a->pid, (u32)slot->key & 15);
 	}
 	if (!map_del(&r->binaries, b->file_id, &v))
 		return;
@@ -636,8 +639,8 @@ static int add_note(struct runtime_names *n, const char *text)
 	return 0;
 }
 
-static int ask(struct runtimes *r, const struct procman_process *p, u64 word, u64 where,
-	       struct runtime_names *ret)
+static int read_names(struct runtimes *r, const struct procman_process *p, u64 word, u64 where,
+		      struct runtime_names *ret)
 {
 	u32 runtime = (u32)(word >> FRAME_RUNTIME_SHIFT) & 63;
 	u64 *stale = &r->stats.stale[runtime < RUNTIME_N ? runtime : RUNTIME_NONE];
@@ -663,9 +666,9 @@ static int ask(struct runtimes *r, const struct procman_process *p, u64 word, u6
 	return 0;
 }
 
-/* Keeps an answer under its hash. */
-static int keep(struct runtime_answers *a, u64 h, u32 runtime, const struct runtime_names *names_of,
-		u32 *ret_id)
+/* Stores an answer under its hash. */
+static int keep_answer(struct runtime_answers *a, u64 h, u32 runtime,
+		       const struct runtime_names *names_of, u32 *ret_id)
 {
 	u32 first = (u32)a->frames.n, n = MIN(names_of->n, (u32)RUNTIME_MAX_INLINED);
 	int e = 0;
@@ -695,7 +698,7 @@ static int shared_note(struct runtimes *r, u32 runtime, const char *text, u32 *r
 		return 0;
 	}
 	add_note(&answer, text);
-	return keep(&r->answers, h, runtime, &answer, ret_id);
+	return keep_answer(&r->answers, h, runtime, &answer, ret_id);
 }
 
 /* No room for more names until the answers are taken. */
@@ -741,9 +744,9 @@ int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word,
 		return 0;
 	}
 	if (e == 0)
-		e = ask(r, p, word, where, &answer);
+		e = read_names(r, p, word, where, &answer);
 	if (e == 0)
-		e = keep(&r->answers, h, runtime, &answer, ret_id);
+		e = keep_answer(&r->answers, h, runtime, &answer, ret_id);
 	return e < 0 ? add_unnamed(r, runtime, ret_id) : 0;
 }
 
@@ -812,7 +815,7 @@ void runtime_answers_deinit(struct runtime_answers *a)
 	map_deinit(&a->index);
 }
 
-/* A line of what is missing, behind the runtime's name. */
+/* Puts the runtime's name in front of each line about what is missing. */
 struct missing_lines {
 	const char *name;
 	void (*line)(void *arg, const char *text);
@@ -873,7 +876,7 @@ void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 		       void (*line)(void *arg, const char *text), void *arg)
 {
 	char text[512], what[320];
-	u32 seen = 0; /* runtimes: a binary may be mapped in pieces */
+	u32 seen = 0; /* a bit per runtime: a binary may be mapped in pieces */
 
 	runtimes_update_process(r, p);
 	while (runtimes_take(r, true))

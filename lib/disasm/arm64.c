@@ -12,12 +12,12 @@
 #define R_LR 30
 #define R_SP 31 /* in a base or destination field that means sp */
 
-static s64 sign(u32 value, u32 bits)
+static s64 sign_extend(u32 value, u32 bits)
 {
 	return (s64)((u64)value << (64 - bits)) >> (64 - bits);
 }
 
-static bool special(u32 r, enum disasm_reg *ret)
+static bool is_special_reg(u32 r, enum disasm_reg *ret)
 {
 	if (r != R_FP && r != R_LR)
 		return false;
@@ -26,20 +26,20 @@ static bool special(u32 r, enum disasm_reg *ret)
 }
 
 /* A register that may be x29 or x30 (31 is xzr) gets a value from elsewhere. */
-static void clobber(struct disasm_insn *i, u32 r)
+static void clobber_reg(struct disasm_insn *i, u32 r)
 {
 	enum disasm_reg reg;
 
-	if (special(r, &reg))
+	if (is_special_reg(r, &reg))
 		disasm_add(i, DISASM_UNKNOWN, reg, DISASM_SP, 0);
 }
 
 /* One register of a load or store at base + off. */
-static void transfer(struct disasm_insn *i, bool load, u32 r, u32 base, s64 off)
+static void add_transfer(struct disasm_insn *i, bool load, u32 r, u32 base, s64 off)
 {
 	enum disasm_reg reg;
 
-	if (!special(r, &reg))
+	if (!is_special_reg(r, &reg))
 		return;
 	if (base == R_SP || base == R_FP)
 		disasm_add(i, load ? DISASM_LOAD : DISASM_STORE, reg,
@@ -52,41 +52,41 @@ static void write_back(struct disasm_insn *i, u32 base, s64 by)
 {
 	enum disasm_reg reg = DISASM_SP;
 
-	if (base == R_SP || special(base, &reg))
+	if (base == R_SP || is_special_reg(base, &reg))
 		disasm_add(i, base == R_LR ? DISASM_UNKNOWN : DISASM_SET, reg, reg, by);
 }
 
 /* enum of bits 24:23 of pairs and 11:10 of single registers */
 enum mode { MODE_POST = 1, MODE_OFFSET = 2, MODE_PRE = 3 };
 
-static void pair(struct disasm_insn *i, u32 w)
+static void decode_pair(struct disasm_insn *i, u32 w)
 {
 	bool load = w >> 22 & 1, simd = w >> 26 & 1, x = w >> 31;
 	u32 mode = w >> 23 & 3, base = w >> 5 & 31, r1 = w & 31, r2 = w >> 10 & 31;
 	u32 scale = simd ? 2 + (w >> 30) : 2 + (w >> 31);
-	s64 off = sign(w >> 15 & 0x7f, 7) * (1 << scale), at = mode == MODE_OFFSET ? off : 0;
+	s64 off = sign_extend(w >> 15 & 0x7f, 7) * (1 << scale), at = mode == MODE_OFFSET ? off : 0;
 	/* x29 loaded over a base of x29: what follows uses the old one. */
 	bool over = load && base == R_FP && (r1 == R_FP || r2 == R_FP);
 
 	if (mode == MODE_PRE)
 		write_back(i, base, off);
 	if (!simd && x && !over) {
-		transfer(i, load, r1, base, at);
-		transfer(i, load, r2, base, at + 8);
+		add_transfer(i, load, r1, base, at);
+		add_transfer(i, load, r2, base, at + 8);
 	} else if (!simd && load) {
-		clobber(i, r1);
-		clobber(i, r2);
+		clobber_reg(i, r1);
+		clobber_reg(i, r2);
 	}
 	if (mode == MODE_POST)
 		write_back(i, base, off);
 }
 
-static void single(struct disasm_insn *i, u32 w)
+static void decode_single(struct disasm_insn *i, u32 w)
 {
 	u32 size = w >> 30, opc = w >> 22 & 3, base = w >> 5 & 31, r = w & 31, mode = w >> 10 & 3;
 	bool simd = w >> 26 & 1, scaled = w >> 24 & 1, load = opc != 0,
 	     plain = size == 3 && opc < 2;
-	s64 off = sign(w >> 12 & 0x1ff, 9), at = 0;
+	s64 off = sign_extend(w >> 12 & 0x1ff, 9), at = 0;
 
 	if (scaled) {
 		mode = 0;
@@ -94,7 +94,7 @@ static void single(struct disasm_insn *i, u32 w)
 	} else if (w >> 21 & 1) {
 		/* Register offset and atomics: a known slot is never reached so. */
 		if (!simd)
-			clobber(i, r);
+			clobber_reg(i, r);
 		return;
 	} else if (mode == 0 || mode == 2) {
 		mode = 0;
@@ -103,9 +103,9 @@ static void single(struct disasm_insn *i, u32 w)
 	if (mode == MODE_PRE)
 		write_back(i, base, off);
 	if (!simd && plain)
-		transfer(i, load, r, base, at);
+		add_transfer(i, load, r, base, at);
 	else if (!simd && load && !(size == 3 && opc == 2)) /* not a prefetch */
-		clobber(i, r);
+		clobber_reg(i, r);
 	if (mode == MODE_POST)
 		write_back(i, base, off);
 }
@@ -113,15 +113,15 @@ static void single(struct disasm_insn *i, u32 w)
 static void load_store(struct disasm_insn *i, u32 w)
 {
 	if ((w & 0x3a000000) == 0x28000000)
-		pair(i, w);
+		decode_pair(i, w);
 	else if ((w & 0x3a000000) == 0x38000000)
-		single(i, w);
+		decode_single(i, w);
 	else if ((w & 0x3b000000) == 0x18000000 && !(w >> 26 & 1))
-		clobber(i, w & 31); /* literal */
+		clobber_reg(i, w & 31); /* literal */
 	else if ((w & 0x3f000000) == 0x08000000) {
-		clobber(i, w & 31); /* exclusive, ordered, compare and swap */
-		clobber(i, w >> 10 & 31);
-		clobber(i, w >> 16 & 31);
+		clobber_reg(i, w & 31); /* exclusive, ordered, compare and swap */
+		clobber_reg(i, w >> 10 & 31);
+		clobber_reg(i, w >> 16 & 31);
 	}
 }
 
@@ -132,7 +132,7 @@ static void add_immediate(struct disasm_insn *i, u32 w)
 	bool flags = w >> 29 & 1;
 	enum disasm_reg reg = DISASM_SP;
 
-	if ((to == R_SP && flags) || (to != R_SP && !special(to, &reg)))
+	if ((to == R_SP && flags) || (to != R_SP && !is_special_reg(to, &reg)))
 		return;
 	if (w >> 30 & 1)
 		off = -off;
@@ -142,7 +142,7 @@ static void add_immediate(struct disasm_insn *i, u32 w)
 		disasm_add(i, DISASM_UNKNOWN, reg, DISASM_SP, 0);
 }
 
-static void data(struct disasm_insn *i, u32 w)
+static void decode_data(struct disasm_insn *i, u32 w)
 {
 	bool immediate = (w >> 26 & 7) == 4;
 
@@ -160,20 +160,20 @@ static void data(struct disasm_insn *i, u32 w)
 		i->add_reg = w & 31;
 	if (!immediate && (w & 0x3fe00000) == 0x3a400000)
 		return; /* conditional compare: the low bits are flags */
-	clobber(i, w & 31);
+	clobber_reg(i, w & 31);
 }
 
-static void branch(struct disasm_insn *i, u32 w, u64 svma)
+static void decode_branch(struct disasm_insn *i, u32 w, u64 svma)
 {
 	if ((w & 0x7c000000) == 0x14000000) {
 		i->flow = w >> 31 ? DISASM_CALL : DISASM_JUMP;
-		i->target = svma + (u64)(sign(w & 0x3ffffff, 26) * 4);
+		i->target = svma + (u64)(sign_extend(w & 0x3ffffff, 26) * 4);
 	} else if ((w & 0xff000000) == 0x54000000 || (w & 0x7e000000) == 0x34000000) {
 		i->flow = DISASM_BRANCH;
-		i->target = svma + (u64)(sign(w >> 5 & 0x7ffff, 19) * 4);
+		i->target = svma + (u64)(sign_extend(w >> 5 & 0x7ffff, 19) * 4);
 	} else if ((w & 0x7e000000) == 0x36000000) {
 		i->flow = DISASM_BRANCH;
-		i->target = svma + (u64)(sign(w >> 5 & 0x3fff, 14) * 4);
+		i->target = svma + (u64)(sign_extend(w >> 5 & 0x3fff, 14) * 4);
 	} else if ((w & 0xfe000000) == 0xd6000000) {
 		u32 opc = w >> 21 & 0xf;
 
@@ -191,7 +191,7 @@ static void branch(struct disasm_insn *i, u32 w, u64 svma)
 		/* bti c, j and jc; paciasp and pacibsp stand for bti c */
 		i->endbr = (w & 0xffffff3f) == 0xd503241f || w == 0xd503233f || w == 0xd503237f;
 	} else if ((w & 0xfff00000) == 0xd5300000) {
-		clobber(i, w & 31); /* mrs */
+		clobber_reg(i, w & 31); /* mrs */
 	}
 }
 
@@ -207,11 +207,11 @@ bool disasm_arm64_one(struct buf code, u64 svma, struct disasm_insn *ret)
 	case 0x9:
 	case 0x5:
 	case 0xd:
-		data(ret, w);
+		decode_data(ret, w);
 		return true;
 	case 0xa:
 	case 0xb:
-		branch(ret, w, svma);
+		decode_branch(ret, w, svma);
 		return true;
 	case 0x4:
 	case 0x6:
@@ -224,9 +224,9 @@ bool disasm_arm64_one(struct buf code, u64 svma, struct disasm_insn *ret)
 		/* Scalar floating point that writes a general register: fmov and conversions. */
 		if ((w & 0x7f20fc00) == 0x1e200000 && ((w >> 16 & 7) < 2 || (w >> 16 & 7) > 3) &&
 		    (w >> 16 & 7) != 7)
-			clobber(ret, w & 31);
+			clobber_reg(ret, w & 31);
 		if ((w & 0xbfe0ec00) == 0x0e002c00) /* smov, umov */
-			clobber(ret, w & 31);
+			clobber_reg(ret, w & 31);
 		return true;
 	case 0x2:
 		return true; /* SVE */

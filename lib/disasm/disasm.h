@@ -6,8 +6,7 @@
  * x86-64 goes through Capstone. arm64 is decoded here: its instructions have one width and the few
  * forms that matter are one mask and one value each, which is exact and 50 times as fast.
  *
- * What an instruction does to sp, fp or lr that the effects cannot say is said as UNKNOWN, never
- * left out.
+ * An effect on sp, fp or lr that cannot be expressed is UNKNOWN; none is left out.
  */
 #pragma once
 
@@ -42,7 +41,7 @@ enum disasm_flow {
 	DISASM_BRANCH, /* target, or the next */
 	DISASM_INDIRECT,
 	DISASM_RETURN,
-	DISASM_TRAP, /* and whatever else does not go on */
+	DISASM_TRAP, /* and anything else behind which nothing runs */
 };
 
 struct disasm_insn {
@@ -66,23 +65,24 @@ void disasm_destroy(struct disasm *d);
 DEFINE_CLEANUP(disasm, struct disasm *, disasm_destroy)
 #define _cleanup_disasm_ _cleanup_(disasm)
 
-/* The instruction at the start of `code`, which lies at svma. False when it is none. */
+/* Decodes the instruction at the start of `code`, which is at svma. False: it is none. */
 bool disasm_one(struct disasm *d, struct buf code, u64 svma, struct disasm_insn *ret);
 /*
- * The length of the padding instruction at the start of `code`, if its bytes are those that
- * compilers and linkers use; 0: disasm_one() knows, at a hundred times the cost.
+ * The length in bytes of the padding instruction at the start of `code`, if it is one that
+ * compilers and linkers use. 0: ask disasm_one(), which takes a hundred times as long.
  */
 u32 disasm_padding(const struct disasm *d, struct buf code);
 
 /*
- * The same as text: for a reader, and for nothing else. What is no instruction is said as data, so
- * that a stretch of code always ends.
+ * Instructions as text, for people only. Bytes that are no instruction are printed as data, so that
+ * every stretch of code has an end.
  */
 struct disasm_text;
 
+/* Fails as disasm_create() does. */
 int disasm_text_create(u16 e_machine, struct disasm_text **ret);
 void disasm_text_destroy(struct disasm_text *t);
 DEFINE_CLEANUP(disasm_text, struct disasm_text *, disasm_text_destroy)
 #define _cleanup_disasm_text_ _cleanup_(disasm_text)
-/* "mov rax, rbx" into `text`, cut to n bytes; its length in the code, 0 at the end. */
+/* Writes "mov rax, rbx" into `text`, cut to n bytes. Returns the bytes of code; 0: `code` is empty. */
 u32 disasm_text_one(struct disasm_text *t, struct buf code, u64 svma, char *text, size_t n);

@@ -15,7 +15,7 @@ struct exec_value exec_constant(u64 k)
 	return (struct exec_value){.known = true, .constant = k};
 }
 
-static struct exec_value unknown(void)
+static struct exec_value unknown_value(void)
 {
 	return (struct exec_value){};
 }
@@ -47,7 +47,7 @@ struct exec_value exec_symbol(struct exec *x, enum exec_symbol_kind kind, u8 siz
 		if (kind != EXEC_RESULT && same_symbol(&x->symbols[i], &s))
 			break;
 	if (i == EXEC_MAX_SYMBOLS)
-		return unknown();
+		return unknown_value();
 	if (i == x->n_symbols)
 		memcpy(&x->symbols[x->n_symbols++], &s, sizeof(s));
 	return (struct exec_value){.known = true, .n = 1, .terms = {{i, 1}}};
@@ -58,7 +58,7 @@ struct exec_value exec_scale(const struct exec_value *a, s64 factor)
 	struct exec_value v = *a;
 
 	if (!v.known)
-		return unknown();
+		return unknown_value();
 	if (!factor)
 		return exec_constant(0);
 	v.constant *= (u64)factor;
@@ -72,7 +72,7 @@ struct exec_value exec_add(const struct exec_value *a, const struct exec_value *
 	struct exec_value v = *a;
 
 	if (!a->known || !b->known)
-		return unknown();
+		return unknown_value();
 	v.constant += b->constant;
 	for (u8 i = 0; i < b->n; i++) {
 		u8 k = 0;
@@ -80,7 +80,7 @@ struct exec_value exec_add(const struct exec_value *a, const struct exec_value *
 		while (k < v.n && v.terms[k].symbol != b->terms[i].symbol)
 			k++;
 		if (k == EXEC_MAX_TERMS)
-			return unknown();
+			return unknown_value();
 		if (k == v.n)
 			v.terms[v.n++] = (struct exec_term){.symbol = b->terms[i].symbol};
 		v.terms[k].factor += b->terms[i].factor;
@@ -98,7 +98,7 @@ struct exec_value exec_load(struct exec *x, const struct exec_program *p,
 	u64 word;
 
 	if (!at->known)
-		return unknown();
+		return unknown_value();
 	if (!at->n && size == 8 && p->constant && p->constant(p->arg, at->constant, &word))
 		return exec_constant(word);
 	return exec_symbol(x, EXEC_LOAD, size, at);
@@ -156,7 +156,7 @@ struct run {
 	bool stop;
 };
 
-static void later(struct run *r, const struct exec *x, u64 svma, u32 n_insns)
+static void queue_path(struct run *r, const struct exec *x, u64 svma, u32 n_insns)
 {
 	if (r->n_begun == EXEC_MAX_PATHS)
 		return;
@@ -165,15 +165,15 @@ static void later(struct run *r, const struct exec *x, u64 svma, u32 n_insns)
 	memcpy(&r->paths[r->n++].state, x, sizeof(*x));
 }
 
-static void tell(struct run *r, const struct exec *x, enum exec_event event,
-		 const struct exec_value *value)
+static void tell_event(struct run *r, const struct exec *x, enum exec_event event,
+		       const struct exec_value *value)
 {
 	if (r->p->event(r->p->arg, x, event, value))
 		r->stop = true;
 }
 
 /* One instruction; false at the end of the path. */
-static bool one(struct run *r, struct path *at)
+static bool run_one(struct run *r, struct path *at)
 {
 	struct exec_insn insn = {};
 	struct exec *x = &at->state;
@@ -189,24 +189,24 @@ static bool one(struct run *r, struct path *at)
 	case EXEC_NEXT:
 		return true;
 	case EXEC_BRANCH:
-		later(r, x, insn.target, at->n_insns);
+		queue_path(r, x, insn.target, at->n_insns);
 		return true;
 	case EXEC_JUMP:
-		tell(r, x, EXEC_CALLS, &x->regs[r->machine->first_arg]);
+		tell_event(r, x, EXEC_CALLS, &x->regs[r->machine->first_arg]);
 		at->svma = insn.target;
 		return insn.target != ~0ULL;
 	case EXEC_CALL: {
 		struct exec_value arg = x->regs[r->machine->first_arg];
 
-		tell(r, x, EXEC_CALLS, &arg);
+		tell_event(r, x, EXEC_CALLS, &arg);
 		for (u32 i = 0; i < EXEC_N_REGS; i++)
 			if (r->machine->clobbered >> i & 1)
-				x->regs[i] = unknown();
+				x->regs[i] = unknown_value();
 		x->regs[r->machine->result] = exec_symbol(x, EXEC_RESULT, 8, &arg);
 		return true;
 	}
 	case EXEC_RETURN:
-		tell(r, x, EXEC_RETURNS, &x->regs[r->machine->result]);
+		tell_event(r, x, EXEC_RETURNS, &x->regs[r->machine->result]);
 		return false;
 	default:
 		return false;
@@ -237,10 +237,10 @@ int exec_run(const struct exec_program *p, u16 e_machine, u64 svma)
 		r.machine = x86;
 	}
 	x.regs[r.machine->first_arg] = exec_symbol(&x, EXEC_ARG, 0, NULL);
-	later(&r, &x, svma, 0);
+	queue_path(&r, &x, svma, 0);
 	while (r.n && !r.stop) {
 		memcpy(&at, &r.paths[--r.n], sizeof(at));
-		while (!r.stop && one(&r, &at))
+		while (!r.stop && run_one(&r, &at))
 			;
 	}
 	free(r.paths);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a short function computes, found by executing its code on symbols instead of numbers: which
- * address it passes on, which word relative to the thread pointer it returns.
+ * Executes the code of a short function on symbols instead of numbers, to find what it computes:
+ * which address it passes on, which word relative to the thread pointer it returns.
  *
- * A value is a sum: constant + factor × symbol + …; a symbol is an argument, the thread pointer,
- * what some address holds, or what a call has returned. Anything else is unknown, and what is
- * computed from it as well; nothing is ever guessed. Memory that the code itself writes is not
- * followed.
+ * A value is a sum: constant + factor × symbol + …. A symbol is an argument, the thread pointer,
+ * the content of an address, or the result of a call. Any other value is unknown, as is everything
+ * computed from it; nothing is guessed. Memory that the code itself writes is not followed.
  *
- * Both ways of a branch are taken, as the code is reached, up to EXEC_MAX_PATHS of them.
+ * Both sides of a branch are taken, up to EXEC_MAX_PATHS paths in all.
  */
 #pragma once
 
@@ -53,29 +52,29 @@ struct exec {
 };
 
 enum exec_event {
-	EXEC_CALLS,   /* or jumps: the first argument */
-	EXEC_RETURNS, /* the value */
+	EXEC_CALLS,   /* a call, or a jump out: `value` is the first argument */
+	EXEC_RETURNS, /* `value` is the result */
 };
 
 struct exec_program {
-	/* Code at svma, up to `n` bytes; borrowed until the next call. */
+	/* Gives the code at svma, up to n bytes; borrowed until the next call. False: none. */
 	bool (*code)(void *arg, u64 svma, size_t n, struct buf *ret);
-	/* A word of memory that never changes, such as the GOT's; false: not known. */
+	/* Gives a word of memory that never changes, such as the GOT's. False: not known. */
 	bool (*constant)(void *arg, u64 svma, u64 *ret);
-	/* True: enough is known, stop. */
+	/* Takes an event. True: enough is known, stop. */
 	bool (*event)(void *arg, const struct exec *x, enum exec_event event,
 		      const struct exec_value *value);
 	void *arg;
 };
 
-/* Runs the function at svma. 0, or -ENOTSUP for a machine that is not understood, -ENOMEM. */
+/* Runs the function at svma. -ENOTSUP: the machine is not understood; -ENOMEM. */
 int exec_run(const struct exec_program *p, u16 e_machine, u64 svma);
 
-/* The address that `value` was loaded from (`size` bytes), when it is nothing but that. */
+/* Is `value` just `size` bytes loaded from an address? */
 bool exec_is_load(const struct exec *x, const struct exec_value *value, u8 size,
 		  struct exec_value *ret_at);
-/* constant, and no symbol. */
+/* Is `value` a constant, without any symbol? */
 bool exec_is_constant(const struct exec_value *value, u64 *ret);
-/* The factor of the first symbol of a kind, 0 when there is none. */
+/* The factor of the first symbol of a kind; 0: there is none. */
 s64 exec_factor(const struct exec *x, const struct exec_value *value, enum exec_symbol_kind kind,
 		u32 *ret_symbol);

@@ -14,13 +14,13 @@ struct exec_insn {
 
 struct exec_machine {
 	u8 first_arg, result; /* registers */
-	u32 clobbered;	      /* by calls: a bit each */
+	u32 clobbered;	      /* by calls: a bit per register */
 	void *decoder;
 };
 
 int exec_x86_create(struct exec_machine **ret);
 void exec_x86_destroy(struct exec_machine *m);
-/* Changes the state as the instruction does; false when it is none. */
+/* Changes *x as the instruction at the start of `code` does. False: it is no instruction. */
 bool exec_x86_one(const struct exec_machine *m, const struct exec_program *p, struct exec *x,
 		  struct buf code, u64 svma, struct exec_insn *ret);
 

@@ -10,7 +10,7 @@
 
 #define ZR 31
 
-static s64 sign(u32 value, u32 bits)
+static s64 sign_extend(u32 value, u32 bits)
 {
 	return (s64)((u64)value << (64 - bits)) >> (64 - bits);
 }
@@ -27,13 +27,13 @@ static void write_reg(struct exec *x, u32 r, struct exec_value v)
 }
 
 /* adr, adrp, add and sub of an immediate, mov of one, and shifts as bit fields */
-static bool immediate(struct exec *x, u32 w, u64 svma)
+static bool exec_immediate(struct exec *x, u32 w, u64 svma)
 {
 	u32 rd = w & 31, rn = w >> 5 & 31;
 	struct exec_value v, by;
 
 	if ((w & 0x1f000000) == 0x10000000) {
-		s64 off = sign((w >> 5 & 0x7ffff) << 2 | (w >> 29 & 3), 21);
+		s64 off = sign_extend((w >> 5 & 0x7ffff) << 2 | (w >> 29 & 3), 21);
 
 		v = w >> 31 ? exec_constant((svma & ~0xfffULL) + ((u64)off << 12))
 			    : exec_constant(svma + (u64)off);
@@ -78,7 +78,7 @@ static bool immediate(struct exec *x, u32 w, u64 svma)
 }
 
 /* add, sub and orr of registers, and multiplications */
-static bool registers(struct exec *x, u32 w)
+static bool exec_registers(struct exec *x, u32 w)
 {
 	u32 rd = w & 31, rn = w >> 5 & 31, rm = w >> 16 & 31;
 	struct exec_value a, b, v = {};
@@ -115,15 +115,15 @@ static bool registers(struct exec *x, u32 w)
 	return false;
 }
 
-static void load(struct exec *x, const struct exec_program *p, u32 rt, struct exec_value at,
-		 u32 size)
+static void load_value(struct exec *x, const struct exec_program *p, u32 rt, struct exec_value at,
+		       u32 size)
 {
 	write_reg(x, rt,
 		  size >= 2 ? exec_load(x, p, &at, (u8)(1u << size)) : (struct exec_value){});
 }
 
 /* Loads and stores of general registers; those of others change none of them. */
-static bool memory(struct exec *x, const struct exec_program *p, u32 w)
+static bool exec_memory(struct exec *x, const struct exec_program *p, u32 w)
 {
 	u32 rt = w & 31, rn = w >> 5 & 31, size = w >> 30;
 	struct exec_value base = rn == ZR ? (struct exec_value){} : read_reg(x, rn), off, at;
@@ -135,33 +135,33 @@ static bool memory(struct exec *x, const struct exec_program *p, u32 w)
 	} else if ((w & 0x3a000000) == 0x28000000) { /* pairs */
 		u32 bytes = w >> 31 ? 8 : 4, mode = w >> 23 & 3;
 
-		off = exec_constant((u64)(sign(w >> 15 & 0x7f, 7) * bytes));
+		off = exec_constant((u64)(sign_extend(w >> 15 & 0x7f, 7) * bytes));
 		at = mode == 1 ? base : exec_add(&base, &off);
 		if (!(w >> 26 & 1) && w >> 22 & 1) {
-			load(x, p, rt, at, bytes == 8 ? 3 : 2);
+			load_value(x, p, rt, at, bytes == 8 ? 3 : 2);
 			off = exec_constant(bytes);
 			at = exec_add(&at, &off);
-			load(x, p, w >> 10 & 31, at, bytes == 8 ? 3 : 2);
+			load_value(x, p, w >> 10 & 31, at, bytes == 8 ? 3 : 2);
 		}
 		if (mode != 2 && rn != ZR)
 			x->regs[rn].known = false;
 	} else if ((w & 0x3b000000) == 0x39000000) { /* unsigned offset */
 		off = exec_constant((u64)(w >> 10 & 0xfff) << size);
 		if ((w >> 22 & 3) == 1)
-			load(x, p, rt, exec_add(&base, &off), size);
+			load_value(x, p, rt, exec_add(&base, &off), size);
 		else if (w >> 22 & 3)
 			write_reg(x, rt, (struct exec_value){});
 	} else if ((w & 0x3b200c00) == 0x38200800) { /* register offset */
 		off = read_reg(x, w >> 16 & 31);
 		off = exec_scale(&off, w >> 12 & 1 ? 1 << size : 1);
 		if ((w >> 22 & 3) == 1)
-			load(x, p, rt, exec_add(&base, &off), size);
+			load_value(x, p, rt, exec_add(&base, &off), size);
 		else if (w >> 22 & 3)
 			write_reg(x, rt, (struct exec_value){});
 	} else if ((w & 0x3b200c00) == 0x38000000) { /* unscaled */
-		off = exec_constant((u64)sign(w >> 12 & 0x1ff, 9));
+		off = exec_constant((u64)sign_extend(w >> 12 & 0x1ff, 9));
 		if ((w >> 22 & 3) == 1)
-			load(x, p, rt, exec_add(&base, &off), size);
+			load_value(x, p, rt, exec_add(&base, &off), size);
 		else if (w >> 22 & 3)
 			write_reg(x, rt, (struct exec_value){});
 	} else { /* with write-back, atomic … */
@@ -172,18 +172,18 @@ static bool memory(struct exec *x, const struct exec_program *p, u32 w)
 	return true;
 }
 
-static bool control(u32 w, u64 svma, struct exec_insn *i)
+static bool exec_control(u32 w, u64 svma, struct exec_insn *i)
 {
 	i->target = ~0ULL;
 	if ((w & 0x7c000000) == 0x14000000) { /* b, bl */
 		i->flow = w >> 31 ? EXEC_CALL : EXEC_JUMP;
-		i->target = svma + (u64)(sign(w & 0x3ffffff, 26) * 4);
+		i->target = svma + (u64)(sign_extend(w & 0x3ffffff, 26) * 4);
 	} else if ((w & 0xff000010) == 0x54000000 || (w & 0x7e000000) == 0x34000000) {
 		i->flow = EXEC_BRANCH;
-		i->target = svma + (u64)(sign(w >> 5 & 0x7ffff, 19) * 4);
+		i->target = svma + (u64)(sign_extend(w >> 5 & 0x7ffff, 19) * 4);
 	} else if ((w & 0x7e000000) == 0x36000000) { /* tbz, tbnz */
 		i->flow = EXEC_BRANCH;
-		i->target = svma + (u64)(sign(w >> 5 & 0x3fff, 14) * 4);
+		i->target = svma + (u64)(sign_extend(w >> 5 & 0x3fff, 14) * 4);
 	} else if ((w & 0xfffff800) == 0xd61f0000) {
 		i->flow = EXEC_JUMP;
 	} else if ((w & 0xfffff800) == 0xd63f0000) {
@@ -206,14 +206,14 @@ bool exec_arm64_one(const struct exec_program *p, struct exec *x, struct buf cod
 	if (!buf_u32(&code, &w))
 		return false;
 	ret->length = 4;
-	if (control(w, svma, ret))
+	if (exec_control(w, svma, ret))
 		return true;
 	ret->flow = EXEC_NEXT;
 	if ((w & 0xffffffe0) == 0xd53bd040) /* mrs of tpidr_el0 */
 		write_reg(x, w & 31, exec_symbol(x, EXEC_THREAD, 0, NULL));
 	else if ((w & 0xfffff01f) == 0xd503201f || (w & 0xffc00000) == 0xd5000000)
 		; /* hints, barriers, writes of system registers */
-	else if (!immediate(x, w, svma) && !registers(x, w) && !memory(x, p, w))
+	else if (!exec_immediate(x, w, svma) && !exec_registers(x, w) && !exec_memory(x, p, w))
 		write_reg(x, w & 31, (struct exec_value){});
 	return true;
 }

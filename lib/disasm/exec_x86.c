@@ -139,7 +139,7 @@ static void write_reg(struct exec *x, const cs_x86_op *op, struct exec_value v)
 }
 
 /* Registers of 8 and 16 bits, and what no case deals with: whatever it writes is unknown now. */
-static void clobber(struct decoder *d, struct exec *x)
+static void clobber_results(struct decoder *d, struct exec *x)
 {
 	cs_regs read, written;
 	u8 n_read, n_written;
@@ -161,8 +161,8 @@ static void clobber(struct decoder *d, struct exec *x)
 	}
 }
 
-static struct exec_value sum(struct exec *x, const struct exec_program *p, const cs_insn *c,
-			     s64 sign)
+static struct exec_value sum_operands(struct exec *x, const struct exec_program *p,
+				      const cs_insn *c, s64 sign)
 {
 	const cs_x86 *d = &c->detail->x86;
 	struct exec_value a = read_operand(x, p, c, &d->operands[0]);
@@ -172,7 +172,7 @@ static struct exec_value sum(struct exec *x, const struct exec_program *p, const
 	return exec_add(&a, &b);
 }
 
-static bool compute(struct decoder *dec, struct exec *x, const struct exec_program *p)
+static bool exec_compute(struct decoder *dec, struct exec *x, const struct exec_program *p)
 {
 	const cs_insn *c = dec->insn;
 	const cs_x86 *d = &c->detail->x86;
@@ -193,10 +193,10 @@ static bool compute(struct decoder *dec, struct exec *x, const struct exec_progr
 		write_reg(x, to, address_of(x, c, &from->mem));
 		return true;
 	case X86_INS_ADD:
-		write_reg(x, to, sum(x, p, c, 1));
+		write_reg(x, to, sum_operands(x, p, c, 1));
 		return true;
 	case X86_INS_SUB:
-		write_reg(x, to, sum(x, p, c, -1));
+		write_reg(x, to, sum_operands(x, p, c, -1));
 		return true;
 	case X86_INS_XOR:
 		if (to->type == X86_OP_REG && from->type == X86_OP_REG && to->reg == from->reg)
@@ -274,7 +274,7 @@ bool exec_x86_one(const struct exec_machine *m, const struct exec_program *p, st
 		return ret->target != ~0ULL;
 	}
 	ret->flow = EXEC_NEXT;
-	if (!compute(d, x, p))
-		clobber(d, x);
+	if (!exec_compute(d, x, p))
+		clobber_results(d, x);
 	return true;
 }

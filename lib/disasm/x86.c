@@ -63,7 +63,7 @@ static bool frame_slot(const cs_x86_op *op, enum disasm_reg *ret_base, s64 *ret_
 	return true;
 }
 
-static void unknown(struct disasm_insn *i, enum disasm_reg reg)
+static void set_unknown(struct disasm_insn *i, enum disasm_reg reg)
 {
 	disasm_add(i, DISASM_UNKNOWN, reg, DISASM_SP, 0);
 }
@@ -103,9 +103,9 @@ static void other_writes(const cs_insn *c, struct disasm_insn *i)
 	}
 	for (u8 k = 0; k < n && k < x->op_count; k++) {
 		if (is_reg(&x->operands[k], is_sp))
-			unknown(i, DISASM_SP);
+			set_unknown(i, DISASM_SP);
 		if (is_reg(&x->operands[k], is_fp))
-			unknown(i, DISASM_FP);
+			set_unknown(i, DISASM_FP);
 	}
 }
 
@@ -151,9 +151,9 @@ static void effects_of_push_pop(const cs_x86 *x, const cs_insn *c, struct disasm
 	if (op->type == X86_OP_REG && op->reg == X86_REG_RBP)
 		disasm_add(i, DISASM_LOAD, DISASM_FP, DISASM_SP, 0);
 	else if (is_reg(op, is_fp))
-		unknown(i, DISASM_FP);
+		set_unknown(i, DISASM_FP);
 	if (is_reg(op, is_sp))
-		unknown(i, DISASM_SP);
+		set_unknown(i, DISASM_SP);
 	else
 		move_sp(i, size);
 }
@@ -180,7 +180,7 @@ static bool effects_of_sum(const cs_x86 *x, const cs_insn *c, struct disasm_insn
 	return true;
 }
 
-static void effects(const cs_insn *c, struct disasm_insn *i)
+static void add_effects(const cs_insn *c, struct disasm_insn *i)
 {
 	const cs_x86 *x = &c->detail->x86;
 
@@ -203,8 +203,8 @@ static void effects(const cs_insn *c, struct disasm_insn *i)
 	case X86_INS_ENTER:
 	case X86_INS_PUSHF:
 	case X86_INS_POPF:
-		unknown(i, DISASM_SP);
-		unknown(i, DISASM_FP);
+		set_unknown(i, DISASM_SP);
+		set_unknown(i, DISASM_FP);
 		return;
 	case X86_INS_MOV:
 		effects_of_mov(x, c, i);
@@ -247,7 +247,7 @@ static bool is_branch(const cs_insn *c)
 	return c->id == X86_INS_LOOP || c->id == X86_INS_LOOPE || c->id == X86_INS_LOOPNE;
 }
 
-static void flow(const cs_insn *c, struct disasm_insn *i)
+static void set_flow(const cs_insn *c, struct disasm_insn *i)
 {
 	const cs_x86_op *op = &c->detail->x86.operands[0];
 
@@ -361,9 +361,9 @@ bool disasm_x86_one(struct disasm_x86 *x, struct buf code, u64 svma, struct disa
 	ret->length = (u8)x->insn->size;
 	if (x->insn->id == X86_INS_UD2B || x->insn->id == X86_INS_UD0)
 		ret->length = ud_length(code, ret->length);
-	flow(x->insn, ret);
+	set_flow(x->insn, ret);
 	if (ret->flow == DISASM_NEXT && !ret->n)
-		effects(x->insn, ret);
+		add_effects(x->insn, ret);
 	return true;
 }
 

@@ -31,10 +31,10 @@ struct cfi_machine {
 	bool link_register;	/* a call leaves the return address in `ra`, not on the stack */
 	s32 signal_to_ucontext; /* from sp in a signal trampoline to its struct ucontext */
 };
-/* NULL when it is neither EM_X86_64 nor EM_AARCH64. */
+/* Static. NULL: the machine is neither EM_X86_64 nor EM_AARCH64. */
 const struct cfi_machine *cfi_machine_of(u16 e_machine);
 
-/* How far the interpreter is, between two instructions. */
+/* The interpreter's state between two instructions. */
 struct cfi_state {
 	struct unwind_rule rule; /* ra_op and fp_op may hold values private to cfi.c */
 };
@@ -68,26 +68,31 @@ struct cfi_fde {
 	u64 program_svma;
 };
 
-/* -ENOTSUP for another machine. */
+/* Borrows `bytes`, a section at svma, as long as *t is used. -ENOTSUP: another machine. */
 int cfi_table_init(struct cfi_table *t, struct buf bytes, u64 svma, bool eh, u16 e_machine);
 /*
- * The next FDE's offset at or behind *offset, which moves behind it; false at the end or when the
- * chain of lengths is broken.
+ * Finds the next FDE at or behind *offset, and moves *offset behind it. False: there is none, or
+ * the chain of lengths is broken.
  */
 bool cfi_next(const struct cfi_table *t, u64 *offset, u64 *ret_fde);
-/* -EINVAL damaged or no FDE there; -ENOTSUP an encoding or augmentation that is not understood. */
+/*
+ * Parses the FDE at an offset of the section. -EINVAL: it is damaged, or no FDE; -ENOTSUP: it has
+ * an encoding or augmentation that is not understood.
+ */
 int cfi_fde_at(struct cfi_table *t, u64 offset, struct cfi_fde *ret);
 
-/* Called with rising pc; two neighbours are never equal. */
+/* Takes a rule that holds from pc (svma) on. pcs rise, and neighbouring rules differ. */
 typedef void cfi_emit_fn(void *arg, u64 pc, const struct unwind_rule *rule);
 
 /*
- * The rules of [lo, hi), which must lie in the FDE's range; the first is emitted at lo. A damaged
- * program leaves UNSUPPORTED from where it breaks. The bytes of the instructions run are taken off
- * *budget; when it is used up, UNSUPPORTED as well.
+ * Emits the rules of [lo, hi), which must be in the FDE's range; the first is at lo. From where a
+ * program is damaged the rule is UNSUPPORTED. Instructions that are run take their bytes from
+ * *budget; when it is used up, the rule is UNSUPPORTED, too.
  */
 void cfi_run(const struct cfi_table *t, const struct cfi_fde *fde, u64 lo, u64 hi, u64 *budget,
 	     cfi_emit_fn *emit, void *arg);
 
-/* One DW_EH_PE_… pointer: at is the svma of its first byte, base what datarel adds. */
+/*
+ * Reads a pointer encoded as DW_EH_PE_…. `at` is the svma of its first byte, datarel adds `base`.
+ */
 bool cfi_pointer(struct buf *b, u8 encoding, u64 at, u64 base, u64 *ret_value);

@@ -529,7 +529,7 @@ static bool op_register(struct run *r, struct buf *b, u8 op)
 }
 
 /* Everything that does not move the location; false when damaged or unknown. */
-static bool execute(struct run *r, struct buf *b, u8 op)
+static bool execute_op(struct run *r, struct buf *b, u8 op)
 {
 	u64 u;
 
@@ -580,7 +580,7 @@ static bool execute(struct run *r, struct buf *b, u8 op)
 }
 
 /* If the instruction moves the location: 1 and where to; 0 if not; -1 damaged. */
-static int advance(const struct run *r, struct buf *b, u8 op, u64 svma, u64 *ret_loc)
+static int advance_loc(const struct run *r, struct buf *b, u8 op, u64 svma, u64 *ret_loc)
 {
 	u64 delta;
 	u8 d1;
@@ -666,7 +666,7 @@ bool cfi_initial_state(const struct cfi_table *t, struct cfi_cie *cie, struct bu
 	while (buf_left(&program)) {
 		u8 op = *program.pos++;
 
-		if ((op & 0xc0) == CFA_advance_loc || !execute(&r, &program, op))
+		if ((op & 0xc0) == CFA_advance_loc || !execute_op(&r, &program, op))
 			return false;
 	}
 	cie->initial = r.s;
@@ -682,7 +682,7 @@ struct emitter {
 	struct unwind_rule last;
 };
 
-static void emit(struct emitter *e, u64 loc, struct unwind_rule rule)
+static void emit_rule(struct emitter *e, u64 loc, struct unwind_rule rule)
 {
 	if (e->any && !memcmp(&rule, &e->last, sizeof(rule)))
 		return;
@@ -709,17 +709,18 @@ void cfi_run(const struct cfi_table *t, const struct cfi_fde *fde, u64 lo, u64 h
 		u64 to, svma = fde->program_svma + (u64)(b.pos + 1 - fde->program.pos);
 		const u8 *from = b.pos;
 		u8 op = *b.pos++;
-		int moved = advance(&r, &b, op, svma, &to);
+		int moved = advance_loc(&r, &b, op, svma, &to);
 
-		if (moved < 0 || !*budget || (!moved && !execute(&r, &b, op))) {
-			emit(&e, r.loc, (struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED});
+		if (moved < 0 || !*budget || (!moved && !execute_op(&r, &b, op))) {
+			emit_rule(&e, r.loc,
+				  (struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED});
 			return;
 		}
 		*budget -= MIN(*budget, (u64)(b.pos - from));
 		if (!moved)
 			continue;
 		if (r.changed && to > lo && to > r.loc) {
-			emit(&e, r.loc, finish_rule(&r));
+			emit_rule(&e, r.loc, finish_rule(&r));
 			r.changed = false;
 		}
 		r.loc = to;
@@ -727,5 +728,5 @@ void cfi_run(const struct cfi_table *t, const struct cfi_fde *fde, u64 lo, u64 h
 			return;
 	}
 	if (r.changed)
-		emit(&e, r.loc, finish_rule(&r));
+		emit_rule(&e, r.loc, finish_rule(&r));
 }

@@ -283,7 +283,8 @@ static struct cached_section *find_section(struct elf_file *f, const char *name)
 }
 
 /* Adds a section that only the segments tell of, unless the section headers name it. */
-static int synthesise(struct elf_file *f, const char *name, u32 type, u64 svma, u64 foff, u64 n)
+static int synthesise_section(struct elf_file *f, const char *name, u32 type, u64 svma, u64 foff,
+			      u64 n)
 {
 	GElf_Shdr h = {
 		.sh_type = type,
@@ -317,7 +318,8 @@ static int synthesise_eh_frame(struct elf_file *f, const GElf_Phdr *p)
 
 		if (svma < s->svma || at >= s->filesz || !range_ok(f, s->foff, s->filesz))
 			continue;
-		return synthesise(f, ".eh_frame", SHT_PROGBITS, svma, s->foff + at, s->filesz - at);
+		return synthesise_section(f, ".eh_frame", SHT_PROGBITS, svma, s->foff + at,
+					  s->filesz - at);
 	}
 	return 0;
 }
@@ -335,11 +337,12 @@ static int synthesise_sections(struct elf_file *f)
 		if (!gelf_getphdr(f->elf, (int)i, &p))
 			return 0;
 		if (p.p_type == PT_DYNAMIC)
-			r = synthesise(f, ".dynamic", SHT_DYNAMIC, p.p_vaddr, p.p_offset,
-				       p.p_filesz);
+			r = synthesise_section(f, ".dynamic", SHT_DYNAMIC, p.p_vaddr, p.p_offset,
+					       p.p_filesz);
 		if (p.p_type != PT_GNU_EH_FRAME)
 			continue;
-		r = synthesise(f, ".eh_frame_hdr", SHT_PROGBITS, p.p_vaddr, p.p_offset, p.p_filesz);
+		r = synthesise_section(f, ".eh_frame_hdr", SHT_PROGBITS, p.p_vaddr, p.p_offset,
+				       p.p_filesz);
 		if (r == 0)
 			r = synthesise_eh_frame(f, &p);
 	}
@@ -652,7 +655,7 @@ int elf_file_bytes(struct elf_file *f, u64 svma, size_t n, struct buf *ret_bytes
 }
 
 /* Writes what the loader would, but for the bias, into the n bytes at svma. */
-static void relocate(struct elf_file *f, const char *section, u64 svma, size_t n, u8 *bytes)
+static void relocate_bytes(struct elf_file *f, const char *section, u64 svma, size_t n, u8 *bytes)
 {
 	u32 relative = f->machine == EM_AARCH64 ? R_AARCH64_RELATIVE : R_X86_64_RELATIVE;
 	struct buf rela;
@@ -685,8 +688,8 @@ int elf_file_relocated(struct elf_file *f, u64 svma, size_t n, struct buf *ret_b
 	if (elf_file_copy(f, svma, n, owned) != (ssize_t)n)
 		return -ENOENT;
 	/* Go's linker calls it .rela, all others .rela.dyn. */
-	relocate(f, ".rela.dyn", svma, n, owned);
-	relocate(f, ".rela", svma, n, owned);
+	relocate_bytes(f, ".rela.dyn", svma, n, owned);
+	relocate_bytes(f, ".rela", svma, n, owned);
 	range.owned = owned;
 	if (vec_push(&f->cache->relocated, range) < 0)
 		return -ENOMEM;

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which function an address without unwind information is in, and its rows. Functions come from
+ * Finds the function of an address without unwind information, and its rows. Functions come from
  *
- *	a symbol with a size		its bounds are believed
+ *	a symbol with a size		its bounds are trusted
  *	the end of the FDE before	assembly between compiled functions
  *	.init and .fini
  *	calls and prologues		code_starts.h
  *
- * All but the first need a function that is sound on every way: each return finds the stack as
- * the ABI wants it, and no way runs into data. Where nothing says that a function begins there are
- * no rows.
+ * All but the first must be sound on every path: each return finds the stack as the ABI demands,
+ * and no path runs into data. Where nothing says that a function begins, there are no rows.
  *
- * The lists are made when first needed and kept: most gaps are padding, and need none. A page's
- * bytes go when the page is done.
+ * The lists are made when they are first needed, and kept: most gaps are padding and need none. The
+ * bytes of a page are freed when the page is done.
  */
 #include "unwind/code.h"
 
@@ -25,10 +24,10 @@
 #include "unwind/code_starts.h"
 #include "unwind/source.h"
 
-#define WINDOW_BYTES (64u << 10) /* looked at on both sides of a page */
+#define WINDOW_BYTES (64u << 10) /* read on both sides of a page */
 #define MAX_SECTIONS 4
 #define CHEAP_TO_READ (2u << 20)
-/* Functions that are followed for one page; a page has not 100 at the most. */
+/* Functions that are followed for one page. Pages have fewer than 100. */
 #define MAX_FUNCS_PER_PAGE 512
 
 struct code_layer {
@@ -39,12 +38,12 @@ struct code_layer {
 	bool have_starts; /* and sections */
 	bool failed;	  /* no memory: no rows */
 
-	u64 page; /* that starts_here is for, ~0 = none */
+	u64 page; /* for which starts_here is; ~0 = none */
 	u32 n_funcs;
 	code_addresses starts_here;
 
-	bool must_return;      /* the function that was found last, to be believed */
-	struct code_func func; /* that rows are for */
+	bool must_return;      /* the function found last counts only if it returns */
+	struct code_func func; /* for which rows are */
 	bool have_func;
 	struct code_rows rows;
 };
@@ -64,15 +63,15 @@ static void find_sections(struct code_layer *c, struct elf_file *elf)
 }
 
 /*
- * Does CFI leave out more than the odd piece of assembly? Only then is it worth to read all of the
- * code for calls: that takes a quarter of a second for a compiler. Compilers write 150 to 600 bytes
- * of code for each FDE.
+ * Does CFI leave out more than a few pieces of assembly? Only then is it worth searching all code
+ * for calls, which takes a quarter of a second for a compiler's executable. Compilers write 150 to
+ * 600 bytes of code per FDE.
  */
 static bool is_sparse(const struct unwind_source *s)
 {
 	u64 span = s->exec_hi - s->exec_lo;
 
-	/* A static program with musl has FDEs for what is its own. */
+	/* A static program with musl has FDEs for its own code only. */
 	return span <= CHEAP_TO_READ || s->info.n_fdes < span / 2048;
 }
 
@@ -90,7 +89,7 @@ static struct code_layer *layer_of(struct unwind_source *s)
 	return c;
 }
 
-/* Reads what says where functions begin, once. */
+/* Reads the lists of function starts, once. */
 static bool know_starts(struct unwind_source *s, struct code_layer *c)
 {
 	_cleanup_elf_file_ struct elf_file *mini = NULL;
@@ -174,7 +173,7 @@ static void fdes_around(struct unwind_source *s, u64 pc, u64 *ret_before, u64 *r
 	*ret_next = next;
 }
 
-/* Behind the padding at pc; at most hi. */
+/* The end of the padding at pc, at most hi. */
 static u64 skip_padding(struct unwind_source *s, struct code_layer *c, u64 pc, u64 hi)
 {
 	struct disasm_insn insn;
@@ -209,7 +208,7 @@ static bool func_by_symbol(const struct code_layer *c, u64 pc, struct code_func 
 	return true;
 }
 
-static void narrow(struct code_span *f, u64 pc, u64 start)
+static void narrow_span(struct code_span *f, u64 pc, u64 start)
 {
 	if (start <= pc)
 		f->start = MAX(f->start, start);
@@ -230,14 +229,14 @@ static void narrow_by_bytes(const code_addresses *starts, struct code_span *f, u
 			hi = mid;
 	}
 	if (lo)
-		narrow(f, pc, starts->data[lo - 1]);
+		narrow_span(f, pc, starts->data[lo - 1]);
 	if (lo < starts->n)
-		narrow(f, pc, starts->data[lo]);
+		narrow_span(f, pc, starts->data[lo]);
 }
 
 /*
- * What is known of where functions begin around pc. False: nothing says where this one does; its
- * end is set nevertheless.
+ * Finds where the function around pc begins and ends. False: nothing says where it begins; its end
+ * is set all the same.
  */
 static bool func_around(struct unwind_source *s, struct code_layer *c, u64 pc,
 			struct code_func *ret)
@@ -253,11 +252,11 @@ static bool func_around(struct unwind_source *s, struct code_layer *c, u64 pc,
 	f.end = MIN(f.end, fde_next);
 	floor = MAX(floor, fde_end);
 	for (u32 i = 0; i < c->n_sections; i++)
-		narrow(&f, pc, c->sections[i]);
+		narrow_span(&f, pc, c->sections[i]);
 	if (look_around(s, c) == 0)
 		narrow_by_bytes(&c->starts_here, &f, pc);
 	if (fde_end > s->page_base && f.start < fde_end) {
-		/* It may be data as well: it has to look like a function. */
+		/* It may be data: it has to look like a function. */
 		f.start = skip_padding(s, c, fde_end, pc);
 		c->must_return = true;
 	}
@@ -270,8 +269,9 @@ static bool same_span(const struct code_span *a, const struct code_span *b)
 	return a->start == b->start && a->end == b->end;
 }
 
-/* Makes c->rows the rows of f. */
-static bool follow(struct unwind_source *s, struct code_layer *c, const struct code_func *f)
+/* Sets c->rows to the rows of f. */
+static bool follow_function(struct unwind_source *s, struct code_layer *c,
+			    const struct code_func *f)
 {
 	if (c->have_func && same_span(&c->func.part[0], &f->part[0]) &&
 	    same_span(&c->func.part[1], &f->part[1]) && c->func.bounds == f->bounds)
@@ -284,7 +284,7 @@ static bool follow(struct unwind_source *s, struct code_layer *c, const struct c
 	return true;
 }
 
-/* Rows of [lo, hi), which lies in one part of the function that c->rows is for. */
+/* Adds the rows of [lo, hi), which is in one part of the function that c->rows is for. */
 static void put_rows(struct unwind_source *s, const struct code_rows *rows, bool second, u64 lo,
 		     u64 hi)
 {
@@ -298,7 +298,7 @@ static void put_rows(struct unwind_source *s, const struct code_rows *rows, bool
 			source_row(s, MAX(lo, row[i].pc), &row[i].rule);
 }
 
-/* From lo on as far as one thing is known; where that ends. */
+/* Fills from lo on, up to the end of one function or gap. Returns that end. */
 static u64 fill_some(struct unwind_source *s, struct code_layer *c, u64 lo, u64 hi)
 {
 	struct code_func f;
@@ -308,13 +308,13 @@ static u64 fill_some(struct unwind_source *s, struct code_layer *c, u64 lo, u64 
 		bool second = lo < f.part[0].start || lo >= f.part[0].end;
 
 		end = MIN(hi, f.part[second].end);
-		if (follow(s, c, &f))
+		if (follow_function(s, c, &f))
 			put_rows(s, &c->rows, second, lo, end);
 		else
 			source_row(s, lo, &rule_none);
 		return end;
 	}
-	if (!func_around(s, c, lo, &f) || !follow(s, c, &f) || !c->rows.sane ||
+	if (!func_around(s, c, lo, &f) || !follow_function(s, c, &f) || !c->rows.sane ||
 	    (c->must_return && !c->rows.returns)) {
 		source_row(s, lo, &rule_none);
 		return MIN(hi, f.part[0].end);

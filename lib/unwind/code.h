@@ -7,8 +7,9 @@
 struct unwind_source;
 struct code_layer;
 
+/* NULL is fine. */
 void code_layer_destroy(struct code_layer *c);
-/* Rows for [lo, hi), which lies in one page and which no table covers. */
+/* Adds rows for [lo, hi), svma, which is in one page and which no table covers. */
 void code_layer_fill(struct unwind_source *s, u64 lo, u64 hi);
-/* Gives back what was kept for the gaps of one page. */
+/* Frees what was kept for the gaps of one page. NULL is fine. */
 void code_layer_end_page(struct code_layer *c);

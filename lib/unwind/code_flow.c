@@ -5,13 +5,13 @@
  *		    ├─▶ target of a jump	sure
  *		    └─▶ behind a call		weak: the call may not return
  *
- * 1. Sure ways first, then weak ones from the lowest address on.
- * 2. A state that came by a weak way and differs from one that comes by a sure way: the call does
- *    not return. It is blocked and all is done again (at most MAX_RESTARTS times).
- * 3. Then what was not reached is guessed: blocks that only a jump table leads to have the state
- *    that the table's jump has. A guess never changes what is sure.
+ * 1. Sure edges are followed first, then weak ones from the lowest address on.
+ * 2. If a weak edge brought a state that differs from that of a sure edge, the call does not
+ *    return. It is blocked, and the walk starts again (at most MAX_RESTARTS times).
+ * 3. Then the rest is guessed: blocks that only a jump table leads to get the state of the table's
+ *    jump. A guess never changes what is sure.
  *
- * Everything is bounded by the function's bytes (CODE_MAX_FUNC) and by MAX_STEPS.
+ * The walk is bounded by the function's bytes (CODE_MAX_FUNC) and by MAX_STEPS.
  */
 #include "unwind/code_flow.h"
 
@@ -26,15 +26,15 @@
 #define MAX_FRAME (1 << 28)
 
 enum value {
-	VALUE_ENTRY, /* what it was when the function began */
-	VALUE_FRAME, /* cfa - state.fp; the frame pointer only */
+	VALUE_ENTRY, /* the value at the function's entry */
+	VALUE_FRAME, /* CFA - state.fp; the frame pointer only */
 	VALUE_LOST,
 };
 
 struct state {
 	s32 sp;	     /* cfa - sp */
 	s32 fp;	     /* cfa - fp, of VALUE_FRAME, else 0 */
-	s32 fp_slot; /* the caller's is saved at cfa + slot; 0 = it is not */
+	s32 fp_slot; /* the caller's is saved at CFA + slot; 0: it is not */
 	s32 lr_slot;
 	u8 sp_known;
 	u8 fp_is; /* enum value */
@@ -46,10 +46,10 @@ enum node_flags {
 	NODE_DECODED = 1,
 	NODE_BAD = 2, /* no instruction */
 	NODE_REACHED = 4,
-	NODE_WEAK = 8, /* so far only from the call before it */
+	NODE_WEAK = 8, /* so far reached only from the call before it */
 	NODE_QUEUED = 16,
 	NODE_GUESS = 32,
-	NODE_BLOCKED = 64,     /* no weak way or guess leads here */
+	NODE_BLOCKED = 64,     /* no weak edge or guess may lead here */
 	NODE_AFTER_CALL = 128, /* reached by the call before it */
 };
 
@@ -67,18 +67,18 @@ struct flow {
 	u32 n; /* offsets: part[0] first, part[1] behind it */
 	u32 n_first;
 	u32 *at;    /* owned; by offset: node + 1, or 0 */
-	u64 *later; /* owned; offsets that wait for the sure ways */
+	u64 *later; /* owned; offsets that wait until all sure edges are followed */
 	vec(struct node) nodes;
 	vec(u32) queue; /* offsets */
 	u32 steps;
 	bool guessing;
 	bool restart;
 	bool runs_into_data;
-	bool moves_sp; /* by what is not known: compilers go by the frame pointer then */
-	/* What indirect jumps through tables agree on. */
+	bool moves_sp; /* by an unknown amount: compilers use the frame pointer then */
+	/* The state that all indirect jumps through tables agree on. */
 	struct state table;
 	bool have_table, tables_differ;
-	/* The frame pointer's frame that all calls agree on. */
+	/* The frame, relative to the frame pointer, that all calls agree on. */
 	struct state frame;
 	bool have_frame, frames_differ;
 };
@@ -111,7 +111,7 @@ static bool offset_of(const struct flow *w, u64 pc, u32 *ret)
 
 /* ---- states ---- */
 
-/* The address base + off, from the cfa. */
+/* The address base + off, relative to the CFA. */
 static bool address_of(const struct state *s, u8 base, s32 off, s32 *ret)
 {
 	s64 at;
@@ -142,7 +142,7 @@ static void set_fp(struct state *s, const struct disasm_effect *e)
 	s->fp = known ? -at : 0;
 }
 
-static void store(struct state *s, const struct disasm_effect *e)
+static void apply_store(struct state *s, const struct disasm_effect *e)
 {
 	u8 is = e->reg == DISASM_FP ? s->fp_is : s->lr_is;
 	s32 *slot = e->reg == DISASM_FP ? &s->fp_slot : &s->lr_slot, at;
@@ -151,12 +151,12 @@ static void store(struct state *s, const struct disasm_effect *e)
 		*slot = at;
 }
 
-static void load(struct state *s, const struct disasm_effect *e)
+static void apply_load(struct state *s, const struct disasm_effect *e)
 {
 	s32 *slot = e->reg == DISASM_FP ? &s->fp_slot : &s->lr_slot, at;
 	bool back;
 
-	/* A pop of the frame pointer while sp is not known: that is where sp was then. */
+	/* A pop of the frame pointer while sp is unknown shows where sp was. */
 	if (e->reg == DISASM_FP && e->base == DISASM_SP && !s->sp_known && *slot &&
 	    s->fp_is == VALUE_FRAME) {
 		s->sp = e->off - *slot;
@@ -173,7 +173,7 @@ static void load(struct state *s, const struct disasm_effect *e)
 	}
 }
 
-static void apply(const struct flow *w, const struct disasm_insn *insn, struct state *s)
+static void apply_insn(const struct flow *w, const struct disasm_insn *insn, struct state *s)
 {
 	s32 zone = w->x86 ? RED_ZONE : 0;
 
@@ -181,9 +181,9 @@ static void apply(const struct flow *w, const struct disasm_insn *insn, struct s
 		const struct disasm_effect *e = &insn->effects[i];
 
 		if (e->op == DISASM_STORE)
-			store(s, e);
+			apply_store(s, e);
 		else if (e->op == DISASM_LOAD)
-			load(s, e);
+			apply_load(s, e);
 		else if (e->reg == DISASM_SP)
 			set_sp(s, e);
 		else if (e->reg == DISASM_FP)
@@ -195,25 +195,25 @@ static void apply(const struct flow *w, const struct disasm_insn *insn, struct s
 		s->lr_is = VALUE_LOST;
 	if (!s->sp_known)
 		return;
-	/* The return address was popped; wherever it is put again, it is not followed. */
+	/* The return address was popped; where it is put next is not followed. */
 	if (w->x86 && s->sp < entry_state(true)->sp)
 		s->lr_is = VALUE_LOST;
-	/* What lies below sp is gone. */
+	/* Slots below sp are lost. */
 	if (s->fp_slot && s->fp_slot < -s->sp - zone)
 		s->fp_slot = 0;
 	if (s->lr_slot && s->lr_slot < -s->sp - zone)
 		s->lr_slot = 0;
 }
 
-static bool same(const struct state *a, const struct state *b)
+static bool same_state(const struct state *a, const struct state *b)
 {
 	return a->sp == b->sp && a->fp == b->fp && a->fp_slot == b->fp_slot &&
 	       a->lr_slot == b->lr_slot && a->sp_known == b->sp_known && a->fp_is == b->fp_is &&
 	       a->lr_is == b->lr_is;
 }
 
-/* What holds in both; only ever says less than a did, so that joining comes to an end. */
-static struct state join(const struct state *a, const struct state *b)
+/* What holds in both states. Never says more than `a`, so that joining terminates. */
+static struct state join_states(const struct state *a, const struct state *b)
 {
 	struct state s = *a;
 
@@ -305,7 +305,7 @@ static struct node *node_at(struct flow *w, u32 off)
 	return &w->nodes.data[w->nodes.n - 1];
 }
 
-static int enqueue(struct flow *w, struct node *n, u32 off)
+static int enqueue_node(struct flow *w, struct node *n, u32 off)
 {
 	if (n->flags & NODE_QUEUED)
 		return 0;
@@ -317,12 +317,12 @@ static int enqueue(struct flow *w, struct node *n, u32 off)
 	return vec_push(&w->queue, off);
 }
 
-/* A state comes to an instruction that has one. */
-static int meet(struct flow *w, struct node *n, u32 off, const struct state *s, bool weak)
+/* Joins a state into that of an instruction that has one. */
+static int meet_state(struct flow *w, struct node *n, u32 off, const struct state *s, bool weak)
 {
 	struct state both;
 
-	if (same(&n->in, s)) {
+	if (same_state(&n->in, s)) {
 		if (!weak)
 			n->flags &= ~(u32)NODE_WEAK;
 		return 0;
@@ -338,14 +338,14 @@ static int meet(struct flow *w, struct node *n, u32 off, const struct state *s, 
 		w->restart = true;
 		return 0;
 	}
-	both = join(&n->in, s);
-	if (same(&both, &n->in))
+	both = join_states(&n->in, s);
+	if (same_state(&both, &n->in))
 		return 0;
 	n->in = both;
-	return enqueue(w, n, off);
+	return enqueue_node(w, n, off);
 }
 
-static int edge(struct flow *w, u64 pc, const struct state *s, bool weak)
+static int add_edge(struct flow *w, u64 pc, const struct state *s, bool weak)
 {
 	struct node *n;
 	u32 off;
@@ -365,14 +365,14 @@ static int edge(struct flow *w, u64 pc, const struct state *s, bool weak)
 	if (weak && n->insn.padding && !w->f->bounds)
 		return 0;
 	if (n->flags & NODE_REACHED)
-		return meet(w, n, off, s, weak);
+		return meet_state(w, n, off, s, weak);
 	n->flags |= NODE_REACHED | (weak ? NODE_WEAK | NODE_AFTER_CALL : 0) |
 		    (w->guessing ? NODE_GUESS : 0);
 	n->in = *s;
-	return enqueue(w, n, off);
+	return enqueue_node(w, n, off);
 }
 
-/* Does this indirect jump go through a table? `before` is the instruction in front of it. */
+/* Does this indirect jump go through a table? `before` is the preceding instruction. */
 static bool is_table_jump(const struct disasm_insn *i, const struct disasm_insn *before)
 {
 	return i->table ||
@@ -385,7 +385,7 @@ static void note_table(struct flow *w, const struct state *s)
 		return;
 	if (!w->have_table)
 		w->table = *s;
-	else if (!same(&w->table, s))
+	else if (!same_state(&w->table, s))
 		w->tables_differ = true;
 	w->have_table = true;
 }
@@ -401,14 +401,15 @@ static void note_frame(struct flow *w, const struct state *s)
 	frame.lr_slot = s->lr_slot;
 	if (w->x86)
 		frame.lr_is = s->lr_is;
-	if (s->fp_is != VALUE_FRAME || !s->fp_slot || (w->have_frame && !same(&frame, &w->frame)))
+	if (s->fp_is != VALUE_FRAME || !s->fp_slot ||
+	    (w->have_frame && !same_state(&frame, &w->frame)))
 		w->frames_differ = true;
 	w->frame = frame;
 	w->have_frame = true;
 }
 
 /* Continues from an instruction; `before` is the one executed just before it, or NULL. */
-static int step(struct flow *w, u32 off, u32 before)
+static int step_insn(struct flow *w, u32 off, u32 before)
 {
 	struct node *n = node_at(w, off);
 	struct disasm_insn insn = n->insn;
@@ -416,29 +417,29 @@ static int step(struct flow *w, u32 off, u32 before)
 	u64 pc = pc_of(w, off), next = pc + insn.length;
 	int r = 0;
 
-	apply(w, &insn, &s);
+	apply_insn(w, &insn, &s);
 	switch (insn.flow) {
 	case DISASM_RETURN:
 	case DISASM_TRAP:
 		return 0;
 	case DISASM_CALL:
 		note_frame(w, &s);
-		return edge(w, next, &s, true);
+		return add_edge(w, next, &s, true);
 	case DISASM_INDIRECT:
 		if (is_table_jump(&insn, before != ~0u ? &w->nodes.data[before].insn : NULL))
 			note_table(w, &s);
 		return 0;
 	case DISASM_BRANCH:
-		r = edge(w, insn.target, &s, false);
-		return r < 0 ? r : edge(w, next, &s, false);
+		r = add_edge(w, insn.target, &s, false);
+		return r < 0 ? r : add_edge(w, next, &s, false);
 	case DISASM_JUMP:
-		return edge(w, insn.target, &s, false);
+		return add_edge(w, insn.target, &s, false);
 	default:
-		return edge(w, next, &s, false);
+		return add_edge(w, next, &s, false);
 	}
 }
 
-/* The lowest offset that waits, or ~0. */
+/* The lowest offset in `later`, or ~0. */
 static u32 take_later(struct flow *w)
 {
 	for (u32 i = 0; i < (w->n + 63) / 64; i++) {
@@ -452,8 +453,8 @@ static u32 take_later(struct flow *w)
 	return ~0u;
 }
 
-/* Follows all that is queued. 0, or -E2BIG when that takes too long. */
-static int drain(struct flow *w)
+/* Follows all queued edges. -E2BIG: there are too many steps; -ENOMEM. */
+static int drain_queue(struct flow *w)
 {
 	u32 before = ~0u, last_end = ~0u;
 
@@ -468,7 +469,7 @@ static int drain(struct flow *w)
 			return -E2BIG;
 		n = node_at(w, off);
 		n->flags &= ~(u32)NODE_QUEUED;
-		r = step(w, off, last_end == off ? before : ~0u);
+		r = step_insn(w, off, last_end == off ? before : ~0u);
 		if (r < 0)
 			return r;
 		n = node_at(w, off);
@@ -478,7 +479,7 @@ static int drain(struct flow *w)
 	return 0;
 }
 
-static void reset(struct flow *w)
+static void reset_flow(struct flow *w)
 {
 	vec_foreach (&w->nodes, n)
 		n->flags &= NODE_DECODED | NODE_BAD | NODE_BLOCKED;
@@ -489,8 +490,8 @@ static void reset(struct flow *w)
 }
 
 /*
- * A return with the frame still there: a call that does not return was the last of the function,
- * and what follows it is another one, whose start nothing told.
+ * A return while the frame is still there: the function ended with a call that does not return, and
+ * the code behind that call is another function, whose start is in no list.
  */
 static void leave_other_function(struct flow *w)
 {
@@ -512,15 +513,15 @@ static void leave_other_function(struct flow *w)
 	}
 }
 
-static int follow(struct flow *w)
+static int follow_flow(struct flow *w)
 {
 	for (u32 i = 0; i < MAX_RESTARTS; i++) {
 		int r;
 
-		reset(w);
-		r = edge(w, w->f->part[0].start, entry_state(w->x86), false);
+		reset_flow(w);
+		r = add_edge(w, w->f->part[0].start, entry_state(w->x86), false);
 		if (r == 0)
-			r = drain(w);
+			r = drain_queue(w);
 		if (r == 0 && !w->restart && !w->f->bounds)
 			leave_other_function(w);
 		if (r < 0 || !w->restart)
@@ -529,14 +530,14 @@ static int follow(struct flow *w)
 	return -E2BIG;
 }
 
-/* ---- what no way leads to ---- */
+/* ---- code that no edge leads to ---- */
 
 static bool is_reached(const struct flow *w, u32 off)
 {
 	return w->at[off] && w->nodes.data[w->at[off] - 1].flags & NODE_REACHED;
 }
 
-/* Behind the last instruction of part[0] that was reached. */
+/* The end of the last instruction of part[0] that was reached. */
 static u32 reached_end(const struct flow *w)
 {
 	for (u32 off = w->n_first; off > 0; off--)
@@ -553,8 +554,8 @@ static bool guess_of(const struct flow *w, struct state *ret)
 }
 
 /*
- * How far a function reaches whose end is not known. int3 is what lld puts between functions and
- * nothing puts into them; nops stand within functions as well and say nothing.
+ * The end of a function whose end is not known. lld puts int3 between functions, and nothing puts
+ * it into them; nops are in functions, too, and prove nothing.
  */
 static u32 guess_end(struct flow *w)
 {
@@ -574,7 +575,7 @@ static u32 guess_end(struct flow *w)
 	return reached;
 }
 
-static int guess(struct flow *w)
+static int guess_states(struct flow *w)
 {
 	u32 end = w->f->bounds ? w->n : guess_end(w), off = 0;
 	struct state s;
@@ -589,15 +590,15 @@ static int guess(struct flow *w)
 		if (!n)
 			return -ENOMEM;
 		if (n->flags & NODE_BAD) {
-			/* Data, maybe; where code begins again is not known. */
+			/* Perhaps data. Where code begins again is not known. */
 			for (off++; off < end && !is_reached(w, off);)
 				off++;
 			continue;
 		}
 		if (!(n->flags & NODE_REACHED) && !n->insn.padding) {
-			r = edge(w, pc_of(w, off), &s, false);
+			r = add_edge(w, pc_of(w, off), &s, false);
 			if (r == 0)
-				r = drain(w);
+				r = drain_queue(w);
 			if (r < 0)
 				return r;
 			n = node_at(w, off);
@@ -617,7 +618,7 @@ static int add_row(struct code_rows *ret, size_t from, u64 pc, const struct unwi
 	return vec_push(&ret->list, (struct code_row){.pc = pc, .rule = *rule});
 }
 
-/* Nothing is known of what was cut off. */
+/* Covers what was cut off, of which nothing is known. */
 static int end_part(const struct flow *w, u32 part, struct code_rows *ret, size_t from)
 {
 	static const struct unwind_rule none = {.cfa_op = UNWIND_CFA_NONE};
@@ -719,14 +720,14 @@ int code_flow(struct elf_file *elf, struct disasm *d, const struct code_func *f,
 	w.n = (u32)(n_hot + n_cold);
 	w.at = at = calloc(w.n, sizeof(*at));
 	w.later = later = calloc((w.n + 63) / 64, sizeof(*later));
-	r = at && later ? follow(&w) : -ENOMEM;
+	r = at && later ? follow_flow(&w) : -ENOMEM;
 	if (r == 0)
-		r = guess(&w);
+		r = guess_states(&w);
 	if (r == 0)
 		r = make_rows(&w, ret);
 	vec_deinit(&w.nodes);
 	vec_deinit(&w.queue);
-	if (r == -E2BIG) { /* said nothing of it: no rows */
+	if (r == -E2BIG) { /* too complex: no rows */
 		vec_clear(&ret->list);
 		ret->n_first = 0;
 		ret->sane = false;

@@ -2,9 +2,10 @@
 /*
  * Private to lib/unwind: the rows of one function, read from its instructions.
  *
- * The function's control-flow graph is followed from its first instruction, where the ABI says
- * where the caller's registers are. Every instruction gets the one state that holds on all ways to
- * it; where ways disagree there is no row. Calls are taken to return until a way says otherwise.
+ * The function's control-flow graph is followed from its first instruction, for which the ABI says
+ * where the caller's registers are. Every instruction gets the one state that holds on all paths to
+ * it; where paths disagree there is no row. Calls are assumed to return until a path shows that
+ * they do not.
  */
 #pragma once
 
@@ -19,8 +20,8 @@ struct code_func {
 	struct code_span {
 		u64 start;
 		u64 end;
-	} part[2];   /* the second is where its cold parts went, or empty */
-	bool bounds; /* a symbol says where it ends: what is in there belongs to it */
+	} part[2];   /* svma; the second is the cold part, or empty */
+	bool bounds; /* a symbol says where it ends: all code in there belongs to it */
 };
 
 struct code_row {
@@ -31,11 +32,11 @@ struct code_row {
 struct code_rows {
 	vec(struct code_row) list; /* rising pc in each part */
 	size_t n_first;		   /* of part[0] */
-	u64 reached_end;	   /* of part[0]: behind the last instruction that was followed */
-	bool sane;		   /* every return finds the stack as the ABI wants it */
-	bool returns;		   /* there was one, or a jump to another function */
+	u64 reached_end;	   /* end of the last instruction of part[0] that was followed */
+	bool sane;		   /* every return finds the stack as the ABI demands */
+	bool returns;		   /* it has a return, or a jump to another function */
 };
 
-/* Replaces ret's rows. -ENOMEM; -ENOENT when the file does not have the bytes. */
+/* Replaces the rows in *ret by those of a function. -ENOMEM; -ENOENT: the file lacks its bytes. */
 int code_flow(struct elf_file *elf, struct disasm *d, const struct code_func *f,
 	      struct code_rows *ret);

@@ -11,11 +11,11 @@
 #include "runtime/v8/builtins.h"
 
 #define SCAN_CHUNK (1u << 20)
-/* Calls are looked for in files of up to this much code: once, about 1 ms a MiB. */
+/* Calls are searched, once, in files of up to this much code: it takes 1 ms per MiB. */
 #define SCAN_MAX_BYTES (64ULL << 20)
 #define MAX_SYMBOLS (8u << 20)
 #define MAX_BACK 16
-/* Bytes in front of an address that may be looked at. */
+/* Bytes in front of an address that may be read. */
 #define BEFORE_X86 32
 #define PROLOGUE_ARM64 10 /* instructions */
 
@@ -40,7 +40,7 @@ static bool symbol_at(struct buf *syms, const struct buf *names, Elf64_Sym *ret_
 	return true;
 }
 
-/* Adds the functions of a file's section; how many. */
+/* Adds the functions of a file's section. Returns how many, or -ENOMEM. */
 static int read_symbols(struct code_starts *x, struct elf_file *f, bool dynamic, u64 lo, u64 hi,
 			named_list *named)
 {
@@ -108,7 +108,7 @@ static size_t index_of(const struct code_starts *x, u64 pc)
 	return lo; /* the last with start <= pc, + 1 */
 }
 
-/* f and f.cold belong together when there is one of each name. */
+/* Joins f and f.cold if there is one of each name. */
 static void join_cold_parts(struct code_starts *x, named_list *named)
 {
 	struct named *n = named->data;
@@ -196,7 +196,7 @@ static int scan_calls(u16 e_machine, const u8 *code, size_t n, u64 svma, u64 lo,
 	return r;
 }
 
-/* Bytes that only look like a call rarely lead twice to one place, or to where compilers align. */
+/* Bytes that only look like a call rarely lead twice to one address, or to an aligned one. */
 static void keep_believable(code_addresses *a)
 {
 	size_t out = 0;
@@ -233,7 +233,7 @@ static int read_calls(struct code_starts *x, struct elf_file *elf, u64 lo, u64 h
 	return r;
 }
 
-/* V8's builtins, in a binary whose symbols leave them out; calls between them are by table. */
+/* Adds V8's builtins of a binary whose symbols leave them out: they call each other by a table. */
 static int read_builtins(struct code_starts *x, struct elf_file *elf, u64 lo, u64 hi)
 {
 	struct v8_builtins b = {};
@@ -308,7 +308,7 @@ void code_starts_around(const struct code_starts *x, u64 pc, u64 *ret_start, u64
 
 /* ---- prologues ---- */
 
-/* A ret in front of p, and not the operands of a move between registers or the like. */
+/* Is there a ret in front of p, and not an operand byte of a move between registers or the like? */
 static bool is_ret_x86(const u8 *p)
 {
 	static const u8 with_operands[] = {0x01, 0x03, 0x09, 0x0b, 0x21, 0x23, 0x29, 0x2b,
@@ -319,7 +319,7 @@ static bool is_ret_x86(const u8 *p)
 	return p[-1] == 0xc3 && !memchr(with_operands, p[-2], sizeof(with_operands));
 }
 
-/* The last byte of one of the nops that assemblers fill up with. */
+/* Is this the last byte of one of the nops that assemblers pad with? */
 static bool is_nop_x86(const u8 *p)
 {
 	static const u8 lengths[] = {3, 4, 5, 7, 8};
@@ -333,8 +333,8 @@ static bool is_nop_x86(const u8 *p)
 }
 
 /*
- * Does something end at p that control does not run out of, or at least may not: a call? int3
- * counts for what is in front of it: 0xcccccccd is a common operand.
+ * Does code end at p, so that control does not fall through, or may not, as behind a call? int3 is
+ * judged by what is in front of it: 0xcccccccd is a common operand.
  */
 enum end { NO_END, AFTER_END, AFTER_INT3 };
 
@@ -406,8 +406,8 @@ static bool is_branch_arm64(u32 w)
 	return (w >> 26 & 7) == 5;
 }
 
-/* Compilers put a few other instructions in front of the prologue: where the straight line begins
- * that leads to p, or NULL. */
+/* Compilers put a few other instructions in front of the prologue. Returns where the straight-line
+ * code that leads to p begins, or NULL. */
 static const u8 *line_start_arm64(const u8 *p, const u8 *first)
 {
 	for (u32 i = 0; i < PROLOGUE_ARM64 && p - first >= 4; i++, p -= 4) {

@@ -56,7 +56,7 @@ u32 fde_index_find(const struct fde_index *x, u64 svma)
 	return lo;
 }
 
-/* Points at the table when the header has the form that every linker writes. */
+/* Sets x->hdr_table if the header has the form that every linker writes. */
 static bool hdr_open(struct fde_index *x, struct buf hdr, u64 hdr_svma)
 {
 	u8 version, frame_enc, count_enc, table_enc;
@@ -75,7 +75,7 @@ static bool hdr_open(struct fde_index *x, struct buf hdr, u64 hdr_svma)
 	return true;
 }
 
-/* A table that misses an FDE, or lies about one, would make rows wrong without a sign. */
+/* A table that misses an FDE, or is wrong about one, would make rows wrong unnoticed. */
 static bool hdr_agrees(struct fde_index *x, u64 lo, u64 hi)
 {
 	u64 offset = 0, at;
@@ -106,7 +106,7 @@ static int by_start(const void *a, const void *b)
 	return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-static int scan(struct fde_index *x, u64 lo, u64 hi)
+static int scan_fdes(struct fde_index *x, u64 lo, u64 hi)
 {
 	u64 offset = 0, at;
 	bool sorted = true;
@@ -127,7 +127,7 @@ static int scan(struct fde_index *x, u64 lo, u64 hi)
 	}
 	if (!sorted) {
 		qsort(x->refs.data, x->refs.n, sizeof(*x->refs.data), by_start);
-		/* Of several for one start (folded or discarded copies) the first stays. */
+		/* Of several FDEs for one start (folded or discarded copies) the first is kept. */
 		for (size_t i = 0; i < x->refs.n; i++)
 			if (!n || x->refs.data[n - 1].start != x->refs.data[i].start)
 				x->refs.data[n++] = x->refs.data[i];
@@ -141,7 +141,7 @@ int fde_index_build(struct fde_index *x, struct buf hdr, u64 hdr_svma, u64 lo, u
 {
 	if (hdr_open(x, hdr, hdr_svma) && hdr_agrees(x, lo, hi))
 		return 0;
-	return scan(x, lo, hi);
+	return scan_fdes(x, lo, hi);
 }
 
 void fde_index_deinit(struct fde_index *x)

@@ -2,10 +2,10 @@
 /*
  * Private to lib/unwind: the FDEs of one section by address.
  *
- * Either the linker's own sorted table (.eh_frame_hdr) is used where it lies, when every entry of
- * it was checked against the section, or the section is scanned and 16 bytes are kept per FDE.
- * Starts are strictly rising and empty ranges left out; where ranges overlap, an FDE reaches up to
- * the next one's start, as the binary search of libgcc sees it.
+ * The linker's own sorted table (.eh_frame_hdr) is used in place if every entry agrees with the
+ * section; otherwise the section is scanned, and 16 bytes are kept for each FDE. Starts rise
+ * strictly, and empty ranges are left out. Where ranges overlap, an FDE reaches up to the start of
+ * the next, as the binary search of libgcc sees it.
  */
 #pragma once
 
@@ -20,17 +20,20 @@ struct fde_ref {
 
 struct fde_index {
 	struct cfi_table cfi;
-	const u8 *hdr_table; /* borrowed; pairs of s32 from hdr_svma: start, FDE. NULL: refs */
+	const u8 *
+		hdr_table; /* borrowed; pairs of s32 relative to hdr_svma: start, FDE. NULL: refs */
 	u64 hdr_svma;
 	vec(struct fde_ref) refs;
 	u32 n;
 };
 
-/* cfi is set. hdr may be empty. Only FDEs that start in [lo, hi) count. 0 or -ENOMEM. */
+/* x->cfi is set by the caller; hdr may be empty. Only FDEs that start in [lo, hi), svma, count.
+ * -ENOMEM only. */
 int fde_index_build(struct fde_index *x, struct buf hdr, u64 hdr_svma, u64 lo, u64 hi);
 void fde_index_deinit(struct fde_index *x);
+/* The svma at which FDE i starts. */
 u64 fde_index_start(const struct fde_index *x, u32 i);
 /* The last FDE with start <= svma, or 0. */
 u32 fde_index_find(const struct fde_index *x, u64 svma);
-/* Parses number i; its end is cut at the next one's start. */
+/* Parses FDE i, whose end is cut at the start of the next. -EINVAL or -ENOTSUP, as cfi_fde_at(). */
 int fde_index_get(struct fde_index *x, u32 i, struct cfi_fde *ret);

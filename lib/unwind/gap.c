@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is known of code that has no CFI: PLTs (lld and mold write none for theirs), the entry
- * point, and a few sequences of instructions that can only be one thing.
+ * Rows of code that has no CFI: PLTs (lld and mold write none for theirs), the entry point, and a
+ * few sequences of instructions that can only be one thing.
  */
 #include <elf.h>
 #include <string.h>
@@ -18,7 +18,7 @@ struct pattern {
 	u16 machine;
 	u8 n;
 	u8 bytes[12];
-	u8 before; /* bytes in front that belong to it: return addresses are looked up at ra - 1 */
+	u8 before; /* bytes in front that the row covers, too: lookups are at ra - 1 */
 	u8 length;
 	u8 cfa_op;
 	s16 cfa_off;
@@ -85,7 +85,7 @@ static void row_x86(struct unwind_source *s, u64 pc, s32 cfa_off)
 		   });
 }
 
-/* Where an x86 PLT entry's push ends, or 16 when it pushes nothing. */
+/* The offset behind the push of an x86 PLT entry; 16: it pushes nothing. */
 static u8 plt_push_end(const u8 *entry)
 {
 	if (entry[0] == 0x68) /* push; bnd jmp */
@@ -182,7 +182,7 @@ static u64 match_pattern(const struct pattern *p, struct buf code, u64 svma, u64
 	const u8 *first = code.pos;
 
 	while (buf_left(&code) >= p->n) {
-		/* The last byte is a rare one in all of them. */
+		/* In all patterns the last byte is a rare one. */
 		const u8 *last = memchr(code.pos + p->n - 1, p->bytes[p->n - 1],
 					buf_left(&code) - (p->n - 1u));
 		u64 at;
@@ -204,7 +204,7 @@ static u64 match_pattern(const struct pattern *p, struct buf code, u64 svma, u64
 static const struct pattern *find_pattern(struct unwind_source *s, u64 lo, u64 hi, u64 *ret_lo,
 					  u64 *ret_hi)
 {
-	/* A gap at the page's start may have begun before it. */
+	/* A gap at the page's start may begin on the page before. */
 	u64 from = lo == s->page_base && lo > s->exec_lo + PATTERN_MAX ? lo - PATTERN_MAX : lo;
 	const struct pattern *best = NULL;
 	u64 best_at = ~0ULL;

@@ -34,7 +34,7 @@ static bool walk_in_time(struct walk_env *env)
 
 #define LOAD_REST_FRAMES 1024
 
-/* Rows are not kept: walks on the host are few. */
+/* Walks on the host are few: found rows are not cached. */
 walk_inline struct walk_row *walk_row_at(struct walk_env *env, const struct walk *w, u64 pc)
 {
 	(void)w;
@@ -44,8 +44,8 @@ walk_inline struct walk_row *walk_row_at(struct walk_env *env, const struct walk
 }
 
 /*
- * The walk ends here, at frames that only BPF can read. It may have come to the host for a page
- * alone: those of all frames up to the stack's end are loaded now, so that the next one does not.
+ * The walk ends here, at frames that only BPF can read. A missing page may be why the host has it:
+ * the pages of all frames up to the stack's end are loaded now, so that BPF finds them next time.
  */
 static void load_rest(struct walk_env *env, struct walk w)
 {
@@ -66,7 +66,7 @@ static void load_rest(struct walk_env *env, struct walk w)
 	}
 }
 
-/* A runtime's mapping: WALK_GO, for its rows to be used, or STOP_RUNTIME. */
+/* In a runtime's mapping. WALK_GO: use its rows; or STOP_RUNTIME. */
 static int ask_runtime(const struct unwind_host *host, struct walk *w, u64 pc, u64 *ret_note)
 {
 	enum unwind_host_runtime what = UNWIND_HOST_NATIVE;
@@ -83,8 +83,8 @@ enum stop_reason unwind_host_walk(const struct unwind_host *host, struct walk_re
 	struct walk w = {.regs = *regs, .slice = slice, .n_mappings = n_mappings};
 	struct walk_row row;
 	struct walk_env env = {host, &row};
-	u64 asked = 0; /* pc whose page was asked for; once is enough */
-	u64 note = 0;  /* what the frame is shown as, if it is a runtime's */
+	u64 asked = 0; /* pc whose page was requested, which is done once */
+	u64 note = 0;  /* the frame to show instead of a runtime's; 0: none */
 	int stop = WALK_GO;
 
 	while (stop == WALK_GO) {
@@ -100,7 +100,7 @@ enum stop_reason unwind_host_walk(const struct unwind_host *host, struct walk_re
 		if (stop == STOP_NOT_LOADED && asked != pc && host->missing &&
 		    host->missing(host->arg, pc) == 0) {
 			asked = pc;
-			w.have_mapping = 0; /* the binary's record may have moved on */
+			w.have_mapping = 0; /* the binary's record may have changed */
 			stop = WALK_GO;
 			continue;
 		}

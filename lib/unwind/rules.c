@@ -26,7 +26,7 @@ static u32 find_slot(const struct rules *r, const struct unwind_rule *rule)
 	return i;
 }
 
-static int grow(struct rules *r)
+static int grow_slots(struct rules *r)
 {
 	u32 n = r->n_slots ? r->n_slots * 2 : FIRST_SLOTS;
 	u16 *slots = calloc(n, sizeof(*slots));
@@ -51,7 +51,7 @@ u16 rules_intern(struct rules *r, const struct unwind_rule *rule)
 	if (r->list.n >= UNWIND_MAX_RULES)
 		return RULE_UNSUPPORTED;
 	if (r->list.n * 2 >= r->n_slots) {
-		if (grow(r) < 0)
+		if (grow_slots(r) < 0)
 			return RULE_UNSUPPORTED;
 		slot = find_slot(r, rule);
 	}
@@ -70,7 +70,7 @@ int rules_init(struct rules *r)
 	};
 
 	*r = (struct rules){};
-	if (vec_reserve(&r->list, 16) < 0 || grow(r) < 0) {
+	if (vec_reserve(&r->list, 16) < 0 || grow_slots(r) < 0) {
 		rules_deinit(r);
 		return -ENOMEM;
 	}

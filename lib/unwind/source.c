@@ -15,7 +15,7 @@
 /* musl's _start, the largest without CFI, is 22 bytes on x86-64 and 36 on arm64. */
 #define ENTRY_BYTES 64
 
-static void fill(struct unwind_source *s, u32 layer, u64 lo, u64 hi);
+static void fill_layer(struct unwind_source *s, u32 layer, u64 lo, u64 hi);
 
 void source_row(struct unwind_source *s, u64 pc, const struct unwind_rule *rule)
 {
@@ -84,7 +84,7 @@ static void fill_table(struct unwind_source *s, u32 layer, u64 lo, u64 hi)
 		if (end <= begin)
 			continue;
 		if (begin > at) {
-			fill(s, layer + 1, at, begin);
+			fill_layer(s, layer + 1, at, begin);
 			/* The code's layer looks at FDEs, too: ours has lost its CIE. */
 			if (fde_index_get(x, i, &fde) < 0) {
 				at = begin;
@@ -95,7 +95,7 @@ static void fill_table(struct unwind_source *s, u32 layer, u64 lo, u64 hi)
 		at = end;
 	}
 	if (at < hi)
-		fill(s, layer + 1, at, hi);
+		fill_layer(s, layer + 1, at, hi);
 }
 
 static void fill_go(struct unwind_source *s, u64 lo, u64 hi)
@@ -106,23 +106,23 @@ static void fill_go(struct unwind_source *s, u64 lo, u64 hi)
 	go_lo = MAX(lo, go_lo);
 	go_hi = MIN(hi, go_hi);
 	if (go_lo >= go_hi) {
-		fill(s, s->n_eh_tables + 1, lo, hi);
+		fill_layer(s, s->n_eh_tables + 1, lo, hi);
 		return;
 	}
 	if (lo < go_lo)
-		fill(s, s->n_eh_tables + 1, lo, go_lo);
+		fill_layer(s, s->n_eh_tables + 1, lo, go_lo);
 	go_table_fill(s->go, go_lo, go_hi, &s->budget, emit_row, s);
 	if (go_hi < hi)
-		fill(s, s->n_eh_tables + 1, go_hi, hi);
+		fill_layer(s, s->n_eh_tables + 1, go_hi, hi);
 }
 
 /* Layers: .eh_frame, Go, the other tables, code. Without Go its layer is passed over. */
-static void fill(struct unwind_source *s, u32 layer, u64 lo, u64 hi)
+static void fill_layer(struct unwind_source *s, u32 layer, u64 lo, u64 hi)
 {
 	if (layer == s->n_eh_tables && s->go)
 		fill_go(s, lo, hi);
 	else if (layer == s->n_eh_tables)
-		fill(s, layer + 1, lo, hi);
+		fill_layer(s, layer + 1, lo, hi);
 	else if (layer < s->n_eh_tables)
 		fill_table(s, layer, lo, hi);
 	else if (layer - 1 < s->n_tables)
@@ -139,7 +139,7 @@ int unwind_source_rows(struct unwind_source *s, u64 page, u32 *ret_rows, u32 *re
 	s->budget = SOURCE_PAGE_BUDGET;
 	s->rows = ret_rows;
 	s->n_rows = 0;
-	fill(s, 0, s->page_base, s->page_base + UNWIND_PAGE_BYTES);
+	fill_layer(s, 0, s->page_base, s->page_base + UNWIND_PAGE_BYTES);
 	code_layer_end_page(s->layer);
 	*ret_n = s->n_rows;
 	s->rows = NULL;
@@ -293,7 +293,7 @@ static void find_entry(struct unwind_source *s)
 	s->entry_hi = hi;
 }
 
-static int create(struct elf_file *elf, bool cfi, bool code, struct unwind_source **ret)
+static int create_source(struct elf_file *elf, bool cfi, bool code, struct unwind_source **ret)
 {
 	struct unwind_source *s = calloc(1, sizeof(*s));
 	int r;
@@ -321,17 +321,17 @@ static int create(struct elf_file *elf, bool cfi, bool code, struct unwind_sourc
 
 int unwind_source_create(struct elf_file *elf, struct unwind_source **ret)
 {
-	return create(elf, true, true, ret);
+	return create_source(elf, true, true, ret);
 }
 
 int unwind_source_create_without_cfi(struct elf_file *elf, struct unwind_source **ret)
 {
-	return create(elf, false, true, ret);
+	return create_source(elf, false, true, ret);
 }
 
 int unwind_source_create_without_code(struct elf_file *elf, struct unwind_source **ret)
 {
-	return create(elf, true, false, ret);
+	return create_source(elf, true, false, ret);
 }
 
 int unwind_source_continue(struct unwind_source *s, const struct unwind_rule *rules, u32 n)

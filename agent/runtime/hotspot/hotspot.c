@@ -14,8 +14,8 @@ static bool is_runtime(const struct procman_binary *b)
 	return str_ends(b->path, "/libjvm.so");
 }
 
-static int learn(const struct procman_binary *b, struct runtime_binary *ret_bpf, void **ret_learned,
-		 struct diag *reterr_diag)
+static int hotspot_learn(const struct procman_binary *b, struct runtime_binary *ret_bpf,
+			 void **ret_learned, struct diag *reterr_diag)
 {
 	struct hotspot_vm *vm;
 	int r = hotspot_vm_learn(b->elf, &vm, reterr_diag);
@@ -27,7 +27,7 @@ static int learn(const struct procman_binary *b, struct runtime_binary *ret_bpf,
 	return 0;
 }
 
-static void forget(void *learned)
+static void hotspot_forget(void *learned)
 {
 	hotspot_vm_destroy(learned);
 }
@@ -188,7 +188,8 @@ static void place_cookie(const struct hotspot_vm *vm, const struct hotspot_offse
 	p->flags |= HOTSPOT_TELLS_CLASSES | (o->of[HF_SYMBOL_REFCOUNT] << 3 & HOTSPOT_COUNT);
 }
 
-static int attach(const struct runtime_target *t, const void *learned, struct runtime_process *ret)
+static int hotspot_attach(const struct runtime_target *t, const void *learned,
+			  struct runtime_process *ret)
 {
 	const struct hotspot_vm *vm = learned;
 	struct range ranges[HOTSPOT_MAX_HEAPS];
@@ -218,8 +219,8 @@ static int attach(const struct runtime_target *t, const void *learned, struct ru
 	return 0;
 }
 
-static int name(const struct runtime_target *t, const void *learned, u64 address, u64 where,
-		struct runtime_names *ret)
+static int hotspot_name_frame(const struct runtime_target *t, const void *learned, u64 address,
+			      u64 where, struct runtime_names *ret)
 {
 	struct hotspot_offsets o;
 	int r = hotspot_vm_read(learned, t, &o);
@@ -227,7 +228,7 @@ static int name(const struct runtime_target *t, const void *learned, u64 address
 	return r < 0 ? r : hotspot_name(learned, &o, t, address, where, ret);
 }
 
-static bool covers(const void *learned, const struct runtime_process *process, u64 avma)
+static bool hotspot_covers(const void *learned, const struct runtime_process *process, u64 avma)
 {
 	struct hotspot_process p;
 
@@ -239,7 +240,7 @@ static bool covers(const void *learned, const struct runtime_process *process, u
 	return false;
 }
 
-static void describe(const void *learned, char *ret, size_t n)
+static void hotspot_describe_binary(const void *learned, char *ret, size_t n)
 {
 	hotspot_describe(learned, ret, n);
 }
@@ -249,22 +250,22 @@ static void otel_version(const void *learned, char *ret, size_t n)
 	snprintf(ret, n, "%s", ((const struct hotspot_vm *)learned)->release);
 }
 
-static void missing(const struct runtime_target *t, const void *learned,
-		    void (*line)(void *arg, const char *text), void *arg)
+static void hotspot_tell_missing(const struct runtime_target *t, const void *learned,
+				 void (*line)(void *arg, const char *text), void *arg)
 {
 	hotspot_missing(t, learned, line, arg);
 }
 
 const struct runtime_ops runtime_hotspot = {
 	.is_runtime = is_runtime,
-	.learn = learn,
-	.forget = forget,
-	.attach = attach,
-	.name = name,
-	.covers = covers,
-	.describe = describe,
+	.learn = hotspot_learn,
+	.forget = hotspot_forget,
+	.attach = hotspot_attach,
+	.name = hotspot_name_frame,
+	.covers = hotspot_covers,
+	.describe = hotspot_describe_binary,
 	.otel_name = "OpenJDK Runtime Environment",
 	.otel_version = otel_version,
-	.missing = missing,
+	.missing = hotspot_tell_missing,
 	.marks_anonymous = true,
 };

@@ -4,9 +4,9 @@
  *
  * HotSpot exports tables of its structs for debuggers (vmStructs.cpp): gHotSpotVMStructs has an
  * entry for each field, with its offset or, for a static one, its address; gHotSpotVMTypes has the
- * sizes. Which entry is which, static addresses and sizes are in the file. Offsets are stored by an
- * initialiser when the library is loaded, so they are read from each process; what one process
- * says never counts for another.
+ * sizes. The file says which entry is which, and has static addresses and sizes. Offsets are stored
+ * by an initialiser when the library is loaded, so they are read from each process and are used for
+ * that process only.
  */
 #pragma once
 
@@ -94,25 +94,25 @@ enum hotspot_size {
 
 #define HOTSPOT_NONE (~0u)
 
-/* What is learned of a libjvm.so. Svmas; 0: it has none. */
+/* What a libjvm.so says. Addresses are svmas; 0: it has no such entry. */
 struct hotspot_vm {
 	u64 statics[HS_N];
-	u64 fields[HF_N]; /* where the field's offset stands */
-	u64 first, end;	  /* the fields' offsets lie between */
+	u64 fields[HF_N]; /* of the word that holds the field's offset */
+	u64 first, end;	  /* all these words are in [first, end) */
 	u32 sizes[HZ_N];
-	u32 major;	       /* as the file says, for people; 0: it does not */
-	char release[64];      /* the same with all its parts: 17.0.15+6; empty: not found */
+	u32 major;	       /* the version that the file names, for people; 0: none */
+	char release[64];      /* the same with all its parts: 17.0.15+6; "": not found */
 	struct disasm *disasm; /* owned */
 	u32 n_stubs;
-	struct hotspot_stub *stubs; /* owned; addresses of StubRoutines and their names */
+	struct hotspot_stub *stubs; /* owned; the static fields of StubRoutines */
 };
 
 struct hotspot_stub {
-	u64 svma; /* of the word that has its address */
+	u64 svma; /* of the word that holds the stub's address */
 	char name[48];
 };
 
-/* What is learned of a process: offsets by enum hotspot_field; HOTSPOT_NONE: no such field. */
+/* What a process says: offsets by enum hotspot_field; HOTSPOT_NONE: it has no such field. */
 struct hotspot_offsets {
 	u32 of[HF_N];
 	u32 major;
@@ -120,9 +120,13 @@ struct hotspot_offsets {
 };
 
 /* vm.c */
+/* *ret is for hotspot_vm_destroy(). On failure the diag says what is missing. */
 int hotspot_vm_learn(struct elf_file *f, struct hotspot_vm **ret, struct diag *reterr_diag);
 void hotspot_vm_destroy(struct hotspot_vm *vm);
-/* -EAGAIN: its initialisers have not run. */
+/*
+ * Reads a process's offsets. -EAGAIN: libjvm's initialisers have not run; -EINVAL: they make no
+ * sense.
+ */
 int hotspot_vm_read(const struct hotspot_vm *vm, const struct runtime_target *t,
 		    struct hotspot_offsets *ret);
 static inline bool hotspot_has(const struct hotspot_offsets *o, enum hotspot_field f)
@@ -131,10 +135,12 @@ static inline bool hotspot_has(const struct hotspot_offsets *o, enum hotspot_fie
 }
 
 /* doctor.c */
+/* runtime_ops.describe() and .missing(). */
 void hotspot_describe(const struct hotspot_vm *vm, char *ret, size_t n);
 void hotspot_missing(const struct runtime_target *t, const struct hotspot_vm *vm,
 		     void (*line)(void *arg, const char *text), void *arg);
 
 /* name.c */
+/* Names a frame as runtime_ops.name() does. */
 int hotspot_name(const struct hotspot_vm *vm, const struct hotspot_offsets *o,
 		 const struct runtime_target *t, u64 address, u64 where, struct runtime_names *ret);

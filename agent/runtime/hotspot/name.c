@@ -47,7 +47,7 @@ static int read_word(const struct reader *r, u64 address, u64 *ret)
 }
 
 /* Fields of an object that has been read; 0 outside of it. */
-static u64 field(const void *object, size_t n, u32 off, u32 width)
+static u64 read_field(const void *object, size_t n, u32 off, u32 width)
 {
 	u64 v = 0;
 
@@ -56,7 +56,7 @@ static u64 field(const void *object, size_t n, u32 off, u32 width)
 	return v;
 }
 
-static bool unsigned5(struct buf *b, u32 exclude, u32 *ret)
+static bool read_unsigned5(struct buf *b, u32 exclude, u32 *ret)
 {
 	u32 sum = 0;
 
@@ -75,7 +75,7 @@ static bool unsigned5(struct buf *b, u32 exclude, u32 *ret)
 
 /* ---- texts ---- */
 
-static int keep(const struct reader *r, const char *text, const char **ret)
+static int keep_text(const struct reader *r, const char *text, const char **ret)
 {
 	size_t n = strlen(text) + 1;
 	char *copy = arena_alloc(r->names->arena, n);
@@ -147,7 +147,7 @@ static int read_method(const struct reader *r, u64 address, struct method *ret)
 	ret->address = address;
 	ret->n_head = MIN(r->vm->sizes[HZ_CONST_METHOD], (u32)sizeof(ret->head));
 	e = runtime_read(&r->t->memory, ret->const_method, ret->head, ret->n_head);
-	ret->constants = field(ret->head, ret->n_head, r->o->of[HF_CONST_CONSTANTS], 8);
+	ret->constants = read_field(ret->head, ret->n_head, r->o->of[HF_CONST_CONSTANTS], 8);
 	return e;
 }
 
@@ -164,7 +164,8 @@ static int name_method(const struct reader *r, const struct method *m, struct ru
 		e = read_symbol(r, symbol, class);
 	if (e == 0)
 		e = pool_symbol(r, m->constants,
-				(u32)field(m->head, m->n_head, r->o->of[HF_CONST_NAME], 2), name);
+				(u32)read_field(m->head, m->n_head, r->o->of[HF_CONST_NAME], 2),
+				name);
 	if (e < 0)
 		return e;
 	if (!*class || !*name)
@@ -173,7 +174,7 @@ static int name_method(const struct reader *r, const struct method *m, struct ru
 	text_append_clean(&text, class, 0);
 	str_putc(&text, '.');
 	text_append_clean(&text, name, 0);
-	return text.failed ? -ENOMEM : keep(r, str_get(&text), &f->function);
+	return text.failed ? -ENOMEM : keep_text(r, str_get(&text), &f->function);
 }
 
 static int source_of(const struct reader *r, const struct method *m, struct runtime_frame *f)
@@ -200,7 +201,7 @@ static int source_of(const struct reader *r, const struct method *m, struct runt
 	if (e < 0)
 		return e;
 	text_append_clean(&text, name, 0);
-	return text.failed ? -ENOMEM : keep(r, str_get(&text), &f->file);
+	return text.failed ? -ENOMEM : keep_text(r, str_get(&text), &f->file);
 }
 
 /* The line of a bytecode: of the closest entry at or before it. The table is not sorted. */
@@ -214,7 +215,7 @@ static void find_line(struct buf b, u32 exclude, u32 bci, u32 *ret_line, u32 *re
 		if (byte == 0xff) {
 			u32 x, y;
 
-			if (!unsigned5(&b, exclude, &x) || !unsigned5(&b, exclude, &y))
+			if (!read_unsigned5(&b, exclude, &x) || !read_unsigned5(&b, exclude, &y))
 				break;
 			at += (x >> 1) ^ (0 - (x & 1));
 			line += (y >> 1) ^ (0 - (y & 1));
@@ -236,9 +237,9 @@ static void find_line(struct buf b, u32 exclude, u32 bci, u32 *ret_line, u32 *re
 static int read_lines(const struct reader *r, const struct method *m, u32 bci,
 		      struct runtime_frame *f)
 {
-	u64 code = field(m->head, m->n_head, r->o->of[HF_CONST_CODE_SIZE], 2);
-	u64 all = 8 * field(m->head, m->n_head, r->o->of[HF_CONST_SIZE], 4);
-	u64 flags = field(m->head, m->n_head, r->o->of[HF_CONST_FLAGS], 2);
+	u64 code = read_field(m->head, m->n_head, r->o->of[HF_CONST_CODE_SIZE], 2);
+	u64 all = 8 * read_field(m->head, m->n_head, r->o->of[HF_CONST_SIZE], 4);
+	u64 flags = read_field(m->head, m->n_head, r->o->of[HF_CONST_FLAGS], 2);
 	u64 before = r->vm->sizes[HZ_CONST_METHOD] + code, n;
 	_cleanup_free_ u8 *bytes = NULL;
 	u32 line = 0;
@@ -296,7 +297,7 @@ static int mix_symbol(const struct reader *r, u64 at, u64 *hash)
 		e = read_word(r, symbol, &word);
 	if (e < 0)
 		return e;
-	if (!field(&word, sizeof(word), count, 2))
+	if (!read_field(&word, sizeof(word), count, 2))
 		return -ESTALE;
 	*hash = hotspot_mix_symbol(*hash, symbol, word, count);
 	return 0;
@@ -306,7 +307,7 @@ static int mix_symbol(const struct reader *r, u64 at, u64 *hash)
 static int check_method(const struct reader *r, const struct method *m, u32 cookie)
 {
 	u32 n = cookie & HOTSPOT_COOKIE_SYMBOLS;
-	u64 names = field(m->head, m->n_head, r->o->of[HF_CONST_NAME], 8);
+	u64 names = read_field(m->head, m->n_head, r->o->of[HF_CONST_NAME], 8);
 	u64 hash = hotspot_mix(hotspot_mix(0, m->const_method), names), holder;
 	int e = 0;
 
@@ -346,26 +347,26 @@ struct compiled {
 	bool freed;
 };
 
-static u64 head32(const struct reader *r, const struct compiled *c, enum hotspot_field f)
+static u64 read_head32(const struct reader *r, const struct compiled *c, enum hotspot_field f)
 {
-	return field(c->head, sizeof(c->head), r->o->of[f], 4);
+	return read_field(c->head, sizeof(c->head), r->o->of[f], 4);
 }
 
-static u64 head64(const struct reader *r, const struct compiled *c, enum hotspot_field f)
+static u64 read_head64(const struct reader *r, const struct compiled *c, enum hotspot_field f)
 {
-	return field(c->head, sizeof(c->head), r->o->of[f], 8);
+	return read_field(c->head, sizeof(c->head), r->o->of[f], 8);
 }
 
 static void find_metadata(const struct reader *r, struct compiled *c)
 {
 	if (!hotspot_has(r->o, HF_NM_METADATA)) /* from 25 */
-		c->metadata =
-			head64(r, c, HF_BLOB_MUTABLE_DATA) + head32(r, c, HF_BLOB_RELOCATION_SIZE);
+		c->metadata = read_head64(r, c, HF_BLOB_MUTABLE_DATA) +
+			      read_head32(r, c, HF_BLOB_RELOCATION_SIZE);
 	else if (hotspot_has(r->o, HF_NM_IMMUTABLE)) /* 23, 24: in the blob's data */
-		c->metadata = c->address + head32(r, c, HF_BLOB_DATA_OFFSET) +
-			      (head32(r, c, HF_NM_METADATA) & 0xffff);
+		c->metadata = c->address + read_head32(r, c, HF_BLOB_DATA_OFFSET) +
+			      (read_head32(r, c, HF_NM_METADATA) & 0xffff);
 	else
-		c->metadata = c->address + head32(r, c, HF_NM_METADATA);
+		c->metadata = c->address + read_head32(r, c, HF_NM_METADATA);
 }
 
 /* From 21 on a method that was freed is left as it was, but for what is before it. */
@@ -391,28 +392,28 @@ static int read_compiled(const struct reader *r, u64 address, struct compiled *r
 	if (e < 0)
 		return e;
 	ret->address = address;
-	ret->method = head64(r, ret, HF_NM_METHOD);
+	ret->method = read_head64(r, ret, HF_NM_METHOD);
 	if (hotspot_has(r->o, HF_BLOB_CODE_BEGIN)) {
-		ret->code = head64(r, ret, HF_BLOB_CODE_BEGIN);
-		ret->n_code = head64(r, ret, HF_BLOB_CODE_END) - ret->code;
+		ret->code = read_head64(r, ret, HF_BLOB_CODE_BEGIN);
+		ret->n_code = read_head64(r, ret, HF_BLOB_CODE_END) - ret->code;
 	} else {
-		ret->code = address + head32(r, ret, HF_BLOB_CODE_OFFSET);
-		ret->n_code = address + head32(r, ret, HF_BLOB_DATA_OFFSET) - ret->code;
+		ret->code = address + read_head32(r, ret, HF_BLOB_CODE_OFFSET);
+		ret->n_code = address + read_head32(r, ret, HF_BLOB_DATA_OFFSET) - ret->code;
 	}
 	find_metadata(r, ret);
 	if (hotspot_has(r->o, HF_NM_IMMUTABLE)) {
-		base = head64(r, ret, HF_NM_IMMUTABLE);
-		ret->pcs = base + head32(r, ret, HF_NM_SCOPES_PCS);
-		ret->scopes = base + head32(r, ret, HF_NM_SCOPES_DATA);
+		base = read_head64(r, ret, HF_NM_IMMUTABLE);
+		ret->pcs = base + read_head32(r, ret, HF_NM_SCOPES_PCS);
+		ret->scopes = base + read_head32(r, ret, HF_NM_SCOPES_DATA);
 		ret->n_pcs = ret->scopes - ret->pcs;
-		end = base + head32(r, ret, HF_NM_IMMUTABLE_SIZE);
+		end = base + read_head32(r, ret, HF_NM_IMMUTABLE_SIZE);
 		ret->n_scopes = end - ret->scopes;
 	} else {
-		ret->pcs = address + head32(r, ret, HF_NM_SCOPES_PCS);
-		ret->n_pcs = address + head32(r, ret, HF_NM_DEPENDENCIES) - ret->pcs;
+		ret->pcs = address + read_head32(r, ret, HF_NM_SCOPES_PCS);
+		ret->n_pcs = address + read_head32(r, ret, HF_NM_DEPENDENCIES) - ret->pcs;
 		ret->scopes = hotspot_has(r->o, HF_NM_SCOPES_BEGIN)
-				      ? head64(r, ret, HF_NM_SCOPES_BEGIN)
-				      : address + head32(r, ret, HF_NM_SCOPES_DATA);
+				      ? read_head64(r, ret, HF_NM_SCOPES_BEGIN)
+				      : address + read_head32(r, ret, HF_NM_SCOPES_DATA);
 		ret->n_scopes = ret->pcs - ret->scopes;
 	}
 	if (ret->n_pcs > MAX_DEBUG_BYTES || ret->n_scopes > MAX_DEBUG_BYTES)
@@ -432,8 +433,8 @@ static struct descs descs_around(const struct reader *r, const u8 *pcs, u64 n, u
 	u32 size = r->vm->sizes[HZ_PCDESC];
 
 	for (u64 at = size; size && at + 2 * (u64)size <= n; at += size) {
-		s32 pc = (s32)field(pcs + at, size, r->o->of[HF_PCDESC_PC], 4);
-		u32 scope = (u32)field(pcs + at, size, r->o->of[HF_PCDESC_SCOPE], 4);
+		s32 pc = (s32)read_field(pcs + at, size, r->o->of[HF_PCDESC_PC], 4);
+		u32 scope = (u32)read_field(pcs + at, size, r->o->of[HF_PCDESC_SCOPE], 4);
 
 		if (pc >= (s64)position && (d.at_after < 0 || pc < d.at_after)) {
 			d.at_after = pc;
@@ -510,8 +511,8 @@ static bool leads_back(const struct reader *r, const struct compiled *c, u32 fro
 /* At how many bytes the frame stands: 16 bits of it since 23. */
 static s64 frame_complete(const struct reader *r, const struct compiled *c)
 {
-	return hotspot_has(r->o, HF_NM_IMMUTABLE) ? (s16)head32(r, c, HF_BLOB_FRAME_COMPLETE)
-						  : (s32)head32(r, c, HF_BLOB_FRAME_COMPLETE);
+	return hotspot_has(r->o, HF_NM_IMMUTABLE) ? (s16)read_head32(r, c, HF_BLOB_FRAME_COMPLETE)
+						  : (s32)read_head32(r, c, HF_BLOB_FRAME_COMPLETE);
 }
 
 /*
@@ -590,9 +591,9 @@ static int decode_scopes(const struct reader *r, struct buf all, u32 scope, stru
 
 		if (ret->n == RUNTIME_MAX_INLINED)
 			return -E2BIG;
-		if (!buf_skip(&b, scope) || !unsigned5(&b, r->o->exclude, &sender) ||
-		    !unsigned5(&b, r->o->exclude, &method) || !unsigned5(&b, r->o->exclude, &bci) ||
-		    !method || sender >= scope)
+		if (!buf_skip(&b, scope) || !read_unsigned5(&b, r->o->exclude, &sender) ||
+		    !read_unsigned5(&b, r->o->exclude, &method) ||
+		    !read_unsigned5(&b, r->o->exclude, &bci) || !method || sender >= scope)
 			return -EINVAL;
 		ret->of[ret->n].method = method;
 		ret->of[ret->n++].bci = bci;
@@ -675,8 +676,9 @@ static int add_scopes(const struct reader *r, const struct compiled *c, const st
  */
 static int check_compiled(const struct reader *r, const struct compiled *c, u32 cookie)
 {
-	return !c->freed && c->method && (u32)head32(r, c, HF_NM_COMPILE_ID) == cookie ? 0
-										       : -ESTALE;
+	return !c->freed && c->method && (u32)read_head32(r, c, HF_NM_COMPILE_ID) == cookie
+		       ? 0
+		       : -ESTALE;
 }
 
 static int name_compiled(const struct reader *r, u64 address, u32 position, u32 cookie)
@@ -743,7 +745,7 @@ static int name_stub(const struct reader *r, u64 address, u32 cookie)
 		snprintf(text, sizeof(text), "[%s]", *name ? name : "stub");
 	r->names->n = 1;
 	r->names->frames[0] = (struct runtime_frame){};
-	return keep(r, text, &r->names->frames[0].function);
+	return keep_text(r, text, &r->names->frames[0].function);
 }
 
 int hotspot_name(const struct hotspot_vm *vm, const struct hotspot_offsets *o,

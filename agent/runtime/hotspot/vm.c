@@ -355,7 +355,7 @@ static int read_sizes(struct hotspot_vm *vm, const struct image *im)
 }
 
 /* What no version can do without; the alternatives are looked at when a process is read. */
-static int check(const struct hotspot_vm *vm, struct diag *reterr_diag)
+static int check_vm(const struct hotspot_vm *vm, struct diag *reterr_diag)
 {
 	static const enum hotspot_field needed[] = {
 		HF_BLOB_NAME,	  HF_BLOB_FRAME_COMPLETE, HF_BLOB_FRAME_SIZE, HF_HEAP_MEMORY,
@@ -439,7 +439,7 @@ int hotspot_vm_learn(struct elf_file *f, struct hotspot_vm **ret, struct diag *r
 				"without its tables for debuggers");
 	if (r < 0)
 		return diag_set(reterr_diag, r, "its vmStructs cannot be read: %s", strerror(-r));
-	r = check(vm, reterr_diag);
+	r = check_vm(vm, reterr_diag);
 	if (r < 0)
 		return r;
 	if (vm->statics[HS_VM_MAJOR])

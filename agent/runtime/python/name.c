@@ -54,7 +54,7 @@ u32 python_line_of_linetable_310(const u8 *table, size_t n, u32 first, s64 at)
 }
 
 /* Groups of six bits, least first; 0x40: more follow. */
-static bool varint(struct buf *b, u64 *ret)
+static bool read_varint(struct buf *b, u64 *ret)
 {
 	u64 v = 0;
 	u8 byte;
@@ -91,7 +91,7 @@ u32 python_line_of_locations(const u8 *table, size_t n, u32 first, s64 at)
 		if (!(head & 0x80))
 			return 0; /* no head */
 		if (kind == LOCATION_LONG || kind == LOCATION_NO_COLUMNS) {
-			if (!varint(&b, &by))
+			if (!read_varint(&b, &by))
 				return 0;
 			line += by & 1 ? -(s64)(by >> 1) : (s64)(by >> 1);
 		} else if (kind >= LOCATION_ONE_LINE && kind != LOCATION_NONE) {

@@ -84,7 +84,7 @@ static void take_fixed(struct python_learned *l, const struct fixed_layout *f)
 	};
 }
 
-static bool outside(const u32 *offsets, size_t n, u32 size, u32 limit)
+static bool any_outside(const u32 *offsets, size_t n, u32 size, u32 limit)
 {
 	for (size_t i = 0; i < n; i++)
 		if (offsets[i] + size > limit)
@@ -93,7 +93,7 @@ static bool outside(const u32 *offsets, size_t n, u32 size, u32 limit)
 }
 
 /* Each must lie in what is read of its object. */
-static int check(const struct python_learned *l, struct diag *d)
+static int check_offsets(const struct python_learned *l, struct diag *d)
 {
 	const struct python_binary *b = &l->bpf;
 	const struct python_objects *o = &l->objects;
@@ -104,12 +104,12 @@ static int check(const struct python_learned *l, struct diag *d)
 			      o->bytes_size, o->bytes_data, b->frame_owner, b->code_bytes};
 
 	if (b->frame_read >= PYTHON_FRAME_BYTES || b->code_read >= PYTHON_CODE_BYTES ||
-	    outside(frame, ARRAY_SIZE(frame), 8, b->frame_read) ||
-	    outside(frame_small, ARRAY_SIZE(frame_small), b->shape == PYTHON_ONE ? 4 : 1,
-		    b->frame_read) ||
-	    outside(code, ARRAY_SIZE(code), 8, b->code_read) ||
-	    outside(&o->code_firstlineno, 1, 4, b->code_read) ||
-	    outside(others, ARRAY_SIZE(others), 8, 1024) || b->thread_frame > 4096 ||
+	    any_outside(frame, ARRAY_SIZE(frame), 8, b->frame_read) ||
+	    any_outside(frame_small, ARRAY_SIZE(frame_small), b->shape == PYTHON_ONE ? 4 : 1,
+			b->frame_read) ||
+	    any_outside(code, ARRAY_SIZE(code), 8, b->code_read) ||
+	    any_outside(&o->code_firstlineno, 1, 4, b->code_read) ||
+	    any_outside(others, ARRAY_SIZE(others), 8, 1024) || b->thread_frame > 4096 ||
 	    b->thread_id > 4096)
 		return diag_set(d, -ENOTSUP,
 				"Python %u.%u: the offsets that it gives cannot be right",
@@ -211,5 +211,5 @@ int python_offsets(struct elf_file *elf, struct python_learned *l, struct diag *
 	for (u32 i = 0; i < 4; i++)
 		b->code_read = MAX(b->code_read, b->code_id[i] + 8);
 	b->code_read = MAX(b->code_read, b->code_tlbc + 8);
-	return check(l, reterr_diag);
+	return check_offsets(l, reterr_diag);
 }

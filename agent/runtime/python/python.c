@@ -19,7 +19,7 @@ static bool is_runtime(const struct procman_binary *b)
 	return python_is_name(b->path) && python_has_loop(b->elf);
 }
 
-static void forget(void *learned)
+static void python_forget(void *learned)
 {
 	struct python_learned *l = learned;
 
@@ -28,8 +28,8 @@ static void forget(void *learned)
 	free(l);
 }
 
-static int learn(const struct procman_binary *b, struct runtime_binary *ret_bpf, void **ret_learned,
-		 struct diag *reterr_diag)
+static int python_learn_binary(const struct procman_binary *b, struct runtime_binary *ret_bpf,
+			       void **ret_learned, struct diag *reterr_diag)
 {
 	struct python_learned *l = calloc(1, sizeof(*l));
 	int r = -ENOMEM;
@@ -39,7 +39,7 @@ static int learn(const struct procman_binary *b, struct runtime_binary *ret_bpf,
 	if (l && l->libc)
 		r = python_learn(b->elf, b->path, l, reterr_diag);
 	if (r < 0) {
-		forget(l);
+		python_forget(l);
 		return r;
 	}
 	memcpy(ret_bpf->room, &l->bpf, sizeof(l->bpf));
@@ -47,7 +47,8 @@ static int learn(const struct procman_binary *b, struct runtime_binary *ret_bpf,
 	return 0;
 }
 
-static int attach(const struct runtime_target *t, const void *learned, struct runtime_process *ret)
+static int python_attach(const struct runtime_target *t, const void *learned,
+			 struct runtime_process *ret)
 {
 	const struct python_learned *l = learned;
 	struct python_process p = {};
@@ -62,13 +63,13 @@ static int attach(const struct runtime_target *t, const void *learned, struct ru
 	return 0;
 }
 
-static int name(const struct runtime_target *t, const void *learned, u64 address, u64 where,
-		struct runtime_names *ret)
+static int python_name_frame(const struct runtime_target *t, const void *learned, u64 address,
+			     u64 where, struct runtime_names *ret)
 {
 	return python_name(&t->memory, learned, address, where, ret);
 }
 
-static bool covers(const void *learned, const struct runtime_process *p, u64 avma)
+static bool python_covers(const void *learned, const struct runtime_process *p, u64 avma)
 {
 	const struct python_binary *b = &((const struct python_learned *)learned)->bpf;
 	u64 svma = avma - p->bias;
@@ -81,7 +82,7 @@ static bool covers(const void *learned, const struct runtime_process *p, u64 avm
 	return false;
 }
 
-static void describe(const void *learned, char *ret, size_t n)
+static void python_describe(const void *learned, char *ret, size_t n)
 {
 	const struct python_learned *l = learned;
 
@@ -125,8 +126,8 @@ static bool jit_is_on(u32 pid)
 	return memmem(text, (size_t)n + 1, on, sizeof(on));
 }
 
-static void missing(const struct runtime_target *t, const void *learned,
-		    void (*line)(void *arg, const char *text), void *arg)
+static void python_tell_missing(const struct runtime_target *t, const void *learned,
+				void (*line)(void *arg, const char *text), void *arg)
 {
 	const struct python_learned *l = learned;
 	u64 word;
@@ -152,14 +153,14 @@ static void missing(const struct runtime_target *t, const void *learned,
 
 const struct runtime_ops runtime_python = {
 	.is_runtime = is_runtime,
-	.learn = learn,
-	.forget = forget,
-	.attach = attach,
-	.name = name,
-	.covers = covers,
-	.describe = describe,
+	.learn = python_learn_binary,
+	.forget = python_forget,
+	.attach = python_attach,
+	.name = python_name_frame,
+	.covers = python_covers,
+	.describe = python_describe,
 	.otel_name = "cpython",
 	.otel_version = otel_version,
-	.missing = missing,
+	.missing = python_tell_missing,
 	.walks_natively = true,
 };

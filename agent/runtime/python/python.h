@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Between the files of CPython's user half: python.c (what runtime_ops asks), learn.c (what
- * a binary says), thread.c (where a thread keeps its state), name.c (objects).
+ * What the files of CPython's user half share: python.c has the runtime_ops, learn.c reads
+ * binaries, offsets.c has each version's offsets, thread.c finds a thread's state, name.c reads
+ * objects.
  */
 #pragma once
 
@@ -35,7 +36,7 @@ struct python_objects {
 	u32 str_kind_shift;
 };
 
-/* How a libc's pthread_getspecific() works: the one that was asked last. */
+/* How pthread_getspecific() works in the libc that was looked at last. */
 struct python_libc {
 	u32 file_id;
 	u64 first_seen_ns; /* of the file: ids are used again */
@@ -59,28 +60,40 @@ struct python_learned {
 };
 
 /* learn.c */
+/* Fills *ret from a binary. On failure the diag says what is missing; *ret is untouched. */
 int python_learn(struct elf_file *elf, const char *path, struct python_learned *ret,
 		 struct diag *reterr_diag);
+/* Does a path look like CPython's executable or library? */
 bool python_is_name(const char *path);
+/* Does the file hold the interpreter's loop? */
 bool python_has_loop(struct elf_file *elf);
-/* The value of a symbol that is defined, and its size: a dynamic one, if the file has such. */
+/* The svma and size in bytes of a defined symbol; a dynamic symbol comes before a static one. */
 bool python_symbol(struct elf_file *elf, const char *name, u64 *ret_svma, u64 *ret_size);
 
-/* offsets.c: fills the offsets for a version, or says why not. */
+/* offsets.c: fills l->bpf and l->objects for l->version. On failure the diag says why. */
 int python_offsets(struct elf_file *elf, struct python_learned *l, struct diag *reterr_diag);
 
 /* thread.c */
+/* Finds out how the binary's code reaches a thread's state. */
 int python_learn_thread(struct elf_file *elf, struct python_learned *l, struct diag *reterr_diag);
+/*
+ * Finds, in a process, how to get from the thread pointer to what `tls` describes. -EAGAIN: too
+ * early.
+ */
 int python_attach_thread(const struct runtime_target *t, const struct python_learned *l,
 			 const struct python_tls *tls, struct python_chain *ret);
 
-/* How this libc's pthread_getspecific() works. -ENOENT: it has none. */
+/*
+ * Reads from code how a libc's pthread_getspecific() works. -ENOENT: the file has no such function.
+ */
 int python_learn_libc(struct elf_file *elf, struct python_libc *ret);
 
 /* name.c */
+/* Names a frame as runtime_ops.name() does. */
 int python_name(const struct runtime_memory *m, const struct python_learned *l, u64 address,
 		u64 where, struct runtime_names *ret);
-/* The line of a position in a code object's table; 0: none. */
+/* The line of a position, in bytes of bytecode, by a code object's table; `first` is the function's
+ * first line. 0: no line. */
 u32 python_line_of_lnotab(const u8 *table, size_t n, u32 first, s64 at);
 u32 python_line_of_linetable_310(const u8 *table, size_t n, u32 first, s64 at);
 u32 python_line_of_locations(const u8 *table, size_t n, u32 first, s64 at);

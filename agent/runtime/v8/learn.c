@@ -284,7 +284,7 @@ static void complete_code(struct v8_learned *v)
 		l->deopt_inlining = l->deopt_shared + 1;
 }
 
-static void complete(struct v8_learned *v)
+static void complete_layout(struct v8_learned *v)
 {
 	struct v8_layout *l = &v->layout;
 	u32 version = v->version;
@@ -517,7 +517,7 @@ int v8_learn(const struct procman_binary *b, struct runtime_binary *ret_bpf, voi
 		r = diag_set(reterr_diag, -ENOTSUP, "V8 %u.%u.%u: compressed pointers", v->major,
 			     v->minor, v->build);
 	if (r == 0) {
-		complete(v);
+		complete_layout(v);
 		r = find_builtins(b->elf, &s, v, reterr_diag);
 	}
 	if (r == 0)

@@ -73,7 +73,7 @@ static bool cookie_matches(const struct v8_heap *h, u64 shared, u64 where)
 }
 
 /* Where the frame stands: itself, and the functions that were inlined into it. */
-static u32 positions(const struct v8_heap *h, u64 shared, u64 where, struct v8_inlined *ret)
+static u32 find_positions(const struct v8_heap *h, u64 shared, u64 where, struct v8_inlined *ret)
 {
 	u64 position = where & V8_POSITION_MASK;
 	int n = 0;
@@ -110,7 +110,7 @@ static int v8_name(const struct runtime_target *t, const void *learned, u64 addr
 
 	if (v8_type(&h, shared) != h.v->layout.type_shared || !cookie_matches(&h, shared, where))
 		return -ESTALE;
-	n = positions(&h, shared, where, at);
+	n = find_positions(&h, shared, where, at);
 	for (u32 i = 0; i < n; i++) {
 		struct runtime_frame f = {};
 		int r = v8_function_name(&h, at[i].shared, &f.function);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Private to agent/runtime/v8: what is known of a binary's V8, and how its heap is read.
+ * What the files of V8's user half share: what a binary says about its V8, and how to read a heap.
  *
  * Tagged words: a small integer (Smi) has its value in the upper half and 0 below; a pointer has
  * the low bits 01, a weak one 11. Builds with 31-bit Smis (pointer compression: browsers, not Node)
@@ -66,7 +66,7 @@ struct v8_lines {
 	bool too_long; /* or too many: not known */
 };
 
-/* What was read before; any of it may be dropped. */
+/* What was read before. All of it can be read again, so any of it may be dropped. */
 struct v8_cache {
 	struct map stream_maps; /* process → the tagged map of instruction streams */
 	struct map scripts;	/* hash of process and script → lines */
@@ -77,21 +77,21 @@ struct v8_cache {
 struct v8_learned {
 	u32 version;
 	u32 major, minor, build;
-	u32 n_constants;		  /* v8dbg_* that were there */
-	bool by_symbols;		  /* the builtins' symbols are there */
+	u32 n_constants;		  /* v8dbg_* in the binary */
+	bool by_symbols;		  /* the binary has the builtins' symbols */
 	u64 text_start, text_end;	  /* svma of all code in the file */
 	u64 builtins_start, builtins_end; /* of the embedded builtins */
 	struct v8_layout layout;
-	u8 *bytecode_sizes; /* owned: [3][n_bytecodes] */
+	u8 *bytecode_sizes; /* owned: bytes, [3][n_bytecodes] */
 	u32 n_bytecodes;
 	struct v8_cache *cache; /* owned */
 };
 
-/* A process being read. */
+/* A process whose heap is read. */
 struct v8_heap {
 	const struct runtime_memory *memory;
 	const struct v8_learned *v;
-	u64 process; /* tells processes apart, in the cache */
+	u64 process; /* key of the process in the cache */
 	struct arena *arena;
 };
 
@@ -118,17 +118,21 @@ static inline s32 v8_smi(u64 word)
 	return (s32)(word >> 32);
 }
 
-/* The word at an offset of a tagged object; -EFAULT, -ESTALE when the object is none. */
+/*
+ * Reads the word at an offset, in bytes, of a tagged object. -EFAULT: it cannot be read; -ESTALE:
+ * the word is no pointer to an object.
+ */
 int v8_field(const struct v8_heap *h, u64 tagged, s32 off, u64 *ret);
-/* Its instance type, or -1. */
+/* The instance type of a tagged object, or -1. */
 s32 v8_type(const struct v8_heap *h, u64 tagged);
-/* A string as UTF-8 in the arena, at most `max` UTF-16 units of it. */
+/* Copies a string into the arena as UTF-8, at most `max` UTF-16 units of it. */
 int v8_string(const struct v8_heap *h, u64 tagged, u32 max, const char **ret);
 /* The length of a FixedArray, ByteArray or the like, if it is at most `max`. */
 int v8_array_length(const struct v8_heap *h, u64 tagged, u32 max, u32 *ret);
-/* Its SharedFunctionInfo is tagged; -ESTALE when it is none. */
+/* The name of a function by its tagged SharedFunctionInfo, in the arena. -ESTALE: it is none. */
 int v8_function_name(const struct v8_heap *h, u64 shared, const char **ret);
-/* Fills everything but the name, from a position in the source, V8_NO_POSITION: only the start. */
+/* Fills all of *ret but the name from a position in the source, or, with V8_NO_POSITION, only where
+ * the function starts. */
 void v8_place(const struct v8_heap *h, u64 shared, s32 position, struct runtime_frame *ret);
 void v8_cache_destroy(struct v8_cache *c);
 
@@ -139,10 +143,10 @@ struct v8_inlined {
 	s32 position;
 };
 
-/* The position of a bytecode offset (from the array's first bytecode); V8_NO_POSITION. */
+/* The source position of a bytecode, `offset` bytes from the first; V8_NO_POSITION: not known. */
 s32 v8_bytecode_position(const struct v8_heap *h, u64 shared, s64 offset);
 /*
- * What a pc in compiled code of `shared` stands for, innermost first, at most n; how many. -ENOENT:
- * there is no such code (any more).
+ * Writes the functions that a pc (avma) in compiled code of `shared` stands for, innermost first,
+ * at most n. Returns how many, or -ENOENT: there is no such code any more.
  */
 int v8_code_position(const struct v8_heap *h, u64 shared, u64 pc, struct v8_inlined *ret, u32 n);

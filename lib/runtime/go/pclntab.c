@@ -162,7 +162,7 @@ static bool version_of(u32 magic, enum pclntab_version *ret)
 	}
 }
 
-static bool window(struct buf all, u64 offset, struct buf *ret)
+static bool window_at(struct buf all, u64 offset, struct buf *ret)
 {
 	if (!buf_skip(&all, offset))
 		return false;
@@ -177,7 +177,7 @@ static bool find_parts_1_2(struct pclntab *t, struct buf all, struct buf b)
 
 	t->names = t->pctab = t->filetab = t->funcs = all;
 	t->functab = b;
-	return read_at(b, (u64)t->n * 16 + 8, 4, &filetab) && window(all, filetab, &t->cutab);
+	return read_at(b, (u64)t->n * 16 + 8, 4, &filetab) && window_at(all, filetab, &t->cutab);
 }
 
 /* From 1.16 on: what follows nfunc, at b. */
@@ -189,7 +189,7 @@ static bool find_parts(struct pclntab *t, struct buf all, struct buf b)
 	if (!buf_skip(&b, 8) || (t->version >= GO_1_18 && !buf_u64(&b, &t->text)))
 		return false;
 	for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
-		if (!buf_u64(&b, &offset) || !window(all, offset, parts[i]))
+		if (!buf_u64(&b, &offset) || !window_at(all, offset, parts[i]))
 			return false;
 	t->funcs = t->functab;
 	return true;

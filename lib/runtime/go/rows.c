@@ -225,7 +225,7 @@ static void find_save_arm64(const u8 *code, size_t n, size_t at, s64 now, u64 st
 	};
 }
 
-static bool plausible(s64 delta)
+static bool is_plausible_delta(s64 delta)
 {
 	return delta >= 0 && delta <= 1 << 28 && delta % 8 == 0;
 }
@@ -244,7 +244,7 @@ static struct fp_save find_fp_save(const struct go_table *g, const struct go_fun
 	for (u64 at = 0, steps = 0;
 	     n > 0 && !save.known && at < (u64)n && steps < PROLOGUE_STEPS && pctable_next(&p);
 	     steps++) {
-		if (p.value > before && plausible(p.value)) {
+		if (p.value > before && is_plausible_delta(p.value)) {
 			if (g->t.elf->machine == EM_X86_64)
 				find_save_x86(code, (size_t)n, at, before, p.value, f->start,
 					      &save);
@@ -267,7 +267,7 @@ static struct unwind_rule rule_of(bool x86, s64 delta, bool saved, s32 fp_off)
 		.ra_off = -8,
 	};
 
-	if (!plausible(delta) || (!x86 && delta > -INT16_MIN))
+	if (!is_plausible_delta(delta) || (!x86 && delta > -INT16_MIN))
 		return (struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED};
 	if (!x86) {
 		r.ra_op = delta ? UNWIND_RA_CFA : UNWIND_RA_REG;
@@ -290,7 +290,7 @@ struct go_sink {
 	void *arg;
 };
 
-static void emit(const struct go_sink *k, u64 pc, const struct unwind_rule *rule)
+static void emit_row(const struct go_sink *k, u64 pc, const struct unwind_rule *rule)
 {
 	k->row(k->arg, pc, rule);
 }
@@ -341,7 +341,7 @@ static void emit_stretch(const struct stretch *x, u64 from, u64 to, s64 delta)
 					.ra_off = 12,
 				};
 		}
-		emit(x->sink, from, &rule);
+		emit_row(x->sink, from, &rule);
 		from = MIN(until, to);
 	}
 }
@@ -354,7 +354,7 @@ static void fill_pcsp(const struct go_table *g, const struct go_sink *k, const s
 	u64 at = f->start;
 
 	if (!pctable_init(&g->t, f, f->pcsp, &p)) {
-		emit(k, lo, &(struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED});
+		emit_row(k, lo, &(struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED});
 		return;
 	}
 	x.save = find_fp_save(g, f);
@@ -369,7 +369,7 @@ static void fill_pcsp(const struct go_table *g, const struct go_sink *k, const s
 	}
 	/* Padding behind the last instruction, or a table that ends early. */
 	if (at < hi)
-		emit(k, MAX(at, lo), &(struct unwind_rule){.cfa_op = UNWIND_CFA_NONE});
+		emit_row(k, MAX(at, lo), &(struct unwind_rule){.cfa_op = UNWIND_CFA_NONE});
 }
 
 static void fill_func(const struct go_table *g, const struct go_sink *k, u32 i,
@@ -383,17 +383,17 @@ static void fill_func(const struct go_table *g, const struct go_sink *k, u32 i,
 
 	switch (kind) {
 	case GO_TOP:
-		emit(k, lo, &(struct unwind_rule){.cfa_op = UNWIND_CFA_STOP});
+		emit_row(k, lo, &(struct unwind_rule){.cfa_op = UNWIND_CFA_STOP});
 		break;
 	case GO_SIGRETURN:
-		emit(k, lo, &signal);
+		emit_row(k, lo, &signal);
 		break;
 	default:
 		fill_pcsp(g, k, f, kind, lo, hi);
 	}
 	/* A return address that is the trampoline's first byte is looked up one byte before. */
 	if (i + 1 < g->t.n && special_kind(g, i + 1) == GO_SIGRETURN && hi == f->end && hi - lo > 1)
-		emit(k, hi - 1, &signal);
+		emit_row(k, hi - 1, &signal);
 }
 
 void go_table_fill(const struct go_table *g, u64 lo, u64 hi, u64 *budget, go_row_fn *row, void *arg)
@@ -411,7 +411,7 @@ void go_table_fill(const struct go_table *g, u64 lo, u64 hi, u64 *budget, go_row
 		if (pclntab_func(t, i, &f))
 			fill_func(g, &k, i, &f, lo, end);
 		else
-			emit(&k, lo, &(struct unwind_rule){.cfa_op = UNWIND_CFA_NONE});
+			emit_row(&k, lo, &(struct unwind_rule){.cfa_op = UNWIND_CFA_NONE});
 		lo = end;
 	}
 }

@@ -87,7 +87,7 @@ static bool find_tls(const struct body *b, s32 *ret)
 }
 
 /* mov %reg, disp8(any but rsp): whether there is one with this displacement. */
-static bool stores(const struct body *b, u8 reg, u8 disp)
+static bool has_store(const struct body *b, u8 reg, u8 disp)
 {
 	for (size_t i = 0; i + 4 <= b->n; i++)
 		if (b->code[i] == 0x48 && b->code[i + 1] == 0x89 &&
@@ -116,11 +116,11 @@ void go_layout_read(const struct pclntab *t, struct go_layout *ret)
 	if (curg < 64 || curg > 4096 || curg % 8)
 		return;
 	l.m_curg = (s16)curg;
-	if (!read_function(t, "runtime.morestack", &b) || !stores(&b, 0, UNWIND_GO_G_SP) ||
-	    !stores(&b, 0, UNWIND_GO_G_PC))
+	if (!read_function(t, "runtime.morestack", &b) || !has_store(&b, 0, UNWIND_GO_G_SP) ||
+	    !has_store(&b, 0, UNWIND_GO_G_PC))
 		return;
 	for (u8 bp = UNWIND_GO_G_PC + 8; bp < 128 && !l.g_bp; bp += 8)
-		if (stores(&b, 5, bp))
+		if (has_store(&b, 5, bp))
 			l.g_bp = bp;
 	l.known = l.g_bp != 0;
 	*ret = l;
@@ -311,7 +311,7 @@ static bool is_switched(const struct go_switch *x, u64 pc, u64 *ret_until)
 	return switched;
 }
 
-static bool plausible(s64 delta)
+static bool is_plausible_delta(s64 delta)
 {
 	return delta >= 0 && delta <= INT16_MAX - 16 && delta % 8 == 0;
 }
@@ -319,7 +319,7 @@ static bool plausible(s64 delta)
 /* By the function's own frame pointer. */
 static struct unwind_rule rule_fp(const struct go_switch *x, s64 delta)
 {
-	if (x->x86 && x->bp_delta > 0 && x->saved && plausible(x->bp_delta))
+	if (x->x86 && x->bp_delta > 0 && x->saved && is_plausible_delta(x->bp_delta))
 		return (struct unwind_rule){
 			.cfa_op = UNWIND_CFA_REG,
 			.cfa_reg = 6,
@@ -330,7 +330,7 @@ static struct unwind_rule rule_fp(const struct go_switch *x, s64 delta)
 		};
 	if (x->x86)
 		return (struct unwind_rule){.cfa_op = UNWIND_CFA_FP};
-	if (!delta || !plausible(delta))
+	if (!delta || !is_plausible_delta(delta))
 		return (struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED};
 	/* x29 points 8 below the sp that the function had. */
 	return (struct unwind_rule){
@@ -372,7 +372,7 @@ static struct unwind_rule rule_depth(const struct go_switch *x, u64 pc, s64 delt
 		.fp_off = (s16)(x->saved ? x->fp_off : 0),
 	};
 
-	if (x->marks[0] == NO_MARK || !plausible(delta))
+	if (x->marks[0] == NO_MARK || !is_plausible_delta(delta))
 		return rule_fp(x, delta);
 	if (pc >= stored)
 		return r;

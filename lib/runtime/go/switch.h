@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Functions of Go's runtime that go to another stack, and how the stack that
- * they came from is found again. doc/design/0002-go-rows.md has the table.
+ * Functions of Go's runtime that switch to another stack, and how to find the stack that they came
+ * from. doc/design/0002-go-rows.md has the table.
  */
 #pragma once
 
@@ -22,12 +22,12 @@ enum go_kind {
 	GO_GOGO,
 };
 
-/* What is not the same in all releases, read from the runtime's code. */
+/* Offsets that differ between releases, read from the runtime's code. */
 struct go_layout {
 	bool known;
-	s32 g_tls;  /* of g from the thread pointer */
-	s16 m_curg; /* in m */
-	s16 g_bp;   /* of sched's frame pointer in g */
+	s32 g_tls;  /* g, from the thread pointer */
+	s16 m_curg; /* curg, in m */
+	s16 g_bp;   /* the frame pointer in g.sched, in g */
 };
 
 struct go_sp_write {
@@ -41,19 +41,23 @@ struct go_switch {
 	struct go_layout layout;
 	struct go_sp_write writes[GO_SP_WRITES_MAX];
 	u32 n_writes;
-	s64 delta;    /* pcsp right behind the first write */
-	s64 bp_delta; /* pcsp where the frame pointer was made sp; -1: it is at its own slot */
-	bool saved;   /* the frame pointer is, at fp_off from the cfa */
+	s64 delta;    /* pcsp right behind the first write to sp */
+	s64 bp_delta; /* pcsp where sp is copied to the frame pointer; -1: sp is at its slot */
+	bool saved;   /* the frame pointer is saved at fp_off from the CFA */
 	s32 fp_off;
-	s16 g_at, depth_at; /* asmcgocall: its words on the other stack */
-	u64 marks[3];	    /* svmas behind instructions that matter, ~0: not found */
+	s16 g_at, depth_at; /* offsets of asmcgocall's words on the other stack */
+	u64 marks[3];	    /* svmas behind the instructions that matter; ~0: not found */
 };
 
+/* Leaves *ret untouched if the code is not understood. */
 void go_layout_read(const struct pclntab *t, struct go_layout *ret);
-/* All but saved and fp_off, which are the caller's to set. */
+/* Reads a function's code. Sets all of *ret but saved and fp_off, which the caller sets. */
 void go_switch_init(const struct pclntab *t, const struct go_func *f, enum go_kind kind,
 		    const struct go_layout *layout, struct go_switch *ret);
-/* True and the rule when sp is on another stack at pc, where pcsp is delta. ret_until: up to where
- * the answer holds. */
+/*
+ * Is sp on another stack at pc (svma), where pcsp is delta? If so, *ret_rule leads back to the
+ * first one. The answer holds up to *ret_until, which is left alone when the function never writes
+ * sp.
+ */
 bool go_switch_rule(const struct go_switch *x, u64 pc, s64 delta, struct unwind_rule *ret_rule,
 		    u64 *ret_until);

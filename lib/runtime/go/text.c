@@ -60,7 +60,7 @@ static u32 offsets_of(const struct pclntab *t, const char *name, u64 *ret, u32 m
 	return n;
 }
 
-static bool proves(struct elf_file *elf, const struct goexit *g, u64 text)
+static bool is_at_text(struct elf_file *elf, const struct goexit *g, u64 text)
 {
 	u8 have[GOEXIT_MAX];
 
@@ -86,7 +86,7 @@ static bool search_code(struct elf_file *elf, const struct goexit *g, u64 lo, u6
 	return false;
 }
 
-static bool prove(const struct pclntab *t, u64 lo, u64 hi, u64 *ret)
+static bool prove_text(const struct pclntab *t, u64 lo, u64 hi, u64 *ret)
 {
 	struct elf_section section = {};
 	u64 exits[2], targets[4];
@@ -98,9 +98,9 @@ static bool prove(const struct pclntab *t, u64 lo, u64 hi, u64 *ret)
 		struct goexit g =
 			goexit_of(t->elf->machine, exits[i / n_targets], targets[i % n_targets]);
 
-		if (proves(t->elf, &g, t->text))
+		if (is_at_text(t->elf, &g, t->text))
 			*ret = t->text;
-		else if (proves(t->elf, &g, section.svma))
+		else if (is_at_text(t->elf, &g, section.svma))
 			*ret = section.svma;
 		else if (!search_code(t->elf, &g, lo, hi, ret))
 			continue;
@@ -131,7 +131,7 @@ int pclntab_open_with_text(struct elf_file *elf, struct pclntab *ret)
 		return r;
 	find_code(elf, &lo, &hi);
 	/* A plugin may have no goexit of its own: the header's word is taken. */
-	if (t.version >= GO_1_18 && !prove(&t, lo, hi, &t.text) && !t.text)
+	if (t.version >= GO_1_18 && !prove_text(&t, lo, hi, &t.text) && !t.text)
 		return -EINVAL;
 	/* The entries rise. */
 	if (pclntab_start(&t, 0) < lo || pclntab_start(&t, t.n) > hi)
