@@ -21,7 +21,7 @@ BPF_MAP_TYPE_ARRAY = 2
 
 
 def bpf_refusal():
-    """Why BPF cannot be used here, or None. Asks the kernel; does not look at versions."""
+    """The reason why BPF cannot be used here, or None. Asks the kernel; does not check versions."""
     if os.geteuid() != 0:
         return "not root"
     if not os.path.exists("/sys/kernel/btf/vmlinux"):

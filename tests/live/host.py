@@ -26,8 +26,8 @@ QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": su
 
 
 def free_port():
-    """For somebody who listens (with SO_REUSEADDR, as servers do) within a minute: the kernel gives it to nobody
-    else, since a connection that was closed there waits."""
+    """A port for a server that listens within a minute with SO_REUSEADDR, as servers do. A connection in
+    TIME_WAIT keeps the kernel from giving the port to another process."""
     with socket.create_server(("127.0.0.1", 0)) as s:
         with socket.create_connection(s.getsockname()):
             s.accept()[0].close()
@@ -62,7 +62,7 @@ static int f{i}(struct s{i} *s, int n, const char *t)
 
 
 class Host:
-    """Servers started; load(seconds) starts what keeps them busy."""
+    """Servers, and load(seconds), which starts the programs that keep them busy."""
 
     def __init__(self, programs):
         self.programs = programs

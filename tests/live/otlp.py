@@ -214,8 +214,8 @@ class Request:
 # ---- the receiver ----
 
 class Receiver:
-    """Answers POST /v1development/profiles as `status` says, and keeps what it said 200 to; with a
-    TLS context, also the certificates that were shown."""
+    """Answers POST /v1development/profiles with `status`, and keeps the requests that it answered with
+    200; with a TLS context, also the client certificates."""
 
     def __init__(self, port=0, tls=None):
         self.bodies, self.decoded, self.status, self.headers, self.shown = [], [], 200, [], []
@@ -272,7 +272,7 @@ class Receiver:
         return [p for r in self.requests() for p in r.profiles]
 
     def samples(self, **resource):
-        """Those of a resource, by attributes with _ for the dots."""
+        """Samples with their resource, whose attributes have _ for the dots."""
         want = {k.replace("_", "."): v for k, v in resource.items()}
         return [s for p in self.profiles() if p.kind == ("samples", "count") for s in p.samples
                 if all(s.resource.get(k) == v for k, v in want.items())]

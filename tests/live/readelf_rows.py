@@ -51,7 +51,7 @@ def signed(n):
 
 
 def expression(text):
-    """One expression in dump-rows' words, or "unsupported"."""
+    """An expression in the words of dump-rows, or "unsupported"."""
     if m := PLT.fullmatch(text):
         return f"plt{signed(m[1])}/{m[2]}"
     if m := re.fullmatch(r"DW_OP_breg(\d+) \(\w+\): (-?\d+)", text):
@@ -114,7 +114,7 @@ def read_expressions(path, fdes):
 
 
 class Reader:
-    """Turns readelf's cells into dump-rows' words. An "exp" cell becomes a set of choices."""
+    """Turns readelf's cells into the words of dump-rows. An "exp" cell becomes a set of choices."""
 
     def __init__(self, path):
         self.m = machine(path)
@@ -145,7 +145,7 @@ class Reader:
         return {"unsupported"}
 
     def row(self, f, cells):
-        """The choices of (cfa, fp, ra) that are right."""
+        """The acceptable choices of (cfa, fp, ra)."""
         if f.signal:
             return {("signal+0" if self.m["ra"] == 16 else "signal+128", "-", "-")}
         ra = cells.get("ra", "u")
@@ -166,7 +166,7 @@ class Reader:
         return out
 
     def rows(self, sections=(".eh_frame",)):
-        """[(pc, choices or None)], sorted. A function reaches to the next one's start at most."""
+        """[(pc, choices or None)], sorted. A function ends at the start of the next one at the latest."""
         fdes = sorted((f for f in self.fdes if f.section in sections and f.end > f.start),
                       key=lambda f: f.start)
         out = []
@@ -184,7 +184,7 @@ class Reader:
 
 
 def dump(tool_path, path, *more):
-    """[(pc, (cfa, fp, ra))] of our table, and what the tool says of it."""
+    """[(pc, (cfa, fp, ra))] of culprit's table, and the tool's messages."""
     r = subprocess.run([tool_path, path, *more], capture_output=True, text=True, check=True)
     out = []
     for line in r.stdout.splitlines():
@@ -199,8 +199,8 @@ def at(steps, keys, pc):
 
 
 def compare(ours, theirs):
-    """(number of their rows that agree, [(pc, ours, theirs)] that do not, [(pc, row)] of ours
-    where they have no function)."""
+    """(number of readelf's rows that agree, [(pc, ours, theirs)] of those that do not, [(pc, row)] of
+    culprit's rows where readelf has no function)."""
     our_pcs, their_pcs = [pc for pc, _ in ours], [pc for pc, _ in theirs]
     good, bad, extra = 0, [], []
     for pc in sorted(set(our_pcs) | set(their_pcs)):

@@ -13,7 +13,8 @@ from truth import NO_USER_STACK, is_entry, shorten
 
 
 def record(culprit, output, *args, env=None, timeout=120, check=True, **options):
-    """culprit record -o OUTPUT ARGS…; the finished process. Its messages go to our stderr."""
+    """Runs culprit record -o OUTPUT ARGS… and returns the finished process. Its messages go to standard
+    error."""
     command = [culprit, "record", "-o", str(output), *map(str, args)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace",
                           timeout=timeout, env={**os.environ, **(env or {})}, **options)
@@ -24,8 +25,8 @@ def record(culprit, output, *args, env=None, timeout=120, check=True, **options)
 
 
 def start_record(culprit, output, *args, seconds=120):
-    """culprit record -o OUTPUT ARGS…, as soon as it counts samples: those of before, with which it
-    loads what it needs for what runs, are not told. (The process, what tells its messages.)"""
+    """Starts culprit record -o OUTPUT ARGS… and returns once it counts samples, with (process, a function
+    for its messages). Earlier messages, from loading, are left out."""
     log = f"{output}.log"
 
     def messages():
@@ -50,7 +51,7 @@ def read(path):
 
 
 def cpu_seconds(pid):
-    """What the process has used, of which a zombie still tells."""
+    """The CPU time of the process, also of a zombie."""
     with open(f"/proc/{pid}/schedstat", encoding="ascii") as f:
         return int(f.read().split()[0]) / 1e9
 
@@ -61,7 +62,7 @@ def is_running(pid):
 
 
 def wait_for_cpu(pid, seconds, within=120):
-    """Until the process, which goes on, has used so much."""
+    """Waits until the running process has used this much CPU time."""
     end = time.monotonic() + within
     while cpu_seconds(pid) < seconds:
         assert time.monotonic() < end and is_running(pid), f"{pid} has used {cpu_seconds(pid):.1f} s"
@@ -69,8 +70,8 @@ def wait_for_cpu(pid, seconds, within=120):
 
 
 def record_of_running(culprit, output, command, *args, env=None):
-    """culprit record -p of a program that runs already, which is stopped until it is recorded: what it
-    has to do is not done before. Its messages go to our stderr."""
+    """Runs culprit record -p on a running program, which is stopped until the recording starts, so that it
+    does no work before. Messages go to standard error."""
     with subprocess.Popen(list(map(str, command)), env={**os.environ, **(env or {})}) as p:
         wait_for_cpu(p.pid, 0.1)
         p.send_signal(signal.SIGSTOP)
@@ -85,7 +86,7 @@ def record_of_running(culprit, output, command, *args, env=None):
 
 
 class Completeness:
-    """Of any program's stacks: how many are complete, and how many frames have a name."""
+    """Counts complete stacks, and frames with a name, of any program's stacks."""
 
     def __init__(self, stacks, root=""):
         self.samples = self.user = self.complete = self.frames = self.named = 0

@@ -56,7 +56,7 @@ def chi2_tail(x, df):
 
 
 def g_test(a, b, least=5):
-    """The p value of "both counts {key: n} are of one distribution"; rare keys go together."""
+    """The p value of "both counts {key: n} have the same distribution"; rare keys are merged."""
     total = {k: a.get(k, 0) + b.get(k, 0) for k in {*a, *b}}
     n_a, n_b = sum(a.values()), sum(b.values())
     cells, rest = [], [0, 0]

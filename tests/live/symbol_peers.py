@@ -100,7 +100,7 @@ def clean(path):
 
 
 def classify(a, mine, theirs, symbols):
-    """None when equal, else the class of the difference."""
+    """None if both are equal, else the class of the difference."""
     if not mine:
         covered = any(s <= a < s + n for s, n, _ in symbols if n)
         return "UNNAMED" if covered else "padding"

@@ -37,7 +37,7 @@ def programs():
 
 @contextlib.contextmanager
 def held_port():
-    """One at which nobody listens; nobody but a Receiver, which shares it, gets it meanwhile."""
+    """A port at which nothing listens and which only a Receiver, which shares it, can get meanwhile."""
     with socket.socket() as s:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         s.bind(("127.0.0.1", 0))
@@ -74,7 +74,7 @@ class Agent:
             return f.read()
 
     def metrics(self):
-        """{name or name{labels}: value}; {} while it does not answer yet."""
+        """{name or name{labels}: value}; {} before the agent answers."""
         assert self.process.poll() is None, self.stderr
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=20) as r:
@@ -84,14 +84,14 @@ class Agent:
         return {k: float(v) for k, v in re.findall(r"^(\w+(?:\{[^}]*\})?) (\S+)$", text, re.M)}
 
     def metric(self, name):
-        """The sum over all labels."""
+        """The sum of a metric over all labels."""
         return sum(v for k, v in self.metrics().items() if k.partition("{")[0] == f"culprit_{name}")
 
     def wait_until_it_counts(self):
         wait_for(lambda: self.metric("agent_samples_total") > 0, lambda: "no samples\n" + self.stderr)
 
     def reload(self, **config):
-        """What it says of the new configuration."""
+        """Changes the configuration, sends SIGHUP, and returns the agent's messages."""
         before = len(self.stderr)
         self.write(config)
         self.process.send_signal(signal.SIGHUP)
@@ -121,7 +121,7 @@ class Agent:
 
 
 class Work:
-    """A program that does nothing but burn CPU, under a service name."""
+    """A program that only burns CPU time, with a service name."""
 
     def __init__(self, programs, service, seconds=900):
         self.process = subprocess.Popen(
@@ -143,12 +143,12 @@ def times_of(receiver, service):
 
 
 def wait_past(t, *receivers):
-    """Until one of them has a profile that began after t: all before it has come."""
+    """Waits until a receiver has a profile that starts after t: then all earlier ones have arrived."""
     wait_for(lambda: any(p.start_ns > t for r in receivers for p in r.profiles()), "it is late", 120)
 
 
 def assert_alike(a, b, what):
-    """Two counts of the same work."""
+    """Compares two counts of the same work."""
     low, high = binomial_interval(a + b, 0.5)
     assert low <= a <= high, f"{what}: {a} and {b}"
 
@@ -157,8 +157,8 @@ def assert_alike(a, b, what):
 
 
 def test_a_reload_loses_no_sample(culprit, programs, tmp_path):
-    """The same work is counted by an agent that is left alone and by one that reads its
-    configuration again and again; they agree in all, and around each reload."""
+    """One agent reloads its configuration again and again, another one does not; their counts of the same
+    work agree in total and around each reload."""
     options = {"frequency": 199, "period": 1, "comm": "split-g"}
     changes = [{"labels": "team=blue"}, {"uid": "root"}, {"period": 2},
                {"comm": "split-g,nobody", "labels": "team=red"}, {}]
@@ -240,7 +240,7 @@ def test_a_bad_configuration_is_refused(culprit, programs, tmp_path, config, say
 
 
 def test_a_reload_keeps_what_waits_and_reads_tokens_again(culprit, tmp_path):
-    """Profiles that wait for a receiver survive a change of the destination's token."""
+    """Profiles that wait in the spool survive a change of the destination's token."""
     token = tmp_path / "token"
     token.write_text("first-token-of-all\n")
     with contextlib.ExitStack() as stack:
@@ -269,7 +269,7 @@ def told_lost(*receivers):
 
 
 def test_a_reload_reads_certificates_again(culprit, tmp_path):
-    """What the agent shows its receivers; files that do not fit are not taken, and that is told."""
+    """A reload changes the client certificate; the agent refuses files that do not match, and logs it."""
     def openssl(*args):
         subprocess.run(["openssl", *args], cwd=tmp_path, check=True, capture_output=True, timeout=120)
     for name in ("receiver", "first", "second"):
@@ -313,8 +313,8 @@ def test_a_reload_reads_certificates_again(culprit, tmp_path):
 
 
 def test_a_receiver_that_is_away(culprit, programs, tmp_path):
-    """Away at the start, there, away for longer than the spool holds, there again: every sample was
-    sent or dropped, by the counters at /metrics and by what the data say."""
+    """The receiver is away at the start, there, away for longer than the spool holds, there again: every
+    sample is sent or counted as dropped, at /metrics and in the data."""
     # So large that a spool of 1 MiB is soon full, and does not compress.
     labels = ",".join(f"pad{i}={base64.b64encode(os.urandom(720), b'-_').decode()}" for i in range(45))
     with held_port() as port, Work(programs, "shop"), Work(programs, "mall"):
@@ -350,7 +350,7 @@ def test_a_receiver_that_is_away(culprit, programs, tmp_path):
 
 
 def test_one_that_goes_keeps_nobody(culprit, programs, tmp_path):
-    """It still answers 503 on the connections it has when another already listens in its place."""
+    """The old receiver still answers 503 on its connections while another one listens in its place."""
     with Work(programs, "shop"), Receiver() as first, \
             Agent(culprit, tmp_path, comm="split-g", frequency=49, period=1, export=first.url) as agent:
         wait_for(lambda: first.bodies, "nothing comes")
@@ -378,7 +378,7 @@ def test_what_waited_for_a_destination_that_is_none_any_more_is_told(culprit, pr
 
 
 def test_several_at_once_and_a_filter(culprit, programs, tmp_path):
-    """The same to two receivers and into files; of one program only, as the filter says."""
+    """Exports the same to two receivers and into files, for one program only, as the filter says."""
     out = tmp_path / "out"
     out.mkdir()
     with Receiver() as a, Receiver() as b, Work(programs, "shop"), \
@@ -394,8 +394,8 @@ def test_several_at_once_and_a_filter(culprit, programs, tmp_path):
 
 
 def test_files_keep_the_rules_of_their_formats(culprit, programs, tmp_path):
-    """All formats at once, of native code, the kernel and what runs of interpreters: each file keeps its
-    format's rules (written.py), all say the same, and it is what a receiver got."""
+    """Writes all formats at once, of native code, the kernel and the installed interpreters: each file
+    obeys the rules of its format (written.py), and all agree with each other and with a receiver."""
     out = tmp_path / "out"
     out.mkdir()
     files = ",".join(f"file:{out}/%s.{ending}" for ending in FORMATS)
@@ -404,7 +404,7 @@ def test_files_keep_the_rules_of_their_formats(culprit, programs, tmp_path):
                   export=f"{r.url},{files}") as agent:
 
         def written():
-            """The seconds of which there is a file of each format: it is there whole or not at all."""
+            """The seconds that have a file of each format; a file is complete or does not exist."""
             return set.intersection(*({int(re.match(r"\d+", path.name)[0]) for path in out.glob(f"*.{ending}")}
                                       for ending in FORMATS))
         # Before it ends: where six files take long, it does not wait for all of them then.
@@ -450,8 +450,9 @@ RUNTIMES = {
 
 @pytest.mark.parametrize("name", list(RUNTIMES))
 def test_a_process_says_its_runtime(culprit, programs, tmp_path, name):
-    """By OpenTelemetry's conventions; also when it was loaded after the first samples, as the JVM is by
-    its launcher; not for others; and what the process says itself counts more."""
+    """Resources have the runtime by OpenTelemetry's conventions, also if it is loaded after the first
+    samples, as launchers load the JVM; other processes have none; attributes that the process publishes
+    take precedence."""
     command, ask = RUNTIMES[name]
     here = f"-{os.getpid()}" # others on this machine have shops, too
     if not shutil.which(command[0]):
@@ -488,8 +489,8 @@ def test_a_process_says_its_runtime(culprit, programs, tmp_path, name):
 
 
 def test_intervals_by_chance(culprit, programs, tmp_path):
-    """Of intervals of a second 40 % are sampled: so many are, the others have nothing, those that
-    are have what an agent without chance sees in the same time, and the data say the share."""
+    """Of intervals of a second 40 % are sampled. The share is right, the other intervals are empty, the
+    sampled ones agree with an agent that samples always, and the data contain the share."""
     percent, options = 40, {"comm": "split-g", "frequency": 99, "period": 2}
     with Receiver() as all_of_it, Receiver() as r, Work(programs, "shop"), \
             Agent(culprit, tmp_path / "all", export=all_of_it.url, **options) as control, \
@@ -518,8 +519,8 @@ def test_intervals_by_chance(culprit, programs, tmp_path):
 
 
 def test_memory_stays_below_its_limit(culprit, programs, tmp_path):
-    """With 60 processes of many programs, and all else that runs here: what is resident, and BPF's maps,
-    is below the limit at each look. It goes on, and what it left out for that is counted."""
+    """With 60 processes of many programs beside the rest of the machine, resident memory plus BPF maps
+    stays below the limit at each check. The agent continues and counts what it left out."""
     limit = 96
     names = [n for n in listed() if not n.endswith(("-x", "-xs"))]
     many = [subprocess.Popen([f"{programs}/{names[i % len(names)]}", "1000000"], stdout=subprocess.DEVNULL,
@@ -551,8 +552,8 @@ def test_memory_stays_below_its_limit(culprit, programs, tmp_path):
 
 
 def test_a_limit_that_is_too_small(culprit, programs, tmp_path):
-    """Less than what it needs for anything at all: names and stacks are left out, which is counted; no
-    sample is lost, and it lives."""
+    """With too small a limit the agent leaves out names and stacks, and counts them; it loses no sample
+    and survives."""
     with Receiver() as r, Work(programs, "shop"), \
             Agent(culprit, tmp_path, frequency=99, period=1, export=r.url, memory_limit=24) as agent:
         wait_for(lambda: len(times_of(r, "shop")) > 100, "no samples")

@@ -49,7 +49,8 @@ SHAPES = {
 
 
 def build(where, shape, machine=MACHINE, compilers=None):
-    """The program, the library that it loads late, if any, and its environment. `compilers`: of another machine."""
+    """Builds the program and the library that it loads late, if any; returns its environment. `compilers`:
+    those of another machine."""
     compiler, flags, late, env = SHAPES[shape]
     cc, *more = compiler.split()
     cc = (compilers or {}).get(cc, [cc])
@@ -81,10 +82,8 @@ def logged(path):
 
 
 def judge(got, spans, attribute=None):
-    """
-    How many samples there are of work that was for a span, how many of them do not say so, and how
-    many of no such work. The attribute, if any, says which function it was.
-    """
+    """Counts samples of functions that work for a span, those among them without a span, and those of
+    functions that work for none. An attribute, if present, names the function."""
     linked = missed = idle = 0
     for s in got:
         functions = [f.replace("::", ".").rpartition(".")[2] for f in s.functions] # of a package or class
@@ -134,7 +133,7 @@ def test_every_sample_has_the_span_that_it_was_for(culprit, tmp_path, shape):
 
 
 def test_spans_stay_their_threads_own_while_what_threads_have_grows(culprit, tmp_path):
-    """A thread's vector of blocks moves when it grows, as libraries are loaded."""
+    """A thread's DTV moves when it grows because libraries are loaded."""
     program, late, env = build(tmp_path, "descriptor-dynamic")
     touches = []
     for i in range(40): # more than glibc has room for at first
@@ -219,7 +218,7 @@ def test_a_server_filters_and_groups_by_what_threads_say(culprit, tmp_path):
 
 
 def told(run, program, *args, env=None):
-    """What doctor says of a process of this program once it says what it is: lines by their first word."""
+    """doctor's lines about a process of this program once it publishes, by their first word."""
     work = subprocess.Popen([*program, "300", "2", *args], env={**os.environ, **(env or {})})
     lines = {}
     try:
@@ -273,7 +272,7 @@ def bpftool(*args):
 
 @pytest.fixture
 def obi_map():
-    """A map as OpenTelemetry's eBPF instrumentation makes it."""
+    """A map like that of OpenTelemetry's eBPF instrumentation."""
     if os.path.exists(OBI):
         pytest.skip(f"{OBI} is somebody's")
     if not os.path.ismount("/sys/fs/bpf"):

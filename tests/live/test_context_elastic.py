@@ -71,7 +71,7 @@ def xxh64(data):
 
 
 def stack_id(tables, index):
-    """As collector-contrib's elasticsearchexporter makes it."""
+    """Computes the id as collector-contrib's elasticsearchexporter does."""
     h = 0x6c62272e07bb014262b821756295c58d
     for at in numbers(message(tables[7][index]).get(1)):
         location = message(tables[2][at])
@@ -136,7 +136,7 @@ def read(log):
 
 
 def totals(log, receiver):
-    """How many samples were told of, and how many sent."""
+    """The number of samples in messages received, and in requests sent."""
     transactions, seen, _ = read(log)
     sampled = {t for t, (_, flags) in transactions.items() if flags}
     return sum(seen.values()), sum(exported(receiver, sampled).values())
@@ -187,7 +187,7 @@ def unit_capabilities():
 
 
 def as_unit(culprit, where):
-    """culprit as the unit starts it: root, but with its capabilities only."""
+    """Runs culprit as the systemd unit does: as root, but only with the unit's capabilities."""
     numbers = {"perfmon": 38, "bpf": 39, "checkpoint_restore": 40} # older setpriv do not know their names
     names = ",".join(f"+cap_{numbers[c]}" if c in numbers else f"+{c}" for c in unit_capabilities())
     wrapper = where / "culprit-unit"

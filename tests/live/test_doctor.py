@@ -21,7 +21,8 @@ def doctor(run, **options):
 
 
 def unprivileged(culprit, *args):
-    """Runs it without any capability; as the same user, since others may not get at the file."""
+    """Runs doctor without any capability; as the same user, because others may not have access to the
+    file."""
     return subprocess.run(["setpriv", "--inh-caps=-all", "--bounding-set=-all", culprit, *args],
                           capture_output=True, text=True, timeout=60)
 

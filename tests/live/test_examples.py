@@ -25,7 +25,7 @@ SECONDS = 3
 
 
 def install(build, folder):
-    """The library as a system has it; the environment in which compilers and loaders find it."""
+    """Installs the library as on a system; returns the environment in which compilers and loaders find it."""
     subprocess.run(["meson", "install", "-C", build, "--quiet", "--no-rebuild", "--tags", "runtime,devel",
                     "--destdir", folder], check=True)
     found = [os.path.join(at, "culprit-context.pc") for at, _, names in os.walk(folder) if "culprit-context.pc" in names]
@@ -40,7 +40,7 @@ def pkg_config(env, *args):
 
 
 class Example:
-    """One that runs, with people who ask it for /checkout again and again."""
+    """A running example server, and clients that request /checkout again and again."""
 
     def __init__(self, command, env, folder):
         with socket.socket() as s:
@@ -90,7 +90,7 @@ class Example:
 
 
 def stored(s, spans):
-    """Those of (trace, span) that culprit's server has, with their names."""
+    """The spans among (trace, span) that culprit's server has, with their names."""
     got = {}
     for trace in {t for t, _ in spans}:
         try:

@@ -55,7 +55,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize("args, status, text", MISTAKES, ids=[" ".join(m[0]) for m in MISTAKES])
 def test_mistakes(culprit, tmp_path, args, status, text):
-    """One line on standard error, soon, and no file."""
+    """A wrong command line gives one line on standard error, quickly, and no file."""
     # What is found at the end of the recording only is found too late.
     done = subprocess.run([culprit, "record", "-q", "-d", "600", *args], cwd=tmp_path, capture_output=True,
                           text=True, timeout=60)
@@ -67,7 +67,7 @@ def test_mistakes(culprit, tmp_path, args, status, text):
 
 
 def test_without_privilege(culprit, tmp_path):
-    """Says which capability, and how to get it."""
+    """The error names the missing capability, and how to get it."""
     # As the same user: another one may not get at the file, nor at libraries.
     done = subprocess.run(["setpriv", "--inh-caps=-all", "--bounding-set=-all", culprit, "record",
                            "-d", "1", "-o", tmp_path / "unprivileged.folded"],
@@ -124,7 +124,7 @@ def test_the_process_ends_before_the_recording(culprit, programs, tmp_path):
 # ---- where the result goes ----
 
 def test_full_disk(culprit, programs, tmp_path):
-    """One line, status 1, and no half of a file."""
+    """A full disk gives one line, status 1, and no partial file."""
     disk = tmp_path / "disk"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", disk]).returncode:
@@ -218,7 +218,7 @@ def test_svg_and_html_carry_the_data(results):
 
 @pytest.mark.parametrize("ending", ["pb.gz", "speedscope.json", "svg"])
 def test_the_formats_agree(culprit, results, ending):
-    """What one recording says in a format and after a round to folded is the same 70/20/10."""
+    """Each format, and its conversion to folded text, has the program's split of 70/20/10."""
     leaf = Counter()
     if ending == "svg":
         for name, n in re.findall(r"(spin_\d+) \((\d+) samples", (results / "o.svg").read_text()):
@@ -274,7 +274,7 @@ def remove(path):
 
 
 def frames_by_the_original(stacks):
-    """The damaged library's frames that have an address only, by the file as it was."""
+    """The nameless frames of the damaged library, resolved with the undamaged file."""
     return [s._replace(frames=tuple(f.replace("libvictim.so+", "libswap1.so+") for f in s.frames))
             for s in stacks]
 
@@ -287,8 +287,8 @@ EARLY = [garbage_tables]
 
 
 def when_mapped(path, stopped):
-    """Waits until victim-x has run code of the file for a while. culprit, which
-    foresees what a command runs, has mapped it before."""
+    """Waits until victim-x has run code of the file for a while. (culprit, which predicts what a command
+    runs, has mapped it before.)"""
     while not stopped.wait(0.05):
         for maps in glob.glob("/proc/[0-9]*/maps"):
             try:
@@ -353,7 +353,7 @@ def test_a_damaged_file_harms_only_its_own_frames(culprit, programs, tmp_path, d
 
 
 def test_a_damaged_file_leaves_nothing_behind(culprit, programs, tmp_path):
-    """What was read of it is not taken for the truth about a sound file of the same build-id."""
+    """Answers from a damaged file are not used for an intact file with the same build-id."""
     lib = str(tmp_path / "libvictim.so")
 
     def names():

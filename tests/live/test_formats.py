@@ -74,7 +74,7 @@ def test_go_pprof_labels_tell_the_process(run, folded, tmp_path):
 
 
 def test_profiles_of_go_itself_are_read(run, tmp_path):
-    """A CPU profile that the Go runtime wrote: the sums must be those that pprof shows."""
+    """Reads a CPU profile that the Go runtime wrote; the sums must be those that pprof shows."""
     go = shutil.which("go") or "/usr/local/go/bin/go"
     if not os.access(go, os.X_OK):
         pytest.skip("no go here")
@@ -169,7 +169,7 @@ SPEEDSCOPE = "speedscope@1.25.0"
 
 @pytest.fixture(scope="session")
 def speedscope_schema(tmp_path_factory):
-    """The schema as speedscope's own npm package carries it."""
+    """The schema in speedscope's own npm package."""
     if not shutil.which("npm"):
         pytest.skip("no npm here")
     where = tmp_path_factory.mktemp("npm")
@@ -267,7 +267,7 @@ def test_firefox_files_are_consistent_and_complete(run, folded, tmp_path):
 
 @pytest.fixture(scope="session")
 def perf_text(tmp_path_factory):
-    """What the real perf recorded and printed, and the same as its own CSV-like leaf list."""
+    """The text of a real perf recording, and its leaves as perf lists them."""
     perf = shutil.which("perf")
     if not perf:
         pytest.skip("no perf here")
@@ -298,7 +298,8 @@ def test_perf_script_is_read_without_loss(run, perf_text):
 
 
 def test_perf_script_leaves_are_those_that_perf_counts(run, perf_text):
-    """perf's own text, counted by a parser of a few lines, against our table."""
+    """Counts the leaves of perf's text with a parser of a few lines, and compares them with culprit's
+    table."""
     path, _ = perf_text
     leaves = {}
     leaf = False

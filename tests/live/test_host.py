@@ -85,7 +85,7 @@ def functions(path):
 
 @lru_cache(maxsize=None)
 def nm_can_name(frame):
-    """Whether a frame without a name lies in a function that nm finds."""
+    """Whether nm finds a function at a frame without a name."""
     m = ADDRESS.match(frame)
     path = find_file(m.group(1))
     address = int(m.group(2), 16)
@@ -93,7 +93,7 @@ def nm_can_name(frame):
 
 
 def test_what_has_a_symbol_has_a_name(host_run):
-    """Frames without a name are looked up with nm: hardly any may be found there."""
+    """Looks up frames without a name with nm, which may find hardly any."""
     _, named, _, _ = host_run # others may have run what this root has not, under the same paths
     frames = nameless = findable = 0
     example = {}

@@ -36,7 +36,7 @@ def profiles(s):
 
 
 def run_under_agent(culprit, s, programs, name, folder, *options):
-    """All samples of one run of the program, when they are in the store."""
+    """All samples of one run of the program, once the store has them."""
     before = profiles(s)
     with Up(culprit, "agent", "--collection-agent", f"127.0.0.1:{s.ports['otlp-grpc']}", "--disable-tls", "-F", RATE,
             "--period", "1", *options) as agent:

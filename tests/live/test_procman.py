@@ -28,8 +28,8 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="side-band events need
 
 
 def as_it_says(pid, path):
-    """A path of the process's own. Who reads /proc from a chroot sees the paths of processes in
-    another mount namespace from that one's root; the process's events tell its own."""
+    """A path as the process itself sees it. A reader of /proc in a chroot sees paths of another mount
+    namespace relative to that namespace's root; the process's events have its own paths."""
     try:
         root = os.readlink(f"/proc/{pid}/root")
     except OSError: # it ended
@@ -38,7 +38,7 @@ def as_it_says(pid, path):
 
 
 class Watcher:
-    """watch_procs, its events as they come: a thread reads them, so that it never has to wait."""
+    """watch_procs and its events: a thread reads them, so that watch_procs never has to wait."""
 
     def __init__(self, *options):
         # As urgent as who reads for culprit (pipeline.c): also where others want all CPUs.
@@ -118,7 +118,7 @@ def watch():
 
 @pytest.fixture
 def spawn():
-    """Starts programs that are ended, whatever happens."""
+    """Starts programs and ends them, whatever happens."""
     children = []
 
     def start(*argv, **options):
@@ -143,7 +143,7 @@ def target(spawn, *args):
 
 
 def more(child):
-    """Asks a target for more; its answer."""
+    """Asks a target for more mappings; returns its answer."""
     child.stdin.write("\n")
     child.stdin.flush()
     return child.stdout.readline().strip()
@@ -175,7 +175,7 @@ def known_lines(maps):
 
 
 def readelf_bias(pid, m):
-    """start - the address that readelf says lies at the mapping's file offset."""
+    """start minus the address that readelf reports for the mapping's file offset."""
     name = f"/proc/{pid}/map_files/{m['start']:x}-{m['end']:x}"
     text = subprocess.run(["readelf", "-lW", name], capture_output=True, text=True).stdout
     for line in text.splitlines():
@@ -188,8 +188,7 @@ def readelf_bias(pid, m):
 
 
 def seen_alike(w, pid):
-    """What is known of a process, and what /proc says of it just then: the same, if nothing of it is
-    about to change."""
+    """Whether watch_procs and /proc agree on a process at this moment."""
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
         fields = f.read().rpartition(")")[2].split()
     if fields[0] == "Z":
@@ -201,9 +200,9 @@ def seen_alike(w, pid):
 
 
 def check(w, pid, seconds=20):
-    """All that is known of a process agrees with /proc and readelf, soon: it may still be loading what
-    it needs, an exec is looked at again for 0.3 s, and one whose changes are dear is told of a little
-    later (exec_looks_ns and must_wait() in procman). The answer."""
+    """Waits until everything that procman knows of a process agrees with /proc and readelf: the process
+    may still be loading, procman checks an exec again for 0.3 s, and reports expensive changes a little
+    later (exec_looks_ns and must_wait() in procman). Returns the answer."""
     end = time.monotonic() + seconds
     while True:
         maps, (known, said) = seen_alike(w, pid)
@@ -218,7 +217,7 @@ def check(w, pid, seconds=20):
 
 
 def wait_for_comm(pid, comm):
-    """Until the process is that program: what ran before has given its place to it."""
+    """Waits until the process runs that program."""
     def is_it():
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as f:
             return f.read() == comm + "\n"
@@ -293,7 +292,7 @@ def test_a_forked_child_shares_until_it_changes(watch, spawn):
 
 
 def test_private_code_of_a_forked_child_is_its_own(watch, spawn):
-    """Two JITs that began as one may put different functions at the same address."""
+    """Two JITs with a common parent may have different functions at the same address."""
     w = watch()
     parent = target(spawn, "jit")
     child = int(more(parent))
@@ -315,7 +314,7 @@ def test_private_code_of_a_forked_child_is_its_own(watch, spawn):
 
 
 def short_processes(w, pids):
-    """Share of the processes for which every mapped file was open."""
+    """The share of the processes for which every mapped file was opened."""
     wait_for(lambda: w.stats() and all(any(not e["alive"] for e in w.told_of(pid)) for pid in pids),
              "not all are told of to their end")
     good = 0
@@ -407,7 +406,7 @@ def test_memory_file(watch, spawn):
 
 
 def test_pids_used_again(watch, spawn):
-    """Each incarnation is told of on its own, and taken back."""
+    """Each process with a reused pid is reported and removed on its own."""
     w = watch("--linger-ms", "3000") # longer than it takes until the pid is used again
     n = 6
     free = spawn("/bin/true")
@@ -461,7 +460,7 @@ def test_exec_by_a_thread_that_is_not_the_leader(watch, spawn):
 
 
 def test_lost_events_lose_nothing(watch, spawn):
-    """A ring of one page overflows at once; what lives after the storm is known all the same."""
+    """A ring of one page overflows at once; procman still knows the processes that survive the storm."""
     w = watch("--ring-bytes", "4096", "--quiet")
     os.kill(w.process.pid, 19)  # SIGSTOP: nobody reads the ring
     children = [spawn("/bin/sleep", 1000) for _ in range(40)]
@@ -588,7 +587,7 @@ def test_files_of_another_mount_namespace(watch, spawn, tmp_path):
 
 
 def test_files_of_an_overlay(watch, spawn, tmp_path):
-    """maps and stat tell different devices there; an event and a scan must mean one file."""
+    """maps and stat report different devices on overlayfs; an event and a scan must yield the same file."""
     for name in "lower", "upper", "work", "merged", "base":
         (tmp_path / name).mkdir()
     script = ("mount -t tmpfs none $0/base && mkdir $0/base/u $0/base/w && cp /bin/sleep $0/lower/prog && "
@@ -648,7 +647,7 @@ def test_refresh_finds_what_the_kernel_does_not_tell(watch, spawn):
 
 
 def test_nothing_is_kept_for_good(watch, spawn):
-    """After the linger times a storm has left nothing behind but what lives."""
+    """After the linger times only living processes are left from a storm."""
     w = watch("--linger-ms", "200")
     before = w.stats()
     storm = spawn(TARGET, "storm", 100, 1, TARGET)

@@ -69,7 +69,7 @@ def test_every_row_is_what_readelf_says(dump_rows, name):
 
 @pytest.mark.parametrize("name", ["libc", "ld.so", "libstdc++", "python", "libjvm", "clang"])
 def test_code_has_no_say_where_cfi_has(dump_rows, name):
-    """With what the code says in the gaps, the rows in between are the same."""
+    """Rows from the analysis of code in gaps do not change the rows from CFI."""
     paths = sorted(glob.glob(FILES[name]))
     if not paths:
         pytest.skip(f"{FILES[name]} is not on this machine")
@@ -129,7 +129,7 @@ def go_build(tmp_path, **env):
 @pytest.mark.parametrize("env", [{}, {"GOFLAGS": "-buildmode=pie"}, {"GOARCH": "arm64"}],
                          ids=["exe", "pie", "arm64"])
 def test_go_rows_agree_with_the_dwarf_that_the_linker_wrote(dump_rows, tmp_path, env):
-    """.gopclntab against .debug_frame: both know the CFA, the latter nothing of saved registers."""
+    """Compares .gopclntab with .debug_frame: both have the CFA, the latter no saved registers."""
     path = go_build(tmp_path, **env)
     ours, said = readelf_rows.dump(dump_rows, path)
     theirs = readelf_rows.Reader(path).rows((".debug_frame",))
@@ -339,6 +339,6 @@ def test_musl_without_cfi_has_its_entries_and_trampolines(dump_rows, tmp_path):
 
 
 def test_plt_of_lld(dump_rows, tmp_path):
-    """lld writes no CFI for PLTs; GNU ld does, and says what they must be."""
+    """lld writes no CFI for PLTs; GNU ld does, and its rows say what lld's must be."""
     ours, _ = readelf_rows.dump(dump_rows, compile_c(tmp_path, "-fuse-ld=lld", compiler="clang"))
     assert {"plt+8/11", "r7+16", "r7+24"} <= {row[0] for _, row in ours}

@@ -528,7 +528,7 @@ def test_cache_answers_without_the_debug_information(sources, tmp_path):
 
 
 def test_damaged_debug_files_harm_nobody(sources, tmp_path):
-    """Bytes of the debug sections changed at random (the seed is fixed): an answer or none, soon."""
+    """Random changes in the debug sections (fixed seed) give an answer or none, quickly."""
     need("llvm-dwp", "dwz")
     rng = random.Random(7)
     split = build_cxx(sources, "harm-split", "clang++", "-g", "-gdwarf-5", "-gsplit-dwarf")
@@ -664,7 +664,7 @@ def test_arm64(tmp_path):
 
 
 def test_maps_and_dumps_that_node_writes(tmp_path):
-    """Every piece of code, against a reader of the formats in a dozen lines of Python."""
+    """Compares every piece of code with a reader of the formats in a dozen lines of Python."""
     need("node")
     (tmp_path / "prog.js").write_text(JS)
     node = subprocess.Popen(["node", "--perf-prof", "--perf-basic-prof", "prog.js"], cwd=tmp_path)

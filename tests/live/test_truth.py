@@ -56,7 +56,7 @@ def judge(stacks, accounts, name):
 
 
 def allowed(n):
-    """Wrong samples that still are 99.9 % right; one in a small number is not held against it."""
+    """The number of wrong samples that is within 0.1 %; at least one, for small numbers."""
     return max(1, n // 1000)
 
 
@@ -90,7 +90,7 @@ def test_no_chain_is_missing(common_run, accounts, name):
 
 
 def test_shares_of_all(common_run, accounts):
-    """The line for the page of figures."""
+    """Yields the figures for doc/performance.md."""
     right = samples = 0
     for name in COMMON:
         verdict = Verdict(Truth(accounts, name, inlined=has_symbols(name)),
@@ -102,7 +102,8 @@ def test_shares_of_all(common_run, accounts):
 
 
 def assert_split(what, notes, leaves):
-    """The samples are shared as the CPU time is: within what chance does once in ten million."""
+    """The split of samples equals that of CPU time, within a deviation that chance causes once in ten
+    million."""
     total = sum(notes.values())
     n = sum(leaves[f] for f in notes)
     for f, cpu in notes.items():
@@ -123,7 +124,7 @@ def test_split(common_run, accounts, name):
 
 
 def test_split_of_all(common_run, accounts):
-    """One program has too few samples for a narrow interval; all of them together have not."""
+    """One program has too few samples for a narrow interval; all programs together have enough."""
     notes, leaves = Counter(), Counter()
     for name in SPLITS:
         truth = Truth(accounts, name, inlined=has_symbols(name))
@@ -159,7 +160,7 @@ def test_kernel_frames_lie_below_user_frames(common_run, accounts, name):
 
 
 def test_attach_to_a_running_process(culprit, programs, accounts, tmp_path):
-    """What ran before the recorder started is known from /proc."""
+    """Programs that ran before the recorder started are known from /proc."""
     name = "recursion-gs"
     record_of_running(culprit, tmp_path / "o.folded", [f"{programs}/{name}", "2000"], "-F", RATE, "-d", "3",
                       env={"TRUTH_OUT": str(tmp_path)})
@@ -182,7 +183,7 @@ def test_hand_written_assembly(culprit, tmp_path):
 
 @pytest.mark.parametrize("how", ["exec", "copies", "fork"])
 def test_short_processes(culprit, programs, tmp_path, how):
-    """20 ms of CPU each, as fast as the machine can; "copies": each a file never seen before."""
+    """Processes of 20 ms of CPU time, started as fast as the machine can; "copies": each from a new file."""
     short = f"{programs}/short-x"
     if how == "copies":
         copies = [tmp_path / "bin" / f"{i}" / "short-x" for i in range(400)]

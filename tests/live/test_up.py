@@ -30,7 +30,7 @@ def programs():
 
 
 class Up:
-    """A running `culprit up`, or server."""
+    """A running `culprit up` or `culprit server`."""
 
     def __init__(self, *command):
         self.process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE,
@@ -89,7 +89,7 @@ def server(culprit, store):
 
 
 def spins(u, service):
-    """The samples of the program's functions, by a folded export."""
+    """The samples of the program's functions, from a folded export."""
     try:
         text = u.get("/api/v1/export", format="folded", query=f'{{service.name="{service}"}}')
     except urllib.error.HTTPError:
@@ -107,12 +107,12 @@ def stats(u):
 
 
 def wait_until_it_samples(u):
-    """It says where its page is before it has begun to sample."""
+    """culprit up prints the page's URL before it starts to sample."""
     assert u.wait_for(lambda: stats(u)["store"]["samples"], 120), "nothing is sampled"
 
 
 def wait_until_all_is_stored(u):
-    """All that was sampled until now: what is sampled later comes later."""
+    """Waits until all samples taken so far are stored."""
     now = time.time() * 1000
     assert u.wait_for(lambda: stats(u)["store"]["last"] > now, 120), "no more comes"
 
@@ -175,7 +175,7 @@ def test_something_is_there_within_ten_seconds(culprit, programs, tmp_path):
 
 
 def assert_agent_tells(s, agent, samples, begun):
-    """What the server knows of the agent is what the agent's own process and host are."""
+    """The server's data about the agent agree with the agent's process and host."""
     [a] = json.loads(s.get("/api/v1/agents"))["agents"]
     u = os.uname()
     assert (a["host"], a["kernel"], a["hz"]) == (u.nodename, u.release, 199)
@@ -189,7 +189,7 @@ def assert_agent_tells(s, agent, samples, begun):
 
 
 def test_an_agent_is_one_whomever_it_samples(culprit, programs, tmp_path):
-    """Nobody at first, then a process that says its host is another."""
+    """The agent samples no process first, then one with another host name; it stays one agent."""
     with server(culprit, tmp_path / "store") as s, \
             Up(culprit, "agent", "--export", f"otlp+http://127.0.0.1:{s.ports['otlp-http']}", "--disable-tls", "-F", "199",
                "--period", "1", "--comm", "split-g", "--labels", "host.id=machine-7"):

@@ -61,12 +61,12 @@ def make(*args):
 
 
 def build():
-    """Builds what of the programs can be built here."""
+    """Builds those of the programs that can be built here."""
     make("-j2")
 
 
 def listed():
-    """The names of what can be built here."""
+    """The names of the programs that can be built here."""
     return make("list").split()
 
 
@@ -80,8 +80,8 @@ def twin(path):
 
 @lru_cache(maxsize=None)
 def symbols(path):
-    """[(start, end, name)] of the file's functions, by nm. Assembly may have no sizes: then a
-    function reaches to the next symbol."""
+    """[(start, end, name)] of the file's functions, by nm. A symbol without a size (assembly) reaches to
+    the next one."""
     out = []
     text = subprocess.run(["nm", "-nS", "--defined-only", "-C", path], capture_output=True,
                           text=True).stdout
@@ -124,7 +124,7 @@ MUSL_ASSEMBLY = {"__clone": "threads-ms", "__restore_rt": "sighandler-ms"}
 
 @lru_cache(maxsize=None)
 def musl_symbols(path):
-    """As symbols(): the assembly of a stripped musl, found by its code."""
+    """Like symbols() for a stripped musl, whose assembly is found by its code."""
     out = []
     if "musl" not in os.path.realpath(path):
         return out
@@ -150,7 +150,7 @@ def entry_point(path):
 
 @lru_cache(maxsize=None)
 def entry_ranges(path):
-    """[(start, end)] of code that says it has no caller."""
+    """[(start, end)] of code that has no caller."""
     out = []
     text = subprocess.run(["readelf", "-wf", path], capture_output=True, text=True).stdout
     fde = None
@@ -172,7 +172,7 @@ def entry_ranges(path):
 
 @lru_cache(maxsize=None)
 def find_file(name, root=""):
-    """A mapped file by the name that frames show, in the root that its process has."""
+    """A mapped file by the name in frames, in the process's root."""
     for d in (PROGRAMS, "/lib/x86_64-linux-gnu", "/lib64", "/lib", "/usr/lib/x86_64-linux-gnu",
               "/lib/aarch64-linux-gnu", "/usr/lib/x86_64-linux-musl", "/usr/lib/postgresql/*/bin",
               "/usr/lib/gcc/*/*", "/usr/bin", "/usr/sbin"):
@@ -187,7 +187,7 @@ def find_file(name, root=""):
 
 @lru_cache(maxsize=None)
 def resolve(frame):
-    """The name of a frame: as it is, or by nm of the file that was stripped."""
+    """The name of a frame, or by nm of the unstripped file."""
     m = ADDRESS.match(frame)
     if not m:
         return plain(frame)
@@ -203,7 +203,7 @@ def resolve(frame):
 
 @lru_cache(maxsize=None)
 def is_entry(frame, root=""):
-    """Whether a stack may begin with this frame."""
+    """Whether this frame may be the root of a stack."""
     if (frame if root else resolve(frame)) in ENTRIES:
         return True
     m = ADDRESS.match(frame)
@@ -217,7 +217,7 @@ def is_entry(frame, root=""):
 
 
 class Truth:
-    """What the program COMM wrote to the folder, all its processes together."""
+    """What the processes of program COMM wrote to the directory."""
 
     def __init__(self, folder, comm, inlined=True):
         self.comm = comm # inlined: whether the samples name inlined functions
@@ -323,7 +323,7 @@ class Verdict:
 
     @property
     def cut(self):
-        """Of the wrong ones, those that say that they are not whole."""
+        """Of the wrong stacks, those marked as incomplete."""
         return sum(n for why, n in self.faults.items() if why.startswith("[truncated"))
 
     def __str__(self):

@@ -19,7 +19,7 @@ from otlp import first, message, numbers
 
 
 def plain_name(name):
-    """What has no name is written in several ways."""
+    """One form for the several spellings of nameless frames."""
     name = re.sub(r"_\[[kij]\]$", "", name)
     return "?" if not name or "+0x" in name or re.match(r"\[(?!truncated)", name) else name
 
@@ -202,7 +202,7 @@ class Columns:
 
 
 def svg(data):
-    """Only the sum: what is too narrow is left out."""
+    """Only the sum, because narrow frames are left out."""
     names, whole = "{http://www.w3.org/2000/svg}", None
     for g in ElementTree.fromstring(data).find(f"{names}g[@id='frames']"):
         m = re.fullmatch(r"(.*) \(([\d,]+) samples, ([\d.]+)%\)", g.find(f"{names}title").text, re.S)
@@ -218,7 +218,7 @@ FORMATS = {"folded": folded, "pb.gz": lambda data: Pprof(data).stacks, "speedsco
 
 
 def stacks_of(path):
-    """{"comm;root;…;leaf": samples} of a file, by its ending; of an SVG only their sum."""
+    """{"comm;root;…;leaf": samples} of a file, by its extension; of an SVG only their sum."""
     ending = next(e for e in FORMATS if str(path).endswith("." + e))
     with open(path, "rb") as f:
         return FORMATS[ending](f.read())
