@@ -61,8 +61,8 @@ void options_print_help(const struct option_usage *u)
 		printf("\n%s\n", u->footer);
 }
 
-static const struct option *find(const struct option_usage *u, const char *name, size_t n,
-				 char letter, void **ret_base)
+static const struct option *find_option(const struct option_usage *u, const char *name, size_t n,
+					char letter, void **ret_base)
 {
 	for (const struct option_group *g = u->groups; g->options; g++) {
 		for (const struct option *o = g->options; o->name; o++) {
@@ -77,7 +77,7 @@ static const struct option *find(const struct option_usage *u, const char *name,
 }
 
 /* `where` says where the value was given: "record", "culprit.conf:3". */
-static int bad(const char *where, const struct option *o, const char *value)
+static int reject_number(const char *where, const struct option *o, const char *value)
 {
 	if (o->type == OPTION_TYPE_U64)
 		(void)cli_error(2, "%s: --%s takes a whole number from %.0f to %.0f, not '%s'",
@@ -88,7 +88,7 @@ static int bad(const char *where, const struct option *o, const char *value)
 	return -EINVAL;
 }
 
-static int store(const char *where, const struct option *o, void *base, const char *value)
+static int store_value(const char *where, const struct option *o, void *base, const char *value)
 {
 	void *to = (char *)base + o->offset;
 	u64 whole;
@@ -105,13 +105,13 @@ static int store(const char *where, const struct option *o, void *base, const ch
 	case OPTION_TYPE_U64:
 		if (str_to_u64(value, 10, &whole) < 0 || (double)whole < o->min ||
 		    (double)whole > o->max)
-			return bad(where, o, value);
+			return reject_number(where, o, value);
 		*(u64 *)to = whole;
 		return 0;
 	case OPTION_TYPE_F64:
 		real = strtod(value, &end);
 		if (end == value || *end || !isfinite(real) || real < o->min || real > o->max)
-			return bad(where, o, value);
+			return reject_number(where, o, value);
 		*(double *)to = real;
 		return 0;
 	case OPTION_END:
@@ -156,7 +156,7 @@ static int parse_long(const struct option_usage *u, struct cursor *c, const char
 		c->i += !equals;
 		return 0;
 	}
-	o = find(u, name, n, 0, &base);
+	o = find_option(u, name, n, 0, &base);
 	if (!o) {
 		(void)cli_error(2, "%s: unknown option --%.*s; see culprit %s --help", u->command,
 				(int)n, name, u->command);
@@ -171,7 +171,7 @@ static int parse_long(const struct option_usage *u, struct cursor *c, const char
 		if (!value)
 			return -EINVAL;
 	}
-	return store(u->command, o, base, value);
+	return store_value(u->command, o, base, value);
 }
 
 static int parse_short(const struct option_usage *u, struct cursor *c)
@@ -180,12 +180,12 @@ static int parse_short(const struct option_usage *u, struct cursor *c)
 	size_t n = strcspn(letters, "=");
 	void *unused;
 
-	if (n > 2 && find(u, letters, n, 0, &unused))
+	if (n > 2 && find_option(u, letters, n, 0, &unused))
 		return parse_long(u, c, letters);
 	for (; *letters; letters++) {
 		const char *value;
 		void *base = NULL;
-		const struct option *o = find(u, NULL, 0, *letters, &base);
+		const struct option *o = find_option(u, NULL, 0, *letters, &base);
 		int r;
 
 		if (!o && *letters == 'h') {
@@ -199,9 +199,9 @@ static int parse_short(const struct option_usage *u, struct cursor *c)
 		}
 		if (o->type != OPTION_TYPE_FLAG) {
 			value = value_of(u, o, c, letters[1] ? letters + 1 : NULL);
-			return value ? store(u->command, o, base, value) : -EINVAL;
+			return value ? store_value(u->command, o, base, value) : -EINVAL;
 		}
-		r = store(u->command, o, base, NULL);
+		r = store_value(u->command, o, base, NULL);
 		if (r < 0)
 			return r;
 	}
@@ -236,10 +236,10 @@ static int parse_flag(const char *value, bool *ret)
 }
 
 /* Sets an option to a value from a file or the environment. */
-static int set(const char *where, const struct option *o, void *base, const char *value)
+static int set_from_text(const char *where, const struct option *o, void *base, const char *value)
 {
 	if (o->type != OPTION_TYPE_FLAG)
-		return store(where, o, base, value);
+		return store_value(where, o, base, value);
 	if (parse_flag(value, (bool *)((char *)base + o->offset)) == 0)
 		return 0;
 	(void)cli_error(2, "%s: %s must be yes or no, not '%s'", where, o->name, value);
@@ -273,7 +273,7 @@ static int read_config_line(const struct option_usage *u, const char *where, cha
 	}
 	*equals = '\0';
 	name = trim(name);
-	o = find(u, name, strlen(name), 0, &base);
+	o = find_option(u, name, strlen(name), 0, &base);
 	if (!o) {
 		(void)cli_error(2, "%s: unknown option %s; see culprit %s --help", where, name,
 				u->command);
@@ -282,7 +282,7 @@ static int read_config_line(const struct option_usage *u, const char *where, cha
 	value = trim(equals + 1);
 	if (o->type == OPTION_TYPE_STRING)
 		value = strdup(value);
-	return value ? set(where, o, base, value) : -ENOMEM;
+	return value ? set_from_text(where, o, base, value) : -ENOMEM;
 }
 
 static int read_config(const struct option_usage *u, const char *path)
@@ -317,7 +317,7 @@ static int read_environment(const struct option_usage *u)
 			for (const char *c = o->name; *c && n + 1 < sizeof(name); c++)
 				name[n++] = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
 			value = getenv(name);
-			r = value && *value ? set(name, o, g->base, value) : 0;
+			r = value && *value ? set_from_text(name, o, g->base, value) : 0;
 			if (r < 0)
 				return r;
 		}

@@ -129,7 +129,7 @@ static struct profile view_of(const struct profile *p, size_t first, size_t n)
 	return view;
 }
 
-static int pack(const struct destination *d, const struct str *plain, struct str *out)
+static int compress_request(const struct destination *d, const struct str *plain, struct str *out)
 {
 	return d->ops->gzip ? gzip_deflate(str_get(plain), plain->n, out)
 			    : str_append(out, plain->data, plain->n);
@@ -176,7 +176,7 @@ static int encode_part(struct destination *d, const struct profile *p, size_t fi
 	if (!plain.n)
 		return 0;
 	samples = n == p->n_samples ? count_samples(p) : profile_sample_count(&view);
-	r = pack(d, &plain, &packed);
+	r = compress_request(d, &plain, &packed);
 	if (r == 0)
 		r = spool_bytes(d, &packed, samples, lost);
 	if (r == 0) {

@@ -86,7 +86,7 @@ static void give(struct worker *w, struct worker_job *job)
 }
 
 /* Waits, or until a more urgent job is queued. */
-static void rest(struct worker *w, u64 ns)
+static void rest_unless_urgent(struct worker *w, u64 ns)
 {
 	while (!w->stop && w->gentle && !any_asked(w, WORKER_URGENCIES - 1) &&
 	       thread_wait(&w->to_worker, &w->lock, ns))
@@ -115,7 +115,7 @@ static void *work(void *arg)
 		pthread_mutex_lock(&w->lock);
 		give(w, job);
 		if (urgency == WORKER_URGENCIES - 1 && w->gentle)
-			rest(w, (clock_ns(CLOCK_MONOTONIC) - begin) * 3 / 2);
+			rest_unless_urgent(w, (clock_ns(CLOCK_MONOTONIC) - begin) * 3 / 2);
 	}
 	pthread_mutex_unlock(&w->lock);
 	return NULL;
@@ -138,7 +138,7 @@ void worker_ask(struct worker *w, struct worker_job *job, u32 urgency)
 }
 
 /* Takes all finished jobs at once, so that the lock is held briefly. */
-static void fetch(struct worker *w, bool wait)
+static void fetch_done(struct worker *w, bool wait)
 {
 	u64 n;
 
@@ -160,7 +160,7 @@ struct worker_job *worker_take(struct worker *w, bool wait)
 	if (!w->n_jobs)
 		return NULL;
 	if (!w->taken.n)
-		fetch(w, wait);
+		fetch_done(w, wait);
 	job = w->taken.n ? jobs_take(&w->taken) : NULL;
 	w->n_jobs -= job != NULL;
 	return job;

@@ -215,7 +215,7 @@ static int open_checked(int path_fd, const struct proc_mapping *m, enum proc_fil
 }
 
 /* The more informative of the errors of two attempts. */
-static int worse(int a, int b)
+static int more_telling_error(int a, int b)
 {
 	return a == -ENOENT || a == -ESRCH || (a == -ESTALE && b == -ENXIO) ? b : a;
 }
@@ -236,7 +236,7 @@ int proc_open_mapped_file(u32 pid, const struct proc_mapping *m, struct proc_fil
 		/* This was the mapped file itself: other ways cannot do better. */
 		if (origin == PROC_FILE_MAP_FILES && path_fd >= 0 && r != -ESTALE)
 			return r;
-		error = worse(error, r);
+		error = more_telling_error(error, r);
 	}
 	return error;
 }

@@ -201,7 +201,8 @@ static int stop_when_late(debuginfod_client *client, long a, long b)
 	return now_s() > *deadline;
 }
 
-static int fetch(const u8 *id, u32 n, const char *urls, struct elf_file **ret, char **ret_path)
+static int fetch_from_debuginfod(const u8 *id, u32 n, const char *urls, struct elf_file **ret,
+				 char **ret_path)
 {
 	u64 deadline = now_s() + FETCH_SECONDS;
 	_cleanup_elf_file_ struct elf_file *f = NULL;
@@ -243,7 +244,8 @@ int debugfile_find(struct elf_file *f, const struct debugfile_place *p, struct e
 	if (r < 0)
 		r = by_link(f, p, ret, ret_path);
 	if (r < 0 && p->debuginfod_urls && *p->debuginfod_urls && f->build_id_n)
-		r = fetch(f->build_id, f->build_id_n, p->debuginfod_urls, ret, ret_path);
+		r = fetch_from_debuginfod(f->build_id, f->build_id_n, p->debuginfod_urls, ret,
+					  ret_path);
 	return r;
 }
 
@@ -276,7 +278,8 @@ int debugfile_alt(struct elf_file *f, const struct debugfile_place *p, const cha
 	if (r == 0 && !same_build_id(alt, b.pos, (u32)buf_left(&b)))
 		r = -ENOENT;
 	if (r < 0 && p->debuginfod_urls && *p->debuginfod_urls)
-		return fetch(b.pos, (u32)buf_left(&b), p->debuginfod_urls, ret, NULL);
+		return fetch_from_debuginfod(b.pos, (u32)buf_left(&b), p->debuginfod_urls, ret,
+					     NULL);
 	if (r == 0)
 		*ret = take_ptr(alt);
 	return r;

@@ -317,7 +317,7 @@ static int run_standard(struct machine *m, struct buf *b, u8 op)
 	}
 }
 
-static int run(struct machine *m)
+static int run_program(struct machine *m)
 {
 	const struct header *h = m->h;
 	struct buf b = h->program;
@@ -372,7 +372,7 @@ static struct dw_lines *lines_get(struct dw_unit *u)
 	b = dw_section_at(u->file, DW_LINE, u->base[DW_LINE], offset);
 	if (!l || read_header(u, b, &h, l) < 0)
 		return NULL;
-	(void)run(&(struct machine){.unit = u, .lines = l, .h = &h});
+	(void)run_program(&(struct machine){.unit = u, .lines = l, .h = &h});
 	if (l->sequences.n)
 		qsort(l->sequences.data, l->sequences.n, sizeof(*l->sequences.data),
 		      compare_sequences);
@@ -429,7 +429,7 @@ bool dw_line_find(struct dw_unit *u, u64 pc, struct dw_line *ret)
 
 /* ---- files ---- */
 
-static const char *join(struct dwarf *d, const char *const *parts, size_t n)
+static const char *join_path(struct dwarf *d, const char *const *parts, size_t n)
 {
 	size_t total = 1, at = 0;
 	char *text;
@@ -485,5 +485,5 @@ const char *dw_file_path(struct dw_unit *u, u32 file)
 			parts[n++] = dir;
 	}
 	parts[n++] = f->name;
-	return join(u->file->dwarf, parts, n);
+	return join_path(u->file->dwarf, parts, n);
 }

@@ -107,7 +107,7 @@ static bool covers(const struct code *c, u64 address, u64 time_ns)
 	       time_ns < c->to_ns;
 }
 
-static struct code *find(const struct jitdump *j, u64 address, u64 time_ns)
+static struct code *find_code(const struct jitdump *j, u64 address, u64 time_ns)
 {
 	const u64 *head = map_get(&j->pages, address >> PAGE_SHIFT);
 
@@ -145,7 +145,7 @@ static int add_code(struct jitdump *j, struct code c)
 	if (c.end <= c.start)
 		return 0;
 	/* The code that it replaces ends; code that it covers in part continues around it. */
-	old = find(j, c.start, c.from_ns);
+	old = find_code(j, c.start, c.from_ns);
 	if (old && old->start == c.start)
 		old->to_ns = c.from_ns;
 	c.to_ns = ~0ULL;
@@ -186,7 +186,7 @@ static int take_move(struct jitdump *j, struct buf b, u64 time_ns)
 	if (!buf_skip(&b, 16) || !buf_u64(&b, &old_address) || !buf_u64(&b, &new_address) ||
 	    !buf_u64(&b, &size))
 		return 0;
-	old = find(j, old_address, time_ns);
+	old = find_code(j, old_address, time_ns);
 	if (!old || old->start != old_address ||
 	    new_address + (old->end - old->start) < new_address)
 		return 0;
@@ -408,7 +408,7 @@ static void find_line(const struct jitdump *j, const struct code *c, u64 address
 int jitdump_lookup(struct jitdump *j, u64 address, u64 time_ns, struct symbol_chain *ret)
 {
 	/* Code is valid until to_ns - 1, so that "forever" is one less than ~0. */
-	const struct code *c = find(j, address, MIN(time_ns, ~0ULL - 1));
+	const struct code *c = find_code(j, address, MIN(time_ns, ~0ULL - 1));
 	struct symbol_frame *frame = &ret->frames[0];
 
 	if (j->full)

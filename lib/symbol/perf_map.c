@@ -383,7 +383,7 @@ int perf_map_open(int fd, struct perf_map **ret)
 	return 0;
 }
 
-static const struct range *find(const range_vec *v, u64 address)
+static const struct range *find_range(const range_vec *v, u64 address)
 {
 	size_t lo = 0, hi = v->n;
 
@@ -407,9 +407,9 @@ int perf_map_lookup(struct perf_map *m, u64 address, const char **ret_name)
 		return e;
 	if (m->full)
 		return -E2BIG;
-	r = find(&m->recent, address);
+	r = find_range(&m->recent, address);
 	if (!r)
-		r = find(&m->base, address);
+		r = find_range(&m->base, address);
 	if (!r)
 		return -ENOENT;
 	*ret_name = strtab_get(&m->names, r->name);

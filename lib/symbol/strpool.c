@@ -50,7 +50,7 @@ static int grow_index(struct strpool *p)
 	return 0;
 }
 
-static int store(struct strpool *p, const char *text, size_t n, u32 *ret)
+static int store_text(struct strpool *p, const char *text, size_t n, u32 *ret)
 {
 	char *chunk;
 
@@ -100,7 +100,7 @@ int strpool_add(struct strpool *p, const char *text, u32 *ret)
 			return 0;
 		}
 	}
-	r = store(p, text, n, &id);
+	r = store_text(p, text, n, &id);
 	if (r < 0)
 		return r;
 	p->index[slot] = id;

@@ -76,7 +76,7 @@ static int push_other(struct pruner *w, u32 parent, const struct rest *rest)
 	return rest->total || rest->base_total ? vec_push(&w->to->nodes, n) : 0;
 }
 
-static int keep(struct pruner *w, u32 id, u32 parent, u32 *ret)
+static int keep_node(struct pruner *w, u32 id, u32 parent, u32 *ret)
 {
 	struct profile_node n = w->from->nodes.data[id];
 	const char *name = strtab_get(&w->from->strings, n.name);
@@ -110,7 +110,7 @@ static int leave(struct pruner *w, struct open_nodes *open)
 	return r;
 }
 
-static int walk(struct pruner *w, struct open_nodes *open)
+static int walk_tree(struct pruner *w, struct open_nodes *open)
 {
 	const struct profile_node *nodes = w->from->nodes.data;
 	int r = 0;
@@ -132,7 +132,7 @@ static int walk(struct pruner *w, struct open_nodes *open)
 			i += nodes[i].n_below + 1;
 			continue;
 		}
-		r = keep(w, i, open->list.n ? open->list.data[open->list.n - 1].to : 0, &o.to);
+		r = keep_node(w, i, open->list.n ? open->list.data[open->list.n - 1].to : 0, &o.to);
 		if (r == 0)
 			r = vec_push(&open->list, o);
 		i++;
@@ -157,7 +157,7 @@ int api_tree_prune(const struct profile_tree *t, size_t max, struct profile_tree
 	if (r == 0 && t->nodes.n > max)
 		r = threshold(t, max, &w.least, &w.ties);
 	if (r == 0)
-		r = walk(&w, &open);
+		r = walk_tree(&w, &open);
 	vec_deinit(&open.list);
 	if (r < 0)
 		return r;

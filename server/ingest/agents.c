@@ -109,7 +109,7 @@ static bool same_host(const struct agent_state *a, const struct agent_state *b)
  * The entry of the host. A new host takes a new entry, or when there are AGENTS_MAX the one of the
  * agent silent for longest.
  */
-static struct known *place(struct agents *a, const struct agent_state *s)
+static struct known *entry_of_host(struct agents *a, const struct agent_state *s)
 {
 	struct known *oldest = NULL;
 
@@ -218,7 +218,7 @@ void agents_see(struct agents *a, const struct profile *p, u64 now_ms)
 	if (!s.version[0])
 		return;
 	pthread_mutex_lock(&a->lock);
-	at = place(a, &s);
+	at = entry_of_host(a, &s);
 	if (at) {
 		s.cpu = cpu_of(&at->s, &s);
 		add_point(at, &s);

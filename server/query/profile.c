@@ -416,7 +416,7 @@ static int compare_weights(const void *a, const void *b)
 }
 
 /* Replaces the lightest stacks with one stack, so that the total stays the same. */
-static int cut(struct answer *a, size_t max)
+static int cut_to_heaviest(struct answer *a, size_t max)
 {
 	struct profile *p = a->profile;
 	u64 n = a->items.n - max;
@@ -459,7 +459,7 @@ static int add_samples(struct answer *a)
 	return r;
 }
 
-static int fill(struct answer *a, size_t max_stacks)
+static int fill_profile(struct answer *a, size_t max_stacks)
 {
 	int r;
 
@@ -477,7 +477,7 @@ static int fill(struct answer *a, size_t max_stacks)
 	if (r == 0 && a->q->stacks && *a->q->stacks)
 		r = keep_matching(a);
 	if (r == 0 && max_stacks && a->items.n > max_stacks)
-		r = cut(a, max_stacks);
+		r = cut_to_heaviest(a, max_stacks);
 	return r < 0 ? r : add_samples(a);
 }
 
@@ -493,7 +493,7 @@ int query_profile(struct store *s, const struct query *q, size_t max_stacks, str
 		r = q->spans.of ? plan_init_series(&plan, s, q, reterr_diag)
 				: plan_init(&plan, s, q, true, reterr_diag);
 	if (r == 0)
-		r = fill(&a, max_stacks);
+		r = fill_profile(&a, max_stacks);
 	vec_deinit(&a.items);
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot answer: %s", strerror(-r));

@@ -155,8 +155,8 @@ static int scan_steps(struct store *s, const struct store_filter *f, u32 by, u64
 	return store_scan(s, f, by, *step_ms, ret, reterr_diag);
 }
 
-static int fill(struct grouping *g, struct store *s, const struct query *q, u64 step_ms,
-		struct diag *reterr_diag)
+static int fill_series(struct grouping *g, struct store *s, const struct query *q, u64 step_ms,
+		       struct diag *reterr_diag)
 {
 	struct store_filter f = plan_filter(g->plan, q);
 	struct store_rows rows = {};
@@ -203,7 +203,7 @@ int query_series(struct store *s, const struct query *q, u64 step_ms, const char
 	if (r == 0)
 		r = strtab_init(&g.keys);
 	if (r == 0)
-		r = fill(&g, s, q, step_ms, reterr_diag);
+		r = fill_series(&g, s, q, step_ms, reterr_diag);
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot answer: %s", strerror(-r));
 	*ret = g.out;
