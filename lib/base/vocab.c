@@ -65,14 +65,63 @@ const struct vocab_export_drop *vocab_export_drop(unsigned int drop)
 	return &export_drops[drop < EXPORT_DROP_N ? drop : EXPORT_DROP_N];
 }
 
+static bool same_unit(const char *a, const char *b)
+{
+	return !strcmp(a, b) || (vocab_seconds(a) > 0 && vocab_seconds(b) > 0);
+}
+
 enum sample_type vocab_find_sample_type(const char *profile, const char *name, const char *unit)
 {
 	for (unsigned int i = 0; i < SAMPLE_TYPE_N; i++) {
 		const struct vocab_sample_type *t = &sample_types[i];
 
-		if (!strcmp(t->name, name) && !strcmp(t->unit, unit) &&
+		if (!strcmp(t->name, name) && same_unit(t->unit, unit) &&
 		    (!profile || !strcmp(t->profile, profile)))
 			return (enum sample_type)i;
 	}
 	return SAMPLE_TYPE_N;
+}
+
+enum counter vocab_find_counter(const char *name)
+{
+	unsigned int i = 0;
+
+	while (i < COUNTER_N && strcmp(counters[i].name, name) != 0)
+		i++;
+	return (enum counter)i;
+}
+
+double vocab_seconds(const char *unit)
+{
+	static const struct {
+		const char *name;
+		double seconds;
+	} units[] = {{"nanoseconds", 1e-9},
+		     {"microseconds", 1e-6},
+		     {"milliseconds", 1e-3},
+		     {"seconds", 1}};
+
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+		if (!strcmp(units[i].name, unit))
+			return units[i].seconds;
+	return 0;
+}
+
+const char *vocab_profile_group(const struct vocab_value_type *types, size_t n)
+{
+	const struct vocab_sample_type *samples = vocab_sample_type(SAMPLE_TYPE_SAMPLES);
+	const char *first = NULL;
+
+	for (size_t i = 0; i < n; i++) {
+		enum sample_type type;
+
+		if (!types[i].name[0] || !strcmp(types[i].name, samples->name))
+			continue;
+		type = vocab_find_sample_type(NULL, types[i].name, types[i].unit);
+		if (type < SAMPLE_TYPE_N)
+			return sample_types[type].profile;
+		if (!first)
+			first = types[i].name;
+	}
+	return first ? first : samples->profile;
 }

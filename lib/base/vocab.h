@@ -6,6 +6,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "abi/vocab.h"
 
@@ -47,7 +48,23 @@ const struct vocab_sample_type *vocab_sample_type(unsigned int type);
 const struct vocab_export_drop *vocab_export_drop(unsigned int drop);
 
 /*
- * The type with this name and unit. If there are several: the one of the group `profile`, or with
- * NULL the first in the table. SAMPLE_TYPE_N when the table has none.
+ * The type with this name and unit; for types of time any unit of time will do. If there are
+ * several: the one of the group `profile`, or with NULL the first in the table. SAMPLE_TYPE_N when
+ * the table has none.
  */
 enum sample_type vocab_find_sample_type(const char *profile, const char *name, const char *unit);
+/* The counter with this name, COUNTER_N when the table has none. */
+enum counter vocab_find_counter(const char *name);
+
+/* A unit of time in seconds ("nanoseconds": 1e-9); 0 when it is not a unit of time. */
+double vocab_seconds(const char *unit);
+
+struct vocab_value_type {
+	const char *name, *unit; /* borrowed; name "" = unknown */
+};
+
+/*
+ * Pyroscope's group of a profile whose period and values have these types: that of the first type
+ * in the table, else the name of the first type, else "process_cpu". "samples" says nothing.
+ */
+const char *vocab_profile_group(const struct vocab_value_type *types, size_t n);

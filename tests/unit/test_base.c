@@ -196,6 +196,39 @@ Test(vocab, every_entry_has_a_name_and_a_sentence)
 	cr_assert_str_eq(vocab_stop(STOP_N)->name, "?");
 }
 
+Test(vocab, types_of_time_are_found_by_any_unit_of_time)
+{
+	cr_assert_eq(vocab_find_sample_type(NULL, "cpu", "nanoseconds"), SAMPLE_TYPE_CPU);
+	cr_assert_eq(vocab_find_sample_type(NULL, "cpu", "seconds"), SAMPLE_TYPE_CPU);
+	cr_assert_eq(vocab_find_sample_type(NULL, "cpu", "count"), SAMPLE_TYPE_N);
+	cr_assert_eq(vocab_find_sample_type("block", "delay", "nanoseconds"),
+		     SAMPLE_TYPE_BLOCK_DELAY);
+	cr_assert_eq(vocab_find_sample_type("block", "cpu", "nanoseconds"), SAMPLE_TYPE_N);
+	cr_assert_float_eq(vocab_seconds("milliseconds"), 1e-3, 1e-12);
+	cr_assert_float_eq(vocab_seconds("bytes"), 0, 1e-12);
+	cr_assert_eq(vocab_find_counter("nested"), COUNTER_NESTED);
+	cr_assert_eq(vocab_find_counter("of a later version"), COUNTER_N);
+}
+
+Test(vocab, profile_groups)
+{
+	const struct vocab_value_type samples = {"samples", "count"}, none = {"", ""},
+				      faults = {"page_faults", "count"}, space = {"space", "bytes"},
+				      alloc = {"alloc_space", "bytes"}, own = {"sched", "count"};
+	const struct {
+		struct vocab_value_type types[3];
+		const char *group;
+	} cases[] = {
+		{{none, samples, none}, "process_cpu"},	  {{none, samples, faults}, "page_faults"},
+		{{faults, samples, none}, "page_faults"}, {{space, samples, alloc}, "memory"},
+		{{own, samples, own}, "sched"},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+		cr_assert_str_eq(vocab_profile_group(cases[i].types, 3), cases[i].group);
+	cr_assert_str_eq(vocab_profile_group(&none, 0), "process_cpu");
+}
+
 /* ---- threads ---- */
 
 int __real_clock_gettime(clockid_t clock, struct timespec *ret);
