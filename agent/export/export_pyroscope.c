@@ -9,11 +9,11 @@
 
 #include "agent/export/export_private.h"
 #include "base/arena.h"
+#include "base/vocab.h"
 #include "profile/internal.h"
 #include "profile/pyroscope.pb-c.h"
 
 #define ARENA_BYTES (1ULL << 30)
-#define DEFAULT_NAME "process_cpu"
 
 static int open_push(struct destination *d, struct diag *reterr_diag)
 {
@@ -37,15 +37,17 @@ static void send_push(struct destination *d, const u8 *data, size_t n, struct ex
 	http_post(d->private, data, n, ret);
 }
 
-/* The name that Pyroscope gives to what such types measure. */
+/* The name that Pyroscope gives to profiles with these types: "process_cpu", "page_faults". */
 static const char *profile_name(const struct profile *p)
 {
-	const char *type = p->n_types ? profile_string(p, p->types[p->default_type].name) : "";
-	const char *period = profile_string(p, p->period_name);
+	struct vocab_value_type types[PROFILE_MAX_TYPES + 1] = {
+		{profile_string(p, p->period_name), profile_string(p, p->period_unit)}};
+	size_t n = 1;
 
-	if (!strcmp(period, "cpu") || !strcmp(type, "cpu"))
-		return DEFAULT_NAME;
-	return !strcmp(type, "samples") || !*type ? DEFAULT_NAME : type;
+	for (u32 i = 0; i < p->n_types; i++)
+		types[n++] = (struct vocab_value_type){profile_string(p, p->types[i].name),
+						       profile_string(p, p->types[i].unit)};
+	return vocab_profile_group(types, n);
 }
 
 static char *copy(struct arena *a, const char *s)

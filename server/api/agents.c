@@ -12,12 +12,12 @@ static void put_field(struct str *out, const char *name, const char *value)
 	str_putc(out, ',');
 }
 
-static const char *help_of(const char *counter)
+/* "" for a counter that only newer agents have. */
+static const char *help_of(const char *name)
 {
-	for (u32 i = 0; i < COUNTER_N; i++)
-		if (!strcmp(vocab_counter(i)->name, counter))
-			return vocab_counter(i)->help;
-	return "";
+	enum counter counter = vocab_find_counter(name);
+
+	return counter < COUNTER_N ? vocab_counter(counter)->help : "";
 }
 
 static void put_agent(struct str *out, const struct agent_state *s)

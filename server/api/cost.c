@@ -35,34 +35,7 @@ static void costing_deinit(struct costing *s)
 	vec_deinit(&s->rows);
 }
 
-/* ---- which type is time ---- */
-
-/* Of "process_cpu:cpu:nanoseconds:cpu:nanoseconds" the third part, in seconds; 0: it is no time. */
-static double unit_of(const char *type)
-{
-	static const struct {
-		const char *name;
-		double seconds;
-	} units[] = {{"nanoseconds", 1e-9},
-		     {"microseconds", 1e-6},
-		     {"milliseconds", 1e-3},
-		     {"seconds", 1}};
-	const char *at = strchr(type, ':');
-
-	at = at ? strchr(at + 1, ':') : NULL;
-	for (size_t i = 0; at && i < ARRAY_SIZE(units); i++)
-		if (!strncmp(at + 1, units[i].name, strcspn(at + 1, ":")) &&
-		    strcspn(at + 1, ":") == strlen(units[i].name))
-			return units[i].seconds;
-	return 0;
-}
-
-static bool is_cpu(const char *type)
-{
-	const char *at = strchr(type, ':');
-
-	return at && str_starts(at, ":cpu:") && unit_of(type) > 0;
-}
+/* ---- which type is CPU time ---- */
 
 static int choose_type(struct api_call *c, struct costing *s)
 {
@@ -70,19 +43,19 @@ static int choose_type(struct api_call *c, struct costing *s)
 	int r;
 
 	if (s->q.type) {
-		s->unit = unit_of(s->q.type);
+		s->unit = store_type_cpu_seconds(s->q.type);
 		return s->unit > 0 ? 0
 				   : diag_set(&c->d, -EINVAL,
-					      "type: that is no time, it costs nothing");
+					      "type: only CPU time has a price, not %s", s->q.type);
 	}
 	r = query_types(c->a->o.store, &s->q, &n, &c->d);
 	for (size_t i = 0; i < n.names.n && r == 0; i++)
-		if (!s->q.type && is_cpu(n.names.data[i].name)) {
+		if (!s->q.type && store_type_cpu_seconds(n.names.data[i].name) > 0) {
 			s->q.type = strdup(n.names.data[i].name);
 			r = s->q.type ? 0 : -ENOMEM;
 		}
 	if (r == 0 && s->q.type)
-		s->unit = unit_of(s->q.type);
+		s->unit = store_type_cpu_seconds(s->q.type);
 	else if (r == 0)
 		s->note = "there is no CPU time in this range";
 	return r;

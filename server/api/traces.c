@@ -54,7 +54,7 @@ static void put_span(struct str *out, const struct spans *s, const struct span *
 
 /* ---- samples of spans ---- */
 
-/* The type that was asked for, else that of most samples. "" when there are none. */
+/* The type that was asked for, else by query_choose_type(). */
 static void choose_type(struct api_call *c, const struct store_links *l, char ret[STORE_TYPE_BYTES])
 {
 	const char *asked = net_parameter(c->r, "type");

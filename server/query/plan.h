@@ -15,8 +15,8 @@ struct plan {
 };
 
 /*
- * Resolves the selectors of `q`. With one_type the plan has one type: q->type, or the type with
- * most samples.
+ * Resolves the selectors of `q`. With one_type the plan has one type: q->type, or the best type
+ * in the range by store_type_is_better().
  */
 int plan_init(struct plan *p, struct store *s, const struct query *q, bool one_type,
 	      struct diag *reterr_diag);

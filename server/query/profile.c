@@ -48,27 +48,16 @@ static int note_stack(struct profile *p, const char *text, u32 *ret)
 	return r < 0 ? r : profile_add_stack(p, &frame, 1, ret);
 }
 
-/* "process_cpu:cpu:nanoseconds:cpu:nanoseconds" */
 static int set_type(struct profile *p, const char *type)
 {
-	char text[STORE_TYPE_BYTES], *part[5] = {}, *rest = text, *end;
-	size_t n = strlen(type);
-	int r;
+	struct store_type t;
+	int r = store_type_parse(type, &t);
 
-	if (n >= sizeof(text))
-		return -EINVAL;
-	memcpy(text, type, n + 1);
-	end = text + n;
-	for (size_t i = 0; i < ARRAY_SIZE(part); i++) {
-		part[i] = rest ? rest : end;
-		rest = rest ? strchr(rest, ':') : NULL;
-		if (rest)
-			*rest++ = '\0';
-	}
-	r = profile_add_type(p, *part[1] ? part[1] : "samples", *part[2] ? part[2] : "count");
 	if (r == 0)
-		r = add_text(p, part[3], &p->period_name);
-	return r < 0 ? r : add_text(p, part[4], &p->period_unit);
+		r = profile_add_type(p, *t.name ? t.name : "samples", *t.unit ? t.unit : "count");
+	if (r == 0)
+		r = add_text(p, t.period, &p->period_name);
+	return r < 0 ? r : add_text(p, t.period_unit, &p->period_unit);
 }
 
 /* ---- threads ---- */

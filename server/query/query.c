@@ -196,10 +196,7 @@ static int compare_series(const void *a, const void *b)
 	return x->type < y->type ? -1 : x->type > y->type;
 }
 
-/*
- * The type with most samples in the range; if several have as many, the last by name: samples, not
- * cpu.
- */
+/* The best type in the range, by store_type_is_better(). */
 static int choose_type(struct plan *p, struct store *s, const struct query *q,
 		       struct diag *reterr_diag)
 {
@@ -225,7 +222,7 @@ static int choose_type(struct plan *p, struct store *s, const struct query *q,
 		if (rows.rows.n)
 			count = rows.rows.data[0].count;
 		store_rows_deinit(&rows);
-		if (count > most || !p->type[0] || (count == most && strcmp(f.type, p->type) > 0)) {
+		if (store_type_is_better(f.type, count, p->type, most)) {
 			most = count;
 			snprintf(p->type, sizeof(p->type), "%s", f.type);
 		}

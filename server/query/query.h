@@ -56,7 +56,7 @@ struct query_spans {
 
 struct query {
 	u64 from_ms, to_ms;
-	char *type; /* owned; NULL = the type with most samples */
+	char *type; /* owned; NULL = CPU time, or if there is none the type with most samples */
 	vec(struct query_matcher) matchers;
 	char *stacks; /* owned; NULL = all */
 	/* query_profile(): one thread per series instead of the faster one thread per service. */

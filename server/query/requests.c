@@ -24,13 +24,11 @@ void query_choose_type(const struct store_links *l, char ret[STORE_TYPE_BYTES])
 
 	for (size_t i = 0; counts && i < l->links.n; i++)
 		counts[l->links.data[i].type] += l->links.data[i].count;
-	for (u32 id = 1; counts && id < l->profile->strings.n; id++) {
-		bool is_time = strstr(profile_string(l->profile, id), ":nanoseconds:") != NULL;
-
-		if (counts[id] > counts[best] ||
-		    (counts[id] && counts[id] == counts[best] && is_time))
+	for (u32 id = 1; counts && id < l->profile->strings.n; id++)
+		if (counts[id] &&
+		    store_type_is_better(profile_string(l->profile, id), counts[id],
+					 profile_string(l->profile, best), counts[best]))
 			best = id;
-	}
 	snprintf(ret, STORE_TYPE_BYTES, "%s", profile_string(l->profile, best));
 }
 

@@ -35,7 +35,7 @@ struct query_requests {
 
 /*
  * The requests that the filter selects, with the samples that the query's type, matchers and
- * predicate over stacks select. Without a type: the one with most samples.
+ * predicate over stacks select. Without a type: CPU time, else the type with most samples.
  */
 int query_requests(struct store *s, const struct query *q, const struct store_span_filter *f,
 		   struct query_requests *ret, struct diag *reterr_diag);
@@ -51,5 +51,5 @@ void query_requests_by_duration(struct query_requests *r, size_t n);
 /* The duration in ns that a share of n requests, sorted by duration, does not exceed. */
 u64 query_requests_percentile(const struct query_requests *r, size_t first, size_t n, double share);
 
-/* The type with most samples; of two with as many, the one that measures time. */
+/* The best type, by store_type_is_better(); "" when there are no links. */
 void query_choose_type(const struct store_links *l, char ret[STORE_TYPE_BYTES]);

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "base/vocab.h"
 #include "server/store/block.h"
 #include "server/store/private.h"
 #include "server/store/sort.h"
@@ -279,32 +280,33 @@ static int make_series(struct store_batch *b, u32 **ret)
 
 /* ---- types ---- */
 
-static const char *name_of_type(const char *type)
+/*
+ * The first part of a type's name. Samples belong to what the profile measures: page faults to
+ * "page_faults", like their number.
+ */
+static const char *group_of_type(const struct profile *p, u32 t)
 {
-	static const struct {
-		const char *type, *name;
-	} known[] = {
-		{"cpu", "process_cpu"},	     {"samples", "process_cpu"},
-		{"alloc_objects", "memory"}, {"alloc_space", "memory"},
-		{"inuse_objects", "memory"}, {"inuse_space", "memory"},
-		{"contentions", "mutex"},    {"delay", "mutex"},
-		{"goroutine", "goroutines"}, {"goroutines", "goroutines"},
-	};
+	struct vocab_value_type types[PROFILE_MAX_TYPES + 1];
+	size_t n = 0;
 
-	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
-		if (!strcmp(known[i].type, type))
-			return known[i].name;
-	return type;
+	types[n++] = (struct vocab_value_type){profile_string(p, p->types[t].name),
+					       profile_string(p, p->types[t].unit)};
+	if (strcmp(types[0].name, vocab_sample_type(SAMPLE_TYPE_SAMPLES)->name) != 0)
+		return vocab_profile_group(types, n);
+	types[0] = (struct vocab_value_type){profile_string(p, p->period_name),
+					     profile_string(p, p->period_unit)};
+	for (u32 i = 0; i < p->n_types; i++)
+		types[n++] = (struct vocab_value_type){profile_string(p, p->types[i].name),
+						       profile_string(p, p->types[i].unit)};
+	return vocab_profile_group(types, n);
 }
 
 static int make_type(struct store_batch *b, u32 t, const char *name, struct diag *reterr_diag)
 {
 	const struct profile *p = b->profile;
 	const char *part[5] = {
-		name && *name ? name : name_of_type(profile_string(p, p->types[t].name)),
-		profile_string(p, p->types[t].name),
-		profile_string(p, p->types[t].unit),
-		profile_string(p, p->period_name),
+		name && *name ? name : group_of_type(p, t), profile_string(p, p->types[t].name),
+		profile_string(p, p->types[t].unit),	    profile_string(p, p->period_name),
 		profile_string(p, p->period_unit),
 	};
 	char *out = b->types[t];
@@ -332,8 +334,9 @@ static int make_type(struct store_batch *b, u32 t, const char *name, struct diag
 static u32 count_type(const struct profile *p)
 {
 	for (u32 t = 0; t < p->n_types; t++)
-		if (!strcmp(profile_string(p, p->types[t].name), "samples") &&
-		    !strcmp(profile_string(p, p->types[t].unit), "count"))
+		if (vocab_find_sample_type(NULL, profile_string(p, p->types[t].name),
+					   profile_string(p, p->types[t].unit)) ==
+		    SAMPLE_TYPE_SAMPLES)
 			return t;
 	return PROFILE_NONE;
 }

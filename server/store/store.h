@@ -33,6 +33,7 @@
 #include "base/diag.h"
 #include "base/types.h"
 #include "base/vec.h"
+#include "base/vocab.h"
 #include "profile/profile.h"
 #include "profile/span.h"
 
@@ -44,6 +45,26 @@ struct store;
  * "process_cpu:cpu:nanoseconds:cpu:nanoseconds".
  */
 #define STORE_TYPE_BYTES 128
+
+/* "process_cpu:cpu:nanoseconds:cpu:nanoseconds" in its parts; "" for parts that are missing. */
+struct store_type {
+	char text[STORE_TYPE_BYTES];
+	/* In `text`, so a struct store_type must not be copied. */
+	const char *profile, *name, *unit, *period, *period_unit;
+};
+
+/* -EINVAL when it is too long. */
+int store_type_parse(const char *type, struct store_type *ret);
+/* Its row in the table, SAMPLE_TYPE_N when the table has none. */
+enum sample_type store_type_find(const struct store_type *t);
+/* One of its values in seconds; 0 when values are not CPU time. */
+double store_type_cpu_seconds(const char *type);
+/*
+ * Whether a query that names no type prefers this one, with so many samples in the range, over the
+ * other ("" = none yet): CPU time over other values, values over numbers of samples, and among
+ * equals the one with most samples.
+ */
+bool store_type_is_better(const char *type, u64 count, const char *than, u64 than_count);
 
 struct store_tier {
 	u64 age_s;	   /* times of samples older than this ... */
