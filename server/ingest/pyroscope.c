@@ -10,6 +10,7 @@
 
 #include "base/pbjson.h"
 #include "base/text.h"
+#include "base/vocab.h"
 #include "profile/gzip.h"
 #include "profile/pyroscope.pb-c.h"
 #include "server/ingest/internal.h"
@@ -22,23 +23,17 @@
 /* ---- values of folded text: what the end of the name says ---- */
 
 struct kind {
-	const char *suffix, *name, *type, *unit, *period, *period_unit;
-	bool time; /* values are samples of a clock */
+	const char *suffix;
+	enum sample_type type;
+	bool ticks; /* values are ticks of a clock */
+	const char *period, *period_unit;
 };
 
 static const struct kind kinds[] = {
-	{"cpu", "process_cpu", "cpu", "nanoseconds", "cpu", "nanoseconds", true},
-	{"itimer", "process_cpu", "cpu", "nanoseconds", "cpu", "nanoseconds", true},
-	{"wall", "wall", "wall", "nanoseconds", "wall", "nanoseconds", true},
-	{"inuse_objects", "memory", "inuse_objects", "count", "space", "bytes", false},
-	{"inuse_space", "memory", "inuse_space", "bytes", "space", "bytes", false},
-	{"alloc_objects", "memory", "alloc_objects", "count", "space", "bytes", false},
-	{"alloc_space", "memory", "alloc_space", "bytes", "space", "bytes", false},
-	{"goroutines", "goroutine", "goroutine", "count", "goroutine", "count", false},
-	{"mutex_count", "mutex", "contentions", "count", "contentions", "count", false},
-	{"mutex_duration", "mutex", "delay", "nanoseconds", "contentions", "count", false},
-	{"block_count", "block", "contentions", "count", "contentions", "count", false},
-	{"block_duration", "block", "delay", "nanoseconds", "contentions", "count", false},
+#define INGEST_KIND(suffix, type, ticks, period, period_unit)                                      \
+	{suffix, SAMPLE_TYPE_##type, ticks, period, period_unit},
+#include "abi/tbl/ingest_kind.tbl"
+#undef INGEST_KIND
 };
 
 /* Cuts the suffix off the name of the application, if it is one of ours. */
@@ -56,10 +51,11 @@ static const struct kind *take_kind(const char *app, size_t *n)
 	return &kinds[0];
 }
 
-/* Values become samples:count and the kind's own, in its unit. */
+/* Sets two types, as agents do: samples, and the values of this kind. */
 static int set_kind(struct profile *p, const struct kind *k, u64 hz)
 {
-	s64 factor = k->time ? (s64)(NS_PER_S / hz) : 1;
+	const struct vocab_sample_type *type = vocab_sample_type(k->type);
+	s64 factor = k->ticks ? (s64)(NS_PER_S / hz) : 1;
 	size_t old_size = profile_sample_size(p), size = sizeof(struct profile_sample) + 16;
 	u8 *samples = calloc(p->n_samples + 1, size);
 	int r = 0;
@@ -79,14 +75,14 @@ static int set_kind(struct profile *p, const struct kind *k, u64 hz)
 	p->n_types = 2;
 	p->default_type = 1;
 	if (r == 0)
-		r = profile_add_string(p, k->type, strlen(k->type), &p->types[1].name);
+		r = profile_add_string(p, type->name, strlen(type->name), &p->types[1].name);
 	if (r == 0)
-		r = profile_add_string(p, k->unit, strlen(k->unit), &p->types[1].unit);
+		r = profile_add_string(p, type->unit, strlen(type->unit), &p->types[1].unit);
 	if (r == 0)
 		r = profile_add_string(p, k->period, strlen(k->period), &p->period_name);
 	if (r == 0)
 		r = profile_add_string(p, k->period_unit, strlen(k->period_unit), &p->period_unit);
-	p->period = k->time ? factor : 1;
+	p->period = k->ticks ? factor : 1;
 	return r;
 }
 
@@ -253,6 +249,7 @@ static int pyroscope(struct request *q, const u8 *data, size_t n)
 	u64 from = ingest_time_ms(q->in->from), until = ingest_time_ms(q->in->until);
 	const u8 *plain = NULL;
 	size_t plain_n = 0;
+	const struct vocab_sample_type *type;
 	bool folded;
 	u8 token[16];
 	int r = split_name(q);
@@ -265,13 +262,14 @@ static int pyroscope(struct request *q, const u8 *data, size_t n)
 		r = read_profile(q, plain, plain_n, &p);
 	if (r < 0)
 		return r;
-	folded = p->n_types == 2 && !strcmp(profile_string(p, p->types[1].name), q->kind->type);
+	type = vocab_sample_type(q->kind->type);
+	folded = p->n_types == 2 && !strcmp(profile_string(p, p->types[1].name), type->name);
 	ingest_set_time(p, from, until);
 	r = name_service(q, p);
 	if (r < 0)
 		return r;
 	ingest_token(plain, plain_n, q->in->name, p->time_ns, token);
-	return ingest_write(q->i, p, folded ? q->kind->name : NULL, token, q->diag);
+	return ingest_write(q->i, p, folded ? type->profile : NULL, token, q->diag);
 }
 
 static int done(struct ingest *i, size_t n, int r)
