@@ -59,16 +59,57 @@ static void put_head(struct api_call *c, const struct query *q, const struct pro
 
 /* ---- what there is ---- */
 
+static void put_name(struct str *out, const struct query_name *n)
+{
+	api_put_text(out, "name", n->name);
+	str_printf(out, ",\"series\":%llu,\"last\":%llu", n->n_series, n->last_ms);
+}
+
 static void put_names(struct str *out, const char *key, const struct query_names *n)
 {
 	str_printf(out, "{\"%s\":[", key);
 	for (size_t i = 0; i < n->names.n; i++) {
 		str_puts(out, i ? ",{" : "{");
-		api_put_text(out, "name", n->names.data[i].name);
-		str_printf(out, ",\"series\":%llu,\"last\":%llu}", n->names.data[i].n_series,
-			   n->names.data[i].last_ms);
+		put_name(out, &n->names.data[i]);
+		str_putc(out, '}');
 	}
 	str_puts(out, "]}");
+}
+
+/* "Page faults"; "Samples (Page faults)" for samples of anything but CPU time. */
+static void put_type_label(struct str *out, const struct store_type *t, enum sample_type type)
+{
+	const struct vocab_sample_type *row = vocab_sample_type(type);
+	_cleanup_str_ struct str label = {};
+	enum sample_type of;
+
+	str_puts(&label, type < SAMPLE_TYPE_N ? row->label : t->name);
+	if (type == SAMPLE_TYPE_SAMPLES && strcmp(t->profile, row->profile) != 0) {
+		of = vocab_find_sample_type(t->profile, t->period, t->period_unit);
+		str_printf(&label, " (%s)",
+			   of < SAMPLE_TYPE_N ? vocab_sample_type(of)->label : t->profile);
+	}
+	api_put_text(out, "label", str_get(&label));
+}
+
+static void put_type(struct str *out, const struct query_name *n)
+{
+	struct store_type t = {};
+	const struct vocab_sample_type *row;
+	enum sample_type type;
+
+	if (store_type_parse(n->name, &t) < 0)
+		return;
+	type = store_type_find(&t);
+	row = vocab_sample_type(type);
+	str_putc(out, ',');
+	put_type_label(out, &t, type);
+	str_putc(out, ',');
+	api_put_text(out, "unit", t.unit);
+	str_putc(out, ',');
+	api_put_text(out, "rate", type < SAMPLE_TYPE_N ? row->rate : t.name);
+	str_printf(out, ",\"is_cpu\":%s,\"adds\":\"%s\"", row->is_cpu ? "true" : "false",
+		   row->adds == SAMPLE_ADDS_AT_MOMENT ? "at_moment" : "over_time");
 }
 
 static int types(struct api_call *c)
@@ -79,9 +120,17 @@ static int types(struct api_call *c)
 
 	if (r == 0)
 		r = query_types(c->a->o.store, &q, &n, &c->d);
-	if (r == 0)
-		put_names(c->out, "types", &n);
-	return r;
+	if (r < 0)
+		return r;
+	str_puts(c->out, "{\"types\":[");
+	for (size_t i = 0; i < n.names.n; i++) {
+		str_puts(c->out, i ? ",{" : "{");
+		put_name(c->out, &n.names.data[i]);
+		put_type(c->out, &n.names.data[i]);
+		str_putc(c->out, '}');
+	}
+	str_puts(c->out, "]}");
+	return 0;
 }
 
 static int labels(struct api_call *c)

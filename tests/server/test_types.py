@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types of values besides CPU time: a profile of page faults, as an agent with `--event page-faults`
+makes it, comes in by every way and has the same types, units and groups afterwards."""
+
+import base64
+import json
+import time
+
+import pytest
+
+CPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+FAULTS = "page_faults:page_faults:count:page_faults:count"
+FAULT_SAMPLES = "page_faults:samples:count:page_faults:count"
+SWITCHES = "sched_sched_switch:sched_sched_switch:count:sched_sched_switch:count"
+TRACED = "sched_sched_switch:samples:count:sched_sched_switch:count"
+# Leaf last: how many samples, and how many events these stand for.
+STACKS = {"main;read;copy": (3, 300), "main;grow": (1, 120)}
+VALUES = {stack: value for stack, (_, value) in STACKS.items()}
+COUNTS = {stack: count for stack, (count, _) in STACKS.items()}
+
+
+class Strings(list):
+    def of(self, text):
+        if text not in self:
+            self.append(text)
+        return self.index(text)
+
+
+# ---- the ways in ----
+
+def otlp(service, stacks, types, period, at_s=None):
+    """One Profile for each of the types, by their order in the values of the stacks."""
+    strings, functions = Strings([""]), Strings([""])
+    tables = [[functions.of(name) for name in reversed(stack.split(";"))] for stack in stacks]
+    at = str(int((at_s or time.time() - 10) * 1e9))
+
+    def kind(name, unit):
+        return {"typeStrindex": strings.of(name), "unitStrindex": strings.of(unit)}
+
+    profiles = [{"sampleType": kind(*t), "periodType": kind(*period), "period": "100", "timeUnixNano": at, "samples": [
+        {"stackIndex": k + 1, "values": [str(values[i])], "timestampsUnixNano": [at]}
+        for k, values in enumerate(stacks.values())]} for i, t in enumerate(types)]
+    return {
+        "resourceProfiles": [{
+            "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": service}}]},
+            "scopeProfiles": [{"profiles": profiles}]}],
+        "dictionary": {
+            "mappingTable": [{}], "attributeTable": [{}], "linkTable": [{}],
+            "stackTable": [{}] + [{"locationIndices": t} for t in tables],
+            "locationTable": [{"lines": [{"functionIndex": i}]} if i else {} for i in range(len(functions))],
+            "functionTable": [{"nameStrindex": strings.of(f)} for f in functions], "stringTable": strings}}
+
+
+def send_otlp(server, *args, **more):
+    a = server.request("POST", "/v1development/profiles", json.dumps(otlp(*args, **more)).encode(),
+                       {"Content-Type": "application/json"})
+    assert a.status == 200 and a.json() == {}, a.text
+
+
+def varint(n):
+    out = b""
+    while n > 127:
+        out, n = out + bytes([n & 127 | 128]), n >> 7
+    return out + bytes([n])
+
+
+def field(number, value):
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    value = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def pprof(stacks, types, period, at_s=None):
+    """By the field numbers of profile.proto. Times differ, so that no two files are the same bytes."""
+    strings, functions = Strings([""]), Strings([""])
+
+    def kind(name, unit):
+        return field(1, strings.of(name)) + field(2, strings.of(unit))
+
+    out = b"".join(field(1, kind(*t)) for t in types)
+    for stack, values in stacks.items():
+        ids = b"".join(varint(functions.of(name)) for name in reversed(stack.split(";")))
+        out += field(2, field(1, ids) + field(2, b"".join(varint(v) for v in values)))
+    for i, name in enumerate(functions):
+        if i:
+            out += field(4, field(1, i) + field(4, field(1, i))) + field(5, field(1, i) + field(2, strings.of(name)))
+    out += field(9, int((at_s or time.time() - 10) * 1e9)) + field(11, kind(*period)) + field(12, 100)
+    return out + b"".join(field(6, s) for s in strings)
+
+
+AGENTS = ([("samples", "count"), ("page_faults", "count")], ("page_faults", "count"))
+
+
+def by_otlp(server):
+    send_otlp(server, "shop", STACKS, *AGENTS)
+
+
+def by_push(server):
+    labels = [{"name": "__name__", "value": "page_faults"}, {"name": "service_name", "value": "shop"}]
+    raw = base64.b64encode(pprof(STACKS, *AGENTS)).decode()
+    a = server.post("/push.v1.PusherService/Push", json.dumps(
+        {"series": [{"labels": labels, "samples": [{"rawProfile": raw}]}]}).encode(),
+        {"Content-Type": "application/json"})
+    assert a.status == 200, a.text
+
+
+def by_ingest(server):
+    text = "".join(f"{stack} {value}\n" for stack, value in VALUES.items())
+    a = server.post("/ingest", text.encode(), name="shop.page_faults{env=prod}", format="folded")
+    assert a.status == 200, a.text
+
+
+def by_upload(server):
+    a = server.post("/api/v1/upload", pprof(STACKS, *AGENTS), labels="service.name=shop")
+    assert a.status == 200, a.text
+
+
+# ---- the ways out ----
+
+def get(server, path, **parameters):
+    a = server.get(path, **parameters)
+    assert a.status == 200, a.text
+    return a.json()
+
+
+def types(server):
+    return {t["name"]: {k: v for k, v in t.items() if k not in ("name", "series", "last")}
+            for t in get(server, "/api/v1/types")["types"]}
+
+
+def folded(server, **parameters):
+    a = server.get("/api/v1/export", format="folded", query='{service_name="shop"}', **parameters)
+    assert a.status == 200, a.text
+    rows = (line.rpartition(" ") for line in a.text.splitlines())
+    return {stack.removeprefix("shop;"): int(value) for stack, _, value in rows}
+
+
+def querier(server, method, **arguments):
+    a = server.post(f"/querier.v1.QuerierService/{method}", json.dumps(
+        {"start": int(time.time() - 3600) * 1000, "end": int(time.time() + 60) * 1000, **arguments}).encode(),
+        {"Content-Type": "application/json"})
+    assert a.status == 200, a.text
+    return a.json()
+
+
+def flame_totals(graph):
+    """{name: total} of a flame graph of Pyroscope."""
+    out = {}
+    for level in graph["levels"]:
+        bars = [int(v) for v in level["values"]]
+        for i in range(0, len(bars), 4):
+            out[graph["names"][bars[i + 3]]] = bars[i + 1]
+    return out
+
+
+@pytest.mark.parametrize("send", [by_otlp, by_push, by_ingest, by_upload])
+def test_page_faults(server, send):
+    send(server)
+    assert types(server) == {
+        FAULTS: {"label": "Page faults", "unit": "count", "rate": "faults", "is_cpu": False, "adds": "over_time"},
+        FAULT_SAMPLES: {"label": "Samples (Page faults)", "unit": "count", "rate": "samples", "is_cpu": False,
+                        "adds": "over_time"}}
+    # Folded text has no count of its own: each value is as many samples.
+    assert folded(server, type=FAULT_SAMPLES) == (VALUES if send is by_ingest else COUNTS)
+    assert folded(server, type=FAULTS) == folded(server) == VALUES
+    graph = get(server, "/api/v1/flamegraph")
+    assert (graph["type"], graph["unit"], graph["nodes"]["total"][0]) == ("page_faults", "count", 420)
+    lines = get(server, "/api/v1/series", type=FAULTS, group_by="service.name")["series"]
+    assert [(line["labels"]["service.name"], sum(p[1] for p in line["points"])) for line in lines] == [("shop", 420)]
+
+    listed = querier(server, "ProfileTypes")["profileTypes"]
+    assert {t["ID"] for t in listed} == {FAULTS, FAULT_SAMPLES}
+    assert next(t for t in listed if t["ID"] == FAULTS) == {
+        "ID": FAULTS, "name": "page_faults", "sampleType": "page_faults", "sampleUnit": "count",
+        "periodType": "page_faults", "periodUnit": "count"}
+    graph = querier(server, "SelectMergeStacktraces", profileTypeID=FAULTS,
+                    labelSelector='{service_name="shop"}')["flamegraph"]
+    assert flame_totals(graph) == {"total": 420, "main": 420, "read": 300, "copy": 300, "grow": 120}
+    points = querier(server, "SelectSeries", profileTypeID=FAULTS, labelSelector="{}", step=60)["series"][0]["points"]
+    assert sum(p["value"] for p in points) == 420
+
+    cost = get(server, "/api/v1/cost")
+    assert cost["note"] == "there is no CPU time in this range"
+    assert cost["total"]["cpu_seconds"] == 0 and cost["rows"] == []
+    a = server.get("/api/v1/cost", type=FAULTS)
+    assert a.status == 400 and FAULTS in a.json()["message"]
+
+
+def test_cpu_time_is_the_default(server):
+    """However many samples other types have, and whichever order their names have."""
+    by_otlp(server)
+    assert get(server, "/api/v1/flamegraph")["type"] == "page_faults"
+    send_otlp(server, "shop", {"main;spin": (2, 20_000_000)}, [("samples", "count"), ("cpu", "nanoseconds")],
+              ("cpu", "nanoseconds"))
+    graph = get(server, "/api/v1/flamegraph")
+    assert (graph["type"], graph["unit"], graph["nodes"]["total"][0]) == ("cpu", "nanoseconds", 20_000_000)
+    assert folded(server) == {"main;spin": 20_000_000}
+    assert folded(server, type=FAULTS) == VALUES
+    assert types(server)[CPU] == {"label": "CPU", "unit": "nanoseconds", "rate": "cores", "is_cpu": True,
+                                  "adds": "over_time"}
+    assert types(server)["process_cpu:samples:count:cpu:nanoseconds"]["label"] == "Samples"
+    cost = get(server, "/api/v1/cost")
+    assert cost["type"] == CPU and cost["total"]["cpu_seconds"] == 0.02
+
+
+def test_only_cpu_time_has_a_price(server):
+    """Time that threads wait is time, too."""
+    text = b"main;wait 100\n"
+    assert server.post("/ingest", text, name="shop.wall").status == 200
+    assert types(server)["wall:wall:nanoseconds:wall:nanoseconds"]["is_cpu"] is False
+    assert get(server, "/api/v1/cost")["rows"] == []
+    assert server.get("/api/v1/cost", type="wall:wall:nanoseconds:wall:nanoseconds").status == 400
+
+
+@pytest.mark.parametrize("unit,value", [("nanoseconds", 3_000_000_000), ("milliseconds", 3000), ("seconds", 3)])
+def test_cpu_time_in_any_unit(server, unit, value):
+    send_otlp(server, "shop", {"main;spin": (value,)}, [("cpu", unit)], ("cpu", unit))
+    listed = types(server)
+    assert list(listed) == [f"process_cpu:cpu:{unit}:cpu:{unit}"]
+    assert [(t["unit"], t["is_cpu"]) for t in listed.values()] == [(unit, True)]
+    assert get(server, "/api/v1/cost")["total"]["cpu_seconds"] == 3
+
+
+def test_events_under_their_own_name(server):
+    """Tracepoints are not in the table; what they are called is what the server knows."""
+    send_otlp(server, "shop", STACKS, [("samples", "count"), ("sched_sched_switch", "count")],
+              ("sched_sched_switch", "count"))
+    assert types(server) == {
+        SWITCHES: {"label": "sched_sched_switch", "unit": "count", "rate": "sched_sched_switch", "is_cpu": False,
+                   "adds": "over_time"},
+        TRACED: {"label": "Samples (sched_sched_switch)", "unit": "count", "rate": "samples", "is_cpu": False,
+                 "adds": "over_time"}}
+    assert folded(server) == VALUES and folded(server, type=TRACED) == COUNTS
+
+
+def test_ingest_kinds(server):
+    """Every suffix of a name becomes the type of that row, and is not part of the service."""
+    suffixes = {
+        "cpu": CPU, "itimer": CPU, "alloc_space": "memory:alloc_space:bytes:space:bytes",
+        "goroutines": "goroutines:goroutine:count:goroutine:count",
+        "mutex_duration": "mutex:delay:nanoseconds:contentions:count",
+        "block_count": "block:contentions:count:contentions:count",
+        "major_faults": "major_faults:major_faults:count:major_faults:count",
+        "context_switches": "context_switches:context_switches:count:context_switches:count"}
+    for suffix in suffixes:
+        assert server.post("/ingest", b"main 7\n", name=f"of-{suffix}.{suffix}").status == 200
+    for suffix, name in suffixes.items():
+        a = server.get("/api/v1/export", format="folded", type=name, query='{service_name="of-%s"}' % suffix)
+        factor = 10_000_000 if name == CPU else 1
+        assert a.text == f"of-{suffix};main {7 * factor}\n"
+    # A word that is no suffix belongs to the name.
+    assert server.post("/ingest", b"main 7\n", name="billing.events").status == 200
+    values = get(server, "/api/v1/label-values", label="service.name")["values"]
+    assert {v["name"] for v in values} == {"billing.events"} | {f"of-{suffix}" for suffix in suffixes}
+
+
+def test_live_memory_is_a_state(server):
+    assert server.post("/ingest", b"main 4096\n", name="shop.inuse_space").status == 200
+    assert types(server)["memory:inuse_space:bytes:space:bytes"] == {
+        "label": "Live memory", "unit": "bytes", "rate": "bytes", "is_cpu": False, "adds": "at_moment"}
