@@ -105,7 +105,10 @@ struct query_lines {
 	bool damaged;
 };
 
-/* Sums per step; one line per combination of the values of group_by. At most 11,000 points. */
+/*
+ * Sums per step; of states (live memory, goroutines) the mean of each series in the step, and the
+ * sum of these means. One line per combination of the values of group_by. At most 11,000 points.
+ */
 int query_series(struct store *s, const struct query *q, u64 step_ms, const char *const *group_by,
 		 size_t n_group_by, struct query_lines *ret, struct diag *reterr_diag);
 void query_lines_deinit(struct query_lines *l);

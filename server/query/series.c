@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* query_series(): sums per step; with small steps and a predicate it yields a heat map. */
+/* query_series(): sums or means per step; with small steps and a predicate it yields a heat map. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "server/query/query.h"
 
 #define MAX_POINTS 11000
+#define MEANS_SLICE_MS 3600000
 
 static const u64 no_ids[1];
 
@@ -155,8 +156,57 @@ static int scan_steps(struct store *s, const struct store_filter *f, u32 by, u64
 	return store_scan(s, f, by, *step_ms, ret, reterr_diag);
 }
 
-static int fill_series(struct grouping *g, struct store *s, const struct query *q, u64 step_ms,
-		       struct diag *reterr_diag)
+/*
+ * Merges the rows of each series and step into one with the mean of the states recorded in the
+ * step. The number of states is the largest count of any stack: a stack counts once per state. The
+ * number of different times is no substitute, because the store rounds old times.
+ */
+static int take_means(struct store_rows *rows)
+{
+	struct store_row *data = rows->rows.data;
+	size_t n = 0;
+
+	for (size_t i = 0; i < rows->rows.n; i++) {
+		struct store_row *last = n ? &data[n - 1] : NULL;
+
+		if (!last || last->time_ms != data[i].time_ms || last->series != data[i].series)
+			data[n++] = data[i];
+		else if (__builtin_add_overflow(last->value, data[i].value, &last->value))
+			return -ERANGE;
+		else
+			last->count = MAX(last->count, data[i].count);
+	}
+	rows->rows.n = n;
+	for (size_t i = 0; i < n; i++)
+		data[i].value /= (s64)MAX(data[i].count, 1ULL);
+	return 0;
+}
+
+/* Scans one hour or one step at a time, whichever is longer: there are many rows by stack. */
+static int add_means(struct grouping *g, struct store *s, struct store_filter f, u64 step_ms,
+		     bool *damaged, struct diag *reterr_diag)
+{
+	u64 to_ms = f.to_ms, slice_ms = (MEANS_SLICE_MS + step_ms - 1) / step_ms * step_ms;
+	int r = 0;
+
+	for (; f.from_ms < to_ms && r == 0; f.from_ms = f.to_ms) {
+		struct store_rows rows = {};
+
+		f.to_ms = MIN(f.from_ms + slice_ms, to_ms);
+		r = store_scan(s, &f, STORE_BY_TIME | STORE_BY_SERIES | STORE_BY_STACK, step_ms,
+			       &rows, reterr_diag);
+		if (r == 0)
+			r = take_means(&rows);
+		if (r == 0)
+			r = add_rows(g, &rows);
+		*damaged |= rows.damaged;
+		store_rows_deinit(&rows);
+	}
+	return r;
+}
+
+static int fill(struct grouping *g, struct store *s, const struct query *q, u64 step_ms,
+		struct diag *reterr_diag)
 {
 	struct store_filter f = plan_filter(g->plan, q);
 	struct store_rows rows = {};
@@ -178,7 +228,9 @@ static int fill_series(struct grouping *g, struct store *s, const struct query *
 	if (r == 0)
 		r = scan_steps(s, &f, STORE_BY_TIME | (g->n_names ? STORE_BY_SERIES : 0), &step_ms,
 			       &rows, reterr_diag);
-	if (r == 0)
+	if (r == 0 && store_type_is_state(g->plan->type))
+		r = add_means(g, s, f, step_ms, &damaged, reterr_diag);
+	else if (r == 0)
 		r = add_rows(g, &rows);
 	g->out.step_ms = step_ms;
 	g->out.damaged = damaged || rows.damaged || g->plan->set.damaged;

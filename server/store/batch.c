@@ -341,10 +341,23 @@ static u32 count_type(const struct profile *p)
 	return PROFILE_NONE;
 }
 
-static u32 count_of(const struct profile *p, const struct profile_sample *s, u32 type, u32 counted)
+struct gather {
+	struct store_batch *b;
+	const u32 *series;
+	u32 counted;		       /* type that counts samples, or PROFILE_NONE */
+	bool state[PROFILE_MAX_TYPES]; /* by type: store_type_is_state() */
+	vec(struct sort_key) keys;
+	vec(struct store_sample) samples;
+};
+
+static u32 count_of(const struct gather *g, const struct profile_sample *s, u32 type)
 {
+	const struct profile *p = g->b->profile;
+	u32 counted = g->counted;
 	s64 count = 1;
 
+	if (g->state[type])
+		return 1;
 	if (counted != PROFILE_NONE)
 		count = s->value[counted];
 	else if (p->period > 0 && p->types[type].name == p->period_name)
@@ -353,13 +366,6 @@ static u32 count_of(const struct profile *p, const struct profile_sample *s, u32
 }
 
 /* ---- samples ---- */
-
-struct gather {
-	struct store_batch *b;
-	const u32 *series;
-	vec(struct sort_key) keys;
-	vec(struct store_sample) samples;
-};
 
 static int take_link(struct store_batch *b, const struct profile_sample *s,
 		     const struct store_sample *e)
@@ -381,7 +387,7 @@ static int take_link(struct store_batch *b, const struct profile_sample *s,
 	return r < 0 ? r : vec_push(&b->links.links, l);
 }
 
-static int take_sample(struct gather *g, const struct profile_sample *s, u32 counted)
+static int take_sample(struct gather *g, const struct profile_sample *s)
 {
 	const struct profile *p = g->b->profile;
 	u64 time_ms = (s->time_ns ? s->time_ns : p->time_ns) / 1000000;
@@ -405,7 +411,7 @@ static int take_sample(struct gather *g, const struct profile_sample *s, u32 cou
 
 		if (!e.value)
 			continue;
-		e.count = count_of(p, s, t, counted);
+		e.count = count_of(g, s, t);
 		if (vec_push(&g->samples, e) < 0 || vec_push(&g->keys, k) < 0 ||
 		    (s->link && take_link(g->b, s, &e) < 0))
 			return -ENOMEM;
@@ -436,7 +442,10 @@ static int order_samples(struct gather *g)
 
 		if (last && same_place(last, s)) {
 			last->value += s->value; /* cannot overflow: profile.c, invariant 2 */
-			last->count = (u32)MIN((u64)last->count + s->count, (u64)UINT32_MAX);
+			/* The count of a state is the number of profiles with the stack. */
+			if (!g->state[s->type])
+				last->count =
+					(u32)MIN((u64)last->count + s->count, (u64)UINT32_MAX);
 		} else {
 			b->samples.data[b->samples.n++] = *s;
 		}
@@ -447,10 +456,11 @@ static int order_samples(struct gather *g)
 static int make_samples(struct store_batch *b, const u32 *series, struct diag *reterr_diag)
 {
 	const struct profile *p = b->profile;
-	struct gather g = {.b = b, .series = series};
-	u32 counted = count_type(p);
+	struct gather g = {.b = b, .series = series, .counted = count_type(p)};
 	int r = 0;
 
+	for (u32 t = 0; t < p->n_types; t++)
+		g.state[t] = store_type_is_state(b->types[t]);
 	for (size_t i = 0; i < p->n_samples && r == 0; i++) {
 		const struct profile_sample *s = profile_sample(p, i);
 
@@ -458,7 +468,7 @@ static int make_samples(struct store_batch *b, const u32 *series, struct diag *r
 			r = diag_set(reterr_diag, -EINVAL,
 				     "the profile has samples without a time");
 		else
-			r = take_sample(&g, s, counted);
+			r = take_sample(&g, s);
 		if (r == -ERANGE)
 			diag_set(reterr_diag, -EINVAL, "the profile has a sample from after 2109");
 	}

@@ -46,19 +46,20 @@ struct store;
  */
 #define STORE_TYPE_BYTES 128
 
-/* "process_cpu:cpu:nanoseconds:cpu:nanoseconds" in its parts; "" for parts that are missing. */
+/* The parts of such a name; a missing part is "". They point into `text`: do not copy the struct. */
 struct store_type {
 	char text[STORE_TYPE_BYTES];
-	/* In `text`, so a struct store_type must not be copied. */
 	const char *profile, *name, *unit, *period, *period_unit;
 };
 
-/* -EINVAL when it is too long. */
+/* -EINVAL if the name is too long. */
 int store_type_parse(const char *type, struct store_type *ret);
-/* Its row in the table, SAMPLE_TYPE_N when the table has none. */
+/* The type's row in abi/tbl/sample_type.tbl, SAMPLE_TYPE_N if it has none. */
 enum sample_type store_type_find(const struct store_type *t);
-/* One of its values in seconds; 0 when values are not CPU time. */
+/* The unit of the type's values in seconds; 0 if they are not CPU time. */
 double store_type_cpu_seconds(const char *type);
+/* Whether values are states, such as live memory, which do not add up over time. */
+bool store_type_is_state(const char *type);
 /*
  * Whether a query that names no type prefers this one, with so many samples in the range, over the
  * other ("" = none yet): CPU time over other values, values over numbers of samples, and among
@@ -85,7 +86,7 @@ struct store_sample {
 	u32 type;   /* index into store_batch.types */
 	u32 series; /* index into store_batch.series */
 	u32 stack;  /* id in the profile */
-	u32 count;  /* samples behind the value */
+	u32 count;  /* samples behind the value; of a state, such as live memory, 1 */
 	u64 time_ms;
 	s64 value;
 };

@@ -40,6 +40,14 @@ double store_type_cpu_seconds(const char *type)
 	return vocab_seconds(t.unit);
 }
 
+bool store_type_is_state(const char *type)
+{
+	struct store_type t;
+
+	return store_type_parse(type, &t) == 0 &&
+	       vocab_sample_type(store_type_find(&t))->adds == SAMPLE_ADDS_AT_MOMENT;
+}
+
 static int rank(const char *type)
 {
 	struct store_type t;

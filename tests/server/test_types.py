@@ -255,7 +255,41 @@ def test_ingest_kinds(server):
     assert {v["name"] for v in values} == {"billing.events"} | {f"of-{suffix}" for suffix in suffixes}
 
 
-def test_live_memory_is_a_state(server):
-    assert server.post("/ingest", b"main 4096\n", name="shop.inuse_space").status == 200
-    assert types(server)["memory:inuse_space:bytes:space:bytes"] == {
-        "label": "Live memory", "unit": "bytes", "rate": "bytes", "is_cpu": False, "adds": "at_moment"}
+MEMORY = "memory:inuse_space:bytes:space:bytes"
+
+
+def heap(server, service, at_s, stacks):
+    """As the heap profile of a Go program: four types, and one state for each stack."""
+    kinds = [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")]
+    data = pprof({stack: (10, 10 * n, 1, n) for stack, n in stacks.items()}, kinds, ("space", "bytes"), at_s)
+    assert server.post("/api/v1/upload", data, labels=f"service.name={service}").status == 200
+
+
+def test_live_memory_is_a_mean_over_time(server):
+    assert server.post("/ingest", b"main 1\n", name="other.inuse_space").status == 200
+    assert types(server)[MEMORY] == {"label": "Live memory", "unit": "bytes", "rate": "bytes", "is_cpu": False,
+                                     "adds": "at_moment"}
+    begin = (int(time.time()) - 4 * 3600) // 3600 * 3600
+    for at in range(0, 300, 10):
+        heap(server, "shop", begin + at, {"main;cache": 4096, **({"main;burst": 600} if at % 60 == 0 else {})})
+    for at in range(0, 300, 60):
+        heap(server, "cart", begin + at, {"main": 1000 if at < 120 else 3000})
+    heap(server, "cart", begin + 7200, {"main": 5000})
+    where = {"from": begin * 1000, "to": (begin + 7260) * 1000}
+
+    def points(type, step, **more):
+        lines = get(server, "/api/v1/series", type=type, step=step * 1000, **where, **more)["series"]
+        return {line["labels"].get("service.name"): [(p[0] // 1000 - begin, p[1]) for p in line["points"]]
+                for line in lines}
+
+    # A burst that one of six states has is a sixth of its bytes in the mean.
+    assert points(MEMORY, 60, group_by="service.name") == {
+        "shop": [(at, 4196) for at in range(0, 300, 60)],
+        "cart": [(0, 1000), (60, 1000), (120, 3000), (180, 3000), (240, 3000), (7200, 5000)]}
+    # Services add up, times do not.
+    assert points(MEMORY, 300) == {None: [(0, 4196 + 2200), (7200, 5000)]}
+    assert points(MEMORY, 8 * 3600) == {None: [(0, 4196 + (5 * 2200 + 5000) // 6)]}
+    assert points(MEMORY, 300, query='{service_name="shop"}', stacks='fn="cache"') == {None: [(0, 4096)]}
+    # What was allocated in two periods does add up.
+    assert points("memory:alloc_space:bytes:space:bytes", 300, query='{service_name="cart"}') == {
+        None: [(0, 110_000), (7200, 50_000)]}

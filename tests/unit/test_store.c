@@ -474,6 +474,57 @@ Test(store, old_times_are_rounded)
 	remove_dir(dir);
 }
 
+/* A state every ten seconds, and in every second one a second stack. */
+static void write_states(struct store *s)
+{
+	for (u64 i = 0; i < 12; i++) {
+		_cleanup_profile_ struct profile *p = profile_create();
+		u32 t = thread_of(p, "shop", "web-1", "main");
+		u32 cache = frame(p, "cache", "/bin/app", 0x1000, FRAME_NATIVE, 0, 7);
+		u32 burst = frame(p, "burst", "/bin/app", 0x1000, FRAME_NATIVE, 0, 7);
+
+		cr_assert_eq(profile_add_type(p, "inuse_space", "bytes"), 0);
+		sample(p, (T0 + i * 10000) * 1000000, t, &cache, 1, 600);
+		if (i % 2)
+			sample(p, (T0 + i * 10000) * 1000000, t, &burst, 1, 100);
+		write_profile(s, p, NULL);
+	}
+}
+
+static void assert_mean(struct store *s, u64 step_ms, u64 n_points)
+{
+	_cleanup_query_ struct query q = asked("{}", T0, T0 + HOUR);
+	struct query_lines l;
+
+	cr_assert_eq(query_series(s, &q, step_ms, NULL, 0, &l, NULL), 0);
+	cr_assert_eq(l.lines.n, 1);
+	cr_assert_eq(l.lines.data[0].points.n, n_points);
+	vec_foreach (&l.lines.data[0].points, e)
+		cr_assert_eq(e->value, 650);
+	query_lines_deinit(&l);
+}
+
+Test(store, states_have_a_mean_after_times_are_rounded)
+{
+	static const struct store_tier tiers[] = {{DAY / 1000, HOUR}, {}};
+	const struct store_options o = {.tiers = tiers};
+	char *dir = scratch_dir();
+	_cleanup_store_ struct store *s = open_store(dir, &o);
+	u64 resolution = 0;
+
+	write_states(s);
+	assert_mean(s, 60000, 2);
+	assert_mean(s, HOUR, 1);
+	for (u64 i = 0; i < 200 && resolution != HOUR; i++) {
+		maintain(s, T0 + 3 * DAY + i * 1000);
+		cr_assert_eq(count_of(s, &resolution), 18);
+	}
+	cr_assert_eq(resolution, HOUR);
+	assert_mean(s, 60000, 1);
+	store_close(take_ptr(s));
+	remove_dir(dir);
+}
+
 Test(store, samples_beyond_max_age_are_evicted)
 {
 	const struct store_options o = {.max_age_s = 5 * DAY / 1000};
