@@ -10,7 +10,7 @@
  * A runtime frame is two words of a stack:
  *
  *	FRAME_RUNTIME | runtime << 56 | address		of the code object, in the process
- *	where						interpreted by the runtime's code in user space:
+ *	where						for the runtime's user half:
  *							a position in the code, and a cookie that
  *							tells whether the object is still the same
  *

@@ -160,10 +160,10 @@ struct sampler_config {
 	__u32 follow_forks;   /* children of filter_pids are let in too */
 	__u32 defer_per_tick; /* most DEFERRED records that a CPU sends in 100 ms */
 	__u32 ring_bytes;
-	__u32 has_obi;	/* obi_spans is OBI's own */
-	__u32 source;	/* which of the recording's sources the programs serve */
+	__u32 has_obi;	     /* obi_spans is OBI's own */
+	__u32 source;	     /* which of the recording's sources the programs serve */
 	__u32 skip_kthreads; /* no events of kernel threads */
-	__u64 pac_mask; /* arm64: the bits that pointer authentication uses */
+	__u64 pac_mask;	     /* arm64: the bits that pointer authentication uses */
 };
 
 /* What user space may change while the programs run; one for all sources. */

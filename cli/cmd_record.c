@@ -261,7 +261,8 @@ static void print_summary(struct recording *r, const struct profile *p)
 		if (st.counts.stops[i])
 			fprintf(stderr, "  %llu: %s\n", st.counts.stops[i], vocab_stop(i)->name);
 	if (st.counts.unread)
-		fprintf(stderr, "  %llu more lack frames of a runtime that was too new, or their names\n",
+		fprintf(stderr,
+			"  %llu more lack frames of a runtime that was too new, or their names\n",
 			st.counts.unread);
 	if (st.counts.attributes_left_out)
 		fprintf(stderr, "  %llu lack attributes: too many distinct thread attributes\n",

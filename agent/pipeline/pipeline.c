@@ -233,8 +233,8 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 		log_warn("out of memory: a sample is lost");
 		return;
 	}
-	if (p->keep_times && vec_push(&p->batch->events, (struct pipeline_event){
-								  s->time_ns, s->value, index}) < 0)
+	if (p->keep_times &&
+	    vec_push(&p->batch->events, (struct pipeline_event){s->time_ns, s->value, index}) < 0)
 		log_warn("out of memory: a sample's time is lost");
 }
 
@@ -666,8 +666,7 @@ static int warm_up(struct pipeline *p)
 		if (now - step < WARM_STEP_NS)
 			continue;
 		if (step > begin &&
-		    (count_deferred(p) - deferred) * 50 <=
-			    pipeline_sum(p->batch).samples - samples)
+		    (count_deferred(p) - deferred) * 50 <= pipeline_sum(p->batch).samples - samples)
 			break;
 		step = now;
 		samples = pipeline_sum(p->batch).samples;

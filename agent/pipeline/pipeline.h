@@ -44,15 +44,14 @@ struct pipeline_key {
 	struct sample_context context; /* attributes: id of a set in the batch's `attributes` */
 	u64 source;		       /* index of the batch's `sources` */
 };
-_Static_assert(sizeof(struct pipeline_key) ==
-		       64 + sizeof(struct sample_context) + sizeof(u64),
+_Static_assert(sizeof(struct pipeline_key) == 64 + sizeof(struct sample_context) + sizeof(u64),
 	       "padding in pipeline_key");
 
 /* Who did something where, how often, and what it came to. */
 struct pipeline_entry {
 	struct pipeline_key key;
-	u64 count; /* samples */
-	s64 value; /* their sum, in the unit of the source's sample type */
+	u64 count;    /* samples */
+	s64 value;    /* their sum, in the unit of the source's sample type */
 	u64 first_ns; /* CLOCK_MONOTONIC */
 };
 
@@ -65,10 +64,10 @@ struct pipeline_event { /* kept only with options.keep_times */
 /* What was counted on the way. */
 struct pipeline_counts {
 	u64 samples;
-	u64 user_samples; /* with a user stack */
-	u64 truncated;	  /* of these, not walked to the thread's entry */
-	u64 unread;	  /* walked, but frames of a runtime could not be read */
-	u64 deferred;	  /* finished on the host */
+	u64 user_samples;	 /* with a user stack */
+	u64 truncated;		 /* of these, not walked to the thread's entry */
+	u64 unread;		 /* walked, but frames of a runtime could not be read */
+	u64 deferred;		 /* finished on the host */
 	u64 attributes_left_out; /* samples that lack some of what their thread said of its work */
 	u64 lost;		 /* samples that were dropped */
 	u64 stops[STOP_N];

@@ -72,7 +72,8 @@ void correlate(const struct pipeline_batch *b, const struct profile *p, struct c
 		const struct sample_context *c = &e->key.context;
 
 		if (is_wanted(e))
-			(void)map_put(&roots, key_of(e->key.pid, c->trace_id, &c->span_id), c->root_id);
+			(void)map_put(&roots, key_of(e->key.pid, c->trace_id, &c->span_id),
+				      c->root_id);
 	}
 	ids = roots.n ? calloc(p->stacks.n + 1, sizeof(*ids)) : NULL;
 	if (ids) {

@@ -237,7 +237,7 @@ u32 runtimes_take(struct runtimes *r, bool wait)
 			map_del(&r->gone, (u64)k, NULL);
 			known_binary_free(r, k);
 		} else if (accept_learned(r, k, job) < 0) {
-			say_why(k, job->binary.path);
+			say_why(r, k, job->binary.path);
 			if (r->options.unmark)
 				r->options.unmark(r->options.arg, k->file_id);
 		}

@@ -202,6 +202,7 @@ struct runtimes_stats {
 };
 
 void runtimes_get_stats(const struct runtimes *r, struct runtimes_stats *ret);
+extern const struct stat_field runtimes_stat_fields[];
 /* Passes what `culprit doctor -p` says of a process to `line`: a line for each runtime in it. */
 void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 		       void (*line)(void *arg, const char *text), void *arg);

@@ -30,13 +30,13 @@
 
 struct sampler {
 	struct source sources[SAMPLER_MAX_SOURCES];
-	u32 n_sources; /* that are open; the first one's maps are those of all */
+	u32 n_sources;		   /* that are open; the first one's maps are those of all */
 	struct follow_bpf *follow; /* owned; NULL: forks are not followed */
 	struct ring_buffer *ring;
 	struct sampler_control *control; /* mapped */
 	struct bpf_link *follow_links[2];
-	bool has_obi; /* another program publishes spans in a map of its own */
-	bool loop; /* programs that use bpf_loop(), else bounded loops */
+	bool has_obi;		     /* another program publishes spans in a map of its own */
+	bool loop;		     /* programs that use bpf_loop(), else bounded loops */
 	struct sampler_copy *copies; /* owned; by source and CPU: what it sent of a copy so far */
 	u8 *spare;		     /* owned; the pages of the copy that was used last */
 	u32 n_cpus;		     /* that can be */
@@ -160,9 +160,8 @@ static int share_maps(const struct sampler *s, struct bpf_object *object)
 
 	bpf_object__for_each_map(map, object)
 	{
-		int r = is_shared(map)
-				? bpf_map__reuse_fd(map, shared_fd(s, bpf_map__name(map)))
-				: 0;
+		int r = is_shared(map) ? bpf_map__reuse_fd(map, shared_fd(s, bpf_map__name(map)))
+				       : 0;
 
 		if (r < 0)
 			return r;
@@ -289,8 +288,8 @@ static int fill_filters(struct sampler *s, const struct sampler_options *o,
 					 sizeof(one), BPF_ANY);
 	}
 	for (u32 i = 0; i < o->n_uids && r == 0; i++)
-		r = bpf_map__update_elem(shared_map(s, "filter_uids"), &o->uids[i], sizeof(u32), &one,
-					 sizeof(one), BPF_ANY);
+		r = bpf_map__update_elem(shared_map(s, "filter_uids"), &o->uids[i], sizeof(u32),
+					 &one, sizeof(one), BPF_ANY);
 	for (u32 i = 0; i < o->n_cgroups && r == 0; i++) {
 		_cleanup_close_ int fd = open_cgroup(o->cgroups[i], reterr_diag);
 
@@ -306,7 +305,7 @@ static int fill_filters(struct sampler *s, const struct sampler_options *o,
 static struct sampler_copy *copy_of(struct sampler *s, u32 source, u32 cpu)
 {
 	return source < s->n_sources && cpu < s->n_cpus ? &s->copies[source * s->n_cpus + cpu]
-							 : NULL;
+							: NULL;
 }
 
 static void take_copy(struct sampler *s, const struct record_copy *c)
@@ -316,8 +315,8 @@ static void take_copy(struct sampler *s, const struct record_copy *c)
 	if (!p)
 		return;
 	if (!p->data) {
-		p->data = s->spare ? s->spare
-				   : malloc((size_t)SAMPLE_MAX_COPIES * SAMPLE_COPY_BYTES);
+		p->data =
+			s->spare ? s->spare : malloc((size_t)SAMPLE_MAX_COPIES * SAMPLE_COPY_BYTES);
 		s->spare = NULL;
 	}
 	if (!p->data)
@@ -450,8 +449,8 @@ static int load_source(struct sampler *s, u32 i, struct diag *reterr_diag)
 	if (r < 0)
 		return load_failed(r, reterr_diag);
 	from->config = NULL; /* read-only from now on */
-	r = map_memory(bpf_object__find_map_fd_by_name(from->object, "scratch"),
-		       states_bytes(from), PROT_READ, &from->states, reterr_diag);
+	r = map_memory(bpf_object__find_map_fd_by_name(from->object, "scratch"), states_bytes(from),
+		       PROT_READ, &from->states, reterr_diag);
 	return r < 0 ? r : join_programs(s, from, reterr_diag);
 }
 
@@ -502,8 +501,8 @@ static int load(struct sampler *s, const struct sampler_options *o, struct diag 
 		r = load_source(s, i, reterr_diag);
 	}
 	if (r == 0)
-		r = map_memory(shared_fd(s, "control"), sizeof(*s->control),
-			       PROT_READ | PROT_WRITE, &s->control, reterr_diag);
+		r = map_memory(shared_fd(s, "control"), sizeof(*s->control), PROT_READ | PROT_WRITE,
+			       &s->control, reterr_diag);
 	if (r < 0)
 		return r;
 	sampler_new_epoch(s);
@@ -600,8 +599,8 @@ int sampler_add_pid(struct sampler *s, u32 pid)
 {
 	u64 one = 1;
 
-	return bpf_map__update_elem(shared_map(s, "filter_pids"), &pid, sizeof(pid), &one, sizeof(one),
-				    BPF_ANY);
+	return bpf_map__update_elem(shared_map(s, "filter_pids"), &pid, sizeof(pid), &one,
+				    sizeof(one), BPF_ANY);
 }
 
 void sampler_new_epoch(struct sampler *s)

@@ -20,17 +20,17 @@ struct sampler;
 /* An event to sample. */
 struct sampler_event {
 	const char *name; /* as in abi/tbl/source.tbl; borrowed for the call */
-	u64 hz;		  /* about so many samples a second on each CPU, where the event has a rate */
+	u64 hz;		  /* samples a second on each CPU, about; where the event has a rate */
 	u64 period;	  /* 0, or one sample after so many events, whatever hz says */
 };
 
 /* What a source gives: its samples name it by its place in the sampler's list. */
 struct sampler_source {
-	char event[64];	      /* the name that was asked for */
+	char event[64];	       /* the name that was asked for */
 	enum sample_type type; /* of its values */
 	char type_name[64];    /* the type's name; of events without a type of their own, theirs */
-	u64 hz;		      /* 0: it has no rate */
-	u64 period;	      /* what one sample stands for; 0: it varies */
+	u64 hz;		       /* 0: it has no rate */
+	u64 period;	       /* what one sample stands for; 0: it varies */
 };
 
 struct sampler_options {

@@ -18,10 +18,14 @@
 
 static const struct source_row rows[] = {
 #define SOURCE(id, name, program, type, value, filter, perf_type, perf_config, help)               \
-	{name,                  &source_##program,                                                 \
-	 SAMPLE_TYPE_##type,    SOURCE_VALUE_##value,                                              \
-	 SOURCE_FILTER_##filter, perf_type,                                                        \
-	 perf_config,           help},
+	{name,                                                                                     \
+	 &source_##program,                                                                        \
+	 SAMPLE_TYPE_##type,                                                                       \
+	 SOURCE_VALUE_##value,                                                                     \
+	 SOURCE_FILTER_##filter,                                                                   \
+	 perf_type,                                                                                \
+	 perf_config,                                                                              \
+	 help},
 #include "abi/tbl/source.tbl"
 #undef SOURCE
 };
@@ -113,8 +117,8 @@ void source_pause(struct source *s, bool pause)
 	s->is_paused = pause;
 	vec_foreach (&s->events, e)
 		if (e->fd >= 0)
-			(void)ioctl(e->fd,
-				    pause ? PERF_EVENT_IOC_DISABLE : PERF_EVENT_IOC_ENABLE, 0);
+			(void)ioctl(e->fd, pause ? PERF_EVENT_IOC_DISABLE : PERF_EVENT_IOC_ENABLE,
+				    0);
 	/* What has no perf event of its own cannot be switched off: it is attached anew. */
 	if (pause && s->events.n && s->events.data[0].fd < 0)
 		source_stop(s);

@@ -53,8 +53,8 @@ struct source {
 	u64 perf_config; /* the row's, or what the name says */
 	bool is_started;
 	bool is_paused;
-	void *skeleton; /* owned */
-	struct bpf_object *object; /* the skeleton's, as are the next two */
+	void *skeleton;		       /* owned */
+	struct bpf_object *object;     /* the skeleton's, as are the next two */
 	struct sampler_config *config; /* until it is loaded */
 	struct bpf_program *entry;     /* the program that events are attached to */
 	vec(struct source_event) events;

@@ -233,8 +233,8 @@ static __always_inline bool walk_some(struct scratch *s, struct row_cache *cache
 		return !walk_some(w->s, w->cache, id, FRAMES_PER_CALL);                            \
 	}                                                                                          \
                                                                                                    \
-	SEC(SAMPLE_SECTION)                                                                          \
-	int walk_##name(SAMPLE_CONTEXT *ctx)                                           \
+	SEC(SAMPLE_SECTION)                                                                        \
+	int walk_##name(SAMPLE_CONTEXT *ctx)                                                       \
 	{                                                                                          \
 		struct walking w = {scratch_get(), row_cache_get()};                               \
                                                                                                    \
@@ -244,8 +244,8 @@ static __always_inline bool walk_some(struct scratch *s, struct row_cache *cache
 		return leave(ctx, w.s);                                                            \
 	}                                                                                          \
                                                                                                    \
-	SEC(SAMPLE_SECTION)                                                                          \
-	int step_##name(SAMPLE_CONTEXT *ctx)                                           \
+	SEC(SAMPLE_SECTION)                                                                        \
+	int step_##name(SAMPLE_CONTEXT *ctx)                                                       \
 	{                                                                                          \
 		struct scratch *s = scratch_get();                                                 \
 		struct row_cache *cache = row_cache_get();                                         \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A table of what a module counts: which u64 of its struct of statistics is called what, so that one
- * loop prints those of all modules.
+ * A table of what a module counts: which u64 of its struct of statistics is called what, so that
+ * one loop prints the counters of all modules.
  *
  *	const struct stat_field foo_stat_fields[] = {
  *		STAT_COUNTER(struct foo_stats, opened, "Files opened."),

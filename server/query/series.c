@@ -205,8 +205,8 @@ static int add_means(struct grouping *g, struct store *s, struct store_filter f,
 	return r;
 }
 
-static int fill(struct grouping *g, struct store *s, const struct query *q, u64 step_ms,
-		struct diag *reterr_diag)
+static int fill_series(struct grouping *g, struct store *s, const struct query *q, u64 step_ms,
+		       struct diag *reterr_diag)
 {
 	struct store_filter f = plan_filter(g->plan, q);
 	struct store_rows rows = {};

@@ -53,23 +53,24 @@ __attribute__((noinline)) static void three(long n, char *memory, void (*event)(
 __attribute__((noinline)) static void warm_up(void (*event)(long, char *))
 {
 	static char pages[2 * PAGE];
+	char *page = (char *)(((size_t)pages + PAGE - 1) & ~(size_t)(PAGE - 1));
 
 	for (int i = 0; i < 20; i++) {
 		struct timespec t = {0, 50000000};
 
-		madvise((char *)(((size_t)pages + PAGE - 1) & ~(size_t)(PAGE - 1)), PAGE, MADV_DONTNEED);
-		event(0, pages + PAGE);
+		madvise(page, PAGE, MADV_DONTNEED);
+		event(0, page);
 		nanosleep(&t, NULL);
 	}
 }
 
 int main(int argc, char **argv)
 {
-	void (*event)(long, char *) = argc == 3 && !strcmp(argv[1], "faults")	 ? fault
+	void (*event)(long, char *) = argc == 3 && !strcmp(argv[1], "faults")	  ? fault
 				      : argc == 3 && !strcmp(argv[1], "switches") ? sleep_once
-				      : argc == 3 && !strcmp(argv[1], "writes")   ? write_once
+				      : argc == 3 && !strcmp(argv[1], "writes")	  ? write_once
 										  : NULL;
-	long n = argc == 3 ? atol(argv[2]) : 0;
+	long n = argc == 3 ? strtol(argv[2], NULL, 10) : 0;
 	struct rusage before, after;
 	char *memory;
 
