@@ -4,9 +4,12 @@ makes it, comes in by every way and has the same types, units and groups afterwa
 
 import base64
 import json
+import os
 import time
 
 import pytest
+
+from test_otlp import export
 
 CPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
 FAULTS = "page_faults:page_faults:count:page_faults:count"
@@ -96,6 +99,23 @@ def by_otlp(server):
     send_otlp(server, "shop", STACKS, *AGENTS)
 
 
+def by_exporter(server, url):
+    """Through an exporter of the agent, each profile by itself."""
+    path = os.path.join(server.directory, "faults.json")
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(otlp("shop", STACKS, *AGENTS), f)
+    e = export(url, path)
+    assert (e.sent, e.dropped, e.error) == (2, 0, "")
+
+
+def by_otlp_exporter(server):
+    by_exporter(server, f"otlp://127.0.0.1:{server.ports['otlp-grpc']}")
+
+
+def by_pyroscope_exporter(server):
+    by_exporter(server, f"pyroscope://127.0.0.1:{server.port}")
+
+
 def by_push(server):
     labels = [{"name": "__name__", "value": "page_faults"}, {"name": "service_name", "value": "shop"}]
     raw = base64.b64encode(pprof(STACKS, *AGENTS)).decode()
@@ -154,7 +174,7 @@ def flame_totals(graph):
     return out
 
 
-@pytest.mark.parametrize("send", [by_otlp, by_push, by_ingest, by_upload])
+@pytest.mark.parametrize("send", [by_otlp, by_otlp_exporter, by_pyroscope_exporter, by_push, by_ingest, by_upload])
 def test_page_faults(server, send):
     send(server)
     assert types(server) == {
