@@ -22,6 +22,7 @@ struct pipeline_batch *batch_new(const struct pipeline *p)
 	for (; (source = sampler_source(p->sampler, b->n_sources)); b->n_sources++)
 		b->sources[b->n_sources] = *source;
 	b->keep_times = p->keep_times;
+	b->max_bytes = p->batch_max;
 	b->started_realtime_ns = clock_ns(CLOCK_REALTIME);
 	b->started_ns = clock_ns(CLOCK_MONOTONIC);
 	return b;
@@ -92,6 +93,21 @@ static void hold_binary(struct pipeline_batch *b, struct procman *procman, u32 f
 		procman_binary_get(binary);
 }
 
+/* Bytes of what grows with the time that a batch is recorded. */
+static u64 batch_bytes(const struct pipeline_batch *b)
+{
+	return b->frames.cap * sizeof(*b->frames.data) + b->stacks.cap * sizeof(*b->stacks.data) +
+	       b->entries.cap * sizeof(*b->entries.data) + b->events.cap * sizeof(*b->events.data) +
+	       (b->stack_index.cap + b->entry_index.cap + b->attributes_ids.cap) *
+		       sizeof(struct map_slot) +
+	       b->attributes.cap_bytes;
+}
+
+bool batch_is_full(const struct pipeline_batch *b)
+{
+	return b->max_bytes && batch_bytes(b) > b->max_bytes;
+}
+
 int batch_add_stack(struct pipeline_batch *b, struct procman *procman, u64 id, const u64 *frames,
 		    u32 n, u32 stop, bool kernel)
 {
@@ -103,6 +119,8 @@ int batch_add_stack(struct pipeline_batch *b, struct procman *procman, u64 id, c
 		return 0;
 	if (b->frames.n + n > ~0u)
 		return -E2BIG;
+	if (batch_is_full(b))
+		return -ENOBUFS;
 	r = vec_reserve(&b->frames, b->frames.n + n);
 	if (r < 0)
 		return r;
@@ -214,6 +232,8 @@ int batch_count(struct pipeline_batch *b, const struct pipeline_entry *e, u32 *r
 			return 0;
 		}
 	}
+	if (batch_is_full(b))
+		return -ENOBUFS;
 	r = vec_push(&b->entries, *e);
 	if (r == 0)
 		r = map_put(&b->entry_index, h, b->entries.n - 1);

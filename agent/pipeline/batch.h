@@ -4,8 +4,11 @@
 
 #include "agent/pipeline/pipeline.h"
 
+/* No room for a stack or an entry that is not there yet. */
+bool batch_is_full(const struct pipeline_batch *b);
 struct pipeline_batch *batch_new(const struct pipeline *p);
-/* Of a known id: nothing changes. Binaries of its frames are held. 0, -ENOMEM or -E2BIG. */
+/* Of a known id: nothing changes. Binaries of its frames are held. 0, -ENOMEM, -E2BIG,
+ * -ENOBUFS: the batch is full. */
 int batch_add_stack(struct pipeline_batch *b, struct procman *procman, u64 id, const u64 *frames,
 		    u32 n, u32 stop, bool kernel);
 /* What threads said, by its id; of a known id nothing changes. `partial`: some were left out. */

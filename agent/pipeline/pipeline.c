@@ -108,7 +108,7 @@ static void on_stack(void *arg, const struct record_stack *head, const u64 *fram
 		frames = p->scratch;
 	}
 	if (batch_add_stack(p->batch, p->procman, head->id, frames, n, head->stop, kernel) < 0)
-		log_warn("out of memory: a stack is shown as lost");
+		log_warn_rarely("out of memory: stacks are shown as lost");
 	if (unnamed)
 		mark_unread(p->batch, head->id);
 	note_stall(p, begin, "names");
@@ -195,6 +195,14 @@ static void count_stop(struct pipeline_counts *c, const struct pipeline_stack *u
 	c->unread += stop == STOP_COMPLETE && user && user->unread;
 }
 
+/* The names of the period before are not found yet, and this one has grown to its share. */
+static void drop_sample(struct pipeline *p, struct pipeline_counts *counts)
+{
+	counts->lost++;
+	p->no_room++;
+	log_warn_rarely("samples are lost: those of one period take all the memory that they may");
+}
+
 static void count_sample(struct pipeline *p, const struct record_sample *s, u32 stop)
 {
 	struct pipeline_entry e = {.key = {.pid = s->pid,
@@ -223,17 +231,17 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 								     : e.key.thread_name;
 	memcpy(e.key.comm, name, strnlen(name, sizeof(e.key.comm) - 1));
 	e.key.image_ns = proc ? proc->image_ns : 0;
+	if (batch_count(p->batch, &e, &index) < 0) {
+		drop_sample(p, counts);
+		return;
+	}
 	counts->samples++;
 	see_process(p, s->pid, proc);
 	if (s->user_stack)
 		count_stop(counts, user, stop);
 	if (user && user->raw)
 		hold_jit_files(p, s->pid, proc);
-	if (batch_count(p->batch, &e, &index) < 0) {
-		log_warn("out of memory: a sample is lost");
-		return;
-	}
-	if (p->keep_times &&
+	if (p->keep_times && !batch_is_full(p->batch) &&
 	    vec_push(&p->batch->events, (struct pipeline_event){s->time_ns, s->value, index}) < 0)
 		log_warn("out of memory: a sample's time is lost");
 }
@@ -282,7 +290,7 @@ static void count_walk(struct pipeline *p, const struct deferred_walk *walk)
 
 	p->batch->counts[sample.source].deferred++;
 	if (batch_add_stack(p->batch, p->procman, id, walk->frames, walk->n, walk->stop, false) < 0)
-		log_warn("out of memory: a stack is shown as lost");
+		log_warn_rarely("out of memory: stacks are shown as lost");
 	if (unread)
 		mark_unread(p->batch, id);
 	sample.user_stack = id;
@@ -307,7 +315,7 @@ static void bring_over(struct pipeline *p, u64 id)
 		if (frames[i] >= FRAME_RUNTIME)
 			return;
 	if (batch_add_stack(p->batch, p->procman, id, frames, s->n, s->stop, s->kernel) < 0)
-		log_warn("out of memory: a stack is shown as lost");
+		log_warn_rarely("out of memory: stacks are shown as lost");
 }
 
 static void on_deferred(void *arg, const struct record_deferred *d, const struct sampler_copy *copy)
@@ -527,6 +535,7 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	p->keep_times = o->keep_times;
 	p->parked_max = budget_limit(o->budget) ? MIN(PARKED_MAX_BYTES, budget_limit(o->budget) / 8)
 						: PARKED_MAX_BYTES;
+	p->batch_max = budget_limit(o->budget) / 8;
 	p->process_seen = o->process_seen;
 	p->process_said = o->process_said;
 	p->arg = o->arg;
@@ -633,8 +642,10 @@ struct pipeline_batch *pipeline_take(struct pipeline *p)
 	p->before = NULL;
 	b->ended_ns = fresh->started_ns;
 	for (u32 i = 0; i < b->n_sources; i++) {
-		b->counts[i].lost = count_lost(p, i) - p->lost[i];
-		p->lost[i] += b->counts[i].lost;
+		u64 lost = count_lost(p, i);
+
+		b->counts[i].lost += lost - p->lost[i];
+		p->lost[i] = lost;
 	}
 	return b;
 }
@@ -816,7 +827,7 @@ void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)
 	procman_get_stats(p->procman, &s.procman);
 	runtimes_get_stats(p->runtimes, &s.runtimes);
 	contexts_get_stats(p->contexts, &s.contexts);
-	s.counts.lost = 0;
+	s.counts.lost = p->no_room;
 	for (u32 i = 0; i < p->batch->n_sources; i++)
 		s.counts.lost += count_lost(p, i);
 	*ret = s;

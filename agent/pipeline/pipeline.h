@@ -133,6 +133,7 @@ struct pipeline_batch {
 	vec(struct pipeline_entry) entries;
 	struct map entry_index; /* hash of the key → entries, chained by probing the next hash */
 	vec(struct pipeline_event) events;
+	u64 max_bytes;	     /* of all above, about; 0: no limit */
 	struct map binaries; /* file id → struct procman_binary *, a reference each */
 	/* pid → fd of the file, or -1; of processes with raw frames */
 	struct map jit_files[JITFILE_N];
@@ -171,6 +172,8 @@ struct pipeline {
 	u64 parked_bytes, parked_max;
 	bool closing; /* nothing is parked: the batch is about to be taken */
 	u64 given_up;
+	u64 batch_max; /* bytes of a batch; 0: no limit */
+	u64 no_room;   /* samples dropped for it so far */
 	u64 scratch[SAMPLE_MAX_FRAMES];
 	u64 lost[SAMPLER_MAX_SOURCES]; /* of the batches before */
 	u64 stall_ns;
