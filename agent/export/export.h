@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where an agent's profiles go: any number of exporters (export_NAME.c, one table entry each),
- * fed by a thread of their own through a bounded queue, so that no socket is touched by who reads
- * the ring. What a destination does not take now is spooled, within bounds, and sent in order when
- * it answers again; what is dropped is counted, by reason, and said in the next profile's quality.
+ * Exporters: the destinations of an agent's profiles (export_NAME.c, one table entry each). A
+ * thread of their own feeds them through a bounded queue, so that the thread that reads the ring
+ * never uses a socket. Requests that a destination does not accept now wait in a spool with a limit
+ * and are sent in order when the destination answers again. Drops are counted by reason and
+ * reported in the quality of the next profile.
  */
 #pragma once
 
@@ -17,51 +18,61 @@
 struct export_options {
 	/*
 	 * "otlp://HOST:PORT" (gRPC, port 4317), "otlp+http://HOST:PORT" (4318),
-	 * "pyroscope://HOST:PORT" (4040), "file:PATTERN" (strftime's, local time; the format is
-	 * told by the ending), "memory:".
+	 * "pyroscope://HOST:PORT" (4040), "file:PATTERN" (strftime, local time; the extension
+	 * selects the format), "memory:".
 	 */
 	const char *url;
 	const char *ca, *cert, *key; /* PEM files, or NULL */
 	const char *token;	     /* or NULL; never logged */
 	const char *headers;	     /* "name=value,..." or NULL; never logged */
-	const char *spool_dir;	     /* NULL: in memory only */
+	const char *spool_dir;	     /* NULL: the spool is in memory only */
 	u64 spool_bytes;	     /* 0 = 64 MiB */
 	u32 timeout_s;		     /* 0 = 10 */
-	u32 retry_ms;		     /* the first wait, doubled up to 30 times it; 0 = 1000 */
-	u32 keep_files;		     /* file: of the pattern; the oldest go; 0 = 1000 */
+	u32 retry_ms;		     /* first delay, doubled up to 30 times it; 0 = 1000 */
+	u32 keep_files;		     /* file: keep this many of the pattern; 0 = 1000 */
 	bool tls;
-	/* For scheme "memory": takes the profile at once. -EAGAIN: asked again soon. */
+	/*
+	 * For "memory:": processes the profile, in the exporter's thread. -EAGAIN: try again soon.
+	 */
 	int (*take)(void *userdata, const struct profile *p, struct diag *reterr_diag);
 	void *userdata;
 };
 
 struct export_stats {
 	char url[256];
-	u64 queued; /* profiles, of all destinations together */
+	u64 queued; /* profiles in the queue, which all destinations share */
 	u64 sent, sent_bytes, retried, spooled, spooled_bytes;
-	u64 dropped; /* profiles given up, in all */
+	u64 dropped; /* profiles dropped, for all reasons */
 	u64 dropped_samples;
 	u64 dropped_by[EXPORT_DROP_N];
-	char last_error[256]; /* "" when the last attempt worked */
+	char last_error[256]; /* "" if the last attempt succeeded */
 };
 
 struct exporters;
 
+/*
+ * Starts the threads. Strings are copied. -EINVAL and a diag for a bad URL or option, other negative
+ * errno for files and spools that cannot be opened.
+ */
 int exporters_create(const struct export_options *o, size_t n, struct diag *reterr_diag,
 		     struct exporters **ret);
 /*
- * From now on these destinations. One of the same URL goes on with what waits and what was counted;
- * of others what waits is dropped, or stays in its spool_dir. What is sent just now gets two
- * seconds. An error: nothing has changed. Beside exporters_send() and exporters_stats().
+ * Replaces the destinations. A destination whose URL stays keeps its spool and counters. For
+ * others, requests in progress get two seconds; requests that wait are dropped, or stay in their
+ * spool_dir. After an error nothing has changed. May run in parallel with exporters_send() and
+ * exporters_stats().
  */
 int exporters_replace(struct exporters *e, const struct export_options *o, size_t n,
 		      struct diag *reterr_diag);
 /*
- * Takes the profile, always. -ENOBUFS: the queue is full, or not empty and memory is short; it is
- * dropped and counted.
+ * Queues the profile, and owns it in any case. -ENOBUFS: the profile was dropped and counted,
+ * because the queue is full, or because it is not empty and memory is short.
  */
 int exporters_send(struct exporters *e, struct profile *p, bool memory_is_short);
-/* Sends what is left, at most timeout_ms, then ends. What is left then stays in a spool_dir. */
+/*
+ * Sends the remaining profiles for at most timeout_ms, then ends the threads. Profiles left after
+ * that stay in a spool_dir, or are dropped.
+ */
 void exporters_destroy(struct exporters *e, u32 timeout_ms);
-/* How many there are; fills at most `max`. */
+/* Returns the number of destinations and fills at most `max` entries. Any thread. */
 size_t exporters_stats(struct exporters *e, struct export_stats *ret, size_t max);
