@@ -51,8 +51,8 @@ struct export_stats {
 struct exporters;
 
 /*
- * Starts the threads. Strings are copied. -EINVAL and a diag for a bad URL or option, other negative
- * errno for files and spools that cannot be opened.
+ * Starts the threads. Strings are copied. -EINVAL and a diag for a bad URL or option, another
+ * negative errno for files and spools that cannot be opened.
  */
 int exporters_create(const struct export_options *o, size_t n, struct diag *reterr_diag,
 		     struct exporters **ret);

@@ -72,7 +72,10 @@ def types_of(path):
     with open(path, "rb") as f:
         m = message(gzip.decompress(f.read()))
     text = [s.decode() for s in m[6]]
-    name = lambda v: (text[first(message(v), 1)], text[first(message(v), 2)])
+
+    def name(v):
+        return text[first(message(v), 1)], text[first(message(v), 2)]
+
     return [name(v) for v in m[1]], name(m[11][0]), first(m, 12) or 0, [numbers(message(s).get(2)) for s in m[2]]
 
 
@@ -140,7 +143,9 @@ def test_two_events_at_once(culprit, events, tmp_path):
     """Each is stored as what it is; neither's samples are in the other's sums."""
     with up(culprit, tmp_path / "store", "-e", "cpu-clock,page-faults", "-F", 97) as u:
         wanted = {"process_cpu:cpu:nanoseconds:cpu:nanoseconds", "page_faults:page_faults:count:page_faults:count"}
-        types = lambda: {t["name"] for t in json.loads(u.get("/api/v1/types"))["types"]}
+
+        def types():
+            return {t["name"] for t in json.loads(u.get("/api/v1/types"))["types"]}
 
         def seen():
             subprocess.run([events, "faults", str(MANY)], check=True, capture_output=True, timeout=60,
