@@ -55,13 +55,13 @@ def wait_for(condition, what, seconds=WAIT_S):
 class Agent:
     """A `culprit agent` with a configuration file of its own and /metrics."""
 
-    def __init__(self, culprit, folder, *args, tls=False, **config):
+    def __init__(self, culprit, folder, *args, tls=False, start=(), **config):
         os.makedirs(folder, exist_ok=True)
         self.config, self.err_path = f"{folder}/agent.conf", f"{folder}/stderr"
         self.port = free_port()
         self.write(config)
         self.process = subprocess.Popen(
-            [culprit, "agent", "--config", self.config, *([] if tls else ["--disable-tls"]), "--metrics",
+            [culprit, *start, "agent", "--config", self.config, *([] if tls else ["--disable-tls"]), "--metrics",
              f"127.0.0.1:{self.port}", *map(str, args)], stderr=open(self.err_path, "wb"))
 
     def write(self, config):

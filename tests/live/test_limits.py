@@ -4,11 +4,17 @@
 import contextlib
 import glob
 import json
+import os
+import pathlib
 import shutil
 import subprocess
 import time
 
-from test_agent import Agent, wait_for
+import pytest
+
+from host import free_port
+from test_agent import Agent, programs, wait_for  # noqa: F401 (a fixture)
+from test_procman import TARGET
 
 BPFTOOL = shutil.which("bpftool") or "/usr/sbin/bpftool"
 
@@ -45,3 +51,58 @@ def test_a_process_that_ended_makes_room_at_once(culprit, tmp_path):
         begin = time.monotonic()
         wait_for(lambda: not pids & entries(agent, "processes"), "they are still there")
         assert time.monotonic() - begin < 4
+
+
+# ---- memory ----
+
+# V8 keeps a script's source for as long as its functions live.
+HUGE_SCRIPT = "const f = new Function('for (;;) Math.sqrt(Date.now());' + '\\n'.repeat(%d)); f()" % (30 << 20)
+
+
+@contextlib.contextmanager
+def memory_cgroup(limit):
+    """A cgroup whose processes are killed when they have more; yields its folder."""
+    v1 = pathlib.Path("/sys/fs/cgroup/memory")
+    root = v1 if v1.is_dir() else pathlib.Path("/sys/fs/cgroup")
+    folder = root / f"culprit-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+        (folder / ("memory.limit_in_bytes" if v1.is_dir() else "memory.max")).write_text(str(limit))
+    except OSError as e:
+        pytest.skip(f"no memory cgroup: {e}")
+    try:
+        yield folder
+    finally:
+        folder.rmdir()
+
+
+def killed(folder):
+    """How many processes of it were killed for memory."""
+    events = folder / "memory.oom_control"
+    text = (events if events.exists() else folder / "memory.events").read_text()
+    return sum(int(line.split()[1]) for line in text.splitlines() if line.split()[0] == "oom_kill")
+
+
+def test_memory_of_a_cgroup_at_the_limit(culprit, programs, tmp_path):
+    """The kernel would kill it at its own --memory-limit, BPF maps, spools and all: beside processes that
+    map code without end and one whose script has 30 million lines, with 16 receivers that are away."""
+    limit = 160
+    away = ",".join(f"otlp://127.0.0.1:{free_port()}" for _ in range(16))
+    hostile = [subprocess.Popen([TARGET, "many", "20000"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)]
+    if shutil.which("node"):
+        hostile.append(subprocess.Popen(["node", "-e", HUGE_SCRIPT], stdout=subprocess.DEVNULL))
+    hostile += [subprocess.Popen([f"{programs}/split-g", "1000000"], stdout=subprocess.DEVNULL) for _ in range(8)]
+    with memory_cgroup(limit << 20) as folder:
+        enter = f'echo $$ > {folder}/cgroup.procs && exec "$0" "$@"'
+        try:
+            with Agent("sh", tmp_path, start=("-c", enter, culprit), frequency=199, period=1,
+                       memory_limit=limit, export=away) as agent:
+                wait_for(lambda: agent.metric("agent_profiles_total") > 12, lambda: agent.stderr)
+                assert killed(folder) == 0 and agent.process.poll() is None
+                print(f"{agent.metric('agent_resident_max_bytes') / 2**20:.0f} MiB at most")
+                assert agent.metric("agent_resident_max_bytes") < limit << 20
+        finally:
+            for p in hostile:
+                p.kill()
+                p.wait()
+            wait_for(lambda: not (folder / "cgroup.procs").read_text(), "it does not end")
