@@ -44,3 +44,11 @@ int plan_match_stacks(struct store *s, const char *predicate, const u64 *ids, si
  */
 int plan_stacks(struct store *s, const struct query *q, const struct store_filter *f,
 		struct store_ids *ret, bool *ret_any, bool *ret_damaged, struct diag *reterr_diag);
+
+/*
+ * For rows by time, series and stack of a type whose values are states (store_type_is_state()): the
+ * end of the rows with the time and series of the row `first`, and how many states these rows add
+ * up. That is the largest count of any stack, because a stack counts once per state. The number of
+ * different times is no substitute: the store rounds old times.
+ */
+size_t plan_states(const struct store_rows *rows, size_t first, u64 *ret_states);

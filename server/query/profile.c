@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* query_profile(): turns the rows of a scan into a profile. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,15 +117,33 @@ static int series_thread(struct answer *a, const struct store_found_series *s, u
 
 /* ---- what is asked of the store ---- */
 
+/* Divides the values of each series by the number of states that they add up. */
+static void take_means(struct store_rows *rows)
+{
+	u64 states;
+
+	for (size_t i = 0, end; i < rows->rows.n; i = end) {
+		end = plan_states(rows, i, &states);
+		for (size_t k = i; k < end; k++) {
+			s64 *value = &rows->rows.data[k].value;
+
+			*value = llround((double)*value / (double)states);
+		}
+	}
+}
+
 /* `by_series` maps series ids to threads; NULL: all rows belong to `thread`. */
 static int add_scan(struct answer *a, const struct store_filter *f, const struct map *by_series,
 		    u32 thread)
 {
 	struct store_rows rows = {};
-	u32 by = STORE_BY_STACK | (by_series ? STORE_BY_SERIES : 0);
+	bool states = store_type_is_state(a->plan->type);
+	u32 by = STORE_BY_STACK | (by_series || states ? STORE_BY_SERIES : 0);
 	int r = store_scan(a->store, f, by, 0, &rows, a->diag);
 
 	a->damaged |= rows.damaged;
+	if (r == 0 && states)
+		take_means(&rows);
 	vec_foreach (&rows.rows, row) {
 		struct item e = {row->stack, row->count, row->value, thread};
 		u64 *known = by_series ? map_get(by_series, row->series) : NULL;

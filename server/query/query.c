@@ -380,6 +380,20 @@ int plan_stacks(struct store *s, const struct query *q, const struct store_filte
 	return r;
 }
 
+size_t plan_states(const struct store_rows *rows, size_t first, u64 *ret_states)
+{
+	const struct store_row *data = rows->rows.data;
+	u64 states = 1;
+	size_t i = first;
+
+	for (; i < rows->rows.n && data[i].time_ms == data[first].time_ms &&
+	       data[i].series == data[first].series;
+	     i++)
+		states = MAX(states, data[i].count);
+	*ret_states = states;
+	return i;
+}
+
 /* ---- names ---- */
 
 void query_names_deinit(struct query_names *n)

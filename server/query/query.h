@@ -78,7 +78,8 @@ int query_parse_selector(struct query *q, const char *text, struct diag *reterr_
  * the heaviest stacks; one stack with a single explanatory frame replaces the others, and also
  * stacks that the disk has lost, so that the total is right. The profile's time is the requested
  * range. Its quality comes from the frames of the samples; the number of lost samples is not
- * stored.
+ * stored. Of states (live memory, goroutines) the values are means over the range, series by
+ * series, and not sums.
  */
 int query_profile(struct store *s, const struct query *q, size_t max_stacks, struct profile **ret,
 		  struct diag *reterr_diag);

@@ -156,47 +156,68 @@ static int scan_steps(struct store *s, const struct store_filter *f, u32 by, u64
 	return store_scan(s, f, by, *step_ms, ret, reterr_diag);
 }
 
-/*
- * Merges the rows of each series and step into one with the mean of the states recorded in the
- * step. The number of states is the largest count of any stack: a stack counts once per state. The
- * number of different times is no substitute, because the store rounds old times.
- */
-static int take_means(struct store_rows *rows)
+static int compare_ids(const void *a, const void *b)
+{
+	u64 x = *(const u64 *)a, y = *(const u64 *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static bool has_stack(const struct store_filter *f, u64 id)
+{
+	return !f->stacks || bsearch(&id, f->stacks, f->n_stacks, sizeof(id), compare_ids);
+}
+
+/* Merges the rows of each series and step into one: the mean of the stacks of the filter. */
+static int take_means(struct store_rows *rows, const struct store_filter *f)
 {
 	struct store_row *data = rows->rows.data;
-	size_t n = 0;
+	size_t n = 0, end;
+	u64 states;
 
-	for (size_t i = 0; i < rows->rows.n; i++) {
-		struct store_row *last = n ? &data[n - 1] : NULL;
+	for (size_t first = 0; first < rows->rows.n; first = end) {
+		struct store_row mean = data[first];
+		bool any = false;
 
-		if (!last || last->time_ms != data[i].time_ms || last->series != data[i].series)
-			data[n++] = data[i];
-		else if (__builtin_add_overflow(last->value, data[i].value, &last->value))
-			return -ERANGE;
-		else
-			last->count = MAX(last->count, data[i].count);
+		end = plan_states(rows, first, &states);
+		mean.value = 0;
+		for (size_t i = first; i < end; i++) {
+			if (!has_stack(f, data[i].stack))
+				continue;
+			any = true;
+			if (__builtin_add_overflow(mean.value, data[i].value, &mean.value))
+				return -ERANGE;
+		}
+		mean.count = states;
+		mean.value /= (s64)states;
+		if (any)
+			data[n++] = mean;
 	}
 	rows->rows.n = n;
-	for (size_t i = 0; i < n; i++)
-		data[i].value /= (s64)MAX(data[i].count, 1ULL);
 	return 0;
 }
 
-/* Scans one hour or one step at a time, whichever is longer: there are many rows by stack. */
-static int add_means(struct grouping *g, struct store *s, struct store_filter f, u64 step_ms,
+/*
+ * Scans one hour or one step at a time, whichever is longer: there are many rows by stack. It scans
+ * all stacks, because a stack that the filter selects may be missing in some states.
+ */
+static int add_means(struct grouping *g, struct store *s, const struct store_filter *f, u64 step_ms,
 		     bool *damaged, struct diag *reterr_diag)
 {
-	u64 to_ms = f.to_ms, slice_ms = (MEANS_SLICE_MS + step_ms - 1) / step_ms * step_ms;
+	u64 slice_ms = (MEANS_SLICE_MS + step_ms - 1) / step_ms * step_ms;
+	struct store_filter slice = *f;
 	int r = 0;
 
-	for (; f.from_ms < to_ms && r == 0; f.from_ms = f.to_ms) {
+	slice.stacks = NULL;
+	slice.n_stacks = 0;
+	for (; slice.from_ms < f->to_ms && r == 0; slice.from_ms = slice.to_ms) {
 		struct store_rows rows = {};
 
-		f.to_ms = MIN(f.from_ms + slice_ms, to_ms);
-		r = store_scan(s, &f, STORE_BY_TIME | STORE_BY_SERIES | STORE_BY_STACK, step_ms,
+		slice.to_ms = MIN(slice.from_ms + slice_ms, f->to_ms);
+		r = store_scan(s, &slice, STORE_BY_TIME | STORE_BY_SERIES | STORE_BY_STACK, step_ms,
 			       &rows, reterr_diag);
 		if (r == 0)
-			r = take_means(&rows);
+			r = take_means(&rows, f);
 		if (r == 0)
 			r = add_rows(g, &rows);
 		*damaged |= rows.damaged;
@@ -229,7 +250,7 @@ static int fill_series(struct grouping *g, struct store *s, const struct query *
 		r = scan_steps(s, &f, STORE_BY_TIME | (g->n_names ? STORE_BY_SERIES : 0), &step_ms,
 			       &rows, reterr_diag);
 	if (r == 0 && store_type_is_state(g->plan->type))
-		r = add_means(g, s, f, step_ms, &damaged, reterr_diag);
+		r = add_means(g, s, &f, step_ms, &damaged, reterr_diag);
 	else if (r == 0)
 		r = add_rows(g, &rows);
 	g->out.step_ms = step_ms;

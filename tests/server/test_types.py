@@ -310,6 +310,15 @@ def test_live_memory_is_a_mean_over_time(server):
     assert points(MEMORY, 300) == {None: [(0, 4196 + 2200), (7200, 5000)]}
     assert points(MEMORY, 8 * 3600) == {None: [(0, 4196 + (5 * 2200 + 5000) // 6)]}
     assert points(MEMORY, 300, query='{service_name="shop"}', stacks='fn="cache"') == {None: [(0, 4096)]}
+    # Of one stack, the states without it count, too.
+    assert points(MEMORY, 60, stacks='fn="burst"') == {None: [(at, 100) for at in range(0, 300, 60)]}
+    # Flame graphs show the mean over the range.
+    assert folded(server, type=MEMORY, **where) == {"main;cache": 4096, "main;burst": 100}
+    assert folded(server, type=MEMORY, stacks='fn="burst"', **where) == {"main;burst": 100}
+    graph = get(server, "/api/v1/flamegraph", type=MEMORY, **where)
+    assert graph["nodes"]["total"][0] == 4196 + 2667
+    by_label = get(server, "/api/v1/flamegraph", type=MEMORY, group_by="service.name", **where)
+    assert by_label["nodes"]["total"][0] == 4196 + 2667
     # What was allocated in two periods does add up.
     assert points("memory:alloc_space:bytes:space:bytes", 300, query='{service_name="cart"}') == {
         None: [(0, 110_000), (7200, 50_000)]}
