@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
+#include "base/metrics.h"
+#include "base/vocab.h"
 #include "cli/cli.h"
 
 /* The default of --frequency in `agent` and `up` is AGENT_DEFAULT_HZ, in cli/session.h. */
@@ -302,33 +304,32 @@ void agent_deinit(struct agent *a)
 
 /* ---- /metrics ---- */
 
-static void put_label(struct str *out, const char *value)
-{
-	for (; *value; value++) {
-		if (*value == '\\' || *value == '"')
-			str_putc(out, '\\');
-		str_putc(out, *value == '\n' ? ' ' : *value);
-	}
-}
-
 static void export_metric(struct str *out, const struct export_stats *st, size_t n,
 			  const char *name, const char *help, size_t offset)
 {
-	str_printf(out, "# HELP culprit_export_%s %s\n# TYPE culprit_export_%s %s\n", name, help,
-		   name, str_ends(name, "_total") ? "counter" : "gauge");
-	for (size_t i = 0; i < n; i++) {
-		str_printf(out, "culprit_export_%s{to=\"", name);
-		put_label(out, st[i].url);
-		str_printf(out, "\"} %llu\n", *(const u64 *)((const char *)&st[i] + offset));
-	}
+	metrics_family(out, name, help);
+	for (size_t i = 0; i < n; i++)
+		metrics_sample(out, name, METRICS_LABELS({"url", st[i].url}),
+			       (double)*(const u64 *)((const char *)&st[i] + offset));
 }
 
-static void count_metric(struct str *out, const char *name, const char *help, u64 n)
+/* The help of a family is one text: it explains all reasons. */
+static void drop_metric(struct str *out, const struct export_stats *st, size_t n)
 {
-	str_printf(out,
-		   "# HELP culprit_agent_%s_total %s\n# TYPE culprit_agent_%s_total counter\n"
-		   "culprit_agent_%s_total %llu\n",
-		   name, help, name, name, n);
+	static const char name[] = "culprit_export_dropped_total";
+	_cleanup_str_ struct str help = {};
+
+	str_puts(&help, "Profiles dropped, by reason");
+	for (u32 k = 0; k < EXPORT_DROP_N; k++)
+		str_printf(&help, "; %s: %s", vocab_export_drop(k)->name,
+			   vocab_export_drop(k)->help);
+	metrics_family(out, name, str_get(&help));
+	for (size_t i = 0; i < n; i++)
+		for (u32 k = 0; k < EXPORT_DROP_N; k++)
+			metrics_sample(out, name,
+				       METRICS_LABELS({"url", st[i].url},
+						      {"reason", vocab_export_drop(k)->name}),
+				       (double)st[i].dropped_by[k]);
 }
 
 void agent_metrics(void *agent, struct str *out)
@@ -338,11 +339,12 @@ void agent_metrics(void *agent, struct str *out)
 	size_t n = MIN(exporters_stats(a->exporters, st, ARRAY_SIZE(st)), ARRAY_SIZE(st));
 
 	run_metrics(a->run, out);
-	count_metric(out, "reloads", "Configuration reloads.", a->n_reloads);
-	count_metric(out, "reloads_refused", "Configuration reloads refused because of an error.",
-		     a->n_refused);
+	metrics_single(out, "culprit_agent_reloads_total", "Configuration reloads.", a->n_reloads);
+	metrics_single(out, "culprit_agent_reloads_refused_total",
+		       "Configuration reloads refused because of an error.", a->n_refused);
 #define METRIC(name, member, help)                                                                 \
-	export_metric(out, st, n, name, help, offsetof(struct export_stats, member))
+	export_metric(out, st, n, "culprit_export_" name, help,                                    \
+		      offsetof(struct export_stats, member))
 	METRIC("profiles_total", sent, "Profiles that the destination accepted.");
 	METRIC("bytes_total", sent_bytes, "Bytes of the accepted profiles.");
 	METRIC("retries_total", retried, "Failed attempts that were repeated.");
@@ -350,4 +352,5 @@ void agent_metrics(void *agent, struct str *out)
 	METRIC("dropped_profiles_total", dropped, "Profiles dropped.");
 	METRIC("dropped_samples_total", dropped_samples, "Samples in the dropped profiles.");
 #undef METRIC
+	drop_metric(out, st, n);
 }

@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "base/thread.h"
 #include "base/vocab.h"
 
@@ -47,6 +48,7 @@ struct run {
 	struct symbolizer *symbolizer;	    /* of todo */
 	bool ending;
 	struct pipeline_stats stats;
+	struct sampler_source sources[SAMPLER_MAX_SOURCES]; /* those of stats.sampler */
 	u64 samples, user_samples, truncated, attributes_left_out, batches, failed;
 	u64 stops[STOP_N];
 	u64 naming_ns;
@@ -247,6 +249,17 @@ static bool is_idle(struct run *r)
 	return !r->todo;
 }
 
+/* Under the lock: what /metrics shows of the pipeline until the next batch. */
+static void take_stats(struct run *r)
+{
+	struct pipeline *p = r->options.pipeline;
+
+	pipeline_stats(p, &r->stats);
+	r->stats.counts.lost += r->lost_before;
+	for (u32 i = 0; i < r->stats.sampler.n_sources; i++)
+		r->sources[i] = *sampler_source(p->sampler, i);
+}
+
 static void hand_over(struct run *r, struct pipeline_batch *b, struct symbolizer *s)
 {
 	struct pipeline_counts counts;
@@ -260,8 +273,7 @@ static void hand_over(struct run *r, struct pipeline_batch *b, struct symbolizer
 	r->attributes_left_out += counts.attributes_left_out;
 	for (u32 i = 0; i < STOP_N; i++)
 		r->stops[i] += counts.stops[i];
-	pipeline_stats(r->options.pipeline, &r->stats);
-	r->stats.counts.lost += r->lost_before;
+	take_stats(r);
 	budget_set_outside(r->options.budget,
 			   (s64)r->stats.sampler.map_bytes - (s64)r->stats.sampler.mapped_bytes);
 	r->symbolizer = s;
@@ -447,32 +459,56 @@ void run_destroy(struct run *r)
 	free(r);
 }
 
-/* ---- what it says of itself ---- */
+/* ---- /metrics ---- */
 
-static void metric(struct str *out, const char *name, const char *type, const char *help,
-		   double value)
-{
-	str_printf(out, "# HELP culprit_agent_%s %s\n# TYPE culprit_agent_%s %s\n", name, help,
-		   name, type);
-	str_printf(out, "culprit_agent_%s %.15g\n", name, value);
-}
+#define PREFIX "culprit_agent_"
+#define METRIC(name, help, value) metrics_single(out, PREFIX name, help, (double)(value))
 
 static double seconds_of(struct timeval t)
 {
 	return (double)t.tv_sec + (double)t.tv_usec / 1e6;
 }
 
-/* All that a module counts. */
+/* Everything that a module counts. */
 static void metrics_of(struct str *out, const char *module, const struct stat_field *fields,
 		       const void *stats)
 {
 	for (const struct stat_field *f = fields; f->name; f++) {
-		char name[64];
+		char name[96];
 
-		snprintf(name, sizeof(name), "%s_%s%s", module, f->name, f->gauge ? "" : "_total");
-		metric(out, name, f->gauge ? "gauge" : "counter", f->help,
-		       (double)stat_value(f, stats));
+		snprintf(name, sizeof(name), PREFIX "%s_%s%s", module, f->name,
+			 f->gauge ? "" : "_total");
+		metrics_single(out, name, f->help, (double)stat_value(f, stats));
 	}
+}
+
+static void metrics_of_stops(struct str *out, const u64 *stops)
+{
+	static const char name[] = PREFIX "truncated_total";
+
+	metrics_family(out, name, "User stacks not walked to their end.");
+	for (u32 i = STOP_COMPLETE + 1; i < STOP_N; i++)
+		metrics_sample(out, name, METRICS_LABELS({"reason", vocab_stop(i)->name}),
+			       (double)stops[i]);
+}
+
+/* Each counter of each source. The help of a family is one text: it explains all counters. */
+static void metrics_of_bpf(struct str *out, const struct sampler_stats *stats,
+			   const struct sampler_source *sources)
+{
+	static const char name[] = PREFIX "bpf_total";
+	_cleanup_str_ struct str help = {};
+
+	str_puts(&help, "Counters of the BPF programs");
+	for (u32 c = 0; c < COUNTER_N; c++)
+		str_printf(&help, "; %s: %s", vocab_counter(c)->name, vocab_counter(c)->help);
+	metrics_family(out, name, str_get(&help));
+	for (u32 i = 0; i < stats->n_sources; i++)
+		for (u32 c = 0; c < COUNTER_N; c++)
+			metrics_sample(out, name,
+				       METRICS_LABELS({"counter", vocab_counter(c)->name},
+						      {"source", sources[i].event}),
+				       (double)stats->sources[i].counters[c]);
 }
 
 void run_metrics(struct run *r, struct str *out)
@@ -481,62 +517,50 @@ void run_metrics(struct run *r, struct str *out)
 
 	getrusage(RUSAGE_SELF, &u);
 	pthread_mutex_lock(&r->lock);
-	metric(out, "samples_total", "counter", "Samples recorded.", (double)r->samples);
-	metric(out, "samples_lost_total", "counter", "Samples dropped.",
-	       (double)r->stats.counts.lost);
-	metric(out, "user_stacks_total", "counter", "Samples with a user stack.",
-	       (double)r->user_samples);
-	str_puts(out, "# HELP culprit_agent_truncated_total User stacks not walked to their end.\n"
-		      "# TYPE culprit_agent_truncated_total counter\n");
-	for (u32 i = STOP_COMPLETE + 1; i < STOP_N; i++)
-		str_printf(out, "culprit_agent_truncated_total{reason=\"%s\"} %llu\n",
-			   vocab_stop(i)->name, r->stops[i]);
-	metric(out, "samples_attributes_left_out_total", "counter",
+	METRIC("samples_total", "Samples recorded.", r->samples);
+	METRIC("samples_lost_total", "Samples dropped.", r->stats.counts.lost);
+	METRIC("user_stacks_total", "Samples with a user stack.", r->user_samples);
+	metrics_of_stops(out, r->stops);
+	metrics_of_bpf(out, &r->stats.sampler, r->sources);
+	METRIC("samples_attributes_left_out_total",
 	       "Samples that lack some of what their thread said of its work.",
-	       (double)r->attributes_left_out);
-	metric(out, "profiles_total", "counter", "Periods named.", (double)r->batches);
-	metric(out, "profiles_failed_total", "counter", "Periods lost for want of memory.",
-	       (double)r->failed);
-	metric(out, "intervals_total", "counter", "Intervals of probabilistic sampling.",
-	       (double)r->intervals);
-	metric(out, "intervals_sampled_total", "counter", "Of these, sampled.",
-	       (double)r->intervals_sampled);
-	metric(out, "naming_seconds_total", "counter", "Time spent on names.",
-	       (double)r->naming_ns / 1e9);
-	metric(out, "processes", "gauge", "Processes known.", (double)r->stats.procman.processes);
-	metric(out, "bpf_map_bytes", "gauge", "Memory of BPF maps.",
-	       (double)(r->stats.sampler.map_bytes + r->stats.tables.chunk_bytes));
-	metric(out, "memory_short_names_total", "counter",
+	       r->attributes_left_out);
+	METRIC("profiles_total", "Periods named.", r->batches);
+	METRIC("profiles_failed_total", "Periods lost for want of memory.", r->failed);
+	METRIC("intervals_total", "Intervals of probabilistic sampling.", r->intervals);
+	METRIC("intervals_sampled_total", "Of these, sampled.", r->intervals_sampled);
+	METRIC("naming_seconds_total", "Time spent on names.", r->naming_ns / 1e9);
+	METRIC("processes", "Processes known.", r->stats.procman.processes);
+	METRIC("bpf_map_bytes", "Memory of BPF maps.",
+	       r->stats.sampler.map_bytes + r->stats.tables.chunk_bytes);
+	METRIC("memory_short_names_total",
 	       "Times that names were given up for want of memory; they are looked up again.",
-	       (double)r->shed_names);
-	metric(out, "memory_short_tables_total", "counter",
-	       "Files whose unwind information was given up for want of memory.",
-	       (double)r->shed_sources);
-	metric(out, "memory_short_unnamed_total", "counter",
+	       r->shed_names);
+	METRIC("memory_short_tables_total",
+	       "Files whose unwind information was given up for want of memory.", r->shed_sources);
+	METRIC("memory_short_unnamed_total",
 	       "Times that the names of a file had no room in memory: its addresses have none.",
-	       (double)r->left_out);
-	metric(out, "memory_left_out_total", "counter",
+	       r->left_out);
+	METRIC("memory_left_out_total",
 	       "Times that unwind tables had no room: stacks end there and say so.",
-	       (double)r->stats.tables.no_memory);
-	metric(out, "ring_stall_seconds", "gauge", "Longest time the ring was not read.",
-	       (double)r->stats.stall_ns / 1e9);
-	metric(out, "walks_given_up_total", "counter",
+	       r->stats.tables.no_memory);
+	METRIC("ring_stall_seconds", "Longest time the ring was not read.",
+	       r->stats.stall_ns / 1e9);
+	METRIC("walks_given_up_total",
 	       "Walks that ended where a page of unwind rows was missing, too many waiting.",
-	       (double)r->stats.given_up);
+	       r->stats.given_up);
 	metrics_of(out, "procman", procman_stat_fields, &r->stats.procman);
 	metrics_of(out, "tables", tables_stat_fields, &r->stats.tables);
 	metrics_of(out, "runtimes", runtimes_stat_fields, &r->stats.runtimes);
 	metrics_of(out, "contexts", contexts_stat_fields, &r->stats.contexts);
 	pthread_mutex_unlock(&r->lock);
-	metric(out, "identity_labels_left_out_total", "counter",
-	       "Labels of processes left out for want of memory.",
-	       (double)identities_left_out(r->options.identities));
-	metric(out, "cpu_seconds_total", "counter", "CPU time of this process.",
+	METRIC("identity_labels_left_out_total", "Labels of processes left out for want of memory.",
+	       identities_left_out(r->options.identities));
+	METRIC("cpu_seconds_total", "CPU time of this process.",
 	       seconds_of(u.ru_utime) + seconds_of(u.ru_stime));
-	metric(out, "memory_limit_bytes", "gauge", "What --memory-limit allows.",
-	       (double)budget_limit(r->options.budget));
-	metric(out, "memory_bytes", "gauge", "What of it is in use: resident, and BPF maps.",
-	       (double)budget_used(r->options.budget));
-	metric(out, "resident_max_bytes", "gauge", "Most memory resident so far.",
-	       (double)u.ru_maxrss * 1024);
+	METRIC("memory_limit_bytes", "What --memory-limit allows.",
+	       budget_limit(r->options.budget));
+	METRIC("memory_bytes", "What of it is in use: resident, and BPF maps.",
+	       budget_used(r->options.budget));
+	METRIC("resident_max_bytes", "Most memory resident so far.", u.ru_maxrss * 1024);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/metrics.h"
 #include "base/vocab.h"
 #include "server/api/internal.h"
 
@@ -622,38 +623,36 @@ static int metrics(struct api_call *c)
 	if (c->a->o.symbols)
 		symstore_stats(c->a->o.symbols, &y);
 	c->ret->content_type = "text/plain; version=0.0.4; charset=utf-8";
-#define METRIC(name, kind, help, value)                                                            \
-	str_printf(c->out, "# HELP culprit_%s %s\n# TYPE culprit_%s %s\nculprit_%s %llu\n", name,  \
-		   help, name, kind, name, (unsigned long long)(value))
-	METRIC("store_up", "gauge", "Whether the store answers.", r == 0);
-	METRIC("store_bytes", "gauge", "Bytes on disk.", s.bytes);
-	METRIC("store_rows", "gauge", "Rows of samples.", s.rows);
-	METRIC("store_series", "gauge", "Known series.", s.series);
-	METRIC("store_stacks", "gauge", "Known stacks.", s.stacks);
-	METRIC("store_damaged", "gauge", "Blocks that could not be read.", s.damaged);
-	METRIC("store_evicted_rows_total", "counter", "Rows dropped by size or age.",
-	       s.evicted_rows);
-	METRIC("store_spans", "gauge", "Spans.", s.spans);
-	METRIC("store_span_samples", "gauge", "Samples that lie by their span, too.",
-	       s.span_samples);
-	METRIC("store_span_bytes", "gauge", "Bytes on disk of these and of spans.", s.span_bytes);
-	METRIC("store_evicted_spans_total", "counter", "Spans dropped by size, age or thinning.",
+#define METRIC(name, help, value) metrics_single(c->out, "culprit_" name, help, (double)(value))
+	METRIC("store_up", "Whether the store answers.", r == 0);
+	METRIC("store_bytes", "Bytes on disk.", s.bytes);
+	METRIC("store_rows", "Rows of samples.", s.rows);
+	METRIC("store_series", "Known series.", s.series);
+	METRIC("store_stacks", "Known stacks.", s.stacks);
+	METRIC("store_damaged", "Blocks that could not be read.", s.damaged);
+	METRIC("store_evicted_rows_total", "Rows dropped by size or age.", s.evicted_rows);
+	METRIC("store_spans", "Spans.", s.spans);
+	METRIC("store_span_samples", "Samples that lie by their span, too.", s.span_samples);
+	METRIC("store_span_bytes", "Bytes on disk of these and of spans.", s.span_bytes);
+	METRIC("store_evicted_spans_total", "Spans dropped by size, age or thinning.",
 	       s.evicted_spans);
-	METRIC("ingest_requests_total", "counter", "Requests that brought something.", i.requests);
-	METRIC("ingest_refused_total", "counter", "Of these, refused.", i.refused);
-	METRIC("ingest_profiles_total", "counter", "Profiles stored.", i.profiles);
-	METRIC("ingest_samples_total", "counter", "Rows of samples stored.", i.samples);
-	METRIC("ingest_spans_total", "counter", "Spans stored.", i.spans);
-	METRIC("ingest_bytes_total", "counter", "Bytes of these requests, as sent.", i.bytes);
-	METRIC("symbols_files", "gauge", "Debug files that are here.", y.files);
-	METRIC("symbols_bytes", "gauge", "Bytes of them.", y.bytes);
-	METRIC("symbols_named_frames_total", "counter", "Frames that got names by them.", y.named);
+	METRIC("ingest_requests_total", "Requests that brought something.", i.requests);
+	METRIC("ingest_refused_total", "Of these, refused.", i.refused);
+	METRIC("ingest_profiles_total", "Profiles stored.", i.profiles);
+	METRIC("ingest_samples_total", "Rows of samples stored.", i.samples);
+	METRIC("ingest_spans_total", "Spans stored.", i.spans);
+	METRIC("ingest_bytes_total", "Bytes of these requests, as sent.", i.bytes);
+	METRIC("symbols_files", "Debug files that are here.", y.files);
+	METRIC("symbols_bytes", "Bytes of them.", y.bytes);
+	METRIC("symbols_named_frames_total", "Frames that got names by them.", y.named);
 #undef METRIC
-	str_puts(c->out, "# HELP culprit_answers_total Answers by status.\n"
-			 "# TYPE culprit_answers_total counter\n");
-	for (u32 k = 2; k < 6; k++)
-		str_printf(c->out, "culprit_answers_total{status=\"%uxx\"} %llu\n", k,
-			   (unsigned long long)atomic_load(&c->a->answers[k]));
+	metrics_family(c->out, "culprit_answers_total", "Answers by status.");
+	for (u32 k = 2; k < 6; k++) {
+		char status[] = {(char)('0' + k), 'x', 'x', '\0'};
+
+		metrics_sample(c->out, "culprit_answers_total", METRICS_LABELS({"status", status}),
+			       (double)atomic_load(&c->a->answers[k]));
+	}
 	if (c->a->o.metrics)
 		c->a->o.metrics(c->a->o.userdata, c->out);
 	return 0;

@@ -309,6 +309,32 @@ def test_a_reload_reads_certificates_again(culprit, tmp_path):
             assert set(r.shown) == {der("first"), der("second")} and told_lost(r) == 0
 
 
+# ---- /metrics ----
+
+
+def rows(table):
+    """The names of the rows of a table in abi/tbl."""
+    with open(f"{os.path.dirname(__file__)}/../../abi/tbl/{table}.tbl", encoding="ascii") as f:
+        return re.findall(r'^[A-Z_]+\(\w+, "(\w+)"', f.read(), re.M)
+
+
+def test_every_row_of_the_tables_is_a_metric(culprit, programs, tmp_path):
+    """Each BPF counter of each source, and each reason to drop a profile for each destination."""
+    url = f"file:{tmp_path}/%s.folded"
+    with Work(programs, "shop"), Agent(culprit, tmp_path, comm="split-g", frequency=99, period=1, export=url,
+                                       event="cpu-clock,page-faults") as agent:
+        agent.wait_until_it_counts()
+        metrics = agent.metrics()
+        for source in "cpu-clock", "page-faults":
+            seen = {n: metrics[f'culprit_agent_bpf_total{{counter="{n}",source="{source}"}}'] for n in rows("counter")}
+            assert len(seen) > 10
+        assert metrics['culprit_agent_bpf_total{counter="samples",source="cpu-clock"}'] > 0
+        assert len(rows("export_drop")) > 5
+        for reason in rows("export_drop"):
+            assert metrics[f'culprit_export_dropped_total{{url="{url}",reason="{reason}"}}'] == 0
+        agent.end()
+
+
 # ---- receivers that are away, and several ----
 
 

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/map.h"
+#include "base/metrics.h"
 #include "base/str.h"
 #include "base/text.h"
 #include "base/thread.h"
@@ -273,4 +274,22 @@ Test(thread, waits_do_not_depend_on_the_wall_clock, .timeout = 60)
 	cr_assert_eq(thread_start(&thread, "signal", signal_later, &wake), 0);
 	cr_assert(thread_wait(&wake, &lock, 50000000000ULL));
 	pthread_join(thread, NULL);
+}
+
+Test(metrics, help_and_labels_are_escaped)
+{
+	_cleanup_str_ struct str out = {};
+
+	metrics_single(&out, "sizes", "A \"size\",\na \\.", 0.5);
+	metrics_family(&out, "files_total", "Files.");
+	metrics_sample(&out, "files_total",
+		       METRICS_LABELS({"path", "C:\\\"x\"\n"}, {"state", "open"}),
+		       9007199254740991.0);
+	cr_assert_str_eq(str_get(&out), "# HELP sizes A \"size\",\\na \\\\.\n"
+					"# TYPE sizes gauge\n"
+					"sizes 0.5\n"
+					"# HELP files_total Files.\n"
+					"# TYPE files_total counter\n"
+					"files_total{path=\"C:\\\\\\\"x\\\"\\n\",state=\"open\"} "
+					"9007199254740991\n");
 }
