@@ -3,7 +3,7 @@
  * Builds the two pages: installs the locked npm packages when they are not there, bundles the
  * TypeScript, and writes
  *
- *	page.html, page.c	what lib/profile/write_html.c fills in: the word @PAYLOAD@ stands
+ *	page.html, page.c	what lib/format/html_write.c fills in: the word @PAYLOAD@ stands
  *				where the base64 text of a profile goes
  *	live.html, live.c	what server/api/page.c serves; in live.c it is gzip, with its ETag
  *				and the header that says what it may do
@@ -148,7 +148,7 @@ function cArray(html) {
   const [head, tail, more] = html.split("@PAYLOAD@");
   if (tail === undefined || more !== undefined)
     die("the page must hold @PAYLOAD@ exactly once");
-  return "/* Made by ui/build.mjs. */\n#include \"profile/html_page.h\"\n\n" +
+  return "/* Made by ui/build.mjs. */\n#include \"format/html_page.h\"\n\n" +
     array("html_page_head", Buffer.from(head, "utf8")) + "\n" + array("html_page_tail", Buffer.from(tail, "utf8"));
 }
 

@@ -10,8 +10,8 @@
 #include "agent/export/export_private.h"
 #include "base/arena.h"
 #include "base/vocab.h"
+#include "format/pyroscope.pb-c.h"
 #include "profile/internal.h"
-#include "profile/pyroscope.pb-c.h"
 
 #define ARENA_BYTES (1ULL << 30)
 

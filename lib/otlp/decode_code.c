@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "format/pprof.h"
 #include "otlp/decoder.h"
-#include "profile/pprof.h"
 
 /* ---- strings ---- */
 

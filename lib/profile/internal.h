@@ -4,7 +4,7 @@
 
 #include "base/str.h"
 #include "base/text.h"
-#include "profile/gzip.h"
+#include "compress/compress.h"
 #include "profile/profile.h"
 
 /* The last part of a path; "[vdso]" and the like as they are. */

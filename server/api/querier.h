@@ -2,7 +2,7 @@
 /* Shared by querier.c and querier_graph.c, which has the calls that return stacks. */
 #pragma once
 
-#include "profile/pyroscope.pb-c.h"
+#include "format/pyroscope.pb-c.h"
 #include "server/api/internal.h"
 
 #define QUERIER_DEFAULT_NODES 8192

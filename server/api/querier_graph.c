@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/pbjson.h"
-#include "profile/gzip.h"
+#include "compress/compress.h"
 #include "server/api/querier.h"
 
 #define PPROF_BYTES (1ULL << 30)

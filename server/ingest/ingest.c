@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "compress/compress.h"
 #include "otlp/otlp.h"
-#include "profile/gzip.h"
 #include "server/ingest/internal.h"
 
 #define DEFAULT_REQUEST_BYTES (64ULL << 20)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ingest: turns OTLP, Pyroscope's two protocols, JFR, every file format that lib/profile reads, and
+ * Ingest: turns OTLP, Pyroscope's two protocols, JFR, every file format that lib/format reads, and
  * profiles passed in memory by `culprit up` into profiles, and writes them to the store.
  *
  * All functions may be called from any thread. They return 0 once the data is stored; -EAGAIN if

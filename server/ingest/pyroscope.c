@@ -11,8 +11,8 @@
 #include "base/pbjson.h"
 #include "base/text.h"
 #include "base/vocab.h"
-#include "profile/gzip.h"
-#include "profile/pyroscope.pb-c.h"
+#include "compress/compress.h"
+#include "format/pyroscope.pb-c.h"
 #include "server/ingest/internal.h"
 #include "server/ingest/multipart.h"
 

@@ -21,7 +21,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
-#include "profile/gzip.h"
+#include "compress/compress.h"
 #include "server/net/internal.h"
 
 #define WATCH_EVERY_MS 250

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/pbjson.h"
-#include "profile/pyroscope.pb-c.h"
+#include "format/pyroscope.pb-c.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

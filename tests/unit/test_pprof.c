@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "base/arena.h"
-#include "profile/pprof.pb-c.h"
+#include "format/pprof.pb-c.h"
 #include "profile_fixture.h"
 
 static struct profile *through_pprof(const struct profile *p, const struct profile_write_options *o)

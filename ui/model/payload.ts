@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Reads what lib/profile/write_html.c writes; doc/format/html.md is the contract. The bytes are
+ * Reads what lib/format/html_write.c writes; doc/format/html.md is the contract. The bytes are
  * ours, but the page may have been cut short or edited, so every read is checked and ends in a
  * DataError that the page shows.
  */

@@ -13,7 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "profile/gzip.h"
+#include "compress/compress.h"
 #include "server/store/clickhouse/clickhouse.h"
 
 #define MAX_ANSWER_BYTES ((size_t)1 << 30)

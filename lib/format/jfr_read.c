@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "profile/jfr.h"
+#include "format/jfr.h"
 
 #define PROCESS "java"
 #define NS_PER_S 1000000000ULL

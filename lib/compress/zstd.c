@@ -3,7 +3,7 @@
 #include <zstd.h>
 
 #include "base/cleanup.h"
-#include "profile/gzip.h"
+#include "compress/compress.h"
 
 /* RFC 8878, 3.1.1.1.2: a decoder should be able to do 8 MiB. More is memory for nothing. */
 #define WINDOW_LOG_MAX 23

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "compress/compress.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
 #include <zlib.h>
 
-#include "profile/internal.h"
+#include "base/cleanup.h"
 
 #define WINDOW_GZIP (15 + 16) /* zlib.h: 16 more means gzip, not zlib, framing */
 

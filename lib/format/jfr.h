@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The container of JDK Flight Recorder: chunks that describe themselves. Private to lib/profile.
+ * The container of JDK Flight Recorder: chunks that describe themselves. Private to lib/format.
  *
  *	chunk	= header of 68 bytes, then events; two of them are found by offsets in the header:
  *	metadata	what classes there are and what fields they have

@@ -12,9 +12,9 @@
 
 #include "base/arena.h"
 #include "base/vocab.h"
+#include "format/pprof.h"
+#include "format/pprof.pb-c.h"
 #include "profile/internal.h"
-#include "profile/pprof.h"
-#include "profile/pprof.pb-c.h"
 
 #define WRITE_LIMIT_BYTES (16ULL << 30)
 #define PAGE 4096ULL

@@ -11,9 +11,9 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/vocab.h"
+#include "format/pprof.h"
+#include "format/pprof.pb-c.h"
 #include "profile/internal.h"
-#include "profile/pprof.h"
-#include "profile/pprof.pb-c.h"
 
 /*
  * What protobuf-c may take: an empty message is 2 bytes in the file and over 60 here. Real files

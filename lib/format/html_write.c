@@ -18,7 +18,7 @@
 #include "base/varint.h"
 #include "base/vec.h"
 #include "base/vocab.h"
-#include "profile/html_page.h"
+#include "format/html_page.h"
 #include "profile/internal.h"
 
 enum html_flags {

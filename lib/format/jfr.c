@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The layout is that of OpenJDK's writer and parser: src/hotspot/share/jfr/recorder/repository/
  * jfrChunkWriter.cpp, jdk.jfr.internal.MetadataReader, jdk.jfr.internal.consumer. */
-#include "profile/jfr.h"
+#include "format/jfr.h"
 
 #include <errno.h>
 #include <string.h>
