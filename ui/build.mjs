@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Builds the two pages: installs the locked npm packages when they are not there, bundles the
- * TypeScript, and writes
+ * Builds the two pages: installs the locked npm packages when they are not there, makes model/vocab.gen.ts,
+ * bundles the TypeScript, and writes
  *
  *	page.html, page.c	what lib/format/html_write.c fills in: the word @PAYLOAD@ stands
  *				where the base64 text of a profile goes
@@ -9,6 +9,8 @@
  *				and the header that says what it may do
  *
  *	node build.mjs --install | --out DIR [--depfile FILE]
+ *
+ * --install leaves what tsc and the linter need, and builds nothing.
  */
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -16,6 +18,7 @@ import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
+import { VOCAB_INPUTS, writeVocab } from "./vocab.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 
@@ -162,6 +165,7 @@ function liveArray(html, csp) {
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   install(here);
+  writeVocab();
   const argument = (name) => process.argv.includes(name) ? process.argv[process.argv.indexOf(name) + 1] : null;
   const out = argument("--out");
   if (out) {
@@ -178,6 +182,6 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
     writeFileSync(join(out, "live.c"), liveArray(live, csp + "; frame-ancestors 'none'"));
     const deps = argument("--depfile");
     if (deps)
-      writeFileSync(deps, `${join(out, "page.c")}: ${[...new Set([...b.inputs, ...l.inputs])].map((f) => f.replace(/ /g, "\\ ")).join(" ")}\n`);
+      writeFileSync(deps, `${join(out, "page.c")}: ${[...new Set([...VOCAB_INPUTS, ...b.inputs, ...l.inputs])].map((f) => f.replace(/ /g, "\\ ")).join(" ")}\n`);
   }
 }

@@ -57,7 +57,7 @@ it("opens on what runs now: services, shares, bars, picture, no request elsewher
   assert.equal(await p.page.locator("h1").innerText(), "All services");
   assert.equal(await p.page.title(), "All services – culprit");
   assert.match(await p.page.locator(".quality").innerText(), /400 samples/);
-  assert.match(await p.page.locator(".chart").getAttribute("aria-label"), /^All services, cpu by time, last 5 min/);
+  assert.match(await p.page.locator(".chart").getAttribute("aria-label"), /^All services, CPU by time, last 5 min/);
   assert.match(await p.page.locator(".chart .most").innerText(), /^2\.\d\d cores$/);
   assert.equal(p.page.url(), s.url, "nothing is in the address that is not chosen");
   const [ask] = s.asked.filter((a) => a.path === "/api/v1/payload");

@@ -536,7 +536,7 @@ it("the whole state is in the address", async () => {
 
 it("files, lines, binaries, build-ids and units, as pprof has them", async () => {
   const p = await open(convertBytes(pprof(), ".pb.gz"), { hash: "#t=0" });
-  assert.match(await p.page.locator(".quality").innerText(), /400 samples.*4\.00 s cpu.*over 4\.00 s/);
+  assert.match(await p.page.locator(".quality").innerText(), /400 samples.*4\.00 s CPU.*over 4\.00 s/);
   // app;main;[work;fast | libfoo.so.1+0x…]: children by name, libfoo first.
   const main = await p.hover([2, 0.5]);
   assert.match(main, /^main native \/opt\/app\/bin\/app/);

@@ -130,13 +130,13 @@ it("a trace: its spans below each other, what was sampled in each, its picture a
   assert.match(await p.hover([1, 0.17]), /^cart .* total 20\.0 ms 35\.1 %/);
   await p.shot("trace-light");
   await p.page.getByRole("button", { name: "call the cart" }).first().click();
-  await until("with what it called", async () => /^27\.0 ms|27\.0 ms cpu/.test(await text(p, ".quality")));
+  await until("with what it called", async () => /^27\.0 ms|27\.0 ms CPU/.test(await text(p, ".quality")));
   assert.match(await text(p, ".facts"), /kind client/);
   await p.page.getByLabel(/with\s+spans below it/).uncheck();
-  await until("itself alone", async () => /7\.00 ms cpu/.test(await text(p, ".quality")));
+  await until("itself alone", async () => /7\.00 ms CPU/.test(await text(p, ".quality")));
   assert.deepEqual([params(p).get("span"), params(p).get("only")], [hex(11, 16), "1"]);
   await p.page.getByRole("button", { name: "call the cart ✕" }).click();
-  await until("all of it", async () => /57\.0 ms cpu/.test(await text(p, ".quality")));
+  await until("all of it", async () => /57\.0 ms CPU/.test(await text(p, ".quality")));
   await p.done();
   const q = await see(`view=traces&${RANGE}&trace=${hex(3, 32)}&span=${hex(30, 16)}`, { dark: true });
   assert.match(await text(q, ".facts"), /error: out of <b>stock<\/b>.*user\.name <img src=x onerror=alert\(1\)>/);
@@ -149,7 +149,7 @@ it("an endpoint over a range: its picture, and from a frame to the requests that
   await p.page.getByRole("button", { name: "Flame graph", exact: true }).last().click();
   await p.page.waitForSelector(".flame canvas");
   // 30 and 200 of its own; what its child called is of the trace, not of the request to the shop.
-  assert.match(await text(p, ".quality"), /23[07]\.?0? ms cpu|237 ms cpu|230 ms cpu/);
+  assert.match(await text(p, ".quality"), /23[07]\.?0? ms CPU|237 ms CPU|230 ms CPU/);
   await p.page.locator(".flame-window").focus();
   const at = (await p.rows()).find((r) => r.name === "parse");
   assert.ok(at, "the other endpoint's parse is not meant, this one's is");

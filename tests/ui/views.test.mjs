@@ -61,11 +61,11 @@ it("services: share, change against an hour ago, language, hosts; a click is its
   assert.deepEqual(rows.map((r) => r[0]), ["shop", "db", "old"]);
   const [shop, db, old] = rows;
   // 3,000 samples of 3,500 in a minute, 1,000 in the minute an hour before.
-  assert.deepEqual([shop[2], shop[3]], ["50/s", "85.7 %"]);
-  assert.match(shop[4], /^\+33\/s \+200 %$/);
+  assert.deepEqual([shop[2], shop[3]], ["50 samples/s", "85.7 %"]);
+  assert.match(shop[4], /^\+33 samples\/s \+200 %$/);
   assert.deepEqual([shop[5], shop[6]], ["go", "2"]);
   assert.equal(db[4], "≈ same");
-  assert.match(old[4], /^−1\.67\/s −100 %$/);
+  assert.match(old[4], /^−1\.67 samples\/s −100 %$/);
   assert.deepEqual([old[3], db[6]], ["0 %", "web-1"]);
   await p.shot("services-light");
   await p.page.getByLabel("Filter services").fill("^d|old");
@@ -196,7 +196,7 @@ it("charts: lanes by thread, a heat map from which a range is taken", async () =
   // All of it is in the eleventh second.
   const x = (second) => box.x + box.width * (second + 0.5) / 60;
   await p.page.mouse.move(x(10), box.y + 2);
-  assert.match(await text(p, ".heat output"), /\.000: [\d,]+\/s$/);
+  assert.match(await text(p, ".heat output"), /\.000: [\d,]+ samples\/s$/);
   await p.page.mouse.move(x(9), box.y + 2);
   await p.page.mouse.down();
   await p.page.mouse.move(x(11), box.y + box.height - 2, { steps: 4 });

@@ -10,6 +10,7 @@ import type { ColourBy } from "../model/state.ts";
 import { base } from "../model/text.ts";
 import { frameName, GROUP, INLINED, NONE } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
+import { frameKind } from "../model/vocab.ts";
 
 export type Theme = "dark" | "light";
 
@@ -54,16 +55,6 @@ const TONE: Record<Theme, Tone> = {
   dark: { light: 0.52, chroma: 0.106 },
 };
 
-/** Hue of each kind; kinds not named here get one by their name. Chroma 0 is grey. */
-const HUES: Record<string, [number, number]> = {
-  native: [52, 1],
-  kernel: [255, 0.95],
-  jit: [150, 1],
-  python: [215, 1],
-  java: [135, 1],
-  javascript: [118, 1],
-  unknown: [20, 0.28],
-};
 const INLINED_HUE: [number, number] = [92, 1.05];
 const SHADES = 5;
 
@@ -75,8 +66,10 @@ function hash(s: string): number {
   return Math.imul(h, 0x2c1b3c6d) >>> 0;
 }
 
+/** Chroma 0 is grey. Kinds that are not in the table get a hue by their name. */
 function kindHue(name: string): [number, number] {
-  return HUES[name] ?? [(hash(name) % 24) * 15, 1];
+  const kind = frameKind(name);
+  return kind ? [kind.hue, kind.chroma] : [(hash(name) % 24) * 15, 1];
 }
 
 class Palette {
@@ -131,15 +124,16 @@ function byFrame(p: Profile, tree: Tree, theme: Theme, by: ColourBy): Colouring 
   };
   for (let f = 0; f < p.frames.n; f++) {
     const kind = p.kinds[p.frames.kind[f]!] ?? { name: "unknown", help: "" };
+    const kindClass = frameKind(kind.name)?.class;
     const name = frameName(p, f);
     const flags = p.frames.flags[f]!;
     if (flags & GROUP) {
       frame[f] = group;
       put(f, "process, thread", "Not code: the name of a process or thread", group);
-    } else if (kind.name === "note") {
+    } else if (kindClass === "note") {
       frame[f] = note;
-      put(f, "note", kind.help, note);
-    } else if (by === "package" && packageOf(p, f) !== "" && kind.name !== "kernel") {
+      put(f, kind.name, kind.help, note);
+    } else if (by === "package" && packageOf(p, f) !== "" && kindClass !== "kernel") {
       const pkg = packageOf(p, f);
       const hue: [number, number] = [(hash(pkg) % 36) * 10, 1];
       frame[f] = pal.shade(theme, hue, name);
@@ -150,7 +144,7 @@ function byFrame(p: Profile, tree: Tree, theme: Theme, by: ColourBy): Colouring 
                                (h % 30) * 12));
     } else {
       const inlined = (flags & INLINED) !== 0;
-      const hue = inlined && kind.name !== "kernel" ? INLINED_HUE : kindHue(kind.name);
+      const hue = inlined && kindClass !== "kernel" ? INLINED_HUE : kindHue(kind.name);
       frame[f] = pal.shade(theme, hue, name);
       put(f, inlined ? "inlined" : kind.name,
           inlined ? "Code that the compiler put into its caller" : kind.help, pal.plain(theme, hue));

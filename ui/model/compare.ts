@@ -7,6 +7,7 @@ import { functionIds } from "./functions.ts";
 import { TreeBuilder } from "./transform.ts";
 import { DataError } from "./tree.ts";
 import type { FrameTable, Kind, Mapping, Profile } from "./tree.ts";
+import { valueType } from "./vocab.ts";
 
 /** Ids of b's rows in a's table, which grows by those that it lacks. */
 function union<T>(a: T[], b: T[], key: (t: T) => string): { all: T[]; of: Uint32Array } {
@@ -59,9 +60,9 @@ function pour(b: TreeBuilder, p: Profile, first: number, add: (node: number, sel
 
 /** Both must measure the same. */
 export function compareProfiles(before: Profile, after: Profile): Profile {
+  const measured = ({ meta }: Profile): string => `${valueType(meta.type, meta.unit).label || "?"} in ${meta.unit || "?"}`;
   if (before.meta.unit !== after.meta.unit || before.meta.type !== after.meta.type)
-    throw new DataError(`these do not measure the same: ${before.meta.type || "?"} in ${before.meta.unit || "?"} before, ` +
-      `${after.meta.type || "?"} in ${after.meta.unit || "?"} after`);
+    throw new DataError(`these do not measure the same: ${measured(before)} before, ${measured(after)} after`);
   const strings = union(after.strings, before.strings, (s) => s);
   const kinds = union<Kind>(after.kinds, before.kinds, (k) => k.name);
   const mappings = union<Mapping>(after.mappings, before.mappings, (m) => `${m.buildId}\n${m.path}`);

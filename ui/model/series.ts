@@ -8,6 +8,8 @@ import { count, value } from "./text.ts";
 import { aligned } from "./times.ts";
 import type { Range } from "./times.ts";
 import { DataError } from "./tree.ts";
+import { countsSamples, nanoseconds, sampleType } from "./vocab.ts";
+import type { SampleType } from "./vocab.ts";
 
 export interface Line {
   labels: Record<string, string>;
@@ -94,48 +96,37 @@ export function barMs(b: Bars, i: number): number {
   return Math.max(b.step / 4, Math.min(b.step, b.until - b.from - i * b.step));
 }
 
-export interface TypeName {
-  /** What is measured: "cpu". */
-  name: string;
-  unit: string;
-}
-
-/** Of "process_cpu:cpu:nanoseconds:cpu:nanoseconds". */
-export function typeName(type: string): TypeName {
-  const [first, name, unit] = type.split(":");
-  return { name: name || first || "", unit: unit ?? "" };
-}
-
-/** CPU first, else as they come. */
+/** What costs money first, samples of anything last. */
 export function sortTypes(types: string[]): string[] {
-  const rank = (t: string): number => {
-    const { name, unit } = typeName(t);
-    return name !== "cpu" ? 2 : unit === "nanoseconds" ? 0 : 1;
+  const rank = (type: string): number => {
+    const t = sampleType(type);
+    return t.isCpu ? 0 : countsSamples(t) ? 2 : 1;
   };
   return [...types].sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : a > b ? 1 : 0));
 }
 
-/** Label of a type in a list where some have the same name. */
+/** Label of a type in a list where some have the same label. */
 export function typeLabel(type: string, all: string[]): string {
-  const { name, unit } = typeName(type);
-  const label = name === "cpu" ? "CPU" : name;
-  const same = all.filter((t) => typeName(t).name === name);
+  const { label, unit } = sampleType(type);
+  const same = all.map(sampleType).filter((t) => t.label.toLowerCase() === label.toLowerCase());
   if (same.length < 2)
     return label;
-  return `${label} (${same.some((t) => t !== type && typeName(t).unit === unit) ? type : unit})`;
+  return `${label} (${same.filter((t) => t.unit === unit).length > 1 ? type : unit})`;
 }
 
-/** A value per time as people say it: CPU time per time is cores. */
-export function rate(v: number, ms: number, t: TypeName): string {
-  if (t.unit === "nanoseconds") {
-    const n = v / ms / 1e6;
-    const word = t.name === "cpu" ? "cores" : "threads";
-    return `${n === 0 ? "0" : n < 0.01 ? "<0.01" : n.toFixed(n < 10 ? 2 : 1)} ${word}`;
-  }
+/** A value over so many ms as people say it: time per time is how many at once. A state is said as it is. */
+export function rate(v: number, ms: number, t: SampleType): string {
+  if (t.adds === "at_moment")
+    return value(v, t.unit, t.name);
   const s = v * 1000 / ms;
-  if (t.unit === "bytes")
-    return value(s, "bytes") + "/s";
-  return (s >= 10 || s === 0 ? count(s) : s.toFixed(2)) + "/s";
+  const ns = nanoseconds(t.unit);
+  if (ns > 0 && t.rate) {
+    const n = s * ns / 1e9;
+    return `${n === 0 ? "0" : n < 0.01 ? "<0.01" : n.toFixed(n < 10 ? 2 : 1)} ${t.rate}`;
+  }
+  if (ns > 0 || t.unit === "bytes")
+    return value(s, t.unit) + "/s";
+  return (s >= 10 || s === 0 ? count(s) : s.toFixed(2)) + (t.rate ? ` ${t.rate}/s` : "/s");
 }
 
 export interface Share {

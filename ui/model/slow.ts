@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Slow requests against the middle ones: GET /api/v1/slow. All values are per request. */
 import { array, number, object, text } from "./check.ts";
-import { typeName } from "./series.ts";
 import { buildTree, DataError, GROUP, INLINED, NONE } from "./tree.ts";
 import type { Profile } from "./tree.ts";
+import { sampleType } from "./vocab.ts";
 
 export interface Side {
   requests: number;
@@ -78,7 +78,7 @@ export function profileOfNodes(json: unknown, title: string): Profile {
     flags: Uint8Array.from(level, (l, i) => (kind[i]! < 0 ? GROUP : 0) | (inlined[i] ? INLINED : 0) | (l < 0 ? GROUP : 0)),
     line: Uint32Array.from(line), mapping: new Uint32Array(n).fill(NONE),
   };
-  const type = typeName(text(o["type"]));
+  const type = sampleType(text(o["type"]));
   return {
     strings: [...strings, ""], kinds, mappings: [], frames,
     tree: buildTree(Uint32Array.from(frames.name, (_, i) => i), depth, Float64Array.from(self), base),
@@ -89,7 +89,7 @@ export function profileOfNodes(json: unknown, title: string): Profile {
 
 export function readSlow(json: unknown): Slow {
   const o = object(json);
-  const type = typeName(text(o["type"]));
+  const type = sampleType(text(o["type"]));
   return {
     slow: side(o["slow"]), middle: side(o["middle"]), note: text(o["note"] ?? ""), unit: type.unit, type: type.name,
     profile: profileOfNodes(json, "Slow requests"),

@@ -7,6 +7,7 @@ import { number, object } from "./check.ts";
 import { percent } from "./text.ts";
 import { clock, day } from "./times.ts";
 import type { Meta, Quality, Tree } from "./tree.ts";
+import { countsSamples, valueType } from "./vocab.ts";
 
 const Z95 = 1.959963984540054;
 
@@ -22,7 +23,7 @@ export function wilson(k: number, n: number): [number, number] {
 }
 
 function perValue(meta: Meta, samples: number, total: number): number {
-  if (meta.type === "samples" && (meta.unit === "count" || meta.unit === "samples"))
+  if (countsSamples(valueType(meta.type, meta.unit === "samples" ? "count" : meta.unit)))
     return 1;
   return samples > 0 && total > 0 ? samples / total : 0;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Numbers and names as people read them. */
+import { nanoseconds, valueType } from "./vocab.ts";
 
 /** A share in percent; never 0 for what is there, never 100 for what is not all. */
 export function percent(share: number): string {
@@ -37,20 +38,15 @@ export function duration(ns: number): string {
 
 /** A value with its unit as the profile names it. */
 export function value(v: number, unit: string, type = ""): string {
+  const ns = nanoseconds(unit);
+  if (ns > 0)
+    return duration(v * ns);
   switch (unit) {
-  case "nanoseconds":
-    return duration(v);
-  case "microseconds":
-    return duration(v * 1e3);
-  case "milliseconds":
-    return duration(v * 1e6);
-  case "seconds":
-    return duration(v * 1e9);
   case "bytes":
     return scaled(v, [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]]);
   case "count":
   case "samples":
-    return `${count(v)} ${type && type !== "count" ? type : "samples"}`;
+    return `${count(v)} ${valueType(type, unit).rate || (type && type !== "count" ? type : "samples")}`;
   default:
     return unit ? `${count(v)} ${unit}` : count(v);
   }

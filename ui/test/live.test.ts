@@ -4,8 +4,7 @@ import { test } from "node:test";
 import { baseRange, decodeLive, encodeLive, LIVE_DEFAULTS, rangeAt, refreshMs, selector, without } from "../model/address.ts";
 import type { LiveState } from "../model/address.ts";
 import {
-  barMs, barRange, bars, facets, heatRange, heatSteps, keepOrder, knownMs, rate, readFirst, readHeat, readLines, readNames, shares, sortTypes,
-  typeLabel, typeName,
+  barMs, barRange, bars, facets, heatRange, heatSteps, keepOrder, knownMs, readFirst, readHeat, readLines, readNames, shares,
 } from "../model/series.ts";
 import { aligned, clock, decodeSpan, encodeSpan, LASTS, localInput, moved, rangeText, stepFor, ticks, wider } from "../model/times.ts";
 import { DataError, findPath, pathHashes, pathId } from "../model/tree.ts";
@@ -158,24 +157,6 @@ test("services: shares, what took nothing, the order under a pointer", () => {
   assert.deepEqual(keepOrder(s, (x) => x.name, before).map((x) => x.name), ["idle", "b", "a"]);
   assert.deepEqual(keepOrder(Uint32Array.of(7, 8, 9), (x) => `f${x - 7}`, Uint32Array.of(1, 0), (x) => `f${x}`), [8, 7, 9],
                    "numbers of theirs that mean other things now");
-});
-
-test("types and rates", () => {
-  assert.deepEqual(typeName(CPU), { name: "cpu", unit: "nanoseconds" });
-  assert.deepEqual(typeName("odd"), { name: "odd", unit: "" });
-  const off = "off_cpu:offcpu:nanoseconds::";
-  const samples = "process_cpu:samples:count:cpu:nanoseconds";
-  assert.deepEqual(sortTypes([samples, off, CPU]), [CPU, off, samples]);
-  assert.equal(typeLabel(CPU, [CPU, off]), "CPU");
-  assert.equal(typeLabel(CPU, [CPU, "x:cpu:count::"]), "CPU (nanoseconds)");
-  assert.equal(typeLabel(CPU, [CPU, "x:cpu:nanoseconds::"]), `CPU (${CPU})`);
-  assert.equal(rate(3e9, 2000, typeName(CPU)), "1.50 cores");
-  assert.equal(rate(1, 2000, typeName(CPU)), "<0.01 cores");
-  assert.equal(rate(0, 2000, typeName(CPU)), "0 cores");
-  assert.equal(rate(3e10, 1000, typeName(off)), "30.0 threads");
-  assert.equal(rate(2 ** 21, 2000, { name: "alloc", unit: "bytes" }), "1.00 MiB/s");
-  assert.equal(rate(5000, 1000, { name: "samples", unit: "count" }), "5,000/s");
-  assert.equal(rate(5, 10000, { name: "samples", unit: "count" }), "0.50/s");
 });
 
 test("times as text, in the zone of who reads", () => {

@@ -5,10 +5,12 @@ import { mkdirSync, readdirSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { install } from "../build.mjs";
+import { writeVocab } from "../vocab.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const out = resolve(process.argv[2], "ui-tests");
 install(dirname(here));
+writeVocab();
 const esbuild = await import("esbuild");
 mkdirSync(out, { recursive: true });
 const tests = readdirSync(here).filter((f) => f.endsWith(".test.ts"));

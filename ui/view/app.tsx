@@ -24,6 +24,7 @@ import { applyTransform, invert } from "../model/transform.ts";
 import type { Transform } from "../model/transform.ts";
 import { findPath, frameName, GROUP, NONE, nodeName, pathHashes, pathId, pathOf } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
+import { frameKind, valueType } from "../model/vocab.ts";
 import { Crumbs, Legend, Quality } from "./bar.tsx";
 import { Card, interval } from "./card.tsx";
 import { copy } from "./copy.ts";
@@ -230,7 +231,7 @@ export function App(p: Props): preact.JSX.Element {
     const f = tree.frame[node]!;
     const kind = profile.kinds[profile.frames.kind[f]!]?.name ?? "";
     const m = profile.frames.mapping[f]!;
-    if (profile.frames.flags[f]! & GROUP || kind === "note" || kind === "")
+    if (profile.frames.flags[f]! & GROUP || frameKind(kind)?.class === "note" || kind === "")
       return null;
     const { path, buildId } = m === NONE ? { path: "", buildId: "" } : profile.mappings[m]!;
     return { name: frameName(profile, f), file: path || `[${kind}]`, buildId };
@@ -333,6 +334,7 @@ export function App(p: Props): preact.JSX.Element {
     state.inverted ? "" : `self ${percent(tree.self[focus]! / (profile.tree.total[0]! || 1))}`,
     k > 0 ? `95 % interval ${interval(profile, tree, tree.total[focus]!)}` : "",
   ].filter((s) => s !== "").join(", ");
+  const counts = valueType(meta.type, meta.unit).help || meta.type;
   const empty = profile.tree.total[0] === 0 && (profile.tree.base?.total[0] ?? 0) === 0;
 
   // With widths of one side, what is only on the other is not in the picture: say how much.
@@ -398,8 +400,8 @@ export function App(p: Props): preact.JSX.Element {
                 onTransforms={(transforms) => change({ transforms, zoom: "" }, true)} />}
       <main class="main">
         {empty ? p.nothing ?? <div class="nothing"><h2>No samples</h2>
-          <p>Nothing that was profiled used the CPU in this time. Record for longer (<code>-d</code>), or look at whether
-            the filters fit.</p></div>
+          <p>{counts ? `This profile counts ${counts}, and there was none.` : "Nothing was recorded."} Record for
+            longer (<code>-d</code>), or check the filters.</p></div>
         : state.sandwich !== ""
           ? <SandwichView profile={profile} tree={upright} ids={ids} name={state.sandwich} theme={theme} colourBy={colourBy}
                           normalise={normalise} matchedFrames={matchedFrames} onHover={(spot, at, touch, t, withSelf) =>

@@ -8,7 +8,7 @@ import { compareProfiles } from "../model/compare.ts";
 import { readFactors } from "../model/cost.ts";
 import type { Factors } from "../model/cost.ts";
 import { parseBody } from "../model/payload.ts";
-import { bars, heatSteps, knownMs, readFirst, readHeat, readLines, readNames, shares, sortTypes, typeName } from "../model/series.ts";
+import { bars, heatSteps, knownMs, readFirst, readHeat, readLines, readNames, shares, sortTypes } from "../model/series.ts";
 import type { Bars, Heat, Share } from "../model/series.ts";
 import { serviceRows } from "../model/services.ts";
 import { readSlow } from "../model/slow.ts";
@@ -21,6 +21,7 @@ import type { Range } from "../model/times.ts";
 import { readQuality } from "../model/stats.ts";
 import type { Losses } from "../model/stats.ts";
 import type { Profile, Quality } from "../model/tree.ts";
+import { sampleType } from "../model/vocab.ts";
 import type { Parameters, Source } from "./source.ts";
 
 const BARS = 200;
@@ -55,7 +56,7 @@ export interface View {
   first: number;
   /** Part of the answer is missing, because the server could not read it. */
   damaged: boolean;
-  /** What CPU time costs; null: what is counted is no time of a CPU. */
+  /** What CPU time costs; null: the type does not measure CPU time. */
   factors: Factors | null;
   /** In the range, as agents counted; null: none did. */
   losses: Losses | null;
@@ -152,10 +153,12 @@ async function askTable(a: Round): Promise<{ part: Part; damaged: boolean }> {
     source.json("labels", { query, type, ...within(range) }, signal),
   ]);
   const lines = readLines(whole);
+  // A state does not grow with time.
+  const known = (r: Range): number => (sampleType(type).adds === "at_moment" ? 1 : knownMs(r, source.first));
   const rows = serviceRows({
     by,
-    whole: lines, steps: readLines(steps), range, ms: knownMs(range, source.first),
-    before: then === null ? null : { lines: readLines(then), ms: knownMs(before, source.first) },
+    whole: lines, steps: readLines(steps), range, ms: known(range),
+    before: then === null ? null : { lines: readLines(then), ms: known(before) },
   });
   const labels = [...new Set(["service.name", by, ...readNames(names, "labels").filter(askable)])];
   return { part: { of: "services", rows, by, labels, quality: readQuality(head) }, damaged: lines.damaged };
@@ -218,10 +221,9 @@ export async function ask(source: Source, state: LiveState, signal: AbortSignal)
   if (type && !types.includes(type))
     types = [...types, type];
   const view = state.view === "files" ? "flame" : state.view;
-  const timed = typeName(type).name === "cpu" && typeName(type).unit === "nanoseconds";
   const [{ part, damaged }, agents, cost] = await Promise.all([
     ASK[view]({ source, state, range, type, signal }), source.json("agents", within(range), signal),
     // Only its factors, so of no time to speak of.
-    timed ? source.json("cost", { from: range.to - 1, to: range.to, limit: 1 }, signal) : null]);
+    sampleType(type).isCpu ? source.json("cost", { from: range.to - 1, to: range.to, limit: 1 }, signal) : null]);
   return { range, at: source.now(), types, type, first: source.first, damaged, factors: cost === null ? null : readFactors(cost), losses: lossesOf(readAgents(agents), state.filters), part };
 }

@@ -9,6 +9,7 @@ import { baseSamplesPerValue, samplesPerValue, significant, wilson } from "../mo
 import { count, percent, signed, value } from "../model/text.ts";
 import { frameName, GROUP, INLINED, LINE_SAMPLED, NONE, nodeName } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
+import { frameKind, nanoseconds } from "../model/vocab.ts";
 import type { Place, Span, Spot } from "./flame.tsx";
 
 export interface CardProps {
@@ -85,7 +86,7 @@ function Weights(p: CardProps): preact.JSX.Element {
   const view = sumOf(tree, zoom, tree.total) || 1;
   const all = p.all || 1;
   const k = samplesPerValue(meta, profile.tree);
-  const month = p.factors && meta.durationNs > 0 ? monthly(total, meta.durationNs / 1e6, p.factors) : null;
+  const month = p.factors && meta.durationNs > 0 ? monthly(total * nanoseconds(meta.unit), meta.durationNs / 1e6, p.factors) : null;
   const cells = (v: number): preact.JSX.Element => <>
     <td>{value(v, meta.unit, meta.type)}</td><td>{percent(v / view)}</td><td>{percent(v / all)}</td></>;
   return (
@@ -139,7 +140,7 @@ function Frame(p: CardProps): preact.JSX.Element {
     {file !== "" && <p class="where mono">{file}{frames.line[f] ? `:${frames.line[f]}` : ""}
       {(flags & LINE_SAMPLED) !== 0 && " (one of the lines hit)"}</p>}
     {m?.buildId && <p class="where mono">build-id {m.buildId}</p>}
-    {kind?.name === "note" && !group && <p class="where">{kind.help}</p>}
+    {kind && frameKind(kind.name)?.class === "note" && !group && <p class="where">{kind.help}</p>}
   </>;
 }
 

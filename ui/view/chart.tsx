@@ -2,9 +2,10 @@
 /* Totals by time as bars. Dragging over them, or Shift with the arrow keys, chooses a range. */
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { barMs, barRange, rate } from "../model/series.ts";
-import type { Bars, TypeName } from "../model/series.ts";
+import type { Bars } from "../model/series.ts";
 import { clock, rangeText, ticks } from "../model/times.ts";
 import type { Range } from "../model/times.ts";
+import type { SampleType } from "../model/vocab.ts";
 
 const TOP = 4;
 const AXIS = 16;
@@ -12,7 +13,7 @@ const AXIS = 16;
 interface Props {
   bars: Bars | null;
   range: Range;
-  type: TypeName;
+  type: SampleType;
   label: string;
   now: number;
   onSelect: (r: Range) => void;
@@ -54,11 +55,14 @@ export function Chart(p: Props): preact.JSX.Element {
   const n = b?.sum.length ?? 0;
   const axis = p.axis ?? true;
   const tall = Math.max(1, height! - (axis ? AXIS : 0));
+  // A state is as large in a bar that has just begun.
+  const state = p.type.adds === "at_moment";
+  const ms = (i: number): number => (state ? b!.step : barMs(b!, i));
   let most = 0;
   for (let i = 0; i < n; i++)
-    most = Math.max(most, b!.sum[i]! / barMs(b!, i));
+    most = Math.max(most, b!.sum[i]! / ms(i));
   const heights = (i: number): number => {
-    const v = b!.sum[i]! / barMs(b!, i) / most;
+    const v = b!.sum[i]! / ms(i) / most;
     return v > 0 ? Math.max(1, v * (tall - TOP)) : 0;
   };
   const at = (e: PointerEvent): number => {
@@ -96,10 +100,10 @@ export function Chart(p: Props): preact.JSX.Element {
   const px = (ms: number): number => b ? (ms - b.from) / (b.to - b.from) * width! : 0;
   const told = b && over >= 0 && over < n ? over : -1;
   const span = b && picked ? barRange(b, picked[0], picked[1], p.range) : null;
-  const said = span
-    ? `${rangeText(span, p.now)}: ${rate(b!.sum.slice(Math.min(...picked!), Math.max(...picked!) + 1).reduce((x, y) => x + y, 0),
-      span.to - span.from, p.type)}`
-    : told >= 0 ? `${clock(b!.from + told * b!.step)}  ${rate(b!.sum[told]!, barMs(b!, told), p.type)}` : "";
+  const inSpan = b && picked ? b.sum.slice(Math.min(...picked), Math.max(...picked) + 1) : new Float64Array(0);
+  const total = inSpan.reduce((x, y) => x + y, 0);
+  const said = span ? `${rangeText(span, p.now)}: ${rate(state ? total / inSpan.length : total, span.to - span.from, p.type)}`
+    : told >= 0 ? `${clock(b!.from + told * b!.step)}  ${rate(b!.sum[told]!, ms(told), p.type)}` : "";
   const w = n > 0 ? width! / n : 0;
   const marked = span ? [px(span.from), px(span.to)] : told >= 0 ? [told * w, (told + 1) * w] : null;
   return (

@@ -5,13 +5,14 @@
  */
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { heatRange, rate } from "../model/series.ts";
-import type { Heat, TypeName } from "../model/series.ts";
+import type { Heat } from "../model/series.ts";
 import { clock, rangeText, ticks } from "../model/times.ts";
 import type { Range } from "../model/times.ts";
+import type { SampleType } from "../model/vocab.ts";
 
 interface Props {
   heat: Heat;
-  type: TypeName;
+  type: SampleType;
   label: string;
   now: number;
   onSelect: (r: Range) => void;

@@ -10,12 +10,12 @@ import { AGOS, baseRange, CHARTS, decodeLive, encodeLive, rangeAt, refreshMs, se
 import type { Base, LiveState, ViewName } from "../model/address.ts";
 import { showable } from "../model/payload.ts";
 import { knownMs, typeLabel } from "../model/series.ts";
-import type { TypeName } from "../model/series.ts";
 import { decodeState } from "../model/state.ts";
 import { clock, lastText, LASTS, localInput, moved, rangeText, wider } from "../model/times.ts";
 import type { Range } from "../model/times.ts";
 import { frameName, GROUP } from "../model/tree.ts";
 import type { Profile } from "../model/tree.ts";
+import type { SampleType } from "../model/vocab.ts";
 import { AgentTable } from "./agents.tsx";
 import { App } from "./app.tsx";
 import { AssemblySheet } from "./assembly.tsx";
@@ -130,18 +130,19 @@ function Custom(p: { range: Range; onRange: (r: Range) => void; onClose: () => v
   );
 }
 
-function Nothing(p: { poll: Poll; state: LiveState; change: (c: Partial<LiveState>) => void }): preact.JSX.Element {
+function Nothing(p: { poll: Poll; type: SampleType; state: LiveState; change: (c: Partial<LiveState>) => void }): preact.JSX.Element {
   const { state, change } = p;
   if (p.poll.view!.first === 0)
     return <div class="nothing"><h2>Waiting for the first samples</h2>
       <p>Nothing has arrived at this server yet. With <code>culprit up</code> this machine's come within ten seconds; other
         machines send theirs with <code>culprit agent --collection-agent HOST:4317</code>. This page looks again by
         itself.</p></div>;
+  const counts = p.type.help || p.type.label;
   const wideEnough = LASTS.find(([s]) => s > state.last);
   return <div class="nothing"><h2>No samples{state.service ? ` of ${showable(state.service)}` : ""} {state.range
     ? "in this time" : `in the last ${lastText(state.last)}`}</h2>
-    <p>Either nothing of it used the CPU, or nothing was sent: then look at the agent's log, or at this server's{" "}
-      <code>/metrics</code>.</p>
+    <p>{counts && `This view counts ${showable(counts)}. `}Either there was nothing to count, or no samples were sent: check the
+      agent's log and this server's <code>/metrics</code>.</p>
     <p>{state.service !== "" && <button class="text" onClick={() => change({ service: "" })}>All services</button>}{" "}
       {state.range ? <button class="text" onClick={() => change({ range: null })}>What happens now</button>
         : wideEnough && <button class="text" onClick={() => change({ last: wideEnough[0] })}>Last {wideEnough[1]}</button>}</p>
@@ -167,7 +168,7 @@ interface Common {
   change: (c: Partial<LiveState>) => void;
   poll: Poll;
   view: View | null;
-  type: TypeName;
+  type: SampleType;
   range: Range;
   now: number;
   title: string;
@@ -304,7 +305,7 @@ function BaseTools(p: Common & { onCustom: () => void }): preact.JSX.Element {
       {others.map((n) => <option key={n} value={`=${n}`}>{showable(n)}</option>)}</select>
     <Filters source={p.source} service={base.service ?? state.service} filters={base.filters ?? state.filters} range={r}
              type={p.view?.type ?? ""} onChange={(filters) => set({ filters })} open={open} onOpen={setOpen} />
-    {(base.filters || base.service !== null) && <button class="text" title="Of the same as on the other side"
+    {(base.filters || base.service !== null) && <button class="text" title="Use the other side's filters"
       onClick={() => set({ filters: null, service: null })}>Same filters</button>}
   </div>;
 }
@@ -317,7 +318,7 @@ function Picture(p: Common & { profile: Profile; known: Range }): preact.JSX.Ele
   const requests = p.state.view === "traces";
   return <App profile={profile} keys={KEYS} losses={view!.losses} factors={p.state.view === "compare" ? null : view!.factors}
               nothing={requests ? <div class="nothing"><h2>No samples of it</h2><p>Nothing of these requests was sampled, or the service does not
-                publish its context: <code>man culprit-up</code>.</p></div> : <Nothing poll={p.poll} state={p.state} change={p.change} />}
+                publish its context: <code>man culprit-up</code>.</p></div> : <Nothing poll={p.poll} type={p.type} state={p.state} change={p.change} />}
               onRequests={(name) => p.change({ view: "traces", stacks: `fn="${name.replace(/[\\"]/g, "\\$&")}"`, requests: NO_REQUEST })}
               onSource={(source, line) => p.change({ source, line, code: null })} onCode={(code) => p.change({ code, source: "" })} />;
 }
@@ -341,7 +342,7 @@ function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
   case "compare":
     return <Picture {...p} profile={part.profile} known={view!.range} />;
   case "services":
-    return view!.first === 0 ? <Nothing poll={poll} state={state} change={change} />
+    return view!.first === 0 ? <Nothing poll={poll} type={p.type} state={state} change={change} />
       : <ServiceTable rows={part.rows} type={p.type} ms={knownMs(view!.range, view!.first)} state={state} change={change}
                       by={part.by} labels={part.labels} factors={view!.factors} quality={part.quality} losses={view!.losses} />;
   case "traces":
@@ -358,7 +359,7 @@ function Charts(p: Common): preact.JSX.Element | null {
   const part = view && view.part.of === state.view ? view.part : null;
   const setRange = (r: Range): void => change({ range: r });
   const spanText = state.range ? rangeText(state.range, now) : `last ${lastText(state.last)}`;
-  const label = `${title}, ${type.name} by time, ${spanText}`;
+  const label = `${title}, ${type.label} by time, ${spanText}`;
   if (state.view === "flame")
     return <Timeline data={part?.of === "flame" ? part.timeline : null} by={state.chart} range={range} type={type} now={now}
                      onSelect={setRange} onBy={(chart) => change({ chart })} label={label} />;
@@ -367,7 +368,7 @@ function Charts(p: Common): preact.JSX.Element | null {
   const both = part?.of === "compare" ? part : null;
   return <div class="two-charts">
     <Chart name="before" bars={both?.before ?? null} range={both?.base ?? baseRange(state.base, range)} type={type} now={now}
-           onSelect={(r) => change({ base: { ...state.base, range: r } })} label={`Before: ${title}, ${type.name} by time`} />
+           onSelect={(r) => change({ base: { ...state.base, range: r } })} label={`Before: ${title}, ${type.label} by time`} />
     <Chart name="after" bars={both?.after ?? null} range={range} type={type} now={now} onSelect={setRange} label={`After: ${label}`} />
   </div>;
 }

@@ -7,8 +7,9 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { refreshMs } from "../model/address.ts";
 import type { LiveState } from "../model/address.ts";
-import { typeName } from "../model/series.ts";
 import { DataError } from "../model/tree.ts";
+import { sampleType, valueType } from "../model/vocab.ts";
+import type { SampleType } from "../model/vocab.ts";
 import { ask } from "./ask.ts";
 import type { View } from "./ask.ts";
 import { GoneError, RefusedError, TokenError } from "./source.ts";
@@ -116,8 +117,8 @@ export function usePoll(source: Source, state: LiveState): Poll {
   return { view, problem, busy: !idle && ended !== round, again: () => setNth((n) => n + 1) };
 }
 
-export function typeOf(v: View | null): { name: string; unit: string } {
+export function typeOf(v: View | null): SampleType {
   const part = v?.part;
   const meta = part && "profile" in part ? part.profile?.meta : undefined;
-  return v?.type ? typeName(v.type) : { name: meta?.type ?? "", unit: meta?.unit ?? "" };
+  return v?.type ? sampleType(v.type) : valueType(meta?.type ?? "", meta?.unit ?? "");
 }

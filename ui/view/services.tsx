@@ -2,10 +2,11 @@
 /* The services with their shares: the heaviest as a strip, all of them with a filter in a sheet. */
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { rate } from "../model/series.ts";
-import type { Share, TypeName } from "../model/series.ts";
+import type { Share } from "../model/series.ts";
 import { matcher } from "../model/search.ts";
 import { count, percent } from "../model/text.ts";
 import { showable } from "../model/payload.ts";
+import type { SampleType } from "../model/vocab.ts";
 import { useHold } from "./hold.ts";
 
 const STRIP = 12;
@@ -14,7 +15,7 @@ const SHEET = 300;
 interface Props {
   services: Share[];
   chosen: string;
-  type: TypeName;
+  type: SampleType;
   /** Of the range, for rates. */
   ms: number;
   onChoose: (name: string) => void;

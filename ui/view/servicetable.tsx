@@ -8,12 +8,13 @@ import type { Factors } from "../model/cost.ts";
 import { showable } from "../model/payload.ts";
 import { matcher } from "../model/search.ts";
 import { rate } from "../model/series.ts";
-import type { TypeName } from "../model/series.ts";
 import { SERVICE_KEYS, sortServices } from "../model/services.ts";
 import type { ServiceKey, ServiceRow } from "../model/services.ts";
 import type { Losses } from "../model/stats.ts";
 import { count, percent } from "../model/text.ts";
 import type { Quality } from "../model/tree.ts";
+import { nanoseconds } from "../model/vocab.ts";
+import type { SampleType } from "../model/vocab.ts";
 import { QualityOf } from "./bar.tsx";
 import { useHold } from "./hold.ts";
 
@@ -21,7 +22,7 @@ const MOST = 500;
 
 interface Props {
   rows: ServiceRow[];
-  type: TypeName;
+  type: SampleType;
   /** Of the range, for rates. */
   ms: number;
   state: LiveState;
@@ -46,7 +47,7 @@ function Spark(p: { values: Float64Array }): preact.JSX.Element {
   return <svg class="spark" viewBox={`0 0 ${n} 20`} preserveAspectRatio="none" aria-hidden="true"><path d={d} /></svg>;
 }
 
-function Change(p: { row: ServiceRow; type: TypeName; when: string }): preact.JSX.Element {
+function Change(p: { row: ServiceRow; type: SampleType; when: string }): preact.JSX.Element {
   const c = p.row.change;
   if (!c)
     return <span class="soft" title="Nothing is stored of that time">–</span>;
@@ -104,7 +105,7 @@ export function ServiceTable(p: Props): preact.JSX.Element {
       <QualityOf quality={p.quality} losses={p.losses} what="Samples of all that is listed" />
       <div class="table-scroll">
         <table>
-          <thead><tr>{head("name", services ? "Service" : showable(p.by), false)}<th class="c-spark">By time</th>{head("value", p.type.name === "cpu" ? "CPU" : p.type.name || "Value")}
+          <thead><tr>{head("name", services ? "Service" : showable(p.by), false)}<th class="c-spark">By time</th>{head("value", showable(p.type.label) || "Value")}
             <th class="c-share num">Share</th>{p.factors && <th class="num" title="At this rate">A month</th>}{head("change", "Change")}{languages && head("language", "Language", false)}{head("hosts", "Hosts")}<th /></tr></thead>
           <tbody {...hold}>
             {rows.slice(0, MOST).map((r) => <tr key={r.name}>
@@ -113,7 +114,7 @@ export function ServiceTable(p: Props): preact.JSX.Element {
               <td class="c-spark"><Spark values={r.spark} /></td>
               <td class="num">{rate(r.value, p.ms, p.type)}</td>
               <td class="num c-share"><b class="bar" style={{ width: `${100 * r.share}%` }} aria-hidden="true" />{percent(r.share)}</td>
-              {p.factors && <Money factors={p.factors} ns={r.value} ms={p.ms} />}
+              {p.factors && <Money factors={p.factors} ns={r.value * nanoseconds(p.type.unit)} ms={p.ms} />}
               <td class="num"><Change row={r} type={p.type} when={when} /></td>
               {languages && <td>{r.languages.map(showable).join(", ")}</td>}
               <td title={r.hosts.map(showable).join("\n")}>{r.hosts.length === 1 ? showable(r.hosts[0]!) : r.hosts.length ? count(r.hosts.length) : ""}</td>

@@ -79,6 +79,6 @@ export function SourceCode(p: Props): preact.JSX.Element {
     <p>{percent(s.total / (s.all || 1))} of all goes through this file, {percent(s.self / (s.all || 1))} ends in it.
       {s.unknown.total > 0 && ` Of ${percent(s.unknown.total / (s.all || 1))} the line is not known.`} {s.why}</p>
     {p.quality}
-    {s.lines.length > 0 ? <Lines s={s} line={p.line} /> : <p>No sample has a line of it.</p>}
+    {s.lines.length > 0 ? <Lines s={s} line={p.line} /> : <p>No samples map to this file.</p>}
   </>}</Sheet>;
 }

@@ -13,6 +13,7 @@ import { baseSamplesPerValue, samplesPerValue, significant } from "../model/stat
 import { base, count, percent, signed, value } from "../model/text.ts";
 import { frameName, NONE } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
+import { frameKind } from "../model/vocab.ts";
 import type { Span } from "./flame.tsx";
 import { useHold } from "./hold.ts";
 import { Name } from "./name.tsx";
@@ -115,7 +116,7 @@ export function FunctionList(p: Props): preact.JSX.Element {
     const name = frameName(profile, f);
     const m = profile.frames.mapping[f]!;
     const kind = profile.kinds[profile.frames.kind[f]!]?.name ?? "";
-    const where = m === NONE ? (kind === "native" ? "" : kind) : base(profile.mappings[m]!.path);
+    const where = m === NONE ? (frameKind(kind)?.class === "native" ? "" : kind) : base(profile.mappings[m]!.path);
     const inl = ids.inlined[table.id[i]!]!;
     const delta = diff ? table.total[i]! - scale * table.baseTotal![i]! : 0;
     const c = diff ? changes(p, table.total[i]!, table.baseTotal![i]!) : null;

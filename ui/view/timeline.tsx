@@ -3,9 +3,9 @@
 import { CHARTS } from "../model/address.ts";
 import type { ChartBy } from "../model/address.ts";
 import { showable } from "../model/payload.ts";
-import type { TypeName } from "../model/series.ts";
 import { count } from "../model/text.ts";
 import type { Range } from "../model/times.ts";
+import type { SampleType } from "../model/vocab.ts";
 import type { Timeline as Data } from "./ask.ts";
 import { Chart } from "./chart.tsx";
 import { HeatMap } from "./heat.tsx";
@@ -16,7 +16,7 @@ interface Props {
   data: Data | null;
   by: ChartBy;
   range: Range;
-  type: TypeName;
+  type: SampleType;
   label: string;
   now: number;
   onBy: (by: ChartBy) => void;

@@ -8,12 +8,13 @@ import type { LiveState } from "../model/address.ts";
 import type { Factors } from "../model/cost.ts";
 import { showable } from "../model/payload.ts";
 import { rate } from "../model/series.ts";
-import type { TypeName } from "../model/series.ts";
 import type { Losses } from "../model/stats.ts";
 import { count, duration, percent, value } from "../model/text.ts";
 import { clock } from "../model/times.ts";
 import { NO_REQUEST, PERCENTILES, STATUSES } from "../model/traces.ts";
 import type { Endpoint, Request, RequestState, Shown, Status } from "../model/traces.ts";
+import { nanoseconds } from "../model/vocab.ts";
+import type { SampleType } from "../model/vocab.ts";
 import type { Part } from "./ask.ts";
 import { QualityOf } from "./bar.tsx";
 import { Money } from "./servicetable.tsx";
@@ -27,7 +28,7 @@ interface Props {
   losses: Losses | null;
   state: LiveState;
   change: (c: Partial<LiveState>) => void;
-  type: TypeName;
+  type: SampleType;
   factors: Factors | null;
   /** Of the range, for rates. */
   ms: number;
@@ -90,7 +91,7 @@ function Endpoints(p: Props & { onEndpoint: (e: Endpoint, show: Shown) => void }
         onInput={(e) => setText(e.currentTarget.value)} />}<span class="n">{count(rows.length)}</span></div>
     <div class="table-scroll"><table>
       <thead><tr><th class="c-name">Endpoint</th><th>Service</th><th class="num">Requests</th>{running && <th class="num">Run it</th>}<th class="num">Failed</th>
-        <th class="num">Median</th><th class="num">95 %</th><th class="num">99 %</th><th class="num">Slowest</th><th class="num">{p.type.name === "cpu" ? "CPU" : p.type.name}</th>
+        <th class="num">Median</th><th class="num">95 %</th><th class="num">99 %</th><th class="num">Slowest</th><th class="num">{showable(p.type.label)}</th>
         {p.factors && <th class="num" title="At this rate">A month</th>}<th /></tr></thead>
       <tbody>{rows.map((e) => <tr key={`${e.service}\n${e.name}`}>
         <td class="c-name"><button class="pick" title="Its requests, the slowest first" onClick={() => p.onEndpoint(e, "list")}>{showable(e.name)}</button></td>
@@ -98,7 +99,7 @@ function Endpoints(p: Props & { onEndpoint: (e: Endpoint, show: Shown) => void }
         <td class={e.errors > 0 ? "num grew" : "num"}>{e.requests > 0 ? percent(e.errors / e.requests) : ""}</td>
         <td class="num">{ms(e.p50)}</td><td class="num">{ms(e.p95)}</td><td class="num">{ms(e.p99)}</td><td class="num">{ms(e.max)}</td>
         <td class="num" title={`${count(e.samples)} samples`}>{e.samples > 0 ? rate(e.value, p.ms, p.type) : "–"}</td>
-        {p.factors && <Money factors={p.factors} ns={e.value} ms={p.ms} />}
+        {p.factors && <Money factors={p.factors} ns={e.value * nanoseconds(p.type.unit)} ms={p.ms} />}
         <td><button class="text" onClick={() => p.onEndpoint(e, "slow")}>Slow against fast</button></td></tr>)}</tbody>
     </table></div>
   </section>;
@@ -111,7 +112,7 @@ function Requests(p: Props & { onTrace: (r: Request) => void }): preact.JSX.Elem
     <div class="filter"><h2>{requests.length >= 200 ? "The 200 slowest requests" : "Requests, the slowest first"}</h2><span class="n">{count(requests.length)}</span></div>
     <div class="table-scroll"><table>
       <thead><tr><th class="num">Took</th><th class="c-share" /><th class="c-name">Endpoint</th><th>Service</th><th>Status</th><th>Started</th>
-        <th class="num">{p.type.name === "cpu" ? "CPU" : p.type.name} of its trace</th></tr></thead>
+        <th class="num">{showable(p.type.label)} of its trace</th></tr></thead>
       <tbody>{requests.map((r) => <tr key={`${r.trace} ${r.start} ${r.service} ${r.endpoint}`}>
         <td class="num"><button class="pick" title="Its trace" onClick={() => p.onTrace(r)}>{ms(r.duration)}</button></td>
         <td class="c-share"><b class="bar" style={{ width: `${100 * r.duration / most}%` }} aria-hidden="true" /></td>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One trace: a row for each span, below its parent, with what was sampled in it. A row chooses what the picture is of. */
 import { showable } from "../model/payload.ts";
-import type { TypeName } from "../model/series.ts";
 import { count, duration, value } from "../model/text.ts";
 import { below } from "../model/traces.ts";
 import type { RequestState, Span, Waterfall } from "../model/traces.ts";
+import type { SampleType } from "../model/vocab.ts";
 
 const MOST = 1000;
 const INDENT = 12;
@@ -12,7 +12,7 @@ const INDENT = 12;
 interface Props {
   w: Waterfall;
   state: RequestState;
-  type: TypeName;
+  type: SampleType;
   onChange: (r: Partial<RequestState>) => void;
 }
 
@@ -44,7 +44,7 @@ export function WaterfallView(p: Props): preact.JSX.Element {
     </div>
     <div class="table-scroll" tabIndex={0}><table>
       <thead><tr><th class="c-name">Span</th><th class="c-bar">0 … {duration(1e6 * all)}</th><th class="num">Took</th>
-        <th class="num">{type.name === "cpu" ? "CPU" : type.name}</th><th class="num">with below</th></tr></thead>
+        <th class="num">{showable(type.label)}</th><th class="num">with below</th></tr></thead>
       <tbody>{w.spans.slice(0, MOST).map((s, i) => <tr key={s.id} class={s.id === state.span ? "chosen" : ""}>
         <td class="c-name" style={{ paddingLeft: `${10 + INDENT * Math.min(s.depth, 20)}px` }}>
           <button class="pick" aria-pressed={s.id === state.span} title={`${showable(s.service)}: ${showable(s.name)}`}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What values and kinds of frames mean, by the tables in abi/tbl. Nothing else in the page knows a type or a kind by
+ * name. What is not in the tables is shown under its own name.
+ */
+import { FRAME_KINDS, SAMPLE_TYPES } from "./vocab.gen.ts";
+
+export interface SampleType {
+  /** Of the row in the table; "" for a type without one. */
+  id: string;
+  name: string;
+  unit: string;
+  /** The group, first part of "process_cpu:cpu:nanoseconds:cpu:nanoseconds". */
+  profile: string;
+  /** As people read it: "Page faults". */
+  label: string;
+  /** What a value per time counts: "cores", "faults"; "" when it is not known. */
+  rate: string;
+  /** A state ("at_moment") has no rate, and several of them no sum. */
+  adds: "over_time" | "at_moment";
+  /** Time on a CPU, which costs money. */
+  isCpu: boolean;
+  help: string;
+}
+
+export interface FrameKind {
+  name: string;
+  /** What several kinds have in common. */
+  class: "unknown" | "kernel" | "native" | "managed" | "note";
+  /** Degrees in OKLCH, and the part of the usual chroma. */
+  hue: number;
+  chroma: number;
+  help: string;
+}
+
+/** Nanoseconds of a unit of time; 0 for any other unit. */
+export function nanoseconds(unit: string): number {
+  const units: Record<string, number> = { nanoseconds: 1, microseconds: 1e3, milliseconds: 1e6, seconds: 1e9 };
+  return units[unit] ?? 0;
+}
+
+const sameUnit = (a: string, b: string): boolean => a === b || (nanoseconds(a) > 0 && nanoseconds(b) > 0);
+
+function find(name: string, unit: string, profile: string | null): SampleType | undefined {
+  return SAMPLE_TYPES.find((t) => t.name === name && sameUnit(t.unit, unit) && (profile === null || t.profile === profile));
+}
+
+/** By what a profile says of its values; the unit stays the profile's. Clients may name the group as they like. */
+export function valueType(name: string, unit: string, profile = ""): SampleType {
+  const known = find(name, unit, profile) ?? find(name, unit, null);
+  return known ? { ...known, unit, profile: profile || known.profile }
+    : { id: "", name, unit, profile, label: name, rate: "", adds: "over_time", isCpu: false, help: "" };
+}
+
+/** Of "process_cpu:cpu:nanoseconds:cpu:nanoseconds". */
+export function sampleType(type: string): SampleType {
+  const [profile = "", name, unit, period, periodUnit] = type.split(":");
+  const t = valueType(name || profile, unit ?? "", profile);
+  if (!countsSamples(t) || find(t.name, t.unit, profile))
+    return t;
+  // Samples of something other than the usual.
+  const of = find(period ?? "", periodUnit ?? "", profile)?.label ?? profile;
+  return { ...t, label: of ? `${t.label} (${of})` : t.label };
+}
+
+/** Each value is as many samples. */
+export function countsSamples(t: SampleType): boolean {
+  return t.id === "SAMPLES";
+}
+
+const KINDS = new Map(FRAME_KINDS.map((k) => [k.name, k]));
+
+/** Undefined for a kind that is not in the table. */
+export function frameKind(name: string): FrameKind | undefined {
+  return KINDS.get(name);
+}
