@@ -13,7 +13,7 @@ import { convert, top } from "./page.mjs";
 const built = resolve(process.env.CULPRIT ? dirname(dirname(process.env.CULPRIT)) : join(top, "build"));
 
 export const CPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
-export const OFF = "off_cpu:offcpu:nanoseconds::";
+export const WALL = "wall:wall:nanoseconds:wall:nanoseconds";
 
 /** The body that the page reads, out of a page that culprit wrote. */
 export function payload(lines) {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { AT, KNOWN } from "./known.mjs";
-import { CPU, OFF, Server } from "./live.mjs";
+import { CPU, WALL, Server } from "./live.mjs";
 import { cannot, close, openUrl, until } from "./page.mjs";
 
 const skip = cannot() || false;
@@ -335,15 +335,15 @@ it("the chart: dragging chooses a range, the keyboard too; custom times", async 
 
 it("several types: the picture and the bars are of the one chosen", async () => {
   const s = new Server(machine());
-  s.types = [OFF, CPU];
+  s.types = [WALL, CPU];
   const p = await live(s);
   const type = p.page.getByLabel("Type");
-  assert.deepEqual(await type.locator("option").allInnerTexts(), ["CPU", "offcpu"]);
+  assert.deepEqual(await type.locator("option").allInnerTexts(), ["CPU", "Wall clock"]);
   assert.equal(await type.inputValue(), CPU);
-  await type.selectOption(OFF);
+  await type.selectOption(WALL);
   await until("asked", () => ["payload", "series"].every((path) =>
-    s.asked.some((a) => a.path === `/api/v1/${path}` && a.type === OFF)));
-  assert.equal(search(p).get("type"), OFF);
+    s.asked.some((a) => a.path === `/api/v1/${path}` && a.type === WALL)));
+  assert.equal(search(p).get("type"), WALL);
   await until("threads", async () => /threads/.test(await p.page.locator(".chart .most").innerText()));
   await p.end();
 });

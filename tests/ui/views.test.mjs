@@ -327,6 +327,37 @@ it("source: lines of a file that any user may read, by menu and key; back closes
   rmSync(sources, { recursive: true });
 });
 
+it("page faults: their label and rate, and no cost; CPU time has one", async () => {
+  const [faults, cpu] = [T - HOUR / 4, T - HOUR / 8];
+  for (const [name, from] of [["faulty.page_faults", faults], ["busy.cpu", cpu]]) {
+    const q = new URLSearchParams({ name, format: "folded", from: from / 1000, until: from / 1000 + 10 });
+    const r = await fetch(`${s.url}ingest?${q}`, { method: "POST", body: "main;read 300\nmain;grow 120\n" });
+    assert.equal(r.status, 200, await r.text());
+  }
+  const p = await see(`service=faulty&from=${faults}&to=${faults + 60000}`);
+  await p.page.waitForSelector(".flame canvas");
+  const type = p.page.getByLabel("Type");
+  assert.deepEqual(await type.locator("option").allInnerTexts(), ["Page faults", "Samples (Page faults)"]);
+  assert.equal(await type.locator("option:checked").innerText(), "Page faults");
+  assert.match(await text(p, ".quality"), /420 faults/);
+  assert.match(await text(p, ".services"), /All 7\.00 faults\/s/);
+  const card = await p.hover([1, 0.3]);
+  assert.match(card, / total 420 faults 100 %/);
+  assert.doesNotMatch(card, /a month/);
+  await p.done();
+  const heads = async (at) => {
+    const q = await see(`view=services&from=${at}&to=${at + 60000}`);
+    const found = await q.page.locator(".services-page th").allInnerTexts();
+    const rows = await table(q);
+    await q.done();
+    return { found, rows };
+  };
+  const of = await heads(faults);
+  assert.match(of.found.join("|"), /\|Page faults ↓\|Share\|Change/);
+  assert.deepEqual(of.rows.map((r) => [r[0], r[2]]), [["faulty", "7.00 faults/s"]]);
+  assert.match((await heads(cpu)).found.join("|"), /\|CPU ↓\|Share\|A month\|Change/);
+});
+
 it("agents: none yet, and how to have one", async () => {
   const p = await see("view=agents");
   assert.match(await text(p, ".nothing"), /No agents yet.*culprit agent --collection-agent/);
