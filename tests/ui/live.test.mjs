@@ -352,7 +352,7 @@ it("nothing stored, nothing in the range, nothing of the service: says what to d
   const s = new Server(machine());
   s.blank = true;
   const p = await live(s);
-  assert.match(await p.page.locator(".nothing").innerText(), /Waiting for the first samples[^]*culprit up[^]*looks again by itself/);
+  assert.match(await p.page.locator(".nothing").innerText(), /Waiting for the first samples[^]*culprit up[^]*refreshes by\s+itself/);
   await p.shot("live-blank-light");
   s.blank = false;
   await p.page.waitForSelector(".flame canvas");
@@ -373,7 +373,7 @@ it("the server goes and comes: the last picture stays, and since when is said", 
   await s.stop();
   const problem = p.page.locator(".problem");
   await problem.waitFor();
-  assert.match(await problem.innerText(), /The server does not answer since \d\d:\d\d:\d\d; what is shown is of \d\d:\d\d:\d\d; trying again/);
+  assert.match(await problem.innerText(), /The server does not answer since \d\d:\d\d:\d\d; showing data from \d\d:\d\d:\d\d; trying again/);
   assert.ok(await p.page.locator(".flame canvas").first().isVisible());
   assert.match(await p.page.locator(".quality").innerText(), /400 samples/);
   await p.shot("live-gone-light");
@@ -391,13 +391,13 @@ it("the server goes and comes: the last picture stays, and since when is said", 
   await problem.waitFor({ state: "detached" });
   s.refuse = [400, 'bad "selector" <b>'];
   await problem.waitFor();
-  assert.match(await problem.innerText(), /says no \(400: bad "selector" <b>\)/);
+  assert.match(await problem.innerText(), /refused the request \(400: bad "selector" <b>\)/);
   s.refuse = null;
   await p.page.getByRole("button", { name: "Try now" }).click();
   await problem.waitFor({ state: "detached" });
   s.damaged = true;
   await problem.waitFor();
-  assert.match(await problem.innerText(), /Part of what is stored for this time cannot be read/);
+  assert.match(await problem.innerText(), /Some of the data stored for this time range cannot be read/);
   await p.end();
 });
 
@@ -418,11 +418,11 @@ it("a token: asked for, sent, kept for the tab and not in the address", async ()
   const s = new Server(machine());
   s.token = "let-me-in";
   const p = await live(s, { said: /status of 401/ });
-  assert.match(await p.page.locator(".token").innerText(), /The server wants a token/);
+  assert.match(await p.page.locator(".token").innerText(), /This server needs a token/);
   await p.shot("live-token-light");
   await p.page.locator(".token input").fill("wrong");
   await p.page.getByRole("button", { name: "Continue" }).click();
-  await until("refused", async () => /does not know this token/.test(await p.page.locator(".token").innerText()));
+  await until("refused", async () => /does not accept this token/.test(await p.page.locator(".token").innerText()));
   await p.page.locator(".token input").fill("let-me-in");
   await p.page.locator(".token input").press("Enter");
   await p.page.waitForSelector(".flame canvas");
@@ -496,7 +496,7 @@ it("keys: the sheet has those of the bar too; sandwich and transforms outlive a 
   const s = new Server({ app: { lines: KNOWN } });
   const p = await live(s, { hash: "#t=1" });
   await p.key("?");
-  assert.match(await p.page.locator("dialog.help").innerText(), /follow what happens now, or hold it/);
+  assert.match(await p.page.locator("dialog.help").innerText(), /follow live data, or pause/);
   await p.key("l");
   assert.equal(search(p).get("from"), null, "not while the sheet is open");
   await p.key("Escape");

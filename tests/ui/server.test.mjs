@@ -48,10 +48,10 @@ test("the real server: the page needs no token, its data do", { skip, timeout: 3
   const s = await serve("b", { options: ["--token-file", tokens] });
   await s.upload("shop", KNOWN, { token: "writes-what-is-new" });
   const p = await openUrl(s.url, { said: /status of 40[13]/ });
-  assert.match(await text(p, ".token"), /wants a token/);
+  assert.match(await text(p, ".token"), /needs a token/);
   await p.page.locator(".token input").fill("writes-what-is-new");
   await p.page.locator(".token input").press("Enter");
-  await p.page.locator(".token", { hasText: "may not read" }).waitFor();
+  await p.page.locator(".token", { hasText: "does not permit reading" }).waitFor();
   await p.page.locator(".token input").fill("reads-what-is-there");
   await p.page.locator(".token input").press("Enter");
   await p.page.waitForSelector(".flame canvas");

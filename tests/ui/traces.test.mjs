@@ -132,7 +132,7 @@ it("a trace: its spans below each other, what was sampled in each, its picture a
   await p.page.getByRole("button", { name: "call the cart" }).first().click();
   await until("with what it called", async () => /^27\.0 ms|27\.0 ms CPU/.test(await text(p, ".quality")));
   assert.match(await text(p, ".facts"), /kind client/);
-  await p.page.getByLabel(/with\s+spans below it/).uncheck();
+  await p.page.getByLabel(/with\s+child spans/).uncheck();
   await until("itself alone", async () => /7\.00 ms CPU/.test(await text(p, ".quality")));
   assert.deepEqual([params(p).get("span"), params(p).get("only")], [hex(11, 16), "1"]);
   await p.page.getByRole("button", { name: "call the cart ✕" }).click();
@@ -206,7 +206,7 @@ it("nothing to show is said: no requests, too few to compare, no such trace; pho
   assert.match(await text(p, ".nothing"), /No requests in this time.*OTEL_EXPORTER_OTLP_ENDPOINT/);
   await p.done();
   const q = await see(`view=traces&${RANGE}&service=shop&endpoint=${encodeURIComponent("GET /buy")}&show=slow`);
-  assert.match(await text(q, ".nothing"), /Too little to tell slow from fast/);
+  assert.match(await text(q, ".nothing"), /Too few requests to tell slow from fast/);
   await q.done();
   const r = await see(`view=traces&${RANGE}&trace=${hex(77, 32)}`, { said: /status of 404/ });
   await r.page.locator(".problem", { hasText: "no such trace" }).waitFor();

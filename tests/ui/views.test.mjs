@@ -145,7 +145,7 @@ it("filters: values with counts, one of them, all but one, first level, away aga
   assert.deepEqual(params(p).getAll("is"), ["host.name=web-2"]);
   await values.nth(1).getByRole("button", { name: "Without web-2" }).click();
   await values.nth(1).locator("button").first().click();
-  await p.page.getByLabel("first level of the picture").check();
+  await p.page.getByLabel("first level of the graph").check();
   await p.key("Escape");
   await p.page.getByRole("button", { name: /host.name = web-2/ }).click();
   await until("all but web-2 or all", async () => /samples/.test(await text(p, ".quality")));
@@ -176,7 +176,7 @@ it("stacks: a predicate, completed by the names in the picture; a wrong one is s
   assert.equal(params(p).get("stacks"), 'fn="draw_box"');
   await box.fill('fn="draw_box" und');
   await box.press("Enter");
-  await p.page.locator(".problem", { hasText: "says no (400" }).waitFor();
+  await p.page.locator(".problem", { hasText: "refused the request (400" }).waitFor();
   await box.fill("");
   await until("all again", async () => /500 samples/.test(await text(p, ".quality")));
   await p.done();
@@ -277,7 +277,7 @@ it("export: a comparison, of both sides or of one, by amounts or by shares", asy
   assert.match(await exported(p, "both svg"), /Differential flame graph/);
   assert.match(await exported(p, "before speedscope"), /speedscope/);
   assert.deepEqual(await p.page.getByLabel("Export").locator("optgroup").evaluateAll((g) => g.map((x) => x.label)),
-    ["Both sides", "Formats for one: after", "Formats for one: before"]);
+    ["Both sides", "After only", "Before only"]);
   await p.page.getByRole("button", { name: "absolute" }).click();
   const sum = (o, i) => Object.values(o).reduce((n, v) => n + Number(v.split(" ")[i]), 0);
   const scaled = shares(await exported(p, "both folded"));
@@ -317,7 +317,7 @@ it("source: lines of a file that any user may read, by menu and key; back closes
   await p.page.locator(".flame-window").focus();
   await p.key("o");
   await p.page.locator(".sheet-source tr.hot").waitFor();
-  assert.match(await text(p, ".sheet-source"), /25 % of all goes through this file, 0 % ends in it/);
+  assert.match(await text(p, ".sheet-source"), /25 % of the total passes through this file, 0 % ends in it/);
   assert.match((await p.page.locator(".sheet-source tr.hot").innerText()).replace(/\s+/g, " ").trim(), /^25 % 205 line <b>205<\/b>$/);
   await p.shot("source-light");
   assert.equal(params(p).get("source"), `${sources}/work.c`);

@@ -80,15 +80,15 @@ export const SILENT_MS = 60000;
 export function complaints(a: Agent, server: string, now: number): string[] {
   const out: string[] = [];
   if (now - a.last > SILENT_MS)
-    out.push("Nothing has come from it for a while: is the machine up, does culprit agent run there, does it reach this server?");
+    out.push("It has sent nothing for a while. Is the machine up, is culprit agent running there, and can it reach this server?");
   if (a.error !== "")
     out.push(a.error);
   const lost = a.lost.reduce((sum, l) => sum + l.count, 0);
   if (lost > 0.01 * (a.samples + lost))
     out.push(`It lost ${(100 * lost / (a.samples + lost)).toFixed(1)} % of its samples. ${a.lost[0]?.help ?? ""}`.trim());
   if (a.cpu > 0.05)
-    out.push("It takes more than 5 % of a CPU: a lower rate (--frequency) or a filter would help.");
+    out.push("It uses more than 5 % of a CPU. Lower the rate (--frequency) or add a filter.");
   if (a.version !== server)
-    out.push(`It is of version ${a.version}, this server of ${server}.`);
+    out.push(`Its version is ${a.version}, this server's is ${server}.`);
   return out;
 }

@@ -42,6 +42,6 @@ export function costText(c: Cost, f: Factors): string {
 }
 
 export function costHelp(c: Cost, f: Factors): string {
-  return `A month at this rate: ${rounded(c.money)} ${f.currency} (${f.coreHour} an hour and CPU), ${rounded(c.kg)} kg of CO₂ ` +
-    `(${f.watts} W × ${f.pue}, ${f.gramsPerKwh} g/kWh); the server's options (--core-hour-price …) say otherwise`;
+  return `A month at this rate: ${rounded(c.money)} ${f.currency} (${f.coreHour} per CPU hour), ${rounded(c.kg)} kg of CO₂ ` +
+    `(${f.watts} W × ${f.pue}, ${f.gramsPerKwh} g/kWh). The server has options to change these factors (--core-hour-price …).`;
 }

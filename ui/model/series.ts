@@ -29,7 +29,7 @@ export function readLines(json: unknown): Lines {
   const o = object(json);
   const step = number(o["step"]);
   if (!(step >= 1))
-    throw new DataError("the server's answer has a step of nothing");
+    throw new DataError("the server's answer has a step of zero");
   return {
     step,
     lines: array(o["series"]).map((s) => {
@@ -202,7 +202,7 @@ export function readHeat(json: unknown): Heat {
   const [columns, rows, column, row] = ["columns", "rows", "column", "row"].map((k) => number(o[k])) as [number, number, number, number];
   const values = Float64Array.from(array(o["values"]), number);
   if (!(column >= 1 && row >= 1 && columns >= 1 && rows >= 1) || columns * rows !== values.length || values.length > MOST_CELLS)
-    throw new DataError("the server's heat map is not as large as it says");
+    throw new DataError("the size of the server's heat map is wrong");
   let most = 0;
   for (const v of values)
     most = Math.max(most, v);

@@ -101,12 +101,12 @@ export interface Fact {
 export function lossFact(l: Losses | null): Fact {
   if (!l || l.samples + l.lost <= 0)
     return { text: "losses not known", level: "fact",
-      help: "No agent has told this server what it lost in this time: they tell of the time since it runs, and what others send does not say." };
+      help: "No agent reported losses for this time range. Agents report them only while this server runs, and other senders never do." };
   const share = l.lost / (l.samples + l.lost);
   const who = `${l.agents === 1 ? "one agent" : `${l.agents} agents`} counted from ${day(l.from)} ${clock(l.from)} to ${day(l.to)} ${clock(l.to)}`;
   return share > 0.01
     ? { text: `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} % lost`, level: "warn",
-        help: `Samples were dropped on the way, as ${who}. What is shown may be biased towards quiet moments.` }
+        help: `Samples were dropped before they were stored, as ${who}. This view may be biased towards quiet moments.` }
     : { text: l.lost === 0 ? "none lost" : `${percent(share)} lost`, help: `As ${who}.`, level: "fact" };
 }
 
@@ -123,7 +123,7 @@ export function warnings(q: Quality, samples: number): Warning[] {
   if (lost > 0.01)
     out.push({
       text: `${(100 * lost).toFixed(lost < 0.1 ? 1 : 0)} % lost`,
-      help: "Samples were dropped on the way. What is shown may be biased towards quiet moments.",
+      help: "Samples were dropped before they were stored. This view may be biased towards quiet moments.",
       level: "warn",
     });
   const stacks = q.userStacks > 0 ? q.userStacks : q.samples;
@@ -131,14 +131,14 @@ export function warnings(q: Quality, samples: number): Warning[] {
   if (truncated > 0.01)
     out.push({
       text: `${(100 * truncated).toFixed(truncated < 0.1 ? 1 : 0)} % truncated`,
-      help: "Stacks that do not reach the thread's entry. They stand under frames named [truncated: reason].",
+      help: "Stacks that do not reach the thread's entry point. They are below frames named [truncated: reason].",
       level: "warn",
     });
   const unknown = q.unknown > 0 && q.frames > 0 ? q.unknown / q.frames : 0;
   if (unknown > 0.05)
     out.push({
       text: `${(100 * unknown).toFixed(unknown < 0.1 ? 1 : 0)} % of frames have no name`,
-      help: "Install debug symbols, or name a debuginfod server, to see names.",
+      help: "Install debug symbols, or set a debuginfod server, to see names.",
       level: "note",
     });
   return out;

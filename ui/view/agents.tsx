@@ -16,14 +16,14 @@ export function AgentTable(p: Props): preact.JSX.Element {
   const { agents, version } = p.data;
   if (agents.length === 0)
     return <div class="nothing"><h2>No agents yet</h2>
-      <p>Run <code>culprit agent --collection-agent HOST:4317</code> on a machine, with this server for HOST: it shows here
-        within ten seconds.</p></div>;
+      <p>Run <code>culprit agent --collection-agent HOST:4317</code> on a machine, where HOST is this server. The
+        machine appears here within ten seconds.</p></div>;
   const sum = (of: (a: Agents["agents"][number]) => number): number => agents.reduce((n, a) => n + of(a), 0);
   const all = { samples: sum((a) => a.samples), lost: sum((a) => a.lost.reduce((n, l) => n + l.count, 0)), truncated: sum((a) => a.truncated),
     unknown: -1, frames: -1, userStacks: -1 };
   return (
     <section class="services-page" aria-label="Hosts and agents">
-      <QualityOf quality={all} what="Samples that these agents have taken since each started" />
+      <QualityOf quality={all} what="Samples taken by these agents since they started" />
       <div class="table-scroll">
         <table>
           <thead><tr><th class="c-name">Host</th><th>Version</th><th>Kernel</th><th class="num">Rate</th><th class="num">CPU</th>

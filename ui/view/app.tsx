@@ -374,7 +374,7 @@ export function App(p: Props): preact.JSX.Element {
               <button class="icon" aria-label="Previous match" title="Previous match (N)" onClick={() => step(-1)}>‹</button>
               <button class="icon" aria-label="Next match" title="Next match (n)" onClick={() => step(1)}>›</button></>}
           </div>
-          {diff && <select aria-label="Widths" title="Whose values set the widths" value={state.widthBy}
+          {diff && <select aria-label="Widths" title="Which profile sets the widths" value={state.widthBy}
                            onChange={(e) => change({ widthBy: e.currentTarget.value as WidthBy })}>
             <option value="after">width: after</option><option value="before">width: before</option>
             <option value="both">width: both</option></select>}
@@ -386,9 +386,9 @@ export function App(p: Props): preact.JSX.Element {
             {colourings.map(([c, label]) => <option key={c} value={c}>colours {label}</option>)}</select>
           <button class="text" aria-pressed={state.icicle} title="Root on top (i)"
                   onClick={() => change({ icicle: !state.icicle })}>Icicle</button>
-          <button class="text" aria-pressed={state.inverted} title="Leaves first: what ran, and below it who called it (r)"
+          <button class="text" aria-pressed={state.inverted} title="Start at the leaves and show their callers (r)"
                   onClick={turn}>Inverted</button>
-          <button class="text" aria-pressed={table} title="Table of functions: beside the picture, away, alone (t)"
+          <button class="text" aria-pressed={table} title="Function table: beside the graph, hidden, or alone (t)"
                   onClick={nextPanes}>{panes === "table" ? "Table alone" : "Table"}</button>
           <button class="icon" aria-label={theme === "dark" ? "Light colours" : "Dark colours"} title="Dark or light (d)"
                   onClick={() => change({ theme: theme === "dark" ? "light" : "dark" })}>{theme === "dark" ? "☀" : "☾"}</button>

@@ -34,7 +34,7 @@ function Instructions(p: { a: Assembly; onSource: Props["onSource"] }): preact.J
         {x.self > 0 && <b class="bar" style={{ width: `${100 * x.self / (a.total || 1)}%` }} aria-hidden="true" />}{share(x.self)}</td>
       <td class="num" title={x.total > 0 ? value(x.total, a.unit, a.type) : undefined}>{share(x.total)}</td>
       <td class="num soft text-of">{x.address.toString(16)}</td>
-      <td class="text-of">{x.length > 0 ? showable(x.text) : <i class="soft">not known</i>}</td>
+      <td class="text-of">{x.length > 0 ? showable(x.text) : <i class="soft">unknown</i>}</td>
       <td class="text-of soft">{x.file !== "" && <button class="pick" title={`Source lines of ${showable(x.file)}`} onClick={() => p.onSource(x.file, x.line)}>
         {showable(base(x.file))}{x.line > 0 ? `:${x.line}` : ""}</button>}</td></tr>);
   });
@@ -53,8 +53,8 @@ export function AssemblySheet(p: Props): preact.JSX.Element {
   const ask = async (signal: AbortSignal): Promise<Assembly> => readAssembly(
     await p.source.json("assembly", { ...p.parameters, file, function: name, build_id: buildId }, signal));
   return <Sheet title={name} ask={ask} onClose={p.onClose}>{(a: Assembly) => <>
-    <p>{percent(a.total / (a.all || 1))} of all goes through this function of <code>{showable(file)}</code>, {percent(a.self / (a.all || 1))} ends
-      in it; shares are of the function. {a.why}</p>
+    <p>{percent(a.total / (a.all || 1))} of the total passes through this function of <code>{showable(file)}</code>, {percent(a.self / (a.all || 1))} ends
+      in it. Shares below are of the function. {a.why}</p>
     {p.quality}
     {a.instructions.length > 0 && <Instructions a={a} onSource={p.onSource} />}
   </>}</Sheet>;

@@ -38,16 +38,16 @@ function judge(q: QualityFacts, samples: number, losses: MaybeLosses): { bad: Wa
       calm.push([`${percent(k / n)} ${word}`, help]);
   };
   if (q.lost === 0)
-    calm.push(["none lost", "No sample was dropped on the way"]);
-  share(q.lost, q.lost + q.samples, "lost", "Samples that were dropped on the way");
+    calm.push(["none lost", "No samples were dropped before they were stored"]);
+  share(q.lost, q.lost + q.samples, "lost", "Samples that were dropped before they were stored");
   const loss = q.lost < 0 && losses !== undefined && samples > 0 ? lossFact(losses) : null;
   if (loss?.level === "warn")
     bad.push({ ...loss, level: "warn" });
   else if (loss)
     calm.push([loss.text, loss.help]);
   if (q.truncated === 0 && q.userStacks > 0)
-    calm.push(["all stacks complete", "Every user stack reaches its thread's entry"]);
-  share(q.truncated, q.userStacks > 0 ? q.userStacks : q.samples, "truncated", "User stacks that are not complete");
+    calm.push(["all stacks complete", "Every user stack reaches its thread's entry point"]);
+  share(q.truncated, q.userStacks > 0 ? q.userStacks : q.samples, "truncated", "Incomplete user stacks");
   share(q.unknown, q.frames, "of frames have no name", "Addresses for which no symbol was found");
   return { bad, calm };
 }
@@ -69,7 +69,7 @@ export function Quality(p: { profile: Profile; samples: number; losses?: Losses 
     const k = baseSamplesPerValue(meta, tree);
     const before = k > 0 ? tree.base.total[0]! * k : meta.baseSamples;
     facts.push([`compared with ${meta.baseTitle || "before"}${before >= 0 ? `: ${count(before)}` : ""}`,
-                "The profile before, and its samples"]);
+                "The profile before, and its number of samples"]);
   }
   const type = valueType(meta.type, meta.unit);
   if (!countsSamples(type) && meta.unit !== "samples") {
@@ -79,10 +79,10 @@ export function Quality(p: { profile: Profile; samples: number; losses?: Losses 
   if (meta.durationNs > 0)
     facts.push([`over ${duration(meta.durationNs)}`, "Time from the first to the last sample"]);
   if (meta.hz > 0)
-    facts.push([`${count(meta.hz)} Hz`, "Samples per second and CPU"]);
+    facts.push([`${count(meta.hz)} Hz`, "Samples per second on each CPU"]);
   const { bad, calm } = judge(meta.quality, p.samples, p.losses);
   if (tree.base && tree.base.total[0] === 0 && tree.total[0]! > 0)
-    bad.unshift({ text: "nothing before", help: "There are no samples on the other side: all that is here is new.", level: "warn" });
+    bad.unshift({ text: "nothing before", help: "The other side has no samples, so everything here is new.", level: "warn" });
   const fewSamples = bad.some((w) => w.text.endsWith("samples"));
   return <Facts first={fewSamples ? [] : facts.slice(0, 1)} bad={bad} rest={[...calm, ...facts.slice(1)]} />;
 }
@@ -116,7 +116,7 @@ export function Crumbs(p: CrumbProps): preact.JSX.Element {
   return (
     <nav class="crumbs" aria-label="Zoomed frame">
       {p.transforms.map((t, i) => (
-        <button key={`${t.op}${i}`} class="transform" title="Take this back"
+        <button key={`${t.op}${i}`} class="transform" title="Undo this"
                 onClick={() => p.onTransforms(p.transforms.filter((_, k) => k !== i))}>
           {TRANSFORM_WORD[t.op]}{t.name === undefined ? "" : ` ${t.name}`} ✕</button>))}
       {zoom.first !== 0 && <button class="reset" onClick={() => p.onZoom({ first: 0, last: 0 })}
@@ -157,7 +157,7 @@ export function Legend(p: LegendProps): preact.JSX.Element {
         <li key={e.label} title={e.help}><i style={{ background: palette[e.colour]! }} />{e.label}</li>))}
       {rest > 0 && <li class="more" title={legend.slice(LEGEND_MAX).map((e) => e.label).join(", ")}>and {rest} more</li>}
       <li class="folding"><button aria-pressed={p.narrow} onClick={p.onNarrow}
-          title={`Frames too narrow to draw are boxes like this; click one to zoom in. Here: ${p.narrow ? "fold more" : "draw what a pixel can hold"} (k)`}>
+          title={`Frames too narrow to draw are folded into boxes like this; click a box to zoom in. This button: ${p.narrow ? "fold more frames" : "fold only frames narrower than a pixel"} (k)`}>
         <i class="hatched" />{p.folded.frames === 0 ? "nothing folded"
           : `${count(p.folded.frames)} frames folded, ${percent(p.total > 0 ? p.folded.weight / p.total : 0)}`}</button></li>
     </ul>

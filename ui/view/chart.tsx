@@ -108,7 +108,7 @@ export function Chart(p: Props): preact.JSX.Element {
   const marked = span ? [px(span.from), px(span.to)] : told >= 0 ? [told * w, (told + 1) * w] : null;
   return (
     <div class="chart" ref={box} tabIndex={0} role="application" aria-roledescription="chart"
-         aria-label={`${p.label}. Arrow keys move, with Shift they choose a range, Enter takes it.`}
+         aria-label={`${p.label}. Arrow keys move, Shift and arrow keys select a range, Enter applies it.`}
          onKeyDown={onKey} onBlur={() => setPicked(null)}
          onPointerDown={(e) => {
            if (!b || e.button !== 0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is shown, as a file. */
+/* Save this view as a file. */
 import { useState } from "preact/hooks";
 import { decodeState } from "../model/state.ts";
 import { address } from "./location.ts";
@@ -37,7 +37,7 @@ interface Props {
 }
 
 /** The formats that hold two sides, and how. */
-const BOTH: [string, string][] = [["html", "HTML page"], ["svg", "SVG picture"], ["folded", "Folded stacks, before and after in each line"]];
+const BOTH: [string, string][] = [["html", "HTML page"], ["svg", "SVG picture"], ["folded", "Folded stacks with both values on each line"]];
 
 export function Export(p: Props): preact.JSX.Element {
   const [wrong, setWrong] = useState("");
@@ -60,7 +60,7 @@ export function Export(p: Props): preact.JSX.Element {
     of.map(([f, label]) => <option key={f} value={side ? `${side} ${f}` : f}>{label}</option>);
   const one = FORMATS.map(([f, label]): [string, string] => [f, label]);
   return <>
-    <select aria-label="Export" title={wrong || "What is shown, as a file"} class={wrong ? "bad" : ""} disabled={busy} value=""
+    <select aria-label="Export" title={wrong || "Save this view as a file"} class={wrong ? "bad" : ""} disabled={busy} value=""
             onChange={(e) => {
               const [side, format] = e.currentTarget.value.split(" ");
               void run(format ? side! : "", format ?? side!);
@@ -69,8 +69,8 @@ export function Export(p: Props): preact.JSX.Element {
       <option value="">{busy ? "exporting…" : wrong ? "export failed" : "export…"}</option>
       {p.compared ? <>
         <optgroup label="Both sides">{options("both", BOTH)}</optgroup>
-        <optgroup label="Formats for one: after">{options("after", one)}</optgroup>
-        <optgroup label="Formats for one: before">{options("before", one)}</optgroup></> : options("", one)}</select>
+        <optgroup label="After only">{options("after", one)}</optgroup>
+        <optgroup label="Before only">{options("before", one)}</optgroup></> : options("", one)}</select>
     <span class="spoken" role="status">{wrong}</span>
   </>;
 }

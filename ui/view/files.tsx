@@ -65,7 +65,7 @@ export function Files(p: { source: Source; keys: Keys; dropped: File[] }): preac
   useEffect(() => add(p.dropped), [p.dropped]);
   const last = files[files.length - 1]?.file;
   const bar = <div class="files-bar">
-    {files.map((f, i) => <button key={i} class="transform" title="Take this file away" onClick={() => setFiles(files.filter((_, k) => k !== i))}>
+    {files.map((f, i) => <button key={i} class="transform" title="Remove this file" onClick={() => setFiles(files.filter((_, k) => k !== i))}>
       {files.length > 1 ? (i === 0 ? "before: " : "after: ") : ""}{showable(f.file.name)} ✕</button>)}
     {files.length === 2 && <button class="text" onClick={() => setFiles([files[1]!, files[0]!])}>Swap</button>}
     <button class="text" onClick={() => input.current!.click()}>{files.length === 0 ? "Choose a file…" : files.length === 1 ? "Compare with…" : "Another…"}</button>
@@ -82,10 +82,10 @@ export function Files(p: { source: Source; keys: Keys; dropped: File[] }): preac
   return <div class="files">
     {bar}
     {shown === null || typeof shown === "string"
-      ? <div class="nothing"><h2>{typeof shown === "string" ? "These cannot be compared" : "Drop a profile here"}</h2>
+      ? <div class="nothing"><h2>{typeof shown === "string" ? "These profiles cannot be compared" : "Drop a profile here"}</h2>
         {typeof shown === "string" ? <p>{showable(shown)}</p>
-          : <p>pprof, OTLP, JFR, perf script, folded stacks, speedscope: whatever <code>culprit convert</code> reads, compressed or not.
-            Two files are compared. Nothing is stored.</p>}</div>
+          : <p>pprof, OTLP, JFR, perf script, folded stacks, speedscope: any format that <code>culprit convert</code> reads, compressed or not.
+            Open two files to compare them. Nothing is stored.</p>}</div>
       : <App profile={shown} keys={p.keys} />}
   </div>;
 }

@@ -52,7 +52,7 @@ function Values(p: Props & { name: string }): preact.JSX.Element {
     facets(readLines(await p.source.json("series", { from: p.range.from, to: p.range.to, query, type: p.type,
       step: p.range.to - p.range.from, group_by: p.name }, signal)), p.name));
   if (answer === null)
-    return <p class="soft">Asking…</p>;
+    return <p class="soft">Loading…</p>;
   if (typeof answer === "string")
     return <p class="soft">{answer}</p>;
   const m = matcher(text);
@@ -70,11 +70,11 @@ function Values(p: Props & { name: string }): preact.JSX.Element {
       {found.slice(0, MOST).map((f) => <li key={f.value}>
         <button aria-pressed={is(f, false)} onClick={() => put(f, false)} title={`Only ${showable(p.name)} = ${showable(f.value)}`}>
           <b class="bar" style={{ width: `${100 * f.share}%` }} aria-hidden="true" />
-          <span class="n">{f.value === "" ? <i>without it</i> : showable(f.value)}</span><span class="s">{percent(f.share)}</span></button>
-        <button class="not" aria-pressed={is(f, true)} aria-label={`Without ${showable(f.value)}`} title="All but this"
+          <span class="n">{f.value === "" ? <i>not set</i> : showable(f.value)}</span><span class="s">{percent(f.share)}</span></button>
+        <button class="not" aria-pressed={is(f, true)} aria-label={`Without ${showable(f.value)}`} title="Everything but this value"
                 onClick={() => put(f, true)}>≠</button></li>)}
       {found.length > MOST && <li class="more">and {count(found.length - MOST)} more: filter to see them</li>}
-      {found.length === 0 && <li class="more">{answer.length ? "No such value." : "Nothing in this time has it."}</li>}
+      {found.length === 0 && <li class="more">{answer.length ? "No such value." : "No samples in this time range have this label."}</li>}
     </ul>
   </>;
 }
@@ -96,15 +96,15 @@ function Sheet(p: Props): preact.JSX.Element {
       <div>
         <header><h2 id="filters-title">Filter by label</h2>
           <button class="icon" aria-label="Close" onClick={() => ref.current!.close()}>✕</button></header>
-        {names === null ? <p>Asking…</p> : typeof names === "string" ? <p>{names}</p> : names.length === 0
-          ? <p>Nothing in this time has labels.</p> : <div class="columns">
+        {names === null ? <p>Loading…</p> : typeof names === "string" ? <p>{names}</p> : names.length === 0
+          ? <p>No samples in this time range have labels.</p> : <div class="columns">
           <ul class="list names" aria-label="Labels">
             {names.map((n) => <li key={n}><button aria-pressed={n === chosen} onClick={() => setName(n)}>
               <span class="n">{showable(n)}</span>{p.filters.some((f) => f.label === n) && <span class="s">●</span>}</button></li>)}
           </ul>
           <section aria-label={`Values of ${showable(chosen)}`}>
             {p.onGroup && <label class="group"><input type="checkbox" checked={p.group === chosen}
-              onChange={(e) => p.onGroup!(e.currentTarget.checked ? chosen : "")} /> first level of the picture</label>}
+              onChange={(e) => p.onGroup!(e.currentTarget.checked ? chosen : "")} /> first level of the graph</label>}
             <Values key={chosen} {...p} range={range} name={chosen} />
           </section>
         </div>}
@@ -115,7 +115,7 @@ function Sheet(p: Props): preact.JSX.Element {
 
 export function Filters(p: Props): preact.JSX.Element {
   return <>
-    {p.filters.map((f, i) => <button key={`${f.label}${f.not ? "!" : ""}=${f.value}`} class="transform" title="Take this filter away"
+    {p.filters.map((f, i) => <button key={`${f.label}${f.not ? "!" : ""}=${f.value}`} class="transform" title="Remove this filter"
         onClick={() => p.onChange(p.filters.filter((_, k) => k !== i))}>
       {showable(f.label)} {f.not ? "≠" : "="} {f.value === "" ? "(none)" : showable(f.value)} ✕</button>)}
     {p.group && p.onGroup && <button class="transform" title="Group by service again" onClick={() => p.onGroup!("")}>

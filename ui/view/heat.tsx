@@ -108,7 +108,7 @@ export function HeatMap(p: Props): preact.JSX.Element {
     `: ${rate(sum(), span.to - span.from, p.type)}`;
   return (
     <div class="chart heat" tabIndex={0} role="application" aria-roledescription="heat map"
-         aria-label={`${p.label}: each column ${h.column / 1000} s, each row ${h.row} ms. Arrow keys move, with Shift they choose a range, Enter takes it.`}
+         aria-label={`${p.label}: each column ${h.column / 1000} s, each row ${h.row} ms. Arrow keys move, Shift and arrow keys select a range, Enter applies it.`}
          onKeyDown={onKey} onBlur={() => setPicked(null)}
          onPointerDown={(e) => {
            if (e.button !== 0)

@@ -7,21 +7,21 @@ export type Keys = [string[], string][];
 const KEYS: Keys = [
   [["←", "→", "↑", "↓"], "move from frame to frame"],
   [["Enter"], "zoom into the frame"],
-  [["Esc", "0"], "back to everything"],
+  [["Esc", "0"], "show everything"],
   [["Backspace"], "back to the caller"],
   [["/", "Ctrl F"], "search by regular expression"],
   [["n", "N"], "next and previous match"],
   [["i"], "root on top (icicle) or at the bottom (flame)"],
-  [["r"], "inverted: what ran, and who called it"],
-  [["t"], "table of functions: beside the picture, away, alone"],
-  [["k"], "keep narrow frames, or fold them"],
+  [["r"], "start at the leaves and show their callers"],
+  [["t"], "function table: beside the graph, hidden, or alone"],
+  [["k"], "draw narrow frames, or fold them"],
   [["s"], "callers and callees of the frame's function"],
   [["F", "D"], "only paths through the function, or none of them"],
   [["H", "E"], "hide the function, fold what it calls into it"],
   [["R", "M"], "collapse its recursion, merge all direct recursion"],
   [["c"], "next colouring"],
   [["d"], "dark or light"],
-  [["?"], "this sheet"],
+  [["?"], "show these keys"],
 ];
 
 export function Help(p: { onClose: () => void; diff: boolean; more: Keys | undefined }): preact.JSX.Element {
@@ -38,15 +38,15 @@ export function Help(p: { onClose: () => void; diff: boolean; more: Keys | undef
         <p>Each box is a function; the box it touches on the root's side called it. The width of a box is the share
           of samples in which it was running or waiting for what it called. The order from left to right is the
           alphabet, not time.</p>
-        {p.diff && <p>Red grew and blue shrank against the profile before. Differences that chance makes as well
-          stay pale.</p>}
+        {p.diff && <p>Red grew and blue shrank against the profile before. Differences that could be chance stay
+          pale.</p>}
         <dl class="keys">
           {[...p.more ?? [], ...KEYS].map(([keys, text]) => <div key={text}>
             <dt>{keys.map((k) => <kbd key={k}>{k}</kbd>)}</dt><dd>{text}</dd></div>)}
         </dl>
         <p>Click a frame to zoom, a faded one above it to go back. Right-click for more: focus, hide, callers and
           callees, copy. <span class="hatched" /> is a box of frames too narrow to draw; click it to see them.</p>
-        <p>The 95 % interval says how far the true share may be from the one that was sampled.</p>
+        <p>The 95 % interval says how far the true share may be from the sampled one.</p>
       </div>
     </dialog>
   );

@@ -42,14 +42,14 @@ import "./live.css";
 
 const KEYS: Keys = [
   [["1", "…", "6"], "the views"],
-  [["l"], "follow what happens now, or hold it"],
+  [["l"], "follow live data, or pause"],
   [["v"], "choose a service"],
-  [["y"], "copy a link to this view, of this time"],
+  [["y"], "copy a link to this view and time range"],
   [["m"], "filter and group by label"],
   [["g"], "total, threads, sub-second"],
-  [["o", "a"], "source lines of the frame's file, its instructions"],
+  [["o", "a"], "source lines of the frame's file, instructions of its function"],
   [["[", "]"], "earlier, later"],
-  [["-"], "twice the time"],
+  [["-"], "show twice the time range"],
 ];
 const VIEW_WORD: Record<ViewName, string> = {
   flame: "Flame graph", services: "Services", compare: "Compare", traces: "Traces", agents: "Agents", files: "Files" };
@@ -92,8 +92,8 @@ function Token(p: { text: string; onToken: (t: string) => void }): preact.JSX.El
         p.onToken(token.trim());
     }}>
       <h2 id="token-title">{p.text}</h2>
-      <p>Whoever runs this server has it: a line <code>read TOKEN</code> of the file that <code>--token-file</code> names. It
-        is kept until this tab is closed, and sent to this server only.</p>
+      <p>Ask whoever runs this server: it is in a line <code>read TOKEN</code> of the file given by <code>--token-file</code>.
+        This page keeps it until you close the tab, and sends it to this server only.</p>
       <p><input type="password" autocomplete="off" aria-label="Token" value={token} ref={box}
                 onInput={(e) => setToken(e.currentTarget.value)} /> <button class="text">Continue</button></p>
     </form>
@@ -134,8 +134,8 @@ function Nothing(p: { poll: Poll; type: SampleType; state: LiveState; change: (c
   const { state, change } = p;
   if (p.poll.view!.first === 0)
     return <div class="nothing"><h2>Waiting for the first samples</h2>
-      <p>Nothing has arrived at this server yet. With <code>culprit up</code> this machine's come within ten seconds; other
-        machines send theirs with <code>culprit agent --collection-agent HOST:4317</code>. This page looks again by
+      <p>Nothing has arrived at this server yet. With <code>culprit up</code>, samples of this machine arrive within ten seconds;
+        other machines send theirs with <code>culprit agent --collection-agent HOST:4317</code>. This page refreshes by
         itself.</p></div>;
   const counts = p.type.help || p.type.label;
   const wideEnough = LASTS.find(([s]) => s > state.last);
@@ -144,16 +144,16 @@ function Nothing(p: { poll: Poll; type: SampleType; state: LiveState; change: (c
     <p>{counts && `This view counts ${showable(counts)}. `}Either there was nothing to count, or no samples were sent: check the
       agent's log and this server's <code>/metrics</code>.</p>
     <p>{state.service !== "" && <button class="text" onClick={() => change({ service: "" })}>All services</button>}{" "}
-      {state.range ? <button class="text" onClick={() => change({ range: null })}>What happens now</button>
+      {state.range ? <button class="text" onClick={() => change({ range: null })}>Latest samples</button>
         : wideEnough && <button class="text" onClick={() => change({ last: wideEnough[0] })}>Last {wideEnough[1]}</button>}</p>
   </div>;
 }
 
 function Status(p: { poll: Poll; state: LiveState; now: number }): preact.JSX.Element {
   const { view, problem } = p.poll;
-  const shown = view ? `what is shown is of ${clock(view.at)}` : "";
+  const shown = view ? `showing data from ${clock(view.at)}` : "";
   const text = !problem || problem.kind === "token" ? view?.damaged
-    ? "Part of what is stored for this time cannot be read; the rest is shown. The server's log says which." : ""
+    ? "Some of the data stored for this time range cannot be read; the rest is shown. See the server's log." : ""
     : problem.kind === "gone"
       ? `${problem.text} since ${clock(problem.since)}; ${shown ? shown + "; " : ""}trying again`
       : `${problem.text[0]!.toUpperCase()}${problem.text.slice(1)}${shown && `; ${shown}`}`;
@@ -196,7 +196,7 @@ function LinkButton(p: { state: LiveState; range: Range }): preact.JSX.Element {
     const timer = copied ? setTimeout(() => setCopied(false), 2000) : undefined;
     return () => clearTimeout(timer);
   }, [copied]);
-  return <button class="text copy-link" title="Copy a link to this view, of this time (y)" onClick={() => {
+  return <button class="text copy-link" title="Copy a link to this view and time range (y)" onClick={() => {
     void copy(`${location.origin}${location.pathname}?${encodeLive({ ...p.state, range: p.range })}${address().hash}`)
       .then(() => setCopied(true));
   }}>{copied ? "Link copied" : "Copy link"}</button>;
@@ -227,7 +227,7 @@ function TimeTools(p: Common & { absolute: Range; onCustom: () => void }): preac
   const spanText = state.range ? rangeText(state.range, now) : `last ${lastText(state.last)}`;
   const options = LASTS.some(([s]) => s === state.last) ? LASTS : [...LASTS, [state.last, lastText(state.last)] as [number, string]];
   return <div class="tools">
-    {view && view.types.length > 1 && <select aria-label="Type" title="What is counted" value={view.type}
+    {view && view.types.length > 1 && <select aria-label="Type" title="What is measured" value={view.type}
       onChange={(e) => change({ type: e.currentTarget.value })}>
       {view.types.map((t) => <option key={t} value={t}>{showable(typeLabel(t, view.types))}</option>)}</select>}
     {view && <ExportOf {...p} view={view} />}
@@ -250,7 +250,7 @@ function TimeTools(p: Common & { absolute: Range; onCustom: () => void }): preac
             onClick={() => setRange(moved(absolute, 0.5, now))}>›</button>
     <button class="icon" aria-label="Twice the time" title="Twice the time (-)" onClick={() => setRange(wider(absolute, now))}>−</button>
     <button class="text follow" aria-pressed={state.range === null} onClick={() => change({ range: state.range ? null : p.range })}
-            title={state.range ? "Follow what happens now (l)" : `Refreshed every ${refreshMs(state.last) / 1000} s; hold it (l)`}>
+            title={state.range ? "Follow live data (l)" : `Refreshed every ${refreshMs(state.last) / 1000} s; click to pause (l)`}>
       <i class={p.poll.problem ? "dot off" : "dot"} aria-hidden="true" />Live</button>
   </div>;
 }
@@ -317,8 +317,8 @@ function Picture(p: Common & { profile: Profile; known: Range }): preact.JSX.Ele
     ...p.profile.meta, title, durationNs: 1e6 * knownMs(p.known, view!.first) } }), [p.profile, view, title]);
   const requests = p.state.view === "traces";
   return <App profile={profile} keys={KEYS} losses={view!.losses} factors={p.state.view === "compare" ? null : view!.factors}
-              nothing={requests ? <div class="nothing"><h2>No samples of it</h2><p>Nothing of these requests was sampled, or the service does not
-                publish its context: <code>man culprit-up</code>.</p></div> : <Nothing poll={p.poll} type={p.type} state={p.state} change={p.change} />}
+              nothing={requests ? <div class="nothing"><h2>No samples of these requests</h2><p>Either no samples were taken, or the service
+                does not publish its context: <code>man culprit-up</code>.</p></div> : <Nothing poll={p.poll} type={p.type} state={p.state} change={p.change} />}
               onRequests={(name) => p.change({ view: "traces", stacks: `fn="${name.replace(/[\\"]/g, "\\$&")}"`, requests: NO_REQUEST })}
               onSource={(source, line) => p.change({ source, line, code: null })} onCode={(code) => p.change({ code, source: "" })} />;
 }
@@ -334,8 +334,8 @@ function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
     return <Files source={p.source} keys={KEYS} dropped={p.dropped} />;
   const part: Part | null = view && view.part.of === state.view ? view.part : null;
   if (!part)
-    return !poll.problem ? <div class="nothing loading"><p>Asking the server…</p></div>
-      : <div class="nothing"><h2>No picture yet</h2><p>It comes as soon as the server answers.</p></div>;
+    return !poll.problem ? <div class="nothing loading"><p>Loading…</p></div>
+      : <div class="nothing"><h2>Nothing to show yet</h2><p>The view appears as soon as the server answers.</p></div>;
   switch (part.of) {
   case "flame":
     return <Picture {...p} profile={part.profile} known={view!.range} />;

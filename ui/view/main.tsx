@@ -19,7 +19,7 @@ async function boot(): Promise<void> {
   const data = document.getElementById("culprit-data");
   try {
     if (!data)
-      throw new DataError("the page has no data, it was cut short");
+      throw new DataError("the page has no data: the file was cut short");
     const from = performance.now();
     const profile = await readPayload(data.textContent ?? "");
     // In the browser's performance panel, and for tests/ui/bench.mjs.

@@ -74,7 +74,7 @@ function All(p: Props & { onClose: () => void }): preact.JSX.Element {
               <span class="n">{showable(s.name)}</span><span class="s">{rate(s.value, p.ms, p.type)}</span><span class="s">{percent(s.share)}</span>
             </button></li>)}
           {found.length > SHEET && <li class="more">and {count(found.length - SHEET)} more: filter to see them</li>}
-          {found.length === 0 && <li class="more">No service has such a name.</li>}
+          {found.length === 0 && <li class="more">No service matches.</li>}
         </ul>
       </div>
     </dialog>
@@ -106,7 +106,7 @@ export function Services(p: Props & { open: boolean; onOpen: (open: boolean) => 
         {count(p.services.length)} {p.services.length === 1 ? "service" : "services"} ▾</button>
       <div class="strip" ref={strip} role="group" aria-label="Heaviest services" onKeyDown={onKey} {...hold}>
         <button class="chip-service" aria-pressed={p.chosen === ""} tabIndex={p.chosen === "" ? 0 : -1}
-                title="Everything that was sampled" onClick={() => p.onChoose("")}>
+                title="All samples" onClick={() => p.onChoose("")}>
           <span class="n">All</span> <span class="s">{rate(all, p.ms, p.type)}</span></button>
         {heavy.map((s) => <Chip key={s.name} name={showable(s.name)} share={s.share} title={`${showable(s.name)}: ${rate(s.value, p.ms, p.type)}`}
                                 on={s.name === p.chosen} tab={s.name === p.chosen}

@@ -50,13 +50,13 @@ function Spark(p: { values: Float64Array }): preact.JSX.Element {
 function Change(p: { row: ServiceRow; type: SampleType; when: string }): preact.JSX.Element {
   const c = p.row.change;
   if (!c)
-    return <span class="soft" title="Nothing is stored of that time">–</span>;
+    return <span class="soft" title="Nothing is stored for that time">–</span>;
   const d = c.after - c.before;
   const amount = `${d < 0 ? "−" : "+"}${rate(Math.abs(d), 1, p.type)}`;
   const share = c.before > 0 ? `${d < 0 ? "−" : "+"}${percent(Math.abs(d) / c.before)}` : c.after > 0 ? "new" : "";
   return c.sure
     ? <span class={d > 0 ? "grew" : "shrank"} title={`${rate(c.before, 1, p.type)} ${p.when}`}>{amount} <small>{share}</small></span>
-    : <span class="soft" title={`${rate(c.before, 1, p.type)} ${p.when}: no more of a difference than chance makes`}>≈ same</span>;
+    : <span class="soft" title={`${rate(c.before, 1, p.type)} ${p.when}: the difference could be chance`}>≈ same</span>;
 }
 
 export function Money(p: { factors: Factors; ns: number; ms: number }): preact.JSX.Element {
@@ -102,11 +102,11 @@ export function ServiceTable(p: Props): preact.JSX.Element {
             onChange={(e) => change({ base: { ...state.base, ago: Number(e.currentTarget.value), range: null } })}>
           {AGOS.map(([s, label]) => <option key={s} value={s}>{label}</option>)}</select></label>
       </div>
-      <QualityOf quality={p.quality} losses={p.losses} what="Samples of all that is listed" />
+      <QualityOf quality={p.quality} losses={p.losses} what="Samples of all rows" />
       <div class="table-scroll">
         <table>
           <thead><tr>{head("name", services ? "Service" : showable(p.by), false)}<th class="c-spark">By time</th>{head("value", showable(p.type.label) || "Value")}
-            <th class="c-share num">Share</th>{p.factors && <th class="num" title="At this rate">A month</th>}{head("change", "Change")}{languages && head("language", "Language", false)}{head("hosts", "Hosts")}<th /></tr></thead>
+            <th class="c-share num">Share</th>{p.factors && <th class="num" title="Cost of a month at this rate">A month</th>}{head("change", "Change")}{languages && head("language", "Language", false)}{head("hosts", "Hosts")}<th /></tr></thead>
           <tbody {...hold}>
             {rows.slice(0, MOST).map((r) => <tr key={r.name}>
               <td class="c-name"><button class="pick" title={`Flame graph of ${showable(r.name)}`} onClick={() => choose("flame", r.name)}>
@@ -123,7 +123,7 @@ export function ServiceTable(p: Props): preact.JSX.Element {
           </tbody>
         </table>
         {rows.length > MOST && <p class="soft more">and {count(rows.length - MOST)} more: filter to see them</p>}
-        {rows.length === 0 && <p class="empty">{p.rows.length ? "No service has such a name." : "No samples in this time."}</p>}
+        {rows.length === 0 && <p class="empty">{p.rows.length ? "No service matches." : "No samples in this time."}</p>}
       </div>
     </section>
   );

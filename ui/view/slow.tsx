@@ -21,19 +21,19 @@ export function SlowTable(p: { slow: Slow; onFunction: (name: string) => void })
   const v = (x: number): string => value(x, s.unit, s.type);
   const most = s.rows.reduce((m, r) => Math.max(m, Math.abs(r.high), Math.abs(r.low)), 0) || 1;
   if (s.rows.length === 0)
-    return <div class="nothing"><h2>Too little to tell slow from fast</h2><p>{showable(s.note)}</p></div>;
+    return <div class="nothing"><h2>Too few requests to tell slow from fast</h2><p>{showable(s.note)}</p></div>;
   return <section class="slow" aria-label="Slow against fast">
     <p class="quality"><span>{count(s.slow.requests)} slow requests, {range(s.slow)}: {v(s.slow.value)} each</span>
       <span>{count(s.middle.requests)} in the middle, {range(s.middle)}: {v(s.middle.value)} each</span>
       {s.note !== "" && <strong class="warn">{showable(s.note)}</strong>}</p>
     <div class="table-scroll" tabIndex={0}><table>
       <thead><tr><th class="num">Effect</th><th class="num">95 % interval</th><th class="c-effect" /><th class="c-name">Function</th><th class="num">Slow</th><th class="num">Middle</th>
-        <th class="num" title="Share of requests in which it was seen">In slow</th><th class="num">In middle</th></tr></thead>
+        <th class="num" title="Share of requests with samples of the function">In slow</th><th class="num">In middle</th></tr></thead>
       <tbody>{s.rows.map((r) => <tr key={`${r.name}\n${r.object}`} class={r.explained ? "explained" : ""}>
         <td class={r.low > 0 ? "num grew" : r.high < 0 ? "num shrank" : "num soft"}>{signed(v(r.effect), r.effect)}</td>
         <td class="num soft">{v(r.low)} – {v(r.high)}</td>
         <Effect row={r} slow={s} most={most} />
-        <td class="c-name"><button class="pick" title={r.explained ? "Something that it calls has nearly all of its effect" : "In the picture of the slow requests"}
+        <td class="c-name"><button class="pick" title={r.explained ? "A function that it calls has nearly all of its effect" : "Show it in the flame graph of the slow requests"}
           onClick={() => p.onFunction(r.name)}>{showable(r.name)}</button> {r.object !== "" && <span class="soft">{showable(r.object.replace(/^.*\//, ""))}</span>}</td>
         <td class="num">{v(r.slow)}</td><td class="num">{v(r.middle)}</td>
         <td class="num">{percent(r.slowRunning)}</td><td class="num">{percent(r.middleRunning)}</td></tr>)}</tbody>

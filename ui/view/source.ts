@@ -86,13 +86,13 @@ export class Source {
     if (r.ok)
       return r;
     if (r.status === 401)
-      throw new TokenError(this.token ? "The server does not know this token" : "The server wants a token");
+      throw new TokenError(this.token ? "The server does not accept this token" : "This server needs a token");
     const said = await this.said(r);
     if (r.status === 403 && this.token)
-      throw new TokenError(`This token may not read${said}`);
+      throw new TokenError(`This token does not permit reading${said}`);
     if (r.status === 429 || r.status >= 500)
       throw new GoneError(`The server cannot answer now (${r.status}${said})`);
-    throw new RefusedError(`The server says no (${r.status}${said})`);
+    throw new RefusedError(`The server refused the request (${r.status}${said})`);
   }
 
   private async said(r: Response): Promise<string> {
@@ -131,7 +131,7 @@ export class Source {
     } catch (e) {
       if (signal.aborted)
         throw e;
-      throw new GoneError("The server broke off");
+      throw new GoneError("The server closed the connection");
     }
   }
 }

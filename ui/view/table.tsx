@@ -67,7 +67,7 @@ function changes(p: Props, total: number, before: number): { amount: number; poi
   };
 }
 
-const CHANCE = "Chance alone makes such a difference in more than one of 20 cases";
+const CHANCE = "Chance alone makes a difference this large in more than one of 20 cases";
 
 export function FunctionList(p: Props): preact.JSX.Element {
   const { profile, tree, ids, zoom } = p;
@@ -159,12 +159,12 @@ export function FunctionList(p: Props): preact.JSX.Element {
       <div class="rows" ref={ref} onScroll={(e) => setTop(e.currentTarget.scrollTop)}>
         <table aria-rowcount={rows.length + 1}>
           <thead><tr aria-rowindex={1}>
-            <Head {...p} column="self" label="Self" title="In the function itself, share of the view" />
+            <Head {...p} column="self" label="Self" title="In the function itself, as a share of the view" />
             <Head {...p} column="total" label="Total" title="In the function and what it calls; recursion counts once" />
             {diff && p.alone && <><th scope="col" class="c-amount">Before</th><th scope="col" class="c-amount">Amount</th>
               <th scope="col" class="c-change">Of all</th></>}
             {diff && <Head {...p} column="change" label={p.alone ? "Beyond chance?" : "Change"}
-                           title="Of the total, after minus before, in points of the view; ≈ where chance alone makes as much" />}
+                           title="Of the total, after minus before, in points of the view; ≈ could be chance" />}
             <Head {...p} column="name" label="Function" title="Name" />
             {p.alone && <th scope="col" class="c-file">Source</th>}
           </tr></thead>
@@ -174,7 +174,7 @@ export function FunctionList(p: Props): preact.JSX.Element {
             {to < rows.length && <tr aria-hidden="true" style={{ height: `${(rows.length - to) * HEIGHT}px` }}><td colSpan={columns} /></tr>}
           </tbody>
         </table>
-        {rows.length === 0 && <p class="empty">{p.filter ? "No function has such a name." : "No functions in this view."}</p>}
+        {rows.length === 0 && <p class="empty">{p.filter ? "No function matches." : "No functions in this view."}</p>}
       </div>
     </section>
   );

@@ -36,8 +36,8 @@ export function Timeline(p: Props): preact.JSX.Element {
           <span class="n" title={showable(l.name)}>{l.name === "" ? <i>no name</i> : showable(l.name)}</span>
           <Chart bars={l.bars} range={range} type={type} now={now} onSelect={onSelect} axis={false}
                  label={`${p.label}, thread ${showable(l.name)}`} /></div>)}
-        {data.more > 0 && <p class="soft">and {count(data.more)} lighter names of threads</p>}
-        {data.lanes.length === 0 && <p class="soft">No thread took anything in this time.</p>}
+        {data.more > 0 && <p class="soft">and {count(data.more)} lighter threads</p>}
+        {data.lanes.length === 0 && <p class="soft">No thread has samples in this time range.</p>}
       </div>
       : <Chart bars={data?.bars ?? null} range={range} type={type} now={now} onSelect={onSelect} label={p.label} />}
     </div>

@@ -38,7 +38,7 @@ interface Props {
 
 const ms = (v: number): string => duration(1e6 * v);
 const SHOW_WORD: Record<Shown, string> = { list: "Requests", picture: "Flame graph", slow: "Slow against fast" };
-const STATUS_WORD: Record<Status, string> = { "": "any status", ok: "ok", error: "failed", unset: "not said" };
+const STATUS_WORD: Record<Status, string> = { "": "any status", ok: "ok", error: "failed", unset: "not set" };
 
 /** A number of milliseconds, taken when it is left or confirmed. */
 function Bound(p: { label: string; value: number; onValue: (ms: number) => void }): preact.JSX.Element {
@@ -65,9 +65,9 @@ function Bar(p: Props & { set: (r: Partial<RequestState>) => void }): preact.JSX
       onClick={() => change({ service: "", requests: { ...r, endpoint: "", show: "list" } })}>{showable(state.service)} ✕</button>}
     {r.trace === "" && r.endpoint !== "" && <button class="transform" title="All endpoints"
       onClick={() => set({ endpoint: "", show: "list" })}>{showable(r.endpoint)} ✕</button>}
-    {state.stacks !== "" && <button class="transform" title="Whatever they run" onClick={() => change({ stacks: "" })}>
+    {state.stacks !== "" && <button class="transform" title="Remove this filter" onClick={() => change({ stacks: "" })}>
       that run {showable(state.stacks)} ✕</button>}
-    {state.filters.map((f) => <button key={`${f.label}${f.not ? "!" : ""}${f.value}`} class="transform" title="Take this filter away"
+    {state.filters.map((f) => <button key={`${f.label}${f.not ? "!" : ""}${f.value}`} class="transform" title="Remove this filter"
       onClick={() => change({ filters: state.filters.filter((x) => x !== f) })}>{showable(f.label)} {f.not ? "≠" : "="} {showable(f.value)} ✕</button>)}
     {r.trace === "" && r.endpoint !== "" && r.show === "slow" && <label class="soft">slow: beyond <select aria-label="Slow beyond" value={r.slow}
       onChange={(e) => set({ slow: Number(e.currentTarget.value) })}>{PERCENTILES.map((n) => <option key={n} value={n}>{n} %</option>)}</select> of
@@ -92,9 +92,9 @@ function Endpoints(p: Props & { onEndpoint: (e: Endpoint, show: Shown) => void }
     <div class="table-scroll"><table>
       <thead><tr><th class="c-name">Endpoint</th><th>Service</th><th class="num">Requests</th>{running && <th class="num">Run it</th>}<th class="num">Failed</th>
         <th class="num">Median</th><th class="num">95 %</th><th class="num">99 %</th><th class="num">Slowest</th><th class="num">{showable(p.type.label)}</th>
-        {p.factors && <th class="num" title="At this rate">A month</th>}<th /></tr></thead>
+        {p.factors && <th class="num" title="Cost of a month at this rate">A month</th>}<th /></tr></thead>
       <tbody>{rows.map((e) => <tr key={`${e.service}\n${e.name}`}>
-        <td class="c-name"><button class="pick" title="Its requests, the slowest first" onClick={() => p.onEndpoint(e, "list")}>{showable(e.name)}</button></td>
+        <td class="c-name"><button class="pick" title="Requests to this endpoint, slowest first" onClick={() => p.onEndpoint(e, "list")}>{showable(e.name)}</button></td>
         <td>{showable(e.service)}</td><td class="num">{count(e.requests)}</td>{running && <td class="num">{count(e.running)}</td>}
         <td class={e.errors > 0 ? "num grew" : "num"}>{e.requests > 0 ? percent(e.errors / e.requests) : ""}</td>
         <td class="num">{ms(e.p50)}</td><td class="num">{ms(e.p95)}</td><td class="num">{ms(e.p99)}</td><td class="num">{ms(e.max)}</td>
@@ -109,7 +109,7 @@ function Requests(p: Props & { onTrace: (r: Request) => void }): preact.JSX.Elem
   const { requests } = p.part;
   const most = requests.reduce((m, r) => Math.max(m, r.duration), 0) || 1;
   return <section aria-label="Requests">
-    <div class="filter"><h2>{requests.length >= 200 ? "The 200 slowest requests" : "Requests, the slowest first"}</h2><span class="n">{count(requests.length)}</span></div>
+    <div class="filter"><h2>{requests.length >= 200 ? "The 200 slowest requests" : "Requests, slowest first"}</h2><span class="n">{count(requests.length)}</span></div>
     <div class="table-scroll"><table>
       <thead><tr><th class="num">Took</th><th class="c-share" /><th class="c-name">Endpoint</th><th>Service</th><th>Status</th><th>Started</th>
         <th class="num">{showable(p.type.label)} of its trace</th></tr></thead>
@@ -119,7 +119,7 @@ function Requests(p: Props & { onTrace: (r: Request) => void }): preact.JSX.Elem
         <td class="c-name">{showable(r.endpoint)}</td><td>{showable(r.service)}</td>
         <td class={r.status === "error" ? "grew" : ""}>{r.status === "unset" ? "" : r.status === "error" ? "failed" : showable(r.status)}</td>
         <td class="soft">{clock(r.start)}</td>
-        <td class="num" title={`${count(r.samples)} samples${r.standsFor > 1 ? `; stands for ${count(r.standsFor)} like it` : ""}`}>
+        <td class="num" title={`${count(r.samples)} samples${r.standsFor > 1 ? `; represents ${count(r.standsFor)} like it` : ""}`}>
           {r.samples > 0 ? value(r.value, p.type.unit, p.type.name) : "–"}</td></tr>)}</tbody>
     </table></div>
   </section>;
@@ -141,11 +141,11 @@ export function Traces(p: Props): preact.JSX.Element {
     return <div class="traces-page">{bar}{p.picture}</div>;
   if (part.endpoints.length === 0 && part.requests.length === 0 && r.endpoint === "" && !r.min && !r.max && r.status === "" && state.stacks === "")
     return <div class="traces-page">{bar}<div class="nothing"><h2>No requests in this time</h2>
-      <p>They come from services that send OpenTelemetry traces here (<code>OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318</code>), or
-        Zipkin's. Samples are tied to them where the service publishes its context: <code>man culprit-up</code>.</p></div></div>;
+      <p>Requests come from services that send OpenTelemetry traces (<code>OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318</code>)
+        or Zipkin traces. A service has to publish its context to link samples to requests: <code>man culprit-up</code>.</p></div></div>;
   return <div class="traces-page lists">
     {bar}
-    {part.quality && <QualityOf quality={part.quality} losses={p.losses} what="Samples of what is listed and of the same services beside it" />}
+    {part.quality && <QualityOf quality={part.quality} losses={p.losses} what="Samples of these services, in the listed requests and outside them" />}
     {r.endpoint === "" && <Endpoints {...p} onEndpoint={(e, show) => change({ service: e.service, requests: { ...NO_REQUEST, endpoint: e.name, show } })} />}
     {part.requests.length > 0 ? <Requests {...p} onTrace={(t) => set({ trace: t.trace, span: "", only: false })} />
       : <div class="nothing"><h2>No such requests in this time</h2>

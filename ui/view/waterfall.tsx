@@ -37,14 +37,14 @@ export function WaterfallView(p: Props): preact.JSX.Element {
     <div class="filter">
       <h2>{duration(1e6 * all)}, {count(w.spans.length)} {w.spans.length === 1 ? "span" : "spans"} in {w.services.map(showable).join(", ")}</h2>
       {chosen && <>
-        <button class="transform" title="All of the trace" onClick={() => p.onChange({ span: "", only: false })}>{showable(chosen.name)} ✕</button>
+        <button class="transform" title="Show the whole trace" onClick={() => p.onChange({ span: "", only: false })}>{showable(chosen.name)} ✕</button>
         <label class="soft"><input type="checkbox" checked={!state.only} onChange={(e) => p.onChange({ only: !e.currentTarget.checked })} /> with
-          spans below it</label></>}
-      {w.other.samples > 0 && <span class="n">{count(w.other.samples)} samples of spans that are not here</span>}
+          child spans</label></>}
+      {w.other.samples > 0 && <span class="n">{count(w.other.samples)} samples of missing spans</span>}
     </div>
     <div class="table-scroll" tabIndex={0}><table>
       <thead><tr><th class="c-name">Span</th><th class="c-bar">0 … {duration(1e6 * all)}</th><th class="num">Took</th>
-        <th class="num">{showable(type.label)}</th><th class="num">with below</th></tr></thead>
+        <th class="num">{showable(type.label)}</th><th class="num">With children</th></tr></thead>
       <tbody>{w.spans.slice(0, MOST).map((s, i) => <tr key={s.id} class={s.id === state.span ? "chosen" : ""}>
         <td class="c-name" style={{ paddingLeft: `${10 + INDENT * Math.min(s.depth, 20)}px` }}>
           <button class="pick" aria-pressed={s.id === state.span} title={`${showable(s.service)}: ${showable(s.name)}`}
