@@ -23,7 +23,7 @@ export const VOCAB_INPUTS = [fileURLToPath(import.meta.url), ...TABLES.map((t) =
 
 /** The rows MACRO(...) of a table, each a list of its arguments without quotes. */
 export function readTable(text, macro) {
-  const code = text.replace(/\/\*[^]*?\*\//g, "");
+  const code = text.replace(/\/\*[\s\S]*?\*\//g, "");
   const call = new RegExp(`^${macro}\\((.*)\\)$`);
   return code.split("\n").filter((l) => l.trim() !== "").map((line) => {
     const inside = call.exec(line.trim())?.[1];
