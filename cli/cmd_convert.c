@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/view.h"
+#include "format/format.h"
 
 struct convert_arguments {
 	const char *format, *input_format, *type;

@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/view.h"
+#include "format/format.h"
 
 struct diff_arguments {
 	const char *output, *format, *input_format, *type;

@@ -26,6 +26,7 @@
 #include "cli/foresee.h"
 #include "cli/session.h"
 #include "cli/view.h"
+#include "format/format.h"
 #include "profile/profile.h"
 
 struct record_arguments {

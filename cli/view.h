@@ -7,7 +7,7 @@
 
 #include "abi/vocab.h"
 #include "cli/options.h"
-#include "profile/profile.h"
+#include "format/format.h"
 
 struct view_arguments {
 	bool threads, pids, annotate, kernel_only, user_only, no_inline, icicle;

@@ -19,6 +19,7 @@
 
 #include "agent/export/export_private.h"
 #include "base/log.h"
+#include "format/format.h"
 
 #define MAX_SAME_NAME 1000
 

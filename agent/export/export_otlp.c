@@ -7,8 +7,8 @@
 
 #include "agent/export/export_private.h"
 #include "base/buf.h"
+#include "compress/compress.h"
 #include "otlp/otlp.h"
-#include "profile/internal.h"
 
 /* gRPC servers take 4 MiB unless told otherwise; a little less, for what is around it. */
 #define MAX_REQUEST_BYTES (((size_t)4 << 20) - 4096)

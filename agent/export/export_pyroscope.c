@@ -9,9 +9,10 @@
 
 #include "agent/export/export_private.h"
 #include "base/arena.h"
+#include "base/text.h"
 #include "base/vocab.h"
+#include "format/format.h"
 #include "format/pyroscope.pb-c.h"
-#include "profile/internal.h"
 
 #define ARENA_BYTES (1ULL << 30)
 
@@ -151,7 +152,7 @@ static int add_series(struct arena *a, Pyroscope__PushRequest *request, const st
 		view.quality = (struct profile_quality){};
 	r = add_labels(a, s, p, resource);
 	if (r == 0)
-		r = pprof_write(&view, &none, &bytes, reterr_diag);
+		r = profile_format_by_name("pprof")->write(&view, &none, &bytes, reterr_diag);
 	if (r < 0)
 		return r;
 	raw->raw_profile.len = bytes.n;

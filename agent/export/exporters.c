@@ -21,7 +21,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "profile/internal.h"
+#include "compress/compress.h"
 
 #define DEFAULT_SPOOL_BYTES (64ULL << 20)
 #define DEFAULT_TIMEOUT_S 10

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/vocab.h"
-#include "profile/internal.h"
+#include "format/internal.h"
 
 #define FORMAT_VERSION 49
 #define RESOURCE_LIBRARY 1

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "profile/internal.h"
+#include "format/internal.h"
 
 /* ---- writing ---- */
 

@@ -5,7 +5,7 @@
  * A file is written beside its target and renamed over it, so that a reader sees the old content
  * or the new one, never a part; what is not a regular file (a pipe, a device) is written directly.
  */
-#include "profile/profile.h"
+#include "format/format.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/str.h"
-#include "profile/internal.h"
+#include "format/internal.h"
 
 #define READ_LIMIT_BYTES (4ULL << 30)
 

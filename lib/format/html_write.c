@@ -19,7 +19,7 @@
 #include "base/vec.h"
 #include "base/vocab.h"
 #include "format/html_page.h"
-#include "profile/internal.h"
+#include "format/internal.h"
 
 enum html_flags {
 	HTML_INLINED = 1,

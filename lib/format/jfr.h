@@ -12,7 +12,7 @@
 #pragma once
 
 #include "base/buf.h"
-#include "profile/internal.h"
+#include "format/internal.h"
 
 #define JFR_MAX_CHUNKS 4096
 

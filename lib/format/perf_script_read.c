@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "profile/internal.h"
+#include "format/internal.h"
 
 /* perf prints addresses in the file where it knows the mapping, and else those of the process. */
 #define FILE_ADDRESS_LIMIT (1ULL << 40)

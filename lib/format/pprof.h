@@ -14,14 +14,6 @@
 /* "3=kernel 5=jit": mapping id and the name of the frame kind, where the path does not tell. */
 #define PPROF_COMMENT_KINDS "culprit.kinds: "
 
-/* Made-up mappings for frames of a kind that have none. */
-#define PPROF_PATH_KERNEL "[kernel]"
-#define PPROF_PATH_JIT "[jit]"
-#define PPROF_PATH_NOTE "[note]"
-
-/* The enum frame_kind that the path of a mapping stands for. */
-u8 pprof_kind_of_path(const char *path);
-
 #define PPROF_LABEL_COMM "comm"
 #define PPROF_LABEL_THREAD "thread"
 #define PPROF_LABEL_PID "pid"

@@ -11,9 +11,9 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/vocab.h"
+#include "format/internal.h"
 #include "format/pprof.h"
 #include "format/pprof.pb-c.h"
-#include "profile/internal.h"
 
 /*
  * What protobuf-c may take: an empty message is 2 bytes in the file and over 60 here. Real files
@@ -156,18 +156,6 @@ static int read_comments(struct pprof_reader *f)
 
 /* ---- code ---- */
 
-u8 pprof_kind_of_path(const char *path)
-{
-	const char *base = profile_basename(path);
-
-	if (str_starts(path, "[kernel") || str_starts(path, "[guest.kernel") ||
-	    !strcmp(base, "vmlinux") || str_ends(base, ".ko") || strstr(base, ".ko."))
-		return FRAME_KERNEL;
-	if (!strcmp(path, PPROF_PATH_JIT) || (str_starts(base, "perf-") && str_ends(base, ".map")))
-		return FRAME_JIT;
-	return !strcmp(path, PPROF_PATH_NOTE) ? FRAME_NOTE : FRAME_NATIVE;
-}
-
 static int read_mapping(struct pprof_reader *f, size_t i)
 {
 	const Pprof__Mapping *in = f->in->mapping[i];
@@ -184,7 +172,7 @@ static int read_mapping(struct pprof_reader *f, size_t i)
 	if (r == 0)
 		r = vec_push(&f->mappings, id);
 	if (r == 0)
-		r = vec_push(&f->kinds, pprof_kind_of_path(profile_string(f->p, m.path)));
+		r = vec_push(&f->kinds, profile_kind_of_path(profile_string(f->p, m.path)));
 	return r;
 }
 

@@ -12,9 +12,9 @@
 
 #include "base/arena.h"
 #include "base/vocab.h"
+#include "format/internal.h"
 #include "format/pprof.h"
 #include "format/pprof.pb-c.h"
-#include "profile/internal.h"
 
 #define WRITE_LIMIT_BYTES (16ULL << 30)
 #define PAGE 4096ULL
@@ -130,9 +130,9 @@ static const char *mapping_path(const struct pprof_writer *w, const struct out_m
 {
 	if (m->mapping < w->p->mappings.n)
 		return profile_string(w->p, w->p->mappings.data[m->mapping].path);
-	return m->kind == FRAME_KERNEL ? PPROF_PATH_KERNEL
-	       : m->kind == FRAME_JIT  ? PPROF_PATH_JIT
-				       : PPROF_PATH_NOTE;
+	return m->kind == FRAME_KERNEL ? PROFILE_PATH_KERNEL
+	       : m->kind == FRAME_JIT  ? PROFILE_PATH_JIT
+				       : PROFILE_PATH_NOTE;
 }
 
 /* The first mapping is shown as "the" file: a program goes before libraries and the kernel. */
@@ -174,7 +174,7 @@ static void make_mappings(struct pprof_writer *w)
 				continue;
 			m->id = ++id;
 			w->out.mapping[id - 1] = make_mapping(w, m);
-			if (m->kind != pprof_kind_of_path(mapping_path(w, m)))
+			if (m->kind != profile_kind_of_path(mapping_path(w, m)))
 				str_printf(&kinds, " %llu=%s", id, vocab_frame_kind(m->kind)->name);
 		}
 	}

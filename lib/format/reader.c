@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "profile/internal.h"
+#include "format/internal.h"
 
 /* Takes the suffix off and says what it meant. */
 static void strip_suffix(const char *text, size_t *n, struct profile_frame *f)
@@ -92,50 +92,4 @@ int profile_add_comm(struct profile *p, const char *comm, size_t n, u32 *ret_thr
 	int r = profile_add_string(p, comm, n, &t.comm);
 
 	return r < 0 ? r : profile_add_thread(p, &t, ret_thread);
-}
-
-static bool is_truncation(const struct profile *p, const struct profile_frame *f)
-{
-	return f->kind == FRAME_NOTE && f->function < p->functions.n &&
-	       str_starts(profile_string(p, p->functions.data[f->function].name), "[truncated");
-}
-
-void profile_count_quality(struct profile *p, u32 stack, u64 samples)
-{
-	const struct profile_stack *s = &p->stacks.data[stack];
-	u64 unknown = 0, frames = 0;
-	bool truncated = false, user = false;
-
-	for (u32 i = 0; i < s->n; i++) {
-		const struct profile_frame *f = &p->frames.data[p->stack_frames.data[s->first + i]];
-
-		truncated |= is_truncation(p, f);
-		if (f->kind == FRAME_NOTE)
-			continue;
-		user |= f->kind != FRAME_KERNEL;
-		unknown += f->function == PROFILE_NONE;
-		frames++;
-	}
-	p->quality.samples += samples;
-	p->quality.truncated += truncated ? samples : 0;
-	p->quality.user_stacks += user ? samples : 0;
-	p->quality.unknown += unknown * samples;
-	p->quality.frames += frames * samples;
-}
-
-void profile_derive_quality(struct profile *p)
-{
-	p->quality = (struct profile_quality){};
-	for (u32 t = 0; t < p->n_types; t++) {
-		if (strcmp(profile_string(p, p->types[t].name), "samples") ||
-		    strcmp(profile_string(p, p->types[t].unit), "count"))
-			continue;
-		for (size_t i = 0; i < p->n_samples; i++) {
-			const struct profile_sample *s = profile_sample(p, i);
-
-			if (s->value[t] > 0)
-				profile_count_quality(p, s->stack, (u64)s->value[t]);
-		}
-		return;
-	}
 }

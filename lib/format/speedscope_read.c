@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "profile/internal.h"
+#include "format/internal.h"
 
 #define READ_LIMIT_BYTES (1ULL << 30) /* JSON takes up to 20 times as much in memory */
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "profile/internal.h"
+#include "format/internal.h"
 
 struct item {
 	u64 time_ns;

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/vocab.h"
-#include "profile/internal.h"
+#include "format/internal.h"
 
 #define WIDTH 1200
 #define PAD_X 10

@@ -17,7 +17,7 @@
 
 #include "base/arena.h"
 #include "otlp/decoder.h"
-#include "profile/internal.h"
+#include "profile/profile.h"
 
 static void group_deinit(struct otlp_group *g)
 {

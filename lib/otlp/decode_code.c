@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "format/pprof.h"
 #include "otlp/decoder.h"
 
 /* ---- strings ---- */
@@ -109,7 +108,7 @@ static int take_mapping(struct otlp_decoder *d, struct otlp_group *g, u32 index)
 	if (r < 0)
 		return r;
 	g->mappings[index] = id + 1;
-	g->kinds[index] = (u8)(pprof_kind_of_path(path) + 1);
+	g->kinds[index] = (u8)(profile_kind_of_path(path) + 1);
 	return 0;
 }
 

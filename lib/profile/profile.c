@@ -18,7 +18,8 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "profile/internal.h"
+#include "base/text.h"
+#include "profile/writer.h"
 
 struct intern_slot {
 	u32 hash;
@@ -422,6 +423,19 @@ const char *profile_basename(const char *path)
 	const char *slash = strrchr(path, '/');
 
 	return slash && slash[1] ? slash + 1 : path;
+}
+
+u8 profile_kind_of_path(const char *path)
+{
+	const char *base = profile_basename(path);
+
+	if (str_starts(path, "[kernel") || str_starts(path, "[guest.kernel") ||
+	    !strcmp(base, "vmlinux") || str_ends(base, ".ko") || strstr(base, ".ko."))
+		return FRAME_KERNEL;
+	if (!strcmp(path, PROFILE_PATH_JIT) ||
+	    (str_starts(base, "perf-") && str_ends(base, ".map")))
+		return FRAME_JIT;
+	return !strcmp(path, PROFILE_PATH_NOTE) ? FRAME_NOTE : FRAME_NATIVE;
 }
 
 /* ---- merge ---- */

@@ -23,6 +23,11 @@
 #define PROFILE_MAX_TYPES 8
 #define PROFILE_MAX_LABELS 128 /* of one resource */
 
+/* Paths of the mappings that stand for code of a kind that has no file. */
+#define PROFILE_PATH_KERNEL "[kernel]"
+#define PROFILE_PATH_JIT "[jit]"
+#define PROFILE_PATH_NOTE "[note]"
+
 struct str;
 
 enum profile_frame_flags {
@@ -188,6 +193,13 @@ int profile_add_sample(struct profile *p, u64 time_ns, u32 thread, u32 stack, co
 
 /* Adds to the profile's quality what so many samples of a stack say by their frames alone. */
 void profile_count_quality(struct profile *p, u32 stack, u64 samples);
+/* Sets p->quality from all samples, for formats that do not carry it. */
+void profile_derive_quality(struct profile *p);
+
+/* The last part of a path; "[vdso]" and the like as they are. */
+const char *profile_basename(const char *path);
+/* The enum frame_kind of code in a mapping with this path, as far as the path tells. */
+u8 profile_kind_of_path(const char *path);
 
 size_t profile_sample_size(const struct profile *p);
 const struct profile_sample *profile_sample(const struct profile *p, size_t i);
@@ -294,55 +306,3 @@ u64 profile_sample_count(const struct profile *p);
 bool profile_share_interval(double share, u64 n, double *ret_low, double *ret_high);
 /* "1,234 samples over 10.0 s; 0 lost, 2 truncated (0.2 %), ..." */
 void profile_quality_line(const struct profile *p, struct str *out);
-
-/* ---- formats (format.c: one table entry a format, one file each) ---- */
-
-struct profile_write_options {
-	struct profile_tree_options tree;
-	bool annotate;		    /* folded: _[i] and _[j] as well */
-	const char *title;	    /* NULL: the profile's own */
-	const struct profile *base; /* a diff against it, for formats that can; or NULL */
-	bool icicle;		    /* svg: the root on top */
-	bool normalize;		    /* the base is scaled to the same total */
-};
-
-struct profile_format {
-	const char *name;    /* --format */
-	const char *endings; /* space-separated: ".pb.gz .pprof" */
-	const char *help;
-	/* NULL when it cannot. The reader gets the whole file, decompressed if it was gzip. */
-	int (*read)(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);
-	int (*write)(const struct profile *p, const struct profile_write_options *o,
-		     struct str *out, struct diag *reterr_diag);
-	/* Likelihood 0..100 that the bytes are of this format; NULL when it cannot read. */
-	int (*probe)(const u8 *data, size_t n);
-};
-
-/*
- * What the page of ui/ draws, without the page around it: the body of doc/format/html.md, as it is
- * or as a zlib stream. Appended to `out`.
- */
-int profile_write_payload(const struct profile *p, const struct profile_write_options *o, bool zlib,
-			  struct str *out, struct diag *reterr_diag);
-
-const struct profile_format *profile_format_by_name(const char *name);
-const struct profile_format *profile_format_by_path(const char *path);
-/* The i-th of the table, NULL behind the last. */
-const struct profile_format *profile_format_at(size_t i);
-/* Reads a file ("-" = standard input) of any known format, told by content, at most 4 GiB. */
-int profile_read_file(const char *path, const char *format, struct profile **ret,
-		      struct diag *reterr_diag);
-/*
- * The same of bytes, compressed with gzip or zstd or not, at most `limit` of them decompressed.
- * `name` stands before what is said in the diag.
- */
-int profile_read_bytes(const char *name, const u8 *data, size_t n, const char *format, u64 limit,
-		       struct profile **ret, struct diag *reterr_diag);
-/*
- * Writes atomically: a temporary file beside the target, then rename; a device or "-" directly.
- * profile_write_check() says beforehand whether it could, and is what a recorder calls first.
- */
-int profile_write_check(const char *path, const char *format, const struct profile_format **ret,
-			struct diag *reterr_diag);
-int profile_write_file(const struct profile *p, const char *path, const struct profile_format *f,
-		       const struct profile_write_options *o, struct diag *reterr_diag);

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "profile/internal.h"
+#include "base/text.h"
+#include "profile/writer.h"
 
 struct table_builder {
 	struct profile_table *t; /* owned */

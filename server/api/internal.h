@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
+#include "format/format.h"
 #include "server/api/api.h"
 #include "server/query/query.h"
 

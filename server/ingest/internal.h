@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "format/format.h"
 #include "server/ingest/ingest.h"
 
 /* Memory that a byte of a request may need until it is stored: the factor of pprof_read.c. */

@@ -21,6 +21,7 @@
 #include "agent/export/export.h"
 #include "base/text.h"
 #include "base/vocab.h"
+#include "format/format.h"
 #include "otlp/otlp.h"
 
 #define MAX_URLS 4

@@ -5,7 +5,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "profile/internal.h"
+#include "format/internal.h"
 #include "profile/profile.h"
 
 static inline struct profile *from_folded(const char *text)
