@@ -31,6 +31,14 @@ int probe_mmapable_array(void);
 int probe_array_of_mmapable(void);
 /* Loads a program of type perf_event that does nothing. */
 int probe_perf_event_prog(void);
+/*
+ * Loads one that calls a function and jumps to another program. arm64 allows both in one program
+ * from Linux 6.0 on (commit d4609a5d8c70), x86-64 from 5.10 on; neither does without the JIT.
+ */
+int probe_calls_and_jumps(void);
+#define PROBE_NO_CALLS_AND_JUMPS                                                                   \
+	"this kernel refuses BPF programs that both call functions and jump to other programs; "   \
+	"boot Linux 6.0 or newer (arm64), or enable the JIT: sysctl net.core.bpf_jit_enable=1"
 /* Whether such a program may call the helper: 1, 0 or negative errno. */
 int probe_helper(int helper);
 /* Whether BPF memory is charged to the cgroup instead of RLIMIT_MEMLOCK: 1, 0 or negative errno. */

@@ -199,6 +199,34 @@ int probe_perf_event_prog(void)
 				       ARRAY_SIZE(insns), NULL));
 }
 
+int probe_calls_and_jumps(void)
+{
+	_cleanup_close_ int map =
+		bpf_map_create(BPF_MAP_TYPE_PROG_ARRAY, "culprit_probe", 4, 4, 1, NULL);
+	/* Calls a function, then jumps through the map: as walks do. */
+	struct bpf_insn insns[] = {
+		{.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = 6, .src_reg = 1},
+		{.code = BPF_JMP | BPF_CALL, .src_reg = BPF_PSEUDO_CALL, .imm = 7},
+		{.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = 1, .src_reg = 6},
+		{.code = BPF_LD | BPF_DW | BPF_IMM,
+		 .dst_reg = 2,
+		 .src_reg = BPF_PSEUDO_MAP_FD,
+		 .imm = map},
+		{},
+		{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 3},
+		{.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_tail_call},
+		{.code = BPF_ALU64 | BPF_MOV | BPF_K},
+		{.code = BPF_JMP | BPF_EXIT},
+		{.code = BPF_ALU64 | BPF_MOV | BPF_K},
+		{.code = BPF_JMP | BPF_EXIT},
+	};
+
+	if (map < 0)
+		return -errno;
+	return fd_result(bpf_prog_load(BPF_PROG_TYPE_PERF_EVENT, "culprit_probe", "GPL", insns,
+				       ARRAY_SIZE(insns), NULL));
+}
+
 int probe_helper(int helper)
 {
 	/* libbpf takes every failure to load but one for a yes, the lack of permission too. */
@@ -364,6 +392,8 @@ int probe_require(struct diag *reterr_diag)
 	r = probe_perf_event_prog();
 	if (r < 0)
 		return refused(reterr_diag, "bpf", r);
+	if (probe_calls_and_jumps() < 0)
+		return diag_set(reterr_diag, -ENOTSUP, "%s", PROBE_NO_CALLS_AND_JUMPS);
 	r = probe_cpu_clock();
 	if (r < 0)
 		return refused(reterr_diag, "perf_event_open", r);

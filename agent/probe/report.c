@@ -132,8 +132,13 @@ static enum probe_status check_bpf(struct out *o)
 static enum probe_status check_jit(struct out *o)
 {
 	char value[16];
-	int r = probe_read_text("/proc/sys/net/core/bpf_jit_enable", value, sizeof(value));
+	int r;
 
+	if (probe_calls_and_jumps() == -EINVAL) {
+		TEXT(o, "%s", PROBE_NO_CALLS_AND_JUMPS);
+		return PROBE_MISSING;
+	}
+	r = probe_read_text("/proc/sys/net/core/bpf_jit_enable", value, sizeof(value));
 	if (r < 0) {
 		TEXT(o, "not known (net.core.bpf_jit_enable: %s)", why(r));
 		return PROBE_OK;
