@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/str.h"
 #include "cli/agent.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
@@ -74,11 +75,6 @@ static int parse(struct cli *c, int *ret_first)
 	return options_parse(&usage, c->argc, c->argv, ret_first);
 }
 
-static bool same_text(const char *a, const char *b)
-{
-	return a && b ? !strcmp(a, b) : a == b;
-}
-
 static int reread(void *userdata, struct agent_config *ret)
 {
 	const struct cli *now = userdata;
@@ -87,7 +83,7 @@ static int reread(void *userdata, struct agent_config *ret)
 
 	if (parse(&c, &first))
 		return 2;
-	if (!same_text(c.listen.metrics, now->listen.metrics))
+	if (!str_same(c.listen.metrics, now->listen.metrics))
 		log_warn("--metrics stays %s until a restart",
 			 now->listen.metrics ? now->listen.metrics : "off");
 	ret->args = c.config.args;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/map.h"
 #include "base/str.h"
 #include "base/vec.h"
@@ -313,10 +314,7 @@ static bool handle_key(struct top *t, int key)
 
 static double now_s(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+	return (double)clock_ns(CLOCK_MONOTONIC) / 1e9;
 }
 
 static int loop(struct top *t)

@@ -242,16 +242,11 @@ int session_init(const struct session_arguments *a, u32 follow, bool keep_times,
 	return 0;
 }
 
-static bool same_text(const char *a, const char *b)
-{
-	return a && b ? !strcmp(a, b) : a == b;
-}
-
 bool session_same(const struct session_arguments *a, const struct session_arguments *b)
 {
-	return a->hz == b->hz && a->period == b->period && same_text(a->events, b->events) &&
-	       same_text(a->pids, b->pids) && same_text(a->comms, b->comms) &&
-	       same_text(a->cgroups, b->cgroups) && same_text(a->uids, b->uids) &&
+	return a->hz == b->hz && a->period == b->period && str_same(a->events, b->events) &&
+	       str_same(a->pids, b->pids) && str_same(a->comms, b->comms) &&
+	       str_same(a->cgroups, b->cgroups) && str_same(a->uids, b->uids) &&
 	       a->memory_limit_mb == b->memory_limit_mb && a->kernel_only == b->kernel_only &&
 	       a->user_only == b->user_only && a->no_inline == b->no_inline &&
 	       a->runtime_frames == b->runtime_frames;

@@ -11,13 +11,9 @@
 #include "agent/export/export_private.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/str.h"
 
 #define RETIRE_MS 2000
-
-static bool same_text(const char *a, const char *b)
-{
-	return a && b ? !strcmp(a, b) : a == b;
-}
 
 /* Which of the old ones goes on as d; NULL: none. */
 static struct destination *predecessor(struct exporters *e, const struct destination *d)
@@ -25,7 +21,7 @@ static struct destination *predecessor(struct exporters *e, const struct destina
 	for (size_t i = 0; i < e->n; i++) {
 		struct destination *old = &e->destinations[i];
 
-		if (!old->inherited && old->ops == d->ops && same_text(old->o.url, d->o.url))
+		if (!old->inherited && old->ops == d->ops && str_same(old->o.url, d->o.url))
 			return old;
 	}
 	return NULL;
@@ -33,7 +29,7 @@ static struct destination *predecessor(struct exporters *e, const struct destina
 
 static bool same_spool(const struct destination *a, const struct destination *b)
 {
-	return same_text(a->o.spool_dir, b->o.spool_dir);
+	return str_same(a->o.spool_dir, b->o.spool_dir);
 }
 
 /* From one spool to the other, in order. */

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/io.h"
 #include "base/map.h"
 #include "base/str.h"
 
@@ -52,23 +53,6 @@ static void append(struct spool *s, struct spool_item *item)
 
 /* ---- files ---- */
 
-static int write_all(int fd, const void *data, size_t n)
-{
-	const u8 *at = data;
-
-	while (n) {
-		ssize_t w = write(fd, at, n);
-
-		if (w < 0 && errno == EINTR)
-			continue;
-		if (w <= 0)
-			return w < 0 ? -errno : -EIO;
-		at += w;
-		n -= (size_t)w;
-	}
-	return 0;
-}
-
 static int write_item(struct spool *s, const struct spool_item *item)
 {
 	struct spool_header h = {.magic = SPOOL_MAGIC,
@@ -84,9 +68,9 @@ static int write_item(struct spool *s, const struct spool_item *item)
 
 	if (fd < 0)
 		return -errno;
-	r = write_all(fd, &h, sizeof(h));
+	r = io_write_all(fd, &h, sizeof(h));
 	if (r == 0)
-		r = write_all(fd, item->data, item->n);
+		r = io_write_all(fd, item->data, item->n);
 	if (r == 0 && renameat(s->dir, part, s->dir, file_name(item->number, ENDING, name)) < 0)
 		r = -errno;
 	if (r < 0)

@@ -233,11 +233,9 @@ static bool is_dead(const struct proc_stat *st)
 
 static u64 ticks_to_monotonic_ns(u64 ticks)
 {
-	struct timespec boot;
-	u64 mono = now_ns(), since_boot, at = ticks * (1000000000ULL / proc_ticks_per_s());
+	u64 mono = now_ns(), since_boot = clock_ns(CLOCK_BOOTTIME);
+	u64 at = ticks * (1000000000ULL / proc_ticks_per_s());
 
-	clock_gettime(CLOCK_BOOTTIME, &boot);
-	since_boot = (u64)boot.tv_sec * 1000000000ULL + (u64)boot.tv_nsec;
 	/* Before the first monotonic second there was nobody. */
 	return at + mono > since_boot ? at + mono - since_boot : 0;
 }

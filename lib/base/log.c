@@ -3,7 +3,8 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 #define LINES_PER_SECOND 10
 #define RARELY_S 60
@@ -30,12 +31,11 @@ void log_set_hook(void (*hook)(void *arg), void *arg)
 
 bool log_is_due(struct log_site *site)
 {
-	struct timespec now;
+	u64 now_s = clock_ns(CLOCK_MONOTONIC) / 1000000000;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (site->n && (u64)now.tv_sec - site->window_s < RARELY_S)
+	if (site->n && now_s - site->window_s < RARELY_S)
 		return false;
-	site->window_s = (u64)now.tv_sec;
+	site->window_s = now_s;
 	site->n = 1;
 	return true;
 }
@@ -44,18 +44,18 @@ void log_write(struct log_site *site, enum log_level level, const char *fmt, ...
 {
 	static const char *const prefix[] = {
 		"culprit: ", "culprit: warning: ", "culprit: ", "culprit: debug: "};
-	struct timespec now;
+	u64 now_s;
 	char line[1024];
 	u32 suppressed = 0;
 	va_list ap;
 
 	if (level > max_level)
 		return;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (site->window_s != (u64)now.tv_sec) {
+	now_s = clock_ns(CLOCK_MONOTONIC) / 1000000000;
+	if (site->window_s != now_s) {
 		if (site->n > LINES_PER_SECOND)
 			suppressed = site->n - LINES_PER_SECOND;
-		site->window_s = (u64)now.tv_sec;
+		site->window_s = now_s;
 		site->n = 0;
 	}
 	if (++site->n > LINES_PER_SECOND)

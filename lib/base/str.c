@@ -117,6 +117,11 @@ bool str_ends(const char *s, const char *suffix)
 	return n >= m && memcmp(s + n - m, suffix, m) == 0;
 }
 
+bool str_same(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
 int str_to_u64(const char *s, int base, u64 *ret)
 {
 	char *end;

@@ -36,5 +36,7 @@ static inline void cleanup_str(struct str *s)
 
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
+/* Equal texts, or both NULL. */
+bool str_same(const char *a, const char *b);
 /* Parses a whole string as an unsigned number (base 0 as strtoull). 0, -EINVAL or -ERANGE. */
 int str_to_u64(const char *s, int base, u64 *ret);

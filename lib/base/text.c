@@ -205,9 +205,12 @@ void text_hex(const u8 *bytes, size_t n, char *ret)
 	*ret = 0;
 }
 
-static u8 hex_digit(char c)
+int text_hex_digit(char c)
 {
-	return (u8)(c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10);
+	return c >= '0' && c <= '9'   ? c - '0'
+	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
+	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
+				      : -1;
 }
 
 bool text_unhex(const char *s, size_t n, u8 *ret)
@@ -215,6 +218,6 @@ bool text_unhex(const char *s, size_t n, u8 *ret)
 	if (strlen(s) != 2 * n || strspn(s, "0123456789abcdefABCDEF") != 2 * n)
 		return false;
 	for (size_t i = 0; i < n; i++)
-		ret[i] = (u8)(hex_digit(s[2 * i]) << 4 | hex_digit(s[2 * i + 1]));
+		ret[i] = (u8)(text_hex_digit(s[2 * i]) << 4 | text_hex_digit(s[2 * i + 1]));
 	return true;
 }

@@ -31,6 +31,8 @@ void text_append_cut(struct str *out, const char *s, size_t columns);
 void text_append_count(struct str *out, s64 v);
 /* Writes n bytes as 2 * n lower-case hex digits and a NUL. */
 void text_hex(const u8 *bytes, size_t n, char *ret);
+/* The value of a hex digit of either case, or -1. */
+int text_hex_digit(char c);
 /* Reads exactly 2 * n hex digits into n bytes. False, and nothing is written, if s is not that. */
 bool text_unhex(const char *s, size_t n, u8 *ret);
 /* Columns on a terminal; every character counts as one. */

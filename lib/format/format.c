@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/io.h"
 #include "base/str.h"
 #include "format/internal.h"
 
@@ -375,17 +376,9 @@ int profile_write_check(const char *path, const char *format_name,
 
 static int write_all(int fd, const char *path, const struct str *data, struct diag *reterr_diag)
 {
-	for (size_t done = 0; done < data->n;) {
-		ssize_t n = write(fd, data->data + done, data->n - done);
+	int r = io_write_all(fd, str_get(data), data->n);
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return diag_set(reterr_diag, -errno, "cannot write %s: %s", path,
-					strerror(errno));
-		done += (size_t)n;
-	}
-	return 0;
+	return r < 0 ? diag_set(reterr_diag, r, "cannot write %s: %s", path, strerror(-r)) : 0;
 }
 
 static int write_direct(const char *path, const struct str *data, struct diag *reterr_diag)

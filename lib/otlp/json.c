@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "otlp/otlp_private.h"
 
 #define MAX_DEPTH 8 /* of values in values */
@@ -110,14 +111,6 @@ static int read_text(struct json_reader *j, json_t *in, const ProtobufCFieldDesc
 	return 0;
 }
 
-static int hex_digit(char c)
-{
-	return c >= '0' && c <= '9'   ? c - '0'
-	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
-	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
-				      : -1;
-}
-
 static int base64_digit(char c)
 {
 	static const char digits[] =
@@ -162,7 +155,7 @@ static int read_bytes(struct json_reader *j, json_t *in, const ProtobufCFieldDes
 	if (!out.data)
 		return -E2BIG;
 	if (!decode_digits(json_string_value(in), json_string_length(in),
-			   hex ? hex_digit : base64_digit, hex ? 4 : 6, &out))
+			   hex ? text_hex_digit : base64_digit, hex ? 4 : 6, &out))
 		return wrong(j, f, hex ? "hex" : "base64");
 	*at = out;
 	return 0;

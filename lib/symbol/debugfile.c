@@ -9,11 +9,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <zlib.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/text.h"
 
 #define DEBUG_DIR "/usr/lib/debug"
@@ -186,25 +186,17 @@ static int by_link(struct elf_file *f, const struct debugfile_place *p, struct e
 
 /* ---- debuginfod ---- */
 
-static u64 now_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (u64)t.tv_sec;
-}
-
 static int stop_when_late(debuginfod_client *client, long a, long b)
 {
-	const u64 *deadline = debuginfod_get_user_data(client);
+	const u64 *deadline_ns = debuginfod_get_user_data(client);
 
-	return now_s() > *deadline;
+	return clock_ns(CLOCK_MONOTONIC) > *deadline_ns;
 }
 
 static int fetch_from_debuginfod(const u8 *id, u32 n, const char *urls, struct elf_file **ret,
 				 char **ret_path)
 {
-	u64 deadline = now_s() + FETCH_SECONDS;
+	u64 deadline_ns = clock_ns(CLOCK_MONOTONIC) + FETCH_SECONDS * 1000000000ULL;
 	_cleanup_elf_file_ struct elf_file *f = NULL;
 	_cleanup_free_ char *path = NULL;
 	debuginfod_client *client;
@@ -219,7 +211,7 @@ static int fetch_from_debuginfod(const u8 *id, u32 n, const char *urls, struct e
 	client = debuginfod_begin();
 	if (!client)
 		return -ENOMEM;
-	debuginfod_set_user_data(client, &deadline);
+	debuginfod_set_user_data(client, &deadline_ns);
 	debuginfod_set_progressfn(client, stop_when_late);
 	fd = debuginfod_find_debuginfo(client, id, (int)n, &path);
 	debuginfod_end(client);

@@ -26,11 +26,6 @@
 #define BUDGET_NS 1500000000ULL
 #define EVICT_BLOCKS 64 /* in one transaction */
 
-static u64 now_ns(void)
-{
-	return clock_ns(CLOCK_MONOTONIC);
-}
-
 /* ---- retention ---- */
 
 static int evict_blocks(struct sq *s, const struct sq_entry *entries, size_t n,
@@ -200,7 +195,7 @@ static int shrink_file(struct sq *s, u64 until_ns, struct diag *reterr_diag)
 	int r;
 
 	while ((r = used_bytes(s, &used, &unused)) == 0 && unused && used + unused < before &&
-	       now_ns() < until_ns) {
+	       clock_ns(CLOCK_MONOTONIC) < until_ns) {
 		if (used + unused <=
 			    s->limits.max_bytes - MIN(s->limits.max_bytes / 8, 256ULL << 20) &&
 		    unused <= used / 4 + (4 << 20))
@@ -432,7 +427,8 @@ static int merge_buckets(struct sq *s, u64 now_ms, u64 until_ns, bool *ret_done,
 	int r = find_candidates(s, now_ms, &c);
 
 	*ret_done = false;
-	for (size_t from = 0; from < c.list.n && r == 0 && now_ns() < until_ns; from = to) {
+	for (size_t from = 0; from < c.list.n && r == 0 && clock_ns(CLOCK_MONOTONIC) < until_ns;
+	     from = to) {
 		size_t n;
 
 		for (to = from + 1; to < c.list.n; to++)
@@ -475,7 +471,7 @@ static void empty_log(struct sq *s)
 
 static int maintain_locked(struct sq *s, u64 now_ms, struct diag *reterr_diag)
 {
-	u64 until = now_ns() + BUDGET_NS;
+	u64 until = clock_ns(CLOCK_MONOTONIC) + BUDGET_NS;
 	bool more = true;
 	int r;
 
@@ -488,7 +484,7 @@ static int maintain_locked(struct sq *s, u64 now_ms, struct diag *reterr_diag)
 		r = shrink_file(s, until, reterr_diag);
 	if (r == 0)
 		r = drop_tokens(s, now_ms, reterr_diag);
-	while (r == 0 && more && now_ns() < until && sq_has_room(s))
+	while (r == 0 && more && clock_ns(CLOCK_MONOTONIC) < until && sq_has_room(s))
 		r = merge_buckets(s, now_ms, until, &more, reterr_diag);
 	if (r == 0)
 		r = sq_collect_dictionaries(s, reterr_diag);
@@ -505,7 +501,7 @@ int sq_make_smaller(struct sq *s, struct diag *reterr_diag)
 		empty_log(s);
 		r = evict_beyond_size(s, reterr_diag);
 		if (r == 0)
-			r = shrink_file(s, now_ns() + BUDGET_NS, reterr_diag);
+			r = shrink_file(s, clock_ns(CLOCK_MONOTONIC) + BUDGET_NS, reterr_diag);
 		empty_log(s);
 	}
 	pthread_mutex_unlock(&s->maintain_lock);

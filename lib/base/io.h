@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "base/types.h"
+
+/* Writes all n bytes, across interruptions and partial writes. 0 or a negative errno. */
+int io_write_all(int fd, const void *data, size_t n);
