@@ -327,13 +327,31 @@ it("source: lines of a file that any user may read, by menu and key; back closes
   rmSync(sources, { recursive: true });
 });
 
+async function ingest(name, from, lines) {
+  const q = new URLSearchParams({ name, format: "folded", from: from / 1000, until: from / 1000 + 10 });
+  const r = await fetch(`${s.url}ingest?${q}`, { method: "POST", body: lines.join("\n") + "\n" });
+  assert.equal(r.status, 200, await r.text());
+}
+
+it("live memory: a state is its mean, however long the range and however often it was sent", async () => {
+  const at = T - HOUR / 6;
+  for (const [second, mib] of [[0, 2], [10, 4], [20, 6]])
+    await ingest("hoarder.inuse_space", at + 1000 * second, [`main;cache ${mib * 2 ** 20}`]);
+  const p = await see(`service=hoarder&from=${at}&to=${at + 60000}`);
+  await p.page.waitForSelector(".flame canvas");
+  assert.match(await text(p, ".services"), /All 4\.00 MiB/);
+  assert.match(await text(p, ".chart .most"), /^6\.00 MiB$/, "a bar of one second");
+  await p.done();
+  const q = await see(`view=services&from=${at}&to=${at + 60000}`);
+  assert.match((await q.page.locator(".services-page th").allInnerTexts()).join("|"), /\|Live memory ↓\|Share\|Change/);
+  assert.deepEqual((await table(q)).map((r) => [r[0], r[2]]), [["hoarder", "4.00 MiB"]]);
+  await q.done();
+});
+
 it("page faults: their label and rate, and no cost; CPU time has one", async () => {
   const [faults, cpu] = [T - HOUR / 4, T - HOUR / 8];
-  for (const [name, from] of [["faulty.page_faults", faults], ["busy.cpu", cpu]]) {
-    const q = new URLSearchParams({ name, format: "folded", from: from / 1000, until: from / 1000 + 10 });
-    const r = await fetch(`${s.url}ingest?${q}`, { method: "POST", body: "main;read 300\nmain;grow 120\n" });
-    assert.equal(r.status, 200, await r.text());
-  }
+  for (const [name, from] of [["faulty.page_faults", faults], ["busy.cpu", cpu]])
+    await ingest(name, from, ["main;read 300", "main;grow 120"]);
   const p = await see(`service=faulty&from=${faults}&to=${faults + 60000}`);
   await p.page.waitForSelector(".flame canvas");
   const type = p.page.getByLabel("Type");
