@@ -12,7 +12,7 @@ from recorder import record
 from test_hotspot import HERE, Java, built, homes
 from test_python_process import shared_python
 
-# The most tail calls in a sample (bpf/prog/oncpu.bpf.c) less the one that ends it. One begins the walk,
+# The most tail calls in a sample (bpf/prog/sample.h) less the one that ends it. One begins the walk,
 # and each part of the stack that is one language's takes one.
 MAX_PARTS = 32 - 1 - 1
 ENOUGH = 400
