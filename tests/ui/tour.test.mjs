@@ -284,7 +284,7 @@ it("filters: values of a label, a predicate with completion; the address has the
 it("agents: this one, its cost and its losses; files: exported, dropped and compared", async () => {
   const p = await see("view=agents");
   const row = p.page.locator(".services-page tbody tr").first();
-  assert.match((await row.innerText()).replace(/\s+/g, " "), new RegExp(`^${hostname()} .* 20 Hz [\\d.]+ % [\\d.]+ MiB `));
+  assert.match((await row.innerText()).replace(/\s+/g, " "), new RegExp(`^${hostname()} .* 19 Hz [\\d.]+ % [\\d.]+ MiB `));
   await p.shot("tour-agents");
   await p.done();
   const q = await see(grinder());

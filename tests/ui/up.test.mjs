@@ -140,7 +140,7 @@ test("culprit up: the page follows this machine, by service, to the function", {
   await p.page.locator(".tabs button", { hasText: "Agents" }).click();
   const host = p.page.locator(".services-page tbody tr").first();
   await host.waitFor();
-  assert.match((await host.innerText()).replace(/\s+/g, " "), new RegExp(`^${hostname()} .* 20 Hz .* now$`));
+  assert.match((await host.innerText()).replace(/\s+/g, " "), new RegExp(`^${hostname()} .* 19 Hz .* now$`));
   assert.match(await p.page.locator(".quality").innerText(), /samples/);
   await look(p, "up-agents-light");
   await p.done();

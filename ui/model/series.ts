@@ -217,8 +217,8 @@ export function heatRange(h: Heat, first: number, last: number): Range {
 }
 
 /**
- * Columns and rows for a range: whole milliseconds, at most n cells, a column of a second where that fits. A row of 50 ms has a
- * sample of each CPU at the agent's 20 Hz; finer ones would show the rhythm of sampling.
+ * Columns and rows for a range: whole milliseconds, at most n cells, a column of a second where that fits. A row of 50 ms has
+ * about one sample of each CPU at the agent's 19 Hz; finer ones would show the rhythm of sampling.
  */
 export function heatSteps(r: Range, n: number): { column: number; row: number } {
   const ms = r.to - r.from;
