@@ -223,7 +223,7 @@ static void print_counters(const struct pipeline_stats *st)
 /* How often the event was sampled, and how often that was asked for. */
 static void print_source(const struct pipeline *p, const struct pipeline_stats *st, double seconds)
 {
-	const struct sampler_source *s = sampler_source(p->sampler, 0);
+	const struct sampler_source *s = pipeline_source(p, 0);
 	double hz = seconds > 0.05 ? (double)st->sampler.all.counters[COUNTER_EVENTS] / seconds /
 					     (double)MAX(st->sampler.cpus, 1u)
 				   : 0.0;

@@ -210,7 +210,7 @@ static const char *printable(const char *name, struct str *scratch)
 /* What was seen in a second: "1.9 CPUs busy", "1234 faults/s". */
 static void rate_text(const struct top *t, char *ret, size_t n)
 {
-	const struct sampler_source *source = sampler_source(t->session.pipeline->sampler, 0);
+	const struct sampler_source *source = pipeline_source(t->session.pipeline, 0);
 	const struct vocab_sample_type *type = vocab_sample_type(source->type);
 	double rate = t->picture.seconds > 0 ? (double)t->picture.value / t->picture.seconds : 0;
 

@@ -2,7 +2,7 @@
 /* Putting samples and stacks into a batch; reading it needs only pipeline.h. */
 #pragma once
 
-#include "agent/pipeline/pipeline.h"
+#include "agent/pipeline/internal.h"
 
 /* No room for a stack or an entry that is not there yet. */
 bool batch_is_full(const struct pipeline_batch *b);

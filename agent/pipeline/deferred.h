@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "agent/pipeline/pipeline.h"
+#include "agent/pipeline/internal.h"
 
 struct deferred_walk {
 	const struct record_deferred *record;

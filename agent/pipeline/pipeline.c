@@ -733,6 +733,16 @@ int pipeline_start(struct pipeline *p, struct diag *reterr_diag)
 	return r;
 }
 
+const struct sampler_source *pipeline_source(const struct pipeline *p, u32 i)
+{
+	return sampler_source(p->sampler, i);
+}
+
+struct contexts *pipeline_contexts(struct pipeline *p)
+{
+	return p->contexts;
+}
+
 void pipeline_adopt(struct pipeline *p)
 {
 	be_urgent(p, true);

@@ -148,37 +148,7 @@ const struct pipeline_stack *pipeline_stack(const struct pipeline_batch *b, u64 
 u32 pipeline_attributes(const struct pipeline_batch *b, u32 set,
 			struct context_label ret[CONTEXT_MAX_ATTRIBUTES]);
 
-struct pipeline {
-	struct procman *procman; /* owned, as the next five */
-	struct sampler *sampler;
-	struct tables *tables;
-	struct runtimes *runtimes;
-	struct contexts *contexts;
-	struct pipeline_batch *batch;  /* being recorded */
-	struct pipeline_batch *before; /* borrowed: the one before, during pipeline_take() */
-	int epoll_fd;
-	int nice; /* of the thread before pipeline_start() */
-	bool keep_times;
-	bool (*process_seen)(void *arg, const struct procman_process *p, struct runtimes *r);
-	void (*process_said)(void *arg, const struct procman_process *p,
-			     const struct context_label *labels, u32 n);
-	void *arg;
-	bool follow;	       /* a command that has not been started yet */
-	bool only_some;	       /* processes, by their pids: those of `sampled` */
-	struct map sampled;    /* pid → 1; with `follow` also the command's descendants */
-	u64 drained_ns;	       /* when all that there was had been handled */
-	u64 retry_ns;	       /* when runtimes that were too early are asked again */
-	struct parked *parked; /* owned: walks that wait for unwind pages */
-	u64 parked_bytes, parked_max;
-	bool closing; /* nothing is parked: the batch is about to be taken */
-	u64 given_up;
-	u64 batch_max; /* bytes of a batch; 0: no limit */
-	u64 no_room;   /* samples dropped for it so far */
-	u64 scratch[SAMPLE_MAX_FRAMES];
-	u64 lost[SAMPLER_MAX_SOURCES]; /* of the batches before */
-	u64 stall_ns;
-	const char *stall_what; /* static */
-};
+struct pipeline;
 
 int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 		    struct pipeline **ret);
@@ -187,6 +157,10 @@ DEFINE_CLEANUP(pipeline, struct pipeline *, pipeline_destroy)
 #define _cleanup_pipeline_ _cleanup_(pipeline)
 /* Returns when counting has begun: up to half a second later, see warm_up(). */
 int pipeline_start(struct pipeline *p, struct diag *reterr_diag);
+/* The i-th source of its samples; NULL behind the last. Borrowed. */
+const struct sampler_source *pipeline_source(const struct pipeline *p, u32 i);
+/* What it knows of processes that publish spans; borrowed. */
+struct contexts *pipeline_contexts(struct pipeline *p);
 /* Whoever calls this reads it from now on, not who started it. */
 void pipeline_adopt(struct pipeline *p);
 /* Handles what there is and waits for more, at most timeout_ms. */

@@ -129,7 +129,7 @@ static void give_profile(struct run *r, const struct pipeline_batch *b, u32 sour
 	say_who(r, b, p);
 	/* Processes are told which of their traces were seen on a CPU: by one source alone. */
 	if (source == 0)
-		correlate(b, p, r->options.pipeline->contexts);
+		correlate(b, p, pipeline_contexts(r->options.pipeline));
 	r->options.take(r->options.arg, p);
 }
 
@@ -216,7 +216,7 @@ static int begin_correlation(const struct run *r, struct pipeline *p)
 	char host_id[64];
 
 	identities_host(r->options.identities, "host.id", host_id, sizeof(host_id));
-	return contexts_correlate(p->contexts, r->options.period_ms + NAMING_MS, host_id);
+	return contexts_correlate(pipeline_contexts(p), r->options.period_ms + NAMING_MS, host_id);
 }
 
 int run_create(const struct run_options *o, struct run **ret)
@@ -257,7 +257,7 @@ static void take_stats(struct run *r)
 	pipeline_stats(p, &r->stats);
 	r->stats.counts.lost += r->lost_before;
 	for (u32 i = 0; i < r->stats.sampler.n_sources; i++)
-		r->sources[i] = *sampler_source(p->sampler, i);
+		r->sources[i] = *pipeline_source(p, i);
 }
 
 static void hand_over(struct run *r, struct pipeline_batch *b, struct symbolizer *s)
