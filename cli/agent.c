@@ -200,7 +200,7 @@ int agent_open_session(struct agent *a, const struct agent_config *c, struct ses
 {
 	struct session_arguments sa = c->what;
 
-	sa.hz = sa.hz ? sa.hz : AGENT_DEFAULT_HZ;
+	sa.clock_hz = AGENT_DEFAULT_HZ;
 	sa.leave_files = c->args.no_symbols;
 	sa.tables_bytes = memory_limit(c) / 4;
 	/* The limit for one file and for each of its debug files; several may be open at once. */

@@ -19,7 +19,9 @@
 #define TEXT_OF(n) #n
 #define TEXT(n) TEXT_OF(n)
 #define HZ_DEFAULTS                                                                                \
-	TEXT(SAMPLER_DEFAULT_HZ) " in record and top, " TEXT(AGENT_DEFAULT_HZ) " in agent and up"
+	TEXT(SAMPLER_DEFAULT_HZ)                                                                   \
+	" in record and top, " TEXT(AGENT_DEFAULT_HZ) " in agent and up,\n" TEXT(                  \
+		SAMPLER_EVENTS_HZ) " for page faults and other events of the kernel"
 
 #define A struct session_arguments
 const struct option session_options[] = {
@@ -164,7 +166,9 @@ static int choose_events(const struct list *names, const struct session_argument
 		return cli_error(2, "at most %d events at a time", SAMPLER_MAX_SOURCES);
 	for (size_t i = 0; i < names->items.n; i++)
 		ret[i] = (struct sampler_event){.name = names->items.data[i],
-						.hz = a->hz ? a->hz : SAMPLER_DEFAULT_HZ,
+						.hz = a->hz,
+						.clock_hz = a->clock_hz ? a->clock_hz
+									: SAMPLER_DEFAULT_HZ,
 						.period = a->period};
 	return 0;
 }

@@ -13,6 +13,11 @@
 
 #define SAMPLER_DEFAULT_HZ 99
 #define SAMPLER_MAX_HZ 10000
+/*
+ * The default for events of the kernel, such as page faults. They come in bursts: the kernel adapts
+ * the period to the rate, and at a clock's rate one sample would stand for 100,000 of them.
+ */
+#define SAMPLER_EVENTS_HZ 997
 #define SAMPLER_DEFAULT_EVENT "cpu-clock"
 
 struct sampler;
@@ -20,7 +25,8 @@ struct sampler;
 /* An event to sample. */
 struct sampler_event {
 	const char *name; /* as in abi/tbl/source.tbl; borrowed for the call */
-	u64 hz;		  /* samples a second on each CPU, about; where the event has a rate */
+	u64 hz;		  /* samples a second on each CPU; 0: clock_hz, or SAMPLER_EVENTS_HZ */
+	u64 clock_hz;	  /* the default for clocks and counters of the PMU */
 	u64 period;	  /* 0, or one sample after so many events, whatever hz says */
 };
 

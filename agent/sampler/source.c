@@ -47,6 +47,16 @@ static void name_type(struct sampler_source *a)
 			*c = '_';
 }
 
+/* The rate that was asked for, or else the one that suits the event. */
+static u64 rate_of(const struct sampler_event *e, const struct source_row *row)
+{
+	bool bursts = row->value == SOURCE_VALUE_PERIOD && row->perf_type == PERF_TYPE_SOFTWARE;
+
+	if (e->hz)
+		return e->hz;
+	return bursts ? SAMPLER_EVENTS_HZ : e->clock_hz;
+}
+
 /* How often it samples: by a rate, after so many events, or each time. */
 static int set_rate(const struct sampler_event *e, struct source *s, struct diag *reterr_diag)
 {
@@ -59,12 +69,12 @@ static int set_rate(const struct sampler_event *e, struct source *s, struct diag
 					"'%s' is sampled by time; give a rate (-F) instead of a "
 					"count",
 					e->name);
-		a->hz = e->hz;
-		a->period = 1000000000 / e->hz;
+		a->hz = rate_of(e, s->row);
+		a->period = 1000000000 / a->hz;
 		return 0;
 	case SOURCE_VALUE_PERIOD:
 		a->period = e->period;
-		a->hz = e->period ? 0 : e->hz;
+		a->hz = e->period ? 0 : rate_of(e, s->row);
 		return 0;
 	default:
 		if (e->period > 1)
