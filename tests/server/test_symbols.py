@@ -401,7 +401,7 @@ def test_command(serve, symbols, tmp_path):
     assert folded(server) == expected(program, stacks)
     # Again: it is there. A folder: what is new in it, and nothing that is no ELF file.
     done = symbols("push", "--server", url, program.full)
-    assert done.returncode == 0 and "0 sent" in done.stdout and "1 there already" in done.stdout, done
+    assert done.returncode == 0 and "0 sent" in done.stdout and "1 already there" in done.stdout, done
     (tmp_path / "b/text").write_text("no ELF file\n")
     (tmp_path / "b/loop").symlink_to(tmp_path)
     os.mkfifo(tmp_path / "b/fifo")
