@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/push.h"
 
-#include <curl/curl.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "elf/elf.h"
+#include "http/http.h"
 #include "symbol/debugfile.h"
 
 #define MAX_ANSWER_BYTES (64u << 20)
@@ -59,43 +59,37 @@ static size_t on_read(char *buf, size_t size, size_t n, void *arg)
 static int set_headers(struct push_client *c)
 {
 	_cleanup_str_ struct str bearer = {};
-	struct curl_slist *more;
+	int r = 0;
 
 	if (c->o.token) {
-		str_printf(&bearer, "Authorization: Bearer %s", c->o.token);
-		more = bearer.failed ? NULL : curl_slist_append(NULL, str_get(&bearer));
-		c->headers = more;
-		c->upload_headers = more ? curl_slist_append(NULL, str_get(&bearer)) : NULL;
-		if (!more || !c->upload_headers)
-			return -ENOMEM;
+		str_printf(&bearer, "Bearer %s", c->o.token);
+		r = http_client_header(&c->headers, "Authorization", str_get(&bearer));
+		if (r == 0)
+			r = http_client_header(&c->upload_headers, "Authorization",
+					       str_get(&bearer));
 	}
-	more = curl_slist_append(c->upload_headers, "Content-Type: application/octet-stream");
-	if (!more)
-		return -ENOMEM;
-	c->upload_headers = more;
-	return 0;
+	return r < 0 ? r
+		     : http_client_header(&c->upload_headers, "Content-Type",
+					  "application/octet-stream");
 }
 
-static bool set_options(struct push_client *c)
+static int open_handle(struct push_client *c)
 {
-	bool ok = true;
+	struct http_client_options client = {
+		.connect_ms = CONNECT_MS,
+		.ca = c->o.ca,
+		.error = c->error,
+		.body = on_answer,
+		.arg = c,
+	};
+	int r = http_client_open(&client, &c->easy);
 
-#define SET(option, value) ok = ok && curl_easy_setopt(c->easy, option, value) == CURLE_OK
-	SET(CURLOPT_NOSIGNAL, 1L);
-	SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-	SET(CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
-	SET(CURLOPT_LOW_SPEED_LIMIT, 1L);
-	SET(CURLOPT_LOW_SPEED_TIME, SILENCE_S);
-	SET(CURLOPT_PROTOCOLS_STR, "http,https");
-	SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-	SET(CURLOPT_USERAGENT, "culprit/" CULPRIT_VERSION);
-	SET(CURLOPT_ERRORBUFFER, c->error);
-	SET(CURLOPT_WRITEFUNCTION, on_answer);
-	SET(CURLOPT_WRITEDATA, c);
-	if (c->o.ca)
-		SET(CURLOPT_CAINFO, c->o.ca);
-#undef SET
-	return ok;
+	if (r < 0)
+		return r;
+	if (curl_easy_setopt(c->easy, CURLOPT_LOW_SPEED_LIMIT, 1L) != CURLE_OK ||
+	    curl_easy_setopt(c->easy, CURLOPT_LOW_SPEED_TIME, SILENCE_S) != CURLE_OK)
+		return -EINVAL;
+	return 0;
 }
 
 int push_client_create(const struct push_options *o, struct push_client **ret)
@@ -105,8 +99,7 @@ int push_client_create(const struct push_options *o, struct push_client **ret)
 	if (!c)
 		return cli_error(1, "out of memory");
 	c->o = *o;
-	c->easy = curl_easy_init();
-	if (!c->easy || set_headers(c) < 0 || !set_options(c)) {
+	if (set_headers(c) < 0 || open_handle(c) < 0) {
 		push_client_destroy(c);
 		return cli_error(1, "symbols: cannot prepare a connection");
 	}
@@ -151,10 +144,10 @@ static int report_failure(struct push_client *c, CURLcode code, long status)
 	if (code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST)
 		return cli_error(
 			1, "symbols: cannot reach %s: %s; give the server's URL with --server",
-			c->o.server, c->error[0] ? c->error : curl_easy_strerror(code));
+			c->o.server, http_client_error(c->error, code));
 	if (code != CURLE_OK && !status)
 		return cli_error(1, "symbols: %s: %s", c->o.server,
-				 c->error[0] ? c->error : curl_easy_strerror(code));
+				 http_client_error(c->error, code));
 	text = reason(c, &owner);
 	(void)cli_error(1, "symbols: %s answered: %.*s (HTTP %ld)", c->o.server,
 			(int)MIN(strcspn(text, "\r\n"), (size_t)400), text, status);

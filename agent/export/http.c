@@ -8,7 +8,6 @@
  * A failure becomes one line that names what to do, where that is known. Headers are never in it.
  */
 #include <ctype.h>
-#include <curl/curl.h>
 #include <errno.h>
 #include <gnutls/gnutls.h>
 #include <inttypes.h>
@@ -19,6 +18,7 @@
 #include "agent/export/export_private.h"
 #include "agent/export/grpc_status.pb-c.h"
 #include "base/arena.h"
+#include "http/http.h"
 
 #define MAX_ANSWER_BYTES ((size_t)1 << 20)
 #define MAX_CONNECT_MS 5000
@@ -154,19 +154,6 @@ static int make_url(struct http *h, struct diag *reterr_diag)
 	return r;
 }
 
-static int add_header(struct http *h, const char *name, const char *value)
-{
-	_cleanup_str_ struct str line = {};
-	struct curl_slist *more;
-
-	str_printf(&line, "%s: %s", name, value);
-	more = line.failed ? NULL : curl_slist_append(h->headers, str_get(&line));
-	if (!more)
-		return -ENOMEM;
-	h->headers = more;
-	return 0;
-}
-
 /* "name=value,..." */
 static int add_user_headers(struct http *h, const char *text, struct diag *reterr_diag)
 {
@@ -185,7 +172,7 @@ static int add_user_headers(struct http *h, const char *text, struct diag *reter
 		name[name_n] = 0;
 		memcpy(value, text + name_n + 1, n - name_n - 1);
 		value[n - name_n - 1] = 0;
-		r = add_header(h, name, value);
+		r = http_client_header(&h->headers, name, value);
 		text += n + (text[n] == ',');
 	}
 	return r;
@@ -195,47 +182,52 @@ static int make_headers(struct http *h, struct diag *reterr_diag)
 {
 	const struct export_options *o = &h->d->o;
 	_cleanup_str_ struct str bearer = {};
-	int r = add_header(h, "Content-Type", h->o.content_type);
+	int r = http_client_header(&h->headers, "Content-Type", h->o.content_type);
 
 	/* No waiting for "100 Continue". */
 	if (r == 0)
-		r = add_header(h, "Expect", "");
+		r = http_client_header(&h->headers, "Expect", NULL);
 	if (r == 0 && h->o.grpc)
-		r = add_header(h, "TE", "trailers");
+		r = http_client_header(&h->headers, "TE", "trailers");
 	if (r == 0 && h->o.content_encoding)
-		r = add_header(h, h->o.grpc ? "grpc-encoding" : "Content-Encoding",
-			       h->o.content_encoding);
+		r = http_client_header(&h->headers,
+				       h->o.grpc ? "grpc-encoding" : "Content-Encoding",
+				       h->o.content_encoding);
 	if (r == 0 && o->token) {
 		if (strpbrk(o->token, "\r\n"))
 			return diag_set(reterr_diag, -EINVAL, "the token has a line break in it");
 		str_printf(&bearer, "Bearer %s", o->token);
-		r = add_header(h, "Authorization", str_get(&bearer));
+		r = http_client_header(&h->headers, "Authorization", str_get(&bearer));
 	}
 	return r < 0 ? r : add_user_headers(h, o->headers, reterr_diag);
 }
 
-static int set_options(struct http *h)
+static int open_handle(struct http *h)
 {
 	const struct export_options *o = &h->d->o;
 	long timeout_ms = (long)MIN(o->timeout_s, 3600u) * 1000;
 	long version = !h->o.grpc ? CURL_HTTP_VERSION_1_1
 		       : o->tls	  ? CURL_HTTP_VERSION_2TLS
 				  : CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE;
+	struct http_client_options client = {
+		.connect_ms = MIN(timeout_ms, (long)MAX_CONNECT_MS),
+		.ca = o->ca,
+		.cert = o->cert,
+		.key = o->key,
+		.error = h->curl_error,
+		.body = on_body,
+		.arg = h,
+	};
+	int r = http_client_open(&client, &h->easy);
 	bool ok = true;
 
+	if (r < 0)
+		return r;
 #define SET(option, value) ok = ok && curl_easy_setopt(h->easy, option, value) == CURLE_OK
 	SET(CURLOPT_URL, h->url);
 	SET(CURLOPT_HTTPHEADER, h->headers);
 	SET(CURLOPT_HTTP_VERSION, version);
-	SET(CURLOPT_NOSIGNAL, 1L);
-	SET(CURLOPT_CONNECTTIMEOUT_MS, MIN(timeout_ms, (long)MAX_CONNECT_MS));
 	SET(CURLOPT_TIMEOUT_MS, timeout_ms);
-	SET(CURLOPT_USERAGENT, "culprit/" CULPRIT_VERSION);
-	SET(CURLOPT_PROTOCOLS_STR, "http,https");
-	SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-	SET(CURLOPT_ERRORBUFFER, h->curl_error);
-	SET(CURLOPT_WRITEFUNCTION, on_body);
-	SET(CURLOPT_WRITEDATA, h);
 	SET(CURLOPT_HEADERFUNCTION, on_header);
 	SET(CURLOPT_HEADERDATA, h);
 	SET(CURLOPT_NOPROGRESS, 0L);
@@ -247,19 +239,8 @@ static int set_options(struct http *h)
 	 * (CURLE_HTTP2); with TLS it does not. */
 	if (version == CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE)
 		SET(CURLOPT_FORBID_REUSE, 1L);
-	if (o->ca)
-		SET(CURLOPT_CAINFO, o->ca);
-	if (o->cert)
-		SET(CURLOPT_SSLCERT, o->cert);
-	if (o->key)
-		SET(CURLOPT_SSLKEY, o->key);
 #undef SET
 	return ok ? 0 : -EINVAL;
-}
-
-static void init_curl(void)
-{
-	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
 /* Now, not when the next connection is made: who reads them again keeps those that are good. */
@@ -283,17 +264,14 @@ static int check_pair(const struct export_options *o, struct diag *reterr_diag)
 int http_open(struct destination *d, const struct http_options *o, struct diag *reterr_diag,
 	      struct http **ret)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct http *h = calloc(1, sizeof(*h));
 	int r;
 
 	if (!h)
 		return -ENOMEM;
-	pthread_once(&once, init_curl);
 	h->d = d;
 	h->o = *o;
-	h->easy = curl_easy_init();
-	r = h->easy ? check_file(d->o.ca, "CA file", reterr_diag) : -ENOMEM;
+	r = check_file(d->o.ca, "CA file", reterr_diag);
 	if (r == 0)
 		r = check_file(d->o.cert, "certificate", reterr_diag);
 	if (r == 0)
@@ -305,7 +283,7 @@ int http_open(struct destination *d, const struct http_options *o, struct diag *
 	if (r == 0)
 		r = make_headers(h, reterr_diag);
 	if (r == 0)
-		r = set_options(h);
+		r = open_handle(h);
 	if (r < 0) {
 		http_close(h);
 		return diag_set(reterr_diag, r, "cannot export to %s: %s", d->o.url, strerror(-r));
@@ -331,7 +309,7 @@ void http_close(struct http *h)
 
 static void set_curl_error(const struct http *h, CURLcode code, struct export_result *ret)
 {
-	const char *text = h->curl_error[0] ? h->curl_error : curl_easy_strerror(code);
+	const char *text = http_client_error(h->curl_error, code);
 
 	ret->outcome = EXPORT_RETRY;
 	switch (code) {

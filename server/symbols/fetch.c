@@ -5,11 +5,11 @@
  * environment of the process, in which the agent of `culprit up` has others; it keeps files beyond
  * our limit; and it writes a file to disk before anybody can tell that it is too large.
  */
-#include <curl/curl.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "http/http.h"
 #include "server/symbols/internal.h"
 
 #define CONNECT_MS 10000L
@@ -46,42 +46,39 @@ static int on_progress(void *arg, curl_off_t dltotal, curl_off_t dlnow, curl_off
 	return atomic_load(&f->s->stopping) || (u64)dlnow > symstore_max_file(f->s);
 }
 
-static bool set_options(struct fetching *f)
+static int open_handle(struct fetching *f)
 {
+	struct http_client_options client = {
+		.connect_ms = CONNECT_MS,
+		.error = f->error,
+		.body = on_body,
+		.arg = f,
+	};
+	int r = http_client_open(&client, &f->easy);
 	bool ok = true;
 
+	if (r < 0)
+		return r;
 #define SET(option, value) ok = ok && curl_easy_setopt(f->easy, option, value) == CURLE_OK
 	SET(CURLOPT_URL, f->url);
-	SET(CURLOPT_NOSIGNAL, 1L);
-	SET(CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
 	SET(CURLOPT_LOW_SPEED_LIMIT, SILENCE_BYTES);
 	SET(CURLOPT_LOW_SPEED_TIME, SILENCE_S);
 	SET(CURLOPT_TIMEOUT, TOTAL_S);
 	SET(CURLOPT_FOLLOWLOCATION, 1L);
 	SET(CURLOPT_MAXREDIRS, MAX_REDIRECTS);
-	SET(CURLOPT_PROTOCOLS_STR, "http,https");
-	SET(CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
-	SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-	SET(CURLOPT_USERAGENT, "culprit/" CULPRIT_VERSION);
 	SET(CURLOPT_MAXFILESIZE_LARGE, (curl_off_t)symstore_max_file(f->s));
-	SET(CURLOPT_ERRORBUFFER, f->error);
-	SET(CURLOPT_WRITEFUNCTION, on_body);
-	SET(CURLOPT_WRITEDATA, f);
 	SET(CURLOPT_NOPROGRESS, 0L);
 	SET(CURLOPT_XFERINFOFUNCTION, on_progress);
 	SET(CURLOPT_XFERINFODATA, f);
 #undef SET
-	return ok;
+	return ok ? 0 : -EINVAL;
 }
 
 static int transfer(struct fetching *f, struct diag *reterr_diag)
 {
 	long status = 0;
-	CURLcode c;
+	CURLcode c = curl_easy_perform(f->easy);
 
-	if (!set_options(f))
-		return -EINVAL;
-	c = curl_easy_perform(f->easy);
 	curl_easy_getinfo(f->easy, CURLINFO_RESPONSE_CODE, &status);
 	if (atomic_load(&f->s->stopping))
 		return -ECANCELED;
@@ -90,7 +87,7 @@ static int transfer(struct fetching *f, struct diag *reterr_diag)
 				f->url, symstore_max_file(f->s) >> 20);
 	if (c != CURLE_OK)
 		return diag_set(reterr_diag, -EIO, "%s: %s", f->url,
-				f->error[0] ? f->error : curl_easy_strerror(c));
+				http_client_error(f->error, c));
 	if (status == 404)
 		return diag_set(reterr_diag, -ENOENT, "debuginfod servers do not have it");
 	if (status != 200)
@@ -112,8 +109,9 @@ static int fetch_from(struct symstore *s, const char *url, size_t n, const char 
 	r = symstore_upload_begin(s, build_id, NULL, reterr_diag, &f.u);
 	if (r < 0)
 		return r;
-	f.easy = curl_easy_init();
-	r = f.easy ? transfer(&f, reterr_diag) : -ENOMEM;
+	r = open_handle(&f);
+	if (r == 0)
+		r = transfer(&f, reterr_diag);
 	curl_easy_cleanup(f.easy);
 	symstore_upload_free(f.u);
 	return r;

@@ -16,6 +16,7 @@
 #include "base/varint.h"
 #include "base/vec.h"
 #include "base/vocab.h"
+#include "http/http.h"
 
 Test(buf, reads_stop_at_the_end_and_do_not_advance)
 {
@@ -292,4 +293,17 @@ Test(metrics, help_and_labels_are_escaped)
 					"# TYPE files_total counter\n"
 					"files_total{path=\"C:\\\\\\\"x\\\"\\n\",state=\"open\"} "
 					"9007199254740991\n");
+}
+
+Test(http, headers_are_sent_empty_or_left_out)
+{
+	struct curl_slist *list = NULL;
+
+	cr_assert_eq(http_client_header(&list, "Accept", "text/plain"), 0);
+	cr_assert_eq(http_client_header(&list, "X-Key", ""), 0);
+	cr_assert_eq(http_client_header(&list, "Expect", NULL), 0);
+	cr_assert_str_eq(list->data, "Accept: text/plain");
+	cr_assert_str_eq(list->next->data, "X-Key;");
+	cr_assert_str_eq(list->next->next->data, "Expect:");
+	curl_slist_free_all(list);
 }

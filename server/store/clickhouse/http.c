@@ -4,7 +4,6 @@
  *
  * User and password go into headers. Error texts quote ClickHouse's message and never the request.
  */
-#include <curl/curl.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "compress/compress.h"
+#include "http/http.h"
 #include "server/store/clickhouse/clickhouse.h"
 
 #define MAX_ANSWER_BYTES ((size_t)1 << 30)
@@ -63,20 +63,6 @@ static size_t on_body(char *data, size_t size, size_t n, void *arg)
 	return c->too_large || str_append(&c->answer, data, size * n) < 0 ? 0 : size * n;
 }
 
-static int add_header(struct curl_slist **list, const char *name, const char *value)
-{
-	_cleanup_str_ struct str line = {};
-	struct curl_slist *more;
-
-	/* libcurl's syntax for a header without a value ends in a semicolon. */
-	str_printf(&line, *value ? "%s: %s" : "%s;", name, value);
-	more = line.failed ? NULL : curl_slist_append(*list, str_get(&line));
-	if (!more)
-		return -ENOMEM;
-	*list = more;
-	return 0;
-}
-
 static void conn_free(struct ch_conn *c)
 {
 	curl_easy_cleanup(c->easy);
@@ -85,47 +71,42 @@ static void conn_free(struct ch_conn *c)
 	free(c);
 }
 
-static int conn_options(const struct ch_config *config, struct ch_conn *c)
+static int conn_open(const struct ch_config *config, struct ch_conn *c)
 {
+	struct http_client_options client = {
+		.connect_ms = CONNECT_MS,
+		.ca = config->ca,
+		.error = c->error,
+		.body = on_body,
+		.arg = c,
+	};
+	int r = http_client_open(&client, &c->easy);
 	bool ok = true;
 
+	if (r < 0)
+		return r;
 #define SET(option, value) ok = ok && curl_easy_setopt(c->easy, option, value) == CURLE_OK
-	SET(CURLOPT_NOSIGNAL, 1L);
-	SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-	SET(CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
-	SET(CURLOPT_USERAGENT, "culprit/" CULPRIT_VERSION);
-	SET(CURLOPT_PROTOCOLS_STR, "http,https");
 	SET(CURLOPT_PROXY, "");
-	SET(CURLOPT_ERRORBUFFER, c->error);
-	SET(CURLOPT_WRITEFUNCTION, on_body);
-	SET(CURLOPT_WRITEDATA, c);
 	SET(CURLOPT_POST, 1L);
 	if (config->compress)
 		SET(CURLOPT_ACCEPT_ENCODING, "gzip");
-	if (config->ca)
-		SET(CURLOPT_CAINFO, config->ca);
 #undef SET
 	return ok ? 0 : -EINVAL;
 }
 
 static int conn_headers(const struct ch_config *config, bool gzip, struct ch_conn *c)
 {
-	int r = add_header(&c->headers, "X-ClickHouse-User", config->user);
+	int r = http_client_header(&c->headers, "X-ClickHouse-User", config->user);
 
 	if (r == 0)
-		r = add_header(&c->headers, "X-ClickHouse-Key", config->password);
-	/* An empty Expect: keeps libcurl from waiting for "100 Continue". */
+		r = http_client_header(&c->headers, "X-ClickHouse-Key", config->password);
 	if (r == 0)
-		r = add_header(&c->headers, "Content-Type", "application/octet-stream");
+		r = http_client_header(&c->headers, "Content-Type", "application/octet-stream");
 	if (r == 0 && gzip)
-		r = add_header(&c->headers, "Content-Encoding", "gzip");
-	if (r == 0) {
-		struct curl_slist *more = curl_slist_append(c->headers, "Expect:");
-
-		if (!more)
-			return -ENOMEM;
-		c->headers = more;
-	}
+		r = http_client_header(&c->headers, "Content-Encoding", "gzip");
+	/* No waiting for "100 Continue". */
+	if (r == 0)
+		r = http_client_header(&c->headers, "Expect", NULL);
 	return r;
 }
 
@@ -143,8 +124,7 @@ static struct ch_conn *conn_get(struct ch *s)
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return NULL;
-	c->easy = curl_easy_init();
-	if (!c->easy || conn_options(&s->config, c) < 0) {
+	if (conn_open(&s->config, c) < 0) {
 		conn_free(c);
 		return NULL;
 	}
@@ -226,7 +206,7 @@ static int answer_error(const struct ch *s, const struct ch_conn *c, long status
 static int transfer_error(const struct ch *s, const struct ch_conn *c, CURLcode code,
 			  struct diag *reterr_diag)
 {
-	const char *text = c->error[0] ? c->error : curl_easy_strerror(code);
+	const char *text = http_client_error(c->error, code);
 
 	if (c->too_large)
 		return diag_set(reterr_diag, -E2BIG, "%s: the answer is larger than 1 GiB",

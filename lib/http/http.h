@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What all of culprit's HTTP clients have in common, over libcurl. A client is a libcurl handle;
+ * its owner sets the rest of the options (URL, method, timeouts) and performs the requests.
+ */
+#pragma once
+
+#include <curl/curl.h>
+
+#include "base/types.h"
+
+struct http_client_options {
+	long connect_ms;
+	/* PEM files, or NULL: the system's CAs, no client certificate. Copied. */
+	const char *ca, *cert, *key;
+	char *error; /* CURL_ERROR_SIZE bytes, valid as long as the handle */
+	/* Takes a part of the answer; returns the bytes taken, fewer than size * n to stop. */
+	size_t (*body)(char *data, size_t size, size_t n, void *arg);
+	void *arg;
+};
+
+/*
+ * For http and https only, HTTP/1.1, TLS 1.2 or newer. Any thread. -ENOMEM, or -EINVAL when libcurl
+ * refuses an option. Close with curl_easy_cleanup().
+ */
+int http_client_open(const struct http_client_options *o, CURL **ret);
+/* Adds a header to a list. An empty value is sent as such; NULL: libcurl leaves this header out. */
+int http_client_header(struct curl_slist **list, const char *name, const char *value);
+/* What went wrong in the last request. Borrowed from `error`, or static. */
+const char *http_client_error(const char *error, CURLcode code);
