@@ -14,7 +14,7 @@
 #define AGENT_DEFAULT_HZ 19
 
 struct session_arguments {
-	u64 hz, clock_hz; /* 0: the default; clock_hz is no option */					   /* 0: the command's default */
+	u64 hz, clock_hz;			   /* 0: the default; clock_hz is not an option */
 	const char *events;			   /* comma-separated, like the next line */
 	u64 period;				   /* events per sample; 0: by frequency */
 	const char *pids, *comms, *cgroups, *uids; /* comma-separated */
