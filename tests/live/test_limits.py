@@ -13,7 +13,7 @@ import time
 import pytest
 
 from host import free_port
-from test_agent import Agent, programs, wait_for  # noqa: F401 (a fixture)
+from test_agent import Agent, programs, wait_for
 from test_procman import TARGET
 
 BPFTOOL = shutil.which("bpftool") or "/usr/sbin/bpftool"
