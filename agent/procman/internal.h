@@ -2,22 +2,22 @@
 /*
  * What the files of procman share.
  *
- *	record.c   bytes of the kernel → struct record
- *	ring.c     one CPU's ring → bytes
- *	batch.c    the rings of all CPUs → records in the order of time
- *	binary.c   files, opened once
- *	mapping.c  sets of mappings, shared until they change
- *	process.c  one process: what a record does to it, what /proc says of it
- *	procman.c  the table of processes, the order of things, the public functions
+ *	sideband.c  bytes of the kernel → struct sideband
+ *	ring.c      one CPU's ring → bytes
+ *	round.c     the rings of all CPUs → records in the order of time
+ *	binary.c    files, opened once
+ *	mapping.c   sets of mappings, shared until they change
+ *	process.c   one process: what a record does to it, what /proc says of it
+ *	procman.c   the table of processes, the order of things, the public functions
  */
 #pragma once
 
 #include <time.h>
 
-#include "agent/procman/batch.h"
 #include "agent/procman/binary.h"
 #include "agent/procman/mapping.h"
 #include "agent/procman/procman.h"
+#include "agent/procman/round.h"
 #include "base/clock.h"
 
 static inline u64 now_ns(void)
@@ -79,7 +79,7 @@ struct procman {
 	vec(struct process *) dirty;
 	vec(struct process *) young;
 	struct process *exited_first, *exited_last; /* by gone_due_ns */
-	struct batch batch;
+	struct round round;
 	int epoll_fd, timer_fd; /* owned */
 	u64 timer_ns;		/* when the timer goes off; ~0: it is not set */
 	u64 next_set_id;
@@ -105,9 +105,9 @@ void process_destroy(struct procman *pm, struct process *p);
 void process_touch(struct procman *pm, struct process *p);
 
 void process_inherit(struct procman *pm, struct process *p, struct process *parent);
-void process_exec(struct procman *pm, struct process *p, const struct record *r);
+void process_exec(struct procman *pm, struct process *p, const struct sideband *r);
 void process_set_comm(struct procman *pm, struct process *p, const char *comm);
-void process_map(struct procman *pm, struct process *p, const struct record *r);
+void process_map(struct procman *pm, struct process *p, const struct sideband *r);
 
 /*
  * Reads stat and mappings from /proc. -ESRCH: it is gone, or a zombie, or the pid is another's now

@@ -131,7 +131,7 @@ static void become_young(struct procman *pm, struct process *p)
 	p->young_due_ns = p->pub.image_ns + exec_looks_ns[0];
 }
 
-void process_exec(struct procman *pm, struct process *p, const struct record *r)
+void process_exec(struct procman *pm, struct process *p, const struct sideband *r)
 {
 	drop_image(pm, p);
 	process_set_comm(pm, p, r->name);
@@ -188,7 +188,7 @@ static bool cut_deleted(const char *name, char *text, size_t cap)
 	return deleted;
 }
 
-void process_map(struct procman *pm, struct process *p, const struct record *r)
+void process_map(struct procman *pm, struct process *p, const struct sideband *r)
 {
 	char path[4352];
 	struct proc_mapping m = {

@@ -193,13 +193,13 @@ static int process_add_read(struct procman *pm, u32 pid, struct process **ret)
 
 /* ---- records ---- */
 
-static bool is_old_news(const struct process *p, const struct record *r)
+static bool is_old_news(const struct process *p, const struct sideband *r)
 {
 	return r->time_ns < p->read_ns;
 }
 
 /* A process that an event is about, though its fork was not seen. */
-static struct process *process_of_event(struct procman *pm, const struct record *r)
+static struct process *process_of_event(struct procman *pm, const struct sideband *r)
 {
 	struct process *p = table_get(pm, r->pid);
 
@@ -211,7 +211,7 @@ static struct process *process_of_event(struct procman *pm, const struct record 
 	return p;
 }
 
-static void record_fork(struct procman *pm, const struct record *r)
+static void record_fork(struct procman *pm, const struct sideband *r)
 {
 	struct process *old = table_get(pm, r->pid), *parent = table_get(pm, r->ppid), *p;
 
@@ -234,7 +234,7 @@ static void record_fork(struct procman *pm, const struct record *r)
 		p->wants_maps = true;
 }
 
-static void record_comm(struct procman *pm, const struct record *r)
+static void record_comm(struct procman *pm, const struct sideband *r)
 {
 	struct process *p;
 
@@ -254,7 +254,7 @@ static void record_comm(struct procman *pm, const struct record *r)
 	process_exec(pm, p, r);
 }
 
-static void record_mmap(struct procman *pm, const struct record *r)
+static void record_mmap(struct procman *pm, const struct sideband *r)
 {
 	struct process *p = process_of_event(pm, r);
 
@@ -262,7 +262,7 @@ static void record_mmap(struct procman *pm, const struct record *r)
 		process_map(pm, p, r);
 }
 
-static void record_exit(struct procman *pm, const struct record *r)
+static void record_exit(struct procman *pm, const struct sideband *r)
 {
 	struct process *p = table_get(pm, r->pid);
 
@@ -279,9 +279,9 @@ static void record_exit(struct procman *pm, const struct record *r)
 		p->pub.exit_ns = r->time_ns;
 }
 
-static void record_handle(struct procman *pm, const struct record *r, struct ring *ring)
+static void sideband_handle(struct procman *pm, const struct sideband *r, struct ring *ring)
 {
-	if (r->type == RECORD_LOST) {
+	if (r->type == SIDEBAND_LOST) {
 		u64 before = pm->stats.events_lost;
 
 		ring_note_lost(ring, r->lost, &pm->stats.events_lost);
@@ -293,16 +293,16 @@ static void record_handle(struct procman *pm, const struct record *r, struct rin
 	if (r->pid == 0 || r->pid == UINT32_MAX)
 		return;
 	switch (r->type) {
-	case RECORD_FORK:
+	case SIDEBAND_FORK:
 		record_fork(pm, r);
 		break;
-	case RECORD_COMM:
+	case SIDEBAND_COMM:
 		record_comm(pm, r);
 		break;
-	case RECORD_MMAP:
+	case SIDEBAND_MMAP:
 		record_mmap(pm, r);
 		break;
-	case RECORD_EXIT:
+	case SIDEBAND_EXIT:
 		record_exit(pm, r);
 		break;
 	default:
@@ -425,7 +425,7 @@ static int list_cpu(void *arg, u32 cpu)
 static int ring_add(struct procman *pm, u32 cpu)
 {
 	struct ring ring;
-	int r = vec_reserve(&pm->batch.rings, pm->batch.rings.n + 1);
+	int r = vec_reserve(&pm->round.rings, pm->round.rings.n + 1);
 	struct epoll_event ev = {.events = EPOLLIN};
 
 	if (r < 0)
@@ -438,8 +438,8 @@ static int ring_add(struct procman *pm, u32 cpu)
 		ring_close(&ring);
 		return r;
 	}
-	vec_push(&pm->batch.rings, ring);
-	pm->stats.cpus = pm->batch.rings.n;
+	vec_push(&pm->round.rings, ring);
+	pm->stats.cpus = pm->round.rings.n;
 	return 0;
 }
 
@@ -453,7 +453,7 @@ static bool list_has(struct cpu_list *list, u32 cpu)
 
 static bool ring_has(struct procman *pm, u32 cpu)
 {
-	vec_foreach (&pm->batch.rings, ring)
+	vec_foreach (&pm->round.rings, ring)
 		if (ring->cpu == cpu)
 			return true;
 	return false;
@@ -469,13 +469,13 @@ static int update_cpus(struct procman *pm)
 	bool added = false, removed = false;
 	int r = proc_cpus_online(list_cpu, &list);
 
-	for (size_t i = 0; r == 0 && i < pm->batch.rings.n; i++) {
-		struct ring *ring = &pm->batch.rings.data[i];
+	for (size_t i = 0; r == 0 && i < pm->round.rings.n; i++) {
+		struct ring *ring = &pm->round.rings.data[i];
 
 		if (list_has(&list, ring->cpu))
 			continue;
 		ring_close(ring);
-		*ring = pm->batch.rings.data[--pm->batch.rings.n];
+		*ring = pm->round.rings.data[--pm->round.rings.n];
 		i--;
 		removed = true;
 	}
@@ -489,7 +489,7 @@ static int update_cpus(struct procman *pm)
 		else if (r == 0)
 			added = true;
 	}
-	pm->stats.cpus = pm->batch.rings.n;
+	pm->stats.cpus = pm->round.rings.n;
 	if (added)
 		pm->rescan_due_ns = 0;
 	if ((added || removed) && pm->ops.cpus_changed)
@@ -610,14 +610,14 @@ static u64 handle_events(struct procman *pm, u64 until_ns)
 	const u8 *bytes;
 	u64 n = 0;
 
-	while (batch_next(&pm->batch, until_ns, &e, &bytes)) {
-		struct record r;
+	while (round_next(&pm->round, until_ns, &e, &bytes)) {
+		struct sideband r;
 
 		n++;
-		if (record_parse(bytes, e.n, &r) < 0)
+		if (sideband_parse(bytes, e.n, &r) < 0)
 			pm->stats.events_damaged++;
 		else
-			record_handle(pm, &r, &pm->batch.rings.data[e.ring]);
+			sideband_handle(pm, &r, &pm->round.rings.data[e.ring]);
 	}
 	pm->stats.events += n;
 	return n;
@@ -635,13 +635,13 @@ int procman_drain(struct procman *pm)
 	}
 	for (int round = 1; round <= ROUNDS_MAX; round++) {
 		u64 begin = now_ns(), lost = pm->stats.events_lost, bad = pm->stats.events_damaged;
-		int r = batch_fill(&pm->batch, &pm->stats.events_lost, &pm->stats.events_damaged);
+		int r = round_fill(&pm->round, &pm->stats.events_lost, &pm->stats.events_damaged);
 
 		if (r < 0)
 			pm->stats.out_of_memory++;
 		if (pm->stats.events_lost != lost || pm->stats.events_damaged != bad)
 			pm->rescan_due_ns = 0;
-		if (!batch_pending(&pm->batch))
+		if (!round_pending(&pm->round))
 			break;
 		n += handle_events(pm, round == ROUNDS_MAX ? NEVER : begin);
 	}
@@ -807,7 +807,7 @@ static int procman_init(struct procman *pm, const struct procman_options *o)
 		return 0;
 	r = update_cpus(pm);
 	pm->rescan_due_ns = NEVER;
-	if (r == 0 && !pm->batch.rings.n)
+	if (r == 0 && !pm->round.rings.n)
 		r = -ENODEV;
 	return r;
 }
@@ -845,7 +845,7 @@ void procman_destroy(struct procman *pm)
 		}
 	}
 	binaries_deinit(&pm->binaries, pm->ops.binary_gone, pm->arg);
-	batch_deinit(&pm->batch);
+	round_deinit(&pm->round);
 	map_deinit(&pm->by_pid);
 	vec_deinit(&pm->dirty);
 	vec_deinit(&pm->young);

@@ -8,7 +8,7 @@
 
 #include "agent/procman/binary.h"
 #include "agent/procman/mapping.h"
-#include "agent/procman/record.h"
+#include "agent/procman/sideband.h"
 
 #define N_PAGES 64
 #define N_BINARIES 5
@@ -380,12 +380,12 @@ static void put_mmap2(struct bytes *b, u64 len, const char *name)
 
 Test(records, mmap2)
 {
-	struct record r = {};
+	struct sideband r = {};
 	struct bytes b;
 
 	put_mmap2(&b, 0x2000, "/usr/lib/libx.so (deleted)");
-	cr_assert_eq(record_parse(b.data, b.n, &r), 0);
-	cr_assert_eq(r.type, RECORD_MMAP);
+	cr_assert_eq(sideband_parse(b.data, b.n, &r), 0);
+	cr_assert_eq(r.type, SIDEBAND_MMAP);
 	cr_assert_eq(r.time_ns, 123456789);
 	cr_assert_eq(r.pid, 7);
 	cr_assert_eq(r.tid, 8);
@@ -402,7 +402,7 @@ Test(records, mmap2)
 
 Test(records, fork_exit_comm_lost)
 {
-	struct record r = {};
+	struct sideband r = {};
 	struct bytes b;
 
 	begin(&b, PERF_RECORD_FORK, 0);
@@ -412,8 +412,8 @@ Test(records, fork_exit_comm_lost)
 	PUT(&b, u32, 12);
 	PUT(&b, u64, 1);
 	finish(&b, 2);
-	cr_assert_eq(record_parse(b.data, b.n, &r), 0);
-	cr_assert(r.type == RECORD_FORK && r.pid == 10 && r.ppid == 9 && r.tid == 11 &&
+	cr_assert_eq(sideband_parse(b.data, b.n, &r), 0);
+	cr_assert(r.type == SIDEBAND_FORK && r.pid == 10 && r.ppid == 9 && r.tid == 11 &&
 		  r.ptid == 12 && r.time_ns == 2);
 
 	begin(&b, PERF_RECORD_COMM, PERF_RECORD_MISC_USER | PERF_RECORD_MISC_COMM_EXEC);
@@ -421,43 +421,43 @@ Test(records, fork_exit_comm_lost)
 	PUT(&b, u32, 10);
 	put_name(&b, "a b");
 	finish(&b, 3);
-	cr_assert_eq(record_parse(b.data, b.n, &r), 0);
-	cr_assert(r.type == RECORD_COMM && r.exec && r.pid == 10 && r.tid == 10);
+	cr_assert_eq(sideband_parse(b.data, b.n, &r), 0);
+	cr_assert(r.type == SIDEBAND_COMM && r.exec && r.pid == 10 && r.tid == 10);
 	cr_assert_str_eq(r.name, "a b");
 
 	begin(&b, PERF_RECORD_LOST, 0);
 	PUT(&b, u64, 77);
 	PUT(&b, u64, 5);
 	finish(&b, 4);
-	cr_assert_eq(record_parse(b.data, b.n, &r), 0);
-	cr_assert(r.type == RECORD_LOST && r.lost == 5);
+	cr_assert_eq(sideband_parse(b.data, b.n, &r), 0);
+	cr_assert(r.type == SIDEBAND_LOST && r.lost == 5);
 
 	/* A type of a later kernel. */
 	begin(&b, 4000, 0);
 	finish(&b, 5);
-	cr_assert_eq(record_parse(b.data, b.n, &r), 0);
-	cr_assert_eq(r.type, RECORD_IGNORED);
+	cr_assert_eq(sideband_parse(b.data, b.n, &r), 0);
+	cr_assert_eq(r.type, SIDEBAND_IGNORED);
 }
 
 Test(records, damage_is_refused)
 {
-	struct record r = {.pid = 42};
+	struct sideband r = {.pid = 42};
 	struct bytes b;
 
 	put_mmap2(&b, 0, "/empty");
-	cr_assert_eq(record_parse(b.data, b.n, &r), -EINVAL);
+	cr_assert_eq(sideband_parse(b.data, b.n, &r), -EINVAL);
 	put_mmap2(&b, ~0ULL, "/wraps");
-	cr_assert_eq(record_parse(b.data, b.n, &r), -EINVAL);
+	cr_assert_eq(sideband_parse(b.data, b.n, &r), -EINVAL);
 	put_mmap2(&b, 0x1000, "/x");
 	for (size_t n = 0; n < b.n; n++)
-		cr_assert_eq(record_parse(b.data, n, &r), -EINVAL, "%zu bytes", n);
+		cr_assert_eq(sideband_parse(b.data, n, &r), -EINVAL, "%zu bytes", n);
 	/* A name without an end: the time behind it is not part of it. */
 	begin(&b, PERF_RECORD_COMM, 0);
 	PUT(&b, u32, 1);
 	PUT(&b, u32, 1);
 	PUT(&b, u64, 0x4141414141414141);
 	finish(&b, 0x41);
-	cr_assert_eq(record_parse(b.data, b.n, &r), -EINVAL);
+	cr_assert_eq(sideband_parse(b.data, b.n, &r), -EINVAL);
 	cr_assert_eq(r.pid, 42);
 }
 
@@ -473,12 +473,12 @@ Test(records, are_cut_off_one_by_one)
 	finish(&b, 5);
 	memcpy(both, a.data, a.n);
 	memcpy(both + a.n, b.data, b.n);
-	cr_assert(record_next(both, a.n + b.n, &pos, &n, &time_ns));
+	cr_assert(sideband_next(both, a.n + b.n, &pos, &n, &time_ns));
 	cr_assert(n == a.n && pos == a.n && time_ns == 123456789);
-	cr_assert(record_next(both, a.n + b.n, &pos, &n, &time_ns));
+	cr_assert(sideband_next(both, a.n + b.n, &pos, &n, &time_ns));
 	cr_assert(n == b.n && pos == a.n + b.n && time_ns == 5);
-	cr_assert_not(record_next(both, a.n + b.n, &pos, &n, &time_ns));
+	cr_assert_not(sideband_next(both, a.n + b.n, &pos, &n, &time_ns));
 	pos = a.n;
-	cr_assert_not(record_next(both, a.n + b.n - 1, &pos, &n, &time_ns));
+	cr_assert_not(sideband_next(both, a.n + b.n - 1, &pos, &n, &time_ns));
 	cr_assert_eq(pos, a.n);
 }

@@ -4,17 +4,17 @@
 
 #include "base/types.h"
 
-enum record_type {
-	RECORD_IGNORED, /* a type we have no use for */
-	RECORD_FORK,	/* also of threads */
-	RECORD_EXIT,	/* of a thread */
-	RECORD_COMM,
-	RECORD_MMAP,
-	RECORD_LOST,
+enum sideband_type {
+	SIDEBAND_IGNORED, /* a type we have no use for */
+	SIDEBAND_FORK,	  /* also of threads */
+	SIDEBAND_EXIT,	  /* of a thread */
+	SIDEBAND_COMM,
+	SIDEBAND_MMAP,
+	SIDEBAND_LOST,
 };
 
-struct record {
-	enum record_type type;
+struct sideband {
+	enum sideband_type type;
 	u64 time_ns;
 	u32 pid, tid;	/* fork: of the child */
 	u32 ppid, ptid; /* fork: who called it */
@@ -32,10 +32,10 @@ struct record {
  * One whole record, as asked for by ring.c (sample_id holds the time alone), starting with its
  * header. -EINVAL when it is damaged.
  */
-int record_parse(const void *bytes, size_t n, struct record *ret);
+int sideband_parse(const void *bytes, size_t n, struct sideband *ret);
 
 /*
  * Cuts the next record off, looking only at its header and its time; false when the rest is
  * damaged, or at the end (*pos == n).
  */
-bool record_next(const u8 *bytes, size_t n, size_t *pos, size_t *ret_n, u64 *ret_time_ns);
+bool sideband_next(const u8 *bytes, size_t n, size_t *pos, size_t *ret_n, u64 *ret_time_ns);

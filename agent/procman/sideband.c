@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/procman/record.h"
+#include "agent/procman/sideband.h"
 
 #include <errno.h>
 #include <linux/perf_event.h>
@@ -14,18 +14,18 @@
 #define HEADER_BYTES sizeof(struct perf_event_header)
 #define TIME_BYTES sizeof(u64)
 
-static bool parse_task(struct buf *b, struct record *r)
+static bool parse_task(struct buf *b, struct sideband *r)
 {
 	return buf_u32(b, &r->pid) && buf_u32(b, &r->ppid) && buf_u32(b, &r->tid) &&
 	       buf_u32(b, &r->ptid);
 }
 
-static bool parse_comm(struct buf *b, struct record *r)
+static bool parse_comm(struct buf *b, struct sideband *r)
 {
 	return buf_u32(b, &r->pid) && buf_u32(b, &r->tid) && buf_cstr(b, &r->name);
 }
 
-static bool parse_mmap2(struct buf *b, u16 misc, struct record *r)
+static bool parse_mmap2(struct buf *b, u16 misc, struct sideband *r)
 {
 	u32 flags;
 	u64 len;
@@ -40,42 +40,42 @@ static bool parse_mmap2(struct buf *b, u16 misc, struct record *r)
 	       buf_cstr(b, &r->name) && len && !__builtin_add_overflow(r->start, len, &r->end);
 }
 
-static bool parse_lost(struct buf *b, struct record *r)
+static bool parse_lost(struct buf *b, struct sideband *r)
 {
 	u64 id;
 
 	return buf_u64(b, &id) && buf_u64(b, &r->lost);
 }
 
-static bool parse_payload(struct buf *b, u32 type, u16 misc, struct record *r)
+static bool parse_payload(struct buf *b, u32 type, u16 misc, struct sideband *r)
 {
 	switch (type) {
 	case PERF_RECORD_FORK:
-		r->type = RECORD_FORK;
+		r->type = SIDEBAND_FORK;
 		return parse_task(b, r);
 	case PERF_RECORD_EXIT:
-		r->type = RECORD_EXIT;
+		r->type = SIDEBAND_EXIT;
 		return parse_task(b, r);
 	case PERF_RECORD_COMM:
-		r->type = RECORD_COMM;
+		r->type = SIDEBAND_COMM;
 		r->exec = misc & PERF_RECORD_MISC_COMM_EXEC;
 		return parse_comm(b, r);
 	case PERF_RECORD_MMAP2:
-		r->type = RECORD_MMAP;
+		r->type = SIDEBAND_MMAP;
 		return parse_mmap2(b, misc, r);
 	case PERF_RECORD_LOST:
-		r->type = RECORD_LOST;
+		r->type = SIDEBAND_LOST;
 		return parse_lost(b, r);
 	default:
-		r->type = RECORD_IGNORED;
+		r->type = SIDEBAND_IGNORED;
 		return true;
 	}
 }
 
-int record_parse(const void *bytes, size_t n, struct record *ret)
+int sideband_parse(const void *bytes, size_t n, struct sideband *ret)
 {
 	struct buf b = buf_of(bytes, n), payload;
-	struct record r = {};
+	struct sideband r = {};
 	u32 type;
 	u16 misc, size;
 
@@ -90,7 +90,7 @@ int record_parse(const void *bytes, size_t n, struct record *ret)
 	return 0;
 }
 
-bool record_next(const u8 *bytes, size_t n, size_t *pos, size_t *ret_n, u64 *ret_time_ns)
+bool sideband_next(const u8 *bytes, size_t n, size_t *pos, size_t *ret_n, u64 *ret_time_ns)
 {
 	struct perf_event_header h;
 

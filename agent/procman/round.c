@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/procman/batch.h"
+#include "agent/procman/round.h"
 
 #include <errno.h>
 
 /* A buffer that was needed once, for an event storm, is not kept for good. */
 #define KEEP_BYTES (1u << 20)
 
-void batch_deinit(struct batch *b)
+void round_deinit(struct round *b)
 {
 	vec_foreach (&b->rings, ring)
 		ring_close(ring);
@@ -27,7 +27,7 @@ static int by_time(const void *a, const void *b)
 }
 
 /* Drops what was given out; what was not moves to the front. */
-static void batch_compact(struct batch *b)
+static void round_compact(struct round *b)
 {
 	size_t left = b->events.n - b->next, n_bytes = 0;
 
@@ -53,13 +53,13 @@ static void batch_compact(struct batch *b)
 }
 
 /* Makes references to the records in bytes[from …]; false when one is damaged. */
-static bool batch_index(struct batch *b, size_t from, u32 ring)
+static bool round_index(struct round *b, size_t from, u32 ring)
 {
 	size_t pos = from, n;
 	u64 time_ns;
 
 	while (pos < b->bytes.n) {
-		if (!record_next(b->bytes.data, b->bytes.n, &pos, &n, &time_ns))
+		if (!sideband_next(b->bytes.data, b->bytes.n, &pos, &n, &time_ns))
 			return false;
 		if (vec_push(&b->events, (struct event_ref){time_ns, pos - n, (u32)n, ring}) < 0)
 			return false;
@@ -67,12 +67,12 @@ static bool batch_index(struct batch *b, size_t from, u32 ring)
 	return true;
 }
 
-int batch_fill(struct batch *b, u64 *lost, u64 *damaged)
+int round_fill(struct round *b, u64 *lost, u64 *damaged)
 {
 	size_t before;
 	int r;
 
-	batch_compact(b);
+	round_compact(b);
 	before = b->events.n;
 	for (size_t i = 0; i < b->rings.n; i++) {
 		size_t from = b->bytes.n;
@@ -80,7 +80,7 @@ int batch_fill(struct batch *b, u64 *lost, u64 *damaged)
 		r = ring_take(&b->rings.data[i], &b->bytes, lost);
 		if (r == -ENOMEM)
 			return r;
-		if (r < 0 || !batch_index(b, from, (u32)i))
+		if (r < 0 || !round_index(b, from, (u32)i))
 			++*damaged;
 	}
 	if (b->events.n != before)
@@ -89,11 +89,11 @@ int batch_fill(struct batch *b, u64 *lost, u64 *damaged)
 	return 0;
 }
 
-bool batch_next(struct batch *b, u64 until_ns, struct event_ref *ret_event, const u8 **ret_bytes)
+bool round_next(struct round *b, u64 until_ns, struct event_ref *ret_event, const u8 **ret_bytes)
 {
 	const struct event_ref *e;
 
-	if (!batch_pending(b) || b->events.data[b->next].time_ns > until_ns)
+	if (!round_pending(b) || b->events.data[b->next].time_ns > until_ns)
 		return false;
 	e = &b->events.data[b->next++];
 	*ret_event = *e;
