@@ -9,7 +9,7 @@
  *
  * A runtime frame is two words of a stack:
  *
- *	FRAME_RUNTIME | runtime << 56 | address		of the code object, in the process
+ *	WORD_RUNTIME | runtime << 56 | address		of the code object, in the process
  *	where						for the runtime's user half:
  *							a position in the code, and a cookie that
  *							tells whether the object is still the same
@@ -21,9 +21,9 @@
 
 #include <linux/types.h>
 
-#define FRAME_RUNTIME (3ULL << 62)
-#define FRAME_RUNTIME_SHIFT 56
-#define FRAME_RUNTIME_ADDRESS ((1ULL << FRAME_RUNTIME_SHIFT) - 1)
+#define WORD_RUNTIME (3ULL << 62)
+#define WORD_RUNTIME_SHIFT 56
+#define WORD_RUNTIME_ADDRESS ((1ULL << WORD_RUNTIME_SHIFT) - 1)
 
 enum runtime_id {
 	RUNTIME_NONE,

@@ -53,12 +53,12 @@ enum record_flags {
 };
 
 /*
- * A user frame: FRAME_RAW | avma when the address is in no known file, else file id << 40 | svma.
+ * A word of a user stack: WORD_RAW | avma when the address is in no known file, else file id << 40 | svma.
  * Callers' addresses are return address - 1: inside the call.
  */
-#define FRAME_RAW (1ULL << 63)
-#define FRAME_SVMA_BITS 40
-#define FRAME_SVMA_MASK ((1ULL << FRAME_SVMA_BITS) - 1)
+#define WORD_RAW (1ULL << 63)
+#define WORD_SVMA_BITS 40
+#define WORD_SVMA_MASK ((1ULL << WORD_SVMA_BITS) - 1)
 
 struct record_stack {
 	__u16 type;

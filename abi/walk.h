@@ -585,8 +585,8 @@ walk_inline int walk_find_row(struct walk_env *env, struct walk *w, __u64 pc, st
 	if (w->mapping.file & UNWIND_MAPPING_RUNTIME && !w->native)
 		return WALK_RUNTIME;
 	svma = pc - w->mapping.bias;
-	if ((w->mapping.file >> 8) && svma <= FRAME_SVMA_MASK)
-		*ret_frame = (__u64)(w->mapping.file >> 8) << FRAME_SVMA_BITS | svma;
+	if ((w->mapping.file >> 8) && svma <= WORD_SVMA_MASK)
+		*ret_frame = (__u64)(w->mapping.file >> 8) << WORD_SVMA_BITS | svma;
 	if (w->regs.newborn)
 		return STOP_COMPLETE;
 	if (!w->mapping.binary)
@@ -621,7 +621,7 @@ walk_inline int walk_step(struct walk_env *env, struct walk *w, __u64 *ret_frame
 	struct walk_row *row = walk_row_at(env, w, pc);
 	int stop;
 
-	*ret_frame = FRAME_RAW | pc;
+	*ret_frame = WORD_RAW | pc;
 	if (row->pc != pc || row->mappings_id != w->mappings_id || w->regs.newborn) {
 		stop = walk_find_row(env, w, pc, row, ret_frame);
 		if (stop == WALK_FP) {

@@ -128,12 +128,12 @@ int batch_add_stack(struct pipeline_batch *b, struct procman *procman, u64 id, c
 		b->frames.data[b->frames.n + i] = frames[i];
 		if (kernel)
 			continue;
-		if (frames[i] >= FRAME_RUNTIME)
+		if (frames[i] >= WORD_RUNTIME)
 			continue;
-		if (frames[i] & FRAME_RAW)
+		if (frames[i] & WORD_RAW)
 			s.raw = true;
 		else
-			hold_binary(b, procman, (u32)(frames[i] >> FRAME_SVMA_BITS));
+			hold_binary(b, procman, (u32)(frames[i] >> WORD_SVMA_BITS));
 	}
 	r = vec_push(&b->stacks, s);
 	if (r == 0)

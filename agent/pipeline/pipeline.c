@@ -69,21 +69,21 @@ static u32 name_frames(struct pipeline *p, u32 pid, const u64 *frames, u32 n, u6
 	for (u32 i = 0; i < n; i++) {
 		u64 word = frames[i];
 
-		if (word < FRAME_RUNTIME) {
+		if (word < WORD_RUNTIME) {
 			ret[n_ret++] = word;
 			continue;
 		}
 		if (++i >= n)
 			break;
-		if (!(word & FRAME_RUNTIME_ADDRESS)) {
-			ret[n_ret++] = FRAME_RUNTIME;
+		if (!(word & WORD_RUNTIME_ADDRESS)) {
+			ret[n_ret++] = WORD_RUNTIME;
 			continue;
 		}
 		proc = proc ? proc : procman_find(p->procman, pid);
 		r = runtimes_name(p->runtimes, proc, word, frames[i], &id);
 		*unnamed |= r != 0;
 		if (r >= 0)
-			ret[n_ret++] = (word & ~FRAME_RUNTIME_ADDRESS) | id;
+			ret[n_ret++] = (word & ~WORD_RUNTIME_ADDRESS) | id;
 	}
 	return n_ret;
 }
@@ -312,7 +312,7 @@ static void bring_over(struct pipeline *p, u64 id)
 		return;
 	frames = &p->before->frames.data[s->first];
 	for (u32 i = 0; i < s->n && !s->kernel; i++)
-		if (frames[i] >= FRAME_RUNTIME)
+		if (frames[i] >= WORD_RUNTIME)
 			return;
 	if (batch_add_stack(p->batch, p->procman, id, frames, s->n, s->stop, s->kernel) < 0)
 		log_warn_rarely("out of memory: stacks are shown as lost");

@@ -123,7 +123,7 @@ struct pipeline_batch {
 	struct map attributes_ids; /* of pid and id → set << 1 | some were left out */
 	/*
 	 * As BPF sent them, but for runtime frames, which were named when they came: one word,
-	 * FRAME_RUNTIME | runtime << 56 | id of an answer; runtime 0 marks the next frame as an
+	 * WORD_RUNTIME | runtime << 56 | id of an answer; runtime 0 marks the next frame as an
 	 * interpreter's own.
 	 */
 	vec(u64) frames;

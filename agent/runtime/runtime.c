@@ -642,7 +642,7 @@ static int add_note(struct runtime_names *n, const char *text)
 static int read_names(struct runtimes *r, const struct procman_process *p, u64 word, u64 where,
 		      struct runtime_names *ret)
 {
-	u32 runtime = (u32)(word >> FRAME_RUNTIME_SHIFT) & 63;
+	u32 runtime = (u32)(word >> WORD_RUNTIME_SHIFT) & 63;
 	u64 *stale = &r->stats.stale[runtime < RUNTIME_N ? runtime : RUNTIME_NONE];
 	const struct attached *a =
 		p && runtime < RUNTIME_N ? attached_get(r, p->pid, runtime) : NULL;
@@ -655,7 +655,7 @@ static int read_names(struct runtimes *r, const struct procman_process *p, u64 w
 	}
 	t.memory.pid = p->pid;
 	t.bias = a->process.bias;
-	e = runtimes[runtime]->name(&t, a->binary->learned, word & FRAME_RUNTIME_ADDRESS, where,
+	e = runtimes[runtime]->name(&t, a->binary->learned, word & WORD_RUNTIME_ADDRESS, where,
 				    ret);
 	if (e == -ENOMEM)
 		return e;
@@ -736,7 +736,7 @@ int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word,
 	u64 h = hash_bytes(key, sizeof(key)) >> 1;
 	u64 *known = map_get(&r->answers.index, h);
 	struct runtime_names answer = {.arena = &r->answers.arena};
-	u32 runtime = word >> FRAME_RUNTIME_SHIFT & 63;
+	u32 runtime = word >> WORD_RUNTIME_SHIFT & 63;
 	int e = answers_full(r) ? -ENOMEM : 0;
 
 	if (known) {
@@ -764,7 +764,7 @@ int runtimes_note(struct runtimes *r, u32 runtime, u64 *ret_frame)
 		return -ENOTSUP;
 	e = shared_note(r, runtime, notes[runtime], &id);
 	if (e == 0)
-		*ret_frame = FRAME_RUNTIME | (u64)runtime << FRAME_RUNTIME_SHIFT | id;
+		*ret_frame = WORD_RUNTIME | (u64)runtime << WORD_RUNTIME_SHIFT | id;
 	return e;
 }
 

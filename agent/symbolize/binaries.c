@@ -180,7 +180,7 @@ static void read_names(struct symbolizer *s, struct named_binary *named, const u
 	u64 room = 0;
 
 	for (size_t i = 0; i < n && !is_in_a_hurry(s); i++) {
-		u64 svma = list[i] & FRAME_SVMA_MASK;
+		u64 svma = list[i] & WORD_SVMA_MASK;
 
 		if ((i && list[i] == list[i - 1]) ||
 		    symbols_recall(named->symbols, svma, &chain) != -EAGAIN)

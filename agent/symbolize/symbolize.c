@@ -185,9 +185,9 @@ static int push_chain(struct making *m, const struct profile_frame *like, u32 n)
 /* Names an address of a file. */
 static int file_chain(struct making *m, u64 frame)
 {
-	struct procman_binary *b = held_binary(m, (u32)(frame >> FRAME_SVMA_BITS));
+	struct procman_binary *b = held_binary(m, (u32)(frame >> WORD_SVMA_BITS));
 	struct profile_frame f = {
-		.address = frame & FRAME_SVMA_MASK,
+		.address = frame & WORD_SVMA_MASK,
 		.kind = b ? FRAME_NATIVE : FRAME_UNKNOWN,
 		.mapping = PROFILE_NONE,
 		.function = PROFILE_NONE,
@@ -251,7 +251,7 @@ static struct perf_map *perf_map_of(struct making *m, u32 pid)
 static int raw_chain(struct making *m, u64 frame, u32 pid)
 {
 	struct profile_frame f = {
-		.address = frame & ~FRAME_RAW,
+		.address = frame & ~WORD_RAW,
 		.kind = FRAME_UNKNOWN,
 		.mapping = PROFILE_NONE,
 		.function = PROFILE_NONE,
@@ -296,18 +296,17 @@ static int runtime_chain(struct making *m, u64 frame)
 
 static int user_frame(struct making *m, u64 frame, u32 pid)
 {
-	bool runtime = frame >= FRAME_RUNTIME;
-	u64 key =
-		!runtime && frame & FRAME_RAW ? hash_u64(frame ^ hash_u64(pid)) | FRAME_RAW : frame;
+	bool runtime = frame >= WORD_RUNTIME;
+	u64 key = !runtime && frame & WORD_RAW ? hash_u64(frame ^ hash_u64(pid)) | WORD_RAW : frame;
 	u64 *known = map_get(&m->frames, key);
 	size_t at = known ? *known : m->chains.n;
 	const u32 *chain;
 	int r = 0;
 
 	if (!known) {
-		r = runtime		? runtime_chain(m, frame)
-		    : frame & FRAME_RAW ? raw_chain(m, frame, pid)
-					: file_chain(m, frame);
+		r = runtime	       ? runtime_chain(m, frame)
+		    : frame & WORD_RAW ? raw_chain(m, frame, pid)
+				       : file_chain(m, frame);
 		if (r == 0)
 			r = map_put(&m->frames, key, at);
 		if (r < 0)
@@ -350,7 +349,7 @@ static int append_stack(struct making *m, u64 stack_id, u32 pid)
 	for (u32 i = 0; i < s->n && r == 0; i++) {
 		u64 frame = m->batch->frames.data[s->first + i];
 
-		if (!s->kernel && frame == FRAME_RUNTIME) {
+		if (!s->kernel && frame == WORD_RUNTIME) {
 			i += !m->s->options.runtime_frames;
 			continue;
 		}
@@ -457,16 +456,16 @@ static int look_up_files(struct making *m)
 		const u64 *frames = &m->batch->frames.data[s->first];
 
 		for (u32 i = 0; i < s->n && used[j] && !s->kernel; i++)
-			if (frames[i] < FRAME_RUNTIME && !(frames[i] & FRAME_RAW))
+			if (frames[i] < WORD_RUNTIME && !(frames[i] & WORD_RAW))
 				list[n++] = frames[i];
 	}
 	qsort(list, n, sizeof(*list), compare_frames);
 	for (size_t i = 0, end; i < n && !is_in_a_hurry(m->s); i = end) {
-		struct procman_binary *b = held_binary(m, (u32)(list[i] >> FRAME_SVMA_BITS));
+		struct procman_binary *b = held_binary(m, (u32)(list[i] >> WORD_SVMA_BITS));
 		struct named_binary *named = b ? named_binary(m, b) : NULL;
 
 		end = i + 1;
-		while (end < n && list[end] >> FRAME_SVMA_BITS == list[i] >> FRAME_SVMA_BITS)
+		while (end < n && list[end] >> WORD_SVMA_BITS == list[i] >> WORD_SVMA_BITS)
 			end++;
 		if (named)
 			binaries_read(m->s, named, &list[i], end - i);

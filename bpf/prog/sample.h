@@ -93,7 +93,7 @@ static __always_inline void end_walk(struct scratch *s)
 		s->runtime_frames = 0;
 	}
 	if (!defer && s->stop == STOP_NO_MAPPING && s->walk.n < SAMPLE_MAX_FRAMES)
-		native_push(s, FRAME_RAW | walk_pc(&s->walk.regs));
+		native_push(s, WORD_RAW | walk_pc(&s->walk.regs));
 	s->out.sample.user_stack = emit_user_stack(s);
 	if (!defer || !emit_deferred(s))
 		emit_sample(s);

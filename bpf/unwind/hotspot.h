@@ -657,7 +657,7 @@ __noinline int hotspot_one(void)
 	if (!hotspot_heap(&h->process, pc))
 		return RUNTIME_NATIVE;
 	if (!hotspot_read_blob(pc)) {
-		native_push(s, FRAME_RAW | pc);
+		native_push(s, WORD_RAW | pc);
 		return STOP_NO_TABLE;
 	}
 	switch (hotspot_classify(&h->process, h)) {

@@ -46,8 +46,8 @@ static __always_inline bool runtime_push(struct scratch *s, __u32 id, __u64 addr
 	s->runtime_frames = 1;
 	if (s->walk.n + 2 > SAMPLE_MAX_FRAMES)
 		return false;
-	native_push(s, FRAME_RUNTIME | (__u64)id << FRAME_RUNTIME_SHIFT |
-			       (address & FRAME_RUNTIME_ADDRESS));
+	native_push(s, WORD_RUNTIME | (__u64)id << WORD_RUNTIME_SHIFT |
+			       (address & WORD_RUNTIME_ADDRESS));
 	native_push(s, where);
 	return true;
 }

@@ -93,7 +93,7 @@ static __always_inline bool v8_push_own(const struct v8_env *e)
 		return true;
 	if (!runtime_push_own(e->s, RUNTIME_V8) || w->n >= SAMPLE_MAX_FRAMES)
 		return false;
-	native_push(e->s, (__u64)(w->mapping.file >> 8) << FRAME_SVMA_BITS | e->svma);
+	native_push(e->s, (__u64)(w->mapping.file >> 8) << WORD_SVMA_BITS | e->svma);
 	return true;
 }
 

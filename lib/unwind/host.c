@@ -122,7 +122,7 @@ enum stop_reason unwind_host_walk(const struct unwind_host *host, struct walk_re
 
 u64 unwind_host_raw_frame(const struct walk_regs *regs)
 {
-	return FRAME_RAW | walk_pc(regs);
+	return WORD_RAW | walk_pc(regs);
 }
 
 u64 unwind_host_stack_id(const u64 *frames, u32 n, u32 stop)

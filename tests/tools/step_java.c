@@ -125,7 +125,7 @@ static json_t *names_of(struct stepper *t, u64 word, u64 where)
 	if (known)
 		return (json_t *)*known;
 	out = json_array();
-	r = runtime_hotspot.name(&t->target, t->learned, word & FRAME_RUNTIME_ADDRESS, where, &n);
+	r = runtime_hotspot.name(&t->target, t->learned, word & WORD_RUNTIME_ADDRESS, where, &n);
 	if (r < 0) {
 		json_array_append_new(out, json_pack("[s,n,i]", "[stale]", 0));
 	} else {
@@ -148,12 +148,12 @@ static json_t *frames_of(struct stepper *t, const struct scratch *s)
 	for (u32 i = 0; i < s->walk.n; i++) {
 		u64 word = s->frames[i], where;
 
-		if ((word & FRAME_RUNTIME) != FRAME_RUNTIME) {
+		if ((word & WORD_RUNTIME) != WORD_RUNTIME) {
 			json_array_insert_new(out, 0, json_pack("[s,n,i]", "[unknown]", 0));
 			continue;
 		}
 		where = s->frames[++i];
-		if (!(word & FRAME_RUNTIME_ADDRESS)) {
+		if (!(word & WORD_RUNTIME_ADDRESS)) {
 			hide = true;
 			continue;
 		}

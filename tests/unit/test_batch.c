@@ -159,8 +159,8 @@ Test(batch, entries_of_equal_hash_are_two)
 	pipeline_give_back(&pipeline, b);
 }
 
-#define FILE_7 (7ULL << FRAME_SVMA_BITS | 0x1000)
-#define FILE_8 (8ULL << FRAME_SVMA_BITS | 0x1000)
+#define FILE_7 (7ULL << WORD_SVMA_BITS | 0x1000)
+#define FILE_8 (8ULL << WORD_SVMA_BITS | 0x1000)
 
 Test(batch, stacks_by_id)
 {
@@ -200,8 +200,8 @@ Test(batch, a_stack_of_a_known_id_changes_nothing)
 
 Test(batch, raw_frames_mark_their_stack)
 {
-	static const u64 raw[] = {FILE_7, FRAME_RAW | 0x1000},
-			 runtime[] = {FRAME_RUNTIME | 1, FILE_7};
+	static const u64 raw[] = {FILE_7, WORD_RAW | 0x1000},
+			 runtime[] = {WORD_RUNTIME | 1, FILE_7};
 	struct pipeline_batch *b = new_batch();
 
 	cr_assert_eq(batch_add_stack(b, NULL, 1, raw, 2, 0, false), 0);

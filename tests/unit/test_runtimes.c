@@ -10,7 +10,7 @@ static const struct runtimes_options no_maps = {.binaries_fd = -1, .processes_fd
 
 static u64 word_of(u32 runtime, u64 address)
 {
-	return FRAME_RUNTIME | (u64)runtime << FRAME_RUNTIME_SHIFT | address;
+	return WORD_RUNTIME | (u64)runtime << WORD_RUNTIME_SHIFT | address;
 }
 
 static const char *text_of(const struct runtime_answers *a, u32 id)

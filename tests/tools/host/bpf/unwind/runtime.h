@@ -123,8 +123,8 @@ static inline bool runtime_push(struct scratch *s, __u32 id, __u64 address, __u6
 {
 	if (s->walk.n + 2 > SAMPLE_MAX_FRAMES)
 		return false;
-	native_push(s, FRAME_RUNTIME | (__u64)id << FRAME_RUNTIME_SHIFT |
-			       (address & FRAME_RUNTIME_ADDRESS));
+	native_push(s, WORD_RUNTIME | (__u64)id << WORD_RUNTIME_SHIFT |
+			       (address & WORD_RUNTIME_ADDRESS));
 	native_push(s, where);
 	return true;
 }
