@@ -53,8 +53,8 @@ enum record_flags {
 };
 
 /*
- * A word of a user stack: WORD_RAW | avma when the address is in no known file, else file id << 40 | svma.
- * Callers' addresses are return address - 1: inside the call.
+ * A word of a user stack: WORD_RAW | avma when the address is in no known file, else
+ * file id << 40 | svma. Callers' addresses are return address - 1: inside the call.
  */
 #define WORD_RAW (1ULL << 63)
 #define WORD_SVMA_BITS 40
