@@ -7,6 +7,9 @@
  * program can be preempted, or interrupts itself, SAMPLE_LEVELS says how many of its samples can be
  * under way on a CPU at once.
  *
+ * Notes of walkers in maps of their own (python_buffers, hotspot_scratch) exist once per source and
+ * CPU; a source with several levels must not use them before they have levels, too.
+ *
  * The row cache is shared by all sources, because their stacks share frames, but not by samples
  * that are under way at the same time: a sample that interrupts another one on its CPU has a single
  * row of its own, and so has each sample of a program that can be preempted.
@@ -32,9 +35,9 @@ walk_bpf bool walk_in_time(struct walk_env *env);
 _Static_assert(SAMPLE_LEVELS <= SAMPLE_MAX_LEVELS, "SAMPLE_MAX_LEVELS");
 
 /*
- * The stack as it was last read: a walk reads upwards, a word or two a frame, and a call of the
- * helper costs as much as two frames. 128 words hold several frames of most programs; with 64
- * a sample of 32 frames of 144 bytes costs a quarter more, with 256 the same.
+ * The part of the stack that was read last. A walk reads upwards, a word or two per frame, and a
+ * call of the helper costs as much as two frames. 128 words hold several frames of most programs:
+ * with 64 words a sample of 32 frames of 144 bytes costs a quarter more, with 256 the same.
  */
 #define WINDOW_WORDS 128
 struct window {
@@ -42,12 +45,7 @@ struct window {
 	__u64 words[WINDOW_WORDS];
 };
 
-/*
- * What the thread says of its work, as it goes to the ring. OpenTelemetry's record is read so that
- * its attributes come to be where they belong, and its head, which is taken first, where ours will
- * be.
- */
-/* What a label can stand for. */
+/* What a label of a thread can stand for. */
 enum label_id {
 	LABEL_NO_ID,
 	LABEL_TRACE,
@@ -60,7 +58,12 @@ struct text_at {
 	__u64 at, n;
 };
 
-#define GATHERED_HASHED 32 /* bytes at once */
+/*
+ * Attributes of the thread, in the layout of the ring's record. OpenTelemetry's record is read so
+ * that its attributes land in `bytes`; its head, which is used first, lies where the head of the
+ * ring's record will be.
+ */
+#define GATHERED_HASHED 32 /* bytes that are hashed at once */
 struct gathered {
 	__u64 last; /* mark of the set that was the last one, as in `seen` */
 	__u16 n;    /* bytes */
@@ -103,7 +106,7 @@ struct fixed_text {
 	__u64 text[(ATTRIBUTE_MAX_NAME + 1) / 8];
 };
 
-/* Where a thread has its vector of blocks of thread-local variables. */
+/* The address of a thread's vector of blocks of thread-local variables. */
 #define VECTORS 64
 struct vector_at {
 	__u64 began; /* the thread, 0: none */
@@ -112,7 +115,7 @@ struct vector_at {
 	__u32 tid, pad[5];
 } __attribute__((aligned(64)));
 
-/* What was deferred in the current 100 ms. */
+/* What was deferred within the current 100 ms. */
 struct defer_budget {
 	__u64 tick;
 	__u32 samples;
