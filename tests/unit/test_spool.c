@@ -217,8 +217,8 @@ static void save_three(void)
 	struct spool s;
 
 	open_spool(&s, dir, 1000);
-	for (char c = 'a'; c <= 'c'; c++)
-		cr_assert_eq(push(&s, c, 100), 0);
+	for (int c = 'a'; c <= 'c'; c++)
+		cr_assert_eq(push(&s, (char)c, 100), 0);
 	cr_assert_eq(spool_save(&s), 0);
 	spool_deinit(&s);
 }
