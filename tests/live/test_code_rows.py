@@ -29,7 +29,7 @@ COMPILED = [(compiler, flag) for compiler in ("gcc", "clang", "aarch64-linux-gnu
 # Files of ours that need no header but those of the C library and the kernel.
 SOURCES = ["base/buf.c", "base/str.c", "base/text.c", "base/arena.c", "base/diag.c", "base/log.c",
            "dwarf/cfi.c", "dwarf/cfi_run.c", "disasm/arm64.c", "unwind/page.c", "unwind/host.c",
-           "profile/folded.c", "profile/tree.c", "symbol/perf_map.c", "symbol/jitdump.c",
+           "format/folded.c", "profile/tree.c", "symbol/perf_map.c", "symbol/jitdump.c",
            "symbol/kallsyms.c"]
 
 
