@@ -35,7 +35,8 @@ def unprivileged(culprit, *args):
 ], ids=lambda c: c[0])
 def test_a_pid_namespace_is_refused_with_the_sentence_of_doctor(culprit, tmp_path, command):
     """BPF would read other process ids than /proc shows: every sample could be of a wrong process."""
-    inside = ["unshare", "--pid", "--fork", "--mount-proc", culprit]
+    # Without --mount-proc, which needs / to be a mount point: in a chroot it is none.
+    inside = ["unshare", "--pid", "--fork", culprit]
     options = dict(capture_output=True, text=True, timeout=60)
     doctor_says = subprocess.run([*inside, "doctor", "--json"], **options)
     line, = (x for x in json.loads(doctor_says.stdout) if x["name"] == "namespaces")
