@@ -46,11 +46,12 @@ static __always_inline __u32 context_bytes(void *to, __u32 room, __u32 n, __u64 
 {
 	__u64 page = context_less(4096 - (at & 4095), ahead);
 	__u64 least = n, bytes = least + page - context_less(least, page);
+	__u32 count;
 
-	asm volatile("" : "+r"(bytes));
-	return bytes <= room && bpf_probe_read_user(to, (__u32)bytes, (const void *)at) == 0
-		       ? (__u32)bytes
-		       : 0;
+	count = (__u32)bytes;
+	/* 32 bits from here on: Linux 5.10 forgets the bounds of 64 in a move of 32. */
+	asm volatile("" : "+r"(count));
+	return count <= room && bpf_probe_read_user(to, count, (const void *)at) == 0 ? count : 0;
 }
 
 /* To where the walk will have its window on the stack. */

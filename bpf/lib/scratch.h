@@ -133,6 +133,7 @@ struct scratch {
 	__u32 stop;	      /* the walk's result so far: enum stop_reason or WALK_GO */
 	__u32 own_row;	      /* all ones: the sample has rows[row] of the row cache alone; or 0 */
 	__u32 row;
+	__s32 syscall_nr;	/* that the thread is in, or negative */
 	__u64 users;		/* samples that use this state: 1, or more while two race for it */
 	__u64 owner;		/* task whose sample it is, where a source has several levels */
 	struct walk_regs first; /* where the walk began */

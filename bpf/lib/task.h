@@ -215,24 +215,26 @@ static __always_inline __u64 task_tls(struct task_struct *task)
 #endif
 }
 
+/* What the registers of a thread are before any of them is read. */
+static __always_inline void regs_init(struct walk_regs *ret, struct task_struct *task)
+{
+	ret->bx = 0;
+	ret->newborn = 0;
+	ret->exact = 1;
+	ret->tls = task_tls(task);
+}
+
 /*
- * The user registers of `task`, the current one, which has an mm: WALK_GO, or a stop reason. `ctx`
- * are the registers of the event; NULL: it happened in the kernel.
+ * The user registers of `task`, the current one, which has an mm and is in the kernel, as it has
+ * saved them: WALK_GO, or a stop reason. *ret_syscall: the system call, negative outside of any.
  */
-static __always_inline int task_user_regs(struct task_struct *task, const bpf_user_pt_regs_t *ctx,
-					  struct walk_regs *ret, __s32 *ret_syscall)
+static __always_inline int task_saved_regs(struct task_struct *task, struct walk_regs *ret,
+					   __s32 *ret_syscall)
 {
 	struct syscall call = {};
 	const char *at;
 	int stop;
 
-	ret->bx = 0;
-	ret->newborn = 0;
-	ret->exact = 1;
-	ret->tls = task_tls(task);
-	*ret_syscall = -1;
-	if (ctx && regs_are_user(ctx))
-		return regs_from_context(ret, ctx);
 	if (config.has_task_btf) {
 		at = (const char *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	} else {

@@ -39,12 +39,19 @@ char LICENSE[] SEC("license") = "GPL";
 
 #define NO_USER_STACK (-2)
 
+/* A function of its own: a copy of the registers would take a third of the program's stack. */
+__noinline int saved_regs_apart(void)
+{
+	struct scratch *s = scratch_get();
+
+	return s ? task_saved_regs(task_current(), &s->walk.regs, &s->syscall_nr) : STOP_REGS_LOST;
+}
+
 /* Begins the walk of the current process: WALK_GO, NO_USER_STACK, or why it cannot be walked. */
 static __always_inline int begin_walk(struct scratch *s, struct task_struct *task,
 				      const bpf_user_pt_regs_t *regs, __u32 tgid)
 {
 	struct process_entry *p;
-	__s32 syscall_nr;
 	int stop;
 
 	s->walk.have_mapping = 0;
@@ -56,10 +63,15 @@ static __always_inline int begin_walk(struct scratch *s, struct task_struct *tas
 	s->window.start = 0;
 	s->walk.n = 0;
 	s->walk.hash = 0;
-	stop = task_user_regs(task, regs, &s->walk.regs, &syscall_nr);
+	s->syscall_nr = -1;
+	regs_init(&s->walk.regs, task);
+	if (regs && regs_are_user(regs))
+		stop = regs_from_context(&s->walk.regs, regs);
+	else
+		stop = saved_regs_apart();
 	if (stop != WALK_GO)
 		return stop;
-	if (task_between_images(&s->walk.regs, syscall_nr))
+	if (task_between_images(&s->walk.regs, s->syscall_nr))
 		return NO_USER_STACK;
 	s->first = s->walk.regs;
 	p = bpf_map_lookup_elem(&processes, &tgid);

@@ -32,6 +32,7 @@
 static const struct {
 	const char *name;
 	const void *(*bytes)(size_t *n);
+	bool needs_loop; /* not for kernels without bpf_loop(): their verifier loses its bounds */
 } objects[] = {
 	{"perf", perf_bpf__elf_bytes},	   {"tracepoint", tracepoint_bpf__elf_bytes},
 	{"follow", follow_bpf__elf_bytes}, {"raw_tracepoint", raw_tracepoint_bpf__elf_bytes},
@@ -124,7 +125,8 @@ static int verify(size_t object_index, const char *name, const struct probe_feat
 	at = strstr(log, "\nprocessed ");
 	if (r == 0 && at)
 		(void)sscanf(at, " processed %d", &n);
-	if (level == VERIFIER_ALL)
+	/* The log of all states may be full before the reason; the short log ends with it. */
+	if (r < 0 || level == VERIFIER_ALL)
 		fprintf(stderr, "%s\n", log + MAX(strlen(log), (size_t)LAST_WORDS) - LAST_WORDS);
 	bpf_object__close(object);
 	return r < 0 ? r : n;
@@ -174,6 +176,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(objects); i++)
-		status |= verify_object(i, argc > 1 ? argv[1] : NULL, &features);
+		if (features.bpf_loop || !objects[i].needs_loop)
+			status |= verify_object(i, argc > 1 ? argv[1] : NULL, &features);
 	return status;
 }
