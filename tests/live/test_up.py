@@ -29,6 +29,9 @@ def programs():
     return PROGRAMS
 
 
+SAMPLES = "process_cpu:samples:count:cpu:nanoseconds"
+
+
 class Up:
     """A running `culprit up` or `culprit server`."""
 
@@ -91,7 +94,7 @@ def server(culprit, store):
 def spins(u, service):
     """The samples of the program's functions, from a folded export."""
     try:
-        text = u.get("/api/v1/export", format="folded", query=f'{{service.name="{service}"}}')
+        text = u.get("/api/v1/export", format="folded", type=SAMPLES, query=f'{{service.name="{service}"}}')
     except urllib.error.HTTPError:
         return {}
     out = {}
@@ -147,7 +150,7 @@ def test_up_shows_what_runs(culprit, programs, tmp_path):
         request = urllib.request.Request(
             f"{u.url}/querier.v1.QuerierService/SelectMergeStacktraces", method="POST",
             headers={"content-type": "application/json"}, data=json.dumps({
-                "profile_typeID": "process_cpu:samples:count:cpu:nanoseconds",
+                "profile_typeID": SAMPLES,
                 "label_selector": '{service_name="shop"}', "start": now - 600000, "end": now,
             }).encode())
         with urllib.request.urlopen(request, timeout=60) as r:

@@ -36,7 +36,7 @@ static const struct {
 } objects[] = {
 	{"perf", perf_bpf__elf_bytes},	   {"tracepoint", tracepoint_bpf__elf_bytes},
 	{"follow", follow_bpf__elf_bytes}, {"raw_tracepoint", raw_tracepoint_bpf__elf_bytes},
-	{"kprobe", kprobe_bpf__elf_bytes}, {"uprobe", uprobe_bpf__elf_bytes},
+	{"kprobe", kprobe_bpf__elf_bytes}, {"uprobe", uprobe_bpf__elf_bytes, true},
 };
 
 static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
