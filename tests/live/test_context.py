@@ -218,11 +218,12 @@ def test_a_server_filters_and_groups_by_what_threads_say(culprit, tmp_path):
 
 
 def told(run, program, *args, env=None):
-    """doctor's lines about a process of this program once it publishes both, by their first word."""
+    """doctor's lines about a process of this program, by their first word, once it has published its
+    thread's context and, what comes second, who it is."""
     work = subprocess.Popen([*program, "300", "2", *args], env={**os.environ, **(env or {})})
     lines = {}
     try:
-        wait_for(lambda: {"process", "otel"} <= set(lines) or lines.update(
+        wait_for(lambda: "otel" in lines and "service.name=" in lines.get("process", "") or lines.update(
             line.split(": ", 1) for line in run("doctor", "-p", work.pid).stdout.splitlines()), lambda: lines)
     finally:
         work.kill()
