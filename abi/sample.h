@@ -157,7 +157,6 @@ struct sampler_config {
 	__u32 filter_comms;
 	__u32 filter_uids;
 	__u32 filter_cgroups; /* how many of them */
-	__u32 follow_forks;   /* children of filter_pids are let in too */
 	__u32 defer_per_tick; /* most DEFERRED records that a CPU sends in 100 ms */
 	__u32 ring_bytes;
 	__u32 has_obi;	     /* obi_spans is OBI's own */

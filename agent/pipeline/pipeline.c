@@ -147,12 +147,10 @@ static struct procman_process *process_of(struct pipeline *p, u32 pid, u64 time_
 /* Keeps what a process tells of its code, which it may write after the first sample of that. */
 static void hold_jit_files(struct pipeline *p, u32 pid, const struct procman_process *proc)
 {
-	u64 samples = pipeline_sum(p->batch).samples;
-
 	for (u32 i = 0; i < JITFILE_N; i++) {
 		const u64 *fd = map_get(&p->batch->jit_files[i], pid);
 
-		if (!fd || ((s64)*fd < 0 && samples % 16 == 0))
+		if (!fd || ((s64)*fd < 0 && pipeline_sum(p->batch).samples % 16 == 0))
 			map_put(&p->batch->jit_files[i], pid, (u64)(s64)jitfile_open(i, pid, proc));
 	}
 }

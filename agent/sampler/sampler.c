@@ -224,7 +224,6 @@ static void configure(struct sampler *s, u32 source, const struct sampler_option
 		.filter_comms = o->n_comms > 0,
 		.filter_uids = o->n_uids > 0,
 		.filter_cgroups = o->n_cgroups,
-		.follow_forks = o->follow_forks,
 		.defer_per_tick = (u32)MAX(hz_of(from) / 10 + 10, 40ULL),
 		.ring_bytes = (u32)s->ring_bytes,
 		.has_obi = s->has_obi,

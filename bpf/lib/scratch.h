@@ -18,13 +18,11 @@
 
 #include "bpf/lib/maps.h"
 
-#define walk_bpf static __always_inline
-
 struct walk_env;
-walk_bpf const void *walk_line(struct walk_env *env, __u32 line);
-walk_bpf long walk_read(struct walk_env *env, void *to, __u32 n, __u64 avma);
-walk_bpf __u64 walk_strip(struct walk_env *env, __u64 pc);
-walk_bpf bool walk_in_time(struct walk_env *env);
+static __always_inline const void *walk_line(struct walk_env *env, __u32 line);
+static __always_inline long walk_read(struct walk_env *env, void *to, __u32 n, __u64 avma);
+static __always_inline __u64 walk_strip(struct walk_env *env, __u64 pc);
+static __always_inline bool walk_in_time(struct walk_env *env);
 
 #include "abi/walk.h"
 

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from test_ingest import field, varint
 from test_otlp import export
 
 CPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
@@ -58,20 +59,6 @@ def send_otlp(server, *args, **more):
     a = server.request("POST", "/v1development/profiles", json.dumps(otlp(*args, **more)).encode(),
                        {"Content-Type": "application/json"})
     assert a.status == 200 and a.json() == {}, a.text
-
-
-def varint(n):
-    out = b""
-    while n > 127:
-        out, n = out + bytes([n & 127 | 128]), n >> 7
-    return out + bytes([n])
-
-
-def field(number, value):
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    value = value.encode() if isinstance(value, str) else value
-    return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 def pprof(stacks, types, period, at_s=None):
