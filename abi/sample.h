@@ -84,14 +84,16 @@ struct record_sample {
 	__s64 value; /* what the sample stands for, in the unit of its source's sample type */
 	char comm[SAMPLE_COMM_BYTES]; /* the thread's name */
 	__u64 start_stack;	      /* the process image's mm->start_stack: which exec it is */
+	__u64 event_attributes;	      /* id of the set of the event's own attributes, 0: none */
 	struct sample_context context;
 };
-_Static_assert(sizeof(struct record_sample) == 120, "record_sample");
+_Static_assert(sizeof(struct record_sample) == 128, "record_sample");
 
 /* Layout of the bytes of an attribute set. Each attribute is whole; its text may be any bytes. */
 enum attributes_form {
 	ATTRIBUTES_NUMBERED, /* {u8 name, u8 n, text}: the process names each number (OTEP 4947) */
 	ATTRIBUTES_NAMED,    /* {u8 n_name, u8 n | ATTRIBUTE_CUT, name, text} */
+	ATTRIBUTES_FIELDS,   /* {u8 index, u8 n | ATTRIBUTE_CUT, bytes}: of sampler_config.fields */
 };
 #define ATTRIBUTE_CUT 0x80	 /* the text goes on */
 #define ATTRIBUTE_MAX_NAME 63	 /* NAMED: bytes */
@@ -104,8 +106,8 @@ struct record_attributes {
 	__u16 n;
 	__u16 left_out; /* attributes for which there was no room, or which could not be read */
 	__u32 pid;
-	__u32 pad;
-	__u64 id; /* never 0; equal for equal bytes of one process image */
+	__u32 source; /* sampler_config.source of the program that sent it */
+	__u64 id; /* never 0; equal for equal bytes of one process image; FIELDS: of one source */
 		  /* __u8 bytes[n] follow */
 };
 _Static_assert(sizeof(struct record_attributes) == 24, "record_attributes");
@@ -147,6 +149,24 @@ struct process_entry {
 	__u32 pad;
 };
 
+/* How a field of an event is read from its record, which tracefs describes. */
+enum field_kind {
+	FIELD_NUMBER,  /* `size` bytes */
+	FIELD_TEXT,    /* an array of characters in the record */
+	FIELD_TEXT_AT, /* __data_loc: u32, whose low half says where in the record the text is */
+	FIELD_TEXT_BEHIND,    /* __rel_loc: the same, counted from the end of the u32 */
+	FIELD_TEXT_OF_USER,   /* a pointer to a text of the process */
+	FIELD_TEXT_OF_KERNEL, /* a pointer to a text of the kernel */
+};
+
+struct sampler_field {
+	__u16 offset; /* in the record */
+	__u16 size;   /* NUMBER: 1, 2, 4 or 8; TEXT: of the array */
+	__u32 kind;   /* enum field_kind */
+};
+
+#define SAMPLER_MAX_FIELDS 8 /* of a source */
+
 /* Read-only for the programs, set before loading. */
 struct sampler_config {
 	__u32 has_task_btf; /* bpf_get_current_task_btf() and bpf_task_pt_regs() */
@@ -162,7 +182,9 @@ struct sampler_config {
 	__u32 has_obi;	     /* obi_spans is OBI's own */
 	__u32 source;	     /* which of the recording's sources the programs serve */
 	__u32 skip_kthreads; /* no events of kernel threads */
+	__u32 n_fields;	     /* of the event, that become attributes of its samples */
 	__u64 pac_mask;	     /* arm64: the bits that pointer authentication uses */
+	struct sampler_field fields[SAMPLER_MAX_FIELDS];
 };
 
 /* What user space may change while the programs run; one for all sources. */

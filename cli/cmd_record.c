@@ -266,7 +266,7 @@ static void print_summary(struct recording *r, const struct profile *p)
 			"  %llu more lack frames of a runtime that was too new, or their names\n",
 			st.counts.unread);
 	if (st.counts.attributes_left_out)
-		fprintf(stderr, "  %llu lack attributes: too many distinct thread attributes\n",
+		fprintf(stderr, "  %llu lack attributes that were not readable, or too many\n",
 			st.counts.attributes_left_out);
 	if (sym.kernel_hidden && !r->what.user_only)
 		fprintf(stderr,

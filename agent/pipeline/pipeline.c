@@ -217,12 +217,14 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 		s->user_stack ? pipeline_stack(p->batch, s->user_stack) : NULL;
 	struct pipeline_counts *counts = &p->batch->counts[s->source];
 	const char *name;
-	bool partial;
+	bool partial, event_partial;
 	u32 index = 0;
 
 	e.key.context.attributes =
 		batch_attributes(p->batch, s->pid, s->context.attributes, &partial);
-	counts->attributes_left_out += partial;
+	e.key.event_attributes =
+		batch_attributes(p->batch, s->pid, s->event_attributes, &event_partial);
+	counts->attributes_left_out += partial || event_partial;
 	memcpy(e.key.thread_name, s->comm, strnlen(s->comm, sizeof(s->comm) - 1));
 	/* The name of the process; before its last exec, or if it is not known, the thread's. */
 	name = proc && proc->comm[0] && proc->image_ns <= s->time_ns ? proc->comm
@@ -249,7 +251,8 @@ static bool has_all(const struct pipeline_batch *b, const struct record_sample *
 {
 	return (!s->kernel_stack || pipeline_stack(b, s->kernel_stack)) &&
 	       (!s->user_stack || pipeline_stack(b, s->user_stack)) &&
-	       (!s->context.attributes || batch_has_attributes(b, s->pid, s->context.attributes));
+	       (!s->context.attributes || batch_has_attributes(b, s->pid, s->context.attributes)) &&
+	       (!s->event_attributes || batch_has_attributes(b, s->pid, s->event_attributes));
 }
 
 /*
@@ -331,8 +334,10 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 
 	bring_over(p, d->sample.kernel_stack);
 	bring_over(p, d->sample.user_stack);
-	if (p->before && batch_copy_attributes(p->batch, p->before, d->sample.pid,
-					       d->sample.context.attributes) < 0)
+	if (p->before && (batch_copy_attributes(p->batch, p->before, d->sample.pid,
+						d->sample.context.attributes) < 0 ||
+			  batch_copy_attributes(p->batch, p->before, d->sample.pid,
+						d->sample.event_attributes) < 0))
 		log_warn("out of memory: samples lack their attributes");
 	prefix = pipeline_stack(p->batch, d->sample.user_stack);
 	if (prefix) {

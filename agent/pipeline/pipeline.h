@@ -42,9 +42,10 @@ struct pipeline_key {
 	u64 image_ns;		       /* of the process, 0 = not known */
 	u64 kernel_stack, user_stack;  /* ids, 0 = none */
 	struct sample_context context; /* attributes: id of a set in the batch's `attributes` */
+	u64 event_attributes;	       /* a set in the batch's `attributes` */
 	u64 source;		       /* index of the batch's `sources` */
 };
-_Static_assert(sizeof(struct pipeline_key) == 64 + sizeof(struct sample_context) + sizeof(u64),
+_Static_assert(sizeof(struct pipeline_key) == 64 + sizeof(struct sample_context) + 2 * sizeof(u64),
 	       "padding in pipeline_key");
 
 /* Who did something where, how often, and what it came to. */

@@ -229,8 +229,11 @@ static void configure(struct sampler *s, u32 source, const struct sampler_option
 		.has_obi = s->has_obi,
 		.source = source,
 		.skip_kthreads = from->row->filter == SOURCE_FILTER_KTHREADS,
+		.n_fields = from->n_fields,
 		.pac_mask = sampler_pac_mask(),
 	};
+	for (u32 i = 0; i < from->n_fields; i++)
+		c->fields[i] = from->fields[i].where;
 	for (u32 i = 0; i < RUNTIME_N; i++) {
 		bpf_program__set_autoload(walker(from, i, true), s->loop);
 		bpf_program__set_autoload(walker(from, i, false), !s->loop);
@@ -357,6 +360,26 @@ static bool has_source(const struct sampler *s, const struct record_sample *samp
 	return sample->source < s->n_sources;
 }
 
+/* Attributes of an event get their names here; agent/context knows those of a thread. */
+static void take_attributes(struct sampler *s, const struct record_attributes *head,
+			    const u8 *bytes)
+{
+	struct record_attributes named = *head;
+	u8 text[FIELDS_MAX_BYTES];
+	const struct source *from;
+
+	if (head->form != ATTRIBUTES_FIELDS) {
+		s->ops.attributes(s->arg, head, bytes);
+		return;
+	}
+	if (head->source >= s->n_sources)
+		return;
+	from = &s->sources[head->source];
+	named.form = ATTRIBUTES_NAMED;
+	named.n = fields_to_named(from->fields, from->n_fields, bytes, head->n, text);
+	s->ops.attributes(s->arg, &named, text);
+}
+
 static int take_record(void *arg, void *data, size_t n)
 {
 	struct sampler *s = arg;
@@ -384,7 +407,7 @@ static int take_record(void *arg, void *data, size_t n)
 		break;
 	case RECORD_ATTRIBUTES:
 		if (n >= sizeof(*attributes) && n >= sizeof(*attributes) + attributes->n)
-			s->ops.attributes(s->arg, attributes, (const u8 *)(attributes + 1));
+			take_attributes(s, attributes, (const u8 *)(attributes + 1));
 		break;
 	default:
 		log_debug("ring: unknown record type %u", head->type);

@@ -85,23 +85,51 @@ static int set_rate(const struct sampler_event *e, struct source *s, struct diag
 	}
 }
 
+/* "rwbs/bytes": fields of the event that become attributes of its samples. */
+static int add_fields(struct source *s, const char *names, struct diag *reterr_diag)
+{
+	char name[64];
+	int r = 0;
+
+	if (*names && !s->row->ops->field)
+		return diag_set(reterr_diag, -EINVAL, "'%s' has no fields; tracepoints have some",
+				s->about.event);
+	while (*names++ == '/' && r == 0) {
+		size_t n = strcspn(names, "/");
+
+		if (s->n_fields == SAMPLER_MAX_FIELDS)
+			return diag_set(reterr_diag, -E2BIG, "at most %d fields of an event",
+					SAMPLER_MAX_FIELDS);
+		snprintf(name, sizeof(name), "%.*s", (int)n, names);
+		r = s->row->ops->field(s, name, &s->fields[s->n_fields], reterr_diag);
+		s->n_fields++;
+		names += n;
+	}
+	return r;
+}
+
 int source_find(const struct sampler_event *e, struct source *ret, struct diag *reterr_diag)
 {
+	size_t n_name = strcspn(e->name, "/");
+
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		const struct vocab_sample_type *type = vocab_sample_type(rows[i].type);
 		struct source s = {.row = &rows[i], .perf_config = rows[i].perf_config};
-		int r = rows[i].ops->parse(e->name, &s, reterr_diag);
+		int r;
 
+		snprintf(s.about.event, sizeof(s.about.event), "%.*s", (int)n_name, e->name);
+		r = rows[i].ops->parse(s.about.event, &s, reterr_diag);
 		if (r == -ENOENT)
 			continue;
 		if (r < 0)
 			return r;
 		s.about.type = rows[i].type;
-		snprintf(s.about.event, sizeof(s.about.event), "%s", e->name);
 		snprintf(s.about.type_name, sizeof(s.about.type_name), "%s", type->name);
 		if (rows[i].type == SAMPLE_TYPE_RAW_EVENTS)
 			name_type(&s.about);
 		r = set_rate(e, &s, reterr_diag);
+		if (r == 0)
+			r = add_fields(&s, e->name + n_name, reterr_diag);
 		if (r == 0)
 			*ret = s;
 		return r;

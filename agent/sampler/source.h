@@ -9,6 +9,7 @@
 #include <bpf/libbpf.h>
 
 #include "abi/sample.h"
+#include "agent/sampler/fields.h"
 #include "agent/sampler/sampler.h"
 #include "base/diag.h"
 #include "base/types.h"
@@ -50,7 +51,9 @@ struct source_event {
 struct source {
 	const struct source_row *row;
 	struct sampler_source about;
-	u64 perf_config; /* the row's, or what the name says */
+	u64 perf_config;				/* the row's, or what the name says */
+	struct source_field fields[SAMPLER_MAX_FIELDS]; /* that become attributes */
+	u32 n_fields;
 	bool is_started;
 	bool is_paused;
 	void *skeleton;		       /* owned */
@@ -68,6 +71,9 @@ struct source_ops {
 	 * Another error with a diag: it is, but there is no such event.
 	 */
 	int (*parse)(const char *name, struct source *s, struct diag *reterr_diag);
+	/* Finds a field of the event by its name. NULL: its events have none. */
+	int (*field)(const struct source *s, const char *name, struct source_field *ret,
+		     struct diag *reterr_diag);
 	int (*open)(struct source *s);
 	int (*load)(struct source *s);
 	void (*destroy)(struct source *s);
@@ -77,7 +83,10 @@ struct source_ops {
 	void (*follow_cpus)(struct source *s, const u32 *cpus, u32 n);
 };
 
-/* The source of an event by its name; only `row`, `about` and `perf_config` are set. */
+/*
+ * The source of an event by its name, "block:block_rq_issue", or with fields that become
+ * attributes, "block:block_rq_issue/rwbs/bytes". Nothing is open in it yet.
+ */
 int source_find(const struct sampler_event *e, struct source *ret, struct diag *reterr_diag);
 /* Stops, but for a moment, or lets go on: events that can be switched off are. */
 void source_pause(struct source *s, bool pause);

@@ -3,11 +3,14 @@
  * them: "sched:sched_process_exec". */
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "agent/sampler/source.h"
+#include "base/cleanup.h"
+#include "base/str.h"
 #include "tracepoint.skel.h"
 
 SOURCE_SKELETON(tracepoint)
@@ -24,24 +27,39 @@ static bool is_word(const char *text, size_t n)
 	return n > 0;
 }
 
-static int parse(const char *name, struct source *s, struct diag *reterr_diag)
+/* Opens a file of the tracepoint `name`, "CATEGORY:NAME"; says if tracefs is nowhere. */
+static int open_file(const char *name, const char *file, bool *ret_mounted)
 {
 	const char *colon = strchr(name, ':');
 	char path[256];
-	bool mounted = false;
+	int fd;
+
+	*ret_mounted = false;
+	for (size_t i = 0; i < ARRAY_SIZE(tracefs); i++) {
+		snprintf(path, sizeof(path), "%s/events", tracefs[i]);
+		*ret_mounted |= access(path, F_OK) == 0;
+		snprintf(path, sizeof(path), "%s/events/%.*s/%s/%s", tracefs[i],
+			 (int)(colon - name), name, colon + 1, file);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd >= 0)
+			return fd;
+	}
+	return -ENOENT;
+}
+
+static int parse(const char *name, struct source *s, struct diag *reterr_diag)
+{
+	const char *colon = strchr(name, ':');
+	_cleanup_close_ int fd = -1;
+	bool mounted;
 
 	(void)s;
 	if (!colon || !is_word(name, (size_t)(colon - name)) ||
 	    !is_word(colon + 1, strlen(colon + 1)))
 		return -ENOENT;
-	for (size_t i = 0; i < ARRAY_SIZE(tracefs); i++) {
-		snprintf(path, sizeof(path), "%s/events", tracefs[i]);
-		mounted |= access(path, F_OK) == 0;
-		snprintf(path, sizeof(path), "%s/events/%.*s/%s/id", tracefs[i],
-			 (int)(colon - name), name, colon + 1);
-		if (access(path, R_OK) == 0)
-			return 0;
-	}
+	fd = open_file(name, "id", &mounted);
+	if (fd >= 0)
+		return 0;
 	if (!mounted)
 		return diag_set(reterr_diag, -ENOTSUP,
 				"tracepoints are not visible here: run as root, and "
@@ -49,6 +67,37 @@ static int parse(const char *name, struct source *s, struct diag *reterr_diag)
 	return diag_set(reterr_diag, -EINVAL,
 			"no tracepoint '%s'; ls /sys/kernel/tracing/events/* shows what there is",
 			name);
+}
+
+#define MAX_FORMAT (64 << 10) /* the largest has about 8 KiB */
+
+static int read_format(int fd, struct str *ret)
+{
+	char part[4096];
+	ssize_t n;
+	int r = 0;
+
+	while (r == 0 && ret->n < MAX_FORMAT && (n = read(fd, part, sizeof(part))) != 0)
+		r = n < 0 ? -errno : str_append(ret, part, (size_t)n);
+	return r;
+}
+
+static int field(const struct source *s, const char *name, struct source_field *ret,
+		 struct diag *reterr_diag)
+{
+	const char *event = s->about.event;
+	_cleanup_str_ struct str format = {};
+	_cleanup_close_ int fd = -1;
+	bool mounted;
+	int r;
+
+	fd = open_file(event, "format", &mounted);
+	r = fd < 0 ? fd : read_format(fd, &format);
+	if (r < 0)
+		return diag_set(reterr_diag, r, "cannot read the format of '%s': %s", event,
+				strerror(-r));
+	return field_find(str_get(&format), name,
+			  strncmp(event, "syscalls:", strlen("syscalls:")) == 0, ret, reterr_diag);
 }
 
 static int start(struct source *s, struct diag *reterr_diag)
@@ -71,6 +120,7 @@ static int start(struct source *s, struct diag *reterr_diag)
 
 const struct source_ops source_tracepoint = {
 	.parse = parse,
+	.field = field,
 	.open = tracepoint_open,
 	.load = tracepoint_load,
 	.destroy = tracepoint_destroy,

@@ -386,17 +386,31 @@ static int entry_stack(struct making *m, const struct pipeline_entry *e, u32 *re
 	return profile_add_stack(m->profile, m->stack.data, m->stack.n, ret);
 }
 
+static bool has_label(const struct context_label *labels, u32 n, const char *name)
+{
+	for (u32 i = 0; i < n; i++)
+		if (!strcmp(labels[i].name, name))
+			return true;
+	return false;
+}
+
+/* The attributes of the event, and those of its thread that have other names: one resource. */
 static int entry_attributes(struct making *m, const struct pipeline_entry *e, u32 *ret)
 {
-	struct context_label said[CONTEXT_MAX_ATTRIBUTES];
-	struct profile_label labels[CONTEXT_MAX_ATTRIBUTES];
-	u32 n = pipeline_attributes(m->batch, (u32)e->key.context.attributes, said);
+	struct context_label said[2 * CONTEXT_MAX_ATTRIBUTES];
+	struct profile_label labels[2 * CONTEXT_MAX_ATTRIBUTES];
+	u32 n_event = pipeline_attributes(m->batch, (u32)e->key.event_attributes, said);
+	u32 n_all = n_event +
+		    pipeline_attributes(m->batch, (u32)e->key.context.attributes, said + n_event);
+	u32 n = 0;
 	int r = 0;
 
-	for (u32 i = 0; i < n && r == 0; i++) {
-		r = add_text(m->profile, said[i].name, &labels[i].name);
+	for (u32 i = 0; i < n_all && r == 0; i++) {
+		if (i >= n_event && has_label(said, n_event, said[i].name))
+			continue;
+		r = add_text(m->profile, said[i].name, &labels[n].name);
 		if (r == 0)
-			r = add_text(m->profile, said[i].value, &labels[i].value);
+			r = add_text(m->profile, said[i].value, &labels[n++].value);
 	}
 	return r < 0 || !n ? r : profile_add_resource(m->profile, labels, n, ret);
 }

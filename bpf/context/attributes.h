@@ -41,6 +41,9 @@ static __always_inline __u64 attributes_id(struct scratch *s, __u32 n)
 	__u64 *behind = (__u64 *)(s->gathered.bytes + n);
 	__u64 a = s->out.sample.start_stack, b = s->out.sample.pid, c = n, d = 0;
 
+	if (s->gathered.form == ATTRIBUTES_FIELDS)
+		d = 1 + config.source;
+
 	for (__u32 i = 0; i < GATHERED_HASHED / 8; i++)
 		behind[i] = 0;
 	for (__u32 i = 0; i < ATTRIBUTES_MAX_BYTES / 8 && i * 8 < n; i += GATHERED_HASHED / 8) {
@@ -53,8 +56,8 @@ static __always_inline __u64 attributes_id(struct scratch *s, __u32 n)
 	return a ? a : 1;
 }
 
-/* Gives the sample the id of what was gathered. */
-static __always_inline void attributes_send(struct scratch *s)
+/* Sends what was gathered, unless it was sent lately. Its id; 0: nothing was gathered. */
+static __always_inline __u64 attributes_send(struct scratch *s)
 {
 	struct gathered *g = &s->gathered;
 	__u32 n = g->n, slot;
@@ -62,27 +65,28 @@ static __always_inline void attributes_send(struct scratch *s)
 
 	asm volatile("" : "+r"(n));
 	if (!n || n > ATTRIBUTES_MAX_BYTES)
-		return;
+		return 0;
 	g->head = (struct record_attributes){
 		.type = RECORD_ATTRIBUTES,
 		.form = g->form,
 		.n = (__u16)n,
 		.left_out = g->left_out,
 		.pid = s->out.sample.pid,
+		.source = config.source,
 		.id = attributes_id(s, n),
 	};
-	s->out.sample.context.attributes = g->head.id;
 	mark = g->head.id ^ control_epoch();
 	if (mark == g->last)
-		return;
+		return g->head.id;
 	g->last = mark;
 	slot = (__u32)g->head.id & (SAMPLER_SEEN_SLOTS - 1);
 	last = bpf_map_lookup_elem(&seen, &slot);
 	if (!last || *last == mark)
-		return;
+		return g->head.id;
 	/* One that is lost is asked for in vain by its samples, which is counted there. */
 	if (bpf_ringbuf_output(&ring, &g->head, sizeof(g->head) + n, BPF_RB_NO_WAKEUP) == 0)
 		*last = mark;
 	else
 		g->last = 0;
+	return g->head.id;
 }

@@ -46,12 +46,15 @@ static __always_inline __u32 context_bytes(void *to, __u32 room, __u32 n, __u64 
 {
 	__u64 page = context_less(4096 - (at & 4095), ahead);
 	__u64 least = n, bytes = least + page - context_less(least, page);
-	__u32 count;
+	__u32 count = (__u32)bytes, checked = count;
 
-	count = (__u32)bytes;
-	/* 32 bits from here on: Linux 5.10 forgets the bounds of 64 in a move of 32. */
-	asm volatile("" : "+r"(count));
-	return count <= room && bpf_probe_read_user(to, count, (const void *)at) == 0 ? count : 0;
+	/*
+	 * Linux 5.10 forgets the bounds of 64 bits in a move of 32, and those of what is spilled:
+	 * `checked` lives in a register from the check to the call, wherever `count` is.
+	 */
+	asm volatile("" : "+r"(checked));
+	return checked <= room && bpf_probe_read_user(to, checked, (const void *)at) == 0 ? count
+											  : 0;
 }
 
 /* To where the walk will have its window on the stack. */
@@ -157,7 +160,7 @@ static __always_inline void context_read(struct scratch *s)
 	s->gathered.n = 0;
 	s->gathered.left_out = 0;
 	source = context_of_process(s);
-	attributes_send(s);
+	s->out.sample.context.attributes = attributes_send(s);
 	if (source == CONTEXT_NONE && config.has_obi && obi_context(s))
 		source = CONTEXT_OBI;
 	s->out.sample.context.source = source;

@@ -6,6 +6,8 @@
  *
  *	SAMPLE_SECTION	the section of its programs, which tells libbpf their type: "perf_event"
  *	SAMPLE_CONTEXT	what a program of this type is called with: struct bpf_perf_event_data
+ *	SAMPLE_ATTRIBUTES	(s, ctx) reads the event's own attributes (bpf/context/attributes.h)
+ *			to s->gathered and sends them; not defined where it has none
  *
  * and then has one program that calls sample_event().
  *
@@ -139,6 +141,7 @@ static __always_inline void fill_sample(struct record_sample *out, struct task_s
 	out->kernel_stack = 0;
 	out->user_stack = 0;
 	out->start_stack = 0;
+	out->event_attributes = 0;
 	out->context = (struct sample_context){};
 	task_comm(task, out->comm);
 }
@@ -170,6 +173,9 @@ static __always_inline struct scratch *begin_sample(void *ctx, const bpf_user_pt
 	s = taken;
 	row_cache_take(s);
 	fill_sample(&s->out.sample, task, tgid, value);
+#ifdef SAMPLE_ATTRIBUTES
+	SAMPLE_ATTRIBUTES(s, ctx);
+#endif
 	if (config.kernel_stacks && (!regs || !regs_are_user(regs)))
 		s->out.sample.kernel_stack = emit_kernel_stack(s, ctx);
 	mm = task_read(task, mm);

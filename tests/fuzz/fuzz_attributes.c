@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a thread says of its work: the first byte is the form, the second how many names the process
- * has told, the rest the bytes of a record.
+ * Attributes of a thread or an event: the first byte is the form, the second how many names the
+ * process has told, the rest the bytes of a record.
  */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/context/internal.h"
+#include "agent/sampler/fields.h"
 #include "base/text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -23,6 +24,12 @@ static void check_text(const char *s)
 	}
 }
 
+static const struct source_field fields[] = {
+	{"ret", true, false, {8, 4, FIELD_NUMBER}},
+	{"at", false, true, {16, 8, FIELD_NUMBER}},
+	{"filename", false, false, {24, 8, FIELD_TEXT_OF_USER}},
+};
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct context_label labels[CONTEXT_MAX_ATTRIBUTES];
@@ -31,17 +38,25 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct attribute_names names = {};
 	struct record_attributes head = {};
 	struct str texts = {};
+	u8 named[FIELDS_MAX_BYTES];
 	bool partial;
-	u32 n;
+	u32 n, n_names;
 
 	if (size < 2)
 		return 0;
-	head.form = data[0] & 1;
+	n_names = data[1];
+	head.form = data[0] % 3;
 	head.n = (u16)MIN(size - 2, (size_t)ATTRIBUTES_MAX_BYTES);
-	for (u32 i = 0; i < data[1]; i++)
+	data += 2;
+	if (head.form == ATTRIBUTES_FIELDS) {
+		head.form = ATTRIBUTES_NAMED;
+		head.n = fields_to_named(fields, 3, data, head.n, named);
+		data = named;
+	}
+	for (u32 i = 0; i < n_names; i++)
 		(void)attribute_names_add(&names, i % 3 ? "a.name" : i % 2 ? "thread.id" : "");
 	attribute_bounds_begin(&bounds, 1);
-	n = attributes_decode(&head, data + 2, &names, &bounds, &share, &texts, labels, &partial);
+	n = attributes_decode(&head, data, &names, &bounds, &share, &texts, labels, &partial);
 	if (n > CONTEXT_MAX_ATTRIBUTES)
 		abort();
 	for (u32 i = 0; i < n; i++) {
@@ -50,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		check_text(labels[i].name);
 		check_text(labels[i].value);
 	}
-	(void)attributes_have_names(&head, data + 2, &names);
+	(void)attributes_have_names(&head, data, &names);
 	str_deinit(&texts);
 	attribute_names_deinit(&names);
 	attribute_bounds_deinit(&bounds);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * events faults N | switches N | writes N: makes N events of a kind, 70 % of them in one function
- * and 30 % in another, and says how many of these the kernel has counted for it.
+ * events faults N | switches N | writes N | failing N: makes N events of a kind, 70 % of them in
+ * one function and 30 % in another, and says how many of these the kernel has counted for it.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -31,6 +31,13 @@ static int sink;
 static void write_once(long i, char *memory)
 {
 	if (write(sink, "", 1) != 1)
+		abort();
+}
+
+/* Every other one fails. */
+static void write_or_fail(long i, char *memory)
+{
+	if ((write(i % 2 ? -1 : sink, "", 1) == 1) == (i % 2))
 		abort();
 }
 
@@ -69,6 +76,7 @@ int main(int argc, char **argv)
 	void (*event)(long, char *) = argc == 3 && !strcmp(argv[1], "faults")	  ? fault
 				      : argc == 3 && !strcmp(argv[1], "switches") ? sleep_once
 				      : argc == 3 && !strcmp(argv[1], "writes")	  ? write_once
+				      : argc == 3 && !strcmp(argv[1], "failing")  ? write_or_fail
 										  : NULL;
 	long n = argc == 3 ? strtol(argv[2], NULL, 10) : 0;
 	struct rusage before, after;

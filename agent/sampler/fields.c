@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/sampler/fields.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+
+/* A line of a format file: "field:TYPE NAME[N]; offset:8; size:4; signed:0;". */
+struct line {
+	const char *declaration;
+	size_t n; /* bytes of the declaration */
+	const char *name;
+	size_t n_name;
+	bool is_array;
+	unsigned int offset, size, is_signed;
+};
+
+/* The bytes before this one are the event's head; BPF programs find a pointer there. */
+#define RECORD_HEAD 8
+
+/* The name is the last word; behind it there may be the length of an array. */
+static void split_declaration(struct line *l)
+{
+	const char *end = l->declaration + l->n;
+	const char *bracket = memchr(l->declaration, '[', l->n);
+
+	/* "__data_loc char[] name": the brackets belong to the type. */
+	if (bracket && end[-1] == ']')
+		end = bracket;
+	l->is_array = bracket;
+	l->name = end;
+	while (l->name > l->declaration && (isalnum((u8)l->name[-1]) || l->name[-1] == '_'))
+		l->name--;
+	l->n_name = (size_t)(end - l->name);
+}
+
+/* The next field; false behind the last one. */
+static bool next_line(const char **at, struct line *ret)
+{
+	const char *begin, *end;
+	struct line l = {};
+
+	while ((begin = strstr(*at, "field:"))) {
+		begin += strlen("field:");
+		end = strchr(begin, ';');
+		if (!end)
+			return false;
+		*at = end;
+		if (sscanf(end, "; offset:%u; size:%u; signed:%u", &l.offset, &l.size,
+			   &l.is_signed) != 3)
+			continue;
+		l.declaration = begin;
+		l.n = (size_t)(end - begin);
+		split_declaration(&l);
+		if (l.offset < RECORD_HEAD || l.n_name == 0 || l.n_name >= FIELD_MAX_NAME)
+			continue;
+		*ret = l;
+		return true;
+	}
+	return false;
+}
+
+static bool declares(const struct line *l, const char *type)
+{
+	return l->n > strlen(type) && strncmp(l->declaration, type, strlen(type)) == 0;
+}
+
+static bool is_character(const struct line *l)
+{
+	return declares(l, "char") || declares(l, "const char") || declares(l, "__data_loc char") ||
+	       declares(l, "__rel_loc char");
+}
+
+static int classify(const struct line *l, bool is_syscall, struct source_field *f)
+{
+	bool pointer = memchr(l->declaration, '*', l->n);
+
+	f->where.offset = (u16)l->offset;
+	f->where.size = (u16)l->size;
+	f->is_signed = l->is_signed;
+	f->is_address = pointer;
+	if (pointer || l->is_array) {
+		if (is_character(l)) {
+			f->where.kind = pointer && is_syscall	    ? FIELD_TEXT_OF_USER
+					: pointer		    ? FIELD_TEXT_OF_KERNEL
+					: declares(l, "__data_loc") ? FIELD_TEXT_AT
+					: declares(l, "__rel_loc")  ? FIELD_TEXT_BEHIND
+								    : FIELD_TEXT;
+			return 0;
+		}
+		if (!pointer || l->is_array)
+			return -ENOTSUP;
+	}
+	if (l->size != 1 && l->size != 2 && l->size != 4 && l->size != 8)
+		return -ENOTSUP;
+	f->where.kind = FIELD_NUMBER;
+	/* Arguments of system calls have 8 bytes, whatever they are: an int may be negative. */
+	if (is_syscall && declares(l, "int ")) {
+		f->where.size = 4;
+		f->is_signed = true;
+	}
+	return 0;
+}
+
+static int unknown(const char *format, const char *name, struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str names = {};
+	struct line l;
+
+	while (next_line(&format, &l))
+		str_printf(&names, "%s%.*s", names.n ? ", " : "", (int)l.n_name, l.name);
+	return diag_set(reterr_diag, -ENOENT, "the event has no field '%s'; it has %s", name,
+			names.n ? str_get(&names) : "none");
+}
+
+int field_find(const char *format, const char *name, bool is_syscall, struct source_field *ret,
+	       struct diag *reterr_diag)
+{
+	const char *at = format;
+	struct line l;
+
+	while (next_line(&at, &l)) {
+		struct source_field f = {};
+
+		if (strlen(name) != l.n_name || memcmp(name, l.name, l.n_name) != 0)
+			continue;
+		memcpy(f.name, l.name, l.n_name);
+		if (classify(&l, is_syscall, &f) < 0)
+			return diag_set(reterr_diag, -ENOTSUP,
+					"field '%s' is neither a number nor a text, but: %.*s",
+					name, (int)l.n, l.declaration);
+		*ret = f;
+		return 0;
+	}
+	return unknown(format, name, reterr_diag);
+}
+
+/* How many characters. */
+static u32 number_text(const struct source_field *f, const u8 *bytes, char ret[32])
+{
+	u64 value = 0;
+	u32 unused = 64 - 8 * f->where.size;
+
+	memcpy(&value, bytes, f->where.size);
+	if (f->is_address)
+		return (u32)snprintf(ret, 32, "0x%llx", (unsigned long long)value);
+	if (f->is_signed)
+		return (u32)snprintf(ret, 32, "%lld", (long long)(value << unused) >> unused);
+	return (u32)snprintf(ret, 32, "%llu", (unsigned long long)value);
+}
+
+u16 fields_to_named(const struct source_field *fields, u32 n_fields, const u8 *bytes, u32 n,
+		    u8 ret[FIELDS_MAX_BYTES])
+{
+	struct buf b = buf_of(bytes, n), text;
+	u8 index, length, *to = ret;
+
+	for (u32 i = 0; i < SAMPLER_MAX_FIELDS; i++) {
+		const struct source_field *f;
+		char number[32], name[ATTRIBUTE_MAX_NAME + 1];
+		int n_name;
+
+		if (!buf_u8(&b, &index) || !buf_u8(&b, &length) || index >= n_fields ||
+		    !buf_take(&b, length & ~ATTRIBUTE_CUT, &text))
+			break;
+		f = &fields[index];
+		if (f->where.kind == FIELD_NUMBER) {
+			if (buf_left(&text) != f->where.size)
+				break;
+			length = (u8)number_text(f, text.pos, number);
+			text = buf_of(number, length);
+		}
+		n_name = snprintf(name, sizeof(name), FIELD_PREFIX "%s", f->name);
+		*to++ = (u8)n_name;
+		*to++ = length;
+		memcpy(to, name, (size_t)n_name);
+		to += n_name;
+		if (buf_left(&text))
+			memcpy(to, text.pos, buf_left(&text));
+		to += buf_left(&text);
+	}
+	return (u16)(to - ret);
+}
