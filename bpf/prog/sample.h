@@ -6,8 +6,8 @@
  *
  *	SAMPLE_SECTION	the section of its programs, which tells libbpf their type: "perf_event"
  *	SAMPLE_CONTEXT	what a program of this type is called with: struct bpf_perf_event_data
- *	SAMPLE_ATTRIBUTES	(s, ctx) reads the event's own attributes (bpf/context/attributes.h)
- *			to s->gathered and sends them; not defined where it has none
+ *	SAMPLE_ATTRIBUTES	(s, ctx) reads and sends the event's own attributes
+ *			(bpf/context/attributes.h); not defined where it has none
  *
  * and then has one program that calls sample_event().
  *
