@@ -13,6 +13,7 @@
 #include "base/metrics.h"
 #include "base/vocab.h"
 #include "cli/cli.h"
+#include "http/http.h"
 
 /* The default of --frequency in `agent` and `up` is AGENT_DEFAULT_HZ, in cli/session.h. */
 #define MAX_EXPORTS 16
@@ -142,10 +143,11 @@ static int list_places(const struct agent_config *c, struct places *p)
 {
 	const struct agent_arguments *a = &c->args;
 	char *save = NULL;
-	int r = a->token_file ? cli_read_token(a->token_file, &p->token) : 0;
+	struct diag diag = {};
+	int r = a->token_file ? http_client_token(a->token_file, &diag, &p->token) : 0;
 
-	if (r)
-		return r;
+	if (r < 0)
+		return cli_error(1, "%s", diag.text);
 	p->urls = strdup(a->exports ? a->exports : "");
 	if (!p->urls || (a->collector && asprintf(&p->collector, "otlp://%s", a->collector) < 0))
 		return cli_error(1, "out of memory");
@@ -172,7 +174,7 @@ int agent_open_exporters(struct agent *a, const struct agent_config *c)
 		r = a->exporters ? exporters_replace(a->exporters, p.all, p.n, &diag)
 				 : exporters_create(p.all, p.n, &diag, &a->exporters);
 	if (r < 0)
-		e = cli_error(r == -EINVAL ? 2 : 1, "%s", diag.text[0] ? diag.text : strerror(-r));
+		e = cli_fail(r, &diag);
 	places_deinit(&p);
 	return e;
 }

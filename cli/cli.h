@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "base/diag.h"
 #include "base/types.h"
 
 struct cli_command {
@@ -17,7 +18,7 @@ struct cli_command {
 /* Prints "culprit: TEXT" and a newline to standard error; returns `status`. */
 int cli_error(int status, const char *fmt, ...) CULPRIT_PRINTF(2, 3);
 /*
- * Reads the first word of a file (owned by the caller). Returns an exit status; not 0 after it
- * printed an error.
+ * Prints why a function failed: the text of `d`, or of `error`, a negative errno. Returns the exit
+ * status: 2 for -EINVAL, which means wrong usage, else 1.
  */
-int cli_read_token(const char *path, char **ret);
+int cli_fail(int error, const struct diag *d);

@@ -316,8 +316,7 @@ static int record(struct recording *r, char **command)
 	r->path = r->args.output ? r->args.output : "culprit.html";
 	e = profile_write_check(r->path, r->args.format, &r->format, &diag);
 	if (e < 0)
-		return cli_error(e == -EINVAL ? 2 : 1, "%s",
-				 diag.text[0] ? diag.text : strerror(-e));
+		return cli_fail(e, &diag);
 	if (r->what.events && strchr(r->what.events, ','))
 		return cli_error(2, "record takes one event a file; run it once for each, or an "
 				    "agent, which takes several");

@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/push.h"
+#include "http/http.h"
 #include "proc/proc.h"
 #include "profile/profile.h"
 
@@ -224,6 +225,7 @@ int cmd_symbols(int argc, char **argv)
 	};
 	_cleanup_free_ char *token = NULL;
 	struct push_client *c = NULL;
+	struct diag d = {};
 	int first, r = options_parse(&usage, argc, argv, &first);
 	bool pushes, lists;
 
@@ -233,14 +235,15 @@ int cmd_symbols(int argc, char **argv)
 	lists = first + 1 == argc && !strcmp(argv[first], "list");
 	if (!pushes && !lists)
 		return cli_error(2, "symbols: give push FILE|DIR... or list");
-	r = a.token_file ? cli_read_token(a.token_file, &token) : 0;
-	if (r == 0)
-		r = push_client_create(
-			&(struct push_options){.server = a.server ? a.server : DEFAULT_SERVER,
-					       .token = token,
-					       .ca = a.ca,
-					       .force = a.force},
-			&c);
+	r = a.token_file ? http_client_token(a.token_file, &d, &token) : 0;
+	if (r < 0)
+		return cli_error(1, "%s", d.text);
+	r = push_client_create(
+		&(struct push_options){.server = a.server ? a.server : DEFAULT_SERVER,
+				       .token = token,
+				       .ca = a.ca,
+				       .force = a.force},
+		&c);
 	if (r == 0)
 		r = pushes ? push(&a, c, argc - first - 1, argv + first + 1) : list(&a, c);
 	push_client_destroy(c);

@@ -2,6 +2,7 @@
 /* The table of commands, and the help text. */
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,6 +35,11 @@ int cli_error(int status, const char *fmt, ...)
 	va_end(ap);
 	fputc('\n', stderr);
 	return status;
+}
+
+int cli_fail(int error, const struct diag *d)
+{
+	return cli_error(error == -EINVAL ? 2 : 1, "%s", d->text[0] ? d->text : strerror(-error));
 }
 
 static void print_help(FILE *out)

@@ -235,8 +235,7 @@ int session_init(const struct session_arguments *a, u32 follow, bool keep_times,
 		run_connect_pipeline(identities, &po);
 	r = pipeline_create(&po, &diag, &s.pipeline);
 	if (r < 0)
-		return cli_error(r == -EINVAL ? 2 : 1, "%s",
-				 diag.text[0] ? diag.text : strerror(-r));
+		return cli_fail(r, &diag);
 	r = start_symbolizer(a, identities, &s);
 	if (r) {
 		session_deinit(&s);

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -63,6 +65,23 @@ int http_client_header(struct curl_slist **list, const char *name, const char *v
 	if (!more)
 		return -ENOMEM;
 	*list = more;
+	return 0;
+}
+
+int http_client_token(const char *path, struct diag *reterr_diag, char **ret)
+{
+	_cleanup_fclose_ FILE *f = fopen(path, "re");
+	_cleanup_free_ char *line = NULL;
+	size_t cap = 0;
+
+	if (!f)
+		return diag_set(reterr_diag, -errno, "cannot read a token from %s: %s", path,
+				strerror(errno));
+	if (getline(&line, &cap, f) < 0 || !strcspn(line, " \t\r\n"))
+		return diag_set(reterr_diag, -ENODATA, "cannot read a token from %s: it is empty",
+				path);
+	line[strcspn(line, " \t\r\n")] = '\0';
+	*ret = take_ptr(line);
 	return 0;
 }
 

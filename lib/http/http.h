@@ -7,6 +7,7 @@
 
 #include <curl/curl.h>
 
+#include "base/diag.h"
 #include "base/types.h"
 
 struct http_client_options {
@@ -26,5 +27,10 @@ struct http_client_options {
 int http_client_open(const struct http_client_options *o, CURL **ret);
 /* Adds a header to a list. An empty value is sent as such; NULL: libcurl leaves this header out. */
 int http_client_header(struct curl_slist **list, const char *name, const char *value);
+/*
+ * Reads a token, the first word of a file (owned by the caller). Any thread. -ENODATA if the file
+ * is empty.
+ */
+int http_client_token(const char *path, struct diag *reterr_diag, char **ret);
 /* What went wrong in the last request. Borrowed from `error`, or static. */
 const char *http_client_error(const char *error, CURLcode code);
