@@ -3,11 +3,14 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/agent.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "cli/agent.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "cli/exporting.h"
+#include "cli/sampling.h"
+#include "cli/signals.h"
 #include "server/net/net.h"
 
 struct listen_arguments {
@@ -50,7 +53,8 @@ static int serve_metrics(const char *address, struct agent *a, struct net_listen
 }
 
 struct cli {
-	struct agent_config config;
+	struct agent_options options; /* but for `what` */
+	struct sampling_arguments sampling;
 	struct listen_arguments listen;
 	int argc;
 	char **argv;
@@ -59,8 +63,8 @@ struct cli {
 /* Same return values as options_parse(). */
 static int parse(struct cli *c, int *ret_first)
 {
-	const struct option_group groups[] = {{"Export", agent_options, &c->config.args},
-					      {"Sampling", session_options, &c->config.what},
+	const struct option_group groups[] = {{"Export", exporting_options, &c->options},
+					      {"Sampling", sampling_options, &c->sampling},
 					      {"Metrics", listen_options, &c->listen},
 					      {}};
 	const struct option_usage usage = {
@@ -75,27 +79,51 @@ static int parse(struct cli *c, int *ret_first)
 	return options_parse(&usage, c->argc, c->argv, ret_first);
 }
 
-static int reread(void *userdata, struct agent_config *ret)
+static struct agent_options options_of(struct cli *c)
+{
+	sampling_apply(&c->sampling);
+	c->options.what = c->sampling.what;
+	return c->options;
+}
+
+/* For agent_control. */
+static int reload(void *userdata, struct agent_options *ret)
 {
 	const struct cli *now = userdata;
 	struct cli c = {.argc = now->argc, .argv = now->argv};
 	int first;
 
+	if (!signals_reload_wanted())
+		return 0;
 	if (parse(&c, &first))
-		return 2;
+		return -EINVAL;
 	if (!str_same(c.listen.metrics, now->listen.metrics))
 		log_warn("--metrics stays %s until a restart",
 			 now->listen.metrics ? now->listen.metrics : "off");
-	ret->args = c.config.args;
-	ret->what = c.config.what;
-	return 0;
+	*ret = options_of(&c);
+	return 1;
+}
+
+static int run(struct cli *c, struct agent *agent)
+{
+	const struct agent_control control = {signals_ended, reload, c};
+	struct net_listener *metrics = NULL;
+	struct diag diag = {};
+	int e = serve_metrics(c->listen.metrics, agent, &metrics);
+
+	if (e == 0 && agent_run(agent, &control, &diag) < 0)
+		e = cli_error(1, "%s", diag.text);
+	if (metrics)
+		net_close(metrics, 500);
+	return e;
 }
 
 int cmd_agent(int argc, char **argv)
 {
-	struct cli c = {.config = {.reread = reread, .userdata = &c}, .argc = argc, .argv = argv};
-	struct net_listener *metrics = NULL;
-	struct agent agent = {};
+	struct cli c = {.argc = argc, .argv = argv};
+	struct agent_options options;
+	struct agent *agent;
+	struct diag diag = {};
 	int first, e = parse(&c, &first);
 
 	if (e)
@@ -103,15 +131,13 @@ int cmd_agent(int argc, char **argv)
 	if (first < argc)
 		return cli_error(2, "agent: unexpected argument '%s'; see culprit agent --help",
 				 argv[first]);
-	session_catch_signals();
-	e = agent_init(&c.config, &agent);
-	if (e)
-		return e;
-	e = serve_metrics(c.listen.metrics, &agent, &metrics);
-	if (e == 0)
-		e = agent_run(&agent);
-	if (metrics)
-		net_close(metrics, 500);
-	agent_deinit(&agent);
+	signals_catch_end();
+	signals_catch_reload();
+	options = options_of(&c);
+	e = agent_create(&options, &diag, &agent);
+	if (e < 0)
+		return cli_fail(e, &diag);
+	e = run(&c, agent);
+	agent_destroy(agent);
 	return e;
 }

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/agent.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/map.h"
@@ -20,7 +21,8 @@
 #include "base/vocab.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
-#include "cli/session.h"
+#include "cli/sampling.h"
+#include "cli/signals.h"
 #include "profile/profile.h"
 
 struct top_arguments {
@@ -62,8 +64,8 @@ struct picture {
 
 struct top {
 	struct top_arguments args;
-	struct session_arguments what;
-	struct session session;
+	struct sampling_arguments sampling;
+	struct recording *recording;
 	struct picture picture;
 	bool paused;
 };
@@ -168,8 +170,8 @@ static int take_picture(struct top *t)
 	struct pipeline_stats stats;
 	int r;
 
-	pipeline_stats(t->session.pipeline, &stats);
-	r = session_profile(&t->session, &p);
+	recording_stats(t->recording, &stats);
+	r = recording_profile(t->recording, &p);
 	if (r < 0)
 		return r;
 	picture_deinit(pic);
@@ -210,7 +212,7 @@ static const char *printable(const char *name, struct str *scratch)
 /* What was seen in a second: "1.9 CPUs busy", "1234 faults/s". */
 static void rate_text(const struct top *t, char *ret, size_t n)
 {
-	const struct sampler_source *source = pipeline_source(t->session.pipeline, 0);
+	const struct sampler_source *source = recording_source(t->recording);
 	const struct vocab_sample_type *type = vocab_sample_type(source->type);
 	double rate = t->picture.seconds > 0 ? (double)t->picture.value / t->picture.seconds : 0;
 
@@ -322,8 +324,8 @@ static int loop(struct top *t)
 	double since = now_s(), delay = t->args.delay_s > 0 ? t->args.delay_s : 2;
 	u64 round = 0;
 
-	while (!session_ended()) {
-		int r = pipeline_poll(t->session.pipeline, 50);
+	while (!signals_ended()) {
+		int r = recording_poll(t->recording, 50);
 		int key = t->args.batch ? ERR : getch();
 		double now = now_s();
 
@@ -334,7 +336,7 @@ static int loop(struct top *t)
 		if (now - since < delay)
 			continue;
 		if (t->paused) {
-			pipeline_give_back(t->session.pipeline, pipeline_take(t->session.pipeline));
+			recording_discard(t->recording);
 			since = now;
 			continue;
 		}
@@ -356,10 +358,10 @@ static int loop(struct top *t)
 static int run(struct top *t)
 {
 	struct diag diag = {};
-	int r = pipeline_start(t->session.pipeline, &diag);
+	int r = recording_start(t->recording, &diag);
 
 	if (r < 0)
-		return cli_error(1, "%s", diag.text[0] ? diag.text : strerror(-r));
+		return cli_error(1, "%s", diag.text);
 	if (!t->args.batch) {
 		if (!initscr())
 			return cli_error(
@@ -373,7 +375,7 @@ static int run(struct top *t)
 	r = loop(t);
 	if (!t->args.batch)
 		endwin();
-	pipeline_stop(t->session.pipeline);
+	recording_stop(t->recording);
 	return r < 0 ? cli_error(1, "reading events failed: %s", strerror(-r)) : 0;
 }
 
@@ -381,7 +383,7 @@ int cmd_top(int argc, char **argv)
 {
 	struct top t = {};
 	const struct option_group groups[] = {
-		{NULL, top_options, &t.args}, {"Sampling", session_options, &t.what}, {}};
+		{NULL, top_options, &t.args}, {"Sampling", sampling_options, &t.sampling}, {}};
 	const struct option_usage usage = {
 		.command = "top",
 		.operands = "",
@@ -390,6 +392,7 @@ int cmd_top(int argc, char **argv)
 		.footer =
 			"Keys: q quits, p toggles processes and functions, s toggles self and total, space pauses.",
 	};
+	struct diag diag = {};
 	int first, r = options_parse(&usage, argc, argv, &first);
 
 	if (r)
@@ -399,11 +402,13 @@ int cmd_top(int argc, char **argv)
 				 argv[first]);
 	if (!isatty(STDOUT_FILENO))
 		t.args.batch = true;
-	session_catch_signals();
-	r = session_init(&t.what, 0, false, NULL, &t.session);
-	if (r == 0)
-		r = run(&t);
+	signals_catch_end();
+	sampling_apply(&t.sampling);
+	r = recording_create(&t.sampling.what, &diag, &t.recording);
+	if (r < 0)
+		return cli_fail(r, &diag);
+	r = run(&t);
 	picture_deinit(&t.picture);
-	session_deinit(&t.session);
+	recording_destroy(t.recording);
 	return r;
 }

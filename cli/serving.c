@@ -130,7 +130,7 @@ static bool same_value(const struct option *o, const struct serving_arguments *a
 	return s && t ? !strcmp(s, t) : s == t;
 }
 
-int serving_changed(const struct serving_arguments *before, const struct serving_arguments *now)
+void serving_changed(const struct serving_arguments *before, const struct serving_arguments *now)
 {
 	const struct option *const tables[] = {serving_store_options, serving_symbol_options,
 					       serving_listen_options, serving_access_options,
@@ -140,5 +140,4 @@ int serving_changed(const struct serving_arguments *before, const struct serving
 		for (const struct option *o = tables[i]; o->name; o++)
 			if (!same_value(o, before, now))
 				log_warn("--%s keeps its value until a restart", o->name);
-	return 0;
 }

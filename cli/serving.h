@@ -27,8 +27,5 @@ extern const struct option serving_store_options[], serving_symbol_options[],
  */
 int serving_options(const struct serving_arguments *a, const char *command, struct str *own,
 		    struct server_options *ret);
-/*
- * Logs a warning for each option that differs and takes effect only after a restart. Always 0: the
- * return value suits agent_config.reread.
- */
-int serving_changed(const struct serving_arguments *before, const struct serving_arguments *now);
+/* Logs a warning for each option that differs and takes effect only after a restart. */
+void serving_changed(const struct serving_arguments *before, const struct serving_arguments *now);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which programs of a command line are mapped before it runs: foresee.c belongs to the executable,
- * and is compiled in here. Each test is a process of its own.
+ * Which programs of a command line are mapped before it runs. Each test is a process of its own.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -10,7 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/foresee.c" /* NOLINT: tests its static functions */
+#include "agent/command/foresee.h"
+#include "base/types.h"
 
 static char root[64];
 
@@ -43,7 +43,6 @@ static void make_root(void)
 	copy("bin/other");
 	snprintf(path, sizeof(path), "%s/bin/alias", root);
 	cr_assert(symlink("/bin/worker", path) == 0);
-	cr_assert(setenv("PATH", "/bin:/usr/bin:/usr/sbin:/sbin", 1) == 0);
 }
 
 static void remove_root(void)
@@ -83,7 +82,7 @@ static void foresee(const char **argv, const char *fmt)
 	for (u32 i = 0; argv[i]; i++)
 		if (!strcmp(argv[i], "%"))
 			argv[i] = text;
-	foresee_command((const char *const *)argv);
+	foresee_command(argv, "/bin:/usr/bin:/usr/sbin:/sbin");
 }
 
 TestSuite(foresee, .init = make_root, .fini = remove_root);

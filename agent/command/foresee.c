@@ -7,7 +7,7 @@
  * --list), which lists them without running the program; those that a Java program loads by itself
  * have known places beside it. This file maps code and never reads it.
  */
-#include "cli/foresee.h"
+#include "agent/command/foresee.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -38,6 +38,7 @@
 #define BETWEEN_WORDS BLANKS "\n;&|(){}<>'\"`"
 
 struct foresight {
+	const char *search;  /* PATH, or NULL */
 	int root;	     /* file descriptor of the chroot, or -1 */
 	char path[PATH_MAX]; /* its path outside of the chroot; empty: none */
 	u32 n;		     /* number of programs found */
@@ -74,14 +75,13 @@ static bool is_program(const struct foresight *f, const char *path)
 /* Where execvp() would find it. */
 static bool find_program(const struct foresight *f, const char *name, char ret[static PATH_MAX])
 {
-	const char *path = getenv("PATH");
 	char found[PATH_MAX];
 
 	if (strchr(name, '/')) {
 		snprintf(ret, PATH_MAX, "%s", name);
 		return is_program(f, name);
 	}
-	for (const char *dir = path ? path : "/bin:/usr/bin"; *name && dir;) {
+	for (const char *dir = f->search ? f->search : "/bin:/usr/bin"; *name && dir;) {
 		int n = (int)strcspn(dir, ":");
 
 		snprintf(found, sizeof(found), "%.*s/%s", n, n ? dir : ".", name);
@@ -336,9 +336,9 @@ static bool foresee_word(struct foresight *f, const char *word, bool *enters)
 	return !name || is_launcher(name + 1);
 }
 
-void foresee_command(const char *const *argv)
+void foresee_command(const char *const *argv, const char *search)
 {
-	struct foresight f = {.root = -1};
+	struct foresight f = {.search = search, .root = -1};
 	bool script = false, enters = false, goes_on = true;
 
 	for (u32 i = 0; argv[i] && goes_on; i++) {

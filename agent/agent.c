@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The always-on agent: a recording, and agent/run, which makes a profile of each period and passes
+ * it to the exporters. Its options become the options and limits of these parts here.
+ */
+#include "agent/agent.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/internal.h"
+#include "base/cleanup.h"
+#include "base/metrics.h"
+#include "base/vocab.h"
+
+#define DRAIN_MS 5000
+#define PERIOD_MS 5000
+#define MEMORY_LIMIT_MB 384
+#define INTERVAL_S 60
+/* Above this share of the memory limit a profile is dropped unless the export queue is empty. */
+#define SHORT_PERCENT 90
+#define TIGHT_BYTES (256ULL << 20)
+
+u64 agent_memory_limit(const struct agent_options *o)
+{
+	return (o->what.memory_limit_mb ? o->what.memory_limit_mb : MEMORY_LIMIT_MB) << 20;
+}
+
+int agent_set_labels(struct agent *a, const struct agent_options *o, struct diag *reterr_diag)
+{
+	const char *labels = o->labels ? o->labels : "";
+	_cleanup_str_ struct str all = {};
+	int r;
+
+	/* Receivers extrapolate by multiplying with 100 / PERCENT. */
+	if (o->probabilistic_threshold)
+		str_printf(&all, "culprit.probabilistic.percent=%llu,", o->probabilistic_threshold);
+	str_puts(&all, labels);
+	r = all.failed ? -ENOMEM : identities_set_labels(a->identities, str_get(&all));
+	if (r == -EINVAL || r == -E2BIG)
+		return diag_set(reterr_diag, -EINVAL, "--labels takes NAME=VALUE,..., not '%s'",
+				labels);
+	if (r == 0)
+		r = identities_set_root(a->identities, o->host_root);
+	return r < 0 ? diag_set(reterr_diag, r, "out of memory") : 0;
+}
+
+int agent_open_recording(struct agent *a, const struct agent_options *o, struct diag *reterr_diag,
+			 struct recording **ret)
+{
+	u64 limit = agent_memory_limit(o);
+	bool tight = limit < TIGHT_BYTES;
+	struct recording_options what = o->what;
+	struct recording_limits l = {
+		.clock_hz = AGENT_DEFAULT_HZ,
+		.tables_bytes = limit / 4,
+		/* For one file and for each of its debug files; several may be open at once. */
+		.max_section = limit / (tight ? 12 : 4),
+		.tight_memory = tight,
+		.budget = &a->budget,
+		.leave_files = o->no_symbols,
+	};
+
+	what.keep_times = true;
+	return recording_open(&what, &l, a->identities, reterr_diag, ret);
+}
+
+struct run_change agent_run_change(const struct agent_options *o)
+{
+	return (struct run_change){
+		.period_ms = o->period_s > 0 ? (u32)(o->period_s * 1000) : PERIOD_MS,
+		.probabilistic_percent = (u32)o->probabilistic_threshold,
+		.interval_s =
+			o->probabilistic_interval_s ? (u32)o->probabilistic_interval_s : INTERVAL_S,
+		.memory_limit_bytes = agent_memory_limit(o),
+	};
+}
+
+static void send_profile(void *arg, struct profile *p)
+{
+	struct agent *a = arg;
+
+	(void)exporters_send(a->exporters, p, budget_is_over(&a->budget, SHORT_PERCENT));
+}
+
+static int start_run(struct agent *a, struct diag *reterr_diag)
+{
+	struct run_change c = agent_run_change(&a->options);
+	struct run_options ro = {
+		.pipeline = a->recording->pipeline,
+		.symbolizer = a->recording->symbolizer,
+		.identities = a->identities,
+		.period_ms = c.period_ms,
+		.probabilistic_percent = c.probabilistic_percent,
+		.interval_s = c.interval_s,
+		.budget = &a->budget,
+		.take = send_profile,
+		.each = agent_follow_reload,
+		.arg = a,
+	};
+	int r = run_create(&ro, &a->run);
+
+	return r < 0 ? diag_set(reterr_diag, r, "cannot start a thread: %s", strerror(-r)) : 0;
+}
+
+static int start(struct agent *a, struct diag *reterr_diag)
+{
+	int r = agent_open_exporters(a, &a->options, reterr_diag);
+
+	if (r < 0)
+		return r;
+	if (identities_create(&a->identities) < 0)
+		return diag_set(reterr_diag, -ENOMEM, "out of memory");
+	r = agent_set_labels(a, &a->options, reterr_diag);
+	if (r == 0)
+		r = agent_open_recording(a, &a->options, reterr_diag, &a->recording);
+	return r < 0 ? r : start_run(a, reterr_diag);
+}
+
+int agent_create(const struct agent_options *o, struct diag *reterr_diag, struct agent **ret)
+{
+	struct agent *a = calloc(1, sizeof(*a));
+	int r;
+
+	if (!a)
+		return diag_set(reterr_diag, -ENOMEM, "out of memory");
+	a->options = *o;
+	budget_init(&a->budget, agent_memory_limit(o));
+	/*
+	 * Large blocks, such as ELF sections, are mapped, so that free() returns them to the
+	 * system.
+	 */
+	mallopt(M_MMAP_THRESHOLD, 256 << 10);
+	mallopt(M_TRIM_THRESHOLD, 1 << 20);
+	/* malloc() arenas keep their memory: two threads that allocate share them. */
+	mallopt(M_ARENA_MAX, 2);
+	r = start(a, reterr_diag);
+	if (r < 0) {
+		agent_destroy(a);
+		return r;
+	}
+	*ret = a;
+	return 0;
+}
+
+int agent_run(struct agent *a, const struct agent_control *control, struct diag *reterr_diag)
+{
+	int r;
+
+	a->control = *control;
+	r = run_loop(a->run, control->ended, reterr_diag);
+	return r < 0 ? diag_set(reterr_diag, r, "%s", strerror(-r)) : 0;
+}
+
+void agent_destroy(struct agent *a)
+{
+	if (!a)
+		return;
+	agent_stop_reload(a);
+	run_destroy(a->run);
+	if (a->exporters)
+		exporters_destroy(a->exporters, DRAIN_MS);
+	recording_destroy(a->old);
+	recording_destroy(a->recording);
+	identities_destroy(a->identities);
+	budget_deinit(&a->budget);
+	free(a);
+}
+
+/* ---- /metrics ---- */
+
+static void export_metric(struct str *out, const struct export_stats *st, size_t n,
+			  const char *name, const char *help, size_t offset)
+{
+	metrics_family(out, name, help);
+	for (size_t i = 0; i < n; i++)
+		metrics_sample(out, name, METRICS_LABELS({"url", st[i].url}),
+			       (double)*(const u64 *)((const char *)&st[i] + offset));
+}
+
+/* The help of a family is one text: it explains all reasons. */
+static void drop_metric(struct str *out, const struct export_stats *st, size_t n)
+{
+	static const char name[] = "culprit_export_dropped_total";
+	_cleanup_str_ struct str help = {};
+
+	str_puts(&help, "Profiles dropped, by reason");
+	for (u32 k = 0; k < EXPORT_DROP_N; k++)
+		str_printf(&help, "; %s: %s", vocab_export_drop(k)->name,
+			   vocab_export_drop(k)->help);
+	metrics_family(out, name, str_get(&help));
+	for (size_t i = 0; i < n; i++)
+		for (u32 k = 0; k < EXPORT_DROP_N; k++)
+			metrics_sample(out, name,
+				       METRICS_LABELS({"url", st[i].url},
+						      {"reason", vocab_export_drop(k)->name}),
+				       (double)st[i].dropped_by[k]);
+}
+
+void agent_metrics(struct agent *a, struct str *out)
+{
+	struct export_stats st[AGENT_MAX_DESTINATIONS];
+	size_t n = MIN(exporters_stats(a->exporters, st, ARRAY_SIZE(st)), ARRAY_SIZE(st));
+
+	run_metrics(a->run, out);
+	metrics_single(out, "culprit_agent_reloads_total", "Configuration reloads.",
+		       (double)__atomic_load_n(&a->n_reloads, __ATOMIC_RELAXED));
+	metrics_single(out, "culprit_agent_reloads_refused_total",
+		       "Configuration reloads refused because of an error.",
+		       (double)__atomic_load_n(&a->n_refused, __ATOMIC_RELAXED));
+#define METRIC(name, member, help)                                                                 \
+	export_metric(out, st, n, "culprit_export_" name, help,                                    \
+		      offsetof(struct export_stats, member))
+	METRIC("profiles_total", sent, "Profiles that the destination accepted.");
+	METRIC("bytes_total", sent_bytes, "Bytes of the accepted profiles.");
+	METRIC("retries_total", retried, "Failed attempts that were repeated.");
+	METRIC("spooled_bytes", spooled_bytes, "Bytes that wait in the spool.");
+	METRIC("dropped_profiles_total", dropped, "Profiles dropped.");
+	METRIC("dropped_samples_total", dropped_samples, "Samples in the dropped profiles.");
+#undef METRIC
+	drop_metric(out, st, n);
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The agent. `record` and `top` use a recording; `agent` and `up` use the always-on agent, which is
+ * a recording that exports a profile of each period, serves metrics and can be reloaded.
+ *
+ *	struct recording	pipeline and symbolizer; one thread polls it and takes profiles
+ *	struct agent		a recording, its destinations, the identities of processes
+ *
+ * Both are owned by their creator, and one thread may call their functions, except where noted.
+ * Functions that return int return 0 or a negative errno. Those with a `reterr_diag` also set its
+ * text. -EINVAL means that an option is wrong.
+ */
+#pragma once
+
+#include "agent/export/export.h"
+#include "agent/pipeline/pipeline.h"
+#include "agent/symbolize/symbolize.h"
+#include "base/diag.h"
+#include "base/str.h"
+#include "base/types.h"
+#include "profile/profile.h"
+
+/* The default rate of the always-on agent; a recording's is SAMPLER_DEFAULT_HZ. */
+#define AGENT_DEFAULT_HZ 19
+
+/* ---- a recording ---- */
+
+/* What to sample, and what profiles show. Lists are comma-separated; NULL: no restriction. */
+struct recording_options {
+	const char *events; /* as in sampler_event.name; NULL: SAMPLER_DEFAULT_EVENT */
+	u64 hz;		    /* samples per second on each CPU; 0: the event's default */
+	u64 period;	    /* events per sample, instead of a rate; 0: none */
+	const char *pids, *comms;
+	const char *cgroups; /* paths below the cgroup v2 mount, or absolute */
+	const char *uids;    /* users, by name or number */
+	u32 follow;	     /* a process to sample with its children, besides `pids`; or 0 */
+	bool kernel_only, user_only;
+	bool no_inline, runtime_frames; /* see symbolizer_options */
+	bool keep_times;		/* profiles contain the time of each sample */
+	u64 memory_limit_mb;		/* limit of the unwind tables; 0: 256 */
+	const char *cache_dir;		/* of symbols, or NULL */
+	const char *debuginfod_urls;	/* or NULL */
+};
+
+struct recording;
+
+/*
+ * Checks the options and what the machine allows, and loads the BPF programs; sampling has not
+ * started. The options are borrowed for the call. Raises the limit of open files of this process.
+ * -ESRCH: a process of `pids` does not exist.
+ */
+int recording_create(const struct recording_options *o, struct diag *reterr_diag,
+		     struct recording **ret);
+void recording_destroy(struct recording *r);
+/* Returns when sampling has begun: up to half a second later. */
+int recording_start(struct recording *r, struct diag *reterr_diag);
+/* Handles the events that have arrived, and waits for more, at most timeout_ms. */
+int recording_poll(struct recording *r, int timeout_ms);
+/* Ends sampling. What was recorded remains. */
+void recording_stop(struct recording *r);
+/*
+ * A symbolized profile of the first event, of what was recorded since the start or the last call of
+ * this function or of recording_discard(). Owned by the caller. -ENOMEM.
+ */
+int recording_profile(struct recording *r, struct profile **ret);
+/* Drops what recording_profile() would return now. */
+void recording_discard(struct recording *r);
+/* Counts of what recording_profile() would return now, and of the parts since the start. */
+void recording_stats(struct recording *r, struct pipeline_stats *ret);
+void recording_symbol_stats(const struct recording *r, struct symbolizer_stats *ret);
+/* The first event. Borrowed until recording_destroy(). */
+const struct sampler_source *recording_source(const struct recording *r);
+
+/* ---- the always-on agent ---- */
+
+/* Strings are borrowed until agent_destroy(), also those of options that a reload replaced. */
+struct agent_options {
+	/* memory_limit_mb is the limit of the whole process (0: 384); keep_times is ignored. */
+	struct recording_options what;
+	/* Destinations; there must be one. */
+	const char *collector;		    /* HOST:PORT for OTLP over gRPC, or NULL */
+	const char *exports;		    /* URLs as in export_options, comma-separated */
+	const struct export_options *local; /* one more, with options of its own; or NULL */
+	/* For the first two, as in export_options. */
+	bool disable_tls;
+	const char *ca, *cert, *key, *token_file, *headers;
+	const char *spool_dir; /* each destination has a directory in it; NULL: spool in memory */
+	u64 spool_mb;	       /* limit of each spool; 0: 64 */
+	bool no_symbols;       /* as symbolizer_options.leave_files */
+	const char *labels;    /* attributes of all data: NAME=VALUE,...; or NULL */
+	const char *host_root; /* where the host's / is mounted; NULL: it is / */
+	double period_s;       /* time that a profile covers; 0: 5 */
+	/* Only this percentage of intervals is sampled, chosen at random; 0: all. */
+	u64 probabilistic_threshold, probabilistic_interval_s; /* 0: 60 s */
+};
+
+/* What agent_run() asks its caller, in the caller's thread, about every 100 ms. */
+struct agent_control {
+	bool (*ended)(void);
+	/*
+	 * Whether to reload: 0: no; 1: yes, with the options in `ret`; negative: yes, but the new
+	 * options are wrong, and the function has printed why. Not called during a reload.
+	 */
+	int (*reload)(void *userdata, struct agent_options *ret);
+	void *userdata;
+};
+
+struct agent;
+
+/*
+ * Checks the options, opens the destinations, starts their threads and loads the BPF programs;
+ * sampling has not started. Also sets malloc() up for a process that runs for long.
+ */
+int agent_create(const struct agent_options *o, struct diag *reterr_diag, struct agent **ret);
+/*
+ * Samples until control->ended(), then exports what is left. A reload that fails is logged, and the
+ * old options stay in effect.
+ */
+int agent_run(struct agent *a, const struct agent_control *control, struct diag *reterr_diag);
+/* Destinations get 5 s to accept what is left for them. */
+void agent_destroy(struct agent *a);
+/* Appends the agent's metrics as Prometheus text. Any thread. */
+void agent_metrics(struct agent *a, struct str *out);

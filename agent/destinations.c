@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The destinations of the always-on agent: from its options to those of its exporters. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "agent/internal.h"
+#include "http/http.h"
+
+#define SPOOL_MB 64
+
+/* The destinations, and the strings that export_options borrows. */
+struct destinations {
+	struct export_options all[AGENT_MAX_DESTINATIONS];
+	size_t n;
+	char *urls, *collector, *token, *spools[AGENT_MAX_DESTINATIONS]; /* owned */
+	u64 memory_bytes; /* limit of all spools that are kept in memory together */
+};
+
+static void destinations_deinit(struct destinations *d)
+{
+	for (size_t i = 0; i < d->n; i++)
+		free(d->spools[i]);
+	free(d->urls);
+	free(d->collector);
+	if (d->token)
+		explicit_bzero(d->token, strlen(d->token));
+	free(d->token);
+}
+#define _cleanup_destinations_ __attribute__((cleanup(destinations_deinit)))
+
+/* Each destination has a spool directory of its own below `dir`, named after its URL. */
+static int spool_dir_of(const char *dir, const char *url, struct diag *reterr_diag, char **ret)
+{
+	char *name;
+
+	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+		return diag_set(reterr_diag, -errno, "cannot create the spool directory %s: %s",
+				dir, strerror(errno));
+	if (asprintf(ret, "%s/%s", dir, url) < 0) {
+		*ret = NULL;
+		return -ENOMEM;
+	}
+	for (name = *ret + strlen(dir) + 1; *name; name++)
+		if (!isalnum((u8)*name) && !strchr(".-_", *name))
+			*name = '_';
+	return 0;
+}
+
+static int add_destination(struct destinations *d, const struct agent_options *o, const char *url,
+			   struct diag *reterr_diag)
+{
+	size_t i = d->n;
+
+	if (i > AGENT_MAX_EXPORTS)
+		return diag_set(reterr_diag, -EINVAL, "--export: more than %d destinations",
+				AGENT_MAX_EXPORTS);
+	d->all[i] = (struct export_options){
+		.url = url,
+		.tls = !o->disable_tls,
+		.ca = o->ca,
+		.cert = o->cert,
+		.key = o->key,
+		.token = d->token,
+		.headers = o->headers,
+		.spool_bytes = (o->spool_mb ? o->spool_mb : SPOOL_MB) << 20,
+	};
+	d->n++;
+	if (o->spool_dir) {
+		int r = spool_dir_of(o->spool_dir, url, reterr_diag, &d->spools[i]);
+
+		if (r < 0)
+			return r;
+	}
+	d->all[i].spool_dir = d->spools[i];
+	return 0;
+}
+
+/* Destinations without a directory share the memory that may be spooled. */
+static void share_memory(struct destinations *d)
+{
+	u64 n = 0;
+
+	for (size_t i = 0; i < d->n; i++)
+		n += !d->spools[i];
+	for (size_t i = 0; i < d->n; i++)
+		if (!d->spools[i])
+			d->all[i].spool_bytes = MIN(d->all[i].spool_bytes, d->memory_bytes / n);
+}
+
+static int list_destinations(const struct agent_options *o, struct destinations *d,
+			     struct diag *reterr_diag)
+{
+	char *save = NULL;
+	int r = o->token_file ? http_client_token(o->token_file, reterr_diag, &d->token) : 0;
+
+	if (r < 0)
+		return r;
+	d->urls = strdup(o->exports ? o->exports : "");
+	if (!d->urls)
+		return -ENOMEM;
+	if (o->collector && asprintf(&d->collector, "otlp://%s", o->collector) < 0) {
+		d->collector = NULL;
+		return -ENOMEM;
+	}
+	if (o->local)
+		d->all[d->n++] = *o->local;
+	if (d->collector)
+		r = add_destination(d, o, d->collector, reterr_diag);
+	for (char *url = strtok_r(d->urls, ",", &save); url && r == 0;
+	     url = strtok_r(NULL, ",", &save))
+		r = add_destination(d, o, url, reterr_diag);
+	if (r == 0 && !d->n)
+		return diag_set(
+			reterr_diag, -EINVAL,
+			"agent: no destination; give --collection-agent or --export");
+	return r;
+}
+
+int agent_open_exporters(struct agent *a, const struct agent_options *o, struct diag *reterr_diag)
+{
+	_cleanup_destinations_ struct destinations d = {
+		.memory_bytes = agent_memory_limit(o) / 8};
+	int r = list_destinations(o, &d, reterr_diag);
+
+	if (r == 0) {
+		share_memory(&d);
+		r = a->exporters ? exporters_replace(a->exporters, d.all, d.n, reterr_diag)
+				 : exporters_create(d.all, d.n, reterr_diag, &a->exporters);
+	}
+	return r < 0 ? diag_set(reterr_diag, r, "%s",
+				r == -ENOMEM ? "out of memory" : strerror(-r))
+		     : 0;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The agent as the files of agent/ itself see it. */
+#pragma once
+
+#include <pthread.h>
+
+#include "agent/agent.h"
+#include "agent/run/run.h"
+#include "base/budget.h"
+
+#define AGENT_MAX_EXPORTS 16
+/* Besides those of `exports`: the collector and `local`. */
+#define AGENT_MAX_DESTINATIONS (AGENT_MAX_EXPORTS + 2)
+
+struct recording {
+	struct pipeline *pipeline;     /* owned */
+	struct symbolizer *symbolizer; /* owned */
+};
+
+/* How the always-on agent differs from a recording by itself. 0 and NULL: it does not. */
+struct recording_limits {
+	u64 clock_hz;	  /* default rate of clocks and counters of the PMU */
+	u64 tables_bytes; /* of unwind tables, instead of memory_limit_mb */
+	u64 max_section;  /* see pipeline_options, as for the next two */
+	bool tight_memory;
+	struct budget *budget; /* borrowed */
+	bool leave_files;      /* see symbolizer_options */
+};
+
+/* As recording_create(). `identities` (or NULL; borrowed) give samples their resources. */
+int recording_open(const struct recording_options *o, const struct recording_limits *l,
+		   struct identities *identities, struct diag *reterr_diag, struct recording **ret);
+
+/*
+ * Two threads: the one that calls agent_run(), and `thread`, which prepares a reload. The latter
+ * reads `options` and writes `next`, `error` and `diag` while `preparing`.
+ */
+struct agent {
+	struct agent_options options;
+	struct agent_control control;
+	struct recording *recording;   /* owned, as the next three */
+	struct identities *identities; /* thread-safe */
+	struct exporters *exporters;   /* thread-safe */
+	struct run *run;
+	struct budget budget; /* the memory limit of the process */
+
+	/* agent/reload.c */
+	struct agent_options next_options;
+	struct recording *next; /* owned; NULL when sampling does not change */
+	struct recording *old;	/* owned; destroyed once the run no longer uses it */
+	pthread_t thread;
+	bool preparing; /* the thread runs, or is to be joined */
+	bool prepared;	/* atomic: the thread is done */
+	int error;	/* of the thread */
+	struct diag diag;
+	u64 n_reloads, n_refused; /* atomic: /metrics reads them */
+};
+
+/* The limit of the whole process. */
+u64 agent_memory_limit(const struct agent_options *o);
+/* Opens the recording that the options describe. Any thread; so are the next two. */
+int agent_open_recording(struct agent *a, const struct agent_options *o, struct diag *reterr_diag,
+			 struct recording **ret);
+/* Opens the destinations, or replaces those that are open. After an error nothing has changed. */
+int agent_open_exporters(struct agent *a, const struct agent_options *o, struct diag *reterr_diag);
+/* Sets the attributes of all exported data. */
+int agent_set_labels(struct agent *a, const struct agent_options *o, struct diag *reterr_diag);
+/* The options that agent/run can change while it runs. */
+struct run_change agent_run_change(const struct agent_options *o);
+
+/* For run_options.each: asks for a reload, starts it, and applies one that is prepared. */
+void agent_follow_reload(void *agent);
+/* Waits for a reload that is being prepared, and discards it. */
+void agent_stop_reload(struct agent *a);

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A recording: from options to pipeline and symbolizer. The options are texts as users write them;
+ * the lists in them are split here.
+ */
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "agent/internal.h"
+#include "agent/probe/probe.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+
+/* A comma-separated list, split in place. */
+struct list {
+	char *text; /* owned */
+	vec(const char *) items;
+};
+
+/* What to sample, and the memory that the options of the sampler point to. */
+struct selection {
+	struct list events, pids, comms, cgroups, uids;
+	struct sampler_event event[SAMPLER_MAX_SOURCES];
+	u32 *pid, *uid; /* owned */
+};
+
+static void list_deinit(struct list *l)
+{
+	free(l->text);
+	vec_deinit(&l->items);
+}
+
+static int list_init(struct list *l, const char *text)
+{
+	char *save, *item;
+
+	if (!text)
+		return 0;
+	l->text = strdup(text);
+	if (!l->text)
+		return -ENOMEM;
+	for (item = strtok_r(l->text, ",", &save); item; item = strtok_r(NULL, ",", &save))
+		if (vec_push(&l->items, item) < 0)
+			return -ENOMEM;
+	return 0;
+}
+
+static void selection_deinit(struct selection *s)
+{
+	list_deinit(&s->events);
+	list_deinit(&s->pids);
+	list_deinit(&s->comms);
+	list_deinit(&s->cgroups);
+	list_deinit(&s->uids);
+	free(s->pid);
+	free(s->uid);
+}
+#define _cleanup_selection_ __attribute__((cleanup(selection_deinit)))
+
+static int parse_pids(const struct list *l, struct diag *reterr_diag, u32 *ret)
+{
+	for (size_t i = 0; i < l->items.n; i++) {
+		char path[32];
+		u64 pid;
+
+		if (str_to_u64(l->items.data[i], 10, &pid) < 0 || !pid || pid > 0x7fffffff)
+			return diag_set(reterr_diag, -EINVAL, "'%s' is not a process id",
+					l->items.data[i]);
+		snprintf(path, sizeof(path), "/proc/%llu", pid);
+		if (access(path, F_OK) < 0)
+			return diag_set(reterr_diag, -ESRCH, "there is no process %llu", pid);
+		ret[i] = (u32)pid;
+	}
+	return 0;
+}
+
+static int parse_uids(const struct list *l, struct diag *reterr_diag, u32 *ret)
+{
+	for (size_t i = 0; i < l->items.n; i++) {
+		const struct passwd *pw = getpwnam(l->items.data[i]);
+		u64 uid;
+
+		if (pw)
+			uid = pw->pw_uid;
+		else if (str_to_u64(l->items.data[i], 10, &uid) < 0 || uid > ~0u)
+			return diag_set(reterr_diag, -EINVAL, "there is no user '%s'",
+					l->items.data[i]);
+		ret[i] = (u32)uid;
+	}
+	return 0;
+}
+
+static int choose_events(struct selection *s, const struct recording_options *o, u64 clock_hz,
+			 struct diag *reterr_diag)
+{
+	if (s->events.items.n > SAMPLER_MAX_SOURCES)
+		return diag_set(reterr_diag, -EINVAL, "at most %d events at a time",
+				SAMPLER_MAX_SOURCES);
+	for (size_t i = 0; i < s->events.items.n; i++)
+		s->event[i] =
+			(struct sampler_event){.name = s->events.items.data[i],
+					       .hz = o->hz,
+					       .clock_hz = clock_hz ? clock_hz : SAMPLER_DEFAULT_HZ,
+					       .period = o->period};
+	return 0;
+}
+
+/* Fills `ret`, which points into `s`. */
+static int select_samples(struct selection *s, const struct recording_options *o, u64 clock_hz,
+			  struct diag *reterr_diag, struct sampler_options *ret)
+{
+	int r;
+
+	if (o->kernel_only && o->user_only)
+		return diag_set(reterr_diag, -EINVAL,
+				"--kernel-only and --user-only exclude each other");
+	if (list_init(&s->events, o->events ? o->events : SAMPLER_DEFAULT_EVENT) < 0 ||
+	    list_init(&s->pids, o->pids) < 0 || list_init(&s->comms, o->comms) < 0 ||
+	    list_init(&s->cgroups, o->cgroups) < 0 || list_init(&s->uids, o->uids) < 0)
+		return -ENOMEM;
+	s->pid = calloc(s->pids.items.n + 1, sizeof(*s->pid)); /* and `follow` */
+	s->uid = calloc(s->uids.items.n + 1, sizeof(*s->uid));
+	if (!s->pid || !s->uid)
+		return -ENOMEM;
+	r = choose_events(s, o, clock_hz, reterr_diag);
+	if (r == 0)
+		r = parse_pids(&s->pids, reterr_diag, s->pid);
+	if (r == 0)
+		r = parse_uids(&s->uids, reterr_diag, s->uid);
+	if (r < 0)
+		return r;
+	*ret = (struct sampler_options){
+		.events = s->event,
+		.n_events = (u32)s->events.items.n,
+		.kernel_stacks = !o->user_only,
+		.user_stacks = !o->kernel_only,
+		.pids = s->pid,
+		.n_pids = (u32)s->pids.items.n,
+		.follow_forks = o->follow != 0,
+		.comms = s->comms.items.data,
+		.n_comms = (u32)s->comms.items.n,
+		.cgroups = s->cgroups.items.data,
+		.n_cgroups = (u32)s->cgroups.items.n,
+		.uids = s->uid,
+		.n_uids = (u32)s->uids.items.n,
+	};
+	if (o->follow)
+		s->pid[ret->n_pids++] = o->follow;
+	return 0;
+}
+
+/* procman keeps a file descriptor for each binary that it knows. */
+static void raise_file_limit(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+		r.rlim_cur = r.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &r);
+	}
+}
+
+static int start_pipeline(const struct recording_options *o, const struct recording_limits *l,
+			  struct identities *identities, struct diag *reterr_diag,
+			  struct pipeline **ret)
+{
+	_cleanup_selection_ struct selection s = {};
+	struct pipeline_options po = {
+		.keep_times = o->keep_times,
+		.memory_limit_bytes = l->tables_bytes ? l->tables_bytes : o->memory_limit_mb << 20,
+		.max_section = l->max_section,
+		.budget = l->budget,
+		.tight_memory = l->tight_memory,
+	};
+	int r = select_samples(&s, o, l->clock_hz, reterr_diag, &po.sampler);
+
+	if (r == 0)
+		r = probe_require(reterr_diag);
+	if (r < 0)
+		return r;
+	raise_file_limit();
+	if (identities)
+		run_connect_pipeline(identities, &po);
+	return pipeline_create(&po, reterr_diag, ret);
+}
+
+static int start_symbolizer(const struct recording_options *o, const struct recording_limits *l,
+			    struct identities *identities, struct diag *reterr_diag,
+			    struct symbolizer **ret)
+{
+	struct symbolizer_options so = {
+		.inlines = !o->no_inline,
+		.runtime_frames = o->runtime_frames,
+		.leave_files = l->leave_files,
+		.max_section = l->max_section,
+		.budget = l->budget,
+		.cache_dir = o->cache_dir,
+		.debuginfod_urls = o->debuginfod_urls,
+	};
+	int r;
+
+	if (identities)
+		run_connect_symbolizer(identities, &so);
+	r = symbolizer_create(&so, ret);
+	return r < 0 ? diag_set(reterr_diag, r, "cannot prepare symbols: %s", strerror(-r)) : 0;
+}
+
+int recording_open(const struct recording_options *o, const struct recording_limits *l,
+		   struct identities *identities, struct diag *reterr_diag, struct recording **ret)
+{
+	struct recording *rec = calloc(1, sizeof(*rec));
+	int r = rec ? start_pipeline(o, l, identities, reterr_diag, &rec->pipeline) : -ENOMEM;
+
+	if (r == 0)
+		r = start_symbolizer(o, l, identities, reterr_diag, &rec->symbolizer);
+	if (r < 0) {
+		recording_destroy(rec);
+		return diag_set(reterr_diag, r, "%s",
+				r == -ENOMEM ? "out of memory" : strerror(-r));
+	}
+	*ret = rec;
+	return 0;
+}
+
+int recording_create(const struct recording_options *o, struct diag *reterr_diag,
+		     struct recording **ret)
+{
+	return recording_open(o, &(struct recording_limits){}, NULL, reterr_diag, ret);
+}
+
+void recording_destroy(struct recording *r)
+{
+	if (!r)
+		return;
+	symbolizer_destroy(r->symbolizer);
+	pipeline_destroy(r->pipeline);
+	free(r);
+}
+
+int recording_start(struct recording *r, struct diag *reterr_diag)
+{
+	int e = pipeline_start(r->pipeline, reterr_diag);
+
+	return e < 0 ? diag_set(reterr_diag, e, "%s", strerror(-e)) : 0;
+}
+
+int recording_poll(struct recording *r, int timeout_ms)
+{
+	return pipeline_poll(r->pipeline, timeout_ms);
+}
+
+void recording_stop(struct recording *r)
+{
+	pipeline_stop(r->pipeline);
+}
+
+int recording_profile(struct recording *r, struct profile **ret)
+{
+	struct pipeline_batch *b = pipeline_take(r->pipeline);
+	struct profile *profiles[SAMPLER_MAX_SOURCES] = {};
+	int e = b ? symbolizer_profiles(r->symbolizer, b, profiles) : -ENOMEM;
+
+	pipeline_give_back(r->pipeline, b);
+	for (u32 i = 1; i < SAMPLER_MAX_SOURCES; i++)
+		profile_destroy(profiles[i]);
+	if (e == 0)
+		*ret = profiles[0];
+	return e;
+}
+
+void recording_discard(struct recording *r)
+{
+	pipeline_give_back(r->pipeline, pipeline_take(r->pipeline));
+}
+
+void recording_stats(struct recording *r, struct pipeline_stats *ret)
+{
+	pipeline_stats(r->pipeline, ret);
+}
+
+void recording_symbol_stats(const struct recording *r, struct symbolizer_stats *ret)
+{
+	symbolizer_stats(r->symbolizer, ret);
+}
+
+const struct sampler_source *recording_source(const struct recording *r)
+{
+	return pipeline_source(r->pipeline, 0);
+}

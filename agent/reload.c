@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reload of the always-on agent. A thread prepares everything that can fail while sampling
+ * continues; after an error the old options stay in effect.
+ *
+ *	agent_control.reload() ─→ new options ─→ thread: a second recording, if the sampling
+ *	options changed; new exporters; the second recording starts ─→ the reader switches to it
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "agent/internal.h"
+#include "base/log.h"
+#include "base/thread.h"
+
+/* Whether a recording with one of these options serves the other, too. */
+static bool same_recording(const struct agent_options *x, const struct agent_options *y)
+{
+	const struct recording_options *a = &x->what, *b = &y->what;
+
+	return a->hz == b->hz && a->period == b->period && str_same(a->events, b->events) &&
+	       str_same(a->pids, b->pids) && str_same(a->comms, b->comms) &&
+	       str_same(a->cgroups, b->cgroups) && str_same(a->uids, b->uids) &&
+	       a->memory_limit_mb == b->memory_limit_mb && a->kernel_only == b->kernel_only &&
+	       a->user_only == b->user_only && a->no_inline == b->no_inline &&
+	       a->runtime_frames == b->runtime_frames && x->no_symbols == y->no_symbols;
+}
+
+static int prepare(struct agent *a)
+{
+	const struct agent_options *o = &a->next_options;
+	int r = 0;
+
+	if (!same_recording(o, &a->options))
+		r = agent_open_recording(a, o, &a->diag, &a->next);
+	if (r == 0)
+		r = agent_set_labels(a, o, &a->diag);
+	if (r == 0)
+		r = agent_open_exporters(a, o, &a->diag);
+	if (r == 0 && a->next) {
+		r = recording_start(a->next, &a->diag);
+		/* These exporters could be opened before. */
+		if (r < 0)
+			(void)agent_open_exporters(a, &a->options, NULL);
+	}
+	if (r < 0)
+		(void)agent_set_labels(a, &a->options, NULL);
+	return r;
+}
+
+static void *prepare_thread(void *arg)
+{
+	struct agent *a = arg;
+
+	/* The thread inherits the raised priority of the reader thread and does not need it. */
+	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), 0);
+	a->error = prepare(a);
+	__atomic_store_n(&a->prepared, true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static void refuse(struct agent *a)
+{
+	__atomic_add_fetch(&a->n_refused, 1, __ATOMIC_RELAXED);
+	log_warn("reload refused; the previous configuration stays in effect");
+}
+
+static void begin_reload(struct agent *a)
+{
+	int r;
+
+	a->next_options = (struct agent_options){};
+	r = a->control.reload(a->control.userdata, &a->next_options);
+	if (r > 0) {
+		a->prepared = false;
+		a->diag = (struct diag){};
+		r = thread_start(&a->thread, "reload", prepare_thread, a);
+		a->preparing = r == 0;
+	}
+	if (r < 0)
+		refuse(a);
+}
+
+static void apply_reload(struct agent *a)
+{
+	struct run_change c = agent_run_change(&a->next_options);
+
+	if (a->next) {
+		c.pipeline = a->next->pipeline;
+		c.symbolizer = a->next->symbolizer;
+		a->old = a->recording;
+		a->recording = a->next;
+		a->next = NULL;
+	}
+	run_change(a->run, &c);
+	a->options = a->next_options;
+	__atomic_add_fetch(&a->n_reloads, 1, __ATOMIC_RELAXED);
+	log_info("configuration reloaded");
+}
+
+static void discard_next(struct agent *a)
+{
+	recording_destroy(a->next);
+	a->next = NULL;
+}
+
+static void end_reload(struct agent *a)
+{
+	pthread_join(a->thread, NULL);
+	a->preparing = false;
+	if (a->error == 0) {
+		apply_reload(a);
+		return;
+	}
+	log_err("%s", a->diag.text);
+	discard_next(a);
+	refuse(a);
+}
+
+void agent_follow_reload(void *agent)
+{
+	struct agent *a = agent;
+
+	if (a->old && run_has_changed(a->run)) {
+		recording_destroy(a->old);
+		a->old = NULL;
+	}
+	if (a->preparing && __atomic_load_n(&a->prepared, __ATOMIC_ACQUIRE))
+		end_reload(a);
+	if (!a->preparing && !a->old)
+		begin_reload(a);
+}
+
+void agent_stop_reload(struct agent *a)
+{
+	if (!a->preparing)
+		return;
+	pthread_join(a->thread, NULL);
+	a->preparing = false;
+	discard_next(a);
+}

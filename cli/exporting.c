@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/exporting.h"
+
+#include "agent/agent.h"
+
+#define A struct agent_options
+const struct option exporting_options[] = {
+	OPTION_STRING("collection-agent", 0, "HOST:PORT", A, collector,
+		      "send OTLP profiles to this collector over gRPC"),
+	OPTION_STRING("export", 0, "URL,...", A, exports,
+		      "more destinations: otlp://HOST:PORT, otlp+http://HOST:PORT,\n"
+		      "pyroscope://HOST:PORT, file:PATTERN (expanded by strftime; the extension\n"
+		      "selects the format, as in culprit record)"),
+	OPTION_FLAG("disable-tls", 0, A, disable_tls, "connect to destinations without TLS"),
+	OPTION_STRING("export-ca", 0, "FILE", A, ca,
+		      "verify the destinations' certificates against this CA (PEM)"),
+	OPTION_STRING("export-cert", 0, "FILE", A, cert, "client certificate for mutual TLS (PEM)"),
+	OPTION_STRING("export-key", 0, "FILE", A, key, "private key of the client certificate"),
+	OPTION_STRING("export-token-file", 0, "FILE", A, token_file,
+		      "send the token in this file as Authorization: Bearer"),
+	OPTION_STRING("export-headers", 0, "NAME=VALUE,...", A, headers,
+		      "additional request headers"),
+	OPTION_FLAG("no-symbols", 0, A, no_symbols,
+		    "send native frames as build-id and address, for a server that has the\n"
+		    "symbols (culprit symbols push); kernel and runtime frames keep names"),
+	OPTION_STRING("labels", 0, "NAME=VALUE,...", A, labels,
+		      "add these attributes to all exported data"),
+	OPTION_STRING("host-root", 0, "DIR", A, host_root,
+		      "look for the state files of container engines below DIR instead of /"),
+	OPTION_F64("period", 0, "SECONDS", A, period_s, 1, 3600,
+		   "time that one profile covers (default 5)"),
+	OPTION_STRING("spool-dir", 0, "DIR", A, spool_dir,
+		      "keep unsent profiles in this directory (default: in memory)"),
+	OPTION_U64("spool-limit", 0, "MB", A, spool_mb, 1, 1 << 20,
+		   "size limit of the spool of each destination (default 64)"),
+	OPTION_U64("probabilistic-threshold", 0, "PERCENT", A, probabilistic_threshold, 1, 100,
+		   "sample only this share of the intervals, chosen at random"),
+	OPTION_U64("probabilistic-interval", 0, "SECONDS", A, probabilistic_interval_s, 1, 86400,
+		   "length of such an interval (default 60)"),
+	{},
+};
+#undef A

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/sampling.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#define TEXT_OF(n) #n
+#define TEXT(n) TEXT_OF(n)
+#define HZ_DEFAULTS                                                                                \
+	TEXT(SAMPLER_DEFAULT_HZ)                                                                   \
+	" in record and top, " TEXT(AGENT_DEFAULT_HZ) " in agent and up,\n" TEXT(                  \
+		SAMPLER_EVENTS_HZ) " for page faults and other events of the kernel"
+
+#define A struct sampling_arguments
+const struct option sampling_options[] = {
+	OPTION_U64("frequency", 'F', "HZ", A, what.hz, 1, SAMPLER_MAX_HZ,
+		   "samples per second on each CPU, at most " TEXT(
+			   SAMPLER_MAX_HZ) "\n(default " HZ_DEFAULTS ")"),
+	OPTION_STRING("event", 'e', "EVENT,...", A, what.events,
+		      "events to sample: cpu-clock (default), page-faults, context-switches,\n"
+		      "cycles, cache-misses, a tracepoint CATEGORY:NAME ... (culprit-record(1))"),
+	OPTION_U64("count", 'c', "N", A, what.period, 1, 1ULL << 40,
+		   "take a sample every N events, instead of at a frequency"),
+	OPTION_STRING("pid", 'p', "PID,...", A, what.pids, "only these processes"),
+	OPTION_STRING("comm", 0, "NAME,...", A, what.comms, "only processes with these names"),
+	OPTION_STRING("cgroup", 0, "PATH,...", A, what.cgroups,
+		      "only these cgroups (v2) and their descendants"),
+	OPTION_STRING("uid", 0, "UID,...", A, what.uids,
+		      "only processes of these users, by name or number"),
+	OPTION_FLAG("kernel-only", 0, A, what.kernel_only, "record no user stacks"),
+	OPTION_FLAG("user-only", 0, A, what.user_only, "record no kernel stacks"),
+	OPTION_FLAG("no-inline", 0, A, what.no_inline, "leave out inlined functions"),
+	OPTION_FLAG("runtime-frames", 0, A, what.runtime_frames,
+		    "show the native frames of interpreters below the functions that they run"),
+	OPTION_U64("memory-limit", 0, "MB", A, what.memory_limit_mb, 8, 4096,
+		   "memory limit: in record and top of the unwind tables (default 256), in\n"
+		   "agent and up of the whole agent (default 384)"),
+	OPTION_FLAG("verbose", 'v', A, verbose, "log debug messages to standard error"),
+	{},
+};
+#undef A
+
+/* The symbol cache that all runs share; NULL if there is no place for it. */
+static const char *cache_dir(void)
+{
+	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+	static char dir[512];
+
+	if (geteuid() == 0)
+		return "/var/cache/culprit/symbols";
+	if (xdg && xdg[0] == '/')
+		snprintf(dir, sizeof(dir), "%s/culprit/symbols", xdg);
+	else if (home && home[0] == '/')
+		snprintf(dir, sizeof(dir), "%s/.cache/culprit/symbols", home);
+	return dir[0] ? dir : NULL;
+}
+
+void sampling_apply(struct sampling_arguments *a)
+{
+	a->what.cache_dir = cache_dir();
+	a->what.debuginfod_urls = getenv("DEBUGINFOD_URLS");
+	if (a->verbose)
+		log_set_level(LOG_LEVEL_DEBUG);
+}
