@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/text.h"
+#include "base/json.h"
 
 #define MAX_DEPTH 32
 #define MAX_NAME 64
@@ -349,107 +349,97 @@ int pbjson_unpack(const ProtobufCMessageDescriptor *d, const u8 *data, size_t n,
 
 /* ---- writing ---- */
 
-static void write_bytes(const ProtobufCBinaryData *b, struct str *out)
+static void write_message(struct json_writer *w, const char *key, const ProtobufCMessage *m);
+
+static void write_bytes(struct json_writer *w, const char *key, const ProtobufCBinaryData *b)
 {
 	static const char digits[] =
 		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	_cleanup_str_ struct str text = {};
 
-	str_putc(out, '"');
 	for (size_t i = 0; i < b->len; i += 3) {
 		size_t n = MIN(b->len - i, (size_t)3);
 		u32 v = (u32)b->data[i] << 16 | (n > 1 ? (u32)b->data[i + 1] << 8 : 0) |
 			(n > 2 ? b->data[i + 2] : 0);
 
-		str_putc(out, digits[v >> 18]);
-		str_putc(out, digits[v >> 12 & 63]);
-		str_putc(out, n > 1 ? digits[v >> 6 & 63] : '=');
-		str_putc(out, n > 2 ? digits[v & 63] : '=');
+		str_putc(&text, digits[v >> 18]);
+		str_putc(&text, digits[v >> 12 & 63]);
+		str_putc(&text, n > 1 ? digits[v >> 6 & 63] : '=');
+		str_putc(&text, n > 2 ? digits[v & 63] : '=');
 	}
-	str_putc(out, '"');
+	w->out->failed |= text.failed;
+	json_put_exact(w, key, str_get(&text));
 }
 
-/* The text unchanged, unlike text_append_json(), but always valid UTF-8, as JSON requires. */
-static void write_text(const char *s, struct str *out)
-{
-	size_t left = strlen(s);
-
-	str_putc(out, '"');
-	while (left) {
-		u32 ch;
-		size_t n = text_decode(s, left, &ch);
-
-		if (!n)
-			str_puts(out, "\\ufffd");
-		else if (ch < 0x20)
-			str_printf(out, "\\u%04x", ch);
-		else if (ch == '"' || ch == '\\')
-			str_printf(out, "\\%c", (char)ch);
-		else
-			str_append(out, s, n);
-		n = n ? n : 1;
-		s += n;
-		left -= n;
-	}
-	str_putc(out, '"');
-}
-
-static void write_double(double v, struct str *out)
+static void write_double(struct json_writer *w, const char *key, double v)
 {
 	if (isfinite(v))
-		str_printf(out, "%.17g", v);
+		json_put_double(w, key, v);
 	else
-		str_puts(out, isnan(v) ? "\"NaN\"" : v > 0 ? "\"Infinity\"" : "\"-Infinity\"");
+		json_put_exact(w, key, isnan(v) ? "NaN" : v > 0 ? "Infinity" : "-Infinity");
 }
 
-static void write_enum(const ProtobufCFieldDescriptor *f, int value, struct str *out)
+static void write_enum(struct json_writer *w, const char *key, const ProtobufCFieldDescriptor *f,
+		       int value)
 {
 	const ProtobufCEnumValue *v = protobuf_c_enum_descriptor_get_value(f->descriptor, value);
 
 	if (v)
-		str_printf(out, "\"%s\"", v->name);
+		json_put_exact(w, key, v->name);
 	else
-		str_printf(out, "%d", value);
+		json_put_s64(w, key, value);
 }
 
-static void write_value(const ProtobufCFieldDescriptor *f, const void *at, struct str *out)
+/* The mapping makes strings of 64-bit integers, which JavaScript cannot hold. */
+static void write_64(struct json_writer *w, const char *key, bool is_signed, u64 v)
+{
+	char text[24];
+
+	if (is_signed)
+		snprintf(text, sizeof(text), "%lld", (long long)v);
+	else
+		snprintf(text, sizeof(text), "%llu", v);
+	json_put_exact(w, key, text);
+}
+
+static void write_value(struct json_writer *w, const char *key, const ProtobufCFieldDescriptor *f,
+			const void *at)
 {
 	switch (f->type) {
 	case PROTOBUF_C_TYPE_STRING:
-		write_text(*(char *const *)at ? *(char *const *)at : "", out);
+		json_put_exact(w, key, *(char *const *)at ? *(char *const *)at : "");
 		return;
 	case PROTOBUF_C_TYPE_BYTES:
-		write_bytes(at, out);
+		write_bytes(w, key, at);
 		return;
 	case PROTOBUF_C_TYPE_MESSAGE:
-		pbjson_write(*(ProtobufCMessage *const *)at, out);
+		write_message(w, key, *(ProtobufCMessage *const *)at);
 		return;
 	case PROTOBUF_C_TYPE_BOOL:
-		str_puts(out, *(const protobuf_c_boolean *)at ? "true" : "false");
+		json_put_bool(w, key, *(const protobuf_c_boolean *)at);
 		return;
 	case PROTOBUF_C_TYPE_ENUM:
-		write_enum(f, *(const int *)at, out);
+		write_enum(w, key, f, *(const int *)at);
 		return;
 	case PROTOBUF_C_TYPE_FLOAT:
-		write_double((double)*(const float *)at, out);
+		write_double(w, key, (double)*(const float *)at);
 		return;
 	case PROTOBUF_C_TYPE_DOUBLE:
-		write_double(*(const double *)at, out);
+		write_double(w, key, *(const double *)at);
 		return;
 	case PROTOBUF_C_TYPE_UINT32:
 	case PROTOBUF_C_TYPE_FIXED32:
-		str_printf(out, "%u", *(const u32 *)at);
+		json_put_u64(w, key, *(const u32 *)at);
 		return;
 	case PROTOBUF_C_TYPE_INT32:
 	case PROTOBUF_C_TYPE_SINT32:
 	case PROTOBUF_C_TYPE_SFIXED32:
-		str_printf(out, "%d", *(const s32 *)at);
-		return;
-	case PROTOBUF_C_TYPE_UINT64:
-	case PROTOBUF_C_TYPE_FIXED64:
-		str_printf(out, "\"%llu\"", *(const u64 *)at);
+		json_put_s64(w, key, *(const s32 *)at);
 		return;
 	default:
-		str_printf(out, "\"%lld\"", *(const s64 *)at);
+		write_64(w, key,
+			 f->type != PROTOBUF_C_TYPE_UINT64 && f->type != PROTOBUF_C_TYPE_FIXED64,
+			 *(const u64 *)at);
 		return;
 	}
 }
@@ -467,42 +457,40 @@ static bool is_default(const ProtobufCFieldDescriptor *f, const u8 *at)
 	return !memcmp(at, zero, value_size(f));
 }
 
-static void write_list(const ProtobufCFieldDescriptor *f, const u8 *values, size_t n,
-		       struct str *out)
+static void write_field(struct json_writer *w, const ProtobufCFieldDescriptor *f, const u8 *base)
 {
-	str_putc(out, '[');
-	for (size_t i = 0; i < n; i++) {
-		if (i)
-			str_putc(out, ',');
-		write_value(f, values + i * value_size(f), out);
+	bool list = f->label == PROTOBUF_C_LABEL_REPEATED;
+	size_t n = list ? *(const size_t *)(base + f->quantifier_offset) : 0;
+	const u8 *values = base + f->offset;
+	char name[MAX_NAME];
+
+	if (list ? !n : is_default(f, values))
+		return;
+	json_name(f->name, name);
+	if (!list) {
+		write_value(w, name, f, values);
+		return;
 	}
-	str_putc(out, ']');
+	memcpy(&values, base + f->offset, sizeof(values));
+	json_open_array(w, name);
+	for (size_t i = 0; i < n; i++)
+		write_value(w, NULL, f, values + i * value_size(f));
+	json_close(w);
+}
+
+static void write_message(struct json_writer *w, const char *key, const ProtobufCMessage *m)
+{
+	json_open_object(w, key);
+	for (unsigned int i = 0; i < m->descriptor->n_fields; i++)
+		write_field(w, &m->descriptor->fields[i], (const u8 *)m);
+	json_close(w);
 }
 
 void pbjson_write(const ProtobufCMessage *m, struct str *out)
 {
-	const ProtobufCMessageDescriptor *d = m->descriptor;
-	const u8 *base = (const u8 *)m;
-	char name[MAX_NAME];
-	bool any = false;
+	struct json_writer w = {.out = out};
 
-	str_putc(out, '{');
-	for (unsigned int i = 0; i < d->n_fields; i++) {
-		const ProtobufCFieldDescriptor *f = &d->fields[i];
-		bool list = f->label == PROTOBUF_C_LABEL_REPEATED;
-		size_t n = list ? *(const size_t *)(base + f->quantifier_offset) : 0;
-
-		if (list ? !n : is_default(f, base + f->offset))
-			continue;
-		json_name(f->name, name);
-		str_printf(out, "%s\"%s\":", any ? "," : "", name);
-		any = true;
-		if (list)
-			write_list(f, *(const u8 *const *)(base + f->offset), n, out);
-		else
-			write_value(f, base + f->offset, out);
-	}
-	str_putc(out, '}');
+	write_message(&w, NULL, m);
 }
 
 int pbjson_pack(const ProtobufCMessage *m, struct str *out)

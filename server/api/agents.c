@@ -6,12 +6,6 @@
 #include "base/vocab.h"
 #include "server/api/internal.h"
 
-static void put_field(struct str *out, const char *name, const char *value)
-{
-	api_put_text(out, name, value);
-	str_putc(out, ',');
-}
-
 /* "" for a counter that only newer agents have. */
 static const char *help_of(const char *name)
 {
@@ -20,32 +14,43 @@ static const char *help_of(const char *name)
 	return counter < COUNTER_N ? vocab_counter(counter)->help : "";
 }
 
-static void put_agent(struct str *out, const struct agent_state *s)
+static void put_agent(struct json_writer *w, const struct agent_state *s)
 {
-	str_putc(out, '{');
-	put_field(out, "host", s->host);
-	put_field(out, "host_id", s->id);
-	put_field(out, "version", s->version);
-	put_field(out, "kernel", s->kernel);
-	put_field(out, "arch", s->arch);
-	put_field(out, "error", s->error);
-	str_printf(out,
-		   "\"started\":%llu,\"last\":%llu,\"hz\":%llu,\"cpu\":%.6f,\"rss\":%llu,"
-		   "\"processes\":%llu,\"samples\":%llu,\"truncated\":%llu,\"lost\":[",
-		   s->started_ms, s->seen_ms, s->hz, s->cpu, s->memory, s->processes, s->samples,
-		   s->truncated);
+	json_open_object(w, NULL);
+	json_put_text(w, "host", s->host);
+	json_put_text(w, "host_id", s->id);
+	json_put_text(w, "version", s->version);
+	json_put_text(w, "kernel", s->kernel);
+	json_put_text(w, "arch", s->arch);
+	json_put_text(w, "error", s->error);
+	json_put_u64(w, "started", s->started_ms);
+	json_put_u64(w, "last", s->seen_ms);
+	json_put_u64(w, "hz", s->hz);
+	json_put_fixed(w, "cpu", s->cpu, 6);
+	json_put_u64(w, "rss", s->memory);
+	json_put_u64(w, "processes", s->processes);
+	json_put_u64(w, "samples", s->samples);
+	json_put_u64(w, "truncated", s->truncated);
+	json_open_array(w, "lost");
 	for (u32 i = 0; i < s->n_lost; i++) {
-		str_puts(out, i ? ",{" : "{");
-		put_field(out, "reason", s->lost[i].name);
-		put_field(out, "help", help_of(s->lost[i].name));
-		str_printf(out, "\"count\":%llu}", s->lost[i].count);
+		json_open_object(w, NULL);
+		json_put_text(w, "reason", s->lost[i].name);
+		json_put_text(w, "help", help_of(s->lost[i].name));
+		json_put_u64(w, "count", s->lost[i].count);
+		json_close(w);
 	}
-	str_puts(out, "],\"range\":");
-	if (s->range.from_ms < s->range.to_ms)
-		str_printf(out, "{\"from\":%llu,\"to\":%llu,\"samples\":%llu,\"lost\":%llu}}",
-			   s->range.from_ms, s->range.to_ms, s->range.samples, s->range.lost);
-	else
-		str_puts(out, "null}");
+	json_close(w);
+	if (s->range.from_ms < s->range.to_ms) {
+		json_open_object(w, "range");
+		json_put_u64(w, "from", s->range.from_ms);
+		json_put_u64(w, "to", s->range.to_ms);
+		json_put_u64(w, "samples", s->range.samples);
+		json_put_u64(w, "lost", s->range.lost);
+		json_close(w);
+	} else {
+		json_put_null(w, "range");
+	}
+	json_close(w);
 }
 
 static int agents(struct api_call *c)
@@ -59,13 +64,13 @@ static int agents(struct api_call *c)
 		r = ingest_agents(c->a->o.ingest, q.from_ms, q.to_ms, &all, &n);
 	if (r < 0)
 		return r;
-	str_puts(c->out, "{\"version\":\"" CULPRIT_VERSION "\",\"agents\":[");
-	for (size_t i = 0; i < n; i++) {
-		if (i)
-			str_putc(c->out, ',');
-		put_agent(c->out, &all[i]);
-	}
-	str_puts(c->out, "]}");
+	json_open_object(&c->json, NULL);
+	json_put_text(&c->json, "version", CULPRIT_VERSION);
+	json_open_array(&c->json, "agents");
+	for (size_t i = 0; i < n; i++)
+		put_agent(&c->json, &all[i]);
+	json_close(&c->json);
+	json_close(&c->json);
 	return 0;
 }
 

@@ -29,12 +29,6 @@ void api_destroy(struct api *a)
 	free(a);
 }
 
-void api_put_text(struct str *out, const char *name, const char *value)
-{
-	str_printf(out, "\"%s\":", name);
-	text_append_json(out, value);
-}
-
 bool api_is_json(const char *content_type)
 {
 	return content_type && (!strncasecmp(content_type, "application/json", 16) ||
@@ -118,9 +112,11 @@ static void put_error(struct api_call *c, enum api_style style, int r)
 		c->ret->status = 429;
 	if (style == API_STYLE_CONNECT && e->status == 415)
 		c->ret->status = 501;
-	str_printf(out, "{\"code\":\"%s\",\"message\":", e->code);
-	text_append_json(out, text);
-	str_putc(out, '}');
+	c->json = (struct json_writer){.out = out};
+	json_open_object(&c->json, NULL);
+	json_put_text(&c->json, "code", e->code);
+	json_put_text(&c->json, "message", text);
+	json_close(&c->json);
 }
 
 /* ---- routes ---- */
@@ -165,7 +161,8 @@ static int call(struct api_call *c, const struct api_route *route)
 
 void api_http(void *userdata, const struct net_request *r, struct net_response *ret)
 {
-	struct api_call c = {.a = userdata, .r = r, .ret = ret, .out = &ret->body};
+	struct api_call c = {
+		.a = userdata, .r = r, .ret = ret, .out = &ret->body, .json = {.out = &ret->body}};
 	const struct api_route *route;
 	bool other;
 	int e;

@@ -330,17 +330,21 @@ static void put_one(struct put *o, u64 svma, u32 length, const struct place *pla
 		    const char *text)
 {
 	const struct profile_frame *f = place ? &o->a->p->frames.data[place->frame] : NULL;
-	struct str *out = o->c->out;
+	struct json_writer *w = &o->c->json;
 
-	str_printf(out, "%s[%llu,%u,%lld,%lld,", o->n++ ? "," : "", svma, length,
-		   place ? place->self : 0, place ? place->total : 0);
-	text_append_json(out, text);
-	str_putc(out, ',');
-	text_append_json(
-		out, f && f->function != PROFILE_NONE
-			     ? profile_string(o->a->p, o->a->p->functions.data[f->function].file)
-			     : "");
-	str_printf(out, ",%u]", f ? f->line : 0);
+	o->n++;
+	json_open_array(w, NULL);
+	json_put_u64(w, NULL, svma);
+	json_put_u64(w, NULL, length);
+	json_put_s64(w, NULL, place ? place->self : 0);
+	json_put_s64(w, NULL, place ? place->total : 0);
+	json_put_text(w, NULL, text);
+	json_put_text(w, NULL,
+		      f && f->function != PROFILE_NONE
+			      ? profile_string(o->a->p, o->a->p->functions.data[f->function].file)
+			      : "");
+	json_put_u64(w, NULL, f ? f->line : 0);
+	json_close(w);
 }
 
 static void put_places_before(struct put *o, u64 svma)
@@ -420,13 +424,13 @@ static int put_instructions(struct api_call *c, struct assembly *a)
 	u64 budget = MAX_CODE;
 	int r = 0;
 
-	str_puts(c->out, ",\"instructions\":[");
+	json_open_array(&c->json, "instructions");
 	for (size_t i = 0; i < a->ranges.n && r == 0; i++)
 		r = put_range(&o, &a->ranges.data[i], &budget);
 	/* What an interpreter runs has no address. */
 	if (a->file[0] == '/' || (a->places.n && a->places.data[0].svma > 0))
 		put_places_before(&o, ~0ULL);
-	str_puts(c->out, "]");
+	json_close(&c->json);
 	return r;
 }
 
@@ -455,24 +459,23 @@ static const char *why_not(const struct assembly *a, int r)
 	}
 }
 
-static void put_head(struct api_call *c, const struct assembly *a, const struct query *q)
+static void put_head(struct json_writer *w, const struct assembly *a, const struct query *q)
 {
 	const struct profile_type *type = &a->p->types[a->p->default_type];
 	s64 all = 0;
 
 	for (size_t i = 0; i < a->p->n_samples; i++)
 		all += profile_sample(a->p, i)->value[a->p->default_type];
-	str_printf(c->out, "{\"from\":%llu,\"to\":%llu,", q->from_ms, q->to_ms);
-	api_put_text(c->out, "file", a->file);
-	str_putc(c->out, ',');
-	api_put_text(c->out, "build_id", a->build_id ? a->build_id : "");
-	str_putc(c->out, ',');
-	api_put_text(c->out, "function", a->function);
-	str_putc(c->out, ',');
-	api_put_text(c->out, "type", profile_string(a->p, type->name));
-	str_putc(c->out, ',');
-	api_put_text(c->out, "unit", profile_string(a->p, type->unit));
-	str_printf(c->out, ",\"all\":%lld,\"self\":%lld,\"total\":%lld", all, a->self, a->total);
+	json_put_u64(w, "from", q->from_ms);
+	json_put_u64(w, "to", q->to_ms);
+	json_put_text(w, "file", a->file);
+	json_put_text(w, "build_id", a->build_id ? a->build_id : "");
+	json_put_text(w, "function", a->function);
+	json_put_text(w, "type", profile_string(a->p, type->name));
+	json_put_text(w, "unit", profile_string(a->p, type->unit));
+	json_put_s64(w, "all", all);
+	json_put_s64(w, "self", a->self);
+	json_put_s64(w, "total", a->total);
 }
 
 static int answer(struct api_call *c, struct assembly *a, const struct query *q)
@@ -489,11 +492,12 @@ static int answer(struct api_call *c, struct assembly *a, const struct query *q)
 		why = find_ranges(a);
 	if (why == -ENOMEM)
 		return why;
-	put_head(c, a, q);
-	str_puts(c->out, ",\"why\":");
-	text_append_json(c->out, a->places.n ? why_not(a, why) : "No sample has this function.");
+	json_open_object(&c->json, NULL);
+	put_head(&c->json, a, q);
+	json_put_text(&c->json, "why",
+		      a->places.n ? why_not(a, why) : "No sample has this function.");
 	r = put_instructions(c, a);
-	str_putc(c->out, '}');
+	json_close(&c->json);
 	return r;
 }
 

@@ -161,28 +161,69 @@ static int compare_rows(const void *a, const void *b)
 	return x->seconds > y->seconds ? -1 : x->seconds < y->seconds;
 }
 
-static void put_costs(struct str *out, const struct api_cost *f, double seconds)
+static void put_costs(struct json_writer *w, const struct api_cost *f, double seconds)
 {
 	double hours = seconds / 3600;
 
-	str_printf(out, "\"cpu_seconds\":%.6f,\"money\":%.9f,\"co2_grams\":%.6f", seconds,
-		   hours * f->core_hour, hours * f->watts / 1000 * f->pue * f->grams);
+	json_put_fixed(w, "cpu_seconds", seconds, 6);
+	json_put_fixed(w, "money", hours * f->core_hour, 9);
+	json_put_fixed(w, "co2_grams", hours * f->watts / 1000 * f->pue * f->grams, 6);
 }
 
-static void put_member(struct str *out, const char *name, const char *value)
+static void put_factors(struct json_writer *w, const struct api_cost *f)
 {
-	if (!value)
-		return;
-	api_put_text(out, name, value);
-	str_putc(out, ',');
+	json_open_object(w, "factors");
+	json_put_text(w, "currency", f->currency ? f->currency : "");
+	json_put_double(w, "core_hour", f->core_hour);
+	json_put_double(w, "watts", f->watts);
+	json_put_double(w, "pue", f->pue);
+	json_put_double(w, "grams_per_kwh", f->grams);
+	json_close(w);
+}
+
+static void put_row(struct json_writer *w, const struct api_cost *f, const struct row *e)
+{
+	json_open_object(w, NULL);
+	if (e->service)
+		json_put_text(w, "service", e->service);
+	if (e->endpoint)
+		json_put_text(w, "endpoint", e->endpoint);
+	if (e->name)
+		json_put_text(w, "name", e->name);
+	if (e->object)
+		json_put_text(w, "object", e->object);
+	put_costs(w, f, e->seconds);
+	json_close(w);
+}
+
+static void put_answer(struct json_writer *w, const struct api_cost *f, const struct costing *s,
+		       u64 limit)
+{
+	double all = 0;
+
+	for (size_t i = 0; i < s->rows.n; i++)
+		all += s->rows.data[i].seconds;
+	json_open_object(w, NULL);
+	json_put_u64(w, "from", s->q.from_ms);
+	json_put_u64(w, "to", s->q.to_ms);
+	json_put_text(w, "type", s->q.type ? s->q.type : "");
+	put_factors(w, f);
+	if (s->note)
+		json_put_text(w, "note", s->note);
+	json_open_object(w, "total");
+	put_costs(w, f, all);
+	json_close(w);
+	json_open_array(w, "rows");
+	for (size_t i = 0; i < s->rows.n && i < limit; i++)
+		put_row(w, f, &s->rows.data[i]);
+	json_close(w);
+	json_close(w);
 }
 
 static int cost(struct api_call *c)
 {
 	__attribute__((cleanup(costing_deinit))) struct costing s = {};
-	const struct api_cost *f = &c->a->o.cost;
 	u64 limit = DEFAULT_ROWS;
-	double all = 0;
 	int r = api_number(c, "limit", 1, 100000, &limit);
 
 	if (r == 0)
@@ -193,33 +234,7 @@ static int cost(struct api_call *c)
 		return r;
 	if (s.rows.n)
 		qsort(s.rows.data, s.rows.n, sizeof(*s.rows.data), compare_rows);
-	vec_foreach (&s.rows, e)
-		all += e->seconds;
-	str_printf(c->out, "{\"from\":%llu,\"to\":%llu,", s.q.from_ms, s.q.to_ms);
-	api_put_text(c->out, "type", s.q.type ? s.q.type : "");
-	str_puts(c->out, ",\"factors\":{");
-	api_put_text(c->out, "currency", f->currency ? f->currency : "");
-	str_printf(c->out, ",\"core_hour\":%g,\"watts\":%g,\"pue\":%g,\"grams_per_kwh\":%g},",
-		   f->core_hour, f->watts, f->pue, f->grams);
-	if (s.note) {
-		api_put_text(c->out, "note", s.note);
-		str_putc(c->out, ',');
-	}
-	str_puts(c->out, "\"total\":{");
-	put_costs(c->out, f, all);
-	str_puts(c->out, "},\"rows\":[");
-	for (size_t i = 0; i < s.rows.n && i < limit; i++) {
-		const struct row *e = &s.rows.data[i];
-
-		str_puts(c->out, i ? ",{" : "{");
-		put_member(c->out, "service", e->service);
-		put_member(c->out, "endpoint", e->endpoint);
-		put_member(c->out, "name", e->name);
-		put_member(c->out, "object", e->object);
-		put_costs(c->out, f, e->seconds);
-		str_putc(c->out, '}');
-	}
-	str_puts(c->out, "]}");
+	put_answer(&c->json, &c->a->o.cost, &s, limit);
 	return 0;
 }
 

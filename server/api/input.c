@@ -75,6 +75,13 @@ static int pyroscope_ingest(struct api_call *c)
 	return ingest_pyroscope(c->a->o.ingest, c->r->body, c->r->n_body, &p, &c->d);
 }
 
+/* An object without members: the request was done. */
+static void put_empty(struct api_call *c)
+{
+	json_open_object(&c->json, NULL);
+	json_close(&c->json);
+}
+
 static int push(struct api_call *c)
 {
 	bool json = api_is_json(c->r->content_type);
@@ -86,7 +93,7 @@ static int push(struct api_call *c)
 			&c->d);
 	c->ret->content_type = json ? "application/json" : "application/proto";
 	if (r == 0 && json)
-		str_puts(c->out, "{}");
+		put_empty(c);
 	return r;
 }
 
@@ -114,7 +121,7 @@ static int upload(struct api_call *c)
 	if (r == 0)
 		r = ingest_file(c->a->o.ingest, c->r->body, c->r->n_body, &f, &c->d);
 	if (r == 0)
-		str_puts(c->out, "{}");
+		put_empty(c);
 	return r;
 }
 

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "base/arena.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "format/format.h"
 #include "server/api/api.h"
@@ -25,7 +26,8 @@ struct api_call {
 	struct api *a;
 	const struct net_request *r;
 	struct net_response *ret;
-	struct str *out; /* ret->body */
+	struct str *out;	 /* ret->body */
+	struct json_writer json; /* writes to out */
 	struct diag d;
 };
 
@@ -55,8 +57,6 @@ extern const struct api_route api_cost_routes[];     /* cost.c */
 extern const struct api_route api_slow_routes[];     /* slow.c */
 extern const struct api_route api_trace_routes[];    /* traces.c: spans */
 
-/* Appends "name":"value". */
-void api_put_text(struct str *out, const char *name, const char *value);
 bool api_is_json(const char *content_type);
 /* The body after decompression: points into the request or into *own. */
 int api_body(struct api_call *c, struct str *own, const u8 **ret_data, size_t *ret_n);
@@ -98,8 +98,8 @@ typedef int api_mapped_fn(void *arg, int fd);
  */
 int api_find_mapped(const char *path, api_mapped_fn *fn, void *arg);
 
-/* Appends "kinds", "names" and "nodes" as columns (views.c). */
-void api_put_tree(struct str *out, const struct profile_tree *t);
+/* Puts the members "kinds", "names" and "nodes", the nodes as columns (views.c). */
+void api_put_tree(struct json_writer *w, const struct profile_tree *t);
 
 /* ---- trees (prune.c) ---- */
 

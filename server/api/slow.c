@@ -136,28 +136,35 @@ static int make_tree(struct api_call *c, struct comparing *s)
 
 /* ---- the answer ---- */
 
-static void put_group(struct str *out, const char *name, const struct analyze_group *g)
+static void put_group(struct json_writer *w, const char *name, const struct analyze_group *g)
 {
-	str_printf(out,
-		   "\"%s\":{\"requests\":%llu,\"stand_for\":%.0f,\"from_ms\":%.6f,\"to_ms\":%.6f,"
-		   "\"value\":%.1f}",
-		   name, g->requests, g->weight, (double)g->from_ns / 1e6, (double)g->to_ns / 1e6,
-		   g->value);
+	json_open_object(w, name);
+	json_put_u64(w, "requests", g->requests);
+	json_put_fixed(w, "stand_for", g->weight, 0);
+	json_put_fixed(w, "from_ms", (double)g->from_ns / 1e6, 6);
+	json_put_fixed(w, "to_ms", (double)g->to_ns / 1e6, 6);
+	json_put_fixed(w, "value", g->value, 1);
+	json_close(w);
 }
 
-static void put_row(struct str *out, const struct analyze_slow *s, const struct analyze_row *e)
+static void put_row(struct json_writer *w, const struct analyze_slow *s,
+		    const struct analyze_row *e)
 {
-	str_putc(out, '{');
-	api_put_text(out, "name", strtab_get(&s->strings, e->name));
-	str_putc(out, ',');
-	api_put_text(out, "object", strtab_get(&s->strings, e->object));
-	str_printf(out,
-		   ",\"kind\":\"%s\",\"effect\":%.1f,\"low\":%.1f,\"high\":%.1f,\"slow\":%.1f,"
-		   "\"middle\":%.1f,\"slow_self\":%.1f,\"middle_self\":%.1f,\"slow_running\":%.6f,"
-		   "\"middle_running\":%.6f,\"explained\":%s}",
-		   e->kind < FRAME_KIND_N ? vocab_frame_kind(e->kind)->name : "", e->effect, e->low,
-		   e->high, e->slow, e->middle, e->slow_self, e->middle_self, e->slow_running,
-		   e->middle_running, e->explained ? "true" : "false");
+	json_open_object(w, NULL);
+	json_put_text(w, "name", strtab_get(&s->strings, e->name));
+	json_put_text(w, "object", strtab_get(&s->strings, e->object));
+	json_put_text(w, "kind", e->kind < FRAME_KIND_N ? vocab_frame_kind(e->kind)->name : "");
+	json_put_fixed(w, "effect", e->effect, 1);
+	json_put_fixed(w, "low", e->low, 1);
+	json_put_fixed(w, "high", e->high, 1);
+	json_put_fixed(w, "slow", e->slow, 1);
+	json_put_fixed(w, "middle", e->middle, 1);
+	json_put_fixed(w, "slow_self", e->slow_self, 1);
+	json_put_fixed(w, "middle_self", e->middle_self, 1);
+	json_put_fixed(w, "slow_running", e->slow_running, 6);
+	json_put_fixed(w, "middle_running", e->middle_running, 6);
+	json_put_bool(w, "explained", e->explained);
+	json_close(w);
 }
 
 /* Too few to compare is an answer, too: d says why. */
@@ -175,26 +182,23 @@ static int compare(struct api_call *c, struct comparing *s, const struct analyze
 				    s->n_samples, &s->out);
 }
 
-static void put_answer(struct api_call *c, const struct comparing *s, u64 limit)
+static void put_answer(struct json_writer *w, const struct comparing *s, u64 limit)
 {
-	str_printf(c->out, "{\"from\":%llu,\"to\":%llu,", s->q.from_ms, s->q.to_ms);
-	api_put_text(c->out, "type", s->all.type);
-	str_putc(c->out, ',');
-	put_group(c->out, "slow", &s->out.slow);
-	str_putc(c->out, ',');
-	put_group(c->out, "middle", &s->out.middle);
-	str_puts(c->out, ",\"rows\":[");
-	for (size_t i = 0; i < s->out.rows.n && i < limit; i++) {
-		str_puts(c->out, i ? "," : "");
-		put_row(c->out, &s->out, &s->out.rows.data[i]);
-	}
-	str_printf(c->out, "],\"damaged\":%s,", s->all.damaged ? "true" : "false");
-	if (s->note) {
-		api_put_text(c->out, "note", s->note);
-		str_putc(c->out, ',');
-	}
-	api_put_tree(c->out, s->tree);
-	str_putc(c->out, '}');
+	json_open_object(w, NULL);
+	json_put_u64(w, "from", s->q.from_ms);
+	json_put_u64(w, "to", s->q.to_ms);
+	json_put_text(w, "type", s->all.type);
+	put_group(w, "slow", &s->out.slow);
+	put_group(w, "middle", &s->out.middle);
+	json_open_array(w, "rows");
+	for (size_t i = 0; i < s->out.rows.n && i < limit; i++)
+		put_row(w, &s->out, &s->out.rows.data[i]);
+	json_close(w);
+	json_put_bool(w, "damaged", s->all.damaged);
+	if (s->note)
+		json_put_text(w, "note", s->note);
+	api_put_tree(w, s->tree);
+	json_close(w);
 }
 
 static int slow(struct api_call *c)
@@ -228,7 +232,7 @@ static int slow(struct api_call *c)
 	if (r == 0)
 		r = make_tree(c, &s);
 	if (r == 0)
-		put_answer(c, &s, limit);
+		put_answer(&c->json, &s, limit);
 	return r;
 }
 

@@ -118,10 +118,10 @@ static const char *why_not(int r)
 
 /* ---- the answer ---- */
 
-/* Tabs as spaces: control characters do not get through, nor do spaces at the beginning. */
-static void put_text_line(struct str *out, const char *s, size_t n)
+/* Tabs become spaces, the indentation stays, and the rest of the line is clean text. */
+static void put_text_line(struct json_writer *w, const char *s, size_t n)
 {
-	_cleanup_str_ struct str line = {}, json = {};
+	_cleanup_str_ struct str line = {}, clean = {};
 	size_t indent;
 
 	for (size_t i = 0; i < n; i++)
@@ -130,44 +130,68 @@ static void put_text_line(struct str *out, const char *s, size_t n)
 		else
 			str_putc(&line, s[i]);
 	indent = strspn(str_get(&line), " ");
-	text_append_json(&json, str_get(&line));
-	str_putc(out, '"');
-	str_append(out, str_get(&line), indent);
-	str_puts(out, str_get(&json) + 1);
+	str_append(&clean, str_get(&line), indent);
+	text_append_clean(&clean, str_get(&line) + indent, 0);
+	w->out->failed |= line.failed || clean.failed;
+	json_put_exact(w, NULL, str_get(&clean));
 }
 
-static void put_text(struct str *out, const struct str *text)
+static void put_text(struct json_writer *w, const struct str *text)
 {
 	const char *at = text->n ? text->data : "", *end = at + text->n;
-	bool first = true;
 
-	str_puts(out, ",\"text\":[");
+	json_open_array(w, "text");
 	while (at < end) {
 		const char *nl = memchr(at, '\n', (size_t)(end - at));
 
-		if (!first)
-			str_putc(out, ',');
-		first = false;
-		put_text_line(out, at, (size_t)((nl ? nl : end) - at));
+		put_text_line(w, at, (size_t)((nl ? nl : end) - at));
 		at = nl ? nl + 1 : end;
 	}
-	str_putc(out, ']');
+	json_close(w);
 }
 
-static void put_lines(struct str *out, const struct lines *l)
+static void put_lines(struct json_writer *w, const struct lines *l)
 {
-	bool first = true;
-
-	str_puts(out, ",\"lines\":[");
+	json_open_array(w, "lines");
 	for (size_t i = 0; i < l->all.n; i++) {
 		const struct line *e = &l->all.data[i];
 
 		if (!e->seen)
 			continue;
-		str_printf(out, "%s[%zu,%lld,%lld]", first ? "" : ",", i, e->self, e->total);
-		first = false;
+		json_open_array(w, NULL);
+		json_put_u64(w, NULL, i);
+		json_put_s64(w, NULL, e->self);
+		json_put_s64(w, NULL, e->total);
+		json_close(w);
 	}
-	str_putc(out, ']');
+	json_close(w);
+}
+
+static void put_answer(struct json_writer *w, const struct query *q, const char *file,
+		       const struct profile *p, const struct lines *l)
+{
+	_cleanup_str_ struct str text = {};
+	/* Only files that samples name are shown: this is no way to read others. */
+	int why = l->all.n ? read_public(file, &text) : -ENOENT;
+	s64 all = 0;
+
+	for (size_t i = 0; i < p->n_samples; i++)
+		all += profile_sample(p, i)->value[p->default_type];
+	if (why < 0)
+		str_clear(&text);
+	json_open_object(w, NULL);
+	json_put_u64(w, "from", q->from_ms);
+	json_put_u64(w, "to", q->to_ms);
+	json_put_text(w, "file", file);
+	json_put_text(w, "type", profile_string(p, p->types[p->default_type].name));
+	json_put_text(w, "unit", profile_string(p, p->types[p->default_type].unit));
+	json_put_s64(w, "all", all);
+	json_put_s64(w, "self", l->self);
+	json_put_s64(w, "total", l->total);
+	json_put_text(w, "why", why_not(why));
+	put_lines(w, l);
+	put_text(w, &text);
+	json_close(w);
 }
 
 static int source(struct api_call *c)
@@ -175,10 +199,8 @@ static int source(struct api_call *c)
 	const char *file = net_parameter(c->r, "file");
 	_cleanup_profile_ struct profile *p = NULL;
 	_cleanup_query_ struct query q = {};
-	_cleanup_str_ struct str text = {};
 	struct lines l = {};
-	s64 all = 0;
-	int r = api_query(c, "", &q), why;
+	int r = api_query(c, "", &q);
 
 	if (r == 0 && (!file || !*file || strlen(file) >= PATH_MAX))
 		r = diag_set(&c->d, -EINVAL, "which file? ?file=/usr/src/app/main.c");
@@ -188,30 +210,10 @@ static int source(struct api_call *c)
 		r = query_profile(c->a->o.store, &q, API_MAX_STACKS, &p, &c->d);
 	if (r == 0)
 		r = count_lines(p, file, &l);
-	if (r < 0) {
-		vec_deinit(&l.all);
-		return r;
-	}
-	for (size_t i = 0; i < p->n_samples; i++)
-		all += profile_sample(p, i)->value[p->default_type];
-	/* Only of what was sampled: this is no way to read files. */
-	why = l.all.n ? read_public(file, &text) : -ENOENT;
-	str_printf(c->out, "{\"from\":%llu,\"to\":%llu,", q.from_ms, q.to_ms);
-	api_put_text(c->out, "file", file);
-	str_putc(c->out, ',');
-	api_put_text(c->out, "type", profile_string(p, p->types[p->default_type].name));
-	str_putc(c->out, ',');
-	api_put_text(c->out, "unit", profile_string(p, p->types[p->default_type].unit));
-	str_printf(c->out, ",\"all\":%lld,\"self\":%lld,\"total\":%lld,\"why\":", all, l.self,
-		   l.total);
-	text_append_json(c->out, why_not(why));
-	if (why < 0)
-		str_clear(&text);
-	put_lines(c->out, &l);
-	put_text(c->out, &text);
-	str_putc(c->out, '}');
+	if (r == 0)
+		put_answer(&c->json, &q, file, p, &l);
 	vec_deinit(&l.all);
-	return 0;
+	return r;
 }
 
 const struct api_route api_source_routes[] = {

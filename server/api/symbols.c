@@ -61,15 +61,18 @@ static int need_symbols(struct api_call *c)
 			"this server keeps no symbols: start it with --symbols-dir");
 }
 
-static void put_file(struct str *out, const struct symstore_file *f)
+static void put_file(struct json_writer *w, const char *key, const struct symstore_file *f)
 {
-	str_printf(out, "{\"build_id\":\"%s\",\"path\":", f->build_id);
-	text_append_json(out, f->path);
-	str_printf(out, ",\"bytes\":%llu,\"stored\":%llu,\"has\":\"%s\",\"named\":%llu,", f->bytes,
-		   f->stored_ms, f->has ? f->has : "", f->named);
-	str_printf(out, "\"waiting\":%s,\"note\":", f->waiting ? "true" : "false");
-	text_append_json(out, f->note);
-	str_putc(out, '}');
+	json_open_object(w, key);
+	json_put_text(w, "build_id", f->build_id);
+	json_put_text(w, "path", f->path);
+	json_put_u64(w, "bytes", f->bytes);
+	json_put_u64(w, "stored", f->stored_ms);
+	json_put_text(w, "has", f->has ? f->has : "");
+	json_put_u64(w, "named", f->named);
+	json_put_bool(w, "waiting", f->waiting);
+	json_put_text(w, "note", f->note);
+	json_close(w);
 }
 
 static int upload(struct api_call *c)
@@ -89,10 +92,11 @@ static int upload(struct api_call *c)
 	r = symstore_upload_end(in->upload, &c->d);
 	if (r < 0)
 		return r;
-	str_printf(c->out, "{\"new\":%s,\"file\":", r ? "true" : "false");
+	json_open_object(&c->json, NULL);
+	json_put_bool(&c->json, "new", r);
 	r = symstore_file(c->a->o.symbols, build_id, &f);
-	put_file(c->out, &f);
-	str_putc(c->out, '}');
+	put_file(&c->json, "file", &f);
+	json_close(&c->json);
 	return r;
 }
 
@@ -106,21 +110,34 @@ static int one(struct api_call *c)
 	if (r == -ENOENT)
 		return diag_set(&c->d, r, "no symbols of this build-id are here");
 	if (r == 0)
-		put_file(c->out, &f);
+		put_file(&c->json, NULL, &f);
 	return r;
 }
 
-static void put_missing(struct str *out, const struct symstore_missing *m)
+static void put_list(struct json_writer *w, const struct symstore_list *l, const struct query *q,
+		     const struct symstore_missing *m)
 {
+	json_open_object(w, NULL);
+	json_put_u64(w, "bytes", l->bytes);
+	json_put_u64(w, "max_bytes", l->max_bytes);
+	json_open_array(w, "files");
+	for (size_t i = 0; i < l->files.n; i++)
+		put_file(w, NULL, &l->files.data[i]);
+	json_close(w);
+	json_put_u64(w, "from", q->from_ms);
+	json_put_u64(w, "to", q->to_ms);
+	json_open_array(w, "missing");
 	for (size_t i = 0; i < m->binaries.n && i < MAX_MISSING; i++) {
 		const struct symstore_nameless *b = &m->binaries.data[i];
 
-		str_puts(out, i ? ",{\"build_id\":" : "{\"build_id\":");
-		text_append_json(out, b->build_id);
-		str_puts(out, ",\"path\":");
-		text_append_json(out, b->path);
-		str_printf(out, ",\"samples\":%llu}", b->samples);
+		json_open_object(w, NULL);
+		json_put_text(w, "build_id", b->build_id);
+		json_put_text(w, "path", b->path);
+		json_put_u64(w, "samples", b->samples);
+		json_close(w);
 	}
+	json_close(w);
+	json_close(w);
 }
 
 static int list(struct api_call *c)
@@ -136,18 +153,8 @@ static int list(struct api_call *c)
 		r = symstore_missing(c->a->o.store, q.from_ms, q.to_ms, &m, &c->d);
 	if (r == 0)
 		r = symstore_files(c->a->o.symbols, &l);
-	if (r == 0) {
-		str_printf(c->out, "{\"bytes\":%llu,\"max_bytes\":%llu,\"files\":[", l.bytes,
-			   l.max_bytes);
-		for (size_t i = 0; i < l.files.n; i++) {
-			if (i)
-				str_putc(c->out, ',');
-			put_file(c->out, &l.files.data[i]);
-		}
-		str_printf(c->out, "],\"from\":%llu,\"to\":%llu,\"missing\":[", q.from_ms, q.to_ms);
-		put_missing(c->out, &m);
-		str_puts(c->out, "]}");
-	}
+	if (r == 0)
+		put_list(&c->json, &l, &q, &m);
 	vec_deinit(&l.files);
 	symstore_missing_deinit(&m);
 	return r;

@@ -11,45 +11,37 @@
 #define DEFAULT_LIMIT 50
 #define MAX_LIMIT 1000
 
-static void put_hex(struct str *out, const char *name, const u8 *id, size_t n)
+static void put_hex(struct json_writer *w, const char *key, const u8 *id, size_t n)
 {
 	char text[2 * 16 + 1];
 
 	text_hex(id, n, text);
-	str_printf(out, "\"%s\":\"%s\"", name, text);
+	json_put_text(w, key, text);
 }
 
-static void put_ms(struct str *out, const char *name, u64 ns)
+/* Nanoseconds as milliseconds. */
+static void put_ms(struct json_writer *w, const char *key, u64 ns)
 {
-	str_printf(out, "\"%s\":%llu.%06llu", name, ns / 1000000, ns % 1000000);
+	json_put_scaled(w, key, ns, 6);
 }
 
-/* What search and waterfall say of a span. */
-static void put_span(struct str *out, const struct spans *s, const struct span *e)
+/* The members of a span that both the list of traces and a trace have. */
+static void put_span(struct json_writer *w, const struct spans *s, const struct span *e)
 {
-	put_hex(out, "span_id", e->span_id, sizeof(e->span_id));
-	if (span_has_parent(e)) {
-		str_putc(out, ',');
-		put_hex(out, "parent_id", e->parent_id, sizeof(e->parent_id));
-	}
-	str_putc(out, ',');
-	api_put_text(out, "service", spans_string(s, e->service));
-	str_putc(out, ',');
-	api_put_text(out, "name", spans_string(s, e->name));
-	if (e->flags & SPAN_ROOT) {
-		str_putc(out, ',');
-		api_put_text(out, "endpoint", spans_string(s, e->endpoint));
-	}
-	str_printf(out, ",\"kind\":\"%s\",\"status\":\"%s\",", span_kind_name(e->kind),
-		   span_status_name(e->status));
-	if (e->message) {
-		api_put_text(out, "message", spans_string(s, e->message));
-		str_putc(out, ',');
-	}
-	put_ms(out, "start_ms", e->start_ns);
-	str_putc(out, ',');
-	put_ms(out, "duration_ms", e->duration_ns);
-	str_printf(out, ",\"stands_for\":%llu", 1ULL << e->weight);
+	put_hex(w, "span_id", e->span_id, sizeof(e->span_id));
+	if (span_has_parent(e))
+		put_hex(w, "parent_id", e->parent_id, sizeof(e->parent_id));
+	json_put_text(w, "service", spans_string(s, e->service));
+	json_put_text(w, "name", spans_string(s, e->name));
+	if (e->flags & SPAN_ROOT)
+		json_put_text(w, "endpoint", spans_string(s, e->endpoint));
+	json_put_text(w, "kind", span_kind_name(e->kind));
+	json_put_text(w, "status", span_status_name(e->status));
+	if (e->message)
+		json_put_text(w, "message", spans_string(s, e->message));
+	put_ms(w, "start_ms", e->start_ns);
+	put_ms(w, "duration_ms", e->duration_ns);
+	json_put_u64(w, "stands_for", 1ULL << e->weight);
 }
 
 /* ---- samples of spans ---- */
@@ -70,6 +62,12 @@ struct own {
 	s64 value;
 };
 
+static void put_own(struct json_writer *w, const struct own *own)
+{
+	json_put_u64(w, "samples", own->count);
+	json_put_s64(w, "value", own->value);
+}
+
 /* By span, and behind the last what is of spans that are not here. */
 static void add_links(const struct trace_set *t, const struct store_links *l, const char *type,
 		      struct own *own)
@@ -87,37 +85,39 @@ static void add_links(const struct trace_set *t, const struct store_links *l, co
 
 /* ---- one trace ---- */
 
-static void put_attributes(struct str *out, const struct spans *s, const struct span *e)
+static void put_attributes(struct json_writer *w, const struct spans *s, const struct span *e)
 {
-	str_puts(out, ",\"attributes\":{");
+	json_open_object(w, "attributes");
 	for (u32 i = 0; i < e->n; i++) {
 		const struct profile_label *l = &s->attributes.data[e->first + i];
 
-		str_puts(out, i ? "," : "");
-		api_put_text(out, spans_string(s, l->name), spans_string(s, l->value));
+		json_put_text(w, spans_string(s, l->name), spans_string(s, l->value));
 	}
-	str_putc(out, '}');
+	json_close(w);
 }
 
-static void put_waterfall(struct api_call *c, const struct trace_set *t, const struct own *own)
+static void put_waterfall(struct json_writer *w, const struct trace_set *t, const struct own *own)
 {
 	const struct spans *s = &t->spans;
 
-	str_puts(c->out, ",\"spans\":[");
+	json_open_array(w, "spans");
 	for (size_t i = 0; i < s->spans.n; i++) {
 		const struct span *e = &s->spans.data[i];
 
-		str_puts(c->out, i ? ",{" : "{");
-		put_span(c->out, s, e);
-		str_printf(c->out, ",\"root\":%s,\"samples\":%llu,\"value\":%lld",
-			   e->flags & SPAN_ROOT ? "true" : "false", own[i].count, own[i].value);
+		json_open_object(w, NULL);
+		put_span(w, s, e);
+		json_put_bool(w, "root", e->flags & SPAN_ROOT);
+		put_own(w, &own[i]);
 		if (e->tid)
-			str_printf(c->out, ",\"tid\":%u", e->tid);
-		put_attributes(c->out, s, e);
-		str_putc(c->out, '}');
+			json_put_u64(w, "tid", e->tid);
+		put_attributes(w, s, e);
+		json_close(w);
 	}
-	str_printf(c->out, "],\"other\":{\"samples\":%llu,\"value\":%lld},\"damaged\":%s}",
-		   own[s->spans.n].count, own[s->spans.n].value, s->damaged ? "true" : "false");
+	json_close(w);
+	json_open_object(w, "other");
+	put_own(w, &own[s->spans.n]);
+	json_close(w);
+	json_put_bool(w, "damaged", s->damaged);
 }
 
 static int trace(struct api_call *c)
@@ -146,11 +146,11 @@ static int trace(struct api_call *c)
 		return r;
 	choose_type(c, &l, type);
 	add_links(&t, &l, type, own);
-	str_putc(c->out, '{');
-	put_hex(c->out, "trace_id", id[0], 16);
-	str_putc(c->out, ',');
-	api_put_text(c->out, "type", type);
-	put_waterfall(c, &t, own);
+	json_open_object(&c->json, NULL);
+	put_hex(&c->json, "trace_id", id[0], 16);
+	json_put_text(&c->json, "type", type);
+	put_waterfall(&c->json, &t, own);
+	json_close(&c->json);
 	return 0;
 }
 
@@ -186,20 +186,24 @@ static int samples_of_traces(struct api_call *c, const struct spans *s, struct o
 	return 0;
 }
 
-static void put_traces(struct api_call *c, const struct query *q, const struct spans *s,
+static void put_traces(struct json_writer *w, const struct query *q, const struct spans *s,
 		       const struct own *own, const char *type)
 {
-	str_printf(c->out, "{\"from\":%llu,\"to\":%llu,", q->from_ms, q->to_ms);
-	api_put_text(c->out, "type", type);
-	str_puts(c->out, ",\"traces\":[");
+	json_open_object(w, NULL);
+	json_put_u64(w, "from", q->from_ms);
+	json_put_u64(w, "to", q->to_ms);
+	json_put_text(w, "type", type);
+	json_open_array(w, "traces");
 	for (size_t i = 0; i < s->spans.n; i++) {
-		str_puts(c->out, i ? ",{" : "{");
-		put_hex(c->out, "trace_id", s->spans.data[i].trace_id, 16);
-		str_putc(c->out, ',');
-		put_span(c->out, s, &s->spans.data[i]);
-		str_printf(c->out, ",\"samples\":%llu,\"value\":%lld}", own[i].count, own[i].value);
+		json_open_object(w, NULL);
+		put_hex(w, "trace_id", s->spans.data[i].trace_id, 16);
+		put_span(w, s, &s->spans.data[i]);
+		put_own(w, &own[i]);
+		json_close(w);
 	}
-	str_printf(c->out, "],\"damaged\":%s}", s->damaged ? "true" : "false");
+	json_close(w);
+	json_put_bool(w, "damaged", s->damaged);
+	json_close(w);
 }
 
 /* Requests that ran what the predicate says, the slowest first. */
@@ -233,7 +237,7 @@ static int traces_of_stacks(struct api_call *c, const struct query *q, size_t li
 		memcpy(&found.spans, &spans, sizeof(spans));
 		found.damaged = all.damaged;
 		if (r == 0)
-			put_traces(c, q, &found, own, all.type);
+			put_traces(&c->json, q, &found, own, all.type);
 		vec_deinit(&spans);
 	}
 	return r;
@@ -264,7 +268,7 @@ static int traces(struct api_call *c)
 	if (r == 0)
 		r = samples_of_traces(c, &s, own, type);
 	if (r == 0)
-		put_traces(c, &q, &s, own, type);
+		put_traces(&c->json, &q, &s, own, type);
 	return r;
 }
 
@@ -323,7 +327,8 @@ static int compare_endpoints(const void *a, const void *b)
 	return x->requests > y->requests ? -1 : x->requests < y->requests;
 }
 
-static void put_endpoint(struct api_call *c, const struct endpoints *all, const struct endpoint *e)
+static void put_endpoint(struct json_writer *w, const struct endpoints *all,
+			 const struct endpoint *e)
 {
 	static const struct {
 		const char *name;
@@ -331,18 +336,33 @@ static void put_endpoint(struct api_call *c, const struct endpoints *all, const 
 	} shares[] = {{"p50_ms", 0.5}, {"p95_ms", 0.95}, {"p99_ms", 0.99}, {"max_ms", 1}};
 	const struct spans *s = &all->all.set.spans;
 
-	str_putc(c->out, '{');
-	api_put_text(c->out, "service", spans_string(s, e->service));
-	str_putc(c->out, ',');
-	api_put_text(c->out, "endpoint", spans_string(s, e->name));
-	str_printf(c->out, ",\"requests\":%.0f,\"errors\":%.0f,\"running\":%.0f", e->requests,
-		   e->errors, e->running);
-	for (size_t i = 0; i < ARRAY_SIZE(shares); i++) {
-		str_putc(c->out, ',');
-		put_ms(c->out, shares[i].name,
+	json_open_object(w, NULL);
+	json_put_text(w, "service", spans_string(s, e->service));
+	json_put_text(w, "endpoint", spans_string(s, e->name));
+	json_put_fixed(w, "requests", e->requests, 0);
+	json_put_fixed(w, "errors", e->errors, 0);
+	json_put_fixed(w, "running", e->running, 0);
+	for (size_t i = 0; i < ARRAY_SIZE(shares); i++)
+		put_ms(w, shares[i].name,
 		       query_requests_percentile(&all->all, e->first, e->n, shares[i].share));
-	}
-	str_printf(c->out, ",\"samples\":%llu,\"value\":%.0f}", e->samples, e->value);
+	json_put_u64(w, "samples", e->samples);
+	json_put_fixed(w, "value", e->value, 0);
+	json_close(w);
+}
+
+static void put_endpoints(struct json_writer *w, const struct query *q, const struct endpoints *e,
+			  u64 limit)
+{
+	json_open_object(w, NULL);
+	json_put_u64(w, "from", q->from_ms);
+	json_put_u64(w, "to", q->to_ms);
+	json_put_text(w, "type", e->all.type);
+	json_open_array(w, "endpoints");
+	for (size_t i = 0; i < e->list.n && i < limit; i++)
+		put_endpoint(w, e, &e->list.data[i]);
+	json_close(w);
+	json_put_bool(w, "damaged", e->all.damaged);
+	json_close(w);
 }
 
 static int endpoints(struct api_call *c)
@@ -373,14 +393,7 @@ static int endpoints(struct api_call *c)
 	}
 	if (e.list.n)
 		qsort(e.list.data, e.list.n, sizeof(*e.list.data), compare_endpoints);
-	str_printf(c->out, "{\"from\":%llu,\"to\":%llu,", q.from_ms, q.to_ms);
-	api_put_text(c->out, "type", e.all.type);
-	str_puts(c->out, ",\"endpoints\":[");
-	for (size_t i = 0; i < e.list.n && i < limit; i++) {
-		str_puts(c->out, i ? "," : "");
-		put_endpoint(c, &e, &e.list.data[i]);
-	}
-	str_printf(c->out, "],\"damaged\":%s}", e.all.damaged ? "true" : "false");
+	put_endpoints(&c->json, &q, &e, limit);
 	return r;
 }
 

@@ -43,42 +43,48 @@ static const char *type_unit(const struct profile *p)
 	return p->n_types ? profile_string(p, p->types[p->default_type].unit) : "";
 }
 
-static void put_head(struct api_call *c, const struct query *q, const struct profile *p)
+static void put_head(struct json_writer *w, const struct query *q, const struct profile *p)
 {
 	const struct profile_quality *y = &p->quality;
 
-	str_printf(c->out, "\"from\":%llu,\"to\":%llu,", q->from_ms, q->to_ms);
-	api_put_text(c->out, "type", type_name(p));
-	str_putc(c->out, ',');
-	api_put_text(c->out, "unit", type_unit(p));
-	str_printf(c->out,
-		   ",\"quality\":{\"samples\":%llu,\"lost\":%llu,\"truncated\":%llu,"
-		   "\"unknown_frames\":%llu,\"frames\":%llu,\"damaged\":%s}",
-		   y->samples, y->lost, y->truncated, y->unknown, y->frames,
-		   y->damaged ? "true" : "false");
+	json_put_u64(w, "from", q->from_ms);
+	json_put_u64(w, "to", q->to_ms);
+	json_put_text(w, "type", type_name(p));
+	json_put_text(w, "unit", type_unit(p));
+	json_open_object(w, "quality");
+	json_put_u64(w, "samples", y->samples);
+	json_put_u64(w, "lost", y->lost);
+	json_put_u64(w, "truncated", y->truncated);
+	json_put_u64(w, "unknown_frames", y->unknown);
+	json_put_u64(w, "frames", y->frames);
+	json_put_bool(w, "damaged", y->damaged);
+	json_close(w);
 }
 
 /* ---- what there is ---- */
 
-static void put_name(struct str *out, const struct query_name *n)
+static void put_name(struct json_writer *w, const struct query_name *n)
 {
-	api_put_text(out, "name", n->name);
-	str_printf(out, ",\"series\":%llu,\"last\":%llu", n->n_series, n->last_ms);
+	json_put_text(w, "name", n->name);
+	json_put_u64(w, "series", n->n_series);
+	json_put_u64(w, "last", n->last_ms);
 }
 
-static void put_names(struct str *out, const char *key, const struct query_names *n)
+static void put_names(struct json_writer *w, const char *key, const struct query_names *n)
 {
-	str_printf(out, "{\"%s\":[", key);
+	json_open_object(w, NULL);
+	json_open_array(w, key);
 	for (size_t i = 0; i < n->names.n; i++) {
-		str_puts(out, i ? ",{" : "{");
-		put_name(out, &n->names.data[i]);
-		str_putc(out, '}');
+		json_open_object(w, NULL);
+		put_name(w, &n->names.data[i]);
+		json_close(w);
 	}
-	str_puts(out, "]}");
+	json_close(w);
+	json_close(w);
 }
 
 /* "Page faults"; "Samples (Page faults)" for samples of anything but CPU time. */
-static void put_type_label(struct str *out, const struct store_type *t, enum sample_type type)
+static void put_type_label(struct json_writer *w, const struct store_type *t, enum sample_type type)
 {
 	const struct vocab_sample_type *row = vocab_sample_type(type);
 	_cleanup_str_ struct str label = {};
@@ -90,10 +96,10 @@ static void put_type_label(struct str *out, const struct store_type *t, enum sam
 		str_printf(&label, " (%s)",
 			   of < SAMPLE_TYPE_N ? vocab_sample_type(of)->label : t->profile);
 	}
-	api_put_text(out, "label", str_get(&label));
+	json_put_text(w, "label", str_get(&label));
 }
 
-static void put_type(struct str *out, const struct query_name *n)
+static void put_type(struct json_writer *w, const struct query_name *n)
 {
 	struct store_type t = {};
 	const struct vocab_sample_type *row;
@@ -103,14 +109,11 @@ static void put_type(struct str *out, const struct query_name *n)
 		return;
 	type = store_type_find(&t);
 	row = vocab_sample_type(type);
-	str_putc(out, ',');
-	put_type_label(out, &t, type);
-	str_putc(out, ',');
-	api_put_text(out, "unit", t.unit);
-	str_putc(out, ',');
-	api_put_text(out, "rate", type < SAMPLE_TYPE_N ? row->rate : t.name);
-	str_printf(out, ",\"is_cpu\":%s,\"adds\":\"%s\"", row->is_cpu ? "true" : "false",
-		   row->adds == SAMPLE_ADDS_AT_MOMENT ? "at_moment" : "over_time");
+	put_type_label(w, &t, type);
+	json_put_text(w, "unit", t.unit);
+	json_put_text(w, "rate", type < SAMPLE_TYPE_N ? row->rate : t.name);
+	json_put_bool(w, "is_cpu", row->is_cpu);
+	json_put_text(w, "adds", row->adds == SAMPLE_ADDS_AT_MOMENT ? "at_moment" : "over_time");
 }
 
 static int types(struct api_call *c)
@@ -123,14 +126,16 @@ static int types(struct api_call *c)
 		r = query_types(c->a->o.store, &q, &n, &c->d);
 	if (r < 0)
 		return r;
-	str_puts(c->out, "{\"types\":[");
+	json_open_object(&c->json, NULL);
+	json_open_array(&c->json, "types");
 	for (size_t i = 0; i < n.names.n; i++) {
-		str_puts(c->out, i ? ",{" : "{");
-		put_name(c->out, &n.names.data[i]);
-		put_type(c->out, &n.names.data[i]);
-		str_putc(c->out, '}');
+		json_open_object(&c->json, NULL);
+		put_name(&c->json, &n.names.data[i]);
+		put_type(&c->json, &n.names.data[i]);
+		json_close(&c->json);
 	}
-	str_puts(c->out, "]}");
+	json_close(&c->json);
+	json_close(&c->json);
 	return 0;
 }
 
@@ -143,7 +148,7 @@ static int labels(struct api_call *c)
 	if (r == 0)
 		r = query_label_names(c->a->o.store, &q, &n, &c->d);
 	if (r == 0)
-		put_names(c->out, "labels", &n);
+		put_names(&c->json, "labels", &n);
 	return r;
 }
 
@@ -159,48 +164,47 @@ static int label_values(struct api_call *c)
 	if (r == 0)
 		r = query_label_values(c->a->o.store, &q, label, &n, &c->d);
 	if (r == 0)
-		put_names(c->out, "values", &n);
+		put_names(&c->json, "values", &n);
 	return r;
 }
 
 /* ---- trees ---- */
 
-#define COLUMN(out, key, t, expression)                                                            \
+#define COLUMN(w, key, t, expression)                                                              \
 	do {                                                                                       \
-		str_puts(out, ",\"" key "\":[");                                                   \
+		json_open_array(w, key);                                                           \
 		for (size_t i_ = 0; i_ < (t)->nodes.n; i_++) {                                     \
 			const struct profile_node *n = &(t)->nodes.data[i_];                       \
-			str_printf(out, i_ ? ",%lld" : "%lld", (long long)(expression));           \
+			json_put_s64(w, NULL, expression);                                         \
 		}                                                                                  \
-		str_putc(out, ']');                                                                \
+		json_close(w);                                                                     \
 	} while (0)
 
-void api_put_tree(struct str *out, const struct profile_tree *t)
+void api_put_tree(struct json_writer *w, const struct profile_tree *t)
 {
-	str_puts(out, "\"kinds\":[");
+	json_open_array(w, "kinds");
 	for (u32 k = 0; k < FRAME_KIND_N; k++)
-		str_printf(out, k ? ",\"%s\"" : "\"%s\"", vocab_frame_kind(k)->name);
-	str_puts(out, "],\"names\":[");
-	for (u32 i = 0; i < t->strings.n; i++) {
-		if (i)
-			str_putc(out, ',');
-		text_append_json(out, strtab_get(&t->strings, i));
-	}
-	str_puts(out, "],\"nodes\":{\"count\":");
-	str_printf(out, "%zu", t->nodes.n);
-	COLUMN(out, "name", t, n->name);
-	COLUMN(out, "below", t, n->n_below);
-	COLUMN(out, "self", t, n->self);
-	COLUMN(out, "total", t, n->total);
-	COLUMN(out, "kind", t, n->kind == FRAME_KIND_N ? -1 : (int)n->kind);
-	COLUMN(out, "level", t, n->level);
-	COLUMN(out, "inlined", t, (n->flags & PROFILE_FRAME_INLINED) != 0);
-	COLUMN(out, "line", t, n->line);
+		json_put_text(w, NULL, vocab_frame_kind(k)->name);
+	json_close(w);
+	json_open_array(w, "names");
+	for (u32 i = 0; i < t->strings.n; i++)
+		json_put_text(w, NULL, strtab_get(&t->strings, i));
+	json_close(w);
+	json_open_object(w, "nodes");
+	json_put_u64(w, "count", t->nodes.n);
+	COLUMN(w, "name", t, n->name);
+	COLUMN(w, "below", t, n->n_below);
+	COLUMN(w, "self", t, n->self);
+	COLUMN(w, "total", t, n->total);
+	COLUMN(w, "kind", t, n->kind == FRAME_KIND_N ? -1 : (int)n->kind);
+	COLUMN(w, "level", t, n->level);
+	COLUMN(w, "inlined", t, (n->flags & PROFILE_FRAME_INLINED) != 0);
+	COLUMN(w, "line", t, n->line);
 	if (t->has_base) {
-		COLUMN(out, "base_self", t, n->base_self);
-		COLUMN(out, "base_total", t, n->base_total);
+		COLUMN(w, "base_self", t, n->base_self);
+		COLUMN(w, "base_total", t, n->base_total);
 	}
-	str_putc(out, '}');
+	json_close(w);
 }
 
 static int pruned(struct api_call *c, const struct profile_tree *t, struct profile_tree **ret)
@@ -227,11 +231,10 @@ static int flamegraph(struct api_call *c)
 		r = pruned(c, all, &t);
 	if (r < 0)
 		return r;
-	str_putc(c->out, '{');
-	put_head(c, &q, p);
-	str_putc(c->out, ',');
-	api_put_tree(c->out, t);
-	str_putc(c->out, '}');
+	json_open_object(&c->json, NULL);
+	put_head(&c->json, &q, p);
+	api_put_tree(&c->json, t);
+	json_close(&c->json);
 	return 0;
 }
 
@@ -300,35 +303,37 @@ static int diff(struct api_call *c)
 		r = pruned(c, all, &t);
 	if (r < 0)
 		return r;
-	str_putc(c->out, '{');
-	put_head(c, &q, p);
-	str_printf(c->out, ",\"base\":{");
-	put_head(c, &base_q, base);
-	str_printf(c->out, ",\"total\":%lld},\"normalized\":%s,", base_total,
-		   normalize ? "true" : "false");
-	api_put_tree(c->out, t);
-	str_putc(c->out, '}');
+	json_open_object(&c->json, NULL);
+	put_head(&c->json, &q, p);
+	json_open_object(&c->json, "base");
+	put_head(&c->json, &base_q, base);
+	json_put_s64(&c->json, "total", base_total);
+	json_close(&c->json);
+	json_put_bool(&c->json, "normalized", normalize);
+	api_put_tree(&c->json, t);
+	json_close(&c->json);
 	return 0;
 }
 
 /* ---- tables ---- */
 
-static void put_row(struct str *out, const struct profile_table *t, const struct profile_row *row,
-		    u64 samples)
+static void put_row(struct json_writer *w, const struct profile_table *t,
+		    const struct profile_row *row, u64 samples)
 {
 	double low = 0, high = 0, share = t->total ? (double)row->self / (double)t->total : 0;
 
-	str_putc(out, '{');
-	api_put_text(out, "name", strtab_get(&t->strings, row->name));
-	str_putc(out, ',');
-	api_put_text(out, "object", strtab_get(&t->strings, row->object));
-	str_printf(out, ",\"kind\":\"%s\",\"self\":%lld,\"total\":%lld",
-		   row->kind < FRAME_KIND_N ? vocab_frame_kind(row->kind)->name : "", row->self,
-		   row->total);
+	json_open_object(w, NULL);
+	json_put_text(w, "name", strtab_get(&t->strings, row->name));
+	json_put_text(w, "object", strtab_get(&t->strings, row->object));
+	json_put_text(w, "kind", row->kind < FRAME_KIND_N ? vocab_frame_kind(row->kind)->name : "");
+	json_put_s64(w, "self", row->self);
+	json_put_s64(w, "total", row->total);
 	/* The 95 % interval of the share of self. */
-	if (profile_share_interval(share, samples, &low, &high))
-		str_printf(out, ",\"self_share_low\":%.6f,\"self_share_high\":%.6f", low, high);
-	str_putc(out, '}');
+	if (profile_share_interval(share, samples, &low, &high)) {
+		json_put_fixed(w, "self_share_low", low, 6);
+		json_put_fixed(w, "self_share_high", high, 6);
+	}
+	json_close(w);
 }
 
 static int top(struct api_call *c)
@@ -348,15 +353,15 @@ static int top(struct api_call *c)
 		r = profile_table_build(p, &o, &t);
 	if (r < 0)
 		return r;
-	str_putc(c->out, '{');
-	put_head(c, &q, p);
-	str_printf(c->out, ",\"total\":%lld,\"functions\":%zu,\"rows\":[", t->total, t->rows.n);
-	for (size_t i = 0; i < t->rows.n && i < limit; i++) {
-		if (i)
-			str_putc(c->out, ',');
-		put_row(c->out, t, &t->rows.data[i], profile_sample_count(p));
-	}
-	str_puts(c->out, "]}");
+	json_open_object(&c->json, NULL);
+	put_head(&c->json, &q, p);
+	json_put_s64(&c->json, "total", t->total);
+	json_put_u64(&c->json, "functions", t->rows.n);
+	json_open_array(&c->json, "rows");
+	for (size_t i = 0; i < t->rows.n && i < limit; i++)
+		put_row(&c->json, t, &t->rows.data[i], profile_sample_count(p));
+	json_close(&c->json);
+	json_close(&c->json);
 	return 0;
 }
 
@@ -461,18 +466,29 @@ static int convert(struct api_call *c)
 
 /* ---- over time ---- */
 
-static void put_group(struct str *out, const char *values, const char *const *group_by, size_t n)
+/* One line: the values of its labels, and its points. */
+static void put_line(struct json_writer *w, const struct query_line *l, const char *const *group_by,
+		     size_t n)
 {
-	str_puts(out, "{\"labels\":{");
+	const char *values = l->labels;
+
+	json_open_object(w, NULL);
+	json_open_object(w, "labels");
 	for (size_t i = 0; i < n; i++) {
-		if (i)
-			str_putc(out, ',');
-		text_append_json(out, group_by[i]);
-		str_putc(out, ':');
-		text_append_json(out, values);
+		json_put_text(w, group_by[i], values);
 		values += strlen(values) + 1;
 	}
-	str_puts(out, "},\"points\":[");
+	json_close(w);
+	json_open_array(w, "points");
+	for (size_t i = 0; i < l->points.n; i++) {
+		json_open_array(w, NULL);
+		json_put_u64(w, NULL, l->points.data[i].time_ms);
+		json_put_s64(w, NULL, l->points.data[i].value);
+		json_put_u64(w, NULL, l->points.data[i].count);
+		json_close(w);
+	}
+	json_close(w);
+	json_close(w);
 }
 
 static u64 default_step(const struct query *q, u64 points)
@@ -501,21 +517,16 @@ static int series(struct api_call *c)
 		r = query_series(c->a->o.store, &q, step, group_by, n, &l, &c->d);
 	if (r < 0)
 		return r;
-	str_printf(c->out, "{\"from\":%llu,\"to\":%llu,\"step\":%llu,\"damaged\":%s,\"series\":[",
-		   q.from_ms, q.to_ms, l.step_ms, l.damaged ? "true" : "false");
-	for (size_t i = 0; i < l.lines.n; i++) {
-		if (i)
-			str_putc(c->out, ',');
-		put_group(c->out, l.lines.data[i].labels, group_by, n);
-		for (size_t k = 0; k < l.lines.data[i].points.n; k++) {
-			const struct query_point *p = &l.lines.data[i].points.data[k];
-
-			str_printf(c->out, k ? ",[%llu,%lld,%llu]" : "[%llu,%lld,%llu]", p->time_ms,
-				   p->value, p->count);
-		}
-		str_puts(c->out, "]}");
-	}
-	str_puts(c->out, "]}");
+	json_open_object(&c->json, NULL);
+	json_put_u64(&c->json, "from", q.from_ms);
+	json_put_u64(&c->json, "to", q.to_ms);
+	json_put_u64(&c->json, "step", l.step_ms);
+	json_put_bool(&c->json, "damaged", l.damaged);
+	json_open_array(&c->json, "series");
+	for (size_t i = 0; i < l.lines.n; i++)
+		put_line(&c->json, &l.lines.data[i], group_by, n);
+	json_close(&c->json);
+	json_close(&c->json);
 	return 0;
 }
 
@@ -561,18 +572,57 @@ static int heatmap(struct api_call *c)
 		if (at / column_ms < columns)
 			cells[at / column_ms * rows + at % column_ms / row_ms] += p->value;
 	}
-	str_printf(c->out,
-		   "{\"from\":%llu,\"to\":%llu,\"column\":%llu,\"row\":%llu,\"columns\":%llu,"
-		   "\"rows\":%llu,\"damaged\":%s,\"values\":[",
-		   q.from_ms, q.to_ms, column_ms, row_ms, columns, rows,
-		   l.damaged ? "true" : "false");
+	json_open_object(&c->json, NULL);
+	json_put_u64(&c->json, "from", q.from_ms);
+	json_put_u64(&c->json, "to", q.to_ms);
+	json_put_u64(&c->json, "column", column_ms);
+	json_put_u64(&c->json, "row", row_ms);
+	json_put_u64(&c->json, "columns", columns);
+	json_put_u64(&c->json, "rows", rows);
+	json_put_bool(&c->json, "damaged", l.damaged);
+	json_open_array(&c->json, "values");
 	for (u64 i = 0; i < columns * rows; i++)
-		str_printf(c->out, i ? ",%lld" : "%lld", cells[i]);
-	str_puts(c->out, "]}");
+		json_put_s64(&c->json, NULL, cells[i]);
+	json_close(&c->json);
+	json_close(&c->json);
 	return 0;
 }
 
 /* ---- the server itself ---- */
+
+static void put_store_stats(struct json_writer *w, const struct store_stats *s)
+{
+	json_open_object(w, "store");
+	json_put_text(w, "where", s->where);
+	json_put_u64(w, "bytes", s->bytes);
+	json_put_u64(w, "rows", s->rows);
+	json_put_u64(w, "samples", s->samples);
+	json_put_u64(w, "first", s->first_ms);
+	json_put_u64(w, "last", s->last_ms);
+	json_put_u64(w, "series", s->series);
+	json_put_u64(w, "functions", s->functions);
+	json_put_u64(w, "frames", s->frames);
+	json_put_u64(w, "stacks", s->stacks);
+	json_put_u64(w, "damaged", s->damaged);
+	json_put_u64(w, "evicted_rows", s->evicted_rows);
+	json_put_u64(w, "spans", s->spans);
+	json_put_u64(w, "span_samples", s->span_samples);
+	json_put_u64(w, "span_bytes", s->span_bytes);
+	json_put_u64(w, "evicted_spans", s->evicted_spans);
+	json_close(w);
+}
+
+static void put_ingest_stats(struct json_writer *w, const struct ingest_stats *i)
+{
+	json_open_object(w, "ingest");
+	json_put_u64(w, "requests", i->requests);
+	json_put_u64(w, "refused", i->refused);
+	json_put_u64(w, "profiles", i->profiles);
+	json_put_u64(w, "samples", i->samples);
+	json_put_u64(w, "spans", i->spans);
+	json_put_u64(w, "bytes", i->bytes);
+	json_close(w);
+}
 
 static int stats(struct api_call *c)
 {
@@ -583,21 +633,12 @@ static int stats(struct api_call *c)
 	if (r < 0)
 		return r;
 	ingest_stats(c->a->o.ingest, &i);
-	str_puts(c->out, "{\"version\":\"" CULPRIT_VERSION "\",\"store\":{");
-	api_put_text(c->out, "where", s.where);
-	str_printf(c->out,
-		   ",\"bytes\":%llu,\"rows\":%llu,\"samples\":%llu,\"first\":%llu,\"last\":%llu,"
-		   "\"series\":%llu,\"functions\":%llu,\"frames\":%llu,\"stacks\":%llu,"
-		   "\"damaged\":%llu,\"evicted_rows\":%llu,\"spans\":%llu,"
-		   "\"span_samples\":%llu,\"span_bytes\":%llu,\"evicted_spans\":%llu}",
-		   s.bytes, s.rows, s.samples, s.first_ms, s.last_ms, s.series, s.functions,
-		   s.frames, s.stacks, s.damaged, s.evicted_rows, s.spans, s.span_samples,
-		   s.span_bytes, s.evicted_spans);
-	str_printf(c->out,
-		   ",\"ingest\":{\"requests\":%llu,\"refused\":%llu,\"profiles\":%llu,"
-		   "\"samples\":%llu,\"spans\":%llu,\"bytes\":%llu},\"uptime_ms\":%llu}",
-		   i.requests, i.refused, i.profiles, i.samples, i.spans, i.bytes,
-		   clock_epoch_ms() - c->a->started_ms);
+	json_open_object(&c->json, NULL);
+	json_put_text(&c->json, "version", CULPRIT_VERSION);
+	put_store_stats(&c->json, &s);
+	put_ingest_stats(&c->json, &i);
+	json_put_u64(&c->json, "uptime_ms", clock_epoch_ms() - c->a->started_ms);
+	json_close(&c->json);
 	return 0;
 }
 
@@ -608,7 +649,9 @@ static int health(struct api_call *c)
 
 	if (r < 0)
 		return diag_set(&c->d, -EAGAIN, "the store does not answer");
-	str_printf(c->out, "{\"status\":\"%s\"}", s.damaged ? "damaged" : "ok");
+	json_open_object(&c->json, NULL);
+	json_put_text(&c->json, "status", s.damaged ? "damaged" : "ok");
+	json_close(&c->json);
 	return 0;
 }
 

@@ -7,11 +7,12 @@
 #include "server/ingest/ingest.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/clock.h"
-#include "base/text.h"
+#include "base/json.h"
 #include "compress/compress.h"
 #include "otlp/otlp.h"
 #include "server/ingest/internal.h"
@@ -220,16 +221,20 @@ int ingest_file(struct ingest *i, const u8 *data, size_t n, const struct ingest_
 
 void ingest_json_response(const char *what, u64 rejected, const char *message, struct str *out)
 {
-	if (!rejected && !message) {
-		str_puts(out, "{}");
-		return;
+	struct json_writer w = {.out = out};
+	char key[32], count[24];
+
+	snprintf(key, sizeof(key), "rejected%s", what);
+	snprintf(count, sizeof(count), "%llu", rejected);
+	json_open_object(&w, NULL);
+	if (rejected || message) {
+		json_open_object(&w, "partialSuccess");
+		json_put_text(&w, key, count);
+		if (message)
+			json_put_text(&w, "errorMessage", message);
+		json_close(&w);
 	}
-	str_printf(out, "{\"partialSuccess\":{\"rejected%s\":\"%llu\"", what, rejected);
-	if (message) {
-		str_puts(out, ",\"errorMessage\":");
-		text_append_json(out, message);
-	}
-	str_puts(out, "}}");
+	json_close(&w);
 }
 
 /*

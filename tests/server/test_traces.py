@@ -136,6 +136,15 @@ def test_partial_success(server):
     assert [s["span_id"] for s in get_trace(server, TRACE)["spans"]] == [SPAN]
 
 
+def test_hostile_names_stay_names(server):
+    """Names of attributes are text from outside: whatever they hold, the answer stays JSON."""
+    names = ['quote"', "back\\slash", '","root":"', "}]", "line\nbreak", "c\u0001", "d\u202e"]
+    export(server, span(attributes=[attribute(n, n) for n in names]))
+    attributes = get_trace(server, TRACE)["spans"][0]["attributes"]
+    clean = {n.replace("\n", " ").replace("\u0001", "").replace("\u202e", "") for n in names}
+    assert attributes.keys() == clean and set(attributes.values()) == clean
+
+
 def test_the_same_bytes_are_stored_once(server):
     one = span()
     assert export(server, one).json() == export(server, one, encoding="gzip").json() == {}
