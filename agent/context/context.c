@@ -28,6 +28,8 @@
 #define KNOWN_LOOK_NS 1000000000ULL
 /* For a name that its threads use and that it has not told. */
 #define NAMES_LOOK_NS 100000000ULL
+/* A look may come early by this share of its wait, so that one wake-up serves many processes. */
+#define EARLY_SHARE 8
 
 static const struct context_ops *const readers[CONTEXT_N] = {
 #define CONTEXT(id, name, ...) [CONTEXT_##id] = &context_##name,
@@ -479,7 +481,7 @@ void contexts_retry(struct contexts *c, struct procman *pm)
 		struct known_process *k = (struct known_process *)slot->value;
 		const struct procman_process *p;
 
-		if (k->due_ns > now) {
+		if (k->due_ns > now && k->due_ns - now > k->wait_ns / EARLY_SHARE) {
 			c->due_ns = MIN(c->due_ns, k->due_ns);
 			continue;
 		}

@@ -787,6 +787,15 @@ static void pace(const struct pipeline *p)
 		(void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
 }
 
+/* Milliseconds until the next look at a process's context, rounded up; at most max_ms. */
+static int until_look_ms(const struct pipeline *p, int max_ms)
+{
+	u64 due = contexts_due_ns(p->contexts);
+	u64 left = due > p->drained_ns ? due - p->drained_ns : 0;
+
+	return (int)MIN((left + 999999) / 1000000, (u64)max_ms);
+}
+
 int pipeline_poll(struct pipeline *p, int timeout_ms)
 {
 	int period_ms = sampler_hz(p->sampler) <= LOW_HZ ? 2 * PERIOD_MS : PERIOD_MS;
@@ -797,9 +806,7 @@ int pipeline_poll(struct pipeline *p, int timeout_ms)
 	p->drained_ns = clock_ns(CLOCK_MONOTONIC);
 	if (r < 0)
 		return r;
-	if (contexts_due_ns(p->contexts) < p->drained_ns + (u64)period_ms * 1000000)
-		period_ms = 1;
-	n = epoll_wait(p->epoll_fd, events, 4, MIN(timeout_ms, period_ms));
+	n = epoll_wait(p->epoll_fd, events, 4, until_look_ms(p, MIN(timeout_ms, period_ms)));
 	if (n < 0)
 		return errno == EINTR ? 0 : -errno;
 	if (n)

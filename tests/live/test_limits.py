@@ -6,8 +6,11 @@ import glob
 import json
 import os
 import pathlib
+import re
 import shutil
+import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -51,6 +54,48 @@ def test_a_process_that_ended_makes_room_at_once(culprit, tmp_path):
         begin = time.monotonic()
         wait_for(lambda: not pids & entries(agent, "processes"), "they are still there")
         assert time.monotonic() - begin < 4
+
+
+# ---- how often it wakes ----
+
+# 30 new processes a second, each of which uses a CPU for a millisecond ten times.
+NOW_AND_THEN = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+open("/proc/self/comm", "w").write("nowandthen")
+os.nice(-15)
+while True:
+    if os.fork() == 0:
+        for _ in range(10):
+            end = time.process_time() + 0.001
+            while time.process_time() < end:
+                pass
+            time.sleep(0.1)
+        os._exit(0)
+    time.sleep(1 / 30)
+"""
+
+
+def test_it_wakes_when_a_look_is_due_and_not_before(culprit, tmp_path):
+    """The contexts of sampled processes are looked at after 50 ms, 100 ms and so on. The agent sleeps until
+    then: while a look was due within 100 ms it woke 1,000 times a second."""
+    busy = subprocess.Popen([sys.executable, "-c", NOW_AND_THEN], start_new_session=True)
+    try:
+        with Agent(culprit, tmp_path, comm="nowandthen", frequency=99, period=1,
+                   export=f"file:{tmp_path}/%s.pb.gz") as agent:
+            def wakes():
+                text = pathlib.Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/status").read_text()
+                return int(re.search(r"\nvoluntary_ctxt_switches:\s+(\d+)", text)[1])
+
+            agent.wait_until_it_counts()
+            begin, before = time.monotonic(), wakes()
+            wait_for(lambda: agent.metric("agent_samples_total") > 500, "no samples")
+            per_second = (wakes() - before) / (time.monotonic() - begin)
+            print(f"{per_second:.0f} wake-ups a second")
+            assert per_second < 400
+    finally:
+        os.killpg(busy.pid, signal.SIGKILL)
+        busy.wait()
 
 
 # ---- memory ----
