@@ -28,6 +28,13 @@ enum stop_reason {
 	STOP_N
 };
 
+enum unit {
+#define UNIT(id, ...) UNIT_##id,
+#include "abi/tbl/unit.tbl"
+#undef UNIT
+	UNIT_N
+};
+
 /* How values of a type are aggregated over time. */
 enum sample_adds {
 	SAMPLE_ADDS_OVER_TIME, /* values of two periods add up */

@@ -209,15 +209,16 @@ static const char *printable(const char *name, struct str *scratch)
 	return str_get(scratch);
 }
 
-/* What was seen in a second: "1.9 CPUs busy", "1234 faults/s". */
+/* What was seen in a second: "1.9 cores", "1234 faults/s". */
 static void rate_text(const struct top *t, char *ret, size_t n)
 {
 	const struct sampler_source *source = recording_source(t->recording);
 	const struct vocab_sample_type *type = vocab_sample_type(source->type);
+	u64 per_second = vocab_per_second(type->unit);
 	double rate = t->picture.seconds > 0 ? (double)t->picture.value / t->picture.seconds : 0;
 
-	if (type->is_cpu)
-		snprintf(ret, n, "%.1f CPUs busy", rate * 1e-9);
+	if (per_second)
+		snprintf(ret, n, "%.1f %s", rate / (double)per_second, type->rate);
 	else
 		snprintf(ret, n, "%.0f %s/s", rate, type->rate);
 }

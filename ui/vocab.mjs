@@ -14,6 +14,7 @@ const flag = (n) => n !== "0";
 const TABLES = [
   { file: table("sample_type.tbl"), macro: "SAMPLE_TYPE", constant: "SAMPLE_TYPES", type: "SampleType",
     columns: [["id"], ["name"], ["unit"], ["profile"], ["label"], ["rate"], ["adds", lower], ["isCpu", flag], ["help"]] },
+  { file: table("unit.tbl"), macro: "UNIT", constant: "UNITS", type: "Unit", columns: [["id"], ["name"], ["perSecond", Number]] },
   { file: table("frame_kind.tbl"), macro: "FRAME_KIND", constant: "FRAME_KINDS", type: "FrameKind",
     columns: [null, ["name"], null, ["class", lower], null, ["hue", Number], ["chroma", (n) => Number(n) / 100], ["help"]] },
 ];
@@ -46,7 +47,7 @@ function constant({ file, macro, constant, type, columns }) {
 /** Writes model/vocab.gen.ts if it is not up to date. Parallel builds of one tree write the same text. */
 export function writeVocab() {
   const text = "// SPDX-License-Identifier: Apache-2.0\n" +
-    `/* Made by ui/vocab.mjs from ${TABLES.map((t) => relative(join(here, ".."), t.file)).join(" and ")}. */\n` +
+    `/* Made by ui/vocab.mjs from ${TABLES.map((t) => relative(join(here, ".."), t.file)).join(", ")}. */\n` +
     `import type { ${TABLES.map((t) => t.type).sort().join(", ")} } from "./vocab.ts";\n\n` + TABLES.map(constant).join("\n");
   let old = "";
   try {

@@ -70,7 +70,7 @@ static int set_rate(const struct sampler_event *e, struct source *s, struct diag
 					"count",
 					e->name);
 		a->hz = rate_of(e, s->row);
-		a->period = 1000000000 / a->hz;
+		a->period = vocab_per_second(vocab_sample_type(s->row->type)->unit) / a->hz;
 		return 0;
 	case SOURCE_VALUE_PERIOD:
 		a->period = e->period;

@@ -541,10 +541,9 @@ static int add_samples(struct making *m)
 static int add_types(struct making *m)
 {
 	const struct sampler_source *source = &m->batch->sources[m->source];
-	const struct vocab_sample_type *samples = vocab_sample_type(SAMPLE_TYPE_SAMPLES);
 	const struct vocab_sample_type *type = vocab_sample_type(source->type);
 	struct profile *p = m->profile;
-	int r = profile_add_type(p, samples->name, samples->unit);
+	int r = profile_add_table_type(p, SAMPLE_TYPE_SAMPLES);
 
 	if (r == 0)
 		r = profile_add_type(p, source->type_name, type->unit);

@@ -33,6 +33,24 @@ static const struct vocab_sample_type sample_types[] = {
 	{"?", "", "?", "?", "?", SAMPLE_ADDS_OVER_TIME, false, "?"},
 };
 
+static const struct {
+	const char *name;
+	enum sample_type type;
+} events[] = {
+#define SOURCE(id, name, program, type, ...) {name, SAMPLE_TYPE_##type},
+#include "abi/tbl/source.tbl"
+#undef SOURCE
+};
+
+static const struct {
+	const char *name;
+	u64 per_second;
+} units[] = {
+#define UNIT(id, name, per_second) {name, per_second},
+#include "abi/tbl/unit.tbl"
+#undef UNIT
+};
+
 static const struct vocab_export_drop export_drops[] = {
 #define EXPORT_DROP(id, name, help) {name, help},
 #include "abi/tbl/export_drop.tbl"
@@ -67,7 +85,7 @@ const struct vocab_export_drop *vocab_export_drop(unsigned int drop)
 
 static bool same_unit(const char *a, const char *b)
 {
-	return !strcmp(a, b) || (vocab_seconds(a) > 0 && vocab_seconds(b) > 0);
+	return !strcmp(a, b) || (vocab_per_second(a) && vocab_per_second(b));
 }
 
 enum sample_type vocab_find_sample_type(const char *profile, const char *name, const char *unit)
@@ -91,19 +109,26 @@ enum counter vocab_find_counter(const char *name)
 	return (enum counter)i;
 }
 
-double vocab_seconds(const char *unit)
+enum sample_type vocab_find_event(const char *event)
 {
-	static const struct {
-		const char *name;
-		double seconds;
-	} units[] = {{"nanoseconds", 1e-9},
-		     {"microseconds", 1e-6},
-		     {"milliseconds", 1e-3},
-		     {"seconds", 1}};
+	size_t n = strcspn(event, ":"); /* what follows are perf's modifiers */
 
-	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+	for (size_t i = 0; i < ARRAY_SIZE(events); i++)
+		if (strlen(events[i].name) == n && !memcmp(events[i].name, event, n))
+			return events[i].type;
+	return SAMPLE_TYPE_N;
+}
+
+const char *vocab_unit(enum unit unit)
+{
+	return units[unit].name;
+}
+
+u64 vocab_per_second(const char *unit)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(units); i++)
 		if (!strcmp(units[i].name, unit))
-			return units[i].seconds;
+			return units[i].per_second;
 	return 0;
 }
 

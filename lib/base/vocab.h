@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "abi/vocab.h"
+#include "base/types.h"
 
 struct vocab_frame_kind {
 	const char *name, *suffix;
@@ -56,8 +57,12 @@ enum sample_type vocab_find_sample_type(const char *profile, const char *name, c
 /* The counter with this name, COUNTER_N when the table has none. */
 enum counter vocab_find_counter(const char *name);
 
-/* A unit of time in seconds ("nanoseconds": 1e-9); 0 when it is not a unit of time. */
-double vocab_seconds(const char *unit);
+/* The type that an event of perf(1) counts ("page-faults:u"); SAMPLE_TYPE_N when the table has none. */
+enum sample_type vocab_find_event(const char *event);
+
+const char *vocab_unit(enum unit unit);
+/* How many of a unit make a second ("milliseconds": 1000); 0 when it is not a unit of time. */
+u64 vocab_per_second(const char *unit);
 
 struct vocab_value_type {
 	const char *name, *unit; /* borrowed; name "" = unknown */

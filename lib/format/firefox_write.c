@@ -362,21 +362,21 @@ static double time_ms(const struct firefox_writer *w, u64 time_ns)
 static void append_samples(struct firefox_writer *w, const struct ff_sample *s, size_t n)
 {
 	const char *unit = profile_string(w->p, w->p->types[w->p->default_type].unit);
-	bool ns = !strcmp(unit, "nanoseconds");
+	double per_ms = (double)vocab_per_second(unit) / 1e3; /* 0: not time */
 
 	str_printf(w->out, ",\n\"samples\":{\"length\":%zu,", n);
 	COLUMN(w, "stack", n, put_or_null(w, s[i].stack, PROFILE_NONE));
 	str_putc(w->out, ',');
 	COLUMN(w, "time", n, str_printf(w->out, "%.6f", time_ms(w, s[i].time_ns)));
 	str_putc(w->out, ',');
-	if (ns)
-		COLUMN(w, "weight", n, str_printf(w->out, "%.6f", (double)s[i].value / 1e6));
+	if (per_ms > 0)
+		COLUMN(w, "weight", n, str_printf(w->out, "%.6f", (double)s[i].value / per_ms));
 	else
 		COLUMN(w, "weight", n, str_printf(w->out, "%lld", s[i].value));
 	str_printf(w->out, ",\"weightType\":\"%s\"}",
-		   ns			    ? "tracing-ms"
-		   : !strcmp(unit, "bytes") ? "bytes"
-					    : "samples");
+		   per_ms > 0				   ? "tracing-ms"
+		   : !strcmp(unit, vocab_unit(UNIT_BYTES)) ? "bytes"
+							   : "samples");
 }
 
 /* ---- threads ---- */
@@ -470,15 +470,15 @@ static void append_meta(struct firefox_writer *w)
 {
 	const struct profile *p = w->p;
 	const char *title = w->o->title ? w->o->title : profile_string(p, p->title);
-	double interval = p->period > 0 && !strcmp(profile_string(p, p->period_unit), "nanoseconds")
-				  ? (double)p->period / 1e6
-				  : 1;
+	u64 per_second = vocab_per_second(profile_string(p, p->period_unit));
+	double interval_ms =
+		p->period > 0 && per_second ? (double)p->period * 1e3 / (double)per_second : 1;
 
 	str_printf(w->out,
 		   "{\"meta\":{\"preprocessedProfileVersion\":%d,\"version\":24,"
 		   "\"interval\":%.6f,\"startTime\":%.3f,\"processType\":0,\"stackwalk\":1,"
 		   "\"debug\":false,\"symbolicated\":true,\"product\":",
-		   FORMAT_VERSION, interval, (double)p->time_ns / 1e6);
+		   FORMAT_VERSION, interval_ms, (double)p->time_ns / 1e6);
 	text_append_json(w->out, *title ? title : "culprit");
 	str_puts(w->out,
 		 ",\"importedFrom\":\"culprit " CULPRIT_VERSION "\","

@@ -395,9 +395,9 @@ int folded_read(const u8 *data, size_t n, struct profile **ret, struct diag *ret
 
 	if (!f.p)
 		return -ENOMEM;
-	r = profile_add_type(f.p, f.n_counts == 2 ? "before" : "samples", "count");
+	r = profile_add_table_type(f.p, f.n_counts == 2 ? SAMPLE_TYPE_BEFORE : SAMPLE_TYPE_SAMPLES);
 	if (r == 0 && f.n_counts == 2) {
-		r = profile_add_type(f.p, "after", "count");
+		r = profile_add_table_type(f.p, SAMPLE_TYPE_AFTER);
 		f.p->default_type = 1;
 	}
 	while (r == 0 && next_line(&pos, (const char *)data + n, &f.line, &s, &len))

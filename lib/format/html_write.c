@@ -286,6 +286,7 @@ static int put_meta(struct payload *w, const struct profile_write_options *o)
 	u32 type = p->default_type < p->n_types ? p->default_type : 0;
 	u32 title = 0, generator = 0, name = 0, unit = 0, base_title = 0;
 	_cleanup_str_ struct str s = {};
+	u64 per_second;
 	int r = add_text(w, o->title ? o->title : profile_string(p, p->title), &title);
 
 	if (r == 0)
@@ -304,8 +305,9 @@ static int put_meta(struct payload *w, const struct profile_write_options *o)
 		str_printf(&s, ",\"time_ms\":%llu", p->time_ns / 1000000);
 	if (p->duration_ns)
 		str_printf(&s, ",\"duration_ns\":%llu", p->duration_ns);
-	if (p->period > 0 && !strcmp(profile_string(p, p->period_unit), "nanoseconds"))
-		str_printf(&s, ",\"hz\":%.3f", 1e9 / (double)p->period);
+	per_second = vocab_per_second(profile_string(p, p->period_unit));
+	if (p->period > 0 && per_second)
+		str_printf(&s, ",\"hz\":%.3f", (double)per_second / (double)p->period);
 	put_quality(&s, &p->quality);
 	if (o->base)
 		str_printf(&s, ",\"base_title\":%u,\"base_samples\":%llu,\"normalize\":%d",

@@ -377,7 +377,7 @@ int jfr_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr
 {
 	__attribute__((cleanup(reader_deinit))) struct jfr_reader f = {.p = profile_create()};
 	struct buf b = buf_of(data, n);
-	int r = f.p ? profile_add_type(f.p, "samples", "count") : -ENOMEM;
+	int r = f.p ? profile_add_table_type(f.p, SAMPLE_TYPE_SAMPLES) : -ENOMEM;
 
 	if (r == 0)
 		r = profile_add_string(f.p, PROCESS, strlen(PROCESS), &f.comm);

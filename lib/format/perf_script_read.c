@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/vocab.h"
 #include "format/internal.h"
 
 /* perf prints addresses in the file where it knows the mapping, and else those of the process. */
@@ -445,19 +446,19 @@ static int finish_sample(struct perf_reader *f)
 /* Values: how many samples, and their periods where perf prints them. */
 static int first_sample(struct perf_reader *f, const struct header *h)
 {
-	static const char *const clocks[] = {"cpu-clock", "task-clock"};
 	_cleanup_str_ struct str event = {};
-	const char *unit = "count";
-	int r = profile_add_type(f->p, "samples", "count");
+	int r = profile_add_table_type(f->p, SAMPLE_TYPE_SAMPLES);
+	enum sample_type type;
 
 	str_append(&event, h->event.s, h->event.n);
-	for (size_t i = 0; i < ARRAY_SIZE(clocks); i++)
-		if (str_starts(str_get(&event), clocks[i]))
-			unit = "nanoseconds";
+	type = vocab_find_event(str_get(&event));
 	if (r == 0)
 		r = profile_add_string(f->p, h->event.s, h->event.n, &f->event);
 	if (r == 0 && h->period >= 0) {
-		r = profile_add_type(f->p, event.n ? str_get(&event) : "period", unit);
+		r = type < SAMPLE_TYPE_N
+			    ? profile_add_table_type(f->p, type)
+			    : profile_add_type(f->p, event.n ? str_get(&event) : "period",
+					       vocab_unit(UNIT_COUNT));
 		f->p->default_type = 1;
 	}
 	f->first_ns = h->time_ns;

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/vocab.h"
 #include "format/internal.h"
 
 #define READ_LIMIT_BYTES (1ULL << 30) /* JSON takes up to 20 times as much in memory */
@@ -74,33 +75,28 @@ static int read_frame(struct speedscope_reader *f, const json_t *o)
 	return r < 0 ? r : vec_push(&f->frame_ids, id);
 }
 
-/* Time comes in many units; here it is nanoseconds. */
+/* Adds the type of a profile's values. Time comes in many units; here it is nanoseconds. */
 static int read_unit(struct speedscope_reader *f, const char *unit)
 {
-	static const struct {
-		const char *unit, *type, *type_unit;
-		double scale;
-	} units[] = {
-		{"none", "samples", "count", 1},
-		{"nanoseconds", "time", "nanoseconds", 1},
-		{"microseconds", "time", "nanoseconds", 1e3},
-		{"milliseconds", "time", "nanoseconds", 1e6},
-		{"seconds", "time", "nanoseconds", 1e9},
-		{"bytes", "space", "bytes", 1},
-	};
+	const char *ours = vocab_unit(UNIT_COUNT);
+	const char *type = vocab_sample_type(SAMPLE_TYPE_SAMPLES)->name;
+	u64 per_second = unit ? vocab_per_second(unit) : 0;
 
-	for (size_t i = 0; unit && i < ARRAY_SIZE(units); i++) {
-		if (strcmp(units[i].unit, unit) != 0)
-			continue;
-		f->scale = units[i].scale;
-		if (f->unit)
-			return strcmp(units[i].type_unit, f->unit)
-				       ? bad(f, "its profiles have different units")
-				       : 0;
-		f->unit = units[i].type_unit;
-		return profile_add_type(f->p, units[i].type, units[i].type_unit);
+	f->scale = 1;
+	if (per_second) {
+		type = "time";
+		ours = vocab_unit(UNIT_NANOSECONDS);
+		f->scale = (double)vocab_per_second(ours) / (double)per_second;
+	} else if (unit && !strcmp(unit, vocab_unit(UNIT_BYTES))) {
+		type = "space";
+		ours = vocab_unit(UNIT_BYTES);
+	} else if (!unit || strcmp(unit, "none") != 0) {
+		return bad(f, "a profile has no known unit");
 	}
-	return bad(f, "a profile has no known unit");
+	if (f->unit)
+		return strcmp(ours, f->unit) ? bad(f, "its profiles have different units") : 0;
+	f->unit = ours;
+	return profile_add_type(f->p, type, ours);
 }
 
 /* What is not whole is carried to the next sample, so that the sum stays right. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/vocab.h"
 #include "format/internal.h"
 
 struct item {
@@ -42,16 +43,12 @@ static void writer_deinit(struct speedscope_writer *w)
 	vec_deinit(&w->items);
 }
 
+/* speedscope knows the units of abi/tbl/unit.tbl, under the same names; a count has none there. */
 static const char *unit_name(const struct profile *p)
 {
-	static const char *const known[] = {"nanoseconds", "microseconds", "milliseconds",
-					    "seconds", "bytes"};
 	const char *unit = profile_string(p, p->types[p->default_type].unit);
 
-	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
-		if (!strcmp(unit, known[i]))
-			return known[i];
-	return "none";
+	return vocab_per_second(unit) || !strcmp(unit, vocab_unit(UNIT_BYTES)) ? unit : "none";
 }
 
 /* Its number in shared.frames. */

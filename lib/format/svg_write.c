@@ -289,11 +289,13 @@ static void append_foot(struct svg *s)
 static void prepare(struct svg *s)
 {
 	const struct profile_type *type = &s->p->types[s->p->default_type];
+	enum sample_type row = profile_table_type(s->p, s->p->default_type);
 	s64 all = s->t->nodes.data[0].total;
 
 	s->unit = profile_string(s->p, type->unit);
-	if (!strcmp(s->unit, "count"))
-		s->unit = profile_string(s->p, type->name);
+	if (!strcmp(s->unit, vocab_unit(UNIT_COUNT)))
+		s->unit = row < SAMPLE_TYPE_N ? vocab_sample_type(row)->rate
+					      : profile_string(s->p, type->name);
 	s->scale = all > 0 ? (WIDTH - 2.0 * PAD_X) / (double)all : 0;
 	s->rows = count_rows(s);
 	for (size_t i = 0; i < s->t->nodes.n; i++) {

@@ -19,6 +19,7 @@
 
 #include "base/str.h"
 #include "base/text.h"
+#include "base/vocab.h"
 #include "profile/writer.h"
 
 struct intern_slot {
@@ -287,6 +288,27 @@ int profile_add_type(struct profile *p, const char *name, const char *unit)
 	if (r == 0)
 		p->types[p->n_types++] = type;
 	return r;
+}
+
+int profile_add_table_type(struct profile *p, enum sample_type type)
+{
+	const struct vocab_sample_type *row = vocab_sample_type(type);
+
+	return profile_add_type(p, row->name, row->unit);
+}
+
+enum sample_type profile_table_type(const struct profile *p, u32 t)
+{
+	return vocab_find_sample_type(NULL, profile_string(p, p->types[t].name),
+				      profile_string(p, p->types[t].unit));
+}
+
+u32 profile_find_type(const struct profile *p, enum sample_type type)
+{
+	for (u32 t = 0; t < p->n_types; t++)
+		if (profile_table_type(p, t) == type)
+			return t;
+	return PROFILE_NONE;
 }
 
 size_t profile_sample_size(const struct profile *p)

@@ -114,7 +114,7 @@ struct profile_sample {
 };
 
 struct profile_type {
-	u32 name, unit; /* string ids: "samples" "count", "cpu" "nanoseconds" */
+	u32 name, unit; /* string ids, as in abi/tbl/sample_type.tbl */
 };
 
 /* How much of the truth is in it. Travels with the profile where the format can hold it. */
@@ -185,6 +185,11 @@ const char *profile_label(const struct profile *p, u32 resource, const char *nam
 int profile_add_stack(struct profile *p, const u32 *frames, size_t n, u32 *ret_id);
 /* Appends a value type; -E2BIG after PROFILE_MAX_TYPES, -EBUSY once there are samples. */
 int profile_add_type(struct profile *p, const char *name, const char *unit);
+int profile_add_table_type(struct profile *p, enum sample_type type);
+/* The row of value type `t`, SAMPLE_TYPE_N when the table has none. */
+enum sample_type profile_table_type(const struct profile *p, u32 t);
+/* The value type that is this row, or PROFILE_NONE. */
+u32 profile_find_type(const struct profile *p, enum sample_type type);
 /* A sample with time 0 is added to the one of equal thread, stack and link, if any. */
 int profile_add_linked_sample(struct profile *p, u64 time_ns, u32 thread, u32 stack, u32 link,
 			      const s64 *values);

@@ -2,8 +2,6 @@
 /* How much of the truth is in the samples, judged by their frames. */
 #include "profile/profile.h"
 
-#include <string.h>
-
 #include "base/str.h"
 
 static bool is_truncation(const struct profile *p, const struct profile_frame *f)
@@ -37,17 +35,13 @@ void profile_count_quality(struct profile *p, u32 stack, u64 samples)
 
 void profile_derive_quality(struct profile *p)
 {
-	p->quality = (struct profile_quality){};
-	for (u32 t = 0; t < p->n_types; t++) {
-		if (strcmp(profile_string(p, p->types[t].name), "samples") ||
-		    strcmp(profile_string(p, p->types[t].unit), "count"))
-			continue;
-		for (size_t i = 0; i < p->n_samples; i++) {
-			const struct profile_sample *s = profile_sample(p, i);
+	u32 t = profile_find_type(p, SAMPLE_TYPE_SAMPLES);
 
-			if (s->value[t] > 0)
-				profile_count_quality(p, s->stack, (u64)s->value[t]);
-		}
-		return;
+	p->quality = (struct profile_quality){};
+	for (size_t i = 0; t != PROFILE_NONE && i < p->n_samples; i++) {
+		const struct profile_sample *s = profile_sample(p, i);
+
+		if (s->value[t] > 0)
+			profile_count_quality(p, s->stack, (u64)s->value[t]);
 	}
 }

@@ -161,18 +161,16 @@ int profile_table_build(const struct profile *p, const struct profile_tree_optio
 
 u64 profile_sample_count(const struct profile *p)
 {
-	for (u32 t = 0; t < p->n_types; t++) {
-		const char *name = profile_string(p, p->types[t].name);
-		s64 sum = 0;
+	u32 t = profile_find_type(p, SAMPLE_TYPE_SAMPLES);
+	s64 sum = 0;
 
-		if ((strcmp(name, "samples") && strcmp(name, "after")) ||
-		    strcmp(profile_string(p, p->types[t].unit), "count"))
-			continue;
-		for (size_t i = 0; i < p->n_samples; i++)
-			sum += profile_sample(p, i)->value[t];
-		return sum > 0 ? (u64)sum : 0;
-	}
-	return p->quality.samples;
+	if (t == PROFILE_NONE)
+		t = profile_find_type(p, SAMPLE_TYPE_AFTER);
+	if (t == PROFILE_NONE)
+		return p->quality.samples;
+	for (size_t i = 0; i < p->n_samples; i++)
+		sum += profile_sample(p, i)->value[t];
+	return sum > 0 ? (u64)sum : 0;
 }
 
 bool profile_share_interval(double share, u64 n, double *ret_low, double *ret_high)

@@ -124,7 +124,7 @@ static int make_tree(struct api_call *c, struct comparing *s)
 	if (r == 0)
 		r = api_number(c, "max_nodes", 1, API_MAX_NODES, &max);
 	if (r == 0)
-		r = profile_add_type(s->stacks, "value", "count");
+		r = profile_add_type(s->stacks, "value", vocab_unit(UNIT_COUNT));
 	if (r == 0)
 		r = cohort_tree(s, ANALYZE_MIDDLE, s->out.middle.weight, &o, &middle);
 	if (r == 0)

@@ -55,7 +55,7 @@ static const struct kind *take_kind(const char *app, size_t *n)
 static int set_kind(struct profile *p, const struct kind *k, u64 hz)
 {
 	const struct vocab_sample_type *type = vocab_sample_type(k->type);
-	s64 factor = k->ticks ? (s64)(NS_PER_S / hz) : 1;
+	s64 factor = k->ticks ? (s64)(vocab_per_second(type->unit) / hz) : 1;
 	size_t old_size = profile_sample_size(p), size = sizeof(struct profile_sample) + 16;
 	u8 *samples = calloc(p->n_samples + 1, size);
 	int r = 0;

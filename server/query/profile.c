@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "base/vocab.h"
 #include "server/query/plan.h"
 #include "server/query/query.h"
 
@@ -51,11 +52,13 @@ static int note_stack(struct profile *p, const char *text, u32 *ret)
 
 static int set_type(struct profile *p, const char *type)
 {
+	const struct vocab_sample_type *samples = vocab_sample_type(SAMPLE_TYPE_SAMPLES);
 	struct store_type t;
 	int r = store_type_parse(type, &t);
 
 	if (r == 0)
-		r = profile_add_type(p, *t.name ? t.name : "samples", *t.unit ? t.unit : "count");
+		r = profile_add_type(p, *t.name ? t.name : samples->name,
+				     *t.unit ? t.unit : samples->unit);
 	if (r == 0)
 		r = add_text(p, t.period, &p->period_name);
 	return r < 0 ? r : add_text(p, t.period_unit, &p->period_unit);

@@ -330,17 +330,6 @@ static int make_type(struct store_batch *b, u32 t, const char *name, struct diag
 	return 0;
 }
 
-/* The type that counts samples, or PROFILE_NONE. */
-static u32 count_type(const struct profile *p)
-{
-	for (u32 t = 0; t < p->n_types; t++)
-		if (vocab_find_sample_type(NULL, profile_string(p, p->types[t].name),
-					   profile_string(p, p->types[t].unit)) ==
-		    SAMPLE_TYPE_SAMPLES)
-			return t;
-	return PROFILE_NONE;
-}
-
 struct gather {
 	struct store_batch *b;
 	const u32 *series;
@@ -456,7 +445,8 @@ static int order_samples(struct gather *g)
 static int make_samples(struct store_batch *b, const u32 *series, struct diag *reterr_diag)
 {
 	const struct profile *p = b->profile;
-	struct gather g = {.b = b, .series = series, .counted = count_type(p)};
+	struct gather g = {
+		.b = b, .series = series, .counted = profile_find_type(p, SAMPLE_TYPE_SAMPLES)};
 	int r = 0;
 
 	for (u32 t = 0; t < p->n_types; t++)

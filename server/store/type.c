@@ -34,10 +34,12 @@ enum sample_type store_type_find(const struct store_type *t)
 double store_type_cpu_seconds(const char *type)
 {
 	struct store_type t;
+	u64 per_second;
 
 	if (store_type_parse(type, &t) < 0 || !vocab_sample_type(store_type_find(&t))->is_cpu)
 		return 0;
-	return vocab_seconds(t.unit);
+	per_second = vocab_per_second(t.unit);
+	return per_second ? 1 / (double)per_second : 0;
 }
 
 bool store_type_is_state(const char *type)

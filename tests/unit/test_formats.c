@@ -229,6 +229,54 @@ Test(svg, diff_is_red_where_it_grew_and_blue_where_it_shrank)
 	cr_assert(str_starts(strstr(s, "fill="), "fill=\"rgb(250,250,250)\""));
 }
 
+/* ---- types of values ---- */
+
+/* One sample of 1500 of this type, written. */
+static void write_one(int (*write)(const struct profile *, const struct profile_write_options *,
+				   struct str *, struct diag *),
+		      const char *type, const char *unit, struct str *out)
+{
+	_cleanup_profile_ struct profile *p = profile_create();
+	struct profile_write_options o = {};
+	u32 f;
+
+	cr_assert_eq(profile_add_type(p, type, unit), 0);
+	f = frame(p, "f", NULL, 0, FRAME_NATIVE, 0, 0);
+	sample(p, 0, thread(p, "app", "app", 1, 1), &f, 1, 1500);
+	str_clear(out);
+	cr_assert_eq(write(p, &o, out, NULL), 0);
+	str_putc(out, '\0');
+}
+
+Test(types, each_format_names_them_by_the_table)
+{
+	static const struct {
+		int (*write)(const struct profile *, const struct profile_write_options *,
+			     struct str *, struct diag *);
+		const char *type, *unit, *wanted;
+	} all[] = {
+		{svg_write, "page_faults", "count", "(1,500 faults, 100.00%)"},
+		{svg_write, "widgets", "count", "(1,500 widgets, 100.00%)"},
+		{svg_write, "inuse_space", "bytes", "(1,500 bytes, 100.00%)"},
+		{speedscope_write, "page_faults", "count", "\"unit\":\"none\""},
+		{speedscope_write, "inuse_space", "bytes", "\"unit\":\"bytes\""},
+		{speedscope_write, "cpu", "microseconds", "\"unit\":\"microseconds\""},
+		{firefox_write, "page_faults", "count",
+		 "\"weight\":[1500],\"weightType\":\"samples\""},
+		{firefox_write, "inuse_space", "bytes",
+		 "\"weight\":[1500],\"weightType\":\"bytes\""},
+		{firefox_write, "cpu", "microseconds",
+		 "\"weight\":[1.500000],\"weightType\":\"tracing-ms\""},
+	};
+	_cleanup_str_ struct str out = {};
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		write_one(all[i].write, all[i].type, all[i].unit, &out);
+		cr_assert(strstr(out.data, all[i].wanted), "%s of %s: no %s", all[i].type,
+			  all[i].unit, all[i].wanted);
+	}
+}
+
 /* ---- perf script ---- */
 
 Test(perf_script, is_read_as_perf_prints_it)
@@ -269,6 +317,7 @@ Test(perf_script, is_read_as_perf_prints_it)
 	cr_assert_eq(p->threads.data[1].pid, 0);
 	cr_assert_eq(p->threads.data[1].tid, 7);
 	cr_assert_eq(p->quality.samples, 3);
+	cr_assert_eq(profile_table_type(p, 1), SAMPLE_TYPE_CPU);
 	p->default_type = 0;
 	assert_folded(p, &annotate,
 		      "my app 2;LFoo/Bar:::run_[j];[libbar.so];libfoo.so.1+0x137d1 1\n"

@@ -8,7 +8,7 @@ import { count, value } from "./text.ts";
 import { aligned } from "./times.ts";
 import type { Range } from "./times.ts";
 import { DataError } from "./tree.ts";
-import { countsSamples, nanoseconds, sampleType } from "./vocab.ts";
+import { countsSamples, perSecond, sampleType, unitId } from "./vocab.ts";
 import type { SampleType } from "./vocab.ts";
 
 export interface Line {
@@ -119,12 +119,12 @@ export function rate(v: number, ms: number, t: SampleType): string {
   if (t.adds === "at_moment")
     return value(v, t.unit, t.name);
   const s = v * 1000 / ms;
-  const ns = nanoseconds(t.unit);
-  if (ns > 0 && t.rate) {
-    const n = s * ns / 1e9;
+  const time = perSecond(t.unit);
+  if (time > 0 && t.rate) {
+    const n = s / time;
     return `${n === 0 ? "0" : n < 0.01 ? "<0.01" : n.toFixed(n < 10 ? 2 : 1)} ${t.rate}`;
   }
-  if (ns > 0 || t.unit === "bytes")
+  if (time > 0 || unitId(t.unit) === "BYTES")
     return value(s, t.unit) + "/s";
   return (s >= 10 || s === 0 ? count(s) : s.toFixed(2)) + (t.rate ? ` ${t.rate}/s` : "/s");
 }

@@ -23,7 +23,7 @@ export function wilson(k: number, n: number): [number, number] {
 }
 
 function perValue(meta: Meta, samples: number, total: number): number {
-  if (countsSamples(valueType(meta.type, meta.unit === "samples" ? "count" : meta.unit)))
+  if (countsSamples(valueType(meta.type, meta.unit)))
     return 1;
   return samples > 0 && total > 0 ? samples / total : 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Numbers and names as people read them. */
-import { nanoseconds, valueType } from "./vocab.ts";
+import { nanoseconds, unitId, valueType } from "./vocab.ts";
 
 /** A share in percent; never 0 for what is there, never 100 for what is not all. */
 export function percent(share: number): string {
@@ -41,12 +41,11 @@ export function value(v: number, unit: string, type = ""): string {
   const ns = nanoseconds(unit);
   if (ns > 0)
     return duration(v * ns);
-  switch (unit) {
-  case "bytes":
+  switch (unitId(unit)) {
+  case "BYTES":
     return scaled(v, [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]]);
-  case "count":
-  case "samples":
-    return `${count(v)} ${valueType(type, unit).rate || (type && type !== "count" ? type : "samples")}`;
+  case "COUNT":
+    return `${count(v)} ${valueType(type, unit).rate}`.trim();
   default:
     return unit ? `${count(v)} ${unit}` : count(v);
   }

@@ -3,7 +3,7 @@
  * What values and kinds of frames mean, by the tables in abi/tbl. Nothing else in the page knows a type or a kind by
  * name. What is not in the tables is shown under its own name.
  */
-import { FRAME_KINDS, SAMPLE_TYPES } from "./vocab.gen.ts";
+import { FRAME_KINDS, SAMPLE_TYPES, UNITS } from "./vocab.gen.ts";
 
 export interface SampleType {
   /** Of the row in the table; "" for a type without one. */
@@ -14,13 +14,20 @@ export interface SampleType {
   profile: string;
   /** As people read it: "Page faults". */
   label: string;
-  /** What a value per time counts: "cores", "faults"; "" when it is not known. */
+  /** What a value per time counts: "cores", "faults"; of a count without a row its own name; else "". */
   rate: string;
   /** A state ("at_moment") has no rate, and several of them no sum. */
   adds: "over_time" | "at_moment";
   /** Time on a CPU, which costs money. */
   isCpu: boolean;
   help: string;
+}
+
+export interface Unit {
+  id: string;
+  name: string;
+  /** 0 for what is not time. */
+  perSecond: number;
 }
 
 export interface FrameKind {
@@ -33,23 +40,38 @@ export interface FrameKind {
   help: string;
 }
 
-/** Nanoseconds of a unit of time; 0 for any other unit. */
-export function nanoseconds(unit: string): number {
-  const units: Record<string, number> = { nanoseconds: 1, microseconds: 1e3, milliseconds: 1e6, seconds: 1e9 };
-  return units[unit] ?? 0;
+const unitOf = (name: string): Unit | undefined => UNITS.find((u) => u.name === name);
+
+/** Of the row in the table; "" for a unit without one. */
+export function unitId(unit: string): string {
+  return unitOf(unit)?.id ?? "";
 }
 
-const sameUnit = (a: string, b: string): boolean => a === b || (nanoseconds(a) > 0 && nanoseconds(b) > 0);
+/** Values of a unit in a second; 0 for what is not time. */
+export function perSecond(unit: string): number {
+  return unitOf(unit)?.perSecond ?? 0;
+}
+
+/** Nanoseconds of a unit of time; 0 for any other unit. */
+export function nanoseconds(unit: string): number {
+  const n = perSecond(unit);
+  return n > 0 ? 1e9 / n : 0;
+}
+
+/** Units of time are one unit, and some profilers give samples the unit "samples" instead of "count". */
+function hasUnit(t: SampleType, unit: string): boolean {
+  return t.unit === unit || (perSecond(t.unit) > 0 && perSecond(unit) > 0) || (unitId(t.unit) === "COUNT" && unit === t.name);
+}
 
 function find(name: string, unit: string, profile: string | null): SampleType | undefined {
-  return SAMPLE_TYPES.find((t) => t.name === name && sameUnit(t.unit, unit) && (profile === null || t.profile === profile));
+  return SAMPLE_TYPES.find((t) => t.name === name && hasUnit(t, unit) && (profile === null || t.profile === profile));
 }
 
 /** By what a profile says of its values; the unit stays the profile's. Clients may name the group as they like. */
 export function valueType(name: string, unit: string, profile = ""): SampleType {
   const known = find(name, unit, profile) ?? find(name, unit, null);
   return known ? { ...known, unit, profile: profile || known.profile }
-    : { id: "", name, unit, profile, label: name, rate: "", adds: "over_time", isCpu: false, help: "" };
+    : { id: "", name, unit, profile, label: name, rate: unitId(unit) === "COUNT" ? name : "", adds: "over_time", isCpu: false, help: "" };
 }
 
 /** Of "process_cpu:cpu:nanoseconds:cpu:nanoseconds". */
@@ -65,7 +87,7 @@ export function sampleType(type: string): SampleType {
 
 /** Each value is as many samples. */
 export function countsSamples(t: SampleType): boolean {
-  return t.id === "SAMPLES";
+  return t.id === "SAMPLES" || t.id === "AFTER";
 }
 
 const KINDS = new Map(FRAME_KINDS.map((k) => [k.name, k]));

@@ -84,7 +84,8 @@ test("what is not in the tables goes by its own name", () => {
   assert.equal(typeLabel(CPU, [CPU, "x:cpu:count::"]), "CPU (nanoseconds)");
   assert.equal(typeLabel(CPU, [CPU, "x:cpu:nanoseconds::"]), `CPU (${CPU})`);
   assert.equal(typeLabel("x:samples:count:widgets:count", []), "Samples (x)");
-  assert.equal(rate(4000, 2000, sampleType("sched:sched_switch:count::")), "2,000/s");
+  assert.equal(rate(4000, 2000, sampleType("sched:sched_switch:count::")), "2,000 sched_switch/s");
+  assert.equal(rate(4000, 2000, sampleType("x:things:widgets::")), "2,000/s");
   assert.equal(rate(3e10, 1000, sampleType(ODD)), "30.0 s/s");
   assert.equal(value(3, "count", "sched_switch"), "3 sched_switch");
   assert.equal(frameKind("cobol"), undefined);

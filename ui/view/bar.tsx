@@ -8,7 +8,7 @@ import { count, duration, percent, value } from "../model/text.ts";
 import type { Transform } from "../model/transform.ts";
 import { frameName, pathOf } from "../model/tree.ts";
 import type { Profile, Quality as QualityFacts, Tree } from "../model/tree.ts";
-import { countsSamples, valueType } from "../model/vocab.ts";
+import { countsSamples, unitId, valueType } from "../model/vocab.ts";
 import type { Span } from "./flame.tsx";
 import { Name } from "./name.tsx";
 
@@ -72,9 +72,9 @@ export function Quality(p: { profile: Profile; samples: number; losses?: Losses 
                 "The profile before, and its number of samples"]);
   }
   const type = valueType(meta.type, meta.unit);
-  if (!countsSamples(type) && meta.unit !== "samples") {
+  if (!countsSamples(type)) {
     const sum = value(tree.total[0]!, meta.unit, meta.type);
-    facts.push([meta.unit === "count" ? sum : `${sum} ${type.label}`.trim(), `Sum of ${type.help || type.label || "the values"}`]);
+    facts.push([unitId(meta.unit) === "COUNT" ? sum : `${sum} ${type.label}`.trim(), `Sum of ${type.help || type.label || "the values"}`]);
   }
   if (meta.durationNs > 0)
     facts.push([`over ${duration(meta.durationNs)}`, "Time from the first to the last sample"]);

@@ -201,7 +201,7 @@ static int read_some(struct naming *g, u64 after)
 	vec_clear(&g->frames);
 	vec_clear(&g->real);
 	g->profile = profile_create();
-	r = g->profile ? profile_add_type(g->profile, "names", "count") : -ENOMEM;
+	r = g->profile ? profile_add_type(g->profile, "names", vocab_unit(UNIT_COUNT)) : -ENOMEM;
 	str_printf(&sql,
 		   "SELECT DISTINCT id, flags, toString(path), address FROM frames WHERE id > %llu "
 		   "AND kind = %u AND flags = 0 AND function = 0 AND build_id = ",

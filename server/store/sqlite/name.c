@@ -125,7 +125,7 @@ static int reset_profile(struct naming *g, const char *path, u32 *ret_mapping)
 	g->profile = profile_create();
 	if (!g->profile)
 		return -ENOMEM;
-	r = profile_add_type(g->profile, "names", "count");
+	r = profile_add_type(g->profile, "names", vocab_unit(UNIT_COUNT));
 	if (r == 0)
 		r = profile_add_string(g->profile, path, strlen(path), &m.path);
 	if (r == 0)
