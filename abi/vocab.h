@@ -50,9 +50,10 @@ enum sample_type {
 
 /* What a profile lacks for each unit of a counter. */
 enum counter_loss {
-	COUNTER_LOSS_NONE,
-	COUNTER_LOSS_SAMPLE, /* the event is missing */
-	COUNTER_LOSS_STACK,  /* the stack of the event is missing or incomplete */
+#define COUNTER_LOSS(id, ...) COUNTER_LOSS_##id,
+#include "abi/tbl/counter_loss.tbl"
+#undef COUNTER_LOSS
+	COUNTER_LOSS_N
 };
 
 enum counter {

@@ -29,9 +29,9 @@ struct pipeline {
 	bool closing; /* nothing is parked: the batch is about to be taken */
 	u64 given_up;
 	u64 batch_max; /* bytes of a batch; 0: no limit */
-	u64 no_room;   /* samples dropped for it so far */
 	u64 scratch[SAMPLE_MAX_FRAMES];
-	u64 lost[SAMPLER_MAX_SOURCES]; /* of the batches before */
+	u64 lost[SAMPLER_MAX_SOURCES];	  /* of the batches before */
+	u64 no_room[SAMPLER_MAX_SOURCES]; /* samples dropped for batch_max so far */
 	u64 stall_ns;
 	const char *stall_what; /* static */
 };

@@ -194,10 +194,10 @@ static void count_stop(struct pipeline_counts *c, const struct pipeline_stack *u
 }
 
 /* The names of the period before are not found yet, and this one has grown to its share. */
-static void drop_sample(struct pipeline *p, struct pipeline_counts *counts)
+static void drop_sample(struct pipeline *p, u32 source)
 {
-	counts->lost++;
-	p->no_room++;
+	p->batch->counts[source].lost++;
+	p->no_room[source]++;
 	log_warn_rarely("samples are lost: those of one period take all the memory that they may");
 }
 
@@ -232,7 +232,7 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 	memcpy(e.key.comm, name, strnlen(name, sizeof(e.key.comm) - 1));
 	e.key.image_ns = proc ? proc->image_ns : 0;
 	if (batch_count(p->batch, &e, &index) < 0) {
-		drop_sample(p, counts);
+		drop_sample(p, s->source);
 		return;
 	}
 	counts->samples++;
@@ -847,8 +847,11 @@ void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)
 	procman_get_stats(p->procman, &s.procman);
 	runtimes_get_stats(p->runtimes, &s.runtimes);
 	contexts_get_stats(p->contexts, &s.contexts);
-	s.counts.lost = p->no_room;
-	for (u32 i = 0; i < p->batch->n_sources; i++)
-		s.counts.lost += count_lost(p, i);
+	s.counts.lost = 0;
+	for (u32 i = 0; i < p->batch->n_sources; i++) {
+		s.sampler.sources[i].counters[COUNTER_NO_ROOM] = p->no_room[i];
+		s.sampler.all.counters[COUNTER_NO_ROOM] += p->no_room[i];
+		s.counts.lost += count_lost(p, i) + p->no_room[i];
+	}
 	*ret = s;
 }

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/vocab.h"
 
-#define MAX_LABELS 32
+#define MAX_LABELS (16 + COUNTER_N)
 
 struct labels {
 	struct profile *p;
@@ -59,6 +59,20 @@ static void put_host(struct labels *l, struct identities *identities)
 		put(l, "os.version", u.release);
 }
 
+/* Those that counted something. */
+static void put_counters(struct labels *l, const u64 *counters)
+{
+	for (u32 i = 0; i < COUNTER_N; i++) {
+		const struct vocab_counter *counter = vocab_counter(i);
+		char name[48];
+
+		snprintf(name, sizeof(name), "%s.%s", vocab_counter_loss(counter->loss),
+			 counter->name);
+		if (counters[i])
+			put_number(l, name, counters[i]);
+	}
+}
+
 int about_add(const struct about *a, struct profile *p)
 {
 	struct labels l = {.p = p};
@@ -72,15 +86,7 @@ int about_add(const struct about *a, struct profile *p)
 	put_number(&l, "processes", a->stats->procman.processes);
 	put_number(&l, "samples", a->samples);
 	put_number(&l, "truncated", a->truncated);
-	for (u32 i = 0; i < COUNTER_N; i++) {
-		const struct vocab_counter *counter = vocab_counter(i);
-		u64 n = a->stats->sampler.all.counters[i];
-		char name[48];
-
-		snprintf(name, sizeof(name), "lost.%s", counter->name);
-		if (n && counter->loss == COUNTER_LOSS_SAMPLE)
-			put_number(&l, name, n);
-	}
+	put_counters(&l, a->stats->sampler.all.counters);
 	put(&l, "culprit.agent.error", a->error);
 	return l.r < 0 ? l.r : profile_add_resource(p, l.all, l.n, &p->agent);
 }

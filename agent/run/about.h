@@ -11,8 +11,9 @@
  *	culprit.agent.processes		that it knows now
  *	culprit.agent.samples		recorded since it started
  *	culprit.agent.truncated		of these, with a stack not walked to its end
- *	culprit.agent.lost.NAME		samples lost since it started, by counter
- *					(abi/tbl/counter.tbl)
+ *	culprit.agent.LOSS.NAME		each counter of abi/tbl/counter.tbl since it started,
+ *					below the name of its loss, if it is not 0:
+ *					culprit.agent.lost.nested
  *	culprit.agent.error		the last one, when there was any
  *
  * Readers: server/ingest/agents.c, server/api/agents.c.

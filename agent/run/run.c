@@ -40,7 +40,8 @@ struct run {
 	struct pipeline_batch *last; /* owned */
 	struct symbolizer *last_symbolizer;
 	bool changing;
-	u64 lost_before; /* of the pipelines before */
+	u64 counted_before[COUNTER_N]; /* by the pipelines before */
+	u64 lost_before;	       /* by these, too */
 
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t wake;
@@ -256,6 +257,8 @@ static void take_stats(struct run *r)
 
 	pipeline_stats(p, &r->stats);
 	r->stats.counts.lost += r->lost_before;
+	for (u32 i = 0; i < COUNTER_N; i++)
+		r->stats.sampler.all.counters[i] += r->counted_before[i];
 	for (u32 i = 0; i < r->stats.sampler.n_sources; i++)
 		r->sources[i] = *pipeline_source(p, i);
 }
@@ -377,6 +380,8 @@ static void change_pipeline(struct run *r, const struct run_change *c)
 	r->changing = true;
 	pipeline_stats(old, &stats);
 	r->lost_before += stats.counts.lost;
+	for (u32 i = 0; i < COUNTER_N; i++)
+		r->counted_before[i] += stats.sampler.all.counters[i];
 	r->options.pipeline = c->pipeline;
 	r->options.symbolizer = c->symbolizer;
 	pthread_mutex_unlock(&r->lock);

@@ -25,6 +25,12 @@ static const struct vocab_counter counters[] = {
 	{"?", "", COUNTER_LOSS_NONE, "?"},
 };
 
+static const char *const losses[] = {
+#define COUNTER_LOSS(id, name, help) name,
+#include "abi/tbl/counter_loss.tbl"
+#undef COUNTER_LOSS
+};
+
 static const struct vocab_sample_type sample_types[] = {
 #define SAMPLE_TYPE(id, name, unit, profile, label, rate, adds, is_cpu, help)                      \
 	{name, unit, profile, label, rate, SAMPLE_ADDS_##adds, is_cpu, help},
@@ -71,6 +77,11 @@ const struct vocab_stop *vocab_stop(unsigned int stop)
 const struct vocab_counter *vocab_counter(unsigned int counter)
 {
 	return &counters[counter < COUNTER_N ? counter : COUNTER_N];
+}
+
+const char *vocab_counter_loss(enum counter_loss loss)
+{
+	return losses[loss];
 }
 
 const struct vocab_sample_type *vocab_sample_type(unsigned int type)

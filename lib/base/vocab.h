@@ -43,6 +43,7 @@ struct vocab_export_drop {
 };
 
 const struct vocab_frame_kind *vocab_frame_kind(unsigned int kind);
+const char *vocab_counter_loss(enum counter_loss loss);
 const struct vocab_stop *vocab_stop(unsigned int stop);
 const struct vocab_counter *vocab_counter(unsigned int counter);
 const struct vocab_sample_type *vocab_sample_type(unsigned int type);

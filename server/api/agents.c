@@ -6,12 +6,18 @@
 #include "base/vocab.h"
 #include "server/api/internal.h"
 
-/* "" for a counter that only newer agents have. */
-static const char *help_of(const char *name)
+static void put_counter(struct json_writer *w, const struct agent_counter *c)
 {
-	enum counter counter = vocab_find_counter(name);
+	enum counter id = vocab_find_counter(c->name);
+	bool known = id < COUNTER_N; /* not one that only newer agents have */
 
-	return counter < COUNTER_N ? vocab_counter(counter)->help : "";
+	json_open_object(w, NULL);
+	json_put_text(w, "name", c->name);
+	json_put_text(w, "loss", vocab_counter_loss(c->loss));
+	json_put_text(w, "unit", known ? vocab_counter(id)->unit : "");
+	json_put_text(w, "help", known ? vocab_counter(id)->help : "");
+	json_put_u64(w, "count", c->count);
+	json_close(w);
 }
 
 static void put_agent(struct json_writer *w, const struct agent_state *s)
@@ -31,14 +37,9 @@ static void put_agent(struct json_writer *w, const struct agent_state *s)
 	json_put_u64(w, "processes", s->processes);
 	json_put_u64(w, "samples", s->samples);
 	json_put_u64(w, "truncated", s->truncated);
-	json_open_array(w, "lost");
-	for (u32 i = 0; i < s->n_lost; i++) {
-		json_open_object(w, NULL);
-		json_put_text(w, "reason", s->lost[i].name);
-		json_put_text(w, "help", help_of(s->lost[i].name));
-		json_put_u64(w, "count", s->lost[i].count);
-		json_close(w);
-	}
+	json_open_array(w, "counters");
+	for (u32 i = 0; i < s->n_counters; i++)
+		put_counter(w, &s->counters[i]);
 	json_close(w);
 	if (s->range.from_ms < s->range.to_ms) {
 		json_open_object(w, "range");

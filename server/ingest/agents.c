@@ -9,9 +9,9 @@
 
 #include "base/text.h"
 #include "base/vec.h"
+#include "base/vocab.h"
 
 #define PREFIX "culprit.agent."
-#define LOST PREFIX "lost."
 
 #define FINE 16 /* the distance of points is at most this part of their age */
 
@@ -52,15 +52,23 @@ void agents_destroy(struct agents *a)
 	free(a);
 }
 
-static void take_loss(struct agent_state *s, const char *name, u64 count)
+/* "lost.nested" */
+static void take_counter(struct agent_state *s, const char *name, u64 count)
 {
-	struct agent_loss *l = &s->lost[s->n_lost];
+	struct agent_counter *c = &s->counters[s->n_counters];
 
-	if (s->n_lost == ARRAY_SIZE(s->lost))
+	for (u32 i = 0; i < COUNTER_LOSS_N && s->n_counters < ARRAY_SIZE(s->counters); i++) {
+		const char *loss = vocab_counter_loss((enum counter_loss)i);
+		size_t n = strlen(loss);
+
+		if (!str_starts(name, loss) || name[n] != '.')
+			continue;
+		snprintf(c->name, sizeof(c->name), "%s", name + n + 1);
+		c->loss = (enum counter_loss)i;
+		c->count = count;
+		s->n_counters++;
 		return;
-	snprintf(l->name, sizeof(l->name), "%s", name);
-	l->count = count;
-	s->n_lost++;
+	}
 }
 
 static void take_label(struct agent_state *s, const char *name, const char *value)
@@ -96,8 +104,7 @@ static void take_label(struct agent_state *s, const char *name, const char *valu
 	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
 		if (!strcmp(numbers[i].name, name))
 			*numbers[i].value = n;
-	if (str_starts(name, LOST))
-		take_loss(s, name + strlen(LOST), n);
+	take_counter(s, name + strlen(PREFIX), n);
 }
 
 static bool same_host(const struct agent_state *a, const struct agent_state *b)
@@ -128,12 +135,14 @@ static struct known *entry_of_host(struct agents *a, const struct agent_state *s
 	return oldest;
 }
 
+/* Samples. */
 static u64 lost_of(const struct agent_state *s)
 {
 	u64 sum = 0;
 
-	for (u32 i = 0; i < s->n_lost; i++)
-		sum += s->lost[i].count;
+	for (u32 i = 0; i < s->n_counters; i++)
+		if (s->counters[i].loss == COUNTER_LOSS_SAMPLE)
+			sum += s->counters[i].count;
 	return sum;
 }
 

@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include "abi/vocab.h"
 #include "base/cleanup.h"
 #include "base/types.h"
 #include "profile/profile.h"
@@ -17,8 +18,9 @@
 
 struct agents;
 
-struct agent_loss {
+struct agent_counter {
 	char name[48];
+	enum counter_loss loss;
 	u64 count;
 };
 
@@ -27,8 +29,8 @@ struct agent_state {
 	u64 started_ms, seen_ms;
 	u64 hz, cpu_ns, memory, processes, samples, truncated;
 	double cpu; /* CPUs, between the last two reports; between start and report for the first */
-	struct agent_loss lost[8];
-	u32 n_lost;
+	struct agent_counter counters[2 * COUNTER_N]; /* later versions may have more */
+	u32 n_counters;
 	/* Counts in the requested range; from = to: unknown. */
 	struct {
 		u64 from_ms, to_ms, samples, lost;

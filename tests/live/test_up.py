@@ -184,7 +184,12 @@ def assert_agent_tells(s, agent, samples, begun):
     assert (a["host"], a["kernel"], a["hz"]) == (u.nodename, u.release, 199)
     assert begun - 1000 < a["started"] < a["last"] < time.time() * 1000 + 1000
     # All of its time lies in the last hour, which is what is asked for.
-    assert a["range"]["samples"] == a["samples"] and a["range"]["lost"] == sum(x["count"] for x in a["lost"])
+    assert a["range"]["samples"] == a["samples"] and a["range"]["lost"] == sum(c["count"] for c in a["counters"] if c["loss"] == "lost")
+    # Every counter of abi/tbl/counter.tbl that is not 0, with its unit and its sentence.
+    counted = {c["name"]: c for c in a["counters"]}
+    assert counted["samples"]["loss"] == "counted" and counted["samples"]["unit"] == "samples"
+    assert counted["samples"]["help"] == "sample records sent"
+    assert counted["events"]["count"] >= counted["samples"]["count"] > 0
     assert a["samples"] >= samples and a["truncated"] <= a["samples"] and a["processes"] > 0
     with open(f"/proc/{agent.process.pid}/status", encoding="ascii") as f:
         peak = next(int(line.split()[1]) * 1024 for line in f if line.startswith("VmHWM"))

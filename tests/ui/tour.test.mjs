@@ -285,6 +285,10 @@ it("agents: this one, its cost and its losses; files: exported, dropped and comp
   const p = await see("view=agents");
   const row = p.page.locator(".services-page tbody tr").first();
   assert.match((await row.innerText()).replace(/\s+/g, " "), new RegExp(`^${hostname()} .* 19 Hz [\\d.]+ % [\\d.]+ MiB `));
+  // Each counter of abi/tbl/counter.tbl that counted something, with its sentence.
+  const counters = p.page.locator(".services-page .advice details").first();
+  await counters.locator("summary").click();
+  assert.match(await counters.innerText(), /[\d,]+ samples \(samples\)\. Sample records sent\./);
   await p.shot("tour-agents");
   await p.done();
   const q = await see(grinder());

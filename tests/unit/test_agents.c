@@ -78,6 +78,48 @@ Test(agents, counts_of_a_range)
 	expect(a, T0, T0 + 10000, 307, 53);
 }
 
+/* Each counter has its loss; only lost samples are losses of a range. Labels are sorted by name. */
+Test(agents, counters)
+{
+	static const char *const labels[][2] = {{"culprit.agent.version", "1"},
+						{"culprit.agent.started", "1000"},
+						{"culprit.agent.samples", "100"},
+						{"culprit.agent.lost.nested", "3"},
+						{"culprit.agent.lost.newer", "4"},
+						{"culprit.agent.incomplete.lost_stack", "50"},
+						{"culprit.agent.counted.frames", "9000"},
+						{"culprit.agent.lostly.x", "1"},
+						{"culprit.agent.lost.odd", "x"}};
+	static const struct agent_counter expected[] = {
+		{"frames", COUNTER_LOSS_NONE, 9000},
+		{"lost_stack", COUNTER_LOSS_STACK, 50},
+		{"nested", COUNTER_LOSS_SAMPLE, 3},
+		{"newer", COUNTER_LOSS_SAMPLE, 4},
+	};
+	_cleanup_(agents) struct agents *a = NULL;
+	_cleanup_profile_ struct profile *p = profile_create();
+	struct profile_label said[ARRAY_SIZE(labels)];
+	struct agent_state s;
+
+	for (u32 i = 0; i < ARRAY_SIZE(labels); i++) {
+		const char *name = labels[i][0], *value = labels[i][1];
+
+		cr_assert_eq(profile_add_string(p, name, strlen(name), &said[i].name), 0);
+		cr_assert_eq(profile_add_string(p, value, strlen(value), &said[i].value), 0);
+	}
+	cr_assert_eq(profile_add_resource(p, said, ARRAY_SIZE(labels), &p->agent), 0);
+	cr_assert_eq(agents_create(&a), 0);
+	agents_see(a, p, 2000);
+	s = only(a, 0, 3000);
+	cr_assert_eq(s.range.lost, 7);
+	cr_assert_eq(s.n_counters, ARRAY_SIZE(expected));
+	for (u32 i = 0; i < ARRAY_SIZE(expected); i++) {
+		cr_expect_str_eq(s.counters[i].name, expected[i].name);
+		cr_expect_eq(s.counters[i].loss, expected[i].loss);
+		cr_expect_eq(s.counters[i].count, expected[i].count);
+	}
+}
+
 /* A week of one every 5 s: what is kept is little, and what is told is near what was asked for. */
 Test(agents, points_grow_rare)
 {

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What agents tell of themselves: GET /api/v1/agents. */
+/* What agents report about themselves: GET /api/v1/agents. */
 import { array, number, object, text } from "./check.ts";
 import type { Filter } from "./address.ts";
 import type { Losses } from "./stats.ts";
+import { count } from "./text.ts";
 
-export interface Loss {
-  reason: string;
-  count: number;
-  /** What to do about it. */
+export interface Counter {
+  name: string;
+  /** What a profile lacks for each that is counted: the sample, its stack, or nothing. */
+  loss: "lost" | "incomplete" | "counted";
+  /** "" of a counter that this server does not know. */
+  unit: string;
   help: string;
+  count: number;
 }
 
 export interface Agent {
@@ -16,28 +20,35 @@ export interface Agent {
   version: string;
   kernel: string;
   arch: string;
-  /** ms since the epoch: when it started, when something came last. */
+  /** ms since the epoch: when it started, and when its last report arrived. */
   started: number;
   last: number;
   hz: number;
-  /** Of its own: share of one CPU since it last told, and bytes. */
+  /** What it uses itself: CPUs since its report before, and bytes. */
   cpu: number;
   rss: number;
   processes: number;
   /** Since it started. */
   samples: number;
   truncated: number;
-  lost: Loss[];
+  counters: Counter[];
   /** Its last error, "" for none. */
   error: string;
-  /** Of the range that was asked for, and a bit around it; null: nothing is known of it. */
+  /** Counts of the requested range, or of a slightly wider one; null: nothing is known of it. */
   range: { from: number; to: number; samples: number; lost: number } | null;
 }
 
 export interface Agents {
-  /** The server's version, to compare theirs with. */
+  /** The server's version, to compare the agents' with. */
   version: string;
   agents: Agent[];
+}
+
+function readCounter(json: unknown): Counter {
+  const x = object(json);
+  const loss = text(x["loss"]);
+  return { name: text(x["name"]), loss: loss === "lost" || loss === "incomplete" ? loss : "counted", unit: text(x["unit"]),
+    help: text(x["help"]), count: number(x["count"]) };
 }
 
 function readRange(x: Record<string, unknown>): Agent["range"] {
@@ -54,15 +65,14 @@ export function readAgents(json: unknown): Agents {
         host: text(x["host"]), version: text(x["version"]), kernel: text(x["kernel"]), arch: text(x["arch"]),
         started: number(x["started"]), last: number(x["last"]), hz: number(x["hz"]), cpu: number(x["cpu"]), rss: number(x["rss"]),
         processes: number(x["processes"]), samples: number(x["samples"]), truncated: number(x["truncated"]),
-        lost: array(x["lost"]).map((l) => ({ reason: text(object(l)["reason"]), count: number(object(l)["count"]),
-          help: text(object(l)["help"]) })),
+        counters: array(x["counters"]).map(readCounter),
         error: text(x["error"]), range: x["range"] === null ? null : readRange(object(x["range"])),
       };
     }),
   };
 }
 
-/** Of the hosts that are looked at, added up; null: none told anything of that time. */
+/** Of the selected hosts, added up; null: no agent reported anything for that time. */
 export function lossesOf(a: Agents, filters: Filter[]): Losses | null {
   const of = filters.filter((f) => f.label === "host.name");
   const ranges = a.agents.filter((x) => of.every((f) => (x.host === f.value) !== f.not)).map((x) => x.range).filter((r) => r !== null);
@@ -73,7 +83,18 @@ export function lossesOf(a: Agents, filters: Filter[]): Losses | null {
     from: Math.min(...ranges.map((r) => r.from)), to: Math.max(...ranges.map((r) => r.to)) };
 }
 
-/** Nothing for so long, in ms, and an agent counts as silent: it sends every few seconds. */
+/** Samples that an agent lost since it started. */
+export function lostBy(a: Agent): number {
+  return a.counters.reduce((sum, c) => sum + (c.loss === "lost" ? c.count : 0), 0);
+}
+
+/** "5 samples lost (nested). Not sampled: the program interrupted itself on this CPU." */
+export function counterText(c: Counter): string {
+  const what = [count(c.count), c.unit, c.loss === "counted" ? "" : c.loss].filter((w) => w !== "").join(" ");
+  return `${what} (${c.name}).` + (c.help === "" ? "" : ` ${c.help[0]!.toUpperCase()}${c.help.slice(1)}.`);
+}
+
+/** An agent that has sent nothing for so many ms counts as silent: it sends every few seconds. */
 export const SILENT_MS = 60000;
 
 /** What is wrong with an agent and what to do, worst first; empty when all is well. */
@@ -83,9 +104,9 @@ export function complaints(a: Agent, server: string, now: number): string[] {
     out.push("It has sent nothing for a while. Is the machine up, is culprit agent running there, and can it reach this server?");
   if (a.error !== "")
     out.push(a.error);
-  const lost = a.lost.reduce((sum, l) => sum + l.count, 0);
+  const lost = lostBy(a);
   if (lost > 0.01 * (a.samples + lost))
-    out.push(`It lost ${(100 * lost / (a.samples + lost)).toFixed(1)} % of its samples. ${a.lost[0]?.help ?? ""}`.trim());
+    out.push(`It lost ${(100 * lost / (a.samples + lost)).toFixed(1)} % of its samples.`);
   if (a.cpu > 0.05)
     out.push("It uses more than 5 % of a CPU. Lower the rate (--frequency) or add a filter.");
   if (a.version !== server)

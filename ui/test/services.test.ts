@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { complaints, readAgents } from "../model/agents.ts";
+import { complaints, counterText, lostBy, readAgents } from "../model/agents.ts";
 import { costHelp, costText, monthly, readFactors } from "../model/cost.ts";
 import { complete } from "../model/predicate.ts";
 import { readLines } from "../model/series.ts";
@@ -88,12 +88,18 @@ test("source: lines with values, also where the file has become shorter, and wha
 });
 
 test("agents: what is wrong and what to do", () => {
+  const counter = (name: string, loss: string, count: number): object => ({ name, loss, count, unit: "samples", help: "why so" });
   const json = { version: "2", agents: [{ host: "h", version: "2", kernel: "6.1", arch: "x86_64", started: 5, last: 100000, hz: 20, cpu: 0.001,
-    rss: 4e7, processes: 90, samples: 1000, truncated: 3, lost: [{ reason: "ring full", count: 5, help: "Larger." }], error: "", range: null }] };
+    rss: 4e7, processes: 90, samples: 1000, truncated: 3, counters: [counter("samples", "counted", 1000), counter("nested", "lost", 5), counter("lost_stack", "incomplete", 400)],
+    error: "", range: null }] };
   const [a] = readAgents(json).agents;
   assert.deepEqual(complaints(a!, "2", 100000), []);
   assert.match(complaints(a!, "2", 200000)[0]!, /sent nothing/);
-  assert.match(complaints({ ...a!, lost: [{ reason: "x", count: 500, help: "Larger." }] }, "2", 100000)[0]!, /33\.3 %.* Larger\./);
+  assert.equal(lostBy(a!), 5, "incomplete stacks are no lost samples");
+  assert.deepEqual(a!.counters.map(counterText),
+    ["1,000 samples (samples). Why so.", "5 samples lost (nested). Why so.", "400 samples incomplete (lost_stack). Why so."]);
+  assert.equal(counterText({ name: "newer", loss: "counted", unit: "", help: "", count: 7 }), "7 (newer).");
+  assert.match(complaints({ ...a!, counters: [...a!.counters, { ...a!.counters[1]!, count: 495 }] }, "2", 100000)[0]!, /lost 33\.3 % of its samples/);
   assert.match(complaints(a!, "3", 100000)[0]!, /version is 2, this server.s is 3/);
   assert.match(complaints({ ...a!, error: "no BTF" }, "2", 100000)[0]!, /no BTF/);
   for (const bad of [{}, { version: 1, agents: [] }, { version: "1", agents: [{}] }, { version: "1", agents: {} }])

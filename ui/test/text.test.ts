@@ -94,7 +94,7 @@ test("a poor profile says so, a good one does not", () => {
 test("losses: what agents counted in the range, of the hosts that are looked at; not known where nobody did", () => {
   const agent = (host: string, samples: number, lost: number, range = true): unknown => ({
     host, version: "1", kernel: "", arch: "", started: 0, last: 9, hz: 20, cpu: 0, rss: 0, processes: 1, samples: 1e6, truncated: 0,
-    lost: [{ reason: "ring", count: 1e6, help: "" }], error: "", range: range ? { from: 1000, to: 2000, samples, lost } : null });
+    counters: [{ name: "ring", loss: "lost", count: 1e6, unit: "", help: "" }], error: "", range: range ? { from: 1000, to: 2000, samples, lost } : null });
   const of = (agents: unknown[], filters: Filter[] = []): [string, string] => {
     const f = lossFact(lossesOf(readAgents({ version: "1", agents }), filters));
     return [f.text, f.level];

@@ -1,10 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Hosts and their agents: what they cost, what they lost, and what to do about it. */
-import { complaints, SILENT_MS } from "../model/agents.ts";
-import type { Agents } from "../model/agents.ts";
+/* Hosts and their agents: what the agents cost, what they lost and counted, and what to do about it. */
+import { complaints, counterText, lostBy, SILENT_MS } from "../model/agents.ts";
+import type { Agent, Agents, Counter } from "../model/agents.ts";
 import { showable } from "../model/payload.ts";
 import { count, duration, percent, value } from "../model/text.ts";
 import { QualityOf } from "./bar.tsx";
+
+/** What is wrong with an agent, all of its losses, and on demand everything that it counted. */
+function Details(p: { agent: Agent; version: string; now: number }): preact.JSX.Element | null {
+  const bad = complaints(p.agent, p.version, p.now);
+  const line = (c: Counter): preact.JSX.Element => <p key={c.name} class="soft">{showable(counterText(c))}</p>;
+  const losses = p.agent.counters.filter((c) => c.loss !== "counted");
+  const others = p.agent.counters.filter((c) => c.loss === "counted");
+  if (bad.length + p.agent.counters.length === 0)
+    return null;
+  return (
+    <tr class="advice"><td colSpan={11}>
+      {bad.map((b) => <p key={b}>{showable(b)}</p>)}
+      {losses.map(line)}
+      {others.length > 0 && <details><summary>Counters of this agent</summary>{others.map(line)}</details>}
+    </td></tr>
+  );
+}
 
 interface Props {
   data: Agents;
@@ -18,8 +35,8 @@ export function AgentTable(p: Props): preact.JSX.Element {
     return <div class="nothing"><h2>No agents yet</h2>
       <p>Run <code>culprit agent --collection-agent HOST:4317</code> on a machine, where HOST is this server. The
         machine appears here within ten seconds.</p></div>;
-  const sum = (of: (a: Agents["agents"][number]) => number): number => agents.reduce((n, a) => n + of(a), 0);
-  const all = { samples: sum((a) => a.samples), lost: sum((a) => a.lost.reduce((n, l) => n + l.count, 0)), truncated: sum((a) => a.truncated),
+  const sum = (of: (a: Agent) => number): number => agents.reduce((n, a) => n + of(a), 0);
+  const all = { samples: sum((a) => a.samples), lost: sum(lostBy), truncated: sum((a) => a.truncated),
     unknown: -1, frames: -1, userStacks: -1 };
   return (
     <section class="services-page" aria-label="Hosts and agents">
@@ -31,9 +48,7 @@ export function AgentTable(p: Props): preact.JSX.Element {
             <th class="num">Lost</th><th>Last seen</th></tr></thead>
           <tbody>
             {agents.map((a) => {
-              const lost = a.lost.reduce((sum, l) => sum + l.count, 0);
               const silent = p.now - a.last > SILENT_MS;
-              const bad = complaints(a, version, p.now);
               return <>
                 <tr key={a.host}>
                   <td class="c-name"><button class="pick" title="Only this host" onClick={() => p.onHost(a.host)}>{showable(a.host)}</button></td>
@@ -41,12 +56,10 @@ export function AgentTable(p: Props): preact.JSX.Element {
                   <td class="num">{count(a.hz)} Hz</td><td class="num">{percent(a.cpu)}</td><td class="num">{value(a.rss, "bytes")}</td>
                   <td class="num">{count(a.processes)}</td><td class="num">{count(a.samples)}</td>
                   <td class="num">{percent(a.samples > 0 ? a.truncated / a.samples : 0)}</td>
-                  <td class="num" title={a.lost.map((l) => `${count(l.count)} ${showable(l.reason)}`).join("\n")}>{count(lost)}</td>
+                  <td class="num">{count(lostBy(a))}</td>
                   <td class={silent ? "grew" : ""}>{silent ? `${duration(1e6 * (p.now - a.last))} ago` : "now"}</td>
                 </tr>
-                {(bad.length > 0 || lost > 0) && <tr key={`${a.host} `} class="advice"><td colSpan={11}>
-                  {bad.map((b) => <p key={b}>{showable(b)}</p>)}
-                  {a.lost.map((l) => <p key={l.reason} class="soft">{count(l.count)} lost: {showable(l.reason)}. {showable(l.help)}</p>)}</td></tr>}
+                <Details key={`${a.host} `} agent={a} version={version} now={p.now} />
               </>;
             })}
           </tbody>
