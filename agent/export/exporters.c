@@ -82,7 +82,7 @@ void export_count_drop(struct destination *d, enum export_drop why, u64 profiles
 static void drop_item_locked(struct destination *d, struct spool_item *item, enum export_drop why)
 {
 	count_drop_locked(d, why, 1, item->samples);
-	;
+	d->unsaid_lost += item->lost;
 	spool_done(&d->spool, item);
 }
 
