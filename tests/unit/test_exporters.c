@@ -505,8 +505,8 @@ Test(sending, with_a_directory_the_next_agent_sends_what_waits)
 
 Test(sending, a_failing_destination_has_its_spool_in_files_at_once)
 {
-	/* So that no second attempt writes them. */
-	struct exporters *e = http_exporters(60000, dir, 0);
+	/* No second attempt writes them: it would be after ten minutes. */
+	struct exporters *e = http_exporters(600000, dir, 0);
 	struct export_stats s;
 
 	cr_assert_eq(exporters_send(e, counted_profile(7, 0), false), 0);
