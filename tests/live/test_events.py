@@ -5,6 +5,7 @@ are what the kernel has counted, in the event's own unit, in every output."""
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -46,9 +47,11 @@ def by_function(path):
 
 def test_each_page_fault(culprit, events, tmp_path):
     out, (faults, _), messages = record_events(culprit, tmp_path, events, "faults", 5000, "-e", "page-faults", "-c", 1)
-    assert by_function(out) == {"seven": 3500, "three": 1500}
-    assert 5000 <= faults <= 5010
+    sums = by_function(out)
     assert "each is a sample" in messages and "lost 0" in messages
+    assert sums == {"seven": 3500, "three": 1500}
+    # The kernel may count a fault between the two calls that is in neither function.
+    assert sum(sums.values()) <= faults <= sum(sums.values()) + 5
 
 
 def test_page_faults_weigh_what_they_stand_for(culprit, events, tmp_path):
@@ -100,11 +103,13 @@ def test_the_clock_is_time(culprit, events, tmp_path):
 
 
 def test_context_switches(culprit, events, tmp_path):
-    out, (_, switches), _ = record_events(culprit, tmp_path, events, "switches", 1000, "-e", "context-switches", "-c", 1)
+    out, (_, switches), messages = record_events(culprit, tmp_path, events, "switches", 1000, "-e", "context-switches", "-c", 1)
     sums = by_function(out)
-    # Where others want the CPU a thread is taken off it, too.
+    # A thread whose time slice ends is switched out, too: the kernel counts both kinds.
     assert sums["seven"] >= 700 and sums["three"] >= 300
-    assert switches >= 1000
+    assert "lost 0" in messages
+    # A switch before the first function or behind the last is in neither.
+    assert sum(sums.values()) <= switches <= sum(sums.values()) + 5 + switches // 100
     assert all("schedule" in " ".join(s.kernel) for s in read(out) if "seven" in s.frames)
 
 
@@ -170,6 +175,19 @@ def test_more_values_than_are_kept_apart_are_counted(culprit, tmp_path):
     kept = sum(v for k, v in opened.items() if k and k.startswith("/no/such"))
     assert 0 < kept <= 128 and opened[None] >= 300 - kept, opened
     assert int(done.stderr.split(" lack attributes")[0].split()[-1]) == opened[None]
+
+
+def test_perf_counts_as_many(culprit, events, tmp_path):
+    """Of the whole program, from its exec to its end; one run for each of the two."""
+    if not tracefs() or not shutil.which("perf"):
+        pytest.skip("no perf, or tracefs is not mounted")
+    event = "syscalls:sys_enter_write"
+    counted = subprocess.run(["perf", "stat", "-x", ",", "-e", event, events, "writes", "1000"], capture_output=True,
+                             text=True, check=True, timeout=60).stderr
+    done = record(culprit, tmp_path / "out.folded", "-e", event, "--", events, "writes", 1000)
+    assert "lost 0" in done.stderr
+    sampled = sum(s.count for s in read(tmp_path / "out.folded") if s.comm == "events")
+    assert sampled == int(counted.split(",")[0]) > 1000
 
 
 @pytest.mark.parametrize("args, says", [

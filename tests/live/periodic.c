@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * periodic MS SECONDS: every MS milliseconds one, two and three each run for a fifth of them; then
+ * it sleeps until the next period. Prints the CPU time that each used, and the time that passed, in
+ * ns.
+ *
+ * periodic spin CPU SECONDS: runs on that CPU all the time.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define NS 1000000000L
+
+static long now(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return t.tv_sec * NS + t.tv_nsec;
+}
+
+/* Until the time of the wall clock; returns the CPU time it took. */
+static inline __attribute__((always_inline)) long spin_until(long end)
+{
+	long begin = now(CLOCK_THREAD_CPUTIME_ID);
+
+	while (now(CLOCK_MONOTONIC) < end)
+		;
+	return now(CLOCK_THREAD_CPUTIME_ID) - begin;
+}
+
+__attribute__((noinline)) static long one(long end)
+{
+	long used = spin_until(end);
+
+	__asm__ volatile("");
+	return used;
+}
+
+__attribute__((noinline)) static long two(long end)
+{
+	long used = spin_until(end);
+
+	__asm__ volatile("" ::: "memory");
+	return used;
+}
+
+__attribute__((noinline)) static long three(long end)
+{
+	long used = spin_until(end);
+
+	__asm__ volatile("nop");
+	return used;
+}
+
+static long number(const char *text)
+{
+	return strtol(text, NULL, 10);
+}
+
+static void run(long period, long seconds)
+{
+	long used[3] = {}, begin = now(CLOCK_MONOTONIC), next = begin;
+
+	/* A period that comes late is left out, so that the phase stays. */
+	for (; next < begin + seconds * NS; next += period) {
+		struct timespec t = {next / NS, next % NS};
+
+		if (now(CLOCK_MONOTONIC) > next + period / 10)
+			continue;
+		while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+			;
+		used[0] += one(next + period / 5);
+		used[1] += two(next + period * 2 / 5);
+		used[2] += three(next + period * 3 / 5);
+	}
+	printf("%ld %ld %ld %ld\n", used[0], used[1], used[2], now(CLOCK_MONOTONIC) - begin);
+}
+
+int main(int argc, char **argv)
+{
+	cpu_set_t set;
+
+	if (argc == 4 && !strcmp(argv[1], "spin")) {
+		CPU_ZERO(&set);
+		CPU_SET((size_t)number(argv[2]), &set);
+		if (sched_setaffinity(0, sizeof(set), &set))
+			return 1;
+		one(now(CLOCK_MONOTONIC) + number(argv[3]) * NS);
+		return 0;
+	}
+	if (argc != 3)
+		return 2;
+	run(number(argv[1]) * 1000000, number(argv[2]));
+	return 0;
+}
