@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arm64, by the encoding classes of the Arm Architecture Reference Manual (C4.1): 26 direct
- * branches, register branches, and for the rest only whether and how sp, x29 and x30 are written.
+ * Decodes arm64 by the encoding classes of the Arm Architecture Reference Manual (C4.1): direct
+ * branches, register branches; of other instructions only whether and how they write sp, x29 and
+ * x30.
  */
 #include <stdint.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 
 #define R_FP 29
 #define R_LR 30
-#define R_SP 31 /* in a base or destination field that means sp */
+#define R_SP 31 /* register 31 in a base or destination field that means sp */
 
 static s64 sign_extend(u32 value, u32 bits)
 {
@@ -25,7 +26,7 @@ static bool is_special_reg(u32 r, enum disasm_reg *ret)
 	return true;
 }
 
-/* A register that may be x29 or x30 (31 is xzr) gets a value from elsewhere. */
+/* An untracked value is written to register r, which may be x29 or x30 (31 is xzr). */
 static void clobber_reg(struct disasm_insn *i, u32 r)
 {
 	enum disasm_reg reg;
@@ -34,7 +35,7 @@ static void clobber_reg(struct disasm_insn *i, u32 r)
 		disasm_add(i, DISASM_UNKNOWN, reg, DISASM_SP, 0);
 }
 
-/* One register of a load or store at base + off. */
+/* Loads or stores one register at base + off. */
 static void add_transfer(struct disasm_insn *i, bool load, u32 r, u32 base, s64 off)
 {
 	enum disasm_reg reg;
@@ -56,7 +57,7 @@ static void write_back(struct disasm_insn *i, u32 base, s64 by)
 		disasm_add(i, base == R_LR ? DISASM_UNKNOWN : DISASM_SET, reg, reg, by);
 }
 
-/* enum of bits 24:23 of pairs and 11:10 of single registers */
+/* bits 24:23 of pairs, 11:10 of single registers */
 enum mode { MODE_POST = 1, MODE_OFFSET = 2, MODE_PRE = 3 };
 
 static void decode_pair(struct disasm_insn *i, u32 w)
@@ -65,7 +66,7 @@ static void decode_pair(struct disasm_insn *i, u32 w)
 	u32 mode = w >> 23 & 3, base = w >> 5 & 31, r1 = w & 31, r2 = w >> 10 & 31;
 	u32 scale = simd ? 2 + (w >> 30) : 2 + (w >> 31);
 	s64 off = sign_extend(w >> 15 & 0x7f, 7) * (1 << scale), at = mode == MODE_OFFSET ? off : 0;
-	/* x29 loaded over a base of x29: what follows uses the old one. */
+	/* The pair loads x29 and its base is x29: both loads use the old value. */
 	bool over = load && base == R_FP && (r1 == R_FP || r2 == R_FP);
 
 	if (mode == MODE_PRE)
@@ -92,7 +93,7 @@ static void decode_single(struct disasm_insn *i, u32 w)
 		mode = 0;
 		at = (s64)(w >> 10 & 0xfff) << 3;
 	} else if (w >> 21 & 1) {
-		/* Register offset and atomics: a known slot is never reached so. */
+		/* Register offsets and atomics: compilers do not use them for saved registers. */
 		if (!simd)
 			clobber_reg(i, r);
 		return;
@@ -117,7 +118,7 @@ static void load_store(struct disasm_insn *i, u32 w)
 	else if ((w & 0x3a000000) == 0x38000000)
 		decode_single(i, w);
 	else if ((w & 0x3b000000) == 0x18000000 && !(w >> 26 & 1))
-		clobber_reg(i, w & 31); /* literal */
+		clobber_reg(i, w & 31); /* load of a literal */
 	else if ((w & 0x3f000000) == 0x08000000) {
 		clobber_reg(i, w & 31); /* exclusive, ordered, compare and swap */
 		clobber_reg(i, w >> 10 & 31);

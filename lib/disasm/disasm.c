@@ -8,7 +8,7 @@
 #include "disasm/arch.h"
 
 struct disasm {
-	struct disasm_x86 *x86; /* owned; NULL: arm64 */
+	struct disasm_x86 *x86; /* owned; NULL: the machine is arm64 */
 };
 
 int disasm_create(u16 e_machine, struct disasm **ret)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Instructions, reduced to what they do to a stack frame: how they move sp and the frame pointer,
- * where they save and restore the frame pointer and the link register, and where control goes.
+ * Reduces instructions to their effects on the stack frame: how they move sp and the frame pointer,
+ * where they save and restore the frame pointer and the link register, and where control flow
+ * continues.
  *
- * x86-64 goes through Capstone. arm64 is decoded here: its instructions have one width and the few
+ * x86-64 is decoded by Capstone, arm64 by arm64.c: its instructions have one width, and the few
  * forms that matter are one mask and one value each, which is exact and 50 times as fast.
  *
- * An effect on sp, fp or lr that cannot be expressed is UNKNOWN; none is left out.
+ * An effect on sp, fp or lr that the types below cannot express is DISASM_UNKNOWN; none is omitted.
  */
 #pragma once
 
@@ -37,23 +38,23 @@ struct disasm_effect {
 enum disasm_flow {
 	DISASM_NEXT,
 	DISASM_CALL,   /* target, or ~0 */
-	DISASM_JUMP,   /* target */
-	DISASM_BRANCH, /* target, or the next */
+	DISASM_JUMP,   /* to `target` */
+	DISASM_BRANCH, /* to `target`, or to the next instruction */
 	DISASM_INDIRECT,
 	DISASM_RETURN,
-	DISASM_TRAP, /* and anything else behind which nothing runs */
+	DISASM_TRAP, /* or any other instruction after which nothing runs */
 };
 
 struct disasm_insn {
 	u8 length;
 	u8 flow; /* enum disasm_flow */
 	u8 n;
-	bool padding; /* a nop, or what fills the space between functions */
-	bool table;   /* an INDIRECT that scales an index */
-	u8 jump_reg;  /* the register of an INDIRECT, or NO_REG */
-	u8 add_reg;   /* the register that gets a sum, or NO_REG */
-	bool endbr;   /* where indirect jumps and calls may land */
-	struct disasm_effect effects[DISASM_MAX_EFFECTS]; /* in order */
+	bool padding; /* a nop, or a filler between functions */
+	bool table;   /* DISASM_INDIRECT through a scaled index */
+	u8 jump_reg;  /* the register that DISASM_INDIRECT jumps to, or NO_REG */
+	u8 add_reg;   /* the register that receives a sum, or NO_REG */
+	bool endbr;   /* indirect jumps and calls may land here */
+	struct disasm_effect effects[DISASM_MAX_EFFECTS]; /* in the order of execution */
 	u64 target;
 };
 
@@ -65,17 +66,18 @@ void disasm_destroy(struct disasm *d);
 DEFINE_CLEANUP(disasm, struct disasm *, disasm_destroy)
 #define _cleanup_disasm_ _cleanup_(disasm)
 
-/* Decodes the instruction at the start of `code`, which is at svma. False: it is none. */
+/* Decodes the instruction at the start of `code`, whose address is svma. False: there is none. */
 bool disasm_one(struct disasm *d, struct buf code, u64 svma, struct disasm_insn *ret);
 /*
- * The length in bytes of the padding instruction at the start of `code`, if it is one that
- * compilers and linkers use. 0: ask disasm_one(), which takes a hundred times as long.
+ * Returns the length in bytes of the padding instruction at the start of `code`, if compilers or
+ * linkers use it as padding, else 0. disasm_one() recognises all padding, but takes a hundred times
+ * as long.
  */
 u32 disasm_padding(const struct disasm *d, struct buf code);
 
 /*
- * Instructions as text, for people only. Bytes that are no instruction are printed as data, so that
- * every stretch of code has an end.
+ * Prints instructions as text, for people only. Bytes that are no instruction are printed as data,
+ * so that every range of code can be printed to its end.
  */
 struct disasm_text;
 
@@ -84,5 +86,8 @@ int disasm_text_create(u16 e_machine, struct disasm_text **ret);
 void disasm_text_destroy(struct disasm_text *t);
 DEFINE_CLEANUP(disasm_text, struct disasm_text *, disasm_text_destroy)
 #define _cleanup_disasm_text_ _cleanup_(disasm_text)
-/* Writes "mov rax, rbx" into `text`, cut to n bytes. Returns the bytes of code; 0: `code` is empty. */
+/*
+ * Writes "mov rax, rbx" into `text`, cut to n bytes. Returns the length of the instruction in
+ * bytes; 0: `code` is empty.
+ */
 u32 disasm_text_one(struct disasm_text *t, struct buf code, u64 svma, char *text, size_t n);

@@ -151,7 +151,7 @@ struct run {
 	const struct exec_program *p;
 	const struct exec_machine *machine;
 	bool arm64;
-	struct path *paths; /* owned; those that wait */
+	struct path *paths; /* owned; paths that are still to be run */
 	u32 n, n_begun;
 	bool stop;
 };
@@ -172,7 +172,7 @@ static void tell_event(struct run *r, const struct exec *x, enum exec_event even
 		r->stop = true;
 }
 
-/* One instruction; false at the end of the path. */
+/* Runs one instruction. False: the path ends with it. */
 static bool run_one(struct run *r, struct path *at)
 {
 	struct exec_insn insn = {};
@@ -215,7 +215,7 @@ static bool run_one(struct run *r, struct path *at)
 
 int exec_run(const struct exec_program *p, u16 e_machine, u64 svma)
 {
-	/* x0 is argument and result; x0…x18 and x30 are the callee's. */
+	/* x0 holds the first argument and the result; a call may overwrite x0…x18 and x30. */
 	static const struct exec_machine arm64 = {.clobbered = 0x4007ffff};
 	struct run r = {.p = p, .machine = &arm64, .arm64 = e_machine == EM_AARCH64};
 	struct exec_machine *x86 = NULL;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Executes the code of a short function on symbols instead of numbers, to find what it computes:
- * which address it passes on, which word relative to the thread pointer it returns.
+ * Executes a short function symbolically to find out what it computes: for example which address it
+ * passes on, or which word relative to the thread pointer it returns.
  *
  * A value is a sum: constant + factor × symbol + …. A symbol is an argument, the thread pointer,
- * the content of an address, or the result of a call. Any other value is unknown, as is everything
- * computed from it; nothing is guessed. Memory that the code itself writes is not followed.
+ * the content of an address, or the result of a call. Any other value is unknown, and so is
+ * everything computed from it; nothing is guessed. Memory that the code writes is not tracked.
  *
- * Both sides of a branch are taken, up to EXEC_MAX_PATHS paths in all.
+ * Both sides of a branch are executed, up to EXEC_MAX_PATHS paths in all.
  */
 #pragma once
 
@@ -17,14 +17,14 @@
 #define EXEC_MAX_TERMS 3
 #define EXEC_MAX_SYMBOLS 48
 #define EXEC_MAX_PATHS 24
-#define EXEC_MAX_INSNS 96 /* of a path */
+#define EXEC_MAX_INSNS 96 /* instructions of a path */
 #define EXEC_N_REGS 32
 
 enum exec_symbol_kind {
 	EXEC_ARG,    /* the first argument */
 	EXEC_THREAD, /* the thread pointer */
 	EXEC_LOAD,   /* `size` bytes at `at` */
-	EXEC_RESULT, /* of a call; `at` was its first argument */
+	EXEC_RESULT, /* the result of a call; `at` was its first argument */
 };
 
 struct exec_term {
@@ -57,24 +57,26 @@ enum exec_event {
 };
 
 struct exec_program {
-	/* Gives the code at svma, up to n bytes; borrowed until the next call. False: none. */
+	/* Returns up to n bytes of code at svma, borrowed until the next call. False: there is no
+	 * code. */
 	bool (*code)(void *arg, u64 svma, size_t n, struct buf *ret);
-	/* Gives a word of memory that never changes, such as the GOT's. False: not known. */
+	/* Returns a word of memory that never changes, such as one of the GOT. False: it is
+	 * unknown. */
 	bool (*constant)(void *arg, u64 svma, u64 *ret);
-	/* Takes an event. True: enough is known, stop. */
+	/* Receives an event. True: stop. */
 	bool (*event)(void *arg, const struct exec *x, enum exec_event event,
 		      const struct exec_value *value);
 	void *arg;
 };
 
-/* Runs the function at svma. -ENOTSUP: the machine is not understood; -ENOMEM. */
+/* Runs the function at svma. -ENOTSUP: the machine is unknown; -ENOMEM. */
 int exec_run(const struct exec_program *p, u16 e_machine, u64 svma);
 
-/* Is `value` just `size` bytes loaded from an address? */
+/* Whether `value` is nothing but `size` bytes loaded from an address. */
 bool exec_is_load(const struct exec *x, const struct exec_value *value, u8 size,
 		  struct exec_value *ret_at);
-/* Is `value` a constant, without any symbol? */
+/* Whether `value` is a constant, without any symbol. */
 bool exec_is_constant(const struct exec_value *value, u64 *ret);
-/* The factor of the first symbol of a kind; 0: there is none. */
+/* Returns the factor of the first symbol of a kind; 0: there is none. */
 s64 exec_factor(const struct exec *x, const struct exec_value *value, enum exec_symbol_kind kind,
 		u32 *ret_symbol);

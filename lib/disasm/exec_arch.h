@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Private to lib/disasm: between exec.c and the machines. */
+/* Private to lib/disasm: shared by exec.c and the decoders of the two machines. */
 #pragma once
 
 #include "disasm/exec.h"
@@ -9,18 +9,18 @@ enum exec_flow { EXEC_NEXT, EXEC_BRANCH, EXEC_JUMP, EXEC_CALL, EXEC_RETURN, EXEC
 struct exec_insn {
 	u8 length;
 	u8 flow;    /* enum exec_flow */
-	u64 target; /* BRANCH, JUMP; ~0: not known */
+	u64 target; /* of BRANCH and JUMP; ~0: unknown */
 };
 
 struct exec_machine {
-	u8 first_arg, result; /* registers */
-	u32 clobbered;	      /* by calls: a bit per register */
+	u8 first_arg, result; /* register numbers */
+	u32 clobbered;	      /* registers that a call may overwrite, one bit each */
 	void *decoder;
 };
 
 int exec_x86_create(struct exec_machine **ret);
 void exec_x86_destroy(struct exec_machine *m);
-/* Changes *x as the instruction at the start of `code` does. False: it is no instruction. */
+/* Applies the instruction at the start of `code` to *x. False: there is no instruction. */
 bool exec_x86_one(const struct exec_machine *m, const struct exec_program *p, struct exec *x,
 		  struct buf code, u64 svma, struct exec_insn *ret);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arm64 for exec.c, by the encoding classes of the Arm Architecture Reference Manual (C4.1). Only
- * what computes addresses is understood; any other instruction leaves its destination unknown.
- * Register 31 is the stack pointer or zero, by the instruction.
+ * Executes arm64 for exec.c, decoded by the encoding classes of the Arm Architecture Reference
+ * Manual (C4.1). Only instructions that compute addresses are modelled; the result of any other
+ * instruction is unknown. Register 31 means the stack pointer or zero, depending on the
+ * instruction.
  */
 #include <string.h>
 
@@ -26,7 +27,7 @@ static void write_reg(struct exec *x, u32 r, struct exec_value v)
 		x->regs[r] = v;
 }
 
-/* adr, adrp, add and sub of an immediate, mov of one, and shifts as bit fields */
+/* adr, adrp; add and sub of an immediate; moves of an immediate; shifts (bit-field moves) */
 static bool exec_immediate(struct exec *x, u32 w, u64 svma)
 {
 	u32 rd = w & 31, rn = w >> 5 & 31;
@@ -43,12 +44,12 @@ static bool exec_immediate(struct exec *x, u32 w, u64 svma)
 	if ((w & 0x1f800000) == 0x11000000) {
 		u64 imm = (u64)(w >> 10 & 0xfff) << (w >> 22 & 1 ? 12 : 0);
 
-		if (w >> 29 & 1) { /* with flags: a comparison, or it is not followed */
+		if (w >> 29 & 1) { /* sets flags: a comparison, or a result that is not tracked */
 			write_reg(x, rd, (struct exec_value){});
 			return true;
 		}
 		if (rd == ZR)
-			return true; /* the stack pointer */
+			return true; /* writes the stack pointer, which is not tracked */
 		by = exec_constant(w >> 30 & 1 ? -imm : imm);
 		v = rn == ZR ? (struct exec_value){} : read_reg(x, rn);
 		write_reg(x, rd, exec_add(&v, &by));
@@ -66,7 +67,7 @@ static bool exec_immediate(struct exec *x, u32 w, u64 svma)
 		u32 bits = w >> 31 ? 64 : 32, immr = w >> 16 & 63, imms = w >> 10 & 63;
 
 		v = (struct exec_value){};
-		/* A shift to the left, of all bits or of the lower 32 (ubfiz). */
+		/* A left shift of all bits or of the lower 32 (ubfiz). */
 		if (imms < immr && (imms + 1 == immr || imms == 31) && bits - immr < 16)
 			by = read_reg(x, rn), v = exec_scale(&by, 1LL << (bits - immr));
 		else if (!immr && imms == 31)
@@ -122,7 +123,7 @@ static void load_value(struct exec *x, const struct exec_program *p, u32 rt, str
 		  size >= 2 ? exec_load(x, p, &at, (u8)(1u << size)) : (struct exec_value){});
 }
 
-/* Loads and stores of general registers; those of others change none of them. */
+/* Loads and stores of general registers. Those of other registers change no general register. */
 static bool exec_memory(struct exec *x, const struct exec_program *p, u32 w)
 {
 	u32 rt = w & 31, rn = w >> 5 & 31, size = w >> 30;

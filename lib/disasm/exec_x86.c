@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * x86-64 for exec.c. Registers are numbered as the machine does (rax 0, rcx 1, rdx 2, rbx 3, rsp 4,
- * rbp 5, rsi 6, rdi 7, r8 …). A write of 32 bits keeps the value: what the code computes in them
- * are small non-negative numbers, such as keys.
+ * Executes x86-64 for exec.c. Registers have the machine's numbers (rax 0, rcx 1, rdx 2, rbx 3, rsp
+ * 4, rbp 5, rsi 6, rdi 7, r8 …). A 32-bit write is treated as a 64-bit one: the code that is
+ * analysed computes only small non-negative numbers, such as keys, in 32 bits.
  */
 #include <capstone/capstone.h>
 #include <errno.h>
@@ -120,7 +120,7 @@ static struct exec_value read_operand(struct exec *x, const struct exec_program 
 		return (struct exec_value){};
 	}
 	at = address_of(x, c, &op->mem);
-	/* The thread control block knows its own address: fs:0, glibc also fs:16. */
+	/* The thread control block contains its own address, at fs:0 and in glibc also at fs:16. */
 	if (op->size == 8 && at.known && at.n == 1 && (at.constant == 0 || at.constant == 16) &&
 	    at.terms[0].factor == 1 && x->symbols[at.terms[0].symbol].kind == EXEC_THREAD) {
 		v = at;
@@ -138,7 +138,7 @@ static void write_reg(struct exec *x, const cs_x86_op *op, struct exec_value v)
 		x->regs[n] = v;
 }
 
-/* Registers of 8 and 16 bits, and what no case deals with: whatever it writes is unknown now. */
+/* Handles registers of 8 and 16 bits and all other instructions: their results become unknown. */
 static void clobber_results(struct decoder *d, struct exec *x)
 {
 	cs_regs read, written;

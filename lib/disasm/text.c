@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Instructions as people read them; both machines go through Capstone. */
+/* Prints instructions for people, by Capstone for both machines. */
 #include <capstone/capstone.h>
 #include <elf.h>
 #include <errno.h>

@@ -51,7 +51,7 @@ static bool is_fp(x86_reg r)
 	return r == X86_REG_RBP || r == X86_REG_EBP || r == X86_REG_BP || r == X86_REG_BPL;
 }
 
-/* [rsp + off] or [rbp + off] and nothing else. */
+/* Whether the operand is [rsp + off] or [rbp + off], without an index. */
 static bool frame_slot(const cs_x86_op *op, enum disasm_reg *ret_base, s64 *ret_off)
 {
 	if (op->type != X86_OP_MEM || op->mem.index != X86_REG_INVALID ||
@@ -78,7 +78,7 @@ static bool is_reg(const cs_x86_op *op, bool (*which)(x86_reg))
 	return op->type == X86_OP_REG && which(op->reg);
 }
 
-/* Writes of registers that no case of effects() has dealt with. */
+/* Handles register writes that no case of effects() handles. */
 static void other_writes(const cs_insn *c, struct disasm_insn *i)
 {
 	const cs_x86 *x = &c->detail->x86;
@@ -139,7 +139,7 @@ static void effects_of_mov(const cs_x86 *x, const cs_insn *c, struct disasm_insn
 static void effects_of_push_pop(const cs_x86 *x, const cs_insn *c, struct disasm_insn *i)
 {
 	const cs_x86_op *op = &x->operands[0];
-	/* Immediates have the size that they are encoded in. */
+	/* Immediates have the size of their encoding. */
 	s64 size = x->prefix[2] == X86_PREFIX_OPSIZE ? 2 : 8;
 
 	if (c->id == X86_INS_PUSH) {
@@ -158,7 +158,7 @@ static void effects_of_push_pop(const cs_x86 *x, const cs_insn *c, struct disasm
 		move_sp(i, size);
 }
 
-/* lea, add, sub: a new value of sp or fp that is known */
+/* lea, add, sub: sp or fp gets a known new value. */
 static bool effects_of_sum(const cs_x86 *x, const cs_insn *c, struct disasm_insn *i)
 {
 	const cs_x86_op *to = &x->operands[0], *by = &x->operands[1];
@@ -257,7 +257,8 @@ static void set_flow(const cs_insn *c, struct disasm_insn *i)
 		if (op->type == X86_OP_IMM)
 			i->target = (u64)op->imm;
 		if (i->target == c->address + c->size) {
-			/* A way to learn one's own address: what it pushes will be popped. */
+			/* A call to the next instruction obtains the address of the code; the
+			 * pushed address will be popped. */
 			i->flow = DISASM_NEXT;
 			move_sp(i, -8);
 		}
@@ -279,7 +280,7 @@ static void set_flow(const cs_insn *c, struct disasm_insn *i)
 		i->flow = DISASM_TRAP;
 		return;
 	case X86_INS_UD0:
-	case X86_INS_UD2B: /* ud1: clang's traps carry a reason in its operands */
+	case X86_INS_UD2B: /* ud1: clang encodes the reason of a trap in its operands */
 	case X86_INS_UD2:
 	case X86_INS_HLT:
 	case X86_INS_LJMP:
@@ -302,8 +303,9 @@ static void set_flow(const cs_insn *c, struct disasm_insn *i)
 }
 
 /*
- * AVX-512 that Capstone 4 does not know: its length follows from its form. Those that write general
- * registers (from a mask or a vector's element) are known to it.
+ * Returns the length of an AVX-512 instruction that Capstone 4 does not know, which depends on its
+ * encoding only. Capstone knows those that write general registers (from a mask or an element of a
+ * vector).
  */
 static bool evex_length(struct buf code, u8 *ret)
 {
@@ -334,7 +336,7 @@ static bool evex_length(struct buf code, u8 *ret)
 	return true;
 }
 
-/* Capstone leaves out the operands of ud0 and ud1. */
+/* The length of ud0 and ud1: Capstone omits their operands. */
 static u8 ud_length(struct buf code, u8 length)
 {
 	u8 modrm, mod;
@@ -367,12 +369,12 @@ bool disasm_x86_one(struct disasm_x86 *x, struct buf code, u64 svma, struct disa
 	return true;
 }
 
-/* The bytes of a nop's operand, from its ModRM on; 0: none that is used for padding. */
+/* The length of a nop's operand from its ModRM on; 0: compilers do not pad with this form. */
 static u32 nop_operand(const u8 *p, size_t n)
 {
 	u32 mode = n ? p[0] >> 6 : 3, sib = n && (p[0] & 7) == 4;
 
-	/* 0x38: the number in the opcode, 0. Mode 3 is a register. */
+	/* The opcode bits of ModRM (0x38) are 0 in a nop. Mode 3 is a register. */
 	if (mode == 3 || p[0] & 0x38 || n < 1 + sib)
 		return 0;
 	if (mode == 0)
@@ -380,7 +382,7 @@ static u32 nop_operand(const u8 *p, size_t n)
 	return 1 + sib + (mode == 1 ? 1 : 4);
 }
 
-/* int3; nop behind any prefixes of size and cs; the nop that has an operand. */
+/* int3; nop after any 0x66 and cs prefixes; nop with an operand. */
 u32 disasm_x86_padding(struct buf code)
 {
 	const u8 *p = code.pos;

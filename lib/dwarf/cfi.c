@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sections, CIEs and FDEs; cfi_run.c interprets their programs. Layout: DWARF 5 section 6.4, and
- * for .eh_frame the LSB Core specification, "Exception Frames".
+ * Reads the sections, CIEs and FDEs of call frame information; cfi_run.c interprets their programs.
+ * Layout: DWARF 5 section 6.4, and for .eh_frame the LSB Core specification, "Exception Frames".
  *
  *	entry   length u32 (0xffffffff: u64 follows)  id  body …
  *	CIE     id = 0 (.eh_frame) or all ones (.debug_frame)
@@ -16,8 +16,9 @@
 #include "dwarf/cfi_private.h"
 
 /*
- * CIEs are parsed again when they fall out of the cache, so a hostile section could have a long one
- * parsed for each of many FDEs. Compilers write 5 letters and 20 bytes.
+ * A CIE that falls out of the cache is parsed again, so a hostile section could make the reader
+ * parse one long CIE for each of many FDEs. These limits bound that. Compilers write 5 letters and
+ * 20 bytes.
  */
 #define MAX_AUGMENTATION 16
 #define MAX_CIE_PROGRAM 4096
@@ -26,7 +27,7 @@
 
 static const struct cfi_machine machine_x86_64 = {
 	.fp = 6, .sp = 7, .ra = 16, .bx = 3, .n_regs = 16};
-/* struct rt_sigframe in arch/arm64/kernel/signal.c: siginfo (128 bytes), then ucontext. */
+/* siginfo (128 bytes) precedes the ucontext: struct rt_sigframe in arch/arm64/kernel/signal.c. */
 static const struct cfi_machine machine_aarch64 = {
 	.fp = 29,
 	.sp = 31,
@@ -118,7 +119,7 @@ int cfi_table_init(struct cfi_table *t, struct buf bytes, u64 svma, bool eh, u16
 }
 
 struct entry {
-	struct buf body; /* behind the id */
+	struct buf body; /* what follows the id */
 	u64 id;
 	u64 id_offset;
 	u64 end; /* section offset of the next entry */
@@ -169,7 +170,8 @@ bool cfi_next(const struct cfi_table *t, u64 *offset, u64 *ret_fde)
 		case ENTRY_BAD:
 			return false;
 		case ENTRY_ZERO:
-			/* ld leaves terminators of its inputs in the middle. */
+			/* ld keeps the terminators of its input files in the middle of the
+			 * section. */
 			if (t->stop_at_zero)
 				return false;
 			*offset = at + 4;
@@ -207,8 +209,8 @@ static bool parse_augmentation(const char *letters, struct buf data, struct cfi_
 		case 'S':
 			cie->signal_frame = true;
 			break;
-		case 'B': /* arm64: signed with the B key */
-		case 'G': /* arm64: memory tags */
+		case 'B': /* arm64: return addresses are signed with the B key */
+		case 'G': /* arm64: memory tagging */
 			break;
 		default:
 			return false;
@@ -217,7 +219,9 @@ static bool parse_augmentation(const char *letters, struct buf data, struct cfi_
 	return true;
 }
 
-/* From the version to the augmentation's end; what is left of the body is the program. */
+/*
+ * Parses a CIE from its version to the end of its augmentation. The rest of `body` is the program.
+ */
 static int parse_cie(const struct cfi_table *t, struct buf *body, struct cfi_cie *cie)
 {
 	u8 version, address_size, segment_size, ra8;
@@ -260,7 +264,7 @@ static int parse_cie(const struct cfi_table *t, struct buf *body, struct cfi_cie
 	return parse_augmentation(augmentation + 1, data, cie) ? 0 : -ENOTSUP;
 }
 
-/* The CIE at a section offset, from the cache or into it. */
+/* Returns the CIE at a section offset; parses it into the cache if it is not there. */
 static const struct cfi_cie *cie_at(struct cfi_table *t, u64 offset)
 {
 	struct cfi_cie *cie = &t->cies[(offset >> 2) * 0x9e3779b1u >> 27 & (CFI_CIE_CACHE - 1)];

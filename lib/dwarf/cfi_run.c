@@ -2,17 +2,17 @@
 /*
  * The interpreter of call frame programs (DWARF 5 section 6.4.2).
  *
- * The state is a rule as it would be emitted, so that remembering and restoring copies 16 bytes;
- * what only the interpreter must know stands in values of ra_op and fp_op above the ABI's, and
- * finish_rule() translates them:
+ * The state is stored as the rule that would be emitted, so that remember_state and restore_state
+ * copy 16 bytes. States that a rule cannot express are values of ra_op and fp_op above those of the
+ * ABI; finish_rule() translates them:
  *
  *	RA_UNDEFINED	→ UNWIND_CFA_STOP	the outermost frame
  *	RA_OTHER	→ UNWIND_CFA_UNSUPPORTED
- *	FP_OTHER	→ UNWIND_CFA_UNSUPPORTED: the next frame's CFA may hang on it
- *	a CFA that cannot be said → cfa_op UNWIND_CFA_UNSUPPORTED straight away
+ *	FP_OTHER	→ UNWIND_CFA_UNSUPPORTED: the next CFA may be based on it
+ *	a CFA that a rule cannot express → cfa_op UNWIND_CFA_UNSUPPORTED at once
  *
- * A stretch is emitted when the location moves on, and only if a rule that is followed changed
- * since the last one, which for most instructions is a look at one flag.
+ * When the location advances, the rule of the range before it is emitted, but only if `changed` is
+ * set: most instructions change nothing that a rule contains.
  */
 #include "dwarf/cfi_private.h"
 
@@ -82,18 +82,18 @@ struct run {
 	const struct cfi_table *t;
 	const struct cfi_cie *cie;
 	u64 loc;
-	bool changed; /* since the last stretch that was emitted */
+	bool changed; /* since the last range that was emitted */
 	struct cfi_state s;
 	u32 n_remembered;
 	struct cfi_state remembered[CFI_MAX_REMEMBERED];
 };
 
-/* What a location expression comes to, as far as it is understood. */
+/* The value of a location expression, as far as the interpreter understands it. */
 struct value {
 	enum { VALUE_CONST, VALUE_REG, VALUE_DEREF } kind;
 	u8 reg;
-	s64 off; /* of the register, or the constant */
-	s64 add; /* behind the dereference */
+	s64 off; /* added to the register, or the constant */
+	s64 add; /* added after the dereference */
 };
 
 static void set_cfa_unsupported(struct run *r)
@@ -136,7 +136,10 @@ static void set_ra(struct run *r, u8 op, s64 off)
 	r->changed = true;
 }
 
-/* off: from the CFA to where it is saved, or UNWIND_BX_SAME; anything else is UNKNOWN. */
+/*
+ * `off` is the distance from the CFA to the slot that rbx is saved in, or UNWIND_BX_SAME. Any
+ * offset that does not fit becomes UNWIND_BX_UNKNOWN.
+ */
 static void set_bx(struct run *r, u64 reg, s64 off)
 {
 	if (!r->t->follow_bx || reg != r->t->machine->bx)
@@ -147,13 +150,13 @@ static void set_bx(struct run *r, u64 reg, s64 off)
 	r->changed = true;
 }
 
-/* Saved at cfa + factored * data_align. */
+/* The register is saved at cfa + factored * data_align. */
 static void set_offset(struct run *r, u64 reg, s64 factored)
 {
 	s64 off;
 
 	if (__builtin_mul_overflow(factored, r->cie->data_align, &off))
-		off = (s64)1 << 62; /* does not fit anything */
+		off = (s64)1 << 62; /* too large for any rule */
 	if (reg == r->t->machine->fp)
 		set_fp(r, UNWIND_FP_CFA, off);
 	else if (reg == r->t->machine->ra)
@@ -167,7 +170,8 @@ static void set_undefined(struct run *r, u64 reg)
 	if (reg == r->t->machine->ra)
 		set_ra(r, RA_UNDEFINED, 0);
 	set_bx(r, reg, UNWIND_BX_UNKNOWN);
-	/* An undefined frame pointer: nothing above uses it, or it would have been saved. */
+	/* CFI declares the frame pointer undefined: no caller uses it, or it would have been
+	 * saved. */
 	if (reg == r->t->machine->fp)
 		set_fp(r, UNWIND_FP_SAME, 0);
 }
@@ -265,7 +269,7 @@ static bool value_add(struct value *v, s64 n)
 				       v->kind == VALUE_DEREF ? &v->add : &v->off);
 }
 
-/* plus and minus, when one side is a constant. */
+/* Computes plus or minus; one operand must be a constant. */
 static bool value_combine(struct value *a, const struct value *b, bool minus)
 {
 	s64 n;
@@ -282,7 +286,7 @@ static bool value_combine(struct value *a, const struct value *b, bool minus)
 	return value_add(a, n);
 }
 
-/* One operation on a stack of two values; false for what is not understood. */
+/* Executes one operation on a stack of two values. False: the operation is not understood. */
 static bool expression_step(struct buf *e, struct value stack[static 2], u32 *n)
 {
 	struct value v = {};
@@ -327,7 +331,7 @@ static bool expression_step(struct buf *e, struct value stack[static 2], u32 *n)
 	return true;
 }
 
-/* Evaluates an expression that comes to reg + off, or *(reg + off) + add. */
+/* Evaluates an expression whose value is reg + off, or *(reg + off) + add. */
 static bool expression_value(struct buf e, struct value *ret)
 {
 	struct value stack[2];
@@ -343,8 +347,8 @@ static bool expression_value(struct buf e, struct value *ret)
 }
 
 /*
- * What ld writes for x86-64 PLT entries, which push 8 bytes at a fixed offset in their 16:
- * breg7(off) breg16(0) lit15 and litN ge lit3 shl plus.
+ * Recognises the expression that ld writes for x86-64 PLT entries, which push 8 bytes at a fixed
+ * offset in their 16: breg7(off) breg16(0) lit15 and litN ge lit3 shl plus.
  */
 static bool expression_plt(struct run *r, struct buf e)
 {
@@ -384,7 +388,7 @@ static void set_cfa_expression(struct run *r, struct buf e)
 	}
 }
 
-/* DW_CFA_expression: the register is saved at the address that the expression gives. */
+/* DW_CFA_expression: the register is saved at the address that the expression computes. */
 static void set_expression(struct run *r, u64 reg, struct buf e)
 {
 	struct value v;
@@ -477,7 +481,7 @@ static bool op_def_cfa(struct run *r, struct buf *b, u8 op)
 	return true;
 }
 
-/* Instructions of one register and at most one number. */
+/* Executes an instruction that has a register and at most one number. */
 static bool op_register(struct run *r, struct buf *b, u8 op)
 {
 	u64 reg, u = 0;
@@ -528,7 +532,7 @@ static bool op_register(struct run *r, struct buf *b, u8 op)
 	return true;
 }
 
-/* Everything that does not move the location; false when damaged or unknown. */
+/* Executes an instruction that does not advance the location. False: it is damaged or unknown. */
 static bool execute_op(struct run *r, struct buf *b, u8 op)
 {
 	u64 u;
@@ -545,10 +549,10 @@ static bool execute_op(struct run *r, struct buf *b, u8 op)
 	}
 	switch (op) {
 	case CFA_nop:
-	case CFA_AARCH64_negate_ra_state: /* the signature is masked off by the unwinder */
+	case CFA_AARCH64_negate_ra_state: /* the unwinder removes the signature */
 	case CFA_AARCH64_negate_ra_state_with_pc:
 		return true;
-	case CFA_GNU_args_size: /* matters to landing pads only */
+	case CFA_GNU_args_size: /* only landing pads need it */
 		return buf_uleb(b, &u);
 	case CFA_remember_state:
 		return op_remember(r);
@@ -579,7 +583,10 @@ static bool execute_op(struct run *r, struct buf *b, u8 op)
 	}
 }
 
-/* If the instruction moves the location: 1 and where to; 0 if not; -1 damaged. */
+/*
+ * Returns 1 and the new location if the instruction advances it, 0 if it is another instruction, -1
+ * if it is damaged.
+ */
 static int advance_loc(const struct run *r, struct buf *b, u8 op, u64 svma, u64 *ret_loc)
 {
 	u64 delta;
@@ -615,11 +622,12 @@ static int advance_loc(const struct run *r, struct buf *b, u8 op, u64 svma, u64 
 }
 
 /*
- * glibc's lazy binding trampoline on arm64 is entered with two words pushed by the PLT, which its
- * CFI leaves out: x30 saved above the CFA, and the caller's sp too low by that much (2.36,
- * sysdeps/aarch64/dl-trampoline.S). Nothing saves x30 above its own frame, and frames are of 16
- * bytes each (AAPCS64), so the true CFA is the next one above what was saved. Where another
- * register is the CFA, as in setcontext(), it is no frame, and x30 may be saved anywhere.
+ * The PLT enters glibc's lazy binding trampoline on arm64 with two words pushed, which its CFI
+ * ignores: the CFI saves x30 above the CFA, and its CFA, the caller's sp, is too low by those words
+ * (2.36, sysdeps/aarch64/dl-trampoline.S). No function saves x30 above its own frame, and frames
+ * are multiples of 16 bytes (AAPCS64), so the true CFA is the next multiple above the slot of x30.
+ * Where the CFA is based on another register, as in setcontext(), the rule describes no frame, and
+ * x30 may be saved anywhere.
  */
 static void lift_cfa(const struct run *r, struct unwind_rule *rule)
 {
@@ -635,7 +643,7 @@ static void lift_cfa(const struct run *r, struct unwind_rule *rule)
 		rule->cfa_op = UNWIND_CFA_UNSUPPORTED;
 }
 
-/* What is emitted for a state. */
+/* Converts the state to the rule that is emitted. */
 static struct unwind_rule finish_rule(const struct run *r)
 {
 	struct unwind_rule rule = r->s.rule;
@@ -658,8 +666,8 @@ bool cfi_initial_state(const struct cfi_table *t, struct cfi_cie *cie, struct bu
 {
 	struct run r = {.t = t, .cie = cie};
 
-	/* Without a rule the CFA is unknown, the frame pointer kept, and the return address in its
-	 * register where the machine has one. */
+	/* Without a program the CFA is unknown, the frame pointer is unchanged, and the return
+	 * address is in its register if the machine has one. */
 	set_cfa_unsupported(&r);
 	set_same(&r, t->machine->ra);
 	set_same(&r, t->machine->bx);
@@ -673,7 +681,7 @@ bool cfi_initial_state(const struct cfi_table *t, struct cfi_cie *cie, struct bu
 	return true;
 }
 
-/* Hands out stretches, without those that change nothing. */
+/* Passes ranges to the caller, except those whose rule equals the one before. */
 struct emitter {
 	cfi_emit_fn *emit;
 	void *arg;
@@ -698,7 +706,7 @@ void cfi_run(const struct cfi_table *t, const struct cfi_fde *fde, u64 lo, u64 h
 	struct emitter e = {.emit = emit_fn, .arg = arg, .lo = lo};
 	struct buf b = fde->program;
 
-	/* Not an initialiser: it would clear the room for remembered states, for each function. */
+	/* Not an initialiser, which would clear the room for remembered states at each function. */
 	r.t = t;
 	r.cie = fde->cie;
 	r.loc = fde->start;
