@@ -16,8 +16,11 @@
 #define ELFCOMPRESS_ZSTD 2
 #endif
 
-/* The densest that a stream can be: deflate codes 258 bytes in 2 bits; a zstd block of one
- * repeated byte is 128 KiB in 4 bytes. A size above that is a lie and is not allocated. */
+/*
+ * The highest possible compression ratios: deflate codes 258 bytes in 2 bits; zstd codes a block of
+ * 128 KiB with one repeated byte in 4 bytes. A header that claims more is false, and no memory is
+ * allocated for it.
+ */
 #define ZLIB_MAX_RATIO 1032
 #define ZSTD_MAX_RATIO 32768
 
@@ -133,7 +136,7 @@ int elf_unxz(struct buf packed, size_t max, void **ret, size_t *ret_n)
 	size_t n = 0;
 	int r;
 
-	/* What xz -9 needs is 65 MiB; a dictionary of more than max bytes is no use. */
+	/* xz -9 needs 65 MiB. A dictionary of more than max bytes is never needed. */
 	if (lzma_stream_decoder(&z, max + (1 << 20), 0) != LZMA_OK)
 		return -ENOMEM;
 	z.next_in = packed.pos;

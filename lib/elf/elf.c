@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening and reading ELF files that may be hostile.
+ * Opens and reads ELF files that may be hostile.
  *
- * libelf validates and decodes the header tables once, at open; their content is copied into our
- * own structs. Bytes of sections and segments are read here with pread (or point into the image)
- * and not through elf_getdata(), because libdw, which shares the Elf handle, replaces and frees
- * libelf's copy when it decompresses a section, and our callers borrow bytes for the file's life.
+ * libelf validates and decodes the header tables once, when the file is opened; their content is
+ * copied into structs of this file. The bytes of sections and segments are read here with pread (or
+ * point into the image) and not with elf_getdata(): libdw, which shares the Elf handle, replaces
+ * and frees libelf's copy when it decompresses a section, while our callers borrow bytes until the
+ * file is destroyed.
  *
- * Invariants:
- * 1. No range is read that does not lie inside the size that the file had at open.
- * 2. A section's cached bytes never move or go away before elf_file_destroy().
- * 3. Memory is bounded: a section by ELF_MAX_SECTION_BYTES and by what its compressed bytes can
- *    possibly hold; header tables by the file's size.
+ * Invariants: 1. All ranges that are read lie inside the size that the file had when it was opened.
+ * 2. The cached bytes of a section stay at their address until elf_file_destroy(). 3. Memory is
+ * bounded: a section by ELF_MAX_SECTION_BYTES and by what its compressed bytes can hold; header
+ * tables by the size of the file.
  *
- * A file belongs to one thread at a time.
+ * Only one thread may use a file at a time.
  */
 #include "elf/elf.h"
 
@@ -27,12 +27,12 @@
 #include "base/vec.h"
 #include "elf/decompress.h"
 
-/* Small reads through segments come from aligned chunks, so that many of them cost one pread. */
+/* Small reads from segments are served from aligned chunks, so that many of them cost one pread. */
 #define CHUNK_SHIFT 16
 #define CHUNK_BYTES (1ULL << CHUNK_SHIFT)
 
 struct cached_section {
-	struct elf_section info; /* info.size: as in the file, not decompressed */
+	struct elf_section info; /* info.size is the size in the file, not decompressed */
 	bool compressed;	 /* SHF_COMPRESSED */
 	bool zdebug;		 /* the name begins with .zdebug_ */
 	void *owned;		 /* decompressed or read bytes, NULL while not loaded */
@@ -59,7 +59,7 @@ static bool range_ok(const struct elf_file *f, u64 foff, u64 n)
 	return foff <= f->size && n <= f->size - foff;
 }
 
-/* Reads exactly n bytes; the caller has checked the range. */
+/* Reads exactly n bytes. The caller has checked that the range is in the file. */
 static int read_exact(struct elf_file *f, u64 foff, u64 n, void *ret)
 {
 	u8 *dst = ret;
@@ -76,7 +76,7 @@ static int read_exact(struct elf_file *f, u64 foff, u64 n, void *ret)
 		if (got < 0)
 			return -errno;
 		if (got == 0)
-			return -EINVAL; /* truncated since it was opened */
+			return -EINVAL; /* the file was truncated after it was opened */
 		dst += got;
 		foff += (u64)got;
 		n -= (u64)got;
@@ -84,7 +84,10 @@ static int read_exact(struct elf_file *f, u64 foff, u64 n, void *ret)
 	return 0;
 }
 
-/* The bytes [foff, foff + n) kept until the file is destroyed, *ret_owned set when malloc'ed. */
+/*
+ * Returns the bytes [foff, foff + n), which live until the file is destroyed. Sets *ret_owned if
+ * they are malloc()ed.
+ */
 static int read_keep(struct elf_file *f, u64 foff, u64 n, void **ret_owned, struct buf *ret)
 {
 	_cleanup_free_ void *p = NULL;
@@ -116,7 +119,8 @@ static int load_segments(struct elf_file *f, struct diag *d)
 
 	if (elf_getphdrnum(f->elf, &n) < 0)
 		return diag_set(d, -EINVAL, "damaged program headers: %s", elf_errmsg(-1));
-	/* The agent has hundreds of files open at a time, most with four segments. */
+	/* Allocate no more than needed: the agent has hundreds of files open, most with four
+	 * segments. */
 	f->segments =
 		calloc(MIN(MAX(n, (size_t)1), (size_t)ELF_MAX_SEGMENTS), sizeof(*f->segments));
 	if (!f->segments)
@@ -144,7 +148,7 @@ static int load_segments(struct elf_file *f, struct diag *d)
 	return 0;
 }
 
-/* Reads the table that section names lie in, with a NUL put behind its last byte. */
+/* Reads the table of section names and appends a NUL. */
 static int load_names(struct elf_file *f, u64 *ret_n)
 {
 	_cleanup_free_ char *names = NULL;
@@ -192,8 +196,8 @@ static int add_section(struct elf_file *f, const char *name, const GElf_Shdr *h,
 }
 
 /*
- * A file without section headers, or with a damaged table of them, still runs and must still
- * unwind: what is wrong here is not an error, the sections are just not there.
+ * A file without section headers, or with damaged ones, still runs and must be unwound. A damaged
+ * header is therefore no error: its section is left out.
  */
 static int load_sections(struct elf_file *f)
 {
@@ -248,7 +252,7 @@ static void build_id_at(struct elf_file *f, u64 foff, u64 n, u64 align)
 {
 	_cleanup_free_ void *p = NULL;
 
-	/* Notes are small; core-file sized ones are not where a build-id is. */
+	/* Notes are small. A note segment as large as that of a core file contains no build-id. */
 	if (f->build_id_n || !n || n > (1 << 20) || !range_ok(f, foff, n))
 		return;
 	p = malloc(n);
@@ -256,7 +260,7 @@ static void build_id_at(struct elf_file *f, u64 foff, u64 n, u64 align)
 		build_id_of_notes(f, buf_of(p, n), align);
 }
 
-/* Sections first: in a separate debug file the segments' offsets mean nothing. */
+/* Reads section headers first: in a separate debug file the offsets of segments are meaningless. */
 static void load_build_id(struct elf_file *f)
 {
 	size_t n = 0;
@@ -282,7 +286,7 @@ static struct cached_section *find_section(struct elf_file *f, const char *name)
 	return NULL;
 }
 
-/* Adds a section that only the segments tell of, unless the section headers name it. */
+/* Adds a section that only the segments describe, unless there is a section header of that name. */
 static int synthesise_section(struct elf_file *f, const char *name, u32 type, u64 svma, u64 foff,
 			      u64 n)
 {
@@ -299,7 +303,7 @@ static int synthesise_section(struct elf_file *f, const char *name, u32 type, u6
 	return add_section(f, name, &h, 0);
 }
 
-/* The end of .eh_frame is not told anywhere: its segment's, and a zero length ends it earlier. */
+/* Nothing gives the size of .eh_frame: it ends at a zero length, or at the end of its segment. */
 static int synthesise_eh_frame(struct elf_file *f, const GElf_Phdr *p)
 {
 	u8 head[8];
@@ -376,7 +380,7 @@ static int load_headers(struct elf_file *f, struct diag *d)
 	return r;
 }
 
-/* Finishes a file that has its fd or image and size set. */
+/* Finishes opening a file whose fd or image and whose size are set. */
 static int open_common(struct elf_file *f, struct diag *d)
 {
 	f->cache = calloc(1, sizeof(*f->cache));
@@ -412,7 +416,7 @@ int elf_file_open(int fd, struct diag *reterr_diag, struct elf_file **ret)
 	return 0;
 }
 
-/* Takes the image, also on failure. */
+/* Takes ownership of the image, also on failure. */
 static int open_image(void *image, size_t n, struct diag *d, struct elf_file **ret)
 {
 	_cleanup_elf_file_ struct elf_file *f = NULL;
@@ -486,7 +490,7 @@ void elf_file_destroy(struct elf_file *f)
 	free(f);
 }
 
-/* The form and the decompressed size of a section's bytes, from their head. */
+/* Reads the compression and the decompressed size of a section from its first bytes. */
 static int compression_of(struct elf_file *f, const struct cached_section *s,
 			  struct elf_compression *ret)
 {
@@ -654,7 +658,7 @@ int elf_file_bytes(struct elf_file *f, u64 svma, size_t n, struct buf *ret_bytes
 	return -ENOENT;
 }
 
-/* Writes what the loader would, but for the bias, into the n bytes at svma. */
+/* Applies the relocations of the n bytes at svma as the loader would, for a bias of 0. */
 static void relocate_bytes(struct elf_file *f, const char *section, u64 svma, size_t n, u8 *bytes)
 {
 	u32 relative = f->machine == EM_AARCH64 ? R_AARCH64_RELATIVE : R_X86_64_RELATIVE;
@@ -687,7 +691,7 @@ int elf_file_relocated(struct elf_file *f, u64 svma, size_t n, struct buf *ret_b
 		return -ENOMEM;
 	if (elf_file_copy(f, svma, n, owned) != (ssize_t)n)
 		return -ENOENT;
-	/* Go's linker calls it .rela, all others .rela.dyn. */
+	/* Go's linker names the section .rela, all others .rela.dyn. */
 	relocate_bytes(f, ".rela.dyn", svma, n, owned);
 	relocate_bytes(f, ".rela", svma, n, owned);
 	range.owned = owned;
@@ -730,9 +734,9 @@ static bool foff_in(const struct elf_segment *s, u64 foff, u64 page, u64 *ret_sv
 }
 
 /*
- * The kernel maps whole pages, so a mapping's offset may lie before its segment's first byte, in a
- * page that belongs to the segment before as well. Offsets are asked for because of code mappings,
- * so an executable segment's page wins over another segment's bytes when foff begins a page.
+ * The kernel maps whole pages, so a mapping's offset may lie before the first byte of its segment,
+ * in a page that also belongs to the previous segment. Callers ask about code mappings, so at the
+ * start of a page an executable segment takes precedence.
  */
 bool elf_file_svma_of_foff(const struct elf_file *f, u64 foff, u64 *ret_svma)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An ELF file that may be hostile: sections, segments, build-id. Reading goes through libelf with
- * pread (never mmap: a file that is truncated while we look must not kill us), every size is
- * bounded by the file's, and what is inconsistent is an error with a diag, not a crash.
+ * An ELF file that may be hostile: sections, segments, build-id. Bytes are read with pread, never
+ * mmap (a file that is truncated during a read must not kill the reader). Every size is bounded by
+ * the size of the file, and an inconsistency is an error with a diag.
  *
- * 64-bit little-endian x86-64 and arm64 files only; others are -ENOTSUP.
+ * Only 64-bit little-endian files for x86-64 and arm64 are supported; others are -ENOTSUP.
  */
 #pragma once
 
@@ -17,7 +17,7 @@
 
 #define ELF_MAX_SEGMENTS 256
 #define ELF_MAX_BUILD_ID 64
-/* A section's decompressed bytes may not be more than this. */
+/* The largest size that a section may have after decompression, in bytes. */
 #define ELF_MAX_SECTION_BYTES (2ULL << 30)
 
 struct elf_segment { /* PT_LOAD */
@@ -42,45 +42,53 @@ struct elf_section {
 struct elf_file {
 	Elf *elf;    /* owned */
 	int fd;	     /* owned, -1 when from memory */
-	void *image; /* owned, when from memory */
+	void *image; /* owned; NULL unless opened from memory */
 	u64 size;
 	u16 machine;
 	u16 type; /* ET_EXEC, ET_DYN, … */
 	u64 entry;
-	struct elf_segment *segments; /* owned; those that are loaded, ELF_MAX_SEGMENTS at most */
+	struct elf_segment *segments; /* owned; PT_LOAD only, at most ELF_MAX_SEGMENTS */
 	u32 n_segments;
 	u8 build_id[ELF_MAX_BUILD_ID];
 	u32 build_id_n;		 /* 0 = none */
-	struct elf_cache *cache; /* owned: decompressed sections */
-	u64 max_memory;		 /* 0, or no section is read that would make it more: -E2BIG */
+	struct elf_cache *cache; /* owned; the bytes of sections */
+	u64 max_memory;		 /* sections that would exceed it fail with -E2BIG; 0: no limit */
 };
 
-/* Takes `fd`, even on failure. -ENOEXEC: not ELF; -ENOTSUP: class or machine; -EINVAL: damaged. */
+/*
+ * Takes ownership of `fd`, also on failure. -ENOEXEC: not ELF; -ENOTSUP: another class or machine;
+ * -EINVAL: damaged.
+ */
 int elf_file_open(int fd, struct diag *reterr_diag, struct elf_file **ret);
-/* Copies the image. */
+/* As elf_file_open(), from a copy of the image. */
 int elf_file_open_memory(const void *image, size_t n, struct diag *reterr_diag,
 			 struct elf_file **ret);
-/* The same file once more, for another thread: nothing is shared. */
+/* Opens the same file again for another thread. The two objects share nothing. */
 int elf_file_open_again(const struct elf_file *f, struct elf_file **ret);
 void elf_file_destroy(struct elf_file *f);
 DEFINE_CLEANUP(elf_file, struct elf_file *, elf_file_destroy)
 #define _cleanup_elf_file_ _cleanup_(elf_file)
 
 /*
- * A section by name, decompressed (SHF_COMPRESSED, and .zdebug_* when .debug_* is asked for). The
- * bytes are borrowed until elf_file_destroy(). -ENOENT, -EINVAL, -E2BIG. Either ret may be NULL.
+ * Finds a section by name and decompresses it (SHF_COMPRESSED, and .zdebug_* for the name
+ * .debug_*). The bytes are borrowed until elf_file_destroy(). -ENOENT, -EINVAL, -E2BIG. Either ret
+ * may be NULL.
  */
 int elf_file_section(struct elf_file *f, const char *name, struct elf_section *ret_section,
 		     struct buf *ret_bytes);
-/* The bytes in the file for [svma, svma + n), through the segments; borrowed as above. */
+/* Returns the bytes of [svma, svma + n) in the file, found by segments; borrowed as above. */
 int elf_file_bytes(struct elf_file *f, u64 svma, size_t n, struct buf *ret_bytes);
-/* The same with a PIE's or a library's pointers relocated for a bias of 0 (RELA only). */
+/*
+ * As elf_file_bytes(), with the pointers of a PIE or library relocated for a bias of 0 (RELA only).
+ */
 int elf_file_relocated(struct elf_file *f, u64 svma, size_t n, struct buf *ret_bytes);
-/* Copies up to n bytes from svma on, as far as its segment reaches in the file, and keeps nothing.
- * How many, or -ENOENT when there are none, or a negative errno. */
+/*
+ * Copies up to n bytes from svma on, as far as its segment has bytes in the file, and caches
+ * nothing. Returns the number of bytes, -ENOENT if there are none, or a negative errno.
+ */
 ssize_t elf_file_copy(struct elf_file *f, u64 svma, size_t n, void *ret);
-/* Bytes that are kept of it so far. */
+/* Bytes of memory that the file's cache uses. */
 size_t elf_file_memory(const struct elf_file *f);
 bool elf_file_svma_of_foff(const struct elf_file *f, u64 foff, u64 *ret_svma);
-/* The ELF file inside .gnu_debugdata (xz), decompressed; at most 256 MiB. -ENOENT when none. */
+/* Opens the ELF file in .gnu_debugdata (xz, at most 256 MiB). -ENOENT: the section is missing. */
 int elf_file_minidebuginfo(struct elf_file *f, struct elf_file **ret);

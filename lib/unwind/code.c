@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds the function of an address without unwind information, and its rows. Functions come from
+ * Finds the function around an address that has no unwind information, and computes its rows.
+ * Functions are found by
  *
- *	a symbol with a size		its bounds are trusted
- *	the end of the FDE before	assembly between compiled functions
+ *	a symbol with a size		whose bounds are trusted
+ *	the end of the previous FDE	assembly between compiled functions
  *	.init and .fini
  *	calls and prologues		code_starts.h
  *
- * All but the first must be sound on every path: each return finds the stack as the ABI demands,
- * and no path runs into data. Where nothing says that a function begins, there are no rows.
+ * Except in the first case, the function must be sound on every path: each return finds the stack
+ * as the ABI demands, and no path runs into data. If nothing shows where a function begins, there
+ * are no rows.
  *
- * The lists are made when they are first needed, and kept: most gaps are padding and need none. The
- * bytes of a page are freed when the page is done.
+ * The lists of function starts are built when they are first needed, and kept: most gaps are
+ * padding and need none. The bytes of a page are freed when the page is finished.
  */
 #include "unwind/code.h"
 
@@ -24,10 +26,10 @@
 #include "unwind/code_starts.h"
 #include "unwind/source.h"
 
-#define WINDOW_BYTES (64u << 10) /* read on both sides of a page */
+#define WINDOW_BYTES (64u << 10) /* bytes read before and after a page */
 #define MAX_SECTIONS 4
 #define CHEAP_TO_READ (2u << 20)
-/* Functions that are followed for one page. Pages have fewer than 100. */
+/* The number of functions analysed for one page; pages have fewer than 100. */
 #define MAX_FUNCS_PER_PAGE 512
 
 struct code_layer {
@@ -35,15 +37,15 @@ struct code_layer {
 	struct code_starts starts;
 	u64 sections[MAX_SECTIONS];
 	u32 n_sections;
-	bool have_starts; /* and sections */
-	bool failed;	  /* no memory: no rows */
+	bool have_starts; /* `starts` and `sections` have been read */
+	bool failed;	  /* out of memory, or no disassembler: no rows */
 
-	u64 page; /* for which starts_here is; ~0 = none */
+	u64 page; /* the page that starts_here is for; ~0 = none */
 	u32 n_funcs;
 	code_addresses starts_here;
 
 	bool must_return;      /* the function found last counts only if it returns */
-	struct code_func func; /* for which rows are */
+	struct code_func func; /* the function that `rows` are for */
 	bool have_func;
 	struct code_rows rows;
 };
@@ -63,15 +65,15 @@ static void find_sections(struct code_layer *c, struct elf_file *elf)
 }
 
 /*
- * Does CFI leave out more than a few pieces of assembly? Only then is it worth searching all code
- * for calls, which takes a quarter of a second for a compiler's executable. Compilers write 150 to
- * 600 bytes of code per FDE.
+ * Whether CFI omits more than a few pieces of assembly. Only then is it worth searching all code
+ * for calls, which takes a quarter of a second for the executable of a compiler. Compilers write an
+ * FDE per 150 to 600 bytes of code.
  */
 static bool is_sparse(const struct unwind_source *s)
 {
 	u64 span = s->exec_hi - s->exec_lo;
 
-	/* A static program with musl has FDEs for its own code only. */
+	/* A static program with musl has FDEs only for the code that is not musl's. */
 	return span <= CHEAP_TO_READ || s->info.n_fdes < span / 2048;
 }
 
@@ -89,7 +91,7 @@ static struct code_layer *layer_of(struct unwind_source *s)
 	return c;
 }
 
-/* Reads the lists of function starts, once. */
+/* Reads the lists of function starts on the first call. False: they could not be read. */
 static bool know_starts(struct unwind_source *s, struct code_layer *c)
 {
 	_cleanup_elf_file_ struct elf_file *mini = NULL;
@@ -125,7 +127,7 @@ void code_layer_end_page(struct code_layer *c)
 	c->n_funcs = 0;
 }
 
-/* Fills starts_here. */
+/* Fills starts_here with the function starts around the page. */
 static int look_around(struct unwind_source *s, struct code_layer *c)
 {
 	u64 from = MAX(s->exec_lo, s->page_base - MIN(s->page_base, (u64)WINDOW_BYTES));
@@ -151,7 +153,7 @@ static int look_around(struct unwind_source *s, struct code_layer *c)
 				&c->starts_here);
 }
 
-/* The end of the last FDE before pc, or 0, and the start of the next one. */
+/* Returns the end of the last FDE before pc, or 0, and the start of the next one. */
 static void fdes_around(struct unwind_source *s, u64 pc, u64 *ret_before, u64 *ret_next)
 {
 	u64 before = 0, next = ~0ULL;
@@ -173,7 +175,7 @@ static void fdes_around(struct unwind_source *s, u64 pc, u64 *ret_before, u64 *r
 	*ret_next = next;
 }
 
-/* The end of the padding at pc, at most hi. */
+/* Returns the end of the padding at pc, at most hi. */
 static u64 skip_padding(struct unwind_source *s, struct code_layer *c, u64 pc, u64 hi)
 {
 	struct disasm_insn insn;
@@ -189,7 +191,7 @@ static u64 skip_padding(struct unwind_source *s, struct code_layer *c, u64 pc, u
 	return MIN(pc, hi);
 }
 
-/* The bounds that a sized symbol gives. */
+/* Finds the function at pc by a symbol with a size. */
 static bool func_by_symbol(const struct code_layer *c, u64 pc, struct code_func *ret)
 {
 	const struct code_symbol *s = code_starts_find(&c->starts, pc);
@@ -235,8 +237,8 @@ static void narrow_by_bytes(const code_addresses *starts, struct code_span *f, u
 }
 
 /*
- * Finds where the function around pc begins and ends. False: nothing says where it begins; its end
- * is set all the same.
+ * Finds the bounds of the function around pc. False: nothing shows where it begins; its end is set
+ * nevertheless.
  */
 static bool func_around(struct unwind_source *s, struct code_layer *c, u64 pc,
 			struct code_func *ret)
@@ -256,7 +258,7 @@ static bool func_around(struct unwind_source *s, struct code_layer *c, u64 pc,
 	if (look_around(s, c) == 0)
 		narrow_by_bytes(&c->starts_here, &f, pc);
 	if (fde_end > s->page_base && f.start < fde_end) {
-		/* It may be data: it has to look like a function. */
+		/* It may be data, and must look like a function. */
 		f.start = skip_padding(s, c, fde_end, pc);
 		c->must_return = true;
 	}
@@ -269,7 +271,7 @@ static bool same_span(const struct code_span *a, const struct code_span *b)
 	return a->start == b->start && a->end == b->end;
 }
 
-/* Sets c->rows to the rows of f. */
+/* Sets c->rows to the rows of function f. */
 static bool follow_function(struct unwind_source *s, struct code_layer *c,
 			    const struct code_func *f)
 {
@@ -284,7 +286,7 @@ static bool follow_function(struct unwind_source *s, struct code_layer *c,
 	return true;
 }
 
-/* Adds the rows of [lo, hi), which is in one part of the function that c->rows is for. */
+/* Adds the rows of [lo, hi), which is in one part of the function that c->rows describe. */
 static void put_rows(struct unwind_source *s, const struct code_rows *rows, bool second, u64 lo,
 		     u64 hi)
 {
@@ -298,7 +300,7 @@ static void put_rows(struct unwind_source *s, const struct code_rows *rows, bool
 			source_row(s, MAX(lo, row[i].pc), &row[i].rule);
 }
 
-/* Fills from lo on, up to the end of one function or gap. Returns that end. */
+/* Fills the range from lo to the end of one function or gap. Returns that end. */
 static u64 fill_some(struct unwind_source *s, struct code_layer *c, u64 lo, u64 hi)
 {
 	struct code_func f;

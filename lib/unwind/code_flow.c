@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
+ * The control-flow graph of one function:
+ *
  *	entry ──▶ node ──▶ node ──▶ …		node: an instruction and the state before it
- *		    │
- *		    ├─▶ target of a jump	sure
- *		    └─▶ behind a call		weak: the call may not return
+ *	    │
+ *	    ├─▶ target of a jump	sure
+ *	    └─▶ after a call		weak: the call may not return
  *
- * 1. Sure edges are followed first, then weak ones from the lowest address on.
- * 2. If a weak edge brought a state that differs from that of a sure edge, the call does not
- *    return. It is blocked, and the walk starts again (at most MAX_RESTARTS times).
- * 3. Then the rest is guessed: blocks that only a jump table leads to get the state of the table's
- *    jump. A guess never changes what is sure.
+ * 1. Sure edges are followed first, then weak ones, lowest address first. 2. If a weak edge brings
+ *    another state than a sure edge, the call does not return. The weak edge is then blocked, and
+ *    the walk starts again (at most MAX_RESTARTS times). 3. States of the remaining code are
+ *    guessed: blocks that only a jump table leads to get the state of the table's jump. A guess
+ *    never changes a state that is sure.
  *
- * The walk is bounded by the function's bytes (CODE_MAX_FUNC) and by MAX_STEPS.
+ * CODE_MAX_FUNC, the size of a function, and MAX_STEPS bound the walk.
  */
 #include "unwind/code_flow.h"
 
@@ -27,14 +29,14 @@
 
 enum value {
 	VALUE_ENTRY, /* the value at the function's entry */
-	VALUE_FRAME, /* CFA - state.fp; the frame pointer only */
+	VALUE_FRAME, /* CFA - state.fp; only the frame pointer has this value */
 	VALUE_LOST,
 };
 
 struct state {
 	s32 sp;	     /* cfa - sp */
-	s32 fp;	     /* cfa - fp, of VALUE_FRAME, else 0 */
-	s32 fp_slot; /* the caller's is saved at CFA + slot; 0: it is not */
+	s32 fp;	     /* cfa - fp if the frame pointer is VALUE_FRAME, else 0 */
+	s32 fp_slot; /* the caller's frame pointer is saved at CFA + slot; 0: it is not */
 	s32 lr_slot;
 	u8 sp_known;
 	u8 fp_is; /* enum value */
@@ -44,13 +46,13 @@ struct state {
 
 enum node_flags {
 	NODE_DECODED = 1,
-	NODE_BAD = 2, /* no instruction */
+	NODE_BAD = 2, /* there is no instruction */
 	NODE_REACHED = 4,
-	NODE_WEAK = 8, /* so far reached only from the call before it */
+	NODE_WEAK = 8, /* reached only by weak edges so far */
 	NODE_QUEUED = 16,
 	NODE_GUESS = 32,
 	NODE_BLOCKED = 64,     /* no weak edge or guess may lead here */
-	NODE_AFTER_CALL = 128, /* reached by the call before it */
+	NODE_AFTER_CALL = 128, /* reached from the call before it */
 };
 
 struct node {
@@ -64,21 +66,21 @@ struct flow {
 	struct disasm *d;
 	struct buf bytes[2];
 	bool x86;
-	u32 n; /* offsets: part[0] first, part[1] behind it */
+	u32 n; /* number of offsets: those of part[0], then those of part[1] */
 	u32 n_first;
-	u32 *at;    /* owned; by offset: node + 1, or 0 */
-	u64 *later; /* owned; offsets that wait until all sure edges are followed */
+	u32 *at;    /* owned; node index + 1 by offset, or 0 */
+	u64 *later; /* owned; one bit per offset whose weak edge waits for the sure edges */
 	vec(struct node) nodes;
 	vec(u32) queue; /* offsets */
 	u32 steps;
 	bool guessing;
 	bool restart;
 	bool runs_into_data;
-	bool moves_sp; /* by an unknown amount: compilers use the frame pointer then */
-	/* The state that all indirect jumps through tables agree on. */
+	bool moves_sp; /* sp moves by an unknown amount: compilers then use the frame pointer */
+	/* The state at indirect jumps through tables, if all agree. */
 	struct state table;
 	bool have_table, tables_differ;
-	/* The frame, relative to the frame pointer, that all calls agree on. */
+	/* The state at calls relative to the frame pointer, if all agree. */
 	struct state frame;
 	bool have_frame, frames_differ;
 };
@@ -111,7 +113,7 @@ static bool offset_of(const struct flow *w, u64 pc, u32 *ret)
 
 /* ---- states ---- */
 
-/* The address base + off, relative to the CFA. */
+/* Computes base + off relative to the CFA. False: the base is unknown. */
 static bool address_of(const struct state *s, u8 base, s32 off, s32 *ret)
 {
 	s64 at;
@@ -156,7 +158,7 @@ static void apply_load(struct state *s, const struct disasm_effect *e)
 	s32 *slot = e->reg == DISASM_FP ? &s->fp_slot : &s->lr_slot, at;
 	bool back;
 
-	/* A pop of the frame pointer while sp is unknown shows where sp was. */
+	/* A pop of the frame pointer while sp is unknown reveals sp. */
 	if (e->reg == DISASM_FP && e->base == DISASM_SP && !s->sp_known && *slot &&
 	    s->fp_is == VALUE_FRAME) {
 		s->sp = e->off - *slot;
@@ -195,10 +197,10 @@ static void apply_insn(const struct flow *w, const struct disasm_insn *insn, str
 		s->lr_is = VALUE_LOST;
 	if (!s->sp_known)
 		return;
-	/* The return address was popped; where it is put next is not followed. */
+	/* The return address was popped; where it goes next is not tracked. */
 	if (w->x86 && s->sp < entry_state(true)->sp)
 		s->lr_is = VALUE_LOST;
-	/* Slots below sp are lost. */
+	/* Slots below sp may be overwritten. */
 	if (s->fp_slot && s->fp_slot < -s->sp - zone)
 		s->fp_slot = 0;
 	if (s->lr_slot && s->lr_slot < -s->sp - zone)
@@ -212,7 +214,10 @@ static bool same_state(const struct state *a, const struct state *b)
 	       a->lr_is == b->lr_is;
 }
 
-/* What holds in both states. Never says more than `a`, so that joining terminates. */
+/*
+ * Returns what holds in both states. The result never says more than `a`, so that joining
+ * terminates.
+ */
 static struct state join_states(const struct state *a, const struct state *b)
 {
 	struct state s = *a;
@@ -317,7 +322,7 @@ static int enqueue_node(struct flow *w, struct node *n, u32 off)
 	return vec_push(&w->queue, off);
 }
 
-/* Joins a state into that of an instruction that has one. */
+/* Joins a state into the state of an instruction that was reached before. */
 static int meet_state(struct flow *w, struct node *n, u32 off, const struct state *s, bool weak)
 {
 	struct state both;
@@ -361,7 +366,8 @@ static int add_edge(struct flow *w, u64 pc, const struct state *s, bool weak)
 	}
 	if (weak && n->flags & NODE_BLOCKED)
 		return 0;
-	/* A call that does not return may be the last of a function whose end is not known. */
+	/* If the end of the function is unknown, a call before padding may be its last
+	 * instruction. */
 	if (weak && n->insn.padding && !w->f->bounds)
 		return 0;
 	if (n->flags & NODE_REACHED)
@@ -372,7 +378,7 @@ static int add_edge(struct flow *w, u64 pc, const struct state *s, bool weak)
 	return enqueue_node(w, n, off);
 }
 
-/* Does this indirect jump go through a table? `before` is the preceding instruction. */
+/* Whether this indirect jump goes through a table. `before` is the preceding instruction. */
 static bool is_table_jump(const struct disasm_insn *i, const struct disasm_insn *before)
 {
 	return i->table ||
@@ -408,7 +414,10 @@ static void note_frame(struct flow *w, const struct state *s)
 	w->have_frame = true;
 }
 
-/* Continues from an instruction; `before` is the one executed just before it, or NULL. */
+/*
+ * Follows the edges of an instruction. `before` is the instruction executed just before it, or
+ * NULL.
+ */
 static int step_insn(struct flow *w, u32 off, u32 before)
 {
 	struct node *n = node_at(w, off);
@@ -439,7 +448,7 @@ static int step_insn(struct flow *w, u32 off, u32 before)
 	}
 }
 
-/* The lowest offset in `later`, or ~0. */
+/* Removes the lowest offset from `later` and returns it; ~0 if there is none. */
 static u32 take_later(struct flow *w)
 {
 	for (u32 i = 0; i < (w->n + 63) / 64; i++) {
@@ -453,7 +462,7 @@ static u32 take_later(struct flow *w)
 	return ~0u;
 }
 
-/* Follows all queued edges. -E2BIG: there are too many steps; -ENOMEM. */
+/* Follows all queued edges. -E2BIG: too many steps; -ENOMEM. */
 static int drain_queue(struct flow *w)
 {
 	u32 before = ~0u, last_end = ~0u;
@@ -490,8 +499,8 @@ static void reset_flow(struct flow *w)
 }
 
 /*
- * A return while the frame is still there: the function ended with a call that does not return, and
- * the code behind that call is another function, whose start is in no list.
+ * Handles a return that finds a frame on the stack: the function ended with a call that does not
+ * return, and the code after that call belongs to another function, whose start is in no list.
  */
 static void leave_other_function(struct flow *w)
 {
@@ -537,7 +546,7 @@ static bool is_reached(const struct flow *w, u32 off)
 	return w->at[off] && w->nodes.data[w->at[off] - 1].flags & NODE_REACHED;
 }
 
-/* The end of the last instruction of part[0] that was reached. */
+/* Returns the end of the last instruction of part[0] that was reached. */
 static u32 reached_end(const struct flow *w)
 {
 	for (u32 off = w->n_first; off > 0; off--)
@@ -554,8 +563,8 @@ static bool guess_of(const struct flow *w, struct state *ret)
 }
 
 /*
- * The end of a function whose end is not known. lld puts int3 between functions, and nothing puts
- * it into them; nops are in functions, too, and prove nothing.
+ * Guesses the end of a function whose end is unknown. Only int3 between functions shows it: lld
+ * pads with int3, which no function contains. Functions also contain nops, which prove nothing.
  */
 static u32 guess_end(struct flow *w)
 {
@@ -590,7 +599,7 @@ static int guess_states(struct flow *w)
 		if (!n)
 			return -ENOMEM;
 		if (n->flags & NODE_BAD) {
-			/* Perhaps data. Where code begins again is not known. */
+			/* Possibly data. It is unknown where code begins again. */
 			for (off++; off < end && !is_reached(w, off);)
 				off++;
 			continue;
@@ -618,7 +627,7 @@ static int add_row(struct code_rows *ret, size_t from, u64 pc, const struct unwi
 	return vec_push(&ret->list, (struct code_row){.pc = pc, .rule = *rule});
 }
 
-/* Covers what was cut off, of which nothing is known. */
+/* Adds a row without information for the bytes of a part that were cut off. */
 static int end_part(const struct flow *w, u32 part, struct code_rows *ret, size_t from)
 {
 	static const struct unwind_rule none = {.cfa_op = UNWIND_CFA_NONE};
@@ -727,7 +736,7 @@ int code_flow(struct elf_file *elf, struct disasm *d, const struct code_func *f,
 		r = make_rows(&w, ret);
 	vec_deinit(&w.nodes);
 	vec_deinit(&w.queue);
-	if (r == -E2BIG) { /* too complex: no rows */
+	if (r == -E2BIG) { /* too complex: the function gets no rows */
 		vec_clear(&ret->list);
 		ret->n_first = 0;
 		ret->sane = false;

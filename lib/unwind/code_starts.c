@@ -11,16 +11,16 @@
 #include "runtime/v8/builtins.h"
 
 #define SCAN_CHUNK (1u << 20)
-/* Calls are searched, once, in files of up to this much code: it takes 1 ms per MiB. */
+/* In files with up to this much code, all code is searched for calls once: 1 ms per MiB. */
 #define SCAN_MAX_BYTES (64ULL << 20)
 #define MAX_SYMBOLS (8u << 20)
 #define MAX_BACK 16
-/* Bytes in front of an address that may be read. */
+/* Bytes before an address that may be read. */
 #define BEFORE_X86 32
 #define PROLOGUE_ARM64 10 /* instructions */
 
 struct named {
-	u64 hash; /* of the name up to ".cold" */
+	u64 hash; /* hash of the name without ".cold" */
 	u64 start;
 	bool cold;
 };
@@ -40,7 +40,7 @@ static bool symbol_at(struct buf *syms, const struct buf *names, Elf64_Sym *ret_
 	return true;
 }
 
-/* Adds the functions of a file's section. Returns how many, or -ENOMEM. */
+/* Adds the functions of a symbol table. Returns their number, or -ENOMEM. */
 static int read_symbols(struct code_starts *x, struct elf_file *f, bool dynamic, u64 lo, u64 hi,
 			named_list *named)
 {
@@ -62,7 +62,7 @@ static int read_symbols(struct code_starts *x, struct elf_file *f, bool dynamic,
 		    s.start < lo || s.start >= hi)
 			continue;
 		s.end = s.start + MIN(sym.st_size, hi - s.start);
-		/* ~0: a cold part whose function is not known */
+		/* ~0: a cold part whose function is unknown yet */
 		s.parent = cold ? ~0u : 0;
 		n.hash = hash_bytes(name, cold ? (size_t)(cold - name) : strlen(name));
 		x->v8 |= !strncmp(name, "_ZN2v8", 6);
@@ -105,10 +105,10 @@ static size_t index_of(const struct code_starts *x, u64 pc)
 		else
 			hi = mid;
 	}
-	return lo; /* the last with start <= pc, + 1 */
+	return lo; /* 1 + the index of the last symbol with start <= pc */
 }
 
-/* Joins f and f.cold if there is one of each name. */
+/* Links each function to its cold part if each name occurs once. */
 static void join_cold_parts(struct code_starts *x, named_list *named)
 {
 	struct named *n = named->data;
@@ -196,7 +196,10 @@ static int scan_calls(u16 e_machine, const u8 *code, size_t n, u64 svma, u64 lo,
 	return r;
 }
 
-/* Bytes that only look like a call rarely lead twice to one address, or to an aligned one. */
+/*
+ * Keeps addresses that two calls lead to, or that are aligned: bytes that only look like a call
+ * rarely lead to such an address.
+ */
 static void keep_believable(code_addresses *a)
 {
 	size_t out = 0;
@@ -233,7 +236,7 @@ static int read_calls(struct code_starts *x, struct elf_file *elf, u64 lo, u64 h
 	return r;
 }
 
-/* Adds V8's builtins of a binary whose symbols leave them out: they call each other by a table. */
+/* Adds V8's builtins if the symbols omit them. Builtins call each other through a table. */
 static int read_builtins(struct code_starts *x, struct elf_file *elf, u64 lo, u64 hi)
 {
 	struct v8_builtins b = {};
@@ -308,7 +311,7 @@ void code_starts_around(const struct code_starts *x, u64 pc, u64 *ret_start, u64
 
 /* ---- prologues ---- */
 
-/* Is there a ret in front of p, and not an operand byte of a move between registers or the like? */
+/* Whether the byte before p is a ret, and not an operand byte of a move or the like. */
 static bool is_ret_x86(const u8 *p)
 {
 	static const u8 with_operands[] = {0x01, 0x03, 0x09, 0x0b, 0x21, 0x23, 0x29, 0x2b,
@@ -319,7 +322,7 @@ static bool is_ret_x86(const u8 *p)
 	return p[-1] == 0xc3 && !memchr(with_operands, p[-2], sizeof(with_operands));
 }
 
-/* Is this the last byte of one of the nops that assemblers pad with? */
+/* Whether the byte before p is the last one of a nop that assemblers pad with. */
 static bool is_nop_x86(const u8 *p)
 {
 	static const u8 lengths[] = {3, 4, 5, 7, 8};
@@ -333,8 +336,8 @@ static bool is_nop_x86(const u8 *p)
 }
 
 /*
- * Does code end at p, so that control does not fall through, or may not, as behind a call? int3 is
- * judged by what is in front of it: 0xcccccccd is a common operand.
+ * Whether code ends before p, so that control certainly or possibly does not reach p, as after a
+ * call. An int3 is judged by the bytes before it, because 0xcccccccd is a common operand.
  */
 enum end { NO_END, AFTER_END, AFTER_INT3 };
 
@@ -344,15 +347,15 @@ static enum end end_x86(const u8 *p)
 
 	while (p[-1] == 0xcc && from - p < 16)
 		p--;
-	/* One is a trap as well, behind a call that does not return. */
+	/* A single int3 after a call may be the trap of a call that does not return. */
 	if (from - p == 1 && (p[-5] == 0xe8 || (p[-2] == 0xff && p[-1] >> 6 == 3)))
 		return NO_END;
 	if (is_ret_x86(p) || p[-5] == 0xe9 || p[-5] == 0xe8 || p[-2] == 0xeb || is_nop_x86(p) ||
 	    (p[-2] == 0x0f && p[-1] == 0x0b) || /* ud2 */
-	    (p[-4] == 0x0f && p[-3] == 0xb9) || /* ud1 with a reason */
+	    (p[-4] == 0x0f && p[-3] == 0xb9) || /* ud1, whose operand is the reason */
 	    (p[-6] == 0xff && p[-5] == 0x25) || /* jmp through memory, or a register */
 	    (p < from && p[-2] == 0xff && (p[-1] & 0xf8) == 0xe0) ||
-	    from - p >= 5) /* more than an operand has */
+	    from - p >= 5) /* longer than an operand */
 		return p < from ? AFTER_INT3 : AFTER_END;
 	return NO_END;
 }
@@ -406,8 +409,10 @@ static bool is_branch_arm64(u32 w)
 	return (w >> 26 & 7) == 5;
 }
 
-/* Compilers put a few other instructions in front of the prologue. Returns where the straight-line
- * code that leads to p begins, or NULL. */
+/*
+ * Returns the start of the straight-line code that leads to p, or NULL: compilers put a few other
+ * instructions before the prologue.
+ */
 static const u8 *line_start_arm64(const u8 *p, const u8 *first)
 {
 	for (u32 i = 0; i < PROLOGUE_ARM64 && p - first >= 4; i++, p -= 4) {

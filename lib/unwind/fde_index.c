@@ -56,7 +56,7 @@ u32 fde_index_find(const struct fde_index *x, u64 svma)
 	return lo;
 }
 
-/* Sets x->hdr_table if the header has the form that every linker writes. */
+/* Sets x->hdr_table if .eh_frame_hdr has the form that every linker writes. */
 static bool hdr_open(struct fde_index *x, struct buf hdr, u64 hdr_svma)
 {
 	u8 version, frame_enc, count_enc, table_enc;
@@ -75,7 +75,10 @@ static bool hdr_open(struct fde_index *x, struct buf hdr, u64 hdr_svma)
 	return true;
 }
 
-/* A table that misses an FDE, or is wrong about one, would make rows wrong unnoticed. */
+/*
+ * Checks every entry: a table that omits an FDE, or has a wrong one, would give wrong rows
+ * silently.
+ */
 static bool hdr_agrees(struct fde_index *x, u64 lo, u64 hi)
 {
 	u64 offset = 0, at;
@@ -127,7 +130,8 @@ static int scan_fdes(struct fde_index *x, u64 lo, u64 hi)
 	}
 	if (!sorted) {
 		qsort(x->refs.data, x->refs.n, sizeof(*x->refs.data), by_start);
-		/* Of several FDEs for one start (folded or discarded copies) the first is kept. */
+		/* If several FDEs have one start (folded or discarded copies), the first one is
+		 * kept. */
 		for (size_t i = 0; i < x->refs.n; i++)
 			if (!n || x->refs.data[n - 1].start != x->refs.data[i].start)
 				x->refs.data[n++] = x->refs.data[i];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows of code that has no CFI: PLTs (lld and mold write none for theirs), the entry point, and a
- * few sequences of instructions that can only be one thing.
+ * Rows for code without CFI: PLTs (lld and mold write no CFI for theirs), the entry point, and a
+ * few sequences of instructions that occur in one role only.
  */
 #include <elf.h>
 #include <string.h>
@@ -11,14 +11,14 @@
 #define X86_PLT_ENTRY 16
 #define ARM64_PLT0 32
 #define PATTERN_MIN 3
-#define PATTERN_MAX 16		      /* no range is longer, with the bytes before it */
+#define PATTERN_MAX 16		      /* longest range of a pattern, with the bytes before it */
 #define ARM64_PUSH_X16_LR 0xa9bf7bf0u /* stp x16, x30, [sp, #-16]! */
 
 struct pattern {
 	u16 machine;
 	u8 n;
 	u8 bytes[12];
-	u8 before; /* bytes in front that the row covers, too: lookups are at ra - 1 */
+	u8 before; /* bytes before the pattern that the row covers, too: lookups are at ra - 1 */
 	u8 length;
 	u8 cfa_op;
 	s16 cfa_off;
@@ -34,7 +34,8 @@ static const struct pattern patterns[] = {
 	{EM_AARCH64, 8, {0x68, 0x11, 0x80, 0xd2, 1, 0, 0, 0xd4}, 1, 8, UNWIND_CFA_SIGNAL, 128},
 	/* xor %ebp, %ebp; pop %rdi; call *%r9 … hlt: the child in musl's __clone */
 	{EM_X86_64, 6, {0x31, 0xed, 0x5f, 0x41, 0xff, 0xd1}, 0, 15, UNWIND_CFA_STOP, 0},
-	/* syscall; test %eax, %eax; jne …, and the child: the parent in it. Nothing is pushed. */
+	/* syscall; test %eax, %eax; jne …, then the child's code: the parent in musl's __clone.
+	 * Nothing is pushed. */
 	{EM_X86_64,
 	 12,
 	 {0x0f, 0x05, 0x85, 0xc0, 0x75, 0x0f, 0x31, 0xed, 0x5f, 0x41, 0xff, 0xd1},
@@ -46,7 +47,7 @@ static const struct pattern patterns[] = {
 	 -8},
 	/* syscall; ret: where threads wait, in musl's __syscall_cp_asm and __syscall_cp_c */
 	{EM_X86_64, 3, {0x0f, 0x05, 0xc3}, 0, 3, UNWIND_CFA_REG, 8, 7, -8},
-	/* blr x1; mov x8, #93; svc #0: the same on arm64 */
+	/* blr x1; mov x8, #93; svc #0: the child in musl's __clone on arm64 */
 	{EM_AARCH64,
 	 12,
 	 {0x20, 0, 0x3f, 0xd6, 0xa8, 0x0b, 0x80, 0xd2, 1, 0, 0, 0xd4},
@@ -54,12 +55,10 @@ static const struct pattern patterns[] = {
 	 12,
 	 UNWIND_CFA_STOP,
 	 0},
-	/*
-	 * syscall; test %rax, %rax; jl …; jz the child; ret: glibc's clone3 has no CFI from here
-	 * on, for the child's sake (sysdeps/unix/sysv/linux/x86_64/clone3.S), but it is the parent
-	 * that spends time in it. Nothing is pushed. A child that was not scheduled yet finds its
-	 * thread control block where the return address would be, which is not code.
-	 */
+	/* syscall; test %rax, %rax; jl …; jz the child; ret: the rest of glibc's clone3. Its CFI
+	 * ends here because of the child (sysdeps/unix/sysv/linux/x86_64/clone3.S), but the parent
+	 * is the one that spends time here. Nothing is pushed. A child that was not scheduled yet
+	 * has its thread control block in place of the return address, which is not code. */
 	{EM_X86_64,
 	 10,
 	 {0x0f, 0x05, 0x48, 0x85, 0xc0, 0x7c, 0x18, 0x74, 0x01, 0xc3},
@@ -85,7 +84,7 @@ static void row_x86(struct unwind_source *s, u64 pc, s32 cfa_off)
 		   });
 }
 
-/* The offset behind the push of an x86 PLT entry; 16: it pushes nothing. */
+/* Returns the offset after the push of an x86 PLT entry; 16: the entry pushes nothing. */
 static u8 plt_push_end(const u8 *entry)
 {
 	if (entry[0] == 0x68) /* push; bnd jmp */
@@ -97,13 +96,13 @@ static u8 plt_push_end(const u8 *entry)
 	return 16;
 }
 
-/* One 16-byte entry of an x86 PLT, clipped to [lo, hi). */
+/* Fills one 16-byte entry of an x86 PLT, clipped to [lo, hi). */
 static void fill_plt_entry(struct unwind_source *s, const u8 *entry, u64 start, u64 lo, u64 hi)
 {
 	u8 push_end = plt_push_end(entry);
 
 	if (entry[0] == 0xff && entry[1] == 0x35) {
-		/* PLT0, behind a pushed index: push GOT[1]; jmp *GOT[2] */
+		/* PLT0, entered with the index pushed: push GOT[1]; jmp *GOT[2] */
 		if (lo < start + 6)
 			row_x86(s, lo, 16);
 		if (hi > start + 6)
@@ -176,13 +175,15 @@ static void fill_plt(struct unwind_source *s, const struct source_plt *p, u64 lo
 	}
 }
 
-/* Where the pattern first reaches into [lo, hi), or ~0; code begins at svma. */
+/*
+ * Returns the first match of the pattern whose row reaches into [lo, hi), or ~0; `code` is at svma.
+ */
 static u64 match_pattern(const struct pattern *p, struct buf code, u64 svma, u64 lo, u64 hi)
 {
 	const u8 *first = code.pos;
 
 	while (buf_left(&code) >= p->n) {
-		/* In all patterns the last byte is a rare one. */
+		/* The last byte of each pattern is a rare one. */
 		const u8 *last = memchr(code.pos + p->n - 1, p->bytes[p->n - 1],
 					buf_left(&code) - (p->n - 1u));
 		u64 at;
@@ -200,11 +201,11 @@ static u64 match_pattern(const struct pattern *p, struct buf code, u64 svma, u64
 	return ~0ULL;
 }
 
-/* The first pattern that reaches into [lo, hi), cut to it. */
+/* Returns the first pattern that reaches into [lo, hi), and its range clipped to [lo, hi). */
 static const struct pattern *find_pattern(struct unwind_source *s, u64 lo, u64 hi, u64 *ret_lo,
 					  u64 *ret_hi)
 {
-	/* A gap at the page's start may begin on the page before. */
+	/* A range at the start of the page may begin on the previous page. */
 	u64 from = lo == s->page_base && lo > s->exec_lo + PATTERN_MAX ? lo - PATTERN_MAX : lo;
 	const struct pattern *best = NULL;
 	u64 best_at = ~0ULL;

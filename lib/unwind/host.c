@@ -23,7 +23,7 @@ static u64 walk_strip(struct walk_env *env, u64 pc)
 	return pc & ~env->host->pac_mask;
 }
 
-/* The tables belong to the thread that walks. */
+/* Always true: only the walking thread changes the tables. */
 static bool walk_in_time(struct walk_env *env)
 {
 	(void)env;
@@ -34,7 +34,7 @@ static bool walk_in_time(struct walk_env *env)
 
 #define LOAD_REST_FRAMES 1024
 
-/* Walks on the host are few: found rows are not cached. */
+/* Not cached, because host walks are rare. */
 walk_inline struct walk_row *walk_row_at(struct walk_env *env, const struct walk *w, u64 pc)
 {
 	(void)w;
@@ -44,8 +44,9 @@ walk_inline struct walk_row *walk_row_at(struct walk_env *env, const struct walk
 }
 
 /*
- * The walk ends here, at frames that only BPF can read. A missing page may be why the host has it:
- * the pages of all frames up to the stack's end are loaded now, so that BPF finds them next time.
+ * The walk stops at frames that only BPF can read. BPF may have passed the walk to the host because
+ * of a missing page, so load_rest() loads the pages of all further frames, and BPF finds them next
+ * time.
  */
 static void load_rest(struct walk_env *env, struct walk w)
 {
@@ -66,7 +67,10 @@ static void load_rest(struct walk_env *env, struct walk w)
 	}
 }
 
-/* In a runtime's mapping. WALK_GO: use its rows; or STOP_RUNTIME. */
+/*
+ * Asks the caller about a frame in a runtime's mapping. WALK_GO: use the mapping's rows; or
+ * STOP_RUNTIME.
+ */
 static int ask_runtime(const struct unwind_host *host, struct walk *w, u64 pc, u64 *ret_note)
 {
 	enum unwind_host_runtime what = UNWIND_HOST_NATIVE;
@@ -83,8 +87,8 @@ enum stop_reason unwind_host_walk(const struct unwind_host *host, struct walk_re
 	struct walk w = {.regs = *regs, .slice = slice, .n_mappings = n_mappings};
 	struct walk_row row;
 	struct walk_env env = {host, &row};
-	u64 asked = 0; /* pc whose page was requested, which is done once */
-	u64 note = 0;  /* the frame to show instead of a runtime's; 0: none */
+	u64 asked = 0; /* pc whose page was requested; each is requested once */
+	u64 note = 0;  /* the frame that replaces a runtime's frames; 0: none */
 	int stop = WALK_GO;
 
 	while (stop == WALK_GO) {

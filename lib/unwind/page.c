@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A page's rows as abi/unwind.h lays them out: [index lines] block lines. */
+/* Packs the rows of a page as abi/unwind.h draws it: [index lines] block lines. */
 #include <string.h>
 
 #include "base/types.h"

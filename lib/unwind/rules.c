@@ -47,7 +47,7 @@ u16 rules_intern(struct rules *r, const struct unwind_rule *rule)
 
 	if (r->slots[slot])
 		return r->slots[slot] - 1;
-	/* Index + 1 must fit a slot. */
+	/* A slot holds index + 1, which must fit. */
 	if (r->list.n >= UNWIND_MAX_RULES)
 		return RULE_UNSUPPORTED;
 	if (r->list.n * 2 >= r->n_slots) {

@@ -8,11 +8,11 @@
 #include "runtime/go/rows.h"
 
 #define PAGE_OF(svma) ((svma) >> UNWIND_PAGE_SHIFT)
-/* Code of one file may span this much; what lies beyond is not looked at. */
+/* The largest span of code in one file; code beyond it is ignored. */
 #define MAX_SPAN_BYTES (16ULL << 30)
-/* User space ends far below on both machines; so nothing here can wrap around. */
+/* User space ends far below on both machines, so no sum of addresses here can overflow. */
 #define MAX_SVMA (1ULL << 62)
-/* musl's _start, the largest without CFI, is 22 bytes on x86-64 and 36 on arm64. */
+/* The largest _start without CFI is musl's: 22 bytes on x86-64, 36 on arm64. */
 #define ENTRY_BYTES 64
 
 static void fill_layer(struct unwind_source *s, u32 layer, u64 lo, u64 hi);
@@ -29,7 +29,7 @@ void source_row(struct unwind_source *s, u64 pc, const struct unwind_rule *rule)
 	s->rows[s->n_rows++] = offset << 16 | index;
 }
 
-/* Fills s->code with what the file has around the page, zeroes elsewhere. */
+/* Fills s->code with the bytes of the file around the page; the rest is zero. */
 static void read_code(struct unwind_source *s)
 {
 	u64 first = s->page_base - MIN(s->page_base, (u64)SOURCE_CODE_MARGIN);
@@ -85,7 +85,8 @@ static void fill_table(struct unwind_source *s, u32 layer, u64 lo, u64 hi)
 			continue;
 		if (begin > at) {
 			fill_layer(s, layer + 1, at, begin);
-			/* The code's layer looks at FDEs, too: ours has lost its CIE. */
+			/* The code layer also reads FDEs, which may have evicted the CIE of this
+			 * one. */
 			if (fde_index_get(x, i, &fde) < 0) {
 				at = begin;
 				continue;
@@ -116,7 +117,7 @@ static void fill_go(struct unwind_source *s, u64 lo, u64 hi)
 		fill_layer(s, s->n_eh_tables + 1, go_hi, hi);
 }
 
-/* Layers: .eh_frame, Go, the other tables, code. Without Go its layer is passed over. */
+/* The layers: .eh_frame, Go, the other tables, code. A file that is not Go has no Go layer. */
 static void fill_layer(struct unwind_source *s, u32 layer, u64 lo, u64 hi)
 {
 	if (layer == s->n_eh_tables && s->go)
@@ -157,7 +158,7 @@ const struct unwind_source_info *unwind_source_info(const struct unwind_source *
 	return &s->info;
 }
 
-/* The pages that hold code which is in the file. */
+/* Sets the span of the pages that contain code in the file. */
 static void find_span(struct unwind_source *s)
 {
 	u64 lo = ~0ULL, hi = 0;
@@ -181,7 +182,7 @@ static void find_span(struct unwind_source *s)
 	s->info.n_pages = (u32)(PAGE_OF(hi - 1) - PAGE_OF(lo) + 1);
 }
 
-/* glibc's ld.so, by its DT_SONAME. Others name it too, as what they need. */
+/* Whether the file is glibc's ld.so, by its DT_SONAME. Other files name ld.so only as DT_NEEDED. */
 static bool is_loader(struct elf_file *elf)
 {
 	static const char soname[] = "ld-linux-x86-64.so.2";
@@ -199,7 +200,7 @@ static bool is_loader(struct elf_file *elf)
 	return false;
 }
 
-/* Adds a section of a file as the next layer, if it is there and holds any FDE. */
+/* Adds a section of a file as the next layer, if the section exists and contains an FDE. */
 static int add_table(struct unwind_source *s, struct elf_file *elf, const char *name)
 {
 	bool eh = !strcmp(name, ".eh_frame");
@@ -257,12 +258,12 @@ int unwind_source_add_debug_file(struct unwind_source *s, struct elf_file *debug
 	return debug->machine == s->elf->machine ? add_table(s, debug, ".debug_frame") : 0;
 }
 
-/* Sets entry_lo and entry_hi when no layer above covers the entry point. */
+/* Sets entry_lo and entry_hi if no layer above covers the entry point. */
 static void find_entry(struct unwind_source *s)
 {
 	u64 lo = s->elf->entry, hi = lo + ENTRY_BYTES;
 
-	/* 0 is no entry point, also where code is mapped there, as in the vDSO. */
+	/* 0 means no entry point, even if code is mapped at 0, as in the vDSO. */
 	if (!lo || lo < s->exec_lo || lo >= s->exec_hi)
 		return;
 	if (s->go) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Unwind rows out of ELF files: what abi/unwind.h lays out, built page by page.
+ * Builds the unwind rows of an ELF file, page by page, in the layout of abi/unwind.h.
  *
- * A source indexes a file's unwind information once (.eh_frame_hdr when it can be trusted, else a
- * scan of .eh_frame; .debug_frame of the file, its minidebuginfo or its debug file; Go's
- * .gopclntab) and then builds the rows of any 16 KiB page on demand. It belongs to one thread.
+ * A source indexes the unwind information of a file once: .eh_frame by .eh_frame_hdr if that agrees
+ * with it, else by a scan; .debug_frame of the file, its minidebuginfo or its debug file; Go's
+ * .gopclntab. It then builds the rows of any 16 KiB page on demand. One thread at a time may use a
+ * source.
  */
 #pragma once
 
@@ -21,33 +22,44 @@ struct unwind_source_info {
 	const char *from; /* static text: ".eh_frame_hdr", ".eh_frame", ".gopclntab" … */
 };
 
-/* `elf` is borrowed and must outlive the source. -ENOMEM only: a file without information is a
- * source whose pages hold UNWIND_CFA_NONE. */
+/*
+ * `elf` is borrowed and must outlive the source. Fails with -ENOMEM only: for a file without unwind
+ * information all pages hold UNWIND_CFA_NONE.
+ */
 int unwind_source_create(struct elf_file *elf, struct unwind_source **ret);
-/* The same, but what .eh_frame and the like say is not looked at: to hold what is read from code
- * against it. */
+/*
+ * As unwind_source_create(), but ignores .eh_frame and the other tables, so that tests can compare
+ * rows computed from code with them.
+ */
 int unwind_source_create_without_cfi(struct elf_file *elf, struct unwind_source **ret);
-/* The other way round: what only the instructions say is left out. */
+/* As unwind_source_create(), but computes no rows from instructions. */
 int unwind_source_create_without_code(struct elf_file *elf, struct unwind_source **ret);
-/* Adds the .debug_frame of the file's separate debug file, for code that nothing covers so far.
- * Before the first page is built; `debug` is borrowed and must outlive. -ENOMEM only. */
+/*
+ * Adds the .debug_frame of the separate debug file, for code that no other table covers. Call it
+ * before the first page is built. `debug` is borrowed and must outlive the source. -ENOMEM only.
+ */
 int unwind_source_add_debug_file(struct unwind_source *s, struct elf_file *debug);
 /*
- * Goes on where another source of the same file was given up: its rules keep their numbers. Before
- * the first page. -ENOMEM, or -EINVAL when they are no source's rules.
+ * Continues another source of the same file, which was destroyed: its rules keep their numbers.
+ * Call it before the first page is built. -ENOMEM; -EINVAL: these are not rules of a source.
  */
 int unwind_source_continue(struct unwind_source *s, const struct unwind_rule *rules, u32 n);
 void unwind_source_destroy(struct unwind_source *s);
 const struct unwind_source_info *unwind_source_info(const struct unwind_source *s);
 /*
- * The rows of page number `page` (of first_page … first_page + n_pages - 1), at most
- * UNWIND_PAGE_BYTES, sorted, the first at offset 0, equal neighbours merged. New rules are appended
- * to the source's.
+ * Builds the rows of page number `page` (first_page … first_page + n_pages - 1): at most
+ * UNWIND_PAGE_BYTES rows, sorted, the first at offset 0, equal neighbours merged. New rules are
+ * appended to those of the source.
  */
 int unwind_source_rows(struct unwind_source *s, u64 page, u32 *ret_rows, u32 *ret_n);
-/* All rules so far; rule 0 is UNWIND_CFA_NONE. Borrowed until the next unwind_source_rows(). */
+/*
+ * Returns all rules so far; rule 0 is UNWIND_CFA_NONE. Borrowed until the next
+ * unwind_source_rows().
+ */
 const struct unwind_rule *unwind_source_rules(const struct unwind_source *s, u32 *ret_n);
 
-/* Lines that a page of n rows takes in the arena, and writing them there. */
+/*
+ * Returns the number of arena lines that a page of n rows takes; writes the page into such lines.
+ */
 u32 unwind_page_n_lines(u32 n_rows);
 void unwind_page_pack(const u32 *rows, u32 n_rows, void *ret_lines);
