@@ -80,8 +80,8 @@ static int open_path(int root, const char *path, u64 resolve)
 }
 
 /*
- * In the process's root the lookup may only use cached entries: anything else could be on a mount
- * whose server does not answer. The path of a mapped file is cached.
+ * Looks the path up in the root of the process, from cached entries only: any other lookup could
+ * reach a mount whose server does not answer. The path of a mapped file is cached.
  */
 static int open_candidate(u32 pid, const struct proc_mapping *m, enum proc_file_origin origin)
 {
@@ -214,7 +214,7 @@ static int open_checked(int path_fd, const struct proc_mapping *m, enum proc_fil
 	return 0;
 }
 
-/* The more informative of the errors of two attempts. */
+/* Returns the more informative of two errors. */
 static int more_telling_error(int a, int b)
 {
 	return a == -ENOENT || a == -ESRCH || (a == -ESTALE && b == -ENXIO) ? b : a;
@@ -233,7 +233,7 @@ int proc_open_mapped_file(u32 pid, const struct proc_mapping *m, struct proc_fil
 
 		if (r == 0)
 			return 0;
-		/* This was the mapped file itself: other ways cannot do better. */
+		/* This was the mapped file itself: opening it by path cannot succeed. */
 		if (origin == PROC_FILE_MAP_FILES && path_fd >= 0 && r != -ESTALE)
 			return r;
 		error = more_telling_error(error, r);

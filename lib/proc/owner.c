@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The owner of a process: what its cgroup, environment and executable say. */
+/* Describes the owner of a process from its cgroup, environment and executable. */
 #include "proc/proc.h"
 
 #include <ctype.h>
@@ -83,7 +83,7 @@ static void find_unit(const char *s, size_t n, struct proc_cgroup_owner *ret)
 
 	if (n <= m || memcmp(s + n - m, ending, m) != 0 || n - m >= sizeof(ret->unit))
 		return;
-	/* Everything in a login session belongs to the user's manager. */
+	/* Everything in a login session belongs to the user's service manager. */
 	if (n > 5 && !memcmp(s, "user@", 5))
 		return;
 	memcpy(ret->unit, s, n - m);
@@ -93,7 +93,7 @@ static void find_unit(const char *s, size_t n, struct proc_cgroup_owner *ret)
 void proc_cgroup_describe(const char *path, struct proc_cgroup_owner *ret)
 {
 	*ret = (struct proc_cgroup_owner){};
-	/* From the root down: the component nearest to the process counts. */
+	/* From the root down, so that the component nearest to the process wins. */
 	while (*path) {
 		size_t n = strcspn(path, "/");
 
@@ -116,7 +116,7 @@ void proc_environ_parse(const char *text, size_t n_text, const char *const *name
 		for (size_t i = 0; i < n; i++) {
 			size_t m = strlen(names[i]);
 
-			/* If a name occurs twice the first value counts, as for getenv(). */
+			/* As with getenv(), the first of several values wins. */
 			if ((size_t)(stop - text) > m && text[m] == '=' &&
 			    !memcmp(text, names[i], m) && !ret_values[i].n)
 				(void)str_append(&ret_values[i], text + m + 1,

@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "proc/internal.h"
 
-/* From the kernel's include/linux/sched.h; part of the stat ABI since it shows the flags. */
+/* From the kernel's include/linux/sched.h. It is ABI, because /proc/PID/stat shows the flags. */
 #define PF_KTHREAD 0x00200000u
 
 DEFINE_CLEANUP(closedir, DIR *, closedir)

@@ -62,7 +62,7 @@ int answers_put(struct answers *a, u64 svma, const struct symbol_chain *chain, b
 		.svma = svma, .first = (u32)a->frames.n, .n = chain->n, .transient = transient};
 	int r;
 
-	/* The two largest addresses cannot be keys of a map; no code is there. */
+	/* The two largest addresses are not valid keys of a map. No code is there. */
 	if (svma >= MAP_GONE_KEY || a->frames.n > 0x7fffffff)
 		return -E2BIG;
 	for (u32 i = 0; i < chain->n; i++) {

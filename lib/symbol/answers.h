@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The answers for addresses of one file, in memory and on disk (doc/format/symbol-cache.md). An
- * answer may be "no name". No lock: one thread at a time.
+ * answer may be "no name". There is no lock: one thread at a time may use it.
  */
 #pragma once
 
@@ -23,7 +23,7 @@ struct answer {
 	u64 svma;
 	u32 first;
 	u32 n;		/* 0 = no name */
-	bool transient; /* not written to disk: a missing source may exist next time */
+	bool transient; /* not written to disk: a source that is missing now may exist later */
 };
 
 struct answers {
@@ -31,11 +31,11 @@ struct answers {
 	vec(struct answer_frame) frames;
 	vec(struct answer) list;
 	struct map by_svma; /* index in list */
-	size_t n_loaded;    /* the first ones of `list`, which came from disk */
+	size_t n_loaded;    /* number of answers at the start of `list` that came from disk */
 };
 
 void answers_deinit(struct answers *a);
-/* 0 with a chain, -ENOENT for a known miss, -EAGAIN when the address was never asked. */
+/* 0: *ret is the chain; -ENOENT: the address has no name; -EAGAIN: there is no answer yet. */
 int answers_get(const struct answers *a, u64 svma, struct symbol_chain *ret);
 /* Adds an answer; strings are copied. -ENOMEM. */
 int answers_put(struct answers *a, u64 svma, const struct symbol_chain *chain, bool transient);
@@ -44,10 +44,10 @@ size_t answers_memory(const struct answers *a);
 
 /*
  * Reads the cache file. `key` hashes everything that the answers depend on; a file with another key
- * is not used. -ENOENT, -EBADMSG for a damaged file.
+ * is ignored. -ENOENT: there is no usable file; -EBADMSG: it is damaged.
  */
 int answers_load(struct answers *a, const char *dir, const char *name, u64 key);
-/* Replaces the file atomically; drops the least recently used files of a folder that is full. */
+/* Replaces the file atomically. If the folder is full, deletes its least recently used files. */
 int answers_save(const struct answers *a, const char *dir, const char *name, u64 key);
 /* answers_load() for the bytes of a file, for tests and the fuzzer. */
 int answers_parse(struct answers *a, const void *bytes, size_t n, u64 key);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers on disk: one file per binary, doc/format/symbol-cache.md.
+ * Writes answers to disk: one file per binary, doc/format/symbol-cache.md.
  *
- * A file is written under a temporary name and renamed, so that a reader sees the old or the new
- * one. It contains a hash of all its bytes; a file with a wrong hash is ignored. The reader still
- * checks every offset, so that a hostile file with a right hash can do no harm.
+ * A file is written under a temporary name and renamed, so that a reader sees either the old or the
+ * new file. It contains a hash of all its bytes; a file with a wrong hash is ignored. The reader
+ * still checks every offset, so that a hostile file with a right hash can do no harm.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -141,7 +141,8 @@ int answers_load(struct answers *a, const char *dir, const char *name, u64 key)
 	n = pread(fd, bytes, (size_t)st.st_size, 0);
 	if (n != st.st_size)
 		return n < 0 ? -errno : -EBADMSG;
-	/* The file was used now: keep_bound() deletes files by their modification time. */
+	/* Mark the file as used: keep_bound() deletes the files with the oldest modification
+	 * time. */
 	(void)futimens(fd, NULL);
 	return answers_parse(a, bytes, (size_t)n, key);
 }
@@ -221,7 +222,7 @@ static int encode(const struct answers *a, u64 key, struct str *ret)
 	struct str body = {};
 	u64 hash;
 
-	/* The newest first: if there are too many, the oldest answers are left out. */
+	/* Newest answers first: if there are too many, the oldest are omitted. */
 	for (size_t i = a->list.n; i-- > 0;) {
 		if (HEADER_BYTES + w.strings.n + w.frames.n + w.answers.n + 65536 * 4 > MAX_FILE)
 			break;

@@ -106,10 +106,7 @@ static bool crc_matches(const struct elf_file *f, u32 want)
 	return n == 0 && (u64)at == f->size && crc == want;
 }
 
-/*
- * Whether the file is the one that was linked to. Equal build-ids decide; without them the CRC
- * does.
- */
+/* Whether f is the debug file of `main`. Build-ids decide; without them, the CRC. */
 static bool is_debug_of(const struct elf_file *main, const struct elf_file *f, u32 crc)
 {
 	if (main->build_id_n)
@@ -149,9 +146,8 @@ static int read_link(struct elf_file *f, const char **ret_name, u32 *ret_crc)
 static int by_link(struct elf_file *f, const struct debugfile_place *p, struct elf_file **ret,
 		   char **ret_path)
 {
-	/*
-	 * Beside the binary, in a directory there, and in the same directory below the debug tree.
-	 */
+	/* Next to the binary, in .debug there, and in the binary's directory below the debug
+	 * tree. */
 	static const char *const forms[] = {"%s%.*s/%s", "%s%.*s/.debug/%s", "%s%.*s/%s"};
 	static const char *const tops[] = {"", "", DEBUG_DIR};
 	const char *name, *slash = p->path ? strrchr(p->path, '/') : NULL;
@@ -171,7 +167,7 @@ static int by_link(struct elf_file *f, const struct debugfile_place *p, struct e
 		if (asprintf(&path, forms[i], tops[i], (int)(slash - p->path), p->path, name) < 0)
 			return -ENOMEM;
 #pragma GCC diagnostic pop
-		/* A binary may name itself. */
+		/* The name in .gnu_debuglink may be the binary's own. */
 		if (strcmp(path, p->path) == 0)
 			continue;
 		r = try_link(f, p->root_fd, path, crc, ret);
@@ -202,10 +198,8 @@ static int fetch_from_debuginfod(const u8 *id, u32 n, const char *urls, struct e
 	debuginfod_client *client;
 	int fd, r;
 
-	/*
-	 * libdebuginfod takes its servers from the environment only. The variable has this value
-	 * already, except in tests: main() sets it before there are threads.
-	 */
+	/* libdebuginfod reads its servers from the environment only. The variable already has this
+	 * value (main() sets it before threads start), except in tests. */
 	if (setenv(DEBUGINFOD_URLS_ENV_VAR, urls, 1) < 0)
 		return -errno;
 	client = debuginfod_begin();

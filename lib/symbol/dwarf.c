@@ -317,9 +317,9 @@ static bool skip_children(struct dw_unit *u, const struct dw_die *d, u64 *offset
 }
 
 /*
- * Walks down from a function through the scopes that cover pc. Scopes without addresses of their
- * own are looked into as well. The walk ends where the innermost covering scope ends, because
- * scopes side by side do not overlap.
+ * Descends from a function through the scopes that contain pc, and through scopes without
+ * addresses. It ends where the innermost scope that contains pc ends, because adjacent scopes do
+ * not overlap.
  */
 static void find_inlines(struct dw_unit *u, u64 pc, struct scopes *s)
 {
@@ -366,13 +366,14 @@ static void fill_chain(struct dw_unit *u, struct scopes *s, u64 pc, bool inlines
 	for (u32 i = s->n; i-- > 0;) {
 		const struct dw_die *d = &s->dies[i];
 		struct dwarf_frame *f = &ret->frames[ret->n];
-		/* Too long a chain loses its middle. */
+		/* A chain that is too long loses its middle. */
 		bool keep = i == 0 || (inlines && ret->n + 1 < DW_MAX_CHAIN);
 
 		if (keep) {
 			*f = (struct dwarf_frame){.line = at.line, .column = at.column};
 			f->inlined = i > 0;
-			/* The line table is the skeleton's, call sites are the split unit's. */
+			/* The line table is that of the skeleton; call sites are in the split
+			 * unit. */
 			if (at.line)
 				f->file = dw_file_path(
 					i + 1 == s->n && u->skeleton ? u->skeleton : u, at.file);
@@ -414,7 +415,7 @@ static int lookup_in_unit(struct dw_unit *skeleton, u64 pc, bool inlines, bool l
 	return r;
 }
 
-/* Assembly, or a split unit whose other half is missing: the line is still known. */
+/* Finds only the line: for assembly, or for a unit whose split half is missing. */
 static int line_in_unit(struct dw_unit *u, u64 pc, struct dwarf_chain *ret)
 {
 	struct dw_line at;

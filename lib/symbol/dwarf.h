@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DWARF 4 and 5: which function an address is in, what is inlined there, and the lines.
+ * Reads DWARF 4 and 5: the function that an address is in, the functions inlined there, and lines.
  *
- * Not libdw: version 0.188 opens split files by the paths that a file names, in our namespace and
- * with mmap, knows no .dwp, and aborts on some damage. Here every byte comes from
- * elf_file_section() (pread, bounded), files are opened by the caller's function only, and each
- * query has a budget of steps, so damage ends in a missing answer. doc/design/0004-dwarf-reader.md
- * has the measurements.
+ * libdw is not used: version 0.188 opens split files by the paths that a file names, in our mount
+ * namespace and with mmap, does not support .dwp, and aborts on some damage. Here every byte comes
+ * from elf_file_section() (pread, bounded), files are opened by the caller's function only, and
+ * each query has a budget of steps, so that damage ends in a missing answer.
+ * doc/design/0004-dwarf-reader.md has the measurements.
  *
- *	dwarf          what belongs together: the file with .debug_info, its dwz file, its .dwo/.dwp
- *	└ dw_file      the sections of one of these
- *	  └ dw_unit    a compile unit; read when an address falls into it, and its functions and
- *	               lines with it; dropped again, least recently used first, over the budget
+ *	dwarf          one program: the file with .debug_info, its dwz file, its .dwo or .dwp files
+ *	└ dw_file      the sections of one of these files
+ *	  └ dw_unit    a compile unit, its functions and lines; read when an address falls into it.
+ *	               Over the budget the least recently used units are dropped
  *
- * Offsets of DIEs are offsets in their file's .debug_info. Not for several threads at once.
+ * Offsets of DIEs are offsets in .debug_info of their file. One thread at a time may use a dwarf.
  */
 #pragma once
 
@@ -40,7 +40,7 @@ enum dw_sec {
 	DW_SEC_N
 };
 
-/* The attributes that are kept of a DIE. */
+/* The attributes of a DIE that are read. */
 enum dw_slot {
 	DW_A_SIBLING,
 	DW_A_NAME,
@@ -74,7 +74,7 @@ struct dw_value {
 
 struct dw_die {
 	u64 offset;
-	u64 next; /* the DIE behind it in the file: its first child if it has children */
+	u64 next; /* the next DIE in the file: the first child if the DIE has children */
 	u32 has;  /* bit per dw_slot */
 	u16 tag;  /* 0 = the end of a list of children */
 	bool children;
@@ -127,7 +127,7 @@ struct dw_unit {
 
 struct dw_unit_slot {
 	u64 offset, end;
-	struct dw_unit *unit; /* owned, or NULL while nobody asked */
+	struct dw_unit *unit; /* owned; NULL until it is first needed */
 };
 
 struct dw_file {
@@ -140,10 +140,13 @@ struct dw_file {
 	struct map abbrevs; /* key → struct dw_abbrevs * (owned) */
 	vec(struct dw_unit_slot) units;
 	bool units_read;
-	u64 dwo_name_hash; /* of a .dwo: what it was opened for */
+	u64 dwo_name_hash; /* of a .dwo file: hash of the name that it was opened by */
 };
 
-/* The world outside: finds the files that a file names, and checks that they are the right ones. */
+/*
+ * Provided by the caller: finds the files that a file names, and checks that they are the right
+ * ones.
+ */
 struct dwarf_host {
 	void *arg;
 	/* The dwz file of `elf`. */
@@ -151,7 +154,7 @@ struct dwarf_host {
 	/* The .dwp beside the binary. */
 	int (*open_dwp)(void *arg, struct elf_file **ret);
 	int (*open_dwo)(void *arg, const char *comp_dir, const char *name, struct elf_file **ret);
-	/* Code that the addresses of functions may be in. */
+	/* Whether an address is in executable code. */
 	bool (*is_code)(void *arg, u64 svma);
 };
 
@@ -170,22 +173,22 @@ struct dwarf_frame {
 struct dwarf_chain {
 	struct dwarf_frame frames[DW_MAX_CHAIN]; /* innermost first */
 	u32 n;
-	bool incomplete; /* a file with the rest of it was not found */
+	bool incomplete; /* a file with more information was not found */
 };
 
 /* `elf` is borrowed until dwarf_close(). -ENOENT when it has no .debug_info. */
 int dwarf_open(struct elf_file *elf, const struct dwarf_host *host, struct dwarf **ret);
 void dwarf_close(struct dwarf *d);
 /*
- * The functions at an address; -ENOENT when no unit knows one. A unit that knows lines and no
- * function gives one frame without a name. `inlines` false: the outermost frame only, with the
- * line of the address all the same; `lines` false: no lines at all.
+ * Returns the functions at an address; -ENOENT: no unit contains it. A unit with lines but without
+ * a function gives one frame without a name. Without `inlines` only the outermost frame is
+ * returned, with the line of the address; without `lines` no lines are read.
  */
 int dwarf_lookup(struct dwarf *d, u64 svma, bool inlines, bool lines, struct dwarf_chain *ret);
 /* Bytes of the caches that grow with use, not counting sections. */
 size_t dwarf_memory(const struct dwarf *d);
 
-/* ---- between the dwarf_*.c files ---- */
+/* ---- shared by the dwarf_*.c files ---- */
 
 struct dw_cu_range {
 	u64 lo, hi, max_hi;
@@ -209,7 +212,7 @@ struct dwarf {
 	size_t scratch_n, scratch_cap;
 };
 
-/* Takes a step of the query's budget; false when it is used up. */
+/* Takes one step from the query's budget. False: the budget is used up. */
 static inline bool dw_step(struct dwarf *d)
 {
 	if (!d->budget)
@@ -220,7 +223,7 @@ static inline bool dw_step(struct dwarf *d)
 
 /* dwarf_die.c */
 struct buf dw_section(struct dw_file *f, enum dw_sec sec);
-/* A window on the section from base + offset on; empty when that is outside. */
+/* Returns the section from base + offset on; empty if that is outside the section. */
 struct buf dw_section_at(struct dw_file *f, enum dw_sec sec, u64 base, u64 offset);
 int dw_abbrevs_get(struct dw_unit *u, u64 offset);
 void dw_abbrevs_free_all(struct dw_file *f);
@@ -228,14 +231,14 @@ bool dw_form_read(struct dw_unit *u, struct buf *b, u16 form, s64 implicit, stru
 bool dw_die_read(struct dw_unit *u, u64 offset, struct dw_die *ret);
 const char *dw_string(struct dw_unit *u, const struct dw_value *v);
 bool dw_address(struct dw_unit *u, const struct dw_value *v, u64 *ret);
-/* The unit and offset that a reference leads to; NULL when nowhere. */
+/* Returns the unit and offset of the DIE that a reference names; NULL: the reference is invalid. */
 struct dw_unit *dw_follow(struct dw_unit *u, const struct dw_value *v, u64 *ret_offset);
 
 /* dwarf_unit.c */
 int dw_units_read(struct dw_file *f);
 struct dw_unit *dw_unit_get(struct dw_file *f, size_t index);
 struct dw_unit *dw_unit_of_die(struct dw_file *f, u64 offset);
-/* The split unit of a skeleton, or the unit itself. */
+/* The split unit of a skeleton; other units return themselves. */
 struct dw_unit *dw_unit_full(struct dw_unit *u);
 void dw_unit_forget(struct dw_unit *u);
 void dw_file_deinit(struct dw_file *f);
@@ -254,7 +257,7 @@ struct dw_line {
 	u32 column;
 };
 bool dw_line_find(struct dw_unit *u, u64 pc, struct dw_line *ret);
-/* The path of a file of the unit's table, in the scratch; NULL when there is none. */
+/* The path of a file of the unit's line table, in the scratch; NULL: there is no such file. */
 const char *dw_file_path(struct dw_unit *u, u32 file);
 void dw_lines_free(struct dw_lines *l);
 
@@ -262,5 +265,5 @@ void dw_lines_free(struct dw_lines *l);
 void dw_name(struct dw_unit *u, const struct dw_die *die, struct dwarf_frame *frame);
 
 /* dwarf.c */
-/* Text that lives until the next lookup: NULL when there is no memory. */
+/* Memory that lives until the next lookup. NULL: out of memory. */
 char *dw_scratch(struct dwarf *d, size_t n);

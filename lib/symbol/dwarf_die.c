@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sections, abbreviations, attributes, strings, references.
+ * Reads sections, abbreviations, attributes, strings and references.
  *
- * Most time goes into reading DIEs. Therefore an abbreviation is compiled into steps, in which
- * adjacent unused attributes of fixed size are one skip.
+ * Most time is spent on reading DIEs. Therefore an abbreviation is compiled into steps, in which
+ * adjacent unused attributes of fixed size are a single skip.
  */
 #include "symbol/dwarf.h"
 
@@ -275,7 +275,7 @@ static int read_abbrevs(struct dw_unit *u, struct buf b, struct dw_abbrevs *a)
 	return a->list.n ? 0 : -EINVAL;
 }
 
-/* Sets u->abbrevs; tables are shared by the units that name the same one. */
+/* Sets u->abbrevs. Units with the same table share it. */
 int dw_abbrevs_get(struct dw_unit *u, u64 offset)
 {
 	_cleanup_(abbrevs) struct dw_abbrevs *a = NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Line tables. A unit's line program is run once, into rows that are sorted within sequences. A row
- * that equals the one before, and a row that a later one at the same address replaces, are not
- * kept: they cannot change an answer.
+ * Line tables. The line program of a unit is run once, into rows that are sorted within sequences.
+ * A row that equals the previous one, and a row that is replaced by a later one at the same
+ * address, are dropped: they cannot change an answer.
  */
 #include "symbol/dwarf.h"
 
@@ -200,7 +200,7 @@ static void end_sequence(struct machine *m, u64 address)
 		return;
 	s->hi = address;
 	s->n = (u32)m->lines->rows.n - s->first;
-	/* Lines of code that the linker discarded. */
+	/* The linker discarded the code of this sequence. */
 	if (s->hi <= s->lo || (host->is_code && !host->is_code(host->arg, s->lo))) {
 		m->lines->rows.n = s->first;
 		m->lines->sequences.n--;
@@ -352,7 +352,10 @@ static int compare_sequences(const void *pa, const void *pb)
 	return a->lo < b->lo ? -1 : a->lo > b->lo;
 }
 
-/* The unit's table, read on first use; NULL when there is none. A damaged one ends early. */
+/*
+ * Returns the unit's line table, read on first use; NULL: there is none. A damaged table ends
+ * early.
+ */
 static struct dw_lines *lines_get(struct dw_unit *u)
 {
 	_cleanup_(lines) struct dw_lines *l = NULL;
@@ -363,7 +366,7 @@ static struct dw_lines *lines_get(struct dw_unit *u)
 	if (u->lines_read)
 		return u->lines;
 	u->lines_read = true;
-	/* A split unit's table has only files, and begins its section. */
+	/* The table of a split unit has files only, and is at the start of its section. */
 	if (offset == ~0ULL && u->skeleton)
 		offset = 0;
 	if (offset == ~0ULL)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The addresses of a DIE: low_pc and high_pc, .debug_ranges, .debug_rnglists. */
+/* Reads the address ranges of a DIE: low_pc and high_pc, .debug_ranges, .debug_rnglists. */
 #include "symbol/dwarf.h"
 
 #include <dwarf.h>
 #include <errno.h>
 
-/* Addresses that count from the unit's own low_pc are in the skeleton's unit. */
+/* Returns the unit whose low_pc a DIE's ranges are relative to: the skeleton of a split unit. */
 static struct dw_unit *address_unit(struct dw_unit *u)
 {
 	return u->skeleton ? u->skeleton : u;

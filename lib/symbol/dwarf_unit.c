@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Units: their headers, the values needed to read the rest of a unit, and the place of the other
+ * Reads the headers of units, the values needed to read the rest of a unit, and locates the other
  * half of a split unit (a .dwo, or its part of a .dwp).
  */
 #include "symbol/dwarf.h"
@@ -90,7 +90,7 @@ static bool read_header(struct dw_unit *u, struct buf b, u64 *ret_abbrev)
 	return address_size == 8;
 }
 
-/* Sets *to when the root DIE has the value. */
+/* Sets *to if the root DIE has the attribute. */
 static void root_value(const struct dw_unit *u, enum dw_slot slot, u64 *to)
 {
 	if (dw_has(&u->root, slot))
@@ -154,7 +154,7 @@ static void unit_free(struct dw_unit *u)
 }
 DEFINE_CLEANUP(unit, struct dw_unit *, unit_free)
 
-/* Reads the unit at [offset, end) of the file's .debug_info. `base` is NULL but in a .dwp. */
+/* Reads the unit at [offset, end) of the file's .debug_info. `base` is NULL except in a .dwp. */
 static struct dw_unit *unit_read(struct dw_file *f, u64 offset, u64 end, const u64 *base,
 				 struct dw_unit *skeleton)
 {
@@ -279,7 +279,7 @@ static bool read_cu_index(struct buf b, struct cu_index *ret)
 	if (!buf_u32(&b, &x.version) || !buf_u32(&b, &x.columns) || !buf_u32(&b, &x.units) ||
 	    !buf_u32(&b, &x.slots))
 		return false;
-	x.version &= 0xffff; /* version 5 has 16 bits of it, and padding */
+	x.version &= 0xffff; /* in version 5 this field has 16 bits and is padded */
 	if ((x.version != 5 && x.version != 2) || x.columns > 16 || !x.slots ||
 	    (x.slots & (x.slots - 1)))
 		return false;

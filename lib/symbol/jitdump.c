@@ -41,8 +41,10 @@
 #define MAX_LINKS (4U << 20)
 #define MAX_LINES (8U << 20)
 #define MAX_POOL (64U << 20)
-/* V8 adds the size of an ELF header to every address of its debug info (log/log.cc and
- * diagnostics/perf-jit.cc), for the file that `perf inject` would write. */
+/*
+ * V8 adds the size of an ELF header to every address of its debug info (log/log.cc and
+ * diagnostics/perf-jit.cc), because `perf inject` would write such a file.
+ */
 #define V8_ELF_HEADER 0x40U
 
 enum { RECORD_LOAD, RECORD_MOVE, RECORD_DEBUG };
@@ -72,7 +74,7 @@ struct jitdump {
 	int fd; /* owned */
 	u64 offset;
 	bool swap;
-	bool no_time; /* time stamps of another clock */
+	bool no_time; /* time stamps are of another clock */
 	bool full;
 	struct strtab strings;
 	vec(struct code) codes;
@@ -82,7 +84,7 @@ struct jitdump {
 	/* The last DEBUG record, until its LOAD comes. */
 	u64 pending_address;
 	u32 pending_first, pending_n;
-	u32 min_delta; /* of the first line of all debug records */
+	u32 min_delta; /* smallest delta of the first line in all debug records */
 };
 
 DEFINE_CLEANUP(jitdump, struct jitdump *, jitdump_destroy)
@@ -144,7 +146,8 @@ static int add_code(struct jitdump *j, struct code c)
 
 	if (c.end <= c.start)
 		return 0;
-	/* The code that it replaces ends; code that it covers in part continues around it. */
+	/* End the code that this code replaces; code that it covers partially continues around
+	 * it. */
 	old = find_code(j, c.start, c.from_ns);
 	if (old && old->start == c.start)
 		old->to_ns = c.from_ns;
@@ -232,8 +235,8 @@ static int take_debug_entry(struct jitdump *j, struct buf *b, u32 *file)
 }
 
 /*
- * Takes all of a record or nothing: V8 (Node 20) writes file names from freed memory, and after
- * such a name everything is read at the wrong offset.
+ * Takes all entries of a record or none: V8 (Node 20) writes file names from freed memory, and
+ * everything after such a name would be read at the wrong offset.
  */
 static int take_debug(struct jitdump *j, struct buf b)
 {

@@ -102,7 +102,7 @@ static u32 name_cost(const char *name, char type)
 	return cost;
 }
 
-/* Lines of what is loaded end in [MODULE]. */
+/* Lines of modules and BPF programs end in [MODULE]. */
 static bool is_in_part(enum kallsyms_part part, const char *text, size_t n)
 {
 	while (n && (text[n - 1] == '\n' || text[n - 1] == ' '))

@@ -46,26 +46,31 @@ struct symbols_options {
 
 struct symbols;
 
-/* `elf` is borrowed and must live longer. Strings are copied, root_fd is duplicated. -ENOMEM. */
+/* `elf` is borrowed until symbols_destroy(). Strings are copied, root_fd is duplicated. -ENOMEM. */
 int symbols_open(struct elf_file *elf, const struct symbols_options *o, struct symbols **ret);
 /* Writes new answers to the disk cache, unless symbols_skip_cache() was called. */
 void symbols_destroy(struct symbols *s);
-/* Answers are not to be trusted or not worth keeping: symbols_destroy() does not write them. */
+/*
+ * Call it if answers are not trustworthy or not worth keeping: symbols_destroy() will not write
+ * them.
+ */
 void symbols_skip_cache(struct symbols *s);
 /* Resolves an address. 0 and a chain of at least one frame; -ENOENT when no source has a name. */
 int symbols_lookup(struct symbols *s, u64 svma, struct symbol_chain *ret);
-/* The same from known answers only: -EAGAIN when the files would have to be read. */
+/* As symbols_lookup(), from known answers only. -EAGAIN: the files would have to be read. */
 int symbols_recall(const struct symbols *s, u64 svma, struct symbol_chain *ret);
-/* Estimate of the additional bytes of memory that a lookup may need. */
+/* Estimates how many additional bytes of memory a lookup may need. */
 u64 symbols_needs(struct symbols *s);
 /* Frees what can be read again (sections, tables, file descriptors) and keeps the answers. */
 void symbols_trim(struct symbols *s);
-/* Bytes that symbols_trim() would free; bytes of the answers. */
+/* Bytes that symbols_trim() would free, and bytes of the answers. */
 size_t symbols_memory(const struct symbols *s);
 size_t symbols_answers_memory(const struct symbols *s);
 /* Number of lookups that had to read the sources. */
 u64 symbols_n_read(const struct symbols *s);
-/* The source of the names, for doctor and reports: static text such as ".symtab", "debug file". */
+/*
+ * The source of the names, for doctor and reports: static text such as ".symtab" or "debug file".
+ */
 const char *symbols_from(const struct symbols *s);
 
 /* Demangles C++, Rust (both manglings) and D. Returns malloc'ed text, or NULL if not mangled. */
@@ -73,10 +78,10 @@ char *symbol_demangle(const char *name);
 
 /* /proc/kallsyms with modules and BPF programs, or a file of the same format. */
 struct kallsyms;
-/* The kernel's own symbols stay; those of modules and BPF programs come and go. */
+/* Symbols of the kernel never change; those of modules and BPF programs do. */
 enum kallsyms_part { KALLSYMS_ALL, KALLSYMS_KERNEL, KALLSYMS_LOADED };
 int kallsyms_open(const char *path, struct kallsyms **ret);
-/* Of KALLSYMS_LOADED there may be none. */
+/* Succeeds without any symbol for KALLSYMS_LOADED. */
 int kallsyms_open_part(const char *path, enum kallsyms_part part, struct kallsyms **ret);
 void kallsyms_destroy(struct kallsyms *k);
 /*
@@ -89,7 +94,7 @@ int kallsyms_lookup(const struct kallsyms *k, u64 address, const char **ret_name
 /* /tmp/perf-PID.map: lines `START SIZE NAME`, numbers in hex; later lines override earlier ones. */
 struct perf_map;
 int perf_map_open(int fd, struct perf_map **ret); /* takes fd */
-/* Reads the lines that were appended since. */
+/* Reads the lines that were appended since the last call. */
 int perf_map_refresh(struct perf_map *m);
 void perf_map_destroy(struct perf_map *m);
 /* The name is borrowed until the next refresh. -ENOENT. */
@@ -101,7 +106,7 @@ int perf_map_lookup(struct perf_map *m, u64 address, const char **ret_name);
  */
 struct jitdump;
 int jitdump_open(int fd, struct jitdump **ret); /* takes fd */
-/* Reads the records that were appended since. */
+/* Reads the records that were appended since the last call. */
 int jitdump_refresh(struct jitdump *j);
 void jitdump_destroy(struct jitdump *j);
 /*

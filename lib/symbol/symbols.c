@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One ELF file's names, from the best source that has one for the address:
+ * Names the addresses of one ELF file from the best source that has a name:
  *
- *	answers	      what was asked before, in this run or (by build-id) an earlier one
+ *	answers	      of earlier lookups, in this run or (by build-id) an earlier one
  *	.gopclntab    Go's own code
  *	DWARF	      of the file, or of its debug file: names, lines, inlined calls
- *	symbols	      .symtab; without it the debug file's; without that .gnu_debugdata and .dynsym
+ *	symbols	      .symtab, else that of the debug file, else .gnu_debugdata and .dynsym
  *	PLT	      NAME@plt
  *
- * At open only headers are read, to know which sources there are: they are part of the cache's
- * key. Everything else is read when the first address needs it, through an ELF handle of our own,
- * so that symbols_trim() can give all of it back and keep the answers.
+ * symbols_open() reads only headers, to find out which sources exist: they are part of the cache's
+ * key. Everything else is read when the first address needs it, through an ELF handle that this
+ * module owns, so that symbols_trim() can free all of it and keep the answers.
  */
 #include "symbol/symbol.h"
 
@@ -30,7 +30,7 @@
 #include "symbol/dwarf.h"
 #include "symbol/symtab.h"
 
-/* Part of the cache's key: raise it when answers change. */
+/* Part of the cache's key: increment it when answers change. */
 #define RESOLVER_VERSION 1
 #define DWARF_BUDGET (256U << 20)
 
@@ -86,7 +86,7 @@ static bool has_dwarf(struct elf_file *f)
 	return has_section(f, ".debug_info");
 }
 
-/* ---- what there is ---- */
+/* ---- the sources ---- */
 
 static void close_sources(struct symbols *s)
 {
@@ -122,7 +122,7 @@ static int open_sources(struct symbols *s)
 			return r;
 	}
 	s->sources_open = true;
-	/* A file with both needs no debug file; Go's table has all that Go code needs. */
+	/* A file with both needs no debug file. Go's table describes all Go code. */
 	if (!has_dwarf(handle(s)) || !has_section(handle(s), ".symtab"))
 		(void)debugfile_find(handle(s), &place, &s->debug, &s->debug_path);
 	if (s->own)
@@ -157,7 +157,10 @@ static void key_of_file(struct str *key, const char *path, const struct elf_file
 			   (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
 }
 
-/* Hashes all that answers depend on except the file's content, which its build-id identifies. */
+/*
+ * Hashes everything that answers depend on, except the file's content, which its build-id
+ * identifies.
+ */
 static int make_cache_key(struct symbols *s)
 {
 	struct debugfile_place place = place_of(s);
@@ -283,7 +286,7 @@ size_t symbols_memory(const struct symbols *s)
 		return 0;
 	for (size_t i = 0; i < ARRAY_SIZE(files); i++)
 		n += files[i] ? elf_file_memory(files[i]) : 0;
-	/* The handle and its file descriptor count, too. */
+	/* The handle and its file descriptor count as memory, too. */
 	return n + sizeof(*s->own);
 }
 
@@ -442,8 +445,8 @@ static int display_name(struct symbols *s, const char *system_name, const char *
 }
 
 /*
- * A function without a linkage name in DWARF (gcc emits none for functions that other units cannot
- * see) may have a mangled symbol, which has the parameters in addition to the qualified name.
+ * gcc emits no linkage name in DWARF for functions that other units cannot see. Their symbol may
+ * still be mangled, and then has the parameters in addition to the qualified name.
  */
 static const char *better_symbol(const struct symbols *s, const struct dwarf_frame *f)
 {
@@ -480,7 +483,7 @@ static int name_frame(struct symbols *s, const struct dwarf_frame *f, bool outer
 	if (!system_name && outermost && !f->plain_c)
 		system_name = better_symbol(s, f);
 	if (f->name && (!system_name || f->plain_c)) {
-		/* Readable already; the linkage names of glibc are aliases. */
+		/* The name is readable already; glibc's linkage names are aliases. */
 		ret->name = f->name;
 		ret->system_name = system_name ? system_name : f->name;
 		return 0;
@@ -554,7 +557,7 @@ static int name_from_symbol(struct symbols *s, u64 svma, struct symbol_chain *re
 	return name_plt(s, svma, f);
 }
 
-/* Names of Go's table are whole: nothing is to be demangled. */
+/* Go's table has complete names: they need no demangling. */
 static int lookup_go(const struct symbols *s, u64 svma, struct dwarf_chain *ret)
 {
 	struct go_frame frames[DW_MAX_CHAIN];
@@ -628,9 +631,7 @@ int symbols_lookup(struct symbols *s, u64 svma, struct symbol_chain *ret)
 	if (!chain)
 		return -ENOMEM;
 	r = resolve(s, svma, chain, &incomplete);
-	/*
-	 * Only answers are remembered, not failures such as lack of memory or a file that is gone.
-	 */
+	/* Remember only answers, not failures such as a lack of memory or a missing file. */
 	if (r < 0 && r != -ENOENT)
 		return r;
 	if (r == -ENOENT)

@@ -149,7 +149,7 @@ int symtab_finish(struct symtab *t)
 		struct symtab_entry e = t->list.data[i];
 		u64 start = e.start;
 
-		/* The best name, with its size or that of an alias. */
+		/* Choose the best name, with its size or that of an alias. */
 		for (next = i; next < t->list.n && t->list.data[next].start == start; next++) {
 			const struct symtab_entry *alias = &t->list.data[next];
 
@@ -171,10 +171,9 @@ int symtab_finish(struct symtab *t)
 	for (size_t i = 0; i < out; i++) {
 		struct symtab_entry *e = &t->list.data[i];
 
-		/*
-		 * A symbol without a size reaches to the next one, except in a stripped file, where
-		 * the next function usually has no symbol: musl's memset would swallow clone.
-		 */
+		/* A symbol without a size ends at the next one. In a stripped file, whose next
+		 * function usually has no symbol, it covers one byte only: musl's memset would
+		 * include clone. */
 		if (!e->sized && !t->whole)
 			e->end = e->start + 1;
 		else if (!e->sized && i + 1 < out)
@@ -240,7 +239,7 @@ static int plt_slot(struct elf_file *f, const struct elf_section *plt, u64 svma,
 		/* adrp x16, page; ldr x17, [x16, offset] */
 		if ((adrp & 0x9f00001f) != 0x90000010 || (ldr & 0xffc003ff) != 0xf9400211)
 			continue;
-		/* 21 bits with a sign: immhi above immlo. */
+		/* A signed number of 21 bits: immhi above immlo. */
 		page = (u64)(adrp >> 5 & 0x7ffff) << 2 | (adrp >> 29 & 3);
 		page = (u64)((s64)(page << 43) >> 43);
 		*ret = ((entry + i) & ~0xfffULL) + (page << 12) + (ldr >> 10 & 0xfff) * 8;

@@ -21,7 +21,7 @@ struct symtab {
 	vec(struct symtab_entry) list;
 	vec(struct symtab_entry) code; /* executable sections; name and rank unused */
 	vec(u64) max_end;
-	bool whole; /* contains .symtab, not only the exported symbols of a stripped file */
+	bool whole; /* .symtab was added, not only the exported symbols of a stripped file */
 };
 
 void symtab_deinit(struct symtab *t);
@@ -32,7 +32,7 @@ void symtab_deinit(struct symtab *t);
 int symtab_add(struct symtab *t, struct elf_file *f, bool dynamic);
 /* Sorts, selects one name per address, and sets the end of symbols without a size. -ENOMEM. */
 int symtab_finish(struct symtab *t);
-/* Bytes of memory of the table, without the files. */
+/* Bytes of memory that the table uses, without the files. */
 size_t symtab_memory(const struct symtab *t);
 /* The symbol that covers the address, or NULL. */
 const struct symtab_entry *symtab_find(const struct symtab *t, u64 svma);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What culprit sees of a Go program, for people: which release it says it is, whose layout its
- * table has, and whether the goroutine below another stack is found.
+ * Describes a Go program for people: the release that it names, the layout of its .gopclntab, and
+ * whether unwinding continues from its system stacks to its goroutines.
  */
 #include <elf.h>
 #include <errno.h>
@@ -67,11 +67,11 @@ int go_describe(struct elf_file *elf, char *ret, size_t n)
 	if (r == -ENOENT && elf_file_section(elf, ".go.buildinfo", NULL, NULL) < 0)
 		return r;
 	if (!go_version(elf, version, sizeof(version)))
-		snprintf(version, sizeof(version), "a release that it does not say");
+		snprintf(version, sizeof(version), "unknown release");
 	if (r < 0) {
 		snprintf(ret, n, "%s; not supported: its .gopclntab is %s", version,
-			 r == -ENOENT	 ? "not there"
-			 : r == -ENOTSUP ? "of a layout that is not known"
+			 r == -ENOENT	 ? "missing"
+			 : r == -ENOTSUP ? "of an unknown layout"
 					 : "damaged");
 		return 0;
 	}

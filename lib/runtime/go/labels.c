@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a Go program keeps the labels of a goroutine. What its code says is read there
- * (go_layout_read()); of the rest the release is known, from the sources of each: fields of
- * runtime.g and runtime.m, the same on all machines of 64 bits.
+ * Finds the labels of a goroutine. go_layout_read() reads one offset from the program's code; the
+ * others, fields of runtime.g and runtime.m, follow from the release. They were taken from the
+ * source of each release and are the same on all 64-bit machines.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "runtime/go/pclntab.h"
 #include "runtime/go/switch.h"
 
-/* From this release on, up to the next; 0: not known. */
+/* Offsets of each release up to the next entry; 0: unknown. */
 static const struct {
 	u32 release;
 	u16 g_id, g_labels, m_curg;
@@ -23,7 +23,7 @@ static const struct {
 	{26, 152, 352, 184, true},  {28, 0, 0, 0, false},
 };
 
-/* On amd64 the thread's g is in front of its control block, unless the program is shared with C. */
+/* On amd64 g is stored just before the thread control block, unless Go is linked with C code. */
 #define USUAL_G_TLS (-8)
 
 static int find_layout(u32 release, struct go_labels *ret)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A function has an inline tree, which is one of its funcdata; one of its pcdata says which entry
- * of the tree a pc is in (src/runtime/symtabinl.go). An entry has a name, and the pc of the call in
- * the caller, whose line and own entry are looked up in the same way.
+ * Function names, lines and inlined calls. One funcdata of a function is its inline tree; one
+ * pcdata gives the entry of the tree that a pc is in (src/runtime/symtabinl.go). An entry has a
+ * name and the pc of the call in the caller; the caller's line and its entry are looked up by that
+ * pc.
  */
 #include "runtime/go/lines.h"
 
@@ -20,12 +21,12 @@
 
 struct go_lines {
 	struct pclntab t;
-	u64 gofunc; /* 0: not known, no inlined calls from 1.18 on */
+	u64 gofunc; /* 0: unknown, and no inlined calls from 1.18 on */
 };
 
 struct inline_tree {
-	u32 index; /* the pcdata with a pc's entry */
-	u64 svma;  /* of the entries; 0: there is no tree */
+	u32 index; /* the pcdata that gives a pc's entry */
+	u64 svma;  /* svma of the entries; 0: there is no tree */
 };
 
 int go_lines_open(struct elf_file *elf, struct go_lines **ret)
@@ -64,7 +65,7 @@ static bool u32_at(struct buf b, u64 at, u32 *ret)
 	return buf_skip(&b, at) && buf_u32(&b, ret);
 }
 
-/* The value of a pc table, a signed number; false when there is none at pc. */
+/* Reads a signed value from a pc table. False: the table has none for pc. */
 static bool value_at(const struct go_lines *l, const struct go_func *f, u32 table, u64 pc, s32 *ret)
 {
 	s64 value;
@@ -92,7 +93,7 @@ static struct inline_tree read_inline_tree(const struct go_lines *l, const struc
 			tree.svma = l->gofunc + offset;
 		return tree;
 	}
-	/* Pointers are aligned in the image, not in the window. */
+	/* Pointers are aligned in the file, not relative to this buffer. */
 	at += ((u64)(uintptr_t)b.pos + at) & 4;
 	if (buf_skip(&b, at + which * 8))
 		(void)buf_u64(&b, &tree.svma);
@@ -123,7 +124,7 @@ static void read_line(const struct go_lines *l, const struct go_func *f, u64 pc,
 	(void)buf_cstr(&files, &ret->file);
 }
 
-/* The inlined call that pc is in, if any: its name and start line, and the pc of the call. */
+/* Returns the name and start line of the inlined function that pc is in, and the pc of the call. */
 static bool inlined_at(const struct go_lines *l, const struct go_func *f,
 		       const struct inline_tree *tree, u64 pc, struct go_frame *ret,
 		       u64 *ret_call_pc)
@@ -140,8 +141,8 @@ static bool inlined_at(const struct go_lines *l, const struct go_func *f,
 	if (!u32_at(b, old ? 12 : 4, &name) || !u32_at(b, old ? 16 : 8, &call) ||
 	    (!old && !u32_at(b, 12, &start)))
 		return false;
-	/* Shows that it is an entry of an inline tree: the call is in the function, and a name
-	 * begins behind another. */
+	/* Verify that this is an entry of an inline tree: the call is inside the function, and the
+	 * name starts after a NUL. */
 	if (call >= f->end - f->start ||
 	    (name && (name >= buf_left(names) || names->pos[name - 1] != 0)))
 		return false;
@@ -165,7 +166,7 @@ int go_lines_lookup(const struct go_lines *l, u64 svma, bool inlines, bool lines
 
 	if (!find_func(l, svma, &f))
 		return -ENOENT;
-	/* Padding between functions has no line; nor have the linker's marks (go:textfipsstart). */
+	/* Padding between functions and the linker's marks (go:textfipsstart) have no line. */
 	if (!value_at(l, &f, f.pcln, svma, &line))
 		return -ENODATA;
 	tree = read_inline_tree(l, &f);

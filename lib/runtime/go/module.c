@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moduledata is a section of its own since 1.26. Before, it is found by its first word, a pointer
- * to the header of .gopclntab, in the data of the program or in the relocations of a PIE. Its
- * fields are numbered in words, from src/runtime/symtab.go of each release.
+ * Finds moduledata. Since 1.26 it is a section of its own. Before that it is recognised by its
+ * first word, a pointer to the header of .gopclntab, in the program's data or in the relocations of
+ * a PIE. Its fields are numbered in words, from src/runtime/symtab.go of each release.
  */
 #include "runtime/go/module.h"
 
@@ -17,7 +17,7 @@
 #define MODULE_GOFUNC_1_18 38
 #define MODULE_WORDS 41
 
-/* A pointer in the file's data; in a PIE it may be in its relocation only. */
+/* Reads a pointer of the file's data. In a PIE the value may be in a relocation only. */
 static u64 read_pointer(struct elf_file *elf, u64 svma)
 {
 	struct buf b, rela;
@@ -58,7 +58,7 @@ static bool word_at(struct buf b, u64 at, u64 *ret)
 	return buf_skip(&b, at) && buf_u64(&b, ret);
 }
 
-/* Looks for it in bytes that are at an svma. */
+/* Searches `b`, which is at an svma, for moduledata. */
 static int find_in_bytes(const struct pclntab *t, u64 svma, struct buf b, u64 *ret)
 {
 	u64 v;
@@ -66,7 +66,8 @@ static int find_in_bytes(const struct pclntab *t, u64 svma, struct buf b, u64 *r
 	for (u64 at = 0; word_at(b, at, &v); at += 8) {
 		u64 min, max;
 
-		/* moduledata has minpc < maxpc there; a stray pointer to the header has not. */
+		/* In moduledata minpc < maxpc follow the pointer; after a stray pointer to the
+		 * header they do not. */
 		if (v != t->svma || !word_at(b, at + MODULE_MINPC * 8, &min) ||
 		    !word_at(b, at + MODULE_MAXPC * 8, &max) || min >= max)
 			continue;
@@ -94,8 +95,10 @@ static int find_in_sections(const struct pclntab *t, u64 *ret)
 	return find_by_relocation(t, ret);
 }
 
-/* For files without section headers. A PIE's words are found if its linker wrote the addends there,
- * as Go's own does. */
+/*
+ * Searches files without section headers. In a PIE it succeeds only if the linker also wrote the
+ * addends into the words, as Go's linker does.
+ */
 static int find_in_segments(const struct pclntab *t, u64 *ret)
 {
 	for (u32 i = 0; i < t->elf->n_segments; i++) {
@@ -117,9 +120,9 @@ static int find_module(const struct pclntab *t, u64 *ret)
 }
 
 /*
- * Since 1.20: types, etypes, rodata, gofunc; since 1.27: types, typedesclen, etypes, itaboffset,
- * itabsize, rodata, gofunc, epclntab. Nothing says which of the two it is, but lengths are no
- * addresses, and the end of the table is behind its beginning.
+ * The fields since 1.20: types, etypes, rodata, gofunc; since 1.27: types, typedesclen, etypes,
+ * itaboffset, itabsize, rodata, gofunc, epclntab. No field names the version, but lengths are no
+ * addresses, and the end of the table is after its start.
  */
 static u64 read_gofunc_1_20(const struct pclntab *t, u64 module)
 {

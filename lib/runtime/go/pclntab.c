@@ -10,7 +10,7 @@
 
 #define MAX_FUNCS (16u << 20)
 #define SHORT_NAME_BYTES 128 /* with the NUL */
-/* Files without section headers: how much is searched, and how many magics are tried. */
+/* In files without section headers: bytes searched, and occurrences of a magic tried. */
 #define SEARCH_CHUNK (1u << 20)
 #define SEARCH_MAX_BYTES (1ULL << 30)
 #define SEARCH_MAX_TRIES 16
@@ -170,7 +170,7 @@ static bool window_at(struct buf all, u64 offset, struct buf *ret)
 	return true;
 }
 
-/* Up to 1.15: what follows nfunc, at b. */
+/* Up to 1.15: parses what follows nfunc, from `b`. */
 static bool find_parts_1_2(struct pclntab *t, struct buf all, struct buf b)
 {
 	u64 filetab;
@@ -180,7 +180,7 @@ static bool find_parts_1_2(struct pclntab *t, struct buf all, struct buf b)
 	return read_at(b, (u64)t->n * 16 + 8, 4, &filetab) && window_at(all, filetab, &t->cutab);
 }
 
-/* From 1.16 on: what follows nfunc, at b. */
+/* From 1.16 on: parses what follows nfunc, from `b`. */
 static bool find_parts(struct pclntab *t, struct buf all, struct buf b)
 {
 	struct buf *const parts[] = {&t->names, &t->cutab, &t->filetab, &t->pctab, &t->functab};
@@ -238,7 +238,7 @@ static int open_at(struct elf_file *elf, u64 svma, struct buf all, struct pclnta
 	struct pclntab t = {.elf = elf, .svma = svma};
 	int r = parse_header(&t, all);
 
-	/* In a PIE absolute entries are relocations. */
+	/* In a PIE the absolute entries are in relocations. */
 	if (r == 0 && t.version < GO_1_18 && elf->type == ET_DYN) {
 		r = elf_file_relocated(elf, svma, buf_left(&all), &all);
 		if (r == 0)
@@ -251,9 +251,9 @@ static int open_at(struct elf_file *elf, u64 svma, struct buf all, struct pclnta
 	return r;
 }
 
-/* ---- finding it ---- */
+/* ---- finding the table ---- */
 
-/* Without section headers: a header, 8-aligned, in a segment that is not code. */
+/* Without section headers: searches a non-executable segment for a header, which is 8-aligned. */
 static int search_segment(struct elf_file *elf, const struct elf_segment *seg, struct pclntab *ret)
 {
 	_cleanup_free_ u8 *bytes = malloc(SEARCH_CHUNK);
@@ -301,7 +301,7 @@ int pclntab_open(struct elf_file *elf, struct pclntab *ret)
 		if (r != -ENOENT)
 			return r;
 	}
-	/* In a PIE from the system's linker it is in .data.rel.ro, among other things. */
+	/* In a PIE linked by the system's linker the table is inside .data.rel.ro. */
 	if (elf_file_section(elf, ".text", NULL, NULL) == 0 &&
 	    elf_file_section(elf, ".note.go.buildid", NULL, NULL) < 0)
 		return -ENOENT;

@@ -21,29 +21,31 @@
 #include "base/types.h"
 #include "elf/elf.h"
 
-/* Named after the first release with the layout. */
+/* Each layout has the name of the first release that uses it. */
 enum pclntab_version { GO_1_2, GO_1_16, GO_1_18, GO_1_20 };
 
-/* Of struct go_func: the function is the first of its stack, gives sp a value, is assembly. */
+/* Flags of struct go_func: the outermost function of its stack; it writes to sp; it is assembly. */
 enum go_func_flag { GO_FLAG_TOP_FRAME = 1, GO_FLAG_SP_WRITE = 2, GO_FLAG_ASM = 4 };
 
 struct pclntab {
 	struct elf_file *elf; /* borrowed */
 	enum pclntab_version version;
-	u8 quantum; /* bytes that a pc delta of 1 stands for */
-	u32 n;	    /* functions */
+	u8 quantum; /* bytes of code per unit of a pc delta */
+	u32 n;	    /* number of functions */
 	u64 svma;   /* of the header */
-	u64 text;   /* svma that entries count from; 0: they are absolute, or it is not known */
-	/* Borrowed from the file. Each reaches to the table's end: the header has no lengths. */
+	/* svma that entries are relative to; 0: entries are absolute, or it is unknown */
+	u64 text;
+	/* Borrowed from the file. Each extends to the end of the table: the header has no
+	 * lengths. */
 	struct buf names, cutab, filetab, pctab, functab;
-	struct buf funcs; /* starts where offsets of _funcs count from */
+	struct buf funcs; /* starts where offsets of _func are relative to */
 };
 
 struct go_func {
 	u64 start, end; /* svma */
 	u32 name;	/* for pclntab_name() */
 	u32 pcsp, pcfile, pcln;
-	u32 cu;		/* where the function's files begin in cutab */
+	u32 cu;		/* index of the function's first file in cutab */
 	u32 start_line; /* 0: not known */
 	u8 flag;	/* enum go_func_flag */
 	u8 n_funcdata;
@@ -52,31 +54,31 @@ struct go_func {
 };
 
 /*
- * Finds and checks the table of a file. text is what the header says, often 0 since 1.26. `elf` is
- * borrowed as long as *ret is used; there is nothing to free. -ENOENT: the file has no table;
- * -ENOTSUP: it has a layout that is not known; -EINVAL: it is damaged; -ENOMEM, or an error of
+ * Finds and checks the table of a file. ret->text is the header's value, which is often 0 since
+ * 1.26. `elf` is borrowed as long as *ret is used; *ret needs no destructor. -ENOENT: the file has
+ * no table; -ENOTSUP: the layout is unknown; -EINVAL: the table is damaged; -ENOMEM, or an error of
  * reading.
  */
 int pclntab_open(struct elf_file *elf, struct pclntab *ret);
 /*
- * The same, and all functions are in the file's executable segments: text is the address that the
- * code proves, or what the header says when the code has no proof. -EINVAL, too, when neither is
- * there.
+ * As pclntab_open(), and checks that all functions are in executable segments. ret->text is the
+ * address that the code proves, or the header's value if the code proves none. -EINVAL also if both
+ * are missing.
  */
 int pclntab_open_with_text(struct elf_file *elf, struct pclntab *ret);
 
-/* The svma at which function i begins; i = n: at which the last one ends. */
+/* The svma of the start of function i; for i = n, that of the end of the last function. */
 u64 pclntab_start(const struct pclntab *t, u32 i);
 /* The last function with start <= svma, or 0. */
 u32 pclntab_find(const struct pclntab *t, u64 svma);
-/* False: what the table says of function i is damaged. */
+/* False: the table's data of function i is damaged. */
 bool pclntab_func(const struct pclntab *t, u32 i, struct go_func *ret);
 /* The name at an offset in funcnametab; borrowed from the file. NULL: there is none. */
 const char *pclntab_name(const struct pclntab *t, u32 offset);
-/* The same, but "" for none and for names of more than 127 bytes: cheap for each function. */
+/* As pclntab_name(), but cheap, and "" for no name and for names of more than 127 bytes. */
 const char *pclntab_short_name(const struct pclntab *t, u32 offset);
 
-/* Walks a table of pctab: `value` holds from the last pc up to the new one. */
+/* Iterates over a table of pctab: `value` holds from the previous pc up to the new one. */
 struct pctable {
 	struct buf b;
 	u64 pc; /* svma */
@@ -85,11 +87,15 @@ struct pctable {
 	bool started;
 };
 
-/* Begins before the first entry of the table of `f` at offset `at`. False: there is none. */
+/*
+ * Starts before the first entry of the table at offset `at`, for function f. False: there is none.
+ */
 bool pctable_init(const struct pclntab *t, const struct go_func *f, u32 at, struct pctable *ret);
 /* False: the table has ended. */
 bool pctable_next(struct pctable *p);
-/* The value at a pc of `f`. Reads max_steps entries at most. False: the table says nothing of it.
+/*
+ * Returns the value at a pc of `f`. Reads at most max_steps entries. False: the table has no value
+ * for pc.
  */
 bool pctable_value(const struct pclntab *t, const struct go_func *f, u32 at, u64 pc, u32 max_steps,
 		   s64 *ret);

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows of Go functions. pcsp says how far sp is below its value at entry for every pc:
+ * Unwind rows of Go functions. For every pc, the table pcsp gives the distance of sp from its value
+ * at entry:
  *
  *	x86-64	cfa = sp + pcsp + 8, return address at cfa - 8
  *	arm64	cfa = sp + pcsp, return address in lr while pcsp = 0, then at cfa - pcsp
  *
- * It does not say where the frame pointer is saved, which matters to the C code below a callback
- * and to functions that switch stacks, so that is read from the code where pcsp first grows.
+ * It does not give the slot of the saved frame pointer, which the C code below a callback and
+ * functions that switch stacks need. That slot is read from the instructions where pcsp first
+ * grows.
  *
- * Functions that switch stacks keep their own frame pointer where they have a frame (systemstack
- * from 1.21 on, cgocallback, the vDSO callers), so between a switch and the switch back the frame
- * pointer is followed. The others leave the goroutine's registers in its g, or on the stack that
- * they go to (switch.c).
+ * Functions that switch stacks and have a frame keep their own frame pointer (systemstack from 1.21
+ * on, cgocallback, the vDSO callers): between the switch and the switch back, rows use the frame
+ * pointer. Other functions leave the goroutine's registers in its g, or on the stack that they
+ * switch to (switch.c).
  */
 #include "runtime/go/rows.h"
 
@@ -35,14 +37,14 @@ struct special {
 struct go_table {
 	struct pclntab t;
 	u64 lo, hi;
-	vec(struct special) special; /* by func */
+	vec(struct special) special; /* sorted by func */
 	struct go_layout layout;
 };
 
-/* Where a function saves its caller's frame pointer. */
+/* The slot in which a function saves its caller's frame pointer. */
 struct fp_save {
 	bool known;
-	u64 from; /* svma, from which on it holds */
+	u64 from; /* svma from which on the slot is valid */
 	s32 off;  /* from the cfa */
 };
 
@@ -59,13 +61,13 @@ static const struct {
 	{"runtime.gogo", GO_GOGO}, /* up to 1.16 */
 	{"runtime.sigreturn", GO_SIGRETURN},
 	{"runtime.sigreturn__sigaction", GO_SIGRETURN},
-	/* TOPFRAME to Go, but below it is the interrupted code. */
+	/* Go marks them TOPFRAME, but the interrupted code is below them. */
 	{"runtime.sigtramp", GO_NORMAL},
 	{"runtime.cgoSigtramp", GO_NORMAL},
 	{"runtime.systemstack", GO_SYSTEMSTACK},
 	{"runtime.asmcgocall", GO_ASMCGOCALL},
 	{"runtime.cgocallback", GO_SWITCH},
-	/* Up to 1.16 no flag says which functions write sp. */
+	/* Up to 1.16 no flag marks functions that write sp. */
 	{"runtime.cgocallback_gofunc", GO_SWITCH},
 	{"runtime.nanotime1", GO_SWITCH},
 	{"runtime.walltime1", GO_SWITCH},
@@ -159,7 +161,10 @@ u32 go_table_n(const struct go_table *g)
 	return g->t.n;
 }
 
-/* mov %reg, disp(%rsp) at p: its length, and the register and displacement; 0 when it is not. */
+/*
+ * Recognises mov %reg, disp(%rsp) at p. Returns its length, the register and displacement; 0: it is
+ * another instruction.
+ */
 static u32 x86_store_to_stack(const u8 *p, size_t n, u8 *ret_reg, s32 *ret_disp)
 {
 	if (n < 8 || (p[0] != 0x48 && p[0] != 0x4c) || p[1] != 0x89 || (p[2] & 7) != 4 ||
@@ -181,7 +186,10 @@ static u32 x86_store_to_stack(const u8 *p, size_t n, u8 *ret_reg, s32 *ret_disp)
 	}
 }
 
-/* At offset `at` of the code sp has just gone from -before to -now: is the fp saved around here? */
+/*
+ * At offset `at` of the code, sp has just moved from -before to -now. Looks for the save of the
+ * frame pointer around there.
+ */
 static void find_save_x86(const u8 *code, size_t n, size_t at, s64 before, s64 now, u64 start,
 			  struct fp_save *save)
 {
@@ -210,7 +218,7 @@ static void find_save_x86(const u8 *code, size_t n, size_t at, s64 before, s64 n
 	}
 }
 
-/* arm64 keeps it right below sp: stored just after sp moved, or before for large frames. */
+/* arm64 saves it right below sp: after sp moved, or before that for large frames. */
 static void find_save_arm64(const u8 *code, size_t n, size_t at, s64 now, u64 start,
 			    struct fp_save *save)
 {
@@ -257,7 +265,7 @@ static struct fp_save find_fp_save(const struct go_table *g, const struct go_fun
 	return save;
 }
 
-/* The rule where sp is `delta` below its value at entry. */
+/* Returns the rule for a pc where sp is `delta` below its value at entry. */
 static struct unwind_rule rule_of(bool x86, s64 delta, bool saved, s32 fp_off)
 {
 	struct unwind_rule r = {
@@ -273,7 +281,7 @@ static struct unwind_rule rule_of(bool x86, s64 delta, bool saved, s32 fp_off)
 		r.ra_op = delta ? UNWIND_RA_CFA : UNWIND_RA_REG;
 		r.ra_off = (s16)(delta ? -delta : 30);
 	}
-	/* The slot is gone once sp is above it. */
+	/* The slot is invalid once sp is above it. */
 	if (saved && fp_off >= -(delta + 8)) {
 		if (fp_off != (s16)fp_off)
 			return (struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED};
@@ -283,7 +291,7 @@ static struct unwind_rule rule_of(bool x86, s64 delta, bool saved, s32 fp_off)
 	return r;
 }
 
-/* Where rows go. */
+/* Receives the rows. */
 struct go_sink {
 	u64 *budget;
 	go_row_fn *row;
@@ -295,17 +303,17 @@ static void emit_row(const struct go_sink *k, u64 pc, const struct unwind_rule *
 	k->row(k->arg, pc, rule);
 }
 
-/* How a stretch of a function is to be unwound. */
+/* The rows of a function that are being generated. */
 struct stretch {
 	const struct go_table *g;
 	const struct go_sink *sink;
 	const struct go_func *f;
-	u64 lo, hi; /* what is wanted */
+	u64 lo, hi; /* the requested range */
 	struct fp_save save;
 	struct go_switch sw;
 };
 
-/* rawVforkSyscall keeps its return address in r12: the child shares the stack. */
+/* rawVforkSyscall keeps its return address in r12, because the child shares the stack. */
 static bool is_vfork(const struct stretch *x, u64 from, s64 delta)
 {
 	u8 code[2];
@@ -315,7 +323,7 @@ static bool is_vfork(const struct stretch *x, u64 from, s64 delta)
 	       code[1] == 0x5c; /* pop %r12 */
 }
 
-/* Rows for [from, to), where pcsp is delta. */
+/* Emits the rows of [from, to), where pcsp is delta. */
 static void emit_stretch(const struct stretch *x, u64 from, u64 to, s64 delta)
 {
 	bool vfork = is_vfork(x, from, delta);
@@ -367,7 +375,7 @@ static void fill_pcsp(const struct go_table *g, const struct go_sink *k, const s
 			emit_stretch(&x, at, p.pc, p.value);
 		at = p.pc;
 	}
-	/* Padding behind the last instruction, or a table that ends early. */
+	/* Padding after the last instruction, or a table that ends early. */
 	if (at < hi)
 		emit_row(k, MAX(at, lo), &(struct unwind_rule){.cfa_op = UNWIND_CFA_NONE});
 }
@@ -391,7 +399,8 @@ static void fill_func(const struct go_table *g, const struct go_sink *k, u32 i,
 	default:
 		fill_pcsp(g, k, f, kind, lo, hi);
 	}
-	/* A return address that is the trampoline's first byte is looked up one byte before. */
+	/* A return address that is the first byte of the trampoline is looked up at the byte before
+	 * it. */
 	if (i + 1 < g->t.n && special_kind(g, i + 1) == GO_SIGRETURN && hi == f->end && hi - lo > 1)
 		emit_row(k, hi - 1, &signal);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Unwind rows of Go's functions, out of .gopclntab. doc/design/0002-go-rows.md says why the rows
+ * Unwind rows of Go's functions, made from .gopclntab. doc/design/0002-go-rows.md says why the rows
  * come from its pcsp tables and not from frame pointers.
  */
 #pragma once
@@ -11,22 +11,22 @@
 
 struct go_table;
 
-/* Takes a row that holds from pc (svma) on. pcs rise within one call of go_table_fill(). */
+/* Receives a row that holds from pc (svma) on. pcs rise within one call of go_table_fill(). */
 typedef void go_row_fn(void *arg, u64 pc, const struct unwind_rule *rule);
 
 /*
  * Opens the table of a file. `elf` is borrowed until go_table_destroy(). Fails as
- * pclntab_open_with_text() does, -ENOENT: the file is not a Go program.
+ * pclntab_open_with_text(); -ENOENT: the file is not a Go program.
  */
 int go_table_create(struct elf_file *elf, struct go_table **ret);
 void go_table_destroy(struct go_table *g);
-/* The svmas that the functions lie between, the end exclusive. */
+/* Returns the range of svmas that contains all functions. */
 void go_table_range(const struct go_table *g, u64 *ret_lo, u64 *ret_hi);
 /* The number of functions. */
 u32 go_table_n(const struct go_table *g);
 /*
- * Passes the rows for [lo, hi), which lies in the table's range, to `row`. Each entry of a pcsp
- * table that is read takes 1 from *budget; at 0 the rest of a function gets UNWIND_CFA_NONE.
+ * Passes the rows of [lo, hi), which is inside the table's range, to `row`. Each entry that is read
+ * from a pcsp table takes 1 from *budget; at 0 the rest of a function gets UNWIND_CFA_NONE.
  */
 void go_table_fill(const struct go_table *g, u64 lo, u64 hi, u64 *budget, go_row_fn *row,
 		   void *arg);

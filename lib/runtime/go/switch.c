@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The switches between a goroutine's stack and its thread's, on x86-64:
+ * Finds the other stack in functions that switch between a goroutine's stack and its thread's, on
+ * x86-64:
  *
- *	systemstack	fn runs on g0's stack. From 1.21 on by frame pointer; before that it has no
- *			frame, and its caller is only in m.curg.sched
- *	mcall		the goroutine waits, its registers in g.sched; g is the word at sp while its
- *			m has not left it
+ *	systemstack	runs fn on g0's stack. From 1.21 on rows use the frame pointer; before,
+ *			it has no frame, and its caller's registers are only in m.curg.sched
+ *	mcall		the goroutine's registers are in g.sched. Until m leaves the goroutine, g
+ *			is the word at sp
  *	morestack	the goroutine's registers are in m.curg.sched
- *	asmcgocall	g and how deep its stack was are on the stack that C runs on
- *	gogo		back: rbx points to the gobuf until the jump
- *	others		by frame pointer
+ *	asmcgocall	the stack that C runs on has two words: g, and the depth of its stack
+ *	gogo		switches back: rbx points to the gobuf until the jump
+ *	others		rows use the frame pointer
  *
- * arm64 follows frame pointers, and ends at mcall and morestack.
+ * arm64 rows use the frame pointer, and end at mcall and morestack.
  */
 #include "runtime/go/switch.h"
 
@@ -36,7 +37,7 @@ static void read_body(const struct pclntab *t, const struct go_func *f, struct b
 	memset(ret->code + ret->n, 0, sizeof(ret->code) - ret->n);
 }
 
-/* Where these bytes are in the body from `from` on; -1: nowhere. */
+/* Returns the offset of `bytes` in the body, at or after `from`; -1: they do not occur. */
 static ssize_t find_bytes(const struct body *b, size_t from, const void *bytes, size_t n)
 {
 	for (size_t i = from; i + n <= b->n; i++)
@@ -45,7 +46,7 @@ static ssize_t find_bytes(const struct body *b, size_t from, const void *bytes, 
 	return -1;
 }
 
-/* -1: the table does not say. */
+/* -1: the table has no value for pc. */
 static s64 pcsp_at(const struct pclntab *t, const struct go_func *f, u64 pc)
 {
 	s64 value;
@@ -60,7 +61,8 @@ static bool read_function(const struct pclntab *t, const char *name, struct body
 	for (u32 i = 0; i < t->n; i++) {
 		struct go_func f;
 
-		/* A wrapper between the two calling conventions has the same name, and jumps. */
+		/* Skips the wrapper between the two calling conventions, which has the same name
+		 * and only jumps. */
 		if (!pclntab_func(t, i, &f) || strcmp(pclntab_short_name(t, f.name), name) ||
 		    f.end - f.start < 48)
 			continue;
@@ -86,7 +88,7 @@ static bool find_tls(const struct body *b, s32 *ret)
 	return true;
 }
 
-/* mov %reg, disp8(any but rsp): whether there is one with this displacement. */
+/* Whether the body contains mov %reg, disp8(base) with this register and displacement. */
 static bool has_store(const struct body *b, u8 reg, u8 disp)
 {
 	for (size_t i = 0; i + 4 <= b->n; i++)
@@ -97,7 +99,7 @@ static bool has_store(const struct body *b, u8 reg, u8 disp)
 	return false;
 }
 
-/* systemstack compares g to m.curg; morestack fills g.sched. */
+/* Reads offsets from code: systemstack compares g to m.curg; morestack fills g.sched. */
 void go_layout_read(const struct pclntab *t, struct go_layout *ret)
 {
 	struct go_layout l = {};
@@ -128,19 +130,19 @@ void go_layout_read(const struct pclntab *t, struct go_layout *ret)
 
 /* ---- writes to sp ---- */
 
-/* The length of an instruction that gives sp a value that pcsp cannot follow, else 0. */
+/* Returns the length of an instruction that sets sp to a value that pcsp does not track, else 0. */
 static u32 sp_write_x86(const u8 *p, size_t n, bool *ret_align)
 {
-	static const u8 tail[8] = {0, 1, 4}; /* bytes of displacement by mod */
+	static const u8 tail[8] = {0, 1, 4}; /* bytes of displacement, by mod */
 	u8 mod = p[2] >> 6;
 
 	*ret_align = false;
 	if ((p[0] & 0xf4) != 0x40 || !(p[0] & 8))
 		return 0;
 	if (p[1] == 0x8b && (p[2] >> 3 & 7) == 4)
-		/* mov mem or reg, %rsp; a base of rsp or r12 has one byte more */
+		/* mov mem or reg, %rsp; with a base of rsp or r12 it is one byte longer */
 		return 3 + (mod < 3 ? tail[mod] + ((p[2] & 7) == 4) : 0);
-	/* and $imm8, %rsp, and a sub before it, which pcsp does not follow either */
+	/* and $imm8, %rsp, possibly after a sub; pcsp tracks neither */
 	if (!memcmp(p, "\x48\x83\xe4", 3) ||
 	    (n >= 8 && !memcmp(p, "\x48\x83\xec", 3) && !memcmp(p + 4, "\x48\x83\xe4", 3))) {
 		*ret_align = true;
@@ -184,9 +186,9 @@ static void find_sp_writes(const struct body *b, u64 start, struct go_switch *x)
 	}
 }
 
-/* ---- what single functions do ---- */
+/* ---- individual functions ---- */
 
-/* mov %reg, disp(%rsp) from `from` on: where it ends, else NO_MARK. */
+/* Returns the end of the first mov %reg, disp(%rsp) at or after `from`, else NO_MARK. */
 static u64 find_slot(const struct body *b, u64 start, u64 from, u8 reg, s16 *ret_disp)
 {
 	for (size_t i = from - start; i + 5 <= b->n; i++) {
@@ -207,9 +209,9 @@ static u64 find_slot(const struct body *b, u64 start, u64 from, u8 reg, s16 *ret
 }
 
 /*
- * asmcgocall: and $-16, %rsp; mov %rdi, G(%rsp); …; mov %rdi, DEPTH(%rsp); call; and for a caller
- * that is on that stack already: and $-16, %rsp; movq $0, G(%rsp); mov %rdx, DEPTH(%rsp); call.
- * %rdx is the function's own sp up to the second store.
+ * asmcgocall: and $-16, %rsp; mov %rdi, G(%rsp); …; mov %rdi, DEPTH(%rsp); call. For a caller that
+ * is already on that stack: and $-16, %rsp; movq $0, G(%rsp); mov %rdx, DEPTH(%rsp); call. %rdx is
+ * the function's own sp until the second store.
  */
 static void find_depth(const struct body *b, u64 start, struct go_switch *x)
 {
@@ -288,7 +290,7 @@ void go_switch_init(const struct pclntab *t, const struct go_func *f, enum go_ki
 
 /* ---- rules ---- */
 
-/* Is sp on another stack at pc? ret_until: up to where that is so. */
+/* Whether sp is on another stack at pc. The answer holds up to *ret_until. */
 static bool is_switched(const struct go_switch *x, u64 pc, u64 *ret_until)
 {
 	bool switched = false;
@@ -301,8 +303,8 @@ static bool is_switched(const struct go_switch *x, u64 pc, u64 *ret_until)
 			*ret_until = w->end;
 			return switched;
 		}
-		/* x86: to and fro, in turn. arm64 follows the frame pointer up to the last write:
-		 * its frame pointer is right in the whole body. */
+		/* x86: each write switches to the other stack. arm64: the frame pointer is right in
+		 * the whole body, so rows use it up to the last write. */
 		if (x->x86)
 			switched = w->align || !switched;
 		else
@@ -316,7 +318,7 @@ static bool is_plausible_delta(s64 delta)
 	return delta >= 0 && delta <= INT16_MAX - 16 && delta % 8 == 0;
 }
 
-/* By the function's own frame pointer. */
+/* The rule by the function's own frame pointer. */
 static struct unwind_rule rule_fp(const struct go_switch *x, s64 delta)
 {
 	if (x->x86 && x->bp_delta > 0 && x->saved && is_plausible_delta(x->bp_delta))
@@ -332,7 +334,7 @@ static struct unwind_rule rule_fp(const struct go_switch *x, s64 delta)
 		return (struct unwind_rule){.cfa_op = UNWIND_CFA_FP};
 	if (!delta || !is_plausible_delta(delta))
 		return (struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED};
-	/* x29 points 8 below the sp that the function had. */
+	/* x29 points 8 bytes below the sp that the function had. */
 	return (struct unwind_rule){
 		.cfa_op = UNWIND_CFA_REG,
 		.cfa_reg = 29,
@@ -378,7 +380,7 @@ static struct unwind_rule rule_depth(const struct go_switch *x, u64 pc, s64 delt
 		return r;
 	*until = MIN(*until, stored);
 	r.cfa_op = UNWIND_CFA_REG;
-	r.cfa_reg = 1; /* rdx; only a leaf is here */
+	r.cfa_reg = 1; /* rdx; pc is in a leaf function */
 	r.cfa_off = (s32)delta + 8;
 	r.cfa_add = 0;
 	r.ra_off = -8;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where runtime.text is. Since 1.18 entries of the functab count from it; the header says where it
- * is up to 1.25 only, and there only when it is not a relocation.
+ * Finds runtime.text. Since 1.18 entries of the functab are relative to it. The header contains the
+ * address up to 1.25 only, and only if it is not a relocation.
  *
- * The proof: the first bytes of runtime.goexit call goexit1, and the table says how far apart the
- * two are. These bytes, found where goexit must be, prove the address.
+ * The proof: runtime.goexit begins with a call of goexit1, and the table gives the distance between
+ * the two. If these bytes are where goexit must be, the address is right.
  */
 #include <elf.h>
 #include <errno.h>
@@ -24,7 +24,7 @@ struct goexit {
 	u8 bytes[GOEXIT_MAX];
 };
 
-/* `target` is the offset of goexit1. */
+/* `target` is the offset of goexit1 from runtime.text. */
 static struct goexit goexit_of(u16 machine, u64 offset, u64 target)
 {
 	struct goexit g = {.offset = offset};
@@ -46,7 +46,10 @@ static struct goexit goexit_of(u16 machine, u64 offset, u64 target)
 	return g;
 }
 
-/* Offsets from runtime.text of the functions of a name, at most max: wrappers have the same one. */
+/*
+ * Returns the offsets from runtime.text of functions of a name, at most max: wrappers have the same
+ * name.
+ */
 static u32 offsets_of(const struct pclntab *t, const char *name, u64 *ret, u32 max)
 {
 	u32 n = 0;
@@ -68,7 +71,7 @@ static bool is_at_text(struct elf_file *elf, const struct goexit *g, u64 text)
 	       !memcmp(have, g->bytes, g->n);
 }
 
-/* Looks through all code for goexit's bytes. */
+/* Searches all code for goexit's bytes. */
 static bool search_code(struct elf_file *elf, const struct goexit *g, u64 lo, u64 hi, u64 *ret)
 {
 	_cleanup_free_ u8 *code = malloc(SEARCH_CHUNK + GOEXIT_MAX);
@@ -109,7 +112,7 @@ static bool prove_text(const struct pclntab *t, u64 lo, u64 hi, u64 *ret)
 	return false;
 }
 
-/* The svmas between which all code of a file is, the end exclusive. */
+/* Returns the range of svmas that contains all code of a file. */
 static void find_code(const struct elf_file *elf, u64 *ret_lo, u64 *ret_hi)
 {
 	*ret_lo = ~0ULL;
@@ -130,10 +133,10 @@ int pclntab_open_with_text(struct elf_file *elf, struct pclntab *ret)
 	if (r < 0)
 		return r;
 	find_code(elf, &lo, &hi);
-	/* A plugin may have no goexit of its own: the header's word is taken. */
+	/* A plugin may have no goexit of its own: then the header's value is used. */
 	if (t.version >= GO_1_18 && !prove_text(&t, lo, hi, &t.text) && !t.text)
 		return -EINVAL;
-	/* The entries rise. */
+	/* Entries are sorted, so checking the first and the last is enough. */
 	if (pclntab_start(&t, 0) < lo || pclntab_start(&t, t.n) > hi)
 		return -EINVAL;
 	*ret = t;

@@ -9,7 +9,7 @@
 #include "base/cleanup.h"
 
 #define CHUNK (1u << 20)
-#define MAX_STRIDE 32 /* bytes of an entry; 8 (V8 7 and 8) to 28 (11) were seen */
+#define MAX_STRIDE 32 /* bytes of an entry; seen: 8 (V8 7 and 8) to 28 (V8 11) */
 #define MIN_BUILTINS 1000
 #define MAX_BUILTINS 8192
 #define MAX_TABLE (MAX_BUILTINS * MAX_STRIDE)
@@ -17,7 +17,7 @@
 #define MAX_GAP 64
 #define ZAP 0xcc
 
-/* How a table is read: bytes of an entry, and what builtins are aligned to. */
+/* The form of a table: the size of an entry, and the alignment of builtins. */
 struct form {
 	u32 stride, align;
 };
@@ -30,13 +30,13 @@ static u32 word_at(const u8 *p)
 	return v;
 }
 
-/* Where the one behind it begins: there is at least one byte between them. */
+/* Returns the offset of the next builtin: at least one byte is between the two. */
 static u64 next_offset(u32 offset, u32 length, u32 align)
 {
 	return ((u64)offset + length + align) & ~(u64)(align - 1);
 }
 
-/* How many builtins the table at p tells of, that has `n` bytes at most. */
+/* Returns the number of builtins that the table at p describes, in at most n bytes. */
 static u32 count_entries(const u8 *p, size_t n, struct form f)
 {
 	u32 count = 0, offset = 0;
@@ -66,7 +66,7 @@ static int take_table(const u8 *p, struct form f, u32 n, struct v8_builtins *b)
 	return 0;
 }
 
-/* Does the code at `start` fill the space behind each builtin as it should? */
+/* Whether the code at `start` has filler bytes after each builtin. */
 static bool code_agrees(struct elf_file *elf, const struct v8_builtins *b, u64 start)
 {
 	for (u32 i = 0; i + 1 < b->n; i++) {
@@ -82,7 +82,7 @@ static bool code_agrees(struct elf_file *elf, const struct v8_builtins *b, u64 s
 	return true;
 }
 
-/* The last byte of the first gap, at each place in [from, to) that the code may begin at. */
+/* Tries each address in [from, to) where the code may begin, by the last byte of the first gap. */
 static bool find_code_in(struct elf_file *elf, const struct v8_builtins *b, u64 from, u64 to,
 			 u8 *bytes, u64 *ret)
 {
@@ -119,7 +119,9 @@ static bool find_code(struct elf_file *elf, u8 *bytes, struct v8_builtins *b)
 	return false;
 }
 
-/* The table that begins at p, of at most `n` bytes: how many it tells of, in which form. */
+/*
+ * Returns the number of builtins in the table at p, of at most n bytes, and its form; 0: no table.
+ */
 static u32 table_at(const u8 *p, size_t n, struct form *ret)
 {
 	u32 length = word_at(p + 4), best = 0;
@@ -142,7 +144,7 @@ static u32 table_at(const u8 *p, size_t n, struct form *ret)
 	return best;
 }
 
-/* 1: found; 0: it is not in this segment. */
+/* 1: found; 0: the table is not in this segment. */
 static int find_in(struct elf_file *elf, const struct elf_segment *seg, u8 *bytes, u8 *code,
 		   struct v8_builtins *b)
 {
@@ -170,7 +172,7 @@ int v8_builtins_find(struct elf_file *elf, struct v8_builtins *ret)
 	struct v8_builtins b = {};
 	int r = bytes && code ? 0 : -ENOMEM;
 
-	/* Since 8.5 the table lies with read-only data, before that in front of the code. */
+	/* Since 8.5 the table is in read-only data, before that in front of the code. */
 	for (u32 pass = 0; pass < 2 && r == 0; pass++)
 		for (u32 i = 0; i < elf->n_segments && r == 0; i++) {
 			const struct elf_segment *seg = &elf->segments[i];

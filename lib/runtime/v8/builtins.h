@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where V8's builtins lie in a binary that has no symbols for them.
+ * Finds V8's builtins in a binary that has no symbols for them.
  *
- * V8 compiles them when it is built and puts them into the binary as one piece of code and a table
- * of where in it each of them is (src/snapshot/embedded/embedded-data.h):
+ * V8 compiles the builtins when it is built, and embeds them in the binary as one range of code and
+ * a table of their places in it (src/snapshot/embedded/embedded-data.h):
  *
- *	table		{u32 offset, u32 length, …} for each, rising; the first at 0
- *	code		each of them, and at least one byte 0xcc up to the next multiple of 32 or 64
+ *	table		{u32 offset, u32 length, …} for each, rising; the first offset is 0
+ *	code		each builtin, then 0xcc, at least once, up to the next multiple of 32 or 64
  *
- * Both are known by nothing else than that they agree, in each of more than a thousand places.
+ * Table and code are recognised only because they agree, in each of more than a thousand places.
  */
 #pragma once
 
@@ -25,6 +25,8 @@ struct v8_builtins {
 	struct v8_builtin *list; /* owned, rising */
 };
 
-/* -ENOENT: there are none; -ENOMEM. Reads all read-only parts of the file: about 1 ms per MiB. */
+/*
+ * -ENOENT: there are none; -ENOMEM. Reads all segments that are not writable: about 1 ms per MiB.
+ */
 int v8_builtins_find(struct elf_file *elf, struct v8_builtins *ret);
 void v8_builtins_deinit(struct v8_builtins *b);
