@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 
-/* A quarter of --memory-limit is for reading one binary: V8's symbols take 30 MiB. */
+/* Reading one binary may use a quarter of --memory-limit: V8's symbols take 30 MiB. */
 #define SHARE 4
 #define PAUSE_MS 500
 
@@ -41,7 +41,7 @@ static int learn_in_budget(struct learner *l, struct learn_job *job)
 		room = MIN(job->binary.elf->size, limit);
 	}
 	if (!budget_begin(l->budget, room)) {
-		/* The owner may queue the binary again: do not spin. */
+		/* The owner may queue the binary again at once, so wait a little. */
 		(void)nanosleep(&pause, NULL);
 		return diag_set(&job->why, -ENOBUFS, "no room in --memory-limit to read it");
 	}
@@ -111,7 +111,7 @@ int learner_fd(const struct learner *l)
 int learner_create(struct budget *budget, struct learner **ret)
 {
 	struct learner *l = calloc(1, sizeof(*l));
-	/* Above most other threads, below the reader. */
+	/* Priority above most threads, below the reader. */
 	const struct worker_options o = {
 		.name = "learner", .nice = -10, .run = run_job, .drop = drop_job, .arg = l};
 	int r;

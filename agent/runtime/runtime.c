@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which process runs which runtime. Each binary is classified once. A process is attached when it
- * maps a runtime's binary, and again after an exec; where the runtime has not started far enough,
- * attaching is tried again.
+ * Tracks which process runs which runtime. Each binary is classified once. A process is attached
+ * when it maps a runtime's binary, and again after an exec. If the runtime has not started far
+ * enough, attaching is retried.
  */
 #include "agent/runtime/runtime.h"
 
@@ -23,12 +23,12 @@
 
 #define NAMES_LIMIT (256ULL << 20)
 /*
- * Attaching is tried again after a change of the process, this often without one, and then in every
- * so many calls of runtimes_retry(): a program may load a runtime long before it starts it.
+ * Attaching is retried EARLY_TRIES times after a change of the process, then once in LATE_ROUNDS
+ * calls of runtimes_retry(): a program may load a runtime long before it starts it.
  */
 #define EARLY_TRIES 64
 #define LATE_ROUNDS 20
-/* The same for one that had no room in BPF's map. */
+/* The interval if BPF's map has no room for the process. */
 #define ROOM_ROUNDS 200
 
 static const struct runtime_ops *const runtimes[RUNTIME_N] = {
@@ -63,30 +63,30 @@ static const char *const names[RUNTIME_N] = {
 /* How often a binary that did not fit in memory is learned again: for a minute or more. */
 #define MAX_ASKED 100
 
-/* A binary that was classified. */
+/* A binary that has been classified. */
 struct known_binary {
-	u32 runtime; /* RUNTIME_NONE: of no runtime, or it could not be learned */
-	u32 slot;    /* in the BPF array */
-	u32 claimed; /* what is_runtime() said, also if it could not be learned */
+	u32 runtime; /* RUNTIME_NONE: no runtime, or learning failed */
+	u32 slot;    /* index in the BPF array */
+	u32 claimed; /* result of is_runtime(), even if learning failed */
 	const struct native_runtime_ops
-		*native; /* or the native runtime that it is of; else NULL */
+		*native; /* or the native runtime of the binary; else NULL */
 	bool learning;
-	bool gone; /* no process maps it any more; it is kept until the learner is done */
+	bool gone; /* no process maps it any more; freed when the learner is done with it */
 	u32 file_id;
 	u32 n_asked;
 	void *learned;
-	struct diag why; /* why it could not be learned */
+	struct diag why; /* why learning failed */
 };
 
-/* A process and one runtime in it. */
+/* One runtime in one process. */
 struct attached {
 	u32 pid;
 	u64 start_stack;
 	u32 n_tries;
 	bool done;
-	bool in_map;	 /* BPF has been told */
-	int error;	 /* of the last try */
-	u64 mappings_id; /* the process's when it was attached */
+	bool in_map;	 /* it is in BPF's map */
+	int error;	 /* of the last attempt */
+	u64 mappings_id; /* the process's mappings_id when it was attached */
 	const struct known_binary *binary;
 	u32 file_id;
 	struct runtime_process process;
@@ -96,10 +96,12 @@ struct runtimes {
 	struct runtimes_options options;
 	struct map binaries; /* file id → struct known_binary *, owned */
 	struct map attached; /* pid << 4 | runtime → struct attached *, owned */
-	struct map waiting; /* keys as above, where it was too early → rounds until the next try */
-	struct map gone;    /* struct known_binary *, owned: unmapped while the learner has them */
+	/* keys as above, of runtimes that have not started → rounds until the next attempt */
+	struct map waiting;
+	/* struct known_binary *, owned: unmapped while the learner works on them */
+	struct map gone;
 	bool used[RUNTIME_MAX_BINARIES];
-	u64 anonymous_of; /* the mappings_id that `anonymous` was found for; 0: none */
+	u64 anonymous_of; /* the mappings_id that `anonymous` belongs to; 0: none */
 	u32 anonymous;
 
 	struct learner *learner;
@@ -107,8 +109,10 @@ struct runtimes {
 	struct runtimes_stats stats;
 };
 
-/* Bytes that the texts of one period may take. Their index may take half as much, and as much while
- * it grows. */
+/*
+ * Bytes that the names of one period may take. Their index may take half as much, and as much again
+ * while it grows.
+ */
 static u64 names_limit(const struct runtimes *r)
 {
 	u64 limit = budget_limit(r->options.budget);
@@ -169,7 +173,7 @@ static int find_slot(struct runtimes *r, u32 *ret_slot, struct diag *reterr_diag
 			RUNTIME_MAX_BINARIES);
 }
 
-/* Takes over what the learner found. */
+/* Takes the learner's result. */
 static int accept_learned(struct runtimes *r, struct known_binary *k, struct learn_job *job)
 {
 	u32 slot;
@@ -208,7 +212,7 @@ static void say_why(struct runtimes *r, const struct known_binary *k, const char
 		 k->why.text[0] ? k->why.text : "nothing could be learned of it");
 }
 
-/* Memory was short: it may suffice later. */
+/* Memory was short. Returns true if learning is retried later. */
 static bool ask_again(struct runtimes *r, struct known_binary *k, const struct learn_job *job)
 {
 	return ++k->n_asked < MAX_ASKED && learner_ask(r->learner, job->ops, &job->binary, k) == 0;
@@ -275,7 +279,7 @@ static struct known_binary *known_binary(struct runtimes *r, const struct procma
 	return k;
 }
 
-/* The learner uses the binary while it works on it, so it is freed later. */
+/* The learner may still use the binary; it is then freed later. */
 static void known_binary_drop(struct runtimes *r, struct known_binary *k)
 {
 	if (!k->learning) {
@@ -286,14 +290,16 @@ static void known_binary_drop(struct runtimes *r, struct known_binary *k)
 	(void)map_put(&r->gone, (u64)k, (u64)k);
 }
 
-/* The runtime that mappings are marked with, also while the binary is being learned: a mark without
- * its walker's data costs little. */
+/*
+ * The runtime that mappings are marked with, also while the binary is being learned: a mark without
+ * the walker's data costs little.
+ */
 static u32 marked_runtime(const struct known_binary *k)
 {
 	return k && (k->runtime || k->learning) ? k->claimed : RUNTIME_NONE;
 }
 
-/* The runtime whose JIT writes to a process's anonymous memory. */
+/* The runtime whose JIT writes to the process's anonymous memory. */
 static u32 anonymous_runtime(struct runtimes *r, const struct procman_process *p)
 {
 	for (u32 i = 0; i < p->n; i++) {
@@ -317,7 +323,7 @@ u32 runtimes_of_mapping(struct runtimes *r, const struct procman_process *p,
 		return marked_runtime(known_binary(r, m->binary));
 	if (m->binary->kind != PROCMAN_ANON)
 		return RUNTIME_NONE;
-	/* A JIT has hundreds of these mappings, and the caller asks for one after the other. */
+	/* A JIT has hundreds of such mappings, and the caller asks about one after the other. */
 	if (r->anonymous_of != p->mappings_id) {
 		r->anonymous = anonymous_runtime(r, p);
 		r->anonymous_of = p->mappings_id;
@@ -332,7 +338,7 @@ static u64 key_of(u32 pid, u32 runtime)
 	return (u64)pid << 4 | runtime;
 }
 
-/* Adjacent mappings, and whether a JIT has written code into one of them. */
+/* Adjacent mappings, and whether one of them contains code of a JIT. */
 struct reserved {
 	struct runtime_process *process;
 	u64 start, end;
@@ -463,7 +469,7 @@ static void attach_process(struct runtimes *r, const struct procman_process *p,
 	}
 	if (a && a->done && !a->in_map)
 		tell_bpf(r, a, &(struct runtime_key){p->pid, k->runtime});
-	/* The memory that a JIT has reserved is looked up again when mappings change. */
+	/* When mappings change, the memory that a JIT has reserved is determined again. */
 	if (a && a->done &&
 	    (!runtimes[k->runtime]->marks_anonymous || a->mappings_id == p->mappings_id))
 		return;
@@ -483,7 +489,7 @@ static void attach_process(struct runtimes *r, const struct procman_process *p,
 
 void runtimes_update_process(struct runtimes *r, const struct procman_process *p)
 {
-	u32 seen = 0; /* a bit per runtime: the first mapping of each is its text */
+	u32 seen = 0; /* one bit per runtime: the first mapping of each is its text */
 
 	for (u32 i = 0; RUNTIME_N > 1 && i < p->n; i++) {
 		const struct known_binary *k;
@@ -503,7 +509,7 @@ void runtimes_update_process(struct runtimes *r, const struct procman_process *p
 	}
 }
 
-/* The first of the process's mappings whose binary is of a native runtime; NULL: none. */
+/* Returns the first mapping whose binary is of a native runtime; NULL: none. */
 static const struct procman_mapping *find_native(struct runtimes *r,
 						 const struct procman_process *p,
 						 const struct native_runtime_ops **ret_ops)
@@ -610,7 +616,7 @@ void runtimes_remove_binary(struct runtimes *r, const struct procman_binary *b)
 
 	if (!map_get(&r->binaries, b->file_id))
 		return;
-	/* Attachments of processes that mapped it are stale. */
+	/* Attachments of processes that mapped the binary are stale. */
 	map_foreach (&r->attached, slot) {
 		struct attached *a = (struct attached *)slot->value;
 
@@ -666,7 +672,7 @@ static int read_names(struct runtimes *r, const struct procman_process *p, u64 w
 	return 0;
 }
 
-/* Stores an answer under its hash. */
+/* Stores an answer by its hash. */
 static int keep_answer(struct runtime_answers *a, u64 h, u32 runtime,
 		       const struct runtime_names *names_of, u32 *ret_id)
 {
@@ -685,7 +691,7 @@ static int keep_answer(struct runtime_answers *a, u64 h, u32 runtime,
 	return e;
 }
 
-/* The one answer that all frames of the runtime share which have the same note. */
+/* Returns the answer that all frames of a runtime with this note share. */
 static int shared_note(struct runtimes *r, u32 runtime, const char *text, u32 *ret_id)
 {
 	u64 key[2] = {runtime, (u64)(uintptr_t)text};
@@ -701,7 +707,7 @@ static int shared_note(struct runtimes *r, u32 runtime, const char *text, u32 *r
 	return keep_answer(&r->answers, h, runtime, &answer, ret_id);
 }
 
-/* No room for more names until the answers are taken. */
+/* Whether there is no room for more names until the answers are taken. */
 static bool answers_full(const struct runtimes *r)
 {
 	const struct runtime_answers *a = &r->answers;
@@ -815,7 +821,7 @@ void runtime_answers_deinit(struct runtime_answers *a)
 	map_deinit(&a->index);
 }
 
-/* Puts the runtime's name in front of each line about what is missing. */
+/* Prefixes each line about missing features with the runtime's name. */
 struct missing_lines {
 	const char *name;
 	void (*line)(void *arg, const char *text);
@@ -876,7 +882,7 @@ void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 		       void (*line)(void *arg, const char *text), void *arg)
 {
 	char text[512], what[320];
-	u32 seen = 0; /* a bit per runtime: a binary may be mapped in pieces */
+	u32 seen = 0; /* one bit per runtime: a binary may be mapped in pieces */
 
 	runtimes_update_process(r, p);
 	while (runtimes_take(r, true))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Go: lib/runtime/go makes unwind rows of its tables, so there is nothing to learn or to attach. */
+/* Go: lib/runtime/go turns its tables into unwind rows, so nothing is learned or attached. */
 #include "runtime/go/go.h"
 
 #include "agent/runtime/runtime.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `culprit doctor -p` says of a JVM: which one it is, what of it is known from where, and what
- * would not be shown of this process. Nothing here is used for stacks.
+ * What `culprit doctor -p` reports about a JVM: its version, the origin of the offsets, and what of
+ * this process the profile will omit. Stacks do not depend on this file.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,9 +13,9 @@
 
 #define MAX_FLAGS 4096
 #define MAX_FLAG_BYTES 128
-/* The first with virtual threads that are not a preview. */
+/* The first release in which virtual threads are not a preview. */
 #define FIRST_VIRTUAL 21
-/* Those that are left in its tables where the others are not. */
+/* From 22 on the VM's tables contain only a few stubs; earlier ones contain more. */
 #define FEW_STUBS 8
 
 void hotspot_describe(const struct hotspot_vm *vm, char *ret, size_t n)
@@ -35,7 +35,7 @@ void hotspot_describe(const struct hotspot_vm *vm, char *ret, size_t n)
 
 enum flag { FLAG_UNKNOWN, FLAG_OFF, FLAG_ON };
 
-/* A flag of type bool in the table that the VM keeps of all of its own. */
+/* Reads a flag of type bool from the VM's table of flags. */
 static enum flag read_flag(const struct runtime_target *t, const struct hotspot_vm *vm,
 			   const struct hotspot_offsets *o, const char *name)
 {
@@ -101,7 +101,7 @@ void hotspot_missing(const struct runtime_target *t, const struct hotspot_vm *vm
 	int r = hotspot_vm_read(vm, t, &o);
 
 	if (r == -EAGAIN)
-		return; /* it is starting */
+		return; /* the VM is starting */
 	if (r < 0) {
 		line(arg, r == -EINVAL ? "Java frames: an offset in its vmStructs is not one"
 				       : "Java frames: the memory of the process cannot be read");
@@ -112,7 +112,7 @@ void hotspot_missing(const struct runtime_target *t, const struct hotspot_vm *vm
 		line(arg, "exact lines in compiled methods: they are those of the next call or "
 			  "poll (-XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints has it "
 			  "keep more)");
-	if (vm->n_stubs < FEW_STUBS) /* from 22 on */
+	if (vm->n_stubs < FEW_STUBS) /* 22 and later */
 		line(arg, "names of single stubs: its vmStructs do not say where they are");
 	if (!hotspot_has(&o, HF_THREAD_SAVED_PC))
 		line(arg, "callers of methods that are just leaving a poll");

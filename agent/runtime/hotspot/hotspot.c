@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HotSpot: OpenJDK and what is built from it. Where its code lies, and what its walker gets. */
+/*
+ * HotSpot, the VM of OpenJDK and its derivatives: finds its code heaps, and fills what its walker
+ * needs.
+ */
 #include "agent/runtime/hotspot/hotspot.h"
 
 #include <errno.h>
@@ -54,7 +57,7 @@ static int read_heap(const struct runtime_target *t, const struct hotspot_offset
 	return ret->end > ret->start && ret->shift < 20 ? 0 : -EINVAL;
 }
 
-/* The code heaps: how many, or -EAGAIN while there are none. */
+/* Reads the code heaps. Returns their number, or -EAGAIN if there are none yet. */
 static int read_heaps(const struct runtime_target *t, const struct hotspot_vm *vm,
 		      const struct hotspot_offsets *o, struct range *ret)
 {
@@ -124,7 +127,10 @@ static int place_interpreter(const struct runtime_target *t, const struct hotspo
 	return 0;
 }
 
-/* An offset in a blob's header as the walker gets it; more than a byte only where it is u16. */
+/*
+ * Returns the offset of a field of a blob's header for the walker; above 255 only where the
+ * walker's field is u16.
+ */
 static u32 header_offset(const struct hotspot_offsets *o, enum hotspot_field f, u32 max, bool *bad)
 {
 	if (o->of[f] > max || o->of[f] + 8 > HOTSPOT_HEADER_BYTES) {
@@ -156,13 +162,13 @@ static int place_offsets(const struct hotspot_vm *vm, const struct hotspot_offse
 	if (bad || o->of[HF_METHOD_CONST] > 0xff || vm->sizes[HZ_CONST_METHOD] > 0xff ||
 	    vm->sizes[HZ_HEAP_BLOCK] > 0xff || vm->sizes[HZ_CONTINUATION_ENTRY] > 0x7e0)
 		return -ENOTSUP;
-	/* On the stack it is aligned; 21 to 24 do not say that it is as large there. */
+	/* The entry is aligned on the stack. 21 to 24 do not export its size. */
 	p->entry_words = (u8)(((vm->sizes[HZ_CONTINUATION_ENTRY] ?: 64) + 15) / 16 * 2);
 	if (hotspot_has(o, HF_THREAD_SAVED_PC))
 		p->saved_pc = (u16)o->of[HF_THREAD_SAVED_PC];
 	if (!pointers)
 		p->flags |= HOTSPOT_CODE_OFFSETS;
-	/* s16 since 23, when the blob's kind and mutable data moved in beside it. */
+	/* s16 since 23, because the blob's kind and mutable data were moved next to it. */
 	if (hotspot_has(o, HF_NM_IMMUTABLE))
 		p->flags |= HOTSPOT_SHORT_COMPLETE;
 	if (o->major >= 9)
@@ -170,11 +176,11 @@ static int place_offsets(const struct hotspot_vm *vm, const struct hotspot_offse
 	return 0;
 }
 
-/* What hotspot_cookie() is made of. */
+/* Fills the offsets that hotspot_cookie() needs. */
 static void place_cookie(const struct hotspot_vm *vm, const struct hotspot_offsets *o,
 			 struct hotspot_process *p)
 {
-	/* That of the name is the first of its four. */
+	/* The walker reads four offsets from that of the name on. */
 	if (o->of[HF_CONST_NAME] > 0xff || o->of[HF_CONST_CONSTANTS] > 0xff)
 		return;
 	p->names = (u8)o->of[HF_CONST_NAME];
@@ -211,7 +217,7 @@ static int hotspot_attach(const struct runtime_target *t, const void *learned,
 		return r;
 	place_cookie(vm, &o, &p);
 	memcpy(ret->room, &p, sizeof(p));
-	/* Heaps grow into what was reserved for them before user space hears of it. */
+	/* Mark the reserved memory: heaps grow into it before user space notices. */
 	for (int i = 0; i < n && i < RUNTIME_MAX_RESERVED; i++) {
 		ret->reserved[i].start = ranges[i].start;
 		ret->reserved[i].end = ranges[i].end;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Private to the HotSpot runtime: what libjvm.so says about itself.
+ * Private to the HotSpot runtime: what libjvm.so contains about the VM.
  *
  * HotSpot exports tables of its structs for debuggers (vmStructs.cpp): gHotSpotVMStructs has an
- * entry for each field, with its offset or, for a static one, its address; gHotSpotVMTypes has the
- * sizes. The file says which entry is which, and has static addresses and sizes. Offsets are stored
- * by an initialiser when the library is loaded, so they are read from each process and are used for
- * that process only.
+ * entry for each field, with its offset or, for a static field, its address; gHotSpotVMTypes has
+ * sizes. Names, static addresses and sizes are in the file. An initialiser stores the offsets when
+ * the library is loaded, so they are read from each process and used for that process only.
  */
 #pragma once
 
@@ -88,44 +87,44 @@ enum hotspot_size {
 	HZ_PCDESC,
 	HZ_NMETHOD,
 	HZ_FLAG,
-	HZ_CONTINUATION_ENTRY, /* 0: not said */
+	HZ_CONTINUATION_ENTRY, /* 0: not exported */
 	HZ_N
 };
 
 #define HOTSPOT_NONE (~0u)
 
-/* What a libjvm.so says. Addresses are svmas; 0: it has no such entry. */
+/* What a libjvm.so exports. Addresses are svmas; 0: there is no such entry. */
 struct hotspot_vm {
 	u64 statics[HS_N];
-	u64 fields[HF_N]; /* of the word that holds the field's offset */
+	u64 fields[HF_N]; /* svma of the word that holds the field's offset */
 	u64 first, end;	  /* all these words are in [first, end) */
 	u32 sizes[HZ_N];
-	u32 major;	       /* the version that the file names, for people; 0: none */
-	char release[64];      /* the same with all its parts: 17.0.15+6; "": not found */
+	u32 major;	       /* version in the file, for people; 0: none */
+	char release[64];      /* the full version: 17.0.15+6; "": not found */
 	struct disasm *disasm; /* owned */
 	u32 n_stubs;
 	struct hotspot_stub *stubs; /* owned; the static fields of StubRoutines */
 };
 
 struct hotspot_stub {
-	u64 svma; /* of the word that holds the stub's address */
+	u64 svma; /* svma of the word that holds the stub's address */
 	char name[48];
 };
 
-/* What a process says: offsets by enum hotspot_field; HOTSPOT_NONE: it has no such field. */
+/* Offsets read from a process, by enum hotspot_field; HOTSPOT_NONE: there is no such field. */
 struct hotspot_offsets {
 	u32 of[HF_N];
 	u32 major;
-	u32 exclude; /* what UNSIGNED5 adds to each byte: 1 from 20 on */
+	u32 exclude; /* UNSIGNED5 adds this to each byte: 1 from 20 on */
 };
 
 /* vm.c */
-/* *ret is for hotspot_vm_destroy(). On failure the diag says what is missing. */
+/* *ret is freed with hotspot_vm_destroy(). On failure the diag says what is missing. */
 int hotspot_vm_learn(struct elf_file *f, struct hotspot_vm **ret, struct diag *reterr_diag);
 void hotspot_vm_destroy(struct hotspot_vm *vm);
 /*
- * Reads a process's offsets. -EAGAIN: libjvm's initialisers have not run; -EINVAL: they make no
- * sense.
+ * Reads the offsets of a process. -EAGAIN: libjvm's initialisers have not run; -EINVAL: the offsets
+ * are implausible.
  */
 int hotspot_vm_read(const struct hotspot_vm *vm, const struct runtime_target *t,
 		    struct hotspot_offsets *ret);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What HotSpot's frames are called.
+ * Names HotSpot's frames.
  *
  *	Method → ConstMethod → ConstantPool → holder's Klass → Symbol		class
  *			     │		   └→ Symbol			method, source
@@ -9,8 +9,8 @@
  *	nmethod: PcDesc[] by pc → scope in its debug information: (sender, method, bci), innermost
  *	first; the methods are indices into the nmethod's metadata.
  *
- * Numbers in debug information are UNSIGNED5: up to five bytes of six bits each, of which one below
- * 192 is the last. From 20 on each byte is one more, so that none is 0.
+ * Numbers in debug information are UNSIGNED5: up to five bytes of six bits each; a byte below 192
+ * is the last one. From 20 on, 1 is added to each byte, so that none is 0.
  */
 #include "agent/runtime/hotspot/hotspot.h"
 
@@ -26,7 +26,7 @@
 #define MAX_NAME 512
 #define MAX_METHOD_BYTES (512u << 10)
 #define MAX_DEBUG_BYTES (8u << 20)
-/* How far the next PcDesc is looked for, and through how many jumps. */
+/* Bounds of the search for the next PcDesc: bytes of code, and jumps. */
 #define MAX_CODE_BYTES 1024
 #define MAX_JUMPS 4
 #define MAX_WAYS 8
@@ -46,7 +46,7 @@ static int read_word(const struct reader *r, u64 address, u64 *ret)
 	return runtime_read(&r->t->memory, address, ret, sizeof(*ret));
 }
 
-/* Fields of an object that has been read; 0 outside of it. */
+/* Reads a field of an object that was read; 0 if the field is outside of the bytes. */
 static u64 read_field(const void *object, size_t n, u32 off, u32 width)
 {
 	u64 v = 0;
@@ -87,7 +87,7 @@ static int keep_text(const struct reader *r, const char *text, const char **ret)
 	return 0;
 }
 
-/* A symbol's bytes as a string of at most MAX_NAME; others' are cut. */
+/* Copies a symbol as a string; longer ones are cut at MAX_NAME. */
 static int read_symbol(const struct reader *r, u64 symbol, char *ret)
 {
 	u16 n;
@@ -116,7 +116,9 @@ static int pool_symbol(const struct reader *r, u64 pool, u32 index, char *ret)
 	return e < 0 ? e : read_symbol(r, symbol & ~1ULL, ret);
 }
 
-/* java/lang/Thread → java.lang.Thread; a hidden class's address, which means nothing, goes. */
+/*
+ * java/lang/Thread → java.lang.Thread; removes the address of a hidden class, which means nothing.
+ */
 static void external_name(char *name)
 {
 	for (char *p = name; *p; p++) {
@@ -204,7 +206,9 @@ static int source_of(const struct reader *r, const struct method *m, struct runt
 	return text.failed ? -ENOMEM : keep_text(r, str_get(&text), &f->file);
 }
 
-/* The line of a bytecode: of the closest entry at or before it. The table is not sorted. */
+/*
+ * Finds the line of a bytecode: that of the nearest entry at or before it. Entries are not sorted.
+ */
 static void find_line(struct buf b, u32 exclude, u32 bci, u32 *ret_line, u32 *ret_first)
 {
 	u32 at = 0, line = 0, best = 0, first = 0;
@@ -285,7 +289,9 @@ static int add_method_at(const struct reader *r, u64 address, u32 bci)
 	return e < 0 ? e : add_method(r, &m, bci);
 }
 
-/* The Symbol that a pointer is at, into the hash. Without references it is about to go. */
+/*
+ * Adds the Symbol that a pointer refers to to the hash. A Symbol without references is being freed.
+ */
 static int mix_symbol(const struct reader *r, u64 at, u64 *hash)
 {
 	u32 count = r->o->of[HF_SYMBOL_REFCOUNT];
@@ -303,7 +309,9 @@ static int mix_symbol(const struct reader *r, u64 at, u64 *hash)
 	return 0;
 }
 
-/* 0: it is the method that the walker saw; `cookie` says how much of its names is known, too. */
+/*
+ * 0: it is the method that the walker saw. `cookie` includes how many of its names the walker read.
+ */
 static int check_method(const struct reader *r, const struct method *m, u32 cookie)
 {
 	u32 n = cookie & HOTSPOT_COOKIE_SYMBOLS;
@@ -317,7 +325,7 @@ static int check_method(const struct reader *r, const struct method *m, u32 cook
 		e = mix_symbol(r, holder + r->o->of[HF_CLASS_NAME], &hash);
 	if (n >= 2 && e == 0)
 		e = mix_symbol(r, constant_at(r, m->constants, (u32)names & 0xffff), &hash);
-	/* Unreadable: it is gone. */
+	/* An unreadable method has been freed. */
 	return e == 0 && hotspot_cookie(hash, n) == cookie ? 0 : -ESTALE;
 }
 
@@ -330,13 +338,13 @@ static int name_interpreted(const struct reader *r, u64 address, u32 position, u
 		e = check_method(r, &m, cookie);
 	if (e == 0)
 		e = add_method(r, &m, position == HOTSPOT_NO_POSITION ? NO_BCI : position);
-	/* Or it went while it was read. */
+	/* The method may have been freed while it was read. */
 	if (e == 0 && (read_method(r, address, &after) < 0 || check_method(r, &after, cookie) < 0))
 		e = -ESTALE;
 	return e;
 }
 
-/* ---- compiled ones ---- */
+/* ---- compiled methods ---- */
 
 struct compiled {
 	u8 head[HOTSPOT_HEADER_BYTES];
@@ -369,7 +377,7 @@ static void find_metadata(const struct reader *r, struct compiled *c)
 		c->metadata = c->address + read_head32(r, c, HF_NM_METADATA);
 }
 
-/* From 21 on a method that was freed is left as it was, but for what is before it. */
+/* Since 21 freeing a method overwrites only what precedes its content. Checks for that. */
 static int read_freed(const struct reader *r, u64 address, bool *ret)
 {
 	u64 block = address - r->vm->sizes[HZ_HEAP_BLOCK];
@@ -421,10 +429,10 @@ static int read_compiled(const struct reader *r, u64 address, struct compiled *r
 	return 0;
 }
 
-/* The PcDescs around a position; the first and the last of all are marks. */
+/* The PcDescs around a position. The first and the last of the table are sentinels. */
 struct descs {
 	s64 at_before, at_after; /* -1: none */
-	u32 before, after;	 /* where their scopes begin */
+	u32 before, after;	 /* offsets of their scopes */
 };
 
 static struct descs descs_around(const struct reader *r, const u8 *pcs, u64 n, u32 position)
@@ -448,18 +456,18 @@ static struct descs descs_around(const struct reader *r, const u8 *pcs, u64 n, u
 }
 
 #define LEADS_NOWHERE (-1)
-#define LEADS_OUT (-2) /* the method returns, or has left its frame for a stub that does */
+#define LEADS_OUT (-2) /* the method returns, or has left its frame for a stub that returns */
 
-/* Where code leads besides straight on. */
+/* Branches on the way, other than straight on. */
 struct ways {
 	u32 n;
 	u32 to[MAX_WAYS];
 };
 
 /*
- * Where code at a position leads before it gets to `end`: to another position, when a jump or a
- * loop's end is in between; to the end itself; or LEADS_…. The branches on the way that lead beyond
- * the end are added to `ways`.
+ * Follows the code from a position until it reaches `end`. Returns another position, if a jump or
+ * the end of a loop comes first; `end`; or LEADS_…. Branches on the way to beyond the end are added
+ * to `ways`.
  */
 static s64 leads_to(const struct reader *r, const struct compiled *c, u32 position, u32 end,
 		    struct ways *ways)
@@ -489,7 +497,7 @@ static s64 leads_to(const struct reader *r, const struct compiled *c, u32 positi
 	return end;
 }
 
-/* Does code at `from` lead back to a position at or before `to`: are both in a loop? */
+/* Whether code at `from` leads back to a position at or before `to`: both are then in one loop. */
 static bool leads_back(const struct reader *r, const struct compiled *c, u32 from, u32 to)
 {
 	u8 code[MAX_CODE_BYTES];
@@ -508,7 +516,7 @@ static bool leads_back(const struct reader *r, const struct compiled *c, u32 fro
 	return false;
 }
 
-/* At how many bytes the frame stands: 16 bits of it since 23. */
+/* Offset in the code at which the frame is complete; since 23 only 16 bits of it are stored. */
 static s64 frame_complete(const struct reader *r, const struct compiled *c)
 {
 	return hotspot_has(r->o, HF_NM_IMMUTABLE) ? (s16)read_head32(r, c, HF_BLOB_FRAME_COMPLETE)
@@ -516,8 +524,9 @@ static s64 frame_complete(const struct reader *r, const struct compiled *c)
 }
 
 /*
- * Behind all that is described: the slow path of the barrier at the entry, which calls a stub and
- * goes back to where the frame stands. As a caller it is at the last byte of that call.
+ * Whether the position is after all that is described: in the slow path of the entry barrier, which
+ * calls a stub and returns to where the frame is complete. As a caller it is at the last byte of
+ * that call.
  */
 static bool is_entry_barrier(const struct reader *r, const struct compiled *c, u32 position)
 {
@@ -530,17 +539,21 @@ static bool is_entry_barrier(const struct reader *r, const struct compiled *c, u
 	return false;
 }
 
-/* A position's scope, and how many of its methods, from the outermost on, are sure to run there. */
+/*
+ * The scope of a position, and how many of its methods certainly run there, counted from the
+ * outermost.
+ */
 struct place {
-	u32 scope; /* 0: none, at the method's entry */
+	u32 scope; /* 0: none; the position is at the method's entry */
 	u32 sure;
 };
 
 /*
- * A PcDesc describes what ends at its pc: the call that returns there, or what leads to that
- * instruction. So the next one counts, but in the order in which the code runs: at a loop's end it
- * is that of the loop and not of what happens to be behind it. Where the method returns first,
- * several ways may have met, and only the outermost method is sure.
+ * Determines the scope of a position. A PcDesc describes what ends at its pc: the call that returns
+ * there, or the code that leads to that instruction. So the next PcDesc counts, in the order in
+ * which the code runs: at the end of a loop it is that of the loop and not of the code that follows
+ * in memory. If the method returns first, several paths may have joined, and only the outermost
+ * method is certain.
  */
 static struct place place_of(const struct reader *r, const struct compiled *c, const u8 *pcs,
 			     u32 position, struct ways *ways)
@@ -553,7 +566,7 @@ static struct place place_of(const struct reader *r, const struct compiled *c, c
 	if (d.at_after < 0 && position < c->n_code && is_entry_barrier(r, c, position))
 		return (struct place){};
 	for (u32 i = 0; i < MAX_JUMPS && d.at_after != (s64)position; i++) {
-		/* Slow paths of returns are behind all of them. */
+		/* Slow paths of returns are at the end of the code. */
 		u64 end = MIN((u64)d.at_after, c->n_code);
 		s64 to = end > position ? leads_to(r, c, position, (u32)end, ways) : LEADS_NOWHERE;
 
@@ -566,7 +579,7 @@ static struct place place_of(const struct reader *r, const struct compiled *c, c
 		position = (u32)to;
 		d = descs_around(r, pcs, c->n_pcs, position);
 	}
-	/* What leaves a loop says nothing of what is in it. */
+	/* Code after a loop says nothing about the position inside the loop. */
 	if (position < began || (d.at_after >= 0 && leads_back(r, c, (u32)d.at_after, began)))
 		ways->n = 0;
 	out.scope = d.after ? d.after : first.before;
@@ -578,7 +591,7 @@ static struct place place_of(const struct reader *r, const struct compiled *c, c
 struct scopes {
 	u32 n;
 	struct {
-		u32 method, bci;   /* both one more; an index into the metadata */
+		u32 method, bci;   /* both + 1; an index into the metadata */
 	} of[RUNTIME_MAX_INLINED]; /* innermost first */
 };
 
@@ -602,7 +615,7 @@ static int decode_scopes(const struct reader *r, struct buf all, u32 scope, stru
 	return 0;
 }
 
-/* How many methods two places have in common, from the outermost on: by the same calls. */
+/* Counts the methods that two scopes share by the same calls, from the outermost on. */
 static u32 in_common(const struct scopes *a, const struct scopes *b)
 {
 	u32 n = 0;
@@ -620,8 +633,8 @@ static u32 in_common(const struct scopes *a, const struct scopes *b)
 }
 
 /*
- * The methods that a position is in: of those of the next PcDesc the ones that are also on the
- * other ways that lead on from here, as it may be before the branch to what is inlined.
+ * Finds the methods that a position is in: those of the next PcDesc that are also on all other
+ * paths from here, because the position may precede the branch to inlined code.
  */
 static int find_scopes(const struct reader *r, const struct compiled *c, u32 position,
 		       struct scopes *ret, u32 *ret_sure)
@@ -671,8 +684,9 @@ static int add_scopes(const struct reader *r, const struct compiled *c, const st
 }
 
 /*
- * Its methods live as long as it does. When one of them was unloaded it is freed, or has no method
- * any more, and dangling ones in its metadata; and only then their memory is given to others.
+ * Checks that the nmethod is still the one that the walker saw. Its methods live as long as it
+ * does. When one of them is unloaded, the nmethod is freed or loses its method, and its metadata
+ * dangles; only after that their memory is reused.
  */
 static int check_compiled(const struct reader *r, const struct compiled *c, u32 cookie)
 {
@@ -706,7 +720,7 @@ static int name_compiled(const struct reader *r, u64 address, u32 position, u32 
 
 /* ---- stubs ---- */
 
-/* The last of StubRoutines that begins at or before pc; NULL: none in this blob. */
+/* Returns the last stub routine that begins at or before pc; NULL: there is none in this blob. */
 static const char *stub_routine(const struct reader *r, u64 blob, u64 pc)
 {
 	const char *best = NULL;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading HotSpot's tables: from the file which entries there are, from a process what they say.
+ * Reads HotSpot's tables: the entries from the file, their values from a process.
  *
- * The tables are data with relocations; an entry's pointers are their addends. The strides and the
- * places of columns, which HotSpot exports too, are stored by an initialiser in most builds; they
- * have been the same since 6, and here an entry whose names are no names ends the reading.
+ * The tables are data with relocations; the addends are the entries' pointers. HotSpot also exports
+ * the stride and columns of the tables, but most builds store them with an initialiser. They have
+ * been the same since 6, and reading ends at an entry whose names are not names.
  */
 #include "agent/runtime/hotspot/hotspot.h"
 
@@ -23,7 +23,7 @@
 #define ENTRY_FIELD 8
 #define ENTRY_OFFSET 32
 #define ENTRY_ADDRESS 40
-/* struct VMTypeEntry: name, superclass's name, three int, size. */
+/* struct VMTypeEntry: name, name of the superclass, three int, size. */
 #define TYPE_BYTES 40
 #define TYPE_SIZE 32
 
@@ -45,7 +45,7 @@ static const struct wanted wanted_statics[] = {
 	{HS_JDK_VERSION, "JDK_Version", "_current"}, /* up to 21 */
 	{HS_VM_MAJOR, "Abstract_VM_Version", "_vm_major_version"},
 	{HS_FLAGS, "JVMFlag", "flags"},
-	{HS_FLAGS, "Flag", "flags"}, /* up to 9, as the next */
+	{HS_FLAGS, "Flag", "flags"}, /* up to 9, like the next one */
 	{HS_N_FLAGS, "JVMFlag", "numFlags"},
 	{HS_N_FLAGS, "Flag", "numFlags"},
 };
@@ -55,7 +55,7 @@ static const struct wanted wanted_fields[] = {
 	{HF_BLOB_FRAME_COMPLETE, "CodeBlob", "_frame_complete_offset"},
 	{HF_BLOB_FRAME_SIZE, "CodeBlob", "_frame_size"},
 	{HF_BLOB_CODE_BEGIN, "CodeBlob", "_code_begin"},   /* 9 to 22 */
-	{HF_BLOB_CODE_OFFSET, "CodeBlob", "_code_offset"}, /* the others */
+	{HF_BLOB_CODE_OFFSET, "CodeBlob", "_code_offset"}, /* all other releases */
 	{HF_BLOB_CODE_END, "CodeBlob", "_code_end"},	   /* 9 to 22 */
 	{HF_BLOB_DATA_OFFSET, "CodeBlob", "_data_offset"},
 	{HF_BLOB_SIZE, "CodeBlob", "_size"},
@@ -89,11 +89,11 @@ static const struct wanted wanted_fields[] = {
 	{HF_SYMBOL_BODY, "Symbol", "_body"},
 	{HF_SYMBOL_BODY, "Symbol", "_body[0]"},
 	{HF_SYMBOL_REFCOUNT, "Symbol", "_refcount"},	      /* up to 11 or so */
-	{HF_SYMBOL_REFCOUNT, "Symbol", "_hash_and_refcount"}, /* the lower half of it */
+	{HF_SYMBOL_REFCOUNT, "Symbol", "_hash_and_refcount"}, /* in its lower half */
 	{HF_PCDESC_PC, "PcDesc", "_pc_offset"},
 	{HF_PCDESC_SCOPE, "PcDesc", "_scope_decode_offset"},
 	{HF_NM_METHOD, "nmethod", "_method"},
-	{HF_NM_METHOD, "CompiledMethod", "_method"}, /* 9 to 22, as the next */
+	{HF_NM_METHOD, "CompiledMethod", "_method"}, /* 9 to 22, like the next one */
 	{HF_NM_DEOPT_BEGIN, "CompiledMethod", "_deopt_handler_begin"},
 	{HF_NM_DEOPT_OFFSET, "nmethod", "_deoptimize_offset"}, /* 8 */
 	{HF_NM_DEOPT_OFFSET, "nmethod", "_deopt_handler_offset"},
@@ -105,7 +105,8 @@ static const struct wanted wanted_fields[] = {
 	{HF_NM_SCOPES_DATA, "nmethod", "_scopes_data_offset"},
 	{HF_NM_SCOPES_PCS, "nmethod", "_scopes_pcs_offset"},
 	{HF_NM_DEPENDENCIES, "nmethod", "_dependencies_offset"}, /* up to 22 */
-	{HF_NM_IMMUTABLE, "nmethod", "_immutable_data"},	 /* from 23, as the next */
+	/* 23 and later, like the next one */
+	{HF_NM_IMMUTABLE, "nmethod", "_immutable_data"},
 	{HF_NM_IMMUTABLE_SIZE, "nmethod", "_immutable_data_size"},
 	{HF_THREAD_SAVED_PC, "JavaThread", "_saved_exception_pc"},
 	{HF_FLAG_NAME, "JVMFlag", "_name"},
@@ -120,7 +121,7 @@ static const struct wanted wanted_sizes[] = {
 	{HZ_CONSTANT_POOL, "ConstantPool", NULL},
 	{HZ_PCDESC, "PcDesc", NULL},
 	{HZ_NMETHOD, "nmethod", NULL},
-	{HZ_FLAG, "JVMFlag", NULL}, /* for doctor only, as the next */
+	{HZ_FLAG, "JVMFlag", NULL}, /* only for doctor, like the next one */
 	{HZ_FLAG, "Flag", NULL},
 	{HZ_CONTINUATION_ENTRY, "ContinuationEntry", NULL}, /* from 25 */
 };
@@ -220,7 +221,7 @@ static int read_strings(struct image *im)
 	return 0;
 }
 
-/* A word as it is after loading, from the address 0: by its relocation, else as in the file. */
+/* Returns a word as it is after loading at address 0: from its relocation, else from the file. */
 static u64 word_at(const struct image *im, u64 svma)
 {
 	struct relocation key = {.svma = svma};
@@ -235,7 +236,7 @@ static u64 word_at(const struct image *im, u64 svma)
 	return elf_file_copy(im->elf, svma, sizeof(word), &word) == sizeof(word) ? word : 0;
 }
 
-/* A name of the tables; NULL when it is not one. Borrowed from the image. */
+/* Returns a name of the tables, borrowed from the image; NULL: it is no name. */
 static const char *name_at(const struct image *im, u64 svma)
 {
 	u64 at = svma - im->strings.svma;
@@ -269,7 +270,7 @@ static int find_symbol(struct elf_file *f, const char *name, u64 *ret_svma)
 	return -ENOENT;
 }
 
-/* ---- its tables ---- */
+/* ---- the tables ---- */
 
 static int add_stub(struct hotspot_vm *vm, const char *field, u64 svma)
 {
@@ -354,7 +355,7 @@ static int read_sizes(struct hotspot_vm *vm, const struct image *im)
 	return 0;
 }
 
-/* What no version can do without; the alternatives are looked at when a process is read. */
+/* Checks what every version has. Alternatives are checked when a process is read. */
 static int check_vm(const struct hotspot_vm *vm, struct diag *reterr_diag)
 {
 	static const enum hotspot_field needed[] = {
@@ -386,7 +387,10 @@ static int check_vm(const struct hotspot_vm *vm, struct diag *reterr_diag)
 	return 0;
 }
 
-/* From the text of -version: OpenJDK 64-Bit Server VM (…) for linux-amd64 JRE (17.0.15+6), … */
+/*
+ * Finds the release in the text of -version: OpenJDK 64-Bit Server VM (…) for linux-amd64 JRE
+ * (17.0.15+6), …
+ */
 static void find_release(struct hotspot_vm *vm, const struct image *im)
 {
 	static const char before[] = " JRE (";
@@ -484,7 +488,7 @@ int hotspot_vm_read(const struct hotspot_vm *vm, const struct runtime_target *t,
 			return -EINVAL;
 		o.of[i] = (u32)offset;
 	}
-	/* Not 0 in any version: its initialisers have run. */
+	/* These are not 0 in any version, unless the initialisers have not run. */
 	if (!o.of[HF_NM_COMPILE_ID] || !o.of[HF_HEAP_SEGMAP] || !o.of[HF_SPACE_HIGH])
 		return -EAGAIN;
 	o.major = major_of(vm, t, &failed);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a binary of CPython says about itself: its version, and where its interpreter's loop is.
+ * Learns from a binary of CPython: its version, and the code of its interpreter's loop.
  *
- * The loop is one exported function, and what the compiler has moved out of it: code that it jumps
- * to, in ranges of their own in .eh_frame, where the stack frame is there already.
+ * The loop is one exported function and the parts that the compiler split off: code that the
+ * function jumps to, with ranges of its own in .eh_frame, in which the stack frame exists already.
  */
 #include <elf.h>
 #include <errno.h>
@@ -16,7 +16,10 @@
 
 #define MAX_SYMBOLS (1u << 20)
 #define MAX_LOOP_BYTES (1u << 20)
-/* A loop with all instructions in it has more; one whose instructions are functions, less. */
+/*
+ * A loop that contains all instructions is larger; one that calls a function per instruction is
+ * smaller.
+ */
 #define MIN_LOOP_BYTES 12288
 #define MAX_AWAY 64
 #define MAX_FDES (1u << 20)
@@ -25,7 +28,7 @@ static const char loop_name[] = "_PyEval_EvalFrameDefault";
 
 /* ---- symbols ---- */
 
-/* A static program has only those that it was not stripped of. */
+/* Finds the symbol tables. A static program has only the symbols that survived stripping. */
 static bool symbol_sections(struct elf_file *elf, struct buf *ret_syms, struct buf *ret_strs)
 {
 	return (elf_file_section(elf, ".dynsym", NULL, ret_syms) == 0 &&
@@ -72,7 +75,7 @@ bool python_has_loop(struct elf_file *elf)
 	return python_symbol(elf, loop_name, &svma, &size);
 }
 
-/* pythonX.Y or libpythonX.Y in the file's name. */
+/* Reads the version from a file name like pythonX.Y or libpythonX.Y. */
 static u32 version_of_name(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -114,18 +117,18 @@ struct away {
 struct sweep {
 	const struct python_range *loop;
 	struct away away;
-	s64 depth; /* bytes from sp to the end of the stack frame, while the prologue runs */
+	s64 depth; /* bytes from sp to the end of the stack frame, during the prologue */
 	s64 deepest;
 	bool prologue;
-	/* Stores to thread_state->frame (ONE): the register that holds the thread state, ~0 before
-	 * the first; and the range behind one that is open. */
+	/* Stores to thread_state->frame: the register that holds the thread state, ~0 before the
+	 * first store; and the start of the range that is open. */
 	struct python_binary *bpf;
 	u32 thread_reg;
 	bool leaving;
 	bool arm64;
 };
 
-/* mov %reg, disp8(%base): the base, or ~0; not the stack. */
+/* mov %reg, disp8(%base): returns the base, or ~0; stores to the stack do not count. */
 static u32 is_store(const u8 *p, u8 length, u8 disp)
 {
 	if (length < 4 || (p[0] & 0xf8) != 0x48 || p[1] != 0x89 || p[2] >> 6 != 1 ||
@@ -137,7 +140,7 @@ static u32 is_store(const u8 *p, u8 length, u8 disp)
 	return (p[2] & 7u) | (p[0] & 1u) << 3;
 }
 
-/* str x, [base, #24] */
+/* str x, [base, #24]: returns the base, or ~0. */
 static u32 is_store_arm64(const u8 *p, u32 offset)
 {
 	u32 w;
@@ -151,7 +154,7 @@ static u32 is_store_arm64(const u8 *p, u32 offset)
 
 /*
  * The loop begins by storing its frame in the thread state, and ends by storing the frame before
- * it. In between, and only there, its frame is the list's first.
+ * it. Only in between, its frame is the first of the list.
  */
 static void note_link(struct sweep *s, const u8 *bytes, const struct disasm_insn *i, u64 at)
 {
@@ -243,7 +246,7 @@ static void first_rule(void *arg, u64 pc, const struct unwind_rule *rule)
 		*first = *rule;
 }
 
-/* Does a range of its own begin with a stack frame that is there already? */
+/* Whether the frame exists already where a range begins: the range is part of another function. */
 static bool begins_inside(const struct cfi_table *t, const struct cfi_fde *fde)
 {
 	struct unwind_rule first = {.cfa_op = UNWIND_CFA_NONE};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a code object of a living process is called, and the line of a position in it. All of it is
- * the process's memory: sizes are bounded, and the words that make the cookie must still be those
- * that the walker saw, or the object is another one by now.
+ * Reads the name of a code object in a live process, and the line of a position in it. All of this
+ * is memory of the process: sizes are bounded, and the words that form the cookie must equal those
+ * that the walker saw, or the memory holds another object.
  *
- * Tables of lines (Objects/lnotab_notes.txt, Objects/locations.md in CPython's sources):
+ * Line tables (Objects/lnotab_notes.txt, Objects/locations.md in CPython's sources):
  *
  *	to 3.9	co_lnotab	pairs: bytes of code, signed lines
  *	3.10	co_linetable	pairs: bytes of code, signed lines for these; -128: none
@@ -53,7 +53,7 @@ u32 python_line_of_linetable_310(const u8 *table, size_t n, u32 first, s64 at)
 	return 0;
 }
 
-/* Groups of six bits, least first; 0x40: more follow. */
+/* Groups of six bits, lowest group first; 0x40: another group follows. */
 static bool read_varint(struct buf *b, u64 *ret)
 {
 	u64 v = 0;
@@ -89,7 +89,7 @@ u32 python_line_of_locations(const u8 *table, size_t n, u32 first, s64 at)
 		u32 kind = head >> 3 & 15;
 
 		if (!(head & 0x80))
-			return 0; /* no head */
+			return 0; /* not the start of an entry */
 		if (kind == LOCATION_LONG || kind == LOCATION_NO_COLUMNS) {
 			if (!read_varint(&b, &by))
 				return 0;
@@ -112,7 +112,7 @@ u32 python_line_of_locations(const u8 *table, size_t n, u32 first, s64 at)
 static u8 *put_utf8(u8 *to, u32 c)
 {
 	if (c < 0x80) {
-		/* A control character would break what is written by lines. */
+		/* A control character would break formats that are written as lines. */
 		*to++ = c < 0x20 || c == 0x7f ? '?' : (u8)c;
 	} else if (c < 0x800) {
 		*to++ = (u8)(0xc0 | c >> 6);
@@ -142,7 +142,7 @@ static u32 char_at(const u8 *data, u32 i, u32 width)
 	return c;
 }
 
-/* A str, as UTF-8 in the arena; a long one is cut. */
+/* Copies a str as UTF-8 into the arena; a long one is cut. */
 static int read_text(const struct runtime_memory *m, const struct python_objects *o, u64 at,
 		     struct arena *arena, const char **ret)
 {

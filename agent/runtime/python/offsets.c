@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Offsets in CPython's objects. From 3.13 on the interpreter publishes them at the beginning of
- * _PyRuntime (struct _Py_DebugOffsets, Include/internal/pycore_debug_offsets.h); its own layout is
- * fixed within a minor version only, so that each has an entry here. Before, they are fixed per
- * minor version and measured with offsetof() on the headers of 3.6.15, 3.7.16, 3.8.18, 3.9.18,
- * 3.10.13, 3.11.7 and 3.12.1.
+ * Offsets in CPython's objects. From 3.13 on the interpreter publishes them at the start of
+ * _PyRuntime (struct _Py_DebugOffsets, Include/internal/pycore_debug_offsets.h). The layout of that
+ * struct is fixed within a minor version only, so each has an entry here. Before 3.13 the offsets
+ * are fixed per minor version; they were measured with offsetof() on the headers of 3.6.15, 3.7.16,
+ * 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1.
  */
 #include <errno.h>
 #include <string.h>
@@ -92,7 +92,7 @@ static bool any_outside(const u32 *offsets, size_t n, u32 size, u32 limit)
 	return false;
 }
 
-/* Each must lie in what is read of its object. */
+/* Each offset must be inside the bytes that are read of its object. */
 static int check_offsets(const struct python_learned *l, struct diag *d)
 {
 	const struct python_binary *b = &l->bpf;
@@ -151,7 +151,7 @@ static int take_published(struct python_learned *l, const u64 *w, const struct p
 		.str_state = (u32)str[1],
 		.str_ascii = (u32)str[3],
 		.str_compact = (u32)str[3] + 16,
-		/* 3.14t: `interned` is a byte of its own; the bits after it start a new one. */
+		/* 3.14t: `interned` is a byte, and the bits after it are in the next one. */
 		.str_kind_shift = l->free_threaded && l->version >= 0x030e ? 8 : 2,
 	};
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CPython, 3.6 and later: what agent/runtime asks of a runtime. The walker is bpf/unwind/python.h;
- * doc/runtimes/python.md says what is read and from where it is known.
+ * CPython 3.6 and later: its struct runtime_ops. The walker is bpf/unwind/python.h;
+ * doc/runtimes/python.md says what is read and which source defines it.
  */
 #include "agent/runtime/python/python.h"
 
@@ -105,7 +105,7 @@ static void otel_version(const void *learned, char *ret, size_t n)
 
 #define MAX_ENVIRONMENT 65536
 
-/* Was the process started with PYTHON_JIT=1? */
+/* Whether the process was started with PYTHON_JIT=1. */
 static bool jit_is_on(u32 pid)
 {
 	static const char on[] = "\0PYTHON_JIT=1";
@@ -134,7 +134,7 @@ static void python_tell_missing(const struct runtime_target *t, const void *lear
 
 	if (l->runtime && runtime_read(&t->memory, t->bias + l->runtime, &word, 8) < 0)
 		line(arg, "names and lines: the memory of the process cannot be read");
-	/* From 3.15 on its code keeps frame pointers, and is walked through. */
+	/* Since 3.15 code of the JIT keeps frame pointers, and walks pass through it. */
 	if (l->jit && l->version < 0x030f)
 		line(arg, jit_is_on(t->memory.pid)
 				  ? "JIT build, and PYTHON_JIT is set: stacks through code that "

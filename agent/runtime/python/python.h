@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of CPython's user half share: python.c has the runtime_ops, learn.c reads
- * binaries, offsets.c has each version's offsets, thread.c finds a thread's state, name.c reads
- * objects.
+ * Shared by the files of the Python runtime: python.c has the runtime_ops, learn.c reads binaries,
+ * offsets.c has the offsets of each version, thread.c finds a thread's state, name.c reads objects.
  */
 #pragma once
 
 #include "abi/runtime_python.h"
 #include "agent/runtime/runtime.h"
 
-/* How code finds a thread's state; addresses are svma. */
+/* How code finds a thread's state. Addresses are svmas. */
 enum python_tls_kind {
 	PYTHON_TLS_NONE,
 	PYTHON_TLS_FIXED,  /* thread pointer + offset */
@@ -24,22 +23,22 @@ struct python_tls {
 	s64 offset;
 };
 
-/* Offsets that only naming needs; what BPF needs as well is in `bpf`. */
+/* Offsets that only naming needs; those that BPF needs as well are in `bpf`. */
 struct python_objects {
 	u32 code_filename;
-	u32 code_name; /* the qualified one from 3.11 on */
+	u32 code_name; /* since 3.11 the qualified name */
 	u32 code_firstlineno;
 	u32 code_lines; /* lnotab or linetable */
 	u32 bytes_size, bytes_data;
 	u32 str_length, str_state;
-	u32 str_ascii, str_compact; /* where the data is */
+	u32 str_ascii, str_compact; /* offset of the data */
 	u32 str_kind_shift;
 };
 
-/* How pthread_getspecific() works in the libc that was looked at last. */
+/* How pthread_getspecific() works in the libc that was analysed last. */
 struct python_libc {
 	u32 file_id;
-	u64 first_seen_ns; /* of the file: ids are used again */
+	u64 first_seen_ns; /* of the file; ids are reused */
 	bool known;
 	s64 direct;   /* thread pointer + direct + scale × key, when indirect < 0 */
 	s64 indirect; /* else *(thread pointer + direct) + indirect + scale × key */
@@ -49,8 +48,8 @@ struct python_libc {
 struct python_learned {
 	u32 version; /* 0x030b for 3.11 */
 	bool free_threaded;
-	bool published; /* the offsets come from _Py_DebugOffsets */
-	bool jit;	/* built with the JIT, which may be off */
+	bool published; /* the offsets are from _Py_DebugOffsets */
+	bool jit;	/* built with the JIT, which may be disabled */
 	struct python_binary bpf;
 	struct python_objects objects;
 	struct python_tls current, bound;
@@ -63,28 +62,31 @@ struct python_learned {
 /* Fills *ret from a binary. On failure the diag says what is missing; *ret is untouched. */
 int python_learn(struct elf_file *elf, const char *path, struct python_learned *ret,
 		 struct diag *reterr_diag);
-/* Does a path look like CPython's executable or library? */
+/* Whether a path looks like CPython's executable or library. */
 bool python_is_name(const char *path);
-/* Does the file hold the interpreter's loop? */
+/* Whether the file contains the interpreter's loop. */
 bool python_has_loop(struct elf_file *elf);
-/* The svma and size in bytes of a defined symbol; a dynamic symbol comes before a static one. */
+/*
+ * The svma and size in bytes of a defined symbol. Dynamic symbols take precedence over static ones.
+ */
 bool python_symbol(struct elf_file *elf, const char *name, u64 *ret_svma, u64 *ret_size);
 
 /* offsets.c: fills l->bpf and l->objects for l->version. On failure the diag says why. */
 int python_offsets(struct elf_file *elf, struct python_learned *l, struct diag *reterr_diag);
 
 /* thread.c */
-/* Finds out how the binary's code reaches a thread's state. */
+/* Determines how the binary's code finds a thread's state. */
 int python_learn_thread(struct elf_file *elf, struct python_learned *l, struct diag *reterr_diag);
 /*
- * Finds, in a process, how to get from the thread pointer to what `tls` describes. -EAGAIN: too
- * early.
+ * Determines, for a process, how to get from the thread pointer to the variable that `tls`
+ * describes. -EAGAIN: the process has not started far enough.
  */
 int python_attach_thread(const struct runtime_target *t, const struct python_learned *l,
 			 const struct python_tls *tls, struct python_chain *ret);
 
 /*
- * Reads from code how a libc's pthread_getspecific() works. -ENOENT: the file has no such function.
+ * Determines from its code how a libc's pthread_getspecific() works. -ENOENT: the file has no such
+ * function.
  */
 int python_learn_libc(struct elf_file *elf, struct python_libc *ret);
 
@@ -92,8 +94,10 @@ int python_learn_libc(struct elf_file *elf, struct python_libc *ret);
 /* Names a frame as runtime_ops.name() does. */
 int python_name(const struct runtime_memory *m, const struct python_learned *l, u64 address,
 		u64 where, struct runtime_names *ret);
-/* The line of a position, in bytes of bytecode, by a code object's table; `first` is the function's
- * first line. 0: no line. */
+/*
+ * Returns the line of a position, in bytes of bytecode, from a line table; `first` is the first
+ * line of the function. 0: no line.
+ */
 u32 python_line_of_lnotab(const u8 *table, size_t n, u32 first, s64 at);
 u32 python_line_of_linetable_310(const u8 *table, size_t n, u32 first, s64 at);
 u32 python_line_of_locations(const u8 *table, size_t n, u32 first, s64 at);

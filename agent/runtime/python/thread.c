@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a thread keeps its Python state. Two functions tell by their code:
+ * Finds where a thread keeps its Python state. The code of two functions shows it:
  *
- *	PyGILState_GetThisThreadState	the state that belongs to the thread, also while it does not
- *					hold the GIL: pthread_getspecific() of a key in _PyRuntime
- *	_PyThreadState_GetCurrent	(3.12 on) the one that is running: thread-local storage
+ *	PyGILState_GetThisThreadState	the thread's own state, whether or not it holds the GIL:
+ *					pthread_getspecific() of a key in _PyRuntime
+ *	_PyThreadState_GetCurrent	(3.12 on) the running state: thread-local storage
  *
- * The states of all interpreters form lists, which four functions tell in the same way.
+ * The states of all interpreters form lists, whose offsets four functions show in the same way.
  *
- * pthread_getspecific() itself is read from the process's libc: glibc has the values in the thread
- * control block, musl behind a pointer there.
+ * pthread_getspecific() itself is read from the process's libc: glibc keeps the values in the
+ * thread control block, musl behind a pointer in it.
  */
 #include <elf.h>
 #include <errno.h>
@@ -22,10 +22,10 @@
 #define MAX_RELOCS (4u << 20)
 #define MAX_KEYS 1024
 #define MAX_MODULES 65536
-#define MAX_OFFSET (1u << 20) /* in an interpreter's state */
+#define MAX_OFFSET (1u << 20) /* offsets in an interpreter's state are smaller */
 #define MAX_STATIC_TLS (1LL << 24)
 
-/* ---- code on symbols ---- */
+/* ---- symbolic execution ---- */
 
 struct reader {
 	struct elf_file *elf;
@@ -45,7 +45,7 @@ static bool read_code(void *arg, u64 svma, size_t n, struct buf *ret)
 	return true;
 }
 
-/* The value of a dynamic symbol by its number. */
+/* The value of a dynamic symbol, by its index. */
 static bool symbol_value(struct elf_file *elf, u64 index, u64 *ret)
 {
 	struct buf syms;
@@ -61,7 +61,7 @@ static bool symbol_value(struct elf_file *elf, u64 index, u64 *ret)
 	return true;
 }
 
-/* What the linker will put at an address: an entry of the GOT. */
+/* The value that the linker will write to an address: a GOT entry. */
 static bool read_relocated(void *arg, u64 svma, u64 *ret)
 {
 	struct reader *r = arg;
@@ -96,9 +96,9 @@ static bool read_relocated(void *arg, u64 svma, u64 *ret)
 }
 
 /*
- * *(thread pointer + offset); *(what __tls_get_addr() returned + offset); *(thread pointer + word +
- * offset), where the word is the GOT's, or what the function of a descriptor (arm64) returns: it is
- * the descriptor's second word, when the module was there at the start.
+ * Recognises *(thread pointer + offset); *(result of __tls_get_addr() + offset); *(thread pointer +
+ * word + offset). The word is in the GOT, or a descriptor's function returns it (arm64): then it is
+ * the descriptor's second word if the module was loaded at the start of the process.
  */
 static bool is_tls(const struct exec *x, const struct exec_value *v, struct python_tls *ret)
 {
@@ -134,7 +134,10 @@ static bool is_tls(const struct exec *x, const struct exec_value *v, struct pyth
 	return true;
 }
 
-/* The key is what is passed on: Py_tss_t is {int is_initialized, key} (Include/pythread.h). */
+/*
+ * The argument of the call leads to the key: Py_tss_t is {int is_initialized, key}
+ * (Include/pythread.h).
+ */
 static bool on_event(void *arg, const struct exec *x, enum exec_event event,
 		     const struct exec_value *value)
 {
@@ -159,7 +162,7 @@ static bool on_event(void *arg, const struct exec *x, enum exec_event event,
 
 /* ---- all states ---- */
 
-/* What a function returns that has one load: of a fixed address, or of its argument + an offset. */
+/* A function that returns one load: from a fixed address, or from its argument + an offset. */
 struct accessor {
 	struct reader reader;
 	bool of_argument, known;
@@ -196,7 +199,7 @@ static bool read_accessor(struct elf_file *elf, const char *name, bool of_argume
 	return true;
 }
 
-/* Without them, threads are walked with the one state that they say. */
+/* Without these offsets, a thread is walked with only the state that it names itself. */
 static void learn_states(struct elf_file *elf, struct python_binary *b)
 {
 	u64 head, next, threads, thread;
@@ -212,7 +215,7 @@ static void learn_states(struct elf_file *elf, struct python_binary *b)
 	b->thread_next = (u32)thread;
 }
 
-/* ---- the thread's own ---- */
+/* ---- the thread's own state ---- */
 
 int python_learn_thread(struct elf_file *elf, struct python_learned *l, struct diag *reterr_diag)
 {
@@ -315,7 +318,10 @@ static bool is_libc(const char *path)
 	       str_starts(base, "libpthread") || str_starts(base, "ld-musl");
 }
 
-/* glibc before 2.34 has it in libpthread, and, in a static program, Python itself. */
+/*
+ * Finds the file with pthread_getspecific(): libpthread in glibc before 2.34, Python itself in a
+ * static program.
+ */
 static int find_libc(const struct runtime_target *t, const struct python_learned *l)
 {
 	const struct procman_process *p = t->process;
@@ -350,7 +356,8 @@ static int chain_of_key(const struct runtime_target *t, const struct python_lear
 	if (runtime_read(&t->memory, t->bias + tls->slot - 4, words, sizeof(words)) < 0)
 		return -EAGAIN;
 	key = words[1];
-	/* 3.6: an int that is -1 until then; later a struct whose first word says it. */
+	/* 3.6: an int that is -1 until Python starts; later a struct whose first word says whether
+	 * it is set. */
 	if (l->version >= 0x0307 ? !words[0] : key == ~0u)
 		return -EAGAIN;
 	if (key >= MAX_KEYS)
@@ -365,17 +372,17 @@ static int chain_of_key(const struct runtime_target *t, const struct python_lear
 		};
 		return 0;
 	}
-	if (key >= 32) /* glibc has these elsewhere */
+	if (key >= 32) /* glibc keeps these elsewhere */
 		return -ENOTSUP;
 	*ret = (struct python_chain){.n = 1, .off = {l->libc->direct + (s64)key * l->libc->scale}};
 	return 0;
 }
 
 /*
- * A dynamic module's: the two words that __tls_get_addr() gets are the module's number and an
- * offset in it. The vector of modules is the second word at the thread pointer, on arm64 the first;
- * its entries are 16 bytes in glibc and 8 in musl (sysdeps/x86_64/nptl/tls.h,
- * src/internal/pthread_impl.h).
+ * A variable of a dynamic module. The two words that __tls_get_addr() receives are the module's
+ * number and an offset in its block. The vector of modules is the second word at the thread
+ * pointer, on arm64 the first; its entries are 16 bytes in glibc and 8 in musl
+ * (sysdeps/x86_64/nptl/tls.h, src/internal/pthread_impl.h).
  */
 static int chain_of_module(const struct runtime_target *t, const struct python_learned *l,
 			   const struct python_tls *tls, struct python_chain *ret)
@@ -398,7 +405,7 @@ static int chain_of_module(const struct runtime_target *t, const struct python_l
 	return 0;
 }
 
-/* ld.so has written the word when it loaded the module, which stays where it is. */
+/* ld.so wrote the word when it loaded the module, which never moves. */
 static int chain_of_word(const struct runtime_target *t, const struct python_tls *tls,
 			 struct python_chain *ret)
 {
@@ -407,7 +414,7 @@ static int chain_of_word(const struct runtime_target *t, const struct python_tls
 	if (runtime_read(&t->memory, t->bias + tls->slot, &word, sizeof(word)) < 0 || !word)
 		return -EAGAIN;
 	if (word > MAX_STATIC_TLS || word < -MAX_STATIC_TLS)
-		return -ENOTSUP; /* a module that came later: a pointer to more */
+		return -ENOTSUP; /* a module that was loaded later: the word is a pointer */
 	*ret = (struct python_chain){.n = 1, .off = {word + tls->offset}};
 	return 0;
 }

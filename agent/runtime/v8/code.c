@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a place in bytecode or compiled code to a position in the source.
+ * Maps a place in bytecode or compiled code to a position in the source.
  *
- * A table of source positions is pairs of differences, {code offset, position << 1 …}, each a VLQ
- * number. A position holds 30 bits of offset in the script, + 1, above an unused bit, and above
- * that the number, + 1, of the inlining that it belongs to.
+ * A source position table has pairs of differences, {code offset, position << 1 …}, as VLQ numbers.
+ * A position is 1 + the offset in the script (30 bits), above an unused bit; the bits above it are
+ * 1 + the number of the inlining that the position belongs to.
  *
- * The code object around a pc is found by looking backwards for its header: a word that points to
- * the one map that all instruction streams share, of an object whose extent holds the pc. That it
- * is still the function's is said by the code itself, which names its SharedFunctionInfo.
+ * The code object around a pc is found by searching backwards for its header: a word that points to
+ * the map of instruction streams, at the start of an object that contains the pc. The code names
+ * its SharedFunctionInfo, which must be that of the function.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@
 #define MAX_TABLE (1u << 20)
 #define MAX_BYTECODE (4u << 20)
 #define WEAK_MASK 3ULL
-/* In BaselineData: the Code, and the bytecode that it was made of. */
+/* In BaselineData: the Code, and the bytecode that it was compiled from. */
 #define BASELINE_CODE 8
 #define BASELINE_DATA 16
 
@@ -35,7 +35,7 @@ struct code {
 
 /* ---- source position tables ---- */
 
-/* VLQ: 7 bits a byte, more follow while bit 7 is set; zigzag. */
+/* VLQ: 7 bits per byte; bit 7: another byte follows; zigzag. */
 static bool read_vlq(struct buf *b, s64 *ret)
 {
 	u64 v = 0;
@@ -54,9 +54,9 @@ static bool read_vlq(struct buf *b, s64 *ret)
 }
 
 /*
- * The bytes of code that lie between an entry and the one before. Entries of statements count up,
- * others are -(d + 1); since V8 14 (14.1 does, 13.6 does not) it is the other way round, and the
- * lowest bit of d says whether a debugger may stop there.
+ * Decodes the bytes of code between an entry and the previous one. Entries of statements are d,
+ * others -(d + 1). Since V8 14 (in 14.1, not in 13.6) it is the opposite, and the lowest bit of d
+ * says whether a debugger may stop there.
  */
 static s64 code_distance(const struct v8_learned *v, s64 d)
 {
@@ -64,7 +64,7 @@ static s64 code_distance(const struct v8_learned *v, s64 d)
 	return MIN(v->version >= V8_VERSION(14, 0, 0) ? d >> 1 : d, (s64)SCAN_MAX);
 }
 
-/* The last entry at or before an offset; 0: there is none. */
+/* Returns the last entry at or before an offset; 0: there is none. */
 static u64 find_position(const struct v8_learned *v, struct buf table, s64 offset)
 {
 	s64 at = -1, d_at, d_raw;
@@ -90,7 +90,7 @@ static s32 inlining_id(u64 raw)
 	return (s32)(raw >> 31 & 0xffff) - 1;
 }
 
-/* The bytes of a ByteArray, owned by the caller. */
+/* Copies the bytes of a ByteArray; the caller frees them. */
 static int byte_array(const struct v8_heap *h, u64 tagged, u32 max, u8 **ret, u32 *ret_n)
 {
 	_cleanup_free_ u8 *bytes = NULL;
@@ -109,7 +109,7 @@ static int byte_array(const struct v8_heap *h, u64 tagged, u32 max, u8 **ret, u3
 	return 0;
 }
 
-/* `table` is a word that may be no table: positions are kept only when somebody asks for them. */
+/* `table` may be another object: V8 stores positions only when they are first needed. */
 static u64 position_in(const struct v8_heap *h, u64 table, s64 offset)
 {
 	_cleanup_free_ u8 *bytes = NULL;
@@ -122,14 +122,15 @@ static u64 position_in(const struct v8_heap *h, u64 table, s64 offset)
 
 /* ---- bytecode ---- */
 
-/* The BytecodeArray of a function, tagged, wherever it is kept. */
+/* The tagged BytecodeArray of a function, wherever V8 keeps it. */
 static int bytecode_of(const struct v8_heap *h, u64 shared, u64 *ret)
 {
 	const struct v8_layout *l = &h->v->layout;
 	u64 word;
 	int r = v8_field(h, shared, l->shared_data, &word);
 
-	/* The function's data: Code (baseline) → InterpreterData → BytecodeArray, or a tail. */
+	/* The function's data: Code (baseline) → InterpreterData → BytecodeArray, or a part of this
+	 * chain. */
 	for (u32 i = 0; r == 0 && i < 3; i++) {
 		s32 type = v8_type(h, word);
 
@@ -172,12 +173,12 @@ s32 v8_bytecode_position(const struct v8_heap *h, u64 shared, s64 offset)
 
 /* ---- baseline code ---- */
 
-/* The length of the bytecode at `at`, its prefix included; 0: it is none. */
+/* The length of the bytecode at `at`, including its prefix; 0: there is none. */
 static u32 bytecode_length(const struct v8_learned *v, const u8 *code, u32 n, u32 at)
 {
 	u32 scale = 0, prefix = 0;
 
-	/* Wide, ExtraWide and their debug variants are the first four. */
+	/* The first four bytecodes are Wide, ExtraWide and their debug variants. */
 	if (at < n && code[at] < 4) {
 		scale = 1 + (code[at] & 1);
 		prefix = 1;
@@ -193,8 +194,8 @@ static bool read_unsigned_vlq(struct buf *b, u64 *ret)
 }
 
 /*
- * Baseline code has a table of how many bytes of code each bytecode became, after those of the
- * prologue.
+ * Finds the bytecode of baseline code, which has a table: the bytes of code of the prologue, then
+ * of each bytecode.
  */
 static s64 bytecode_offset_of(const struct v8_learned *v, struct buf table, const u8 *code, u32 n,
 			      u64 delta)
@@ -239,7 +240,7 @@ static s32 baseline_position(const struct v8_heap *h, const struct code *c, u64 
 
 /* ---- code objects ---- */
 
-/* Is the object at `at` code that holds the pc? Its map has been looked at. */
+/* Whether the object at `at` is code that contains the pc. The caller has checked its map. */
 static int code_at(const struct v8_heap *h, u64 at, u64 pc, struct code *ret)
 {
 	const struct v8_layout *l = &h->v->layout;
@@ -262,7 +263,7 @@ static int code_at(const struct v8_heap *h, u64 at, u64 pc, struct code *ret)
 	return 0;
 }
 
-/* A map is an object with a map, too, whose own map is itself. */
+/* A map is an object whose map is a map, which is its own map. */
 static bool is_map(const struct v8_heap *h, u64 tagged)
 {
 	u64 meta, same;
@@ -282,7 +283,7 @@ static bool is_code_map(const struct v8_heap *h, u64 word)
 	       type == want && is_map(h, word);
 }
 
-/* `map`: the one to look for; 0: any that is one of code. */
+/* `map`: the map of the code object; 0: any map of code. */
 static int find_code(const struct v8_heap *h, u64 map, u64 pc, struct code *ret)
 {
 	u64 words[SCAN_STEP / 8], end = (pc & ~7ULL) + 8;
@@ -317,7 +318,7 @@ static int code_around(const struct v8_heap *h, u64 pc, struct code *ret)
 
 /* ---- optimised code ---- */
 
-/* The function an optimised code was compiled for, tagged. */
+/* The tagged SharedFunctionInfo that optimised code was compiled for. */
 static int deopt_shared(const struct v8_heap *h, u64 deopt, u64 *ret)
 {
 	const struct v8_layout *l = &h->v->layout;
@@ -329,7 +330,7 @@ static int deopt_shared(const struct v8_heap *h, u64 deopt, u64 *ret)
 	return r;
 }
 
-/* An inlining: {u64 position of the call, i32 index of the function's literal, pad}. */
+/* Reads an inlining: {u64 position of the call, i32 index of the function's literal, pad}. */
 static int inlining_at(const struct v8_heap *h, u64 table, s32 id, u64 *ret_position,
 		       s32 *ret_function)
 {
@@ -376,7 +377,7 @@ static int optimised_position(const struct v8_heap *h, const struct code *c, u64
 	    (v8_field(h, deopt, l->array_data + 8 * l->deopt_inlining, &inlinings) < 0 ||
 	     v8_field(h, deopt, l->array_data + 8 * l->deopt_literals, &literals) < 0))
 		return -ESTALE;
-	/* Each is called from one with a smaller number. */
+	/* Each inlining is called from one with a smaller number. */
 	while (inlining_id(raw) >= 0 && inlining_id(raw) < last && n + 1 < max) {
 		s32 position = script_offset(raw), function;
 
@@ -390,7 +391,7 @@ static int optimised_position(const struct v8_heap *h, const struct code *c, u64
 	return (int)n;
 }
 
-/* Is it the function's own baseline code? Its bytecode array, tagged. */
+/* Whether the code is the function's own baseline code. Returns its tagged BytecodeArray. */
 static int baseline_array(const struct v8_heap *h, const struct code *c, u64 deopt, u64 shared,
 			  u64 *ret)
 {

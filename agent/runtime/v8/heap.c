@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Objects on V8's heap: strings, functions' names, scripts and their lines.
+ * Reads objects on V8's heap: strings, names of functions, scripts and their lines.
  *
- * The process runs and collects garbage while we read: each object's type is looked at before its
- * fields are believed, and lengths are bounded.
+ * The process runs and collects garbage meanwhile: each object's type is checked before its fields
+ * are used, and lengths are bounded.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 #define MAX_INDIRECT 16 /* cons, thin and sliced strings in a row */
 #define MAX_NAME 512
-/* A script may be as long as its author likes; beyond these its lines are not known. */
+/* A script may have any size. Beyond these bounds its lines are unknown. */
 #define MAX_SOURCE (32u << 20)
 #define MAX_LINE_ENDS (1u << 20)
 #define CACHE_BYTES (16u << 20)
@@ -63,7 +63,7 @@ int v8_array_length(const struct v8_heap *h, u64 tagged, u32 max, u32 *ret)
 
 /* ---- strings ---- */
 
-/* Where the characters of a string lie. */
+/* The place of a string's characters. */
 struct chars {
 	u64 at;
 	u32 n;
@@ -75,7 +75,7 @@ static bool is_string(const struct v8_layout *l, s32 type)
 	return type >= 0 && type < l->first_nonstring;
 }
 
-/* One step towards a flat string: cons (with an empty second part), thin or sliced. */
+/* Follows one step towards a flat string: cons (with an empty second part), thin or sliced. */
 static int string_step(const struct v8_heap *h, s32 kind, u64 *tagged, u32 *first)
 {
 	const struct v8_layout *l = &h->v->layout;
@@ -159,7 +159,7 @@ static u32 unit_at(const u8 *units, u32 i, bool one_byte)
 	return one_byte ? units[i] : (u32)units[2 * i] | (u32)units[2 * i + 1] << 8;
 }
 
-/* Adds the characters of a flat string. */
+/* Appends the characters of a flat string. */
 static int add_units(const struct v8_heap *h, u64 tagged, u32 max, u16 *units, u32 *n)
 {
 	struct chars c;
@@ -176,7 +176,7 @@ static int add_units(const struct v8_heap *h, u64 tagged, u32 max, u16 *units, u
 	return 0;
 }
 
-/* Names are short, but may be put together of several parts. */
+/* Names are short, but may be concatenations of several parts. */
 static int string_units(const struct v8_heap *h, u64 tagged, u32 max, u16 *units, u32 *ret_n)
 {
 	const struct v8_layout *l = &h->v->layout;
@@ -233,7 +233,7 @@ int v8_string(const struct v8_heap *h, u64 tagged, u32 max, const char **ret)
 
 /* ---- functions ---- */
 
-/* The words of a ScopeInfo behind the names and properties of its locals. */
+/* Reads the words of a ScopeInfo after the names and properties of its locals. */
 static int scope_tail(const struct v8_heap *h, u64 scope, u64 words[SCOPE_WORDS], u32 *ret_n)
 {
 	const struct v8_layout *l = &h->v->layout;
@@ -246,7 +246,7 @@ static int scope_tail(const struct v8_heap *h, u64 scope, u64 words[SCOPE_WORDS]
 	n = (u32)v8_smi(locals);
 	at = (u64)(l->scope_header + 8 * l->scope_first_vars) + 8ULL * n;
 	at += n < MAX_INLINED_LOCALS || l->scope_header != 8 ? 8ULL * n : 8;
-	/* It may be the last object of its page. */
+	/* The ScopeInfo may be the last object of its page. */
 	for (n = SCOPE_WORDS; n; n /= 2)
 		if (runtime_read(h->memory, scope - 1 + at, words, 8 * n) == 0)
 			break;
@@ -254,10 +254,12 @@ static int scope_tail(const struct v8_heap *h, u64 scope, u64 words[SCOPE_WORDS]
 	return n ? 0 : -EFAULT;
 }
 
-/* What stands in a ScopeInfo behind its locals: a name, an inferred name and a position, if any. */
+/*
+ * What follows the locals in a ScopeInfo: a name, an inferred name and a position, each optional.
+ */
 struct scope_end {
-	u64 name, inferred; /* words, 0: not there */
-	s32 start;	    /* V8_NO_POSITION: not there */
+	u64 name, inferred; /* words; 0: missing */
+	s32 start;	    /* V8_NO_POSITION: missing */
 };
 
 /* On the stack or in the context: bits 7 and 8 in all versions. */
@@ -280,12 +282,12 @@ static int read_scope_end(const struct v8_heap *h, u64 scope, struct scope_end *
 		r = scope_tail(h, scope, words, &n);
 	if (r < 0)
 		return r;
-	/* In old versions a Smi, later a u32. */
+	/* A Smi in old versions, later a u32. */
 	if (v8_is_smi(flags))
 		flags >>= 32;
 	if (l->scope_saved_class >= 0 && flags >> l->scope_saved_class & 1)
 		i++;
-	/* Old versions: where `this` lies, before what is no small integer. */
+	/* Old versions store the place of `this` before the first pointer. */
 	if (v8_is_smi(words[i]) && has_receiver(flags) && h->v->version < V8_VERSION(11, 0, 0) &&
 	    flags >> l->scope_function_variable & 7 && v8_is_pointer(words[i + 1]))
 		i++;
@@ -344,7 +346,7 @@ int v8_function_name(const struct v8_heap *h, u64 shared, const char **ret)
 	return 0;
 }
 
-/* Where a function begins in its source; V8_NO_POSITION. */
+/* The position at which a function starts in its source; V8_NO_POSITION: unknown. */
 static s32 start_position(const struct v8_heap *h, u64 shared)
 {
 	const struct v8_layout *l = &h->v->layout;
@@ -359,11 +361,11 @@ static s32 start_position(const struct v8_heap *h, u64 shared)
 
 /* ---- lines ---- */
 
-/* Finds line ends in a text that comes in pieces. */
+/* Finds the ends of lines in a text that arrives in pieces. */
 struct line_finder {
 	vec(u32) ends;
 	u32 at;	 /* position of the next unit */
-	bool cr; /* the last one was a CR, which an LF may follow */
+	bool cr; /* the last unit was a CR; an LF may follow it */
 };
 
 static int add_end(struct line_finder *f, u32 at)
@@ -448,7 +450,7 @@ static void forget_lines(struct v8_cache *c)
 	c->bytes = 0;
 }
 
-/* The lines of a script, read once. Scripts that move are read again. */
+/* The lines of a script, read once. The lines of a script that was moved are read again. */
 static const struct v8_lines *lines_of(const struct v8_heap *h, u64 script)
 {
 	struct v8_cache *c = h->v->cache;
@@ -465,7 +467,7 @@ static const struct v8_lines *lines_of(const struct v8_heap *h, u64 script)
 	if (c->bytes > CACHE_BYTES)
 		forget_lines(c);
 	r = lines_of_text(h, lines.source, &lines);
-	/* It is not read again for each of its frames. */
+	/* Cache the failure, too, or each frame of the script would read it again. */
 	lines.too_long = r == -E2BIG;
 	if ((r < 0 && !lines.too_long) || vec_push(&c->lines, lines) < 0) {
 		free(lines.ends);
@@ -477,7 +479,7 @@ static const struct v8_lines *lines_of(const struct v8_heap *h, u64 script)
 	return &c->lines.data[c->lines.n - 1];
 }
 
-/* Line and column, from 1; `first_column` is where the script's first line begins in its file. */
+/* Line and column, from 1. `first_column` is the column at which the script starts in its file. */
 static u32 line_of(const struct v8_lines *l, u32 position, u32 *ret_column)
 {
 	u32 lo = 0, hi = l->n;
@@ -513,7 +515,7 @@ void v8_place(const struct v8_heap *h, u64 shared, s32 position, struct runtime_
 
 	if (v8_field(h, shared, l->shared_script, &script) < 0)
 		return;
-	/* Under a debugger: a DebugInfo, whose second word is the function's script. */
+	/* Under a debugger this is a DebugInfo, whose second word is the function's script. */
 	if (v8_type(h, script) != l->type_script)
 		return;
 	if (v8_field(h, script, l->script_name, &name) == 0)
@@ -524,7 +526,7 @@ void v8_place(const struct v8_heap *h, u64 shared, s32 position, struct runtime_
 	lines = lines_of(h, script);
 	if (!lines)
 		return;
-	/* Where the script begins in its file: line_offset and column_offset follow the name. */
+	/* Where the script starts in its file: line_offset and column_offset follow the name. */
 	line0 = (u32)smi_field(h, script, l->script_name + 8);
 	if (start >= 0)
 		ret->start_line = line_of(lines, (u32)start, &column) + line0;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * V8, as in Node.js: what its frames are called. See doc/runtimes/v8.md.
- */
+/* V8, as in Node.js: its struct runtime_ops. See doc/runtimes/v8.md. */
 #include <elf.h>
 #include <errno.h>
 #include <stdio.h>
@@ -36,7 +34,7 @@ static bool v8_is_runtime(const struct procman_binary *b)
 static int v8_attach(const struct runtime_target *t, const void *learned,
 		     struct runtime_process *ret)
 {
-	/* Frames say all there is to know; nothing is kept per process. */
+	/* Frames contain all that naming needs; nothing is stored per process. */
 	return 0;
 }
 
@@ -44,7 +42,7 @@ static bool v8_covers(const void *learned, const struct runtime_process *p, u64 
 {
 	const struct v8_learned *v = learned;
 
-	/* Code in anonymous memory is all its own; in the binary only builtins are. */
+	/* Anonymous memory contains only V8's code; in the binary only the builtins count. */
 	return avma - p->bias < v->text_start || avma - p->bias >= v->text_end ||
 	       (avma - p->bias >= v->builtins_start && avma - p->bias < v->builtins_end);
 }
@@ -72,7 +70,7 @@ static bool cookie_matches(const struct v8_heap *h, u64 shared, u64 where)
 	return v8_cookie(words[0], words[1]) == (where >> V8_COOKIE_SHIFT & V8_COOKIE_MASK);
 }
 
-/* Where the frame stands: itself, and the functions that were inlined into it. */
+/* The position of the frame itself, and the functions inlined into it. */
 static u32 find_positions(const struct v8_heap *h, u64 shared, u64 where, struct v8_inlined *ret)
 {
 	u64 position = where & V8_POSITION_MASK;
@@ -81,7 +79,7 @@ static u32 find_positions(const struct v8_heap *h, u64 shared, u64 where, struct
 	ret[0] = (struct v8_inlined){shared, V8_NO_POSITION};
 	switch (where >> V8_FRAME_SHIFT) {
 	case V8_FRAME_INTERPRETED:
-		/* It counts from the array's tagged address. */
+		/* The offset is relative to the array's tagged address. */
 		ret[0].position = v8_bytecode_position(
 			h, shared, (s64)position - (h->v->layout.bytecode_data - 1));
 		return 1;
@@ -120,7 +118,7 @@ static int v8_name(const struct runtime_target *t, const void *learned, u64 addr
 		v8_place(&h, at[i].shared, at[i].position, &f);
 		ret->frames[ret->n++] = f;
 	}
-	/* It was the same function from the first look to the last. */
+	/* It was the same function from the first read to the last. */
 	return cookie_matches(&h, shared, where) ? 0 : -ESTALE;
 }
 
@@ -132,7 +130,7 @@ const struct runtime_ops runtime_v8 = {
 	.name = v8_name,
 	.covers = v8_covers,
 	.describe = v8_describe,
-	.otel_name = "nodejs", /* whose version V8 does not know */
+	.otel_name = "nodejs", /* V8 does not know the version of Node.js */
 	.marks_anonymous = true,
 	.walks_natively = true,
 };
