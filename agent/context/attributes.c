@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What threads say of their work, as labels. The bytes are a process's own and may be anything:
- * what breaks off ends the set, texts become clean UTF-8, and names that say what a thread or a
- * process is are not theirs to give.
+ * Decodes the attributes that threads publish into labels. The bytes come from the process and may
+ * be anything: an incomplete attribute ends the set, texts become clean UTF-8, and names that
+ * identify a thread or process are rejected.
  *
- * Each set of labels is a series of its own wherever profiles are kept, so a process has a bound on
- * how many texts of one name, how many texts, and how many sets it can make in an hour; what is
- * more is left out, and said to be.
+ * Each set of labels is a series of its own wherever profiles are stored. The number of values per
+ * name, of values, and of sets that a process can create in an hour is therefore bounded; labels
+ * above the bounds are omitted and counted.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +53,8 @@ static bool is_one_of(const char *name, const char *const *list, size_t n)
 
 bool attribute_is_taken(const char *name)
 {
-	/* They say who it is, which others have found out; and ids, which samples have as links. */
+	/* Prefixes of names that the agent determines itself, and ids, which samples carry as
+	 * links. */
 	static const char *const of_others[] = {"process.", "thread.",	  "service.",
 						"host.",    "container.", "k8s.",
 						"culprit.", "telemetry.", "threadlocal."};
@@ -68,10 +69,10 @@ bool attribute_is_taken(const char *name)
 	return !*name || strlen(name) > MAX_NAME || is_one_of(name, ids, ARRAY_SIZE(ids));
 }
 
-/* ---- texts ---- */
+/* ---- values ---- */
 
-/* How many bytes there are without a character that is not whole at the end. */
-static size_t whole(const char *s, size_t n)
+/* Returns the length of the text without an incomplete character at its end. */
+static size_t complete_length(const char *s, size_t n)
 {
 	u32 c;
 
@@ -83,7 +84,7 @@ static size_t whole(const char *s, size_t n)
 	return n;
 }
 
-/* Clean, with a NUL behind it, at the end of `out`. */
+/* Appends the text to `out` as clean UTF-8, with a NUL. */
 static void append_text(struct str *out, const struct buf *bytes, bool cut)
 {
 	char text[256];
@@ -93,13 +94,13 @@ static void append_text(struct str *out, const struct buf *bytes, bool cut)
 		memcpy(text, bytes->pos, n);
 	for (size_t i = 0; i < n; i++)
 		text[i] = text[i] ? text[i] : ' ';
-	text[cut ? whole(text, n) : n] = '\0';
+	text[cut ? complete_length(text, n) : n] = '\0';
 	text_append_clean(out, text, 0);
 	str_puts(out, cut ? "…" : "");
 	(void)str_append(out, "", 1);
 }
 
-/* ---- how many ---- */
+/* ---- bounds ---- */
 
 void attribute_bounds_deinit(struct attribute_bounds *b)
 {
@@ -123,8 +124,8 @@ static u64 key_of(u64 owner, const char *name, const char *text)
 	return hash_bytes(parts, sizeof(parts)) >> 1;
 }
 
-/* Does it belong to those that are known, or is there room for one more? */
-static bool admit(struct attribute_bounds *b, u64 key, u32 *n, u32 max)
+/* Whether `key` is known already, or there is room for it. */
+static bool admit_key(struct attribute_bounds *b, u64 key, u32 *n, u32 max)
 {
 	if (map_get(&b->known, key))
 		return true;
@@ -147,7 +148,7 @@ bool attribute_admit(struct attribute_bounds *b, struct attribute_share *s, cons
 	of_name = map_get(&b->known, name_key);
 	n = of_name ? (u32)*of_name : 0;
 	return n < ATTRIBUTES_MAX_OF_NAME &&
-	       admit(b, key_of(s->owner, name, text), &s->n_texts, ATTRIBUTES_MAX_TEXTS) &&
+	       admit_key(b, key_of(s->owner, name, text), &s->n_texts, ATTRIBUTES_MAX_TEXTS) &&
 	       map_put(&b->known, name_key, n + 1) == 0;
 }
 
@@ -156,18 +157,19 @@ static bool admit_set(struct attribute_bounds *b, struct attribute_share *s,
 {
 	u64 sum = 0;
 
-	/* In whatever order they are. */
+	/* The sum does not depend on the order of the labels. */
 	for (u32 i = 0; i < n; i++)
 		sum += key_of(s->owner, labels[i].name, labels[i].value);
-	return admit(b, hash_u64(sum) >> 1, &s->n_sets, ATTRIBUTES_MAX_SETS);
+	return admit_key(b, hash_u64(sum) >> 1, &s->n_sets, ATTRIBUTES_MAX_SETS);
 }
 
-static void complain(struct attribute_share *s, u32 pid, const char *what)
+static void warn_once(struct attribute_share *s, u32 pid, const char *what)
 {
 	if (!s->said)
-		log_warn("pid %u: its threads say more of their work than is kept apart (%s): the "
-			 "rest is left out of its samples for an hour, and counted",
-			 pid, what);
+		log_warn(
+			"pid %u: too many distinct thread attributes (%s): further ones are omitted "
+			"from its samples for an hour, and counted",
+			pid, what);
 	s->said = true;
 }
 
@@ -178,7 +180,7 @@ static const char *name_of(const struct attribute_names *names, u32 number)
 	return number < names->at.n ? names->text.data + names->at.data[number] : NULL;
 }
 
-/* Puts the texts of one at the end of `out`; false when it is nobody's to give. */
+/* Appends name and value of an attribute to `out`. False: the name is not allowed. */
 static bool append_label(struct str *out, const struct attribute *a, u32 form,
 			 const struct attribute_names *names, size_t *ret_name, size_t *ret_value)
 {
@@ -211,7 +213,7 @@ u32 attributes_decode(const struct record_attributes *head, const u8 *bytes,
 			continue;
 		if (n == CONTEXT_MAX_ATTRIBUTES ||
 		    !attribute_admit(bounds, share, texts->data + name, texts->data + value)) {
-			complain(share, head->pid, texts->data + name);
+			warn_once(share, head->pid, texts->data + name);
 			partial = true;
 			continue;
 		}
@@ -221,7 +223,7 @@ u32 attributes_decode(const struct record_attributes *head, const u8 *bytes,
 	for (u32 i = 0; i < n; i++)
 		ret[i] = (struct context_label){texts->data + at[i][0], texts->data + at[i][1]};
 	if (n && !admit_set(bounds, share, ret, n)) {
-		complain(share, head->pid, "combinations");
+		warn_once(share, head->pid, "combinations");
 		partial = true;
 		n = 0;
 	}

@@ -24,7 +24,7 @@
 #define ROUND_NS 20000000ULL
 #define MESSAGES_A_ROUND 10
 #define LAST_ROUNDS 25
-/* The receiver takes it for a signed number. */
+/* The receiver reads the count as a signed number. */
 #define MAX_COUNT 32767
 #define MAX_WAITING 65536 /* reports of one process */
 #define MAX_HOST_ID 1012  /* the receiver reads 1024 bytes */
@@ -47,20 +47,20 @@ struct waiting {
 struct channel {
 	u32 pid;
 	char path[CONTEXT_MAX_SOCKET];
-	int fd;		 /* owned; -1: nobody listens */
-	bool registered; /* by this fd */
+	int fd;		 /* owned; -1: nobody receives */
+	bool registered; /* the registration was sent through this fd */
 	vec(struct waiting) waiting;
-	size_t first;	  /* of those that are not sent yet */
-	struct map index; /* hash of a report → waiting */
+	size_t first;	  /* index of the first report that is not sent yet */
+	struct map index; /* hash of a report → index in `waiting` */
 	u64 dropped;
 };
 
 struct channels {
-	pthread_mutex_t lock; /* of all below */
+	pthread_mutex_t lock; /* of all fields below */
 	pthread_cond_t wake;
 	pthread_t thread;
 	bool started, ending;
-	bool refused;	   /* somebody's socket was, and it has been said */
+	bool refused;	   /* a warning about a socket without permission was logged */
 	struct map by_pid; /* struct channel *, owned */
 	u32 delay_ms;
 	char host_id[MAX_HOST_ID + 1];
@@ -85,7 +85,10 @@ static int open_in(u32 pid, const char *path)
 	return fd;
 }
 
-/* A socket of the process's own user: it cannot make us write to one of somebody else. */
+/*
+ * Opens the socket only if it belongs to the process's own user: a process cannot make culprit
+ * write to a socket of another user.
+ */
 static int open_socket(u32 pid, const char *path)
 {
 	_cleanup_close_ int at = open_in(pid, path), fd = -1;
@@ -100,7 +103,7 @@ static int open_socket(u32 pid, const char *path)
 	if (proc_status_read(pid, &status) < 0 || st.st_uid != status.uid)
 		return -EPERM;
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	/* Its path may be longer than an address can be. */
+	/* The path may be longer than sun_path. */
 	snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d", at);
 	if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
 		return -errno;
@@ -117,7 +120,7 @@ static void close_socket(struct channel *c)
 
 /* ---- sending ---- */
 
-/* True when it is out; what nobody can take any more closes the socket. */
+/* True: the message was sent. A permanent error closes the socket. */
 static bool send_message(struct channel *c, const void *message, size_t n)
 {
 	if (send(c->fd, message, n, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)n)
@@ -162,7 +165,7 @@ static void forget_sent(struct channel *c)
 	c->first = 0;
 }
 
-/* One round; true when something is left to send. */
+/* Sends the messages of one round. True: reports are left. */
 static bool send_round(const struct channels *s, struct channel *c)
 {
 	int left = MESSAGES_A_ROUND;
@@ -205,7 +208,7 @@ static void *send_loop(void *arg)
 		if (left) {
 			struct timespec t = {0, (long)ROUND_NS};
 
-			/* Not woken by what comes: the receiver is not faster for it. */
+			/* New reports do not end this sleep: the receiver would not be faster. */
 			pthread_mutex_unlock(&s->lock);
 			nanosleep(&t, NULL);
 			pthread_mutex_lock(&s->lock);
@@ -217,12 +220,12 @@ static void *send_loop(void *arg)
 	return NULL;
 }
 
-/* ---- for others ---- */
+/* ---- called by other threads ---- */
 
 static void channel_free(struct channel *c)
 {
 	if (c->dropped)
-		log_debug("pid %u: %llu samples were not reported to it", c->pid, c->dropped);
+		log_debug("pid %u: %llu samples could not be reported to it", c->pid, c->dropped);
 	close_socket(c);
 	vec_deinit(&c->waiting);
 	map_deinit(&c->index);
@@ -296,8 +299,8 @@ static void open_channel(struct channels *s, u32 pid, const char *path)
 	if (c->fd < 0) {
 		log_debug("pid %u: its socket %s: %s", pid, path, strerror(-c->fd));
 		if (c->fd == -EACCES && !s->refused)
-			log_warn("pid %u cannot be told which of its traces were sampled: that "
-				 "takes CAP_DAC_OVERRIDE, as its socket is another user's",
+			log_warn("pid %u: cannot report which of its traces were sampled: its "
+				 "socket is another user's, which takes CAP_DAC_OVERRIDE",
 				 pid);
 		s->refused |= c->fd == -EACCES;
 		c->fd = -1;

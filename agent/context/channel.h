@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The way back to processes that asked for it (Elastic's universal profiling integration, version
- * 1): each is told once how long samples take to be reported, and then which stacks were seen for
- * which of its traces, as datagrams to a socket of its own.
+ * Reports back to processes that ask for it (Elastic's universal profiling integration, version 1).
+ * Each process is told once how long it takes until samples are reported, and then which stacks
+ * were sampled for which of its traces, as datagrams to a socket of the process.
  *
- * Its receiver empties a queue of some eleven datagrams every 20 ms: no more are sent in that time,
- * and what does not go out waits. Counts of one trace and stack add up while they wait. A thread
- * sends; all functions may be called by any other.
+ * The receiver empties a queue of about eleven datagrams every 20 ms: at most ten are sent in that
+ * time, and the others wait. Counts of the same trace and stack are added up while they wait. One
+ * thread sends; all functions may be called by any other thread.
  */
 #pragma once
 
@@ -15,14 +15,14 @@
 struct channels;
 
 int channels_create(u32 delay_ms, const char *host_id, struct channels **ret);
-/* Gives what waits half a second more. */
+/* Sends waiting reports for half a second more, then frees everything. */
 void channels_destroy(struct channels *c);
 /*
- * The process receives at this path, as it sees it itself; told of again, nothing happens unless
- * the path is another or nobody listened there any more.
+ * The process receives at this path (in its own mount namespace). Does nothing if the path is
+ * unchanged and its socket is open.
  */
 void channels_open(struct channels *c, u32 pid, const char *path);
 void channels_close(struct channels *c, u32 pid);
-/* Reports are as late as that: if it is more than was said, all are told. */
+/* Reports are `ms` late. If this is more than processes were told, they are told again. */
 void channels_late(struct channels *c, u32 ms);
 void channels_report(struct channels *c, u32 pid, const struct context_report *r, u64 count);

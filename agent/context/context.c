@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file is asked once which contexts its code publishes; a process is attached when it maps such a
- * file, and looked at again as long as it is too early. Nothing tells when a process publishes what
- * it is: those that are sampled are looked at, often at first, then ever more seldom.
+ * Each file is searched once for contexts that its code publishes. A process is attached when it
+ * maps such a file; if the loader is not done, attaching is retried. Nothing signals that a process
+ * publishes its own attributes, so sampled processes are polled, often at first, then ever less.
  */
 #include "agent/context/context.h"
 
@@ -21,12 +21,12 @@
 
 #define MAX_LABELS 64
 #define FIRST_LOOK_NS 50000000ULL
-/* The loader is not done yet with what it has just mapped. */
+/* The interval while the loader is still busy with a new mapping. */
 #define WAITING_LOOK_NS 1000000ULL
 #define LONGEST_LOOK_NS 60000000000ULL
-/* Of those that publish: a glance at a page that is known. */
+/* The interval for processes that publish: reading a page whose address is known is cheap. */
 #define KNOWN_LOOK_NS 1000000000ULL
-/* For a name that its threads use and that it has not told. */
+/* The interval at which unknown names of thread attributes are looked for. */
 #define NAMES_LOOK_NS 100000000ULL
 /* A look may come early by this share of its wait, so that one wake-up serves many processes. */
 #define EARLY_SHARE 8
@@ -52,32 +52,31 @@ struct known_file {
 struct known_process {
 	u32 pid;
 	u64 start_stack;
-	bool seen;   /* it is sampled */
-	u32 waiting; /* bits by enum context_id: it was too early for these */
-	u32 early;   /* looks that were */
-	u32 index;   /* of what is in BPF's map; 0: nothing */
+	bool seen;   /* a sample of it has arrived */
+	u32 waiting; /* bits by enum context_id: attaching is to be retried */
+	u32 index;   /* index in BPF's map; 0: none */
 	struct context_process bpf;
 	struct process_context context;
 	struct str said; /* name, NUL, value, NUL, … */
 	u32 n_said;
-	struct attribute_names names; /* of what its threads say */
+	struct attribute_names names; /* names of the attributes that its threads publish */
 	struct attribute_share share;
-	u64 asked_ns;	     /* when it was looked at for a name */
-	bool elastic;	     /* what Elastic's agent said is what is said */
-	u64 due_ns, wait_ns; /* ~0: not looked at again */
+	u64 asked_ns;	     /* when unknown names were last looked for */
+	bool elastic;	     /* `said` came from Elastic's agent */
+	u64 due_ns, wait_ns; /* ~0: not polled */
 };
 
 struct contexts {
 	struct contexts_options options;
-	struct map files;     /* file id → struct known_file *, owned; 0: publishes nothing */
+	struct map files;     /* file id → struct known_file *, owned; NULL: publishes nothing */
 	struct map processes; /* pid → struct known_process *, owned */
 	u32 n_in_map, last_index;
 	bool in_use[CONTEXT_MAX_PROCESSES];
 	struct attribute_bounds bounds;
-	struct str texts; /* of contexts_attributes() */
-	u64 due_ns;	  /* of the first */
+	struct str texts; /* texts returned by contexts_attributes() */
+	u64 due_ns;	  /* the earliest due_ns of all processes */
 	struct contexts_stats stats;
-	struct channels *channels; /* owned; NULL: nobody is told anything */
+	struct channels *channels; /* owned; NULL: correlation is off */
 };
 
 int contexts_create(const struct contexts_options *o, struct contexts **ret)
@@ -174,9 +173,9 @@ void contexts_remove_binary(struct contexts *c, const struct procman_binary *b)
 		free((struct known_file *)v);
 }
 
-/* ---- what BPF is told ---- */
+/* ---- BPF's map ---- */
 
-/* A place in the map that was not in use for as long as can be; 0: there is none. */
+/* Takes the index in the map that has been free for longest; 0: none is free. */
 static u32 take_index(struct contexts *c)
 {
 	for (u32 i = 1; i < CONTEXT_MAX_PROCESSES; i++) {
@@ -191,7 +190,7 @@ static u32 take_index(struct contexts *c)
 	return 0;
 }
 
-/* BPF finds it there from now on, 0: nothing. */
+/* Makes BPF use this index for the process; 0: none. */
 static void set_index(struct contexts *c, struct known_process *k, const struct procman_process *p,
 		      u32 index)
 {
@@ -206,8 +205,8 @@ static void set_index(struct contexts *c, struct known_process *k, const struct 
 		c->in_use[old] = false;
 }
 
-/* What changes goes to another place: it may be read at the very moment. */
-static void tell_bpf(struct contexts *c, struct known_process *k, const struct procman_process *p)
+/* Changed data goes to another index, because BPF may be reading the old one. */
+static void update_map(struct contexts *c, struct known_process *k, const struct procman_process *p)
 {
 	u32 index;
 
@@ -216,8 +215,8 @@ static void tell_bpf(struct contexts *c, struct known_process *k, const struct p
 	index = take_index(c);
 	if (!index || bpf_map_update_elem(c->options.processes_fd, &index, &k->bpf, BPF_ANY) < 0) {
 		c->stats.no_room++;
-		log_warn_rarely("pid %u: BPF has no room for one more process that publishes "
-				"spans: its samples have none until others end",
+		log_warn_rarely("pid %u: BPF's map of processes that publish spans is full: "
+				"its samples have no spans until another process exits",
 				k->pid);
 		c->in_use[index] = false;
 		return;
@@ -225,7 +224,7 @@ static void tell_bpf(struct contexts *c, struct known_process *k, const struct p
 	set_index(c, k, p, index);
 }
 
-/* Of several files that publish in one way the first counts, as for the loader. */
+/* If several files publish in the same way, the first one counts, as for the loader. */
 static void attach(struct known_process *k, const struct context_target *t,
 		   const struct known_file *f)
 {
@@ -269,12 +268,12 @@ static void attach_all(struct contexts *c, struct known_process *k, const struct
 		return;
 	k->bpf.start_stack = k->start_stack;
 	tls_describe_libc(p, &k->bpf);
-	tell_bpf(c, k, p);
+	update_map(c, k, p);
 }
 
-/* ---- what processes say ---- */
+/* ---- attributes of processes ---- */
 
-static int keep(struct known_process *k, const char *name, const char *value)
+static int append_attribute(struct known_process *k, const char *name, const char *value)
 {
 	if (k->n_said == MAX_LABELS)
 		return 0;
@@ -285,16 +284,16 @@ static int keep(struct known_process *k, const char *name, const char *value)
 		       : 0;
 }
 
-static int hear(void *arg, const struct otlp_said *s)
+static int receive_attribute(void *arg, const struct otlp_said *s)
 {
 	struct known_process *k = arg;
 
 	return s->of == OTLP_SAID_KEY ? attribute_names_add(&k->names, s->value)
-				      : keep(k, s->name, s->value);
+				      : append_attribute(k, s->name, s->value);
 }
 
-static void pass_on(struct contexts *c, const struct known_process *k,
-		    const struct procman_process *p)
+static void report_attributes(struct contexts *c, const struct known_process *k,
+			      const struct procman_process *p)
 {
 	struct context_label labels[MAX_LABELS];
 	const char *at = k->said.data;
@@ -309,27 +308,28 @@ static void pass_on(struct contexts *c, const struct known_process *k,
 	c->options.said(c->options.arg, p, labels, k->n_said);
 }
 
-static void listen_to(struct contexts *c, struct known_process *k, const struct procman_process *p)
+static void poll_process_context(struct contexts *c, struct known_process *k,
+				 const struct procman_process *p)
 {
 	struct known_process fresh = {};
 
-	if (process_context_read(k->pid, &k->context, hear, &fresh) == 1) {
+	if (process_context_read(k->pid, &k->context, receive_attribute, &fresh) == 1) {
 		str_deinit(&k->said);
 		attribute_names_deinit(&k->names);
 		k->said = fresh.said;
 		k->n_said = fresh.n_said;
 		k->names = fresh.names;
-		log_debug("pid %u: says %u things of itself", k->pid, k->n_said);
-		pass_on(c, k, p);
+		log_debug("pid %u: publishes %u attributes", k->pid, k->n_said);
+		report_attributes(c, k, p);
 	} else {
 		str_deinit(&fresh.said);
 		attribute_names_deinit(&fresh.names);
 	}
 }
 
-/* Elastic's agents say it again and again, as nothing else would tell that they have ended. */
-static void listen_to_elastic(struct contexts *c, struct known_process *k,
-			      const struct context_target *t, const struct known_file *f)
+/* Elastic's agents are polled, because nothing else signals that they have ended. */
+static void poll_elastic(struct contexts *c, struct known_process *k,
+			 const struct context_target *t, const struct known_file *f)
 {
 	struct elastic_storage s;
 	struct known_process fresh = {};
@@ -343,23 +343,23 @@ static void listen_to_elastic(struct contexts *c, struct known_process *k,
 	}
 	if (c->channels)
 		channels_open(c->channels, k->pid, s.socket);
-	/* OpenTelemetry's own counts more. */
+	/* OpenTelemetry's own process context takes precedence. */
 	if (k->elastic || k->context.header)
 		return;
 	k->elastic = true;
-	if (keep(&fresh, "service.name", s.service) == 0 && s.environment[0])
-		(void)keep(&fresh, "deployment.environment.name", s.environment);
+	if (append_attribute(&fresh, "service.name", s.service) == 0 && s.environment[0])
+		(void)append_attribute(&fresh, "deployment.environment.name", s.environment);
 	str_deinit(&k->said);
 	k->said = fresh.said;
 	k->n_said = fresh.n_said;
-	pass_on(c, k, t->process);
+	report_attributes(c, k, t->process);
 }
 
-static void listen_to_all(struct contexts *c, struct known_process *k,
-			  const struct procman_process *p)
+static void poll_attributes(struct contexts *c, struct known_process *k,
+			    const struct procman_process *p)
 {
 	if (k->seen)
-		listen_to(c, k, p);
+		poll_process_context(c, k, p);
 	for (u32 i = 0; k->bpf.sources & 1u << CONTEXT_ELASTIC && i < p->n; i++) {
 		struct context_target t = {p, &p->mappings[i]};
 		const struct known_file *f =
@@ -367,15 +367,15 @@ static void listen_to_all(struct contexts *c, struct known_process *k,
 
 		if (!f || !(f->sources & 1u << CONTEXT_ELASTIC))
 			continue;
-		listen_to_elastic(c, k, &t, f);
+		poll_elastic(c, k, &t, f);
 		break;
 	}
 }
 
-/* ---- when ---- */
+/* ---- polling ---- */
 
-/* Ever later, but for what is known to be there. */
-static void plan(struct contexts *c, struct known_process *k, u64 now)
+/* Schedules the next poll: ever later, except for processes that are known to publish. */
+static void schedule_poll(struct contexts *c, struct known_process *k, u64 now)
 {
 	bool elastic = k->bpf.sources & 1u << CONTEXT_ELASTIC;
 	u64 least = k->waiting ? WAITING_LOOK_NS : FIRST_LOOK_NS;
@@ -392,7 +392,7 @@ static struct known_process *get_process(struct contexts *c, const struct procma
 	struct known_process *k = known_process(c, p->pid);
 
 	if (k && k->start_stack != p->start_stack) {
-		contexts_remove_process(c, p); /* another image */
+		contexts_remove_process(c, p); /* the process has called exec */
 		k = NULL;
 	}
 	if (!k) {
@@ -408,11 +408,12 @@ static struct known_process *get_process(struct contexts *c, const struct procma
 	return k;
 }
 
-static void look(struct contexts *c, struct known_process *k, const struct procman_process *p)
+static void poll_process(struct contexts *c, struct known_process *k,
+			 const struct procman_process *p)
 {
 	attach_all(c, k, p);
-	listen_to_all(c, k, p);
-	plan(c, k, clock_ns(CLOCK_MONOTONIC));
+	poll_attributes(c, k, p);
+	schedule_poll(c, k, clock_ns(CLOCK_MONOTONIC));
 }
 
 void contexts_update_process(struct contexts *c, const struct procman_process *p)
@@ -425,9 +426,9 @@ void contexts_update_process(struct contexts *c, const struct procman_process *p
 	if (!k)
 		return;
 	attach_all(c, k, p);
-	/* It has mapped something: what it says may come with it. */
+	/* The process has mapped a file, and may start to publish now. */
 	k->wait_ns = 0;
-	plan(c, k, clock_ns(CLOCK_MONOTONIC));
+	schedule_poll(c, k, clock_ns(CLOCK_MONOTONIC));
 }
 
 void contexts_see(struct contexts *c, const struct procman_process *p)
@@ -437,12 +438,12 @@ void contexts_see(struct contexts *c, const struct procman_process *p)
 	if (!k)
 		return;
 	if (k->seen) {
-		pass_on(c, k, p);
+		report_attributes(c, k, p);
 		return;
 	}
 	k->seen = true;
 	k->wait_ns = 0;
-	look(c, k, p);
+	poll_process(c, k, p);
 }
 
 u32 contexts_attributes(struct contexts *c, const struct procman_process *p,
@@ -459,7 +460,7 @@ u32 contexts_attributes(struct contexts *c, const struct procman_process *p,
 	attribute_bounds_begin(&c->bounds, now);
 	if (now - k->asked_ns > NAMES_LOOK_NS && !attributes_have_names(head, bytes, &k->names)) {
 		k->asked_ns = now;
-		listen_to(c, k, p);
+		poll_process_context(c, k, p);
 	}
 	return attributes_decode(head, bytes, &k->names, &c->bounds, &k->share, &c->texts, ret,
 				 ret_partial);
@@ -488,7 +489,7 @@ void contexts_retry(struct contexts *c, struct procman *pm)
 		p = procman_find(pm, k->pid);
 		k->due_ns = ~0ULL;
 		if (p && p->alive && p->start_stack == k->start_stack)
-			look(c, k, p);
+			poll_process(c, k, p);
 	}
 }
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which processes say what they are and which trace their threads work for, and how:
+ * Finds the processes that publish their own attributes or the traces of their threads:
  * doc/context.md.
  *
- * Two things come of it. Readers in BPF (bpf/context) are told where a thread's record is, one file
- * here and there for each line of abi/tbl/context.tbl. And OpenTelemetry's process context, which
- * is read here: attributes of the process for agent/identity.
+ * This has two results. The readers in BPF (bpf/context) learn where a thread's record is; each
+ * line of abi/tbl/context.tbl has a file here and one there. OpenTelemetry's process context is
+ * read here and gives agent/identity the attributes of the process.
  *
- * Files and memory of the processes are hostile: lengths and loops are bounded, nothing that was
- * read is followed unchecked, and what BPF is told can only make it read the process's own memory.
- * Belongs to one thread.
+ * Files and memory of processes are hostile: lengths and loops are bounded, nothing that was read
+ * is used unchecked, and what BPF receives can only make it read the process's own memory. One
+ * thread calls all functions, except contexts_report() and
+ * contexts_late().
  */
 #pragma once
 
@@ -22,15 +23,15 @@
 struct contexts;
 
 struct context_label {
-	const char *name, *value; /* UTF-8, or what the process says is that */
+	const char *name, *value; /* UTF-8, or claimed to be UTF-8 by the process */
 };
 
-/* Of one sample. */
+/* Attributes of one sample. */
 #define CONTEXT_MAX_ATTRIBUTES 32
 
-#define CONTEXT_MAX_SOCKET 1025 /* bytes of a path, with its end */
+#define CONTEXT_MAX_SOCKET 1025 /* bytes of a path, with its NUL */
 
-/* A stack that was seen for a trace, as Elastic's protocol tells it. */
+/* A stack that was sampled for a trace, as Elastic's protocol encodes it. */
 struct context_report {
 	u8 trace_id[16];
 	u8 root_id[8]; /* the local root span */
@@ -39,10 +40,11 @@ struct context_report {
 
 struct contexts_options {
 	int processes_fd; /* BPF map: array of struct context_process; borrowed; -1: none */
-	/* The process's is the one at this index now, 0: none; n have one. May be NULL, as the
-	 * next. */
+	/* The process now uses this index of the map; 0: none. `n` processes have an index. May be
+	 * NULL. */
 	void (*told)(void *arg, const struct procman_process *p, u32 index, u32 n);
-	/* A process has said what it is, or something else than before. Borrowed for the call. */
+	/* A process has published attributes, or changed them. Borrowed for the call. May be
+	 * NULL. */
 	void (*said)(void *arg, const struct procman_process *p, const struct context_label *labels,
 		     u32 n);
 	void *arg;
@@ -53,42 +55,43 @@ void contexts_destroy(struct contexts *c);
 DEFINE_CLEANUP(contexts, struct contexts *, contexts_destroy)
 #define _cleanup_contexts_ _cleanup_(contexts)
 
-/* A process is new, or has mapped something. */
+/* Call it when a process is new, or has mapped a file. */
 void contexts_update_process(struct contexts *c, const struct procman_process *p);
 /*
- * It is sampled: from now on it is looked at now and then, as nothing tells when it publishes. What
- * it has said is told again.
+ * Call it when a process was sampled: from now on it is polled, because nothing signals that it
+ * publishes. Attributes that it has published are passed to said() again.
  */
 void contexts_see(struct contexts *c, const struct procman_process *p);
 /*
- * What a thread of the process said of its work, as clean UTF-8: how many labels, borrowed until
- * the next call. Some may be left out, as there is a bound on how many there can be of a process.
+ * Decodes the attributes that a thread of the process published, as clean UTF-8. Returns the number
+ * of labels, borrowed until the next call. *ret_partial: some were omitted, because the number of
+ * different labels of a process is bounded.
  */
 u32 contexts_attributes(struct contexts *c, const struct procman_process *p,
 			const struct record_attributes *head, const u8 *bytes,
 			struct context_label ret[CONTEXT_MAX_ATTRIBUTES], bool *ret_partial);
-/* What `culprit doctor -p` says of a process: a line each. Needs none of the above. */
+/* Passes the lines of `culprit doctor -p` about a process to `line`. Needs no struct contexts. */
 void contexts_describe(const struct procman_process *p, void (*line)(void *arg, const char *text),
 		       void *arg);
-/* Looks at those that are due; at contexts_due_ns() (CLOCK_MONOTONIC), or often. */
+/* Polls the processes that are due. Call it at contexts_due_ns() (CLOCK_MONOTONIC), or often. */
 u64 contexts_due_ns(const struct contexts *c);
 void contexts_retry(struct contexts *c, struct procman *pm);
 /*
- * From now on processes that want to know which of their traces were sampled are told: that it
- * takes so long until they are, and then what contexts_report() says, by any thread.
+ * Switches correlation on: processes that ask which of their traces were sampled are told that
+ * reports take delay_ms, and then get what is passed to contexts_report(), by any thread.
  */
 int contexts_correlate(struct contexts *c, u32 delay_ms, const char *host_id);
 void contexts_report(struct contexts *c, u32 pid, const struct context_report *r, u64 count);
-/* It took so long, this time. */
+/* The last reports took `ms`. */
 void contexts_late(struct contexts *c, u32 ms);
 struct contexts_stats {
 	u64 in_map;  /* processes that publish, now */
-	u64 no_room; /* times that one had no room in BPF's map */
+	u64 no_room; /* times that BPF's map had no room for a process */
 };
 
 void contexts_get_stats(const struct contexts *c, struct contexts_stats *ret);
 extern const struct stat_field contexts_stat_fields[];
-/* Nothing of it runs any more: BPF forgets it. What it has said is still known. */
+/* All threads have exited: removes the process from BPF's map. Its attributes remain known. */
 void contexts_end_process(struct contexts *c, const struct procman_process *p);
 void contexts_remove_process(struct contexts *c, const struct procman_process *p);
 void contexts_remove_binary(struct contexts *c, const struct procman_binary *b);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `culprit doctor -p` says of a process: who publishes in it, how its record is found, what it
- * says of itself, and what is missing. Looks at the process once, as it is now.
+ * What `culprit doctor -p` reports about a process: how it publishes its threads' records and how
+ * they are found, its own attributes, and what is missing. It looks at the process once.
  */
 #include <errno.h>
 #include <gelf.h>
@@ -13,7 +13,7 @@
 #include "agent/context/internal.h"
 
 #define MAX_SYMBOLS (1u << 22)
-#define MAX_TOLD 4 /* names and values of one line */
+#define MAX_TOLD 4 /* attributes printed in one line */
 
 static const struct {
 	const struct context_ops *ops;
@@ -26,14 +26,15 @@ static const struct {
 #undef CONTEXT
 };
 
-struct telling {
+struct description {
 	const struct procman_process *process;
 	void (*line)(void *arg, const char *text);
 	void *arg;
 	u32 found; /* bits by enum context_id */
 };
 
-static CULPRIT_PRINTF(3, 4) void say(const struct telling *t, const char *who, const char *fmt, ...)
+static CULPRIT_PRINTF(3, 4) void print_line(const struct description *t, const char *who,
+					    const char *fmt, ...)
 {
 	_cleanup_str_ struct str line = {};
 	va_list ap;
@@ -45,7 +46,7 @@ static CULPRIT_PRINTF(3, 4) void say(const struct telling *t, const char *who, c
 	t->line(t->arg, str_get(&line));
 }
 
-/* ---- where ---- */
+/* ---- places of records ---- */
 
 static const char *model_text(enum tls_model m)
 {
@@ -60,7 +61,8 @@ static const char *model_text(enum tls_model m)
 	return texts[m];
 }
 
-static void where(const struct context_tls *t, const struct context_binary *b, char *ret, size_t n)
+static void format_place(const struct context_tls *t, const struct context_binary *b, char *ret,
+			 size_t n)
 {
 	if (t->how == CONTEXT_TLS_STATIC)
 		snprintf(ret, n, "%lld from the thread pointer, %s", (long long)t->offset,
@@ -70,38 +72,38 @@ static void where(const struct context_tls *t, const struct context_binary *b, c
 			 t->module, model_text(b->tls.model));
 }
 
-static void tell_elastic(struct telling *t, const struct context_target *target,
-			 const struct context_binary *b)
+static void describe_elastic(struct description *t, const struct context_target *target,
+			     const struct context_binary *b)
 {
 	const char *who = publishers[CONTEXT_ELASTIC].name;
 	struct elastic_storage s;
 
 	if (elastic_read(target, b, &s) < 0)
-		say(t, who,
-		    "missing: it says nothing of itself yet; give its agent the option "
-		    "universal_profiling_integration_enabled (EDOT: "
-		    "ELASTIC_OTEL_UNIVERSAL_PROFILING_INTEGRATION_ENABLED) true");
+		print_line(t, who,
+			   "missing: the agent publishes nothing yet; set its option "
+			   "universal_profiling_integration_enabled (EDOT: "
+			   "ELASTIC_OTEL_UNIVERSAL_PROFILING_INTEGRATION_ENABLED) to true");
 	else
-		say(t, who, "service %s; it is told of its stacks at %s", s.service, s.socket);
+		print_line(t, who, "service %s; receives its stacks at %s", s.service, s.socket);
 }
 
-static void tell_attached(struct telling *t, u32 id, const struct context_target *target,
-			  const struct context_binary *b, const struct context_process *p)
+static void describe_attached(struct description *t, u32 id, const struct context_target *target,
+			      const struct context_binary *b, const struct context_process *p)
 {
 	char at[160] = "";
 
 	if (id == CONTEXT_GO)
-		snprintf(at, sizeof(at), "at %u of a goroutine, by the program's release of Go",
+		snprintf(at, sizeof(at), "at offset %u of a goroutine, by the program's Go release",
 			 p->go.g_labels);
 	else
-		where(&p->tls[id], b, at, sizeof(at));
-	say(t, publishers[id].name, "%s, of %s: %s", publishers[id].help,
-	    target->mapping->binary->path, at);
+		format_place(&p->tls[id], b, at, sizeof(at));
+	print_line(t, publishers[id].name, "%s, of %s: %s", publishers[id].help,
+		   target->mapping->binary->path, at);
 	if (id == CONTEXT_ELASTIC)
-		tell_elastic(t, target, b);
+		describe_elastic(t, target, b);
 }
 
-static void tell_file(struct telling *t, const struct procman_mapping *m)
+static void describe_file(struct description *t, const struct procman_mapping *m)
 {
 	struct context_target target = {t->process, m};
 
@@ -115,18 +117,19 @@ static void tell_file(struct telling *t, const struct procman_mapping *m)
 		t->found |= 1u << id;
 		r = publishers[id].ops->attach(&target, &b, &p);
 		if (r == 0)
-			tell_attached(t, id, &target, &b, &p);
+			describe_attached(t, id, &target, &b, &p);
 		else
-			say(t, publishers[id].name, "missing: its place in %s is not known: %s",
-			    m->binary->path,
-			    r == -EAGAIN ? "the loader has not been there yet, or nothing uses it"
-					 : strerror(-r));
+			print_line(t, publishers[id].name,
+				   "missing: its place in %s is unknown: %s", m->binary->path,
+				   r == -EAGAIN
+					   ? "the loader has not set it yet, or nothing uses it"
+					   : strerror(-r));
 	}
 }
 
-/* ---- what was meant to be seen ---- */
+/* ---- symbols that are not exported ---- */
 
-/* Is there such a symbol, which a debugger sees, but not who looks from outside? */
+/* Whether the file has this symbol, but only in .symtab, where no loader looks. */
 static bool is_hidden(struct elf_file *f, const char *name)
 {
 	Elf_Scn *s = NULL;
@@ -152,7 +155,7 @@ static bool is_hidden(struct elf_file *f, const char *name)
 	return false;
 }
 
-static void tell_hidden(struct telling *t, const struct procman_binary *b)
+static void describe_hidden(struct description *t, const struct procman_binary *b)
 {
 	for (u32 id = 1; id < CONTEXT_N; id++) {
 		const char *symbol = publishers[id].ops->symbol;
@@ -160,23 +163,23 @@ static void tell_hidden(struct telling *t, const struct procman_binary *b)
 		if (!symbol || t->found & 1u << id || !is_hidden(b->elf, symbol))
 			continue;
 		t->found |= 1u << id;
-		say(t, publishers[id].name,
-		    "missing: %s has %s, but does not export it; link it with "
-		    "-Wl,--export-dynamic-symbol=%s",
-		    b->path, symbol, symbol);
+		print_line(t, publishers[id].name,
+			   "missing: %s has %s, but does not export it; link it with "
+			   "-Wl,--export-dynamic-symbol=%s",
+			   b->path, symbol, symbol);
 	}
 }
 
 /* ---- the process ---- */
 
-struct heard {
+struct summary {
 	struct str text;
 	u32 n, names;
 };
 
-static int hear(void *arg, const struct otlp_said *s)
+static int summarise(void *arg, const struct otlp_said *s)
 {
-	struct heard *h = arg;
+	struct summary *h = arg;
 
 	if (s->of == OTLP_SAID_KEY) {
 		h->names++;
@@ -187,54 +190,59 @@ static int hear(void *arg, const struct otlp_said *s)
 	return 0;
 }
 
-static void tell_process(struct telling *t)
+static void describe_process(struct description *t)
 {
 	bool threads = t->found & (1u << CONTEXT_OTEL | 1u << CONTEXT_NODE);
 	struct process_context c = {};
-	struct heard h = {};
-	int r = process_context_read(t->process->pid, &c, hear, &h);
+	struct summary h = {};
+	int r = process_context_read(t->process->pid, &c, summarise, &h);
 
 	if (r == 1)
-		say(t, "process",
-		    "OpenTelemetry process context: %s%s; it names %u attributes of its threads",
-		    str_get(&h.text), h.n > MAX_TOLD ? ", ..." : "", h.names);
+		print_line(
+			t, "process",
+			"OpenTelemetry process context: %s%s; it names %u attributes of its threads",
+			str_get(&h.text), h.n > MAX_TOLD ? ", ..." : "", h.names);
 	else if (r == -EAGAIN)
-		say(t, "process", "its OpenTelemetry process context is being written: ask again");
+		print_line(t, "process",
+			   "the OpenTelemetry process context is being written: try again");
 	else if (r != -ENOENT)
-		say(t, "process",
-		    "missing: its OpenTelemetry process context makes no sense; what publishes it "
-		    "must be mended");
+		print_line(
+			t, "process",
+			"missing: the OpenTelemetry process context is invalid; its publisher must be "
+			"fixed");
 	else if (threads)
-		say(t, "process",
-		    "missing: it publishes no OpenTelemetry process context, so attributes of its "
-		    "threads have no names; its SDK's option for that must be on");
+		print_line(
+			t, "process",
+			"missing: the process publishes no OpenTelemetry process context, so attributes "
+			"of its threads have no names; enable it in the SDK");
 	str_deinit(&h.text);
 }
 
-static void tell_obi(struct telling *t)
+static void describe_obi(struct description *t)
 {
 	if (!access(CONTEXT_OBI_MAP, F_OK))
-		say(t, "obi",
-		    "OpenTelemetry's eBPF instrumentation has its map at " CONTEXT_OBI_MAP
-		    ": threads that say nothing are looked up there");
+		print_line(t, "obi",
+			   "OpenTelemetry's eBPF instrumentation has its map at " CONTEXT_OBI_MAP
+			   ": threads without a context are looked up there");
 }
 
 void contexts_describe(const struct procman_process *p, void (*line)(void *arg, const char *text),
 		       void *arg)
 {
-	struct telling t = {.process = p, .line = line, .arg = arg};
+	struct description t = {.process = p, .line = line, .arg = arg};
 
 	for (u32 i = 0; i < p->n; i++)
 		if (p->mappings[i].binary->elf)
-			tell_file(&t, &p->mappings[i]);
+			describe_file(&t, &p->mappings[i]);
 	for (u32 i = 0; i < p->n; i++)
 		if (p->mappings[i].binary->elf &&
 		    (!i || p->mappings[i].binary != p->mappings[i - 1].binary))
-			tell_hidden(&t, p->mappings[i].binary);
-	tell_process(&t);
-	tell_obi(&t);
+			describe_hidden(&t, p->mappings[i].binary);
+	describe_process(&t);
+	describe_obi(&t);
 	if (!t.found && !p->kthread)
-		say(&t, "traces",
-		    "it does not say which span its threads work for; doc/context.md says what does, "
-		    "and culprit-context is a library for it");
+		print_line(
+			&t, "traces",
+			"the process publishes no spans of its threads; doc/context.md lists what "
+			"publishes them, and culprit-context is a library for it");
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Elastic's universal profiling integration, version 1: a thread-local pointer to what a thread
- * does, and a pointer to what the process is, which is NULL until its socket is there.
+ * Elastic's universal profiling integration, version 1: a thread-local pointer to the record of a
+ * thread, and a pointer to the attributes of the process, which is NULL until its socket exists.
  */
 #include <errno.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static int elastic_attach(const struct context_target *t, const struct context_b
 	return tls_locate(&b->tls, t->process->pid, t->mapping->bias, &ret->tls[CONTEXT_ELASTIC]);
 }
 
-/* A text with its length in front, which fits. */
+/* Copies a text with a length prefix into n bytes. False: it does not fit. */
 static bool take_text(struct buf *b, char *ret, size_t n)
 {
 	struct buf text;
@@ -65,7 +65,7 @@ int elastic_read(const struct context_target *t, const struct context_binary *b,
 
 	if (failed || !at)
 		return -EAGAIN;
-	/* It may end where its page does. */
+	/* The storage may end at the end of its page. */
 	if (runtime_read(&m, at, bytes, n) < 0)
 		n = 4096 - at % 4096;
 	if (n < sizeof(bytes) && runtime_read(&m, at, bytes, n) < 0)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Labels of goroutines: where the release of Go that a program was made with has them. */
+/* Labels of goroutines: their offsets follow from the release of Go that built the program. */
 #include <errno.h>
 
 #include "agent/context/internal.h"
 #include "runtime/go/go.h"
 
-/* From the first segment on those that nobody writes to: code and constants, by svma. */
+/* Finds the range of segments that are never written, code and constants, as svmas. */
 static void find_fixed(const struct elf_file *elf, struct context_go *ret)
 {
 	u64 end = 0;

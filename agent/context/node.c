@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OpenTelemetry's thread context as Datadog's addon for Node.js publishes it. Where the pointer to
- * the record is in its JavaScript object is V8's business; the addon is made for one ABI of Node,
- * which its file's name says.
+ * OpenTelemetry's thread context as Datadog's addon for Node.js publishes it. V8's layout
+ * determines where the JavaScript object holds the pointer to the record. The addon is built for
+ * one ABI of Node.js, which is in its file name.
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "agent/context/internal.h"
 
 #define ABI_NODE_22 127
-/* As seen with @datadog/pprof 5.20 on Node 22, and on 24 and 26. */
+/* Measured with @datadog/pprof 5.20 on Node 22, and on 24 and 26. */
 #define RECORD_NODE_22 24
 #define RECORD_LATER 32
 

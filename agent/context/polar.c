@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Polar Signals' custom labels: an exported thread-local pointer, of a version that we know. */
+/*
+ * Polar Signals' custom labels: an exported thread-local pointer, with a version that must be
+ * known.
+ */
 #include <errno.h>
 #include <string.h>
 

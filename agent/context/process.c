@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * OpenTelemetry's process context (OTEP 4719): a page that is found by its name in /proc/PID/maps,
- * and a message that it points to. Its writer is another process that goes on running: what was
- * read counts if its time was the same before and after.
+ * and a message that it points to. The process may write while culprit reads: the result is valid
+ * if the page's time was the same before and after.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,21 +17,21 @@
 #define SIGNATURE "OTEL_CTX"
 #define VERSION 2
 #define MAX_PAYLOAD 65536
-#define MAX_MEMORY (8u << 20) /* what that many bytes can be unpacked to */
+#define MAX_MEMORY (8u << 20) /* memory that unpacking such a payload may take */
 #define MAX_TRIES 3
-#define MAX_MAPPINGS 65536 /* that are looked at for the name */
+#define MAX_MAPPINGS 65536 /* that are searched for the name */
 
 struct header {
 	char signature[8];
 	u32 version, payload_bytes;
-	u64 published; /* 0: it is being written */
+	u64 published; /* 0: the process is writing it */
 	u64 payload;   /* avma */
 };
 _Static_assert(sizeof(struct header) == 32, "OTEP 4719");
 
 /* ---- finding it ---- */
 
-struct finding {
+struct search {
 	u64 address;
 	u32 n;
 };
@@ -39,9 +39,9 @@ struct finding {
 static bool is_named(const char *path)
 {
 	static const char *const names[] = {
-		"/memfd:" SIGNATURE,	  /* of a memfd, which was not named besides */
-		"[anon_shmem:" SIGNATURE, /* of one that was */
-		"[anon:" SIGNATURE,	  /* memory of no file */
+		"/memfd:" SIGNATURE,	  /* a memfd without another name */
+		"[anon_shmem:" SIGNATURE, /* a memfd with a name */
+		"[anon:" SIGNATURE,	  /* anonymous memory */
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
@@ -50,9 +50,9 @@ static bool is_named(const char *path)
 	return false;
 }
 
-static int find(void *arg, const struct proc_mapping *m)
+static int find_page(void *arg, const struct proc_mapping *m)
 {
-	struct finding *f = arg;
+	struct search *f = arg;
 
 	if (++f->n > MAX_MAPPINGS)
 		return -E2BIG;
@@ -64,7 +64,7 @@ static int find(void *arg, const struct proc_mapping *m)
 
 /* ---- reading it ---- */
 
-struct telling {
+struct receiver {
 	int (*said)(void *arg, const struct otlp_said *s);
 	void *arg;
 };
@@ -75,7 +75,7 @@ static bool is_sound(const struct header *h)
 	       h->payload_bytes && h->payload_bytes <= MAX_PAYLOAD;
 }
 
-/* One try: -EAGAIN when it was written meanwhile. */
+/* One attempt. -EAGAIN: the process wrote meanwhile. */
 static int read_once(u32 pid, u64 address, struct process_context *c, u8 *payload,
 		     struct header *ret)
 {
@@ -95,7 +95,7 @@ static int read_once(u32 pid, u64 address, struct process_context *c, u8 *payloa
 	return 1;
 }
 
-static int read_at(u32 pid, u64 address, struct process_context *c, struct telling *t)
+static int read_at(u32 pid, u64 address, struct process_context *c, struct receiver *t)
 {
 	_cleanup_free_ u8 *payload = malloc(MAX_PAYLOAD);
 	struct header h;
@@ -106,7 +106,7 @@ static int read_at(u32 pid, u64 address, struct process_context *c, struct telli
 	if (r <= 0)
 		return r;
 	r = otlp_process_context_decode(payload, h.payload_bytes, MAX_MEMORY, t->said, t->arg);
-	/* What makes no sense is not looked at again before it is another. */
+	/* An invalid message is not read again before it changes. */
 	*c = (struct process_context){address, h.published};
 	return r < 0 ? r : 1;
 }
@@ -114,8 +114,8 @@ static int read_at(u32 pid, u64 address, struct process_context *c, struct telli
 int process_context_read(u32 pid, struct process_context *c,
 			 int (*said)(void *arg, const struct otlp_said *s), void *arg)
 {
-	struct telling t = {said, arg};
-	struct finding f = {};
+	struct receiver t = {said, arg};
+	struct search f = {};
 	int r = -ENOENT;
 
 	if (c->header)
@@ -123,7 +123,7 @@ int process_context_read(u32 pid, struct process_context *c,
 	if (r != -ENOENT)
 		return r;
 	*c = (struct process_context){};
-	if (proc_maps_read(pid, PROC_MAPS_ALL, find, &f) != 1)
+	if (proc_maps_read(pid, PROC_MAPS_ALL, find_page, &f) != 1)
 		return -ENOENT;
 	return read_at(pid, f.address, c, &t);
 }

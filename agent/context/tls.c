@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where threads have a thread-local variable that a file exports, found as its own code finds it:
- * the compiler's choice of model is in the relocations of the file, the loader's answer in its GOT.
- * System V ABI, "ELF Handling For Thread-Local Storage" (Drepper) and the TLSDESC addenda.
+ * Finds the place of a thread-local variable that a file exports, as the file's own code does: the
+ * file's relocations show which model the compiler chose, the GOT holds the loader's result. System
+ * V ABI, "ELF Handling For Thread-Local Storage" (Drepper) and the TLSDESC addenda.
  */
 #include <elf.h>
 #include <errno.h>
@@ -25,14 +25,14 @@
 #define R_TPOFF R_AARCH64_TLS_TPREL
 #endif
 
-/* Of what hostile files may make us read. */
+/* Bounds on what a hostile file can make the agent read. */
 #define MAX_CHAIN 4096
 #define MAX_DYNAMIC 1024
 #define MAX_RELOCATIONS (1u << 22)
-/* A module's number and an offset in its block: nothing real comes near. */
+/* A module's number and an offset in its block; real ones are far below. */
 #define MAX_MODULES 65536
 #define MAX_BLOCK_BYTES (1ULL << 31)
-/* Where code of a program can be. */
+/* The range of addresses that code can have. */
 #define RESOLVER_LEAST 4096ULL
 #define RESOLVER_MOST (1ULL << 56)
 
@@ -72,7 +72,7 @@ static u32 gnu_hash_of(const char *name)
 	return h;
 }
 
-/* Reads a few words of the file, whatever its size; -ENOENT. */
+/* Finds a symbol by a few small reads, whatever the file's size. -ENOENT. */
 static int find_symbol(struct symbols *s, const char *name, u64 *ret_index, Elf64_Sym *ret)
 {
 	u32 h = gnu_hash_of(name), bucket, word;
@@ -129,7 +129,7 @@ int tls_find_plain(struct elf_file *elf, const char *name, u64 *ret_svma)
 	return 0;
 }
 
-/* ---- the model ---- */
+/* ---- the TLS model ---- */
 
 static u64 round_up(u64 n, u64 align)
 {
@@ -164,8 +164,9 @@ static bool is_executable(struct elf_file *elf)
 	return false;
 }
 
-/* An executable's block is at a place that the linker knows. */
-static int fixed(struct elf_file *elf, const GElf_Phdr *tls, u64 value, struct tls_variable *ret)
+/* The block of an executable is at an offset that the linker knows. */
+static int find_fixed(struct elf_file *elf, const GElf_Phdr *tls, u64 value,
+		      struct tls_variable *ret)
 {
 	if (!is_executable(elf) || tls->p_memsz > MAX_BLOCK_BYTES || tls->p_align > MAX_BLOCK_BYTES)
 		return -ENOENT;
@@ -178,11 +179,11 @@ static int fixed(struct elf_file *elf, const GElf_Phdr *tls, u64 value, struct t
 	return 0;
 }
 
-/* What one relocation says of the symbol: true when that is an answer. */
+/* Reads the model from one relocation. False: the relocation does not concern the variable. */
 static bool read_relocation(const Elf64_Rela *e, u64 index, u64 value, struct tls_variable *ret)
 {
 	u64 of = ELF64_R_SYM(e->r_info), type = ELF64_R_TYPE(e->r_info);
-	/* One that cannot be another file's is named by its place. */
+	/* A relocation of a local symbol has the symbol's value instead of its index. */
 	bool ours = of == index || (!of && (u64)e->r_addend == value);
 
 	ret->got = e->r_offset;
@@ -262,7 +263,7 @@ int tls_find(struct elf_file *elf, const char *name, struct tls_variable *ret)
 	if (r < 0)
 		r = find_relocation(elf, ".rela.plt", index, sym.st_value, &v);
 	if (r < 0)
-		r = fixed(elf, &tls, sym.st_value, &v);
+		r = find_fixed(elf, &tls, sym.st_value, &v);
 	if (r == 0 && v.model != TLS_FIXED && !find_foff(elf, v.got, &v.got_foff))
 		r = -ENOENT;
 	if (r == 0)
@@ -285,7 +286,10 @@ static int is_place(void *arg, const struct proc_mapping *m)
 	return p->avma >= m->start && m->offset + (p->avma - m->start) == p->foff ? 1 : -ENOENT;
 }
 
-/* The loader maps all of a file from its beginning first, then each segment where it belongs. */
+/*
+ * Checks that the segment is mapped at its address: the loader first maps the whole file from its
+ * start, then each segment.
+ */
 static bool is_mapped(u32 pid, u64 avma, u64 foff)
 {
 	struct place p = {avma, foff};
@@ -310,8 +314,8 @@ static int at_distance(s64 offset, struct context_tls *ret)
 }
 
 /*
- * The loader has put a resolver there, and what it is called with: an offset, or a pointer. While
- * it maps the file, other bytes of it are there, which are neither: too early.
+ * The GOT holds a resolver and its argument, an offset or a pointer. While the loader maps the
+ * file, these words are other bytes of the file, neither of which is valid: too early.
  */
 static int by_descriptor(const struct runtime_memory *m, const u64 got[2], struct context_tls *ret)
 {
@@ -357,7 +361,7 @@ void tls_describe_libc(const struct procman_process *p, struct context_process *
 {
 	bool musl = false;
 
-	/* Both are one file with the loader there, which glibc's programs do not map. */
+	/* In musl, libc and the loader are one file. glibc's programs do not map musl's. */
 	for (u32 i = 0; i < p->n && !musl; i++)
 		musl = strstr(p->mappings[i].binary->path, "/ld-musl-") ||
 		       strstr(p->mappings[i].binary->path, "/libc.musl-") ||

@@ -255,7 +255,7 @@ def test_doctor_says_how_a_process_is_read_and_what_is_missing(culprit_plain, ru
     # One that says nothing.
     work = subprocess.Popen(["sleep", "300"])
     try:
-        assert "traces: it does not say which span" in run("doctor", "-p", work.pid).stdout
+        assert "traces: the process publishes no spans" in run("doctor", "-p", work.pid).stdout
     finally:
         work.kill()
         work.wait()

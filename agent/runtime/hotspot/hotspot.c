@@ -180,7 +180,7 @@ static int place_offsets(const struct hotspot_vm *vm, const struct hotspot_offse
 static void place_cookie(const struct hotspot_vm *vm, const struct hotspot_offsets *o,
 			 struct hotspot_process *p)
 {
-	/* The walker reads four offsets from that of the name on. */
+	/* The walker reads four 16-bit indices; that of the name is the first. */
 	if (o->of[HF_CONST_NAME] > 0xff || o->of[HF_CONST_CONSTANTS] > 0xff)
 		return;
 	p->names = (u8)o->of[HF_CONST_NAME];

@@ -121,7 +121,7 @@ struct sweep {
 	s64 deepest;
 	bool prologue;
 	/* Stores to thread_state->frame: the register that holds the thread state, ~0 before the
-	 * first store; and the start of the range that is open. */
+	 * first store; `leaving`: the last range of bpf->unlinked is still open. */
 	struct python_binary *bpf;
 	u32 thread_reg;
 	bool leaving;
