@@ -20,8 +20,8 @@ struct fde_ref {
 
 struct fde_index {
 	struct cfi_table cfi;
-	const u8 *
-		hdr_table; /* borrowed; pairs of s32 relative to hdr_svma: start, FDE. NULL: see refs */
+	/* Borrowed: pairs of s32 relative to hdr_svma: start, FDE. NULL: `refs` is used. */
+	const u8 *hdr_table;
 	u64 hdr_svma;
 	vec(struct fde_ref) refs;
 	u32 n;
