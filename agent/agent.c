@@ -65,6 +65,7 @@ int agent_open_recording(struct agent *a, const struct agent_options *o, struct 
 	};
 
 	what.keep_times = true;
+	what.last_s = 0;
 	return recording_open(&what, &l, a->identities, reterr_diag, ret);
 }
 

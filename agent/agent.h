@@ -37,9 +37,10 @@ struct recording_options {
 	bool kernel_only, user_only;
 	bool no_inline, runtime_frames; /* see symbolizer_options */
 	bool keep_times;		/* profiles contain the time of each sample */
-	u64 memory_limit_mb;		/* limit of the unwind tables; 0: 256 */
-	const char *cache_dir;		/* of symbols, or NULL */
-	const char *debuginfod_urls;	/* or NULL */
+	double last_s;	       /* profiles contain only the last seconds before their end; 0: all */
+	u64 memory_limit_mb;   /* limit of the unwind tables; 0: 256 */
+	const char *cache_dir; /* of symbols, or NULL */
+	const char *debuginfod_urls; /* or NULL */
 };
 
 struct recording;
@@ -75,7 +76,7 @@ const struct sampler_source *recording_source(const struct recording *r);
 
 /* Strings are borrowed until agent_destroy(), also those of options that a reload replaced. */
 struct agent_options {
-	/* memory_limit_mb is the limit of the whole process (0: 384); keep_times is ignored. */
+	/* memory_limit_mb limits the whole process (0: 384); keep_times and last_s are ignored. */
 	struct recording_options what;
 	/* Destinations; there must be one. */
 	const char *collector;		    /* HOST:PORT for OTLP over gRPC, or NULL */

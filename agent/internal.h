@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "agent/agent.h"
+#include "agent/pipeline/recent.h"
 #include "agent/run/run.h"
 #include "base/budget.h"
 
@@ -13,7 +14,8 @@
 #define AGENT_MAX_DESTINATIONS (AGENT_MAX_EXPORTS + 2)
 
 struct recording {
-	struct pipeline *pipeline;     /* owned */
+	struct pipeline *pipeline;     /* owned, as the next */
+	struct recent *recent;	       /* what recording_profile() has to show */
 	struct symbolizer *symbolizer; /* owned */
 };
 

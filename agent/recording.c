@@ -171,7 +171,7 @@ static int start_pipeline(const struct recording_options *o, const struct record
 {
 	_cleanup_selection_ struct selection s = {};
 	struct pipeline_options po = {
-		.keep_times = o->keep_times,
+		.keep_times = o->keep_times || o->last_s > 0,
 		.memory_limit_bytes = l->tables_bytes ? l->tables_bytes : o->memory_limit_mb << 20,
 		.max_section = l->max_section,
 		.budget = l->budget,
@@ -196,6 +196,7 @@ static int start_symbolizer(const struct recording_options *o, const struct reco
 	struct symbolizer_options so = {
 		.inlines = !o->no_inline,
 		.runtime_frames = o->runtime_frames,
+		.no_times = !o->keep_times,
 		.leave_files = l->leave_files,
 		.max_section = l->max_section,
 		.budget = l->budget,
@@ -216,6 +217,8 @@ int recording_open(const struct recording_options *o, const struct recording_lim
 	struct recording *rec = calloc(1, sizeof(*rec));
 	int r = rec ? start_pipeline(o, l, identities, reterr_diag, &rec->pipeline) : -ENOMEM;
 
+	if (r == 0)
+		r = recent_create(rec->pipeline, (u64)(o->last_s * 1e9), &rec->recent);
 	if (r == 0)
 		r = start_symbolizer(o, l, identities, reterr_diag, &rec->symbolizer);
 	if (r < 0) {
@@ -238,6 +241,7 @@ void recording_destroy(struct recording *r)
 	if (!r)
 		return;
 	symbolizer_destroy(r->symbolizer);
+	recent_destroy(r->recent);
 	pipeline_destroy(r->pipeline);
 	free(r);
 }
@@ -251,7 +255,10 @@ int recording_start(struct recording *r, struct diag *reterr_diag)
 
 int recording_poll(struct recording *r, int timeout_ms)
 {
-	return pipeline_poll(r->pipeline, timeout_ms);
+	int e = pipeline_poll(r->pipeline, timeout_ms);
+
+	recent_follow(r->recent);
+	return e;
 }
 
 void recording_stop(struct recording *r)
@@ -259,28 +266,46 @@ void recording_stop(struct recording *r)
 	pipeline_stop(r->pipeline);
 }
 
+/* Adds what the first source has in a batch to *sum, which is NULL before the first batch. */
+static int add_batch(struct recording *r, const struct pipeline_batch *b, struct profile **sum)
+{
+	struct profile *profiles[SAMPLER_MAX_SOURCES] = {};
+	struct diag diag = {};
+	int e = symbolizer_profiles(r->symbolizer, b, recent_begin_ns(r->recent), profiles);
+
+	if (e == 0 && *sum)
+		e = profile_merge(*sum, profiles[0], &diag);
+	else if (e == 0)
+		*sum = take_ptr(profiles[0]);
+	for (u32 i = 0; i < SAMPLER_MAX_SOURCES; i++)
+		profile_destroy(profiles[i]);
+	return e;
+}
+
 int recording_profile(struct recording *r, struct profile **ret)
 {
-	struct pipeline_batch *b = pipeline_take(r->pipeline);
-	struct profile *profiles[SAMPLER_MAX_SOURCES] = {};
-	int e = b ? symbolizer_profiles(r->symbolizer, b, profiles) : -ENOMEM;
+	_cleanup_profile_ struct profile *sum = NULL;
+	const struct pipeline_batch *b;
+	int e = recent_take(r->recent);
 
-	pipeline_give_back(r->pipeline, b);
-	for (u32 i = 1; i < SAMPLER_MAX_SOURCES; i++)
-		profile_destroy(profiles[i]);
+	for (size_t i = 0; e == 0 && (b = recent_batch(r->recent, i)); i++)
+		e = add_batch(r, b, &sum);
+	recent_clear(r->recent);
 	if (e == 0)
-		*ret = profiles[0];
+		*ret = take_ptr(sum);
 	return e;
 }
 
 void recording_discard(struct recording *r)
 {
-	pipeline_give_back(r->pipeline, pipeline_take(r->pipeline));
+	(void)recent_take(r->recent);
+	recent_clear(r->recent);
 }
 
 void recording_stats(struct recording *r, struct pipeline_stats *ret)
 {
 	pipeline_stats(r->pipeline, ret);
+	recent_add_counts(r->recent, ret);
 }
 
 void recording_symbol_stats(const struct recording *r, struct symbolizer_stats *ret)

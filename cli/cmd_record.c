@@ -30,7 +30,7 @@
 #include "profile/profile.h"
 
 struct record_arguments {
-	double duration_s;
+	double duration_s, last_s;
 	const char *output, *format;
 	bool quiet;
 };
@@ -39,6 +39,8 @@ struct record_arguments {
 static const struct option record_options[] = {
 	OPTION_F64("duration", 'd', "SECONDS", A, duration_s, 0.01, 1e9,
 		   "length of the recording (default: 10, or until the command ends)"),
+	OPTION_F64("last", 0, "SECONDS", A, last_s, 0.1, 86400,
+		   "record until Ctrl-C, and keep only the last seconds before it"),
 	OPTION_STRING("output", 'o', "FILE", A, output,
 		      "output file; its extension selects the format (default culprit.html);\n"
 		      "- is standard output"),
@@ -113,7 +115,7 @@ static int run(struct record *r)
 	if (e)
 		return e;
 	if (limit_s <= 0)
-		limit_s = r->command ? 1e9 : 10;
+		limit_s = r->command || r->args.last_s > 0 ? 1e9 : 10;
 	end_ns = r->start_ns + (u64)(limit_s * 1e9);
 	while (!signals_ended()) {
 		u64 now = clock_ns(CLOCK_MONOTONIC);
@@ -187,8 +189,9 @@ static void print_summary(struct record *r, const struct profile *p)
 	seconds = (double)st.sampler.elapsed_ns / 1e9;
 	own = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
 	      (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
-	fprintf(stderr, "%llu samples of %llu processes in %.1f s; ", st.counts.samples,
-		st.processes, seconds);
+	/* With --last, that is less than what was sampled. */
+	fprintf(stderr, "%llu samples of %llu processes in %.1f s; ", p->quality.samples,
+		st.processes, (double)p->duration_ns / 1e9);
 	print_source(recording_source(r->recording), &st, seconds);
 	fprintf(stderr,
 		"lost %llu (%.2f %%), truncated %llu of %llu user stacks (%.2f %%), frames without a name %.2f %%\n",
@@ -253,6 +256,7 @@ static int record(struct record *r)
 
 	sampling_apply(&r->sampling);
 	what->keep_times = strcmp(r->format->name, "firefox") == 0;
+	what->last_s = r->args.last_s;
 	what->follow = r->command ? command_pid(r->command) : 0;
 	e = recording_create(what, &diag, &r->recording);
 	if (e < 0)

@@ -54,23 +54,25 @@ void pipeline_give_back(struct pipeline *p, struct pipeline_batch *b)
 	free(b);
 }
 
+void pipeline_add_counts(struct pipeline_counts *sum, const struct pipeline_counts *c)
+{
+	sum->samples += c->samples;
+	sum->user_samples += c->user_samples;
+	sum->truncated += c->truncated;
+	sum->unread += c->unread;
+	sum->deferred += c->deferred;
+	sum->attributes_left_out += c->attributes_left_out;
+	sum->lost += c->lost;
+	for (u32 stop = 0; stop < STOP_N; stop++)
+		sum->stops[stop] += c->stops[stop];
+}
+
 struct pipeline_counts pipeline_sum(const struct pipeline_batch *b)
 {
 	struct pipeline_counts sum = {};
 
-	for (u32 i = 0; i < b->n_sources; i++) {
-		const struct pipeline_counts *c = &b->counts[i];
-
-		sum.samples += c->samples;
-		sum.user_samples += c->user_samples;
-		sum.truncated += c->truncated;
-		sum.unread += c->unread;
-		sum.deferred += c->deferred;
-		sum.attributes_left_out += c->attributes_left_out;
-		sum.lost += c->lost;
-		for (u32 stop = 0; stop < STOP_N; stop++)
-			sum.stops[stop] += c->stops[stop];
-	}
+	for (u32 i = 0; i < b->n_sources; i++)
+		pipeline_add_counts(&sum, &b->counts[i]);
 	return sum;
 }
 

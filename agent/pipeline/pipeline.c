@@ -653,6 +653,11 @@ struct pipeline_batch *pipeline_take(struct pipeline *p)
 	return b;
 }
 
+u64 pipeline_batch_began_ns(const struct pipeline *p)
+{
+	return p->batch->started_ns;
+}
+
 static u64 count_deferred(const struct pipeline *p)
 {
 	u64 n = 0;

@@ -143,6 +143,7 @@ struct pipeline_batch {
 
 /* What was counted of all sources together. */
 struct pipeline_counts pipeline_sum(const struct pipeline_batch *b);
+void pipeline_add_counts(struct pipeline_counts *sum, const struct pipeline_counts *c);
 /* A stack by id; NULL when its record was lost. */
 const struct pipeline_stack *pipeline_stack(const struct pipeline_batch *b, u64 id);
 /* How many a set of attributes has; borrowed from the batch. */
@@ -180,6 +181,8 @@ void pipeline_stop(struct pipeline *p);
  * batch. Walks that wait are finished before. NULL: no memory, and all stays as it is.
  */
 struct pipeline_batch *pipeline_take(struct pipeline *p);
+/* When the batch began that pipeline_take() would return (CLOCK_MONOTONIC). */
+u64 pipeline_batch_began_ns(const struct pipeline *p);
 /* In the pipeline's thread. NULL is allowed. */
 void pipeline_give_back(struct pipeline *p, struct pipeline_batch *b);
 /* What was counted in this batch; `lost` and all that is the parts' own since the start. */

@@ -142,7 +142,7 @@ static void name_batch(struct run *r, const struct pipeline_batch *b)
 	int e;
 
 	symbolizer_stats(r->symbolizer, &before);
-	e = symbolizer_profiles(r->symbolizer, b, profiles);
+	e = symbolizer_profiles(r->symbolizer, b, 0, profiles);
 	symbolizer_stats(r->symbolizer, &after);
 	for (u32 i = 0; i < SAMPLER_MAX_SOURCES; i++)
 		if (profiles[i])

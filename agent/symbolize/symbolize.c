@@ -15,7 +15,12 @@
 struct making {
 	struct symbolizer *s;
 	const struct pipeline_batch *batch;
-	u32 source; /* whose samples it has */
+	u32 source;  /* whose samples it has */
+	u64 from_ns; /* events before it are left out */
+	/* The batch's, or `own`, where some of its events are left out. */
+	const struct pipeline_entry *entries;
+	struct pipeline_entry *own;    /* owned */
+	struct pipeline_counts counts; /* of the source's samples that are in the profile */
 	struct profile *profile;
 	struct map frames;    /* raw user frame → index into chains */
 	struct map kernel;    /* kernel address → frame id */
@@ -446,7 +451,7 @@ static bool *used_stacks(const struct making *m)
 		const struct pipeline_key *key = &b->entries.data[i].key;
 		const u64 *at = map_get(&b->stack_index, key->user_stack);
 
-		if (key->source == m->source && key->user_stack && at)
+		if (key->source == m->source && m->entries[i].count && key->user_stack && at)
 			used[*at] = true;
 	}
 	return used;
@@ -487,6 +492,50 @@ static int look_up_files(struct making *m)
 	return 0;
 }
 
+static void count_entry(struct pipeline_counts *c, const struct pipeline_batch *b,
+			const struct pipeline_entry *e)
+{
+	const struct pipeline_stack *user = pipeline_stack(b, e->key.user_stack);
+
+	c->samples += e->count;
+	if (!e->key.user_stack)
+		return;
+	c->user_samples += e->count;
+	c->truncated += user && user->stop == STOP_COMPLETE ? 0 : e->count;
+}
+
+/* What entries come to with the events since from_ns alone. Nobody knows when others were lost. */
+static int leave_out_events(struct making *m)
+{
+	const struct pipeline_batch *b = m->batch;
+
+	m->own = calloc(b->entries.n + 1, sizeof(*m->own));
+	if (!m->own)
+		return -ENOMEM;
+	m->entries = m->own;
+	m->counts = (struct pipeline_counts){.lost = m->counts.lost};
+	for (size_t i = 0; i < b->entries.n; i++)
+		m->own[i].key = b->entries.data[i].key;
+	for (size_t i = 0; i < b->events.n; i++) {
+		const struct pipeline_event *e = &b->events.data[i];
+		struct pipeline_entry *of = &m->own[e->entry];
+
+		if (e->time_ns < m->from_ns)
+			continue;
+		of->first_ns = of->count++ ? MIN(of->first_ns, e->time_ns) : e->time_ns;
+		of->value += e->value;
+	}
+	for (size_t i = 0; i < b->entries.n; i++)
+		if (m->own[i].key.source == m->source)
+			count_entry(&m->counts, b, &m->own[i]);
+	return 0;
+}
+
+static bool shows_times(const struct making *m)
+{
+	return m->batch->keep_times && !m->s->options.no_times;
+}
+
 struct placed { /* an entry in the profile */
 	u32 thread, stack, link;
 };
@@ -509,7 +558,7 @@ static int place_entry(struct making *m, const struct pipeline_entry *e, struct 
 		r = entry_thread(m, e, &ret->thread);
 	if (r == 0)
 		r = entry_link(m, e, &ret->link);
-	if (r == 0 && !m->batch->keep_times)
+	if (r == 0 && !shows_times(m))
 		r = profile_add_linked_sample(m->profile, 0, ret->thread, ret->stack, ret->link,
 					      values);
 	return r;
@@ -523,14 +572,14 @@ static int add_samples(struct making *m)
 	int r = placed ? 0 : -ENOMEM;
 
 	for (size_t i = 0; i < b->entries.n && r == 0; i++)
-		if (b->entries.data[i].key.source == m->source)
-			r = place_entry(m, &b->entries.data[i], &placed[i]);
-	for (size_t i = 0; i < b->events.n && r == 0; i++) {
+		if (m->entries[i].key.source == m->source && m->entries[i].count)
+			r = place_entry(m, &m->entries[i], &placed[i]);
+	for (size_t i = 0; shows_times(m) && i < b->events.n && r == 0; i++) {
 		const struct pipeline_event *e = &b->events.data[i];
 		const struct placed *at = &placed[e->entry];
 		s64 values[2] = {1, e->value};
 
-		if (b->entries.data[e->entry].key.source == m->source)
+		if (b->entries.data[e->entry].key.source == m->source && e->time_ns >= m->from_ns)
 			r = profile_add_linked_sample(m->profile, e->time_ns + offset, at->thread,
 						      at->stack, at->link, values);
 	}
@@ -559,11 +608,13 @@ static int add_types(struct making *m)
 
 static void fill_head(struct making *m)
 {
-	const struct pipeline_counts *c = &m->batch->counts[m->source];
+	const struct pipeline_batch *b = m->batch;
+	const struct pipeline_counts *c = &m->counts;
 	struct profile *p = m->profile;
+	u64 begin = MAX(b->started_ns, m->from_ns);
 
-	p->time_ns = m->batch->started_realtime_ns;
-	p->duration_ns = m->batch->ended_ns - m->batch->started_ns;
+	p->time_ns = b->started_realtime_ns + (begin - b->started_ns);
+	p->duration_ns = b->ended_ns - begin;
 	p->quality.samples = c->samples;
 	p->quality.lost = c->lost;
 	p->quality.truncated = c->truncated;
@@ -584,6 +635,7 @@ static void making_deinit(struct making *m)
 	map_deinit(&m->jitdumps);
 	vec_deinit(&m->chains);
 	vec_deinit(&m->stack);
+	free(m->own);
 }
 
 /* A quarter of a second of work that is not in the way of the recording's start. */
@@ -601,13 +653,21 @@ static int know_kernel(struct symbolizer *s)
 	return r == -ENOMEM ? r : 0;
 }
 
-static int make_profile(struct symbolizer *s, const struct pipeline_batch *b, u32 source,
-			struct profile **ret)
+static int make_profile(struct symbolizer *s, const struct pipeline_batch *b, u64 from_ns,
+			u32 source, struct profile **ret)
 {
 	_cleanup_profile_ struct profile *profile = profile_create();
-	struct making m = {.s = s, .batch = b, .source = source, .profile = profile};
+	struct making m = {.s = s,
+			   .batch = b,
+			   .source = source,
+			   .from_ns = from_ns,
+			   .entries = b->entries.data,
+			   .counts = b->counts[source],
+			   .profile = profile};
 	int r = profile ? add_types(&m) : -ENOMEM;
 
+	if (r == 0 && from_ns > b->started_ns)
+		r = leave_out_events(&m);
 	if (r == 0)
 		r = look_up_files(&m);
 	if (r == 0)
@@ -624,7 +684,7 @@ static int make_profile(struct symbolizer *s, const struct pipeline_batch *b, u3
 	return 0;
 }
 
-int symbolizer_profiles(struct symbolizer *s, const struct pipeline_batch *b,
+int symbolizer_profiles(struct symbolizer *s, const struct pipeline_batch *b, u64 from_ns,
 			struct profile *ret[SAMPLER_MAX_SOURCES])
 {
 	struct profile *made[SAMPLER_MAX_SOURCES] = {};
@@ -637,7 +697,7 @@ int symbolizer_profiles(struct symbolizer *s, const struct pipeline_batch *b,
 	/* The first is there without samples, too: it says that there were none. */
 	for (u32 i = 0; i < b->n_sources && r == 0; i++)
 		if (i == 0 || b->counts[i].samples || b->counts[i].lost)
-			r = make_profile(s, b, i, &made[i]);
+			r = make_profile(s, b, from_ns, i, &made[i]);
 	binaries_end(s);
 	for (u32 i = 0; i < SAMPLER_MAX_SOURCES; i++) {
 		if (r < 0)

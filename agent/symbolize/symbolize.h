@@ -14,6 +14,7 @@ struct symbolizer;
 struct symbolizer_options {
 	bool inlines;
 	bool runtime_frames; /* show the loops of interpreters, too */
+	bool no_times;	     /* samples have no times, also where the batch has them */
 	bool leave_files;    /* code of files with a build-id gets no names: the server has them */
 	const char *cache_dir;	     /* or NULL; both copied */
 	const char *debuginfod_urls; /* or NULL */
@@ -42,10 +43,12 @@ DEFINE_CLEANUP(symbolizer, struct symbolizer *, symbolizer_destroy)
 #define _cleanup_symbolizer_ _cleanup_(symbolizer)
 /*
  * A profile for each source of the batch; NULL for a source other than the first that has no
- * samples. Values are the number of samples, and what they stand for. Reads the batch only, and
- * opens files of its own: may run beside the pipeline's thread. -ENOMEM: there are none.
+ * samples. Values are the number of samples, and what they stand for. Samples before from_ns
+ * (CLOCK_MONOTONIC) are left out, for which the batch needs their times; 0: none is. Reads the
+ * batch only, and opens files of its own: may run beside the pipeline's thread. -ENOMEM: there are
+ * none.
  */
-int symbolizer_profiles(struct symbolizer *s, const struct pipeline_batch *b,
+int symbolizer_profiles(struct symbolizer *s, const struct pipeline_batch *b, u64 from_ns,
 			struct profile *ret[SAMPLER_MAX_SOURCES]);
 /* From now on no more names are looked for: addresses stay what they are. Any thread. */
 void symbolizer_hurry(struct symbolizer *s);

@@ -193,7 +193,7 @@ static void name_them(void)
 		profile_destroy(profiles[i]);
 		profiles[i] = NULL;
 	}
-	cr_assert_eq(symbolizer_profiles(symbolizer, batch, profiles), 0);
+	cr_assert_eq(symbolizer_profiles(symbolizer, batch, 0, profiles), 0);
 }
 
 /* The frames of a sample, leaf first, as outputs show them. */
@@ -432,7 +432,7 @@ Test(symbolize, each_sample_has_the_resource_of_its_process)
 	cr_expect_str_eq(service_of(0), "service-10");
 	cr_expect_str_eq(service_of(1), "service-11");
 	error = -ENOMEM;
-	cr_expect_eq(symbolizer_profiles(symbolizer, batch, profiles), -ENOMEM);
+	cr_expect_eq(symbolizer_profiles(symbolizer, batch, 0, profiles), -ENOMEM);
 	cr_expect(profiles[0], "what there was stays on failure");
 }
 
