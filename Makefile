@@ -72,6 +72,7 @@ check-runtimes-quick: all ## the same with a sample of them
 check-vm: all ## the kernel matrix in QEMU (packages: tools/install test vm)
 	tools/vm/matrix --build $(BUILD)
 	tools/vm/contexts --build $(BUILD)
+	tools/vm/events --build $(BUILD)
 
 check-vm-quick: all ## one old kernel in QEMU
 	tools/vm/matrix --build $(BUILD) --quick
