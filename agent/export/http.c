@@ -18,6 +18,7 @@
 #include "agent/export/export_private.h"
 #include "agent/export/grpc_status.pb-c.h"
 #include "base/arena.h"
+#include "base/pb.h"
 #include "http/http.h"
 
 #define MAX_ANSWER_BYTES ((size_t)1 << 20)
@@ -401,15 +402,6 @@ enum {
 	GRPC_DATA_LOSS = 15,
 };
 
-static void *arena_alloc_cb(void *arena, size_t n)
-{
-	return arena_alloc(arena, n);
-}
-
-static void arena_free_cb(void *arena, void *p)
-{
-}
-
 static u32 retry_delay_ms(const Grpc__RetryInfo *info)
 {
 	s64 ms;
@@ -425,7 +417,7 @@ static u32 retry_delay_ms(const Grpc__RetryInfo *info)
 static u32 find_retry_info(struct http *h)
 {
 	_cleanup_arena_ struct arena arena = ARENA_INIT(STATUS_ARENA_BYTES);
-	ProtobufCAllocator allocator = {arena_alloc_cb, arena_free_cb, &arena};
+	ProtobufCAllocator allocator = pb_allocator(&arena);
 	gnutls_datum_t in, out = {};
 	const Grpc__Status *s;
 	u32 ms = 0;

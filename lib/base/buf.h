@@ -3,6 +3,9 @@
  * Bounded reading of foreign bytes. A buf is a window on memory that it does not own. Every buf_x()
  * checks the bounds first; on failure it returns false, does not advance, and leaves `ret_x`
  * untouched. Byte order is little-endian unless `swap` is set.
+ *
+ * A part of a buf counts its offset from where the whole begins, so that a parser can say at which
+ * place of its input it failed: diag_set_at(d, -EBADMSG, buf_offset(&b), "a string is cut off").
  */
 #pragma once
 
@@ -13,17 +16,24 @@
 struct buf {
 	const u8 *pos; /* borrowed */
 	const u8 *end;
+	const u8 *start; /* of the whole, from where offsets count */
 	bool swap;
 };
 
 static inline struct buf buf_of(const void *data, size_t n)
 {
-	return (struct buf){.pos = data, .end = (const u8 *)data + n};
+	return (struct buf){.pos = data, .end = (const u8 *)data + n, .start = data};
 }
 
 static inline size_t buf_left(const struct buf *b)
 {
 	return (size_t)(b->end - b->pos);
+}
+
+/* Of the next byte, in the whole that this is a part of. */
+static inline u64 buf_offset(const struct buf *b)
+{
+	return (u64)(b->pos - b->start);
 }
 
 static inline bool buf_skip(struct buf *b, u64 n)
@@ -39,7 +49,8 @@ static inline bool buf_take(struct buf *b, u64 n, struct buf *ret_part)
 {
 	if (n > buf_left(b))
 		return false;
-	*ret_part = (struct buf){.pos = b->pos, .end = b->pos + n, .swap = b->swap};
+	*ret_part =
+		(struct buf){.pos = b->pos, .end = b->pos + n, .start = b->start, .swap = b->swap};
 	b->pos += n;
 	return true;
 }

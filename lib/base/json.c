@@ -2,6 +2,8 @@
 #include "base/json.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -172,4 +174,17 @@ void json_put_null(struct json_writer *w, const char *key)
 {
 	begin_value(w, key);
 	str_puts(w->out, "null");
+}
+
+int json_read(const char *text, size_t n, size_t flags, struct json_t **ret,
+	      struct diag *reterr_diag)
+{
+	json_error_t error = {};
+	json_t *j = json_loadb(text, n, flags, &error);
+
+	if (!j)
+		return diag_set_at(reterr_diag, -EBADMSG, (u64)MAX(error.position, 0),
+				   "not JSON: line %d: %s", error.line, error.text);
+	*ret = j;
+	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Appends JSON (RFC 8259) to a string value by value. Jansson, which reads our JSON, can write only a
- * tree of values that is in memory as a whole, and a flame graph has a million numbers.
+ * Appends JSON (RFC 8259) to a string value by value. Jansson, which reads our JSON, writes only
+ * trees of values that are in memory as a whole, and a flame graph has a million numbers.
  *
  *	struct json_writer w = {.out = out};
  *
@@ -13,13 +13,16 @@
  *	json_close(&w);
  *
  * The writer puts commas, quotes and escapes. Inside an object each value has a key, elsewhere the
- * key is NULL. Outside of all objects and arrays there is exactly one value. An assertion fails if a
- * caller breaks these rules. Infinity and NaN, which JSON lacks, become null. When memory runs out,
- * out->failed is set and nothing more is appended. One thread at a time.
+ * key is NULL. Outside of all objects and arrays there is exactly one value. An assertion fails
+ * if a caller breaks these rules. Infinity and NaN, which JSON lacks, become null. When memory runs
+ * out, out->failed is set and nothing more is appended. One thread at a time.
  */
 #pragma once
 
+#include "base/diag.h"
 #include "base/str.h"
+
+struct json_t; /* Jansson's */
 
 /* Nested objects and arrays. */
 #define JSON_MAX_DEPTH 63
@@ -50,3 +53,10 @@ void json_put_scaled(struct json_writer *w, const char *key, u64 v, u32 decimals
 void json_put_double(struct json_writer *w, const char *key, double v);
 void json_put_bool(struct json_writer *w, const char *key, bool v);
 void json_put_null(struct json_writer *w, const char *key);
+
+/*
+ * Reads a whole text with json_loadb() and its flags. -EBADMSG, and the diag says where. Free *ret
+ * with json_decref().
+ */
+int json_read(const char *text, size_t n, size_t flags, struct json_t **ret,
+	      struct diag *reterr_diag);

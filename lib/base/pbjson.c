@@ -315,36 +315,13 @@ int pbjson_read(const ProtobufCMessageDescriptor *d, const char *text, size_t n,
 		ProtobufCMessage **ret, struct diag *reterr_diag)
 {
 	struct json_reader r = {.arena = a, .diag = reterr_diag};
-	json_error_t error = {};
-	_cleanup_(json) json_t *j = json_loadb(text, n, 0, &error);
-	int e;
+	_cleanup_(json) json_t *j = NULL;
+	int e = json_read(text, n, 0, &j, reterr_diag);
 
-	if (!j)
-		return diag_set(reterr_diag, -EBADMSG, "JSON, line %d: %s", error.line, error.text);
+	if (e < 0)
+		return e;
 	e = read_message(&r, d, j, ret);
 	return e == -E2BIG ? diag_set(reterr_diag, e, "the request needs too much memory") : e;
-}
-
-static void *arena_alloc_cb(void *arena, size_t n)
-{
-	return arena_alloc(arena, n);
-}
-
-static void arena_free_cb(void *arena, void *p)
-{
-}
-
-int pbjson_unpack(const ProtobufCMessageDescriptor *d, const u8 *data, size_t n, struct arena *a,
-		  ProtobufCMessage **ret, struct diag *reterr_diag)
-{
-	ProtobufCAllocator allocator = {arena_alloc_cb, arena_free_cb, a};
-	ProtobufCMessage *m = protobuf_c_message_unpack(d, &allocator, n, data);
-
-	if (!m)
-		return diag_set(reterr_diag, -EBADMSG, "not a %s in protocol buffers",
-				d->short_name);
-	*ret = m;
-	return 0;
 }
 
 /* ---- writing ---- */
@@ -491,20 +468,4 @@ void pbjson_write(const ProtobufCMessage *m, struct str *out)
 	struct json_writer w = {.out = out};
 
 	write_message(&w, NULL, m);
-}
-
-int pbjson_pack(const ProtobufCMessage *m, struct str *out)
-{
-	size_t n = protobuf_c_message_get_packed_size(m);
-	u8 *packed;
-	int r;
-
-	if (!n)
-		return 0;
-	packed = malloc(n);
-	if (!packed)
-		return -ENOMEM;
-	r = str_append(out, packed, protobuf_c_message_pack(m, packed));
-	free(packed);
-	return r;
 }

@@ -13,13 +13,10 @@
 #include "base/str.h"
 
 /*
- * Reads a message from JSON or from bytes. The message and all that it points to are in the arena.
- * -EBADMSG or -E2BIG for bad input, -ENOMEM above the arena's limit.
+ * Reads a message from JSON. The message and all that it points to are in the arena. -EBADMSG or
+ * -E2BIG for bad input, and above the arena's limit.
  */
 int pbjson_read(const ProtobufCMessageDescriptor *d, const char *text, size_t n, struct arena *a,
 		ProtobufCMessage **ret, struct diag *reterr_diag);
-int pbjson_unpack(const ProtobufCMessageDescriptor *d, const u8 *data, size_t n, struct arena *a,
-		  ProtobufCMessage **ret, struct diag *reterr_diag);
-/* Appends the message as JSON or as bytes. Fields with their default value are left out. */
+/* Appends the message as JSON. Fields with their default value are left out. */
 void pbjson_write(const ProtobufCMessage *m, struct str *out);
-int pbjson_pack(const ProtobufCMessage *m, struct str *out);

@@ -25,8 +25,12 @@ static void cleanup_deflate(z_stream *z)
 	deflateEnd(z);
 }
 
-/* Inflates what the stream has into out until a member ends or input runs out. */
-static int inflate_member(z_stream *z, u64 limit, struct str *out, struct diag *reterr_diag)
+/*
+ * Inflates what the stream has into out until a member ends or input runs out. `data` is where the
+ * input began.
+ */
+static int inflate_member(z_stream *z, const u8 *data, u64 limit, struct str *out,
+			  struct diag *reterr_diag)
 {
 	u8 chunk[64 << 10];
 	int z_r;
@@ -38,8 +42,9 @@ static int inflate_member(z_stream *z, u64 limit, struct str *out, struct diag *
 		if (z_r == Z_MEM_ERROR)
 			return diag_set(reterr_diag, -ENOMEM, "out of memory");
 		if (z_r != Z_OK && z_r != Z_STREAM_END)
-			return diag_set(reterr_diag, -EBADMSG, "damaged or cut off gzip data: %s",
-					z->msg ? z->msg : "it ends too early");
+			return diag_set_at(reterr_diag, -EBADMSG, (u64)(z->next_in - data),
+					   "damaged or cut off gzip data: %s",
+					   z->msg ? z->msg : "it ends too early");
 		if (out->n + (sizeof(chunk) - z->avail_out) > limit)
 			return diag_set(reterr_diag, -EFBIG, "more than %llu MiB when decompressed",
 					limit >> 20);
@@ -62,7 +67,7 @@ int gzip_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct di
 	z.next_in = (u8 *)data;
 	z.avail_in = (uInt)n;
 	do {
-		r = inflate_member(&z, limit, out, reterr_diag);
+		r = inflate_member(&z, data, limit, out, reterr_diag);
 		if (r < 0)
 			return r;
 	} while (gzip_is(z.next_in, z.avail_in) && inflateReset(&z) == Z_OK);

@@ -32,8 +32,8 @@ int zstd_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct di
 
 		left = ZSTD_decompressStream(d, &part, &in);
 		if (ZSTD_isError(left))
-			return diag_set(reterr_diag, -EBADMSG, "damaged zstd data: %s",
-					ZSTD_getErrorName(left));
+			return diag_set_at(reterr_diag, -EBADMSG, in.pos, "damaged zstd data: %s",
+					   ZSTD_getErrorName(left));
 		if (out->n + part.pos > limit)
 			return diag_set(reterr_diag, -EFBIG, "more than %llu MiB when decompressed",
 					limit >> 20);
@@ -42,6 +42,6 @@ int zstd_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct di
 		if (in.pos == in.size && left == 0)
 			return 0;
 		if (in.pos == in.size && part.pos < part.size)
-			return diag_set(reterr_diag, -EBADMSG, "the zstd data is cut off");
+			return diag_set_at(reterr_diag, -EBADMSG, n, "the zstd data is cut off");
 	}
 }

@@ -113,12 +113,13 @@ static int read_keep(struct elf_file *f, u64 foff, u64 n, void **ret_owned, stru
 	return 0;
 }
 
-static int load_segments(struct elf_file *f, struct diag *d)
+static int load_segments(struct elf_file *f, const GElf_Ehdr *e, struct diag *d)
 {
 	size_t n;
 
 	if (elf_getphdrnum(f->elf, &n) < 0)
-		return diag_set(d, -EINVAL, "damaged program headers: %s", elf_errmsg(-1));
+		return diag_set_at(d, -EINVAL, e->e_phoff, "damaged program headers: %s",
+				   elf_errmsg(-1));
 	/* Allocate no more than needed: the agent has hundreds of files open, most with four
 	 * segments. */
 	f->segments =
@@ -126,17 +127,21 @@ static int load_segments(struct elf_file *f, struct diag *d)
 	if (!f->segments)
 		return -ENOMEM;
 	for (size_t i = 0; i < n && i <= 0xffff; i++) {
+		u64 offset = e->e_phoff + i * e->e_phentsize;
 		GElf_Phdr p;
 
 		if (!gelf_getphdr(f->elf, (int)i, &p))
-			return diag_set(d, -EINVAL, "damaged program headers: %s", elf_errmsg(-1));
+			return diag_set_at(d, -EINVAL, offset, "damaged program headers: %s",
+					   elf_errmsg(-1));
 		if (p.p_type != PT_LOAD)
 			continue;
 		if (f->n_segments == ELF_MAX_SEGMENTS)
-			return diag_set(d, -EINVAL, "more than %d segments", ELF_MAX_SEGMENTS);
+			return diag_set_at(d, -EINVAL, offset, "more than %d segments",
+					   ELF_MAX_SEGMENTS);
 		if (p.p_memsz < p.p_filesz || p.p_vaddr + p.p_memsz < p.p_vaddr ||
 		    p.p_offset + p.p_filesz < p.p_offset)
-			return diag_set(d, -EINVAL, "segment %zu has impossible bounds", i);
+			return diag_set_at(d, -EINVAL, offset, "segment %zu has impossible bounds",
+					   i);
 		f->segments[f->n_segments++] = (struct elf_segment){
 			.svma = p.p_vaddr,
 			.foff = p.p_offset,
@@ -361,16 +366,16 @@ static int load_headers(struct elf_file *f, struct diag *d)
 	if (elf_kind(f->elf) != ELF_K_ELF)
 		return diag_set(d, -ENOEXEC, "not an ELF file");
 	if (!gelf_getehdr(f->elf, &e))
-		return diag_set(d, -EINVAL, "damaged ELF header: %s", elf_errmsg(-1));
+		return diag_set_at(d, -EINVAL, 0, "damaged ELF header: %s", elf_errmsg(-1));
 	if (e.e_ident[EI_CLASS] != ELFCLASS64 || e.e_ident[EI_DATA] != ELFDATA2LSB)
-		return diag_set(d, -ENOTSUP, "not a 64-bit little-endian ELF file");
+		return diag_set_at(d, -ENOTSUP, EI_CLASS, "not a 64-bit little-endian ELF file");
 	if (e.e_machine != EM_X86_64 && e.e_machine != EM_AARCH64)
-		return diag_set(d, -ENOTSUP, "an ELF file for machine %u, not x86-64 or arm64",
-				e.e_machine);
+		return diag_set_at(d, -ENOTSUP, offsetof(Elf64_Ehdr, e_machine),
+				   "an ELF file for machine %u, not x86-64 or arm64", e.e_machine);
 	f->machine = e.e_machine;
 	f->type = e.e_type;
 	f->entry = e.e_entry;
-	r = load_segments(f, d);
+	r = load_segments(f, &e, d);
 	if (r == 0)
 		r = load_sections(f);
 	if (r == 0)

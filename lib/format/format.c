@@ -233,6 +233,7 @@ int profile_read_bytes(const char *name, const u8 *data, size_t n, const char *f
 {
 	const struct profile_format *format = NULL;
 	_cleanup_str_ struct str plain = {};
+	bool packed = gzip_is(data, n) || zstd_is(data, n);
 	struct diag inner = {};
 	int r = 0;
 
@@ -244,7 +245,7 @@ int profile_read_bytes(const char *name, const u8 *data, size_t n, const char *f
 		r = diag_set(&inner, -EFBIG, "more than %llu MiB", limit >> 20);
 	if (r < 0)
 		return diag_set(reterr_diag, r, "%s: %s", name, inner.text);
-	if (gzip_is(data, n) || zstd_is(data, n)) {
+	if (packed) {
 		data = (const u8 *)str_get(&plain);
 		n = plain.n;
 	}
@@ -252,8 +253,9 @@ int profile_read_bytes(const char *name, const u8 *data, size_t n, const char *f
 	if (r < 0)
 		return r;
 	r = format->read(data, n, ret, &inner);
+	/* Offsets in the message are those of the bytes that the reader was given. */
 	if (r < 0)
-		return diag_set(reterr_diag, r, "%s: %s", name,
+		return diag_set(reterr_diag, r, "%s%s: %s", name, packed ? ", decompressed" : "",
 				inner.text[0] ? inner.text : strerror(-r));
 	return 0;
 }

@@ -14,9 +14,9 @@
 #define EVENT_METADATA 0
 #define EVENT_POOL 1
 
-static int bad(struct jfr_chunk *c, const char *what)
+int jfr_damaged(const struct jfr_chunk *c, const struct buf *at, const char *what)
 {
-	return diag_set(c->diag, -EBADMSG, "JFR: %s", what);
+	return diag_set_at(c->diag, -EBADMSG, buf_offset(at), "JFR: %s", what);
 }
 
 static bool step(struct jfr_chunk *c)
@@ -87,7 +87,7 @@ static int string_from_pool(struct jfr_chunk *c, struct buf *b, struct str *ret)
 	u64 key;
 
 	if (!jfr_integer(b, &key))
-		return bad(c, "a string is cut off");
+		return jfr_damaged(c, b, "a string is cut off");
 	/* No further reference: a pooled string that refers to a pooled string is a trap. */
 	if (!k || !ret || !jfr_pooled(c, k, key, &value) || !buf_u8(&value, &encoding) ||
 	    encoding == 2)
@@ -104,18 +104,18 @@ static int string_in_place(struct jfr_chunk *c, struct buf *b, u8 encoding, stru
 	u8 byte;
 
 	if (!jfr_integer(b, &n) || n > buf_left(b))
-		return bad(c, "a string is cut off");
+		return jfr_damaged(c, b, "a string is cut off");
 	if (encoding == 4) {
 		for (u64 i = 0; i < n; i++) {
 			if (!step(c) || !jfr_integer(b, &ch))
-				return bad(c, "a string is cut off");
+				return jfr_damaged(c, b, "a string is cut off");
 			if (ret)
 				append_utf8(ret, (u32)ch & 0xffff);
 		}
 		return 0;
 	}
 	if (!buf_take(b, n, &bytes))
-		return bad(c, "a string is cut off");
+		return jfr_damaged(c, b, "a string is cut off");
 	if (ret && encoding == 3)
 		str_append(ret, bytes.pos, n);
 	while (ret && encoding == 5 && buf_u8(&bytes, &byte))
@@ -129,13 +129,13 @@ int jfr_string(struct jfr_chunk *c, struct buf *b, struct str *ret)
 	int r = 0;
 
 	if (!step(c) || !buf_u8(b, &encoding))
-		return bad(c, "a string is cut off");
+		return jfr_damaged(c, b, "a string is cut off");
 	if (encoding == 2)
 		r = string_from_pool(c, b, ret);
 	else if (encoding >= 3 && encoding <= 5)
 		r = string_in_place(c, b, encoding, ret);
 	else if (encoding > 5)
-		return bad(c, "a string in an unknown encoding");
+		return jfr_damaged(c, b, "a string in an unknown encoding");
 	return r == 0 && ret && ret->failed ? -ENOMEM : r;
 }
 
@@ -147,14 +147,14 @@ static int skip_field(struct jfr_chunk *c, struct buf *b, const struct jfr_field
 	int r = 0;
 
 	if (f->array && !jfr_integer(b, &n))
-		return bad(c, "an array is cut off");
+		return jfr_damaged(c, b, "an array is cut off");
 	for (u64 i = 0; i < n && r == 0; i++) {
 		if (!step(c))
-			return bad(c, "more values than its size allows");
+			return jfr_damaged(c, b, "more values than its size allows");
 		if (!f->pooled)
 			r = skip_value(c, b, f->class_id, depth);
 		else if (!jfr_integer(b, &key))
-			r = bad(c, "a reference is cut off");
+			r = jfr_damaged(c, b, "a reference is cut off");
 	}
 	return r;
 }
@@ -167,9 +167,9 @@ static int skip_value(struct jfr_chunk *c, struct buf *b, u64 class_id, u32 dept
 	int r = 0;
 
 	if (!k)
-		return bad(c, "a value of a class that is not described");
+		return jfr_damaged(c, b, "a value of a class that is not described");
 	if (depth > MAX_DEPTH)
-		return bad(c, "values are nested too deeply");
+		return jfr_damaged(c, b, "values are nested too deeply");
 	switch (k->primitive) {
 	case JFR_BOOLEAN:
 		ok = buf_skip(b, 1);
@@ -191,7 +191,7 @@ static int skip_value(struct jfr_chunk *c, struct buf *b, u64 class_id, u32 dept
 			r = skip_field(c, b, &k->fields.data[i], depth + 1);
 		return r;
 	}
-	return ok ? 0 : bad(c, "a value is cut off");
+	return ok ? 0 : jfr_damaged(c, b, "a value is cut off");
 }
 
 int jfr_skip_field(struct jfr_chunk *c, struct buf *b, const struct jfr_field *f)
@@ -256,7 +256,7 @@ static enum jfr_primitive primitive_of(const char *name)
 	return JFR_STRUCT;
 }
 
-static int add_class(struct metadata *m, const struct element *e)
+static int add_class(struct metadata *m, const struct buf *b, const struct element *e)
 {
 	struct jfr_class k = {.name = attribute_id(m, e, "name")};
 	int r;
@@ -264,7 +264,7 @@ static int add_class(struct metadata *m, const struct element *e)
 	k.primitive = primitive_of(strtab_get(&m->c->strings, k.name));
 	if (str_to_u64(attribute(m, e, "id"), 10, &k.id) < 0 || k.id >= MAP_GONE_KEY ||
 	    jfr_class(m->c, k.id))
-		return bad(m->c, "a class without an id of its own");
+		return jfr_damaged(m->c, b, "a class without an id of its own");
 	m->class = m->c->classes.n;
 	if (k.primitive == JFR_STRING)
 		m->c->string_class = m->class;
@@ -272,7 +272,7 @@ static int add_class(struct metadata *m, const struct element *e)
 	return r < 0 ? r : vec_push(&m->c->classes, k);
 }
 
-static int add_field(struct metadata *m, const struct element *e)
+static int add_field(struct metadata *m, const struct buf *b, const struct element *e)
 {
 	const char *dimension = attribute(m, e, "dimension");
 	struct jfr_field f = {
@@ -282,7 +282,7 @@ static int add_field(struct metadata *m, const struct element *e)
 	};
 
 	if (m->class >= m->c->classes.n || str_to_u64(attribute(m, e, "class"), 10, &f.class_id))
-		return bad(m->c, "a field without a class");
+		return jfr_damaged(m->c, b, "a field without a class");
 	return vec_push(&m->c->classes.data[m->class].fields, f);
 }
 
@@ -291,7 +291,7 @@ static int metadata_string(struct metadata *m, struct buf *b, u32 *ret)
 	u64 index;
 
 	if (!jfr_integer(b, &index) || index >= m->strings.n)
-		return bad(m->c, "metadata: no such string");
+		return jfr_damaged(m->c, b, "metadata: no such string");
 	*ret = m->strings.data[index];
 	return 0;
 }
@@ -301,12 +301,12 @@ static int read_element(struct metadata *m, struct buf *b, u32 depth)
 	struct element e = {.first_attribute = (u32)m->attributes.n};
 	const char *name;
 	u64 n, children;
-	u32 id;
+	u32 id = 0;
 	int r = metadata_string(m, b, &e.name);
 
 	if (r == 0 && (depth > MAX_DEPTH || ++m->n_elements > MAX_ELEMENTS || !step(m->c) ||
 		       !jfr_integer(b, &n) || n > buf_left(b) / 2))
-		r = bad(m->c, "metadata: damaged");
+		r = jfr_damaged(m->c, b, "metadata: damaged");
 	if (r < 0)
 		return r;
 	e.n_attributes = (u32)n;
@@ -317,11 +317,11 @@ static int read_element(struct metadata *m, struct buf *b, u32 depth)
 	}
 	name = strtab_get(&m->c->strings, e.name);
 	if (r == 0 && !strcmp(name, "class"))
-		r = add_class(m, &e);
+		r = add_class(m, b, &e);
 	else if (r == 0 && !strcmp(name, "field"))
-		r = add_field(m, &e);
+		r = add_field(m, b, &e);
 	if (r == 0 && !jfr_integer(b, &children))
-		r = bad(m->c, "metadata: cut off");
+		r = jfr_damaged(m->c, b, "metadata: cut off");
 	m->attributes.n = e.first_attribute;
 	for (u64 i = 0; r == 0 && i < children; i++)
 		r = read_element(m, b, depth + 1);
@@ -335,7 +335,7 @@ static int read_metadata_strings(struct metadata *m, struct buf *b)
 	int r = 0;
 
 	if (!jfr_integer(b, &n) || n > buf_left(b))
-		return bad(m->c, "metadata: cut off");
+		return jfr_damaged(m->c, b, "metadata: cut off");
 	for (u64 i = 0; i < n && r == 0; i++) {
 		u32 id;
 
@@ -356,11 +356,11 @@ static int open_event(struct jfr_chunk *c, u64 offset, u64 want, struct buf *ret
 	u64 size, type;
 
 	if (!buf_skip(&b, offset))
-		return bad(c, "an offset points behind its chunk");
+		return jfr_damaged(c, &b, "an offset points behind its chunk");
 	size_at = b;
 	if (!jfr_integer(&b, &size) || !buf_take(&size_at, size, ret) ||
 	    !buf_skip(ret, (u64)(b.pos - ret->pos)) || !jfr_integer(ret, &type) || type != want)
-		return bad(c, "an offset does not point to its event");
+		return jfr_damaged(c, &b, "an offset does not point to its event");
 	return 0;
 }
 
@@ -374,7 +374,7 @@ static int read_metadata(struct jfr_chunk *c, u64 offset)
 	/* start, duration, id */
 	if (r == 0 && (!jfr_integer(&b, &ignored) || !jfr_integer(&b, &ignored) ||
 		       !jfr_integer(&b, &ignored)))
-		r = bad(c, "metadata: cut off");
+		r = jfr_damaged(c, &b, "metadata: cut off");
 	if (r == 0)
 		r = read_metadata_strings(&m, &b);
 	if (r == 0)
@@ -393,15 +393,15 @@ static int read_pool(struct jfr_chunk *c, struct buf *b)
 	int r = 0;
 
 	if (!jfr_integer(b, &class_id) || !jfr_integer(b, &n))
-		return bad(c, "a constant pool is cut off");
+		return jfr_damaged(c, b, "a constant pool is cut off");
 	k = jfr_class(c, class_id);
 	if (!k)
-		return bad(c, "a constant pool of a class that is not described");
+		return jfr_damaged(c, b, "a constant pool of a class that is not described");
 	for (u64 i = 0; i < n && r == 0; i++) {
 		u64 offset;
 
 		if (!step(c) || !jfr_integer(b, &key) || key >= MAP_GONE_KEY)
-			return bad(c, "a constant pool is cut off");
+			return jfr_damaged(c, b, "a constant pool is cut off");
 		offset = (u64)(b->pos - c->all.pos);
 		/* The newest, which comes first, counts. */
 		if (!map_get(&k->values, key))
@@ -424,17 +424,17 @@ static int read_pools(struct jfr_chunk *c, u64 offset)
 			return r;
 		if (!jfr_integer(&b, &ignored) || !jfr_integer(&b, &ignored) ||
 		    !jfr_integer(&b, &delta) || !buf_u8(&b, &flags) || !jfr_integer(&b, &n))
-			return bad(c, "a constant pool is cut off");
+			return jfr_damaged(c, &b, "a constant pool is cut off");
 		for (u64 k = 0; k < n && r == 0; k++)
 			r = read_pool(c, &b);
 		if (r < 0 || !delta)
 			return r;
 		/* Back to the one before: the difference is negative. */
 		if ((s64)delta > 0 || -delta > offset || !step(c))
-			return bad(c, "the list of constant pools is damaged");
+			return jfr_damaged(c, &b, "the list of constant pools is damaged");
 		offset += delta;
 	}
-	return bad(c, "too many constant pools");
+	return jfr_damaged(c, &c->all, "too many constant pools");
 }
 
 /* ---- chunks ---- */
@@ -452,16 +452,16 @@ static int read_header(struct jfr_chunk *c, struct buf *b, u64 *ret_pool, u64 *r
 	    !buf_u64(&h, ret_metadata) || !buf_u64(&h, &c->start_ns) || !buf_u64(&h, &duration) ||
 	    !buf_u64(&h, &c->start_ticks) || !buf_u64(&h, &c->ticks_per_s) ||
 	    !buf_u32(&h, &features))
-		return bad(c, "not a chunk of a recording");
+		return jfr_damaged(c, b, "not a chunk of a recording");
 	if (major < 1 || major > 2)
 		return diag_set(c->diag, -ENOTSUP, "JFR: version %u.%u; 1 and 2 can be read", major,
 				minor);
 	if (!(features & FEATURE_COMPRESSED_INTEGERS))
 		return diag_set(c->diag, -ENOTSUP, "JFR: integers are not compressed");
 	if (size < HEADER_BYTES || !*ret_pool || !*ret_metadata || !c->ticks_per_s)
-		return bad(c, "a chunk that was not finished");
+		return jfr_damaged(c, b, "a chunk that was not finished");
 	if (!buf_take(b, size, &c->all))
-		return bad(c, "the last chunk is cut off");
+		return jfr_damaged(c, b, "the last chunk is cut off");
 	return 0;
 }
 

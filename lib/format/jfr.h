@@ -55,6 +55,8 @@ int jfr_chunk_open(struct buf *b, struct jfr_chunk *ret, struct diag *reterr_dia
 void jfr_chunk_close(struct jfr_chunk *c);
 #define _cleanup_chunk_ __attribute__((cleanup(jfr_chunk_close)))
 
+/* Sets the diag: what is wrong there. -EBADMSG. */
+int jfr_damaged(const struct jfr_chunk *c, const struct buf *at, const char *what);
 /* Integers are LEB128 of at most 9 bytes, the last with all its 8 bits. */
 bool jfr_integer(struct buf *b, u64 *ret);
 struct jfr_class *jfr_class(const struct jfr_chunk *c, u64 id);

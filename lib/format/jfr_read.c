@@ -36,11 +36,6 @@ static void reader_deinit(struct jfr_reader *f)
 	str_deinit(&f->other);
 }
 
-static int bad(struct jfr_reader *f, const char *what)
-{
-	return diag_set(f->c->diag, -EBADMSG, "JFR: %s", what);
-}
-
 /* ---- what is wanted of a value: some fields by name ---- */
 
 struct wanted {
@@ -65,27 +60,28 @@ static int read_wanted(struct jfr_reader *f, struct buf *b, const struct jfr_fie
 	switch (w->what) {
 	case WANT_AT:
 		*w->at = *b;
-		return field->array ? jfr_skip_field(f->c, b, field) : bad(f, "not an array");
+		return field->array ? jfr_skip_field(f->c, b, field)
+				    : jfr_damaged(f->c, b, "not an array");
 	case WANT_KEY:
 		if (!field->pooled || field->array || !jfr_integer(b, w->number))
-			return bad(f, "a reference is not where it should be");
+			return jfr_damaged(f->c, b, "a reference is not where it should be");
 		return 0;
 	case WANT_STRING:
 		str_clear(w->text);
 		if (field->pooled || field->array || !k || k->primitive != JFR_STRING)
-			return bad(f, "a string is not where it should be");
+			return jfr_damaged(f->c, b, "a string is not where it should be");
 		return jfr_string(f->c, b, w->text);
 	case WANT_BYTE:
 		if (field->pooled || field->array || !k || k->primitive != JFR_BOOLEAN ||
 		    !buf_u8(b, &byte))
-			return bad(f, "a flag is not where it should be");
+			return jfr_damaged(f->c, b, "a flag is not where it should be");
 		*w->number = byte;
 		return 0;
 	case WANT_INTEGER:
 	default:
 		if (field->pooled || field->array || !k || k->primitive != JFR_INTEGER ||
 		    !jfr_integer(b, w->number))
-			return bad(f, "a number is not where it should be");
+			return jfr_damaged(f->c, b, "a number is not where it should be");
 		return 0;
 	}
 }
@@ -223,11 +219,11 @@ static int read_frames(struct jfr_reader *f, struct buf *b, u64 class_id, bool t
 	int r = 0;
 
 	if (!k || !jfr_integer(b, &n))
-		return bad(f, "a stack trace is damaged");
+		return jfr_damaged(f->c, b, "a stack trace is damaged");
 	vec_clear(&f->frames);
 	for (u64 i = 0; i < n && r == 0; i++) {
 		if (i == MAX_FRAMES)
-			return bad(f, "a stack trace of too many frames");
+			return jfr_damaged(f->c, b, "a stack trace of too many frames");
 		r = read_frame(f, b, k);
 	}
 	if (r < 0 || !truncated)
@@ -351,17 +347,17 @@ static int read_chunk(struct jfr_reader *f)
 	map_clear(&f->threads);
 	map_clear(&f->functions);
 	if (!buf_skip(&b, 68))
-		return bad(f, "a chunk is cut off");
+		return jfr_damaged(f->c, &b, "a chunk is cut off");
 	while (buf_left(&b) && r == 0) {
 		struct buf event = b, at = b;
 		u64 size, type;
 
 		if (!jfr_integer(&at, &size) || size <= (u64)(at.pos - event.pos) ||
 		    !buf_take(&b, size, &event))
-			return bad(f, "an event is cut off");
+			return jfr_damaged(f->c, &event, "an event is cut off");
 		at.end = event.end;
 		if (!jfr_integer(&at, &type))
-			return bad(f, "an event is cut off");
+			return jfr_damaged(f->c, &event, "an event is cut off");
 		if (sample && type == sample->id)
 			r = read_sample(f, &at, sample);
 	}

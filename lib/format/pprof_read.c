@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/pb.h"
 #include "base/vocab.h"
 #include "format/internal.h"
 #include "format/pprof.h"
@@ -480,32 +481,23 @@ static int read_all(struct pprof_reader *f)
 	return r;
 }
 
-static void *arena_alloc_cb(void *arena, size_t n)
-{
-	return arena_alloc(arena, n);
-}
-
-static void arena_free_cb(void *arena, void *p)
-{
-}
-
 int pprof_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag)
 {
 	_cleanup_arena_ struct arena arena =
 		ARENA_INIT(MEMORY_BASE_BYTES + MEMORY_PER_BYTE * (u64)n);
-	ProtobufCAllocator allocator = {arena_alloc_cb, arena_free_cb, &arena};
 	__attribute__((cleanup(pprof_reader_deinit))) struct pprof_reader f = {
 		.p = profile_create(),
 		.diag = reterr_diag,
 	};
+	ProtobufCMessage *m = NULL;
 	int r;
 
 	if (!f.p)
 		return -ENOMEM;
-	f.in = pprof__profile__unpack(&allocator, n, data);
-	if (!f.in)
-		return diag_set(reterr_diag, -EBADMSG,
-				"damaged pprof data: not a protobuf message of this kind");
+	r = pb_unpack(&pprof__profile__descriptor, "pprof data", data, n, &arena, &m, reterr_diag);
+	if (r < 0)
+		return r;
+	f.in = (const Pprof__Profile *)m;
 	r = read_all(&f);
 	if (r < 0)
 		return r;

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/vocab.h"
 #include "format/internal.h"
 
@@ -264,8 +265,7 @@ int speedscope_read(const u8 *data, size_t n, struct profile **ret, struct diag 
 {
 	__attribute__((cleanup(reader_deinit))) struct speedscope_reader f = {.p = profile_create(),
 									      .diag = reterr_diag};
-	json_error_t error;
-	json_t *root;
+	json_t *root = NULL;
 	int r;
 
 	if (!f.p)
@@ -273,10 +273,9 @@ int speedscope_read(const u8 *data, size_t n, struct profile **ret, struct diag 
 	if (n > READ_LIMIT_BYTES)
 		return diag_set(reterr_diag, -EFBIG, "speedscope: more than %llu MiB",
 				READ_LIMIT_BYTES >> 20);
-	root = json_loadb((const char *)data, n, 0, &error);
-	if (!root)
-		return diag_set(reterr_diag, -EBADMSG, "not JSON: line %d: %s", error.line,
-				error.text);
+	r = json_read((const char *)data, n, 0, &root, reterr_diag);
+	if (r < 0)
+		return r;
 	r = read_root(&f, root);
 	json_decref(root);
 	if (r < 0)

@@ -550,34 +550,19 @@ int otlp_decode_request(const Otlp__ExportProfilesServiceRequest *in, struct are
 	return 0;
 }
 
-static void *arena_alloc_cb(void *arena, size_t n)
-{
-	return arena_alloc(arena, n);
-}
-
-static void arena_free_cb(void *arena, void *p)
-{
-}
-
-ProtobufCAllocator otlp_allocator(struct arena *arena)
-{
-	return (ProtobufCAllocator){arena_alloc_cb, arena_free_cb, arena};
-}
-
 int otlp_profiles_decode(const u8 *data, size_t n, size_t max_bytes, struct otlp_profiles *ret,
 			 struct diag *reterr_diag)
 {
 	_cleanup_arena_ struct arena arena = ARENA_INIT(max_bytes);
-	ProtobufCAllocator allocator = otlp_allocator(&arena);
-	Otlp__ExportProfilesServiceRequest *in;
+	ProtobufCMessage *in = NULL;
+	int r = pb_unpack(&otlp__export_profiles_service_request__descriptor,
+			  "an OTLP profiles request" OTLP_OLD_LAYOUT, data, n, &arena, &in,
+			  reterr_diag);
 
-	in = otlp__export_profiles_service_request__unpack(&allocator, n, data);
-	if (!in)
-		return diag_set(reterr_diag, -EBADMSG,
-				"not an OTLP profiles request" OTLP_OLD_LAYOUT
-				", or one that needs more than %zu bytes of memory",
-				max_bytes);
-	return otlp_decode_request(in, &arena, ret, reterr_diag);
+	if (r < 0)
+		return r;
+	return otlp_decode_request((const Otlp__ExportProfilesServiceRequest *)in, &arena, ret,
+				   reterr_diag);
 }
 
 void otlp_profiles_deinit(struct otlp_profiles *p)

@@ -550,7 +550,7 @@ int otlp_profiles_read_response(const u8 *data, size_t n, u64 *ret_rejected,
 				struct diag *ret_message)
 {
 	_cleanup_arena_ struct arena arena = ARENA_INIT(RESPONSE_LIMIT_BYTES);
-	ProtobufCAllocator allocator = otlp_allocator(&arena);
+	ProtobufCAllocator allocator = pb_allocator(&arena);
 	const Otlp__ExportProfilesServiceResponse *in =
 		otlp__export_profiles_service_response__unpack(&allocator, n, data);
 

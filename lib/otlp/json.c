@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "otlp/otlp_private.h"
 
@@ -350,18 +351,16 @@ int otlp_json_read(const char *data, size_t n, size_t max_bytes, struct arena *a
 {
 	u64 text_bytes = otlp_json_bytes(data, n);
 	struct json_reader j = {.arena = arena, .diag = reterr_diag};
-	json_error_t error;
-	json_t *root;
+	json_t *root = NULL;
 	int r;
 
 	arena->limit = text_bytes < max_bytes ? max_bytes - text_bytes : 0;
 	if (!arena->limit)
 		return diag_set(reterr_diag, -E2BIG,
 				"the request needs more than %zu bytes of memory", max_bytes);
-	root = json_loadb(data, n, JSON_REJECT_DUPLICATES, &error);
-	if (!root)
-		return diag_set(reterr_diag, -EBADMSG, "not JSON: %s, line %d", error.text,
-				error.line);
+	r = json_read(data, n, JSON_REJECT_DUPLICATES, &root, reterr_diag);
+	if (r < 0)
+		return r;
 	r = fill_message(&j, root, m);
 	json_decref(root);
 	return r == -E2BIG ? diag_set(reterr_diag, r,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/arena.h"
+#include "base/pb.h"
 #include "base/str.h"
 #include "base/types.h"
 #include "otlp/otlp_profiles.pb-c.h"
@@ -53,7 +54,6 @@ u8 otlp_frame_kind(const char *type);
 struct otlp_profiles;
 int otlp_decode_request(const Otlp__ExportProfilesServiceRequest *in, struct arena *arena,
 			struct otlp_profiles *ret, struct diag *reterr_diag);
-ProtobufCAllocator otlp_allocator(struct arena *arena);
 u64 otlp_json_bytes(const char *data, size_t n);
 /* OTLP's JSON into an initialised message, which lies in the arena; its limit is set here. */
 int otlp_json_read(const char *data, size_t n, size_t max_bytes, struct arena *arena,

@@ -19,7 +19,7 @@ struct teller {
 /* What is no text keeps its number, with no name. */
 static int tell_keys(struct teller *t, const Otlp__AnyValue *v)
 {
-	ProtobufCAllocator allocator = otlp_allocator(t->arena);
+	ProtobufCAllocator allocator = pb_allocator(t->arena);
 	const Otlp__ArrayValue *a;
 	int r = 0;
 
@@ -67,7 +67,7 @@ int otlp_process_context_decode(const u8 *data, size_t n, size_t max_bytes,
 				int (*fn)(void *arg, const struct otlp_said *s), void *arg)
 {
 	_cleanup_arena_ struct arena arena = ARENA_INIT(max_bytes);
-	ProtobufCAllocator allocator = otlp_allocator(&arena);
+	ProtobufCAllocator allocator = pb_allocator(&arena);
 	const Otlp__ProcessContext *in = otlp__process_context__unpack(&allocator, n, data);
 	struct teller t = {&arena, fn, arg};
 	int r;

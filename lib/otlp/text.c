@@ -61,7 +61,7 @@ static void append_value(const Otlp__AnyValue *v, struct arena *arena, u32 depth
 static void append_array(const ProtobufCBinaryData *bytes, struct arena *arena, u32 depth,
 			 struct str *out)
 {
-	ProtobufCAllocator allocator = otlp_allocator(arena);
+	ProtobufCAllocator allocator = pb_allocator(arena);
 	const Otlp__ArrayValue *a =
 		depth < MAX_DEPTH ? otlp__array_value__unpack(&allocator, bytes->len, bytes->data)
 				  : NULL;
@@ -77,7 +77,7 @@ static void append_array(const ProtobufCBinaryData *bytes, struct arena *arena, 
 static void append_list(const ProtobufCBinaryData *bytes, struct arena *arena, u32 depth,
 			struct str *out)
 {
-	ProtobufCAllocator allocator = otlp_allocator(arena);
+	ProtobufCAllocator allocator = pb_allocator(arena);
 	const Otlp__KeyValueList *l =
 		depth < MAX_DEPTH
 			? otlp__key_value_list__unpack(&allocator, bytes->len, bytes->data)

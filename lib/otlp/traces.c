@@ -191,16 +191,14 @@ int otlp_traces_decode(const u8 *data, size_t n, size_t max_bytes, struct spans 
 		       struct otlp_rejected *ret_rejected, struct diag *reterr_diag)
 {
 	_cleanup_arena_ struct arena arena = ARENA_INIT(max_bytes);
-	ProtobufCAllocator allocator = otlp_allocator(&arena);
-	Otlp__ExportTraceServiceRequest *in =
-		otlp__export_trace_service_request__unpack(&allocator, n, data);
+	ProtobufCMessage *in = NULL;
+	int r = pb_unpack(&otlp__export_trace_service_request__descriptor, "an OTLP traces request",
+			  data, n, &arena, &in, reterr_diag);
 
-	if (!in)
-		return diag_set(reterr_diag, -EBADMSG,
-				"not an OTLP traces request, or one that needs more than %zu bytes "
-				"of memory",
-				max_bytes);
-	return decode(in, &arena, into, ret_rejected, reterr_diag);
+	if (r < 0)
+		return r;
+	return decode((const Otlp__ExportTraceServiceRequest *)in, &arena, into, ret_rejected,
+		      reterr_diag);
 }
 
 int otlp_traces_decode_json(const char *data, size_t n, size_t max_bytes, struct spans *into,

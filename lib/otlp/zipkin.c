@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/str.h"
 #include "otlp/otlp_private.h"
 
@@ -154,17 +155,15 @@ int zipkin_decode(const char *data, size_t n, size_t max_bytes, struct spans *in
 		  struct diag *reterr_diag)
 {
 	struct zipkin z = {.out = into, .diag = reterr_diag};
-	json_error_t error;
-	json_t *root;
-	int r = 0;
+	json_t *root = NULL;
+	int r;
 
 	if (otlp_json_bytes(data, n) > max_bytes)
 		return diag_set(reterr_diag, -E2BIG,
 				"the request needs more than %zu bytes of memory", max_bytes);
-	root = json_loadb(data, n, JSON_REJECT_DUPLICATES, &error);
-	if (!root)
-		return diag_set(reterr_diag, -EBADMSG, "not JSON: %s, line %d", error.text,
-				error.line);
+	r = json_read(data, n, JSON_REJECT_DUPLICATES, &root, reterr_diag);
+	if (r < 0)
+		return r;
 	if (!json_is_array(root))
 		r = diag_set(reterr_diag, -EBADMSG, "Zipkin: not a list of spans");
 	for (; r == 0 && z.index < json_array_size(root); z.index++)

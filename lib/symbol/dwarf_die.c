@@ -439,7 +439,7 @@ bool dw_die_read(struct dw_unit *u, u64 offset, struct dw_die *ret)
 
 	if (offset < u->dies || offset >= u->end || !dw_step(u->file->dwarf))
 		return false;
-	b = (struct buf){.pos = info.pos + offset, .end = info.pos + u->end};
+	b = (struct buf){.pos = info.pos + offset, .end = info.pos + u->end, .start = info.start};
 	if (!buf_uleb(&b, &code))
 		return false;
 	ret->offset = offset;

@@ -169,7 +169,10 @@ static struct dw_unit *unit_read(struct dw_file *f, u64 offset, u64 end, const u
 		return NULL;
 	if (base)
 		memcpy(u->base, base, sizeof(u->base));
-	if (!read_header(u, (struct buf){.pos = info.pos + offset, .end = info.pos + end},
+	if (!read_header(u,
+			 (struct buf){.pos = info.pos + offset,
+				      .end = info.pos + end,
+				      .start = info.start},
 			 &abbrev) ||
 	    dw_abbrevs_get(u, abbrev) < 0 || !dw_die_read(u, u->dies, &u->root) || !u->root.tag)
 		return NULL;

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/pb.h"
 #include "base/pbjson.h"
 #include "server/api/internal.h"
 #include "server/api/querier.h"
@@ -37,7 +38,7 @@ int querier_request(struct api_call *c, const ProtobufCMessageDescriptor *d, str
 		return pbjson_read(d, (const char *)data, n, a, ret, &c->d);
 	if (!c->r->content_type || strncasecmp(c->r->content_type, "application/proto", 17) != 0)
 		return diag_set(&c->d, -ENOTSUP, "application/proto or application/json");
-	return pbjson_unpack(d, data, n, a, ret, &c->d);
+	return pb_unpack(d, d->short_name, data, n, a, ret, &c->d);
 }
 
 int querier_answer(struct api_call *c, const ProtobufCMessage *m)
@@ -48,7 +49,7 @@ int querier_answer(struct api_call *c, const ProtobufCMessage *m)
 		return 0;
 	}
 	c->ret->content_type = "application/proto";
-	return pbjson_pack(m, c->out);
+	return pb_pack(m, c->out);
 }
 
 static char *copy(struct arena *a, const char *s, size_t n)

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/pb.h"
 #include "base/pbjson.h"
 #include "compress/compress.h"
 #include "server/api/querier.h"
@@ -196,8 +197,9 @@ static int pprof_message(struct api_call *c, const struct profile *p, struct are
 		r = gzip_inflate((const u8 *)str_get(&packed), packed.n, PPROF_BYTES, &plain,
 				 &c->d);
 	if (r == 0)
-		r = pbjson_unpack(&pprof__profile__descriptor, (const u8 *)str_get(&plain), plain.n,
-				  a, (ProtobufCMessage **)ret, &c->d);
+		r = pb_unpack(&pprof__profile__descriptor, "pprof data",
+			      (const u8 *)str_get(&plain), plain.n, a, (ProtobufCMessage **)ret,
+			      &c->d);
 	return r;
 }
 

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/pb.h"
 #include "base/pbjson.h"
 #include "base/text.h"
 #include "base/vocab.h"
@@ -377,8 +378,8 @@ static int push(struct ingest *i, const u8 *data, size_t n, const char *encoding
 		r = pbjson_read(&pyroscope__push_request__descriptor, (const char *)plain, plain_n,
 				&arena, &m, reterr_diag);
 	else if (r == 0)
-		r = pbjson_unpack(&pyroscope__push_request__descriptor, plain, plain_n, &arena, &m,
-				  reterr_diag);
+		r = pb_unpack(&pyroscope__push_request__descriptor, "a push request", plain,
+			      plain_n, &arena, &m, reterr_diag);
 	if (r < 0)
 		return r;
 	in = (const Pyroscope__PushRequest *)m;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/pb.h"
 #include "base/pbjson.h"
 #include "format/pyroscope.pb-c.h"
 
@@ -27,8 +28,8 @@ static void check(const ProtobufCMessageDescriptor *d, const uint8_t *data, size
 	MUST(pbjson_read(d, str_get(&json), json.n, &a, &back, NULL) == 0);
 	pbjson_write(back, &again);
 	MUST(json.n == again.n && !memcmp(str_get(&json), str_get(&again), json.n));
-	MUST(pbjson_pack(back, &bytes) == 0);
-	MUST(pbjson_unpack(d, (const u8 *)str_get(&bytes), bytes.n, &a, &m, NULL) == 0);
+	MUST(pb_pack(back, &bytes) == 0);
+	MUST(pb_unpack(d, "a message", (const u8 *)str_get(&bytes), bytes.n, &a, &m, NULL) == 0);
 	str_deinit(&json);
 	str_deinit(&again);
 	str_deinit(&bytes);

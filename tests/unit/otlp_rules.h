@@ -11,6 +11,7 @@
 
 #include "base/arena.h"
 #include "base/map.h"
+#include "base/pb.h"
 #include "otlp/otlp_private.h"
 
 struct otlp_uses {
@@ -272,7 +273,7 @@ static inline const char *no_orphans(const u8 *used, size_t n)
 static inline const char *otlp_rules(const u8 *data, size_t n)
 {
 	_cleanup_arena_ struct arena arena = ARENA_INIT(1ULL << 30);
-	ProtobufCAllocator allocator = otlp_allocator(&arena);
+	ProtobufCAllocator allocator = pb_allocator(&arena);
 	const Otlp__ExportProfilesServiceRequest *in =
 		otlp__export_profiles_service_request__unpack(&allocator, n, data);
 	const Otlp__ProfilesDictionary *d;

@@ -108,7 +108,7 @@ Test(speedscope, damage_is_told)
 	"{" SHARED ",\"profiles\":[{\"type\":\"sampled\",\"name\":\"t\",\"unit\":\"none\","        \
 	"\"samples\":" samples ",\"weights\":" weights "}]}"
 	assert_says(speedscope_read, "{",
-		    "not JSON: line 1: string or '}' expected near end of file");
+		    "not JSON: line 1: string or '}' expected near end of file at offset 0x1");
 	assert_says(speedscope_read, "{}", "speedscope: has no shared.frames or no profiles");
 	assert_says(speedscope_read, SAMPLED("[[0,2]]", "[1]"),
 		    "speedscope: a stack names a frame that is not there");

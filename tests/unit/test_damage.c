@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Readers of foreign bytes say at which offset the bytes are damaged, and in which file. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/pb.h"
+#include "compress/compress.h"
+#include "elf/elf.h"
+#include "elfwriter.h"
+#include "format/format.h"
+#include "otlp/otlp.h"
+
+/* The offset that a message ends in. Fails the test if there is none. */
+static u64 offset_of(const struct diag *d)
+{
+	const char *at = strstr(d->text, " at offset 0x");
+	u64 offset = 0;
+
+	cr_assert(at, "%s", d->text);
+	cr_assert_eq(str_to_u64(at + strlen(" at offset 0x"), 16, &offset), 0, "%s", d->text);
+	return offset;
+}
+
+Test(damage, a_part_counts_from_the_whole)
+{
+	const u8 bytes[16] = {};
+	struct buf whole = buf_of(bytes, sizeof(bytes)), part, inner;
+
+	cr_assert(buf_skip(&whole, 3));
+	cr_assert(buf_take(&whole, 8, &part));
+	cr_assert(buf_skip(&part, 2));
+	cr_assert_eq(buf_offset(&part), 5);
+	cr_assert(buf_take(&part, 4, &inner));
+	cr_assert_eq(buf_offset(&inner), 5);
+	cr_assert_eq(buf_offset(&whole), 11);
+	cr_assert_not(buf_skip(&inner, 5));
+	cr_assert_eq(buf_offset(&inner), 5);
+}
+
+Test(damage, a_long_text_leaves_the_offset)
+{
+	char text[400];
+	struct diag d = {};
+
+	memset(text, 'x', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	cr_assert_eq(diag_set_at(&d, -EBADMSG, ~0ULL, "%s", text), -EBADMSG);
+	cr_assert_eq(offset_of(&d), ~0ULL);
+	cr_assert_eq(strlen(d.text), sizeof(d.text) - 1);
+	/* The first error stays. */
+	diag_set_at(&d, -EBADMSG, 1, "another");
+	cr_assert_eq(offset_of(&d), ~0ULL);
+	cr_assert_eq(diag_set_at(NULL, -EBADMSG, 1, "nobody asks"), -EBADMSG);
+}
+
+Test(damage, of_compressed_data)
+{
+	_cleanup_str_ struct str packed = {}, plain = {};
+	const u8 zstd[] = {0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x00, 0x07, 0x00, 0x00};
+	struct diag d = {};
+
+	cr_assert_eq(gzip_deflate("hello hello hello", 17, &packed), 0);
+	/* The checksum, which is read last, is wrong. */
+	packed.data[packed.n - 8] ^= 1;
+	cr_assert_eq(gzip_inflate((u8 *)packed.data, packed.n, 100, &plain, &d), -EBADMSG);
+	cr_assert_eq(offset_of(&d), packed.n - 4, "%s", d.text);
+	d = (struct diag){};
+	cr_assert_eq(gzip_inflate((u8 *)packed.data, 9, 100, &plain, &d), -EBADMSG);
+	cr_assert_eq(offset_of(&d), 9);
+	d = (struct diag){};
+	cr_assert_eq(zstd_inflate(zstd, sizeof(zstd), 100, &plain, &d), -EBADMSG);
+	cr_assert_leq(offset_of(&d), sizeof(zstd));
+}
+
+Test(damage, of_json)
+{
+	const char text[] = "{\"a\": [1, 2],\n \"b\": nil}";
+	struct diag d = {};
+	json_t *j = NULL;
+
+	cr_assert_eq(json_read(text, sizeof(text) - 1, 0, &j, &d), -EBADMSG);
+	cr_assert_null(j);
+	/* Jansson's position is behind the token that it does not know. */
+	cr_assert_eq(offset_of(&d), (u64)(strstr(text, "nil") - text) + 3, "%s", d.text);
+	cr_assert(strstr(d.text, "line 2"));
+}
+
+/* ExportTraceServiceRequest: resource_spans { scope_spans { spans { trace_id (16 bytes) } } } */
+static const u8 spans[] = {0x0a, 22, 0x12, 20, 0x12, 18, 0x0a, 16, 1,  2,  3,  4,
+			   5,	 6,  7,	   8,  9,    10, 11,   12, 13, 14, 15, 16};
+
+static int decode_spans(const u8 *data, size_t n, size_t max_bytes, struct diag *d)
+{
+	_cleanup_spans_ struct spans s = {};
+	struct otlp_rejected rejected = {};
+
+	cr_assert_eq(spans_init(&s), 0);
+	return otlp_traces_decode(data, n, max_bytes, &s, &rejected, d);
+}
+
+Test(damage, of_protocol_buffers)
+{
+	struct diag d = {};
+	u8 bytes[sizeof(spans)];
+
+	cr_assert_eq(decode_spans(spans, sizeof(spans), 1 << 20, &d), 0, "%s", d.text);
+	/* Cut off: the outermost field is not whole. */
+	for (size_t n = 1; n < sizeof(spans); n++) {
+		d = (struct diag){};
+		cr_assert_eq(decode_spans(spans, n, 1 << 20, &d), -EBADMSG, "%zu", n);
+		cr_assert_eq(offset_of(&d), 0);
+	}
+	/* The innermost length is one too large. */
+	memcpy(bytes, spans, sizeof(bytes));
+	bytes[7]++;
+	d = (struct diag){};
+	cr_assert_eq(decode_spans(bytes, sizeof(bytes), 1 << 20, &d), -EBADMSG);
+	cr_assert_eq(offset_of(&d), 6, "%s", d.text);
+	/* It is of the wire type of a number. */
+	memcpy(bytes, spans, sizeof(bytes));
+	bytes[6] = 0x08;
+	d = (struct diag){};
+	cr_assert_eq(decode_spans(bytes, sizeof(bytes), 1 << 20, &d), -EBADMSG);
+	cr_assert_eq(offset_of(&d), 6, "%s", d.text);
+}
+
+Test(damage, too_little_memory_is_not_damage)
+{
+	struct diag d = {};
+
+	cr_assert_eq(decode_spans(spans, sizeof(spans), 64, &d), -E2BIG);
+	cr_assert_str_eq(d.text, "an OTLP traces request that needs more than 64 bytes of memory");
+}
+
+static void read_seed(const char *name, struct str *out)
+{
+	const char *source = getenv("CULPRIT_SOURCE");
+	char path[4096], bytes[4096];
+	FILE *f;
+	size_t n;
+
+	cr_assert(source);
+	snprintf(path, sizeof(path), "%s/tests/fuzz/corpus/%s", source, name);
+	f = fopen(path, "re");
+	cr_assert(f, "%s", path);
+	while ((n = fread(bytes, 1, sizeof(bytes), f)) > 0)
+		cr_assert_eq(str_append(out, bytes, n), 0);
+	fclose(f);
+}
+
+/* Wherever a recording of the JDK is cut, the message names the file and a place in it. */
+Test(damage, of_a_recording)
+{
+	_cleanup_str_ struct str jfr = {};
+
+	read_seed("jfr/two_chunks", &jfr);
+	for (size_t n = 68; n < jfr.n; n++) {
+		struct profile *p = NULL;
+		struct diag d = {};
+		int r = profile_read_bytes("app.jfr", (u8 *)jfr.data, n, NULL, 1 << 20, &p, &d);
+
+		profile_destroy(p);
+		if (r == 0) /* cut between the chunks */
+			continue;
+		cr_assert(str_starts(d.text, "app.jfr: JFR: "), "%s", d.text);
+		cr_assert_leq(offset_of(&d), n);
+	}
+}
+
+Test(damage, of_a_compressed_file_counts_after_decompression)
+{
+	_cleanup_str_ struct str jfr = {}, packed = {};
+	struct profile *p = NULL;
+	struct diag d = {};
+
+	read_seed("jfr/small", &jfr);
+	cr_assert_eq(gzip_deflate(jfr.data, jfr.n - 1, &packed), 0);
+	cr_assert_eq(profile_read_bytes("app.jfr.gz", (u8 *)packed.data, packed.n, NULL, 1 << 20,
+					&p, &d),
+		     -EBADMSG);
+	cr_assert(str_starts(d.text, "app.jfr.gz, decompressed: JFR: "), "%s", d.text);
+	offset_of(&d);
+}
+
+Test(damage, of_program_headers)
+{
+	struct elfw w = {.entry = 0x401044};
+	const u8 text[32] = {0xc3};
+	Elf64_Ehdr e;
+	Elf64_Phdr second;
+	struct elf_file *f = NULL;
+	struct diag d = {};
+
+	elfw_section(&w, ".text", SHT_PROGBITS, SHF_ALLOC | SHF_EXECINSTR, 0x401040, text,
+		     sizeof(text));
+	elfw_segment(&w, PT_LOAD, PF_R | PF_X, 0x401040, sizeof(text), ".text");
+	elfw_segment(&w, PT_LOAD, PF_R, 0x402040, sizeof(text), ".text");
+	elfw_finish(&w);
+	memcpy(&e, w.out.data, sizeof(e));
+	memcpy(&second, w.out.data + e.e_phoff + sizeof(second), sizeof(second));
+	second.p_memsz = 1;
+	memcpy(w.out.data + e.e_phoff + sizeof(second), &second, sizeof(second));
+	cr_assert_eq(elf_file_open_memory(w.out.data, w.out.n, &d, &f), -EINVAL);
+	cr_assert_eq(offset_of(&d), e.e_phoff + sizeof(second), "%s", d.text);
+	str_deinit(&w.out);
+}
