@@ -118,14 +118,6 @@ static struct identity *collected(const struct collecting *c)
 
 /* ---- OTEL_RESOURCE_ATTRIBUTES ---- */
 
-static int hex_value(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Decodes in place %XX and takes the spaces around away. -EINVAL: a broken %, or a NUL. */
 static int decode(struct str *s)
 {
@@ -135,8 +127,8 @@ static int decode(struct str *s)
 		char c = s->data[i];
 
 		if (c == '%') {
-			int high = i + 2 < s->n ? hex_value(s->data[i + 1]) : -1;
-			int low = i + 2 < s->n ? hex_value(s->data[i + 2]) : -1;
+			int high = i + 2 < s->n ? text_hex_digit(s->data[i + 1]) : -1;
+			int low = i + 2 < s->n ? text_hex_digit(s->data[i + 2]) : -1;
 
 			if (high < 0 || low < 0 || (high | low) == 0)
 				return -EINVAL;

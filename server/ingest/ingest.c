@@ -241,8 +241,8 @@ void ingest_json_response(const char *what, u64 rejected, const char *message, s
  * A profile that the store refuses as invalid counts as rejected; a temporary failure fails the
  * whole request.
  */
-static int write_all(struct ingest *i, struct otlp_profiles *all, const u8 *data, size_t n,
-		     struct diag *reterr_diag)
+static int write_profiles(struct ingest *i, struct otlp_profiles *all, const u8 *data, size_t n,
+			  struct diag *reterr_diag)
 {
 	const struct ingest_labels none = {};
 
@@ -296,7 +296,7 @@ static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding
 					 i->o.max_request_bytes * INGEST_OTLP_MEMORY_PER_BYTE, &all,
 					 reterr_diag);
 	if (r == 0)
-		r = write_all(i, &all, plain, plain_n, reterr_diag);
+		r = write_profiles(i, &all, plain, plain_n, reterr_diag);
 	if (r < 0)
 		return r;
 	why = all.why.text[0] ? all.why.text : NULL;

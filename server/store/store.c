@@ -253,3 +253,14 @@ void store_links_deinit(struct store_links *l)
 	vec_deinit(&l->links);
 	*l = (struct store_links){};
 }
+
+int store_compare_rows(const void *a, const void *b)
+{
+	const struct store_row *x = a, *y = b;
+
+	if (x->time_ms != y->time_ms)
+		return x->time_ms < y->time_ms ? -1 : 1;
+	if (x->series != y->series)
+		return x->series < y->series ? -1 : 1;
+	return x->stack < y->stack ? -1 : x->stack > y->stack;
+}

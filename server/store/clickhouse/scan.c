@@ -189,17 +189,6 @@ static bool get_row(struct buf *b, const struct store_filter *f, u32 by, u64 ste
 	return true;
 }
 
-static int compare_rows(const void *a, const void *b)
-{
-	const struct store_row *x = a, *y = b;
-
-	if (x->time_ms != y->time_ms)
-		return x->time_ms < y->time_ms ? -1 : 1;
-	if (x->series != y->series)
-		return x->series < y->series ? -1 : 1;
-	return x->stack < y->stack ? -1 : x->stack > y->stack;
-}
-
 int ch_read_rows(const struct str *answer, const struct store_filter *f, u32 by, u64 step_ms,
 		 struct store_rows *ret, struct diag *reterr_diag)
 {
@@ -221,7 +210,7 @@ int ch_read_rows(const struct str *answer, const struct store_filter *f, u32 by,
 		ret->resolution_ms = MAX(ret->resolution_ms, resolution);
 	}
 	if (ret->rows.n)
-		qsort(ret->rows.data, ret->rows.n, sizeof(*ret->rows.data), compare_rows);
+		qsort(ret->rows.data, ret->rows.n, sizeof(*ret->rows.data), store_compare_rows);
 	return 0;
 }
 

@@ -390,17 +390,6 @@ static int scan_block(struct scanning *c, const struct sq_entry *e)
 
 /* ---- from numbers to ids ---- */
 
-static int compare_rows(const void *a, const void *b)
-{
-	const struct store_row *x = a, *y = b;
-
-	if (x->time_ms != y->time_ms)
-		return x->time_ms < y->time_ms ? -1 : 1;
-	if (x->series != y->series)
-		return x->series < y->series ? -1 : 1;
-	return x->stack < y->stack ? -1 : x->stack > y->stack;
-}
-
 /* A stack that cannot be loaded stays, with id 0: its samples were measured. */
 static int rows_to_ids(struct scanning *c, struct store_rows *ret)
 {
@@ -429,7 +418,7 @@ static int rows_to_ids(struct scanning *c, struct store_rows *ret)
 			return -ENOMEM;
 	}
 	if (ret->rows.n)
-		qsort(ret->rows.data, ret->rows.n, sizeof(*ret->rows.data), compare_rows);
+		qsort(ret->rows.data, ret->rows.n, sizeof(*ret->rows.data), store_compare_rows);
 	return 0;
 }
 
