@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/view.h"
 #include "format/format.h"
+#include "profile/table.h"
 
 struct diff_arguments {
 	const char *output, *format, *input_format, *type;

@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/view.h"
+#include "profile/table.h"
 
 struct report_arguments {
 	const char *format, *type, *sort;

@@ -176,6 +176,28 @@ void json_put_null(struct json_writer *w, const char *key)
 	str_puts(w->out, "null");
 }
 
+u64 json_tree_bytes(const char *text, size_t n)
+{
+	u64 bytes = n;
+
+	for (size_t i = 0; i < n; i++)
+		switch (text[i]) {
+		case '{':
+			bytes += 400;
+			break;
+		case '[':
+			bytes += 200;
+			break;
+		case ',':
+		case ':':
+			bytes += 150;
+			break;
+		default:
+			break;
+		}
+	return bytes;
+}
+
 int json_read(const char *text, size_t n, size_t flags, struct json_t **ret,
 	      struct diag *reterr_diag)
 {

@@ -16,3 +16,12 @@ int gzip_deflate(const void *data, size_t n, struct str *out);
 bool zstd_is(const u8 *data, size_t n);
 /* All frames; errors as above. Refuses windows above 8 MiB, the format's recommended limit. */
 int zstd_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct diag *reterr_diag);
+
+/*
+ * Inflate a whole stream (zlib's framing, or zstd frames) into `out`. -EINVAL: it is damaged, or it
+ * does not have exactly out_n bytes.
+ */
+int zlib_inflate_exactly(const u8 *data, size_t n, u8 *out, size_t out_n);
+int zstd_inflate_exactly(const u8 *data, size_t n, u8 *out, size_t out_n);
+/* Inflates an .xz file into malloc'ed memory. -E2BIG above `max` bytes, -EINVAL: damaged. */
+int xz_inflate(const u8 *data, size_t packed_n, size_t max, void **ret, size_t *ret_n);

@@ -103,3 +103,25 @@ int gzip_deflate(const void *data, size_t n, struct str *out)
 	}
 	return 0;
 }
+
+int zlib_inflate_exactly(const u8 *data, size_t n, u8 *out, size_t out_n)
+{
+	z_stream z = {.next_in = (Bytef *)data, .next_out = out};
+	u64 in_left = n, out_left = out_n;
+	int r;
+
+	if (inflateInit(&z) != Z_OK)
+		return -ENOMEM;
+	do {
+		u32 in_part = (u32)MIN(in_left, 1ULL << 30);
+		u32 out_part = (u32)MIN(out_left, 1ULL << 30);
+
+		z.avail_in = in_part;
+		z.avail_out = out_part;
+		r = inflate(&z, Z_NO_FLUSH);
+		in_left -= in_part - z.avail_in;
+		out_left -= out_part - z.avail_out;
+	} while (r == Z_OK && (in_left || out_left));
+	inflateEnd(&z);
+	return r == Z_STREAM_END && !out_left ? 0 : r == Z_MEM_ERROR ? -ENOMEM : -EINVAL;
+}

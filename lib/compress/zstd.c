@@ -45,3 +45,8 @@ int zstd_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct di
 			return diag_set_at(reterr_diag, -EBADMSG, n, "the zstd data is cut off");
 	}
 }
+
+int zstd_inflate_exactly(const u8 *data, size_t n, u8 *out, size_t out_n)
+{
+	return ZSTD_decompress(out, out_n, data, n) == out_n ? 0 : -EINVAL;
+}

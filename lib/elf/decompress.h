@@ -22,5 +22,3 @@ struct elf_compression {
 int elf_compression_parse(struct buf head, bool zdebug, u64 raw_n, struct elf_compression *ret);
 /* Unpacks exactly c->size bytes into malloc()ed memory. -EINVAL: the stream has another size. */
 int elf_decompress(struct buf raw, const struct elf_compression *c, void **ret);
-/* Unpacks a whole .xz file. -E2BIG: it has more than max bytes. */
-int elf_unxz(struct buf packed, size_t max, void **ret, size_t *ret_n);

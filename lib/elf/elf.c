@@ -25,6 +25,7 @@
 
 #include "base/map.h"
 #include "base/vec.h"
+#include "compress/compress.h"
 #include "elf/decompress.h"
 
 /* Small reads from segments are served from aligned chunks, so that many of them cost one pread. */
@@ -777,7 +778,7 @@ int elf_file_minidebuginfo(struct elf_file *f, struct elf_file **ret)
 		return r;
 	if (f->max_memory)
 		max = MIN(max, f->max_memory);
-	r = elf_unxz(packed, max, &image, &n);
+	r = xz_inflate(packed.pos, buf_left(&packed), max, &image, &n);
 	if (r < 0)
 		return r;
 	return open_image(image, n, NULL, ret);

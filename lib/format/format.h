@@ -6,6 +6,7 @@
 #pragma once
 
 #include "profile/profile.h"
+#include "profile/tree.h"
 
 struct profile_write_options {
 	struct profile_tree_options tree;

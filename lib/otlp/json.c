@@ -320,36 +320,10 @@ static int fill_message(struct json_reader *j, json_t *in, ProtobufCMessage *m)
 	return r;
 }
 
-/*
- * At most what jansson takes for the text, told by its characters: an object is about 300 bytes
- * with its first table, an array 150, a member or an item with its name up to 200.
- */
-u64 otlp_json_bytes(const char *data, size_t n)
-{
-	u64 bytes = n;
-
-	for (size_t i = 0; i < n; i++)
-		switch (data[i]) {
-		case '{':
-			bytes += 400;
-			break;
-		case '[':
-			bytes += 200;
-			break;
-		case ',':
-		case ':':
-			bytes += 150;
-			break;
-		default:
-			break;
-		}
-	return bytes;
-}
-
 int otlp_json_read(const char *data, size_t n, size_t max_bytes, struct arena *arena,
 		   ProtobufCMessage *m, struct diag *reterr_diag)
 {
-	u64 text_bytes = otlp_json_bytes(data, n);
+	u64 text_bytes = json_tree_bytes(data, n);
 	struct json_reader j = {.arena = arena, .diag = reterr_diag};
 	json_t *root = NULL;
 	int r;

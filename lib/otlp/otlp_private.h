@@ -54,7 +54,6 @@ u8 otlp_frame_kind(const char *type);
 struct otlp_profiles;
 int otlp_decode_request(const Otlp__ExportProfilesServiceRequest *in, struct arena *arena,
 			struct otlp_profiles *ret, struct diag *reterr_diag);
-u64 otlp_json_bytes(const char *data, size_t n);
 /* OTLP's JSON into an initialised message, which lies in the arena; its limit is set here. */
 int otlp_json_read(const char *data, size_t n, size_t max_bytes, struct arena *arena,
 		   ProtobufCMessage *m, struct diag *reterr_diag);

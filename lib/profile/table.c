@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Functions with self and total, the uncertainty of a share, and the line about quality. */
+#include "profile/table.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

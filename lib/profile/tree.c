@@ -8,7 +8,7 @@
  *
  * Nothing here recurses: stacks of a hostile file may be a million frames deep.
  */
-#include "profile/profile.h"
+#include "profile/tree.h"
 
 #include <errno.h>
 #include <stdlib.h>

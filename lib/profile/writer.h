@@ -7,6 +7,7 @@
 
 #include "base/str.h"
 #include "profile/profile.h"
+#include "profile/tree.h"
 
 /* ---- samples without their times: one group per thread, stack and link (profile.c) ---- */
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "profile/table.h"
 #include "server/api/internal.h"
 
 #define DEFAULT_ROWS 100

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/metrics.h"
 #include "base/vocab.h"
+#include "profile/table.h"
 #include "server/api/internal.h"
 
 #define DEFAULT_NODES 20000

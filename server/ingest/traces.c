@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "format/zipkin.h"
 #include "otlp/otlp.h"
-#include "otlp/zipkin.h"
 #include "server/ingest/internal.h"
 
 /* A request in progress. */
@@ -85,7 +85,7 @@ static int zipkin(struct ingest *i, const u8 *data, size_t n, const char *encodi
 	int r = begin(i, data, n, encoding, &at, reterr_diag);
 
 	if (r == 0)
-		r = zipkin_decode((const char *)at.data, at.n, max, &at.spans, reterr_diag);
+		r = zipkin_read((const char *)at.data, at.n, max, &at.spans, reterr_diag);
 	return r < 0 ? r : write_spans(i, &at, reterr_diag);
 }
 

@@ -3,9 +3,9 @@
  * OTLP traces, binary or JSON, and Zipkin's JSON when the first byte is '['. What was read is
  * within its bounds, becomes a block, and reads back the same.
  */
+#include "format/zipkin.h"
 #include "fuzz_profile.h"
 #include "otlp/otlp.h"
-#include "otlp/zipkin.h"
 #include "server/store/private.h"
 #include "server/store/span_block.h"
 
@@ -68,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		r = otlp_traces_decode_json((const char *)data, size, FUZZ_MAX_BYTES, &s, &rejected,
 					    NULL);
 	else if (size && *data == '[')
-		r = zipkin_decode((const char *)data, size, FUZZ_MAX_BYTES, &s, NULL);
+		r = zipkin_read((const char *)data, size, FUZZ_MAX_BYTES, &s, NULL);
 	else
 		r = otlp_traces_decode(data, size, FUZZ_MAX_BYTES, &s, &rejected, NULL);
 	if (r == 0) {

@@ -11,6 +11,7 @@
 
 #include "format/internal.h"
 #include "profile/profile.h"
+#include "profile/table.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <jansson.h>
 
+#include "profile/table.h"
 #include "profile_fixture.h"
 
 static const struct profile_write_options none;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "otlp/zipkin.h"
+#include "format/zipkin.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -7,7 +7,6 @@
 
 #include "base/json.h"
 #include "base/str.h"
-#include "otlp/otlp_private.h"
 
 #define MAX_US (1ULL << 52)
 
@@ -151,14 +150,14 @@ static int take_span(struct zipkin *z, json_t *in)
 	return r < 0 ? r : vec_push(&z->out->spans, e);
 }
 
-int zipkin_decode(const char *data, size_t n, size_t max_bytes, struct spans *into,
-		  struct diag *reterr_diag)
+int zipkin_read(const char *data, size_t n, size_t max_bytes, struct spans *into,
+		struct diag *reterr_diag)
 {
 	struct zipkin z = {.out = into, .diag = reterr_diag};
 	json_t *root = NULL;
 	int r;
 
-	if (otlp_json_bytes(data, n) > max_bytes)
+	if (json_tree_bytes(data, n) > max_bytes)
 		return diag_set(reterr_diag, -E2BIG,
 				"the request needs more than %zu bytes of memory", max_bytes);
 	r = json_read(data, n, JSON_REJECT_DUPLICATES, &root, reterr_diag);

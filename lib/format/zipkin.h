@@ -13,5 +13,5 @@
  * A trace id of 8 bytes has zeros before it. A span that client and server share is two of one id;
  * its tags are attributes, its annotations are left out.
  */
-int zipkin_decode(const char *data, size_t n, size_t max_bytes, struct spans *into,
-		  struct diag *reterr_diag);
+int zipkin_read(const char *data, size_t n, size_t max_bytes, struct spans *into,
+		struct diag *reterr_diag);

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The functions of a profile with self and total, and how sure a share is. */
+#pragma once
+
+#include "profile/profile.h"
+#include "profile/tree.h"
+
+/*
+ * A function of one file. A sample counts once in the total of a function, however often it is in
+ * its stack. Samples without a frame are a row of their own, so that selfs add up to the total.
+ */
+struct profile_row {
+	u32 name,
+		object; /* string ids in the table's own strings; object: name of the file or "" */
+	u8 kind;	/* enum frame_kind */
+	s64 self, total;
+};
+
+struct profile_table {
+	struct strtab strings;
+	vec(struct profile_row) rows; /* by self, then total, both falling, then name */
+	s64 total;
+};
+
+/* Of value type p->default_type; of the options only those that leave frames out count. */
+int profile_table_build(const struct profile *p, const struct profile_tree_options *o,
+			struct profile_table **ret);
+void profile_table_destroy(struct profile_table *t);
+DEFINE_CLEANUP(profile_table, struct profile_table *, profile_table_destroy)
+#define _cleanup_profile_table_ _cleanup_(profile_table)
+/*
+ * The 95 % interval (Wilson's) of a share, 0..1, seen in n samples that are independent. False
+ * when n is 0: then nothing is known.
+ */
+bool profile_share_interval(double share, u64 n, double *ret_low, double *ret_high);

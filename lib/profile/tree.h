@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The call tree of a profile: what a flame graph shows, and the comparison of two. */
+#pragma once
+
+#include "profile/profile.h"
+
+struct profile_tree_options {
+	bool threads;	      /* thread name below the process */
+	bool pids;	      /* comm-PID */
+	bool inverted;	      /* leaf to root */
+	bool no_process;      /* no comm level at all */
+	bool by_line;	      /* frames of one function on different lines stay apart */
+	bool no_inline;	      /* inlined frames are left out: their function is the caller */
+	const u8 *drop_kinds; /* bool by enum frame_kind, or NULL */
+};
+
+/*
+ * Nodes are in pre-order: a node's descendants follow it directly, `n_below` of them; children of
+ * one parent are sorted by name. Node 0 is the root "all". A user function and a kernel function
+ * of one name are two nodes.
+ */
+struct profile_node {
+	u32 name; /* string id in the tree's own strings */
+	u32 parent;
+	u32 n_below;
+	/* A frame that it stands for; PROFILE_NONE for process, thread and root. In a diff a frame
+	 * of `after`, and PROFILE_NONE where only `before` has the node. */
+	u32 frame;
+	s64 self;
+	s64 total;
+	s64 base_self; /* diff: the other side */
+	s64 base_total;
+	u32 line;  /* with by_line, else 0 */
+	u8 kind;   /* enum frame_kind; FRAME_KIND_N for process, thread and root */
+	u8 flags;  /* enum profile_frame_flags: those that all frames of the node have */
+	u16 level; /* enum profile_level */
+};
+
+enum profile_level {
+	PROFILE_LEVEL_ROOT,
+	PROFILE_LEVEL_PROCESS,
+	PROFILE_LEVEL_THREAD,
+	PROFILE_LEVEL_FRAME,
+};
+
+struct profile_tree {
+	struct strtab strings;
+	vec(struct profile_node) nodes;
+	u32 depth;
+	bool has_base;
+};
+
+/* Of value type p->default_type. */
+int profile_tree_build(const struct profile *p, const struct profile_tree_options *o,
+		       struct profile_tree **ret);
+/* The union of both trees: self and total are `after`, base_self and base_total `before`. */
+int profile_tree_diff(const struct profile_tree *before, const struct profile_tree *after,
+		      struct profile_tree **ret);
+void profile_tree_destroy(struct profile_tree *t);
+DEFINE_CLEANUP(profile_tree, struct profile_tree *, profile_tree_destroy)
+#define _cleanup_profile_tree_ _cleanup_(profile_tree)
