@@ -13,10 +13,10 @@
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/options.h"
-#include "cli/push.h"
 #include "http/http.h"
 #include "proc/proc.h"
 #include "profile/profile.h"
+#include "server/client/client.h"
 
 #define DEFAULT_SERVER "http://127.0.0.1:7788"
 #define MAX_DEPTH 32
@@ -44,9 +44,25 @@ static const struct option symbols_options[] = {
 
 /* ---- push ---- */
 
-static int push_path(struct push_client *c, int at, const char *name, const char *path, u32 depth);
+static void print_sent(const char *build_id, const char *path, u64 bytes)
+{
+	printf("%s %s (%.1f MiB)\n", build_id, path, (double)bytes / (1 << 20));
+}
 
-static int push_folder(struct push_client *c, int fd, const char *path, u32 depth)
+/* `chosen`: the user named this file, so that it is an error if it has no symbols. */
+static int push_file(struct client *c, int fd, const char *path, bool chosen)
+{
+	struct diag d = {};
+	int r = client_push(c, fd, path, &d);
+
+	if (r == 0 || (r == -ENODATA && !chosen))
+		return 0;
+	return cli_error(1, "symbols: %s", d.text);
+}
+
+static int push_path(struct client *c, int at, const char *name, const char *path, u32 depth);
+
+static int push_folder(struct client *c, int fd, const char *path, u32 depth)
 {
 	DIR *d = fdopendir(fd);
 	struct dirent *e;
@@ -69,7 +85,7 @@ static int push_folder(struct push_client *c, int fd, const char *path, u32 dept
 }
 
 /* At depth 0, a path that the user gave: symbolic links are followed. */
-static int push_path(struct push_client *c, int at, const char *name, const char *path, u32 depth)
+static int push_path(struct client *c, int at, const char *name, const char *path, u32 depth)
 {
 	int fd = openat(at, name,
 			O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (depth ? O_NOFOLLOW : 0));
@@ -92,7 +108,7 @@ static int push_path(struct push_client *c, int at, const char *name, const char
 }
 
 struct pushing {
-	struct push_client *c;
+	struct client *c;
 	u32 pid;
 	int status;
 };
@@ -107,7 +123,7 @@ static int push_mapping(void *arg, const struct proc_mapping *m)
 	return 0;
 }
 
-static int push_pids(struct push_client *c, const char *list)
+static int push_pids(struct client *c, const char *list)
 {
 	_cleanup_free_ char *text = strdup(list);
 	char *save = NULL;
@@ -131,9 +147,9 @@ static int push_pids(struct push_client *c, const char *list)
 	return status;
 }
 
-static int push(const struct symbols_arguments *a, struct push_client *c, int n, char **paths)
+static int push(const struct symbols_arguments *a, struct client *c, int n, char **paths)
 {
-	struct push_stats st;
+	struct client_stats st;
 	int status = 0;
 
 	if (!n && !a->pids)
@@ -143,7 +159,7 @@ static int push(const struct symbols_arguments *a, struct push_client *c, int n,
 		status = push_pids(c, a->pids);
 	for (int i = 0; i < n; i++)
 		status |= push_path(c, AT_FDCWD, paths[i], paths[i], 0);
-	st = push_stats(c);
+	st = client_stats(c);
 	printf("%llu sent (%.1f MiB), %llu already there, %llu without symbols or build-id, "
 	       "%llu failed\n",
 	       st.sent, (double)st.bytes / (1 << 20), st.known, st.useless, st.failed);
@@ -189,18 +205,17 @@ static void print_list(const json_t *answer)
 	}
 }
 
-static int list(const struct symbols_arguments *a, struct push_client *c)
+static int list(const struct symbols_arguments *a, struct client *c)
 {
 	_cleanup_str_ struct str path = {}, body = {};
+	struct diag d = {};
 	json_t *answer;
-	int r;
 
 	if (a->from && strpbrk(a->from, "&#?% "))
 		return cli_error(2, "symbols: --from: '%s' is not a time", a->from);
 	str_printf(&path, "?from=%s", a->from ? a->from : "now-1h");
-	r = push_get(c, str_get(&path), &body);
-	if (r)
-		return r;
+	if (client_get(c, str_get(&path), &d, &body) < 0)
+		return cli_error(1, "symbols: %s", d.text);
 	answer = json_loadb(str_get(&body), body.n, 0, NULL);
 	if (!answer)
 		return cli_error(1, "symbols: %s is not a culprit server: its answer is not JSON",
@@ -224,7 +239,7 @@ int cmd_symbols(int argc, char **argv)
 		.groups = groups,
 	};
 	_cleanup_free_ char *token = NULL;
-	struct push_client *c = NULL;
+	struct client *c = NULL;
 	struct diag d = {};
 	int first, r = options_parse(&usage, argc, argv, &first);
 	bool pushes, lists;
@@ -235,17 +250,16 @@ int cmd_symbols(int argc, char **argv)
 	lists = first + 1 == argc && !strcmp(argv[first], "list");
 	if (!pushes && !lists)
 		return cli_error(2, "symbols: give push FILE|DIR... or list");
-	r = a.token_file ? http_client_token(a.token_file, &d, &token) : 0;
-	if (r < 0)
+	if (a.token_file && http_client_token(a.token_file, &d, &token) < 0)
 		return cli_error(1, "%s", d.text);
-	r = push_client_create(
-		&(struct push_options){.server = a.server ? a.server : DEFAULT_SERVER,
-				       .token = token,
-				       .ca = a.ca,
-				       .force = a.force},
-		&c);
-	if (r == 0)
-		r = pushes ? push(&a, c, argc - first - 1, argv + first + 1) : list(&a, c);
-	push_client_destroy(c);
+	if (client_create(&(struct client_options){.server = a.server ? a.server : DEFAULT_SERVER,
+						   .token = token,
+						   .ca = a.ca,
+						   .force = a.force,
+						   .sent = print_sent},
+			  &d, &c) < 0)
+		return cli_error(1, "symbols: %s", d.text);
+	r = pushes ? push(&a, c, argc - first - 1, argv + first + 1) : list(&a, c);
+	client_destroy(c);
 	return r;
 }

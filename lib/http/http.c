@@ -15,6 +15,14 @@ static void init_curl(void)
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
+static size_t collect_answer(char *data, size_t size, size_t n, void *arg)
+{
+	struct http_answer *a = arg;
+
+	a->too_large = a->text.n + size * n > a->max_bytes;
+	return a->too_large || str_append(&a->text, data, size * n) < 0 ? 0 : size * n;
+}
+
 int http_client_open(const struct http_client_options *o, CURL **ret)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -34,8 +42,8 @@ int http_client_open(const struct http_client_options *o, CURL **ret)
 	SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
 	SET(CURLOPT_USERAGENT, "culprit/" CULPRIT_VERSION);
 	SET(CURLOPT_ERRORBUFFER, o->error);
-	SET(CURLOPT_WRITEFUNCTION, o->body);
-	SET(CURLOPT_WRITEDATA, o->arg);
+	SET(CURLOPT_WRITEFUNCTION, o->answer ? collect_answer : o->body);
+	SET(CURLOPT_WRITEDATA, o->answer ? o->answer : o->arg);
 	if (o->ca)
 		SET(CURLOPT_CAINFO, o->ca);
 	if (o->cert)
@@ -66,6 +74,16 @@ int http_client_header(struct curl_slist **list, const char *name, const char *v
 		return -ENOMEM;
 	*list = more;
 	return 0;
+}
+
+int http_client_bearer(struct curl_slist **list, const char *token)
+{
+	_cleanup_str_ struct str value = {};
+
+	if (!token)
+		return 0;
+	str_printf(&value, "Bearer %s", token);
+	return value.failed ? -ENOMEM : http_client_header(list, "Authorization", str_get(&value));
 }
 
 int http_client_token(const char *path, struct diag *reterr_diag, char **ret)

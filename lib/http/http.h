@@ -8,13 +8,23 @@
 #include <curl/curl.h>
 
 #include "base/diag.h"
+#include "base/str.h"
 #include "base/types.h"
+
+/* Collects the body of an answer. The owner of the client clears it before each request. */
+struct http_answer {
+	struct str text; /* owned by whoever owns the struct */
+	size_t max_bytes;
+	bool too_large; /* longer than max_bytes: the transfer ended with an error */
+};
 
 struct http_client_options {
 	long connect_ms;
 	/* PEM files, or NULL: the system's CAs, no client certificate. Copied. */
 	const char *ca, *cert, *key;
 	char *error; /* CURL_ERROR_SIZE bytes, valid as long as the handle */
+	/* Takes the body of an answer, valid as long as the handle; NULL: body() takes it. */
+	struct http_answer *answer;
 	/* Takes a part of the answer; returns the bytes taken, fewer than size * n to stop. */
 	size_t (*body)(char *data, size_t size, size_t n, void *arg);
 	void *arg;
@@ -27,6 +37,8 @@ struct http_client_options {
 int http_client_open(const struct http_client_options *o, CURL **ret);
 /* Adds a header to a list. An empty value is sent as such; NULL: libcurl leaves this header out. */
 int http_client_header(struct curl_slist **list, const char *name, const char *value);
+/* Adds the header that shows a token; none if `token` is NULL. Returns 0 or -ENOMEM. */
+int http_client_bearer(struct curl_slist **list, const char *token);
 /*
  * Reads a token, the first word of a file (owned by the caller). Any thread. -ENODATA if the file
  * is empty.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/push.h"
+#include "server/client/client.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -7,39 +7,32 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/map.h"
 #include "base/text.h"
-#include "cli/cli.h"
 #include "elf/elf.h"
 #include "http/http.h"
 #include "symbol/debugfile.h"
 
 #define MAX_ANSWER_BYTES (64u << 20)
+#define MAX_REASON_BYTES 160
 #define CONNECT_MS 10000L
 #define SILENCE_S 60L
 
-struct push_client {
-	struct push_options o; /* strings are borrowed */
-	CURL *easy;	       /* owned */
+struct client {
+	struct client_options o; /* strings are borrowed */
+	CURL *easy;		 /* owned */
 	struct curl_slist *headers, *upload_headers;
-	struct str answer;
+	struct http_answer answer;
 	char error[CURL_ERROR_SIZE];
 	struct map done; /* keys: hashes of build-id and best section of files sent */
-	struct push_stats stats;
+	struct client_stats stats;
 };
 
+/* An upload in progress. */
 struct sending {
 	const struct elf_file *f;
 	u64 at;
 };
-
-static size_t on_answer(char *data, size_t size, size_t n, void *arg)
-{
-	struct push_client *c = arg;
-
-	if (c->answer.n + size * n > MAX_ANSWER_BYTES)
-		return 0;
-	return str_append(&c->answer, data, size * n) < 0 ? 0 : size * n;
-}
 
 static size_t on_read(char *buf, size_t size, size_t n, void *arg)
 {
@@ -56,31 +49,24 @@ static size_t on_read(char *buf, size_t size, size_t n, void *arg)
 	return (size_t)got;
 }
 
-static int set_headers(struct push_client *c)
+static int set_headers(struct client *c)
 {
-	_cleanup_str_ struct str bearer = {};
-	int r = 0;
+	int r = http_client_bearer(&c->headers, c->o.token);
 
-	if (c->o.token) {
-		str_printf(&bearer, "Bearer %s", c->o.token);
-		r = http_client_header(&c->headers, "Authorization", str_get(&bearer));
-		if (r == 0)
-			r = http_client_header(&c->upload_headers, "Authorization",
-					       str_get(&bearer));
-	}
+	if (r == 0)
+		r = http_client_bearer(&c->upload_headers, c->o.token);
 	return r < 0 ? r
 		     : http_client_header(&c->upload_headers, "Content-Type",
 					  "application/octet-stream");
 }
 
-static int open_handle(struct push_client *c)
+static int open_handle(struct client *c)
 {
 	struct http_client_options client = {
 		.connect_ms = CONNECT_MS,
 		.ca = c->o.ca,
 		.error = c->error,
-		.body = on_answer,
-		.arg = c,
+		.answer = &c->answer,
 	};
 	int r = http_client_open(&client, &c->easy);
 
@@ -92,74 +78,74 @@ static int open_handle(struct push_client *c)
 	return 0;
 }
 
-int push_client_create(const struct push_options *o, struct push_client **ret)
+int client_create(const struct client_options *o, struct diag *reterr_diag, struct client **ret)
 {
-	struct push_client *c = calloc(1, sizeof(*c));
+	struct client *c = calloc(1, sizeof(*c));
+	int r;
 
 	if (!c)
-		return cli_error(1, "out of memory");
+		return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	c->o = *o;
-	if (set_headers(c) < 0 || open_handle(c) < 0) {
-		push_client_destroy(c);
-		return cli_error(1, "symbols: cannot prepare a connection");
+	c->answer.max_bytes = MAX_ANSWER_BYTES;
+	r = set_headers(c);
+	if (r == 0)
+		r = open_handle(c);
+	if (r < 0) {
+		client_destroy(c);
+		return diag_set(reterr_diag, r, "cannot prepare a connection");
 	}
 	*ret = c;
 	return 0;
 }
 
-void push_client_destroy(struct push_client *c)
+void client_destroy(struct client *c)
 {
 	if (!c)
 		return;
 	curl_easy_cleanup(c->easy);
 	curl_slist_free_all(c->headers);
 	curl_slist_free_all(c->upload_headers);
-	str_deinit(&c->answer);
+	str_deinit(&c->answer.text);
 	map_deinit(&c->done);
 	free(c);
 }
 
-struct push_stats push_stats(const struct push_client *c)
+struct client_stats client_stats(const struct client *c)
 {
 	return c->stats;
 }
 
 /* ---- requests ---- */
 
-/* The server's error: the message of its JSON, or its text. */
-static const char *reason(const struct push_client *c, json_t **ret_owner)
+/* Sets the server's error: the message of its JSON, or its text. Returns -EIO. */
+static int answer_error(const struct client *c, long status, struct diag *reterr_diag)
 {
-	const char *text;
+	const char *answer = str_get(&c->answer.text), *text;
+	json_t *json = json_loadb(answer, c->answer.text.n, 0, NULL);
 
-	*ret_owner = json_loadb(str_get(&c->answer), c->answer.n, 0, NULL);
-	text = json_string_value(json_object_get(*ret_owner, "message"));
-	return text ? text : str_get(&c->answer);
+	text = json_string_value(json_object_get(json, "message"));
+	if (!text)
+		text = answer;
+	diag_set(reterr_diag, -EIO, "%s answered: %.*s (HTTP %ld)", c->o.server,
+		 (int)MIN(strcspn(text, "\r\n"), (size_t)MAX_REASON_BYTES), text, status);
+	json_decref(json);
+	return -EIO;
 }
 
-static int report_failure(struct push_client *c, CURLcode code, long status)
+static int transfer_error(const struct client *c, CURLcode code, struct diag *reterr_diag)
 {
-	json_t *owner = NULL;
-	const char *text;
+	const char *text = http_client_error(c->error, code);
 
 	if (code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST)
-		return cli_error(
-			1, "symbols: cannot reach %s: %s; give the server's URL with --server",
-			c->o.server, http_client_error(c->error, code));
-	if (code != CURLE_OK && !status)
-		return cli_error(1, "symbols: %s: %s", c->o.server,
-				 http_client_error(c->error, code));
-	text = reason(c, &owner);
-	(void)cli_error(1, "symbols: %s answered: %.*s (HTTP %ld)", c->o.server,
-			(int)MIN(strcspn(text, "\r\n"), (size_t)400), text, status);
-	json_decref(owner);
-	return 1;
+		return diag_set(reterr_diag, -EIO,
+				"cannot reach %s: %s; give the server's URL with --server",
+				c->o.server, text);
+	return diag_set(reterr_diag, -EIO, "%s: %s", c->o.server, text);
 }
 
-/*
- * POSTs the file `f`, or GETs if it is NULL. Returns the HTTP status, or 0 after it printed an
- * error.
- */
-static long request(struct push_client *c, const char *path, const struct elf_file *f)
+/* POSTs the file `f`, or GETs if it is NULL. Returns the HTTP status, or a negative errno. */
+static long request(struct client *c, const char *path, const struct elf_file *f,
+		    struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str url = {};
 	struct sending s = {.f = f};
@@ -171,7 +157,7 @@ static long request(struct push_client *c, const char *path, const struct elf_fi
 	while (n && c->o.server[n - 1] == '/')
 		n--;
 	str_printf(&url, "%.*s/api/v1/symbols%s", (int)n, c->o.server, path);
-	str_clear(&c->answer);
+	str_clear(&c->answer.text);
 	c->error[0] = '\0';
 #define SET(option, value) ok = ok && curl_easy_setopt(c->easy, option, value) == CURLE_OK
 	SET(CURLOPT_URL, str_get(&url));
@@ -194,17 +180,19 @@ static long request(struct push_client *c, const char *path, const struct elf_fi
 	 */
 	if (status >= 200 && (code == CURLE_OK || status >= 400))
 		return status;
-	report_failure(c, code, 0);
-	return 0;
+	return transfer_error(c, code, reterr_diag);
 }
 
-int push_get(struct push_client *c, const char *path, struct str *ret)
+int client_get(struct client *c, const char *path, struct diag *reterr_diag, struct str *ret)
 {
-	long status = request(c, path, NULL);
+	long status = request(c, path, NULL, reterr_diag);
 
+	if (status < 0)
+		return (int)status;
 	if (status != 200)
-		return status ? report_failure(c, CURLE_OK, status) : 1;
-	str_append(ret, c->answer.data, c->answer.n);
+		return answer_error(c, status, reterr_diag);
+	if (str_append(ret, c->answer.text.data, c->answer.text.n) < 0)
+		return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	return 0;
 }
 
@@ -229,7 +217,7 @@ static const char *best_of(struct elf_file *f)
 }
 
 /* Returns 1 if the server has symbols that are as good. */
-static int is_known(struct push_client *c, const char *id, const char *best)
+static int is_known(struct client *c, const char *id, const char *best, struct diag *reterr_diag)
 {
 	char path[2 * ELF_MAX_BUILD_ID + 2];
 	const char *there;
@@ -240,12 +228,14 @@ static int is_known(struct push_client *c, const char *id, const char *best)
 	if (c->o.force)
 		return 0;
 	snprintf(path, sizeof(path), "/%s", id);
-	status = request(c, path, NULL);
+	status = request(c, path, NULL, reterr_diag);
+	if (status < 0)
+		return (int)status;
 	if (status == 404)
 		return 0;
 	if (status != 200)
-		return status ? -report_failure(c, CURLE_OK, status) : -1;
-	answer = json_loadb(str_get(&c->answer), c->answer.n, 0, NULL);
+		return answer_error(c, status, reterr_diag);
+	answer = json_loadb(str_get(&c->answer.text), c->answer.text.n, 0, NULL);
 	there = json_string_value(json_object_get(answer, "has"));
 	known = there && (!strcmp(there, ".debug_info") || !strcmp(there, best));
 	json_decref(answer);
@@ -253,7 +243,7 @@ static int is_known(struct push_client *c, const char *id, const char *best)
 }
 
 /* Processes share libraries, and a directory may hold a program both with and without symbols. */
-static bool was_sent(struct push_client *c, const char *id, const char *best)
+static bool was_sent(struct client *c, const char *id, const char *best)
 {
 	u64 key = hash_bytes(id, strlen(id)) ^ (best ? hash_bytes(best, strlen(best)) : 0);
 
@@ -263,7 +253,8 @@ static bool was_sent(struct push_client *c, const char *id, const char *best)
 	return false;
 }
 
-static int send_elf(struct push_client *c, struct elf_file *f, const char *path)
+static int send_elf(struct client *c, struct elf_file *f, const char *path,
+		    struct diag *reterr_diag)
 {
 	char id[2 * ELF_MAX_BUILD_ID + 1], where[2 * ELF_MAX_BUILD_ID + 2];
 	const char *best = best_of(f);
@@ -273,26 +264,27 @@ static int send_elf(struct push_client *c, struct elf_file *f, const char *path)
 	text_hex(f->build_id, f->build_id_n, id);
 	if (was_sent(c, id, best))
 		return 0;
-	r = is_known(c, id, best ? best : "");
+	r = is_known(c, id, best ? best : "", reterr_diag);
 	if (r) {
 		c->stats.known += r > 0;
 		c->stats.failed += r < 0;
-		return r < 0;
+		return MIN(r, 0);
 	}
 	snprintf(where, sizeof(where), "/%s", id);
-	status = request(c, where, f);
+	status = request(c, where, f, reterr_diag);
 	if (status != 200) {
 		c->stats.failed++;
-		return status ? report_failure(c, CURLE_OK, status) : 1;
+		return status < 0 ? (int)status : answer_error(c, status, reterr_diag);
 	}
 	c->stats.sent++;
 	c->stats.bytes += f->size;
-	printf("%s %s (%.1f MiB)\n", id, path, (double)f->size / (1 << 20));
+	c->o.sent(id, path, f->size);
 	return 0;
 }
 
 /* Sends the file itself, or its debug file; before it, the dwz file that it refers to. */
-static int send_best(struct push_client *c, struct elf_file *f, const char *path, bool chosen)
+static int send_best(struct client *c, struct elf_file *f, const char *path,
+		     struct diag *reterr_diag)
 {
 	const struct debugfile_place place = {.root_fd = -1, .path = path};
 	_cleanup_elf_file_ struct elf_file *debug = NULL, *alt = NULL;
@@ -304,30 +296,24 @@ static int send_best(struct push_client *c, struct elf_file *f, const char *path
 		best = debug;
 	if (!best_of(best)) {
 		c->stats.useless++;
-		return chosen ? cli_error(1,
-					  "symbols: %s is stripped, and its debug file is not "
-					  "on this machine",
-					  path)
-			      : 0;
+		return diag_set(reterr_diag, -ENODATA,
+				"%s is stripped, and its debug file is not on this machine", path);
 	}
 	if (debugfile_alt(best, &place, debug ? debug_path : path, &alt) == 0)
-		r = send_elf(c, alt, "(shared by dwz)");
-	return r ? r : send_elf(c, best, debug ? debug_path : path);
+		r = send_elf(c, alt, "(shared by dwz)", reterr_diag);
+	return r < 0 ? r : send_elf(c, best, debug ? debug_path : path, reterr_diag);
 }
 
-int push_file(struct push_client *c, int fd, const char *path, bool chosen)
+int client_push(struct client *c, int fd, const char *path, struct diag *reterr_diag)
 {
 	_cleanup_elf_file_ struct elf_file *f = NULL;
-	struct diag d = {};
-	int r = elf_file_open(fd, &d, &f);
+	int r = elf_file_open(fd, NULL, &f);
 
-	if (r < 0 || !f->build_id_n) {
-		c->stats.useless++;
-		if (!chosen)
-			return 0;
-		return r < 0 ? cli_error(1, "symbols: %s: not an ELF file of x86-64 or arm64", path)
-			     : cli_error(1, "symbols: %s has no build-id: link it with --build-id",
-					 path);
-	}
-	return send_best(c, f, path, chosen);
+	if (r == 0 && f->build_id_n)
+		return send_best(c, f, path, reterr_diag);
+	c->stats.useless++;
+	return r < 0 ? diag_set(reterr_diag, -ENODATA, "%s: not an ELF file of x86-64 or arm64",
+				path)
+		     : diag_set(reterr_diag, -ENODATA,
+				"%s has no build-id: link it with --build-id", path);
 }

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A client of the server's symbol API: uploads the symbols of binaries, and asks which ones the
+ * server has. For a binary without debug information it sends the debug file, if a package
+ * installed one; a dwz file that several debug files share goes first. One libcurl handle, one
+ * thread.
+ *
+ * Functions that return int return 0 or a negative errno, and set the text of `reterr_diag`.
+ */
+#pragma once
+
+#include "base/diag.h"
+#include "base/str.h"
+#include "base/types.h"
+
+struct client;
+
+struct client_options {
+	const char *server; /* http://HOST:PORT */
+	const char *token;  /* or NULL */
+	const char *ca;	    /* PEM file; NULL: the system's CAs */
+	bool force;	    /* also send files that the server has */
+	/* Called after each file that was sent. */
+	void (*sent)(const char *build_id, const char *path, u64 bytes);
+};
+
+struct client_stats {
+	u64 sent, bytes;
+	u64 known;   /* files that the server had */
+	u64 useless; /* files without symbols or build-id */
+	u64 failed;
+};
+
+/* Strings are borrowed until client_destroy(). */
+int client_create(const struct client_options *o, struct diag *reterr_diag, struct client **ret);
+void client_destroy(struct client *c);
+/* GETs a path below /api/v1/symbols and appends the body of the answer. */
+int client_get(struct client *c, const char *path, struct diag *reterr_diag, struct str *ret);
+/*
+ * Sends the file that has a binary's symbols, unless the server has it or this client has sent it.
+ * `fd` is taken; `path` is the path of the binary, used to find its debug file and in messages.
+ * -ENODATA: the file has no symbols, or no build-id, or is not an ELF file.
+ */
+int client_push(struct client *c, int fd, const char *path, struct diag *reterr_diag);
+struct client_stats client_stats(const struct client *c);
