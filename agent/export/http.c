@@ -34,21 +34,12 @@ struct http {
 	char *url;		    /* curl's */
 	char curl_error[CURL_ERROR_SIZE];
 	bool failed; /* the last request */
-	struct str answer;
+	struct http_answer answer;
 	int grpc_status; /* or NO_STATUS */
 	struct str grpc_message, grpc_details;
 };
 
 /* ---- callbacks ---- */
-
-static size_t on_body(char *data, size_t size, size_t n, void *arg)
-{
-	struct http *h = arg;
-
-	if (h->answer.n + size * n > MAX_ANSWER_BYTES)
-		return 0;
-	return str_append(&h->answer, data, size * n) < 0 ? 0 : size * n;
-}
 
 /* The value of the header if it is this one, its spaces off; NULL otherwise. */
 static const char *header_value(const char *line, size_t n, const char *name, size_t *ret_n)
@@ -182,7 +173,6 @@ static int add_user_headers(struct http *h, const char *text, struct diag *reter
 static int make_headers(struct http *h, struct diag *reterr_diag)
 {
 	const struct export_options *o = &h->d->o;
-	_cleanup_str_ struct str bearer = {};
 	int r = http_client_header(&h->headers, "Content-Type", h->o.content_type);
 
 	/* No waiting for "100 Continue". */
@@ -194,12 +184,10 @@ static int make_headers(struct http *h, struct diag *reterr_diag)
 		r = http_client_header(&h->headers,
 				       h->o.grpc ? "grpc-encoding" : "Content-Encoding",
 				       h->o.content_encoding);
-	if (r == 0 && o->token) {
-		if (strpbrk(o->token, "\r\n"))
-			return diag_set(reterr_diag, -EINVAL, "the token has a line break in it");
-		str_printf(&bearer, "Bearer %s", o->token);
-		r = http_client_header(&h->headers, "Authorization", str_get(&bearer));
-	}
+	if (o->token && strpbrk(o->token, "\r\n"))
+		return diag_set(reterr_diag, -EINVAL, "the token has a line break in it");
+	if (r == 0)
+		r = http_client_bearer(&h->headers, o->token);
 	return r < 0 ? r : add_user_headers(h, o->headers, reterr_diag);
 }
 
@@ -216,8 +204,7 @@ static int open_handle(struct http *h)
 		.cert = o->cert,
 		.key = o->key,
 		.error = h->curl_error,
-		.body = on_body,
-		.arg = h,
+		.answer = &h->answer,
 	};
 	int r = http_client_open(&client, &h->easy);
 	bool ok = true;
@@ -272,6 +259,7 @@ int http_open(struct destination *d, const struct http_options *o, struct diag *
 		return -ENOMEM;
 	h->d = d;
 	h->o = *o;
+	h->answer.max_bytes = MAX_ANSWER_BYTES;
 	r = check_file(d->o.ca, "CA file", reterr_diag);
 	if (r == 0)
 		r = check_file(d->o.cert, "certificate", reterr_diag);
@@ -300,7 +288,7 @@ void http_close(struct http *h)
 	curl_easy_cleanup(h->easy);
 	curl_slist_free_all(h->headers);
 	curl_free(h->url);
-	str_deinit(&h->answer);
+	str_deinit(&h->answer.text);
 	str_deinit(&h->grpc_message);
 	str_deinit(&h->grpc_details);
 	free(h);
@@ -364,7 +352,7 @@ void http_post(struct http *h, const u8 *data, size_t n, struct export_result *r
 	long status = 0;
 	CURLcode code;
 
-	str_clear(&h->answer);
+	str_clear(&h->answer.text);
 	str_clear(&h->grpc_message);
 	str_clear(&h->grpc_details);
 	h->grpc_status = NO_STATUS;
@@ -385,7 +373,7 @@ void http_post(struct http *h, const u8 *data, size_t n, struct export_result *r
 
 const struct str *http_answer(const struct http *h)
 {
-	return &h->answer;
+	return &h->answer.text;
 }
 
 /* ---- gRPC ---- */

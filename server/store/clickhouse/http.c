@@ -47,27 +47,18 @@ static const u32 transient_errors[] = {
 struct ch_conn {
 	CURL *easy;		    /* owned */
 	struct curl_slist *headers; /* owned */
-	struct str answer;
-	bool too_large;
+	struct http_answer answer;
 	char error[CURL_ERROR_SIZE];
 	struct ch_conn *next; /* of the idle ones */
 };
 
 /* ---- connections ---- */
 
-static size_t on_body(char *data, size_t size, size_t n, void *arg)
-{
-	struct ch_conn *c = arg;
-
-	c->too_large = c->answer.n + size * n > MAX_ANSWER_BYTES;
-	return c->too_large || str_append(&c->answer, data, size * n) < 0 ? 0 : size * n;
-}
-
 static void conn_free(struct ch_conn *c)
 {
 	curl_easy_cleanup(c->easy);
 	curl_slist_free_all(c->headers);
-	str_deinit(&c->answer);
+	str_deinit(&c->answer.text);
 	free(c);
 }
 
@@ -77,8 +68,7 @@ static int conn_open(const struct ch_config *config, struct ch_conn *c)
 		.connect_ms = CONNECT_MS,
 		.ca = config->ca,
 		.error = c->error,
-		.body = on_body,
-		.arg = c,
+		.answer = &c->answer,
 	};
 	int r = http_client_open(&client, &c->easy);
 	bool ok = true;
@@ -124,6 +114,7 @@ static struct ch_conn *conn_get(struct ch *s)
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return NULL;
+	c->answer.max_bytes = MAX_ANSWER_BYTES;
 	if (conn_open(&s->config, c) < 0) {
 		conn_free(c);
 		return NULL;
@@ -133,7 +124,7 @@ static struct ch_conn *conn_get(struct ch *s)
 
 static void conn_put(struct ch *s, struct ch_conn *c)
 {
-	str_deinit(&c->answer);
+	str_deinit(&c->answer.text);
 	pthread_mutex_lock(&s->conn_lock);
 	c->next = s->idle;
 	s->idle = c;
@@ -182,7 +173,7 @@ static void error_text(const char *answer, struct str *out)
 static int answer_error(const struct ch *s, const struct ch_conn *c, long status,
 			struct diag *reterr_diag)
 {
-	const char *answer = str_get(&c->answer);
+	const char *answer = str_get(&c->answer.text);
 	u32 code = error_code(answer);
 	_cleanup_str_ struct str text = {};
 	int r = -EIO;
@@ -208,7 +199,7 @@ static int transfer_error(const struct ch *s, const struct ch_conn *c, CURLcode 
 {
 	const char *text = http_client_error(c->error, code);
 
-	if (c->too_large)
+	if (c->answer.too_large)
 		return diag_set(reterr_diag, -E2BIG, "%s: the answer is larger than 1 GiB",
 				s->where);
 	if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
@@ -277,9 +268,9 @@ static int run_once(struct ch *s, struct ch_conn *c, const char *host, const str
 	}
 	if (r < 0)
 		return r;
-	str_clear(&c->answer);
+	str_clear(&c->answer.text);
+	c->answer.too_large = false;
 	c->error[0] = 0;
-	c->too_large = false;
 	curl_easy_setopt(c->easy, CURLOPT_URL, str_get(&url));
 	curl_easy_setopt(c->easy, CURLOPT_TIMEOUT_MS,
 			 (long)(q->timeout_ms ? q->timeout_ms : s->config.timeout_ms));
@@ -360,8 +351,8 @@ int ch_run(struct ch *s, const struct ch_request *q, struct str *ret, struct dia
 		r = -EAGAIN;
 	if (r == 0 && ret) {
 		str_deinit(ret);
-		*ret = c->answer;
-		c->answer = (struct str){};
+		*ret = c->answer.text;
+		c->answer.text = (struct str){};
 	}
 	conn_put(s, c);
 	return r;
