@@ -7,7 +7,9 @@ What a program is known to do must come out at every end: the API, Pyroscope's q
 import gzip
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import time
 import urllib.error
@@ -175,6 +177,18 @@ def test_something_is_there_within_ten_seconds(culprit, programs, tmp_path):
             assert u.wait_for(lambda: spins(u, "split-g"), seconds=10)
             assert u.end()[0] == 0
         busy.terminate()
+
+
+def test_metrics_while_the_agent_ends(culprit, tmp_path):
+    """/metrics answers while the agent waits for a destination that hangs, and shows no metrics of the agent that
+    is being destroyed."""
+    with socket.create_server(("127.0.0.1", 0)) as hangs, \
+            up(culprit, tmp_path / "store", "--period", "1", "--disable-tls",
+               "--export", f"otlp+http://127.0.0.1:{hangs.getsockname()[1]}") as u:
+        assert u.wait_for(lambda: re.search(r"^culprit_export_spooled_bytes.* [1-9]", u.get("/metrics").decode(), re.M))
+        u.process.send_signal(signal.SIGTERM)
+        assert u.wait_for(lambda: "culprit_agent_" not in u.get("/metrics").decode())
+        assert u.process.wait(60) == 0
 
 
 def assert_agent_tells(s, agent, samples, begun):
