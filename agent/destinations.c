@@ -114,16 +114,14 @@ static int list_destinations(const struct agent_options *o, struct destinations 
 	     url = strtok_r(NULL, ",", &save))
 		r = add_destination(d, o, url, reterr_diag);
 	if (r == 0 && !d->n)
-		return diag_set(
-			reterr_diag, -EINVAL,
-			"agent: no destination; give --collection-agent or --export");
+		return diag_set(reterr_diag, -EINVAL,
+				"agent: no destination; give --collection-agent or --export");
 	return r;
 }
 
 int agent_open_exporters(struct agent *a, const struct agent_options *o, struct diag *reterr_diag)
 {
-	_cleanup_destinations_ struct destinations d = {
-		.memory_bytes = agent_memory_limit(o) / 8};
+	_cleanup_destinations_ struct destinations d = {.memory_bytes = agent_memory_limit(o) / 8};
 	int r = list_destinations(o, &d, reterr_diag);
 
 	if (r == 0) {
@@ -131,7 +129,6 @@ int agent_open_exporters(struct agent *a, const struct agent_options *o, struct 
 		r = a->exporters ? exporters_replace(a->exporters, d.all, d.n, reterr_diag)
 				 : exporters_create(d.all, d.n, reterr_diag, &a->exporters);
 	}
-	return r < 0 ? diag_set(reterr_diag, r, "%s",
-				r == -ENOMEM ? "out of memory" : strerror(-r))
+	return r < 0 ? diag_set(reterr_diag, r, "%s", r == -ENOMEM ? "out of memory" : strerror(-r))
 		     : 0;
 }
