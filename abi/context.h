@@ -45,7 +45,7 @@ struct context_go {
 };
 
 struct context_process {
-	__u64 start_stack; /* identifies the image, as in struct process_entry */
+	__u64 image;	   /* whose data it is, as in struct process_entry */
 	__u32 sources;	   /* bits by enum context_id */
 	__s32 dtv_at;	   /* offset of the thread's DTV pointer from the thread pointer */
 	__u32 dtv_slot;	   /* bytes per entry of the DTV */

@@ -46,9 +46,9 @@ struct runtime_binary {
 
 /* Data about a process for the walker: addresses as avma. */
 struct runtime_process {
-	__u64 start_stack; /* identifies the image, as in struct process_entry */
-	__u64 bias;	   /* avma - svma of the binary */
-	__u32 binary;	   /* index of its struct runtime_binary */
+	__u64 image;  /* whose data it is, as in struct process_entry */
+	__u64 bias;   /* avma - svma of the binary */
+	__u32 binary; /* index of its struct runtime_binary */
 	__u32 pad;
 	/*
 	 * Memory that the JIT has reserved. mprotect() makes parts of it executable without an

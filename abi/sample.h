@@ -142,6 +142,7 @@ struct record_deferred {
 /* A process as BPF knows it: key is the thread group id. */
 struct process_entry {
 	__u64 start_stack; /* as in record_sample; another image is an unknown process */
+	__u64 image;	   /* procman's number of it, by which other maps know it */
 	__u64 mappings_id; /* another for every change of a slice; never used again, 0: n is 0 */
 	__u32 slice;	   /* line of struct unwind_mapping [n] */
 	__u32 n;

@@ -88,13 +88,12 @@ static void print_counted(void *arg, const char *text)
 static int describe_process(u32 pid)
 {
 	static const struct procman_options no_events = {.no_events = true};
-	static const struct procman_ops ops = {};
 	static const struct runtimes_options no_maps = {-1, -1};
 	struct procman *pm = NULL;
 	struct runtimes *runtimes = NULL;
 	const struct procman_process *p;
 	struct line_count lines = {};
-	int r = procman_create(&no_events, &ops, NULL, &pm);
+	int r = procman_create(&no_events, &pm);
 
 	if (r == 0)
 		r = runtimes_create(&no_maps, &runtimes);

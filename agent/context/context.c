@@ -51,7 +51,7 @@ struct known_file {
 
 struct known_process {
 	u32 pid;
-	u64 start_stack;
+	u64 image;
 	bool seen;   /* a sample of it has arrived */
 	u32 waiting; /* bits by enum context_id: attaching is to be retried */
 	u32 index;   /* index in BPF's map; 0: none */
@@ -69,7 +69,7 @@ struct known_process {
 struct contexts {
 	struct contexts_options options;
 	struct map files;     /* file id → struct known_file *, owned; NULL: publishes nothing */
-	struct map processes; /* pid → struct known_process *, owned */
+	struct map processes; /* image → struct known_process *, owned */
 	u32 n_in_map, last_index;
 	bool in_use[CONTEXT_MAX_PROCESSES];
 	struct attribute_bounds bounds;
@@ -91,9 +91,9 @@ int contexts_create(const struct contexts_options *o, struct contexts **ret)
 	return 0;
 }
 
-static struct known_process *known_process(const struct contexts *c, u32 pid)
+static struct known_process *known_process(const struct contexts *c, u64 image)
 {
-	const u64 *v = map_get(&c->processes, pid);
+	const u64 *v = map_get(&c->processes, image);
 
 	return v ? (struct known_process *)*v : NULL;
 }
@@ -165,8 +165,9 @@ static const struct known_file *known_file(struct contexts *c, const struct proc
 	return f;
 }
 
-void contexts_remove_binary(struct contexts *c, const struct procman_binary *b)
+static void binary_gone(void *arg, struct procman_binary *b)
 {
+	struct contexts *c = arg;
 	u64 v;
 
 	if (map_del(&c->files, b->file_id, &v))
@@ -266,7 +267,7 @@ static void attach_all(struct contexts *c, struct known_process *k, const struct
 	}
 	if (k->bpf.sources == before && (k->index || !before))
 		return;
-	k->bpf.start_stack = k->start_stack;
+	k->bpf.image = k->image;
 	tls_describe_libc(p, &k->bpf);
 	update_map(c, k, p);
 }
@@ -341,7 +342,7 @@ static void poll_elastic(struct contexts *c, struct known_process *k,
 		k->elastic = false;
 		return;
 	}
-	if (c->channels)
+	if (c->channels && t->process->alive)
 		channels_open(c->channels, k->pid, s.socket);
 	/* OpenTelemetry's own process context takes precedence. */
 	if (k->elastic || k->context.header)
@@ -389,21 +390,17 @@ static void schedule_poll(struct contexts *c, struct known_process *k, u64 now)
 
 static struct known_process *get_process(struct contexts *c, const struct procman_process *p)
 {
-	struct known_process *k = known_process(c, p->pid);
+	struct known_process *k = known_process(c, p->image);
 
-	if (k && k->start_stack != p->start_stack) {
-		contexts_remove_process(c, p); /* the process has called exec */
-		k = NULL;
-	}
 	if (!k) {
 		k = calloc(1, sizeof(*k));
-		if (!k || map_put(&c->processes, p->pid, (u64)k) < 0) {
+		if (!k || map_put(&c->processes, p->image, (u64)k) < 0) {
 			free(k);
 			return NULL;
 		}
 		k->pid = p->pid;
-		k->start_stack = p->start_stack;
-		k->share.owner = hash_u64(k->start_stack ^ (u64)k->pid << 32);
+		k->image = p->image;
+		k->share.owner = p->image;
 	}
 	return k;
 }
@@ -416,11 +413,12 @@ static void poll_process(struct contexts *c, struct known_process *k,
 	schedule_poll(c, k, clock_ns(CLOCK_MONOTONIC));
 }
 
-void contexts_update_process(struct contexts *c, const struct procman_process *p)
+static void process_changed(void *arg, const struct procman_process *p)
 {
-	struct known_process *k = known_process(c, p->pid);
+	struct contexts *c = arg;
+	struct known_process *k = known_process(c, p->image);
 
-	if (!k && !publishes(c, p))
+	if (!procman_can_be_sampled(p) || (!k && !publishes(c, p)))
 		return;
 	k = get_process(c, p);
 	if (!k)
@@ -488,18 +486,53 @@ void contexts_retry(struct contexts *c, struct procman *pm)
 		}
 		p = procman_find(pm, k->pid);
 		k->due_ns = ~0ULL;
-		if (p && p->alive && p->start_stack == k->start_stack)
+		if (p && p->alive && p->image == k->image)
 			poll_process(c, k, p);
 	}
 }
 
-void contexts_end_process(struct contexts *c, const struct procman_process *p)
+/* BPF and the channel have their entries by pid, which may soon be another process's. */
+static void end_image(struct contexts *c, const struct procman_process *p, u64 image)
 {
-	struct known_process *k = known_process(c, p->pid);
+	struct known_process *k = known_process(c, image);
 
 	if (k && k->index)
 		set_index(c, k, p, 0);
+	if (k && c->channels)
+		channels_close(c->channels, p->pid);
 }
+
+static void forget_image(struct contexts *c, u64 image)
+{
+	u64 v;
+
+	if (map_del(&c->processes, image, &v))
+		known_process_free((struct known_process *)v);
+}
+
+static void process_exec(void *arg, const struct procman_process *p, u64 before)
+{
+	end_image(arg, p, before);
+	forget_image(arg, before);
+}
+
+static void process_ended(void *arg, const struct procman_process *p)
+{
+	end_image(arg, p, p->image);
+}
+
+static void process_gone(void *arg, const struct procman_process *p)
+{
+	forget_image(arg, p->image);
+}
+
+const struct procman_listener contexts_listener = {
+	.process_changed = process_changed,
+	.process_exec = process_exec,
+	.process_ended = process_ended,
+	.process_gone = process_gone,
+	.binary_gone = binary_gone,
+};
 
 const struct stat_field contexts_stat_fields[] = {
 	STAT_GAUGE(struct contexts_stats, in_map, "Processes whose spans are read."),
@@ -512,17 +545,4 @@ void contexts_get_stats(const struct contexts *c, struct contexts_stats *ret)
 {
 	*ret = c->stats;
 	ret->in_map = c->n_in_map;
-}
-
-void contexts_remove_process(struct contexts *c, const struct procman_process *p)
-{
-	u64 v;
-
-	if (!map_del(&c->processes, p->pid, &v))
-		return;
-	if (((struct known_process *)v)->index)
-		set_index(c, (struct known_process *)v, p, 0);
-	if (c->channels)
-		channels_close(c->channels, p->pid);
-	known_process_free((struct known_process *)v);
 }

@@ -55,8 +55,11 @@ void contexts_destroy(struct contexts *c);
 DEFINE_CLEANUP(contexts, struct contexts *, contexts_destroy)
 #define _cleanup_contexts_ _cleanup_(contexts)
 
-/* Call it when a process is new, or has mapped a file. */
-void contexts_update_process(struct contexts *c, const struct procman_process *p);
+/*
+ * Looks at processes that are new or have mapped a file, and forgets those that are gone; `arg` is
+ * the contexts. A process that has ended is removed from BPF's map; its attributes remain known.
+ */
+extern const struct procman_listener contexts_listener;
 /*
  * Call it when a process was sampled: from now on it is polled, because nothing signals that it
  * publishes. Attributes that it has published are passed to said() again.
@@ -91,7 +94,3 @@ struct contexts_stats {
 
 void contexts_get_stats(const struct contexts *c, struct contexts_stats *ret);
 extern const struct stat_field contexts_stat_fields[];
-/* All threads have exited: removes the process from BPF's map. Its attributes remain known. */
-void contexts_end_process(struct contexts *c, const struct procman_process *p);
-void contexts_remove_process(struct contexts *c, const struct procman_process *p);
-void contexts_remove_binary(struct contexts *c, const struct procman_binary *b);

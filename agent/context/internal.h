@@ -133,7 +133,7 @@ struct attribute_bounds {
 	u32 hour;
 };
 struct attribute_share {
-	u64 owner; /* key of the process image */
+	u64 owner; /* the process's image */
 	u32 hour;
 	u32 n_texts, n_sets;
 	bool said; /* the warning was logged */

@@ -46,19 +46,12 @@ struct identities {
 	struct strtab strings;
 	size_t compact_at;     /* n_bytes of strings */
 	u64 left_out;	       /* labels, past MAX_STRING_BYTES */
-	struct map known;      /* hash of pid and image → struct identity *, owned */
+	struct map known;      /* image → struct identity *, owned */
 	struct identity *host; /* owned: what all have who do not say another */
 	char *labels;	       /* owned: identities_set_labels() */
 	char *root;	       /* owned: identities_set_root(); NULL: / */
 	struct map containers; /* hash of the id → struct identity *, owned: what files say */
 };
-
-static u64 key_of(u32 pid, u64 image_ns)
-{
-	u64 key[2] = {pid, image_ns};
-
-	return hash_bytes(key, sizeof(key)) >> 1;
-}
 
 /* ---- labels being collected ---- */
 
@@ -407,8 +400,7 @@ static bool add_runtime(struct collecting *c, const struct procman_process *p, s
 
 static bool see(struct identities *s, const struct procman_process *p, struct runtimes *r)
 {
-	u64 key = key_of(p->pid, p->image_ns);
-	const u64 *known = map_get(&s->known, key);
+	const u64 *known = map_get(&s->known, p->image);
 	struct identity *before = known ? (struct identity *)*known : NULL, *i;
 	struct collecting c = {.s = s};
 	bool has_runtime, again = before && before->early && is_still(p), early = false;
@@ -434,7 +426,7 @@ static bool see(struct identities *s, const struct procman_process *p, struct ru
 	i->has_runtime = has_runtime;
 	i->said = before ? before->said : 0;
 	i->n_said = before ? before->n_said : 0;
-	if (map_put(&s->known, key, (u64)i) < 0)
+	if (map_put(&s->known, p->image, (u64)i) < 0)
 		free(i);
 	else
 		free(before);
@@ -455,8 +447,7 @@ bool identities_see(struct identities *s, const struct procman_process *p, struc
 static void hear(struct identities *s, const struct procman_process *p,
 		 const struct context_label *said, u32 n_said, u64 hash)
 {
-	u64 key = key_of(p->pid, p->image_ns);
-	const u64 *known = map_get(&s->known, key);
+	const u64 *known = map_get(&s->known, p->image);
 	struct identity *before = known ? (struct identity *)*known : NULL, *i;
 	const struct identity *rest = before ? before : s->host;
 	struct collecting c = {.s = s};
@@ -479,7 +470,7 @@ static void hear(struct identities *s, const struct procman_process *p,
 	i->n_said = n;
 	i->early = early;
 	i->has_runtime = before && before->has_runtime;
-	if (map_put(&s->known, key, (u64)i) < 0)
+	if (map_put(&s->known, p->image, (u64)i) < 0)
 		free(i);
 	else
 		free(before);
@@ -576,10 +567,10 @@ static int add_all(struct identities *s, struct identity *i, struct adding *a)
 	return r;
 }
 
-static int add_resource(struct identities *s, u32 pid, u64 image_ns, const char *comm,
-			struct profile *into, u32 *ret_resource)
+static int add_resource(struct identities *s, u64 image, const char *comm, struct profile *into,
+			u32 *ret_resource)
 {
-	const u64 *known = map_get(&s->known, key_of(pid, image_ns));
+	const u64 *known = map_get(&s->known, image);
 	struct identity *i = known ? (struct identity *)*known : NULL;
 	struct adding a = {.p = into};
 	int r = i ? add_all(s, i, &a) : add_said(&a, "service.name", comm);
@@ -592,13 +583,13 @@ static int add_resource(struct identities *s, u32 pid, u64 image_ns, const char 
 	return r < 0 ? r : profile_add_resource(into, a.labels, a.n, ret_resource);
 }
 
-int identities_resource(struct identities *s, u32 pid, u64 image_ns, const char *comm,
-			struct profile *into, u32 *ret_resource)
+int identities_resource(struct identities *s, u64 image, const char *comm, struct profile *into,
+			u32 *ret_resource)
 {
 	int r;
 
 	pthread_mutex_lock(&s->lock);
-	r = add_resource(s, pid, image_ns, comm, into, ret_resource);
+	r = add_resource(s, image, comm, into, ret_resource);
 	pthread_mutex_unlock(&s->lock);
 	return r;
 }

@@ -29,7 +29,7 @@ DEFINE_CLEANUP(identities, struct identities *, identities_destroy)
 #define _cleanup_identities_ _cleanup_(identities)
 
 /*
- * Reads what is not known yet of this image of the process, while it lives. False: it has just
+ * Reads what is not known yet of the process's image, while it lives. False: it has just
  * begun, and what its environment says had not come yet; see it again with its next sample.
  */
 bool identities_see(struct identities *s, const struct procman_process *p, struct runtimes *r);
@@ -40,8 +40,8 @@ bool identities_see(struct identities *s, const struct procman_process *p, struc
 void identities_say(struct identities *s, const struct procman_process *p,
 		    const struct context_label *labels, u32 n);
 /* The labels of what was seen; of what was not, those of the host and of its name. */
-int identities_resource(struct identities *s, u32 pid, u64 image_ns, const char *comm,
-			struct profile *into, u32 *ret_resource);
+int identities_resource(struct identities *s, u64 image, const char *comm, struct profile *into,
+			u32 *ret_resource);
 /*
  * What resources have of this name whose processes say nothing of it themselves, cut to n: by
  * identities_set_labels(), or the host's; "" when it is not known.

@@ -38,13 +38,13 @@ static bool is_dump(const struct procman_binary *b)
 /* The binary that is the process's jitdump. */
 static const struct procman_binary *find_dump(const struct procman_process *proc)
 {
-	for (u32 i = 0; proc && i < proc->n; i++)
+	for (u32 i = 0; i < proc->n; i++)
 		if (is_dump(proc->mappings[i].binary))
 			return proc->mappings[i].binary;
 	return NULL;
 }
 
-int jitfile_open(enum jitfile which, u32 pid, const struct procman_process *proc)
+int jitfile_open(enum jitfile which, const struct procman_process *proc)
 {
 	const struct procman_binary *dump = which == JITFILE_DUMP ? find_dump(proc) : NULL;
 	_cleanup_close_ int root = -1;
@@ -56,14 +56,14 @@ int jitfile_open(enum jitfile which, u32 pid, const struct procman_process *proc
 
 	if (which == JITFILE_DUMP && !dump)
 		return -ENOENT;
-	r = proc_status_read(pid, &status);
+	r = proc_status_read(proc->pid, &status);
 	if (r < 0)
 		return r;
-	snprintf(path, sizeof(path), "/proc/%u/root", pid);
+	snprintf(path, sizeof(path), "/proc/%u/root", proc->pid);
 	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (root < 0)
 		return -errno;
-	snprintf(path, sizeof(path), "tmp/perf-%u.map", status.ns_pid ? status.ns_pid : pid);
+	snprintf(path, sizeof(path), "tmp/perf-%u.map", status.ns_pid ? status.ns_pid : proc->pid);
 	fd = open_below(root, dump ? dump->path : path);
 	if (fd < 0)
 		return fd;

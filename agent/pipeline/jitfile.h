@@ -13,7 +13,7 @@ enum jitfile {
 struct procman_process;
 
 /*
- * A file of a process (NULL: only its pid is known); it must belong to the process's user or root.
- * A descriptor, or negative errno.
+ * A file of a process; it must belong to the process's user or root. A descriptor, or negative
+ * errno.
  */
-int jitfile_open(enum jitfile which, u32 pid, const struct procman_process *proc);
+int jitfile_open(enum jitfile which, const struct procman_process *proc);

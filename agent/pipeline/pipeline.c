@@ -145,27 +145,28 @@ static struct procman_process *process_of(struct pipeline *p, u32 pid, u64 time_
 }
 
 /* Keeps what a process tells of its code, which it may write after the first sample of that. */
-static void hold_jit_files(struct pipeline *p, u32 pid, const struct procman_process *proc)
+static void hold_jit_files(struct pipeline *p, const struct procman_process *proc)
 {
 	for (u32 i = 0; i < JITFILE_N; i++) {
-		const u64 *fd = map_get(&p->batch->jit_files[i], pid);
+		struct map *held = &p->batch->jit_files[i];
+		const u64 *fd = map_get(held, proc->image);
 
 		if (!fd || ((s64)*fd < 0 && pipeline_sum(p->batch).samples % 16 == 0))
-			map_put(&p->batch->jit_files[i], pid, (u64)(s64)jitfile_open(i, pid, proc));
+			map_put(held, proc->image, (u64)(s64)jitfile_open(i, proc));
 	}
 }
 
 static void see_process(struct pipeline *p, u32 pid, const struct procman_process *proc)
 {
 	/* Another image, or other code: a runtime may be loaded long after the start. */
-	u64 image = proc ? hash_u64(proc->image_ns ^ proc->mappings_id) | 1 : 1;
+	u64 what = proc ? hash_u64(proc->image ^ hash_u64(proc->mappings_id)) | 1 : 1;
 	u64 *seen = map_get(&p->batch->pids, pid);
 
-	if (seen && *seen == image)
+	if (seen && *seen == what)
 		return;
 	if (proc && p->process_seen && !p->process_seen(p->arg, proc, p->runtimes))
-		image = 0;
-	map_put(&p->batch->pids, pid, image);
+		what = 0;
+	map_put(&p->batch->pids, pid, what);
 	if (proc)
 		contexts_see(p->contexts, proc);
 }
@@ -230,7 +231,7 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 	name = proc && proc->comm[0] && proc->image_ns <= s->time_ns ? proc->comm
 								     : e.key.thread_name;
 	memcpy(e.key.comm, name, strnlen(name, sizeof(e.key.comm) - 1));
-	e.key.image_ns = proc ? proc->image_ns : 0;
+	e.key.image = proc ? proc->image : 0;
 	if (batch_count(p->batch, &e, &index) < 0) {
 		drop_sample(p, s->source);
 		return;
@@ -239,8 +240,8 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 	see_process(p, s->pid, proc);
 	if (s->user_stack)
 		count_stop(counts, user, stop);
-	if (user && user->raw)
-		hold_jit_files(p, s->pid, proc);
+	if (user && user->raw && proc)
+		hold_jit_files(p, proc);
 	if (p->keep_times && !batch_is_full(p->batch) &&
 	    vec_push(&p->batch->events, (struct pipeline_event){s->time_ns, s->value, index}) < 0)
 		log_warn("out of memory: a sample's time is lost");
@@ -361,9 +362,11 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
  * stack, which was not copied: each page that is not loaded would cost the first sample that comes
  * through it. So what such a process runs is loaded before.
  */
-static void load_ahead(struct pipeline *p, const struct procman_process *proc)
+static void load_ahead(void *arg, const struct procman_process *proc)
 {
-	if (!runtimes_in_process(p->runtimes, proc))
+	struct pipeline *p = arg;
+
+	if (!procman_can_be_sampled(proc) || !runtimes_in_process(p->runtimes, proc))
 		return;
 	for (u32 i = 0; i < proc->n; i++)
 		if (proc->mappings[i].binary->elf && proc->mappings[i].binary->file_id)
@@ -374,9 +377,10 @@ static void load_ahead(struct pipeline *p, const struct procman_process *proc)
 #define MAX_ANCESTORS 64
 
 /* Can samples come from it? With a filter by pid the others' code is of no use to anybody. */
-static bool is_sampled(struct pipeline *p, const struct procman_process *proc)
+static bool is_sampled(void *arg, const struct procman_process *proc)
 {
 	const struct procman_process *at = proc;
+	struct pipeline *p = arg;
 
 	if (!p->only_some)
 		return true;
@@ -388,63 +392,13 @@ static bool is_sampled(struct pipeline *p, const struct procman_process *proc)
 	return false;
 }
 
-/*
- * Its places in BPF's maps are free for others at once. Walks of it that the host is still to
- * finish need what procman and the runtimes know, which stays for some seconds.
- */
-static void end_process(struct pipeline *p, const struct procman_process *proc)
-{
-	contexts_end_process(p->contexts, proc);
-	tables_remove_process(p->tables, proc);
-	runtimes_end_process(p->runtimes, proc);
-}
-
-static void on_process_changed(void *arg, struct procman_process *proc)
-{
-	struct pipeline *p = arg;
-	int r;
-
-	if (proc->ended && procman_known(p->procman, proc->pid) == proc) {
-		end_process(p, proc);
-		return;
-	}
-	/*
-	 * Without start_stack (an exec that is not through, gone before we looked) BPF could not
-	 * tell images apart; without address randomisation the one before may have had the same.
-	 */
-	if (proc->alive && !proc->start_stack)
-		tables_remove_process(p->tables, proc);
-	if (proc->kthread || !proc->alive || !proc->start_stack || !is_sampled(p, proc))
-		return;
-	r = tables_update_process(p->tables, proc);
-	if (r < 0 && r != -ENOSPC)
-		log_debug("tables of process %u: %s", proc->pid, strerror(-r));
-	runtimes_update_process(p->runtimes, proc);
-	contexts_update_process(p->contexts, proc);
-	load_ahead(p, proc);
-}
-
-static void on_process_gone(void *arg, struct procman_process *proc)
+static void forget_sampled(void *arg, const struct procman_process *proc)
 {
 	struct pipeline *p = arg;
 
 	/* Not when the pid belongs to another by now. */
-	if (procman_known(p->procman, proc->pid) != proc)
-		return;
-	if (p->follow)
+	if (p->follow && procman_known(p->procman, proc->pid) == proc)
 		map_del(&p->sampled, proc->pid, NULL);
-	tables_remove_process(p->tables, proc);
-	runtimes_remove_process(p->runtimes, proc);
-	contexts_remove_process(p->contexts, proc);
-}
-
-static void on_binary_gone(void *arg, struct procman_binary *b)
-{
-	struct pipeline *p = arg;
-
-	tables_remove_binary(p->tables, b);
-	runtimes_remove_binary(p->runtimes, b);
-	contexts_remove_binary(p->contexts, b);
 }
 
 static void on_cpus_changed(void *arg, const u32 *cpus, u32 n)
@@ -452,6 +406,23 @@ static void on_cpus_changed(void *arg, const u32 *cpus, u32 n)
 	struct pipeline *p = arg;
 
 	sampler_follow_cpus(p->sampler, cpus, n);
+}
+
+/* In this order everyone is told: of a new image BPF knows the mappings first. */
+static int listen_to_processes(struct pipeline *p)
+{
+	static const struct procman_listener own = {
+		.process_changed = load_ahead,
+		.process_gone = forget_sampled,
+		.cpus_changed = on_cpus_changed,
+	};
+	int r = procman_listen(p->procman, &tables_listener, p->tables);
+
+	if (r == 0)
+		r = procman_listen(p->procman, &runtimes_listener, p->runtimes);
+	if (r == 0)
+		r = procman_listen(p->procman, &contexts_listener, p->contexts);
+	return r < 0 ? r : procman_listen(p->procman, &own, p);
 }
 
 /* ---- the loop ---- */
@@ -513,18 +484,12 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 {
 	static const struct sampler_ops sampler_ops = {on_stack, on_sample, on_deferred,
 						       on_attributes};
-	static const struct procman_ops procman_ops = {
-		.process_changed = on_process_changed,
-		.process_gone = on_process_gone,
-		.binary_gone = on_binary_gone,
-		.cpus_changed = on_cpus_changed,
-	};
 	_cleanup_pipeline_ struct pipeline *p = calloc(1, sizeof(*p));
 	/*
 	 * Wakes for each mapping, whose event has 96 bytes at least: until it is handled, samples
 	 * in new code are walked by old rows. Not for each thread that comes or goes: 40 bytes.
 	 */
-	static const struct procman_options procman_options = {.wakeup_bytes = 88};
+	const struct procman_options po = {.wakeup_bytes = 88, .is_wanted = is_sampled, .arg = p};
 	struct tables_options to = {.budget_bytes = o->memory_limit_bytes ? o->memory_limit_bytes
 									  : DEFAULT_TABLE_BYTES,
 				    .max_section = o->max_section,
@@ -573,7 +538,9 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 		return diag_set(reterr_diag, r, "cannot make the unwind tables' maps: %s",
 				strerror(-r));
 	tables_set_tight(p->tables, o->tight_memory);
-	r = procman_create(&procman_options, &procman_ops, p, &p->procman);
+	r = procman_create(&po, &p->procman);
+	if (r == 0)
+		r = listen_to_processes(p);
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot follow processes by perf events: %s",
 				strerror(-r));

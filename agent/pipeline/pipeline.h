@@ -39,7 +39,7 @@ struct pipeline_key {
 	u32 pid, tid;
 	char comm[SAMPLE_COMM_BYTES]; /* the process's */
 	char thread_name[SAMPLE_COMM_BYTES];
-	u64 image_ns;		       /* of the process, 0 = not known */
+	u64 image;		       /* of the process, 0 = not known */
 	u64 kernel_stack, user_stack;  /* ids, 0 = none */
 	struct sample_context context; /* attributes: id of a set in the batch's `attributes` */
 	u64 event_attributes;	       /* a set in the batch's `attributes` */
@@ -136,9 +136,9 @@ struct pipeline_batch {
 	vec(struct pipeline_event) events;
 	u64 max_bytes;	     /* of all above, about; 0: no limit */
 	struct map binaries; /* file id → struct procman_binary *, a reference each */
-	/* pid → fd of the file, or -1; of processes with raw frames */
+	/* image → fd of the file, or -1; of processes with raw frames */
 	struct map jit_files[JITFILE_N];
-	struct map pids; /* pid → image of those seen: see_process() */
+	struct map pids; /* pid → what of it was seen: see_process() */
 };
 
 /* What was counted of all sources together. */

@@ -8,6 +8,7 @@
  *	binary.c    files, opened once
  *	mapping.c   sets of mappings, shared until they change
  *	process.c   one process: what a record does to it, what /proc says of it
+ *	tell.c      what happened → listeners
  *	procman.c   the table of processes, the order of things, the public functions
  */
 #pragma once
@@ -59,6 +60,7 @@ struct process {
 	bool replaced;	 /* its pid belongs to another process */
 	bool wants_maps; /* known from events only: read /proc/PID/maps at the end of the batch */
 	bool young;	 /* in procman.young: an exec whose start_stack is to be read */
+	bool told_ended; /* listeners know */
 	bool borrowed_anon; /* has mappings of its parent's private code */
 	bool leader_exited; /* its main thread; perhaps not the others */
 	bool threads;	    /* has or had more than one: the leader's exit may not be the end */
@@ -71,8 +73,11 @@ static inline struct process *process_of(const struct procman_process *p)
 
 struct procman {
 	struct procman_options options; /* without zeros */
-	struct procman_ops ops;
-	void *arg;
+	struct listening {
+		const struct procman_listener *l; /* borrowed */
+		void *arg;
+	} listeners[PROCMAN_MAX_LISTENERS];
+	u32 n_listeners;
 	struct procman_stats stats;
 	struct binaries binaries;
 	struct map by_pid; /* pid → struct process *, the latest incarnation */
@@ -83,6 +88,7 @@ struct procman {
 	int epoll_fd, timer_fd; /* owned */
 	u64 timer_ns;		/* when the timer goes off; ~0: it is not set */
 	u64 next_set_id;
+	u64 next_image;
 	u64 next_seen;
 	u64 rescan_due_ns; /* ~0: none */
 	u64 rescan_not_before_ns;
@@ -95,6 +101,16 @@ struct procman {
 
 /* Makes procman_fd() readable. */
 void procman_due_now(struct procman *pm);
+
+/* ---- tell.c ---- */
+
+/* The end of a batch: everyone who changed is settled and told of, once. */
+void tell_changes(struct procman *pm);
+void tell_exec(struct procman *pm, const struct process *p, u64 before);
+/* That it has ended first, if that was not told. */
+void tell_gone(struct procman *pm, struct process *p);
+void tell_binary_gone(void *arg, struct procman_binary *b);
+void tell_cpus(struct procman *pm, const u32 *cpus, u32 n);
 
 /* ---- process.c ---- */
 

@@ -20,6 +20,7 @@ struct process *process_create(struct procman *pm, u32 pid)
 		return NULL;
 	}
 	p->pub.pid = pid;
+	p->pub.image = pm->next_image++;
 	p->pub.alive = true;
 	pm->stats.processes++;
 	return p;
@@ -131,12 +132,22 @@ static void become_young(struct procman *pm, struct process *p)
 	p->young_due_ns = p->pub.image_ns + exec_looks_ns[0];
 }
 
+/* It runs another program from now on, of which nothing is known yet. */
+static void begin_image(struct procman *pm, struct process *p, u64 time_ns)
+{
+	u64 before = p->pub.image;
+
+	drop_image(pm, p);
+	p->pub.image = pm->next_image++;
+	p->pub.image_ns = time_ns;
+	p->pub.start_stack = 0;
+	tell_exec(pm, p, before);
+}
+
 void process_exec(struct procman *pm, struct process *p, const struct sideband *r)
 {
-	drop_image(pm, p);
+	begin_image(pm, p, r->time_ns);
 	process_set_comm(pm, p, r->name);
-	p->pub.image_ns = r->time_ns;
-	p->pub.start_stack = 0;
 	p->pub.kthread = false;
 	p->wants_maps = false;
 	p->threads = p->leader_exited = false;
@@ -319,6 +330,13 @@ static int read_maps(struct procman *pm, struct process *p, bool leader_lives)
 	return 0;
 }
 
+/* Has an exec been missed? While one is under way, start_stack changes more than once. */
+static bool is_other_image(const struct process *p, const struct proc_stat *st)
+{
+	return p->pub.start_stack && st->start_stack && p->pub.start_stack != st->start_stack &&
+	       !p->young;
+}
+
 int process_read(struct procman *pm, struct process *p)
 {
 	u64 read_ns = now_ns();
@@ -327,6 +345,8 @@ int process_read(struct procman *pm, struct process *p)
 
 	if (r < 0)
 		return r;
+	if (is_other_image(p, &st))
+		begin_image(pm, p, read_ns);
 	if (!st.kthread)
 		r = read_maps(pm, p, !leader_is_dead(&st));
 	if (r == -ENOMEM)

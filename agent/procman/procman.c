@@ -27,9 +27,6 @@
  * read: it goes on a bit with each drain, half of the time.
  */
 #define RESCAN_SLICE_NS (2 * MS)
-#define ANNOUNCE_CHEAP_NS 100000ULL
-#define ANNOUNCE_COST_FACTOR 10
-#define ANNOUNCE_MAX_NS (1000 * MS)
 /* An event storm must not keep us from telling what we know. */
 #define ROUNDS_MAX 16
 #define CPUS_MAX (1u << 16)
@@ -74,7 +71,7 @@ static void process_exit(struct procman *pm, struct process *p, u64 time_ns)
 static void process_revive(struct procman *pm, struct process *p)
 {
 	p->pub.alive = true;
-	p->pub.ended = false;
+	p->pub.ended = p->told_ended = false;
 	p->pub.exit_ns = 0;
 	process_touch(pm, p);
 }
@@ -106,8 +103,7 @@ static void table_remove(struct procman *pm, struct process *p)
 static void process_gone(struct procman *pm, struct process *p)
 {
 	/* Still in the table, so that the callback can tell whether the pid is another's by now. */
-	if (pm->ops.process_gone)
-		pm->ops.process_gone(pm->arg, &p->pub);
+	tell_gone(pm, p);
 	table_remove(pm, p);
 	for (size_t i = 0; p->young && i < pm->young.n; i++)
 		if (pm->young.data[i] == p)
@@ -147,6 +143,8 @@ static int table_add(struct procman *pm, struct process *p, u64 time_ns)
 	if (old) {
 		process_exit(pm, old, time_ns);
 		old->replaced = true;
+		/* It has ended, which is told before the new one is. */
+		process_touch(pm, old);
 		p->pub.older = &old->pub;
 	}
 	return 0;
@@ -492,8 +490,8 @@ static int update_cpus(struct procman *pm)
 	pm->stats.cpus = pm->round.rings.n;
 	if (added)
 		pm->rescan_due_ns = 0;
-	if ((added || removed) && pm->ops.cpus_changed)
-		pm->ops.cpus_changed(pm->arg, list.cpus.data, (u32)list.cpus.n);
+	if (added || removed)
+		tell_cpus(pm, list.cpus.data, (u32)list.cpus.n);
 	vec_deinit(&list.cpus);
 	return r;
 }
@@ -559,51 +557,6 @@ static void grow_young(struct procman *pm, u64 now)
 
 /* ---- the public functions ---- */
 
-/*
- * A process with very many mappings takes a while to settle and to be dealt with by the caller, and
- * one that maps code all the time would keep us at that: it waits ten times as long as each of the
- * last two times took. One alone may have been the first to map a file.
- */
-static bool must_wait(const struct process *p, u64 now)
-{
-	return p->pub.alive && p->announce_due_ns > now;
-}
-
-static void announce_one(struct procman *pm, struct process *p, u64 cpu_ns)
-{
-	u64 cost;
-
-	p->dirty = false;
-	p->pub.generation++;
-	if (pm->ops.process_changed)
-		pm->ops.process_changed(pm->arg, &p->pub);
-	cost = MIN(cpu_now_ns() - cpu_ns, p->announce_cost_ns);
-	p->announce_cost_ns = cpu_now_ns() - cpu_ns;
-	p->announce_due_ns = cost < ANNOUNCE_CHEAP_NS
-				     ? 0
-				     : now_ns() + MIN(cost * ANNOUNCE_COST_FACTOR, ANNOUNCE_MAX_NS);
-}
-
-/* The end of a batch: everyone who changed is settled and told of, once. */
-static void announce(struct procman *pm)
-{
-	u64 now = now_ns();
-	size_t n_waiting = 0;
-
-	for (size_t i = 0; i < pm->dirty.n; i++) {
-		struct process *p = pm->dirty.data[i];
-		u64 cpu_ns = cpu_now_ns();
-
-		if (must_wait(p, now)) {
-			pm->dirty.data[n_waiting++] = p;
-			continue;
-		}
-		process_settle(pm, p);
-		announce_one(pm, p, cpu_ns);
-	}
-	pm->dirty.n = n_waiting;
-}
-
 static u64 handle_events(struct procman *pm, u64 until_ns)
 {
 	struct event_ref e;
@@ -659,13 +612,13 @@ int procman_drain(struct procman *pm)
 		rescan_some(pm, RESCAN_SLICE_NS);
 		pm->rescan_slice_due_ns = now_ns() + RESCAN_SLICE_NS;
 	}
-	announce(pm);
+	tell_changes(pm);
 	expire_exited(pm, now);
 	binaries_expire(&pm->binaries,
 			now > pm->options.binary_linger_ms * MS
 				? now - pm->options.binary_linger_ms * MS
 				: 0,
-			pm->ops.binary_gone, pm->arg);
+			tell_binary_gone, pm);
 	timer_update(pm);
 	return (int)MIN(n, (u64)INT32_MAX);
 }
@@ -677,7 +630,7 @@ int procman_scan(struct procman *pm)
 	if (r < 0)
 		return r;
 	rescan_some(pm, NEVER);
-	announce(pm);
+	tell_changes(pm);
 	timer_update(pm);
 	return 0;
 }
@@ -790,10 +743,14 @@ static int procman_init(struct procman *pm, const struct procman_options *o)
 		.binary_linger_ms = or_default(o->binary_linger_ms, 10000),
 		.max_mappings = or_default(o->max_mappings, 1u << 18),
 		.no_events = o->no_events,
+		.is_wanted = o->is_wanted,
+		.arg = o->arg,
 	};
 	pm->rescan_due_ns = pm->timer_ns = NEVER;
 	pm->cpus_due_ns = now_ns() + CPUS_NS;
 	pm->next_set_id = 1;
+	/* Later ones of this program begin above: nobody gives out a number each nanosecond. */
+	pm->next_image = now_ns();
 	binaries_init(&pm->binaries, UNWIND_MAX_FILES, &pm->stats);
 	pm->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (pm->epoll_fd < 0)
@@ -812,8 +769,7 @@ static int procman_init(struct procman *pm, const struct procman_options *o)
 	return r;
 }
 
-int procman_create(const struct procman_options *options, const struct procman_ops *ops, void *arg,
-		   struct procman **ret)
+int procman_create(const struct procman_options *options, struct procman **ret)
 {
 	_cleanup_procman_ struct procman *pm = calloc(1, sizeof(*pm));
 	int r;
@@ -821,8 +777,6 @@ int procman_create(const struct procman_options *options, const struct procman_o
 	if (!pm)
 		return -ENOMEM;
 	pm->epoll_fd = pm->timer_fd = -1;
-	pm->ops = *ops;
-	pm->arg = arg;
 	r = procman_init(pm, options);
 	if (r < 0)
 		return r;
@@ -839,12 +793,11 @@ void procman_destroy(struct procman *pm)
 
 		for (; p; p = next) {
 			next = p->pub.older ? process_of(p->pub.older) : NULL;
-			if (pm->ops.process_gone)
-				pm->ops.process_gone(pm->arg, &p->pub);
+			tell_gone(pm, p);
 			process_destroy(pm, p);
 		}
 	}
-	binaries_deinit(&pm->binaries, pm->ops.binary_gone, pm->arg);
+	binaries_deinit(&pm->binaries, tell_binary_gone, pm);
 	round_deinit(&pm->round);
 	map_deinit(&pm->by_pid);
 	vec_deinit(&pm->dirty);

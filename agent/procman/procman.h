@@ -3,15 +3,16 @@
  * Which processes there are, and what code each has mapped where, before it runs.
  *
  *	perf side-band events (fork, exec, mmap, exit), a ring per CPU ─┐
- *	/proc/PID/maps, once per process at start-up ───────────────────┼→ procman ─→ procman_ops
+ *	/proc/PID/maps, once per process at start-up ───────────────────┼→ procman ─→ listeners
  *	/proc/PID/maps again, after lost events or when asked ──────────┘
  *
  * One thread owns a procman and everything it hands out; nothing blocks but reading /proc and the
  * headers of files never seen before. Typical use:
  *
  *	procman_create()            events are being recorded from here on
+ *	procman_listen()            who is told
  *	procman_scan()              the processes that were there before
- *	epoll on procman_fd():      procman_drain() → ops->process_changed() …
+ *	epoll on procman_fd():      procman_drain() → process_changed() of each listener …
  *
  * Objects and how long they live. A process is one incarnation of a pid: a pid that is used again
  * is another struct procman_process, an exec is the same one with other mappings. It is announced
@@ -19,6 +20,12 @@
  * in a queue, and is taken back by process_gone(), exactly once. A binary is a file as it was when
  * it was first seen mapped: a file replaced or rewritten at the same path is another binary. It
  * stays while a process maps it or somebody holds a reference, and for binary_linger_ms after that.
+ *
+ * Whoever remembers something of a process keys it by procman_process.image: the number of one
+ * program in one process. A fork, an exec and a reused pid have a new number each, and no number is
+ * used again, not even by another procman of the same program. The other things that identify a
+ * process serve one purpose each: start_ticks, by which /proc shows that a pid was reused, and
+ * start_stack with exec_id, by which BPF finds out whose entry it has (abi/sample.h).
  *
  * What the kernel does not report, and what we do about it: an munmap (a later mapping at the
  * address replaces the stale one), an mremap of code (procman_refresh() when samples fall outside
@@ -96,11 +103,12 @@ struct procman_mapping {
 struct procman_process {
 	u32 pid;
 	u32 ppid;	 /* who forked it; not updated when it is adopted */
+	u64 image;	 /* the identity: see above; never 0 */
 	u64 start_ns;	 /* CLOCK_MONOTONIC of the fork; of one found in /proc a tick's precision */
 	u64 image_ns;	 /* of the last exec, else of the fork */
 	u64 exit_ns;	 /* 0 while it lives */
 	u64 start_ticks; /* as in /proc/PID/stat; 0 when it was gone before we looked */
-	u64 start_stack; /* where the main thread's stack began; 0 as above */
+	u64 start_stack; /* mm->start_stack; 0 as above, and from an exec until it is known */
 	char comm[16];
 	bool kthread;
 	bool alive;
@@ -114,32 +122,56 @@ struct procman_process {
 	const struct procman_mapping *mappings;
 	u32 n;
 	u64 mappings_id;
-	void *user;			     /* for the caller; released in process_gone() */
 	const struct procman_process *older; /* an earlier incarnation of the pid, not yet gone */
 };
 
-/* Callbacks may look things up and take references, but not scan, drain, refresh or destroy. */
-struct procman_ops {
+/* Does it run code of its own by which it can be sampled, and can BPF tell its image? */
+static inline bool procman_can_be_sampled(const struct procman_process *p)
+{
+	return p->alive && !p->kthread && p->start_stack;
+}
+
+/*
+ * Who is told of processes. Each call goes to all listeners in the order of procman_listen(),
+ * before the next one is made; each function may be NULL. They may look things up and take
+ * references, but not scan, drain, refresh or destroy. Of one process:
+ *
+ *	process_changed … [process_exec, process_changed …] … process_ended, process_gone
+ *
+ * The pid's next process is told of only when this one has ended.
+ */
+struct procman_listener {
 	/*
-	 * New, exec'ed, renamed, mapped something, exited; at most once per drain, and less often
-	 * for a process whose changes are dear (very many mappings): such a one waits ten times as
-	 * long as the last time took, this call included, at most a second. Also for a process that
-	 * came and went between two drains.
+	 * New, exec'ed, renamed, mapped something; the main thread exited, and others run. At most
+	 * once per drain, and less often for a process whose changes are dear (very many mappings):
+	 * such a one waits ten times as long as the last time took, these calls included, at most a
+	 * second. Not for a process that procman_options.is_wanted() refuses.
 	 */
-	void (*process_changed)(void *arg, struct procman_process *p);
+	void (*process_changed)(void *arg, const struct procman_process *p);
+	/*
+	 * Told while events are handled, before anything else of the new program: the image
+	 * `before` runs no more, and p->image is a new one, of which nothing else is known yet.
+	 */
+	void (*process_exec)(void *arg, const struct procman_process *p, u64 before);
+	/*
+	 * No thread of it runs any more. Samples of it may still be in a queue. Also for a process
+	 * that came and went between two drains.
+	 */
+	void (*process_ended)(void *arg, const struct procman_process *p);
 	/*
 	 * The last that is heard of it. procman_find() of its pid still gives it, unless the pid is
-	 * another process's by now. May be NULL, as the next.
+	 * another process's by now.
 	 */
-	void (*process_gone)(void *arg, struct procman_process *p);
+	void (*process_gone)(void *arg, const struct procman_process *p);
 	/* Nobody refers to it any more; it is closed and freed after this returns. */
 	void (*binary_gone)(void *arg, struct procman_binary *b);
 	/*
 	 * CPUs came or went since procman_create() or the last call: these are online now. Called
-	 * by procman_drain(), within 2 s; not called by procman_create(). May be NULL.
+	 * by procman_drain(), within 2 s; not called by procman_create().
 	 */
 	void (*cpus_changed)(void *arg, const u32 *cpus, u32 n);
 };
+#define PROCMAN_MAX_LISTENERS 8
 
 struct procman_options {      /* 0 = the default */
 	u32 ring_bytes;	      /* of each CPU's event ring, a power of two; 256 KiB */
@@ -148,6 +180,9 @@ struct procman_options {      /* 0 = the default */
 	u32 binary_linger_ms; /* 10000; their files keep a file system busy as long */
 	u32 max_mappings;     /* executable ones of one process; 262144 */
 	bool no_events;	      /* /proc only: no side-band, scan and find as ever */
+	/* NULL: all are. A process may look up others in it. */
+	bool (*is_wanted)(void *arg, const struct procman_process *p);
+	void *arg;
 };
 
 struct procman_stats {
@@ -175,9 +210,13 @@ struct procman_stats {
  * -EACCES or -EPERM: no right to open side-band events on every CPU (CAP_PERFMON). Raise
  * RLIMIT_NOFILE before: every known binary keeps a file descriptor, and each CPU one.
  */
-int procman_create(const struct procman_options *options, const struct procman_ops *ops, void *arg,
-		   struct procman **ret);
-/* Calls process_gone() and binary_gone() for everything. References taken must have been put. */
+int procman_create(const struct procman_options *options, struct procman **ret);
+/* From now on it is told; borrowed, as `arg`, until procman_destroy(). -ENOSPC: too many. */
+int procman_listen(struct procman *pm, const struct procman_listener *l, void *arg);
+/*
+ * Calls process_ended(), process_gone() and binary_gone() for everything. References taken must
+ * have been put.
+ */
 void procman_destroy(struct procman *pm);
 DEFINE_CLEANUP(procman, struct procman *, procman_destroy)
 #define _cleanup_procman_ _cleanup_(procman)

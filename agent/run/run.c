@@ -196,7 +196,7 @@ static void process_said(void *arg, const struct procman_process *p,
 
 static int resource_of(void *arg, const struct pipeline_entry *e, struct profile *p, u32 *ret)
 {
-	return identities_resource(arg, e->key.pid, e->key.image_ns, e->key.comm, p, ret);
+	return identities_resource(arg, e->key.image, e->key.comm, p, ret);
 }
 
 void run_connect_pipeline(struct identities *i, struct pipeline_options *p)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tracks which process runs which runtime. Each binary is classified once. A process is attached
- * when it maps a runtime's binary, and again after an exec. If the runtime has not started far
- * enough, attaching is retried.
+ * Tracks which process runs which runtime. Each binary is classified once. An image of a process is
+ * attached when it maps a runtime's binary. If the runtime has not started far enough, attaching is
+ * retried.
  */
 #include "agent/runtime/runtime.h"
 
@@ -78,10 +78,10 @@ struct known_binary {
 	struct diag why; /* why learning failed */
 };
 
-/* One runtime in one process. */
+/* One runtime in one image of a process. */
 struct attached {
+	u64 image;
 	u32 pid;
-	u64 start_stack;
 	u32 n_tries;
 	bool done;
 	bool in_map;	 /* it is in BPF's map */
@@ -95,8 +95,9 @@ struct attached {
 struct runtimes {
 	struct runtimes_options options;
 	struct map binaries; /* file id → struct known_binary *, owned */
-	struct map attached; /* pid << 4 | runtime → struct attached *, owned */
-	/* keys as above, of runtimes that have not started → rounds until the next attempt */
+	struct map attached; /* image << 4 | runtime → struct attached *, owned */
+	/* keys as above, of runtimes that have not started → pid << 32 | rounds until the next
+	 * attempt */
 	struct map waiting;
 	/* struct known_binary *, owned: unmapped while the learner works on them */
 	struct map gone;
@@ -333,9 +334,21 @@ u32 runtimes_of_mapping(struct runtimes *r, const struct procman_process *p,
 
 /* ---- processes ---- */
 
-static u64 key_of(u32 pid, u32 runtime)
+static u64 key_of(u64 image, u32 runtime)
 {
-	return (u64)pid << 4 | runtime;
+	return image << 4 | runtime;
+}
+
+/* Tries again after so many rounds of runtimes_retry(). */
+static void wait_rounds(struct runtimes *r, const struct procman_process *p, u32 runtime,
+			u32 rounds)
+{
+	(void)map_put(&r->waiting, key_of(p->image, runtime), (u64)p->pid << 32 | rounds);
+}
+
+static void wait_no_more(struct runtimes *r, u64 image, u32 runtime)
+{
+	map_del(&r->waiting, key_of(image, runtime), NULL);
 }
 
 /* Adjacent mappings, and whether one of them contains code of a JIT. */
@@ -381,25 +394,27 @@ static void find_reserved(u32 pid, struct runtime_process *ret)
 	reserved_end(&v);
 }
 
-static void tell_bpf(struct runtimes *r, struct attached *a, const struct runtime_key *key)
+static void tell_bpf(struct runtimes *r, const struct procman_process *p, struct attached *a)
 {
-	a->in_map = update_bpf_map(r->options.processes_fd, key, &a->process) == 0;
+	struct runtime_key key = {p->pid, a->binary->runtime};
+
+	a->in_map = update_bpf_map(r->options.processes_fd, &key, &a->process) == 0;
 	if (a->in_map) {
-		map_del(&r->waiting, key_of(key->pid, key->runtime), NULL);
+		wait_no_more(r, p->image, key.runtime);
 		return;
 	}
 	r->stats.no_room++;
-	(void)map_put(&r->waiting, key_of(key->pid, key->runtime), ROOM_ROUNDS);
+	wait_rounds(r, p, key.runtime, ROOM_ROUNDS);
 	log_warn_rarely("pid %u: BPF has no room for one more process that runs %s: its frames are "
 			"not shown until others end",
-			key->pid, names[key->runtime]);
+			key.pid, names[key.runtime]);
 }
 
 static void attach_try(struct runtimes *r, const struct procman_process *p,
 		       const struct procman_mapping *m, struct attached *a)
 {
-	const struct runtime_ops *ops = runtimes[a->binary->runtime];
-	struct runtime_key key = {p->pid, a->binary->runtime};
+	u32 runtime = a->binary->runtime;
+	const struct runtime_ops *ops = runtimes[runtime];
 	struct runtime_target t = {
 		.memory.pid = p->pid,
 		.process = p,
@@ -407,7 +422,7 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 		.bias = m->bias,
 	};
 	struct runtime_process info = {
-		.start_stack = p->start_stack,
+		.image = p->image,
 		.bias = m->bias,
 		.binary = a->binary->slot,
 	};
@@ -423,71 +438,78 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 	a->error = e;
 	if (e == -EAGAIN) {
 		a->n_tries = MIN(a->n_tries + 1, (u32)EARLY_TRIES);
-		map_put(&r->waiting, key_of(p->pid, key.runtime),
-			a->n_tries < EARLY_TRIES ? 1 : LATE_ROUNDS);
+		wait_rounds(r, p, runtime, a->n_tries < EARLY_TRIES ? 1 : LATE_ROUNDS);
 		return;
 	}
-	map_del(&r->waiting, key_of(p->pid, key.runtime), NULL);
+	wait_no_more(r, p->image, runtime);
 	if (e < 0) {
-		r->stats.attach_failed[key.runtime]++;
-		log_debug("pid %u: %s not attached: %s", p->pid, names[key.runtime], strerror(-e));
+		r->stats.attach_failed[runtime]++;
+		log_debug("pid %u: %s not attached: %s", p->pid, names[runtime], strerror(-e));
 		return;
 	}
 	a->done = true;
-	tell_bpf(r, a, &key);
-	log_debug("pid %u: %s attached in %.2f ms", p->pid, names[key.runtime],
+	tell_bpf(r, p, a);
+	log_debug("pid %u: %s attached in %.2f ms", p->pid, names[runtime],
 		  (double)(clock_ns(CLOCK_MONOTONIC) - begin) / 1e6);
 }
 
-static struct attached *attached_get(const struct runtimes *r, u32 pid, u32 runtime)
+static struct attached *attached_get(const struct runtimes *r, u64 image, u32 runtime)
 {
-	u64 *v = map_get(&r->attached, key_of(pid, runtime));
+	u64 *v = map_get(&r->attached, key_of(image, runtime));
 
 	return v ? (struct attached *)*v : NULL;
 }
 
-static void detach_process(struct runtimes *r, u32 pid, u32 runtime)
+static void end_walks(struct runtimes *r, struct attached *a, u32 runtime)
 {
-	struct runtime_key key = {pid, runtime};
+	struct runtime_key key = {a->pid, runtime};
+
+	if (a->in_map)
+		bpf_map_delete_elem(r->options.processes_fd, &key);
+	a->in_map = false;
+}
+
+static void detach(struct runtimes *r, u64 image, u32 runtime)
+{
 	u64 v;
 
-	if (!map_del(&r->attached, key_of(pid, runtime), &v))
+	wait_no_more(r, image, runtime);
+	if (!map_del(&r->attached, key_of(image, runtime), &v))
 		return;
-	map_del(&r->waiting, key_of(pid, runtime), NULL);
-	bpf_map_delete_elem(r->options.processes_fd, &key);
+	end_walks(r, (struct attached *)v, runtime);
 	free((struct attached *)v);
 }
 
 static void attach_process(struct runtimes *r, const struct procman_process *p,
 			   const struct procman_mapping *m, const struct known_binary *k)
 {
-	struct attached *a = attached_get(r, p->pid, k->runtime);
+	struct attached *a = attached_get(r, p->image, k->runtime);
 
-	if (a && (a->start_stack != p->start_stack || a->file_id != m->binary->file_id)) {
-		detach_process(r, p->pid, k->runtime);
+	if (a && a->file_id != m->binary->file_id) {
+		detach(r, p->image, k->runtime);
 		a = NULL;
 	}
 	if (a && a->done && !a->in_map)
-		tell_bpf(r, a, &(struct runtime_key){p->pid, k->runtime});
+		tell_bpf(r, p, a);
 	/* When mappings change, the memory that a JIT has reserved is determined again. */
 	if (a && a->done &&
 	    (!runtimes[k->runtime]->marks_anonymous || a->mappings_id == p->mappings_id))
 		return;
 	if (!a) {
 		a = calloc(1, sizeof(*a));
-		if (!a || map_put(&r->attached, key_of(p->pid, k->runtime), (u64)a) < 0) {
+		if (!a || map_put(&r->attached, key_of(p->image, k->runtime), (u64)a) < 0) {
 			free(a);
 			return;
 		}
+		a->image = p->image;
 		a->pid = p->pid;
-		a->start_stack = p->start_stack;
 		a->binary = k;
 		a->file_id = m->binary->file_id;
 	}
 	attach_try(r, p, m, a);
 }
 
-void runtimes_update_process(struct runtimes *r, const struct procman_process *p)
+static void update_process(struct runtimes *r, const struct procman_process *p)
 {
 	u32 seen = 0; /* one bit per runtime: the first mapping of each is its text */
 
@@ -503,9 +525,9 @@ void runtimes_update_process(struct runtimes *r, const struct procman_process *p
 		if (k->runtime)
 			attach_process(r, p, &p->mappings[i], k);
 		else if (k->learning)
-			map_put(&r->waiting, key_of(p->pid, k->claimed), 1);
+			wait_rounds(r, p, k->claimed, 1);
 		else
-			map_del(&r->waiting, key_of(p->pid, k->claimed), NULL);
+			wait_no_more(r, p->image, k->claimed);
 	}
 }
 
@@ -531,7 +553,7 @@ bool runtimes_in_process(struct runtimes *r, const struct procman_process *p)
 	const struct native_runtime_ops *native;
 
 	for (u32 i = 1; i < RUNTIME_N; i++)
-		if (attached_get(r, p->pid, i) || map_get(&r->waiting, key_of(p->pid, i)))
+		if (attached_get(r, p->image, i) || map_get(&r->waiting, key_of(p->image, i)))
 			return true;
 	return find_native(r, p, &native);
 }
@@ -570,48 +592,61 @@ bool runtimes_identify(struct runtimes *r, const struct procman_process *p,
 
 void runtimes_retry(struct runtimes *r, struct procman *pm)
 {
-	vec(u32) pids = {};
+	vec(struct map_slot) due = {};
 
 	map_foreach (&r->waiting, slot) {
-		if (slot->value > 1)
+		if ((u32)slot->value > 1)
 			slot->value--;
 		else
-			(void)vec_push(&pids, (u32)(slot->key >> 4));
+			(void)vec_push(&due, *slot);
 	}
-	vec_foreach (&pids, pid) {
-		const struct procman_process *p = procman_find(pm, *pid);
+	vec_foreach (&due, slot) {
+		const struct procman_process *p = procman_find(pm, (u32)(slot->value >> 32));
 
-		if (p && p->alive)
-			runtimes_update_process(r, p);
-		for (u32 i = 1; i < RUNTIME_N && !(p && p->alive); i++)
-			map_del(&r->waiting, key_of(*pid, i), NULL);
+		if (p && p->alive && p->image == slot->key >> 4)
+			update_process(r, p);
+		else
+			wait_no_more(r, slot->key >> 4, slot->key & 15);
 	}
-	vec_deinit(&pids);
+	vec_deinit(&due);
 }
 
-void runtimes_end_process(struct runtimes *r, const struct procman_process *p)
+static void process_changed(void *arg, const struct procman_process *p)
+{
+	if (procman_can_be_sampled(p))
+		update_process(arg, p);
+}
+
+static void detach_all(struct runtimes *r, u64 image)
+{
+	for (u32 i = 1; i < RUNTIME_N; i++)
+		detach(r, image, i);
+}
+
+static void process_exec(void *arg, const struct procman_process *p, u64 before)
+{
+	(void)p;
+	detach_all(arg, before);
+}
+
+static void process_ended(void *arg, const struct procman_process *p)
 {
 	for (u32 i = 1; i < RUNTIME_N; i++) {
-		struct attached *a = attached_get(r, p->pid, i);
-		struct runtime_key key = {p->pid, i};
+		struct attached *a = attached_get(arg, p->image, i);
 
-		if (a && a->in_map)
-			bpf_map_delete_elem(r->options.processes_fd, &key);
 		if (a)
-			a->in_map = false;
+			end_walks(arg, a, i);
 	}
 }
 
-void runtimes_remove_process(struct runtimes *r, const struct procman_process *p)
+static void process_gone(void *arg, const struct procman_process *p)
 {
-	for (u32 i = 1; i < RUNTIME_N; i++) {
-		detach_process(r, p->pid, i);
-		map_del(&r->waiting, key_of(p->pid, i), NULL);
-	}
+	detach_all(arg, p->image);
 }
 
-void runtimes_remove_binary(struct runtimes *r, const struct procman_binary *b)
+static void binary_gone(void *arg, struct procman_binary *b)
 {
+	struct runtimes *r = arg;
 	u64 v;
 
 	if (!map_get(&r->binaries, b->file_id))
@@ -621,16 +656,24 @@ void runtimes_remove_binary(struct runtimes *r, const struct procman_binary *b)
 		struct attached *a = (struct attached *)slot->value;
 
 		if (a->file_id == b->file_id)
-			detach_process(r, a->pid, (u32)slot->key & 15);
+			detach(r, a->image, (u32)slot->key & 15);
 	}
 	if (!map_del(&r->binaries, b->file_id, &v))
 		return;
 	known_binary_drop(r, (struct known_binary *)v);
 }
 
+const struct procman_listener runtimes_listener = {
+	.process_changed = process_changed,
+	.process_exec = process_exec,
+	.process_ended = process_ended,
+	.process_gone = process_gone,
+	.binary_gone = binary_gone,
+};
+
 bool runtimes_cover(struct runtimes *r, const struct procman_process *p, u32 runtime, u64 avma)
 {
-	const struct attached *a = attached_get(r, p->pid, runtime);
+	const struct attached *a = attached_get(r, p->image, runtime);
 
 	return a && a->done && runtime < RUNTIME_N &&
 	       runtimes[runtime]->covers(a->binary->learned, &a->process, avma);
@@ -651,11 +694,11 @@ static int read_names(struct runtimes *r, const struct procman_process *p, u64 w
 	u32 runtime = (u32)(word >> WORD_RUNTIME_SHIFT) & 63;
 	u64 *stale = &r->stats.stale[runtime < RUNTIME_N ? runtime : RUNTIME_NONE];
 	const struct attached *a =
-		p && runtime < RUNTIME_N ? attached_get(r, p->pid, runtime) : NULL;
+		p && runtime < RUNTIME_N ? attached_get(r, p->image, runtime) : NULL;
 	struct runtime_target t = {.process = p};
 	int e;
 
-	if (!a || !a->done || a->start_stack != p->start_stack) {
+	if (!a || !a->done) {
 		++*stale;
 		return add_note(ret, "[stale]");
 	}
@@ -738,7 +781,7 @@ static int add_unnamed(struct runtimes *r, u32 runtime, u32 *ret_id)
 int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word, u64 where,
 		  u32 *ret_id)
 {
-	u64 key[4] = {p ? p->pid : 0, p ? p->start_stack : 0, word, where};
+	u64 key[] = {p ? p->image : 0, word, where};
 	u64 h = hash_bytes(key, sizeof(key)) >> 1;
 	u64 *known = map_get(&r->answers.index, h);
 	struct runtime_names answer = {.arena = &r->answers.arena};
@@ -884,9 +927,9 @@ void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 	char text[512], what[320];
 	u32 seen = 0; /* one bit per runtime: a binary may be mapped in pieces */
 
-	runtimes_update_process(r, p);
+	update_process(r, p);
 	while (runtimes_take(r, true))
-		runtimes_update_process(r, p);
+		update_process(r, p);
 	for (u32 i = 0; i < p->n; i++) {
 		const struct known_binary *k =
 			p->mappings[i].binary->elf ? known_binary(r, p->mappings[i].binary) : NULL;
@@ -895,7 +938,7 @@ void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 		if (!k || !k->claimed || seen & 1u << k->claimed)
 			continue;
 		seen |= 1u << k->claimed;
-		a = k->runtime ? attached_get(r, p->pid, k->runtime) : NULL;
+		a = k->runtime ? attached_get(r, p->image, k->runtime) : NULL;
 		if (!k->runtime)
 			snprintf(what, sizeof(what), "not supported: %s", k->why.text);
 		else

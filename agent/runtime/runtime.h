@@ -145,11 +145,12 @@ void runtimes_destroy(struct runtimes *r);
 u32 runtimes_of_mapping(struct runtimes *r, const struct procman_process *p,
 			const struct procman_mapping *m);
 /*
- * Attaches the runtimes of a process that is new or has changed. Another thread learns a binary
- * that is new: when runtimes_fd() becomes readable, call runtimes_take(), then runtimes_retry()
- * attaches the processes that wait for the binary.
+ * Attaches the runtimes of processes that are new or have changed, and forgets those that are gone;
+ * `arg` is the runtimes. A process that has ended is removed from BPF's map; its last frames can
+ * still be named. Another thread learns a binary that is new: when runtimes_fd() becomes readable,
+ * call runtimes_take(), then runtimes_retry() attaches the processes that wait for the binary.
  */
-void runtimes_update_process(struct runtimes *r, const struct procman_process *p);
+extern const struct procman_listener runtimes_listener;
 int runtimes_fd(const struct runtimes *r);
 /* Whether the learner has work. */
 bool runtimes_busy(const struct runtimes *r);
@@ -167,10 +168,6 @@ bool runtimes_identify(struct runtimes *r, const struct procman_process *p,
 		       struct runtime_identity *ret);
 /* Attaches processes whose runtime had not started before. Call it periodically. */
 void runtimes_retry(struct runtimes *r, struct procman *pm);
-/* Removes a process that has exited from BPF's map. Its last frames can still be named. */
-void runtimes_end_process(struct runtimes *r, const struct procman_process *p);
-void runtimes_remove_process(struct runtimes *r, const struct procman_process *p);
-void runtimes_remove_binary(struct runtimes *r, const struct procman_binary *b);
 /* Whether the runtime's walker handles this avma. */
 bool runtimes_cover(struct runtimes *r, const struct procman_process *p, u32 runtime, u64 avma);
 /*

@@ -25,8 +25,8 @@ struct making {
 	struct map frames;    /* raw user frame → index into chains */
 	struct map kernel;    /* kernel address → frame id */
 	struct map modules;   /* string id of a module → mapping id */
-	struct map perf_maps; /* pid → struct perf_map * */
-	struct map jitdumps;  /* pid → struct jitdump * */
+	struct map perf_maps; /* image → struct perf_map * */
+	struct map jitdumps;  /* image → struct jitdump * */
 	u64 time_ns;	      /* of the first sample of the entry that is being made */
 	vec(u32) chains;      /* {n, frame ids innermost first} … */
 	vec(u32) stack;	      /* being put together */
@@ -209,43 +209,43 @@ static int file_chain(struct making *m, u64 frame)
 }
 
 /* Returns a descriptor of its own, as the pipeline keeps its one; negative when there is none. */
-static int jit_file(const struct making *m, enum jitfile which, u32 pid)
+static int jit_file(const struct making *m, enum jitfile which, u64 image)
 {
-	u64 *held = map_get(&m->batch->jit_files[which], pid);
+	u64 *held = map_get(&m->batch->jit_files[which], image);
 
 	return held && (s64)*held >= 0 ? dup((int)*held) : -1;
 }
 
-static struct jitdump *jitdump_of(struct making *m, u32 pid)
+static struct jitdump *jitdump_of(struct making *m, u64 image)
 {
-	u64 *known = map_get(&m->jitdumps, pid);
+	u64 *known = map_get(&m->jitdumps, image);
 	struct jitdump *dump = NULL;
 	int fd;
 
 	if (known)
 		return (struct jitdump *)*known;
-	fd = jit_file(m, JITFILE_DUMP, pid);
+	fd = jit_file(m, JITFILE_DUMP, image);
 	if (fd >= 0 && jitdump_open(fd, &dump) < 0)
 		dump = NULL;
-	if (map_put(&m->jitdumps, pid, (u64)dump) < 0) {
+	if (map_put(&m->jitdumps, image, (u64)dump) < 0) {
 		jitdump_destroy(dump);
 		dump = NULL;
 	}
 	return dump;
 }
 
-static struct perf_map *perf_map_of(struct making *m, u32 pid)
+static struct perf_map *perf_map_of(struct making *m, u64 image)
 {
-	u64 *known = map_get(&m->perf_maps, pid);
+	u64 *known = map_get(&m->perf_maps, image);
 	struct perf_map *map = NULL;
 	int fd;
 
 	if (known)
 		return (struct perf_map *)*known;
-	fd = jit_file(m, JITFILE_MAP, pid);
+	fd = jit_file(m, JITFILE_MAP, image);
 	if (fd >= 0 && perf_map_open(fd, &map) < 0)
 		map = NULL;
-	if (map_put(&m->perf_maps, pid, (u64)map) < 0) {
+	if (map_put(&m->perf_maps, image, (u64)map) < 0) {
 		perf_map_destroy(map);
 		map = NULL;
 	}
@@ -253,7 +253,7 @@ static struct perf_map *perf_map_of(struct making *m, u32 pid)
 }
 
 /* Names an address that no file holds: code made at run time. */
-static int raw_chain(struct making *m, u64 frame, u32 pid)
+static int raw_chain(struct making *m, u64 frame, u64 image)
 {
 	struct profile_frame f = {
 		.address = frame & ~WORD_RAW,
@@ -261,8 +261,8 @@ static int raw_chain(struct making *m, u64 frame, u32 pid)
 		.mapping = PROFILE_NONE,
 		.function = PROFILE_NONE,
 	};
-	struct jitdump *dump = jitdump_of(m, pid);
-	struct perf_map *map = perf_map_of(m, pid);
+	struct jitdump *dump = jitdump_of(m, image);
+	struct perf_map *map = perf_map_of(m, image);
 	const char *name;
 
 	m->chain.n = 0;
@@ -299,10 +299,11 @@ static int runtime_chain(struct making *m, u64 frame)
 	return push_chain(m, &f, m->chain.n);
 }
 
-static int user_frame(struct making *m, u64 frame, u32 pid)
+static int user_frame(struct making *m, u64 frame, u64 image)
 {
 	bool runtime = frame >= WORD_RUNTIME;
-	u64 key = !runtime && frame & WORD_RAW ? hash_u64(frame ^ hash_u64(pid)) | WORD_RAW : frame;
+	u64 key =
+		!runtime && frame & WORD_RAW ? hash_u64(frame ^ hash_u64(image)) | WORD_RAW : frame;
 	u64 *known = map_get(&m->frames, key);
 	size_t at = known ? *known : m->chains.n;
 	const u32 *chain;
@@ -310,7 +311,7 @@ static int user_frame(struct making *m, u64 frame, u32 pid)
 
 	if (!known) {
 		r = runtime	       ? runtime_chain(m, frame)
-		    : frame & WORD_RAW ? raw_chain(m, frame, pid)
+		    : frame & WORD_RAW ? raw_chain(m, frame, image)
 				       : file_chain(m, frame);
 		if (r == 0)
 			r = map_put(&m->frames, key, at);
@@ -343,7 +344,7 @@ static int note_frame(struct making *m, u32 stop)
 	return r < 0 ? r : vec_push(&m->stack, id);
 }
 
-static int append_stack(struct making *m, u64 stack_id, u32 pid)
+static int append_stack(struct making *m, u64 stack_id, u64 image)
 {
 	const struct pipeline_stack *s = pipeline_stack(m->batch, stack_id);
 	u32 id;
@@ -359,7 +360,7 @@ static int append_stack(struct making *m, u64 stack_id, u32 pid)
 			continue;
 		}
 		if (!s->kernel) {
-			r = user_frame(m, frame, pid);
+			r = user_frame(m, frame, image);
 			continue;
 		}
 		r = kernel_frame(m, frame, i == 0, &id);
@@ -381,9 +382,9 @@ static int entry_stack(struct making *m, const struct pipeline_entry *e, u32 *re
 	m->unnamed = 0;
 	m->time_ns = e->first_ns;
 	if (e->key.kernel_stack)
-		r = append_stack(m, e->key.kernel_stack, e->key.pid);
+		r = append_stack(m, e->key.kernel_stack, e->key.image);
 	if (r == 0 && e->key.user_stack)
-		r = append_stack(m, e->key.user_stack, e->key.pid);
+		r = append_stack(m, e->key.user_stack, e->key.image);
 	if (r < 0)
 		return r;
 	m->profile->quality.frames += m->stack.n * e->count;

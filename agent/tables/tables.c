@@ -21,7 +21,7 @@
 
 /* A binary's place in the arena; hangs at procman_binary.user. */
 struct table {
-	struct procman_binary *binary; /* borrowed until tables_remove_binary() */
+	struct procman_binary *binary; /* borrowed until binary_gone() */
 	struct loader_file *file;      /* owned; opened for the first page */
 	u64 first_page;
 	u32 n_pages;
@@ -53,8 +53,8 @@ struct tables {
 	struct lines lines;
 	int processes_fd;
 	struct map slices;    /* mappings_id → struct slice *, owned */
-	struct map processes; /* pid → struct slice *, a reference each */
-	struct map contexts;  /* pid → index of its struct context_process; the rest have none */
+	struct map processes; /* image → struct slice *, a reference each */
+	struct map contexts; /* image → index of its struct context_process; the rest have none */
 	vec(struct loaded_page) pages;
 	size_t oldest; /* index into pages */
 	struct loader *loader;
@@ -313,9 +313,10 @@ static struct table *table_get(struct tables *t, struct procman_binary *b)
 	return table;
 }
 
-void tables_remove_binary(struct tables *t, struct procman_binary *b)
+static void binary_gone(void *arg, struct procman_binary *b)
 {
 	struct table *table = b->user;
+	struct tables *t = arg;
 
 	if (!table)
 		return;
@@ -581,8 +582,9 @@ void tables_unmark(struct tables *t, u32 file_id)
 /* Tells BPF. */
 static int put_entry(struct tables *t, const struct procman_process *p, const struct slice *s)
 {
-	const u64 *context = map_get(&t->contexts, p->pid);
+	const u64 *context = map_get(&t->contexts, p->image);
 	struct process_entry entry = {.start_stack = p->start_stack,
+				      .image = p->image,
 				      .mappings_id = s->mappings_id,
 				      .slice = s->line,
 				      .n = s->n,
@@ -593,24 +595,24 @@ static int put_entry(struct tables *t, const struct procman_process *p, const st
 
 void tables_set_context(struct tables *t, const struct procman_process *p, u32 index)
 {
-	const u64 *known = map_get(&t->processes, p->pid);
+	const u64 *known = map_get(&t->processes, p->image);
 
-	if (!index || map_put(&t->contexts, p->pid, index) < 0)
-		map_del(&t->contexts, p->pid, NULL);
+	if (!index || map_put(&t->contexts, p->image, index) < 0)
+		map_del(&t->contexts, p->image, NULL);
 	if (known && put_entry(t, p, (const struct slice *)*known) < 0)
 		log_debug("pid %u: BPF was not told how it publishes", p->pid);
 }
 
 int tables_update_process(struct tables *t, const struct procman_process *p)
 {
-	u64 *known = map_get(&t->processes, p->pid);
+	u64 *known = map_get(&t->processes, p->image);
 	struct slice *old = known ? (struct slice *)*known : NULL;
 	struct slice *s;
 	int r = slice_get(t, p, &s);
 
 	if (r < 0)
 		return r;
-	r = map_put(&t->processes, p->pid, (u64)s);
+	r = map_put(&t->processes, p->image, (u64)s);
 	if (r < 0) {
 		slice_put(t, s);
 		return r;
@@ -623,7 +625,7 @@ int tables_update_process(struct tables *t, const struct procman_process *p)
 				t->processes.n - 1);
 	}
 	if (r < 0) {
-		map_del(&t->processes, p->pid, NULL);
+		map_del(&t->processes, p->image, NULL);
 		bpf_map_delete_elem(t->processes_fd, &p->pid);
 		slice_put(t, s);
 	}
@@ -633,16 +635,45 @@ int tables_update_process(struct tables *t, const struct procman_process *p)
 	return r;
 }
 
-void tables_remove_process(struct tables *t, const struct procman_process *p)
+static void remove_image(struct tables *t, u32 pid, u64 image)
 {
 	u64 slice;
 
-	map_del(&t->contexts, p->pid, NULL);
-	if (!map_del(&t->processes, p->pid, &slice))
+	map_del(&t->contexts, image, NULL);
+	if (!map_del(&t->processes, image, &slice))
 		return;
-	bpf_map_delete_elem(t->processes_fd, &p->pid);
+	bpf_map_delete_elem(t->processes_fd, &pid);
 	slice_put(t, (struct slice *)slice);
 }
+
+static void process_changed(void *arg, const struct procman_process *p)
+{
+	int r = procman_can_be_sampled(p) ? tables_update_process(arg, p) : 0;
+
+	if (r < 0 && r != -ENOSPC)
+		log_debug("tables of process %u: %s", p->pid, strerror(-r));
+}
+
+static void process_exec(void *arg, const struct procman_process *p, u64 before)
+{
+	remove_image(arg, p->pid, before);
+}
+
+/*
+ * Its place in BPF's map is free for others at once. Walks of it that the host is still to finish
+ * need what procman knows, which stays for some seconds.
+ */
+static void process_ended(void *arg, const struct procman_process *p)
+{
+	remove_image(arg, p->pid, p->image);
+}
+
+const struct procman_listener tables_listener = {
+	.process_changed = process_changed,
+	.process_exec = process_exec,
+	.process_ended = process_ended,
+	.binary_gone = binary_gone,
+};
 
 const void *tables_line(const struct tables *t, u32 line)
 {

@@ -50,15 +50,17 @@ struct tables_stats {
 
 int tables_create(const struct tables_options *o, struct tables **ret);
 void tables_destroy(struct tables *t);
-/* Makes the process's mappings, as they are now, what BPF sees. */
+/*
+ * Writes the mappings of processes that are new or have changed, and removes what is gone; `arg` is
+ * the tables.
+ */
+extern const struct procman_listener tables_listener;
+/* What it does for a process that has changed. -ENOSPC: the budget is used up. */
 int tables_update_process(struct tables *t, const struct procman_process *p);
 /* The mappings of a file are no runtime's after all; runtime_of() says so from now on. */
 void tables_unmark(struct tables *t, u32 file_id);
 /* Where BPF finds how the process publishes (abi/context.h); 0: it does not. */
 void tables_set_context(struct tables *t, const struct procman_process *p, u32 index);
-void tables_remove_process(struct tables *t, const struct procman_process *p);
-/* The binary's tables are dropped; no process maps it any more. */
-void tables_remove_binary(struct tables *t, struct procman_binary *b);
 /*
  * Has the page that holds svma loaded: by a thread of its own, which gives it to tables_take().
  * 0: it is there; -EINPROGRESS: it will be; -EALREADY: so it would have been without this call;

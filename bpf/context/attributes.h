@@ -39,7 +39,7 @@ static __always_inline __u64 attributes_id(struct scratch *s, __u32 n)
 {
 	const __u64 *words = (const __u64 *)s->gathered.bytes;
 	__u64 *behind = (__u64 *)(s->gathered.bytes + n);
-	__u64 a = s->out.sample.start_stack, b = s->out.sample.pid, c = n, d = 0;
+	__u64 a = s->image, b = s->out.sample.pid, c = n, d = 0;
 
 	if (s->gathered.form == ATTRIBUTES_FIELDS)
 		d = 1 + config.source;

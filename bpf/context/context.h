@@ -140,7 +140,7 @@ static __always_inline __u32 context_of_process(struct scratch *s)
 {
 	struct context_process *p = bpf_map_lookup_elem(&context_processes, &s->context);
 
-	if (!p || p->start_stack != s->out.sample.start_stack)
+	if (!p || p->image != s->image)
 		return CONTEXT_NONE;
 #define CONTEXT(id, name, ...)                                                                     \
 	if (p->sources & 1U << CONTEXT_##id && name##_context(s, p))                               \

@@ -134,6 +134,7 @@ struct scratch {
 	__s32 syscall_nr;	/* that the thread is in, or negative */
 	__u64 users;		/* samples that use this state: 1, or more while two race for it */
 	__u64 owner;		/* task whose sample it is, where a source has several levels */
+	__u64 image;		/* as in struct process_entry; 0: the process is not known */
 	struct walk_regs first; /* where the walk began */
 	struct walk walk;
 	struct window window;

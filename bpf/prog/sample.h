@@ -62,6 +62,7 @@ static __always_inline int begin_walk(struct scratch *s, struct task_struct *tas
 	s->runtime_frames = 0;
 	s->jumps = 0;
 	s->context = 0;
+	s->image = 0;
 	s->window.start = 0;
 	s->walk.n = 0;
 	s->walk.hash = 0;
@@ -79,6 +80,7 @@ static __always_inline int begin_walk(struct scratch *s, struct task_struct *tas
 	p = bpf_map_lookup_elem(&processes, &tgid);
 	if (!p || p->start_stack != s->out.sample.start_stack)
 		return STOP_UNKNOWN_PROCESS;
+	s->image = p->image;
 	s->walk.mappings_id = p->mappings_id;
 	s->walk.slice = p->slice;
 	s->walk.n_mappings = p->n;

@@ -15,7 +15,7 @@ static __always_inline const struct runtime_process *runtime_process(struct scra
 	struct runtime_key key = {s->out.sample.pid, id};
 	const struct runtime_process *p = bpf_map_lookup_elem(&runtime_processes, &key);
 
-	return p && p->start_stack == s->out.sample.start_stack ? p : NULL;
+	return p && p->image == s->image ? p : NULL;
 }
 
 static __always_inline const struct runtime_binary *runtime_binary(const struct runtime_process *p)

@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void name(const struct v8_learned *v, uint64_t shared, unsigned int kind, uint64_t position)
 {
 	struct arena arena = ARENA_INIT(16 << 20);
-	struct procman_process process = {.pid = (u32)getpid(), .start_stack = 1};
+	struct procman_process process = {.pid = (u32)getpid(), .image = 1};
 	struct runtime_target t = {.memory.pid = process.pid, .process = &process};
 	struct runtime_names names = {.arena = &arena};
 	const uint64_t *w = (const uint64_t *)(uintptr_t)(shared + 40);

@@ -526,12 +526,11 @@ static void round_of_threads(struct stepper *t, u64 steps)
 static int attach(struct stepper *t, u32 pid)
 {
 	struct procman_options options = {.no_events = true};
-	static const struct procman_ops ops;
 	struct runtime_binary info;
 	struct diag why = {};
 	int r;
 
-	r = procman_create(&options, &ops, NULL, &t->pm);
+	r = procman_create(&options, &t->pm);
 	if (r < 0)
 		return r;
 	t->process = procman_find(t->pm, pid);

@@ -65,6 +65,7 @@ static json_t *process_json(const char *what, const struct procman_process *p)
 	json_object_set_new(o, "alive", json_boolean(p->alive));
 	json_object_set_new(o, "ended", json_boolean(p->ended));
 	json_object_set_new(o, "kthread", json_boolean(p->kthread));
+	json_object_set_new(o, "image", json_integer((json_int_t)p->image));
 	json_object_set_new(o, "start_ticks", json_integer((json_int_t)p->start_ticks));
 	json_object_set_new(o, "start_ns", json_integer((json_int_t)p->start_ns));
 	json_object_set_new(o, "image_ns", json_integer((json_int_t)p->image_ns));
@@ -110,7 +111,7 @@ static json_t *maps_json(const struct procman_process *p)
 	return o;
 }
 
-static void process_changed(void *arg, struct procman_process *p)
+static void process_changed(void *arg, const struct procman_process *p)
 {
 	struct watcher *w = arg;
 	u32 opened = 0;
@@ -128,10 +129,21 @@ static void process_changed(void *arg, struct procman_process *p)
 	say(o);
 }
 
-static void process_gone(void *arg, struct procman_process *p)
+static void process_exec(void *arg, const struct procman_process *p, u64 before)
+{
+	const struct watcher *w = arg;
+	json_t *o;
+
+	if (w->quiet)
+		return;
+	o = process_json("exec", p);
+	json_object_set_new(o, "before", json_integer((json_int_t)before));
+	say(o);
+}
+
+static void process_gone(void *arg, const struct procman_process *p)
 {
 	struct watcher *w = arg;
-
 	json_t *o;
 
 	w->n_gone++;
@@ -336,8 +348,10 @@ static bool parse(int argc, char **argv, struct watcher *w, struct procman_optio
 
 int main(int argc, char **argv)
 {
-	static const struct procman_ops ops = {
+	static const struct procman_listener listener = {
 		.process_changed = process_changed,
+		.process_exec = process_exec,
+		.process_ended = process_changed,
 		.process_gone = process_gone,
 		.binary_gone = binary_gone,
 	};
@@ -354,7 +368,9 @@ int main(int argc, char **argv)
 		files.rlim_cur = files.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &files);
 	}
-	r = procman_create(&options, &ops, &w, &w.pm);
+	r = procman_create(&options, &w.pm);
+	if (r == 0)
+		r = procman_listen(w.pm, &listener, &w);
 	if (r < 0) {
 		fprintf(stderr, "watch_procs: %s\n", strerror(-r));
 		return 1;

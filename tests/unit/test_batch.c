@@ -101,7 +101,7 @@ Test(batch, every_part_of_the_key_tells_entries_apart)
 		{.tid = 1},
 		{.comm = "a"},
 		{.thread_name = "a"},
-		{.image_ns = 1},
+		{.image = 1},
 		{.kernel_stack = 1},
 		{.user_stack = 1},
 		{.source = 1},

@@ -70,7 +70,7 @@ static const char *service(struct identities *s, const struct procman_process *p
 {
 	u32 resource = 0;
 
-	cr_assert_eq(identities_resource(s, p->pid, p->image_ns, "sh", into, &resource), 0);
+	cr_assert_eq(identities_resource(s, p->image, "sh", into, &resource), 0);
 	return profile_label(into, resource, "service.name");
 }
 
@@ -82,12 +82,13 @@ static void expect(struct identities *s, const struct procman_process *p, const 
 }
 
 /* A process as procman tells of it, with the shell's executable. */
-#define SHELL(process, child, image)                                                               \
+#define SHELL(process, child, since)                                                               \
 	struct procman_binary process##_binary = {.path = "/bin/sh"};                              \
 	struct procman_mapping process##_mapping = {.binary = &process##_binary};                  \
 	struct procman_process process = {                                                         \
 		.pid = (u32)(child).pid,                                                           \
-		.image_ns = image,                                                                 \
+		.image = (u32)(child).pid,                                                         \
+		.image_ns = since,                                                                 \
 		.alive = true,                                                                     \
 		.mappings = &process##_mapping,                                                    \
 		.n = 1,                                                                            \
@@ -185,7 +186,8 @@ static void many_say(struct identities *s, u32 first_pid, u32 n)
 	struct context_label said[17] = {{"service.name", name}};
 
 	for (u32 i = 0; i < n; i++) {
-		struct procman_process p = {.pid = first_pid + i, .image_ns = 1, .alive = true};
+		struct procman_process p = {
+			.pid = first_pid + i, .image = first_pid + i, .image_ns = 1, .alive = true};
 
 		snprintf(name, sizeof(name), "service-%u", p.pid);
 		for (u32 j = 0; j < 16; j++) {
@@ -205,7 +207,7 @@ static void expect_services(struct identities *s, u32 first_pid, u32 n)
 	_cleanup_profile_ struct profile *into = profile_create();
 
 	for (u32 i = 0; i < n; i++) {
-		struct procman_process p = {.pid = first_pid + i, .image_ns = 1};
+		struct procman_process p = {.pid = first_pid + i, .image = first_pid + i};
 		char name[32];
 
 		snprintf(name, sizeof(name), "service-%u", p.pid);

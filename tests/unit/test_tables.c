@@ -247,8 +247,8 @@ static void begin(void)
 
 static void end(void)
 {
-	tables_remove_binary(t, &app);
-	tables_remove_binary(t, &lib);
+	tables_listener.binary_gone(t, &app);
+	tables_listener.binary_gone(t, &lib);
 	tables_destroy(t);
 	elf_file_destroy(app.elf);
 	elf_file_destroy(lib.elf);
@@ -269,6 +269,7 @@ static const struct procman_mapping mappings[] = {
 static struct procman_process make_process(u32 pid, u64 mappings_id, u32 n)
 {
 	return (struct procman_process){.pid = pid,
+					.image = 1000 + pid,
 					.start_stack = 0x7ffc0000 + pid,
 					.mappings = mappings,
 					.n = n,
@@ -286,7 +287,7 @@ static void removed(u32 pid)
 {
 	struct procman_process p = make_process(pid, 0, 0);
 
-	tables_remove_process(t, &p);
+	tables_listener.process_ended(t, &p);
 }
 
 /* ---- mappings ---- */
@@ -336,8 +337,8 @@ Test(tables, equal_mappings_are_there_once)
 	removed(2);
 	removed(2);
 	cr_expect_eq(stats().slices, 0);
-	tables_remove_binary(t, &app);
-	tables_remove_binary(t, &lib);
+	tables_listener.binary_gone(t, &app);
+	tables_listener.binary_gone(t, &lib);
 	cr_expect_eq(stats().used_bytes, empty_bytes);
 }
 
@@ -365,7 +366,7 @@ Test(tables, more_processes_than_bpf_has_room_for)
 	cr_assert_eq(update(3, 101, 3), -E2BIG);
 	cr_expect_eq(stats().no_room, 1);
 	cr_expect_eq(stats().slices, 1, "what it would have used is given back");
-	tables_remove_binary(t, &lib);
+	tables_listener.binary_gone(t, &lib);
 	cr_expect_eq(stats().used_bytes, used);
 	cr_assert_eq(update(1, 102, 2), 0, "a known process has its place");
 	removed(2);
@@ -498,7 +499,7 @@ Test(tables, all_pages_of_a_file_are_asked_for_once)
 	cr_expect_eq(n_asked, 300);
 	cr_assert_eq(tables_load_binary(t, &large), 0);
 	cr_expect_eq(last_urgency, LOADER_LATER, "too many for soon");
-	tables_remove_binary(t, &large);
+	tables_listener.binary_gone(t, &large);
 	elf_file_destroy(large.elf);
 }
 
@@ -512,13 +513,13 @@ Test(tables, a_file_that_is_gone_leaves_nothing)
 	cr_assert_eq(tables_load_page(t, &app, app_page(5)), -EINPROGRESS);
 	cr_assert_eq(tables_take(t, false), 3);
 	cr_assert_eq(tables_load_page(t, &app, app_page(8)), -EINPROGRESS);
-	tables_remove_binary(t, &app);
+	tables_listener.binary_gone(t, &app);
 	cr_expect_eq(tables_take(t, false), 0, "nor what was under way");
 	cr_expect_eq(stats().pages_loaded, 1);
 	cr_expect_eq(stats().rows, 100);
 	cr_expect_eq(stats().rules, 2);
 	cr_assert_eq(tables_load_page(t, &other, app_page(3)), 0);
-	tables_remove_binary(t, &other);
+	tables_listener.binary_gone(t, &other);
 	cr_expect_eq(stats().used_bytes, before);
 	cr_expect_eq(stats().binaries, 0);
 	elf_file_destroy(other.elf);

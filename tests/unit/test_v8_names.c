@@ -34,7 +34,7 @@ static void end(struct asked *a)
 
 static int name(struct asked *a, u64 shared, u64 kind, u64 position)
 {
-	struct procman_process process = {.pid = (u32)getpid(), .start_stack = 1};
+	struct procman_process process = {.pid = (u32)getpid(), .image = 1};
 	struct runtime_target t = {.memory.pid = process.pid, .process = &process};
 	const uint64_t *w = v8heap_word(shared + 40);
 	u64 where = kind << V8_FRAME_SHIFT |

@@ -100,7 +100,7 @@ static int v8_name(const struct runtime_target *t, const void *learned, u64 addr
 	struct v8_heap h = {
 		.memory = &t->memory,
 		.v = learned,
-		.process = ((u64)t->memory.pid << 32 ^ t->process->start_stack) >> 1,
+		.process = t->process->image,
 		.arena = ret->arena,
 	};
 	u64 shared = address | 1;
