@@ -36,6 +36,7 @@ enum record_type {
 	RECORD_COPY,
 	RECORD_DEFERRED,
 	RECORD_ATTRIBUTES,
+	RECORD_EXEC,
 };
 
 /* What a thread was working for when it was sampled. */
@@ -112,6 +113,17 @@ struct record_attributes {
 };
 _Static_assert(sizeof(struct record_attributes) == 24, "record_attributes");
 
+/* A process has called exec and is about to run the new program. */
+struct record_exec {
+	__u16 type;
+	__u16 pad;
+	__u32 pid;
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+	__u64 start_stack;
+	__u64 exec_id; /* these two as in struct process_entry */
+};
+_Static_assert(sizeof(struct record_exec) == 32, "record_exec");
+
 struct record_copy {
 	__u16 type;
 	__u16 index; /* 0 starts a new copy of this source on this CPU */
@@ -139,9 +151,14 @@ struct record_deferred {
 	__u32 stop; /* why: STOP_NOT_LOADED, STOP_UNKNOWN_PROCESS */
 };
 
-/* A process as BPF knows it: key is the thread group id. */
+/*
+ * A process as BPF knows it: key is the thread group id. start_stack and exec_id say which image it
+ * is of: where they differ, the process is unknown. start_stack alone does so as long as addresses
+ * are randomised; exec_id is exact, but user space learns it by record_exec only.
+ */
 struct process_entry {
-	__u64 start_stack; /* as in record_sample; another image is an unknown process */
+	__u64 start_stack; /* as in record_sample */
+	__u64 exec_id;	   /* task_struct.self_exec_id, which each exec raises; 0: not known */
 	__u64 image;	   /* procman's number of it, by which other maps know it */
 	__u64 mappings_id; /* another for every change of a slice; never used again, 0: n is 0 */
 	__u32 slice;	   /* line of struct unwind_mapping [n] */

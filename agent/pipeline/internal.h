@@ -26,7 +26,8 @@ struct pipeline {
 	u64 retry_ns;	       /* when runtimes that were too early are asked again */
 	struct parked *parked; /* owned: walks that wait for unwind pages */
 	u64 parked_bytes, parked_max;
-	bool closing; /* nothing is parked: the batch is about to be taken */
+	bool has_execs; /* procman has learned of some while the ring was read */
+	bool closing;	/* nothing is parked: the batch is about to be taken */
 	u64 given_up;
 	u64 batch_max; /* bytes of a batch; 0: no limit */
 	u64 scratch[SAMPLE_MAX_FRAMES];

@@ -130,6 +130,17 @@ static void on_attributes(void *arg, const struct record_attributes *head, const
 		log_warn("out of memory: samples lack their attributes");
 }
 
+static void on_exec(void *arg, const struct record_exec *e)
+{
+	struct pipeline *p = arg;
+	const struct procman_process *proc = procman_known(p->procman, e->pid);
+
+	if (!proc || proc->start_stack)
+		procman_drain(p->procman);
+	procman_learn_exec(p->procman, e->pid, e->time_ns, e->start_stack, e->exec_id);
+	p->has_execs = true;
+}
+
 /* ---- samples ---- */
 
 static struct procman_process *process_of(struct pipeline *p, u32 pid, u64 time_ns)
@@ -482,14 +493,20 @@ static int watch(struct pipeline *p, int fd)
 int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 		    struct pipeline **ret)
 {
-	static const struct sampler_ops sampler_ops = {on_stack, on_sample, on_deferred,
-						       on_attributes};
+	static const struct sampler_ops sampler_ops = {
+		.stack = on_stack,
+		.sample = on_sample,
+		.deferred = on_deferred,
+		.attributes = on_attributes,
+		.exec = on_exec,
+	};
 	_cleanup_pipeline_ struct pipeline *p = calloc(1, sizeof(*p));
 	/*
 	 * Wakes for each mapping, whose event has 96 bytes at least: until it is handled, samples
 	 * in new code are walked by old rows. Not for each thread that comes or goes: 40 bytes.
 	 */
-	const struct procman_options po = {.wakeup_bytes = 88, .is_wanted = is_sampled, .arg = p};
+	const struct procman_options po = {
+		.wakeup_bytes = 88, .execs_told = true, .is_wanted = is_sampled, .arg = p};
 	struct tables_options to = {.budget_bytes = o->memory_limit_bytes ? o->memory_limit_bytes
 									  : DEFAULT_TABLE_BYTES,
 				    .max_section = o->max_section,
@@ -741,7 +758,12 @@ static int drain(struct pipeline *p)
 		deferred_retry(p, count_walk);
 		note_stall(p, now, "tables");
 	}
-	return sampler_drain(p->sampler);
+	r = sampler_drain(p->sampler);
+	/* Tables of images that are known now, before the reader rests. */
+	if (r >= 0 && p->has_execs)
+		r = procman_drain(p->procman);
+	p->has_execs = false;
+	return r;
 }
 
 /*

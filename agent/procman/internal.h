@@ -35,7 +35,8 @@ static inline u64 cpu_now_ns(void)
 /*
  * The kernel sets start_stack twice during an exec, and events come before that. So it is read
  * after these times: when execve() is through as a rule, and when it had to wait for the disk.
- * A sample that comes first brings it along: procman_learn_image().
+ * A sample that comes first brings it along: procman_learn_image(). With options.execs_told
+ * only the last is read, if procman_learn_exec() was not called by then.
  */
 static const u64 exec_looks_ns[] = {1000000, 300000000};
 

@@ -120,6 +120,7 @@ void process_inherit(struct procman *pm, struct process *p, struct process *pare
 	memcpy(p->pub.comm, parent->pub.comm, sizeof(p->pub.comm));
 	p->pub.kthread = parent->pub.kthread;
 	p->pub.start_stack = parent->pub.start_stack;
+	p->pub.exec_id = parent->pub.exec_id;
 	p->borrowed_anon = parent->anon || parent->borrowed_anon;
 }
 
@@ -128,8 +129,8 @@ static void become_young(struct procman *pm, struct process *p)
 {
 	if (!p->young && vec_push(&pm->young, p) == 0)
 		p->young = true;
-	p->n_looks = 0;
-	p->young_due_ns = p->pub.image_ns + exec_looks_ns[0];
+	p->n_looks = pm->options.execs_told ? ARRAY_SIZE(exec_looks_ns) - 1 : 0;
+	p->young_due_ns = p->pub.image_ns + exec_looks_ns[p->n_looks];
 }
 
 /* It runs another program from now on, of which nothing is known yet. */
@@ -140,7 +141,7 @@ static void begin_image(struct procman *pm, struct process *p, u64 time_ns)
 	drop_image(pm, p);
 	p->pub.image = pm->next_image++;
 	p->pub.image_ns = time_ns;
-	p->pub.start_stack = 0;
+	p->pub.start_stack = p->pub.exec_id = 0;
 	tell_exec(pm, p, before);
 }
 
@@ -382,7 +383,7 @@ static bool look_at_stat(struct process *p)
 
 void process_grown(struct procman *pm, struct process *p)
 {
-	if (!look_at_stat(p))
+	if (p->pub.exec_id || !look_at_stat(p))
 		return;
 	p->announce_due_ns = 0;
 	process_touch(pm, p);
@@ -445,16 +446,38 @@ int procman_refresh(struct procman *pm, struct procman_process *pub)
 	return pub->mappings_id != id;
 }
 
+static void learn_image(struct procman *pm, struct process *p, u64 start_stack, u64 exec_id)
+{
+	p->pub.start_stack = start_stack;
+	p->pub.exec_id = exec_id;
+	p->announce_due_ns = 0;
+	process_touch(pm, p);
+	procman_due_now(pm);
+}
+
 void procman_learn_image(struct procman *pm, struct procman_process *pub, u64 start_stack)
 {
 	struct process *p = process_of(pub);
 
 	if (!pub->alive || p->replaced || pub->start_stack == start_stack)
 		return;
-	pub->start_stack = start_stack;
-	p->announce_due_ns = 0;
-	process_touch(pm, p);
-	procman_due_now(pm);
+	learn_image(pm, p, start_stack, pub->exec_id);
+}
+
+void procman_learn_exec(struct procman *pm, u32 pid, u64 time_ns, u64 start_stack, u64 exec_id)
+{
+	struct procman_process *pub = procman_known(pm, pid);
+	struct process *p = pub ? process_of(pub) : NULL;
+
+	/* It may have called exec once more, or have been read since. */
+	if (!p || !pub->alive || pub->image_ns > time_ns || p->read_ns > time_ns)
+		return;
+	/* What is known already is of the program before. */
+	if (pub->exec_id || (pub->start_stack && !p->young)) {
+		begin_image(pm, p, time_ns);
+		p->wants_maps = true;
+	}
+	learn_image(pm, p, start_stack, exec_id);
 }
 
 const struct procman_mapping *procman_process_find(const struct procman_process *p, u64 avma)

@@ -314,6 +314,11 @@ static void rescan_pid(struct procman *pm, u32 pid)
 {
 	struct process *p = table_get(pm, pid);
 
+	/* An exec may have been missed, and one that leaves start_stack as it was is not seen. */
+	if (p && p->pub.exec_id) {
+		p->pub.exec_id = 0;
+		process_touch(pm, p);
+	}
 	if (p && (p->pub.alive ? process_read(pm, p) != -ESRCH : process_runs_on(pm, p)))
 		p->seen = pm->next_seen;
 	else if (process_add_read(pm, pid, &p) == 0)
@@ -743,6 +748,7 @@ static int procman_init(struct procman *pm, const struct procman_options *o)
 		.binary_linger_ms = or_default(o->binary_linger_ms, 10000),
 		.max_mappings = or_default(o->max_mappings, 1u << 18),
 		.no_events = o->no_events,
+		.execs_told = o->execs_told,
 		.is_wanted = o->is_wanted,
 		.arg = o->arg,
 	};

@@ -109,6 +109,7 @@ struct procman_process {
 	u64 exit_ns;	 /* 0 while it lives */
 	u64 start_ticks; /* as in /proc/PID/stat; 0 when it was gone before we looked */
 	u64 start_stack; /* mm->start_stack; 0 as above, and from an exec until it is known */
+	u64 exec_id;	 /* as in struct process_entry (abi/sample.h) */
 	char comm[16];
 	bool kthread;
 	bool alive;
@@ -180,6 +181,7 @@ struct procman_options {      /* 0 = the default */
 	u32 binary_linger_ms; /* 10000; their files keep a file system busy as long */
 	u32 max_mappings;     /* executable ones of one process; 262144 */
 	bool no_events;	      /* /proc only: no side-band, scan and find as ever */
+	bool execs_told;      /* by procman_learn_exec(): /proc is read only if that stays away */
 	/* NULL: all are. A process may look up others in it. */
 	bool (*is_wanted)(void *arg, const struct procman_process *p);
 	void *arg;
@@ -255,6 +257,11 @@ int procman_refresh(struct procman *pm, struct procman_process *p);
  * says that start_stack is. Announced by the next procman_drain().
  */
 void procman_learn_image(struct procman *pm, struct procman_process *p, u64 start_stack);
+/*
+ * The same and exec_id, of the program that the process has been running since time_ns, with all
+ * events up to then drained. If these did not tell of the exec, it becomes known by this.
+ */
+void procman_learn_exec(struct procman *pm, u32 pid, u64 time_ns, u64 start_stack, u64 exec_id);
 /* NULL: in no executable mapping. */
 const struct procman_mapping *procman_process_find(const struct procman_process *p, u64 avma);
 /* All processes; not 0: stop, and return this. */

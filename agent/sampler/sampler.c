@@ -31,10 +31,11 @@
 struct sampler {
 	struct source sources[SAMPLER_MAX_SOURCES];
 	u32 n_sources;		   /* that are open; the first one's maps are those of all */
-	struct follow_bpf *follow; /* owned; NULL: forks are not followed */
+	struct follow_bpf *follow; /* owned */
+	bool follow_forks;
 	struct ring_buffer *ring;
 	struct sampler_control *control; /* mapped */
-	struct bpf_link *follow_links[2];
+	struct bpf_link *follow_links[3];
 	bool has_obi;		     /* another program publishes spans in a map of its own */
 	bool loop;		     /* programs that use bpf_loop(), else bounded loops */
 	struct sampler_copy *copies; /* owned; by source and CPU: what it sent of a copy so far */
@@ -409,6 +410,10 @@ static int take_record(void *arg, void *data, size_t n)
 		if (n >= sizeof(*attributes) && n >= sizeof(*attributes) + attributes->n)
 			take_attributes(s, attributes, (const u8 *)(attributes + 1));
 		break;
+	case RECORD_EXEC:
+		if (n >= sizeof(struct record_exec))
+			s->ops.exec(s->arg, data);
+		break;
 	default:
 		log_debug("ring: unknown record type %u", head->type);
 	}
@@ -529,7 +534,8 @@ static int load(struct sampler *s, const struct sampler_options *o, struct diag 
 		return r;
 	sampler_new_epoch(s);
 	s->control->context_n = s->has_obi;
-	return o->follow_forks ? load_follow(s, reterr_diag) : 0;
+	s->follow_forks = o->follow_forks;
+	return load_follow(s, reterr_diag);
 }
 
 int sampler_create(const struct sampler_options *o, const struct sampler_ops *ops, void *arg,
@@ -632,16 +638,25 @@ void sampler_new_epoch(struct sampler *s)
 
 static int start_follow(struct sampler *s, struct diag *reterr_diag)
 {
-	s->follow_links[0] = bpf_program__attach(s->follow->progs.follow_fork);
-	s->follow_links[1] = bpf_program__attach(s->follow->progs.follow_exit);
-	if (!s->follow_links[0] || !s->follow_links[1])
-		return diag_set(reterr_diag, -errno, "cannot follow forks: %s", strerror(errno));
+	struct bpf_program *const programs[] = {
+		s->follow->progs.follow_exec,
+		s->follow->progs.follow_fork,
+		s->follow->progs.follow_exit,
+	};
+	size_t n = s->follow_forks ? ARRAY_SIZE(programs) : 1;
+
+	for (size_t i = 0; i < n; i++) {
+		s->follow_links[i] = bpf_program__attach(programs[i]);
+		if (!s->follow_links[i])
+			return diag_set(reterr_diag, -errno, "cannot follow processes: %s",
+					strerror(errno));
+	}
 	return 0;
 }
 
 int sampler_start(struct sampler *s, struct diag *reterr_diag)
 {
-	int r = s->follow ? start_follow(s, reterr_diag) : 0;
+	int r = start_follow(s, reterr_diag);
 
 	s->started_ns = clock_ns(CLOCK_MONOTONIC);
 	for (u32 i = 0; i < s->n_sources && r == 0; i++) {

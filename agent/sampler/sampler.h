@@ -72,6 +72,8 @@ struct sampler_ops {
 			 const struct sampler_copy *copy);
 	/* A set of attributes that later samples name; bytes as `head` says. */
 	void (*attributes)(void *arg, const struct record_attributes *head, const u8 *bytes);
+	/* A process runs another program now; side-band events of the exec were written before. */
+	void (*exec)(void *arg, const struct record_exec *e);
 };
 
 struct sampler_source_stats {

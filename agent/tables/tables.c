@@ -584,6 +584,7 @@ static int put_entry(struct tables *t, const struct procman_process *p, const st
 {
 	const u64 *context = map_get(&t->contexts, p->image);
 	struct process_entry entry = {.start_stack = p->start_stack,
+				      .exec_id = p->exec_id,
 				      .image = p->image,
 				      .mappings_id = s->mappings_id,
 				      .slice = s->line,

@@ -34,6 +34,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	unsigned long long start_time;
+	unsigned long long self_exec_id; /* u64 since Linux 5.7, commit d1e7fd6462ca */
 	struct mm_struct *mm;
 	struct task_struct *group_leader;
 	void *stack;

@@ -1,11 +1,34 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Keeps filter_pids as processes fork and exit: children of chosen processes are chosen too
- * (`record -- CMD`), before their first instruction.
+ * Follows processes where a side-band event would come too late: follow_exec says which image runs
+ * from now on. With `record -- CMD`, follow_fork and follow_exit keep filter_pids as processes fork
+ * and exit: children of chosen processes are chosen too, before their first instruction.
  */
 #include "bpf/lib/maps.h"
 
 char LICENSE[] SEC("license") = "GPL";
+
+/*
+ * Called before the new program's first instruction, and after all of its mmap events. The entry of
+ * the program before may say nothing of exec_id, so it goes. When the ring is full, user space reads
+ * start_stack from /proc, and exec_id remains unknown.
+ */
+SEC("raw_tracepoint/sched_process_exec")
+int follow_exec(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct task_struct *task = (struct task_struct *)ctx->args[0];
+	struct record_exec r = {
+		.type = RECORD_EXEC,
+		.pid = (__u32)BPF_CORE_READ(task, tgid),
+		.time_ns = bpf_ktime_get_ns(),
+		.start_stack = BPF_CORE_READ(task, mm, start_stack),
+		.exec_id = BPF_CORE_READ(task, self_exec_id),
+	};
+
+	bpf_map_delete_elem(&processes, &r.pid);
+	bpf_ringbuf_output(&ring, &r, sizeof(r), BPF_RB_FORCE_WAKEUP);
+	return 0;
+}
 
 /* Arguments are parent and child (include/trace/events/sched.h). */
 SEC("raw_tracepoint/sched_process_fork")

@@ -78,7 +78,8 @@ static __always_inline int begin_walk(struct scratch *s, struct task_struct *tas
 		return NO_USER_STACK;
 	s->first = s->walk.regs;
 	p = bpf_map_lookup_elem(&processes, &tgid);
-	if (!p || p->start_stack != s->out.sample.start_stack)
+	if (!p || p->start_stack != s->out.sample.start_stack ||
+	    (p->exec_id && p->exec_id != task_read(task, self_exec_id)))
 		return STOP_UNKNOWN_PROCESS;
 	s->image = p->image;
 	s->walk.mappings_id = p->mappings_id;
