@@ -102,6 +102,8 @@ struct procman {
 
 /* Makes procman_fd() readable. */
 void procman_due_now(struct procman *pm);
+/* What a record means; `ring` is the one that it lay in. Told of by the end of the batch. */
+void procman_handle(struct procman *pm, const struct sideband *r, struct ring *ring);
 
 /* ---- tell.c ---- */
 

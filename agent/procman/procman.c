@@ -277,7 +277,7 @@ static void record_exit(struct procman *pm, const struct sideband *r)
 		p->pub.exit_ns = r->time_ns;
 }
 
-static void sideband_handle(struct procman *pm, const struct sideband *r, struct ring *ring)
+void procman_handle(struct procman *pm, const struct sideband *r, struct ring *ring)
 {
 	if (r->type == SIDEBAND_LOST) {
 		u64 before = pm->stats.events_lost;
@@ -575,7 +575,7 @@ static u64 handle_events(struct procman *pm, u64 until_ns)
 		if (sideband_parse(bytes, e.n, &r) < 0)
 			pm->stats.events_damaged++;
 		else
-			sideband_handle(pm, &r, &pm->round.rings.data[e.ring]);
+			procman_handle(pm, &r, &pm->round.rings.data[e.ring]);
 	}
 	pm->stats.events += n;
 	return n;

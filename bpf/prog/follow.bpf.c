@@ -9,9 +9,9 @@
 char LICENSE[] SEC("license") = "GPL";
 
 /*
- * Called before the new program's first instruction, and after all of its mmap events. The entry of
- * the program before may say nothing of exec_id, so it goes. When the ring is full, user space reads
- * start_stack from /proc, and exec_id remains unknown.
+ * Called before the new program's first instruction, and after the kernel's mmap events of it. The
+ * entry of the program before may say nothing of exec_id, so it goes. When the ring is full, user
+ * space reads start_stack from /proc, and exec_id remains unknown.
  */
 SEC("raw_tracepoint/sched_process_exec")
 int follow_exec(struct bpf_raw_tracepoint_args *ctx)
