@@ -20,6 +20,9 @@
  * the tables may be changing while they are read, so nothing here trusts them: a wrong table gives
  * a wrong or short stack, never a bad access.
  *
+ * Loop counters are 64 bits wide: clang keeps some on the stack, and before Linux 5.16 (commit
+ * 354e8f1970f8) the verifier forgets the value of a stored word of 32 bits, so it sees no bound.
+ *
  * Bounds of the looping searches live in the walk (map memory, for BPF) and not in registers, so
  * that the verifier sees one state a round and not one for each range they could have. Row and
  * index searches are branchless (BPF has no conditional move, so the comparison is done by
@@ -145,7 +148,7 @@ walk_inline bool walk_find_mapping(struct walk_env *env, struct walk *w, __u64 a
 	w->have_mapping = 0;
 	w->lo = 0;
 	w->hi = w->n_mappings;
-	for (int i = 0; i < 18; i++) {
+	for (__u64 i = 0; i < 18; i++) {
 		mid = w->lo;
 		if (mid >= w->hi)
 			break;
@@ -212,7 +215,7 @@ walk_inline int walk_find_block(struct walk_env *env, struct walk *w, __u32 firs
 	w->lo = 0;
 	w->hi = n_index;
 	/* Only pages of more than 512 rows have a second index line. */
-	for (int i = 0; n_index > 1 && i < 6; i++) {
+	for (__u64 i = 0; n_index > 1 && i < 6; i++) {
 		mid = (w->lo + w->hi) / 2;
 		if (w->hi - w->lo <= 1)
 			break;
@@ -298,7 +301,7 @@ walk_inline int walk_signal(struct walk_env *env, struct walk *w, __u64 ucontext
 
 	if (walk_read(env, m, sizeof(w->mcontext), ucontext + 40) < 0)
 		return STOP_BAD_READ;
-	for (int i = 0; i < 8; i++)
+	for (__u64 i = 0; i < 8; i++)
 		g->r[8 + i] = m[i];
 	g->r[5] = m[8];
 	g->r[4] = m[9];

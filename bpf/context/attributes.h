@@ -44,9 +44,9 @@ static __always_inline __u64 attributes_id(struct scratch *s, __u32 n)
 	if (s->gathered.form == ATTRIBUTES_FIELDS)
 		d = 1 + config.source;
 
-	for (__u32 i = 0; i < GATHERED_HASHED / 8; i++)
+	for (__u64 i = 0; i < GATHERED_HASHED / 8; i++)
 		behind[i] = 0;
-	for (__u32 i = 0; i < ATTRIBUTES_MAX_BYTES / 8 && i * 8 < n; i += GATHERED_HASHED / 8) {
+	for (__u64 i = 0; i < ATTRIBUTES_MAX_BYTES / 8 && i * 8 < n; i += GATHERED_HASHED / 8) {
 		a = walk_mix(a, words[i]);
 		b = walk_mix(b, words[i + 1]);
 		c = walk_mix(c, words[i + 2]);

@@ -60,7 +60,7 @@ static __always_inline bool go_take_bucket(struct scratch *s, struct go_bucket *
 {
 	if (bpf_probe_read_user(b, sizeof(*b), (const void *)at) < 0)
 		return false;
-	for (__u32 i = 0; i < GO_BUCKET_SLOTS; i++)
+	for (__u64 i = 0; i < GO_BUCKET_SLOTS; i++)
 		b->keys[i].at *= (b->hashes[i] + 256u - GO_LEAST_HASH) >> 8;
 	labels_take(GO_BUCKET_KEYS, GO_BUCKET_SLOTS, 2, GO_BUCKET_VALUES - GO_BUCKET_KEYS);
 	return true;
@@ -83,7 +83,7 @@ __noinline int go_buckets(__u64 labels)
 	b = (struct go_bucket *)(s->window.words + GO_BUCKET_AT);
 	s->gathered.bucket = 0;
 	at = m.buckets;
-	for (__u32 i = 0; i < GO_MAX_BUCKETS && at; i++) {
+	for (__u64 i = 0; i < GO_MAX_BUCKETS && at; i++) {
 		at = go_take_bucket(s, b, at) ? b->overflow : 0;
 		if (!at && ++s->gathered.bucket < 1u << (m.log2_buckets & 3))
 			at = m.buckets + s->gathered.bucket * sizeof(*b);

@@ -87,7 +87,7 @@ static __always_inline __u64 label_decimal(const __u8 *text, __u32 n)
 {
 	__u64 v = 0;
 
-	for (__u32 i = 0; i < 20 && i < n; i++) {
+	for (__u64 i = 0; i < 20 && i < n; i++) {
 		__u32 digit = (__u32)text[i] - '0';
 
 		if (digit > 9)
@@ -124,7 +124,7 @@ static __always_inline void label_keep_ids(struct scratch *s)
 		first = label_hex_word(text, &wrong);
 		c->span_id = wrong ? 0 : first;
 	}
-	for (__u32 id = LABEL_SPAN_DECIMAL; id <= LABEL_ROOT; id++) {
+	for (__u64 id = LABEL_SPAN_DECIMAL; id <= LABEL_ROOT; id++) {
 		__u32 n = label_id_text(s, id);
 
 		if (!n)
@@ -235,7 +235,7 @@ __noinline int labels_take(__u32 first, __u32 n, __u32 stride, __u32 to_value)
 	if (!s)
 		return 0;
 	__builtin_memset(s->gathered.ids, 0, sizeof(s->gathered.ids));
-	for (__u32 i = 0; i < LABEL_MAX && i < n; i++) {
+	for (__u64 i = 0; i < LABEL_MAX && i < n; i++) {
 		const __u64 *words = s->window.words;
 		__u32 key = first + i * stride, value = key + to_value;
 		struct label l = {

@@ -58,7 +58,7 @@ static __always_inline __u64 node_find(struct scratch *s, __u64 map, const struc
 	if (!n || n & (n - 1))
 		return 0;
 	i = (__s64)node_word(s, table, have, NODE_COUNTS_WORDS + ((__u32)t->hash & (n - 1))) >> 32;
-	for (int k = 0; k < NODE_MAX_CHAIN && i >= 0; k++) {
+	for (__u64 k = 0; k < NODE_MAX_CHAIN && i >= 0; k++) {
 		at = NODE_COUNTS_WORDS + n + (__u32)i * NODE_ENTRY_WORDS;
 		if (node_word(s, table, have, at) == key)
 			return node_word(s, table, have, at + 1);

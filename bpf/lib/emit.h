@@ -40,7 +40,7 @@ static __always_inline __u64 emit_kernel_stack(struct scratch *s, void *ctx)
 		return 0;
 	}
 	n = (__u32)bytes / 8;
-	for (__u32 i = 0; i < SAMPLE_MAX_KERNEL_FRAMES; i++) {
+	for (__u64 i = 0; i < SAMPLE_MAX_KERNEL_FRAMES; i++) {
 		if (i >= n)
 			break;
 		hash = walk_mix(hash, s->kernel.frames[i]);
@@ -180,7 +180,7 @@ static __always_inline struct extent stack_extent(__u64 sp, __u64 fp, __u32 page
 	int n = 0;
 
 	x.end = x.start + (__u64)pages * SAMPLE_COPY_BYTES;
-	for (int i = 0; i < CHAIN_LINKS; i++) {
+	for (__u64 i = 0; i < CHAIN_LINKS; i++) {
 		if (fp <= last || fp < x.start || fp >= x.end || fp & 7)
 			break;
 		if (bpf_probe_read_user(link, sizeof(link), (const void *)fp) < 0 ||
@@ -222,7 +222,7 @@ static __always_inline __u32 emit_extent(const struct extent *x, __u32 max, __u3
 {
 	__u64 at = x->start;
 
-	for (__u32 i = 0; i < max && at < x->end; i++, at += SAMPLE_COPY_BYTES) {
+	for (__u64 i = 0; i < max && at < x->end; i++, at += SAMPLE_COPY_BYTES) {
 		if (emit_copy(at, n, cpu))
 			n++;
 		else if (i && !goes_on(at))

@@ -6,7 +6,7 @@
 
 static __always_inline bool filter_cgroup(void)
 {
-	for (__u32 i = 0; i < SAMPLER_MAX_FILTERS; i++) {
+	for (__u64 i = 0; i < SAMPLER_MAX_FILTERS; i++) {
 		if (i >= config.filter_cgroups)
 			break;
 		if (bpf_current_task_under_cgroup(&filter_cgroups, i) == 1)

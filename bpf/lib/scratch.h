@@ -197,7 +197,7 @@ static __always_inline struct scratch *scratch_get(void)
 	__u32 first = bpf_get_smp_processor_id() * SAMPLE_LEVELS;
 	__u64 task = bpf_get_current_task();
 
-	for (__u32 i = 0; i < SAMPLE_LEVELS; i++) {
+	for (__u64 i = 0; i < SAMPLE_LEVELS; i++) {
 		__u32 index = first + i;
 		struct scratch *s = bpf_map_lookup_elem(&scratch, &index);
 
@@ -216,7 +216,7 @@ static __always_inline struct scratch *scratch_take(struct scratch *none)
 {
 	__u32 first = bpf_get_smp_processor_id() * SAMPLE_LEVELS;
 
-	for (__u32 i = 0; i < SAMPLE_LEVELS; i++) {
+	for (__u64 i = 0; i < SAMPLE_LEVELS; i++) {
 		__u32 index = first + i;
 		struct scratch *s = bpf_map_lookup_elem(&scratch, &index);
 

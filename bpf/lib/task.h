@@ -169,7 +169,7 @@ static __always_inline int regs_from_context(struct walk_regs *w, const bpf_user
 {
 	/* The context may only be read at constant offsets. */
 #pragma unroll
-	for (int i = 0; i < 31; i++)
+	for (__u64 i = 0; i < 31; i++)
 		w->r[i] = p->regs[i];
 	return regs_take(w, p->pc, p->sp, p->pstate);
 }

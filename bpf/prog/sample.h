@@ -234,9 +234,9 @@ struct walking {
 };
 
 /* Up to `n` frames; false when this program's part of the walk is over. */
-static __always_inline bool walk_some(struct scratch *s, struct row_cache *cache, __u32 own, int n)
+static __always_inline bool walk_some(struct scratch *s, struct row_cache *cache, __u32 own, __u64 n)
 {
-	for (int i = 0; i < n; i++)
+	for (__u64 i = 0; i < n; i++)
 		if (!walk_one(s, cache, own))
 			return s->stop == (__u32)WALK_SWITCH && native_switch();
 	return true;

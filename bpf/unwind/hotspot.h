@@ -55,6 +55,7 @@ struct hotspot_scratch {
 	__u32 stored; /* bits: to or from the stack */
 	__u32 polls;  /* enum hotspot_last */
 	__u32 left;   /* it was HOTSPOT_LEFT before the last one */
+	__s32 spill;  /* of hotspot_last_spill() */
 	/* Of the instruction: its operands. */
 	__u32 group, reg, base, length, is_memory;
 	__s32 displacement;
@@ -109,7 +110,7 @@ static __always_inline __u64 hotspot_find_blob(const struct hotspot_process *p,
 	__u64 segment = (avma - start) >> (p->segment_shift & 31);
 	__u8 back;
 
-	for (int i = 0; i < HOTSPOT_MAX_HOPS; i++) {
+	for (__u64 i = 0; i < HOTSPOT_MAX_HOPS; i++) {
 		if (bpf_probe_read_user(&back, 1, (const void *)(heap->segmap + segment)) < 0)
 			return 0;
 		if (!back)
@@ -586,7 +587,7 @@ static __always_inline int hotspot_unusual(const struct hotspot_process *p,
 {
 	struct scratch *s = scratch_get();
 
-	for (__u32 i = 1; s && h->stands > 8 && i <= 6; i++)
+	for (__u64 i = 1; s && h->stands > 8 && i <= 6; i++)
 		if (hotspot_stands(p, h->stands + i * 8, true))
 			return hotspot_return(s, h->stands + i * 8, true);
 	return hotspot_thin();
@@ -707,7 +708,7 @@ __noinline int hotspot_walk(void)
 	if (!s || !h || !hotspot_begin(s, h))
 		return RUNTIME_NATIVE;
 	stop = hotspot_one();
-	for (__u32 i = 1; i < HOTSPOT_FRAMES_PER_CALL && stop == WALK_GO; i++) {
+	for (__u64 i = 1; i < HOTSPOT_FRAMES_PER_CALL && stop == WALK_GO; i++) {
 		if (!hotspot_heap(&h->process, walk_pc(&s->walk.regs)))
 			break;
 		stop = hotspot_one();

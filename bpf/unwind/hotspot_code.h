@@ -488,21 +488,21 @@ __noinline int hotspot_find_adapter(void)
 __noinline int hotspot_last_spill(__u64 code)
 {
 	struct hotspot_scratch *h = hotspot_get();
-	int last = 0;
 
 	if (!h || bpf_probe_read_user(h->code, HOTSPOT_CODE_BYTES, (const void *)code) < 0)
 		return 0;
+	h->spill = 0;
 	for (__u32 i = 0; i <= HOTSPOT_CODE_BYTES - 8; i++) {
 		__u64 word = *(const __u64 *)&h->code[i];
 
 		if (code + i < h->start)
 			continue;
 		if (word == 0xec8148d824648948) /* mov [rsp - 40], rsp; sub rsp */
-			last = 1;
+			h->spill = 1;
 		else if ((word & 0xffffffffffffff) == 0x80c48148) /* add rsp, 128 */
-			last = -1;
+			h->spill = -1;
 	}
-	return last;
+	return h->spill;
 }
 
 /* Is an interrupted method between the two, or does code that has called C put them back? */

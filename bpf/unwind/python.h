@@ -113,7 +113,7 @@ static __always_inline __u64 python_follow(const struct python_chain *c, __u64 p
 {
 	if (!c->n)
 		return 0;
-	for (__u32 i = 0; i < PYTHON_MAX_CHAIN; i++) {
+	for (__u64 i = 0; i < PYTHON_MAX_CHAIN; i++) {
 		if (i >= c->n || !p)
 			break;
 		p = python_word(p + (__u64)c->off[i]);
@@ -173,7 +173,7 @@ __noinline int python_start(void)
 
 static __always_inline bool python_in(const struct python_range *ranges, __u32 n, __u64 svma)
 {
-	for (__u32 i = 0; i < PYTHON_MAX_RANGES; i++) {
+	for (__u64 i = 0; i < PYTHON_MAX_RANGES; i++) {
 		if (i >= n)
 			break;
 		if (svma >= ranges[i].start && svma < ranges[i].end)
@@ -199,7 +199,7 @@ __noinline int python_holds(__u64 frame)
 	if (!python_env(&e))
 		return false;
 	frame += e.b->frame_locals;
-	for (__u32 i = 0; i < PYTHON_STACK_WORDS; i++) {
+	for (__u64 i = 0; i < PYTHON_STACK_WORDS; i++) {
 		if (8 * i >= e.b->stack_bytes)
 			break;
 		if (e.f->stack[i] == frame)
@@ -229,7 +229,7 @@ static __always_inline bool python_begin(const struct python_env *e)
 		w->first = w->frame;
 		return w->frame;
 	}
-	for (int i = 0; i < PYTHON_CFRAMES_PER_CALL; i++) {
+	for (__u64 i = 0; i < PYTHON_CFRAMES_PER_CALL; i++) {
 		/* One that lies below belongs to a call that has ended. */
 		if (!w->cframe || w->cframe >= e->s->walk.regs.sp)
 			break;
@@ -315,7 +315,7 @@ static __always_inline int python_find_mark(const struct python_env *e)
 	struct python_buffer *f = e->f;
 	struct python_walk *w = e->w;
 
-	for (int i = 0; i < PYTHON_FRAMES_PER_CALL && !w->mark; i++) {
+	for (__u64 i = 0; i < PYTHON_FRAMES_PER_CALL && !w->mark; i++) {
 		__u64 at = w->search;
 
 		if (!at)
@@ -348,7 +348,7 @@ __noinline int python_tail(void)
 		return r;
 	if (e.s->walk.regs.sp <= e.w->mark)
 		return RUNTIME_NATIVE;
-	for (int i = 0; i < PYTHON_FRAMES_PER_CALL; i++) {
+	for (__u64 i = 0; i < PYTHON_FRAMES_PER_CALL; i++) {
 		if (!e.w->frame || e.w->frame == e.w->mark) {
 			e.w->frame = e.w->search;
 			e.w->mark = 0;
@@ -412,7 +412,7 @@ __noinline int python_search(void)
 		if (e.b->shape == PYTHON_ENTRY || e.b->shape == PYTHON_SHIM)
 			w->kept = w->cframe;
 	}
-	for (int i = 0; i < PYTHON_STATES_PER_CALL; i++) {
+	for (__u64 i = 0; i < PYTHON_STATES_PER_CALL; i++) {
 		state = w->state;
 		if (!state && w->interpreter) {
 			w->interpreter = python_word(w->interpreter + e.b->interpreter_next);
@@ -443,7 +443,7 @@ __noinline int python_segment(void)
 
 	if (!python_env(&e))
 		return RUNTIME_NATIVE;
-	for (int i = 0; i < PYTHON_FRAMES_PER_CALL; i++) {
+	for (__u64 i = 0; i < PYTHON_FRAMES_PER_CALL; i++) {
 		r = python_one(&e);
 		if (r == RUNTIME_NATIVE) {
 			e.w->searching = 0;

@@ -90,12 +90,12 @@ static __always_inline __u32 runtime_unmapped(struct scratch *s)
 {
 	__u64 pc = walk_pc(&s->walk.regs);
 
-	for (__u32 id = 1; id < RUNTIME_N; id++) {
+	for (__u64 id = 1; id < RUNTIME_N; id++) {
 		const struct runtime_process *p = runtime_process(s, id);
 
 		bool in = false;
 
-		for (__u32 i = 0; p && i < RUNTIME_MAX_RESERVED; i++)
+		for (__u64 i = 0; p && i < RUNTIME_MAX_RESERVED; i++)
 			in |= pc >= p->reserved[i].start && pc < p->reserved[i].end;
 		if (!in)
 			continue;

@@ -39,7 +39,7 @@ static __always_inline __u64 v8_slot(const struct v8_env *e, __s32 off)
 
 static __always_inline bool v8_in_interpreter(const struct v8_env *e)
 {
-	for (int i = 0; i < 2; i++)
+	for (__u64 i = 0; i < 2; i++)
 		if (e->svma >= e->v->interpreter[i].start && e->svma < e->v->interpreter[i].end)
 			return !e->jit;
 	return false;
@@ -233,13 +233,13 @@ static __always_inline enum v8_leaf v8_leaf_state(const struct v8_env *e)
 	word = v8_code(e, pc - 1);
 	if (word == 0xe5894855 || word == 0xec8b4855)
 		return V8_PUSHED_FP;
-	for (__u32 i = pc; i < V8_CODE_BYTES - 4; i++) {
+	for (__u64 i = pc; i < V8_CODE_BYTES - 4; i++) {
 		word = v8_code(e, i);
 		if ((word == 0xe5894855 || word == 0xec8b4855) &&
 		    (v8_code(e, i - 1) & 0xff) != 0xcc)
 			return V8_AT_SP;
 	}
-	for (__u32 i = 4; i <= 24; i++) {
+	for (__u64 i = 4; i <= 24; i++) {
 		/* Not an offset below the array's end, which Linux 7.2 takes for one below it. */
 		__u32 at = walk_bound(pc - i, 63);
 
