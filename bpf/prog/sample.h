@@ -234,7 +234,8 @@ struct walking {
 };
 
 /* Up to `n` frames; false when this program's part of the walk is over. */
-static __always_inline bool walk_some(struct scratch *s, struct row_cache *cache, __u32 own, __u64 n)
+static __always_inline bool walk_some(struct scratch *s, struct row_cache *cache, __u32 own,
+				      __u64 n)
 {
 	for (__u64 i = 0; i < n; i++)
 		if (!walk_one(s, cache, own))
