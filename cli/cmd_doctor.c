@@ -12,6 +12,7 @@
 #include "agent/probe/probe.h"
 #include "agent/procman/procman.h"
 #include "agent/runtime/runtime.h"
+#include "agent/sampler/sampler.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 
@@ -47,10 +48,47 @@ static void add_json(void *arg, const struct probe_line *line)
 					     line->advice));
 }
 
+/* Loads what `culprit record` loads, and unloads it: the verifier's answer cannot be foretold. */
+static enum probe_status check_programs(void (*line)(void *arg, const struct probe_line *line),
+					void *arg)
+{
+	static const struct sampler_ops ops = {};
+	const char *help;
+	const struct sampler_event event = {.name = sampler_event_at(0, &help), .hz = 1};
+	const struct sampler_options options = {
+		.events = &event,
+		.n_events = 1,
+		.kernel_stacks = true,
+		.user_stacks = true,
+		.follow_forks = true,
+	};
+	struct probe_line l = {PROBE_OK, "BPF programs", "the kernel loads all of them", ""};
+	struct sampler *sampler = NULL;
+	struct diag diag = {};
+	int r = sampler_create(&options, &ops, NULL, &diag, &sampler);
+
+	if (r < 0) {
+		l.status = PROBE_MISSING;
+		l.text = diag.text[0] ? diag.text : strerror(-r);
+	}
+	line(arg, &l);
+	sampler_destroy(sampler);
+	return l.status;
+}
+
+/* The programs are tried only where nothing is known that forbids them: it would be said twice. */
+static enum probe_status report(const struct probe_report_options *options,
+				void (*line)(void *arg, const struct probe_line *line), void *arg)
+{
+	enum probe_status worst = probe_report(options, line, arg);
+
+	return worst == PROBE_MISSING ? worst : MAX(worst, check_programs(line, arg));
+}
+
 static enum probe_status report_json(const struct probe_report_options *options)
 {
 	json_t *array = json_array();
-	enum probe_status worst = probe_report(options, add_json, array);
+	enum probe_status worst = report(options, add_json, array);
 
 	json_dumpf(array, stdout, JSON_INDENT(2));
 	putchar('\n');
@@ -130,7 +168,7 @@ int cmd_doctor(int argc, char **argv)
 		.groups = groups,
 		.footer = "The exit status is 0 if culprit record can work here, else 1.",
 	};
-	const struct probe_report_options report = {.debuginfod_urls = getenv("DEBUGINFOD_URLS")};
+	const struct probe_report_options options = {.debuginfod_urls = getenv("DEBUGINFOD_URLS")};
 	enum probe_status worst;
 	int first, r = options_parse(&usage, argc, argv, &first);
 
@@ -143,10 +181,10 @@ int cmd_doctor(int argc, char **argv)
 		return describe_process((u32)args.pid);
 	libbpf_set_print(NULL);
 	if (args.json) {
-		worst = report_json(&report);
+		worst = report_json(&options);
 		return worst == PROBE_MISSING ? 1 : 0;
 	}
-	worst = probe_report(&report, print_line, stdout);
+	worst = report(&options, print_line, stdout);
 	printf("\n%s\n", verdicts[worst]);
 	return worst == PROBE_MISSING ? 1 : 0;
 }

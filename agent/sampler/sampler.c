@@ -446,8 +446,11 @@ static int load_failed(int r, struct diag *reterr_diag)
 			reterr_diag, r,
 			"no permission to load BPF programs: run as root, or with CAP_BPF and "
 			"CAP_PERFMON; `culprit doctor` tells more");
+	if (r == -ENOMEM)
+		return diag_set(reterr_diag, r, "not enough memory for the BPF programs and maps");
 	return diag_set(reterr_diag, r,
-			"the kernel refused the BPF programs (%s); `culprit doctor` tells more",
+			"this kernel's verifier refuses the BPF programs (%s): install the "
+			"kernel's latest update, or boot a newer kernel",
 			strerror(-r));
 }
 

@@ -70,6 +70,19 @@ def test_exit_status_is_that_of_the_worst(run):
     assert status == (1 if any(x["status"] == "missing" for x in lines.values()) else 0)
 
 
+def test_the_programs_of_record_are_tried(run):
+    """What the verifier says of them does not follow from any feature of the kernel."""
+    status, lines = doctor(run)
+    assert lines["BPF programs"]["status"] == "ok"
+    assert status == 0
+
+
+def test_programs_are_not_tried_without_the_capabilities(culprit):
+    lines = {x["name"]: x for x in json.loads(unprivileged(culprit, "doctor", "--json").stdout)}
+    assert lines["capabilities"]["status"] == "missing"
+    assert "BPF programs" not in lines
+
+
 def test_helpers_as_bpftool_sees_them(culprit, run):
     bpftool = shutil.which("bpftool") or "/usr/sbin/bpftool"
     out = subprocess.run([bpftool, "-j", "feature", "probe", "kernel"], capture_output=True,
