@@ -3,9 +3,9 @@
  * Predicts the code that a command will run, the way the kernel and the shell's PATH find it: a
  * script leads to its interpreter, `env` to its argument. For programs that run their arguments (a
  * shell, chroot, nice, ...), the arguments are looked up as well, and so is each word of `sh -c`,
- * which may be the name of a program. The libraries come from the program's own loader (ld.so
- * --list), which lists them without running the program; those that a Java program loads by itself
- * have known places beside it. This file maps code and never reads it.
+ * because it may be the name of a program. The libraries come from the program's own loader (ld.so
+ * --list), which lists them without running the program; those that a Java program loads later have
+ * known places beside the program. This file maps code and never reads it.
  */
 #include "agent/command/foresee.h"
 
@@ -72,7 +72,7 @@ static bool is_program(const struct foresight *f, const char *path)
 	return yes;
 }
 
-/* Where execvp() would find it. */
+/* Finds the program of this name as execvp() does. */
 static bool find_program(const struct foresight *f, const char *name, char ret[static PATH_MAX])
 {
 	char found[PATH_MAX];
@@ -142,7 +142,7 @@ static int map_code(const struct foresight *f, const char *path, char ret_loader
 	return 0;
 }
 
-/* `line` is one such as "libc.so.6 => /lib/libc.so.6 (0x7f…)". */
+/* Maps the library of a line such as "libc.so.6 => /lib/libc.so.6 (0x7f…)". */
 static void map_listed(const struct foresight *f, char *line)
 {
 	char loader[PATH_MAX], *path = strchr(line, '/');
@@ -226,7 +226,7 @@ static bool resolve(const struct foresight *f, const char *path, char ret[static
 	return *ret == '/';
 }
 
-/* A JDK's programs load the VM after they started, from a place relative to their own. */
+/* The programs of a JDK load the VM after they have started, from a path relative to their own. */
 static void map_java(const struct foresight *f, const char *loader, const char *program)
 {
 	static const char *const places[] = {"lib", "jre/lib/amd64", "lib/amd64", "jre/lib/aarch64",

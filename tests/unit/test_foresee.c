@@ -30,7 +30,7 @@ static void copy(const char *to)
 	cr_assert(chmod(path, 0755) == 0);
 }
 
-/* In it two programs, one of which has a second name by a link that begins at the root. */
+/* A root with two programs; a symbolic link with an absolute target names one of them, too. */
 static void make_root(void)
 {
 	char path[128];
@@ -56,7 +56,7 @@ static void remove_root(void)
 	}
 }
 
-/* Is its code mapped? */
+/* Whether the code of this file below the root is mapped. */
 static bool is_mapped(const char *name)
 {
 	char line[512], path[128];
@@ -70,7 +70,7 @@ static bool is_mapped(const char *name)
 	return found;
 }
 
-/* A line, its words apart; in one of them the root's name is to be put. */
+/* Runs foresee_command(); the word "%" is replaced by `fmt`, which may contain the root twice. */
 static void foresee(const char **argv, const char *fmt)
 {
 	char text[256];
@@ -108,7 +108,7 @@ Test(foresee, words_of_a_shell)
 	cr_assert(is_mapped("bin/worker"));
 }
 
-/* A link within it that begins at the root is one within it. */
+/* Inside of a chroot an absolute link leads to a file inside. */
 Test(foresee, behind_chroot)
 {
 	foresee((const char *[]){"sh", "-c", "%", "sh", "alias", NULL}, "exec chroot %s \"$@\"");
@@ -116,7 +116,7 @@ Test(foresee, behind_chroot)
 	cr_assert(!is_mapped("bin/other"));
 }
 
-/* It would be run, were it not for what names it. */
+/* An argument of a program that does not run its arguments is not a program. */
 Test(foresee, no_arguments_of_others)
 {
 	foresee((const char *[]){"true", "%", NULL}, "%s/bin/worker");
