@@ -168,10 +168,13 @@ static void add_stack(u64 id, const u64 *frames, u32 n, u32 stop, bool kernel)
 	cr_assert_eq(batch_add_stack(batch, NULL, id, frames, n, stop, kernel), 0);
 }
 
+static u64 image = 1; /* of the next entries */
+
 static u32 add_entry(u64 source, u32 pid, u64 kernel, u64 user, u64 count, s64 value)
 {
 	struct pipeline_entry e = {.key = {.pid = pid,
 					   .tid = pid,
+					   .image = image,
 					   .comm = "app",
 					   .thread_name = "app",
 					   .kernel_stack = kernel,
@@ -255,18 +258,19 @@ Test(symbolize, callers_in_the_kernel_are_before_their_return_addresses)
 	expect_stack(0, "second first second one two");
 }
 
-Test(symbolize, code_made_at_run_time_belongs_to_its_process)
+Test(symbolize, code_made_at_run_time_belongs_to_its_image)
 {
 	open_symbolizer(&(struct symbolizer_options){});
 	add_stack(1, (u64[]){WORD_RAW | (JIT + 0x10)}, 1, STOP_COMPLETE, false);
-	cr_assert_eq(map_put(&batch->jit_files[JITFILE_MAP], 10,
+	cr_assert_eq(map_put(&batch->jit_files[JITFILE_MAP], 100,
 			     (u64)file_with("7f0000001000 100 fast\n")),
 		     0);
-	cr_assert_eq(map_put(&batch->jit_files[JITFILE_MAP], 11,
+	cr_assert_eq(map_put(&batch->jit_files[JITFILE_MAP], 101,
 			     (u64)file_with("7f0000001000 100 other\n")),
 		     0);
-	for (u32 pid = 10; pid < 13; pid++)
-		add_entry(0, pid, 0, 1, 1, 10);
+	/* Two images of one process, as after an exec. */
+	for (image = 100; image < 103; image++)
+		add_entry(0, image < 102 ? 10 : 11, 0, 1, 1, 10);
 	name_them();
 	expect_stack(0, "fast");
 	expect_stack(1, "other");
