@@ -26,7 +26,7 @@ int diag_set_at(struct diag *d, int error, u64 offset, const char *fmt, ...)
 	if (!d || d->text[0])
 		return error;
 	n = (size_t)snprintf(where, sizeof(where), " at offset 0x%llx", offset);
-	room = sizeof(d->text) - n; /* a long text is cut, the offset never */
+	room = sizeof(d->text) - n; /* cut a long text, but never the offset */
 	va_start(ap, fmt);
 	vsnprintf(d->text, room, fmt, ap);
 	va_end(ap);

@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "base/text.h"
 
-/* A string of all characters of s. */
+/* Appends a JSON string with all characters of s. */
 static void append_exact(struct str *out, const char *s)
 {
 	size_t left = strlen(s);
@@ -46,7 +46,7 @@ static void append_clean(struct str *out, const char *s)
 	append_exact(out, str_get(&clean));
 }
 
-/* What comes before each value: a comma, a key. */
+/* Puts the comma and the key before a value, and checks that a value may come here. */
 static void begin_value(struct json_writer *w, const char *key)
 {
 	bool in_object = w->objects & 1, first = !(w->filled & 1);
@@ -103,7 +103,7 @@ void json_put_exact(struct json_writer *w, const char *key, const char *text)
 	append_exact(w->out, text);
 }
 
-/* Without printf(): most of a large answer is integers. */
+/* Not printf(), which is slow: most of a large answer is integers. */
 static void append_u64(struct str *out, u64 v)
 {
 	char digits[20], *at = digits + sizeof(digits);

@@ -22,7 +22,7 @@ void log_set_hook(void (*hook)(void *arg), void *arg);
 void log_write(struct log_site *site, enum log_level level, const char *fmt, ...)
 	CULPRIT_PRINTF(3, 4);
 
-/* For log_warn_rarely(): false within a minute of the last true. */
+/* For log_warn_rarely(): false during the minute after it returned true. */
 bool log_is_due(struct log_site *site);
 
 #define log_at_(level, ...)                                                                        \
@@ -30,7 +30,7 @@ bool log_is_due(struct log_site *site);
 		static struct log_site log_site_;                                                  \
 		log_write(&log_site_, level, __VA_ARGS__);                                         \
 	} while (0)
-/* For what may go on for long: a line a minute. The number of times is a counter's to say. */
+/* For conditions that may last long: one line a minute. A counter tells how often they occur. */
 #define log_warn_rarely(...)                                                                       \
 	do {                                                                                       \
 		static struct log_site log_rare_site_;                                             \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compressed bytes of others: never more of them than a limit, and all of them or an error. */
+/* Decompression of foreign bytes: at most `limit` bytes of output, and all of it or an error. */
 #pragma once
 
 #include "base/diag.h"
@@ -9,12 +9,15 @@
 #define GZIP_LIMIT_BYTES (4ULL << 30)
 
 bool gzip_is(const u8 *data, size_t n);
-/* All members; -EFBIG and a diag past `limit` bytes, -EBADMSG when damaged or cut off. */
+/* Inflates all members. -EFBIG: more than `limit` bytes; -EBADMSG: damaged or cut off. */
 int gzip_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct diag *reterr_diag);
 int gzip_deflate(const void *data, size_t n, struct str *out);
 
 bool zstd_is(const u8 *data, size_t n);
-/* All frames; errors as above. Refuses windows above 8 MiB, the format's recommended limit. */
+/*
+ * Inflates all frames; errors as above. Refuses windows above 8 MiB, the format's recommended
+ * limit.
+ */
 int zstd_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct diag *reterr_diag);
 
 /*

@@ -8,7 +8,7 @@
 
 #include "base/cleanup.h"
 
-#define WINDOW_GZIP (15 + 16) /* zlib.h: 16 more means gzip, not zlib, framing */
+#define WINDOW_GZIP (15 + 16) /* zlib.h: + 16 selects the framing of gzip */
 
 bool gzip_is(const u8 *data, size_t n)
 {
@@ -26,8 +26,8 @@ static void cleanup_deflate(z_stream *z)
 }
 
 /*
- * Inflates what the stream has into out until a member ends or input runs out. `data` is where the
- * input began.
+ * Inflates the stream into `out` until a member ends or the input runs out. `data` is the begin of
+ * the input.
  */
 static int inflate_member(z_stream *z, const u8 *data, u64 limit, struct str *out,
 			  struct diag *reterr_diag)
@@ -59,7 +59,7 @@ int gzip_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct di
 	__attribute__((cleanup(cleanup_inflate))) z_stream z = {};
 	int r;
 
-	/* avail_in is 32 bits; what is compressed to more is past every limit anyway. */
+	/* avail_in has 32 bits. 4 GiB of compressed data exceed every limit anyway. */
 	if (n > UINT_MAX)
 		return diag_set(reterr_diag, -EFBIG, "more than 4 GiB of gzip data");
 	if (inflateInit2(&z, WINDOW_GZIP) != Z_OK)

@@ -5,7 +5,7 @@
 #include "base/cleanup.h"
 #include "compress/compress.h"
 
-/* RFC 8878, 3.1.1.1.2: a decoder should be able to do 8 MiB. More is memory for nothing. */
+/* RFC 8878, 3.1.1.1.2: a decoder should support windows of 8 MiB. Larger ones only take memory. */
 #define WINDOW_LOG_MAX 23
 
 bool zstd_is(const u8 *data, size_t n)

@@ -9,7 +9,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-/* curl_easy_init() would do this too, but not safely in several threads at once. */
+/* curl_easy_init() does this, too, but not safely in several threads at once. */
 static void init_curl(void)
 {
 	curl_global_init(CURL_GLOBAL_DEFAULT);

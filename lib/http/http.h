@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What all of culprit's HTTP clients have in common, over libcurl. A client is a libcurl handle;
- * its owner sets the rest of the options (URL, method, timeouts) and performs the requests.
+ * The common part of culprit's HTTP clients, on libcurl. A client is a libcurl handle. Its owner
+ * sets the other options (URL, method, timeouts) and performs the requests.
  */
 #pragma once
 
@@ -31,8 +31,8 @@ struct http_client_options {
 };
 
 /*
- * For http and https only, HTTP/1.1, TLS 1.2 or newer. Any thread. -ENOMEM, or -EINVAL when libcurl
- * refuses an option. Close with curl_easy_cleanup().
+ * Opens a client for http and https only, redirects included, with HTTP/1.1 and TLS 1.2 or newer.
+ * Any thread. -ENOMEM, or -EINVAL if libcurl refuses an option. Close it with curl_easy_cleanup().
  */
 int http_client_open(const struct http_client_options *o, CURL **ret);
 /* Adds a header to a list. An empty value is sent as such; NULL: libcurl leaves this header out. */
@@ -44,5 +44,5 @@ int http_client_bearer(struct curl_slist **list, const char *token);
  * is empty.
  */
 int http_client_token(const char *path, struct diag *reterr_diag, char **ret);
-/* What went wrong in the last request. Borrowed from `error`, or static. */
+/* Describes the error of the last request. Borrowed from `error`, or static. */
 const char *http_client_error(const char *error, CURLcode code);

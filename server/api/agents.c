@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The agents that send here, and what each says of itself. */
+/* GET /api/v1/agents: the agents that send to this server, with the report of each. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds the route, checks the role, calls it and writes its error in the way of who asked. The
- * routes are in the tables of the other files.
+ * Finds the route of a request, checks the role of the sender, calls the handler, and writes errors
+ * in the format of the protocol. The other files have the tables of routes.
  */
 #include "server/api/api.h"
 
@@ -74,7 +74,7 @@ static const struct error *error_of(int r)
 	return e;
 }
 
-/* google.rpc.Status, as OTLP wants it: code = 1, message = 2. */
+/* A google.rpc.Status, which OTLP requires: field 1 is the code, field 2 the message. */
 static void put_status(struct str *out, int code, const char *text)
 {
 	size_t n = strnlen(text, 127);

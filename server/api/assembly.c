@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The instructions of a function with the values of each. Values come from the store, code from
- * the binary, where it is on this machine, is the one that was sampled and every user may read it.
+ * GET /api/v1/assembly: the instructions of a function with the value of each. Values come from the
+ * store. Code comes from the binary, if it is on this machine, every user may read it, and it is
+ * the binary that was sampled.
  *
- *	places	addresses of the function that samples have, rising, each once
- *	ranges	where the binary says that the functions around them begin and end, rising
+ * 	places	addresses in the function that samples have, ascending, each once
+ * 	ranges	begin and end of the functions around them, from the binary, ascending
  *
- * A place without a range is told without its instruction: nothing that was sampled is left out.
+ * A place without a range is in the answer without its instruction, so that no sample is missing.
  */
 #include <errno.h>
 #include <limits.h>
@@ -25,15 +26,15 @@
 
 #define MAX_CODE (1 << 20) /* bytes that one answer decodes */
 #define MAX_INSTRUCTIONS 20000
-#define WHOLE 16384 /* of functions that are larger, what is near samples */
+#define WHOLE 16384 /* larger functions are shown near samples only */
 #define NEAR 256
 #define MAX_SECTIONS (256ULL << 20) /* bytes of a file that are read to find functions */
 
 struct place {
 	u64 svma;
 	s64 self, total;
-	u64 seen;  /* the sample that counted it last, from 1 on */
-	u32 frame; /* the innermost one there */
+	u64 seen;  /* number of the sample that counted it last, from 1 */
+	u32 frame; /* the innermost frame at this address */
 };
 
 struct code_range {
@@ -43,9 +44,9 @@ struct code_range {
 struct assembly {
 	const struct profile *p;
 	const char *file, *function;
-	const char *build_id; /* NULL: that of the first frame of the function */
+	const char *build_id; /* NULL: the build-id of the first frame of the function */
 	vec(struct place) places;
-	u32 *place_of;	 /* owned; by frame: index of its place + 1, 0 = not of the function */
+	u32 *place_of;	 /* owned; indexed by frame: place + 1, 0 = not in the function */
 	s64 self, total; /* of the function; a sample counts once */
 	vec(struct code_range) ranges;
 	struct elf_file *elf; /* owned, as what follows */
@@ -67,7 +68,7 @@ static void assembly_deinit(struct assembly *a)
 
 /* ---- values ---- */
 
-/* Code that is of no file goes by its kind: "[jit]". */
+/* Whether `file` stands for code of this kind that has no file, such as "[jit]". */
 static bool is_of_kind(const char *file, u8 kind)
 {
 	const char *name = vocab_frame_kind(kind)->name;
@@ -102,7 +103,7 @@ static int compare_places(const void *x, const void *y)
 	return a->svma < b->svma ? -1 : a->svma > b->svma;
 }
 
-/* The place at an address, or the first behind it. */
+/* The index of the place at an address, or of the first place after it. */
 static size_t place_from(const struct assembly *a, u64 svma)
 {
 	size_t lo = 0, hi = a->places.n;
@@ -154,7 +155,7 @@ static void count_sample(struct assembly *a, size_t i)
 	const u32 *frames = &a->p->stack_frames.data[stack->first];
 	s64 value = s->value[a->p->default_type];
 	bool leaf = true, any = false;
-	u32 inner = 0; /* the first of the frames that are one in the machine */
+	u32 inner = 0; /* the first of the inlined frames of one machine frame */
 
 	for (u32 k = 0; k < stack->n; k++) {
 		struct place *place;
@@ -188,7 +189,7 @@ static bool same_build(const struct elf_file *f, const char *build_id)
 	return !strcmp(hex, build_id);
 }
 
-/* What has no build-id is the one that was sampled if it was there before. */
+/* A binary without a build-id is the sampled one if it is older than the samples. */
 static int check_build(const struct assembly *a, const struct stat *st, u64 from_ms)
 {
 	bool named = *a->build_id && !str_starts(a->build_id, PROFILE_HTLHASH);
@@ -220,7 +221,7 @@ static int open_elf(struct assembly *a, int fd, u64 from_ms)
 static int try_mapped(void *arg, int fd)
 {
 	struct assembly *a = arg;
-	/* Its times say nothing of what others have mapped: only a build-id tells which it is. */
+	/* 0: its times say nothing about what other processes have mapped. Only a build-id does. */
 	int r = open_elf(a, fd, 0);
 
 	if (r == 0)
@@ -265,7 +266,7 @@ static int compare_ranges(const void *x, const void *y)
 	return a->start < b->start ? -1 : a->start > b->start;
 }
 
-/* Functions without symbols, by what the unwinder knows of them. */
+/* Functions without symbols: the unwind tables know where they begin and end. */
 static int add_unnamed_ranges(struct assembly *a)
 {
 	struct elf_section section;
@@ -360,7 +361,7 @@ static bool is_near(const struct put *o, u64 svma)
 	return i < o->a->places.n && o->a->places.data[i].svma < svma + NEAR;
 }
 
-/* " <puts>", where control goes to the beginning of another function. */
+/* Appends " <puts>" to a call or jump to the beginning of another function. */
 static void put_target(struct put *o, const struct code_range *range, struct buf code, u64 svma,
 		       struct str *text)
 {
@@ -427,7 +428,7 @@ static int put_instructions(struct api_call *c, struct assembly *a)
 	json_open_array(&c->json, "instructions");
 	for (size_t i = 0; i < a->ranges.n && r == 0; i++)
 		r = put_range(&o, &a->ranges.data[i], &budget);
-	/* What an interpreter runs has no address. */
+	/* Interpreted code has no addresses. */
 	if (a->file[0] == '/' || (a->places.n && a->places.data[0].svma > 0))
 		put_places_before(&o, ~0ULL);
 	json_close(&c->json);
@@ -486,7 +487,9 @@ static int answer(struct api_call *c, struct assembly *a, const struct query *q)
 		count_sample(a, i);
 	if (r < 0)
 		return r;
-	/* Only of what was sampled: this is no way to look into files. */
+	/*
+	 * Only for a function that has samples, so that the API does not disclose arbitrary files.
+	 */
 	why = a->places.n ? open_binary(a, q->from_ms) : -ENOENT;
 	if (why == 0)
 		why = find_ranges(a);

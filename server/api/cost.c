@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What CPU time costs: seconds, money and CO2 of services, endpoints and functions, by the factors
- * that the server was started with. Rows are of their own time (self), so they add up.
+ * GET /api/v1/cost: CPU seconds, money and CO2 of services, endpoints or functions, by the factors
+ * in the server's options. Rows count self time, so they add up to the total.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,13 +13,14 @@
 #define DEFAULT_ROWS 100
 
 struct row {
-	const char *service, *endpoint, *name, *object; /* borrowed; NULL: not of this kind */
+	/* Borrowed. NULL: not of this kind of row. */
+	const char *service, *endpoint, *name, *object;
 	double seconds;
 };
 
 struct costing {
 	struct query q;
-	double unit;		 /* of the type, in seconds */
+	double unit;		 /* seconds per unit of the type */
 	struct profile *profile; /* owned, as are */
 	struct profile_table *table;
 	struct query_requests requests;

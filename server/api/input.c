@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes in over HTTP. The work is done by server/ingest; here are the doors. */
+/* The HTTP endpoints that receive data. server/ingest does the work. */
 #include <errno.h>
 #include <string.h>
 
@@ -54,7 +54,7 @@ static int zipkin(struct api_call *c)
 	r = ingest_zipkin(c->a->o.ingest, c->r->body, c->r->n_body, c->r->content_encoding, &c->d);
 	c->ret->content_type = "text/plain; charset=utf-8";
 	if (r == 0)
-		c->ret->status = 202; /* as Zipkin answers, with nothing */
+		c->ret->status = 202; /* Zipkin answers with an empty body */
 	return r;
 }
 
@@ -75,7 +75,7 @@ static int pyroscope_ingest(struct api_call *c)
 	return ingest_pyroscope(c->a->o.ingest, c->r->body, c->r->n_body, &p, &c->d);
 }
 
-/* An object without members: the request was done. */
+/* The answer to a request that was done and returns nothing: an empty object. */
 static void put_empty(struct api_call *c)
 {
 	json_open_object(&c->json, NULL);

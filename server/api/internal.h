@@ -58,7 +58,7 @@ extern const struct api_route api_slow_routes[];     /* slow.c */
 extern const struct api_route api_trace_routes[];    /* traces.c: spans */
 
 bool api_is_json(const char *content_type);
-/* The body after decompression: points into the request or into *own. */
+/* The decompressed body. It points into the request or into *own. */
 int api_body(struct api_call *c, struct str *own, const u8 **ret_data, size_t *ret_n);
 
 /* ---- parameters (parameters.c) ---- */
@@ -70,14 +70,15 @@ int api_time(const char *text, u64 now_ms, u64 *ret_ms);
  * have defaults.
  */
 int api_query(struct api_call *c, const char *prefix, struct query *q);
-/* Reads group_by of profiles: the label whose values are the first level. */
+/* Reads the parameter group_by of profiles: the label whose values are the first level. */
 int api_group(struct api_call *c, struct query *q);
 int api_number(struct api_call *c, const char *name, u64 min, u64 max, u64 *value);
 int api_flag(struct api_call *c, const char *name, bool *value);
 /* Reads the selection of requests: service, endpoint, min_ms, max_ms, status. */
 int api_requests(struct api_call *c, const char *prefix, struct query *q);
 /*
- * The same for profiles, or trace, span, children; a service alone selects samples, not requests.
+ * The same for profiles, with the parameters trace, span and children besides. A service alone
+ * selects samples and not requests.
  */
 int api_spans(struct api_call *c, const char *prefix, struct query *q);
 int api_tree_options(struct api_call *c, struct profile_tree_options *o);
@@ -86,7 +87,7 @@ int api_tree_options(struct api_call *c, struct profile_tree_options *o);
 
 /* Opens a file that every user may read. -EACCES, -ENOENT; -EINVAL: not a regular file. */
 int api_open_public(const char *path, int *ret_fd);
-/* A sentence for the first two errors. */
+/* A sentence for the user that describes -EACCES or -ENOENT. */
 const char *api_not_public(int r);
 
 /* Takes ownership of fd. Returns 1 to accept the file and end the search. */

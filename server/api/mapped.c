@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files that profiles name and that this machine has under that name for some of its processes
- * only: those of containers, and those that were replaced while they ran. They are looked for in
- * what processes have mapped, where the server may see that (`culprit up` may).
+ * Finds files that profiles name and that only some processes of this machine have under that name:
+ * files of containers, and files that were replaced while they ran. It searches the mappings of
+ * processes, as far as the server may read them (`culprit up` may).
  *
- * The rule is that of public.c: only what every user may open, here of those in the process's root.
+ * As in public.c, every user must be able to open the file, here in the root of the process.
  */
 #include <errno.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 #include "server/api/internal.h"
 
 #define MAX_TRIED 64 /* different files under one name */
-#define MAX_MS 1000  /* that one question may take */
+#define MAX_MS 1000  /* time limit of a search */
 
 struct search {
 	const char *path;
@@ -75,7 +75,7 @@ static int on_process(void *arg, u32 pid)
 		return -ETIME;
 	s->pid = pid;
 	r = proc_maps_read(pid, 0, on_mapping, s);
-	/* Those that are gone or not ours to see have nothing for us. */
+	/* Skip processes that have exited or that this server may not read. */
 	return r == 1 || r == -ENOMEM ? r : 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The page and the picture in it. The page is one file without any secret, so that it needs no
- * token: it asks for one itself when the API wants it. It loads nothing but the API's answers.
+ * The page, and the flame graph in it. The page is one file without secrets, so it needs no token:
+ * when the API requires a token, the page asks the user. It loads nothing but answers of the API.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "server/api/internal.h"
 #include "server/api/live_page.h"
 
-/* Of a picture that a browser draws at once; what is lighter is one frame that says so. */
+/* Stacks of a flame graph that a browser draws at once. One frame replaces the lighter stacks. */
 #define PAYLOAD_STACKS 100000
 
 static void put_header(struct net_response *ret, const char *name, const char *value)
@@ -22,7 +22,7 @@ static void put_header(struct net_response *ret, const char *name, const char *v
 	}
 }
 
-/* For the few clients that do not take gzip. */
+/* For the few clients that do not accept gzip. */
 static int put_plain(struct str *out)
 {
 	_cleanup_free_ u8 *plain = malloc(live_page_plain_n);
@@ -72,7 +72,7 @@ static int page(struct api_call *c)
 	return 0;
 }
 
-/* What the page draws: doc/format/html.md. */
+/* The data that the page draws, in the format of doc/format/html.md. */
 static int payload(struct api_call *c)
 {
 	_cleanup_profile_ struct profile *p = NULL;
@@ -95,7 +95,7 @@ static int payload(struct api_call *c)
 		return r;
 	c->ret->content_type = "application/x-culprit";
 	put_header(c->ret, "Cache-Control", "no-store");
-	/* Not compressed here: server/net does that for whoever takes it. */
+	/* Not compressed here: server/net compresses it for clients that accept that. */
 	return profile_write_payload(p, &o, false, c->out, &c->d);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stands in the query string, checked. */
+/* Reads and checks parameters of the query string. */
 #define _XOPEN_SOURCE 700
 #include <errno.h>
 #include <stdio.h>
@@ -69,7 +69,7 @@ int api_time(const char *text, u64 now_ms, u64 *ret_ms)
 	return 0;
 }
 
-/* What is not said of the base of a diff is as on its other side. */
+/* A parameter that the base of a diff lacks has the value of its other side. */
 static const char *parameter(struct api_call *c, const char *prefix, const char *name)
 {
 	const char *value;
@@ -101,7 +101,7 @@ int api_query(struct api_call *c, const char *prefix, struct query *q)
 	u64 now = clock_epoch_ms();
 	int r = 0;
 
-	/* What was stored in this very millisecond is in it. */
+	/* The range includes samples of the current millisecond. */
 	q->to_ms = now + 1;
 	r = query_time(c, prefix, "to", now, &q->to_ms);
 	q->from_ms = q->to_ms > DEFAULT_RANGE_MS ? q->to_ms - DEFAULT_RANGE_MS : 0;

@@ -21,8 +21,8 @@ static int falling(const void *a, const void *b)
 }
 
 /*
- * What weighs more than *ret_least is kept, and of what weighs as much the first *ret_ties in
- * order, which has parents before their children.
+ * Nodes that weigh more than *ret_least are kept, and the first *ret_ties of those that weigh
+ * exactly as much. In this order parents come before their children.
  */
 static int threshold(const struct profile_tree *t, size_t max, s64 *ret_least, size_t *ret_ties)
 {
@@ -56,7 +56,7 @@ static bool is_kept(struct pruner *w, const struct profile_node *n)
 	return w->ties ? w->ties-- > 0 : false;
 }
 
-/* What a node's dropped children weigh together. */
+/* The sum of a node's removed children. */
 struct rest {
 	s64 total, base_total;
 };
@@ -90,7 +90,10 @@ static int keep_node(struct pruner *w, u32 id, u32 parent, u32 *ret)
 	return vec_push(&w->to->nodes, n);
 }
 
-/* A node that is kept and not left yet: its ids in both trees, and what it lost. */
+/*
+ * A kept node whose descendants are being copied: its ids in both trees, and the sum of its removed
+ * children.
+ */
 struct open_node {
 	u32 from, to;
 	struct rest rest;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of this machine that profiles name. Whoever asks is not whom the server runs as, so only
- * what every user may read is opened.
+ * Opens files of this machine that profiles name. A client does not have the rights of the server's
+ * user, so a file is opened only if every user may read it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,8 +14,8 @@
 #include "server/api/internal.h"
 
 /*
- * Each folder on the way and the file itself, looked at through descriptors, so that nothing is
- * exchanged in between.
+ * Checks each directory of the path and the file itself through descriptors, so that nobody can
+ * exchange one after its check.
  */
 static int open_each(const char *path, int *ret_fd)
 {

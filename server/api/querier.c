@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pyroscope's query API (querier.v1.QuerierService) over the Connect protocol: unary POSTs whose
- * body is the message, as protocol buffers or JSON; so Grafana's data source reads us unchanged.
+ * body is the message, as protocol buffers or JSON. Grafana's data source for Pyroscope works with
+ * it unchanged.
  *
- * Its label names have no dots: ours are shown with underscores. Labels that begin with "__" are
- * not stored but made of the type. What is asked for and cannot be done is answered with
- * "unimplemented", never with something else.
+ * Label names of Pyroscope have no dots, so answers have underscores instead. Labels that begin
+ * with "__" are not stored but derived from the type. A request for something that this server
+ * cannot do fails with "unimplemented".
  */
 #include <errno.h>
 #include <math.h>
@@ -74,12 +75,12 @@ static char *shown(struct arena *a, const char *name)
 	return to;
 }
 
-/* The whole range when there is none. */
+/* Sets the range of the query: all times if the request has none. */
 static void set_range(struct query *q, s64 start, s64 end)
 {
 	q->from_ms = start > 0 ? (u64)start : 0;
 	q->to_ms = end > 0 ? (u64)end : MAX_TIME_MS;
-	/* Theirs is closed at both ends. */
+	/* Pyroscope's range includes its end, and struct query's does not. */
 	q->to_ms = MIN(q->to_ms, MAX_TIME_MS) + 1;
 	if (q->from_ms >= q->to_ms)
 		q->from_ms = q->to_ms - 1;
@@ -94,7 +95,7 @@ static int set_type(struct query *q, const char *type)
 	return q->type ? 0 : -ENOMEM;
 }
 
-/* Matchers of the type become the type. */
+/* Turns matchers of the type label into the type of the query. */
 static int take_type_matchers(struct api_call *c, struct query *q)
 {
 	size_t n = 0;
@@ -185,7 +186,7 @@ static int profile_types(struct api_call *c)
 	return out.profile_types ? querier_answer(c, &out.base) : -ENOMEM;
 }
 
-/* Names of several selectors are put together, sorted, none twice. */
+/* Merges the names of several selectors: sorted, each once. */
 struct name_set {
 	vec(char *) names; /* in the arena */
 };
@@ -227,7 +228,7 @@ static bool is_type_label(const char *name)
 	       !strcmp(name, "__period_type__") || !strcmp(name, "__period_unit__");
 }
 
-/* The part of a type's id that the label stands for. */
+/* The part of a type's id that is the value of the label. */
 static const char *type_label(struct arena *a, const char *type, const char *name)
 {
 	static const char *const parts[] = {"__name__", "__type__", "__unit__", "__period_type__",
@@ -244,7 +245,7 @@ static const char *type_label(struct arena *a, const char *type, const char *nam
 	return "";
 }
 
-/* As they are shown, for values: those have their dots. */
+/* Values are shown unchanged: their dots stay. */
 static int add_values(struct api_call *c, const struct query *q, const char *label, struct arena *a,
 		      struct name_set *ret)
 {
@@ -281,7 +282,10 @@ static int add_label_names(struct api_call *c, const struct query *q, struct are
 	return r;
 }
 
-/* Of each selector (or of everything, when there is none): label names, or a label's values. */
+/*
+ * Lists label names, or the values of a label, for each selector, or for all series if there is
+ * none.
+ */
 static int collect(struct api_call *c, char *const *matchers, size_t n, s64 start, s64 end,
 		   const char *label, struct arena *a, struct name_set *ret)
 {
@@ -333,7 +337,7 @@ static int label_values(struct api_call *c)
 
 /* ---- series ---- */
 
-/* Pairs of the labels that have a value, in the order asked for. */
+/* Pairs of name and value, in the order of the request, without labels that have no value. */
 static int make_pairs(struct arena *a, char *const *names, size_t n, const char *values,
 		      const char *type, Pyroscope__LabelPair ***ret, size_t *ret_n)
 {
@@ -366,7 +370,7 @@ static int make_pairs(struct arena *a, char *const *names, size_t n, const char 
 	return 0;
 }
 
-/* The stored labels of a list, for the store to group by. */
+/* Selects the labels that are stored, which are those that the store can group by. */
 static size_t stored_only(char *const *names, size_t n, const char **ret)
 {
 	size_t k = 0;
@@ -407,7 +411,7 @@ static int add_series(struct api_call *c, struct query *q, char *const *names, s
 	return r;
 }
 
-/* One selector: each type that it has is asked for. */
+/* Adds the series of one selector, for each type that it has. */
 static int series_of(struct api_call *c, struct query *q, char *const *names, size_t n,
 		     struct series_out *out)
 {
@@ -555,7 +559,7 @@ static int profile_stats(struct api_call *c)
 	return r < 0 ? r : querier_answer(c, &out.base);
 }
 
-/* As far as Grafana shows it: how much there is in the range. */
+/* Answers the fields that Grafana shows: how much data there is in the range. */
 static int analyze_query(struct api_call *c)
 {
 	Pyroscope__AnalyzeQueryResponse out = PYROSCOPE__ANALYZE_QUERY_RESPONSE__INIT;
@@ -584,7 +588,7 @@ static int analyze_query(struct api_call *c)
 	scope.component_type = (char *)"Store";
 	scope.component_count = 1;
 	impact.total_queried_series = scope.series_count;
-	/* Of the whole store: what part of it is in the range is not known without reading it. */
+	/* Counts the whole store, because the part in the range is unknown without reading it. */
 	impact.total_bytes_in_time_range = s.bytes;
 	out.query_scopes = scopes;
 	out.n_query_scopes = 1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stacks for Pyroscope's clients. Its flame graph is levels from the root down; in a level each bar
- * is four numbers (seven in a diff, three for each side): the distance to the bar left of it,
- * total, self, name.
+ * Queries of Pyroscope that return stacks. Its flame graph is a list of levels, from the root down.
+ * Each bar of a level is four numbers: the distance to the bar left of it, total, self and name. A
+ * diff has seven: three for each side, and the name.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -22,7 +22,7 @@ struct graph {
 	u32 width; /* numbers a bar: 4 or 7 */
 	Pyroscope__Level **levels;
 	size_t *caps;
-	/* By depth, for each side: where the next child begins, and where the last bar ended. */
+	/* For each depth and side: where the next child begins, and where the last bar ended. */
 	s64 *next[2], *end[2];
 	s64 max_self;
 };
@@ -31,7 +31,7 @@ static int graph_init(struct graph *g)
 {
 	size_t n;
 
-	/* Of the tree as it is, pruned or not. */
+	/* The number of levels of the tree, which may be pruned. */
 	g->depth = g->t->depth + 2;
 	n = g->depth + 1;
 	g->levels = arena_calloc(g->a, n, sizeof(*g->levels));
@@ -74,7 +74,7 @@ static int push(struct graph *g, u32 depth, const s64 *values)
 	return 0;
 }
 
-/* Where a bar of one side begins, from the end of the one left of it. */
+/* The distance of a bar of one side to the end of the bar left of it. */
 static s64 place(struct graph *g, int side, u32 depth, s64 total, s64 self)
 {
 	s64 x = depth ? g->next[side][depth] : 0, gap = x - g->end[side][depth];
@@ -88,7 +88,7 @@ static s64 place(struct graph *g, int side, u32 depth, s64 total, s64 self)
 static int add_node(struct graph *g, u32 id, u32 depth)
 {
 	const struct profile_node *n = &g->t->nodes.data[id];
-	/* The name of the root is theirs. */
+	/* Pyroscope's clients expect their own name for the root. */
 	s64 v[7], name = id ? (s64)n->name : 0;
 
 	if (g->width == 4) {
@@ -132,7 +132,7 @@ static size_t n_levels(const struct graph *g)
 	return n;
 }
 
-/* Ids stay; 0, which no frame has, is the root's. */
+/* Ids stay the same. 0, which no frame has, becomes the id of the root. */
 static char **names(struct graph *g)
 {
 	char **list = arena_calloc(g->a, g->t->strings.n + 1, sizeof(*list));
@@ -185,7 +185,7 @@ static size_t max_nodes(s64 asked)
 	return asked > 0 ? (size_t)MIN(asked, (s64)API_MAX_NODES) : QUERIER_DEFAULT_NODES;
 }
 
-/* What pprof_write() makes, as the message that it is. */
+/* Decodes the output of pprof_write() into a message, which is the answer. */
 static int pprof_message(struct api_call *c, const struct profile *p, struct arena *a,
 			 Pprof__Profile **ret)
 {

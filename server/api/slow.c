@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slow against fast: server/analyze over the requests for an endpoint, and the two as a diff. */
+/*
+ * GET /api/v1/slow: compares slow requests of an endpoint with typical ones (server/analyze), and
+ * returns the two as a diff.
+ */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -21,7 +24,7 @@ struct comparing {
 	u32 *ids;		/* owned; by sample */
 	struct analyze_slow out;
 	struct profile_tree *tree; /* owned */
-	const char *note;	   /* why there is nothing, or NULL */
+	const char *note;	   /* why there is no result, or NULL */
 };
 
 static void comparing_deinit(struct comparing *s)
@@ -87,7 +90,7 @@ static int percent(struct api_call *c, const char *name, double *share)
 
 /* ---- the trees ---- */
 
-/* A cohort's samples, per request; the profile is that of all stacks. */
+/* Builds the tree of a cohort's samples, per request, from the profile with all stacks. */
 static int cohort_tree(struct comparing *s, enum analyze_cohort cohort, double weight,
 		       const struct profile_tree_options *o, struct profile_tree **ret)
 {
@@ -106,7 +109,10 @@ static int cohort_tree(struct comparing *s, enum analyze_cohort cohort, double w
 	for (u32 i = 0; i < p->stacks.n && r == 0; i++) {
 		s64 value = llround(values[i]);
 
-		/* With a time: samples without one are found again by their stack. */
+		/*
+		 * With a time, because profile_add_sample() looks up samples without a time by
+		 * their stack.
+		 */
 		if (value)
 			r = profile_add_sample(p, 1, PROFILE_NONE, i, &value);
 	}
@@ -167,7 +173,7 @@ static void put_row(struct json_writer *w, const struct analyze_slow *s,
 	json_close(w);
 }
 
-/* Too few to compare is an answer, too: d says why. */
+/* Too few requests is no error: the answer has a note with the reason. */
 static int compare(struct api_call *c, struct comparing *s, const struct analyze_shares *shares)
 {
 	int r = analyze_cohorts(s->requests, s->all.requests.n, shares, &c->d);

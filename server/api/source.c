@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A source file with the values of its lines. Values come from the store, the text from this
- * machine, where it can be had: only what every user of it may read, because whoever asks here is
- * not whom the server runs as.
+ * GET /api/v1/source: a source file with the values of its lines. Values come from the store. The
+ * text comes from this machine, if the file is there and every user may read it, because a client
+ * does not have the rights of the server's user.
  */
 #include <errno.h>
 #include <limits.h>
@@ -14,17 +14,17 @@
 #include "server/api/internal.h"
 
 #define MAX_FILE_BYTES (4 << 20)
-#define MAX_LINE 1000000 /* beyond it is no line of a source */
+#define MAX_LINE 1000000 /* no source file has more lines */
 
 /* ---- values ---- */
 
 struct line {
 	s64 self, total;
-	u64 seen; /* the sample that counted it last, from 1 on */
+	u64 seen; /* number of the sample that counted it last, from 1 */
 };
 
 struct lines {
-	vec(struct line) all; /* by line, from 0 (not known) on */
+	vec(struct line) all; /* indexed by line; 0 = unknown */
 	s64 self, total;      /* of the file; a sample counts once */
 };
 
@@ -97,7 +97,7 @@ static int read_public(const char *file, struct str *out)
 	}
 	if (n < 0)
 		return -EACCES;
-	/* What is not text is no source. */
+	/* A file with a NUL byte is no source file. */
 	return out->n && memchr(out->data, '\0', out->n) ? -EINVAL : 0;
 }
 
@@ -171,7 +171,7 @@ static void put_answer(struct json_writer *w, const struct query *q, const char 
 		       const struct profile *p, const struct lines *l)
 {
 	_cleanup_str_ struct str text = {};
-	/* Only files that samples name are shown: this is no way to read others. */
+	/* Only for a file that samples name, so that the API does not disclose arbitrary files. */
 	int why = l->all.n ? read_public(file, &text) : -ENOENT;
 	s64 all = 0;
 

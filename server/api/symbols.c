@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Debug files: they come in by build-id, and one can ask which are here and which are missing. */
+/*
+ * Receives debug files by build-id, and lists those that the server has and those that are missing.
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -8,7 +10,10 @@
 #define PATH "/api/v1/symbols/"
 #define MAX_MISSING 1000
 
-/* An upload, from its header on; its errors are told when it is whole. */
+/*
+ * An upload in progress, which begins with the header of the request. Errors are reported at its
+ * end.
+ */
 struct incoming {
 	struct symstore_upload *upload; /* owned; NULL: refused */
 	int error;
@@ -42,7 +47,10 @@ bool api_sink(void *userdata, const struct net_request *r, struct net_sink *ret)
 	in = calloc(1, sizeof(*in));
 	if (!in)
 		return false;
-	/* Without the role it is read to its end and dropped, to be told so. */
+	/*
+	 * Without the role, read the body to its end and drop it: only then does the client see the
+	 * error.
+	 */
 	if (r->role & NET_ROLE_WRITE)
 		in->error = symstore_upload_begin(a->o.symbols, r->path + strlen(PATH),
 						  r->content_encoding, &in->d, &in->upload);
@@ -162,7 +170,7 @@ static int list(struct api_call *c)
 
 const struct api_route api_symbol_routes[] = {
 	{"GET", "/api/v1/symbols", NET_ROLE_READ, API_STYLE_JSON, list},
-	/* Whoever uploads asks first. */
+	/* A client that uploads asks first whether the file is needed. */
 	{"GET", "/api/v1/symbols/{build_id}", NET_ROLE_WRITE, API_STYLE_JSON, one},
 	{"POST", "/api/v1/symbols/{build_id}", NET_ROLE_WRITE, API_STYLE_JSON, upload},
 	{},

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Traces: looking for them, and one as a waterfall with the samples of its spans. */
+/*
+ * Searches traces, returns a trace as a waterfall with the samples of its spans, and lists
+ * endpoints.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +22,7 @@ static void put_hex(struct json_writer *w, const char *key, const u8 *id, size_t
 	json_put_text(w, key, text);
 }
 
-/* Nanoseconds as milliseconds. */
+/* Puts nanoseconds as milliseconds. */
 static void put_ms(struct json_writer *w, const char *key, u64 ns)
 {
 	json_put_scaled(w, key, ns, 6);
@@ -46,7 +49,7 @@ static void put_span(struct json_writer *w, const struct spans *s, const struct 
 
 /* ---- samples of spans ---- */
 
-/* The type that was asked for, else by query_choose_type(). */
+/* The type of the request, else the one of query_choose_type(). */
 static void choose_type(struct api_call *c, const struct store_links *l, char ret[STORE_TYPE_BYTES])
 {
 	const char *asked = net_parameter(c->r, "type");
@@ -68,7 +71,9 @@ static void put_own(struct json_writer *w, const struct own *own)
 	json_put_s64(w, "value", own->value);
 }
 
-/* By span, and behind the last what is of spans that are not here. */
+/*
+ * Adds links up by span; the entry after the last span is for spans that the store does not have.
+ */
 static void add_links(const struct trace_set *t, const struct store_links *l, const char *type,
 		      struct own *own)
 {
@@ -156,7 +161,7 @@ static int trace(struct api_call *c)
 
 /* ---- looking for some ---- */
 
-/* Samples of each span's trace, in all services. */
+/* Counts the samples of each span's trace, in all services. */
 static int samples_of_traces(struct api_call *c, const struct spans *s, struct own *own,
 			     char type[STORE_TYPE_BYTES])
 {
@@ -206,7 +211,7 @@ static void put_traces(struct json_writer *w, const struct query *q, const struc
 	json_close(w);
 }
 
-/* Requests that ran what the predicate says, the slowest first. */
+/* Lists requests that ran a stack of the predicate, slowest first. */
 static int traces_of_stacks(struct api_call *c, const struct query *q, size_t limit)
 {
 	_cleanup_query_requests_ struct query_requests all = {};
@@ -279,7 +284,7 @@ struct endpoint {
 	double requests, errors, running;
 	u64 samples;
 	double value;
-	size_t first, n; /* of the requests, which are by endpoint and then duration */
+	size_t first, n; /* its requests, in the list sorted by endpoint and duration */
 };
 
 struct endpoints {
@@ -293,7 +298,7 @@ static void endpoints_deinit(struct endpoints *e)
 	vec_deinit(&e->list);
 }
 
-/* Requests of one endpoint, from `first` on; where they end. */
+/* Adds up the requests of one endpoint, which begin at `first`. Returns where they end. */
 static size_t add_endpoint(struct endpoints *e, size_t first, struct endpoint *ret)
 {
 	const struct span *spans = e->all.set.spans.spans.data;
@@ -387,7 +392,7 @@ static int endpoints(struct api_call *c)
 		struct endpoint one;
 
 		i = add_endpoint(&e, i, &one);
-		/* Of those that ran it, when it is asked what runs something. */
+		/* With a predicate over stacks, list only endpoints that ran such a stack. */
 		if (!q.stacks || one.samples)
 			r = vec_push(&e.list, one);
 	}

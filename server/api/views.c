@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The JSON API: what doc/api/openapi.json describes. Trees and tables are columns, one array a
- * field, so that a large one is small on the wire and quick to read.
+ * The JSON API that doc/api/openapi.json describes. Trees are columns, one array for each field, so
+ * that large ones are small on the wire and quick to parse.
  */
 #include <errno.h>
 #include <math.h>
@@ -84,7 +84,10 @@ static void put_names(struct json_writer *w, const char *key, const struct query
 	json_close(w);
 }
 
-/* "Page faults"; "Samples (Page faults)" for samples of anything but CPU time. */
+/*
+ * Puts a label such as "Page faults", or "Samples (Page faults)" for samples of anything but CPU
+ * time.
+ */
 static void put_type_label(struct json_writer *w, const struct store_type *t, enum sample_type type)
 {
 	const struct vocab_sample_type *row = vocab_sample_type(type);
@@ -259,7 +262,10 @@ static int check_units(struct api_call *c, const struct profile *p, const struct
 			type_unit(p), type_unit(base));
 }
 
-/* The base of a comparison: parameters with base_, each defaulting to the one without. */
+/*
+ * Loads the base of a comparison: parameters that begin with base_ default to the same parameter
+ * without it.
+ */
 static int get_base(struct api_call *c, const struct profile *p, struct query *q,
 		    struct profile **ret)
 {
@@ -391,7 +397,7 @@ static int put_file(struct api_call *c, const struct profile *p,
 	return format->write(p, o, c->out, &c->d);
 }
 
-/* Of two selections for the formats that hold two, with diff=1. */
+/* With diff=1 it writes two selections, in formats that can hold two. */
 static int export(struct api_call *c)
 {
 	const char *name = net_parameter(c->r, "format");
@@ -416,7 +422,10 @@ static int export(struct api_call *c)
 	return r < 0 ? r : put_file(c, p, format, &o);
 }
 
-/* With base_bytes the body begins with a file of so many bytes that the rest is compared with. */
+/*
+ * With base_bytes the body begins with a file of that many bytes, the base that the rest is
+ * compared with.
+ */
 static int read_files(struct api_call *c, struct profile **ret, struct profile **ret_base)
 {
 	const struct ingest_file f = {
@@ -441,7 +450,10 @@ static int read_files(struct api_call *c, struct profile **ret, struct profile *
 	return r;
 }
 
-/* A file as another, or without a format as the page draws it; nothing is stored. */
+/*
+ * Converts a file into another format, or without a format into the data that the page draws.
+ * Stores nothing.
+ */
 static int convert(struct api_call *c)
 {
 	const char *name = net_parameter(c->r, "format");
@@ -467,7 +479,7 @@ static int convert(struct api_call *c)
 
 /* ---- over time ---- */
 
-/* One line: the values of its labels, and its points. */
+/* Puts a line: the values of its labels, and its points. */
 static void put_line(struct json_writer *w, const struct query_line *l, const char *const *group_by,
 		     size_t n)
 {
@@ -532,8 +544,8 @@ static int series(struct api_call *c)
 }
 
 /*
- * Time on both axes: a column is a stretch of column_ms, a row one of row_ms in it. Where samples
- * have coarser times than row_ms, rows are as coarse.
+ * Both axes are time: a column is a range of column_ms, and a row a range of row_ms in it. If times
+ * of samples are coarser than row_ms, rows get as coarse.
  */
 static int heatmap(struct api_call *c)
 {
