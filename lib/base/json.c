@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cleanup.h"
 #include "base/text.h"
 
 /* Appends a JSON string with all characters of s. */
@@ -37,15 +36,6 @@ static void append_exact(struct str *out, const char *s)
 	str_putc(out, '"');
 }
 
-static void append_clean(struct str *out, const char *s)
-{
-	_cleanup_str_ struct str clean = {};
-
-	text_append_clean(&clean, s, 0);
-	out->failed |= clean.failed;
-	append_exact(out, str_get(&clean));
-}
-
 /* Puts the comma and the key before a value, and checks that a value may come here. */
 static void begin_value(struct json_writer *w, const char *key)
 {
@@ -57,7 +47,7 @@ static void begin_value(struct json_writer *w, const char *key)
 	if (!first)
 		str_putc(w->out, ',');
 	if (key) {
-		append_clean(w->out, key);
+		text_append_json(w->out, key);
 		str_putc(w->out, ':');
 	}
 }
@@ -94,7 +84,7 @@ void json_close(struct json_writer *w)
 void json_put_text(struct json_writer *w, const char *key, const char *text)
 {
 	begin_value(w, key);
-	append_clean(w->out, text);
+	text_append_json(w->out, text);
 }
 
 void json_put_exact(struct json_writer *w, const char *key, const char *text)
@@ -174,6 +164,12 @@ void json_put_null(struct json_writer *w, const char *key)
 {
 	begin_value(w, key);
 	str_puts(w->out, "null");
+}
+
+void json_put_written(struct json_writer *w, const char *key, const char *json)
+{
+	begin_value(w, key);
+	str_puts(w->out, json);
 }
 
 u64 json_tree_bytes(const char *text, size_t n)

@@ -53,6 +53,8 @@ void json_put_scaled(struct json_writer *w, const char *key, u64 v, u32 decimals
 void json_put_double(struct json_writer *w, const char *key, double v);
 void json_put_bool(struct json_writer *w, const char *key, bool v);
 void json_put_null(struct json_writer *w, const char *key);
+/* A whole value that another writer has written. */
+void json_put_written(struct json_writer *w, const char *key, const char *json);
 
 /*
  * An upper bound of the memory that Jansson needs for a text, by its characters: an object takes

@@ -8,9 +8,11 @@
  *	                         .prefix ↺
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/vocab.h"
 #include "format/internal.h"
 
@@ -44,7 +46,7 @@ struct ff_sample {
 struct firefox_writer {
 	const struct profile *p;
 	const struct profile_write_options *o;
-	struct str *out;
+	struct json_writer json;
 	struct str scratch;
 	vec(u32) libs; /* by mapping: index in libs, PROFILE_NONE = not used */
 	u32 n_libs;
@@ -192,46 +194,54 @@ static int add_stack(struct firefox_writer *w, struct ff_sample *s)
 
 /* ---- columns ---- */
 
-/* "name":[ one element per index ], with `element` a statement that appends element i. */
+/* An array with one element per index i, which the statement `element` puts. */
 #define COLUMN(w, name, n, element)                                                                \
 	do {                                                                                       \
-		str_puts((w)->out, "\"" name "\":[");                                              \
-		for (size_t i = 0; i < (n); i++) {                                                 \
-			if (i)                                                                     \
-				str_putc((w)->out, ',');                                           \
+		json_open_array(&(w)->json, name);                                                 \
+		for (size_t i = 0; i < (n); i++)                                                   \
 			element;                                                                   \
-		}                                                                                  \
-		str_putc((w)->out, ']');                                                           \
+		json_close(&(w)->json);                                                            \
 	} while (0)
 
 static void put_u32(struct firefox_writer *w, u32 v)
 {
-	str_printf(w->out, "%u", v);
+	json_put_u64(&w->json, NULL, v);
 }
 
 /* PROFILE_NONE, or 0 where that means "not known", is null. */
 static void put_or_null(struct firefox_writer *w, u32 v, u32 none)
 {
 	if (v == none)
-		str_puts(w->out, "null");
+		json_put_null(&w->json, NULL);
 	else
 		put_u32(w, v);
 }
 
 static void put_or_minus(struct firefox_writer *w, u32 v)
 {
-	if (v == PROFILE_NONE)
-		str_puts(w->out, "-1");
-	else
-		put_u32(w, v);
+	json_put_s64(&w->json, NULL, v == PROFILE_NONE ? -1 : (s64)v);
 }
 
-static void put_constant(struct firefox_writer *w, const char *name, size_t n, const char *value)
+static void put_nulls(struct firefox_writer *w, const char *name, size_t n)
 {
-	str_printf(w->out, "\"%s\":[", name);
-	for (size_t i = 0; i < n; i++)
-		str_printf(w->out, "%s%s", i ? "," : "", value);
-	str_putc(w->out, ']');
+	COLUMN(w, name, n, json_put_null(&w->json, NULL));
+}
+
+static void put_zeros(struct firefox_writer *w, const char *name, size_t n)
+{
+	COLUMN(w, name, n, put_u32(w, 0));
+}
+
+static void put_falses(struct firefox_writer *w, const char *name, size_t n)
+{
+	COLUMN(w, name, n, json_put_bool(&w->json, NULL, false));
+}
+
+/* Opens a table: an object of columns that have n elements each. */
+static void open_table(struct firefox_writer *w, const char *name, size_t n)
+{
+	json_open_object(&w->json, name);
+	json_put_u64(&w->json, "length", n);
 }
 
 static u32 category_of(const struct profile_frame *f)
@@ -256,58 +266,42 @@ static const struct profile_frame *frame_at(const struct firefox_writer *w, size
 /* An address must be a number that JSON readers keep: kernel addresses are not. */
 static void put_address(struct firefox_writer *w, const struct profile_frame *f)
 {
-	if (f->mapping == PROFILE_NONE || f->address >> 53)
-		str_puts(w->out, "-1");
-	else
-		str_printf(w->out, "%llu", f->address);
+	bool shown = f->mapping != PROFILE_NONE && !(f->address >> 53);
+
+	json_put_s64(&w->json, NULL, shown ? (s64)f->address : -1);
 }
 
 static void append_frame_table(struct firefox_writer *w)
 {
 	size_t n = w->frames.n;
 
-	str_printf(w->out, ",\n\"frameTable\":{\"length\":%zu,", n);
+	open_table(w, "frameTable", n);
 	COLUMN(w, "address", n, put_address(w, frame_at(w, i)));
-	str_putc(w->out, ',');
 	COLUMN(w, "inlineDepth", n, put_u32(w, w->frames.data[i].depth));
-	str_putc(w->out, ',');
 	COLUMN(w, "category", n, put_u32(w, category_of(frame_at(w, i))));
-	str_putc(w->out, ',');
-	put_constant(w, "subcategory", n, "0");
-	str_putc(w->out, ',');
+	put_zeros(w, "subcategory", n);
 	COLUMN(w, "func", n, put_u32(w, w->frames.data[i].func));
-	str_putc(w->out, ',');
-	put_constant(w, "nativeSymbol", n, "null");
-	str_putc(w->out, ',');
-	put_constant(w, "innerWindowID", n, "0");
-	str_putc(w->out, ',');
-	put_constant(w, "implementation", n, "null");
-	str_putc(w->out, ',');
+	put_nulls(w, "nativeSymbol", n);
+	put_zeros(w, "innerWindowID", n);
+	put_nulls(w, "implementation", n);
 	COLUMN(w, "line", n, put_or_null(w, frame_at(w, i)->line, 0));
-	str_putc(w->out, ',');
 	COLUMN(w, "column", n, put_or_null(w, frame_at(w, i)->column, 0));
-	str_putc(w->out, '}');
+	json_close(&w->json);
 }
 
 static void append_func_table(struct firefox_writer *w)
 {
 	size_t n = w->funcs.n;
 
-	str_printf(w->out, ",\n\"funcTable\":{\"length\":%zu,", n);
+	open_table(w, "funcTable", n);
 	COLUMN(w, "name", n, put_u32(w, w->funcs.data[i].name));
-	str_putc(w->out, ',');
-	put_constant(w, "isJS", n, "false");
-	str_putc(w->out, ',');
-	put_constant(w, "relevantForJS", n, "false");
-	str_putc(w->out, ',');
+	put_falses(w, "isJS", n);
+	put_falses(w, "relevantForJS", n);
 	COLUMN(w, "resource", n, put_or_minus(w, w->funcs.data[i].resource));
-	str_putc(w->out, ',');
 	COLUMN(w, "fileName", n, put_or_null(w, w->funcs.data[i].file, PROFILE_NONE));
-	str_putc(w->out, ',');
 	COLUMN(w, "lineNumber", n, put_or_null(w, w->funcs.data[i].line, 0));
-	str_putc(w->out, ',');
-	put_constant(w, "columnNumber", n, "null");
-	str_putc(w->out, '}');
+	put_nulls(w, "columnNumber", n);
+	json_close(&w->json);
 }
 
 /* Adds strings, so it comes before the string array. */
@@ -325,15 +319,12 @@ static int append_resource_table(struct firefox_writer *w)
 			r = vec_push(&names, id);
 	}
 	if (r == 0) {
-		str_printf(w->out, ",\n\"resourceTable\":{\"length\":%zu,", n);
+		open_table(w, "resourceTable", n);
 		COLUMN(w, "lib", n, put_u32(w, w->libs.data[w->resources.data[i]]));
-		str_putc(w->out, ',');
 		COLUMN(w, "name", n, put_u32(w, names.data[i]));
-		str_putc(w->out, ',');
-		put_constant(w, "host", n, "null");
-		str_putc(w->out, ',');
+		put_nulls(w, "host", n);
 		COLUMN(w, "type", n, put_u32(w, RESOURCE_LIBRARY));
-		str_putc(w->out, '}');
+		json_close(&w->json);
 	}
 	vec_deinit(&names);
 	return r;
@@ -343,15 +334,12 @@ static void append_stack_table(struct firefox_writer *w)
 {
 	size_t n = w->stacks.n;
 
-	str_printf(w->out, ",\n\"stackTable\":{\"length\":%zu,", n);
+	open_table(w, "stackTable", n);
 	COLUMN(w, "prefix", n, put_or_null(w, w->stacks.data[i].prefix, PROFILE_NONE));
-	str_putc(w->out, ',');
 	COLUMN(w, "frame", n, put_u32(w, w->stacks.data[i].frame));
-	str_putc(w->out, ',');
 	COLUMN(w, "category", n, put_u32(w, category_of(frame_at(w, w->stacks.data[i].frame))));
-	str_putc(w->out, ',');
-	put_constant(w, "subcategory", n, "0");
-	str_putc(w->out, '}');
+	put_zeros(w, "subcategory", n);
+	json_close(&w->json);
 }
 
 static double time_ms(const struct firefox_writer *w, u64 time_ns)
@@ -364,54 +352,68 @@ static void append_samples(struct firefox_writer *w, const struct ff_sample *s, 
 	const char *unit = profile_string(w->p, w->p->types[w->p->default_type].unit);
 	double per_ms = (double)vocab_per_second(unit) / 1e3; /* 0: not time */
 
-	str_printf(w->out, ",\n\"samples\":{\"length\":%zu,", n);
+	open_table(w, "samples", n);
 	COLUMN(w, "stack", n, put_or_null(w, s[i].stack, PROFILE_NONE));
-	str_putc(w->out, ',');
-	COLUMN(w, "time", n, str_printf(w->out, "%.6f", time_ms(w, s[i].time_ns)));
-	str_putc(w->out, ',');
+	COLUMN(w, "time", n, json_put_fixed(&w->json, NULL, time_ms(w, s[i].time_ns), 6));
 	if (per_ms > 0)
-		COLUMN(w, "weight", n, str_printf(w->out, "%.6f", (double)s[i].value / per_ms));
+		COLUMN(w, "weight", n,
+		       json_put_fixed(&w->json, NULL, (double)s[i].value / per_ms, 6));
 	else
-		COLUMN(w, "weight", n, str_printf(w->out, "%lld", s[i].value));
-	str_printf(w->out, ",\"weightType\":\"%s\"}",
-		   per_ms > 0				   ? "tracing-ms"
-		   : !strcmp(unit, vocab_unit(UNIT_BYTES)) ? "bytes"
-							   : "samples");
+		COLUMN(w, "weight", n, json_put_s64(&w->json, NULL, s[i].value));
+	json_put_text(&w->json, "weightType",
+		      per_ms > 0			      ? "tracing-ms"
+		      : !strcmp(unit, vocab_unit(UNIT_BYTES)) ? "bytes"
+							      : "samples");
+	json_close(&w->json);
 }
 
 /* ---- threads ---- */
 
+/* `columns` ends with NULL. */
+static void put_empty_table(struct firefox_writer *w, const char *name, const char *const *columns)
+{
+	open_table(w, name, 0);
+	for (; *columns; columns++)
+		put_nulls(w, *columns, 0);
+	json_close(&w->json);
+}
+
 static void append_thread_head(struct firefox_writer *w, const struct ff_sample *s, size_t n)
 {
+	static const char *const markers[] = {"category", "data",      "endTime", "name",
+					      "phase",	  "startTime", NULL};
+	static const char *const symbols[] = {"address", "functionSize", "libIndex", "name", NULL};
 	static const struct profile_thread unknown;
 	u32 id = s->thread;
 	const struct profile_thread *t = id < w->p->threads.n ? &w->p->threads.data[id] : &unknown;
 	const char *comm = profile_string(w->p, t->comm);
 	const char *name = profile_string(w->p, t->thread_name);
 
-	str_puts(w->out, "{\"name\":");
-	text_append_json(w->out, *name ? name : *comm ? comm : "unknown");
-	str_puts(w->out, ",\"processName\":");
-	text_append_json(w->out, *comm ? comm : "unknown");
-	if (t->pid)
-		str_printf(w->out, ",\"pid\":\"%u\"", t->pid);
-	else /* threads of one pid are shown as one process, and these need not be */
-		str_printf(w->out, ",\"pid\":\"unknown-%u\"", id + 1);
-	str_printf(w->out,
-		   ",\"tid\":%u,\"isMainThread\":%s,\"processType\":\"default\","
-		   "\"processStartupTime\":0,\"processShutdownTime\":null,"
-		   "\"registerTime\":%.6f,\"unregisterTime\":null,\"pausedRanges\":[],\n"
-		   "\"markers\":{\"length\":0,\"category\":[],\"data\":[],\"endTime\":[],"
-		   "\"name\":[],\"phase\":[],\"startTime\":[]},\n"
-		   "\"nativeSymbols\":{\"length\":0,\"address\":[],\"functionSize\":[],"
-		   "\"libIndex\":[],\"name\":[]}",
-		   t->tid, t->pid == t->tid ? "true" : "false", n ? time_ms(w, s->time_ns) : 0);
+	struct json_writer *j = &w->json;
+	char pid[32];
+
+	/* The page shows threads of one pid as one process, which unknown ones need not be. */
+	snprintf(pid, sizeof(pid), t->pid ? "%u" : "unknown-%u", t->pid ? t->pid : id + 1);
+	json_put_text(j, "name", *name ? name : *comm ? comm : "unknown");
+	json_put_text(j, "processName", *comm ? comm : "unknown");
+	json_put_text(j, "pid", pid);
+	json_put_u64(j, "tid", t->tid);
+	json_put_bool(j, "isMainThread", t->pid == t->tid);
+	json_put_text(j, "processType", "default");
+	json_put_u64(j, "processStartupTime", 0);
+	json_put_null(j, "processShutdownTime");
+	json_put_fixed(j, "registerTime", n ? time_ms(w, s->time_ns) : 0, 6);
+	json_put_null(j, "unregisterTime");
+	put_nulls(w, "pausedRanges", 0);
+	put_empty_table(w, "markers", markers);
+	put_empty_table(w, "nativeSymbols", symbols);
 }
 
 static int append_thread(struct firefox_writer *w, struct ff_sample *s, size_t n)
 {
 	int r;
 
+	json_open_object(&w->json, NULL);
 	append_thread_head(w, s, n);
 	thread_clear(w);
 	r = strtab_init(&w->strings);
@@ -424,10 +426,9 @@ static int append_thread(struct firefox_writer *w, struct ff_sample *s, size_t n
 	append_frame_table(w);
 	append_func_table(w);
 	r = append_resource_table(w);
-	str_puts(w->out, ",\n");
 	COLUMN(w, "stringArray", w->strings.n,
-	       text_append_json(w->out, strtab_get(&w->strings, (u32)i)));
-	str_putc(w->out, '}');
+	       json_put_text(&w->json, NULL, strtab_get(&w->strings, (u32)i)));
+	json_close(&w->json);
 	return r;
 }
 
@@ -457,7 +458,6 @@ static int append_threads(struct firefox_writer *w)
 	for (size_t from = 0, i = 1; i <= w->samples.n && r == 0; i++) {
 		if (i < w->samples.n && w->samples.data[i].thread == w->samples.data[from].thread)
 			continue;
-		str_puts(w->out, from ? ",\n" : "\n");
 		r = append_thread(w, &w->samples.data[from], i - from);
 		from = i;
 	}
@@ -466,31 +466,60 @@ static int append_threads(struct firefox_writer *w)
 
 /* ---- head ---- */
 
+/* By enum category. */
+static void append_categories(struct firefox_writer *w)
+{
+	static const struct {
+		const char *name, *color;
+	} categories[] = {[CATEGORY_OTHER] = {"Other", "grey"},
+			  [CATEGORY_USER] = {"User", "yellow"},
+			  [CATEGORY_KERNEL] = {"Kernel", "orange"},
+			  [CATEGORY_JIT] = {"JIT", "green"}};
+
+	json_open_array(&w->json, "categories");
+	for (u32 k = 0; k < ARRAY_SIZE(categories); k++) {
+		json_open_object(&w->json, NULL);
+		json_put_text(&w->json, "name", categories[k].name);
+		json_put_text(&w->json, "color", categories[k].color);
+		COLUMN(w, "subcategories", 1, json_put_text(&w->json, NULL, "Other"));
+		json_close(&w->json);
+	}
+	json_close(&w->json);
+}
+
 static void append_meta(struct firefox_writer *w)
 {
+	static const char *const extensions[] = {"baseURL", "id", "name", NULL};
+	struct json_writer *j = &w->json;
 	const struct profile *p = w->p;
 	const char *title = w->o->title ? w->o->title : profile_string(p, p->title);
 	u64 per_second = vocab_per_second(profile_string(p, p->period_unit));
 	double interval_ms =
 		p->period > 0 && per_second ? (double)p->period * 1e3 / (double)per_second : 1;
 
-	str_printf(w->out,
-		   "{\"meta\":{\"preprocessedProfileVersion\":%d,\"version\":24,"
-		   "\"interval\":%.6f,\"startTime\":%.3f,\"processType\":0,\"stackwalk\":1,"
-		   "\"debug\":false,\"symbolicated\":true,\"product\":",
-		   FORMAT_VERSION, interval_ms, (double)p->time_ns / 1e6);
-	text_append_json(w->out, *title ? title : "culprit");
-	str_puts(w->out,
-		 ",\"importedFrom\":\"culprit " CULPRIT_VERSION "\","
-		 "\"extensions\":{\"length\":0,\"baseURL\":[],\"id\":[],\"name\":[]},\n"
-		 "\"categories\":["
-		 "{\"name\":\"Other\",\"color\":\"grey\",\"subcategories\":[\"Other\"]},"
-		 "{\"name\":\"User\",\"color\":\"yellow\",\"subcategories\":[\"Other\"]},"
-		 "{\"name\":\"Kernel\",\"color\":\"orange\",\"subcategories\":[\"Other\"]},"
-		 "{\"name\":\"JIT\",\"color\":\"green\",\"subcategories\":[\"Other\"]}],\n"
-		 "\"sampleUnits\":{\"time\":\"ms\",\"eventDelay\":\"ms\",\"threadCPUDelta\":"
-		 "\"\xc2\xb5s\"},\"usesOnlyOneStackType\":true,\"doesNotUseFrameImplementation\":"
-		 "true,\"sourceCodeIsNotOnSearchfox\":true,\"markerSchema\":[]}");
+	json_open_object(j, "meta");
+	json_put_u64(j, "preprocessedProfileVersion", FORMAT_VERSION);
+	json_put_u64(j, "version", 24);
+	json_put_fixed(j, "interval", interval_ms, 6);
+	json_put_fixed(j, "startTime", (double)p->time_ns / 1e6, 3);
+	json_put_u64(j, "processType", 0);
+	json_put_u64(j, "stackwalk", 1);
+	json_put_bool(j, "debug", false);
+	json_put_bool(j, "symbolicated", true);
+	json_put_text(j, "product", *title ? title : "culprit");
+	json_put_text(j, "importedFrom", "culprit " CULPRIT_VERSION);
+	put_empty_table(w, "extensions", extensions);
+	append_categories(w);
+	json_open_object(j, "sampleUnits");
+	json_put_text(j, "time", "ms");
+	json_put_text(j, "eventDelay", "ms");
+	json_put_text(j, "threadCPUDelta", "\xc2\xb5s");
+	json_close(j);
+	json_put_bool(j, "usesOnlyOneStackType", true);
+	json_put_bool(j, "doesNotUseFrameImplementation", true);
+	json_put_bool(j, "sourceCodeIsNotOnSearchfox", true);
+	put_nulls(w, "markerSchema", 0);
+	json_close(j);
 }
 
 /* All mappings that frames name; threads share the list. */
@@ -502,28 +531,26 @@ static int append_libs(struct firefox_writer *w)
 		r = vec_push(&w->libs, PROFILE_NONE);
 	if (r < 0)
 		return r;
-	str_puts(w->out, ",\n\"libs\":[");
+	json_open_array(&w->json, "libs");
 	for (size_t i = 0; i < w->p->mappings.n; i++) {
 		const struct profile_mapping *m = &w->p->mappings.data[i];
-		const char *path = profile_string(w->p, m->path),
-			   *names[4] = {profile_basename(path), path, profile_basename(path), path};
-		static const char *const keys[4] = {"name", "path", "debugName", "debugPath"};
+		const char *path = profile_string(w->p, m->path), *name = profile_basename(path);
 
 		w->libs.data[i] = w->n_libs++;
-		str_puts(w->out, i ? ",\n{" : "\n{");
-		for (int k = 0; k < 4; k++) {
-			str_printf(w->out, "\"%s\":", keys[k]);
-			text_append_json(w->out, names[k]);
-			str_putc(w->out, ',');
-		}
-		str_puts(w->out, "\"breakpadId\":\"\",\"arch\":null,\"codeId\":");
+		json_open_object(&w->json, NULL);
+		json_put_text(&w->json, "name", name);
+		json_put_text(&w->json, "path", path);
+		json_put_text(&w->json, "debugName", name);
+		json_put_text(&w->json, "debugPath", path);
+		json_put_text(&w->json, "breakpadId", "");
+		json_put_null(&w->json, "arch");
 		if (m->build_id)
-			text_append_json(w->out, profile_string(w->p, m->build_id));
+			json_put_text(&w->json, "codeId", profile_string(w->p, m->build_id));
 		else
-			str_puts(w->out, "null");
-		str_putc(w->out, '}');
+			json_put_null(&w->json, "codeId");
+		json_close(&w->json);
 	}
-	str_puts(w->out, "]");
+	json_close(&w->json);
 	return 0;
 }
 
@@ -531,18 +558,24 @@ int firefox_write(const struct profile *p, const struct profile_write_options *o
 		  struct diag *reterr_diag)
 {
 	__attribute__((cleanup(writer_deinit))) struct firefox_writer w = {
-		.p = p, .o = o, .out = out};
+		.p = p, .o = o, .json = {.out = out}};
 	int r;
 
 	if (o->base)
 		return diag_set(reterr_diag, -ENOTSUP, "the Firefox format cannot hold a diff");
 	if (p->default_type >= p->n_types)
 		return diag_set(reterr_diag, -EINVAL, "a profile without values");
+	json_open_object(&w.json, NULL);
 	append_meta(&w);
 	r = append_libs(&w);
-	str_puts(out, ",\n\"pages\":[],\"profilerOverhead\":[],\"counters\":[],\n\"threads\":[");
+	put_nulls(&w, "pages", 0);
+	put_nulls(&w, "profilerOverhead", 0);
+	put_nulls(&w, "counters", 0);
+	json_open_array(&w.json, "threads");
 	if (r == 0)
 		r = append_threads(&w);
-	str_puts(out, "]}\n");
+	json_close(&w.json);
+	json_close(&w.json);
+	str_putc(out, '\n');
 	return r < 0 ? r : out->failed ? -ENOMEM : 0;
 }

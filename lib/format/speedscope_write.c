@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/vocab.h"
 #include "format/internal.h"
 
@@ -19,7 +20,7 @@ struct item {
 struct speedscope_writer {
 	const struct profile *p;
 	const struct profile_write_options *o;
-	struct str *out;
+	struct json_writer json;
 	struct profile_tree_options tree; /* o->tree without the thread level */
 	struct profile_head head;
 	struct str scratch;
@@ -55,31 +56,29 @@ static const char *unit_name(const struct profile *p)
 static int add_frame(struct speedscope_writer *w, const char *name, const char *suffix,
 		     const struct profile_frame *f, u32 *ret)
 {
-	struct str *out = &w->text;
+	struct json_writer j = {.out = &w->text};
+	_cleanup_str_ struct str shown = {};
 	u32 id;
 	int r;
 
-	str_clear(out);
-	str_puts(out, "{\"name\":");
-	text_append_json(out, name);
-	if (*suffix && !out->failed) {
-		out->n--; /* the closing quote */
-		str_printf(out, "%s\"", suffix);
-	}
+	str_clear(&w->text);
+	text_append_clean(&shown, name, 0);
+	str_puts(&shown, suffix);
+	json_open_object(&j, NULL);
+	json_put_exact(&j, "name", str_get(&shown));
 	if (f && f->function < w->p->functions.n) {
 		const char *file = profile_string(w->p, w->p->functions.data[f->function].file);
 
-		if (*file) {
-			str_puts(out, ",\"file\":");
-			text_append_json(out, file);
-		}
+		if (*file)
+			json_put_text(&j, "file", file);
 		if (f->line)
-			str_printf(out, ",\"line\":%u", f->line);
+			json_put_u64(&j, "line", f->line);
 		if (f->line && f->column)
-			str_printf(out, ",\"col\":%u", f->column);
+			json_put_u64(&j, "col", f->column);
 	}
-	str_putc(out, '}');
-	r = out->failed ? -ENOMEM : strtab_add(&w->texts, out->data, out->n, &id);
+	json_close(&j);
+	r = shown.failed || w->text.failed ? -ENOMEM
+					   : strtab_add(&w->texts, w->text.data, w->text.n, &id);
 	if (r == 0)
 		*ret = id - 1;
 	return r;
@@ -98,20 +97,18 @@ static int own_frame(struct speedscope_writer *w, u32 id, u32 *ret)
 }
 
 /* [process, root, ..., leaf] */
-static int append_stack(struct speedscope_writer *w, const struct item *it)
+static int put_stack(struct speedscope_writer *w, const struct item *it)
 {
 	const struct profile_stack *s = &w->p->stacks.data[it->stack];
-	bool first = true;
 	int r = 0;
 	u32 id;
 
-	str_putc(w->out, '[');
+	json_open_array(&w->json, NULL);
 	profile_head_set(&w->head, w->p, it->thread, &w->tree);
 	for (size_t i = 0; i < w->head.n && r == 0; i++) {
 		r = add_frame(w, str_get(&w->head.name[i]), "", NULL, &id);
 		if (r == 0)
-			str_printf(w->out, first ? "%u" : ",%u", id);
-		first = false;
+			json_put_u64(&w->json, NULL, id);
 	}
 	for (u32 i = s->n; i > 0 && r == 0; i--) {
 		u32 frame = w->p->stack_frames.data[s->first + i - 1];
@@ -120,33 +117,34 @@ static int append_stack(struct speedscope_writer *w, const struct item *it)
 			continue;
 		r = own_frame(w, frame, &id);
 		if (r == 0)
-			str_printf(w->out, first ? "%u" : ",%u", id);
-		first = false;
+			json_put_u64(&w->json, NULL, id);
 	}
-	str_putc(w->out, ']');
+	json_close(&w->json);
 	return r;
 }
 
-static int append_profile(struct speedscope_writer *w, const char *name, size_t from, size_t to)
+static int put_profile(struct speedscope_writer *w, const char *name, size_t from, size_t to)
 {
 	s64 sum = 0;
 	int r = 0;
 
 	for (size_t i = from; i < to; i++)
 		sum += w->items.data[i].value;
-	str_puts(w->out, from ? ",\n{" : "\n{");
-	str_puts(w->out, "\"type\":\"sampled\",\"name\":");
-	text_append_json(w->out, name);
-	str_printf(w->out, ",\"unit\":\"%s\",\"startValue\":0,\"endValue\":%lld,\n\"samples\":[",
-		   unit_name(w->p), sum);
-	for (size_t i = from; i < to && r == 0; i++) {
-		str_puts(w->out, i > from ? ",\n" : "\n");
-		r = append_stack(w, &w->items.data[i]);
-	}
-	str_puts(w->out, "],\n\"weights\":[");
+	json_open_object(&w->json, NULL);
+	json_put_text(&w->json, "type", "sampled");
+	json_put_text(&w->json, "name", name);
+	json_put_text(&w->json, "unit", unit_name(w->p));
+	json_put_u64(&w->json, "startValue", 0);
+	json_put_s64(&w->json, "endValue", sum);
+	json_open_array(&w->json, "samples");
+	for (size_t i = from; i < to && r == 0; i++)
+		r = put_stack(w, &w->items.data[i]);
+	json_close(&w->json);
+	json_open_array(&w->json, "weights");
 	for (size_t i = from; i < to; i++)
-		str_printf(w->out, i > from ? ",%lld" : "%lld", w->items.data[i].value);
-	str_puts(w->out, "]}");
+		json_put_s64(&w->json, NULL, w->items.data[i].value);
+	json_close(&w->json);
+	json_close(&w->json);
 	return r;
 }
 
@@ -207,19 +205,19 @@ static void thread_title(const struct profile *p, u32 thread, struct str *out)
 		str_printf(out, " %s", profile_string(p, t->thread_name));
 }
 
-static int append_profiles(struct speedscope_writer *w)
+static int put_profiles(struct speedscope_writer *w)
 {
 	_cleanup_str_ struct str title = {};
 	int r = w->o->tree.threads ? collect_timed(w) : collect_groups(w);
 	size_t from = 0;
 
 	if (r == 0 && !w->o->tree.threads)
-		return append_profile(w, "all processes", 0, w->items.n);
+		return put_profile(w, "all processes", 0, w->items.n);
 	for (size_t i = 1; i <= w->items.n && r == 0; i++) {
 		if (i < w->items.n && w->items.data[i].thread == w->items.data[from].thread)
 			continue;
 		thread_title(w->p, w->items.data[from].thread, &title);
-		r = append_profile(w, str_get(&title), from, i);
+		r = put_profile(w, str_get(&title), from, i);
 		from = i;
 	}
 	return r;
@@ -229,8 +227,9 @@ int speedscope_write(const struct profile *p, const struct profile_write_options
 		     struct str *out, struct diag *reterr_diag)
 {
 	__attribute__((cleanup(writer_deinit))) struct speedscope_writer w = {
-		.p = p, .o = o, .out = out, .tree = o->tree};
+		.p = p, .o = o, .json = {.out = out}, .tree = o->tree};
 	const char *title = o->title ? o->title : profile_string(p, p->title);
+	struct json_writer *j = &w.json;
 	int r;
 
 	if (o->base)
@@ -243,15 +242,22 @@ int speedscope_write(const struct profile *p, const struct profile_write_options
 		r = vec_reserve(&w.frames, p->frames.n + 1);
 	for (size_t i = 0; i < p->frames.n && r == 0; i++)
 		r = vec_push(&w.frames, PROFILE_NONE);
-	str_puts(out, "{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\n"
-		      "\"exporter\":\"culprit@" CULPRIT_VERSION "\",\"name\":");
-	text_append_json(out, *title ? title : "culprit");
-	str_puts(out, ",\"activeProfileIndex\":0,\n\"profiles\":[");
+	json_open_object(j, NULL);
+	json_put_text(j, "$schema", "https://www.speedscope.app/file-format-schema.json");
+	json_put_text(j, "exporter", "culprit@" CULPRIT_VERSION);
+	json_put_text(j, "name", *title ? title : "culprit");
+	json_put_u64(j, "activeProfileIndex", 0);
+	json_open_array(j, "profiles");
 	if (r == 0)
-		r = append_profiles(&w);
-	str_puts(out, "],\n\"shared\":{\"frames\":[");
+		r = put_profiles(&w);
+	json_close(j);
+	json_open_object(j, "shared");
+	json_open_array(j, "frames");
 	for (u32 id = 1; r == 0 && id < w.texts.n; id++)
-		str_printf(out, id > 1 ? ",\n%s" : "\n%s", strtab_get(&w.texts, id));
-	str_puts(out, "]}}\n");
+		json_put_written(j, NULL, strtab_get(&w.texts, id));
+	json_close(j);
+	json_close(j);
+	json_close(j);
+	str_putc(out, '\n');
 	return r < 0 ? r : out->failed ? -ENOMEM : 0;
 }
