@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads OTLP profiles. The bytes are foreign: the message lies in an arena with a limit, and what
- * is made of it counts against the same limit, because a few indices can name many frames.
+ * Reads OTLP profiles. The bytes are foreign: the message is unpacked into an arena with a limit.
+ * The profiles that are made from it count against the same limit, because a few indices can name
+ * many frames.
  *
- * A profile of the request is looked at as a whole before anything of it is kept, so that one is
- * taken or rejected and never half of it. What the dictionary holds is brought over when a sample
- * first needs it, once for each group: the profiles of one value type and period, which become
- * one.
+ * Each profile of the request is checked as a whole before anything of it is kept, so that it is
+ * accepted or rejected, but never accepted in part. Profiles of one value type and period form a
+ * group, which becomes one struct profile. An entry of the dictionary is copied into a group once,
+ * when a sample of the group first needs it.
  */
 #include "otlp/otlp.h"
 
@@ -41,7 +42,7 @@ static void decoder_deinit(struct otlp_decoder *d)
 
 /* ---- resources and threads ---- */
 
-/* The text of a value as a label has it; borrowed, or in `scratch`. */
+/* The text of a value, for a label. Borrowed, or in `scratch`. */
 static const char *value_text(const struct otlp_decoder *d, const Otlp__AnyValue *v,
 			      struct str *scratch)
 {
@@ -70,7 +71,7 @@ static const char *key_text(const struct otlp_decoder *d, const Otlp__KeyValue *
 	return s ? s : "";
 }
 
-/* What of the resource is the process and not a label. */
+/* Takes the attributes of a resource that describe the process. The others become labels. */
 static void read_process(struct otlp_decoder *d, const Otlp__Resource *r)
 {
 	const char *comm = NULL, *executable = NULL;
@@ -115,7 +116,7 @@ static int take_labels(struct otlp_decoder *d, struct otlp_group *g, Otlp__KeyVa
 	int r = 0;
 
 	for (size_t i = 0; i < n_kvs && r == 0; i++) {
-		/* As many as OpenTelemetry's own SDKs keep. */
+		/* OpenTelemetry's SDKs keep as many. */
 		if (n == PROFILE_MAX_LABELS)
 			break;
 		if (!is_label(d, kvs[i]))
@@ -147,7 +148,7 @@ static int take_resource(struct otlp_decoder *d, struct otlp_group *g, u32 *ret_
 	return 0;
 }
 
-/* What a sample says besides, as labels. */
+/* Makes labels of the other attributes of a sample. */
 static int take_attributes(struct otlp_decoder *d, struct otlp_group *g, const Otlp__Sample *s,
 			   u32 *ret_id)
 {
@@ -183,7 +184,7 @@ static int take_thread(struct otlp_decoder *d, struct otlp_group *g, u32 resourc
 
 	if (otlp_find_number(d, a, n, OTLP_THREAD_ID, &number))
 		t.tid = otlp_u32((s64)number);
-	/* Where some senders have the process. */
+	/* Some senders put the process here. */
 	if (!t.pid && otlp_find_number(d, a, n, OTLP_PID, &number))
 		t.pid = otlp_u32((s64)number);
 	if (!*comm)
@@ -204,7 +205,7 @@ static int take_thread(struct otlp_decoder *d, struct otlp_group *g, u32 resourc
 
 /* ---- samples ---- */
 
-/* The index is checked. Entry 0 is none, whatever it holds. */
+/* The index was checked before. Entry 0 means none, whatever it holds. */
 static int take_link(struct otlp_decoder *d, struct otlp_group *g, s32 index, u32 *ret_id)
 {
 	struct profile_link link = {};
@@ -396,7 +397,7 @@ static u64 end_of(const Otlp__Profile *in)
 										   : end;
 }
 
-/* The time of the group, before any sample is taken. */
+/* Sets the time range of the group, before its first sample is added. */
 static void note_time(struct otlp_group *g, const Otlp__Profile *in)
 {
 	if (!in->time_unix_nano)
@@ -412,7 +413,7 @@ static void note_time(struct otlp_group *g, const Otlp__Profile *in)
 
 typedef int profile_fn(struct otlp_decoder *d, const Otlp__Profile *in);
 
-/* An error that is the profile's own; others are the machine's and end the request. */
+/* Whether the error lies in the profile. Any other error, such as -ENOMEM, ends the request. */
 static bool is_own_error(int r)
 {
 	return r == -EBADMSG || r == -ERANGE;
@@ -472,7 +473,7 @@ static int each_profile(struct otlp_decoder *d, profile_fn *fn)
 	return r;
 }
 
-/* What the sender says of itself: the first scope that says anything. */
+/* Takes the report of the sender: the attributes of the first scope that has any. */
 static int take_agent(struct otlp_decoder *d, struct otlp_group *g)
 {
 	for (size_t i = 0; i < d->in->n_resource_profiles; i++) {
@@ -502,7 +503,7 @@ static int hand_over(struct otlp_decoder *d)
 		g->p->duration_ns = g->end_ns - g->time_ns;
 		if (!q->measured)
 			profile_derive_quality(g->p);
-		/* A group of rejected profiles only. */
+		/* All profiles of the group were rejected. */
 		if (!g->p->n_samples && !q->measured)
 			continue;
 		if (!d->out->profiles.n)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Looks at a profile before anything of it is taken: every index that its samples lead to is in
- * range, and its values add up. Nothing of the dictionary is looked at twice.
+ * Checks a profile before anything of it is kept: every index that its samples lead to must be in
+ * range, and the sum of its values must not overflow. Each entry of the dictionary is checked once.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -11,10 +11,10 @@
 
 /* ---- attributes ---- */
 
-/* NULL when there is no such string. */
+/* NULL if there is no such string. */
 const char *otlp_string_at(const struct otlp_decoder *d, s64 index)
 {
-	/* What is unset may refer to a table that is not there. */
+	/* An unset index (0) is valid even if its table is missing. */
 	if (index == 0 && !d->d->n_string_table)
 		return "";
 	return index >= 0 && (u64)index < d->d->n_string_table ? d->d->string_table[index] : NULL;
@@ -26,7 +26,10 @@ const Otlp__KeyValueAndUnit *otlp_attribute_at(const struct otlp_decoder *d, s32
 								     : NULL;
 }
 
-/* The text of an attribute of this key, "" when it is not there or no text. Of the dictionary. */
+/*
+ * The text of the attribute with this key; "" if it is missing or not text. Borrowed from the
+ * dictionary.
+ */
 const char *otlp_find_text(const struct otlp_decoder *d, const s32 *indices, size_t n,
 			   const char *key)
 {
@@ -163,7 +166,7 @@ static int check_stack(struct otlp_decoder *d, u32 index)
 	return r;
 }
 
-/* An id may be left out. */
+/* The id is optional. */
 static int check_link(struct otlp_decoder *d, s64 index)
 {
 	const Otlp__Link *l;

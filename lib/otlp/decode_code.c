@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Brings stacks over from the dictionary, with all that they refer to; indices are checked. */
+/*
+ * Copies stacks from the dictionary into the profile of a group, with all that they refer to. Their
+ * indices were checked before.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdint.h>
@@ -16,13 +19,13 @@ int otlp_add_text(struct profile *p, const char *s, u32 *ret_id)
 	return profile_add_string(p, s, strlen(s), ret_id);
 }
 
-/* What a sample may repeat is short. */
+/* Cuts texts that a sample may repeat, because a short request could name them often. */
 int otlp_add_name(struct profile *p, const char *s, u32 *ret_id)
 {
 	return profile_add_string(p, s, strnlen(s, OTLP_MAX_NAME_BYTES), ret_id);
 }
 
-/* A string of the table, whose index is checked. */
+/* Adds a string of the table; checks its index. */
 static int add_string(struct otlp_decoder *d, struct otlp_group *g, s32 index, u32 *ret_id)
 {
 	u32 id;
@@ -141,7 +144,7 @@ static int take_function(struct otlp_decoder *d, struct otlp_group *g, u32 index
 	return r;
 }
 
-/* The function of a line; PROFILE_NONE when it says none. */
+/* The function of a line; PROFILE_NONE if it has none. */
 static int line_function(struct otlp_decoder *d, struct otlp_group *g, const Otlp__Line *line,
 			 u32 *ret_id)
 {
@@ -258,7 +261,7 @@ int otlp_take_stack(struct otlp_decoder *d, struct otlp_group *g, s32 index, u32
 		u32 location = (u32)in->location_indices[i];
 		const struct otlp_location *l;
 
-		/* Location 0 without a table: nothing is known of it. */
+		/* Location 0 without a table: an unknown frame. */
 		if (location >= d->d->n_location_table)
 			continue;
 		r = take_location(d, g, location);

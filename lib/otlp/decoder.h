@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the decoder share: decode.c has the idea. */
+/* Shared by the files of the decoder; decode.c explains how it works. */
 #pragma once
 
 #include "base/vec.h"
@@ -12,7 +12,7 @@
 #define OTLP_OLD_LAYOUT " (a sender older than opentelemetry-proto 1.10?)"
 
 struct otlp_location {
-	u32 first, n; /* in group.location_frames; n = 0: not brought over yet */
+	u32 first, n; /* in group.location_frames; n = 0: not copied yet */
 };
 
 struct otlp_group {
@@ -20,9 +20,9 @@ struct otlp_group {
 	const char *type, *unit, *period_type, *period_unit;
 	s64 period;
 	u64 time_ns, end_ns;
-	bool times_differ; /* of its profiles: then every sample gets a time */
+	bool times_differ; /* of its profiles; if set, every sample gets a time */
 	s64 left;	   /* what values may still add up to */
-	/* By index in the dictionary: id in p + 1, 0 = not brought over yet; owned. */
+	/* Indexed as the dictionary: id in p + 1, 0 = not copied yet; owned. */
 	u32 *strings, *mappings, *functions, *stacks;
 	u8 *kinds; /* of mappings: enum frame_kind + 1 */
 	struct otlp_location *locations;
@@ -38,12 +38,14 @@ struct otlp_decoder {
 	const Otlp__ProfilesDictionary *d;
 	struct arena *arena;
 	struct otlp_profiles *out;
-	struct diag *diag; /* of the profile at hand */
+	struct diag *diag; /* of the current profile */
 	vec(struct otlp_group) groups;
-	size_t group_bytes; /* what the tables of a group take */
+	size_t group_bytes; /* memory of the tables of a group */
 	u64 used_bytes;	    /* without what the group at hand has in its profile */
-	/* By index in the dictionary: enum otlp_verdict; in the arena. Nothing is looked at twice,
-	 * however often it is named. */
+	/*
+	 * Indexed as the dictionary: enum otlp_verdict; in the arena. An entry is checked once,
+	 * however often it is named.
+	 */
 	u8 *mapping_verdicts, *location_verdicts, *stack_verdicts;
 	vec(u32) frames;
 	/* Of the resource at hand. */
@@ -54,11 +56,14 @@ struct otlp_decoder {
 
 /* ---- decode_check.c ---- */
 
-/* NULL when there is no such string. */
+/* NULL if there is no such string. */
 const char *otlp_string_at(const struct otlp_decoder *d, s64 index);
-/* NULL when there is no such attribute. */
+/* NULL if there is no such attribute. */
 const Otlp__KeyValueAndUnit *otlp_attribute_at(const struct otlp_decoder *d, s32 index);
-/* The text of an attribute of this key, "" when it is not there or no text. Of the dictionary. */
+/*
+ * The text of the attribute with this key; "" if it is missing or not text. Borrowed from the
+ * dictionary.
+ */
 const char *otlp_find_text(const struct otlp_decoder *d, const s32 *indices, size_t n,
 			   const char *key);
 bool otlp_find_number(const struct otlp_decoder *d, const s32 *indices, size_t n, const char *key,
@@ -71,7 +76,7 @@ int otlp_check_profile(struct otlp_decoder *d, const struct otlp_group *g, const
 /* ---- decode_code.c ---- */
 
 int otlp_add_text(struct profile *p, const char *s, u32 *ret_id);
-/* What a sample may repeat is short. */
+/* Cuts texts that a sample may repeat, because a short request could name them often. */
 int otlp_add_name(struct profile *p, const char *s, u32 *ret_id);
 u32 otlp_u32(s64 v);
 u64 otlp_group_bytes(const struct otlp_group *g);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes OTLP profiles: samples in the order of their resource and stack, which the profiles are
- * made of. What they refer to is in the dictionary (encode_dictionary.c).
+ * Writes OTLP profiles. Samples are sorted by resource and stack, so that each Profile and each
+ * Sample is a run of them. They refer to entries of the dictionary (encode_dictionary.c).
  */
 #include "otlp/otlp.h"
 
@@ -17,12 +17,12 @@
 #define RESPONSE_LIMIT_BYTES (4ULL << 20)
 #define MAX_ATTRIBUTES 8 /* of one sample, mapping, location or profile */
 
-/* A sample, with what decides where it goes. */
+/* A sample, with the keys that it is sorted by. */
 struct entry {
 	u32 resource; /* id in writer.resources */
-	u32 timed;    /* 0 or 1: profiles hold samples of one shape */
+	u32 timed;    /* 0 or 1: all samples of a profile have the same shape */
 	u32 stack;    /* index in the dictionary */
-	u32 thread;   /* id in writer.attribute_sets: who, and what it said of its work */
+	u32 thread;   /* id in writer.attribute_sets: the thread, and its own attributes */
 	u32 link;     /* index in the dictionary */
 	u64 time_ns;
 	u32 sample; /* index in the profile */
@@ -34,12 +34,13 @@ struct writer {
 	struct otlp_dict d;
 	struct strtab resources;      /* packed Resource messages */
 	struct strtab attribute_sets; /* of samples: arrays of s32 */
+	/* Owned; indexed by thread; the last entry is for samples without a thread. */
 	struct {
 		u32 resource, set;
-	} * threads;	 /* owned; by thread, and behind the last what samples without one have */
+	} * threads;
 	u8 *thread_done; /* owned; bool */
 	vec(struct entry) entries;
-	vec(Otlp__Profile *) profiles; /* of the resource at hand */
+	vec(Otlp__Profile *) profiles; /* of the current resource */
 	u32 n_profiles;
 	bool quality_done[PROFILE_MAX_TYPES], agent_done;
 };
@@ -67,7 +68,7 @@ static int writer_init(struct writer *w)
 
 /* ---- resources and threads ---- */
 
-/* Names that only cleaning made equal. */
+/* Cleaning may have made names equal. */
 static bool has_key(const Otlp__Resource *r, const char *key)
 {
 	for (size_t i = 0; i < r->n_attributes; i++)
@@ -120,7 +121,7 @@ static u32 make_resource(struct writer *w, const struct profile_thread *t)
 		add_label(w, &r, OTLP_PID, NULL, true, t->pid);
 	if (*comm && !executable)
 		add_label(w, &r, OTLP_EXECUTABLE, comm, false, 0);
-	/* Also when it is "": else the label would be taken for it. */
+	/* Write it even if it is "", or a reader takes the label for it. */
 	else if (executable && strcmp(comm, executable) != 0)
 		add_label(w, &r, OTLP_COMM, comm, false, 0);
 	return w->d.failed ? 0 : otlp_dict_intern(&w->d, &w->resources, &r.base);
@@ -131,7 +132,7 @@ struct attribute_set {
 	size_t n;
 };
 
-/* Unless its name is there already, as cleaning may make names equal, or is one of ours. */
+/* Skip names that are there already, because cleaning may make names equal, and reserved names. */
 static void add_attribute(struct writer *w, struct attribute_set *set,
 			  const struct profile_label *l)
 {
@@ -165,7 +166,7 @@ static u32 make_attribute_set(struct writer *w, const struct profile_thread *t)
 	return id;
 }
 
-/* The place of a sample's thread in w->threads. */
+/* The index of a sample's thread in w->threads. */
 static size_t use_thread(struct writer *w, u32 thread)
 {
 	const struct profile *p = w->p;
@@ -231,7 +232,10 @@ static s64 value_of(const struct writer *w, const struct entry *e, u32 type)
 	return profile_sample(w->p, e->sample)->value[type];
 }
 
-/* One Sample of the n entries: of one stack, thread and link. Entries of value 0 are none. */
+/*
+ * Writes one Sample from n entries with the same stack, thread and link. Entries with value 0 are
+ * left out.
+ */
 static Otlp__Sample *make_sample(struct writer *w, const struct entry *e, size_t n, u32 type,
 				 bool with_values)
 {
@@ -273,7 +277,7 @@ static Otlp__Sample *make_sample(struct writer *w, const struct entry *e, size_t
 	return s;
 }
 
-/* How many of the entries go into one Sample: those of one stack, thread and link. */
+/* How many of the entries form one Sample: those with the same stack, thread and link. */
 static size_t sample_length(const struct entry *e, size_t n)
 {
 	size_t i = 1;
@@ -297,7 +301,7 @@ static Otlp__ValueType *value_type(struct writer *w, u32 name, u32 unit)
 	return t;
 }
 
-/* The time of the profile, made wider where its samples are outside of it. */
+/* Sets the time range of the profile, widened to include all its samples. */
 static void set_time(struct writer *w, Otlp__Profile *out)
 {
 	u64 start = w->p->time_ns, end = start + w->p->duration_ns;
@@ -354,7 +358,7 @@ static void set_id(struct writer *w, Otlp__Profile *out)
 	out->profile_id.len = 16;
 }
 
-/* The profile of a value type and the n entries, which are of one resource and shape. */
+/* Writes a Profile: one value type, and n entries with the same resource and shape. */
 static Otlp__Profile *make_profile(struct writer *w, const struct entry *e, size_t n, u32 type)
 {
 	Otlp__Profile *out = otlp_dict_alloc(&w->d, 1, sizeof(*out));
@@ -390,7 +394,7 @@ static Otlp__Profile *make_profile(struct writer *w, const struct entry *e, size
 	return out;
 }
 
-/* The profiles of one resource, into w->profiles. */
+/* Writes the Profiles of one resource into w->profiles. */
 static void make_profiles(struct writer *w, const struct entry *e, size_t n)
 {
 	size_t untimed = 0;
@@ -410,7 +414,7 @@ static void make_profiles(struct writer *w, const struct entry *e, size_t n)
 	}
 }
 
-/* Once in a request is enough; receivers that do not know these attributes keep them. */
+/* Once in a request is enough. Receivers that do not know these attributes keep them. */
 static void add_agent(struct writer *w, Otlp__InstrumentationScope *scope)
 {
 	const struct profile_resource *labels = &w->p->resources.data[w->p->agent];
@@ -465,7 +469,7 @@ static void make_request(struct writer *w, Otlp__PackedRequest *out)
 	for (size_t i = 0, k; i <= n && !w->d.failed; i += MAX(k, (size_t)1)) {
 		const struct entry *e = w->entries.data + i;
 
-		/* A request without samples still tells what was lost. */
+		/* A request without samples still reports lost samples. */
 		if (i == n && out->n_resource_profiles)
 			break;
 		for (k = 0; i + k < n && e[k].resource == e->resource;)
@@ -535,7 +539,7 @@ int otlp_profiles_response(u64 rejected, const char *message, struct str *out)
 	u8 bytes[1024];
 	char text[512] = "";
 
-	/* Nothing to say is an empty message. */
+	/* Without a rejection or a text the message is empty. */
 	if (rejected || (message && *message)) {
 		snprintf(text, sizeof(text), "%s", message ? message : "");
 		partial.rejected_profiles = (s64)MIN(rejected, (u64)INT64_MAX);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The dictionary of OTLP profiles. A table of it is a strtab of packed entries: equal entries are
- * one because their bytes are, an entry's index is its id, and entry 0 is the zero value because a
- * strtab begins with "" and the zero value packs to nothing. An entry is made when something first
- * refers to it, so that there are no orphans.
+ * The dictionary of OTLP profiles. Each table is a strtab of packed entries. Equal entries have
+ * equal bytes, so the strtab keeps one. The index of an entry is its id in the strtab. Entry 0 is
+ * the zero value, because a strtab begins with "" and the zero value packs to no bytes. An entry is
+ * made when something first refers to it, so there are no orphans.
  *
- * Texts are cleaned first, as in every writer; what is equal then is one.
+ * Texts are cleaned first, as in every writer, and then compared.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static u64 page_behind(u64 address)
 	return last == ~0ULL ? last : last + 1;
 }
 
-/* Addresses are those of the file: a mapping begins at 0 and ends behind the last that is seen. */
+/* Addresses are svmas: a mapping begins at 0 and ends after the highest address of any frame. */
 static void measure_mappings(struct otlp_dict *d)
 {
 	for (size_t i = 0; i < d->p->frames.n; i++) {
@@ -205,20 +205,23 @@ static const struct profile_frame *frame_at(const struct otlp_dict *d, u32 index
 	return &d->p->frames.data[d->p->stack_frames.data[index]];
 }
 
-/* Of one place in the code: what inlining can join. */
+/* Whether two frames are at the same address, so that one can be inlined into the other. */
 static bool same_place(const struct profile_frame *a, const struct profile_frame *b)
 {
 	return a->address == b->address && a->mapping == b->mapping && a->kind == b->kind;
 }
 
-/* How many of the n frames from `first` on are one location: the inlined ones and their holder. */
+/*
+ * How many of the n frames that begin at `first` form one location: inlined frames and the frame
+ * that holds them.
+ */
 static u32 location_length(struct otlp_dict *d, u32 first, u32 n)
 {
 	const struct profile_frame *f = frame_at(d, first);
 	u32 i = 0;
 
 	while (frame_at(d, first + i)->flags & PROFILE_FRAME_INLINED) {
-		/* A line is a function: what has none is a location of its own. */
+		/* A Line needs a function, so a frame without one is a location by itself. */
 		if (i + 1 >= n || !make_function(d, f->function))
 			break;
 		if (!same_place(f, frame_at(d, first + i + 1)) ||
@@ -256,7 +259,7 @@ static s32 make_new_location(struct otlp_dict *d, u32 first, u32 n)
 	return (s32)otlp_dict_intern(d, &d->locations, &out.base);
 }
 
-/* A frame is in many stacks, and packing it again for each was most of what writing took. */
+/* Remember packed frames: packing a frame again for each of its stacks took most of the time. */
 static s32 make_location(struct otlp_dict *d, u32 first, u32 n)
 {
 	const u32 *frames = &d->p->stack_frames.data[first];
@@ -294,7 +297,7 @@ u32 otlp_dict_stack(struct otlp_dict *d, u32 id)
 	return d->stack_ids[id] - 1;
 }
 
-/* Entry 0 is the empty message: receivers take zero ids there for ids. */
+/* Entry 0 is the empty message, because receivers would take ids of zeros for real ids. */
 u32 otlp_dict_link(struct otlp_dict *d, u32 id)
 {
 	const struct profile_link *l = &d->p->links.data[id];

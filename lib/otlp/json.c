@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OTLP's JSON: brought to the messages that the binary form unpacks to, by their descriptors, so
- * that what reads one reads the other. Names in lowerCamelCase (or as in the .proto); 64-bit
- * numbers as strings or numbers; trace, span and profile ids in hex, other bytes in base64; what is
- * not known is passed over.
+ * Reads OTLP's JSON into the same messages as the binary form, by their descriptors, so that one
+ * decoder serves both. Names are in lowerCamelCase (or as in the .proto), 64-bit numbers are
+ * strings or numbers, trace, span and profile ids are in hex, and other bytes in base64. Unknown
+ * members are skipped.
  */
 #include "otlp/otlp.h"
 
@@ -36,7 +36,10 @@ static int wrong(struct json_reader *j, const ProtobufCFieldDescriptor *f, const
 	return diag_set(j->diag, -EBADMSG, "OTLP JSON: %s is not %s", f->name, what);
 }
 
-/* A number, or a string of one. Unsigned ones above 63 bits come as their two's complement. */
+/*
+ * Reads a number, or a string with one. An unsigned number above 63 bits is returned as its two's
+ * complement.
+ */
 static bool get_integer(json_t *in, bool is_unsigned, s64 *ret)
 {
 	const char *s = json_string_value(in);
@@ -121,7 +124,7 @@ static int base64_digit(char c)
 	return at ? (int)(at - digits) : -1;
 }
 
-/* Digits of `bits` bits each; padding at the end is passed over. False: not all are digits. */
+/* Decodes digits of `bits` bits each; skips padding at the end. False: another character. */
 static bool decode_digits(const char *s, size_t n, int (*digit)(char), u32 bits,
 			  ProtobufCBinaryData *ret)
 {
@@ -179,7 +182,7 @@ static int new_message(struct json_reader *j, json_t *in, const ProtobufCMessage
 	return r;
 }
 
-/* An arrayValue or kvlistValue, which AnyValue has packed. */
+/* Reads an arrayValue or kvlistValue. Our AnyValue has it as packed bytes. */
 static int read_nested(struct json_reader *j, json_t *in, const ProtobufCFieldDescriptor *f,
 		       ProtobufCBinaryData *at)
 {
@@ -285,7 +288,7 @@ static int read_field(struct json_reader *j, json_t *in, const ProtobufCFieldDes
 	if (f->label == PROTOBUF_C_LABEL_REPEATED)
 		return read_many(j, in, f, m);
 	r = read_one(j, in, f, (u8 *)m + f->offset);
-	/* Which of a oneof it is. */
+	/* Set which member of the oneof it is. */
 	if (r == 0 && (f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF))
 		memcpy((u8 *)m + f->quantifier_offset, &f->id, sizeof(f->id));
 	return r;
@@ -310,7 +313,7 @@ static int fill_message(struct json_reader *j, json_t *in, ProtobufCMessage *m)
 		if (!value || json_is_null(value))
 			continue;
 		if (f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) {
-			/* Two of one: the second would lie over the first. */
+			/* Two members of a oneof: the second would overwrite the first. */
 			if (oneof_at)
 				return wrong(j, f, "the only value");
 			oneof_at = f->id;

@@ -27,22 +27,25 @@ int otlp_profiles_encode(const struct profile *p, const u8 profile_id[16], struc
  */
 int otlp_stack_id(const struct profile *p, u32 stack, u8 ret[16]);
 
-/* What one request holds: profiles of equal types are one. */
+/* The profiles of a request; those with equal types are merged into one. */
 struct otlp_profiles {
 	vec(struct profile *) profiles; /* owned */
 	u64 rejected; /* of the request's profiles, with the reason of the first: */
 	struct diag why;
 };
 
-/* `max_bytes` bounds the memory used. -EBADMSG and a diag for what is no request at all. */
+/*
+ * Decodes a request; `max_bytes` bounds the memory. -EBADMSG and a diag: these bytes are no
+ * request.
+ */
 int otlp_profiles_decode(const u8 *data, size_t n, size_t max_bytes, struct otlp_profiles *ret,
 			 struct diag *reterr_diag);
-/* The same in OTLP's JSON. */
+/* The same for OTLP's JSON. */
 int otlp_profiles_decode_json(const char *data, size_t n, size_t max_bytes,
 			      struct otlp_profiles *ret, struct diag *reterr_diag);
 void otlp_profiles_deinit(struct otlp_profiles *p);
 
-/* What a process says of itself (OTEP 4719), as text. */
+/* An attribute that a process publishes about itself (OTEP 4719), as text. */
 struct otlp_said {
 	enum otlp_said_of {
 		OTLP_SAID_PROCESS,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What encoder and decoder agree on; doc/format/otlp.md says why. */
+/* The attributes that encoder and decoder share; doc/format/otlp.md explains them. */
 #pragma once
 
 #include "base/arena.h"
@@ -9,17 +9,17 @@
 #include "otlp/otlp_profiles.pb-c.h"
 #include "profile/profile.h"
 
-/* Resource attributes that are a thread's process; the others are labels. */
+/* Resource attributes that describe the process of a thread; the others are labels. */
 #define OTLP_PID "process.pid"
 #define OTLP_EXECUTABLE "process.executable.name"
-/* The process's name, where the resource's label OTLP_EXECUTABLE is another. */
+/* The name of the process, if the resource has another label OTLP_EXECUTABLE. */
 #define OTLP_COMM "culprit.process.comm"
 /* Of a sample. */
 #define OTLP_THREAD_NAME "thread.name"
 #define OTLP_THREAD_ID "thread.id"
-/* Which CPU: no label, as every stack would be as many as there are CPUs. */
+/* The CPU. It does not become a label, or each stack would split into one per CPU. */
 #define OTLP_CPU "cpu.logical_number"
-/* An attribute of a sample that says who it is of; the others are labels of it. */
+/* Whether an attribute of a sample identifies its thread; the others become labels. */
 bool otlp_is_threads_own(const char *name);
 /* Of a mapping, of a location. */
 #define OTLP_BUILD_ID_GNU "process.executable.build_id.gnu"
@@ -29,7 +29,7 @@ bool otlp_is_threads_own(const char *name);
 /* Of a profile. */
 #define OTLP_TITLE "culprit.title"
 
-/* The quality of a profile, an attribute each; of the first profile of a type only. */
+/* The quality of a profile, one attribute for each number, on the first profile of a type only. */
 struct otlp_quality_field {
 	const char *name;
 	size_t offset; /* of a u64 in struct profile_quality */
@@ -46,16 +46,18 @@ struct otlp_quality_field {
 			{"culprit.frames.unknown", offsetof(struct profile_quality, unknown)},     \
 	}
 
-/* The value of profile.frame.type, and back: FRAME_KIND_N when there is none. */
+/*
+ * The value of profile.frame.type of a frame kind, and the reverse: FRAME_KIND_N if there is none.
+ */
 const char *otlp_frame_type(u8 kind);
 u8 otlp_frame_kind(const char *type);
 
-/* Decodes a request that is unpacked; the arena is what it lies in. */
+/* Decodes an unpacked request, which is in the arena. */
 struct otlp_profiles;
 int otlp_decode_request(const Otlp__ExportProfilesServiceRequest *in, struct arena *arena,
 			struct otlp_profiles *ret, struct diag *reterr_diag);
-/* OTLP's JSON into an initialised message, which lies in the arena; its limit is set here. */
+/* Reads OTLP's JSON into an initialised message and the arena, whose limit it sets. */
 int otlp_json_read(const char *data, size_t n, size_t max_bytes, struct arena *arena,
 		   ProtobufCMessage *m, struct diag *reterr_diag);
-/* A value that is no plain text, as text: numbers, true, hex digits, JSON for what nests. */
+/* Appends a value as text: numbers, true, bytes in hex, nested values as JSON. */
 void otlp_any_text(const Otlp__AnyValue *v, struct str *out);

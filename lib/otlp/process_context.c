@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads a process context. The bytes are a target's: they are unpacked in an arena with a limit. */
+/*
+ * Reads a process context. The bytes come from a target, so they are unpacked into an arena with a
+ * limit.
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -16,7 +19,7 @@ struct teller {
 	void *arg;
 };
 
-/* What is no text keeps its number, with no name. */
+/* A name that is not text keeps its number, and is empty. */
 static int tell_keys(struct teller *t, const Otlp__AnyValue *v)
 {
 	ProtobufCAllocator allocator = pb_allocator(t->arena);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The id under which Elasticsearch keeps a stack, as the collector's exporter computes it from what
- * otlp_profiles_encode() writes: FNV-1a of 128 bits over each location's file and address. Files
- * without OpenTelemetry's own hash are told by the location's lines.
+ * otlp_profiles_encode() writes: FNV-1a of 128 bits over each location's file and address. Without
+ * OpenTelemetry's hash of the file, the location's lines identify the file.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ static const struct profile_frame *frame_at(const struct profile *p, u32 index)
 	return &p->frames.data[p->stack_frames.data[index]];
 }
 
-/* One that OTLP has a Line for: a function that says anything. */
+/* Whether OTLP has a Line for the frame: its function has a name or a file. */
 static const struct profile_function *function_of(const struct profile *p,
 						  const struct profile_frame *f)
 {
@@ -46,7 +46,7 @@ static const struct profile_function *function_of(const struct profile *p,
 	return fn->name || fn->system_name || fn->file || fn->start_line ? fn : NULL;
 }
 
-/* How many frames are one location; the same rule as the encoder's. */
+/* How many frames form one location, by the rule of the encoder. */
 static u32 location_length(const struct profile *p, u32 first, u32 n)
 {
 	const struct profile_frame *f = frame_at(p, first);
@@ -71,7 +71,7 @@ static int add_clean(XXH64_state_t *x, const char *text, struct str *scratch)
 	return scratch->failed ? -ENOMEM : 0;
 }
 
-/* What stands for a file that has no hash. */
+/* The id of a file without a hash, from the location's lines. */
 static int lines_id(const struct profile *p, u32 first, u32 n, XXH64_state_t *x,
 		    struct str *scratch, u8 ret[16])
 {

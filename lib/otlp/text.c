@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What kinds of frames are called in OTLP, and values of attributes as text. */
+/* The names of frame kinds in OTLP, and values of attributes as text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +14,11 @@
 
 /* ---- kinds of frames ---- */
 
-/* The first of a kind is what is written. */
+/* Types that no row of abi/tbl/frame_kind.tbl has, and the nearest kind. */
 static const struct {
 	const char *type;
 	u8 kind;
 } frame_types[] = {
-	/* Of others: the nearest that there is. */
 	{"go", FRAME_NATIVE},  {"rust", FRAME_NATIVE}, {"php", FRAME_JIT},
 	{"phpjit", FRAME_JIT}, {"ruby", FRAME_JIT},    {"perl", FRAME_JIT},
 	{"dotnet", FRAME_JIT}, {"beam", FRAME_JIT},    {"luajit", FRAME_JIT},

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads OTLP traces. The message lies in an arena with a limit; what is kept of it (profile/span.h)
- * is cut to bounds, and what becomes of it counts against the same limit.
+ * Reads OTLP traces. The message is unpacked into an arena with a limit. Spans (profile/span.h)
+ * have bounds of their own and count against the same limit.
  *
- * Which spans are a service's entries is told by their flags, where the sender is new enough to set
- * them; else a span is one that has no parent or that serves a request.
+ * The flags of a span say whether it is an entry of its service, if the sender is new enough to set
+ * them. Otherwise a span is an entry if it has no parent or serves a request.
  */
 #include <errno.h>
 #include <string.h>
@@ -24,7 +24,7 @@ struct traces {
 	u32 resource, service;
 };
 
-/* As a label has it; borrowed, or in the scratch. */
+/* The text of a value, for a label. Borrowed, or in the scratch. */
 static const char *text_of(struct traces *t, const Otlp__AnyValue *v)
 {
 	if (v && v->value_case == OTLP__ANY_VALUE__VALUE_STRING_VALUE)
@@ -99,7 +99,7 @@ static int check(const Otlp__Span *in, struct span *e, struct diag *reterr_diag)
 		return diag_set(reterr_diag, -EBADMSG, "a parent's span id has %zu bytes and not 8",
 				in->parent_span_id.len);
 	e->start_ns = in->start_time_unix_nano;
-	/* A clock that was set back while it ran. */
+	/* The clock was set back while the span ran. */
 	if (in->end_time_unix_nano > in->start_time_unix_nano)
 		e->duration_ns = in->end_time_unix_nano - in->start_time_unix_nano;
 	return span_check(e, reterr_diag);

@@ -62,7 +62,7 @@ static int intern_grow(struct intern *t)
 
 typedef bool intern_equal_fn(const struct profile *p, u32 id, const void *key, size_t n);
 
-/* The slot of the equal entry, or the empty one where it belongs; NULL when out of memory. */
+/* The slot of the equal entry, or the empty slot for a new one; NULL when out of memory. */
 static struct intern_slot *intern_find(struct intern *t, const struct profile *p, u32 hash,
 				       const void *key, size_t n, intern_equal_fn *equal)
 {
@@ -133,8 +133,8 @@ int profile_add_string(struct profile *p, const char *s, size_t n, u32 *ret_id)
 }
 
 /*
- * One add function per table. `size` is what counts of the struct: without the padding at the end
- * of struct profile_frame, whose content nobody promises.
+ * One add function per table. `size` is the part of the struct that is compared: not the padding at
+ * the end of struct profile_frame, whose content is undefined.
  */
 #define DEFINE_ADD(name, table, size)                                                              \
 	static bool name##_equal(const struct profile *p, u32 id, const void *key, size_t n)       \
@@ -208,7 +208,7 @@ static bool resource_equal(const struct profile *p, u32 id, const void *key, siz
 	       (!n || !memcmp(p->labels.data + r->first, key, n * sizeof(struct profile_label)));
 }
 
-/* Puts a label where it belongs among n sorted ones; how many there are then. */
+/* Inserts a label into n sorted ones. Returns their new number. */
 static size_t put_label(const struct profile *p, struct profile_label *sorted, size_t n,
 			struct profile_label l)
 {
@@ -326,7 +326,7 @@ const struct profile_sample *profile_sample(const struct profile *p, size_t i)
 	return (const struct profile_sample *)(p->samples + i * profile_sample_size(p));
 }
 
-/* Checks and keeps invariant 2. */
+/* Checks a sample against invariant 2, and counts it. */
 static int account(struct profile *p, const s64 *values)
 {
 	u64 sum[PROFILE_MAX_TYPES];
@@ -406,7 +406,7 @@ const char *profile_string(const struct profile *p, u32 id)
 	return strtab_get(&p->strings, id);
 }
 
-/* True when nothing is left of a name once it is cleaned: then it is none. */
+/* Whether nothing is left of a name after cleaning: then it counts as no name. */
 static bool is_blank(const char *name, struct str *scratch)
 {
 	if ((u8)name[0] > ' ' && (u8)name[0] < 0x7f)
@@ -433,7 +433,7 @@ const char *profile_frame_name(const struct profile *p, u32 frame, struct str *s
 	path = profile_basename(path);
 	str_clear(scratch);
 	text_append_clean(scratch, path, 0);
-	/* A path that ends in '/', or is empty once cleaned, names no file. */
+	/* A path that ends in '/', or is empty after cleaning, names no file. */
 	if (!scratch->n || strchr(path, '/'))
 		return "[unknown]";
 	str_printf(scratch, "+0x%llx", f->address);
@@ -698,7 +698,7 @@ int profile_same_threads(const struct profile *p, u32 **ret)
 		same[i] = at ? (u32)*at : i;
 		other = p->threads.data[same[i]];
 		other.attributes = 0;
-		/* Two hashes that are equal by chance: then it is shown apart. */
+		/* Two hashes may be equal by chance. Then the thread is shown separately. */
 		if (memcmp(&t, &other, sizeof(t)) != 0)
 			same[i] = i;
 		if (!at)
@@ -716,7 +716,7 @@ void profile_groups_deinit(struct profile_groups *g)
 	vec_deinit(&g->value);
 }
 
-/* Dense numbers in the order in which the keys come. */
+/* Gives keys dense numbers, in the order of their first use. */
 static int number_of(struct map *m, u64 key, u64 *ret)
 {
 	u64 *known = map_get(m, key);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The model that recorder, readers, writers and views share: interned strings, mappings,
- * functions, frames and stacks, and the samples over them. Everything interned is found by its
- * id, dense from 0, and is never removed; equal content has equal ids.
+ * The model that recorder, readers, writers and views share: interned strings, mappings, functions,
+ * frames and stacks, and the samples over them. Everything interned is found by its id, dense from
+ * 0, and is never removed; equal content has equal ids.
  *
  * A frame is one line of a flame graph. Code that the compiler inlined is a frame of its own with
  * the address of the function that it was inlined into and FRAME_INLINED set; in a stack the
  * inlined frames of an address stand directly before (leafward of) the frame that holds them.
  *
- * A profile is built by one thread. Memory grows with what is distinct, and with samples.
+ * A profile is built by one thread. Memory grows with the number of distinct entries and of
+ * samples.
  */
 #pragma once
 
@@ -45,16 +46,16 @@ enum profile_frame_flags {
 /* A file mapped by a process; all strings are string ids. */
 struct profile_mapping {
 	u64 start; /* avma, 0 when merged over processes */
-	u64 limit; /* first address behind it, 0 = not known */
+	u64 limit; /* first address after it, 0 = unknown */
 	u64 offset;
 	u32 path;
-	u32 build_id; /* lower-case hex; or PROFILE_HTLHASH and hex, of a file that has none */
+	u32 build_id; /* lower-case hex; for a file without one, PROFILE_HTLHASH and hex */
 };
 
 struct profile_function {
 	u32 name;	 /* as shown: demangled */
-	u32 system_name; /* as in the file, the same id when it is not mangled */
-	u32 file;	 /* source path, "" when not known */
+	u32 system_name; /* as in the file; the same id as `name` if it is not mangled */
+	u32 file;	 /* source path, "" if unknown */
 	u32 start_line;	 /* 0 = not known */
 };
 
@@ -74,10 +75,12 @@ struct profile_label {
 	u32 name, value; /* string ids: "service.name", "checkout" */
 };
 
-/* What a process belongs to, by OpenTelemetry's names: interned. The empty one is always id 0. */
+/*
+ * Attributes of a process, by OpenTelemetry's names; interned. The empty resource is always id 0.
+ */
 struct profile_resource {
 	u32 first; /* index into labels */
-	u32 n;	   /* sorted by name, none twice */
+	u32 n;	   /* sorted by name, each once */
 };
 
 /* Who ran: interned. */
@@ -87,8 +90,8 @@ struct profile_thread {
 	u32 thread_name; /* string id */
 	u32 resource;	 /* 0 = nothing is known */
 	/*
-	 * What it said of its work, in labels of its own: id of a resource that is nobody's. A
-	 * thread that does several things is several. 0 = nothing.
+	 * Attributes that the thread published about its work: id of a resource that belongs to no
+	 * process. A thread with several sets of them is several entries. 0 = none.
 	 */
 	u32 attributes;
 };
@@ -101,7 +104,7 @@ struct profile_link {
 
 struct profile_stack {
 	u32 first; /* index into stack_frames */
-	u32 n;	   /* leaf first; 0 frames is a stack too */
+	u32 n;	   /* leaf first; a stack may have 0 frames */
 };
 
 struct profile_sample {
@@ -117,17 +120,17 @@ struct profile_type {
 	u32 name, unit; /* string ids, as in abi/tbl/sample_type.tbl */
 };
 
-/* How much of the truth is in it. Travels with the profile where the format can hold it. */
+/* How complete the samples are. Formats that can hold it carry it with the profile. */
 struct profile_quality {
-	u64 samples;	 /* seen, lost ones not counted */
+	u64 samples;	 /* recorded samples, without lost ones */
 	u64 lost;	 /* dropped on the way */
-	u64 truncated;	 /* samples whose user stack is not complete */
+	u64 truncated;	 /* samples whose user stack is incomplete */
 	u64 unknown;	 /* frames without a name, over all samples */
 	u64 frames;	 /* frames over all samples */
 	u64 user_stacks; /* samples that have a user stack */
-	/* Whoever sampled counted these; else 0 lost only means that nobody said so. */
+	/* The recorder counted lost samples. Otherwise lost = 0 means unknown. */
 	bool measured;
-	/* A store could not read all that was asked for. */
+	/* A store could not read everything that the query selects. */
 	bool damaged;
 };
 
@@ -149,19 +152,19 @@ struct profile {
 	u8 *samples; /* owned; n_samples records of profile_sample_size() */
 	size_t n_samples, cap_samples;
 
-	u64 time_ns;		      /* start, since the epoch; 0 = not known */
+	u64 time_ns;		      /* start, since the epoch; 0 = unknown */
 	u64 duration_ns;	      /* 0 = not known */
 	u32 period_name, period_unit; /* string ids */
 	s64 period;
 	u32 title; /* string id: command line or file name */
 	struct profile_quality quality;
 	/*
-	 * Id of a resource that is nobody's: what the agent that made the profile says of itself
-	 * (agent/run/about.h); 0 = nothing. Goes with OTLP only.
+	 * Id of a resource that belongs to no process: the report of the agent that made the
+	 * profile (agent/run/about.h); 0 = none. Only OTLP carries it.
 	 */
 	u32 agent;
 
-	struct profile_index *index; /* owned; what interning needs */
+	struct profile_index *index; /* owned; for interning */
 };
 
 struct profile *profile_create(void);
@@ -176,7 +179,10 @@ int profile_add_function(struct profile *p, const struct profile_function *f, u3
 int profile_add_frame(struct profile *p, const struct profile_frame *f, u32 *ret_id);
 int profile_add_thread(struct profile *p, const struct profile_thread *t, u32 *ret_id);
 int profile_add_link(struct profile *p, const struct profile_link *l, u32 *ret_id);
-/* In any order; of two of one name the later counts. -E2BIG beyond PROFILE_MAX_LABELS. */
+/*
+ * Labels may be in any order; of two with one name the later wins. -E2BIG beyond
+ * PROFILE_MAX_LABELS.
+ */
 int profile_add_resource(struct profile *p, const struct profile_label *labels, size_t n,
 			 u32 *ret_id);
 /* A label's value by its name, or NULL. Borrowed. */
@@ -186,22 +192,22 @@ int profile_add_stack(struct profile *p, const u32 *frames, size_t n, u32 *ret_i
 /* Appends a value type; -E2BIG after PROFILE_MAX_TYPES, -EBUSY once there are samples. */
 int profile_add_type(struct profile *p, const char *name, const char *unit);
 int profile_add_table_type(struct profile *p, enum sample_type type);
-/* The row of value type `t`, SAMPLE_TYPE_N when the table has none. */
+/* The row of value type `t`, SAMPLE_TYPE_N if the table has none. */
 enum sample_type profile_table_type(const struct profile *p, u32 t);
 /* The value type that is this row, or PROFILE_NONE. */
 u32 profile_find_type(const struct profile *p, enum sample_type type);
-/* A sample with time 0 is added to the one of equal thread, stack and link, if any. */
+/* Adds a sample. One with time 0 is merged with a sample of the same thread, stack and link. */
 int profile_add_linked_sample(struct profile *p, u64 time_ns, u32 thread, u32 stack, u32 link,
 			      const s64 *values);
-/* One that belongs to no span. */
+/* Adds a sample that belongs to no span. */
 int profile_add_sample(struct profile *p, u64 time_ns, u32 thread, u32 stack, const s64 *values);
 
-/* Adds to the profile's quality what so many samples of a stack say by their frames alone. */
+/* Adds to the profile's quality `samples` samples of a stack, judged by its frames alone. */
 void profile_count_quality(struct profile *p, u32 stack, u64 samples);
 /* Sets p->quality from all samples, for formats that do not carry it. */
 void profile_derive_quality(struct profile *p);
 
-/* The last part of a path; "[vdso]" and the like as they are. */
+/* The last part of a path; names such as "[vdso]" unchanged. */
 const char *profile_basename(const char *path);
 /* The enum frame_kind of code in a mapping with this path, as far as the path tells. */
 u8 profile_kind_of_path(const char *path);
@@ -218,7 +224,7 @@ const char *profile_frame_name(const struct profile *p, u32 frame, struct str *s
 /* Merges `src` into `dst`: same types required (-EINVAL and a diag otherwise). */
 int profile_merge(struct profile *dst, const struct profile *src, struct diag *reterr_diag);
 
-/* How many samples there are behind the values; 0 when the profile does not say. */
+/* The number of samples behind the values; 0 if the profile does not have it. */
 u64 profile_sample_count(const struct profile *p);
 /* "1,234 samples over 10.0 s; 0 lost, 2 truncated (0.2 %), ..." */
 void profile_quality_line(const struct profile *p, struct str *out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much of the truth is in the samples, judged by their frames. */
+/* How complete samples are, judged by their frames. */
 #include "profile/profile.h"
 
 #include "base/str.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Spans of distributed traces, as a request brings them and as a store gives them back. Texts and
- * resources lie in a profile that holds nothing else. All is bounded: what is longer is cut, what
- * is more is left out.
+ * Spans of distributed traces, as a request contains them and as a store returns them. A profile
+ * that holds nothing else has their texts and resources. Everything is bounded: longer texts are
+ * cut, and further attributes are left out.
  */
 #pragma once
 
@@ -28,7 +28,7 @@ enum span_kind {
 enum span_status { SPAN_UNSET, SPAN_OK, SPAN_ERROR, SPAN_STATUS_N };
 
 enum span_flags {
-	/* A service's entry: what called it, if anything, runs somewhere else. */
+	/* An entry span of a service: its caller, if any, is another service. */
 	SPAN_ROOT = 1,
 };
 
@@ -37,13 +37,15 @@ struct span {
 	u8 parent_id[8]; /* zeros: none */
 	u64 start_ns, duration_ns;
 	u32 service, name;	/* string ids */
-	u32 endpoint;		/* of a root: what it was asked for; else 0 */
-	u32 message;		/* string id: what the status says */
+	u32 endpoint;		/* of an entry span: the request's endpoint; else 0 */
+	u32 message;		/* string id: message of the status */
 	u32 resource;		/* of the profile; service.name among its labels */
 	u32 first, n;		/* in attributes */
 	u32 tid;		/* 0 = not said */
 	u8 kind, status, flags; /* of the enums above */
-	/* It stands for 1 << weight spans, as a share of those like it is kept. */
+	/*
+	 * The span stands for 1 << weight spans, because the store keeps a share of similar ones.
+	 */
 	u8 weight;
 };
 
@@ -51,7 +53,7 @@ struct spans {
 	struct profile *profile; /* owned: strings, labels, resources */
 	vec(struct span) spans;
 	vec(struct profile_label) attributes;
-	bool damaged; /* a store could not read all that was asked for */
+	bool damaged; /* a store could not read everything that the query selects */
 };
 
 int spans_init(struct spans *s);
@@ -59,22 +61,25 @@ void spans_deinit(struct spans *s);
 #define _cleanup_spans_ __attribute__((cleanup(spans_deinit)))
 
 const char *spans_string(const struct spans *s, u32 id);
-/* The text, cut to SPAN_MAX_TEXT between characters. */
+/* Adds a text, cut to SPAN_MAX_TEXT between characters. */
 int spans_add_text(struct spans *s, const char *text, u32 *ret_id);
-/* For the span that is pushed next; what is too much is left out. */
+/* Adds an attribute of the span that is pushed next. Attributes above the limit are left out. */
 int spans_add_attribute(struct spans *s, struct span *to, const char *name, const char *value);
 /* An attribute's value, or NULL. Borrowed. */
 const char *spans_attribute(const struct spans *s, const struct span *e, const char *name);
 /*
- * What a service's entry is asked for: the route of an HTTP request with its method, service and
- * method of a remote call, else its name. Sets e->endpoint.
+ * Sets e->endpoint of an entry span: method and route of an HTTP request, service and method of a
+ * remote call, else the name of the span.
  */
 int spans_set_endpoint(struct spans *s, struct span *e);
-/* Ids are not all zeros and times are between 1970 and 2109; else a diag says what is wrong. */
+/*
+ * Checks that ids are not all zeros and times are between 1970 and 2109. -EBADMSG and a diag
+ * otherwise.
+ */
 int span_check(const struct span *e, struct diag *reterr_diag);
 bool span_has_parent(const struct span *e);
 /* "server", "error" */
 const char *span_kind_name(u8 kind);
 const char *span_status_name(u8 status);
-/* n bytes of hex digits, and nothing behind them. */
+/* Parses exactly 2 * n hex digits. */
 bool span_parse_id(const char *text, u8 *ret, size_t n);

@@ -13,8 +13,8 @@
 struct table_builder {
 	struct profile_table *t; /* owned */
 	struct map ids[2];	 /* by kernel: name << 32 | object → row */
-	vec(u64) seen;		 /* by row: number of the group that counted it last */
-	u32 *frame_rows;	 /* owned; by frame, PROFILE_NONE = not made yet */
+	vec(u64) seen;		 /* indexed by row: number of the group that counted it last */
+	u32 *frame_rows;	 /* owned; indexed by frame, PROFILE_NONE = not made yet */
 	struct str scratch;
 };
 

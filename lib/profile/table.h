@@ -18,11 +18,14 @@ struct profile_row {
 
 struct profile_table {
 	struct strtab strings;
-	vec(struct profile_row) rows; /* by self, then total, both falling, then name */
+	vec(struct profile_row) rows; /* sorted by self, then total, both descending, then name */
 	s64 total;
 };
 
-/* Of value type p->default_type; of the options only those that leave frames out count. */
+/*
+ * Counts value type p->default_type. Of the options only those that leave frames out have an
+ * effect.
+ */
 int profile_table_build(const struct profile *p, const struct profile_tree_options *o,
 			struct profile_table **ret);
 void profile_table_destroy(struct profile_table *t);

@@ -272,7 +272,10 @@ const char *profile_frame_suffix(const struct profile_frame *f, bool annotate)
 {
 	const char *suffix = vocab_frame_kind(f->kind)->suffix;
 
-	/* The kernel's is always there: a kernel and a user function of one name are two. */
+	/*
+	 * Kernel frames always have a suffix, because a kernel and a user function may have one
+	 * name.
+	 */
 	if (f->kind == FRAME_KERNEL)
 		return suffix;
 	if (!annotate)
@@ -293,7 +296,7 @@ struct from_profile {
 	u32 *frame_labels; /* owned; by frame, PROFILE_NONE = not made yet */
 	struct profile_head head;
 	struct str scratch;
-	vec(struct build_node) path; /* of the sample at hand, root first */
+	vec(struct build_node) path; /* of the current sample, root first */
 };
 
 static void from_profile_deinit(struct from_profile *f)
@@ -388,7 +391,7 @@ int profile_tree_build(const struct profile *p, const struct profile_tree_option
 
 /* ---- from two trees ---- */
 
-/* Adds a tree; `base` says to which side. at[] maps its nodes to the builder's. */
+/* Adds a tree, to the side that `base` says. at[] maps its nodes to those of the builder. */
 static int insert_tree(struct builder *b, const struct profile_tree *t, bool base)
 {
 	_cleanup_free_ u32 *at = calloc(t->nodes.n + 1, sizeof(u32));

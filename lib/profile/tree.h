@@ -23,8 +23,10 @@ struct profile_node {
 	u32 name; /* string id in the tree's own strings */
 	u32 parent;
 	u32 n_below;
-	/* A frame that it stands for; PROFILE_NONE for process, thread and root. In a diff a frame
-	 * of `after`, and PROFILE_NONE where only `before` has the node. */
+	/*
+	 * A frame of the node; PROFILE_NONE for process, thread and root. In a diff a frame of
+	 * `after`; PROFILE_NONE if only `before` has the node.
+	 */
 	u32 frame;
 	s64 self;
 	s64 total;
@@ -32,7 +34,7 @@ struct profile_node {
 	s64 base_total;
 	u32 line;  /* with by_line, else 0 */
 	u8 kind;   /* enum frame_kind; FRAME_KIND_N for process, thread and root */
-	u8 flags;  /* enum profile_frame_flags: those that all frames of the node have */
+	u8 flags;  /* enum profile_frame_flags that all frames of the node have */
 	u16 level; /* enum profile_level */
 };
 
@@ -50,7 +52,7 @@ struct profile_tree {
 	bool has_base;
 };
 
-/* Of value type p->default_type. */
+/* Builds the tree of value type p->default_type. */
 int profile_tree_build(const struct profile *p, const struct profile_tree_options *o,
 		       struct profile_tree **ret);
 /* The union of both trees: self and total are `after`, base_self and base_total `before`. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the writers of formats need of the model beyond profile.h: samples without their times, and
- * the levels above the frames.
+ * For the writers of formats, beyond profile.h: samples without their times, and the levels above
+ * the frames.
  */
 #pragma once
 
@@ -28,14 +28,14 @@ void profile_groups_deinit(struct profile_groups *g);
 #define _cleanup_groups_ __attribute__((cleanup(profile_groups_deinit)))
 
 /*
- * By thread id: the first that is the same but for its attributes; to be freed. For formats that
- * show each thread once.
+ * For formats that show each thread once. (*ret)[thread] is the first thread that differs only in
+ * the attributes of its work. The caller frees *ret.
  */
 int profile_same_threads(const struct profile *p, u32 **ret);
 
 /* ---- the levels above the frames (tree.c) ---- */
 
-/* The names of process and thread of a sample as the options want them. */
+/* The names of process and thread of a sample, as the options require. */
 struct profile_head {
 	struct str name[2]; /* owned */
 	u16 level[2];	    /* enum profile_level */
