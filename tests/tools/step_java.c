@@ -35,20 +35,21 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "agent/procman/procman.h"
+#include "agent/runtime/hotspot/hotspot.h"
 #include "base/map.h"
 #include "base/str.h"
 #include "base/vec.h"
 #include "base/vocab.h"
-#include "tests/tools/host/bpf/unwind/runtime.h"
 
-#include "bpf/unwind/hotspot.h"
-
-#include "agent/procman/procman.h"
-#include "agent/runtime/hotspot/hotspot.h"
+static void note_return(unsigned long long pc, unsigned long long cfa);
+#define HOST_RETURN(pc, cfa) note_return(pc, cfa)
+#include "tests/host/walkers.h"
 
 #define STACK_BYTES 16384u
 #define BELOW 256u /* of the stack pointer */
 #define MAX_SHADOW 512
+#define MAX_RETURNS 1024
 #define MAX_ADAPTED 8
 #define TRAP_FLAG 0x100u
 #define FIRST (-20) /* the priority of who steps and is stepped */
@@ -62,7 +63,7 @@ static struct {
 	u8 stack[STACK_BYTES];
 } memory;
 
-static int host_read(void *to, __u32 n, __u64 avma)
+static long host_read(void *to, __u32 n, __u64 avma)
 {
 	struct iovec local = {to, n}, remote = {(void *)(uintptr_t)avma, n};
 
@@ -98,6 +99,12 @@ struct call {
 	u64 at, ret;
 };
 
+/* Where each return address was found that the walk has followed, and what it was. */
+static struct {
+	struct call data[MAX_RETURNS];
+	u32 n;
+} returns;
+
 struct stepper {
 	struct procman *pm;
 	const struct procman_process *process;
@@ -117,8 +124,8 @@ static json_t *names_of(struct stepper *t, u64 word, u64 where)
 {
 	u64 key[2] = {word, where}, h = hash_bytes(key, sizeof(key)) >> 1;
 	u64 *known = map_get(&t->names, h);
-	struct arena arena = ARENA_INIT(1 << 20);
-	struct runtime_names n = {.arena = &arena};
+	struct arena texts = ARENA_INIT(1 << 20);
+	struct runtime_names n = {.arena = &texts};
 	json_t *out;
 	int r;
 
@@ -134,7 +141,7 @@ static json_t *names_of(struct stepper *t, u64 word, u64 where)
 					      json_pack("[s,s?,i]", n.frames[i].function,
 							n.frames[i].file, (int)n.frames[i].line));
 	}
-	arena_deinit(&arena);
+	arena_deinit(&texts);
 	(void)map_put(&t->names, h, (u64)out);
 	return out;
 }
@@ -146,13 +153,13 @@ static json_t *frames_of(struct stepper *t, const struct scratch *s)
 	bool hide = false;
 
 	for (u32 i = 0; i < s->walk.n; i++) {
-		u64 word = s->frames[i], where;
+		u64 word = s->user.frames[i], where;
 
 		if ((word & WORD_RUNTIME) != WORD_RUNTIME) {
 			json_array_insert_new(out, 0, json_pack("[s,n,i]", "[unknown]", 0));
 			continue;
 		}
-		where = s->frames[++i];
+		where = s->user.frames[++i];
 		if (!(word & WORD_RUNTIME_ADDRESS)) {
 			hide = true;
 			continue;
@@ -213,9 +220,10 @@ static void note(struct stepper *t, const char *thread, const struct walk_regs *
 		 u64 missed)
 {
 	struct scratch *s = scratch_get();
-	u64 h = hash_bytes(s->frames, s->walk.n * sizeof(u64)) ^ hash_bytes(thread, strlen(thread)),
+	u64 h = hash_bytes(s->user.frames, s->walk.n * sizeof(u64)) ^
+		hash_bytes(thread, strlen(thread)),
 	    *known;
-	struct seen seen = {.n = 1, .stop = stop, .missed = missed, .pc = leaf->pc};
+	struct seen one = {.n = 1, .stop = stop, .missed = missed, .pc = leaf->pc};
 
 	h = (h ^ (missed ? hash_u64(leaf->pc) : 0) ^ (u64)(u32)stop << 32) >> 1;
 	known = map_get(&t->index, h);
@@ -223,10 +231,10 @@ static void note(struct stepper *t, const char *thread, const struct walk_regs *
 		t->all.data[*known].n++;
 		return;
 	}
-	snprintf(seen.thread, sizeof(seen.thread), "%s", thread);
-	seen.frames = frames_of(t, s);
-	seen.state = state_of(t, leaf);
-	if (vec_push(&t->all, seen) == 0)
+	snprintf(one.thread, sizeof(one.thread), "%s", thread);
+	one.frames = frames_of(t, s);
+	one.state = state_of(t, leaf);
+	if (vec_push(&t->all, one) == 0)
 		(void)map_put(&t->index, h, t->all.n - 1);
 }
 
@@ -238,16 +246,16 @@ static bool in_java(u64 pc)
 }
 
 /* A call that was seen and has not returned must be found, unless the walk ended before. */
-static u64 find_missed(const struct stepper *t, const struct scratch *s)
+static u64 find_missed(const struct stepper *t)
 {
 	for (u32 i = 0; i < t->n_calls; i++) {
 		bool found = false;
 
 		/* An adapter to compiled code aligns the stack and pushes it once more. */
-		for (u32 k = 0; !found && k < s->n_returns; k++)
-			found = t->calls[i].at - s->returns[k].at <= MAX_ADAPTED &&
-				s->returns[k].pc == t->calls[i].ret;
-		if (!found && s->n_returns && t->calls[i].at < s->returns[s->n_returns - 1].at)
+		for (u32 k = 0; !found && k < returns.n; k++)
+			found = t->calls[i].at - returns.data[k].at <= MAX_ADAPTED &&
+				returns.data[k].ret == t->calls[i].ret;
+		if (!found && returns.n && t->calls[i].at < returns.data[returns.n - 1].at)
 			return t->calls[i].at;
 	}
 	return 0;
@@ -269,10 +277,14 @@ static void forget_returned(struct stepper *t, u64 sp, u64 pc)
 	t->n_calls = n;
 }
 
+static void note_return(unsigned long long pc, unsigned long long cfa)
+{
+	if (returns.n < MAX_RETURNS)
+		returns.data[returns.n++] = (struct call){cfa - 8, pc};
+}
+
 static void look(struct stepper *t, const char *thread, const struct user_regs_struct *r)
 {
-	struct scratch *s = scratch_get();
-	struct walk_regs *g = &s->walk.regs;
 	struct walk_regs leaf = {
 		.pc = r->rip,
 		.sp = r->rsp,
@@ -282,16 +294,15 @@ static void look(struct stepper *t, const char *thread, const struct user_regs_s
 		.full = 1,
 		.exact = 1,
 	};
+	struct scratch *s = host_begin(&leaf);
 	int stop = WALK_GO;
 
 	forget_returned(t, r->rsp, r->rip);
-	s->walk.n = 0;
-	s->n_returns = 0;
-	*g = leaf;
+	returns.n = 0;
 	while (stop == WALK_GO && s->walk.n < SAMPLE_MAX_FRAMES)
-		stop = hotspot_walk();
+		stop = host_walk(RUNTIME_HOTSPOT);
 	t->n_walks++;
-	note(t, thread, &leaf, stop, find_missed(t, s));
+	note(t, thread, &leaf, stop, find_missed(t));
 }
 
 static void note_call(struct stepper *t, const struct user_regs_struct *before,
@@ -526,7 +537,6 @@ static void round_of_threads(struct stepper *t, u64 steps)
 static int attach(struct stepper *t, u32 pid)
 {
 	struct procman_options options = {.no_events = true};
-	struct runtime_binary info;
 	struct diag why = {};
 	int r;
 
@@ -539,7 +549,7 @@ static int attach(struct stepper *t, u32 pid)
 
 		if (!m->binary->elf || !runtime_hotspot.is_runtime(m->binary))
 			continue;
-		r = runtime_hotspot.learn(m->binary, &info, &t->learned, &why);
+		r = runtime_hotspot.learn(m->binary, &host_binary, &t->learned, &why);
 		if (r < 0) {
 			fprintf(stderr, "%s\n", why.text);
 			return r;
@@ -550,9 +560,9 @@ static int attach(struct stepper *t, u32 pid)
 			.elf = m->binary->elf,
 			.bias = m->bias,
 		};
-		r = runtime_hotspot.attach(&t->target, t->learned, &scratch_get()->process);
+		r = runtime_hotspot.attach(&t->target, t->learned, &host_process);
 		if (r == 0)
-			memcpy(&hotspot_get()->process, scratch_get()->process.room,
+			memcpy(&hotspot_get()->process, host_process.room,
 			       sizeof(struct hotspot_process));
 		return r;
 	}
