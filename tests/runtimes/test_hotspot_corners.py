@@ -6,11 +6,11 @@ import json
 import os
 import re
 import subprocess
-import time
 from collections import Counter
 
 import pytest
 
+from recorder import cpu_seconds_of_all_threads, wait_for_cpu
 from test_hotspot import MODES, Frame, built, java, shown # fixtures among them
 
 # What each thread calls from its run().
@@ -58,7 +58,8 @@ def test_every_corner(culprit, java, mode):
     assert os.access(stepper, os.X_OK), f"{stepper} is not there: make"
     process = java.start(options=MODES[mode], main="Corners")
     try:
-        time.sleep(2) # until what is hot is compiled
+        # By then what is hot is compiled.
+        wait_for_cpu(process.pid, 3, used=cpu_seconds_of_all_threads)
         done = subprocess.run([stepper, str(process.pid), "12", "2500", *CORNERS],
                               capture_output=True, text=True, timeout=180)
         assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ from collections import Counter, namedtuple
 
 import pytest
 
-from recorder import Completeness, read, record
+from recorder import Completeness, read, record, wait_for_cpu
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CACHE = os.path.expanduser("~/.cache/culprit-runtimes")
@@ -459,7 +459,7 @@ def test_compileall(culprit, some_python, tmp_path):
             "while True: compileall.compile_dir(os.path.dirname(os.__file__), quiet=2, force=True)")
     process = subprocess.Popen([*some_python.command, "-c", code, os.path.join(cache, "pyc")],
                                stderr=subprocess.DEVNULL)
-    time.sleep(1)
+    wait_for_cpu(process.pid, 0.5)
     judge(culprit, process, tmp_path, f"compileall, {some_python.path}", "compile_dir", 0.95)
 
 
