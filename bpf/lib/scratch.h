@@ -7,8 +7,8 @@
  * program can be preempted, or interrupts itself, SAMPLE_LEVELS says how many of its samples can be
  * under way on a CPU at once.
  *
- * Notes of walkers in maps of their own (python_buffers, hotspot_scratch) exist once per source and
- * CPU; a source with several levels must not use them before they have levels, too.
+ * A walker's buffers in a map of their own (python_buffers, hotspot_scratch) exist once for each
+ * source, CPU and level: scratch_level() is the key.
  *
  * The row cache is shared by all sources, because their stacks share frames, but not by samples
  * that are under way at the same time: a sample that interrupts another one on its CPU has a single
@@ -240,6 +240,14 @@ static __always_inline void scratch_release(struct scratch *s)
 }
 
 #endif
+
+/* Which of the source's samples on this CPU the current one is, from 0 on. */
+static __always_inline __u32 scratch_level(void)
+{
+	struct scratch *s = SAMPLE_LEVELS > 1 ? scratch_get() : NULL;
+
+	return s ? s->row % SAMPLE_MAX_LEVELS : 0;
+}
 
 static __always_inline void count(struct scratch *s, enum counter counter)
 {

@@ -61,9 +61,10 @@ struct hotspot_scratch {
 	__s32 displacement;
 };
 
+/* By level. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, SAMPLE_LEVELS);
 	__type(key, __u32);
 	__type(value, struct hotspot_scratch);
 } hotspot_scratch SEC(".maps");
@@ -128,9 +129,9 @@ static __always_inline __u64 hotspot_find_blob(const struct hotspot_process *p,
  */
 static __always_inline struct hotspot_scratch *hotspot_get(void)
 {
-	__u32 zero = 0;
+	__u32 level = scratch_level();
 
-	return bpf_map_lookup_elem(&hotspot_scratch, &zero);
+	return bpf_map_lookup_elem(&hotspot_scratch, &level);
 }
 
 /* The blob at an address and its header: 1 when it is code of it. */

@@ -50,7 +50,7 @@ struct python_walk {
 };
 _Static_assert(sizeof(struct python_walk) <= sizeof(struct runtime_walk), "python_walk");
 
-/* Objects of the process, while they are looked at; too large for the stack. One per CPU. */
+/* Objects of the process while the walker reads them: too large for the stack. By level. */
 struct python_buffer {
 	union {
 		__u8 bytes[PYTHON_FRAME_BYTES];
@@ -61,7 +61,7 @@ struct python_buffer {
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, SAMPLE_LEVELS);
 	__type(key, __u32);
 	__type(value, struct python_buffer);
 } python_buffers SEC(".maps");
@@ -78,10 +78,10 @@ struct python_env {
 static __always_inline bool python_env(struct python_env *ret)
 {
 	const struct runtime_binary *binary;
-	__u32 zero = 0;
+	__u32 level = scratch_level();
 
 	ret->s = scratch_get();
-	ret->f = bpf_map_lookup_elem(&python_buffers, &zero);
+	ret->f = bpf_map_lookup_elem(&python_buffers, &level);
 	if (!ret->s || !ret->f)
 		return false;
 	ret->w = (struct python_walk *)&ret->s->runtime[RUNTIME_PYTHON];
