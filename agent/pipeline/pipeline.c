@@ -505,8 +505,9 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	 * Wakes for each mapping, whose event has 96 bytes at least: until it is handled, samples
 	 * in new code are walked by old rows. Not for each thread that comes or goes: 40 bytes.
 	 */
-	const struct procman_options po = {
+	struct procman_options po = {
 		.wakeup_bytes = 88, .execs_told = true, .is_wanted = is_sampled, .arg = p};
+	struct sampler_options so = o->sampler;
 	struct tables_options to = {.budget_bytes = o->memory_limit_bytes ? o->memory_limit_bytes
 									  : DEFAULT_TABLE_BYTES,
 				    .max_section = o->max_section,
@@ -532,7 +533,8 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	for (u32 i = 0; i < o->sampler.n_pids; i++)
 		if (map_put(&p->sampled, o->sampler.pids[i], 1) < 0)
 			return -ENOMEM;
-	r = sampler_create(&o->sampler, &sampler_ops, p, reterr_diag, &p->sampler);
+	so.limit_bytes = budget_limit(o->budget);
+	r = sampler_create(&so, &sampler_ops, p, reterr_diag, &p->sampler);
 	if (r < 0)
 		return r;
 	p->batch = batch_new(p);
@@ -555,6 +557,7 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 		return diag_set(reterr_diag, r, "cannot make the unwind tables' maps: %s",
 				strerror(-r));
 	tables_set_tight(p->tables, o->tight_memory);
+	po.ring_bytes = sampler_sizes(p->sampler)->event_ring_bytes;
 	r = procman_create(&po, &p->procman);
 	if (r == 0)
 		r = listen_to_processes(p);

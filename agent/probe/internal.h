@@ -39,6 +39,11 @@ int probe_calls_and_jumps(void);
 #define PROBE_NO_CALLS_AND_JUMPS                                                                   \
 	"this kernel refuses BPF programs that both call functions and jump to other programs; "   \
 	"boot Linux 6.0 or newer (arm64), or enable the JIT: sysctl net.core.bpf_jit_enable=1"
+/*
+ * Loads one that looks into a hash map whose entries are not preallocated, as is allowed from Linux
+ * 6.1 on (commit 34dd3bad1a6f).
+ */
+int probe_hash_on_demand(void);
 /* Whether such a program may call the helper: 1, 0 or negative errno. */
 int probe_helper(int helper);
 /* Whether BPF memory is charged to the cgroup instead of RLIMIT_MEMLOCK: 1, 0 or negative errno. */

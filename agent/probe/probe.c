@@ -227,6 +227,31 @@ int probe_calls_and_jumps(void)
 				       ARRAY_SIZE(insns), NULL));
 }
 
+int probe_hash_on_demand(void)
+{
+	LIBBPF_OPTS(bpf_map_create_opts, opts, .map_flags = BPF_F_NO_PREALLOC);
+	_cleanup_close_ int map =
+		bpf_map_create(BPF_MAP_TYPE_HASH, "culprit_probe", 4, 4, 1, &opts);
+	struct bpf_insn insns[] = {
+		{.code = BPF_ST | BPF_MEM | BPF_W, .dst_reg = 10, .off = -4},
+		{.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = 2, .src_reg = 10},
+		{.code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = 2, .imm = -4},
+		{.code = BPF_LD | BPF_DW | BPF_IMM,
+		 .dst_reg = 1,
+		 .src_reg = BPF_PSEUDO_MAP_FD,
+		 .imm = map},
+		{},
+		{.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_map_lookup_elem},
+		{.code = BPF_ALU64 | BPF_MOV | BPF_K},
+		{.code = BPF_JMP | BPF_EXIT},
+	};
+
+	if (map < 0)
+		return -errno;
+	return fd_result(bpf_prog_load(BPF_PROG_TYPE_PERF_EVENT, "culprit_probe", "GPL", insns,
+				       ARRAY_SIZE(insns), NULL));
+}
+
 int probe_helper(int helper)
 {
 	/* libbpf takes every failure to load but one for a yes, the lack of permission too. */
@@ -410,6 +435,7 @@ int probe_features(struct probe_features *ret, struct diag *reterr_diag)
 		.bpf_loop = probe_helper(BPF_FUNC_loop) == 1,
 		.current_task_btf = probe_helper(BPF_FUNC_get_current_task_btf) == 1,
 		.task_pt_regs = probe_helper(BPF_FUNC_task_pt_regs) == 1,
+		.hash_on_demand = !probe_hash_on_demand(),
 		.ringbuf = !probe_ringbuf(),
 		.mmapable_array = !probe_mmapable_array(),
 		.array_of_mmapable = !probe_array_of_mmapable(),

@@ -13,6 +13,7 @@ struct probe_features {
 	bool bpf_loop;	       /* loop of any length; else bounded loops and tail calls */
 	bool current_task_btf; /* bpf_get_current_task_btf() */
 	bool task_pt_regs;     /* bpf_task_pt_regs() */
+	bool hash_on_demand;   /* hash maps whose entries are allocated when they are made */
 	bool ringbuf;
 	bool mmapable_array;
 	bool array_of_mmapable; /* array-of-maps whose inner maps are mmapable arrays */

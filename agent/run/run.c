@@ -538,6 +538,10 @@ void run_metrics(struct run *r, struct str *out)
 	METRIC("processes", "Processes known.", r->stats.procman.processes);
 	METRIC("bpf_map_bytes", "Memory of BPF maps.",
 	       r->stats.sampler.map_bytes + r->stats.tables.chunk_bytes);
+	METRIC("memory_fixed_bytes", "Memory that never shrinks: rings, maps, buffers of each CPU.",
+	       r->stats.sampler.fixed_bytes);
+	METRIC("stack_copies_lost_total", "Copies of stacks dropped before their end came.",
+	       r->stats.sampler.copies_lost);
 	METRIC("memory_short_names_total",
 	       "Times that names were given up for want of memory; they are looked up again.",
 	       r->shed_names);

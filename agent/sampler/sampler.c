@@ -15,6 +15,7 @@
 
 #include "abi/runtime.h"
 #include "agent/probe/probe.h"
+#include "agent/sampler/copies.h"
 #include "agent/sampler/source.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -27,6 +28,9 @@
 #define ASSUMED_HZ 1000
 /* Most processes at a time that `record -- CMD` follows. */
 #define MAX_FOLLOWED 16384
+/* Room for processes, and for runtimes in processes, where entries are allocated on demand. */
+#define PROCESSES_ON_DEMAND (1u << 16)
+#define RUNTIMES_ON_DEMAND (1u << 14)
 
 struct sampler {
 	struct source sources[SAMPLER_MAX_SOURCES];
@@ -36,12 +40,11 @@ struct sampler {
 	struct ring_buffer *ring;
 	struct sampler_control *control; /* mapped */
 	struct bpf_link *follow_links[3];
-	bool has_obi;		     /* another program publishes spans in a map of its own */
-	bool loop;		     /* programs that use bpf_loop(), else bounded loops */
-	struct sampler_copy *copies; /* owned; by source and CPU: what it sent of a copy so far */
-	u8 *spare;		     /* owned; the pages of the copy that was used last */
-	u32 n_cpus;		     /* that can be */
-	u64 ring_bytes;
+	bool has_obi; /* another program publishes spans in a map of its own */
+	bool loop;    /* programs that use bpf_loop(), else bounded loops */
+	struct copies copies;
+	u32 n_cpus; /* that can be */
+	struct sizes sizes;
 	struct sampler_ops ops;
 	void *arg;
 	u64 started_ns, stopped_ns;
@@ -81,6 +84,11 @@ static u64 hz_of(const struct source *s)
 	return s->about.hz ? s->about.hz : ASSUMED_HZ;
 }
 
+const struct sizes *sampler_sizes(const struct sampler *s)
+{
+	return &s->sizes;
+}
+
 u64 sampler_hz(const struct sampler *s)
 {
 	u64 hz = 1;
@@ -88,19 +96,6 @@ u64 sampler_hz(const struct sampler *s)
 	for (u32 i = 0; i < s->n_sources; i++)
 		hz = MAX(hz, hz_of(&s->sources[i]));
 	return hz;
-}
-
-static u64 choose_ring_bytes(const struct sampler *s, const struct sampler_options *o)
-{
-	u64 hz = 0, want, bytes = 1 << 22;
-
-	for (u32 i = 0; i < s->n_sources; i++)
-		hz += hz_of(&s->sources[i]);
-	/* A quarter second of samples with new stacks of a KiB, and room for stack copies. */
-	want = o->ring_bytes ? o->ring_bytes : (u64)s->n_cpus * hz / 4 * 1024 + (6 << 20);
-	while (bytes < want && bytes < 1ULL << 28)
-		bytes *= 2;
-	return bytes;
 }
 
 static int count_one(void *arg, u32 pid)
@@ -118,10 +113,10 @@ static u32 count_processes(void)
 	return n;
 }
 
-/* Room for four times the processes that there are. */
-static u32 process_entries(void)
+/* As many as there can be, or four times as many as there are. */
+static u32 process_entries(bool on_demand)
 {
-	u32 want = 4 * count_processes(), n = 8192;
+	u32 want = on_demand ? PROCESSES_ON_DEMAND : 4 * count_processes(), n = 8192;
 
 	while (n < want && n < 1 << 18)
 		n *= 2;
@@ -199,14 +194,27 @@ static bool use_obi(struct sampler *s)
 	return bpf_map__reuse_fd(map, fd) == 0;
 }
 
-/* Sizes of the maps that all sources share. */
-static void size_shared(struct sampler *s, const struct sampler_options *o)
+/* Before sizes are chosen: how many processes the maps that all sources share have room for. */
+static void size_process_maps(struct sampler *s, const struct sampler_options *o,
+			      const struct probe_features *f)
 {
-	bpf_map__set_max_entries(shared_map(s, "processes"), process_entries());
+	struct bpf_map *processes = shared_map(s, "processes");
+	struct bpf_map *runtimes = shared_map(s, "runtime_processes");
+
+	bpf_map__set_max_entries(processes, process_entries(f->hash_on_demand));
 	bpf_map__set_max_entries(shared_map(s, "filter_pids"),
 				 o->follow_forks ? MAX_FOLLOWED : MAX(o->n_pids, 1u));
+	if (!f->hash_on_demand)
+		return;
+	bpf_map__set_map_flags(processes, BPF_F_NO_PREALLOC);
+	bpf_map__set_map_flags(runtimes, BPF_F_NO_PREALLOC);
+	bpf_map__set_max_entries(runtimes, RUNTIMES_ON_DEMAND);
+}
+
+static void size_rings(struct sampler *s)
+{
 	bpf_map__set_max_entries(shared_map(s, "row_caches"), s->n_cpus);
-	bpf_map__set_max_entries(shared_map(s, "ring"), (u32)s->ring_bytes);
+	bpf_map__set_max_entries(shared_map(s, "ring"), (u32)s->sizes.ring_bytes);
 }
 
 static void configure(struct sampler *s, u32 source, const struct sampler_options *o,
@@ -226,7 +234,7 @@ static void configure(struct sampler *s, u32 source, const struct sampler_option
 		.filter_uids = o->n_uids > 0,
 		.filter_cgroups = o->n_cgroups,
 		.defer_per_tick = (u32)MAX(hz_of(from) / 10 + 10, 40ULL),
-		.ring_bytes = (u32)s->ring_bytes,
+		.ring_bytes = (u32)s->sizes.ring_bytes,
 		.has_obi = s->has_obi,
 		.source = source,
 		.skip_kthreads = from->row->filter == SOURCE_FILTER_KTHREADS,
@@ -304,52 +312,14 @@ static int fill_filters(struct sampler *s, const struct sampler_options *o,
 	return r < 0 ? diag_set(reterr_diag, r, "cannot fill the filters: %s", strerror(-r)) : 0;
 }
 
-/* What a source has sent of a copy on a CPU; NULL: there is no such source or CPU. */
-static struct sampler_copy *copy_of(struct sampler *s, u32 source, u32 cpu)
-{
-	return source < s->n_sources && cpu < s->n_cpus ? &s->copies[source * s->n_cpus + cpu]
-							: NULL;
-}
-
-static void take_copy(struct sampler *s, const struct record_copy *c)
-{
-	struct sampler_copy *p = copy_of(s, c->source, c->cpu);
-
-	if (!p)
-		return;
-	if (!p->data) {
-		p->data =
-			s->spare ? s->spare : malloc((size_t)SAMPLE_MAX_COPIES * SAMPLE_COPY_BYTES);
-		s->spare = NULL;
-	}
-	if (!p->data)
-		return;
-	if (c->index == 0)
-		p->n = 0;
-	if (p->n >= SAMPLE_MAX_COPIES)
-		return;
-	memcpy(p->data + (size_t)p->n * SAMPLE_COPY_BYTES, c->data, SAMPLE_COPY_BYTES);
-	p->addresses[p->n++] = c->address;
-}
-
-/* The copy was used: one buffer is kept for the next, whichever CPU it comes from. */
-static void drop_copy(struct sampler *s, struct sampler_copy *copy)
-{
-	if (s->spare)
-		free(copy->data);
-	else
-		s->spare = copy->data;
-	*copy = (struct sampler_copy){};
-}
-
 static void take_deferred(struct sampler *s, const struct record_deferred *d)
 {
 	static const struct sampler_copy none = {};
-	struct sampler_copy *copy = copy_of(s, d->sample.source, d->sample.cpu);
+	struct sampler_copy *copy = copies_get(&s->copies, d->sample.source, d->sample.cpu);
 
 	if (copy && d->n_copies) {
 		s->ops.deferred(s->arg, d, copy);
-		drop_copy(s, copy);
+		copies_drop(&s->copies, copy);
 	} else {
 		s->ops.deferred(s->arg, d, &none);
 	}
@@ -400,7 +370,7 @@ static int take_record(void *arg, void *data, size_t n)
 		break;
 	case RECORD_COPY:
 		if (n >= sizeof(struct record_copy))
-			take_copy(s, data);
+			copies_take(&s->copies, data);
 		break;
 	case RECORD_DEFERRED:
 		if (n >= sizeof(struct record_deferred) && has_source(s, data))
@@ -516,6 +486,63 @@ static int open_sources(struct sampler *s, const struct sampler_options *o,
 	return 0;
 }
 
+static u64 round8(u64 n)
+{
+	return (n + 7) & ~7ULL;
+}
+
+/* Memory of a map before it is loaded, about as the kernel accounts it. */
+static u64 map_needs(const struct bpf_map *map)
+{
+	u64 n = bpf_map__max_entries(map), value = round8(bpf_map__value_size(map));
+
+	switch (bpf_map__type(map)) {
+	case BPF_MAP_TYPE_HASH:
+		/* An entry's head has 48 bytes, a bucket 16; there are up to twice as many. */
+		if (bpf_map__map_flags(map) & BPF_F_NO_PREALLOC)
+			return n * 32;
+		return n * (48 + round8(bpf_map__key_size(map)) + value + 32);
+	case BPF_MAP_TYPE_RINGBUF:
+		return 0;
+	default:
+		return n * value;
+	}
+}
+
+/* What there will be, for sizes_choose(). */
+static void add_needs(const struct sampler *s, struct sizes_input *in)
+{
+	for (u32 i = 0; i < s->n_sources; i++) {
+		struct bpf_map *map;
+
+		in->hz += hz_of(&s->sources[i]);
+		bpf_object__for_each_map(map, s->sources[i].object)
+		{
+			bool shared = is_shared(map);
+
+			if (i && shared)
+				continue;
+			if (bpf_map__type(map) == BPF_MAP_TYPE_PERCPU_ARRAY || !shared ||
+			    strcmp(bpf_map__name(map), "row_caches") == 0)
+				in->cpu_bytes += map_needs(map);
+			else
+				in->shared_bytes += map_needs(map);
+		}
+	}
+	/* The first chunk of the arena. */
+	in->shared_bytes += (u64)LINES_PER_CHUNK * UNWIND_LINE_BYTES;
+}
+
+static int choose_sizes(struct sampler *s, const struct sampler_options *o,
+			struct diag *reterr_diag)
+{
+	struct sizes_input in = {
+		.cpus = s->n_cpus, .ring_bytes = o->ring_bytes, .limit_bytes = o->limit_bytes};
+
+	add_needs(s, &in);
+	return sizes_choose(&in, &s->sizes, reterr_diag);
+}
+
 static int load(struct sampler *s, const struct sampler_options *o, struct diag *reterr_diag)
 {
 	struct probe_features features;
@@ -525,7 +552,10 @@ static int load(struct sampler *s, const struct sampler_options *o, struct diag 
 		return r;
 	s->loop = features.bpf_loop;
 	s->has_obi = use_obi(s);
-	size_shared(s, o);
+	size_process_maps(s, o, &features);
+	r = choose_sizes(s, o, reterr_diag);
+	size_rings(s);
+	s->copies.max = s->sizes.copies;
 	for (u32 i = 0; i < s->n_sources && r == 0; i++) {
 		configure(s, i, o, &features);
 		r = load_source(s, i, reterr_diag);
@@ -557,9 +587,9 @@ int sampler_create(const struct sampler_options *o, const struct sampler_ops *op
 	r = open_sources(s, o, reterr_diag);
 	if (r < 0)
 		goto fail;
-	s->ring_bytes = choose_ring_bytes(s, o);
-	s->copies = calloc((size_t)s->n_cpus * s->n_sources, sizeof(*s->copies));
-	r = s->copies ? load(s, o, reterr_diag) : -ENOMEM;
+	r = copies_init(&s->copies, s->n_sources, s->n_cpus);
+	if (r == 0)
+		r = load(s, o, reterr_diag);
 	if (r == 0)
 		r = fill_filters(s, o, reterr_diag);
 	if (r < 0)
@@ -593,10 +623,7 @@ void sampler_destroy(struct sampler *s)
 			munmap((void *)from->states, states_bytes(from));
 		from->row->ops->destroy(from);
 	}
-	for (u32 i = 0; s->copies && i < s->n_cpus * s->n_sources; i++)
-		free(s->copies[i].data);
-	free(s->spare);
-	free(s->copies);
+	copies_deinit(&s->copies);
 	free(s);
 }
 
@@ -754,7 +781,9 @@ static void read_source(const struct source *s, struct sampler_source_stats *ret
 static void read_stats(const struct sampler *s, struct sampler_stats *ret)
 {
 	*ret = (struct sampler_stats){.cpus = s->n_cpus, .n_sources = s->n_sources};
-	ret->mapped_bytes = 2 * s->ring_bytes;
+	ret->mapped_bytes = 2 * s->sizes.ring_bytes;
+	ret->fixed_bytes = s->sizes.fixed_bytes;
+	ret->copies_lost = s->copies.n_given_up;
 	for (u32 i = 0; i < s->n_sources; i++) {
 		struct bpf_map *map;
 

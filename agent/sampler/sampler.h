@@ -8,6 +8,7 @@
 #pragma once
 
 #include "abi/sample.h"
+#include "agent/sampler/sizes.h"
 #include "base/diag.h"
 #include "base/types.h"
 
@@ -53,7 +54,8 @@ struct sampler_options {
 	u32 n_cgroups;
 	const u32 *uids;
 	u32 n_uids;
-	u64 ring_bytes; /* 0 = by the rate and the number of CPUs */
+	u64 ring_bytes;	 /* 0 = by the rate and the number of CPUs */
+	u64 limit_bytes; /* of the process's memory, see sizes.h; 0: none */
 };
 
 /* Stack memory that came with a deferred sample: pages, in no order that matters. */
@@ -87,6 +89,8 @@ struct sampler_stats {
 	u32 n_sources;
 	u64 map_bytes;	  /* of all maps but the arena's chunks */
 	u64 mapped_bytes; /* of these, as they count in what is resident: the ring twice */
+	u64 fixed_bytes;  /* struct sizes: the process's memory that never shrinks */
+	u64 copies_lost;  /* copies of stacks that were dropped before their end came */
 	u32 cpus;
 	u64 elapsed_ns; /* since sampler_start() */
 };
@@ -95,6 +99,8 @@ struct sampler_stats {
 int sampler_create(const struct sampler_options *o, const struct sampler_ops *ops, void *arg,
 		   struct diag *reterr_diag, struct sampler **ret);
 void sampler_destroy(struct sampler *s);
+/* What was allocated; valid as long as the sampler. */
+const struct sizes *sampler_sizes(const struct sampler *s);
 /* The i-th source; NULL behind the last. Valid as long as the sampler. */
 const struct sampler_source *sampler_source(const struct sampler *s, u32 i);
 /* The highest rate of its sources; of those that have none, what is assumed. */

@@ -66,8 +66,9 @@ struct {
 
 /*
  * Known processes by tgid; user space adds, replaces, removes. When full: unknown, so deferred.
- * Hashes are preallocated, as perf_event programs must have it before Linux 6.1 (commit
- * 34dd3bad1a6f), and sized at load.
+ * This hash and runtime_processes are preallocated here, as perf_event programs must have it before
+ * Linux 6.1 (commit 34dd3bad1a6f). From there on user space makes them larger, with entries that
+ * are allocated on demand.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
