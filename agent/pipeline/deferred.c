@@ -155,7 +155,8 @@ static void look_again(struct context *c, enum stop_reason stop)
 
 /*
  * BPF takes a process for another's image as long as its start_stack is not the one that we know:
- * none yet, or an early one that /proc told during an exec. The sample knows.
+ * none yet, or an early one that /proc told during an exec. The sample knows. Or the map of
+ * processes was full when the process came.
  */
 static void check_image(struct pipeline *p, const struct record_deferred *d)
 {
@@ -164,8 +165,11 @@ static void check_image(struct pipeline *p, const struct record_deferred *d)
 	if (d->stop != STOP_UNKNOWN_PROCESS)
 		return;
 	proc = procman_find_at(p->procman, d->sample.pid, d->sample.time_ns);
-	if (proc && proc->image_ns <= d->sample.time_ns)
-		procman_learn_image(p->procman, proc, d->sample.start_stack);
+	if (!proc || proc->image_ns > d->sample.time_ns)
+		return;
+	if (proc->start_stack == d->sample.start_stack && proc->alive)
+		(void)tables_retry_process(p->tables, proc);
+	procman_learn_image(p->procman, proc, d->sample.start_stack);
 }
 
 /* Before the first step. */

@@ -636,6 +636,11 @@ int tables_update_process(struct tables *t, const struct procman_process *p)
 	return r;
 }
 
+int tables_retry_process(struct tables *t, const struct procman_process *p)
+{
+	return map_get(&t->processes, p->image) ? 0 : tables_update_process(t, p);
+}
+
 static void remove_image(struct tables *t, u32 pid, u64 image)
 {
 	u64 slice;

@@ -57,6 +57,8 @@ void tables_destroy(struct tables *t);
 extern const struct procman_listener tables_listener;
 /* What it does for a process that has changed. -ENOSPC: the budget is used up. */
 int tables_update_process(struct tables *t, const struct procman_process *p);
+/* The same if BPF does not know the process: there may be room for it by now. */
+int tables_retry_process(struct tables *t, const struct procman_process *p);
 /* The mappings of a file are no runtime's after all; runtime_of() says so from now on. */
 void tables_unmark(struct tables *t, u32 file_id);
 /* Where BPF finds how the process publishes (abi/context.h); 0: it does not. */

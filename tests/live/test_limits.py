@@ -56,6 +56,28 @@ def test_a_process_that_ended_makes_room_at_once(culprit, tmp_path):
         assert time.monotonic() - begin < 4
 
 
+def test_no_process_of_a_crowd_stays_unknown(culprit, tmp_path):
+    """Of 6,000 processes that live while 10,000 others come and go, BPF knows each, or a counter says that
+    it does not."""
+    crowd = subprocess.Popen([TARGET, "crowd", "6000", "10000"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                             preexec_fn=lambda: os.setpriority(os.PRIO_PROCESS, 0, -15))
+    try:
+        with Agent(culprit, tmp_path, export=f"file:{tmp_path}/%s.pb.gz", frequency=99, period=1) as agent:
+            agent.wait_until_it_counts()
+            assert crowd.stdout.readline() == "ready\n"
+            children = set(map(int, pathlib.Path(f"/proc/{crowd.pid}/task/{crowd.pid}/children").read_text().split()))
+            print("\n", file=crowd.stdin, flush=True)
+            took_ms = int(crowd.stdout.readline())
+            wait_for(lambda: len(children - entries(agent, "processes")) <= agent.metric("agent_tables_no_room_total"),
+                     lambda: f"{len(children - entries(agent, 'processes'))} of them are not known")
+            left = children - entries(agent, "processes")
+            print(f"{10000e3 / took_ms:.0f} a second; {len(left)} of {len(children)} not known")
+            assert len(children) == 6000
+    finally:
+        crowd.kill()
+        crowd.wait()
+
+
 # ---- how often it wakes ----
 
 # 30 new processes a second, each of which uses a CPU for a millisecond ten times.

@@ -13,6 +13,8 @@
  *	memfd FILE	becomes a copy of FILE in memory
  *	reuse PID N	N children, one after the other, each with the pid PID
  *	leader		its main thread exits, another stays; each line maps something
+ *	crowd N	M	N children that stay; for each line M forks one after the other that end at
+ *			once, and how many milliseconds they took
  *	threadexec FILE	a thread that is not the main one becomes `FILE 1000`
  */
 #include <dlfcn.h>
@@ -21,6 +23,7 @@
 #include <linux/sched.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -308,6 +311,46 @@ static int threadexec(char *file)
 	return 0;
 }
 
+static long now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* The first children end with their parent. */
+static pid_t fork_one(bool stays)
+{
+	pid_t pid = fork();
+
+	if (pid < 0)
+		die("fork");
+	if (pid)
+		return pid;
+	if (!stays)
+		_exit(0);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (;;)
+		pause();
+}
+
+static int crowd(long n, long m)
+{
+	for (long i = 0; i < n; i++)
+		fork_one(true);
+	ready();
+	while (next_line()) {
+		long begin = now_ms();
+
+		for (long i = 0; i < m; i++)
+			waitpid(fork_one(false), NULL, 0);
+		printf("%ld\n", now_ms() - begin);
+		fflush(stdout);
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[1] : "";
@@ -332,6 +375,8 @@ int main(int argc, char **argv)
 		return reuse((pid_t)number(argv[2]), number(argv[3]));
 	if (!strcmp(mode, "leader"))
 		return leader();
+	if (!strcmp(mode, "crowd") && argc == 4)
+		return crowd(number(argv[2]), number(argv[3]));
 	if (!strcmp(mode, "threadexec") && argc == 3)
 		return threadexec(argv[2]);
 	fputs("proc_target: see the head of its source\n", stderr);
