@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/log.h"
 
 /* ---- what a file says ---- */
 
@@ -89,21 +90,24 @@ static void read_runc(struct facts *f, json_t *file)
 	}
 }
 
-/* [{"id": ..., "names": [...]}, ...] */
-static void read_names(struct facts *f, json_t *file, const char *id)
+/* [{"id": ..., "names": [...]}, ...]: calls fn() for the first name of each. */
+static int each_name(json_t *file, int (*fn)(void *arg, const char *id, const char *name),
+		     void *arg)
 {
 	json_t *container;
 	size_t i;
+	int r = 0;
 
 	json_array_foreach(file, i, container)
 	{
-		const char *its = json_string_value(json_object_get(container, "id"));
+		const char *id = json_string_value(json_object_get(container, "id"));
+		const char *name =
+			json_string_value(json_array_get(json_object_get(container, "names"), 0));
 
-		if (its && !strcmp(its, id))
-			add_fact(f, NAME,
-				 json_string_value(
-					 json_array_get(json_object_get(container, "names"), 0)));
+		if (id && name && r == 0)
+			r = fn(arg, id, name);
 	}
+	return r;
 }
 
 static int give(const struct facts *f, container_label *fn, void *arg)
@@ -127,8 +131,8 @@ static int give(const struct facts *f, container_label *fn, void *arg)
 	return r;
 }
 
-int container_parse(enum container_file kind, const char *text, size_t n, const char *id,
-		    container_label *fn, void *arg)
+int container_parse(enum container_file kind, const char *text, size_t n, container_label *fn,
+		    void *arg)
 {
 	struct facts f = {};
 	json_t *file = json_loadb(text, n, 0, NULL);
@@ -140,20 +144,73 @@ int container_parse(enum container_file kind, const char *text, size_t n, const 
 		read_docker(&f, file);
 	else if (kind == CONTAINER_BUNDLE)
 		add_pairs(&f, json_object_get(file, "annotations"));
-	else if (kind == CONTAINER_RUNC)
-		read_runc(&f, file);
 	else
-		read_names(&f, file, id);
+		read_runc(&f, file);
 	r = give(&f, fn, arg);
 	json_decref(file);
 	return r;
+}
+
+/* ---- the list of names ---- */
+
+static u64 id_hash(const char *id)
+{
+	return hash_bytes(id, strlen(id)) >> 1;
+}
+
+/* The first of an id counts. */
+static int keep_name(void *arg, const char *id, const char *name)
+{
+	struct container_names *c = arg;
+	u32 id_at, name_at;
+	int r;
+
+	if (map_get(&c->by_id, id_hash(id)))
+		return 0;
+	r = strtab_add(&c->strings, id, strlen(id), &id_at);
+	if (r == 0)
+		r = strtab_add(&c->strings, name, strlen(name), &name_at);
+	return r < 0 ? r : map_put(&c->by_id, id_hash(id), (u64)id_at << 32 | name_at);
+}
+
+void container_names_deinit(struct container_names *c)
+{
+	map_deinit(&c->by_id);
+	strtab_deinit(&c->strings);
+	*c = (struct container_names){};
+}
+
+int container_names_parse(struct container_names *c, const char *text, size_t n)
+{
+	json_t *file = json_loadb(text, n, 0, NULL);
+	u64 n_parsed = c->n_parsed + 1;
+	int r;
+
+	if (!file)
+		return -EINVAL;
+	container_names_deinit(c);
+	c->n_parsed = n_parsed;
+	r = strtab_init(&c->strings);
+	if (r == 0)
+		r = each_name(file, keep_name, c);
+	json_decref(file);
+	return r;
+}
+
+const char *container_names_get(const struct container_names *c, const char *id)
+{
+	const u64 *at = map_get(&c->by_id, id_hash(id));
+
+	return at && !strcmp(strtab_get(&c->strings, (u32)(*at >> 32)), id)
+		       ? strtab_get(&c->strings, (u32)*at)
+		       : NULL;
 }
 
 /* ---- where the files are ---- */
 
 static const struct {
 	const char *dir;
-	const char *file; /* behind the id and a slash; or, of all containers, alone */
+	const char *file; /* behind the id and a slash */
 	enum container_file kind;
 } places[] = {
 	{"var/lib/docker/containers", "config.v2.json", CONTAINER_DOCKER},
@@ -161,7 +218,6 @@ static const struct {
 	{"run/containerd/io.containerd.runtime.v2.task/default", "config.json", CONTAINER_BUNDLE},
 	{"run/containers/storage/overlay-containers", "userdata/config.json", CONTAINER_BUNDLE},
 	{"var/lib/containers/storage/overlay-containers", "userdata/config.json", CONTAINER_BUNDLE},
-	{"var/lib/containers/storage/overlay-containers", "containers.json", CONTAINER_NAMES},
 	{"run/containerd/runc/k8s.io", "state.json", CONTAINER_RUNC},
 	{"run/runc", "state.json", CONTAINER_RUNC},
 };
@@ -174,7 +230,8 @@ static int open_in(int dir, const char *path, u64 flags, u64 resolve)
 	return fd < 0 ? -errno : fd;
 }
 
-static int read_place(int root, const char *dir, const char *file, char *ret, size_t *ret_n)
+/* A regular file of root's, or of ours, in an engine's directory. */
+static int open_place(int root, const char *dir, const char *file, struct stat *ret)
 {
 	/* An engine's directory may be a link to another disk; what is in it may not. */
 	_cleanup_close_ int where =
@@ -182,19 +239,29 @@ static int read_place(int root, const char *dir, const char *file, char *ret, si
 	_cleanup_close_ int fd = where < 0 ? where
 					   : open_in(where, file, O_RDONLY | O_NONBLOCK | O_NOCTTY,
 						     RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
-	struct stat st;
-	size_t n = 0;
 
 	if (fd < 0)
 		return fd;
-	if (fstat(fd, &st) < 0)
+	if (fstat(fd, ret) < 0)
 		return -errno;
-	if (!S_ISREG(st.st_mode) || (st.st_uid && st.st_uid != geteuid()))
+	if (!S_ISREG(ret->st_mode) || (ret->st_uid && ret->st_uid != geteuid()))
 		return -EPERM;
-	if (st.st_size > CONTAINER_MAX_BYTES)
+	return take_fd(&fd);
+}
+
+/* The whole file, or its first `max` bytes if it grows meanwhile. */
+static int read_all(int fd, const struct stat *st, size_t max, char **ret, size_t *ret_n)
+{
+	_cleanup_free_ char *text = NULL;
+	size_t n = 0;
+
+	if (st->st_size > (off_t)max)
 		return -EFBIG;
-	while (n < CONTAINER_MAX_BYTES) {
-		ssize_t got = read(fd, ret + n, CONTAINER_MAX_BYTES - n);
+	text = malloc(max);
+	if (!text)
+		return -ENOMEM;
+	while (n < max) {
+		ssize_t got = read(fd, text + n, max - n);
 
 		if (got < 0)
 			return -errno;
@@ -202,39 +269,95 @@ static int read_place(int root, const char *dir, const char *file, char *ret, si
 			break;
 		n += (size_t)got;
 	}
+	*ret = take_ptr(text);
 	*ret_n = n;
 	return 0;
 }
 
-int container_describe(const char *root, const char *id, container_label *fn, void *arg)
+static bool is_known(const struct container_names *c, const struct stat *st)
+{
+	return c->inode == st->st_ino && c->device == st->st_dev && c->size == st->st_size &&
+	       c->changed.tv_sec == st->st_mtim.tv_sec && c->changed.tv_nsec == st->st_mtim.tv_nsec;
+}
+
+#define NAMES_DIR "var/lib/containers/storage/overlay-containers"
+#define NAMES_FILE "containers.json"
+
+/* Podman's list of all containers: parsed again only when it has changed. */
+static void read_names(struct container_names *c, int root)
+{
+	_cleanup_free_ char *text = NULL;
+	struct stat st;
+	_cleanup_close_ int fd = open_place(root, NAMES_DIR, NAMES_FILE, &st);
+	size_t n;
+	int r;
+
+	if (fd >= 0 && is_known(c, &st))
+		return;
+	r = fd < 0 ? fd : read_all(fd, &st, CONTAINER_NAMES_MAX_BYTES, &text, &n);
+	if (r == 0)
+		r = container_names_parse(c, text, n);
+	if (r < 0)
+		container_names_deinit(c);
+	if (r == -EFBIG)
+		log_warn("%s/%s has more than %u MiB: names of containers are not read from it",
+			 NAMES_DIR, NAMES_FILE, CONTAINER_NAMES_MAX_BYTES >> 20);
+	if (fd < 0)
+		return;
+	/* Also of a file that is not understood: once is enough. */
+	c->inode = st.st_ino;
+	c->device = st.st_dev;
+	c->size = st.st_size;
+	c->changed = st.st_mtim;
+}
+
+static int describe_by_list(struct container_names *c, int root, const char *id,
+			    container_label *fn, void *arg)
+{
+	struct facts f = {};
+
+	read_names(c, root);
+	add_fact(&f, NAME, container_names_get(c, id));
+	return f.value[NAME] ? give(&f, fn, arg) : -ENOENT;
+}
+
+static int describe_by_file(int root, size_t place, const char *id, container_label *fn, void *arg)
+{
+	_cleanup_free_ char *text = NULL;
+	_cleanup_close_ int fd = -1;
+	struct stat st;
+	char file[128];
+	size_t n;
+	int r;
+
+	snprintf(file, sizeof(file), "%s/%s", id, places[place].file);
+	fd = open_place(root, places[place].dir, file, &st);
+	if (fd < 0)
+		return -ENOENT;
+	r = read_all(fd, &st, CONTAINER_MAX_BYTES, &text, &n);
+	if (r == -EFBIG)
+		log_warn_rarely("%s/%s has more than %u MiB: its container is not described",
+				places[place].dir, file, CONTAINER_MAX_BYTES >> 20);
+	if (r == 0)
+		r = container_parse(places[place].kind, text, n, fn, arg);
+	return r == -ENOMEM || r > 0 ? r : r < 0 ? -ENOENT : 0;
+}
+
+int container_describe(struct container_names *c, const char *root, const char *id,
+		       container_label *fn, void *arg)
 {
 	_cleanup_close_ int dir = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	_cleanup_free_ char *text = NULL;
-	int found = -ENOENT;
+	int found = -ENOENT, r;
 
 	/* It becomes part of a path. */
 	if (!*id || id[strspn(id, "0123456789abcdef-")])
 		return -EINVAL;
 	for (size_t i = 0; dir >= 0 && i < ARRAY_SIZE(places); i++) {
-		char file[128];
-		size_t n = 0;
-		int r;
-
-		if (places[i].kind == CONTAINER_NAMES)
-			snprintf(file, sizeof(file), "%s", places[i].file);
-		else
-			snprintf(file, sizeof(file), "%s/%s", id, places[i].file);
-		text = text ? text : malloc(CONTAINER_MAX_BYTES);
-		if (!text)
-			return -ENOMEM;
-		if (read_place(dir, places[i].dir, file, text, &n) < 0)
-			continue;
-		r = container_parse(places[i].kind, text, n, id, fn, arg);
-		if (r == -EINVAL)
-			continue;
-		if (r)
+		r = describe_by_file(dir, i, id, fn, arg);
+		if (r != -ENOENT && r)
 			return r;
-		found = 0;
+		found = r == 0 ? 0 : found;
 	}
-	return found;
+	r = dir >= 0 ? describe_by_list(c, dir, id, fn, arg) : -ENOENT;
+	return r == -ENOENT ? found : r;
 }

@@ -51,6 +51,7 @@ struct identities {
 	char *labels;	       /* owned: identities_set_labels() */
 	char *root;	       /* owned: identities_set_root(); NULL: / */
 	struct map containers; /* hash of the id → struct identity *, owned: what files say */
+	struct container_names container_names;
 };
 
 /* ---- labels being collected ---- */
@@ -255,6 +256,7 @@ void identities_destroy(struct identities *s)
 	forget_all(&s->containers);
 	map_deinit(&s->known);
 	map_deinit(&s->containers);
+	container_names_deinit(&s->container_names);
 	free(s->host);
 	free(s->labels);
 	free(s->root);
@@ -295,7 +297,7 @@ static struct identity *container_of_id(struct identities *s, const char *id)
 		return (struct identity *)*known;
 	if (s->containers.n >= MAX_CONTAINERS)
 		forget_all(&s->containers);
-	(void)container_describe(s->root ? s->root : "/", id, add_label, &c);
+	(void)container_describe(&s->container_names, s->root ? s->root : "/", id, add_label, &c);
 	i = collected(&c);
 	if (i && map_put(&s->containers, key, (u64)i) < 0) {
 		free(i);
@@ -551,6 +553,7 @@ int identities_set_root(struct identities *s, const char *path)
 	old = s->root;
 	s->root = copy;
 	forget_all(&s->containers);
+	container_names_deinit(&s->container_names);
 	pthread_mutex_unlock(&s->lock);
 	free(old);
 	return 0;

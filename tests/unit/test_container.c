@@ -21,6 +21,7 @@
 #define RUNC "run/runc/" ID
 
 static char root[64];
+static struct container_names names;
 
 static void make_root(void)
 {
@@ -61,7 +62,7 @@ static void expect(int status, const char *text)
 {
 	_cleanup_str_ struct str got = {};
 
-	cr_assert_eq(container_describe(root, ID, note, &got), status);
+	cr_assert_eq(container_describe(&names, root, ID, note, &got), status);
 	cr_assert_str_eq(str_get(&got), text);
 }
 
@@ -115,6 +116,46 @@ Test(container, podman)
 	expect(0, "container.name=yes\nservice.name=yes\n");
 }
 
+/* Podman has one file for all containers: it is parsed again only when it has changed. */
+Test(container, podmans_list_is_parsed_once)
+{
+	_cleanup_str_ struct str text = {};
+	char id[65];
+
+	str_puts(&text, "[");
+	for (int i = 0; i < 5000; i++)
+		str_printf(&text, "%s{\"id\":\"%064x\",\"names\":[\"name-%d\"]}", i ? "," : "", i,
+			   i);
+	str_puts(&text, "]");
+	put(PODMAN, "containers.json", str_get(&text));
+	for (int i = 0; i < 5000; i++) {
+		_cleanup_str_ struct str got = {}, want = {};
+
+		snprintf(id, sizeof(id), "%064x", i);
+		str_printf(&want, "container.name=name-%d\nservice.name=name-%d\n", i, i);
+		cr_assert_eq(container_describe(&names, root, id, note, &got), 0);
+		cr_assert_str_eq(str_get(&got), str_get(&want));
+	}
+	cr_expect_eq(names.n_parsed, 1);
+	put(PODMAN, "containers.json", "[{\"id\":\"" ID "\",\"names\":[\"new\"]}]");
+	expect(0, "container.name=new\nservice.name=new\n");
+	container_names_deinit(&names);
+}
+
+Test(container, a_list_that_is_too_large_is_not_read)
+{
+	char *text = malloc(CONTAINER_NAMES_MAX_BYTES + 2);
+
+	cr_assert_not_null(text);
+	memset(text, ' ', CONTAINER_NAMES_MAX_BYTES + 1);
+	text[CONTAINER_NAMES_MAX_BYTES + 1] = '\0';
+	put(PODMAN, "containers.json", text);
+	free(text);
+	expect(-ENOENT, "");
+	expect(-ENOENT, "");
+	cr_expect_eq(names.n_parsed, 0);
+}
+
 Test(container, runc)
 {
 	put(RUNC, "state.json",
@@ -141,7 +182,7 @@ Test(container, nothing_and_nonsense)
 		put(DOCKER, "config.v2.json", bad[i]);
 		put(RUNC, "state.json", bad[i]);
 		put(PODMAN, "containers.json", bad[i]);
-		(void)container_describe(root, ID, note, &got);
+		(void)container_describe(&names, root, ID, note, &got);
 		cr_assert_str_empty(str_get(&got));
 	}
 }
@@ -152,7 +193,7 @@ Test(container, only_ids_are_looked_for)
 	_cleanup_str_ struct str got = {};
 
 	for (size_t i = 0; i < ARRAY_SIZE(ids); i++)
-		cr_assert_eq(container_describe(root, ids[i], note, &got), -EINVAL);
+		cr_assert_eq(container_describe(&names, root, ids[i], note, &got), -EINVAL);
 }
 
 /* A link in the engine's directory leads nowhere; the directory itself may be one. */
