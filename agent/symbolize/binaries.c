@@ -165,8 +165,7 @@ static void bound_sources(struct symbolizer *s, u64 max_bytes)
 	}
 }
 
-/* Room to read it: what is kept of others goes first. */
-static bool find_room(struct symbolizer *s, u64 bytes)
+bool symbolizer_find_room(struct symbolizer *s, u64 bytes)
 {
 	if (budget_begin(s->options.budget, bytes))
 		return true;
@@ -187,7 +186,7 @@ static void read_names(struct symbolizer *s, struct named_binary *named, const u
 			continue;
 		if (!room) {
 			room = symbols_needs(named->symbols) + 1;
-			named->left_out = !find_room(s, room);
+			named->left_out = !symbolizer_find_room(s, room);
 		}
 		if (named->left_out) {
 			s->stats.left_out++;

@@ -36,6 +36,11 @@ struct named_binary {
 	bool left_out; /* of this profile: no room to read it */
 };
 
+/*
+ * Room in the budget to read something: what is kept of binaries goes first. False: there is none.
+ * budget_end() with the same number of bytes gives it back.
+ */
+bool symbolizer_find_room(struct symbolizer *s, u64 bytes);
 /* The names of a binary, opened when it is seen first; NULL without memory. */
 struct named_binary *binaries_open(struct symbolizer *s, const struct procman_binary *b);
 /* The binary's build id, or what stands for one, as digits; "" of what is no file. */

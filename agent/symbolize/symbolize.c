@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/symbolize/internal.h"
@@ -216,17 +217,52 @@ static int jit_file(const struct making *m, enum jitfile which, u64 image)
 	return held && (s64)*held >= 0 ? dup((int)*held) : -1;
 }
 
+/*
+ * Names of code made at run time are as many as the process likes: a file that has no room in the
+ * budget is left out. Short names take up to four times the file in memory, others less than it.
+ */
+#define JIT_NAMES_MOST 4
+#define JIT_NAMES_LEAST_BYTES (1ULL << 20)
+#define JIT_NAMES_MAX_BYTES (64ULL << 20)
+
+/* How many bytes of the budget the caller has now; 0: none. */
+static u64 room_for_names(struct making *m, int fd)
+{
+	struct stat st;
+	u64 size;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return 0;
+	size = MIN((u64)st.st_size, JIT_NAMES_MAX_BYTES) + JIT_NAMES_LEAST_BYTES;
+	for (u32 share = JIT_NAMES_MOST; share; share /= 2)
+		if (symbolizer_find_room(m->s, size * share))
+			return size * share;
+	m->s->stats.left_out++;
+	return 0;
+}
+
+static void give_back_room(struct making *m, u64 room, int error)
+{
+	if (room)
+		budget_end(m->s->options.budget, room);
+	m->s->stats.left_out += error == -E2BIG;
+}
+
 static struct jitdump *jitdump_of(struct making *m, u64 image)
 {
 	u64 *known = map_get(&m->jitdumps, image);
+	_cleanup_close_ int fd = -1;
 	struct jitdump *dump = NULL;
-	int fd;
+	int r = -ENOENT;
+	u64 room;
 
 	if (known)
 		return (struct jitdump *)*known;
 	fd = jit_file(m, JITFILE_DUMP, image);
-	if (fd >= 0 && jitdump_open(fd, &dump) < 0)
-		dump = NULL;
+	room = room_for_names(m, fd);
+	if (room)
+		r = jitdump_open(take_fd(&fd), room, &dump);
+	give_back_room(m, room, r);
 	if (map_put(&m->jitdumps, image, (u64)dump) < 0) {
 		jitdump_destroy(dump);
 		dump = NULL;
@@ -237,14 +273,18 @@ static struct jitdump *jitdump_of(struct making *m, u64 image)
 static struct perf_map *perf_map_of(struct making *m, u64 image)
 {
 	u64 *known = map_get(&m->perf_maps, image);
+	_cleanup_close_ int fd = -1;
 	struct perf_map *map = NULL;
-	int fd;
+	int r = -ENOENT;
+	u64 room;
 
 	if (known)
 		return (struct perf_map *)*known;
 	fd = jit_file(m, JITFILE_MAP, image);
-	if (fd >= 0 && perf_map_open(fd, &map) < 0)
-		map = NULL;
+	room = room_for_names(m, fd);
+	if (room)
+		r = perf_map_open(take_fd(&fd), room, &map);
+	give_back_room(m, room, r);
 	if (map_put(&m->perf_maps, image, (u64)map) < 0) {
 		perf_map_destroy(map);
 		map = NULL;

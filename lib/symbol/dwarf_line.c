@@ -12,6 +12,8 @@
 #include <string.h>
 
 #define MAX_ROWS (4U << 20)
+/* The rows of one unit take at most one part in ROWS_SHARE of what may be kept of its file. */
+#define ROWS_SHARE 2
 #define MAX_FILES (1U << 20)
 #define MAX_BACK 64
 
@@ -207,6 +209,18 @@ static void end_sequence(struct machine *m, u64 address)
 	}
 }
 
+/* An opcode of one byte makes a row of 16 bytes, and a sequence of 32. */
+static bool has_room(const struct machine *m)
+{
+	const struct dw_lines *l = m->lines;
+	u64 max = m->unit->file->elf->max_memory / ROWS_SHARE;
+
+	return l->rows.n < MAX_ROWS &&
+	       (!max ||
+		l->rows.n * sizeof(*l->rows.data) + l->sequences.n * sizeof(*l->sequences.data) <
+			max);
+}
+
 static int add_row(struct machine *m)
 {
 	struct dw_lines *l = m->lines;
@@ -216,7 +230,7 @@ static int add_row(struct machine *m)
 	struct sequence *s;
 	struct row *last;
 
-	if (l->rows.n >= MAX_ROWS)
+	if (!has_room(m))
 		return -E2BIG;
 	s = m->open ? &l->sequences.data[l->sequences.n - 1] : NULL;
 	if (s && (m->address < m->last || m->address - s->lo > 0xffffffff)) {

@@ -71,7 +71,8 @@ struct link {
 };
 
 struct jitdump {
-	int fd; /* owned */
+	int fd;	       /* owned */
+	u64 max_bytes; /* 0: any */
 	u64 offset;
 	bool swap;
 	bool no_time; /* time stamps are of another clock */
@@ -318,7 +319,7 @@ static int read_record(struct jitdump *j, u8 **bytes, size_t *cap)
 		return 0;
 	if (size < PREFIX_BYTES)
 		return -EINVAL;
-	if (id <= RECORD_DEBUG && size <= MAX_RECORD) {
+	if (id <= RECORD_DEBUG && size <= MAX_RECORD && (!j->max_bytes || size <= j->max_bytes)) {
 		grown = *bytes;
 		r = vec_grow_(&grown, cap, size, 1);
 		*bytes = grown;
@@ -336,6 +337,13 @@ static int read_record(struct jitdump *j, u8 **bytes, size_t *cap)
 	}
 	j->offset += size;
 	return 1;
+}
+
+static u64 memory(const struct jitdump *j)
+{
+	return j->strings.cap_bytes + 8 * j->strings.cap + 4 * j->strings.index_cap +
+	       j->codes.cap * sizeof(*j->codes.data) + j->lines.cap * sizeof(*j->lines.data) +
+	       j->links.cap * sizeof(*j->links.data) + j->pages.cap * sizeof(struct map_slot);
 }
 
 int jitdump_refresh(struct jitdump *j)
@@ -356,7 +364,8 @@ int jitdump_refresh(struct jitdump *j)
 		/* A file is never shorter than its records. */
 		if (j->offset >= (u64)st.st_size)
 			return 0;
-		if (j->strings.n_bytes > MAX_POOL)
+		if (j->strings.n_bytes > MAX_POOL ||
+		    (j->max_bytes && memory(j) + cap > j->max_bytes))
 			j->full = true;
 		if (j->full)
 			return -E2BIG;
@@ -365,7 +374,7 @@ int jitdump_refresh(struct jitdump *j)
 	return r;
 }
 
-int jitdump_open(int fd, struct jitdump **ret)
+int jitdump_open(int fd, u64 max_bytes, struct jitdump **ret)
 {
 	_cleanup_jitdump_ struct jitdump *j = calloc(1, sizeof(*j));
 	struct stat st;
@@ -376,6 +385,7 @@ int jitdump_open(int fd, struct jitdump **ret)
 		return -ENOMEM;
 	}
 	j->fd = fd;
+	j->max_bytes = max_bytes;
 	j->min_delta = ~0U;
 	if (fstat(fd, &st) < 0)
 		return -errno;

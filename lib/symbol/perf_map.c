@@ -38,7 +38,8 @@ struct range {
 typedef vec(struct range) range_vec;
 
 struct perf_map {
-	int fd; /* owned */
+	int fd;	       /* owned */
+	u64 max_bytes; /* 0: any */
 	u64 offset;
 	bool in_long_line; /* the rest of a line that was cut */
 	u32 seq;
@@ -271,6 +272,13 @@ static int compact(struct perf_map *m)
 	return 0;
 }
 
+/* Ranges count twice: flattening makes others of them. */
+static u64 memory(const struct perf_map *m)
+{
+	return m->names.cap_bytes + 8 * m->names.cap + 4 * m->names.index_cap +
+	       2 * (m->base.cap + m->recent.cap) * sizeof(struct range);
+}
+
 static int keep_bounds(struct perf_map *m)
 {
 	int r = 0;
@@ -279,7 +287,8 @@ static int keep_bounds(struct perf_map *m)
 		r = settle(m);
 	if (r == 0 && m->names.n_bytes > m->compact_at)
 		r = compact(m);
-	if (m->base.n + m->recent.n > MAX_RANGES || m->names.n_bytes > MAX_POOL)
+	if (m->base.n + m->recent.n > MAX_RANGES || m->names.n_bytes > MAX_POOL ||
+	    (m->max_bytes && memory(m) > m->max_bytes))
 		m->full = true;
 	return r;
 }
@@ -358,7 +367,7 @@ int perf_map_refresh(struct perf_map *m)
 	return -E2BIG;
 }
 
-int perf_map_open(int fd, struct perf_map **ret)
+int perf_map_open(int fd, u64 max_bytes, struct perf_map **ret)
 {
 	_cleanup_perf_map_ struct perf_map *m = calloc(1, sizeof(*m));
 	struct stat st;
@@ -369,6 +378,7 @@ int perf_map_open(int fd, struct perf_map **ret)
 		return -ENOMEM;
 	}
 	m->fd = fd;
+	m->max_bytes = max_bytes;
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	/* A FIFO would block; other types are no perf maps. */

@@ -93,7 +93,8 @@ int kallsyms_lookup(const struct kallsyms *k, u64 address, const char **ret_name
 
 /* /tmp/perf-PID.map: lines `START SIZE NAME`, numbers in hex; later lines override earlier ones. */
 struct perf_map;
-int perf_map_open(int fd, struct perf_map **ret); /* takes fd */
+/* Takes fd. -E2BIG: it takes more memory than max_bytes (0: any), or has too many names. */
+int perf_map_open(int fd, u64 max_bytes, struct perf_map **ret);
 /* Reads the lines that were appended since the last call. */
 int perf_map_refresh(struct perf_map *m);
 void perf_map_destroy(struct perf_map *m);
@@ -105,7 +106,8 @@ int perf_map_lookup(struct perf_map *m, u64 address, const char **ret_name);
  * lines.
  */
 struct jitdump;
-int jitdump_open(int fd, struct jitdump **ret); /* takes fd */
+/* As perf_map_open(). */
+int jitdump_open(int fd, u64 max_bytes, struct jitdump **ret);
 /* Reads the records that were appended since the last call. */
 int jitdump_refresh(struct jitdump *j);
 void jitdump_destroy(struct jitdump *j);

@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct jitdump *j = NULL;
 	int fd = memfd_create("jitdump", MFD_CLOEXEC);
 
-	if (fd < 0 || write(fd, data, size) != (ssize_t)size || jitdump_open(fd, &j) < 0)
+	if (fd < 0 || write(fd, data, size) != (ssize_t)size || jitdump_open(fd, 0, &j) < 0)
 		return 0;
 	for (size_t i = 0; i + 8 <= size; i++) {
 		uint64_t address;

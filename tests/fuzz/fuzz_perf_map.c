@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	cut = (size - 1) * data[0] / 255;
 	fd = memfd_create("perf-map", MFD_CLOEXEC);
-	if (fd < 0 || write(fd, data + 1, cut) != (ssize_t)cut || perf_map_open(fd, &m) < 0)
+	if (fd < 0 || write(fd, data + 1, cut) != (ssize_t)cut || perf_map_open(fd, 0, &m) < 0)
 		return 0;
 	if (write(fd, data + 1 + cut, size - 1 - cut) < 0)
 		abort();

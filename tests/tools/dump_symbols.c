@@ -123,14 +123,14 @@ static int dump_jit(const char *perf_map, const char *jitdump, char **argv, int 
 	int r;
 
 	if (perf_map) {
-		r = perf_map_open(open(perf_map, O_RDONLY | O_CLOEXEC), &m);
+		r = perf_map_open(open(perf_map, O_RDONLY | O_CLOEXEC), 0, &m);
 		if (r < 0)
 			return r;
 		r = each_address(argv, argc, in_perf_map, m);
 		perf_map_destroy(m);
 		return r;
 	}
-	r = jitdump_open(open(jitdump, O_RDONLY | O_CLOEXEC), &j);
+	r = jitdump_open(open(jitdump, O_RDONLY | O_CLOEXEC), 0, &j);
 	if (r < 0)
 		return r;
 	r = each_address(argv, argc, in_jitdump, j);

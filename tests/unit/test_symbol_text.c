@@ -188,7 +188,7 @@ Test(perf_map, later_lines_win_and_appends_are_seen)
 	struct perf_map *m = NULL;
 	int fd = memfile(first, strlen(first));
 
-	cr_assert_eq(perf_map_open(fd, &m), 0);
+	cr_assert_eq(perf_map_open(fd, 0, &m), 0);
 	cr_expect_str_eq(pname(m, 0x0fff), "-");
 	cr_expect_str_eq(pname(m, 0x1000), "old");
 	cr_expect_str_eq(pname(m, 0x1040), "inner");
@@ -224,7 +224,7 @@ Test(perf_map, agrees_with_a_plain_scan)
 	off_t at = 0;
 	u64 seed = 1;
 
-	cr_assert_eq(perf_map_open(dup(fd), &m), 0);
+	cr_assert_eq(perf_map_open(dup(fd), 0, &m), 0);
 	for (u32 i = 1; i <= N; i++) {
 		char line[64];
 		u32 start, size;
@@ -261,7 +261,7 @@ Test(perf_map, is_a_regular_file_with_lines_of_any_length)
 	int fd;
 
 	cr_assert_eq(pipe(p), 0);
-	cr_expect_eq(perf_map_open(p[0], &m), -EINVAL);
+	cr_expect_eq(perf_map_open(p[0], 0, &m), -EINVAL);
 	close(p[1]);
 	str_puts(&s, "10 10 ");
 	for (int i = 0; i < 300000; i++)
@@ -269,10 +269,24 @@ Test(perf_map, is_a_regular_file_with_lines_of_any_length)
 	str_puts(&s, "\n20 10 after\n");
 	fd = memfile(str_get(&s), s.n);
 	str_deinit(&s);
-	cr_assert_eq(perf_map_open(fd, &m), 0);
+	cr_assert_eq(perf_map_open(fd, 0, &m), 0);
 	cr_expect_eq(strlen(pname(m, 0x10)), 4096);
 	cr_expect_str_eq(pname(m, 0x20), "after");
 	perf_map_destroy(m);
+}
+
+Test(perf_map, takes_no_more_memory_than_it_may)
+{
+	struct perf_map *m = NULL;
+	struct str s = {};
+
+	for (int i = 0; i < 200000; i++)
+		str_printf(&s, "%x 10 f%x\n", 0x1000 + 16 * i, i);
+	cr_expect_eq(perf_map_open(memfile(s.data, s.n), 1 << 20, &m), -E2BIG);
+	cr_assert_eq(perf_map_open(memfile(s.data, s.n), 64 << 20, &m), 0);
+	cr_expect_str_eq(pname(m, 0x1000), "f0");
+	perf_map_destroy(m);
+	str_deinit(&s);
 }
 
 static void put32(struct str *s, u32 v)
@@ -368,7 +382,7 @@ Test(jitdump, code_lives_from_load_to_replacement_or_move)
 	put_load(&s, 200, 0x5000, 16, "second");
 	put_move(&s, 300, 0x5000, 0x9ff8, 16);
 	fd = memfile(s.data, s.n);
-	cr_assert_eq(jitdump_open(fd, &j), 0);
+	cr_assert_eq(jitdump_open(fd, 0, &j), 0);
 	cr_expect_str_eq(jname(j, 0x5000, 99), "-");
 	cr_expect_str_eq(jname(j, 0x5000, 100), "first ?:0");
 	cr_expect_str_eq(jname(j, 0x501f, 199), "first ?:0");
@@ -404,7 +418,7 @@ Test(jitdump, v8_lines_are_not_off_by_an_elf_header)
 	put_header(&s, 0);
 	put_debug(&s, 0x5000, 0x40);
 	put_load(&s, 100, 0x5000, 16, "f");
-	cr_assert_eq(jitdump_open(memfile(s.data, s.n), &j), 0);
+	cr_assert_eq(jitdump_open(memfile(s.data, s.n), 0, &j), 0);
 	cr_expect_str_eq(jname(j, 0x5000, 100), "f a.js:10");
 	cr_expect_str_eq(jname(j, 0x5009, 100), "f a.js:12");
 	jitdump_destroy(j);
@@ -423,7 +437,7 @@ Test(jitdump, lines_with_a_damaged_file_name_are_not_shown)
 	put_load(&s, 100, 0x5000, 16, "f");
 	put_debug(&s, 0x6000, 0);
 	put_load(&s, 100, 0x6000, 16, "g");
-	cr_assert_eq(jitdump_open(memfile(s.data, s.n), &j), 0);
+	cr_assert_eq(jitdump_open(memfile(s.data, s.n), 0, &j), 0);
 	cr_expect_str_eq(jname(j, 0x5000, 100), "f ?:0");
 	cr_expect_str_eq(jname(j, 0x5009, 100), "f ?:0");
 	cr_expect_str_eq(jname(j, 0x6009, 100), "g a.js:12");
@@ -439,7 +453,7 @@ Test(jitdump, times_of_another_clock_mean_the_newest_code)
 	put_header(&s, 1);
 	put_load(&s, 1ULL << 60, 0x5000, 16, "old");
 	put_load(&s, 2ULL << 60, 0x5000, 16, "new");
-	cr_assert_eq(jitdump_open(memfile(s.data, s.n), &j), 0);
+	cr_assert_eq(jitdump_open(memfile(s.data, s.n), 0, &j), 0);
 	cr_expect_str_eq(jname(j, 0x5000, 5), "new ?:0");
 	jitdump_destroy(j);
 	str_deinit(&s);
@@ -450,6 +464,24 @@ Test(jitdump, damage_is_an_error)
 	struct jitdump *j = NULL;
 	char bytes[64] = "not a jitdump at all, but as long as a header has to be, yes";
 
-	cr_expect_eq(jitdump_open(memfile(bytes, sizeof(bytes)), &j), -EINVAL);
+	cr_expect_eq(jitdump_open(memfile(bytes, sizeof(bytes)), 0, &j), -EINVAL);
 	cr_expect_null(j);
+}
+
+Test(jitdump, takes_no_more_memory_than_it_may)
+{
+	struct jitdump *j = NULL;
+	struct str s = {};
+	char name[16];
+
+	put_header(&s, 0);
+	for (u32 i = 0; i < 50000; i++) {
+		snprintf(name, sizeof(name), "f%u", i);
+		put_load(&s, i, 0x1000 + 16ULL * i, 16, name);
+	}
+	cr_expect_eq(jitdump_open(memfile(s.data, s.n), 1 << 20, &j), -E2BIG);
+	cr_assert_eq(jitdump_open(memfile(s.data, s.n), 64 << 20, &j), 0);
+	cr_expect_str_eq(jname(j, 0x1000, 10), "f0 ?:0");
+	jitdump_destroy(j);
+	str_deinit(&s);
 }
