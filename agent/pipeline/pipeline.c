@@ -19,6 +19,8 @@
 #include "base/vocab.h"
 
 #define DEFAULT_TABLE_BYTES (256ULL << 20)
+/* Mappings of all processes take at most one part in MAPPINGS_SHARE of the memory limit. */
+#define MAPPINGS_SHARE 16
 /* How often the ring is read when nothing is in a hurry; at low rates half as often. */
 #define PERIOD_MS 50
 #define LOW_HZ 25
@@ -557,6 +559,8 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 		return diag_set(reterr_diag, r, "cannot make the unwind tables' maps: %s",
 				strerror(-r));
 	tables_set_tight(p->tables, o->tight_memory);
+	po.max_all_mappings =
+		budget_limit(o->budget) / MAPPINGS_SHARE / sizeof(struct procman_mapping);
 	po.ring_bytes = sampler_sizes(p->sampler)->event_ring_bytes;
 	r = procman_create(&po, &p->procman);
 	if (r == 0)
@@ -811,8 +815,10 @@ int pipeline_poll(struct pipeline *p, int timeout_ms)
 	return 0;
 }
 
-u32 pipeline_trim(struct pipeline *p, u64 idle_ns)
+u32 pipeline_trim(struct pipeline *p, u64 idle_ns, bool is_short)
 {
+	if (is_short)
+		runtimes_trim(p->runtimes);
 	return tables_trim(p->tables, idle_ns);
 }
 

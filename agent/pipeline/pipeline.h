@@ -168,10 +168,10 @@ void pipeline_adopt(struct pipeline *p);
 /* Handles what there is and waits for more, at most timeout_ms. */
 int pipeline_poll(struct pipeline *p, int timeout_ms);
 /*
- * Gives back what unwind rows are read from, of files that nothing was needed of for so long. How
- * many files.
+ * Gives back what unwind rows are read from, of files that nothing was needed of for so long; if
+ * memory is short also what runtimes keep of scripts. How many files.
  */
-u32 pipeline_trim(struct pipeline *p, u64 idle_ns);
+u32 pipeline_trim(struct pipeline *p, u64 idle_ns, bool is_short);
 /* No samples until it goes on; processes are followed meanwhile. */
 void pipeline_pause(struct pipeline *p, bool pause);
 /* No more events; what was recorded is all there. */

@@ -5,6 +5,9 @@
 
 #include "agent/procman/internal.h"
 
+/* Executable mappings that each process may have, however many others have. */
+#define LEAST_MAPPINGS 1024
+
 /* start_ticks and the clock of events must agree so far, or the pid is another's. */
 #define START_SLACK_NS 50000000ULL
 /* procman_refresh(): at most this often, and at most a hundredth of the time. */
@@ -89,6 +92,19 @@ void process_set_comm(struct procman *pm, struct process *p, const char *comm)
 	process_touch(pm, p);
 }
 
+/* How many a process may have: what others leave of those of all, but some in any case. */
+static u32 max_mappings(const struct procman *pm, const struct process *p)
+{
+	u64 others = pm->stats.mappings - (p->set ? p->set->m.n : 0);
+	u64 all = pm->options.max_all_mappings;
+	u64 left = all > others ? all - others : 0;
+
+	if (!all)
+		return pm->options.max_mappings;
+	left = MAX(left, (u64)LEAST_MAPPINGS);
+	return (u32)MIN(left, (u64)pm->options.max_mappings);
+}
+
 /* Lays the changes of this batch over the set. */
 static void process_flush(struct procman *pm, struct process *p)
 {
@@ -98,12 +114,11 @@ static void process_flush(struct procman *pm, struct process *p)
 	if (!p->changes.n)
 		return;
 	if (p->set &&
-	    mapping_set_change(p->set, &p->changes, pm->next_set_id++, pm->options.max_mappings)) {
+	    mapping_set_change(p->set, &p->changes, pm->next_set_id++, max_mappings(pm, p))) {
 		pm->stats.mappings += p->set->m.n - n;
 		show_set(p);
-	} else if (mapping_set_apply(p->set, &p->changes, pm->next_set_id++,
-				     pm->options.max_mappings, &set,
-				     &pm->stats.mappings_dropped) == 0) {
+	} else if (mapping_set_apply(p->set, &p->changes, pm->next_set_id++, max_mappings(pm, p),
+				     &set, &pm->stats.mappings_dropped) == 0) {
 		set_replace(pm, p, set);
 	} else {
 		/* Try again with the next batch. */
@@ -294,7 +309,7 @@ static int read_mapping(void *arg, const struct proc_mapping *m)
 	struct procman_mapping mapping;
 	int r;
 
-	if (rd->fresh.n >= rd->pm->options.max_mappings) {
+	if (rd->fresh.n >= max_mappings(rd->pm, rd->p)) {
 		rd->pm->stats.mappings_dropped++;
 		return 0;
 	}
@@ -315,8 +330,8 @@ static int read_maps(struct procman *pm, struct process *p, bool leader_lives)
 	if (r == 0)
 		r = proc_maps_read(rd.tid, 0, read_mapping, &rd);
 	if (r == 0)
-		r = mapping_set_apply(NULL, &rd.fresh, pm->next_set_id++, pm->options.max_mappings,
-				      &set, &pm->stats.mappings_dropped);
+		r = mapping_set_apply(NULL, &rd.fresh, pm->next_set_id++, max_mappings(pm, p), &set,
+				      &pm->stats.mappings_dropped);
 	overlay_deinit(&rd.fresh);
 	if (r < 0)
 		return r;

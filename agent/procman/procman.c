@@ -747,6 +747,7 @@ static int procman_init(struct procman *pm, const struct procman_options *o)
 		.exit_linger_ms = or_default(o->exit_linger_ms, 5000),
 		.binary_linger_ms = or_default(o->binary_linger_ms, 10000),
 		.max_mappings = or_default(o->max_mappings, 1u << 18),
+		.max_all_mappings = o->max_all_mappings,
 		.no_events = o->no_events,
 		.execs_told = o->execs_told,
 		.is_wanted = o->is_wanted,

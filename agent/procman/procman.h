@@ -180,6 +180,7 @@ struct procman_options {      /* 0 = the default */
 	u32 exit_linger_ms;   /* 5000 */
 	u32 binary_linger_ms; /* 10000; their files keep a file system busy as long */
 	u32 max_mappings;     /* executable ones of one process; 262144 */
+	u64 max_all_mappings; /* of all; beyond, a process keeps its first 1024. 0: any */
 	bool no_events;	      /* /proc only: no side-band, scan and find as ever */
 	bool execs_told;      /* by procman_learn_exec(): /proc is read only if that stays away */
 	/* NULL: all are. A process may look up others in it. */

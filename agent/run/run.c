@@ -92,7 +92,7 @@ static void keep_names_small(struct run *r, struct symbolizer *s)
 static void keep_tables_small(struct run *r)
 {
 	bool hurry = is_short(r);
-	u32 n = pipeline_trim(r->options.pipeline, hurry ? HURRY_NS : IDLE_NS);
+	u32 n = pipeline_trim(r->options.pipeline, hurry ? HURRY_NS : IDLE_NS, hurry);
 
 	if (n)
 		(void)malloc_trim(0);

@@ -671,6 +671,16 @@ const struct procman_listener runtimes_listener = {
 	.binary_gone = binary_gone,
 };
 
+void runtimes_trim(struct runtimes *r)
+{
+	map_foreach (&r->binaries, slot) {
+		const struct known_binary *k = (const struct known_binary *)slot->value;
+
+		if (k->runtime && runtimes[k->runtime]->trim)
+			runtimes[k->runtime]->trim(k->learned);
+	}
+}
+
 bool runtimes_cover(struct runtimes *r, const struct procman_process *p, u32 runtime, u64 avma)
 {
 	const struct attached *a = attached_get(r, p->image, runtime);

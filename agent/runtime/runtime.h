@@ -78,6 +78,8 @@ struct runtime_ops {
 	int (*learn)(const struct procman_binary *b, struct runtime_binary *ret_bpf,
 		     void **ret_learned, struct diag *reterr_diag);
 	void (*forget)(void *learned);
+	/* Frees what name() keeps and can read again. May be NULL. */
+	void (*trim)(void *learned);
 	/* Fills ret->room for a process; the caller has set the other fields. -EAGAIN: the runtime
 	 * has not started far enough; attach() will be called again. */
 	int (*attach)(const struct runtime_target *t, const void *learned,
@@ -168,6 +170,8 @@ bool runtimes_identify(struct runtimes *r, const struct procman_process *p,
 		       struct runtime_identity *ret);
 /* Attaches processes whose runtime had not started before. Call it periodically. */
 void runtimes_retry(struct runtimes *r, struct procman *pm);
+/* Frees what names were read from, as memory is short. */
+void runtimes_trim(struct runtimes *r);
 /* Whether the runtime's walker handles this avma. */
 bool runtimes_cover(struct runtimes *r, const struct procman_process *p, u32 runtime, u64 avma);
 /*

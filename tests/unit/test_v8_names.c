@@ -162,6 +162,22 @@ Test(v8_names, lines_are_found_across_the_pieces_that_a_source_is_read_in)
 	end(&a);
 }
 
+Test(v8_names, lines_are_read_again_after_they_were_given_up)
+{
+	struct asked a;
+
+	begin(&a);
+	big_source(64 << 10, 'x')[5] = '\n';
+	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_INTERPRETED, 63 + 4), 0);
+	check_frame(&a.names.frames[0], "/a.js", 2);
+	v8_trim(&a.v);
+	cr_expect_eq(a.v.cache->bytes, 0);
+	cr_expect_eq(a.v.cache->lines.cap, 0);
+	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_INTERPRETED, 63 + 4), 0);
+	check_frame(&a.names.frames[0], "/a.js", 2);
+	end(&a);
+}
+
 /* A hostile one would cost the agent four bytes for each of its own. */
 Test(v8_names, a_script_of_too_many_lines_has_none)
 {

@@ -450,6 +450,14 @@ static void forget_lines(struct v8_cache *c)
 	c->bytes = 0;
 }
 
+void v8_trim(void *learned)
+{
+	struct v8_learned *v = learned;
+
+	forget_lines(v->cache);
+	vec_deinit(&v->cache->lines);
+}
+
 /* The lines of a script, read once. The lines of a script that was moved are read again. */
 static const struct v8_lines *lines_of(const struct v8_heap *h, u64 script)
 {

@@ -126,6 +126,7 @@ const struct runtime_ops runtime_v8 = {
 	.is_runtime = v8_is_runtime,
 	.learn = v8_learn,
 	.forget = v8_forget,
+	.trim = v8_trim,
 	.attach = v8_attach,
 	.name = v8_name,
 	.covers = v8_covers,

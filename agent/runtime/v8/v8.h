@@ -138,6 +138,8 @@ int v8_function_name(const struct v8_heap *h, u64 shared, const char **ret);
  */
 void v8_place(const struct v8_heap *h, u64 shared, s32 position, struct runtime_frame *ret);
 void v8_cache_destroy(struct v8_cache *c);
+/* Forgets the lines of scripts. `learned` is a struct v8_learned. */
+void v8_trim(void *learned);
 
 /* ---- code.c ---- */
 
