@@ -9,6 +9,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -150,21 +151,64 @@ def killed(folder):
     return sum(int(line.split()[1]) for line in text.splitlines() if line.split()[0] == "oom_kill")
 
 
+# A loop in memory of its own, and a perf map of a million names for it.
+HUGE_PERF_MAP = """
+import ctypes, mmap, os
+code = mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
+                 prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+code.write(bytes.fromhex({"x86_64": "48b8000000400000000048ffc875fbc3",
+                          "aarch64": "0000a8d2000400f1e1ffff54c0035fd6"}[os.uname().machine]))
+at = ctypes.addressof(ctypes.c_char.from_buffer(code))
+with open(f"/tmp/perf-{os.getpid()}.map", "w") as f:
+    f.writelines(f"{at + 64 * i:x} 40 f{i:x}\\n" for i in range(1 << 20))
+spin = ctypes.CFUNCTYPE(None)(at)
+while True:
+    spin()
+"""
+
+# Threads that come and go, each with a name of its own.
+MANY_THREADS = """
+import threading, time
+def work(i):
+    with open("/proc/thread-self/comm", "w") as f:
+        f.write(f"thread {i}")
+    end = time.thread_time() + 0.01
+    while time.thread_time() < end:
+        pass
+for i in range(1 << 30):
+    threads = [threading.Thread(target=work, args=(i * 20 + j,)) for j in range(20)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+"""
+
+
+def hostile_processes(programs):
+    """Programs that make whoever profiles them keep much."""
+    yield [TARGET, "many", "20000"]
+    for script in HUGE_PERF_MAP, HUGE_PERF_MAP, MANY_THREADS:
+        yield [sys.executable, "-c", script]
+    if shutil.which("node"):
+        yield ["node", "-e", HUGE_SCRIPT]
+    for _ in range(8):
+        yield [f"{programs}/split-g", "1000000"]
+
+
 def test_memory_of_a_cgroup_at_the_limit(culprit, programs, tmp_path):
-    """The kernel would kill it at its own --memory-limit, BPF maps, spools and all: beside processes that
-    map code without end and one whose script has 30 million lines, with 16 receivers that are away."""
+    """The kernel would kill the agent at its own --memory-limit, BPF maps, spools and all: beside processes
+    that map code without end, name a million pieces of code each, start thousands of threads, and
+    one whose script has 30 million lines, with 16 receivers that are away."""
     limit = 160
     away = ",".join(f"otlp://127.0.0.1:{free_port()}" for _ in range(16))
-    hostile = [subprocess.Popen([TARGET, "many", "20000"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)]
-    if shutil.which("node"):
-        hostile.append(subprocess.Popen(["node", "-e", HUGE_SCRIPT], stdout=subprocess.DEVNULL))
-    hostile += [subprocess.Popen([f"{programs}/split-g", "1000000"], stdout=subprocess.DEVNULL) for _ in range(8)]
+    hostile = [subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, preexec_fn=lambda: os.nice(19))
+               for args in hostile_processes(programs)]
     with memory_cgroup(limit << 20) as folder:
         enter = f'echo $$ > {folder}/cgroup.procs && exec "$0" "$@"'
         try:
             with Agent("sh", tmp_path, start=("-c", enter, culprit), frequency=199, period=1,
                        memory_limit=limit, export=away) as agent:
                 wait_for(lambda: agent.metric("agent_profiles_total") > 12, lambda: agent.stderr)
+                samples = agent.metric("agent_samples_total")
+                wait_for(lambda: agent.metric("agent_samples_total") > samples, "it does not go on")
                 assert killed(folder) == 0 and agent.process.poll() is None
                 print(f"{agent.metric('agent_resident_max_bytes') / 2**20:.0f} MiB at most")
                 assert agent.metric("agent_resident_max_bytes") < limit << 20
@@ -172,4 +216,25 @@ def test_memory_of_a_cgroup_at_the_limit(culprit, programs, tmp_path):
             for p in hostile:
                 p.kill()
                 p.wait()
+                pathlib.Path(f"/tmp/perf-{p.pid}.map").unlink(missing_ok=True)
             wait_for(lambda: not (folder / "cgroup.procs").read_text(), "it does not end")
+
+
+def test_a_debuginfod_that_does_not_answer(culprit, tmp_path):
+    """While the names of a period are waited for, the next one grows to its share of the limit, and what has
+    no room there is told as lost."""
+    threads = subprocess.Popen([sys.executable, "-c", MANY_THREADS], stdout=subprocess.DEVNULL)
+    cache = tmp_path / "cache"
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            start = ("-c", f'DEBUGINFOD_CACHE_PATH={cache} '
+                           f'DEBUGINFOD_URLS=http://127.0.0.1:{silent.getsockname()[1]} exec "$0" "$@"', culprit)
+            with Agent("sh", tmp_path, start=start, frequency=999, period=1, memory_limit=32,
+                       export=f"file:{tmp_path}/%s.pb.gz") as agent:
+                wait_for(lambda: "samples are lost: those of one period" in agent.stderr, lambda: agent.stderr)
+                assert agent.process.poll() is None
+                print(f"{agent.rss() / 2**20:.0f} MiB")
+                assert agent.rss() < 96 << 20
+    finally:
+        threads.kill()
+        threads.wait()
