@@ -71,21 +71,32 @@ static void put_own(struct json_writer *w, const struct own *own)
 	json_put_s64(w, "value", own->value);
 }
 
-/*
- * Adds links up by span; the entry after the last span is for spans that the store does not have.
- */
-static void add_links(const struct trace_set *t, const struct store_links *l, const char *type,
-		      struct own *own)
+/* Adds rows whose keys are positions in `own`. */
+static void add_rows(struct store_rows *rows, const char *type, struct own *own)
 {
-	for (size_t i = 0; i < l->links.n; i++) {
+	link_rows_merge(rows, type);
+	vec_foreach (&rows->rows, row) {
+		own[row->time_ms].count += row->count;
+		own[row->time_ms].value += row->value;
+	}
+}
+
+/* By span, and behind the last what is of spans that are not here. */
+static int add_links(const struct trace_set *t, const struct store_links *l, const char *type,
+		     struct own *own)
+{
+	_cleanup_store_rows_ struct store_rows rows = {};
+	int r = 0;
+
+	for (size_t i = 0; i < l->links.n && r == 0; i++) {
 		const struct store_link *e = &l->links.data[i];
 		u32 span = trace_set_span(t, e->link.trace_id, e->link.span_id);
 
-		if (strcmp(profile_string(l->profile, e->type), type) != 0)
-			continue;
-		own[span == PROFILE_NONE ? t->spans.spans.n : span].count += e->count;
-		own[span == PROFILE_NONE ? t->spans.spans.n : span].value += e->value;
+		if (!strcmp(profile_string(l->profile, e->type), type))
+			r = link_rows_add(&rows, span == PROFILE_NONE ? t->spans.spans.n : span, e);
 	}
+	add_rows(&rows, type, own);
+	return r;
 }
 
 /* ---- one trace ---- */
@@ -150,7 +161,9 @@ static int trace(struct api_call *c)
 	if (r < 0)
 		return r;
 	choose_type(c, &l, type);
-	add_links(&t, &l, type, own);
+	r = add_links(&t, &l, type, own);
+	if (r < 0)
+		return r;
 	json_open_object(&c->json, NULL);
 	put_hex(&c->json, "trace_id", id[0], 16);
 	json_put_text(&c->json, "type", type);
@@ -167,6 +180,7 @@ static int samples_of_traces(struct api_call *c, const struct spans *s, struct o
 {
 	_cleanup_store_links_ struct store_links l = {};
 	_cleanup_trace_ids_ struct trace_ids ids = {};
+	_cleanup_store_rows_ struct store_rows rows = {};
 	struct store_link_filter f = {.to_ms = 1ULL << 62};
 	int r = trace_ids_of_spans(s, &ids);
 
@@ -182,13 +196,12 @@ static int samples_of_traces(struct api_call *c, const struct spans *s, struct o
 
 		if (strcmp(profile_string(l.profile, e->type), type) != 0)
 			continue;
-		for (size_t i = 0; i < s->spans.n; i++)
-			if (!memcmp(s->spans.data[i].trace_id, e->link.trace_id, 16)) {
-				own[i].count += e->count;
-				own[i].value += e->value;
-			}
+		for (size_t i = 0; i < s->spans.n && r == 0; i++)
+			if (!memcmp(s->spans.data[i].trace_id, e->link.trace_id, 16))
+				r = link_rows_add(&rows, i, e);
 	}
-	return 0;
+	add_rows(&rows, type, own);
+	return r;
 }
 
 static void put_traces(struct json_writer *w, const struct query *q, const struct spans *s,
@@ -318,6 +331,9 @@ static size_t add_endpoint(struct endpoints *e, size_t first, struct endpoint *r
 		new.samples += q->count;
 		new.value += (double)q->value * q->stands_for;
 	}
+	/* States do not add up: the mean of the requests that have any. */
+	if (new.running > 0 && store_type_is_state(e->all.type))
+		new.value /= new.running;
 	new.n = i - first;
 	*ret = new;
 	return i;

@@ -582,8 +582,11 @@ static int heatmap(struct api_call *c)
 		const struct query_point *p = &l.lines.data[0].points.data[i];
 		u64 at = MAX(p->time_ms, q.from_ms) - q.from_ms;
 
-		if (at / column_ms < columns)
-			cells[at / column_ms * rows + at % column_ms / row_ms] += p->value;
+		if (at / column_ms < columns) {
+			s64 *cell = &cells[at / column_ms * rows + at % column_ms / row_ms];
+
+			*cell = l.states ? p->value : *cell + p->value;
+		}
 	}
 	json_open_object(&c->json, NULL);
 	json_put_u64(&c->json, "from", q.from_ms);

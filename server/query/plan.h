@@ -52,3 +52,5 @@ int plan_stacks(struct store *s, const struct query *q, const struct store_filte
  * different times is no substitute: the store rounds old times.
  */
 size_t plan_states(const struct store_rows *rows, size_t first, u64 *ret_states);
+/* Divides the values of such rows by the number of states that they add up. */
+void plan_take_means(struct store_rows *rows);

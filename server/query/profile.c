@@ -120,21 +120,6 @@ static int series_thread(struct answer *a, const struct store_found_series *s, u
 
 /* ---- what is asked of the store ---- */
 
-/* Divides the values of each series by the number of states that they add up. */
-static void take_means(struct store_rows *rows)
-{
-	u64 states;
-
-	for (size_t i = 0, end; i < rows->rows.n; i = end) {
-		end = plan_states(rows, i, &states);
-		for (size_t k = i; k < end; k++) {
-			s64 *value = &rows->rows.data[k].value;
-
-			*value = llround((double)*value / (double)states);
-		}
-	}
-}
-
 /* `by_series` maps series ids to threads; NULL: all rows belong to `thread`. */
 static int add_scan(struct answer *a, const struct store_filter *f, const struct map *by_series,
 		    u32 thread)
@@ -146,7 +131,7 @@ static int add_scan(struct answer *a, const struct store_filter *f, const struct
 
 	a->damaged |= rows.damaged;
 	if (r == 0 && states)
-		take_means(&rows);
+		plan_take_means(&rows);
 	vec_foreach (&rows.rows, row) {
 		struct item e = {row->stack, row->count, row->value, thread};
 		u64 *known = by_series ? map_get(by_series, row->series) : NULL;
@@ -290,28 +275,61 @@ struct store_span_filter query_span_filter(const struct query *q)
 					  .roots = true};
 }
 
-/* Samples of thinned-out traces count for all the traces that they represent. */
+/* The thread of the request's service. */
+static int request_thread(struct answer *a, const struct query_requests *all, u32 i, u32 *ret)
+{
+	u32 span = all->requests.data[i].span;
+
+	return label_thread(a, "service.name",
+			    spans_string(&all->set.spans, all->set.spans.spans.data[span].service),
+			    ret);
+}
+
+/* By thread: how many requests have samples. */
+static int weigh_requests(struct answer *a, const struct query_requests *all, double *ret)
+{
+	u32 thread = 0;
+	int r = 0;
+
+	for (u32 i = 0; i < all->requests.n && r == 0; i++) {
+		const struct request *e = &all->requests.data[i];
+
+		if (!e->count)
+			continue;
+		r = request_thread(a, all, i, &thread);
+		if (r == 0)
+			ret[thread] += e->stands_for;
+	}
+	return r;
+}
+
+/*
+ * Samples of thinned-out traces count for all the traces that they represent. States do not add up:
+ * theirs are means over the requests of a service.
+ */
 static int scan_requests(struct answer *a)
 {
 	_cleanup_query_requests_ struct query_requests all = {};
 	const struct store_span_filter f = query_span_filter(a->q);
+	_cleanup_free_ double *weights = NULL;
+	bool states;
 	int r = query_requests(a->store, a->q, &f, &all, a->diag);
 
 	if (r < 0)
 		return r;
 	snprintf(a->plan->type, sizeof(a->plan->type), "%s", all.type);
 	a->damaged |= all.damaged;
+	states = store_type_is_state(all.type);
+	/* There are at most as many threads as requests. */
+	weights = calloc(all.requests.n + 1, sizeof(*weights));
+	r = weights ? weigh_requests(a, &all, weights) : -ENOMEM;
 	for (size_t i = 0; i < all.samples.n && r == 0; i++) {
 		const struct request_sample *e = &all.samples.data[i];
-		const struct request *of = &all.requests.data[e->request];
-		struct item item = {.stack = e->stack,
-				    .count = e->count,
-				    .value = (s64)((double)e->value * of->stands_for)};
+		struct item item = {.stack = e->stack, .count = e->count};
+		double value = (double)e->value * all.requests.data[e->request].stands_for;
 
-		r = label_thread(
-			a, "service.name",
-			spans_string(&all.set.spans, all.set.spans.spans.data[of->span].service),
-			&item.thread);
+		r = request_thread(a, &all, e->request, &item.thread);
+		item.value = r == 0 && states ? llround(value / weights[item.thread]) : (s64)value;
 		if (r == 0)
 			r = vec_push(&a->items, item);
 	}
@@ -339,6 +357,8 @@ static int scan_trace(struct answer *a)
 		.to_ms = 1ULL << 62, .traces = &q->trace_id, .n_traces = 1};
 	_cleanup_store_links_ struct store_links l = {};
 	_cleanup_trace_set_ struct trace_set t = {};
+	_cleanup_store_rows_ struct store_rows rows = {};
+	u32 thread = 0;
 	int r = store_find_links(a->store, &f, &l, a->diag);
 
 	if (r == 0)
@@ -352,15 +372,20 @@ static int scan_trace(struct answer *a)
 	a->damaged |= l.damaged || t.spans.damaged;
 	for (size_t i = 0; i < l.links.n && r == 0; i++) {
 		const struct store_link *e = &l.links.data[i];
-		struct item item = {.stack = e->stack, .count = e->count, .value = e->value};
 
 		if (strcmp(profile_string(l.profile, e->type), a->plan->type) != 0 ||
 		    !plan_has_series(a->plan, e->series) || !is_of_span(&t, q, &e->link))
 			continue;
-		r = label_thread(a, "service.name", profile_string(l.profile, e->service),
-				 &item.thread);
+		r = label_thread(a, "service.name", profile_string(l.profile, e->service), &thread);
 		if (r == 0)
-			r = vec_push(&a->items, item);
+			r = link_rows_add(&rows, thread, e);
+	}
+	link_rows_merge(&rows, a->plan->type);
+	for (size_t i = 0; i < rows.rows.n && r == 0; i++) {
+		const struct store_row *e = &rows.rows.data[i];
+
+		r = vec_push(&a->items,
+			     (struct item){e->stack, e->count, e->value, (u32)e->time_ms});
 	}
 	return r;
 }

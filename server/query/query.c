@@ -2,6 +2,7 @@
 #include "server/query/query.h"
 
 #include <errno.h>
+#include <math.h>
 #include <regex.h>
 #include <stdlib.h>
 #include <string.h>
@@ -392,6 +393,20 @@ size_t plan_states(const struct store_rows *rows, size_t first, u64 *ret_states)
 		states = MAX(states, data[i].count);
 	*ret_states = states;
 	return i;
+}
+
+void plan_take_means(struct store_rows *rows)
+{
+	u64 states;
+
+	for (size_t i = 0, end; i < rows->rows.n; i = end) {
+		end = plan_states(rows, i, &states);
+		for (size_t k = i; k < end; k++) {
+			s64 *value = &rows->rows.data[k].value;
+
+			*value = llround((double)*value / (double)states);
+		}
+	}
 }
 
 /* ---- names ---- */

@@ -103,6 +103,7 @@ struct query_line {
 struct query_lines {
 	vec(struct query_line) lines; /* by total, descending */
 	u64 step_ms;		      /* as requested, or coarser if the samples are */
+	bool states;		      /* values are means of states, see query_series() */
 	bool damaged;
 };
 

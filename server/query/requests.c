@@ -151,6 +151,7 @@ static void merge_samples(struct query_requests *out)
 static int take_links(struct asking *a, const struct store_links *l, const struct plan *plan)
 {
 	struct query_requests *out = a->out;
+	_cleanup_store_rows_ struct store_rows rows = {};
 	int r = 0;
 
 	if (a->q->type)
@@ -167,7 +168,13 @@ static int take_links(struct asking *a, const struct store_links *l, const struc
 		at = trace_set_request(&out->set, &e->link, profile_string(l->profile, e->service));
 		if (at == PROFILE_NONE || !a->by_span[at])
 			continue;
-		r = vec_push(&out->samples, (struct request_sample){.request = a->by_span[at] - 1,
+		r = link_rows_add(&rows, a->by_span[at] - 1, e);
+	}
+	link_rows_merge(&rows, out->type);
+	for (size_t i = 0; i < rows.rows.n && r == 0; i++) {
+		const struct store_row *e = &rows.rows.data[i];
+
+		r = vec_push(&out->samples, (struct request_sample){.request = (u32)e->time_ms,
 								    .stack = e->stack,
 								    .count = e->count,
 								    .value = e->value});

@@ -254,6 +254,7 @@ static int fill_series(struct grouping *g, struct store *s, const struct query *
 	else if (r == 0)
 		r = add_rows(g, &rows);
 	g->out.step_ms = step_ms;
+	g->out.states = store_type_is_state(g->plan->type);
 	g->out.damaged = damaged || rows.damaged || g->plan->set.damaged;
 	order_lines(&g->out);
 	store_rows_deinit(&rows);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "server/query/plan.h"
 
 #define MAX_DEPTH 10000 /* of a tree: parents may form a circle */
 
@@ -67,6 +68,48 @@ u32 trace_ids_sample(struct trace_ids *t, size_t max, u32 bits)
 		t->n = kept;
 	}
 	return bits;
+}
+
+/* ---- samples ---- */
+
+int link_rows_add(struct store_rows *rows, u64 key, const struct store_link *l)
+{
+	return vec_push(&rows->rows, (struct store_row){.stack = l->stack,
+							.series = l->series,
+							.time_ms = key,
+							.count = l->count,
+							.value = l->value});
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+	const struct store_row *x = a, *y = b;
+
+	if (x->time_ms != y->time_ms)
+		return x->time_ms < y->time_ms ? -1 : 1;
+	if (x->series != y->series)
+		return x->series < y->series ? -1 : 1;
+	return x->stack < y->stack ? -1 : x->stack > y->stack;
+}
+
+void link_rows_merge(struct store_rows *rows, const char *type)
+{
+	struct store_row *data = rows->rows.data;
+	size_t n = 0;
+
+	if (rows->rows.n)
+		qsort(data, rows->rows.n, sizeof(*data), compare_rows);
+	for (size_t i = 0; i < rows->rows.n; i++) {
+		if (n && compare_rows(&data[n - 1], &data[i]) == 0) {
+			data[n - 1].count += data[i].count;
+			data[n - 1].value += data[i].value;
+		} else {
+			data[n++] = data[i];
+		}
+	}
+	rows->rows.n = n;
+	if (store_type_is_state(type))
+		plan_take_means(rows);
 }
 
 /* ---- trees ---- */

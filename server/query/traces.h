@@ -32,6 +32,14 @@ struct trace_set {
 	struct map by_id;   /* hash of trace and span id → index */
 };
 
+/* Appends the samples of a link to rows, under a key that stands in for the time. */
+int link_rows_add(struct store_rows *rows, u64 key, const struct store_link *l);
+/*
+ * Merges such rows by key, series and stack. Of a type whose values are states, a key's values are
+ * the mean of the states that were reported with it, and not their sum.
+ */
+void link_rows_merge(struct store_rows *rows, const char *type);
+
 /* Loads the spans of the traces. ids: sorted. service: only its spans; NULL = all. */
 int trace_set_load(struct store *s, const u8 (*ids)[16], size_t n, const char *service,
 		   struct trace_set *ret, struct diag *reterr_diag);

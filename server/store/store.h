@@ -312,6 +312,7 @@ int store_maintain(struct store *s, u64 now_ms, struct diag *reterr_diag);
 int store_get_stats(struct store *s, struct store_stats *ret, struct diag *reterr_diag);
 
 void store_rows_deinit(struct store_rows *r);
+#define _cleanup_store_rows_ __attribute__((cleanup(store_rows_deinit)))
 void store_series_set_deinit(struct store_series_set *s);
 int store_links_init(struct store_links *l);
 void store_links_deinit(struct store_links *l);

@@ -204,8 +204,8 @@ def start():
     START = int(time.time()) * 1000 - 120_000
 
 
-def profile(server, service, samples):
-    """samples: (trace, span or None, "leaf;...;root", ms of CPU), each at its own time."""
+def profile(server, service, samples, kind=("cpu", "nanoseconds"), scale=10**6):
+    """samples: (trace, span or None, "leaf;...;root", ms of CPU), each at its own time; or values of another kind."""
     strings, links, functions, stacks = [""], [{}], [""], [[]]
 
     def index(table, value):
@@ -217,15 +217,15 @@ def profile(server, service, samples):
     for i, (trace, span_id, frames, ms) in enumerate(samples):
         link = index(links, {"traceId": trace, "spanId": span_id}) if trace else 0
         stack = index(stacks, [index(functions, name) for name in frames.split(";")])
-        rows.append({"stackIndex": stack, "linkIndex": link, "values": [str(ms * 10**6)],
+        rows.append({"stackIndex": stack, "linkIndex": link, "values": [str(ms * scale)],
                      "timestampsUnixNano": [str((START + i % 1000) * 10**6)]})
-    cpu, ns = index(strings, "cpu"), index(strings, "nanoseconds")
+    name, unit = (index(strings, word) for word in kind)
     body = {
         "resourceProfiles": [{
             "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": service}}]},
             "scopeProfiles": [{"profiles": [{
-                "sampleType": {"typeStrindex": cpu, "unitStrindex": ns}, "samples": rows, "period": "10000000",
-                "periodType": {"typeStrindex": cpu, "unitStrindex": ns}, "timeUnixNano": str(START * 10**6)}]}]}],
+                "sampleType": {"typeStrindex": name, "unitStrindex": unit}, "samples": rows, "period": "10000000",
+                "periodType": {"typeStrindex": name, "unitStrindex": unit}, "timeUnixNano": str(START * 10**6)}]}]}],
         "dictionary": {
             "mappingTable": [{}], "attributeTable": [{}], "linkTable": links,
             "stackTable": [{"locationIndices": s} for s in stacks],
@@ -311,6 +311,30 @@ def test_flame_graph_of_a_span_a_trace_and_an_endpoint(shop):
     assert flame(shop, endpoint="GET /nothing") == {}
     # All samples of a service, linked or not, are what they always were.
     assert sum(flame(shop, service="shop").values()) == 30 + 7 + 2 + 200 + 1 + 1000
+
+
+def test_states_of_spans_do_not_add_up(shop):
+    """What is alive at two moments of a request is not the double: its values are means of what was reported."""
+    memory = "memory:inuse_space:bytes:inuse_space:bytes"
+    kind = {"kind": ("inuse_space", "bytes"), "scale": 1}
+    one, three = (trace_of(1), id_of(10)), (trace_of(3), id_of(30))
+    profile(shop, "shop", [(*one, "cache;main", 4000), (*one, "burst;main", 600), (*one, "cache;main", 4000),
+                           (*three, "cache;main", 8000)], **kind)
+    profile(shop, "cart", [(trace_of(1), id_of(12), "basket;main", 70)], **kind)
+    spans = get_trace(shop, trace_of(1), type=memory)["spans"]
+    assert [s["value"] for s in spans] == [4300, 0, 70]
+    where = {"type": memory, "trace": trace_of(1)}
+    scale = 10**-6
+    assert flame(shop, **where, span=id_of(10)) == {"shop;main;cache": 4000 * scale, "shop;main;burst": 300 * scale}
+    # Services add up, moments do not.
+    assert flame(shop, **where) == {
+        "shop;main;cache": 4000 * scale, "shop;main;burst": 300 * scale, "cart;main;basket": 70 * scale}
+    found = get(shop, "/api/v1/traces", type=memory, service="shop", endpoint="GET /buy")["traces"]
+    assert [(t["trace_id"], t["value"]) for t in found] == [(trace_of(3), 8000), (trace_of(1), 4370)]
+    [buy] = [e for e in get(shop, "/api/v1/endpoints", type=memory)["endpoints"] if e["endpoint"] == "GET /buy"]
+    assert buy["value"] == (4300 + 8000) / 2
+    endpoint = {"type": memory, "service": "shop", "endpoint": "GET /buy"}
+    assert flame(shop, **endpoint) == {"shop;main;cache": 6000 * scale, "shop;main;burst": 150 * scale}
 
 
 def test_slow_and_quick_requests_differ(shop):

@@ -216,6 +216,13 @@ export function heatRange(h: Heat, first: number, last: number): Range {
   return { from: at(a), to: Math.max(at(a) + 1, at(z) + h.row) };
 }
 
+/** What cells first … last come to: a sum, or of states the mean of those that were reported. */
+export function heatValue(h: Heat, first: number, last: number, t: SampleType): number {
+  const cells = h.values.slice(Math.min(first, last), Math.max(first, last) + 1);
+  const sum = cells.reduce((x, y) => x + y, 0);
+  return t.adds === "at_moment" ? sum / Math.max(1, cells.filter((v) => v > 0).length) : sum;
+}
+
 /**
  * Columns and rows for a range: whole milliseconds, at most n cells, a column of a second where that fits. A row of 50 ms has
  * about one sample of each CPU at the agent's 19 Hz; finer ones would show the rhythm of sampling.

@@ -4,10 +4,11 @@ import { test } from "node:test";
 import { baseRange, decodeLive, encodeLive, LIVE_DEFAULTS, rangeAt, refreshMs, selector, without } from "../model/address.ts";
 import type { LiveState } from "../model/address.ts";
 import {
-  barMs, barRange, bars, facets, heatRange, heatSteps, keepOrder, knownMs, readFirst, readHeat, readLines, readNames, shares,
+  barMs, barRange, bars, facets, heatRange, heatSteps, heatValue, keepOrder, knownMs, readFirst, readHeat, readLines, readNames, shares,
 } from "../model/series.ts";
 import { aligned, clock, decodeSpan, encodeSpan, LASTS, localInput, moved, rangeText, stepFor, ticks, wider } from "../model/times.ts";
 import { DataError, findPath, pathHashes, pathId } from "../model/tree.ts";
+import { sampleType } from "../model/vocab.ts";
 import { fromFolded } from "./make.ts";
 
 const CPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
@@ -113,6 +114,9 @@ test("heat maps: cells in the order of time, sizes that the server takes", () =>
   assert.equal(h.most, 5);
   assert.deepEqual(heatRange(h, 1, 1), { from: T + 500, to: T + 1000 });
   assert.deepEqual(heatRange(h, 4, 1), { from: T + 500, to: T + 2500 });
+  assert.equal(heatValue(h, 5, 0, sampleType("process_cpu:cpu:nanoseconds::")), 8);
+  assert.equal(heatValue(h, 5, 1, sampleType("memory:inuse_space:bytes::")), 3.5, "the mean of the moments that were reported");
+  assert.equal(heatValue(h, 1, 1, sampleType("memory:inuse_space:bytes::")), 0);
   for (const bad of [{ ...json, columns: 2 }, { ...json, rows: 0 }, { ...json, values: [1] }, { ...json, values: "x" }, { ...json, row: 0 }])
     assert.throws(() => readHeat(bad), DataError);
   for (const [s] of LASTS) {

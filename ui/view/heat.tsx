@@ -4,7 +4,7 @@
  * a second is seen. Dragging, or Shift with the arrow keys, chooses a range.
  */
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { heatRange, rate } from "../model/series.ts";
+import { heatRange, heatValue, rate } from "../model/series.ts";
 import type { Heat } from "../model/series.ts";
 import { clock, rangeText, ticks } from "../model/times.ts";
 import type { Range } from "../model/times.ts";
@@ -99,13 +99,9 @@ export function HeatMap(p: Props): preact.JSX.Element {
     e.stopPropagation();
   };
   const span = picked ? heatRange(h, ...picked) : over >= 0 ? heatRange(h, over, over) : null;
-  const sum = (): number => {
-    const [a, z] = picked ? [Math.min(...picked), Math.max(...picked)] : [over, over];
-    return h.values.slice(a, z + 1).reduce((x, y) => x + y, 0);
-  };
   const fraction = (ms: number): string => `${clock(ms)}.${String(Math.floor(ms % 1000)).padStart(3, "0")}`;
   const said = span && (span.to - span.from < 1000 ? fraction(span.from) : rangeText(span, p.now)) +
-    `: ${rate(sum(), span.to - span.from, p.type)}`;
+    `: ${rate(heatValue(h, ...picked ?? [over, over], p.type), span.to - span.from, p.type)}`;
   return (
     <div class="chart heat" tabIndex={0} role="application" aria-roledescription="heat map"
          aria-label={`${p.label}: each column ${h.column / 1000} s, each row ${h.row} ms. Arrow keys move, Shift and arrow keys select a range, Enter applies it.`}

@@ -32,6 +32,8 @@ export function WaterfallView(p: Props): preact.JSX.Element {
   const all = w.to - w.from;
   const chosen = w.spans.find((s) => s.id === state.span);
   const x = (ms: number): string => `${100 * (ms - w.from) / all}%`;
+  // States of several spans have no sum.
+  const sums = type.adds === "over_time";
   const cost = (v: { samples: number; value: number }): string => (v.samples > 0 ? value(v.value, type.unit, type.name) : "");
   return <section class="waterfall" aria-label="Trace">
     <div class="filter">
@@ -44,7 +46,7 @@ export function WaterfallView(p: Props): preact.JSX.Element {
     </div>
     <div class="table-scroll" tabIndex={0}><table>
       <thead><tr><th class="c-name">Span</th><th class="c-bar">0 … {duration(1e6 * all)}</th><th class="num">Took</th>
-        <th class="num">{showable(type.label)}</th><th class="num">With children</th></tr></thead>
+        <th class="num">{showable(type.label)}</th>{sums && <th class="num">With children</th>}</tr></thead>
       <tbody>{w.spans.slice(0, MOST).map((s, i) => <tr key={s.id} class={s.id === state.span ? "chosen" : ""}>
         <td class="c-name" style={{ paddingLeft: `${10 + INDENT * Math.min(s.depth, 20)}px` }}>
           <button class="pick" aria-pressed={s.id === state.span} title={`${showable(s.service)}: ${showable(s.name)}`}
@@ -53,7 +55,7 @@ export function WaterfallView(p: Props): preact.JSX.Element {
         <td class="c-bar"><b class={s.status === "error" ? "span failed" : "span"} aria-hidden="true"
           style={{ left: x(s.start), width: `max(2px, ${100 * s.duration / all}%)`, background: hue(w, s.service) }} /></td>
         <td class="num">{duration(1e6 * s.duration)}</td>
-        <td class="num" title={`${count(s.samples)} samples`}>{cost(s)}</td><td class="num soft">{cost(below(w, i))}</td></tr>)}</tbody>
+        <td class="num" title={`${count(s.samples)} samples`}>{cost(s)}</td>{sums && <td class="num soft">{cost(below(w, i))}</td>}</tr>)}</tbody>
     </table>
     {w.spans.length > MOST && <p class="soft more">and {count(w.spans.length - MOST)} more spans</p>}
     {chosen && <Details s={chosen} />}</div>
