@@ -101,15 +101,15 @@ export const SILENT_MS = 60000;
 export function complaints(a: Agent, server: string, now: number): string[] {
   const out: string[] = [];
   if (now - a.last > SILENT_MS)
-    out.push("It has sent nothing for a while. Is the machine up, is culprit agent running there, and can it reach this server?");
+    out.push("The agent has sent nothing for a while. Is the machine up, is culprit agent running there, and can it reach this server?");
   if (a.error !== "")
     out.push(a.error);
   const lost = lostBy(a);
   if (lost > 0.01 * (a.samples + lost))
-    out.push(`It lost ${(100 * lost / (a.samples + lost)).toFixed(1)} % of its samples.`);
+    out.push(`The agent lost ${(100 * lost / (a.samples + lost)).toFixed(1)} % of its samples.`);
   if (a.cpu > 0.05)
-    out.push("It uses more than 5 % of a CPU. Lower the rate (--frequency) or add a filter.");
+    out.push("The agent uses more than 5 % of a CPU. Lower its rate (--frequency) or give it a filter.");
   if (a.version !== server)
-    out.push(`Its version is ${a.version}, this server's is ${server}.`);
+    out.push(`The agent's version is ${a.version}, this server's is ${server}.`);
   return out;
 }

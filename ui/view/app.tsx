@@ -400,7 +400,7 @@ export function App(p: Props): preact.JSX.Element {
                 onTransforms={(transforms) => change({ transforms, zoom: "" }, true)} />}
       <main class="main">
         {empty ? p.nothing ?? <div class="nothing"><h2>No samples</h2>
-          <p>{counts ? `This profile counts ${counts}, and there was none.` : "Nothing was recorded."} Record for
+          <p>{counts ? `This profile measures ${counts}, and there was none.` : "Nothing was recorded."} Record for
             longer (<code>-d</code>), or check the filters.</p></div>
         : state.sandwich !== ""
           ? <SandwichView profile={profile} tree={upright} ids={ids} name={state.sandwich} theme={theme} colourBy={colourBy}

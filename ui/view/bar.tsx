@@ -116,7 +116,7 @@ export function Crumbs(p: CrumbProps): preact.JSX.Element {
   return (
     <nav class="crumbs" aria-label="Zoomed frame">
       {p.transforms.map((t, i) => (
-        <button key={`${t.op}${i}`} class="transform" title="Undo this"
+        <button key={`${t.op}${i}`} class="transform" title="Undo this change of the view"
                 onClick={() => p.onTransforms(p.transforms.filter((_, k) => k !== i))}>
           {TRANSFORM_WORD[t.op]}{t.name === undefined ? "" : ` ${t.name}`} ✕</button>))}
       {zoom.first !== 0 && <button class="reset" onClick={() => p.onZoom({ first: 0, last: 0 })}

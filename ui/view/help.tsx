@@ -35,9 +35,9 @@ export function Help(p: { onClose: () => void; diff: boolean; more: Keys | undef
       <div>
         <header><h2 id="help-title">Reading a flame graph</h2>
           <button class="icon" aria-label="Close" onClick={() => ref.current!.close()}>✕</button></header>
-        <p>Each box is a function; the box it touches on the root's side called it. The width of a box is the share
-          of samples in which it was running or waiting for what it called. The order from left to right is the
-          alphabet, not time.</p>
+        <p>Each box is a function; the box it touches on the root's side called it. The width of a box is the function's
+          share of what the profile measures (CPU time, page faults …), with all that it called. The order from left to
+          right is alphabetical and says nothing about time.</p>
         {p.diff && <p>Red grew and blue shrank against the profile before. Differences that could be chance stay
           pale.</p>}
         <dl class="keys">
@@ -46,7 +46,7 @@ export function Help(p: { onClose: () => void; diff: boolean; more: Keys | undef
         </dl>
         <p>Click a frame to zoom, a faded one above it to go back. Right-click for more: focus, hide, callers and
           callees, copy. <span class="hatched" /> is a box of frames too narrow to draw; click it to see them.</p>
-        <p>The 95 % interval says how far the true share may be from the sampled one.</p>
+        <p>The 95 % interval is the range in which the true share lies in 95 of 100 cases: the profile is a sample.</p>
       </div>
     </dialog>
   );

@@ -92,8 +92,8 @@ function Token(p: { text: string; onToken: (t: string) => void }): preact.JSX.El
         p.onToken(token.trim());
     }}>
       <h2 id="token-title">{p.text}</h2>
-      <p>Ask whoever runs this server: it is in a line <code>read TOKEN</code> of the file given by <code>--token-file</code>.
-        This page keeps it until you close the tab, and sends it to this server only.</p>
+      <p>The token is in a line <code>read TOKEN</code> of the file given by <code>--token-file</code>; ask whoever runs this server.
+        This page keeps the token until you close the tab, and sends it to this server only.</p>
       <p><input type="password" autocomplete="off" aria-label="Token" value={token} ref={box}
                 onInput={(e) => setToken(e.currentTarget.value)} /> <button class="text">Continue</button></p>
     </form>
@@ -135,13 +135,13 @@ function Nothing(p: { poll: Poll; type: SampleType; state: LiveState; change: (c
   if (p.poll.view!.first === 0)
     return <div class="nothing"><h2>Waiting for the first samples</h2>
       <p>Nothing has arrived at this server yet. With <code>culprit up</code>, samples of this machine arrive within ten seconds;
-        other machines send theirs with <code>culprit agent --collection-agent HOST:4317</code>. This page refreshes by
-        itself.</p></div>;
-  const counts = p.type.help || p.type.label;
+        other machines send theirs with <code>culprit agent --collection-agent HOST:4317</code>. This page refreshes
+        automatically.</p></div>;
+  const counts = p.type.help || p.type.label || "samples";
   const wideEnough = LASTS.find(([s]) => s > state.last);
   return <div class="nothing"><h2>No samples{state.service ? ` of ${showable(state.service)}` : ""} {state.range
     ? "in this time" : `in the last ${lastText(state.last)}`}</h2>
-    <p>{counts && `This view counts ${showable(counts)}. `}Either there was nothing to count, or no samples were sent: check the
+    <p>{counts && `This view shows ${showable(counts)}. `}Either there was none, or no samples were sent: check the
       agent's log and this server's <code>/metrics</code>.</p>
     <p>{state.service !== "" && <button class="text" onClick={() => change({ service: "" })}>All services</button>}{" "}
       {state.range ? <button class="text" onClick={() => change({ range: null })}>Latest samples</button>

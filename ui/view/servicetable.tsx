@@ -123,7 +123,7 @@ export function ServiceTable(p: Props): preact.JSX.Element {
           </tbody>
         </table>
         {rows.length > MOST && <p class="soft more">and {count(rows.length - MOST)} more: filter to see them</p>}
-        {rows.length === 0 && <p class="empty">{p.rows.length ? "No service matches." : "No samples in this time."}</p>}
+        {rows.length === 0 && <p class="empty">{p.rows.length ? "No service matches." : "No samples in this time range."}</p>}
       </div>
     </section>
   );

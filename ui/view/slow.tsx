@@ -33,7 +33,7 @@ export function SlowTable(p: { slow: Slow; onFunction: (name: string) => void })
         <td class={r.low > 0 ? "num grew" : r.high < 0 ? "num shrank" : "num soft"}>{signed(v(r.effect), r.effect)}</td>
         <td class="num soft">{v(r.low)} – {v(r.high)}</td>
         <Effect row={r} slow={s} most={most} />
-        <td class="c-name"><button class="pick" title={r.explained ? "A function that it calls has nearly all of its effect" : "Show it in the flame graph of the slow requests"}
+        <td class="c-name"><button class="pick" title={r.explained ? "Nearly all of this effect comes from a function that this one calls" : "Show it in the flame graph of the slow requests"}
           onClick={() => p.onFunction(r.name)}>{showable(r.name)}</button> {r.object !== "" && <span class="soft">{showable(r.object.replace(/^.*\//, ""))}</span>}</td>
         <td class="num">{v(r.slow)}</td><td class="num">{v(r.middle)}</td>
         <td class="num">{percent(r.slowRunning)}</td><td class="num">{percent(r.middleRunning)}</td></tr>)}</tbody>

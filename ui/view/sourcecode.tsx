@@ -77,7 +77,7 @@ export function SourceCode(p: Props): preact.JSX.Element {
     readSource(await p.source.json("source", { ...p.parameters, file: p.file }, signal));
   return <Sheet title={p.file} ask={ask} onClose={p.onClose}>{(s: SourceFile) => <>
     <p>{percent(s.total / (s.all || 1))} of the total passes through this file, {percent(s.self / (s.all || 1))} ends in it.
-      {s.unknown.total > 0 && ` The line of ${percent(s.unknown.total / (s.all || 1))} is unknown.`} {s.why}</p>
+      {s.unknown.total > 0 && ` For ${percent(s.unknown.total / (s.all || 1))} the line is not known.`} {s.why}</p>
     {p.quality}
     {s.lines.length > 0 ? <Lines s={s} line={p.line} /> : <p>No samples map to this file.</p>}
   </>}</Sheet>;

@@ -164,7 +164,7 @@ export function FunctionList(p: Props): preact.JSX.Element {
             {diff && p.alone && <><th scope="col" class="c-amount">Before</th><th scope="col" class="c-amount">Amount</th>
               <th scope="col" class="c-change">Of all</th></>}
             {diff && <Head {...p} column="change" label={p.alone ? "Beyond chance?" : "Change"}
-                           title="Of the total, after minus before, in points of the view; ≈ could be chance" />}
+                           title="Share of the total, after minus before, in percentage points; ≈: the difference could be chance" />}
             <Head {...p} column="name" label="Function" title="Name" />
             {p.alone && <th scope="col" class="c-file">Source</th>}
           </tr></thead>

@@ -114,7 +114,7 @@ function Requests(p: Props & { onTrace: (r: Request) => void }): preact.JSX.Elem
       <thead><tr><th class="num">Took</th><th class="c-share" /><th class="c-name">Endpoint</th><th>Service</th><th>Status</th><th>Started</th>
         <th class="num">{showable(p.type.label)} of its trace</th></tr></thead>
       <tbody>{requests.map((r) => <tr key={`${r.trace} ${r.start} ${r.service} ${r.endpoint}`}>
-        <td class="num"><button class="pick" title="Its trace" onClick={() => p.onTrace(r)}>{ms(r.duration)}</button></td>
+        <td class="num"><button class="pick" title="Show the trace of this request" onClick={() => p.onTrace(r)}>{ms(r.duration)}</button></td>
         <td class="c-share"><b class="bar" style={{ width: `${100 * r.duration / most}%` }} aria-hidden="true" /></td>
         <td class="c-name">{showable(r.endpoint)}</td><td>{showable(r.service)}</td>
         <td class={r.status === "error" ? "grew" : ""}>{r.status === "unset" ? "" : r.status === "error" ? "failed" : showable(r.status)}</td>
@@ -140,7 +140,7 @@ export function Traces(p: Props): preact.JSX.Element {
   if (part.profile)
     return <div class="traces-page">{bar}{p.picture}</div>;
   if (part.endpoints.length === 0 && part.requests.length === 0 && r.endpoint === "" && !r.min && !r.max && r.status === "" && state.stacks === "")
-    return <div class="traces-page">{bar}<div class="nothing"><h2>No requests in this time</h2>
+    return <div class="traces-page">{bar}<div class="nothing"><h2>No requests in this time range</h2>
       <p>Requests come from services that send OpenTelemetry traces (<code>OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318</code>)
         or Zipkin traces. A service has to publish its context to link samples to requests: <code>man culprit-up</code>.</p></div></div>;
   return <div class="traces-page lists">
@@ -148,7 +148,7 @@ export function Traces(p: Props): preact.JSX.Element {
     {part.quality && <QualityOf quality={part.quality} losses={p.losses} what="Samples of these services, in the listed requests and outside them" />}
     {r.endpoint === "" && <Endpoints {...p} onEndpoint={(e, show) => change({ service: e.service, requests: { ...NO_REQUEST, endpoint: e.name, show } })} />}
     {part.requests.length > 0 ? <Requests {...p} onTrace={(t) => set({ trace: t.trace, span: "", only: false })} />
-      : <div class="nothing"><h2>No such requests in this time</h2>
+      : <div class="nothing"><h2>No such requests in this time range</h2>
         <p><button class="text" onClick={() => change({ service: "", stacks: "", requests: NO_REQUEST })}>All requests</button></p></div>}
   </div>;
 }
