@@ -312,26 +312,31 @@ static int scan_requests(struct answer *a)
 	_cleanup_query_requests_ struct query_requests all = {};
 	const struct store_span_filter f = query_span_filter(a->q);
 	_cleanup_free_ double *weights = NULL;
-	bool states;
 	int r = query_requests(a->store, a->q, &f, &all, a->diag);
 
 	if (r < 0)
 		return r;
 	snprintf(a->plan->type, sizeof(a->plan->type), "%s", all.type);
 	a->damaged |= all.damaged;
-	states = store_type_is_state(all.type);
 	/* There are at most as many threads as requests. */
 	weights = calloc(all.requests.n + 1, sizeof(*weights));
 	r = weights ? weigh_requests(a, &all, weights) : -ENOMEM;
 	for (size_t i = 0; i < all.samples.n && r == 0; i++) {
 		const struct request_sample *e = &all.samples.data[i];
-		struct item item = {.stack = e->stack, .count = e->count};
-		double value = (double)e->value * all.requests.data[e->request].stands_for;
+		double stands_for = all.requests.data[e->request].stands_for;
+		struct item item = {.stack = e->stack,
+				    .count = e->count,
+				    .value = (s64)((double)e->value * stands_for)};
 
 		r = request_thread(a, &all, e->request, &item.thread);
-		item.value = r == 0 && states ? llround(value / weights[item.thread]) : (s64)value;
 		if (r == 0)
 			r = vec_push(&a->items, item);
+	}
+	merge_items(a);
+	for (size_t i = 0; i < a->items.n && r == 0 && store_type_is_state(all.type); i++) {
+		struct item *e = &a->items.data[i];
+
+		e->value = llround((double)e->value / weights[e->thread]);
 	}
 	return r;
 }
@@ -387,15 +392,15 @@ static int scan_trace(struct answer *a)
 		r = vec_push(&a->items,
 			     (struct item){e->stack, e->count, e->value, (u32)e->time_ms});
 	}
+	merge_items(a);
 	return r;
 }
 
 static int scan_spans(struct answer *a)
 {
-	int r = a->q->spans.of == QUERY_OF_REQUESTS ? scan_requests(a) : scan_trace(a);
-
-	merge_items(a);
-	return r;
+	if (a->q->spans.of == QUERY_OF_REQUESTS)
+		return scan_requests(a);
+	return scan_trace(a);
 }
 
 /* ---- what is kept ---- */

@@ -335,6 +335,11 @@ def test_states_of_spans_do_not_add_up(shop):
     assert buy["value"] == (4300 + 8000) / 2
     endpoint = {"type": memory, "service": "shop", "endpoint": "GET /buy"}
     assert flame(shop, **endpoint) == {"shop;main;cache": 6000 * scale, "shop;main;burst": 150 * scale}
+    # The mean of many is not the sum of rounded parts.
+    tiny = [(trace_of(n), id_of(n)) for n in range(100, 110)]
+    assert export(shop, *(span(*s, START, 1, name="GET /tiny") for s in tiny)).json() == {}
+    profile(shop, "shop", [(*s, "cache;main", 7) for s in tiny], **kind)
+    assert flame(shop, type=memory, endpoint="GET /tiny") == {"shop;main;cache": 7 * scale}
 
 
 def test_slow_and_quick_requests_differ(shop):

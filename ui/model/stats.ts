@@ -113,9 +113,11 @@ export function lossFact(l: Losses | null): Fact {
 /** What is wrong enough with a profile that a reader must know it before drawing conclusions. */
 export function warnings(q: Quality, samples: number): Warning[] {
   const out: Warning[] = [];
-  if (samples >= 0 && samples < 200)
+  // A part of a view has an estimated number: its share of the samples.
+  const n = Math.round(samples);
+  if (samples >= 0 && n < 200)
     out.push({
-      text: samples === 0 ? "no samples" : `only ${samples} samples`,
+      text: n === 0 ? "no samples" : `only ${n} samples`,
       help: "Shares are rough guesses with so few samples: record for longer or at a higher rate (-d, -F).",
       level: "warn",
     });

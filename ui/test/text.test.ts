@@ -87,6 +87,8 @@ test("a poor profile says so, a good one does not", () => {
   const { meta } = fromFolded(["p;a 1"]);
   assert.equal(warnings(meta.quality, 5000).length, 0);
   assert.match(warnings(meta.quality, 12)[0]!.text, /only 12 samples/);
+  assert.deepEqual(warnings(meta.quality, 199.99999999999997).map((w) => w.text).filter((t) => t.includes("only")), []);
+  assert.match(warnings(meta.quality, 1.9999999999999998)[0]!.text, /^only 2 samples$/);
   meta.quality = { samples: 900, lost: 100, truncated: 90, unknown: 10, frames: 100, userStacks: 900 };
   assert.deepEqual(warnings(meta.quality, 900).map((w) => w.text), ["10 % lost", "10 % truncated", "10 % of frames have no name"]);
 });
