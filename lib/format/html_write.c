@@ -13,6 +13,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "base/json.h"
 #include "base/map.h"
 #include "base/str.h"
 #include "base/varint.h"
@@ -264,19 +265,21 @@ static int put_base(struct payload *w)
 	return put_section(&w->body, "BASE", &s);
 }
 
-static void put_quality(struct str *s, const struct profile_quality *q)
+static void put_quality(struct json_writer *j, const struct profile_quality *q)
 {
-	/* Zero lost is a fact only where somebody counted. */
+	/* lost = 0 is known only if the recorder counted lost samples. */
 	if (q->measured || q->lost)
-		str_printf(s, ",\"lost\":%llu", q->lost);
+		json_put_u64(j, "lost", q->lost);
 	if (q->measured || q->truncated)
-		str_printf(s, ",\"truncated\":%llu", q->truncated);
+		json_put_u64(j, "truncated", q->truncated);
 	if (q->samples)
-		str_printf(s, ",\"samples\":%llu", q->samples);
-	if (q->frames)
-		str_printf(s, ",\"unknown\":%llu,\"frames\":%llu", q->unknown, q->frames);
+		json_put_u64(j, "samples", q->samples);
+	if (q->frames) {
+		json_put_u64(j, "unknown", q->unknown);
+		json_put_u64(j, "frames", q->frames);
+	}
 	if (q->user_stacks)
-		str_printf(s, ",\"user_stacks\":%llu", q->user_stacks);
+		json_put_u64(j, "user_stacks", q->user_stacks);
 }
 
 /* JSON of numbers only; texts are ids of strings. */
@@ -286,6 +289,7 @@ static int put_meta(struct payload *w, const struct profile_write_options *o)
 	u32 type = p->default_type < p->n_types ? p->default_type : 0;
 	u32 title = 0, generator = 0, name = 0, unit = 0, base_title = 0;
 	_cleanup_str_ struct str s = {};
+	struct json_writer j = {.out = &s};
 	u64 per_second;
 	int r = add_text(w, o->title ? o->title : profile_string(p, p->title), &title);
 
@@ -299,20 +303,25 @@ static int put_meta(struct payload *w, const struct profile_write_options *o)
 		r = add_text(w, profile_string(o->base, o->base->title), &base_title);
 	if (r < 0)
 		return r;
-	str_printf(&s, "{\"title\":%u,\"generator\":%u,\"type\":%u,\"unit\":%u", title, generator,
-		   name, unit);
+	json_open_object(&j, NULL);
+	json_put_u64(&j, "title", title);
+	json_put_u64(&j, "generator", generator);
+	json_put_u64(&j, "type", name);
+	json_put_u64(&j, "unit", unit);
 	if (p->time_ns)
-		str_printf(&s, ",\"time_ms\":%llu", p->time_ns / 1000000);
+		json_put_u64(&j, "time_ms", p->time_ns / 1000000);
 	if (p->duration_ns)
-		str_printf(&s, ",\"duration_ns\":%llu", p->duration_ns);
+		json_put_u64(&j, "duration_ns", p->duration_ns);
 	per_second = vocab_per_second(profile_string(p, p->period_unit));
 	if (p->period > 0 && per_second)
-		str_printf(&s, ",\"hz\":%.3f", (double)per_second / (double)p->period);
-	put_quality(&s, &p->quality);
-	if (o->base)
-		str_printf(&s, ",\"base_title\":%u,\"base_samples\":%llu,\"normalize\":%d",
-			   base_title, o->base->quality.samples, o->normalize);
-	str_putc(&s, '}');
+		json_put_fixed(&j, "hz", (double)per_second / (double)p->period, 3);
+	put_quality(&j, &p->quality);
+	if (o->base) {
+		json_put_u64(&j, "base_title", base_title);
+		json_put_u64(&j, "base_samples", o->base->quality.samples);
+		json_put_u64(&j, "normalize", o->normalize);
+	}
+	json_close(&j);
 	return put_section(&w->body, "META", &s);
 }
 
