@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file a profile. The pattern is strftime's in local time, in the last part of the path; the
- * format is told by the ending. Two profiles of one name get -1, -2 ... before what stands behind
- * the last conversion. A file is there whole or not at all (profile_write_file()); the oldest go
- * when there are more than keep_files of the pattern. Without a conversion it is one file, which is
- * replaced each time.
+ * Writes a file per profile. The last part of the path is a strftime pattern in local time; its
+ * extension selects the format. If two profiles have the same name, -1, -2 ... is inserted after
+ * the last conversion. Files are written atomically (profile_write_file()); if there are more than
+ * keep_files of the pattern, the oldest are deleted. A pattern without a conversion is a single
+ * file, which is replaced each time.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -24,9 +24,10 @@
 #define MAX_SAME_NAME 1000
 
 struct files {
-	char *dir;  /* owned; where they are */
-	char *stem; /* owned; the name up to and with the last conversion, "" when there is none */
-	char *tail; /* owned; what follows */
+	char *dir; /* owned; the directory */
+	/* owned; the name up to the end of the last conversion; "" if there is none */
+	char *stem;
+	char *tail; /* owned; the rest of the name */
 	const struct profile_format *format;
 };
 
@@ -41,7 +42,7 @@ static void close_files(struct destination *d)
 	d->private = NULL;
 }
 
-/* The length of the name up to its last conversion and with it; 0 when there is none. */
+/* Returns the length of the name up to the end of its last conversion; 0: there is none. */
 static size_t stem_length(const char *name)
 {
 	size_t n = 0;
@@ -50,7 +51,7 @@ static size_t stem_length(const char *name)
 		if (name[i] != '%')
 			continue;
 		i++;
-		/* Modifiers, as in %Ey. */
+		/* Modifiers of a conversion, as in %Ey. */
 		if (name[i] == 'E' || name[i] == 'O')
 			i++;
 		if (!name[i])
@@ -86,7 +87,7 @@ static int open_files(struct destination *d, struct diag *reterr_diag)
 	return profile_write_check(d->rest, NULL, &f->format, reterr_diag);
 }
 
-/* ---- old ones ---- */
+/* ---- old files ---- */
 
 struct old {
 	char *name; /* owned */
@@ -153,11 +154,11 @@ static void remove_old(const struct files *f, u32 keep)
 		closedir(dir);
 }
 
-/* ---- a new one ---- */
+/* ---- a new file ---- */
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-/* The pattern is the user's own: it can name odd files and no more. */
+/* The pattern is the user's own: at worst it gives odd file names. */
 static int format_time(const char *pattern, const struct tm *t, char *out, size_t size)
 {
 	out[0] = 0;
@@ -173,7 +174,7 @@ static int make_path(const struct files *f, const struct profile *p, struct str 
 
 	if (!localtime_r(&seconds, &t))
 		return -ERANGE;
-	/* In the tail "%%" is all that there can be. */
+	/* "%%" is the only conversion that the tail can contain. */
 	if (format_time(f->stem, &t, stem, sizeof(stem)) < 0 ||
 	    format_time(f->tail, &t, tail, sizeof(tail)) < 0)
 		return -ENAMETOOLONG;
@@ -191,7 +192,7 @@ static int make_path(const struct files *f, const struct profile *p, struct str 
 	return -EEXIST;
 }
 
-static int take(struct destination *d, const struct profile *p, struct diag *reterr_diag)
+static int write_profile(struct destination *d, const struct profile *p, struct diag *reterr_diag)
 {
 	const struct files *f = d->private;
 	_cleanup_str_ struct str path = {};
@@ -210,5 +211,5 @@ const struct export_ops export_file = {
 	.scheme = "file",
 	.open = open_files,
 	.close = close_files,
-	.take = take,
+	.take = write_profile,
 };

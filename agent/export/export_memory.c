@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* To a function of this process: `culprit up`. */
+/* Passes profiles to a function in this process: `culprit up`. */
 #include <errno.h>
 
 #include "agent/export/export_private.h"
@@ -9,7 +9,7 @@ static int open_memory(struct destination *d, struct diag *reterr_diag)
 	return d->o.take ? 0 : diag_set(reterr_diag, -EINVAL, "%s: nobody takes it", d->o.url);
 }
 
-static int take(struct destination *d, const struct profile *p, struct diag *reterr_diag)
+static int pass_profile(struct destination *d, const struct profile *p, struct diag *reterr_diag)
 {
 	return d->o.take(d->o.userdata, p, reterr_diag);
 }
@@ -17,5 +17,5 @@ static int take(struct destination *d, const struct profile *p, struct diag *ret
 const struct export_ops export_memory = {
 	.scheme = "memory",
 	.open = open_memory,
-	.take = take,
+	.take = pass_profile,
 };

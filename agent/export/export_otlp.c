@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* OTLP by gRPC and by HTTP; what is sent is gzip-compressed. */
+/* OTLP by gRPC and by HTTP. Requests are gzip-compressed. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "compress/compress.h"
 #include "otlp/otlp.h"
 
-/* gRPC servers take 4 MiB unless told otherwise; a little less, for what is around it. */
+/* gRPC servers accept 4 MiB by default; some of that is for the framing. */
 #define MAX_REQUEST_BYTES (((size_t)4 << 20) - 4096)
 
 #define MAX_ANSWER_BYTES (1U << 20)
@@ -25,7 +25,7 @@ static int encode(struct destination *d, const struct profile *p, struct str *ou
 {
 	u8 id[16];
 
-	/* Without an id rather than with one that another may have. */
+	/* Better no id than one that another profile may have. */
 	if (getrandom(id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
 		return otlp_profiles_encode(p, NULL, out, reterr_diag);
 	return otlp_profiles_encode(p, id, out, reterr_diag);
@@ -41,7 +41,7 @@ static void read_response(const u8 *data, size_t n, struct export_result *ret)
 {
 	struct diag message = {};
 
-	/* What cannot be read was still taken. */
+	/* An unreadable response still means that the request was accepted. */
 	if (otlp_profiles_read_response(data, n, &ret->rejected, &message) == 0 && message.text[0])
 		diag_set(&ret->error, 0, "took it, but: %s", message.text);
 }
@@ -62,7 +62,7 @@ static int open_grpc(struct destination *d, struct diag *reterr_diag)
 	return http_open(d, &o, reterr_diag, (struct http **)&d->private);
 }
 
-/* The answer's message; servers compress it as we did ours. */
+/* Reads the message of the response, which servers compress like the request. */
 static void read_message(const struct str *answer, struct export_result *ret)
 {
 	struct buf b = buf_of(answer->data, answer->n), body;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of agent/export share. */
+/* Shared by the files of agent/export. */
 #pragma once
 
 #include <pthread.h>
@@ -14,30 +14,31 @@ struct http;
 
 enum export_outcome {
 	EXPORT_SENT,
-	EXPORT_RETRY,	/* not now */
-	EXPORT_REFUSED, /* never */
+	EXPORT_RETRY,	/* may succeed later */
+	EXPORT_REFUSED, /* will never succeed */
 };
 
 struct export_result {
 	enum export_outcome outcome;
-	u32 retry_after_ms; /* what the destination asked for, or 0 */
-	u64 rejected;	    /* sent, but so many of its profiles were not taken */
+	u32 retry_after_ms; /* requested by the destination, or 0 */
+	/* profiles that the destination rejected, of a request that was sent */
+	u64 rejected;
 	struct diag error;
 };
 
 struct export_ops {
 	const char *scheme;
-	/* Checks the options and makes d->private. */
+	/* Checks the options and creates d->private. */
 	int (*open)(struct destination *d, struct diag *reterr_diag);
 	void (*close)(struct destination *d);
-	/* Either: takes a profile at once. */
+	/* Either: exports a profile at once. */
 	int (*take)(struct destination *d, const struct profile *p, struct diag *reterr_diag);
-	/* Or: makes the bytes to send, and sends them, on another thread. */
+	/* Or: encodes a request; send() sends it, in another thread. */
 	int (*encode)(struct destination *d, const struct profile *p, struct str *out,
 		      struct diag *reterr_diag);
 	void (*send)(struct destination *d, const u8 *data, size_t n, struct export_result *ret);
-	size_t max_bytes; /* of encode()'s; more is split; 0 = no limit */
-	bool gzip;	  /* what is sent is compressed */
+	size_t max_bytes; /* of a request; larger ones are split; 0: no limit */
+	bool gzip;	  /* requests are compressed */
 };
 
 extern const struct export_ops export_otlp_grpc, export_otlp_http, export_pyroscope, export_file,
@@ -46,42 +47,44 @@ extern const struct export_ops export_otlp_grpc, export_otlp_http, export_pyrosc
 struct destination {
 	const struct export_ops *ops;
 	struct export_options o; /* its strings are owned */
-	const char *rest;	 /* of the URL, behind the scheme */
-	void *private;		 /* of ops */
+	const char *rest;	 /* of the URL, after the scheme */
+	void *private;		 /* belongs to ops */
 	struct exporters *all;
 
-	pthread_t thread; /* the sender's */
+	pthread_t thread; /* sends the requests */
 	bool started;
-	pthread_mutex_t lock; /* what follows */
+	pthread_mutex_t lock; /* of all fields below */
 	pthread_cond_t wake;
 	struct spool spool;
-	struct spool_item *in_flight; /* the sender's, or NULL */
+	struct spool_item *in_flight; /* being sent, or NULL */
 	struct export_stats stats;
-	u64 unsaid_lost; /* samples dropped that no profile has told yet */
-	bool failing;	 /* the last attempt */
-	bool inherited;	 /* by another, in exporters_replace() */
+	u64 unreported_lost; /* samples dropped that no profile has reported yet */
+	bool failing;	     /* the last attempt failed */
+	bool inherited;	     /* its spool was moved to another in exporters_replace() */
 };
 
 struct exporters {
-	/* Of the next two; they change in exporters_replace() only, while no thread below runs. */
+	/* Protects the next two. Only exporters_replace() changes them, while the threads below are
+	 * stopped. */
 	pthread_rwlock_t list;
 	struct destination *destinations; /* owned */
 	size_t n;
 	pthread_t thread;
 	bool started;
-	pthread_mutex_t lock; /* what follows */
+	pthread_mutex_t lock; /* of all fields below */
 	pthread_cond_t wake;
 	struct profile *queue[QUEUE_MAX]; /* owned; a ring */
 	size_t first, n_queued;
-	bool encoding; /* one that is out of the queue */
+	bool encoding; /* a profile that was taken from the queue is being encoded */
 	bool stopping;
-	bool retiring;	 /* threads end and leave what waits, for others */
-	u64 deadline_ms; /* of everything, once stopping; of what is sent, when retiring */
+	bool retiring; /* threads end, but leave waiting requests to their successors */
+	/* when stopping: for everything; when retiring: for requests being sent */
+	u64 deadline_ms;
 };
 
-/* ---- exporters.c, for replace.c ---- */
+/* ---- exporters.c, called by replace.c ---- */
 
-/* Checks the options, which are copied. d is zeroed, and to be closed in any case. */
+/* Checks and copies the options. *d is zeroed before; the caller must close it in any case. */
 int export_open(struct exporters *e, const struct export_options *o, struct destination *d,
 		struct diag *reterr_diag);
 int export_open_spool(struct destination *d, struct diag *reterr_diag);
@@ -90,29 +93,29 @@ int export_start_encoder(struct exporters *e);
 void export_keep_bound(struct destination *d);
 void export_close(struct destination *d);
 
-/* True when the sender must end now: what waits for a socket gives up. */
+/* True: the sender must end now and abandon its request. */
 bool export_must_stop(const struct destination *d);
 void export_count_drop(struct destination *d, enum export_drop why, u64 profiles, u64 samples);
 
 /* ---- http.c: one connection to one destination ---- */
 
 struct http_options {
-	const char *path; /* put behind the URL's */
+	const char *path; /* appended to the path of the URL */
 	const char *default_port;
 	const char *content_type;
 	const char *content_encoding; /* or NULL */
 	bool grpc;
 };
 
-/* Tells a URL that is wrong, and files that are not there. */
+/* Fails if the URL is invalid or a file is missing; the diag says which. */
 int http_open(struct destination *d, const struct http_options *o, struct diag *reterr_diag,
 	      struct http **ret);
 void http_close(struct http *h);
 /*
- * Fills *ret unless it is EXPORT_SENT by HTTP's status; then the body of the answer, and for gRPC
- * its status too, are looked at by http_answer() and http_grpc().
+ * Sends a request and sets *ret by the HTTP status. If that is EXPORT_SENT, the caller checks the
+ * body (http_answer()), and for gRPC its status (http_grpc_result()).
  */
 void http_post(struct http *h, const u8 *data, size_t n, struct export_result *ret);
 const struct str *http_answer(const struct http *h);
-/* What the trailers say, into *ret. */
+/* Fills *ret from the trailers. */
 void http_grpc_result(struct http *h, struct export_result *ret);

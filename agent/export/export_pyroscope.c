@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pyroscope's push API: push.v1.PusherService/Push by Connect, a series per resource with its
- * labels, and in it a pprof file. Processes and threads are labels inside of that.
+ * Pyroscope's push API: push.v1.PusherService/Push by Connect. A request has a series for each
+ * resource, with the labels of the resource and a pprof file, in which processes and threads are
+ * labels.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -38,7 +39,7 @@ static void send_push(struct destination *d, const u8 *data, size_t n, struct ex
 	http_post(d->private, data, n, ret);
 }
 
-/* The name that Pyroscope gives to profiles with these types: "process_cpu", "page_faults". */
+/* The name that Pyroscope gives to profiles of these types: "process_cpu", "page_faults". */
 static const char *profile_name(const struct profile *p)
 {
 	struct vocab_value_type types[PROFILE_MAX_TYPES + 1] = {
@@ -58,7 +59,7 @@ static char *copy(struct arena *a, const char *s)
 	return out ? memcpy(out, s, strlen(s) + 1) : NULL;
 }
 
-/* service.name → service_name: letters, digits and '_' are what every version takes. */
+/* service.name → service_name: all versions accept letters, digits and '_'. */
 static char *label_name(struct arena *a, const char *name)
 {
 	char *out = copy(a, name);
@@ -82,7 +83,7 @@ static int add_label(struct arena *a, Pyroscope__RawProfileSeries *s, char *name
 	l->value = copy(a, str_get(&clean));
 	if (!l->value)
 		return -ENOMEM;
-	/* Two names that differ in what is '_' now: the first counts. */
+	/* Two names may be equal after the replacement: the first one counts. */
 	for (size_t i = 0; i < s->n_labels; i++)
 		if (!strcmp(s->labels[i]->name, name))
 			return 0;
@@ -102,7 +103,7 @@ static int add_labels(struct arena *a, Pyroscope__RawProfileSeries *s, const str
 		r = add_label(a, s, label_name(a, profile_string(p, l->name)),
 			      profile_string(p, l->value));
 	}
-	/* It must be there. */
+	/* Pyroscope requires this label. */
 	return r < 0 ? r : add_label(a, s, copy(a, "service_name"), "unknown_service");
 }
 
@@ -113,7 +114,7 @@ static u32 resource_of(const struct profile *p, size_t sample)
 	return thread < p->threads.n ? p->threads.data[thread].resource : 0;
 }
 
-/* The profile with the samples of one resource only; *samples is the memory for them. */
+/* Returns the profile with the samples of one resource only; `samples` is memory for them. */
 static struct profile only(const struct profile *p, u32 resource, u8 *samples)
 {
 	size_t size = profile_sample_size(p);
@@ -147,7 +148,7 @@ static int add_series(struct arena *a, Pyroscope__PushRequest *request, const st
 	s->samples = arena_calloc(a, 1, sizeof(*s->samples));
 	if (!s->labels || !s->samples)
 		return -ENOMEM;
-	/* The quality is of the whole: in the first series. */
+	/* The quality describes the whole profile: only the first series has it. */
 	if (request->n_series)
 		view.quality = (struct profile_quality){};
 	r = add_labels(a, s, p, resource);

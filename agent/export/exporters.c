@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads: whoever samples puts profiles into a queue of QUEUE_MAX. One thread takes them out,
- * hands them to destinations that take a profile as it is, and encodes them for the others into
- * their spools. Each of those has a thread that sends the first of its spool until it is taken, and
- * waits longer after each failure; so one destination that hangs keeps no other waiting.
+ * Threads: the sampling agent puts profiles into a queue of QUEUE_MAX. One thread takes them out,
+ * passes them to destinations in this process, and encodes them for other destinations into their
+ * spools. Each of those has a thread that sends the oldest request of its spool until the
+ * destination accepts it, with growing intervals. So a destination that hangs delays no other.
  *
  * While a destination fails, its spool is written to its directory, if it has one.
  *
  * Samples that were dropped are added to `lost` of the next profile for the same destination. If
- * that one is dropped too, what it would have told is told by the one after it.
+ * that profile is dropped too, the one after it reports them.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -43,7 +43,7 @@ static u64 now_ms(void)
 
 /* ---- stopping ---- */
 
-/* 0 = not stopping. */
+/* Returns the deadline in ms; 0: not stopping. */
 static u64 deadline(struct exporters *e)
 {
 	u64 d;
@@ -61,7 +61,7 @@ bool export_must_stop(const struct destination *d)
 	return end && now_ms() >= end;
 }
 
-/* ---- what is dropped ---- */
+/* ---- drops ---- */
 
 static void count_drop_locked(struct destination *d, enum export_drop why, u64 profiles,
 			      u64 samples)
@@ -69,7 +69,7 @@ static void count_drop_locked(struct destination *d, enum export_drop why, u64 p
 	d->stats.dropped += profiles;
 	d->stats.dropped_by[why] += profiles;
 	d->stats.dropped_samples += samples;
-	d->unsaid_lost += samples;
+	d->unreported_lost += samples;
 }
 
 void export_count_drop(struct destination *d, enum export_drop why, u64 profiles, u64 samples)
@@ -82,13 +82,13 @@ void export_count_drop(struct destination *d, enum export_drop why, u64 profiles
 static void drop_item_locked(struct destination *d, struct spool_item *item, enum export_drop why)
 {
 	count_drop_locked(d, why, 1, item->samples);
-	d->unsaid_lost += item->lost;
+	d->unreported_lost += item->lost;
 	spool_done(&d->spool, item);
 }
 
-static void keep_bound_locked(struct destination *d)
+static void drop_over_limit_locked(struct destination *d)
 {
-	/* What is being sent counts, but it is not to be dropped now. */
+	/* The request being sent counts as well, but cannot be dropped now. */
 	while (spool_is_over(&d->spool) && d->spool.first)
 		drop_item_locked(d, spool_take(&d->spool), EXPORT_DROP_SPOOL);
 }
@@ -98,24 +98,24 @@ static u64 count_samples(const struct profile *p)
 	return p->quality.measured ? p->quality.samples : profile_sample_count(p);
 }
 
-/* What it tells, its own and what was added to it. */
+/* Losses that the profile reports: its own and those added to it. */
 static u64 lost_of(const struct profile *p)
 {
 	return p->quality.measured ? p->quality.lost : 0;
 }
 
-/* A profile that never came to be an item, or what is left of it. */
+/* Drops a profile, or a part of one, that is in no spool. */
 static void drop_profile(struct destination *d, u64 samples, u64 lost, enum export_drop why)
 {
 	pthread_mutex_lock(&d->lock);
 	count_drop_locked(d, why, 1, samples);
-	d->unsaid_lost += lost;
+	d->unreported_lost += lost;
 	pthread_mutex_unlock(&d->lock);
 }
 
 /* ---- from a profile to the spool ---- */
 
-/* A part of a profile: the same in all but its samples. */
+/* Returns a part of a profile: the same, with some of its samples. */
 static struct profile view_of(const struct profile *p, size_t first, size_t n)
 {
 	struct profile view = *p;
@@ -123,7 +123,7 @@ static struct profile view_of(const struct profile *p, size_t first, size_t n)
 	view.samples = p->samples + first * profile_sample_size(p);
 	view.n_samples = n;
 	view.cap_samples = 0;
-	/* Said by the first part. */
+	/* The first part reports the losses. */
 	if (first)
 		view.quality = (struct profile_quality){};
 	return view;
@@ -142,7 +142,7 @@ static int spool_bytes(struct destination *d, struct str *data, u64 samples, u64
 	pthread_mutex_lock(&d->lock);
 	r = spool_push(&d->spool, (u8 *)take_ptr(data->data), data->n, samples, lost);
 	if (r == 0)
-		keep_bound_locked(d);
+		drop_over_limit_locked(d);
 	if (r == 0 && d->failing)
 		spool_save(&d->spool);
 	pthread_cond_signal(&d->wake);
@@ -150,13 +150,13 @@ static int spool_bytes(struct destination *d, struct str *data, u64 samples, u64
 	return r;
 }
 
-/* What of a profile came to be items, also when the rest did not. */
+/* The part of a profile that reached the spool, even if the rest failed. */
 struct kept {
 	u64 samples;
-	bool lost; /* what it tells was lost is told */
+	bool lost; /* the losses are reported */
 };
 
-/* Encodes the samples, in halves when they are too large for one request. */
+/* Encodes the samples; halves them if they are too large for one request. */
 static int encode_part(struct destination *d, const struct profile *p, size_t first, size_t n,
 		       u64 lost, struct kept *kept, struct diag *reterr_diag)
 {
@@ -188,13 +188,13 @@ static int encode_part(struct destination *d, const struct profile *p, size_t fi
 		     : 0;
 }
 
-static u64 take_unsaid(struct destination *d)
+static u64 take_unreported(struct destination *d)
 {
 	u64 lost;
 
 	pthread_mutex_lock(&d->lock);
-	lost = d->unsaid_lost;
-	d->unsaid_lost = 0;
+	lost = d->unreported_lost;
+	d->unreported_lost = 0;
 	pthread_mutex_unlock(&d->lock);
 	return lost;
 }
@@ -206,7 +206,7 @@ static void note_error(struct destination *d, const char *text)
 	pthread_mutex_unlock(&d->lock);
 }
 
-/* A destination in this process that has no room now has some soon. */
+/* Retries while a destination in this process is busy. */
 static int take_profile(struct destination *d, const struct profile *p, struct diag *reterr_diag)
 {
 	int r = -EAGAIN;
@@ -222,7 +222,7 @@ static int take_profile(struct destination *d, const struct profile *p, struct d
 	return r;
 }
 
-static void feed(struct destination *d, const struct profile *p)
+static void export_profile(struct destination *d, const struct profile *p)
 {
 	struct profile view = *p;
 	struct kept kept = {};
@@ -230,9 +230,9 @@ static void feed(struct destination *d, const struct profile *p)
 	u64 lost;
 	int r;
 
-	/* Who has not counted cannot tell it. */
+	/* A profile without measured quality cannot report losses. */
 	if (p->quality.measured)
-		view.quality.lost += take_unsaid(d);
+		view.quality.lost += take_unreported(d);
 	lost = lost_of(&view);
 	r = d->ops->take ? take_profile(d, &view, &diag)
 			 : encode_part(d, &view, 0, view.n_samples, lost, &kept, &diag);
@@ -244,9 +244,9 @@ static void feed(struct destination *d, const struct profile *p)
 		note_error(d, diag.text[0] ? diag.text : strerror(-r));
 		drop_profile(d, dropped, kept.lost ? 0 : lost, EXPORT_DROP_FAILED);
 	} else if (!d->ops->take && !kept.lost) {
-		/* There was nothing to send: the next one tells. */
+		/* There was nothing to send: the next profile reports the losses. */
 		pthread_mutex_lock(&d->lock);
-		d->unsaid_lost += lost;
+		d->unreported_lost += lost;
 		pthread_mutex_unlock(&d->lock);
 	} else if (d->ops->take) {
 		pthread_mutex_lock(&d->lock);
@@ -256,7 +256,7 @@ static void feed(struct destination *d, const struct profile *p)
 	}
 }
 
-/* The next profile of the queue; NULL when there is none and never will be. */
+/* Waits for the next profile of the queue. NULL: stopping or retiring. */
 static struct profile *next_profile(struct exporters *e)
 {
 	struct profile *p = NULL;
@@ -284,11 +284,11 @@ static void *encoder(void *arg)
 		for (size_t i = 0; i < e->n; i++) {
 			struct destination *d = &e->destinations[i];
 
-			/* Whoever ends us does not wait for files either. */
+			/* The deadline applies to files as well. */
 			if (export_must_stop(d))
 				drop_profile(d, count_samples(p), lost_of(p), EXPORT_DROP_SHUTDOWN);
 			else
-				feed(d, p);
+				export_profile(d, p);
 		}
 		profile_destroy(p);
 	}
@@ -320,11 +320,11 @@ int exporters_send(struct exporters *e, struct profile *p, bool memory_is_short)
 
 struct sender {
 	struct destination *d;
-	u32 wait_ms; /* after the next failure */
-	u64 jitter;  /* state */
+	u32 wait_ms; /* interval after the next failure */
+	u64 jitter;  /* state of the generator */
 };
 
-/* A fifth more or less, so that a fleet does not come back in step. */
+/* Varies an interval by a fifth, so that many agents do not retry in step. */
 static u64 jittered(struct sender *s, u64 ms)
 {
 	s->jitter = hash_u64(s->jitter + 1);
@@ -352,7 +352,7 @@ static void sent_locked(struct sender *s, struct spool_item *item, const struct 
 	spool_done(&d->spool, item);
 }
 
-/* How long to wait. */
+/* Handles a failed attempt. Returns the interval in ms until the next one. */
 static u64 failed_locked(struct sender *s, struct spool_item *item, const struct export_result *res)
 {
 	struct destination *d = s->d;
@@ -367,7 +367,7 @@ static u64 failed_locked(struct sender *s, struct spool_item *item, const struct
 			 res->error.text, (unsigned long long)d->o.spool_bytes >> 20);
 	d->failing = true;
 	spool_put_back(&d->spool, item);
-	keep_bound_locked(d);
+	drop_over_limit_locked(d);
 	if (d->o.spool_dir) {
 		int r = spool_save(&d->spool);
 
@@ -378,8 +378,8 @@ static u64 failed_locked(struct sender *s, struct spool_item *item, const struct
 	return wait;
 }
 
-/* One attempt, without the lock. */
-static void attempt(struct destination *d, struct spool_item *item, struct export_result *ret)
+/* Tries to send an item; the caller does not hold the lock. */
+static void send_item(struct destination *d, struct spool_item *item, struct export_result *ret)
 {
 	int r = spool_load(&d->spool, item);
 
@@ -392,7 +392,10 @@ static void attempt(struct destination *d, struct spool_item *item, struct expor
 	diag_set(&ret->error, r, "a file of the spool cannot be read: %s", strerror(-r));
 }
 
-/* One item taken out and sent, put back or dropped; how long to wait then. */
+/*
+ * Sends the oldest item, then puts it back or drops it. Returns the interval in ms until the next
+ * attempt.
+ */
 static u64 send_one_locked(struct sender *s)
 {
 	struct destination *d = s->d;
@@ -402,7 +405,7 @@ static u64 send_one_locked(struct sender *s)
 
 	d->in_flight = item;
 	pthread_mutex_unlock(&d->lock);
-	attempt(d, item, &res);
+	send_item(d, item, &res);
 	pthread_mutex_lock(&d->lock);
 	d->in_flight = NULL;
 	if (res.outcome == EXPORT_SENT) {
@@ -428,8 +431,8 @@ static bool is_retiring(struct exporters *e)
 	return retiring;
 }
 
-/* Nothing will come any more: the thread that encodes has ended. */
-static bool no_more(struct destination *d)
+/* Whether no more requests can arrive, because the encoding thread has ended. */
+static bool is_encoder_done(struct destination *d)
 {
 	bool ended;
 
@@ -457,11 +460,11 @@ static void *sender(void *arg)
 			until = wait ? now_ms() + wait : 0;
 			continue;
 		}
-		/* What is in files can wait for the next run. */
-		if (no_more(d) && (!d->spool.first || (d->failing && d->o.spool_dir)))
+		/* Requests in files can wait for the next run. */
+		if (is_encoder_done(d) && (!d->spool.first || (d->failing && d->o.spool_dir)))
 			break;
 		wait = d->spool.first ? until - now : 1000;
-		/* Time is short now; and whoever stops us signals only once. */
+		/* Time is short now, and the thread is signalled only once. */
 		if (deadline(d->all)) {
 			until = MIN(until, now + d->o.retry_ms);
 			wait = MIN(wait, 50ULL);
@@ -551,7 +554,7 @@ int export_open_spool(struct destination *d, struct diag *reterr_diag)
 			 d->o.spool_dir);
 		export_count_drop(d, EXPORT_DROP_DAMAGED, d->spool.n_damaged, 0);
 	}
-	keep_bound_locked(d);
+	drop_over_limit_locked(d);
 	return 0;
 }
 
@@ -571,7 +574,7 @@ int export_start_encoder(struct exporters *e)
 void export_keep_bound(struct destination *d)
 {
 	pthread_mutex_lock(&d->lock);
-	keep_bound_locked(d);
+	drop_over_limit_locked(d);
 	pthread_mutex_unlock(&d->lock);
 }
 
@@ -588,7 +591,7 @@ int exporters_create(const struct export_options *o, size_t n, struct diag *rete
 	e->destinations = calloc(n + 1, sizeof(*e->destinations));
 	if (!e->destinations)
 		r = -ENOMEM;
-	/* Before the destinations' threads, which look at it. */
+	/* Set before the threads of the destinations start, because they read it. */
 	e->started = true;
 	for (size_t i = 0; i < n && r == 0; i++) {
 		e->n++;
@@ -626,7 +629,7 @@ void export_close(struct destination *d)
 			log_warn("%s: cannot write to %s: %s", d->o.url, d->o.spool_dir,
 				 strerror(-r));
 	}
-	/* What is in no file is lost now. */
+	/* Requests that are in no file are lost now. */
 	while ((item = spool_take(&d->spool))) {
 		if (item->in_file) {
 			free(item->data);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One libcurl handle to one destination, which keeps its connection where it can. After a failure
- * the next request goes over a new one: who answers on the old one may be about to go, while others
- * at the same address could take it. gRPC is HTTP/2 with trailers: by ALPN where there is TLS, else
- * HTTP/2 from the first byte on.
+ * One libcurl handle for one destination, which keeps its connection if possible. After a failure
+ * the next request uses a new connection: the server of the old one may be shutting down while
+ * others at the same address could accept it. gRPC is HTTP/2 with trailers: negotiated by ALPN with
+ * TLS, else HTTP/2 from the first byte.
  *
- * A failure becomes one line that names what to do, where that is known. Headers are never in it.
+ * A failure is reported as one line, which says what to do if that is known. It never contains
+ * headers.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -31,9 +32,9 @@ struct http {
 	struct http_options o;
 	CURL *easy;		    /* owned */
 	struct curl_slist *headers; /* owned */
-	char *url;		    /* curl's */
+	char *url;		    /* owned by curl */
 	char curl_error[CURL_ERROR_SIZE];
-	bool failed; /* the last request */
+	bool failed; /* the last request failed */
 	struct http_answer answer;
 	int grpc_status; /* or NO_STATUS */
 	struct str grpc_message, grpc_details;
@@ -41,7 +42,7 @@ struct http {
 
 /* ---- callbacks ---- */
 
-/* The value of the header if it is this one, its spaces off; NULL otherwise. */
+/* Returns the value of the header without surrounding spaces; NULL: it is another header. */
 static const char *header_value(const char *line, size_t n, const char *name, size_t *ret_n)
 {
 	size_t name_n = strlen(name);
@@ -58,7 +59,7 @@ static const char *header_value(const char *line, size_t n, const char *name, si
 	return line;
 }
 
-/* Headers, and gRPC's trailers. */
+/* Called for each header and for gRPC's trailers. */
 static size_t on_header(char *line, size_t size, size_t items, void *arg)
 {
 	struct http *h = arg;
@@ -104,7 +105,7 @@ static int check_file(const char *path, const char *what, struct diag *reterr_di
 	return 0;
 }
 
-/* scheme://HOST:PORT[/PATH] and o->path behind it. */
+/* Builds scheme://HOST:PORT[/PATH], followed by o->path. */
 static int make_url(struct http *h, struct diag *reterr_diag)
 {
 	const struct destination *d = h->d;
@@ -175,7 +176,7 @@ static int make_headers(struct http *h, struct diag *reterr_diag)
 	const struct export_options *o = &h->d->o;
 	int r = http_client_header(&h->headers, "Content-Type", h->o.content_type);
 
-	/* No waiting for "100 Continue". */
+	/* Do not wait for "100 Continue". */
 	if (r == 0)
 		r = http_client_header(&h->headers, "Expect", NULL);
 	if (r == 0 && h->o.grpc)
@@ -224,14 +225,16 @@ static int open_handle(struct http *h)
 	SET(CURLOPT_POST, 1L);
 	SET(CURLOPT_MAXCONNECTS, 1L);
 	/* libcurl 7.88 fails every request but the first on a connection that began as HTTP/2
-	 * (CURLE_HTTP2); with TLS it does not. */
+	 * (CURLE_HTTP2), except with TLS. */
 	if (version == CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE)
 		SET(CURLOPT_FORBID_REUSE, 1L);
 #undef SET
 	return ok ? 0 : -EINVAL;
 }
 
-/* Now, not when the next connection is made: who reads them again keeps those that are good. */
+/*
+ * Checked now and not at the next connection, so that a reload with bad files keeps the good ones.
+ */
 static int check_pair(const struct export_options *o, struct diag *reterr_diag)
 {
 	const char *key = o->key ? o->key : o->cert;
@@ -401,7 +404,7 @@ static u32 retry_delay_ms(const Grpc__RetryInfo *info)
 	return (u32)MAX(ms, 1LL);
 }
 
-/* The delay that a RetryInfo asks for, at least 1; 0 when there is none. */
+/* Returns the delay in ms that a RetryInfo requests, at least 1; 0: there is none. */
 static u32 find_retry_info(struct http *h)
 {
 	_cleanup_arena_ struct arena arena = ARENA_INIT(STATUS_ARENA_BYTES);
@@ -410,7 +413,7 @@ static u32 find_retry_info(struct http *h)
 	const Grpc__Status *s;
 	u32 ms = 0;
 
-	/* gRPC leaves the padding out. */
+	/* gRPC omits the padding. */
 	while (h->grpc_details.n % 4 && !str_ends(str_get(&h->grpc_details), "==="))
 		str_putc(&h->grpc_details, '=');
 	in.data = (u8 *)h->grpc_details.data;
@@ -463,7 +466,8 @@ void http_grpc_result(struct http *h, struct export_result *ret)
 		ret->retry_after_ms = find_retry_info(h);
 		break;
 	case GRPC_RESOURCE_EXHAUSTED:
-		/* Too large or too many; the status does not say which. Retried only if it asks. */
+		/* Too large or too many requests: the status does not say which. Retry only if the
+		 * server asks for it. */
 		ret->retry_after_ms = find_retry_info(h);
 		if (ret->retry_after_ms)
 			ret->outcome = EXPORT_RETRY;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Other destinations while profiles come in: the new ones are opened, then all threads end, what
- * waits changes hands, and threads begin again. Profiles that come meanwhile stay in the queue,
- * which holds more than a minute of them.
+ * Replaces the destinations while profiles arrive: opens the new ones, ends all threads, moves
+ * waiting requests to their new owners, and starts threads again. Profiles that arrive meanwhile
+ * stay in the queue, which has room for more than a minute of them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 #define RETIRE_MS 2000
 
-/* Which of the old ones goes on as d; NULL: none. */
+/* Returns the old destination that d continues; NULL: none. */
 static struct destination *predecessor(struct exporters *e, const struct destination *d)
 {
 	for (size_t i = 0; i < e->n; i++) {
@@ -32,7 +32,7 @@ static bool same_spool(const struct destination *a, const struct destination *b)
 	return str_same(a->o.spool_dir, b->o.spool_dir);
 }
 
-/* From one spool to the other, in order. */
+/* Moves the items of one spool to another, in order. */
 static void move_items(struct destination *from, struct destination *to)
 {
 	struct spool_item *item;
@@ -46,7 +46,7 @@ static void move_items(struct destination *from, struct destination *to)
 		if (r < 0) {
 			export_count_drop(to, r == -E2BIG ? EXPORT_DROP_SPOOL : EXPORT_DROP_DAMAGED,
 					  1, item->samples);
-			to->unsaid_lost += item->lost;
+			to->unreported_lost += item->lost;
 		}
 		spool_done(&from->spool, item);
 	}
@@ -59,7 +59,7 @@ static void inherit(struct destination *d, struct destination *old)
 
 	old->inherited = true;
 	*s = old->stats;
-	d->unsaid_lost = old->unsaid_lost;
+	d->unreported_lost = old->unreported_lost;
 	d->failing = old->failing;
 	if (d->ops->take)
 		return;
@@ -76,7 +76,7 @@ static void inherit(struct destination *d, struct destination *old)
 	export_keep_bound(d);
 }
 
-/* All threads end. */
+/* Ends all threads. */
 static void retire(struct exporters *e)
 {
 	pthread_mutex_lock(&e->lock);

@@ -21,11 +21,11 @@
 #define ENDING ".spool"
 #define NAME_BYTES 32
 
-/* Host byte order: a spool does not travel. */
+/* In host byte order: spool files stay on one machine. */
 struct spool_header {
 	u64 magic;
-	u64 n;	  /* bytes behind the header */
-	u64 hash; /* of them and of the two numbers */
+	u64 n;	  /* bytes after the header */
+	u64 hash; /* of these bytes and the two numbers */
 	u64 samples, lost;
 };
 _Static_assert(sizeof(struct spool_header) == 40, "written as it is");
@@ -170,7 +170,7 @@ int spool_save(struct spool *s)
 	return r;
 }
 
-/* ---- what the last run left ---- */
+/* ---- files of the last run ---- */
 
 static int by_number(const void *a_, const void *b_)
 {
@@ -292,7 +292,7 @@ void spool_deinit(struct spool *s)
 	*s = (struct spool){.dir = -1, .lock = -1};
 }
 
-/* ---- in and out ---- */
+/* ---- items ---- */
 
 int spool_push(struct spool *s, u8 *data, size_t n, u64 samples, u64 lost)
 {

@@ -14,12 +14,12 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 
-/* ---- what a file says ---- */
+/* ---- content of the files ---- */
 
 enum fact { SERVICE, COMPOSE, K8S_CONTAINER, NAME, IMAGE, POD, POD_UID, NAMESPACE, N_FACTS };
 
 struct facts {
-	const char *value[N_FACTS]; /* borrowed from the JSON; the first counts */
+	const char *value[N_FACTS]; /* borrowed from the JSON; the first value counts */
 };
 
 static void add_fact(struct facts *f, enum fact which, const char *value)
@@ -28,7 +28,7 @@ static void add_fact(struct facts *f, enum fact which, const char *value)
 		f->value[which] = value;
 }
 
-/* A label of Docker's, or an annotation of the bundle's. */
+/* Adds a label of Docker's, or an annotation of the bundle's. */
 static void add_pair(struct facts *f, const char *key, size_t n, const char *value)
 {
 	static const struct {
@@ -69,7 +69,7 @@ static void read_docker(struct facts *f, json_t *file)
 	const char *name = json_string_value(json_object_get(file, "Name"));
 
 	add_pairs(f, json_object_get(config, "Labels"));
-	/* It begins with a slash. */
+	/* Docker's name begins with a slash. */
 	add_fact(f, NAME, name && *name == '/' ? name + 1 : name);
 	add_fact(f, IMAGE, json_string_value(json_object_get(config, "Image")));
 }
@@ -206,7 +206,7 @@ const char *container_names_get(const struct container_names *c, const char *id)
 		       : NULL;
 }
 
-/* ---- where the files are ---- */
+/* ---- places of the files ---- */
 
 static const struct {
 	const char *dir;
@@ -233,7 +233,8 @@ static int open_in(int dir, const char *path, u64 flags, u64 resolve)
 /* A regular file of root's, or of ours, in an engine's directory. */
 static int open_place(int root, const char *dir, const char *file, struct stat *ret)
 {
-	/* An engine's directory may be a link to another disk; what is in it may not. */
+	/* An engine's directory may be a link to another disk; paths below it must not contain
+	 * links. */
 	_cleanup_close_ int where =
 		open_in(root, dir, O_PATH | O_DIRECTORY, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
 	_cleanup_close_ int fd = where < 0 ? where
@@ -349,7 +350,7 @@ int container_describe(struct container_names *c, const char *root, const char *
 	_cleanup_close_ int dir = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int found = -ENOENT, r;
 
-	/* It becomes part of a path. */
+	/* The id becomes part of a path. */
 	if (!*id || id[strspn(id, "0123456789abcdef-")])
 		return -EINVAL;
 	for (size_t i = 0; dir >= 0 && i < ARRAY_SIZE(places); i++) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of container engines say of a container, by its id: Docker's config.v2.json, the
- * bundle's config.json of containerd, CRI-O and podman, podman's list of names, runc's state.json.
+ * Describes a container by its id, from the files of container engines: Docker's config.v2.json,
+ * the bundle's config.json of containerd, CRI-O and podman, podman's list of names, runc's
+ * state.json.
  *
  * They are read as root and may be hostile all the same: only regular files of root (or of
  * ourselves) below the engines' directories, through no link beneath these, and no more than
@@ -19,7 +20,10 @@
 #define CONTAINER_MAX_BYTES (1u << 20)
 #define CONTAINER_NAMES_MAX_BYTES (4u << 20)
 
-/* Gets one OpenTelemetry label, borrowed. The first of a name counts; a result but 0 stops. */
+/*
+ * Receives one OpenTelemetry label, borrowed. The first of a name counts; a result other than 0
+ * stops.
+ */
 typedef int container_label(void *arg, const char *name, const char *value);
 
 /* Podman's list of the names of all containers, as it was when it was read. */
@@ -49,6 +53,6 @@ int container_describe(struct container_names *names, const char *root, const ch
 		       container_label *fn, void *arg);
 
 enum container_file { CONTAINER_DOCKER, CONTAINER_BUNDLE, CONTAINER_RUNC, CONTAINER_N };
-/* One such file's text. -EINVAL: not of the form. */
+/* Parses the text of one such file. -EINVAL: it has another form. */
 int container_parse(enum container_file kind, const char *text, size_t n, container_label *fn,
 		    void *arg);

@@ -17,14 +17,19 @@
 #include "proc/proc.h"
 
 #define MAX_LABELS 64
-/* An attribute of a hostile process must not become a label of megabytes. */
+/* Longer values are cut: a hostile process must not create labels of megabytes. */
 #define MAX_VALUE 1024
 #define MAX_CONTAINERS 1024
-/* Texts past this are compacted, and no longer added past the second but for the services' names.
+/*
+ * Above the first limit unused texts are dropped; above the second no labels are added except
+ * service.name.
  */
 #define COMPACT_STRING_BYTES (8u << 20)
 #define MAX_STRING_BYTES (32u << 20)
-/* An exec is told of before its end, and has its environment then; what has none later has none. */
+/*
+ * The exec event precedes the new environment. A process without an environment after this time has
+ * none.
+ */
 #define EXEC_MAX_NS 5000000000ULL
 
 struct label {
@@ -33,24 +38,26 @@ struct label {
 
 struct identity {
 	u32 n;
-	u32 n_said;		  /* the first of the labels: what it says of itself, */
-	u64 said;		  /* and the hash of that; 0: nothing */
-	bool asked, asked_before; /* since the last sweep, since the one before */
+	/* the first n_said labels: what the process published about itself */
+	u32 n_said;
+	u64 said;		  /* hash of these labels; 0: none */
+	bool asked, asked_before; /* asked for since the last sweep; since the one before */
 	bool has_runtime;
-	bool early; /* its environment was still to come */
+	bool early; /* its environment could not be read yet */
 	struct label labels[];
 };
 
 struct identities {
-	pthread_mutex_t lock; /* of all below */
+	pthread_mutex_t lock; /* of all fields below */
 	struct strtab strings;
-	size_t compact_at;     /* n_bytes of strings */
-	u64 left_out;	       /* labels, past MAX_STRING_BYTES */
+	size_t compact_at;     /* value of strings.n_bytes above which unused texts are dropped */
+	u64 left_out;	       /* labels omitted because of MAX_STRING_BYTES */
 	struct map known;      /* image → struct identity *, owned */
-	struct identity *host; /* owned: what all have who do not say another */
+	struct identity *host; /* owned: default values of all processes */
 	char *labels;	       /* owned: identities_set_labels() */
 	char *root;	       /* owned: identities_set_root(); NULL: / */
-	struct map containers; /* hash of the id → struct identity *, owned: what files say */
+	struct map
+		containers; /* hash of the id → struct identity *, owned: from the files of engines */
 	struct container_names container_names;
 };
 
@@ -75,7 +82,7 @@ static bool has_room(const struct identities *s, const char *name)
 	return s->strings.n_bytes < MAX_STRING_BYTES || !strcmp(name, "service.name");
 }
 
-/* The first label of a name counts; empty ones do not. */
+/* Adds a label, unless the value is empty or there is one of this name. */
 static int add_label(void *arg, const char *name, const char *value)
 {
 	struct collecting *c = arg;
@@ -112,7 +119,7 @@ static struct identity *collected(const struct collecting *c)
 
 /* ---- OTEL_RESOURCE_ATTRIBUTES ---- */
 
-/* Decodes in place %XX and takes the spaces around away. -EINVAL: a broken %, or a NUL. */
+/* Decodes %XX in place and removes surrounding spaces. -EINVAL: an invalid %, or a NUL. */
 static int decode(struct str *s)
 {
 	size_t n = 0, begin = 0;
@@ -141,7 +148,7 @@ static int decode(struct str *s)
 	return 0;
 }
 
-/* One "key=value" of n bytes. */
+/* Splits one "key=value" of n bytes. */
 static int split(const char *text, size_t n, struct str *name, struct str *value)
 {
 	const char *equals = memchr(text, '=', n);
@@ -165,7 +172,7 @@ int identity_parse_attributes(const char *text,
 	_cleanup_str_ struct str name = {}, value = {}, clean = {};
 	int r = 0;
 
-	/* Once to see that it is sound, once for the caller. */
+	/* The first pass validates, the second calls fn. */
 	for (int pass = 0; pass < 2; pass++) {
 		for (const char *at = text; *at;) {
 			size_t n = strcspn(at, ",");
@@ -285,7 +292,7 @@ static int add_environment(struct collecting *c, u32 pid)
 	return r;
 }
 
-/* Files are read once for a container, not for each of its processes. */
+/* Reads the files once per container, not once per process. */
 static struct identity *container_of_id(struct identities *s, const char *id)
 {
 	u64 key = hash_bytes(id, strlen(id)) >> 1;
@@ -338,10 +345,10 @@ static int add_cgroup(struct collecting *c, u32 pid, char unit[128])
 }
 
 /*
- * What can be read is used; a process that is gone or not ours to read has less to it. False: its
- * exec may not be through.
+ * Adds everything that can be read of the process; a process that has exited or is protected gets
+ * less. False: its exec may not have finished.
  */
-static bool describe(struct collecting *c, const struct procman_process *p)
+static bool add_process_labels(struct collecting *c, const struct procman_process *p)
 {
 	bool early = clock_ns(CLOCK_MONOTONIC) < p->image_ns + EXEC_MAX_NS;
 	_cleanup_str_ struct str exe = {};
@@ -367,10 +374,10 @@ static bool describe(struct collecting *c, const struct procman_process *p)
 }
 
 /*
- * Is it the image that was sampled which /proc tells of? A child has often become another one by
- * the time that the samples from before its exec are read.
+ * Whether /proc still shows the image that was sampled: a child has often called exec before the
+ * samples from before that are read.
  */
-static bool is_still(const struct procman_process *p)
+static bool is_same_image(const struct procman_process *p)
 {
 	struct stat st;
 	char path[32];
@@ -384,30 +391,30 @@ static bool is_still(const struct procman_process *p)
 	return false;
 }
 
-/* True: all that will ever be known. */
+/* Adds the runtime's name and version. True: nothing more will become known. */
 static bool add_runtime(struct collecting *c, const struct procman_process *p, struct runtimes *r)
 {
 	struct runtime_identity i;
 	const char *name;
 
-	if (!runtimes_identify(r, p, &i) || !is_still(p))
+	if (!runtimes_identify(r, p, &i) || !is_same_image(p))
 		return false;
 	(void)add_label(c, "process.runtime.name", i.name);
 	name = label_of(c, "process.runtime.name");
-	/* Not ours beside a name of its own. */
+	/* Only if the name is the runtime's own, and not published by the process. */
 	if (name && !strcmp(name, i.name))
 		(void)add_label(c, "process.runtime.version", i.version);
 	return i.version[0];
 }
 
-static bool see(struct identities *s, const struct procman_process *p, struct runtimes *r)
+static bool see_image(struct identities *s, const struct procman_process *p, struct runtimes *r)
 {
 	const u64 *known = map_get(&s->known, p->image);
 	struct identity *before = known ? (struct identity *)*known : NULL, *i;
 	struct collecting c = {.s = s};
-	bool has_runtime, again = before && before->early && is_still(p), early = false;
+	bool has_runtime, again = before && before->early && is_same_image(p), early = false;
 
-	/* Its samples will ask for it, when the next sweep is over. */
+	/* Keep it for the next batch: its samples will ask for it after the next sweep. */
 	if (before)
 		before->asked = true;
 	if (before && before->has_runtime && !again)
@@ -417,7 +424,7 @@ static bool see(struct identities *s, const struct procman_process *p, struct ru
 		memcpy(c.labels, before->labels, c.n * sizeof(c.labels[0]));
 	}
 	if (!before || again)
-		early = !describe(&c, p);
+		early = !add_process_labels(&c, p);
 	has_runtime = add_runtime(&c, p, r);
 	if (before && !again && c.n == before->n)
 		return true;
@@ -440,14 +447,17 @@ bool identities_see(struct identities *s, const struct procman_process *p, struc
 	bool all;
 
 	pthread_mutex_lock(&s->lock);
-	all = see(s, p, r);
+	all = see_image(s, p, r);
 	pthread_mutex_unlock(&s->lock);
 	return all;
 }
 
-/* What it says, what can be found out, and what was known but for what it said then. */
-static void hear(struct identities *s, const struct procman_process *p,
-		 const struct context_label *said, u32 n_said, u64 hash)
+/*
+ * Builds an identity from what the process publishes, what can be found out, and the previous
+ * identity without what the process published then.
+ */
+static void set_published(struct identities *s, const struct procman_process *p,
+			  const struct context_label *said, u32 n_said, u64 hash)
 {
 	const u64 *known = map_get(&s->known, p->image);
 	struct identity *before = known ? (struct identity *)*known : NULL, *i;
@@ -461,7 +471,7 @@ static void hear(struct identities *s, const struct procman_process *p,
 	for (u32 j = 0; j < n_said; j++)
 		(void)add_label(&c, said[j].name, said[j].value);
 	n = c.n;
-	early = !describe(&c, p);
+	early = !add_process_labels(&c, p);
 	for (u32 j = rest->n_said; j < rest->n; j++)
 		(void)add_label(&c, strtab_get(&s->strings, rest->labels[j].name),
 				strtab_get(&s->strings, rest->labels[j].value));
@@ -488,7 +498,7 @@ void identities_say(struct identities *s, const struct procman_process *p,
 		hash = hash_u64(hash ^ hash_bytes(labels[i].value, strlen(labels[i].value)));
 	}
 	pthread_mutex_lock(&s->lock);
-	hear(s, p, labels, n, hash);
+	set_published(s, p, labels, n, hash);
 	pthread_mutex_unlock(&s->lock);
 }
 
@@ -497,7 +507,7 @@ static int add_text(struct profile *p, const char *text, u32 *ret)
 	return profile_add_string(p, text, strlen(text), ret);
 }
 
-/* Labels in a profile. */
+/* The labels of a resource, as ids in a profile. */
 struct adding {
 	struct profile *p;
 	struct profile_label labels[MAX_LABELS + 1];
@@ -578,7 +588,8 @@ static int add_resource(struct identities *s, u64 image, const char *comm, struc
 	struct adding a = {.p = into};
 	int r = i ? add_all(s, i, &a) : add_said(&a, "service.name", comm);
 
-	/* In a container the host's name is not what the kernel says. */
+	/* In a container the kernel's host name is not that of the host: labels that the user set
+	 * come first. */
 	if (r == 0 && s->labels)
 		r = identity_parse_attributes(s->labels, add_said, &a);
 	if (r == 0)
@@ -597,15 +608,15 @@ int identities_resource(struct identities *s, u64 image, const char *comm, struc
 	return r;
 }
 
-struct looking {
+struct label_search {
 	const char *name;
 	char *ret;
 	size_t n;
 };
 
-static int look(void *arg, const char *name, const char *value)
+static int copy_label(void *arg, const char *name, const char *value)
 {
-	struct looking *l = arg;
+	struct label_search *l = arg;
 
 	if (strcmp(name, l->name) != 0 || !value[0])
 		return 0;
@@ -615,18 +626,18 @@ static int look(void *arg, const char *name, const char *value)
 
 void identities_host(struct identities *s, const char *name, char *ret, size_t n)
 {
-	struct looking l = {name, ret, n};
+	struct label_search l = {name, ret, n};
 
 	ret[0] = '\0';
 	pthread_mutex_lock(&s->lock);
-	if (!s->labels || identity_parse_attributes(s->labels, look, &l) <= 0)
+	if (!s->labels || identity_parse_attributes(s->labels, copy_label, &l) <= 0)
 		for (u32 i = 0; i < s->host->n; i++)
-			(void)look(&l, strtab_get(&s->strings, s->host->labels[i].name),
-				   strtab_get(&s->strings, s->host->labels[i].value));
+			(void)copy_label(&l, strtab_get(&s->strings, s->host->labels[i].name),
+					 strtab_get(&s->strings, s->host->labels[i].value));
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* Copies what an identity refers to from the old strings; ids: old → new, 0: not copied yet. */
+/* Copies the strings of an identity to a new table. ids[old] = new, 0: not copied yet. */
 static int copy_strings(const struct strtab *from, const struct identity *i, struct strtab *to,
 			u32 *ids)
 {
@@ -650,8 +661,8 @@ static void renumber(struct identity *i, const u32 *ids)
 }
 
 /*
- * Drops the texts that no identity refers to. The identities stay: the batch that was just handed
- * over is named by them. Without memory all is as before, until the next sweep.
+ * Drops strings that no identity uses. The identities stay, because the batch that was just handed
+ * over needs them. Without memory nothing changes until the next sweep.
  */
 static void compact(struct identities *s)
 {
@@ -673,7 +684,7 @@ static void compact(struct identities *s)
 	renumber(s->host, ids);
 	map_foreach (&s->known, slot)
 		renumber((struct identity *)slot->value, ids);
-	/* Containers are read again when a process of one is seen for the first time. */
+	/* The files of a container are read again when a new process of it is seen. */
 	forget_all(&s->containers);
 	strtab_deinit(&s->strings);
 	s->strings = fresh;

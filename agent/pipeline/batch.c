@@ -83,7 +83,7 @@ const struct pipeline_stack *pipeline_stack(const struct pipeline_batch *b, u64 
 	return i ? &b->stacks.data[*i] : NULL;
 }
 
-/* Keeps the binary of a frame open until the frame is named. */
+/* Keeps the binary of a frame open until the frame is symbolized. */
 static void hold_binary(struct pipeline_batch *b, struct procman *procman, u32 file_id)
 {
 	struct procman_binary *binary;
@@ -95,7 +95,7 @@ static void hold_binary(struct pipeline_batch *b, struct procman *procman, u32 f
 		procman_binary_get(binary);
 }
 
-/* Bytes of what grows with the time that a batch is recorded. */
+/* Bytes of the parts that grow while the batch is recorded. */
 static u64 batch_bytes(const struct pipeline_batch *b)
 {
 	return b->frames.cap * sizeof(*b->frames.data) + b->stacks.cap * sizeof(*b->stacks.data) +
@@ -146,7 +146,10 @@ int batch_add_stack(struct pipeline_batch *b, struct procman *procman, u64 id, c
 	return 0;
 }
 
-/* Ids are hashes of what processes wrote: no other process's are found by them. */
+/*
+ * The pid is part of the key: an id is a hash of what a process wrote, and must not match that of
+ * another process.
+ */
 static u64 attributes_key(u32 pid, u64 id)
 {
 	return hash_u64(id ^ hash_u64(pid)) >> 1;
@@ -202,7 +205,7 @@ u32 batch_attributes(const struct pipeline_batch *b, u32 pid, u64 id, bool *ret_
 	return at ? (u32)(*at >> 1) : 0;
 }
 
-/* As batch_add_attributes() writes it: name, NUL, value, NUL, … */
+/* The format that batch_add_attributes() writes: name, NUL, value, NUL, … */
 u32 pipeline_attributes(const struct pipeline_batch *b, u32 set,
 			struct context_label ret[CONTEXT_MAX_ATTRIBUTES])
 {

@@ -9,14 +9,14 @@
 #include "base/clock.h"
 #include "unwind/host.h"
 
-/* How often the rings are read while walks wait. */
+/* The interval at which the rings are read while walks wait. */
 #define READ_NS 10000000
 
 struct context {
 	struct pipeline *pipeline;
 	struct deferred_walk *walk;
-	bool past_end; /* a read was behind the copied stack */
-	bool waits;    /* the page that was missing is under way */
+	bool past_end; /* a read was past the end of the copied stack */
+	bool waits;    /* the missing page is being loaded */
 };
 
 static const void *line(void *arg, u32 number)
@@ -26,10 +26,10 @@ static const void *line(void *arg, u32 number)
 	return tables_line(c->pipeline->tables, number);
 }
 
-/* The copied page, or NULL. */
+/* Returns the copied page, or NULL. */
 static const u8 *find_copy(const struct sampler_copy *copy, u64 page)
 {
-	/* Mostly they follow each other from the first on. */
+	/* Copied pages are usually adjacent. */
 	u64 guess = copy->n ? (page - copy->addresses[0]) / SAMPLE_COPY_BYTES : 0;
 
 	if (guess < copy->n && copy->addresses[guess] == page)
@@ -72,15 +72,16 @@ static int load_page(void *arg, u64 pc)
 
 	b = id ? procman_binary_of_id(c->pipeline->procman, id) : NULL;
 	r = b ? tables_load_page(c->pipeline->tables, b, svma) : -ENOENT;
-	/* It came, and was of no use, if it has to be asked for again. */
+	/* Do not wait for a page that was loaded and is missing again. */
 	c->waits = r == -EALREADY || (r == -EINPROGRESS && c->walk->asked != pc);
 	c->walk->asked = pc;
 	return r;
 }
 
 /*
- * Whose mappings were the sample's: those of the process, unless it has called exec since; a child
- * that had not called exec when it was sampled ran on its parent's, if that has not either.
+ * Returns the process whose mappings the sample refers to: its own, unless it has called exec
+ * since. A child that had not called exec yet ran with its parent's mappings, which are known
+ * unless the parent has called exec since.
  */
 static struct procman_process *find_process(struct pipeline *p, const struct record_sample *s)
 {
@@ -92,7 +93,10 @@ static struct procman_process *find_process(struct pipeline *p, const struct rec
 	return proc && proc->image_ns <= s->time_ns ? proc : NULL;
 }
 
-/* A process that has gone, or become another image, cannot be asked: what is marked it is then. */
+/*
+ * A frame in a runtime's mapping. If the process has exited or called exec, trust the mapping's
+ * mark.
+ */
 static enum unwind_host_runtime ask_runtime(void *arg, u32 runtime, u64 pc, u64 *ret_note)
 {
 	struct context *c = arg;
@@ -139,8 +143,11 @@ void deferred_drop(struct pipeline *p, struct deferred_walk *walk)
 	walk->slice = NULL;
 }
 
-/* What it ran may have been mapped, and its process forked, just before the sample. */
-static void look_again(struct context *c, enum stop_reason stop)
+/*
+ * The code may have been mapped, or the process forked, just before the sample: reads the events
+ * and mappings again.
+ */
+static void refresh_process(struct context *c, enum stop_reason stop)
 {
 	struct procman *pm = c->pipeline->procman;
 	struct procman_process *proc;
@@ -172,10 +179,11 @@ static void check_image(struct pipeline *p, const struct record_deferred *d)
 	procman_learn_image(p->procman, proc, d->sample.start_stack);
 }
 
-/* Before the first step. */
-static void begin(struct pipeline *p, struct deferred_walk *walk)
+/* Prepares the first step of a walk. */
+static void begin_walk(struct pipeline *p, struct deferred_walk *walk)
 {
-	/* Whatever else it was, it was by what was so before the last events. */
+	/* Except for a missing page, BPF failed because of what was known before the last
+	 * events. */
 	if (walk->record->stop != STOP_NOT_LOADED)
 		procman_drain(p->procman);
 	check_image(p, walk->record);
@@ -184,12 +192,12 @@ static void begin(struct pipeline *p, struct deferred_walk *walk)
 	walk->begun = true;
 }
 
-/* From the beginning, by what is known now. */
+/* Walks from the start again, with the current mappings. */
 static enum stop_reason walk_again(struct context *c, enum stop_reason stop)
 {
 	struct deferred_walk *walk = c->walk;
 
-	look_again(c, stop);
+	refresh_process(c, stop);
 	deferred_drop(c->pipeline, walk);
 	walk->again = true;
 	walk->unread = false;
@@ -204,7 +212,7 @@ bool deferred_finish(struct pipeline *p, struct deferred_walk *walk)
 	enum stop_reason stop;
 
 	if (!walk->begun)
-		begin(p, walk);
+		begin_walk(p, walk);
 	stop = walk_on(&c);
 	if (!walk->again && (stop == STOP_NO_MAPPING || stop == STOP_UNKNOWN_PROCESS))
 		stop = walk_again(&c, stop);
@@ -224,7 +232,7 @@ u64 deferred_stack_id(const struct deferred_walk *walk)
 	return unwind_host_stack_id(walk->frames, walk->n, walk->stop);
 }
 
-/* ---- walks that wait ---- */
+/* ---- parked walks ---- */
 
 struct parked {
 	struct parked *next;
@@ -269,8 +277,11 @@ static void give_up_walk(struct pipeline *p, struct deferred_walk *walk)
 	deferred_drop(p, walk);
 }
 
-/* With `give_up` those that still wait end where they stand. */
-static void retry(struct pipeline *p, bool give_up, deferred_done *done)
+/*
+ * Continues all parked walks. With `give_up`, those that still need a page end at their current
+ * frame.
+ */
+static void retry_parked(struct pipeline *p, bool give_up, deferred_done *done)
 {
 	struct parked **at = &p->parked, *w;
 
@@ -303,7 +314,7 @@ void deferred_drop_parked(struct pipeline *p)
 
 void deferred_retry(struct pipeline *p, deferred_done *done)
 {
-	retry(p, false, done);
+	retry_parked(p, false, done);
 }
 
 void deferred_give_up(struct pipeline *p, struct deferred_walk *walk)
@@ -312,7 +323,7 @@ void deferred_give_up(struct pipeline *p, struct deferred_walk *walk)
 	give_up_walk(p, walk);
 }
 
-/* Until pages have come, or for READ_NS; false: nothing is to be waited for. */
+/* Waits until pages are loaded, at most READ_NS. False: no page is being loaded. */
 static bool wait_for_pages(struct pipeline *p)
 {
 	struct pollfd fd = {.fd = tables_fd(p->tables), .events = POLLIN};
@@ -329,10 +340,10 @@ void deferred_finish_parked(struct pipeline *p, u64 max_ns, deferred_done *done)
 	u64 until = clock_ns(CLOCK_MONOTONIC) + max_ns;
 
 	while (p->parked && clock_ns(CLOCK_MONOTONIC) < until && wait_for_pages(p)) {
-		retry(p, false, done);
-		/* A process is known before its samples. */
+		retry_parked(p, false, done);
+		/* Side-band events first, so that a process is known before its samples. */
 		(void)procman_drain(p->procman);
 		(void)sampler_drain(p->sampler);
 	}
-	retry(p, true, done);
+	retry_parked(p, true, done);
 }

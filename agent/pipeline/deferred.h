@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finishing on the host, from registers and a copy of the stack, what BPF could not walk. A walk
- * that comes to a page which is not loaded has it loaded, for itself and for BPF, and waits: it is
- * parked, with the mappings that its process had, and goes on where it stood. Frames of runtimes
- * lie outside of the copied stack as a rule and are of a moment that is past: a note stands for
- * them where rows or frame pointers lead on, else the walk ends.
+ * Finishes walks on the host that BPF could not finish, from registers and a copy of the stack. A
+ * walk that needs a page that is not loaded requests it, for itself and for BPF, and is parked with
+ * the mappings of its process; later it continues where it stopped. Frames of runtimes are usually
+ * outside of the copied stack, and their objects may have changed since: a note replaces them if
+ * rows or frame pointers lead on, else the walk ends.
  */
 #pragma once
 
@@ -13,45 +13,48 @@
 struct deferred_walk {
 	const struct record_deferred *record;
 	const struct sampler_copy *copy;
-	u64 *frames; /* SAMPLE_MAX_FRAMES; the first n are walked already */
+	u64 *frames; /* SAMPLE_MAX_FRAMES; the first n have been walked */
 	u32 n;
 	u32 stop;
 
-	/* Where it stands; zero at first. */
+	/* The state of the walk; zero at first. */
 	struct walk_regs regs;
-	struct slice *slice; /* a reference: until it is done, or deferred_drop() */
-	u64 asked;	     /* pc whose page it asked for last */
+	struct slice *slice; /* a reference, until the walk is done or deferred_drop() */
+	u64 asked;	     /* pc whose page was requested last */
 	u32 n_before;	     /* frames that BPF walked */
-	bool begun, again;   /* again: with mappings that were looked for */
-	bool unread;	     /* there are notes in it that frames of a runtime could not be read */
+	bool begun, again;   /* `again`: with mappings that were read again */
+	bool unread;	     /* it contains notes in place of frames of a runtime */
 };
 
 /*
- * Walks on from the record's registers, or from where it stood; mappings that BPF did not know are
- * looked for. True: walk->stop is set. False: it waits for a page, and is to be called again when
- * tables_take() has taken any.
+ * Continues the walk from the record's registers, or from its state; reads mappings that BPF did
+ * not know. True: walk->stop is set. False: the walk needs a page; call it again when tables_take()
+ * has taken some.
  */
 bool deferred_finish(struct pipeline *p, struct deferred_walk *walk);
-/* Gives back what a walk holds that is not done. */
+/* Releases what an unfinished walk holds. */
 void deferred_drop(struct pipeline *p, struct deferred_walk *walk);
-/* The id that BPF would have given to the stack. */
+/* Returns the id that BPF would have given to the stack. */
 u64 deferred_stack_id(const struct deferred_walk *walk);
 
-/* Of a walk that was parked and is done now. */
+/* Called with a parked walk that is done. */
 typedef void deferred_done(struct pipeline *p, const struct deferred_walk *walk);
 /*
- * Keeps all of a walk until its page is there. False: no memory, too much is kept (p->parked_max),
- * or nothing is kept any more (p->closing).
+ * Copies a walk until its page is loaded. False: no memory, the limit p->parked_max is reached, or
+ * no walks are parked any more (p->closing).
  */
 bool deferred_park(struct pipeline *p, const struct deferred_walk *walk);
-/* Some pages have come. */
+/* Continues parked walks. Call it when pages were loaded. */
 void deferred_retry(struct pipeline *p, deferred_done *done);
-/* One that is not kept ends where it stands, and is counted: the ring does not wait for a page. */
+/*
+ * Ends a walk that cannot be parked at its current frame, and counts it: reading the ring does not
+ * wait for a page.
+ */
 void deferred_give_up(struct pipeline *p, struct deferred_walk *walk);
 /*
- * All that are kept, to their end; after max_ns they end where they stand. The rings are read
- * meanwhile. Not from within sampler_drain().
+ * Finishes all parked walks; after max_ns they end at their current frame. Reads the rings
+ * meanwhile. Not to be called from within sampler_drain().
  */
 void deferred_finish_parked(struct pipeline *p, u64 max_ns, deferred_done *done);
-/* They never were. */
+/* Drops all parked walks without counting them. */
 void deferred_drop_parked(struct pipeline *p);

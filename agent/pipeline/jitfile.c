@@ -15,7 +15,7 @@
 #include "base/str.h"
 #include "proc/proc.h"
 
-/* Opens a path below `root` without leaving it or following links at its end. */
+/* Opens a path below `root` without leaving `root`, and without following a link at its end. */
 static int open_below(int root, const char *path)
 {
 	struct open_how how = {
@@ -35,7 +35,7 @@ static bool is_dump(const struct procman_binary *b)
 	       str_ends(name, ".dump");
 }
 
-/* The binary that is the process's jitdump. */
+/* Returns the process's jitdump among its mapped files. */
 static const struct procman_binary *find_dump(const struct procman_process *proc)
 {
 	for (u32 i = 0; i < proc->n; i++)
@@ -69,7 +69,7 @@ int jitfile_open(enum jitfile which, const struct procman_process *proc)
 		return fd;
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	/* Somebody else's file could put any name on the process's code. */
+	/* Another user's file could put any name on the process's code. */
 	if (!S_ISREG(st.st_mode) || (st.st_uid != status.uid && st.st_uid != 0))
 		return -EPERM;
 	if (dump && st.st_ino != dump->inode)

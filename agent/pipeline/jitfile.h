@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files in which processes tell about the code that they make: perf maps and jitdumps. */
+/*
+ * Opens the files in which processes describe the code that they generate: perf maps and jitdumps.
+ */
 #pragma once
 
 #include "base/types.h"
 
 enum jitfile {
-	JITFILE_MAP,  /* /tmp/perf-PID.map, as the process sees /tmp and its own pid */
-	JITFILE_DUMP, /* jit-PID.dump, which it maps as if it were code to say where it is */
+	JITFILE_MAP,  /* /tmp/perf-PID.map, in the process's own mount and PID namespace */
+	JITFILE_DUMP, /* jit-PID.dump; the process maps it as executable to announce its place */
 	JITFILE_N
 };
 

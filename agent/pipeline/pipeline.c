@@ -21,15 +21,15 @@
 #define DEFAULT_TABLE_BYTES (256ULL << 20)
 /* Mappings of all processes take at most one part in MAPPINGS_SHARE of the memory limit. */
 #define MAPPINGS_SHARE 16
-/* How often the ring is read when nothing is in a hurry; at low rates half as often. */
+/* The interval at which the ring is read if nothing is urgent; doubled at low rates. */
 #define PERIOD_MS 50
 #define LOW_HZ 25
-/* What is going on in processes is handled within a tenth of the time between two samples. */
+/* Side-band events are handled within a tenth of the sampling interval. */
 #define GAP_SHARE 10
 #define GAP_MAX_NS 5000000ULL
 /*
- * What has to be learned and loaded of all that runs is waited for so long before the start; of a
- * few processes, longer: where the CPUs are busy it takes its time, and it is soon done elsewhere.
+ * Before the start, binaries are learned and loaded for at most this long; longer if only a few
+ * processes are recorded: that takes time where the CPUs are busy, and is finished soon elsewhere.
  */
 #define PREPARE_MAX_NS 1000000000ULL
 #define PREPARE_SOME_MAX_NS 5000000000ULL
@@ -37,13 +37,16 @@
 #define WARM_MAX_NS 500000000ULL
 
 /*
- * So long walks are waited for that miss a page: it is built in 50 ms, where there is a CPU. At the
- * end of a period, which is longer by as much, and at the end of the recording.
+ * How long to wait for parked walks at the end of a period, which becomes longer, and at the end of
+ * the recording. A page is built in 50 ms if a CPU is free.
  */
 #define TAKE_MAX_NS 500000000ULL
 #define STOP_MAX_NS 2000000000ULL
 
-/* Something that began then is done, for which the ring was not read. The time now. */
+/*
+ * Records how long the ring was not read because of `what`, which began at begin_ns. Returns the
+ * time.
+ */
 static u64 note_stall(struct pipeline *p, u64 begin_ns, const char *what)
 {
 	u64 now = clock_ns(CLOCK_MONOTONIC);
@@ -58,8 +61,8 @@ static u64 note_stall(struct pipeline *p, u64 begin_ns, const char *what)
 /* ---- stacks ---- */
 
 /*
- * Names the runtime frames, while their process lives; how many words are left. Sets *unnamed when
- * one had no room for its name.
+ * Names runtime frames while their process lives. Returns the number of words. Sets *unnamed if
+ * there was no room for a name.
  */
 static u32 name_frames(struct pipeline *p, u32 pid, const u64 *frames, u32 n, u64 *ret,
 		       bool *unnamed)
@@ -150,14 +153,17 @@ static struct procman_process *process_of(struct pipeline *p, u32 pid, u64 time_
 	struct procman_process *proc = procman_find_at(p->procman, pid, time_ns);
 
 	if (!proc) {
-		/* Forked while the ring was being read: its event has come by now. */
+		/* It was forked while the ring was being read: its event has arrived by now. */
 		procman_drain(p->procman);
 		proc = procman_find_at(p->procman, pid, time_ns);
 	}
 	return proc;
 }
 
-/* Keeps what a process tells of its code, which it may write after the first sample of that. */
+/*
+ * Opens the files that describe generated code; a process may write them after the first sample in
+ * that code.
+ */
 static void hold_jit_files(struct pipeline *p, const struct procman_process *proc)
 {
 	for (u32 i = 0; i < JITFILE_N; i++) {
@@ -171,7 +177,8 @@ static void hold_jit_files(struct pipeline *p, const struct procman_process *pro
 
 static void see_process(struct pipeline *p, u32 pid, const struct procman_process *proc)
 {
-	/* Another image, or other code: a runtime may be loaded long after the start. */
+	/* The key changes with the image and its mappings: a runtime may be loaded long after the
+	 * start. */
 	u64 what = proc ? hash_u64(proc->image ^ hash_u64(proc->mappings_id)) | 1 : 1;
 	u64 *seen = map_get(&p->batch->pids, pid);
 
@@ -184,7 +191,10 @@ static void see_process(struct pipeline *p, u32 pid, const struct procman_proces
 		contexts_see(p->contexts, proc);
 }
 
-/* What was learned of a runtime: its processes are attached, and are told of again. */
+/*
+ * Takes what was learned about runtimes: attaches their processes, and reports those processes
+ * again.
+ */
 static bool take_runtimes(struct pipeline *p, bool retry)
 {
 	bool learned = runtimes_take(p->runtimes, false);
@@ -197,7 +207,7 @@ static bool take_runtimes(struct pipeline *p, bool retry)
 	return learned || retry;
 }
 
-/* How the walk of a user stack ended. */
+/* Counts how the walk of a user stack ended. */
 static void count_stop(struct pipeline_counts *c, const struct pipeline_stack *user, u32 stop)
 {
 	stop = user ? user->stop : stop;
@@ -207,7 +217,7 @@ static void count_stop(struct pipeline_counts *c, const struct pipeline_stack *u
 	c->unread += stop == STOP_COMPLETE && user && user->unread;
 }
 
-/* The names of the period before are not found yet, and this one has grown to its share. */
+/* The previous period is not symbolized yet, and this batch has reached its limit. */
 static void drop_sample(struct pipeline *p, u32 source)
 {
 	p->batch->counts[source].lost++;
@@ -240,7 +250,7 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 		batch_attributes(p->batch, s->pid, s->event_attributes, &event_partial);
 	counts->attributes_left_out += partial || event_partial;
 	memcpy(e.key.thread_name, s->comm, strnlen(s->comm, sizeof(s->comm) - 1));
-	/* The name of the process; before its last exec, or if it is not known, the thread's. */
+	/* The process's name; the thread's if the process has called exec since, or is unknown. */
 	name = proc && proc->comm[0] && proc->image_ns <= s->time_ns ? proc->comm
 								     : e.key.thread_name;
 	memcpy(e.key.comm, name, strnlen(name, sizeof(e.key.comm) - 1));
@@ -260,7 +270,7 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 		log_warn("out of memory: a sample's time is lost");
 }
 
-/* What it names is there. */
+/* Whether the batch contains the stacks and attributes of the sample. */
 static bool has_all(const struct pipeline_batch *b, const struct record_sample *s)
 {
 	return (!s->kernel_stack || pipeline_stack(b, s->kernel_stack)) &&
@@ -291,9 +301,9 @@ static void on_sample(void *arg, const struct record_sample *s)
 	p->batch = now;
 }
 
-/* ---- walks for the host ---- */
+/* ---- deferred walks ---- */
 
-/* Copies of stacks that wait, at most; then walks end where a page is missing. */
+/* Limit on copies of stacks of parked walks. Above it walks end where a page is missing. */
 #define PARKED_MAX_BYTES (32ULL << 20)
 
 static void count_walk(struct pipeline *p, const struct deferred_walk *walk)
@@ -313,10 +323,10 @@ static void count_walk(struct pipeline *p, const struct deferred_walk *walk)
 }
 
 /*
- * A deferred sample from before the epoch changed is finished in the batch of now, and its stacks
- * go with it. Not those with runtime frames: their names are the other batch's.
+ * A deferred sample from the old epoch is finished in the new batch, and its stacks are copied
+ * there. Stacks with runtime frames are not, because their names belong to the old batch.
  */
-static void bring_over(struct pipeline *p, u64 id)
+static void copy_to_new_batch(struct pipeline *p, u64 id)
 {
 	const struct pipeline_stack *s = NULL;
 	const u64 *frames;
@@ -346,8 +356,8 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 	};
 	bool parked = false;
 
-	bring_over(p, d->sample.kernel_stack);
-	bring_over(p, d->sample.user_stack);
+	copy_to_new_batch(p, d->sample.kernel_stack);
+	copy_to_new_batch(p, d->sample.user_stack);
 	if (p->before && (batch_copy_attributes(p->batch, p->before, d->sample.pid,
 						d->sample.context.attributes) < 0 ||
 			  batch_copy_attributes(p->batch, p->before, d->sample.pid,
@@ -371,9 +381,9 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 /* ---- processes ---- */
 
 /*
- * The host cannot finish a walk that has runtime frames in it, or that goes over to a goroutine's
- * stack, which was not copied: each page that is not loaded would cost the first sample that comes
- * through it. So what such a process runs is loaded before.
+ * The host cannot finish a walk with runtime frames, or one that switches to a goroutine's stack,
+ * which was not copied. Each page that is not loaded would cost the first sample that needs it, so
+ * the code of such processes is loaded in advance.
  */
 static void load_ahead(void *arg, const struct procman_process *proc)
 {
@@ -386,10 +396,13 @@ static void load_ahead(void *arg, const struct procman_process *proc)
 			(void)tables_load_binary(p->tables, proc->mappings[i].binary);
 }
 
-/* How many generations of a command's processes may come between two looks. */
+/* The most generations of processes that a command can start between two checks. */
 #define MAX_ANCESTORS 64
 
-/* Can samples come from it? With a filter by pid the others' code is of no use to anybody. */
+/*
+ * Whether samples of the process are recorded: with a filter by pid, the code of other processes is
+ * not loaded.
+ */
 static bool is_sampled(void *arg, const struct procman_process *proc)
 {
 	const struct procman_process *at = proc;
@@ -409,7 +422,7 @@ static void forget_sampled(void *arg, const struct procman_process *proc)
 {
 	struct pipeline *p = arg;
 
-	/* Not when the pid belongs to another by now. */
+	/* Not if another process has the pid by now. */
 	if (p->follow && procman_known(p->procman, proc->pid) == proc)
 		map_del(&p->sampled, proc->pid, NULL);
 }
@@ -441,12 +454,12 @@ static int listen_to_processes(struct pipeline *p)
 /* ---- the loop ---- */
 
 /*
- * Until a new process is known and the rows of its code are loaded, its samples travel with copies
- * of its stack, of which there is a limit. On a machine with more to run than it has CPUs that
- * would take many milliseconds; what is done here takes microseconds. Without the privilege it
- * stays as it is.
+ * Raises the thread's priority. Until a new process is known and the rows of its code are loaded,
+ * its samples carry copies of its stack, whose number is limited. On an overloaded machine that
+ * could take many milliseconds; the work itself takes microseconds. Without the privilege the
+ * priority is unchanged.
  */
-static void be_urgent(struct pipeline *p, bool urgent)
+static void set_urgent(struct pipeline *p, bool urgent)
 {
 	if (urgent)
 		p->nice = getpriority(PRIO_PROCESS, 0);
@@ -485,7 +498,7 @@ static void on_process_said(void *arg, const struct procman_process *proc,
 		p->process_said(p->arg, proc, labels, n);
 }
 
-static int watch(struct pipeline *p, int fd)
+static int watch_fd(struct pipeline *p, int fd)
 {
 	struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
 
@@ -503,10 +516,9 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 		.exec = on_exec,
 	};
 	_cleanup_pipeline_ struct pipeline *p = calloc(1, sizeof(*p));
-	/*
-	 * Wakes for each mapping, whose event has 96 bytes at least: until it is handled, samples
-	 * in new code are walked by old rows. Not for each thread that comes or goes: 40 bytes.
-	 */
+	/* Wakes for each new mapping, whose event has at least 96 bytes: until the event is
+	 * handled, samples in new code are walked with old rows. Does not wake for each new or
+	 * ended thread: 40 bytes. */
 	struct procman_options po = {
 		.wakeup_bytes = 88, .execs_told = true, .is_wanted = is_sampled, .arg = p};
 	struct sampler_options so = o->sampler;
@@ -568,13 +580,13 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot follow processes by perf events: %s",
 				strerror(-r));
-	r = watch(p, procman_fd(p->procman));
+	r = watch_fd(p, procman_fd(p->procman));
 	if (r == 0)
-		r = watch(p, sampler_fd(p->sampler));
+		r = watch_fd(p, sampler_fd(p->sampler));
 	if (r == 0)
-		r = watch(p, tables_fd(p->tables));
+		r = watch_fd(p, tables_fd(p->tables));
 	if (r == 0)
-		r = watch(p, runtimes_fd(p->runtimes));
+		r = watch_fd(p, runtimes_fd(p->runtimes));
 	if (r < 0)
 		return r;
 	*ret = take_ptr(p);
@@ -585,8 +597,9 @@ void pipeline_destroy(struct pipeline *p)
 {
 	if (!p)
 		return;
-	/* A third of a second of CPU that somebody waits for; behind all others it took 12. */
-	be_urgent(p, true);
+	/* Freeing takes a third of a second of CPU while the user waits; at low priority it took 12
+	 * seconds. */
+	set_urgent(p, true);
 	deferred_drop_parked(p);
 	pipeline_give_back(p, p->batch);
 	procman_destroy(p->procman);
@@ -597,11 +610,11 @@ void pipeline_destroy(struct pipeline *p)
 	map_deinit(&p->sampled);
 	if (p->epoll_fd >= 0)
 		close(p->epoll_fd);
-	be_urgent(p, false);
+	set_urgent(p, false);
 	free(p);
 }
 
-/* Samples of a source that are in no profile, since the start. */
+/* Counts the samples of a source that are in no profile, since the start. */
 static u64 count_lost(const struct pipeline *p, u32 source)
 {
 	u64 n = 0;
@@ -618,13 +631,11 @@ struct pipeline_batch *pipeline_take(struct pipeline *p)
 
 	if (!fresh)
 		return NULL;
-	/*
-	 * Samples in the ring refer to stacks that came before; from the new epoch on all come
-	 * again.
-	 */
+	/* Samples in the ring refer to stacks sent before them. In the new epoch BPF sends all
+	 * stacks again. */
 	(void)sampler_drain(p->sampler);
 	deferred_finish_parked(p, TAKE_MAX_NS, count_walk);
-	/* What came while pages were waited for. */
+	/* Samples that arrived while pages were loaded. */
 	p->closing = true;
 	(void)sampler_drain(p->sampler);
 	p->closing = false;
@@ -660,9 +671,9 @@ static u64 count_deferred(const struct pipeline *p)
 }
 
 /*
- * At first nothing is loaded, and what is to be loaded for all that runs comes at once, more than
- * is finished from copies of stacks where the CPUs are busy. So the first samples only say what to
- * load: until hardly any is deferred, or for WARM_MAX_NS. Then counting begins.
+ * At the start nothing is loaded, and all running code is needed at once: on a busy machine more
+ * than copies of stacks can cover. So the first samples only tell which code to load, until hardly
+ * any is deferred, or for WARM_MAX_NS. Then counting begins.
  */
 static int warm_up(struct pipeline *p)
 {
@@ -682,10 +693,8 @@ static int warm_up(struct pipeline *p)
 		samples = pipeline_sum(p->batch).samples;
 		deferred = count_deferred(p);
 	}
-	/*
-	 * Nothing of it is waited for, and twice, as what comes while all that is in the ring is
-	 * handled would count: that takes the longer the busier the machine is.
-	 */
+	/* Drop parked walks. Drain twice: samples that arrive during the first drain, which takes
+	 * longer on a busy machine, still count. */
 	for (int i = 0; i < 2; i++) {
 		deferred_drop_parked(p);
 		pipeline_give_back(p, pipeline_take(p));
@@ -695,8 +704,10 @@ static int warm_up(struct pipeline *p)
 	return r;
 }
 
-/* Before there are samples, so that their stacks are whole from the first on. */
-static void prepare(struct pipeline *p)
+/*
+ * Learns and loads what runs before the first sample, so that stacks are complete from the start.
+ */
+static void load_running_code(struct pipeline *p)
 {
 	u64 begin = clock_ns(CLOCK_MONOTONIC), now = begin;
 	u64 max = p->only_some ? PREPARE_SOME_MAX_NS : PREPARE_MAX_NS;
@@ -722,10 +733,10 @@ int pipeline_start(struct pipeline *p, struct diag *reterr_diag)
 
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot read /proc: %s", strerror(-r));
-	prepare(p);
+	load_running_code(p);
 	p->stall_ns = 0;
 	p->stall_what = "nothing";
-	be_urgent(p, true);
+	set_urgent(p, true);
 	r = sampler_start(p->sampler, reterr_diag);
 	if (r == 0 && !p->follow)
 		r = warm_up(p);
@@ -744,10 +755,10 @@ struct contexts *pipeline_contexts(struct pipeline *p)
 
 void pipeline_adopt(struct pipeline *p)
 {
-	be_urgent(p, true);
+	set_urgent(p, true);
 }
 
-static int drain(struct pipeline *p)
+static int drain_all(struct pipeline *p)
 {
 	u64 now = clock_ns(CLOCK_MONOTONIC);
 	int r = procman_drain(p->procman);
@@ -774,11 +785,11 @@ static int drain(struct pipeline *p)
 }
 
 /*
- * An exec is a dozen events in two milliseconds. The first is handled at once, so that the process
- * is known; the rest together, instead of waking for each: that was most of what recording at 20 Hz
- * costs on a busy host.
+ * An exec is a dozen events in two milliseconds. The first one is handled at once, so that the
+ * process is known; the others together. Waking for each took most of the CPU time of recording at
+ * 20 Hz on a busy host.
  */
-static void pace(const struct pipeline *p)
+static void wait_between_drains(const struct pipeline *p)
 {
 	u64 gap = MIN(1000000000ULL / sampler_hz(p->sampler) / GAP_SHARE, GAP_MAX_NS);
 	u64 until = p->drained_ns + gap;
@@ -803,7 +814,7 @@ int pipeline_poll(struct pipeline *p, int timeout_ms)
 	struct epoll_event events[4];
 	int r, n;
 
-	r = drain(p);
+	r = drain_all(p);
 	p->drained_ns = clock_ns(CLOCK_MONOTONIC);
 	if (r < 0)
 		return r;
@@ -811,7 +822,7 @@ int pipeline_poll(struct pipeline *p, int timeout_ms)
 	if (n < 0)
 		return errno == EINTR ? 0 : -errno;
 	if (n)
-		pace(p);
+		wait_between_drains(p);
 	return 0;
 }
 
@@ -830,9 +841,9 @@ void pipeline_pause(struct pipeline *p, bool pause)
 void pipeline_stop(struct pipeline *p)
 {
 	sampler_stop(p->sampler);
-	drain(p);
+	drain_all(p);
 	deferred_finish_parked(p, STOP_MAX_NS, count_walk);
-	be_urgent(p, false);
+	set_urgent(p, false);
 }
 
 void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)

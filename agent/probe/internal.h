@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The single probes, shared by probe.c (which makes them) and report.c (which tells of them). */
+/* The single probes: probe.c implements them, report.c reports them. */
 #pragma once
 
 #include "base/types.h"
@@ -10,30 +10,31 @@
 
 /* Effective capabilities of this thread as a bit set; 0 when they cannot be read. */
 u64 probe_caps(void);
-/* Those of CAP_BPF and CAP_PERFMON that are missing; CAP_SYS_ADMIN stands for both. */
+/* Returns those of CAP_BPF and CAP_PERFMON that are missing; CAP_SYS_ADMIN includes both. */
 u64 probe_caps_missing(u64 caps);
 /* "CAP_A, CAP_B and CAP_C" */
 void probe_caps_text(u64 caps, char *buf, size_t size);
-/* The path of this executable, for advice that can be pasted. */
+/* The path of this executable, for commands that the user can paste. */
 void probe_self_path(char *buf, size_t size);
 
 /*
- * What is wrong with the namespaces of this process, and what to do about it; NULL: nothing, they
- * are the machine's own. Static texts.
+ * Returns what is wrong with the namespaces of this process, and what to do about it; NULL: they
+ * are the host's. Static texts.
  */
 const char *probe_namespaces(const char **ret_advice);
 
-/* 0 or negative errno each. */
+/* Each returns 0 or a negative errno. */
 int probe_bpf_syscall(void);
 int probe_btf(void);
 int probe_ringbuf(void);
 int probe_mmapable_array(void);
 int probe_array_of_mmapable(void);
-/* Loads a program of type perf_event that does nothing. */
+/* Loads an empty program of type perf_event. */
 int probe_perf_event_prog(void);
 /*
- * Loads one that calls a function and jumps to another program. arm64 allows both in one program
- * from Linux 6.0 on (commit d4609a5d8c70), x86-64 from 5.10 on; neither does without the JIT.
+ * Loads a program that calls a function and jumps to another program. arm64 allows both in one
+ * program from Linux 6.0 on (commit d4609a5d8c70), x86-64 from 5.10 on; neither does without the
+ * JIT.
  */
 int probe_calls_and_jumps(void);
 #define PROBE_NO_CALLS_AND_JUMPS                                                                   \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The probes, and the two questions that commands ask: can it work at all, and with what. Nothing
- * here leaves a trace: every descriptor is closed before a function returns.
+ * The probes, and the two questions that commands ask: whether profiling can work, and with which
+ * features. Nothing here leaves a trace: every descriptor is closed before a function returns.
  */
 #include "agent/probe/probe.h"
 
@@ -91,7 +91,7 @@ const char *probe_namespaces(const char **ret_advice)
 		*ret_advice = "run outside of the (rootless) container";
 		return "in a user namespace, where the kernel does not allow BPF";
 	}
-	/* BPF reads the numbers of the first namespace, /proc and side-band events ours. */
+	/* BPF reads pids of the first namespace; /proc and side-band events show those of ours. */
 	if (pid.st_ino != PID_NS_INIT_INO) {
 		*ret_advice = "run on the host, the container with --pid=host, or the pod with "
 			      "hostPID: true";
@@ -116,7 +116,9 @@ int probe_read_text(const char *path, char *buf, size_t size)
 	return 0;
 }
 
-/* Closes the descriptor that a bpf() wrapper returned; the answer is whether there was one. */
+/*
+ * Closes the descriptor that a bpf() wrapper returned. Returns 0 if there was one, else the error.
+ */
 static int fd_result(int fd)
 {
 	if (fd < 0)
@@ -203,7 +205,7 @@ int probe_calls_and_jumps(void)
 {
 	_cleanup_close_ int map =
 		bpf_map_create(BPF_MAP_TYPE_PROG_ARRAY, "culprit_probe", 4, 4, 1, NULL);
-	/* Calls a function, then jumps through the map: as walks do. */
+	/* Calls a function, then jumps through the map, as walkers do. */
 	struct bpf_insn insns[] = {
 		{.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = 6, .src_reg = 1},
 		{.code = BPF_JMP | BPF_CALL, .src_reg = BPF_PSEUDO_CALL, .imm = 7},
@@ -254,7 +256,7 @@ int probe_hash_on_demand(void)
 
 int probe_helper(int helper)
 {
-	/* libbpf takes every failure to load but one for a yes, the lack of permission too. */
+	/* libbpf interprets all errors but one as success, even a lack of permission. */
 	int r = probe_perf_event_prog();
 
 	if (r < 0)
@@ -268,7 +270,8 @@ int probe_cgroup_accounting(void)
 
 	if (r < 0)
 		return r;
-	/* The helper came with the same release as the accounting (5.11); libbpf asks so, too. */
+	/* The helper is of the same release as the accounting (5.11); libbpf checks it in the same
+	 * way. */
 	return libbpf_probe_bpf_helper(BPF_PROG_TYPE_SOCKET_FILTER, BPF_FUNC_ktime_get_coarse_ns,
 				       NULL);
 }
@@ -278,7 +281,7 @@ static int first_online_cpu(void)
 	char text[64];
 	int cpu = 0;
 
-	/* "0-3,5": the first number is what is wanted. */
+	/* "0-3,5": the first number is a CPU that is online. */
 	if (!probe_read_text("/sys/devices/system/cpu/online", text, sizeof(text)))
 		sscanf(text, "%d", &cpu);
 	return cpu;
@@ -348,7 +351,7 @@ int probe_kallsyms(void)
 
 	if (!f)
 		return -errno;
-	/* Without permission every address reads 0; the first ones may really be 0 (per-CPU). */
+	/* Without permission every address reads 0; the first ones can really be 0 (per-CPU). */
 	for (int i = 0; i < 20000 && fgets(line, sizeof(line), f); i++)
 		if (strspn(line, "0") < 8)
 			return 0;
@@ -375,7 +378,7 @@ int probe_map_files(void)
 	return -ENOENT;
 }
 
-/* Why bpf() or perf_event_open() said no to a process that has the capabilities. */
+/* Explains why bpf() or perf_event_open() failed although the process has the capabilities. */
 static int refused(struct diag *diag, const char *call, int r)
 {
 	if (r == -ENOSYS)

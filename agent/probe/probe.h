@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What this machine allows. Everything is found out by trying it: a program is loaded, a map is
- * made, an event is opened, and closed again. Kernel versions are shown, never compared.
+ * The features of this machine. Each is found out by trying it: a program is loaded, a map is
+ * created, an event is opened, and closed again. Kernel versions are shown, never compared.
  */
 #pragma once
 

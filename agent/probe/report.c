@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culprit doctor`: one function per thing that is looked at, in the order in which a person would
- * want to mend them. A check fills text and advice and returns the status; it never stops the
- * others.
+ * `culprit doctor`: one function per check, in the order in which a person would fix the problems.
+ * A check fills text and advice and returns the status; it never prevents the others.
  */
 #include "agent/probe/probe.h"
 
@@ -274,7 +273,7 @@ static enum probe_status check_kallsyms(struct out *o)
 	return PROBE_LIMITED;
 }
 
-/* How many processes there are, and the memory maps of how many are kept from us. */
+/* Counts processes, and those whose memory maps cannot be read. */
 static void count_processes(unsigned int *ret_n, unsigned int *ret_refused)
 {
 	DIR *dir = opendir("/proc");
@@ -289,7 +288,7 @@ static void count_processes(unsigned int *ret_n, unsigned int *ret_refused)
 		snprintf(path, sizeof(path), "/proc/%s/maps", e->d_name);
 		fd = open(path, O_RDONLY | O_CLOEXEC);
 		if (fd < 0 && errno != EACCES && errno != EPERM)
-			continue; /* just gone */
+			continue; /* the process has exited */
 		++*ret_n;
 		if (fd < 0 || (read(fd, &byte, 1) < 0 && errno != ESRCH))
 			++*ret_refused;

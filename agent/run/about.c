@@ -19,7 +19,7 @@ struct labels {
 	int r;
 };
 
-static void put(struct labels *l, const char *name, const char *value)
+static void put_label(struct labels *l, const char *name, const char *value)
 {
 	struct profile_label *at = &l->all[l->n];
 
@@ -41,7 +41,7 @@ static void put_number(struct labels *l, const char *name, u64 value)
 
 	snprintf(full, sizeof(full), "culprit.agent.%s", name);
 	snprintf(text, sizeof(text), "%llu", value);
-	put(l, full, text);
+	put_label(l, full, text);
 }
 
 static void put_host(struct labels *l, struct identities *identities)
@@ -53,13 +53,13 @@ static void put_host(struct labels *l, struct identities *identities)
 		char value[256];
 
 		identities_host(identities, names[i], value, sizeof(value));
-		put(l, names[i], value[0] ? value : NULL);
+		put_label(l, names[i], value[0] ? value : NULL);
 	}
 	if (uname(&u) == 0)
-		put(l, "os.version", u.release);
+		put_label(l, "os.version", u.release);
 }
 
-/* Those that counted something. */
+/* Adds the counters that are not 0. */
 static void put_counters(struct labels *l, const u64 *counters)
 {
 	for (u32 i = 0; i < COUNTER_N; i++) {
@@ -78,7 +78,7 @@ int about_add(const struct about *a, struct profile *p)
 	struct labels l = {.p = p};
 
 	put_host(&l, a->identities);
-	put(&l, "culprit.agent.version", CULPRIT_VERSION);
+	put_label(&l, "culprit.agent.version", CULPRIT_VERSION);
 	put_number(&l, "started", a->started_ms);
 	put_number(&l, "frequency", a->hz);
 	put_number(&l, "cpu", clock_ns(CLOCK_PROCESS_CPUTIME_ID));
@@ -87,6 +87,6 @@ int about_add(const struct about *a, struct profile *p)
 	put_number(&l, "samples", a->samples);
 	put_number(&l, "truncated", a->truncated);
 	put_counters(&l, a->stats->sampler.all.counters);
-	put(&l, "culprit.agent.error", a->error);
+	put_label(&l, "culprit.agent.error", a->error);
 	return l.r < 0 ? l.r : profile_add_resource(p, l.all, l.n, &p->agent);
 }

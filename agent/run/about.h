@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the agent says of itself in what it sends, as labels:
+ * Labels by which the agent describes itself in its profiles:
  *
- *	host.name, host.id, host.arch, os.version	where it runs; the version of the kernel
+ *	host.name, host.id, host.arch, os.version	of the host; the version is the kernel's
  *	culprit.agent.version
  *	culprit.agent.started		ms since the epoch
  *	culprit.agent.frequency		Hz
  *	culprit.agent.cpu		ns of CPU time since it started
  *	culprit.agent.memory		bytes resident
- *	culprit.agent.processes		that it knows now
+ *	culprit.agent.processes		number of known processes
  *	culprit.agent.samples		recorded since it started
  *	culprit.agent.truncated		of these, with a stack not walked to its end
  *	culprit.agent.LOSS.NAME		each counter of abi/tbl/counter.tbl since it started,
  *					below the name of its loss, if it is not 0:
  *					culprit.agent.lost.nested
- *	culprit.agent.error		the last one, when there was any
+ *	culprit.agent.error		the last error, if there was one
  *
  * Readers: server/ingest/agents.c, server/api/agents.c.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which stacks were seen for which traces, for the processes that want to know. A profile knows a
- * sample's trace and span, a batch also the local root span, which is what the protocol asks for.
+ * Reports which stacks were sampled for which traces to the processes that ask for it. A profile
+ * has a sample's trace and span; a batch also has the local root span, which the protocol requires.
  */
 #include "agent/run/correlate.h"
 
@@ -25,13 +25,13 @@ static u64 key_of(u32 pid, const void *trace_id, const void *span_id)
 	return hash_bytes(&key, sizeof(key)) >> 1;
 }
 
-/* Traces that are not kept by anybody are not told of. */
+/* Traces that nobody stores are not reported. */
 static bool is_wanted(const struct pipeline_entry *e)
 {
 	return e->key.context.source == CONTEXT_ELASTIC && e->key.context.flags & FLAG_SAMPLED;
 }
 
-/* 0: its names could not be hashed. */
+/* False: the names of the stack could not be hashed. */
 static bool stack_id(const struct profile *p, u32 stack, struct map *known, u8 (*ids)[16])
 {
 	if (map_get(known, stack))

@@ -4,5 +4,5 @@
 #include "agent/pipeline/pipeline.h"
 #include "profile/profile.h"
 
-/* Tells the processes that want to know which stacks were seen for which of their traces. */
+/* Reports the sampled stacks of each trace to the processes that ask for them. */
 void correlate(const struct pipeline_batch *b, const struct profile *p, struct contexts *to);

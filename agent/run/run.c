@@ -21,12 +21,12 @@
 #include "base/vocab.h"
 
 #define POLL_MS 100
-/* Who ends it waits: what has no name by then gets none. */
+/* Symbolization deadline at shutdown. */
 #define NAMING_AT_END_NS 2500000000ULL
 #define TIDY_NS 250000000ULL
-/* The first picture is wanted soon. */
+/* The first profile is due early. */
 #define FIRST_PERIOD_MS 1000
-/* What a period's samples are named in, and told of, as good as always. */
+/* Within this time the samples of a period are almost always symbolized and reported. */
 #define NAMING_MS 5000
 
 struct run {
@@ -36,34 +36,38 @@ struct run {
 	u64 started_ms; /* since the epoch */
 	u64 next_ns, interval_end_ns, tidy_ns;
 	bool paused;
-	/* The last batch of the stopped pipeline, not handed over yet, and what names it. */
+	/* The last batch of the stopped pipeline, not handed over yet, and its symbolizer. */
 	struct pipeline_batch *last; /* owned */
 	struct symbolizer *last_symbolizer;
 	bool changing;
-	u64 counted_before[COUNTER_N]; /* by the pipelines before */
-	u64 lost_before;	       /* by these, too */
+	u64 counted_before[COUNTER_N]; /* by previous pipelines */
+	u64 lost_before;	       /* of previous pipelines */
 
-	pthread_mutex_t lock; /* of all below */
+	pthread_mutex_t lock; /* of all fields below */
 	pthread_cond_t wake;
-	struct pipeline_batch *todo, *done; /* owned; at most one of them */
+	struct pipeline_batch *todo, *done; /* owned; at most one of them is set */
 	struct symbolizer *symbolizer;	    /* of todo */
 	bool ending;
 	struct pipeline_stats stats;
-	struct sampler_source sources[SAMPLER_MAX_SOURCES]; /* those of stats.sampler */
+	struct sampler_source sources[SAMPLER_MAX_SOURCES]; /* the sources of stats.sampler */
 	u64 samples, user_samples, truncated, attributes_left_out, batches, failed;
 	u64 stops[STOP_N];
 	u64 naming_ns;
-	u64 intervals, intervals_sampled; /* probabilistic; the one that goes on counts */
-	u64 shed_names, shed_sources;	  /* times that memory was short */
-	u64 left_out;			  /* times that a file's names were */
+	/* probabilistic sampling; the current interval counts */
+	u64 intervals, intervals_sampled;
+	u64 shed_names, shed_sources; /* times that memory was short */
+	u64 left_out;		      /* times that the names of a file were omitted */
 };
 
 /* ---- memory ---- */
 
-/* Tables are read again when they are needed: after a while without, or before memory is short. */
+/*
+ * Tables are rebuilt when needed. They are dropped when idle for this long, sooner if memory is
+ * short.
+ */
 #define IDLE_NS 60000000000ULL
 #define HURRY_NS 200000000ULL
-/* At so many of 100 of the limit something goes; it grows between two looks. */
+/* Percentage of the limit at which memory is freed; the rest is for growth until the next check. */
 #define SHORT_PERCENT 60
 
 static bool is_short(const struct run *r)
@@ -71,7 +75,7 @@ static bool is_short(const struct run *r)
 	return budget_is_over(r->options.budget, SHORT_PERCENT);
 }
 
-/* After a profile, in the thread that names. */
+/* Frees names after a profile; called by the symbolizing thread. */
 static void keep_names_small(struct run *r, struct symbolizer *s)
 {
 	bool shed = false;
@@ -88,7 +92,7 @@ static void keep_names_small(struct run *r, struct symbolizer *s)
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* In the thread that reads. */
+/* Frees tables; called by the reading thread. */
 static void keep_tables_small(struct run *r)
 {
 	bool hurry = is_short(r);
@@ -101,10 +105,10 @@ static void keep_tables_small(struct run *r)
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* ---- the thread that names ---- */
+/* ---- the symbolizing thread ---- */
 
-/* A profile without it is as good. */
-static void say_who(struct run *r, const struct pipeline_batch *b, struct profile *p)
+/* Adds the agent's labels. On failure the profile lacks them. */
+static void add_agent_labels(struct run *r, const struct pipeline_batch *b, struct profile *p)
 {
 	struct pipeline_stats stats;
 	struct about a = {.started_ms = r->started_ms,
@@ -123,12 +127,12 @@ static void say_who(struct run *r, const struct pipeline_batch *b, struct profil
 	(void)about_add(&a, p);
 }
 
-/* Takes the profile of one source over. */
+/* Passes the profile of one source on, which becomes the receiver's. */
 static void give_profile(struct run *r, const struct pipeline_batch *b, u32 source,
 			 struct profile *p)
 {
-	say_who(r, b, p);
-	/* Processes are told which of their traces were seen on a CPU: by one source alone. */
+	add_agent_labels(r, b, p);
+	/* The protocol counts samples on a CPU: only the first source reports. */
 	if (source == 0)
 		correlate(b, p, pipeline_contexts(r->options.pipeline));
 	r->options.take(r->options.arg, p);
@@ -158,7 +162,7 @@ static void name_batch(struct run *r, const struct pipeline_batch *b)
 	pthread_mutex_unlock(&r->lock);
 }
 
-static void *work(void *arg)
+static void *symbolize_batches(void *arg)
 {
 	struct run *r = arg;
 
@@ -181,7 +185,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* ---- the thread that records ---- */
+/* ---- the recording thread ---- */
 
 static bool process_seen(void *arg, const struct procman_process *p, struct runtimes *r)
 {
@@ -230,7 +234,7 @@ int run_create(const struct run_options *o, struct run **ret)
 	r->options = *o;
 	r->started_ms = clock_epoch_ms();
 	thread_sync_init(&r->lock, &r->wake);
-	e = thread_start(&r->worker, "namer", work, r);
+	e = thread_start(&r->worker, "namer", symbolize_batches, r);
 	r->started = e == 0;
 	if (e == 0)
 		e = begin_correlation(r, o->pipeline);
@@ -242,7 +246,7 @@ int run_create(const struct run_options *o, struct run **ret)
 	return 0;
 }
 
-/* Under the lock: the other thread has none to work on, and what it had is given back. */
+/* Under the lock. Whether the symbolizing thread is idle; frees the batch that it finished. */
 static bool is_idle(struct run *r)
 {
 	pipeline_give_back(r->options.pipeline, r->done);
@@ -250,7 +254,7 @@ static bool is_idle(struct run *r)
 	return !r->todo;
 }
 
-/* Under the lock: what /metrics shows of the pipeline until the next batch. */
+/* Under the lock. Copies the pipeline's counters for /metrics, until the next batch. */
 static void take_stats(struct run *r)
 {
 	struct pipeline *p = r->options.pipeline;
@@ -285,7 +289,7 @@ static void hand_over(struct run *r, struct pipeline_batch *b, struct symbolizer
 	identities_sweep(r->options.identities);
 }
 
-/* Under the lock: one that was stopped first; true when there was one. */
+/* Under the lock. Hands over the last batch of the old pipeline; true: there was one. */
 static bool hand_over_last(struct run *r)
 {
 	struct pipeline_batch *b = r->last;
@@ -302,7 +306,7 @@ static int random_percent(void)
 	return getrandom(&v, sizeof(v), 0) == sizeof(v) ? (int)(v % 100) : 0;
 }
 
-/* Whether the interval that begins now is one of those that are sampled. */
+/* Decides at random whether the interval that begins now is sampled. */
 static void choose_interval(struct run *r, u64 now)
 {
 	bool pause;
@@ -330,7 +334,7 @@ static void end_period(struct run *r, u64 now)
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* Under the lock: until all that was handed over is named, soon. */
+/* Under the lock. Waits until all batches are symbolized; after `until` the symbolizer hurries. */
 static void wait_idle(struct run *r, u64 until)
 {
 	while (!is_idle(r)) {
@@ -346,8 +350,8 @@ static void wait_idle(struct run *r, u64 until)
 	}
 }
 
-/* What is left goes the same way; returns when it is gone. */
-static void finish(struct run *r)
+/* Hands over the rest, and waits until it has been exported. */
+static void export_rest(struct run *r)
 {
 	u64 until = clock_ns(CLOCK_MONOTONIC) + NAMING_AT_END_NS;
 
@@ -361,8 +365,8 @@ static void finish(struct run *r)
 }
 
 /*
- * From one pipeline to the other: what the new one has counted is dropped, and at once the old one
- * stops, so that each moment is counted once. What the old one has is named before the new one's.
+ * Switches to a new pipeline: drops what it has counted so far, and stops the old one at that
+ * moment, so that each moment is counted once. The old pipeline's batch is symbolized first.
  */
 static void change_pipeline(struct run *r, const struct run_change *c)
 {
@@ -442,7 +446,7 @@ int run_loop(struct run *r, bool (*ended)(void), struct diag *reterr_diag)
 			r->options.each(r->options.arg);
 	}
 	pipeline_stop(r->options.pipeline);
-	finish(r);
+	export_rest(r);
 	return e < 0 ? diag_set(reterr_diag, e, "reading events failed: %s", strerror(-e)) : 0;
 }
 
@@ -474,7 +478,7 @@ static double seconds_of(struct timeval t)
 	return (double)t.tv_sec + (double)t.tv_usec / 1e6;
 }
 
-/* Everything that a module counts. */
+/* Writes all counters of a module. */
 static void metrics_of(struct str *out, const char *module, const struct stat_field *fields,
 		       const void *stats)
 {
@@ -497,7 +501,10 @@ static void metrics_of_stops(struct str *out, const u64 *stops)
 			       (double)stops[i]);
 }
 
-/* Each counter of each source. The help of a family is one text: it explains all counters. */
+/*
+ * Writes each counter of each source. The help of the family is one text that explains all
+ * counters.
+ */
 static void metrics_of_bpf(struct str *out, const struct sampler_stats *stats,
 			   const struct sampler_source *sources)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The always-on agent: records, and every period makes a profile of what was recorded and gives it
- * away. Two threads: the caller's reads the ring, another names. A period that is not named yet
- * when the next ends makes that one longer; nothing queues up, and nothing is lost.
+ * The always-on agent: records, and makes a profile of each period. Two threads: the caller's reads
+ * the ring, another symbolizes. If symbolization overruns, the current period is extended: nothing
+ * queues up, and nothing is lost.
  */
 #pragma once
 
@@ -18,48 +18,46 @@
 struct run;
 
 struct run_options {
-	/* All borrowed; not started yet. The two know the identities: see below. */
+	/* Borrowed, not started yet. Both must be connected to `identities`: see below. */
 	struct pipeline *pipeline;
 	struct symbolizer *symbolizer;
 	struct identities *identities;
 	u32 period_ms;
-	/*
-	 * Of intervals of this length only so many of 100 are sampled, chosen by chance. 0 = all.
-	 */
+	/* Samples only this percentage of intervals of interval_s, chosen at random. 0: all. */
 	u32 probabilistic_percent, interval_s;
-	/* Of all that the process has. What can be made again goes before its limit is reached. */
+	/* The memory of the whole process. What can be rebuilt is freed before its limit is
+	 * reached. */
 	struct budget *budget;
-	/* Takes a profile; in the other thread. */
+	/* Takes ownership of a profile; called by the symbolizing thread. */
 	void (*take)(void *arg, struct profile *p);
-	/* In the caller's thread, between two reads; may call run_change(). NULL is fine. */
+	/* Called by the caller's thread between two reads; may call run_change(). May be NULL. */
 	void (*each)(void *arg);
 	void *arg;
 };
 
-/* What can be another while it runs. */
+/* Options that can change while it runs. */
 struct run_change {
 	u32 period_ms;
 	u32 probabilistic_percent, interval_s;
 	u64 memory_limit_bytes;
-	/*
-	 * NULL: as before. Else one that counts already, and its symbolizer: what it has counted so
-	 * far is dropped, as the one before had it too, which is stopped now.
-	 */
+	/* NULL: unchanged. Else a pipeline that is already recording, and its symbolizer: its
+	 * samples so far are dropped, because the old pipeline, which is stopped now, has them
+	 * too. */
 	struct pipeline *pipeline;
 	struct symbolizer *symbolizer;
 };
 
-/* What the options of the two must say, for samples to have resources. */
+/* Sets the options through which samples get resources. */
 void run_connect_pipeline(struct identities *i, struct pipeline_options *p);
 void run_connect_symbolizer(struct identities *i, struct symbolizer_options *s);
 int run_create(const struct run_options *o, struct run **ret);
-/* Until ended() says so, which is asked every 100 ms or so; what was recorded is given away. */
+/* Runs until ended() returns true, which is called about every 100 ms; then exports the rest. */
 int run_loop(struct run *r, bool (*ended)(void), struct diag *reterr_diag);
 void run_change(struct run *r, const struct run_change *c);
-/* The pipeline before the last run_change() is not used any more, nor its symbolizer. */
+/* True once the pipeline before the last run_change() and its symbolizer are no longer used. */
 bool run_has_changed(struct run *r);
 void run_destroy(struct run *r);
 DEFINE_CLEANUP(run, struct run *, run_destroy)
 #define _cleanup_run_ _cleanup_(run)
-/* What it did so far, as lines for Prometheus. Any thread. */
+/* Writes the agent's counters for Prometheus. Any thread. */
 void run_metrics(struct run *r, struct str *out);
