@@ -132,7 +132,7 @@ EXPORT void culprit_context_leave(void)
 }
 
 /* Moves the record to the heap, with room for all attributes. NULL: out of memory. */
-static struct record *go_far(struct thread *t)
+static struct record *move_to_heap(struct thread *t)
 {
 	struct record *r = t->far;
 
@@ -167,7 +167,7 @@ EXPORT int culprit_context_attribute(int key, const char *value, size_t n)
 	if (r->n_attributes + n + 2 > MAX_ATTRIBUTES)
 		return -ENOSPC;
 	if (r == &t->near && r->n_attributes + n + 2 > NEAR_ATTRIBUTES) {
-		r = go_far(t);
+		r = move_to_heap(t);
 		if (!r)
 			return -ENOMEM;
 	}
@@ -206,7 +206,7 @@ struct message {
 	size_t n, max;
 };
 
-static void put(struct message *m, const void *bytes, size_t n)
+static void put_bytes(struct message *m, const void *bytes, size_t n)
 {
 	if (m->n <= m->max && n <= m->max - m->n)
 		memcpy(m->bytes + m->n, bytes, n);
@@ -219,10 +219,10 @@ static void put_number(struct message *m, uint64_t v)
 
 	for (; v > 127; v >>= 7) {
 		byte = (uint8_t)(v | 128);
-		put(m, &byte, 1);
+		put_bytes(m, &byte, 1);
 	}
 	byte = (uint8_t)v;
-	put(m, &byte, 1);
+	put_bytes(m, &byte, 1);
 }
 
 static size_t number_bytes(uint64_t v)
@@ -249,7 +249,7 @@ static void put_head(struct message *m, unsigned field, size_t n)
 static void put_text(struct message *m, unsigned field, const char *text)
 {
 	put_head(m, field, strlen(text));
-	put(m, text, strlen(text));
+	put_bytes(m, text, strlen(text));
 }
 
 /* KeyValue { key = 1; AnyValue value = 2 { string_value = 1 } } as field number `field`. */

@@ -82,7 +82,7 @@ static int open_files(struct destination *d, struct diag *reterr_diag)
 		return diag_set(reterr_diag, -EINVAL, "%s: not of the form file:PATTERN", d->o.url);
 	if (strchr(f->dir, '%'))
 		return diag_set(reterr_diag, -EINVAL,
-				"%s: the folder must be fixed; only the name may have a time",
+				"%s: only the file name may contain a time, not the folder",
 				d->o.url);
 	return profile_write_check(d->rest, NULL, &f->format, reterr_diag);
 }

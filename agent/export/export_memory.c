@@ -6,7 +6,7 @@
 
 static int open_memory(struct destination *d, struct diag *reterr_diag)
 {
-	return d->o.take ? 0 : diag_set(reterr_diag, -EINVAL, "%s: nobody takes it", d->o.url);
+	return d->o.take ? 0 : diag_set(reterr_diag, -EINVAL, "%s: there is no receiver", d->o.url);
 }
 
 static int pass_profile(struct destination *d, const struct profile *p, struct diag *reterr_diag)

@@ -124,9 +124,10 @@ static int make_url(struct http *h, struct diag *reterr_diag)
 			 d->ops->scheme);
 	} else if (curl_url_get(u, CURLUPART_USER, &part, 0) == CURLUE_OK ||
 		   curl_url_get(u, CURLUPART_QUERY, &part, 0) == CURLUE_OK) {
-		diag_set(reterr_diag, r,
-			 "%s://...: no user and no query here: a token is given apart",
-			 d->ops->scheme);
+		diag_set(
+			reterr_diag, r,
+			"%s://...: the URL must not contain a user or a query; give a token separately",
+			d->ops->scheme);
 	} else {
 		if (curl_url_get(u, CURLUPART_PORT, &part, 0) != CURLUE_OK)
 			curl_url_set(u, CURLUPART_PORT, h->o.default_port, 0);
@@ -317,7 +318,8 @@ static void set_curl_error(const struct http *h, CURLcode code, struct export_re
 		break;
 	case CURLE_SSL_CONNECT_ERROR:
 		diag_set(&ret->error, -EIO,
-			 "no TLS with it (%s): if it does not speak TLS, turn TLS off", text);
+			 "TLS failed (%s): if the destination does not use TLS, turn TLS off",
+			 text);
 		break;
 	case CURLE_ABORTED_BY_CALLBACK:
 		diag_set(&ret->error, -EIO, "given up because the agent ends");

@@ -247,8 +247,8 @@ static int open_directory(struct spool *s, const char *path, struct diag *reterr
 	int r;
 
 	if (mkdir(path, 0700) < 0 && errno != EEXIST)
-		return diag_set(reterr_diag, -errno, "cannot make the spool directory %s: %s", path,
-				strerror(errno));
+		return diag_set(reterr_diag, -errno, "cannot create the spool directory %s: %s",
+				path, strerror(errno));
 	s->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (s->dir < 0)
 		return diag_set(reterr_diag, -errno, "cannot open the spool directory %s: %s", path,
@@ -258,9 +258,9 @@ static int open_directory(struct spool *s, const char *path, struct diag *reterr
 		return diag_set(reterr_diag, -errno, "cannot write to the spool directory %s: %s",
 				path, strerror(errno));
 	if (flock(s->lock, LOCK_EX | LOCK_NB) < 0)
-		return diag_set(
-			reterr_diag, -EBUSY,
-			"the spool directory %s is another process's: give this one its own", path);
+		return diag_set(reterr_diag, -EBUSY,
+				"another process uses the spool directory %s: choose another one",
+				path);
 	r = list_files(s, &numbers, &n);
 	for (size_t i = 0; i < n && r == 0; i++)
 		r = take_up(s, numbers[i]);

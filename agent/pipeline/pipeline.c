@@ -222,7 +222,7 @@ static void drop_sample(struct pipeline *p, u32 source)
 {
 	p->batch->counts[source].lost++;
 	p->no_room[source]++;
-	log_warn_rarely("samples are lost: those of one period take all the memory that they may");
+	log_warn_rarely("samples are lost: one period has reached its memory limit");
 }
 
 static void count_sample(struct pipeline *p, const struct record_sample *s, u32 stop)
@@ -568,7 +568,7 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 		return r;
 	r = tables_create(&to, &p->tables);
 	if (r < 0)
-		return diag_set(reterr_diag, r, "cannot make the unwind tables' maps: %s",
+		return diag_set(reterr_diag, r, "cannot create the maps of the unwind tables: %s",
 				strerror(-r));
 	tables_set_tight(p->tables, o->tight_memory);
 	po.max_all_mappings =

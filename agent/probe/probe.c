@@ -388,7 +388,7 @@ static int refused(struct diag *diag, const char *call, int r)
 	if (r == -EPERM || r == -EACCES)
 		return diag_set(
 			diag, -EPERM,
-			"%s() is refused although the capabilities are there: a container, "
+			"%s() is refused although the capabilities are present: a container, "
 			"a user namespace, seccomp or lockdown forbids it; run outside of it",
 			call);
 	return diag_set(diag, r, "%s() failed: %s", call, strerror(-r));

@@ -304,7 +304,7 @@ static enum probe_status check_processes(struct out *o)
 
 	count_processes(&n, &refused);
 	if (refused) {
-		TEXT(o, "the memory maps of %u of %u processes are refused: no names there",
+		TEXT(o, "the memory maps of %u of %u processes cannot be read: no names there",
 		     refused, n);
 		ADVICE(o, probe_caps() & PROBE_CAP(CAP_SYS_PTRACE)
 				  ? "a security module (AppArmor, SELinux, Yama) forbids it"
@@ -330,7 +330,7 @@ static enum probe_status check_memlock(struct out *o)
 		return PROBE_LIMITED;
 	r = probe_cgroup_accounting();
 	if (r < 0) {
-		TEXT(o, "%llu KiB; whether it counts cannot be asked for: %s",
+		TEXT(o, "%llu KiB; cannot find out whether it applies: %s",
 		     (unsigned long long)limit.rlim_cur / 1024, why(r));
 		return PROBE_LIMITED;
 	}
@@ -375,7 +375,7 @@ static enum probe_status check_tracefs(struct out *o)
 		return PROBE_OK;
 	}
 	/* culprit record does not need it. */
-	TEXT(o, "not mounted, or not to be read");
+	TEXT(o, "not mounted, or not readable");
 	ADVICE(o, "mount -t tracefs tracefs /sys/kernel/tracing (only tracepoints need it)");
 	return PROBE_OK;
 }
@@ -424,7 +424,7 @@ static enum probe_status check_debug_symbols(struct out *o)
 	if (!urls || !urls[0])
 		urls = NULL;
 	TEXT(o, "%s%s%s",
-	     local ? "/usr/lib/debug" : "no separate ones: names from what the files carry",
+	     local ? "/usr/lib/debug" : "no separate ones: names come from the files themselves",
 	     urls ? "; debuginfod: " : "", urls ? urls : "");
 	if (!local && !urls)
 		ADVICE(o,

@@ -17,7 +17,7 @@ static struct binary *binary_of(const struct procman_binary *b)
 	return container_of(b, struct binary, pub);
 }
 
-/* ---- references and the list of those that have none ---- */
+/* ---- references, and the list of binaries without one ---- */
 
 static void idle_remove(struct binaries *t, struct binary *b)
 {
@@ -66,7 +66,7 @@ static u64 inode_hash(u32 dev_major, u32 dev_minor, u64 inode)
 	return h >= MAP_GONE_KEY ? 0 : h;
 }
 
-/* Out of reach of later lookups; those who refer to it keep it. */
+/* Hides a binary from later lookups; its references stay valid. */
 static void unlink_inode(struct binaries *t, struct binary *b)
 {
 	u64 *first = map_get(&t->by_inode, b->hash);
@@ -125,8 +125,8 @@ static struct binary *binary_alloc(enum procman_binary_kind kind, const char *pa
 }
 
 /*
- * The next id that is not in use: ids go round, so that one is used again as late as can be, after
- * millions of others. 0: all are in use.
+ * Returns the next unused id. Ids wrap around, so that an id is reused as late as possible, after
+ * millions of others. 0: all ids are in use.
  */
 static u32 take_id(struct binaries *t)
 {
@@ -140,11 +140,11 @@ static u32 take_id(struct binaries *t)
 	return t->last_id;
 }
 
-/* Gives it its id and puts it where it is found; takes it, also on failure. */
+/* Assigns an id and enters the binary in the tables. Takes ownership of it, also on failure. */
 static int binary_add(struct binaries *t, struct binary *taken, u64 hash)
 {
 	_cleanup_(binary) struct binary *b = taken;
-	/* What is made at run time is told apart by its process: tables and names need no id. */
+	/* Generated code is identified by its process: tables and names need no id. */
 	u32 id = procman_binary_is_jit(&b->pub) ? 0 : take_id(t);
 	u64 *first;
 
@@ -200,7 +200,7 @@ static int own_vdso(void *arg, const struct proc_mapping *m)
 	return 1;
 }
 
-/* All 64-bit processes have our vDSO: it is one object in the kernel. */
+/* All 64-bit processes have the vDSO that culprit has: it is one object in the kernel. */
 static void add_vdso(struct binaries *t)
 {
 	const void *image = (const void *)getauxval(AT_SYSINFO_EHDR);
@@ -221,7 +221,7 @@ static void add_vdso(struct binaries *t)
 
 /* ---- files ---- */
 
-/* Is the open file of this binary as it was when it was opened? */
+/* Whether the binary's file is unchanged since it was opened. */
 static bool unchanged(const struct binary *b)
 {
 	int fd = b->pub.elf ? b->pub.elf->fd : b->fd;
@@ -248,13 +248,13 @@ static enum match match(const struct binary *b, const struct proc_mapping *m, u6
 		return unchanged(b) ? MATCH_YES : MATCH_NONE;
 	if (generation && b->generation && generation != b->generation)
 		return MATCH_NONE;
-	/* Not a regular file, or on FUSE: that stays so. */
+	/* Not a regular file, or on FUSE: neither changes. */
 	return b->pub.error == -ENXIO || b->pub.error == -EIO || b->pub.kind == PROCMAN_OTHER
 		       ? MATCH_YES
 		       : MATCH_RETRY;
 }
 
-/* Opens file and ELF headers; what fails is recorded in the binary. */
+/* Opens the file and its ELF headers. A failure is recorded in the binary. */
 static void binary_open(struct binaries *t, struct binary *b, u32 pid, const struct proc_mapping *m)
 {
 	struct diag diag = {};
@@ -270,7 +270,7 @@ static void binary_open(struct binaries *t, struct binary *b, u32 pid, const str
 	t->stats->opened++;
 	b->size = file.size;
 	b->mtime_ns = file.mtime_ns;
-	/* Kept when it turns out not to be ELF: it holds the inode. */
+	/* Keep the file open even if it is not ELF, because it holds the inode. */
 	b->fd = fcntl(file.fd, F_DUPFD_CLOEXEC, 0);
 	r = elf_file_open(file.fd, &diag, &b->pub.elf);
 	if (r < 0) {
@@ -303,11 +303,12 @@ static struct binary *binary_of_mapping(struct binaries *t, u32 pid, const struc
 }
 
 /*
- * One that could not be opened is tried again, as another process may let us. When that works it
- * is another binary: the biases of the first's mappings were reckoned without its headers.
+ * Opens a binary again that could not be opened, because another process may have access. Success
+ * creates a new binary: the biases in the mappings of the old one were computed without ELF
+ * headers.
  */
-static int retry(struct binaries *t, struct binary *old, u32 pid, const struct proc_mapping *m,
-		 u64 generation, struct procman_binary **ret)
+static int reopen(struct binaries *t, struct binary *old, u32 pid, const struct proc_mapping *m,
+		  u64 generation, struct procman_binary **ret)
 {
 	struct binary *b = binary_of_mapping(t, pid, m, generation);
 
@@ -333,7 +334,7 @@ int binaries_find(struct binaries *t, u32 pid, const struct proc_mapping *m, u64
 
 	if (!strcmp(m->path, "[vsyscall]"))
 		return -ENOENT;
-	/* 32-bit processes have one of their own, below 4 GiB. */
+	/* 32-bit processes have another vDSO, below 4 GiB. */
 	if (!m->inode && !strcmp(m->path, "[vdso]") && t->vdso && m->start > UINT32_MAX &&
 	    m->end - m->start == t->vdso_bytes) {
 		*ret = procman_binary_get(&t->vdso->pub);
@@ -348,7 +349,7 @@ int binaries_find(struct binaries *t, u32 pid, const struct proc_mapping *m, u64
 			*ret = procman_binary_get(&b->pub);
 			return 0;
 		case MATCH_RETRY:
-			return retry(t, b, pid, m, generation, ret);
+			return reopen(t, b, pid, m, generation, ret);
 		case MATCH_NONE:
 			break;
 		}
@@ -367,7 +368,7 @@ int binaries_add_anon(struct binaries *t, u32 pid, struct procman_binary **ret)
 	if (!b)
 		return -ENOMEM;
 	b->pub.pid = pid;
-	/* In no chain: binaries_find() is not asked for these. */
+	/* In no chain, because binaries_find() never looks for these. */
 	if (binary_add(t, b, hash_u64((++t->n_anon << 32) ^ pid) >> 1) < 0)
 		return -ENOMEM;
 	*ret = &b->pub;
@@ -380,7 +381,7 @@ u64 binary_bias(const struct procman_binary *b, u64 start, u64 foff)
 	u64 page = (u64)sysconf(_SC_PAGESIZE);
 	const struct elf_segment *best = NULL;
 
-	/* A mapping starts at a page, which may lie before the segment's first byte. */
+	/* A mapping starts at a page boundary, which may precede the segment's first byte. */
 	for (u32 i = 0; elf && i < elf->n_segments; i++) {
 		const struct elf_segment *s = &elf->segments[i];
 		u64 from = s->foff & ~(page - 1);
@@ -422,7 +423,7 @@ void binaries_expire(struct binaries *t, u64 before_ns,
 
 	while ((b = t->idle_first) && b->idle_ns <= before_ns) {
 		idle_remove(t, b);
-		b->table = NULL; /* get and put within the callback do not bring it back */
+		b->table = NULL; /* a get and put in the callback must not revive it */
 		if (gone)
 			gone(arg, &b->pub);
 		binary_remove(t, b);

@@ -2,10 +2,10 @@
 /*
  * The binaries of all processes, found by device and inode, each opened once.
  *
- * An inode number is used again when its file is gone, so it is an identity only as long as
- * something holds the inode: the open file does. What could not be opened is held apart by the
- * inode's generation where both are known. A file rewritten in place keeps all of these; its size
- * and mtime tell.
+ * Inode numbers are reused, so an inode number identifies a file only while something holds the
+ * inode: the open file does. Files that could not be opened are told apart by the inode's
+ * generation, if it is known. A file that is rewritten in place keeps all of these, but changes
+ * size and mtime.
  */
 #pragma once
 
@@ -15,16 +15,17 @@
 #include "proc/proc.h"
 
 struct binary {
-	struct procman_binary pub; /* first: the public pointer is ours */
+	struct procman_binary pub; /* first, so that a pointer to it can be converted back */
 	u32 refs;
-	struct binaries *table; /* borrowed; it outlives its binaries */
-	struct binary *chain;	/* others of the same hash */
+	struct binaries *table; /* borrowed; outlives its binaries */
+	struct binary *chain;	/* next binary with the same hash */
 	u64 hash;
-	int fd; /* owned: of a regular file that is not ELF; -1 when pub.elf has it, or none */
-	u64 generation; /* 0 = not known */
+	/* owned: of a regular file that is not ELF; -1: pub.elf owns it, or there is none */
+	int fd;
+	u64 generation; /* 0: unknown */
 	u64 size;
 	s64 mtime_ns;
-	u64 idle_ns; /* since when refs is 0 */
+	u64 idle_ns; /* time at which refs became 0 */
 	struct binary *idle_prev, *idle_next;
 	struct binary *all_prev, *all_next;
 };
@@ -32,39 +33,39 @@ struct binary {
 struct binaries {
 	struct map by_inode;		       /* hash → struct binary *, the first of a chain */
 	struct map by_id;		       /* file_id → struct binary * */
-	struct binary *idle_first, *idle_last; /* no references, oldest first */
-	struct binary *all;		       /* also those that are found no more */
+	struct binary *idle_first, *idle_last; /* binaries without references, oldest first */
+	struct binary *all;		       /* including hidden ones */
 	u32 max_files, last_id;
-	u64 n_anon; /* so far */
+	u64 n_anon; /* number so far */
 	u64 vdso_bytes;
-	struct binary *vdso;	     /* a reference of ours; NULL when we have none */
+	struct binary *vdso;	     /* a reference; NULL: there is no vDSO */
 	struct procman_stats *stats; /* borrowed */
 };
 
 /* Ids are below max_files. */
 void binaries_init(struct binaries *t, u32 max_files, struct procman_stats *stats);
-/* gone is called for each that is left, whoever still refers to it. */
+/* Calls `gone` for each remaining binary, even if it has references. */
 void binaries_deinit(struct binaries *t, void (*gone)(void *arg, struct procman_binary *b),
 		     void *arg);
 
 /*
- * The binary behind a mapping of process `pid` that is not private memory, with a reference.
- * `generation` is the inode's, 0 when not known. -ENOENT: code that is of no interest, [vsyscall].
+ * Returns the binary of a mapping of process `pid`, with a reference; not for private memory.
+ * `generation` is that of the inode, 0: unknown. -ENOENT: code that is ignored, [vsyscall];
  * -ENOMEM.
  */
 int binaries_find(struct binaries *t, u32 pid, const struct proc_mapping *m, u64 generation,
 		  struct procman_binary **ret);
-/* A new one for the private memory of a process. */
+/* Creates a binary for the private memory of a process. */
 int binaries_add_anon(struct binaries *t, u32 pid, struct procman_binary **ret);
 
-/* Frees those without references since `before_ns` or longer. */
+/* Frees binaries that have had no references since `before_ns`. */
 void binaries_expire(struct binaries *t, u64 before_ns,
 		     void (*gone)(void *arg, struct procman_binary *b), void *arg);
-/* When the next is due to be looked at, given how long they linger; ~0: never. */
+/* When binaries_expire() is due next, if binaries linger for so long; ~0: never. */
 u64 binaries_due_ns(const struct binaries *t, u64 linger_ns);
 
-/* avma - svma of a mapping that starts at `start` with file offset foff. */
+/* Returns avma - svma of a mapping that starts at `start` with file offset foff. */
 u64 binary_bias(const struct procman_binary *b, u64 start, u64 foff);
 
-/* Private memory: the kind for which binaries_add_anon() is meant. */
+/* Whether a mapping is private memory, for binaries_add_anon(). */
 bool binary_is_anon(const struct proc_mapping *m);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of procman share.
+ * Shared by the files of procman.
  *
  *	sideband.c  bytes of the kernel → struct sideband
  *	ring.c      one CPU's ring → bytes
- *	round.c     the rings of all CPUs → records in the order of time
+ *	round.c     the rings of all CPUs → records ordered by time
  *	binary.c    files, opened once
  *	mapping.c   sets of mappings, shared until they change
  *	process.c   one process: what a record does to it, what /proc says of it
@@ -26,7 +26,7 @@ static inline u64 now_ns(void)
 	return clock_ns(CLOCK_MONOTONIC);
 }
 
-/* For what something cost: time in which we were not running is not ours. */
+/* CPU time of this thread, to measure costs. */
 static inline u64 cpu_now_ns(void)
 {
 	return clock_ns(CLOCK_THREAD_CPUTIME_ID);
@@ -41,30 +41,32 @@ static inline u64 cpu_now_ns(void)
 static const u64 exec_looks_ns[] = {1000000, 300000000};
 
 struct process {
-	struct procman_process pub;  /* first: the public pointer is ours */
-	struct mapping_set *set;     /* owned reference; pub.mappings points into it */
-	overlay changes;	     /* of this batch, not yet laid over the set */
-	struct procman_binary *anon; /* owned reference: its private code; NULL until seen */
-	/* Events before this were in /proc already when it was read. */
+	struct procman_process pub; /* first, so that a pointer to it can be converted back */
+	struct mapping_set *set;    /* owned reference; pub.mappings points into it */
+	overlay changes;	    /* of this batch, not yet applied to the set */
+	/* owned reference: the process's private code; NULL: none yet */
+	struct procman_binary *anon;
+	/* Events before this time are included in what was read from /proc. */
 	u64 read_ns;
-	u64 refresh_due_ns;   /* no procman_refresh() before this */
-	u32 n_looks;	      /* when it is young: how many of exec_looks_ns are behind it */
-	u64 young_due_ns;     /* and the time of the next */
-	u64 announce_due_ns;  /* no process_changed() before this */
+	u64 refresh_due_ns;   /* earliest time of the next procman_refresh() */
+	u32 n_looks;	      /* if young: number of exec_looks_ns that have passed */
+	u64 young_due_ns;     /* if young: time of the next one */
+	u64 announce_due_ns;  /* earliest time of the next process_changed() */
 	u64 announce_cost_ns; /* of the last one */
-	u64 gone_due_ns;      /* when it is on the list of the exited */
+	u64 gone_due_ns;      /* when it is removed, if it is in the list of exited processes */
 	struct process *exited_next;
-	u64 seen; /* number of the last rescan that met it */
+	u64 seen; /* number of the last rescan that found it */
 
-	bool dirty;	 /* in procman.dirty: settle and announce at the end of the batch */
-	bool exited;	 /* in the list of the exited */
+	bool dirty;	 /* in procman.dirty: is settled and announced at the end of the batch */
+	bool exited;	 /* in the list of exited processes */
 	bool replaced;	 /* its pid belongs to another process */
-	bool wants_maps; /* known from events only: read /proc/PID/maps at the end of the batch */
-	bool young;	 /* in procman.young: an exec whose start_stack is to be read */
+	bool wants_maps; /* only events are known: /proc/PID/maps is read at the end of the batch */
+	bool young;	 /* in procman.young: start_stack is to be read after an exec */
 	bool told_ended; /* listeners know */
 	bool borrowed_anon; /* has mappings of its parent's private code */
-	bool leader_exited; /* its main thread; perhaps not the others */
-	bool threads;	    /* has or had more than one: the leader's exit may not be the end */
+	bool leader_exited; /* the main thread has exited; other threads may run */
+	/* has or had several threads: the exit of the leader may not be the end */
+	bool threads;
 };
 
 static inline struct process *process_of(const struct procman_process *p)
@@ -73,7 +75,7 @@ static inline struct process *process_of(const struct procman_process *p)
 }
 
 struct procman {
-	struct procman_options options; /* without zeros */
+	struct procman_options options; /* with all defaults filled in */
 	struct listening {
 		const struct procman_listener *l; /* borrowed */
 		void *arg;
@@ -84,19 +86,19 @@ struct procman {
 	struct map by_pid; /* pid → struct process *, the latest incarnation */
 	vec(struct process *) dirty;
 	vec(struct process *) young;
-	struct process *exited_first, *exited_last; /* by gone_due_ns */
+	struct process *exited_first, *exited_last; /* ordered by gone_due_ns */
 	struct round round;
 	int epoll_fd, timer_fd; /* owned */
-	u64 timer_ns;		/* when the timer goes off; ~0: it is not set */
+	u64 timer_ns;		/* expiry of the timer; ~0: not set */
 	u64 next_set_id;
 	u64 next_image;
 	u64 next_seen;
 	u64 rescan_due_ns; /* ~0: none */
 	u64 rescan_not_before_ns;
-	vec(u32) rescan_pids; /* being read again; those not known before come first */
-	size_t rescan_next;   /* into them */
+	vec(u32) rescan_pids; /* pids being read again; new ones come first */
+	size_t rescan_next;   /* index of the next pid */
 	u64 rescan_begin_ns, rescan_cpu_ns;
-	u64 rescan_slice_due_ns; /* when it goes on */
+	u64 rescan_slice_due_ns; /* when the rescan continues */
 	u64 cpus_due_ns;
 };
 
@@ -118,9 +120,9 @@ void tell_cpus(struct procman *pm, const u32 *cpus, u32 n);
 /* ---- process.c ---- */
 
 struct process *process_create(struct procman *pm, u32 pid);
-/* Gives back what it holds; it is in no table or list any more. */
+/* Frees the process, which is in no table or list any more. */
 void process_destroy(struct procman *pm, struct process *p);
-/* To be settled and announced at the end of the batch. */
+/* Marks the process to be settled and announced at the end of the batch. */
 void process_touch(struct procman *pm, struct process *p);
 
 void process_inherit(struct procman *pm, struct process *p, struct process *parent);
@@ -129,11 +131,12 @@ void process_set_comm(struct procman *pm, struct process *p, const char *comm);
 void process_map(struct procman *pm, struct process *p, const struct sideband *r);
 
 /*
- * Reads stat and mappings from /proc. -ESRCH: it is gone, or a zombie, or the pid is another's now
- * (start_ticks differ); nothing changed then. Mappings that we may not read count as read.
+ * Reads stat and mappings from /proc. -ESRCH: the process has exited, is a zombie, or its pid
+ * belongs to another process (start_ticks differ); nothing has changed then. Unreadable mappings
+ * count as read.
  */
 int process_read(struct procman *pm, struct process *p);
-/* At the end of a batch: mappings laid over, what /proc must tell read. */
+/* At the end of a batch: applies changed mappings, and reads what /proc must supply. */
 void process_settle(struct procman *pm, struct process *p);
-/* Reads start_stack, now that the exec should be through. */
+/* Reads start_stack when the exec should have finished. */
 void process_grown(struct procman *pm, struct process *p);

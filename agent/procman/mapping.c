@@ -30,7 +30,7 @@ void mapping_set_put(struct mapping_set *s)
 	free(s);
 }
 
-/* The index of the first mapping that ends behind avma. */
+/* Returns the index of the first mapping that ends after avma. */
 static size_t first_behind(const struct procman_mapping *m, size_t n, u64 avma)
 {
 	size_t low = 0;
@@ -71,7 +71,10 @@ static int overlay_append(overlay *o, struct procman_mapping m)
 	return r;
 }
 
-/* Pieces of the mappings [i, j) that remain once m is placed, m included. Returns how many. */
+/*
+ * Computes what remains of the mappings [i, j) once m is inserted, including m. Returns the number
+ * of pieces.
+ */
 static size_t cut_out(const overlay *o, size_t i, size_t j, const struct procman_mapping *m,
 		      struct procman_mapping *ret_pieces)
 {
@@ -101,11 +104,13 @@ static size_t cut_out(const overlay *o, size_t i, size_t j, const struct procman
 }
 
 /*
- *	o    ┌──a──┐ ┌─b─┐ ┌───c───┐          i = a, j = behind c
- *	m        └───────────┘
- *	new  ┌─a─┐┌────m────┐┌─c─┐            at most two pieces stay
+ * Inserts a mapping:
  *
- * The neighbours on both sides are taken along, to be merged where they fit.
+ *	o    ┌──a──┐ ┌─b─┐ ┌───c───┐          i = a, j = after c
+ *	m        └───────────┘
+ *	new  ┌─a─┐┌────m────┐┌─c─┐            at most two pieces remain
+ *
+ * Neighbours on both sides are merged with m if they are continuous.
  */
 int overlay_add(overlay *o, struct procman_mapping m)
 {
@@ -141,7 +146,7 @@ void overlay_clear(overlay *o)
 	vec_foreach (o, m)
 		procman_binary_put(m->binary);
 	vec_clear(o);
-	/* What a start-up scan of a big process needed is not kept for the next small batch. */
+	/* Do not keep the memory that the start-up scan of a large process needed. */
 	if (o->cap > OVERLAY_MAX)
 		vec_deinit(o);
 }
@@ -153,7 +158,7 @@ void overlay_deinit(overlay *o)
 }
 
 struct output {
-	overlay m; /* with room for all that can come */
+	overlay m; /* has room for the largest possible result */
 	u32 max;
 	u64 dropped;
 };
@@ -182,7 +187,7 @@ static void lay_over(const struct mapping_set *base, const overlay *o, struct ou
 	if (n)
 		b = base->m.data[0];
 	while (i < n || k < o->n) {
-		/* The next of the overlay; one at the end of all addresses when there is none. */
+		/* The next mapping of the overlay, or one at the end of the address space. */
 		struct procman_mapping over = {.start = ~0ULL, .end = ~0ULL};
 
 		if (k < o->n)
@@ -227,7 +232,7 @@ bool mapping_set_same(const struct mapping_set *a, const struct mapping_set *b)
 	return true;
 }
 
-/* Takes the array. */
+/* Takes ownership of the array. */
 static int set_create(overlay *m, u64 id, struct mapping_set **ret)
 {
 	struct mapping_set *s = calloc(1, sizeof(*s));
@@ -262,7 +267,7 @@ int mapping_set_apply(struct mapping_set *base, const overlay *o, u64 id, u32 ma
 		*ret = mapping_set_get(base);
 		return 0;
 	}
-	/* Each mapping laid over the base makes at most itself and one piece more. */
+	/* Each mapping of the overlay adds at most itself and one more piece. */
 	if (vec_reserve(&out.m, o->n * 2 + (base ? base->m.n : 0)) < 0)
 		return -ENOMEM;
 	lay_over(base, o, &out);
@@ -278,7 +283,7 @@ int mapping_set_apply(struct mapping_set *base, const overlay *o, u64 id, u32 ma
 	return 0;
 }
 
-/* Nothing new: an mprotect() of a part, or what was read from /proc already. */
+/* Whether the mapping changes nothing: an mprotect() of a part, or one that was read from /proc. */
 static bool is_known(const struct mapping_set *s, const struct procman_mapping *m)
 {
 	const struct procman_mapping *old = mapping_find(s->m.data, (u32)s->m.n, m->start);

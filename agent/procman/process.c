@@ -8,9 +8,11 @@
 /* Executable mappings that each process may have, however many others have. */
 #define LEAST_MAPPINGS 1024
 
-/* start_ticks and the clock of events must agree so far, or the pid is another's. */
+/*
+ * If start_ticks and the time of the fork event differ by more, the pid belongs to another process.
+ */
 #define START_SLACK_NS 50000000ULL
-/* procman_refresh(): at most this often, and at most a hundredth of the time. */
+/* procman_refresh() runs at most this often, and takes at most a hundredth of the time. */
 #define REFRESH_MIN_NS 100000000ULL
 #define REFRESH_COST_FACTOR 100
 
@@ -36,7 +38,7 @@ static void show_set(struct process *p)
 	p->pub.mappings_id = p->set ? p->set->id : 0;
 }
 
-/* Takes the reference to the set. */
+/* Takes ownership of the reference to the set. */
 static void set_replace(struct procman *pm, struct process *p, struct mapping_set *set)
 {
 	if (set && set == p->set) {
@@ -105,7 +107,7 @@ static u32 max_mappings(const struct procman *pm, const struct process *p)
 	return (u32)MIN(left, (u64)pm->options.max_mappings);
 }
 
-/* Lays the changes of this batch over the set. */
+/* Applies the changes of this batch to the set. */
 static void process_flush(struct procman *pm, struct process *p)
 {
 	struct mapping_set *set;
@@ -121,7 +123,7 @@ static void process_flush(struct procman *pm, struct process *p)
 				     &set, &pm->stats.mappings_dropped) == 0) {
 		set_replace(pm, p, set);
 	} else {
-		/* Try again with the next batch. */
+		/* Retry at the end of the next batch. */
 		pm->stats.out_of_memory++;
 		return;
 	}
@@ -139,8 +141,8 @@ void process_inherit(struct procman *pm, struct process *p, struct process *pare
 	p->borrowed_anon = parent->anon || parent->borrowed_anon;
 }
 
-/* After an exec. A forked child has its parent's start_stack. */
-static void become_young(struct procman *pm, struct process *p)
+/* After an exec start_stack must be read again. A forked child has its parent's. */
+static void expect_start_stack(struct procman *pm, struct process *p)
 {
 	if (!p->young && vec_push(&pm->young, p) == 0)
 		p->young = true;
@@ -167,7 +169,7 @@ void process_exec(struct procman *pm, struct process *p, const struct sideband *
 	p->pub.kthread = false;
 	p->wants_maps = false;
 	p->threads = p->leader_exited = false;
-	become_young(pm, p);
+	expect_start_stack(pm, p);
 	process_touch(pm, p);
 }
 
@@ -176,7 +178,10 @@ static int process_anon(struct procman *pm, struct process *p)
 	return p->anon ? 0 : binaries_add_anon(&pm->binaries, p->pub.pid, &p->anon);
 }
 
-/* The mapping that m is for us, with a reference. `tid` is a living thread. -ENOENT: none. */
+/*
+ * Converts a mapping of /proc or an event, with a reference to its binary. `tid` is a living
+ * thread. -ENOENT: the mapping is ignored.
+ */
 static int mapping_of(struct procman *pm, struct process *p, u32 tid, const struct proc_mapping *m,
 		      u64 generation, struct procman_mapping *ret)
 {
@@ -188,7 +193,7 @@ static int mapping_of(struct procman *pm, struct process *p, u32 tid, const stru
 		if (r < 0)
 			return r;
 		mapping.binary = procman_binary_get(p->anon);
-		/* The kernel says 0 in maps and something else in events. */
+		/* The kernel shows offset 0 in maps and another one in events. */
 		mapping.foff = m->start;
 	} else {
 		r = binaries_find(&pm->binaries, tid, m, generation, &mapping.binary);
@@ -200,7 +205,9 @@ static int mapping_of(struct procman *pm, struct process *p, u32 tid, const stru
 	return 0;
 }
 
-/* Splits the kernel's mark off a path; `text` has room for the longest that an event can hold. */
+/*
+ * Removes the kernel's " (deleted)" from a path; `text` has room for the longest path of an event.
+ */
 static bool cut_deleted(const char *name, char *text, size_t cap)
 {
 	static const char gone[] = " (deleted)";
@@ -245,7 +252,7 @@ void process_map(struct procman *pm, struct process *p, const struct sideband *r
 	process_touch(pm, p);
 }
 
-/* ---- what /proc says ---- */
+/* ---- reading /proc ---- */
 
 static bool leader_is_dead(const struct proc_stat *st)
 {
@@ -254,7 +261,7 @@ static bool leader_is_dead(const struct proc_stat *st)
 
 static bool is_dead(const struct proc_stat *st)
 {
-	/* A leader that has exited is a zombie as long as other threads run. */
+	/* The leader of a running process is a zombie if it has exited before other threads. */
 	return leader_is_dead(st) && st->n_threads <= 1;
 }
 
@@ -263,18 +270,18 @@ static u64 ticks_to_monotonic_ns(u64 ticks)
 	u64 mono = now_ns(), since_boot = clock_ns(CLOCK_BOOTTIME);
 	u64 at = ticks * (1000000000ULL / proc_ticks_per_s());
 
-	/* Before the first monotonic second there was nobody. */
+	/* No process started before the monotonic clock. */
 	return at + mono > since_boot ? at + mono - since_boot : 0;
 }
 
-/* Is it this process that /proc tells of? Learns when it started, if that was not known. */
+/* Whether /proc describes this process. Sets its start time if that was unknown. */
 static bool is_same(struct process *p, const struct proc_stat *st)
 {
 	u64 start_ns = ticks_to_monotonic_ns(st->start_ticks);
 
 	if (p->pub.start_ticks)
 		return p->pub.start_ticks == st->start_ticks;
-	/* Known from an event later than the fork: it cannot have started after that. */
+	/* Known from an event after the fork: it cannot have started later than that. */
 	if (p->wants_maps ? start_ns > p->pub.start_ns + START_SLACK_NS
 			  : p->pub.start_ns && (start_ns > p->pub.start_ns + START_SLACK_NS ||
 						start_ns + START_SLACK_NS < p->pub.start_ns))
@@ -369,7 +376,7 @@ int process_read(struct procman *pm, struct process *p)
 		pm->stats.out_of_memory++;
 	if (r == -ESRCH || r == -ENOMEM)
 		return r;
-	/* A process whose mappings we may not see is known all the same, by its name. */
+	/* A process with unreadable mappings is still known by its name. */
 	if (r < 0)
 		pm->stats.read_failed++;
 	p->read_ns = read_ns;
@@ -385,8 +392,8 @@ int process_read(struct procman *pm, struct process *p)
 	return 0;
 }
 
-/* Learns start_stack and start_ticks of a living process; true when start_stack is news. */
-static bool look_at_stat(struct process *p)
+/* Reads start_stack and start_ticks of a living process. True: start_stack has changed. */
+static bool read_start_stack(struct process *p)
 {
 	struct proc_stat st;
 
@@ -398,14 +405,14 @@ static bool look_at_stat(struct process *p)
 
 void process_grown(struct procman *pm, struct process *p)
 {
-	if (p->pub.exec_id || !look_at_stat(p))
+	if (p->pub.exec_id || !read_start_stack(p))
 		return;
 	p->announce_due_ns = 0;
 	process_touch(pm, p);
 }
 
-/* The private code of the parent is the child's own from now on: it may come to differ. */
-static void own_anon(struct procman *pm, struct process *p)
+/* The child's private code, until now the parent's, becomes its own, because it may change. */
+static void take_over_anon(struct procman *pm, struct process *p)
 {
 	struct mapping_set *set;
 
@@ -418,7 +425,7 @@ static void own_anon(struct procman *pm, struct process *p)
 	p->borrowed_anon = false;
 }
 
-/* Its exit may be that of its main thread alone. */
+/* Whether all threads have exited, and not only the main thread. */
 static bool has_ended(const struct process *p)
 {
 	struct proc_stat st;
@@ -435,7 +442,7 @@ void process_settle(struct procman *pm, struct process *p)
 		process_read(pm, p);
 	process_flush(pm, p);
 	if (p->borrowed_anon && p->pub.alive && p->set)
-		own_anon(pm, p);
+		take_over_anon(pm, p);
 	p->pub.ended = has_ended(p);
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of processes and the order of things.
+ * The table of processes, and the order of steps.
  *
  *	alive ──exit──→ exited (a list, exit_linger_ms) ──→ gone
  *	  ↑───exec by another thread, or threads left──┘
  *
- * Nothing is announced while events are handled: process_touch() notes who changed, and the end of
- * the batch settles each of them once.
+ * Nothing is announced while events are handled: process_touch() marks a changed process, and the
+ * end of the batch settles and announces each process once.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -23,11 +23,11 @@
 #define RESCAN_MIN_NS (500 * MS)
 #define RESCAN_COST_FACTOR 10
 /*
- * Reading 10,000 processes takes half a second and more, for which the ring of samples would not be
- * read: it goes on a bit with each drain, half of the time.
+ * Reading 10,000 processes takes more than half a second, during which the sample ring would not be
+ * read. A rescan therefore runs in slices, one per drain, half of the time.
  */
 #define RESCAN_SLICE_NS (2 * MS)
-/* An event storm must not keep us from telling what we know. */
+/* During an event storm, announce changes after this many rounds. */
 #define ROUNDS_MAX 16
 #define CPUS_MAX (1u << 16)
 
@@ -65,8 +65,8 @@ static void process_exit(struct procman *pm, struct process *p, u64 time_ns)
 }
 
 /*
- * The leader exited, but its process did not: another thread runs on. It may still be on the list
- * of the exited, which will find it alive.
+ * The leader has exited, but another thread of the process runs. The process may still be in the
+ * list of exited processes; expire_exited() checks that.
  */
 static void process_revive(struct procman *pm, struct process *p)
 {
@@ -76,7 +76,7 @@ static void process_revive(struct procman *pm, struct process *p)
 	process_touch(pm, p);
 }
 
-/* Looks in /proc whether a process that exited runs on. */
+/* Checks in /proc whether a process whose leader has exited still runs. */
 static bool process_runs_on(struct procman *pm, struct process *p)
 {
 	if (!p->threads || p->replaced || process_read(pm, p) < 0)
@@ -102,7 +102,8 @@ static void table_remove(struct procman *pm, struct process *p)
 
 static void process_gone(struct procman *pm, struct process *p)
 {
-	/* Still in the table, so that the callback can tell whether the pid is another's by now. */
+	/* It is still in the table, so that the callback can see whether another process has the
+	 * pid. */
 	tell_gone(pm, p);
 	table_remove(pm, p);
 	for (size_t i = 0; p->young && i < pm->young.n; i++)
@@ -111,7 +112,10 @@ static void process_gone(struct procman *pm, struct process *p)
 	process_destroy(pm, p);
 }
 
-/* The list is in the order of exits, but for one that ran on and exited again: it may come late. */
+/*
+ * The list is ordered by exit time, except for a process that was revived and exited again, which
+ * may be removed late.
+ */
 static void expire_exited(struct procman *pm, u64 now)
 {
 	struct process *p;
@@ -123,7 +127,7 @@ static void expire_exited(struct procman *pm, u64 now)
 		p->exited = false;
 		if (p->pub.alive || process_runs_on(pm, p))
 			continue;
-		/* To be announced first. */
+		/* Announce its changes first. */
 		if (p->dirty)
 			list_exited(pm, p);
 		else
@@ -133,7 +137,7 @@ static void expire_exited(struct procman *pm, u64 now)
 
 /* ---- the table ---- */
 
-/* Puts a new process in the place of an earlier one of its pid. */
+/* Enters a new process in place of an earlier one with the same pid. */
 static int table_add(struct procman *pm, struct process *p, u64 time_ns)
 {
 	struct process *old = table_get(pm, p->pub.pid);
@@ -166,7 +170,7 @@ static struct process *process_add(struct procman *pm, u32 pid, u64 time_ns)
 	return p;
 }
 
-/* From /proc alone; -ESRCH when it is not there. */
+/* Creates a process from /proc only. -ESRCH: there is none. */
 static int process_add_read(struct procman *pm, u32 pid, struct process **ret)
 {
 	struct process *p = process_create(pm, pid);
@@ -179,7 +183,7 @@ static int process_add_read(struct procman *pm, u32 pid, struct process **ret)
 	if (r == 0)
 		r = table_add(pm, p, p->read_ns);
 	if (r < 0) {
-		/* process_read() touched nobody but this one. */
+		/* process_read() has marked only this process. */
 		pm->dirty.n = n_dirty;
 		process_destroy(pm, p);
 		return r;
@@ -196,7 +200,7 @@ static bool is_old_news(const struct process *p, const struct sideband *r)
 	return r->time_ns < p->read_ns;
 }
 
-/* A process that an event is about, though its fork was not seen. */
+/* Returns the process of an event, even if its fork was not seen. */
 static struct process *process_of_event(struct procman *pm, const struct sideband *r)
 {
 	struct process *p = table_get(pm, r->pid);
@@ -219,7 +223,7 @@ static void record_fork(struct procman *pm, const struct sideband *r)
 		return;
 	}
 	pm->stats.forks++;
-	/* Found in /proc before its event was read; or the events are a hair out of order. */
+	/* It was found in /proc before its event was read, or events are slightly out of order. */
 	if (old && (is_old_news(old, r) || r->time_ns < old->pub.start_ns))
 		return;
 	p = process_add(pm, r->pid, r->time_ns);
@@ -246,7 +250,7 @@ static void record_comm(struct procman *pm, const struct sideband *r)
 		return;
 	}
 	pm->stats.execs++;
-	/* The leader exited, and another thread took its place by an exec. */
+	/* The leader has exited, and another thread took its pid by an exec. */
 	if (!p->pub.alive)
 		process_revive(pm, p);
 	process_exec(pm, p, r);
@@ -270,7 +274,8 @@ static void record_exit(struct procman *pm, const struct sideband *r)
 		pm->stats.exits++;
 		p->leader_exited = true;
 	}
-	/* Threads may outlive their leader; whether this was the last is found out later. */
+	/* Threads may outlive their leader; process_settle() finds out whether this was the last
+	 * one. */
 	if (p->leader_exited && p->pub.alive)
 		process_exit(pm, p, r->time_ns);
 	else if (!p->pub.alive)
@@ -287,7 +292,7 @@ void procman_handle(struct procman *pm, const struct sideband *r, struct ring *r
 			pm->rescan_due_ns = 0;
 		return;
 	}
-	/* The idle task, and processes that are not in our pid namespace. */
+	/* The idle task, and processes outside of this PID namespace. */
 	if (r->pid == 0 || r->pid == UINT32_MAX)
 		return;
 	switch (r->type) {
@@ -333,8 +338,8 @@ static int list_pid(void *arg, u32 pid)
 }
 
 /*
- * What lost events would have told is mostly of new processes: those that are not known come first,
- * then, of the others, those with the highest pids.
+ * Lost events were mostly about new processes: unknown pids come first, then known ones from the
+ * highest pid down.
  */
 static void put_newest_first(struct procman *pm)
 {
@@ -373,7 +378,7 @@ static int rescan_begin(struct procman *pm)
 	put_newest_first(pm);
 	pm->rescan_cpu_ns = cpu_now_ns() - pm->rescan_cpu_ns;
 	pm->next_seen++;
-	/* Events that are lost from here on need another one. */
+	/* Events lost from here on need another rescan. */
 	pm->rescan_due_ns = NEVER;
 	return 0;
 }
@@ -397,7 +402,7 @@ static void rescan_end(struct procman *pm)
 		now_ns() + MAX(RESCAN_MIN_NS, pm->rescan_cpu_ns * RESCAN_COST_FACTOR);
 }
 
-/* Goes on with it for so much CPU time. */
+/* Continues the rescan for max_ns of CPU time. */
 static void rescan_some(struct procman *pm, u64 max_ns)
 {
 	u64 begin = cpu_now_ns(), spent = 0;
@@ -463,8 +468,8 @@ static bool ring_has(struct procman *pm, u32 cpu)
 }
 
 /*
- * Opens rings for CPUs that came and closes those of CPUs that went (all that they had was read
- * before). What ran on a new CPU until now was not seen.
+ * Opens rings of CPUs that came online and closes those of CPUs that went offline, whose events
+ * have all been read. Events on a new CPU before this were not seen.
  */
 static int update_cpus(struct procman *pm)
 {
@@ -486,7 +491,7 @@ static int update_cpus(struct procman *pm)
 		if (ring_has(pm, list.cpus.data[i]))
 			continue;
 		r = ring_add(pm, list.cpus.data[i]);
-		/* It may go offline as we look. */
+		/* The CPU may go offline at this moment. */
 		if (r == -ENODEV || r == -ENXIO)
 			r = 0;
 		else if (r == 0)
@@ -507,7 +512,7 @@ static void timer_set(struct procman *pm, u64 at_ns)
 {
 	struct itimerspec t = {};
 
-	/* 0 would stop it. */
+	/* 0 would stop the timer. */
 	at_ns = MAX(at_ns, 1ULL);
 	if (at_ns == pm->timer_ns)
 		return;
@@ -705,26 +710,26 @@ void procman_get_stats(const struct procman *pm, struct procman_stats *ret)
 #define COUNTER(member, help) STAT_COUNTER(struct procman_stats, member, help)
 #define GAUGE(member, help) STAT_GAUGE(struct procman_stats, member, help)
 const struct stat_field procman_stat_fields[] = {
-	GAUGE(processes, "Processes known, exited ones that linger included."),
-	GAUGE(mappings, "Executable mappings known; shared ones count once."),
-	GAUGE(binaries, "Files and other code that is mapped."),
+	GAUGE(processes, "Known processes, including exited ones that linger."),
+	GAUGE(mappings, "Known executable mappings; shared ones count once."),
+	GAUGE(binaries, "Mapped files and other mapped code."),
 	GAUGE(cpus, "CPUs whose process events are read."),
 	COUNTER(events, "Process events read."),
-	COUNTER(events_lost, "Process events that the kernel dropped, a ring being full."),
+	COUNTER(events_lost, "Process events that the kernel dropped because a ring was full."),
 	COUNTER(events_damaged, "Process events that could not be parsed."),
-	COUNTER(rescans, "Times that all processes were read again for lost events or a new CPU."),
-	COUNTER(rescanned, "Processes read for these, and at the start."),
+	COUNTER(rescans,
+		"Times that all processes were read again because of lost events or a new CPU."),
+	COUNTER(rescanned, "Processes read by these rescans, and at the start."),
 	COUNTER(refreshes, "Times that one process was read again."),
 	COUNTER(forks, "Processes forked."),
 	COUNTER(execs, "Programs started."),
 	COUNTER(exits, "Processes ended."),
 	COUNTER(opened, "Mapped files opened."),
-	COUNTER(open_failed, "Mapped files that could not be opened, each attempt."),
-	COUNTER(mappings_dropped, "Mappings left out, a process having too many."),
+	COUNTER(open_failed, "Failed attempts to open mapped files."),
+	COUNTER(mappings_dropped, "Mappings omitted because a process has too many."),
 	COUNTER(file_ids, "Ids given to files."),
-	COUNTER(file_ids_out, "Files without an id, as all were in use."),
-	COUNTER(out_of_memory,
-		"Times that something of a process was left out for want of memory."),
+	COUNTER(file_ids_out, "Files without an id because all ids were in use."),
+	COUNTER(out_of_memory, "Times that data of a process was omitted for lack of memory."),
 	COUNTER(read_failed, "Processes whose files in /proc could not be read."),
 	{},
 };

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which processes there are, and what code each has mapped where, before it runs.
+ * Tracks processes and the code that each has mapped, before it runs.
  *
  *	perf side-band events (fork, exec, mmap, exit), a ring per CPU ─┐
  *	/proc/PID/maps, once per process at start-up ───────────────────┼→ procman ─→ listeners
  *	/proc/PID/maps again, after lost events or when asked ──────────┘
  *
- * One thread owns a procman and everything it hands out; nothing blocks but reading /proc and the
- * headers of files never seen before. Typical use:
+ * One thread owns a procman and all objects that it returns; nothing blocks except reading /proc
+ * and the headers of new files. Typical use:
  *
  *	procman_create()            events are being recorded from here on
  *	procman_listen()            who is told
  *	procman_scan()              the processes that were there before
  *	epoll on procman_fd():      procman_drain() → process_changed() of each listener …
  *
- * Objects and how long they live. A process is one incarnation of a pid: a pid that is used again
- * is another struct procman_process, an exec is the same one with other mappings. It is announced
- * by process_changed(), stays for exit_linger_ms after its exit, because samples of it may still be
- * in a queue, and is taken back by process_gone(), exactly once. A binary is a file as it was when
- * it was first seen mapped: a file replaced or rewritten at the same path is another binary. It
- * stays while a process maps it or somebody holds a reference, and for binary_linger_ms after that.
+ * Objects and their lifetime. A process is one incarnation of a pid: a reused pid is another struct
+ * procman_process; an exec changes the mappings of the same one. It is announced by
+ * process_changed(), stays for exit_linger_ms after its exit, because its samples may still be in a
+ * queue, and is released by process_gone(), exactly once. A binary is a file as it was when it was
+ * first seen mapped: a file replaced or rewritten at the same path is another binary. It stays
+ * while a process maps it or a reference exists, and for binary_linger_ms after that.
  *
  * Whoever remembers something of a process keys it by procman_process.image: the number of one
  * program in one process. A fork, an exec and a reused pid have a new number each, and no number is
@@ -31,10 +31,10 @@
  * address replaces the stale one), an mremap of code (procman_refresh() when samples fall outside
  * all mappings), and a process with CLONE_VM but without CLONE_THREAD or an exec (the same).
  *
- * Why the kernel is not asked for build-ids in its mmap events (since 5.12): they come in place of
- * device and inode. A build-id is whatever a file claims; were it the identity, a hostile file with
- * libc's build-id that is seen first would speak for libc in every process. The build-id here is
- * read from the opened file.
+ * The kernel is not asked for build-ids in its mmap events (since 5.12), because they replace
+ * device and inode. A build-id is whatever a file claims: if it were the identity, a hostile file
+ * with libc's build-id that is seen first would stand for libc in every process. The build-id here
+ * is read from the opened file.
  */
 #pragma once
 
@@ -48,44 +48,38 @@ struct procman_binary;
 
 enum procman_binary_kind {
 	PROCMAN_FILE,	/* a file with a path */
-	PROCMAN_MEMFD,	/* memfd_create(); an ELF file or code made at run time */
+	PROCMAN_MEMFD,	/* memfd_create(); an ELF file or generated code */
 	PROCMAN_SHARED, /* other shared memory: SYSV shm, /dev/zero, huge pages */
 	PROCMAN_ANON,	/* private anonymous memory of one process: a JIT's code */
-	PROCMAN_VDSO,	/* the kernel's, one for all processes; 32-bit ones have none */
+	PROCMAN_VDSO,	/* of the kernel, one for all 64-bit processes */
 	PROCMAN_OTHER,	/* other special memory of the kernel, such as [uprobes] */
 };
 
 struct procman_binary {
-	/*
-	 * From 1, below UNWIND_MAX_FILES. Used again when the binary is gone and all others have
-	 * been used: with first_seen_ns it tells apart what is kept longer than the binary lives.
-	 * 0: code made at run time, or as many files are known as there are ids.
-	 */
+	/* From 1, below UNWIND_MAX_FILES. Reused when the binary is gone and all other ids have
+	 * been used: together with first_seen_ns it identifies data that is kept longer than the
+	 * binary. 0: generated code, or all ids are in use. */
 	u32 file_id;
 	enum procman_binary_kind kind;
-	/*
-	 * As the first process that mapped it saw it, without " (deleted)"; never NULL.
-	 * PROCMAN_ANON:
-	 * "//anon". These are a target's bytes: they may hold anything but NUL.
-	 */
+	/* As the first process that mapped it saw it, without " (deleted)"; never NULL.
+	 * PROCMAN_ANON: "//anon". The target controls these bytes: they may be anything but NUL. */
 	const char *path; /* owned */
-	bool deleted;	  /* was, when first seen */
-	/* As in /proc/PID/maps; stat() of the path may tell another device. 0 without a file. */
+	bool deleted;	  /* it was deleted when it was first seen */
+	/* As in /proc/PID/maps; stat() of the path may show another device. 0: no file. */
 	u32 dev_major, dev_minor;
 	u64 inode;
-	u32 pid; /* PROCMAN_ANON: the process whose memory it is (was, for forked children) */
-	/*
-	 * Open as long as the binary lives, so that deleted files can be read. NULL with the reason
-	 * in `error`: -ENOEXEC not ELF, -ENXIO not a regular file, -EIO on FUSE, -ESTALE replaced
-	 * before we came, -ENOENT gone, or errno of open(). Also NULL for PROCMAN_ANON, error 0.
-	 */
+	u32 pid; /* PROCMAN_ANON: the process whose memory it is (for forked children: was) */
+	/* Open as long as the binary lives, so that deleted files can be read. NULL: `error` is
+	 * the reason: -ENOEXEC not ELF, -ENXIO not a regular file, -EIO on FUSE, -ESTALE
+	 * already replaced, -ENOENT deleted, or errno of open(). Also NULL for PROCMAN_ANON,
+	 * with error 0. */
 	struct elf_file *elf; /* owned */
 	int error;
 	u64 first_seen_ns; /* CLOCK_MONOTONIC */
-	void *user;	   /* for the caller; released in binary_gone() */
+	void *user;	   /* for the caller, who releases it in binary_gone() */
 };
 
-/* Code made at run time: addresses mean something in one process only, names come from it. */
+/* Generated code: an address is meaningful in one process only, which also supplies the names. */
 static inline bool procman_binary_is_jit(const struct procman_binary *b)
 {
 	return b->kind == PROCMAN_ANON ||
@@ -95,35 +89,35 @@ static inline bool procman_binary_is_jit(const struct procman_binary *b)
 struct procman_mapping {
 	u64 start; /* avma, inclusive */
 	u64 end;
-	u64 foff; /* of start; for ANON the avma */
-	u64 bias; /* avma - svma; without an ELF file svma is the file offset */
-	struct procman_binary *binary; /* a reference of the set's */
+	u64 foff; /* of start; PROCMAN_ANON: the avma */
+	u64 bias; /* avma - svma; without an ELF file the svma is the file offset */
+	struct procman_binary *binary; /* the set holds the reference */
 };
 
 struct procman_process {
 	u32 pid;
-	u32 ppid;	 /* who forked it; not updated when it is adopted */
-	u64 image;	 /* the identity: see above; never 0 */
-	u64 start_ns;	 /* CLOCK_MONOTONIC of the fork; of one found in /proc a tick's precision */
+	u32 ppid;  /* the process that forked it; not updated when it is adopted */
+	u64 image; /* the identity: see above; never 0 */
+	u64 start_ns; /* CLOCK_MONOTONIC of the fork; with the precision of a tick if it was found in /proc */
 	u64 image_ns;	 /* of the last exec, else of the fork */
 	u64 exit_ns;	 /* 0 while it lives */
-	u64 start_ticks; /* as in /proc/PID/stat; 0 when it was gone before we looked */
+	u64 start_ticks; /* as in /proc/PID/stat; 0: unknown, the process had exited */
 	u64 start_stack; /* mm->start_stack; 0 as above, and from an exec until it is known */
 	u64 exec_id;	 /* as in struct process_entry (abi/sample.h) */
 	char comm[16];
 	bool kthread;
 	bool alive;
-	bool ended;	/* no thread of it runs any more; not alive may be its main thread alone */
+	/* no thread runs any more; without `alive` other threads than the main one may run */
+	bool ended;
 	u64 generation; /* grows with each announced change */
-	/*
-	 * Executable mappings, sorted, not overlapping, neighbours of one file and one bias merged.
-	 * Borrowed until the next procman call. Processes with the same mappings_id have the very
-	 * same mappings (a forked child and its parent, until one of them changes).
-	 */
+	/* Executable mappings: sorted, not overlapping, adjacent ones of one file and bias merged.
+	 * Borrowed until the next call of procman. Processes with the same mappings_id have the
+	 * same mappings (a forked child and its parent, until one of them changes). */
 	const struct procman_mapping *mappings;
 	u32 n;
 	u64 mappings_id;
-	const struct procman_process *older; /* an earlier incarnation of the pid, not yet gone */
+	const struct procman_process
+		*older; /* an earlier incarnation of the pid that is not gone yet */
 };
 
 /* Does it run code of its own by which it can be sampled, and can BPF tell its image? */
@@ -164,7 +158,7 @@ struct procman_listener {
 	 * another process's by now.
 	 */
 	void (*process_gone)(void *arg, const struct procman_process *p);
-	/* Nobody refers to it any more; it is closed and freed after this returns. */
+	/* The binary has no references; it is closed and freed after this returns. */
 	void (*binary_gone)(void *arg, struct procman_binary *b);
 	/*
 	 * CPUs came or went since procman_create() or the last call: these are online now. Called
@@ -174,14 +168,14 @@ struct procman_listener {
 };
 #define PROCMAN_MAX_LISTENERS 8
 
-struct procman_options {      /* 0 = the default */
-	u32 ring_bytes;	      /* of each CPU's event ring, a power of two; 256 KiB */
-	u32 wakeup_bytes;     /* procman_fd() becomes readable when so much is pending; 1 */
-	u32 exit_linger_ms;   /* 5000 */
-	u32 binary_linger_ms; /* 10000; their files keep a file system busy as long */
-	u32 max_mappings;     /* executable ones of one process; 262144 */
+struct procman_options {    /* 0 = the default */
+	u32 ring_bytes;	    /* of each CPU's event ring; a power of two; default 256 KiB */
+	u32 wakeup_bytes;   /* procman_fd() becomes readable when this much is pending; default 1 */
+	u32 exit_linger_ms; /* default 5000 */
+	u32 binary_linger_ms; /* default 10000; open files keep their file system busy for so long */
+	u32 max_mappings;     /* executable ones of one process; default 262144 */
 	u64 max_all_mappings; /* of all; beyond, a process keeps its first 1024. 0: any */
-	bool no_events;	      /* /proc only: no side-band, scan and find as ever */
+	bool no_events;	      /* read /proc only, without side-band events */
 	bool execs_told;      /* by procman_learn_exec(): /proc is read only if that stays away */
 	/* NULL: all are. A process may look up others in it. */
 	bool (*is_wanted)(void *arg, const struct procman_process *p);
@@ -189,29 +183,30 @@ struct procman_options {      /* 0 = the default */
 };
 
 struct procman_stats {
-	u64 processes; /* known now, exited ones that linger included */
+	u64 processes; /* known now, including exited ones that linger */
 	u64 mappings;  /* now; shared ones count once */
 	u64 binaries;  /* now */
 	u64 cpus;      /* with an event ring */
 	u64 events;
-	u64 events_lost;    /* dropped by the kernel, a ring being full; each led to a rescan */
-	u64 events_damaged; /* that could not be parsed */
+	/* dropped by the kernel because a ring was full; each caused a rescan */
+	u64 events_lost;
+	u64 events_damaged; /* could not be parsed */
 	u64 rescans;	    /* of all processes, because of lost events or a new CPU */
-	u64 rescanned;	    /* processes that were read for these, and at the start */
-	u64 refreshes;	    /* of one process */
+	u64 rescanned;	    /* processes read by rescans, and at the start */
+	u64 refreshes;	    /* rescans of one process */
 	u64 forks, execs, exits;
 	u64 opened;	      /* files opened */
-	u64 open_failed;      /* files that should have been, each failure */
-	u64 mappings_dropped; /* beyond max_mappings */
-	u64 file_ids;	      /* given out */
-	u64 file_ids_out;     /* files that got none, as all were in use */
-	u64 out_of_memory;    /* times something was left out for want of memory */
+	u64 open_failed;      /* failed attempts to open a file */
+	u64 mappings_dropped; /* omitted because of max_mappings */
+	u64 file_ids;	      /* ids assigned so far */
+	u64 file_ids_out;     /* files without an id, because all ids were in use */
+	u64 out_of_memory;    /* times that something was omitted for lack of memory */
 	u64 read_failed;      /* of /proc files of living processes */
 };
 
 /*
- * -EACCES or -EPERM: no right to open side-band events on every CPU (CAP_PERFMON). Raise
- * RLIMIT_NOFILE before: every known binary keeps a file descriptor, and each CPU one.
+ * -EACCES or -EPERM: no permission to open side-band events on every CPU (CAP_PERFMON). Raise
+ * RLIMIT_NOFILE before: every known binary has a file descriptor, and so does each CPU.
  */
 int procman_create(const struct procman_options *options, struct procman **ret);
 /* From now on it is told; borrowed, as `arg`, until procman_destroy(). -ENOSPC: too many. */
@@ -224,38 +219,38 @@ void procman_destroy(struct procman *pm);
 DEFINE_CLEANUP(procman, struct procman *, procman_destroy)
 #define _cleanup_procman_ _cleanup_(procman)
 
-/* All processes that there are, then process_changed() for each; what is known is read again. */
+/* Reads all processes, also known ones, then calls process_changed() for each. */
 int procman_scan(struct procman *pm);
 
-/* Readable when procman_drain() has something to do. */
+/* Readable when procman_drain() has work. */
 int procman_fd(const struct procman *pm);
 /*
- * Handles all pending events, over all CPUs in the order of time, and whatever else is due, then
- * calls process_changed() for each process that changed. The number of events, or a negative errno
- * when nothing more can be expected of this procman.
+ * Handles all pending events of all CPUs, ordered by time, and other work that is due, then calls
+ * process_changed() for each process that changed. Returns the number of events, or a negative
+ * errno if this procman cannot continue.
  */
 int procman_drain(struct procman *pm);
 
 /*
- * The latest incarnation of a process, also when it has exited; one that is not known is looked up
- * in /proc at once (and announced by the next procman_drain(), which is due then). NULL when there
- * is none. `pid` is a thread group's.
+ * Returns the latest incarnation of a process, even if it has exited. An unknown one is looked up
+ * in /proc at once (and announced by the next procman_drain(), which is then due). NULL: there is
+ * none. `pid` is that of a thread group.
  */
 struct procman_process *procman_find(struct procman *pm, u32 pid);
-/* The same without a look in /proc. */
+/* As procman_find(), without looking in /proc. */
 struct procman_process *procman_known(const struct procman *pm, u32 pid);
-/* The incarnation that lived at the time given, if it is known; else as above. */
+/* Returns the incarnation that lived at that time if it is known, else as procman_find(). */
 struct procman_process *procman_find_at(struct procman *pm, u32 pid, u64 time_ns);
 /*
- * Reads the mappings of a process again: for samples outside of all that is known, which the kernel
- * does not explain by an event. At most once in 100 ms per process, longer for those with many
- * mappings. 1 when they changed (announced by the next procman_drain()), 0 when not or not yet,
- * -ESRCH when it is gone.
+ * Reads the mappings of a process again, for samples outside of all known mappings that no event
+ * explains. At most once in 100 ms per process, less often for those with many mappings. 1: they
+ * changed (announced by the next procman_drain()); 0: unchanged, or not read yet; -ESRCH: the
+ * process has exited.
  */
 int procman_refresh(struct procman *pm, struct procman_process *p);
 /*
- * What a sample of the process, taken after its last exec and with all events up to it drained,
- * says that start_stack is. Announced by the next procman_drain().
+ * Sets start_stack to the value in a sample of the process, taken after its last exec, when all
+ * events up to the sample have been drained. Announced by the next procman_drain().
  */
 void procman_learn_image(struct procman *pm, struct procman_process *p, u64 start_stack);
 /*
@@ -263,14 +258,14 @@ void procman_learn_image(struct procman *pm, struct procman_process *p, u64 star
  * events up to then drained. If these did not tell of the exec, it becomes known by this.
  */
 void procman_learn_exec(struct procman *pm, u32 pid, u64 time_ns, u64 start_stack, u64 exec_id);
-/* NULL: in no executable mapping. */
+/* NULL: the address is in no executable mapping. */
 const struct procman_mapping *procman_process_find(const struct procman_process *p, u64 avma);
-/* All processes; not 0: stop, and return this. */
+/* Calls fn for all processes; a result other than 0 stops and is returned. */
 int procman_each(struct procman *pm, int (*fn)(void *arg, struct procman_process *p), void *arg);
 
-/* NULL when the id was never given out or the binary is gone. */
+/* NULL: no binary has this id now. */
 struct procman_binary *procman_binary_of_id(const struct procman *pm, u32 file_id);
-/* References: a binary that is held is neither closed nor gone. */
+/* References: a binary with a reference is neither closed nor gone. */
 struct procman_binary *procman_binary_get(struct procman_binary *b);
 void procman_binary_put(struct procman_binary *b);
 

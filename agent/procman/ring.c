@@ -16,10 +16,8 @@
 
 static int event_open(u32 cpu, u32 wakeup_bytes, bool counts_lost)
 {
-	/*
-	 * `mmap` without `mmap_data`: executable mappings only. `mmap2` adds device and inode to
-	 * them, `comm_exec` tells an exec from a change of name, `task` is fork and exit.
-	 */
+	/* `mmap` without `mmap_data`: executable mappings only. `mmap2` adds device and inode,
+	 * `comm_exec` distinguishes an exec from a change of name, `task` is fork and exit. */
 	struct perf_event_attr attr = {
 		.type = PERF_TYPE_SOFTWARE,
 		.size = sizeof(attr),
@@ -76,10 +74,10 @@ void ring_close(struct ring *ring)
 }
 
 /*
- * The kernel tells of dropped events with the next one that fits, which may be long in coming; a
- * ring that was well filled is therefore asked.
+ * The kernel reports dropped events with the next event that fits, which may take long. So a ring
+ * that was nearly full is asked for its losses.
  */
-static void ask_lost(struct ring *ring, u64 *lost)
+static void read_lost(struct ring *ring, u64 *lost)
 {
 	struct {
 		u64 value;
@@ -97,7 +95,7 @@ static void ask_lost(struct ring *ring, u64 *lost)
 void ring_note_lost(struct ring *ring, u64 n, u64 *lost)
 {
 	if (ring->counts_lost) {
-		ask_lost(ring, lost);
+		read_lost(ring, lost);
 	} else {
 		ring->lost += n;
 		*lost += n;
@@ -117,7 +115,7 @@ int ring_take(struct ring *ring, ring_bytes *bytes, u64 *lost)
 		__atomic_store_n(&ring->page->data_tail, head, __ATOMIC_RELEASE);
 		return -EIO;
 	}
-	/* Without memory the events stay where they are. */
+	/* Without memory the events stay in the ring. */
 	r = vec_reserve(bytes, bytes->n + n);
 	if (r < 0)
 		return r;
@@ -127,6 +125,6 @@ int ring_take(struct ring *ring, ring_bytes *bytes, u64 *lost)
 	bytes->n += n;
 	__atomic_store_n(&ring->page->data_tail, head, __ATOMIC_RELEASE);
 	if (n > ring->size / 2)
-		ask_lost(ring, lost);
+		read_lost(ring, lost);
 	return 0;
 }

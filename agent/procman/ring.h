@@ -12,8 +12,9 @@ struct ring {
 	u32 cpu;
 	struct perf_event_mmap_page *page; /* owned, followed by the data */
 	u64 size;			   /* of the data, a power of two */
-	bool counts_lost;		   /* the kernel can be asked how many it dropped */
-	u64 lost;			   /* dropped so far, as far as we were told */
+	/* the kernel can be asked for the number of dropped events */
+	bool counts_lost;
+	u64 lost; /* dropped so far, as far as known */
 };
 
 typedef vec(u8) ring_bytes;
@@ -22,10 +23,9 @@ typedef vec(u8) ring_bytes;
 int ring_open(u32 cpu, u32 size, u32 wakeup_bytes, struct ring *ret);
 void ring_close(struct ring *ring);
 /*
- * Appends all that is pending and gives the room back to the kernel. Events dropped since the last
- * call, if that is known already, are added to *lost. -EIO: the ring's state made no sense; it was
- * emptied, count that as a loss.
+ * Appends all pending records and frees their space in the ring. Adds newly reported losses to
+ * *lost. -EIO: the state of the ring was invalid; it was emptied, which counts as a loss.
  */
 int ring_take(struct ring *ring, ring_bytes *bytes, u64 *lost);
-/* A lost record was read from this ring. */
+/* Call it when a lost record was read from this ring. */
 void ring_note_lost(struct ring *ring, u64 n, u64 *lost);

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-/* A buffer that was needed once, for an event storm, is not kept for good. */
+/* A larger buffer, which an event storm needed, is freed. */
 #define KEEP_BYTES (1u << 20)
 
 void round_deinit(struct round *b)
@@ -22,11 +22,11 @@ static int by_time(const void *a, const void *b)
 
 	if (x->time_ns != y->time_ns)
 		return x->time_ns < y->time_ns ? -1 : 1;
-	/* In one ring the order of arrival; between rings it does not matter. */
+	/* Within a ring the order is that of arrival; between rings it does not matter. */
 	return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* Drops what was given out; what was not moves to the front. */
+/* Drops the events that were returned, and moves the others to the front. */
 static void round_compact(struct round *b)
 {
 	size_t left = b->events.n - b->next, n_bytes = 0;
@@ -46,13 +46,14 @@ static void round_compact(struct round *b)
 	memmove(b->events.data, b->events.data + b->next, left * sizeof(*b->events.data));
 	b->events.n = left;
 	b->next = 0;
-	/* Offsets are in order of arrival in each ring, not over all: bytes go when all are. */
+	/* Offsets are ordered within each ring only: bytes are dropped when all events were
+	 * returned. */
 	vec_foreach (&b->events, e)
 		n_bytes = MAX(n_bytes, (size_t)e->offset + e->n);
 	b->bytes.n = n_bytes;
 }
 
-/* Makes references to the records in bytes[from …]; false when one is damaged. */
+/* Indexes the records in bytes[from …]. False: one of them is damaged. */
 static bool round_index(struct round *b, size_t from, u32 ring)
 {
 	size_t pos = from, n;

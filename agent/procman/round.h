@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rings of all CPUs, read together and put in the order of time.
+ * Reads the rings of all CPUs and orders their events by time.
  *
- * Each ring is in order; between rings we may read B before A, and miss what A gets meanwhile
- * though it is older than what B has. So a round reads all rings and gives out only what is not
- * younger than the round's begin; the rest waits for the next round.
+ * Each ring is ordered. But ring A may receive an event after it was read that is older than an
+ * event read from ring B later. So a round reads all rings and returns only events from before its
+ * start; the others wait for the next round.
  */
 #pragma once
 
@@ -13,7 +13,7 @@
 
 struct event_ref {
 	u64 time_ns;
-	u64 offset; /* in round.bytes */
+	u64 offset; /* offset in round.bytes */
 	u32 n;
 	u32 ring;
 };
@@ -22,18 +22,18 @@ struct round {
 	vec(struct ring) rings;
 	ring_bytes bytes;
 	vec(struct event_ref) events; /* sorted */
-	size_t next;		      /* the first that was not given out */
+	size_t next;		      /* index of the first event that was not returned */
 };
 
 void round_deinit(struct round *b);
 /*
- * Reads all rings. Adds to *lost what the kernel dropped, to *damaged the rings that had something
- * that cannot be read. -ENOMEM: nothing was read, it stays in the rings.
+ * Reads all rings. Adds losses to *lost, and rings with unreadable records to *damaged. -ENOMEM:
+ * nothing was read; the records stay in the rings.
  */
 int round_fill(struct round *b, u64 *lost, u64 *damaged);
-/* The next event not younger than until_ns; borrowed until the next round_fill(). */
+/* Returns the next event up to until_ns (inclusive), borrowed until the next round_fill(). */
 bool round_next(struct round *b, u64 until_ns, struct event_ref *ret_event, const u8 **ret_bytes);
-/* Is there anything that was read but not given out? */
+/* Whether there are events that were read but not returned. */
 static inline bool round_pending(const struct round *b)
 {
 	return b->next < b->events.n;

@@ -30,7 +30,7 @@ static bool parse_mmap2(struct buf *b, u16 misc, struct sideband *r)
 	u32 flags;
 	u64 len;
 
-	/* A build-id in place of the inode: ring.c does not ask for it. */
+	/* A build-id in place of the inode, which ring.c does not request. */
 	if (misc & PERF_RECORD_MISC_MMAP_BUILD_ID)
 		return false;
 	return buf_u32(b, &r->pid) && buf_u32(b, &r->tid) && buf_u64(b, &r->start) &&

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernel's side-band records, as far as we use them. */
+/* The kernel's side-band records that procman uses. */
 #pragma once
 
 #include "base/types.h"
 
 enum sideband_type {
-	SIDEBAND_IGNORED, /* a type we have no use for */
-	SIDEBAND_FORK,	  /* also of threads */
+	SIDEBAND_IGNORED, /* a type that is not used */
+	SIDEBAND_FORK,	  /* of a process or thread */
 	SIDEBAND_EXIT,	  /* of a thread */
 	SIDEBAND_COMM,
 	SIDEBAND_MMAP,
@@ -16,10 +16,10 @@ enum sideband_type {
 struct sideband {
 	enum sideband_type type;
 	u64 time_ns;
-	u32 pid, tid;	/* fork: of the child */
-	u32 ppid, ptid; /* fork: who called it */
-	bool exec;	/* comm: because of an exec */
-	u64 lost;	/* lost: how many */
+	u32 pid, tid;	/* fork: those of the child */
+	u32 ppid, ptid; /* fork: those of the caller */
+	bool exec;	/* comm: the name changed because of an exec */
+	u64 lost;	/* number of lost records */
 	/* mmap */
 	u64 start, end, foff;
 	u32 dev_major, dev_minor;
@@ -29,13 +29,13 @@ struct sideband {
 };
 
 /*
- * One whole record, as asked for by ring.c (sample_id holds the time alone), starting with its
- * header. -EINVAL when it is damaged.
+ * Parses one whole record, as ring.c requests it (sample_id holds only the time), from its header
+ * on. -EINVAL: it is damaged.
  */
 int sideband_parse(const void *bytes, size_t n, struct sideband *ret);
 
 /*
- * Cuts the next record off, looking only at its header and its time; false when the rest is
- * damaged, or at the end (*pos == n).
+ * Finds the next record, by its header and time only. False: the rest is damaged, or the end was
+ * reached (*pos == n).
  */
 bool sideband_next(const u8 *bytes, size_t n, size_t *pos, size_t *ret_n, u64 *ret_time_ns);

@@ -122,7 +122,7 @@ static void add_agent_labels(struct run *r, const struct pipeline_batch *b, stru
 	a.samples = r->samples;
 	a.truncated = r->truncated;
 	if (r->failed)
-		a.error = "periods were lost for want of memory";
+		a.error = "periods were lost for lack of memory";
 	pthread_mutex_unlock(&r->lock);
 	(void)about_add(&a, p);
 }
@@ -535,10 +535,9 @@ void run_metrics(struct run *r, struct str *out)
 	metrics_of_stops(out, r->stops);
 	metrics_of_bpf(out, &r->stats.sampler, r->sources);
 	METRIC("samples_attributes_left_out_total",
-	       "Samples that lack some of what their thread said of its work.",
-	       r->attributes_left_out);
+	       "Samples that lack some of their thread's attributes.", r->attributes_left_out);
 	METRIC("profiles_total", "Periods named.", r->batches);
-	METRIC("profiles_failed_total", "Periods lost for want of memory.", r->failed);
+	METRIC("profiles_failed_total", "Periods lost for lack of memory.", r->failed);
 	METRIC("intervals_total", "Intervals of probabilistic sampling.", r->intervals);
 	METRIC("intervals_sampled_total", "Of these, sampled.", r->intervals_sampled);
 	METRIC("naming_seconds_total", "Time spent on names.", r->naming_ns / 1e9);
@@ -550,33 +549,33 @@ void run_metrics(struct run *r, struct str *out)
 	METRIC("stack_copies_lost_total", "Copies of stacks dropped before their end came.",
 	       r->stats.sampler.copies_lost);
 	METRIC("memory_short_names_total",
-	       "Times that names were given up for want of memory; they are looked up again.",
+	       "Times that names were dropped for lack of memory; they are looked up again.",
 	       r->shed_names);
 	METRIC("memory_short_tables_total",
-	       "Files whose unwind information was given up for want of memory.", r->shed_sources);
+	       "Files whose unwind information was dropped for lack of memory.", r->shed_sources);
 	METRIC("memory_short_unnamed_total",
-	       "Times that the names of a file had no room in memory: its addresses have none.",
+	       "Times that the names of a file did not fit in memory: its addresses have no names.",
 	       r->left_out);
 	METRIC("memory_left_out_total",
-	       "Times that unwind tables had no room: stacks end there and say so.",
+	       "Times that unwind tables did not fit in memory: stacks end there.",
 	       r->stats.tables.no_memory);
 	METRIC("ring_stall_seconds", "Longest time the ring was not read.",
 	       r->stats.stall_ns / 1e9);
 	METRIC("walks_given_up_total",
-	       "Walks that ended where a page of unwind rows was missing, too many waiting.",
+	       "Walks that ended at a missing page of unwind rows because too many were waiting.",
 	       r->stats.given_up);
 	metrics_of(out, "procman", procman_stat_fields, &r->stats.procman);
 	metrics_of(out, "tables", tables_stat_fields, &r->stats.tables);
 	metrics_of(out, "runtimes", runtimes_stat_fields, &r->stats.runtimes);
 	metrics_of(out, "contexts", contexts_stat_fields, &r->stats.contexts);
 	pthread_mutex_unlock(&r->lock);
-	METRIC("identity_labels_left_out_total", "Labels of processes left out for want of memory.",
+	METRIC("identity_labels_left_out_total", "Labels of processes omitted for lack of memory.",
 	       identities_left_out(r->options.identities));
 	METRIC("cpu_seconds_total", "CPU time of this process.",
 	       seconds_of(u.ru_utime) + seconds_of(u.ru_stime));
 	METRIC("memory_limit_bytes", "What --memory-limit allows.",
 	       budget_limit(r->options.budget));
-	METRIC("memory_bytes", "What of it is in use: resident, and BPF maps.",
+	METRIC("memory_bytes", "Memory in use: resident, and BPF maps.",
 	       budget_used(r->options.budget));
-	METRIC("resident_max_bytes", "Most memory resident so far.", u.ru_maxrss * 1024);
+	METRIC("resident_max_bytes", "Largest resident memory so far.", u.ru_maxrss * 1024);
 }

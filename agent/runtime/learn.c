@@ -43,7 +43,7 @@ static int learn_in_budget(struct learner *l, struct learn_job *job)
 	if (!budget_begin(l->budget, room)) {
 		/* The owner may queue the binary again at once, so wait a little. */
 		(void)nanosleep(&pause, NULL);
-		return diag_set(&job->why, -ENOBUFS, "no room in --memory-limit to read it");
+		return diag_set(&job->why, -ENOBUFS, "reading it would exceed --memory-limit");
 	}
 	r = job->ops->learn(&job->binary, &job->info, &job->learned, &job->why);
 	if (limit)

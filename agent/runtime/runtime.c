@@ -210,7 +210,7 @@ static void say_why(struct runtimes *r, const struct known_binary *k, const char
 {
 	r->stats.learn_failed[k->claimed]++;
 	log_warn("%s: frames of %s are not shown: %s", path, names[k->claimed],
-		 k->why.text[0] ? k->why.text : "nothing could be learned of it");
+		 k->why.text[0] ? k->why.text : "its layout could not be learned");
 }
 
 /* Memory was short. Returns true if learning is retried later. */
@@ -839,7 +839,7 @@ void runtimes_get_stats(const struct runtimes *r, struct runtimes_stats *ret)
 const struct stat_field runtimes_stat_fields[] = {
 	STAT_GAUGE(struct runtimes_stats, attached, "Runtimes in processes that are walked."),
 	COUNTER(no_room, "Times that a process with a runtime had no room in BPF's map."),
-	COUNTER(unnamed, "Frames of runtimes not named for want of memory."),
+	COUNTER(unnamed, "Frames of runtimes without a name for lack of memory."),
 #define RUNTIME(id, name, ...)                                                                     \
 	{#name "_learn_failed", "Binaries of " #name " that are not understood.",                  \
 	 offsetof(struct runtimes_stats, learn_failed[RUNTIME_##id]), false},                      \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sources that are perf events: bpf/prog/perf.bpf.c. One event on each CPU that is online, for all
+ * Sources that are perf events: bpf/prog/perf.bpf.c. One event on each online CPU, for all
  * processes.
  */
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include "base/str.h"
 #include "perf.skel.h"
 
-/* The CPUs' clocks are started over this time at most, apart from each other. */
+/* The clocks of the CPUs are started within this time. */
 #define MAX_STAGGER_NS 100000000ULL
 
 SOURCE_SKELETON(perf)
@@ -71,14 +71,14 @@ static int open_failed(const struct source *s, int error, struct diag *reterr_di
 			"no permission to open perf events: run as root, or with CAP_PERFMON");
 	case EMFILE:
 		return diag_set(reterr_diag, -EMFILE,
-				"too many open files: one a CPU is needed; raise ulimit -n");
+				"too many open files: each CPU needs one; raise ulimit -n");
 	default:
 		break;
 	}
 	return diag_set(reterr_diag, -error, "cannot open event '%s': %s", name, strerror(error));
 }
 
-/* The event on a CPU; -ENODEV: the CPU is offline. */
+/* Opens the event on a CPU. -ENODEV: the CPU is offline. */
 static int open_event(const struct source *s, int cpu)
 {
 	struct perf_event_attr attr = {
@@ -97,7 +97,7 @@ static int open_event(const struct source *s, int cpu)
 	return fd < 0 ? -errno : fd;
 }
 
-/* 0, also when the CPU is offline; *ret_attached says which. */
+/* Returns 0 also if the CPU is offline; *ret_attached tells the two apart. */
 static int attach_to_cpu(struct source *s, int cpu, bool *ret_attached, struct diag *reterr_diag)
 {
 	struct bpf_link *link;
@@ -123,8 +123,8 @@ static int attach_to_cpu(struct source *s, int cpu, bool *ret_attached, struct d
 }
 
 /*
- * CPUs that are sampled at the same moments see what they do together too often or never, and all
- * send their records at once: so each clock starts a part of the period after the one before it.
+ * Starts each clock at another phase of the period. CPUs sampled at the same moment would see
+ * common activity too often or never, and all send their records at once.
  */
 static void wait_for_phase(const struct source *s, int n_cpus)
 {
@@ -167,7 +167,9 @@ static bool is_listed(const u32 *cpus, u32 n, u32 cpu)
 	return false;
 }
 
-/* The event of a CPU that went offline stays dead when the CPU returns: it is opened anew. */
+/*
+ * The event of a CPU that went offline stays dead when the CPU returns, and must be opened again.
+ */
 static void follow_cpus(struct source *s, const u32 *cpus, u32 n)
 {
 	for (size_t i = s->events.n; i-- > 0;) {

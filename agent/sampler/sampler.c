@@ -24,9 +24,9 @@
 #include "follow.skel.h"
 #include "proc/proc.h"
 
-/* What a source without a rate may send: records are lost beyond, not slowed down. */
+/* The rate that a source without a rate is assumed to have; above it, records are lost. */
 #define ASSUMED_HZ 1000
-/* Most processes at a time that `record -- CMD` follows. */
+/* The most processes that `record -- CMD` follows at a time. */
 #define MAX_FOLLOWED 16384
 /* Room for processes, and for runtimes in processes, where entries are allocated on demand. */
 #define PROCESSES_ON_DEMAND (1u << 16)
@@ -34,26 +34,26 @@
 
 struct sampler {
 	struct source sources[SAMPLER_MAX_SOURCES];
-	u32 n_sources;		   /* that are open; the first one's maps are those of all */
+	u32 n_sources;		   /* open sources; the first one owns the shared maps */
 	struct follow_bpf *follow; /* owned */
 	bool follow_forks;
 	struct ring_buffer *ring;
 	struct sampler_control *control; /* mapped */
 	struct bpf_link *follow_links[3];
 	bool has_obi; /* another program publishes spans in a map of its own */
-	bool loop;    /* programs that use bpf_loop(), else bounded loops */
+	bool loop;    /* programs use bpf_loop(), else bounded loops */
 	struct copies copies;
-	u32 n_cpus; /* that can be */
+	u32 n_cpus; /* number of possible CPUs */
 	struct sizes sizes;
 	struct sampler_ops ops;
 	void *arg;
 	u64 started_ns, stopped_ns;
-	struct sampler_stats before; /* when counting began anew */
+	struct sampler_stats before; /* values when counting began again */
 };
 
 CULPRIT_PRINTF(2, 0)
-/* What libbpf says, the verifier's log among it, is for whoever asked for debug output. */
-static int libbpf_say(enum libbpf_print_level level, const char *fmt, va_list ap)
+/* Messages of libbpf, including the verifier's log, are debug output. */
+static int print_libbpf(enum libbpf_print_level level, const char *fmt, va_list ap)
 {
 	if (level == LIBBPF_DEBUG || !log_enabled(LOG_LEVEL_DEBUG))
 		return 0;
@@ -63,7 +63,7 @@ static int libbpf_say(enum libbpf_print_level level, const char *fmt, va_list ap
 u64 sampler_pac_mask(void)
 {
 #ifdef __aarch64__
-	/* XPACLRI is a hint: a processor without it leaves x30 alone. */
+	/* XPACLRI is a hint: a processor without it leaves x30 unchanged. */
 	u64 stripped = (1ULL << 55) - 1;
 	register u64 x30 asm("x30") = stripped;
 
@@ -123,7 +123,7 @@ static u32 process_entries(bool on_demand)
 	return n;
 }
 
-/* A map that all sources share: the first one's. */
+/* The map that all sources share: that of the first source. */
 static struct bpf_map *shared_map(const struct sampler *s, const char *name)
 {
 	return bpf_object__find_map_by_name(s->sources[0].object, name);
@@ -135,8 +135,8 @@ static int shared_fd(const struct sampler *s, const char *name)
 }
 
 /*
- * States of samples, what walkers note in them, jump tables and constants are each source's own;
- * everything else is knowledge, and shared.
+ * Sample states, notes of walkers, jump tables and constants belong to one source; all other maps
+ * are shared.
  */
 static bool is_shared(const struct bpf_map *map)
 {
@@ -149,7 +149,10 @@ static bool is_shared(const struct bpf_map *map)
 	}
 }
 
-/* Before an object is loaded: its shared maps are those of the first source, which is loaded. */
+/*
+ * Before an object is loaded, replaces its shared maps by those of the first source, which is
+ * loaded.
+ */
 static int share_maps(const struct sampler *s, struct bpf_object *object)
 {
 	struct bpf_map *map;
@@ -165,7 +168,9 @@ static int share_maps(const struct sampler *s, struct bpf_object *object)
 	return 0;
 }
 
-/* The program that walks frames of a runtime and native ones; RUNTIME_NONE: those alone. */
+/*
+ * The program that walks frames of a runtime and native frames; RUNTIME_NONE: native frames only.
+ */
 static struct bpf_program *walker(const struct source *s, u32 runtime, bool loop)
 {
 	static const char *const names[RUNTIME_N][2] = {
@@ -178,7 +183,7 @@ static struct bpf_program *walker(const struct source *s, u32 runtime, bool loop
 	return bpf_object__find_program_by_name(s->object, names[runtime][loop]);
 }
 
-/* OBI makes and fills it (its devdocs); what has another shape is none of its own. */
+/* OBI creates and fills this map (its devdocs). A map of another shape is not OBI's. */
 static bool use_obi(struct sampler *s)
 {
 	_cleanup_close_ int fd = bpf_obj_get(CONTEXT_OBI_MAP);
@@ -247,13 +252,13 @@ static void configure(struct sampler *s, u32 source, const struct sampler_option
 		bpf_program__set_autoload(walker(from, i, true), s->loop);
 		bpf_program__set_autoload(walker(from, i, false), !s->loop);
 	}
-	/* As many for each CPU as the source's programs ask for. */
+	/* For each CPU, as many as the source's programs declare. */
 	from->n_states = s->n_cpus * bpf_map__max_entries(states);
 	from->state_bytes = bpf_map__value_size(states);
 	bpf_map__set_max_entries(states, from->n_states);
 }
 
-/* A cgroup's folder on the cgroup v2 tree, wherever that is mounted. */
+/* Opens a cgroup's directory on the cgroup v2 tree, wherever that is mounted. */
 static int open_cgroup(const char *path, struct diag *reterr_diag)
 {
 	static const char *const roots[] = {"", "/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
@@ -274,8 +279,7 @@ static int open_cgroup(const char *path, struct diag *reterr_diag)
 			return fd;
 	}
 	return diag_set(reterr_diag, -ENOENT,
-			"no cgroup '%s' on the cgroup v2 tree; systemd-cgls shows what there is",
-			path);
+			"no cgroup '%s' on the cgroup v2 tree; systemd-cgls lists them", path);
 }
 
 static int fill_filters(struct sampler *s, const struct sampler_options *o,
@@ -325,7 +329,7 @@ static void take_deferred(struct sampler *s, const struct record_deferred *d)
 	}
 }
 
-/* A record that names no source of ours is damaged: readers of its sample index by the source. */
+/* Whether the record's source exists: a damaged one would be used as an index. */
 static bool has_source(const struct sampler *s, const struct record_sample *sample)
 {
 	return sample->source < s->n_sources;
@@ -390,7 +394,7 @@ static int take_record(void *arg, void *data, size_t n)
 	return 0;
 }
 
-/* Programs jump to each other through this map. */
+/* Enters the programs in the map through which they jump to each other. */
 static int join_programs(struct sampler *s, struct source *from, struct diag *reterr_diag)
 {
 	struct bpf_map *walkers = bpf_object__find_map_by_name(from->object, "walkers");
@@ -580,7 +584,7 @@ int sampler_create(const struct sampler_options *o, const struct sampler_ops *op
 
 	if (!s)
 		return -ENOMEM;
-	libbpf_set_print(libbpf_say);
+	libbpf_set_print(print_libbpf);
 	s->ops = *ops;
 	s->arg = arg;
 	s->n_cpus = n_cpus > 0 ? (u32)n_cpus : 1;
@@ -733,7 +737,7 @@ int sampler_drain(struct sampler *s)
 	return ring_buffer__consume(s->ring);
 }
 
-/* Memory of a map as the kernel accounts it. */
+/* The memory of a map, as the kernel accounts for it. */
 static u64 map_bytes(const struct bpf_map *map)
 {
 	_cleanup_fclose_ FILE *f = NULL;
@@ -748,7 +752,7 @@ static u64 map_bytes(const struct bpf_map *map)
 	return bytes;
 }
 
-/* Of all CPUs, since the programs were loaded. */
+/* The sum over all CPUs, since the programs were loaded. */
 static u64 read_counter(const struct source *s, enum counter counter)
 {
 	u64 sum = 0;
@@ -771,7 +775,7 @@ static void read_source(const struct source *s, struct sampler_source_stats *ret
 
 	for (u32 i = 0; i < COUNTER_N; i++)
 		ret->counters[i] = read_counter(s, (enum counter)i);
-	/* The entry's time is that of all programs that it jumps to, too. */
+	/* The time of the entry program includes the programs that it jumps to. */
 	if (bpf_obj_get_info_by_fd(bpf_program__fd(s->entry), &info, &n) == 0) {
 		ret->bpf_ns = info.run_time_ns;
 		ret->bpf_runs = info.run_cnt;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The user half of bpf/prog: loads the programs of each source (abi/tbl/source.tbl) that is asked
- * for, attaches them to its events, and turns the ring's records into calls. What the programs know
- * of processes and what they send is shared by all sources; states of samples, counters and rates
- * are each source's own. Belongs to one thread.
+ * The user half of bpf/prog: loads the programs of each requested source (abi/tbl/source.tbl),
+ * attaches them to its events, and passes the records of the ring to callbacks. All sources share
+ * the maps with knowledge about processes, and the ring; sample states, counters and rates belong
+ * to one source. One thread calls all functions.
  */
 #pragma once
 
@@ -15,8 +15,8 @@
 #define SAMPLER_DEFAULT_HZ 99
 #define SAMPLER_MAX_HZ 10000
 /*
- * The default for events of the kernel, such as page faults. They come in bursts: the kernel adapts
- * the period to the rate, and at a clock's rate one sample would stand for 100,000 of them.
+ * The default for events of the kernel, such as page faults. They come in bursts, and the kernel
+ * adapts the period to the rate: at a clock's rate one sample would stand for 100,000 events.
  */
 #define SAMPLER_EVENTS_HZ 997
 #define SAMPLER_DEFAULT_EVENT "cpu-clock"
@@ -28,16 +28,17 @@ struct sampler_event {
 	const char *name; /* as in abi/tbl/source.tbl; borrowed for the call */
 	u64 hz;		  /* samples a second on each CPU; 0: clock_hz, or SAMPLER_EVENTS_HZ */
 	u64 clock_hz;	  /* the default for clocks and counters of the PMU */
-	u64 period;	  /* 0, or one sample after so many events, whatever hz says */
+	u64 period;	  /* 0, or one sample per this many events, regardless of hz */
 };
 
-/* What a source gives: its samples name it by its place in the sampler's list. */
+/* An open source. Its samples contain its index. */
 struct sampler_source {
-	char event[64];	       /* the name that was asked for */
+	char event[64];	       /* the requested name */
 	enum sample_type type; /* of its values */
-	char type_name[64];    /* the type's name; of events without a type of their own, theirs */
-	u64 hz;		       /* 0: it has no rate */
-	u64 period;	       /* what one sample stands for; 0: it varies */
+	/* name of the type; for events without a type of their own, derived from the event */
+	char type_name[64];
+	u64 hz;	    /* 0: it has no rate */
+	u64 period; /* events or ns per sample; 0: it varies */
 };
 
 struct sampler_options {
@@ -45,7 +46,7 @@ struct sampler_options {
 	u32 n_events; /* at most SAMPLER_MAX_SOURCES */
 	bool kernel_stacks;
 	bool user_stacks;
-	const u32 *pids; /* borrowed for the call, as all of these */
+	const u32 *pids; /* borrowed for the call, like all below */
 	u32 n_pids;
 	bool follow_forks;
 	const char *const *comms;
@@ -54,11 +55,11 @@ struct sampler_options {
 	u32 n_cgroups;
 	const u32 *uids;
 	u32 n_uids;
-	u64 ring_bytes;	 /* 0 = by the rate and the number of CPUs */
+	u64 ring_bytes;	 /* 0: chosen by the rate and the number of CPUs */
 	u64 limit_bytes; /* of the process's memory, see sizes.h; 0: none */
 };
 
-/* Stack memory that came with a deferred sample: pages, in no order that matters. */
+/* The stack memory of a deferred sample: pages in any order. */
 struct sampler_copy {
 	u32 n;
 	u64 addresses[SAMPLE_MAX_COPIES];
@@ -66,13 +67,13 @@ struct sampler_copy {
 };
 
 struct sampler_ops {
-	/* A stack that later samples name; frames leaf first, borrowed for the call. */
+	/* A stack that later samples refer to; frames leaf first, borrowed for the call. */
 	void (*stack)(void *arg, const struct record_stack *head, const u64 *frames);
 	void (*sample)(void *arg, const struct record_sample *s);
-	/* The stack d->sample.user_stack is the part that was walked already. */
+	/* The stack d->sample.user_stack is the part that BPF has walked. */
 	void (*deferred)(void *arg, const struct record_deferred *d,
 			 const struct sampler_copy *copy);
-	/* A set of attributes that later samples name; bytes as `head` says. */
+	/* A set of attributes that later samples refer to; `head` describes the bytes. */
 	void (*attributes)(void *arg, const struct record_attributes *head, const u8 *bytes);
 	/* A process runs another program now; side-band events of the exec were written before. */
 	void (*exec)(void *arg, const struct record_exec *e);
@@ -80,59 +81,62 @@ struct sampler_ops {
 
 struct sampler_source_stats {
 	u64 counters[COUNTER_N];
-	u64 bpf_ns, bpf_runs; /* of its programs, when kernel.bpf_stats_enabled is 1 */
+	u64 bpf_ns, bpf_runs; /* of its programs, if kernel.bpf_stats_enabled is 1 */
 };
 
 struct sampler_stats {
 	struct sampler_source_stats sources[SAMPLER_MAX_SOURCES];
-	struct sampler_source_stats all; /* their sum */
+	struct sampler_source_stats all; /* sum of all sources */
 	u32 n_sources;
 	u64 map_bytes;	  /* of all maps but the arena's chunks */
-	u64 mapped_bytes; /* of these, as they count in what is resident: the ring twice */
+	u64 mapped_bytes; /* the part that counts as resident: the ring counts twice */
 	u64 fixed_bytes;  /* struct sizes: the process's memory that never shrinks */
 	u64 copies_lost;  /* copies of stacks that were dropped before their end came */
 	u32 cpus;
 	u64 elapsed_ns; /* since sampler_start() */
 };
 
-/* Loads; nothing runs yet. */
+/* Loads the programs; no samples are taken yet. */
 int sampler_create(const struct sampler_options *o, const struct sampler_ops *ops, void *arg,
 		   struct diag *reterr_diag, struct sampler **ret);
 void sampler_destroy(struct sampler *s);
 /* What was allocated; valid as long as the sampler. */
 const struct sizes *sampler_sizes(const struct sampler *s);
-/* The i-th source; NULL behind the last. Valid as long as the sampler. */
+/* The i-th source; NULL after the last one. Valid until sampler_destroy(). */
 const struct sampler_source *sampler_source(const struct sampler *s, u32 i);
-/* The highest rate of its sources; of those that have none, what is assumed. */
+/* The highest rate of all sources; sources without a rate count with an assumed one. */
 u64 sampler_hz(const struct sampler *s);
-/* The name of the i-th event that can be asked for, and what it is; NULL behind the last. */
+/* The name and description of the i-th event that can be requested; NULL after the last one. */
 const char *sampler_event_at(size_t i, const char **ret_help);
 int sampler_arena_fd(const struct sampler *s);
 int sampler_processes_fd(const struct sampler *s);
-/* Those of struct runtimes_options. */
+/* The maps for struct runtimes_options. */
 void sampler_runtime_fds(const struct sampler *s, int *ret_binaries, int *ret_processes);
-/* That of struct contexts_options; and how many processes are in it. */
+/* The map for struct contexts_options; the second function sets how many processes are in it. */
 int sampler_contexts_fd(const struct sampler *s);
 void sampler_set_contexts(struct sampler *s, u32 n);
 /* Adds a process to the filter after creation, for `record -- CMD`. */
 int sampler_add_pid(struct sampler *s, u32 pid);
-/* The caller has forgotten the stacks: all that come again are sent again. */
+/* The caller has forgotten all stacks: BPF sends each of them again. */
 void sampler_new_epoch(struct sampler *s);
-/* These `n` CPUs are online now: events follow. */
+/* These `n` CPUs are online now: opens and closes events accordingly. */
 void sampler_follow_cpus(struct sampler *s, const u32 *cpus, u32 n);
-/* Opens the events: samples come from now on. */
+/* Opens the events: sampling starts. */
 int sampler_start(struct sampler *s, struct diag *reterr_diag);
-/* No more samples; what is in the ring can still be read. */
+/* Pauses or continues sampling. Records in the ring can still be read. */
 void sampler_pause(struct sampler *s, bool pause);
 void sampler_stop(struct sampler *s);
-/* Bits that pointer authentication puts into user code pointers here; 0 on x86. */
+/* The bits of user code pointers that pointer authentication uses on this machine; 0 on x86. */
 u64 sampler_pac_mask(void);
-/* Readable when records wait in a hurry; otherwise read on a timer. */
+/* Readable when urgent records wait; others are read on a timer. */
 int sampler_fd(const struct sampler *s);
-/* Handles all records that are in the ring; how many, or negative. */
+/* Handles all records in the ring. Returns their number, or a negative errno. */
 int sampler_drain(struct sampler *s);
-/* One source's since the start, or the last sampler_count_from_now(). Reads memory only. */
+/*
+ * A counter of one source since the start or the last sampler_count_from_now(). Cheap: reads memory
+ * only.
+ */
 u64 sampler_counter(const struct sampler *s, u32 source, enum counter counter);
-/* The same of all; expensive: several system calls for each map. */
+/* sampler_stats() is expensive: several system calls per map. */
 void sampler_stats(struct sampler *s, struct sampler_stats *ret);
 void sampler_count_from_now(struct sampler *s);

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/vocab.h"
 
-/* A source that has several rows is declared several times, which C allows. */
+/* Declares a source with several rows several times, which C allows. */
 #define SOURCE(id, name, program, ...) extern const struct source_ops source_##program;
 #include "abi/tbl/source.tbl"
 #undef SOURCE
@@ -38,7 +38,7 @@ const char *sampler_event_at(size_t i, const char **ret_help)
 	return rows[i].name;
 }
 
-/* "sched:sched_switch" → "sched_sched_switch": types of profiles are lists with colons. */
+/* "sched:sched_switch" → "sched_sched_switch": lists of profile types are separated by colons. */
 static void name_type(struct sampler_source *a)
 {
 	snprintf(a->type_name, sizeof(a->type_name), "%s", a->event);
@@ -47,7 +47,7 @@ static void name_type(struct sampler_source *a)
 			*c = '_';
 }
 
-/* The rate that was asked for, or else the one that suits the event. */
+/* The requested rate, or the default of the event. */
 static u64 rate_of(const struct sampler_event *e, const struct source_row *row)
 {
 	bool bursts = row->value == SOURCE_VALUE_PERIOD && row->perf_type == PERF_TYPE_SOFTWARE;
@@ -57,7 +57,7 @@ static u64 rate_of(const struct sampler_event *e, const struct source_row *row)
 	return bursts ? SAMPLER_EVENTS_HZ : e->clock_hz;
 }
 
-/* How often it samples: by a rate, after so many events, or each time. */
+/* Sets whether it samples at a rate, after a number of events, or each event. */
 static int set_rate(const struct sampler_event *e, struct source *s, struct diag *reterr_diag)
 {
 	struct sampler_source *a = &s->about;
@@ -157,7 +157,8 @@ void source_pause(struct source *s, bool pause)
 		if (e->fd >= 0)
 			(void)ioctl(e->fd, pause ? PERF_EVENT_IOC_DISABLE : PERF_EVENT_IOC_ENABLE,
 				    0);
-	/* What has no perf event of its own cannot be switched off: it is attached anew. */
+	/* A source without a perf event cannot be disabled; it is detached, and attached again
+	 * later. */
 	if (pause && s->events.n && s->events.data[0].fd < 0)
 		source_stop(s);
 	else if (!pause && s->is_started && !s->events.n && s->row->ops->start(s, &diag) < 0)

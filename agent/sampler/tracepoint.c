@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sources that are tracepoints of the kernel: bpf/prog/tracepoint.bpf.c. Names are as perf(1) has
- * them: "sched:sched_process_exec". */
+/*
+ * Sources that are tracepoints of the kernel: bpf/prog/tracepoint.bpf.c. Names are those of
+ * perf(1): "sched:sched_process_exec".
+ */
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,10 +17,10 @@
 
 SOURCE_SKELETON(tracepoint)
 
-/* Where tracefs is, the newer place first. */
+/* Mount points of tracefs, the newer one first. */
 static const char *const tracefs[] = {"/sys/kernel/tracing", "/sys/kernel/debug/tracing"};
 
-/* A part of the name becomes a part of a path. */
+/* Whether the text is a word: it becomes part of a path. */
 static bool is_word(const char *text, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -65,8 +67,7 @@ static int parse(const char *name, struct source *s, struct diag *reterr_diag)
 				"tracepoints are not visible here: run as root, and "
 				"`mount -t tracefs nodev /sys/kernel/tracing`");
 	return diag_set(reterr_diag, -EINVAL,
-			"no tracepoint '%s'; ls /sys/kernel/tracing/events/* shows what there is",
-			name);
+			"no tracepoint '%s'; ls /sys/kernel/tracing/events/* lists them", name);
 }
 
 #define MAX_FORMAT (64 << 10) /* the largest has about 8 KiB */

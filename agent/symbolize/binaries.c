@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The binaries whose names were asked for, what names are read from, and how long that is kept. */
+/* Caches binaries whose names were needed, and the sources of these names. */
 #include <endian.h>
 #include <errno.h>
 #include <gnutls/crypto.h>
@@ -12,19 +12,19 @@
 #include "base/log.h"
 #include "base/text.h"
 
-/* A binary's names, kept for some batches in which it was not seen. */
+/* The names of a binary are kept for this many batches without the binary. */
 #define KEEP_BATCHES 12
 #define HTLHASH_BYTES 4096
 /*
- * What names are read from (symbol tables, DWARF) is kept as long as each of a few batches has
- * addresses that were not seen before: reading and sorting it again for every batch was most of
- * what an agent costs. But only so much of all files; libc's debug information alone is 8 MiB.
+ * The sources of names (symbol tables, DWARF) are kept as long as batches have new addresses:
+ * reading and sorting them for every batch took most of the agent's CPU time. All of them together
+ * are bounded; libc's debug information alone is 8 MiB.
  */
 #define KEEP_SOURCES_BATCHES 6
 #define KEEP_SOURCES_BYTES (8ULL << 20)
 /*
- * At the end, when somebody waits, names go to the disk cache for so long: a fifth of a second of
- * CPU, which on a machine with ten times more to run than CPUs took ten.
+ * How long names are written to the disk cache at the end, while the user waits. It takes a fifth
+ * of a second of CPU, which on a machine with ten times more threads than CPUs took ten seconds.
  */
 #define SAVE_MAX_NS 1000000000ULL
 
@@ -49,7 +49,10 @@ void binaries_destroy(struct symbolizer *s)
 	map_deinit(&s->binaries);
 }
 
-/* Whoever has the build-id can find the names; of what is no file nobody has one. */
+/*
+ * Whether the server can name the frames: by the build-id of a file. Memory without a file gets
+ * names here.
+ */
 static bool is_left(const struct symbolizer *s, const struct procman_binary *b)
 {
 	return s->options.leave_files && b->elf->build_id_n >= 2 && b->path[0] == '/';
@@ -102,7 +105,10 @@ struct named_binary *binaries_open(struct symbolizer *s, const struct procman_bi
 	return n;
 }
 
-/* What an htlhash is of: the first and last bytes of the file and its size. How many, or 0. */
+/*
+ * Reads the input of an htlhash: the first and last bytes of the file, and its size. Returns its
+ * length, or 0.
+ */
 static size_t read_ends(const struct elf_file *elf, u8 bytes[2 * HTLHASH_BYTES + 8])
 {
 	u64 size = elf->size, n = MIN(size, (u64)HTLHASH_BYTES), n_last = htobe64(size);
@@ -115,8 +121,8 @@ static size_t read_ends(const struct elf_file *elf, u8 bytes[2 * HTLHASH_BYTES +
 }
 
 /*
- * For a file without a build id, as receivers want one of each. A file that nobody could read (its
- * process was gone) gets that of its path, which is no file's.
+ * Makes an id for a file without a build-id, because receivers require an id. If the file cannot be
+ * read (its process has exited), its path is hashed, which matches no file's id.
  */
 static void put_htlhash(const struct procman_binary *b, char *to)
 {
@@ -144,7 +150,7 @@ static u64 sources_bytes(const struct named_binary *n)
 	return n->symbols ? symbols_memory(n->symbols) : 0;
 }
 
-/* Of all binaries together, the largest go first. */
+/* Bounds the sources of all binaries together; the largest are dropped first. */
 static void bound_sources(struct symbolizer *s, u64 max_bytes)
 {
 	u64 total = 0;
@@ -216,7 +222,7 @@ int binary_name(struct symbolizer *s, struct named_binary *b, u64 svma, struct s
 					       : symbols_lookup(b->symbols, svma, ret);
 }
 
-/* ---- keeping ---- */
+/* ---- caching ---- */
 
 void binaries_begin(struct symbolizer *s, const struct pipeline_batch *batch)
 {
@@ -237,7 +243,7 @@ void binaries_forget_mappings(struct symbolizer *s)
 		((struct named_binary *)slot->value)->mapping = PROFILE_NONE;
 }
 
-/* The answers stay; of what they were read from, only what is likely to be needed soon. */
+/* Keeps the answers. Of their sources, keeps only those that are likely to be needed soon. */
 void binaries_end(struct symbolizer *s)
 {
 	map_foreach (&s->binaries, slot) {
@@ -252,7 +258,10 @@ void binaries_end(struct symbolizer *s)
 	bound_sources(s, s->options.max_section ? s->options.max_section / 4 : KEEP_SOURCES_BYTES);
 }
 
-/* Those not seen in so many batches; whether there were any. Answers stay on disk, if anywhere. */
+/*
+ * Drops binaries not seen in `unseen` batches. Returns whether there were any. The disk cache keeps
+ * their answers.
+ */
 static bool drop_binaries(struct symbolizer *s, u32 unseen)
 {
 	size_t before = s->binaries.n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the symbolizer share. */
+/* Shared by the files of agent/symbolize. */
 #pragma once
 
 #include "agent/symbolize/kernel.h"
@@ -26,14 +26,14 @@ static inline bool is_in_a_hurry(const struct symbolizer *s)
 
 struct named_binary {
 	u32 file_id;
-	u64 first_seen_ns;    /* of the binary: ids are used again */
-	u32 unseen;	      /* batches */
+	u64 first_seen_ns;    /* of the binary: ids are reused */
+	u32 unseen;	      /* batches without the binary */
 	u32 unread;	      /* batches in which its sources were not needed */
-	u64 n_read;	      /* how often they had been before */
-	struct elf_file *elf; /* owned, as symbols; NULL: none */
+	u64 n_read;	      /* how many lookups had read the sources by then */
+	struct elf_file *elf; /* owned, like symbols; NULL: none */
 	struct symbols *symbols;
-	u32 mapping;   /* in the profile being made */
-	bool left_out; /* of this profile: no room to read it */
+	u32 mapping;   /* index in the current profile */
+	bool left_out; /* no room to read it in this profile */
 };
 
 /*
@@ -41,21 +41,21 @@ struct named_binary {
  * budget_end() with the same number of bytes gives it back.
  */
 bool symbolizer_find_room(struct symbolizer *s, u64 bytes);
-/* The names of a binary, opened when it is seen first; NULL without memory. */
+/* Returns the names of a binary, opened on first use. NULL: out of memory. */
 struct named_binary *binaries_open(struct symbolizer *s, const struct procman_binary *b);
-/* The binary's build id, or what stands for one, as digits; "" of what is no file. */
+/* The build-id of the binary, or its replacement, as text; "" if it is no file. */
 void binary_id(const struct procman_binary *b, char ret[ELF_MAX_BUILD_ID * 2 + 1]);
-/* A batch begins: binaries that nobody has run for some are forgotten. */
+/* A batch begins: drops binaries that were not used for some batches. */
 void binaries_begin(struct symbolizer *s, const struct pipeline_batch *batch);
-/* A profile is done: the next one has mappings of its own. */
+/* A profile is complete: the next one has mappings of its own. */
 void binaries_forget_mappings(struct symbolizer *s);
-/* The batch is done: what is not needed soon goes. */
+/* The batch is complete: drops what is not needed soon. */
 void binaries_end(struct symbolizer *s);
 void binaries_destroy(struct symbolizer *s);
 /*
- * Reads the names of n sorted frames of one binary, so that binary_name() has them; what names are
- * read from goes when it is more than the bound, of all binaries together.
+ * Reads the names of n sorted frames of one binary for binary_name(). Sources above the bound of
+ * all binaries are dropped.
  */
 void binaries_read(struct symbolizer *s, struct named_binary *b, const u64 *frames, size_t n);
-/* Negative: it has none. */
+/* Negative: the address has no name. */
 int binary_name(struct symbolizer *s, struct named_binary *b, u64 svma, struct symbol_chain *ret);

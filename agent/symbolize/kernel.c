@@ -12,24 +12,26 @@
 #include "symbol/symbol.h"
 
 /*
- * The kernel formats all of its 100,000 to 300,000 lines (30 to 100 ms) each time. So long, in
- * times of what the last reading took, is waited: when something has changed, and when an address
- * has no name although nothing has, as trampolines come without a program.
+ * The kernel formats all of its 100,000 to 300,000 lines (30 to 100 ms) for each reading. The pause
+ * between two readings is this many times the duration of the last one: shorter if something was
+ * loaded, longer if an address has no name although nothing was, because trampolines have no
+ * program.
  */
 #define REST_CHANGED 100
 #define REST_UNNAMED 1000
 
 struct kernel_names {
 	struct kernel_names_options options;
-	struct kallsyms *kernel; /* owned: its own text */
-	struct kallsyms *now;	 /* owned; NULL: not read yet. What is loaded, as of read_ns */
-	struct kallsyms *before; /* owned; NULL: as `now`. At the begin of the batch */
-	struct map modules;	 /* hash of the name → address, at the begin of the batch */
-	struct map modules_read; /* the same for `now` */
-	u64 programs;		 /* their hash */
+	struct kallsyms *kernel; /* owned: the kernel's own symbols */
+	/* owned; NULL: not read yet. Symbols of loaded code at read_ns */
+	struct kallsyms *now;
+	struct kallsyms *before; /* owned; NULL: as `now`. Symbols at the start of the batch */
+	struct map modules;	 /* hash of the name → address, at the start of the batch */
+	struct map modules_read; /* the same at read_ns */
+	u64 programs;		 /* hash of their ids */
 	bool changed;		 /* since `now` was read */
-	bool was_current;	 /* `now` was right at the begin of the batch's time */
-	bool can_list;		 /* programs */
+	bool was_current;	 /* `now` was valid at the start of the period of the batch */
+	bool can_list;		 /* BPF programs can be listed */
 	u64 read_ns, took_ns;
 };
 
@@ -49,7 +51,7 @@ static int hash_programs(u64 *ret_hash)
 	return 0;
 }
 
-/* Lines `NAME SIZE USERS USED_BY STATE ADDRESS`; the numbers of users change all the time. */
+/* Lines `NAME SIZE USERS USED_BY STATE ADDRESS`; only name and address are stable. */
 static int read_modules(const char *path, struct map *ret)
 {
 	FILE *f = fopen(path, "re");
@@ -112,7 +114,7 @@ static void copy_map(const struct map *from, struct map *to)
 			return;
 }
 
-/* What is loaded now; what was is kept for this batch. */
+/* Reads the symbols of loaded code; the previous ones are kept for this batch. */
 static int read_loaded(struct kernel_names *k)
 {
 	u64 begin = clock_ns(CLOCK_MONOTONIC);
@@ -128,13 +130,13 @@ static int read_loaded(struct kernel_names *k)
 	else
 		k->before = k->now;
 	k->now = fresh;
-	/* What has changed since the batch began is seen when the next one begins. */
+	/* Changes during this batch are noticed at the start of the next one. */
 	k->changed = false;
 	copy_map(&k->modules, &k->modules_read);
 	return 0;
 }
 
-/* A module that is where it was when its names were read. */
+/* Whether a module is at the address that it had when its symbols were read. */
 static bool is_still_there(const struct kernel_names *k, const char *module)
 {
 	u64 key = hash_bytes(module, strlen(module)) >> 1;

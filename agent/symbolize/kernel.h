@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names of kernel addresses that follow modules and BPF programs while they come and go.
+ * Names kernel addresses while modules and BPF programs come and go.
  *
- * The kernel's own text is read once. What is loaded later is read when an address outside of that
- * text was sampled and something has been loaded or unloaded since the last time (/proc/modules,
- * ids of BPF programs), or has no name; reading it takes 0.1 % to 1 % of the time at most. No name
- * is given that may be that of what was there before: an address whose name changed during a batch
- * has none, nor has one of a BPF program when programs have changed and it is too early to read
- * their names again.
+ * The kernel's own symbols are read once. Symbols of loaded code are read when an address outside
+ * of the kernel was sampled and code was loaded or unloaded since the last reading (/proc/modules,
+ * ids of BPF programs), or the address has no name; that takes 0.1 % to 1 % of the time at most. A
+ * name that may belong to unloaded code is never returned: an address whose name changed during a
+ * batch has none, nor does a BPF program's if programs have changed and it is too early for another
+ * reading.
  */
 #pragma once
 
@@ -16,15 +16,12 @@
 
 struct kernel_names;
 
-/* Where to look; NULL or 0: the running kernel. For tests. */
+/* The files to read; NULL or 0: those of the running kernel. For tests. */
 struct kernel_names_options {
-	const char *kallsyms, *modules; /* borrowed; files of the formats of /proc */
-	/*
-	 * A hash of which programs are loaded; an id is never given to a second one. Negative: not
-	 * ours to ask.
-	 */
+	const char *kallsyms, *modules; /* borrowed; in the formats of /proc */
+	/* A hash of the ids of loaded programs, which are never reused. Negative: no permission. */
 	int (*programs)(u64 *ret_hash);
-	bool read_always; /* however long it takes */
+	bool read_always; /* do not pause between readings */
 };
 
 /* -EPERM: kallsyms shows no addresses; other errors as of kallsyms_open(). */
@@ -33,11 +30,11 @@ void kernel_names_destroy(struct kernel_names *k);
 DEFINE_CLEANUP(kernel_names, struct kernel_names *, kernel_names_destroy)
 #define _cleanup_kernel_names_ _cleanup_(kernel_names)
 
-/* A batch begins: its samples were taken since the call before this one. */
+/* A batch begins, whose samples were taken since the previous call. */
 void kernel_names_begin(struct kernel_names *k);
 /*
- * name and module ("" = the kernel itself, "bpf" = a program), borrowed until the next call.
- * -ENOENT: no name is known for sure.
+ * Returns name and module ("" = the kernel itself, "bpf" = a program), borrowed until the next
+ * call. -ENOENT: no name is certain.
  */
 int kernel_names_lookup(struct kernel_names *k, u64 address, const char **ret_name,
 			const char **ret_module);

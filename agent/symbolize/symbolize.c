@@ -12,11 +12,11 @@
 #include "base/str.h"
 #include "base/vocab.h"
 
-/* One profile being made. */
+/* A profile under construction. */
 struct making {
 	struct symbolizer *s;
 	const struct pipeline_batch *batch;
-	u32 source;  /* whose samples it has */
+	u32 source;  /* index of the source of its samples */
 	u64 from_ns; /* events before it are left out */
 	/* The batch's, or `own`, where some of its events are left out. */
 	const struct pipeline_entry *entries;
@@ -28,11 +28,11 @@ struct making {
 	struct map modules;   /* string id of a module → mapping id */
 	struct map perf_maps; /* image → struct perf_map * */
 	struct map jitdumps;  /* image → struct jitdump * */
-	u64 time_ns;	      /* of the first sample of the entry that is being made */
+	u64 time_ns;	      /* of the first sample of the current entry */
 	vec(u32) chains;      /* {n, frame ids innermost first} … */
-	vec(u32) stack;	      /* being put together */
+	vec(u32) stack;	      /* the current stack */
 	struct symbol_chain chain;
-	u64 unnamed; /* frames of the stack in `stack` without a name */
+	u64 unnamed; /* frames in `stack` without a name */
 };
 
 int symbolizer_create(const struct symbolizer_options *o, struct symbolizer **ret)
@@ -122,7 +122,7 @@ static int kernel_frame(struct making *m, u64 address, bool leaf, u32 *ret)
 		*ret = (u32)*known;
 		return 0;
 	}
-	/* Callers' addresses are return addresses: the call is before. */
+	/* The address of a caller is a return address: the call is before it. */
 	f.address = leaf ? address : address - 1;
 	r = m->s->kernel ? kernel_names_lookup(m->s->kernel, f.address, &name, &module) : -ENOENT;
 	if (r < 0 && r != -ENOENT)
@@ -156,7 +156,7 @@ static int add_mapping(struct making *m, const struct procman_binary *b, u32 *re
 	return r < 0 ? r : profile_add_mapping(m->profile, &mapping, ret);
 }
 
-/* The binary with its mapping in the profile. */
+/* Returns the binary, with a mapping in the profile. */
 static struct named_binary *named_binary(struct making *m, const struct procman_binary *b)
 {
 	struct named_binary *n = binaries_open(m->s, b);
@@ -209,7 +209,7 @@ static int file_chain(struct making *m, u64 frame)
 	return push_chain(m, &f, m->chain.n);
 }
 
-/* Returns a descriptor of its own, as the pipeline keeps its one; negative when there is none. */
+/* Returns a duplicate descriptor, because the pipeline keeps its own; negative: there is none. */
 static int jit_file(const struct making *m, enum jitfile which, u64 image)
 {
 	u64 *held = map_get(&m->batch->jit_files[which], image);
@@ -292,7 +292,7 @@ static struct perf_map *perf_map_of(struct making *m, u64 image)
 	return map;
 }
 
-/* Names an address that no file holds: code made at run time. */
+/* Names an address outside of files: generated code. */
 static int raw_chain(struct making *m, u64 frame, u64 image)
 {
 	struct profile_frame f = {
@@ -316,7 +316,7 @@ static int raw_chain(struct making *m, u64 frame, u64 image)
 	return push_chain(m, &f, m->chain.n);
 }
 
-/* Frames of a language runtime: the pipeline has their names. */
+/* Adds a frame of a language runtime, which the pipeline has named. */
 static int runtime_chain(struct making *m, u64 frame)
 {
 	const struct runtime_answers *answers = &m->batch->answers;
@@ -482,7 +482,7 @@ static int compare_frames(const void *pa, const void *pb)
 	return (*a > *b) - (*a < *b);
 }
 
-/* Which of the batch's stacks this source's samples have: a bool for each; NULL without memory. */
+/* Returns a flag for each stack of the batch: this source's samples use it. NULL: out of memory. */
 static bool *used_stacks(const struct making *m)
 {
 	const struct pipeline_batch *b = m->batch;
@@ -499,9 +499,9 @@ static bool *used_stacks(const struct making *m)
 }
 
 /*
- * Looks all addresses of files up, file by file, so that the debug information of one can be given
- * back before the next is read: the first batch has hundreds of files. Later only answers are
- * needed.
+ * Looks up all addresses of files, one file after the other, so that the debug information of one
+ * can be freed before that of the next is read: the first batch has hundreds of files. After that,
+ * names come from the answers.
  */
 static int look_up_files(struct making *m)
 {
@@ -627,7 +627,7 @@ static int add_samples(struct making *m)
 	return r;
 }
 
-/* What values are: how many samples, and what they stand for. */
+/* Adds the sample types: the number of samples, and the values that they stand for. */
 static int add_types(struct making *m)
 {
 	const struct sampler_source *source = &m->batch->sources[m->source];
@@ -642,7 +642,8 @@ static int add_types(struct making *m)
 	if (r == 0)
 		r = add_text(p, type->unit, &p->period_unit);
 	p->period = (s64)source->period;
-	/* Samples of a clock all weigh the same; of other sources each stands for so many. */
+	/* Samples of a clock have equal weights, so their number is the default; other samples
+	 * vary. */
 	p->default_type = !type->is_cpu;
 	return r;
 }
@@ -679,8 +680,11 @@ static void making_deinit(struct making *m)
 	free(m->own);
 }
 
-/* A quarter of a second of work that is not in the way of the recording's start. */
-static int know_kernel(struct symbolizer *s)
+/*
+ * Reads the kernel's symbols at the first profile: a quarter of a second that would delay the
+ * start.
+ */
+static int read_kernel_names(struct symbolizer *s)
 {
 	static const struct kernel_names_options running = {};
 	int r = 0;
@@ -732,10 +736,11 @@ int symbolizer_profiles(struct symbolizer *s, const struct pipeline_batch *b, u6
 	int r;
 
 	binaries_begin(s, b);
-	r = know_kernel(s);
+	r = read_kernel_names(s);
 	s->stats.frames = s->stats.unnamed = 0;
 	s->stats.kernel_hidden = s->kernel_hidden;
-	/* The first is there without samples, too: it says that there were none. */
+	/* The first source gets a profile without samples, too, which reports that there were
+	 * none. */
 	for (u32 i = 0; i < b->n_sources && r == 0; i++)
 		if (i == 0 || b->counts[i].samples || b->counts[i].lost)
 			r = make_profile(s, b, from_ns, i, &made[i]);

@@ -13,7 +13,7 @@
 #include "base/log.h"
 
 #define CHUNK_BYTES ((size_t)LINES_PER_CHUNK * UNWIND_LINE_BYTES)
-/* With so few free ones another chunk is opened: half a MiB, which is 100 pages. */
+/* Another chunk is opened when so few lines are free: half a MiB, which is 100 pages. */
 #define SPARE_LINES (LINES_PER_CHUNK / 8)
 
 int lines_init(struct lines *a, int outer_fd, u64 budget_bytes)
@@ -49,7 +49,7 @@ void lines_deinit(struct lines *a)
 	*a = (struct lines){};
 }
 
-/* Opens chunk number `i`. Line 0 of chunk 0 stays out: it means "none". */
+/* Opens chunk number `i`. Line 0 of chunk 0 is never allocated: 0 means "none". */
 static int part_open(int outer_fd, u32 i, struct lines_part *p)
 {
 	LIBBPF_OPTS(bpf_map_create_opts, opts, .map_flags = BPF_F_MMAPABLE);
@@ -101,7 +101,7 @@ static bool part_alloc(struct lines_part *p, u32 n, u32 *ret_index)
 	return false;
 }
 
-/* Puts a run back, joined to its neighbours. */
+/* Frees a run and joins it to its neighbours. */
 static void part_free(struct lines_part *p, u32 first, u32 n)
 {
 	size_t i = 0, hi = p->free.n;
@@ -116,7 +116,7 @@ static void part_free(struct lines_part *p, u32 first, u32 n)
 			hi = mid;
 	}
 	if (vec_push(&p->free, (struct lines_run){}) < 0)
-		return; /* out of memory: the lines are lost until the chunk goes */
+		return; /* out of memory: the lines are unusable until the chunk is closed */
 	runs = p->free.data;
 	memmove(&runs[i + 1], &runs[i], (p->free.n - 1 - i) * sizeof(*runs));
 	runs[i] = (struct lines_run){first, n};
@@ -162,7 +162,7 @@ int lines_alloc(struct lines *a, u32 n, u32 *ret_line)
 		return r;
 	a->n_parts++;
 	if (!part_alloc(&a->parts[spare], n, &index))
-		return -E2BIG; /* chunk 0 is one line short */
+		return -E2BIG; /* chunk 0 has one line less */
 	*ret_line = spare << LINES_PER_CHUNK_SHIFT | index;
 found:
 	a->used_lines += n;
@@ -234,7 +234,7 @@ void lines_tidy(struct lines *a)
 		return;
 	a->resting.n -= done;
 	memmove(a->resting.data, a->resting.data + done, a->resting.n * sizeof(*a->resting.data));
-	/* One that is empty is kept: it would soon be opened again. */
+	/* One empty chunk is kept, because it would soon be opened again. */
 	for (u32 i = 1, n_empty = 0; i < UNWIND_MAX_CHUNKS; i++) {
 		if (a->parts[i].fd < 0 || a->parts[i].n_free != LINES_PER_CHUNK || !n_empty++)
 			continue;

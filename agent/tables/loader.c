@@ -14,28 +14,30 @@
 #include "symbol/debugfile.h"
 #include "unwind/unwind.h"
 
-/* Pages that are not urgent are told of when there are so many, or no more are to come. */
+/*
+ * Finished pages that are not urgent are announced in groups of this size, or when none are left.
+ */
 #define TELL_PAGES 16
 
 struct loader_file {
 	struct loader *loader; /* borrowed */
 	void *user;
-	u32 n_jobs;		/* under way; the owner counts */
+	u32 n_jobs;		/* queued or running; belongs to the owner */
 	bool closed;		/* atomic */
-	int fd;			/* owned; -1: `elf` is there, or could not be opened */
-	struct elf_file *elf;	/* owned, as the next two */
-	struct elf_file *debug; /* NULL: there is none, or it is of no use */
+	int fd;			/* owned; -1: `elf` is open, or could not be opened */
+	struct elf_file *elf;	/* owned, like the next two */
+	struct elf_file *debug; /* NULL: there is none, or it has no unwind information */
 	struct unwind_source *source;
-	u32 n_rules; /* given out */
-	int error;   /* source could not be made */
-	u8 *built;   /* owned: a bit for each page of the source */
+	u32 n_rules; /* passed to the owner so far */
+	int error;   /* why `source` could not be created */
+	u8 *built;   /* owned: one bit for each page of the source */
 
-	struct unwind_rule *rules; /* owned: of a source that was given back; NULL: none was */
-	u64 asked_ns;		   /* the owner's, as the next */
+	struct unwind_rule *rules; /* owned: rules of a source that was freed; NULL: none was */
+	u64 asked_ns;		   /* belongs to the owner, like the next */
 	struct loader_file *next, **prev;
 };
 
-/* A page of a file, or, without one, a call. */
+/* A page of a file or, without a file, a function call. */
 struct job {
 	struct worker_job base;
 	struct loader_file *file; /* borrowed, or NULL */
@@ -49,9 +51,9 @@ struct loader {
 	int debug_root; /* borrowed */
 	u64 max_section;
 	struct budget *budget;	   /* borrowed, or NULL */
-	bool tight;		   /* the owner's */
-	u32 *rows;		   /* the worker's: room for a page */
-	struct loader_file *files; /* the owner's */
+	bool tight;		   /* belongs to the owner */
+	u32 *rows;		   /* the worker's memory for one page */
+	struct loader_file *files; /* belongs to the owner */
 };
 
 void loader_page_deinit(struct loader_page *p)
@@ -63,7 +65,7 @@ void loader_page_deinit(struct loader_page *p)
 
 /* ---- the worker ---- */
 
-/* The path is the target's to choose and stays out of it: a build-id is enough. */
+/* The debug file is found by build-id only: the target controls the path. */
 static int add_debug_file(struct loader_file *f)
 {
 	struct debugfile_place place = {.root_fd = f->loader->debug_root};
@@ -105,7 +107,7 @@ static int open_source(struct loader_file *f)
 	return f->built ? 0 : -ENOMEM;
 }
 
-/* False: it is built already, and nobody waits for it. */
+/* False: the page was built before, and nothing waits for it. */
 static bool is_wanted(struct loader_file *f, const struct job *j)
 {
 	const struct unwind_source_info *info = unwind_source_info(f->source);
@@ -122,8 +124,8 @@ static void note_built(struct loader_file *f, u64 page)
 	f->built[i / 8] |= (u8)(1u << i % 8);
 }
 
-/* What building may take, about: of a file that is read already, what is worked out of it. */
-static u64 needs(const struct loader *l, const struct loader_file *f)
+/* Estimates the bytes that building takes; for an open source, the bytes that it computes. */
+static u64 estimate_bytes(const struct loader *l, const struct loader_file *f)
 {
 	struct stat st = {};
 	u64 n;
@@ -170,7 +172,7 @@ static int build(struct loader *l, struct job *j)
 
 static int build_in_budget(struct loader *l, struct job *j)
 {
-	u64 room = budget_limit(l->budget) ? needs(l, j->file) : 0;
+	u64 room = budget_limit(l->budget) ? estimate_bytes(l, j->file) : 0;
 	int r;
 
 	if (!budget_begin(l->budget, room))
@@ -297,8 +299,8 @@ void loader_set_gentle(struct loader *l, bool gentle)
 	worker_set_gentle(l->worker, gentle);
 }
 
-/* Nothing of it is under way, so it is the owner's. */
-static bool give_back(struct loader_file *f)
+/* Frees the source but keeps its rules. No jobs of the file exist, so the owner may do that. */
+static bool free_source(struct loader_file *f)
 {
 	const struct unwind_rule *rules;
 	struct unwind_rule *copy;
@@ -327,7 +329,7 @@ static bool give_back(struct loader_file *f)
 	return true;
 }
 
-/* It is out of the worker's hands; true when somebody still wants it. */
+/* Handles a job that the worker has finished. True: its result is still wanted. */
 static bool job_done(struct job *j)
 {
 	struct loader_file *f = j->file;
@@ -339,7 +341,7 @@ static bool job_done(struct job *j)
 	f->n_jobs--;
 	if (!f->closed) {
 		if (f->loader->tight && !f->n_jobs && !f->error && f->source)
-			(void)give_back(f);
+			(void)free_source(f);
 		return true;
 	}
 	loader_page_deinit(&j->page);
@@ -396,7 +398,7 @@ u32 loader_trim(struct loader *l, u64 idle_ns)
 
 	for (struct loader_file *f = l->files; f; f = f->next)
 		if (!f->n_jobs && !f->error && f->source && now - f->asked_ns >= idle_ns)
-			n += give_back(f);
+			n += free_source(f);
 	return n;
 }
 
@@ -418,7 +420,7 @@ int loader_create(int debug_root, struct loader **ret)
 	struct loader *l = calloc(1, sizeof(*l));
 	const struct worker_options o = {
 		.name = "loader",
-		/* Before most others, behind the reader. */
+		/* Higher priority than most threads, lower than the reader. */
 		.nice = -10,
 		.run = do_job,
 		.drop = drop_job,

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Builds unwind rows in a thread of its own, so that whoever reads samples does not wait for it:
+ * Builds unwind rows in a thread of its own, so that the thread that reads samples does not wait:
  * the first page of a large library takes some 50 ms.
  *
  *	owner ── jobs: (file, page), urgent ones first ─→ worker (lib/base/worker.h)
  *	owner ←─ pages: packed lines and new rules ────── worker
  *
- * A file belongs to the worker while jobs of it are under way and to the owner when there are none;
- * what goes over the two queues belongs to who takes it. Nothing else is shared but `closed`, a
- * hint not to begin what nobody wants any more. All functions are the owner's.
+ * A file belongs to the worker while it has jobs, and to the owner otherwise; an object in a queue
+ * belongs to the thread that takes it out. Only `closed` is shared, a hint not to start unwanted
+ * jobs. The owner calls all functions.
  */
 #pragma once
 
@@ -20,59 +20,61 @@
 struct loader;
 struct loader_file;
 
-/* What is asked for by another line comes first. */
+/* Every urgency has a queue of its own; more urgent ones come first. */
 enum loader_urgency {
-	LOADER_NOW,   /* somebody waits for it */
-	LOADER_SOON,  /* somebody will wait for it */
-	LOADER_LATER, /* nobody does: the worker rests 1.5 times as long as each page took */
+	LOADER_NOW,   /* something waits for the page */
+	LOADER_SOON,  /* something will wait for it */
+	LOADER_LATER, /* nothing waits: the worker pauses 1.5 times as long as each page took */
 	LOADER_N
 };
 
 struct loader_page {
-	void *user;	     /* of loader_open() */
-	u64 page;	     /* as it was asked for: svma >> UNWIND_PAGE_SHIFT */
-	int error;	     /* negative errno: no such page, no memory; -EEXIST: see below */
-	u32 n_rows, n_lines; /* 0 with an error */
-	void *lines;	     /* owned: n_lines of UNWIND_LINE_BYTES, as unwind_page_pack() does */
+	void *user; /* argument of loader_open() */
+	u64 page;   /* argument of loader_ask(): svma >> UNWIND_PAGE_SHIFT */
+	/* negative errno: no such page, no memory; -EEXIST: see loader_ask() */
+	int error;
+	u32 n_rows, n_lines; /* 0 after an error */
+	/* owned: n_lines of UNWIND_LINE_BYTES, written by unwind_page_pack() */
+	void *lines;
 	u32 n_rules;
-	struct unwind_rule *rules; /* owned: those that came with this page, after all before */
+	struct unwind_rule *rules; /* owned: rules that are new with this page */
 };
 void loader_page_deinit(struct loader_page *p);
 
 /*
- * Debug files, whose .debug_frame is used where the file itself says nothing, are looked for by
- * build-id below `debug_root`; -1: our own root. It is borrowed.
+ * Debug files provide .debug_frame for code that the file itself does not describe. They are
+ * searched by build-id below `debug_root`, which is borrowed; -1: culprit's own root.
  */
 int loader_create(int debug_root, struct loader **ret);
-/* Borrowed: what has no room in it is not built, -ENOBUFS. Before the first page. */
+/* Borrowed. What does not fit in it is not built: -ENOBUFS. Call it before the first page. */
 void loader_set_budget(struct loader *l, struct budget *b);
-/* Sections larger than this are not read; 0: any are. Before the first file. */
+/* Larger sections are not read; 0: no limit. Call it before the first file. */
 void loader_set_max_section(struct loader *l, u64 bytes);
 /*
- * Gives back what files were read into that nothing was asked of for so long. They are read again
- * when something is. How many it were.
+ * Frees the sources of files that were not used for idle_ns. They are read again when needed.
+ * Returns the number of files.
  */
 u32 loader_trim(struct loader *l, u64 idle_ns);
-/* Whether this is done as soon as nothing more is asked of a file. */
+/* Whether sources are freed as soon as a file has no jobs. */
 void loader_set_tight(struct loader *l, bool tight);
-/* Drops what is under way. All files must have been closed. */
+/* Drops all jobs. All files must have been closed. */
 void loader_destroy(struct loader *l);
-/* Readable when there is something to take. */
+/* Readable when loader_take() has a page. */
 int loader_fd(const struct loader *l);
-/* `elf` is opened a second time: it stays the caller's. */
+/* The loader opens the file again: `elf` stays with the caller. */
 int loader_open(struct loader *l, const struct elf_file *elf, void *user, struct loader_file **ret);
-/* Nothing of it is given out any more. */
+/* Closes a file; its pages are not returned any more. */
 void loader_close(struct loader_file *f);
 /*
- * One page will come back for each; with -EEXIST and no rows, if it need not be now and has
- * been built before. -ENOMEM: not for all of them.
+ * Requests pages. loader_take() returns one result for each; -EEXIST and no rows if the page is not
+ * urgent and was built before. -ENOMEM: some were not requested.
  */
 int loader_ask(struct loader_file *f, const u64 *pages, u32 n, enum loader_urgency urgency);
-/* Has fn(arg) called by the worker, before any page, and then done(arg) by loader_take(). */
+/* The worker calls fn(arg) before it builds more pages; loader_take() then calls done(arg). */
 int loader_call(struct loader *l, void (*fn)(void *arg), void (*done)(void *arg), void *arg);
-/* Is anything under way? */
+/* Whether there are jobs. */
 bool loader_busy(const struct loader *l);
-/* Whether LOADER_LATER means with rests; at first not. */
+/* Whether the worker pauses after LOADER_LATER pages; initially not. */
 void loader_set_gentle(struct loader *l, bool gentle);
-/* True: a page, now the caller's. `wait`: if there is none, for one that is under way. */
+/* True: *ret is a page, which the caller frees. With `wait`, waits for one if there are jobs. */
 bool loader_take(struct loader *l, bool wait, struct loader_page *ret);

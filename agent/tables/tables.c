@@ -16,33 +16,36 @@
 #include "base/vec.h"
 #include "unwind/unwind.h"
 
-/* 8 MiB of code: some 100 ms (Python 3.15 has 6). More is loaded with rests: Node.js has 2000. */
+/*
+ * 8 MiB of code: some 100 ms (Python 3.15 has 6). Larger binaries are loaded with pauses: Node.js
+ * has 2000 pages.
+ */
 #define SOON_PAGES 512
 
-/* A binary's place in the arena; hangs at procman_binary.user. */
+/* The tables of a binary in the arena; procman_binary.user points to it. */
 struct table {
 	struct procman_binary *binary; /* borrowed until binary_gone() */
 	struct loader_file *file;      /* owned; opened for the first page */
 	u64 first_page;
 	u32 n_pages;
-	u32 line; /* struct unwind_binary */
+	u32 line; /* of its struct unwind_binary */
 	u32 dir, dir_lines;
 	u32 rules, rules_lines;
 	vec(struct unwind_rule) all;
-	u32 n_rules;  /* of them, copied into the arena so far */
-	u32 n_loaded; /* pages in the queue below */
-	bool whole;   /* tables_load_binary() was here */
+	u32 n_rules;  /* rules copied into the arena so far */
+	u32 n_loaded; /* pages in `pages` below */
+	bool whole;   /* tables_load_binary() was called */
 	bool broken;  /* rules are missing */
-	u8 *asked;    /* owned: a bit for each page that somebody waits for */
+	u8 *asked;    /* owned: a bit for each page that something waits for */
 };
 
 /* Loaded pages, oldest first. */
 struct loaded_page {
-	struct table *table; /* NULL: gone with its binary */
+	struct table *table; /* NULL: its binary was removed */
 	u32 page;	     /* index in the directory */
 };
 
-/* Mappings in the arena; processes that have the same ones share it. */
+/* A set of mappings in the arena, shared by the processes that have it. */
 struct slice {
 	u64 mappings_id;
 	u32 line, n_lines, n;
@@ -56,7 +59,7 @@ struct tables {
 	struct map processes; /* image → struct slice *, a reference each */
 	struct map contexts; /* image → index of its struct context_process; the rest have none */
 	vec(struct loaded_page) pages;
-	size_t oldest; /* index into pages */
+	size_t oldest; /* index in `pages` */
 	struct loader *loader;
 	u32 (*runtime_of)(void *arg, const struct procman_process *p,
 			  const struct procman_mapping *m);
@@ -84,7 +87,7 @@ int tables_create(const struct tables_options *o, struct tables **ret)
 		loader_set_budget(t->loader, o->budget);
 	}
 	if (r == 0)
-		r = lines_alloc(&t->lines, 1, &first); /* opens the first chunk now, not later */
+		r = lines_alloc(&t->lines, 1, &first); /* open the first chunk now, not later */
 	if (r < 0) {
 		tables_destroy(t);
 		return r;
@@ -103,7 +106,7 @@ void tables_destroy(struct tables *t)
 	map_deinit(&t->slices);
 	map_deinit(&t->processes);
 	map_deinit(&t->contexts);
-	loader_destroy(t->loader); /* which may hold a chunk of the next */
+	loader_destroy(t->loader); /* it may own a chunk that is being opened */
 	lines_deinit(&t->lines);
 	vec_deinit(&t->pages);
 	free(t);
@@ -129,7 +132,7 @@ static void evict_page(struct tables *t, struct table *table, u32 page)
 	table->n_loaded--;
 }
 
-/* Gives up the pages that were loaded first; false when there is none left. */
+/* Evicts the pages that were loaded first. False: none is left. */
 static bool evict_oldest(struct tables *t)
 {
 	u32 n = 0;
@@ -162,8 +165,8 @@ static void spare_done(void *arg)
 	lines_spare_done(arg);
 }
 
-/* Has the next chunk opened before it is needed. */
-static void provide(struct tables *t)
+/* Opens the next chunk in advance, in the loader's thread. */
+static void open_next_chunk(struct tables *t)
 {
 	struct lines_spare *s = lines_spare_wanted(&t->lines);
 
@@ -172,8 +175,8 @@ static void provide(struct tables *t)
 }
 
 /*
- * Allocates, giving up old pages when the budget is used up. Evicted lines rest before they can
- * be used, so the first few allocations over budget fail; whoever needs them comes again.
+ * Allocates lines; evicts old pages if the budget is used up. Evicted lines become usable after the
+ * grace period, so the first allocations over budget fail and are requested again later.
  */
 static int alloc_lines(struct tables *t, u32 n, u32 *ret_line)
 {
@@ -181,7 +184,7 @@ static int alloc_lines(struct tables *t, u32 n, u32 *ret_line)
 
 	lines_tidy(&t->lines);
 	r = lines_alloc(&t->lines, n, ret_line);
-	provide(t);
+	open_next_chunk(t);
 	if (r == -ENOSPC && evict_oldest(t))
 		r = lines_alloc(&t->lines, n, ret_line);
 	if (r == -ENOSPC)
@@ -194,7 +197,7 @@ static u32 lines_for(u64 bytes)
 	return (u32)((bytes + UNWIND_LINE_BYTES - 1) / UNWIND_LINE_BYTES);
 }
 
-/* Copies the new rules; moves them to a larger run when they have outgrown theirs. */
+/* Copies new rules into the arena; moves all rules to a larger run if they do not fit. */
 static int publish_rules(struct tables *t, struct table *table)
 {
 	struct unwind_binary *record = lines_at(&t->lines, table->line);
@@ -244,7 +247,7 @@ static void table_free(struct tables *t, struct table *table)
 	free(table);
 }
 
-/* The pages that hold the file's code. */
+/* Returns the range of pages that contain code of the file. */
 static bool text_pages(const struct elf_file *elf, u64 *ret_first, u32 *ret_n)
 {
 	u64 lo = ~0ULL, hi = 0, n;
@@ -260,7 +263,7 @@ static bool text_pages(const struct elf_file *elf, u64 *ret_first, u32 *ret_n)
 		hi = MAX(hi, end >> UNWIND_PAGE_SHIFT);
 	}
 	n = hi - lo + 1;
-	/* The directory has to fit a chunk: 8 GiB of code. */
+	/* The directory must fit in a chunk: 8 GiB of code. */
 	if (lo > hi || n > (LINES_PER_CHUNK - 1) * (UNWIND_LINE_BYTES / sizeof(struct unwind_page)))
 		return false;
 	*ret_first = lo;
@@ -268,7 +271,7 @@ static bool text_pages(const struct elf_file *elf, u64 *ret_first, u32 *ret_n)
 	return true;
 }
 
-/* Gives the binary its record and an empty directory. */
+/* Writes the binary's record and an empty directory to the arena. */
 static int table_publish(struct tables *t, struct table *table)
 {
 	struct unwind_binary *record;
@@ -292,7 +295,7 @@ static int table_publish(struct tables *t, struct table *table)
 	return 0;
 }
 
-/* The binary's table, made at its first mapping; NULL when it cannot have one. */
+/* Returns the binary's table, created at its first mapping; NULL: it cannot have one. */
 static struct table *table_get(struct tables *t, struct procman_binary *b)
 {
 	struct table *table = b->user;
@@ -332,8 +335,8 @@ static void binary_gone(void *arg, struct procman_binary *b)
 	b->user = NULL;
 }
 
-static int ask_pages(struct tables *t, struct table *table, const u64 *pages, u32 n,
-		     enum loader_urgency urgency)
+static int request_pages(struct tables *t, struct table *table, const u64 *pages, u32 n,
+			 enum loader_urgency urgency)
 {
 	int r = 0;
 
@@ -358,7 +361,7 @@ int tables_load_page(struct tables *t, struct procman_binary *b, u64 svma)
 	if (table->asked[page / 8] & 1u << page % 8)
 		return -EALREADY;
 	asked = svma >> UNWIND_PAGE_SHIFT;
-	r = ask_pages(t, table, &asked, 1, LOADER_NOW);
+	r = request_pages(t, table, &asked, 1, LOADER_NOW);
 	if (r < 0)
 		return r;
 	table->asked[page / 8] |= (u8)(1u << page % 8);
@@ -366,8 +369,8 @@ int tables_load_page(struct tables *t, struct procman_binary *b, u64 svma)
 }
 
 /*
- * They have to be kept whatever becomes of the page: rows tell rules by their number. Without them
- * no page of the file means anything.
+ * Stores the rules of a page, even if the page itself is dropped: rows refer to rules by number,
+ * and without one of them no page of the file is valid.
  */
 static void add_rules(struct table *table, const struct loader_page *p)
 {
@@ -377,7 +380,7 @@ static void add_rules(struct table *table, const struct loader_page *p)
 		(void)vec_push(&table->all, p->rules[i]);
 }
 
-/* Puts a page into the arena. */
+/* Writes a page into the arena. */
 static int publish_page(struct tables *t, struct table *table, const struct loader_page *p)
 {
 	struct loaded_page loaded = {.table = table, .page = (u32)(p->page - table->first_page)};
@@ -407,8 +410,8 @@ static int publish_page(struct tables *t, struct table *table, const struct load
 }
 
 /*
- * Is there code that runs in the page? Not between segments, and not where BOLT has left what it
- * has copied (python-build-standalone: 342 of 1740 pages run).
+ * Whether code of the page can run: not between segments, and not in what BOLT has replaced by a
+ * copy (python-build-standalone: 342 of 1740 pages run).
  */
 static bool page_runs(const struct table *table, const struct elf_section *old, u32 page)
 {
@@ -428,7 +431,7 @@ static bool page_runs(const struct table *table, const struct elf_section *old, 
 	return false;
 }
 
-/* What BOLT has left; of no size where it was not. */
+/* The code that BOLT has replaced; size 0: none. */
 static struct elf_section code_left(const struct table *table)
 {
 	struct elf_section old = {};
@@ -455,7 +458,7 @@ int tables_load_binary(struct tables *t, struct procman_binary *b)
 	for (u32 i = 0; i < table->n_pages; i++)
 		if (page_runs(table, &old, i))
 			pages[n++] = table->first_page + i;
-	return ask_pages(t, table, pages, n, n > SOON_PAGES ? LOADER_LATER : LOADER_SOON);
+	return request_pages(t, table, pages, n, n > SOON_PAGES ? LOADER_LATER : LOADER_SOON);
 }
 
 void tables_set_tight(struct tables *t, bool tight)
@@ -529,7 +532,7 @@ static struct unwind_mapping mapping_entry(struct tables *t, const struct procma
 	};
 }
 
-/* The slice with the process's mappings, with a reference for the caller. */
+/* Returns the slice with the process's mappings, with a reference for the caller. */
 static int slice_get(struct tables *t, const struct procman_process *p, struct slice **ret)
 {
 	u64 *known = map_get(&t->slices, p->mappings_id);
@@ -579,8 +582,8 @@ void tables_unmark(struct tables *t, u32 file_id)
 	}
 }
 
-/* Tells BPF. */
-static int put_entry(struct tables *t, const struct procman_process *p, const struct slice *s)
+/* Writes the process's entry in BPF's map. */
+static int write_entry(struct tables *t, const struct procman_process *p, const struct slice *s)
 {
 	const u64 *context = map_get(&t->contexts, p->image);
 	struct process_entry entry = {.start_stack = p->start_stack,
@@ -600,7 +603,7 @@ void tables_set_context(struct tables *t, const struct procman_process *p, u32 i
 
 	if (!index || map_put(&t->contexts, p->image, index) < 0)
 		map_del(&t->contexts, p->image, NULL);
-	if (known && put_entry(t, p, (const struct slice *)*known) < 0)
+	if (known && write_entry(t, p, (const struct slice *)*known) < 0)
 		log_debug("pid %u: BPF was not told how it publishes", p->pid);
 }
 
@@ -618,19 +621,19 @@ int tables_update_process(struct tables *t, const struct procman_process *p)
 		slice_put(t, s);
 		return r;
 	}
-	r = put_entry(t, p, s);
+	r = write_entry(t, p, s);
 	if (r == -E2BIG) {
 		t->stats.no_room++;
-		log_warn_rarely("more processes than the %zu that BPF has room for: samples of the "
-				"others are walked in user space, as far as there is time for it",
-				t->processes.n - 1);
+		log_warn_rarely(
+			"BPF's map of %zu processes is full: samples of other processes are walked in user space as far as time permits",
+			t->processes.n - 1);
 	}
 	if (r < 0) {
 		map_del(&t->processes, p->image, NULL);
 		bpf_map_delete_elem(t->processes_fd, &p->pid);
 		slice_put(t, s);
 	}
-	/* BPF does not refer to it any more. */
+	/* BPF does not use the old slice any more. */
 	if (old)
 		slice_put(t, old);
 	return r;
@@ -736,12 +739,12 @@ const struct stat_field tables_stat_fields[] = {
 	GAUGE(used_bytes, "Of that, in use."),
 	GAUGE(binaries, "Files with unwind tables."),
 	GAUGE(pages_loaded, "Pages of unwind rows that are loaded."),
-	COUNTER(pages_evicted, "Pages given up for others."),
+	COUNTER(pages_evicted, "Pages evicted."),
 	GAUGE(rows, "Unwind rows loaded."),
 	GAUGE(row_bytes, "Their memory."),
 	GAUGE(rules, "Rules that rows refer to."),
 	GAUGE(slices, "Sets of mappings that BPF has."),
 	COUNTER(no_room, "Times that a process had no room in BPF's map."),
-	COUNTER(no_memory, "Times that unwind tables had no room: stacks end there and say so."),
+	COUNTER(no_memory, "Times that unwind tables did not fit in memory: stacks end there."),
 	{},
 };

@@ -109,16 +109,15 @@ void hotspot_missing(const struct runtime_target *t, const struct hotspot_vm *vm
 	}
 	heaps_missing(t, vm, &o, line, arg);
 	if (read_flag(t, vm, &o, "DebugNonSafepoints") != FLAG_ON)
-		line(arg, "exact lines in compiled methods: they are those of the next call or "
-			  "poll (-XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints has it "
-			  "keep more)");
+		line(arg,
+		     "exact lines in compiled methods: lines are those of the next call or poll (-XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints records more)");
 	if (vm->n_stubs < FEW_STUBS) /* 22 and later */
-		line(arg, "names of single stubs: its vmStructs do not say where they are");
+		line(arg, "names of single stubs: its vmStructs do not contain their addresses");
 	if (!hotspot_has(&o, HF_THREAD_SAVED_PC))
-		line(arg, "callers of methods that are just leaving a poll");
+		line(arg, "callers of methods that are returning from a poll");
 	if (!hotspot_has(&o, HF_POOL_SOURCE) && !hotspot_has(&o, HF_CLASS_SOURCE))
 		line(arg, "names of source files");
 	if (o.major >= FIRST_VIRTUAL)
-		line(arg, "frames of a virtual thread that it has not brought back to its "
-			  "carrier's stack since it was parked");
+		line(arg,
+		     "frames of a virtual thread that were not copied back to its carrier's stack since it was parked");
 }

@@ -381,7 +381,7 @@ static int check_vm(const struct hotspot_vm *vm, struct diag *reterr_diag)
 					wanted_sizes[k].type);
 	if ((!vm->statics[HS_HEAP] && !vm->statics[HS_HEAPS]) || !vm->statics[HS_INTERPRETER])
 		return diag_set(reterr_diag, -ENOTSUP,
-				"its vmStructs do not say where the code heaps are");
+				"its vmStructs do not contain the code heaps");
 	if (vm->end - vm->first > MAX_SPAN)
 		return diag_set(reterr_diag, -EINVAL, "its vmStructs are too large");
 	return 0;
@@ -438,9 +438,9 @@ int hotspot_vm_learn(struct elf_file *f, struct hotspot_vm **ret, struct diag *r
 	if (r == 0)
 		r = read_sizes(vm, &im);
 	if (r == -ENOENT)
-		return diag_set(reterr_diag, r,
-				"it has no vmStructs: another VM than HotSpot, or one built "
-				"without its tables for debuggers");
+		return diag_set(
+			reterr_diag, r,
+			"it has no vmStructs: it is not HotSpot, or was built without tables for debuggers");
 	if (r < 0)
 		return diag_set(reterr_diag, r, "its vmStructs cannot be read: %s", strerror(-r));
 	r = check_vm(vm, reterr_diag);

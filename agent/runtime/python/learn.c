@@ -102,8 +102,9 @@ static int find_version(struct elf_file *elf, const char *path, struct python_le
 	else
 		l->version = version_of_name(path);
 	if (!l->version)
-		return diag_set(d, -ENOTSUP,
-				"neither Py_Version nor the file's name says which Python it is");
+		return diag_set(
+			d, -ENOTSUP,
+			"neither Py_Version nor the file's name gives the version of Python");
 	return 0;
 }
 

@@ -112,7 +112,7 @@ static int check_offsets(const struct python_learned *l, struct diag *d)
 	    any_outside(others, ARRAY_SIZE(others), 8, 1024) || b->thread_frame > 4096 ||
 	    b->thread_id > 4096)
 		return diag_set(d, -ENOTSUP,
-				"Python %u.%u: the offsets that it gives cannot be right",
+				"Python %u.%u: the offsets that it publishes are implausible",
 				l->version >> 8, l->version & 0xff);
 	return 0;
 }
