@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The shop of the demo: GET /checkout?coupon=TEXT checks the coupon, asks prices and stock, and
-renders the page. The check of one coupon in a hundred takes half a second, which culprit is to find.
+renders the page. The check of one coupon in a hundred takes half a second, for culprit to find.
 
     shop.py PORT PRICES-URL STOCK-URL
 """
@@ -18,8 +18,8 @@ from spans import Tracer
 tracer = Tracer("shop")
 PRICES, STOCK = "", ""
 
-# Meant to match words joined by dashes. But the expression can also split a word into words, in a number
-# of ways that doubles with each letter, and tries all of them before it fails.
+# Intended to match words joined by dashes. But the expression can also split one word into several, in a
+# number of ways that doubles with each letter, and tries all of them before it fails.
 COUPON = re.compile(r"^(([a-z]+)-?)+$")
 
 

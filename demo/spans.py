@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tracing that the demo needs, with Python's standard library only: W3C trace context in and out,
-OTLP in JSON to the server from a thread of its own, and the span of each thread published with
-libculprit-context. A program with an OpenTelemetry SDK has all but the last.
+"""The tracing that the demo needs, with Python's standard library only: it reads and writes W3C trace
+context, sends OTLP in JSON to the server from a thread of its own, and publishes the span of each
+thread with libculprit-context. An OpenTelemetry SDK does all of this except the last.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ class Tracer:
 
     @contextlib.contextmanager
     def span(self, name, traceparent=None, route=None):
-        """The block works for this span: a request's, by its traceparent, or one within."""
+        """Makes the block work for a new span: of a request, by its traceparent, or inside of another span."""
         outer = getattr(self.current, "ids", None)
         caller = TRACEPARENT.fullmatch(traceparent or "")
         trace, parent = caller.groups() if caller else outer or (os.urandom(16).hex(), "")

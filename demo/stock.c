@@ -54,7 +54,7 @@ static const char *hex(const uint8_t *from, size_t n, char *to)
 }
 
 /* The ids in the caller's traceparent, or a new trace. */
-static void begin(struct span *s, const char *request)
+static void begin_span(struct span *s, const char *request)
 {
 	const char *p = strcasestr(request, "\ntraceparent: 00-");
 
@@ -84,7 +84,7 @@ static int connect_to(int port)
 }
 
 /* Sends one span per request, which is good enough for a demo. */
-static void end(struct span *s)
+static void end_span(struct span *s)
 {
 	char body[1024], trace[33], id[17], parent[17];
 	int fd, n;
@@ -138,11 +138,11 @@ static void answer(int fd)
 	if (n <= 0)
 		return;
 	request[n] = '\0';
-	begin(&span, request);
+	begin_span(&span, request);
 	if (sscanf(request, "GET /stock?n=%u", &items) != 1 || items > 10000) {
 		dprintf(fd,
 			"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-		end(&span);
+		end_span(&span);
 		return;
 	}
 	cap = (size_t)items * 12 + 1;
@@ -152,7 +152,7 @@ static void answer(int fd)
 	dprintf(fd, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%.*s", used,
 		(int)used, body ? body : "");
 	free(body);
-	end(&span);
+	end_span(&span);
 }
 
 static void *serve(void *arg)

@@ -50,7 +50,7 @@ static uint64_t now_ns(void)
 }
 
 /* Publishes this span as the one that the thread works for. */
-static void begin(struct span *s, const struct span *outer, const char *what)
+static void begin_span(struct span *s, const struct span *outer, const char *what)
 {
 	*s = (struct span){.begin_ns = now_ns(), .outer = outer, .what = what};
 	if (outer) {
@@ -109,7 +109,7 @@ static void send_span(const struct span *s, const char *trace, const char *id)
 }
 
 /* Ends a span: the thread works for `back` again, or for none if it is NULL. */
-static void end(const struct span *s, const struct span *back)
+static void end_span(const struct span *s, const struct span *back)
 {
 	char trace[33], id[17];
 
@@ -163,9 +163,9 @@ static void *render(void *arg)
 		o = orders.first;
 		orders.first = o->next;
 		pthread_mutex_unlock(&orders.lock);
-		begin(&s, o->request, "render");
+		begin_span(&s, o->request, "render");
 		work_render();
-		end(&s, NULL);
+		end_span(&s, NULL);
 		pthread_mutex_lock(&orders.lock);
 		o->done = true;
 		pthread_cond_broadcast(&orders.done);
@@ -197,14 +197,14 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *c, const char *u
 
 	if (strcmp(url, "/checkout") != 0)
 		return MHD_NO;
-	begin(&request, NULL, "check");
+	begin_span(&request, NULL, "check");
 	work_check();
-	begin(&price, &request, "price");
+	begin_span(&price, &request, "price");
 	work_price();
-	end(&price, &request);
+	end_span(&price, &request);
 	work_check(); /* for the request's span again */
 	hand_over(&order);
-	end(&request, NULL);
+	end_span(&request, NULL);
 	idle_work();
 	r = MHD_create_response_from_buffer(3, "ok\n", MHD_RESPMEM_PERSISTENT);
 	sent = MHD_queue_response(c, 200, r);
