@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The agent as the files of agent/ itself see it. */
+/* Shared by the files of agent/ itself. */
 #pragma once
 
 #include <pthread.h>
@@ -48,7 +48,7 @@ struct agent {
 
 	/* agent/reload.c */
 	struct agent_options next_options;
-	struct recording *next; /* owned; NULL when sampling does not change */
+	struct recording *next; /* owned; NULL: sampling does not change */
 	struct recording *old;	/* owned; destroyed once the run no longer uses it */
 	pthread_t thread;
 	bool preparing; /* the thread runs, or is to be joined */

@@ -28,7 +28,7 @@
 #define KNOWN_LOOK_NS 1000000000ULL
 /* The interval at which unknown names of thread attributes are looked for. */
 #define NAMES_LOOK_NS 100000000ULL
-/* A look may come early by this share of its wait, so that one wake-up serves many processes. */
+/* A poll may be early by this share of its interval, so that one wake-up serves many processes. */
 #define EARLY_SHARE 8
 
 static const struct context_ops *const readers[CONTEXT_N] = {

@@ -799,7 +799,7 @@ static void wait_between_drains(const struct pipeline *p)
 		(void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
 }
 
-/* Milliseconds until the next look at a process's context, rounded up; at most max_ms. */
+/* Milliseconds until the next poll of a process's context, rounded up; at most max_ms. */
 static int until_look_ms(const struct pipeline *p, int max_ms)
 {
 	u64 due = contexts_due_ns(p->contexts);

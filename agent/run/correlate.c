@@ -25,7 +25,7 @@ static u64 key_of(u32 pid, const void *trace_id, const void *span_id)
 	return hash_bytes(&key, sizeof(key)) >> 1;
 }
 
-/* Traces that nobody stores are not reported. */
+/* Whether the trace is stored somewhere: others are not reported. */
 static bool is_wanted(const struct pipeline_entry *e)
 {
 	return e->key.context.source == CONTEXT_ELASTIC && e->key.context.flags & FLAG_SAMPLED;

@@ -20,10 +20,10 @@ struct line {
 	unsigned int offset, size, is_signed;
 };
 
-/* The bytes before this one are the event's head; BPF programs find a pointer there. */
+/* BPF programs find a pointer in place of these first bytes, the event's head. */
 #define RECORD_HEAD 8
 
-/* The name is the last word; behind it there may be the length of an array. */
+/* Splits off the name: the last word, possibly followed by the length of an array. */
 static void split_declaration(struct line *l)
 {
 	const char *end = l->declaration + l->n;
@@ -39,7 +39,7 @@ static void split_declaration(struct line *l)
 	l->n_name = (size_t)(end - l->name);
 }
 
-/* The next field; false behind the last one. */
+/* Finds the next field. False: there are no more. */
 static bool next_line(const char **at, struct line *ret)
 {
 	const char *begin, *end;
@@ -99,7 +99,7 @@ static int classify(const struct line *l, bool is_syscall, struct source_field *
 	if (l->size != 1 && l->size != 2 && l->size != 4 && l->size != 8)
 		return -ENOTSUP;
 	f->where.kind = FIELD_NUMBER;
-	/* Arguments of system calls have 8 bytes, whatever they are: an int may be negative. */
+	/* All arguments of system calls have 8 bytes; an int may be negative. */
 	if (is_syscall && declares(l, "int ")) {
 		f->where.size = 4;
 		f->is_signed = true;
@@ -140,7 +140,7 @@ int field_find(const char *format, const char *name, bool is_syscall, struct sou
 	return unknown(format, name, reterr_diag);
 }
 
-/* How many characters. */
+/* Writes a number as text. Returns the number of characters. */
 static u32 number_text(const struct source_field *f, const u8 *bytes, char ret[32])
 {
 	u64 value = 0;

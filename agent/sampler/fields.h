@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fields of a tracepoint, which become attributes of its samples: where they are in the event's
- * record, from tracefs, and the text of what BPF has read of them. Pure functions.
+ * Fields of a tracepoint that become attributes of its samples: finds their places in the event's
+ * record from its format file in tracefs, and converts the bytes that BPF has read to text. Pure
+ * functions.
  *
- * The layout is that of events/CATEGORY/NAME/format: Documentation/trace/events.rst of Linux, "Event
+ * events/CATEGORY/NAME/format is described in Documentation/trace/events.rst of Linux, "Event
  * formats".
  */
 #pragma once
@@ -12,26 +13,29 @@
 #include "base/diag.h"
 #include "base/types.h"
 
-/* What the names of event attributes begin with, so that none is taken for the thread's own. */
+/* Prefix of event attributes, which distinguishes them from attributes of the thread. */
 #define FIELD_PREFIX "event."
 #define FIELD_MAX_NAME (ATTRIBUTE_MAX_NAME + 1 - (sizeof(FIELD_PREFIX) - 1)) /* with its NUL */
 
 struct source_field {
 	char name[FIELD_MAX_NAME];
-	bool is_signed, is_address; /* of numbers */
+	bool is_signed, is_address; /* for numbers */
 	struct sampler_field where;
 };
 
 /*
  * Finds a field by its name in the text of a format file. `is_syscall`: its category is
  * "syscalls", where pointers lead to the process's memory. -ENOENT: there is none; the diag lists
- * those that there are. -ENOTSUP: it is neither a number nor a text.
+ * the existing ones. -ENOTSUP: it is neither a number nor a text.
  */
 int field_find(const char *format, const char *name, bool is_syscall, struct source_field *ret,
 	       struct diag *reterr_diag);
 
-/* Bytes that fields_to_named() writes at most. */
+/* The most bytes that fields_to_named() writes. */
 #define FIELDS_MAX_BYTES (SAMPLER_MAX_FIELDS * (2 + ATTRIBUTE_MAX_NAME + ATTRIBUTE_MAX_TEXT))
-/* From ATTRIBUTES_FIELDS to ATTRIBUTES_NAMED: how many bytes. What breaks off ends it. */
+/*
+ * Converts attributes from ATTRIBUTES_FIELDS to ATTRIBUTES_NAMED. Returns the number of bytes. An
+ * incomplete attribute ends the conversion.
+ */
 u16 fields_to_named(const struct source_field *fields, u32 n_fields, const u8 *bytes, u32 n,
 		    u8 ret[FIELDS_MAX_BYTES]);

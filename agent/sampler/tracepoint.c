@@ -29,7 +29,7 @@ static bool is_word(const char *text, size_t n)
 	return n > 0;
 }
 
-/* Opens a file of the tracepoint `name`, "CATEGORY:NAME"; says if tracefs is nowhere. */
+/* Opens a file of the tracepoint `name`, "CATEGORY:NAME"; *ret_mounted: tracefs is mounted. */
 static int open_file(const char *name, const char *file, bool *ret_mounted)
 {
 	const char *colon = strchr(name, ':');

@@ -440,7 +440,7 @@ static bool has_label(const struct context_label *labels, u32 n, const char *nam
 	return false;
 }
 
-/* The attributes of the event, and those of its thread that have other names: one resource. */
+/* Makes one resource of the attributes of the event and those of its thread with other names. */
 static int entry_attributes(struct making *m, const struct pipeline_entry *e, u32 *ret)
 {
 	struct context_label said[2 * CONTEXT_MAX_ATTRIBUTES];

@@ -49,7 +49,7 @@ struct cached_range {
 
 struct elf_cache {
 	vec(struct cached_section) sections;
-	char *names;	   /* owned; the section name table with a NUL behind it */
+	char *names;	   /* owned; the section name table, followed by a NUL */
 	struct map chunks; /* foff >> CHUNK_SHIFT → owned u8 * */
 	vec(struct cached_range) ranges;
 	vec(struct cached_range) relocated; /* foff: svma */

@@ -4,7 +4,7 @@
  * files. All paths come from hostile bytes: they are resolved inside the root of the binary's mount
  * namespace, and only regular files are opened. A file with another build-id or CRC is not used.
  *
- * The caller owns the files returned. -ENOENT when there is none.
+ * The caller owns the returned files. -ENOENT: there is none.
  */
 #pragma once
 

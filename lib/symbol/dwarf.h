@@ -78,7 +78,7 @@ struct dw_die {
 	u32 has;  /* bit per dw_slot */
 	u16 tag;  /* 0 = the end of a list of children */
 	bool children;
-	struct dw_value v[DW_A_N]; /* valid where `has` says so */
+	struct dw_value v[DW_A_N]; /* valid if its bit in `has` is set */
 };
 
 static inline bool dw_has(const struct dw_die *d, enum dw_slot slot)
@@ -151,7 +151,7 @@ struct dwarf_host {
 	void *arg;
 	/* The dwz file of `elf`. */
 	int (*open_alt)(void *arg, struct elf_file *elf, struct elf_file **ret);
-	/* The .dwp beside the binary. */
+	/* The .dwp next to the binary. */
 	int (*open_dwp)(void *arg, struct elf_file **ret);
 	int (*open_dwo)(void *arg, const char *comp_dir, const char *name, struct elf_file **ret);
 	/* Whether an address is in executable code. */

@@ -309,7 +309,7 @@ static u64 u64_at(struct buf b, u64 index)
 	return buf_skip(&b, index * 8) && buf_u64(&b, &v) ? v : 0;
 }
 
-/* The row of an id, from 1; 0 = it is not there. */
+/* Returns the row of an id, from 1 on; 0: there is none. */
 static u32 find_row(const struct cu_index *x, u64 id)
 {
 	u64 mask = x->slots - 1, slot = id & mask, stride = ((id >> 32) & mask) | 1;

@@ -2,16 +2,14 @@
 /*
  * /tmp/perf-PID.map: `START SIZE NAME` lines that a JIT appends.
  *
- * A JIT reuses memory, so lines overlap and the later one is right. Lookups go through two arrays
- * of disjoint ranges: `base`, and `recent` which is asked first and holds what was read since
- * `base` was built. When recent outgrows a quarter of base, both are merged; a long run costs
- * O(n log n) in all.
+ * A JIT reuses memory, so lines overlap, and the later one is right. Lookups use two arrays of
+ * disjoint ranges: first `recent`, which has the lines read since `base` was built, then `base`.
+ * When recent outgrows a quarter of base, both are merged; a long run costs O(n log n) in all.
  *
- * The file belongs to the target: names are cut at MAX_NAME. Names that nothing refers to any more
- * are dropped from time to time; when more than MAX_RANGES live ranges or MAX_POOL bytes of live
- * names remain, the map is given up (-E2BIG), because what is read no more may have replaced what
- * was read. A line without its newline is still being written and waits for the next refresh. A
- * file that shrank was started anew.
+ * The file belongs to the target: names are cut at MAX_NAME. Unused names are dropped from time to
+ * time. If more than MAX_RANGES live ranges or MAX_POOL bytes of live names remain, reading ends
+ * with -E2BIG, because unread lines could replace those that were read. A line without its newline
+ * is still being written, and is read by the next refresh. A file that shrank was restarted.
  */
 #include "symbol/symbol.h"
 
