@@ -29,7 +29,7 @@ static bool same_recording(const struct agent_options *x, const struct agent_opt
 	       a->runtime_frames == b->runtime_frames && x->no_symbols == y->no_symbols;
 }
 
-static int prepare(struct agent *a)
+static int prepare_reload(struct agent *a)
 {
 	const struct agent_options *o = &a->next_options;
 	int r = 0;
@@ -57,12 +57,12 @@ static void *prepare_thread(void *arg)
 
 	/* The thread inherits the raised priority of the reader thread and does not need it. */
 	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), 0);
-	a->error = prepare(a);
+	a->error = prepare_reload(a);
 	__atomic_store_n(&a->prepared, true, __ATOMIC_RELEASE);
 	return NULL;
 }
 
-static void refuse(struct agent *a)
+static void refuse_reload(struct agent *a)
 {
 	__atomic_add_fetch(&a->n_refused, 1, __ATOMIC_RELAXED);
 	log_warn("reload refused; the previous configuration stays in effect");
@@ -81,7 +81,7 @@ static void begin_reload(struct agent *a)
 		a->preparing = r == 0;
 	}
 	if (r < 0)
-		refuse(a);
+		refuse_reload(a);
 }
 
 static void apply_reload(struct agent *a)
@@ -117,7 +117,7 @@ static void end_reload(struct agent *a)
 	}
 	log_err("%s", a->diag.text);
 	discard_next(a);
-	refuse(a);
+	refuse_reload(a);
 }
 
 void agent_follow_reload(void *agent)

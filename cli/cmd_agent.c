@@ -25,7 +25,7 @@ static const struct option listen_options[] = {
 };
 #undef A
 
-static void answer(void *userdata, const struct net_request *r, struct net_response *ret)
+static void answer_request(void *userdata, const struct net_request *r, struct net_response *ret)
 {
 	bool metrics = !strcmp(r->path, "/metrics"), health = !strcmp(r->path, "/healthz");
 
@@ -40,7 +40,7 @@ static void answer(void *userdata, const struct net_request *r, struct net_respo
 
 static int serve_metrics(const char *address, struct agent *a, struct net_listener **ret)
 {
-	struct net_options o = {.address = address, .handler = answer, .userdata = a};
+	struct net_options o = {.address = address, .handler = answer_request, .userdata = a};
 	struct diag diag = {};
 	int r;
 

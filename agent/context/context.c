@@ -226,8 +226,8 @@ static void update_map(struct contexts *c, struct known_process *k, const struct
 }
 
 /* If several files publish in the same way, the first one counts, as for the loader. */
-static void attach(struct known_process *k, const struct context_target *t,
-		   const struct known_file *f)
+static void attach_file(struct known_process *k, const struct context_target *t,
+			const struct known_file *f)
 {
 	for (u32 i = 1; i < CONTEXT_N; i++) {
 		int r;
@@ -245,7 +245,7 @@ static void attach(struct known_process *k, const struct context_target *t,
 	}
 }
 
-static bool publishes(struct contexts *c, const struct procman_process *p)
+static bool maps_publisher(struct contexts *c, const struct procman_process *p)
 {
 	for (u32 i = 0; i < p->n; i++)
 		if (p->mappings[i].binary->elf && known_file(c, p->mappings[i].binary))
@@ -263,7 +263,7 @@ static void attach_all(struct contexts *c, struct known_process *k, const struct
 			p->mappings[i].binary->elf ? known_file(c, p->mappings[i].binary) : NULL;
 
 		if (f)
-			attach(k, &t, f);
+			attach_file(k, &t, f);
 	}
 	if (k->bpf.sources == before && (k->index || !before))
 		return;
@@ -418,7 +418,7 @@ static void process_changed(void *arg, const struct procman_process *p)
 	struct contexts *c = arg;
 	struct known_process *k = known_process(c, p->image);
 
-	if (!procman_can_be_sampled(p) || (!k && !publishes(c, p)))
+	if (!procman_can_be_sampled(p) || (!k && !maps_publisher(c, p)))
 		return;
 	k = get_process(c, p);
 	if (!k)

@@ -47,7 +47,8 @@ struct symbols {
 	struct elf_section hash, syms, strings;
 };
 
-static bool copy(struct elf_file *elf, const struct elf_section *s, u64 at, void *ret, size_t n)
+static bool copy_bytes(struct elf_file *elf, const struct elf_section *s, u64 at, void *ret,
+		       size_t n)
 {
 	return at <= s->size && n <= s->size - at &&
 	       elf_file_copy(elf, s->svma + at, n, ret) == (ssize_t)n;
@@ -59,8 +60,8 @@ static bool symbol_is(const struct symbols *s, u64 index, const char *name, Elf6
 	char text[128];
 
 	return n <= sizeof(text) &&
-	       copy(s->elf, &s->syms, index * sizeof(*ret), ret, sizeof(*ret)) &&
-	       copy(s->elf, &s->strings, ret->st_name, text, n) && !memcmp(text, name, n);
+	       copy_bytes(s->elf, &s->syms, index * sizeof(*ret), ret, sizeof(*ret)) &&
+	       copy_bytes(s->elf, &s->strings, ret->st_name, text, n) && !memcmp(text, name, n);
 }
 
 static u32 gnu_hash_of(const char *name)
@@ -79,20 +80,21 @@ static int find_symbol(struct symbols *s, const char *name, u64 *ret_index, Elf6
 	struct gnu_hash head;
 	u64 bloom, buckets;
 
-	if (!copy(s->elf, &s->hash, 0, &head, sizeof(head)) || !head.n_buckets || !head.n_bloom)
+	if (!copy_bytes(s->elf, &s->hash, 0, &head, sizeof(head)) || !head.n_buckets ||
+	    !head.n_bloom)
 		return -ENOENT;
-	if (!copy(s->elf, &s->hash, sizeof(head) + h / 64 % head.n_bloom * sizeof(bloom), &bloom,
-		  sizeof(bloom)) ||
+	if (!copy_bytes(s->elf, &s->hash, sizeof(head) + h / 64 % head.n_bloom * sizeof(bloom),
+			&bloom, sizeof(bloom)) ||
 	    !(bloom >> (h & 63) & 1) || !(bloom >> (h >> (head.bloom_shift & 31) & 63) & 1))
 		return -ENOENT;
 	buckets = sizeof(head) + (u64)head.n_bloom * sizeof(bloom);
-	if (!copy(s->elf, &s->hash, buckets + (u64)(h % head.n_buckets) * 4, &bucket, 4) ||
+	if (!copy_bytes(s->elf, &s->hash, buckets + (u64)(h % head.n_buckets) * 4, &bucket, 4) ||
 	    bucket < head.first_symbol)
 		return -ENOENT;
 	for (u64 i = bucket; i - bucket < MAX_CHAIN; i++) {
 		u64 at = buckets + (u64)head.n_buckets * 4 + (i - head.first_symbol) * 4;
 
-		if (!copy(s->elf, &s->hash, at, &word, 4))
+		if (!copy_bytes(s->elf, &s->hash, at, &word, 4))
 			return -ENOENT;
 		if ((word | 1) == (h | 1) && symbol_is(s, i, name, ret)) {
 			*ret_index = i;
@@ -157,7 +159,7 @@ static bool is_executable(struct elf_file *elf)
 		return true;
 	if (elf_file_section(elf, ".dynamic", &s, NULL) < 0)
 		return false;
-	for (u64 at = 0; at < MAX_DYNAMIC * sizeof(d) && copy(elf, &s, at, &d, sizeof(d));
+	for (u64 at = 0; at < MAX_DYNAMIC * sizeof(d) && copy_bytes(elf, &s, at, &d, sizeof(d));
 	     at += sizeof(d))
 		if (d.d_tag == DT_FLAGS_1)
 			return d.d_un.d_val & DF_1_PIE;

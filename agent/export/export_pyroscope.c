@@ -52,7 +52,7 @@ static const char *profile_name(const struct profile *p)
 	return vocab_profile_group(types, n);
 }
 
-static char *copy(struct arena *a, const char *s)
+static char *copy_text(struct arena *a, const char *s)
 {
 	char *out = arena_alloc(a, strlen(s) + 1);
 
@@ -62,7 +62,7 @@ static char *copy(struct arena *a, const char *s)
 /* service.name → service_name: all versions accept letters, digits and '_'. */
 static char *label_name(struct arena *a, const char *name)
 {
-	char *out = copy(a, name);
+	char *out = copy_text(a, name);
 
 	for (char *c = out; c && *c; c++)
 		if (!isalnum((u8)*c) || (c == out && isdigit((u8)*c)))
@@ -80,7 +80,7 @@ static int add_label(struct arena *a, Pyroscope__RawProfileSeries *s, char *name
 		return -ENOMEM;
 	pyroscope__label_pair__init(l);
 	l->name = name;
-	l->value = copy(a, str_get(&clean));
+	l->value = copy_text(a, str_get(&clean));
 	if (!l->value)
 		return -ENOMEM;
 	/* Two names may be equal after the replacement: the first one counts. */
@@ -95,7 +95,7 @@ static int add_labels(struct arena *a, Pyroscope__RawProfileSeries *s, const str
 		      u32 resource)
 {
 	const struct profile_resource *res = &p->resources.data[resource];
-	int r = add_label(a, s, copy(a, "__name__"), profile_name(p));
+	int r = add_label(a, s, copy_text(a, "__name__"), profile_name(p));
 
 	for (u32 i = 0; i < res->n && r == 0; i++) {
 		const struct profile_label *l = &p->labels.data[res->first + i];
@@ -104,7 +104,7 @@ static int add_labels(struct arena *a, Pyroscope__RawProfileSeries *s, const str
 			      profile_string(p, l->value));
 	}
 	/* Pyroscope requires this label. */
-	return r < 0 ? r : add_label(a, s, copy(a, "service_name"), "unknown_service");
+	return r < 0 ? r : add_label(a, s, copy_text(a, "service_name"), "unknown_service");
 }
 
 static u32 resource_of(const struct profile *p, size_t sample)
@@ -115,7 +115,7 @@ static u32 resource_of(const struct profile *p, size_t sample)
 }
 
 /* Returns the profile with the samples of one resource only; `samples` is memory for them. */
-static struct profile only(const struct profile *p, u32 resource, u8 *samples)
+static struct profile select_resource(const struct profile *p, u32 resource, u8 *samples)
 {
 	size_t size = profile_sample_size(p);
 	struct profile view = *p;
@@ -132,7 +132,7 @@ static int add_series(struct arena *a, Pyroscope__PushRequest *request, const st
 		      u32 resource, u8 *samples, struct diag *reterr_diag)
 {
 	static const struct profile_write_options none = {};
-	struct profile view = only(p, resource, samples);
+	struct profile view = select_resource(p, resource, samples);
 	Pyroscope__RawProfileSeries *s = arena_alloc(a, sizeof(*s));
 	Pyroscope__RawSample *raw = arena_alloc(a, sizeof(*raw));
 	_cleanup_str_ struct str bytes = {};

@@ -44,7 +44,7 @@ static u64 now_ms(void)
 /* ---- stopping ---- */
 
 /* Returns the deadline in ms; 0: not stopping. */
-static u64 deadline(struct exporters *e)
+static u64 deadline_of(struct exporters *e)
 {
 	u64 d;
 
@@ -56,7 +56,7 @@ static u64 deadline(struct exporters *e)
 
 bool export_must_stop(const struct destination *d)
 {
-	u64 end = deadline(d->all);
+	u64 end = deadline_of(d->all);
 
 	return end && now_ms() >= end;
 }
@@ -275,7 +275,7 @@ static struct profile *next_profile(struct exporters *e)
 	return p;
 }
 
-static void *encoder(void *arg)
+static void *run_encoder(void *arg)
 {
 	struct exporters *e = arg;
 	struct profile *p;
@@ -325,7 +325,7 @@ struct sender {
 };
 
 /* Varies an interval by a fifth, so that many agents do not retry in step. */
-static u64 jittered(struct sender *s, u64 ms)
+static u64 add_jitter(struct sender *s, u64 ms)
 {
 	s->jitter = hash_u64(s->jitter + 1);
 	return ms - ms / 5 + s->jitter % (ms * 2 / 5 + 1);
@@ -357,7 +357,7 @@ static u64 failed_locked(struct sender *s, struct spool_item *item, const struct
 {
 	struct destination *d = s->d;
 	u64 wait = res->retry_after_ms ? MIN(res->retry_after_ms, (u32)MAX_RETRY_AFTER_MS)
-				       : jittered(s, s->wait_ms);
+				       : add_jitter(s, s->wait_ms);
 
 	s->wait_ms = MIN(s->wait_ms * 2, d->o.retry_ms * MAX_DOUBLINGS_FACTOR);
 	d->stats.retried++;
@@ -442,7 +442,7 @@ static bool is_encoder_done(struct destination *d)
 	return ended;
 }
 
-static void *sender(void *arg)
+static void *run_sender(void *arg)
 {
 	struct sender s = {.d = arg};
 	struct destination *d = arg;
@@ -465,7 +465,7 @@ static void *sender(void *arg)
 			break;
 		wait = d->spool.first ? until - now : 1000;
 		/* Time is short now, and the thread is signalled only once. */
-		if (deadline(d->all)) {
+		if (deadline_of(d->all)) {
 			until = MIN(until, now + d->o.retry_ms);
 			wait = MIN(wait, 50ULL);
 		}
@@ -560,7 +560,7 @@ int export_open_spool(struct destination *d, struct diag *reterr_diag)
 
 int export_start(struct destination *d)
 {
-	int r = d->ops->take ? 0 : thread_start(&d->thread, "sender", sender, d);
+	int r = d->ops->take ? 0 : thread_start(&d->thread, "sender", run_sender, d);
 
 	d->started = r == 0 && !d->ops->take;
 	return r;
@@ -568,7 +568,7 @@ int export_start(struct destination *d)
 
 int export_start_encoder(struct exporters *e)
 {
-	return thread_start(&e->thread, "encoder", encoder, e);
+	return thread_start(&e->thread, "encoder", run_encoder, e);
 }
 
 void export_keep_bound(struct destination *d)

@@ -330,7 +330,7 @@ static void set_curl_error(const struct http *h, CURLcode code, struct export_re
 	}
 }
 
-static const char *hint(const struct http *h)
+static const char *hint_of_scheme(const struct http *h)
 {
 	return str_starts(h->d->ops->scheme, "otlp")
 		       ? " (a Collector takes profiles with --feature-gates=service.profilesSupport)"
@@ -349,7 +349,8 @@ static void set_status(struct http *h, long status, struct export_result *ret)
 		status == 429 || (status >= 502 && status <= 504) ? EXPORT_RETRY : EXPORT_REFUSED;
 	if (curl_easy_getinfo(h->easy, CURLINFO_RETRY_AFTER, &after) == CURLE_OK && after > 0)
 		ret->retry_after_ms = (u32)MIN(after, (curl_off_t)3600) * 1000;
-	diag_set(&ret->error, -EIO, "answers HTTP %ld%s", status, status == 404 ? hint(h) : "");
+	diag_set(&ret->error, -EIO, "answers HTTP %ld%s", status,
+		 status == 404 ? hint_of_scheme(h) : "");
 }
 
 void http_post(struct http *h, const u8 *data, size_t n, struct export_result *ret)
@@ -481,5 +482,6 @@ void http_grpc_result(struct http *h, struct export_result *ret)
 		diag_set(&ret->error, -EIO, "answers without a gRPC status");
 	else
 		diag_set(&ret->error, -EIO, "answers gRPC status %d: %s%s", h->grpc_status,
-			 str_get(&message), h->grpc_status == GRPC_UNIMPLEMENTED ? hint(h) : "");
+			 str_get(&message),
+			 h->grpc_status == GRPC_UNIMPLEMENTED ? hint_of_scheme(h) : "");
 }

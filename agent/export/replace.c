@@ -16,7 +16,7 @@
 #define RETIRE_MS 2000
 
 /* Returns the old destination that d continues; NULL: none. */
-static struct destination *predecessor(struct exporters *e, const struct destination *d)
+static struct destination *find_predecessor(struct exporters *e, const struct destination *d)
 {
 	for (size_t i = 0; i < e->n; i++) {
 		struct destination *old = &e->destinations[i];
@@ -52,7 +52,7 @@ static void move_items(struct destination *from, struct destination *to)
 	}
 }
 
-static void inherit(struct destination *d, struct destination *old)
+static void inherit_spool(struct destination *d, struct destination *old)
 {
 	struct export_stats *s = &d->stats;
 	u64 max_bytes = d->o.spool_bytes;
@@ -77,7 +77,7 @@ static void inherit(struct destination *d, struct destination *old)
 }
 
 /* Ends all threads. */
-static void retire(struct exporters *e)
+static void stop_threads(struct exporters *e)
 {
 	pthread_mutex_lock(&e->lock);
 	e->retiring = true;
@@ -111,7 +111,7 @@ static int open_all(struct exporters *e, const struct export_options *o, size_t 
 
 		*ret_n = i + 1;
 		r = export_open(e, &o[i], &fresh[i], reterr_diag);
-		old = r == 0 ? predecessor(e, &fresh[i]) : NULL;
+		old = r == 0 ? find_predecessor(e, &fresh[i]) : NULL;
 		if (r == 0 && !(old && same_spool(old, &fresh[i])))
 			r = export_open_spool(&fresh[i], reterr_diag);
 	}
@@ -137,10 +137,10 @@ int exporters_replace(struct exporters *e, const struct export_options *o, size_
 			close_all(fresh, n_fresh);
 		return diag_set(reterr_diag, r, "cannot export: %s", strerror(-r));
 	}
-	retire(e);
+	stop_threads(e);
 	for (size_t i = 0; i < n; i++)
-		if ((from = predecessor(e, &fresh[i])))
-			inherit(&fresh[i], from);
+		if ((from = find_predecessor(e, &fresh[i])))
+			inherit_spool(&fresh[i], from);
 	pthread_rwlock_wrlock(&e->list);
 	old = e->destinations;
 	n_old = e->n;

@@ -43,7 +43,7 @@ static const char *file_name(u64 number, const char *ending, char name[NAME_BYTE
 	return name;
 }
 
-static void append(struct spool *s, struct spool_item *item)
+static void append_item(struct spool *s, struct spool_item *item)
 {
 	*s->last = item;
 	s->last = &item->next;
@@ -197,7 +197,7 @@ static int take_up(struct spool *s, u64 number)
 		return -ENOMEM;
 	*item = (struct spool_item){
 		.number = number, .samples = h.samples, .lost = h.lost, .n = h.n, .in_file = true};
-	append(s, item);
+	append_item(s, item);
 	return 0;
 }
 
@@ -304,7 +304,7 @@ int spool_push(struct spool *s, u8 *data, size_t n, u64 samples, u64 lost)
 	}
 	*item = (struct spool_item){
 		.number = s->next_number++, .samples = samples, .lost = lost, .n = n, .data = data};
-	append(s, item);
+	append_item(s, item);
 	return 0;
 }
 

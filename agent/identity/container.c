@@ -110,7 +110,7 @@ static int each_name(json_t *file, int (*fn)(void *arg, const char *id, const ch
 	return r;
 }
 
-static int give(const struct facts *f, container_label *fn, void *arg)
+static int pass_labels(const struct facts *f, container_label *fn, void *arg)
 {
 	static const char *const names[N_FACTS] = {
 		[K8S_CONTAINER] = "k8s.container.name",
@@ -146,7 +146,7 @@ int container_parse(enum container_file kind, const char *text, size_t n, contai
 		add_pairs(&f, json_object_get(file, "annotations"));
 	else
 		read_runc(&f, file);
-	r = give(&f, fn, arg);
+	r = pass_labels(&f, fn, arg);
 	json_decref(file);
 	return r;
 }
@@ -319,7 +319,7 @@ static int describe_by_list(struct container_names *c, int root, const char *id,
 
 	read_names(c, root);
 	add_fact(&f, NAME, container_names_get(c, id));
-	return f.value[NAME] ? give(&f, fn, arg) : -ENOENT;
+	return f.value[NAME] ? pass_labels(&f, fn, arg) : -ENOENT;
 }
 
 static int describe_by_file(int root, size_t place, const char *id, container_label *fn, void *arg)

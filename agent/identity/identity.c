@@ -106,7 +106,7 @@ static int add_label(void *arg, const char *name, const char *value)
 	return r;
 }
 
-static struct identity *collected(const struct collecting *c)
+static struct identity *make_identity(const struct collecting *c)
 {
 	struct identity *i = malloc(sizeof(*i) + c->n * sizeof(i->labels[0]));
 
@@ -120,7 +120,7 @@ static struct identity *collected(const struct collecting *c)
 /* ---- OTEL_RESOURCE_ATTRIBUTES ---- */
 
 /* Decodes %XX in place and removes surrounding spaces. -EINVAL: an invalid %, or a NUL. */
-static int decode(struct str *s)
+static int decode_percent(struct str *s)
 {
 	size_t n = 0, begin = 0;
 
@@ -149,7 +149,7 @@ static int decode(struct str *s)
 }
 
 /* Splits one "key=value" of n bytes. */
-static int split(const char *text, size_t n, struct str *name, struct str *value)
+static int split_pair(const char *text, size_t n, struct str *name, struct str *value)
 {
 	const char *equals = memchr(text, '=', n);
 	int r;
@@ -162,8 +162,8 @@ static int split(const char *text, size_t n, struct str *name, struct str *value
 	if (r == 0)
 		r = str_append(value, equals + 1, n - (size_t)(equals + 1 - text));
 	if (r == 0)
-		r = decode(name);
-	return r < 0 || !value->n ? r : decode(value);
+		r = decode_percent(name);
+	return r < 0 || !value->n ? r : decode_percent(value);
 }
 
 int identity_parse_attributes(const char *text,
@@ -177,7 +177,7 @@ int identity_parse_attributes(const char *text,
 		for (const char *at = text; *at;) {
 			size_t n = strcspn(at, ",");
 
-			r = n ? split(at, n, &name, &value) : 0;
+			r = n ? split_pair(at, n, &name, &value) : 0;
 			if (r < 0)
 				return r;
 			if (n && pass) {
@@ -226,7 +226,7 @@ static int know_host(struct identities *s)
 	if (r == 0)
 		r = add_label(&c, "os.type", "linux");
 	if (r == 0)
-		s->host = collected(&c);
+		s->host = make_identity(&c);
 	return r < 0 ? r : s->host ? 0 : -ENOMEM;
 }
 
@@ -305,7 +305,7 @@ static struct identity *container_of_id(struct identities *s, const char *id)
 	if (s->containers.n >= MAX_CONTAINERS)
 		forget_all(&s->containers);
 	(void)container_describe(&s->container_names, s->root ? s->root : "/", id, add_label, &c);
-	i = collected(&c);
+	i = make_identity(&c);
 	if (i && map_put(&s->containers, key, (u64)i) < 0) {
 		free(i);
 		i = NULL;
@@ -428,7 +428,7 @@ static bool see_image(struct identities *s, const struct procman_process *p, str
 	has_runtime = add_runtime(&c, p, r);
 	if (before && !again && c.n == before->n)
 		return true;
-	i = collected(&c);
+	i = make_identity(&c);
 	if (!i)
 		return true;
 	i->early = early;
@@ -475,7 +475,7 @@ static void set_published(struct identities *s, const struct procman_process *p,
 	for (u32 j = rest->n_said; j < rest->n; j++)
 		(void)add_label(&c, strtab_get(&s->strings, rest->labels[j].name),
 				strtab_get(&s->strings, rest->labels[j].value));
-	i = collected(&c);
+	i = make_identity(&c);
 	if (!i)
 		return;
 	i->said = hash;
@@ -654,7 +654,7 @@ static int copy_strings(const struct strtab *from, const struct identity *i, str
 	return r;
 }
 
-static void renumber(struct identity *i, const u32 *ids)
+static void renumber_labels(struct identity *i, const u32 *ids)
 {
 	for (u32 j = 0; j < i->n; j++)
 		i->labels[j] = (struct label){ids[i->labels[j].name], ids[i->labels[j].value]};
@@ -664,7 +664,7 @@ static void renumber(struct identity *i, const u32 *ids)
  * Drops strings that no identity uses. The identities stay, because the batch that was just handed
  * over needs them. Without memory nothing changes until the next sweep.
  */
-static void compact(struct identities *s)
+static void compact_strings(struct identities *s)
 {
 	_cleanup_free_ u32 *ids = calloc(s->strings.n, sizeof(*ids));
 	struct strtab fresh = {};
@@ -681,9 +681,9 @@ static void compact(struct identities *s)
 		strtab_deinit(&fresh);
 		return;
 	}
-	renumber(s->host, ids);
+	renumber_labels(s->host, ids);
 	map_foreach (&s->known, slot)
-		renumber((struct identity *)slot->value, ids);
+		renumber_labels((struct identity *)slot->value, ids);
 	/* The files of a container are read again when a new process of it is seen. */
 	forget_all(&s->containers);
 	strtab_deinit(&s->strings);
@@ -692,7 +692,7 @@ static void compact(struct identities *s)
 		MIN(MAX((size_t)COMPACT_STRING_BYTES, 2 * fresh.n_bytes), (size_t)MAX_STRING_BYTES);
 }
 
-static void sweep(struct identities *s)
+static void sweep_identities(struct identities *s)
 {
 	map_foreach (&s->known, slot) {
 		struct identity *i = (struct identity *)slot->value;
@@ -706,13 +706,13 @@ static void sweep(struct identities *s)
 		free(i);
 	}
 	if (s->strings.n_bytes > s->compact_at)
-		compact(s);
+		compact_strings(s);
 }
 
 void identities_sweep(struct identities *s)
 {
 	pthread_mutex_lock(&s->lock);
-	sweep(s);
+	sweep_identities(s);
 	pthread_mutex_unlock(&s->lock);
 }
 

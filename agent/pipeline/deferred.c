@@ -19,7 +19,7 @@ struct context {
 	bool waits;    /* the missing page is being loaded */
 };
 
-static const void *line(void *arg, u32 number)
+static const void *line_at(void *arg, u32 number)
 {
 	struct context *c = arg;
 
@@ -114,7 +114,7 @@ static enum stop_reason walk_on(struct context *c)
 {
 	struct deferred_walk *walk = c->walk;
 	struct unwind_host host = {
-		.line = line,
+		.line = line_at,
 		.read = read_copy,
 		.missing = load_page,
 		.runtime = ask_runtime,

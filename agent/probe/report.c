@@ -28,7 +28,7 @@ struct out {
 #define TEXT(o, ...) snprintf((o)->text, sizeof((o)->text), __VA_ARGS__)
 #define ADVICE(o, ...) snprintf((o)->advice, sizeof((o)->advice), __VA_ARGS__)
 
-static const char *why(int r)
+static const char *error_text(int r)
 {
 	return strerror(-r);
 }
@@ -103,7 +103,7 @@ static enum probe_status check_btf(struct out *o)
 		TEXT(o, "/sys/kernel/btf/vmlinux");
 		return PROBE_OK;
 	}
-	TEXT(o, "/sys/kernel/btf/vmlinux: %s", why(r));
+	TEXT(o, "/sys/kernel/btf/vmlinux: %s", error_text(r));
 	ADVICE(o, "boot a kernel with CONFIG_DEBUG_INFO_BTF=y (distributions' own have it), with "
 		  "/sys mounted");
 	return PROBE_MISSING;
@@ -119,7 +119,7 @@ static enum probe_status check_bpf(struct out *o)
 		TEXT(o, "programs for perf events load");
 		return PROBE_OK;
 	}
-	TEXT(o, "bpf(): %s", why(r));
+	TEXT(o, "bpf(): %s", error_text(r));
 	if (r == -ENOSYS)
 		ADVICE(o, "boot a kernel with CONFIG_BPF_SYSCALL=y and CONFIG_BPF_EVENTS=y");
 	else
@@ -139,7 +139,7 @@ static enum probe_status check_jit(struct out *o)
 	}
 	r = probe_read_text("/proc/sys/net/core/bpf_jit_enable", value, sizeof(value));
 	if (r < 0) {
-		TEXT(o, "not known (net.core.bpf_jit_enable: %s)", why(r));
+		TEXT(o, "unknown (net.core.bpf_jit_enable: %s)", error_text(r));
 		return PROBE_OK;
 	}
 	if (value[0] != '0') {
@@ -160,7 +160,7 @@ static enum probe_status check_bpf_loop(struct out *o)
 		return PROBE_OK;
 	}
 	if (r < 0) {
-		TEXT(o, "cannot be asked for: %s", why(r));
+		TEXT(o, "cannot be determined: %s", error_text(r));
 		return PROBE_LIMITED;
 	}
 	TEXT(o, "not in this kernel: stacks of fewer frames, by bounded loops");
@@ -177,7 +177,7 @@ static enum probe_status check_task_regs(struct out *o)
 		return PROBE_OK;
 	}
 	if (task < 0 || regs < 0) {
-		TEXT(o, "cannot be asked for: %s", why(task < 0 ? task : regs));
+		TEXT(o, "cannot be determined: %s", error_text(task < 0 ? task : regs));
 		return PROBE_LIMITED;
 	}
 	TEXT(o, "without %s: user registers are found through the kernel stack instead",
@@ -199,7 +199,7 @@ static enum probe_status check_maps(struct out *o)
 	for (size_t i = 0; i < ARRAY_SIZE(maps); i++) {
 		if (!maps[i].r)
 			continue;
-		TEXT(o, "%s: %s", maps[i].name, why(maps[i].r));
+		TEXT(o, "%s: %s", maps[i].name, error_text(maps[i].r));
 		ADVICE(o, maps[i].r == -EINVAL ? "culprit needs kernel 5.10 or newer"
 					       : "see the capabilities above, and memlock below");
 		return PROBE_MISSING;
@@ -219,7 +219,7 @@ static enum probe_status check_cpu_clock(struct out *o)
 		TEXT(o, "CPU clock, up to %s Hz", rate);
 		return PROBE_OK;
 	}
-	TEXT(o, "perf_event_open(): %s (perf_event_paranoid is %s)", why(r), paranoid);
+	TEXT(o, "perf_event_open(): %s (perf_event_paranoid is %s)", error_text(r), paranoid);
 	if (r == -ENOSYS)
 		ADVICE(o, "boot a kernel with CONFIG_PERF_EVENTS=y");
 	else
@@ -237,7 +237,7 @@ static enum probe_status check_cycles(struct out *o)
 	}
 	TEXT(o, "none (%s): samples are taken by the CPU clock",
 	     r == -ENOENT || r == -EOPNOTSUPP || r == -ENODEV ? "a virtual machine, usually"
-							      : why(r));
+							      : error_text(r));
 	return PROBE_LIMITED;
 }
 
@@ -246,7 +246,7 @@ static enum probe_status check_sideband(struct out *o)
 	int r = probe_sideband(false);
 
 	if (r < 0) {
-		TEXT(o, "perf_event_open(): %s", why(r));
+		TEXT(o, "perf_event_open(): %s", error_text(r));
 		ADVICE(o, "see the capabilities above");
 		return PROBE_MISSING;
 	}
@@ -313,7 +313,7 @@ static enum probe_status check_processes(struct out *o)
 	}
 	if (r < 0) {
 		TEXT(o, "/proc/PID/map_files: %s: deleted and replaced files without names",
-		     why(r));
+		     error_text(r));
 		ADVICE(o, "run with CAP_CHECKPOINT_RESTORE, see above");
 		return PROBE_LIMITED;
 	}
@@ -331,7 +331,7 @@ static enum probe_status check_memlock(struct out *o)
 	r = probe_cgroup_accounting();
 	if (r < 0) {
 		TEXT(o, "%llu KiB; cannot find out whether it applies: %s",
-		     (unsigned long long)limit.rlim_cur / 1024, why(r));
+		     (unsigned long long)limit.rlim_cur / 1024, error_text(r));
 		return PROBE_LIMITED;
 	}
 	if (r == 1) {

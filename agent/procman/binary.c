@@ -222,7 +222,7 @@ static void add_vdso(struct binaries *t)
 /* ---- files ---- */
 
 /* Whether the binary's file is unchanged since it was opened. */
-static bool unchanged(const struct binary *b)
+static bool is_unchanged(const struct binary *b)
 {
 	int fd = b->pub.elf ? b->pub.elf->fd : b->fd;
 	struct statx st;
@@ -235,7 +235,8 @@ static bool unchanged(const struct binary *b)
 
 enum match { MATCH_NONE, MATCH_YES, MATCH_RETRY };
 
-static enum match match(const struct binary *b, const struct proc_mapping *m, u64 generation)
+static enum match compare_mapping(const struct binary *b, const struct proc_mapping *m,
+				  u64 generation)
 {
 	if (b->pub.kind == PROCMAN_VDSO || b->pub.kind == PROCMAN_ANON)
 		return MATCH_NONE;
@@ -245,7 +246,7 @@ static enum match match(const struct binary *b, const struct proc_mapping *m, u6
 	if (!m->inode)
 		return strcmp(b->pub.path, m->path) == 0 ? MATCH_YES : MATCH_NONE;
 	if (b->pub.elf || b->fd >= 0)
-		return unchanged(b) ? MATCH_YES : MATCH_NONE;
+		return is_unchanged(b) ? MATCH_YES : MATCH_NONE;
 	if (generation && b->generation && generation != b->generation)
 		return MATCH_NONE;
 	/* Not a regular file, or on FUSE: neither changes. */
@@ -344,7 +345,7 @@ int binaries_find(struct binaries *t, u32 pid, const struct proc_mapping *m, u64
 		hash = hash_bytes(m->path, strlen(m->path)) >> 1;
 	first = map_get(&t->by_inode, hash);
 	for (b = first ? (struct binary *)*first : NULL; b; b = b->chain) {
-		switch (match(b, m, generation)) {
+		switch (compare_mapping(b, m, generation)) {
 		case MATCH_YES:
 			*ret = procman_binary_get(&b->pub);
 			return 0;

@@ -9,7 +9,7 @@ static void set_start(struct procman_mapping *m, u64 start)
 	m->start = start;
 }
 
-static bool continues(const struct procman_mapping *a, const struct procman_mapping *b)
+static bool is_continued_by(const struct procman_mapping *a, const struct procman_mapping *b)
 {
 	return a->end == b->start && a->binary == b->binary && a->bias == b->bias &&
 	       a->foff + (a->end - a->start) == b->foff;
@@ -60,7 +60,7 @@ static int overlay_append(overlay *o, struct procman_mapping m)
 	struct procman_mapping *last = o->n ? &o->data[o->n - 1] : NULL;
 	int r;
 
-	if (last && continues(last, &m)) {
+	if (last && is_continued_by(last, &m)) {
 		last->end = m.end;
 		procman_binary_put(m.binary);
 		return 0;
@@ -163,11 +163,11 @@ struct output {
 	u64 dropped;
 };
 
-static void emit(struct output *out, const struct procman_mapping *m)
+static void append_mapping(struct output *out, const struct procman_mapping *m)
 {
 	size_t n = out->m.n;
 
-	if (n && continues(&out->m.data[n - 1], m)) {
+	if (n && is_continued_by(&out->m.data[n - 1], m)) {
 		out->m.data[n - 1].end = m->end;
 		return;
 	}
@@ -193,9 +193,9 @@ static void lay_over(const struct mapping_set *base, const overlay *o, struct ou
 		if (k < o->n)
 			over = o->data[k];
 		if (i < n && b.end <= over.start) {
-			emit(out, &b);
+			append_mapping(out, &b);
 		} else if (i == n || over.end <= b.start) {
-			emit(out, &over);
+			append_mapping(out, &over);
 			k++;
 			continue;
 		} else {
@@ -203,7 +203,7 @@ static void lay_over(const struct mapping_set *base, const overlay *o, struct ou
 				struct procman_mapping left = b;
 
 				left.end = over.start;
-				emit(out, &left);
+				append_mapping(out, &left);
 				set_start(&b, over.start);
 			}
 			if (b.end > over.end) {

@@ -25,7 +25,7 @@ static u64 key_of(u32 pid, const void *trace_id, const void *span_id)
 	return hash_bytes(&key, sizeof(key)) >> 1;
 }
 
-/* Whether the trace is stored somewhere: others are not reported. */
+/* Whether the tracer records the trace: others are not reported. */
 static bool is_wanted(const struct pipeline_entry *e)
 {
 	return e->key.context.source == CONTEXT_ELASTIC && e->key.context.flags & FLAG_SAMPLED;
@@ -39,8 +39,8 @@ static bool stack_id(const struct profile *p, u32 stack, struct map *known, u8 (
 	return otlp_stack_id(p, stack, ids[stack]) == 0 && map_put(known, stack, 1) == 0;
 }
 
-static void report(const struct profile *p, const struct map *roots, struct map *known,
-		   u8 (*ids)[16], struct contexts *to)
+static void report_samples(const struct profile *p, const struct map *roots, struct map *known,
+			   u8 (*ids)[16], struct contexts *to)
 {
 	for (size_t i = 0; i < p->n_samples; i++) {
 		const struct profile_sample *s = profile_sample(p, i);
@@ -77,7 +77,7 @@ void correlate(const struct pipeline_batch *b, const struct profile *p, struct c
 	}
 	ids = roots.n ? calloc(p->stacks.n + 1, sizeof(*ids)) : NULL;
 	if (ids) {
-		report(p, &roots, &known, ids, to);
+		report_samples(p, &roots, &known, ids, to);
 		contexts_late(to, (u32)((clock_ns(CLOCK_MONOTONIC) - b->started_ns) / 1000000));
 	}
 	map_deinit(&roots);

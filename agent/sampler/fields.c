@@ -76,7 +76,7 @@ static bool is_character(const struct line *l)
 	       declares(l, "__rel_loc char");
 }
 
-static int classify(const struct line *l, bool is_syscall, struct source_field *f)
+static int classify_field(const struct line *l, bool is_syscall, struct source_field *f)
 {
 	bool pointer = memchr(l->declaration, '*', l->n);
 
@@ -107,7 +107,7 @@ static int classify(const struct line *l, bool is_syscall, struct source_field *
 	return 0;
 }
 
-static int unknown(const char *format, const char *name, struct diag *reterr_diag)
+static int refuse_field(const char *format, const char *name, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str names = {};
 	struct line l;
@@ -130,14 +130,14 @@ int field_find(const char *format, const char *name, bool is_syscall, struct sou
 		if (strlen(name) != l.n_name || memcmp(name, l.name, l.n_name) != 0)
 			continue;
 		memcpy(f.name, l.name, l.n_name);
-		if (classify(&l, is_syscall, &f) < 0)
+		if (classify_field(&l, is_syscall, &f) < 0)
 			return diag_set(reterr_diag, -ENOTSUP,
 					"field '%s' is neither a number nor a text, but: %.*s",
 					name, (int)l.n, l.declaration);
 		*ret = f;
 		return 0;
 	}
-	return unknown(format, name, reterr_diag);
+	return refuse_field(format, name, reterr_diag);
 }
 
 /* Writes a number as text. Returns the number of characters. */

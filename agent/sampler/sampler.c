@@ -171,7 +171,7 @@ static int share_maps(const struct sampler *s, struct bpf_object *object)
 /*
  * The program that walks frames of a runtime and native frames; RUNTIME_NONE: native frames only.
  */
-static struct bpf_program *walker(const struct source *s, u32 runtime, bool loop)
+static struct bpf_program *walker_program(const struct source *s, u32 runtime, bool loop)
 {
 	static const char *const names[RUNTIME_N][2] = {
 		[RUNTIME_NONE] = {"step_native", "walk_native"},
@@ -222,8 +222,8 @@ static void size_rings(struct sampler *s)
 	bpf_map__set_max_entries(shared_map(s, "ring"), (u32)s->sizes.ring_bytes);
 }
 
-static void configure(struct sampler *s, u32 source, const struct sampler_options *o,
-		      const struct probe_features *f)
+static void configure_source(struct sampler *s, u32 source, const struct sampler_options *o,
+			     const struct probe_features *f)
 {
 	struct source *from = &s->sources[source];
 	struct bpf_map *states = bpf_object__find_map_by_name(from->object, "scratch");
@@ -249,8 +249,8 @@ static void configure(struct sampler *s, u32 source, const struct sampler_option
 	for (u32 i = 0; i < from->n_fields; i++)
 		c->fields[i] = from->fields[i].where;
 	for (u32 i = 0; i < RUNTIME_N; i++) {
-		bpf_program__set_autoload(walker(from, i, true), s->loop);
-		bpf_program__set_autoload(walker(from, i, false), !s->loop);
+		bpf_program__set_autoload(walker_program(from, i, true), s->loop);
+		bpf_program__set_autoload(walker_program(from, i, false), !s->loop);
 	}
 	/* For each CPU, as many as the source's programs declare. */
 	from->n_states = s->n_cpus * bpf_map__max_entries(states);
@@ -401,7 +401,7 @@ static int join_programs(struct sampler *s, struct source *from, struct diag *re
 
 	for (u32 i = 0; i <= RUNTIME_N; i++) {
 		const struct bpf_program *p =
-			i < RUNTIME_N ? walker(from, i, s->loop)
+			i < RUNTIME_N ? walker_program(from, i, s->loop)
 				      : bpf_object__find_program_by_name(from->object, "finish");
 		int fd = bpf_program__fd(p);
 		int r = bpf_map__update_elem(walkers, &i, sizeof(i), &fd, sizeof(fd), BPF_ANY);
@@ -547,7 +547,8 @@ static int choose_sizes(struct sampler *s, const struct sampler_options *o,
 	return sizes_choose(&in, &s->sizes, reterr_diag);
 }
 
-static int load(struct sampler *s, const struct sampler_options *o, struct diag *reterr_diag)
+static int load_sources(struct sampler *s, const struct sampler_options *o,
+			struct diag *reterr_diag)
 {
 	struct probe_features features;
 	int r = probe_features(&features, reterr_diag);
@@ -561,7 +562,7 @@ static int load(struct sampler *s, const struct sampler_options *o, struct diag 
 	size_rings(s);
 	s->copies.max = s->sizes.copies;
 	for (u32 i = 0; i < s->n_sources && r == 0; i++) {
-		configure(s, i, o, &features);
+		configure_source(s, i, o, &features);
 		r = load_source(s, i, reterr_diag);
 	}
 	if (r == 0)
@@ -593,7 +594,7 @@ int sampler_create(const struct sampler_options *o, const struct sampler_ops *op
 		goto fail;
 	r = copies_init(&s->copies, s->n_sources, s->n_cpus);
 	if (r == 0)
-		r = load(s, o, reterr_diag);
+		r = load_sources(s, o, reterr_diag);
 	if (r == 0)
 		r = fill_filters(s, o, reterr_diag);
 	if (r < 0)

@@ -138,7 +138,7 @@ static u64 estimate_bytes(const struct loader *l, const struct loader_file *f)
 	return f->source ? n / 2 : n * 2;
 }
 
-static int build(struct loader *l, struct job *j)
+static int build_page(struct loader *l, struct job *j)
 {
 	struct loader_file *f = j->file;
 	struct loader_page *p = &j->page;
@@ -177,7 +177,7 @@ static int build_in_budget(struct loader *l, struct job *j)
 
 	if (!budget_begin(l->budget, room))
 		return -ENOBUFS;
-	r = build(l, j);
+	r = build_page(l, j);
 	budget_end(l->budget, room);
 	return r;
 }

@@ -216,7 +216,7 @@ static void put_answer(struct writer *w, const struct answer *x)
 	}
 }
 
-static int encode(const struct answers *a, u64 key, struct str *ret)
+static int encode_answers(const struct answers *a, u64 key, struct str *ret)
 {
 	struct writer w = {.a = a};
 	struct str body = {};
@@ -341,7 +341,7 @@ int answers_save(const struct answers *a, const char *dir, const char *name, u64
 {
 	_cleanup_free_ char *path = NULL;
 	_cleanup_str_ struct str bytes = {};
-	int r = encode(a, key, &bytes);
+	int r = encode_answers(a, key, &bytes);
 
 	if (r < 0)
 		return r;

@@ -222,7 +222,7 @@ static u64 segment_end(u64 last, u64 next)
 	return next - last < MAX_TAIL ? next : last + MAX_TAIL;
 }
 
-static int build(struct kallsyms *k, line_vec *lines)
+static int build_segments(struct kallsyms *k, line_vec *lines)
 {
 	size_t i = 0;
 
@@ -259,7 +259,7 @@ int kallsyms_open_part(const char *path, enum kallsyms_part part, struct kallsym
 		return -ENOMEM;
 	r = read_lines(k, f, part, &lines);
 	if (r == 0)
-		r = build(k, &lines);
+		r = build_segments(k, &lines);
 	vec_deinit(&lines);
 	if (r < 0)
 		return r;

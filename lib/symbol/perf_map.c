@@ -129,7 +129,7 @@ static int emit_until(range_vec *heap, u64 from, u64 to, range_vec *out)
 	return 0;
 }
 
-static int flatten(range_vec *ranges)
+static int flatten_ranges(range_vec *ranges)
 {
 	range_vec heap = {}, out = {};
 	int r = 0;
@@ -154,7 +154,7 @@ static int flatten(range_vec *ranges)
 	return 0;
 }
 
-static int settle(struct perf_map *m)
+static int build_ranges(struct perf_map *m)
 {
 	int r = 0;
 
@@ -167,9 +167,9 @@ static int settle(struct perf_map *m)
 		       m->recent.n * sizeof(*m->recent.data));
 		m->base.n += m->recent.n;
 		vec_clear(&m->recent);
-		r = flatten(&m->base);
+		r = flatten_ranges(&m->base);
 	} else {
-		r = flatten(&m->recent);
+		r = flatten_ranges(&m->recent);
 	}
 	if (r == 0)
 		m->dirty = false;
@@ -247,10 +247,10 @@ static int move_names(const struct strtab *from, struct strtab *to, range_vec *r
 }
 
 /* Drops the names of ranges that were overwritten. */
-static int compact(struct perf_map *m)
+static int compact_names(struct perf_map *m)
 {
 	struct strtab names;
-	int r = settle(m);
+	int r = build_ranges(m);
 
 	if (r < 0)
 		return r;
@@ -282,9 +282,9 @@ static int keep_bounds(struct perf_map *m)
 	int r = 0;
 
 	if (m->recent.n > MAX_RANGES / 4 || m->base.n + m->recent.n > MAX_RANGES)
-		r = settle(m);
+		r = build_ranges(m);
 	if (r == 0 && m->names.n_bytes > m->compact_at)
-		r = compact(m);
+		r = compact_names(m);
 	if (m->base.n + m->recent.n > MAX_RANGES || m->names.n_bytes > MAX_POOL ||
 	    (m->max_bytes && memory(m) > m->max_bytes))
 		m->full = true;
@@ -356,7 +356,7 @@ int perf_map_refresh(struct perf_map *m)
 			return -errno;
 		n = take_block(m, block, (size_t)n);
 		if (n <= 0)
-			return n < 0 ? (int)n : settle(m);
+			return n < 0 ? (int)n : build_ranges(m);
 		m->offset += (u64)n;
 		r = keep_bounds(m);
 		if (r < 0)
@@ -409,7 +409,7 @@ static const struct range *find_range(const range_vec *v, u64 address)
 int perf_map_lookup(struct perf_map *m, u64 address, const char **ret_name)
 {
 	const struct range *r;
-	int e = settle(m); /* after a refresh that ran out of memory */
+	int e = build_ranges(m); /* after a refresh that ran out of memory */
 
 	if (e < 0)
 		return e;

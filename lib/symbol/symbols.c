@@ -62,7 +62,7 @@ struct symbols {
 DEFINE_CLEANUP(symbols, struct symbols *, symbols_destroy)
 
 /* The handle through which sections are read. */
-static struct elf_file *handle(const struct symbols *s)
+static struct elf_file *handle_of(const struct symbols *s)
 {
 	return s->own ? s->own : s->elf;
 }
@@ -123,8 +123,8 @@ static int open_sources(struct symbols *s)
 	}
 	s->sources_open = true;
 	/* A file with both needs no debug file. Go's table describes all Go code. */
-	if (!has_dwarf(handle(s)) || !has_section(handle(s), ".symtab"))
-		(void)debugfile_find(handle(s), &place, &s->debug, &s->debug_path);
+	if (!has_dwarf(handle_of(s)) || !has_section(handle_of(s), ".symtab"))
+		(void)debugfile_find(handle_of(s), &place, &s->debug, &s->debug_path);
 	if (s->own)
 		s->own->max_memory = s->max_section;
 	if (s->debug)
@@ -134,18 +134,18 @@ static int open_sources(struct symbols *s)
 
 static const char *best_source(struct symbols *s)
 {
-	if (has_section(handle(s), ".gopclntab") ||
-	    has_section(handle(s), ".data.rel.ro.gopclntab"))
+	if (has_section(handle_of(s), ".gopclntab") ||
+	    has_section(handle_of(s), ".data.rel.ro.gopclntab"))
 		return ".gopclntab";
-	if (has_dwarf(handle(s)))
+	if (has_dwarf(handle_of(s)))
 		return ".debug_info";
 	if (s->debug)
 		return "debug file";
-	if (has_section(handle(s), ".symtab"))
+	if (has_section(handle_of(s), ".symtab"))
 		return ".symtab";
-	if (has_section(handle(s), ".gnu_debugdata"))
+	if (has_section(handle_of(s), ".gnu_debugdata"))
 		return ".gnu_debugdata";
-	return has_section(handle(s), ".dynsym") ? ".dynsym" : "nothing";
+	return has_section(handle_of(s), ".dynsym") ? ".dynsym" : "nothing";
 }
 
 static void key_of_file(struct str *key, const char *path, const struct elf_file *f)
@@ -174,12 +174,12 @@ static int make_cache_key(struct symbols *s)
 	 * Files with equal build-ids may differ: strip and objcopy keep the build-id, and so does
 	 * damage. Packages keep modification times, so that copies still share a cache entry.
 	 */
-	key_of_file(&key, "file", handle(s));
-	str_printf(&key, " %d%d%d", has_dwarf(handle(s)), has_section(handle(s), ".symtab"),
-		   has_section(handle(s), ".gnu_debugdata"));
+	key_of_file(&key, "file", handle_of(s));
+	str_printf(&key, " %d%d%d", has_dwarf(handle_of(s)), has_section(handle_of(s), ".symtab"),
+		   has_section(handle_of(s), ".gnu_debugdata"));
 	if (s->debug)
 		key_of_file(&key, s->debug_path, s->debug);
-	if (debugfile_alt(s->debug ? s->debug : handle(s), &place,
+	if (debugfile_alt(s->debug ? s->debug : handle_of(s), &place,
 			  s->debug ? s->debug_path : s->path, &other) == 0) {
 		key_of_file(&key, "alt", other);
 		elf_file_destroy(other);
@@ -304,7 +304,7 @@ u64 symbols_needs(struct symbols *s)
 	if (open_sources(s) < 0)
 		return 0;
 	/* Twice: for the sections and for the tables made from them. */
-	needs = 2 * (file_needs(s, handle(s)) + file_needs(s, s->debug));
+	needs = 2 * (file_needs(s, handle_of(s)) + file_needs(s, s->debug));
 	return needs - MIN(needs, (u64)has);
 }
 
@@ -331,16 +331,16 @@ static int read_tables(struct symbols *s)
 
 	if (s->tables_read)
 		return 0;
-	r = go_lines_open(handle(s), &s->go);
+	r = go_lines_open(handle_of(s), &s->go);
 	if (r == -ENOMEM)
 		return r;
-	r = symtab_add(&s->tab, handle(s), false);
+	r = symtab_add(&s->tab, handle_of(s), false);
 	if (r <= 0 && s->debug)
 		r = symtab_add(&s->tab, s->debug, false);
 	if (r <= 0) {
-		if (elf_file_minidebuginfo(handle(s), &s->mini) == 0)
+		if (elf_file_minidebuginfo(handle_of(s), &s->mini) == 0)
 			(void)symtab_add(&s->tab, s->mini, false);
-		(void)symtab_add(&s->tab, handle(s), true);
+		(void)symtab_add(&s->tab, handle_of(s), true);
 	}
 	s->tables_read = true;
 	return symtab_finish(&s->tab);
@@ -359,7 +359,7 @@ static bool host_is_code(void *arg, u64 svma)
 	return false;
 }
 
-static int bounded(const struct symbols *s, int r, struct elf_file **f)
+static int limit_memory(const struct symbols *s, int r, struct elf_file **f)
 {
 	if (r == 0)
 		(*f)->max_memory = s->max_section;
@@ -371,7 +371,7 @@ static int host_open_alt(void *arg, struct elf_file *elf, struct elf_file **ret)
 	const struct symbols *s = arg;
 	struct debugfile_place place = place_of(s);
 
-	return bounded(
+	return limit_memory(
 		s, debugfile_alt(elf, &place, elf == s->debug ? s->debug_path : s->path, ret), ret);
 }
 
@@ -383,14 +383,14 @@ static int host_open_dwp(void *arg, struct elf_file **ret)
 
 	if (r < 0 && s->debug_path)
 		r = debugfile_dwp(&place, s->debug_path, ret);
-	return bounded(s, r, ret);
+	return limit_memory(s, r, ret);
 }
 
 static int host_open_dwo(void *arg, const char *comp_dir, const char *name, struct elf_file **ret)
 {
 	struct debugfile_place place = place_of(arg);
 
-	return bounded(arg, debugfile_dwo(&place, comp_dir, name, ret), ret);
+	return limit_memory(arg, debugfile_dwo(&place, comp_dir, name, ret), ret);
 }
 
 static void open_dwarf(struct symbols *s)
@@ -406,8 +406,8 @@ static void open_dwarf(struct symbols *s)
 	if (s->dwarf_tried)
 		return;
 	s->dwarf_tried = true;
-	if (has_dwarf(handle(s)))
-		(void)dwarf_open(handle(s), &host, &s->dwarf);
+	if (has_dwarf(handle_of(s)))
+		(void)dwarf_open(handle_of(s), &host, &s->dwarf);
 	else if (has_dwarf(s->debug))
 		(void)dwarf_open(s->debug, &host, &s->dwarf);
 }
@@ -518,7 +518,7 @@ static int name_plt(struct symbols *s, u64 svma, struct symbol_frame *f)
 {
 	_cleanup_free_ char *plt = NULL, *text = NULL, *full = NULL;
 	const char *unused;
-	int r = symtab_plt_name(handle(s), svma, &plt);
+	int r = symtab_plt_name(handle_of(s), svma, &plt);
 
 	if (r == 0)
 		r = display_name(s, plt, &f->name, &f->system_name);

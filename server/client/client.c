@@ -198,7 +198,7 @@ int client_get(struct client *c, const char *path, struct diag *reterr_diag, str
 
 /* ---- what to send ---- */
 
-static bool has(struct elf_file *f, const char *section)
+static bool has_section(struct elf_file *f, const char *section)
 {
 	struct elf_section s;
 
@@ -211,7 +211,7 @@ static const char *best_of(struct elf_file *f)
 					      ".symtab", ".gnu_debugdata"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(sources); i++)
-		if (has(f, sources[i]))
+		if (has_section(f, sources[i]))
 			return sources[i];
 	return NULL;
 }
@@ -292,7 +292,8 @@ static int send_best(struct client *c, struct elf_file *f, const char *path,
 	struct elf_file *best = f;
 	int r = 0;
 
-	if (!has(f, ".debug_info") && debugfile_find(f, &place, &debug, &debug_path) == 0 && debug)
+	if (!has_section(f, ".debug_info") && debugfile_find(f, &place, &debug, &debug_path) == 0 &&
+	    debug)
 		best = debug;
 	if (!best_of(best)) {
 		c->stats.useless++;
