@@ -206,7 +206,7 @@ static void known_binary_free(struct runtimes *r, struct known_binary *k)
 	free(k);
 }
 
-static void say_why(struct runtimes *r, const struct known_binary *k, const char *path)
+static void log_failure(struct runtimes *r, const struct known_binary *k, const char *path)
 {
 	r->stats.learn_failed[k->claimed]++;
 	log_warn("%s: frames of %s are not shown: %s", path, names[k->claimed],
@@ -214,7 +214,7 @@ static void say_why(struct runtimes *r, const struct known_binary *k, const char
 }
 
 /* Memory was short. Returns true if learning is retried later. */
-static bool ask_again(struct runtimes *r, struct known_binary *k, const struct learn_job *job)
+static bool learn_again(struct runtimes *r, struct known_binary *k, const struct learn_job *job)
 {
 	return ++k->n_asked < MAX_ASKED && learner_ask(r->learner, job->ops, &job->binary, k) == 0;
 }
@@ -227,7 +227,7 @@ u32 runtimes_take(struct runtimes *r, bool wait)
 	while ((job = learner_take(r->learner, wait))) {
 		struct known_binary *k = job->user;
 
-		if (job->error == -ENOBUFS && !k->gone && ask_again(r, k, job)) {
+		if (job->error == -ENOBUFS && !k->gone && learn_again(r, k, job)) {
 			learn_job_free(job);
 			continue;
 		}
@@ -242,7 +242,7 @@ u32 runtimes_take(struct runtimes *r, bool wait)
 			map_del(&r->gone, (u64)k, NULL);
 			known_binary_free(r, k);
 		} else if (accept_learned(r, k, job) < 0) {
-			say_why(r, k, job->binary.path);
+			log_failure(r, k, job->binary.path);
 			if (r->options.unmark)
 				r->options.unmark(r->options.arg, k->file_id);
 		}
@@ -276,7 +276,7 @@ static struct known_binary *known_binary(struct runtimes *r, const struct procma
 		return k;
 	k->learning = learner_ask(r->learner, runtimes[k->claimed], b, k) == 0;
 	if (!k->learning)
-		say_why(r, k, b->path);
+		log_failure(r, k, b->path);
 	return k;
 }
 
@@ -394,7 +394,7 @@ static void find_reserved(u32 pid, struct runtime_process *ret)
 	reserved_end(&v);
 }
 
-static void tell_bpf(struct runtimes *r, const struct procman_process *p, struct attached *a)
+static void write_entry(struct runtimes *r, const struct procman_process *p, struct attached *a)
 {
 	struct runtime_key key = {p->pid, a->binary->runtime};
 
@@ -448,7 +448,7 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 		return;
 	}
 	a->done = true;
-	tell_bpf(r, p, a);
+	write_entry(r, p, a);
 	log_debug("pid %u: %s attached in %.2f ms", p->pid, names[runtime],
 		  (double)(clock_ns(CLOCK_MONOTONIC) - begin) / 1e6);
 }
@@ -490,7 +490,7 @@ static void attach_process(struct runtimes *r, const struct procman_process *p,
 		a = NULL;
 	}
 	if (a && a->done && !a->in_map)
-		tell_bpf(r, p, a);
+		write_entry(r, p, a);
 	/* When mappings change, the memory that a JIT has reserved is determined again. */
 	if (a && a->done &&
 	    (!runtimes[k->runtime]->marks_anonymous || a->mappings_id == p->mappings_id))
