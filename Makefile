@@ -4,7 +4,7 @@ BUILD ?= build
 BUILD_CHECK ?= build-check
 BUILD_FUZZ ?= build-fuzz
 MESON ?= meson
-# Debian's own: a Python of the user's may not have pytest.
+# Debian's Python: another one in PATH may lack pytest.
 PYTHON ?= /usr/bin/python3
 # Seconds for each fuzzer, and further arguments for pytest.
 FUZZ_SECONDS ?= 60
@@ -35,7 +35,7 @@ check-root: all ## live tests: needs root and BPF
 check-root-quick: all ## the core of it, what a change concerns, and a third of the rest by turns
 	files=$$(tools/choose-tests tests/live) && $(PYTEST) $$files
 
-# Those that take long (recordings of JVMs, bombs, slow clients) only with check-server itself.
+# Long tests (recordings of JVMs, decompression bombs, slow clients) run only with check-server itself.
 check-server: all ## the server and its clients (pytest); needs no privilege
 	$(PYTEST) tests/server $(PYTEST_ARGS)
 
@@ -45,14 +45,14 @@ check-server-quick: all ## the same chosen as check-root-quick, without what tak
 soak: all ## a day of 100 agents against a small store, compressed in time
 	$(PYTEST) -s tests/server/test_soak.py $(PYTEST_ARGS)
 
-# RESUME=1 leaves out what this very build has passed already.
+# RESUME=1 skips tests that this build has passed already.
 RESUME ?=
 CHECK_RUNTIMES = CULPRIT_RESUME=$(RESUME) $(PYTEST)
 
 check-runtimes: all ## language runtimes, each version that is here: needs root and BPF
 	$(CHECK_RUNTIMES) tests/runtimes $(PYTEST_ARGS)
 
-# By the names of their tests: test_NAME.py, test_NAME_MORE.py.
+# Named after their tests: test_NAME.py, test_NAME_MORE.py.
 RUNTIMES = $(sort $(foreach t,$(wildcard tests/runtimes/test_*.py),$(word 2,$(subst _, ,$(basename $(notdir $t))))))
 
 check-runtimes-each: $(RUNTIMES:%=check-runtimes-%) ## the same, with -j2 -k -O two runtimes at a time
@@ -64,8 +64,8 @@ $(RUNTIMES:%=check-runtimes-%): check-runtimes-%: all
 bench: all ## the figures of doc/performance.md, against perf (needs root and BPF)
 	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) tests/bench/run $(BENCH_ARGS)
 
-# One build of each runtime, the system's own where there is one: tests and parameters that are
-# marked `sample`.
+# The tests and parameters that are marked `sample`: one build of each runtime, the system's if
+# there is one.
 check-runtimes-quick: all ## the same with a sample of them
 	$(PYTEST) tests/runtimes -m sample
 
