@@ -14,6 +14,10 @@
 
 struct channels;
 
+/*
+ * Starts the sending thread. `delay_ms` is the delay that processes are told first, `host_id`
+ * that of the profiles (copied). -ENOMEM, or an error of starting the thread.
+ */
 int channels_create(u32 delay_ms, const char *host_id, struct channels **ret);
 /* Sends waiting reports for half a second more, then frees everything. */
 void channels_destroy(struct channels *c);
@@ -22,7 +26,9 @@ void channels_destroy(struct channels *c);
  * unchanged and its socket is open.
  */
 void channels_open(struct channels *c, u32 pid, const char *path);
+/* The process has no channel any more; reports that wait are dropped. */
 void channels_close(struct channels *c, u32 pid);
 /* Reports are `ms` late. If this is more than processes were told, they are told again. */
 void channels_late(struct channels *c, u32 ms);
+/* Adds `count` samples to the reports of a process. Ignored if it has no channel. */
 void channels_report(struct channels *c, u32 pid, const struct context_report *r, u64 count);

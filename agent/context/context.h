@@ -50,6 +50,7 @@ struct contexts_options {
 	void *arg;
 };
 
+/* Borrows options.processes_fd until contexts_destroy(). -ENOMEM. */
 int contexts_create(const struct contexts_options *o, struct contexts **ret);
 void contexts_destroy(struct contexts *c);
 DEFINE_CLEANUP(contexts, struct contexts *, contexts_destroy)
@@ -84,6 +85,7 @@ void contexts_retry(struct contexts *c, struct procman *pm);
  * reports take delay_ms, and then get what is passed to contexts_report(), by any thread.
  */
 int contexts_correlate(struct contexts *c, u32 delay_ms, const char *host_id);
+/* Reports `count` samples of a stack to the process, if it has asked for reports. Any thread. */
 void contexts_report(struct contexts *c, u32 pid, const struct context_report *r, u64 count);
 /* The last reports took `ms`. */
 void contexts_late(struct contexts *c, u32 ms);

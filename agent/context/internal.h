@@ -79,6 +79,7 @@ struct elastic_storage {
 /* -EAGAIN: the process publishes nothing now. */
 int elastic_read(const struct context_target *t, const struct context_binary *b,
 		 struct elastic_storage *ret);
+/* elastic_read() for the bytes of the storage, for the fuzzer. -EINVAL: damaged. */
 int elastic_parse(const u8 *bytes, size_t n, struct elastic_storage *ret);
 
 /* ---- OpenTelemetry's process context, OTEP 4719 (process.c) ---- */
@@ -117,6 +118,7 @@ struct attribute_names {
 	vec(u32) at;
 };
 void attribute_names_deinit(struct attribute_names *n);
+/* Appends the next name; above ATTRIBUTES_MAX_NAMES it is ignored. -ENOMEM. */
 int attribute_names_add(struct attribute_names *n, const char *name);
 /* Whether the name of each attribute in the record is known. */
 bool attributes_have_names(const struct record_attributes *head, const u8 *bytes,
@@ -141,6 +143,7 @@ struct attribute_share {
 void attribute_bounds_deinit(struct attribute_bounds *b);
 /* Starts a new hour if the last one is over. */
 void attribute_bounds_begin(struct attribute_bounds *b, u64 now_ns);
+/* Whether the value of an attribute is within the bounds; counts a new one. */
 bool attribute_admit(struct attribute_bounds *b, struct attribute_share *s, const char *name,
 		     const char *text);
 

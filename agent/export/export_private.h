@@ -87,14 +87,19 @@ struct exporters {
 /* Checks and copies the options. *d is zeroed before; the caller must close it in any case. */
 int export_open(struct exporters *e, const struct export_options *o, struct destination *d,
 		struct diag *reterr_diag);
+/* Opens the destination's spool. Call it after export_open(). */
 int export_open_spool(struct destination *d, struct diag *reterr_diag);
+/* Starts the destination's sender; none is needed if it takes profiles at once. */
 int export_start(struct destination *d);
+/* Starts the thread that encodes the profiles of the queue. */
 int export_start_encoder(struct exporters *e);
+/* Drops the oldest items of the spool above its limit. */
 void export_keep_bound(struct destination *d);
 void export_close(struct destination *d);
 
 /* True: the sender must end now and abandon its request. */
 bool export_must_stop(const struct destination *d);
+/* Counts dropped profiles and samples by reason; the next profile reports the samples as lost. */
 void export_count_drop(struct destination *d, enum export_drop why, u64 profiles, u64 samples);
 
 /* ---- http.c: one connection to one destination ---- */
@@ -116,6 +121,7 @@ void http_close(struct http *h);
  * body (http_answer()), and for gRPC its status (http_grpc_result()).
  */
 void http_post(struct http *h, const u8 *data, size_t n, struct export_result *ret);
+/* The body of the last response, borrowed until the next http_post(). */
 const struct str *http_answer(const struct http *h);
 /* Fills *ret from the trailers. */
 void http_grpc_result(struct http *h, struct export_result *ret);

@@ -205,7 +205,7 @@ static int read_line(const char *path, char *ret, size_t n)
 	return 0;
 }
 
-static int know_host(struct identities *s)
+static int read_host(struct identities *s)
 {
 	struct collecting c = {.s = s};
 	struct utsname u;
@@ -241,7 +241,7 @@ int identities_create(struct identities **ret)
 	s->compact_at = COMPACT_STRING_BYTES;
 	r = strtab_init(&s->strings);
 	if (r == 0)
-		r = know_host(s);
+		r = read_host(s);
 	if (r < 0)
 		return r;
 	*ret = take_ptr(s);

@@ -23,6 +23,7 @@
 
 struct identities;
 
+/* Reads the host's labels. -ENOMEM. */
 int identities_create(struct identities **ret);
 void identities_destroy(struct identities *s);
 DEFINE_CLEANUP(identities, struct identities *, identities_destroy)

@@ -6,6 +6,7 @@
 
 /* Whether there is no room for a new stack or entry. */
 bool batch_is_full(const struct pipeline_batch *b);
+/* An empty batch that starts now; NULL: out of memory. pipeline_give_back() frees it. */
 struct pipeline_batch *batch_new(const struct pipeline *p);
 /*
  * Adds a stack, unless its id is known. References the binaries of its frames. 0, -ENOMEM, -E2BIG,

@@ -151,6 +151,10 @@ u32 pipeline_attributes(const struct pipeline_batch *b, u32 set,
 
 struct pipeline;
 
+/*
+ * Creates all parts and loads the BPF programs; nothing is sampled yet. The options are borrowed
+ * for the call, their budget until pipeline_destroy(). The diag says what failed.
+ */
 int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 		    struct pipeline **ret);
 void pipeline_destroy(struct pipeline *p);

@@ -119,15 +119,20 @@ void tell_cpus(struct procman *pm, const u32 *cpus, u32 n);
 
 /* ---- process.c ---- */
 
+/* A process without mappings, in no table. NULL: out of memory. */
 struct process *process_create(struct procman *pm, u32 pid);
 /* Frees the process, which is in no table or list any more. */
 void process_destroy(struct procman *pm, struct process *p);
 /* Marks the process to be settled and announced at the end of the batch. */
 void process_touch(struct procman *pm, struct process *p);
 
+/* A fork: p gets the mappings, name and start_stack of its parent. */
 void process_inherit(struct procman *pm, struct process *p, struct process *parent);
+/* An exec record: the process gets a new image without mappings. */
 void process_exec(struct procman *pm, struct process *p, const struct sideband *r);
+/* Sets the name; marks the process if the name has changed. */
 void process_set_comm(struct procman *pm, struct process *p, const char *comm);
+/* An mmap record: adds the mapping to the changes of this batch. */
 void process_map(struct procman *pm, struct process *p, const struct sideband *r);
 
 /*

@@ -48,6 +48,7 @@ void overlay_deinit(overlay *o);
  */
 int mapping_set_apply(struct mapping_set *base, const overlay *o, u64 id, u32 max,
 		      struct mapping_set **ret, u64 *dropped);
+/* Whether two sets have equal mappings. */
 bool mapping_set_same(const struct mapping_set *a, const struct mapping_set *b);
 /*
  * Applies an overlay in place; the set gets the new id unless nothing changes. False: not possible
@@ -57,4 +58,5 @@ bool mapping_set_change(struct mapping_set *s, const overlay *o, u64 id, u32 max
 /* Copies a set and replaces every PROCMAN_ANON binary by `to`. */
 int mapping_set_replace_anon(const struct mapping_set *base, struct procman_binary *to, u64 id,
 			     struct mapping_set **ret);
+/* The mapping that contains avma, or NULL. */
 const struct procman_mapping *mapping_find(const struct procman_mapping *m, u32 n, u64 avma);

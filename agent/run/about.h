@@ -32,4 +32,5 @@ struct about {
 	const char *error; /* or NULL */
 };
 
+/* Adds the labels to the profile, as its agent. -ENOMEM. */
 int about_add(const struct about *a, struct profile *p);

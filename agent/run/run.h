@@ -50,9 +50,14 @@ struct run_change {
 /* Sets the options through which samples get resources. */
 void run_connect_pipeline(struct identities *i, struct pipeline_options *p);
 void run_connect_symbolizer(struct identities *i, struct symbolizer_options *s);
+/*
+ * Starts the symbolizing thread. The parts in the options are borrowed until run_destroy().
+ * -ENOMEM, or an error of starting the thread.
+ */
 int run_create(const struct run_options *o, struct run **ret);
 /* Runs until ended() returns true, which is called about every 100 ms; then exports the rest. */
 int run_loop(struct run *r, bool (*ended)(void), struct diag *reterr_diag);
+/* Changes options while run_loop() runs. In the thread of run_loop(). */
 void run_change(struct run *r, const struct run_change *c);
 /* True once the pipeline before the last run_change() and its symbolizer are no longer used. */
 bool run_has_changed(struct run *r);

@@ -141,6 +141,10 @@ struct runtimes_options {
 	struct budget *budget; /* borrowed, or NULL; a binary that exceeds it is not learned */
 };
 
+/*
+ * Starts the learner. Maps and budget of the options are borrowed until runtimes_destroy(). A
+ * negative errno.
+ */
 int runtimes_create(const struct runtimes_options *o, struct runtimes **ret);
 void runtimes_destroy(struct runtimes *r);
 /* Returns the runtime that a mapping must be marked with; RUNTIME_NONE for most. */

@@ -108,6 +108,7 @@ const struct sampler_source *sampler_source(const struct sampler *s, u32 i);
 u64 sampler_hz(const struct sampler *s);
 /* The name and description of the i-th event that can be requested; NULL after the last one. */
 const char *sampler_event_at(size_t i, const char **ret_help);
+/* The maps for struct tables_options. */
 int sampler_arena_fd(const struct sampler *s);
 int sampler_processes_fd(const struct sampler *s);
 /* The maps for struct runtimes_options. */
@@ -125,6 +126,7 @@ void sampler_follow_cpus(struct sampler *s, const u32 *cpus, u32 n);
 int sampler_start(struct sampler *s, struct diag *reterr_diag);
 /* Pauses or continues sampling. Records in the ring can still be read. */
 void sampler_pause(struct sampler *s, bool pause);
+/* Closes the events. Records in the ring can still be read. */
 void sampler_stop(struct sampler *s);
 /* The bits of user code pointers that pointer authentication uses on this machine; 0 on x86. */
 u64 sampler_pac_mask(void);
@@ -139,4 +141,5 @@ int sampler_drain(struct sampler *s);
 u64 sampler_counter(const struct sampler *s, u32 source, enum counter counter);
 /* sampler_stats() is expensive: several system calls per map. */
 void sampler_stats(struct sampler *s, struct sampler_stats *ret);
+/* Counters and times start at 0 again. */
 void sampler_count_from_now(struct sampler *s);

@@ -48,6 +48,7 @@ struct lines_spare {
 	int error;
 };
 
+/* `outer_fd` is the array of maps, borrowed. -ENOMEM. */
 int lines_init(struct lines *a, int outer_fd, u64 budget_bytes);
 void lines_deinit(struct lines *a);
 /* Allocates a run of n lines, zeroed. -ENOSPC: the budget is used up; -E2BIG: more than a chunk. */

@@ -47,6 +47,10 @@ struct tables_stats {
 	u64 no_memory; /* times that the budget had no room */
 };
 
+/*
+ * Starts the loader and opens the first chunk. The maps and the budget are borrowed until
+ * tables_destroy(). A negative errno.
+ */
 int tables_create(const struct tables_options *o, struct tables **ret);
 void tables_destroy(struct tables *t);
 /*
@@ -91,11 +95,13 @@ const void *tables_line(const struct tables *t, u32 line);
 struct slice;
 int tables_slice_get(struct tables *t, const struct procman_process *p, struct slice **ret);
 void tables_slice_put(struct tables *t, struct slice *s);
+/* Returns the arena line of the slice's mappings, and their number. */
 u32 tables_slice_line(const struct slice *s, u32 *ret_n);
 /* Returns the file id and the svma of an address; 0: it is in no known file. */
 u32 tables_slice_file(const struct tables *t, const struct slice *s, u64 avma, u64 *ret_svma);
 /* As loader_trim(). */
 u32 tables_trim(struct tables *t, u64 idle_ns);
+/* As loader_set_tight(). */
 void tables_set_tight(struct tables *t, bool tight);
 void tables_stats(const struct tables *t, struct tables_stats *ret);
 extern const struct stat_field tables_stat_fields[];

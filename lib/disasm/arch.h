@@ -6,6 +6,7 @@
 
 struct disasm_x86;
 
+/* The two decoders; see disasm_create(), disasm_one() and disasm_padding(). */
 int disasm_x86_create(struct disasm_x86 **ret);
 void disasm_x86_destroy(struct disasm_x86 *x);
 bool disasm_x86_one(struct disasm_x86 *x, struct buf code, u64 svma, struct disasm_insn *ret);

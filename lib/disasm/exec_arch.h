@@ -27,6 +27,7 @@ bool exec_x86_one(const struct exec_machine *m, const struct exec_program *p, st
 bool exec_arm64_one(const struct exec_program *p, struct exec *x, struct buf code, u64 svma,
 		    struct exec_insn *ret);
 
+/* Values: a constant, a symbol, a product, a sum, the content of an address. */
 struct exec_value exec_constant(u64 k);
 struct exec_value exec_symbol(struct exec *x, enum exec_symbol_kind kind, u8 size,
 			      const struct exec_value *at);

@@ -89,6 +89,7 @@ int elf_file_relocated(struct elf_file *f, u64 svma, size_t n, struct buf *ret_b
 ssize_t elf_file_copy(struct elf_file *f, u64 svma, size_t n, void *ret);
 /* Bytes of memory that the file's cache uses. */
 size_t elf_file_memory(const struct elf_file *f);
+/* Converts a file offset to an svma by the segments. False: no segment contains it. */
 bool elf_file_svma_of_foff(const struct elf_file *f, u64 foff, u64 *ret_svma);
 /* Opens the ELF file in .gnu_debugdata (xz, at most 256 MiB). -ENOENT: the section is missing. */
 int elf_file_minidebuginfo(struct elf_file *f, struct elf_file **ret);

@@ -225,29 +225,39 @@ static inline bool dw_step(struct dwarf *d)
 struct buf dw_section(struct dw_file *f, enum dw_sec sec);
 /* Returns the section from base + offset on; empty if that is outside the section. */
 struct buf dw_section_at(struct dw_file *f, enum dw_sec sec, u64 base, u64 offset);
+/* Sets u->abbrevs to the table at an offset of .debug_abbrev. */
 int dw_abbrevs_get(struct dw_unit *u, u64 offset);
 void dw_abbrevs_free_all(struct dw_file *f);
+/* Reads an attribute of a form, from `b`. False: damaged, or an unknown form. */
 bool dw_form_read(struct dw_unit *u, struct buf *b, u16 form, s64 implicit, struct dw_value *ret);
+/* Reads the DIE at an offset. False: damaged, or outside of the unit. */
 bool dw_die_read(struct dw_unit *u, u64 offset, struct dw_die *ret);
+/* The text of a string attribute, borrowed from its section; NULL: there is none. */
 const char *dw_string(struct dw_unit *u, const struct dw_value *v);
+/* The address of an attribute, if it has the form of one. */
 bool dw_address(struct dw_unit *u, const struct dw_value *v, u64 *ret);
 /* Returns the unit and offset of the DIE that a reference names; NULL: the reference is invalid. */
 struct dw_unit *dw_follow(struct dw_unit *u, const struct dw_value *v, u64 *ret_offset);
 
 /* dwarf_unit.c */
 int dw_units_read(struct dw_file *f);
+/* The unit by its index, read on first use; NULL: it cannot be read. */
 struct dw_unit *dw_unit_get(struct dw_file *f, size_t index);
+/* The unit that contains a DIE's offset; NULL: there is none. */
 struct dw_unit *dw_unit_of_die(struct dw_file *f, u64 offset);
 /* The split unit of a skeleton; other units return themselves. */
 struct dw_unit *dw_unit_full(struct dw_unit *u);
+/* Drops the caches of a unit. */
 void dw_unit_forget(struct dw_unit *u);
 void dw_file_deinit(struct dw_file *f);
+/* The dwz file; NULL: there is none, or it was not found. */
 struct dw_file *dw_alt(struct dwarf *d);
 
 /* dwarf_range.c */
 typedef int dw_range_fn(void *arg, u64 lo, u64 hi);
 /* Calls fn for each range of the DIE; a value other than 0 from fn ends it and is returned. */
 int dw_ranges(struct dw_unit *u, const struct dw_die *d, dw_range_fn *fn, void *arg);
+/* Whether pc is in a range of the DIE. */
 bool dw_covers(struct dw_unit *u, const struct dw_die *d, u64 pc);
 
 /* dwarf_line.c */
@@ -256,6 +266,7 @@ struct dw_line {
 	u32 line;
 	u32 column;
 };
+/* Finds the line of pc. False: the unit's table has none. */
 bool dw_line_find(struct dw_unit *u, u64 pc, struct dw_line *ret);
 /* The path of a file of the unit's line table, in the scratch; NULL: there is no such file. */
 const char *dw_file_path(struct dw_unit *u, u32 file);

@@ -80,6 +80,7 @@ char *symbol_demangle(const char *name);
 struct kallsyms;
 /* Symbols of the kernel never change; those of modules and BPF programs do. */
 enum kallsyms_part { KALLSYMS_ALL, KALLSYMS_KERNEL, KALLSYMS_LOADED };
+/* -EPERM: the file shows no addresses; other errors of reading it. */
 int kallsyms_open(const char *path, struct kallsyms **ret);
 /* Succeeds without any symbol for KALLSYMS_LOADED. */
 int kallsyms_open_part(const char *path, enum kallsyms_part part, struct kallsyms **ret);

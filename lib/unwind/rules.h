@@ -14,6 +14,7 @@ struct rules {
 	u32 n_slots; /* a power of two */
 };
 
+/* Creates the fixed rules: RULE_NONE, RULE_STOP, RULE_UNSUPPORTED. -ENOMEM. */
 int rules_init(struct rules *r);
 void rules_deinit(struct rules *r);
 /* Returns the index of the rule, RULE_UNSUPPORTED if UNWIND_MAX_RULES or memory is used up. */
