@@ -9,8 +9,7 @@
  *
  * Files and memory of processes are hostile: lengths and loops are bounded, nothing that was read
  * is used unchecked, and what BPF receives can only make it read the process's own memory. One
- * thread calls all functions, except contexts_report() and
- * contexts_late().
+ * thread calls all functions, except contexts_report() and contexts_late().
  */
 #pragma once
 
@@ -57,7 +56,7 @@ DEFINE_CLEANUP(contexts, struct contexts *, contexts_destroy)
 #define _cleanup_contexts_ _cleanup_(contexts)
 
 /*
- * Looks at processes that are new or have mapped a file, and forgets those that are gone; `arg` is
+ * Attaches processes that are new or have mapped a file, and forgets those that are gone; `arg` is
  * the contexts. A process that has ended is removed from BPF's map; its attributes remain known.
  */
 extern const struct procman_listener contexts_listener;

@@ -434,7 +434,7 @@ static void on_cpus_changed(void *arg, const u32 *cpus, u32 n)
 	sampler_follow_cpus(p->sampler, cpus, n);
 }
 
-/* In this order everyone is told: of a new image BPF knows the mappings first. */
+/* The order of listeners matters: BPF gets the mappings of a new image first. */
 static int listen_to_processes(struct pipeline *p)
 {
 	static const struct procman_listener own = {
@@ -777,7 +777,7 @@ static int drain_all(struct pipeline *p)
 		note_stall(p, now, "tables");
 	}
 	r = sampler_drain(p->sampler);
-	/* Tables of images that are known now, before the reader rests. */
+	/* Write the tables of images that became known, before the reader waits. */
 	if (r >= 0 && p->has_execs)
 		r = procman_drain(p->procman);
 	p->has_execs = false;

@@ -33,10 +33,10 @@ static inline u64 cpu_now_ns(void)
 }
 
 /*
- * The kernel sets start_stack twice during an exec, and events come before that. So it is read
- * after these times: when execve() is through as a rule, and when it had to wait for the disk.
- * A sample that comes first brings it along: procman_learn_image(). With options.execs_told
- * only the last is read, if procman_learn_exec() was not called by then.
+ * The kernel sets start_stack twice during an exec, and events precede that. So it is read after
+ * these times: when execve() has usually finished, and when it had to wait for the disk. An earlier
+ * sample brings the value with it: procman_learn_image(). With options.execs_told it is read only
+ * at the last time, if procman_learn_exec() was not called before.
  */
 static const u64 exec_looks_ns[] = {1000000, 300000000};
 
@@ -62,7 +62,7 @@ struct process {
 	bool replaced;	 /* its pid belongs to another process */
 	bool wants_maps; /* only events are known: /proc/PID/maps is read at the end of the batch */
 	bool young;	 /* in procman.young: start_stack is to be read after an exec */
-	bool told_ended; /* listeners know */
+	bool told_ended; /* process_ended() was called */
 	bool borrowed_anon; /* has mappings of its parent's private code */
 	bool leader_exited; /* the main thread has exited; other threads may run */
 	/* has or had several threads: the exit of the leader may not be the end */
@@ -104,15 +104,15 @@ struct procman {
 
 /* Makes procman_fd() readable. */
 void procman_due_now(struct procman *pm);
-/* What a record means; `ring` is the one that it lay in. Told of by the end of the batch. */
+/* Applies a record, which was read from `ring`; the end of the batch announces the changes. */
 void procman_handle(struct procman *pm, const struct sideband *r, struct ring *ring);
 
 /* ---- tell.c ---- */
 
-/* The end of a batch: everyone who changed is settled and told of, once. */
+/* The end of a batch: settles and announces each changed process once. */
 void tell_changes(struct procman *pm);
 void tell_exec(struct procman *pm, const struct process *p, u64 before);
-/* That it has ended first, if that was not told. */
+/* Calls process_ended() first, if it was not called. */
 void tell_gone(struct procman *pm, struct process *p);
 void tell_binary_gone(void *arg, struct procman_binary *b);
 void tell_cpus(struct procman *pm, const u32 *cpus, u32 n);

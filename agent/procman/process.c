@@ -150,7 +150,7 @@ static void expect_start_stack(struct procman *pm, struct process *p)
 	p->young_due_ns = p->pub.image_ns + exec_looks_ns[p->n_looks];
 }
 
-/* It runs another program from now on, of which nothing is known yet. */
+/* Starts a new image, of which nothing is known yet. */
 static void begin_image(struct procman *pm, struct process *p, u64 time_ns)
 {
 	u64 before = p->pub.image;
@@ -353,7 +353,7 @@ static int read_maps(struct procman *pm, struct process *p, bool leader_lives)
 	return 0;
 }
 
-/* Has an exec been missed? While one is under way, start_stack changes more than once. */
+/* Whether an exec was missed. During an exec start_stack changes more than once. */
 static bool is_other_image(const struct process *p, const struct proc_stat *st)
 {
 	return p->pub.start_stack && st->start_stack && p->pub.start_stack != st->start_stack &&
@@ -494,7 +494,7 @@ void procman_learn_exec(struct procman *pm, u32 pid, u64 time_ns, u64 start_stac
 	/* It may have called exec once more, or have been read since. */
 	if (!p || !pub->alive || pub->image_ns > time_ns || p->read_ns > time_ns)
 		return;
-	/* What is known already is of the program before. */
+	/* The known values are those of the previous program. */
 	if (pub->exec_id || (pub->start_stack && !p->young)) {
 		begin_image(pm, p, time_ns);
 		p->wants_maps = true;

@@ -147,7 +147,7 @@ static int table_add(struct procman *pm, struct process *p, u64 time_ns)
 	if (old) {
 		process_exit(pm, old, time_ns);
 		old->replaced = true;
-		/* It has ended, which is told before the new one is. */
+		/* Its end is announced before the new process. */
 		process_touch(pm, old);
 		p->pub.older = &old->pub;
 	}
@@ -761,7 +761,7 @@ static int procman_init(struct procman *pm, const struct procman_options *o)
 	pm->rescan_due_ns = pm->timer_ns = NEVER;
 	pm->cpus_due_ns = now_ns() + CPUS_NS;
 	pm->next_set_id = 1;
-	/* Later ones of this program begin above: nobody gives out a number each nanosecond. */
+	/* Another procman starts above all of these, which take less than one per nanosecond. */
 	pm->next_image = now_ns();
 	binaries_init(&pm->binaries, UNWIND_MAX_FILES, &pm->stats);
 	pm->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

@@ -9,9 +9,9 @@
  * One thread owns a procman and all objects that it returns; nothing blocks except reading /proc
  * and the headers of new files. Typical use:
  *
- *	procman_create()            events are being recorded from here on
- *	procman_listen()            who is told
- *	procman_scan()              the processes that were there before
+ *	procman_create()            events are recorded from here on
+ *	procman_listen()            adds a listener
+ *	procman_scan()              reads the processes that exist already
  *	epoll on procman_fd():      procman_drain() → process_changed() of each listener …
  *
  * Objects and their lifetime. A process is one incarnation of a pid: a reused pid is another struct
@@ -21,15 +21,15 @@
  * first seen mapped: a file replaced or rewritten at the same path is another binary. It stays
  * while a process maps it or a reference exists, and for binary_linger_ms after that.
  *
- * Whoever remembers something of a process keys it by procman_process.image: the number of one
- * program in one process. A fork, an exec and a reused pid have a new number each, and no number is
- * used again, not even by another procman of the same program. The other things that identify a
- * process serve one purpose each: start_ticks, by which /proc shows that a pid was reused, and
- * start_stack with exec_id, by which BPF finds out whose entry it has (abi/sample.h).
+ * Data about a process is keyed by procman_process.image, the number of a program in a process. A
+ * fork, an exec and a reused pid each have a new number, and numbers are never reused, not even by
+ * another procman of the same program. The other values that identify a process have one purpose
+ * each: start_ticks shows that a pid in /proc was reused; start_stack with exec_id shows BPF
+ * whether an entry is that of the current program (abi/sample.h).
  *
- * What the kernel does not report, and what we do about it: an munmap (a later mapping at the
- * address replaces the stale one), an mremap of code (procman_refresh() when samples fall outside
- * all mappings), and a process with CLONE_VM but without CLONE_THREAD or an exec (the same).
+ * Changes that the kernel does not report: an munmap (a later mapping at the address replaces the
+ * stale one), an mremap of code (procman_refresh() when samples are outside of all mappings), and a
+ * process with CLONE_VM but without CLONE_THREAD or an exec (the same).
  *
  * The kernel is not asked for build-ids in its mmap events (since 5.12), because they replace
  * device and inode. A build-id is whatever a file claims: if it were the identity, a hostile file
@@ -96,13 +96,13 @@ struct procman_mapping {
 
 struct procman_process {
 	u32 pid;
-	u32 ppid;  /* the process that forked it; not updated when it is adopted */
-	u64 image; /* the identity: see above; never 0 */
-	u64 start_ns; /* CLOCK_MONOTONIC of the fork; with the precision of a tick if it was found in /proc */
+	u32 ppid;	 /* the process that forked it; not updated when it is adopted */
+	u64 image;	 /* the identity: see above; never 0 */
+	u64 start_ns;	 /* CLOCK_MONOTONIC of the fork; from /proc with the precision of a tick */
 	u64 image_ns;	 /* of the last exec, else of the fork */
 	u64 exit_ns;	 /* 0 while it lives */
 	u64 start_ticks; /* as in /proc/PID/stat; 0: unknown, the process had exited */
-	u64 start_stack; /* mm->start_stack; 0 as above, and from an exec until it is known */
+	u64 start_stack; /* mm->start_stack; 0: unknown, also from an exec until it is read */
 	u64 exec_id;	 /* as in struct process_entry (abi/sample.h) */
 	char comm[16];
 	bool kthread;
@@ -120,50 +120,41 @@ struct procman_process {
 		*older; /* an earlier incarnation of the pid that is not gone yet */
 };
 
-/* Does it run code of its own by which it can be sampled, and can BPF tell its image? */
+/* Whether it runs code of its own that can be sampled, and BPF can tell its image. */
 static inline bool procman_can_be_sampled(const struct procman_process *p)
 {
 	return p->alive && !p->kthread && p->start_stack;
 }
 
 /*
- * Who is told of processes. Each call goes to all listeners in the order of procman_listen(),
- * before the next one is made; each function may be NULL. They may look things up and take
- * references, but not scan, drain, refresh or destroy. Of one process:
+ * Receives events of processes. Each event is passed to all listeners, in the order of
+ * procman_listen(), before the next one; each function may be NULL. They may look up objects and
+ * take references, but not scan, drain, refresh or destroy. The events of one process:
  *
  *	process_changed … [process_exec, process_changed …] … process_ended, process_gone
  *
- * The pid's next process is told of only when this one has ended.
+ * Events of the pid's next process come only after this one has ended.
  */
 struct procman_listener {
-	/*
-	 * New, exec'ed, renamed, mapped something; the main thread exited, and others run. At most
-	 * once per drain, and less often for a process whose changes are dear (very many mappings):
-	 * such a one waits ten times as long as the last time took, these calls included, at most a
-	 * second. Not for a process that procman_options.is_wanted() refuses.
-	 */
+	/* The process is new, or has called exec, changed its name, mapped code, or its main thread
+	 * has exited while others run. Called at most once per drain, and less often for a process
+	 * whose changes are expensive (very many mappings): it waits ten times as long as the last
+	 * announcement took, including these calls, at most a second. Not called for a process that
+	 * procman_options.is_wanted() refuses. */
 	void (*process_changed)(void *arg, const struct procman_process *p);
-	/*
-	 * Told while events are handled, before anything else of the new program: the image
-	 * `before` runs no more, and p->image is a new one, of which nothing else is known yet.
-	 */
+	/* Called while events are handled, before any other event of the new program: the image
+	 * `before` has ended, and p->image is a new one, of which nothing else is known yet. */
 	void (*process_exec)(void *arg, const struct procman_process *p, u64 before);
-	/*
-	 * No thread of it runs any more. Samples of it may still be in a queue. Also for a process
-	 * that came and went between two drains.
-	 */
+	/* All threads have exited. Samples of the process may still be in a queue. Also called for
+	 * a process that started and exited between two drains. */
 	void (*process_ended)(void *arg, const struct procman_process *p);
-	/*
-	 * The last that is heard of it. procman_find() of its pid still gives it, unless the pid is
-	 * another process's by now.
-	 */
+	/* The last event of the process. procman_find() of its pid still returns it, unless another
+	 * process has the pid. */
 	void (*process_gone)(void *arg, const struct procman_process *p);
 	/* The binary has no references; it is closed and freed after this returns. */
 	void (*binary_gone)(void *arg, struct procman_binary *b);
-	/*
-	 * CPUs came or went since procman_create() or the last call: these are online now. Called
-	 * by procman_drain(), within 2 s; not called by procman_create().
-	 */
+	/* CPUs came online or went offline since procman_create() or the last call: these are
+	 * online now. procman_drain() calls it within 2 s; procman_create() does not. */
 	void (*cpus_changed)(void *arg, const u32 *cpus, u32 n);
 };
 #define PROCMAN_MAX_LISTENERS 8
@@ -172,12 +163,14 @@ struct procman_options {    /* 0 = the default */
 	u32 ring_bytes;	    /* of each CPU's event ring; a power of two; default 256 KiB */
 	u32 wakeup_bytes;   /* procman_fd() becomes readable when this much is pending; default 1 */
 	u32 exit_linger_ms; /* default 5000 */
-	u32 binary_linger_ms; /* default 10000; open files keep their file system busy for so long */
+	u32 binary_linger_ms; /* default 10000; open files keep a file system busy */
 	u32 max_mappings;     /* executable ones of one process; default 262144 */
 	u64 max_all_mappings; /* of all; beyond, a process keeps its first 1024. 0: any */
 	bool no_events;	      /* read /proc only, without side-band events */
-	bool execs_told;      /* by procman_learn_exec(): /proc is read only if that stays away */
-	/* NULL: all are. A process may look up others in it. */
+	/* procman_learn_exec() is called after execs; /proc is read only if it is not */
+	bool execs_told;
+	/* Whether process_changed() is called for a process. NULL: for all. It may look up
+	 * others. */
 	bool (*is_wanted)(void *arg, const struct procman_process *p);
 	void *arg;
 };
@@ -209,11 +202,11 @@ struct procman_stats {
  * RLIMIT_NOFILE before: every known binary has a file descriptor, and so does each CPU.
  */
 int procman_create(const struct procman_options *options, struct procman **ret);
-/* From now on it is told; borrowed, as `arg`, until procman_destroy(). -ENOSPC: too many. */
+/* Adds a listener, which is borrowed, as is `arg`, until procman_destroy(). -ENOSPC: too many. */
 int procman_listen(struct procman *pm, const struct procman_listener *l, void *arg);
 /*
- * Calls process_ended(), process_gone() and binary_gone() for everything. References taken must
- * have been put.
+ * Calls process_ended(), process_gone() and binary_gone() for everything. The caller must have
+ * released its references.
  */
 void procman_destroy(struct procman *pm);
 DEFINE_CLEANUP(procman, struct procman *, procman_destroy)
@@ -254,8 +247,9 @@ int procman_refresh(struct procman *pm, struct procman_process *p);
  */
 void procman_learn_image(struct procman *pm, struct procman_process *p, u64 start_stack);
 /*
- * The same and exec_id, of the program that the process has been running since time_ns, with all
- * events up to then drained. If these did not tell of the exec, it becomes known by this.
+ * Sets start_stack and exec_id of the program that the process has been running since time_ns, when
+ * all events up to then have been drained. If these did not include the exec, the exec becomes
+ * known by this call.
  */
 void procman_learn_exec(struct procman *pm, u32 pid, u64 time_ns, u64 start_stack, u64 exec_id);
 /* NULL: the address is in no executable mapping. */

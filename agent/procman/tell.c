@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one place that tells others of processes, binaries and CPUs. What happens to a process is
- * gathered until the end of a batch of events, and told once. An exec is told at once: from then on
- * nothing that was told of the process is true.
+ * The only place that passes events of processes, binaries and CPUs to listeners. Changes of a
+ * process are collected until the end of a batch of events, and announced once. An exec is
+ * announced at once, because it invalidates everything announced before about the process.
  */
 #include <errno.h>
 
@@ -58,9 +58,9 @@ void tell_cpus(struct procman *pm, const u32 *cpus, u32 n)
 }
 
 /*
- * A process with very many mappings takes a while to settle and to be dealt with by the caller, and
- * one that maps code all the time would keep us at that: it waits ten times as long as each of the
- * last two times took. One alone may have been the first to map a file.
+ * A process with very many mappings takes long to settle and to announce, and one that maps code
+ * all the time would take all of the time. So it waits ten times as long as the faster of the last
+ * two announcements took: a single one may be slow because it opens a file for the first time.
  */
 static bool must_wait(const struct process *p, u64 now)
 {
@@ -89,7 +89,7 @@ static void tell_change(struct procman *pm, struct process *p, u64 cpu_ns)
 				     : now_ns() + MIN(cost * ANNOUNCE_COST_FACTOR, ANNOUNCE_MAX_NS);
 }
 
-/* The end of a batch: everyone who changed is settled and told of, once. */
+/* The end of a batch: settles and announces each changed process once. */
 void tell_changes(struct procman *pm)
 {
 	u64 now = now_ns();

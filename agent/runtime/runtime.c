@@ -291,10 +291,7 @@ static void known_binary_drop(struct runtimes *r, struct known_binary *k)
 	(void)map_put(&r->gone, (u64)k, (u64)k);
 }
 
-/*
- * The runtime that mappings are marked with, also while the binary is being learned: a mark without
- * the walker's data costs little.
- */
+/* The runtime that mappings are marked with, already while learning: an early mark costs little. */
 static u32 marked_runtime(const struct known_binary *k)
 {
 	return k && (k->runtime || k->learning) ? k->claimed : RUNTIME_NONE;

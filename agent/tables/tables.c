@@ -669,8 +669,8 @@ static void process_exec(void *arg, const struct procman_process *p, u64 before)
 }
 
 /*
- * Its place in BPF's map is free for others at once. Walks of it that the host is still to finish
- * need what procman knows, which stays for some seconds.
+ * Frees the process's entry in BPF's map at once. procman keeps what the host needs to finish its
+ * walks for some seconds.
  */
 static void process_ended(void *arg, const struct procman_process *p)
 {

@@ -54,11 +54,11 @@ struct tables_stats {
 int tables_create(const struct tables_options *o, struct tables **ret);
 void tables_destroy(struct tables *t);
 /*
- * Writes the mappings of processes that are new or have changed, and removes what is gone; `arg` is
- * the tables.
+ * Writes the mappings of new and changed processes, and removes those of processes that are gone;
+ * `arg` is the tables.
  */
 extern const struct procman_listener tables_listener;
-/* What it does for a process that has changed. -ENOSPC: the budget is used up. */
+/* Handles a changed process, as the listener does. -ENOSPC: the budget is used up. */
 int tables_update_process(struct tables *t, const struct procman_process *p);
 /* The same if BPF does not know the process: there may be room for it by now. */
 int tables_retry_process(struct tables *t, const struct procman_process *p);
