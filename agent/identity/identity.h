@@ -30,8 +30,8 @@ DEFINE_CLEANUP(identities, struct identities *, identities_destroy)
 #define _cleanup_identities_ _cleanup_(identities)
 
 /*
- * Reads what is not known yet about the process's image, while it lives. False: the process has just
- * started and its environment was not readable; call this again at its next sample.
+ * Reads what is not known yet about the process's image, while it lives. False: the process has
+ * just started and its environment was not readable; call this again at its next sample.
  */
 bool identities_see(struct identities *s, const struct procman_process *p, struct runtimes *r);
 /*
