@@ -56,8 +56,8 @@ struct identities {
 	struct identity *host; /* owned: default values of all processes */
 	char *labels;	       /* owned: identities_set_labels() */
 	char *root;	       /* owned: identities_set_root(); NULL: / */
-	struct map
-		containers; /* hash of the id → struct identity *, owned: from the files of engines */
+	/* hash of the id → struct identity *, owned: from the files of engines */
+	struct map containers;
 	struct container_names container_names;
 };
 

@@ -110,10 +110,7 @@ struct runtimes {
 	struct runtimes_stats stats;
 };
 
-/*
- * Bytes that the names of one period may take. Their index may take half as much, and as much again
- * while it grows.
- */
+/* Bytes that the names of one period may take; their index may take half of it, twice to grow. */
 static u64 names_limit(const struct runtimes *r)
 {
 	u64 limit = budget_limit(r->options.budget);
