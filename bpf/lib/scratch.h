@@ -24,7 +24,7 @@ static __always_inline long walk_read(struct walk_env *env, void *to, __u32 n, _
 static __always_inline __u64 walk_strip(struct walk_env *env, __u64 pc);
 static __always_inline bool walk_in_time(struct walk_env *env);
 
-#include "abi/walk.h"
+#include "walk/walk.h"
 
 /* How many samples of one source can be under way on a CPU; a source may say another number. */
 #ifndef SAMPLE_LEVELS

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The walker of abi/walk.h over the arena's maps and the current process's memory. */
+/* The walker of walk/walk.h over the arena's maps and the current process's memory. */
 #pragma once
 
 #include "bpf/lib/scratch.h"

@@ -30,7 +30,7 @@ static bool walk_in_time(struct walk_env *env)
 	return true;
 }
 
-#include "abi/walk.h"
+#include "walk/walk.h"
 
 #define LOAD_REST_FRAMES 1024
 

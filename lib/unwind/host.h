@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The unwinder on the host. It takes the steps of abi/walk.h, as BPF does, over memory and tables
+ * The unwinder on the host. It takes the steps of walk/walk.h, as BPF does, over memory and tables
  * of the caller. It finishes the stacks that BPF could not finish; tests and fuzzers run it, too.
  */
 #pragma once
