@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 #include "agent/agent.h"
-#include "agent/pipeline/recent.h"
+#include "agent/recent.h"
 #include "agent/run/run.h"
 #include "base/budget.h"
 

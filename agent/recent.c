@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/pipeline/recent.h"
+#include "agent/recent.h"
 
 #include <errno.h>
 #include <stdlib.h>
