@@ -364,8 +364,11 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 						d->sample.event_attributes) < 0))
 		log_warn("out of memory: samples lack their attributes");
 	prefix = pipeline_stack(p->batch, d->sample.user_stack);
-	if (prefix && prefix->n) {
-		memcpy(p->scratch, &p->batch->frames.data[prefix->first], prefix->n * sizeof(u64));
+	if (prefix) {
+		/* Without frames there may be no array, which memcpy() must not be given. */
+		if (prefix->n)
+			memcpy(p->scratch, &p->batch->frames.data[prefix->first],
+			       prefix->n * sizeof(u64));
 		walk.n = prefix->n;
 		if (!deferred_finish(p, &walk)) {
 			parked = deferred_park(p, &walk);

@@ -145,3 +145,12 @@ int process_read(struct procman *pm, struct process *p);
 void process_settle(struct procman *pm, struct process *p);
 /* Reads start_stack when the exec should have finished. */
 void process_grown(struct procman *pm, struct process *p);
+
+/* ---- CPUs (cpus.c) ---- */
+
+/*
+ * Opens rings of CPUs that came online and closes those of CPUs that went offline, whose events
+ * have all been read. Events on a new CPU before this were not seen. A CPU that was offline between
+ * two looks is told as gone, and then as new: perf events of others have died, too.
+ */
+int cpus_update(struct procman *pm);

@@ -417,95 +417,6 @@ static void rescan_some(struct procman *pm, u64 max_ns)
 		rescan_end(pm);
 }
 
-/* ---- CPUs ---- */
-
-struct cpu_list {
-	vec(u32) cpus;
-};
-
-static int list_cpu(void *arg, u32 cpu)
-{
-	struct cpu_list *list = arg;
-
-	return vec_push(&list->cpus, cpu);
-}
-
-static int ring_add(struct procman *pm, u32 cpu)
-{
-	struct ring ring;
-	int r = vec_reserve(&pm->round.rings, pm->round.rings.n + 1);
-	struct epoll_event ev = {.events = EPOLLIN};
-
-	if (r < 0)
-		return r;
-	r = ring_open(cpu, pm->options.ring_bytes, pm->options.wakeup_bytes, &ring);
-	if (r < 0)
-		return r;
-	if (epoll_ctl(pm->epoll_fd, EPOLL_CTL_ADD, ring.fd, &ev) < 0) {
-		r = -errno;
-		ring_close(&ring);
-		return r;
-	}
-	vec_push(&pm->round.rings, ring);
-	pm->stats.cpus = pm->round.rings.n;
-	return 0;
-}
-
-static bool list_has(struct cpu_list *list, u32 cpu)
-{
-	vec_foreach (&list->cpus, c)
-		if (*c == cpu)
-			return true;
-	return false;
-}
-
-static bool ring_has(struct procman *pm, u32 cpu)
-{
-	vec_foreach (&pm->round.rings, ring)
-		if (ring->cpu == cpu)
-			return true;
-	return false;
-}
-
-/*
- * Opens rings of CPUs that came online and closes those of CPUs that went offline, whose events
- * have all been read. Events on a new CPU before this were not seen.
- */
-static int update_cpus(struct procman *pm)
-{
-	struct cpu_list list = {};
-	bool added = false, removed = false;
-	int r = proc_cpus_online(list_cpu, &list);
-
-	for (size_t i = 0; r == 0 && i < pm->round.rings.n; i++) {
-		struct ring *ring = &pm->round.rings.data[i];
-
-		if (list_has(&list, ring->cpu))
-			continue;
-		ring_close(ring);
-		*ring = pm->round.rings.data[--pm->round.rings.n];
-		i--;
-		removed = true;
-	}
-	for (size_t i = 0; r == 0 && i < list.cpus.n; i++) {
-		if (ring_has(pm, list.cpus.data[i]))
-			continue;
-		r = ring_add(pm, list.cpus.data[i]);
-		/* The CPU may go offline at this moment. */
-		if (r == -ENODEV || r == -ENXIO)
-			r = 0;
-		else if (r == 0)
-			added = true;
-	}
-	pm->stats.cpus = pm->round.rings.n;
-	if (added)
-		pm->rescan_due_ns = 0;
-	if (added || removed)
-		tell_cpus(pm, list.cpus.data, (u32)list.cpus.n);
-	vec_deinit(&list.cpus);
-	return r;
-}
-
 /* ---- time ---- */
 
 static void timer_set(struct procman *pm, u64 at_ns)
@@ -611,7 +522,7 @@ int procman_drain(struct procman *pm)
 	now = now_ns();
 	grow_young(pm, now);
 	if (now >= pm->cpus_due_ns && !pm->options.no_events) {
-		update_cpus(pm);
+		cpus_update(pm);
 		pm->cpus_due_ns = now + CPUS_NS;
 	}
 	if (!rescan_running(pm) && pm->rescan_due_ns <= now && pm->rescan_not_before_ns <= now) {
@@ -774,7 +685,7 @@ static int procman_init(struct procman *pm, const struct procman_options *o)
 		return -errno;
 	if (o->no_events)
 		return 0;
-	r = update_cpus(pm);
+	r = cpus_update(pm);
 	pm->rescan_due_ns = NEVER;
 	if (r == 0 && !pm->round.rings.n)
 		r = -ENODEV;

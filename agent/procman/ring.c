@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <linux/perf_event.h>
+#include <stddef.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -14,6 +15,12 @@
 #define PERF_FORMAT_LOST (1U << 4) /* Linux 6.0 */
 #endif
 
+/* What read() returns: perf_event_open(2), "Reading results". */
+struct ring_event {
+	u64 value, enabled_ns;
+	u64 lost; /* if the ring counts_lost */
+};
+
 static int event_open(u32 cpu, u32 wakeup_bytes, bool counts_lost)
 {
 	/* `mmap` without `mmap_data`: executable mappings only. `mmap2` adds device and inode,
@@ -23,7 +30,8 @@ static int event_open(u32 cpu, u32 wakeup_bytes, bool counts_lost)
 		.size = sizeof(attr),
 		.config = PERF_COUNT_SW_DUMMY,
 		.sample_type = PERF_SAMPLE_TIME,
-		.read_format = counts_lost ? PERF_FORMAT_LOST : 0,
+		.read_format =
+			PERF_FORMAT_TOTAL_TIME_ENABLED | (counts_lost ? PERF_FORMAT_LOST : 0),
 		.exclude_kernel = 1,
 		.mmap = 1,
 		.mmap2 = 1,
@@ -73,22 +81,37 @@ void ring_close(struct ring *ring)
 	close(ring->fd);
 }
 
+static bool read_event(const struct ring *ring, struct ring_event *ret)
+{
+	size_t n = ring->counts_lost ? sizeof(*ret) : offsetof(struct ring_event, lost);
+
+	return read(ring->fd, ret, n) == (ssize_t)n;
+}
+
+bool ring_is_dead(struct ring *ring)
+{
+	u64 before = ring->enabled_ns;
+	struct ring_event e;
+
+	if (!read_event(ring, &e))
+		return true;
+	ring->enabled_ns = e.enabled_ns;
+	return before && e.enabled_ns == before;
+}
+
 /*
  * The kernel reports dropped events with the next event that fits, which may take long. So a ring
  * that was nearly full is asked for its losses.
  */
 static void read_lost(struct ring *ring, u64 *lost)
 {
-	struct {
-		u64 value;
-		u64 lost;
-	} v;
+	struct ring_event e;
 
-	if (!ring->counts_lost || read(ring->fd, &v, sizeof(v)) != sizeof(v))
+	if (!ring->counts_lost || !read_event(ring, &e))
 		return;
-	if (v.lost > ring->lost) {
-		*lost += v.lost - ring->lost;
-		ring->lost = v.lost;
+	if (e.lost > ring->lost) {
+		*lost += e.lost - ring->lost;
+		ring->lost = e.lost;
 	}
 }
 

@@ -14,7 +14,8 @@ struct ring {
 	u64 size;			   /* of the data, a power of two */
 	/* the kernel can be asked for the number of dropped events */
 	bool counts_lost;
-	u64 lost; /* dropped so far, as far as known */
+	u64 lost;	/* dropped so far, as far as known */
+	u64 enabled_ns; /* of ring_is_dead() */
 };
 
 typedef vec(u8) ring_bytes;
@@ -27,5 +28,10 @@ void ring_close(struct ring *ring);
  * *lost. -EIO: the state of the ring was invalid; it was emptied, which counts as a loss.
  */
 int ring_take(struct ring *ring, ring_bytes *bytes, u64 *lost);
+/*
+ * Whether the event has not been enabled since the last call: its CPU went offline, after which the
+ * kernel does not revive it.
+ */
+bool ring_is_dead(struct ring *ring);
 /* Call it when a lost record was read from this ring. */
 void ring_note_lost(struct ring *ring, u64 n, u64 *lost);

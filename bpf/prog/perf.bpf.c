@@ -6,6 +6,7 @@
  */
 #define SAMPLE_SECTION "perf_event"
 #define SAMPLE_CONTEXT struct bpf_perf_event_data
+#define SAMPLE_RESULT 0
 #include "bpf/prog/sample.h"
 
 SEC("perf_event")

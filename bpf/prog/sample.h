@@ -6,6 +6,8 @@
  *
  *	SAMPLE_SECTION	the section of its programs, which tells libbpf their type: "perf_event"
  *	SAMPLE_CONTEXT	what a program of this type is called with: struct bpf_perf_event_data
+ *	SAMPLE_RESULT	what they return. The kernel drops the event for all who listen to it if a
+ *			program of type tracepoint or kprobe returns 0: perf(1) would count none.
  *	SAMPLE_ATTRIBUTES	(s, ctx) reads and sends the event's own attributes
  *			(bpf/context/attributes.h); not defined where it has none
  *
@@ -224,7 +226,7 @@ static __always_inline int leave(SAMPLE_CONTEXT *ctx, struct scratch *s)
 	else if ((int)s->stop == WALK_GO)
 		s->stop = STOP_TOO_DEEP;
 	jump(ctx, s, slot);
-	return 0;
+	return SAMPLE_RESULT;
 }
 
 /* What the rounds of a walk need; both are there. */
@@ -261,7 +263,7 @@ static __always_inline bool walk_some(struct scratch *s, struct row_cache *cache
 		struct walking w = {scratch_get(), row_cache_get()};                               \
                                                                                                    \
 		if (!w.s || !w.cache)                                                              \
-			return 0;                                                                  \
+			return SAMPLE_RESULT;                                                      \
 		bpf_loop(2 * SAMPLE_MAX_FRAMES / FRAMES_PER_CALL + 1, name##_some, &w, 0);         \
 		return leave(ctx, w.s);                                                            \
 	}                                                                                          \
@@ -273,10 +275,10 @@ static __always_inline bool walk_some(struct scratch *s, struct row_cache *cache
 		struct row_cache *cache = row_cache_get();                                         \
                                                                                                    \
 		if (!s || !cache)                                                                  \
-			return 0;                                                                  \
+			return SAMPLE_RESULT;                                                      \
 		if (walk_some(s, cache, id, FRAMES_PER_STEP) && s->jumps < MAX_JUMPS - 1) {        \
 			jump(ctx, s, id);                                                          \
-			return 0;                                                                  \
+			return SAMPLE_RESULT;                                                      \
 		}                                                                                  \
 		return leave(ctx, s);                                                              \
 	}
@@ -293,7 +295,7 @@ int finish(SAMPLE_CONTEXT *ctx)
 
 	if (s)
 		end_walk(s);
-	return 0;
+	return SAMPLE_RESULT;
 }
 
 /* Records the event that a program was called for; `value` is what it stands for. */
@@ -304,5 +306,5 @@ static __always_inline int sample_event(SAMPLE_CONTEXT *ctx, const bpf_user_pt_r
 
 	if (s)
 		jump(ctx, s, (int)s->stop == WALK_GO ? RUNTIME_NONE : SLOT_FINISH);
-	return 0;
+	return SAMPLE_RESULT;
 }

@@ -6,6 +6,7 @@
 #define SAMPLE_SECTION "tracepoint"
 /* The event's record, laid out as the tracepoint's `format` file in tracefs says. */
 #define SAMPLE_CONTEXT void
+#define SAMPLE_RESULT 1
 #define SAMPLE_ATTRIBUTES read_fields
 
 struct scratch;

@@ -2,6 +2,7 @@
 /* No source yet: tests load it, so that the walkers stay fit for programs of this type. */
 #define SAMPLE_SECTION "kprobe"
 #define SAMPLE_CONTEXT struct pt_regs
+#define SAMPLE_RESULT 1
 #include "bpf/prog/sample.h"
 
 SEC("kprobe")

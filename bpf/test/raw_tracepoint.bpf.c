@@ -2,6 +2,7 @@
 /* No source yet: tests load it, so that the walkers stay fit for programs of this type. */
 #define SAMPLE_SECTION "raw_tracepoint"
 #define SAMPLE_CONTEXT struct bpf_raw_tracepoint_args
+#define SAMPLE_RESULT 0
 #include "bpf/prog/sample.h"
 
 SEC("raw_tracepoint/sched_switch")

@@ -5,6 +5,7 @@
  */
 #define SAMPLE_SECTION "kprobe"
 #define SAMPLE_CONTEXT struct pt_regs
+#define SAMPLE_RESULT 1
 #define SAMPLE_LEVELS 4
 #include "bpf/prog/sample.h"
 

@@ -173,7 +173,6 @@ static u64 image = 1; /* of the next entries */
 static u32 add_entry(u64 source, u32 pid, u64 kernel, u64 user, u64 count, s64 value)
 {
 	struct pipeline_entry e = {.key = {.pid = pid,
-					   .image = pid,
 					   .tid = pid,
 					   .image = image,
 					   .comm = "app",
