@@ -6,11 +6,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "abi/sample.h"
 #include "agent/tables/lines.h"
 #include "agent/tables/loader.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/vec.h"
@@ -21,6 +23,8 @@
  * has 2000 pages.
  */
 #define SOON_PAGES 512
+/* Pages that a round of eviction gives up at least: typically 64 * 5 KiB. */
+#define EVICT_PAGES 64
 
 /* The tables of a binary in the arena; procman_binary.user points to it. */
 struct table {
@@ -59,7 +63,9 @@ struct tables {
 	struct map processes; /* image → struct slice *, a reference each */
 	struct map contexts; /* image → index of its struct context_process; the rest have none */
 	vec(struct loaded_page) pages;
-	size_t oldest; /* index in `pages` */
+	size_t oldest;	   /* index in `pages` */
+	u64 evicted_ns;	   /* when the last round of eviction evicted a page */
+	u32 evicted_lines; /* by that round */
 	struct loader *loader;
 	u32 (*runtime_of)(void *arg, const struct procman_process *p,
 			  const struct procman_mapping *m);
@@ -119,40 +125,53 @@ static struct unwind_page *page_record(struct tables *t, const struct table *tab
 	return &dir[page];
 }
 
-static void evict_page(struct tables *t, struct table *table, u32 page)
+/* Returns the number of lines that rest now. */
+static u32 evict_page(struct tables *t, struct table *table, u32 page)
 {
 	struct unwind_page *record = page_record(t, table, page);
 	struct unwind_page old = *record;
+	u32 n_lines = unwind_page_n_lines(old.n_rows);
 
 	__atomic_store_n((u64 *)record, 0, __ATOMIC_RELEASE);
-	lines_free(&t->lines, old.line, unwind_page_n_lines(old.n_rows));
+	lines_free(&t->lines, old.line, n_lines);
 	t->stats.rows -= old.n_rows;
-	t->stats.row_bytes -= (u64)unwind_page_n_lines(old.n_rows) * UNWIND_LINE_BYTES;
+	t->stats.row_bytes -= (u64)n_lines * UNWIND_LINE_BYTES;
 	t->stats.pages_loaded--;
 	table->n_loaded--;
+	return n_lines;
 }
 
-/* Evicts the pages that were loaded first. False: none is left. */
-static bool evict_oldest(struct tables *t)
+/*
+ * Evicts the pages that were loaded first, for an allocation of n lines that failed. A round evicts
+ * EVICT_PAGES, and more until n lines are evicted. Allocations that fail while these lines rest
+ * belong to the same round: they evict nothing unless they want more lines than the round evicted.
+ * Otherwise each page of a burst would evict a batch, and the burst would evict everything.
+ */
+static void evict_oldest(struct tables *t, u32 n)
 {
-	u32 n = 0;
+	u32 n_pages = 0, min_pages = 0;
 
-	while (n < 64 && t->oldest < t->pages.n) {
+	if (clock_ns(CLOCK_MONOTONIC) - t->evicted_ns > UNWIND_GRACE_NS) {
+		t->evicted_lines = 0;
+		min_pages = EVICT_PAGES;
+	}
+	while (t->oldest < t->pages.n && (n_pages < min_pages || t->evicted_lines < n)) {
 		struct loaded_page *p = &t->pages.data[t->oldest++];
 
 		if (!p->table)
 			continue;
-		evict_page(t, p->table, p->page);
-		t->stats.pages_evicted++;
-		n++;
+		t->evicted_lines += evict_page(t, p->table, p->page);
+		n_pages++;
 	}
+	if (n_pages)
+		t->evicted_ns = clock_ns(CLOCK_MONOTONIC);
+	t->stats.pages_evicted += n_pages;
 	if (t->oldest > 4096 && t->oldest * 2 > t->pages.n) {
 		t->pages.n -= t->oldest;
 		memmove(t->pages.data, t->pages.data + t->oldest,
 			t->pages.n * sizeof(*t->pages.data));
 		t->oldest = 0;
 	}
-	return n > 0;
 }
 
 static void spare_open(void *arg)
@@ -175,8 +194,8 @@ static void open_next_chunk(struct tables *t)
 }
 
 /*
- * Allocates lines; evicts old pages if the budget is used up. Evicted lines become usable after the
- * grace period, so the first allocations over budget fail and are requested again later.
+ * Allocates lines. If the budget is used up, it evicts old pages and fails: evicted lines become
+ * usable after the grace period, and the caller's object is requested again later.
  */
 static int alloc_lines(struct tables *t, u32 n, u32 *ret_line)
 {
@@ -185,10 +204,10 @@ static int alloc_lines(struct tables *t, u32 n, u32 *ret_line)
 	lines_tidy(&t->lines);
 	r = lines_alloc(&t->lines, n, ret_line);
 	open_next_chunk(t);
-	if (r == -ENOSPC && evict_oldest(t))
-		r = lines_alloc(&t->lines, n, ret_line);
-	if (r == -ENOSPC)
+	if (r == -ENOSPC) {
+		evict_oldest(t, n);
 		t->stats.no_memory++;
+	}
 	return r;
 }
 
@@ -328,7 +347,7 @@ static void binary_gone(void *arg, struct procman_binary *b)
 
 		if (p->table != table)
 			continue;
-		evict_page(t, table, p->page);
+		(void)evict_page(t, table, p->page);
 		p->table = NULL;
 	}
 	table_free(t, table);

@@ -7,8 +7,9 @@
  * Freed lines become usable after a grace period, because a program on another CPU may still be
  * reading them; a walk takes microseconds, the period is far longer. Empty chunks are closed.
  *
- * Above the budget the pages that were loaded first are evicted; deferred walks load them again
- * when needed. One thread calls all functions; another thread builds rows (loader.h).
+ * Above the budget the pages that were loaded first are evicted, one batch in a grace period;
+ * deferred walks load them again when needed. One thread calls all functions; another thread builds
+ * rows (loader.h).
  */
 #pragma once
 

@@ -16,6 +16,7 @@
 #include "abi/sample.h"
 #include "agent/tables/loader.h"
 #include "agent/tables/tables.h"
+#include "base/clock.h"
 #include "elfwriter.h"
 #include "unwind/unwind.h"
 
@@ -537,17 +538,20 @@ static u32 n_there(u32 n)
 	return there;
 }
 
-/* Until it is there. Lines that were given up rest, and each attempt before would give up more. */
+static void let_rest(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = (long)UNWIND_GRACE_NS * 5 / 4}, NULL);
+}
+
+/* Until it is there: lines that were given up rest before they are used again. */
 static void load(u64 page)
 {
-	const struct timespec rest = {.tv_nsec = (long)UNWIND_GRACE_NS * 5 / 4};
-
 	for (int i = 0; tables_load_page(t, &app, app_page(page)) != 0; i++) {
 		cr_assert_lt(i, 10);
 		if (tables_take(t, false) && !stats().pages_evicted)
 			continue;
 		if (tables_load_page(t, &app, app_page(page)) != 0)
-			nanosleep(&rest, NULL);
+			let_rest();
 	}
 }
 
@@ -573,6 +577,58 @@ Test(tables, the_pages_loaded_first_go_first)
 	load(0);
 	cr_expect_neq(page_of(b, 0).line, 0);
 	cr_expect_eq(stats().pages_loaded, n_there(300));
+}
+
+Test(tables, a_burst_of_pages_evicts_one_batch)
+{
+	u64 start = 0, rounds;
+	u32 n = 0, burst = 0;
+
+	page_rows = UNWIND_PAGE_BYTES;
+	page_rules = 0;
+	record_of(&app, 0);
+	for (; burst < 16; n++) {
+		if (!stats().pages_evicted)
+			start = clock_ns(CLOCK_MONOTONIC);
+		cr_assert_eq(tables_load_page(t, &app, app_page(n)), -EINPROGRESS);
+		cr_assert_eq(tables_take(t, false), 1);
+		burst += stats().pages_evicted != 0;
+	}
+	/* One round, unless the machine was so busy that the grace period of the first ended. */
+	rounds = 1 + (clock_ns(CLOCK_MONOTONIC) - start) / UNWIND_GRACE_NS;
+	cr_expect_leq(stats().pages_evicted, 64 * rounds);
+}
+
+Test(one_chunk, a_round_evicts_what_a_large_allocation_wants)
+{
+	u32 n = 40000 * UNWIND_MAPPINGS_PER_LINE, loaded = 0;
+	struct procman_mapping *many = calloc(n, sizeof(*many));
+	struct procman_process p = make_process(2, 101, n);
+
+	cr_assert(many);
+	open_tables(CHUNK);
+	for (u32 i = 0; i < n; i++)
+		many[i] = (struct procman_mapping){i * 2, i * 2 + 1, 0, 0, &jit};
+	p.mappings = many;
+	page_rows = UNWIND_PAGE_BYTES / 4;
+	page_rules = 0;
+	record_of(&app, 0);
+	do {
+		cr_assert_lt(loaded, 300);
+		cr_assert_eq(tables_load_page(t, &app, app_page(loaded++)), -EINPROGRESS);
+		cr_assert_eq(tables_take(t, false), 1);
+	} while (!stats().pages_evicted);
+	cr_assert_lt(stats().pages_evicted * unwind_page_n_lines(page_rows), 40000,
+		     "the mappings want more than a batch");
+	let_rest();
+	cr_assert_eq(tables_update_process(t, &p), -ENOSPC);
+	let_rest();
+	cr_expect_eq(tables_update_process(t, &p), 0);
+	cr_expect_eq(entries[2].mappings_id, 101);
+	cr_expect_gt(stats().pages_loaded, 0);
+	removed(2);
+	end();
+	free(many);
 }
 
 Test(one_chunk, mappings_that_have_no_room_leave_all_as_it_was)
