@@ -177,7 +177,6 @@ static void follow_cpus(struct source *s, const u32 *cpus, u32 n)
 
 		if (is_listed(cpus, n, (u32)e->cpu))
 			continue;
-		log_debug("CPU %d is offline: '%s' is not sampled there", e->cpu, s->about.event);
 		bpf_link__destroy(e->link);
 		*e = s->events.data[--s->events.n];
 	}
@@ -189,9 +188,6 @@ static void follow_cpus(struct source *s, const u32 *cpus, u32 n)
 			continue;
 		if (attach_to_cpu(s, (int)cpus[i], &attached, &diag) < 0)
 			log_warn("CPU %u is not sampled: %s", cpus[i], diag.text);
-		else if (attached)
-			log_debug("CPU %u is online: '%s' is sampled there", cpus[i],
-				  s->about.event);
 	}
 	if (s->is_paused)
 		source_pause(s, true);

@@ -703,9 +703,7 @@ int sampler_start(struct sampler *s, struct diag *reterr_diag)
 
 void sampler_follow_cpus(struct sampler *s, const u32 *cpus, u32 n)
 {
-	for (u32 i = 0; i < s->n_sources; i++)
-		if (s->sources[i].is_started && s->sources[i].row->ops->follow_cpus)
-			s->sources[i].row->ops->follow_cpus(&s->sources[i], cpus, n);
+	sources_follow_cpus(s->sources, s->n_sources, cpus, n);
 }
 
 void sampler_pause(struct sampler *s, bool pause)

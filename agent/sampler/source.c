@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <linux/perf_event.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/log.h"
 #include "base/vocab.h"
 
@@ -170,4 +172,36 @@ void source_stop(struct source *s)
 	vec_foreach (&s->events, e)
 		bpf_link__destroy(e->link); /* closes the event */
 	vec_deinit(&s->events);
+}
+
+/* Returns a flag for each possible CPU: some source has an event on it. NULL: out of memory. */
+static u8 *sampled_cpus(const struct source *sources, u32 n_sources, int n_cpus)
+{
+	u8 *sampled = calloc((size_t)MAX(n_cpus, 1), 1);
+
+	for (u32 i = 0; sampled && i < n_sources; i++)
+		for (size_t e = 0; e < sources[i].events.n; e++) {
+			int cpu = sources[i].events.data[e].cpu;
+
+			if (cpu >= 0 && cpu < n_cpus)
+				sampled[cpu] = 1;
+		}
+	return sampled;
+}
+
+void sources_follow_cpus(struct source *sources, u32 n_sources, const u32 *cpus, u32 n)
+{
+	int n_cpus = libbpf_num_possible_cpus();
+	_cleanup_free_ u8 *before = sampled_cpus(sources, n_sources, n_cpus), *after = NULL;
+
+	for (u32 i = 0; i < n_sources; i++)
+		if (sources[i].is_started && sources[i].row->ops->follow_cpus)
+			sources[i].row->ops->follow_cpus(&sources[i], cpus, n);
+	after = sampled_cpus(sources, n_sources, n_cpus);
+	for (int cpu = 0; before && after && cpu < n_cpus; cpu++) {
+		if (before[cpu] && !after[cpu])
+			log_info("CPU %d went offline; samples of it end", cpu);
+		if (!before[cpu] && after[cpu])
+			log_info("CPU %d is online; sampling it", cpu);
+	}
 }

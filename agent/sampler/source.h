@@ -88,6 +88,11 @@ struct source_ops {
 int source_find(const struct sampler_event *e, struct source *ret, struct diag *reterr_diag);
 /* Pauses or continues; events that can be disabled stay open. */
 void source_pause(struct source *s, bool pause);
+/*
+ * These CPUs are online now. Logs a line for each CPU of which samples begin or end, however many
+ * sources sample it.
+ */
+void sources_follow_cpus(struct source *sources, u32 n_sources, const u32 *cpus, u32 n);
 /* Detaches everything. */
 void source_stop(struct source *s);
 /*
