@@ -231,7 +231,7 @@ def test_a_debuginfod_that_does_not_answer(culprit, tmp_path):
                            f'DEBUGINFOD_URLS=http://127.0.0.1:{silent.getsockname()[1]} exec "$0" "$@"', culprit)
             with Agent("sh", tmp_path, start=start, frequency=999, period=1, memory_limit=32,
                        export=f"file:{tmp_path}/%s.pb.gz") as agent:
-                wait_for(lambda: "samples are lost: those of one period" in agent.stderr, lambda: agent.stderr)
+                wait_for(lambda: "samples are lost: one period has reached its memory limit" in agent.stderr, lambda: agent.stderr)
                 assert agent.process.poll() is None
                 print(f"{agent.rss() / 2**20:.0f} MiB")
                 assert agent.rss() < 96 << 20
