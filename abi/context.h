@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * What user space tells the readers in bpf/context so that they find the trace and span of a
- * thread. One entry for each process that publishes them in any way.
+ * What user space tells the readers in bpf/context: how to find the trace and span of a thread.
+ * Each process that publishes contexts has one entry.
  */
 #pragma once
 
@@ -13,7 +13,7 @@ enum context_id {
 #include "abi/tbl/context.tbl"
 #undef CONTEXT
 	CONTEXT_N,
-	/* Published by no process but by another program's map, which is read last. */
+	/* OBI's map, which another program fills; BPF reads OBI's map last. */
 	CONTEXT_OBI = CONTEXT_N,
 };
 
@@ -27,17 +27,17 @@ enum context_tls_how {
 struct context_tls {
 	__u32 how;    /* enum context_tls_how */
 	__u32 module; /* DTV: number of the library */
-	__s64 offset; /* from the thread pointer; DTV: inside the block */
+	__s64 offset; /* from the thread pointer; DTV: in the block */
 };
 
 /*
- * Offsets in structs of Go's runtime, by release. A thread's g is in memory, on arm64 in a
+ * Offsets in structs of Go's runtime, by release. x86-64 keeps a thread's g in memory, arm64 in a
  * register.
  */
 struct context_go {
 	__s64 g_tls;	/* of g, from the thread pointer */
 	__u16 m_curg;	/* in m */
-	__u16 g_id;	/* in g; its value is 0 in schedulers and signal handlers */
+	__u16 g_id;	/* in g; a scheduler's or signal handler's g has id 0 */
 	__u16 g_labels; /* in g */
 	__u16 is_list;	/* labels are a list; else a map (before 1.24) */
 	__u64 fixed;	/* avma of the program's read-only code and constants */
@@ -45,38 +45,43 @@ struct context_go {
 };
 
 struct context_process {
-	__u64 image;	   /* whose data it is, as in struct process_entry */
+	__u64 image;	   /* process_entry.image of the process */
 	__u32 sources;	   /* bits by enum context_id */
 	__s32 dtv_at;	   /* offset of the thread's DTV pointer from the thread pointer */
 	__u32 dtv_slot;	   /* bytes per entry of the DTV */
-	__u32 dtv_before;  /* offset of the DTV's length before the DTV */
-	__u32 node_record; /* Node.js: offset of the record's address in its object */
+	__u32 dtv_before;  /* bytes from the DTV's length to the DTV */
+	__u32 node_record; /* Node.js: offset of the record's address in its wrapper object */
 	__u16 otel_behind; /* set by BPF: a record was at CONTEXT_OTEL_BEHIND */
-	__u16 otel_ahead;  /* set by BPF: bytes of attributes to read with a record */
+	__u16 otel_ahead;  /* set by BPF: bytes to read at once for a record and its attributes */
 	struct context_tls tls[CONTEXT_N];
 	struct context_go go;
-} __attribute__((aligned(64))); /* most entries need one cache line per sample */
-/* Entries of the map; the first is unused. */
+} __attribute__((aligned(64))); /* for most processes a sample reads one cache line of the entry */
+/* Entries of the map. Entry 0 is unused. */
 #define CONTEXT_MAX_PROCESSES 4096
 /* Path at which OBI pins its map. */
 #define CONTEXT_OBI_MAP "/sys/fs/bpf/otel/traces_ctx_v1"
 
-/* OpenTelemetry's thread record (OTEP 4947) in the thread's memory; attributes follow it. */
+/*
+ * OpenTelemetry's thread record (OTEP 4947) in the thread's memory. Attributes follow the record.
+ */
 struct context_otel_record {
 	__u8 trace_id[16];
 	__u8 span_id[8];
-	__u8 valid; /* 1: the record is complete; other values: it is not */
+	__u8 valid; /* 1: the record is complete; other values: the record is incomplete */
 	__u8 flags;
-	__u16 n_attributes; /* bytes of the attributes */
+	__u16 n_attributes; /* bytes of attributes */
 };
 _Static_assert(sizeof(struct context_otel_record) == 28, "OTEP 4947");
-/* Distance from the pointer variable to the record in libculprit-context: one read has both. */
+/*
+ * Distance from the pointer variable to the record in libculprit-context: BPF reads both in one
+ * call.
+ */
 #define CONTEXT_OTEL_BEHIND 12
 
 /* Elastic's record in the thread's memory. */
 struct context_elastic_record {
-	__u8 minor[2]; /* not aligned: the record is packed */
-	__u8 valid;    /* 0: it is being written */
+	__u8 minor[2]; /* bytes, not u16: the record is packed */
+	__u8 valid;    /* 0: the writer is changing the record */
 	__u8 present;  /* 0: no trace */
 	__u8 flags;
 	__u8 trace_id[16];

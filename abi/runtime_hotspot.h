@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * What the HotSpot walker needs to know about a JVM, and what it sends for a frame.
+ * What the HotSpot walker needs to know about a JVM, and what the walker sends for a frame.
  *
- * All code of a JVM is in its code heaps, which are within 2 GiB of each other. A heap is divided
- * into segments; its segment map has a byte for each, which says how far back the segment's blob
- * starts. A blob starts with a header that HotSpot calls CodeBlob (nmethod, for compiled methods).
- * Offsets in the header differ between builds and come from the process itself.
+ * All code of a JVM is in the JVM's code heaps, which are within 2 GiB of each other. A heap is
+ * divided into segments. The heap's segment map has a byte for each segment, which says how far
+ * back the segment's blob starts. A blob starts with a header that HotSpot calls CodeBlob (nmethod,
+ * for compiled methods). Offsets in the header differ between builds; user space reads the offsets
+ * from the process.
  */
 #pragma once
 
 #include "abi/runtime.h"
 
 #define HOTSPOT_MAX_HEAPS 4
-/* Bytes of a blob's header that the walker reads; all offsets are below this. */
+/* Bytes of a blob's header that the walker reads; all offsets are below this limit. */
 #define HOTSPOT_HEADER_BYTES 384
 
 struct hotspot_heap {
@@ -24,15 +25,15 @@ struct hotspot_heap {
 enum hotspot_flags {
 	HOTSPOT_CODE_OFFSETS = 1, /* code, code_end and deopt are u32 from the blob, not pointers */
 	HOTSPOT_SHORT_COMPLETE = 2, /* frame_complete is s16, not s32 */
-	HOTSPOT_HAS_MIRROR = 4,	    /* interpreter frames have a slot for it */
-	HOTSPOT_TELLS_CLASSES = 8,  /* all that hotspot_cookie() asks for is known */
-	HOTSPOT_COUNT = 3 << 4,	    /* two bits: half of where a Symbol's references are */
+	HOTSPOT_HAS_MIRROR = 4,	    /* interpreter frames have a slot for the mirror */
+	HOTSPOT_TELLS_CLASSES = 8,  /* all offsets for hotspot_cookie() are known */
+	HOTSPOT_COUNT = 3 << 4,	    /* two bits: half of the offset of a Symbol's reference count */
 };
 
 struct hotspot_process {
 	__u64 base; /* avma of the lowest heap */
 	struct hotspot_heap heaps[HOTSPOT_MAX_HEAPS];
-	__u32 interpreter; /* from base: its code */
+	__u32 interpreter; /* start of the interpreter's code, from base */
 	__u32 interpreter_end;
 	__u16 orig_pc; /* offsets in the header */
 	__u16 deopt;
@@ -46,26 +47,27 @@ struct hotspot_process {
 	__u8 code;
 	__u8 code_end;
 	__u8 const_method;	/* in Method */
-	__u8 const_method_size; /* bytecodes follow it */
-	__u16 saved_pc;		/* in JavaThread: where a poll was met; 0: not known */
-	__u8 entry_words;	/* of a ContinuationEntry on the stack */
+	__u8 const_method_size; /* bytecodes follow the ConstMethod */
+	__u16 saved_pc;		/* in JavaThread: pc of the poll that the thread met; 0: unknown */
+	__u8 entry_words;	/* words of a ContinuationEntry on the stack */
 	/* For hotspot_cookie(): offsets in ConstMethod (two), ConstantPool and Klass. */
 	__u8 constants;
 	__u8 names;
 	__u8 holder;
 	__u8 class_name;
-	__u8 pool_size; /* of a ConstantPool: its constants follow it */
+	__u8 pool_size; /* bytes of a ConstantPool; the constants follow it */
 };
 _Static_assert(sizeof(struct hotspot_process) <= sizeof(((struct runtime_process *)0)->room),
 	       "hotspot_process");
 
 /*
- * A frame: the address is that of the Method (interpreted) or of the blob; the other word is
+ * A frame. The address is that of the Method (interpreted) or of the blob; the other word is
  *
  *	kind << 60 | position << 32 | cookie
  *
  *	INTERPRETED	position: bytecode index, or HOTSPOT_NO_POSITION; cookie: hotspot_cookie()
- *	COMPILED	position: pc - code, or that of a prologue; cookie: the compilation's number
+ *	COMPILED	position: pc - code, or HOTSPOT_NO_POSITION in a prologue;
+ *			cookie: the compilation's number
  *	STUB		position: pc - code; cookie: pc's lower half
  */
 enum hotspot_kind {
@@ -78,14 +80,14 @@ enum hotspot_kind {
 #define HOTSPOT_NO_POSITION ((1U << 28) - 1)
 
 /*
- * Identifies a method: after a method was freed, a method of another class may be at the same
- * addresses if it has the same shape. But then the names of its class and of itself are other
- * Symbols, or at least newer ones: a Symbol has a random number beside its reference count, which
- * the cookie excludes. `names` are four indices of 16 bits into the constants; the first is that of
- * the method's name.
+ * Identifies a method. After HotSpot has freed a method, a method of another class may be at the
+ * same addresses if it has the same shape. But then the names of the class and of the method are
+ * other Symbols, or at least newer Symbols: a Symbol has a random number beside the reference
+ * count, and the cookie includes the random number and excludes the reference count. `names` are
+ * four indices of 16 bits into the constants; the first is the index of the method's name.
  *
  * Symbols of classes from an archive may not be in memory when BPF reads them: the lowest bits of
- * the cookie say how many are included, the class's first.
+ * the cookie say how many Symbols the cookie includes, the class's first.
  */
 #define HOTSPOT_COOKIE_SYMBOLS 3U
 
@@ -95,7 +97,7 @@ static inline __attribute__((always_inline)) __u64 hotspot_mix(__u64 hash, __u64
 	return hash ^ (hash >> 32);
 }
 
-/* `word`: the Symbol's first 8 bytes, which contain the reference count at an offset. */
+/* `word`: the Symbol's first 8 bytes, with the reference count at byte `count`. */
 static inline __attribute__((always_inline)) __u64 hotspot_mix_symbol(__u64 hash, __u64 symbol,
 								      __u64 word, __u32 count)
 {

@@ -2,15 +2,15 @@
 /*
  * V8: what user space tells the walker, and what the walker sends.
  *
- * Every V8 frame has {saved fp, return address} at fp. The word below is a marker (a small number,
- * shifted by one) with the frame's type, or the context of a JavaScript frame, whose function is in
- * the next word:
+ * Every V8 frame has {saved fp, return address} at fp. The word below fp is either a marker (a
+ * small number, shifted left by one) with the frame's type, or the context of a JavaScript frame.
+ * The function of a JavaScript frame is in the next word:
  *
  *	fp + 8	return address
  *	fp	saved fp
  *	fp - 8	context			or: type << 1
  *	fp - 16	JSFunction
- *	…	bytecode array and the offset in it (interpreted frames)
+ *	…	bytecode array and the offset in the array (interpreted frames)
  *
  * The address of a runtime frame is the SharedFunctionInfo, without tag; `where` is
  *
@@ -22,8 +22,8 @@
 
 enum v8_frame {
 	V8_FRAME_INTERPRETED = 1, /* position: bytecode offset from the array's tagged address */
-	V8_FRAME_COMPILED,	  /* position: pc, of the instruction looked at */
-	V8_FRAME_BUILTIN,	  /* a function of the language's library; no position */
+	V8_FRAME_COMPILED,	  /* position: pc of the instruction to look up */
+	V8_FRAME_BUILTIN,	  /* a function of JavaScript's library; no position */
 };
 #define V8_FRAME_SHIFT 60
 #define V8_COOKIE_SHIFT 48
@@ -36,7 +36,7 @@ struct runtime_v8_binary {
 	struct {
 		__u64 start, end; /* InterpreterEntryTrampoline and its variant; or 0 */
 	} interpreter[2];
-	/* From fp, negative, multiples of 8, not below -48. */
+	/* Offsets from fp: negative multiples of 8, at least -48. */
 	__s32 off_context, off_function, off_bytecode_array, off_bytecode_offset;
 	__u32 instance_type;		     /* u16 in Map */
 	__u32 first_function, last_function; /* instance types of JSFunction */
@@ -44,15 +44,16 @@ struct runtime_v8_binary {
 	__u32 shared;			     /* in JSFunction, at most 40 */
 	__u32 cookie;			     /* in SharedFunctionInfo: 16 bytes, see v8_cookie() */
 	__u32 frame_entry, frame_construct_entry, frame_exit, frame_builtin_exit;
-	/* DWARF numbers of the registers that hold them where there is no frame yet. */
+	/* DWARF numbers of the registers that hold these values before a frame exists. */
 	__u32 reg_function, reg_bytecode_array, reg_bytecode_offset;
 	__u32 pad;
 };
 _Static_assert(sizeof(struct runtime_v8_binary) <= sizeof(struct runtime_binary), "room");
 
 /*
- * The parts of a SharedFunctionInfo that never change: {u16 length, u16 formal parameters, …} and
- * {u32 flags, i32 id of the function literal in its script}. The length is set late.
+ * The fields of a SharedFunctionInfo that never change: the formal parameters in `first` = {u16
+ * length, u16 formal parameters, …}, and the literal's id in `second` = {u32 flags, i32 id of the
+ * function literal in its script}. V8 sets the length late.
  */
 static inline __u64 v8_cookie(__u64 first, __u64 second)
 {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * What goes through the ring buffer, and what the programs are told before they are loaded.
+ * What goes through the ring buffer, and what user space tells the programs before loading them.
  *
- * A stack travels once: a STACK record with the frames, sent when BPF has not announced that id
- * lately, then SAMPLE records that name it. A user stack that BPF could not finish but the host
- * can (unknown process, unwind page not loaded) comes as
+ * BPF sends a stack once: a STACK record with the frames, unless BPF has sent a stack of that id
+ * lately, then SAMPLE records that name the id. If BPF could not finish a user stack but the host
+ * can (unknown process, unwind page not loaded), the stack comes as
  *
  *	STACK (the frames so far)   COPY, COPY, … (stack memory)   DEFERRED (sample and registers)
  *
- * in this order on one CPU; other CPUs' records may stand between them.
+ * in this order on one CPU. Records of other CPUs may come in between.
  *
- * What a thread says of its work besides ids travels as stacks do: an ATTRIBUTES record, then
- * its id.
+ * BPF sends the attributes of a thread as it sends stacks: an ATTRIBUTES record once, then the id
+ * in samples.
  */
 #pragma once
 
@@ -21,7 +21,7 @@
 #include "abi/unwind.h"
 #include "abi/vocab.h"
 
-#define SAMPLE_MAX_LEVELS 4 /* samples of a source that are under way on a CPU at once */
+#define SAMPLE_MAX_LEVELS 4 /* samples of a source that can be under way on a CPU at once */
 #define SAMPLE_MAX_FRAMES 2048
 #define SAMPLE_MAX_KERNEL_FRAMES 127
 #define SAMPLE_COMM_BYTES 16
@@ -43,19 +43,19 @@ enum record_type {
 struct sample_context {
 	__u64 trace_id[2]; /* bytes in W3C's order; all zero: none */
 	__u64 span_id;
-	__u64 root_id;	  /* the local root span, where it is known */
+	__u64 root_id;	  /* the local root span; 0: unknown */
 	__u32 source;	  /* enum context_id */
-	__u32 flags;	  /* W3C's */
-	__u64 attributes; /* id of a set of them, 0: none */
+	__u32 flags;	  /* flags of W3C's trace context */
+	__u64 attributes; /* id of a set of attributes, 0: none */
 };
 
 enum record_flags {
-	RECORD_KERNEL = 1, /* STACK: of the kernel; frames are plain addresses */
+	RECORD_KERNEL = 1, /* STACK: a kernel stack; frames are plain addresses */
 };
 
 /*
- * A word of a user stack: WORD_RAW | avma when the address is in no known file, else
- * file id << 40 | svma. Callers' addresses are return address - 1: inside the call.
+ * A word of a user stack: WORD_RAW | avma if the address is in no known file, else file id << 40 |
+ * svma. The address of a caller is its return address - 1, which is inside the call.
  */
 #define WORD_RAW (1ULL << 63)
 #define WORD_SVMA_BITS 40
@@ -67,9 +67,9 @@ struct record_stack {
 	__u16 n;
 	__u16 stop; /* enum stop_reason */
 	__u64 id;   /* never 0 */
-	__u32 pid;  /* of a process that has it: for the addresses in runtime frames */
+	__u32 pid; /* a process that has this stack: the owner of the addresses in runtime frames */
 	__u32 pad;
-	/* __u64 frames[n] follow, leaf first; runtime frames are two each (abi/runtime.h) */
+	/* __u64 frames[n] follow, leaf first; a runtime frame is two words (abi/runtime.h) */
 };
 _Static_assert(sizeof(struct record_stack) == 24, "record_stack");
 
@@ -80,23 +80,23 @@ struct record_sample {
 	__u64 time_ns; /* CLOCK_MONOTONIC */
 	__u32 pid;     /* thread group */
 	__u32 tid;
-	__u64 kernel_stack; /* id, 0 = was in user mode */
-	__u64 user_stack;   /* id, 0 = kernel thread, or not asked for */
-	__s64 value; /* what the sample stands for, in the unit of its source's sample type */
+	__u64 kernel_stack; /* id; 0: no kernel stack, say because the thread was in user mode */
+	__u64 user_stack;   /* id; 0: kernel thread, or user stacks are off */
+	__s64 value; /* what the sample stands for, in the unit of the source's sample type */
 	char comm[SAMPLE_COMM_BYTES]; /* the thread's name */
-	__u64 start_stack;	      /* the process image's mm->start_stack: which exec it is */
-	__u64 event_attributes;	      /* id of the set of the event's own attributes, 0: none */
+	__u64 start_stack;	      /* mm->start_stack, which identifies the process image */
+	__u64 event_attributes;	      /* id of the set of the event's attributes; 0: none */
 	struct sample_context context;
 };
 _Static_assert(sizeof(struct record_sample) == 128, "record_sample");
 
-/* Layout of the bytes of an attribute set. Each attribute is whole; its text may be any bytes. */
+/* Layout of the bytes of an attribute set. No attribute is split; a text may be any bytes. */
 enum attributes_form {
 	ATTRIBUTES_NUMBERED, /* {u8 name, u8 n, text}: the process names each number (OTEP 4947) */
 	ATTRIBUTES_NAMED,    /* {u8 n_name, u8 n | ATTRIBUTE_CUT, name, text} */
-	ATTRIBUTES_FIELDS,   /* {u8 index, u8 n | ATTRIBUTE_CUT, bytes}: of sampler_config.fields */
+	ATTRIBUTES_FIELDS,   /* {u8 index in sampler_config.fields, u8 n | ATTRIBUTE_CUT, bytes} */
 };
-#define ATTRIBUTE_CUT 0x80	 /* the text goes on */
+#define ATTRIBUTE_CUT 0x80	 /* the process's text is longer */
 #define ATTRIBUTE_MAX_NAME 63	 /* NAMED: bytes */
 #define ATTRIBUTE_MAX_TEXT 127	 /* NAMED: bytes */
 #define ATTRIBUTES_MAX_BYTES 704 /* OTEP 4947 has 612 at most */
@@ -105,10 +105,10 @@ struct record_attributes {
 	__u16 type;
 	__u16 form; /* enum attributes_form */
 	__u16 n;
-	__u16 left_out; /* attributes for which there was no room, or which could not be read */
+	__u16 left_out; /* attributes that had no room or were unreadable */
 	__u32 pid;
 	__u32 source; /* sampler_config.source of the program that sent it */
-	__u64 id; /* never 0; equal for equal bytes of one process image; FIELDS: of one source */
+	__u64 id; /* never 0; equal for equal bytes of one process image; FIELDS: and one source */
 		  /* __u8 bytes[n] follow */
 };
 _Static_assert(sizeof(struct record_attributes) == 24, "record_attributes");
@@ -120,7 +120,7 @@ struct record_exec {
 	__u32 pid;
 	__u64 time_ns; /* CLOCK_MONOTONIC */
 	__u64 start_stack;
-	__u64 exec_id; /* these two as in struct process_entry */
+	__u64 exec_id; /* start_stack and exec_id as in struct process_entry */
 };
 _Static_assert(sizeof(struct record_exec) == 32, "record_exec");
 
@@ -137,81 +137,82 @@ struct record_copy {
 struct walk_regs {
 	__u64 pc, sp, fp;
 	__u64 tls;		/* the thread pointer; 0: not known */
-	__u64 r[UNWIND_N_REGS]; /* by DWARF number, while `full` */
+	__u64 r[UNWIND_N_REGS]; /* by DWARF number; valid if `full` */
 	__u32 full;		/* r[] holds this frame's registers */
 	__u32 exact;		/* pc is an instruction, not a return address */
-	__u32 bx;		/* r[UNWIND_REG_BX] is this frame's, even if the others are not */
-	__u32 newborn;		/* of a thread that has not returned from clone yet: no caller */
+	__u32 bx;      /* r[UNWIND_REG_BX] is this frame's, even if the other registers are not */
+	__u32 newborn; /* the thread has not returned from clone yet: no caller */
 };
 
 struct record_deferred {
 	struct record_sample sample; /* type RECORD_DEFERRED */
 	struct walk_regs regs;
 	__u32 n_copies;
-	__u32 stop; /* why: STOP_NOT_LOADED, STOP_UNKNOWN_PROCESS */
+	__u32 stop; /* why BPF stopped: enum stop_reason */
 };
 
 /*
- * A process as BPF knows it: key is the thread group id. start_stack and exec_id say which image it
- * is of: where they differ, the process is unknown. start_stack alone does so as long as addresses
- * are randomised; exec_id is exact, but user space learns it by record_exec only.
+ * A process as BPF knows it; the key is the thread group id. start_stack and exec_id identify the
+ * process image: where they differ from the sampled task's, BPF treats the process as unknown.
+ * start_stack alone identifies the image only while addresses are randomised. exec_id is exact, but
+ * user space learns exec_id only from record_exec.
  */
 struct process_entry {
 	__u64 start_stack; /* as in record_sample */
-	__u64 exec_id;	   /* task_struct.self_exec_id, which each exec raises; 0: not known */
-	__u64 image;	   /* procman's number of it, by which other maps know it */
-	__u64 mappings_id; /* another for every change of a slice; never used again, 0: n is 0 */
+	__u64 exec_id;	   /* task_struct.self_exec_id, which each exec increments; 0: unknown */
+	__u64 image;	   /* procman's number of the image; other maps refer to the image by it */
+	__u64 mappings_id; /* changes with every change of the slice; never reused; 0: n is 0 */
 	__u32 slice;	   /* line of struct unwind_mapping [n] */
 	__u32 n;
-	__u32 context; /* index of its struct context_process; 0: it publishes nothing */
+	__u32 context; /* index of its struct context_process; 0: it publishes no context */
 	__u32 pad;
 };
 
-/* How a field of an event is read from its record, which tracefs describes. */
+/* How BPF reads a field of an event from the event's record, which tracefs describes. */
 enum field_kind {
-	FIELD_NUMBER,  /* `size` bytes */
-	FIELD_TEXT,    /* an array of characters in the record */
-	FIELD_TEXT_AT, /* __data_loc: u32, whose low half says where in the record the text is */
-	FIELD_TEXT_BEHIND,    /* __rel_loc: the same, counted from the end of the u32 */
-	FIELD_TEXT_OF_USER,   /* a pointer to a text of the process */
-	FIELD_TEXT_OF_KERNEL, /* a pointer to a text of the kernel */
+	FIELD_NUMBER,	      /* `size` bytes */
+	FIELD_TEXT,	      /* an array of characters in the record */
+	FIELD_TEXT_AT,	      /* __data_loc: u32; low half: the text's offset in the record */
+	FIELD_TEXT_BEHIND,    /* __rel_loc: u32; low half: offset from the u32's end */
+	FIELD_TEXT_OF_USER,   /* a pointer to a text in the process's memory */
+	FIELD_TEXT_OF_KERNEL, /* a pointer to a text in the kernel's memory */
 };
 
 struct sampler_field {
 	__u16 offset; /* in the record */
-	__u16 size;   /* NUMBER: 1, 2, 4 or 8; TEXT: of the array */
+	__u16 size;   /* NUMBER: 1, 2, 4 or 8; TEXT: bytes of the array */
 	__u32 kind;   /* enum field_kind */
 };
 
 #define SAMPLER_MAX_FIELDS 8 /* of a source */
 
-/* Read-only for the programs, set before loading. */
+/* User space sets the configuration before loading; the programs only read it. */
 struct sampler_config {
-	__u32 has_task_btf; /* bpf_get_current_task_btf() and bpf_task_pt_regs() */
-	__u32 thread_size;  /* bytes of a kernel stack (fallback only) */
+	__u32 has_task_btf; /* the kernel has bpf_get_current_task_btf() and bpf_task_pt_regs() */
+	__u32 thread_size;  /* bytes of a kernel stack; for kernels without task BTF */
 	__u32 kernel_stacks;
 	__u32 user_stacks;
-	__u32 filter_pids; /* each 0 or 1: the filter is on */
+	__u32 filter_pids; /* 0 or 1: the filter is on; the same for comms and uids */
 	__u32 filter_comms;
 	__u32 filter_uids;
-	__u32 filter_cgroups; /* how many of them */
+	__u32 filter_cgroups; /* number of cgroups in the filter; 0: the filter is off */
 	__u32 defer_per_tick; /* most DEFERRED records that a CPU sends in 100 ms */
 	__u32 ring_bytes;
-	__u32 has_obi;	     /* obi_spans is OBI's own */
-	__u32 source;	     /* which of the recording's sources the programs serve */
-	__u32 skip_kthreads; /* no events of kernel threads */
-	__u32 n_fields;	     /* of the event, that become attributes of its samples */
+	__u32 has_obi;	     /* the map obi_spans is OBI's map */
+	__u32 source;	     /* the recording's source that these programs serve */
+	__u32 skip_kthreads; /* drop events of kernel threads */
+	__u32 n_fields;	     /* fields of the event that become attributes of samples */
 	__u64 pac_mask;	     /* arm64: the bits that pointer authentication uses */
 	struct sampler_field fields[SAMPLER_MAX_FIELDS];
 };
 
-/* What user space may change while the programs run; one for all sources. */
+/* What user space may change while the programs run. All sources share one. */
 struct sampler_control {
-	__u64 epoch;	 /* changed when user space has forgotten the stacks: all are sent again */
-	__u32 context_n; /* processes that publish a span, OBI as one; 0: nobody looks for any */
+	__u64 epoch;	 /* changed when user space forgot the stacks: BPF sends all again */
+	__u32 context_n; /* processes that publish contexts, plus 1 for OBI; 0: BPF reads none */
 	__u32 pad;
 };
 
-#define SAMPLER_MAX_SOURCES 8 /* of a recording */
+#define SAMPLER_MAX_SOURCES 8 /* sources of a recording */
 #define SAMPLER_SEEN_SLOTS (1u << 16)
-#define SAMPLER_MAX_FILTERS 16 /* of --comm, --uid and --cgroup each */
+#define SAMPLER_MAX_FILTERS 16 /* values of --comm, --uid and --cgroup each */

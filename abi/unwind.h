@@ -2,9 +2,9 @@
 /*
  * The unwind tables as BPF and the host walker read them.
  *
- * Everything lies in an arena of 64-byte lines (one cache line each). A line number is
- * chunk << LINES_PER_CHUNK_SHIFT | index; line 0 is never given out and means "none". Objects of
- * several lines are contiguous within one chunk.
+ * All tables are in an arena of 64-byte lines (one cache line each). A line number is chunk <<
+ * LINES_PER_CHUNK_SHIFT | index. Line 0 is never allocated and means "none". Objects of several
+ * lines are contiguous within one chunk.
  *
  *	process hash: tgid ─→ slice line, n ─→ struct unwind_mapping, sorted by start
  *	mapping.binary ─→ struct unwind_binary (one line)
@@ -12,11 +12,11 @@
  *	page.line ─→ [index lines] block lines          rows, sorted
  *	binary.rules ─→ struct unwind_rule []           4 a line
  *
- * A row is a u32: the offset in the page in the upper 16 bits, the rule's index in the lower 16. It
- * holds from its offset to the next row's. The first row of a page is always at offset 0. Rows
- * stand in blocks of 16 (one line; a last block is padded with UNWIND_ROW_PAD). A page of more than
- * one block has ceil(n_blocks / 32) index lines before its blocks: the u16 offsets of each block's
- * first row, padded with 0xffff. So a lookup touches one page record, one index line (two for the
+ * A row is a u32: the offset in the page in the upper 16 bits, the rule's index in the lower 16. A
+ * row holds from its offset to the next row's offset. The first row of a page is always at offset
+ * 0. Rows are in blocks of 16 (one line; UNWIND_ROW_PAD pads the last block). A page of more than
+ * one block has ceil(n_blocks / 32) index lines before the blocks: the u16 offsets of each block's
+ * first row, padded with 0xffff. So a lookup touches one page record, one index line (more for the
  * densest pages), one block and one rule.
  *
  * Addresses: svma as in the ELF file, avma as in the process; svma = avma - mapping.bias.
@@ -30,7 +30,7 @@
 #define LINES_PER_CHUNK (1u << LINES_PER_CHUNK_SHIFT) /* 4 MiB */
 #define UNWIND_MAX_CHUNKS 1024
 
-/* Time for which user space does not reuse freed lines, because walks may still read them. */
+/* User space does not reuse a freed line for this time, because walks may still read the line. */
 #define UNWIND_GRACE_NS 100000000ULL
 
 #define UNWIND_PAGE_SHIFT 14
@@ -44,35 +44,46 @@
 
 /* How the canonical frame address is found. */
 enum unwind_cfa_op {
-	UNWIND_CFA_NONE,	/* no information here: stop, STOP_NO_TABLE */
+	UNWIND_CFA_NONE,	/* no unwind information: stop, STOP_NO_TABLE */
 	UNWIND_CFA_STOP,	/* the thread's entry: stop, STOP_COMPLETE */
 	UNWIND_CFA_UNSUPPORTED, /* stop, STOP_UNSUPPORTED */
 	UNWIND_CFA_REG,		/* reg + cfa_off */
 	UNWIND_CFA_DEREF,	/* *(reg + cfa_off) + cfa_add */
 	UNWIND_CFA_PLT,		/* sp + cfa_off + ((pc & 15) >= cfa_add ? 8 : 0) */
-	UNWIND_CFA_SIGNAL,	/* all registers from the ucontext at sp + cfa_off */
+	UNWIND_CFA_SIGNAL,	/* take all registers from the ucontext at sp + cfa_off */
 	UNWIND_CFA_FP, /* frame-pointer chain: cfa = fp + 16, fp and ra saved at fp, fp + 8 */
-	UNWIND_CFA_GO, /* Go's runtime is between two stacks: enum unwind_go in cfa_reg */
+	UNWIND_CFA_GO, /* Go's runtime is between two stacks: enum unwind_go is in cfa_reg */
 };
 
 /*
- * Where Go keeps the goroutine's registers while its thread is on another stack; x86-64 only. g is
- * the runtime's word in thread-local storage, its m is at 48; g.sched, a gobuf, has sp at 56 and pc
- * at 64 (runtime/runtime2.go, the same from 1.15 to 1.27). Offsets that differ between releases are
- * in other fields of the rule.
+ * Where Go keeps the goroutine's registers while the goroutine's thread is on another stack; x86-64
+ * only. g is a word of the runtime in thread-local storage; the pointer to g's m is at 48 in g.
+ * g.sched, a gobuf, has sp at 56 and pc at 64 in g (runtime/runtime2.go, the same from 1.15 to
+ * 1.27). Offsets that differ between releases are in other fields of the rule.
  */
 enum unwind_go {
-	/* In m.curg.sched. cfa_off: of g from the thread pointer; cfa_add: of curg in m; fp_off: of
-	 * sched's frame pointer in g. UNWIND_RA_REG: pc, sp and fp are all there. UNWIND_RA_CFA:
-	 * its sp is the frame's own, at which the return address is. */
+	/*
+	 * In m.curg.sched. cfa_off: of g from the thread pointer; cfa_add: of curg in m; fp_off: of
+	 * sched's frame pointer in g. UNWIND_RA_REG: pc, sp and fp are all in sched. UNWIND_RA_CFA:
+	 * sched's sp is the sp of the frame itself, and the return address is at that sp.
+	 */
 	UNWIND_GO_CURG,
-	/* The same, if the word at sp is this g: else its m has left it and nothing is below. */
+	/*
+	 * As UNWIND_GO_CURG if the word at sp is m.curg. Otherwise the m has left the goroutine and
+	 * the stack ends.
+	 */
 	UNWIND_GO_CURG_AT_SP,
-	/* asmcgocall: at sp + cfa_add is g, or 0; at sp + cfa_off how far the frame's own sp is
-	 * below g's stack.hi (at 8 in g), or itself. cfa is ra_off above, fp as in fp_op. */
+	/*
+	 * asmcgocall: the word at sp + cfa_add is g, or 0. The word at sp + cfa_off says how far
+	 * the frame's own sp is below g's stack.hi (at 8 in g); if g is 0, the word is that sp. cfa
+	 * is ra_off above the frame's sp; fp as in fp_op.
+	 */
 	UNWIND_GO_DEPTH,
-	/* gogo: sp is the goroutine's already. Its pc is at rbx + 8, or in rbx (UNWIND_RA_REG), its
-	 * fp at rbx + fp_off, or there already (0). */
+	/*
+	 * gogo: sp is already the goroutine's. The goroutine's pc is at rbx + 8, or in rbx
+	 * (UNWIND_RA_REG). The goroutine's fp is at rbx + fp_off, or already in the register
+	 * (fp_off 0).
+	 */
 	UNWIND_GO_GOBUF,
 };
 #define UNWIND_GO_G_STACK_HI 8
@@ -82,7 +93,7 @@ enum unwind_go {
 
 enum unwind_ra_op {
 	UNWIND_RA_CFA, /* saved at cfa + ra_off */
-	UNWIND_RA_REG, /* in register number ra_off, leaf frames only (x86 vfork, arm64 lr) */
+	UNWIND_RA_REG, /* in register ra_off, leaf frames only (x86-64 vfork, arm64 lr) */
 };
 
 enum unwind_fp_op {
@@ -107,8 +118,9 @@ enum unwind_fp_op {
 #endif
 
 /*
- * rbx is tracked only in files where it is the base of a caller's CFA: ld.so, whose lazy binding
- * trampoline realigns the stack and keeps the old stack pointer in rbx (glibc dl-trampoline.h).
+ * The tables track rbx only in files where rbx is the base of a caller's CFA: ld.so, whose lazy
+ * binding trampoline realigns the stack and keeps the old stack pointer in rbx (glibc
+ * dl-trampoline.h).
  */
 #define UNWIND_BX_UNKNOWN 0
 #define UNWIND_BX_SAME 1
@@ -116,7 +128,7 @@ enum unwind_fp_op {
 
 struct unwind_rule {
 	__u8 cfa_op;  /* enum unwind_cfa_op */
-	__u8 cfa_reg; /* DWARF number; other than sp, fp and a followed rbx only in leaf frames */
+	__u8 cfa_reg; /* DWARF number; leaf frames only, except sp, fp and a tracked rbx */
 	__u8 ra_op;   /* enum unwind_ra_op */
 	__u8 fp_op;   /* enum unwind_fp_op */
 	__s32 cfa_off;
@@ -136,9 +148,9 @@ _Static_assert(sizeof(struct unwind_page) == 8, "page");
 
 struct unwind_binary {
 	__u64 first_page; /* svma >> UNWIND_PAGE_SHIFT of dir[0] */
-	__u32 n_pages;	  /* 0: nothing is known about unwinding this file */
+	__u32 n_pages;	  /* 0: no unwind tables for this file */
 	__u32 dir;	  /* line of struct unwind_page [n_pages] */
-	__u32 rules; /* line of struct unwind_rule [n_rules]; replaced as a whole when it grows */
+	__u32 rules;	  /* line of struct unwind_rule [n_rules]; a larger array replaces it */
 	__u32 n_rules;
 	__u32 file_id;
 	__u32 pad[9];
@@ -146,8 +158,8 @@ struct unwind_binary {
 _Static_assert(sizeof(struct unwind_binary) == UNWIND_LINE_BYTES, "binary");
 
 enum unwind_mapping_flags {
-	UNWIND_MAPPING_FP = 1,	       /* no table: anonymous code, try the frame-pointer chain */
-	UNWIND_MAPPING_RUNTIME = 0xf0, /* enum runtime_id, whose walker is asked first */
+	UNWIND_MAPPING_FP = 1, /* no table: code in anonymous memory, try the frame-pointer chain */
+	UNWIND_MAPPING_RUNTIME = 0xf0, /* enum runtime_id of the runtime whose walker runs first */
 };
 #define UNWIND_MAPPING_RUNTIME_SHIFT 4
 

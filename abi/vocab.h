@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * The vocabularies of abi/tbl as enums. Names and help texts for user space come from the same
- * tables through lib/base/vocab.h, so they cannot drift.
+ * The vocabularies of abi/tbl as enums. lib/base/vocab.h makes names and help texts for user space
+ * from the same tables, so the enums and the texts agree.
  */
 #pragma once
 
@@ -38,7 +38,7 @@ enum unit {
 /* How values of a type are aggregated over time. */
 enum sample_adds {
 	SAMPLE_ADDS_OVER_TIME, /* values of two periods add up */
-	SAMPLE_ADDS_AT_MOMENT, /* each value is a state: views take the mean over time */
+	SAMPLE_ADDS_AT_MOMENT, /* each value is a state: views show the mean over time */
 };
 
 enum sample_type {
@@ -48,7 +48,7 @@ enum sample_type {
 	SAMPLE_TYPE_N
 };
 
-/* What a profile lacks for each unit of a counter. */
+/* What a profile lacks for each event that a counter counts. */
 enum counter_loss {
 #define COUNTER_LOSS(id, ...) COUNTER_LOSS_##id,
 #include "abi/tbl/counter_loss.tbl"
