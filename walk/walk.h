@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * One step of the native unwinder, compiled for BPF and for the host alike.
+ * One step of the native unwinder, compiled for BPF and for the host.
  *
  * The includer provides, before including this file:
  *
- *	struct walk_env				  whatever the two below need
+ *	struct walk_env				  what the functions below need
  *	const void *walk_line(env, line)	  the 64 bytes of an arena line, or NULL
- *	int walk_read(env, to, n, avma)		  n bytes of the process's memory; 0 or negative
+ *	int walk_read(env, to, n, avma)		  reads n bytes of the process's memory; 0 or
+ *						  negative
  *	__u64 walk_strip(env, pc)		  pc without pointer-authentication bits
- *	bool walk_in_time(env)			  no line that this walk has read can have been put
- *						  to another use yet: UNWIND_GRACE_NS are not over
+ *	bool walk_in_time(env)			  UNWIND_GRACE_NS are not over: user space cannot
+ *						  have reused a line that this walk has read
  *
- * and after it:
+ * and after including this file:
  *
- *	struct walk_row *walk_row_at(env, w, pc)  where the row of this pc is kept, or will be; any
- *						  row may stand there, and one of zeros is none
+ *	struct walk_row *walk_row_at(env, w, pc)  the slot for the row of this pc; the slot may
+ *						  hold any row, or zeros for none
  *
- * Every index is masked to its line and every loop has a constant bound, as the verifier wants it;
- * the tables may be changing while they are read, so nothing here trusts them: a wrong table gives
- * a wrong or short stack, never a bad access.
+ * The code masks every index to its line and gives every loop a constant bound, as the verifier
+ * requires. User space may change the tables while a walk reads them, so this code does not trust
+ * the tables: a wrong table gives a wrong or short stack, never a bad access.
  *
- * Loop counters are 64 bits wide: clang keeps some on the stack, and before Linux 5.16 (commit
- * 354e8f1970f8) the verifier forgets the value of a stored word of 32 bits, so it sees no bound.
+ * Loop counters are 64 bits wide: clang keeps some counters on the stack, and before Linux 5.16
+ * (commit 354e8f1970f8) the verifier forgets the value of a spilled 32-bit word, so it sees no
+ * bound.
  *
- * Bounds of the looping searches live in the walk (map memory, for BPF) and not in registers, so
- * that the verifier sees one state a round and not one for each range they could have. Row and
- * index searches are branchless (BPF has no conditional move, so the comparison is done by
- * a subtraction's sign): the verifier follows one path, and the processor mispredicts nothing.
+ * The bounds of the looping searches are in struct walk (map memory, for BPF) and not in registers,
+ * so that the verifier sees one state per iteration and not one state per possible range. Row and
+ * index searches are branchless: the verifier follows one path, and the processor mispredicts
+ * nothing. BPF has no conditional move, so the sign of a difference makes the comparison.
  */
 #pragma once
 
@@ -34,25 +36,25 @@
 
 #include "abi/sample.h"
 
-#define WALK_GO (-1) /* walk_step(): there is a caller; everything else is an enum stop_reason */
-#define WALK_FP (-2) /* walk_find_row(): code without tables, try the frame pointer */
-#define WALK_RUNTIME (-4)   /* walk_step(): the mapping is a runtime's, see walk_runtime() */
-#define WALK_ELSEWHERE (-5) /* bpf/unwind/runtime.h: the frame is another runtime's */
+#define WALK_GO (-1)	    /* walk_step(): there is a caller; results >= 0: enum stop_reason */
+#define WALK_FP (-2)	    /* walk_find_row(): code without tables, try the frame pointer */
+#define WALK_RUNTIME (-4)   /* walk_step(): the mapping belongs to a runtime, see walk_runtime() */
+#define WALK_ELSEWHERE (-5) /* bpf/unwind/runtime.h: the frame belongs to another runtime */
 #define WALK_SWITCH (-6)    /* walk_step(): Go has changed stacks, walk_switch() finds the caller */
 
-/* Where walks end up if a table lies: user addresses only. */
+/* Limits of a valid pc: user addresses only. */
 #define WALK_MIN_PC 4096ULL
 #define WALK_MAX_PC (1ULL << 56)
 
 /*
- * What was found for an address. It holds as long as the process has these mappings: a file's id is
- * never used for another, and what its tables say about an address never changes, they can only
- * go away. So a row that is found by both keys is right, whatever has happened to the tables since,
- * if it was right when it was found; where that is not sure (the processor was taken from us for
- * long) it is used and not kept.
+ * The result of a lookup of an address. It holds as long as the process has the same mappings: user
+ * space never reuses a file's id, and what a file's tables say about an address never changes, the
+ * tables can only go away. So a row that matches pc and mappings_id is right, whatever has happened
+ * to the tables since, if the row was right at its lookup. Where that is not certain (the walk was
+ * preempted for long), the walk uses the row and does not keep it.
  */
 struct walk_row {
-	__u64 pc; /* as looked up */
+	__u64 pc; /* the key: the pc of the lookup */
 	__u64 mappings_id;
 	__u64 frame;
 	struct unwind_rule rule;
@@ -62,10 +64,13 @@ _Static_assert(sizeof(struct walk_row) == 64, "walk_row");
 
 struct walk {
 	struct walk_regs regs;
-	__u64 mappings_id; /* of the process */
+	__u64 mappings_id; /* process_entry.mappings_id */
 	__u32 slice;
-	__u32 n_mappings; /* not 0: a process without any has no id either */
-	/* The mapping of the last frame and what its binary says: neighbours mostly share it. */
+	__u32 n_mappings; /* not 0: a process without mappings has no mappings_id either */
+	/*
+	 * The mapping of the last frame, and a copy of its binary's fields: neighbouring frames
+	 * mostly share the mapping.
+	 */
 	struct unwind_mapping mapping;
 	__u64 first_page;
 	__u32 n_pages;
@@ -73,13 +78,13 @@ struct walk {
 	__u32 rules;
 	__u32 n_rules;
 	__u32 have_mapping;
-	__u32 native; /* the next frame is walked by its rows, in a runtime's mapping too */
+	__u32 native; /* unwind the next frame by its rows, even in a runtime's mapping */
 	__u32 n;      /* frames */
 	__u64 hash;
-	volatile __u32 lo, hi;	     /* of a search under way */
-	struct unwind_rule switched; /* with WALK_SWITCH */
+	volatile __u32 lo, hi;	     /* bounds of the current search */
+	struct unwind_rule switched; /* WALK_SWITCH: the rule of the frame */
 #if UNWIND_REG_FP == 6
-	__u64 mcontext[17]; /* of a signal frame; a BPF program has 512 bytes of stack in all */
+	__u64 mcontext[17]; /* of a signal frame; too large for BPF's stack of 512 bytes */
 #endif
 };
 
@@ -93,7 +98,7 @@ walk_inline __u64 walk_mix(__u64 hash, __u64 value)
 	return hash ^ (hash >> 32);
 }
 
-/* A user stack's id, from the mix of its frames and why it ends; never 0. */
+/* The id of a user stack, from the hash of its frames and its stop reason; never 0. */
 walk_inline __u64 walk_stack_id(__u64 hash, __u32 stop)
 {
 	__u64 id = walk_mix(hash, stop);
@@ -108,8 +113,8 @@ walk_inline __u64 walk_pc(const struct walk_regs *regs)
 }
 
 /*
- * value & mask, where the compiler may not see that the mask changes nothing and leave it out: the
- * verifier of older kernels cannot tell.
+ * value & mask. The asm hides the range of `value` from the compiler, which would leave out a mask
+ * that changes nothing; but the verifier of older kernels needs the mask to see the bound.
  */
 walk_inline __u32 walk_bound(__u32 value, __u32 mask)
 {
@@ -117,16 +122,16 @@ walk_inline __u32 walk_bound(__u32 value, __u32 mask)
 	return value & mask;
 }
 
-/* `bit` when value <= limit, else 0, for values below 2^63. */
+/* `bit` if value <= limit, else 0, for values below 2^63. */
 walk_inline __u32 walk_take(__u64 value, __u64 limit, __u32 bit)
 {
 	return (__u32)((__s64)(value - limit - 1) >> 63) & bit;
 }
 
-/* Takes over what the mapping's binary says; a file without tables has no pages. */
+/* Copies the fields of the mapping's binary into the walk; a file without tables has no pages. */
 walk_inline void walk_take_binary(struct walk *w, const struct unwind_binary *b)
 {
-	/* One load: user space publishes the two by one store. */
+	/* One load: user space publishes both words by one store. */
 	__u64 rules = *(const volatile __u64 *)&b->rules;
 
 	w->first_page = b->first_page;
@@ -136,7 +141,7 @@ walk_inline void walk_take_binary(struct walk *w, const struct unwind_binary *b)
 	w->n_rules = rules >> 32;
 }
 
-/* Finds the mapping of an address into w->mapping; false when there is none. */
+/* Finds the mapping of an address and copies it to w->mapping; false: there is none. */
 walk_inline bool walk_find_mapping(struct walk_env *env, struct walk *w, __u64 avma)
 {
 	const struct unwind_mapping *line;
@@ -179,7 +184,7 @@ walk_inline bool walk_find_mapping(struct walk_env *env, struct walk *w, __u64 a
 	return true;
 }
 
-/* The last of n (≤ 32) ascending u16 that is ≤ off; the first is 0. */
+/* The index of the last of 32 ascending u16 that is ≤ off; the first u16 is 0. */
 walk_inline __u32 walk_search_index(const __u16 *index, __u32 off)
 {
 	__u32 k = 0;
@@ -192,7 +197,7 @@ walk_inline __u32 walk_search_index(const __u16 *index, __u32 off)
 	return k;
 }
 
-/* The row of a block that holds for `off`. */
+/* The row of a block that applies to `off`. */
 walk_inline __u32 walk_search_block(const __u32 *rows, __u32 off)
 {
 	__u64 key = (__u64)off << 16 | 0xffff;
@@ -205,7 +210,7 @@ walk_inline __u32 walk_search_block(const __u32 *rows, __u32 off)
 	return rows[walk_bound(k, 15)];
 }
 
-/* The block of a page that holds for `off`; its number, or -1. */
+/* The number of the page's block that applies to `off`, or -1. */
 walk_inline int walk_find_block(struct walk_env *env, struct walk *w, __u32 first, __u32 n_index,
 				__u32 off)
 {
@@ -234,7 +239,7 @@ walk_inline int walk_find_block(struct walk_env *env, struct walk *w, __u32 firs
 	return (int)(mid * UNWIND_BLOCKS_PER_INDEX + walk_search_index(index, off));
 }
 
-/* Finds the rule for an svma of w->mapping: WALK_GO and a copy, or why there is none. */
+/* Finds the rule for an svma of w->mapping: WALK_GO and a copy of the rule, or a stop reason. */
 walk_inline int walk_find_rule(struct walk_env *env, struct walk *w, __u64 svma,
 			       struct unwind_rule *ret)
 {
@@ -274,7 +279,7 @@ walk_inline int walk_find_rule(struct walk_env *env, struct walk *w, __u64 svma,
 	row = walk_search_block(rows, off);
 	rule = row & 0xffff;
 	if (rule >= w->n_rules) {
-		/* The rules grew since the binary was looked up. */
+		/* The rules grew after the walk copied the binary's fields. */
 		const struct unwind_binary *b = walk_line(env, w->mapping.binary);
 
 		if (!b)
@@ -290,13 +295,15 @@ walk_inline int walk_find_rule(struct walk_env *env, struct walk *w, __u64 svma,
 	return WALK_GO;
 }
 
-/* All registers from the ucontext that the kernel put on the stack for a signal handler. */
+/* Takes all registers from the ucontext that the kernel put on the stack for a signal handler. */
 walk_inline int walk_signal(struct walk_env *env, struct walk *w, __u64 ucontext)
 {
 	struct walk_regs *g = &w->regs;
 #if UNWIND_REG_FP == 6
-	/* x86-64: mcontext.gregs at 40: r8…r15 rdi rsi rbp rbx rdx rax rcx rsp rip
-	 * (arch/x86/include/uapi/asm/sigcontext.h). */
+	/*
+	 * x86-64: the registers begin at 40 in the ucontext: r8…r15 rdi rsi rbp rbx rdx rax rcx rsp
+	 * rip (arch/x86/include/uapi/asm/sigcontext.h).
+	 */
 	__u64 *m = w->mcontext;
 
 	if (walk_read(env, m, sizeof(w->mcontext), ucontext + 40) < 0)
@@ -315,7 +322,10 @@ walk_inline int walk_signal(struct walk_env *env, struct walk *w, __u64 ucontext
 	g->sp = m[15];
 	g->pc = m[16];
 #else
-	/* arm64: mcontext at 176, regs[31] sp pc from its 8 (arch/arm64/include/uapi/asm/). */
+	/*
+	 * arm64: uc_mcontext is at 176 in the ucontext; regs[31], sp and pc begin at 8 in it
+	 * (arch/arm64/include/uapi/asm/).
+	 */
 	__u64 pc;
 
 	if (walk_read(env, g->r, 32 * 8, ucontext + 184) < 0 ||
@@ -330,7 +340,7 @@ walk_inline int walk_signal(struct walk_env *env, struct walk *w, __u64 ucontext
 	return g->pc ? WALK_GO : STOP_COMPLETE;
 }
 
-/* Takes over what the callee left: the caller's pc, sp and fp. */
+/* Moves to the caller: sets pc, sp and fp, and checks pc. */
 walk_inline int walk_return(struct walk_env *env, struct walk *w, __u64 pc, __u64 cfa, __u64 fp)
 {
 	pc = walk_strip(env, pc);
@@ -340,8 +350,9 @@ walk_inline int walk_return(struct walk_env *env, struct walk *w, __u64 pc, __u6
 	w->regs.full = 0;
 	w->regs.exact = 0;
 	/*
-	 * The deepest frame of a thread that says nothing else. A return address of 0 alone is what
-	 * a wrong rule finds, say in a library that has just taken another's place.
+	 * The outermost frame of a thread whose code does not mark the end otherwise. A return
+	 * address of 0 alone is what a wrong rule finds, say in a library that has just replaced
+	 * another one.
 	 */
 	if (!pc && !fp)
 		return STOP_COMPLETE;
@@ -350,7 +361,10 @@ walk_inline int walk_return(struct walk_env *env, struct walk *w, __u64 pc, __u6
 	return WALK_GO;
 }
 
-/* Frame-pointer chain: {saved fp, return address} at fp. */
+/*
+ * Moves to the caller by the frame-pointer chain: {saved fp, return address} is at fp. `check`: the
+ * frame pointer may hold anything else.
+ */
 walk_inline int walk_by_fp(struct walk_env *env, struct walk *w, bool check)
 {
 	__u64 fp = w->regs.fp, saved[2];
@@ -390,7 +404,7 @@ walk_inline int walk_cfa(struct walk_env *env, struct walk *w, const struct unwi
 	return WALK_GO;
 }
 
-/* Follows rbx to the caller, where the file says how. */
+/* Finds the caller's rbx, where the file's rules say how. */
 walk_inline int walk_bx(struct walk_env *env, struct walk *w, const struct unwind_rule *r,
 			__u64 cfa)
 {
@@ -410,7 +424,7 @@ walk_inline int walk_bx(struct walk_env *env, struct walk *w, const struct unwin
 
 #if UNWIND_REG_FP == 6
 
-/* The goroutine that the thread belongs to; STOP_COMPLETE: none, it runs the scheduler. */
+/* The goroutine that the thread runs; STOP_COMPLETE: the thread runs the scheduler only. */
 walk_inline int walk_go_curg(struct walk_env *env, struct walk *w, const struct unwind_rule *r,
 			     __u64 *ret_curg)
 {
@@ -486,13 +500,13 @@ walk_inline int walk_go_gobuf(struct walk_env *env, struct walk *w, const struct
 	if (r->ra_op == UNWIND_RA_CFA && walk_read(env, &pc, sizeof(pc), pc + 8) < 0)
 		return STOP_BAD_READ;
 	stop = walk_return(env, w, pc, w->regs.sp, fp);
-	w->regs.exact = 1; /* it goes on there; it may be a goroutine's first instruction */
+	w->regs.exact = 1; /* pc may be a goroutine's first instruction */
 	return stop;
 }
 
 /*
- * The caller of a frame that walk_step() ended with WALK_SWITCH at. Apart from it, because this is
- * seldom and the verifier would go through it for each frame.
+ * Moves to the caller of a frame for which walk_step() returned WALK_SWITCH. A function of its own,
+ * because Go changes stacks seldom and the verifier would check this code for each frame.
  */
 walk_inline int walk_switch(struct walk_env *env, struct walk *w)
 {
@@ -554,7 +568,10 @@ walk_inline int walk_apply(struct walk_env *env, struct walk *w, const struct un
 	if (stop != WALK_GO)
 		return stop;
 	if (r->ra_op == UNWIND_RA_CFA && r->fp_op == UNWIND_FP_CFA && r->fp_off == r->ra_off - 8) {
-		/* Both in one read: what `push %rbp` and `stp x29, x30` leave. */
+		/*
+		 * Both in one read: `push %rbp` and `stp x29, x30` leave the two words next to each
+		 * other.
+		 */
 		if (walk_read(env, saved, sizeof(saved), cfa + (__u64)(__s64)r->fp_off) < 0)
 			return STOP_BAD_READ;
 		return walk_return(env, w, saved[1], cfa, saved[0]);
@@ -575,7 +592,7 @@ walk_inline int walk_apply(struct walk_env *env, struct walk *w, const struct un
 	return walk_return(env, w, pc, cfa, fp);
 }
 
-/* Fills the row for a pc: WALK_GO, or why it cannot be; the frame is named whenever known. */
+/* Fills the row for a pc: WALK_GO, or why there is no row. Sets *ret_frame if the file is known. */
 walk_inline int walk_find_row(struct walk_env *env, struct walk *w, __u64 pc, struct walk_row *row,
 			      __u64 *ret_frame)
 {
@@ -598,7 +615,10 @@ walk_inline int walk_find_row(struct walk_env *env, struct walk *w, __u64 pc, st
 	if (stop != WALK_GO)
 		return stop;
 	row->pc = pc;
-	/* 0 is no process's: not kept. Nor is it where a walker has to be asked each time. */
+	/*
+	 * No process has mappings_id 0, so 0 means: do not keep the row. A row of a runtime's
+	 * mapping is not kept either, because the walker has to run each time.
+	 */
 	row->mappings_id = walk_in_time(env) && !w->native ? w->mappings_id : 0;
 	row->frame = *ret_frame;
 	row->rule = rule;
@@ -612,11 +632,12 @@ walk_inline __u32 walk_runtime(const struct walk *w)
 }
 
 /*
- * Names the current frame through ret_frame and moves to its caller. STOP_NOT_LOADED and
- * STOP_NO_MAPPING leave the registers as they were: user space may know more, and the step can be
- * repeated then; until it has been decided that it does not, the frame is not part of the stack.
- * So does WALK_RUNTIME: the runtime's walker is asked, and when the frame is not its own the step
- * is repeated with w->native set. Every other result comes with the frame.
+ * Sets *ret_frame to the current frame and moves to its caller. STOP_NOT_LOADED and STOP_NO_MAPPING
+ * leave the registers unchanged: user space may know more, and can then repeat the step. Until the
+ * caller of walk_step() has decided to stop there, the frame is not part of the stack. WALK_RUNTIME
+ * leaves the registers unchanged, too: the caller runs the runtime's walker, and if the frame is
+ * not the runtime's, repeats the step with w->native set. With every other result the frame is part
+ * of the stack.
  */
 walk_inline int walk_step(struct walk_env *env, struct walk *w, __u64 *ret_frame)
 {
@@ -636,21 +657,25 @@ walk_inline int walk_step(struct walk_env *env, struct walk *w, __u64 *ret_frame
 	}
 	w->native = 0;
 	*ret_frame = row->frame;
-	/* The kernel made a handler return to the trampoline's start; no call stands before it. */
+	/*
+	 * The kernel made the handler return to the start of the trampoline, and no call is before
+	 * it: undo the -1 of walk_pc().
+	 */
 	if (row->rule.cfa_op == UNWIND_CFA_SIGNAL && !w->regs.exact)
 		*ret_frame += 1;
 	return walk_apply(env, w, &row->rule);
 }
 
-/* Could user space get further than a walk that ended so? */
+/* Whether user space may continue a walk that ended with `stop`. */
 walk_inline bool walk_can_resume(int stop)
 {
 	return stop == STOP_NOT_LOADED || stop == STOP_NO_MAPPING || stop == STOP_UNKNOWN_PROCESS;
 }
 
 /*
- * Does a walk end so that has used a wrong rule before, say of a library in whose place another has
- * just come? User space, which has heard of that by then, can walk again from the beginning.
+ * Whether `stop` suggests that the walk has used a wrong rule before, say of a library that another
+ * library has just replaced. User space knows of the new mapping by then and can walk again from
+ * the beginning.
  */
 walk_inline bool walk_has_strayed(int stop, __u32 n)
 {
