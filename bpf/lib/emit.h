@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* From a finished walk to the ring: stacks once, a sample always, a stack copy when it helps. */
+/*
+ * Sends the results of a walk to the ring: each stack once, each sample, and copies of stack memory
+ * if the host can continue the walk.
+ */
 #pragma once
 
 #include "bpf/lib/scratch.h"
 
 #define SAMPLES_PER_CHECK 8
 
-/* Sends a stack unless it was sent lately; `n` is at most `max`, which is a constant. */
+/*
+ * Sends a stack unless the map `seen` says that it was sent lately. `n` is at most `max`, a
+ * constant.
+ */
 static __always_inline void emit_stack(struct scratch *s, struct record_stack *head, __u32 n,
 				       __u32 max)
 {
@@ -16,7 +22,7 @@ static __always_inline void emit_stack(struct scratch *s, struct record_stack *h
 
 	if (!last || *last == mark)
 		return;
-	/* One register from here on: old kernels forget the bounds of what lies on the stack. */
+	/* Keep `n` in one register: old kernels forget the bounds of a spilled value. */
 	asm volatile("" : "+r"(n));
 	if (n > max)
 		n = max;
@@ -69,19 +75,22 @@ static __always_inline __u64 emit_user_stack(struct scratch *s)
 	return head->id;
 }
 
-/* That much of the ring is waiting to be read. */
+/* Whether more than `bytes` of the ring wait for user space. */
 static __always_inline bool ring_fuller_than(__u32 bytes)
 {
 	return bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) > bytes;
 }
 
-/* Walks stray seldom, or for good, and then to walk again is no use. */
+/*
+ * The most walks in 100 ms that the host repeats from the beginning. Walks go astray seldom, or go
+ * astray every time, and then to repeat them is of no use.
+ */
 #define STRAYED_PER_TICK 8
 
 enum defer {
 	DEFER_NO,
-	DEFER_REST,  /* the host walks on from here */
-	DEFER_WHOLE, /* the host walks from the beginning */
+	DEFER_REST,  /* the host continues the walk from the current registers */
+	DEFER_WHOLE, /* the host repeats the walk from the beginning */
 };
 
 static __always_inline enum defer defer_how(struct scratch *s)
@@ -103,7 +112,10 @@ static __always_inline enum defer defer_how(struct scratch *s)
 		how = DEFER_WHOLE;
 	else if (!walk_can_resume(stop))
 		return DEFER_NO;
-	/* Half of the ring is kept for samples, so that a delayed reader loses none of them. */
+	/*
+	 * DEFERRED records and copies may use only half of the ring, so that a delayed reader loses
+	 * no samples.
+	 */
 	if (b->samples >= config.defer_per_tick || ring_fuller_than(config.ring_bytes / 2)) {
 		count(s, COUNTER_DEFER_LIMIT);
 		return DEFER_NO;
@@ -133,8 +145,8 @@ static __always_inline bool emit_copy(__u64 at, __u32 index, __u32 cpu)
 }
 
 /*
- * A stack to be copied, [start, end), and where the frame pointers lead from it: to the stack that
- * Go's systemstack was called on, or to 0, where they and the stack end.
+ * The memory of a stack to copy, [start, end). `next` is where the frame pointers lead from this
+ * memory: to the stack on which Go's systemstack was called, or to 0, the end of the stack.
  */
 struct extent {
 	__u64 start, end;
@@ -143,17 +155,20 @@ struct extent {
 
 #define CHAIN_LINKS 32
 #define CHAIN_MIN 3
-/* Above the deepest frame lie what started the thread and its arguments. */
+/*
+ * Bytes to copy above the chain's last link: the frames that started the thread, and its arguments.
+ */
 #define CHAIN_SLACK (2 * SAMPLE_COPY_BYTES)
-/* So much is copied whatever a chain says: some that look like one are none. */
+/* The least to copy above sp: a chain that looks valid may not be one. */
 #define CHAIN_LEAST (8 * SAMPLE_COPY_BYTES)
 
 /*
- * Where the stack of a thread ends that pthread_create() has made, if it is `sp`'s; 0: not known.
- * Both glibc and musl put the thread's control block, to which the thread pointer leads, above the
- * stack in the same mapping, and what follows is others' memory, often readable. A stack that is
- * not in that mapping, say a coroutine's, ends below it, too. On x86-64 the block begins with its
- * own address: what Go has there does not, and lies in one heap with its stacks.
+ * The end of the stack that pthread_create() has made for a thread, if sp may be on that stack; 0:
+ * unknown. glibc and musl put the thread's control block, to which the thread pointer points, above
+ * the stack in the same mapping. The memory above the block belongs to others and is often
+ * readable. A stack in another mapping, say a coroutine's, may lie below the block, too; it ends
+ * before the block. On x86-64 the block begins with its own address. Go's thread-local storage does
+ * not, and is in one heap with Go's stacks.
  */
 static __always_inline __u64 thread_stack_end(const struct walk_regs *regs)
 {
@@ -169,9 +184,9 @@ static __always_inline __u64 thread_stack_end(const struct walk_regs *regs)
 }
 
 /*
- * The memory to copy above `sp`: `pages`, or less when frame pointers lead to the stack's end.
- * In code without them the register holds anything; a chain counts when it has a few links,
- * ascends, and every link has what could be a return address.
+ * The memory to copy above `sp`: `pages`, or less if the frame pointers lead to the end of the
+ * stack. In code without frame pointers the register holds anything. So a chain counts only if it
+ * has at least CHAIN_MIN links, ascends, and each link has a word that could be a return address.
  */
 static __always_inline struct extent stack_extent(__u64 sp, __u64 fp, __u32 pages)
 {
@@ -191,7 +206,7 @@ static __always_inline struct extent stack_extent(__u64 sp, __u64 fp, __u32 page
 		n++;
 	}
 	if (fp >= x.start && fp < x.end)
-		return x; /* more links than we follow, or they turn back */
+		return x; /* more than CHAIN_LINKS links, or the chain descends */
 	x.next = fp;
 	if (n >= CHAIN_MIN && !fp) {
 		last = (last & ~(__u64)(SAMPLE_COPY_BYTES - 1)) + CHAIN_SLACK;
@@ -201,10 +216,10 @@ static __always_inline struct extent stack_extent(__u64 sp, __u64 fp, __u32 page
 	return x;
 }
 
-/* A gap that is longer is the end of the stack. */
+/* A longer gap in the memory is the end of the stack. */
 #define GAP_PAGES 3
 
-/* Whether there is memory behind a gap that begins at `at`. */
+/* Whether there is memory after a gap that begins at `at`. */
 static __always_inline bool goes_on(__u64 at)
 {
 	__u64 word;
@@ -214,9 +229,10 @@ static __always_inline bool goes_on(__u64 at)
 }
 
 /*
- * Copies [start, end) page by page up to where memory ends. Some may be missing: the first, of a
- * function that has just moved sp there and takes the page fault, or in the middle of a frame that
- * is larger than what was used of it. How many there are now.
+ * Copies [start, end) page by page, up to the end of the memory. Pages may be missing: the first
+ * page, if a function has just moved sp there and is about to take the page fault; or pages in the
+ * middle of a frame of which the function has used only a part. Returns the number of copies so
+ * far.
  */
 static __always_inline __u32 emit_extent(const struct extent *x, __u32 max, __u32 cpu, __u32 n)
 {
@@ -231,7 +247,10 @@ static __always_inline __u32 emit_extent(const struct extent *x, __u32 max, __u3
 	return n;
 }
 
-/* The walk's stack from its sp upwards, and the one that it was called from if it is another. */
+/*
+ * Copies the walk's stack from sp upwards, and if the frame pointers lead to another stack, that
+ * stack. Returns the number of copies.
+ */
 static __always_inline __u32 emit_copies(const struct walk_regs *regs, __u32 cpu)
 {
 	struct extent x = stack_extent(regs->sp, regs->fp, SAMPLE_STACK_COPIES);
@@ -248,7 +267,7 @@ static __always_inline __u32 emit_copies(const struct walk_regs *regs, __u32 cpu
 	return n;
 }
 
-/* Hands the rest of the walk to the host. */
+/* Sends registers and stack memory, from which the host continues or repeats the walk. */
 static __always_inline bool emit_deferred(struct scratch *s)
 {
 	struct record_deferred *d = &s->out;
@@ -270,8 +289,8 @@ static __always_inline void emit_sample(struct scratch *s)
 	__u64 flags = BPF_RB_NO_WAKEUP;
 
 	/*
-	 * User space reads on a timer; a wakeup comes only when the ring gets full. To ask costs as
-	 * much as two frames, so that is not done every time.
+	 * User space reads on a timer; BPF wakes it only if the ring is getting full. The query
+	 * costs as much as two frames, so only one sample in SAMPLES_PER_CHECK makes it.
 	 */
 	if (!(s->counters[COUNTER_SAMPLES] % SAMPLES_PER_CHECK) &&
 	    ring_fuller_than(config.ring_bytes / 4))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Which tasks are sampled: decided before a frame is walked. */
+/* The filters: whether to sample a task, decided before the walk. */
 #pragma once
 
 #include "bpf/lib/task.h"
@@ -26,7 +26,10 @@ static __always_inline bool filter_pass(struct task_struct *task, __u32 tgid)
 			return false;
 	}
 	if (config.filter_comms) {
-		/* The process's name, so that its threads are in or out together. */
+		/*
+		 * The name of the process, so that the filter passes all threads of a process or
+		 * none.
+		 */
 		struct task_struct *leader = task_read(task, group_leader);
 		struct filter_comm key;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The kernel's types, as far as the programs read them: CO-RE relocates each access against the
- * running kernel's BTF, so only names and types matter here, not offsets.
+ * The fields of kernel types that the programs read. CO-RE relocates each access by the running
+ * kernel's BTF, so only names and types matter here, not offsets.
  */
 #pragma once
 
@@ -51,7 +51,7 @@ struct pt_regs {
 	unsigned long r11, r10, r9, r8, ax, cx, dx, si, di;
 	unsigned long orig_ax, ip, cs, flags, sp, ss;
 };
-/* What a perf_event program gets first in its context. */
+/* The first member of a perf_event program's context. */
 typedef struct pt_regs bpf_user_pt_regs_t;
 
 #elif defined(__TARGET_ARCH_arm64)
@@ -65,7 +65,7 @@ struct user_pt_regs {
 };
 typedef struct user_pt_regs bpf_user_pt_regs_t;
 
-/* arch/arm64/include/asm/ptrace.h: the above, then these; CO-RE finds syscallno. */
+/* arch/arm64/include/asm/ptrace.h: user_pt_regs, then these fields; CO-RE finds syscallno. */
 struct pt_regs {
 	__u64 regs[31];
 	__u64 sp;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The configuration of a source, and what its programs share with those of other sources: each map
- * here is one map for all BPF objects (agent/sampler/sampler.c joins them by name).
+ * The configuration of a source, and the maps that all sources share: each map here is one map for
+ * all BPF objects (agent/sampler/sampler.c joins the maps by name).
  */
 #pragma once
 
@@ -15,7 +15,7 @@
 #include "abi/runtime.h"
 #include "abi/sample.h"
 
-/* Set between open and load; the verifier drops what it rules out. */
+/* Set between open and load; the verifier removes code that the values rule out. */
 const volatile struct sampler_config config = {};
 
 /* What user space changes while the programs run. */
@@ -41,13 +41,16 @@ static __always_inline __u64 control_epoch(void)
 	return c ? c->epoch : 0;
 }
 
-/* Records to user space (abi/sample.h). Sized at load; a full ring is counted, never waited for. */
+/*
+ * Records to user space (abi/sample.h). User space sets the size at load. If the ring is full, BPF
+ * counts a loss and does not wait.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 22);
 } ring SEC(".maps");
 
-/* A chunk of the arena (abi/unwind.h): user space writes it through mmap. */
+/* A chunk of the arena (abi/unwind.h). User space writes the chunk through mmap. */
 struct arena_chunk {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -56,7 +59,10 @@ struct arena_chunk {
 	__uint(value_size, UNWIND_LINE_BYTES);
 };
 
-/* The arena's chunks by number; user space adds and removes them. One that is gone is a miss. */
+/*
+ * The arena's chunks by number. User space adds and removes chunks; a lookup in a removed chunk
+ * finds nothing.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, UNWIND_MAX_CHUNKS);
@@ -65,10 +71,10 @@ struct {
 } arena SEC(".maps");
 
 /*
- * Known processes by tgid; user space adds, replaces, removes. When full: unknown, so deferred.
- * This hash and runtime_processes are preallocated here, as perf_event programs must have it before
- * Linux 6.1 (commit 34dd3bad1a6f). From there on user space makes them larger, with entries that
- * are allocated on demand.
+ * Known processes by tgid; user space adds, replaces and removes entries. If the map is full,
+ * further processes stay unknown, so BPF defers their walks. Here this map and runtime_processes
+ * are preallocated, which perf_event programs require before Linux 6.1 (commit 34dd3bad1a6f). From
+ * 6.1 on user space makes both maps larger, with entries that the kernel allocates on demand.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -77,7 +83,10 @@ struct {
 	__type(value, struct process_entry);
 } processes SEC(".maps");
 
-/* What the walkers of language runtimes know (abi/runtime.h); user space fills them. */
+/*
+ * What the walkers of language runtimes know about binaries and processes (abi/runtime.h); user
+ * space fills both maps.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, RUNTIME_MAX_BINARIES);
@@ -93,8 +102,9 @@ struct {
 } runtime_processes SEC(".maps");
 
 /*
- * Ids of the stacks that were sent in this epoch, direct-mapped by the id's low bits: id ^ epoch.
- * A collision overwrites, and costs one more STACK record when the other comes again.
+ * id ^ epoch of each stack or attribute set that BPF sent in this epoch, direct-mapped by the id's
+ * low bits. A collision overwrites the entry, and costs one more record when the other id comes
+ * again.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -104,8 +114,9 @@ struct {
 } seen SEC(".maps");
 
 /*
- * Filters, filled before attaching; pids also by the fork program, which notes when the process
- * started: a pid that is used again at once is another's. 1 when user space chose it.
+ * Filters. User space fills the maps before attaching; the fork program adds to filter_pids. The
+ * value of a pid is the start time of the process, because the kernel may reuse a pid at once, or 1
+ * if user space chose the pid.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The state of a sample while it is made, and what each CPU keeps from sample to sample.
+ * The state of a sample while a program makes it, and what each CPU keeps from sample to sample.
  *
  * Each source is a BPF object of its own (bpf/prog), and has its own scratch space on each CPU: a
- * tick that interrupts a scheduler event works in another one, and neither loses anything. Where a
- * program can be preempted, or interrupts itself, SAMPLE_LEVELS says how many of its samples can be
- * under way on a CPU at once.
+ * clock tick that interrupts a scheduler event works in another scratch space, and neither sample
+ * is lost. For programs that the kernel can preempt, or that can interrupt themselves,
+ * SAMPLE_LEVELS is the number of samples that can be under way on a CPU at once.
  *
- * A walker's buffers in a map of their own (python_buffers, hotspot_scratch) exist once for each
- * source, CPU and level: scratch_level() is the key.
+ * The walkers' own maps of buffers (python_buffers, hotspot_scratch) have one entry for each
+ * source, CPU and level; scratch_level() is the key.
  *
- * The row cache is shared by all sources, because their stacks share frames, but not by samples
- * that are under way at the same time: a sample that interrupts another one on its CPU has a single
- * row of its own, and so has each sample of a program that can be preempted.
+ * All sources share the row cache, because their stacks share frames. But samples that are under
+ * way at the same time do not share rows: a sample that interrupts another sample on its CPU has a
+ * single row of its own, and so has each sample of a program that can be preempted.
  */
 #pragma once
 
@@ -26,24 +26,27 @@ static __always_inline bool walk_in_time(struct walk_env *env);
 
 #include "walk/walk.h"
 
-/* How many samples of one source can be under way on a CPU; a source may say another number. */
+/*
+ * The number of samples of one source that can be under way on a CPU; a source may define another
+ * number.
+ */
 #ifndef SAMPLE_LEVELS
 #define SAMPLE_LEVELS 1
 #endif
 _Static_assert(SAMPLE_LEVELS <= SAMPLE_MAX_LEVELS, "SAMPLE_MAX_LEVELS");
 
 /*
- * The part of the stack that was read last. A walk reads upwards, a word or two per frame, and a
- * call of the helper costs as much as two frames. 128 words hold several frames of most programs:
- * with 64 words a sample of 32 frames of 144 bytes costs a quarter more, with 256 the same.
+ * The part of the stack that the walk read last. A walk reads upwards, a word or two per frame, and
+ * a call of the helper costs as much as two frames. 128 words hold several frames of most programs:
+ * with 64 words a sample of 32 frames of 144 bytes costs a quarter more, with 256 words the same.
  */
 #define WINDOW_WORDS 128
 struct window {
-	__u64 start; /* avma of words[0]; 0 = empty */
+	__u64 start; /* avma of words[0]; 0: empty */
 	__u64 words[WINDOW_WORDS];
 };
 
-/* What a label of a thread can stand for. */
+/* The ids that a label of a thread can contain. */
 enum label_id {
 	LABEL_NO_ID,
 	LABEL_TRACE,
@@ -57,35 +60,35 @@ struct text_at {
 };
 
 /*
- * Attributes of the thread, in the layout of the ring's record. OpenTelemetry's record is read so
- * that its attributes land in `bytes`; its head, which is used first, lies where the head of the
- * ring's record will be.
+ * Attributes of the thread, in the layout of the ring's record. The readers place OpenTelemetry's
+ * record so that its attributes are in `bytes`. Its head, which BPF uses up first, shares memory
+ * with the head of the ring's record.
  */
-#define GATHERED_HASHED 32 /* bytes that are hashed at once */
+#define GATHERED_HASHED 32 /* bytes that one round of the hash takes */
 struct gathered {
-	__u64 last; /* mark of the set that was the last one, as in `seen` */
+	__u64 last; /* mark of the set that BPF sent last, as in `seen` */
 	__u16 n;    /* bytes */
 	__u16 form; /* enum attributes_form */
 	__u16 left_out;
-	__u16 ahead; /* bytes of the last record */
+	__u16 ahead; /* bytes of the last OpenTelemetry record */
 	union {
 		struct {
 			__u64 pad[2];
 			struct record_attributes head;
 		};
 		struct {
-			__u64 otel_at; /* what the thread's variable says */
+			__u64 otel_at; /* value of the thread's pointer variable */
 			__u32 pad2;    /* CONTEXT_OTEL_BEHIND */
 			struct context_otel_record otel;
 		};
 	};
 	__u8 bytes[ATTRIBUTES_MAX_BYTES + GATHERED_HASHED] __attribute__((aligned(8)));
-	/* Of labels: memory of the process that never changes, and texts of one. */
+	/* For labels: memory of the process that never changes, and texts of the current label. */
 	__u64 fixed, n_fixed;
 	__u64 name[(ATTRIBUTE_MAX_NAME + 1) / 8], id[4];
 	struct text_at ids[LABEL_IDS];
-	volatile __u64 bucket;	/* of a Go map */
-} __attribute__((aligned(64))); /* of most samples two lines are touched */
+	volatile __u64 bucket;	/* number of a Go map's bucket */
+} __attribute__((aligned(64))); /* most samples touch two cache lines */
 _Static_assert(__builtin_offsetof(struct gathered, otel) + sizeof(struct context_otel_record) ==
 		       __builtin_offsetof(struct gathered, bytes),
 	       "the record's attributes");
@@ -97,45 +100,45 @@ _Static_assert(__builtin_offsetof(struct gathered, head) + sizeof(struct record_
 		       __builtin_offsetof(struct gathered, bytes),
 	       "record_attributes");
 
-/* A text in memory that never changes, by address and the id of the process's mappings. */
+/* A text in memory that never changes. The key is the address, the length and mappings_id. */
 #define FIXED_TEXTS 64
 struct fixed_text {
-	__u64 mappings_id, at, n; /* n is 0: none */
+	__u64 mappings_id, at, n; /* n is 0: the entry is empty */
 	__u64 text[(ATTRIBUTE_MAX_NAME + 1) / 8];
 };
 
-/* The address of a thread's vector of blocks of thread-local variables. */
+/* The address of a thread's vector of blocks of thread-local variables (the DTV). */
 #define VECTORS 64
 struct vector_at {
-	__u64 began; /* the thread, 0: none */
+	__u64 began; /* start time of the thread; 0: the entry is empty */
 	__u64 tp, mappings_id;
-	__u64 at, n; /* where, and of how many blocks */
+	__u64 at, n; /* address of the vector, and the number of its blocks */
 	__u32 tid, pad[5];
 } __attribute__((aligned(64)));
 
-/* What was deferred within the current 100 ms. */
+/* The number of walks that BPF deferred in the current 100 ms. */
 struct defer_budget {
 	__u64 tick;
 	__u32 samples;
-	__u32 strayed; /* of the samples */
+	__u32 strayed; /* samples with DEFER_WHOLE */
 };
 
-/* The state of one sample; counters and budgets are kept from sample to sample. */
+/* The state of one sample. Counters, budgets and caches live from sample to sample. */
 struct scratch {
-	__u64 counters[COUNTER_N]; /* enum counter; first, so that user space finds them */
+	__u64 counters[COUNTER_N]; /* by enum counter; at offset 0, where user space reads them */
 	struct defer_budget budget;
-	__u32 runtimes;	      /* bits by enum runtime_id: whose runtime_state() is this sample's */
-	__u32 runtime_frames; /* there are some in the stack */
-	__u32 jumps;	      /* between programs, in this sample */
+	__u32 runtimes;	      /* bits by enum runtime_id: runtimes whose state is initialised */
+	__u32 runtime_frames; /* the stack has runtime frames */
+	__u32 jumps;	      /* tail calls of this sample */
 	__u32 context;	      /* index of the process's struct context_process, or 0 */
 	__u32 stop;	      /* the walk's result so far: enum stop_reason or WALK_GO */
-	__u32 own_row;	      /* all ones: the sample has rows[row] of the row cache alone; or 0 */
+	__u32 own_row;	      /* all ones: the sample uses only rows[row] of the row cache; or 0 */
 	__u32 row;
-	__s32 syscall_nr;	/* that the thread is in, or negative */
-	__u64 users;		/* samples that use this state: 1, or more while two race for it */
-	__u64 owner;		/* task whose sample it is, where a source has several levels */
-	__u64 image;		/* as in struct process_entry; 0: the process is not known */
-	struct walk_regs first; /* where the walk began */
+	__s32 syscall_nr;	/* the thread's system call, or negative */
+	__u64 users;		/* samples that use this state: 1, or more while two samples race */
+	__u64 owner;		/* the sampled task, if SAMPLE_LEVELS > 1 */
+	__u64 image;		/* process_entry.image; 0: the process is unknown */
+	struct walk_regs first; /* the registers at the start of the walk */
 	struct walk walk;
 	struct window window;
 	struct record_deferred out;
@@ -154,8 +157,9 @@ struct scratch {
 };
 
 /*
- * SAMPLE_LEVELS for each CPU that can be, set at load. Not a per-CPU array: its values have at
- * most 32 KiB. Those of an array that can be mapped begin at a page.
+ * SAMPLE_LEVELS entries for each possible CPU; user space sets the size at load. Not a per-CPU
+ * array, because the kernel limits its values to 32 KiB. BPF_F_MMAPABLE makes the values begin at a
+ * page.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -174,7 +178,7 @@ static __always_inline struct scratch *scratch_get(void)
 	return bpf_map_lookup_elem(&scratch, &cpu);
 }
 
-/* Takes the scratch space for a sample; NULL: an unfinished sample of this source has it. */
+/* Takes the scratch space for a sample; NULL: an unfinished sample of this source uses it. */
 static __always_inline struct scratch *scratch_take(struct scratch *s)
 {
 	if (s->users)
@@ -191,7 +195,10 @@ static __always_inline void scratch_release(struct scratch *s)
 
 #else
 
-/* The state of the current task's sample; before scratch_take() the first one, for counters. */
+/*
+ * The state of the current task's sample; before scratch_take() the CPU's first state, for
+ * counters.
+ */
 static __always_inline struct scratch *scratch_get(void)
 {
 	__u32 first = bpf_get_smp_processor_id() * SAMPLE_LEVELS;
@@ -208,9 +215,9 @@ static __always_inline struct scratch *scratch_get(void)
 }
 
 /*
- * A free state. Kernels before 5.12 have no atomic operation that tells the old value, so each
- * adds itself and looks: whoever is not alone goes on to the next. Two that race may both leave a
- * free state, never both keep one.
+ * Takes a free state. Kernels before 5.12 have no atomic operation that returns the old value, so
+ * each sample increments `users` and then reads it: a sample that is not alone goes on to the next
+ * state. Two samples that race may both leave a free state, but never both keep one.
  */
 static __always_inline struct scratch *scratch_take(struct scratch *none)
 {
@@ -241,7 +248,7 @@ static __always_inline void scratch_release(struct scratch *s)
 
 #endif
 
-/* Which of the source's samples on this CPU the current one is, from 0 on. */
+/* The current sample's level among the source's samples on this CPU, from 0 on. */
 static __always_inline __u32 scratch_level(void)
 {
 	struct scratch *s = SAMPLE_LEVELS > 1 ? scratch_get() : NULL;
@@ -254,18 +261,18 @@ static __always_inline void count(struct scratch *s, enum counter counter)
 	s->counters[counter]++;
 }
 
-/* Rows that were found lately, direct-mapped: most frames are those of the sample before. */
+/* Rows of recent lookups, direct-mapped: most frames are those of the sample before. */
 #define ROWS_BITS 10
 #define CACHE_ROWS (1u << ROWS_BITS)
 #define OWN_ROWS (SAMPLER_MAX_SOURCES * SAMPLE_MAX_LEVELS)
 
 struct row_cache {
-	/* A row for each sample that can be under way, then those by hash. */
+	/* OWN_ROWS rows, one for each sample that can be under way, then rows by hash. */
 	struct walk_row rows[CACHE_ROWS] __attribute__((aligned(64)));
-	__u64 taken; /* a sample that is under way uses those by hash */
+	__u64 taken; /* a sample that is under way uses the rows by hash */
 };
 
-/* By CPU. Values begin at a page, so each row is one cache line. */
+/* One cache for each CPU. The values begin at a page, so each row is one cache line. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -281,7 +288,7 @@ static __always_inline struct row_cache *row_cache_get(void)
 	return bpf_map_lookup_elem(&row_caches, &cpu);
 }
 
-/* Decides whether the sample uses the rows by hash, until row_cache_release(). */
+/* Decides whether the sample may use the rows by hash, until row_cache_release(). */
 static __always_inline void row_cache_take(struct scratch *s)
 {
 	struct row_cache *c = row_cache_get();

@@ -11,12 +11,13 @@ static __always_inline struct task_struct *task_current(void)
 }
 
 /*
- * A field of the current task or of what it leads to. Where the verifier knows the pointer's type
- * that is a load; a call, as on older kernels, costs as much as a frame.
+ * Reads a field of the current task or of a struct to which the task points. If the verifier knows
+ * the pointer's type, the access is a load. On older kernels it is a helper call, which costs as
+ * much as a frame.
  */
 #define task_read(p, field) (config.has_task_btf ? (p)->field : BPF_CORE_READ(p, field))
 
-/* The bytes of a word in front of its first NUL. */
+/* A mask of the word's bytes before the first NUL. */
 static __always_inline __u64 comm_mask(__u64 word)
 {
 	__u64 nul = (word - 0x0101010101010101ULL) & ~word & 0x8080808080808080ULL;
@@ -24,7 +25,7 @@ static __always_inline __u64 comm_mask(__u64 word)
 	return ((nul & -nul) >> 7) - 1;
 }
 
-/* The thread's name, padded with NUL: not all kernels clear what is behind its end. */
+/* The thread's name, padded with NUL: not all kernels clear the bytes after the end of a name. */
 static __always_inline void task_comm(const struct task_struct *task, char *ret_comm)
 {
 	__u64 *to = (__u64 *)ret_comm, mask;
@@ -41,9 +42,9 @@ static __always_inline void task_comm(const struct task_struct *task, char *ret_
 	to[0] &= mask;
 }
 
-/* What a thread that is in a system call was asked to do. */
+/* The number, arguments and result of the system call that a thread is in. */
 struct syscall {
-	__s32 nr; /* negative outside of any */
+	__s32 nr; /* negative: the thread is in no system call */
 	__u64 arg0, arg1, ret;
 };
 
@@ -88,7 +89,7 @@ static __always_inline bool regs_are_user(const bpf_user_pt_regs_t *p)
 	return p->cs & 3;
 }
 
-/* A saved pt_regs of user mode: WALK_GO, or why it cannot be walked. */
+/* Takes the registers of user mode from a saved pt_regs: WALK_GO, or a stop reason. */
 static __always_inline int regs_from_kernel_stack(struct walk_regs *w, const void *at,
 						  struct syscall *ret_syscall)
 {
@@ -143,7 +144,10 @@ static __always_inline int regs_take(struct walk_regs *w, __u64 pc, __u64 sp, __
 	return WALK_GO;
 }
 
-/* All but these two are where they will be: 272 bytes are more than the stack has room for. */
+/*
+ * The end of a saved pt_regs. The registers before it go to walk_regs directly: all 272 bytes would
+ * not fit on the BPF stack.
+ */
 struct regs_tail {
 	__u64 pc, pstate;
 };
@@ -167,7 +171,7 @@ static __always_inline int regs_from_kernel_stack(struct walk_regs *w, const voi
 
 static __always_inline int regs_from_context(struct walk_regs *w, const bpf_user_pt_regs_t *p)
 {
-	/* The context may only be read at constant offsets. */
+	/* The verifier allows reads of the context at constant offsets only. */
 #pragma unroll
 	for (__u64 i = 0; i < 31; i++)
 		w->r[i] = p->regs[i];
@@ -177,21 +181,25 @@ static __always_inline int regs_from_context(struct walk_regs *w, const bpf_user
 #endif
 
 /*
- * In a system call the pc is behind the instruction, as behind a call. Not so where the kernel has
- * set it since: at the first instruction of a program or of a signal handler.
+ * In a system call the pc is after the syscall instruction, as a return address is after a call.
+ * Not so if the kernel has since set the pc to the first instruction of a program or of a signal
+ * handler.
  */
 static __always_inline bool behind_syscall(__u64 pc)
 {
 	syscall_insn insn = 0;
 
-	/* After an exec the page may not be there yet; what has made a system call has its own. */
+	/*
+	 * After an exec the page may not be in memory yet; the page of code that made a system call
+	 * is.
+	 */
 	return bpf_probe_read_user(&insn, sizeof(insn), (const void *)(pc - sizeof(insn))) == 0 &&
 	       insn == SYSCALL_INSN;
 }
 
 /*
- * A thread in clone() that has a stack of its own and has not run on it yet: what lies there is
- * what its parent passes to it, no return address. Only a child sees 0 as the result.
+ * Whether the thread is in clone() with a new stack on which it has not run yet: the new stack
+ * holds data from the parent, not a return address. Only in a child is the result 0.
  */
 static __always_inline bool is_newborn(const struct syscall *call)
 {
@@ -199,7 +207,10 @@ static __always_inline bool is_newborn(const struct syscall *call)
 
 	if (call->ret || (call->nr != NR_CLONE && call->nr != NR_CLONE3))
 		return false;
-	/* struct clone_args (include/uapi/linux/sched.h); its owner may be gone on already. */
+	/*
+	 * clone_args.stack (include/uapi/linux/sched.h). The parent may have reused the memory
+	 * already.
+	 */
 	if (call->nr == NR_CLONE3 &&
 	    bpf_probe_read_user(&stack, sizeof(stack), (const void *)(call->arg0 + 40)) < 0)
 		return true;
@@ -215,7 +226,7 @@ static __always_inline __u64 task_tls(struct task_struct *task)
 #endif
 }
 
-/* What the registers of a thread are before any of them is read. */
+/* Sets the fields that do not come from the saved registers. */
 static __always_inline void regs_init(struct walk_regs *ret, struct task_struct *task)
 {
 	ret->bx = 0;
@@ -225,8 +236,8 @@ static __always_inline void regs_init(struct walk_regs *ret, struct task_struct 
 }
 
 /*
- * The user registers of `task`, the current one, which has an mm and is in the kernel, as it has
- * saved them: WALK_GO, or a stop reason. *ret_syscall: the system call, negative outside of any.
+ * The user registers that the kernel saved for `task`, which is the current task, has an mm and is
+ * in the kernel: WALK_GO, or a stop reason. Sets *ret_syscall in a system call only.
  */
 static __always_inline int task_saved_regs(struct task_struct *task, struct walk_regs *ret,
 					   __s32 *ret_syscall)
@@ -251,8 +262,8 @@ static __always_inline int task_saved_regs(struct task_struct *task, struct walk
 }
 
 /*
- * In execve() the old stack goes away before the new one can be run on: between the two a thread
- * has no user stack at all. The registers are still the old program's then, the memory is not.
+ * execve() frees the old stack before the new stack can be used: in between a thread has no user
+ * stack. The registers are still those of the old program, but the memory is gone.
  */
 static __always_inline bool task_between_images(const struct walk_regs *regs, __s32 syscall_nr)
 {
