@@ -1,20 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a thread says of its work besides ids: readers gather bytes in the scratch space, and what
- * was not sent lately goes to the ring. Names and texts are made of it by the host.
+ * Attributes of a thread or an event. Readers gather the bytes in the scratch space;
+ * attributes_send() sends a set to the ring unless the set was sent lately. The host makes names
+ * and texts from the bytes.
  */
 #pragma once
 
 #include "bpf/lib/scratch.h"
 
-/* Where the last attribute may begin: a name and a text of most bytes have room behind it. */
+/*
+ * The last offset at which an attribute may begin: a name and a text of maximal length fit after
+ * it.
+ */
 #define ATTRIBUTES_LAST 511
 _Static_assert(ATTRIBUTES_LAST + 2 + ATTRIBUTE_MAX_NAME + ATTRIBUTE_MAX_TEXT < ATTRIBUTES_MAX_BYTES,
 	       "ATTRIBUTES_MAX_BYTES");
-/* Of OpenTelemetry's record. */
+/* The most bytes of attributes in OpenTelemetry's record. */
 #define ATTRIBUTES_NUMBERED_MAX 612
 
-/* All of OpenTelemetry's, as they are; `have` bytes have been read already. */
+/*
+ * Takes the `n` bytes of OpenTelemetry's attributes at `at` unchanged; `have` bytes are already in
+ * place.
+ */
 static __always_inline void attributes_numbered(struct scratch *s, __u64 at, __u32 n, __u32 have)
 {
 	struct gathered *g = &s->gathered;
@@ -32,8 +39,9 @@ static __always_inline void attributes_numbered(struct scratch *s, __u64 at, __u
 }
 
 /*
- * The bytes' id; equal ones of two images are two, as their numbers may name other things. Four
- * words at once, as each multiplication waits for the one before.
+ * The id of the gathered set. Equal bytes of two process images get two ids, because their numbers
+ * may stand for other names. The loop hashes four words in parallel, because each multiplication
+ * waits for the multiplication before it.
  */
 static __always_inline __u64 attributes_id(struct scratch *s, __u32 n)
 {
@@ -56,7 +64,9 @@ static __always_inline __u64 attributes_id(struct scratch *s, __u32 n)
 	return a ? a : 1;
 }
 
-/* Sends what was gathered, unless it was sent lately. Its id; 0: nothing was gathered. */
+/*
+ * Sends the gathered set unless it was sent lately. Returns the set's id; 0: nothing was gathered.
+ */
 static __always_inline __u64 attributes_send(struct scratch *s)
 {
 	struct gathered *g = &s->gathered;
@@ -83,7 +93,10 @@ static __always_inline __u64 attributes_send(struct scratch *s)
 	last = bpf_map_lookup_elem(&seen, &slot);
 	if (!last || *last == mark)
 		return g->head.id;
-	/* One that is lost is asked for in vain by its samples, which is counted there. */
+	/*
+	 * If the ring has no room, the host misses the set for each sample that names it, and
+	 * counts that.
+	 */
 	if (bpf_ringbuf_output(&ring, &g->head, sizeof(g->head) + n, BPF_RB_NO_WAKEUP) == 0)
 		*last = mark;
 	else

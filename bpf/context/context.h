@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The trace and span that the sampled thread works for, read at that moment: its record is its own,
- * so it stands still while the thread is interrupted. One reader for each line of
- * abi/tbl/context.tbl, `bool NAME_context(s, p)`: whether it said which; attributes are those of
- * the first that has any.
+ * The trace and span that the sampled thread works for. BPF reads them at the time of the sample:
+ * each thread writes its own record, so the record does not change while the thread is interrupted.
+ * Each line of abi/tbl/context.tbl has a reader, `bool NAME_context(s, p)`, which returns whether
+ * the thread is in a trace or span. A sample has the attributes of the first reader that finds any.
  */
 #pragma once
 
@@ -11,12 +11,13 @@
 #include "bpf/lib/task.h"
 
 /*
- * Processes that publish, where their struct process_entry says; user space fills it. One that is
- * referred to does not change, and is not used for another one soon.
+ * Processes that publish contexts; process_entry.context is the index. User space fills the
+ * entries. User space does not change an entry while a process_entry refers to it, and does not
+ * reuse the entry soon after.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE); /* so that it begins at a page */
+	__uint(map_flags, BPF_F_MMAPABLE); /* so that the values begin at a page */
 	__uint(max_entries, CONTEXT_MAX_PROCESSES);
 	__type(key, __u32);
 	__type(value, struct context_process);
@@ -29,7 +30,7 @@ static __always_inline __u64 context_word(__u64 address)
 	return bpf_probe_read_user(&word, sizeof(word), (const void *)address) < 0 ? 0 : word;
 }
 
-/* Without a branch, so that the verifier has one way to follow; values below 2^63. */
+/* The lesser of two values below 2^63. Branchless, so that the verifier follows one path. */
 static __always_inline __u64 context_less(__u64 a, __u64 b)
 {
 	__u64 less = a - b;
@@ -39,8 +40,9 @@ static __always_inline __u64 context_less(__u64 a, __u64 b)
 }
 
 /*
- * At least `n` bytes, and up to `ahead` if they are in the same page: a call of the helper costs
- * more than what it copies, and ten times as much where memory is not there. How many; 0: none.
+ * Reads at least `n` bytes, and up to `ahead` bytes if they are in the same page: a call of the
+ * helper costs more than the copy, and ten times as much if the memory is not present. Returns the
+ * number of bytes read; 0: none.
  */
 static __always_inline __u32 context_bytes(void *to, __u32 room, __u32 n, __u64 ahead, __u64 at)
 {
@@ -49,15 +51,15 @@ static __always_inline __u32 context_bytes(void *to, __u32 room, __u32 n, __u64 
 	__u32 count = (__u32)bytes, checked = count;
 
 	/*
-	 * Linux 5.10 forgets the bounds of 64 bits in a move of 32, and those of what is spilled:
-	 * `checked` lives in a register from the check to the call, wherever `count` is.
+	 * Linux 5.10 forgets the 64-bit bounds in a 32-bit move, and the bounds of spilled values:
+	 * `checked` stays in a register from the check to the call, wherever `count` is.
 	 */
 	asm volatile("" : "+r"(checked));
 	return checked <= room && bpf_probe_read_user(to, checked, (const void *)at) == 0 ? count
 											  : 0;
 }
 
-/* To where the walk will have its window on the stack. */
+/* Reads `n` words into the window's memory, which the walk does not use yet. */
 static __always_inline bool context_words(struct scratch *s, __u32 n, __u64 at)
 {
 	asm volatile("" : "+r"(n));
@@ -65,7 +67,10 @@ static __always_inline bool context_words(struct scratch *s, __u32 n, __u64 at)
 	       bpf_probe_read_user(s->window.words, n * 8, (const void *)at) == 0;
 }
 
-/* The vector's word at `at`. Leaves its first word, how many blocks it has, in words[0]. */
+/*
+ * The vector's word at index `at`. Stores the vector's first word, the number of blocks, in
+ * words[0].
+ */
 static __always_inline __u64 context_block_at(struct scratch *s, __u64 vector, __u32 at)
 {
 	s->window.words[0] = 0;
@@ -78,9 +83,10 @@ static __always_inline __u64 context_block_at(struct scratch *s, __u64 vector, _
 }
 
 /*
- * Where the thread has the block of a module, or 0. Its vector moves only to grow, for a library
- * that is loaded: where it is is kept for this very thread, as long as the process has these
- * mappings and the vector is as long as it was; what is in it is read each time.
+ * The address of the thread's block of a module, or 0. A thread's vector moves only when it grows
+ * for a newly loaded library. So the scratch space keeps the vector's address for this very thread,
+ * as long as the process has the same mappings and the vector has the same length. BPF reads the
+ * vector's entries each time.
  */
 static __always_inline __u64 context_block(struct scratch *s, const struct context_process *p,
 					   __u32 module)
@@ -107,11 +113,11 @@ static __always_inline __u64 context_block(struct scratch *s, const struct conte
 		v->mappings_id = id;
 		v->tid = s->out.sample.tid;
 	}
-	/* glibc marks what is not allocated yet with all ones. */
+	/* glibc marks a block that is not allocated yet with all ones. */
 	return module <= s->window.words[0] && block != ~0ULL ? block : 0;
 }
 
-/* The address of the thread's own variable, or 0 when it has none (yet). */
+/* The address of the thread's copy of the variable, or 0 if the thread has no copy (yet). */
 static __always_inline __u64 context_tls(struct scratch *s, const struct context_process *p,
 					 __u32 id)
 {
@@ -155,7 +161,7 @@ static __always_inline void context_read(struct scratch *s)
 	const volatile struct sampler_control *c = control_get();
 	__u32 source;
 
-	if (!c || !c->context_n) /* most machines have none, and no sample should pay for that */
+	if (!c || !c->context_n) /* most machines have no publisher: do not pay for readers */
 		return;
 	s->gathered.n = 0;
 	s->gathered.left_out = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Labels that Go's runtime/pprof hangs on a goroutine. The goroutine is m.curg, never g itself,
- * which is the scheduler's while the thread is on its system stack.
+ * Labels that Go's runtime/pprof attaches to a goroutine. The goroutine is m.curg; g is the
+ * scheduler's while the thread is on the system stack.
  */
 #pragma once
 
@@ -9,16 +9,16 @@
 
 #define GO_G_M 48
 #define GO_G_SELF 72   /* g.sched.g */
-#define GO_G_BYTES 320 /* of a g from there on: its labels are among them in all releases */
+#define GO_G_BYTES 320 /* bytes of a g from g.m on; g.labels is among them in all releases */
 #define GO_MAX_BUCKETS 16
 
 struct go_string {
 	__u64 at, n;
 };
 
-#define GO_LABEL_WORDS 4 /* its name, its value */
+#define GO_LABEL_WORDS 4 /* words of a label: its name, its value */
 
-/* runtime.hmap, and a bucket of map[string]string: up to 1.23. */
+/* runtime.hmap and a bucket of map[string]string: up to Go 1.23. */
 struct go_map {
 	__u64 n;
 	__u8 flags, log2_buckets;
@@ -29,23 +29,26 @@ struct go_map {
 
 #define GO_BUCKET_SLOTS 8
 struct go_bucket {
-	__u8 hashes[GO_BUCKET_SLOTS]; /* the lowest few: the slot is empty */
+	__u8 hashes[GO_BUCKET_SLOTS]; /* values below GO_LEAST_HASH: the slot is empty */
 	struct go_string keys[GO_BUCKET_SLOTS], values[GO_BUCKET_SLOTS];
 	__u64 overflow;
 };
 #define GO_LEAST_HASH 5
 
-/* Where a bucket is read to, so that texts are where labels_take() looks for them. */
+/*
+ * Where in the window go_take_bucket() reads a bucket, so that texts are at the even words that
+ * labels_take() expects.
+ */
 #define GO_BUCKET_AT 1
 #define GO_BUCKET_KEYS (GO_BUCKET_AT + offsetof(struct go_bucket, keys) / 8)
 #define GO_BUCKET_VALUES (GO_BUCKET_AT + offsetof(struct go_bucket, values) / 8)
 _Static_assert(sizeof(struct go_bucket) + GO_BUCKET_AT * 8 <= WINDOW_WORDS * 8, "go_bucket");
 _Static_assert(LABEL_MAX *GO_LABEL_WORDS <= WINDOW_WORDS, "LABEL_MAX");
 
-/* A slice of labels: 1.24 and later. */
+/* Takes the labels of a slice: Go 1.24 and later. */
 static __always_inline void go_list(struct scratch *s, __u64 labels)
 {
-	struct go_string list; /* its capacity does not matter */
+	struct go_string list; /* without the capacity */
 	__u32 n;
 
 	if (bpf_probe_read_user(&list, sizeof(list), (const void *)labels) < 0)
@@ -55,7 +58,7 @@ static __always_inline void go_list(struct scratch *s, __u64 labels)
 		labels_take(0, n, GO_LABEL_WORDS, 2);
 }
 
-/* Without branches, as the verifier would follow each way through the slots. */
+/* Branchless over the slots: the verifier would follow each combination of full and empty slots. */
 static __always_inline bool go_take_bucket(struct scratch *s, struct go_bucket *b, __u64 at)
 {
 	if (bpf_probe_read_user(b, sizeof(*b), (const void *)at) < 0)
@@ -67,8 +70,9 @@ static __always_inline bool go_take_bucket(struct scratch *s, struct go_bucket *
 }
 
 /*
- * A map from strings to strings: up to 1.23. A global function: the verifier looks at it once. The
- * bucket's number is in memory for its sake, too: it would follow each that there can be.
+ * Takes the labels of a map from strings to strings: up to Go 1.23. A global function, so that the
+ * verifier checks it once. The bucket's number is in memory, because the verifier would follow each
+ * value of it in a register.
  */
 __noinline int go_buckets(__u64 labels)
 {
@@ -100,7 +104,7 @@ static __always_inline __u64 go_g(const struct scratch *s, const struct context_
 #endif
 }
 
-/* From g.m to g.labels, to the window. */
+/* Reads g from g.m to g.labels into the window. */
 static __always_inline bool go_read_g(struct scratch *s, const struct context_go *go, __u64 g)
 {
 	__u32 last = go->g_labels - GO_G_M;
@@ -114,9 +118,9 @@ static __always_inline __u64 go_field(const struct scratch *s, __u32 at)
 }
 
 /*
- * The labels of the goroutine that the thread runs, or 0: those of g, if that is one. Schedulers
- * and handlers of signals have a g and no id: then it is m.curg, and so on arm64, where g is in a
- * register that in C code is anything.
+ * The labels of the goroutine that the thread runs, or 0. If g is a goroutine, the labels are g's.
+ * The g of a scheduler or of a signal handler has no id: then the goroutine is m.curg. On arm64 the
+ * goroutine is always m.curg, because the register of g may hold anything in C code.
  */
 static __always_inline __u64 go_find_labels(struct scratch *s, const struct context_go *go)
 {

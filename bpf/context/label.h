@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Labels. Some are ids of traces and spans: which names stand for what is in doc/context.md. The
- * others are attributes.
+ * Labels. Some labels are ids of traces and spans: doc/context.md says which names stand for which
+ * ids. The other labels are attributes.
  */
 #pragma once
 
 #include "bpf/context/attributes.h"
 
 #define LABEL_MAX 16
-/* Of a name: the helper copies what is shorter than 64 bytes by words, and guesses how many. */
+/* Bytes to read at once for a name: the helper copies fewer than 64 bytes by words. */
 #define LABEL_AHEAD 56
 
 struct label {
 	__u64 key, key_n, value, value_n;
 };
 
-/* Eight characters as they are in memory. */
+/* Eight characters in memory order. */
 #define LABEL_WORD(a, b, c, d, e, f, g, h)                                                         \
 	((__u64)(a) | (__u64)(b) << 8 | (__u64)(c) << 16 | (__u64)(d) << 24 | (__u64)(e) << 32 |   \
 	 (__u64)(f) << 40 | (__u64)(g) << 48 | (__u64)(h) << 56)
 
-/* `id` if nothing differs, else 0. Branchless: the verifier follows each branch per label. */
+/*
+ * `id` if `differs` is 0, else 0. Branchless: the verifier would follow each branch for each label.
+ */
 static __always_inline __u32 label_same(__u64 differs, enum label_id id)
 {
 	__u64 same;
@@ -32,7 +34,7 @@ static __always_inline __u32 label_same(__u64 differs, enum label_id id)
 	return (__u32)same & id;
 }
 
-/* Which id a name of so many bytes stands for; behind its end is anything. */
+/* The id that a name of `n` bytes stands for. The bytes after the name's end are arbitrary. */
 static __always_inline enum label_id label_id(const __u64 *w, __u32 n)
 {
 	const __u64 span_id = LABEL_WORD(0, 's', 'p', 'a', 'n', '_', 'i', 'd');
@@ -57,8 +59,9 @@ static __always_inline enum label_id label_id(const __u64 *w, __u32 n)
 }
 
 /*
- * Eight hex digits as they are in memory become four bytes, as they are in memory; all at once, as
- * the verifier would follow each way through a loop over them. `wrong` is set if one is none.
+ * Converts eight hex digits in memory order to four bytes in memory order. All digits at once,
+ * because the verifier would follow each path through a loop. Sets `wrong` if a character is no hex
+ * digit.
  */
 static __always_inline __u32 label_hex(__u64 text, __u64 *wrong)
 {
@@ -68,7 +71,7 @@ static __always_inline __u32 label_hex(__u64 text, __u64 *wrong)
 	*wrong |= text >> 7 & each;
 	*wrong |= letter & text >> 4;
 	*wrong |= digit & (~(text >> 4) | ~(text >> 5));
-	/* Above '9' and 'f', and what is in front of 'a'. */
+	/* Characters above '9' and 'f', and the character before 'a'. */
 	*wrong |= (low + letter * 9 + digit * 6) >> 4 & each;
 	*wrong |= letter & ~((low + 15 * each) >> 4);
 	v = low + letter * 9;
@@ -82,7 +85,7 @@ static __always_inline __u64 label_hex_word(const __u64 text[2], __u64 *wrong)
 	return label_hex(text[0], wrong) | (__u64)label_hex(text[1], wrong) << 32;
 }
 
-/* A number as the bytes of an id: the highest first. 0: it is none. */
+/* A decimal number as the bytes of an id, most significant byte first; 0: the text is no number. */
 static __always_inline __u64 label_decimal(const __u8 *text, __u32 n)
 {
 	__u64 v = 0;
@@ -97,7 +100,7 @@ static __always_inline __u64 label_decimal(const __u8 *text, __u32 n)
 	return __builtin_bswap64(v);
 }
 
-/* The text of the last label that stands for that, or 0: how many bytes. */
+/* Reads the text of the last label that stands for `id`. Returns its length; 0: there is none. */
 static __always_inline __u32 label_id_text(struct scratch *s, enum label_id id)
 {
 	const struct text_at *t = &s->gathered.ids[id];
@@ -106,7 +109,9 @@ static __always_inline __u32 label_id_text(struct scratch *s, enum label_id id)
 	return t->n && t->n <= most && context_bytes(s->gathered.id, most, n, most, t->at) ? n : 0;
 }
 
-/* Once for all labels: this is a lot for the verifier. */
+/*
+ * Converts the texts of the ids, once for all labels, because this code is long for the verifier.
+ */
 static __always_inline void label_keep_ids(struct scratch *s)
 {
 	struct sample_context *c = &s->out.sample.context;
@@ -138,8 +143,9 @@ static __always_inline void label_keep_ids(struct scratch *s)
 }
 
 /*
- * A text that cannot change as long as the process has these mappings, and is kept for it; or NULL.
- * Names are mostly such, and read again and again.
+ * A text from memory that does not change as long as the process has these mappings, from the cache
+ * of such texts; NULL: the text is elsewhere. Most names are such texts, and BPF reads them again
+ * and again.
  */
 static __always_inline const __u64 *label_fixed(struct scratch *s, __u64 at, __u32 n)
 {
@@ -162,7 +168,7 @@ static __always_inline const __u64 *label_fixed(struct scratch *s, __u64 at, __u
 	return t->text;
 }
 
-/* At `to`, where there is room for the most that a text can have; false: it cannot be read. */
+/* Reads a text to `to`, which has room for the longest text; false: the text is unreadable. */
 static __always_inline bool label_text(struct scratch *s, void *to, __u32 room, __u32 n, __u64 at)
 {
 	const __u64 *fixed = label_fixed(s, at, n);
@@ -172,14 +178,14 @@ static __always_inline bool label_text(struct scratch *s, void *to, __u32 room, 
 	return fixed || context_bytes(to, room, n, LABEL_AHEAD, at);
 }
 
-/* One more attribute, with the name that has been read. */
+/* Adds an attribute, whose name is in g->name already. */
 static __always_inline void label_attribute(struct scratch *s, const struct label *l)
 {
 	struct gathered *g = &s->gathered;
 	__u32 at = g->n, n = (__u32)l->key_n, m = ATTRIBUTE_MAX_TEXT;
 	__u8 *to;
 
-	/* Another publisher's are there. */
+	/* Another publisher's attributes are in `bytes`. */
 	if (at && g->form != ATTRIBUTES_NAMED)
 		return;
 	if (at > ATTRIBUTES_LAST) {
@@ -188,7 +194,10 @@ static __always_inline void label_attribute(struct scratch *s, const struct labe
 	}
 	if (l->value_n < m)
 		m = (__u32)l->value_n;
-	/* Masks that the compiler would know to change nothing tell the verifier. */
+	/*
+	 * Masks that change nothing, but tell the verifier the bounds; asm keeps the compiler from
+	 * removing them.
+	 */
 	asm volatile("" : "+r"(at), "+r"(n), "+r"(m));
 	at &= ATTRIBUTES_LAST;
 	n &= ATTRIBUTE_MAX_NAME;
@@ -225,8 +234,9 @@ static __always_inline void label_take(struct scratch *s, const struct label *l)
 }
 
 /*
- * Takes labels that have been read to the window: pairs of a text's address and length, in this
- * order if the words' index is even. A global function: the verifier looks at it once.
+ * Takes labels from the window: pairs of a text's address and length. The address is first if the
+ * index is even, the length if the index is odd. A global function, so that the verifier checks it
+ * once.
  */
 __noinline int labels_take(__u32 first, __u32 n, __u32 stride, __u32 to_value)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * OpenTelemetry's record in Node.js: what the running JavaScript works for is not the thread's but
- * that of its asynchronous context, which V8 keeps as a Map from AsyncLocalStorage objects to their
- * values. A thread-local variable says where that is, and which of the keys is the publisher's.
+ * OpenTelemetry's record in Node.js. The trace and span belong not to the thread but to the
+ * asynchronous context of the running JavaScript. V8 keeps the context as a Map from
+ * AsyncLocalStorage objects to their values. A thread-local variable says where the Map is, and
+ * which key is the publisher's.
  */
 #pragma once
 
@@ -12,14 +13,17 @@
 #define NODE_TABLE_COUNTS 16
 
 struct node_thread {
-	__u64 slot; /* of the current context; 0: do not look */
-	__u64 key;  /* of a handle to the AsyncLocalStorage object */
-	__s32 hash; /* its identity hash */
+	__u64 slot; /* address of the pointer to the current context; 0: do not read it */
+	__u64 key;  /* address of a handle to the AsyncLocalStorage object */
+	__s32 hash; /* identity hash of the key */
 	__u32 pad;
 	__u64 undefined;
 };
 
-/* V8's OrderedHashMap: these, the buckets' first entries, then entries. Numbers are << 32. */
+/*
+ * V8's OrderedHashMap: these counts, the buckets' first entries, then the entries. Each number is
+ * shifted left by 32.
+ */
 struct node_counts {
 	__u64 n, deleted, n_buckets;
 };
@@ -29,12 +33,12 @@ struct node_entry {
 	__s64 next;
 };
 
-/* Of a table from its counts on: all of it, if it has no more than eight entries. */
+/* Bytes to read at once of a table, from the counts on: a whole table of up to eight entries. */
 #define NODE_AHEAD 256
 #define NODE_COUNTS_WORDS (sizeof(struct node_counts) / 8)
 #define NODE_ENTRY_WORDS (sizeof(struct node_entry) / 8)
 
-/* A word of the table, of which the first `have` are in the window. */
+/* A word of the table. The first `have` words of the table are in the window. */
 static __always_inline __u64 node_word(const struct scratch *s, __u64 table, __u32 have, __u32 i)
 {
 	return i < have ? s->window.words[walk_bound(i, WINDOW_WORDS - 1)]
@@ -51,7 +55,7 @@ static __always_inline __u64 node_find(struct scratch *s, __u64 map, const struc
 	__s64 i;
 
 	have = context_bytes(s->window.words, NODE_AHEAD, sizeof(*counts), NODE_AHEAD, table) / 8;
-	/* While a table is made anew, its count is something else. */
+	/* While V8 replaces a table, its count is no small integer. */
 	if (!key || !have || (counts->n | counts->n_buckets) << 32)
 		return 0;
 	n = (__u32)(counts->n_buckets >> 32);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Spans of programs that publish none themselves, as OpenTelemetry's eBPF instrumentation (OBI)
- * sees them: in a map of its own, by thread. User space puts it here if it is there.
+ * Spans of programs that publish no spans themselves, as OpenTelemetry's eBPF instrumentation (OBI)
+ * sees them. OBI has a map of its own, by thread. User space puts OBI's map in the place of
+ * obi_spans if OBI runs.
  */
 #pragma once
 

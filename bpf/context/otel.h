@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * OpenTelemetry's thread context (OTEP 4947): a thread-local pointer to a record. The thread is
- * stopped while it is read, so the writer's order of stores is all the care that is needed.
+ * stopped while BPF reads the record, so the writer's order of stores is enough to see a consistent
+ * record.
  */
 #pragma once
 
 /*
- * How much of a record is read at once: as much as the process's longest one, but no more than this
- * unless the last one that was read had more.
+ * How much of a record BPF reads at once: as much as the longest record of the process so far, but
+ * at most OTEL_AHEAD bytes, unless the record that BPF read last was longer.
  */
 #define OTEL_AHEAD 132
 #define OTEL_MOST (sizeof(struct context_otel_record) + ATTRIBUTES_NUMBERED_MAX)
 
-/* A record of which n bytes have been read, of `at` in the thread's memory. */
+/* Takes a record at `at` in the thread's memory, of which BPF has read `n` bytes. */
 static __always_inline bool otel_keep(struct scratch *s, struct context_process *p,
 				      const struct context_otel_record *r, __u32 n, __u64 at)
 {
@@ -39,7 +40,7 @@ static __always_inline bool otel_take(struct scratch *s, struct context_process 
 	__u64 ahead = p->otel_ahead;
 	__u32 n;
 
-	/* Another publisher's attributes are there. */
+	/* Another publisher's attributes are in `bytes`. */
 	if (s->gathered.n)
 		r = (struct context_otel_record *)s->window.words;
 	else if (s->gathered.ahead > OTEL_AHEAD)
@@ -49,8 +50,9 @@ static __always_inline bool otel_take(struct scratch *s, struct context_process 
 }
 
 /*
- * The variable, and in processes that have records there what is behind it. That goes to where
- * attributes are gathered: nobody has any yet.
+ * Reads the variable and, in processes whose records follow the variable, the bytes after the
+ * variable. The bytes go to where readers gather attributes: this reader is the first, so no
+ * attributes are there yet.
  */
 _Static_assert(CONTEXT_OTEL == CONTEXT_NONE + 1, "the first of context.tbl");
 static __always_inline bool otel_context(struct scratch *s, struct context_process *p)

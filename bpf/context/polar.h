@@ -5,10 +5,10 @@
 #include "bpf/context/label.h"
 
 struct polar_set {
-	__u64 at, n; /* its capacity does not matter */
+	__u64 at, n; /* without the capacity */
 };
 
-/* Length and text of its name, of its value. */
+/* Words of a label: length and address of the name, length and address of the value. */
 #define POLAR_LABEL_WORDS 4
 _Static_assert(LABEL_MAX *POLAR_LABEL_WORDS <= WINDOW_WORDS, "LABEL_MAX");
 
@@ -25,7 +25,9 @@ static __always_inline bool polar_context(struct scratch *s, const struct contex
 	if (!n || !context_words(s, n * POLAR_LABEL_WORDS, set.at))
 		return false;
 	s->gathered.n_fixed = 0;
-	/* From the last on: of two of one name the first counts. */
+	/*
+	 * From the last label to the first: if two labels have the same name, the first one counts.
+	 */
 	labels_take((n - 1) * POLAR_LABEL_WORDS + 1, n, -POLAR_LABEL_WORDS, 2);
 	return c->trace_id[0] || c->trace_id[1] || c->span_id;
 }
