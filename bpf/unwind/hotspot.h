@@ -2,9 +2,10 @@
 /*
  * Frames of a HotSpot JVM: interpreted and compiled methods, and the stubs between them.
  *
- * A pc in a code heap belongs to a blob (abi/runtime_hotspot.h), whose header says how large its
- * frame is. Compiled code does not keep a frame pointer: rbp is a register like any other there,
- * saved below the return address. The interpreter does, and its frames say which method it runs.
+ * A pc in a code heap belongs to a blob (abi/runtime_hotspot.h), whose header gives the size of the
+ * blob's frame. Compiled code has no frame pointer: it uses rbp as a general register, and saves
+ * the caller's rbp below the return address. The interpreter has a frame pointer, and an
+ * interpreter frame names the method that it runs.
  *
  *	compiled: sp + frame_size   → │ caller's frame	interpreted:  fp[1]  return address
  *				 -8 │ return address		fp[0]  caller's fp
@@ -12,9 +13,9 @@
  *				    │ …				fp[-3] Method
  *	sp			  → │				fp[-7] or [-8] bytecode pointer
  *
- * Where a sample interrupts a method that builds or removes its frame, its instructions tell how
- * far it has come. A return address of Java code is always in a code heap: only call_stub, by which
- * native code calls Java, and the stubs by which Java calls the VM have others.
+ * If a sample interrupts a method that makes or removes its frame, the instructions around pc tell
+ * how far the method has come. A return address of Java code is always in a code heap, except in
+ * call_stub, by which native code calls Java, and in the stubs by which Java calls the VM.
  */
 #pragma once
 
@@ -24,44 +25,50 @@
 #define HOTSPOT_MAX_HOPS 32
 #define HOTSPOT_FRAMES_PER_CALL 4
 #define HOTSPOT_HEADER_MASK 511
-/* Above a virtual thread's lowest frame, in steps of 16 bytes: arguments that are looked over. */
+/*
+ * How far to search for the ContinuationEntry above the arguments of a virtual thread's outermost
+ * frame on the stack, in steps of 16 bytes.
+ */
 #define HOTSPOT_MAX_BARRIER 12
-/* Bytes of code before pc that are looked at, and of all; where memory ends soon, half of them. */
+/*
+ * Bytes of code that the walker reads before pc, and in total; near the end of the memory half of
+ * the total.
+ */
 #define HOTSPOT_BEFORE 64
 #define HOTSPOT_CODE_BYTES 256
 
 struct hotspot_scratch {
-	__u8 header[HOTSPOT_HEADER_MASK + 1]; /* of the blob */
-	__u8 code[HOTSPOT_CODE_BYTES];	      /* around pc */
-	__u64 frame[10];		      /* of the interpreter, from fp[-8] */
+	__u8 header[HOTSPOT_HEADER_MASK + 1]; /* header of the blob */
+	__u8 code[HOTSPOT_CODE_BYTES];	      /* code around pc */
+	__u64 frame[10];		      /* frame of the interpreter, from fp[-8] on */
 	__u64 name[2];
 	struct hotspot_process process; /* a copy */
 	__u64 blob;
-	__u64 start, end;  /* of its code */
-	__u32 frame_bytes; /* 0: none, or not known */
-	__s32 complete;	   /* from start: where the frame stands */
-	__u32 stands;	   /* where the return address is, from sp */
-	__u32 saves_fp;	   /* below it */
-	__u32 kept;	   /* bytes that may be below the frame */
-	__u32 is_stub;	   /* and no method, nor the interpreter */
-	__u32 first;	   /* where the method's own bytes begin in `code` */
+	__u64 start, end;  /* of the blob's code */
+	__u32 frame_bytes; /* 0: no frame, or unknown */
+	__s32 complete;	   /* offset from start at which the frame is complete */
+	__u32 stands;	   /* offset of the return address from sp */
+	__u32 saves_fp;	   /* the caller's fp is below the return address */
+	__u32 kept;	   /* bytes on the stack that may be below the frame */
+	__u32 is_stub;	   /* the blob is a stub: no method and not the interpreter */
+	__u32 first;	   /* where the blob's own bytes begin in `code` */
 	/*
-	 * What runs ahead (hotspot_code.h): in memory, so that the verifier has one state.
+	 * State of running ahead (hotspot_code.h). In memory, so that the verifier sees one state.
 	 */
 	__u64 r[UNWIND_N_REGS];
-	__u64 to;     /* the return address */
-	__u32 at;     /* the next instruction, in `code` */
-	__u32 popped; /* bits: registers from the stack */
-	__u32 stored; /* bits: to or from the stack */
+	__u64 to;     /* the return address, or the target of a jump */
+	__u32 at;     /* the next instruction's offset in `code` */
+	__u32 popped; /* bits: registers that the code popped */
+	__u32 stored; /* bits: HOTSPOT_STORED, HOTSPOT_LOADED */
 	__u32 polls;  /* enum hotspot_last */
-	__u32 left;   /* it was HOTSPOT_LEFT before the last one */
-	__s32 spill;  /* of hotspot_last_spill() */
-	/* Of the instruction: its operands. */
+	__u32 left;   /* `polls` was HOTSPOT_LEFT before the current instruction */
+	__s32 spill;  /* result of hotspot_last_spill() */
+	/* Operands of the current instruction. */
 	__u32 group, reg, base, length, is_memory;
 	__s32 displacement;
 };
 
-/* By level. */
+/* One entry for each level. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, SAMPLE_LEVELS);
@@ -103,7 +110,7 @@ static __always_inline bool hotspot_in_interpreter(const struct hotspot_process 
 	return avma - p->base >= p->interpreter && avma - p->base < p->interpreter_end;
 }
 
-/* The blob at an address, by the segment map; 0: none. */
+/* The blob at an address, by the segment map; 0: there is none. */
 static __always_inline __u64 hotspot_find_blob(const struct hotspot_process *p,
 					       const struct hotspot_heap *heap, __u64 avma)
 {
@@ -124,8 +131,8 @@ static __always_inline __u64 hotspot_find_blob(const struct hotspot_process *p,
 }
 
 /*
- * The global functions below are verified once and not in each place that they are called from;
- * what they know and find is in the scratch space.
+ * The functions below are global, so that the verifier checks each once and not at each call. They
+ * take arguments and return results through this scratch space.
  */
 static __always_inline struct hotspot_scratch *hotspot_get(void)
 {
@@ -134,7 +141,7 @@ static __always_inline struct hotspot_scratch *hotspot_get(void)
 	return bpf_map_lookup_elem(&hotspot_scratch, &level);
 }
 
-/* The blob at an address and its header: 1 when it is code of it. */
+/* Reads the header of the blob at an address; 1: the address is in the blob's code. */
 __noinline int hotspot_read_blob(__u64 avma)
 {
 	struct hotspot_scratch *h = hotspot_get();
@@ -173,7 +180,10 @@ __noinline int hotspot_read_blob(__u64 avma)
 	((__u64)(a) | (__u64)(b) << 8 | (__u64)(c) << 16 | (__u64)(d) << 24 | (__u64)(e) << 32 |   \
 	 (__u64)(f) << 40 | (__u64)(g) << 48 | (__u64)(h) << 56)
 
-/* By its name: not all versions say what kind of blob it is, and none all that we ask. */
+/*
+ * Classifies the blob by its name: not all versions record the kind of a blob, and no version
+ * records all kinds that the walker distinguishes.
+ */
 static __always_inline enum hotspot_class hotspot_classify(const struct hotspot_process *p,
 							   struct hotspot_scratch *h)
 {
@@ -210,7 +220,10 @@ static __always_inline bool hotspot_push(struct scratch *s, __u32 kind, __u64 ad
 			(__u64)(position & HOTSPOT_NO_POSITION) << HOTSPOT_POSITION_SHIFT | cookie);
 }
 
-/* The return address stands at sp + off, the caller's frame pointer below it if it was saved. */
+/*
+ * Moves to the caller: the return address is at sp + off; if `saves_fp`, the caller's fp is below
+ * the return address.
+ */
 static __always_inline int hotspot_return(struct scratch *s, __u64 off, bool saves_fp)
 {
 	__u64 at = s->walk.regs.sp + off, fp = s->walk.regs.fp, words[2];
@@ -232,7 +245,10 @@ static __always_inline bool hotspot_returns_to_java(const struct hotspot_process
 	return bpf_probe_read_user(&word, 8, (const void *)at) == 0 && hotspot_heap(p, word - 1);
 }
 
-/* Does a call stand before it? It does for all but what the interpreter has called. */
+/*
+ * Whether the instruction before a return address is a call. It is, except for calls by the
+ * interpreter.
+ */
 static __always_inline bool hotspot_is_call(__u64 pc)
 {
 	__u8 b[8];
@@ -240,7 +256,7 @@ static __always_inline bool hotspot_is_call(__u64 pc)
 	if (bpf_probe_read_user(b, 8, (const void *)(pc - 8)) < 0)
 		return false;
 #if UNWIND_REG_FP == 6
-	/* call rel32; call reg or memory, of two to seven bytes */
+	/* call rel32; call by register or memory, two to seven bytes */
 	return b[3] == 0xe8 || (b[6] == 0xff && (b[7] & 0x38) == 0x10) ||
 	       (b[5] == 0xff && (b[6] & 0x38) == 0x10) || (b[4] == 0xff && (b[5] & 0x38) == 0x10) ||
 	       (b[2] == 0xff && (b[3] & 0x38) == 0x10) || (b[1] == 0xff && (b[2] & 0x38) == 0x10);
@@ -255,8 +271,8 @@ static __always_inline bool hotspot_is_return(const struct hotspot_process *p, _
 }
 
 /*
- * Code that has no frame of its own, or is just making or removing one: the return address is on
- * top of the stack, or in a register while its slot is rewritten.
+ * Walks code that has no frame of its own, or that is making or removing its frame: the return
+ * address is on top of the stack, or in a register while the code rewrites its slot.
  */
 __noinline int hotspot_thin(void)
 {
@@ -264,7 +280,7 @@ __noinline int hotspot_thin(void)
 	struct scratch *s = scratch_get();
 	const struct hotspot_process *p;
 	struct walk_regs *g;
-	__u64 sender __attribute__((unused)); /* as the next: x86-64 only */
+	__u64 sender __attribute__((unused)); /* used on x86-64 only, like `last` */
 	__u8 last __attribute__((unused));
 
 	if (!s || !h)
@@ -274,13 +290,16 @@ __noinline int hotspot_thin(void)
 	if (hotspot_returns_to_java(p, g->sp))
 		return hotspot_return(s, 0, false);
 	if (!g->full) {
-		/* The stack was aligned for a call of the VM. */
+		/* The stub has aligned the stack for a call of the VM. */
 		if (hotspot_returns_to_java(p, g->sp + 8))
 			return hotspot_return(s, 8, false);
 		return STOP_NO_TABLE;
 	}
 #if UNWIND_REG_FP == 6
-	/* rax: adapters and the interpreter's entries; r13: its exits, or the caller's sp. */
+	/*
+	 * rax: in adapters and the interpreter's entries; r13: in the interpreter's exits, or the
+	 * caller's sp.
+	 */
 	sender = g->r[13] - g->sp < 1 << 16 ? g->r[13] : 0;
 	if (hotspot_heap(p, g->r[0] - 1))
 		return runtime_return(s, g->r[0], sender ? sender : g->sp, g->fp);
@@ -301,7 +320,7 @@ __noinline int hotspot_thin(void)
 	return STOP_NO_TABLE;
 }
 
-/* By the frame pointer, where it plausibly is one. */
+/* Reads {saved fp, return address} at fp, if fp is plausibly a frame pointer. */
 static __always_inline int hotspot_by_fp(struct scratch *s, __u64 *ret)
 {
 	struct walk_regs *g = &s->walk.regs;
@@ -330,8 +349,9 @@ static __always_inline bool hotspot_read_code(struct scratch *s, struct hotspot_
 }
 
 /*
- * Below a method's code are the stubs by which it calls the interpreter: mov rbx, Method; jmp. The
- * method whose frame this is has called it. A jump within the method is its own.
+ * Whether pc is in a stub, after a method's code, by which the method calls the interpreter: mov
+ * rbx, Method; jmp. The frame belongs to the method that has called the stub. A jump within the
+ * method is not such a stub.
  */
 static __always_inline bool hotspot_in_call_stub(struct scratch *s, struct hotspot_scratch *h)
 {
@@ -348,7 +368,10 @@ static __always_inline bool hotspot_in_call_stub(struct scratch *s, struct hotsp
 	return to < h->start || to >= h->end;
 }
 
-/* Goes where the code that was interrupted is about to return to; RUNTIME_NATIVE: it is not. */
+/*
+ * Moves to the caller to which the interrupted code is about to return; RUNTIME_NATIVE: the code is
+ * not at its end.
+ */
 static __always_inline int hotspot_to_end(struct scratch *s, struct hotspot_scratch *h)
 {
 	int step;
@@ -356,17 +379,23 @@ static __always_inline int hotspot_to_end(struct scratch *s, struct hotspot_scra
 	if (!s->walk.regs.full || !hotspot_read_code(s, h))
 		return RUNTIME_NATIVE;
 	step = hotspot_run_ahead();
-	/* A stub that found out what is to be called goes there as if it had not been. */
+	/*
+	 * A stub that has resolved a call leaves its frame and jumps to the call's target: the
+	 * call's return address is on top of the stack.
+	 */
 	if (step == HOTSPOT_JUMPS && h->left && hotspot_pop(h, &h->to))
 		step = HOTSPOT_RETURNS;
-	/* Those that look for who catches what was thrown jump there, with where it was in rdx. */
+	/*
+	 * A stub that looks up an exception handler jumps to the handler, with the throwing pc in
+	 * rdx.
+	 */
 	if (step == HOTSPOT_JUMPS && h->is_stub &&
 	    hotspot_heap(&h->process, h->r[HOTSPOT_RDX] - 1) &&
 	    (h->popped & 1U << HOTSPOT_RDX || hotspot_is_call(h->r[HOTSPOT_RDX]))) {
 		h->to = h->r[HOTSPOT_RDX];
 		step = HOTSPOT_RETURNS;
 	}
-	/* The interpreter returns by jumps; what it jumps to may have left the stack already. */
+	/* The interpreter returns by jumps; the return address may already be off the stack. */
 	if (step == HOTSPOT_JUMPS && hotspot_in_interpreter(&h->process, s->walk.regs.pc) &&
 	    (h->base == HOTSPOT_RDI || h->base == HOTSPOT_R13) &&
 	    hotspot_heap(&h->process, h->to) && hotspot_is_return(&h->process, h->to))
@@ -377,7 +406,7 @@ static __always_inline int hotspot_to_end(struct scratch *s, struct hotspot_scra
 	return runtime_return(s, h->to, h->r[HOTSPOT_SP], h->r[HOTSPOT_FP]);
 }
 
-/* Where the return address of an interrupted method stands. */
+/* Finds the return address of an interrupted method: sets h->stands, h->saves_fp and h->kept. */
 static __always_inline void hotspot_leaf(struct scratch *s, struct hotspot_scratch *h)
 {
 	h->stands = h->frame_bytes - 8;
@@ -415,7 +444,7 @@ static __always_inline __u64 hotspot_before_spill(void)
 
 #endif
 
-/* The Symbol that a pointer is at: into the hash. */
+/* Mixes the Symbol whose pointer is at `at` into the hash. */
 static __always_inline bool hotspot_tell_symbol(const struct hotspot_process *p, __u64 at,
 						__u64 *hash)
 {
@@ -423,14 +452,14 @@ static __always_inline bool hotspot_tell_symbol(const struct hotspot_process *p,
 
 	if (bpf_probe_read_user(&symbol, 8, (const void *)at) < 0)
 		return false;
-	symbol &= ~1ULL; /* a constant that is not resolved */
+	symbol &= ~1ULL; /* tag of an unresolved constant */
 	if (bpf_probe_read_user(&word, 8, (const void *)symbol) < 0)
 		return false;
 	*hash = hotspot_mix_symbol(*hash, symbol, word, (p->flags & HOTSPOT_COUNT) >> 3);
 	return true;
 }
 
-/* hotspot_cookie() of a method; 0 when it cannot be read. */
+/* hotspot_cookie() of a method; 0: the method is unreadable. */
 __noinline int hotspot_tell(__u64 const_method)
 {
 	struct hotspot_scratch *h = hotspot_get();
@@ -453,7 +482,10 @@ __noinline int hotspot_tell(__u64 const_method)
 	return (int)hotspot_cookie(hash, 2);
 }
 
-/* The frame at the frame pointer: does it look like one of the interpreter's? It is read. */
+/*
+ * Reads the frame at fp: whether it looks like an interpreter frame. Reads the ConstMethod's
+ * address, too.
+ */
 static __always_inline bool hotspot_is_frame(struct scratch *s, const struct hotspot_process *p,
 					     struct hotspot_scratch *h, __u64 *code)
 {
@@ -467,8 +499,8 @@ static __always_inline bool hotspot_is_frame(struct scratch *s, const struct hot
 
 #if UNWIND_REG_FP == 6
 /*
- * Where the interpreter takes up what has returned: it takes its stack pointer from fp[-2] and
- * clears that.
+ * Whether pc is where the interpreter continues after a call: it loads its stack pointer from
+ * fp[-2] and clears fp[-2].
  */
 static __always_inline bool hotspot_is_return_entry(const struct hotspot_scratch *h)
 {
@@ -483,8 +515,8 @@ static __always_inline bool hotspot_is_return_entry(const struct hotspot_scratch
 }
 
 /*
- * An interrupted interpreter that is not within a frame's bytecodes: that of a method that it is
- * about to enter or has just left. RUNTIME_NATIVE: the frame at the frame pointer is its own.
+ * Handles an interrupted interpreter that is entering or leaving a method: moves to the caller of
+ * that method. RUNTIME_NATIVE: the frame at fp is the interpreter's current frame.
  */
 __noinline int hotspot_between(void)
 {
@@ -497,7 +529,10 @@ __noinline int hotspot_between(void)
 	if (!s || !h)
 		return STOP_NO_TABLE;
 	g = &s->walk.regs;
-	/* Frames are built from the return address down; below the third word is the Method. */
+	/*
+	 * The interpreter builds a frame from the return address downwards; the Method is below the
+	 * third word.
+	 */
 	if (g->fp >= g->sp && g->fp - g->sp < 64 && !(g->fp & 7) &&
 	    hotspot_returns_to_java(&h->process, g->fp + 8) &&
 	    bpf_probe_read_user(words, 16, (const void *)g->fp) == 0) {
@@ -512,7 +547,7 @@ __noinline int hotspot_between(void)
 		return stop;
 	if (hotspot_is_return_entry(h))
 		return RUNTIME_NATIVE;
-	/* On its way in: the caller's stack pointer is in r13. */
+	/* Entering: the caller's stack pointer is in r13. */
 	sender = g->r[HOTSPOT_R13] - g->sp;
 	if (!hotspot_returns_to_java(&h->process, g->sp) ||
 	    bpf_probe_read_user(words, 8, (const void *)g->sp) < 0)
@@ -530,7 +565,7 @@ static __always_inline int hotspot_interpreted(struct scratch *s, const struct h
 	bool is_frame __attribute__((unused)) = hotspot_is_frame(s, p, h, &code);
 
 #if UNWIND_REG_FP == 6
-	/* A frame that has called notes its stack pointer, fp[-2], until what it called returns. */
+	/* A frame that makes a call keeps its stack pointer in fp[-2] until the callee returns. */
 	if (g->full && (!is_frame || g->fp - g->sp < 64 || h->frame[6])) {
 		int stop = hotspot_between();
 
@@ -554,8 +589,9 @@ static __always_inline int hotspot_interpreted(struct scratch *s, const struct h
 }
 
 /*
- * Is this where an interrupted method's return address stands? If it returns to the interpreter,
- * that has noted at fp[-2] where its stack ended when it called: its address, or in words from fp.
+ * Whether an interrupted method's return address is at sp + off. If the address is in the
+ * interpreter, the interpreter has noted in fp[-2] where its stack ended at the call, as an address
+ * or in words from fp.
  */
 static __always_inline bool hotspot_stands(const struct hotspot_process *p, __u64 off,
 					   bool saves_fp)
@@ -580,8 +616,8 @@ static __always_inline bool hotspot_stands(const struct hotspot_process *p, __u6
 }
 
 /*
- * An interrupted method whose return address is not where its frame says: one of C2's loops over
- * arrays has pushed a register, or it is about to make its frame in a way that we do not know.
+ * Handles an interrupted method whose return address is not where its frame size says: a loop over
+ * arrays by C2 has pushed registers, or the method is making its frame in an unknown way.
  */
 static __always_inline int hotspot_unusual(const struct hotspot_process *p,
 					   struct hotspot_scratch *h)
@@ -643,7 +679,7 @@ static __always_inline int hotspot_compiled(struct scratch *s, const struct hots
 
 #include "bpf/unwind/hotspot_stub.h"
 
-/* One frame, of a process that is in the scratch space. */
+/* Walks one frame of the process in h->process. */
 __noinline int hotspot_one(void)
 {
 	struct hotspot_scratch *h = hotspot_get();
@@ -683,7 +719,7 @@ __noinline int hotspot_one(void)
 	}
 }
 
-/* What is known of the process is read once for a sample. */
+/* Copies the data about the process to the scratch space, once for each sample. */
 static __always_inline bool hotspot_begin(struct scratch *s, struct hotspot_scratch *h)
 {
 	struct runtime_walk *state = runtime_state(s, RUNTIME_HOTSPOT);
@@ -699,7 +735,10 @@ static __always_inline bool hotspot_begin(struct scratch *s, struct hotspot_scra
 	return true;
 }
 
-/* Java frames follow each other: some of them at once, as each way back here takes a while. */
+/*
+ * Walks up to HOTSPOT_FRAMES_PER_CALL frames: Java frames are often neighbours, and a call is
+ * costly.
+ */
 __noinline int hotspot_walk(void)
 {
 	struct hotspot_scratch *h = hotspot_get();

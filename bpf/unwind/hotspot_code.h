@@ -1,40 +1,43 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What x86-64 code that a sample interrupted still does before it leaves its frame. Included by
+ * What interrupted x86-64 code still does before it leaves its frame. Included by
  * bpf/unwind/hotspot.h.
  *
- * The end of a method, of a stub and of an interpreted frame is straight code that takes what it
- * needs from the stack and returns. It is run ahead, on a copy of the registers, until the return:
- * that says where the caller's frame stands, whatever was already taken. Branches are not followed:
- * whichever way they go, the stack is the same. An instruction that is not known ends it, and that
- * is the usual case: the code was not at its end.
+ * The end of a method, of a stub and of an interpreted frame is straight-line code that pops
+ * registers and returns. The walker runs this code ahead, on a copy of the registers, up to the
+ * return. This gives the caller's frame, however much the code had already popped at the sample.
+ * The walker does not follow branches: the stack is the same on both paths. An unknown instruction
+ * ends the run. That is the usual case: the code was not at its end.
  */
 #pragma once
 
 #define HOTSPOT_MAX_AHEAD 32
-/* Bytes that a barrier keeps on the stack, and how far behind its call it takes them off. */
+/*
+ * The most bytes that a barrier keeps on the stack, and the most bytes of code between the
+ * barrier's call and the instruction that removes them.
+ */
 #define HOTSPOT_MAX_KEPT 4096
 #define HOTSPOT_BEHIND_CALL 96
 
 enum hotspot_step {
-	HOTSPOT_AHEAD,	 /* go on */
-	HOTSPOT_RETURNS, /* h->to is where to, h->r the registers then */
-	HOTSPOT_JUMPS,	 /* to code that is not known */
+	HOTSPOT_AHEAD,	 /* run the next instruction */
+	HOTSPOT_RETURNS, /* h->to: the return address; h->r: the registers after the return */
+	HOTSPOT_JUMPS,	 /* to unknown code */
 	HOTSPOT_UNKNOWN,
 };
 
-/* What the last instruction was: h->polls. */
+/* h->polls: the last instruction. */
 enum hotspot_last {
-	HOTSPOT_POLLED = 1, /* stored where a poll was met */
-	HOTSPOT_CHECKS = 2, /* compared the stack pointer */
+	HOTSPOT_POLLED = 1, /* stored the pc of a poll */
+	HOTSPOT_CHECKS = 2, /* compared the stack pointer with its limit */
 	HOTSPOT_LEFT = 3,   /* pop rbp, leave */
 };
 
-/* h->stored: bits. Once it is stored, what is popped is not what is there now. */
+/* h->stored: bits. After a store to the stack, the memory no longer has what the code would pop. */
 #define HOTSPOT_STORED 1
 #define HOTSPOT_LOADED 2
 
-/* DWARF's numbers. */
+/* DWARF numbers of registers. */
 #define HOTSPOT_RAX 0
 #define HOTSPOT_RDX 1
 #define HOTSPOT_RDI 5
@@ -54,7 +57,7 @@ static __always_inline __s32 hotspot_s32(const struct hotspot_scratch *h, __u32 
 		       (__u32)hotspot_byte(h, i + 2) << 16 | (__u32)hotspot_byte(h, i + 3) << 24);
 }
 
-/* DWARF's number of the register that an instruction names so. */
+/* The DWARF number of a register from its number in an instruction. */
 static __always_inline __u32 hotspot_register(__u32 number)
 {
 	return number >= 8 ? number & 15 : 0x54673120U >> (4 * number) & 7;
@@ -65,7 +68,7 @@ static __always_inline __u64 *hotspot_value(struct hotspot_scratch *h, __u32 reg
 	return &h->r[walk_bound(reg, 15)];
 }
 
-/* Takes the word on top of the stack. */
+/* Pops the word on top of the stack. */
 static __always_inline bool hotspot_pop(struct hotspot_scratch *h, __u64 *ret)
 {
 	if ((h->stored & HOTSPOT_STORED) ||
@@ -75,7 +78,7 @@ static __always_inline bool hotspot_pop(struct hotspot_scratch *h, __u64 *ret)
 	return true;
 }
 
-/* The operands of an instruction, from its second byte on. */
+/* Decodes the operands of an instruction, from the ModRM byte on. */
 static __always_inline void hotspot_operands(struct hotspot_scratch *h, __u32 rex, __u32 i)
 {
 	__u32 modrm = hotspot_byte(h, i), mod = modrm >> 6, rm = modrm & 7;
@@ -113,7 +116,7 @@ static __always_inline bool hotspot_on_stack(const struct hotspot_scratch *h)
 	return h->base == HOTSPOT_SP || h->base == HOTSPOT_FP;
 }
 
-/* A register gets a value that is not known; of the two that matter it would be the end. */
+/* Marks the value of a register as unknown; an unknown sp or fp ends the run. */
 static __always_inline enum hotspot_step hotspot_spoil(struct hotspot_scratch *h, __u32 reg)
 {
 	if (reg == HOTSPOT_SP || reg == HOTSPOT_FP)
@@ -144,7 +147,7 @@ static __always_inline enum hotspot_step hotspot_load(struct hotspot_scratch *h,
 	return HOTSPOT_AHEAD;
 }
 
-/* add, sub, cmp … with a number. */
+/* add, sub, cmp … with an immediate. */
 static __always_inline enum hotspot_step hotspot_arithmetic(struct hotspot_scratch *h, __u32 rex,
 							    __s32 number)
 {
@@ -160,7 +163,7 @@ static __always_inline enum hotspot_step hotspot_arithmetic(struct hotspot_scrat
 	return HOTSPOT_AHEAD;
 }
 
-/* Instructions with operands; their lengths without the opcode and what stands before it. */
+/* Runs an instruction with operands; h->at becomes the next instruction. */
 static __always_inline enum hotspot_step hotspot_with_operands(struct hotspot_scratch *h, __u32 rex,
 							       __u32 op, __u32 i)
 {
@@ -169,7 +172,7 @@ static __always_inline enum hotspot_step hotspot_with_operands(struct hotspot_sc
 	h->at = i;
 	switch (op) {
 	case 0x3b: /* cmp, test */
-		/* cmp rsp, [r15 + x]; jb: at the end of methods that may use the reserve zone */
+		/* cmp rsp, [r15 + x]; jb: at the end of methods that may use the reserved zone */
 		h->polls = h->base == HOTSPOT_R15 && h->reg == HOTSPOT_SP ? HOTSPOT_CHECKS : 0;
 		return HOTSPOT_AHEAD;
 	case 0x38:
@@ -178,7 +181,7 @@ static __always_inline enum hotspot_step hotspot_with_operands(struct hotspot_sc
 	case 0x84:
 	case 0x85:
 		return HOTSPOT_AHEAD;
-	case 0xc1: /* shl … by a number */
+	case 0xc1: /* shl … by an immediate */
 		h->at = i + 1;
 		return h->is_memory ? HOTSPOT_UNKNOWN : hotspot_spoil(h, h->base);
 	case 0x01: /* add, xor */
@@ -194,11 +197,11 @@ static __always_inline enum hotspot_step hotspot_with_operands(struct hotspot_sc
 	case 0x81:
 		h->at = i + 4;
 		return hotspot_arithmetic(h, rex, hotspot_s32(h, i));
-	case 0xf6: /* test with a number */
+	case 0xf6: /* test with an immediate */
 	case 0xf7:
 		h->at = i + (op == 0xf6 ? 1 : 4);
 		return h->group < 2 ? HOTSPOT_AHEAD : HOTSPOT_UNKNOWN;
-	case 0xc6: /* mov memory, number */
+	case 0xc6: /* mov memory, immediate */
 	case 0xc7:
 		h->at = i + (op == 0xc6 ? 1 : 4);
 		h->stored |= hotspot_on_stack(h) ? HOTSPOT_STORED : 0;
@@ -207,7 +210,7 @@ static __always_inline enum hotspot_step hotspot_with_operands(struct hotspot_sc
 	case 0x89:
 		if (h->is_memory) {
 			h->stored |= hotspot_on_stack(h) ? HOTSPOT_STORED : 0;
-			/* mov [r15 + x], r10: where the poll of a return came from */
+			/* mov [r15 + x], r10: stores the pc of a poll at a return */
 			h->polls = h->base == HOTSPOT_R15 && h->reg == 10 ? HOTSPOT_POLLED : 0;
 			return HOTSPOT_AHEAD;
 		}
@@ -228,7 +231,7 @@ static __always_inline enum hotspot_step hotspot_with_operands(struct hotspot_sc
 	return HOTSPOT_UNKNOWN;
 }
 
-/* What h->polls would be if the instruction before i had been run. */
+/* The value that h->polls would have if the walker had run the instruction before i. */
 static __always_inline __u32 hotspot_last(const struct hotspot_scratch *h, __u32 i)
 {
 	__u32 far = (__u32)hotspot_s32(h, i - 7) & 0xffffff;
@@ -241,7 +244,7 @@ static __always_inline __u32 hotspot_last(const struct hotspot_scratch *h, __u32
 	return far == 0xa73b49 || near == 0x673b49 ? HOTSPOT_CHECKS : 0;
 }
 
-/* One instruction, at h->at. */
+/* Runs one instruction, at h->at. */
 __noinline int hotspot_ahead(void)
 {
 	struct hotspot_scratch *h = hotspot_get();
@@ -252,7 +255,9 @@ __noinline int hotspot_ahead(void)
 	i = h->at;
 	polls = h->polls;
 	h->polls = 0;
-	/* mov [r15 + x], r10, when it is the last that was executed */
+	/*
+	 * At the first instruction: `polls` as the instruction before the sampled pc has left it.
+	 */
 	if (i == HOTSPOT_BEFORE)
 		polls = hotspot_last(h, i);
 	op = hotspot_byte(h, i++);
@@ -275,7 +280,7 @@ __noinline int hotspot_ahead(void)
 		h->at = i + 1;
 		return HOTSPOT_AHEAD;
 	}
-	if ((op & 0xf8) == 0xb8) { /* mov reg, number */
+	if ((op & 0xf8) == 0xb8) { /* mov reg, immediate */
 		h->at = i + (rex & 8 ? 8 : 4);
 		return hotspot_spoil(h, hotspot_register((op & 7) | (rex & 1) << 3));
 	}
@@ -289,7 +294,7 @@ __noinline int hotspot_ahead(void)
 		h->r[HOTSPOT_SP] = h->r[HOTSPOT_FP];
 		h->polls = HOTSPOT_LEFT;
 		return hotspot_pop(h, &h->r[HOTSPOT_FP]) ? HOTSPOT_AHEAD : HOTSPOT_UNKNOWN;
-	case 0xe9: /* without a frame: the slow path of a poll, or to who throws what is thrown */
+	case 0xe9: /* after the frame: to a poll's slow path, or to the throw */
 		if (polls != HOTSPOT_POLLED && polls != HOTSPOT_LEFT)
 			return HOTSPOT_UNKNOWN;
 		return hotspot_pop(h, &h->to) ? HOTSPOT_RETURNS : HOTSPOT_UNKNOWN;
@@ -340,7 +345,7 @@ __noinline int hotspot_run_ahead(void)
 	h->at = HOTSPOT_BEFORE;
 	h->popped = h->stored = h->polls = 0;
 	h->to = 0;
-	/* pop has been executed, of what the next one jumps to */
+	/* The code has just popped the target of the next instruction, a jump. */
 	last = hotspot_byte(h, HOTSPOT_BEFORE - 1);
 	if ((last & 0xf8) == 0x58 && hotspot_byte(h, HOTSPOT_BEFORE) == 0xff &&
 	    hotspot_byte(h, HOTSPOT_BEFORE + 1) == (0xe0 | (last & 7)))
@@ -351,11 +356,13 @@ __noinline int hotspot_run_ahead(void)
 }
 
 /*
- * A collector's barrier, behind a method's own code, keeps registers below its frame:
+ * A garbage collector's barrier, after a method's own code, keeps registers below the method's
+ * frame:
  *
  *	sub rsp, n; mov [rsp], …; call; mov …, [rsp]; add rsp, n; jmp
  *
- * How many bytes, or 0. What has run ahead has got to that jump, or to the call.
+ * Returns the number of bytes on the stack, or 0. Running ahead has stopped at the jmp or at the
+ * call.
  */
 __noinline int hotspot_kept_below(void)
 {
@@ -371,13 +378,13 @@ __noinline int hotspot_kept_below(void)
 		n = h->r[HOTSPOT_SP] - s->walk.regs.sp;
 		return n < HOTSPOT_MAX_KEPT ? (int)n : 0;
 	}
-	/* Not where room is still to be made, as for a call that needs the stack aligned. */
+	/* Not if the code makes room first, as for a call that needs the stack aligned. */
 	if (word != 0xe8 || h->r[HOTSPOT_SP] != s->walk.regs.sp)
 		return 0;
 	at = h->at + 4;
 	for (__u32 i = 0; i < HOTSPOT_BEHIND_CALL; i++, at++) {
 		word = (__u32)hotspot_s32(h, at) & 0xffffff;
-		if (word == 0xec8348 || word == 0xec8148) /* sub rsp: another one */
+		if (word == 0xec8348 || word == 0xec8148) /* sub rsp: another barrier */
 			return 0;
 		if (word == 0xc48348 && (hotspot_byte(h, at + 4) & 0xfd) == 0xe9)
 			return hotspot_byte(h, at + 3) & 127;
@@ -389,7 +396,7 @@ __noinline int hotspot_kept_below(void)
 	return 0;
 }
 
-/* How much of its frame has a method built: h->stands, h->saves_fp. */
+/* Finds how much of its frame an interrupted method has built: h->stands, h->saves_fp. */
 __noinline int hotspot_in_prologue(void)
 {
 	struct hotspot_scratch *h = hotspot_get();
@@ -427,16 +434,16 @@ __noinline int hotspot_in_prologue(void)
 	return 0;
 }
 
-/* Where in an adapter to the interpreter a sample is (hotspot.h draws it). */
+/* Where in an adapter to the interpreter pc is (hotspot_stub.h draws the code). */
 enum hotspot_adapter_state {
-	HOTSPOT_ELSEWHERE, /* not known */
+	HOTSPOT_ELSEWHERE, /* unknown */
 	HOTSPOT_BEGINS,
 	HOTSPOT_MENDS, /* from mov r13, rsp to mov rsp, r13 */
 	HOTSPOT_POPPED,
 	HOTSPOT_MAKES_ROOM,
 };
 
-/* What does the mov r13, rsp at i begin? Or the lea that stands for it. */
+/* The part of an adapter that begins with the mov r13, rsp, or the equivalent lea, at i. */
 static __always_inline enum hotspot_adapter_state hotspot_begun(const struct hotspot_scratch *h,
 								__u32 i)
 {
@@ -482,8 +489,8 @@ __noinline int hotspot_find_adapter(void)
 }
 
 /*
- * Within 256 bytes of a method's code, what is last: 1 puts all registers on the stack, -1 takes
- * them off.
+ * The last spill within 256 bytes of a method's code: 1: the code puts all registers on the stack;
+ * -1: the code takes the registers off.
  */
 __noinline int hotspot_last_spill(__u64 code)
 {
@@ -505,7 +512,10 @@ __noinline int hotspot_last_spill(__u64 code)
 	return h->spill;
 }
 
-/* Is an interrupted method between the two, or does code that has called C put them back? */
+/*
+ * Whether all registers of a method are on the stack: for a leaf, pc is between the two
+ * instructions; for a caller, the code after the call restores the registers.
+ */
 static __always_inline bool hotspot_has_spilled(const struct walk_regs *g)
 {
 	__u64 code;
@@ -521,14 +531,14 @@ static __always_inline bool hotspot_has_spilled(const struct walk_regs *g)
 }
 
 /*
- * C1 of 8 calls the VM for sines, logarithms and powers in the middle of a method, and puts all
- * registers on the stack for it, which no frame's size accounts for:
+ * C1 of JDK 8 calls the VM for sines, logarithms and powers in the middle of a method, and puts all
+ * registers on the stack for the call. The frame's size does not include these registers:
  *
  *	mov [rsp - 40], rsp; sub rsp, 128; …; sub rsp, 256; …; call; …
  *	add rsp, 256; …; add rsp, 128
  *
- * The stack pointer that it stores is a word that tells where itself lies. Where the stack ended
- * before, for the frame's size to count from; 0: nothing is there.
+ * The stored stack pointer is a word that gives its own position. Returns where the stack ended
+ * before, from which the frame's size counts; 0: no registers are on the stack.
  */
 __noinline __u64 hotspot_before_spill(void)
 {
@@ -538,7 +548,10 @@ __noinline __u64 hotspot_before_spill(void)
 
 	if (!s || !h || (!s->walk.regs.exact && !hotspot_has_spilled(&s->walk.regs)))
 		return 0;
-	/* The general registers; and vectors; and their upper halves; each with two arguments. */
+	/*
+	 * The general registers; then vectors; then the vectors' upper halves; each with two
+	 * arguments.
+	 */
 	for (__u32 i = 0; i < 3; i++) {
 		at = s->walk.regs.sp + 128 + i * 256;
 		if (bpf_probe_read_user(h->frame, 40, (const void *)(at - 40)) < 0)

@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * HotSpot's code that is no method: adapters between calling conventions, stubs of which some have
- * a frame and some have not, and the stubs by which virtual threads come back. Included by
- * bpf/unwind/hotspot.h.
+ * HotSpot's code that is no method: adapters between calling conventions, stubs with and without a
+ * frame, and the stubs by which virtual threads continue. Included by bpf/unwind/hotspot.h.
  */
 #pragma once
 
 #if UNWIND_REG_FP == 6
 /*
- * A collector's barrier in an adapter may call the VM, for which it puts registers on the stack:
+ * A garbage collector's barrier in an adapter may call the VM, and puts registers on the stack for
+ * the call:
  *
  *	sub rsp, n; mov [rsp], rax; …; call; …; add rsp, n
  *
- * How many bytes they take now; 0: none. Where room is made for arguments by the same instruction,
- * mov r13, rsp or pop rax stands before it. What is read here is not the code that others look at.
+ * Returns the bytes that these registers take now; 0: none. The same instruction may also make room
+ * for arguments: then mov r13, rsp or pop rax is before it. Overwrites h->code.
  */
 __noinline int hotspot_spills(__u64 pc)
 {
 	struct hotspot_scratch *h = hotspot_get();
 
-	/* And one byte: the last sub rsp that has run is within eight. */
+	/*
+	 * The window ends one byte after the executed code: the loop reads eight bytes, sub rsp has
+	 * seven.
+	 */
 	if (!h || bpf_probe_read_user(h->code, HOTSPOT_CODE_BYTES,
 				      (const void *)(pc + 1 - HOTSPOT_CODE_BYTES)) < 0)
 		return 0;
@@ -42,7 +45,10 @@ __noinline int hotspot_spills(__u64 pc)
 	return (int)h->length;
 }
 
-/* The same where that is too far away, and add rsp comes next: vectors take up much code. */
+/*
+ * hotspot_spills() where sub rsp is too far away, because vectors take up much code, and add rsp
+ * comes next.
+ */
 __noinline int hotspot_unspills(__u64 pc)
 {
 	struct hotspot_scratch *h = hotspot_get();
@@ -60,7 +66,10 @@ __noinline int hotspot_unspills(__u64 pc)
 	return 0;
 }
 
-/* Where the caller of an adapter is while registers lie on the stack; RUNTIME_NATIVE: none do. */
+/*
+ * Moves to the caller of an adapter while the adapter's registers are on the stack; RUNTIME_NATIVE:
+ * no registers are there.
+ */
 static __always_inline int hotspot_below_spilled(struct scratch *s, struct hotspot_scratch *h)
 {
 	__u32 bytes = (__u32)hotspot_spills(s->walk.regs.pc);
@@ -69,7 +78,7 @@ static __always_inline int hotspot_below_spilled(struct scratch *s, struct hotsp
 	if (!bytes)
 		bytes = (__u32)hotspot_unspills(s->walk.regs.pc);
 	at = s->walk.regs.sp + bytes;
-	/* Or 8 more, where the stack is aligned for the call. */
+	/* 8 bytes more if the adapter has aligned the stack for the call. */
 	for (__u32 i = 0; at != s->walk.regs.sp && i < 2; i++, at += 8)
 		if (bpf_probe_read_user(&word, 8, (const void *)at) == 0 &&
 		    hotspot_heap(&h->process, word - 1) && hotspot_is_call(word))
@@ -78,8 +87,8 @@ static __always_inline int hotspot_below_spilled(struct scratch *s, struct hotsp
 }
 
 /*
- * Does an adapter still look whether it may be called? Where it may not, it leaves by a jump; and
- * where it must ask a collector first, it puts registers on the stack.
+ * Whether an adapter still checks that the call is allowed. If the call is not allowed, the adapter
+ * jumps away; if a collector decides, the adapter puts registers on the stack.
  */
 __noinline int hotspot_looks(void)
 {
@@ -99,15 +108,15 @@ __noinline int hotspot_looks(void)
 }
 
 /*
- * An interrupted adapter between the calling conventions. One that leads to the interpreter may ask
- * the VM to mend the call first, and then makes room for the arguments below the caller's frame,
- * whose end it leaves in r13:
+ * Walks an interrupted adapter between calling conventions. An adapter to the interpreter may ask
+ * the VM to fix the call first, and then makes room for the arguments below the caller's frame,
+ * whose end it keeps in r13:
  *
  *	…; je; mov r13, rsp; and rsp, -16; …; mov rsp, r13
  *	pop rax; mov r13, rsp; sub rsp, n; mov [rsp], rax; …
  *
- * Before either of them r13 is the caller's. Of an adapter that leads to compiled code the caller
- * is the interpreter, which keeps its own stack pointer.
+ * Before both, r13 is the caller's. The caller of an adapter to compiled code is the interpreter,
+ * which keeps its own stack pointer.
  */
 __noinline int hotspot_adapter(void)
 {
@@ -145,7 +154,7 @@ __noinline int hotspot_adapter(void)
 	case HOTSPOT_MAKES_ROOM:
 		if (sender - sp >= 1 << 16)
 			return STOP_NO_TABLE;
-		/* mov [rsp], rax or push rax, or before it */
+		/* mov [rsp], rax or push rax is next, or the sub rsp before it */
 		if (h->code[HOTSPOT_BEFORE] == 0x50 ||
 		    (h->code[HOTSPOT_BEFORE] == 0x48 &&
 		     (h->code[HOTSPOT_BEFORE + 2] == 0xec || h->code[HOTSPOT_BEFORE + 2] == 4)))
@@ -161,7 +170,7 @@ __noinline int hotspot_adapter(void)
 	}
 	if (hotspot_heap(p, top - 1) && hotspot_looks())
 		return runtime_return(s, top, sp + 8, g->fp);
-	/* Native code that calls compiled code does it by a stub, which has a frame pointer. */
+	/* Native code calls compiled code by a stub, which has a frame pointer. */
 	if (hotspot_read_blob(top - 1) && hotspot_classify(p, h) == HOTSPOT_IS_STUB)
 		return runtime_return(s, top, sp + 8, g->fp);
 	top = g->r[HOTSPOT_RAX];
@@ -173,8 +182,9 @@ __noinline int hotspot_adapter(void)
 
 #if UNWIND_REG_FP == 6
 /*
- * It has put the registers back, rbp among them, and drops its frame: in the order of the pushes
- * the return address, which is known, rbp, flags, a word of padding, 16 registers, the others.
+ * Walks the end of a poll's stub. The stub has restored the registers, rbp included, and drops its
+ * frame. The return address is known; search it in the order of the pushes: return address, rbp,
+ * flags, a word of padding, 16 registers, the other registers.
  */
 __noinline int hotspot_poll_ends(__u64 pc)
 {
@@ -194,9 +204,9 @@ __noinline int hotspot_poll_ends(__u64 pc)
 }
 
 /*
- * The stub that a poll within a method leads to begins with push rbx, which makes room for the
- * return address; it is put there once all registers are saved. Until then it is in the thread, and
- * what stands in its place is anything. RUNTIME_NATIVE: not such a stub.
+ * Walks the stub of a poll within a method. The stub begins with push rbx, which makes room for the
+ * return address, and fills the slot after it has saved all registers. Until then the return
+ * address is in the thread, and the slot holds anything. RUNTIME_NATIVE: pc is not in such a stub.
  */
 __noinline int hotspot_poll(void)
 {
@@ -226,7 +236,7 @@ __noinline int hotspot_poll(void)
 	if (at < g->sp || at - g->sp > h->frame_bytes ||
 	    bpf_probe_read_user(saved, 16, (const void *)at) < 0)
 		return RUNTIME_NATIVE;
-	/* Once it is there it may be moved on over the poll. */
+	/* HotSpot may move the return address in the slot past the poll. */
 	if (saved[1] - pc < 16)
 		pc = saved[1];
 	return runtime_return(s, pc, at + 16, saved[0]);
@@ -235,13 +245,13 @@ __noinline int hotspot_poll(void)
 
 #if UNWIND_REG_FP == 6
 /*
- * C2's stubs for what is thrown, while their frames are made. A method jumps to the first with its
- * own frame still there, and where it was in rdx; the second copies its return address:
+ * Walks C2's exception stubs while they make their frames. A method jumps to the first stub with
+ * its own frame in place and the throwing pc in rdx. The second stub copies its return address:
  *
  *	ExceptionBlob	push rdx; sub rsp, 8; …
  *	rethrow		sub rsp, n; …; push [rsp + n]; pop [rsp]; …
  *
- * RUNTIME_NATIVE: it is not there.
+ * RUNTIME_NATIVE: pc is not in these instructions.
  */
 __noinline int hotspot_throws(void)
 {
@@ -268,7 +278,7 @@ __noinline int hotspot_throws(void)
 	return RUNTIME_NATIVE;
 }
 
-/* Does the call before a return address lead to the code that a sample has interrupted? */
+/* Whether the call before a return address calls the interrupted code. */
 static __always_inline bool hotspot_calls(struct hotspot_scratch *h, __u64 pc)
 {
 	__u8 b[16];
@@ -289,7 +299,10 @@ static __always_inline bool hotspot_calls(struct hotspot_scratch *h, __u64 pc)
 	return to >= h->start && to < h->end;
 }
 
-/* A blob that is one stub says by its first instructions that the frame pointer is its own. */
+/*
+ * Whether the frame pointer is the stub's own, by the first instructions of a blob with a single
+ * stub.
+ */
 static __always_inline bool hotspot_has_entered(struct scratch *s, const struct hotspot_scratch *h)
 {
 	__u32 code = 0;
@@ -301,9 +314,10 @@ static __always_inline bool hotspot_has_entered(struct scratch *s, const struct 
 }
 
 /*
- * A stub that needs rbp for its work (SHA-512 with AVX2): what that was is among the words that it
- * keeps, beside the stack pointer as it was before they were made room for, which is below it.
- * RUNTIME_NATIVE: there is no such pair.
+ * Walks a stub that uses rbp for its work (SHA-512 with AVX2). The stub keeps the frame pointer
+ * among the words on its stack, next to the stack pointer from before the stub made room for these
+ * words; that stack pointer is at most 64 bytes below the frame pointer. RUNTIME_NATIVE: there is
+ * no such pair.
  */
 __noinline int hotspot_keeps_fp(void)
 {
@@ -328,9 +342,10 @@ __noinline int hotspot_keeps_fp(void)
 }
 
 /*
- * A stub without a frame of its own, or not yet: its caller's frame pointer may be that of a frame
- * far up. The return address is among the first words, above what it may have pushed.
- * RUNTIME_NATIVE: none of them looks like one; STOP_NO_TABLE: one does, but it is not sure.
+ * Walks a stub without a frame of its own, or not yet with one: the frame pointer may belong to a
+ * frame far up the stack. The return address is among the first words, above the words that the
+ * stub may have pushed. RUNTIME_NATIVE: no word looks like a return address; STOP_NO_TABLE: a word
+ * does, but no call confirms it.
  */
 __noinline int hotspot_frameless(void)
 {
@@ -341,7 +356,10 @@ __noinline int hotspot_frameless(void)
 
 	if (!s || !h)
 		return STOP_NO_TABLE;
-	/* Jumped to when the frame of who threw is gone; sub rsp, 8 around a call of the VM. */
+	/*
+	 * The throwing method's frame is gone before the jump here; sub rsp, 8 surrounds a call of
+	 * the VM.
+	 */
 	if (h->name[0] == HOTSPOT_NAME('u', 'n', 'w', 'i', 'n', 'd', '_', 'e') ||
 	    h->name[1] == HOTSPOT_NAME('m', 'e', ' ', 'u', 'n', 'w', 'i', 'n')) { /* C1 Runti… */
 		at = hotspot_s32(h, HOTSPOT_BEFORE - 4) == 0x08ec8348 ||
@@ -401,15 +419,17 @@ static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_
 	    bpf_probe_read_user(saved, 1, (const void *)h->start) == 0 && (__u8)saved[0] == 0x55)
 		return hotspot_return(s, 8, true);
 	/*
-	 * Whatever it has made of its frame: one that called it is above its frame pointer. Where
-	 * the size of its frame says may be another's return address until the frame is made.
+	 * A frame pointer whose return address belongs to a call of this stub is right, however
+	 * much of its frame the stub has made. Until the frame is made, the word at the frame size
+	 * may be another function's return address.
 	 */
 	if (g->exact && hotspot_by_fp(s, saved) == WALK_GO && hotspot_heap(p, saved[1] - 1) &&
 	    (hotspot_has_entered(s, h) || hotspot_calls(h, saved[1])))
 		return runtime_return(s, saved[1], g->fp + 16, saved[0]);
 	/*
-	 * Where it is not known when a frame is made, one that called it beats its size. Many stubs
-	 * in one blob have none, and old words on the stack may be of calls of another of them.
+	 * If the header does not say when the frame is complete, a return address of a call of this
+	 * stub is better than the frame size. Many stubs in one blob have no frame, and old words
+	 * on the stack may be of calls of another stub of the blob.
 	 */
 	if (g->exact && h->complete < 0 && h->frame_bytes >= 16) {
 		stop = hotspot_frameless();
@@ -425,7 +445,7 @@ static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_
 	if (g->exact && hotspot_read_code(s, h)) {
 		__u8 last = h->code[HOTSPOT_BEFORE - 1];
 
-		/* push -1, in the barrier at the entry of methods (from 18 on) */
+		/* push -1, in the barrier at the entry of methods (from JDK 18 on) */
 		if (h->code[HOTSPOT_BEFORE] == 0x68 && h->code[HOTSPOT_BEFORE + 5] == 0x55)
 			return hotspot_return(s, 0, false);
 		/* push rbp; mov rbp, rsp */
@@ -443,7 +463,9 @@ static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_
 	}
 #endif
 	stop = hotspot_by_fp(s, saved);
-	/* The barrier at the entry of methods (from 18 on) pushes -1 below the return address. */
+	/*
+	 * The barrier at the entry of methods (from JDK 18 on) pushes -1 below the return address.
+	 */
 	if (stop == WALK_GO && saved[1] == ~0ULL &&
 	    bpf_probe_read_user(&saved[1], 8, (const void *)(g->fp + 16)) == 0)
 		return runtime_return(s, saved[1], g->fp + 24, saved[0]);
@@ -465,12 +487,14 @@ static __always_inline int hotspot_stub(struct scratch *s, const struct hotspot_
 }
 
 /*
- * Is there a ContinuationEntry at an address, for frames that end at sp? Then on to what entered
- * the continuation; else RUNTIME_NATIVE. It is the lower part of enterSpecial's frame:
+ * If a ContinuationEntry is at an address, for frames that end at sp, moves to the frame that
+ * entered the continuation; else RUNTIME_NATIVE. The ContinuationEntry is the lower part of
+ * enterSpecial's frame:
  *
  *	 8 │ the continuation around this one, further up the stack, or 0
  *	16 │ the Continuation, an object
- *	32 │ u32 flags: 0 or 1; u32: words of the arguments of the lowest method, which are below
+ *	32 │ u32 flags: 0 or 1; u32: words of the arguments of the outermost method, which
+ *	   │ are below the ContinuationEntry
  *	   │ …
  *	 n │ caller's rbp, return address
  */
@@ -486,7 +510,10 @@ __noinline int hotspot_entry_at(__u64 at)
 	if (bpf_probe_read_user(words, 40, (const void *)at) < 0)
 		return STOP_BAD_READ;
 	below = at - s->walk.regs.sp - (words[4] >> 32) * 8;
-	/* Frames are aligned; the stub that thaws them may have saved the returned value. */
+	/*
+	 * Up to 64 bytes: frames are aligned, and the stub that thaws may have saved a returned
+	 * value.
+	 */
 	if ((words[4] & 0xffffffff) > 1 || below > 64 || !words[2] ||
 	    (words[1] && (words[1] <= at || words[1] - at > 1 << 24)))
 		return RUNTIME_NATIVE;
@@ -498,9 +525,9 @@ __noinline int hotspot_entry_at(__u64 at)
 }
 
 /*
- * A method that returns to the continuation stubs is the lowest of a virtual thread's that is on
- * this stack; those that called it are still in the heap. Above its arguments is the frame that
- * entered the continuation.
+ * Walks the outermost method of a virtual thread on this stack, which returns to the continuation
+ * stubs; the method's callers are still in the heap. The frame that entered the continuation is
+ * above the method's arguments.
  */
 static __always_inline int hotspot_barrier(struct scratch *s)
 {
@@ -508,8 +535,8 @@ static __always_inline int hotspot_barrier(struct scratch *s)
 	int stop = RUNTIME_NATIVE;
 
 	/*
-	 * A loop whose last block falls through to its first is a back-edge that Linux 5.10 and 6.1
-	 * refuse.
+	 * Unrolled: Linux 5.10 and 6.1 refuse a loop whose last block falls through to its first,
+	 * which is a back-edge for them.
 	 */
 #pragma clang loop unroll(full)
 	for (__u32 i = 0; i < HOTSPOT_MAX_BARRIER; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The walker of walk/walk.h over the arena's maps and the current process's memory. */
+/* The functions that walk/walk.h needs, over the arena's maps and the current process's memory. */
 #pragma once
 
 #include "bpf/lib/scratch.h"
@@ -17,7 +17,10 @@ static __always_inline const void *walk_line(struct walk_env *env, __u32 line)
 	return map ? bpf_map_lookup_elem(map, &index) : NULL;
 }
 
-/* Words of the window at avma, filled from there on if they are not in it; NULL when it cannot. */
+/*
+ * Two words of the window at avma. If avma is not in the window, the window moves there first.
+ * NULL: the window cannot move there (too near the end of the stack), or avma is not aligned.
+ */
 static __always_inline const __u64 *window_at(struct window *w, __u32 n, __u64 avma)
 {
 	__u64 off = avma - w->start;
@@ -25,7 +28,7 @@ static __always_inline const __u64 *window_at(struct window *w, __u32 n, __u64 a
 
 	if (off > WINDOW_WORDS * 8 - n || !w->start) {
 		w->start = 0;
-		/* Near the end of the stack there is less than a window. */
+		/* This read fails where less than a window is left up to the end of the stack. */
 		if (bpf_probe_read_user(w->words, sizeof(w->words), (const void *)avma) < 0)
 			return NULL;
 		w->start = avma;
@@ -62,14 +65,14 @@ static __always_inline __u64 walk_strip(struct walk_env *env, __u64 pc)
 }
 
 /*
- * A row of the cache, or the sample's own one, where the cache is not its to use. Without a branch,
- * so that the verifier has one way to follow.
+ * The cache's slot for a row, or the sample's own slot if another sample uses the cache.
+ * Branchless, so that the verifier follows one path.
  */
 walk_inline struct walk_row *walk_row_at(struct walk_env *env, const struct walk *w, __u64 pc)
 {
 	__u64 hash = (pc ^ w->mappings_id << 32) * 0x9fb21c651e98df25ULL;
 	__u32 own = SAMPLE_LEVELS > 1 ? ~0u : env->s->own_row;
-	/* The hash's first bits as a number below CACHE_ROWS - OWN_ROWS. */
+	/* Maps the hash's upper bits to a number below CACHE_ROWS - OWN_ROWS. */
 	__u32 row = OWN_ROWS + (__u32)((hash >> 32) * (CACHE_ROWS - OWN_ROWS) >> 32);
 
 	return &env->cache->rows[walk_bound((row & ~own) | (env->s->row & own), CACHE_ROWS - 1)];
@@ -89,7 +92,7 @@ static __always_inline void native_push(struct scratch *s, __u64 frame)
 	s->walk.n = n + 1;
 }
 
-/* Moves on to the other stack. A function of its own, so that it is verified once. */
+/* Moves to the caller on the other stack. A global function: the verifier checks it once. */
 __noinline int native_switch(void)
 {
 	struct scratch *s = scratch_get();

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * CPython's frames. Each call of the interpreter's loop is a native frame; before it is walked,
- * the frames are pushed that it runs (abi/runtime_python.h: a segment), so that C code between
- * Python code is in its place.
+ * CPython's frames. Each call of the interpreter's loop is a native frame. Before the walk unwinds
+ * that frame, the walker pushes the Python frames that the call runs (abi/runtime_python.h: a
+ * segment), so that C code between Python code is in its place.
  *
- * The thread state is the thread's own, from thread-local storage; never the one that holds the
- * GIL. Everything that is read may have been freed or be half made: user space checks by the cookie
- * what a code object was, and nothing here follows more than FRAMES_PER_CALL pointers a call.
+ * The walker takes the thread's own thread state, from thread-local storage, never the state that
+ * holds the GIL. CPython may have freed, or may be about to fill, anything that the walker reads:
+ * user space checks each code object by the cookie, and the walker follows a bounded number of
+ * pointers per call.
  */
 #pragma once
 
@@ -16,41 +17,46 @@
 #define PYTHON_FRAMES_PER_CALL 8
 #define PYTHON_CFRAMES_PER_CALL 16
 #define PYTHON_STATES_PER_CALL 8
-/* Of all interpreters, that are asked for one sample; more than that many threads are cut short. */
+/*
+ * The most thread states, of all interpreters, that the walker tries for one sample; beyond that
+ * number the stack ends.
+ */
 #define PYTHON_MAX_STATES 512
-/* What lies between the loop's stack frame and what it pushes for calls. */
+/* Bytes between the loop's stack frame and what the loop pushes for calls. */
 #define PYTHON_STACK_SLACK 128
 #define PYTHON_OTHERS (-100)
-#define PYTHON_STACK_WORDS 64 /* of the loop's stack frame that are looked at */
+#define PYTHON_STACK_WORDS 64 /* words of the loop's stack frame that the walker searches */
 
 struct python_walk {
-	__u32 started; /* what is below is this sample's */
-	__u32 inside;  /* a segment has been begun */
-	__u64 frame;   /* the next one to push */
-	__u64 cframe;  /* ENTRY, SHIM: of the next call of the loop */
-	/* TAIL: the mark that ends the segment (0: being looked for), and how far the search is. */
+	__u32 started; /* python_start() has run for this sample */
+	__u32 inside;  /* the walker is inside a segment */
+	__u64 frame;   /* the next frame to push */
+	__u64 cframe;  /* ENTRY, SHIM: the cframe of the next call of the loop */
+	/* TAIL: the mark that ends the segment (0: not found yet), and the search's position. */
 	__u64 mark;
 	__u64 search;
-	/* Before the segment: to take it back when it turns out not to be this call's. */
+	/* The state before the segment, to undo the segment if it is not this call's. */
 	__u64 first;
 	__u64 hash;
 	__u32 n;
 	__u32 runtime_frames;
-	/* Whose call of the loop this is, when it is not that of the state at hand: where the
-	 * search through all states is, and what was at hand before. */
-	__u32 many; /* there is more than one interpreter */
+	/*
+	 * If the call of the loop does not belong to the current state: the position of the search
+	 * through all states, and what was current before.
+	 */
+	__u32 many; /* the process has several interpreters */
 	__u32 n_states;
 	__u32 searching;
-	__u32 binary; /* of struct runtime_process: these two */
+	__u32 binary; /* binary and bias are struct runtime_process's */
 	__u64 bias;
 	__u64 interpreter;
 	__u64 state;
 	__u64 kept;
-	__u64 id; /* LIST: the thread's */
+	__u64 id; /* LIST: the thread's id */
 };
 _Static_assert(sizeof(struct python_walk) <= sizeof(struct runtime_walk), "python_walk");
 
-/* Objects of the process while the walker reads them: too large for the stack. By level. */
+/* Copies of objects of the process; too large for the BPF stack. One entry for each level. */
 struct python_buffer {
 	union {
 		__u8 bytes[PYTHON_FRAME_BYTES];
@@ -66,7 +72,7 @@ struct {
 	__type(value, struct python_buffer);
 } python_buffers SEC(".maps");
 
-/* What the functions here work on. */
+/* The arguments of most functions here. */
 struct python_env {
 	struct scratch *s;
 	struct python_buffer *f;
@@ -74,7 +80,10 @@ struct python_env {
 	const struct python_binary *b;
 };
 
-/* The walk in progress. Global functions, which are verified apart, begin with this. */
+/*
+ * Finds the data of the walk in progress. Each global function starts with this, because the
+ * verifier checks a global function on its own.
+ */
 static __always_inline bool python_env(struct python_env *ret)
 {
 	const struct runtime_binary *binary;
@@ -121,7 +130,7 @@ static __always_inline __u64 python_follow(const struct python_chain *c, __u64 p
 	return p;
 }
 
-/* Is there more than one interpreter? */
+/* Whether the process has more than one interpreter. */
 static __always_inline bool python_many(const struct python_binary *b, __u64 bias)
 {
 	__u64 first = b->interpreters ? python_word(bias + b->interpreters) : 0;
@@ -129,7 +138,7 @@ static __always_inline bool python_many(const struct python_binary *b, __u64 bia
 	return first && python_word(first + b->interpreter_next);
 }
 
-/* Where the thread's list of frames begins. */
+/* Finds the start of the thread's list of frames. */
 static __always_inline void python_first(const struct python_env *e, const struct python_process *p)
 {
 	const struct python_binary *b = e->b;
@@ -151,7 +160,7 @@ static __always_inline void python_first(const struct python_env *e, const struc
 		w->frame = w->search = thread;
 }
 
-/* At a sample's first frame in the interpreter; false when nothing is known of it. */
+/* Starts the walker at a sample's first frame in the interpreter; false: the process is unknown. */
 __noinline int python_start(void)
 {
 	const struct runtime_process *process;
@@ -182,15 +191,15 @@ static __always_inline bool python_in(const struct python_range *ranges, __u32 n
 	return false;
 }
 
-/* Does something at `address` lie in the stack frame of the call of the loop that is walked now? */
+/* Whether `address` is in the stack frame of the current call of the loop. */
 static __always_inline bool python_is_local(const struct python_env *e, __u64 address)
 {
 	return address - e->s->walk.regs.sp < e->b->stack_bytes + PYTHON_STACK_SLACK;
 }
 
 /*
- * ONE: is the frame run by the call of the loop that is walked now? The loop keeps the address of
- * its local variables in its own stack frame, which was copied to f->stack.
+ * ONE: whether the current call of the loop runs the frame. The loop keeps the address of the
+ * frame's local variables in its own stack frame, which python_call() has copied to f->stack.
  */
 __noinline int python_holds(__u64 frame)
 {
@@ -208,7 +217,10 @@ __noinline int python_holds(__u64 frame)
 	return false;
 }
 
-/* ENTRY, SHIM: the first frame of a call of the loop by what lies in its stack frame. */
+/*
+ * ENTRY, SHIM: finds the first frame of a call of the loop from the cframe, if the cframe is in the
+ * call's stack frame.
+ */
 static __always_inline bool python_take_cframe(const struct python_env *e, __u64 cframe)
 {
 	if (!cframe || !python_is_local(e, cframe))
@@ -218,7 +230,7 @@ static __always_inline bool python_take_cframe(const struct python_env *e, __u64
 	return e->w->frame;
 }
 
-/* The first frame of this call of the loop, into w->frame; false when it has none (yet). */
+/* Sets w->frame to the first frame of this call of the loop; false: it has none (yet). */
 static __always_inline bool python_begin(const struct python_env *e)
 {
 	struct python_walk *w = e->w;
@@ -230,7 +242,7 @@ static __always_inline bool python_begin(const struct python_env *e)
 		return w->frame;
 	}
 	for (__u64 i = 0; i < PYTHON_CFRAMES_PER_CALL; i++) {
-		/* One that lies below belongs to a call that has ended. */
+		/* A cframe below sp belongs to a call that has ended. */
 		if (!w->cframe || w->cframe >= e->s->walk.regs.sp)
 			break;
 		w->cframe = python_word(w->cframe + e->b->cframe_previous);
@@ -238,7 +250,7 @@ static __always_inline bool python_begin(const struct python_env *e)
 	return python_take_cframe(e, w->cframe);
 }
 
-/* Bytes from the beginning of the bytecode to where the frame is. */
+/* Bytes from the beginning of the bytecode to the frame's current instruction. */
 static __always_inline __u32 python_where(const struct python_buffer *f,
 					  const struct python_binary *b, __u64 code)
 {
@@ -260,8 +272,8 @@ static __always_inline __u32 python_where(const struct python_buffer *f,
 }
 
 /*
- * Pushes w->frame and moves on. WALK_GO: there are more; RUNTIME_NATIVE: that was the last;
- * PYTHON_OTHERS: none was this call's.
+ * Pushes w->frame and moves to the next frame of the list. WALK_GO: the segment goes on;
+ * RUNTIME_NATIVE: the segment has ended; PYTHON_OTHERS: the segment was not this call's.
  */
 static __always_inline int python_one(const struct python_env *e)
 {
@@ -280,7 +292,7 @@ static __always_inline int python_one(const struct python_env *e)
 	if ((b->shape == PYTHON_SHIM || b->shape == PYTHON_LIST) && owner >= b->first_mark) {
 		w->inside = 0;
 		if (b->shape == PYTHON_LIST && !python_is_local(e, at)) {
-			/* These frames are those of the call before: this one has none. */
+			/* The frames belong to an outer call of the loop; this call has none. */
 			e->s->walk.n = w->n;
 			e->s->walk.hash = w->hash;
 			e->s->runtime_frames = w->runtime_frames;
@@ -306,8 +318,8 @@ static __always_inline int python_one(const struct python_env *e)
 }
 
 /*
- * TAIL: looks for the end of the segment. WALK_GO when w->mark is it; RUNTIME_NATIVE when there are
- * no more.
+ * TAIL: searches the end of the segment. WALK_GO: w->mark is the end; RUNTIME_NATIVE: there are no
+ * more segments; RUNTIME_AGAIN: call again.
  */
 static __always_inline int python_find_mark(const struct python_env *e)
 {
@@ -333,8 +345,8 @@ static __always_inline int python_find_mark(const struct python_env *e)
 }
 
 /*
- * TAIL: the segment is pushed before the first native frame that lies above its mark, so behind all
- * that the loop has called and the loop itself.
+ * TAIL: pushes the segment before the first native frame whose sp is above the segment's mark, so
+ * after all frames that the loop has called and the loop's own frames.
  */
 __noinline int python_tail(void)
 {
@@ -361,13 +373,13 @@ __noinline int python_tail(void)
 	return RUNTIME_AGAIN;
 }
 
-/* The loop's own native frame is next. */
+/* Marks the next frame, a native frame, as the loop. */
 static __always_inline int python_own(struct scratch *s)
 {
 	return runtime_push_own(s, RUNTIME_PYTHON) ? RUNTIME_NATIVE : STOP_TOO_DEEP;
 }
 
-/* Is what the state says of this call of the loop? Then it is at hand. */
+/* Whether the frames of `state` belong to this call of the loop. If so, makes the state current. */
 __noinline int python_try(__u64 state)
 {
 	struct python_env e;
@@ -385,15 +397,15 @@ __noinline int python_try(__u64 state)
 	if (e.b->shape == PYTHON_LIST) {
 		if (at == e.w->kept || python_word(state + e.b->thread_id) != e.w->id)
 			return false;
-		e.w->frame = e.w->first = at; /* python_one() finds out */
+		e.w->frame = e.w->first = at; /* python_one() checks whose frame it is */
 		return true;
 	}
 	return python_take_cframe(&e, at);
 }
 
 /*
- * Looks in the states of all interpreters for the one whose frames this call of the loop runs. A
- * call whose frame is not in a list yet or no more can only be the innermost.
+ * Searches the states of all interpreters for the state whose frames this call of the loop runs.
+ * Only the innermost call can have a frame that is not in a list yet or any more.
  */
 __noinline int python_search(void)
 {
@@ -435,7 +447,7 @@ __noinline int python_search(void)
 	return RUNTIME_AGAIN;
 }
 
-/* A segment, or as much of it as one call may. */
+/* Pushes a segment, or as much of it as one call may push. */
 __noinline int python_segment(void)
 {
 	struct python_env e;
@@ -455,7 +467,10 @@ __noinline int python_segment(void)
 	return RUNTIME_AGAIN;
 }
 
-/* A call of the loop: its segment, and whose that is. */
+/*
+ * Handles a call of the loop: pushes the call's segment, and if the segment is not in the current
+ * state, searches the other states.
+ */
 static __always_inline int python_call(const struct python_env *e, __u64 svma)
 {
 	struct scratch *s = e->s;

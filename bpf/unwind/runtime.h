@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Between the native walker and those of language runtimes: what a walker can use, and who is
- * called when. A walker is `int NAME_walk(void)` in bpf/unwind/NAME.h, a global function, which the
- * verifier looks at once and not in each place that it is called from. It may return what
- * abi/runtime.h says.
+ * Joins the native walker and the walkers of language runtimes: the functions that walkers use, and
+ * the choice of the walker for a frame. A walker is `int NAME_walk(void)` in bpf/unwind/NAME.h, a
+ * global function, which the verifier checks once and not at each call. abi/runtime.h lists a
+ * walker's results.
  */
 #pragma once
 
 #include "bpf/unwind/native.h"
 
-/* What user space has learned of this process's runtime; NULL: it is not attached (yet). */
+/* User space's data about this process's runtime; NULL: the runtime is not attached (yet). */
 static __always_inline const struct runtime_process *runtime_process(struct scratch *s, __u32 id)
 {
 	struct runtime_key key = {s->out.sample.pid, id};
@@ -25,7 +25,7 @@ static __always_inline const struct runtime_binary *runtime_binary(const struct 
 	return bpf_map_lookup_elem(&runtime_binaries, &slot);
 }
 
-/* What the walker wants to keep within one sample; zero at first. */
+/* The walker's state within one sample; zero at first. */
 static __always_inline struct runtime_walk *runtime_state(struct scratch *s, __u32 id)
 {
 	if (id >= RUNTIME_N)
@@ -37,10 +37,10 @@ static __always_inline struct runtime_walk *runtime_state(struct scratch *s, __u
 	return &s->runtime[id];
 }
 
-/* Adds a frame; false when the stack is full: STOP_TOO_DEEP. */
+/* Adds a runtime frame; false: the stack is full, so STOP_TOO_DEEP. */
 static __always_inline bool runtime_push(struct scratch *s, __u32 id, __u64 address, __u64 where)
 {
-	/* Addresses mean something in one process only, so the stack is that process's own. */
+	/* The addresses are valid in one process only, so the stack's id includes the process. */
 	if (!s->runtime_frames)
 		s->walk.hash = walk_mix(s->walk.hash, s->out.sample.pid);
 	s->runtime_frames = 1;
@@ -52,16 +52,16 @@ static __always_inline bool runtime_push(struct scratch *s, __u32 id, __u64 addr
 	return true;
 }
 
-/* Says that the next frame, a native one, is the loop that ran the frames before it. */
+/* Marks the next frame, a native frame, as the loop that ran the frames before the mark. */
 static __always_inline bool runtime_push_own(struct scratch *s, __u32 id)
 {
 	return runtime_push(s, id, 0, 0);
 }
 
-/* To the caller, by what a walker has found: WALK_GO or a stop reason. */
+/* Moves to the caller that a walker has found: WALK_GO or a stop reason. */
 static __always_inline int runtime_return(struct scratch *s, __u64 pc, __u64 sp, __u64 fp)
 {
-	struct walk_env env = {s, NULL}; /* no row is looked for */
+	struct walk_env env = {s, NULL}; /* the functions below look up no row */
 
 	s->walk.regs.bx = 0;
 	return walk_return(&env, &s->walk, pc, sp, fp);
@@ -85,7 +85,10 @@ static __always_inline int runtime_walk(__u32 runtime)
 	}
 }
 
-/* The runtime that reserved this unmapped memory (sets w->mapping), or RUNTIME_NONE. */
+/*
+ * The runtime that reserved the memory around pc, where no mapping is known (sets s->walk.mapping);
+ * or RUNTIME_NONE.
+ */
 static __always_inline __u32 runtime_unmapped(struct scratch *s)
 {
 	__u64 pc = walk_pc(&s->walk.regs);
@@ -110,7 +113,7 @@ static __always_inline __u32 runtime_unmapped(struct scratch *s)
 	return RUNTIME_NONE;
 }
 
-/* A native frame: WALK_GO or a stop reason; or WALK_RUNTIME, and it is not native. */
+/* Walks a native frame: WALK_GO, a stop reason, or WALK_RUNTIME: the frame is not native. */
 static __always_inline int native_one(struct scratch *s, struct row_cache *cache)
 {
 	struct walk_env env = {s, cache};
@@ -124,7 +127,7 @@ static __always_inline int native_one(struct scratch *s, struct row_cache *cache
 	return stop;
 }
 
-/* The same for the runtimes' programs, where a call (15 ns) costs less than to verify it inline. */
+/* native_one() for the runtimes' programs: a call (15 ns) costs less than verifying it inline. */
 __noinline int native_apart(void)
 {
 	struct scratch *s = scratch_get();
@@ -134,8 +137,9 @@ __noinline int native_apart(void)
 }
 
 /*
- * One frame, in the program of the runtime `own`, a constant. False when the walk is over and
- * s->stop says why, or that a stack is, or WALK_ELSEWHERE: it goes on in another runtime's program.
+ * Walks one frame, in the program of the runtime `own`, a constant. False: this program's part of
+ * the walk is over, and s->stop is a stop reason, or WALK_SWITCH (the stack ends), or
+ * WALK_ELSEWHERE (the walk continues in another runtime's program).
  */
 static __always_inline bool walk_one(struct scratch *s, struct row_cache *cache, __u32 own)
 {
@@ -162,4 +166,4 @@ static __always_inline bool walk_one(struct scratch *s, struct row_cache *cache,
 	return stop == WALK_GO;
 }
 
-#include "bpf/walkers.h" /* made by bpf/meson.build from abi/tbl/runtime.tbl */
+#include "bpf/walkers.h" /* bpf/meson.build makes this file from abi/tbl/runtime.tbl */

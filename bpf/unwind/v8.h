@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Frames of V8: interpreted and compiled JavaScript, and the builtins around it (abi/runtime_v8.h).
+ * Frames of V8: interpreted and compiled JavaScript, and V8's builtins (abi/runtime_v8.h).
  *
- * Embedded builtins, bytecode handlers among them, lie in the binary's text; they have rows, read
- * from their code, which say whether a leaf has a frame of its own. The code of JavaScript lies in
- * anonymous memory: a leaf's instructions tell whether its frame is there yet, or gone already.
- * Everywhere else frames hang together by fp.
+ * Embedded builtins, which include the bytecode handlers, are in the binary's text. Their unwind
+ * rows, which user space reads from their code, say whether a leaf has a frame of its own. Compiled
+ * JavaScript is in anonymous memory: the instructions around a leaf's pc tell whether the leaf has
+ * made its frame, or already removed it. All other frames are a frame-pointer chain.
  *
- * A compiled frame is sent with its pc alone: user space finds the code object around it.
+ * The walker sends only the pc of a compiled frame: user space finds the code object around the pc.
  */
 #pragma once
 
@@ -16,7 +16,7 @@
 
 /* struct runtime_walk.room */
 #define V8_SLOTS 0 /* 8 words from fp - 48 on */
-#define V8_CODE 0  /* or: 80 bytes of code around pc */
+#define V8_CODE 0  /* or: 80 bytes of code around pc, in the same words */
 #define V8_CODE_BEFORE 32
 #define V8_CODE_BYTES 80
 #define V8_LEAF_ARRAY 14 /* registers of a leaf in a bytecode handler */
@@ -45,7 +45,7 @@ static __always_inline bool v8_in_interpreter(const struct v8_env *e)
 	return false;
 }
 
-/* The instance type of a tagged heap object; 0: it is none. */
+/* The instance type of a tagged heap object; 0: the word is no heap object. */
 static __always_inline __u32 v8_type(const struct v8_env *e, __u64 tagged)
 {
 	__u64 map = 0;
@@ -65,7 +65,7 @@ static __always_inline bool v8_is_function(const struct v8_env *e, __u64 tagged)
 	return type && type >= e->v->first_function && type <= e->v->last_function;
 }
 
-/* False when the stack is full. What is no function is left out. */
+/* Pushes a function's frame, and nothing if `function` is no function. False: the stack is full. */
 static __always_inline bool v8_push(const struct v8_env *e, __u64 function, __u64 kind,
 				    __u64 position)
 {
@@ -84,7 +84,7 @@ static __always_inline bool v8_push(const struct v8_env *e, __u64 function, __u6
 				    (position & V8_POSITION_MASK));
 }
 
-/* A frame of V8's own, hidden by default. */
+/* Pushes a native frame of V8's own code, hidden by default. False: the stack is full. */
 static __always_inline bool v8_push_own(const struct v8_env *e)
 {
 	struct walk *w = &e->s->walk;
@@ -98,8 +98,9 @@ static __always_inline bool v8_push_own(const struct v8_env *e)
 }
 
 /*
- * An interpreted frame. The offset in it is that of its last call; a leaf in a bytecode handler has
- * the current one in a register, as long as the one with the array is still the frame's.
+ * Pushes an interpreted frame. The bytecode offset in the frame is that of the frame's last call. A
+ * leaf in a bytecode handler has the current offset in a register, as long as the register of the
+ * bytecode array still holds the frame's array.
  */
 static __always_inline bool v8_push_interpreted(const struct v8_env *e, __u64 function)
 {
@@ -114,10 +115,10 @@ static __always_inline bool v8_push_interpreted(const struct v8_env *e, __u64 fu
 
 #if UNWIND_REG_FP == 6
 /*
- * Is the code that `pc` returns to a copy of the interpreter's entry?
- * --interpreted-frames-native-stack gives each function one. It alone goes on so: call *%rcx; mov
- * ARRAY(%rbp), %r12 or %r14; mov OFFSET(%rbp), %r9, or its upper half. The slots are looked at
- * first, which are cheaper.
+ * Whether the code before the return address is a copy of the interpreter's entry.
+ * --interpreted-frames-native-stack gives each function a copy. Only the interpreter's entry
+ * continues like this: call *%rcx; mov ARRAY(%rbp), %r12 or %r14; mov OFFSET(%rbp), %r9, or the
+ * upper half of OFFSET. The checks of the slots come first, because they are cheaper.
  */
 static __always_inline bool v8_is_interpreter_copy(const struct v8_env *e)
 {
@@ -150,7 +151,7 @@ static __always_inline bool v8_push_javascript(const struct v8_env *e)
 	if (e->jit && v8_is_interpreter_copy(e)) {
 		ok = v8_push_interpreted(e, function);
 	} else if (e->jit) {
-		/* The prologue has not stored it yet. */
+		/* The prologue has not stored the function yet. */
 		if (e->s->walk.regs.exact && e->s->walk.regs.full &&
 		    e->s->walk.regs.sp > e->s->walk.regs.fp + (__u64)(__s64)v->off_function)
 			function =
@@ -167,7 +168,7 @@ static __always_inline bool v8_push_javascript(const struct v8_env *e)
 	return ok;
 }
 
-/* The frame at fp, and on to its caller. */
+/* Pushes the frame at fp and moves to its caller. */
 static __always_inline int v8_frame(const struct v8_env *e)
 {
 	const struct walk_regs *regs = &e->s->walk.regs;
@@ -195,7 +196,7 @@ static __always_inline int v8_frame(const struct v8_env *e)
 		    !v8_push_own(e))
 			return STOP_TOO_DEEP;
 #if UNWIND_REG_FP == 29
-		/* Its callee-saved registers lie above the frame record. */
+		/* The entry frame's callee-saved registers are above the frame record. */
 		if (context == e->v->frame_entry || context == e->v->frame_construct_entry)
 			sp = fp + 160;
 #endif
@@ -204,7 +205,7 @@ static __always_inline int v8_frame(const struct v8_env *e)
 }
 
 #if UNWIND_REG_FP == 6
-/* Where a leaf's return address is. */
+/* Where the return address of a leaf is. */
 enum v8_leaf { V8_FRAMED, V8_AT_SP, V8_PUSHED_FP, V8_IN_R10, V8_IN_RCX };
 
 static __always_inline __u32 v8_code(const struct v8_env *e, __u32 at)
@@ -217,10 +218,11 @@ static __always_inline __u32 v8_code(const struct v8_env *e, __u32 at)
 }
 
 /*
- * push rbp; mov rbp, rsp opens a frame, and mov rsp, rbp; pop rbp (or leave) closes it, behind
- * which there are a few instructions yet: the number of arguments is compared and they are dropped,
- * with the return address in rcx or r10 meanwhile. What stands before the opening is short, too:
- * does the code still count, is the stack large enough.
+ * Where the leaf's return address is, by the code around pc. push rbp; mov rbp, rsp opens a frame;
+ * mov rsp, rbp; pop rbp (or leave) closes it. A few instructions follow the close: they compare the
+ * number of arguments and drop the arguments, with the return address in rcx or r10 meanwhile. The
+ * code before the open is short, too: it checks whether the code is still valid and whether the
+ * stack is large enough.
  */
 static __always_inline enum v8_leaf v8_leaf_state(const struct v8_env *e)
 {
@@ -240,20 +242,20 @@ static __always_inline enum v8_leaf v8_leaf_state(const struct v8_env *e)
 			return V8_AT_SP;
 	}
 	for (__u64 i = 4; i <= 24; i++) {
-		/* Not an offset below the array's end, which Linux 7.2 takes for one below it. */
+		/* Masked: Linux 7.2 would take a plain pc - i for an offset before the array. */
 		__u32 at = walk_bound(pc - i, 63);
 
 		word = v8_code(e, at);
 		if (word != 0x5de58b48 && word != 0x5dec8948)
 			continue;
-		/* pop r10 or pop rcx is the last instruction that was run. */
+		/* pop r10 or pop rcx has been the last instruction */
 		if (i > 4 && (v8_code(e, pc - 2) & 0xffff) == 0x5a41)
 			return V8_IN_R10;
 		if (i > 4 && (v8_code(e, pc - 1) & 0xff) == 0x59)
 			return V8_IN_RCX;
 		return V8_AT_SP;
 	}
-	/* leave, and right behind it ret, pop rcx or pop r10 */
+	/* leave, directly followed by ret, pop rcx or pop r10 */
 	word = v8_code(e, pc - 1);
 	if ((word & 0xff) == 0xc9 && ((word & 0xfe00) == 0xc200 || (word & 0xff00) == 0x5900 ||
 				      (word & 0xffff00) == 0x5a4100))
@@ -273,7 +275,7 @@ static __always_inline int v8_jit_leaf(const struct v8_env *e)
 		return STOP_UNSUPPORTED;
 	if (bpf_probe_read_user(words, sizeof(words), (const void *)sp) < 0)
 		return STOP_BAD_READ;
-	/* The function is being called, or returns: its name is in a register only at first. */
+	/* The register holds the JSFunction only before the frame is made; v8_push() checks it. */
 	if (state != V8_IN_R10 && state != V8_IN_RCX &&
 	    !v8_push(e, regs->r[walk_bound(e->v->reg_function, UNWIND_N_REGS - 1)],
 		     V8_FRAME_COMPILED, e->pc))
@@ -293,7 +295,7 @@ static __always_inline int v8_jit_leaf(const struct v8_env *e)
 }
 #endif
 
-/* A leaf in a builtin: its row says whether the frame at fp is its own. */
+/* Walks a leaf in a builtin: its unwind row says whether the frame at fp is the leaf's own. */
 static __always_inline int v8_builtin_leaf(const struct v8_env *e)
 {
 	struct walk_env env = {e->s, NULL}; /* no row is looked for */
