@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Follows processes where a side-band event would come too late: follow_exec says which image runs
- * from now on. With `record -- CMD`, follow_fork and follow_exit keep filter_pids as processes fork
- * and exit: children of chosen processes are chosen too, before their first instruction.
+ * Follows processes where a side-band event would come too late. follow_exec tells user space which
+ * process image runs from now on. With `record -- CMD`, follow_fork and follow_exit keep
+ * filter_pids up to date as processes fork and exit: a child of a chosen process is chosen before
+ * its first instruction.
  */
 #include "bpf/lib/maps.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
 /*
- * Called before the new program's first instruction, and after the kernel's mmap events of it. The
- * entry of the program before may say nothing of exec_id, so it goes. When the ring is full, user
- * space reads start_stack from /proc, and exec_id remains unknown.
+ * Runs before the new program's first instruction and after the kernel's mmap events of the new
+ * program. Deletes the process's entry, because an entry of the old program without exec_id could
+ * match the new image. When the ring is full, user space reads start_stack from /proc, and exec_id
+ * remains unknown.
  */
 SEC("raw_tracepoint/sched_process_exec")
 int follow_exec(struct bpf_raw_tracepoint_args *ctx)
@@ -30,7 +32,7 @@ int follow_exec(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-/* Arguments are parent and child (include/trace/events/sched.h). */
+/* The arguments are parent and child (include/trace/events/sched.h). */
 SEC("raw_tracepoint/sched_process_fork")
 int follow_fork(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -46,8 +48,9 @@ int follow_fork(struct bpf_raw_tracepoint_args *ctx)
 }
 
 /*
- * Called for each thread; the leader is the last of its group. An RCU grace period late: by then
- * the pid may be another process's (a thread that execs takes the leader's place and start_time).
+ * Runs for each thread; the leader is the last thread of its group. It runs an RCU grace period
+ * after the exit, when the pid may already belong to another process: so follow_exit compares
+ * start_time, which a thread that execs takes from the leader together with its place.
  */
 SEC("raw_tracepoint/sched_process_free")
 int follow_exit(struct bpf_raw_tracepoint_args *ctx)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Samples of perf events: a clock of the CPU, a counter of the PMU, or an event of the kernel's own
- * such as a page fault. Each stands for the period that has passed since the one before it: so many
- * nanoseconds, cycles or faults.
+ * Samples of perf events: a clock of the CPU, a counter of the PMU, or a software event of the
+ * kernel such as a page fault. Each sample stands for the period since the sample before it: so
+ * many nanoseconds, cycles or faults.
  */
 #define SAMPLE_SECTION "perf_event"
 #define SAMPLE_CONTEXT struct bpf_perf_event_data

@@ -1,30 +1,32 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The body of every sampling program: an event happens, the stacks of the current task are walked,
- * and records go to the ring (abi/sample.h). A source (bpf/prog/NAME.bpf.c) says before it includes
- * this file
+ * The body of every sampling program: on an event, it walks the stacks of the current task and
+ * sends records to the ring (abi/sample.h). A source (bpf/prog/NAME.bpf.c) defines before it
+ * includes this file
  *
  *	SAMPLE_SECTION	the section of its programs, which tells libbpf their type: "perf_event"
- *	SAMPLE_CONTEXT	what a program of this type is called with: struct bpf_perf_event_data
- *	SAMPLE_RESULT	what they return. The kernel drops the event for all who listen to it if a
- *			program of type tracepoint or kprobe returns 0: perf(1) would count none.
+ *	SAMPLE_CONTEXT	the context type of these programs: struct bpf_perf_event_data
+ *	SAMPLE_RESULT	what the programs return. If a program of type tracepoint or kprobe
+ *			returns 0, the kernel drops the event for all listeners: perf(1) would
+ *			count none.
  *	SAMPLE_ATTRIBUTES	(s, ctx) reads and sends the event's own attributes
- *			(bpf/context/attributes.h); not defined where it has none
+ *			(bpf/context/attributes.h); not defined if the source has none
  *
  * and then has one program that calls sample_event().
  *
- * The verifier reads a program as a whole, and up to a million instructions; so a sample goes
- * through several, joined by tail calls (here: jumps), and each language runtime has its own:
+ * The verifier reads a program as a whole, and at most a million instructions. So several programs
+ * handle a sample, joined by tail calls (here: jumps), and each language runtime has a program of
+ * its own:
  *
  *	the source's ─→ walk_native ─→ walk_python ⇄ walk_v8 … ─→ finish
  *
- * walk_native walks native frames alone; walk_NAME walks those of one runtime and native ones, any
- * number in any order. Where a frame of another runtime is met, the walk jumps to its program.
- * A kernel allows 33 jumps in a sample. All state is in the scratch space.
+ * walk_native walks native frames only; walk_NAME walks frames of one runtime and native frames,
+ * any number in any order. At a frame of another runtime, the walk jumps to that runtime's program.
+ * The kernel allows 33 jumps per sample. All state is in the scratch space.
  *
  * walk_NAME needs bpf_loop() (Linux 5.17, commit e6f2dd0f8067). On older kernels user space loads
- * step_NAME in its place: FRAMES_PER_STEP frames, then a jump to itself, so 496 frames in all, less
- * where runtimes alternate.
+ * step_NAME instead: FRAMES_PER_STEP frames, then a jump to itself. So a walk has at most 496
+ * frames there, fewer if runtimes alternate.
  */
 #pragma once
 
@@ -38,7 +40,10 @@ char LICENSE[] SEC("license") = "GPL";
 
 #define FRAMES_PER_CALL 8
 #define FRAMES_PER_STEP 16
-/* Some kernels count one more or less; the one to `finish` must not fail. */
+/*
+ * Below the kernel's 33, because some kernels count one jump more or less and the jump to `finish`
+ * must not fail.
+ */
 #define MAX_JUMPS 32
 
 #define NO_USER_STACK (-2)
@@ -51,7 +56,7 @@ __noinline int saved_regs_apart(void)
 	return s ? task_saved_regs(task_current(), &s->walk.regs, &s->syscall_nr) : STOP_REGS_LOST;
 }
 
-/* Begins the walk of the current process: WALK_GO, NO_USER_STACK, or why it cannot be walked. */
+/* Begins the walk of the current process: WALK_GO, NO_USER_STACK, or a stop reason. */
 static __always_inline int begin_walk(struct scratch *s, struct task_struct *task,
 				      const bpf_user_pt_regs_t *regs, __u32 tgid)
 {
@@ -93,7 +98,7 @@ static __always_inline int begin_walk(struct scratch *s, struct task_struct *tas
 	return WALK_GO;
 }
 
-/* The sample is out. */
+/* Releases what the sample has used. */
 static __always_inline void sample_done(struct scratch *s)
 {
 	row_cache_release(s);
@@ -119,7 +124,7 @@ static __always_inline void end_walk(struct scratch *s)
 	sample_done(s);
 }
 
-/* Is the event one that this source records? */
+/* Whether this source records the event. */
 static __always_inline bool is_wanted(struct scratch *s, struct task_struct *task, __u32 tgid)
 {
 	if (!tgid) {
@@ -152,10 +157,10 @@ static __always_inline void fill_sample(struct record_sample *out, struct task_s
 }
 
 /*
- * Everything up to the user stack. `regs` are those of the event, or NULL where the program is not
- * given any: then the event happened in the kernel. The scratch space when there is a stack to be
- * walked, with s->stop WALK_GO or why it cannot be; NULL when the sample is out already, or is not
- * wanted.
+ * Handles a sample up to the walk of the user stack. `regs` are the registers of the event, or NULL
+ * if the program does not get any: then the event happened in the kernel. Returns the scratch space
+ * if there is a user stack to walk, with WALK_GO or a stop reason in s->stop. Returns NULL if the
+ * sample is already complete, or not wanted.
  */
 static __always_inline struct scratch *begin_sample(void *ctx, const bpf_user_pt_regs_t *regs,
 						    __s64 value)
@@ -166,7 +171,7 @@ static __always_inline struct scratch *begin_sample(void *ctx, const bpf_user_pt
 	struct mm_struct *mm;
 
 	if (!s)
-		return NULL; /* cannot be: each CPU has one */
+		return NULL; /* impossible: each CPU has one */
 	count(s, COUNTER_EVENTS);
 	if (!is_wanted(s, task, tgid))
 		return NULL;
@@ -197,7 +202,7 @@ static __always_inline struct scratch *begin_sample(void *ctx, const bpf_user_pt
 	return NULL;
 }
 
-/* The programs of a walk by enum runtime_id, RUNTIME_NONE: native frames alone; then `finish`. */
+/* The programs of a walk, by enum runtime_id (RUNTIME_NONE: walk_native); then `finish`. */
 #define SLOT_FINISH RUNTIME_N
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -210,11 +215,11 @@ static __always_inline void jump(SAMPLE_CONTEXT *ctx, struct scratch *s, __u32 s
 {
 	s->jumps++;
 	bpf_tail_call(ctx, &walkers, slot);
-	/* Cannot be; but if it were, this CPU would never give a sample again. */
+	/* Unreachable. Without this call, a failed jump would end all samples of this CPU. */
 	sample_done(s);
 }
 
-/* The part of a walk that a program can do is over. */
+/* Ends this program's part of a walk: jumps to the next program. */
 static __always_inline int leave(SAMPLE_CONTEXT *ctx, struct scratch *s)
 {
 	__u32 slot = SLOT_FINISH;
@@ -229,13 +234,13 @@ static __always_inline int leave(SAMPLE_CONTEXT *ctx, struct scratch *s)
 	return SAMPLE_RESULT;
 }
 
-/* What the rounds of a walk need; both are there. */
+/* The argument of a walk's rounds; no pointer is NULL. */
 struct walking {
 	struct scratch *s;
 	struct row_cache *cache;
 };
 
-/* Up to `n` frames; false when this program's part of the walk is over. */
+/* Walks up to `n` frames; false: this program's part of the walk is over. */
 static __always_inline bool walk_some(struct scratch *s, struct row_cache *cache, __u32 own,
 				      __u64 n)
 {
@@ -246,8 +251,9 @@ static __always_inline bool walk_some(struct scratch *s, struct row_cache *cache
 }
 
 /*
- * A call and its return cost as much as half a frame (15 ns with the mitigations of a Zen 4), so
- * each round of the loop does several. A runtime's native frames take two steps.
+ * A call with its return costs as much as half a frame (15 ns with the mitigations of a Zen 4), so
+ * each round of bpf_loop() walks several frames. A native frame in a runtime's mapping takes two
+ * steps.
  */
 #define WALKER(id, name)                                                                           \
 	static long name##_some(__u32 i, void *arg)                                                \
@@ -298,7 +304,9 @@ int finish(SAMPLE_CONTEXT *ctx)
 	return SAMPLE_RESULT;
 }
 
-/* Records the event that a program was called for; `value` is what it stands for. */
+/*
+ * Records the event for which the kernel called the program; `value` is what the event stands for.
+ */
 static __always_inline int sample_event(SAMPLE_CONTEXT *ctx, const bpf_user_pt_regs_t *regs,
 					__s64 value)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Samples of a tracepoint of the kernel: each stands for one event. The fields of the event that
- * the user names become attributes of its sample.
+ * Samples of a kernel tracepoint: each sample stands for one event. The fields of the event that
+ * the user names become attributes of the sample.
  */
 #define SAMPLE_SECTION "tracepoint"
 /* The event's record, laid out as the tracepoint's `format` file in tracefs says. */
@@ -14,10 +14,10 @@ static __attribute__((always_inline)) void read_fields(struct scratch *s, void *
 
 #include "bpf/prog/sample.h"
 
-/* One byte more than a text may have, and its NUL: a text of that length is cut. */
+/* Room for a text of ATTRIBUTE_MAX_TEXT + 1 bytes and its NUL: a text of that length is cut. */
 #define FIELD_TEXT_ROOM (ATTRIBUTE_MAX_TEXT + 2)
 
-/* The text's length and ATTRIBUTE_CUT, or negative. */
+/* Reads a text. Returns its length, with ATTRIBUTE_CUT if it is cut; negative: unreadable. */
 static __always_inline long read_text(void *to, const volatile struct sampler_field *f, void *ctx)
 {
 	const void *at = ctx + f->offset;
@@ -38,7 +38,7 @@ static __always_inline long read_text(void *to, const volatile struct sampler_fi
 		if (bpf_probe_read_kernel(&address, sizeof(address), at) < 0)
 			return -1;
 		break;
-	default: /* an array that is full has no NUL */
+	default: /* a full array has no NUL */
 		address = (__u64)at;
 		room = f->size + 1U < FIELD_TEXT_ROOM ? f->size + 1U : FIELD_TEXT_ROOM;
 	}
@@ -51,7 +51,7 @@ static __always_inline long read_text(void *to, const volatile struct sampler_fi
 	return n == FIELD_TEXT_ROOM ? ATTRIBUTE_MAX_TEXT | ATTRIBUTE_CUT : n - 1;
 }
 
-/* Appends {index, n, bytes} of a field. */
+/* Appends {index, n, bytes} of a field to the gathered attributes. */
 static __always_inline void read_field(struct gathered *g, __u32 index, void *ctx)
 {
 	const volatile struct sampler_field *f = &config.fields[index];
@@ -65,7 +65,7 @@ static __always_inline void read_field(struct gathered *g, __u32 index, void *ct
 	}
 	if (f->kind == FIELD_NUMBER) {
 		if (size > 8)
-			return; /* user space does not ask for one */
+			return; /* user space sets no such size */
 		n = bpf_probe_read_kernel(&g->bytes[at + 2], size, ctx + f->offset) < 0 ? -1 : size;
 	} else {
 		n = read_text(&g->bytes[at + 2], f, ctx);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* No source yet: tests load it, so that the walkers stay fit for programs of this type. */
+/*
+ * Not a source yet: tests load this object, to keep the walkers loadable in programs of this type.
+ */
 #define SAMPLE_SECTION "raw_tracepoint"
 #define SAMPLE_CONTEXT struct bpf_raw_tracepoint_args
 #define SAMPLE_RESULT 0

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * No source yet: tests load and attach it, so that the walkers stay fit for a program that can be
- * preempted in the middle of a sample, by another task that has a sample made.
+ * Not a source yet: tests load and attach this object, to keep the walkers correct in a program
+ * that the kernel can preempt in the middle of a sample, for another task that also takes a sample.
  */
 #define SAMPLE_SECTION "kprobe"
 #define SAMPLE_CONTEXT struct pt_regs
