@@ -7,11 +7,11 @@
 
 struct plan {
 	struct store_series_set set;	       /* all series of type and service in range */
-	vec(struct store_found_series) series; /* those that match, by id, once per type */
-	vec(u64) ids;			       /* their ids, sorted, each once */
+	vec(struct store_found_series) series; /* matching series, by id, once per type */
+	vec(u64) ids;			       /* ids of `series`, sorted, each once */
 	char type[STORE_TYPE_BYTES];	       /* "" if nothing matches */
 	const char *service;		       /* borrowed from the query; NULL = several */
-	bool all;			       /* selects all of the service, or all */
+	bool all; /* the plan selects all series of the service, or all series */
 };
 
 /*
@@ -20,7 +20,7 @@ struct plan {
  */
 int plan_init(struct plan *p, struct store *s, const struct query *q, bool one_type,
 	      struct diag *reterr_diag);
-/* The same for series of any type; without matchers it looks up nothing. */
+/* As plan_init(), for series of any type; without matchers it looks up nothing. */
 int plan_init_series(struct plan *p, struct store *s, const struct query *q,
 		     struct diag *reterr_diag);
 /* Whether the plan has the series of this id. */

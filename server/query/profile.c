@@ -285,7 +285,7 @@ static int request_thread(struct answer *a, const struct query_requests *all, u3
 			    ret);
 }
 
-/* By thread: how many requests have samples. */
+/* The number of requests with samples, by thread. */
 static int weigh_requests(struct answer *a, const struct query_requests *all, double *ret)
 {
 	u32 thread = 0;
@@ -304,8 +304,8 @@ static int weigh_requests(struct answer *a, const struct query_requests *all, do
 }
 
 /*
- * Samples of thinned-out traces count for all the traces that they represent. States do not add up:
- * theirs are means over the requests of a service.
+ * A sample of a thinned-out trace counts for all traces that the trace represents. States do not
+ * add up: the values of states are means over the requests of a service.
  */
 static int scan_requests(struct answer *a)
 {

@@ -75,10 +75,10 @@ int query_parse_selector(struct query *q, const char *text, struct diag *reterr_
  * All selected samples as one profile: a thread per service (comm: service.name, which is also the
  * label of its resource), or with q->by_series a thread per series (thread.name and resource as
  * stored), or with q->group_by a thread per value of that label. `max_stacks` (0 = no limit) keeps
- * the heaviest stacks; one stack with a single explanatory frame replaces the others, and also
+ * the heaviest stacks. One stack with a single explanatory frame replaces the other stacks and the
  * stacks that the disk has lost, so that the total is right. The profile's time is the requested
- * range. Its quality comes from the frames of the samples; the number of lost samples is not
- * stored. Of states (live memory, goroutines) the values are means over the range, series by
+ * range. Its quality comes from the frames of the samples; the store does not keep the number of
+ * lost samples. Values of states (live memory, goroutines) are means over the range, series by
  * series, and not sums.
  */
 int query_profile(struct store *s, const struct query *q, size_t max_stacks, struct profile **ret,
@@ -108,7 +108,7 @@ struct query_lines {
 };
 
 /*
- * Sums per step; of states (live memory, goroutines) the mean of each series in the step, and the
+ * Sums per step. For states (live memory, goroutines) the mean of each series in the step, and the
  * sum of these means. One line per combination of the values of group_by. At most 11,000 points.
  */
 int query_series(struct store *s, const struct query *q, u64 step_ms, const char *const *group_by,

@@ -13,7 +13,7 @@ struct query;
 struct request {
 	u32 span; /* in query_requests.set */
 	double stands_for;
-	u64 count; /* of its samples, and their value; of states the mean of those reported in it */
+	u64 count; /* samples, and their value; of states the mean of the reports in the request */
 	s64 value;
 };
 

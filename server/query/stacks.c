@@ -18,8 +18,8 @@ enum node_kind { NODE_TEST, NODE_UNDER, NODE_NOT, NODE_AND, NODE_OR };
 
 struct node {
 	enum node_kind kind;
-	u32 left, right; /* of UNDER: left a test, right a test or another UNDER */
-	/* of a test */
+	u32 left, right; /* UNDER: left is a test, right is a test or another UNDER */
+	/* Members of a test. */
 	enum field field;
 	bool is_regex;
 	char *text; /* owned */

@@ -8,7 +8,7 @@
 #include "base/cleanup.h"
 #include "server/query/plan.h"
 
-#define MAX_DEPTH 10000 /* of a tree: parents may form a circle */
+#define MAX_DEPTH 10000 /* of a tree, because parents may form a cycle */
 
 /* ---- ids ---- */
 

@@ -11,7 +11,7 @@
 #include "base/map.h"
 #include "server/store/store.h"
 
-/* In one query. Of more traces it takes a share, by trace id. */
+/* The most traces in one query. Of more traces the query takes a share, by trace id. */
 #define QUERY_MAX_TRACES 20000u
 
 struct trace_ids {
@@ -23,7 +23,10 @@ void trace_ids_deinit(struct trace_ids *t);
 /* The distinct trace ids of spans or links. -ENOMEM. */
 int trace_ids_of_spans(const struct spans *s, struct trace_ids *ret);
 int trace_ids_of_links(const struct store_links *l, struct trace_ids *ret);
-/* Keeps a share of at most `max`. `bits`, and what it returns, are those of store_has_share(). */
+/*
+ * Keeps a share of at most `max` traces. `bits` and the returned share are those of
+ * store_has_share().
+ */
 u32 trace_ids_sample(struct trace_ids *t, size_t max, u32 bits);
 
 struct trace_set {
@@ -32,7 +35,7 @@ struct trace_set {
 	struct map by_id;   /* hash of trace and span id → index */
 };
 
-/* Appends the samples of a link to rows, under a key that stands in for the time. */
+/* Appends the samples of a link to rows, with a key in place of the time. */
 int link_rows_add(struct store_rows *rows, u64 key, const struct store_link *l);
 /*
  * Merges such rows by key, series and stack. Of a type whose values are states, a key's values are
@@ -40,7 +43,9 @@ int link_rows_add(struct store_rows *rows, u64 key, const struct store_link *l);
  */
 void link_rows_merge(struct store_rows *rows, const char *type);
 
-/* Loads the spans of the traces. ids: sorted. service: only its spans; NULL = all. */
+/*
+ * Loads the spans of the traces. ids: sorted. service: loads only this service's spans; NULL = all.
+ */
 int trace_set_load(struct store *s, const u8 (*ids)[16], size_t n, const char *service,
 		   struct trace_set *ret, struct diag *reterr_diag);
 void trace_set_deinit(struct trace_set *t);
