@@ -241,7 +241,7 @@ void grpc_session_answer(struct grpc_call *c)
 	submit_answer(c);
 }
 
-/* Answers before the request is complete; the rest of it is dropped. */
+/* Answers before the request is complete, and drops the rest of the request. */
 static void refuse(struct grpc_call *c, int status, const char *message)
 {
 	set_error(c, status, message);
@@ -381,7 +381,9 @@ static int on_frame(nghttp2_session *h2, const nghttp2_frame *f, void *userdata)
 	return 0;
 }
 
-/* Asks the client to stop sending, after the answer: sent earlier, it would overtake it. */
+/*
+ * Asks the client to stop sending, after the answer: an earlier request would overtake the answer.
+ */
 static int on_frame_sent(nghttp2_session *h2, const nghttp2_frame *f, void *userdata)
 {
 	struct grpc_call *c = call_of(h2, f->hd.stream_id);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An HTTP/2 connection with unary gRPC calls, without its socket: bytes in, bytes out. It belongs
- * to one thread; only a call that it handed out may be used by another.
+ * An HTTP/2 connection with unary gRPC calls, without its socket: bytes in, bytes out. A session
+ * belongs to one thread. Another thread may use only a call that the session has handed out.
  */
 #pragma once
 
@@ -17,15 +17,15 @@ struct grpc_header {
 struct grpc_call {
 	struct grpc_session *session;	   /* NULL once the stream or the connection is gone */
 	struct grpc_call *next, **to_this; /* in the session */
-	struct grpc_call *queue_next;	   /* the socket layer's */
+	struct grpc_call *queue_next;	   /* for the socket layer */
 	struct net_listener *l;
 	s32 id;
 	char *path; /* owned; NULL until it was received */
 	vec(struct grpc_header) headers;
 	size_t header_bytes;
 	struct str body; /* as received, with the five bytes before the message */
-	size_t charged;	 /* of the budget for bodies */
-	u64 deadline_ms; /* for the request to be complete; 0 = it is */
+	size_t charged;	 /* bytes taken from the budget for bodies */
+	u64 deadline_ms; /* when the request must be complete; 0 = it is complete */
 	enum net_role role;
 	bool post, answered, working;
 	bool refused; /* answered before the request was complete */

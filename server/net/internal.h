@@ -27,11 +27,14 @@ struct net_listener;
 struct net_credentials;
 
 /*
- * Reads the listener's files, for new connections. An error names the file, and nothing has
- * changed.
+ * Reads the listener's files, for new connections. On an error, which names the file, nothing
+ * changes.
  */
 int net_credentials_load(struct net_listener *l, struct diag *reterr_diag);
-/* Sets the credentials of a new gnutls_session_t; put them when it has ended. NULL: failed. */
+/*
+ * Gives a new gnutls_session_t the listener's credentials. The caller puts them when the session
+ * has ended. NULL: failed.
+ */
 struct net_credentials *net_credentials_give(struct net_listener *l, void *session);
 void net_credentials_put(struct net_credentials *c);
 
@@ -59,7 +62,7 @@ struct net_listener {
 	struct net_grpc *grpc;
 };
 
-/* Takes bytes from the budget for bodies; false when not so many are left. */
+/* Takes bytes from the budget for bodies; false: fewer bytes are left. */
 bool net_buffer_take(struct net_listener *l, size_t n);
 void net_buffer_give(struct net_listener *l, size_t n);
 /* The role of a request with this Authorization header, or NULL. */

@@ -65,8 +65,9 @@ struct net_response {
 	} headers[8];
 	u32 n_headers;
 	/*
-	 * For a streamed answer: appends its next part, and waits for it, at most a second. Called
-	 * until it returns > 0 (the end) or < 0 (an error). NULL = `body` is the whole answer.
+	 * For a streamed answer: waits for the next part, at most a second, and appends it. The
+	 * listener calls it until it returns > 0 (the end) or < 0 (an error). NULL = `body` is the
+	 * whole answer.
 	 */
 	int (*stream)(void *userdata, struct str *out);
 	void (*stream_end)(void *userdata);
@@ -108,15 +109,15 @@ struct net_options {
 
 struct net_stats {
 	u64 connections, open, requests;
-	u64 unauthorized, too_large, timed_out, broken; /* requests and connections that ended so */
+	u64 unauthorized, too_large, timed_out, broken; /* requests and connections with this end */
 };
 
 struct net_listener;
 
 int net_listen(const struct net_options *o, struct diag *reterr_diag, struct net_listener **ret);
 /*
- * Reads certificate, key and client CA again, for new connections; open ones keep theirs. After an
- * error nothing has changed.
+ * Reads certificate, key and client CA again, for new connections; open connections keep theirs. On
+ * an error nothing changes.
  */
 int net_reload(struct net_listener *l, struct diag *reterr_diag);
 u16 net_port(const struct net_listener *l);

@@ -53,7 +53,7 @@ struct http_request {
 	struct net_http *h;
 	struct MHD_Connection *connection;
 	struct str body;
-	size_t charged; /* of the budget for bodies */
+	size_t charged; /* bytes taken from the budget for bodies */
 	u64 dropped;	/* bytes read and thrown away */
 	struct net_sink sink;
 	u64 sunk; /* bytes that went into the sink */
@@ -565,7 +565,9 @@ static void CULPRIT_PRINTF(2, 0) on_log(void *userdata, const char *fmt, va_list
 
 /* ---- start and stop ---- */
 
-/* The daemon needs credentials of its own; begin_tls() replaces them in every session. */
+/*
+ * The daemon needs credentials of its own; begin_tls() replaces these credentials in every session.
+ */
 static int no_certificate(gnutls_session_t session, const gnutls_datum_t *ca, int n_ca,
 			  const gnutls_pk_algorithm_t *algorithms, int n_algorithms,
 			  gnutls_pcert_st **chain, unsigned int *n_chain, gnutls_privkey_t *key)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Credentials of a listener: its certificate, and the CA of its clients. Loaded credentials never
- * change: a connection keeps those that it began with, and new ones get those loaded last.
+ * change: a connection keeps the credentials with which it began, and a new connection gets those
+ * that were loaded last.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The token file has lines "ROLE TOKEN", with a ROLE of read, write or admin; '#' begins a comment.
- * It is read again when it changes; if that fails, the old tokens stay.
+ * The server reads the file again when the file changes; if that fails, the old tokens stay.
  *
- * Only the SHA-256 of a token is kept. What a client sends is hashed, too, and compared with all
- * hashes in constant time.
+ * The server keeps only the SHA-256 of a token. It hashes what a client sends, and compares the
+ * hash with all hashes in constant time.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +33,7 @@ struct token_list {
 };
 
 struct net_tokens {
-	pthread_mutex_t lock; /* of all below */
+	pthread_mutex_t lock; /* for all members below */
 	char *path;	      /* owned */
 	struct token_list list;
 	struct timespec mtime;
