@@ -13,7 +13,7 @@
 
 #define PREFIX "culprit.agent."
 
-#define FINE 16 /* the distance of points is at most this part of their age */
+#define FINE 16 /* the distance between points is at most this part of their age */
 
 /* An agent's counts at a time, since its first report; restarts included. */
 struct point {

@@ -66,7 +66,7 @@ void ingest_stats(struct ingest *i, struct ingest_stats *ret)
 	};
 }
 
-/* A request that is alone is always admitted: its size limit bounds it. */
+/* A request that is alone is always admitted, because the size limit bounds it. */
 int ingest_charge(struct ingest *i, u64 bytes, struct ingest_charge *ret, struct diag *reterr_diag)
 {
 	u64 before = atomic_fetch_add(&i->in_use, bytes);
@@ -152,7 +152,7 @@ int ingest_done(struct ingest *i, size_t n, int r)
 /* A file that is being read. */
 struct reading {
 	struct ingest_charge charge;
-	struct str own; /* what was decompressed */
+	struct str own; /* decompressed data */
 	const u8 *data;
 	size_t n;
 	struct profile *profile;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pyroscope's two ways in: /ingest, with everything in the query string, and the push API, with
- * labels and pprof in a message. Labels that begin with "__" are the client's own: __name__ is the
- * first part of the type, the others are left out.
+ * Pyroscope's two protocols: /ingest, with all parameters in the query string, and the push API,
+ * with labels and pprof in a message. Labels that begin with "__" are internal labels of the
+ * client: __name__ is the first part of the type; ingest drops the other internal labels.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -37,7 +37,7 @@ static const struct kind kinds[] = {
 #undef INGEST_KIND
 };
 
-/* Cuts the suffix off the name of the application, if it is one of ours. */
+/* Cuts the suffix off the name of the application, if the suffix is in `kinds`. */
 static const struct kind *take_kind(const char *app, size_t *n)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
@@ -87,7 +87,10 @@ static int set_kind(struct profile *p, const struct kind *k, u64 hz)
 	return r;
 }
 
-/* Ours has the process first in each line, theirs does not. `lines`: no counts either. */
+/*
+ * Adds a process to each line: Culprit's folded lines begin with the process, Pyroscope's do not.
+ * `lines`: adds the missing counts, too.
+ */
 static int folded_with_process(const u8 *data, size_t n, bool lines, struct str *out)
 {
 	const char *s = (const char *)data, *end = s + n;
@@ -133,7 +136,7 @@ static int read_folded(const u8 *data, size_t n, bool lines, u64 limit, struct p
 struct request {
 	struct ingest *i;
 	const struct ingest_pyroscope *in;
-	const char *app; /* borrowed: of in->name */
+	const char *app; /* borrowed from in->name */
 	size_t app_n;
 	const char *labels;
 	size_t labels_n;
@@ -188,7 +191,7 @@ static bool is_one_of(const char *s, const char *const *names)
 	return false;
 }
 
-/* The file within the body: a part of a form, or all of it. */
+/* Finds the file in the body: a part of a form, or the whole body. */
 static int find_file(struct request *q, const u8 **data, size_t *n)
 {
 	static const char *const parts[] = {"profile", "jfr", "profile.pprof", NULL};
@@ -294,7 +297,7 @@ int ingest_pyroscope(struct ingest *i, const u8 *data, size_t n, const struct in
 
 struct pusher {
 	struct ingest *i;
-	u64 left; /* bytes that the profiles may still have, decompressed */
+	u64 left; /* decompressed bytes that the profiles may still have */
 	struct diag *diag;
 };
 

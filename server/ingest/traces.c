@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ingest of spans: read within limits, write, acknowledge when they are on disk. */
+/* Ingest of spans: reads within limits, writes, and acknowledges when the spans are on disk. */
 #include <errno.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 /* A request in progress. */
 struct reading {
 	struct ingest_charge charge;
-	struct str own; /* what was decompressed */
+	struct str own; /* decompressed data */
 	const u8 *data;
 	size_t n;
 	struct spans spans;
