@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A debuginfod client: asks each server in turn for URL/buildid/HEX/debuginfo and passes the answer
- * on as an upload. libdebuginfod would not do: it takes its servers and its cache from the
- * environment of the process, in which the agent of `culprit up` has others; it keeps files beyond
- * our limit; and it writes a file to disk before anybody can tell that it is too large.
+ * on as an upload. libdebuginfod does not fit: it takes its servers and its cache from the
+ * environment of the process, and in that environment the agent of `culprit up` has other servers;
+ * it keeps files beyond the limit of this server; and it writes a file to disk before the caller
+ * knows that the file is too large.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 #include "server/symbols/internal.h"
 
 #define CONNECT_MS 10000L
-#define SILENCE_S 30L /* of less than SILENCE_BYTES a second; as libdebuginfod */
+#define SILENCE_S 30L /* of less than SILENCE_BYTES a second, as in libdebuginfod */
 #define SILENCE_BYTES 1024L
 #define TOTAL_S 1800L
 #define MAX_REDIRECTS 5L
@@ -133,7 +134,10 @@ int symstore_fetch(struct symstore *s, const char *build_id, struct diag *reterr
 		r = fetch_from(s, url, n, build_id, &d);
 		if (r >= 0 || r == -ECANCELED)
 			return r;
-		/* Report a server that did not answer, which may have it, before those without. */
+		/*
+		 * Prefer the error of a server that did not answer, because that server may have
+		 * the file.
+		 */
 		if (worst == -ENOENT) {
 			worst = r;
 			*reterr_diag = d;

@@ -14,12 +14,12 @@
 /* A build-id that has a file or unnamed frames. */
 struct symstore_entry {
 	struct symstore_file file;
-	u32 rank;		     /* of file.has: symstore_kind.rank */
-	char alt[SYMSTORE_ID_BYTES]; /* the dwz file that it needs, or "" */
+	u32 rank;		     /* symstore_kind.rank of file.has */
+	char alt[SYMSTORE_ID_BYTES]; /* build-id of the dwz file that the file needs, or "" */
 	bool wanted;		     /* the store may have frames to be named */
-	bool naming, fetching;	     /* a thread works on it */
-	u32 version;		     /* counts the files that it had */
-	u64 next_ms;		     /* monotonic: do nothing before */
+	bool naming, fetching;	     /* a thread names frames with the file, or fetches it */
+	u32 version;		     /* number of files that the entry has had */
+	u64 next_ms;		     /* monotonic; no work on the entry before this time */
 	u64 used_ms;		     /* since the epoch: last used, or seen in frames */
 	u32 failures;		     /* of fetching, in a row */
 	/* Addresses for which the file has no name. */
@@ -32,8 +32,8 @@ struct symstore {
 	pthread_t threads[2];
 	u32 n_threads;
 	atomic_bool stopping;
-	atomic_uint uploads;  /* that are under way */
-	atomic_uint names;    /* counts the names of files in incoming/ */
+	atomic_uint uploads;  /* uploads in progress */
+	atomic_uint names;    /* number of names given to files in incoming/ */
 	pthread_mutex_t lock; /* of the members below and the files in the directory */
 	pthread_cond_t wake;
 	struct map by_id; /* hash of the build-id → struct symstore_entry *, owned */

@@ -56,7 +56,7 @@ void symstore_set_nameless(struct symstore *s, struct symstore_entry *e, struct 
 	s->n_nameless -= e->nameless.n;
 	map_deinit(&e->nameless);
 	if (s->n_nameless + take->n > MAX_NAMELESS)
-		map_deinit(take); /* these addresses will be looked up again */
+		map_deinit(take); /* the next naming looks these addresses up again */
 	e->nameless = *take;
 	*take = (struct map){};
 	s->n_nameless += e->nameless.n;
@@ -155,7 +155,10 @@ static int move_in(struct symstore *s, const char *build_id, const char *from)
 	return r;
 }
 
-/* Asks for the dwz file that it shares with others: without it names would lack parts. */
+/*
+ * Asks for the dwz file that the file shares with others: without the dwz file names would lack
+ * parts.
+ */
 static void want_alt(struct symstore *s, const struct symstore_entry *e)
 {
 	struct symstore_entry *alt = symstore_is_build_id(e->alt) ? entry_of(s, e->alt) : NULL;
@@ -171,7 +174,7 @@ int symstore_keep(struct symstore *s, const char *build_id, const char *from, in
 {
 	struct symstore_entry *e;
 	struct stat st;
-	/* Flush before the file is acknowledged; without the lock, as it may take long. */
+	/* Flush before acknowledging the file; without the lock, because a flush may take long. */
 	int r = fstat(fd, &st) < 0 || fsync(fd) < 0 ? -errno : 0;
 
 	pthread_mutex_lock(&s->lock);

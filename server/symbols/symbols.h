@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Late symbols: keeps debug files by build-id, fetches those that are missing, and names frames.
+ * Late symbols: keeps debug files by build-id, fetches missing files, and names frames.
  *
- * A file is uploaded or fetched from a debuginfod server. It must be an ELF file of its build-id
- * with names of functions, and is kept as DIR/usr/lib/debug/.build-id/XX/YYYY.debug, where
- * lib/symbol searches with DIR as its root. So a debug file finds the dwz file that it shares with
- * others, and no other file of this machine, whatever paths it has.
+ * A file comes by an upload or from a debuginfod server. The file must be an ELF file of its
+ * build-id with names of functions. The server keeps it as
+ * DIR/usr/lib/debug/.build-id/XX/YYYY.debug, where lib/symbol searches with DIR as its root. So a
+ * debug file finds the dwz file that it shares with others, and no other file of this machine,
+ * whatever paths the debug file has.
  *
- * One thread takes one file at a time, when it is new or when frames arrived that it may name, and
- * gives the names to store_name_frames(). Files may be hostile: lib/elf and lib/symbol bound what
- * is read, and a budget bounds the time for each file.
+ * One thread takes one file at a time, when the file is new or when frames arrived that the file
+ * may name, and gives the names to store_name_frames(). Files may be hostile: lib/elf and
+ * lib/symbol bound what they read, and a budget bounds the time for each file.
  */
 #pragma once
 
@@ -39,7 +40,7 @@ struct symstore_file {
 	u64 stored_ms;			  /* since the epoch */
 	const char *has;		  /* its best source of names: ".debug_info"; static */
 	u64 named;			  /* frames, since the server started */
-	bool waiting;			  /* to be fetched, or to name frames */
+	bool waiting;			  /* the entry waits for a fetch, or for naming */
 	char note[256];			  /* why the file is missing or not used, or "" */
 };
 
@@ -50,14 +51,17 @@ struct symstore_list {
 
 int symstore_create(const struct symstore_options *o, struct diag *reterr_diag,
 		    struct symstore **ret);
-/* Stops its threads, at the next frame. */
+/* Stops the threads, at the next frame. */
 void symstore_destroy(struct symstore *s);
 DEFINE_CLEANUP(symstore, struct symstore *, symstore_destroy)
 #define _cleanup_symstore_ _cleanup_(symstore)
 
-/* A profile was written to the store: its unnamed frames are wanted. All below is thread-safe. */
+/*
+ * Asks for names of the unnamed frames of a profile that is now in the store. Every function from
+ * here on is thread-safe.
+ */
 void symstore_note(struct symstore *s, const struct profile *p);
-/* All files, and those that are missing; sorted by build-id. */
+/* All files, stored and missing, sorted by build-id. */
 int symstore_files(struct symstore *s, struct symstore_list *ret);
 /* -ENOENT when there is no such file. */
 int symstore_file(struct symstore *s, const char *build_id, struct symstore_file *ret);
@@ -79,8 +83,8 @@ int symstore_upload_begin(struct symstore *s, const char *build_id, const char *
 /* symstore_upload_end() reports an error. */
 void symstore_upload_part(struct symstore_upload *u, const void *data, size_t n);
 /*
- * Checks the file and keeps it. 1: kept; 0: the file that is there is as good or better. -ENOTSUP:
- * another architecture; -EFBIG: too large; -EINVAL: any other fault of the file.
+ * Checks the file and keeps it. 1: kept; 0: the stored file is as good or better. -ENOTSUP: another
+ * architecture; -EFBIG: too large; -EINVAL: any other fault of the file.
  */
 int symstore_upload_end(struct symstore_upload *u, struct diag *reterr_diag);
 void symstore_upload_free(struct symstore_upload *u);

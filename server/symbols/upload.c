@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Receives a debug file: decompresses it part by part into DIR/incoming, checks it when it is
- * complete, and moves it to its place. An upload that is broken off leaves nothing; the next server
- * removes what a killed one left in incoming.
+ * Receives a debug file: decompresses the file part by part into DIR/incoming, checks the complete
+ * file, and moves it to its place. An aborted upload leaves nothing. After a server was killed, the
+ * next server removes the files in incoming.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -72,7 +72,7 @@ int symstore_upload_begin(struct symstore *s, const char *build_id, const char *
 			     SYMSTORE_MAX_UPLOADS);
 	else
 		r = 0;
-	u->s = s; /* from here on symstore_upload_free() takes it off the count */
+	u->s = s; /* from here on symstore_upload_free() decrements s->uploads */
 	if (r == 0)
 		r = start_decoder(u, encoding, reterr_diag);
 	if (r < 0)
@@ -191,7 +191,7 @@ int symstore_upload_end(struct symstore_upload *u, struct diag *reterr_diag)
 				why.text[0] ? why.text : strerror(-r));
 	r = symstore_keep(u->s, u->build_id, u->name, u->fd, &k, reterr_diag);
 	if (r > 0)
-		u->name[0] = '\0'; /* it was renamed */
+		u->name[0] = '\0'; /* the file has its final name */
 	return r;
 }
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two threads: one names frames with the files that are there, one fetches missing files if there
- * are debuginfod servers. Each takes an entry that is wanted, works on it without the lock, and
- * then looks it up by its build-id again, as it may have another file or be gone.
+ * Two threads: one thread names frames with the stored files, the other fetches missing files if
+ * there are debuginfod servers. Each thread takes a wanted entry, works on it without the lock, and
+ * then looks the entry up again by its build-id, because meanwhile the entry may have another file
+ * or may be gone.
  *
- * A file whose frames keep arriving is opened again and again. The pause in between is PAUSE_TIMES
- * times as long as the last round took, so naming takes a small part of one CPU.
+ * If frames of a file keep arriving, the thread opens the file again and again. The pause between
+ * two rounds is PAUSE_TIMES times as long as the last round, so naming takes a small part of one
+ * CPU.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +20,7 @@
 #include "server/symbols/internal.h"
 #include "symbol/symbol.h"
 
-#define MAX_NAMELESS 65536 /* addresses of a file that are remembered as having no name */
+#define MAX_NAMELESS 65536 /* addresses of a file that the server remembers as nameless */
 #define LOOK_BACK_MS (24 * 3600 * 1000ULL)
 #define PAUSE_MS 3000ULL /* between two rounds of a file, at least */
 #define PAUSE_TIMES 20
@@ -93,7 +95,7 @@ static int name_address(void *userdata, u64 address, struct profile *into, u32 *
 		return 0;
 	w->late |= clock_ns(CLOCK_THREAD_CPUTIME_ID) > w->until_ns;
 	if (w->late)
-		return 0; /* names that were found so far are kept */
+		return 0; /* keep the names found so far */
 	if (!w->symbols)
 		r = open_symbols(w);
 	if (r < 0)
@@ -115,7 +117,7 @@ static int name_address(void *userdata, u64 address, struct profile *into, u32 *
 	return (int)MIN(w->chain.n, max);
 }
 
-/* Whether the same file may work another time. */
+/* Whether a retry with the same file may succeed. */
 static bool is_passing(int r)
 {
 	return r == -ENOMEM || r == -ENOSPC || r == -EIO || r == -EBUSY || r == -EAGAIN;
@@ -150,7 +152,7 @@ static void end_naming(struct symstore *s, struct symstore_entry *e, struct work
 		e->used_ms = clock_epoch_ms();
 }
 
-/* Under the lock, which it releases while it works. */
+/* Call with the lock, which the function releases while it works. */
 static void name_entry(struct symstore *s, struct symstore_entry *e)
 {
 	_cleanup_free_ struct work *w = calloc(1, sizeof(*w));
@@ -216,7 +218,7 @@ static void fetch_entry(struct symstore *s, struct symstore_entry *e)
 
 /* ---- the threads ---- */
 
-/* Whether its dwz file is being fetched, or will be at once. */
+/* Whether the fetcher fetches the entry's dwz file now or will do so at once. */
 static bool waits_for_alt(struct symstore *s, const struct symstore_entry *e)
 {
 	const struct symstore_entry *alt = s->o.debuginfod_urls ? symstore_find(s, e->alt) : NULL;
@@ -224,7 +226,10 @@ static bool waits_for_alt(struct symstore *s, const struct symstore_entry *e)
 	return alt && !alt->file.bytes && (alt->fetching || (alt->wanted && !alt->next_ms));
 }
 
-/* The entry that was used last of those that are due; else *ret_ms until one is, 0 = never. */
+/*
+ * The most recently used of the due entries; if none is due, *ret_ms is the time until one is, 0 =
+ * never.
+ */
 static struct symstore_entry *choose_entry(struct symstore *s, bool here, u64 *ret_ms)
 {
 	struct symstore_entry *best = NULL;
