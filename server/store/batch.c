@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes a batch from a profile: content hashes in the place of the profile's ids, and one row for
- * each (service, type, hour, stack, series, time).
+ * Makes a batch from a profile: content hashes instead of the profile's ids, and one row for each
+ * (service, type, hour, stack, series, time).
  *
- * An id is the hash of these (of strings, their hashes, so that "ab","c" differs from "a","bc"):
+ * An id is the hash of these fields (of strings, the hashes, so that "ab","c" differs from
+ * "a","bc"):
  *	function	name, system name, file, start line
  *	frame		kind, flags, path, build-id, address, function, line, column
  *	stack		the frames and their number
  *	series		labels sorted by name: the resource's, the thread's name and attributes
  *
- * The address of a named frame of the kernel or of a language runtime is left out: it changes with
- * each boot or run, and the name says as much.
+ * The id of a named frame of the kernel or of a language runtime does not include the address: the
+ * address changes with each boot or run, and the name identifies the frame.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -220,7 +221,7 @@ u64 store_series_id(const struct store_label *labels, size_t n)
 	return n ? store_id(hashes, 2 * n * sizeof(*hashes)) : 1;
 }
 
-/* The position of a thread's series, which is added if it is new. */
+/* The position of a thread's series; adds a new series. */
 static int series_of(struct store_batch *b, struct map *known, const struct profile_thread *t,
 		     u32 *ret)
 {
@@ -238,7 +239,7 @@ static int series_of(struct store_batch *b, struct map *known, const struct prof
 		if (t->thread_name)
 			s.thread_name = t->thread_name;
 		/*
-		 * Each set of attributes is a series: senders with ids among them would make
+		 * Each set of attributes is a series: senders with ids in attributes would make
 		 * millions.
 		 */
 		if (b->series.n < MAX_ATTRIBUTED)
@@ -281,8 +282,8 @@ static int make_series(struct store_batch *b, u32 **ret)
 /* ---- types ---- */
 
 /*
- * The first part of a type's name. Samples belong to what the profile measures: page faults to
- * "page_faults", like their number.
+ * The first part of a type's name. Counts of samples belong to what the profile measures: for page
+ * faults the counts are in "page_faults", as the number of faults is.
  */
 static const char *group_of_type(const struct profile *p, u32 t)
 {

@@ -42,7 +42,7 @@ int block_decompress(const u8 *in, size_t n_in, u8 **ret, size_t *ret_n)
 	unsigned long long size = ZSTD_getFrameContentSize(in, n_in);
 	_cleanup_free_ u8 *out = NULL;
 
-	if (size > BLOCK_MAX_BYTES) /* also for a frame without a size, or none at all */
+	if (size > BLOCK_MAX_BYTES) /* also for a frame without a size, or no frame */
 		return -EBADMSG;
 	out = malloc(size + 1);
 	if (!out)
@@ -62,9 +62,9 @@ struct builder {
 	struct block_sums stacks;
 	u64 time_unit;
 	s64 value_unit;
-	struct block_row last; /* pending: equal rows are added to it */
+	struct block_row last; /* pending: the encoder adds equal rows to it */
 	bool any;
-	u32 series_at, time; /* of the row before */
+	u32 series_at, time; /* of the previous row */
 	u64 rows, samples;
 	u32 first_ms, last_ms;
 };

@@ -8,9 +8,9 @@
  *	stacks	sums by stack
  *	body	by row: series, time, count, value
  *
- * Sums by stack and by series have parts of their own, so that a query over a whole block reads no
- * rows. Times are relative to the block's base, which is its hour, or a longer period once they
- * are rounded to one.
+ * The sums by stack and by series are parts of their own, so that a query over a whole block reads
+ * no rows. Times are relative to the block's base. The base is the block's hour, or a longer period
+ * once maintenance has rounded the times to that period.
  */
 #pragma once
 
@@ -69,7 +69,7 @@ void block_parts_deinit(struct block_parts *p);
 void block_sums_deinit(struct block_sums *s);
 #define _cleanup_block_sums_ __attribute__((cleanup(block_sums_deinit)))
 
-/* Rows must be sorted; equal ones are added up. level: zstd's. -ENOMEM, -E2BIG. */
+/* Rows must be sorted; equal rows are added up. level: zstd's. -ENOMEM, -E2BIG. */
 int block_encode(const struct block_row *rows, size_t n, int level, struct block_parts *ret);
 
 /* -EBADMSG for damage. */

@@ -23,12 +23,12 @@ struct store_limits {
 };
 
 /*
- * An engine. Members from `close` on do what store.h says of the functions with their names, which
- * only call them.
+ * An engine. The functions of store.h only call the members of the same names, from `close` on;
+ * store.h describes them.
  */
 struct store_ops {
 	const char *scheme;   /* of its URLs: "sqlite", "clickhouse" */
-	bool where_is_a_path; /* what follows the scheme is the directory that has the files */
+	bool where_is_a_path; /* the part after the scheme is the directory with the files */
 	int (*open)(const char *where, const struct store_limits *l, struct diag *reterr_diag,
 		    struct store **ret);
 	void (*close)(struct store *s);
@@ -69,7 +69,7 @@ u64 store_resolution_ms(const struct store_limits *l, u64 age_ms);
 
 /* ---- ids and labels (batch.c) ---- */
 
-/* What the ids are hashes of, strings by hash_bytes(). No padding. */
+/* The contents that ids are hashes of, with strings by hash_bytes(). No padding. */
 struct store_function_key {
 	u64 name, system_name, file;
 	u64 start_line;
@@ -92,7 +92,7 @@ u64 store_id(const void *data, size_t n);
 u64 store_function_id(const struct store_function_key *k);
 u64 store_frame_id(const struct store_frame_key *k);
 u64 store_stack_id(const u64 *frames, size_t n);
-/* Whether its address is part of what the frame is: see batch.c. */
+/* Whether the frame's id includes the address: see batch.c. */
 bool store_frame_has_address(const struct profile_frame *f);
 
 /* The labels of a series, sorted by name; returns how many. */
@@ -119,7 +119,10 @@ int store_copy_stacks(const struct profile *from, struct profile *into, u32 *sta
 
 /* ---- spans and links (spans.c) ---- */
 
-/* Sorts by trace, span, type, series, stack and time, and adds up those that have all alike. */
+/*
+ * Sorts by trace, span, type, series, stack and time, and adds up links that are equal in all of
+ * these.
+ */
 void store_links_order(struct store_links *l);
 /* Sorts by trace, start and span, and removes duplicates. */
 void store_spans_order(struct spans *s);
@@ -131,7 +134,7 @@ bool store_has_id(const u64 *ids, size_t n, u64 id);
 /* Removes the spans from `first` on that do not match, and their attributes. */
 void store_spans_filter(struct spans *s, size_t first, size_t first_attribute,
 			const struct store_span_filter *f);
-/* Keeps the slowest `limit`, slowest first. */
+/* Keeps the slowest `limit` spans, slowest first. */
 int store_spans_slowest(struct spans *s, size_t limit);
 /* Sets the text of an error of find_spans; returns r. why: what the engine said, or empty. */
 int store_spans_failed(int r, const struct diag *why, struct diag *reterr_diag);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parts of the blocks of spans and links that the SQLite engine keeps (doc/format/block.md). A part
- * has everything that its rows refer to, so that a block is evicted by deleting one row.
+ * Parts of the blocks of spans and links of the SQLite engine (doc/format/block.md). A part
+ * contains everything that its rows refer to, so that deleting one row evicts a block.
  */
 #pragma once
 
@@ -17,7 +17,7 @@ int span_part_encode(const struct spans *s, const u32 *order, size_t n, int leve
 /* Appends all spans of a part. -EBADMSG for damage, after some may have been appended. */
 int span_part_decode(const u8 *data, size_t n, struct spans *into);
 
-/* The same for links. order: by link_compare(). */
+/* As the span functions, for links. order: by link_compare(). */
 int link_part_encode(const struct store_links *l, const u32 *order, size_t n, int level,
 		     struct str *ret);
 int link_part_decode(const u8 *data, size_t n, struct store_links *into);
@@ -35,6 +35,6 @@ struct span_filter {
 };
 int span_filter_init(struct span_filter *f, size_t n_traces);
 void span_filter_add(struct span_filter *f, const u8 trace_id[16]);
-/* May say true of a trace that was not added, never false of one that was. */
+/* May return true for a trace that was not added, but never false for a trace that was added. */
 bool span_filter_has(const u8 *bits, size_t n, const u8 trace_id[16]);
 void span_filter_deinit(struct span_filter *f);

@@ -70,7 +70,7 @@ int store_open(const char *url, const struct store_options *o, struct diag *rete
 	const char *where;
 	const struct store_ops *e = find_engine(url, &where);
 
-	/* Not the rest of the URL, which may have a password. */
+	/* Leave out the rest of the URL, which may have a password. */
 	if (!e)
 		return diag_set(reterr_diag, -EINVAL,
 				"unknown store '%.*s': use sqlite://DIR or clickhouse://HOST",

@@ -46,7 +46,9 @@ struct store;
  */
 #define STORE_TYPE_BYTES 128
 
-/* The parts of such a name; a missing part is "". They point into `text`: do not copy the struct. */
+/*
+ * The parts of such a name; a missing part is "". Parts point into `text`: do not copy the struct.
+ */
 struct store_type {
 	char text[STORE_TYPE_BYTES];
 	const char *profile, *name, *unit, *period, *period_unit;
@@ -61,9 +63,9 @@ double store_type_cpu_seconds(const char *type);
 /* Whether values are states, such as live memory, which do not add up over time. */
 bool store_type_is_state(const char *type);
 /*
- * Whether a query that names no type prefers this one, with so many samples in the range, over the
- * other ("" = none yet): CPU time over other values, values over numbers of samples, and among
- * equals the one with most samples.
+ * Whether a query without a type prefers this type, which has so many samples in the range, over
+ * the other ("" = none yet): CPU time over other values, values over numbers of samples, and among
+ * equals the type with most samples.
  */
 bool store_type_is_better(const char *type, u64 count, const char *than, u64 than_count);
 
@@ -86,7 +88,7 @@ struct store_sample {
 	u32 type;   /* index into store_batch.types */
 	u32 series; /* index into store_batch.series */
 	u32 stack;  /* id in the profile */
-	u32 count;  /* samples behind the value; of a state, such as live memory, 1 */
+	u32 count;  /* samples behind the value; 1 for a state, such as live memory */
 	u64 time_ms;
 	s64 value;
 };
@@ -123,7 +125,7 @@ struct store_batch {
 	u32 n_types;
 	/* Sorted by service, type, hour, stack, series, time; no two have all of these alike. */
 	vec(struct store_sample) samples;
-	struct store_links links; /* the samples that were taken within a span, once more */
+	struct store_links links; /* samples within spans, in addition to `samples` */
 };
 
 /*
@@ -192,8 +194,8 @@ struct store_series_set {
 
 /*
  * The hash by which a query takes a share of all traces: ClickHouse's intHash64() of the id's last
- * 8 bytes. It must not be the hash by which the SQLite engine thins traces out, as that one is
- * small for every trace that thinning has left.
+ * 8 bytes. It must differ from the hash by which the SQLite engine thins traces out, because that
+ * hash is small for every remaining trace.
  */
 static inline u64 store_trace_share(const u8 trace_id[16])
 {
@@ -223,7 +225,7 @@ struct store_span_filter {
 	const u8 (*traces)[16]; /* sorted, NULL = all */
 	size_t n_traces;
 	u32 share_bits; /* only traces in the share of store_has_share() */
-	size_t limit;	/* so many of the slowest, slowest first; 0 = all, by trace and start */
+	size_t limit;	/* keep this many spans, slowest first; 0 = all, by trace and start */
 };
 
 struct store_link_filter {
@@ -241,9 +243,9 @@ struct store_stats {
 	u64 first_ms, last_ms;
 	u64 series, functions, frames, stacks;
 	u64 damaged;	  /* blocks, rows and files that could not be read */
-	u64 evicted_rows; /* dropped for their age or for size since the store was opened */
+	u64 evicted_rows; /* dropped for age or size since the store was opened */
 	u64 spans, span_samples, span_bytes;
-	u64 evicted_spans; /* dropped for age, for size, or by thinning, since then */
+	u64 evicted_spans; /* dropped for age or size, or by thinning, since the opening */
 	char where[256];   /* "sqlite:/var/lib/culprit/profiles.db" */
 };
 
@@ -260,13 +262,14 @@ DEFINE_CLEANUP(store, struct store *, store_close)
 const char *store_directory(const char *url);
 
 /*
- * All of the batch is written or nothing. After 0 it survives kill -9. A batch with the `token` of
- * one that was written lately is not written again; NULL: no token.
+ * Writes the whole batch or nothing. After 0 the batch survives kill -9. A batch with the `token`
+ * of a recently written batch is not written again; NULL: no token.
  */
 int store_write(struct store *s, const struct store_batch *b, const u8 token[16],
 		struct diag *reterr_diag);
 /*
- * Series with samples of the filter's range, type and service; its series and stacks are ignored.
+ * Series with samples in the filter's range, type and service. Ignores the filter's series and
+ * stacks.
  */
 int store_find_series(struct store *s, const struct store_filter *f, struct store_series_set *ret,
 		      struct diag *reterr_diag);
@@ -279,7 +282,7 @@ int store_scan(struct store *s, const struct store_filter *f, u32 by, u64 step_m
 int store_load_stacks(struct store *s, const u64 *ids, size_t n, struct profile *into,
 		      u32 *ret_stacks, struct diag *reterr_diag);
 /*
- * Ids, sorted, of stacks with a frame whose function name, or BINARY+ADDRESS as it is shown, the
+ * Sorted ids of the stacks with a frame whose function name, or displayed BINARY+ADDRESS, the
  * callback accepts. `service` NULL = of any.
  */
 int store_find_stacks(struct store *s, const char *service,
@@ -287,10 +290,10 @@ int store_find_stacks(struct store *s, const char *service,
 		      struct store_ids *ret, struct diag *reterr_diag);
 /*
  * Late symbols. Calls `name` for each native frame of the binary that has no name yet and no flags,
- * with its address (an svma). The callback may add the frames that stand for it to `into`, leaf
- * first, and returns how many they are; 0 leaves the frame without a name, a negative value ends
- * the call. The engine sets binary, address and kind of these frames to those of the frame that
- * they stand for, and marks all but the last as inlined.
+ * with the frame's address (an svma). The callback may add the frames that stand for the frame to
+ * `into`, leaf first, and returns their number; 0 leaves the frame without a name, a negative value
+ * ends the call. The engine sets binary, address and kind of the added frames to those of the
+ * original frame, and marks all but the last as inlined.
  */
 int store_name_frames(struct store *s, const char *build_id,
 		      int (*name)(void *userdata, u64 address, struct profile *into,
@@ -300,7 +303,7 @@ int store_name_frames(struct store *s, const char *build_id,
 /* As store_write(). */
 int store_write_spans(struct store *s, const struct spans *spans, const u8 token[16],
 		      struct diag *reterr_diag);
-/* A span that was written twice is found once. -E2BIG past STORE_MAX_SPANS. */
+/* Returns a span once even if it was written twice. -E2BIG past STORE_MAX_SPANS. */
 int store_find_spans(struct store *s, const struct store_span_filter *f, struct spans *ret,
 		     struct diag *reterr_diag);
 /* -E2BIG past STORE_MAX_LINKS. */

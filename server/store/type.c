@@ -69,6 +69,6 @@ bool store_type_is_better(const char *type, u64 count, const char *than, u64 tha
 		return !*than || count;
 	if (a != b)
 		return a > b;
-	/* Of as many the last by name: bytes ("alloc_space") rather than objects. */
+	/* With equal counts the last by name: bytes ("alloc_space") rather than objects. */
 	return count != than_count ? count > than_count : strcmp(type, than) > 0;
 }
