@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the numbers say, as pure functions: they read a profile's stacks and nothing else.
+ * Analyses as pure functions: they read a profile's stacks and nothing else.
  *
- * Slow against fast: of the requests for one thing those above a percentile of duration are held
- * against the middle ones, per request. A function's effect is what it costs (with all that it
- * calls) in a slow request on average, less what it costs in a middle one.
+ * Slow against fast: analyze_slow() compares, per request, the requests for one thing whose
+ * duration is above a percentile with the requests of the middle percentiles. A function's effect
+ * is the mean cost of the function (with its callees) in a slow request, minus its mean cost in a
+ * middle request.
  *
  * All callers of the guilty function have its effect, too, so effect alone would put main() first.
- * A function is `explained` when one that it calls has nearly all of its effect, and is rarer in
- * middle requests by at least half: what is peculiar to slow requests begins further down. Rows are
- * sorted by effect, those that are not explained first, of equals the one nearest to the root:
- * where the code path begins that only slow requests take. What that path calls comes behind it,
- * even if it is also called from elsewhere and so has a little more. Intervals are of the mean over
- * requests, normal (Welch's): they say how sure an effect is, not where it stands.
+ * A function is `explained` if one of its callees has nearly all of its effect, and the callee is
+ * rarer in middle requests by at least half: then the peculiarity of slow requests begins further
+ * down. Rows are sorted by effect, unexplained functions first. Of functions with equal effects the
+ * one nearest to the root is first: there begins the code path that only slow requests take. The
+ * callees on that path come after it, even if a callee has a little more effect because other
+ * functions call it, too. Intervals are of the mean over requests, normal (Welch's): they say how
+ * certain an effect is, not where in the code it is.
  */
 #pragma once
 
@@ -37,13 +39,13 @@ struct analyze_sample {
 };
 
 struct analyze_shares {
-	double slow;		       /* above this: 0.95 */
+	double slow;		       /* slow requests are above this percentile: 0.95 */
 	double middle_from, middle_to; /* 0.25, 0.75 */
 };
 
 struct analyze_group {
-	u64 requests;	    /* as they are here */
-	double weight;	    /* as they were */
+	u64 requests;	    /* requests of the cohort */
+	double weight;	    /* requests that they stand for */
 	u64 from_ns, to_ns; /* durations, inclusive */
 	double value;	    /* mean of a request, all samples */
 };
@@ -52,11 +54,11 @@ struct analyze_row {
 	u32 name, object; /* string ids */
 	u8 kind;
 	bool explained;
-	double slow, middle; /* mean of a request, with what it calls */
+	double slow, middle; /* means per request, callees included */
 	double slow_self, middle_self;
 	double effect, low, high; /* and its 95 % interval */
-	double rank; /* what rows are sorted by: the effect, or a caller's that is a little less */
-	double slow_running, middle_running; /* share of requests that have it at all */
+	double rank; /* sort key of rows: the effect, or an explained caller's if smaller */
+	double slow_running, middle_running; /* share of requests that have the function */
 	double depth; /* mean, from the root, over its samples in slow requests */
 };
 
@@ -67,8 +69,9 @@ struct analyze_slow {
 };
 
 /*
- * Sets the cohorts. -ENODATA and a diag when one has fewer than two requests: no interval can be
- * told then. Requests as long as the percentile's own are not slow, so that of equal ones none is.
+ * Sets the cohorts. -ENODATA and a diag if a cohort has fewer than two requests: then there is no
+ * interval. Requests as long as the percentile itself are not slow, so that of equal requests none
+ * is.
  */
 int analyze_cohorts(struct analyze_request *requests, size_t n, const struct analyze_shares *shares,
 		    struct diag *reterr_diag);
