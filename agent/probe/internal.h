@@ -41,6 +41,19 @@ int probe_calls_and_jumps(void);
 	"this kernel refuses BPF programs that both call functions and jump to other programs; "   \
 	"boot Linux 6.0 or newer (arm64), or enable the JIT: sysctl net.core.bpf_jit_enable=1"
 /*
+ * Whether programs may read the memory of processes in an interrupt (usercopy.c). -EDEADLK: the
+ * kernel can hang. Another error: that is not known.
+ */
+int probe_user_reads(void);
+#define PROBE_UNSAFE_USER_READS                                                                    \
+	"this kernel can hang when a BPF program reads the memory of a process (its "              \
+	"copy_from_user_nofault() takes a lock); update it: 6.1.36, 6.3.10, 6.4 and newer are "    \
+	"mended"
+/* Whether code at `address` calls or jumps to `target`; for EM_X86_64 and EM_AARCH64. */
+bool probe_code_calls(u16 machine, const u8 *code, size_t n, u64 address, u64 target);
+/* Whether it reads 32 bits at `offset` from a pointer; x86-64: whether it has such a number. */
+bool probe_code_reads(u16 machine, const u8 *code, size_t n, u32 offset);
+/*
  * Loads one that looks into a hash map whose entries are not preallocated, as is allowed from Linux
  * 6.1 on (commit 34dd3bad1a6f).
  */

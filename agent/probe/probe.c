@@ -422,6 +422,8 @@ int probe_require(struct diag *reterr_diag)
 		return refused(reterr_diag, "bpf", r);
 	if (probe_calls_and_jumps() < 0)
 		return diag_set(reterr_diag, -ENOTSUP, "%s", PROBE_NO_CALLS_AND_JUMPS);
+	if (probe_user_reads() == -EDEADLK)
+		return diag_set(reterr_diag, -ENOTSUP, "%s", PROBE_UNSAFE_USER_READS);
 	r = probe_cpu_clock();
 	if (r < 0)
 		return refused(reterr_diag, "perf_event_open", r);

@@ -128,6 +128,22 @@ static enum probe_status check_bpf(struct out *o)
 	return PROBE_MISSING;
 }
 
+static enum probe_status check_user_reads(struct out *o)
+{
+	int r = probe_user_reads();
+
+	if (r == -EDEADLK) {
+		TEXT(o, "can hang the kernel");
+		ADVICE(o, "%s", PROBE_UNSAFE_USER_READS);
+		return PROBE_MISSING;
+	}
+	if (r < 0)
+		TEXT(o, "not checked: the kernel's code cannot be read (%s)", error_text(r));
+	else
+		TEXT(o, "BPF programs can read the memory of processes in interrupts");
+	return PROBE_OK;
+}
+
 static enum probe_status check_jit(struct out *o)
 {
 	char value[16];
@@ -444,6 +460,7 @@ static const struct {
 	{"BTF", check_btf},
 	{"BPF", check_bpf},
 	{"BPF JIT", check_jit},
+	{"reads of memory", check_user_reads},
 	{"BPF maps", check_maps},
 	{"bpf_loop", check_bpf_loop},
 	{"user registers", check_task_regs},
