@@ -54,7 +54,7 @@ struct ch_partition {
 	u32 day; /* 20241231 */
 	u32 resolution, run;
 	u8 state;
-	u64 at_ms; /* when it entered the state */
+	u64 at_ms; /* when the partition entered the state */
 };
 
 struct ch_partitions {
@@ -86,7 +86,7 @@ struct ch {
 
 	pthread_mutex_t conn_lock;
 	struct ch_conn *idle;
-	size_t host; /* of config.hosts, the last that answered */
+	size_t host; /* index in config.hosts of the last host that answered */
 
 	pthread_mutex_t sent_lock;
 	struct map sent[CH_TABLES]; /* id → the month in which it was last sent */
@@ -102,9 +102,9 @@ struct ch {
 
 	pthread_mutex_t state_lock;
 	struct ch_partitions partitions;
-	u64 partitions_ms; /* when they were read, monotonic; 0 = never */
+	u64 partitions_ms; /* when `partitions` was read, monotonic; 0 = never */
 	u64 evicted_rows, evicted_spans;
-	struct store_stats stats; /* the last that were counted */
+	struct store_stats stats; /* the result of the last count */
 	u64 stats_until_ns;
 };
 
@@ -252,9 +252,9 @@ void ch_partitions_deinit(struct ch_partitions *p);
 #define _cleanup_ch_partitions_ __attribute__((cleanup(ch_partitions_deinit)))
 int ch_read_partitions(const struct str *answer, struct ch_partitions *ret,
 		       struct diag *reterr_diag);
-/* Whether queries leave it out. */
+/* Whether queries leave the partition out. */
 bool ch_is_hidden(const struct ch_partitions *p, const struct ch_partition *e);
-/* NULL: it has no row in the table. */
+/* NULL: the partition has no row in the table. */
 const struct ch_partition *ch_find_partition(const struct ch_partitions *p, u32 day, u32 resolution,
 					     u32 run);
 /* The first day from this one on that is open for samples. */

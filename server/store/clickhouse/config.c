@@ -2,7 +2,7 @@
 /*
  * clickhouse://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE?cluster=NAME&...
  *
- * Errors never quote the URL, as it has the password.
+ * Errors never quote the URL, because the URL contains the password.
  */
 #include <curl/curl.h>
 #include <errno.h>

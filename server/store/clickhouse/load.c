@@ -286,7 +286,7 @@ void ch_cache_deinit(struct ch_cache *c)
 	*c = (struct ch_cache){};
 }
 
-/* Empties the cache when it is too large, or when names arrived since. */
+/* Empties the cache if it is too large or if names arrived since the cache was loaded. */
 static int prepare_cache(struct ch *s, struct diag *d)
 {
 	_cleanup_str_ struct str answer = {};

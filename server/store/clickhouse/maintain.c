@@ -14,7 +14,7 @@
 #include "server/store/clickhouse/clickhouse.h"
 
 #define DAY_MS 86400000ULL
-#define ABANDONED_MS DAY_MS /* a run that is being made for so long was given up */
+#define ABANDONED_MS DAY_MS /* a run in the state CH_MAKING for this long is abandoned */
 
 /* ---- inventory ---- */
 
@@ -214,7 +214,9 @@ static bool has_part(const struct inventory *v, const struct ch_partition *e)
 	return false;
 }
 
-/* Drops hidden partitions, and again if late rows came into one after it was dropped. */
+/*
+ * Drops hidden partitions. Drops a partition again if late rows came into it after the first drop.
+ */
 static int drop_hidden(struct ch *s, const struct ch_partitions *known, const struct inventory *v,
 		       u64 now_ms, struct diag *reterr_diag)
 {

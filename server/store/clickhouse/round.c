@@ -23,7 +23,7 @@
 #include "server/store/clickhouse/clickhouse.h"
 
 #define BUDGET_NS 1500000000ULL
-#define ABANDONED_MS 3600000ULL /* after the grace: then its server is taken to be dead */
+#define ABANDONED_MS 3600000ULL /* after the grace time: the run's server counts as dead */
 #define REQUEST_MS 600000
 #define DAY_MS 86400000ULL
 
@@ -59,7 +59,7 @@ static u32 wanted_resolution(const struct ch *s, u32 day, u64 now_ms)
 	return resolution == CH_RAW ? 0 : (u32)resolution;
 }
 
-/* Whether a server is rounding the day: it has a run that is being made and was not given up. */
+/* Whether a server is rounding the day: the day has a run in CH_MAKING that is not abandoned. */
 static bool is_in_work(const struct ch *s, const struct ch_partitions *known, u32 day, u64 now_ms)
 {
 	for (size_t i = 0; i < known->list.n; i++) {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading samples: ClickHouse adds up, this side sorts and looks up labels. */
+/*
+ * Reads samples: ClickHouse adds up the samples, the server of culprit sorts the sums and looks up
+ * labels.
+ */
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -286,7 +286,7 @@ static int create_table(struct ch *s, const struct table *t, struct diag *reterr
 
 /* ---- versions ---- */
 
-/* The number that a statement yields; 0 when it yields none. */
+/* The number that a statement returns; 0: the statement returns no row. */
 static int select_number(struct ch *s, const char *sql, bool no_database, u64 *ret,
 			 struct diag *reterr_diag)
 {
@@ -394,7 +394,7 @@ static int make_database(struct ch *s, struct diag *reterr_diag)
 		      reterr_diag);
 }
 
-/* Refuses a database that has other tables with our names. */
+/* Refuses a database that has foreign tables with the names of culprit's tables. */
 static int check_foreign(struct ch *s, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str sql = {};

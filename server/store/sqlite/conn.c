@@ -36,7 +36,7 @@ int sq_error(struct sq_conn *c, const char *what, struct diag *reterr_diag)
 		break;
 	case SQLITE_CORRUPT:
 	case SQLITE_NOTADB:
-	case SQLITE_CONSTRAINT: /* we break one only when an index is damaged */
+	case SQLITE_CONSTRAINT: /* the engine breaks a constraint only if an index is damaged */
 		r = -EBADMSG;
 		break;
 	case SQLITE_NOMEM:

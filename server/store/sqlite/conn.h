@@ -91,9 +91,9 @@ int sq_connect(const char *path, bool writer, struct diag *reterr_diag, struct s
 void sq_disconnect(struct sq_conn *c);
 /* Resets the statement and returns it, ready to bind; NULL when SQLite cannot prepare it. */
 sqlite3_stmt *sq_get(struct sq_conn *c, enum sq_statement which);
-/* Runs a statement that has no parameters; a row of its answer is ignored. */
+/* Runs a statement without parameters and ignores the row that the statement may return. */
 int sq_run(struct sq_conn *c, enum sq_statement which);
-/* Resets all statements: one that stands at a row keeps its snapshot, and with it the log. */
+/* Resets all statements: a statement at a row keeps its snapshot, and thereby the log. */
 void sq_reset_all(struct sq_conn *c);
 /* SQLite's last error as a negative errno, with its text. -EBADMSG: the file is damaged. */
 int sq_error(struct sq_conn *c, const char *what, struct diag *reterr_diag);

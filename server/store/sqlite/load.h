@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of the dictionaries, read and checked, and the cache of those that were read. */
+/* Reads and checks rows of the dictionaries, and caches them. */
 #pragma once
 
 #include "base/map.h"

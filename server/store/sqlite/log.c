@@ -78,7 +78,10 @@ static u32 get_word(const u8 *data, size_t i)
 	return be32toh(v);
 }
 
-/* How many frames SQLite will apply: up to the last commit before the first wrong checksum. */
+/*
+ * The number of frames that SQLite will apply: up to the last commit before the first wrong
+ * checksum.
+ */
 static u32 whole_frames(const char *path)
 {
 	_cleanup_close_ int fd = open_part(path, "-wal");

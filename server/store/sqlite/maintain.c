@@ -18,7 +18,7 @@
 #include "server/store/sqlite/scan.h"
 #include "server/store/sqlite/spans.h"
 
-#define OPEN_HOUR_MS 300000ULL	 /* late samples of an hour may come for so long */
+#define OPEN_HOUR_MS 300000ULL	 /* late samples of an hour may come for this time after the hour */
 #define TOKEN_MS (2 * 3600000LL) /* how long tokens are kept */
 #define MAX_INPUTS 64
 #define MIN_INPUTS 8   /* of the same level, while the hour is not over */
@@ -418,7 +418,7 @@ static int find_candidates(struct sq *s, u64 now_ms, struct candidates *ret)
 	return r;
 }
 
-/* Goes through all buckets once; *ret_done: whether anything was merged. */
+/* Tries to merge each bucket once; *ret_done: whether any bucket was merged. */
 static int merge_buckets(struct sq *s, u64 now_ms, u64 until_ns, bool *ret_done,
 			 struct diag *reterr_diag)
 {
@@ -475,7 +475,7 @@ static int maintain_locked(struct sq *s, u64 now_ms, struct diag *reterr_diag)
 	bool more = true;
 	int r;
 
-	/* First the steps that need no room on the disk, then those that make some. */
+	/* First the steps that need no disk space, then the steps that free disk space. */
 	empty_log(s);
 	r = evict_beyond_size(s, reterr_diag);
 	if (r == 0)

@@ -82,7 +82,7 @@ static int move_aside(struct sq *s, const char *stamp, struct diag *reterr_diag)
 	return r;
 }
 
-/* Counts the files that were moved aside, and finds out when the last was. */
+/* Counts the files that were moved aside, and finds the time of the last move. */
 static void count_damaged(struct sq *s)
 {
 	static const char begin[] = SQ_FILE ".damaged-";
@@ -204,7 +204,7 @@ int sq_repair(struct sq *s, struct diag *reterr_diag)
 	log_err("%s is damaged: copying what can be read", s->path);
 	r = make_copy(s, true, &lost, reterr_diag);
 	if (r == 0) {
-		/* Readers go on in the old file; the pool does not take them back. */
+		/* Readers continue in the old file; the pool does not take these readers back. */
 		pthread_rwlock_wrlock(&s->list_lock);
 		sq_close_file(s, true);
 		r = put_in_place(s, reterr_diag);

@@ -275,7 +275,7 @@ static int look_up_id(struct scanning *c, bool stack, u32 number, u64 *ret)
 	return map_put(stack ? &c->stacks : &c->series, number, *ret);
 }
 
-/* 1, 0, or negative on failure. */
+/* 1: the filter accepts the number; 0: not; negative on failure. */
 static int filter_accepts(struct scanning *c, bool stack, u32 number)
 {
 	u64 *known, found;

@@ -27,7 +27,7 @@ static const char schema[] =
 	" hour INTEGER NOT NULL, thinned INTEGER NOT NULL, first INTEGER NOT NULL,"
 	" last INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,"
 	" sum INTEGER NOT NULL, filter BLOB NOT NULL, a BLOB NOT NULL, b BLOB NOT NULL);"
-	/* It covers what the list needs, as rows are large. */
+	/* The index covers all columns that the list needs, because rows are large. */
 	"CREATE INDEX span_blocks_list ON span_blocks(kind,first,last,hour,thinned,rows,bytes);"
 	"CREATE TABLE tokens(token BLOB PRIMARY KEY, ms INTEGER NOT NULL) WITHOUT ROWID;"
 	"PRAGMA user_version=1;";
@@ -207,7 +207,7 @@ static u64 count_aside(const struct sq_spans *p)
 	return n;
 }
 
-/* The lock file of the directory has a byte for each database that there was. */
+/* The directory's lock file has a byte for each database that has ever existed. */
 static bool was_emptied(const struct sq_spans *p)
 {
 	struct stat lock, file;

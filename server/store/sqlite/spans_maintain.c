@@ -15,7 +15,7 @@
 #include "server/store/sqlite/maintain.h"
 #include "server/store/sqlite/spans.h"
 
-#define OPEN_HOUR_MS 300000ULL	 /* late spans of an hour may come for so long */
+#define OPEN_HOUR_MS 300000ULL	 /* late spans of an hour may come for this time after the hour */
 #define TOKEN_MS (2 * 3600000LL) /* how long tokens are kept */
 #define MIN_INPUTS 8
 #define MAX_INPUTS 64
@@ -323,7 +323,7 @@ int sq_spans_tidy(struct sq_spans *p, u64 now_ms, struct diag *reterr_diag)
 		r = merge_hours(p, SQ_KIND_SPANS, now_ms, until, &more, reterr_diag);
 		if (r == 0)
 			r = merge_hours(p, SQ_KIND_LINKS, now_ms, until, &more, reterr_diag);
-		/* Let writers in between. */
+		/* Let writers run between two steps. */
 		pthread_mutex_unlock(&p->write_lock);
 		pthread_mutex_lock(&p->write_lock);
 	}

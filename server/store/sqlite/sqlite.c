@@ -103,7 +103,7 @@ int sq_begin(struct sq *s, struct diag *reterr_diag)
 void sq_rollback(struct sq *s)
 {
 	sq_reset_all(s->writer);
-	/* Fails when SQLite has rolled back by itself. */
+	/* ROLLBACK fails if SQLite has already rolled back. */
 	sq_run(s->writer, SQL_ROLLBACK);
 	sq_forget_ids(s);
 }
@@ -605,7 +605,7 @@ static int sq_open(const char *where, const struct store_limits *l, struct diag 
 		sq_close(&s->base);
 		return diag_set(reterr_diag, r, "%s: %s", where, strerror(-r));
 	}
-	/* For was_emptied(), which can do without. */
+	/* For was_emptied(): without the byte it does not recognise an emptied database. */
 	if (pwrite(s->lock_fd, "1", 1, 0) != 1)
 		log_debug("%s/lock cannot be written: %s", s->dir, strerror(errno));
 	*ret = &s->base;
