@@ -525,3 +525,35 @@ Test(symbolize, times_are_those_of_the_wall_clock)
 	cr_expect_eq(profiles[0]->time_ns, 1700000000000001000);
 	cr_expect_eq(profiles[0]->duration_ns, 3000);
 }
+
+/* Two entries of two samples each; the second sample of the first is in the window. */
+Test(symbolize, samples_before_a_window_are_left_out)
+{
+	struct pipeline_event events[] = {{.time_ns = 1500, .value = 10},
+					  {.time_ns = 2500, .value = 20},
+					  {.time_ns = 1600, .value = 1},
+					  {.time_ns = 1999, .value = 2}};
+
+	open_symbolizer(&(struct symbolizer_options){.no_times = true});
+	batch->keep_times = true;
+	batch->started_ns = 1000;
+	batch->ended_ns = 3000;
+	batch->counts[0].lost = 7;
+	add_stack(1, both, 2, STOP_COMPLETE, false);
+	add_stack(2, both, 1, STOP_NO_TABLE, false);
+	events[0].entry = events[1].entry = add_entry(0, 10, 0, 2, 2, 30);
+	events[2].entry = events[3].entry = add_entry(0, 11, 0, 1, 2, 3);
+	for (u32 i = 0; i < ARRAY_SIZE(events); i++)
+		cr_assert_eq(vec_push(&batch->events, events[i]), 0);
+	cr_assert_eq(symbolizer_profiles(symbolizer, batch, 2000, profiles), 0);
+	cr_assert_eq(profiles[0]->n_samples, 1);
+	cr_expect_eq(profile_sample(profiles[0], 0)->time_ns, 0);
+	cr_expect_eq(profile_sample(profiles[0], 0)->value[0], 1);
+	cr_expect_eq(profile_sample(profiles[0], 0)->value[1], 20);
+	cr_expect_eq(profiles[0]->quality.samples, 1);
+	cr_expect_eq(profiles[0]->quality.user_stacks, 1);
+	cr_expect_eq(profiles[0]->quality.truncated, 1);
+	cr_expect_eq(profiles[0]->quality.lost, 7, "nobody knows when");
+	cr_expect_eq(profiles[0]->time_ns, batch->started_realtime_ns + 1000);
+	cr_expect_eq(profiles[0]->duration_ns, 1000);
+}
