@@ -94,7 +94,11 @@ _Static_assert(sizeof(struct record_sample) == 128, "record_sample");
 enum attributes_form {
 	ATTRIBUTES_NUMBERED, /* {u8 name, u8 n, text}: the process names each number (OTEP 4947) */
 	ATTRIBUTES_NAMED,    /* {u8 n_name, u8 n | ATTRIBUTE_CUT, name, text} */
-	ATTRIBUTES_FIELDS,   /* {u8 index in sampler_config.fields, u8 n | ATTRIBUTE_CUT, bytes} */
+	/*
+	 * {u8 index in sampler_config.fields, u8 n | ATTRIBUTE_CUT, bytes}.
+	 * Cut, with n 0: the field was not readable.
+	 */
+	ATTRIBUTES_FIELDS,
 };
 #define ATTRIBUTE_CUT 0x80	 /* the process's text is longer */
 #define ATTRIBUTE_MAX_NAME 63	 /* NAMED: bytes */

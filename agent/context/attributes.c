@@ -167,7 +167,7 @@ static void warn_once(struct attribute_share *s, u32 pid, const char *what)
 {
 	if (!s->said)
 		log_warn(
-			"pid %u: too many distinct thread attributes (%s): further ones are omitted "
+			"pid %u: too many distinct attributes (%s): further ones are omitted "
 			"from its samples for an hour, and counted",
 			pid, what);
 	s->said = true;

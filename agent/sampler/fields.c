@@ -23,6 +23,8 @@ struct line {
 /* BPF programs find a pointer in place of these first bytes, the event's head. */
 #define RECORD_HEAD 8
 
+#define UNREADABLE "[not readable]"
+
 /* Splits off the name: the last word, possibly followed by the length of an array. */
 static void split_declaration(struct line *l)
 {
@@ -169,7 +171,10 @@ u16 fields_to_named(const struct source_field *fields, u32 n_fields, const u8 *b
 		    !buf_take(&b, length & ~ATTRIBUTE_CUT, &text))
 			break;
 		f = &fields[index];
-		if (f->where.kind == FIELD_NUMBER) {
+		if (length == ATTRIBUTE_CUT) {
+			length = sizeof(UNREADABLE) - 1;
+			text = buf_of(UNREADABLE, length);
+		} else if (f->where.kind == FIELD_NUMBER) {
 			if (buf_left(&text) != f->where.size)
 				break;
 			length = (u8)number_text(f, text.pos, number);

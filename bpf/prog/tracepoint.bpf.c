@@ -70,10 +70,8 @@ static __always_inline void read_field(struct gathered *g, __u32 index, void *ct
 	} else {
 		n = read_text(&g->bytes[at + 2], f, ctx);
 	}
-	if (n < 0) {
-		g->left_out++;
-		return;
-	}
+	if (n < 0)
+		n = ATTRIBUTE_CUT; /* cut before the first byte: it was not readable */
 	g->bytes[at] = (__u8)index;
 	g->bytes[at + 1] = (__u8)n;
 	g->n = (__u16)(at + 2 + ((__u32)n & ~ATTRIBUTE_CUT));

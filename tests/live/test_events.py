@@ -173,7 +173,8 @@ def test_more_values_than_are_kept_apart_are_counted(culprit, tmp_path):
     done = record(culprit, out, "-e", "syscalls:sys_enter_openat/filename", "--", sys.executable, "-S", "-c", code)
     opened = by_label(out, "event.filename")
     kept = sum(v for k, v in opened.items() if k and k.startswith("/no/such"))
-    assert 0 < kept <= 128 and opened[None] >= 300 - kept, opened
+    # The kernel cannot read a text in a page that the process has not touched yet.
+    assert 0 < kept <= 128 and opened[None] >= 300 - kept - opened["[not readable]"], opened
     assert int(done.stderr.split(" lack attributes")[0].split()[-1]) == opened[None]
 
 

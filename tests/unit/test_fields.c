@@ -116,7 +116,8 @@ Test(fields, values_become_texts)
 	static const u8 record[] = "\x00\x04\xfe\xff\xff\xff"
 				   "\x01\x08\x10\x20\0\0\0\0\0\0"
 				   "\x02\x82/a"
-				   "\x03\x01\xff";
+				   "\x03\x01\xff"
+				   "\x02\x80\x00\x80";
 	struct source_field fields[] = {
 		{"ret", true, false, {.size = 4, .kind = FIELD_NUMBER}},
 		{"skb", false, true, {.size = 8, .kind = FIELD_NUMBER}},
@@ -126,13 +127,16 @@ Test(fields, values_become_texts)
 	struct context_label labels[CONTEXT_MAX_ATTRIBUTES];
 	struct str texts = {};
 
-	cr_assert_eq(labels_of(fields, 4, record, sizeof(record) - 1, labels, &texts), 4);
+	cr_assert_eq(labels_of(fields, 4, record, sizeof(record) - 1, labels, &texts), 6);
 	cr_expect_str_eq(labels[0].name, "event.ret");
 	cr_expect_str_eq(labels[0].value, "-2");
 	cr_expect_str_eq(labels[1].value, "0x2010");
 	cr_expect_str_eq(labels[2].name, "event.filename");
 	cr_expect_str_eq(labels[2].value, "/a…");
 	cr_expect_str_eq(labels[3].value, "255");
+	cr_expect_str_eq(labels[4].value, "[not readable]");
+	cr_expect_str_eq(labels[5].name, "event.ret");
+	cr_expect_str_eq(labels[5].value, "[not readable]");
 	str_deinit(&texts);
 }
 
