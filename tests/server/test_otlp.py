@@ -431,7 +431,7 @@ def test_tls_with_one_that_does_not_speak_it(sink, profile):
 
 @pytest.mark.parametrize("url, why", [
     ("otlp:localhost:1", "not of the form otlp://HOST:PORT"),
-    ("otlp://user:secret@localhost:1", "no user"),
+    ("otlp://user:secret@localhost:1", "must not contain a user"),
     ("carrier-pigeon://x", "not a destination"),
     ("file:/tmp/%Y/x.pb.gz", "only the file name may contain a time"),
     ("file:/nowhere/x.pb.gz", "/nowhere"),

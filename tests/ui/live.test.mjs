@@ -352,7 +352,7 @@ it("nothing stored, nothing in the range, nothing of the service: says what to d
   const s = new Server(machine());
   s.blank = true;
   const p = await live(s);
-  assert.match(await p.page.locator(".nothing").innerText(), /Waiting for the first samples[^]*culprit up[^]*refreshes by\s+itself/);
+  assert.match(await p.page.locator(".nothing").innerText(), /Waiting for the first samples[^]*culprit up[^]*refreshes\s+automatically/);
   await p.shot("live-blank-light");
   s.blank = false;
   await p.page.waitForSelector(".flame canvas");
