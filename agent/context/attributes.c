@@ -166,10 +166,9 @@ static bool admit_set(struct attribute_bounds *b, struct attribute_share *s,
 static void warn_once(struct attribute_share *s, u32 pid, const char *what)
 {
 	if (!s->said)
-		log_warn(
-			"pid %u: too many distinct attributes (%s): further ones are omitted "
-			"from its samples for an hour, and counted",
-			pid, what);
+		log_warn("pid %u: too many distinct attributes (%s): further ones are omitted "
+			 "from its samples for an hour, and counted",
+			 pid, what);
 	s->said = true;
 }
 
