@@ -42,7 +42,7 @@ int probe_calls_and_jumps(void);
 	"boot Linux 6.0 or newer (arm64), or enable the JIT: sysctl net.core.bpf_jit_enable=1"
 /*
  * Whether programs may read the memory of processes in an interrupt (usercopy.c). -EDEADLK: the
- * kernel can hang. Another error: that is not known.
+ * kernel can hang. Another error: that is not known. The first call takes 120 ms. Any thread.
  */
 int probe_user_reads(void);
 #define PROBE_UNSAFE_USER_READS                                                                    \

@@ -36,7 +36,10 @@ struct probe_features {
  */
 int probe_require(struct diag *reterr_diag);
 
-/* Fails as probe_require() does. Takes about 10 ms; the answer holds until reboot. */
+/*
+ * Fails as probe_require() does. Takes about 10 ms, and 120 ms more where the kernel's code has not
+ * been read before; the answer holds until reboot.
+ */
 int probe_features(struct probe_features *ret, struct diag *reterr_diag);
 
 enum probe_status {

@@ -196,7 +196,7 @@ static int searches(const struct function *f, const struct function *look_up)
 	return offset < 0 ? offset : !probe_code_reads(MACHINE, code, (size_t)n, (u32)offset);
 }
 
-int probe_user_reads(void)
+static int read_kernel(void)
 {
 	struct function f[N_FUNCTIONS] = {
 		[COPY] = {.name = "copy_from_user_nofault"},
@@ -219,4 +219,16 @@ int probe_user_reads(void)
 	if (r == 0 && f[HEAP].start)
 		r = searches(&f[HEAP], &f[LOOK_UP]);
 	return r > 0 ? -EDEADLK : r;
+}
+
+int probe_user_reads(void)
+{
+	static int known = 1; /* atomic; 1: the kernel has not been read yet */
+	int r = __atomic_load_n(&known, __ATOMIC_RELAXED);
+
+	if (r == 1) {
+		r = read_kernel();
+		__atomic_store_n(&known, r, __ATOMIC_RELAXED);
+	}
+	return r;
 }
