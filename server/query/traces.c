@@ -81,26 +81,15 @@ int link_rows_add(struct store_rows *rows, u64 key, const struct store_link *l)
 							.value = l->value});
 }
 
-static int compare_rows(const void *a, const void *b)
-{
-	const struct store_row *x = a, *y = b;
-
-	if (x->time_ms != y->time_ms)
-		return x->time_ms < y->time_ms ? -1 : 1;
-	if (x->series != y->series)
-		return x->series < y->series ? -1 : 1;
-	return x->stack < y->stack ? -1 : x->stack > y->stack;
-}
-
 void link_rows_merge(struct store_rows *rows, const char *type)
 {
 	struct store_row *data = rows->rows.data;
 	size_t n = 0;
 
 	if (rows->rows.n)
-		qsort(data, rows->rows.n, sizeof(*data), compare_rows);
+		qsort(data, rows->rows.n, sizeof(*data), store_compare_rows);
 	for (size_t i = 0; i < rows->rows.n; i++) {
-		if (n && compare_rows(&data[n - 1], &data[i]) == 0) {
+		if (n && store_compare_rows(&data[n - 1], &data[i]) == 0) {
 			data[n - 1].count += data[i].count;
 			data[n - 1].value += data[i].value;
 		} else {

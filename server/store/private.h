@@ -100,11 +100,6 @@ size_t store_series_labels(const struct profile *p, const struct store_series *s
 			   struct store_label ret[STORE_MAX_LABELS]);
 u64 store_series_id(const struct store_label *labels, size_t n);
 
-/* ---- rows (store.c) ---- */
-
-/* Compares two struct store_row for qsort(): by time, series and stack. */
-int store_compare_rows(const void *a, const void *b);
-
 /* ---- stacks ---- */
 
 /* The find_stacks of an engine that cannot do better: reads all stacks and compares names. */

@@ -315,6 +315,8 @@ int store_maintain(struct store *s, u64 now_ms, struct diag *reterr_diag);
 int store_get_stats(struct store *s, struct store_stats *ret, struct diag *reterr_diag);
 
 void store_rows_deinit(struct store_rows *r);
+/* Compares two struct store_row for qsort(): by time, series and stack. */
+int store_compare_rows(const void *a, const void *b);
 #define _cleanup_store_rows_ __attribute__((cleanup(store_rows_deinit)))
 void store_series_set_deinit(struct store_series_set *s);
 int store_links_init(struct store_links *l);
