@@ -50,6 +50,15 @@ def parse_folded(text):
     return stacks
 
 
+def sums_by_function(stacks, functions):
+    """The counts of the stacks that contain each function, in user space."""
+    sums = dict.fromkeys(functions, 0)
+    for s in stacks:
+        for function in sums.keys() & set(s.frames):
+            sums[function] += s.count
+    return sums
+
+
 PERF_FRAME = re.compile(r"\s+([0-9a-f]+) (.*?)(?:\+0x[0-9a-f]+)? \((.*)\)$")
 
 

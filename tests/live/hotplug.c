@@ -9,18 +9,11 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "spin.h"
+
 #define ONLINE "/sys/devices/system/cpu/cpu1/online"
-
-static long now_ms(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static void set_online(const char *value)
 {
@@ -44,37 +37,13 @@ static void run_on(int cpu)
 	}
 }
 
-static inline __attribute__((always_inline)) long spin(long ms)
+SPINNER(before, __asm__ volatile(""))
+SPINNER(without, __asm__ volatile("" ::: "memory"))
+SPINNER(after, __asm__ volatile("nop"))
+
+static long in(long ms)
 {
-	long begin = now_ms(CLOCK_THREAD_CPUTIME_ID), end = now_ms(CLOCK_MONOTONIC) + ms;
-
-	while (now_ms(CLOCK_MONOTONIC) < end)
-		;
-	return now_ms(CLOCK_THREAD_CPUTIME_ID) - begin;
-}
-
-__attribute__((noinline)) static long before(long ms)
-{
-	long used = spin(ms);
-
-	__asm__ volatile("");
-	return used;
-}
-
-__attribute__((noinline)) static long without(long ms)
-{
-	long used = spin(ms);
-
-	__asm__ volatile("" ::: "memory");
-	return used;
-}
-
-__attribute__((noinline)) static long after(long ms)
-{
-	long used = spin(ms);
-
-	__asm__ volatile("nop");
-	return used;
+	return now(CLOCK_MONOTONIC) + ms * MS;
 }
 
 int main(int argc, char **argv)
@@ -85,13 +54,13 @@ int main(int argc, char **argv)
 	if (ms <= 0 || gap <= 0)
 		return 2;
 	run_on(1);
-	used[0] = before(ms);
+	used[0] = before(in(ms));
 	run_on(0);
 	set_online("0");
-	used[1] = without(gap);
+	used[1] = without(in(gap));
 	set_online("1");
 	run_on(1);
-	used[2] = after(ms);
-	printf("%ld %ld %ld\n", used[0], used[1], used[2]);
+	used[2] = after(in(ms));
+	printf("%ld %ld %ld\n", used[0] / MS, used[1] / MS, used[2] / MS);
 	return 0;
 }

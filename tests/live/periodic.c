@@ -12,51 +12,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#define NS 1000000000L
+#include "spin.h"
 
-static long now(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return t.tv_sec * NS + t.tv_nsec;
-}
-
-/* Until the time of the wall clock; returns the CPU time it took. */
-static inline __attribute__((always_inline)) long spin_until(long end)
-{
-	long begin = now(CLOCK_THREAD_CPUTIME_ID);
-
-	while (now(CLOCK_MONOTONIC) < end)
-		;
-	return now(CLOCK_THREAD_CPUTIME_ID) - begin;
-}
-
-__attribute__((noinline)) static long one(long end)
-{
-	long used = spin_until(end);
-
-	__asm__ volatile("");
-	return used;
-}
-
-__attribute__((noinline)) static long two(long end)
-{
-	long used = spin_until(end);
-
-	__asm__ volatile("" ::: "memory");
-	return used;
-}
-
-__attribute__((noinline)) static long three(long end)
-{
-	long used = spin_until(end);
-
-	__asm__ volatile("nop");
-	return used;
-}
+SPINNER(one, __asm__ volatile(""))
+SPINNER(two, __asm__ volatile("" ::: "memory"))
+SPINNER(three, __asm__ volatile("nop"))
 
 static long number(const char *text)
 {

@@ -12,6 +12,7 @@ from collections import Counter
 
 import pytest
 
+from folded import sums_by_function
 from otlp import first, message, numbers
 from pprof import samples
 from recorder import read, record
@@ -37,12 +38,7 @@ def record_events(culprit, tmp_path, events, kind, n, *args, ending="folded"):
 
 
 def by_function(path):
-    sums = {"seven": 0, "three": 0}
-    for s in read(path):
-        for function in sums:
-            if function in s.frames:
-                sums[function] += s.count
-    return sums
+    return sums_by_function(read(path), ("seven", "three"))
 
 
 def test_each_page_fault(culprit, events, tmp_path):

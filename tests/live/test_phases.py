@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from folded import sums_by_function
 from recorder import read, record
 from statistics_of import binomial_interval
 
@@ -32,7 +33,7 @@ def test_a_periodic_program_is_sampled_in_proportion(culprit, periodic, tmp_path
     done = record(culprit, out, "-F", HZ, "--no-inline", "--", periodic, period_ms, SECONDS)
     *used, passed = map(int, done.stdout.split())
     ticks = passed * HZ // 10**9
-    seen = {f: sum(s.count for s in read(out) if f in s.frames) for f in ("one", "two", "three")}
+    seen = sums_by_function(read(out), ("one", "two", "three"))
     print(f"{ticks} ticks, {seen}, used {[u / 1e9 for u in used]} s")
     assert "lost 0" in done.stderr
     for function, ns in zip(seen, used):

@@ -6,12 +6,11 @@
 #pragma once
 
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/str.h"
+#include "dir_fixture.h"
 #include "server/store/store.h"
 
 static inline char *scratch_dir(void)
@@ -22,16 +21,9 @@ static inline char *scratch_dir(void)
 	return dir;
 }
 
-static inline void remove_dir(char *dir)
+static inline void remove_store_dir(char *dir)
 {
-	DIR *d = opendir(dir);
-	struct dirent *e;
-
-	while (d && (e = readdir(d)))
-		unlinkat(dirfd(d), e->d_name, 0);
-	if (d)
-		closedir(d);
-	rmdir(dir);
+	(void)remove_dir(dir);
 	free(dir);
 }
 

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "compress/compress.h"
+#include "dir_fixture.h"
 #include "exporter_fixture.h"
 #include "format/format.h"
 #include "format/pyroscope.pb-c.h"
@@ -28,19 +29,12 @@ static void open_dir(void)
 	tzset();
 }
 
-static void remove_dir(void)
+static void remove_own_dir(void)
 {
-	DIR *d = opendir(dir);
-	struct dirent *e;
-
-	while (d && (e = readdir(d)))
-		(void)unlinkat(dirfd(d), e->d_name, 0);
-	if (d)
-		closedir(d);
-	cr_assert_eq(rmdir(dir), 0);
+	cr_assert_eq(remove_dir(dir), 0);
 }
 
-TestSuite(files, .init = open_dir, .fini = remove_dir);
+TestSuite(files, .init = open_dir, .fini = remove_own_dir);
 
 static struct exporters *file_exporter(const char *pattern, u32 keep)
 {

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "dir_fixture.h"
 #include "exporter_fixture.h"
 #include "http_sink.h"
 #include "otlp/otlp.h"
@@ -262,15 +263,8 @@ static void open_sink(void)
 
 static void close_sink(void)
 {
-	DIR *d = opendir(dir);
-	struct dirent *e;
-
 	sink_stop(&sink);
-	while (d && (e = readdir(d)))
-		(void)unlinkat(dirfd(d), e->d_name, 0);
-	if (d)
-		closedir(d);
-	cr_assert_eq(rmdir(dir), 0);
+	cr_assert_eq(remove_dir(dir), 0);
 }
 
 TestSuite(sending, .init = open_sink, .fini = close_sink);

@@ -182,7 +182,7 @@ Test(names, frames_get_late_names)
 	assert_answer(s, "app;main;app+0x2000 1\napp;main;app+0xdead0 1\n"
 			 "app;main;fn_1000;tiny 3\napp;main;fn_1010;tiny 1\n");
 	store_close(s);
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 static bool is_late(void *userdata, const char *text)
@@ -228,7 +228,7 @@ Test(names, late_names_equal_those_of_a_named_frame)
 	cr_assert_str_eq(profile_string(p, p->mappings.data[f->mapping].path), "/opt/app");
 	cr_assert_str_eq(profile_string(p, p->mappings.data[f->mapping].build_id), BUILD);
 	store_close(take_ptr(s));
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 static u32 ended_by(pid_t pid)
@@ -266,7 +266,7 @@ Test(names, naming_continues_after_a_kill, .timeout = 100)
 	cr_assert_eq(count_named(s, &stacks), n);
 	cr_assert_eq(stacks, n);
 	store_close(s);
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 Test(names, killed_at_any_moment, .timeout = 400)
@@ -301,7 +301,7 @@ Test(names, killed_at_any_moment, .timeout = 400)
 		store_close(s);
 	}
 	cr_assert_geq(killed, 3, "%u", killed);
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 struct reader {
@@ -348,7 +348,7 @@ Test(names, snapshots_have_old_or_new_names, .timeout = 100)
 	}
 	cr_assert_eq(count_named(s, &stacks), 2000);
 	store_close(take_ptr(s));
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 static struct store_stats stats(struct store *s)
@@ -391,7 +391,7 @@ Test(names, names_are_swept_with_their_frames, .timeout = 100)
 	cr_assert_eq(name_all(s, BUILD), 1);
 	cr_assert_eq(count_named(s, &stacks), 4);
 	store_close(take_ptr(s));
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 Test(names, a_damaged_list_of_names_is_reported_and_ignored)
@@ -421,7 +421,7 @@ Test(names, a_damaged_list_of_names_is_reported_and_ignored)
 	assert_answer(s, "app;main;app+0x1000 1\napp;main;fn_1010;tiny 1\n");
 	cr_assert_eq(stats(s).damaged, 1);
 	store_close(s);
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 static int fail(void *userdata, u64 address, struct profile *into, u32 *ret_frames, size_t max)
@@ -454,5 +454,5 @@ Test(names, names_native_frames_with_a_build_id_only_and_stops_at_errors)
 			 "app;main;app+0x1000 1\n"
 			 "app;main;app+0x2000 1\n");
 	store_close(take_ptr(s));
-	remove_dir(dir);
+	remove_store_dir(dir);
 }

@@ -105,7 +105,7 @@ Test(spans, filters_select_spans)
 	maintain(s, T0 + 40 * 24 * HOUR);
 	assert_spans(s, (struct store_span_filter){}, "");
 	store_close(s);
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 Test(spans, spans_keep_all_members)
@@ -141,7 +141,7 @@ Test(spans, spans_keep_all_members)
 	cr_assert_str_eq(spans_attribute(&got, e, "http.route"), "/buy");
 	cr_assert_str_eq(profile_label(got.profile, e->resource, "service.name"), "shop");
 	store_close(s);
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 Test(spans, a_token_is_written_once)
@@ -159,7 +159,7 @@ Test(spans, a_token_is_written_once)
 	cr_assert_eq(store_get_stats(s, &st, NULL), 0);
 	cr_assert_eq(st.spans, 1);
 	store_close(s);
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 Test(spans, a_share_has_whole_traces)
@@ -184,7 +184,7 @@ Test(spans, a_share_has_whole_traces)
 	vec_foreach (&got.spans, e)
 		cr_assert(store_has_share(e->trace_id, 3));
 	store_close(s);
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 /* ---- links ---- */
@@ -283,7 +283,7 @@ Test(spans, links_are_found_by_trace)
 		maintain(s, T0 + 3 * HOUR);
 	}
 	store_close(s);
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 /* ---- size ---- */
@@ -398,7 +398,7 @@ Test(spans, thinning_keeps_slow_and_failed_traces)
 	k = count_kept(s, T0 + 2 * HOUR);
 	cr_assert(k.spans > 0 && k.spans < N_TRACES, "%u", (u32)k.spans);
 	store_close(s);
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 /* ---- damage ---- */
@@ -441,5 +441,5 @@ Test(spans, repair_keeps_whole_blocks)
 		cr_assert_lt(got.spans.n, 6 * N_TRACES);
 	}
 	store_close(s);
-	remove_dir(dir);
+	remove_store_dir(dir);
 }

@@ -12,6 +12,7 @@
 
 #include "agent/export/spool.h"
 #include "base/types.h"
+#include "dir_fixture.h"
 
 #define HEADER_BYTES 40
 
@@ -23,19 +24,12 @@ static void make_dir(void)
 	cr_assert(mkdtemp(dir));
 }
 
-static void remove_dir(void)
+static void remove_own_dir(void)
 {
-	DIR *d = opendir(dir);
-	struct dirent *e;
-
-	while (d && (e = readdir(d)))
-		(void)unlinkat(dirfd(d), e->d_name, 0);
-	if (d)
-		closedir(d);
-	cr_assert_eq(rmdir(dir), 0);
+	cr_assert_eq(remove_dir(dir), 0);
 }
 
-TestSuite(spool, .init = make_dir, .fini = remove_dir);
+TestSuite(spool, .init = make_dir, .fini = remove_own_dir);
 
 static void open_spool(struct spool *s, const char *path, u64 max_bytes)
 {

@@ -139,7 +139,7 @@ Test(store, batches_survive_reopening)
 	cr_assert_eq(st.last_ms, T0 + HOUR + 10);
 	cr_assert_eq(st.damaged, 0);
 	store_close(s);
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 Test(store, ranges_labels_and_predicates_select_samples)
@@ -165,7 +165,7 @@ Test(store, ranges_labels_and_predicates_select_samples)
 		     "shop;main;handle;render;json_encode 100000000\n");
 	assert_query(s, "memory:inuse_space:bytes:space:bytes{}", NULL, T0, T0 + HOUR, "");
 	store_close(take_ptr(s));
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 Test(store, scans_by_series)
@@ -188,7 +188,7 @@ Test(store, scans_by_series)
 		cr_assert_str_eq(profile_string(p, p->threads.data[i].comm), "shop");
 	}
 	store_close(take_ptr(s));
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 /* Attributes of threads become labels of series, but cannot replace labels of the resource. */
@@ -220,7 +220,7 @@ Test(store, attributes_of_threads_select_series)
 	assert_query(s, "{host.name=\"another\"}", NULL, T0, T0 + HOUR, "");
 	profile_destroy(p);
 	store_close(take_ptr(s));
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 Test(store, queries_report_truncation)
@@ -235,7 +235,7 @@ Test(store, queries_report_truncation)
 		      "shop;[2 lighter stacks] 300000000\n"
 		      "shop;main;parse 250000000\n");
 	store_close(take_ptr(s));
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 Test(store, a_token_is_written_once)
@@ -256,7 +256,7 @@ Test(store, a_token_is_written_once)
 	write_profile(s, p, other);
 	assert_query(s, "{}", NULL, T0, T0 + 1, "shop;f 100000000\n");
 	store_close(s);
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 Test(store, scans_by_time)
@@ -285,7 +285,7 @@ Test(store, scans_by_time)
 	query_lines_deinit(&l);
 	cr_assert_eq(query_series(s, &q, 1, NULL, 0, &l, NULL), -EINVAL);
 	store_close(take_ptr(s));
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 static void assert_names(struct query_names *n, size_t count, const char *const *names)
@@ -314,7 +314,7 @@ Test(store, lists_labels_and_types)
 	cr_assert_eq(query_types(s, &q, &n, NULL), 0);
 	assert_names(&n, 1, (const char *[]){CPU});
 	store_close(take_ptr(s));
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 static bool is_handle(void *userdata, const char *name)
@@ -337,7 +337,7 @@ Test(store, stacks_are_found_by_name)
 	cr_assert_eq(ids.ids.n, 0);
 	vec_deinit(&ids.ids);
 	store_close(take_ptr(s));
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 Test(store, refuses_profiles_that_cannot_be_stored)
@@ -385,7 +385,7 @@ Test(store, a_directory_has_one_process)
 	cr_assert_eq(store_open(dir, NULL, &d, &again), -EBUSY);
 	cr_assert(strstr(d.text, "in use"), "%s", d.text);
 	store_close(take_ptr(s));
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 /* ---- maintenance ---- */
@@ -462,7 +462,7 @@ Test(store, old_times_are_rounded)
 	fill(s);
 	cr_assert_eq(count_of(s, NULL), 36);
 	store_close(take_ptr(s));
-	remove_dir(dir);
+	remove_store_dir(dir);
 	dir = scratch_dir();
 	s = open_store(dir, &o);
 	fill(s);
@@ -471,7 +471,7 @@ Test(store, old_times_are_rounded)
 	assert_times(s, HOUR, 4);
 	assert_all(s);
 	store_close(take_ptr(s));
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 /* A state every ten seconds, and in every second one a second stack. */
@@ -522,7 +522,7 @@ Test(store, states_have_a_mean_after_times_are_rounded)
 	cr_assert_eq(resolution, HOUR);
 	assert_mean(s, 60000, 1);
 	store_close(take_ptr(s));
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 Test(store, samples_beyond_max_age_are_evicted)
@@ -541,7 +541,7 @@ Test(store, samples_beyond_max_age_are_evicted)
 	/* Fewer than five if they were rounded into one before. */
 	cr_assert(st.evicted_rows >= 4 && st.evicted_rows <= 5, "%llu", st.evicted_rows);
 	store_close(take_ptr(s));
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
 
 /* Days of samples that do not compress. */
@@ -602,5 +602,5 @@ Test(store, the_oldest_samples_are_evicted_at_max_bytes)
 	cr_assert_eq(stacks_in(s, &first), 0);
 	cr_assert_eq(stacks_in(s, &last), 200);
 	store_close(take_ptr(s));
-	remove_dir(dir);
+	remove_store_dir(dir);
 }
