@@ -70,5 +70,19 @@ int probe_sideband(bool build_id);
 int probe_kallsyms(void);
 int probe_map_files(void);
 
+/* Instructions that look key 0 up in an array or hash map; r0 is the value's address, or 0. */
+#define PROBE_LOOK_UP_0(map)                                                                       \
+	{.code = BPF_ST | BPF_MEM | BPF_W, .dst_reg = 10, .off = -4},                              \
+		{.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = 2, .src_reg = 10},                \
+		{.code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = 2, .imm = -4},                    \
+		{.code = BPF_LD | BPF_DW | BPF_IMM,                                                \
+		 .dst_reg = 1,                                                                     \
+		 .src_reg = BPF_PSEUDO_MAP_FD,                                                     \
+		 .imm = (map)},                                                                    \
+		{},                                                                                \
+	{                                                                                          \
+		.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_map_lookup_elem                        \
+	}
+
 /* First bytes of a file without the newline at the end; 0 or negative errno. */
 int probe_read_text(const char *path, char *buf, size_t size);

@@ -127,6 +127,13 @@ static int fd_result(int fd)
 	return 0;
 }
 
+/* Loads a program of type perf_event, and closes it. */
+static int load(const struct bpf_insn *insns, size_t n)
+{
+	return fd_result(
+		bpf_prog_load(BPF_PROG_TYPE_PERF_EVENT, "culprit_probe", "GPL", insns, n, NULL));
+}
+
 int probe_bpf_syscall(void)
 {
 	return fd_result(bpf_map_create(BPF_MAP_TYPE_ARRAY, NULL, 4, 4, 1, NULL));
@@ -197,8 +204,7 @@ int probe_perf_event_prog(void)
 		{.code = BPF_JMP | BPF_EXIT},
 	};
 
-	return fd_result(bpf_prog_load(BPF_PROG_TYPE_PERF_EVENT, "culprit_probe", "GPL", insns,
-				       ARRAY_SIZE(insns), NULL));
+	return load(insns, ARRAY_SIZE(insns));
 }
 
 int probe_calls_and_jumps(void)
@@ -225,8 +231,7 @@ int probe_calls_and_jumps(void)
 
 	if (map < 0)
 		return -errno;
-	return fd_result(bpf_prog_load(BPF_PROG_TYPE_PERF_EVENT, "culprit_probe", "GPL", insns,
-				       ARRAY_SIZE(insns), NULL));
+	return load(insns, ARRAY_SIZE(insns));
 }
 
 int probe_hash_on_demand(void)
@@ -235,23 +240,14 @@ int probe_hash_on_demand(void)
 	_cleanup_close_ int map =
 		bpf_map_create(BPF_MAP_TYPE_HASH, "culprit_probe", 4, 4, 1, &opts);
 	struct bpf_insn insns[] = {
-		{.code = BPF_ST | BPF_MEM | BPF_W, .dst_reg = 10, .off = -4},
-		{.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = 2, .src_reg = 10},
-		{.code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = 2, .imm = -4},
-		{.code = BPF_LD | BPF_DW | BPF_IMM,
-		 .dst_reg = 1,
-		 .src_reg = BPF_PSEUDO_MAP_FD,
-		 .imm = map},
-		{},
-		{.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_map_lookup_elem},
+		PROBE_LOOK_UP_0(map),
 		{.code = BPF_ALU64 | BPF_MOV | BPF_K},
 		{.code = BPF_JMP | BPF_EXIT},
 	};
 
 	if (map < 0)
 		return -errno;
-	return fd_result(bpf_prog_load(BPF_PROG_TYPE_PERF_EVENT, "culprit_probe", "GPL", insns,
-				       ARRAY_SIZE(insns), NULL));
+	return load(insns, ARRAY_SIZE(insns));
 }
 
 int probe_helper(int helper)

@@ -112,16 +112,8 @@ static int read_code(u64 address, u8 code[MAX_CODE], u32 n)
 		bpf_map_create(BPF_MAP_TYPE_ARRAY, "culprit_probe", 4, MAX_CODE, 1, NULL);
 	_cleanup_close_ int program = -1;
 	struct bpf_insn insns[] = {
-		/* r1 = the map's only value */
-		{.code = BPF_ST | BPF_MEM | BPF_W, .dst_reg = 10, .off = -4},
-		{.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = 2, .src_reg = 10},
-		{.code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = 2, .imm = -4},
-		{.code = BPF_LD | BPF_DW | BPF_IMM,
-		 .dst_reg = 1,
-		 .src_reg = BPF_PSEUDO_MAP_FD,
-		 .imm = map},
-		{},
-		{.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_map_lookup_elem},
+		PROBE_LOOK_UP_0(map),
+		/* r1 = the value */
 		{.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = 1, .src_reg = 0},
 		{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .imm = 1},
 		{.code = BPF_JMP | BPF_JEQ | BPF_K, .dst_reg = 1, .imm = 0, .off = 4},
