@@ -4,7 +4,7 @@
  * attached when it maps a runtime's binary. If the runtime has not started far enough, attaching is
  * retried.
  */
-#include "agent/runtime/runtime.h"
+#include "agent/runtime/internal.h"
 
 #include <bpf/bpf.h>
 #include <errno.h>
@@ -13,14 +13,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "agent/runtime/learn.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/vec.h"
 #include "proc/proc.h"
 
-#define NAMES_LIMIT (256ULL << 20)
 /*
  * Attaching is retried EARLY_TRIES times after a change of the process, then once in LATE_ROUNDS
  * calls of runtimes_retry(): a program may load a runtime long before it starts it.
@@ -30,92 +28,23 @@
 /* The interval if BPF's map has no room for the process. */
 #define ROOM_ROUNDS 200
 
-static const struct runtime_ops *const runtimes[RUNTIME_N] = {
-#define RUNTIME(id, name, ...) [RUNTIME_##id] = &runtime_##name,
+/* How often a binary that did not fit in memory is learned again: for a minute or more. */
+#define MAX_ASKED 100
+
+const struct runtime_row runtime_table[RUNTIME_N] = {
+	[RUNTIME_NONE] = {.name = "none"},
+#define RUNTIME(id, name, kind, ...) [RUNTIME_##id] = {#name, FRAME_##kind, &runtime_##name},
 #include "abi/tbl/runtime.tbl"
 #undef RUNTIME
 };
 
-static const struct native_runtime {
-	const char *name;
-	const struct native_runtime_ops *ops;
-} native_runtimes[] = {
+const struct native_runtime native_runtimes[] = {
 #define RUNTIME(...)
 #define NATIVE_RUNTIME(name, ...) {#name, &native_runtime_##name},
 #include "abi/tbl/runtime.tbl"
 #undef RUNTIME
+	{},
 };
-
-static const u8 kinds[RUNTIME_N] = {
-#define RUNTIME(id, name, kind, ...) [RUNTIME_##id] = FRAME_##kind,
-#include "abi/tbl/runtime.tbl"
-#undef RUNTIME
-};
-
-static const char *const names[RUNTIME_N] = {
-	[RUNTIME_NONE] = "none",
-#define RUNTIME(id, name, ...) [RUNTIME_##id] = #name,
-#include "abi/tbl/runtime.tbl"
-#undef RUNTIME
-};
-
-/* How often a binary that did not fit in memory is learned again: for a minute or more. */
-#define MAX_ASKED 100
-
-/* A binary that has been classified. */
-struct known_binary {
-	u32 runtime; /* RUNTIME_NONE: no runtime, or learning failed */
-	u32 slot;    /* index in the BPF array */
-	u32 claimed; /* result of is_runtime(), even if learning failed */
-	const struct native_runtime_ops
-		*native; /* or the native runtime of the binary; else NULL */
-	bool learning;
-	bool gone; /* no process maps it any more; freed when the learner is done with it */
-	u32 file_id;
-	u32 n_asked;
-	void *learned;
-	struct diag why; /* why learning failed */
-};
-
-/* One runtime in one image of a process. */
-struct attached {
-	u64 image;
-	u32 pid;
-	u32 n_tries;
-	bool done;
-	bool in_map;	 /* it is in BPF's map */
-	int error;	 /* of the last attempt */
-	u64 mappings_id; /* the process's mappings_id when it was attached */
-	const struct known_binary *binary;
-	u32 file_id;
-	struct runtime_process process;
-};
-
-struct runtimes {
-	struct runtimes_options options;
-	struct map binaries; /* file id → struct known_binary *, owned */
-	struct map attached; /* image << 4 | runtime → struct attached *, owned */
-	/* keys as above, of runtimes that have not started → pid << 32 | rounds until the next
-	 * attempt */
-	struct map waiting;
-	/* struct known_binary *, owned: unmapped while the learner works on them */
-	struct map gone;
-	bool used[RUNTIME_MAX_BINARIES];
-	u64 anonymous_of; /* the mappings_id that `anonymous` belongs to; 0: none */
-	u32 anonymous;
-
-	struct learner *learner;
-	struct runtime_answers answers;
-	struct runtimes_stats stats;
-};
-
-/* Bytes that the names of one period may take; their index may take half of it, twice to grow. */
-static u64 names_limit(const struct runtimes *r)
-{
-	u64 limit = budget_limit(r->options.budget);
-
-	return limit ? MIN(NAMES_LIMIT, limit / 8) : NAMES_LIMIT;
-}
 
 /* ---- binaries ---- */
 
@@ -162,7 +91,7 @@ static int accept_learned(struct runtimes *r, struct known_binary *k, struct lea
 static void known_binary_free(struct runtimes *r, struct known_binary *k)
 {
 	if (k->runtime) {
-		runtimes[k->runtime]->forget(k->learned);
+		runtime_table[k->runtime].ops->forget(k->learned);
 		r->used[k->slot] = false;
 	}
 	free(k);
@@ -171,7 +100,7 @@ static void known_binary_free(struct runtimes *r, struct known_binary *k)
 static void log_failure(struct runtimes *r, const struct known_binary *k, const char *path)
 {
 	r->stats.learn_failed[k->claimed]++;
-	log_warn("%s: frames of %s are not shown: %s", path, names[k->claimed],
+	log_warn("%s: frames of %s are not shown: %s", path, runtime_table[k->claimed].name,
 		 k->why.text[0] ? k->why.text : "its layout could not be learned");
 }
 
@@ -196,8 +125,8 @@ u32 runtimes_take(struct runtimes *r, bool wait)
 		n++;
 		k->learning = false;
 		r->anonymous_of = 0;
-		log_debug("%s: %s learned in %.1f ms", job->binary.path, names[k->claimed],
-			  job->ms);
+		log_debug("%s: %s learned in %.1f ms", job->binary.path,
+			  runtime_table[k->claimed].name, job->ms);
 		if (k->gone) {
 			if (job->error >= 0)
 				job->ops->forget(job->learned);
@@ -213,7 +142,7 @@ u32 runtimes_take(struct runtimes *r, bool wait)
 	return n;
 }
 
-static struct known_binary *known_binary(struct runtimes *r, const struct procman_binary *b)
+struct known_binary *runtimes_binary(struct runtimes *r, const struct procman_binary *b)
 {
 	u64 *known = map_get(&r->binaries, b->file_id);
 	struct known_binary *k;
@@ -229,14 +158,14 @@ static struct known_binary *known_binary(struct runtimes *r, const struct procma
 	}
 	k->file_id = b->file_id;
 	for (u32 i = 1; b->elf && i < RUNTIME_N && !k->claimed; i++)
-		if (runtimes[i]->is_runtime(b))
+		if (runtime_table[i].ops->is_runtime(b))
 			k->claimed = i;
-	for (size_t i = 0; b->elf && i < ARRAY_SIZE(native_runtimes) && !k->claimed; i++)
+	for (size_t i = 0; b->elf && native_runtimes[i].ops && !k->claimed; i++)
 		if (native_runtimes[i].ops->is_runtime(b))
 			k->native = native_runtimes[i].ops;
 	if (!k->claimed)
 		return k;
-	k->learning = learner_ask(r->learner, runtimes[k->claimed], b, k) == 0;
+	k->learning = learner_ask(r->learner, runtime_table[k->claimed].ops, b, k) == 0;
 	if (!k->learning)
 		log_failure(r, k, b->path);
 	return k;
@@ -267,8 +196,8 @@ static u32 anonymous_runtime(struct runtimes *r, const struct procman_process *p
 
 		if (!p->mappings[i].binary->elf)
 			continue;
-		runtime = marked_runtime(known_binary(r, p->mappings[i].binary));
-		if (runtime && runtimes[runtime]->marks_anonymous)
+		runtime = marked_runtime(runtimes_binary(r, p->mappings[i].binary));
+		if (runtime && runtime_table[runtime].ops->marks_anonymous)
 			return runtime;
 	}
 	return RUNTIME_NONE;
@@ -280,7 +209,7 @@ u32 runtimes_of_mapping(struct runtimes *r, const struct procman_process *p,
 	if (RUNTIME_N == 1)
 		return RUNTIME_NONE;
 	if (m->binary->elf)
-		return marked_runtime(known_binary(r, m->binary));
+		return marked_runtime(runtimes_binary(r, m->binary));
 	if (m->binary->kind != PROCMAN_ANON)
 		return RUNTIME_NONE;
 	/* A JIT has hundreds of such mappings, and the caller asks about one after the other. */
@@ -366,14 +295,14 @@ static void write_entry(struct runtimes *r, const struct procman_process *p, str
 	wait_rounds(r, p, key.runtime, ROOM_ROUNDS);
 	log_warn_rarely("pid %u: BPF has no room for one more process that runs %s: its frames are "
 			"not shown until others end",
-			key.pid, names[key.runtime]);
+			key.pid, runtime_table[key.runtime].name);
 }
 
 static void attach_try(struct runtimes *r, const struct procman_process *p,
 		       const struct procman_mapping *m, struct attached *a)
 {
 	u32 runtime = a->binary->runtime;
-	const struct runtime_ops *ops = runtimes[runtime];
+	const struct runtime_ops *ops = runtime_table[runtime].ops;
 	struct runtime_target t = {
 		.memory.pid = p->pid,
 		.process = p,
@@ -403,16 +332,17 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 	wait_no_more(r, p->image, runtime);
 	if (e < 0) {
 		r->stats.attach_failed[runtime]++;
-		log_debug("pid %u: %s not attached: %s", p->pid, names[runtime], strerror(-e));
+		log_debug("pid %u: %s not attached: %s", p->pid, runtime_table[runtime].name,
+			  strerror(-e));
 		return;
 	}
 	a->done = true;
 	write_entry(r, p, a);
-	log_debug("pid %u: %s attached in %.2f ms", p->pid, names[runtime],
+	log_debug("pid %u: %s attached in %.2f ms", p->pid, runtime_table[runtime].name,
 		  (double)(clock_ns(CLOCK_MONOTONIC) - begin) / 1e6);
 }
 
-static struct attached *attached_get(const struct runtimes *r, u64 image, u32 runtime)
+struct attached *runtimes_attached(const struct runtimes *r, u64 image, u32 runtime)
 {
 	u64 *v = map_get(&r->attached, key_of(image, runtime));
 
@@ -442,7 +372,7 @@ static void detach(struct runtimes *r, u64 image, u32 runtime)
 static void attach_process(struct runtimes *r, const struct procman_process *p,
 			   const struct procman_mapping *m, const struct known_binary *k)
 {
-	struct attached *a = attached_get(r, p->image, k->runtime);
+	struct attached *a = runtimes_attached(r, p->image, k->runtime);
 
 	if (a && a->file_id != m->binary->file_id) {
 		detach(r, p->image, k->runtime);
@@ -452,7 +382,7 @@ static void attach_process(struct runtimes *r, const struct procman_process *p,
 		write_entry(r, p, a);
 	/* When mappings change, the memory that a JIT has reserved is determined again. */
 	if (a && a->done &&
-	    (!runtimes[k->runtime]->marks_anonymous || a->mappings_id == p->mappings_id))
+	    (!runtime_table[k->runtime].ops->marks_anonymous || a->mappings_id == p->mappings_id))
 		return;
 	if (!a) {
 		a = calloc(1, sizeof(*a));
@@ -468,7 +398,7 @@ static void attach_process(struct runtimes *r, const struct procman_process *p,
 	attach_try(r, p, m, a);
 }
 
-static void update_process(struct runtimes *r, const struct procman_process *p)
+void runtimes_follow(struct runtimes *r, const struct procman_process *p)
 {
 	u32 seen = 0; /* one bit per runtime: the first mapping of each is its text */
 
@@ -477,7 +407,7 @@ static void update_process(struct runtimes *r, const struct procman_process *p)
 
 		if (!p->mappings[i].binary->elf)
 			continue;
-		k = known_binary(r, p->mappings[i].binary);
+		k = runtimes_binary(r, p->mappings[i].binary);
 		if (!k || !k->claimed || seen & 1u << k->claimed)
 			continue;
 		seen |= 1u << k->claimed;
@@ -496,8 +426,9 @@ static const struct procman_mapping *find_native(struct runtimes *r,
 						 const struct native_runtime_ops **ret_ops)
 {
 	for (u32 i = 0; i < p->n; i++) {
-		const struct known_binary *k =
-			p->mappings[i].binary->elf ? known_binary(r, p->mappings[i].binary) : NULL;
+		const struct known_binary *k = p->mappings[i].binary->elf
+						       ? runtimes_binary(r, p->mappings[i].binary)
+						       : NULL;
 
 		if (!k || !k->native)
 			continue;
@@ -512,7 +443,7 @@ bool runtimes_in_process(struct runtimes *r, const struct procman_process *p)
 	const struct native_runtime_ops *native;
 
 	for (u32 i = 1; i < RUNTIME_N; i++)
-		if (attached_get(r, p->image, i) || map_get(&r->waiting, key_of(p->image, i)))
+		if (runtimes_attached(r, p->image, i) || map_get(&r->waiting, key_of(p->image, i)))
 			return true;
 	return find_native(r, p, &native);
 }
@@ -534,9 +465,11 @@ bool runtimes_identify(struct runtimes *r, const struct procman_process *p,
 {
 	*ret = (struct runtime_identity){};
 	for (u32 i = 0; i < p->n && !ret->name; i++) {
-		const struct known_binary *k =
-			p->mappings[i].binary->elf ? known_binary(r, p->mappings[i].binary) : NULL;
-		const struct runtime_ops *ops = k && k->claimed ? runtimes[k->claimed] : NULL;
+		const struct known_binary *k = p->mappings[i].binary->elf
+						       ? runtimes_binary(r, p->mappings[i].binary)
+						       : NULL;
+		const struct runtime_ops *ops =
+			k && k->claimed ? runtime_table[k->claimed].ops : NULL;
 
 		if (!ops)
 			continue;
@@ -563,7 +496,7 @@ void runtimes_retry(struct runtimes *r, struct procman *pm)
 		const struct procman_process *p = procman_find(pm, (u32)(slot->value >> 32));
 
 		if (p && p->alive && p->image == slot->key >> 4)
-			update_process(r, p);
+			runtimes_follow(r, p);
 		else
 			wait_no_more(r, slot->key >> 4, slot->key & 15);
 	}
@@ -573,7 +506,7 @@ void runtimes_retry(struct runtimes *r, struct procman *pm)
 static void process_changed(void *arg, const struct procman_process *p)
 {
 	if (procman_can_be_sampled(p))
-		update_process(arg, p);
+		runtimes_follow(arg, p);
 }
 
 static void detach_all(struct runtimes *r, u64 image)
@@ -591,7 +524,7 @@ static void process_exec(void *arg, const struct procman_process *p, u64 before)
 static void process_ended(void *arg, const struct procman_process *p)
 {
 	for (u32 i = 1; i < RUNTIME_N; i++) {
-		struct attached *a = attached_get(arg, p->image, i);
+		struct attached *a = runtimes_attached(arg, p->image, i);
 
 		if (a)
 			end_walks(arg, a, i);
@@ -635,155 +568,17 @@ void runtimes_trim(struct runtimes *r)
 	map_foreach (&r->binaries, slot) {
 		const struct known_binary *k = (const struct known_binary *)slot->value;
 
-		if (k->runtime && runtimes[k->runtime]->trim)
-			runtimes[k->runtime]->trim(k->learned);
+		if (k->runtime && runtime_table[k->runtime].ops->trim)
+			runtime_table[k->runtime].ops->trim(k->learned);
 	}
 }
 
 bool runtimes_cover(struct runtimes *r, const struct procman_process *p, u32 runtime, u64 avma)
 {
-	const struct attached *a = attached_get(r, p->image, runtime);
+	const struct attached *a = runtimes_attached(r, p->image, runtime);
 
 	return a && a->done && runtime < RUNTIME_N &&
-	       runtimes[runtime]->covers(a->binary->learned, &a->process, avma);
-}
-
-/* ---- names ---- */
-
-static int add_note(struct runtime_names *n, const char *text)
-{
-	n->n = 1;
-	n->frames[0] = (struct runtime_frame){.function = text};
-	return 0;
-}
-
-static int read_names(struct runtimes *r, const struct procman_process *p, u64 word, u64 where,
-		      struct runtime_names *ret)
-{
-	u32 runtime = (u32)(word >> WORD_RUNTIME_SHIFT) & 63;
-	u64 *stale = &r->stats.stale[runtime < RUNTIME_N ? runtime : RUNTIME_NONE];
-	const struct attached *a =
-		p && runtime < RUNTIME_N ? attached_get(r, p->image, runtime) : NULL;
-	struct runtime_target t = {.process = p};
-	int e;
-
-	if (!a || !a->done) {
-		++*stale;
-		return add_note(ret, "[stale]");
-	}
-	t.memory.pid = p->pid;
-	t.bias = a->process.bias;
-	e = runtimes[runtime]->name(&t, a->binary->learned, word & WORD_RUNTIME_ADDRESS, where,
-				    ret);
-	if (e == -ENOMEM)
-		return e;
-	if (e < 0 || !ret->n) {
-		++*stale;
-		return add_note(ret, "[stale]");
-	}
-	return 0;
-}
-
-/* Stores an answer by its hash. */
-static int keep_answer(struct runtime_answers *a, u64 h, u32 runtime,
-		       const struct runtime_names *names_of, u32 *ret_id)
-{
-	u32 first = (u32)a->frames.n, n = MIN(names_of->n, (u32)RUNTIME_MAX_INLINED);
-	int e = 0;
-
-	for (u32 i = 0; i < n && e == 0; i++)
-		e = vec_push(&a->frames, names_of->frames[i]);
-	if (e == 0)
-		e = vec_push(&a->answers,
-			     (struct runtime_answer){first, n, kinds[runtime % RUNTIME_N]});
-	if (e == 0)
-		e = map_put(&a->index, h, a->answers.n - 1);
-	if (e == 0)
-		*ret_id = (u32)a->answers.n - 1;
-	return e;
-}
-
-/* Returns the answer that all frames of a runtime with this note share. */
-static int shared_note(struct runtimes *r, u32 runtime, const char *text, u32 *ret_id)
-{
-	u64 key[2] = {runtime, (u64)(uintptr_t)text};
-	u64 h = hash_bytes(key, sizeof(key)) >> 1;
-	const u64 *known = map_get(&r->answers.index, h);
-	struct runtime_names answer = {};
-
-	if (known) {
-		*ret_id = (u32)*known;
-		return 0;
-	}
-	add_note(&answer, text);
-	return keep_answer(&r->answers, h, runtime, &answer, ret_id);
-}
-
-/* Whether there is no room for more names until the answers are taken. */
-static bool answers_full(const struct runtimes *r)
-{
-	const struct runtime_answers *a = &r->answers;
-
-	return a->full || a->frames.cap * sizeof(*a->frames.data) +
-					  a->answers.cap * sizeof(*a->answers.data) +
-					  a->index.cap * sizeof(*a->index.slots) >
-				  names_limit(r) / 2;
-}
-
-static int add_unnamed(struct runtimes *r, u32 runtime, u32 *ret_id)
-{
-	static const char *const notes[RUNTIME_N] = {
-		[RUNTIME_NONE] = "[frame not named: memory limit]",
-#define RUNTIME(id, name, ...) [RUNTIME_##id] = "[" #name " frame not named: memory limit]",
-#include "abi/tbl/runtime.tbl"
-#undef RUNTIME
-	};
-	int e;
-
-	runtime = runtime < RUNTIME_N ? runtime : RUNTIME_NONE;
-	r->answers.full = true;
-	r->stats.unnamed++;
-	e = shared_note(r, runtime, notes[runtime], ret_id);
-	return e < 0 ? e : 1;
-}
-
-int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word, u64 where,
-		  u32 *ret_id)
-{
-	u64 key[] = {p ? p->image : 0, word, where};
-	u64 h = hash_bytes(key, sizeof(key)) >> 1;
-	u64 *known = map_get(&r->answers.index, h);
-	struct runtime_names answer = {.arena = &r->answers.arena};
-	u32 runtime = word >> WORD_RUNTIME_SHIFT & 63;
-	int e = answers_full(r) ? -ENOMEM : 0;
-
-	if (known) {
-		*ret_id = (u32)*known;
-		return 0;
-	}
-	if (e == 0)
-		e = read_names(r, p, word, where, &answer);
-	if (e == 0)
-		e = keep_answer(&r->answers, h, runtime, &answer, ret_id);
-	return e < 0 ? add_unnamed(r, runtime, ret_id) : 0;
-}
-
-int runtimes_note(struct runtimes *r, u32 runtime, u64 *ret_frame)
-{
-	static const char *const notes[RUNTIME_N] = {
-#define RUNTIME(id, name, ...) [RUNTIME_##id] = "[" #name " frames not read]",
-#include "abi/tbl/runtime.tbl"
-#undef RUNTIME
-	};
-	u32 id;
-	int e;
-
-	if (!runtime || runtime >= RUNTIME_N || !runtimes[runtime]->walks_natively)
-		return -ENOTSUP;
-	e = shared_note(r, runtime, notes[runtime], &id);
-	if (e == 0)
-		*ret_frame = WORD_RUNTIME | (u64)runtime << WORD_RUNTIME_SHIFT | id;
-	return e;
+	       runtime_table[runtime].ops->covers(a->binary->learned, &a->process, avma);
 }
 
 void runtimes_get_stats(const struct runtimes *r, struct runtimes_stats *ret)
@@ -812,115 +607,6 @@ const struct stat_field runtimes_stat_fields[] = {
 };
 #undef COUNTER
 
-const struct runtime_answer *runtime_answers_get(const struct runtime_answers *a, u32 id)
-{
-	return id < a->answers.n ? &a->answers.data[id] : NULL;
-}
-
-struct runtime_answers runtimes_take_answers(struct runtimes *r)
-{
-	struct runtime_answers a = r->answers;
-
-	r->answers = (struct runtime_answers){.arena = ARENA_INIT(names_limit(r))};
-	return a;
-}
-
-void runtime_answers_deinit(struct runtime_answers *a)
-{
-	arena_deinit(&a->arena);
-	vec_deinit(&a->frames);
-	vec_deinit(&a->answers);
-	map_deinit(&a->index);
-}
-
-/* Prefixes each line about missing features with the runtime's name. */
-struct missing_lines {
-	const char *name;
-	void (*line)(void *arg, const char *text);
-	void *arg;
-};
-
-static void add_missing(void *arg, const char *text)
-{
-	const struct missing_lines *m = arg;
-	char line[512];
-
-	snprintf(line, sizeof(line), "%s: missing: %s", m->name, text);
-	m->line(m->arg, line);
-}
-
-static void describe_missing(const struct procman_process *p, const struct procman_mapping *m,
-			     const struct known_binary *k, const struct attached *a,
-			     void (*line)(void *arg, const char *text), void *arg)
-{
-	const struct runtime_target t = {
-		.memory.pid = p->pid, .process = p, .elf = m->binary->elf, .bias = m->bias};
-	struct missing_lines lines = {names[k->runtime], line, arg};
-	char text[256];
-
-	if (a && !a->done && a->error != -EAGAIN) {
-		snprintf(text, sizeof(text),
-			 "all of its frames: its threads' state is not found "
-			 "(%s)",
-			 strerror(-a->error));
-		add_missing(&lines, text);
-	}
-	if (runtimes[k->runtime]->missing)
-		runtimes[k->runtime]->missing(&t, k->learned, add_missing, &lines);
-}
-
-static void describe_native(const struct procman_process *p,
-			    void (*line)(void *arg, const char *text), void *arg)
-{
-	const struct procman_binary *last = NULL; /* a binary may be mapped in pieces */
-	char text[256], what[320];
-
-	for (u32 i = 0; i < p->n; i++) {
-		const struct procman_binary *b = p->mappings[i].binary;
-
-		for (size_t j = 0; b->elf && b != last && j < ARRAY_SIZE(native_runtimes); j++) {
-			const struct native_runtime *n = &native_runtimes[j];
-
-			if (n->ops->describe(b->elf, text, sizeof(text)) < 0)
-				continue;
-			snprintf(what, sizeof(what), "%s: %s", n->name, text);
-			line(arg, what);
-		}
-		last = b;
-	}
-}
-
-void runtimes_describe(struct runtimes *r, const struct procman_process *p,
-		       void (*line)(void *arg, const char *text), void *arg)
-{
-	char text[512], what[320];
-	u32 seen = 0; /* one bit per runtime: a binary may be mapped in pieces */
-
-	update_process(r, p);
-	while (runtimes_take(r, true))
-		update_process(r, p);
-	for (u32 i = 0; i < p->n; i++) {
-		const struct known_binary *k =
-			p->mappings[i].binary->elf ? known_binary(r, p->mappings[i].binary) : NULL;
-		const struct attached *a;
-
-		if (!k || !k->claimed || seen & 1u << k->claimed)
-			continue;
-		seen |= 1u << k->claimed;
-		a = k->runtime ? attached_get(r, p->image, k->runtime) : NULL;
-		if (!k->runtime)
-			snprintf(what, sizeof(what), "not supported: %s", k->why.text);
-		else
-			runtimes[k->runtime]->describe(k->learned, what, sizeof(what));
-		snprintf(text, sizeof(text), "%s: %s%s", names[k->claimed], what,
-			 k->runtime && !(a && a->done) ? "; not attached yet" : "");
-		line(arg, text);
-		if (k->runtime)
-			describe_missing(p, &p->mappings[i], k, a, line, arg);
-	}
-	describe_native(p, line, arg);
-}
-
 /* ---- life ---- */
 
 int runtimes_create(const struct runtimes_options *o, struct runtimes **ret)
@@ -931,7 +617,7 @@ int runtimes_create(const struct runtimes_options *o, struct runtimes **ret)
 	if (!r)
 		return -ENOMEM;
 	r->options = *o;
-	r->answers.arena = (struct arena)ARENA_INIT(names_limit(r));
+	r->answers.arena = (struct arena)ARENA_INIT(runtimes_names_limit(r));
 	e = learner_create(o->budget, &r->learner);
 	if (e < 0) {
 		runtimes_destroy(r);
