@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/sampler/sampler.h"
+#include "agent/sampler/filters.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +16,7 @@
 #include "abi/runtime.h"
 #include "agent/probe/probe.h"
 #include "agent/sampler/copies.h"
+#include "agent/sampler/filters.h"
 #include "agent/sampler/source.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -256,64 +257,6 @@ static void configure_source(struct sampler *s, u32 source, const struct sampler
 	from->n_states = s->n_cpus * bpf_map__max_entries(states);
 	from->state_bytes = bpf_map__value_size(states);
 	bpf_map__set_max_entries(states, from->n_states);
-}
-
-/* Opens a cgroup's directory on the cgroup v2 tree, wherever that is mounted. */
-static int open_cgroup(const char *path, struct diag *reterr_diag)
-{
-	static const char *const roots[] = {"", "/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
-
-	for (size_t i = 0; i < ARRAY_SIZE(roots); i++) {
-		_cleanup_free_ char *full = NULL;
-		_cleanup_free_ char *procs = NULL;
-		int fd;
-
-		if (asprintf(&full, "%s%s%s", roots[i], path[0] == '/' || !i ? "" : "/", path) <
-			    0 ||
-		    asprintf(&procs, "%s/cgroup.controllers", full) < 0)
-			return -ENOMEM;
-		if (access(procs, F_OK) < 0)
-			continue;
-		fd = open(full, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		if (fd >= 0)
-			return fd;
-	}
-	return diag_set(reterr_diag, -ENOENT,
-			"no cgroup '%s' on the cgroup v2 tree; systemd-cgls lists them", path);
-}
-
-static int fill_filters(struct sampler *s, const struct sampler_options *o,
-			struct diag *reterr_diag)
-{
-	u32 one = 1;
-	int r = 0;
-
-	if (o->n_comms > SAMPLER_MAX_FILTERS || o->n_uids > SAMPLER_MAX_FILTERS ||
-	    o->n_cgroups > SAMPLER_MAX_FILTERS)
-		return diag_set(reterr_diag, -E2BIG,
-				"at most %d each of --comm, --uid and --cgroup",
-				SAMPLER_MAX_FILTERS);
-	for (u32 i = 0; i < o->n_pids && r == 0; i++)
-		r = sampler_add_pid(s, o->pids[i]);
-	for (u32 i = 0; i < o->n_comms && r == 0; i++) {
-		char key[SAMPLE_COMM_BYTES] = {};
-
-		strncpy(key, o->comms[i], sizeof(key) - 1);
-		r = bpf_map__update_elem(shared_map(s, "filter_comms"), key, sizeof(key), &one,
-					 sizeof(one), BPF_ANY);
-	}
-	for (u32 i = 0; i < o->n_uids && r == 0; i++)
-		r = bpf_map__update_elem(shared_map(s, "filter_uids"), &o->uids[i], sizeof(u32),
-					 &one, sizeof(one), BPF_ANY);
-	for (u32 i = 0; i < o->n_cgroups && r == 0; i++) {
-		_cleanup_close_ int fd = open_cgroup(o->cgroups[i], reterr_diag);
-
-		if (fd < 0)
-			return fd;
-		r = bpf_map__update_elem(shared_map(s, "filter_cgroups"), &i, sizeof(i), &fd,
-					 sizeof(fd), BPF_ANY);
-	}
-	return r < 0 ? diag_set(reterr_diag, r, "cannot fill the filters: %s", strerror(-r)) : 0;
 }
 
 static void take_deferred(struct sampler *s, const struct record_deferred *d)
@@ -596,7 +539,7 @@ int sampler_create(const struct sampler_options *o, const struct sampler_ops *op
 	if (r == 0)
 		r = load_sources(s, o, reterr_diag);
 	if (r == 0)
-		r = fill_filters(s, o, reterr_diag);
+		r = filters_fill(s->sources[0].object, o, reterr_diag);
 	if (r < 0)
 		goto fail;
 	s->ring = ring_buffer__new(shared_fd(s, "ring"), take_record, s, NULL);
@@ -660,10 +603,7 @@ void sampler_set_contexts(struct sampler *s, u32 n)
 
 int sampler_add_pid(struct sampler *s, u32 pid)
 {
-	u64 one = 1;
-
-	return bpf_map__update_elem(shared_map(s, "filter_pids"), &pid, sizeof(pid), &one,
-				    sizeof(one), BPF_ANY);
+	return filters_add_pid(s->sources[0].object, pid);
 }
 
 void sampler_new_epoch(struct sampler *s)
