@@ -130,8 +130,9 @@ _Static_assert(sizeof(struct record_exec) == 32, "record_exec");
 
 struct record_copy {
 	__u16 type;
-	__u16 index; /* 0 starts a new copy of this source on this CPU */
-	__u16 source;
+	__u16 index; /* 0 starts a new copy of this source and level on this CPU */
+	__u8 source;
+	__u8 level; /* below SAMPLE_MAX_LEVELS */
 	__u16 cpu;
 	__u64 address; /* avma of data[0] */
 	__u8 data[SAMPLE_COPY_BYTES];
@@ -151,8 +152,9 @@ struct walk_regs {
 struct record_deferred {
 	struct record_sample sample; /* type RECORD_DEFERRED */
 	struct walk_regs regs;
-	__u32 n_copies;
-	__u32 stop; /* why BPF stopped: enum stop_reason */
+	__u16 n_copies;
+	__u16 level; /* of its copies */
+	__u32 stop;  /* why BPF stopped: enum stop_reason */
 };
 
 /*

@@ -7,7 +7,8 @@
 
 int copies_init(struct copies *c, u32 n_sources, u32 n_cpus)
 {
-	struct sampler_copy *all = calloc((size_t)n_sources * n_cpus, sizeof(*all));
+	struct sampler_copy *all =
+		calloc((size_t)n_sources * SAMPLE_MAX_LEVELS * n_cpus, sizeof(*all));
 
 	if (!all)
 		return -ENOMEM;
@@ -18,10 +19,11 @@ int copies_init(struct copies *c, u32 n_sources, u32 n_cpus)
 /* Makes room. */
 static void give_up(struct copies *c)
 {
-	for (u32 i = 0; i < c->n_cpus * c->n_sources; i++) {
-		free(c->all[i].data);
-		c->all[i] = (struct sampler_copy){};
-	}
+	for (u32 i = 0; i < c->n_sources * SAMPLE_MAX_LEVELS * c->n_cpus; i++)
+		if (c->all[i].data) {
+			free(c->all[i].data);
+			c->all[i] = (struct sampler_copy){};
+		}
 	c->n_given_up += c->n;
 	c->n = 0;
 }
@@ -34,14 +36,16 @@ void copies_deinit(struct copies *c)
 	*c = (struct copies){};
 }
 
-struct sampler_copy *copies_get(struct copies *c, u32 source, u32 cpu)
+struct sampler_copy *copies_get(struct copies *c, u32 source, u32 level, u32 cpu)
 {
-	return source < c->n_sources && cpu < c->n_cpus ? &c->all[source * c->n_cpus + cpu] : NULL;
+	if (source >= c->n_sources || level >= SAMPLE_MAX_LEVELS || cpu >= c->n_cpus)
+		return NULL;
+	return &c->all[(source * SAMPLE_MAX_LEVELS + level) * c->n_cpus + cpu];
 }
 
 void copies_take(struct copies *c, const struct record_copy *record)
 {
-	struct sampler_copy *p = copies_get(c, record->source, record->cpu);
+	struct sampler_copy *p = copies_get(c, record->source, record->level, record->cpu);
 
 	if (!p)
 		return;

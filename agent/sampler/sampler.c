@@ -262,7 +262,8 @@ static void configure_source(struct sampler *s, u32 source, const struct sampler
 static void take_deferred(struct sampler *s, const struct record_deferred *d)
 {
 	static const struct sampler_copy none = {};
-	struct sampler_copy *copy = copies_get(&s->copies, d->sample.source, d->sample.cpu);
+	struct sampler_copy *copy =
+		copies_get(&s->copies, d->sample.source, d->level, d->sample.cpu);
 
 	if (copy && d->n_copies) {
 		s->ops.deferred(s->arg, d, copy);

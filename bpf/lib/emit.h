@@ -125,7 +125,7 @@ static __always_inline enum defer defer_how(struct scratch *s)
 	return how;
 }
 
-static __always_inline bool emit_copy(__u64 at, __u32 index, __u32 cpu)
+static __always_inline bool emit_copy(__u64 at, __u32 index, const struct scratch *s)
 {
 	struct record_copy *copy = bpf_ringbuf_reserve(&ring, sizeof(*copy), 0);
 
@@ -133,8 +133,9 @@ static __always_inline bool emit_copy(__u64 at, __u32 index, __u32 cpu)
 		return false;
 	copy->type = RECORD_COPY;
 	copy->index = (__u16)index;
-	copy->source = (__u16)config.source;
-	copy->cpu = (__u16)cpu;
+	copy->source = (__u8)config.source;
+	copy->level = (__u8)(s->row % SAMPLE_MAX_LEVELS);
+	copy->cpu = (__u16)s->out.sample.cpu;
 	copy->address = at;
 	if (bpf_probe_read_user(copy->data, SAMPLE_COPY_BYTES, (const void *)at) < 0) {
 		bpf_ringbuf_discard(copy, BPF_RB_NO_WAKEUP);
@@ -234,12 +235,13 @@ static __always_inline bool goes_on(__u64 at)
  * middle of a frame of which the function has used only a part. Returns the number of copies so
  * far.
  */
-static __always_inline __u32 emit_extent(const struct extent *x, __u32 max, __u32 cpu, __u32 n)
+static __always_inline __u32 emit_extent(const struct scratch *s, const struct extent *x, __u32 max,
+					 __u32 n)
 {
 	__u64 at = x->start;
 
 	for (__u64 i = 0; i < max && at < x->end; i++, at += SAMPLE_COPY_BYTES) {
-		if (emit_copy(at, n, cpu))
+		if (emit_copy(at, n, s))
 			n++;
 		else if (i && !goes_on(at))
 			break;
@@ -251,18 +253,19 @@ static __always_inline __u32 emit_extent(const struct extent *x, __u32 max, __u3
  * Copies the walk's stack from sp upwards, and if the frame pointers lead to another stack, that
  * stack. Returns the number of copies.
  */
-static __always_inline __u32 emit_copies(const struct walk_regs *regs, __u32 cpu)
+static __always_inline __u32 emit_copies(const struct scratch *s)
 {
+	const struct walk_regs *regs = &s->out.regs;
 	struct extent x = stack_extent(regs->sp, regs->fp, SAMPLE_STACK_COPIES);
 	__u64 end = thread_stack_end(regs);
 	__u32 n;
 
 	if (end && end < x.end)
 		x.end = end;
-	n = emit_extent(&x, SAMPLE_STACK_COPIES, cpu, 0);
+	n = emit_extent(s, &x, SAMPLE_STACK_COPIES, 0);
 	if (x.next) {
 		x = stack_extent(x.next, x.next, SAMPLE_OTHER_COPIES);
-		n = emit_extent(&x, SAMPLE_OTHER_COPIES, cpu, n);
+		n = emit_extent(s, &x, SAMPLE_OTHER_COPIES, n);
 	}
 	return n;
 }
@@ -274,7 +277,8 @@ static __always_inline bool emit_deferred(struct scratch *s)
 
 	d->regs = s->walk.regs;
 	d->stop = s->stop;
-	d->n_copies = emit_copies(&d->regs, d->sample.cpu);
+	d->n_copies = (__u16)emit_copies(s);
+	d->level = (__u16)(s->row % SAMPLE_MAX_LEVELS);
 	d->sample.type = RECORD_DEFERRED;
 	if (bpf_ringbuf_output(&ring, d, sizeof(*d), BPF_RB_FORCE_WAKEUP) < 0) {
 		count(s, COUNTER_LOST_DEFERRED);

@@ -105,12 +105,13 @@ Test(sizes, a_ring_that_was_asked_for)
 
 /* ---- copies ---- */
 
-static void take_page(struct copies *c, u16 cpu, u16 index)
+static void take_page(struct copies *c, u8 level, u16 cpu, u16 index)
 {
 	static struct record_copy record;
 
-	record = (struct record_copy){.cpu = cpu, .index = index, .address = 4096ULL * index};
-	record.data[0] = (u8)cpu;
+	record = (struct record_copy){
+		.level = level, .cpu = cpu, .index = index, .address = 4096ULL * index};
+	record.data[0] = (u8)(cpu + level);
 	copies_take(c, &record);
 }
 
@@ -122,19 +123,40 @@ Test(sizes, copies_whose_end_was_lost_are_given_up)
 	cr_assert_eq(copies_init(&c, 1, 256), 0);
 	c.max = 8;
 	for (u16 cpu = 0; cpu < 256; cpu++) {
-		take_page(&c, cpu, 0);
+		take_page(&c, 0, cpu, 0);
 		cr_expect_leq(c.n, 8);
 	}
 	cr_expect_eq(c.n + c.n_given_up, 256);
-	take_page(&c, 255, 1);
-	copy = copies_get(&c, 0, 255);
+	take_page(&c, 0, 255, 1);
+	copy = copies_get(&c, 0, 0, 255);
 	cr_assert_not_null(copy);
 	cr_expect_eq(copy->n, 2);
 	cr_expect_eq(copy->data[0], 255);
 	copies_drop(&c, copy);
 	cr_expect_eq(copy->n, 0);
-	cr_expect_null(copies_get(&c, 0, 256));
-	cr_expect_null(copies_get(&c, 1, 0));
-	take_page(&c, 256, 0);
+	cr_expect_null(copies_get(&c, 0, 0, 256));
+	cr_expect_null(copies_get(&c, 0, SAMPLE_MAX_LEVELS, 0));
+	cr_expect_null(copies_get(&c, 1, 0, 0));
+	take_page(&c, 0, 256, 0);
+	copies_deinit(&c);
+}
+
+/* A sample preempted in the middle of its copies by a task that is sampled, too. */
+Test(sizes, copies_of_two_levels_do_not_mix)
+{
+	struct copies c;
+	struct sampler_copy *copy;
+
+	cr_assert_eq(copies_init(&c, 1, 2), 0);
+	take_page(&c, 0, 1, 0);
+	take_page(&c, 1, 1, 0);
+	take_page(&c, 1, 1, 1);
+	take_page(&c, 0, 1, 1);
+	for (u32 level = 0; level < 2; level++) {
+		copy = copies_get(&c, 0, level, 1);
+		cr_assert_eq(copy->n, 2);
+		cr_expect_eq(copy->data[0], 1 + level);
+		cr_expect_eq(copy->data[SAMPLE_COPY_BYTES], 1 + level);
+	}
 	copies_deinit(&c);
 }
