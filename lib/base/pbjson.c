@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/pbjson.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/json.h"
+#include "base/text.h"
 
-#define MAX_DEPTH 32
+#define MAX_DEPTH 64
 #define MAX_NAME 64
+
+const struct pbjson_dialect pbjson_plain = {.name = "JSON"};
 
 static inline void cleanup_json(json_t **j)
 {
@@ -39,182 +44,234 @@ static void json_name(const char *name, char ret[MAX_NAME])
 /* ---- reading ---- */
 
 struct json_reader {
+	const struct pbjson_dialect *dialect;
 	struct arena *arena;
 	struct diag *diag;
-	u32 depth;
+	u32 depth;  /* of messages */
+	u32 packed; /* of messages in bytes */
 };
 
 static int read_message(struct json_reader *r, const ProtobufCMessageDescriptor *d, json_t *j,
 			ProtobufCMessage **ret);
 
-static int wrong(struct json_reader *r, const ProtobufCFieldDescriptor *f)
+static int wrong(struct json_reader *r, const char *name, const char *what)
 {
-	return diag_set(r->diag, -EBADMSG, "JSON: '%s' has a value of another type", f->name);
+	return diag_set(r->diag, -EBADMSG, "%s: %s is not %s", r->dialect->name, name, what);
 }
 
-static int read_integer(struct json_reader *r, const ProtobufCFieldDescriptor *f, json_t *j,
-			bool is_signed, u64 *ret)
+/* ---- numbers ---- */
+
+/*
+ * Reads a number, or a string with one. An unsigned number above 63 bits is returned as its two's
+ * complement.
+ */
+static bool get_integer(json_t *j, bool is_signed, s64 *ret)
 {
-	const char *s;
+	const char *s = json_string_value(j);
 	char *end;
 
 	if (json_is_integer(j)) {
-		*ret = (u64)json_integer_value(j);
-		return !is_signed && json_integer_value(j) < 0 ? wrong(r, f) : 0;
+		*ret = json_integer_value(j);
+		return is_signed || *ret >= 0;
 	}
 	if (json_is_real(j)) {
-		double v = json_real_value(j);
+		double d = json_real_value(j);
 
-		if (v != trunc(v) || fabs(v) > 9007199254740992.0 || (!is_signed && v < 0))
-			return wrong(r, f);
-		*ret = (u64)(s64)v;
-		return 0;
+		if (!(fabs(d) < 9e18) || d != floor(d) || (!is_signed && d < 0))
+			return false;
+		*ret = (s64)d;
+		return true;
 	}
-	s = json_string_value(j);
-	if (!s || !*s)
-		return wrong(r, f);
+	if (!s || !*s || (!isdigit((u8)*s) && (*s != '-' || !is_signed)))
+		return false;
 	errno = 0;
-	*ret = is_signed ? (u64)strtoll(s, &end, 10) : strtoull(s, &end, 10);
-	return errno || *end || (!is_signed && *s == '-') ? wrong(r, f) : 0;
+	*ret = is_signed ? strtoll(s, &end, 10) : (s64)strtoull(s, &end, 10);
+	return !errno && !*end;
 }
 
-static int read_enum(struct json_reader *r, const ProtobufCFieldDescriptor *f, json_t *j, int *ret)
+static int read_32(struct json_reader *r, const ProtobufCFieldDescriptor *f, json_t *j,
+		   bool is_signed, u32 *at)
 {
-	const ProtobufCEnumDescriptor *d = f->descriptor;
-	const ProtobufCEnumValue *v;
-	u64 n;
-	int e;
+	s64 v;
 
-	if (json_is_string(j)) {
-		v = protobuf_c_enum_descriptor_get_value_by_name(d, json_string_value(j));
-		if (!v)
-			return diag_set(r->diag, -EBADMSG, "JSON: '%s' has no such value", f->name);
-		*ret = v->value;
-		return 0;
-	}
-	e = read_integer(r, f, j, true, &n);
-	if (e == 0)
-		*ret = (int)n;
-	return e;
-}
-
-static int read_text(struct json_reader *r, json_t *j, char **ret)
-{
-	size_t n = json_string_length(j);
-	char *s = arena_alloc(r->arena, n + 1);
-
-	if (!s)
-		return -E2BIG;
-	memcpy(s, json_string_value(j), n);
-	s[n] = '\0';
-	*ret = s;
+	if (!get_integer(j, is_signed, &v))
+		return wrong(r, f->name, "a number");
+	if (is_signed ? v != (s32)v : (u64)v > UINT32_MAX)
+		return wrong(r, f->name, "a 32-bit number");
+	*at = (u32)v;
 	return 0;
 }
 
-static int base64_digit(char c)
+static int read_64(struct json_reader *r, const ProtobufCFieldDescriptor *f, json_t *j,
+		   bool is_signed, s64 *at)
 {
-	if (c >= 'A' && c <= 'Z')
-		return c - 'A';
-	if (c >= 'a' && c <= 'z')
-		return c - 'a' + 26;
-	if (c >= '0' && c <= '9')
-		return c - '0' + 52;
-	if (c == '+' || c == '-')
-		return 62;
-	return c == '/' || c == '_' ? 63 : -1;
+	return get_integer(j, is_signed, at) ? 0 : wrong(r, f->name, "a number");
 }
 
-/* Base64 in either alphabet, with or without padding, as the mapping allows. */
-static int read_bytes(struct json_reader *r, const ProtobufCFieldDescriptor *f, json_t *j,
-		      ProtobufCBinaryData *ret)
+static int read_enum(struct json_reader *r, const ProtobufCFieldDescriptor *f, json_t *j, u32 *at)
 {
-	const char *s = json_string_value(j);
-	size_t n = json_string_length(j), len = 0;
-	u8 *out = arena_alloc(r->arena, n / 4 * 3 + 4);
-	u32 bits = 0, have = 0;
+	const ProtobufCEnumValue *v;
 
-	if (!out)
-		return -E2BIG;
-	while (n && s[n - 1] == '=')
-		n--;
-	for (size_t i = 0; i < n; i++) {
-		int d = base64_digit(s[i]);
-
-		if (d < 0)
-			return diag_set(r->diag, -EBADMSG, "JSON: '%s' is not base64", f->name);
-		bits = bits << 6 | (u32)d;
-		have += 6;
-		if (have >= 8) {
-			have -= 8;
-			out[len++] = (u8)(bits >> have);
-		}
-	}
-	*ret = (ProtobufCBinaryData){.len = len, .data = out};
+	if (!json_is_string(j))
+		return read_32(r, f, j, true, at);
+	v = protobuf_c_enum_descriptor_get_value_by_name(f->descriptor, json_string_value(j));
+	if (!v)
+		return wrong(r, f->name, "a value that the type has");
+	*at = (u32)v->value;
 	return 0;
 }
 
 static int read_double(struct json_reader *r, const ProtobufCFieldDescriptor *f, json_t *j,
-		       double *ret)
+		       double *at)
 {
+	const char *s = json_string_value(j);
 	char *end;
 
 	if (json_is_number(j)) {
-		*ret = json_number_value(j);
+		*at = json_number_value(j);
 		return 0;
 	}
-	if (!json_is_string(j))
-		return wrong(r, f);
-	*ret = strtod(json_string_value(j), &end);
-	return *end ? wrong(r, f) : 0;
+	if (!s || !*s)
+		return wrong(r, f->name, "a number");
+	*at = strtod(s, &end);
+	return *end ? wrong(r, f->name, "a number") : 0;
 }
 
 static int read_number(struct json_reader *r, const ProtobufCFieldDescriptor *f, json_t *j,
 		       void *at)
 {
 	double d = 0;
-	u64 n = 0;
 	int e;
 
 	switch (f->type) {
 	case PROTOBUF_C_TYPE_BOOL:
 		*(protobuf_c_boolean *)at = json_is_true(j);
-		return json_is_boolean(j) ? 0 : wrong(r, f);
+		return json_is_boolean(j) ? 0 : wrong(r, f->name, "true or false");
 	case PROTOBUF_C_TYPE_ENUM:
 		return read_enum(r, f, j, at);
 	case PROTOBUF_C_TYPE_FLOAT:
-	case PROTOBUF_C_TYPE_DOUBLE:
 		e = read_double(r, f, j, &d);
-		if (f->type == PROTOBUF_C_TYPE_FLOAT)
-			*(float *)at = (float)d;
-		else
-			*(double *)at = d;
+		*(float *)at = (float)d;
 		return e;
+	case PROTOBUF_C_TYPE_DOUBLE:
+		return read_double(r, f, j, at);
 	case PROTOBUF_C_TYPE_UINT32:
 	case PROTOBUF_C_TYPE_FIXED32:
-		e = read_integer(r, f, j, false, &n);
-		*(u32 *)at = (u32)n;
-		return e == 0 && n > UINT32_MAX ? wrong(r, f) : e;
+		return read_32(r, f, j, false, at);
 	case PROTOBUF_C_TYPE_INT32:
 	case PROTOBUF_C_TYPE_SINT32:
 	case PROTOBUF_C_TYPE_SFIXED32:
-		e = read_integer(r, f, j, true, &n);
-		*(s32 *)at = (s32)n;
-		return e == 0 && (s64)n != (s32)n ? wrong(r, f) : e;
+		return read_32(r, f, j, true, at);
 	case PROTOBUF_C_TYPE_UINT64:
 	case PROTOBUF_C_TYPE_FIXED64:
-		return read_integer(r, f, j, false, at);
+		return read_64(r, f, j, false, at);
 	default:
-		return read_integer(r, f, j, true, at);
+		return read_64(r, f, j, true, at);
 	}
 }
 
+/* ---- texts and bytes ---- */
+
+static int read_text(struct json_reader *r, const ProtobufCFieldDescriptor *f, json_t *j, char **at)
+{
+	size_t n = json_string_length(j);
+	char *s;
+
+	if (!json_is_string(j))
+		return wrong(r, f->name, "a string");
+	s = arena_alloc(r->arena, n + 1);
+	if (!s)
+		return -E2BIG;
+	memcpy(s, json_string_value(j), n + 1);
+	*at = s;
+	return 0;
+}
+
+/* In either alphabet, as the mapping allows. */
+static int base64_digit(char c)
+{
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	const char *at = c ? strchr(digits, c == '-' ? '+' : c == '_' ? '/' : c) : NULL;
+
+	return at ? (int)(at - digits) : -1;
+}
+
+/* Decodes digits of `bits` bits each; skips padding at the end. False: another character. */
+static bool decode_digits(const char *s, size_t n, int (*digit)(char), u32 bits,
+			  ProtobufCBinaryData *ret)
+{
+	u32 have = 0, value = 0;
+
+	while (n && s[n - 1] == '=')
+		n--;
+	for (size_t i = 0; i < n; i++) {
+		int v = digit(s[i]);
+
+		if (v < 0)
+			return false;
+		value = value << bits | (u32)v;
+		have += bits;
+		if (have >= 8) {
+			have -= 8;
+			ret->data[ret->len++] = (u8)(value >> have);
+		}
+	}
+	return true;
+}
+
+static int read_bytes(struct json_reader *r, const ProtobufCFieldDescriptor *f, json_t *j,
+		      ProtobufCBinaryData *at)
+{
+	bool hex = r->dialect->hex && r->dialect->hex(f);
+	ProtobufCBinaryData out = {};
+
+	if (!json_is_string(j))
+		return wrong(r, f->name, "a string");
+	out.data = arena_alloc(r->arena, json_string_length(j) + 1);
+	if (!out.data)
+		return -E2BIG;
+	if (!decode_digits(json_string_value(j), json_string_length(j),
+			   hex ? text_hex_digit : base64_digit, hex ? 4 : 6, &out))
+		return wrong(r, f->name, hex ? "hex" : "base64");
+	*at = out;
+	return 0;
+}
+
+static int read_packed(struct json_reader *r, const ProtobufCMessageDescriptor *d, json_t *j,
+		       ProtobufCBinaryData *at)
+{
+	ProtobufCMessage *m = NULL;
+	int e;
+
+	if (r->packed == PBJSON_MAX_PACKED)
+		return diag_set(r->diag, -EBADMSG, "%s: values more than %d deep", r->dialect->name,
+				PBJSON_MAX_PACKED);
+	r->packed++;
+	e = read_message(r, d, j, &m);
+	r->packed--;
+	if (e < 0)
+		return e;
+	at->len = protobuf_c_message_get_packed_size(m);
+	at->data = arena_alloc(r->arena, at->len);
+	if (!at->data)
+		return -E2BIG;
+	protobuf_c_message_pack(m, at->data);
+	return 0;
+}
+
+/* ---- messages ---- */
+
 static int read_value(struct json_reader *r, const ProtobufCFieldDescriptor *f, json_t *j, void *at)
 {
+	const ProtobufCMessageDescriptor *packed;
+
 	switch (f->type) {
 	case PROTOBUF_C_TYPE_STRING:
-		return json_is_string(j) ? read_text(r, j, at) : wrong(r, f);
+		return read_text(r, f, j, at);
 	case PROTOBUF_C_TYPE_BYTES:
-		return json_is_string(j) ? read_bytes(r, f, j, at) : wrong(r, f);
+		packed = r->dialect->packed ? r->dialect->packed(f) : NULL;
+		return packed ? read_packed(r, packed, j, at) : read_bytes(r, f, j, at);
 	case PROTOBUF_C_TYPE_MESSAGE:
 		return read_message(r, f->descriptor, j, at);
 	default:
@@ -245,83 +302,101 @@ static size_t value_size(const ProtobufCFieldDescriptor *f)
 	}
 }
 
-static int read_field(struct json_reader *r, const ProtobufCFieldDescriptor *f, json_t *j,
-		      ProtobufCMessage *m)
+static int read_values(struct json_reader *r, const ProtobufCFieldDescriptor *f, json_t *j,
+		       ProtobufCMessage *m)
 {
 	size_t n = json_array_size(j), size = value_size(f);
-	u8 *values, *base = (u8 *)m;
+	u8 *values;
 	int e = 0;
 
-	if (json_is_null(j))
-		return 0;
-	if (f->label != PROTOBUF_C_LABEL_REPEATED)
-		return read_value(r, f, j, base + f->offset);
 	if (!json_is_array(j))
-		return wrong(r, f);
+		return wrong(r, f->name, "an array");
 	values = arena_calloc(r->arena, n + 1, size);
 	if (!values)
 		return -E2BIG;
 	for (size_t i = 0; i < n && e == 0; i++)
 		e = read_value(r, f, json_array_get(j, i), values + i * size);
-	*(u8 **)(base + f->offset) = values;
-	*(size_t *)(base + f->quantifier_offset) = n;
+	memcpy((u8 *)m + f->offset, &values, sizeof(values));
+	memcpy((u8 *)m + f->quantifier_offset, &n, sizeof(n));
 	return e;
 }
 
-static const ProtobufCFieldDescriptor *find_field(const ProtobufCMessageDescriptor *d,
-						  const char *name)
+static int read_field(struct json_reader *r, const ProtobufCFieldDescriptor *f, json_t *j,
+		      ProtobufCMessage *m)
 {
-	char camel[MAX_NAME];
+	u32 *which = (u32 *)(void *)((u8 *)m + f->quantifier_offset);
+	bool oneof = f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF;
 
-	for (unsigned int i = 0; i < d->n_fields; i++) {
-		json_name(d->fields[i].name, camel);
-		if (!strcmp(camel, name) || !strcmp(d->fields[i].name, name))
-			return &d->fields[i];
+	if (f->label == PROTOBUF_C_LABEL_REPEATED)
+		return read_values(r, f, j, m);
+	/* The second member of a oneof would overwrite the first. */
+	if (oneof && *which)
+		return wrong(r, f->name, "the only value");
+	if (oneof)
+		*which = f->id;
+	return read_value(r, f, j, (u8 *)m + f->offset);
+}
+
+static int fill_message(struct json_reader *r, json_t *j, ProtobufCMessage *m)
+{
+	const ProtobufCMessageDescriptor *d = m->descriptor;
+	char name[MAX_NAME];
+	int e = 0;
+
+	for (unsigned int i = 0; i < d->n_fields && e == 0; i++) {
+		json_t *value;
+
+		json_name(d->fields[i].name, name);
+		value = json_object_get(j, name);
+		if (!value)
+			value = json_object_get(j, d->fields[i].name);
+		if (value && !json_is_null(value))
+			e = read_field(r, &d->fields[i], value, m);
 	}
-	return NULL;
+	return e;
 }
 
 static int read_message(struct json_reader *r, const ProtobufCMessageDescriptor *d, json_t *j,
 			ProtobufCMessage **ret)
 {
 	ProtobufCMessage *m;
-	const char *name;
-	json_t *value;
-	int e = 0;
+	int e;
 
 	if (!json_is_object(j))
-		return diag_set(r->diag, -EBADMSG, "JSON: %s is not an object", d->short_name);
+		return wrong(r, d->short_name, "an object");
 	if (r->depth >= MAX_DEPTH)
-		return diag_set(r->diag, -E2BIG, "JSON: nested too deeply");
+		return diag_set(r->diag, -EBADMSG, "%s: messages more than %d deep",
+				r->dialect->name, MAX_DEPTH);
 	m = arena_calloc(r->arena, 1, d->sizeof_message);
 	if (!m)
 		return -E2BIG;
-	d->message_init(m);
+	protobuf_c_message_init(d, m);
 	r->depth++;
-	json_object_foreach(j, name, value)
-	{
-		const ProtobufCFieldDescriptor *f = find_field(d, name);
-
-		if (f && e == 0)
-			e = read_field(r, f, value, m);
-	}
+	e = fill_message(r, j, m);
 	r->depth--;
 	if (e == 0)
 		*ret = m;
 	return e;
 }
 
-int pbjson_read(const ProtobufCMessageDescriptor *d, const char *text, size_t n, struct arena *a,
-		ProtobufCMessage **ret, struct diag *reterr_diag)
+int pbjson_read(const struct pbjson_dialect *dialect, const ProtobufCMessageDescriptor *d,
+		const char *text, size_t n, struct arena *a, ProtobufCMessage **ret,
+		struct diag *reterr_diag)
 {
-	struct json_reader r = {.arena = a, .diag = reterr_diag};
+	struct json_reader r = {.dialect = dialect, .arena = a, .diag = reterr_diag};
+	u64 limit = a->limit, tree_bytes = json_tree_bytes(text, n);
 	_cleanup_(json) json_t *j = NULL;
-	int e = json_read(text, n, 0, &j, reterr_diag);
+	int e = -E2BIG;
 
-	if (e < 0)
-		return e;
-	e = read_message(&r, d, j, ret);
-	return e == -E2BIG ? diag_set(reterr_diag, e, "the request needs too much memory") : e;
+	if (a->used + tree_bytes < limit) {
+		a->limit -= tree_bytes;
+		e = json_read(text, n, JSON_REJECT_DUPLICATES, &j, reterr_diag);
+		e = e < 0 ? e : read_message(&r, d, j, ret);
+		a->limit = limit;
+	}
+	return e == -E2BIG ? diag_set(reterr_diag, e,
+				      "the request needs more than %llu bytes of memory", limit)
+			   : e;
 }
 
 /* ---- writing ---- */

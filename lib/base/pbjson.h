@@ -12,11 +12,29 @@
 #include "base/diag.h"
 #include "base/str.h"
 
+/* Messages in bytes fields in one another (struct pbjson_dialect.packed). */
+#define PBJSON_MAX_PACKED 8
+
+/* How a protocol's JSON differs from the mapping. */
+struct pbjson_dialect {
+	const char *name; /* errors begin with it */
+	/* Whether a bytes field is in hex, not in base64. NULL: none is. */
+	bool (*hex)(const ProtobufCFieldDescriptor *f);
+	/*
+	 * The type of the message that a bytes field holds packed, and that JSON has as an object;
+	 * NULL: the field holds bytes. NULL instead of the function: all do.
+	 */
+	const ProtobufCMessageDescriptor *(*packed)(const ProtobufCFieldDescriptor *f);
+};
+extern const struct pbjson_dialect pbjson_plain;
+
 /*
- * Reads a message from JSON. The message and all that it points to are in the arena. -EBADMSG or
- * -E2BIG for bad input, and above the arena's limit.
+ * Reads a message from JSON. The message and all that it points to are in the arena, whose limit
+ * bounds the memory of the JSON tree, too, while it lives. -EBADMSG for bad input, -E2BIG above the
+ * limit.
  */
-int pbjson_read(const ProtobufCMessageDescriptor *d, const char *text, size_t n, struct arena *a,
-		ProtobufCMessage **ret, struct diag *reterr_diag);
+int pbjson_read(const struct pbjson_dialect *dialect, const ProtobufCMessageDescriptor *d,
+		const char *text, size_t n, struct arena *a, ProtobufCMessage **ret,
+		struct diag *reterr_diag);
 /* Appends the message as JSON. Fields with their default value are left out. */
 void pbjson_write(const ProtobufCMessage *m, struct str *out);

@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/pb.h"
+#include "base/pbjson.h"
 #include "base/str.h"
 #include "base/types.h"
 #include "otlp/otlp_profiles.pb-c.h"
@@ -56,8 +57,7 @@ u8 otlp_frame_kind(const char *type);
 struct otlp_profiles;
 int otlp_decode_request(const Otlp__ExportProfilesServiceRequest *in, struct arena *arena,
 			struct otlp_profiles *ret, struct diag *reterr_diag);
-/* Reads OTLP's JSON into an initialised message and the arena, whose limit it sets. */
-int otlp_json_read(const char *data, size_t n, size_t max_bytes, struct arena *arena,
-		   ProtobufCMessage *m, struct diag *reterr_diag);
+/* For pbjson_read(). */
+extern const struct pbjson_dialect otlp_json;
 /* Appends a value as text: numbers, true, bytes in hex, nested values as JSON. */
 void otlp_any_text(const Otlp__AnyValue *v, struct str *out);

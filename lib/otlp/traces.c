@@ -204,9 +204,13 @@ int otlp_traces_decode(const u8 *data, size_t n, size_t max_bytes, struct spans 
 int otlp_traces_decode_json(const char *data, size_t n, size_t max_bytes, struct spans *into,
 			    struct otlp_rejected *ret_rejected, struct diag *reterr_diag)
 {
-	Otlp__ExportTraceServiceRequest in = OTLP__EXPORT_TRACE_SERVICE_REQUEST__INIT;
-	_cleanup_arena_ struct arena arena = {};
-	int r = otlp_json_read(data, n, max_bytes, &arena, &in.base, reterr_diag);
+	_cleanup_arena_ struct arena arena = ARENA_INIT(max_bytes);
+	ProtobufCMessage *in = NULL;
+	int r = pbjson_read(&otlp_json, &otlp__export_trace_service_request__descriptor, data, n,
+			    &arena, &in, reterr_diag);
 
-	return r < 0 ? r : decode(&in, &arena, into, ret_rejected, reterr_diag);
+	if (r < 0)
+		return r;
+	return decode((const Otlp__ExportTraceServiceRequest *)in, &arena, into, ret_rejected,
+		      reterr_diag);
 }

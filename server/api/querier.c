@@ -36,7 +36,7 @@ int querier_request(struct api_call *c, const ProtobufCMessageDescriptor *d, str
 	if (r < 0)
 		return r;
 	if (api_is_json(c->r->content_type))
-		return pbjson_read(d, (const char *)data, n, a, ret, &c->d);
+		return pbjson_read(&pbjson_plain, d, (const char *)data, n, a, ret, &c->d);
 	if (!c->r->content_type || strncasecmp(c->r->content_type, "application/proto", 17) != 0)
 		return diag_set(&c->d, -ENOTSUP, "application/proto or application/json");
 	return pb_unpack(d, d->short_name, data, n, a, ret, &c->d);

@@ -378,8 +378,8 @@ static int push(struct ingest *i, const u8 *data, size_t n, const char *encoding
 	if (r == 0)
 		r = ingest_charge(i, plain_n, &charge, reterr_diag);
 	if (r == 0 && json)
-		r = pbjson_read(&pyroscope__push_request__descriptor, (const char *)plain, plain_n,
-				&arena, &m, reterr_diag);
+		r = pbjson_read(&pbjson_plain, &pyroscope__push_request__descriptor,
+				(const char *)plain, plain_n, &arena, &m, reterr_diag);
 	else if (r == 0)
 		r = pb_unpack(&pyroscope__push_request__descriptor, "a push request", plain,
 			      plain_n, &arena, &m, reterr_diag);

@@ -22,10 +22,10 @@ static void check(const ProtobufCMessageDescriptor *d, const uint8_t *data, size
 	struct str json = {}, again = {}, bytes = {};
 	ProtobufCMessage *m = NULL, *back = NULL;
 
-	if (pbjson_read(d, (const char *)data, size, &a, &m, NULL) < 0)
+	if (pbjson_read(&pbjson_plain, d, (const char *)data, size, &a, &m, NULL) < 0)
 		return;
 	pbjson_write(m, &json);
-	MUST(pbjson_read(d, str_get(&json), json.n, &a, &back, NULL) == 0);
+	MUST(pbjson_read(&pbjson_plain, d, str_get(&json), json.n, &a, &back, NULL) == 0);
 	pbjson_write(back, &again);
 	MUST(json.n == again.n && !memcmp(str_get(&json), str_get(&again), json.n));
 	MUST(pb_pack(back, &bytes) == 0);
