@@ -107,7 +107,7 @@ static int start_run(struct agent *a, struct diag *reterr_diag)
 	return r < 0 ? diag_set(reterr_diag, r, "cannot start a thread: %s", strerror(-r)) : 0;
 }
 
-static int start(struct agent *a, struct diag *reterr_diag)
+static int start_threads(struct agent *a, struct diag *reterr_diag)
 {
 	int r = agent_open_exporters(a, &a->options, reterr_diag);
 
@@ -138,7 +138,7 @@ int agent_create(const struct agent_options *o, struct diag *reterr_diag, struct
 	mallopt(M_TRIM_THRESHOLD, 1 << 20);
 	/* malloc() arenas keep their memory: two threads that allocate share them. */
 	mallopt(M_ARENA_MAX, 2);
-	r = start(a, reterr_diag);
+	r = start_threads(a, reterr_diag);
 	if (r < 0) {
 		agent_destroy(a);
 		return r;

@@ -77,8 +77,9 @@ static enum probe_status check_programs(void (*line)(void *arg, const struct pro
 }
 
 /* The programs are tried only where nothing is known that forbids them: it would be said twice. */
-static enum probe_status report(const struct probe_report_options *options,
-				void (*line)(void *arg, const struct probe_line *line), void *arg)
+static enum probe_status report_checks(const struct probe_report_options *options,
+				       void (*line)(void *arg, const struct probe_line *line),
+				       void *arg)
 {
 	enum probe_status worst = probe_report(options, line, arg);
 
@@ -88,7 +89,7 @@ static enum probe_status report(const struct probe_report_options *options,
 static enum probe_status report_json(const struct probe_report_options *options)
 {
 	json_t *array = json_array();
-	enum probe_status worst = report(options, add_json, array);
+	enum probe_status worst = report_checks(options, add_json, array);
 
 	json_dumpf(array, stdout, JSON_INDENT(2));
 	putchar('\n');
@@ -184,7 +185,7 @@ int cmd_doctor(int argc, char **argv)
 		worst = report_json(&options);
 		return worst == PROBE_MISSING ? 1 : 0;
 	}
-	worst = report(&options, print_line, stdout);
+	worst = report_checks(&options, print_line, stdout);
 	printf("\n%s\n", verdicts[worst]);
 	return worst == PROBE_MISSING ? 1 : 0;
 }

@@ -89,7 +89,7 @@ static int fail_command(int error, const struct diag *d)
 }
 
 /* Starts sampling, then the command. */
-static int start(struct record *r)
+static int start_recording(struct record *r)
 {
 	struct diag diag = {};
 	int e;
@@ -110,7 +110,7 @@ static int run(struct record *r)
 {
 	double limit_s = r->args.duration_s;
 	u64 next_progress = 0, end_ns;
-	int e = start(r);
+	int e = start_recording(r);
 
 	if (e)
 		return e;
@@ -140,7 +140,7 @@ static int run(struct record *r)
 	return 0;
 }
 
-static double share(u64 part, u64 whole)
+static double percent_of(u64 part, u64 whole)
 {
 	return whole ? 100.0 * (double)part / (double)whole : 0.0;
 }
@@ -195,10 +195,10 @@ static void print_summary(struct record *r, const struct profile *p)
 	print_source(recording_source(r->recording), &st, seconds);
 	fprintf(stderr,
 		"lost %llu (%.2f %%), truncated %llu of %llu user stacks (%.2f %%), frames without a name %.2f %%\n",
-		st.counts.lost, share(st.counts.lost, st.counts.lost + st.counts.samples),
+		st.counts.lost, percent_of(st.counts.lost, st.counts.lost + st.counts.samples),
 		st.counts.truncated, st.counts.user_samples,
-		share(st.counts.truncated, st.counts.user_samples),
-		share(p->quality.unknown, p->quality.frames));
+		percent_of(st.counts.truncated, st.counts.user_samples),
+		percent_of(p->quality.unknown, p->quality.frames));
 	for (u32 i = STOP_COMPLETE + 1; i < STOP_N; i++)
 		if (st.counts.stops[i])
 			fprintf(stderr, "  %llu: %s\n", st.counts.stops[i], vocab_stop(i)->name);

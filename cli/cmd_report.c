@@ -55,7 +55,7 @@ static double pct(s64 part, s64 of)
 }
 
 /* Columns left for a name after `used` columns. */
-static size_t room(const struct report *r, size_t used)
+static size_t columns_left(const struct report *r, size_t used)
 {
 	return r->width ? r->width > used + 10 ? r->width - used : 10 : 0;
 }
@@ -104,7 +104,7 @@ static void print_row(struct report *r, const struct profile_table *t,
 	text_append_count(&count, row->self);
 	str_printf(&r->out, "%14s %6.2f %11s %6.2f  ", str_get(&count), pct(row->self, t->total),
 		   interval, pct(row->total, t->total));
-	left = room(r, 42 + object_n);
+	left = columns_left(r, 42 + object_n);
 	text_append_cut(&r->out, name, left);
 	if (row->kind == FRAME_KERNEL) {
 		str_puts(&r->out, " [k]");
@@ -179,7 +179,7 @@ static void print_branch(struct report *r, const struct profile_tree *t, const s
 	else
 		str_printf(&r->out, "%7s  ", "");
 	str_printf(&r->out, "%*s%s", (int)b->indent, "", b->fork ? "- " : "  ");
-	text_append_cut(&r->out, strtab_get(&t->strings, n->name), room(r, 23 + b->indent));
+	text_append_cut(&r->out, strtab_get(&t->strings, n->name), columns_left(r, 23 + b->indent));
 	str_printf(&r->out, "%s\n", n->kind == FRAME_KERNEL ? " [k]" : "");
 }
 
@@ -259,8 +259,8 @@ static size_t terminal_width(void)
 	return w.ws_col;
 }
 
-static int report(const struct profile *p, const struct report_arguments *a,
-		  const struct profile_tree_options *o)
+static int print_report(const struct profile *p, const struct report_arguments *a,
+			const struct profile_tree_options *o)
 {
 	struct report r = {.p = p,
 			   .a = a,
@@ -320,5 +320,5 @@ int cmd_report(int argc, char **argv)
 		return 2;
 	if (view_read("report", argv + first, argc - first, a.format, a.type, &p) < 0)
 		return 1;
-	return report(p, &a, &o.tree);
+	return print_report(p, &a, &o.tree);
 }

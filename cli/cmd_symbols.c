@@ -205,7 +205,7 @@ static void print_list(const json_t *answer)
 	}
 }
 
-static int list(const struct symbols_arguments *a, struct client *c)
+static int list_files(const struct symbols_arguments *a, struct client *c)
 {
 	_cleanup_str_ struct str path = {}, body = {};
 	struct diag d = {};
@@ -259,7 +259,7 @@ int cmd_symbols(int argc, char **argv)
 						   .sent = print_sent},
 			  &d, &c) < 0)
 		return cli_error(1, "symbols: %s", d.text);
-	r = pushes ? push(&a, c, argc - first - 1, argv + first + 1) : list(&a, c);
+	r = pushes ? push(&a, c, argc - first - 1, argv + first + 1) : list_files(&a, c);
 	client_destroy(c);
 	return r;
 }

@@ -253,7 +253,7 @@ static void print_batch(const struct top *t)
 	fflush(stdout);
 }
 
-static void draw(const struct top *t)
+static void draw_screen(const struct top *t)
 {
 	const struct picture *p = &t->picture;
 	_cleanup_str_ struct str scratch = {};
@@ -300,14 +300,14 @@ static bool handle_key(struct top *t, int key)
 			qsort(t->picture.lines.data, t->picture.lines.n,
 			      sizeof(*t->picture.lines.data),
 			      t->args.by_total ? compare_total : compare_self);
-		draw(t);
+		draw_screen(t);
 		break;
 	case ' ':
 		t->paused = !t->paused;
-		draw(t);
+		draw_screen(t);
 		break;
 	case KEY_RESIZE:
-		draw(t);
+		draw_screen(t);
 		break;
 	default:
 		break;
@@ -320,7 +320,7 @@ static double now_s(void)
 	return (double)clock_ns(CLOCK_MONOTONIC) / 1e9;
 }
 
-static int loop(struct top *t)
+static int draw_until_quit(struct top *t)
 {
 	double since = now_s(), delay = t->args.delay_s > 0 ? t->args.delay_s : 2;
 	u64 round = 0;
@@ -349,7 +349,7 @@ static int loop(struct top *t)
 		if (t->args.batch)
 			print_batch(t);
 		else
-			draw(t);
+			draw_screen(t);
 		if (t->args.rounds && ++round >= t->args.rounds)
 			return 0;
 	}
@@ -373,7 +373,7 @@ static int run(struct top *t)
 		keypad(stdscr, TRUE);
 		curs_set(0);
 	}
-	r = loop(t);
+	r = draw_until_quit(t);
 	if (!t->args.batch)
 		endwin();
 	recording_stop(t->recording);

@@ -246,7 +246,7 @@ static int set_from_text(const char *where, const struct option *o, void *base, 
 	return -EINVAL;
 }
 
-static char *trim(char *s)
+static char *trim_spaces(char *s)
 {
 	size_t n;
 
@@ -260,7 +260,7 @@ static char *trim(char *s)
 /* Strings stay allocated until the program ends. */
 static int read_config_line(const struct option_usage *u, const char *where, char *line)
 {
-	char *name = trim(line), *equals = strchr(name, '=');
+	char *name = trim_spaces(line), *equals = strchr(name, '=');
 	const struct option *o;
 	char *value;
 	void *base;
@@ -272,14 +272,14 @@ static int read_config_line(const struct option_usage *u, const char *where, cha
 		return -EINVAL;
 	}
 	*equals = '\0';
-	name = trim(name);
+	name = trim_spaces(name);
 	o = find_option(u, name, strlen(name), 0, &base);
 	if (!o) {
 		(void)cli_error(2, "%s: unknown option %s; see culprit %s --help", where, name,
 				u->command);
 		return -EINVAL;
 	}
-	value = trim(equals + 1);
+	value = trim_spaces(equals + 1);
 	if (o->type == OPTION_TYPE_STRING)
 		value = strdup(value);
 	return value ? set_from_text(where, o, base, value) : -ENOMEM;

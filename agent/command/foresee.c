@@ -294,7 +294,7 @@ static void map_program(struct foresight *f, const char *name, char ret[static P
 }
 
 /* Enters the root of a chroot; words after it are paths inside of it. */
-static void enter(struct foresight *f, const char *path)
+static void enter_root(struct foresight *f, const char *path)
 {
 	char inside[PATH_MAX];
 	int root = open_in(f, path, O_PATH | O_DIRECTORY);
@@ -327,7 +327,7 @@ static bool foresee_word(struct foresight *f, const char *word, bool *enters)
 
 	if (*enters && *word != '-') {
 		*enters = false;
-		enter(f, word);
+		enter_root(f, word);
 		return true;
 	}
 	map_program(f, word, path);

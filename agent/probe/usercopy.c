@@ -166,7 +166,7 @@ static int read_function(const struct function *f, u8 code[MAX_CODE])
 }
 
 /* Does it call `target`? 1, 0, or a negative errno. */
-static int calls(const struct function *f, const struct function *target)
+static int has_call_to(const struct function *f, const struct function *target)
 {
 	u8 code[MAX_CODE];
 	int n = read_function(f, code);
@@ -175,7 +175,7 @@ static int calls(const struct function *f, const struct function *target)
 }
 
 /* Does it search without regard to page faults that are disabled? 1, 0, or a negative errno. */
-static int searches(const struct function *f, const struct function *look_up)
+static int searches_unchecked(const struct function *f, const struct function *look_up)
 {
 	u8 code[MAX_CODE];
 	int n = read_function(f, code), offset;
@@ -204,12 +204,12 @@ static int read_kernel(void)
 		return -ENOENT; /* kallsyms hides addresses */
 	if (!f[CHECK].start || !f[LOOK_UP].start)
 		return 0;
-	r = calls(&f[COPY], &f[CHECK]);
+	r = has_call_to(&f[COPY], &f[CHECK]);
 	if (r <= 0)
 		return r;
-	r = searches(&f[CHECK], &f[LOOK_UP]);
+	r = searches_unchecked(&f[CHECK], &f[LOOK_UP]);
 	if (r == 0 && f[HEAP].start)
-		r = searches(&f[HEAP], &f[LOOK_UP]);
+		r = searches_unchecked(&f[HEAP], &f[LOOK_UP]);
 	return r > 0 ? -EDEADLK : r;
 }
 

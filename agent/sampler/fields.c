@@ -67,15 +67,15 @@ static bool next_line(const char **at, struct line *ret)
 	return false;
 }
 
-static bool declares(const struct line *l, const char *type)
+static bool has_type(const struct line *l, const char *type)
 {
 	return l->n > strlen(type) && strncmp(l->declaration, type, strlen(type)) == 0;
 }
 
 static bool is_character(const struct line *l)
 {
-	return declares(l, "char") || declares(l, "const char") || declares(l, "__data_loc char") ||
-	       declares(l, "__rel_loc char");
+	return has_type(l, "char") || has_type(l, "const char") || has_type(l, "__data_loc char") ||
+	       has_type(l, "__rel_loc char");
 }
 
 static int classify_field(const struct line *l, bool is_syscall, struct source_field *f)
@@ -90,8 +90,8 @@ static int classify_field(const struct line *l, bool is_syscall, struct source_f
 		if (is_character(l)) {
 			f->where.kind = pointer && is_syscall	    ? FIELD_TEXT_OF_USER
 					: pointer		    ? FIELD_TEXT_OF_KERNEL
-					: declares(l, "__data_loc") ? FIELD_TEXT_AT
-					: declares(l, "__rel_loc")  ? FIELD_TEXT_BEHIND
+					: has_type(l, "__data_loc") ? FIELD_TEXT_AT
+					: has_type(l, "__rel_loc")  ? FIELD_TEXT_BEHIND
 								    : FIELD_TEXT;
 			return 0;
 		}
@@ -102,7 +102,7 @@ static int classify_field(const struct line *l, bool is_syscall, struct source_f
 		return -ENOTSUP;
 	f->where.kind = FIELD_NUMBER;
 	/* All arguments of system calls have 8 bytes; an int may be negative. */
-	if (is_syscall && declares(l, "int ")) {
+	if (is_syscall && has_type(l, "int ")) {
 		f->where.size = 4;
 		f->is_signed = true;
 	}

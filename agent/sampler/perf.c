@@ -135,7 +135,7 @@ static void wait_for_phase(const struct source *s, int n_cpus)
 		(void)nanosleep(&t, NULL);
 }
 
-static int start(struct source *s, struct diag *reterr_diag)
+static int start_events(struct source *s, struct diag *reterr_diag)
 {
 	int n_cpus = libbpf_num_possible_cpus();
 	bool attached;
@@ -198,6 +198,6 @@ const struct source_ops source_perf = {
 	.open = perf_open,
 	.load = perf_load,
 	.destroy = perf_destroy,
-	.start = start,
+	.start = start_events,
 	.follow_cpus = follow_cpus,
 };

@@ -67,7 +67,7 @@ static void add_up(const struct sizes_input *in, struct sizes *s)
 }
 
 /* Halves the larger of what can be halved; false: nothing can. */
-static bool shrink(const struct sizes_input *in, struct sizes *s)
+static bool halve_largest(const struct sizes_input *in, struct sizes *s)
 {
 	bool ring = s->ring_bytes > least_ring(in);
 	bool events = s->event_ring_bytes > least_event_ring();
@@ -87,7 +87,8 @@ int sizes_choose(const struct sizes_input *in, struct sizes *ret, struct diag *r
 	struct sizes s = {.ring_bytes = wanted_ring(in), .event_ring_bytes = EVENT_RING_BYTES};
 
 	add_up(in, &s);
-	while (in->limit_bytes && s.fixed_bytes > in->limit_bytes / GOOD_SHARE && shrink(in, &s))
+	while (in->limit_bytes && s.fixed_bytes > in->limit_bytes / GOOD_SHARE &&
+	       halve_largest(in, &s))
 		;
 	if (in->limit_bytes && s.fixed_bytes > in->limit_bytes / WORST_SHARE)
 		return diag_set(

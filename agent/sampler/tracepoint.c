@@ -101,7 +101,7 @@ static int field(const struct source *s, const char *name, struct source_field *
 			  strncmp(event, "syscalls:", strlen("syscalls:")) == 0, ret, reterr_diag);
 }
 
-static int start(struct source *s, struct diag *reterr_diag)
+static int start_tracepoints(struct source *s, struct diag *reterr_diag)
 {
 	const char *colon = strchr(s->about.event, ':');
 	char category[64];
@@ -125,5 +125,5 @@ const struct source_ops source_tracepoint = {
 	.open = tracepoint_open,
 	.load = tracepoint_load,
 	.destroy = tracepoint_destroy,
-	.start = start,
+	.start = start_tracepoints,
 };

@@ -54,7 +54,7 @@ struct json_reader {
 static int read_message(struct json_reader *r, const ProtobufCMessageDescriptor *d, json_t *j,
 			ProtobufCMessage **ret);
 
-static int wrong(struct json_reader *r, const char *name, const char *what)
+static int wrong_type(struct json_reader *r, const char *name, const char *what)
 {
 	return diag_set(r->diag, -EBADMSG, "%s: %s is not %s", r->dialect->name, name, what);
 }
@@ -95,9 +95,9 @@ static int read_32(struct json_reader *r, const ProtobufCFieldDescriptor *f, jso
 	s64 v;
 
 	if (!get_integer(j, is_signed, &v))
-		return wrong(r, f->name, "a number");
+		return wrong_type(r, f->name, "a number");
 	if (is_signed ? v != (s32)v : (u64)v > UINT32_MAX)
-		return wrong(r, f->name, "a 32-bit number");
+		return wrong_type(r, f->name, "a 32-bit number");
 	*at = (u32)v;
 	return 0;
 }
@@ -105,7 +105,7 @@ static int read_32(struct json_reader *r, const ProtobufCFieldDescriptor *f, jso
 static int read_64(struct json_reader *r, const ProtobufCFieldDescriptor *f, json_t *j,
 		   bool is_signed, s64 *at)
 {
-	return get_integer(j, is_signed, at) ? 0 : wrong(r, f->name, "a number");
+	return get_integer(j, is_signed, at) ? 0 : wrong_type(r, f->name, "a number");
 }
 
 static int read_enum(struct json_reader *r, const ProtobufCFieldDescriptor *f, json_t *j, u32 *at)
@@ -116,7 +116,7 @@ static int read_enum(struct json_reader *r, const ProtobufCFieldDescriptor *f, j
 		return read_32(r, f, j, true, at);
 	v = protobuf_c_enum_descriptor_get_value_by_name(f->descriptor, json_string_value(j));
 	if (!v)
-		return wrong(r, f->name, "a value that the type has");
+		return wrong_type(r, f->name, "a value that the type has");
 	*at = (u32)v->value;
 	return 0;
 }
@@ -132,9 +132,9 @@ static int read_double(struct json_reader *r, const ProtobufCFieldDescriptor *f,
 		return 0;
 	}
 	if (!s || !*s)
-		return wrong(r, f->name, "a number");
+		return wrong_type(r, f->name, "a number");
 	*at = strtod(s, &end);
-	return *end ? wrong(r, f->name, "a number") : 0;
+	return *end ? wrong_type(r, f->name, "a number") : 0;
 }
 
 static int read_number(struct json_reader *r, const ProtobufCFieldDescriptor *f, json_t *j,
@@ -146,7 +146,7 @@ static int read_number(struct json_reader *r, const ProtobufCFieldDescriptor *f,
 	switch (f->type) {
 	case PROTOBUF_C_TYPE_BOOL:
 		*(protobuf_c_boolean *)at = json_is_true(j);
-		return json_is_boolean(j) ? 0 : wrong(r, f->name, "true or false");
+		return json_is_boolean(j) ? 0 : wrong_type(r, f->name, "true or false");
 	case PROTOBUF_C_TYPE_ENUM:
 		return read_enum(r, f, j, at);
 	case PROTOBUF_C_TYPE_FLOAT:
@@ -178,7 +178,7 @@ static int read_text(struct json_reader *r, const ProtobufCFieldDescriptor *f, j
 	char *s;
 
 	if (!json_is_string(j))
-		return wrong(r, f->name, "a string");
+		return wrong_type(r, f->name, "a string");
 	s = arena_alloc(r->arena, n + 1);
 	if (!s)
 		return -E2BIG;
@@ -227,13 +227,13 @@ static int read_bytes(struct json_reader *r, const ProtobufCFieldDescriptor *f, 
 	ProtobufCBinaryData out = {};
 
 	if (!json_is_string(j))
-		return wrong(r, f->name, "a string");
+		return wrong_type(r, f->name, "a string");
 	out.data = arena_alloc(r->arena, json_string_length(j) + 1);
 	if (!out.data)
 		return -E2BIG;
 	if (!decode_digits(json_string_value(j), json_string_length(j),
 			   hex ? text_hex_digit : base64_digit, hex ? 4 : 6, &out))
-		return wrong(r, f->name, hex ? "hex" : "base64");
+		return wrong_type(r, f->name, hex ? "hex" : "base64");
 	*at = out;
 	return 0;
 }
@@ -310,7 +310,7 @@ static int read_values(struct json_reader *r, const ProtobufCFieldDescriptor *f,
 	int e = 0;
 
 	if (!json_is_array(j))
-		return wrong(r, f->name, "an array");
+		return wrong_type(r, f->name, "an array");
 	values = arena_calloc(r->arena, n + 1, size);
 	if (!values)
 		return -E2BIG;
@@ -331,7 +331,7 @@ static int read_field(struct json_reader *r, const ProtobufCFieldDescriptor *f, 
 		return read_values(r, f, j, m);
 	/* The second member of a oneof would overwrite the first. */
 	if (oneof && *which)
-		return wrong(r, f->name, "the only value");
+		return wrong_type(r, f->name, "the only value");
 	if (oneof)
 		*which = f->id;
 	return read_value(r, f, j, (u8 *)m + f->offset);
@@ -363,7 +363,7 @@ static int read_message(struct json_reader *r, const ProtobufCMessageDescriptor 
 	int e;
 
 	if (!json_is_object(j))
-		return wrong(r, d->short_name, "an object");
+		return wrong_type(r, d->short_name, "an object");
 	if (r->depth >= MAX_DEPTH)
 		return diag_set(r->diag, -EBADMSG, "%s: messages more than %d deep",
 				r->dialect->name, MAX_DEPTH);

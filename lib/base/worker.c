@@ -75,7 +75,7 @@ static struct worker_job *next_job(struct worker *w)
 	return job;
 }
 
-static void give(struct worker *w, struct worker_job *job)
+static void give_back(struct worker *w, struct worker_job *job)
 {
 	u64 one = 1;
 
@@ -93,7 +93,7 @@ static void rest_unless_urgent(struct worker *w, u64 ns)
 		;
 }
 
-static void *work(void *arg)
+static void *worker_thread(void *arg)
 {
 	struct worker *w = arg;
 
@@ -113,7 +113,7 @@ static void *work(void *arg)
 		begin = clock_ns(CLOCK_MONOTONIC);
 		w->options.run(w->options.arg, job);
 		pthread_mutex_lock(&w->lock);
-		give(w, job);
+		give_back(w, job);
 		if (urgency == WORKER_URGENCIES - 1 && w->gentle)
 			rest_unless_urgent(w, (clock_ns(CLOCK_MONOTONIC) - begin) * 3 / 2);
 	}
@@ -202,7 +202,7 @@ int worker_create(const struct worker_options *o, struct worker **ret)
 	jobs_init(&w->done);
 	jobs_init(&w->taken);
 	w->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	r = w->event_fd < 0 ? -errno : thread_start(&w->thread, o->name, work, w);
+	r = w->event_fd < 0 ? -errno : thread_start(&w->thread, o->name, worker_thread, w);
 	w->running = r == 0;
 	if (r < 0) {
 		worker_destroy(w);

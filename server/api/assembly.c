@@ -479,7 +479,7 @@ static void put_head(struct json_writer *w, const struct assembly *a, const stru
 	json_put_s64(w, "total", a->total);
 }
 
-static int answer(struct api_call *c, struct assembly *a, const struct query *q)
+static int answer_assembly(struct api_call *c, struct assembly *a, const struct query *q)
 {
 	int r = find_places(a), why;
 
@@ -523,7 +523,7 @@ static int assembly(struct api_call *c)
 		r = query_profile(c->a->o.store, &q, API_MAX_STACKS, &p, &c->d);
 	a.p = p;
 	if (r == 0)
-		r = answer(c, &a, &q);
+		r = answer_assembly(c, &a, &q);
 	assembly_deinit(&a);
 	return r;
 }

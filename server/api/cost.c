@@ -129,7 +129,7 @@ static int by_endpoint(struct api_call *c, struct costing *s)
 	return r;
 }
 
-static int gather(struct api_call *c, struct costing *s)
+static int sum_by_parameter(struct api_call *c, struct costing *s)
 {
 	const char *by = net_parameter(c->r, "by");
 	bool function = by && !strcmp(by, "function");
@@ -231,7 +231,7 @@ static int cost(struct api_call *c)
 	if (r == 0)
 		r = api_query(c, "", &s.q);
 	if (r == 0)
-		r = gather(c, &s);
+		r = sum_by_parameter(c, &s);
 	if (r < 0)
 		return r;
 	if (s.rows.n)

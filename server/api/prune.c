@@ -13,7 +13,7 @@ static s64 weight(const struct profile_node *n)
 	return MAX(n->total, n->base_total);
 }
 
-static int falling(const void *a, const void *b)
+static int by_falling_total(const void *a, const void *b)
 {
 	s64 x = *(const s64 *)a, y = *(const s64 *)b;
 
@@ -32,7 +32,7 @@ static int threshold(const struct profile_tree *t, size_t max, s64 *ret_least, s
 		return -ENOMEM;
 	for (size_t i = 0; i < t->nodes.n; i++)
 		all[i] = weight(&t->nodes.data[i]);
-	qsort(all, t->nodes.n, sizeof(*all), falling);
+	qsort(all, t->nodes.n, sizeof(*all), by_falling_total);
 	*ret_least = all[max];
 	*ret_ties = 0;
 	for (size_t i = max; i > 0 && all[i - 1] == *ret_least; i--)
@@ -103,7 +103,7 @@ struct open_nodes {
 	vec(struct open_node) list;
 };
 
-static int leave(struct pruner *w, struct open_nodes *open)
+static int leave_node(struct pruner *w, struct open_nodes *open)
 {
 	struct open_node *o = &open->list.data[open->list.n - 1];
 	int r = push_other(w, o->to, &o->rest);
@@ -124,7 +124,7 @@ static int walk_tree(struct pruner *w, struct open_nodes *open)
 		while (r == 0 && open->list.n &&
 		       i > open->list.data[open->list.n - 1].from +
 				       nodes[open->list.data[open->list.n - 1].from].n_below)
-			r = leave(w, open);
+			r = leave_node(w, open);
 		if (r < 0)
 			break;
 		if (!is_kept(w, &nodes[i]) && i) {
@@ -141,7 +141,7 @@ static int walk_tree(struct pruner *w, struct open_nodes *open)
 		i++;
 	}
 	while (r == 0 && open->list.n)
-		r = leave(w, open);
+		r = leave_node(w, open);
 	return r;
 }
 

@@ -53,7 +53,7 @@ int querier_answer(struct api_call *c, const ProtobufCMessage *m)
 	return pb_pack(m, c->out);
 }
 
-static char *copy(struct arena *a, const char *s, size_t n)
+static char *copy_text(struct arena *a, const char *s, size_t n)
 {
 	char *to = arena_alloc(a, n + 1);
 
@@ -65,9 +65,9 @@ static char *copy(struct arena *a, const char *s, size_t n)
 }
 
 /* "service.name" as "service_name". */
-static char *shown(struct arena *a, const char *name)
+static char *name_for_clients(struct arena *a, const char *name)
 {
-	char *to = copy(a, name, strlen(name));
+	char *to = copy_text(a, name, strlen(name));
 
 	for (char *p = to; p && *p; p++)
 		if (*p == '.')
@@ -146,7 +146,7 @@ int querier_query(struct api_call *c, const char *type, const char *selector, s6
 static const char *next_part(struct arena *a, const char **at)
 {
 	size_t n = strcspn(*at, ":");
-	const char *part = copy(a, *at, n);
+	const char *part = copy_text(a, *at, n);
 
 	*at += n + ((*at)[n] == ':');
 	return part;
@@ -193,7 +193,7 @@ struct name_set {
 
 static int add_name(struct name_set *s, struct arena *a, const char *name)
 {
-	char *own = shown(a, name);
+	char *own = name_for_clients(a, name);
 
 	return own ? vec_push(&s->names, own) : -ENOMEM;
 }
@@ -261,7 +261,7 @@ static int add_values(struct api_call *c, const struct query *q, const char *lab
 		if (of_type && q->type && strcmp(q->type, name) != 0)
 			continue;
 		name = of_type ? type_label(a, name, label) : name;
-		own = name ? copy(a, name, strlen(name)) : NULL;
+		own = name ? copy_text(a, name, strlen(name)) : NULL;
 		r = own ? vec_push(&ret->names, own) : -ENOMEM;
 	}
 	return r;
@@ -359,8 +359,8 @@ static int make_pairs(struct arena *a, char *const *names, size_t n, const char 
 		if (!p)
 			return -ENOMEM;
 		pyroscope__label_pair__init(p);
-		p->name = shown(a, names[i]);
-		p->value = copy(a, value, strlen(value));
+		p->name = name_for_clients(a, names[i]);
+		p->value = copy_text(a, value, strlen(value));
 		if (!p->name || !p->value)
 			return -ENOMEM;
 		pairs[n_pairs++] = p;

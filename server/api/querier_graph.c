@@ -75,7 +75,7 @@ static int push(struct graph *g, u32 depth, const s64 *values)
 }
 
 /* The distance of a bar of one side to the end of the bar left of it. */
-static s64 place(struct graph *g, int side, u32 depth, s64 total, s64 self)
+static s64 place_bar(struct graph *g, int side, u32 depth, s64 total, s64 self)
 {
 	s64 x = depth ? g->next[side][depth] : 0, gap = x - g->end[side][depth];
 
@@ -92,15 +92,15 @@ static int add_node(struct graph *g, u32 id, u32 depth)
 	s64 v[7], name = id ? (s64)n->name : 0;
 
 	if (g->width == 4) {
-		v[0] = place(g, 0, depth, n->total, n->self);
+		v[0] = place_bar(g, 0, depth, n->total, n->self);
 		v[1] = n->total;
 		v[2] = n->self;
 		v[3] = name;
 	} else {
-		v[0] = place(g, 0, depth, n->base_total, n->base_self);
+		v[0] = place_bar(g, 0, depth, n->base_total, n->base_self);
 		v[1] = n->base_total;
 		v[2] = n->base_self;
-		v[3] = place(g, 1, depth, n->total, n->self);
+		v[3] = place_bar(g, 1, depth, n->total, n->self);
 		v[4] = n->total;
 		v[5] = n->self;
 		v[6] = name;
@@ -110,7 +110,7 @@ static int add_node(struct graph *g, u32 id, u32 depth)
 	return push(g, depth, v);
 }
 
-static int build(struct graph *g)
+static int build_levels(struct graph *g)
 {
 	const struct profile_node *nodes = g->t->nodes.data;
 	_cleanup_free_ u32 *depths = calloc(g->t->nodes.n + 1, sizeof(*depths));
@@ -217,7 +217,7 @@ static int answer_graph(struct api_call *c, const Pyroscope__SelectMergeStacktra
 		r = api_tree_prune(all, max_nodes(in->max_nodes), &t);
 	g.t = t;
 	if (r == 0)
-		r = build(&g);
+		r = build_levels(&g);
 	if (r < 0)
 		return r;
 	flame.names = names(&g);
@@ -310,7 +310,7 @@ int querier_diff(struct api_call *c)
 		r = api_tree_prune(all, max_nodes(in->left->max_nodes), &t);
 	g.t = t;
 	if (r == 0)
-		r = build(&g);
+		r = build_levels(&g);
 	if (r < 0)
 		return r;
 	flame.names = names(&g);

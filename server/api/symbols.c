@@ -28,7 +28,7 @@ static void take_part(void *userdata, const void *data, size_t n)
 		symstore_upload_part(in->upload, data, n);
 }
 
-static void end(void *userdata)
+static void end_upload(void *userdata)
 {
 	struct incoming *in = userdata;
 
@@ -55,7 +55,7 @@ bool api_sink(void *userdata, const struct net_request *r, struct net_sink *ret)
 		in->error = symstore_upload_begin(a->o.symbols, r->path + strlen(PATH),
 						  r->content_encoding, &in->d, &in->upload);
 	*ret = (struct net_sink){.part = take_part,
-				 .end = end,
+				 .end = end_upload,
 				 .userdata = in,
 				 .max_body = symstore_max_file(a->o.symbols)};
 	return true;
@@ -108,7 +108,7 @@ static int upload(struct api_call *c)
 	return r;
 }
 
-static int one(struct api_call *c)
+static int answer_file(struct api_call *c)
 {
 	struct symstore_file f;
 	int r = need_symbols(c);
@@ -148,7 +148,7 @@ static void put_list(struct json_writer *w, const struct symstore_list *l, const
 	json_close(w);
 }
 
-static int list(struct api_call *c)
+static int answer_list(struct api_call *c)
 {
 	struct symstore_missing m = {};
 	struct symstore_list l = {};
@@ -169,9 +169,9 @@ static int list(struct api_call *c)
 }
 
 const struct api_route api_symbol_routes[] = {
-	{"GET", "/api/v1/symbols", NET_ROLE_READ, API_STYLE_JSON, list},
+	{"GET", "/api/v1/symbols", NET_ROLE_READ, API_STYLE_JSON, answer_list},
 	/* A client that uploads asks first whether the file is needed. */
-	{"GET", "/api/v1/symbols/{build_id}", NET_ROLE_WRITE, API_STYLE_JSON, one},
+	{"GET", "/api/v1/symbols/{build_id}", NET_ROLE_WRITE, API_STYLE_JSON, answer_file},
 	{"POST", "/api/v1/symbols/{build_id}", NET_ROLE_WRITE, API_STYLE_JSON, upload},
 	{},
 };

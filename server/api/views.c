@@ -211,7 +211,7 @@ void api_put_tree(struct json_writer *w, const struct profile_tree *t)
 	json_close(w);
 }
 
-static int pruned(struct api_call *c, const struct profile_tree *t, struct profile_tree **ret)
+static int prune_tree(struct api_call *c, const struct profile_tree *t, struct profile_tree **ret)
 {
 	u64 max = DEFAULT_NODES;
 	int r = api_number(c, "max_nodes", 1, API_MAX_NODES, &max);
@@ -232,7 +232,7 @@ static int flamegraph(struct api_call *c)
 	if (r == 0)
 		r = profile_tree_build(p, &o, &all);
 	if (r == 0)
-		r = pruned(c, all, &t);
+		r = prune_tree(c, all, &t);
 	if (r < 0)
 		return r;
 	json_open_object(&c->json, NULL);
@@ -307,7 +307,7 @@ static int diff(struct api_call *c)
 		scale(before, after->nodes.data[0].total);
 	r = profile_tree_diff(before, after, &all);
 	if (r == 0)
-		r = pruned(c, all, &t);
+		r = prune_tree(c, all, &t);
 	if (r < 0)
 		return r;
 	json_open_object(&c->json, NULL);

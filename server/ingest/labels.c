@@ -23,7 +23,7 @@ static const struct {
 	{"host_name", "host.name"},
 };
 
-static int intern(struct profile *p, const char *s, size_t n, u32 *ret)
+static int add_text(struct profile *p, const char *s, size_t n, u32 *ret)
 {
 	return profile_add_string(p, s, n, ret);
 }
@@ -45,9 +45,9 @@ int ingest_label_add(struct ingest_labels *l, struct profile *p, const char *nam
 			name_n = strlen(name);
 			break;
 		}
-	r = intern(p, name, name_n, &label.name);
+	r = add_text(p, name, name_n, &label.name);
 	if (r == 0)
-		r = intern(p, value, value_n, &label.value);
+		r = add_text(p, value, value_n, &label.value);
 	return r < 0 ? r : vec_push(&l->labels, label);
 }
 
@@ -56,7 +56,7 @@ void ingest_labels_deinit(struct ingest_labels *l)
 	vec_deinit(&l->labels);
 }
 
-static size_t skip(const char *s, size_t n, size_t at)
+static size_t skip_spaces(const char *s, size_t n, size_t at)
 {
 	while (at < n && (s[at] == ',' || isspace((u8)s[at])))
 		at++;
@@ -73,7 +73,7 @@ static size_t trimmed(const char *s, size_t from, size_t to)
 int ingest_labels_parse(struct ingest_labels *l, struct profile *p, const char *text, size_t n,
 			struct diag *reterr_diag)
 {
-	size_t at = skip(text, n, 0);
+	size_t at = skip_spaces(text, n, 0);
 	int r = 0;
 
 	while (at < n && r == 0) {
@@ -94,7 +94,7 @@ int ingest_labels_parse(struct ingest_labels *l, struct profile *p, const char *
 		r = ingest_label_add(l, p, text + name,
 				     trimmed(text, name, (size_t)(equals - text)), text + value,
 				     quoted ? end - value : trimmed(text, value, end));
-		at = skip(text, n, end + quoted);
+		at = skip_spaces(text, n, end + quoted);
 	}
 	if (r == -EINVAL || r == -E2BIG)
 		return diag_set(reterr_diag, r,
@@ -112,12 +112,12 @@ static int complete_resource(struct profile *p, const struct ingest_labels *l, u
 	u32 service, executable, unknown;
 	bool named = false, has_executable = false;
 	size_t n = 0;
-	int r = intern(p, "service.name", 12, &service);
+	int r = add_text(p, "service.name", 12, &service);
 
 	if (r == 0)
-		r = intern(p, "process.executable.name", 23, &executable);
+		r = add_text(p, "process.executable.name", 23, &executable);
 	if (r == 0)
-		r = intern(p, "unknown_service", 15, &unknown);
+		r = add_text(p, "unknown_service", 15, &unknown);
 	if (r < 0)
 		return r;
 	for (u32 i = 0; i < old->n && i < PROFILE_MAX_LABELS; i++)

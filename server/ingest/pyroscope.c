@@ -276,7 +276,7 @@ static int pyroscope(struct request *q, const u8 *data, size_t n)
 	return ingest_write(q->i, p, folded ? type->profile : NULL, token, q->diag);
 }
 
-static int done(struct ingest *i, size_t n, int r)
+static int count_request(struct ingest *i, size_t n, int r)
 {
 	atomic_fetch_add(&i->requests, 1);
 	atomic_fetch_add(&i->bytes, n);
@@ -290,7 +290,7 @@ int ingest_pyroscope(struct ingest *i, const u8 *data, size_t n, const struct in
 {
 	struct request q = {.i = i, .in = p, .diag = reterr_diag};
 
-	return done(i, n, pyroscope(&q, data, n));
+	return count_request(i, n, pyroscope(&q, data, n));
 }
 
 /* ---- push.v1 ---- */
@@ -396,5 +396,5 @@ static int push(struct ingest *i, const u8 *data, size_t n, const char *encoding
 int ingest_push(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
 		struct diag *reterr_diag)
 {
-	return done(i, n, push(i, data, n, encoding, json, reterr_diag));
+	return count_request(i, n, push(i, data, n, encoding, json, reterr_diag));
 }

@@ -24,8 +24,8 @@ static void reading_deinit(struct reading *r)
 }
 #define _cleanup_reading_ __attribute__((cleanup(reading_deinit)))
 
-static int begin(struct ingest *i, const u8 *data, size_t n, const char *encoding,
-		 struct reading *at, struct diag *reterr_diag)
+static int begin_reading(struct ingest *i, const u8 *data, size_t n, const char *encoding,
+			 struct reading *at, struct diag *reterr_diag)
 {
 	int r = ingest_decode(i, data, n, encoding, &at->own, &at->data, &at->n, reterr_diag);
 
@@ -53,7 +53,7 @@ static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding
 	struct otlp_rejected rejected = {};
 	u64 max = i->o.max_request_bytes * INGEST_OTLP_MEMORY_PER_BYTE;
 	const char *why;
-	int r = begin(i, data, n, encoding, &at, reterr_diag);
+	int r = begin_reading(i, data, n, encoding, &at, reterr_diag);
 
 	if (r == 0)
 		r = json ? otlp_traces_decode_json((const char *)at.data, at.n, max, &at.spans,
@@ -82,7 +82,7 @@ static int zipkin(struct ingest *i, const u8 *data, size_t n, const char *encodi
 {
 	_cleanup_reading_ struct reading at = {};
 	u64 max = i->o.max_request_bytes * INGEST_OTLP_MEMORY_PER_BYTE;
-	int r = begin(i, data, n, encoding, &at, reterr_diag);
+	int r = begin_reading(i, data, n, encoding, &at, reterr_diag);
 
 	if (r == 0)
 		r = zipkin_read((const char *)at.data, at.n, max, &at.spans, reterr_diag);

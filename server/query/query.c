@@ -173,8 +173,8 @@ static int matchers_init(struct matchers *m, const struct query *q, struct diag 
 	return r;
 }
 
-static bool passes(const struct plan *p, const struct matchers *m,
-		   const struct store_found_series *s)
+static bool passes_matchers(const struct plan *p, const struct matchers *m,
+			    const struct store_found_series *s)
 {
 	for (size_t i = 0; i < m->list.n; i++) {
 		const struct matcher *e = &m->list.data[i];
@@ -243,7 +243,7 @@ static int choose_series(struct plan *p, const struct query *q, bool one_type,
 
 		if (one_type && strcmp(profile_string(p->set.profile, e->type), p->type))
 			continue;
-		if (passes(p, &m, e))
+		if (passes_matchers(p, &m, e))
 			r = vec_push(&p->series, *e);
 		else
 			p->all = false;

@@ -451,7 +451,7 @@ static bool row_less(const struct block_row *a, const struct block_row *b)
 	return a->series != b->series ? a->series < b->series : a->time_ms < b->time_ms;
 }
 
-static int advance(struct heap *h, struct run *run)
+static int advance_run(struct heap *h, struct run *run)
 {
 	int r = block_next(run->cursor);
 
@@ -493,7 +493,7 @@ static int merge_rows(struct heap *h, struct builder *b)
 		r = add_row(b, &h->runs[0].row);
 		if (r < 0)
 			return r;
-		r = advance(h, &h->runs[0]);
+		r = advance_run(h, &h->runs[0]);
 		if (r < 0)
 			return r;
 		if (r == 0)
@@ -528,7 +528,7 @@ int block_merge(struct block_cursor *inputs, const u32 *shift, size_t n, u32 rou
 		}
 		runs[h.n] = (struct run){.cursor = &inputs[i], .shift = shift[i]};
 		if (r == 0)
-			r = advance(&h, &runs[h.n]);
+			r = advance_run(&h, &runs[h.n]);
 		h.n += r > 0;
 		r = MIN(r, 0);
 	}

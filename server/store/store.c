@@ -167,7 +167,7 @@ struct matching {
 	u8 *known; /* owned; accept()'s answer by frame: 0 = not asked yet, 1 = no, 2 = yes */
 };
 
-static bool matches(struct matching *m, u32 stack)
+static bool stack_matches(struct matching *m, u32 stack)
 {
 	const struct profile_stack *s = &m->profile->stacks.data[stack];
 
@@ -203,7 +203,7 @@ static int keep_matching(struct store *s, const struct store_rows *rows, struct 
 	m->profile = p;
 	m->known = calloc(p->frames.n + 1, 1);
 	for (size_t i = 0; m->known && r == 0 && i < rows->rows.n; i++)
-		if (stacks[i] != PROFILE_NONE && matches(m, stacks[i]))
+		if (stacks[i] != PROFILE_NONE && stack_matches(m, stacks[i]))
 			r = vec_push(&ret->ids, ids[i]);
 	r = m->known ? r : -ENOMEM;
 	free(m->known);

@@ -50,7 +50,7 @@ bool store_type_is_state(const char *type)
 	       vocab_sample_type(store_type_find(&t))->adds == SAMPLE_ADDS_AT_MOMENT;
 }
 
-static int rank(const char *type)
+static int rank_of(const char *type)
 {
 	struct store_type t;
 	enum sample_type row;
@@ -63,7 +63,7 @@ static int rank(const char *type)
 
 bool store_type_is_better(const char *type, u64 count, const char *than, u64 than_count)
 {
-	int a = rank(type), b = rank(than);
+	int a = rank_of(type), b = rank_of(than);
 
 	if (!*than || !count != !than_count)
 		return !*than || count;
