@@ -5,7 +5,7 @@
  *
  * Batches are written meanwhile. Only rows that existed when marking began (below the limit) are
  * swept. A writer marks every row that it looks up, under write_lock, and the rows that it adds are
- * past the limit; so no row that a batch refers to is swept.
+ * above the limit; so no row is swept to which a batch refers.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static void stop_marking(struct sq *s)
 	}
 }
 
-/* From here on writers mark. They forget the numbers that they know, to look each up again. */
+/* From here on writers mark rows. Empty their map of ids, so that they look up every row again. */
 static int start_marking(struct sq *s)
 {
 	int r = 0;
@@ -77,7 +77,7 @@ static int mark_sums(struct sq_view *v, s64 n, enum sq_part part)
 	return 0;
 }
 
-/* A block that cannot be read may refer to any row: then nothing is removed. */
+/* Fails if a block cannot be read: the block may refer to any row. */
 static int mark_blocks(struct sq *s, struct diag *reterr_diag)
 {
 	static const struct store_filter all = {.to_ms = ~0ULL};
@@ -92,7 +92,7 @@ static int mark_blocks(struct sq *s, struct diag *reterr_diag)
 	return r;
 }
 
-/* Marks the rows in a list of numbers. sum: the list follows one. */
+/* Marks the rows in a list of numbers. sum: a checksum precedes the list. */
 static void mark_list(struct sq *s, enum sq_table table, sqlite3_stmt *st, int column, bool sum)
 {
 	const u8 *data = sqlite3_column_blob(st, column);
@@ -133,7 +133,7 @@ static int mark_from(struct sq *s, enum sq_table table, struct diag *reterr_diag
 	return r;
 }
 
-/* Marks frames that stand for others since symbols arrived: no stack refers to them. */
+/* Marks the frames that late symbols added: named frames refer to them, stacks do not. */
 static int mark_named(struct sq *s, struct diag *reterr_diag)
 {
 	sqlite3_stmt *st = NULL;

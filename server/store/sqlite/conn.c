@@ -86,7 +86,7 @@ int sq_connect(const char *path, bool writer, struct diag *reterr_diag, struct s
 
 	if (!c)
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
-	/* The setup may have to wait, too: a connection that closes locks the file for a moment. */
+	/* Set the timeout before the setup: another connection locks the file while it closes. */
 	if (sqlite3_open_v2(path, &c->db, flags, NULL) != SQLITE_OK ||
 	    sqlite3_busy_timeout(c->db, 5000) != SQLITE_OK ||
 	    sqlite3_exec(c->db, setup, NULL, NULL, NULL) != SQLITE_OK)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections to SQLite: their statements, their errors, and the pool of readers. */
+/* Connections to SQLite: prepared statements, errors, and the pool of readers. */
 #pragma once
 
 #include <sqlite3.h>
@@ -14,7 +14,7 @@ struct sq;
 	"SELECT t.n FROM " table " AS i CROSS JOIN " table " AS t ON t.n=i.n "                     \
 	"WHERE i.id=?1 AND +t.id=?1"
 
-/* SQ(NAME, text): a connection prepares each statement when it is first used. */
+/* SQ(NAME, text): a connection prepares a statement at its first use. */
 #define SQ_STATEMENTS(SQ)                                                                          \
 	SQ(BEGIN, "BEGIN")                                                                         \
 	SQ(BEGIN_WRITE, "BEGIN IMMEDIATE")                                                         \
@@ -54,12 +54,12 @@ struct sq;
 	SQ(GET_BLOCK_STACKS, "SELECT stacks_sum,stacks FROM blocks WHERE n=?")                     \
 	SQ(GET_BLOCK_BODY, "SELECT body_sum,body FROM blocks WHERE n=?")                           \
 	SQ(BUILD_MAPPINGS, "SELECT n,path FROM mappings WHERE build_id=?")                         \
-	/* Its WHERE must be that of the index frames_nameless. */                                 \
+	/* The WHERE of the index frames_nameless. */                                              \
 	SQ(NAMELESS_FRAMES, "SELECT n,id,address FROM frames WHERE mapping=? AND kind=? "          \
 			    "AND function=0 AND named IS NULL AND flags=0 AND n>? "                \
 			    "ORDER BY n LIMIT ?")                                                  \
 	SQ(NAME_FRAME, "UPDATE frames SET named=? WHERE n=? AND id=? AND named IS NULL")           \
-	/* spans.db */                                                                             \
+	/* in spans.db */                                                                          \
 	SQ(ADD_SPAN_BLOCK, "INSERT INTO span_blocks(kind,hour,thinned,first,last,rows,bytes,sum,"  \
 			   "filter,a,b) VALUES(?,?,?,?,?,?,?,?,?,?,?)")                            \
 	SQ(DEL_SPAN_BLOCK, "DELETE FROM span_blocks WHERE n=?")                                    \
@@ -78,24 +78,24 @@ enum sq_statement {
 		SQL_N,
 };
 
-/* Used by one thread at a time. */
+/* One thread at a time uses a connection. */
 struct sq_conn {
 	sqlite3 *db;
 	sqlite3_stmt *statements[SQL_N];
-	struct sq_conn *next; /* in the pool */
-	u32 generation;	      /* struct sq's, when the file was opened */
+	struct sq_conn *next; /* the next connection in the pool */
+	u32 generation;	      /* sq.generation when the connection was opened */
 	bool full;	      /* the last error was SQLITE_FULL */
 };
 
 int sq_connect(const char *path, bool writer, struct diag *reterr_diag, struct sq_conn **ret);
 void sq_disconnect(struct sq_conn *c);
-/* Resets the statement and returns it, ready to bind; NULL when SQLite cannot prepare it. */
+/* Resets a statement and returns it, ready to bind. NULL when SQLite cannot prepare it. */
 sqlite3_stmt *sq_get(struct sq_conn *c, enum sq_statement which);
 /* Runs a statement without parameters and ignores the row that the statement may return. */
 int sq_run(struct sq_conn *c, enum sq_statement which);
-/* Resets all statements: a statement at a row keeps its snapshot, and thereby the log. */
+/* Resets all statements. A statement at a row holds a snapshot, so that the log cannot shrink. */
 void sq_reset_all(struct sq_conn *c);
-/* SQLite's last error as a negative errno, with its text. -EBADMSG: the file is damaged. */
+/* Returns SQLite's last error as a negative errno, and its text. -EBADMSG: the file is damaged. */
 int sq_error(struct sq_conn *c, const char *what, struct diag *reterr_diag);
 static inline bool sq_is_damage(int r)
 {
@@ -104,16 +104,16 @@ static inline bool sq_is_damage(int r)
 
 /* The first column of the first row of a query; -EIO when there is none. */
 int sq_number(struct sq_conn *c, const char *text, s64 *ret);
-/* Runs `check`, a PRAGMA quick_check. False: it has found damaged pages. */
+/* Runs `check`, a PRAGMA quick_check. False: the check found damaged pages. */
 bool sq_pages_are_whole(struct sq_conn *c, const char *check);
-/* hash_bytes() of a column of the current row. */
+/* Returns hash_bytes() of a column of the current row. */
 u64 sq_hash_column(sqlite3_stmt *st, int at);
 /*
- * In a transaction: 1 when the token is known, 0 when it was added, negative on failure. See
- * store_write().
+ * Adds a token; the caller is in a transaction. Returns 1 when the token is known, 0 when it was
+ * added, negative on failure. See store_write().
  */
 int sq_take_token(struct sq_conn *c, const u8 token[16], struct diag *reterr_diag);
 
-/* A connection for reading, from the pool or new. */
+/* Takes a connection for reading from the pool, or opens one. */
 int sq_reader_get(struct sq *s, struct diag *reterr_diag, struct sq_conn **ret);
 void sq_reader_put(struct sq *s, struct sq_conn *c);

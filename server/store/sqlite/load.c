@@ -61,7 +61,7 @@ int sq_cache_trim(struct sq *s, u64 naming)
 	return c->profile ? 0 : -ENOMEM;
 }
 
-/* The statement at row n of a dictionary; -ENOENT, -EBADMSG. */
+/* Steps a statement to row n of a dictionary. -ENOENT: no such row. -EBADMSG: damage. */
 static int get_row(struct sq_conn *c, enum sq_statement which, s64 n, sqlite3_stmt **ret)
 {
 	sqlite3_stmt *st = sq_get(c, which);
@@ -92,7 +92,7 @@ bool sq_number_is_right(struct sq_conn *c, enum sq_statement index, u64 id, s64 
 			return true;
 		others = true;
 	}
-	/* An index that has lost the entry does not contradict. */
+	/* An index without any entry for the id may have lost the entry: accept the row. */
 	return !others;
 }
 
@@ -120,7 +120,7 @@ static int add_function(struct loading *l, s64 n, u64 id, sqlite3_stmt *st, bool
 	return r < 0 ? r : map_put(&l->cache->functions, (u64)n, *ret);
 }
 
-/* ret_id: in the store; *ret: id in the cache's profile. */
+/* ret_id: the function's id in the store. ret: its id in the cache's profile. */
 static int load_function(struct loading *l, s64 n, u64 *ret_id, u32 *ret)
 {
 	u64 *known = map_get(&l->cache->functions, (u64)n);
@@ -166,7 +166,7 @@ static int load_mapping(struct loading *l, s64 n, struct store_frame_key *k, u32
 	return r < 0 ? r : profile_add_mapping(l->cache->profile, &m, ret);
 }
 
-/* A frame as it was written, without late symbols. A missing function or mapping is damage. */
+/* Loads a frame without its late symbols. A missing function or mapping is damage. */
 static int load_plain_frame(struct loading *l, s64 n, u64 *ret_id, u32 *ret, struct str *ret_named)
 {
 	struct profile_frame f = {.mapping = PROFILE_NONE, .function = PROFILE_NONE};
@@ -245,7 +245,7 @@ static int load_frame(struct loading *l, s64 n, const struct sq_frame **ret)
 	if (r == 0 && named.n) {
 		r = load_named(l, f.id, &named);
 		if (sq_is_damage(r) || r == -ENOENT) {
-			c->reals.n = f.first; /* only its names are lost */
+			c->reals.n = f.first; /* keep the frame, without its names */
 			sq_note_damaged_row(l->s);
 			r = 0;
 		}
@@ -306,7 +306,7 @@ static int load_frames(struct loading *l, struct frames *f)
 	return r == -ENOENT ? -EBADMSG : r;
 }
 
-/* *ret: position in the cache. */
+/* ret: the stack's position in the cache. */
 static int load_stack(struct loading *l, s64 n, size_t *ret)
 {
 	struct sq_cache *c = l->cache;
@@ -358,7 +358,7 @@ int sq_stack_id(struct sq *s, struct sq_conn *c, u32 n, u64 *ret)
 
 /* ---- series ---- */
 
-/* Splits names and values, each of which ends in NUL, and checks them against the id. */
+/* Splits names and values, each of which ends in NUL, and checks that their hash is the id. */
 static int read_labels(const u8 *data, size_t size, u64 id, struct store_label *ret, size_t *ret_n)
 {
 	struct buf b = buf_of(data, size);
@@ -521,7 +521,7 @@ int sq_load_stacks(struct store *base, const u64 *ids, size_t n, struct profile 
 
 	if (r < 0)
 		return r;
-	/* One transaction: all of the answer has the same names, and rows are read faster. */
+	/* In one transaction all frames of the answer have the same names, and reads are faster. */
 	r = sq_snapshot(s, l.c, &naming, reterr_diag);
 	if (r == 0) {
 		pthread_mutex_lock(&s->cache_lock);

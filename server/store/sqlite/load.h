@@ -10,10 +10,10 @@
 
 enum sq_table { SQ_SERIES, SQ_MAPPINGS, SQ_FUNCTIONS, SQ_FRAMES, SQ_STACKS, SQ_BLOCKS, SQ_TABLES };
 
-/* A frame: itself, or the frames that stand for it since symbols arrived. */
+/* A loaded frame: one frame of the profile, or several if late symbols have named it. */
 struct sq_frame {
 	u64 id;
-	u32 first, n; /* of sq_cache.reals */
+	u32 first, n; /* the range in sq_cache.reals */
 };
 
 struct sq_stack {
@@ -21,7 +21,7 @@ struct sq_stack {
 	u32 stack; /* in the cache's profile */
 };
 
-/* Rows as they were loaded, interned in one profile. n: the number of a row. */
+/* Loaded rows, interned in one profile. n: the number of a row. */
 struct sq_cache {
 	struct profile *profile; /* owned */
 	struct map functions;	 /* n → id in the profile */
@@ -33,29 +33,29 @@ struct sq_cache {
 	vec(struct sq_stack) stack_list;
 	struct map stack_ids; /* id → position */
 	struct map series;    /* n → id */
-	u64 naming;	      /* struct sq's, of the snapshot that all of it was read in */
+	u64 naming;	      /* sq.naming of the snapshot from which all rows were read */
 };
 
-/* ---- under cache_lock ---- */
+/* ---- the caller holds cache_lock ---- */
 
-/* Before something is loaded: empties a cache that is too large, or has names of another time. */
+/* Empties the cache if it is too large or if frames were named since. Call it before loading. */
 int sq_cache_trim(struct sq *s, u64 naming);
 void sq_cache_deinit(struct sq_cache *c);
-/* The id of a stack or series: -ENOENT, or -EBADMSG for a damaged row. */
+/* Returns the id of stack or series n. -ENOENT: no such row. -EBADMSG: the row is damaged. */
 int sq_stack_id(struct sq *s, struct sq_conn *c, u32 n, u64 *ret);
 int sq_series_id(struct sq *s, struct sq_conn *c, u32 n, u64 *ret);
 
-/* ---- without ---- */
+/* ---- the caller does not hold cache_lock ---- */
 
-/* Adds the labels of a series to a profile; -ENOENT, or -EBADMSG for a damaged row. */
+/* Adds the labels of a series to a profile. -ENOENT: no such row. -EBADMSG: it is damaged. */
 int sq_series_resource(struct sq_conn *c, u32 n, struct profile *into, u64 *ret_id,
 		       u32 *ret_resource);
 /*
- * Whether the index of ids (SQL_INDEX_*) agrees that the row has this number. A row's id does not
- * cover its number, so this is how a number that the disk has changed shows.
+ * Whether the index of ids (SQL_INDEX_*) agrees that the row has this number. The id is a hash of
+ * the row without its number, so only the index reveals a damaged number.
  */
 bool sq_number_is_right(struct sq_conn *c, enum sq_statement index, u64 id, s64 n);
-/* Under write_lock: 0 if the row matches its id. -EBADMSG if not: the store will be repaired. */
+/* Under write_lock: 0 if the row matches its id, else -EBADMSG; then the store will be repaired. */
 int sq_check_row(struct sq *s, enum sq_table table, s64 n, u64 id);
-/* The sum in front of the list in the column `named`: of the frame's id and the list. */
+/* Returns the checksum of a frame's id and its list; it precedes the list in column `named`. */
 u64 sq_named_sum(u64 id, const void *list, size_t size);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether the write-ahead log still has all that was committed. SQLite silently applies the log up
- * to the first frame with a wrong checksum, as a process may be killed while it writes a frame. A
- * damaged frame looks the same; SQLite would then drop acknowledged transactions, or put old pages
- * over newer ones that a checkpoint has already written to the file.
+ * Whether the write-ahead log still has all committed transactions. SQLite silently applies the log
+ * up to the first frame with a wrong checksum, because a process may be killed while it writes a
+ * frame. A damaged frame looks the same; SQLite would then drop acknowledged transactions, or
+ * overwrite newer pages, which a checkpoint has written to the file, with old ones.
  *
  * The file NAME-shm, which a killed process leaves behind, says how many frames were committed and
  * how many of them are in the database file. (Formats: https://sqlite.org/walformat.html and
@@ -21,7 +21,7 @@
 
 #define LOG_HEADER 32
 #define FRAME_HEADER 24
-#define MAGIC 0x377f0682u /* its lowest bit: checksums over big-endian words */
+#define MAGIC 0x377f0682u /* lowest bit set: checksums over big-endian words */
 #define MAX_PAGE 65536
 
 /* The start of NAME-shm: its header, twice, and the progress of checkpoints. Native byte order. */

@@ -18,13 +18,13 @@
 #include "server/store/sqlite/scan.h"
 #include "server/store/sqlite/spans.h"
 
-#define OPEN_HOUR_MS 300000ULL	 /* late samples of an hour may come for this time after the hour */
+#define OPEN_HOUR_MS 300000ULL /* late samples of an hour may arrive for this long after the hour */
 #define TOKEN_MS (2 * 3600000LL) /* how long tokens are kept */
 #define MAX_INPUTS 64
-#define MIN_INPUTS 8   /* of the same level, while the hour is not over */
-#define LEVEL_MERGED 3 /* zstd's */
+#define MIN_INPUTS 8   /* blocks of the same level, while the hour is not over */
+#define LEVEL_MERGED 3 /* of zstd */
 #define BUDGET_NS 1500000000ULL
-#define EVICT_BLOCKS 64 /* in one transaction */
+#define EVICT_BLOCKS 64 /* blocks in one transaction */
 
 /* ---- retention ---- */
 
@@ -113,7 +113,7 @@ static int evict_expired(struct sq *s, u64 now_ms, struct diag *reterr_diag)
 	return r;
 }
 
-/* Bytes of pages that are in use, and of free pages. */
+/* Returns the bytes of pages in use and of free pages. */
 static int used_bytes(struct sq *s, u64 *ret_used, u64 *ret_free)
 {
 	s64 size = 0, pages = 0, unused = 0;
@@ -133,8 +133,8 @@ static int used_bytes(struct sq *s, u64 *ret_used, u64 *ret_free)
 }
 
 /*
- * Evicts the oldest blocks until the size is within the limit, or an eighth of all rows is gone:
- * then the caller first collects the dictionaries, which may free enough.
+ * Evicts the oldest blocks until the size is within the limit or an eighth of all rows is evicted.
+ * In the second case the caller collects the dictionaries first, which may free enough.
  */
 static int evict_oldest(struct sq *s, u64 limit, bool *ret_any, struct diag *reterr_diag)
 {
@@ -185,10 +185,10 @@ static int evict_beyond_size(struct sq *s, struct diag *reterr_diag)
 	return r;
 }
 
-/* How many pages are moved at once: they go through the log, which may have little room. */
+/* How many pages are moved at once. They go through the log, for which room may be short. */
 #define SHRINK_PAGES "256"
 
-/* Gives free pages back to the file system when there are many. */
+/* Returns free pages to the file system when there are many. */
 static int shrink_file(struct sq *s, u64 until_ns, struct diag *reterr_diag)
 {
 	u64 used, unused, before = ~0ULL;
@@ -215,17 +215,18 @@ static int shrink_file(struct sq *s, u64 until_ns, struct diag *reterr_diag)
 
 /* ---- merging ---- */
 
-/* Into which block the samples of a block go, and the resolution of their times there. */
+/* Where the samples of a block are merged to, and with which resolution. */
 struct merging {
-	u64 resolution; /* ms; 1 = times as they are */
-	u64 from_hour;	/* the first of the bucket */
+	u64 resolution; /* ms; 1 = times are not rounded */
+	u64 from_hour;	/* the first hour of the bucket */
 	u64 level;
 	bool open; /* more samples are expected */
 };
 
 /*
- * A block's bucket is its hour; or, when times are rounded to more than an hour, the multiple of
- * the resolution. The age of the whole bucket decides, so that all of it is rounded at once.
+ * The bucket of a block is its hour or, if the resolution exceeds an hour, the period of that
+ * length around the hour. The end of the bucket decides about its age, so that all of the bucket is
+ * rounded at once.
  */
 static struct merging merging_of(const struct sq *s, const struct sq_entry *e, u64 now_ms)
 {
@@ -240,7 +241,7 @@ static struct merging merging_of(const struct sq *s, const struct sq_entry *e, u
 
 		m.from_hour = e->hour / hours * hours;
 		end = (m.from_hour + hours) * BLOCK_HOUR_MS;
-		/* The younger hours of the bucket are not old enough. */
+		/* The youngest hour of the bucket is not old enough for this resolution. */
 		if (now_ms <= end || store_resolution_ms(&s->limits, now_ms - end) < m.resolution) {
 			m.resolution = MAX(e->resolution, BLOCK_HOUR_MS);
 			m.from_hour = e->hour;
@@ -378,7 +379,7 @@ static int merge_bucket(struct sq *s, const struct candidate *c, size_t n, struc
 	_cleanup_block_parts_ struct block_parts parts = {};
 	int r = merge_parts(s, c, n, &change, &parts);
 
-	/* A block has the right sum and cannot be read: leave all of them as they are. */
+	/* A block has the right checksum and still cannot be decoded: merge none of the blocks. */
 	if (sq_is_damage(r)) {
 		for (size_t i = 0; i < n; i++)
 			sq_note_damaged_block(s, c[i].e.n);

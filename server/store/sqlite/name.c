@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Late symbols. A frame that was written as binary and address keeps its row and its id. Its column
- * `named` gets the numbers of the frames that stand for it: the rows that an agent with symbols
- * would have written. Stacks and samples do not change; loading a stack yields the names.
+ * Late symbols. A frame that was written as binary and address keeps its row and its id. The column
+ * `named` of the row gets the numbers of the frames that replace it: the rows that an agent with
+ * symbols would have written. Stacks and samples do not change; loading a stack yields the names.
  *
- * Frames are taken some at a time. Their names are looked up without a lock and written in one
- * transaction. After an interruption the next call names the remaining frames. The update of a
- * frame that was swept meanwhile finds no row.
+ * Frames are read in groups. Their names are looked up without a lock and written in one
+ * transaction. After an interruption the next call names the remaining frames. If a frame was swept
+ * meanwhile, its update finds no row.
  */
 #include <errno.h>
 #include <string.h>
@@ -26,7 +26,7 @@ struct build_mapping {
 struct nameless {
 	s64 n;
 	u64 id, address;
-	u32 first, n_real; /* of naming.real */
+	u32 first, n_real; /* the range in naming.real */
 };
 
 struct naming {
@@ -36,7 +36,7 @@ struct naming {
 	void *userdata;
 	struct diag *diag;
 	vec(struct build_mapping) mappings;
-	/* The frames that were taken last. */
+	/* The frames that were read last. */
 	vec(struct nameless) frames;
 	vec(u32) real;		 /* in the profile */
 	struct profile *profile; /* owned */
@@ -100,7 +100,7 @@ static int read_frames(struct naming *g, struct sq_conn *c, s64 mapping, s64 aft
 	return r == SQLITE_DONE ? 0 : sq_error(c, "cannot read", g->diag);
 }
 
-/* With a reader that is put back at once: nothing may be held while names are looked up. */
+/* Puts the reader back at once: looking up names takes long, and must not hold a snapshot. */
 static int read_some(struct naming *g, s64 mapping, s64 after)
 {
 	struct sq_conn *c;
@@ -133,7 +133,7 @@ static int reset_profile(struct naming *g, const char *path, u32 *ret_mapping)
 	return r < 0 ? r : profile_add_mapping(g->profile, &m, ret_mapping);
 }
 
-/* Binary and address are those of the frame itself, whatever the callback has set. */
+/* Binary and address are those of the nameless frame, whatever the callback has set. */
 static int add_real_frame(struct naming *g, u32 mapping, const struct nameless *f, u32 named,
 			  bool last)
 {

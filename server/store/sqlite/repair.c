@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Repair copies what is whole of a damaged store into a new one (salvage.c). The damaged file stays
- * beside it: nothing is deleted for being damaged. While a damaged file is there, the store reports
- * damage, and answers about older times say that samples may be missing.
+ * Repair copies what is whole of a damaged store into a new one (salvage.c). The damaged file is
+ * renamed and stays. As long as it exists, the store reports damage, and answers about older times
+ * say that samples may be missing.
  *
- *	profiles.db.repair	the copy while it is being made; deleted if that was interrupted
- *	profiles.db.repaired	the complete copy: replaces profiles.db, or will at the next start
+ *	profiles.db.repair	the incomplete copy; deleted after an interruption
+ *	profiles.db.repaired	the complete copy, until it replaces profiles.db: at once, or at
+ *				the next start of the server
  *	profiles.db.damaged-TIME, …-wal, …-shm
+ *				the damaged file and its log
  */
 #include <dirent.h>
 #include <errno.h>
@@ -38,7 +40,7 @@ static bool is_there(const char *path)
 	return lstat(path, &st) == 0;
 }
 
-/* The suffix of files that are moved aside: the time, and a number if the name is taken. */
+/* The suffix of a damaged file: the time, and a number if the name exists. */
 static void new_stamp(const struct sq *s, char *ret, size_t n)
 {
 	time_t now = time(NULL);
@@ -99,7 +101,7 @@ static void count_damaged(struct sq *s)
 		if (strncmp(e->d_name, begin, sizeof(begin) - 1) || stat(str_get(&path), &st) < 0)
 			continue;
 		s->damaged_files += !strchr(e->d_name + sizeof(begin) - 1 + 15, '-');
-		/* The rename set st_ctime. */
+		/* st_ctime is the time of the rename. */
 		s->damaged_ms = MAX(s->damaged_ms, ((u64)st.st_ctime + 1) * 1000);
 	}
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Damage: finding what a log has lost, and making a new database of what is whole. */
+/* Damage: finds what a log has lost, and copies what is whole into a new database. */
 #pragma once
 
 #include "server/store/sqlite/sqlite.h"
 
-/* ---- log.c: whether the write-ahead log has all that was committed ---- */
+/* ---- log.c: whether the write-ahead log has all committed transactions ---- */
 
 enum sq_log {
 	SQ_LOG_WHOLE,
-	SQ_LOG_SHORT, /* its end is missing; what is left can be applied */
-	SQ_LOG_STALE, /* the database file is newer than what is left, and whole without it */
-	SQ_LOG_MIXED, /* the file is not whole without the log, nor with what is left of it */
+	SQ_LOG_SHORT, /* the end of the log is missing; the rest can be applied */
+	SQ_LOG_STALE, /* the database file is whole without the log, and newer than the rest of the log */
+	SQ_LOG_MIXED, /* the database file is whole neither without the log nor with the rest of it */
 };
 
 enum sq_log sq_check_log(const char *path);
@@ -27,9 +27,9 @@ int sq_repair(struct sq *s, struct diag *reterr_diag);
 /* ---- salvage.c ---- */
 
 /*
- * Copies what is whole of the database at s->path into a new one. names: also the names of services
- * and types that are in memory. ret_lost: how many places could not be read.
+ * Copies what is whole of the database at s->path into a new one. names: also writes the names of
+ * services and types from memory. ret_lost: how many places could not be read.
  */
 int sq_salvage(struct sq *s, const char *to, bool names, u64 *ret_lost, struct diag *reterr_diag);
-/* Copies the tokens of a damaged file. Returns how often reading broke off, or an error. */
+/* Copies the tokens of a damaged file. Returns how many reads broke off, or a negative errno. */
 int sq_copy_tokens(struct sq_conn *from, struct sq_conn *to, struct diag *reterr_diag);

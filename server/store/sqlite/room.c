@@ -16,7 +16,7 @@
 #include "base/str.h"
 #include "server/store/sqlite/maintain.h"
 
-#define ROOM_BYTES (4u << 20) /* for sq_maintain() */
+#define ROOM_BYTES (4u << 20) /* what sq_maintain() needs */
 
 static u64 part_bytes(const char *database, const char *part)
 {
@@ -40,13 +40,13 @@ u64 sq_bytes(const struct sq *s)
 
 bool sq_is_large(const struct sq *s)
 {
-	/* The log may grow by so much before the next checkpoint. */
+	/* Subtract what the log may grow by before the next checkpoint. */
 	return sq_bytes(s) > s->limits.max_bytes - MIN(s->limits.max_bytes / 16, 64ULL << 20);
 }
 
 void sq_checkpoint(struct sq *s)
 {
-	/* Without truncation the log's file keeps its largest size. */
+	/* Without truncation, the log file keeps its largest size. */
 	int how = sq_is_large(s) ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE;
 
 	sqlite3_wal_checkpoint_v2(s->writer->db, NULL, how, NULL, NULL);
@@ -56,7 +56,7 @@ bool sq_has_room(const struct sq *s)
 {
 	struct statvfs fs;
 
-	/* When the file system cannot tell, the write itself will. */
+	/* If statvfs() fails, let the write itself find out whether there is room. */
 	return statvfs(s->dir, &fs) < 0 ||
 	       (u64)fs.f_bavail * fs.f_frsize >= part_bytes(s->path, "-wal") + ROOM_BYTES;
 }

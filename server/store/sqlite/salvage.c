@@ -2,8 +2,8 @@
 /*
  * Copies what is whole of a damaged database into a new one, table by table and row by row. A row
  * of a dictionary is whole when its id is the hash of its content; blocks and names have sums. So
- * nothing wrong is copied, whatever SQLite reads from damaged pages. Rows keep their numbers, as
- * blocks refer to them, and no number that a block may refer to will be given again.
+ * nothing wrong is copied, whatever SQLite reads from damaged pages. Rows keep their numbers,
+ * because blocks refer to rows by number; a number to which a block may refer is not reused.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ struct mapping_hashes {
 
 struct salvage {
 	struct sq_conn *from, *to;
-	/* Rows that were copied, by number. */
+	/* Copied rows, by number. */
 	struct map mappings; /* → position + 1 in: */
 	vec(struct mapping_hashes) mapping_list;
 	struct map functions, frames; /* → id */
@@ -35,7 +35,7 @@ struct salvage {
 struct table {
 	const char *name, *columns;
 	bool (*is_whole)(struct salvage *v, sqlite3_stmt *st);
-	enum sq_table which; /* SQ_TABLES: its numbers are not counted in `next` */
+	enum sq_table which; /* SQ_TABLES: `next` has no element for this table */
 };
 
 static u64 column_u64(sqlite3_stmt *st, int at)
@@ -43,7 +43,7 @@ static u64 column_u64(sqlite3_stmt *st, int at)
 	return (u64)sqlite3_column_int64(st, at);
 }
 
-/* Something may refer to a row of this number: the number must not be given again. */
+/* Keeps the number from being given again: a lost block may have referred to it. */
 static void reserve_number(struct salvage *v, enum sq_table table, u64 n)
 {
 	if (n < MAX_NUMBER)
@@ -202,7 +202,7 @@ static bool can_read_at(sqlite3_stmt *st, s64 n)
 	return r == SQLITE_ROW || r == SQLITE_DONE;
 }
 
-/* The first number past a damaged page: SQLite can read rows on other pages. */
+/* Returns the first number past a damaged page: SQLite can read the rows of other pages. */
 static s64 next_readable(sqlite3_stmt *st, s64 at)
 {
 	s64 step = 1, bad = at;
@@ -246,7 +246,7 @@ static int copy_rows(struct salvage *v, const struct table *t, sqlite3_stmt *fro
 		sqlite3_bind_int64(from, 1, at);
 		while (r == 0 && (step = sqlite3_step(from)) == SQLITE_ROW) {
 			n = sqlite3_column_int64(from, 0);
-			/* The number goes backward when a page is there twice. */
+			/* Numbers go backward if a damaged tree refers to a page twice. */
 			if (n < at || n >= MAX_NUMBER || !t->is_whole(v, from)) {
 				v->lost++;
 				if (n >= at && n < MAX_NUMBER && t->which < SQ_TABLES)
@@ -279,7 +279,7 @@ static int copy_table(struct salvage *v, const struct table *t, struct diag *ret
 		if (*c == ',')
 			str_puts(&insert, ",?");
 	str_puts(&insert, ")");
-	/* When the schema has lost the table, all of it is lost. */
+	/* If the schema has lost the table, all its rows are lost. */
 	if (sqlite3_prepare_v2(v->from->db, str_get(&select), -1, &from, NULL) != SQLITE_OK)
 		v->lost++;
 	else if (sqlite3_prepare_v2(v->to->db, str_get(&insert), -1, &to, NULL) != SQLITE_OK)
@@ -291,7 +291,7 @@ static int copy_table(struct salvage *v, const struct table *t, struct diag *ret
 	return r;
 }
 
-/* Reads from both ends, as far as it can. */
+/* Reads from both ends of the table, each up to the first damaged page. */
 int sq_copy_tokens(struct sq_conn *from, struct sq_conn *to, struct diag *reterr_diag)
 {
 	static const char *const selects[] = {"SELECT token,ms FROM tokens",
@@ -366,7 +366,7 @@ static int open_both(struct salvage *v, const struct sq *s, const char *to,
 
 	if (r < 0)
 		return r;
-	/* Leave the file as it is, and do not stop at a wrong schema or size. */
+	/* Do not modify the file, and do not stop at a wrong schema or size. */
 	sqlite3_db_config(v->from->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 	sqlite3_db_config(v->from->db, SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1, NULL);
 	r = sq_connect(to, true, reterr_diag, &v->to);
@@ -376,7 +376,7 @@ static int open_both(struct salvage *v, const struct sq *s, const char *to,
 				    NULL, NULL, NULL) != SQLITE_OK ||
 		       sqlite3_exec(v->to->db, sq_schema, NULL, NULL, NULL) != SQLITE_OK))
 		r = sq_error(v->to, to, reterr_diag);
-	/* Fails when the first page is damaged: then nothing can be read. */
+	/* This fails if the first page is damaged; then nothing can be read. */
 	if (r == 0 && sqlite3_exec(v->from->db, "BEGIN; SELECT count(*) FROM sqlite_schema", NULL,
 				   NULL, NULL) != SQLITE_OK)
 		r = sq_error(v->from, s->path, reterr_diag);

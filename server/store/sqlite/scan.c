@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading samples. When all of a block is in the range, its sums by stack or by series are enough.
- * Rows are read of the blocks at the ends of the range, and when both stack and series matter.
+ * Reads samples. For a block that lies in the range as a whole, the block's sums by stack or by
+ * series are enough. Rows are read only from the blocks at the ends of the range, or when both
+ * stack and series matter.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -119,9 +120,7 @@ int sq_read_part(struct sq *s, struct sq_conn *c, s64 n, enum sq_part part, cons
 		}
 		r = sqlite3_errcode(c->db) == SQLITE_NOMEM ? -ENOMEM : -EBADMSG;
 	} else {
-		/*
-		 * A block that is in the list and not in the table: the tree of pages is damaged.
-		 */
+		/* The list has the block and the table has not: the tree of pages is damaged. */
 		r = r == SQLITE_DONE ? -EBADMSG : sq_error(c, "cannot read", NULL);
 	}
 	if (sq_is_damage(r))
@@ -159,10 +158,10 @@ struct scanning {
 	const struct store_filter *f;
 	u32 by;
 	u64 step_ms;
-	/* By number, once it was looked up: 1 when the filter has its id, else 2. */
+	/* number → 1 when the filter has its id, 2 when not; absent: not looked up yet */
 	struct map stacks, series;
 	vec(struct sum_row) rows;
-	struct map places; /* when not by stack: series << 32 | step → position in rows */
+	struct map places; /* unless by stack: series << 32 | step → position in rows */
 	size_t compact_at;
 	u64 resolution_ms;
 	bool damaged;
@@ -229,7 +228,7 @@ static int add_sum(struct scanning *c, struct sum_key k, u64 count, s64 value)
 		add_to_row(last, count, value);
 		return 0;
 	}
-	/* Rows come in the order of stacks, so that the last one seldom has this key. */
+	/* Rows come in the order of stacks, so the last one seldom has this series and step. */
 	at = few ? map_get(&c->places, place) : NULL;
 	if (at) {
 		add_to_row(&c->rows.data[*at], count, value);
@@ -247,9 +246,9 @@ static int add_sum(struct scanning *c, struct sum_key k, u64 count, s64 value)
 /* ---- the filter ---- */
 
 /*
- * Looks up the id of a number that is in a block, and not the numbers of the ids in the filter: a
- * damaged row is noticed, a lost entry of an index is not. A row that cannot be read does not
- * match, and the answer is marked as damaged.
+ * Looks up the ids of a block's numbers rather than the numbers of the filter's ids: loading a row
+ * detects damage, while an index that has lost an entry goes unnoticed. A row that cannot be read
+ * does not match, and the answer is marked as damaged.
  */
 static int look_up_id(struct scanning *c, bool stack, u32 number, u64 *ret)
 {
@@ -275,7 +274,7 @@ static int look_up_id(struct scanning *c, bool stack, u32 number, u64 *ret)
 	return map_put(stack ? &c->stacks : &c->series, number, *ret);
 }
 
-/* 1: the filter accepts the number; 0: not; negative on failure. */
+/* Returns 1 if the filter accepts the number, 0 if not, negative on failure. */
 static int filter_accepts(struct scanning *c, bool stack, u32 number)
 {
 	u64 *known, found;
@@ -348,7 +347,7 @@ static int add_block_row(struct scanning *c, const struct block_row *row, u64 ba
 	return add_sum(c, k, row->count, row->value);
 }
 
-/* The sums of the parts are checked first, so damage does not show half-way through the rows. */
+/* Checks the sums of the parts first, so that damage cannot surface half-way through the rows. */
 static int scan_rows(struct scanning *c, const struct sq_entry *e)
 {
 	struct block_cursor cursor;
@@ -439,7 +438,7 @@ static int scan_blocks(struct scanning *c, struct store_rows *ret)
 		r = rows_to_ids(c, ret);
 	pthread_mutex_unlock(&s->cache_lock);
 	ret->resolution_ms = c->resolution_ms;
-	/* A file that was moved aside had samples of earlier times. */
+	/* A damaged file that was moved aside may have had samples from before the move. */
 	ret->damaged = c->damaged || c->f->from_ms < s->damaged_ms;
 	return r;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file of spans: opening, repair, writing. See spans.h. */
+/* Opens, repairs and writes the file of spans. See spans.h. */
 #include "server/store/sqlite/spans.h"
 
 #include <dirent.h>
@@ -17,9 +17,9 @@
 #include "server/store/sqlite/maintain.h"
 #include "server/store/sqlite/repair.h"
 
-#define LEVEL_NEW 1 /* zstd's: blocks that are merged soon */
+#define LEVEL_NEW 1 /* of zstd; low, because new blocks are merged soon */
 #define MAX_CHECKED_BYTES (256ULL << 20)
-#define MAX_BAD_ROWS 10000 /* in a row: then a repair looks no further */
+#define MAX_BAD_ROWS 10000 /* a repair ends after so many successive bad rows */
 
 static const char schema[] =
 	"PRAGMA application_id=1668639857;"
@@ -116,7 +116,7 @@ static int copy_row(struct sq_spans *p, sqlite3_stmt *from)
 	return sqlite3_step(to) == SQLITE_DONE ? 0 : -EIO;
 }
 
-/* Copies the rows that are whole by their sums, as far as it can. */
+/* Copies the rows whose checksums are right, as far as SQLite can read the file. */
 static void copy_whole_rows(struct sq_spans *p, struct sq_conn *from)
 {
 	u32 bad = 0;
@@ -151,7 +151,7 @@ static void move_aside(const struct sq_spans *p, const char *to)
 	}
 }
 
-/* Puts a new file with all that is whole in the place of a damaged one, which stays beside it. */
+/* Replaces a damaged file by a new one with the whole rows. Renames the damaged file. */
 static int renew_file(struct sq_spans *p, const char *why, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str to = {};
@@ -416,7 +416,7 @@ int sq_spans_end(struct sq_spans *p, int r, struct diag *reterr_diag)
 	return r;
 }
 
-/* As sq_take_token(). The spans and the links of one token are two batches. */
+/* Like sq_take_token(), but the spans and the links of one token are two batches. */
 static int take_token(struct sq_spans *p, enum sq_kind kind, const u8 of[16],
 		      struct diag *reterr_diag)
 {
@@ -428,9 +428,9 @@ static int take_token(struct sq_spans *p, enum sq_kind kind, const u8 of[16],
 }
 
 struct batch {
-	const struct spans *spans; /* one of these two, the other is NULL */
+	const struct spans *spans; /* either spans or links; the other is NULL */
 	const struct store_links *links;
-	u32 *order; /* owned; by hour, then in the order of a block */
+	u32 *order; /* owned; sorted by hour, then in the order of a block */
 	size_t n;
 };
 

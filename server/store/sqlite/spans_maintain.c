@@ -15,7 +15,7 @@
 #include "server/store/sqlite/maintain.h"
 #include "server/store/sqlite/spans.h"
 
-#define OPEN_HOUR_MS 300000ULL	 /* late spans of an hour may come for this time after the hour */
+#define OPEN_HOUR_MS 300000ULL	 /* late spans of an hour may arrive for this long after the hour */
 #define TOKEN_MS (2 * 3600000LL) /* how long tokens are kept */
 #define MIN_INPUTS 8
 #define MAX_INPUTS 64
@@ -190,7 +190,7 @@ static int merge_hours(struct sq_spans *p, enum sq_kind kind, u64 now_ms, u64 un
 			continue;
 		r = merge_blocks(p, e, n, reterr_diag);
 		*more = true;
-		/* A damaged block stays; end this round, so that it is not tried over and over. */
+		/* A damaged block stays. End this round, so that its merge is not repeated. */
 		if (sq_is_damage(r)) {
 			p->damaged++;
 			*more = false;
@@ -235,7 +235,7 @@ static int evict_hour(struct sq_spans *p, u32 hour, struct diag *reterr_diag)
 	return r;
 }
 
-/* What to do about the size: thin the hour, or evict it. */
+/* How to reduce the size: thin an hour, or evict it. */
 struct choice {
 	bool any, thin;
 	u32 hour, thinned;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading spans and links. Each query has a connection of its own and one transaction. */
+/* Reads spans and links. Each query has a connection of its own and one transaction. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +53,7 @@ static bool may_have_traces(sqlite3_stmt *st, const u8 (*traces)[16], size_t n)
 	return !traces;
 }
 
-/* 0: the statement is at the row, which is whole. 1: the block has none of the traces. */
+/* 0: the statement is at the row, and the row is whole. 1: the block has none of the traces. */
 static int get_block(struct sq_conn *c, s64 n, const u8 (*traces)[16], size_t n_traces,
 		     sqlite3_stmt **ret)
 {
@@ -149,7 +149,7 @@ static int find_spans(struct sq_spans *p, const struct store_span_filter *f, str
 		r = sq_read_spans(c, blocks.list.data[i].n,
 				  SQ_ROOTS | (f->roots || f->endpoint ? 0 : SQ_REST), f->traces,
 				  f->n_traces, out);
-		/* Drop what was read of a block before its damage showed. */
+		/* Drop the spans that were read from a block before its damage showed. */
 		if (r < 0) {
 			out->spans.n = n;
 			out->attributes.n = at;

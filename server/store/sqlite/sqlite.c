@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The embedded engine: opening, transactions, and the list of blocks. doc/design/0006-store.md
- * gives the reasons, doc/format/block.md the format.
+ * gives the reasons for its design, doc/format/block.md describes the format.
  */
 #include "server/store/sqlite/sqlite.h"
 
@@ -41,7 +41,7 @@ const char sq_schema[] =
 	"CREATE TABLE functions(n INTEGER PRIMARY KEY, id INTEGER NOT NULL, name BLOB NOT NULL,"
 	" system_name BLOB, file BLOB NOT NULL, start_line INTEGER NOT NULL);"
 	"CREATE INDEX functions_id ON functions(id);"
-	/* named: the frames that stand for this one since symbols arrived. */
+	/* named: the frames that replace this one since late symbols. */
 	"CREATE TABLE frames(n INTEGER PRIMARY KEY, id INTEGER NOT NULL, kind INTEGER NOT NULL,"
 	" flags INTEGER NOT NULL, mapping INTEGER NOT NULL, address INTEGER NOT NULL,"
 	" function INTEGER NOT NULL, line INTEGER NOT NULL, col INTEGER NOT NULL, named BLOB);"
@@ -69,7 +69,7 @@ void sq_change_deinit(struct sq_change *c)
 
 /* ---- transactions ---- */
 
-/* After a rollback or a sweep the map may have ids of rows that are not there. */
+/* Called after a rollback or a sweep, when the map may have ids of rows that do not exist. */
 void sq_forget_ids(struct sq *s)
 {
 	for (size_t i = 0; i < SQ_TABLES; i++) {
@@ -146,7 +146,7 @@ int sq_put_state(struct sq_conn *c, const s64 next[SQ_TABLES], u64 blocks)
 	return sqlite3_step(st) == SQLITE_DONE ? 0 : -EIO;
 }
 
-/* The sum of all blocks once the change is made. */
+/* Returns the sum of all blocks after the change. */
 static u64 changed_sum(const struct sq *s, struct sq_change *c)
 {
 	u64 sum = s->blocks_sum;
@@ -194,7 +194,7 @@ static int on_wal(void *arg, sqlite3 *db, const char *name, int pages)
 
 /* ---- opening ---- */
 
-/* For late symbols, and without most frames. Only speed depends on this index: it may fail. */
+/* Only the speed of late symbols depends on this index, so creating it may fail. */
 static void index_nameless(struct sq *s)
 {
 	(void)sqlite3_exec(s->writer->db,
@@ -219,7 +219,7 @@ u64 sq_name_sum(u32 n, const void *name, size_t size)
 	return hash_bytes(name, size) ^ hash_u64(n);
 }
 
-/* Gives numbers below this one that have no name a placeholder, so that no name gets them. */
+/* Gives each nameless number below the limit a placeholder, so that no new name gets the number. */
 static int reserve_names(struct sq *s, u32 below)
 {
 	char text[48];
@@ -233,7 +233,7 @@ static int reserve_names(struct sq *s, u32 below)
 	return r;
 }
 
-/* Number 0 is "" and not in the table. */
+/* Number 0 is "", which is not in the table. */
 static int load_names(struct sq *s, struct diag *reterr_diag)
 {
 	sqlite3_stmt *st;
@@ -306,7 +306,7 @@ static int load_entries(struct sq *s, struct diag *reterr_diag)
 	return r == SQLITE_DONE ? 0 : sq_error(s->writer, s->path, reterr_diag);
 }
 
-/* No number is given twice: a block may still refer to a row that is lost. */
+/* No number is given twice, because a block may refer to a row that was lost. */
 static int load_state(struct sq *s, struct diag *reterr_diag)
 {
 	sqlite3_stmt *st = NULL;
@@ -421,12 +421,12 @@ static int lock_directory(struct sq *s, struct diag *reterr_diag)
 	return 0;
 }
 
-/* Of a larger file only small tables are checked when it is opened. */
+/* In a larger file, opening checks only the small tables. */
 #define MAX_CHECKED_BYTES (256ULL << 20)
 
 /*
- * Whatever is written into a damaged page is lost, so damage must be found before the first write
- * and not by the first read. Blocks and rows have sums of their own.
+ * Rows that are written into a damaged page are lost, so opening checks for damage before the first
+ * write. For reads, blocks and rows have checksums of their own.
  */
 static int check_pages(struct sq *s, struct diag *reterr_diag)
 {
@@ -562,7 +562,7 @@ static bool was_emptied(const struct sq *s)
 	       !file.st_size;
 }
 
-/* Whatever is damaged, this ends with a store that accepts batches, or with an I/O error. */
+/* Repairs any damage: returns a store that accepts batches, or an I/O error. */
 static int open_or_repair(struct sq *s, struct diag *reterr_diag)
 {
 	struct diag why = {};
@@ -605,7 +605,7 @@ static int sq_open(const char *where, const struct store_limits *l, struct diag 
 		sq_close(&s->base);
 		return diag_set(reterr_diag, r, "%s: %s", where, strerror(-r));
 	}
-	/* For was_emptied(): without the byte it does not recognise an emptied database. */
+	/* was_emptied() recognises an emptied database by this byte. */
 	if (pwrite(s->lock_fd, "1", 1, 0) != 1)
 		log_debug("%s/lock cannot be written: %s", s->dir, strerror(errno));
 	*ret = &s->base;

@@ -6,14 +6,14 @@
  * Every row has a dense number (n) beside its id. Blocks and rows refer to numbers only, which take
  * a byte or two where an id takes eight. While the store is open no number is given twice.
  *
- * Locks. A thread that holds one may take those below it, never one above:
+ * Locks. A thread that holds a lock may take the locks below it, never one above:
  *
  *	maintain_lock	removal of blocks and of unreferenced rows
  *	write_lock	the writer's connection, `ids`, `next`, and every transaction that changes
  *			something
  *	list_lock	`entries`, `names`, `naming`. Held for writing around COMMIT, and for
- *			reading around the start of a reader's transaction, so that the list of
- *			blocks which the reader copies is that of its snapshot
+ *			reading around the start of a reader's transaction, so that a reader copies
+ *			the list of blocks of its own snapshot
  *	cache_lock	`cache`
  *	pool_lock	the idle readers, `damaged` and the counters below it
  */
@@ -29,7 +29,7 @@
 #include "server/store/sqlite/load.h"
 
 #define SQ_FILE "profiles.db"
-#define SQ_MAX_READERS 8 /* that are idle */
+#define SQ_MAX_READERS 8 /* idle connections in the pool */
 #define SQ_PAGE 4096
 
 /* A block in the list: its row without its parts. */
@@ -37,7 +37,7 @@ struct sq_entry {
 	s64 n;
 	u32 service, type; /* numbers of names */
 	u32 hour, level;   /* level: how often its rows were merged */
-	u64 resolution;	   /* ms; 1 = times as they came */
+	u64 resolution;	   /* ms; 1 = times are not rounded */
 	u64 first_ms, last_ms;
 	u64 rows, samples;
 	u64 bytes;
@@ -47,13 +47,13 @@ struct sq_entry {
 struct sq_change {
 	vec(struct sq_entry) added;
 	vec(s64) removed;
-	bool names; /* frames get names */
+	bool names; /* the transaction names frames */
 };
 
 void sq_change_deinit(struct sq_change *c);
 #define _cleanup_sq_change_ __attribute__((cleanup(sq_change_deinit)))
 
-/* Bits of rows with a number below the limit: set when something refers to the row. */
+/* One bit for each row with a number below the limit: set when a row or block refers to it. */
 struct sq_marks {
 	u8 *bits; /* owned; NULL = no collection is under way */
 	s64 limit;
@@ -71,16 +71,16 @@ struct sq {
 	struct map ids[SQ_TABLES]; /* id → n, of rows in the database or in the transaction */
 	bool complete[SQ_TABLES];  /* `ids` has all rows */
 	s64 next[SQ_TABLES];	   /* the number of the next row */
-	u32 names_saved;	   /* of `names`, how many are in the database */
-	u64 blocks_sum;		   /* of all entries, as in the table `state` */
-	int wal_pages;		   /* in the log */
-	u32 no_pages;		   /* writes in a row that failed so: sq_is_no_page() */
+	u32 names_saved;	   /* how many of `names` are in the database */
+	u64 blocks_sum; /* the sum of sq_entry_sum() of all entries, as in the table `state` */
+	int wal_pages;	/* pages in the log */
+	u32 no_pages;	/* successive writes for which sq_is_no_page() was true */
 	struct sq_marks marks[SQ_TABLES];
 	u64 evicted_since_gc; /* rows; under maintain_lock */
 
 	pthread_rwlock_t list_lock;
 	vec(struct sq_entry) entries;
-	u64 naming;	     /* counts transactions that named frames: tells snapshots apart */
+	u64 naming;	     /* transactions that named frames so far: tells snapshots apart */
 	struct strtab names; /* of services and types; the id of a string is its n */
 
 	pthread_mutex_t cache_lock;
@@ -89,11 +89,11 @@ struct sq {
 	pthread_mutex_t pool_lock;
 	struct sq_conn *pool;
 	u32 n_pool;
-	struct map damaged;  /* blocks by n */
-	u64 damaged_rows;    /* of dictionaries */
-	u32 generation;	     /* of the file: a repair puts another in its place */
-	u64 damaged_files;   /* that were moved aside */
-	u64 damaged_ms;	     /* when the last was: older samples may be missing */
+	struct map damaged;  /* damaged blocks, by n */
+	u64 damaged_rows;    /* damaged rows of dictionaries */
+	u32 generation;	     /* counts the files: a repair replaces the file */
+	u64 damaged_files;   /* files that repairs moved aside */
+	u64 damaged_ms;	     /* when the last file was moved aside: older samples may be missing */
 	_Atomic bool broken; /* pages or rows are damaged: sq_maintain() repairs the store */
 	u64 evicted_rows;
 
@@ -112,21 +112,21 @@ extern const char sq_schema[];
 
 /* Opens the file, or creates it. */
 int sq_open_file(struct sq *s, struct diag *reterr_diag);
-/* keep_log: close without a checkpoint and leave the files as they are. */
+/* keep_log: closes without a checkpoint, so that the files stay as they are. */
 void sq_close_file(struct sq *s, bool keep_log);
 
-/* Under write_lock. A commit that fails has been rolled back. */
+/* Under write_lock. A failed commit rolls back. */
 int sq_begin(struct sq *s, struct diag *reterr_diag);
 int sq_commit(struct sq *s, struct sq_change *c, struct diag *reterr_diag);
 void sq_rollback(struct sq *s);
 /* Empties `ids`. */
 void sq_forget_ids(struct sq *s);
 
-/* Of a row of SQL_NEXT_BLOCKS. */
+/* Reads the current row of SQL_NEXT_BLOCKS. */
 struct sq_entry sq_entry_of(sqlite3_stmt *st);
 /* Writes the one row of `state`. */
 int sq_put_state(struct sq_conn *c, const s64 next[SQ_TABLES], u64 blocks);
-/* Sums of a row in `names`, of an entry, and of a part of block n. */
+/* Checksums of a row in `names`, of an entry, and of a part of block n. */
 u64 sq_name_sum(u32 n, const void *name, size_t size);
 u64 sq_entry_sum(const struct sq_entry *e);
 u64 sq_part_sum(s64 n, const void *data, size_t size);
@@ -136,9 +136,9 @@ void sq_note_damaged_block(struct sq *s, s64 n);
 /* Notes a damaged row of a dictionary, or a damaged page: the store will be repaired. */
 void sq_note_damaged_row(struct sq *s);
 
-/* ---- write.c: in a transaction ---- */
+/* ---- write.c: the caller is in a transaction ---- */
 
-/* The number of a frame of the batch's profile; adds the frame if it is new. */
+/* Returns the number of a frame of the batch's profile. Adds the frame if it is new. */
 int sq_add_frame(struct sq *s, const struct store_batch *b, u32 frame, s64 *ret_n,
 		 struct diag *reterr_diag);
 /* Adds a block to the database and to the change. e: service, type, hour, level, resolution. */

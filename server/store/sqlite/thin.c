@@ -8,10 +8,10 @@
  *	- a share of the others: each time a quarter of those left, but never fewer than about
  *	  MIN_KEPT of an endpoint.
  *
- * The trace id alone decides about the share: a trace is in it when the first bits of its id's hash
- * are zero. So a trace stays or goes with all its spans, in every service and every store, and each
- * share is a part of the share before. A span that stays by its share stands for 1 << weight spans,
- * so percentiles and counts stay right.
+ * The trace id alone decides whether a trace is in the share: the first bits of the id's hash are
+ * zero. So a trace stays or goes with all its spans, in every service and every store, and each
+ * share is a subset of the previous one. A span in the share stands for 1 << weight spans, so that
+ * percentiles and counts stay right.
  *
  * An hour is thinned in one transaction.
  */
@@ -23,14 +23,14 @@
 #include "base/map.h"
 #include "server/store/sqlite/spans.h"
 
-#define BITS_A_TIME 2 /* of the hash: a quarter stays */
+#define BITS_A_TIME 2 /* bits of the hash per thinning: a quarter stays */
 #define MIN_KEPT 32
-#define SLOW_SHARE 20 /* one in */
+#define SLOW_SHARE 20 /* one in so many is slow */
 #define LEVEL_MERGED 3
 
 struct root {
 	u64 endpoint; /* hash of service and endpoint */
-	u64 trace;    /* hash of its id */
+	u64 trace;    /* hash of the trace id */
 	u64 duration_ns;
 	u64 stands_for;
 };
@@ -42,13 +42,13 @@ struct thinning {
 	struct sq_span_list spans, links;
 	vec(struct root) roots; /* by endpoint, then duration */
 	struct map stay;	/* trace → weight */
-	struct map go;		/* traces; the coarsest share decides about those in neither map */
+	struct map go; /* traces; the coarsest share decides about a trace in neither map */
 	u64 dropped;
 };
 
 static u64 trace_hash(const u8 trace_id[16])
 {
-	/* A map cannot have the two largest keys. */
+	/* The two largest keys are not allowed in a map. */
 	return hash_bytes(trace_id, 16) >> 1;
 }
 
@@ -121,7 +121,7 @@ static int read_hour(struct thinning *t)
 
 /* ---- choosing traces ---- */
 
-/* A trace may stay for several reasons: the smallest weight counts. */
+/* A trace may stay for several reasons, of which the one with the smallest weight counts. */
 static int keep_trace(struct thinning *t, u64 trace, u32 weight)
 {
 	u64 *known = map_get(&t->stay, trace);
@@ -165,7 +165,7 @@ static int choose_traces(struct thinning *t)
 	return r;
 }
 
-/* Whether a trace stays, and its weight. Without an entry span in this hour its id decides. */
+/* Whether a trace stays, and its weight. If it has no entry span in this hour, its id decides. */
 static bool trace_stays(const struct thinning *t, const u8 trace_id[16], u8 *weight)
 {
 	u64 trace = trace_hash(trace_id), *known = map_get(&t->stay, trace);

@@ -16,11 +16,12 @@
 #include "server/store/sqlite/maintain.h"
 #include "server/store/sqlite/spans.h"
 
-#define LEVEL_NEW 1 /* zstd's: blocks that are merged soon */
+#define LEVEL_NEW 1 /* of zstd; low, because new blocks are merged soon */
 
 /*
- * A damaged page can make SQLite report a full disk when there is room (sq_is_no_page()). So many
- * such errors in a row are taken for damage; after fewer the disk may have been full for a moment.
+ * A damaged page can make SQLite report a full disk when there is room (sq_is_no_page()). After
+ * this many successive errors the store counts as damaged; after fewer, the disk may have been full
+ * for a moment.
  */
 #define MAX_NO_PAGES 3
 
@@ -44,7 +45,7 @@ static int step_done(struct adding *a, sqlite3_stmt *st, const char *what)
 	return r;
 }
 
-/* Searches the database: 1 and ret_n, 0 when there is no row that is whole. */
+/* Searches the database. Returns 1 and ret_n, or 0 when there is no whole row. */
 static int find_whole_row(struct adding *a, enum sq_table table, enum sq_statement find, u64 id,
 			  s64 *ret_n)
 {
@@ -56,9 +57,7 @@ static int find_whole_row(struct adding *a, enum sq_table table, enum sq_stateme
 	if (!st)
 		return sq_error(s->writer, "cannot read", a->diag);
 	sqlite3_bind_int64(st, 1, (s64)id);
-	/*
-	 * A damaged row does not count: a new one is added, so that new samples are not lost, too.
-	 */
+	/* A damaged row does not count: a new row keeps the new samples readable. */
 	while (r != 0 && (step = sqlite3_step(st)) == SQLITE_ROW) {
 		n = sqlite3_column_int64(st, 0);
 		r = sq_check_row(s, table, n, id);
@@ -72,7 +71,7 @@ static int find_whole_row(struct adding *a, enum sq_table table, enum sq_stateme
 	return r == 0;
 }
 
-/* The number of the row with this id: 1 and ret_n, 0 when it is new, negative on failure. */
+/* Returns 1 and the number of the row with this id, 0 when the id is new, negative on failure. */
 static int find_number(struct adding *a, enum sq_table table, enum sq_statement find, u64 id,
 		       s64 *ret_n)
 {
@@ -433,7 +432,7 @@ static int add_dictionaries(struct adding *a, u32 *stacks, u32 *series)
 	return r;
 }
 
-/* In a transaction. 1: the token is known, nothing was written. */
+/* Writes a batch in a transaction. Returns 1 when the token is known; then nothing was written. */
 static int write_batch(struct adding *a, const u8 *token, struct sq_change *c, u32 *ret_names)
 {
 	const struct store_batch *b = a->b;
@@ -491,7 +490,7 @@ int sq_write(struct store *base, const struct store_batch *b, const u8 token[16]
 		r = write_transaction(&a, token);
 		pthread_mutex_unlock(&a.s->write_lock);
 	}
-	/* Not the fault of the batch: the sender may repeat it after the repair. */
+	/* The store is damaged, not the batch: the sender may repeat the batch after the repair. */
 	if (sq_is_damage(r)) {
 		a.s->broken = true;
 		return diag_set(reterr_diag, -EAGAIN,
