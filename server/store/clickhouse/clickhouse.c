@@ -83,7 +83,7 @@ static int open_store(const char *where, const struct store_limits *l, struct di
 
 /* ---- figures ---- */
 
-/* Parses the numbers of a line, which tabs separate. */
+/* Parses a line of numbers with tabs between them. */
 static bool read_numbers(const char *line, u64 *ret, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -150,7 +150,7 @@ static int count_all(struct ch *s, struct store_stats *st, struct diag *reterr_d
 	return r;
 }
 
-/* Counting reads columns of all rows, so it may take a twentieth of the time at most. */
+/* Counting reads columns of all rows, so it is limited to a twentieth of the time. */
 static int get_stats(struct store *base, struct store_stats *ret, struct diag *reterr_diag)
 {
 	struct ch *s = ch_of(base);

@@ -2,10 +2,11 @@
 /*
  * Inside the ClickHouse engine: SQL over ClickHouse's HTTP interface, rows in RowBinary. The schema
  * is in schema.c. Any number of culprit servers may use one database at once. There are no locks in
- * the database; whatever two servers both write counts once.
+ * the database; a row that two servers write counts once.
  *
- * Servers that know insert_deduplication_token (22.2 and later) are "modern". Older ones (from
- * 18.16 on) get no codecs, and other means against writing twice (write.c).
+ * ClickHouse servers that know insert_deduplication_token (22.2 and later) are "modern". Older ones
+ * (from 18.16 on) get tables without codecs, and write.c keeps batches from being written twice by
+ * other means.
  *
  * Samples lie in partitions (day, resolution, run). New samples have resolution 1 and run 0. To
  * round a day, a server writes its samples again, into a partition of the coarser resolution and
@@ -43,8 +44,8 @@ enum ch_table { CH_SERIES, CH_FUNCTIONS, CH_FRAMES, CH_STACKS, CH_TABLES };
 
 /* In the order of a partition's life. */
 enum ch_state {
-	CH_MAKING = 1, /* being written, and not visible yet */
-	CH_OPEN,       /* visible; also every partition without a row in the table */
+	CH_MAKING = 1, /* a server is writing the partition, which is not visible yet */
+	CH_OPEN,       /* visible; the state of every partition without a row in the table, too */
 	CH_CLOSING,    /* visible, and closed for new samples */
 	CH_SUPERSEDED, /* not visible any more */
 	CH_GONE,       /* dropped */
@@ -64,15 +65,15 @@ struct ch_partitions {
 /* The day that this server is rounding. */
 struct ch_rounding {
 	struct ch_partition from, to; /* to.run 0: no day */
-	u64 next_hour;		      /* earlier hours are written */
+	u64 next_hour;		      /* the hours before this one were written */
 	bool written;
 };
 
-/* Stacks as they were loaded, interned in one profile. */
+/* Loaded stacks, interned in one profile. */
 struct ch_cache {
 	struct profile *profile; /* owned */
 	struct map stacks;	 /* id → id in the profile */
-	u64 names;		 /* rows of the table `names` when it was loaded */
+	u64 names;		 /* rows of the table `names` when the stacks were loaded */
 };
 
 struct ch_conn; /* http.c */
@@ -91,9 +92,9 @@ struct ch {
 	pthread_mutex_t sent_lock;
 	struct map sent[CH_TABLES]; /* id → the month in which it was last sent */
 
-	pthread_mutex_t write_lock; /* for writing one token after the other */
+	pthread_mutex_t write_lock; /* `writing`: only one thread writes a token at a time */
 	pthread_cond_t write_done;
-	vec(u64) writing; /* hashes of tokens that are being written */
+	vec(u64) writing; /* hashes of the tokens of current writes */
 
 	pthread_mutex_t cache_lock;
 	struct ch_cache cache;
@@ -119,20 +120,20 @@ struct ch_request {
 	const char *sql;
 	const struct str *rows; /* RowBinary for an INSERT, or NULL */
 	const char *settings;	/* "&name=value...", or NULL */
-	const char *token;	/* of an INSERT on a modern server, or NULL */
-	u64 timeout_ms;		/* 0 = as configured */
-	bool once;		/* do not try again */
-	bool no_database;	/* do not name the database, which may not exist yet */
+	const char *token;	/* the token of an INSERT on a modern server, or NULL */
+	u64 timeout_ms;		/* 0 = the configured timeout */
+	bool once;		/* do not retry */
+	bool no_database;	/* send no database name: the database may not exist yet */
 };
 
 /* where: the URL after "clickhouse://". */
 int ch_config_parse(const char *where, struct ch_config *ret, struct diag *reterr_diag);
 void ch_config_deinit(struct ch_config *c);
 /*
- * Runs a statement; *ret (or NULL) gets the answer. Without an answer, or with an error that may
- * pass, it tries the next host, for config.retry_ms in all, and then fails with -EAGAIN. Other
- * errors: -ENOENT (no such table or database) and -EACCES (user refused), both only while the store
- * is being opened and -EAGAIN later; -ENOSPC; -EIO for any other error.
+ * Runs a statement; ret (may be NULL) gets the answer. If no answer or a transient error comes, it
+ * tries the next host, for config.retry_ms in total, and then fails with -EAGAIN. Other errors:
+ * -ENOSPC; -ENOENT (no such table or database) and -EACCES (user refused) while the store
+ * is being opened, -EAGAIN instead of both later; -EIO for any other error.
  */
 int ch_run(struct ch *s, const struct ch_request *q, struct str *ret, struct diag *reterr_diag);
 int ch_select(struct ch *s, const char *sql, struct str *ret, struct diag *reterr_diag);
@@ -144,25 +145,25 @@ void ch_put_u8(struct str *s, u8 v);
 void ch_put_u32(struct str *s, u32 v);
 void ch_put_u64(struct str *s, u64 v);
 void ch_put_string(struct str *s, const char *text, size_t n);
-/* A string of a profile. */
+/* Writes a string of a profile. */
 void ch_put_text(struct str *s, const struct profile *p, u32 id);
-/* Borrowed from the buffer. */
+/* The string is borrowed from the buffer. */
 bool ch_get_string(struct buf *b, const char **ret, size_t *ret_n);
-/* The length of an array whose elements have at least this size. */
+/* Reads the length of an array whose elements take at least `element` bytes each. */
 bool ch_get_count(struct buf *b, size_t element, size_t *ret_n);
-/* Into a profile: 0, -EBADMSG or -ENOMEM. */
+/* Reads a string into a profile. Returns 0, -EBADMSG or -ENOMEM. */
 int ch_get_text(struct buf *b, struct profile *into, u32 *ret);
-/* An array of names, then one of as many values. */
+/* Reads labels: an array of names, then an array of as many values. */
 int ch_get_labels(struct buf *b, struct profile *into, struct profile_label *labels, size_t max,
 		  size_t *ret_n);
-/* An id is a key of struct map, which has no 0 and not the two largest. */
+/* An id must be a valid key of struct map: not 0 and not one of the two largest numbers. */
 static inline bool ch_is_id(u64 id)
 {
 	return id - 1 < MAP_GONE_KEY - 1;
 }
-/* 'text', escaped. */
+/* Writes 'text' with escapes. */
 void ch_sql_string(struct str *s, const char *text);
-/* 1,2,3 */
+/* Writes 1,2,3. */
 void ch_sql_ids(struct str *s, const u64 *ids, size_t n);
 /* -EIO: ClickHouse's answer cannot be parsed. */
 int ch_damaged_answer(struct diag *reterr_diag);
@@ -170,7 +171,7 @@ int ch_damaged_answer(struct diag *reterr_diag);
 /* ---- schema.c ---- */
 
 int ch_schema(struct ch *s, struct diag *reterr_diag);
-/* "_local" in a cluster, else "": the suffix of tables that ALTER and DROP work on. */
+/* The suffix of tables in ALTER and DROP: "_local" in a cluster, else "". */
 const char *ch_local(const struct ch *s);
 /* " ON CLUSTER `name`" or "". Borrowed until the next call with the same str. */
 const char *ch_on_cluster(const struct ch *s, struct str *scratch);
@@ -179,7 +180,7 @@ const char *ch_on_cluster(const struct ch *s, struct str *scratch);
 
 int ch_write(struct store *base, const struct store_batch *b, const u8 token[16],
 	     struct diag *reterr_diag);
-/* Sends all frames and functions of the batch; they are never dropped. For late symbols. */
+/* For late symbols: sends all frames and functions of the batch, which are never dropped. */
 int ch_send_frames(struct ch *s, const struct store_batch *b, struct diag *reterr_diag);
 /* Days are numbers like 20241231, in UTC. */
 u32 ch_day_of(u64 time_ms);
@@ -191,7 +192,7 @@ int ch_write_spans(struct store *base, const struct spans *s, const u8 token[16]
 		   struct diag *reterr_diag);
 int ch_write_links(struct ch *s, const struct store_links *l, const u8 token[16],
 		   struct diag *reterr_diag);
-/* Answers: 0, or an error and the diag. */
+/* These parse an answer. They return 0, or a negative errno and the diag. */
 int ch_read_spans(const struct str *answer, struct spans *into, struct diag *reterr_diag);
 int ch_read_links(const struct str *answer, struct store_links *into, struct diag *reterr_diag);
 int ch_find_spans(struct store *base, const struct store_span_filter *f, struct spans *ret,
@@ -204,16 +205,16 @@ struct ch_span_day {
 	u64 bytes, spans;
 };
 
-/* Drops days, oldest first, that are too old or beyond the size. days: sorted. */
+/* Drops days that are too old, and then the oldest until the rest fits. days: sorted. */
 int ch_drop_span_days(struct ch *s, struct ch_span_day *days, size_t n, u64 now_ms,
 		      struct diag *reterr_diag);
 
 /* ---- scan.c ---- */
 
-/* Appends " FROM samples WHERE ...". ids: with series and stacks of the filter. */
+/* Appends " FROM samples WHERE ...". ids: also selects the filter's series and stacks. */
 int ch_put_where(struct ch *s, const struct store_filter *f, bool ids, struct str *sql,
 		 struct diag *reterr_diag);
-/* Answers: 0, or an error and the diag. */
+/* These parse an answer. They return 0, or a negative errno and the diag. */
 int ch_read_rows(const struct str *answer, const struct store_filter *f, u32 by, u64 step_ms,
 		 struct store_rows *ret, struct diag *reterr_diag);
 int ch_read_series(const struct str *answer, struct store_series_set *ret,
@@ -245,7 +246,7 @@ int ch_name_frames(struct store *base, const char *build_id,
 
 /* ---- partitions.c ---- */
 
-/* A copy of the table `partitions`; read again after half a minute, or when `fresh`. */
+/* Copies the table `partitions`, which is read again every half minute, or if `fresh`. */
 int ch_partitions_get(struct ch *s, bool fresh, struct ch_partitions *ret,
 		      struct diag *reterr_diag);
 void ch_partitions_deinit(struct ch_partitions *p);
@@ -254,23 +255,23 @@ int ch_read_partitions(const struct str *answer, struct ch_partitions *ret,
 		       struct diag *reterr_diag);
 /* Whether queries leave the partition out. */
 bool ch_is_hidden(const struct ch_partitions *p, const struct ch_partition *e);
-/* NULL: the partition has no row in the table. */
+/* Returns NULL if the partition has no row in the table. */
 const struct ch_partition *ch_find_partition(const struct ch_partitions *p, u32 day, u32 resolution,
 					     u32 run);
-/* The first day from this one on that is open for samples. */
+/* Returns `day` or the first later day that is open for samples. */
 u32 ch_open_day(const struct ch_partitions *p, u32 day);
-/* The next ch_partitions_get() reads the table. */
+/* Makes the next ch_partitions_get() read the table. */
 void ch_partitions_forget(struct ch *s);
 
 /* ---- maintain.c ---- */
 
-/* Bytes on disk of all tables; in a cluster, of one replica of each shard. */
+/* Returns the bytes on disk of all tables; in a cluster, of one replica per shard. */
 int ch_bytes(struct ch *s, u64 *ret, struct diag *reterr_diag);
 int ch_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag);
 
 /* ---- round.c ---- */
 
-/* Takes one step of rounding one day. known: the table; parts: partitions that exist. */
+/* Takes one step of rounding a day. known: the table `partitions`; parts: existing partitions. */
 int ch_round(struct ch *s, const struct ch_partitions *known, const struct ch_partitions *parts,
 	     u64 now_ms, struct diag *reterr_diag);
 int ch_set_states(struct ch *s, const struct ch_partition *p, size_t n, struct diag *reterr_diag);

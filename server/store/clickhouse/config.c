@@ -27,7 +27,7 @@ static int take_text(char **at, const char *text, size_t n)
 	return 0;
 }
 
-/* Decodes %41 to A; refuses NUL, and what would end an HTTP header. */
+/* Decodes %41 to A. Refuses NUL and line ends: a line end would end an HTTP header. */
 static int take_decoded(char **at, const char *text, size_t n, struct diag *reterr_diag)
 {
 	int length = 0;

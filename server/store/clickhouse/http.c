@@ -23,7 +23,7 @@
 #define FIRST_PAUSE_MS 50
 #define LAST_PAUSE_MS 1000
 
-/* Numbers of ClickHouse's errors that may pass. */
+/* Numbers of ClickHouse's transient errors. */
 static const u32 transient_errors[] = {
 	32,  /* unexpected end of data from another server */
 	159, /* timeout exceeded */
@@ -49,7 +49,7 @@ struct ch_conn {
 	struct curl_slist *headers; /* owned */
 	struct http_answer answer;
 	char error[CURL_ERROR_SIZE];
-	struct ch_conn *next; /* of the idle ones */
+	struct ch_conn *next; /* the next idle connection */
 };
 
 /* ---- connections ---- */
@@ -94,7 +94,7 @@ static int conn_headers(const struct ch_config *config, bool gzip, struct ch_con
 		r = http_client_header(&c->headers, "Content-Type", "application/octet-stream");
 	if (r == 0 && gzip)
 		r = http_client_header(&c->headers, "Content-Encoding", "gzip");
-	/* No waiting for "100 Continue". */
+	/* Do not wait for "100 Continue". */
 	if (r == 0)
 		r = http_client_header(&c->headers, "Expect", NULL);
 	return r;
@@ -151,7 +151,7 @@ static bool is_transient(u32 code)
 	return false;
 }
 
-/* "Code: 60, e.displayText() = DB::Exception: TEXT, e.what() = ..." or "Code: 60. DB::..." */
+/* The text is "Code: 60, e.displayText() = DB::Exception: TEXT, ..." or "Code: 60. DB::...". */
 static u32 error_code(const char *text)
 {
 	u32 code = 0;
@@ -226,18 +226,18 @@ static void add_parameter(CURL *easy, struct str *url, const char *name, const c
 static int make_url(const struct ch *s, CURL *easy, const char *host, const struct ch_request *q,
 		    struct str *url)
 {
-	/* The server buffers the answer, so that the status covers every error. */
+	/* ClickHouse buffers the answer, so that the HTTP status covers every error. */
 	str_printf(url, "%s?wait_end_of_query=1", host);
 	if (!q->no_database)
 		add_parameter(easy, url, "database", s->config.database);
 	if (s->config.compress)
 		str_puts(url, "&enable_http_compression=1");
-	/* Read from the replica that has new rows first; the others are for failures. */
+	/* Read from the first replica, which gets new rows first; use others only if it fails. */
 	if (s->config.cluster)
 		str_puts(url, "&load_balancing=in_order&insert_distributed_sync=1");
 	if (q->rows) {
 		add_parameter(easy, url, "query", q->sql);
-		/* One block, which is written as a whole or not at all. */
+		/* One block: ClickHouse writes all of it or nothing. */
 		str_puts(url, "&max_insert_block_size=100000000&insert_deduplicate=1");
 		if (s->modern)
 			str_puts(url, "&async_insert=0");
@@ -277,7 +277,7 @@ static int run_once(struct ch *s, struct ch_conn *c, const char *host, const str
 	curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, c->headers);
 	curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, str_get(body));
 	curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->n);
-	/* On a used connection libcurl repeats a request that got no answer by itself. */
+	/* On a reused connection libcurl would repeat an unanswered request by itself. */
 	curl_easy_setopt(c->easy, CURLOPT_FRESH_CONNECT, q->once ? 1L : 0L);
 	code = curl_easy_perform(c->easy);
 	if (code != CURLE_OK)
@@ -293,7 +293,7 @@ static void pause_ms(u64 ms)
 	nanosleep(&t, NULL);
 }
 
-/* Tries the hosts in turn, the last that answered first, with growing pauses. */
+/* Tries the hosts in turn with growing pauses, beginning with the last host that answered. */
 static int try_hosts(struct ch *s, struct ch_conn *c, const struct ch_request *q,
 		     const struct str *body, bool gzip, struct diag *reterr_diag)
 {

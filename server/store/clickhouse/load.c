@@ -2,8 +2,8 @@
 /*
  * Loads stacks by id, with one query each for stacks, names, frames and functions, and caches them.
  *
- * Until ClickHouse merges parts, a row may be there several times. Its content is always the same,
- * as the id is the hash of it.
+ * Until ClickHouse merges parts, a query may return a row several times, always with the same
+ * content, because the id is the hash of the content.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ void ch_loading_deinit(struct ch_loading *l)
 
 /* ---- lists of ids: the frames of stacks, and of named frames ---- */
 
-/* wanted: gets the ids in the list, which have to be queried next. */
+/* Adds the ids of the list to `wanted`: the next query asks for them. */
 static int take_list(struct ch_loading *l, struct buf *b, struct map *by_id, struct map *wanted)
 {
 	struct ch_list e = {.first = l->ids.n};
@@ -112,7 +112,7 @@ static int take_mapping(struct ch_loading *l, struct buf *b, u32 *ret)
 	return r;
 }
 
-/* The function stays an id until functions are loaded. */
+/* The frame keeps the id of its function until functions are loaded. */
 static int take_frame(struct ch_loading *l, struct buf *b)
 {
 	struct ch_frame f = {.frame.function = PROFILE_NONE};
@@ -184,7 +184,7 @@ int ch_load_functions(struct ch *s, struct ch_loading *l, struct diag *reterr_di
 	return r < 0 ? r : ch_read_functions(l, &answer);
 }
 
-/* Loads the frames in l->frames, those that stand for them, and the functions of all. */
+/* Loads the frames in l->frames, their replacements from late symbols, and all their functions. */
 int ch_load_frames(struct ch *s, struct ch_loading *l, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str answer = {};
@@ -211,7 +211,7 @@ int ch_load_frames(struct ch *s, struct ch_loading *l, struct diag *reterr_diag)
 
 /* ---- into the profile ---- */
 
-/* The frame as it was written; -ENOENT when it is missing. */
+/* Adds a frame without its late symbols. -ENOENT: the frame is missing. */
 static int add_plain_frame(struct ch_loading *l, u64 id, u32 *ret)
 {
 	u64 *at = map_get(&l->frames, id), *function;
@@ -242,7 +242,7 @@ int ch_push_frame(struct ch_loading *l, u64 id, struct ch_reals *out)
 	}
 	if (r == 0 && out->frames.n > before)
 		return 0;
-	/* Only its names are missing. */
+	/* A replacement is missing: add the frame without names. */
 	out->frames.n = before;
 	r = add_plain_frame(l, id, &frame);
 	return r < 0 ? r : vec_push(&out->frames, frame);
@@ -341,7 +341,7 @@ static int load_stacks(struct ch *s, const u64 *ids, size_t n, struct profile *i
 	size_t n_missing = 0;
 	int r = missing ? prepare_cache(s, d) : -ENOMEM;
 
-	/* No stack has an id that cannot be a key. */
+	/* An id that cannot be a key of a map belongs to no stack. */
 	for (size_t i = 0; i < n && r == 0; i++)
 		if (ch_is_id(ids[i]) && !map_get(&s->cache.stacks, ids[i]))
 			missing[n_missing++] = ids[i];

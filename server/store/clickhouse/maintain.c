@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Maintenance: drops partitions that queries do not see any more, old days, and months of
- * dictionaries that no day refers to; rounds days (round.c).
+ * Maintenance: drops hidden partitions, old days, and months of dictionaries to which no day
+ * refers; rounds days (round.c).
  *
- * Several servers may do this at once: every step may be done twice.
+ * Several servers may do so at once: every step is safe to repeat.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -24,8 +24,8 @@ struct part {
 };
 
 struct inventory {
-	vec(struct part) parts; /* of samples, by day */
-	u64 bytes;		/* of all tables but those of spans */
+	vec(struct part) parts; /* parts of samples, by day */
+	u64 bytes;		/* bytes of all tables but those of spans */
 	vec(struct ch_span_day) span_days;
 	struct {
 		char table[16];
@@ -40,7 +40,7 @@ static void inventory_deinit(struct inventory *v)
 	vec_deinit(&v->span_days);
 }
 
-/* Appends system.parts with its condition; in a cluster, of one replica of each shard. */
+/* Appends system.parts with a WHERE clause; in a cluster, of one replica per shard. */
 static void put_parts(const struct ch *s, struct str *sql)
 {
 	if (s->config.cluster)
@@ -215,7 +215,7 @@ static bool has_part(const struct inventory *v, const struct ch_partition *e)
 }
 
 /*
- * Drops hidden partitions. Drops a partition again if late rows came into it after the first drop.
+ * Drops hidden partitions, and drops a partition again if late rows arrived after the first drop.
  */
 static int drop_hidden(struct ch *s, const struct ch_partitions *known, const struct inventory *v,
 		       u64 now_ms, struct diag *reterr_diag)
@@ -250,8 +250,8 @@ static int drop_by_age(struct ch *s, struct inventory *v, u64 now_ms, struct dia
 }
 
 /*
- * Deletes the first hours of a day that is too large by itself. ClickHouse does so in the
- * background; the next deletion waits for it.
+ * Deletes the first hours of a day that alone exceeds the limit. ClickHouse deletes in the
+ * background; the next deletion waits for the end of this one.
  */
 static int delete_hours(struct ch *s, u32 day, struct diag *reterr_diag)
 {
@@ -299,7 +299,8 @@ static int drop_by_size(struct ch *s, struct inventory *v, struct diag *reterr_d
 }
 
 /*
- * Rows that a day refers to were sent in its month or later. One month more: clocks may be ahead.
+ * A day refers to rows that were sent in its month or later. The month before stays, too, because
+ * clocks may be ahead.
  */
 static int drop_months(struct ch *s, const struct inventory *v, struct diag *reterr_diag)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names of frames: finding stacks by name, and late symbols.
+ * Names of frames: finds stacks by name, and adds late symbols.
  *
- * A frame that was written as binary and address keeps its row; the table `names` says which frames
- * stand for it. Those frames are sent first, so that a reader sees all names of a frame or none.
+ * A frame that was written as binary and address keeps its row; the table `names` lists the frames
+ * that replace it. Those frames are sent first, so that a reader sees all names of a frame or none.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static int select_ids(struct finding *f, const char *select, const char *and_in,
 	return r < 0 ? r : read_ids(&answer, ret);
 }
 
-/* Collects the frames that are shown with a name that the callback accepts. */
+/* Collects the frames whose name, possibly from late symbols, the callback accepts. */
 static int accept_frames(struct finding *f, bool (*accept)(void *userdata, const char *name),
 			 void *userdata)
 {
@@ -149,7 +149,7 @@ struct nameless {
 	u64 id, address;
 	u32 mapping; /* in the profile */
 	u8 flags;
-	u32 first, n_real; /* of naming.real */
+	u32 first, n_real; /* the range in naming.real */
 };
 
 struct naming {
@@ -219,7 +219,7 @@ static int read_some(struct naming *g, u64 after)
 	return r;
 }
 
-/* Binary and address are those of the frame itself, whatever the callback has set. */
+/* Binary and address are those of the nameless frame, whatever the callback has set. */
 static int add_real_frame(struct naming *g, const struct nameless *f, u32 named, bool last)
 {
 	struct profile_frame real;

@@ -89,7 +89,7 @@ static int compare_opened(const struct ch_partition *a, const struct ch_partitio
 
 bool ch_is_hidden(const struct ch_partitions *p, const struct ch_partition *e)
 {
-	/* Late samples may come into a raw day again; late rows of a run that is gone are none. */
+	/* Late samples in a raw day that was dropped count; late rows of a dropped run do not. */
 	if (e->state == CH_MAKING || e->state == CH_SUPERSEDED)
 		return true;
 	if (e->state == CH_GONE)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rounds the times of a day, in three steps. Between them lies config.grace_ms, which is longer
- * than any server uses an old copy of the table `partitions`:
+ * Rounds the times of a day, in three steps. Between two steps config.grace_ms passes: longer than
+ * any server uses an old copy of the table `partitions`:
  *
  *	1	closes the day's partition, so that writers take the next day, and begins a new
  *		run, which is not visible
@@ -9,8 +9,8 @@
  *		old partition
  *	3	drops the old partition (maintain.c)
  *
- * Several servers may round the same day. Each has a run of its own; of two that were opened the
- * first counts. If a server dies, another begins a new run.
+ * Several servers may round the same day, each with a run of its own. Of two open runs the first
+ * counts. If a server dies, another server begins a new run.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@
 #include "server/store/clickhouse/clickhouse.h"
 
 #define BUDGET_NS 1500000000ULL
-#define ABANDONED_MS 3600000ULL /* after the grace time: the run's server counts as dead */
+#define ABANDONED_MS 3600000ULL /* so long after the grace time the run's server counts as dead */
 #define REQUEST_MS 600000
 #define DAY_MS 86400000ULL
 
@@ -50,7 +50,7 @@ int ch_set_states(struct ch *s, const struct ch_partition *p, size_t n, struct d
 
 /* ---- choosing a day ---- */
 
-/* The resolution for the age of the day; 0: as it came. */
+/* Returns the resolution for the age of the day; 0: do not round it. */
 static u32 wanted_resolution(const struct ch *s, u32 day, u64 now_ms)
 {
 	u64 end = ch_day_begin_ms(day) + DAY_MS, resolution;
@@ -160,7 +160,7 @@ static int sum_partition(struct ch *s, const struct ch_partition *p, struct sums
 	if (r < 0)
 		return r;
 	b = buf_of(str_get(&answer), answer.n);
-	/* Without samples the answer has no row, or zeros. */
+	/* If there are no samples, the answer has no row, or zeros. */
 	*ret = (struct sums){};
 	if (answer.n && (!buf_u64(&b, &ret->count) || !buf_u64(&b, &ret->value) ||
 			 !buf_u64(&b, &ret->first_hour) || !buf_u64(&b, &ret->last_hour)))
@@ -168,7 +168,7 @@ static int sum_partition(struct ch *s, const struct ch_partition *p, struct sums
 	return 0;
 }
 
-/* Writes one hour after the other, within the budget; whole days have few rows and go at once. */
+/* Writes hour by hour until the budget is spent. Whole days have few rows: one step writes them. */
 static int write_some(struct ch *s, struct ch_rounding *g, struct diag *reterr_diag)
 {
 	u64 until = clock_ns(CLOCK_MONOTONIC) + BUDGET_NS, end;
@@ -205,7 +205,7 @@ static int open_run(struct ch *s, struct ch_rounding *g, u64 now_ms, struct diag
 		r = sum_partition(s, &g->to, &to, reterr_diag);
 	if (r < 0)
 		return r;
-	/* Without samples: another server has rounded the day and dropped the source. */
+	/* No samples in the source: another server has rounded the day and dropped it. */
 	if (!from.count)
 		return 0;
 	if (from.count != to.count || from.value != to.value) {

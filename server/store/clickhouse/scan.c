@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads samples: ClickHouse adds up the samples, the server of culprit sorts the sums and looks up
+ * Reads samples: ClickHouse adds up the samples, the culprit server sorts the sums and looks up
  * labels.
  */
 #include <errno.h>
@@ -30,7 +30,7 @@ static void put_range(struct str *sql, const struct store_filter *f)
 	u64 from_hour = f->from_ms / CH_HOUR_MS, from_at = f->from_ms % CH_HOUR_MS;
 	u64 to_hour = f->to_ms / CH_HOUR_MS, to_at = f->to_ms % CH_HOUR_MS;
 
-	/* A row's day is that of the newest sample in its batch, so there is no upper bound. */
+	/* The day of a row is that of the newest sample in its batch, so set no upper bound. */
 	if (f->from_ms)
 		str_printf(sql, " AND day >= %u AND hour >= %llu",
 			   ch_day_of(MIN(f->from_ms, 1ULL << 42)), from_hour);
@@ -45,7 +45,7 @@ static void put_range(struct str *sql, const struct store_filter *f)
 		str_printf(sql, " AND hour < %llu", to_hour);
 }
 
-/* Raw partitions that were not superseded, and runs that were opened. */
+/* Selects raw partitions that are not superseded, and open runs. */
 static void put_visible(struct str *sql, const struct ch_partitions *p)
 {
 	const char *separator = " AND (run = 0 OR run IN (";
@@ -96,15 +96,16 @@ int ch_put_where(struct ch *s, const struct store_filter *f, bool ids, struct st
 /* ---- queries ---- */
 
 /*
- * A query is split into up to three ranges, and their answers are added up: whole hours, whose sums
- * are in the projections (schema.c), and the rest of the first and of the last hour.
+ * A query is split into up to three ranges: whole hours, whose sums are in the projections
+ * (schema.c), the rest of the first hour, and the rest of the last hour. The sums of the three are
+ * added up.
  */
 struct query {
-	const char *with;    /* defines a key that is no column */
+	const char *with;    /* a WITH clause that defines a key which is not a column */
 	const char *keys;    /* "a, b, " */
-	const char *sums;    /* of a range, with names */
-	const char *of_sums; /* sums of these names */
-	bool ids;	     /* with series and stacks of the filter */
+	const char *sums;    /* sums over one range, with AS names */
+	const char *of_sums; /* sums over the ranges, of these names */
+	bool ids;	     /* select the filter's series and stacks, too */
 	bool by_hour;	     /* a projection may have the sums */
 };
 
@@ -203,7 +204,7 @@ int ch_read_rows(const struct str *answer, const struct store_filter *f, u32 by,
 		if (!get_row(&b, f, by, step_ms, &row, &resolution))
 			return ch_damaged_answer(reterr_diag);
 		if (!row.count && !row.value)
-			continue; /* the sum of no rows */
+			continue; /* a sum over no rows */
 		if (ret->rows.n >= MAX_RESULT_ROWS)
 			return diag_set(reterr_diag, -E2BIG,
 					"too much for one answer, take a smaller range or a longer "
@@ -257,7 +258,7 @@ static int take_labels(struct buf *b, struct profile *into, u64 *ret_id, u32 *re
 	return profile_add_resource(into, labels, n, ret_resource);
 }
 
-/* ret: id → resource. An id may come more than once, with the same labels. */
+/* ret: id → resource. An answer may have an id several times, always with the same labels. */
 int ch_read_labels(const struct str *answer, struct profile *into, struct map *ret,
 		   struct diag *reterr_diag)
 {

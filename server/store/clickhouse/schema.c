@@ -3,22 +3,22 @@
  * The tables, and the migration of older schemas.
  *
  *	culprit_schema	the versions that the schema had; the largest is the current one
- *	samples		sorted so that the rows of a stack lie together. `day` is that of the newest
- *			sample of the batch, so that a batch lies in one partition and is there as
- *			a whole or not at all
+ *	samples		sorted so that the rows of a stack lie together. `day` is the day of the
+ *			newest sample of the batch, so that a batch lies in one partition and is
+ *			written as a whole or not at all
  *	partitions	states of partitions of samples (clickhouse.h); rows are only added
  *	series, functions, frames, stacks
- *			dictionaries, by id. `month` is when a row was last sent: rows in use are
- *			sent again each month, and old months are dropped
+ *			dictionaries, by id. `month` is the month in which a row was last sent:
+ *			rows in use are sent again each month, and old months are dropped
  *	spans, links	by trace (spans.c). `day` is as in samples; days are dropped as a whole
- *	names		the frames that stand for a frame since symbols arrived
+ *	names		late symbols: the frames that replace a frame
  *
  * Sums of whole hours by stack and by series are projections of samples: ClickHouse keeps them with
- * each part and reads them when they can answer a query. Old servers have none.
+ * each part and reads them when they can answer a query. Old servers have no projections.
  *
- * In a cluster X is a Distributed table over X_local on every shard: samples and stacks are sharded
- * by service, tables without a service by id. Every node has all of culprit_schema, partitions and
- * names: the rows of one INSERT become visible at once.
+ * In a cluster, X is a Distributed table over X_local on every shard. Samples and stacks are
+ * sharded by service, tables without a service by id. Every node has all rows of culprit_schema,
+ * partitions and names, so that the rows of one INSERT become visible at once.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -142,7 +142,7 @@ static const struct table tables[] = {
 	},
 };
 
-/* Since version 2. */
+/* New in version 2. */
 static const struct table span_tables[] = {
 	{
 		.name = "spans",
@@ -190,7 +190,7 @@ static const struct table span_tables[] = {
 	},
 };
 
-/* Since version 3. ClickHouse reads a projection only if each condition is on one of its keys. */
+/* New in version 3. ClickHouse uses a projection only if each condition is on one of its keys. */
 static const struct {
 	const char *name, *select, *group;
 } projections[] = {
@@ -251,7 +251,7 @@ static void put_engine(const struct ch *s, const struct table *t, struct str *ou
 	if (t->partition_by)
 		str_printf(out, " PARTITION BY %s", t->partition_by);
 	str_printf(out, " ORDER BY %s", t->order_by);
-	/* How many INSERTs the server remembers, to recognise repeated ones. */
+	/* How many INSERTs ClickHouse remembers, to recognise a repeated one. */
 	if (s->config.cluster)
 		str_puts(out, " SETTINGS replicated_deduplication_window = 10000");
 	else if (s->modern)
@@ -354,7 +354,7 @@ static int third_version(struct ch *s, struct diag *reterr_diag)
 	return r;
 }
 
-/* From version i to i + 1. Each can be repeated after an interruption. */
+/* steps[i] migrates version i to i + 1 and can be repeated after an interruption. */
 static int (*const steps[SCHEMA_VERSION])(struct ch *, struct diag *) = {
 	first_version, second_version, third_version};
 
@@ -384,7 +384,7 @@ static int make_database(struct ch *s, struct diag *reterr_diag)
 	str_printf(&sql, "SELECT count() FROM system.databases WHERE name = '%s'",
 		   s->config.database);
 	r = select_number(s, str_get(&sql), true, &found, reterr_diag);
-	/* In a cluster a node may not have it yet. */
+	/* In a cluster, a node may not have the table yet. */
 	if (r < 0 || (found && !s->config.cluster))
 		return r;
 	str_clear(&sql);

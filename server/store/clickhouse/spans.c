@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Spans and links. A batch is one INSERT into the partition of its newest day, so it is there as a
- * whole or not at all; write.c describes how a repeated INSERT counts once. Days are dropped as a
- * whole: this engine does not thin traces.
+ * Spans and links. A batch is one INSERT into the partition of its newest day, so ClickHouse writes
+ * it as a whole or not at all; write.c describes how a repeated INSERT counts once. Days are
+ * dropped as a whole: this engine does not thin traces.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -58,11 +58,11 @@ struct insert {
 	struct str rows;
 	const u8 *token;
 	u64 batch;   /* hash of the token */
-	u64 written; /* the column `batch`: 0 where the server knows tokens */
-	/* Of the first row, by which is_written() finds the batch. */
+	u64 written; /* value of the column `batch`; 0 if the server knows tokens */
+	/* Ids of the first row, by which is_written() finds the batch. */
 	const u8 *trace_id, *span_id;
 	u32 day;
-	bool fresh; /* cannot have been written before */
+	bool fresh; /* the batch cannot have been written before */
 };
 
 static void insert_deinit(struct insert *i)
@@ -116,7 +116,7 @@ static int run_insert(struct ch *s, const struct insert *i, struct diag *reterr_
 		      NULL, reterr_diag);
 }
 
-/* own: room for a random token, if there is none. */
+/* own: room for a random token, used if `token` is NULL. */
 static int begin_insert(struct ch *s, struct insert *i, const u8 *token, u8 *own, u64 newest_ms,
 			struct diag *reterr_diag)
 {
@@ -243,7 +243,7 @@ static void put_traces(struct str *sql, const u8 (*traces)[16], size_t n)
 	str_putc(sql, ')');
 }
 
-/* A row's day is that of the newest in its batch, so there is no upper bound. */
+/* The day of a row is that of the newest row in its batch, so sets no upper bound. */
 static void put_day(struct str *sql, u64 from_ms)
 {
 	if (from_ms)
@@ -342,7 +342,7 @@ static int find_some_spans(struct ch *s, const struct store_span_filter *f, cons
 		       "names, values, resource_names, resource_values FROM spans WHERE 1");
 	put_span_where(&sql, f);
 	put_traces(&sql, traces, n);
-	/* A span may be there twice. */
+	/* An answer may have a span twice. */
 	if (f->limit)
 		str_printf(&sql, " ORDER BY duration_ns DESC LIMIT %zu", 2 * f->limit);
 	else
@@ -470,7 +470,7 @@ int ch_drop_span_days(struct ch *s, struct ch_span_day *days, size_t n, u64 now_
 		bool old = ch_day_begin_ms(days[i].day) + 86400000 + s->limits.max_age_s * 1000 <=
 			   now_ms;
 
-		/* The newest day stays, however large. */
+		/* The newest day stays, however large it is. */
 		if (!old && (bytes <= s->limits.span_bytes || i + 1 == n))
 			break;
 		r = drop_day(s, days[i].day, reterr_diag);

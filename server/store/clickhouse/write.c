@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writes a batch: first the rows of dictionaries that this server has not sent this month, then the
- * samples, in one INSERT of one block into one partition, which is written as a whole or not at
- * all.
+ * samples, in one INSERT of one block into one partition. ClickHouse writes such an INSERT as a
+ * whole or not at all.
  *
- * An INSERT may be repeated, as the answer was lost or the client repeats its request. Each kind of
- * server has its own way to count it once:
+ * An INSERT may be repeated, because its answer was lost or because the client repeats its request.
+ * For each kind of ClickHouse server there is another way to count it once:
  *	modern servers	insert_deduplication_token; they remember the last 10,000
  *	clusters	the hash of the block, in the keeper; `batch` makes blocks of different
  *			tokens differ. Old servers have only this, modern ones the token, too
- *	old, one node	asking whether samples of the batch are there before writing them
- * The column `batch` is the hash of the token, or 0 where the token is enough, which takes no
- * space.
+ *	old, one node	a query before the INSERT: are samples of the batch in the table?
+ * The column `batch` is the hash of the token, or 0 if the token is enough; zeros take no space.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -27,7 +26,7 @@
 
 #define PAUSE_MS 100
 #define MAX_SENT                                                                                   \
-	(4u << 20) /* ids in each map; past it the map is emptied, and all rows are sent again */
+	(4u << 20) /* ids in each map; a full map is emptied, and all rows are sent again */
 
 u32 ch_day_of(u64 time_ms)
 {
@@ -58,7 +57,7 @@ struct writing {
 	const struct store_batch *b;
 	u32 month;
 	struct part parts[CH_TABLES];
-	u8 *frames, *functions; /* by the profile's ids: 1 = in a stack that is sent; owned */
+	u8 *frames, *functions; /* owned; by ids of the profile: 1 = in a stack that is sent */
 	struct str samples;
 	struct diag *diag;
 };
@@ -98,7 +97,7 @@ static void note_sent(struct writing *w)
 	for (size_t t = 0; t < CH_TABLES; t++) {
 		if (s->sent[t].cap > 2 * MAX_SENT)
 			map_deinit(&s->sent[t]);
-		/* Without memory the row is sent again. */
+		/* If memory is short, the row is sent again. */
 		vec_foreach (&w->parts[t].keys, key)
 			map_put(&s->sent[t], *key, w->month);
 	}
@@ -314,7 +313,7 @@ static void put_samples(struct writing *w, u32 day, u64 batch)
 	}
 }
 
-/* Whether the batch is there. The key leads to the few rows where its first sample would be. */
+/* Whether the batch was written. The primary key finds the few rows next to its first sample. */
 static int is_written(struct writing *w, u64 batch, bool *ret)
 {
 	const struct store_sample *e = &w->b->samples.data[0];
@@ -337,7 +336,7 @@ static const char insert_samples[] =
 	"INSERT INTO samples (day, resolution, run, service, type, hour, stack, series, at, batch, "
 	"count, value) FORMAT RowBinary";
 
-/* For a server that does not recognise a repeated block: asks before it writes. */
+/* For a ClickHouse server that does not recognise a repeated block: queries before it writes. */
 static int insert_unless_written(struct writing *w, u64 batch, bool fresh)
 {
 	const struct ch_request q = {.sql = insert_samples, .rows = &w->samples, .once = true};
