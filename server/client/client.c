@@ -24,7 +24,7 @@ struct client {
 	struct curl_slist *headers, *upload_headers;
 	struct http_answer answer;
 	char error[CURL_ERROR_SIZE];
-	struct map done; /* keys: hashes of build-id and best section of files sent */
+	struct map done; /* keys: for each sent file, the hash of its build-id and best section */
 	struct client_stats stats;
 };
 
@@ -117,7 +117,7 @@ struct client_stats client_stats(const struct client *c)
 
 /* ---- requests ---- */
 
-/* Sets the server's error: the message of its JSON, or its text. Returns -EIO. */
+/* Sets the server's error from the message in the JSON, or from the text. Returns -EIO. */
 static int answer_error(const struct client *c, long status, struct diag *reterr_diag)
 {
 	const char *answer = str_get(&c->answer.text), *text;
@@ -175,8 +175,8 @@ static long request(struct client *c, const char *path, const struct elf_file *f
 	code = ok && !url.failed ? curl_easy_perform(c->easy) : CURLE_OUT_OF_MEMORY;
 	curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
 	/*
-	 * A server that refuses an upload may close the connection before it read all: its answer
-	 * counts.
+	 * A server that refuses an upload may close the connection before it has read all of it.
+	 * Its answer still counts.
 	 */
 	if (status >= 200 && (code == CURLE_OK || status >= 400))
 		return status;
@@ -216,7 +216,7 @@ static const char *best_of(struct elf_file *f)
 	return NULL;
 }
 
-/* Returns 1 if the server has symbols that are as good. */
+/* Returns 1 if the server has symbols at least as good as those of the section `best`. */
 static int is_known(struct client *c, const char *id, const char *best, struct diag *reterr_diag)
 {
 	char path[2 * ELF_MAX_BUILD_ID + 2];
@@ -282,7 +282,7 @@ static int send_elf(struct client *c, struct elf_file *f, const char *path,
 	return 0;
 }
 
-/* Sends the file itself, or its debug file; before it, the dwz file that it refers to. */
+/* Sends the binary or its debug file, and before it the dwz file to which that file refers. */
 static int send_best(struct client *c, struct elf_file *f, const char *path,
 		     struct diag *reterr_diag)
 {

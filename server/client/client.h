@@ -2,8 +2,8 @@
 /*
  * A client of the server's symbol API: uploads the symbols of binaries, and asks which ones the
  * server has. For a binary without debug information it sends the debug file, if a package
- * installed one; a dwz file that several debug files share goes first. One libcurl handle, one
- * thread.
+ * installed one, and before it the dwz file that debug files share. A client has one libcurl handle
+ * and belongs to one thread.
  *
  * Functions that return int return 0 or a negative errno, and set the text of `reterr_diag`.
  */
@@ -17,7 +17,7 @@ struct client;
 
 struct client_options {
 	const char *server; /* http://HOST:PORT */
-	const char *token;  /* or NULL */
+	const char *token;  /* NULL: none */
 	const char *ca;	    /* PEM file; NULL: the system's CAs */
 	bool force;	    /* also send files that the server has */
 	/* Called after each file that was sent. */
@@ -26,8 +26,8 @@ struct client_options {
 
 struct client_stats {
 	u64 sent, bytes;
-	u64 known;   /* files that the server had */
-	u64 useless; /* files without symbols or build-id */
+	u64 known;   /* files that the server already had */
+	u64 useless; /* files without symbols or without a build-id */
 	u64 failed;
 };
 
