@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Questions: a line with method and path, a line with the content type, lines "name=value" of
- * parameters, an empty line, the body. The store is a real one, with a little in it.
+ * Requests to the API. The input is a line with method and path, a line with the content type,
+ * lines "name=value" of parameters, an empty line, and the body. The store is a real one with a few
+ * samples and spans.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -35,7 +36,7 @@ static void remove_directory(void)
 	(void)rmdir(directory);
 }
 
-/* Requests of 1 to 40 ms, the last ones slow, each with a sample that has its span. */
+/* Adds spans of 1 to 40 ms, the last ones slow, and for each span a sample with its span id. */
 static int add_spans(struct store *s)
 {
 	_cleanup_profile_ struct profile *p = profile_create();
@@ -119,7 +120,7 @@ static const char *lookup(const struct net_request *r, bool header, const char *
 	return NULL;
 }
 
-/* The rest behind the empty line, or NULL. */
+/* Returns what follows the empty line, or NULL. */
 static const uint8_t *split(struct question *q, const uint8_t *at, const uint8_t *end)
 {
 	while (at < end && q->n < MAX_LINES) {
@@ -148,15 +149,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!api)
 		api = make_api();
 	if (path) {
-		struct net_request r = {.method = q.line[0],
-					.path = path + 1,
-					.body = body,
-					.n_body = size - (size_t)(body - data),
-					.content_type = q.line[1],
-					.role = NET_ROLE_READ, /* the store stays as it is */
-					.peer = "127.0.0.1",
-					.lookup = lookup,
-					.private = &q};
+		struct net_request r = {
+			.method = q.line[0],
+			.path = path + 1,
+			.body = body,
+			.n_body = size - (size_t)(body - data),
+			.content_type = q.line[1],
+			.role = NET_ROLE_READ, /* so that no request changes the store */
+			.peer = "127.0.0.1",
+			.lookup = lookup,
+			.private = &q};
 
 		*path = '\0';
 		api_http(api, &r, &ret);

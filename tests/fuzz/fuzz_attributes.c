@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attributes of a thread or an event: the first byte is the form, the second how many names the
- * process has told, the rest the bytes of a record.
+ * Attributes of a thread or an event. The first byte chooses the form, the second says how many
+ * attribute names of the process are known, the rest is the record's attributes.
  */
 #include <stdint.h>
 #include <stdlib.h>

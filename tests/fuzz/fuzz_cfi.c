@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Unwind information. The first byte chooses how the rest is taken:
+ * Unwind information. The first byte says what the rest of the input is:
  *
  *	bit 0-1	0 .eh_frame  1 .debug_frame  2 .eh_frame_hdr and .eh_frame inside a small ELF
  *		file, the header's length in the second byte  3 a whole ELF file
  *	bit 2	arm64
  *
- * What comes out must keep the promises of the headers: rows rise, neighbours differ, the first
- * page row is at 0, rules exist.
+ * The rows must be as lib/unwind's headers promise: addresses rise, neighbours differ, the first
+ * row of a page is at 0, and each row's rule exists.
  */
 #include <elf.h>
 #include <stdint.h>

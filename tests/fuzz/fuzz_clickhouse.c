@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers of ClickHouse, which may be anything that calls itself so. The first byte says of which
- * question: rows of a scan by what it is grouped, series, labels, partitions; a stack's lists,
- * frames and functions one after the other, each behind its length in two bytes; 'u' is a URL.
+ * Answers of a server that claims to be ClickHouse. The first byte says which answer the rest is:
+ * 's' series, 'l' labels, 'p' partitions, 't' spans, 'k' links; 'f' four answers, each after its
+ * length in two bytes: stacks, named frames, frames, functions. 'u' is not an answer but a URL. Any
+ * other byte: rows of a scan, grouped by the low three bits.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@ static void read_series(const struct str *answer, bool labels)
 	store_series_set_deinit(&set);
 }
 
-/* The next part of the input. */
+/* Takes the next part of the input. */
 static void cut(struct buf *b, struct str *part)
 {
 	struct buf bytes = {};
@@ -116,7 +117,7 @@ static void read_url(const struct str *text)
 	struct ch_config c = {};
 	struct diag d = {};
 
-	/* No file of this machine. */
+	/* Do not let the URL name a file, which would be read from this machine. */
 	if (memmem(str_get(text), text->n, "file", 4) || memchr(str_get(text), '%', text->n))
 		return;
 	if (ch_config_parse(str_get(text), &c, &d) == 0 && (!c.n_hosts || !c.database[0]))

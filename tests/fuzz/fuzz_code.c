@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Instructions. The first byte chooses how the rest is taken:
+ * Instructions. The first byte says how the rest of the input is read:
  *
  *	bit 0	arm64
- *	bit 1	a symbol says where the function is, else it must be found
- *	bit 2	code_flow() of two parts, the first one's length in the second byte
+ *	bit 1	a symbol has the bounds of the function, else they must be found
+ *	bit 2	code_flow() of two parts; the second byte has the length of the first part
  *
- * Whatever the bytes are, the rows rise, neighbours differ, rules are ones that a walk can take,
- * and the same bytes give the same rows again.
+ * For any bytes, addresses of rows rise, neighbours differ, a walk can apply the rules, and the
+ * same bytes give the same rows again.
  */
 #include <elf.h>
 #include <stdint.h>
@@ -35,7 +35,7 @@ static void check_rule(const struct unwind_rule *r, bool x86)
 		abort();
 }
 
-/* What is taken for padding by its bytes is padding, of that length. */
+/* Bytes that disasm_padding() accepts must decode as padding of the same length. */
 static void check_padding(struct elf_file *elf, struct disasm *d, size_t size)
 {
 	struct disasm_insn insn;
@@ -52,8 +52,10 @@ static void check_padding(struct elf_file *elf, struct disasm *d, size_t size)
 	}
 }
 
-/* As text a stretch of code ends, whatever is in it, and what is an instruction there has one
- * length. */
+/*
+ * The text of any bytes must end, and the disassembler for text must find the same lengths of
+ * instructions as the one for unwinding.
+ */
 static void check_text(const u8 *data, size_t size, bool x86)
 {
 	_cleanup_disasm_text_ struct disasm_text *t = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first byte chooses the kind of file; the last kind is podman's list. */
+/* Files that describe containers. The first byte chooses the format; the last is podman's list. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

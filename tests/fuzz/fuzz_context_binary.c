@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A file that may publish contexts: its symbols by hash, relocations, the release of Go. */
+/* ELF files that may publish contexts: looks for their thread variables and labels of Go. */
 #include <stdint.h>
 
 #include "agent/context/internal.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What Elastic's agents say of their process. */
+/* What Elastic's agents publish about their process. */
 #include <stdint.h>
 
 #include "agent/context/internal.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An ELF file: headers, every section that is asked for by name somewhere, segments' bytes, the
- * file inside .gnu_debugdata. Whatever is handed out must be readable to its last byte. */
+/*
+ * An ELF file: headers, the sections that culprit reads, bytes of segments, and the file inside
+ * .gnu_debugdata. All returned bytes must be readable up to the last.
+ */
 #include <stdint.h>
 
 #include "elf/elf.h"
@@ -20,7 +22,7 @@ static void touch(struct buf b)
 {
 	uint64_t sum = 0;
 
-	/* Every page of what may be large, the ends of all. */
+	/* At least one byte of each page, and the last byte. */
 	for (const uint8_t *p = b.pos; p < b.end; p += 512)
 		sum += *p;
 	if (buf_left(&b))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The input is the .gopclntab of an ELF file that is otherwise right, and has its moduledata. */
+/* The input is the .gopclntab of an ELF file whose other parts, moduledata too, are right. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +67,7 @@ static uint8_t *make_elf(const uint8_t *data, size_t size, size_t *ret_n)
 	module[20] = TEXT;
 	module[21] = TEXT + 0x4000;
 	module[22] = TEXT;
-	module[38] = module[40] = TABLE; /* gofunc: inline trees come out of the table as well */
+	module[38] = module[40] = TABLE; /* gofunc: inline trees are in the table, too */
 	memcpy(p, &e, sizeof(e));
 	memcpy(p + HEADER, h, sizeof(h));
 	memcpy(p + MODULE_AT, module, sizeof(module));

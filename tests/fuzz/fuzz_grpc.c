@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A gRPC connection without its socket: any bytes after any, in pieces. Calls are answered at once,
- * later, or only when the connection is gone, by the length of their message.
+ * A gRPC connection without a socket: the input arrives in pieces. The length of a call's message
+ * decides whether the call is answered at once, later, or after the connection has closed.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -60,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	grpc_session_destroy(s);
 	while (r.later.n)
 		grpc_session_answer(r.later.data[--r.later.n]);
-	/* Nothing of the budget for bodies is left over. */
+	/* The budget for bodies must be free again. */
 	if (atomic_load(&l.buffered))
 		abort();
 	vec_deinit(&r.later);

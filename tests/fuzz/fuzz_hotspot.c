@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * HotSpot's tables in a damaged libjvm.so, and names out of the damaged memory of a JVM. Both are
- * built by tests/unit/hotspot_image.h, the memory at a fixed address of this process. The input
- * says of which version, and what to change:
+ * HotSpot's tables in a damaged libjvm.so, and names from the damaged memory of a JVM.
+ * tests/unit/hotspot_image.h builds both, the memory at a fixed address of this process. The input
+ * chooses a version and damages the file or the memory:
  *
  *	u8	version
- *	u8	odd: in the file, else in the memory
- *	{u16 number of a word, u64 its value} …
+ *	u8	odd: the file is damaged, else the memory
+ *	{u16 index of a word, u64 its new value} …
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static void change(u8 *bytes, size_t n, const u8 *data, size_t size)
 	}
 }
 
-/* NULL: it was refused. */
+/* Returns NULL if the file was refused. */
 static void *learn(u32 version, const u8 *changes, size_t n_changes)
 {
 	struct procman_binary binary = {.path = "/libjvm.so"};
@@ -47,7 +47,7 @@ static void *learn(u32 version, const u8 *changes, size_t n_changes)
 	return learned;
 }
 
-/* That of the compilation in memory, as the process says where it is. */
+/* Reads the compilation's id from memory, with the offset that the (damaged) process has for it. */
 static bool compilation(const struct hotspot_vm *vm, const struct runtime_target *t, u32 *ret)
 {
 	struct hotspot_offsets o;
@@ -82,7 +82,7 @@ static void attach(const struct runtime_target *t, const void *learned)
 	if (runtime_hotspot.attach(t, learned, &process) < 0)
 		return;
 	memcpy(&p, process.room, sizeof(p));
-	/* What it accepts, the walker must be able to use. */
+	/* The walker must be able to use any accepted process. */
 	if (p.name + 8 > HOTSPOT_HEADER_BYTES || p.code + 4 > HOTSPOT_HEADER_BYTES ||
 	    p.code_end + 4 > HOTSPOT_HEADER_BYTES || p.orig_pc + 4 > HOTSPOT_HEADER_BYTES ||
 	    p.compile_id + 4 > HOTSPOT_HEADER_BYTES || p.deopt + 4 > HOTSPOT_HEADER_BYTES ||
@@ -100,7 +100,7 @@ static void line(void *arg, const char *text)
 
 static void use(const void *learned, u32 outer)
 {
-	/* One for all: texts are small, and a block of it is not. */
+	/* One arena for all names: names are small, and an arena's block is not. */
 	struct arena arena = ARENA_INIT(16 << 20);
 	struct procman_process process = {.pid = (u32)getpid()};
 	struct runtime_target t = image_target(&process);
@@ -112,7 +112,7 @@ static void use(const void *learned, u32 outer)
 		int r = name(&t, learned, &arena, IMAGE_NMETHOD,
 			     image_where(HOTSPOT_COMPILED, at, IMAGE_COMPILE_ID));
 
-		/* Never the name of another compilation. */
+		/* The name must not be that of another compilation. */
 		if (r == 0 && (!compilation(learned, &t, &id) || id != IMAGE_COMPILE_ID))
 			abort();
 	}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Everything that comes in over HTTP but OTLP, which has its own: the first byte says which way,
- * then a line of parameters, then the body. The store takes everything and keeps nothing.
+ * Profiles that arrive over HTTP, except OTLP, which has a fuzzer of its own. The first byte
+ * chooses the endpoint; a line of parameters and the body follow. The store accepts all batches and
+ * keeps none.
  */
 #include <stdint.h>
 #include <stdlib.h>

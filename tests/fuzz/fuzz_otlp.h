@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What must be true of every OTLP request that was read: its profiles are sound, what is written of
- * them follows the rules, and reads back as the same folded text.
+ * What must hold for every OTLP request that the reader accepts: its profiles are sound; written as
+ * OTLP again, they follow the rules of otlp_rules.h and read back as the same folded text.
  */
 #pragma once
 
@@ -41,7 +41,7 @@ static inline void check_request(struct otlp_profiles *got)
 		check_views(*p, check_ids(*p));
 		for (size_t i = 0; i < (*p)->n_samples; i++)
 			positive &= profile_sample(*p, i)->value[0] > 0;
-		/* A value of 0 is not sent, and a sum of 0 is nothing in folded text. */
+		/* OTLP does not send a value of 0, and folded text has no line for a sum of 0. */
 		if (positive)
 			check_way(*p, otlp_write_one, otlp_read_one, true);
 		check_way(*p, pprof_write, NULL, false);

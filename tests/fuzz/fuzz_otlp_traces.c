@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OTLP traces, binary or JSON, and Zipkin's JSON when the first byte is '['. What was read is
- * within its bounds, becomes a block, and reads back the same.
+ * OTLP traces, binary or JSON; Zipkin's JSON when the first byte is '['. Accepted spans must be
+ * within their bounds, and must be the same after they were written to a block and read back.
  */
 #include "format/zipkin.h"
 #include "fuzz_profile.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Protocol buffers' JSON: what was read is written and read back as the same bytes. */
+/* JSON of protocol buffers: an accepted message, written and read back, must be the same bytes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first byte cuts the file in two, so that the second part is read by a refresh. */
+/* Perf maps. The first byte cuts the file in two, so that a refresh reads the second part. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The texts of /proc. The first byte says which; a parser that accepts must have kept its word. */
+/* Files of /proc. The first byte chooses the parser; what it accepts must be within its bounds. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a process says of itself: the message behind its page. */
+/* OpenTelemetry's process context: the message to which the process's page points. */
 #include <stdint.h>
 #include <string.h>
 

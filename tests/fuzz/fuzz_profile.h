@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What must be true of every profile that a reader made, whatever it read: ids are in range, views
- * add up, every writer can write it, and what it wrote reads back as the same folded text.
+ * What must hold for every profile that a reader makes from any input: ids are in range, views add
+ * up, every writer can write the profile, and the written file reads back as the same folded text.
  */
 #pragma once
 
@@ -70,8 +70,8 @@ static inline void check_views(const struct profile *p, s64 sum)
 }
 
 /*
- * Folded text must be the same before and after. Text formats are compared with `annotate`: in them
- * a name that ends in `_[i]` by itself is an inlined frame from then on.
+ * Folded text must be the same before and after. Text formats are compared with `annotate`, because
+ * a frame whose own name ends in `_[i]` is read back from them as an inlined frame.
  */
 static inline void check_way(const struct profile *p, write_fn *write, read_fn *read, bool annotate)
 {
@@ -112,7 +112,7 @@ static inline void check_reader(read_fn *read, int (*probe)(const u8 *, size_t),
 		positive &= profile_sample(p, i)->value[p->default_type] >= 0;
 	check_way(p, folded_write, folded_read, true);
 	check_way(p, pprof_write, pprof_read, false);
-	/* It has no negative weights: they are left out. */
+	/* The format has no negative weights: they are left out. */
 	if (positive)
 		check_way(p, speedscope_write, speedscope_read, true);
 	check_way(p, svg_write, NULL, false);

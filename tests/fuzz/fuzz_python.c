@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CPython: a binary that lies about itself, tables of lines, and objects in memory. The objects are
- * in this process's own memory, so that pointers are as wild as in a damaged one.
+ * CPython: a damaged binary, tables of lines, machine code, and objects in memory. The objects are
+ * in this process's own memory, so that wild pointers lead to readable memory, too.
  *
- *	0	what to do
- *	1	minor version
- *	2…	the file; the table; code; or 256 bytes of code object, then what its pointers point
- *		to; or where symbols are in an image, and the image: a program and its memory in
- *		one, which is learned, attached to and named in
+ *	byte 0	chooses what the rest is
+ *	byte 1	minor version
+ *	rest	a binary; a table of lines; objects: a code object and what its pointers point to;
+ *		machine code; or the addresses of symbols and an image, which is both a program's
+ *		file and its memory: the fuzzer learns the file, attaches to the process and names
+ *		frames
  */
 #include <elf.h>
 #include <stdint.h>
@@ -34,7 +35,7 @@ static void fuzz_file(u32 minor, const u8 *data, size_t size)
 		return;
 	snprintf(path, sizeof(path), "/usr/bin/python3.%u", minor);
 	if (elf_file_open_memory(data, size, NULL, &elf) == 0) {
-		/* What it accepts, BPF must be able to use. */
+		/* BPF must be able to use any accepted binary. */
 		if (python_learn(elf, path, l, NULL) == 0 &&
 		    (l->bpf.n_loops > PYTHON_MAX_RANGES || l->bpf.n_unlinked > PYTHON_MAX_RANGES ||
 		     l->bpf.code_read >= PYTHON_CODE_BYTES ||
@@ -66,7 +67,7 @@ static void fuzz_objects(u32 minor, const u8 *data, size_t size)
 	memcpy(image, data, MIN(size, sizeof(image)));
 	if (minor < 6 || minor > 12 || python_offsets(NULL, &l, NULL) < 0)
 		return;
-	/* Three pointers, to anywhere in the image. */
+	/* Let three pointers lead to any place in the image. */
 	for (u32 i = 0; i < 3; i++)
 		image[l.bpf.code_id[i] / 8] =
 			(u64)image + (image[l.bpf.code_id[i] / 8] & (sizeof(image) - 1));
@@ -92,7 +93,7 @@ static bool code_at(void *arg, u64 svma, size_t n, struct buf *ret)
 static bool on_event(void *arg, const struct exec *x, enum exec_event event,
 		     const struct exec_value *value)
 {
-	/* What a value is made of is there. */
+	/* The terms of a value must exist. */
 	for (u8 i = 0; value->known && i < value->n; i++)
 		if (value->n > EXEC_MAX_TERMS || value->terms[i].symbol >= x->n_symbols)
 			abort();
@@ -127,9 +128,10 @@ static const char *const symbol_names[] = {
 #define N_SYMBOLS ARRAY_SIZE(symbol_names)
 
 struct image {
-	u8 flags; /* 1: arm64, 2: no dynamic symbols, 4: with the marks of _Py_DebugOffsets */
+	u8 flags; /* 1: arm64, 2: no dynamic symbols, 4: has the marks of _Py_DebugOffsets */
 	u8 minor;
-	u16 at[N_SYMBOLS + 2]; /* the last two: .eh_frame and .rela.dyn, up to the end */
+	u16 at[N_SYMBOLS +
+	       2]; /* of symbols; the last two: .eh_frame and .rela.dyn, which last to the end */
 	u8 *bytes;
 	size_t n;
 };
@@ -173,7 +175,7 @@ static void check_chain(int r, const struct python_chain *c)
 		abort();
 }
 
-/* The process has what it was learned of in its memory, and its own libc. */
+/* Attaches to a process that has the learned image in its memory, and names frames in it. */
 static void use_learned(const struct image *m, struct elf_file *elf, const struct python_learned *l)
 {
 	struct procman_binary binary = {
@@ -206,7 +208,7 @@ static void use_learned(const struct image *m, struct elf_file *elf, const struc
 	}
 }
 
-/* Words below the image's size are pointers into it: from random bytes nothing would come. */
+/* Turns words 0xfffeNNNN into pointers to byte NNNN: random bytes would never be valid pointers. */
 static void make_pointers(const struct image *m, u8 *bytes)
 {
 	u64 word;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes as a perf ring would give them. */
+/* Records of a perf ring. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks of spans and of their samples, as a damaged disk may have them: the columns come bare, and
- * are compressed here. The first byte says which of the two. */
+/*
+ * Damaged blocks of spans or of links; the first byte chooses. The input has the columns
+ * uncompressed, and the fuzzer compresses them.
+ */
 #include "fuzz_profile.h"
 #include "server/store/block.h"
 #include "server/store/span_block.h"

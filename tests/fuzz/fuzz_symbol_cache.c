@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A cache file behind its hash: the hash is made right, so that everything after it is reached. */
+/* The body of a symbol cache file. The fuzzer adds a header with the right hash. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

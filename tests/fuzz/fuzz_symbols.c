@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Symbol tables, DWARF, PLT and .gopclntab of an ELF file. An input that is no ELF file is a list
- * of edits of a real one, this program itself, since no mutation of a seed that fits into git has
- * much DWARF in it: {offset u32, byte u8}… Offsets count from the first .debug_ section in turn.
+ * of edits of a real one, a small program or this fuzzer, because seeds that are small enough for
+ * git have too little DWARF:
+ *
+ *	{u8 index in `targets`, u24 offset in that section, u8 new byte} …
  */
 #include <fcntl.h>
 #include <gelf.h>
@@ -27,10 +29,10 @@ static struct {
 	uint64_t foff[ARRAY_SIZE(targets)], size[ARRAY_SIZE(targets)], text, text_n;
 } own;
 
-/* A C program of our own kind, built by the test, or else this one. */
+/* Reads the file to edit: a C program that the test built, or this fuzzer. */
 static void read_own(void)
 {
-	const char *path = getenv("FUZZ_SYMBOLS_BASE"); /* a program's main(), as it were */
+	const char *path = getenv("FUZZ_SYMBOLS_BASE"); /* libFuzzer has main() */
 	int fd = open(path ? path : "/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	struct elf_section s;
 	struct elf_file *f;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A debug file on its way into the server: the first byte says how it is compressed and how it is
- * cut into parts, the rest is the body. What is kept must be an ELF file of the build-id that was
- * asked for. Reading the names in it is what fuzz_symbols does.
+ * Upload of a debug file. The first byte chooses the compression and the size of parts, the rest is
+ * the body. A file that the server keeps must be an ELF file with the build-id of the request.
+ * (fuzz_symbols reads the symbols of such files.)
  */
 #include <ftw.h>
 #include <stdint.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names of V8's frames out of a damaged heap. The heap is that of tests/unit/v8heap.h. The input
- * says what to change:
+ * Names of V8's frames from a damaged heap, which tests/unit/v8heap.h builds. The input damages the
+ * heap:
  *
- *	{u16 number of a word of the heap, u64 its value} …
+ *	{u16 index of a word of the heap, u64 its new value} …
  *
- * With bit 15 of the number set it is what the binary says of the layout that changes, within what
- * v8_learn() lets pass.
+ * An index with bit 15 set changes the layout instead, within the limits that v8_learn() accepts.
  *
- * Every position is then asked for; nothing may be read past what was checked, nor loop for long.
+ * Then the fuzzer asks for the names of many positions. No read may be out of bounds, and no loop
+ * may be long.
  */
 #include <stdint.h>
 #include <stdlib.h>

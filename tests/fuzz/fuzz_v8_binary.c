@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A binary that lies about its V8. It is a file with all the symbols that are asked for; the input
- * says where they lead and what is there:
+ * A binary with wrong symbols of V8. The file has all symbols that v8_learn() looks up; the input
+ * says where some of them lead and what is there:
  *
- *	{u8 which symbol, u8 16 bytes of its place, u16 size} × a count in the first byte
- *	the rest: read-only data, and code
+ *	u8	number of moved symbols
+ *	{u8 index of a symbol, u8 its place in units of 16 bytes, u16 its size} …
+ *	rest	read-only data, and code
  *
- * What is accepted must be of use to BPF: bounds of frames' slots, of ranges, of tables.
+ * BPF must be able to use what is accepted: slots of frames, ranges and tables are within bounds.
  */
 #include <elf.h>
 #include <stdint.h>
@@ -20,9 +21,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define DATA_AT 0x100000u
 #define TEXT_AT 0x1000u
-#define ROOM 4096u /* good values, before the input's */
+#define ROOM 4096u /* bytes with good values, before those of the input */
 
-/* Version, constants that must be there, and what else has an address. */
+/* The version, constants that must exist, and other symbols with an address. */
 static const char *const names[] = {
 	"_ZN2v88internal7Version6major_E",
 	"_ZN2v88internal7Version6minor_E",
@@ -75,7 +76,7 @@ static void write_symbols(Elf64_Sym *syms, char *strings, size_t *n_strings)
 	}
 }
 
-/* A symbol that leads elsewhere; one of no address is not there. */
+/* Lets a symbol lead elsewhere, or removes it (place 255). */
 static void move(Elf64_Sym *syms, const u8 *data)
 {
 	Elf64_Sym *s = &syms[data[0] % N_NAMES];

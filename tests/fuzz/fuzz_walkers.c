@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The walkers of all runtimes (bpf/unwind), compiled for the host, over memory that may hold
- * anything. The input:
+ * The walkers of all runtimes (bpf/unwind), compiled for the host, over memory with any content.
+ * The input:
  *
- *	u8	runtime, modulo their number
- *	u8	bit 0: words of memory are small, so that many are addresses of it
- *	u16	where the walk begins: pc, sp and fp
- *	512 B	what is known of the binary (struct runtime_binary)
- *	104 B	and of the process (struct runtime_process.room)
- *	…	memory from BASE on, over and over
+ *	u8	runtime, modulo the number of runtimes
+ *	u8	bit 0: each word of memory is an address in the memory
+ *	u16	pc, sp and fp at the begin of the walk, as an offset from BASE
+ *	512 B	struct runtime_binary
+ *	104 B	struct runtime_process.room
+ *	…	the memory from BASE on; repeated up to its end
  *
- * Whatever is there, a walk ends, pushes no more frames than there is room for, and ends for
- * a reason that is in abi/tbl/stop.tbl.
+ * Every walk must end, with a reason in abi/tbl/stop.tbl, and must not push more frames than a
+ * sample has room for.
  */
 #include <stdint.h>
 
@@ -68,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		stop = host_walk(runtime);
 		if (s->walk.n > SAMPLE_MAX_FRAMES)
 			abort();
-		/* The BPF programs bound such calls by their loops. */
+		/* In BPF the loop bounds the number of calls that push no frame. */
 		calls += before == s->walk.n;
 	} while ((stop == WALK_GO || stop == RUNTIME_AGAIN) && calls < MAX_CALLS);
 	if (stop >= STOP_N ||

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The walkers of all runtimes (bpf/unwind), compiled for the host: one process, one sample at a
- * time, no unwind tables, so that each native frame is in an unknown mapping. Where headers are
- * looked for, tests/host comes first. The includer provides
+ * The walkers of all runtimes (bpf/unwind), compiled for the host. They walk one process and one
+ * sample at a time. There are no unwind tables, so each native frame is in an unknown mapping.
+ * tests/host must be the first include directory. The including file provides
  *
- *	long host_read(void *to, __u32 n, __u64 avma)	memory of the process: 0 or negative
+ *	long host_read(void *to, __u32 n, __u64 avma)	reads the process's memory: 0 or negative
  *
- * and includes what it needs of the C library and of lib/ before this. It may define
- * HOST_RETURN(pc, cfa), which is called when a walker has found a return address and the stack
- * above it.
+ * and includes the headers that it needs of the C library and of lib/ before this one. It may
+ * define HOST_RETURN(pc, cfa), which is called with each return address that a walker finds, and
+ * the CFA above it.
  */
 #pragma once
 
@@ -31,10 +31,10 @@
 
 static struct scratch host_scratch;
 static struct row_cache host_row_cache;
-/* What user space says of the process and of its runtime's binary. */
+/* What user space tells the walkers about the process and its runtime's binary. */
 static struct runtime_process host_process;
 static struct runtime_binary host_binary;
-/* The walkers' own buffers: a value for each map that is not one of those above. */
+/* Values of the walkers' own maps, one value each. */
 static struct {
 	const void *map;
 	__u64 value[1024];
@@ -62,7 +62,7 @@ static void *host_lookup(const void *map, const void *key)
 	abort();
 }
 
-/* A sample begins, with these registers. */
+/* Begins a sample with these registers. */
 static inline struct scratch *host_begin(const struct walk_regs *regs)
 {
 	memset(&host_scratch, 0, sizeof(host_scratch));
@@ -71,7 +71,7 @@ static inline struct scratch *host_begin(const struct walk_regs *regs)
 	return &host_scratch;
 }
 
-/* One step of a runtime's walker. */
+/* Calls a runtime's walker once. */
 static inline int host_walk(__u32 runtime)
 {
 	switch (runtime) {

@@ -1,3 +1,3 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nothing of the kernel is read where bpf/unwind is compiled for the host. */
+/* Empty: bpf/unwind, compiled for the host, reads no memory of the kernel. */
 #pragma once

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stands in for libbpf's header where bpf/unwind is compiled for the host: -I of tests/host comes
- * first. A map is a name; its value is what the includer gives it.
+ * Replaces libbpf's header when bpf/unwind is compiled for the host, with tests/host as the first
+ * include directory. A map is only an address; the including file provides the values of maps and
+ * the memory of the process:
  *
  *	void *host_lookup(const void *map, const void *key)		a value, or NULL
  *	long host_read(void *to, __u32 n, __u64 avma)			0 or negative
