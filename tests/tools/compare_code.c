@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How right are the rows that are read from code (lib/unwind/code.c)? Builds the rows of a file as
- * if it had no CFI and holds them against those of its CFI at every instruction.
+ * How many rows that lib/unwind/code.c derives from instructions are right? Builds the rows of a
+ * file as if it had no CFI, and compares them with the rows of its CFI at every instruction.
  *
  *	compare-code [-v] ELF
  *	→ N instructions N agree N alike N none N wrong N other N pages N ms
  *
- * alike: the same in other words. Either the same slots below a cfa that is told by another
- * register (sp and the frame pointer are both known in most functions with a frame, and which one
- * CFI goes by is the compiler's choice), or the frame pointer was saved just now and is still where
- * it was. other: CFI itself has no rule there (entry points, signal frames, expressions). Two rules
- * agree when they are equal, or when CFI still names the slot of a frame pointer that was popped:
- * the bytes are below sp then, and both lead to the same value.
+ * agree: the rules are equal; or CFI still names the slot of a frame pointer that was popped, where
+ * the value remains below sp. alike: different rules with the same result. Either the slots are the
+ * same but the CFA is relative to another register (most functions with a frame know both sp and
+ * the frame pointer, and the compiler chooses), or the frame pointer was just saved and is still in
+ * its register. other: CFI itself has no rule (entry points, signal frames, expressions).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -64,7 +63,7 @@ static bool same_slots(const struct unwind_rule *a, const struct unwind_rule *b)
 	       a->fp_op == b->fp_op && a->fp_off == b->fp_off;
 }
 
-/* arm64: one takes the return address from lr, the other from where it was saved. */
+/* arm64: one rule takes the return address from lr, the other from the slot where lr was saved. */
 static bool lr_or_slot(const struct unwind_rule *a, const struct unwind_rule *b)
 {
 	return (a->ra_op == UNWIND_RA_REG ? a : b)->ra_off == 30;
@@ -104,7 +103,7 @@ static void compare_at(struct compare *c, u64 pc, u32 off)
 	struct unwind_rule b = rule_at(c->cfi, &c->theirs, off);
 	int v;
 
-	a.bx_off = b.bx_off = 0; /* ld.so's alone, and not read from code */
+	a.bx_off = b.bx_off = 0; /* only rules of ld.so use it, and code.c does not derive it */
 	v = verdict(&a, &b);
 	c->n[v]++;
 	if (c->verbose && (v == ALIKE || v == NONE || v == WRONG)) {
@@ -114,7 +113,7 @@ static void compare_at(struct compare *c, u64 pc, u32 off)
 	}
 }
 
-/* Every instruction from off on up to the end of what CFI covers; where that is. */
+/* Compares the instructions from off to the end of the code that CFI covers. Returns that end. */
 static u32 compare_run(struct compare *c, u64 base, u32 off)
 {
 	u8 bytes[DISASM_MAX_INSN];
@@ -158,7 +157,7 @@ static int compare_page(struct compare *c, u64 page)
 			off = compare_run(c, base, off);
 			continue;
 		}
-		/* To the next row. */
+		/* Skip to the next row. */
 		if (c->theirs.at + 1 >= c->theirs.n)
 			break;
 		off = c->theirs.rows[c->theirs.at + 1] >> 16;

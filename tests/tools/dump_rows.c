@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Prints every unwind row of an ELF file: `PC CFA FP RA`, and what they are in total to standard
- * error. The pages are packed and read back out of their lines, so that is tested as well.
+ * Prints every unwind row of an ELF file as `PC CFA FP RA`, and totals to standard error. To test
+ * the packed format, too, it packs each page and reads the rows from the packed lines.
  *
- *	dump-rows [-c] ELF [DEBUG-FILE]	-c: with what the code says where CFI says nothing
+ *	dump-rows [-c] ELF [DEBUG-FILE]	-c: derives rows from instructions that CFI does not cover
  *
  *	CFA	none stop unsupported signal+N fpchain goN+N+N,N rN+N *(rN+N)+N plt+N/N
  *	FP	s (same) c+N (saved at cfa + N) f+N (saved at fp + N)
@@ -60,7 +60,7 @@ static void print_rule(unsigned long long pc, const struct unwind_rule *r)
 		printf(" r%d\n", r->ra_off);
 }
 
-/* Checks the index lines and gives back row i of a packed page. */
+/* Checks the index lines and returns row i of a packed page. */
 static int unpack(const u8 *lines, u32 n_rows, u32 i, u32 *ret_row)
 {
 	u32 blocks = (n_rows + UNWIND_ROWS_PER_BLOCK - 1) / UNWIND_ROWS_PER_BLOCK;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What lib/symbol says of addresses, for tests/live/test_symbols.py:
+ * Prints the symbols that lib/symbol finds for addresses, for tests/live/test_symbols.py:
  *
  *	dump-symbols [-i] [-l] [-t] [-q] [-r ROOT -p PATH] [-c CACHE] [-u URLS] FILE ADDRESS...
  *	dump-symbols -k KALLSYMS | -m PERF_MAP | -j JITDUMP ADDRESS...
  *
- * One ADDRESS of - is: those on standard input. Of an ELF file first `S source`, then per address
- * `A ADDRESS N` and N lines, innermost first, of an F and, with tabs between: inlined, name, system
- * name, file, line, column, start line. -t trims after each lookup, -q prints nothing.
+ * The ADDRESS - stands for the addresses on standard input. For an ELF file it prints `S source`
+ * first. For each address it prints `A ADDRESS N` and N lines, innermost first: F and, with tabs
+ * between: inlined, name, system name, file, line, column, start line. -t trims after each lookup,
+ * -q prints nothing.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +22,7 @@
 
 static bool quiet, trim;
 
-/* A damaged file's names may hold anything: what would end a field or a line is shown as `?`. */
+/* Names of a damaged file may have any bytes: prints `?` for a byte that ends a field or a line. */
 static void print_text(const char *s)
 {
 	for (; s && *s; s++)
@@ -45,7 +46,7 @@ static void print_chain(uint64_t address, const struct symbol_chain *c)
 	}
 }
 
-/* Calls fn for each address of the arguments, or of standard input. */
+/* Calls fn for each address among the arguments or on standard input. */
 static int each_address(char **argv, int argc, int (*fn)(void *arg, uint64_t address), void *arg)
 {
 	char line[64];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One of two programs that differ in nothing but a function's name, at the same address in both.
- * Each spins in that function for some milliseconds, then execs the other.
+ * One of two programs that differ only in the name of a function, which has the same address in
+ * both. Each program spins in the function for some milliseconds and then execs the other.
  *
  * usage: exec_twin_a MILLISECONDS
  */
@@ -14,7 +14,7 @@
 
 void IN_TWIN(u64 until);
 
-/* The stack is the same for both: paths and arguments are as long. */
+/* Both programs have the same stack, because their paths and arguments have the same length. */
 __attribute__((noinline)) void IN_TWIN(u64 until)
 {
 	while (clock_ns(CLOCK_MONOTONIC) < until)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * export-profile [OPTION=VALUE]... URL[,URL]... FILE...: reads profiles and gives them to the
- * exporters of the agent, one after the other, as often as repeat= says; then prints their
- * statistics as JSON, and the requests that the profiles are into dump=DIR.
+ * exporters of the agent, one after the other, repeat= times. Then it prints the exporters'
+ * statistics as JSON. With dump=DIR it writes the OTLP request of each profile to DIR.
  *
- * A FILE.otlp or FILE.json is a request: what it holds is sent as it is, each profile by itself.
+ * A FILE.otlp or FILE.json is a request, whose profiles are sent unchanged, one by one.
  *
  * Options: tls=1 ca= cert= key= token= headers= spool= spool_bytes= timeout= retry_ms= keep=
  * repeat= gap_ms= (between two) settle_ms= (between two, or less when there is nothing to send)
@@ -152,7 +152,7 @@ static u32 make_resource(struct profile *p, u64 i)
 	return id;
 }
 
-/* The profile as an agent would have it: with a time, resources, and what was lost. */
+/* Copies a profile and adds what an agent adds: time, resources, and lost samples. */
 static struct profile *prepare(const struct arguments *a, const struct profile *in, u64 n)
 {
 	struct profile *p = profile_create();
@@ -239,7 +239,7 @@ static void print_stats(struct exporters *e, const char *when)
 	fflush(stdout);
 }
 
-/* Statistics are wanted while it runs: until everything is sent or the time is over. */
+/* Waits until all profiles are sent, or for `ms`. */
 static void wait_until_sent(struct exporters *e, u64 ms)
 {
 	struct export_stats s[MAX_URLS];

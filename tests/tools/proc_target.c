@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Does what processes do to whoever watches them. Says "ready" when it stands, then waits for its
- * standard input to end; in some modes a line there asks for more.
+ * A process for procman to watch. Prints "ready" when it is set up, then waits for the end of its
+ * standard input; in some modes each line of standard input starts an action.
  *
  *	spin MS		uses that much CPU time and exits
- *	storm N MS FILE	starts `FILE spin MS` N times, at most 8 at once; says their pids
- *	copies N MS DIR	the same, each from a copy of its own that is deleted at once when it ended
+ *	storm N MS FILE	starts `FILE spin MS` N times, at most 8 at once; prints their pids
+ *	copies N MS DIR	like storm, but each child runs a copy of its own, deleted when it ends
  *	many N		N separate executable mappings; each line adds one more
- *	jit		executable private memory; forks a child for each line, and says its pid
+ *	jit		executable private memory; forks a child for each line and prints its pid
  *	dlopen FILE	opens FILE for each line
  *	zero		code in a private mapping of /dev/zero
- *	memfd FILE	becomes a copy of FILE in memory
+ *	memfd FILE	executes a copy of FILE in memory
  *	reuse PID N	N children, one after the other, each with the pid PID
- *	leader		its main thread exits, another stays; each line maps something
- *	crowd N	M	N children that stay; for each line M forks one after the other that end at
- *			once, and how many milliseconds they took
- *	threadexec FILE	a thread that is not the main one becomes `FILE 1000`
+ *	leader		the main thread exits, another thread stays; each line maps a file
+ *	crowd N	M	N children that stay; each line forks M children, one after the other, that
+ *			end at once, and prints how many milliseconds they took
+ *	threadexec FILE	a thread other than the main one executes `FILE 1000`
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -165,7 +165,7 @@ static int many(size_t n)
 
 	if (p == MAP_FAILED)
 		die("mmap");
-	/* From the end to the front, as mmap() itself gives addresses. */
+	/* Map from high to low addresses, like mmap() without an address. */
 	for (i = n + extra; i > extra; i--)
 		if (mprotect(p + (i - 1) * 2 * PAGE, PAGE, PROT_READ | PROT_EXEC) < 0)
 			die("mprotect");
@@ -195,7 +195,7 @@ static int jit(void)
 		pid_t pid = fork();
 
 		if (pid == 0) {
-			/* Ends with its parent. */
+			/* End with the parent. */
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
 			pause();
 			_exit(0);
@@ -258,7 +258,7 @@ static int reuse(pid_t pid, long n)
 		if (got < 0)
 			die("clone3");
 		if (got == 0) {
-			/* Every second one has code of its own. */
+			/* Every second child has code of its own. */
 			if (i % 2)
 				map_code();
 			spin(5);
@@ -273,7 +273,7 @@ static int reuse(pid_t pid, long n)
 static void *stay(void *arg)
 {
 	(void)arg;
-	/* Let the leader be gone. */
+	/* Wait until the leader has exited. */
 	usleep(100000);
 	ready();
 	while (next_line()) {
@@ -319,7 +319,7 @@ static long now_ms(void)
 	return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* The first children end with their parent. */
+/* stays: the child lives as long as its parent. Else it exits at once. */
 static pid_t fork_one(bool stays)
 {
 	pid_t pid = fork();

@@ -26,7 +26,7 @@ static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
 	return 0;
 }
 
-/* The id of the map behind a descriptor of the process; 0: it is no map. */
+/* Returns the id of the map to which the process's descriptor refers; 0: not a map. */
 static u32 map_id(const char *pid, const char *fd)
 {
 	char path[300], line[128];
@@ -41,7 +41,7 @@ static u32 map_id(const char *pid, const char *fd)
 	return id;
 }
 
-/* Gives the object the maps of the process that have the same name, but for those of a sample. */
+/* Replaces the object's maps by the process's maps of the same names, except those of a sample. */
 static int share_maps(struct bpf_object *object, const char *pid)
 {
 	char path[64];
@@ -60,7 +60,7 @@ static int share_maps(struct bpf_object *object, const char *pid)
 
 		if (fd < 0 || bpf_obj_get_info_by_fd(fd, &info, &size) < 0)
 			continue;
-		/* The kernel keeps 15 bytes of a name. */
+		/* The kernel cuts names to 15 bytes. */
 		bpf_object__for_each_map(
 			map,
 			object) if (!strncmp(bpf_map__name(map), info.name, BPF_OBJ_NAME_LEN - 1) &&
@@ -111,7 +111,7 @@ static int load(struct uprobe_bpf *u, const char *pid)
 	return uprobe_bpf__load(u);
 }
 
-/* The counters of all states; a state begins with them. */
+/* Prints the counters, summed over the CPUs' states; each state begins with its counters. */
 static int print_counters(struct uprobe_bpf *u)
 {
 	static const char *const names[COUNTER_N] = {

@@ -2,14 +2,14 @@
 /*
  *	soak_agents URL FROM_SECONDS MINUTES ROWS
  *
- * A day of 100 agents, sent to a server's OTLP over HTTP as fast as it accepts it
- * (tests/server/test_soak.py). An agent sends every 5 s; here one request is what an agent sends
- * in MINUTES minutes, with ROWS rows that have the times of their 5 seconds. An agent is a host
- * with five of 20 services; stacks are Zipf distributed over 3,000 of a service, 20 frames deep.
- * Every six hours a tenth of all functions changes, as deployments do.
+ * Sends a day of 100 agents to a server, as OTLP over HTTP, as fast as the server accepts it
+ * (tests/server/test_soak.py). A real agent sends every 5 s. Here one request has all that an agent
+ * sends in MINUTES minutes: ROWS rows, each with the time of its 5 seconds. An agent is a host with
+ * five of 20 services; stacks are Zipf distributed over 3,000 of a service, 20 frames deep. Every
+ * six hours a tenth of all functions changes, as after a deployment.
  *
- * Four threads send, 25 agents each, in order of time; a request that is not taken is sent again.
- * Prints "step N" for each step of time, and at the end the sum of values by hour, as JSON.
+ * Four threads send for 25 agents each, in order of time, and repeat a request that the server
+ * refuses. Prints "step N" for each step of time, and at the end the sums of values by hour (JSON).
  */
 #include <curl/curl.h>
 #include <errno.h>
@@ -41,7 +41,7 @@ static struct {
 
 struct sender {
 	pthread_t thread;
-	u32 first; /* agent */
+	u32 first; /* the thread's first agent */
 	u64 dice;
 	CURL *curl;
 	u64 hours[DAY_S / 3600];
@@ -57,7 +57,7 @@ static u64 roll(u64 *dice)
 	return *dice;
 }
 
-/* Near enough: as many between 1 and 2 as between 1000 and 2000. */
+/* Roughly Zipf: as many values between 1 and 2 as between 1000 and 2000. */
 static u32 zipf(u64 *dice)
 {
 	u32 bits = (u32)(roll(dice) >> 32) % 12;
@@ -162,7 +162,7 @@ static size_t discard(char *data, size_t size, size_t n, void *userdata)
 	return size * n;
 }
 
-/* Until it is taken: what was refused for a moment is sent again, byte for byte. */
+/* Sends a request, and repeats the same bytes until the server accepts them. */
 static bool send_body(struct sender *s, const struct str *body)
 {
 	long status = 0;

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The HotSpot walker at every instruction: stops one thread of a JVM after the other, takes it
- * through its code step by step and walks its stack after each. Sampling meets the few instructions
- * of a prologue or an adapter once in ten thousand samples; here each of them is met.
+ * Tests the HotSpot walker at every instruction: single-steps the threads of a JVM, one after the
+ * other, and walks the stack after each step. One sample in ten thousand hits the few instructions
+ * of a prologue or an adapter; single steps hit each of them.
  *
  * The walker is the one of bpf/unwind, compiled for the host; a walk ends at the first native
- * frame. While it steps, it notes each call that Java code makes, so it knows where return
+ * frame. step_java notes each call that Java code makes while it steps, so it knows where return
  * addresses lie.
  *
- * Writes a JSON object a line for each different stack:
+ * Writes one line with a JSON object for each different stack:
  *
- *	thread	its name
- *	n	how often
+ *	thread	name of the thread
+ *	n	how often the stack occurred
  *	stop	why the walk ended: "native", or a stop reason
  *	frames	[[function, file, line] …], the outermost first
- *	missed	a call that was seen being made, and that the walk did not find: where; or absent
- *	pc, at, code, regs, stack	of the first of them, for people
+ *	missed	the stack address of a noted call that the walk did not find; absent: none
+ *	pc, at, code, regs, stack	of the first occurrence, for people
  *
- * usage: step_java PID SECONDS STEPS [THREAD…]	STEPS in a row of one thread, then the next
+ * usage: step_java PID SECONDS STEPS [THREAD…]	takes STEPS steps of a thread, then the next
  */
 #include <dirent.h>
 #include <errno.h>
@@ -47,18 +47,18 @@ static void note_return(unsigned long long pc, unsigned long long cfa);
 #include "tests/host/walkers.h"
 
 #define STACK_BYTES 16384u
-#define BELOW 256u /* of the stack pointer */
+#define BELOW 256u /* bytes below the stack pointer that are read, too */
 #define MAX_SHADOW 512
 #define MAX_RETURNS 1024
 #define MAX_ADAPTED 8
 #define TRAP_FLAG 0x100u
-#define FIRST (-20) /* the priority of who steps and is stepped */
+#define FIRST (-20) /* the nice value of step_java and of the thread that it steps */
 
 /* ---- the process's memory ---- */
 
 static struct {
 	u32 pid;
-	u64 start; /* of the stack that was read */
+	u64 start; /* address of the copied stack */
 	u64 n;
 	u8 stack[STACK_BYTES];
 } memory;
@@ -84,13 +84,13 @@ static void read_stack(u64 sp)
 	memory.n = n > 0 ? (u64)n : 0;
 }
 
-/* ---- what was seen ---- */
+/* ---- stacks and calls ---- */
 
 struct seen {
 	char thread[16];
 	u64 n;
 	int stop;
-	u64 missed; /* 0: nothing */
+	u64 missed; /* stack address of a call that the walk missed; 0: none */
 	u64 pc;
 	json_t *frames, *state; /* owned */
 };
@@ -99,7 +99,7 @@ struct call {
 	u64 at, ret;
 };
 
-/* Where each return address was found that the walk has followed, and what it was. */
+/* The return addresses that the walk followed, and where on the stack they lay. */
 static struct {
 	struct call data[MAX_RETURNS];
 	u32 n;
@@ -117,7 +117,7 @@ struct stepper {
 	u32 n_calls;
 	u64 n_steps, n_walks;
 	struct timespec end;
-	char **threads; /* what the names of those that are stepped begin with; none: all */
+	char **threads; /* prefixes of the names of threads to step; none: all threads */
 };
 
 static json_t *names_of(struct stepper *t, u64 word, u64 where)
@@ -146,7 +146,7 @@ static json_t *names_of(struct stepper *t, u64 word, u64 where)
 	return out;
 }
 
-/* The outermost first; stubs that are hidden by default are left out. */
+/* Returns the frames, outermost first, without the stubs that are hidden by default. */
 static json_t *frames_of(struct stepper *t, const struct scratch *s)
 {
 	json_t *out = json_array();
@@ -245,13 +245,13 @@ static bool in_java(u64 pc)
 	return hotspot_heap(&hotspot_get()->process, pc) != NULL;
 }
 
-/* A call that was seen and has not returned must be found, unless the walk ended before. */
+/* Returns a noted call that has not returned and that the walk passed by; 0: none. */
 static u64 find_missed(const struct stepper *t)
 {
 	for (u32 i = 0; i < t->n_calls; i++) {
 		bool found = false;
 
-		/* An adapter to compiled code aligns the stack and pushes it once more. */
+		/* An adapter to compiled code aligns the stack and repeats the return address. */
 		for (u32 k = 0; !found && k < returns.n; k++)
 			found = t->calls[i].at - returns.data[k].at <= MAX_ADAPTED &&
 				returns.data[k].ret == t->calls[i].ret;
@@ -261,7 +261,7 @@ static u64 find_missed(const struct stepper *t)
 	return 0;
 }
 
-/* What was thrown arrives where a call returns to, but does not take the address off the stack. */
+/* Drops returned calls. An exception continues at the return address without popping it. */
 static void forget_returned(struct stepper *t, u64 sp, u64 pc)
 {
 	u32 n = 0;
@@ -310,7 +310,7 @@ static void note_call(struct stepper *t, const struct user_regs_struct *before,
 {
 	u64 word;
 
-	/* What the interpreter calls within itself is no frame, nor is a call to get an address. */
+	/* A call within the interpreter makes no frame. */
 	if (hotspot_in_interpreter(&hotspot_get()->process, before->rip) &&
 	    hotspot_in_interpreter(&hotspot_get()->process, after->rip))
 		return;
@@ -328,7 +328,7 @@ static void on_alarm(int sig)
 	(void)sig;
 }
 
-/* A thread may be in a system call that does not end: after 50 ms it is interrupted. */
+/* Waits for a thread to stop. Interrupts it every 50 ms: a system call may last for ever. */
 static enum stopped wait_for(pid_t tid, int *ret_sig)
 {
 	struct itimerval soon = {.it_value.tv_usec = 50000}, never = {};
@@ -345,7 +345,7 @@ static enum stopped wait_for(pid_t tid, int *ret_sig)
 	setitimer(ITIMER_REAL, &never, NULL);
 	if (got != tid || !WIFSTOPPED(status))
 		return GONE;
-	/* A signal's number; traps, those of system calls among them, and stops are ours. */
+	/* Traps and stops come from ptrace. Any other signal is the thread's. */
 	*ret_sig = (WSTOPSIG(status) & 0x7f) == SIGTRAP || status >> 16 ? 0 : WSTOPSIG(status);
 	return late ? STOPPED_LATE : STOPPED;
 }
@@ -358,8 +358,8 @@ static enum stopped resume(pid_t tid, enum __ptrace_request how, int *sig)
 }
 
 /*
- * One instruction. A system call is left by its own stops: it may take long, and one that is
- * interrupted while it is stepped leaves a trap behind, of which the JVM would die.
+ * Executes one instruction. A system call is executed from its entry stop to its exit stop instead
+ * of by a single step: if a stepped system call is interrupted, a trap remains that kills the JVM.
  */
 static enum stopped step(pid_t tid, const struct user_regs_struct *at, int *sig)
 {
@@ -376,8 +376,8 @@ static enum stopped step(pid_t tid, const struct user_regs_struct *at, int *sig)
 }
 
 /*
- * pushf has stored the flag by which it was stepped, popf would set it again when we are gone; and
- * popf that was not executed, because it was interrupted, leaves it set itself.
+ * Clears the trap flag, which would kill the JVM later: in the flags that a stepped pushf stored,
+ * from where popf would set it again, and in the registers after an interrupted popf.
  */
 static void clean_flags(pid_t tid, const struct user_regs_struct *before,
 			struct user_regs_struct *r)
@@ -407,7 +407,7 @@ static bool has_trap_pending(pid_t tid)
 	return false;
 }
 
-/* A trap that is on its way must not be left to the thread: it stops there first. */
+/* Detaches. Lets the thread stop for pending traps first: they would kill it afterwards. */
 static void leave(pid_t tid, int sig)
 {
 	struct user_regs_struct r;
@@ -422,7 +422,7 @@ static void leave(pid_t tid, int sig)
 	ptrace(PTRACE_DETACH, tid, 0, (void *)(intptr_t)sig);
 }
 
-/* False when the thread is gone. */
+/* Returns false when the thread is gone. */
 static bool take_steps(struct stepper *t, pid_t tid, const char *thread, u64 steps, int *sig)
 {
 	struct user_regs_struct before, r;
@@ -461,7 +461,7 @@ static void step_thread(struct stepper *t, pid_t tid, const char *thread, u64 st
 	cpu_set_t all, here;
 	int sig = 0, usual = getpriority(PRIO_PROCESS, (id_t)tid);
 
-	/* On one CPU a step is one switch there and one back. */
+	/* Run both on one CPU, where a step costs one context switch there and one back. */
 	sched_getaffinity(0, sizeof(here), &here);
 	if (ptrace(PTRACE_SEIZE, tid, 0, PTRACE_O_TRACESYSGOOD) < 0)
 		return;
@@ -605,8 +605,8 @@ int main(int argc, char **argv)
 	CPU_SET(sched_getcpu(), &here);
 	sched_setaffinity(0, sizeof(here), &here);
 	/*
-	 * A step is too short a time to wait for one's turn on a busy machine. A real-time class
-	 * would be stopped for 50 ms of each second.
+	 * A step is short compared with the wait for a CPU on a busy machine. The kernel would stop
+	 * a real-time class for 50 ms of each second, so use the lowest nice value.
 	 */
 	setpriority(PRIO_PROCESS, 0, FIRST);
 	memory.pid = (u32)strtoul(argv[1], NULL, 10);

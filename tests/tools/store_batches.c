@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a batch holds follows from its number. Batch K is of the two minutes that begin 2 K + 1
- * minutes after T0, so that some lie in two hours, or in two days. It has three series of two
- * services and two types. In each series its first sample is of the stack batch_K_begin and its
- * last of batch_K_end, between them are stacks that all batches share. The store takes and loses
- * blocks; what a batch has of one type and service within one hour, a unit, is always in one block.
- * So the two stacks tell which units are there, and from these follows every sum.
+ * The number of a batch determines its content. Batch K covers the two minutes that begin 2 K + 1
+ * minutes after T0, so that some batches lie in two hours, or in two days. It has three series of
+ * two services and two types. In each series the first sample has the stack batch_K_begin and the
+ * last batch_K_end; the stacks between are shared by all batches. The store writes and loses whole
+ * blocks. The samples of a batch with one type, one service and one hour are a unit, which always
+ * lies in one block. So the two stacks tell which units the store has, and thereby every sum.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,7 +90,7 @@ u64 begin_of(u32 k)
 	return T0 + STEP_MS / 2 + k * STEP_MS;
 }
 
-/* Some are large, so that they are more than SQLite keeps in memory at once. */
+/* Some batches are larger than SQLite's page cache. */
 static u32 pool_of(u32 k)
 {
 	return k % 40 == 7 ? 1000 : 40;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a store holds what was written to it: all that it answers, against what batches hold. */
+/* Compares the answers of a store with the batches that were written to it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 static const char *const types[] = {"process_cpu:samples:count:cpu:nanoseconds",
 				    "process_cpu:cpu:nanoseconds:cpu:nanoseconds"};
 
-/* ---- what should be there ---- */
+/* ---- what the store should have ---- */
 
 /* A row that was written. Units are counted from the first batch. */
 struct want {
@@ -21,30 +21,30 @@ struct want {
 };
 
 struct cell {
-	s64 value, low, high; /* what is there, and what may be */
+	s64 value, low, high; /* the store's sum, and its bounds */
 	u64 count;
 };
 
 struct verdict {
 	struct store *s;
-	u32 written, first; /* batches */
+	u32 written, first; /* numbers of batches */
 	vec(struct want) wants;
-	u8 *units;	     /* 1 = there */
-	struct map texts;    /* stack id → hash of how it is shown */
-	struct map labels;   /* series id → hash of its labels */
+	u8 *units;	     /* 1 = the store has the unit */
+	struct map texts;    /* stack id → hash of the shown stack */
+	struct map labels;   /* series id → hash of the series' labels */
 	struct map cells_at; /* → position + 1 in */
 	vec(struct cell) cells;
-	struct map seen; /* stacks that are there, each once in */
+	struct map seen; /* the store's stacks, each of which is once in `stacks` */
 	vec(u64) stacks;
-	u64 lost;    /* rows whose stack or series nobody knows */
-	u64 missing; /* units that should be there */
+	u64 lost;    /* rows with an unknown stack or series */
+	u64 missing; /* units that the store should have */
 	u64 present;
 	u32 wrong;
 	bool told;
 };
 
 #define N_PARTS 2		/* hours */
-#define UNITS (2 * 2 * N_PARTS) /* of a batch: types, services, hours */
+#define UNITS (2 * 2 * N_PARTS) /* of a batch: types * services * hours */
 
 static u32 unit_of(u32 k, u32 type, const char *service, u64 time_ms)
 {
@@ -73,7 +73,7 @@ static void mix_text(u64 *h, const struct profile *p, u32 id)
 	mix(h, text, strlen(text) + 1);
 }
 
-/* All that a user can see of a stack. */
+/* Hashes what a user sees of a stack. */
 static u64 hash_stack(const struct profile *p, u32 stack)
 {
 	const struct profile_stack *s = &p->stacks.data[stack];
@@ -152,9 +152,9 @@ static void want_batch(struct verdict *v, u32 k)
 	}
 }
 
-/* ---- what is there ---- */
+/* ---- what the store has ---- */
 
-/* One way to ask: of one type and service, by stack and perhaps by series and time. */
+/* A query: one type and one service, by stack and perhaps by series and time. */
 struct asking {
 	u32 type;
 	const char *service;
@@ -228,7 +228,7 @@ static u64 read_cells(struct verdict *v, const struct asking *a)
 	return lost;
 }
 
-/* A unit is there when one of its marks is; then they all must be, unless rows were lost. */
+/* Notes which units the store has, by their marker stacks. judge() then expects all their rows. */
 static void find_units(struct verdict *v, const struct asking *a)
 {
 	vec_foreach (&v->wants, w) {
@@ -261,7 +261,7 @@ static void judge(struct verdict *v, const struct asking *a)
 		}
 		c->high += w->value;
 		c->low += lost ? 0 : w->value;
-		/* Both types count the same. */
+		/* Counts are the same for both types. */
 		if (!lost)
 			c->count -= w->count;
 	}
@@ -271,7 +271,7 @@ static void judge(struct verdict *v, const struct asking *a)
 				 c->high);
 }
 
-/* From here on times are rounded to hours at most. */
+/* Returns the time from which on samples have times rounded to hours or less. */
 static u64 days_end(const struct verdict *v)
 {
 	u64 now = begin_of(v->written);
@@ -279,7 +279,7 @@ static u64 days_end(const struct verdict *v)
 	return (now - MIN(now - T0, DAYS_AFTER_MS)) / DAY_MS * DAY_MS;
 }
 
-/* Batches that must be there as a whole: acknowledged and not too old, by their rounded times. */
+/* Whether the store must have the batch: acknowledged, and with a rounded time within the age. */
 static bool required(const struct verdict *v, u32 k)
 {
 	u64 time_ms = begin_of(k), age = options.age_h * HOUR_MS;
@@ -333,7 +333,7 @@ static void judge_series(struct verdict *v)
 	store_series_set_deinit(&set);
 }
 
-/* Stacks are what they were when they were written. */
+/* Checks that stacks look as they did when they were written. */
 static void judge_stacks(struct verdict *v)
 {
 	_cleanup_profile_ struct profile *p = profile_create();
@@ -381,7 +381,7 @@ static void tally_wanted(u32 k, struct tally *ret)
 		ret->value += e->value;
 }
 
-/* Less than there should be, of a batch from before the damage. */
+/* Whether the batch is from before the damage and has lost spans or rows. */
 static bool is_lost(struct verdict *v, u32 k, const struct tally *f, const struct tally *want)
 {
 	if (!options.damaged || k >= options.whole_from || f->spans > want->spans ||
@@ -391,7 +391,7 @@ static bool is_lost(struct verdict *v, u32 k, const struct tally *f, const struc
 	return true;
 }
 
-/* Each batch's are there once, as a whole or not at all; and are there when they must be. */
+/* Checks that the store has the spans and links of a batch once, and all of them or none. */
 static void judge_spans(struct verdict *v)
 {
 	const struct store_span_filter all = {.to_ms = 1ULL << 41};
@@ -435,7 +435,7 @@ static void judge_spans(struct verdict *v)
 		tally_wanted(k, &want);
 		if (is_lost(v, k, f, &want))
 			continue;
-		/* An old one of two hours may have lost the first. */
+		/* An old batch that lies in two hours may have lost the first hour. */
 		if (!must && k < v->written && f->spans <= want.spans && f->rows <= want.rows)
 			continue;
 		if ((must || f->spans) && f->spans != want.spans)
@@ -465,7 +465,7 @@ static int judge_all(struct verdict *v)
 	for (u32 i = 0; i < 4; i++) {
 		struct asking a = {.type = i / 2, .service = services[i % 2 * 2]};
 
-		/* Older than this, samples may have no time but their day. */
+		/* Times of older samples may be rounded to days. */
 		a.rows = true;
 		a.from_ms = T0;
 		a.to_ms = days;
@@ -476,7 +476,7 @@ static int judge_all(struct verdict *v)
 		a.to_ms = 1ULL << 41;
 		a.step_ms = HOUR_MS;
 		judge(v, &a);
-		/* Sums by stack are stored beside the rows. */
+		/* Blocks store the sums by stack beside the rows: check both. */
 		a.rows = false;
 		a.from_ms = 0;
 		judge(v, &a);

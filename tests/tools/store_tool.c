@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A store under torture (tests/server/test_store*.py).
+ * Writes to a store and verifies it, for torture tests (tests/server/test_store*.py).
  *
  *	store_tool write DIR FROM TO [NAME=VALUE...]	writes batches FROM..TO-1 while another
  *		thread maintains the store. Prints "ack K" when batch K is written. After
  *		"error K TEXT" it waits for a line on stdin and tries K again.
- *	store_tool verify DIR WRITTEN [NAME=VALUE...]	compares the store with batches
- *		0..WRITTEN-1, which were acknowledged; batch WRITTEN may be there as a whole or not
- *		at all. Exit status 1 when something was not written so, or is missing without a
- *		reason, which is its age or damage that the store reports.
+ *	store_tool verify DIR WRITTEN [NAME=VALUE...]	compares the store with the acknowledged
+ *		batches 0..WRITTEN-1; the store may have batch WRITTEN as a whole or not at all.
+ *		Exit status 1 when the store has data that was not written, or when data is missing
+ *		for another reason than its age or damage that the store reports.
  *
  *	die=N		SIGKILL at the N-th system call that changes a file; a write is cut in half
- *	max_mb, age_h	of struct store_options
- *	damaged=1	samples may be missing because of damage,
- *	whole_from=K	but not of batch K and later ones
+ *	max_mb, age_h	limits of the store: size and age
+ *	damaged=1	samples may be missing because of damage
+ *	whole_from=K	with damaged=1: batch K and later ones must be complete
  *	maintain=0	no maintenance
  *	spans=1		each batch also has SPANS spans of one trace, and links of a service to them
  */
@@ -68,7 +68,7 @@ static int dying_ftruncate(int fd, off_t size)
 	return real_ftruncate(fd, size);
 }
 
-/* SQLite lets its tests put their own system calls in. */
+/* Replaces system calls of SQLite, which lets its own tests do so. */
 static void arm(void)
 {
 	sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of store_tool share; store_batches.c says what a batch holds. */
+/* Shared by the files of store_tool. store_batches.c describes the content of a batch. */
 #pragma once
 
 #include "base/cleanup.h"
@@ -11,9 +11,9 @@
 #define STEP_MS 120000ULL
 #define DAYS_AFTER_MS (8 * HOUR_MS) /* age from which times are rounded to days */
 #define SPANS 30
-#define SERVICES 3 /* of threads: two are of one */
+#define SERVICES 3 /* one per thread of a batch; two of the three are equal */
 
-/* Of the command line: store_tool.c. */
+/* Options of the command line; store_tool.c describes them. */
 struct store_tool_options {
 	u64 die, max_mb, age_h, damaged, maintain, whole_from, spans;
 };
@@ -25,10 +25,10 @@ extern const char *const services[SERVICES];
 u64 begin_of(u32 k);
 struct profile *make_batch(u32 k);
 void make_spans(u32 k, struct spans *s);
-/* Trace k + 1, its i-th span. */
+/* Returns the link to the i-th span of trace k + 1. */
 struct profile_link link_of(u32 k, u32 i);
 
 /* ---- store_judge.c ---- */
 
-/* The exit status: 1 when something is wrong, which is told on stdout. */
+/* Returns the exit status: 1 when data is wrong; prints what is wrong to stdout. */
 int verify(struct store *s, u32 written);

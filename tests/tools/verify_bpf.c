@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify_bpf [NAME]: loads each BPF program apart (or those whose name contains NAME) as for this
- * kernel, and prints how many instructions the verifier has read of it, of the million that it
- * reads; of what it refuses also its last words. Programs whose helpers the kernel lacks are left
- * out. Besides the programs of sources these are the walkers in programs of each type that a source
- * may have one day (bpf/test).
+ * verify_bpf [NAME]: loads each BPF program alone (or only those whose name contains NAME),
+ * configured for this kernel. Prints how many instructions the verifier has processed, of at most a
+ * million, and the end of the verifier's log for a refused program. Programs whose helpers the
+ * kernel lacks are left out. Besides the programs of sources it loads the walkers in programs of
+ * other types, which sources may have one day (bpf/test).
  */
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
@@ -32,7 +32,7 @@
 static const struct {
 	const char *name;
 	const void *(*bytes)(size_t *n);
-	bool needs_loop; /* not for kernels without bpf_loop(): their verifier loses its bounds */
+	bool needs_loop; /* skip it on kernels without bpf_loop(): their verifier loses track of bounds */
 } objects[] = {
 	{"perf", perf_bpf__elf_bytes},	   {"tracepoint", tracepoint_bpf__elf_bytes},
 	{"follow", follow_bpf__elf_bytes}, {"raw_tracepoint", raw_tracepoint_bpf__elf_bytes},
@@ -52,7 +52,7 @@ static struct bpf_object *open_object(size_t i)
 	return bpf_object__open_mem(bytes, n, NULL);
 }
 
-/* The object's `config`, by its BTF; NULL: it has none. */
+/* Finds the object's `config` by its BTF; NULL: the object has none. */
 static struct sampler_config *config_of(struct bpf_object *object)
 {
 	const struct btf *btf = bpf_object__btf(object);
@@ -97,7 +97,7 @@ static void configure(struct bpf_object *object, const struct probe_features *f)
 							 bpf_map__max_entries(states));
 }
 
-/* Instructions read, or a negative errno. */
+/* Returns the number of processed instructions, or a negative errno. */
 static int verify(size_t object_index, const char *name, const struct probe_features *f, u32 level)
 {
 	static char log[64 << 20];
@@ -121,18 +121,18 @@ static int verify(size_t object_index, const char *name, const struct probe_feat
 	}
 	log[0] = '\0';
 	r = bpf_object__load(object);
-	/* A line of its own; newer kernels say before it how many of each function. */
+	/* The total begins a line; newer kernels print the numbers of each function before it. */
 	at = strstr(log, "\nprocessed ");
 	if (r == 0 && at)
 		(void)sscanf(at, " processed %d", &n);
-	/* The log of all states may be full before the reason; the short log ends with it. */
+	/* The log ends with the reason, unless a log of all states was too long for its buffer. */
 	if (r < 0 || level == VERIFIER_ALL)
 		fprintf(stderr, "%s\n", log + MAX(strlen(log), (size_t)LAST_WORDS) - LAST_WORDS);
 	bpf_object__close(object);
 	return r < 0 ? r : n;
 }
 
-/* 0, or 1 when the kernel refuses one of the object's programs. */
+/* Returns 0, or 1 when the kernel refuses one of the object's programs. */
 static int verify_object(size_t i, const char *wanted, const struct probe_features *f)
 {
 	struct bpf_object *object = open_object(i);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * procman at work, for tests and for the curious: a JSON object a line for everything it tells,
- * and answers to the commands that it reads:
+ * Runs procman, for tests and for people: prints each event of procman as a line of JSON, and
+ * answers commands from standard input:
  *
  *	maps PID · find PID · refresh PID · stats · cost · quit
  *
@@ -30,12 +30,12 @@ struct watcher {
 	bool quiet;
 	bool done;
 	u64 n_changed, n_gone, n_binaries_gone;
-	u64 slowest_ns; /* CPU time of one drain, since "stats" was asked last */
+	u64 slowest_ns; /* the largest CPU time of one drain since the last "stats" */
 	char input[256];
 	size_t n_input;
 };
 
-/* Takes the object. */
+/* Prints the object and releases it. */
 static void say(json_t *o)
 {
 	char *text = json_dumps(o, JSON_COMPACT);
@@ -46,7 +46,7 @@ static void say(json_t *o)
 	json_decref(o);
 }
 
-/* A target's bytes need not be UTF-8. */
+/* Bytes from a watched process need not be UTF-8. */
 static json_t *text_json(const char *s)
 {
 	json_t *j = json_string(s);
@@ -206,7 +206,7 @@ static json_t *stats_json(struct watcher *w)
 	return o;
 }
 
-/* What we have cost so far. */
+/* Returns the resources that this process has used so far. */
 static json_t *cost_json(void)
 {
 	json_t *o = json_object();
@@ -263,7 +263,7 @@ static void read_commands(struct watcher *w)
 	w->input[w->n_input] = '\0';
 	while (!w->done && (nl = strchr(w->input, '\n'))) {
 		*nl = '\0';
-		/* What happened before the command was given is to be known. */
+		/* Process all events from before the command. */
 		procman_drain(w->pm);
 		command(w, w->input);
 		w->n_input -= (size_t)(nl + 1 - w->input);
