@@ -46,7 +46,7 @@ static inline void cfiw_id(struct cfiw *w, u64 id)
 	str_append(&w->out, &id, w->dwarf64 && !w->eh ? 8 : 4);
 }
 
-/* Its offset. Encodings: pointers of FDEs are pcrel sdata4 when there is an 'R', else absolute. */
+/* Returns the CIE's offset. Its FDEs have pcrel sdata4 pointers if it has an 'R', else absolute. */
 static inline size_t cfiw_cie(struct cfiw *w, const char *augmentation, const void *program,
 			      size_t n)
 {

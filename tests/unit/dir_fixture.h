@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-/* Removes a directory and the files in it. 0, or -1 with errno. */
+/* Removes a directory and the files in it. Returns 0, or -1 and errno. */
 static inline int remove_dir(const char *dir)
 {
 	DIR *d = opendir(dir);

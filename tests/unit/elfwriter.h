@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes small ELF files byte by byte, so that a test of a damaged file is a few lines: build a
- * good one, then poke it.
+ * Writes small ELF files byte by byte, so that a test of a damaged file takes a few lines: it
+ * writes a good file, then changes bytes.
  *
  *	struct elfw w = {.machine = EM_X86_64};
  *	elfw_section(&w, ".text", SHT_PROGBITS, SHF_ALLOC | SHF_EXECINSTR, 0x1000, bytes, n);
@@ -47,7 +47,7 @@ static inline void elfw_section(struct elfw *w, const char *name, u32 type, u64 
 	};
 }
 
-/* A segment whose bytes begin where the named section's do. */
+/* Adds a segment whose bytes begin with those of the named section. */
 static inline void elfw_segment(struct elfw *w, u32 type, u32 flags, u64 svma, u64 n,
 				const char *section)
 {

@@ -8,7 +8,7 @@
 
 #define WAIT_NS 60000000000ULL
 
-/* A profile of so many samples in one stack, which reports so many lost ones. */
+/* Makes a profile with `samples` samples in one stack, and `lost` lost samples. */
 static inline struct profile *counted_profile(u64 samples, u64 lost)
 {
 	struct profile *p = profile_create();
@@ -41,7 +41,7 @@ static inline struct export_stats stats_of(struct exporters *e, size_t destinati
 	return s[destination];
 }
 
-/* Waits until the condition holds, which may use `s`: the statistics of the first destination. */
+/* Waits for a condition, which may use `s`, the statistics of the first destination. */
 #define wait_until(e, s, condition)                                                                \
 	do {                                                                                       \
 		u64 end_ = clock_ns(CLOCK_MONOTONIC) + WAIT_NS;                                    \
@@ -52,7 +52,7 @@ static inline struct export_stats stats_of(struct exporters *e, size_t destinati
 		}                                                                                  \
 	} while (0)
 
-/* All drops are for this reason. */
+/* Asserts that all drops have this reason. */
 static inline void assert_dropped(const struct export_stats *s, enum export_drop why, u64 profiles,
 				  u64 samples)
 {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A small libjvm.so and the memory of a process that has it, made byte by byte: its tables for
- * debuggers, a code heap with a method of another inlined, the interpreter's code, two classes.
- * What differs between versions differs here in the same way; the places of fields are our own.
+ * A small libjvm.so and the memory of a process that runs it, made byte by byte: the tables for
+ * debuggers, a code heap with a method into which another is inlined, the interpreter's code, and
+ * two classes. The image differs between versions as HotSpot does; the offsets of fields are
+ * invented.
  *
- *	HOTSPOT_IMAGE	the library, at this bias: .data as in its file, and what its
- *			initialisers stored
+ *	HOTSPOT_IMAGE	the library, with this bias: .data as in the file, and the values that the
+ *			library's initialisers store
  *	…		the objects, at the places of enum image_place
  *
- * The image is mapped at a fixed address of this process, so that it can be read as another one's.
+ * The image is mapped at a fixed address of this process, and tests read it like another process's.
  */
 #pragma once
 
@@ -23,27 +24,27 @@
 #define HOTSPOT_IMAGE 0x310000000000ULL
 #define HOTSPOT_IMAGE_BYTES 0x10000u
 
-/* From the image's beginning: what is a svma in the library, too, up to IMAGE_CODE. */
+/* Offsets from HOTSPOT_IMAGE. Those up to IMAGE_LIBRARY_END are svmas in the library, too. */
 enum image_place {
 	IMAGE_STRINGS = 0x100,	/* .rodata, in the file only */
 	IMAGE_TABLES = 0x2000,	/* .data: the tables, then the variables */
-	IMAGE_STATICS = 0x4000, /* where the static fields are */
+	IMAGE_STATICS = 0x4000, /* the static fields */
 	IMAGE_LIBRARY_END = 0x5000,
 	IMAGE_SEGMAP = 0x5000,
 	IMAGE_HEAP = 0x5100, /* the CodeHeap, the lists and names */
 	IMAGE_OUTER = 0x6000,
 	IMAGE_LEAF = 0x7000,
-	IMAGE_METADATA = 0x8000, /* for those that have it outside */
+	IMAGE_METADATA = 0x8000, /* of versions whose nmethods have it elsewhere */
 	IMAGE_DEBUG = 0x8100,
 	IMAGE_CODE = 0x9000,	 /* the code heap */
-	IMAGE_USED = 0x9000 + 4, /* of the HeapBlock: is there a method behind it? */
+	IMAGE_USED = 0x9000 + 4, /* of the HeapBlock: whether a method follows */
 	IMAGE_NMETHOD = 0x9000 + 8,
 	IMAGE_STUBS = 0xa000 + 8,
 	IMAGE_INTERPRETER = 0xb000,
 	IMAGE_CODE_END = 0xc000,
 };
 
-/* Within an object. */
+/* Offsets within an object. */
 enum image_offset {
 	AT_BLOB_NAME = 8,
 	AT_BLOB_SIZE = 16,
@@ -66,7 +67,7 @@ enum image_offset {
 	AT_NM_DEPENDENCIES = 120,
 	AT_NM_IMMUTABLE = 128,
 	AT_NM_IMMUTABLE_SIZE = 136,
-	NM_CODE = 0x100, /* from the nmethod: its parts */
+	NM_CODE = 0x100, /* NM_…: parts of the nmethod */
 	NM_CODE_BYTES = 0x40,
 	NM_METADATA = 0x180,
 	NM_SCOPES = 0x200,
@@ -85,12 +86,13 @@ enum image_offset {
 	POOL_BYTES = 64,
 	AT_CLASS_NAME = 16,
 	AT_CLASS_SOURCE = 40,
-	AT_SYMBOL_COUNT = 0, /* of references, then 16 bits that are its own, as from 12 on */
+	AT_SYMBOL_COUNT =
+		0, /* the count of references, then the symbol's own 16 bits (since version 12) */
 	AT_SYMBOL_LENGTH = 4,
 	AT_SYMBOL_BODY = 6,
 	PCDESC_BYTES = 16,
 	FLAG_BYTES = 24,
-	/* From a class of ours: its parts. */
+	/* Parts of one of the two classes. */
 	CLASS_METHOD = 0,
 	CLASS_CONST = 0x100,
 	CLASS_POOL = 0x300,
@@ -98,7 +100,7 @@ enum image_offset {
 	CLASS_SYMBOLS = 0x500, /* class, method, file; 0x100 each */
 };
 
-/* The compilation's id, and its positions: the inlined call returns at 8, the method at 16. */
+/* The id of the compilation, and the return addresses in its code: inlined call and own call. */
 #define IMAGE_COMPILE_ID 77u
 #define IMAGE_INLINED_AT 8u
 #define IMAGE_OWN_AT 16u
@@ -131,8 +133,8 @@ static inline void image_u16(u64 place, u16 v)
 struct image_entry {
 	u32 from, to; /* versions */
 	const char *type, *field;
-	u32 offset;	/* of a field; of a static one: where it is, from IMAGE_STATICS */
-	bool is_static; /* its address is in the file */
+	u32 offset;	/* in the object; of a static field: from IMAGE_STATICS */
+	bool is_static; /* the table has the field's address instead of its offset */
 };
 
 enum image_static {
@@ -142,8 +144,8 @@ enum image_static {
 	STATIC_MAJOR = 0x018,
 	STATIC_FLAGS = 0x020,
 	STATIC_N_FLAGS = 0x028,
-	STATIC_STUB = 0x030,	   /* 8 of them */
-	STATIC_FLAG_TABLE = 0x100, /* two, and what is in them */
+	STATIC_STUB = 0x030,	   /* 8 stubs */
+	STATIC_FLAG_TABLE = 0x100, /* two flags, their names and values */
 	STATIC_FLAG_VALUES = 0x180,
 	STATIC_FLAG_NAMES = 0x200,
 };
@@ -241,7 +243,7 @@ static const struct image_type image_types[] = {
 
 struct image_file {
 	struct str strings, relocations, symbols, names;
-	const char *without; /* a field that is left out, or NULL */
+	const char *without; /* a field that the tables leave out, or NULL */
 };
 
 static inline void image_file_deinit(struct image_file *f)
@@ -276,8 +278,8 @@ static inline void image_symbol(struct image_file *f, const char *name, u64 at)
 }
 
 /*
- * The tables: pointers as relocations, offsets by their initialisers, so in the memory only.
- * Returns where the types' is.
+ * Writes the tables. Pointers are relocations of the file; offsets are only in memory, because
+ * initialisers of the library store them. Returns the place of the table of types.
  */
 static inline u64 image_tables(struct image_file *f, u32 version)
 {
@@ -314,8 +316,8 @@ static inline u64 image_tables(struct image_file *f, u32 version)
 }
 
 /*
- * The file, after image_build(). Sizes of types stand in it, offsets of fields do not. The caller
- * frees `ret`.
+ * Writes the file, after image_build(). It has the sizes of types, but not the offsets of fields.
+ * The caller frees `ret`.
  */
 static inline void image_write_file(u32 version, const char *without, struct str *ret)
 {
@@ -357,7 +359,7 @@ static inline void image_symbol_object(u64 at, const char *text)
 	memcpy(image_at(at + AT_SYMBOL_BODY), text, strlen(text));
 }
 
-/* Ten bytecodes and, for `lines`, the table behind them; the first constants are the names. */
+/* Writes a class: ten bytecodes, the table of lines behind them, names as the first constants. */
 static inline void image_class(u64 at, u32 version, const char *class, const char *method,
 			       const char *file, const u8 *lines, size_t n_lines)
 {
@@ -382,7 +384,7 @@ static inline void image_class(u64 at, u32 version, const char *class, const cha
 		u64 symbol = at + CLASS_SYMBOLS + i * 0x100;
 
 		image_symbol_object(symbol, texts[i]);
-		/* Its lowest bit says that it is not resolved. */
+		/* The lowest bit of an entry says that it is not resolved. */
 		image_u64(pool + POOL_BYTES + 8 * (i + 1), (HOTSPOT_IMAGE + symbol) | (i & 1));
 	}
 }
@@ -393,7 +395,7 @@ static inline void image_pcdesc(u64 at, s32 pc, u32 scope)
 	image_u32(at + 4, scope);
 }
 
-/* The scopes: at 1 that of the method itself in bci 3, at 4 that of the inlined one in bci 5. */
+/* Writes two scopes: at 1 the method's, in bci 3; at 4 that of the inlined method, in bci 5. */
 static inline void image_debug(u64 scopes, u64 pcs, u32 exclude)
 {
 	static const u8 numbers[] = {0, 0, 1, 4, 1, 2, 6};
@@ -438,7 +440,7 @@ static inline void image_nmethod(u32 version)
 		image_u32(at + AT_NM_IMMUTABLE_SIZE, 16 + 0x40 + 0x20);
 		image_u32(at + AT_NM_SCOPES_PCS, 16);
 		image_u32(at + AT_NM_SCOPES_DATA, 16 + 0x40);
-		/* 16 bits of it count, from the data on. */
+		/* The offset has 16 bits and counts from the data. */
 		image_u32(at + AT_NM_METADATA, 0xabc0000 | (NM_METADATA - NM_CODE - NM_CODE_BYTES));
 	}
 	if (version >= 25) {
@@ -454,7 +456,7 @@ static inline void image_nmethod(u32 version)
 	image_debug(scopes, pcs, version >= 20);
 }
 
-/* One code heap; from 9 on a list of it. Segments are of 256 bytes. */
+/* Writes one code heap with segments of 256 bytes, and (since version 9) the list of heaps. */
 static inline void image_heap(u32 version)
 {
 	u64 heap = IMAGE_HEAP, list = IMAGE_HEAP + 0x60, a = HOTSPOT_IMAGE;
@@ -493,26 +495,26 @@ static inline void image_flags(bool debug_non_safepoints)
 	*image_at(IMAGE_STATICS + STATIC_FLAG_VALUES + 1) = debug_non_safepoints;
 }
 
-/* Two lines: of bytecode 0 on, and of 4 on; the second by the long form, and a step back. */
+/* Writes lines for bytecodes 0, 4, 9 and 6: the short form once, and a step back at the end. */
 static inline size_t image_lines(u8 *to, u32 line, u32 exclude)
 {
 	size_t n = 0;
 
 	to[n++] = 0xff;
-	to[n++] = (u8)exclude;		    /* bci + 0 */
-	to[n++] = (u8)(2 * line + exclude); /* line + … */
+	to[n++] = (u8)exclude;		    /* bci 0 */
+	to[n++] = (u8)(2 * line + exclude); /* line `line` */
 	to[n++] = 0xff;
 	to[n++] = (u8)(2 * 4 + exclude);
-	to[n++] = (u8)(2 * 2 + exclude); /* + 2 */
-	to[n++] = 5 << 3 | 1;		 /* bci 9, one line on */
+	to[n++] = (u8)(2 * 2 + exclude); /* bci 4, line + 2 */
+	to[n++] = 5 << 3 | 1;		 /* bci 9, line + 3 */
 	to[n++] = 0xff;
-	to[n++] = (u8)((2 * 3 - 1) + exclude); /* bci 6: - 3 */
-	to[n++] = (u8)((2 * 3 - 1) + exclude); /* line - 3 */
+	to[n++] = (u8)((2 * 3 - 1) + exclude); /* bci 6 */
+	to[n++] = (u8)((2 * 3 - 1) + exclude); /* line + 0 */
 	to[n++] = 0;
 	return n;
 }
 
-/* The memory of a process; false: the place in this one is taken. */
+/* Maps and fills the image. False: this process uses the address for something else. */
 static inline bool image_build(u32 version)
 {
 	struct image_file unused = {};
@@ -546,13 +548,13 @@ static inline struct runtime_target image_target(const struct procman_process *p
 	return (struct runtime_target){.memory.pid = p->pid, .process = p, .bias = HOTSPOT_IMAGE};
 }
 
-/* The second word of a frame. */
+/* Makes the second word of a frame. */
 static inline u64 image_where(u32 kind, u32 position, u32 cookie)
 {
 	return (u64)kind << HOTSPOT_KIND_SHIFT | (u64)position << HOTSPOT_POSITION_SHIFT | cookie;
 }
 
-/* As the walker makes it of a class of ours, which may not have been damaged. */
+/* Makes the cookie that the walker makes for an undamaged class of the image. */
 static inline u32 image_cookie(u64 class, u32 n_symbols)
 {
 	u64 names, word, hash;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An HTTP/1.1 server on a loopback port, in a thread of the test. It keeps each request, and
- * answers by a script; when the script is over, with an empty 200. One request a connection.
+ * An HTTP/1.1 server on a loopback port, in a thread of the test. It keeps each request and answers
+ * by a script; after the end of the script it answers with an empty 200. It accepts one request per
+ * connection.
  */
 #pragma once
 
@@ -29,13 +30,13 @@ struct sink_answer {
 	const char *header; /* "Name: value\r\n", or NULL */
 	const void *body;
 	size_t n;
-	/* The request's body is not read and nothing is answered until sink_stop(). */
+	/* Does not read the request's body and does not answer until sink_stop(). */
 	bool hang;
 };
 
 struct sink_request {
 	struct str head, body;
-	u64 at_ns; /* CLOCK_MONOTONIC, when its body had come */
+	u64 at_ns; /* CLOCK_MONOTONIC, when the whole body had arrived */
 };
 
 struct sink {
@@ -43,14 +44,14 @@ struct sink {
 	u16 port;
 	pthread_t thread;
 	bool started;
-	pthread_mutex_t lock; /* what follows */
+	pthread_mutex_t lock; /* protects the members below */
 	pthread_cond_t wake;
 	struct sink_answer answers[SINK_MAX_REQUESTS];
 	size_t n_answers, n;
 	struct sink_request requests[SINK_MAX_REQUESTS];
 };
 
-/* Takes a port; connections are refused until sink_start(). */
+/* Binds a port; the kernel refuses connections until sink_start(). */
 static inline void sink_init(struct sink *s)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -71,7 +72,7 @@ static inline void sink_script(struct sink *s, struct sink_answer answer)
 	s->answers[s->n_answers++] = answer;
 }
 
-/* False: the connection, or the test, has ended. */
+/* Returns false at the end of the connection or of the test. */
 static inline bool sink_read(struct sink *s, int fd, struct str *into)
 {
 	struct pollfd p[] = {{.fd = fd, .events = POLLIN}, {.fd = s->stop[0], .events = POLLIN}};
@@ -84,7 +85,7 @@ static inline bool sink_read(struct sink *s, int fd, struct str *into)
 	return n > 0 && str_append(into, data, (size_t)n) == 0;
 }
 
-/* The value of a header, "" when there is none; valid until the next call. */
+/* Returns the value of a header, "" if absent; valid until the next call. */
 static inline const char *sink_header(const struct sink_request *r, const char *name)
 {
 	static __thread char value[512];
@@ -134,7 +135,8 @@ static inline void sink_serve(struct sink *s, int fd)
 	pthread_mutex_unlock(&s->lock);
 	complete = sink_read_request(s, fd, &r, a.hang);
 	pthread_mutex_lock(&s->lock);
-	assert(s->n < SINK_MAX_REQUESTS); /* Criterion's own would jump out of another thread */
+	/* Not cr_assert(), which must not longjmp in this thread. */
+	assert(s->n < SINK_MAX_REQUESTS);
 	s->requests[s->n++] = r;
 	pthread_cond_broadcast(&s->wake);
 	pthread_mutex_unlock(&s->lock);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rules for OTLP profiles that opentelemetry-proto and sig-profiling's profcheck have, and the
- * ones that they leave to good will: no entry of the dictionary twice, none that nothing refers
- * to, no two samples of one identity. otlp_rules() returns what is wrong, or NULL.
+ * The rules for OTLP profiles in opentelemetry-proto and in sig-profiling's profcheck, and rules
+ * that both only recommend: the dictionary has no entry twice and no entry without a reference, and
+ * no two samples have one identity. otlp_rules() returns the violated rule, or NULL.
  */
 #pragma once
 
@@ -58,7 +58,7 @@ static inline const char *use_value_type(struct otlp_uses *u, const Otlp__ValueT
 	return use(u->strings, t->unit_strindex, u->d->n_string_table);
 }
 
-/* Packed entries of a table: entry 0 is zero, none is there twice. */
+/* Rules for a table: entry 0 is zero, no entry is there twice. Compares packed entries. */
 static inline const char *table_rules(ProtobufCMessage *const *table, size_t n)
 {
 	struct strtab seen;
@@ -200,7 +200,7 @@ static inline const char *sample_rules(struct otlp_uses *u, const Otlp__Profile 
 	return NULL;
 }
 
-/* A sample without what it counts. */
+/* Packs a sample without its values and timestamps. */
 static inline size_t identity(const Otlp__Sample *s, u8 *bytes)
 {
 	Otlp__Sample id = *s;
@@ -226,11 +226,11 @@ static inline const char *profile_rules(struct otlp_uses *u, const Otlp__Profile
 		u8 bytes[256];
 		u32 id = 0;
 
-		/* Our own have at most two attributes. */
+		/* Samples that culprit writes have at most two attributes. */
 		if (p->samples[i]->n_attribute_indices > 8)
 			continue;
 		strtab_add(&seen, (const char *)bytes, identity(p->samples[i], bytes), &id);
-		/* Id 0 is "", an identity too: of the empty stack and no attributes. */
+		/* Id 0 is "", also an identity: that of the empty stack without attributes. */
 		twice |= id != 0 && seen.n - 1 != id;
 	}
 	strtab_deinit(&seen);

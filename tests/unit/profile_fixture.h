@@ -80,7 +80,7 @@ static inline void sample(struct profile *p, u64 time, u32 t, const u32 *frames,
 	cr_assert_eq(profile_add_sample(p, time, t, stack, &value), 0);
 }
 
-/* The link whose trace id ends with `trace` and whose span id ends with `span`. */
+/* Adds the link whose trace id ends with `trace` and whose span id ends with `span`. */
 static inline u32 link_of(struct profile *p, u8 trace, u8 span)
 {
 	struct profile_link l = {.trace_id = {0xa0, [15] = trace}, .span_id = {[7] = span}};
@@ -90,7 +90,7 @@ static inline u32 link_of(struct profile *p, u8 trace, u8 span)
 	return id;
 }
 
-/* A profile with every kind of frame: [kernel, user] below one process with two threads. */
+/* Makes a profile with every kind of frame: [kernel, user] below one process with two threads. */
 static inline struct profile *full_profile(void)
 {
 	struct profile *p = profile_create();

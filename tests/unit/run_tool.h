@@ -10,7 +10,7 @@
 
 extern char **environ;
 
-/* The tool's standard output; its errors are dropped. NULL when it cannot be started. */
+/* Returns the tool's standard output; drops its errors. NULL when the tool cannot be started. */
 static inline FILE *spawn_read(char *const argv[], pid_t *ret_pid)
 {
 	posix_spawn_file_actions_t a;
@@ -31,7 +31,7 @@ static inline FILE *spawn_read(char *const argv[], pid_t *ret_pid)
 	return fdopen(p[0], "r");
 }
 
-/* Closes and reaps; the tool's exit status, or -1. */
+/* Closes the output and reaps the tool. Returns its exit status, or -1. */
 static inline int spawn_done(FILE *f, pid_t pid)
 {
 	int status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Spans by hand. */
+/* Makes spans. */
 #pragma once
 
 #include <criterion/criterion.h>
@@ -8,7 +8,7 @@
 
 #include "profile/span.h"
 
-/* An id of which the last bytes are the number. */
+/* Makes an id whose last bytes are the number. */
 static inline void id_of(u64 n, u8 *ret, size_t size)
 {
 	memset(ret, 0, size);
@@ -17,7 +17,7 @@ static inline void id_of(u64 n, u8 *ret, size_t size)
 }
 
 struct span_of {
-	const char *service, *name, *route; /* route: a root's, or NULL */
+	const char *service, *name, *route; /* route: of a root span, or NULL */
 	u64 trace, id, parent, start_ms, ms;
 	u8 kind, status;
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A store for a test. The same tests are for every engine: tests/server/test_clickhouse.py sets
- * CULPRIT_TEST_STORE to a URL, where %s stands for the name of a database.
+ * A store for a test. The same tests run over every engine: tests/server/test_clickhouse.py sets
+ * CULPRIT_TEST_STORE to a URL, in which %s stands for the name of a database.
  */
 #pragma once
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A small heap of V8's in this process's own memory, at a fixed address, to be read as any
- * process's is. SHARED_A is a function from line 1 on, interpreted; in the code at CODE_AT, from
- * its byte 10 on, SHARED_B, in line 5, is inlined into it, in line 2. Their names are those of the
- * script, once and twice.
+ * A small heap of V8 in this process's own memory, at a fixed address; tests read it like another
+ * process's. SHARED_A is an interpreted function that begins in line 1. The code at CODE_AT is its
+ * compiled code; from byte 10 on SHARED_B (line 5) is inlined into it in line 2. The name of
+ * SHARED_A is the script's name, the name of SHARED_B is the script's name twice.
  */
 #pragma once
 
@@ -17,7 +17,7 @@
 
 #define HEAP 0x300000000000ULL
 #define HEAP_BYTES 0x4000u
-#define CODE_AT 0x1000u /* instructions, in the heap */
+#define CODE_AT 0x1000u /* instructions, as an offset in the heap */
 #define CODE_BYTES 256u
 
 enum type {
@@ -136,7 +136,7 @@ static inline void v8heap_put_shared(uint64_t at, uint64_t data, uint64_t name, 
 	v8heap_word(at)[6] = 7ULL << 32;
 }
 
-/* Maps below 0x200, then: */
+/* Offsets in the heap. Maps are below 0x200. */
 enum { SHARED_A = 0x200, SHARED_B = 0x280, SCRIPT_AT = 0x300, SOURCE = 0x380, NAME = 0x480 };
 enum { SCOPE_A = 0x500, SCOPE_B = 0x580, ARRAY = 0x600, TABLE = 0x700, CODE_OBJECT = 0x800 };
 enum { DEOPT = 0x880, LITERALS = 0x900, INLINING = 0x940, CODE_TABLE = 0x9c0, CONS_AT = 0xa00 };
@@ -166,7 +166,7 @@ static inline void v8heap_put_code(void)
 	v8heap_word(CODE_AT - 32)[1] = v8heap_tagged(CODE_OBJECT);
 }
 
-/* Made anew, as it was at first. */
+/* Builds the heap, or restores it after a test. */
 static inline void v8heap_build(void)
 {
 	static void *heap;
