@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 
@@ -69,4 +70,16 @@ void log_write(struct log_site *site, enum log_level level, const char *fmt, ...
 		fprintf(stderr, "%s%s (%u more like this)\n", prefix[level], line, suppressed);
 	else
 		fprintf(stderr, "%s%s\n", prefix[level], line);
+}
+
+void log_damage(int fd, const char *text)
+{
+	char link[32], path[512];
+	ssize_t n;
+
+	if (!log_enabled(LOG_LEVEL_DEBUG))
+		return;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = fd < 0 ? -1 : readlink(link, path, sizeof(path));
+	log_debug("%.*s: %s", n < 0 ? 8 : (int)n, n < 0 ? "[memory]" : path, text);
 }

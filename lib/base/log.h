@@ -41,3 +41,8 @@ bool log_is_due(struct log_site *site);
 #define log_warn(...) log_at_(LOG_LEVEL_WARN, __VA_ARGS__)
 #define log_info(...) log_at_(LOG_LEVEL_INFO, __VA_ARGS__)
 #define log_debug(...) log_at_(LOG_LEVEL_DEBUG, __VA_ARGS__)
+/*
+ * Logs, at debug level, what is damaged in an open file that a reader goes on without; finds the
+ * path of the file. fd < 0: the bytes are in memory.
+ */
+void log_damage(int fd, const char *text);

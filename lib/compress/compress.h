@@ -2,6 +2,7 @@
 /* Decompression of foreign bytes: at most `limit` bytes of output, and all of it or an error. */
 #pragma once
 
+#include "base/buf.h"
 #include "base/diag.h"
 #include "base/str.h"
 #include "base/types.h"
@@ -22,9 +23,9 @@ int zstd_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct di
 
 /*
  * Inflate a whole stream (zlib's framing, or zstd frames) into `out`. -EINVAL: it is damaged, or it
- * does not have exactly out_n bytes.
+ * does not have exactly out_n bytes. zstd does not say where: the diag has the stream's offset.
  */
-int zlib_inflate_exactly(const u8 *data, size_t n, u8 *out, size_t out_n);
-int zstd_inflate_exactly(const u8 *data, size_t n, u8 *out, size_t out_n);
+int zlib_inflate_exactly(struct buf in, u8 *out, size_t out_n, struct diag *reterr_diag);
+int zstd_inflate_exactly(struct buf in, u8 *out, size_t out_n, struct diag *reterr_diag);
 /* Inflates an .xz file into malloc'ed memory. -E2BIG above `max` bytes, -EINVAL: damaged. */
-int xz_inflate(const u8 *data, size_t packed_n, size_t max, void **ret, size_t *ret_n);
+int xz_inflate(struct buf in, size_t max, void **ret, size_t *ret_n, struct diag *reterr_diag);

@@ -104,10 +104,10 @@ int gzip_deflate(const void *data, size_t n, struct str *out)
 	return 0;
 }
 
-int zlib_inflate_exactly(const u8 *data, size_t n, u8 *out, size_t out_n)
+int zlib_inflate_exactly(struct buf in, u8 *out, size_t out_n, struct diag *reterr_diag)
 {
-	z_stream z = {.next_in = (Bytef *)data, .next_out = out};
-	u64 in_left = n, out_left = out_n;
+	z_stream z = {.next_in = (Bytef *)in.pos, .next_out = out};
+	u64 in_left = buf_left(&in), out_left = out_n;
 	int r;
 
 	if (inflateInit(&z) != Z_OK)
@@ -122,6 +122,13 @@ int zlib_inflate_exactly(const u8 *data, size_t n, u8 *out, size_t out_n)
 		in_left -= in_part - z.avail_in;
 		out_left -= out_part - z.avail_out;
 	} while (r == Z_OK && (in_left || out_left));
+	if (r != Z_STREAM_END || out_left)
+		r = r == Z_MEM_ERROR
+			    ? -ENOMEM
+			    : diag_set_at(reterr_diag, -EINVAL, (u64)(z.next_in - in.start),
+					  "damaged zlib data: %s", z.msg ? z.msg : "a wrong size");
+	else
+		r = 0;
 	inflateEnd(&z);
-	return r == Z_STREAM_END && !out_left ? 0 : r == Z_MEM_ERROR ? -ENOMEM : -EINVAL;
+	return r;
 }

@@ -36,7 +36,7 @@ static int inflate_into(lzma_stream *z, size_t max, u8 **out, size_t *ret_n)
 	return 0;
 }
 
-int xz_inflate(const u8 *data, size_t packed_n, size_t max, void **ret, size_t *ret_n)
+int xz_inflate(struct buf in, size_t max, void **ret, size_t *ret_n, struct diag *reterr_diag)
 {
 	_cleanup_free_ u8 *out = NULL;
 	lzma_stream z = LZMA_STREAM_INIT;
@@ -46,9 +46,11 @@ int xz_inflate(const u8 *data, size_t packed_n, size_t max, void **ret, size_t *
 	/* xz -9 needs 65 MiB. A dictionary of more than max bytes is never needed. */
 	if (lzma_stream_decoder(&z, max + (1 << 20), 0) != LZMA_OK)
 		return -ENOMEM;
-	z.next_in = data;
-	z.avail_in = packed_n;
+	z.next_in = in.pos;
+	z.avail_in = buf_left(&in);
 	r = inflate_into(&z, max, &out, &n);
+	if (r == -EINVAL)
+		diag_set_at(reterr_diag, r, (u64)(z.next_in - in.start), "damaged xz data");
 	lzma_end(&z);
 	if (r < 0)
 		return r;

@@ -46,7 +46,12 @@ int zstd_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct di
 	}
 }
 
-int zstd_inflate_exactly(const u8 *data, size_t n, u8 *out, size_t out_n)
+int zstd_inflate_exactly(struct buf in, u8 *out, size_t out_n, struct diag *reterr_diag)
 {
-	return ZSTD_decompress(out, out_n, data, n) == out_n ? 0 : -EINVAL;
+	size_t n = ZSTD_decompress(out, out_n, in.pos, buf_left(&in));
+
+	if (n == out_n)
+		return 0;
+	return diag_set_at(reterr_diag, -EINVAL, buf_offset(&in), "damaged zstd data: %s",
+			   ZSTD_isError(n) ? ZSTD_getErrorName(n) : "a wrong size");
 }

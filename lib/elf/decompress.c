@@ -56,7 +56,8 @@ int elf_compression_parse(struct buf head, bool zdebug, u64 raw_n, struct elf_co
 	return 0;
 }
 
-int elf_decompress(struct buf raw, const struct elf_compression *c, void **ret)
+int elf_decompress(struct buf raw, const struct elf_compression *c, void **ret,
+		   struct diag *reterr_diag)
 {
 	_cleanup_free_ u8 *out = NULL;
 	int r;
@@ -67,9 +68,9 @@ int elf_decompress(struct buf raw, const struct elf_compression *c, void **ret)
 	if (!out)
 		return -ENOMEM;
 	if (c->form == ELF_COMPRESSION_ZLIB)
-		r = zlib_inflate_exactly(raw.pos, buf_left(&raw), out, c->size);
+		r = zlib_inflate_exactly(raw, out, c->size, reterr_diag);
 	else
-		r = zstd_inflate_exactly(raw.pos, buf_left(&raw), out, c->size);
+		r = zstd_inflate_exactly(raw, out, c->size, reterr_diag);
 	if (r < 0)
 		return r;
 	*ret = take_ptr(out);

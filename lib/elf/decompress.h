@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/buf.h"
+#include "base/diag.h"
 
 #define ELF_MAX_MINIDEBUGINFO_BYTES (256ULL << 20)
 
@@ -20,5 +21,9 @@ struct elf_compression {
  * more than ELF_MAX_SECTION_BYTES; -ENOTSUP: another compression.
  */
 int elf_compression_parse(struct buf head, bool zdebug, u64 raw_n, struct elf_compression *ret);
-/* Unpacks exactly c->size bytes into malloc()ed memory. -EINVAL: the stream has another size. */
-int elf_decompress(struct buf raw, const struct elf_compression *c, void **ret);
+/*
+ * Unpacks exactly c->size bytes into malloc()ed memory. -EINVAL and a diag: damaged, or the stream
+ * has another size.
+ */
+int elf_decompress(struct buf raw, const struct elf_compression *c, void **ret,
+		   struct diag *reterr_diag);

@@ -26,6 +26,7 @@
 #include "base/map.h"
 #include "base/vec.h"
 #include "compress/compress.h"
+#include "elf/damage.h"
 #include "elf/decompress.h"
 
 /* Small reads from segments are served from aligned chunks, so that many of them cost one pread. */
@@ -516,13 +517,16 @@ static int load_compressed(struct elf_file *f, struct cached_section *s,
 			   const struct elf_compression *c)
 {
 	_cleanup_free_ void *raw = NULL;
+	struct diag why = {};
 	struct buf bytes;
 	int r;
 
 	r = read_keep(f, s->info.foff, s->info.size, &raw, &bytes);
 	if (r < 0)
 		return r;
-	r = elf_decompress(bytes, c, &s->owned);
+	r = elf_decompress(bytes, c, &s->owned, &why);
+	if (r == -EINVAL)
+		return elf_keep_damage(f, s->info.name, why.text);
 	if (r < 0)
 		return r;
 	s->bytes = buf_of(s->owned, c->size);
@@ -540,6 +544,9 @@ static int load_section(struct elf_file *f, struct cached_section *s,
 		return -ENOENT;
 	r = c ? load_compressed(f, s, c)
 	      : read_keep(f, s->info.foff, s->info.size, &s->owned, &s->bytes);
+	if (r == -EINVAL) /* of what is compressed, the damage is known already */
+		return elf_file_damaged(f, s->info.name, f->size - MIN(f->size, s->info.foff),
+					"the file ends in the section");
 	if (r == 0)
 		s->loaded = true;
 	return r;
@@ -578,6 +585,8 @@ int elf_file_section(struct elf_file *f, const char *name, struct elf_section *r
 	packed = (s->compressed || s->zdebug) && info.type != SHT_NOBITS;
 	if (packed) {
 		r = compression_of(f, s, &c);
+		if (r == -EINVAL)
+			return elf_file_damaged(f, info.name, 0, "no whole compression header");
 		if (r < 0)
 			return r;
 		info.size = c.size;
@@ -768,6 +777,7 @@ bool elf_file_svma_of_foff(const struct elf_file *f, u64 foff, u64 *ret_svma)
 int elf_file_minidebuginfo(struct elf_file *f, struct elf_file **ret)
 {
 	u64 max = ELF_MAX_MINIDEBUGINFO_BYTES;
+	struct diag why = {};
 	struct buf packed;
 	void *image;
 	size_t n;
@@ -778,8 +788,12 @@ int elf_file_minidebuginfo(struct elf_file *f, struct elf_file **ret)
 		return r;
 	if (f->max_memory)
 		max = MIN(max, f->max_memory);
-	r = xz_inflate(packed.pos, buf_left(&packed), max, &image, &n);
-	if (r < 0)
-		return r;
-	return open_image(image, n, NULL, ret);
+	r = xz_inflate(packed, max, &image, &n, &why);
+	if (r == 0)
+		r = open_image(image, n, &why, ret);
+	if (r == 0)
+		(*ret)->outer = f;
+	else if (why.text[0])
+		elf_keep_damage(f, ".gnu_debugdata", why.text);
+	return r;
 }

@@ -53,6 +53,8 @@ struct elf_file {
 	u32 build_id_n;		 /* 0 = none */
 	struct elf_cache *cache; /* owned; the bytes of sections */
 	u64 max_memory;		 /* sections that would exceed it fail with -E2BIG; 0: no limit */
+	struct diag damage;	 /* the first in a section that readers found, or "" */
+	struct elf_file *outer;	 /* borrowed; the file whose .gnu_debugdata this is, or NULL */
 };
 
 /*
@@ -91,5 +93,14 @@ ssize_t elf_file_copy(struct elf_file *f, u64 svma, size_t n, void *ret);
 size_t elf_file_memory(const struct elf_file *f);
 /* Converts a file offset to an svma by the segments. False: no segment contains it. */
 bool elf_file_svma_of_foff(const struct elf_file *f, u64 foff, u64 *ret_svma);
-/* Opens the ELF file in .gnu_debugdata (xz, at most 256 MiB). -ENOENT: the section is missing. */
+/*
+ * Opens the ELF file in .gnu_debugdata (xz, at most 256 MiB). -ENOENT: the section is missing. Its
+ * damage is f's: destroy it before f.
+ */
 int elf_file_minidebuginfo(struct elf_file *f, struct elf_file **ret);
+/*
+ * Every reader of a section calls it where the section is damaged, whatever it does then. The first
+ * damage of a file is kept, "SECTION: TEXT at offset 0x…" (in the section, decompressed), and
+ * logged. Returns -EINVAL.
+ */
+int elf_file_damaged(struct elf_file *f, const char *section, u64 offset, const char *text);

@@ -193,8 +193,9 @@ static size_t packed(u8 *out, int form, u64 size, const void *stream, size_t n)
 
 Test(elf, compressed_sections_unpack_and_lying_ones_do_not)
 {
-	static u8 plain[5000], z[6000], zs[6000], a[6100], b2[6100], c[6100], lie[6100];
+	static u8 plain[5000], z[6000], zs[6000], a[6100], b2[6100], c[6100], lie[6100], torn[6100];
 	struct elfw w = {};
+	char want[96];
 	_cleanup_elf_file_ struct elf_file *f = NULL;
 	uLongf zn = sizeof(z);
 	size_t zsn;
@@ -219,6 +220,8 @@ Test(elf, compressed_sections_unpack_and_lying_ones_do_not)
 	elfw_section(&w, ".debug_form", SHT_PROGBITS, SHF_COMPRESSED, 0,
 		     &(Elf64_Chdr){.ch_type = 77, .ch_size = 4}, 24);
 	elfw_section(&w, ".debug_stub", SHT_PROGBITS, SHF_COMPRESSED, 0, "\1\0\0\0", 4);
+	elfw_section(&w, ".debug_torn", SHT_PROGBITS, SHF_COMPRESSED, 0, torn,
+		     packed(torn, 2 /* zstd */, sizeof(plain), zs, zsn - 1));
 	elfw_section(&w, ".debug_gone", SHT_NOBITS, 0, 0, NULL, 512);
 	elfw_finish(&w);
 	cr_assert_eq(open_written(&w, &f), 0);
@@ -230,11 +233,23 @@ Test(elf, compressed_sections_unpack_and_lying_ones_do_not)
 		cr_assert_eq(buf_left(&b), sizeof(plain));
 		cr_assert_arr_eq(b.pos, plain, sizeof(plain));
 	}
+	cr_assert_str_eq(f->damage.text, "");
 	cr_assert_eq(elf_file_section(f, ".debug_short", NULL, &b), -EINVAL);
+	snprintf(want, sizeof(want),
+		 ".debug_short: damaged zlib data: a wrong size at offset 0x%zx", 24 + (size_t)zn);
+	cr_assert_str_eq(f->damage.text, want);
+	/* The first damage of a file is the one that is kept. */
 	cr_assert_eq(elf_file_section(f, ".debug_huge", NULL, &b), -EINVAL);
+	cr_assert_str_eq(f->damage.text, want);
 	cr_assert_eq(elf_file_section(f, ".debug_2big", NULL, &b), -E2BIG);
 	cr_assert_eq(elf_file_section(f, ".debug_form", NULL, &b), -ENOTSUP);
+	f->damage = (struct diag){};
 	cr_assert_eq(elf_file_section(f, ".debug_stub", NULL, &b), -EINVAL);
+	cr_assert_str_eq(f->damage.text, ".debug_stub: no whole compression header at offset 0x0");
+	f->damage = (struct diag){};
+	cr_assert_eq(elf_file_section(f, ".debug_torn", NULL, &b), -EINVAL);
+	cr_assert_str_eq(f->damage.text, ".debug_torn: damaged zstd data: Src size is incorrect "
+					 "at offset 0x18");
 	cr_assert_eq(elf_file_section(f, ".debug_gone", &s, NULL), 0);
 	cr_assert_eq(s.size, 512);
 	cr_assert_eq(elf_file_section(f, ".debug_gone", NULL, &b), -ENOENT);
@@ -245,6 +260,7 @@ Test(elf, minidebuginfo_opens_and_a_damaged_one_does_not)
 {
 	struct elfw inner = {}, w = {};
 	_cleanup_elf_file_ struct elf_file *f = NULL, *mini = NULL;
+	char want[96];
 	static u8 xz[4096];
 	size_t n = 0;
 	struct buf b;
@@ -262,10 +278,56 @@ Test(elf, minidebuginfo_opens_and_a_damaged_one_does_not)
 	cr_assert_arr_eq(b.pos, text_bytes, sizeof(text_bytes));
 	elf_file_destroy(take_ptr(mini));
 	cr_assert_eq(elf_file_section(f, ".gnu_debugdata", NULL, &b), 0);
-	((u8 *)b.pos)[n / 2] ^= 0xff;
+	/* The first byte of the checksum of the index, 16 bytes before the end. */
+	((u8 *)b.pos)[n - 16] ^= 0xff;
 	cr_assert_eq(elf_file_minidebuginfo(f, &mini), -EINVAL);
+	snprintf(want, sizeof(want), ".gnu_debugdata: damaged xz data at offset 0x%zx", n - 15);
+	cr_assert_str_eq(f->damage.text, want);
 	str_deinit(&w.out);
 	str_deinit(&inner.out);
+}
+
+Test(elf, damage_in_minidebuginfo_is_the_files)
+{
+	struct elfw inner = {}, w = {};
+	_cleanup_elf_file_ struct elf_file *f = NULL, *mini = NULL;
+	static u8 xz[4096];
+	size_t n = 0;
+
+	add_text(&inner);
+	elfw_finish(&inner);
+	cr_assert_eq(lzma_easy_buffer_encode(6, LZMA_CHECK_CRC64, NULL, (u8 *)inner.out.data,
+					     inner.out.n, xz, &n, sizeof(xz)),
+		     LZMA_OK);
+	elfw_section(&w, ".gnu_debugdata", SHT_PROGBITS, 0, 0, xz, n);
+	elfw_finish(&w);
+	cr_assert_eq(open_written(&w, &f), 0);
+	cr_assert_eq(elf_file_minidebuginfo(f, &mini), 0);
+	cr_assert_eq(elf_file_damaged(mini, ".debug_frame", 0x20, "a damaged FDE"), -EINVAL);
+	cr_assert_str_eq(f->damage.text,
+			 ".gnu_debugdata: .debug_frame: a damaged FDE at offset 0x20");
+	elf_file_destroy(take_ptr(mini));
+	str_deinit(&w.out);
+	str_deinit(&inner.out);
+}
+
+Test(elf, a_section_beyond_the_end_says_where_the_file_ends)
+{
+	static const u8 bytes[64];
+	struct elfw w = {};
+	_cleanup_elf_file_ struct elf_file *f = NULL;
+	struct elf_section s;
+	struct buf b;
+
+	elfw_section(&w, ".debug_info", SHT_PROGBITS, 0, 0, bytes, sizeof(bytes));
+	elfw_finish(&w);
+	cr_assert_eq(open_written(&w, &f), 0);
+	cr_assert_eq(elf_file_section(f, ".debug_info", &s, NULL), 0);
+	f->size = s.foff + 16;
+	cr_assert_eq(elf_file_section(f, ".debug_info", NULL, &b), -EINVAL);
+	cr_assert_str_eq(f->damage.text,
+			 ".debug_info: the file ends in the section at offset 0x10");
+	str_deinit(&w.out);
 }
 
 Test(elf, without_section_headers_segments_give_them)
