@@ -118,6 +118,12 @@ int cfi_table_init(struct cfi_table *t, struct buf bytes, u64 svma, bool eh, u16
 	return t->machine ? 0 : -ENOTSUP;
 }
 
+void cfi_damaged(const struct cfi_table *t, u64 offset, const char *text)
+{
+	if (t->elf)
+		elf_file_damaged(t->elf, t->eh ? ".eh_frame" : ".debug_frame", offset, text);
+}
+
 struct entry {
 	struct buf body; /* what follows the id */
 	u64 id;
@@ -168,6 +174,8 @@ bool cfi_next(const struct cfi_table *t, u64 *offset, u64 *ret_fde)
 
 		switch (entry_at(t, at, &e)) {
 		case ENTRY_BAD:
+			if (at != buf_left(&t->bytes)) /* the end without a terminator */
+				cfi_damaged(t, at, "an entry of impossible length");
 			return false;
 		case ENTRY_ZERO:
 			/* ld keeps the terminators of its input files in the middle of the
@@ -269,18 +277,21 @@ static const struct cfi_cie *cie_at(struct cfi_table *t, u64 offset)
 {
 	struct cfi_cie *cie = &t->cies[(offset >> 2) * 0x9e3779b1u >> 27 & (CFI_CIE_CACHE - 1)];
 	struct entry e;
+	int r = -EINVAL;
 
 	if (cie->offset == offset)
 		return cie;
 	*cie = (struct cfi_cie){.offset = offset, .damaged = true};
-	if (entry_at(t, offset, &e) != ENTRY_OK || !e.is_cie || parse_cie(t, &e.body, cie) < 0 ||
-	    buf_left(&e.body) > MAX_CIE_PROGRAM)
-		return cie;
-	cie->damaged = !cfi_initial_state(t, cie, e.body);
+	if (entry_at(t, offset, &e) == ENTRY_OK && e.is_cie)
+		r = parse_cie(t, &e.body, cie);
+	if (r < 0 || buf_left(&e.body) > MAX_CIE_PROGRAM)
+		cfi_damaged(t, offset, r == -EINVAL ? "a damaged CIE" : "a CIE of unknown form");
+	else
+		cie->damaged = !cfi_initial_state(t, cie, e.body);
 	return cie;
 }
 
-int cfi_fde_at(struct cfi_table *t, u64 offset, struct cfi_fde *ret)
+static int read_fde(struct cfi_table *t, u64 offset, struct cfi_fde *ret)
 {
 	struct cfi_fde fde = {};
 	struct entry e;
@@ -306,4 +317,13 @@ int cfi_fde_at(struct cfi_table *t, u64 offset, struct cfi_fde *ret)
 	fde.program_svma = t->svma + (u64)(b.pos - t->bytes.pos);
 	*ret = fde;
 	return 0;
+}
+
+int cfi_fde_at(struct cfi_table *t, u64 offset, struct cfi_fde *ret)
+{
+	int r = read_fde(t, offset, ret);
+
+	if (r == -EINVAL)
+		cfi_damaged(t, offset, "a damaged FDE");
+	return r;
 }

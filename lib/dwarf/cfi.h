@@ -17,6 +17,7 @@
 #include "abi/unwind.h"
 #include "base/buf.h"
 #include "base/types.h"
+#include "elf/elf.h"
 
 #define CFI_CIE_CACHE 32
 #define CFI_MAX_REMEMBERED 32
@@ -57,6 +58,7 @@ struct cfi_table {
 	bool follow_bx;	   /* fill bx_off; costs rows */
 	bool stop_at_zero; /* the size of the section is unknown: a zero length ends it */
 	const struct cfi_machine *machine;
+	struct elf_file *elf; /* borrowed; is told of damage. NULL: nobody is */
 	struct cfi_cie cies[CFI_CIE_CACHE];
 };
 

@@ -18,6 +18,8 @@
 
 #include <string.h>
 
+#define BAD_INSTRUCTION "a damaged or unknown instruction"
+
 enum {
 	RA_UNDEFINED = 0x80,
 	RA_OTHER,
@@ -672,10 +674,13 @@ bool cfi_initial_state(const struct cfi_table *t, struct cfi_cie *cie, struct bu
 	set_same(&r, t->machine->ra);
 	set_same(&r, t->machine->bx);
 	while (buf_left(&program)) {
+		u64 at = buf_offset(&program);
 		u8 op = *program.pos++;
 
-		if ((op & 0xc0) == CFA_advance_loc || !execute_op(&r, &program, op))
+		if ((op & 0xc0) == CFA_advance_loc || !execute_op(&r, &program, op)) {
+			cfi_damaged(t, at, BAD_INSTRUCTION);
 			return false;
+		}
 	}
 	cie->initial = r.s;
 	return true;
@@ -720,6 +725,8 @@ void cfi_run(const struct cfi_table *t, const struct cfi_fde *fde, u64 lo, u64 h
 		int moved = advance_loc(&r, &b, op, svma, &to);
 
 		if (moved < 0 || !*budget || (!moved && !execute_op(&r, &b, op))) {
+			if (*budget)
+				cfi_damaged(t, (u64)(from - b.start), BAD_INSTRUCTION);
 			emit_rule(&e, r.loc,
 				  (struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED});
 			return;

@@ -214,6 +214,7 @@ static int add_table(struct unwind_source *s, struct elf_file *elf, const char *
 		return 0;
 	if (eh && elf_file_section(elf, ".eh_frame_hdr", &hdr_section, &hdr) < 0)
 		hdr = (struct buf){};
+	x->cfi.elf = elf;
 	x->cfi.stop_at_zero = eh && section.index == 0;
 	x->cfi.follow_bx = s->is_loader;
 	x->refs.data = NULL;

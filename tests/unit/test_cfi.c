@@ -314,3 +314,68 @@ Test(cfi, every_truncation_is_survived)
 	}
 	str_deinit(&w.out);
 }
+
+/* Reads the whole section and runs what can be run. Returns the damage that the file was told of. */
+static struct diag damage_of(const struct cfiw *w)
+{
+	struct elf_file f = {.fd = -1};
+	_cleanup_str_ struct str got = {};
+	u64 offset = 0, at, budget = 1000;
+	struct cfi_table t;
+	struct cfi_fde fde;
+
+	cr_assert_eq(cfi_table_init(&t, buf_of(w->out.data, w->out.n), w->svma, w->eh, EM_X86_64),
+		     0);
+	t.elf = &f;
+	while (cfi_next(&t, &offset, &at))
+		if (cfi_fde_at(&t, at, &fde) == 0)
+			cfi_run(&t, &fde, fde.start, fde.end, &budget, row_text, &got);
+	return f.damage;
+}
+
+Test(cfi, damage_has_its_place)
+{
+	struct cfiw w = {.eh = true, .svma = 0x21000};
+	size_t cie = cfiw_cie(&w, "zR", P(X86_CIE)), second, program;
+	u32 length;
+
+	cfiw_fde(&w, cie, START, LENGTH, P("\x41\x0e\x10"));
+	second = w.out.n;
+	cfiw_fde(&w, cie, START + LENGTH, LENGTH, P("\x41\x0e\x10\x41\x0e\x18\x41"));
+	cr_expect_str_eq(damage_of(&w).text, "");
+
+	/* length, distance, start, size, length of the augmentation: then the program. */
+	program = second + 17;
+	cr_assert_eq(w.out.data[program + 3], 0x41);
+	w.out.data[program + 3] = 0x3f;
+	cr_expect_str_eq(damage_of(&w).text,
+			 ".eh_frame: a damaged or unknown instruction at offset 0x44");
+	w.out.data[program + 3] = 0x41;
+
+	memcpy(&length, w.out.data + second, 4);
+	w.out.data[second] = 0x7f;
+	cr_expect_str_eq(damage_of(&w).text,
+			 ".eh_frame: an entry of impossible length at offset 0x30");
+	memcpy(w.out.data + second, &length, 4);
+
+	w.out.data[second + 5] = 0x7f; /* its CIE would be before the section */
+	cr_expect_str_eq(damage_of(&w).text, ".eh_frame: a damaged FDE at offset 0x30");
+	w.out.data[second + 5] = 0;
+
+	w.out.data[cie + 8] = 9; /* version */
+	cr_expect_str_eq(damage_of(&w).text, ".eh_frame: a CIE of unknown form at offset 0x0");
+	w.out.data[cie + 8] = 1;
+	w.out.data[cie + 15] = 0x7f; /* length of the augmentation */
+	cr_expect_str_eq(damage_of(&w).text, ".eh_frame: a damaged CIE at offset 0x0");
+	str_deinit(&w.out);
+}
+
+Test(cfi, damage_of_a_cies_program_has_its_place)
+{
+	struct cfiw w = {.svma = 0};
+
+	cfiw_fde(&w, cfiw_cie(&w, "", P("\x0c\x07\x08\x3f")), START, LENGTH, P("\x41\x0e\x10"));
+	cr_expect_str_eq(damage_of(&w).text,
+			 ".debug_frame: a damaged or unknown instruction at offset 0x10");
+	str_deinit(&w.out);
+}
