@@ -225,6 +225,8 @@ static inline bool dw_step(struct dwarf *d)
 struct buf dw_section(struct dw_file *f, enum dw_sec sec);
 /* Returns the section from base + offset on; empty if that is outside the section. */
 struct buf dw_section_at(struct dw_file *f, enum dw_sec sec, u64 base, u64 offset);
+/* Tells the program's file of damage at an offset of a section of `f`. */
+void dw_damaged(struct dw_file *f, enum dw_sec sec, u64 offset, const char *text);
 /* Sets u->abbrevs to the table at an offset of .debug_abbrev. */
 int dw_abbrevs_get(struct dw_unit *u, u64 offset);
 void dw_abbrevs_free_all(struct dw_file *f);

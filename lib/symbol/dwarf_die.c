@@ -51,6 +51,21 @@ static const char *const section_names[DW_SEC_N] = {
 	[DW_CU_INDEX] = ".debug_cu_index",
 };
 
+static const char *section_name(const struct dw_file *f, enum dw_sec sec, char name[40])
+{
+	snprintf(name, 40, "%s%s", section_names[sec], f->dwo && sec != DW_CU_INDEX ? ".dwo" : "");
+	return name;
+}
+
+void dw_damaged(struct dw_file *f, enum dw_sec sec, u64 offset, const char *text)
+{
+	char name[40], full[64];
+
+	snprintf(full, sizeof(full), "%s%s", section_name(f, sec, name),
+		 f == f->dwarf->alt ? " of the dwz file" : "");
+	elf_file_damaged(f->dwarf->main.elf, full, offset, text);
+}
+
 struct buf dw_section(struct dw_file *f, enum dw_sec sec)
 {
 	char name[40];
@@ -59,9 +74,7 @@ struct buf dw_section(struct dw_file *f, enum dw_sec sec)
 		return f->sec[sec];
 	f->sec_read[sec] = true;
 	f->sec[sec] = buf_of("", 0);
-	snprintf(name, sizeof(name), "%s%s", section_names[sec],
-		 f->dwo && sec != DW_CU_INDEX ? ".dwo" : "");
-	(void)elf_file_section(f->elf, name, NULL, &f->sec[sec]);
+	(void)elf_file_section(f->elf, section_name(f, sec, name), NULL, &f->sec[sec]);
 	return f->sec[sec];
 }
 
@@ -267,12 +280,17 @@ static int read_abbrevs(struct dw_unit *u, struct buf b, struct dw_abbrevs *a)
 		if (a->list.n && a->list.data[a->list.n - 1].code >= code)
 			sorted = false;
 		r = read_abbrev(u, &b, code, a);
+		if (r == -EINVAL)
+			dw_damaged(u->file, DW_ABBREV, buf_offset(&b), "a damaged abbreviation");
 		if (r < 0)
 			return r;
 	}
 	if (!sorted)
 		qsort(a->list.data, a->list.n, sizeof(*a->list.data), compare_abbrevs);
-	return a->list.n ? 0 : -EINVAL;
+	if (a->list.n)
+		return 0;
+	dw_damaged(u->file, DW_ABBREV, buf_offset(&b), "no abbreviations");
+	return -EINVAL;
 }
 
 /* Sets u->abbrevs. Units with the same table share it. */
@@ -431,14 +449,12 @@ bool dw_form_read(struct dw_unit *u, struct buf *b, u16 form, s64 implicit, stru
 	return true;
 }
 
-bool dw_die_read(struct dw_unit *u, u64 offset, struct dw_die *ret)
+static bool parse_die(struct dw_unit *u, u64 offset, struct dw_die *ret)
 {
 	struct buf info = dw_section(u->file, DW_INFO), b;
 	const struct abbrev *a;
 	u64 code;
 
-	if (offset < u->dies || offset >= u->end || !dw_step(u->file->dwarf))
-		return false;
 	b = (struct buf){.pos = info.pos + offset, .end = info.pos + u->end, .start = info.start};
 	if (!buf_uleb(&b, &code))
 		return false;
@@ -472,6 +488,16 @@ bool dw_die_read(struct dw_unit *u, u64 offset, struct dw_die *ret)
 	return true;
 }
 
+bool dw_die_read(struct dw_unit *u, u64 offset, struct dw_die *ret)
+{
+	if (offset < u->dies || offset >= u->end || !dw_step(u->file->dwarf))
+		return false;
+	if (parse_die(u, offset, ret))
+		return true;
+	dw_damaged(u->file, DW_INFO, offset, "a damaged DIE");
+	return false;
+}
+
 /* ---- what values mean ---- */
 
 static const char *string_at(struct dw_file *f, enum dw_sec sec, u64 offset)
@@ -479,7 +505,10 @@ static const char *string_at(struct dw_file *f, enum dw_sec sec, u64 offset)
 	struct buf b = dw_section_at(f, sec, 0, offset);
 	const char *text;
 
-	return buf_cstr(&b, &text) ? text : NULL;
+	if (buf_cstr(&b, &text))
+		return text;
+	dw_damaged(f, sec, offset, "no string");
+	return NULL;
 }
 
 static const char *string_by_index(struct dw_unit *u, u64 index)

@@ -107,7 +107,9 @@ static int read_new_table(struct dw_unit *u, struct buf *b, struct dw_lines *l, 
 		for (unsigned int i = 0; i < n_formats; i++) {
 			struct dw_value v;
 
-			if (!dw_form_read(u, b, (u16)forms[i], 0, &v) || !dw_step(u->file->dwarf))
+			if (!dw_step(u->file->dwarf))
+				return -E2BIG;
+			if (!dw_form_read(u, b, (u16)forms[i], 0, &v))
 				return -EINVAL;
 			if (kinds[i] == DW_LNCT_path)
 				f.name = dw_string(u, &v);
@@ -335,16 +337,20 @@ static int run_program(struct machine *m)
 {
 	const struct header *h = m->h;
 	struct buf b = h->program;
+	u64 at = 0;
 	int r = 0;
-	u8 op;
 
 	reset(m);
-	while (r == 0 && buf_u8(&b, &op)) {
-		if (op >= h->opcode_base) {
+	while (r == 0 && buf_left(&b)) {
+		u8 op = *b.pos;
+
+		at = buf_offset(&b);
+		b.pos++;
+		if (op >= h->opcode_base && !h->line_range) {
+			r = -EINVAL;
+		} else if (op >= h->opcode_base) {
 			u8 adjusted = (u8)(op - h->opcode_base);
 
-			if (!h->line_range)
-				return -EINVAL;
 			m->address += (u64)(adjusted / h->line_range) * h->min_inst;
 			m->line += (u32)(h->line_base + adjusted % h->line_range);
 			r = add_row(m);
@@ -354,6 +360,8 @@ static int run_program(struct machine *m)
 			r = run_standard(m, &b, op);
 		}
 	}
+	if (r == -EINVAL)
+		dw_damaged(m->unit->file, DW_LINE, at, "a damaged instruction");
 	/* A sequence without an end has no size and cannot be trusted. */
 	end_sequence(m, 0);
 	return r;
@@ -376,6 +384,7 @@ static struct dw_lines *lines_get(struct dw_unit *u)
 	struct header h = {};
 	u64 offset = u->stmt_list;
 	struct buf b;
+	int r;
 
 	if (u->lines_read)
 		return u->lines;
@@ -387,7 +396,10 @@ static struct dw_lines *lines_get(struct dw_unit *u)
 		return NULL;
 	l = calloc(1, sizeof(*l));
 	b = dw_section_at(u->file, DW_LINE, u->base[DW_LINE], offset);
-	if (!l || read_header(u, b, &h, l) < 0)
+	r = l ? read_header(u, b, &h, l) : -ENOMEM;
+	if (r == -EINVAL && (buf_left(&b) || u->stmt_list != ~0ULL))
+		dw_damaged(u->file, DW_LINE, buf_offset(&b), "a damaged table's header");
+	if (r < 0)
 		return NULL;
 	(void)run_program(&(struct machine){.unit = u, .lines = l, .h = &h});
 	if (l->sequences.n)

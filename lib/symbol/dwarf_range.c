@@ -24,7 +24,11 @@ static int old_ranges(struct dw_unit *u, u64 offset, dw_range_fn *fn, void *arg)
 		u64 lo, hi;
 		int r;
 
-		if (!buf_u64(&b, &lo) || !buf_u64(&b, &hi) || !dw_step(u->file->dwarf))
+		if (!buf_u64(&b, &lo) || !buf_u64(&b, &hi)) {
+			dw_damaged(owner->file, DW_RANGES, buf_offset(&b), "ranges without end");
+			return -EINVAL;
+		}
+		if (!dw_step(u->file->dwarf))
 			return -EINVAL;
 		if (!lo && !hi)
 			return 0;
@@ -105,9 +109,11 @@ static int rnglists(struct dw_unit *u, const struct dw_value *v, dw_range_fn *fn
 	}
 	b = dw_section_at(u->file, DW_RNGLISTS, section, offset);
 	for (;;) {
-		u64 lo, hi;
+		u64 lo, hi, at = buf_offset(&b);
 		int r = read_rnglist_entry(u, &b, &base, &lo, &hi);
 
+		if (r < 0)
+			dw_damaged(u->file, DW_RNGLISTS, at, "a damaged range");
 		if (r < 0 || !dw_step(u->file->dwarf))
 			return -EINVAL;
 		if (r == 2)

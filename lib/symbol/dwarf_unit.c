@@ -52,8 +52,10 @@ int dw_units_read(struct dw_file *f)
 		u8 offset_size;
 		u64 length;
 
-		if (!read_length(&b, &length, &offset_size) || !buf_skip(&b, length))
+		if (!read_length(&b, &length, &offset_size) || !buf_skip(&b, length)) {
+			dw_damaged(f, DW_INFO, s.offset, "a unit of impossible length");
 			break;
+		}
 		s.end = (u64)(b.pos - info.pos);
 		if (length && vec_push(&f->units, s) < 0)
 			return -ENOMEM;
@@ -173,8 +175,11 @@ static struct dw_unit *unit_read(struct dw_file *f, u64 offset, u64 end, const u
 			 (struct buf){.pos = info.pos + offset,
 				      .end = info.pos + end,
 				      .start = info.start},
-			 &abbrev) ||
-	    dw_abbrevs_get(u, abbrev) < 0 || !dw_die_read(u, u->dies, &u->root) || !u->root.tag)
+			 &abbrev)) {
+		dw_damaged(f, DW_INFO, offset, "a damaged unit, or one of unknown form");
+		return NULL;
+	}
+	if (dw_abbrevs_get(u, abbrev) < 0 || !dw_die_read(u, u->dies, &u->root) || !u->root.tag)
 		return NULL;
 	read_root(u);
 	return take_ptr(u);
@@ -331,8 +336,10 @@ static struct dw_unit *unit_in_package(struct dw_file *f, struct dw_unit *skelet
 	struct cu_index x;
 	u32 row;
 
-	if (!read_cu_index(dw_section(f, DW_CU_INDEX), &x))
+	if (!read_cu_index(dw_section(f, DW_CU_INDEX), &x)) {
+		dw_damaged(f, DW_CU_INDEX, 0, "a damaged index, or one of unknown form");
 		return NULL;
+	}
 	row = find_row(&x, skeleton->dwo_id);
 	if (!row)
 		return NULL;

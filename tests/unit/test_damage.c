@@ -16,6 +16,7 @@
 #include "elfwriter.h"
 #include "format/format.h"
 #include "otlp/otlp.h"
+#include "symbol/dwarf.h"
 
 /* The offset that a message ends in. Fails the test if there is none. */
 static u64 offset_of(const struct diag *d)
@@ -210,4 +211,85 @@ Test(damage, of_program_headers)
 	cr_assert_eq(elf_file_open_memory(w.out.data, w.out.n, &d, &f), -EINVAL);
 	cr_assert_eq(offset_of(&d), e.e_phoff + sizeof(second), "%s", d.text);
 	str_deinit(&w.out);
+}
+
+/* ---- DWARF ---- */
+
+/* DW_TAG_compile_unit with stmt_list, low_pc, and high_pc as a length. */
+static const u8 abbrevs[] = {1, 0x11, 0, 0x10, 0x17, 0x11, 0x01, 0x12, 0x06, 0, 0, 0};
+/* Version 4; its DIE, of 16 bytes of code at 0x401000, is at 11. */
+static const u8 info[] = {24, 0, 0, 0,	  4,	0, 0, 0, 0, 0, 8,  1, 0, 0,
+			  0,  0, 0, 0x10, 0x40, 0, 0, 0, 0, 0, 16, 0, 0, 0};
+/* Version 2: the header, its file a.c at 28; at 36 set_address, copy, advance_pc, end_sequence. */
+static const u8 lines[] = {49, 0, 0, 0, 2,    0,    26, 0, 0, 0, 1,   1,   0xfb, 14, 13, 0, 1, 1,
+			   1,  1, 0, 0, 0,    1,    0,	0, 1, 0, 'a', '.', 'c',	 0,  0,	 0, 0, 0,
+			   0,  9, 2, 0, 0x10, 0x40, 0,	0, 0, 0, 0,   1,   2,	 16, 0,	 1, 1};
+
+/* Looks up the line after two bytes of a section were changed. */
+static struct diag dwarf_damage(const char *section, size_t at, u8 byte, u8 next, bool *ret_found)
+{
+	static struct dwarf_chain chain;
+	static const u8 ranges[24];
+	const struct dwarf_host host = {};
+	struct elfw w = {};
+	struct elf_file *f = NULL;
+	struct dwarf *d = NULL;
+	struct diag ret;
+	struct buf b;
+
+	elfw_section(&w, ".debug_abbrev", SHT_PROGBITS, 0, 0, abbrevs, sizeof(abbrevs));
+	elfw_section(&w, ".debug_info", SHT_PROGBITS, 0, 0, info, sizeof(info));
+	elfw_section(&w, ".debug_line", SHT_PROGBITS, 0, 0, lines, sizeof(lines));
+	elfw_section(&w, ".debug_ranges", SHT_PROGBITS, 0, 0, ranges, sizeof(ranges));
+	elfw_finish(&w);
+	cr_assert_eq(elf_file_open_memory(w.out.data, w.out.n, NULL, &f), 0);
+	cr_assert_eq(elf_file_section(f, section, NULL, &b), 0);
+	((u8 *)b.pos)[at] = byte;
+	((u8 *)b.pos)[at + 1] = next;
+	cr_assert_eq(dwarf_open(f, &host, &d), 0);
+	*ret_found = dwarf_lookup(d, 0x401008, true, true, &chain) == 0 &&
+		     !strcmp(chain.frames[0].file, "a.c") && chain.frames[0].line == 1;
+	dwarf_close(d);
+	ret = f->damage;
+	elf_file_destroy(f);
+	str_deinit(&w.out);
+	return ret;
+}
+
+Test(damage, of_dwarf)
+{
+	static const struct {
+		const char *section;
+		size_t at;
+		u8 byte, next;
+		const char *text;
+	} cases[] = {
+		{".debug_info", 0, 0x7f, 0,
+		 ".debug_info: a unit of impossible length at offset 0x0"},
+		{".debug_info", 4, 9, 0,
+		 ".debug_info: a damaged unit, or one of unknown form at offset 0x0"},
+		{".debug_info", 11, 2, 0, ".debug_info: a damaged DIE at offset 0xb"},
+		{".debug_abbrev", 1, 0, 0, ".debug_abbrev: a damaged abbreviation at offset 0x2"},
+		{".debug_abbrev", 0, 0, 0, ".debug_abbrev: no abbreviations at offset 0x1"},
+		/* DW_AT_name, DW_FORM_strp */
+		{".debug_abbrev", 3, 0x03, 0x0e, ".debug_str: no string at offset 0x0"},
+		/* DW_AT_ranges, DW_FORM_sec_offset */
+		{".debug_abbrev", 7, 0x55, 0x17,
+		 ".debug_ranges: ranges without end at offset 0x18"},
+		{".debug_line", 4, 9, 0, ".debug_line: a damaged table's header at offset 0x0"},
+		{".debug_line", 51, 0x7f, 1, ".debug_line: a damaged instruction at offset 0x32"},
+		/* Special opcodes, which begin at 2 now, divide by the line range. */
+		{".debug_line", 13, 0, 2, ".debug_line: a damaged instruction at offset 0x30"},
+	};
+	bool found;
+
+	cr_expect_str_eq(dwarf_damage(".debug_info", 0, info[0], info[1], &found).text, "");
+	cr_expect(found);
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		cr_expect_str_eq(dwarf_damage(cases[i].section, cases[i].at, cases[i].byte,
+					      cases[i].next, &found)
+					 .text,
+				 cases[i].text);
+		cr_expect_not(found);
+	}
 }
