@@ -16,6 +16,7 @@
 #include "elfwriter.h"
 #include "format/format.h"
 #include "otlp/otlp.h"
+#include "runtime/go/pclntab.h"
 #include "symbol/dwarf.h"
 
 /* The offset that a message ends in. Fails the test if there is none. */
@@ -292,4 +293,71 @@ Test(damage, of_dwarf)
 				 cases[i].text);
 		cr_expect_not(found);
 	}
+}
+
+/* ---- Go's table of functions ---- */
+
+struct go_image { /* the layout of 1.20 */
+	u32 magic;
+	u16 zero;
+	u8 quantum, pointer;
+	u64 n_funcs, n_files, text, parts[5];
+	u32 functab[5]; /* at 72 */
+	u32 func[11];	/* at 92: both functions */
+};
+
+/* Opens the table and reads both functions. */
+static struct diag go_damage(struct go_image x)
+{
+	struct elfw w = {};
+	struct elf_file *f = NULL;
+	struct pclntab t;
+	struct go_func func;
+	struct diag ret;
+
+	elfw_section(&w, ".gopclntab", SHT_PROGBITS, 0, 0, &x, 136);
+	elfw_finish(&w);
+	cr_assert_eq(elf_file_open_memory(w.out.data, w.out.n, NULL, &f), 0);
+	if (pclntab_open(f, &t) == 0)
+		for (u32 i = 0; i < t.n; i++)
+			cr_expect_eq(pclntab_func(&t, i, &func), !f->damage.text[0]);
+	ret = f->damage;
+	elf_file_destroy(f);
+	str_deinit(&w.out);
+	return ret;
+}
+
+Test(damage, of_gos_functions)
+{
+	const struct go_image whole = {
+		.magic = 0xfffffff1,
+		.quantum = 1,
+		.pointer = 8,
+		.n_funcs = 2,
+		.text = 0x401000,
+		.parts = {72, 72, 72, 72, 72},
+		.functab = {0, 20, 16, 20, 32},
+	};
+	struct go_image x = whole;
+
+	cr_expect_str_eq(go_damage(x).text, "");
+	x.magic = 0xfffffff7;
+	cr_expect_str_eq(go_damage(x).text,
+			 ".gopclntab: a header of unknown version at offset 0x0");
+	x = whole;
+	x.quantum = 3;
+	cr_expect_str_eq(go_damage(x).text, ".gopclntab: a damaged header at offset 0x0");
+	x = whole;
+	x.parts[4] = 0x1000;
+	cr_expect_str_eq(go_damage(x).text, ".gopclntab: parts beyond the end at offset 0x10");
+	x = whole;
+	x.functab[2] = 64;
+	cr_expect_str_eq(go_damage(x).text,
+			 ".gopclntab: a function before the previous one at offset 0x58");
+	x = whole;
+	x.functab[3] = 0x1000;
+	cr_expect_str_eq(go_damage(x).text, ".gopclntab: no data of a function at offset 0x54");
+	x.functab[3] = 40;
+	cr_expect_str_eq(go_damage(x).text,
+			 ".gopclntab: damaged data of a function at offset 0x70");
 }

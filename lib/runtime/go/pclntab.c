@@ -34,6 +34,14 @@ static u32 entry_bytes(const struct pclntab *t)
 	return t->version < GO_1_18 ? 8 : 4;
 }
 
+/* -EINVAL, and tells the file. What is tried as a table, without a section, may be anything. */
+static int damaged(const struct pclntab *t, u64 offset, const char *text)
+{
+	if (t->section)
+		elf_file_damaged(t->elf, t->section, offset, text);
+	return -EINVAL;
+}
+
 /* ---- functions ---- */
 
 u64 pclntab_start(const struct pclntab *t, u32 i)
@@ -58,17 +66,13 @@ u32 pclntab_find(const struct pclntab *t, u64 svma)
 	return lo;
 }
 
-bool pclntab_func(const struct pclntab *t, u32 i, struct go_func *ret)
+static bool read_func(const struct pclntab *t, u32 i, struct buf b, struct go_func *ret)
 {
-	u32 entry = entry_bytes(t);
 	struct go_func f = {};
-	struct buf b = t->funcs;
-	u64 offset;
 
-	if (!read_at(t->functab, ((u64)i * 2 + 1) * entry, entry, &offset) ||
-	    !buf_skip(&b, offset) || !buf_skip(&b, entry) || !buf_u32(&b, &f.name) ||
-	    !buf_skip(&b, 8) || !buf_u32(&b, &f.pcsp) || !buf_u32(&b, &f.pcfile) ||
-	    !buf_u32(&b, &f.pcln) || !buf_u32(&b, &f.n_pcdata))
+	if (!buf_skip(&b, entry_bytes(t)) || !buf_u32(&b, &f.name) || !buf_skip(&b, 8) ||
+	    !buf_u32(&b, &f.pcsp) || !buf_u32(&b, &f.pcfile) || !buf_u32(&b, &f.pcln) ||
+	    !buf_u32(&b, &f.n_pcdata))
 		return false;
 	if ((t->version >= GO_1_16 && !buf_u32(&b, &f.cu)) ||
 	    (t->version >= GO_1_20 && !buf_u32(&b, &f.start_line)))
@@ -83,6 +87,21 @@ bool pclntab_func(const struct pclntab *t, u32 i, struct go_func *ret)
 	f.end = pclntab_start(t, i + 1);
 	*ret = f;
 	return f.end >= f.start;
+}
+
+bool pclntab_func(const struct pclntab *t, u32 i, struct go_func *ret)
+{
+	u32 entry = entry_bytes(t);
+	u64 offset, at = ((u64)i * 2 + 1) * entry;
+	struct buf b = t->funcs;
+
+	if (!read_at(t->functab, at, entry, &offset) || !buf_skip(&b, offset))
+		damaged(t, buf_offset(&t->functab) + at, "no data of a function");
+	else if (!read_func(t, i, b, ret))
+		damaged(t, buf_offset(&b), "damaged data of a function");
+	else
+		return true;
+	return false;
 }
 
 const char *pclntab_name(const struct pclntab *t, u32 offset)
@@ -205,21 +224,23 @@ static int parse_header(struct pclntab *t, struct buf all)
 
 	t->text = 0;
 	if (!buf_u32(&b, &magic))
-		return -EINVAL;
-	if (!version_of(magic, &t->version))
+		return damaged(t, 0, "a damaged header");
+	if (!version_of(magic, &t->version)) {
+		damaged(t, 0, "a header of unknown version");
 		return -ENOTSUP;
+	}
 	if (!buf_u16(&b, &zero) || zero || !buf_u8(&b, &t->quantum) ||
 	    !buf_u8(&b, &pointer_bytes) || (t->quantum != 1 && t->quantum != 4) ||
 	    pointer_bytes != 8 || !buf_u64(&b, &n) || !n || n > MAX_FUNCS)
-		return -EINVAL;
+		return damaged(t, 0, "a damaged header");
 	t->n = (u32)n;
 	if (!(t->version == GO_1_2 ? find_parts_1_2(t, all, b) : find_parts(t, all, b)) ||
 	    (n * 2 + 1) * entry_bytes(t) > buf_left(&t->functab))
-		return -EINVAL;
+		return damaged(t, buf_offset(&b), "parts beyond the end");
 	return 0;
 }
 
-static bool entries_rise(const struct pclntab *t)
+static int check_order(const struct pclntab *t)
 {
 	u64 last = pclntab_start(t, 0);
 
@@ -227,15 +248,17 @@ static bool entries_rise(const struct pclntab *t)
 		u64 start = pclntab_start(t, i);
 
 		if (start < last)
-			return false;
+			return damaged(t, buf_offset(&t->functab) + (u64)i * 2 * entry_bytes(t),
+				       "a function before the previous one");
 		last = start;
 	}
-	return true;
+	return 0;
 }
 
-static int open_at(struct elf_file *elf, u64 svma, struct buf all, struct pclntab *ret)
+static int open_at(struct elf_file *elf, const char *section, u64 svma, struct buf all,
+		   struct pclntab *ret)
 {
-	struct pclntab t = {.elf = elf, .svma = svma};
+	struct pclntab t = {.elf = elf, .section = section, .svma = svma};
 	int r = parse_header(&t, all);
 
 	/* In a PIE the absolute entries are in relocations. */
@@ -244,8 +267,8 @@ static int open_at(struct elf_file *elf, u64 svma, struct buf all, struct pclnta
 		if (r == 0)
 			r = parse_header(&t, all);
 	}
-	if (r == 0 && !entries_rise(&t))
-		r = -EINVAL;
+	if (r == 0)
+		r = check_order(&t);
 	if (r == 0)
 		*ret = t;
 	return r;
@@ -277,7 +300,7 @@ static int search_segment(struct elf_file *elf, const struct elf_segment *seg, s
 				continue;
 			tries++;
 			if (elf_file_bytes(elf, seg->svma + from, seg->filesz - from, &all) == 0 &&
-			    open_at(elf, seg->svma + from, all, ret) == 0)
+			    open_at(elf, NULL, seg->svma + from, all, ret) == 0)
 				return 0;
 		}
 		if (n <= 0 || tries == SEARCH_MAX_TRIES)
@@ -297,7 +320,7 @@ int pclntab_open(struct elf_file *elf, struct pclntab *ret)
 
 		r = elf_file_section(elf, sections[i], &s, &all);
 		if (r == 0)
-			return open_at(elf, s.svma, all, ret);
+			return open_at(elf, sections[i], s.svma, all, ret);
 		if (r != -ENOENT)
 			return r;
 	}

@@ -29,6 +29,7 @@ enum go_func_flag { GO_FLAG_TOP_FRAME = 1, GO_FLAG_SP_WRITE = 2, GO_FLAG_ASM = 4
 
 struct pclntab {
 	struct elf_file *elf; /* borrowed */
+	const char *section;  /* static; is told of damage. NULL: the table was found without one */
 	enum pclntab_version version;
 	u8 quantum; /* bytes of code per unit of a pc delta */
 	u32 n;	    /* number of functions */
@@ -71,7 +72,7 @@ int pclntab_open_with_text(struct elf_file *elf, struct pclntab *ret);
 u64 pclntab_start(const struct pclntab *t, u32 i);
 /* The last function with start <= svma, or 0. */
 u32 pclntab_find(const struct pclntab *t, u64 svma);
-/* False: the table's data of function i is damaged. */
+/* False: the table's data of function i is damaged; the file is told. */
 bool pclntab_func(const struct pclntab *t, u32 i, struct go_func *ret);
 /* The name at an offset in funcnametab; borrowed from the file. NULL: there is none. */
 const char *pclntab_name(const struct pclntab *t, u32 offset);
