@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/text.h"
 
 #define DEBUG_DIR "/usr/lib/debug"
@@ -50,11 +51,20 @@ int debugfile_open_path(int root_fd, const char *path)
 	return fd < 0 ? -errno : fd;
 }
 
+/* What is wrong with a file that cannot be used; another one may be found. */
+static int log_unusable(const char *path, int r, const struct diag *why)
+{
+	if (r < 0 && why->text[0])
+		log_debug("%s: %s", path, why->text);
+	return r;
+}
+
 static int open_elf(int root_fd, const char *path, struct elf_file **ret)
 {
 	int fd = debugfile_open_path(root_fd, path);
+	struct diag why = {};
 
-	return fd < 0 ? fd : elf_file_open(fd, NULL, ret);
+	return fd < 0 ? fd : log_unusable(path, elf_file_open(fd, &why, ret), &why);
 }
 
 static bool same_build_id(const struct elf_file *f, const u8 *id, u32 n)
@@ -138,9 +148,11 @@ static int read_link(struct elf_file *f, const char **ret_name, u32 *ret_crc)
 		return r;
 	b = all;
 	if (!buf_cstr(&b, ret_name) || !**ret_name || strchr(*ret_name, '/'))
-		return -EINVAL;
+		return elf_file_damaged(f, ".gnu_debuglink", 0, "no file name");
 	used = (size_t)(b.pos - all.pos);
-	return buf_skip(&b, -used & 3) && buf_u32(&b, ret_crc) ? 0 : -EINVAL;
+	return buf_skip(&b, -used & 3) && buf_u32(&b, ret_crc)
+		       ? 0
+		       : elf_file_damaged(f, ".gnu_debuglink", buf_offset(&b), "no checksum");
 }
 
 static int by_link(struct elf_file *f, const struct debugfile_place *p, struct elf_file **ret,
@@ -196,6 +208,7 @@ static int fetch_from_debuginfod(const u8 *id, u32 n, const char *urls, struct e
 	_cleanup_elf_file_ struct elf_file *f = NULL;
 	_cleanup_free_ char *path = NULL;
 	debuginfod_client *client;
+	struct diag why = {};
 	int fd, r;
 
 	/* libdebuginfod reads its servers from the environment only. The variable already has this
@@ -211,7 +224,7 @@ static int fetch_from_debuginfod(const u8 *id, u32 n, const char *urls, struct e
 	debuginfod_end(client);
 	if (fd < 0)
 		return fd;
-	r = elf_file_open(fd, NULL, &f);
+	r = log_unusable(path ? path : "debuginfod", elf_file_open(fd, &why, &f), &why);
 	if (r < 0)
 		return r;
 	if (!same_build_id(f, id, n))
@@ -248,8 +261,10 @@ int debugfile_alt(struct elf_file *f, const struct debugfile_place *p, const cha
 
 	if (r < 0)
 		return r;
-	if (!buf_cstr(&b, &name) || !*name || buf_left(&b) < 2 || buf_left(&b) > ELF_MAX_BUILD_ID)
-		return -EINVAL;
+	if (!buf_cstr(&b, &name) || !*name)
+		return elf_file_damaged(f, ".gnu_debugaltlink", 0, "no file name");
+	if (buf_left(&b) < 2 || buf_left(&b) > ELF_MAX_BUILD_ID)
+		return elf_file_damaged(f, ".gnu_debugaltlink", buf_offset(&b), "no build-id");
 	if (by_build_id(b.pos, (u32)buf_left(&b), p->root_fd, ret, NULL) == 0)
 		return 0;
 	if (name[0] != '/' && slash)
@@ -286,6 +301,7 @@ static int open_in_memory(int root_fd, const char *path, struct elf_file **ret)
 {
 	_cleanup_close_ int fd = debugfile_open_path(root_fd, path);
 	_cleanup_free_ u8 *image = NULL;
+	struct diag why = {};
 	struct stat st;
 	off_t at = 0;
 
@@ -305,7 +321,7 @@ static int open_in_memory(int root_fd, const char *path, struct elf_file **ret)
 			return n < 0 ? -errno : -EINVAL;
 		at += n;
 	}
-	return elf_file_open_memory(image, (size_t)at, NULL, ret);
+	return log_unusable(path, elf_file_open_memory(image, (size_t)at, &why, ret), &why);
 }
 
 int debugfile_dwo(const struct debugfile_place *p, const char *comp_dir, const char *name,

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Readers of foreign bytes say at which offset the bytes are damaged, and in which file. */
 #include <criterion/criterion.h>
+#include <criterion/redirect.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/pb.h"
 #include "compress/compress.h"
 #include "elf/elf.h"
@@ -17,6 +20,7 @@
 #include "format/format.h"
 #include "otlp/otlp.h"
 #include "runtime/go/pclntab.h"
+#include "symbol/debugfile.h"
 #include "symbol/dwarf.h"
 
 /* The offset that a message ends in. Fails the test if there is none. */
@@ -360,4 +364,58 @@ Test(damage, of_gos_functions)
 	x.functab[3] = 40;
 	cr_expect_str_eq(go_damage(x).text,
 			 ".gopclntab: damaged data of a function at offset 0x70");
+}
+
+/* ---- links to debug files ---- */
+
+static struct diag link_damage(const char *section, const void *bytes, size_t n, const char *path)
+{
+	const struct debugfile_place place = {.root_fd = -1, .path = path};
+	struct elf_file *f = NULL, *found = NULL;
+	struct elfw w = {};
+	struct diag ret;
+
+	elfw_section(&w, section, SHT_PROGBITS, 0, 0, bytes, n);
+	elfw_finish(&w);
+	cr_assert_eq(elf_file_open_memory(w.out.data, w.out.n, NULL, &f), 0);
+	cr_expect_lt(debugfile_find(f, &place, &found, NULL), 0);
+	cr_expect_lt(debugfile_alt(f, &place, path, &found), 0);
+	ret = f->damage;
+	elf_file_destroy(f);
+	str_deinit(&w.out);
+	return ret;
+}
+
+Test(damage, of_links_to_debug_files)
+{
+	cr_expect_str_eq(link_damage(".gnu_debuglink", "a.debug\0\1\2\3", 12, "/no/a").text, "");
+	cr_expect_str_eq(link_damage(".gnu_debuglink", "/a.debug", 9, "/no/a").text,
+			 ".gnu_debuglink: no file name at offset 0x0");
+	cr_expect_str_eq(link_damage(".gnu_debuglink", "a.debug\0\1\2", 11, "/no/a").text,
+			 ".gnu_debuglink: no checksum at offset 0x8");
+	cr_expect_str_eq(link_damage(".gnu_debugaltlink", "a.dwz", 5, "/no/a").text,
+			 ".gnu_debugaltlink: no file name at offset 0x0");
+	cr_expect_str_eq(link_damage(".gnu_debugaltlink", "a.dwz\0\1", 7, "/no/a").text,
+			 ".gnu_debugaltlink: no build-id at offset 0x6");
+}
+
+Test(damage, of_a_debug_file_is_logged)
+{
+	static const u8 head[64] = "\x7f\x45LF\2\1\1"; /* for no machine */
+	char path[] = "/tmp/culprit-damage-XXXXXX", altlink[64] = {}, want[128];
+	int fd = mkstemp(path);
+
+	memcpy(altlink, path, sizeof(path)); /* and a build-id of two zeros */
+	cr_assert_eq(write(fd, head, sizeof(head)), sizeof(head));
+	snprintf(want, sizeof(want),
+		 "culprit: debug: %s: an ELF file for machine 0, not x86-64 or arm64 at offset "
+		 "0x12\n",
+		 path);
+	log_set_level(LOG_LEVEL_DEBUG);
+	cr_redirect_stderr();
+	link_damage(".gnu_debugaltlink", altlink, sizeof(path) + 2, "/tmp/a");
+	fflush(stderr);
+	cr_expect_stderr_eq_str(want);
+	unlink(path);
+	close(fd);
 }
