@@ -163,7 +163,7 @@ static int by_link(struct elf_file *f, const struct debugfile_place *p, struct e
 	static const char *const forms[] = {"%s%.*s/%s", "%s%.*s/.debug/%s", "%s%.*s/%s"};
 	static const char *const tops[] = {"", "", DEBUG_DIR};
 	const char *name, *slash = p->path ? strrchr(p->path, '/') : NULL;
-	u32 crc;
+	u32 crc = 0;
 	int r;
 
 	if (!slash)
