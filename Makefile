@@ -73,6 +73,7 @@ check-vm: all ## the kernel matrix in QEMU (packages: tools/install test vm)
 	tools/vm/matrix --build $(BUILD)
 	tools/vm/contexts --build $(BUILD)
 	tools/vm/events --build $(BUILD)
+	tools/vm/nesting --build $(BUILD)
 
 check-vm-quick: all ## one old kernel in QEMU
 	tools/vm/matrix --build $(BUILD) --quick

@@ -4,7 +4,8 @@
  * PID, over the maps that sources share, and attaches it to a function. Its samples go to culprit's
  * ring as samples of culprit's own source; no stack is handed to the host, because the copies of
  * two sources would mix. Prints "ready" once it is attached; when standard input ends, it detaches
- * and prints each counter with its value.
+ * and prints each counter with its value, and as "preempting" how many samples began while another
+ * one was under way on their CPU.
  */
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
@@ -121,16 +122,19 @@ static int print_counters(struct uprobe_bpf *u)
 	};
 	size_t bytes = bpf_map__value_size(u->maps.scratch);
 	_cleanup_free_ u64 *state = malloc(bytes);
-	u64 sum[COUNTER_N] = {};
+	u32 levels = bpf_map__max_entries(u->maps.scratch) / (u32)libbpf_num_possible_cpus();
+	u64 sum[COUNTER_N] = {}, preempting = 0;
 
 	for (u32 i = 0; state && i < bpf_map__max_entries(u->maps.scratch); i++) {
 		if (bpf_map__lookup_elem(u->maps.scratch, &i, sizeof(i), state, bytes, 0) < 0)
 			return -errno;
 		for (u32 k = 0; k < COUNTER_N; k++)
 			sum[k] += state[k];
+		preempting += i % levels ? state[COUNTER_SAMPLES] : 0;
 	}
 	for (u32 k = 0; k < COUNTER_N; k++)
 		printf("%s %llu\n", names[k], sum[k]);
+	printf("preempting %llu\n", preempting);
 	return 0;
 }
 
