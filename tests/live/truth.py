@@ -32,7 +32,7 @@ ENTRIES = {
 
 # Foreign frames between own ones, by program: what calls back.
 CALLBACKS = {
-    "sighandler": re.compile(r"__restore_rt|(__GI_)?raise|gsignal|pthread_kill|.*signal.*|tgkill|"
+    "sighandler": re.compile(r"__restore_rt|(__GI_)?raise|gsignal|pthread_kill|(__)?pthread_self|.*signal.*|tgkill|"
                              r"__pthread_kill.*|libc\.so.*|\[vdso\].*|ld-musl.*|"
                              r"__kernel_rt_sigreturn|__getpid|clock_ns|(__|__vdso_|__kernel_)?clock_gettime|"
                              r".*restore.*|.*__block.*|"
