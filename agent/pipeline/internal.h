@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* struct pipeline, for the files of agent/pipeline. */
+/* struct pipeline and what uses it in more than one file, for the files of agent/pipeline. */
 #pragma once
 
 #include "agent/pipeline/pipeline.h"
+
+/* The interval at which the ring is read if nothing is urgent; doubled at low rates. */
+#define PERIOD_MS 50
 
 struct pipeline {
 	struct procman *procman; /* owned, like the next five */
@@ -36,3 +39,16 @@ struct pipeline {
 	u64 stall_ns;
 	const char *stall_what; /* static */
 };
+
+/*
+ * Records how long the ring was not read because of `what`, which began at begin_ns. Returns the
+ * time.
+ */
+u64 pipeline_note_stall(struct pipeline *p, u64 begin_ns, const char *what);
+/*
+ * Raises the thread's priority. Until a new process is known and the rows of its code are loaded,
+ * its samples carry copies of its stack, whose number is limited. On an overloaded machine that
+ * could take many milliseconds; the work itself takes microseconds. Without the privilege the
+ * priority is unchanged.
+ */
+void pipeline_set_urgent(struct pipeline *p, bool urgent);

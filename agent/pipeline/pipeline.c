@@ -2,9 +2,6 @@
 #include "agent/pipeline/pipeline.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -13,28 +10,21 @@
 
 #include "agent/pipeline/batch.h"
 #include "agent/pipeline/deferred.h"
-#include "agent/pipeline/jitfile.h"
+#include "agent/pipeline/processes.h"
+#include "agent/pipeline/records.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/vocab.h"
 
 #define DEFAULT_TABLE_BYTES (256ULL << 20)
 /* Mappings of all processes take at most one part in MAPPINGS_SHARE of the memory limit. */
 #define MAPPINGS_SHARE 16
-/* The interval at which the ring is read if nothing is urgent; doubled at low rates. */
-#define PERIOD_MS 50
+/* At rates up to this one the ring is read half as often. */
 #define LOW_HZ 25
 /* Side-band events are handled within a tenth of the sampling interval. */
 #define GAP_SHARE 10
 #define GAP_MAX_NS 5000000ULL
-/*
- * Before the start, binaries are learned and loaded for at most this long; longer if only a few
- * processes are recorded: that takes time where the CPUs are busy, and is finished soon elsewhere.
- */
-#define PREPARE_MAX_NS 1000000000ULL
-#define PREPARE_SOME_MAX_NS 5000000000ULL
-#define WARM_STEP_NS 50000000ULL
-#define WARM_MAX_NS 500000000ULL
+/* Limit on copies of stacks of parked walks. Above it walks end where a page is missing. */
+#define PARKED_MAX_BYTES (32ULL << 20)
 
 /*
  * How long to wait for parked walks at the end of a period, which becomes longer, and at the end of
@@ -43,11 +33,7 @@
 #define TAKE_MAX_NS 500000000ULL
 #define STOP_MAX_NS 2000000000ULL
 
-/*
- * Records how long the ring was not read because of `what`, which began at begin_ns. Returns the
- * time.
- */
-static u64 note_stall(struct pipeline *p, u64 begin_ns, const char *what)
+u64 pipeline_note_stall(struct pipeline *p, u64 begin_ns, const char *what)
 {
 	u64 now = clock_ns(CLOCK_MONOTONIC);
 
@@ -58,411 +44,7 @@ static u64 note_stall(struct pipeline *p, u64 begin_ns, const char *what)
 	return now;
 }
 
-/* ---- stacks ---- */
-
-/*
- * Names runtime frames while their process lives. Returns the number of words. Sets *unnamed if
- * there was no room for a name.
- */
-static u32 name_frames(struct pipeline *p, u32 pid, const u64 *frames, u32 n, u64 *ret,
-		       bool *unnamed)
-{
-	struct procman_process *proc = NULL;
-	u32 n_ret = 0, id;
-	int r;
-
-	for (u32 i = 0; i < n; i++) {
-		u64 word = frames[i];
-
-		if (word < WORD_RUNTIME) {
-			ret[n_ret++] = word;
-			continue;
-		}
-		if (++i >= n)
-			break;
-		if (!(word & WORD_RUNTIME_ADDRESS)) {
-			ret[n_ret++] = WORD_RUNTIME;
-			continue;
-		}
-		proc = proc ? proc : procman_find(p->procman, pid);
-		r = runtimes_name(p->runtimes, proc, word, frames[i], &id);
-		*unnamed |= r != 0;
-		if (r >= 0)
-			ret[n_ret++] = (word & ~WORD_RUNTIME_ADDRESS) | id;
-	}
-	return n_ret;
-}
-
-static void mark_unread(struct pipeline_batch *b, u64 id)
-{
-	const u64 *at = map_get(&b->stack_index, id);
-
-	if (at)
-		b->stacks.data[*at].unread = true;
-}
-
-static void on_stack(void *arg, const struct record_stack *head, const u64 *frames)
-{
-	struct pipeline *p = arg;
-	bool kernel = head->flags & RECORD_KERNEL, unnamed = false;
-	u64 begin = clock_ns(CLOCK_MONOTONIC);
-	u32 n = head->n;
-
-	if (!kernel && !map_get(&p->batch->stack_index, head->id)) {
-		n = name_frames(p, head->pid, frames, n, p->scratch, &unnamed);
-		frames = p->scratch;
-	}
-	if (batch_add_stack(p->batch, p->procman, head->id, frames, n, head->stop, kernel) < 0)
-		log_warn_rarely("out of memory: stacks are shown as lost");
-	if (unnamed)
-		mark_unread(p->batch, head->id);
-	note_stall(p, begin, "names");
-}
-
-static void on_attributes(void *arg, const struct record_attributes *head, const u8 *bytes)
-{
-	struct pipeline *p = arg;
-	const struct procman_process *proc = procman_find(p->procman, head->pid);
-	struct context_label labels[CONTEXT_MAX_ATTRIBUTES];
-	bool partial = true;
-	u32 n = 0;
-
-	if (batch_has_attributes(p->batch, head->pid, head->id))
-		return;
-	if (proc)
-		n = contexts_attributes(p->contexts, proc, head, bytes, labels, &partial);
-	if (batch_add_attributes(p->batch, head->pid, head->id, labels, n, partial) < 0)
-		log_warn("out of memory: samples lack their attributes");
-}
-
-static void on_exec(void *arg, const struct record_exec *e)
-{
-	struct pipeline *p = arg;
-	const struct procman_process *proc = procman_known(p->procman, e->pid);
-
-	if (!proc || proc->start_stack)
-		procman_drain(p->procman);
-	procman_learn_exec(p->procman, e->pid, e->time_ns, e->start_stack, e->exec_id);
-	p->has_execs = true;
-}
-
-/* ---- samples ---- */
-
-static struct procman_process *process_of(struct pipeline *p, u32 pid, u64 time_ns)
-{
-	struct procman_process *proc = procman_find_at(p->procman, pid, time_ns);
-
-	if (!proc) {
-		/* It was forked while the ring was being read: its event has arrived by now. */
-		procman_drain(p->procman);
-		proc = procman_find_at(p->procman, pid, time_ns);
-	}
-	return proc;
-}
-
-/*
- * Opens the files that describe generated code; a process may write them after the first sample in
- * that code.
- */
-static void hold_jit_files(struct pipeline *p, const struct procman_process *proc)
-{
-	for (u32 i = 0; i < JITFILE_N; i++) {
-		struct map *held = &p->batch->jit_files[i];
-		const u64 *fd = map_get(held, proc->image);
-
-		if (!fd || ((s64)*fd < 0 && pipeline_sum(p->batch).samples % 16 == 0))
-			map_put(held, proc->image, (u64)(s64)jitfile_open(i, proc));
-	}
-}
-
-static void see_process(struct pipeline *p, u32 pid, const struct procman_process *proc)
-{
-	/* The key changes with the image and its mappings: a runtime may be loaded long after the
-	 * start. */
-	u64 what = proc ? hash_u64(proc->image ^ hash_u64(proc->mappings_id)) | 1 : 1;
-	u64 *seen = map_get(&p->batch->pids, pid);
-
-	if (seen && *seen == what)
-		return;
-	if (proc && p->process_seen && !p->process_seen(p->arg, proc, p->runtimes))
-		what = 0;
-	map_put(&p->batch->pids, pid, what);
-	if (proc)
-		contexts_see(p->contexts, proc);
-}
-
-/*
- * Takes what was learned about runtimes: attaches their processes, and reports those processes
- * again.
- */
-static bool take_runtimes(struct pipeline *p, bool retry)
-{
-	bool learned = runtimes_take(p->runtimes, false);
-
-	if (learned)
-		map_foreach (&p->batch->pids, slot)
-			slot->value = 0;
-	if (learned || retry)
-		runtimes_retry(p->runtimes, p->procman);
-	return learned || retry;
-}
-
-/* Counts how the walk of a user stack ended. */
-static void count_stop(struct pipeline_counts *c, const struct pipeline_stack *user, u32 stop)
-{
-	stop = user ? user->stop : stop;
-	c->user_samples++;
-	c->stops[stop < STOP_N ? stop : STOP_STACK_LOST]++;
-	c->truncated += stop != STOP_COMPLETE;
-	c->unread += stop == STOP_COMPLETE && user && user->unread;
-}
-
-/* The previous period is not symbolized yet, and this batch has reached its limit. */
-static void drop_sample(struct pipeline *p, u32 source)
-{
-	p->batch->counts[source].lost++;
-	p->no_room[source]++;
-	log_warn_rarely("samples are lost: one period has reached its memory limit");
-}
-
-static void count_sample(struct pipeline *p, const struct record_sample *s, u32 stop)
-{
-	struct pipeline_entry e = {.key = {.pid = s->pid,
-					   .tid = s->tid,
-					   .kernel_stack = s->kernel_stack,
-					   .user_stack = s->user_stack,
-					   .context = s->context,
-					   .source = s->source},
-				   .count = 1,
-				   .value = s->value,
-				   .first_ns = s->time_ns};
-	const struct procman_process *proc = process_of(p, s->pid, s->time_ns);
-	const struct pipeline_stack *user =
-		s->user_stack ? pipeline_stack(p->batch, s->user_stack) : NULL;
-	struct pipeline_counts *counts = &p->batch->counts[s->source];
-	const char *name;
-	bool partial, event_partial;
-	u32 index = 0;
-
-	e.key.context.attributes =
-		batch_attributes(p->batch, s->pid, s->context.attributes, &partial);
-	e.key.event_attributes =
-		batch_attributes(p->batch, s->pid, s->event_attributes, &event_partial);
-	counts->attributes_left_out += partial || event_partial;
-	memcpy(e.key.thread_name, s->comm, strnlen(s->comm, sizeof(s->comm) - 1));
-	/* The process's name; the thread's if the process has called exec since, or is unknown. */
-	name = proc && proc->comm[0] && proc->image_ns <= s->time_ns ? proc->comm
-								     : e.key.thread_name;
-	memcpy(e.key.comm, name, strnlen(name, sizeof(e.key.comm) - 1));
-	e.key.image = proc ? proc->image : 0;
-	if (batch_count(p->batch, &e, &index) < 0) {
-		drop_sample(p, s->source);
-		return;
-	}
-	counts->samples++;
-	see_process(p, s->pid, proc);
-	if (s->user_stack)
-		count_stop(counts, user, stop);
-	if (user && user->raw && proc)
-		hold_jit_files(p, proc);
-	if (p->keep_times && !batch_is_full(p->batch) &&
-	    vec_push(&p->batch->events, (struct pipeline_event){s->time_ns, s->value, index}) < 0)
-		log_warn("out of memory: a sample's time is lost");
-}
-
-/* Whether the batch contains the stacks and attributes of the sample. */
-static bool has_all(const struct pipeline_batch *b, const struct record_sample *s)
-{
-	return (!s->kernel_stack || pipeline_stack(b, s->kernel_stack)) &&
-	       (!s->user_stack || pipeline_stack(b, s->user_stack)) &&
-	       (!s->context.attributes || batch_has_attributes(b, s->pid, s->context.attributes)) &&
-	       (!s->event_attributes || batch_has_attributes(b, s->pid, s->event_attributes));
-}
-
-/*
- * A sample from the old epoch goes to the batch that holds its stacks. Returns the previous
- * p->batch.
- */
-static struct pipeline_batch *choose_batch(struct pipeline *p, const struct record_sample *s)
-{
-	struct pipeline_batch *now = p->batch;
-
-	if (p->before && !has_all(now, s) && has_all(p->before, s))
-		p->batch = p->before;
-	return now;
-}
-
-static void on_sample(void *arg, const struct record_sample *s)
-{
-	struct pipeline *p = arg;
-	struct pipeline_batch *now = choose_batch(p, s);
-
-	count_sample(p, s, STOP_STACK_LOST);
-	p->batch = now;
-}
-
-/* ---- deferred walks ---- */
-
-/* Limit on copies of stacks of parked walks. Above it walks end where a page is missing. */
-#define PARKED_MAX_BYTES (32ULL << 20)
-
-static void count_walk(struct pipeline *p, const struct deferred_walk *walk)
-{
-	struct record_sample sample = walk->record->sample;
-	const struct pipeline_stack *prefix = pipeline_stack(p->batch, sample.user_stack);
-	bool unread = walk->unread || (prefix && prefix->unread);
-	u64 id = deferred_stack_id(walk);
-
-	p->batch->counts[sample.source].deferred++;
-	if (batch_add_stack(p->batch, p->procman, id, walk->frames, walk->n, walk->stop, false) < 0)
-		log_warn_rarely("out of memory: stacks are shown as lost");
-	if (unread)
-		mark_unread(p->batch, id);
-	sample.user_stack = id;
-	count_sample(p, &sample, walk->stop);
-}
-
-/*
- * A deferred sample from the old epoch is finished in the new batch, and its stacks are copied
- * there. Stacks with runtime frames are not, because their names belong to the old batch.
- */
-static void copy_to_new_batch(struct pipeline *p, u64 id)
-{
-	const struct pipeline_stack *s = NULL;
-	const u64 *frames;
-
-	if (p->before && id && !pipeline_stack(p->batch, id))
-		s = pipeline_stack(p->before, id);
-	if (!s)
-		return;
-	frames = &p->before->frames.data[s->first];
-	for (u32 i = 0; i < s->n && !s->kernel; i++)
-		if (frames[i] >= WORD_RUNTIME)
-			return;
-	if (batch_add_stack(p->batch, p->procman, id, frames, s->n, s->stop, s->kernel) < 0)
-		log_warn_rarely("out of memory: stacks are shown as lost");
-}
-
-static void on_deferred(void *arg, const struct record_deferred *d, const struct sampler_copy *copy)
-{
-	struct pipeline *p = arg;
-	u64 begin = clock_ns(CLOCK_MONOTONIC);
-	const struct pipeline_stack *prefix;
-	struct deferred_walk walk = {
-		.record = d,
-		.copy = copy,
-		.frames = p->scratch,
-		.stop = STOP_STACK_LOST,
-	};
-	bool parked = false;
-
-	copy_to_new_batch(p, d->sample.kernel_stack);
-	copy_to_new_batch(p, d->sample.user_stack);
-	if (p->before && (batch_copy_attributes(p->batch, p->before, d->sample.pid,
-						d->sample.context.attributes) < 0 ||
-			  batch_copy_attributes(p->batch, p->before, d->sample.pid,
-						d->sample.event_attributes) < 0))
-		log_warn("out of memory: samples lack their attributes");
-	prefix = pipeline_stack(p->batch, d->sample.user_stack);
-	if (prefix) {
-		/* Without frames there may be no array, which memcpy() must not be given. */
-		if (prefix->n)
-			memcpy(p->scratch, &p->batch->frames.data[prefix->first],
-			       prefix->n * sizeof(u64));
-		walk.n = prefix->n;
-		if (!deferred_finish(p, &walk)) {
-			parked = deferred_park(p, &walk);
-			if (!parked)
-				deferred_give_up(p, &walk);
-		}
-	}
-	if (!parked)
-		count_walk(p, &walk);
-	note_stall(p, begin, "walks");
-}
-
-/* ---- processes ---- */
-
-/*
- * The host cannot finish a walk with runtime frames, or one that switches to a goroutine's stack,
- * which was not copied. Each page that is not loaded would cost the first sample that needs it, so
- * the code of such processes is loaded in advance.
- */
-static void load_ahead(void *arg, const struct procman_process *proc)
-{
-	struct pipeline *p = arg;
-
-	if (!procman_can_be_sampled(proc) || !runtimes_in_process(p->runtimes, proc))
-		return;
-	for (u32 i = 0; i < proc->n; i++)
-		if (proc->mappings[i].binary->elf && proc->mappings[i].binary->file_id)
-			(void)tables_load_binary(p->tables, proc->mappings[i].binary);
-}
-
-/* The most generations of processes that a command can start between two checks. */
-#define MAX_ANCESTORS 64
-
-/*
- * Whether samples of the process are recorded: with a filter by pid, the code of other processes is
- * not loaded.
- */
-static bool is_sampled(void *arg, const struct procman_process *proc)
-{
-	const struct procman_process *at = proc;
-	struct pipeline *p = arg;
-
-	if (!p->only_some)
-		return true;
-	for (u32 i = 0; at && i < MAX_ANCESTORS; i++) {
-		if (map_get(&p->sampled, at->pid))
-			return at == proc || map_put(&p->sampled, proc->pid, 1) == 0;
-		at = p->follow && at->ppid ? procman_find(p->procman, at->ppid) : NULL;
-	}
-	return false;
-}
-
-static void forget_sampled(void *arg, const struct procman_process *proc)
-{
-	struct pipeline *p = arg;
-
-	/* Not if another process has the pid by now. */
-	if (p->follow && procman_known(p->procman, proc->pid) == proc)
-		map_del(&p->sampled, proc->pid, NULL);
-}
-
-static void on_cpus_changed(void *arg, const u32 *cpus, u32 n)
-{
-	struct pipeline *p = arg;
-
-	sampler_follow_cpus(p->sampler, cpus, n);
-}
-
-/* The order of listeners matters: BPF gets the mappings of a new image first. */
-static int listen_to_processes(struct pipeline *p)
-{
-	static const struct procman_listener own = {
-		.process_changed = load_ahead,
-		.process_gone = forget_sampled,
-		.cpus_changed = on_cpus_changed,
-	};
-	int r = procman_listen(p->procman, &tables_listener, p->tables);
-
-	if (r == 0)
-		r = procman_listen(p->procman, &runtimes_listener, p->runtimes);
-	if (r == 0)
-		r = procman_listen(p->procman, &contexts_listener, p->contexts);
-	return r < 0 ? r : procman_listen(p->procman, &own, p);
-}
-
-/* ---- the loop ---- */
-
-/*
- * Raises the thread's priority. Until a new process is known and the rows of its code are loaded,
- * its samples carry copies of its stack, whose number is limited. On an overloaded machine that
- * could take many milliseconds; the work itself takes microseconds. Without the privilege the
- * priority is unchanged.
- */
-static void set_urgent(struct pipeline *p, bool urgent)
+void pipeline_set_urgent(struct pipeline *p, bool urgent)
 {
 	if (urgent)
 		p->nice = getpriority(PRIO_PROCESS, 0);
@@ -511,19 +93,12 @@ static int watch_fd(struct pipeline *p, int fd)
 int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 		    struct pipeline **ret)
 {
-	static const struct sampler_ops sampler_ops = {
-		.stack = on_stack,
-		.sample = on_sample,
-		.deferred = on_deferred,
-		.attributes = on_attributes,
-		.exec = on_exec,
-	};
 	_cleanup_pipeline_ struct pipeline *p = calloc(1, sizeof(*p));
 	/* Wakes for each new mapping, whose event has at least 96 bytes: until the event is
 	 * handled, samples in new code are walked with old rows. Does not wake for each new or
 	 * ended thread: 40 bytes. */
 	struct procman_options po = {
-		.wakeup_bytes = 88, .execs_told = true, .is_wanted = is_sampled, .arg = p};
+		.wakeup_bytes = 88, .execs_told = true, .is_wanted = processes_include, .arg = p};
 	struct sampler_options so = o->sampler;
 	struct tables_options to = {.budget_bytes = o->memory_limit_bytes ? o->memory_limit_bytes
 									  : DEFAULT_TABLE_BYTES,
@@ -551,7 +126,7 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 		if (map_put(&p->sampled, o->sampler.pids[i], 1) < 0)
 			return -ENOMEM;
 	so.limit_bytes = budget_limit(o->budget);
-	r = sampler_create(&so, &sampler_ops, p, reterr_diag, &p->sampler);
+	r = sampler_create(&so, &records_ops, p, reterr_diag, &p->sampler);
 	if (r < 0)
 		return r;
 	p->batch = batch_new(p);
@@ -579,7 +154,7 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	po.ring_bytes = sampler_sizes(p->sampler)->event_ring_bytes;
 	r = procman_create(&po, &p->procman);
 	if (r == 0)
-		r = listen_to_processes(p);
+		r = processes_listen(p);
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot follow processes by perf events: %s",
 				strerror(-r));
@@ -602,7 +177,7 @@ void pipeline_destroy(struct pipeline *p)
 		return;
 	/* Freeing takes a third of a second of CPU while the user waits; at low priority it took 12
 	 * seconds. */
-	set_urgent(p, true);
+	pipeline_set_urgent(p, true);
 	deferred_drop_parked(p);
 	pipeline_give_back(p, p->batch);
 	procman_destroy(p->procman);
@@ -613,7 +188,7 @@ void pipeline_destroy(struct pipeline *p)
 	map_deinit(&p->sampled);
 	if (p->epoll_fd >= 0)
 		close(p->epoll_fd);
-	set_urgent(p, false);
+	pipeline_set_urgent(p, false);
 	free(p);
 }
 
@@ -637,7 +212,7 @@ struct pipeline_batch *pipeline_take(struct pipeline *p)
 	/* Samples in the ring refer to stacks sent before them. In the new epoch BPF sends all
 	 * stacks again. */
 	(void)sampler_drain(p->sampler);
-	deferred_finish_parked(p, TAKE_MAX_NS, count_walk);
+	deferred_finish_parked(p, TAKE_MAX_NS, records_count_walk);
 	/* Samples that arrived while pages were loaded. */
 	p->closing = true;
 	(void)sampler_drain(p->sampler);
@@ -663,89 +238,6 @@ u64 pipeline_batch_began_ns(const struct pipeline *p)
 	return p->batch->started_ns;
 }
 
-static u64 count_deferred(const struct pipeline *p)
-{
-	u64 n = 0;
-
-	for (u32 i = 0; i < p->batch->n_sources; i++)
-		n += sampler_counter(p->sampler, i, COUNTER_DEFERRED) +
-		     sampler_counter(p->sampler, i, COUNTER_DEFER_LIMIT);
-	return n;
-}
-
-/*
- * At the start nothing is loaded, and all running code is needed at once: on a busy machine more
- * than copies of stacks can cover. So the first samples only tell which code to load, until hardly
- * any is deferred, or for WARM_MAX_NS. Then counting begins.
- */
-static int warm_up(struct pipeline *p)
-{
-	u64 begin = clock_ns(CLOCK_MONOTONIC), now = begin, step = begin;
-	u64 samples = 0, deferred = 0;
-	int r = 0;
-
-	while (r == 0 && now - begin < WARM_MAX_NS) {
-		r = pipeline_poll(p, PERIOD_MS);
-		now = clock_ns(CLOCK_MONOTONIC);
-		if (now - step < WARM_STEP_NS)
-			continue;
-		if (step > begin &&
-		    (count_deferred(p) - deferred) * 50 <= pipeline_sum(p->batch).samples - samples)
-			break;
-		step = now;
-		samples = pipeline_sum(p->batch).samples;
-		deferred = count_deferred(p);
-	}
-	/* Drop parked walks. Drain twice: samples that arrive during the first drain, which takes
-	 * longer on a busy machine, still count. */
-	for (int i = 0; i < 2; i++) {
-		deferred_drop_parked(p);
-		pipeline_give_back(p, pipeline_take(p));
-	}
-	sampler_count_from_now(p->sampler);
-	memset(p->lost, 0, sizeof(p->lost));
-	return r;
-}
-
-/*
- * Learns and loads what runs before the first sample, so that stacks are complete from the start.
- */
-static void load_running_code(struct pipeline *p)
-{
-	u64 begin = clock_ns(CLOCK_MONOTONIC), now = begin;
-	u64 max = p->only_some ? PREPARE_SOME_MAX_NS : PREPARE_MAX_NS;
-	struct pollfd fds[] = {
-		{.fd = runtimes_fd(p->runtimes), .events = POLLIN},
-		{.fd = tables_fd(p->tables), .events = POLLIN},
-	};
-
-	tables_hurry(p->tables, true);
-	for (; now - begin < max; now = clock_ns(CLOCK_MONOTONIC)) {
-		(void)take_runtimes(p, false);
-		tables_take(p->tables, false);
-		if (!runtimes_busy(p->runtimes) && !tables_busy(p->tables))
-			break;
-		(void)poll(fds, ARRAY_SIZE(fds), (int)((max - (now - begin)) / 1000000));
-	}
-	tables_hurry(p->tables, false);
-}
-
-int pipeline_start(struct pipeline *p, struct diag *reterr_diag)
-{
-	int r = procman_scan(p->procman);
-
-	if (r < 0)
-		return diag_set(reterr_diag, r, "cannot read /proc: %s", strerror(-r));
-	load_running_code(p);
-	p->stall_ns = 0;
-	p->stall_what = "nothing";
-	set_urgent(p, true);
-	r = sampler_start(p->sampler, reterr_diag);
-	if (r == 0 && !p->follow)
-		r = warm_up(p);
-	return r;
-}
-
 const struct sampler_source *pipeline_source(const struct pipeline *p, u32 i)
 {
 	return sampler_source(p->sampler, i);
@@ -758,7 +250,7 @@ struct contexts *pipeline_contexts(struct pipeline *p)
 
 void pipeline_adopt(struct pipeline *p)
 {
-	set_urgent(p, true);
+	pipeline_set_urgent(p, true);
 }
 
 static int drain_all(struct pipeline *p)
@@ -768,16 +260,16 @@ static int drain_all(struct pipeline *p)
 
 	if (r < 0)
 		return r;
-	now = note_stall(p, now, "processes");
-	if (take_runtimes(p, now >= p->retry_ns)) {
+	now = pipeline_note_stall(p, now, "processes");
+	if (processes_take_runtimes(p, now >= p->retry_ns)) {
 		p->retry_ns = now + PERIOD_MS * 1000000ULL;
-		now = note_stall(p, now, "runtimes");
+		now = pipeline_note_stall(p, now, "runtimes");
 	}
 	contexts_retry(p->contexts, p->procman);
-	now = note_stall(p, now, "contexts");
+	now = pipeline_note_stall(p, now, "contexts");
 	if (tables_take(p->tables, false)) {
-		deferred_retry(p, count_walk);
-		note_stall(p, now, "tables");
+		deferred_retry(p, records_count_walk);
+		pipeline_note_stall(p, now, "tables");
 	}
 	r = sampler_drain(p->sampler);
 	/* Write the tables of images that became known, before the reader waits. */
@@ -845,8 +337,8 @@ void pipeline_stop(struct pipeline *p)
 {
 	sampler_stop(p->sampler);
 	drain_all(p);
-	deferred_finish_parked(p, STOP_MAX_NS, count_walk);
-	set_urgent(p, false);
+	deferred_finish_parked(p, STOP_MAX_NS, records_count_walk);
+	pipeline_set_urgent(p, false);
 }
 
 void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/pipeline/processes.h"
+
+struct procman_process *processes_find_at(struct pipeline *p, u32 pid, u64 time_ns)
+{
+	struct procman_process *proc = procman_find_at(p->procman, pid, time_ns);
+
+	if (!proc) {
+		/* It was forked while the ring was being read: its event has arrived by now. */
+		procman_drain(p->procman);
+		proc = procman_find_at(p->procman, pid, time_ns);
+	}
+	return proc;
+}
+
+void processes_hold_jit_files(struct pipeline *p, const struct procman_process *proc)
+{
+	for (u32 i = 0; i < JITFILE_N; i++) {
+		struct map *held = &p->batch->jit_files[i];
+		const u64 *fd = map_get(held, proc->image);
+
+		if (!fd || ((s64)*fd < 0 && pipeline_sum(p->batch).samples % 16 == 0))
+			map_put(held, proc->image, (u64)(s64)jitfile_open(i, proc));
+	}
+}
+
+void processes_see(struct pipeline *p, u32 pid, const struct procman_process *proc)
+{
+	/* The key changes with the image and its mappings: a runtime may be loaded long after the
+	 * start. */
+	u64 what = proc ? hash_u64(proc->image ^ hash_u64(proc->mappings_id)) | 1 : 1;
+	u64 *seen = map_get(&p->batch->pids, pid);
+
+	if (seen && *seen == what)
+		return;
+	if (proc && p->process_seen && !p->process_seen(p->arg, proc, p->runtimes))
+		what = 0;
+	map_put(&p->batch->pids, pid, what);
+	if (proc)
+		contexts_see(p->contexts, proc);
+}
+
+bool processes_take_runtimes(struct pipeline *p, bool retry)
+{
+	bool learned = runtimes_take(p->runtimes, false);
+
+	if (learned)
+		map_foreach (&p->batch->pids, slot)
+			slot->value = 0;
+	if (learned || retry)
+		runtimes_retry(p->runtimes, p->procman);
+	return learned || retry;
+}
+
+/*
+ * The host cannot finish a walk with runtime frames, or one that switches to a goroutine's stack,
+ * which was not copied. Each page that is not loaded would cost the first sample that needs it, so
+ * the code of such processes is loaded in advance.
+ */
+static void load_ahead(void *arg, const struct procman_process *proc)
+{
+	struct pipeline *p = arg;
+
+	if (!procman_can_be_sampled(proc) || !runtimes_in_process(p->runtimes, proc))
+		return;
+	for (u32 i = 0; i < proc->n; i++)
+		if (proc->mappings[i].binary->elf && proc->mappings[i].binary->file_id)
+			(void)tables_load_binary(p->tables, proc->mappings[i].binary);
+}
+
+/* The most generations of processes that a command can start between two checks. */
+#define MAX_ANCESTORS 64
+
+bool processes_include(void *arg, const struct procman_process *proc)
+{
+	const struct procman_process *at = proc;
+	struct pipeline *p = arg;
+
+	if (!p->only_some)
+		return true;
+	for (u32 i = 0; at && i < MAX_ANCESTORS; i++) {
+		if (map_get(&p->sampled, at->pid))
+			return at == proc || map_put(&p->sampled, proc->pid, 1) == 0;
+		at = p->follow && at->ppid ? procman_find(p->procman, at->ppid) : NULL;
+	}
+	return false;
+}
+
+static void forget_sampled(void *arg, const struct procman_process *proc)
+{
+	struct pipeline *p = arg;
+
+	/* Not if another process has the pid by now. */
+	if (p->follow && procman_known(p->procman, proc->pid) == proc)
+		map_del(&p->sampled, proc->pid, NULL);
+}
+
+static void on_cpus_changed(void *arg, const u32 *cpus, u32 n)
+{
+	struct pipeline *p = arg;
+
+	sampler_follow_cpus(p->sampler, cpus, n);
+}
+
+/* The order of listeners matters: BPF gets the mappings of a new image first. */
+int processes_listen(struct pipeline *p)
+{
+	static const struct procman_listener own = {
+		.process_changed = load_ahead,
+		.process_gone = forget_sampled,
+		.cpus_changed = on_cpus_changed,
+	};
+	int r = procman_listen(p->procman, &tables_listener, p->tables);
+
+	if (r == 0)
+		r = procman_listen(p->procman, &runtimes_listener, p->runtimes);
+	if (r == 0)
+		r = procman_listen(p->procman, &contexts_listener, p->contexts);
+	return r < 0 ? r : procman_listen(p->procman, &own, p);
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/pipeline/records.h"
+
+#include <string.h>
+
+#include "agent/pipeline/batch.h"
+#include "agent/pipeline/processes.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+/* ---- stacks ---- */
+
+/*
+ * Names runtime frames while their process lives. Returns the number of words. Sets *unnamed if
+ * there was no room for a name.
+ */
+static u32 name_frames(struct pipeline *p, u32 pid, const u64 *frames, u32 n, u64 *ret,
+		       bool *unnamed)
+{
+	struct procman_process *proc = NULL;
+	u32 n_ret = 0, id;
+	int r;
+
+	for (u32 i = 0; i < n; i++) {
+		u64 word = frames[i];
+
+		if (word < WORD_RUNTIME) {
+			ret[n_ret++] = word;
+			continue;
+		}
+		if (++i >= n)
+			break;
+		if (!(word & WORD_RUNTIME_ADDRESS)) {
+			ret[n_ret++] = WORD_RUNTIME;
+			continue;
+		}
+		proc = proc ? proc : procman_find(p->procman, pid);
+		r = runtimes_name(p->runtimes, proc, word, frames[i], &id);
+		*unnamed |= r != 0;
+		if (r >= 0)
+			ret[n_ret++] = (word & ~WORD_RUNTIME_ADDRESS) | id;
+	}
+	return n_ret;
+}
+
+static void mark_unread(struct pipeline_batch *b, u64 id)
+{
+	const u64 *at = map_get(&b->stack_index, id);
+
+	if (at)
+		b->stacks.data[*at].unread = true;
+}
+
+static void on_stack(void *arg, const struct record_stack *head, const u64 *frames)
+{
+	struct pipeline *p = arg;
+	bool kernel = head->flags & RECORD_KERNEL, unnamed = false;
+	u64 begin = clock_ns(CLOCK_MONOTONIC);
+	u32 n = head->n;
+
+	if (!kernel && !map_get(&p->batch->stack_index, head->id)) {
+		n = name_frames(p, head->pid, frames, n, p->scratch, &unnamed);
+		frames = p->scratch;
+	}
+	if (batch_add_stack(p->batch, p->procman, head->id, frames, n, head->stop, kernel) < 0)
+		log_warn_rarely("out of memory: stacks are shown as lost");
+	if (unnamed)
+		mark_unread(p->batch, head->id);
+	pipeline_note_stall(p, begin, "names");
+}
+
+static void on_attributes(void *arg, const struct record_attributes *head, const u8 *bytes)
+{
+	struct pipeline *p = arg;
+	const struct procman_process *proc = procman_find(p->procman, head->pid);
+	struct context_label labels[CONTEXT_MAX_ATTRIBUTES];
+	bool partial = true;
+	u32 n = 0;
+
+	if (batch_has_attributes(p->batch, head->pid, head->id))
+		return;
+	if (proc)
+		n = contexts_attributes(p->contexts, proc, head, bytes, labels, &partial);
+	if (batch_add_attributes(p->batch, head->pid, head->id, labels, n, partial) < 0)
+		log_warn("out of memory: samples lack their attributes");
+}
+
+static void on_exec(void *arg, const struct record_exec *e)
+{
+	struct pipeline *p = arg;
+	const struct procman_process *proc = procman_known(p->procman, e->pid);
+
+	if (!proc || proc->start_stack)
+		procman_drain(p->procman);
+	procman_learn_exec(p->procman, e->pid, e->time_ns, e->start_stack, e->exec_id);
+	p->has_execs = true;
+}
+
+/* ---- samples ---- */
+
+/* Counts how the walk of a user stack ended. */
+static void count_stop(struct pipeline_counts *c, const struct pipeline_stack *user, u32 stop)
+{
+	stop = user ? user->stop : stop;
+	c->user_samples++;
+	c->stops[stop < STOP_N ? stop : STOP_STACK_LOST]++;
+	c->truncated += stop != STOP_COMPLETE;
+	c->unread += stop == STOP_COMPLETE && user && user->unread;
+}
+
+/* The previous period is not symbolized yet, and this batch has reached its limit. */
+static void drop_sample(struct pipeline *p, u32 source)
+{
+	p->batch->counts[source].lost++;
+	p->no_room[source]++;
+	log_warn_rarely("samples are lost: one period has reached its memory limit");
+}
+
+static void count_sample(struct pipeline *p, const struct record_sample *s, u32 stop)
+{
+	struct pipeline_entry e = {.key = {.pid = s->pid,
+					   .tid = s->tid,
+					   .kernel_stack = s->kernel_stack,
+					   .user_stack = s->user_stack,
+					   .context = s->context,
+					   .source = s->source},
+				   .count = 1,
+				   .value = s->value,
+				   .first_ns = s->time_ns};
+	const struct procman_process *proc = processes_find_at(p, s->pid, s->time_ns);
+	const struct pipeline_stack *user =
+		s->user_stack ? pipeline_stack(p->batch, s->user_stack) : NULL;
+	struct pipeline_counts *counts = &p->batch->counts[s->source];
+	const char *name;
+	bool partial, event_partial;
+	u32 index = 0;
+
+	e.key.context.attributes =
+		batch_attributes(p->batch, s->pid, s->context.attributes, &partial);
+	e.key.event_attributes =
+		batch_attributes(p->batch, s->pid, s->event_attributes, &event_partial);
+	counts->attributes_left_out += partial || event_partial;
+	memcpy(e.key.thread_name, s->comm, strnlen(s->comm, sizeof(s->comm) - 1));
+	/* The process's name; the thread's if the process has called exec since, or is unknown. */
+	name = proc && proc->comm[0] && proc->image_ns <= s->time_ns ? proc->comm
+								     : e.key.thread_name;
+	memcpy(e.key.comm, name, strnlen(name, sizeof(e.key.comm) - 1));
+	e.key.image = proc ? proc->image : 0;
+	if (batch_count(p->batch, &e, &index) < 0) {
+		drop_sample(p, s->source);
+		return;
+	}
+	counts->samples++;
+	processes_see(p, s->pid, proc);
+	if (s->user_stack)
+		count_stop(counts, user, stop);
+	if (user && user->raw && proc)
+		processes_hold_jit_files(p, proc);
+	if (p->keep_times && !batch_is_full(p->batch) &&
+	    vec_push(&p->batch->events, (struct pipeline_event){s->time_ns, s->value, index}) < 0)
+		log_warn("out of memory: a sample's time is lost");
+}
+
+/* Whether the batch contains the stacks and attributes of the sample. */
+static bool has_all(const struct pipeline_batch *b, const struct record_sample *s)
+{
+	return (!s->kernel_stack || pipeline_stack(b, s->kernel_stack)) &&
+	       (!s->user_stack || pipeline_stack(b, s->user_stack)) &&
+	       (!s->context.attributes || batch_has_attributes(b, s->pid, s->context.attributes)) &&
+	       (!s->event_attributes || batch_has_attributes(b, s->pid, s->event_attributes));
+}
+
+/*
+ * A sample from the old epoch goes to the batch that holds its stacks. Returns the previous
+ * p->batch.
+ */
+static struct pipeline_batch *choose_batch(struct pipeline *p, const struct record_sample *s)
+{
+	struct pipeline_batch *now = p->batch;
+
+	if (p->before && !has_all(now, s) && has_all(p->before, s))
+		p->batch = p->before;
+	return now;
+}
+
+static void on_sample(void *arg, const struct record_sample *s)
+{
+	struct pipeline *p = arg;
+	struct pipeline_batch *now = choose_batch(p, s);
+
+	count_sample(p, s, STOP_STACK_LOST);
+	p->batch = now;
+}
+
+/* ---- deferred walks ---- */
+
+void records_count_walk(struct pipeline *p, const struct deferred_walk *walk)
+{
+	struct record_sample sample = walk->record->sample;
+	const struct pipeline_stack *prefix = pipeline_stack(p->batch, sample.user_stack);
+	bool unread = walk->unread || (prefix && prefix->unread);
+	u64 id = deferred_stack_id(walk);
+
+	p->batch->counts[sample.source].deferred++;
+	if (batch_add_stack(p->batch, p->procman, id, walk->frames, walk->n, walk->stop, false) < 0)
+		log_warn_rarely("out of memory: stacks are shown as lost");
+	if (unread)
+		mark_unread(p->batch, id);
+	sample.user_stack = id;
+	count_sample(p, &sample, walk->stop);
+}
+
+/*
+ * A deferred sample from the old epoch is finished in the new batch, and its stacks are copied
+ * there. Stacks with runtime frames are not, because their names belong to the old batch.
+ */
+static void copy_to_new_batch(struct pipeline *p, u64 id)
+{
+	const struct pipeline_stack *s = NULL;
+	const u64 *frames;
+
+	if (p->before && id && !pipeline_stack(p->batch, id))
+		s = pipeline_stack(p->before, id);
+	if (!s)
+		return;
+	frames = &p->before->frames.data[s->first];
+	for (u32 i = 0; i < s->n && !s->kernel; i++)
+		if (frames[i] >= WORD_RUNTIME)
+			return;
+	if (batch_add_stack(p->batch, p->procman, id, frames, s->n, s->stop, s->kernel) < 0)
+		log_warn_rarely("out of memory: stacks are shown as lost");
+}
+
+static void on_deferred(void *arg, const struct record_deferred *d, const struct sampler_copy *copy)
+{
+	struct pipeline *p = arg;
+	u64 begin = clock_ns(CLOCK_MONOTONIC);
+	const struct pipeline_stack *prefix;
+	struct deferred_walk walk = {
+		.record = d,
+		.copy = copy,
+		.frames = p->scratch,
+		.stop = STOP_STACK_LOST,
+	};
+	bool parked = false;
+
+	copy_to_new_batch(p, d->sample.kernel_stack);
+	copy_to_new_batch(p, d->sample.user_stack);
+	if (p->before && (batch_copy_attributes(p->batch, p->before, d->sample.pid,
+						d->sample.context.attributes) < 0 ||
+			  batch_copy_attributes(p->batch, p->before, d->sample.pid,
+						d->sample.event_attributes) < 0))
+		log_warn("out of memory: samples lack their attributes");
+	prefix = pipeline_stack(p->batch, d->sample.user_stack);
+	if (prefix) {
+		/* Without frames there may be no array, which memcpy() must not be given. */
+		if (prefix->n)
+			memcpy(p->scratch, &p->batch->frames.data[prefix->first],
+			       prefix->n * sizeof(u64));
+		walk.n = prefix->n;
+		if (!deferred_finish(p, &walk)) {
+			parked = deferred_park(p, &walk);
+			if (!parked)
+				deferred_give_up(p, &walk);
+		}
+	}
+	if (!parked)
+		records_count_walk(p, &walk);
+	pipeline_note_stall(p, begin, "walks");
+}
+
+const struct sampler_ops records_ops = {
+	.stack = on_stack,
+	.sample = on_sample,
+	.deferred = on_deferred,
+	.attributes = on_attributes,
+	.exec = on_exec,
+};
