@@ -90,58 +90,71 @@ static int watch_fd(struct pipeline *p, int fd)
 	return epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
 }
 
-int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
-		    struct pipeline **ret)
+static int watch_parts(struct pipeline *p)
 {
-	_cleanup_pipeline_ struct pipeline *p = calloc(1, sizeof(*p));
-	/* Wakes for each new mapping, whose event has at least 96 bytes: until the event is
-	 * handled, samples in new code are walked with old rows. Does not wake for each new or
-	 * ended thread: 40 bytes. */
-	struct procman_options po = {
-		.wakeup_bytes = 88, .execs_told = true, .is_wanted = processes_include, .arg = p};
-	struct sampler_options so = o->sampler;
-	struct tables_options to = {.budget_bytes = o->memory_limit_bytes ? o->memory_limit_bytes
-									  : DEFAULT_TABLE_BYTES,
-				    .max_section = o->max_section,
-				    .budget = o->budget};
-	struct runtimes_options ro = {.unmark = unmark, .arg = p, .budget = o->budget};
-	struct contexts_options co = {.told = on_context_told, .said = on_process_said, .arg = p};
-	int r;
+	int r = watch_fd(p, procman_fd(p->procman));
 
-	if (!p)
-		return -ENOMEM;
+	if (r == 0)
+		r = watch_fd(p, sampler_fd(p->sampler));
+	if (r == 0)
+		r = watch_fd(p, tables_fd(p->tables));
+	return r < 0 ? r : watch_fd(p, runtimes_fd(p->runtimes));
+}
+
+static int take_options(struct pipeline *p, const struct pipeline_options *o)
+{
+	u64 limit = budget_limit(o->budget);
+
 	p->keep_times = o->keep_times;
-	p->parked_max = budget_limit(o->budget) ? MIN(PARKED_MAX_BYTES, budget_limit(o->budget) / 8)
-						: PARKED_MAX_BYTES;
-	p->batch_max = budget_limit(o->budget) / 8;
+	p->parked_max = limit ? MIN(PARKED_MAX_BYTES, limit / 8) : PARKED_MAX_BYTES;
+	p->batch_max = limit / 8;
 	p->process_seen = o->process_seen;
 	p->process_said = o->process_said;
 	p->arg = o->arg;
 	p->follow = o->sampler.follow_forks;
 	p->only_some = o->sampler.n_pids > 0;
-	p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (p->epoll_fd < 0)
-		return -errno;
 	for (u32 i = 0; i < o->sampler.n_pids; i++)
 		if (map_put(&p->sampled, o->sampler.pids[i], 1) < 0)
 			return -ENOMEM;
+	return 0;
+}
+
+static int create_sampler(struct pipeline *p, const struct pipeline_options *o,
+			  struct diag *reterr_diag)
+{
+	struct sampler_options so = o->sampler;
+	int r;
+
 	so.limit_bytes = budget_limit(o->budget);
 	r = sampler_create(&so, &records_ops, p, reterr_diag, &p->sampler);
 	if (r < 0)
 		return r;
 	p->batch = batch_new(p);
-	if (!p->batch)
-		return -ENOMEM;
-	to.arena_fd = sampler_arena_fd(p->sampler);
-	to.processes_fd = sampler_processes_fd(p->sampler);
-	to.runtime_of = runtime_of;
-	to.arg = p;
+	return p->batch ? 0 : -ENOMEM;
+}
+
+/* Creates the parts that tell BPF about processes. */
+static int create_parts(struct pipeline *p, const struct pipeline_options *o,
+			struct diag *reterr_diag)
+{
+	struct contexts_options co = {.processes_fd = sampler_contexts_fd(p->sampler),
+				      .told = on_context_told,
+				      .said = on_process_said,
+				      .arg = p};
+	struct runtimes_options ro = {.unmark = unmark, .arg = p, .budget = o->budget};
+	struct tables_options to = {.arena_fd = sampler_arena_fd(p->sampler),
+				    .processes_fd = sampler_processes_fd(p->sampler),
+				    .budget_bytes = o->memory_limit_bytes ? o->memory_limit_bytes
+									  : DEFAULT_TABLE_BYTES,
+				    .max_section = o->max_section,
+				    .budget = o->budget,
+				    .runtime_of = runtime_of,
+				    .arg = p};
+	int r = contexts_create(&co, &p->contexts);
+
 	sampler_runtime_fds(p->sampler, &ro.binaries_fd, &ro.processes_fd);
-	co.processes_fd = sampler_contexts_fd(p->sampler);
-	r = contexts_create(&co, &p->contexts);
-	if (r < 0)
-		return r;
-	r = runtimes_create(&ro, &p->runtimes);
+	if (r == 0)
+		r = runtimes_create(&ro, &p->runtimes);
 	if (r < 0)
 		return r;
 	r = tables_create(&to, &p->tables);
@@ -149,22 +162,54 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 		return diag_set(reterr_diag, r, "cannot create the maps of the unwind tables: %s",
 				strerror(-r));
 	tables_set_tight(p->tables, o->tight_memory);
-	po.max_all_mappings =
-		budget_limit(o->budget) / MAPPINGS_SHARE / sizeof(struct procman_mapping);
-	po.ring_bytes = sampler_sizes(p->sampler)->event_ring_bytes;
-	r = procman_create(&po, &p->procman);
+	return 0;
+}
+
+static int create_procman(struct pipeline *p, const struct pipeline_options *o,
+			  struct diag *reterr_diag)
+{
+	/* Wakes for each new mapping, whose event has at least 96 bytes: until the event is
+	 * handled, samples in new code are walked with old rows. Does not wake for each new or
+	 * ended thread: 40 bytes. */
+	struct procman_options po = {
+		.wakeup_bytes = 88,
+		.execs_told = true,
+		.is_wanted = processes_include,
+		.arg = p,
+		.max_all_mappings =
+			budget_limit(o->budget) / MAPPINGS_SHARE / sizeof(struct procman_mapping),
+		.ring_bytes = sampler_sizes(p->sampler)->event_ring_bytes,
+	};
+	int r = procman_create(&po, &p->procman);
+
 	if (r == 0)
 		r = processes_listen(p);
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot follow processes by perf events: %s",
 				strerror(-r));
-	r = watch_fd(p, procman_fd(p->procman));
+	return 0;
+}
+
+int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
+		    struct pipeline **ret)
+{
+	_cleanup_pipeline_ struct pipeline *p = calloc(1, sizeof(*p));
+	int r;
+
+	if (!p)
+		return -ENOMEM;
+	p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (p->epoll_fd < 0)
+		return -errno;
+	r = take_options(p, o);
 	if (r == 0)
-		r = watch_fd(p, sampler_fd(p->sampler));
+		r = create_sampler(p, o, reterr_diag);
 	if (r == 0)
-		r = watch_fd(p, tables_fd(p->tables));
+		r = create_parts(p, o, reterr_diag);
 	if (r == 0)
-		r = watch_fd(p, runtimes_fd(p->runtimes));
+		r = create_procman(p, o, reterr_diag);
+	if (r == 0)
+		r = watch_parts(p);
 	if (r < 0)
 		return r;
 	*ret = take_ptr(p);
