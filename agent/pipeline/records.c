@@ -170,16 +170,49 @@ static bool has_all(const struct pipeline_batch *b, const struct record_sample *
 	       (!s->event_attributes || batch_has_attributes(b, s->pid, s->event_attributes));
 }
 
+/* Stacks with runtime frames stay, because their names belong to the old batch. */
+static void copy_stack(struct pipeline *p, u64 id)
+{
+	const struct pipeline_stack *s = NULL;
+	const u64 *frames;
+
+	if (id && !pipeline_stack(p->batch, id))
+		s = pipeline_stack(p->before, id);
+	if (!s)
+		return;
+	frames = &p->before->frames.data[s->first];
+	for (u32 i = 0; i < s->n && !s->kernel; i++)
+		if (frames[i] >= WORD_RUNTIME)
+			return;
+	if (batch_add_stack(p->batch, p->procman, id, frames, s->n, s->stop, s->kernel) < 0)
+		log_warn_rarely("out of memory: stacks are shown as lost");
+}
+
+/* Copies what the sample refers to from the old batch into the new one. */
+static void copy_to_new_batch(struct pipeline *p, const struct record_sample *s)
+{
+	copy_stack(p, s->kernel_stack);
+	copy_stack(p, s->user_stack);
+	if (batch_copy_attributes(p->batch, p->before, s->pid, s->context.attributes) < 0 ||
+	    batch_copy_attributes(p->batch, p->before, s->pid, s->event_attributes) < 0)
+		log_warn("out of memory: samples lack their attributes");
+}
+
 /*
- * A sample from the old epoch goes to the batch that holds its stacks. Returns the previous
- * p->batch.
+ * A sample from the old epoch goes to the batch that holds its stacks. If BPF sent one of them in
+ * the old epoch just before the change, each batch holds a part: then to the new batch. Returns the
+ * previous p->batch.
  */
 static struct pipeline_batch *choose_batch(struct pipeline *p, const struct record_sample *s)
 {
 	struct pipeline_batch *now = p->batch;
 
-	if (p->before && !has_all(now, s) && has_all(p->before, s))
+	if (!p->before || has_all(now, s))
+		return now;
+	if (has_all(p->before, s))
 		p->batch = p->before;
+	else
+		copy_to_new_batch(p, s);
 	return now;
 }
 
@@ -210,27 +243,7 @@ void records_count_walk(struct pipeline *p, const struct deferred_walk *walk)
 	count_sample(p, &sample, walk->stop);
 }
 
-/*
- * A deferred sample from the old epoch is finished in the new batch, and its stacks are copied
- * there. Stacks with runtime frames are not, because their names belong to the old batch.
- */
-static void copy_to_new_batch(struct pipeline *p, u64 id)
-{
-	const struct pipeline_stack *s = NULL;
-	const u64 *frames;
-
-	if (p->before && id && !pipeline_stack(p->batch, id))
-		s = pipeline_stack(p->before, id);
-	if (!s)
-		return;
-	frames = &p->before->frames.data[s->first];
-	for (u32 i = 0; i < s->n && !s->kernel; i++)
-		if (frames[i] >= WORD_RUNTIME)
-			return;
-	if (batch_add_stack(p->batch, p->procman, id, frames, s->n, s->stop, s->kernel) < 0)
-		log_warn_rarely("out of memory: stacks are shown as lost");
-}
-
+/* A deferred sample is finished in the new batch, even if it is from the old epoch. */
 static void on_deferred(void *arg, const struct record_deferred *d, const struct sampler_copy *copy)
 {
 	struct pipeline *p = arg;
@@ -244,13 +257,8 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 	};
 	bool parked = false;
 
-	copy_to_new_batch(p, d->sample.kernel_stack);
-	copy_to_new_batch(p, d->sample.user_stack);
-	if (p->before && (batch_copy_attributes(p->batch, p->before, d->sample.pid,
-						d->sample.context.attributes) < 0 ||
-			  batch_copy_attributes(p->batch, p->before, d->sample.pid,
-						d->sample.event_attributes) < 0))
-		log_warn("out of memory: samples lack their attributes");
+	if (p->before)
+		copy_to_new_batch(p, &d->sample);
 	prefix = pipeline_stack(p->batch, d->sample.user_stack);
 	if (prefix) {
 		/* Without frames there may be no array, which memcpy() must not be given. */

@@ -251,6 +251,36 @@ Test(pipeline, each_part_of_a_late_sample_decides)
 	pipeline_give_back(&p, b);
 }
 
+static void late_with_a_stack_of_each_batch(void)
+{
+	struct record_sample s = sample_of(2);
+
+	send_stack(2);
+	s.kernel_stack = 3;
+	s.context.attributes = 4;
+	send_record(s);
+}
+
+/* BPF began the sample in the old epoch, after the ring was read for the last time in it. */
+Test(pipeline, a_late_sample_with_a_stack_in_each_batch_has_both)
+{
+	struct pipeline_batch *b;
+	struct pipeline_entry *e;
+
+	send_kernel_stack(3);
+	send_attributes(4, "eve");
+	fake.arrives[AFTER_EPOCH] = late_with_a_stack_of_each_batch;
+	b = take();
+	cr_expect_eq(b->entries.n, 0);
+	pipeline_give_back(&p, b);
+	cr_assert_eq(p.batch->entries.n, 1);
+	e = &p.batch->entries.data[0];
+	cr_expect(pipeline_stack(p.batch, e->key.user_stack));
+	cr_expect(pipeline_stack(p.batch, e->key.kernel_stack));
+	cr_expect_neq(e->key.context.attributes, 0);
+	cr_expect_eq(pipeline_sum(p.batch).attributes_left_out, 0);
+}
+
 static void sample_of_stack_1(void)
 {
 	send_sample(1);
