@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures of the live tests: the executable under test, and whether this machine allows it.
+"""Fixtures of the live tests: the executable under test.
 
-`culprit` is for tests that profile: it skips, with the reason, where there is no root or no BPF.
-`culprit_plain` is for tests that need no privilege. CULPRIT names the executable (make check-root
-sets it); without it the one in build/ is taken.
+Tests that profile use `culprit`, which skips the test, with the reason, without root or BPF. Tests that
+need no privilege use `culprit_plain`. The environment variable CULPRIT names the executable (make
+check-root sets it); the default is the executable in build/.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ BPF_MAP_TYPE_ARRAY = 2
 
 
 def bpf_refusal():
-    """The reason why BPF cannot be used here, or None. Asks the kernel; does not check versions."""
+    """Tries BPF and returns the reason why it does not work here, or None."""
     if os.geteuid() != 0:
         return "not root"
     if not os.path.exists("/sys/kernel/btf/vmlinux"):
@@ -53,7 +53,7 @@ def culprit(culprit_plain):
 
 @pytest.fixture
 def run(culprit_plain):
-    """run(ARG...) runs culprit to its end: .returncode, .stdout, .stderr as text."""
+    """run(ARG...) runs culprit to its end. The result has .returncode, .stdout and .stderr (text)."""
 
     def run_culprit(*args, timeout=60, **options):
         return subprocess.run([culprit_plain, *map(str, args)], capture_output=True, text=True,

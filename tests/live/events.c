@@ -35,14 +35,14 @@ static void write_once(long i, char *memory)
 		abort();
 }
 
-/* Every other one fails. */
+/* Writes one byte; every other call fails. */
 static void write_or_fail(long i, char *memory)
 {
 	if ((write(i % 2 ? -1 : sink, "", 1) == 1) == (i % 2))
 		abort();
 }
 
-/* Not inlined, and no tail call, so that both are in the stacks. */
+/* seven() and three() are not inlined and make no tail call, so that stacks have both. */
 __attribute__((noinline)) static void seven(long n, char *memory, void (*event)(long, char *))
 {
 	for (long i = 0; i < n; i++)
@@ -57,7 +57,7 @@ __attribute__((noinline)) static void three(long n, char *memory, void (*event)(
 	__asm__ volatile("");
 }
 
-/* Voluntary and involuntary ones. */
+/* Returns the number of voluntary and involuntary switches. */
 static long count_switches(void)
 {
 	static char text[4096];
@@ -82,7 +82,7 @@ static long count_faults(void)
 	return r.ru_minflt + r.ru_majflt;
 }
 
-/* A second of them first: unwind information of what runs here is loaded meanwhile. */
+/* Causes events for a second, in which culprit loads the unwind information of this code. */
 __attribute__((noinline)) static void warm_up(void (*event)(long, char *))
 {
 	static char pages[2 * PAGE];
@@ -117,7 +117,7 @@ int main(int argc, char **argv)
 		return 1;
 	madvise(memory, (size_t)n * PAGE, MADV_NOHUGEPAGE);
 	warm_up(event);
-	count_switches(); /* its own memory is there now */
+	count_switches(); /* faults in the memory that count_switches() uses */
 	switches = count_switches();
 	faults = count_faults();
 	seven(n / 10 * 7, memory, event);

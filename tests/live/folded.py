@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stacks as the tests compare them, from folded text and from `perf script` text."""
+"""Reads the stacks that tests compare, from folded text and from the text of `perf script`."""
 
 import re
 from collections import namedtuple
@@ -11,14 +11,14 @@ ADDRESS = re.compile(r"(.*)\+0x([0-9a-f]+)$")
 
 
 def plain(name):
-    """A function's name without arguments, template parameters, clone suffixes and hashes."""
+    """Returns a function's name without arguments, template parameters, clone suffixes and hashes."""
     name = re.sub(r"^(?:non-virtual thunk to |virtual thunk to )", "", name)
     name = re.sub(r"(?:\.(?:part|cold|constprop|isra|lto_priv|llvm|abi)[.0-9]*)+$", "", name)
     name = re.sub(r"( \[clone [^]]*\])+$", "", name)
     name = re.sub(r"::h[0-9a-f]{16}$", "", name)
     name = re.sub(r"( const| volatile| &{1,2}| noexcept)+$", "", name)
     if name.startswith("<") or "(*" in name or name.startswith("main."):
-        return name # Rust's trait methods, and Go
+        return name # a trait method of Rust, or a function of Go
     depth, out = 0, []
     for c in name.replace("(anonymous namespace)", "{anonymous}"):
         depth -= c in ">)" and depth > 0

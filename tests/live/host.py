@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A busy host: a compiler, PostgreSQL, nginx, Redis, a Go and a Rust program, each under load.
 
-All of it lives in a temporary folder and on unix sockets or a loopback port, runs as nobody where
-it refuses root, is bounded in time, and is ended by pid. What is not installed is left out and
-named in `missing`.
+The programs keep their files in a temporary folder and listen on unix sockets or a loopback port. A program
+that refuses root runs as nobody. All of them have a time limit and are ended by pid. Programs that are not
+installed are left out and listed in `missing`.
 """
 
 import contextlib
@@ -18,16 +18,16 @@ import time
 
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 if not os.stat("/").st_mode & 0o001:
-    # Only root may enter / (a chroot made by hand): nobody gets the right to pass, and no other;
-    # access() heeds it only without that fix-up of user ids.
+    # Only root may enter / (a chroot made by hand): give nobody the capability to search directories, and no
+    # other; access() respects it only without the fix-up of capabilities when user ids change.
     NOBODY += ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search",
                "--securebits=+no_setuid_fixup"]
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
 
 
 def free_port():
-    """A port for a server that listens within a minute with SO_REUSEADDR, as servers do. A connection in
-    TIME_WAIT keeps the kernel from giving the port to another process."""
+    """Returns a port for a server that listens with SO_REUSEADDR, as servers do, within a minute. Until then a
+    connection in TIME_WAIT keeps the kernel from giving the port to another process."""
     with socket.create_server(("127.0.0.1", 0)) as s:
         with socket.create_connection(s.getsockname()):
             s.accept()[0].close()

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * hotplug MS GAP_MS: runs before() on CPU 1 for MS milliseconds, takes the CPU offline and runs
- * without() on another for GAP_MS, brings the CPU back and runs after() on it for MS. Prints the
- * CPU time of each in ms.
+ * without() on another CPU for GAP_MS, brings CPU 1 back and runs after() on it for MS. Prints the
+ * CPU time of each function in ms.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A receiver of OTLP profiles by HTTP, and what it got, in words.
+"""A receiver of OTLP profiles over HTTP, and a decoder of its requests.
 
-Reads the wire by field numbers (opentelemetry-proto 1.11), with nothing of ours, and holds every
-request against the rules of opentelemetry-proto and sig-profiling's profcheck: check() fails on the
-first that is broken.
+The decoder reads messages by field numbers (opentelemetry-proto 1.11), without code of culprit. check()
+tests every request against the rules of opentelemetry-proto and of sig-profiling's profcheck, and fails at
+the first rule that is broken.
 """
 
 import gzip
@@ -15,7 +15,7 @@ import time
 # ---- protocol buffers, without a schema ----
 
 def fields(data):
-    """(number, value) of a message: int for varint and fixed64, bytes else."""
+    """Yields (number, value) of a message's fields; value is an int (varint, fixed64) or bytes."""
     at = 0
 
     def varint():
@@ -54,7 +54,7 @@ def message(data):
 
 
 def numbers(values, fixed=False):
-    """A repeated number, packed or not."""
+    """Reads a repeated number, packed or not."""
     out = []
     for v in values or []:
         if isinstance(v, int):
@@ -214,8 +214,8 @@ class Request:
 # ---- the receiver ----
 
 class Receiver:
-    """Answers POST /v1development/profiles with `status`, and keeps the requests that it answered with
-    200; with a TLS context, also the client certificates."""
+    """Answers POST /v1development/profiles with `status`, and keeps the requests that it answers with 200.
+    With a TLS context it keeps the client certificates, too."""
 
     def __init__(self, port=0, tls=None):
         self.bodies, self.decoded, self.status, self.headers, self.shown = [], [], 200, [], []
@@ -254,7 +254,7 @@ class Receiver:
         self.server = Server(("127.0.0.1", port), Handler)
         self.port = self.server.server_address[1]
         if tls:
-            # The handshake is for the connection's own thread.
+            # Leave the handshake to the connection's own thread.
             self.server.socket = tls.wrap_socket(self.server.socket, server_side=True,
                                                  do_handshake_on_connect=False)
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,))
@@ -272,7 +272,7 @@ class Receiver:
         return [p for r in self.requests() for p in r.profiles]
 
     def samples(self, **resource):
-        """Samples with their resource, whose attributes have _ for the dots."""
+        """Returns the samples whose resource has these attributes; write _ for the dots in their names."""
         want = {k.replace("_", "."): v for k, v in resource.items()}
         return [s for p in self.profiles() if p.kind == ("samples", "count") for s in p.samples
                 if all(s.resource.get(k) == v for k, v in want.items())]

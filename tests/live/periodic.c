@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * periodic MS SECONDS: every MS milliseconds one, two and three each run for a fifth of them; then
- * it sleeps until the next period. Prints the CPU time that each used, and the time that passed, in
- * ns.
+ * periodic MS SECONDS: in each period of MS milliseconds one(), two() and three() run for a fifth
+ * of the period each; then the program sleeps until the next period. Prints the CPU time of each
+ * function, and the time that passed, in ns.
  *
- * periodic spin CPU SECONDS: runs on that CPU all the time.
+ * periodic spin CPU SECONDS: spins on that CPU.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,7 +28,7 @@ static void run(long period, long seconds)
 {
 	long used[3] = {}, begin = now(CLOCK_MONOTONIC), next = begin;
 
-	/* A period that comes late is left out, so that the phase stays. */
+	/* Leave out periods that would begin late, so that the phase stays. */
 	for (; next < begin + seconds * NS; next += period) {
 		struct timespec t = {next / NS, next % NS};
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples of a pprof file, by the field numbers of its schema and nothing of ours."""
+"""Reads the samples of a pprof file by the field numbers of the schema, without code of culprit."""
 
 import gzip
 from collections import namedtuple
 
 from otlp import first, message, numbers
 
-# functions: leaf first. labels: of texts and numbers. value: of the first type.
+# functions: leaf first. labels: texts and numbers. value: the value of the first sample type.
 Sample = namedtuple("Sample", "functions labels value")
 
 

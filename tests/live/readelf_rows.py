@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unwind rows as readelf reads them, in the words of tests/tools/dump_rows.c.
+"""Unwind rows that readelf reads, in the notation of tests/tools/dump_rows.c.
 
-readelf is the independent reader: `-wF` gives the interpreted rows, `-wf` the expressions that it
-prints there only as "exp". A file's rows are a step function: sorted [(pc, row)], where row is
-(cfa, fp, ra), or None between functions.
+readelf is the independent reader: `-wF` prints the interpreted rows, `-wf` the expressions that `-wF`
+prints only as "exp". A file's rows are a step function: sorted [(pc, row)], where row is (cfa, fp, ra),
+or None between functions.
 """
 
 import bisect
@@ -20,7 +20,7 @@ MACHINES = {
 }
 ENTRY = re.compile(r"^[0-9a-f]+ [0-9a-f]+ [0-9a-f]+ (CIE|FDE)(.*)")
 RANGE = re.compile(r"cie=([0-9a-f]+) pc=([0-9a-f]+)\.\.([0-9a-f]+)")
-REGISTER_NAME = re.compile(r" \(\w+\)")  # behind a register's number: "r5 (rdi)"
+REGISTER_NAME = re.compile(r" \(\w+\)")  # after a register's number: "r5 (rdi)"
 SECTION = re.compile(r"^Contents of the (\S+) section")
 PLT = re.compile(r"DW_OP_breg7 \(rsp\): (\d+); DW_OP_breg16 \(rip\): 0; DW_OP_lit15; DW_OP_and; "
                  r"DW_OP_lit(\d+); DW_OP_ge; DW_OP_lit3; DW_OP_shl; DW_OP_plus")
@@ -51,7 +51,7 @@ def signed(n):
 
 
 def expression(text):
-    """An expression in the words of dump-rows, or "unsupported"."""
+    """Returns an expression in the notation of dump-rows, or "unsupported"."""
     if m := PLT.fullmatch(text):
         return f"plt{signed(m[1])}/{m[2]}"
     if m := re.fullmatch(r"DW_OP_breg(\d+) \(\w+\): (-?\d+)", text):
@@ -114,7 +114,7 @@ def read_expressions(path, fdes):
 
 
 class Reader:
-    """Turns readelf's cells into the words of dump-rows. An "exp" cell becomes a set of choices."""
+    """Turns readelf's cells into the notation of dump-rows. An "exp" cell becomes a set of choices."""
 
     def __init__(self, path):
         self.m = machine(path)
@@ -145,7 +145,7 @@ class Reader:
         return {"unsupported"}
 
     def row(self, f, cells):
-        """The acceptable choices of (cfa, fp, ra)."""
+        """Returns the acceptable choices of (cfa, fp, ra)."""
         if f.signal:
             return {("signal+0" if self.m["ra"] == 16 else "signal+128", "-", "-")}
         ra = cells.get("ra", "u")
@@ -155,18 +155,18 @@ class Reader:
         if ra in ("u", "s"):
             ras = {self.m["ra_initial"]}
         fps = self.saved(f, cells.get(self.m["fp"], "u"), self.m["regs"][self.m["fp"]])
-        # On arm64 "u" is printed for undefined and for not yet told alike.
+        # On arm64 readelf prints "u" both for undefined registers and for registers without a rule yet.
         out = {("stop", "-", "-")} if ra == "u" and f.undefined_ra else set()
         for cfa in self.cfa(f, cells["CFA"]):
             for fp in fps:
                 for r in ras:
-                    # A frame pointer that moved into another register cannot be said.
+                    # Rows of culprit cannot express a frame pointer that moved into another register.
                     bad = "unsupported" in (cfa, fp, r) or fp.startswith("r")
                     out.add(("unsupported", "-", "-") if bad else (cfa, fp, r))
         return out
 
     def rows(self, sections=(".eh_frame",)):
-        """[(pc, choices or None)], sorted. A function ends at the start of the next one at the latest."""
+        """Returns sorted [(pc, choices or None)]. A function ends at the latest at the start of the next."""
         fdes = sorted((f for f in self.fdes if f.section in sections and f.end > f.start),
                       key=lambda f: f.start)
         out = []
@@ -184,7 +184,7 @@ class Reader:
 
 
 def dump(tool_path, path, *more):
-    """[(pc, (cfa, fp, ra))] of culprit's table, and the tool's messages."""
+    """Returns [(pc, (cfa, fp, ra))] of culprit's table, and the tool's messages."""
     r = subprocess.run([tool_path, path, *more], capture_output=True, text=True, check=True)
     out = []
     for line in r.stdout.splitlines():
@@ -199,7 +199,7 @@ def at(steps, keys, pc):
 
 
 def compare(ours, theirs):
-    """(number of readelf's rows that agree, [(pc, ours, theirs)] of those that do not, [(pc, row)] of
+    """Returns (number of readelf's rows that agree, [(pc, ours, theirs)] of rows that differ, [(pc, row)] of
     culprit's rows where readelf has no function)."""
     our_pcs, their_pcs = [pc for pc, _ in ours], [pc for pc, _ in theirs]
     good, bad, extra = 0, [], []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs `culprit record` for the tests, and keeps what it wrote beside the test's own files."""
+"""Runs `culprit record` for the tests and reads its output."""
 
 import os
 import signal
@@ -25,8 +25,8 @@ def record(culprit, output, *args, env=None, timeout=120, check=True, **options)
 
 
 def start_record(culprit, output, *args, seconds=120):
-    """Starts culprit record -o OUTPUT ARGS… and returns once it counts samples, with (process, a function
-    for its messages). Earlier messages, from loading, are left out."""
+    """Starts culprit record -o OUTPUT ARGS… and waits until it counts samples. Returns (process, a function that
+    returns its messages), without the messages from loading."""
     log = f"{output}.log"
 
     def messages():
@@ -45,13 +45,13 @@ def start_record(culprit, output, *args, seconds=120):
 
 
 def read(path):
-    """The stacks of a folded file."""
+    """Returns the stacks of a folded file."""
     with open(path, encoding="utf-8", errors="replace") as f:
         return parse_folded(f.read())
 
 
 def cpu_seconds(pid):
-    """The CPU time of the process's main thread, also of a zombie."""
+    """Returns the CPU time of the process's main thread, also if the process is a zombie."""
     with open(f"/proc/{pid}/schedstat", encoding="ascii") as f:
         return int(f.read().split()[0]) / 1e9
 
@@ -76,7 +76,7 @@ def wait_for_cpu(pid, seconds, within=120, used=cpu_seconds):
 
 
 def record_of_running(culprit, output, command, *args, env=None):
-    """Runs culprit record -p on a running program, which is stopped until the recording starts, so that it
+    """Runs culprit record -p on a running program. The program is stopped until the recording starts, so that it
     does no work before. Messages go to standard error."""
     with subprocess.Popen(list(map(str, command)), env={**os.environ, **(env or {})}) as p:
         wait_for_cpu(p.pid, 0.1)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Programs that use the CPU until a moment, and know how much they got. */
+/* Functions that spin until a moment and measure their CPU time. */
 #pragma once
 
 #include <time.h>
@@ -16,8 +16,8 @@ static inline long now(clockid_t clock)
 }
 
 /*
- * Until `end` of CLOCK_MONOTONIC; returns the CPU time that it took. Inlined, so that samples are
- * in the caller.
+ * Spins until `end` of CLOCK_MONOTONIC. Returns the CPU time that it used. Inlined, so that samples
+ * are in the caller.
  */
 static inline __attribute__((always_inline)) long spin_until(long end)
 {
@@ -28,7 +28,7 @@ static inline __attribute__((always_inline)) long spin_until(long end)
 	return now(CLOCK_THREAD_CPUTIME_ID) - begin;
 }
 
-/* A function that spins. `statement` differs, so that no linker makes one of two functions. */
+/* Defines a function that spins. `statement` must differ, or a linker could fold two functions. */
 #define SPINNER(name, statement)                                                                   \
 	__attribute__((noinline)) static long name(long end)                                       \
 	{                                                                                          \

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The little statistics that the tests need, so that they need no SciPy."""
+"""Statistics for the tests, which so do without SciPy."""
 
 import math
 
 
-# A hundred such asserts run in each check, and a check that fails by chance is worth nothing.
+# Each check has a hundred asserts with this level, and must not fail by chance.
 LEVEL = 1 - 1e-7
 
 
 def binomial_interval(n, p, level=LEVEL):
-    """(low, high): counts that hold at least `level` of the binomial distribution of n and p."""
+    """Returns (low, high): counts between which lies at least `level` of the binomial distribution of n and p."""
     tail = (1 - level) / 2
     log_p, log_q = math.log(p), math.log1p(-p)
 
@@ -29,7 +29,7 @@ def binomial_interval(n, p, level=LEVEL):
 
 
 def chi2_tail(x, df):
-    """The probability that a chi-square variable of df degrees of freedom exceeds x."""
+    """Returns the probability that a chi-square variable of df degrees of freedom exceeds x."""
     a, x = df / 2, x / 2
     if x <= 0:
         return 1.0
@@ -56,7 +56,7 @@ def chi2_tail(x, df):
 
 
 def g_test(a, b, least=5):
-    """The p value of "both counts {key: n} have the same distribution"; rare keys are merged."""
+    """Returns the p value of "both counts {key: n} have the same distribution". Merges rare keys."""
     total = {k: a.get(k, 0) + b.get(k, 0) for k in {*a, *b}}
     n_a, n_b = sum(a.values()), sum(b.values())
     cells, rest = [], [0, 0]

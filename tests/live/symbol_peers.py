@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lib/symbol says of a binary's addresses (tests/tools/dump_symbols.c), beside what llvm-symbolizer says.
+"""Compares the symbols that lib/symbol finds for addresses (tests/tools/dump_symbols.c) with llvm-symbolizer's.
 
-Per address the whole chain (linkage name, path, line, column, inlined or not) must be what the other
-says. A difference counts only if it is of a class that is named in EXPLAINED, and each class is
-checked, not assumed.
+For each address the whole chain (linkage name, path, line, column, inlined or not) must be equal. The only
+accepted differences are of the classes in EXPLAINED; for each class the test checks that the difference is
+of that class.
 """
 
 import collections
@@ -45,7 +45,7 @@ def need(*tools):
 
 
 def functions(binary):
-    """[(start, size, name)] of the code symbols."""
+    """Returns [(start, size, name)] of the code symbols."""
     out = []
     for line in sh("nm", "-S", "--defined-only", binary).splitlines():
         m = re.fullmatch(r"([0-9a-f]+) (?:([0-9a-f]+) )?([tTwWiuV]) (.+)", line)
@@ -55,7 +55,7 @@ def functions(binary):
 
 
 def sample(binary, want=SAMPLES):
-    """Instruction addresses, spread over the functions."""
+    """Returns addresses of instructions, spread over the functions."""
     out = sh("objdump", "-d", "--no-show-raw-insn", binary)
     all_of_them = [int(m[1], 16) for m in re.finditer(r"^ +([0-9a-f]+):\t", out, re.M)]
     step = max(1, len(all_of_them) // want)
@@ -100,7 +100,7 @@ def clean(path):
 
 
 def classify(a, mine, theirs, symbols):
-    """None if both are equal, else the class of the difference."""
+    """Returns None if both are equal, else the class of the difference."""
     if not mine:
         covered = any(s <= a < s + n for s, n, _ in symbols if n)
         return "UNNAMED" if covered else "padding"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The always-on agent: reload, several destinations, chance, the end.
+"""The always-on agent: reload, several destinations, probabilistic profiling, shutdown.
 
-Every request that a receiver here gets is held against the rules of OTLP (otlp.py).
+The receivers of these tests check every request against the rules of OTLP (otlp.py).
 """
 
 import base64
@@ -37,7 +37,7 @@ def programs():
 
 @contextlib.contextmanager
 def held_port():
-    """A port at which nothing listens and which only a Receiver, which shares it, can get meanwhile."""
+    """Yields a port at which nothing listens. Only a Receiver, which shares ports, can bind it meanwhile."""
     with socket.socket() as s:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         s.bind(("127.0.0.1", 0))
@@ -74,7 +74,7 @@ class Agent:
             return f.read()
 
     def metrics(self):
-        """{name or name{labels}: value}; {} before the agent answers."""
+        """Returns {name or name{labels}: value}; {} before the agent answers."""
         assert self.process.poll() is None, self.stderr
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=20) as r:
@@ -84,7 +84,7 @@ class Agent:
         return {k: float(v) for k, v in re.findall(r"^(\w+(?:\{[^}]*\})?) (\S+)$", text, re.M)}
 
     def metric(self, name):
-        """The sum of a metric over all labels."""
+        """Returns the sum of a metric over all labels."""
         return sum(v for k, v in self.metrics().items() if k.partition("{")[0] == f"culprit_{name}")
 
     def wait_until_it_counts(self):
@@ -126,7 +126,7 @@ class Work:
     def __init__(self, programs, service, seconds=900):
         self.process = subprocess.Popen(
             [f"{programs}/split-g", str(seconds * 1000)],
-            # Has a CPU also where others want them all.
+            # A CPU for the program, also on a busy machine.
             preexec_fn=lambda: os.setpriority(os.PRIO_PROCESS, 0, -15),
             env={**os.environ, "OTEL_SERVICE_NAME": service})
 
@@ -143,7 +143,7 @@ def times_of(receiver, service):
 
 
 def wait_past(t, *receivers):
-    """Waits until a receiver has a profile that starts after t: then all earlier ones have arrived."""
+    """Waits until a receiver has a profile that starts after t; then it has all earlier profiles, too."""
     wait_for(lambda: any(p.start_ns > t for r in receivers for p in r.profiles()), "it is late", 120)
 
 
@@ -157,8 +157,8 @@ def assert_alike(a, b, what):
 
 
 def test_a_reload_loses_no_sample(culprit, programs, tmp_path):
-    """One agent reloads its configuration again and again, another one does not; their counts of the same
-    work agree in total and around each reload."""
+    """One agent reloads its configuration again and again, another agent does not. Their counts of the same work
+    agree in total and around each reload."""
     options = {"frequency": 199, "period": 1, "comm": "split-g"}
     changes = [{"labels": "team=blue"}, {"uid": "root"}, {"period": 2},
                {"comm": "split-g,nobody", "labels": "team=red"}, {}]
@@ -172,7 +172,7 @@ def test_a_reload_loses_no_sample(culprit, programs, tmp_path):
             begun = time.time_ns()
             for i, change in enumerate(changes):
                 time.sleep(2)
-                # Every other time the destination is another, too.
+                # Every other reload changes the destination, too.
                 to = [second, first][i % 2].url
                 reloads.append(time.time_ns())
                 said = agent.reload(**{**options, "export": to, **change})
@@ -208,7 +208,7 @@ def test_a_frequency_that_changes(culprit, programs, tmp_path):
         assert "configuration reloaded" in agent.reload(export=r.url, frequency=499, **options)
         wait_for(lambda: any(p.period[1] == 1000000000 // 499 for p in r.profiles()), "as before")
         agent.end()
-        # A profile is of one frequency.
+        # No profile has samples of two frequencies.
         assert {p.period[1] for p in r.profiles()} == {1000000000 // 49, 1000000000 // 499}
 
 
@@ -258,7 +258,7 @@ def test_a_reload_keeps_what_waits_and_reads_tokens_again(culprit, tmp_path):
             assert told_lost(r) == 0
             starts = sorted({p.start_ns for p in r.profiles()})
             ends = {p.start_ns: p.start_ns + p.duration_ns for p in r.profiles()}
-            # One begins where the one before ended, or before: none is missing.
+            # Each profile begins where the previous one ended, or before: no profile is missing.
             gaps = [b - ends[a] for a, b in zip(starts, starts[1:])]
             assert all(g < 2e7 for g in gaps), gaps
 
@@ -313,13 +313,13 @@ def test_a_reload_reads_certificates_again(culprit, tmp_path):
 
 
 def rows(table):
-    """The names of the rows of a table in abi/tbl."""
+    """Returns the names of the rows of a table in abi/tbl."""
     with open(f"{os.path.dirname(__file__)}/../../abi/tbl/{table}.tbl", encoding="ascii") as f:
         return re.findall(r'^[A-Z_]+\(\w+, "(\w+)"', f.read(), re.M)
 
 
 def test_every_row_of_the_tables_is_a_metric(culprit, programs, tmp_path):
-    """Each BPF counter of each source, and each reason to drop a profile for each destination."""
+    """/metrics has each BPF counter of each source, and each drop reason of each destination."""
     url = f"file:{tmp_path}/%s.folded"
     with Work(programs, "shop"), Agent(culprit, tmp_path, comm="split-g", frequency=99, period=1, export=url,
                                        event="cpu-clock,page-faults") as agent:
@@ -335,13 +335,13 @@ def test_every_row_of_the_tables_is_a_metric(culprit, programs, tmp_path):
         agent.end()
 
 
-# ---- receivers that are away, and several ----
+# ---- unreachable receivers, several receivers ----
 
 
 def test_a_receiver_that_is_away(culprit, programs, tmp_path):
-    """The receiver is away at the start, there, away for longer than the spool holds, there again: every
-    sample is sent or counted as dropped, at /metrics and in the data."""
-    # So large that a spool of 1 MiB is soon full, and does not compress.
+    """The receiver is unreachable at the start, reachable, unreachable until the spool is full, and reachable
+    again. Every sample is sent, or counted as dropped in /metrics and in the data."""
+    # Labels that do not compress fill a spool of 1 MiB soon.
     labels = ",".join(f"pad{i}={base64.b64encode(os.urandom(720), b'-_').decode()}" for i in range(45))
     with held_port() as port, Work(programs, "shop"), Work(programs, "mall"):
         with Agent(culprit, tmp_path, "--spool-limit", 1, comm="split-g", frequency=99, period=1, labels=labels,
@@ -353,7 +353,7 @@ def test_a_receiver_that_is_away(culprit, programs, tmp_path):
                 return agent.metric("export_dropped_samples_total")
             wait_for(lambda: waiting() > 0, "nothing waits")
             with Receiver(port) as first:
-                # In order: what is of now comes when all that waited has come.
+                # The agent sends in order: the profile of now arrives after all spooled ones.
                 wait_past(time.time_ns(), first)
                 assert dropped() == 0
                 first.status = 503
@@ -361,7 +361,7 @@ def test_a_receiver_that_is_away(culprit, programs, tmp_path):
                 wait_for(lambda: agent.metric("export_retries_total") > before, "it is not tried again")
             wait_for(lambda: waiting() <= 1 << 20 and dropped() > 0, lambda: f"{waiting()} bytes wait")
             with Receiver(port) as second:
-                # What tells of the drop is behind all that waited; nothing more is dropped then.
+                # The profile that reports the drops comes after all spooled ones; then no more are dropped.
                 wait_for(lambda: waiting() < 1 << 19 and told_lost(first, second) >= dropped() > 0,
                          lambda: f"{waiting()} wait; {told_lost(first, second)} told of {dropped()}")
                 lost, gone = agent.metric("agent_samples_lost_total"), dropped()
@@ -369,14 +369,14 @@ def test_a_receiver_that_is_away(culprit, programs, tmp_path):
                 both = [p for r in (first, second) for p in r.profiles() if p.kind == ("samples", "count")]
                 sent = sum(s.count for p in both for s in p.samples)
                 assert sent == sum(p.attributes.get("culprit.samples.seen", 0) for p in both)
-                # All that was sampled until the last one that came, which says so.
+                # The last profile that arrived says how many samples the agent had taken until then.
                 sampled = max(int(p.agent["culprit.agent.samples"]) for p in both if p.agent)
                 assert sent + gone == sampled and gone > 0
                 assert told_lost(first, second) == gone + lost
 
 
 def test_one_that_goes_keeps_nobody(culprit, programs, tmp_path):
-    """The old receiver still answers 503 on its connections while another one listens in its place."""
+    """The old receiver still answers 503 on its connections, while a new one listens at the same port."""
     with Work(programs, "shop"), Receiver() as first, \
             Agent(culprit, tmp_path, comm="split-g", frequency=49, period=1, export=first.url) as agent:
         wait_for(lambda: first.bodies, "nothing comes")
@@ -386,14 +386,14 @@ def test_one_that_goes_keeps_nobody(culprit, programs, tmp_path):
         with Receiver(first.port) as second:
             before = agent.metric("export_retries_total")
             wait_for(lambda: second.bodies, "nothing comes to the second")
-            assert agent.metric("export_retries_total") <= before + 1 # one that was under way
+            assert agent.metric("export_retries_total") <= before + 1 # a request may have been under way
 
 
 def test_what_waited_for_a_destination_that_is_none_any_more_is_told(culprit, programs, tmp_path):
     with held_port() as port, Work(programs, "shop"), \
             Agent(culprit, tmp_path, comm="split-g", frequency=199, period=1,
                   export=f"otlp+http://127.0.0.1:{port}") as agent:
-        # What is sampled has no name yet, and then waits for nobody.
+        # Let at least one profile wait in the spool.
         wait_for(lambda: agent.metric("export_spooled_bytes") > 0, "nothing waits")
         with Receiver() as r:
             assert "configuration reloaded" in agent.reload(comm="split-g", frequency=199, period=1, export=r.url)
@@ -404,7 +404,7 @@ def test_what_waited_for_a_destination_that_is_none_any_more_is_told(culprit, pr
 
 
 def test_several_at_once_and_a_filter(culprit, programs, tmp_path):
-    """Exports the same to two receivers and into files, for one program only, as the filter says."""
+    """Two receivers and files get the same samples, all of the one program that the filter selects."""
     out = tmp_path / "out"
     out.mkdir()
     with Receiver() as a, Receiver() as b, Work(programs, "shop"), \
@@ -420,8 +420,8 @@ def test_several_at_once_and_a_filter(culprit, programs, tmp_path):
 
 
 def test_files_keep_the_rules_of_their_formats(culprit, programs, tmp_path):
-    """Writes all formats at once, of native code, the kernel and the installed interpreters: each file
-    obeys the rules of its format (written.py), and all agree with each other and with a receiver."""
+    """Writes files of all formats at once, with native code, kernel code and the installed interpreters. Each file
+    follows the rules of its format (written.py), and all agree with each other and with a receiver."""
     out = tmp_path / "out"
     out.mkdir()
     files = ",".join(f"file:{out}/%s.{ending}" for ending in FORMATS)
@@ -430,10 +430,10 @@ def test_files_keep_the_rules_of_their_formats(culprit, programs, tmp_path):
                   export=f"{r.url},{files}") as agent:
 
         def written():
-            """The seconds that have a file of each format; a file is complete or does not exist."""
+            """Returns the seconds that have a file of each format; a file is complete or does not exist."""
             return set.intersection(*({int(re.match(r"\d+", path.name)[0]) for path in out.glob(f"*.{ending}")}
                                       for ending in FORMATS))
-        # Before it ends: where six files take long, it does not wait for all of them then.
+        # Collect them before the agent ends, because its end does not wait long enough for six slow files.
         wait_for(lambda: len(r.bodies) > 3 and len(written()) > 2, lambda: f"{len(r.bodies)} came\n{agent.stderr}")
         whole = written()
         agent.end(60)
@@ -476,11 +476,11 @@ RUNTIMES = {
 
 @pytest.mark.parametrize("name", list(RUNTIMES))
 def test_a_process_says_its_runtime(culprit, programs, tmp_path, name):
-    """Resources have the runtime by OpenTelemetry's conventions, also if it is loaded after the first
-    samples, as launchers load the JVM; other processes have none; attributes that the process publishes
-    take precedence."""
+    """Resources have the runtime's attributes by OpenTelemetry's conventions, also if the runtime is loaded after
+    the first samples, as launchers load the JVM. Processes without a runtime have no such attributes.
+    Attributes that the process publishes take precedence."""
     command, ask = RUNTIMES[name]
-    here = f"-{os.getpid()}" # others on this machine have shops, too
+    here = f"-{os.getpid()}" # keeps the names of services apart from those of other test runs
     if not shutil.which(command[0]):
         pytest.skip(f"no {command[0]}")
     (tmp_path / "BURN.java").write_text(BURN_JAVA)
@@ -489,7 +489,7 @@ def test_a_process_says_its_runtime(culprit, programs, tmp_path, name):
     with Receiver() as r, Work(programs, f"native{here}"), \
             Agent(culprit, tmp_path, frequency=49, period=1, export=r.url) as agent:
         agent.wait_until_it_counts()
-        # By way of env: what a child of this Python does before its exec is not of the service.
+        # env sets the service's name, so that this Python's child has it only after its exec.
         running = [subprocess.Popen(["env", f"OTEL_SERVICE_NAME={service}",
                                      f"OTEL_RESOURCE_ATTRIBUTES=process.runtime.name={own}", *command])
                    for service, own in ((f"shop{here}", ""), (f"own{here}", "mine"))]
@@ -507,16 +507,16 @@ def test_a_process_says_its_runtime(culprit, programs, tmp_path, name):
         agent.end()
         assert said("own") == {("mine", None)}
         assert said("native") == {(None, None)}
-        # Before all was known less was said, but nothing else.
+        # Early samples may lack attributes, but have no other ones.
         assert said("shop") <= {(None, None), (name, None), (name, version)}
 
 
-# ---- chance ----
+# ---- probabilistic profiling ----
 
 
 def test_intervals_by_chance(culprit, programs, tmp_path):
-    """Of intervals of a second 40 % are sampled. The share is right, the other intervals are empty, the
-    sampled ones agree with an agent that samples always, and the data contain the share."""
+    """The agent samples 40 % of the intervals of a second. The share is right, other intervals are empty, sampled
+    intervals agree with an agent that always samples, and the data contain the share."""
     percent, options = 40, {"comm": "split-g", "frequency": 99, "period": 2}
     with Receiver() as all_of_it, Receiver() as r, Work(programs, "shop"), \
             Agent(culprit, tmp_path / "all", export=all_of_it.url, **options) as control, \
@@ -532,7 +532,7 @@ def test_intervals_by_chance(culprit, programs, tmp_path):
         assert {s.resource.get("culprit.probabilistic.percent") for s in r.samples()} == {str(percent)}
         some, whole = times_of(r, "shop"), times_of(all_of_it, "shop")
         some = [t for t in some if t >= whole[0]]
-        # Where one without chance has samples for a while and the other has none: left out.
+        # Pauses of half a second and more are intervals that the agent did not sample.
         spans = [(a, b) for a, b in zip(some, some[1:]) if b - a < 5e8]
         assert len(spans) < len(some) - 1, "no interval was left out"
         seen = sum(any(a <= t < b for a, b in spans) for t in whole)
@@ -545,8 +545,8 @@ def test_intervals_by_chance(culprit, programs, tmp_path):
 
 
 def test_memory_stays_below_its_limit(culprit, programs, tmp_path):
-    """With 60 processes of many programs beside the rest of the machine, resident memory plus BPF maps
-    stays below the limit at each check. The agent continues and counts what it left out."""
+    """With 60 processes of many programs, resident memory plus BPF maps stay below the limit at each check. The
+    agent continues, and counts what it leaves out."""
     limit = 96
     names = [n for n in listed() if not n.endswith(("-x", "-xs"))]
     many = [subprocess.Popen([f"{programs}/{names[i % len(names)]}", "1000000"], stdout=subprocess.DEVNULL,
@@ -562,7 +562,7 @@ def test_memory_stays_below_its_limit(culprit, programs, tmp_path):
                 return len(r.bodies) > 8
             wait_for(enough, "no profiles")
             metrics = agent.metrics()
-            # Maps that are not mapped, if any; what is mapped is resident.
+            # BPF maps that are not mapped into the agent; mapped ones are part of its resident memory.
             outside = max(0, metrics["culprit_agent_memory_bytes"] - agent.rss())
             assert most + outside < limit << 20, f"{most >> 20} MiB and {outside / 2**20:.1f}"
             assert metrics["culprit_agent_resident_max_bytes"] < limit << 20
@@ -578,8 +578,8 @@ def test_memory_stays_below_its_limit(culprit, programs, tmp_path):
 
 
 def test_a_limit_that_is_too_small(culprit, programs, tmp_path):
-    """With too small a limit the agent leaves out names and stacks, and counts them; it loses no sample
-    and survives."""
+    """With too small a limit the agent leaves out names and stacks and counts them, but loses no sample and does
+    not end."""
     with Receiver() as r, Work(programs, "shop"), \
             Agent(culprit, tmp_path, frequency=99, period=1, export=r.url, memory_limit=24) as agent:
         wait_for(lambda: len(times_of(r, "shop")) > 100, "no samples")
@@ -588,7 +588,7 @@ def test_a_limit_that_is_too_small(culprit, programs, tmp_path):
         agent.end()
 
 
-# ---- the end ----
+# ---- shutdown ----
 
 
 @pytest.mark.parametrize("receiver", ["dead", "hangs"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every command line has in common. Needs no privilege."""
+"""Options and messages that all commands have in common. Needs no privilege."""
 
 
 def test_help_lists_commands(run):

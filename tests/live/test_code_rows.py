@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unwind rows that are read from code (lib/unwind/code.c) against CFI, on files that have it.
+"""Unwind rows that lib/unwind/code.c derives from instructions, against the CFI of files that have it.
 
-compare-code builds each file's rows as if it had no CFI and holds them against the CFI's at every
-instruction. No row is allowed (the stack ends there and says so); a wrong one is not.
+compare-code builds each file's rows as if it had no CFI, and compares them with the CFI's rows at every
+instruction. A row may be missing (the stack ends there with a reason), but must not be wrong.
 """
 
 import glob
@@ -15,8 +15,8 @@ import pytest
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WRONG = 0.001
-# What is installed, mostly stripped: how much must agree. Of libc most is assembly for each
-# processor, and functions that only pointers lead to.
+# Installed files, mostly stripped, and the share of instructions that must agree. In libc that is low, because
+# of assembly for each processor and of functions that are called only through pointers.
 FILES = {
     "libc": ("/lib/*-linux-gnu/libc.so.6", 0.70),
     "bash": ("/bin/bash", 0.90),
@@ -26,7 +26,7 @@ FILES = {
 }
 COMPILED = [(compiler, flag) for compiler in ("gcc", "clang", "aarch64-linux-gnu-gcc")
             for flag in ("-fomit-frame-pointer", "-fno-omit-frame-pointer")]
-# Files of ours that need no header but those of the C library and the kernel.
+# Files of culprit that need only headers of the C library and of the kernel.
 SOURCES = ["base/buf.c", "base/str.c", "base/text.c", "base/arena.c", "base/diag.c", "base/log.c",
            "dwarf/cfi.c", "dwarf/cfi_run.c", "disasm/arm64.c", "unwind/page.c", "unwind/host.c",
            "format/folded.c", "profile/tree.c", "symbol/perf_map.c", "symbol/jitdump.c",
@@ -71,7 +71,7 @@ def test_c_code_of_this_tree(compare_code, tmp_path, compiler, flag):
         pytest.skip(f"no {compiler}")
     whole, stripped = tmp_path / "whole.so", tmp_path / "stripped.so"
     objects = []
-    # The host's headers do for code that is only looked at.
+    # The host's headers suffice, because the code is never run.
     (tmp_path / "gnu").mkdir()
     (tmp_path / "gnu/stubs-32.h").touch()
     headers = [f"-idirafter{d}" for d in (tmp_path, "/usr/include",

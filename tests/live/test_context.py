@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans of our own library in C, in every shape of thread-local storage: which span a sample says it
-was for is the one that the program says ran that function, on glibc and musl, with a pool of threads
-that hand requests over, under load."""
+"""Spans published by libculprit-context, in every kind of thread-local storage, on glibc and musl, under load,
+with a pool of threads that hand requests over. A sample's span must be the span for which the program, by its
+own log, ran the sampled function."""
 
 import json
 import os
@@ -22,11 +22,11 @@ from test_up import up
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CONTEXT = os.path.join(TOP, "context")
 MACHINE = os.uname().machine
-# What compilers call descriptors, and what was before them.
+# The TLS dialects of compilers: with descriptors, and the traditional one.
 DIALECTS = {"x86_64": ("gnu2", "gnu"), "aarch64": ("desc", "trad")}
 THREADS = 8
 
-# name: compiler, flags of the library ("" and it is inside of the program), loaded late, environment
+# name: compiler, flags of the library (None: it is part of the program), loaded late, environment
 SHAPES = {
     "inside": ("gcc", None, False, {}),
     "static-pie": ("gcc -static-pie -fPIE -fuse-ld=lld", None, False, {}),
@@ -49,8 +49,8 @@ SHAPES = {
 
 
 def build(where, shape, machine=MACHINE, compilers=None):
-    """Builds the program and the library that it loads late, if any; returns its environment. `compilers`:
-    those of another machine."""
+    """Builds the program and its library. Returns the program, the libraries that it loads late, and its
+    environment. `compilers`: the compilers for another machine."""
     compiler, flags, late, env = SHAPES[shape]
     cc, *more = compiler.split()
     cc = (compilers or {}).get(cc, [cc])
@@ -82,14 +82,14 @@ def logged(path):
 
 
 def judge(got, spans, attribute=None):
-    """Counts samples of functions that work for a span, those among them without a span, and those of
-    functions that work for none. An attribute, if present, names the function."""
+    """Counts samples of functions that work for a span, with the span and without, and samples of functions that
+    work for no span. `attribute`: a label that has the function's number."""
     linked = missed = idle = 0
     for s in got:
-        functions = [f.replace("::", ".").rpartition(".")[2] for f in s.functions] # of a package or class
+        functions = [f.replace("::", ".").rpartition(".")[2] for f in s.functions] # without package or class
         worked = [f for f in functions if f.startswith("work_")]
         key = (s.labels.get("trace_id"), s.labels.get("span_id"))
-        # What it says of its work is there with its span, and with nothing else; it is not work to say so.
+        # A sample has the attribute exactly if it has the span. Samples of publishing code may have both.
         route = f"/pay/{worked[0][-1]}" if worked and key[0] else None
         assert not attribute or s.labels.get(attribute) == route or key[0] and not worked, (s.labels, s.functions)
         if worked and key == (None, None):
@@ -106,8 +106,8 @@ def judge(got, spans, attribute=None):
 
 
 def record_spans(culprit, where, hz, program, late, env):
-    """A recording of it, out.pb.gz, in which what comes late publishes when it is read: how
-    long that takes is the machine's affair. The loader is watched in steps of milliseconds."""
+    """Records the program to out.pb.gz. A library that is loaded late publishes only after culprit has read its
+    thread context, because the time until then depends on the machine."""
     seen = where / "seen"
     command = [culprit, "record", "-v", "-o", where / "out.pb.gz", "-F", hz, "--", *program, *late]
     with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True, errors="replace",
@@ -136,7 +136,7 @@ def test_spans_stay_their_threads_own_while_what_threads_have_grows(culprit, tmp
     """A thread's DTV moves when it grows because libraries are loaded."""
     program, late, env = build(tmp_path, "descriptor-dynamic")
     touches = []
-    for i in range(40): # more than glibc has room for at first
+    for i in range(40): # more modules than a DTV of glibc has room for at first
         touches.append(tmp_path / f"touch{i}.so")
         subprocess.run(["gcc", "-O2", "-fPIC", "-shared", os.path.join(TOP, "tests/context/touch.c"), "-o", touches[-1]],
                        check=True)
@@ -170,7 +170,7 @@ def test_what_a_process_says_of_itself_is_its_resource_and_spans_are_links(culpr
     program, _, _ = build(tmp_path, "inside")
     receiver = Receiver()
     said = {"service_name": "spans", "deployment_environment_name": "test"}
-    # What it says itself counts more than what was said when it was started.
+    # The process context takes precedence over the environment.
     env = {**os.environ, "OTEL_SERVICE_NAME": "other", "OTEL_RESOURCE_ATTRIBUTES": "team=pay"}
     work = subprocess.Popen([*program, "300", "2", tmp_path / "log"], env=env)
     try:
@@ -187,7 +187,7 @@ def test_what_a_process_says_of_itself_is_its_resource_and_spans_are_links(culpr
     linked = [s for s in receiver.samples() if s.link]
     names = {s.resource["service.name"] for s in linked}
     assert names <= {"spans", "other"}, names
-    # What its threads say is of the samples, not of the process.
+    # Attributes of threads belong to samples, not to the process's resource.
     assert routes_of(receiver) == {f"/pay/{i}" for i in range(4)}
     assert not any("http.route" in s.resource for s in linked)
 
@@ -218,8 +218,8 @@ def test_a_server_filters_and_groups_by_what_threads_say(culprit, tmp_path):
 
 
 def told(run, program, *args, env=None):
-    """doctor's lines about a process of this program, by their first word, once it has published its
-    thread's context and, what comes second, who it is."""
+    """Runs the program until it has published the context of its thread and then that of the process. Returns
+    doctor's lines about the process by their first word."""
     work = subprocess.Popen([*program, "300", "2", *args], env={**os.environ, **(env or {})})
     lines = {}
     try:
@@ -234,7 +234,7 @@ def told(run, program, *args, env=None):
 def test_doctor_says_how_a_process_is_read_and_what_is_missing(culprit_plain, run, tmp_path):
     program, _, _ = build(tmp_path, "inside")
     lines = told(run, program, tmp_path / "log")
-    # It is what the library has for a thread, and nothing else is there.
+    # The program has no other thread-local storage than the library's, so the offset is known.
     assert lines["otel"] == (f"OpenTelemetry thread context, of {tmp_path}/spans: -152 from the thread pointer, "
                              "by the program's own headers") or MACHINE != "x86_64"
     assert lines["process"] == ("OpenTelemetry process context: service.name=spans, deployment.environment.name=test, "
@@ -245,14 +245,14 @@ def test_doctor_says_how_a_process_is_read_and_what_is_missing(culprit_plain, ru
     lines = told(run, program, tmp_path / "log", *late, env=env)
     assert late[0].name in lines["otel"] and "in the block of module" in lines["otel"]
     assert lines["otel"].endswith("by its TLS descriptor")
-    # Linked in, but not to be seen from outside.
+    # The library is part of the program, but its symbol is not exported.
     os.mkdir(tmp_path / "hidden")
     subprocess.run(["gcc", "-O2", "-D_GNU_SOURCE", "-pthread", "-I", CONTEXT, "-o", tmp_path / "hidden/spans",
                     os.path.join(TOP, "tests/context/spans.c"), os.path.join(CONTEXT, "context.c")], check=True)
     lines = told(run, [tmp_path / "hidden/spans"], tmp_path / "log")
     assert lines["otel"] == (f"missing: {tmp_path}/hidden/spans has otel_thread_ctx_v1, but does not export it; "
                              "link it with -Wl,--export-dynamic-symbol=otel_thread_ctx_v1")
-    # One that says nothing.
+    # A process that publishes nothing.
     work = subprocess.Popen(["sleep", "300"])
     try:
         assert "traces: the process publishes no spans" in run("doctor", "-p", work.pid).stdout
@@ -273,7 +273,7 @@ def bpftool(*args):
 
 @pytest.fixture
 def obi_map():
-    """A map like that of OpenTelemetry's eBPF instrumentation."""
+    """Pins a map like the one of OpenTelemetry's eBPF instrumentation."""
     if os.path.exists(OBI):
         pytest.skip(f"{OBI} is somebody's")
     if not os.path.ismount("/sys/fs/bpf"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elastic's universal profiling integration, with a publisher of our own that follows its
-description: what it is told on its socket is what the agent says elsewhere."""
+"""Elastic's universal profiling integration, with a publisher that follows its specification. The stacks that the
+agent sends to the publisher's socket are those that it exports."""
 
 import os
 import shutil
@@ -31,10 +31,10 @@ def build(where):
     return where / "elastic"
 
 
-# ---- the receiver's id of a stack, from the request that it gets ----
+# ---- ids of stacks, computed from exported requests as a receiver does ----
 
 def xxh64(data):
-    """XXH64 with seed 0, by its specification."""
+    """Computes XXH64 with seed 0."""
     m = (1 << 64) - 1
     p1, p2, p3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
     p4, p5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
@@ -96,7 +96,7 @@ def stack_id(tables, index):
 
 
 def exported(receiver, traces):
-    """{(trace, stack id): samples} of these traces, out of all requests."""
+    """Returns {(trace, stack id): samples} of these traces, from all requests."""
     seen = Counter()
     for body in receiver.bodies:
         m = message(body)
@@ -136,7 +136,7 @@ def read(log):
 
 
 def totals(log, receiver):
-    """The number of samples in messages received, and in requests sent."""
+    """Returns the number of samples in messages to the publisher, and in exported requests."""
     transactions, seen, _ = read(log)
     sampled = {t for t, (_, flags) in transactions.items() if flags}
     return sum(seen.values()), sum(exported(receiver, sampled).values())
@@ -148,7 +148,7 @@ def test_what_is_told_is_what_was_sampled(culprit, tmp_path, shape):
     folder = tmp_path / ("d" * 100 if shape == "long-path" else "d")
     folder.mkdir()
     log, receiver = tmp_path / "log", Receiver()
-    # Of bursts each transaction is sampled once or twice: more messages than go out at a time.
+    # Bursts: each transaction has one or two samples, so there are more messages than one send takes.
     seconds, hz = ("0.002", 997) if shape == "bursts" else ("0.1", 499)
     work = subprocess.Popen([program, folder / "essock", log, "4", seconds])
     try:
@@ -156,7 +156,7 @@ def test_what_is_told_is_what_was_sampled(culprit, tmp_path, shape):
                    frequency=hz) as agent:
             wait_for(lambda: len(receiver.bodies) > 4 and sum(read(log)[1].values()) > 300,
                      lambda: f"{totals(log, receiver)} {agent.stderr}")
-            # No more of it: when all that was sampled is sent, the same is told.
+            # Stop the work. When all samples are exported, the messages must have the same number.
             work.send_signal(signal.SIGUSR1)
             n = agent.metric("agent_profiles_total")
             wait_for(lambda: agent.metric("agent_profiles_total") > n + 2, "no periods")
@@ -178,7 +178,7 @@ def test_what_is_told_is_what_was_sampled(culprit, tmp_path, shape):
     assert seen == want
 
 
-# ---- in a container, by who has no more than the unit gives ----
+# ---- in a container, with the unit's capabilities ----
 
 def unit_capabilities():
     with open(os.path.join(TOP, "packaging/culprit-agent.service"), encoding="utf-8") as f:
@@ -201,7 +201,7 @@ set -e
 mount -t tmpfs -o mode=755 none {root}
 mkdir -p {root}/data {root}/tmp
 chown 65534:65534 {root}/data
-ln -s /data {root}/link # absolute: what it leads to is in there
+ln -s /data {root}/link # an absolute link that leads to a place in the container
 for f in {files}; do mkdir -p {root}/$(dirname $f); cp -L $f {root}/$f; done
 exec chroot --userspec=65534:65534 {root} {program} /link/essock /data/log 2 0.1
 """
@@ -211,7 +211,7 @@ def test_a_socket_in_a_container_of_another_user_under_the_units_capabilities(cu
     if not shutil.which("setpriv"):
         pytest.skip("no setpriv (package util-linux)")
     program = build(tmp_path)
-    # Its root is seen by nobody else: a mount of its own namespace.
+    # Only the container's mount namespace has the container's root.
     libraries = [w for line in subprocess.run(["ldd", program], capture_output=True, text=True).stdout.splitlines()
                  for w in line.split() if w.startswith("/")]
     root = tmp_path / "root"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libculprit-context as it is installed: header, pkg-config, shared and static, for C from C99 on and C++
-from C++98 on, glibc and musl. A program of each kind says by what it publishes that it found all of it."""
+"""The installed libculprit-context: header, pkg-config, shared and static library, for C from C99 and C++ from
+C++98, glibc and musl. A program of each kind publishes a span and checks what it published."""
 
 import os
 import re
@@ -16,7 +16,7 @@ PROGRAM = r"""
 #include <stdio.h>
 #include <string.h>
 
-/* Readers find it by its name; here it is the library's, or the program's own. */
+/* Readers find the variable by its name. The shared library has it, or the program itself. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -57,7 +57,7 @@ def system(culprit_plain, tmp_path_factory):
     return install(os.path.dirname(os.path.dirname(os.path.abspath(culprit_plain))), folder)
 
 
-# compiler, flags, whether the library is inside
+# compiler with flags, whether the library is linked statically
 WAYS = {
     "c99": ("gcc -std=c99 -pedantic-errors", False),
     "c17": ("gcc -std=c17 -pedantic-errors", False),
@@ -67,7 +67,7 @@ WAYS = {
     "static": ("gcc", True),
     "static-c++": ("g++ -x c++", True),
     "wholly-static": ("gcc -static", True),
-    # GNU ld makes ones that end at once, in glibc's start: doc/context.md.
+    # Programs by GNU ld crash in glibc's start: doc/context.md.
     "static-pie": ("gcc -static-pie -fPIE -fuse-ld=lld", True),
 }
 
@@ -85,7 +85,7 @@ def test_what_is_installed_can_be_used(system, tmp_path, way):
         pytest.skip(f"no {cc[0]}: tools/install build test")
     (tmp_path / "program.c").write_text(PROGRAM)
     flags = pkg_config(system, "--cflags", "--libs", *(["--static"] if inside else []), "culprit-context")
-    if inside: # both are there: the linker would take the shared one
+    if inside: # the linker would prefer the shared library
         flags = [f"-l:lib{f[2:]}.a" if f == "-lculprit-context" else f for f in flags]
     subprocess.run([*cc, "-Wall", "-Wextra", "-Werror", tmp_path / "program.c", "-o", tmp_path / "program", "-x", "none",
                     *flags], check=True)
@@ -93,7 +93,7 @@ def test_what_is_installed_can_be_used(system, tmp_path, way):
     assert done.returncode == 0
     needed = subprocess.run(["readelf", "-d", tmp_path / "program"], capture_output=True, text=True).stdout
     assert ("[libculprit-context.so.0]" in needed) != inside
-    if inside and "-static" not in cc: # that has no dynamic symbols at all
+    if inside and "-static" not in cc: # a static program has no dynamic symbols
         assert has_variable(tmp_path / "program")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""culprit doctor, against what other tools say of the same machine."""
+"""Compares culprit doctor with what other tools say about the same machine."""
 
 import json
 import os
@@ -21,8 +21,7 @@ def doctor(run, **options):
 
 
 def unprivileged(culprit, *args):
-    """Runs doctor without any capability; as the same user, because others may not have access to the
-    file."""
+    """Runs culprit without any capability, but as the same user, because other users may lack access to the file."""
     return subprocess.run(["setpriv", "--inh-caps=-all", "--bounding-set=-all", culprit, *args],
                           capture_output=True, text=True, timeout=60)
 
@@ -34,8 +33,8 @@ def unprivileged(culprit, *args):
     ("up",),
 ], ids=lambda c: c[0])
 def test_a_pid_namespace_is_refused_with_the_sentence_of_doctor(culprit, tmp_path, command):
-    """BPF would read other process ids than /proc shows: every sample could be of a wrong process."""
-    # Without --mount-proc, which needs / to be a mount point: in a chroot it is none.
+    """BPF and /proc would have different process ids, so a sample could be assigned to a wrong process."""
+    # Do not use --mount-proc: it needs / to be a mount point, which is not so in a chroot.
     inside = ["unshare", "--pid", "--fork", culprit]
     options = dict(capture_output=True, text=True, timeout=60)
     doctor_says = subprocess.run([*inside, "doctor", "--json"], **options)
@@ -71,7 +70,7 @@ def test_exit_status_is_that_of_the_worst(run):
 
 
 def test_the_programs_of_record_are_tried(run):
-    """What the verifier says of them does not follow from any feature of the kernel."""
+    """Only loading the programs shows whether the verifier accepts them; features of the kernel do not."""
     status, lines = doctor(run)
     assert lines["BPF programs"]["status"] == "ok"
     assert status == 0
@@ -118,7 +117,7 @@ def test_without_privilege_it_says_so_and_claims_nothing(culprit_plain):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root")
 def test_without_btf_it_is_refused_and_says_what_to_do(culprit_plain, tmp_path):
-    """Without it nobody says where a task has its thread pointer, nor anything else of it."""
+    """Without BTF the offsets of the kernel's structs are unknown."""
     script = f"mount -t tmpfs none $0 && exec {culprit_plain} record -d 1 -o {tmp_path}/out.pb.gz"
     done = subprocess.run(with_own_mounts(script, pathlib.Path("/sys/kernel/btf")), capture_output=True, text=True, timeout=60)
     assert done.returncode == 1

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events other than the CPU's clock: each sample stands for what has happened since the one before it, so sums
-are what the kernel has counted, in the event's own unit, in every output."""
+"""Events other than the CPU clock. A sample stands for all events since the previous sample, so in every output the
+sums are the kernel's counts, in the event's unit."""
 
 import gzip
 import json
@@ -30,7 +30,7 @@ def events(tmp_path_factory):
 
 
 def record_events(culprit, tmp_path, events, kind, n, *args, ending="folded"):
-    """Values by function, and what the program says that the kernel has counted: faults and switches."""
+    """Records the program. Returns the output, the kernel's counts of faults and switches, and the messages."""
     out = tmp_path / f"out.{ending}"
     done = record(culprit, out, *args, "--", events, kind, n)
     counted = list(map(int, done.stdout.split()))
@@ -46,22 +46,22 @@ def test_each_page_fault(culprit, events, tmp_path):
     sums = by_function(out)
     assert "each is a sample" in messages and "lost 0" in messages
     assert sums == {"seven": 3500, "three": 1500}
-    # The kernel may count a fault between the two calls that is in neither function.
+    # The kernel may count a few faults outside of the two functions.
     assert sum(sums.values()) <= faults <= sum(sums.values()) + 5
 
 
 def test_page_faults_weigh_what_they_stand_for(culprit, events, tmp_path):
     out, (faults, _), _ = record_events(culprit, tmp_path, events, "faults", MANY, "-e", "page-faults", "-c", 7)
     sums = by_function(out)
-    # A period may begin in one function and end in another; a CPU that the program leaves keeps a part of one.
+    # A period may begin in one function and end in the other. A CPU that the program leaves keeps a part of a period.
     assert abs(sums["seven"] - MANY * 0.7) <= MANY * 0.01, sums
     assert abs(sums["three"] - MANY * 0.3) <= MANY * 0.01, sums
     assert faults >= MANY
 
 
 def test_page_faults_by_rate_weigh_what_they_stand_for(culprit, events, tmp_path):
-    """The kernel changes the period as it goes, from 1 to thousands: some hundred samples stand for all faults,
-    but for what the last period of each CPU has not come to."""
+    """The kernel adapts the period, from 1 to thousands. Some hundred samples stand for all faults, except those in
+    the unfinished last period of each CPU."""
     out, _, _ = record_events(culprit, tmp_path, events, "faults", MANY, "-e", "page-faults", "-F", 997)
     sums = by_function(out)
     assert MANY * 0.5 <= sum(sums.values()) <= MANY * 1.05, sums
@@ -69,7 +69,7 @@ def test_page_faults_by_rate_weigh_what_they_stand_for(culprit, events, tmp_path
 
 
 def types_of(path):
-    """Sample types, and the period's, of a pprof file."""
+    """Returns a pprof file's sample types, period type, period, and the values of each sample."""
     with open(path, "rb") as f:
         m = message(gzip.decompress(f.read()))
     text = [s.decode() for s in m[6]]
@@ -101,10 +101,10 @@ def test_the_clock_is_time(culprit, events, tmp_path):
 def test_context_switches(culprit, events, tmp_path):
     out, (_, switches), messages = record_events(culprit, tmp_path, events, "switches", 1000, "-e", "context-switches", "-c", 1)
     sums = by_function(out)
-    # A thread whose time slice ends is switched out, too: the kernel counts both kinds.
+    # The kernel also counts switches of threads whose time slice ends.
     assert sums["seven"] >= 700 and sums["three"] >= 300
     assert "lost 0" in messages
-    # A switch before the first function or behind the last is in neither.
+    # Switches before and after the two functions are counted, too.
     assert sum(sums.values()) <= switches <= sum(sums.values()) + 5 + switches // 100
     assert all("schedule" in " ".join(s.kernel) for s in read(out) if "seven" in s.frames)
 
@@ -134,7 +134,7 @@ def by_label(path, label):
 
 
 def test_fields_of_a_tracepoint(culprit, events, tmp_path):
-    """Every other write of the program fails: each sample has the result of its own call."""
+    """Every other write of the program fails. Each sample has the result of its own call."""
     if not tracefs():
         pytest.skip("tracefs is not mounted, or the kernel has no tracepoints of system calls")
     out, _, messages = record_events(culprit, tmp_path, events, "failing", 1000, "-e", "syscalls:sys_exit_write/ret",
@@ -169,13 +169,13 @@ def test_more_values_than_are_kept_apart_are_counted(culprit, tmp_path):
     done = record(culprit, out, "-e", "syscalls:sys_enter_openat/filename", "--", sys.executable, "-S", "-c", code)
     opened = by_label(out, "event.filename")
     kept = sum(v for k, v in opened.items() if k and k.startswith("/no/such"))
-    # The kernel cannot read a text in a page that the process has not touched yet.
+    # A BPF program cannot read a text in a page that the process has not touched yet.
     assert 0 < kept <= 128 and opened[None] >= 300 - kept - opened["[not readable]"], opened
     assert int(done.stderr.split(" lack attributes")[0].split()[-1]) == opened[None]
 
 
 def test_perf_counts_as_many(culprit, events, tmp_path):
-    """Of the whole program, from its exec to its end, and while culprit samples the same event: neither takes events
+    """perf counts the events of the whole program, from exec to exit, while culprit samples them: neither takes events
     from the other."""
     if not tracefs() or not shutil.which("perf"):
         pytest.skip("no perf, or tracefs is not mounted")
@@ -210,7 +210,7 @@ def test_mistakes_are_told_in_a_line(culprit, tmp_path, args, says):
 
 
 def test_two_events_at_once(culprit, events, tmp_path):
-    """Each is stored as what it is; neither's samples are in the other's sums."""
+    """The store keeps the samples of two events under two types, with separate sums."""
     with up(culprit, tmp_path / "store", "-e", "cpu-clock,page-faults", "-F", 97) as u:
         wanted = {"process_cpu:cpu:nanoseconds:cpu:nanoseconds", "page_faults:page_faults:count:page_faults:count"}
 
@@ -226,7 +226,7 @@ def test_two_events_at_once(culprit, events, tmp_path):
 
 
 def test_every_program_type_is_accepted(culprit_plain):
-    """The walkers are verified in programs of each type that a source may have (bpf/test)."""
+    """The verifier accepts the walkers in each type of program that a source may have (bpf/test)."""
     if os.geteuid() != 0:
         pytest.skip("not root")
     tool = os.path.join(os.path.dirname(os.path.dirname(culprit_plain)), "tests/tools/verify_bpf")

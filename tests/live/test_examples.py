@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers of examples/, as their first lines say to build and run them, under load: which span a
-sample says it was for is the one that the server says ran that function, and the server of culprit
-has the spans. Here the one in C; tests/runtimes/test_context_examples.py has the other languages."""
+"""The servers of examples/ under load, built and run as their first lines say. A sample's span must be the span
+for which the server, by its own log, ran the function, and culprit's server must have the spans. This file has
+the example in C; tests/runtimes/test_context_examples.py has the other languages."""
 
 import json
 import os
@@ -25,7 +25,7 @@ SECONDS = 3
 
 
 def install(build, folder):
-    """Installs the library as on a system; returns the environment in which compilers and loaders find it."""
+    """Installs the library and returns the environment in which compilers and loaders find it."""
     subprocess.run(["meson", "install", "-C", build, "--quiet", "--no-rebuild", "--tags", "runtime,devel",
                     "--destdir", folder], check=True)
     found = [os.path.join(at, "culprit-context.pc") for at, _, names in os.walk(folder) if "culprit-context.pc" in names]
@@ -40,7 +40,7 @@ def pkg_config(env, *args):
 
 
 class Example:
-    """A running example server, and clients that request /checkout again and again."""
+    """Runs an example server, and clients that request /checkout again and again."""
 
     def __init__(self, command, env, folder):
         with socket.socket() as s:
@@ -90,7 +90,7 @@ class Example:
 
 
 def stored(s, spans):
-    """The spans among (trace, span) that culprit's server has, with their names."""
+    """Returns those of the spans (trace, span) that culprit's server has, with their names."""
     got = {}
     for trace in {t for t, _ in spans}:
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong, and what culprit makes of it: one line that says what to do, or a whole result."""
+"""Errors and how culprit handles them: by one line that says what to do, or by a complete result."""
 
 import glob
 import gzip
@@ -56,19 +56,19 @@ MISTAKES = [
 @pytest.mark.parametrize("args, status, text", MISTAKES, ids=[" ".join(m[0]) for m in MISTAKES])
 def test_mistakes(culprit, tmp_path, args, status, text):
     """A wrong command line gives one line on standard error, quickly, and no file."""
-    # What is found at the end of the recording only is found too late.
+    # culprit must find the mistake before it records, not at the end.
     done = subprocess.run([culprit, "record", "-q", "-d", "600", *args], cwd=tmp_path, capture_output=True,
                           text=True, timeout=60)
     assert done.stdout == ""
     assert re.fullmatch(r"culprit: [^\n]*" + text + r"[^\n]*\n", done.stderr), done.stderr
     assert done.returncode == status if status else done.returncode in (1, 2)
-    # A command that could not be run still leaves the (empty) profile; nothing else leaves a file.
+    # Only a command that could not be run leaves a file: an empty profile.
     assert args[0] == "--" or not os.listdir(tmp_path)
 
 
 def test_without_privilege(culprit, tmp_path):
     """The error names the missing capability, and how to get it."""
-    # As the same user: another one may not get at the file, nor at libraries.
+    # Keep the user: another user may lack access to the file or to libraries.
     done = subprocess.run(["setpriv", "--inh-caps=-all", "--bounding-set=-all", culprit, "record",
                            "-d", "1", "-o", tmp_path / "unprivileged.folded"],
                           capture_output=True, text=True, timeout=60)
@@ -91,7 +91,7 @@ def test_exit_status_of_the_command(culprit, tmp_path):
 @pytest.mark.parametrize("with_command", [False, True])
 def test_a_signal_ends_it_early_with_the_result(culprit, programs, tmp_path, sig, with_command):
     out = tmp_path / "o.folded"
-    # Longer than it takes to load what records it: who ends the recording ends this, too.
+    # Longer than culprit takes to load; the test ends the command together with the recording.
     busy = [f"{programs}/recursion-gs", "120000"]
     other = None if with_command else subprocess.Popen(busy)
     p, messages = start_record(culprit, out, "-F", "999", "-d", "600", *(["--", *busy] if with_command else []))
@@ -124,7 +124,7 @@ def test_the_process_ends_before_the_recording(culprit, programs, tmp_path):
 # ---- where the result goes ----
 
 def test_full_disk(culprit, programs, tmp_path):
-    """A full disk gives one line, status 1, and no partial file."""
+    """On a full disk culprit prints one line, exits with status 1 and leaves no partial file."""
     disk = tmp_path / "disk"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", disk]).returncode:
@@ -167,7 +167,7 @@ def test_standard_output_carries_the_result_and_nothing_else(culprit, programs):
 
 @pytest.fixture(scope="session")
 def results(culprit, programs, tmp_path_factory):
-    """The same program recorded in each format."""
+    """Records the same program in each format."""
     folder = tmp_path_factory.mktemp("formats")
     for ending in ("html", "svg", "folded", "pb.gz", "speedscope.json", "firefox.json"):
         record(culprit, folder / f"o.{ending}", "-F", "999", "--", f"{programs}/split-g", "400")
@@ -218,7 +218,7 @@ def test_svg_and_html_carry_the_data(results):
 
 @pytest.mark.parametrize("ending", ["pb.gz", "speedscope.json", "svg"])
 def test_the_formats_agree(culprit, results, ending):
-    """Each format, and its conversion to folded text, has the program's split of 70/20/10."""
+    """Each format, and its conversion to folded text, has the program's shares of 70, 20 and 10 %."""
     leaf = Counter()
     if ending == "svg":
         for name, n in re.findall(r"(spin_\d+) \((\d+) samples", (results / "o.svg").read_text()):
@@ -237,7 +237,7 @@ def test_the_formats_agree(culprit, results, ending):
     assert low <= leaf["spin_70"] <= high, leaf
 
 
-# ---- binaries that change below our feet ----
+# ---- binaries that change while they are recorded ----
 
 def truncate_all(path):
     os.truncate(path, 0)
@@ -248,7 +248,7 @@ def truncate_half(path):
 
 
 def garbage_tables(path):
-    """Random bytes over .eh_frame_hdr, .eh_frame, symbols and debug information, in place."""
+    """Overwrites .eh_frame_hdr, .eh_frame, symbols and debug information with random bytes, in place."""
     text = subprocess.run(["readelf", "-SW", path], capture_output=True, text=True).stdout
     with open(path, "r+b") as f:
         for m in re.finditer(r"\] (\.(?:eh_frame\w*|symtab|strtab|debug_\w+))\s+\S+\s+\S+ (\S+) "
@@ -274,7 +274,7 @@ def remove(path):
 
 
 def frames_by_the_original(stacks):
-    """The nameless frames of the damaged library, resolved with the undamaged file."""
+    """Resolves the nameless frames of the damaged library with the undamaged file."""
     return [s._replace(frames=tuple(f.replace("libvictim.so+", "libswap1.so+") for f in s.frames))
             for s in stacks]
 
@@ -282,13 +282,13 @@ def frames_by_the_original(stacks):
 DAMAGE = [truncate_all, truncate_half, garbage_tables, garbage_header, replace, remove]
 
 
-# With any other damage the program could not start.
+# The program could not start with damage elsewhere.
 EARLY = [garbage_tables]
 
 
 def when_mapped(path, stopped):
-    """Waits until victim-x has run code of the file for a while. (culprit, which predicts what a command
-    runs, has mapped it before.)"""
+    """Waits until victim-x has run code of the file for a while. (culprit, which predicts the programs that a command
+    runs, maps the file earlier.)"""
     while not stopped.wait(0.05):
         for maps in glob.glob("/proc/[0-9]*/maps"):
             try:
@@ -297,7 +297,7 @@ def when_mapped(path, stopped):
                         wait_for_cpu(int(maps.split("/")[2]), 0.5)
                         return True
             except OSError:
-                pass # it has ended
+                pass # the process has ended
     return False
 
 
@@ -344,16 +344,16 @@ def test_a_damaged_file_harms_only_its_own_frames(culprit, programs, tmp_path, d
             safe += s.count
             wrong += s.count if fault else 0
         elif fault and not s.note:
-            invented += s.count # through the damaged library: short is right, wrong is not
+            invented += s.count # in the damaged library a stack may be short, but not wrong
     assert safe > 300 and wrong <= max(1, safe // 500), "frames of other files were harmed"
     assert invented <= max(3, 0.01 * sum(s.count for s in of_victim)), "frames invented"
-    if damage in (replace, remove): # the file that is mapped is still what it was
+    if damage in (replace, remove): # the mapped file is unchanged
         named = {f for s in stacks["victim-x"] for f in s.frames}
         assert "swap_one" in named and not any(f.startswith("libvictim.so+") for f in named)
 
 
 def test_a_damaged_file_leaves_nothing_behind(culprit, programs, tmp_path):
-    """Answers from a damaged file are not used for an intact file with the same build-id."""
+    """Cached answers from a damaged file are not used for an intact file with the same build-id."""
     lib = str(tmp_path / "libvictim.so")
 
     def names():

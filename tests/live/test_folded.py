@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judges themselves: what the live tests read and how they compare it. Needs no privilege."""
+"""Tests of the live tests' own readers and comparisons. Needs no privilege."""
 
 import pytest
 
@@ -78,7 +78,7 @@ def test_judgement_without_inlined_names(account):
 
 def test_statistics():
     low, high = binomial_interval(1000, 0.7, 0.999)
-    # 0.7 ± 3.2905 · sqrt(0.21 / 1000) = 0.7 ± 0.0477, and the exact bounds are within a sample or two
+    # 0.7 ± 3.2905 · sqrt(0.21 / 1000) = 0.7 ± 0.0477; the exact bounds differ by at most two samples
     assert 0.649 < low / 1000 < 0.656 and 0.744 < high / 1000 < 0.751
     assert g_test({"a": 700, "b": 300}, {"a": 710, "b": 290}) > 0.1
     assert g_test({"a": 700, "b": 300}, {"a": 600, "b": 400}) < 1e-4

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What culprit writes, read by the tools it is written for. Needs no privilege."""
+"""Reads culprit's files with the tools for which the formats are meant. Needs no privilege."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def test_go_pprof_labels_tell_the_process(run, folded, tmp_path):
 
 
 def test_profiles_of_go_itself_are_read(run, tmp_path):
-    """Reads a CPU profile that the Go runtime wrote; the sums must be those that pprof shows."""
+    """culprit reads a CPU profile of the Go runtime, and gets the sums that pprof shows."""
     go = shutil.which("go") or "/usr/local/go/bin/go"
     if not os.access(go, os.X_OK):
         pytest.skip("no go here")
@@ -110,7 +110,7 @@ func main() {
 # ---- SVG ----
 
 def browser_dom(url):
-    """The document after its scripts ran, from a real browser."""
+    """Returns the document after a real browser ran its scripts."""
     chromium = shutil.which("chromium")
     if not chromium:
         pytest.skip("no chromium here")
@@ -121,7 +121,7 @@ def browser_dom(url):
 
 
 def svg_frames(dom):
-    """name → (x, width, fill, shown) of each frame of an SVG, a document or a browser's DOM."""
+    """Returns name → (x, width, fill, shown) of each frame of an SVG document or of a browser's DOM."""
     frames = {}
     pattern = (r"<g data-s=\"\d+\" data-t=\"\d+\"([^>]*)><title>(.*?) \([^(]*\)</title>"
                r"<rect x=\"([\d.]+)\" y=\"[\d.]+\" width=\"([\d.]+)\"[^>]*fill=\"([^\"]*)\"")
@@ -156,7 +156,7 @@ def test_svg_zooms_and_searches_in_a_browser(run, folded, tmp_path):
     assert zoomed["handler"][1] == 1180 and zoomed["ngx_worker"][1] == 1180
     assert not zoomed["epoll_wait"][3] and not zoomed["gcc"][3]
     assert abs(zoomed["memcpy"][1] - 1180 * 55 / 355) < 0.02
-    # ngx_worker holds ngx_copy: 475 of 485, not 475 + 55.
+    # ngx_copy is part of ngx_worker: 475 of 485, not 475 + 55.
     assert "Matched: 97.94%" in dom
     assert zoomed["ngx_copy"][2] == zoomed["ngx_worker"][2] == "rgb(230,0,230)"
     assert zoomed["memcpy"][2] != "rgb(230,0,230)"
@@ -169,7 +169,7 @@ SPEEDSCOPE = "speedscope@1.25.0"
 
 @pytest.fixture(scope="session")
 def speedscope_schema(tmp_path_factory):
-    """The schema in speedscope's own npm package."""
+    """Returns the schema from speedscope's npm package."""
     if not shutil.which("npm"):
         pytest.skip("no npm here")
     where = tmp_path_factory.mktemp("npm")
@@ -234,7 +234,7 @@ def check_firefox_thread(t, libs):
 
 
 def firefox_stacks(profile):
-    """folded text → weight, of all threads, without the process."""
+    """Returns {folded stack: weight} over all threads, without the process."""
     stacks = {}
     for t in profile["threads"]:
         for at, weight in zip(t["samples"]["stack"], t["samples"]["weight"]):
@@ -267,7 +267,7 @@ def test_firefox_files_are_consistent_and_complete(run, folded, tmp_path):
 
 @pytest.fixture(scope="session")
 def perf_text(tmp_path_factory):
-    """The text of a real perf recording, and its leaves as perf lists them."""
+    """Records with perf. Returns the text of perf script, and the leaves that perf lists."""
     perf = shutil.which("perf")
     if not perf:
         pytest.skip("no perf here")
@@ -298,8 +298,7 @@ def test_perf_script_is_read_without_loss(run, perf_text):
 
 
 def test_perf_script_leaves_are_those_that_perf_counts(run, perf_text):
-    """Counts the leaves of perf's text with a parser of a few lines, and compares them with culprit's
-    table."""
+    """Compares the leaves in perf's text, counted by a parser of a few lines, with culprit's table."""
     path, _ = perf_text
     leaves = {}
     leaf = False
@@ -334,7 +333,7 @@ def test_report_says_shares_intervals_and_a_tree(run, folded):
     tree = done.stdout[done.stdout.index("call tree"):].splitlines()[1:]
     assert tree[0].split() == ["100.00", "all"]
     assert tree[1].split() == ["97.94", "-", "nginx"]
-    # What is below the threshold is summed up, not dropped: gcc's 3 of 485.
+    # Rows below the threshold are summed up, not dropped: gcc's 3 of 485.
     assert tree[-1].split() == ["0.62", "-", "(1", "more", "below", "1", "%)"]
     narrow = run("report", "--width", "60", folded).stdout.splitlines()
     assert max(map(len, narrow[1:])) <= 80

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole machine while it is busy with real programs, all stripped as Debian ships them."""
+"""Records the whole machine while it is busy with real programs, stripped as Debian ships them."""
 
 import os
 import re
@@ -24,20 +24,20 @@ def host_run(culprit, tmp_path_factory):
     build()
     out = tmp_path_factory.mktemp("host") / "host.folded"
     with busy_host(PROGRAMS) as host:
-        # It is ended with the host: what records may need a while to be loaded.
+        # The load ends with `host`, because culprit may need a while to load.
         host.load(SECONDS + 120)
         done = record(culprit, out, "-F", "499", "-d", SECONDS)
         missing = host.missing
     os.makedirs(os.path.join(TOP, "tests/artefacts"), exist_ok=True)
     shutil.copy(out, os.path.join(TOP, "tests/artefacts/host.folded"))
     stacks = by_comm(read(out))
-    # The kernel keeps 15 characters of a name, and servers' processes rename themselves.
+    # The kernel cuts names to 15 characters, and processes of servers rename themselves.
     named = {w: [s for c, l in stacks.items() if c[:15] == w[:15] for s in l] for w in WANTED}
     return stacks, named, missing, done
 
 
 def test_user_stacks_are_complete(host_run):
-    """At least 99 of 100 reach the thread's entry, for each program and for all together."""
+    """At least 99 % of stacks reach the thread's entry, for each program and for all together."""
     stacks, named, missing, done = host_run
     print(done.stderr)
     for m in missing:
@@ -71,7 +71,7 @@ def debug_file(path):
 
 @lru_cache(maxsize=None)
 def functions(path):
-    """Sorted (start, end) of every function that nm finds in the file or its debug file."""
+    """Returns sorted (start, end) of every function that nm finds in the file or its debug file."""
     out = []
     for args in ([path], ["-D", path], [debug_file(path)]):
         if args[-1]:
@@ -85,7 +85,7 @@ def functions(path):
 
 @lru_cache(maxsize=None)
 def nm_can_name(frame):
-    """Whether nm finds a function at a frame without a name."""
+    """Tells whether nm finds a function at the address of a nameless frame."""
     m = ADDRESS.match(frame)
     path = find_file(m.group(1))
     address = int(m.group(2), 16)
@@ -93,8 +93,8 @@ def nm_can_name(frame):
 
 
 def test_what_has_a_symbol_has_a_name(host_run):
-    """Looks up frames without a name with nm, which may find hardly any."""
-    _, named, _, _ = host_run # others may have run what this root has not, under the same paths
+    """Looks up nameless frames with nm, which must find names for hardly any of them."""
+    _, named, _, _ = host_run # other roots may run other files under the same paths
     frames = nameless = findable = 0
     example = {}
     for l in named.values():

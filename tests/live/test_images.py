@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples belong to the program that ran, also while programs replace each other by exec.
 
-exec_twin_a and exec_twin_b have a function each at the same address; the thread's name, which the kernel
-gives to each sample, says which of the two programs ran.
+exec_twin_a and exec_twin_b each have a function at the same address. The thread's name, which the kernel adds to
+each sample, says which of the two programs ran.
 """
 
 import os
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="recording needs root"
 
 
 def judge(stacks):
-    """How many samples have the function of the program that ran, and how many the other's."""
+    """Counts samples with the function of the program that ran, and samples with the other program's function."""
     right = wrong = 0
     for s in stacks:
         of = [f[-1] for f in s.frames if f in ("in_twin_a", "in_twin_b")]
@@ -30,7 +30,7 @@ def judge(stacks):
 
 @pytest.mark.parametrize("aslr", [["setarch", "-R"], []], ids=["without", "with"])
 def test_exec_of_equal_stacks(culprit, tmp_path, aslr):
-    """Without address randomisation an exec leaves start_stack as it was."""
+    """Without address randomisation an exec does not change start_stack."""
     right = wrong = 0
     with subprocess.Popen([*aslr, os.path.join(TOOLS, "exec_twin_a"), "2"]) as twin:
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of kernel code that was loaded while culprit was recording."""
+"""Names of kernel code that is loaded while culprit records."""
 
 import contextlib
 import ctypes
@@ -42,7 +42,7 @@ def bpf(command, attr):
 
 @contextlib.contextmanager
 def loaded_program(name):
-    """A BPF program that does nothing but take some microseconds; yields what runs it."""
+    """Loads a BPF program that only takes some microseconds; yields a function that runs it."""
     mov_0, add_1, leave = b"\xb7\0\0\0\0\0\0\0", b"\x07\0\0\0\1\0\0\0", b"\x95\0\0\0\0\0\0\0"
     code = ctypes.create_string_buffer(mov_0 + add_1 * 4000 + leave)
     text = ctypes.create_string_buffer(b"GPL")
@@ -57,7 +57,7 @@ def loaded_program(name):
 
 
 def kernel_names(folder, seen):
-    """Names of kernel functions in the files that were not read yet."""
+    """Returns names of kernel functions in the output files that were not read yet."""
     names = set()
     for path in set(glob.glob(f"{folder}/*.folded")) - seen:
         seen.add(path)
@@ -74,7 +74,7 @@ def wait_for_name(folder, seen, word, run, seconds=90):
 
 
 def test_bpf_programs_that_are_loaded_later(culprit, tmp_path):
-    """One after the other, so that the second may be where the first was."""
+    """Loads two programs one after the other, so that the second may get the address of the first."""
     agent = subprocess.Popen([culprit, "agent", "-F", "199", "--period", "1", "--export",
                               f"file:{tmp_path}/%s.folded", "--pid", str(os.getpid())])
     seen = set()

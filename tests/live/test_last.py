@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""record --last: what happened before is gone, what happened since is there, and Ctrl-C ends it."""
+"""record --last writes the samples of the last seconds and no older ones, and Ctrl-C ends it."""
 
 import json
 import re
@@ -11,7 +11,7 @@ import pytest
 from folded import sums_by_function
 from recorder import read, record, start_record
 
-# Marks its time: reads CLOCK_MONOTONIC, with which culprit tells times, too.
+# Calls early() and then late(), by CLOCK_MONOTONIC, which is also culprit's clock.
 PROGRAM = """
 import sys, time
 def early(end):
@@ -40,7 +40,7 @@ def test_only_the_window_is_kept(culprit, tmp_path):
     said, seconds = re.match(r"(\d+) samples of \d+ processes in ([\d.]+) s", messages).groups()
     assert sum(s.count for s in read(out)) == int(said)
     assert seconds == "2.0"
-    # The window is longer than the recording: all is there.
+    # The window is longer than the recording, so no sample is left out.
     record_program(culprit, out, "--last", "3600")
     found = by_function(out)
     assert found["late"] > 0 and found["early"] > 0, found

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Late symbols, from a program that knows its own stacks to the names of a server: a stripped program,
-or an agent that sends no symbols; debug information comes when the samples are there already."""
+"""Late symbols: a stripped program, or an agent that sends no symbols. Debug information arrives when the server
+already has the samples. The program knows its own stacks, with which the server's names are compared."""
 
 import json
 import os
@@ -36,14 +36,14 @@ def profiles(s):
 
 
 def run_under_agent(culprit, s, programs, name, folder, *options):
-    """All samples of one run of the program, once the store has them."""
+    """Returns all samples of one run of the program, once the store has them."""
     before = profiles(s)
     with Up(culprit, "agent", "--collection-agent", f"127.0.0.1:{s.ports['otlp-grpc']}", "--disable-tls", "-F", RATE,
             "--period", "1", *options) as agent:
         assert s.wait_for(lambda: profiles(s) > before), "nothing is sampled"
         subprocess.run([f"{programs}/{name}", str(CPU_MS)], check=True, timeout=120,
                        env={**os.environ, "OTEL_SERVICE_NAME": f"late-{name}", "TRUTH_OUT": str(folder)})
-        # What was sampled until here is in one of the next two.
+        # Samples taken so far arrive with one of the next two profiles.
         n = profiles(s)
         assert s.wait_for(lambda: profiles(s) >= n + 3, 120), "no more comes"
         status, _, _, err = agent.end()
@@ -54,7 +54,7 @@ def run_under_agent(culprit, s, programs, name, folder, *options):
 
 
 def bare(stacks, base):
-    """Samples with a frame that is only an address of the program."""
+    """Counts samples with a frame that is only an address in the program."""
     return sum(x.count for x in stacks if any(f.startswith(f"{base}+0x") for f in x.frames))
 
 
@@ -69,7 +69,6 @@ def test_names_come_late(culprit, programs, tmp_path, name, options):
         assert bare(before, name) > total(before) / 2
         kernel = [x for x in before if x.kernel]
         assert not any("+0x" in f for x in kernel for f in x.kernel), "the kernel's names cannot come later"
-        # Judged as a stripped program is, by nm: what was sampled is right before it has names.
         pushed = subprocess.run([culprit, "symbols", "push", "--server", s.url, full], capture_output=True, text=True,
                                 timeout=60)
         assert pushed.returncode == 0 and "1 sent" in pushed.stdout, pushed
@@ -83,7 +82,7 @@ def test_names_come_late(culprit, programs, tmp_path, name, options):
         if name.startswith("inlined"):
             assert verdict.leaves["mix"] + verdict.leaves["mix_twice"] + verdict.leaves["in_d"] > 0 or \
                 any("mix" in x.frames for x in after), "nothing inlined was seen"
-        # And as the server is told from now on.
+        # Samples that the server gets from now on have names, too.
         again = run_under_agent(culprit, s, programs, name, tmp_path, *options)
         assert s.wait_for(lambda: not bare(stacks_of(s, name), name))
         assert total(again) > total(after)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is bounded: BPF's maps of processes, and memory beside processes that want much of it."""
+"""Limits: BPF maps of processes, wake-ups, and the agent's memory beside hostile processes."""
 
 import contextlib
 import glob
@@ -24,7 +24,7 @@ BPFTOOL = shutil.which("bpftool") or "/usr/sbin/bpftool"
 
 
 def map_ids(pid):
-    """Of the BPF maps that a process has open."""
+    """Returns the ids of the BPF maps that a process has open."""
     ids = set()
     for path in glob.glob(f"/proc/{pid}/fdinfo/*"):
         with contextlib.suppress(OSError), open(path, encoding="ascii") as f:
@@ -33,7 +33,7 @@ def map_ids(pid):
 
 
 def entries(agent, name):
-    """The pids in one of the agent's maps that are keyed by them."""
+    """Returns the pids in a map of the agent whose keys begin with a pid."""
     ids = map_ids(agent.process.pid)
     maps = json.loads(subprocess.run([BPFTOOL, "-j", "map", "show"], check=True, capture_output=True).stdout)
     at, = (m["id"] for m in maps if m["id"] in ids and m.get("name") == name)
@@ -43,7 +43,7 @@ def entries(agent, name):
 
 
 def test_a_process_that_ended_makes_room_at_once(culprit, tmp_path):
-    """In the map of processes, long before the 5 s are over for which its last samples are waited for."""
+    """The map of processes drops an ended process at once, although the agent waits 5 s for its last samples."""
     with Agent(culprit, tmp_path, export=f"file:{tmp_path}/%s.pb.gz", period=1) as agent:
         agent.wait_until_it_counts()
         children = [subprocess.Popen(["sleep", "1000"]) for _ in range(20)]
@@ -58,8 +58,8 @@ def test_a_process_that_ended_makes_room_at_once(culprit, tmp_path):
 
 
 def test_no_process_of_a_crowd_stays_unknown(culprit, tmp_path):
-    """Of 6,000 processes that live while 10,000 others come and go, BPF knows each, or a counter says that
-    it does not."""
+    """While 10,000 processes come and go, BPF knows each of 6,000 others, or a counter has the number that it does
+    not know."""
     crowd = subprocess.Popen([TARGET, "crowd", "6000", "10000"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                              preexec_fn=lambda: os.setpriority(os.PRIO_PROCESS, 0, -15))
     try:
@@ -79,9 +79,9 @@ def test_no_process_of_a_crowd_stays_unknown(culprit, tmp_path):
         crowd.wait()
 
 
-# ---- how often it wakes ----
+# ---- wake-ups ----
 
-# 30 new processes a second, each of which uses a CPU for a millisecond ten times.
+# Starts 30 processes a second, each of which uses a CPU for a millisecond ten times.
 NOW_AND_THEN = """
 import os, signal, time
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -100,8 +100,8 @@ while True:
 
 
 def test_it_wakes_when_a_look_is_due_and_not_before(culprit, tmp_path):
-    """The contexts of sampled processes are looked at after 50 ms, 100 ms and so on. The agent sleeps until
-    then: while a look was due within 100 ms it woke 1,000 times a second."""
+    """The agent looks for contexts in a sampled process after 50 ms, 100 ms and so on, and sleeps until then. (It
+    once woke 1,000 times a second whenever a look was due within 100 ms.)"""
     busy = subprocess.Popen([sys.executable, "-c", NOW_AND_THEN], start_new_session=True)
     try:
         with Agent(culprit, tmp_path, comm="nowandthen", frequency=99, period=1,
@@ -129,7 +129,7 @@ HUGE_SCRIPT = "const f = new Function('for (;;) Math.sqrt(Date.now());' + '\\n'.
 
 @contextlib.contextmanager
 def memory_cgroup(limit):
-    """A cgroup whose processes are killed when they have more; yields its folder."""
+    """Creates a cgroup whose processes are killed when they use more memory; yields its folder."""
     v1 = pathlib.Path("/sys/fs/cgroup/memory")
     root = v1 if v1.is_dir() else pathlib.Path("/sys/fs/cgroup")
     folder = root / f"culprit-test-{os.getpid()}"
@@ -145,13 +145,13 @@ def memory_cgroup(limit):
 
 
 def killed(folder):
-    """How many processes of it were killed for memory."""
+    """Returns how many processes of the cgroup were killed for lack of memory."""
     events = folder / "memory.oom_control"
     text = (events if events.exists() else folder / "memory.events").read_text()
     return sum(int(line.split()[1]) for line in text.splitlines() if line.split()[0] == "oom_kill")
 
 
-# A loop in memory of its own, and a perf map of a million names for it.
+# Runs a loop in anonymous memory, for which it has a perf map of a million names.
 HUGE_PERF_MAP = """
 import ctypes, mmap, os
 code = mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
@@ -166,7 +166,7 @@ while True:
     spin()
 """
 
-# Threads that come and go, each with a name of its own.
+# Starts and ends threads, each with a name of its own.
 MANY_THREADS = """
 import threading, time
 def work(i):
@@ -183,7 +183,7 @@ for i in range(1 << 30):
 
 
 def hostile_processes(programs):
-    """Programs that make whoever profiles them keep much."""
+    """Yields programs that make a profiler keep much data."""
     yield [TARGET, "many", "20000"]
     for script in HUGE_PERF_MAP, HUGE_PERF_MAP, MANY_THREADS:
         yield [sys.executable, "-c", script]
@@ -194,9 +194,9 @@ def hostile_processes(programs):
 
 
 def test_memory_of_a_cgroup_at_the_limit(culprit, programs, tmp_path):
-    """The kernel would kill the agent at its own --memory-limit, BPF maps, spools and all: beside processes
-    that map code without end, name a million pieces of code each, start thousands of threads, and
-    one whose script has 30 million lines, with 16 receivers that are away."""
+    """The agent, with its BPF maps and spools, runs in a cgroup with its own --memory-limit and is not killed. Beside
+    it run processes that map code without end, name a million pieces of code each and start thousands of
+    threads, and one whose script has 30 million lines; 16 receivers are unreachable."""
     limit = 160
     away = ",".join(f"otlp://127.0.0.1:{free_port()}" for _ in range(16))
     hostile = [subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, preexec_fn=lambda: os.nice(19))
@@ -221,8 +221,8 @@ def test_memory_of_a_cgroup_at_the_limit(culprit, programs, tmp_path):
 
 
 def test_a_debuginfod_that_does_not_answer(culprit, tmp_path):
-    """While the names of a period are waited for, the next one grows to its share of the limit, and what has
-    no room there is told as lost."""
+    """While the agent waits for the names of a period, the next period grows up to its share of the limit. Samples
+    without room there are reported as lost."""
     threads = subprocess.Popen([sys.executable, "-c", MANY_THREADS], stdout=subprocess.DEVNULL)
     cache = tmp_path / "cache"
     try:

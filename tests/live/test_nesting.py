@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples that interrupt each other: a uprobe's program can be preempted in the middle of a walk, by a task that
-has a walk made too, while the clock's program interrupts both at 997 Hz. No stack may be another task's."""
+"""Samples that interrupt each other. A task can be preempted while a uprobe's program walks its stack, by a task
+whose stack is walked, too, while the clock's program interrupts both at 997 Hz. No sample may have the stack of
+another task."""
 
 import os
 import re
@@ -18,7 +19,7 @@ LIBC = "/lib/x86_64-linux-gnu/libc.so.6"
 PROCESSES, DEPTH = 6, 24
 SECONDS = 6
 
-# Calls getpid() all the time below a chain of functions that no other process has.
+# Calls getpid() in a loop, below a chain of functions that no other process has.
 PYTHON = """
 import os, sys, time
 k, end = int(sys.argv[1]), time.monotonic() + float(sys.argv[2])
@@ -33,7 +34,8 @@ globals()[f"p{k}_{DEPTH - 1}"]()
 
 
 def sample(culprit, out, file, symbol, start):
-    """Records what `start` starts, by the clock and by a uprobe; the stacks, and the uprobe's counters."""
+    """Records the processes that `start` starts, by the clock and by a uprobe. Returns the stacks and the uprobe's
+    counters."""
     recorder, _ = start_record(culprit, out, "-F", 997, "-d", 600)
     programs = []
     try:
@@ -54,7 +56,7 @@ def sample(culprit, out, file, symbol, start):
     assert counters["events"] > 10000
     assert counters["events"] == sum(counters[x] for x in ("filtered", "filtered_idle", "samples", "lost_sample",
                                                            "nested"))
-    # Four samples of a CPU may be under way; more tasks are seldom preempted in one.
+    # Each CPU has room for four unfinished samples. More tasks are seldom preempted during a sample.
     assert counters["nested"] <= counters["events"] / 100
     return read(out), counters
 
@@ -67,8 +69,8 @@ def test_native_stacks(culprit, tmp_path):
     verdict = truth.Verdict(truth.Truth(tmp_path, "probed-x"), [s for s in stacks if s.comm == "probed-x"])
     print(verdict)
     assert verdict.samples > counters["samples"] / 2
-    # What was sampled before the tables were loaded is cut, and says so. At its first instruction, where the
-    # probe is, probed_leaf() has not entered its name.
+    # Stacks from before the tables were loaded are marked as truncated. The probe is at the first instruction of
+    # probed_leaf(), which has not entered its name there.
     wrong = {why: n for why, n in verdict.faults.items()
              if not why.startswith("[truncated") and not re.search(r"probed_leaf$", why)}
     assert not wrong
@@ -76,7 +78,7 @@ def test_native_stacks(culprit, tmp_path):
 
 @pytest.mark.skipif(not os.path.exists(LIBC), reason="no x86-64 C library of Debian's")
 def test_stacks_of_python(culprit, tmp_path):
-    """The walker's buffers hold code objects of a process, while another process has its frames read."""
+    """The walker's buffers hold code objects of one process while frames of another process are read."""
     script = tmp_path / "nested.py"
     script.write_text(PYTHON.replace("DEPTH", str(DEPTH)))
     stacks, _ = sample(culprit, tmp_path / "out.folded", LIBC, "getpid", lambda: [
@@ -87,7 +89,7 @@ def test_stacks_of_python(culprit, tmp_path):
         if not names or (s.note and s.note.startswith("[truncated")):
             continue
         k = names[0].split("_")[0]
-        # On the way down, all but the innermost ones.
+        # On its way down the script has called only the outer functions.
         if names == [f"{k}_{DEPTH - 1 - i}" for i in range(len(names))]:
             right += s.count
         else:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same process seen by culprit and by perf at the same time: do they tell the same story?
+"""culprit and perf sample the same process at the same time and must agree.
 
-perf unwinds with elfutils from a copy of the stack, so nothing of ours is in its answer. Both
-sample by the CPU clock, at rates that do not keep step.
+perf unwinds copies of the stack with elfutils, so it shares no code with culprit. Both sample by the CPU clock,
+at rates that are not multiples of each other.
 """
 
 import shutil
@@ -15,28 +15,28 @@ from recorder import read, record
 from statistics_of import binomial_interval, g_test
 from truth import PROGRAMS, Truth, build
 
-# One that is split, one that calls the C library, C++ with exceptions, the kernel, realigned
-# frames, a library loaded late, jumps instead of calls, the vDSO. Not: stacks of more than 127
-# frames, JIT code, and glibc's clone3, none of which perf walks, and short threads, for each of
-# which perf's clock starts anew.
+# A program with split functions, one that calls the C library, C++ with exceptions, the kernel, realigned frames,
+# a library that is loaded late, jumps instead of calls, the vDSO. Left out because perf cannot walk them: stacks
+# of more than 127 frames, JIT code, glibc's clone3. Also left out: short threads, for each of which perf's clock
+# starts anew.
 NAMES = ["split-g", "asmcalls-c", "cxx-g", "syscalls-g", "realigned-g", "late-g", "tailcall-c",
          "vdso-c"]
 
-# Rates that do not keep step, and enough samples to tell shares of 70 % and 73 % apart: with 18,000 on each side
-# they are 6.3 standard deviations apart, and a test of LEVEL fails from 4.9 on.
+# Enough samples to tell shares of 70 % and 73 % apart: with 18,000 on each side they differ by 6.3 standard
+# deviations, and a test with LEVEL fails from 4.9 on.
 OUR_HZ, THEIR_HZ, CPU_MS, MIN_SAMPLES = "4999", "4787", "5000", 18000
 LEVEL = 1 - 1e-6
 
 
 @pytest.fixture(scope="module", params=NAMES)
 def both(request, culprit, tmp_path_factory):
-    """(truth, chains by perf, chains by culprit) as {chain of own functions: samples}."""
+    """Returns (name, truth, perf's chains, culprit's chains); chains are {chain of own functions: samples}."""
     if not shutil.which("perf"):
         pytest.skip("no perf")
     build()
     name = request.param
     folder = tmp_path_factory.mktemp("peers")
-    # All of perf's samples, each with 16 KiB of stack, have room in its buffers, should it come late.
+    # -m: perf's buffers hold all its samples, each with 16 KiB of stack, even if perf reads them late.
     record(culprit, folder / "o.folded", "-F", OUR_HZ, "--no-inline", "--", "perf", "record", "-q", "-m", "32M",
            "-F", THEIR_HZ, "-e", "cpu-clock", "--call-graph", "dwarf,16384", "-o", folder / "data",
            f"{PROGRAMS}/{name}", CPU_MS, env={"TRUTH_OUT": str(folder)})
@@ -79,7 +79,7 @@ def test_the_same_stacks(both):
     print(name, f"p = {p:.4f} over {len({*theirs, *ours})} chains")
     assert p > 1 - LEVEL
     n_theirs, n_ours = sum(theirs.values()), sum(ours.values())
-    # What one sees so often that it is no chance, the other sees: by its part of all samples.
+    # A chain that one of them sees more often than by chance, the other must see, too.
     for chain, n in theirs.items():
         assert chain in ours or chain not in truth.chains or \
             not binomial_interval(n, n_ours / (n_ours + n_theirs))[0], chain

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the clocks of CPUs tick: not all at the same moment, and not in step with programs that run every 50 or 100 ms."""
+"""The sampling clocks of CPUs do not tick at the same moment, nor in step with programs that run every 50 or 100 ms."""
 
 import cmath
 import gzip
@@ -27,8 +27,8 @@ def periodic(tmp_path_factory):
 
 @pytest.mark.parametrize("period_ms", [50, 100])
 def test_a_periodic_program_is_sampled_in_proportion(culprit, periodic, tmp_path, period_ms):
-    """Each function has as many samples as its CPU time stands for. At 20 Hz all samples would be at one or two
-    moments of the period: one function would have 10 a second, the others none, where each is due 4 a second."""
+    """Each function has samples in proportion to its CPU time. At 20 Hz all samples would fall on one or two moments
+    of the period: one function would have 10 a second and the others none, instead of 4 a second each."""
     out = tmp_path / "out.folded"
     done = record(culprit, out, "-F", HZ, "--no-inline", "--", periodic, period_ms, SECONDS)
     *used, passed = map(int, done.stdout.split())
@@ -38,12 +38,12 @@ def test_a_periodic_program_is_sampled_in_proportion(culprit, periodic, tmp_path
     assert "lost 0" in done.stderr
     for function, ns in zip(seen, used):
         low, high = binomial_interval(ticks, ns / passed)
-        # 19 ticks a second are at 19 places of the period: a function's part of these may be one more or less.
+        # 19 ticks a second fall on 19 places of the period, of which a function may get one more or less.
         assert low - SECONDS <= seen[function] <= high + SECONDS, (function, seen, low, high)
 
 
 def times_by_comm(path):
-    """The moments of a Firefox profile's samples, in ms: {name of the thread: [moments]}."""
+    """Returns the times of a Firefox profile's samples, in ms: {name of the thread: [times]}."""
     with open(path, "rb") as f:
         data = f.read()
     profile = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
@@ -51,14 +51,14 @@ def times_by_comm(path):
 
 
 def phase(times, period):
-    """(the phase, 0 to 1; how sharp it is, 1 for all at one phase) of moments of a periodic clock."""
+    """Returns (phase, sharpness) of the ticks of a clock. The phase is from 0 to 1; 1 is sharp: all ticks have it."""
     mean = sum(cmath.exp(2j * cmath.pi * t / period) for t in times) / len(times)
     return cmath.phase(mean) / (2 * cmath.pi) % 1, abs(mean)
 
 
 def test_cpus_tick_one_after_the_other(culprit, periodic, tmp_path):
-    """The starts of the clocks are apart by a part of the period. On a busy machine a start comes later, and so by chance
-    at the phase of the one before, one time in eight: not ten times in a row."""
+    """The clocks of CPUs start a part of the period apart. On a busy machine a clock may start late and get the phase of
+    the previous one by chance, one time in eight, but not ten times in a row."""
     cpus = sorted(os.sched_getaffinity(0))[:2]
     if len(cpus) < 2:
         pytest.skip("one CPU")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What procman knows of real processes, through tests/tools/watch_procs.
-
-The independent witness is /proc/PID/maps, read here, and readelf for load biases.
+"""Compares what procman knows about real processes, through tests/tools/watch_procs, with independent sources:
+/proc/PID/maps, and readelf for load biases.
 """
 
 import glob
@@ -28,20 +27,20 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="side-band events need
 
 
 def as_it_says(pid, path):
-    """A path as the process itself sees it. A reader of /proc in a chroot sees paths of another mount
-    namespace relative to that namespace's root; the process's events have its own paths."""
+    """Returns the path as the process itself sees it. A reader of /proc in a chroot sees paths of another mount
+    namespace relative to that namespace's root; events have the process's own paths."""
     try:
         root = os.readlink(f"/proc/{pid}/root")
-    except OSError: # it ended
+    except OSError: # the process has ended
         return path
     return path.removeprefix(root) if path.startswith(root + "/") else path
 
 
 class Watcher:
-    """watch_procs and its events: a thread reads them, so that watch_procs never has to wait."""
+    """Runs watch_procs. A thread reads its events, so that watch_procs never has to wait."""
 
     def __init__(self, *options):
-        # As urgent as who reads for culprit (pipeline.c): also where others want all CPUs.
+        # Give it the priority of culprit's reader (pipeline.c), for busy machines.
         self.process = subprocess.Popen([os.path.join(TOOLS, "watch_procs"), *options],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         preexec_fn=lambda: os.setpriority(os.PRIO_PROCESS, 0, -20))
@@ -58,7 +57,7 @@ class Watcher:
                 self.news.notify_all()
 
     def wait(self, condition, timeout=120, start=0):
-        """The first event, from number `start` on, that satisfies the condition."""
+        """Returns the first event, from number `start` on, that satisfies the condition."""
         end = time.monotonic() + timeout
         while True:
             with self.news:
@@ -118,7 +117,7 @@ def watch():
 
 @pytest.fixture
 def spawn():
-    """Starts programs and ends them, whatever happens."""
+    """Starts programs, and ends them after the test in any case."""
     children = []
 
     def start(*argv, **options):
@@ -150,7 +149,7 @@ def more(child):
 
 
 def exec_lines(pid):
-    """(start, end, offset, path) of the executable mappings by /proc, neighbours merged."""
+    """Returns (start, end, offset, path) of the executable mappings in /proc, with neighbours merged."""
     found = []
     with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as f:
         for line in f:
@@ -169,13 +168,13 @@ def exec_lines(pid):
 
 
 def known_lines(maps):
-    """The same from a watcher's answer."""
+    """Returns the same from an answer of watch_procs."""
     return [(m["start"], m["end"], 0 if m["kind"] == "anon" else m["foff"],
              "" if m["kind"] == "anon" else m["path"]) for m in maps["mappings"]]
 
 
 def readelf_bias(pid, m):
-    """start minus the address that readelf reports for the mapping's file offset."""
+    """Returns the mapping's start minus the address that readelf reports for its file offset."""
     name = f"/proc/{pid}/map_files/{m['start']:x}-{m['end']:x}"
     text = subprocess.run(["readelf", "-lW", name], capture_output=True, text=True).stdout
     for line in text.splitlines():
@@ -188,7 +187,7 @@ def readelf_bias(pid, m):
 
 
 def seen_alike(w, pid):
-    """Whether watch_procs and /proc agree on a process at this moment."""
+    """Returns what watch_procs and what /proc say about a process at one moment."""
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
         fields = f.read().rpartition(")")[2].split()
     if fields[0] == "Z":
@@ -200,9 +199,9 @@ def seen_alike(w, pid):
 
 
 def check(w, pid, seconds=20):
-    """Waits until everything that procman knows of a process agrees with /proc and readelf: the process
-    may still be loading, procman checks an exec again for 0.3 s, and reports expensive changes a little
-    later (exec_looks_ns and must_wait() in procman). Returns the answer."""
+    """Waits until everything that procman knows about a process agrees with /proc and readelf. The process may still
+    be loading, procman repeats its look at an exec for 0.3 s, and it reports expensive changes a little later
+    (exec_looks_ns and must_wait() in procman). Returns the answer."""
     end = time.monotonic() + seconds
     while True:
         maps, (known, said) = seen_alike(w, pid)
@@ -217,7 +216,7 @@ def check(w, pid, seconds=20):
 
 
 def wait_for_comm(pid, comm):
-    """Waits until the process runs that program."""
+    """Waits until the process runs the program `comm`."""
     def is_it():
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as f:
             return f.read() == comm + "\n"
@@ -237,7 +236,7 @@ def test_every_process_that_was_there(watch, spawn):
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
         except AssertionError:
-            # It ended, or became another program, as we looked.
+            # The process ended, or executed another program, during the check.
             try:
                 if exec_lines(pid) != lines:
                     continue
@@ -259,7 +258,7 @@ def test_kernel_threads(watch):
 
 def test_exec_fork_dlopen(watch, spawn):
     w = watch()
-    # Of libc6, and nobody links to it.
+    # A library of libc6 to which no program links.
     library, = glob.glob("/usr/lib/*-linux-gnu/libnss_compat.so.2")
     child = target(spawn, "dlopen", library)
     before = check(w, child.pid)
@@ -279,7 +278,7 @@ def test_a_forked_child_shares_until_it_changes(watch, spawn):
         time.sleep(30)
         os._exit(0)
     try:
-        # Ours, as we are its parent.
+        # The child shares this process's mappings.
         ours, its = w.maps(os.getpid()), w.maps(child)
         assert its["mappings_id"] == ours["mappings_id"] and its["ppid"] == os.getpid()
         assert its["n"] == ours["n"] > 0
@@ -298,7 +297,7 @@ def test_private_code_of_a_forked_child_is_its_own(watch, spawn):
     child = int(more(parent))
 
     def told():
-        """The code of both, as soon as all of it is told."""
+        """Returns the code of both processes once watch_procs knows all of it, else None."""
         maps = [w.maps(pid) for pid in (parent.pid, child)]
         if [known_lines(m) for m in maps] != [exec_lines(pid) for pid in (parent.pid, child)]:
             return None
@@ -314,7 +313,7 @@ def test_private_code_of_a_forked_child_is_its_own(watch, spawn):
 
 
 def short_processes(w, pids):
-    """The share of the processes for which every mapped file was opened."""
+    """Returns the share of the processes for which every mapped file was opened."""
     wait_for(lambda: w.stats() and all(any(not e["alive"] for e in w.told_of(pid)) for pid in pids),
              "not all are told of to their end")
     good = 0
@@ -358,17 +357,17 @@ def test_replaced_rewritten_and_deleted_files(watch, spawn, tmp_path):
     shutil.copy("/bin/sleep", program)
     first = spawn(program, 1000)
     one, = files_of(check(w, first.pid), program)
-    # The same content at the same path, but another file.
+    # Another file with the same content at the same path.
     os.rename(program, tmp_path / "old")
     shutil.copy("/bin/sleep", program)
     second = spawn(program, 1000)
     two, = files_of(check(w, second.pid), program)
     assert one["elf"] and two["elf"] and one["build_id"] == two["build_id"]
     assert one["file_id"] != two["file_id"]
-    # The same file, mapped again.
+    # A second process maps the same file.
     third = spawn(program, 1000)
     assert files_of(check(w, third.pid), program)[0]["file_id"] == two["file_id"]
-    # Rewritten in place, which the kernel allows when nobody runs it.
+    # Rewrite the file in place, which the kernel allows while no process runs it.
     for child in second, third:
         child.kill()
         child.wait()
@@ -377,7 +376,7 @@ def test_replaced_rewritten_and_deleted_files(watch, spawn, tmp_path):
     fourth = spawn(program)
     four, = files_of(check(w, fourth.pid), program)
     assert four["file_id"] != two["file_id"] and four["build_id"] != two["build_id"]
-    # Deleted before the watcher came.
+    # Delete the file before another watcher starts.
     os.unlink(program)
     late = watch()
     mine = check(late, fourth.pid)
@@ -407,7 +406,7 @@ def test_memory_file(watch, spawn):
 
 def test_pids_used_again(watch, spawn):
     """Each process with a reused pid is reported and removed on its own."""
-    w = watch("--linger-ms", "3000") # longer than it takes until the pid is used again
+    w = watch("--linger-ms", "3000") # longer than it takes to use the pid again
     n = 6
     free = spawn("/bin/true")
     free.wait()
@@ -423,13 +422,13 @@ def test_pids_used_again(watch, spawn):
     assert all(not e["alive"] for e in lives)
     for a, b in zip(lives, lives[1:]):
         assert a["start_ns"] < a["exit_ns"] <= b["start_ns"]
-    # Code that every second one mapped is not its successor's.
+    # Every second process maps code of its own, which its successor must not have.
     assert [e["n"] for e in lives] == [lives[0]["n"] + i % 2 for i in range(n)]
     w.wait(lambda e: e["what"] == "gone" and e["start_ns"] == lives[-1]["start_ns"])
     gone = {e["start_ns"]: e for e in w.events if e["what"] == "gone" and e["pid"] == free.pid}
     assert set(told) <= set(gone)
     assert len(gone) == sum(e["what"] == "gone" and e["pid"] == free.pid for e in w.events)
-    # Only the last one had the pid when it was taken back.
+    # Only the last process still had the pid when procman removed it.
     assert [gone[t]["latest"] for t in sorted(told)] == [False] * (n - 1) + [True]
 
 
@@ -462,7 +461,7 @@ def test_exec_by_a_thread_that_is_not_the_leader(watch, spawn):
 def test_lost_events_lose_nothing(watch, spawn):
     """A ring of one page overflows at once; procman still knows the processes that survive the storm."""
     w = watch("--ring-bytes", "4096", "--quiet")
-    os.kill(w.process.pid, 19)  # SIGSTOP: nobody reads the ring
+    os.kill(w.process.pid, 19)  # SIGSTOP, so that the ring is not read
     children = [spawn("/bin/sleep", 1000) for _ in range(40)]
     mapper = target(spawn, "many", 500)
     os.kill(w.process.pid, 18)
@@ -473,13 +472,13 @@ def test_lost_events_lose_nothing(watch, spawn):
     gone = children.pop()
     gone.kill()
     gone.wait()
-    # It may be told of by nothing but the next look: more may be lost while others are busy.
+    # The event of this exit may be lost, too; then the next rescan finds it.
     wait_for(lambda: not w.maps(gone.pid)["alive"], "it is still there")
     print(f"{stats['events_lost']} events lost, {stats['rescans']} rescans")
 
 
 def test_lost_events_do_not_keep_the_reader(watch, spawn):
-    """All processes are read again, a bit with each drain: samples wait for 2 ms of it, not for all."""
+    """procman reads all processes again, 2 ms with each drain, so that samples do not wait for the whole rescan."""
     crowd = subprocess.Popen(["sh", "-c", "for i in $(seq 1000); do sleep 1000 & done; echo ready; wait"],
                              stdout=subprocess.PIPE, start_new_session=True)
     try:
@@ -563,9 +562,9 @@ def test_1000_processes_at_start_up(watch, spawn):
 
 
 def with_own_mounts(script, folder):
-    """A command that runs the script, with $0 the folder, in a mount namespace of its own. What is
-    mounted below the folder stays there, in a chroot too: its / is no mount point, which unshare
-    would want to make private."""
+    """Returns a command that runs the script, with $0 the folder, in a mount namespace of its own, so that mounts below
+    the folder stay private. It works in a chroot, too, where unshare cannot make / private, because / is not a
+    mount point."""
     mount = folder
     while not os.path.ismount(mount):
         mount = mount.parent
@@ -631,14 +630,14 @@ def test_refresh_finds_what_the_kernel_does_not_tell(watch, spawn):
     w = watch()
     child = spawn("/usr/bin/python3", "-c", code)
     before, after = map(int, child.stdout.readline().split())
-    # Python has just mapped its libraries; the code comes last, and may be told of a little later.
+    # Python has just mapped its libraries, then the code; events may arrive a little later.
     n = len(exec_lines(child.pid))
     w.wait(lambda e: e["what"] == "changed" and e["pid"] == child.pid and e["n"] == n)
     check(w, child.pid)
     assert more(child) == "moved"
     starts = {m["start"] for m in w.maps(child.pid)["mappings"]}
     assert before in starts and after not in starts
-    # Asked twice at once: it is not done again, whatever is asked.
+    # Of two refreshes at once, procman does only the first.
     w.ask(f"refresh {child.pid}\nrefresh {child.pid}", "refreshed")
     maps = w.maps(child.pid)
     assert known_lines(maps) == exec_lines(child.pid)
@@ -647,7 +646,7 @@ def test_refresh_finds_what_the_kernel_does_not_tell(watch, spawn):
 
 
 def test_nothing_is_kept_for_good(watch, spawn):
-    """After the linger times only living processes are left from a storm."""
+    """After the linger time procman has forgotten all processes of a storm, and their binaries."""
     w = watch("--linger-ms", "200")
     before = w.stats()
     storm = spawn(TARGET, "storm", 100, 1, TARGET)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every row of the unwind tables against `readelf -wF`, an independent reader of the same bytes.
+"""Compares every row of the unwind tables with `readelf -wF`, an independent reader of the same bytes.
 
-Where readelf has no function, ours may only be what is known of code without CFI: PLTs, the entry
-point, signal trampolines, Go.
+Where readelf has no function, culprit may have rows only of code that it knows without CFI: PLTs, the entry point,
+signal trampolines, Go.
 """
 
 import glob
@@ -25,11 +25,11 @@ FILES = {
     "git": "/usr/bin/git",
     "python": "/usr/bin/python3.[0-9]*[0-9]",
     "perl": "/usr/bin/perl",
-    # Debian's node is all in a library.
+    # All code of Debian's node is in a library.
     "node": "/usr/lib/*-linux-gnu/libnode.so.*|/usr/bin/node",
     "postgres": "/usr/lib/postgresql/*/bin/postgres",
     "libjvm": "/usr/lib/jvm/*/lib/server/libjvm.so",
-    # Its _start has a CIE of its own, at the end.
+    # clang's _start has a CIE of its own, at the end.
     "clang": "/usr/lib/llvm-*/bin/clang",
 }
 
@@ -69,7 +69,7 @@ def test_every_row_is_what_readelf_says(dump_rows, name):
 
 @pytest.mark.parametrize("name", ["libc", "ld.so", "libstdc++", "python", "libjvm", "clang"])
 def test_code_has_no_say_where_cfi_has(dump_rows, name):
-    """Rows from the analysis of code in gaps do not change the rows from CFI."""
+    """Rows that are derived from code in gaps of CFI do not change the rows from CFI."""
     paths = sorted(glob.glob(FILES[name]))
     if not paths:
         pytest.skip(f"{FILES[name]} is not on this machine")
@@ -110,8 +110,8 @@ func main() {
 	fmt.Println(os.Args, len(os.Environ()))
 }
 """
-# Where the tables of Go are not the whole truth and ours say more: stack switches (r1 is rdx, where
-# asmcgocall has its own sp for some instructions; r12 has vfork's return address), thread entries.
+# Places where culprit's rows say more than Go's tables: switches of stacks (r1 is rdx, in which asmcgocall keeps its
+# own sp for some instructions; r12 has vfork's return address), and entries of threads.
 GO_SPECIAL = ("fpchain", "stop", "signal", "unsupported", "go")
 
 
@@ -129,7 +129,7 @@ def go_build(tmp_path, **env):
 @pytest.mark.parametrize("env", [{}, {"GOFLAGS": "-buildmode=pie"}, {"GOARCH": "arm64"}],
                          ids=["exe", "pie", "arm64"])
 def test_go_rows_agree_with_the_dwarf_that_the_linker_wrote(dump_rows, tmp_path, env):
-    """Compares .gopclntab with .debug_frame: both have the CFA, the latter no saved registers."""
+    """Compares .gopclntab with .debug_frame. Both have the CFA; .debug_frame has no saved registers."""
     path = go_build(tmp_path, **env)
     ours, said = readelf_rows.dump(dump_rows, path)
     theirs = readelf_rows.Reader(path).rows((".debug_frame",))
@@ -143,7 +143,7 @@ def test_go_rows_agree_with_the_dwarf_that_the_linker_wrote(dump_rows, tmp_path,
             good += 1
         elif a[0] == "none":
             padding += 1
-        # DWARF ends the stack in sigtramp; below it is the interrupted code.
+        # DWARF ends the stack in sigtramp; culprit continues with the interrupted code.
         elif a[0].startswith((*GO_SPECIAL, "r29", "r1+")) or a[2] == "r12" or ("stop", "-", "-") in b:
             special += 1
         else:
@@ -178,7 +178,7 @@ ARM64_FILES = {
 
 @pytest.fixture(scope="session")
 def arm64_root(tmp_path_factory):
-    """Debian's arm64 packages, unpacked; the system's own package state is not touched."""
+    """Downloads and unpacks Debian's arm64 packages, without a change to the system's packages."""
     if shutil.which("apt-get") is None:
         pytest.skip("no apt-get")
     top = tmp_path_factory.mktemp("arm64")
@@ -257,7 +257,7 @@ def test_debug_frame_where_the_program_has_no_eh_frame(dump_rows, tmp_path, args
 
 
 def test_debug_frame_compressed_the_old_way(dump_rows, tmp_path):
-    """.zdebug_frame, which readelf does not read."""
+    """culprit reads .zdebug_frame, which readelf does not."""
     path = compile_c(tmp_path, *DEBUG_FRAME_ONLY)
     old = compile_c(tmp_path, *DEBUG_FRAME_ONLY, "-Wl,--compress-debug-sections=zlib-gnu", name="old")
     assert ".zdebug_frame" in readelf_rows.tool("readelf", "-SW", old)
@@ -324,14 +324,14 @@ def test_musl_without_cfi_has_its_entries_and_trampolines(dump_rows, tmp_path):
     restore, rows = function_rows(ours, path, "__restore_rt")
     assert rows[0][0] == "signal+0"
     assert readelf_rows.at(ours, pcs, restore - 1)[0] == "signal+0"
-    # The only call in __clone is the child's, of the thread's function.
+    # The only call in __clone is the child's call of the thread's function.
     code = subprocess.run(["objdump", "-d", "--no-show-raw-insn", path], capture_output=True,
                           text=True).stdout
     body = code[code.index("<__clone>:"):].split("\n\n")[0].splitlines()
     call = next(i for i, line in enumerate(body) if "call" in line.split())
     after = int(body[call + 1].split(":")[0], 16)
     assert readelf_rows.at(ours, pcs, after - 1)[0] == "stop"
-    # Where threads wait: nothing is pushed at the system call.
+    # Threads wait in these functions, which have pushed nothing at the system call.
     for name in ("__clone", "__syscall_cp_asm"):
         body = code[code.index(f"<{name}>:"):].split("\n\n")[0].splitlines()
         syscall = next(int(line.split(":")[0], 16) for line in body if line.endswith("syscall"))
@@ -339,6 +339,6 @@ def test_musl_without_cfi_has_its_entries_and_trampolines(dump_rows, tmp_path):
 
 
 def test_plt_of_lld(dump_rows, tmp_path):
-    """lld writes no CFI for PLTs; GNU ld does, and its rows say what lld's must be."""
+    """lld writes no CFI for PLTs. GNU ld does, and culprit's rows of lld's PLTs must be of the same form."""
     ours, _ = readelf_rows.dump(dump_rows, compile_c(tmp_path, "-fuse-ld=lld", compiler="clang"))
     assert {"plt+8/11", "r7+16", "r7+24"} <= {row[0] for _, row in ours}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names, lines and inline chains against llvm-symbolizer, addr2line, Go's own runtime and nm.
 
-Each binary is built here. Addresses are spread over all its functions; what counts as a difference is
-said by symbol_peers.py.
+The tests build each binary and look up addresses that are spread over all its functions. symbol_peers.py says which
+differences count.
 """
 
 import collections
@@ -228,7 +228,7 @@ def test_split_dwarf(sources, name):
     assert compare(name, binary) >= 3
     addresses = sample(binary)
     _, with_dwo = ours(binary, addresses)
-    # The same out of a package, without the .dwo files. llvm-dwp 14 never ends on gcc's DWARF 5.
+    # A .dwp package gives the same, without the .dwo files. llvm-dwp 14 hangs on gcc's DWARF 5.
     packager = "llvm-dwp" if name.startswith("clang") else "dwp" if name == "gcc-split4" else None
     if packager:
         need(packager)
@@ -239,7 +239,7 @@ def test_split_dwarf(sources, name):
         _, with_dwp = ours(binary, addresses)
         assert with_dwp == with_dwo
         os.unlink(f"{binary}.dwp")
-    # And with neither: functions and lines, no inlined calls, nothing invented.
+    # Without both there are functions and lines, but no inlined calls, and nothing is invented.
     _, with_none = ours(binary, addresses)
     inlined = 0
     for a in addresses:
@@ -283,8 +283,8 @@ def test_addr2line_agrees_on_demangled_names(sources):
             if m["name"] == name:
                 equal += 1
             else:
-                # What has no linkage name: binutils gives DW_AT_name alone, or the name of the
-                # symbol that the code was inlined into.
+                # Without a linkage name binutils prints DW_AT_name alone, or the name of the symbol
+                # into which the code was inlined.
                 identifier = name.split("<")[0].split("(")[0]
                 if identifier in m["name"]:
                     unqualified += 1
@@ -322,13 +322,13 @@ def test_stripped_with_debug_file_by_link_and_by_build_id(sources, tmp_path):
         where, got = ours(stripped, addresses, *options)
         assert where == "debug file", place
         assert got == want, place
-    # A link that leaves the root is followed inside it.
+    # A symbolic link that leads out of the root is followed inside the root.
     secret = tmp_path / "outside.debug"
     shutil.move(debug, secret)
     (root / "opt/prog.debug").symlink_to(f"../../../../../{secret}")
     assert ours(stripped, addresses, *options)[0] == ".dynsym"
     (root / "opt/prog.debug").unlink()
-    # Another build's debug file is not used, wherever it lies.
+    # The debug file of another build is used in no place.
     other = build_cxx(sources, "strip-other", "g++", "-g", "-DOTHER", "-O1")
     for place in places:
         target = root / place
@@ -337,7 +337,7 @@ def test_stripped_with_debug_file_by_link_and_by_build_id(sources, tmp_path):
         assert where == ".dynsym", place
         assert not any(f["line"] for c in got.values() for f in c)
         target.unlink()
-    # A fifo in its place must not hang us.
+    # A fifo instead of a debug file must not block.
     os.mkfifo(root / "opt/prog.debug")
     assert ours(stripped, addresses[:3], *options)[0] == ".dynsym"
 
@@ -387,7 +387,7 @@ def test_dwz(sources, tmp_path):
     assert b".gnu_debugaltlink" in a.read_bytes()
     _, got = ours(a, addresses)
     assert got == want
-    # Without the common file: what it held is unknown, and nothing else takes its place.
+    # Without the common file its names are unknown, and no other names replace them.
     common.unlink()
     _, without = ours(a, addresses)
     for x in addresses:
@@ -451,7 +451,7 @@ def test_go_is_as_its_runtime_says(tmp_path, name):
     starts = {s for s, _, _ in functions(full)}
     stripped = tmp_path / "stripped"
     sh("strip", "--strip-all", full, "-o", stripped)
-    bare = tmp_path / "bare" # without section headers
+    bare = tmp_path / "bare" # a file without section headers
     image = bytearray(stripped.read_bytes())
     image[0x28:0x30], image[0x3c:0x40] = bytes(8), bytes(4)
     bare.write_bytes(image)
@@ -469,17 +469,17 @@ def test_go_is_as_its_runtime_says(tmp_path, name):
                 pass
             elif (shown, got[0][1], str(got[0][2])) != (function, file, line):
                 wrong.append(("runtime", hex(a), got, innermost[a]))
-            # The compiler's DWARF is a witness of its own for the calls around it.
+            # The compiler's DWARF, independently, has the calls around the innermost frame.
             want = [(f["system"], clean(f["file"]), f["line"]) for f in chains[a]]
             want = [(re.sub(r"\.abi(0|internal)$", "", w[0]), *w[1:]) for w in want]
             got = [(g[0].replace("·", "."), *g[1:]) for g in got]
-            # Before 1.20 the linker had cut type arguments out of the table already.
+            # Before 1.20 the linker cut type arguments out of the table.
             want = [(re.sub(r"\[.*\]", "[...]", w[0]) if "[...]" in g[0] else w[0], *w[1:])
                     for w, g in zip(want, got)] if len(want) == len(got) else want
             if got[0][1:] == ("<autogenerated>", 1) and want[0][1:] == ("", 0):
-                want[0] = (want[0][0], *got[0][1:])  # the line table alone leaves it out
+                want[0] = (want[0][0], *got[0][1:])  # the line table leaves the wrapper's line out
             if len(want) == 1 and got[0][1:] == want[0][1:] and got[-1][:2] == (want[0][0], "<autogenerated>"):
-                wrappers += 1  # the compiler's DWARF has no word of what a wrapper calls
+                wrappers += 1  # the compiler's DWARF lacks the call in a wrapper
             elif got == want:
                 deep += len(got) > 1
             else:
@@ -500,21 +500,21 @@ def test_cache_answers_without_the_debug_information(sources, tmp_path):
     assert len(files) == 1 and files[0].suffix == ".sym"
     _, second = ours(full, addresses, "-c", cache)
     assert second == first == ours(full, addresses)[1]
-    # Proof that the second run read the cache: a name changed there, with the hash made right, shows.
+    # A run with the cache reads less than the file, so it does not read the debug information.
     opened = subprocess.run(["strace", "-f", "-e", "trace=pread64", DUMP, "-i", "-l", "-c", cache, full, "-"],
                             input="".join(f"{a:x}\n" for a in addresses), text=True, capture_output=True) \
         if shutil.which("strace") else None
     if opened:
         read = sum(int(m) for m in re.findall(r"= (\d+)$", opened.stderr, re.M))
         assert read < os.path.getsize(full)
-    # Damage of any kind is the same as no file.
+    # A damaged cache file counts as absent.
     whole = files[0].read_bytes()
     for damaged in (b"", whole[:20], whole[:-1], whole + b"x", b"\0" * len(whole),
                     whole[:200] + bytes([whole[200] ^ 1]) + whole[201:]):
         files[0].write_bytes(damaged)
         assert ours(full, addresses, "-c", cache)[1] == first
         assert files[0].read_bytes()[:7] == b"CULPSYM"
-    # Debug symbols that come later count, though the build-id is the same.
+    # Debug symbols that are installed later are used, although the build-id is the same.
     stripped = tmp_path / "prog"
     sh("strip", "--strip-all", full, "-o", stripped)
     _, bare = ours(stripped, addresses, "-c", cache)
@@ -522,13 +522,13 @@ def test_cache_answers_without_the_debug_information(sources, tmp_path):
     sh("objcopy", "--only-keep-debug", full, tmp_path / "prog.debug")
     sh("objcopy", f"--add-gnu-debuglink={tmp_path}/prog.debug", stripped)
     assert ours(stripped, addresses, "-c", cache)[1] == first
-    # A folder that cannot be written to costs nothing but the cache.
+    # If the folder cannot be written to, only the cache is missing.
     (tmp_path / "file").write_text("x")
     assert ours(full, addresses, "-c", tmp_path / "file/sub")[1] == first
 
 
 def test_damaged_debug_files_harm_nobody(sources, tmp_path):
-    """Random changes in the debug sections (fixed seed) give an answer or none, quickly."""
+    """After random changes in the debug sections (fixed seed), a lookup gives an answer or none, quickly."""
     need("llvm-dwp", "dwz")
     rng = random.Random(7)
     split = build_cxx(sources, "harm-split", "clang++", "-g", "-gdwarf-5", "-gsplit-dwarf")
@@ -553,7 +553,7 @@ def test_damaged_debug_files_harm_nobody(sources, tmp_path):
                 at, n = rng.choice(sections)
                 data[at + rng.randrange(n)] = rng.choice([0, 0xff, 0x7f, 0x80, rng.randrange(256)])
             victim.write_bytes(data)
-            # ours() asserts that it ended well, in time, with an answer for each address.
+            # ours() asserts that the tool exits in time, with status 0 and an answer for each address.
             ours(binary, [rng.choice(starts) + rng.randrange(200) for _ in range(60)])
             runs += 1
         victim.write_bytes(original)
@@ -591,7 +591,7 @@ def test_exported_names_of_distribution_files(path):
     _, chains = ours(path, addresses)
     other = [a for a in addresses if not chains[a] or chains[a][-1]["name"] not in wanted[a] and
              chains[a][-1]["system"] not in wanted[a]]
-    # Debug symbols, where installed, know the function by the name in its source.
+    # Debug symbols, if installed, have the function's name in the source.
     told = subprocess.run(["addr2line", "-f", "-i", "-e", path, "-a"], capture_output=True, text=True, timeout=300,
                           input="".join(f"{a:x}\n" for a in other)).stdout.split("0x")[1:] if other else []
     wrong = [(hex(a), chains[a], wanted[a], t) for a, t in zip(other, told)
@@ -602,7 +602,7 @@ def test_exported_names_of_distribution_files(path):
 
 def test_kernel_symbols(tmp_path):
     symbols, everything = collections.defaultdict(set), set()
-    # One moment of it: BPF programs come and go.
+    # Copy /proc/kallsyms, because BPF programs come and go.
     frozen = tmp_path / "kallsyms"
     frozen.write_bytes(open("/proc/kallsyms", "rb").read())
     with open(frozen) as f:
@@ -743,7 +743,7 @@ def test_debuginfod(sources, tmp_path):
     finally:
         server.terminate()
         server.wait(20)
-    # No server: no debug file, and soon.
+    # Without a server there is no debug file, and the lookup ends soon.
     env["DEBUGINFOD_CACHE_PATH"] = str(tmp_path / "cache2")
     start = time.monotonic()
     assert ours(stripped, addresses, "-u", url, env=env)[0] == ".dynsym"

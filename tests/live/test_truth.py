@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ground truth: programs whose stacks are known, by every compiler and libc that is here.
+"""Ground truth: programs that know their own stacks, built with every installed compiler and libc.
 
-All of them run once, two at a time, under one `culprit record`; each is then judged on its own
-(truth.py). What needs a set-up of its own follows below.
+All programs run once, two at a time, under one `culprit record`; then each is judged on its own (truth.py).
+Tests of programs that need a recording of their own follow below.
 """
 
 import os
@@ -56,15 +56,14 @@ def judge(stacks, accounts, name):
 
 
 def allowed(n):
-    """The number of wrong samples that is within 0.1 %; at least one, for small numbers."""
+    """Returns how many of n samples may be wrong: 0.1 %, but at least one."""
     return max(1, n // 1000)
 
 
 def assert_right(verdict):
-    """No stack is wrong, and hardly any cut. The first samples of a process, before its unwind
-    tables are loaded, are finished from a copy of at most 256 KiB of its stack: of the programs
-    with deep stacks, some of those are cut, and say so. test_shares_of_all() asks for 99.9 %
-    whole over all programs."""
+    """No stack is wrong, and hardly any is truncated. Before the unwind tables of a process are loaded, its stacks
+    are unwound from copies of at most 256 KiB, so deep stacks may be truncated, which culprit marks.
+    test_shares_of_all() requires that 99.9 % of all programs' stacks are complete."""
     assert verdict.wrong - verdict.cut <= allowed(verdict.samples), str(verdict)
     assert verdict.cut <= 0.01 * verdict.samples, str(verdict)
 
@@ -78,10 +77,10 @@ def test_stacks(common_run, accounts, name):
 
 @pytest.mark.parametrize("name", COMMON)
 def test_no_chain_is_missing(common_run, accounts, name):
-    """Most of the time is burnt in spin() under chains that are all as hot as each other."""
+    """Programs spend most of their time in spin(), and equally much under each chain."""
     truth = Truth(accounts, name, inlined=has_symbols(name))
     hot = {c for c in truth.chains if c and c[-1] in ("spin", "main.leaf", "rusty::leaf")}
-    if name.startswith("sighandler"): # signals meet in all orders, most of them are rare
+    if name.startswith("sighandler"): # most orders in which signals meet are rare
         hot = {c for c in hot if "on_timer" not in c or
                c == ("main", "work", "spin", "on_timer", "handler_work", "spin")}
     seen = {truth.own(s.frames) for s in common_run.get(name, [])}
@@ -90,7 +89,7 @@ def test_no_chain_is_missing(common_run, accounts, name):
 
 
 def test_shares_of_all(common_run, accounts):
-    """Yields the figures for doc/performance.md."""
+    """Prints the figures for doc/performance.md."""
     right = samples = 0
     for name in COMMON:
         verdict = Verdict(Truth(accounts, name, inlined=has_symbols(name)),
@@ -102,7 +101,7 @@ def test_shares_of_all(common_run, accounts):
 
 
 def assert_split(what, notes, leaves):
-    """The split of samples equals that of CPU time, within a deviation that chance causes once in ten
+    """Functions have shares of the samples as of the CPU time. Chance causes a larger deviation once in ten
     million."""
     total = sum(notes.values())
     n = sum(leaves[f] for f in notes)
@@ -168,7 +167,7 @@ def test_attach_to_a_running_process(culprit, programs, accounts, tmp_path):
     assert {s.comm for s in stacks} == {name}, "-p lets other processes in"
     verdict = Verdict(Truth(tmp_path, name, inlined=False), stacks)
     print(name, verdict)
-    assert verdict.samples >= 30 # by the wall: other work may have the CPUs
+    assert verdict.samples >= 30 # few, because the recording may end before a busy machine has run the program for long
     assert_right(verdict)
 
 
@@ -183,7 +182,7 @@ def test_hand_written_assembly(culprit, tmp_path):
 
 @pytest.mark.parametrize("how", ["exec", "copies", "fork"])
 def test_short_processes(culprit, programs, tmp_path, how):
-    """Processes of 20 ms of CPU time, started as fast as the machine can; "copies": each from a new file."""
+    """Processes of 20 ms of CPU time start as fast as the machine can; "copies": each runs a new file."""
     short = f"{programs}/short-x"
     if how == "copies":
         copies = [tmp_path / "bin" / f"{i}" / "short-x" for i in range(400)]
@@ -210,14 +209,14 @@ def test_short_processes(culprit, programs, tmp_path, how):
 
 @pytest.mark.parametrize("name", ["unmapper-x", "unmapper-xs"])
 def test_code_that_takes_the_place_of_other_code(culprit, programs, tmp_path, name):
-    # Both before all others: how long the moment is would else be their affair.
+    # A high priority keeps the delay of culprit's reader short on a busy machine.
     record(culprit, tmp_path / "o.folded", "-F", RATE, "--", f"{programs}/{name}", "1500",
            env={"TRUTH_OUT": str(tmp_path)},
            preexec_fn=lambda: os.setpriority(os.PRIO_PROCESS, 0, -20))
     verdict = judge(by_comm(read(tmp_path / "o.folded"))[name], tmp_path, name)
     assert verdict.samples > 1000
-    # The kernel tells of mappings but not of their end, and what it tells is read a moment later.
-    # With more than a hundred exchanges a second, samples fall into that moment.
+    # The kernel reports new mappings, not their ends, and culprit reads its reports a moment later. The program
+    # exchanges code more than a hundred times a second, so samples fall into that moment.
     assert_right(verdict)
 
 
@@ -231,7 +230,7 @@ def test_a_pid_used_again_is_another_process(culprit, programs, tmp_path):
     assert done.returncode == 0 and int(done.stdout) > 1, done.stderr
     stacks = by_comm(read(tmp_path / "o.folded"))
     print(f"{done.stdout.strip()} times the same pid")
-    runs = (int(done.stdout) + 1) // 2 # of each, with 60 ms of CPU time
+    runs = (int(done.stdout) + 1) // 2 # of each program, with 60 ms of CPU time each
     for name in names:
         verdict = judge(stacks[name], tmp_path, name)
         assert verdict.samples >= 0.85 * RATE * 0.06 * runs, "samples are missing"

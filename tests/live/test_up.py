@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The always-on commands on this machine: culprit up, and an agent that sends to a server.
 
-What a program is known to do must come out at every end: the API, Pyroscope's query API, an export.
+The known shares of a program's functions must appear in the API, in Pyroscope's query API, and in exports.
 """
 
 import gzip
@@ -48,7 +48,7 @@ class Up:
             return r.read()
 
     def wait_for(self, question, seconds=120):
-        """The first answer that is true."""
+        """Returns the first true answer, or the last answer when the time is over."""
         end = time.monotonic() + seconds
         while True:
             answer = question()
@@ -94,7 +94,7 @@ def server(culprit, store):
 
 
 def spins(u, service):
-    """The samples of the program's functions, from a folded export."""
+    """Returns the samples of the program's functions, from a folded export."""
     try:
         text = u.get("/api/v1/export", format="folded", type=SAMPLES, query=f'{{service.name="{service}"}}')
     except urllib.error.HTTPError:
@@ -142,12 +142,12 @@ def test_up_shows_what_runs(culprit, programs, tmp_path):
         run_program(programs, "shop", 3000)
         wait_until_all_is_stored(u)
         counts = spins(u, "shop")
-        # 597 samples, less what the hypervisor took.
+        # 3 s at 199 Hz are 597 samples, minus the time that the hypervisor took.
         assert sum(counts.values()) >= 300, counts
         assert_shares(counts)
         values = json.loads(u.get("/api/v1/label-values", label="deployment.environment"))
         assert "night shift" in json.dumps(values)
-        # The same through Pyroscope's query API.
+        # Pyroscope's query API has the same functions.
         now = int(time.time() * 1000)
         request = urllib.request.Request(
             f"{u.url}/querier.v1.QuerierService/SelectMergeStacktraces", method="POST",
@@ -180,8 +180,8 @@ def test_something_is_there_within_ten_seconds(culprit, programs, tmp_path):
 
 
 def test_metrics_while_the_agent_ends(culprit, tmp_path):
-    """/metrics answers while the agent waits for a destination that hangs, and shows no metrics of the agent that
-    is being destroyed."""
+    """/metrics answers while the agent waits for a destination that hangs, and has no metrics of an agent that is
+    being destroyed."""
     with socket.create_server(("127.0.0.1", 0)) as hangs, \
             up(culprit, tmp_path / "store", "--period", "1", "--disable-tls",
                "--export", f"otlp+http://127.0.0.1:{hangs.getsockname()[1]}") as u:
@@ -197,9 +197,9 @@ def assert_agent_tells(s, agent, samples, begun):
     u = os.uname()
     assert (a["host"], a["kernel"], a["hz"]) == (u.nodename, u.release, 199)
     assert begun - 1000 < a["started"] < a["last"] < time.time() * 1000 + 1000
-    # All of its time lies in the last hour, which is what is asked for.
+    # The agent started within the last hour, which is the range of the query.
     assert a["range"]["samples"] == a["samples"] and a["range"]["lost"] == sum(c["count"] for c in a["counters"] if c["loss"] == "lost")
-    # Every counter of abi/tbl/counter.tbl that is not 0, with its unit and its sentence.
+    # The answer has every counter of abi/tbl/counter.tbl that is not 0, with unit and help text.
     counted = {c["name"]: c for c in a["counters"]}
     assert counted["samples"]["loss"] == "counted" and counted["samples"]["unit"] == "samples"
     assert counted["samples"]["help"] == "sample records sent"
@@ -211,7 +211,7 @@ def assert_agent_tells(s, agent, samples, begun):
 
 
 def test_an_agent_is_one_whomever_it_samples(culprit, programs, tmp_path):
-    """The agent samples no process first, then one with another host name; it stays one agent."""
+    """The agent samples no process first, then one with another host name, and is one agent for the server."""
     with server(culprit, tmp_path / "store") as s, \
             Up(culprit, "agent", "--export", f"otlp+http://127.0.0.1:{s.ports['otlp-http']}", "--disable-tls", "-F", "199",
                "--period", "1", "--comm", "split-g", "--labels", "host.id=machine-7"):

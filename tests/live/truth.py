@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges sampled stacks of the programs in tests/truth by what the programs say about themselves.
+"""Judges sampled stacks of the programs in tests/truth by the programs' own shadow stacks.
 
-A program's shadow stack (tests/truth/truth.h) gives the set of all its chains of functions. For
-each sample: it is not truncated, it begins at a thread's entry, its frames of the program's own
-functions are one of the chains, and no foreign frame stands between them where the program has
-none. As a script it judges `perf record --call-graph dwarf` of one program, to test the tests:
+A program's shadow stack (tests/truth/truth.h) gives the set of all its chains of functions. A right stack is not
+truncated, begins at a thread's entry, its frames of the program's own functions are one of the chains, and it has
+foreign frames between them only where the program has them. As a script this file judges
+`perf record --call-graph dwarf` of one program, to test the tests:
 
     python3 tests/live/truth.py build/truth/cxx-g [MS]
 """
@@ -22,7 +22,7 @@ from folded import ADDRESS, parse_perf_script, plain
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAMS = os.environ.get("TRUTH_PROGRAMS") or os.path.join(TOP, "build/truth")
 
-# Where stacks begin. Names are asked for first, then addresses: see entry_ranges().
+# Functions at which stacks begin. A nameless frame is tested by its address: see entry_ranges().
 ENTRIES = {
     "_start", "_dl_start_user", "_dlstart", "clone", "__clone", "clone3", "__clone3",
     "__clone_internal", "thread_start", "runtime.goexit", "runtime.mstart", "runtime.mcall",
@@ -30,7 +30,7 @@ ENTRIES = {
     "runtime.morestack", "runtime.sigtramp",
 }
 
-# Foreign frames between own ones, by program: what calls back.
+# By program: foreign frames that may stand between the program's own frames, because they call back.
 CALLBACKS = {
     "sighandler": re.compile(r"__restore_rt|(__GI_)?raise|gsignal|pthread_kill|(__)?pthread_self|.*signal.*|tgkill|"
                              r"__pthread_kill.*|libc\.so.*|\[vdso\].*|ld-musl.*|"
@@ -46,14 +46,15 @@ CALLBACKS = {
 }
 CALLBACKS["rustys"] = CALLBACKS["rusty"]
 
-# In these a stack without user frames is right: the address space is not there yet, or no more.
+# Kernel functions in which a stack without user frames is right, because the process has no address space yet, or
+# none any more.
 NO_USER_STACK = re.compile(
     r"(do_exit|do_group_exit|.*execve.*|bprm_.*|load_elf_binary|begin_new_exec|ret_from_fork.*|"
     r"exit_mmap|mmput|schedule_tail|.*_exit_group)$")
 
 
 def make(*args):
-    """Runs the Makefile of the programs; its output."""
+    """Runs the Makefile of the programs and returns its output."""
     env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
     return subprocess.run(["make", "-s", "-C", os.path.join(TOP, "tests/truth"),
                            f"OUT={PROGRAMS}", *args], check=True, env=env, text=True,
@@ -61,17 +62,17 @@ def make(*args):
 
 
 def build():
-    """Builds those of the programs that can be built here."""
+    """Builds the programs that can be built on this machine."""
     make("-j2")
 
 
 def listed():
-    """The names of the programs that can be built here."""
+    """Returns the names of the programs that can be built on this machine."""
     return make("list").split()
 
 
 def twin(path):
-    """The file that `path` was stripped from, or path."""
+    """Returns the file of which `path` is the stripped copy, or path."""
     base = os.path.basename(path)
     if re.search(r"-(g|c|ms|rs|x)s$", base):
         return path[:-1]
@@ -80,8 +81,8 @@ def twin(path):
 
 @lru_cache(maxsize=None)
 def symbols(path):
-    """[(start, end, name)] of the file's functions, by nm. A symbol without a size (assembly) reaches to
-    the next one."""
+    """Returns [(start, end, name)] of the file's functions, by nm. A symbol without a size (assembly) extends to the
+    next symbol."""
     out = []
     text = subprocess.run(["nm", "-nS", "--defined-only", "-C", path], capture_output=True,
                           text=True).stdout
@@ -96,7 +97,7 @@ def symbols(path):
 
 @lru_cache(maxsize=None)
 def code_of(path, name):
-    """The bytes of a function of a file that has symbols."""
+    """Returns the bytes of a function in a file with symbols."""
     for start, end, symbol in symbols(path):
         if symbol == name:
             with open(path, "rb") as f:
@@ -109,7 +110,7 @@ def code_of(path, name):
 
 @lru_cache(maxsize=None)
 def text_segments(path):
-    """[(svma, offset, size)] of a file's code."""
+    """Returns [(svma, offset, size)] of a file's code."""
     text = subprocess.run(["readelf", "-lW", path], capture_output=True, text=True).stdout
     return [(int(m.group(2), 16), int(m.group(1), 16), int(m.group(3), 16)) for m in re.finditer(
         r"LOAD +(0x[0-9a-f]+) (0x[0-9a-f]+) 0x[0-9a-f]+ (0x[0-9a-f]+) 0x[0-9a-f]+ R.E", text)]
@@ -117,14 +118,14 @@ def text_segments(path):
 
 RET = b"\xc3"
 
-# Functions that are assembly in musl, whose shared library Debian strips of every symbol, and
-# a program here that has the same code with its symbol.
+# Assembly functions of musl, whose shared library has no symbols in Debian, and a program of tests/truth that has
+# the same code with its symbol.
 MUSL_ASSEMBLY = {"__clone": "threads-ms", "__restore_rt": "sighandler-ms"}
 
 
 @lru_cache(maxsize=None)
 def musl_symbols(path):
-    """Like symbols() for a stripped musl, whose assembly is found by its code."""
+    """Like symbols(), but for a stripped musl, in which it finds assembly functions by their code."""
     out = []
     if "musl" not in os.path.realpath(path):
         return out
@@ -150,7 +151,7 @@ def entry_point(path):
 
 @lru_cache(maxsize=None)
 def entry_ranges(path):
-    """[(start, end)] of code that has no caller."""
+    """Returns [(start, end)] of code that has no caller."""
     out = []
     text = subprocess.run(["readelf", "-wf", path], capture_output=True, text=True).stdout
     fde = None
@@ -172,7 +173,7 @@ def entry_ranges(path):
 
 @lru_cache(maxsize=None)
 def find_file(name, root=""):
-    """A mapped file by the name in frames, in the process's root."""
+    """Returns the path of a mapped file by its name in frames, in the process's root."""
     for d in (PROGRAMS, "/lib/x86_64-linux-gnu", "/lib64", "/lib", "/usr/lib/x86_64-linux-gnu",
               "/lib/aarch64-linux-gnu", "/usr/lib/x86_64-linux-musl", "/usr/lib/postgresql/*/bin",
               "/usr/lib/gcc/*/*", "/usr/bin", "/usr/sbin"):
@@ -187,7 +188,7 @@ def find_file(name, root=""):
 
 @lru_cache(maxsize=None)
 def resolve(frame):
-    """The name of a frame, or by nm of the unstripped file."""
+    """Returns the name of a frame; nm finds the name of a nameless one in the unstripped file."""
     m = ADDRESS.match(frame)
     if not m:
         return plain(frame)
@@ -203,7 +204,7 @@ def resolve(frame):
 
 @lru_cache(maxsize=None)
 def is_entry(frame, root=""):
-    """Whether this frame may be the root of a stack."""
+    """Tells whether this frame may be the root of a stack."""
     if (frame if root else resolve(frame)) in ENTRIES:
         return True
     m = ADDRESS.match(frame)
@@ -217,7 +218,7 @@ def is_entry(frame, root=""):
 
 
 class Truth:
-    """What the processes of program COMM wrote to the directory."""
+    """The chains and notes that processes of the program COMM wrote to the folder."""
 
     def __init__(self, folder, comm, inlined=True):
         self.comm = comm # inlined: whether the samples name inlined functions
@@ -245,14 +246,14 @@ class Truth:
         self.callbacks = CALLBACKS.get(comm.rpartition("-")[0])
 
     def own(self, frames):
-        """The program's own functions among the frames, root first."""
+        """Returns the program's own functions among the frames, root first."""
         return tuple(n for n in map(self._name, frames) if n in self.names)
 
     def _name(self, frame):
         name = resolve(frame)
         if name in self.names:
             return name
-        for n in self.names: # Rust's trait methods: `<rusty::Square as …>::work`
+        for n in self.names: # a trait method of Rust: `<rusty::Square as …>::work`
             if " as " in n and name.endswith(n):
                 return n
         return name
@@ -260,20 +261,20 @@ class Truth:
     def _is_chain(self, chain):
         if chain in self.chains:
             return True
-        # A timer may strike between a function's entry and its TRUTH(), once in thousands of
-        # times: what stands before the handler is a chain, and what follows is one of its own.
+        # A timer may strike between a function's entry and its TRUTH(), once in thousands of times. Then the
+        # frames before the handler are a chain, and those from the handler on are the end of another.
         cut = max((i for i, n in enumerate(chain) if n == "on_timer"), default=0)
         return cut > 0 and self._is_chain(chain[:cut]) and chain[cut:] in self.after_timer
 
     def fault(self, stack):
-        """What is wrong with a stack, or None."""
+        """Returns what is wrong with a stack, or None."""
         if stack.note:
             return stack.note
         if not stack.frames:
             if any(NO_USER_STACK.match(k) for k in stack.kernel):
                 return None
             return "no user stack"
-        # A thread that has not left the kernel yet stands in clone, which is not named everywhere.
+        # A new thread that has not left the kernel yet is in clone, which has no name in some libcs.
         newborn = len(stack.frames) == 1 and any(k.startswith("ret_from_fork") for k in stack.kernel)
         if not newborn and not is_entry(stack.frames[0]):
             return f"begins at {stack.frames[0]}"
@@ -290,7 +291,7 @@ class Truth:
 
 
 def shorten(chain):
-    """A chain for people: the middle of long ones left out."""
+    """Shortens a chain for people, by its middle."""
     chain = list(chain)
     return chain if len(chain) < 14 else [*chain[:5], f"…{len(chain) - 10}…", *chain[-5:]]
 
@@ -323,7 +324,7 @@ class Verdict:
 
     @property
     def cut(self):
-        """Of the wrong stacks, those marked as incomplete."""
+        """Returns how many of the wrong stacks are marked as incomplete."""
         return sum(n for why, n in self.faults.items() if why.startswith("[truncated"))
 
     def __str__(self):

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that culprit writes, read with nothing of ours and held against the rules of their format:
-stacks_of() fails on the first that is broken, and says what is in the file, alike for all formats.
+"""Reads the files that culprit writes, without code of culprit, and checks the rules of their formats. stacks_of()
+fails at the first rule that is broken, and returns the content in the same form for all formats.
 
-pprof: profile.proto's own comments and what Go's CheckValid() asks for, and, as profcheck does for OTLP, no
-duplicates and no orphans. speedscope, Firefox: every index and column. SVG: widths. HTML: doc/format/html.md.
+The rules: for pprof, the comments in profile.proto, those of Go's CheckValid(), and, like profcheck for OTLP, no
+duplicate and no unused entries; for speedscope and Firefox every index and column; for SVG the widths; for HTML
+doc/format/html.md.
 """
 
 import base64
@@ -19,13 +20,13 @@ from otlp import first, message, numbers
 
 
 def plain_name(name):
-    """One form for the several spellings of nameless frames."""
+    """Returns one spelling for the several spellings of nameless frames."""
     name = re.sub(r"_\[[kij]\]$", "", name)
     return "?" if not name or "+0x" in name or re.match(r"\[(?!truncated)", name) else name
 
 
 def key_of(comm, frames):
-    """frames: root first."""
+    """Returns the key of a stack. frames: root first."""
     return ";".join([comm, *map(plain_name, frames)])
 
 
@@ -202,7 +203,7 @@ class Columns:
 
 
 def svg(data):
-    """Only the sum, because narrow frames are left out."""
+    """Returns only the sum, because an SVG leaves out narrow frames."""
     names, whole = "{http://www.w3.org/2000/svg}", None
     for g in ElementTree.fromstring(data).find(f"{names}g[@id='frames']"):
         m = re.fullmatch(r"(.*) \(([\d,]+) samples, ([\d.]+)%\)", g.find(f"{names}title").text, re.S)
@@ -218,7 +219,7 @@ FORMATS = {"folded": folded, "pb.gz": lambda data: Pprof(data).stacks, "speedsco
 
 
 def stacks_of(path):
-    """{"comm;root;…;leaf": samples} of a file, by its extension; of an SVG only their sum."""
+    """Returns {"comm;root;…;leaf": samples} of a file, by its extension; for an SVG only the sum."""
     ending = next(e for e in FORMATS if str(path).endswith("." + e))
     with open(path, "rb") as f:
         return FORMATS[ending](f.read())
