@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fixtures of the live tests, and the place of runtimes that the system does not have.
+"""The fixtures of the live tests, and a log of results for tools/runtime-table.
 
-Such runtimes are in ~/.cache/culprit-runtimes, one folder each, and never in the tree. The tests of a
-runtime that is missing are skipped, with the reason.
+Runtimes that the system does not have are in ~/.cache/culprit-runtimes, one folder each, and never in the tree.
+The tests of a missing runtime are skipped, with the reason.
 """
 import fnmatch
 import hashlib
@@ -28,10 +28,10 @@ run = _live.run
 
 # ---- the results of the tests, for tools/runtime-table ----
 #
-# Each test appends a line of JSON when it ends, so that an interrupted run keeps its results and several
-# runs can go on at once. CULPRIT_RESUME=1 leaves out the tests that this build has passed, and those that
-# skipped themselves because they do not apply to the version. A skip by a fixture runs again, because
-# what the fixture missed may have been installed.
+# Each test appends a line of JSON when it ends, so that an interrupted run keeps its results and several runs can
+# go on at once. CULPRIT_RESUME=1 leaves out tests that have passed with this build, and tests that skipped
+# themselves because they do not apply to the version. A test that a fixture skipped runs again, because the missing
+# runtime may have been installed.
 
 RESULTS = os.path.join(TOP, "tests/artefacts/runtimes.jsonl")
 
@@ -51,7 +51,7 @@ def _commit():
 
 
 BUILD, COMMIT = _build(), _commit() # when the tests started
-_setup = {} # test → seconds, of fixtures
+_setup = {} # test → seconds that its fixtures took
 
 
 def _results():
@@ -65,7 +65,7 @@ def pytest_configure(config):
 
 
 def _mark_sample(items):
-    """Takes the mark `sample` from a test's other parameters, so that -m sample leaves them out."""
+    """Removes the mark `sample` from tests whose parameters do not match, so that -m sample leaves them out."""
     for item in items:
         mark = item.get_closest_marker("sample")
         if mark and not fnmatch.fnmatchcase(item.callspec.id, mark.args[0]):
@@ -88,7 +88,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _runtime(nodeid):
-    """Files are called test_RUNTIME.py or test_RUNTIME_MORE.py."""
+    """Returns RUNTIME of a file test_RUNTIME.py or test_RUNTIME_MORE.py."""
     return os.path.basename(nodeid.split("::")[0])[len("test_"):-len(".py")].split("_")[0]
 
 
@@ -97,7 +97,7 @@ def _test(nodeid):
 
 
 def pytest_runtest_logreport(report):
-    """Tests are parametrised by version first: test_chain[3.11-…], test_chain[node20-…]."""
+    """Appends a test's result. The first parameter of a test is the version: test_chain[3.11-…]."""
     if report.when != "call" and report.outcome == "passed":
         _setup[report.nodeid] = report.duration if report.when == "setup" else 0
         return

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers of examples/ with OpenTelemetry's SDKs for Python, Java and Node.js, as tests/live/test_examples.py
-has the one in C. tests/context/get fetches the SDKs."""
+"""The servers of examples/ with OpenTelemetry's SDKs for Python, Java and Node.js, tested like the server in C in
+tests/live/test_examples.py. tests/context/get fetches the SDKs."""
 
 import os
 import shutil

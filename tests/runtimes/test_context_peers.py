@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other people's publishers, as they are: which span a sample says it was for is the one that the
-program says ran that function, and Elastic's agent puts exactly the stacks on its transactions that
-were sampled for them. tests/context/get fetches them."""
+"""Unmodified publishers of other projects, which tests/context/get fetches. A sample's span must be the span for
+which the program, by its own log, ran the function. Elastic's agent must have exactly the sampled stacks on its
+transactions."""
 
 import base64
 import http.server
@@ -38,7 +38,7 @@ def need(path):
 
 
 class Datadog:
-    """The tracers want an agent; spans go nowhere."""
+    """The environment of Datadog's tracers, which need the address of an agent; they send spans nowhere."""
     env = {"DD_TRACE_OTEL_CTX_ENABLED": "true", "DD_TRACE_AGENT_URL": "http://127.0.0.1:1",
            "DD_INSTRUMENTATION_TELEMETRY_ENABLED": "false", "DD_SERVICE": "shop",
            "DD_REMOTE_CONFIGURATION_ENABLED": "false"}
@@ -50,7 +50,7 @@ def test_spans_of_datadogs_tracers(culprit, tmp_path, language):
     if language == "python":
         command = [need("python/bin/python"), os.path.join(APPS, "ddtrace/app.py")]
     else:
-        # Before 24 asynchronous contexts are V8's only if asked for.
+        # Before version 24, Node.js keeps asynchronous contexts in V8 only with this option.
         flags = ["--experimental-async-context-frame"] if language == "node-22" else []
         command = [need(f"../{language}/bin/node"), *flags, os.path.join(APPS, "ddtrace/app.js")]
     record(culprit, tmp_path / "out.pb.gz", "-F", 499, "--", *command, 4, 4, tmp_path / "log", env=env)
@@ -71,7 +71,7 @@ def test_spans_in_custom_labels(culprit, tmp_path):
     record(culprit, tmp_path / "out.pb.gz", "-F", 997, "--", tmp_path / "polar", 3, 4, tmp_path / "log")
     got = list(samples(tmp_path / "out.pb.gz"))
     linked, missed, idle = judge(got, logged(tmp_path / "log"))
-    # The label that is no id is there with those that are, but for those that were about to be.
+    # Each sample with a span has the other label, too.
     assert {s.labels.get("customer") for s in got if "span_id" in s.labels} == {"ACME"}
     assert not any("customer" in s.labels for s in got if "idle_work" in s.functions)
     print(f"custom labels: {linked} samples have their span, {missed} have none, {idle} should have none")
@@ -80,7 +80,7 @@ def test_spans_in_custom_labels(culprit, tmp_path):
 
 
 def cargo():
-    """One that is new enough for the crate."""
+    """Returns a cargo that is new enough for the crate."""
     tool = shutil.which("cargo")
     said = subprocess.run([tool, "--version"], capture_output=True, text=True).stdout if tool else ""
     version = re.match(r"cargo (\d+)\.(\d+)", said)
@@ -89,7 +89,7 @@ def cargo():
     return tool
 
 
-# A record for each span, which is swapped in; or the thread's own, written anew.
+# swap: each span has a record, which replaces the thread's. update: the thread's record is written anew.
 @pytest.mark.parametrize("how", ["swap", "update"])
 def test_spans_of_datadogs_crate(culprit, tmp_path, how):
     tool, crates = cargo(), need("rust/crates")
@@ -106,7 +106,7 @@ def test_spans_of_datadogs_crate(culprit, tmp_path, how):
 
 
 class Apm:
-    """An APM server that keeps what it gets."""
+    """An APM server that keeps the events that it gets."""
 
     def __init__(self):
         self.events = []
@@ -161,7 +161,7 @@ def stacks_of(transactions):
     return seen
 
 
-# As it is; and with no room for static thread-local storage in libraries that come late.
+# dynamic: without room for static thread-local storage in libraries that are loaded late.
 @pytest.mark.parametrize("tunables", ["", "glibc.rtld.optional_static_tls=0"], ids=["static", "dynamic"])
 def test_elastics_agent_for_java_has_every_sample_on_its_transactions(culprit, tmp_path, tunables):
     agent_jar, api = need("elastic-apm-agent.jar"), need("apm-agent-api.jar")
@@ -170,13 +170,13 @@ def test_elastics_agent_for_java_has_every_sample_on_its_transactions(culprit, t
     subprocess.run(["javac", "-cp", api, "-d", tmp_path,
                     os.path.join(APPS, "elasticjava/App.java")], check=True)
     apm, receiver, log = Apm(), Receiver(), tmp_path / "log"
-    # It holds a transaction back for as long as we said, and 4096 of them unless it is told; it takes 500
-    # messages a second.
+    # The agent holds transactions back until culprit's messages have arrived, of which it reads 500 a second. Its
+    # buffer has 4096 transactions by default, which is too few.
     options = {"universal_profiling_integration_enabled": "true", "service_name": "shop",
                "universal_profiling_integration_buffer_size": "32768",
                "environment": "prod", "cloud_provider": "NONE", "api_request_time": "1s",
                "server_url": f"http://127.0.0.1:{apm.port}"}
-    # A name of its own: others may run Java here, too.
+    # A name of its own, because other Java programs may run on this machine.
     (tmp_path / "shopjava").symlink_to(os.path.realpath(shutil.which("java")))
     command = [tmp_path / "shopjava", f"-javaagent:{agent_jar}", *[f"-Delastic.apm.{k}={v}" for k, v in options.items()],
                "-cp", f"{tmp_path}:{api}", "App", "6", "4", log]

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Go's frames: exact chains of names, files and lines against runtime.Callers' own view, on each
-release that is here.
+"""Go's frames: exact chains of names, files and lines, compared with runtime.Callers, on each installed release.
 
-Releases are looked for as `go` itself keeps them: ~/.cache/culprit-runtimes/go/mod is a GOMODCACHE,
-which `tests/runtimes/go/get VERSION…` fills.
+`tests/runtimes/go/get VERSION…` installs releases into ~/.cache/culprit-runtimes/go/mod, which is a GOMODCACHE.
 """
 
 import glob
@@ -24,7 +22,7 @@ SECONDS = os.environ.get("CULPRIT_RUNTIME_SECONDS", "8")
 SCENARIOS = ["inlines", "growing", "deep", "callbacks", "c_leaf", "systems", "systems_in_callback",
              "assembly", "scheduled", "thread"]
 VERSIONS = [f"1.{n}" for n in range(15, 28)]
-# As they are, with what a PIE addresses otherwise, and without symbols and DWARF.
+# Options of `go build`: none, a PIE, and without symbols and DWARF.
 FLAVOURS = {"plain": [], "pie": ["-buildmode=pie"], "stripped": ["-ldflags=-s -w"]}
 
 Frame = namedtuple("Frame", "name file line")
@@ -58,8 +56,8 @@ class Toolchain:
 
 
 def record_enough(culprit, output, pid, enough):
-    """Recordings of SECONDS each, all stacks of them; where others have the CPUs, or chance was
-    against us, further ones until there is enough of what will be looked at."""
+    """Records for SECONDS, again and again until there are enough stacks for the test, and returns all stacks. More than
+    one recording is needed on a busy machine, or by chance."""
     stacks = Counter()
     for _ in range(15):
         record(culprit, output, "-p", pid, "-d", SECONDS, "-F", "499",
@@ -74,7 +72,7 @@ def samples(n):
     return lambda stacks: sum(stacks.values()) >= n
 
 
-# In which scenario what has to be seen how often: more than the tests ask for.
+# ((functions in one stack), samples): how often record_enough() must see them, which is more than tests require.
 SEEN = [(("main.inlines", "main.spin"), 25), (("main.deep", "main.spin"), 25),
         (("main.callbacks", "main.goLeaf", "main.spin"), 25), (("main.cLeaf",), 25),
         (("main.goFromThread", "main.spin"), 25),
@@ -93,7 +91,7 @@ def all_seen(stacks):
 
 
 class Run:
-    """The scenarios under the recorder: what they said of themselves, and what was recorded."""
+    """Runs the scenarios under the recorder. Has their own chains and the recorded stacks."""
 
     def __init__(self, culprit, version, flavour, folder):
         self.flavour = flavour
@@ -108,7 +106,7 @@ class Run:
             self.doctor = subprocess.run([culprit, "doctor", "-p", str(p.pid)], text=True,
                                          capture_output=True, check=True).stdout
             said, _ = p.communicate("x")
-        self.said, self.stopped = {}, [] # by runtime.Callers, by runtime.Stack
+        self.said, self.stopped = {}, [] # chains by runtime.Callers, stacks by runtime.Stack
         for line in said.splitlines():
             one = json.loads(line)
             if "stacks" in one:
@@ -117,12 +115,12 @@ class Run:
                 self.said[one["scenario"]] = [Frame(*f) for f in one["chain"]]
 
     def of(self, function):
-        """Stacks with this Go function in them."""
+        """Returns the stacks with this Go function."""
         return {s: n for s, n in self.stacks.items() if any(f.name == function for f in s)}
 
 
 def goroutines(text):
-    """The stacks of runtime.Stack(all), root first; long ones are not told in full."""
+    """Yields the stacks of runtime.Stack(all), root first, without long ones, which it shortens."""
     for block in text.split("\n\n"):
         lines = block.splitlines()[1:]
         if any("elided" in line for line in lines):
@@ -142,7 +140,7 @@ def read(path):
     stacks = Counter()
     for p in data["profiles"]:
         for stack, n in zip(p["samples"], p["weights"]):
-            stacks[tuple(frames[i] for i in stack[1:])] += n # the first is the process
+            stacks[tuple(frames[i] for i in stack[1:])] += n # the first frame is the process
     return stacks
 
 
@@ -160,20 +158,20 @@ def show(stack):
     return ";".join(names(stack))
 
 
-# Where a stack is another's: C's frames lie between, or the runtime's own view leaves them out.
+# Frames where a stack changes between Go and C, or between stacks. runtime.Callers leaves them out.
 CROSSING = re.compile(r"runtime\.(systemstack|systemstack_switch|asmcgocall.*|cgocall|cgocallback.*|"
                       r"call\d+|reflectcall.*)|crosscall2|_cgoexp_.*|runtime\._cgoexpwrap.*")
 
 
 def go_part(stack):
-    """The frames of Go's own code: what runtime.Callers and we must agree on. A goroutine that
-    a thread of C's borrows has no beginning of its own."""
+    """Returns the frames of Go code, which must be those of runtime.Callers. A goroutine that a thread of C borrows has
+    no frame in which goroutines begin."""
     return [f for f in stack if f.file and f.file.endswith((".go", ".s")) and
             not CROSSING.fullmatch(f.name)]
 
 
 def check_chain(run, scenario, leaf):
-    """All stacks of a scenario that end in `leaf` are runtime.Callers' to the letter; how many."""
+    """Checks that all stacks of a scenario that end in `leaf` equal the one of runtime.Callers. Returns their number."""
     said = go_part(run.said[scenario])
     if scenario == "thread" and said[0].name == "runtime.goexit":
         said = said[1:]
@@ -184,10 +182,10 @@ def check_chain(run, scenario, leaf):
         part = [f for f in go_part(stack)]
         if root not in names(stack) or leaf not in names(part):
             continue
-        while part[-1].name != leaf: # what it calls, or is interrupted by
+        while part[-1].name != leaf: # functions that the leaf calls, or that interrupt it
             part.pop()
         assert names(part) == names(said), f"{show(stack)}\nnot {show(said)}"
-        # Where the leaf itself is says nothing.
+        # The line of the leaf differs between samples.
         assert part[:-1] == said[:-1], "\n".join(map(str, zip(part, said)))
         assert part[-1].file == said[-1].file
         count += n
@@ -211,9 +209,9 @@ def without_runtime(stack):
     ("main.inlines", "main.spin"), ("main.callbacks", "main.spin"),
     ("main.cLeaf", "main._Cfunc_c_spin"), ("main.goFromThread", "main.spin")])
 def test_chains_are_those_of_stopped_goroutines(go, root, leaf):
-    """runtime.Stack stops all of them wherever they are, mostly where they burn time."""
+    """runtime.Stack stops the goroutines in the functions where they spend their time."""
     def between(stack):
-        """From root to leaf, whose line says nothing; what C calls has Go's wrapper above."""
+        """Returns the frames from root to leaf, without those of the runtime, and without the leaf's line."""
         part = without_runtime(stack)
         if root not in names(part) or leaf not in names(part):
             return ()
@@ -294,7 +292,7 @@ def test_a_stack_that_grows_has_its_goroutine_below(go):
         at = text.index("runtime.morestack")
         assert text[at + 1] == "runtime.newstack", show(stack)
         if at == 0:
-            # The goroutine was told to make room for others, and has.
+            # The goroutine was preempted: the scheduler runs.
             assert {"runtime.schedule", "runtime.gopreempt_m", "runtime.goschedImpl"} & set(text), \
                 show(stack)
             continue
@@ -307,7 +305,7 @@ def test_a_stack_that_grows_has_its_goroutine_below(go):
     assert below > 20
 
 
-# What may be above mcall; an inlined one of these shows as its own frame.
+# Functions that may call mcall. An inlined one has a frame of its own.
 PARKS = re.compile(r"runtime\.(gopark|goparkunlock|Gosched|gosched|goschedguarded|goyield|goexit1|"
                    r"asyncPreempt2|exitsyscall|entersyscallblock|systemstack|coroswitch.*|"
                    r"preemptPark|mPark)")
@@ -348,7 +346,8 @@ def test_assembly_has_its_callers(go):
 
 
 def test_doctor(go):
-    """The release, the table's layout, and from where the goroutine below is known."""
+    """doctor prints the release, where rows and names come from, and how culprit finds the goroutine below the system
+    stack."""
     print(go.doctor, end="")
     line = re.search(rf"^go: {re.escape(go.toolchain.full)}; rows and names of \S+.*$", go.doctor,
                      re.M)
@@ -369,19 +368,19 @@ def test_stacks_are_complete(go):
     assert total > 500 and share >= 0.98
 
 
-# ---- programs that people use ----
+# ---- real programs ----
 
-# The runtime's own threads and the scheduler begin here, and so does what runs before main.
+# Functions in which the runtime's threads, the scheduler and code before main begin.
 ENDS = re.compile(r"runtime\.(goexit|mstart|mcall|morestack|rt0_go|sigtramp|clone|gogo)(\.abi0)?|"
                   r"_rt0_\w+|_start|(__)?clone3?(_internal)?|_dl_start_user|_dlstart|gogo")
 
 
 def share_of_complete(stacks):
-    """Of the user stacks; and what the others are."""
+    """Returns the number of user stacks, the share of complete ones, and the incomplete ones."""
     total, bad = 0, Counter()
     for stack, n in stacks.items():
         if stack[0].name.endswith("_[k]"):
-            continue # nothing of user space is there yet, or any more
+            continue # the process has no user space yet, or none any more
         total += n
         if not ENDS.fullmatch(stack[0].name):
             bad[show(stack)[:300]] += n
@@ -398,7 +397,7 @@ def report(what, stacks):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_from_its_start(culprit, tmp_path, version):
-    """A program of a second that nobody has seen before."""
+    """Records a new program, which runs for a second, from its start."""
     toolchain = Toolchain(version)
     out, program = tmp_path / "out.speedscope.json", str(tmp_path / "start")
     done = toolchain.run("build", "-o", program, "main.go", cwd=os.path.join(HERE, "go/start"),
@@ -414,7 +413,7 @@ def test_from_its_start(culprit, tmp_path, version):
 
 @pytest.mark.parametrize("version", ["1.19", "1.26"])
 def test_the_go_compiler(culprit, tmp_path, version):
-    """It builds the standard library: hundreds of short processes, each a large Go program."""
+    """Building the standard library runs hundreds of short processes, each a large Go program."""
     toolchain = Toolchain(version)
     out = tmp_path / "out.speedscope.json"
     record(culprit, out, "-F", "199", "--", toolchain.go, "build", "-p", "2", "std",
@@ -424,12 +423,12 @@ def test_the_go_compiler(culprit, tmp_path, version):
     for stack, n in read(out).items():
         stacks[stack] += n
     total, share = report(f"{toolchain.full} build std", stacks)
-    assert total > 1000 and share >= 0.98 # 8 s of CPU and more, by the machine
+    assert total > 1000 and share >= 0.98 # the build takes 8 s of CPU time or more
 
 
 @pytest.mark.parametrize("version", ["1.16", "1.20", "1.26", "1.15-pie", "1.17-pie", "1.27-pie"])
 def test_an_http_server(culprit, tmp_path, version):
-    """As it is; and as a stripped PIE by Go's own linker, whose relocations have another section."""
+    """An HTTP server; -pie: a stripped PIE by Go's own linker, which puts relocations into another section."""
     version, _, pie = version.partition("-")
     toolchain = Toolchain(version)
     out, server = tmp_path / "out.speedscope.json", str(tmp_path / "server")
@@ -453,7 +452,7 @@ def test_an_http_server(culprit, tmp_path, version):
     total, share = report(f"{toolchain.full} {pie} net/http, {answered} requests", stacks)
     assert answered > 1000 and total > 300 and share >= 0.98
     handled = [s for s in stacks if "main.handle" in names(s)]
-    # What `go c.serve()` makes: the function itself, or a wrapper around it.
+    # `go c.serve()` starts the function itself, or a wrapper around it.
     begin = re.compile(r"runtime\.goexit;net/http\.(\(\*conn\)\.serve|"
                        r"\(\*Server\)\.Serve(·dwrap·\d+|\.func\d+|\.gowrap\d+));")
     assert handled and all(begin.match(show(s)) for s in handled

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans in labels of goroutines, by Go's standard library: which span a sample says it was for is the
-one that the program says ran that function, in each release that is here."""
+"""Spans in labels of goroutines, by Go's standard library. A sample's span must be the span for which the program,
+by its own log, ran the function, in each installed release."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(HERE, "../live"))
 from pprof import samples # noqa: E402
 from test_context import judge, logged # noqa: E402
 
-# With the label that says which function it was.
+# The label http.route names the function.
 STYLES = {"hex": "http.route", "decimal": "trace endpoint", "many": None}
 
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Java's frames: exact chains of names, files and lines, on each version of HotSpot that is here.
+"""Java's frames: exact chains of names, files and lines, on each installed version of HotSpot.
 
-The workload is compiled once, for Java 8, by the system's javac. A version that is in a root of its
-own is entered with chroot.
+The system's javac compiles the workload once, for Java 8. A version that is in a root of its own runs with chroot.
 """
 
 import glob
@@ -41,7 +40,7 @@ def homes(version):
 
 
 class Java:
-    """One JDK, and the workload where it sees it."""
+    """One JDK, which may be in a root of its own, and the workload in a folder of that root."""
 
     def __init__(self, version, home):
         self.version = version
@@ -65,17 +64,17 @@ class Java:
         return [*self.enter(), f"{self.home}/bin/{tool}", *args]
 
     def native(self):
-        """The option by which libraries of our own are loaded without a warning."""
+        """Returns the option that lets Java load the tests' libraries without a warning."""
         return ["--enable-native-access=ALL-UNNAMED"] if self.version >= 24 else []
 
     def place(self):
-        """The workloads, where it sees them."""
+        """Copies the workloads to the JDK's root; returns the folder as the JDK sees it."""
         for f in glob.glob(f"{BUILT[0]}/*"):
             shutil.copy(f, self.scratch)
         return self.inside(self.scratch)
 
     def start(self, *args, options=(), main="Chains", classpath=None, home=None, enter=None):
-        """The workload, when it is running."""
+        """Starts the workload and returns its process once it runs."""
         at = self.place()
         p = subprocess.Popen([*(self.enter() if enter is None else enter),
                               f"{home or self.home}/bin/java", *options, *self.native(), "-cp", classpath or at,
@@ -91,18 +90,18 @@ class Java:
 
 
 def wait_until_warm(process):
-    """Until what is hot in Chains is compiled. Its main thread is over then."""
+    """Waits until the hot code of Chains is compiled. Then its main thread ends."""
     assert process.stdout.readline() == "warm\n"
 
 
 BUILT = []
-# The native half of a workload; of others that of Chains.
+# The native library of a workload; the default is that of Chains.
 LIBRARIES = {"Stopped": "stopped", "Mixed": "mixed"}
 
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
-    """The workload's classes and its native library."""
+    """Compiles the workloads' classes and their native libraries."""
     if not shutil.which("javac") or not shutil.which("gcc"):
         pytest.skip("no javac or no gcc (tools/install test)")
     to = tmp_path_factory.mktemp("chains")
@@ -128,14 +127,14 @@ def java(request, built):
 
 
 def profile(culprit, process, tmp_path, seconds=SECONDS):
-    """As stacks_of(), of a process for some seconds."""
+    """Records a process for some seconds. Returns stacks_of() the recording."""
     out = tmp_path / "out.speedscope.json"
     record(culprit, out, "-p", getattr(process, "pid", process), "-d", seconds, "-F", "499")
     return stacks_of(out)
 
 
 def stacks_of(out):
-    """{stack of Frame, leaf last: count}, and the number of truncated samples."""
+    """Returns {stack of Frame, leaf last: count}, and the number of truncated samples."""
     data = json.loads(out.read_text())
     frames = [Frame(f["name"].removesuffix("_[k]"), f.get("file"), f.get("line")) for f in data["shared"]["frames"]]
     stacks = Counter()
@@ -155,7 +154,7 @@ def marked_lines():
     return lines
 
 
-# What each thread does, in frames of Chains.java: (class after Chains, method, mark of its line).
+# The chain of each thread in frames of Chains.java: (class after Chains, method, mark of its line).
 START = [("$N", "run", "run"), ("", "loop", "loop"), ("$N", "run", "work")]
 CHAINS = {
     "interface": [("", "viaInterface", None), ("$N", "area", None), ("", "leaf", None)],
@@ -173,7 +172,7 @@ CHAINS = {
 
 
 def fits(part, chain, lines):
-    """Is what was seen a beginning of the chain? All but the last are in a call: its line is known."""
+    """Tells whether the frames are a beginning of the chain. All but the last are at a call, whose line is known."""
     if len(part) > len(chain):
         return False
     for i, (frame, (inner, method, mark)) in enumerate(zip(part, chain)):
@@ -191,7 +190,7 @@ def java_part(stack):
 
 
 def shown(wrong):
-    """The worst of them, short."""
+    """Returns the most frequent wrong stacks, shortened."""
     return "\n".join(f"{n} × {len(part)}: " + ";".join(f"{f.name}:{f.line}" for f in
                                                       (*part[:5], *part[max(5, len(part) - 5):]))
                      for n, part in sorted(wrong, key=lambda w: -w[0])[:5])
@@ -202,12 +201,12 @@ def check_chains(stacks, truncated, what):
     seen, wrong = Counter(), []
     for stack, n in stacks.items():
         part = java_part(stack)
-        # Classes and objects are made, when it begins: those that make them are in the chain.
+        # Initialisers run at the start; their callers are in the chain.
         while part and part[-1].name.endswith((".<init>", ".<clinit>")):
             part = part[:-1]
         if part and part[0].name == "Chains.main":
             continue
-        # Of a virtual thread the lower frames may be in the heap, where it was parked.
+        # The outer frames of a virtual thread may be in the heap since it was parked.
         first = [0, 1, 2] if any("Continuation" in f.name for f in stack) else [0]
         found = [c for c, chain in CHAINS.items()
                  if any(fits(part, START[k:] + chain, lines) for k in first)]
@@ -226,7 +225,7 @@ def check_chains(stacks, truncated, what):
 
 
 def check_order(stacks):
-    """Native frames stand between the Java frames that they are between, kernel frames below."""
+    """Checks the order: native frames between the Java frames that call them and that they call, kernel frames last."""
     native = kernel = 0
     for stack in stacks:
         names = [f.name for f in stack]
@@ -275,7 +274,8 @@ def test_collectors(culprit, java, collector, tmp_path):
 
 
 def fits_from_native(part, lines):
-    """A walk that ends at the first native frame begins anywhere after a call of one."""
+    """Tells whether the frames fit after a native call: a walk that ends at the first native frame has no earlier
+    ones."""
     chain = START + CHAINS["native"]
     return any(fits(part, chain[i + 1:], lines) for i, (_, _, mark) in enumerate(chain)
                if mark == "native")
@@ -283,14 +283,14 @@ def fits_from_native(part, lines):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_instruction(culprit, java, mode):
-    """The walker after each instruction of each chain, not only where a sample happens to fall."""
+    """Tests the walker after each instruction of each chain, not only where samples fall."""
     stepper = os.path.join(os.path.dirname(culprit), "../tests/tools/step_java")
     assert os.access(stepper, os.X_OK), f"{stepper} is not there: make"
     process = java.start(options=MODES[mode])
     try:
         wait_until_warm(process)
         done = subprocess.run([stepper, str(process.pid), "8", "4000", *CHAINS,
-                               "ForkJoi"], # …nPool-1-, or from 26 on …..rker-1
+                               "ForkJoi"], # carriers of virtual threads: ForkJoinPool-1-, from 26 on ForkJoi..rker-1
                               capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         assert process.poll() is None, "it died of being stepped"
@@ -316,7 +316,7 @@ def test_every_instruction(culprit, java, mode):
 
 
 def frames_of_thread(text, name):
-    """Of `jcmd Thread.print`: (function, file, line), leaf first."""
+    """Returns a thread's (function, file, line) in the text of `jcmd Thread.print`, leaf first."""
     section = re.search(rf'^"{name}" .*?(?=^\s*$)', text, re.S | re.M).group(0)
     out = []
     for m in re.finditer(r"^\s+at (\S+)\((.*)\)$", section, re.M):
@@ -343,7 +343,7 @@ def test_agrees_with_jstack(culprit, java, mode, tmp_path):
     for stack, n in stacks.items():
         part = [f for f in stack if f.file and f.file.endswith(".java")][::-1]
         if any(f.name == "Chains.viaStopped" for f in part):
-            # The line of a native method means nothing.
+            # A native method has no line.
             native = part[0].name == "Chains.nativeSpin"
             ours[tuple((f.name, None, 0) if native and i == 0 else tuple(f)
                        for i, f in enumerate(part))] += n
@@ -385,7 +385,7 @@ METHOD = """
 
 
 def write_sources(to, n=300):
-    """A source tree that every version's compiler takes."""
+    """Writes a source tree that the compiler of every version accepts."""
     to.mkdir()
     (to / "Base.java").write_text("package tree; public class Base { }\n")
     for i in range(n):
@@ -395,7 +395,7 @@ def write_sources(to, n=300):
 
 
 def test_javac(culprit, java, tmp_path):
-    """A program that people run: the compiler over a source tree."""
+    """Records a real program: the compiler over a source tree."""
     sources = type(tmp_path)(java.scratch) / "tree"
     write_sources(sources)
     out = tmp_path / "javac.folded"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Java code that the VM makes in ways of its own, after each instruction: stubs that copy, compute
-and encrypt, loops that are compiled while they run, deoptimised code, exceptions, barriers."""
+"""The walker after each instruction of Java code that the VM treats specially: stubs that copy, compute and encrypt,
+loops that are compiled while they run, deoptimised code, exceptions, barriers."""
 
 import json
 import os
@@ -11,9 +11,9 @@ from collections import Counter
 import pytest
 
 from recorder import cpu_seconds_of_all_threads, wait_for_cpu
-from test_hotspot import MODES, Frame, built, java, shown # fixtures among them
+from test_hotspot import MODES, Frame, built, java, shown # some of these are fixtures
 
-# What each thread calls from its run().
+# The function that each thread calls from its run().
 CORNERS = {
     "copy": "viaCopy", "bytes": "viaBytes", "clone": "viaClone", "fill": "viaFill",
     "math": "viaMath", "checksum": "viaChecksum", "digest": "viaDigest", "cipher": "viaCipher",
@@ -22,12 +22,12 @@ CORNERS = {
     "contention": "viaContention", "contention2": "viaContention", "throws": "viaThrows",
     "rethrow": "viaRethrow",
 }
-# Those that call themselves, and how often.
+# Recursive functions, and their depth.
 DEPTH = {"Corners.viaTree": 7, "Corners.deepThrow": 6, "Corners.rethrow": 6}
 
 
 def starts_in_native(frames):
-    """A walk that ends at native code: what the VM has called, or one of its own stubs."""
+    """Tells whether the walk ended at native code: a function that the VM called, or a stub of the VM."""
     return re.search(r"<init>|<clinit>|MethodHandleNatives|loadClass", frames[0].name) or (
         len(frames) == 1 and is_stub(frames[0]))
 
@@ -37,13 +37,13 @@ def is_stub(frame):
 
 
 def fits_corner(thread, frames):
-    """Is what was seen a beginning of the thread's chain, with nothing left out of it?"""
+    """Tells whether the frames are a beginning of the thread's chain, without gaps."""
     frames = [f for f in frames if f.name != "java.lang.Thread.runWith"]
     if frames and starts_in_native(frames):
         return True
     chain = [r"java\.lang\.Thread\.run", r"Corners\$1\.run", r"Corners\.loop", r"Corners\$\d+\.run"]
     for frame, known in zip(frames, chain):
-        # A method whose frame is gone is left by a stub.
+        # A stub returns from a method whose frame is already gone.
         if not re.fullmatch(known, frame.name) and not is_stub(frame):
             return False
     ours = [f.name for f in frames[len(chain):] if f.name.startswith("Corners")]
@@ -58,7 +58,7 @@ def test_every_corner(culprit, java, mode):
     assert os.access(stepper, os.X_OK), f"{stepper} is not there: make"
     process = java.start(options=MODES[mode], main="Corners")
     try:
-        # By then what is hot is compiled.
+        # After so much CPU time the hot code is compiled.
         wait_for_cpu(process.pid, 3, used=cpu_seconds_of_all_threads)
         done = subprocess.run([stepper, str(process.pid), "12", "2500", *CORNERS],
                               capture_output=True, text=True, timeout=180)

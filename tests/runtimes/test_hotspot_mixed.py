@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Java and Python in one stack: each has a BPF program of its own, and a walk changes between them at
-each call."""
+"""Java and Python in one stack. The walker of each language is a BPF program, and a walk changes between the two
+programs at each call."""
 
 import json
 import shutil
@@ -12,8 +12,8 @@ from recorder import record
 from test_hotspot import HERE, Java, built, homes
 from test_python_process import shared_python
 
-# The most tail calls in a sample (bpf/prog/sample.h) less the one that ends it. One begins the walk,
-# and each part of the stack that is one language's takes one.
+# The most parts of a stack, each in one language. A sample has at most 32 tail calls (bpf/prog/sample.h): one begins
+# the walk, one ends it, and each part takes one.
 MAX_PARTS = 32 - 1 - 1
 ENOUGH = 400
 CHANGES = "[truncated: too many changes between runtimes]"
@@ -30,14 +30,14 @@ def java(request, built):
 
 
 def profile(culprit, java, tmp_path, calls):
-    """{(languages of the workload's functions, root first; why the stack is cut or ""): samples}."""
+    """Returns {(languages of the workload's functions, root first; why the stack is cut or ""): samples}."""
     _, libpython, prefix = shared_python("3.13", tmp_path)
     script = shutil.copy(f"{HERE}/hotspot/mixed.py", java.scratch)
     process = java.start(libpython, script, str(calls), main="Mixed",
                          enter=["env", f"PYTHONHOME={prefix}"])
     out, stacks = tmp_path / "out.speedscope.json", Counter()
     try:
-        for _ in range(20): # a busy machine may not let it run for long
+        for _ in range(20): # on a busy machine one recording may have few samples
             record(culprit, out, "-p", process.pid, "-d", 3, "-F", 499)
             assert process.poll() is None
             stacks += languages(json.loads(out.read_text()))
@@ -72,7 +72,7 @@ def test_java_and_python(culprit, java, tmp_path, calls):
 
 
 def test_java_and_python_without_end(culprit, java, tmp_path):
-    """More changes than BPF programs can be joined: the stack ends there, and says so."""
+    """A stack with more changes than tail calls is truncated, and marked with the reason."""
     stacks = profile(culprit, java, tmp_path, 2 * MAX_PARTS)
     right = stacks.pop(("pj" * (MAX_PARTS // 2), CHANGES), 0)
     print(f"{right} samples, others: {stacks}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HotSpot in other places than a `java` of its own: loaded late by a native program, in a container,
-stripped, with classes from an archive, with classes that come and go; and what doctor says of it."""
+"""HotSpot in other processes than a plain `java`: loaded late by a native program, in a container, stripped, with
+classes from an archive, with classes that are loaded and unloaded; and doctor's lines about HotSpot."""
 
 import os
 import re
@@ -33,14 +33,14 @@ def stop(process):
 # ---- doctor ----
 
 def doctor(culprit, pid):
-    """What it says of the runtime; of its traces tests/live/test_doctor.py asks."""
+    """Returns doctor's lines about the runtime. (tests/live/test_doctor.py tests those about traces.)"""
     said = subprocess.run([culprit, "doctor", "-p", str(pid)], capture_output=True, text=True,
                           check=True, timeout=60).stdout.splitlines()
     return [line for line in said if not line.startswith("traces: ")]
 
 
 def test_doctor(culprit, java):
-    """Which release it is, from where its offsets are, and what would be missing."""
+    """doctor prints the release, where its offsets come from, and what profiles will lack."""
     for options in [], ["-XX:+UnlockDiagnosticVMOptions", "-XX:+DebugNonSafepoints"]:
         process = java.start("stopped", options=options)
         try:
@@ -53,7 +53,7 @@ def test_doctor(culprit, java):
         m = re.fullmatch(r"hotspot: HotSpot (\S+), offsets from its vmStructs \((\d+) fields, "
                          r"(\d+) stubs\)", said[0])
         assert m, said
-        # 8: "(build 1.8.0_504-8u504-ga-1-b01)"
+        # version 8 prints "(build 1.8.0_504-8u504-ga-1-b01)"
         assert f"(build {m.group(1)}" in version, version
         assert int(m.group(2)) > 35 and (int(m.group(3)) >= 10) == (java.version < 22)
         missing = "\n".join(said[1:])
@@ -64,7 +64,7 @@ def test_doctor(culprit, java):
 
 
 def test_doctor_of_another_vm(culprit, tmp_path):
-    """A libjvm.so that has no tables: which of them it lacks, and nothing else happens."""
+    """doctor says which tables a foreign libjvm.so lacks."""
     for name, text in ("jvm", "int x;"), ("main", "int pause(void); int main(void) { pause(); }"):
         (tmp_path / f"{name}.c").write_text(text)
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "libjvm.so", tmp_path / "jvm.c"],
@@ -86,7 +86,7 @@ def test_doctor_of_another_vm(culprit, tmp_path):
     assert said[0].startswith("hotspot: not supported: it has no vmStructs"), said
 
 
-# ---- other places ----
+# ---- other processes ----
 
 def wait_for(condition, what):
     end = time.monotonic() + 120
@@ -101,7 +101,7 @@ def cpu_ticks(pid):
 
 
 def test_loaded_late(culprit, java, tmp_path):
-    """libjvm.so comes by dlopen() when the recording has been going on for a while."""
+    """A program loads libjvm.so by dlopen() during the recording."""
     include = os.path.dirname(os.path.dirname(os.path.realpath(shutil.which("javac")))) + "/include"
     subprocess.run(["gcc", "-O1", "-g", f"-I{include}", f"-I{include}/linux", "-o",
                     f"{java.scratch}/late", f"{HERE}/hotspot/late.c", "-ldl"], check=True)
@@ -137,8 +137,8 @@ def test_loaded_late(culprit, java, tmp_path):
 
 
 def test_first_moments(culprit, java, tmp_path):
-    """What starts now is known before its first sample, its libjvm.so too, which comes by dlopen();
-    also when a shell starts it, or chroot."""
+    """culprit knows a new process before its first sample, also its libjvm.so, which it loads by dlopen(), and also if a
+    shell or chroot starts it."""
     command = java.command("java", "-version")
     n, cut, why = 0, 0, Counter()
     while n < 200:
@@ -178,7 +178,7 @@ def child_of(pid):
 
 
 def test_container(culprit, java, tmp_path):
-    """Its own mounts, root and pids: the JVM is process 1 there."""
+    """The JVM runs with mounts, root and pids of its own, as process 1."""
     root = tmp_path / "root"
     root.mkdir()
     enter = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", CONTAINER, "sh",
@@ -198,13 +198,13 @@ def test_container(culprit, java, tmp_path):
 
 
 def test_stripped(culprit, java, tmp_path):
-    """libjvm.so without its symbols: only what it exports is needed."""
+    """culprit needs only the exported symbols of libjvm.so."""
     to = f"{java.scratch}/jdk"
     home, shared = f"{java.root or ''}{java.home}", libjvm(java)[len(java.home) + 1:]
     jre = "jre/" if shared.startswith("jre") else ""
     os.makedirs(os.path.dirname(f"{to}/{shared}"))
     shutil.copytree(f"{home}/{jre}bin", f"{to}/{jre}bin", symlinks=False)
-    # All but libjvm.so by links: the VM looks for the others from where it is itself.
+    # Copy libjvm.so and link all other files, which the VM looks up relative to libjvm.so.
     for where, folders, names in os.walk(f"{home}/{jre}lib"):
         inside = where[len(home) + 1:]
         os.makedirs(f"{to}/{inside}", exist_ok=True)
@@ -229,7 +229,7 @@ def test_stripped(culprit, java, tmp_path):
 
 
 def test_archive(culprit, java, tmp_path):
-    """Classes out of an archive that is mapped (CDS): methods are where no loader has put them."""
+    """Classes from a mapped archive (CDS), whose methods lie outside of loaders' memory."""
     if java.version < 11:
         pytest.skip("archives of own classes came with 10")
     at = java.place()
@@ -254,15 +254,15 @@ def test_archive(culprit, java, tmp_path):
     check_chains(stacks, truncated, f"{java.version} from an archive")
 
 
-# ---- classes that come and go ----
+# ---- classes that are loaded and unloaded ----
 
 UNIT = re.compile(r"Unit(\d{5})\.(run|<init>|turn(\d{5}))$")
 CHURN = ["Churn.lane", "Unit.<init>", "Unit.run", "Unit.turn", "Churn.leaf"]
 
 
 def churn_fault(stack):
-    """Why names of a stack cannot be those of its thread, or None; and how many of it are [stale].
-    A thread's root is lane0 to lane3; the classes that it runs have its number, modulo 4."""
+    """Returns why the stack's names cannot be those of its thread, or None; and how many are [stale]. A thread's root is
+    lane0 to lane3, and the numbers of the classes that it runs are, modulo 4, the thread's."""
     part = [f.name for f in stack if f.file in ("Churn.java", "Unit00000.java")
             or f.name.startswith(("Unit", "Churn.")) or "[stale]" in f.name]
     stale = sum("[stale]" in n for n in part)
@@ -292,12 +292,12 @@ def churn_fault(stack):
 
 @pytest.mark.parametrize("mode", ["tiered", "C1", "C2", "interpreter", "small"])
 def test_stale(culprit, java, mode, tmp_path):
-    """No name of a method that was not running, when methods and code are freed and come anew."""
+    """While methods and code are freed and made anew, no stack has the name of a method that was not running."""
     options = {**MODES, "small": ["-XX:ReservedCodeCacheSize=3m", "-XX:InitialCodeCacheSize=3m"]}[mode]
     process = java.start(main="Churn", options=["-XX:+UseSerialGC", "-Xmx64m", *options])
     wrong, units, stale, total, truncated = Counter(), Counter(), 0, 0, 0
     try:
-        for _ in range(6): # until enough classes came and went; on a busy machine that takes longer
+        for _ in range(6): # until enough classes were loaded and unloaded, which takes longer on a busy machine
             stacks, cut = profile(culprit, process, tmp_path, 8)
             assert process.poll() is None, process.stderr.read()
             truncated += cut

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that people run on HotSpot: a build by Maven, and Tomcat under load. The share of complete
-user stacks is printed. (javac is in test_hotspot.py.)"""
+"""Real programs on HotSpot: a build by Maven, and Tomcat under load. The tests print the share of complete user
+stacks. (test_hotspot.py has javac.)"""
 
 import glob
 import os
@@ -16,7 +16,7 @@ MAVEN = f"{CACHE}/maven" # tests/runtimes/hotspot/get
 
 
 def judge(java, what, path, inside):
-    """98 % of the stacks are complete; the share of those with a frame of `inside`."""
+    """Checks that 98 % of the stacks are complete. Returns the share of these that have a frame of `inside`."""
     stacks = [s for s in read(path) if s.comm not in ("chroot", "sh")]
     c = Completeness(stacks)
     # libc of another root has no names for its local functions.
@@ -36,7 +36,7 @@ def needs(path):
 
 
 def test_maven(culprit, java, tmp_path):
-    """A build of Commons Codec: Maven, its plugins and the compiler in one JVM."""
+    """Builds Commons Codec: Maven, its plugins and the compiler run in one JVM."""
     needs(f"{MAVEN}/repository")
     for folder in "apache-maven", "project", "repository":
         shutil.copytree(f"{MAVEN}/{folder}", f"{java.scratch}/{folder}")

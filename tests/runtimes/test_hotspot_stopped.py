@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Java's frames of threads that stand still, against what the JVM itself says of them: `jcmd
-Thread.print` (jstack) for platform threads, `Thread.dump_to_file` for virtual ones and carriers."""
+"""Java's frames of threads whose stacks do not change, compared with the JVM's own dumps: `jcmd Thread.print`
+(jstack) for platform threads, `Thread.dump_to_file` for virtual threads and carriers."""
 
 import re
 import subprocess
@@ -13,14 +13,14 @@ from test_hotspot import built, java, profile
 PLATFORM = ["plain", "alternating", "compiled", "mixed"]
 VIRTUAL = ["virtual", "parked"]
 ALTERNATIONS = 104 # Stopped.java
-# Methods that the JVM leaves out of what it says (@Hidden), and classes that are hidden as a whole.
+# Methods that the JVM leaves out of dumps (@Hidden), and hidden classes.
 HIDDEN = re.compile(r"\$\$Lambda|LambdaForm\$|\$Holder\.|\.VirtualThread\$VThreadContinuation\$1\.run$|"
                     r"\.Continuation\.enter(0|Special)?$|Thread\.runWith$")
 
 
 def frames_in(text):
-    """Of what the JVM says: (function, file, line), leaf first. Before a "/" are module or loader,
-    behind one is the address of a hidden class."""
+    """Returns (function, file, line) of a dump, leaf first. In names, module or loader are before a "/", and the address
+    of a hidden class is after one."""
     out = []
     for m in re.finditer(r"^\s+(?:at )?([^\s(]+)\(([^()]*)\)$", text, re.M):
         name = re.sub(r"^(?:[\w.@-]*/)+(?=[A-Za-z])", "", m.group(1))
@@ -31,7 +31,7 @@ def frames_in(text):
 
 
 def frames_of(text, name):
-    """Of `jcmd Thread.print`, a thread's."""
+    """Returns a thread's frames in the text of `jcmd Thread.print`."""
     return frames_in(re.search(rf'^"{name}" .*?(?=^\s*$)', text, re.S | re.M).group(0))
 
 
@@ -40,14 +40,14 @@ def visible(frames):
 
 
 def java_part(stack, theirs):
-    """Leaf first, comparable with what the JVM says: a native method's line means nothing."""
+    """Returns the Java frames, leaf first, in the form of the JVM's dumps: a native method has no line."""
     native = {n for n, file, _ in theirs if not file}
     return visible((f.name, None, 0) if f.name in native else tuple(f)
                    for f in reversed(stack) if f.file and f.file.endswith(".java"))
 
 
 def difference(ours, theirs):
-    """Where the most frequent one leaves theirs, leaf first."""
+    """Tells where the most frequent stack first differs from the JVM's, leaf first."""
     got = max(ours, key=ours.get) if ours else ()
     at = next((i for i, (a, b) in enumerate(zip(got, theirs)) if a != b),
               min(len(got), len(theirs)))
@@ -81,7 +81,7 @@ def test_platform_threads(culprit, java, mode, tmp_path):
 
 
 def test_alternating(culprit, java, tmp_path):
-    """Java → C → Java … 120 times: all frames, in their order, and no end before the thread's."""
+    """A stack that alternates between Java and C has all frames in their order, up to the thread's entry."""
     process = java.start("alternating", main="Stopped")
     try:
         stacks, truncated = profile(culprit, process, tmp_path)
@@ -100,11 +100,11 @@ def test_alternating(culprit, java, tmp_path):
         assert steps == one * ALTERNATIONS + ["Stopped.down", "Stopped.spin", "Java_Stopped_spin"]
     print(f"{java.version}: {seen} samples of {3 * ALTERNATIONS} frames and libjvm.so's")
     assert seen >= 10
-    assert truncated <= 0.02 * sum(stacks.values()) # the first, before it is known
+    assert truncated <= 0.02 * sum(stacks.values()) # the first samples, before culprit knows the process
 
 
 def dumped(text):
-    """{name of a frame: the threads that have it} of `jcmd Thread.dump_to_file`."""
+    """Returns {name of a frame: the threads that have it} of `jcmd Thread.dump_to_file`."""
     out = {}
     for section in re.split(r"^#\d+ ", text, flags=re.M)[1:]:
         frames = frames_in(section)
@@ -150,6 +150,6 @@ def test_virtual_threads(culprit, java, mode, tmp_path):
         assert sum(ours.values()) >= 10
         if name == "virtual":
             assert set(ours) == {whole}, difference(ours, whole)
-        else: # the others are in the heap
+        else: # the other frames are in the heap
             assert all(len(part) >= 2 and part == whole[:len(part)] for part in ours), ours
     assert truncated <= 0.02 * sum(stacks.values())

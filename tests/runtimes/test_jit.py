@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code whose process says what it is: /tmp/perf-PID.map (Mono) and jitdump, also in a container
-with a /tmp and pids of its own. Mono is Debian's package mono-mcs (or mono-devel)."""
+"""JIT code that its process describes in /tmp/perf-PID.map (Mono) or in a jitdump, also in a container with a /tmp and
+pids of its own. Mono is Debian's package mono-mcs (or mono-devel)."""
 
 import os
 import platform
@@ -20,7 +20,7 @@ MONO = ["Chains:Main ()", "Chains:Outer (int)", "Chains:Middle (int)", "Chains:L
 
 @pytest.fixture
 def place(request, tmp_path):
-    """A function that makes a command run there, and where its /tmp is."""
+    """Yields a function that wraps a command so that it runs in the place, and the path of the place's /tmp."""
     if os.geteuid() != 0:
         pytest.skip("not root")
     if request.param == HERE:
@@ -28,10 +28,10 @@ def place(request, tmp_path):
         return
     inner = tmp_path / "tmp"
     inner.mkdir()
-    decoy = "/tmp/perf-1.map" # of our process 1, whose pid it has in there
+    decoy = "/tmp/perf-1.map" # the map of the host's process 1, which is the command's pid in the container
     with open(decoy, "w", encoding="utf-8") as f:
         f.write("1000 7fffffffffff decoy\n")
-    # What the command names is opened before its /tmp is another.
+    # cd before the mount, so that relative paths of the command do not lead to the new /tmp.
     yield (lambda *command: ("unshare", "--pid", "--fork", "--mount", "--mount-proc", "sh", "-ec",
                              'cd "$1"; mount --bind tmp /tmp; shift; exec "$@"', "sh",
                              str(tmp_path), *command)), str(inner)
@@ -39,7 +39,7 @@ def place(request, tmp_path):
 
 
 def chains(path, leaf):
-    """The user frames of stacks that end in `leaf`."""
+    """Returns {user frames: samples} of the stacks that end in `leaf`."""
     found = Counter()
     for s in read(path):
         user = [f for f in s.frames if not f.endswith("_[k]")]
@@ -55,7 +55,7 @@ def check(path, want, what):
     print(f"{what}: {right} of {total} samples in {want[-1]} have its callers")
     for c, n in found.most_common(3):
         print(f"    {n} × {';'.join(c)}")
-    # A leaf in its first or last instruction has no frame of its own.
+    # A stack lacks the leaf's caller at the leaf's first and last instruction, where it has no frame of its own.
     assert total >= 100 and right >= 0.99 * total
 
 
@@ -77,7 +77,7 @@ def test_names_are_those_of_the_perf_map(culprit, tmp_path, version, place):
     assert set(MONO) <= written
     check(out, MONO, f"Mono, {place[1]}")
     assert not any("decoy" in s.frames for s in read(out))
-    # All that looks like a method is one that the map has.
+    # Each name that looks like a method is in the map.
     methods = {f for s in read(out) for f in s.frames if re.match(r"[\w.`]+:\w+ \(", f)}
     assert methods <= written
 
@@ -105,7 +105,7 @@ def test_names_are_those_of_the_jitdump(culprit, tmp_path, version, place):
 
 @pytest.mark.parametrize("version", ["pypy"])
 def test_pypy(version):
-    """It has nothing to read."""
+    """PyPy describes its code nowhere, so the test only reports that."""
     program = shutil.which("pypy3")
     if not program:
         pytest.skip("no PyPy: package pypy3")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPython's frames: exact chains of names, files and lines, on each version that is here."""
+"""CPython's frames: exact chains of names, files and lines, on each installed version."""
 
 import glob
 import json
@@ -23,16 +23,17 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CACHE = os.path.expanduser("~/.cache/culprit-runtimes")
 SECONDS = os.environ.get("CULPRIT_RUNTIME_SECONDS", "5")
 
-# Each version and build is one parameter: where its executable may be. A root is entered.
+# Each version and build is a parameter, with the paths where its executable may be. In a root of its own it runs with
+# chroot.
 BUILDS = {
     "system": ["/usr/bin/python3"],
     **{f"3.{n}": [os.path.expanduser(f"~/.pyenv/versions/3.{n}.*/bin/python3.{n}"),
                   f"{CACHE}/python-3.{n}/bin/python3.{n}",
                   f"{CACHE}/python-debian-*/usr/bin/python3.{n}"] for n in range(6, 16)},
     "3.14-standalone": [f"{CACHE}/python-standalone-3.14/bin/python3.14"],
-    # The JIT turned on. That of 3.14 keeps no frame pointers: its stacks are cut, not wrong.
+    # With JIT. (The JIT of 3.14 keeps no frame pointers: stacks are truncated, not wrong.)
     "3.15-jit": [f"{CACHE}/python-debian-*/usr/bin/python3.15"],
-    # With musl, in a root in which there is nothing else; and all of it in one file.
+    # With musl, in a root that has only this; and linked statically.
     "3.13-musl": [f"{CACHE}/python-3.13-musl/usr/bin/python3.13"],
     "3.13-static": [f"{CACHE}/python-3.13-static/bin/python3.13"],
     "3.13t": [f"{CACHE}/python-3.13t/bin/python3.13t", "/usr/bin/python3.13t"],
@@ -44,7 +45,7 @@ Frame = namedtuple("Frame", "name file line")
 
 
 class Python:
-    """One interpreter: starts scripts and knows what their files are called."""
+    """One interpreter, which may be in a root of its own. Starts scripts in it."""
 
     def __init__(self, path, tmp_path, build=""):
         self.path = path
@@ -68,7 +69,7 @@ class Python:
         return path[len(self.root):] if self.root else path
 
     def place(self, name):
-        """Copies a script to where the interpreter sees it; its path in there."""
+        """Copies a script into the interpreter's root; returns the path that the interpreter sees."""
         to = os.path.join(self.scratch, name)
         shutil.copy(os.path.join(HERE, "python", name), to)
         return self.inside(to)
@@ -80,11 +81,11 @@ class Python:
         return p
 
     def name(self, qualified):
-        """As this version knows it: code objects have qualified names from 3.11 on."""
+        """Returns a function's name in this version: code objects have qualified names from 3.11 on."""
         return qualified if self.version >= (3, 11) else qualified.rpartition(".")[2]
 
 
-# What python/get can get, by build.
+# Builds that python/get can install, and its argument.
 GET = {**{b: b for b in ("3.13t", "3.14t", "3.15t", "3.13-musl")},
        "3.14": "debian-3.14", "3.15": "debian-3.15", "3.15-jit": "debian-3.15"}
 COULD_NOT = {} # build → why
@@ -95,7 +96,7 @@ def look(build):
 
 
 def find(build):
-    """The executable of a build, which is got when it can be; skips when there is none."""
+    """Returns the executable of a build. Installs the build if python/get can; skips the test if there is none."""
     if not look(build) and build in GET and build not in COULD_NOT:
         got = subprocess.run([os.path.join(HERE, "python/get"), GET[build]], capture_output=True,
                              text=True)
@@ -119,14 +120,14 @@ def python(request, tmp_path):
 
 
 def profile(culprit, process, tmp_path, seconds=SECONDS):
-    """{stack of Frame, leaf last: count}, and the number of truncated samples."""
+    """Records a process. Returns {stack of Frame, leaf last: count}, and the number of truncated samples."""
     out = tmp_path / "out.speedscope.json"
     record(culprit, out, "-p", process.pid, "-d", seconds, "-F", "199")
     return stacks_of(json.loads(out.read_text()))
 
 
 def stacks_of(data):
-    """The same, of a speedscope file."""
+    """Returns the same for the content of a speedscope file."""
     frames = [Frame(f["name"], f.get("file"), f.get("line"))
               for f in data["shared"]["frames"]]
     stacks = Counter()
@@ -147,7 +148,7 @@ def marked_lines(path):
     return lines
 
 
-# What each function calls that is Python; the names are those of the marks.
+# The chains of Python functions, by marks in the script. QUALIFIED: the names of functions whose mark differs.
 QUALIFIED = {
     "module": "<module>", "method": "Outer.Inner.method", "static": "Outer.static",
     "value": "Outer.value", "deepest": "deep", "lambda": "through_partial.<locals>.<lambda>",
@@ -169,7 +170,7 @@ def python_part(stack, script):
 
 
 def matches(part, chain, lines, python):
-    """Is what was seen a beginning of the chain? All but the last are in a call: its line is known."""
+    """Tells whether the frames are a beginning of the chain. All but the last are at a call, whose line is known."""
     if len(part) > len(chain):
         return False
     for i, (frame, mark) in enumerate(zip(part, chain)):
@@ -186,12 +187,12 @@ PROFILES = {}
 
 @pytest.fixture
 def chains(culprit, python, tmp_path):
-    """(the script as the interpreter knows it, stacks, truncated); made once for each build."""
+    """Returns (the script's path for the interpreter, stacks, truncated); recorded once for each build."""
     if python.build not in PROFILES:
         script = python.place("chains.py")
         process = python.start(script)
         try:
-            # Unwind rows of 28 MB of code come page by page, each at the cost of a sample.
+            # culprit loads the unwind rows of 28 MB of code page by page, and each page costs a sample.
             seconds = 3 * int(SECONDS) if "standalone" in python.path else SECONDS
             PROFILES[python.build] = script, *profile(culprit, process, tmp_path, seconds)
         finally:
@@ -201,7 +202,7 @@ def chains(culprit, python, tmp_path):
 
 
 def judge_chains(python, what, script, stacks, truncated, source="chains.py", expected=None):
-    """Not one chain may be wrong, each must have been seen whole; how often each was."""
+    """Checks that no chain is wrong and that each was seen whole. Returns how often each was."""
     expected = expected or CHAINS
     lines = marked_lines(os.path.join(HERE, "python", source))
     seen, wrong = Counter(), []
@@ -233,17 +234,17 @@ def test_native_frames_are_between_python_frames(chains):
     found = 0
     for stack, n in stacks.items():
         names = [f.name for f in stack]
-        # C calls Python back: qsort is libc's, between the function that called and the callback.
+        # C calls Python back: qsort of libc is between its caller and the callback.
         if "compare" in names:
             a, b = names.index("through_qsort"), names.index("compare")
             assert any("qsort" in f for f in names[a + 1:b]), names
             found += n
-        # C that Python called is behind the function that called.
+        # Python calls C: the frames of C come after their caller.
         if "without_lock" in names and names[-1] != "without_lock":
             assert all(f.file != script for f in stack[names.index("without_lock") + 1:]), names
         # The interpreter's loop is hidden.
         assert not any(f.startswith("_PyEval_EvalFrameDefault") for f in names), names
-        # Each thread begins where threads do (in sid and in musl, libc's local functions have no
+        # Each stack begins at a thread's entry (in sid and in musl, libc's local functions have no
         # names).
         assert names[1] in ("_start", "clone3", "__clone3") or \
             names[1].startswith(("libc.so.6+0x", "ld-musl-x86_64.so.1+0x")), names
@@ -251,7 +252,7 @@ def test_native_frames_are_between_python_frames(chains):
 
 
 def frames_of_faulthandler(text):
-    """{leaf-first list of (function, file, line)} for each thread"""
+    """Returns for each thread a list of (function, file, line), leaf first."""
     threads, now = [], None
     for line in text.splitlines():
         if "most recent call first" in line:
@@ -264,11 +265,11 @@ def frames_of_faulthandler(text):
 
 
 def view_of_faulthandler(process, view, n):
-    """Its view of n threads, as soon as all of them are where they stay."""
+    """Returns faulthandler's stacks of n threads, as soon as each thread is in its final function."""
     deadline = time.time() + 60
     threads = []
     while time.time() < deadline:
-        os.truncate(view, 0) # it goes on where it was: behind a hole
+        os.truncate(view, 0) # faulthandler continues at its old offset, so the file begins with a hole
         process.send_signal(signal.SIGUSR1)
         for _ in range(50):
             time.sleep(0.1)
@@ -284,8 +285,8 @@ def view_of_faulthandler(process, view, n):
 
 @pytest.mark.sample("system")
 def test_agrees_with_faulthandler(culprit, python, tmp_path):
-    """Threads in a function of C that calls Python, a generator that delegates, a task with a
-    coroutine that awaits an object, and a callback by ctypes."""
+    """Compares stacks with those of faulthandler: threads in a function of C that calls Python, a generator that
+    delegates, a task with a coroutine that awaits an object, and a callback by ctypes."""
     script = python.place("stopped.py")
     view = os.path.join(python.scratch, "faulthandler.txt")
     process = python.start(script, python.inside(view))
@@ -296,7 +297,7 @@ def test_agrees_with_faulthandler(culprit, python, tmp_path):
         assert len(theirs) == n, theirs
         files = {f for t in theirs for _, f, _ in t}
         ours, lost = Counter(), 0
-        for _ in range(6): # a busy machine may not let all of them run at once
+        for _ in range(6): # on a busy machine a recording may lack some threads
             stacks, truncated = profile(culprit, process, tmp_path)
             lost += truncated
             for stack, count in stacks.items():
@@ -314,7 +315,7 @@ def test_agrees_with_faulthandler(culprit, python, tmp_path):
 
 @pytest.mark.sample("system")
 def test_doctor(culprit, python):
-    """What it is, where its offsets are from, and what would be missing."""
+    """doctor prints the version, where its offsets come from, and what profiles will lack."""
     process = python.start("-c", "import time; print('ready', flush=True); time.sleep(100)")
     try:
         said = subprocess.run([culprit, "doctor", "-p", str(process.pid)], capture_output=True,
@@ -334,16 +335,16 @@ def test_doctor(culprit, python):
     jit = (3, 13) <= python.version < (3, 15) and python.asks(
         "getattr(sys, '_jit', None) and sys._jit.is_available()") == "True"
     assert any("JIT build" in line for line in said) == jit
-    # Of builds with tail calls.
+    # Both lines are about builds with tail calls.
     assert any("another interpreter" in line for line in said) == \
         any("tail calls" in line for line in said)
 
 
-# ---- programs that people run ----
+# ---- real programs ----
 
 def free_port():
-    """For somebody who listens (with SO_REUSEADDR, as servers do) within a minute: the kernel gives it to nobody
-    else, since a connection that was closed there waits."""
+    """Returns a port for a server that listens with SO_REUSEADDR, as servers do, within a minute. Until then a
+    connection in TIME_WAIT keeps the kernel from giving the port to another process."""
     with socket.create_server(("127.0.0.1", 0)) as s:
         with socket.create_connection(s.getsockname()):
             s.accept()[0].close()
@@ -362,8 +363,8 @@ def wait_for_port(port, process):
 
 def judge(culprit, process, tmp_path, what, function, share, load=None):
     """
-    Profiles for 10 s; 98 % of the stacks must be complete, and `share` of these in `function` (a
-    server also accepts connections and starts threads).
+    Records for 10 s. 98 % of the stacks must be complete, and the share `share` of these in `function` (a server
+    spends the rest in accepting connections and starting threads).
     """
     out = tmp_path / "out.folded"
     driver = subprocess.Popen(load, stdout=subprocess.DEVNULL) if load else None
@@ -377,7 +378,7 @@ def judge(culprit, process, tmp_path, what, function, share, load=None):
         process.wait()
     stacks = read(out)
     c = Completeness(stacks)
-    # libc of another root has no names for its local functions, and judges do not enter roots.
+    # libc of another root has no names for its local functions, and Completeness does not look into roots.
     complete = c.complete + sum(n for why, n in c.faults.items()
                                 if CACHE in what and why.startswith("begins at libc.so.6+0x"))
     inside = sum(s.count for s in stacks if function in s.frames)
@@ -415,7 +416,7 @@ def test_flask(culprit, tmp_path):
             break
     else:
         pytest.skip("no Flask for any python3 here")
-    # The interpreter itself: a wrapper script of pyenv would be the process otherwise.
+    # Run the interpreter itself, not pyenv's wrapper script, whose process would be another one.
     python3 = subprocess.run([*command, "-c", "import sys; print(sys.executable)"],
                              capture_output=True, text=True).stdout.strip()
     port = free_port()
@@ -429,7 +430,7 @@ def test_flask(culprit, tmp_path):
 @pytest.mark.sample("system")
 @pytest.mark.parametrize("version", ["system", "3.13", "3.14", "3.15"])
 def test_django(culprit, version, tmp_path):
-    """Django, as PyPI has it for this Python, from wheels in Python alone."""
+    """Django from PyPI, for this version of Python, from wheels without native code."""
     python = Python(find(version), tmp_path)
     packages = os.path.join(CACHE, "python-packages", "django-%d.%d" % python.version)
     if not os.path.exists(packages):
@@ -464,7 +465,7 @@ def test_compileall(culprit, some_python, tmp_path):
 
 
 def write_wheels(folder):
-    """Packages whose newest versions do not fit together, so that pip has to go back."""
+    """Writes packages whose newest versions conflict, so that pip has to backtrack."""
     packages, versions = 12, 8
     os.makedirs(folder)
     for p in range(packages):
@@ -492,7 +493,7 @@ def python_with_pip(request, tmp_path):
 
 
 def test_pip(culprit, python_with_pip, tmp_path):
-    """pip itself, resolving: again and again, as once is too short."""
+    """pip resolves dependencies, again and again, because one resolution is too short."""
     wheels = tmp_path / "wheels"
     write_wheels(wheels)
     code = ("from pip._internal.cli.main import main\n"
@@ -502,7 +503,7 @@ def test_pip(culprit, python_with_pip, tmp_path):
             "while True: resolve()")
     process = subprocess.Popen([*python_with_pip.command, "-c", code], stdout=subprocess.PIPE,
                                text=True)
-    # Until then it imports itself, on a busy machine for longer than is recorded.
+    # Wait until pip is imported, which may take longer than the recording on a busy machine.
     assert process.stdout.readline() == "ready\n"
     judge(culprit, process, tmp_path, f"pip, {python_with_pip.path}",
           python_with_pip.name("Resolver.resolve"), 0.3)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPython in other places than an interpreter of its own: loaded late by a native program, several
-interpreters in one process."""
+"""CPython in other processes than a plain interpreter: loaded late by a native program, in a container, several
+interpreters in one process, a thousand processes, native extensions."""
 
 import glob
 import json
@@ -19,7 +19,7 @@ from test_python import BUILDS, HERE, Python, find, judge_chains, marked_lines, 
 
 
 def shared_python(version, tmp_path):
-    """An interpreter that has its own libpython, and that."""
+    """Returns an interpreter with a libpython of its own, that library, and their prefix."""
     for pattern in BUILDS[version]:
         for path in sorted(glob.glob(pattern)):
             prefix = os.path.dirname(os.path.dirname(path))
@@ -37,8 +37,8 @@ def compile_c(tmp_path, name, *flags):
 
 @pytest.mark.parametrize("version", ["3.6", "3.9", "3.11", "3.12", "3.13"])
 def test_loaded_late(culprit, version, tmp_path):
-    """libpython comes by dlopen() after three seconds, and is started six seconds after that: longer
-    than a process that starts needs."""
+    """A program loads libpython by dlopen() after three seconds, and starts it six seconds later: a longer time than an
+    interpreter needs to start."""
     python, library, prefix = shared_python(version, tmp_path)
     program = compile_c(tmp_path, "late", "-ldl")
     script = python.place("chains.py")
@@ -59,7 +59,7 @@ def test_loaded_late(culprit, version, tmp_path):
 
 @pytest.mark.parametrize("version", ["3.13-musl", "3.14"])
 def test_container(culprit, version, tmp_path):
-    """In a mount namespace of its own, with a libc of its own: what it maps has no path outside."""
+    """The interpreter has a mount namespace and a libc of its own, so its files have no path outside."""
     python = Python(find(version), tmp_path)
     script = python.place("chains.py")
     place = tmp_path / "root"
@@ -90,8 +90,8 @@ OUTSIDE = {"outside": ["module", "outside", "spin_outside"], "run": ["run"]}
 @pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13",
                                      "3.14", "3.15"])
 def test_interpreters(culprit, version, tmp_path):
-    """Three interpreters in one process, on five threads, two of which run one interpreter from
-    within another. The frames of none may be those of another."""
+    """Three interpreters in one process, on five threads. Two threads run one interpreter from within another. No
+    stack may mix the frames of interpreters, except where one runs another."""
     python = Python(find(version), tmp_path)
     script, inside = python.place("interpreters.py"), python.place("inside.py")
     process = python.start(script, inside)
@@ -107,22 +107,22 @@ def test_interpreters(culprit, version, tmp_path):
     for stack in stacks:
         names = [f.name for f in python_part(stack, inside)]
         called = [f for f in python_part(stack, script) if f.name == "run"]
-        # Who started the interpreter is beneath it, in its place; a thread of its own has nobody.
+        # An inner interpreter's main thread has the frame that runs it below its own; its other threads do not.
         assert len(called) == (names[:1] == ["<module>"]), stack
         for f in called:
             assert f.line in lines and stack.index(f) < stack.index(python_part(stack, inside)[0])
 
 
-# From when a process is there until its interpreter has made what is read of it, which is looked at
-# every 50 ms; the machine may be busy.
+# The time from the start of a process until culprit can read its interpreter's state, for which it looks every 50 ms;
+# longer on a busy machine.
 START_MS = 60
 
 
 @pytest.mark.sample("system")
 @pytest.mark.parametrize("version", ["system", "3.6", "3.9", "3.11", "3.12", "3.13", "3.14", "3.15"])
 def test_start(culprit, version, tmp_path):
-    """A program that runs for 0.1 s, recorded from its start: what is lost of it when another process
-    runs the same interpreter, so that it is known."""
+    """Records a program that runs for 0.1 s from its start. Little of it is lost, because culprit knows the interpreter
+    from another process."""
     python = Python(find(version), tmp_path)
     script = python.place("short.py")
     out = tmp_path / "out.speedscope.json"
@@ -143,7 +143,7 @@ THOUSAND = {"work": ["module", "group", "child", "work", "key", "leaf"]}
 
 
 class Recorder:
-    """A recording that runs until it is told to end; its messages go to a file."""
+    """A recording that runs until end(); its messages go to a file."""
 
     def __init__(self, culprit, out, *args):
         self.out, self.log = out, str(out) + ".log"
@@ -155,7 +155,7 @@ class Recorder:
             return f.read().splitlines()
 
     def wait_for_attached(self, n, seconds=60):
-        """Of any runtime: most of the lines are only counted, "(58 more like this)"."""
+        """Waits for n lines about attached processes, including those that are only counted: "(58 more like this)"."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             found = [l for l in self.lines() if " attached in " in l]
@@ -193,8 +193,8 @@ def in_group(leader):
 
 @pytest.mark.parametrize("version", ["system"])
 def test_a_thousand(culprit, version, tmp_path):
-    """A thousand processes of one interpreter, ten of them executed and the others forked: the
-    binary is learned once, and each that worked has exact chains."""
+    """A thousand processes of one interpreter, ten of them executed and the others forked. culprit learns the binary
+    once, and each process that worked has exact chains."""
     python = Python(find(version), tmp_path)
     script = python.place("many.py")
     parent = subprocess.Popen([*python.command, script, "10", "100", "3"], text=True,
@@ -234,7 +234,7 @@ def test_a_thousand(culprit, version, tmp_path):
 @pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13",
                                      "3.13t"])
 def test_extension(culprit, version, tmp_path):
-    """The frames of an extension that calls Python are between those of Python, each in its place."""
+    """The frames of an extension that calls Python are in their places between the frames of Python."""
     python = Python(find(version), tmp_path)
     include = python.asks("sysconfig.get_path('include')")
     if not os.path.exists(f"{include}/Python.h"):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JavaScript frames of Node.js against what V8 itself says: Error.stack and --cpu-prof.
+"""JavaScript frames of Node.js, compared with V8's own: Error.stack and --cpu-prof.
 
-The node of this machine is tested ("system"), and what there is below ~/.cache/culprit-runtimes:
+The tests run with the node of this machine ("system"), and with those in ~/.cache/culprit-runtimes:
 
-    node-N/bin/node         the registry's
+    node-N/bin/node         from the npm registry
     npm, npm-old            Express, TypeScript, webpack; the latter for Node.js before 18
     debian-SUITE-node       a root of another Debian, entered as a container is
 
@@ -35,11 +35,11 @@ sys.path.insert(0, os.path.join(TOP, "tests/live"))
 from recorder import Completeness, read, record # noqa: E402
 
 Frame = namedtuple("Frame", "name file line column")
-NATIVE = "native_call" # of the addon
+NATIVE = "native_call" # the addon's function
 
 
 class Node:
-    """A node, in a root of its own or not; `shared` is what both see in the same place."""
+    """A Node.js, which may be in a root of its own. `shared`: folders that the root has at the same paths."""
 
     def __init__(self, path, root=None, shared=()):
         self.path, self.root, self.shared = path, root, [str(p) for p in shared]
@@ -52,7 +52,7 @@ class Node:
                               check=True).stdout
 
     def command(self, *args, path=None):
-        """It becomes the process, so that its pid is node's."""
+        """Returns a command whose process becomes node by exec, so that its pid is node's."""
         command = [path or self.path, *map(str, args)]
         if not self.root:
             return command
@@ -63,14 +63,14 @@ class Node:
                 "sh", *command]
 
     def library(self):
-        """Where its libnode.so is, if it has one."""
+        """Returns the path of its libnode.so, or None."""
         found = glob.glob(f"{self.root or ''}/usr/lib/*/libnode.so.*")
         if not found or self.path != "/usr/bin/node":
             return None
         return found[0][len(self.root or ""):]
 
     def only(self, *flags):
-        """Those of the flags that this version has."""
+        """Returns those of the flags that this version has."""
         return [f for f in flags if re.search(r"\s--(no-)?" + re.sub(r"^--(no-)?|=.*", "", f)
                                               + r"\s", self.flags)]
 
@@ -106,7 +106,7 @@ def addon(tmp_path_factory):
 
 
 class Running:
-    """A program of ours, from its first line on; its stacks as recorded."""
+    """A running test program that has printed its first line. record() records its stacks."""
 
     def __init__(self, command):
         self.process = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE,
@@ -122,16 +122,16 @@ class Running:
         self.process.stdout.close()
 
     def record(self, output, seconds=3, warm=2):
-        time.sleep(warm) # until it has been compiled
+        time.sleep(warm) # until hot code is compiled
         assert self.process.poll() is None
         command = ["-F", 499, "-p", self.process.pid, "-d"]
         done = record(CULPRIT, output, *command, seconds)
-        if int(re.match(r"\d+", done.stderr).group()) < 100 * seconds: # the machine is busy
+        if int(re.match(r"\d+", done.stderr).group()) < 100 * seconds: # too few samples, on a busy machine
             record(CULPRIT, output, *command, 4 * seconds)
 
 
 def expected(stack):
-    """The chain of Error.stack, root first."""
+    """Returns the chain of Error.stack, root first."""
     frames = []
     for line in stack.splitlines()[1:]:
         m = re.match(r"\s+at (?:async )?(?:new )?(?:(.*) \()?(.*?)\)?$", line)
@@ -146,7 +146,7 @@ def expected(stack):
 
 
 def with_native(line):
-    """The chain "native", with the addon's frames, which Error.stack leaves out."""
+    """Returns the chain "native", with the addon's frames, which Error.stack leaves out."""
     want = expected(json.loads(line))
     for name in ("leaf", "inner"):
         want.insert([f.name for f in want].index(name), Frame(NATIVE, None, None, None))
@@ -154,7 +154,7 @@ def with_native(line):
 
 
 def stacks(path):
-    """(frames, weight) of a speedscope file, root first."""
+    """Yields (frames, weight) of a speedscope file, root first."""
     with open(path, encoding="utf-8") as f:
         data = json.load(f)
     frames = [Frame(x["name"], x.get("file"), x.get("line"), x.get("col"))
@@ -169,7 +169,7 @@ def is_script(frame):
 
 
 def javascript(frames, library):
-    """Those of JavaScript and of our addon; `library`: names of its functions that may come."""
+    """Returns the frames of JavaScript and of the addon. `library`: names of V8's own functions that count, too."""
     return [f for f in frames if is_script(f) or f.name == NATIVE
             or (f.name in library and not f.file)]
 
@@ -181,21 +181,21 @@ def same(got, want, columns):
         return False
     if columns and got.column != want.column:
         return False
-    # Methods that were assigned have the name of what they were assigned to, in Error.stack.
+    # In Error.stack, a function that was assigned to a property has the property's name.
     return got.name == want.name or not (want.file or "/").startswith("/")
 
 
 def is_cut(frames):
-    """It says of itself that frames are missing."""
+    """Tells whether the stack is marked as incomplete."""
     return any("[truncated" in f.name or "frames not read]" in f.name for f in frames)
 
 
 def judge(path, want, inlines=False, leaf="leaf", through=None, complete=False):
     """
-    How many samples in `leaf` have exactly the chain `want` (which ends with it); and all, of those
-    with the function `through` in them; `complete`: none that are cut. Optimised
-    code has the library's functions inlined, which leave no position and so no frame; its positions
-    are sometimes the next one on the line (Node.js 12), where Error.stack asks for the bytecode.
+    Returns how many samples in `leaf` have exactly the chain `want` (which ends with `leaf`), and how many samples
+    are in `leaf`. `through`: only samples with this function. `complete`: no incomplete samples. `inlines`: the code
+    is optimised; then inlined functions of V8's library have no position and so no frame, and a position may be the
+    next one on the line (Node.js 12), because only Error.stack asks for the bytecode.
     """
     if inlines:
         want = [f for f in want if f.file or f.name == NATIVE]
@@ -211,7 +211,7 @@ def judge(path, want, inlines=False, leaf="leaf", through=None, complete=False):
             continue
         got = got[:at[-1] + 1]
         total += weight
-        # The leaf stands at any of its lines.
+        # The leaf may be at any of its lines.
         if len(got) == len(want) and \
                 all(same(g, w, not inlines) for g, w in zip(got[:-1], want[:-1])) and \
                 (got[-1].name, got[-1].file) == (want[-1].name, want[-1].file) and \
@@ -265,7 +265,7 @@ def test_worker(node, addon, tmp_path):
 
 @pytest.mark.parametrize("tier", ["interpreted", "baseline", "default"])
 def test_stripped(node, addon, tmp_path, tier):
-    """No symbols but the dynamic ones, which since Node.js 24 have nothing of V8's inside."""
+    """node with dynamic symbols only, among which are no internal ones of V8 since Node.js 24."""
     flags = node.only(*TIERS[tier])
     if tier == "baseline" and NEEDED[tier] not in flags:
         pytest.skip(f"{node.version} has no {tier} compiler")
@@ -280,7 +280,7 @@ def test_stripped(node, addon, tmp_path, tier):
 
 
 def test_doctor(node, addon, tmp_path):
-    """Which V8 it is, and where it is known from; also of a stripped one."""
+    """doctor prints the version of V8 and where culprit's knowledge of it comes from, also for a stripped node."""
     paths = [node.path]
     if not node.library():
         paths.append(tmp_path / "node")
@@ -299,7 +299,7 @@ def test_doctor(node, addon, tmp_path):
 
 
 def test_several_isolates(node, addon, tmp_path):
-    """Eight workers, each an isolate with code in memory of its own, in chains of their own."""
+    """Eight workers, each an isolate with code in memory of its own, have their own chains."""
     out = tmp_path / "out.speedscope.json"
     with Running(node.command(f"{SOURCES}/chain.js", "workers", addon)) as p:
         p.record(out, seconds=6)
@@ -313,12 +313,12 @@ def test_several_isolates(node, addon, tmp_path):
         print(f"worker{i}: {right} of {n}")
         assert n >= 20 and right >= 0.99 * n
         total += n
-    # No worker's samples are without its frame.
+    # Each sample has the frame of a worker.
     assert total >= 0.99 * judge(out, want, inlines=True)[1]
 
 
 def test_frames_of_the_interpreter_are_copied(node, addon, tmp_path):
-    """Each function has a copy of the interpreter's entry, so that other profilers see it."""
+    """Each function has a copy of the interpreter's entry, which makes it visible for other profilers."""
     out = tmp_path / "out.speedscope.json"
     flags = node.only("--interpreted-frames-native-stack", *TIERS["interpreted"])
     assert flags
@@ -344,21 +344,21 @@ def test_library_loaded_later(node, addon, tmp_path):
     assert built.returncode == 0
     command = node.command(library, *node.only(*TIERS["interpreted"]), f"{SOURCES}/chain.js",
                            "native", addon, path=str(embed))
-    # Programs begin when all is loaded that records them.
+    # culprit starts the program after it has loaded its own BPF programs.
     with subprocess.Popen([CULPRIT, "record", "-F", "499", "-o", out, "--", *command], text=True,
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:
         pid = p.stdout.readline().strip()
-        if not pid: # made for a newer libc than the root has
+        if not pid: # the program needs a newer libc than the root has
             pytest.skip("what is compiled here does not run there")
         p.stdin.write("go\n")
         p.stdin.flush()
         first = p.stdout.readline()
-        while cpu_seconds(int(pid)) < 6: # on a busy machine that takes its time
+        while cpu_seconds(int(pid)) < 6: # this takes longer on a busy machine
             assert p.poll() is None
             time.sleep(0.1)
         os.kill(int(pid), signal.SIGKILL)
         p.communicate(timeout=120)
-    # What runs before the library is known is walked afterwards, and says that it ends early.
+    # Stacks from before culprit knows the library are walked by the host, and are marked as incomplete.
     cut = sum(n for frames, n in stacks(out) if is_cut(frames))
     right, total = judge(out, with_native(first), complete=True)
     print(f"{right} of {total} complete samples have the chain of Error.stack, {cut} are cut")
@@ -389,7 +389,7 @@ def self_shares(pairs):
 
 
 def test_agrees_with_cpu_prof(node, tmp_path):
-    """Shares of functions, with V8's own profiler in the same run."""
+    """Functions have the same shares of samples as in V8's own profiler, in the same run."""
     script, stop = tmp_path / "split.js", tmp_path / "stop"
     script.write_text("""
 function seventy() { let t = 0; for (let i = 0; i < 7000000; i++) t = (t * 31 + i) | 0; return t; }
@@ -417,7 +417,7 @@ while (!fs.existsSync(process.argv[2])) sum += seventy() + twenty() + ten();
     n = sum(weight for frames, weight in stacks(out) if any(f.name in names for f in frames))
     print("ours", dict(ours), "theirs", dict(theirs), n, "samples")
     assert set(ours) == names and n > 200
-    for name in names: # 5 standard deviations, and 2 % for what is not chance
+    for name in names: # 5 standard deviations, and 2 % for systematic differences
         chance = 5 * (ours[name] * (1 - ours[name]) / n) ** 0.5
         assert abs(ours[name] - theirs[name]) < 0.02 + chance
 
@@ -435,13 +435,13 @@ def completeness(path, what, node):
 
 
 def modules(node):
-    """Where what npm installed for it is: other versions for Node.js before 18."""
+    """Returns the folder of npm packages for this node; those for Node.js before 18 have other versions."""
     return f"{CACHE}/npm{'' if node.major >= 18 else '-old'}"
 
 
 @pytest.mark.parametrize("load", ["own", "wrk"])
 def test_server_is_complete(node, tmp_path, load):
-    """Loaded by its own process, which is JavaScript as well, or by another that is in C."""
+    """A server under load, from JavaScript in its own process, or from wrk, a program in C."""
     wrk = shutil.which("wrk")
     if load == "wrk" and not wrk:
         pytest.skip("no wrk on this machine")
@@ -464,7 +464,7 @@ def test_server_is_complete(node, tmp_path, load):
 
 
 def test_from_its_start(node, tmp_path):
-    """A script that is run through env, from its first function on: nothing of it is lost."""
+    """Records a script that runs through env, from its first function on, without a loss."""
     if node.root:
         pytest.skip("the shell that enters its root is what is started")
     script, out = tmp_path / "script.js", tmp_path / "out.folded"
@@ -490,7 +490,7 @@ def test_webpack_is_complete(node, tmp_path):
 
 
 def typescript(node):
-    """A TypeScript compiler that runs on it."""
+    """Returns a TypeScript compiler that runs on this node."""
     places = [f"{modules(node)}/node_modules/typescript/bin/tsc"]
     if node.major >= 18:
         places.append(f"{TOP}/ui/node_modules/typescript/bin/tsc")
