@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Each scenario runs in a goroutine of its own and says once, as a line of JSON, what
-// runtime.Callers sees where it burns time. Go 1.15 compiles it.
+// Each scenario spins in a goroutine of its own. Once, it prints the chain that runtime.Callers
+// returns there, as a line of JSON. Go 1.15 can compile this file.
 package main
 
 /*
@@ -26,7 +26,7 @@ import (
 const n = 300000
 
 var (
-	told   = map[string]*uint32{} // by scenario; nothing is allocated where time is burnt
+	told   = map[string]*uint32{} // by scenario; made in init(), so that no scenario allocates memory
 	output sync.Mutex
 	sink   uint64
 )
@@ -37,7 +37,7 @@ func init() {
 	}
 }
 
-// The stack from its root to the caller of tell, of the scenario that runs.
+// Prints the stack of a scenario, once: from its root to the caller of tell.
 func tell(scenario string) {
 	if !atomic.CompareAndSwapUint32(told[scenario], 0, 1) {
 		return
@@ -89,7 +89,7 @@ func inlines() {
 	}
 }
 
-// ---- deep recursion, on a stack that grows anew each time ----
+// ---- deep recursion, on a new stack each time, which grows ----
 
 //go:noinline
 func grow(depth int) uint64 {
@@ -172,17 +172,17 @@ func cLeaf() {
 //export goFromThread
 func goFromThread(x C.int) C.int {
 	sum := uint64(0)
-	for i := 0; i < 20; i++ { // coming here means to wait for a turn
+	for i := 0; i < 20; i++ { // several times, because each call from C waits for the scheduler
 		sum += spin("thread")
 	}
 	return C.int(sum)
 }
 
-// What Go does on the system stack, below a callback.
+// Runs Go code on the system stack, below a callback.
 //
 //export goSystem
 func goSystem(x C.int) C.int {
-	for i := 0; i < 10; i++ { // here as well
+	for i := 0; i < 10; i++ { // as in goFromThread
 		system("system_in_callback")
 	}
 	return x
@@ -254,7 +254,7 @@ func scheduled() {
 	}
 }
 
-// Does C's thread burn time in Go? On a busy machine it waits for its turn most of the time.
+// Tells whether C's thread runs Go code. On a busy machine it mostly waits for the scheduler.
 func burnsInThread(stacks string) bool {
 	for _, stack := range strings.Split(stacks, "\n\n") {
 		if strings.Contains(stack, "]:\nmain.spin(") && strings.Contains(stack, "main.goFromThread(") {
@@ -264,7 +264,7 @@ func burnsInThread(stacks string) bool {
 	return false
 }
 
-// Stops all goroutines some times, wherever they are, and says their stacks as Go itself does.
+// Stops all goroutines several times and prints their stacks by runtime.Stack.
 func sayAll() {
 	buf := make([]byte, 1<<20)
 	for i, seen := 0, 0; i < 30 || (seen < 2 && i < 5000); i++ {

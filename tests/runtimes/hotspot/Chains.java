@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Known chains of Java, native and kernel frames, one for each thread, over and over. A line marked
- * with the name of its method is one that calls the next of the chain (tests/runtimes/test_hotspot.py
- * has them). Runs on 8 and later. `Chains stopped` has one thread whose Java frames never change.
+ * Known chains of Java, native and kernel frames. Each thread runs one of them in a loop. A line
+ * marked with the name of its method calls the next method of the chain (the chains are in
+ * tests/runtimes/test_hotspot.py). Runs on Java 8 and later. `Chains stopped` has one thread whose
+ * Java frames never change.
  */
 import java.io.FileInputStream;
 import java.lang.management.CompilationMXBean;
@@ -16,7 +17,7 @@ public class Chains {
     static volatile int zero;
     static final int N = 2000;
 
-    /* A safepoint in each round, so that compiled code has a line there. */
+    /* The bound is not constant, so that each round has a safepoint and thereby a line in compiled code. */
     static long leaf(int n) {
         long x = n;
         for (int i = 0; i < n + zero; i++)
@@ -25,7 +26,7 @@ public class Chains {
         return x;
     }
 
-    /* Calls through vtables and itables, of more classes than a call site remembers. */
+    /* Calls through vtables and itables, with more classes than a call site caches. */
     interface Shape { long area(int n); }
     static class One implements Shape {
         public long area(int n) { return leaf(n); } // @area
@@ -150,11 +151,11 @@ public class Chains {
                     public void run() { loop(work); } // @run
                 });
         } catch (ReflectiveOperationException e) {
-            // before 21
+            // a version before 21
         }
     }
 
-    /* Prints "warm" once something was compiled and nothing more for 500 ms, or when nothing will be. */
+    /* Prints "warm" when the compiler has worked and then paused for 500 ms, or if there is no compiler. */
     static void sayWhenWarm() throws InterruptedException {
         CompilationMXBean compiler = ManagementFactory.getCompilationMXBean();
         for (long before = 0, now; compiler != null; before = now) {

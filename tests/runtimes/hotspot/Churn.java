@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Classes without end, each of a loader of its own, called until they are compiled and then dropped:
- * methods and their code are freed, and others take their places, all the time. A thread lane0 to
- * lane3 runs only classes whose number is its own, modulo 4, so that a name of another class is seen
- * to be wrong.
+ * Loads classes without end, each with a loader of its own, calls them until they are compiled, and
+ * drops them, so that methods and their code are freed and others take their places all the time. A
+ * thread lane0 to lane3 runs only classes whose number modulo 4 is its own, so that a test can detect
+ * a name of another thread's class.
  */
 import java.io.ByteArrayOutputStream;
 import java.io.InputStream;
 
 public class Churn {
-    public interface Unit { // of another package at run time
+    public interface Unit { // public, because its implementations have another run-time package
         long run(int n);
     }
 
@@ -29,7 +29,7 @@ public class Churn {
         return x;
     }
 
-    /* The template with 00000 replaced; as long as before. */
+    /* Returns the template with 00000 replaced by the number, which has five digits, too. */
     static byte[] numbered(int number) {
         byte[] out = template.clone();
         byte[] digits = String.format("%05d", number).getBytes();

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Chains whose last frame is code that the VM makes in ways of its own: stubs that copy, fill,
- * compare, hash and encrypt, loops that are compiled while they run, code whose assumptions stop
- * being true, and objects that are read and written under a collector's barriers. One thread for
- * each, over and over; a line marked with the name of its method calls the next of the chain.
+ * Chains that end in code which the VM treats specially: stubs that copy, fill, compare, hash and
+ * encrypt, loops that are compiled while they run, code whose assumptions become wrong, and objects
+ * that are read and written under a collector's barriers. Each thread runs one chain in a loop; a
+ * line marked with the name of its method calls the next method of the chain.
  */
 import java.lang.ref.WeakReference;
 import java.util.Arrays;
@@ -69,7 +69,7 @@ public class Corners {
         }
     }
 
-    /* Compiled while it runs: entered in the middle. */
+    /* A loop that is compiled while it runs, and is entered in the middle. */
     static long viaLoop(int n) {
         long x = 0;
         for (int i = 0; i < n; i++)
@@ -77,7 +77,7 @@ public class Corners {
         return x;
     }
 
-    /* What was compiled for one class meets another, again and again. */
+    /* Code that was compiled for one class gets objects of another, again and again. */
     static class Base { int value(int n) { return n; } }
     static class Other extends Base { int value(int n) { return n + 1; } }
     static int viaSurprise(Base b, int n) {
@@ -137,7 +137,7 @@ public class Corners {
     }
     static final int[] SMALL = {1};
 
-    /* Thrown again and again, and caught on its way: nothing but compiled code and its stubs. */
+    /* An exception that is thrown in a loop and caught on its way, in compiled code and its stubs only. */
     static class Known extends RuntimeException {
         Known() { super(null, null, false, false); }
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Java calls Python calls Java …, as often as it is told, and then works: Mixed LIBRARY LIBPYTHON SCRIPT CALLS. The
- * script has a function step(n), which calls java(n).
+ * Mixed LIBRARY LIBPYTHON SCRIPT CALLS: Java and Python call each other CALLS times, and then Java
+ * works. The script has a function step(n), which calls java(n).
  */
 public class Mixed {
     static volatile long sink;

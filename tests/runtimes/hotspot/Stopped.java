@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads, those named, whose Java frames never change once "ready" was said: each spins in a native method, below
- * frames of another kind, so that what the JVM says of them is what each sample must show. The root
- * of each is the method of Stopped that has its name. Runs on 8 and later.
+ * Starts the named threads, whose Java frames never change after "ready" was printed, so that each
+ * sample must have the frames that the JVM reports. Each thread spins in a native method, below
+ * frames of another kind; its root is the method of Stopped with its name. Runs on Java 8 and later.
  */
 import java.lang.reflect.Method;
 import java.util.Arrays;
@@ -12,9 +12,9 @@ public class Stopped {
     static final int ALTERNATIONS = 104;
     static volatile int sink;
 
-    /* Returns at once, or never. */
+    /* Returns at once, or never if `forever`. */
     static native int spin(boolean forever);
-    /* How many threads never return from it. */
+    /* Returns how many threads spin for ever. */
     static native int stopped();
     /* Calls down(depth) from C. */
     static native int cross(int depth);
@@ -25,7 +25,7 @@ public class Stopped {
         }
     }
 
-    /* Interpreted: all is done once. */
+    /* Interpreted frames, because each method is called once. */
     static void plain() {
         Arrays.sort(new Integer[] {2, 1}, new StopsInside());
     }
@@ -41,7 +41,7 @@ public class Stopped {
         down(ALTERNATIONS);
     }
 
-    /* Long enough for each compiler: the calls are inlined, and the loop is replaced on its way. */
+    /* Runs long enough for each compiler: calls are inlined, and the loop is compiled while it runs. */
     static int third(int n, boolean forever) {
         return spin(forever) + n;
     }
@@ -67,7 +67,7 @@ public class Stopped {
         sink += loop(0, Integer.MAX_VALUE, 4000000);
     }
 
-    /* Above recursion, an interface's default method, a lambda and reflection. */
+    /* Frames of recursion, an interface's default method, a lambda and reflection. */
     interface Step {
         int go(int n) throws Exception;
 
@@ -112,7 +112,7 @@ public class Stopped {
             Thread.class.getMethod("startVirtualThread", Runnable.class)
                 .invoke(null, quiet(work));
         } catch (NoSuchMethodException e) {
-            // before 21
+            // a version before 21
         }
     }
 
@@ -120,7 +120,7 @@ public class Stopped {
         recursive(10, n -> spin(true));
     }
 
-    /* Only its topmost frames are on a stack again after that. */
+    /* After the sleep only the innermost frames are on a stack; the others stay in the heap. */
     static void parked() throws Exception {
         recursive(10, n -> {
             Thread.sleep(100);
@@ -148,6 +148,6 @@ public class Stopped {
         while (stopped() < names.length)
             Thread.sleep(10);
         System.out.println("ready");
-        Thread.currentThread().join(); // virtual threads do not keep it alive
+        Thread.currentThread().join(); // virtual threads do not keep the JVM alive
     }
 }

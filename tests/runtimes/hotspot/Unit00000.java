@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Churn.java defines this class again and again, with other numbers in all of its names. */
+/* Churn.java defines this class again and again, with other numbers in its names. */
 public class Unit00000 implements Churn.Unit {
     public long turn00000(int n) {
         long x = Churn.leaf(n);

@@ -8,7 +8,7 @@ static __attribute__((noinline)) jlong call_back(JNIEnv *env, jclass class, cons
 	jmethodID m = (*env)->GetStaticMethodID(env, class, name, "(I)J");
 	jlong x = m ? (*env)->CallStaticLongMethod(env, class, m, n) : 0;
 
-	__asm__ volatile("" ::: "memory"); /* no tail call */
+	__asm__ volatile("" ::: "memory"); /* prevents a tail call */
 	return x + 1;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program that works until something is on its standard input, then loads a JVM by dlopen() and
+ * A program that spins until it can read its standard input, then loads a JVM by dlopen() and
  * starts it.
  *
  *	late LIBJVM CLASS LIBRARY OPTION…
@@ -65,5 +65,5 @@ int main(int argc, char **argv)
 		(*env)->ExceptionDescribe(env);
 		return 1;
 	}
-	return (*vm)->DestroyJavaVM(vm); /* waits for its threads */
+	return (*vm)->DestroyJavaVM(vm); /* waits for the JVM's threads */
 }

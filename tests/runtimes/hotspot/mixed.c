@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Native methods of Mixed.java, and its script's java() through CPython's stable ABI. */
+/* The native methods of Mixed.java, and java() for its script, through CPython's stable ABI. */
 #include <dlfcn.h>
 #include <jni.h>
 #include <stdio.h>

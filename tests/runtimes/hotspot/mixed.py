@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Mixed.java calls."""
+"""The script that Mixed.java runs."""
 
 
 def step(n):
-    java(n) # noqa: F821, put here by mixed.c
+    java(n) # noqa: F821, defined by mixed.c

@@ -12,7 +12,7 @@ JNIEXPORT jint JNICALL Java_Stopped_spin(JNIEnv *env, jclass class, jboolean for
 	(void)class;
 	if (forever)
 		__atomic_fetch_add(&stopped, 1, __ATOMIC_RELAXED);
-	while (forever) /* NOLINT: so that the compiler keeps what follows */
+	while (forever) /* NOLINT: volatile, so that the compiler keeps the return */
 		n++;
 	return n;
 }
@@ -29,6 +29,6 @@ JNIEXPORT jint JNICALL Java_Stopped_cross(JNIEnv *env, jclass class, jint depth)
 	jmethodID m = (*env)->GetStaticMethodID(env, class, "down", "(I)I");
 	jint x = m ? (*env)->CallStaticIntMethod(env, class, m, depth - 1) : 0;
 
-	__asm__ volatile("" ::: "memory"); /* no tail call */
+	__asm__ volatile("" ::: "memory"); /* prevents a tail call */
 	return x + 1;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A chain of known calls for a second of CPU. Memory from the stack makes Mono keep frame pointers.
+// Runs a known chain of calls for a second of CPU time. stackalloc makes Mono keep frame pointers.
 using System;
 using System.Diagnostics;
 using System.Runtime.CompilerServices;

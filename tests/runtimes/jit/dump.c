@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes two functions, tells perf's jitdump of them (jit-PID.dump in the directory given), and runs
- * them for a second of CPU: jit_outer, line 7 of made.src, calls jit_leaf, which loops in line 42.
- * The memory had another function before, which only the time tells apart. x86-64 only.
+ * Makes two functions, describes them in a jitdump (jit-PID.dump in the given directory), and runs
+ * them for a second of CPU time: jit_outer, line 7 of made.src, calls jit_leaf, which loops in line
+ * 42. Before, the memory had another function, and only the time of a sample tells which one ran.
+ * x86-64 only.
  */
 #include <elf.h>
 #include <stdint.h>
@@ -108,7 +109,7 @@ static void begin(const char *folder)
 	u64(now(CLOCK_MONOTONIC));
 	u64(0);
 	fflush(out);
-	/* Profilers find the file by this mapping. */
+	/* This mapping leads profilers to the file. */
 	(void)mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fileno(out), 0);
 }
 

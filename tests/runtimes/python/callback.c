@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An extension of CPython for the tests, of every version from 3.6 on: C between Python code.
+ * An extension for CPython 3.6 and later, with C code between Python code:
  *
  *	callback.sort(f)	calls f() in each comparison of libc's qsort()
  */
@@ -8,7 +8,7 @@
 #include <Python.h>
 #include <stdlib.h>
 
-/* Of the innermost sort(). */
+/* The argument of the innermost sort(). */
 static PyObject *function; /* borrowed */
 static int failed;
 

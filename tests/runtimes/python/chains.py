@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What test_python.py profiles: known chains through Python, C and Python again, on three threads.
+"""The program that test_python.py profiles: known chains through Python, C and Python again, on three threads.
 
 A line that the test refers to carries a comment `@name`. Runs until it is killed.
 """

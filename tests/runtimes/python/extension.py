@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python → an extension in C → libc's qsort → the extension → Python, twice over. argv[1] is where the
-extension is."""
+"""Python → an extension in C → libc's qsort → the extension → Python, twice. argv[1] is the folder of the extension."""
 import sys
 
 sys.path.insert(0, sys.argv[1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in each interpreter of interpreters.py, on two threads; WHICH says in which."""
+"""The script of each interpreter of interpreters.py, on two threads. WHICH is the name of the interpreter."""
 import threading
 import time
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three interpreters in one process: the main one, and two that run argv[1], each on a thread of the
-main one's, which starts another."""
+"""Three interpreters in one process: the main one, and two that run argv[1]. Each of the two runs on a thread of the
+main interpreter, and starts another thread."""
 import sys
 import threading
 import time
@@ -20,7 +20,7 @@ def run(which):
     if sys.version_info < (3, 8):
         _testcapi.run_in_subinterp(text) # @run
     else:
-        # From 3.12 on, with a GIL of its own. It is not this thread's that makes it.
+        # From 3.12 on, the interpreter has a GIL of its own.
         interpreters.run_string(INSIDE[which], text) # @run
 
 
@@ -33,14 +33,14 @@ def outside():
     print("ready", flush=True)
     while True:
         spin_outside(100000) # @outside
-        # From 3.9 to 3.11 one interpreter does not see that another waits for the lock.
+        # From 3.9 to 3.11 an interpreter does not notice that another waits for the GIL.
         time.sleep(0)
 
 
 INSIDE = {}
 for name in ("alpha", "beta"):
     if sys.version_info >= (3, 8):
-        # Up to 3.11 an isolated one, as they are by default then, may not start threads.
+        # Up to 3.11 isolated interpreters, the default, must not start threads.
         shared = {"isolated": False} if (3, 9) <= sys.version_info < (3, 12) else {}
         INSIDE[name] = interpreters.create(**shared)
     t = threading.Thread(target=run, args=(name,))

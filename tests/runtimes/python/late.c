@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A native program that becomes Python late: it works, loads libpython with dlopen(), works on for
- * longer than anybody waits for a start, and then runs a script in it.
+ * A native program that runs Python late: it spins, loads libpython with dlopen(), spins for longer
+ * than an interpreter takes to start, and then runs a script.
  *
  *	late LIBPYTHON SCRIPT
  */

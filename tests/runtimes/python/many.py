@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many processes of one interpreter: argv[1] groups, each an interpreter that was executed, which
-forks argv[2] processes. Each works once, when it gets one of the tokens that argv[3] processes may
-have at a time, and sleeps before and after that. A byte on stdin starts the work; "done" on stdout
-says that all have."""
+"""Many processes of one interpreter: argv[1] groups, each an executed interpreter that forks argv[2] processes. Each
+process works once, while it has one of argv[3] tokens, and sleeps before and after that. A byte on stdin starts the
+work; "done" on stdout says that all have worked."""
 import os
 import signal
 import sys

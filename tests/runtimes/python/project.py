@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Django project in one file: a template with a loop and filters, by its own threaded server.
-argv[1] is where Django is, argv[2] the port."""
+"""A Django project in one file: a template with a loop and filters, on Django's own threaded server. argv[1] is the
+folder of Django, argv[2] the port."""
 import sys
 
 sys.path.insert(0, sys.argv[1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tenth of a second of work, at once."""
+"""Works for a tenth of a second and exits."""
 import time
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads that stay where they are, and what Python itself says of them: faulthandler writes its
-view to argv[1] at SIGUSR1. Says how many threads there are, and then that it is ready."""
+"""Threads whose stacks do not change. At SIGUSR1 faulthandler writes the threads' stacks to argv[1]. Prints "ready",
+and then the number of threads."""
 import asyncio
 import faulthandler
 import functools

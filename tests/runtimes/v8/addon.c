@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A Node-API addon: call(fn, n) calls the JavaScript function fn(n) from C and gives back what it
- * gave. Node-API is a stable ABI, so what is used of it is declared here and one build serves all.
+ * A Node-API addon: call(fn, n) calls the JavaScript function fn(n) from C and returns its result.
+ * Node-API is a stable ABI, so this file declares what it uses, and one build runs on all versions.
  */
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Webpack bundles Express and minimizes that. Arguments: the directory with
-// node_modules, and where to.
+// Bundles and minimizes Express with webpack. Arguments: the directory with node_modules, and the
+// output directory.
 'use strict';
 const [, , modules, output] = process.argv;
 const webpack = require(modules + '/node_modules/webpack');
@@ -13,7 +13,7 @@ webpack({
   output: { path: output },
   cache: false,
 }, (error, stats) => {
-  // What only some systems have is asked for with try, and missing.
+  // Do not fail for missing modules, which Express requires in try blocks, as optional ones.
   if (error || !stats.compilation.modules.size)
     throw error || new Error('nothing was built');
   console.log(`${stats.compilation.modules.size} modules`);

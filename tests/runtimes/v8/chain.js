@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Spins in a chain of known calls until it is killed. The first line it writes is that chain as
-// Error.stack tells it. Arguments: which chain, and the addon. 二 bytes a character: not Latin-1.
+// Spins in a chain of known calls until it is killed. The first line that it prints is the chain by
+// Error.stack. Arguments: which chain, and the addon. 二: a character that is not Latin-1, so that V8
+// stores this source with two bytes per character.
 'use strict';
 const fs = require('fs');
 const native = require(process.argv[3]);
@@ -18,7 +19,7 @@ function leaf(n) {
   return t;
 }
 
-// ---- through C and back, twice; a class, a generator, a callback of the library's
+// ---- through C and back, twice; a class, a generator, a callback of V8's library
 
 function inner(n) {
   return native.call(leaf, n) + 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that loads libnode.so when it is told to: the library, then what node is to run.
+// embed LIBRARY ARGS…: prints its pid, waits for a line on standard input, loads libnode.so and runs node.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An HTTP server and, with "own" as second argument, what loads it in the same process; writes a
-// line with its port when it has begun. With a directory that has node_modules/express, the first
-// argument, the server is Express.
+// An HTTP server, which prints a line with its port. The first argument is a directory with
+// node_modules/express, or empty for a server without Express. With "own" as the second argument the
+// process also sends requests to itself.
 'use strict';
 const http = require('http');
 const crypto = require('crypto');

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// serve: an HTTP server of net/http with JSON and compression, on a port of its own choice, until
-// standard input ends. load ADDRESS CLIENTS SECONDS: asks it, and says how often it answered.
+// serve: runs an HTTP server of net/http with JSON and compression, on a free port, until it can read
+// standard input. load ADDRESS CLIENTS: sends requests to the server until it can read standard
+// input, and prints the number of answers.
 package main
 
 import (
@@ -46,7 +47,7 @@ func serve() {
 	os.Stdin.Read(make([]byte, 1))
 }
 
-// Until something is written to it; says how many were answered.
+// Sends requests until it can read standard input, then prints the number of answers.
 func load(address string, clients int) {
 	var answered, end int64
 	done := make(chan bool)

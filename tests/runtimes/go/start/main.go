@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Runs for a second of CPU, from its start on in goroutines and on the system stack.
+// Uses a second of CPU time, from its start on, in goroutines and on the system stack.
 package main
 
 import (

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tomcat in a program of its own, with a servlet that does some of all that servlets do. */
+/* Runs Tomcat in its own process, with a servlet that does typical work. */
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.PrintWriter;
