@@ -32,14 +32,14 @@ check: $(BUILD_CHECK)/build.ninja ## unit tests under sanitizers, rules, fuzz se
 check-root: all ## live tests: needs root and BPF
 	$(PYTEST) tests/live $(PYTEST_ARGS)
 
-check-root-quick: all ## the core of it, what a change concerns, and a third of the rest by turns
+check-root-quick: all ## live tests: the core, those that a change concerns, a third of the rest by turns
 	files=$$(tools/choose-tests tests/live) && $(PYTEST) $$files
 
 # Long tests (recordings of JVMs, decompression bombs, slow clients) run only with check-server itself.
 check-server: all ## the server and its clients (pytest); needs no privilege
 	$(PYTEST) tests/server $(PYTEST_ARGS)
 
-check-server-quick: all ## the same chosen as check-root-quick, without what takes long
+check-server-quick: all ## tests of the server, chosen as by check-root-quick, without slow ones
 	files=$$(tools/choose-tests tests/server) && $(PYTEST) $$files -m "not slow"
 
 soak: all ## a day of 100 agents against a small store, compressed in time
@@ -49,13 +49,13 @@ soak: all ## a day of 100 agents against a small store, compressed in time
 RESUME ?=
 CHECK_RUNTIMES = CULPRIT_RESUME=$(RESUME) $(PYTEST)
 
-check-runtimes: all ## language runtimes, each version that is here: needs root and BPF
+check-runtimes: all ## language runtimes, each installed version: needs root and BPF
 	$(CHECK_RUNTIMES) tests/runtimes $(PYTEST_ARGS)
 
-# Named after their tests: test_NAME.py, test_NAME_MORE.py.
+# The runtimes, by the names of their tests: test_NAME.py, test_NAME_MORE.py.
 RUNTIMES = $(sort $(foreach t,$(wildcard tests/runtimes/test_*.py),$(word 2,$(subst _, ,$(basename $(notdir $t))))))
 
-check-runtimes-each: $(RUNTIMES:%=check-runtimes-%) ## the same, with -j2 -k -O two runtimes at a time
+check-runtimes-each: $(RUNTIMES:%=check-runtimes-%) ## language runtimes; with -j2 -k -O two at a time
 
 $(RUNTIMES:%=check-runtimes-%): check-runtimes-%: all
 	$(CHECK_RUNTIMES) $(wildcard tests/runtimes/test_$*.py tests/runtimes/test_$*_*.py) \
@@ -64,9 +64,9 @@ $(RUNTIMES:%=check-runtimes-%): check-runtimes-%: all
 bench: all ## the figures of doc/performance.md, against perf (needs root and BPF)
 	CULPRIT=$(abspath $(BUILD))/cli/culprit $(PYTHON) tests/bench/run $(BENCH_ARGS)
 
-# The tests and parameters that are marked `sample`: one build of each runtime, the system's if
+# Runs the tests and parameters that are marked `sample`: one build of each runtime, the system's if
 # there is one.
-check-runtimes-quick: all ## the same with a sample of them
+check-runtimes-quick: all ## language runtimes: one version of each
 	$(PYTEST) tests/runtimes -m sample
 
 check-vm: all ## the kernel matrix in QEMU (packages: tools/install test vm)
@@ -81,7 +81,7 @@ check-vm-quick: all ## one old kernel in QEMU
 check-ui: all ## the page in Chromium (package chromium)
 	CULPRIT=$(abspath $(BUILD))/cli/culprit node tests/ui/run.mjs
 
-readme-picture: all ## doc/ui.webp anew, of the page of this machine (package chromium; needs root and BPF)
+readme-picture: all ## takes doc/ui.webp again, on this machine (package chromium; needs root and BPF)
 	CULPRIT=$(abspath $(BUILD))/cli/culprit node tests/ui/picture.mjs
 
 fuzz: $(BUILD_FUZZ)/build.ninja ## every fuzzer for FUZZ_SECONDS
