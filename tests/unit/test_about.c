@@ -15,7 +15,7 @@ static const char *label(const struct profile *p, const char *loss, const char *
 	return profile_label(p, p->agent, full);
 }
 
-/* No counter of the table is left out, and each is below the name of its loss. */
+/* The report has every counter of the table, under the name of its loss. */
 Test(about, every_counter_is_in_it)
 {
 	_cleanup_identities_ struct identities *identities = NULL;

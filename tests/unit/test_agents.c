@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What agents say of themselves, and what of it is told of a range of time. */
+/* What agents report about themselves, and the server's answers about ranges of time. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -63,16 +63,16 @@ Test(agents, counts_of_a_range)
 	expect(a, T0 + 1000, T0 + 2000, 100, 0);
 	expect(a, T0 + 2000, T0 + 9000, 100, 50);
 	expect(a, 0, T0 + 9000, 300, 51);
-	/* What lies between two points is of both. */
+	/* A range between two points extends to both points. */
 	expect(a, T0 + 1500, T0 + 2500, 200, 50);
 	s = only(a, T0 + 1500, T0 + 2500);
 	cr_assert(s.range.from_ms == T0 + 1000 && s.range.to_ms == T0 + 3000);
-	/* Before it was there, and after it was last heard of. */
+	/* Ranges before the agent's first report and after its last. */
 	s = only(a, T0 - 5000, T0 - 1000);
 	cr_assert_eq(s.range.from_ms, s.range.to_ms);
 	s = only(a, T0 + 4000, T0 + 5000);
 	cr_assert_eq(s.range.from_ms, s.range.to_ms);
-	/* Started anew it counts from 0. */
+	/* After a restart the agent counts from 0. */
 	say(a, "h", T0 + 10000, T0 + 5000, 7, 2);
 	expect(a, T0 + 3000, T0 + 10000, 7, 2);
 	expect(a, T0, T0 + 10000, 307, 53);
@@ -120,7 +120,7 @@ Test(agents, counters)
 	}
 }
 
-/* A week of one every 5 s: what is kept is little, and what is told is near what was asked for. */
+/* A week of reports, one every 5 s: few are kept, and answers are for nearly the asked range. */
 Test(agents, points_grow_rare)
 {
 	_cleanup_(agents) struct agents *a = NULL;

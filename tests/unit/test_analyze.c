@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slow against fast, over made requests of which the truth is known. */
+/* Slow against fast, over synthetic requests with known causes. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <math.h>
@@ -12,7 +12,7 @@
 
 static const struct analyze_shares usual = {.slow = 0.95, .middle_from = 0.25, .middle_to = 0.75};
 
-/* A made set of requests and their samples. */
+/* A synthetic set of requests and their samples. */
 struct made {
 	struct profile *p;
 	vec(struct analyze_request) requests;
@@ -42,7 +42,7 @@ static void add_request(struct made *m, double ms, enum analyze_cohort cohort)
 		     0);
 }
 
-/* Of the request that was added last. path: leaf first, separated by spaces. */
+/* Adds time to the request that was added last. path: leaf first, separated by spaces. */
 static void add_time(struct made *m, const char *path, double ms)
 {
 	struct analyze_sample e = {.request = (u32)m->requests.n - 1, .value = (s64)(ms * MS)};
@@ -115,17 +115,17 @@ Test(analyze, the_path_that_only_slow_requests_take_is_first)
 	make_backtracking(&m, 4000);
 	cr_assert_eq(analyze_cohorts(m.requests.data, m.requests.n, &usual, NULL), 0);
 	s = analyze(&m);
-	/* 5 % of 4000, of these 40 bad; the half in the middle. */
+	/* 5 % of 4000 requests are slow, 40 of these backtrack; half of all are in the middle. */
 	cr_assert_eq(s.slow.requests, 200);
 	cr_assert_lt(labs((long)s.middle.requests - 2000), 5);
-	/* Its entry, then what it calls; main() and handle() have all of it, too. */
+	/* The entry of the slow path, then its callees. main() has the effect, too. */
 	assert_first(&s, 0, "check_mail");
 	assert_first(&s, 1, "regex_match");
 	assert_first(&s, 2, "match_here");
 	assert_first(&s, 3, "try_group");
 	cr_assert(row_of(&s, "main")->explained);
 	cr_assert(row_of(&s, "handle")->explained);
-	/* 40 of 200 take 400 ms. */
+	/* 40 of 200 slow requests take 400 ms in it: 80 ms in the mean. */
 	e = row_of(&s, "check_mail");
 	cr_expect_float_eq(e->effect, 80.0 * MS, 5.0 * MS, "%g", e->effect);
 	cr_expect(e->low > 55.0 * MS && e->low < e->effect && e->high < 105.0 * MS);
@@ -147,7 +147,7 @@ Test(analyze, a_path_is_before_what_it_calls_that_is_called_elsewhere_too)
 
 	make_backtracking(&m, 4000);
 	cr_assert_eq(analyze_cohorts(m.requests.data, m.requests.n, &usual, NULL), 0);
-	/* 1 % of what is matched. */
+	/* 1 % of the time of all matches. */
 	add_request(&m, 400, ANALYZE_SLOW);
 	add_time(&m, "match_here regex_match route handle main", 160);
 	s = analyze(&m);
@@ -156,7 +156,7 @@ Test(analyze, a_path_is_before_what_it_calls_that_is_called_elsewhere_too)
 	assert_first(&s, 1, "regex_match");
 	assert_first(&s, 2, "match_here");
 	analyze_slow_deinit(&s);
-	/* Now as much as all other matches, and more than a little: the path begins here. */
+	/* Now it takes as much as all other matches, so the slow path begins here. */
 	add_request(&m, 400, ANALYZE_SLOW);
 	add_time(&m, "match_here regex_match route handle main", 16000);
 	s = analyze(&m);
@@ -177,7 +177,7 @@ Test(analyze, one_function_that_is_slower_is_first_though_all_call_it)
 		add_time(&m, "lookup query handle main", (slow ? 80 : 1) + noise(&m));
 	}
 	s = analyze(&m);
-	/* Callers have the same effect, and much more beside it in middle requests. */
+	/* Callers have the same effect, but also a large cost in middle requests. */
 	assert_first(&s, 0, "query");
 	assert_first(&s, 1, "lookup");
 	cr_assert(row_of(&s, "handle")->explained);
@@ -201,7 +201,7 @@ Test(analyze, a_function_counts_once_in_a_stack)
 	analyze_slow_deinit(&s);
 }
 
-/* How often the interval holds the truth: 95 % of a thousand, within 5 sigma (0.69 % each). */
+/* 95 % of a thousand intervals contain the true effect, within 5 sigma (0.69 % each). */
 Test(analyze, intervals_hold_the_truth_as_often_as_they_say)
 {
 	u32 held = 0, n = 1000;
@@ -216,7 +216,7 @@ Test(analyze, intervals_hold_the_truth_as_often_as_they_say)
 			bool slow = i < 20;
 
 			add_request(&m, 1, slow ? ANALYZE_SLOW : ANALYZE_MIDDLE);
-			/* Means of 30 and 12; some have none at all. */
+			/* Means of 30 ms and 12 ms; a quarter of the requests has no time here. */
 			if (noise(&m) < 0.75)
 				add_time(&m, "work main", (slow ? 40 : 16) * 2 * noise(&m));
 		}
@@ -241,7 +241,7 @@ Test(analyze, what_stands_for_more_counts_for_more)
 		add_request(&all, slow ? 100 : 20, slow ? ANALYZE_SLOW : ANALYZE_MIDDLE);
 		add_time(&all, "work main", slow ? 90 : ms);
 		if (!slow && i % 4 != 0 && i % 4 != 2)
-			continue; /* one of each two alike stays */
+			continue; /* of two equal requests one stays */
 		add_request(&thinned, slow ? 100 : 20, slow ? ANALYZE_SLOW : ANALYZE_MIDDLE);
 		thinned.requests.data[thinned.requests.n - 1].weight = slow ? 1 : 2;
 		add_time(&thinned, "work main", slow ? 90 : ms);
@@ -250,7 +250,7 @@ Test(analyze, what_stands_for_more_counts_for_more)
 	b = analyze(&thinned);
 	cr_expect_float_eq(row_of(&a, "work")->effect, row_of(&b, "work")->effect, 1);
 	cr_expect_float_eq(a.middle.weight, b.middle.weight, 1e-9);
-	/* And it is less sure. */
+	/* The interval of the thinned requests is wider. */
 	cr_expect_lt(row_of(&b, "work")->low, row_of(&a, "work")->low);
 	analyze_slow_deinit(&a);
 	analyze_slow_deinit(&b);
@@ -266,8 +266,10 @@ Test(analyze, cohorts_are_by_weight_and_never_of_equals)
 	cr_assert_eq(analyze_cohorts(m.requests.data, m.requests.n, &usual, &d), -ENODATA);
 	cr_assert(strstr(d.text, "0 slow"), "%s", d.text);
 	cr_assert_eq(analyze_cohorts(NULL, 0, &usual, &d), -ENODATA);
-	/* Three that stand for one each above 97 that stand for a hundred each: not above the
-	 * 95th of 9703, but above the 99.9th. */
+	/*
+	 * Three requests of weight 1 are slower than 97 of weight 100: not above the 95th
+	 * percentile of 9703, but above the 99.9th.
+	 */
 	for (u32 i = 0; i < 97; i++)
 		m.requests.data[i].weight = 100;
 	for (u32 i = 97; i < 100; i++)

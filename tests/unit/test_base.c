@@ -145,12 +145,12 @@ Test(budget, has_room_for_some_at_a_time)
 	cr_assert(budget_begin(&b, ~0ULL) && !budget_is_over(&b, 1));
 	used = budget_used(&b);
 	cr_assert_gt(used, 1 << 20);
-	/* An eighth is for others. */
+	/* An eighth of the limit is kept for others. */
 	budget_set_limit(&b, (used + (100 << 20)) / 7 * 8);
 	cr_assert(!budget_begin(&b, 200 << 20));
 	cr_assert(budget_begin(&b, 64 << 20));
 	cr_assert_eq(pthread_create(&thread, NULL, end_soon, &b), 0);
-	/* There is, when the other is done. */
+	/* There is room when the other thread is done. */
 	cr_assert(budget_begin(&b, 64 << 20));
 	pthread_join(thread, NULL);
 	budget_end(&b, 64 << 20);
@@ -238,7 +238,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret);
 
 static s64 wall_clock_ahead_s;
 
-/* The wall clock as after a step that the kernel does not know of. */
+/* Simulates a step of the wall clock. */
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ret)
 {
 	int r = __real_clock_gettime(clock, ret);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a pipeline puts into a batch: entries by key, stacks and sets of attributes by id. */
+/* A pipeline's batch: entries by key, stacks and sets of attributes by id. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 static struct sampler_source sources[2] = {{.event = "cpu-clock", .hz = 99},
 					   {.event = "page-faults"}};
 
-/* A binary with a count of references; file 7 is the only one that is known. */
+/* A fake of procman's binaries: counts references, and knows only file 7. */
 static int references;
 
 const struct sampler_source *__wrap_sampler_source(const struct sampler *s, u32 i);
@@ -142,7 +142,7 @@ Test(batch, many_entries)
 	pipeline_give_back(&pipeline, b);
 }
 
-/* Another entry where this one's hash points: the next place is this one's. */
+/* If another entry is at the place of an entry's hash, the entry gets the next place. */
 Test(batch, entries_of_equal_hash_are_two)
 {
 	const struct pipeline_entry e = {.key = {.pid = 5}, .count = 1, .value = 1};

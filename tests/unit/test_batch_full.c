@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A batch that grows for long, as the names of the one before are not found. */
+/* A batch that grows until it is full, while the names of the previous batch are looked up. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Call frame programs written byte by byte, and the rows that they must come to. */
+/* Call frame programs, written byte by byte, and their rows. */
 #include <criterion/criterion.h>
 #include <elf.h>
 #include <errno.h>
@@ -45,7 +45,7 @@ static void row_text(void *arg, u64 pc, const struct unwind_rule *r)
 		str_printf(out, " ra=c%+d", r->ra_off);
 }
 
-/* The rows of the only FDE in the section; "error N" when it cannot be read. */
+/* Returns the rows of the section's only FDE; "error N" when the section cannot be read. */
 static void section_rows(struct cfiw *w, u16 machine, struct str *ret)
 {
 	struct cfi_table t;
@@ -82,9 +82,9 @@ Test(cfi, what_compilers_write)
 	/* push %rbp; mov %rsp, %rbp; … leave; ret, with a remembered state in between */
 	expect("zR", P("\x41\x0e\x10\x86\x02\x43\x0d\x06\x4a\x0a\x0c\x07\x08\x41\x0b"),
 	       "0:r7+8; 1:r7+16 fp=c-16; 4:r6+16 fp=c-16; e:r7+8 fp=c-16; f:r6+16 fp=c-16");
-	/* nothing but the CIE's rules */
+	/* an empty FDE has only the CIE's rules */
 	expect("zR", P(""), "0:r7+8");
-	/* changes of other registers are no rows; neither is a change that is taken back */
+	/* changes of other registers make no rows; neither do changes that are undone at once */
 	expect("zR", P("\x41\x83\x02\x41\x8c\x03\x41\x0e\x10\x0e\x08\x41\x0e\x18"),
 	       "0:r7+8; 4:r7+24");
 	/* advance_loc1, 2 and 4; def_cfa; restore and restore_extended of the frame pointer */
@@ -105,7 +105,7 @@ Test(cfi, factored_and_negative_offsets)
 	       "0:r7+16; 1:r7+24; 2:r7+24 fp=c-32; 3:r7+24 fp=c+8");
 	/* GNU_negative_offset_extended */
 	expect("zR", P("\x2f\x06\x02"), "0:r7+8 fp=c+16");
-	/* what does not fit is not wrapped around */
+	/* offsets that are too large do not wrap around */
 	expect("zR", P("\x0e\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x41\x0e\x08"),
 	       "0:unsupported");
 	expect("zR", P("\x05\x10\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01"), "0:unsupported");
@@ -124,7 +124,7 @@ Test(cfi, expressions)
 	/* a realigned stack: cfa = *(rbp - 8), rbp saved at rbp + 0 */
 	expect("zR", P("\x0c\x0a\x00\x49\x10\x06\x02\x76\x00\x45\x0f\x03\x76\x78\x06"),
 	       "0:r10+0; 9:r10+0 fp=f+0; e:*(r6-8)+0 fp=f+0");
-	/* *(rsp + 160) + 8, said in three ways */
+	/* *(rsp + 160) + 8, expressed in three ways */
 	expect("zR", P("\x0f\x06\x77\xa0\x01\x06\x23\x08"), "0:*(r7+160)+8");
 	expect("zR", P("\x0f\x06\x77\xa0\x01\x06\x38\x22"), "0:*(r7+160)+8");
 	expect("zR", P("\x0f\x08\x92\x07\xa0\x01\x06\x08\x08\x22"), "0:*(r7+160)+8");
@@ -138,11 +138,11 @@ Test(cfi, expressions)
 	/* def_cfa_offset after an expression means nothing */
 	expect("zR", P("\x0f\x02\x77\x10\x41\x0f\x03\x77\x00\x06\x41\x0e\x10"),
 	       "0:r7+16; 1:*(r7+0)+0; 2:unsupported");
-	/* the frame pointer or the return address at a place that cannot be said */
+	/* the frame pointer or the return address at a place that a rule cannot express */
 	expect("zR", P("\x10\x06\x02\x77\x00"), "0:unsupported");
 	expect("zR", P("\x10\x10\x02\x77\x00"), "0:unsupported");
 	expect("zR", P("\x16\x06\x02\x77\x00"), "0:unsupported");
-	/* of a register that nobody follows: no matter */
+	/* the expression is for a register that rows do not have */
 	expect("zR", P("\x10\x03\x02\x77\x00"), "0:r7+8");
 }
 
@@ -151,7 +151,7 @@ Test(cfi, return_address_in_a_register)
 	/* vfork of glibc */
 	expect("zR", P("\x41\x0e\x00\x09\x10\x05\x48\x0e\x08"),
 	       "0:r7+8; 1:r7+0 ra=r5; 9:r7+8 ra=r5");
-	/* the frame pointer in another register cannot be said */
+	/* a rule cannot express that the frame pointer is in another register */
 	expect("zR", P("\x09\x06\x03"), "0:unsupported");
 }
 
@@ -302,7 +302,7 @@ Test(cfi, every_truncation_is_survived)
 		struct cfi_table t;
 		struct cfi_fde fde;
 		u64 offset = 0, at, budget = 1000;
-		/* A copy, so that the sanitizer sees the end. */
+		/* In a copy of the exact size the sanitizer notices reads past the end. */
 		u8 *copy = malloc(n ? n : 1);
 
 		memcpy(copy, w.out.data, n);

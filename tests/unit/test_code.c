@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows that are read from code: functions assembled by hand, and what the rows must be. */
+/* Rows that are derived from code: functions assembled by hand, and their rows. */
 #include <criterion/criterion.h>
 
 #include "elfwriter.h"
@@ -7,7 +7,7 @@
 
 #define TEXT 0x10000
 
-/* One line a row: offset, cfa, the caller's frame pointer, return address. */
+/* Prints a row in a line: offset, CFA, the caller's frame pointer, return address. */
 static void print_row(struct str *out, const struct code_row *row, u64 base)
 {
 	const struct unwind_rule *r = &row->rule;
@@ -112,7 +112,7 @@ Test(code, frame_pointer_as_any_register)
 		   "\x89\xfd"	    /* mov %edi, %ebp */
 		   "\x5b\x5d\xc3"), /* pop %rbx; pop %rbp; ret */
 	       true, true, "0 sp+8\n1 sp+16 f-16\n2 sp+24 f-16\n5 sp+16 f-16\n6 sp+8\n");
-	/* Lost without having been saved: there is no row for what comes after. */
+	/* The frame pointer is lost without being saved: the code after that has no row. */
 	expect(X86("\x89\xfd\xc3"), false, true, "0 sp+8\n2 none\n");
 }
 
@@ -132,7 +132,7 @@ Test(code, two_ways)
 
 Test(code, call_that_does_not_return)
 {
-	/* What stands behind the call is reached by the jump, with less on the stack. */
+	/* A jump leads to the code after the call, with less on the stack. */
 	expect(X86("\x85\xff"		  /* test %edi, %edi */
 		   "\x74\x06"		  /* je 1f */
 		   "\x50"		  /* push %rax */
@@ -149,7 +149,7 @@ Test(code, jump_table)
 				   "\x5b\xc3";			  /* pop %rbx; ret */
 
 	expect(X86(code), true, false, "0 sp+8\n1 sp+16\nb sp+8\n");
-	/* Where the function's end is not known, what follows may be another one. */
+	/* If the function's end is unknown, the code after the jump may be another function's. */
 	expect(X86_OPEN(code), true, false, "0 sp+8\n1 sp+16\n8 none\n");
 }
 
@@ -177,7 +177,7 @@ Test(code, saved_by_mov_into_the_red_zone)
 
 Test(code, started_in_the_middle)
 {
-	/* pop %rbx; ret: the return address is not where it must be. */
+	/* pop %rbx; ret: the return address is not at sp. */
 	expect(X86_OPEN("\x5b\xc3"), false, true, "0 sp+8\n1 none\n");
 }
 
@@ -232,11 +232,11 @@ Test(code, arm64_leaf_and_lost_link_register)
 {
 	expect(ARM64(0xd10043ff, 0x910043ff, 0xd65f03c0), /* sub and add sp, 16; ret */
 	       true, true, "0 sp+0 lr\n4 sp+16 lr\n8 sp+0 lr\n");
-	expect(ARM64(0x94000100, 0xd65f03c0), /* bl; ret: it is gone */
+	expect(ARM64(0x94000100, 0xd65f03c0), /* bl; ret: the return address is lost */
 	       false, true, "0 sp+0 lr\n4 none\n");
 }
 
-/* What binutils' gas and LLVM fill with. */
+/* The padding of gas and of LLVM. */
 Test(code, padding_is_known_by_its_bytes)
 {
 	static const u8 nops[][16] = {
@@ -266,7 +266,7 @@ Test(code, padding_is_known_by_its_bytes)
 		cr_expect_eq(disasm_padding(d, code), nops[i][0], "nop %zu", i);
 		cr_expect(disasm_one(d, code, 0, &insn) && insn.padding &&
 			  insn.length == nops[i][0]);
-		/* Cut short it is nothing. */
+		/* Truncated padding is not padding. */
 		code.end--;
 		cr_expect_eq(disasm_padding(d, code), 0);
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of container engines say, in roots made here; and what is not looked at. */
+/* Names from the files of container engines, in roots that the tests make, and files to ignore. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
@@ -196,7 +196,7 @@ Test(container, only_ids_are_looked_for)
 		cr_assert_eq(container_describe(&names, root, ids[i], note, &got), -EINVAL);
 }
 
-/* A link in the engine's directory leads nowhere; the directory itself may be one. */
+/* Links in the engine's directory are not followed; the directory itself may be a link. */
 Test(container, links)
 {
 	char from[512], to[512];

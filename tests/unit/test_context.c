@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a process says of itself: this one, published by libculprit-context or by hand. */
+/* Contexts that this process publishes about itself, with libculprit-context or by hand. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <poll.h>
@@ -127,7 +127,7 @@ Test(context, a_record_is_behind_the_pointer_to_it_unless_it_is_large)
 		cr_assert_neq((uintptr_t)r, near);
 		cr_assert_eq(memcmp(r, trace, 16), 0);
 		cr_assert_eq(memcmp(r + 16, span, 8), 0);
-		/* Valid, its flags, 5 and 100 bytes of attributes. */
+		/* The valid byte, flags, and attributes of 5 and 100 bytes. */
 		cr_assert_eq(memcmp(r + 24, "\1\1\151\0\0\3abc\0\142", 11), 0);
 	}
 	culprit_context_leave();
@@ -141,12 +141,12 @@ static const char message[] =
 	"ab"
 	"\x12\x03\x0a\x01"
 	"c"
-	/* Attributes of the process besides, and how its threads say theirs. */
+	/* Further attributes of the process, and the schema of its threads' attributes. */
 	"\x12\x08\x0a\x01t\x12\x03\x0a\x01v"
 	"\x12\x18\x0a\x0fthreadlocal.any\x12\x05\x0a\x03"
 	"xyz";
 
-/* A page of one of the kinds that there are; NULL: not on this kernel. */
+/* Makes a page of one of the two kinds. NULL: this kernel has no such kind. */
 static struct page *make_page(int kind)
 {
 	int fd = kind ? -1 : memfd_create("OTEL_CTX", MFD_CLOEXEC);
@@ -178,7 +178,7 @@ Test(context, pages_are_found_by_each_of_their_names)
 		struct process_context c = {};
 		_cleanup_str_ struct str out = {};
 
-		/* This kernel names no memory: then there is only the memfd. */
+		/* A kernel that cannot name memory has only the memfd. */
 		if (!p && kind)
 			continue;
 		cr_assert(p);
@@ -211,7 +211,7 @@ Test(context, what_is_being_written_or_makes_no_sense_is_not_taken)
 	*p = good;
 	p->payload++;
 	cr_assert_lt(read_own(&c, &out), 0);
-	/* The same time says that it is the same. */
+	/* An unchanged time of publication means an unchanged context. */
 	*p = good;
 	cr_assert_eq(read_own(&c, &out), 0);
 	p->published++;
@@ -265,10 +265,10 @@ Test(attributes, numbers_are_names_that_the_process_has_told)
 				"\0\x09rootspan0\1\6GET /x\4\1"
 				"7"),
 			 "http.route=GET /x;tenant=7;");
-	/* Ids, who it is, what has no name or no text: not theirs, so nothing is missing. */
+	/* Ignored are ids, names of the process itself, and attributes without name or text. */
 	cr_expect_str_eq(DECODE(&s, NUMBERED, "\2\1x\3\1x\5\1x\4\0"), "");
 	cr_expect_not(s.partial);
-	/* What breaks off, and what is no text. */
+	/* Truncated attributes, and text that is not UTF-8. */
 	cr_expect_str_eq(DECODE(&s, NUMBERED, "\1\2\xff\0\4\3ab"), "http.route=\xef\xbf\xbd;");
 	cr_expect_str_eq(DECODE(&s, NUMBERED, "\1"), "");
 	said_deinit(&s);
@@ -279,7 +279,7 @@ Test(attributes, names_may_come_with_them_and_texts_that_were_cut_say_so)
 	struct said s = {};
 
 	cr_expect_str_eq(DECODE(&s, NAMED, "\5\4routz/pay\7\3span_idabc"), "routz=/pay;");
-	/* In the middle of a character. */
+	/* The text ends in the middle of a character. */
 	cr_expect_str_eq(DECODE(&s, NAMED, "\1\x83xab\xc3"), "x=ab…;");
 	cr_expect_str_eq(DECODE(&s, NAMED, "\1\x84xab\xc3\xa9"), "x=abé…;");
 	cr_expect_str_eq(DECODE(&s, NAMED, "\3\3a\nbc\0d"), "a b=c d;");
@@ -288,7 +288,7 @@ Test(attributes, names_may_come_with_them_and_texts_that_were_cut_say_so)
 	said_deinit(&s);
 }
 
-/* One attribute, of this number. */
+/* Decodes one attribute whose value is the number i. */
 static const char *decode_number(struct said *s, const char *name, u32 i)
 {
 	char bytes[64];
@@ -306,14 +306,14 @@ Test(attributes, a_process_has_a_bound_on_how_many)
 		kept += *decode_number(&s, "id", i) != '\0';
 	cr_expect_eq(kept, ATTRIBUTES_MAX_OF_NAME);
 	cr_expect(s.partial);
-	/* Those that are known are taken again, and of another name there is room. */
+	/* Known values are accepted again, and other names still have room. */
 	cr_expect_str_eq(decode_number(&s, "id", 7), "id=00007;");
 	cr_expect_not(s.partial);
 	for (u32 name = 'a'; name <= 'z'; name++)
 		for (u32 i = 0; i < ATTRIBUTES_MAX_OF_NAME; i++)
 			kept += *decode_number(&s, (char[]){(char)name, 0}, i) != '\0';
 	cr_expect_eq(kept, ATTRIBUTES_MAX_TEXTS);
-	/* Another process has its own, and an hour later all begin anew. */
+	/* Another process has bounds of its own, and after an hour all bounds begin anew. */
 	other.bounds = s.bounds;
 	other.share = (struct attribute_share){.owner = 1, .hour = s.bounds.hour, .said = true};
 	cr_expect_str_eq(decode_number(&other, "id", 999), "id=00999;");
@@ -335,7 +335,7 @@ Test(attributes, and_on_how_many_sets)
 		for (u32 j = 0; j < 64; j++) {
 			char bytes[] = {1, 1, 'a', (char)('0' + i), 1, 1, 'b', (char)('0' + j)};
 
-			/* Of 63 texts: DEL becomes a space, and nothing is left of it. */
+			/* 63 texts: DEL becomes a space, which is trimmed to nothing. */
 			kept += *decode(&s, ATTRIBUTES_NAMED, bytes, sizeof(bytes)) != '\0';
 		}
 	cr_expect_eq(kept, ATTRIBUTES_MAX_SETS);
@@ -381,7 +381,7 @@ static void receiver_init(struct receiver *r)
 {
 	snprintf(r->folder, sizeof(r->folder), "/tmp/culprit-context-XXXXXX");
 	cr_assert(mkdtemp(r->folder));
-	/* By a link, as temporary folders may be. */
+	/* The path leads through a link, as that of a temporary folder may. */
 	snprintf(r->path, sizeof(r->path), "%s/link/essock", r->folder);
 	char link[96];
 	snprintf(link, sizeof(link), "%s/link", r->folder);
@@ -401,7 +401,7 @@ static void receiver_deinit(struct receiver *r)
 	rmdir(r->folder);
 }
 
-/* A message of at most n bytes; 0: none has come for a minute. */
+/* Receives a message of at most n bytes. 0: none arrived for a minute. */
 static size_t receive(const struct receiver *r, u8 *ret, size_t n)
 {
 	struct pollfd p = {.fd = r->fd, .events = POLLIN};
@@ -440,7 +440,7 @@ Test(elastic, who_listens_is_registered_once_and_counts_are_split)
 		}
 		cr_assert_eq(left, counts[i]);
 	}
-	/* Another delay is told of, if it is longer. */
+	/* A new delay is sent if it is longer. */
 	channels_late(c, 700);
 	channels_late(c, 1000);
 	cr_assert_eq(receive(&r, m, sizeof(m)), 18);
@@ -449,7 +449,7 @@ Test(elastic, who_listens_is_registered_once_and_counts_are_split)
 	receiver_deinit(&r);
 }
 
-/* More than its queue holds, all at once, and nobody reads for a while. */
+/* More messages at once than the socket's queue holds, while nobody reads. */
 Test(elastic, what_does_not_go_out_at_once_waits)
 {
 	struct context_report report = {.trace_id = {1}};
@@ -490,7 +490,7 @@ Test(elastic, who_listens_again_is_registered_again)
 	cr_assert_eq(receive(&r, m, sizeof(m)), 12);
 	close(r.fd);
 	receiver_open(&r);
-	/* What was meant for the one before shows that it is gone. */
+	/* A message to the previous socket fails, which shows that the socket is gone. */
 	channels_report(c, (u32)getpid(), &report, 1);
 	for (int i = 0; i < 30000; i++) {
 		struct pollfd p = {.fd = r.fd, .events = POLLIN};

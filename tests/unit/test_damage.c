@@ -23,7 +23,7 @@
 #include "symbol/debugfile.h"
 #include "symbol/dwarf.h"
 
-/* The offset that a message ends in. Fails the test if there is none. */
+/* Returns the offset at the end of a message. Fails the test if there is none. */
 static u64 offset_of(const struct diag *d)
 {
 	const char *at = strstr(d->text, " at offset 0x");
@@ -93,7 +93,7 @@ Test(damage, of_json)
 
 	cr_assert_eq(json_read(text, sizeof(text) - 1, 0, &j, &d), -EBADMSG);
 	cr_assert_null(j);
-	/* Jansson's position is behind the token that it does not know. */
+	/* Jansson's position is after the unknown token. */
 	cr_assert_eq(offset_of(&d), (u64)(strstr(text, "nil") - text) + 3, "%s", d.text);
 	cr_assert(strstr(d.text, "line 2"));
 }
@@ -117,7 +117,7 @@ Test(damage, of_protocol_buffers)
 	u8 bytes[sizeof(spans)];
 
 	cr_assert_eq(decode_spans(spans, sizeof(spans), 1 << 20, &d), 0, "%s", d.text);
-	/* Cut off: the outermost field is not whole. */
+	/* In truncated input the outermost field is incomplete. */
 	for (size_t n = 1; n < sizeof(spans); n++) {
 		d = (struct diag){};
 		cr_assert_eq(decode_spans(spans, n, 1 << 20, &d), -EBADMSG, "%zu", n);
@@ -129,7 +129,7 @@ Test(damage, of_protocol_buffers)
 	d = (struct diag){};
 	cr_assert_eq(decode_spans(bytes, sizeof(bytes), 1 << 20, &d), -EBADMSG);
 	cr_assert_eq(offset_of(&d), 6, "%s", d.text);
-	/* It is of the wire type of a number. */
+	/* The field has the wire type of a number. */
 	memcpy(bytes, spans, sizeof(bytes));
 	bytes[6] = 0x08;
 	d = (struct diag){};
@@ -161,7 +161,7 @@ static void read_seed(const char *name, struct str *out)
 	fclose(f);
 }
 
-/* Wherever a recording of the JDK is cut, the message names the file and a place in it. */
+/* For a recording of the JDK cut at any place, the message names the file and an offset in it. */
 Test(damage, of_a_recording)
 {
 	_cleanup_str_ struct str jfr = {};
@@ -173,7 +173,7 @@ Test(damage, of_a_recording)
 		int r = profile_read_bytes("app.jfr", (u8 *)jfr.data, n, NULL, 1 << 20, &p, &d);
 
 		profile_destroy(p);
-		if (r == 0) /* cut between the chunks */
+		if (r == 0) /* cut between two chunks */
 			continue;
 		cr_assert(str_starts(d.text, "app.jfr: JFR: "), "%s", d.text);
 		cr_assert_leq(offset_of(&d), n);

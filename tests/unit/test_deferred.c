@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Walks that wait for a page of a file: how long, what goes on meanwhile, and what becomes of them.
- * Tables, processes and the sampler are stood in for; the linker puts __wrap_NAME before NAME.
+ * Walks that wait for a page of a file: how long they wait, what the pipeline does meanwhile, and
+ * how the walks end. Tables, processes and the sampler are fakes; the linker replaces NAME by
+ * __wrap_NAME.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -14,10 +15,10 @@
 #define MS 1000000ULL
 
 static struct {
-	int fd;		       /* becomes readable when a page has come */
-	bool busy, has_come;   /* the loader; the page */
-	u32 n_drained, n_done; /* times that the ring was read; walks that are done */
-	u32 come_after;	       /* so many */
+	int fd;		       /* becomes readable when a page has arrived */
+	bool busy, has_come;   /* whether the loader is busy; whether the page has arrived */
+	u32 n_drained, n_done; /* how often the ring was read; finished walks */
+	u32 come_after;	       /* the page arrives after this many reads of the ring */
 	u32 last_stop;
 } fake;
 
@@ -147,7 +148,7 @@ static void on_done(struct pipeline *p, const struct deferred_walk *walk)
 	fake.last_stop = walk->stop;
 }
 
-/* A pipeline with one walk that waits for a page. */
+/* Makes a pipeline with one walk that waits for a page. */
 static struct pipeline *begin(void)
 {
 	static struct pipeline p;

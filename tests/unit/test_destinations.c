@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What each kind of destination makes of a profile: the names of files and which of them stay, and
- * the requests to Pyroscope and by OTLP, which an HTTP server on the loopback interface keeps.
+ * How each kind of destination exports a profile: names of files and which files stay, and requests
+ * to Pyroscope and by OTLP, which an HTTP server on the loopback interface keeps.
  */
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -45,7 +45,7 @@ static struct exporters *file_exporter(const char *pattern, u32 keep)
 	return start_exporters(&o, 1);
 }
 
-/* Exports a profile of 2023-11-14 22:13:20 UTC and so many seconds. */
+/* Exports a profile that begins `seconds` after 2023-11-14 22:13:20 UTC. */
 static void export_at(struct exporters *e, u64 seconds, u64 samples)
 {
 	struct profile *p = counted_profile(samples, 0);
@@ -142,7 +142,7 @@ Test(files, a_name_without_a_time_is_replaced_as_a_whole)
 	exporters_destroy(e, 0);
 	cr_expect_eq(n_files(), 1);
 	assert_samples("now.folded", 2);
-	/* Who reads the file meanwhile has the whole one before. */
+	/* A reader that opened the file before still reads the complete old file. */
 	cr_assert_gt(read(reader, text, sizeof(text) - 1), 0);
 	cr_expect_str_eq(text, "app;main 1\n");
 	close(reader);
@@ -195,7 +195,7 @@ static bool starts_with(const struct sink_request *r, const char *line)
 	return !strncmp(str_get(&r->head), line, strlen(line));
 }
 
-/* Two services with one stack each, and a thread of which nothing is known. */
+/* Makes a profile of two services with one stack each, and a thread without a resource. */
 static struct profile *profile_of_services(const char *type, const char *unit)
 {
 	struct profile *p = profile_create();
@@ -246,7 +246,7 @@ static const char *label(const Pyroscope__RawProfileSeries *s, const char *name)
 	return "";
 }
 
-/* The second value of the only sample. */
+/* Returns the second value of the only sample. */
 static s64 value_of(const Pyroscope__RawProfileSeries *s)
 {
 	_cleanup_profile_ struct profile *p = NULL;
@@ -307,7 +307,7 @@ Test(pyroscope, profiles_are_named_by_their_type)
 #define MANY 40000
 #define OTLP_MAX_BYTES ((size_t)4 << 20) /* what gRPC servers accept by default */
 
-/* Some 7 MB by OTLP: each sample has a function of its own. */
+/* Makes a profile of some 7 MB in OTLP: each sample has a function of its own. */
 static struct profile *large_profile(void)
 {
 	struct profile *p = counted_profile(1, 5);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files written byte by byte, good and damaged; and this machine's own against readelf. */
+/* Good and damaged ELF files, written byte by byte; and installed files, compared with readelf. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +38,7 @@ static int open_written(struct elfw *w, struct elf_file **ret)
 	return elf_file_open_memory(w->out.data, w->out.n, &d, ret);
 }
 
-/* The same bytes through a descriptor, as a real file. */
+/* Opens the same bytes through a descriptor, like a real file. */
 static int open_as_fd(struct elfw *w, int *ret_fd, struct elf_file **ret)
 {
 	int fd = memfd_create("elf", MFD_CLOEXEC);
@@ -172,7 +172,7 @@ Test(elf, every_truncation_and_every_flipped_byte_is_survived)
 	str_deinit(&w.out);
 }
 
-/* Chdr or "ZLIB" head in front of a stream of n bytes that unpack to `size`. */
+/* Writes a Chdr or "ZLIB" header, and a stream of n bytes that unpacks to `size`. */
 static size_t packed(u8 *out, int form, u64 size, const void *stream, size_t n)
 {
 	size_t head = form < 0 ? 12 : sizeof(Elf64_Chdr);
@@ -363,7 +363,7 @@ Test(elf, without_section_headers_segments_give_them)
 
 Test(elf, file_offsets_become_addresses_as_the_kernel_maps_them)
 {
-	/* As lld lays out: read-only up to 0x1010, code from 0x1040 in the same file page. */
+	/* lld's layout: read-only data to 0x1010, code from 0x1040 in the same file page. */
 	struct elf_segment segments[] = {
 		{.svma = 0x200000, .foff = 0, .filesz = 0x1010, .flags = PF_R},
 		{.svma = 0x202040, .foff = 0x1040, .filesz = 0x800, .flags = PF_R | PF_X},

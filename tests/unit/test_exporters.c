@@ -14,7 +14,7 @@
 #include "http_sink.h"
 #include "otlp/otlp.h"
 
-/* The last statistics of each destination: spool_deinit() is called when they are complete. */
+/* The final statistics of each destination, taken in spool_deinit(), when they are complete. */
 static struct export_stats last[8];
 static size_t n_last;
 void __real_spool_deinit(struct spool *s);
@@ -34,8 +34,8 @@ void __wrap_spool_deinit(struct spool *s)
 struct taker {
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
-	bool closed; /* take() waits while it is */
-	int fail[8]; /* what the first calls return */
+	bool closed; /* take() waits while this is set */
+	int fail[8]; /* results of the first calls */
 	u32 calls, taken;
 	u64 samples[64], lost[64];
 };
@@ -74,7 +74,7 @@ static void taker_set(struct taker *t, bool closed)
 	pthread_mutex_unlock(&t->lock);
 }
 
-/* Waits until take() has been called so often. */
+/* Waits until take() was called `calls` times. */
 static void taker_wait(struct taker *t, u32 calls)
 {
 	pthread_mutex_lock(&t->lock);
@@ -192,7 +192,7 @@ Test(exporters, the_end_of_time_drops_a_full_queue)
 	u64 samples = 0;
 
 	taker_set(&t, true);
-	t.fail[0] = -EAGAIN; /* of the profile that is being taken at the end */
+	t.fail[0] = -EAGAIN; /* for the profile that take() handles at the end */
 	cr_assert_eq(exporters_send(e, counted_profile(1000, 0), false), 0);
 	taker_wait(&t, 1);
 	for (u64 i = 0; i < QUEUE_MAX; i++, samples += i)
@@ -292,7 +292,7 @@ static struct exporters *http_exporters(u32 retry_ms, const char *spool_dir, u64
 	return start_exporters(&o, 1);
 }
 
-/* What the request's profile says: samples seen, and lost. */
+/* Returns the numbers of samples, seen and lost, in the request's profile. */
 static struct profile_quality quality_of(const struct sink_request *r)
 {
 	_cleanup_str_ struct str plain = {};
@@ -335,7 +335,7 @@ Test(sending, what_fails_for_now_is_sent_again_in_order_and_later_each_time)
 	for (size_t i = 0; i < 4; i++)
 		cr_assert_eq(quality_of(&sink.requests[i]).samples, 7);
 	cr_assert_eq(quality_of(&sink.requests[4]).samples, 9);
-	/* 100, 200 and 400 ms, a fifth more or less. */
+	/* Intervals of 100, 200 and 400 ms, varied by a fifth. */
 	cr_assert_geq(gap_ms(1), 79, "%llu", gap_ms(1));
 	cr_assert_geq(gap_ms(2), 159, "%llu", gap_ms(2));
 	cr_assert_geq(gap_ms(3), 319, "%llu", gap_ms(3));
@@ -417,7 +417,7 @@ Test(sending, a_full_spool_drops_the_oldest)
 	struct export_stats s;
 	u64 item, sent_lost = 0;
 
-	/* How large a profile is. */
+	/* Measure the size of a spooled profile. */
 	e = http_exporters(10, NULL, 0);
 	cr_assert_eq(exporters_send(e, counted_profile(1, 0), false), 0);
 	wait_until(e, s, s.spooled == 1);
@@ -427,11 +427,11 @@ Test(sending, a_full_spool_drops_the_oldest)
 	e = http_exporters(10, NULL, item * 7 / 2);
 	for (u64 i = 0; i < 8; i++) {
 		cr_assert_eq(exporters_send(e, counted_profile(1 << i, 0), false), 0);
-		/* One at a time: then nothing but the spool is full. */
+		/* One profile at a time, so that only the spool fills up, not the queue. */
 		wait_until(e, s, !s.queued && s.retried > i);
 		cr_assert_leq(s.spooled_bytes, item * 7 / 2);
 	}
-	/* The item that is being sent is not dropped: which ones went depends on when that was. */
+	/* The item that is being sent is not dropped, so their number depends on timing. */
 	cr_assert_eq(s.dropped_by[EXPORT_DROP_SPOOL], s.dropped);
 	cr_assert_eq(s.dropped, 8 - s.spooled);
 	cr_assert_geq(s.dropped, 4);
@@ -443,7 +443,7 @@ Test(sending, a_full_spool_drops_the_oldest)
 
 		sent_lost += q.samples + q.lost;
 	}
-	/* What no request has reported yet is in the next one. */
+	/* The next request reports the losses that no request has reported yet. */
 	cr_assert_eq(exporters_send(e, counted_profile(1000, 0), false), 0);
 	sink_wait(&sink, sink.n + 1);
 	wait_until(e, s, s.spooled == 0 && !s.queued);
@@ -499,7 +499,7 @@ Test(sending, with_a_directory_the_next_agent_sends_what_waits)
 
 Test(sending, a_failing_destination_has_its_spool_in_files_at_once)
 {
-	/* No second attempt writes them: it would be after ten minutes. */
+	/* The interval of ten minutes excludes a second attempt. */
 	struct exporters *e = http_exporters(600000, dir, 0);
 	struct export_stats s;
 
@@ -521,7 +521,7 @@ Test(sending, the_end_interrupts_a_request)
 	sink_wait(&sink, 1);
 	begun = clock_ns(CLOCK_MONOTONIC);
 	exporters_destroy(e, 200);
-	/* The request's own limit is 10 s. */
+	/* That is less than the request's timeout of 10 s. */
 	cr_assert_lt(clock_ns(CLOCK_MONOTONIC) - begun, 8000000000ULL);
 	cr_assert_eq(last[0].sent, 0);
 	cr_assert_eq(files_in_spool(), 1);
@@ -541,7 +541,7 @@ Test(sending, other_destinations_get_what_comes_later)
 	taker_init(&t);
 	cr_assert_eq(exporters_send(e, counted_profile(7, 0), false), 0);
 	wait_until(e, s, s.spooled == 1 && s.retried);
-	/* The one that stays keeps what waits, and its counters. */
+	/* A destination that stays keeps its spooled requests and its counters. */
 	cr_assert_eq(exporters_replace(e, o, 2, &d), 0, "%s", d.text);
 	s = stats_of(e, 0);
 	cr_assert_eq(s.spooled, 1);
@@ -551,7 +551,7 @@ Test(sending, other_destinations_get_what_comes_later)
 	sink_start(&sink);
 	wait_until(e, s, s.sent == 2);
 	cr_assert_eq(quality_of(&sink.requests[0]).samples, 7);
-	/* Without the first. */
+	/* Now remove the first destination. */
 	n_last = 0;
 	cr_assert_eq(exporters_replace(e, o + 1, 1, &d), 0, "%s", d.text);
 	s = stats_of(e, 0);

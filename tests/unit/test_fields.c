@@ -7,7 +7,7 @@
 #include "agent/context/internal.h"
 #include "agent/sampler/fields.h"
 
-/* As Linux 6.18 prints them. */
+/* Formats that Linux 6.18 prints. */
 static const char syscall_format[] =
 	"name: sys_enter_openat\nID: 782\nformat:\n"
 	"\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n"
@@ -93,7 +93,7 @@ Test(fields, what_cannot_be_an_attribute_is_told)
 	cr_expect_eq(field_find("\tfield:int x;\toffset", "x", false, &f, &other), -ENOENT);
 }
 
-/* The labels that a record of BPF becomes. */
+/* Makes labels of a BPF record's fields. */
 static u32 labels_of(const struct source_field *fields, u32 n_fields, const void *bytes, u32 n,
 		     struct context_label ret[CONTEXT_MAX_ATTRIBUTES], struct str *texts)
 {

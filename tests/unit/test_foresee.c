@@ -30,7 +30,7 @@ static void copy(const char *to)
 	cr_assert(chmod(path, 0755) == 0);
 }
 
-/* A root with two programs; a symbolic link with an absolute target names one of them, too. */
+/* Makes a root with two programs, and a symbolic link with an absolute target to one of them. */
 static void make_root(void)
 {
 	char path[128];
@@ -56,7 +56,7 @@ static void remove_root(void)
 	}
 }
 
-/* Whether the code of this file below the root is mapped. */
+/* Tells whether the code of this file below the root is mapped. */
 static bool is_mapped(const char *name)
 {
 	char line[512], path[128];
@@ -108,7 +108,7 @@ Test(foresee, words_of_a_shell)
 	cr_assert(is_mapped("bin/worker"));
 }
 
-/* Inside of a chroot an absolute link leads to a file inside. */
+/* After chroot, an absolute link leads to a file in the new root. */
 Test(foresee, behind_chroot)
 {
 	foresee((const char *[]){"sh", "-c", "%", "sh", "alias", NULL}, "exec chroot %s \"$@\"");
@@ -116,7 +116,7 @@ Test(foresee, behind_chroot)
 	cr_assert(!is_mapped("bin/other"));
 }
 
-/* An argument of a program that does not run its arguments is not a program. */
+/* If a program does not execute its arguments, its arguments are not mapped. */
 Test(foresee, no_arguments_of_others)
 {
 	foresee((const char *[]){"true", "%", NULL}, "%s/bin/worker");

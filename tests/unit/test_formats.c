@@ -232,7 +232,7 @@ Test(svg, diff_is_red_where_it_grew_and_blue_where_it_shrank)
 
 /* ---- types of values ---- */
 
-/* One sample of 1500 of this type, written. */
+/* Writes a profile with one sample of this type, of value 1500. */
 static void write_one(int (*write)(const struct profile *, const struct profile_write_options *,
 				   struct str *, struct diag *),
 		      const char *type, const char *unit, struct str *out)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HotSpot: its tables in a file and in a process, and names out of the memory of one. */
+/* HotSpot: its tables in a file and in a process, and names from the memory of a process. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <string.h>
@@ -99,12 +99,12 @@ Test(hotspot, tables_of_each_version)
 		cr_expect_eq(hotspot_has(&o, HF_NM_IMMUTABLE), v >= 23);
 		cr_expect_eq(vm->sizes[HZ_CONST_METHOD], CONST_BYTES);
 		cr_expect_eq(vm->sizes[HZ_FLAG], FLAG_BYTES);
-		/* Return addresses are no beginnings of stubs. */
+		/* Only entries of stubs count, not return addresses in stubs. */
 		cr_expect_eq(vm->n_stubs, v <= 21 ? 3 : 0);
 	}
 }
 
-/* What no version can do without is named. */
+/* The error names the missing field, if every version needs it. */
 Test(hotspot, a_table_without_a_field)
 {
 	static const char *const needed[] = {
@@ -138,7 +138,7 @@ Test(hotspot, another_library_of_that_name)
 	str_deinit(&w.out);
 }
 
-/* An offset that is none, and initialisers that have not run. */
+/* An offset that is out of range, and initialisers that have not run. */
 Test(hotspot, offsets_of_a_process)
 {
 	_cleanup_jvm_ struct jvm j;
@@ -206,7 +206,7 @@ Test(hotspot, attach_to_what_has_not_started)
 	image_build(17);
 	image_u64(IMAGE_STATICS + STATIC_INTERPRETER, 0);
 	cr_expect_eq(runtime_hotspot.attach(&t, j.learned, &process), -EAGAIN);
-	/* More heaps than are known. */
+	/* More heaps than the walker has room for. */
 	image_build(17);
 	image_u32(IMAGE_HEAP + 0x60, HOTSPOT_MAX_HEAPS + 1);
 	cr_expect_eq(runtime_hotspot.attach(&t, j.learned, &process), -E2BIG);
@@ -225,7 +225,7 @@ Test(hotspot, interpreted)
 		cr_expect_eq(j.names.frames[0].start_line, 40);
 		cr_assert_eq(name_interpreted(&j, IMAGE_OUTER, 5), 0);
 		cr_outer(&j, 0, 42);
-		/* The table is not sorted: 9 stands before 6. */
+		/* The table of lines is not sorted: bytecode 9 comes before 6. */
 		cr_assert_eq(name_interpreted(&j, IMAGE_OUTER, 6), 0);
 		cr_outer(&j, 0, 40);
 		cr_assert_eq(name_interpreted(&j, IMAGE_LEAF, 9), 0);
@@ -235,7 +235,7 @@ Test(hotspot, interpreted)
 	}
 }
 
-/* The call that returns at a PcDesc's pc is at pc - 1, as callers' positions are. */
+/* A PcDesc has a call's return address; positions of callers are return addresses minus one. */
 Test(hotspot, compiled)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
@@ -255,7 +255,7 @@ Test(hotspot, compiled)
 	}
 }
 
-/* Slow paths follow all described code: a return's slow path has left the inlined callee. */
+/* Slow paths follow the last PcDesc. The slow path of a return is not part of an inlined callee. */
 Test(hotspot, behind_the_last_description)
 {
 	static const u8 leaves[] = {0x49, 0xba, 1,    2, 3, 4, 5, 6, 7, 8, /* mov r10, 8 bytes */
@@ -270,18 +270,18 @@ Test(hotspot, behind_the_last_description)
 		u64 pcs = versions[i] >= 23 ? IMAGE_DEBUG : IMAGE_NMETHOD + NM_PCS;
 
 		cr_assert_eq(jvm_init(&j, versions[i], NULL), 0);
-		/* The last one is of inlined code, too. */
+		/* Let the last PcDesc be of inlined code, too. */
 		image_pcdesc(pcs + 2 * PCDESC_BYTES, IMAGE_OWN_AT, 4);
 		memcpy(image_at(IMAGE_NMETHOD + NM_CODE + 32), leaves, sizeof(leaves));
 		cr_assert_eq(name_compiled(&j, 32), 0);
 		cr_assert_eq(j.names.n, 1);
 		cr_outer(&j, 0, 40);
-		/* And that of inlined code goes back into it. */
+		/* A slow path of inlined code jumps back into the inlined code. */
 		memcpy(image_at(IMAGE_NMETHOD + NM_CODE + 32), loops, sizeof(loops));
 		cr_assert_eq(name_compiled(&j, 32), 0);
 		cr_assert_eq(j.names.n, 2);
 		cr_leaf(&j, 0, 12);
-		/* That of the barrier at the entry goes to where the frame stands. */
+		/* The slow path of the entry barrier jumps back behind the set-up of the frame. */
 		memcpy(image_at(IMAGE_NMETHOD + NM_CODE + 32), barrier, sizeof(barrier));
 		for (u32 position = 32; position <= 37; position += position == 32 ? 4 : 1) {
 			cr_assert_eq(name_compiled(&j, position), 0);
@@ -291,7 +291,7 @@ Test(hotspot, behind_the_last_description)
 	}
 }
 
-/* Another compilation is in its place, another method, or nothing. */
+/* The address has another compilation, another method, or nothing. */
 Test(hotspot, stale)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
@@ -299,7 +299,7 @@ Test(hotspot, stale)
 		u64 other = HOTSPOT_IMAGE + IMAGE_OUTER + CLASS_CONST, leaf;
 
 		cr_assert_eq(jvm_init(&j, versions[i], NULL), 0);
-		/* Unloaded code that is not freed yet, and what was freed and left as it was. */
+		/* Unloaded code that is not freed, and freed code that is not overwritten. */
 		image_u64(IMAGE_NMETHOD + AT_NM_METHOD, 0);
 		cr_expect_eq(name_compiled(&j, IMAGE_INLINED_AT - 1), -ESTALE);
 		image_build(versions[i]);
@@ -319,7 +319,7 @@ Test(hotspot, stale)
 	}
 }
 
-/* By how much of its names the walker could read: of class and method, of the class, nothing. */
+/* Stale names, for cookies with the symbols of class and method, of the class only, and of none. */
 Test(hotspot, stale_symbols)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(versions) * 3; i++) {
@@ -332,7 +332,7 @@ Test(hotspot, stale_symbols)
 		for (u32 symbol = 0; symbol < 2; symbol++) {
 			u64 count = IMAGE_LEAF + CLASS_SYMBOLS + symbol * 0x100 + AT_SYMBOL_COUNT;
 
-			/* Somebody else has a reference to it; nobody has; it is another one. */
+			/* The symbol gets more references, loses all, and is replaced. */
 			image_build(version);
 			image_u16(count, 9);
 			cr_expect_eq(name(&j, IMAGE_LEAF, leaf), 0);
@@ -342,7 +342,7 @@ Test(hotspot, stale_symbols)
 			image_u16(count + 2, 9);
 			cr_expect_eq(name(&j, IMAGE_LEAF, leaf), symbol < n ? -ESTALE : 0);
 		}
-		/* Another method of it. */
+		/* Another method of the same class. */
 		image_build(version);
 		image_u16(IMAGE_LEAF + CLASS_CONST + AT_CONST_NAME + 4, 3);
 		cr_expect_eq(name(&j, IMAGE_LEAF, leaf), -ESTALE);
@@ -351,7 +351,7 @@ Test(hotspot, stale_symbols)
 
 /* ---- memory that changes while it is read ---- */
 
-/* All reads of a process; before one of them its memory is changed. */
+/* Counts the reads of a process's memory; `change` runs before read number `at`. */
 static struct {
 	void (*change)(u32 version); /* NULL: never */
 	u32 version, at, n;
@@ -373,14 +373,14 @@ ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local, unsigned l
 	return __real_process_vm_readv(pid, local, n_local, remote, n_remote, flags);
 }
 
-/* Nobody has their names any more. */
+/* Drops all references to the class's symbols. */
 static void drop_names(u64 class)
 {
 	for (u32 i = 0; i < 3; i++)
 		image_u16(class + CLASS_SYMBOLS + i * 0x100 + AT_SYMBOL_COUNT, 0);
 }
 
-/* Another class of the same shape where one was; its names are at the same places. */
+/* Replaces a class by another one, whose symbols are at the same addresses. */
 static void replace(u64 class, u32 version)
 {
 	image_class(class, version, "bad/Class", "bad", "Bad.java", (u8[]){0x7f, 0}, 2);
@@ -403,7 +403,7 @@ static void classes_come(u32 version)
 	replace(IMAGE_LEAF, version);
 }
 
-/* And one of them is compiled, where the other was. */
+/* Replaces classes, and the compilation of one by that of the other. */
 static void code_comes(u32 version)
 {
 	classes_come(version);
@@ -411,7 +411,7 @@ static void code_comes(u32 version)
 	image_u32(IMAGE_NMETHOD + AT_NM_COMPILE_ID, IMAGE_COMPILE_ID + 1);
 }
 
-/* A method's name went first, and its memory is in use again; the class's has not gone yet. */
+/* The symbol of a method's name was freed and its memory reused; the class's symbol remains. */
 static void name_goes(u32 version)
 {
 	(void)version;
@@ -420,7 +420,7 @@ static void name_goes(u32 version)
 	*image_at(IMAGE_USED) = 0;
 }
 
-/* One frame, its memory changed before each of the reads in turn: the right names, or none. */
+/* Names one frame while its memory changes, before each read in turn: gets right names or none. */
 static void cr_never_wrong(u32 version, void (*change)(u32 version), bool compiled)
 {
 	u32 n_right = 0, n_stale = 0;
@@ -444,7 +444,7 @@ static void cr_never_wrong(u32 version, void (*change)(u32 version), bool compil
 		if (r == 0 && compiled)
 			cr_outer(&j, 1, 40);
 	}
-	/* Without any change it has its names. */
+	/* A change after the last read leaves the names right. */
 	cr_expect_geq(n_right, 1);
 	cr_expect_geq(n_stale, 10);
 }
@@ -461,7 +461,7 @@ Test(hotspot, changes_while_it_is_read)
 		}
 }
 
-/* Scopes in a circle, numbers cut off, methods that are not there, lengths without end. */
+/* Scopes in a cycle, truncated numbers, missing methods, huge lengths. */
 Test(hotspot, damaged)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
@@ -469,7 +469,7 @@ Test(hotspot, damaged)
 		_cleanup_jvm_ struct jvm j;
 
 		cr_assert_eq(jvm_init(&j, versions[i], NULL), 0);
-		*image_at(scopes + 4) += 4; /* its sender is itself */
+		*image_at(scopes + 4) += 4; /* the scope is its own sender */
 		cr_expect_eq(name_compiled(&j, IMAGE_INLINED_AT - 1), -EINVAL);
 		image_build(versions[i]);
 		*image_at(scopes + 5) = (u8)(versions[i] >= 20); /* method 0 */

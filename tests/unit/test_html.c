@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The HTML writer: what the page's reader is promised by doc/format/html.md, read back in C. */
+/* The HTML writer: reads the page's data back in C, by doc/format/html.md. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static int digit(char c)
 	return at ? (int)(at - digits) : -1;
 }
 
-/* The text between the last opening tag of the data element and its end. */
+/* Unpacks the text of the page's last data element. */
 static struct body unpack(const struct str *page)
 {
 	static const char open[] = "<script id=\"culprit-data\" type=\"application/x-culprit\">";
@@ -60,7 +60,7 @@ static struct body unpack(const struct str *page)
 	return out;
 }
 
-/* A section's content, copied with a NUL behind it; "" and n = 0 when it is not there. */
+/* Returns a copy of a section's content with a NUL after it; "" and n = 0 if absent. */
 static char *section(const struct body *b, const char *tag, size_t *ret_n)
 {
 	size_t n;
@@ -136,7 +136,7 @@ Test(html, page_may_load_nothing)
 
 Test(html, tree_is_preorder_with_self_values)
 {
-	/* Pre-order: all app a b c; frames are numbered as they come. */
+	/* Nodes in pre-order: all app a b c. Frames are numbered by their first use. */
 	_cleanup_profile_ struct profile *p = from_folded("app;a;b 300\napp;a 1\napp;c 2\n");
 	static const u8 want[] = {5,
 				  0,

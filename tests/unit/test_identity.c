@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who a process is, where what it says of itself comes late. */
+/* The identity of a process whose own attributes arrive late. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@
 #include "base/clock.h"
 
 /*
- * What an exec looks like that is told of before its end: the shell has no environment until it is
- * told to go on, and then it is the same program with one.
+ * Simulates an exec event before the end of the exec: the shell has no service name until it reads
+ * a line, and then executes the same program with one.
  */
 static const char script[] = "echo; read x; OTEL_SERVICE_NAME=shop exec /bin/sh -c 'echo; read x'";
 
@@ -64,7 +64,7 @@ static void end(struct child *c)
 	fclose(c->from);
 }
 
-/* What a sample of it would be given. */
+/* Returns the service name that a sample of the process would get. */
 static const char *service(struct identities *s, const struct procman_process *p,
 			   struct profile *into)
 {
@@ -81,7 +81,7 @@ static void expect(struct identities *s, const struct procman_process *p, const 
 	cr_expect_str_eq(service(s, p, into), name);
 }
 
-/* A process as procman tells of it, with the shell's executable. */
+/* Declares a process with the shell's executable, as procman reports it. */
 #define SHELL(process, child, since)                                                               \
 	struct procman_binary process##_binary = {.path = "/bin/sh"};                              \
 	struct procman_mapping process##_mapping = {.binary = &process##_binary};                  \
@@ -112,12 +112,12 @@ Test(identity, environment_that_comes_late)
 	cr_expect(identities_see(s, &p, NULL));
 	expect(s, &p, "shop");
 	end(&c);
-	/* And stays what it was. */
+	/* The name stays. */
 	cr_expect(identities_see(s, &p, NULL));
 	expect(s, &p, "shop");
 }
 
-/* Idle for just as long as it is remembered: its samples are named behind the sweep. */
+/* A process that was idle until its identity expires: its samples are named after the sweep. */
 Test(identity, process_that_is_seen_again_when_it_was_about_to_be_forgotten)
 {
 	_cleanup_identities_ struct identities *s = NULL;
@@ -179,7 +179,7 @@ Test(identity, what_it_says_counts_more_than_an_environment_that_comes_late)
 	end(&c);
 }
 
-/* Processes that each say much of themselves; their pids are nobody's. */
+/* Adds processes with large attributes and unused pids. */
 static void many_say(struct identities *s, u32 first_pid, u32 n)
 {
 	char name[32], values[16][1001];
@@ -229,7 +229,7 @@ Test(identity, texts_past_their_limit_cost_no_identity_of_the_period)
 	cr_expect_eq(identities_left_out(s), 0);
 }
 
-/* More of them at a time than there is room for: the services' names are kept. */
+/* If the attributes of the processes exceed the limit, only service names are kept. */
 Test(identity, texts_of_too_many_processes_are_left_out_and_counted)
 {
 	_cleanup_identities_ struct identities *s = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which image a process runs, and who is told of it in which order: records as the kernel writes
- * them, of pids above any that it gives out, so that /proc says nothing of them.
+ * Which image a process runs, and in which order listeners learn of it. The tests pass records in
+ * the kernel's format, with pids that the kernel never assigns, so that /proc has no such process.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -14,11 +14,11 @@
 #define PID 50000001u
 #define STACK 0x7ffffffde000ULL
 
-/* What was told to one listener, in order; several write into one log. */
+/* The calls of listeners, in order. Several listeners may write to one log. */
 struct log {
 	char text[1024];
-	u64 image;  /* of the process that was told of last */
-	u64 before; /* of the last exec */
+	u64 image;  /* of the process of the last call */
+	u64 before; /* the image before the last exec */
 };
 
 struct listener {
@@ -66,7 +66,7 @@ static const struct procman_listener all = {
 	.process_gone = gone,
 };
 
-/* Without side-band events of its own. */
+/* Makes a procman without side-band events of its own. */
 static struct procman *create(struct listener *l)
 {
 	const struct procman_options o = {
@@ -138,7 +138,7 @@ Test(images, of_equal_start_stack_are_told_apart)
 	first = p->image;
 	cr_expect(p->start_stack == STACK && p->exec_id == 7);
 
-	/* Told while the event is handled, not at the end of the batch. */
+	/* The listener is called while the event is handled, not at the end of the batch. */
 	exec_event(pm, now + 30);
 	EXPECT_TOLD(log, "a-exec");
 	second = p->image;
@@ -148,7 +148,7 @@ Test(images, of_equal_start_stack_are_told_apart)
 	drain(pm);
 	EXPECT_TOLD(log, "a-unclear");
 
-	/* Of the program before: it comes late. */
+	/* A late report about the previous program does not count. */
 	procman_learn_exec(pm, PID, now + 20, STACK, 7);
 	cr_expect_eq(p->exec_id, 0);
 	procman_learn_exec(pm, PID, now + 40, STACK, 8);
@@ -199,7 +199,7 @@ Test(images, a_child_is_another)
 	procman_destroy(pm);
 }
 
-/* Nobody has to ask whether a pid is another process's by now. */
+/* procman notices by itself that another process has the pid. */
 Test(images, pid_used_again)
 {
 	struct log log = {};
@@ -222,7 +222,7 @@ Test(images, pid_used_again)
 	cr_expect_eq(log.image, first);
 	cr_expect_eq(procman_known(pm, PID)->image, second);
 	procman_destroy(pm);
-	/* The fork's parent is nobody's process. */
+	/* The parent of the fork is unknown. */
 	EXPECT_TOLD(log, "a-ended a-gone");
 	cr_expect_eq(log.image, second);
 }
@@ -263,7 +263,7 @@ static bool refuse(void *arg, const struct procman_process *p)
 	return *(u32 *)arg != p->pid;
 }
 
-/* It is followed all the same, and what runs no more is told. */
+/* procman also follows a process that is_wanted() refuses, and reports its ended images. */
 Test(images, of_processes_that_nobody_wants)
 {
 	struct log log = {};
@@ -283,7 +283,7 @@ Test(images, of_processes_that_nobody_wants)
 	procman_destroy(pm);
 }
 
-/* An agent that changes its options has two for a while, and one set of identities. */
+/* An agent that reloads its options has two procmans for a while, but one set of identities. */
 Test(images, of_two_procmans_have_no_number_in_common)
 {
 	struct log log = {};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The writer of JSON, against Jansson as the reader. */
+/* The JSON writer, with Jansson as the reader. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/json.h"
 
-/* Fails the test unless `s` is one value of JSON. Jansson refuses a key that comes twice. */
+/* Parses `s`; fails the test unless it is one JSON value. Jansson refuses duplicate keys. */
 static json_t *parse(const struct str *s)
 {
 	json_error_t error = {};
@@ -72,7 +72,7 @@ Test(json, numbers_that_json_lacks_are_null)
 	cr_assert_str_eq(out.data, "[null,null,0.03,0.30000000000000004]");
 }
 
-/* Text from outside: all bytes, in all places of a string; each result parses and is one line. */
+/* Hostile text: all bytes at all places of a string. Each result parses and is one line. */
 Test(json, hostile_bytes_stay_in_their_string)
 {
 	srand(1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of modules and BPF programs that come and go between batches and within them. */
+/* Names of modules and BPF programs that are loaded and unloaded between and within batches. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -86,7 +86,7 @@ Test(kernel_names, what_is_loaded_later_is_named)
 	cr_expect_str_eq(name_of(k, 0xffffffff81001004), "second[]");
 }
 
-/* Its samples are of the time before. */
+/* Code that was unloaded during a batch keeps its name for the samples from before. */
 Test(kernel_names, what_was_unloaded_during_the_batch_keeps_its_name_for_it)
 {
 	_cleanup_kernel_names_ struct kernel_names *k = begin(KERNEL PROGRAM("12_x"), "", true);
@@ -117,7 +117,7 @@ Test(kernel_names, an_address_that_became_another_program_has_no_name_in_that_ba
 	cr_expect_str_eq(name_of(k, 0xffffffffc0000004), "xfs_a[xfs]");
 }
 
-/* A kallsyms of which the first reading takes long enough that no second one is due. */
+/* Reading this kallsyms takes so long that no second reading is due. */
 Test(kernel_names, too_early_to_read_again_nothing_stale_is_said)
 {
 	static char big[4 << 20];
@@ -142,7 +142,7 @@ Test(kernel_names, too_early_to_read_again_nothing_stale_is_said)
 	cr_expect_str_eq(name_of(k, 0xffffffffc0000004), "-");
 }
 
-/* Without CAP_SYS_ADMIN nobody says which programs there are. */
+/* Without CAP_SYS_ADMIN the list of BPF programs is not available. */
 Test(kernel_names, programs_that_cannot_be_listed_are_read_each_time)
 {
 	_cleanup_kernel_names_ struct kernel_names *k = begin(KERNEL PROGRAM("12_x"), "", true);

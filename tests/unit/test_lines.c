@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The allocator of the unwind tables' lines. A chunk is a BPF map; here it is memory of its own,
- * and the map of maps is an array, so no privilege is needed.
+ * The allocator of the unwind tables' lines. A chunk is a BPF map; in these tests it is plain
+ * memory, and the map of maps is an array, so that the tests need no privilege.
  */
 #include <bpf/bpf.h>
 #include <criterion/criterion.h>
@@ -116,7 +116,7 @@ Test(lines, bounds_of_a_run)
 	cr_assert_eq(lines_alloc(&a, 0, &line), -EINVAL);
 	cr_assert_eq(lines_alloc(&a, LINES_PER_CHUNK, &line), -E2BIG);
 	cr_assert_eq(line, 77);
-	/* Chunk 0 is one line short, as line 0 means "none". */
+	/* Chunk 0 has one line less, because line 0 means "none". */
 	cr_assert_eq(get(&a, LINES_PER_CHUNK - 1), 1);
 	cr_assert_eq(get(&a, LINES_PER_CHUNK - 1), LINES_PER_CHUNK);
 	cr_assert_null(lines_at(&a, 0));
@@ -211,7 +211,7 @@ Test(lines, a_spare_chunk_is_opened_ahead)
 	s = lines_spare_wanted(&a);
 	cr_assert(s);
 	cr_assert_eq(s->index, 1);
-	/* The budget is spoken for while it is opened. */
+	/* The budget is reserved while the chunk is opened. */
 	cr_assert_eq(lines_alloc(&a, 1000, &(u32){0}), -ENOSPC);
 	lines_spare_open(s);
 	lines_spare_done(s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The thread that builds unwind rows gives what is built without it; and nobody is left behind. */
+/* The loader's thread builds the same unwind rows as a direct build, and answers every request. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ static int ask(struct loader_file *f, u64 page, enum loader_urgency urgency)
 	return loader_ask(f, &page, 1, urgency);
 }
 
-/* A page's rows by their rules, which are numbered in the order in which pages were built. */
+/* Compares a page's rows by their rules; rule numbers depend on the order of building. */
 static void check_page(const struct loader_page *p, const struct unwind_rule *rules, size_t n_rules,
 		       struct unwind_source *expected)
 {
@@ -119,7 +119,7 @@ Test(loader, builds_twice_only_what_somebody_waits_for)
 		loader_page_deinit(&p);
 		cr_assert_not(loader_take(l, true, &p));
 	}
-	/* There is no such page. */
+	/* Ask for a page that does not exist. */
 	cr_assert_eq(ask(f, first + (1 << 20), LOADER_SOON), 0);
 	cr_assert(loader_take(l, true, &p));
 	cr_assert_eq(p.error, -ENOENT);
@@ -161,7 +161,7 @@ Test(loader, closes_files_that_are_worked_on)
 		loader_close(b);
 	}
 	loader_destroy(l);
-	/* And when everything goes at once. */
+	/* Files and loader are released at once. */
 	for (int round = 0; round < 20; round++) {
 		struct loader_file *f;
 
@@ -175,7 +175,7 @@ Test(loader, closes_files_that_are_worked_on)
 	elf_file_destroy(elf);
 }
 
-/* What its CFI says cannot be read from its instructions. */
+/* A function whose CFI cannot be derived from its instructions. */
 static const char source_text[] = "asm(\".cfi_sections .debug_frame\\n\"\n"
 				  "    \".globl odd\\n.type odd,@function\\nodd:\\n\"\n"
 				  "    \".cfi_startproc\\nnop\\n.cfi_def_cfa_offset 4096\\n\"\n"
@@ -200,7 +200,7 @@ static struct elf_file *open_elf(const char *path)
 	return elf;
 }
 
-/* All rows of a file with their rules in place, as text. */
+/* Prints all rows of a page, with rules instead of their numbers. */
 static void rows_of_loader(const struct elf_file *elf, int debug_root, u64 page, struct str *ret)
 {
 	struct loader_file *f;

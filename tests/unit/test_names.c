@@ -23,7 +23,7 @@
 #define T0 (480000 * HOUR) /* 2024 */
 #define BUILD "0123456789abcdef"
 #define OTHER "fedcba9876543210"
-#define NOWHERE 0xdead0 /* no symbol is there */
+#define NOWHERE 0xdead0 /* an address without a symbol */
 
 static struct profile *cpu_profile(void)
 {
@@ -73,7 +73,7 @@ static void write_addresses(struct store *s, u64 time_ms, u64 first, size_t n)
 	write_profile(s, p);
 }
 
-/* fn_ADDRESS, with tiny inlined into it. */
+/* Names an address fn_ADDRESS, with tiny() inlined into it. */
 struct symbols_of_test {
 	u32 asked;
 	u32 kill_after; /* 0 = never */
@@ -123,7 +123,7 @@ static void assert_answer(struct store *s, const char *want)
 	assert_folded(p, NULL, want);
 }
 
-/* How many stacks have names. Each must have all of its names or none. */
+/* Returns how many stacks have names. Each must have all of its names or none. */
 static size_t count_named(struct store *s, size_t *ret_stacks)
 {
 	_cleanup_profile_ struct profile *p = answer(s);
@@ -339,7 +339,7 @@ Test(names, snapshots_have_old_or_new_names, .timeout = 100)
 		cr_assert_eq(pthread_create(&threads[i], NULL, read_all, &readers[i]), 0);
 	}
 	name_all(s, BUILD);
-	/* What was read meanwhile with an old snapshot must not stay in the cache. */
+	/* Rows that were read from an old snapshot meanwhile must not stay in the cache. */
 	cr_assert_eq(count_named(s, &stacks), 2000);
 	for (u32 i = 0; i < 3; i++) {
 		atomic_store(&readers[i].stop, true);
@@ -385,7 +385,7 @@ Test(names, names_are_swept_with_their_frames, .timeout = 100)
 	cr_assert_eq(after.damaged, 0);
 	cr_assert_eq(count_named(s, &stacks), 3);
 	cr_assert_eq(stacks, 3);
-	/* Frames that return are named again. */
+	/* Frames that were removed and then written again are named again. */
 	write_addresses(s, now - HOUR, 0x100000, 1);
 	cr_assert_eq(count_named(s, &stacks), 3);
 	cr_assert_eq(name_all(s, BUILD), 1);
@@ -408,7 +408,7 @@ Test(names, a_damaged_list_of_names_is_reported_and_ignored)
 	store_close(s);
 	str_printf(&path, "%s/profiles.db", dir);
 	cr_assert_eq(sqlite3_open(str_get(&path), &db), SQLITE_OK);
-	/* The list of another frame, as a flipped bit could make it. */
+	/* Give a frame the list of another frame, as a flipped bit could. */
 	cr_assert_eq(sqlite3_exec(db,
 				  "UPDATE frames SET named=(SELECT named FROM frames WHERE "
 				  "address=4112 AND named IS NOT NULL) WHERE address=4096 AND "

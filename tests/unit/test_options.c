@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options.c belongs to the executable, not to the library: it is compiled in here. */
+/* Includes options.c, which belongs to the executable and not to a library. */
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "cli/cli.h"
 #include "cli/options.c" /* NOLINT: tests its static functions */
 
-/* main.c's, which has a main() of its own. */
+/* Replaces cli_error() of main.c, which cannot be linked because of its main(). */
 static char said[512];
 
 int cli_error(int status, const char *fmt, ...)

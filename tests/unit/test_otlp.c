@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* OTLP: what was written follows the rules and is read back, and what is wrong is told. */
+/* OTLP: written profiles follow the rules and read back the same; wrong requests are refused. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdint.h>
@@ -60,7 +60,7 @@ static u32 thread_of(struct profile *p, const char *comm, const char *name, u32 
 	return id;
 }
 
-/* The same thread, and what it says of its work. */
+/* Adds the same thread with these attributes. */
 static u32 thread_doing(struct profile *p, u32 thread, u32 attributes)
 {
 	struct profile_thread t = p->threads.data[thread];
@@ -71,7 +71,7 @@ static u32 thread_doing(struct profile *p, u32 thread, u32 attributes)
 	return id;
 }
 
-/* Everything of a profile of one type as sorted lines, so that order does not matter. */
+/* Prints all data of one type of a profile as sorted lines, so that order does not matter. */
 static int by_text(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
@@ -161,7 +161,7 @@ static void assert_same(const struct profile *want, u32 type, const struct profi
 	cr_assert_str_eq(str_get(&b), str_get(&a));
 }
 
-/* Two services, several processes and threads, samples with and without times, two types. */
+/* Makes a profile of two services, several processes and threads, two types, some times. */
 static struct profile *fleet(void)
 {
 	static const char *const shop[] = {"service.name", "shop",	"container.id",
@@ -273,7 +273,7 @@ Test(otlp, what_the_agent_says_of_itself_goes_once)
 		if (!q->agent)
 			continue;
 		cr_assert_str_eq(profile_label(q, q->agent, "culprit.agent.error"), "\"x\"");
-		/* It is nobody's resource. */
+		/* No thread has the agent's resource. */
 		for (size_t t = 0; t < q->threads.n; t++)
 			cr_assert_neq(q->threads.data[t].resource, q->agent);
 	}
@@ -372,7 +372,7 @@ struct request {
 	int64_t value[3];
 };
 
-/* Three profiles of one sample each, of one type; the stack is one location without anything. */
+/* Makes three profiles of one type with one sample each, whose stack is one empty location. */
 static void request_init(struct request *r)
 {
 	memset(r, 0, sizeof(*r));
@@ -476,20 +476,20 @@ Test(otlp, addresses_are_those_of_the_file)
 	r.d.mapping_table = mappings;
 	r.location[1].mapping_index = 1;
 	mapping[1].filename_strindex = 3;
-	/* A program with a fixed place, and mappings that begin where the file says. */
+	/* A program at fixed addresses, whose mappings begin at the addresses in the file. */
 	mapping[1].memory_start = 0x401000;
 	mapping[1].memory_limit = 0x500000;
 	mapping[1].file_offset = 0x1000;
 	f = decoded_frame(&r, 0x401234);
 	cr_assert_eq(f.address, 0x401234);
 	cr_assert_eq(f.flags, 0);
-	/* Of a process: what is known of the file is the offset. */
+	/* An address in the process: the mapping gives the offset in the file. */
 	mapping[1].memory_start = 0x7f0000400000;
 	mapping[1].memory_limit = 0x7f0000500000;
 	f = decoded_frame(&r, 0x7f0000400234);
 	cr_assert_eq(f.address, 0x1234);
 	cr_assert_eq(f.flags, PROFILE_FRAME_OFFSET);
-	/* Of the file, whatever the mapping says. */
+	/* An address in the file, regardless of the mapping. */
 	f = decoded_frame(&r, 0x1234);
 	cr_assert_eq(f.address, 0x1234);
 	cr_assert_eq(f.flags, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* OTLP's spans: what a service is entered by, and the bounds. */
+/* OTLP's spans: entry spans of services, and bounds. */
 #include <criterion/criterion.h>
 #include <errno.h>
 
@@ -13,7 +13,7 @@
 	"\"name\":\"GET\",\"startTimeUnixNano\":\"1700000000000000000\","                          \
 	"\"endTimeUnixNano\":\"1700000000000000500\""
 
-/* The spans as JSON, after ONE_SPAN: what the only one is. */
+/* Reads one span from JSON; `more` follows the members of ONE_SPAN. */
 static void read_span(const char *more, struct spans *s)
 {
 	_cleanup_str_ struct str text = {};
@@ -35,7 +35,7 @@ static void read_span(const char *more, struct spans *s)
 Test(otlp_traces, entries_of_services_are_known)
 {
 	static const struct {
-		const char *more, *endpoint; /* NULL: no entry */
+		const char *more, *endpoint; /* NULL: not an entry span */
 	} cases[] = {
 		{"", "GET"},
 		{",\"parentSpanId\":\"b7ad6b7169203332\"", NULL},
@@ -79,7 +79,7 @@ Test(otlp_traces, what_is_long_is_cut)
 	read_span(str_get(&more), &s);
 	cr_assert_eq(s.spans.data[0].n, SPAN_MAX_ATTRIBUTES);
 	cr_assert_eq(strlen(spans_attribute(&s, s.spans.data, "k3")), SPAN_MAX_TEXT);
-	/* Never within a character. */
+	/* Text is not cut within a character. */
 	{
 		char text[SPAN_MAX_TEXT + 8];
 		u32 id;

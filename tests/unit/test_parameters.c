@@ -10,7 +10,7 @@
 #define MINUTE 60000ULL
 #define NOW (1800000000ULL * 1000)
 
-/* A request with parameters "name=value"; its `private` is the list, which ends with NULL. */
+/* Looks up a parameter. The request's `private` is a list of "name=value" that ends with NULL. */
 static const char *lookup(const struct net_request *r, bool header, const char *name, size_t i)
 {
 	size_t n = strlen(name);

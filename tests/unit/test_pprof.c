@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pprof: what was written is read back, and what is wrong is told. */
+/* pprof: written profiles read back the same; wrong files are refused. */
 #include <criterion/criterion.h>
 #include <errno.h>
 
@@ -99,7 +99,7 @@ Test(pprof, everything_of_the_model_survives)
 	cr_assert_eq(tiny->address, 0x1000);
 	cr_assert_eq(work->flags, 0);
 	cr_assert_eq(work->line, 12);
-	/* A kind that the path does not tell is told apart from it. */
+	/* A frame kind that does not follow from the path is stored separately. */
 	cr_assert_eq(find_kind(again, "odd"), FRAME_JIT);
 	m = &again->mappings.data[work->mapping];
 	cr_assert_str_eq(profile_string(again, m->path), "/usr/bin/app");
@@ -114,7 +114,7 @@ Test(pprof, spans_are_labels_there_and_back)
 	for (u32 i = 0; i < 6; i++)
 		cr_assert_eq(profile_add_linked_sample(p, i / 4, 0, 0, links[i % 2], &one), 0);
 	again = through_pprof(p, NULL);
-	/* Their times are not kept, so those of one span add up. */
+	/* pprof has no times, so samples of one span add up. */
 	cr_assert_eq(again->n_samples, 6);
 	for (size_t i = 0; i < again->n_samples; i++) {
 		const struct profile_sample *s = profile_sample(again, i);

@@ -42,7 +42,7 @@ Test(maps, lines)
 	cr_assert_str_eq(m.path, "/memfd:x");
 	cr_assert(m.deleted && m.prot == 0);
 
-	/* Only a newline is escaped, and only one mark is the kernel's. */
+	/* The kernel escapes only newlines, and only the last " (deleted)" is the kernel's mark. */
 	cr_assert_eq(
 		parse_line("1000-2000 r--p 00000000 00:05 9 /a\\012b\\x (deleted) (deleted)", &m),
 		0);
@@ -146,7 +146,7 @@ Test(maps, of_nobody)
 
 	if (child == 0)
 		_exit(0);
-	/* A zombie, and then nothing at all. */
+	/* The process is a zombie, and later does not exist. */
 	siginfo_t info;
 	waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT);
 	cr_assert_eq(proc_maps_read((u32)child, 0, stop_at_second, NULL), -ESRCH);
@@ -156,7 +156,7 @@ Test(maps, of_nobody)
 	cr_assert_eq(proc_stat_read((u32)child, &st), -ESRCH);
 }
 
-/* A path longer than PATH_MAX, which only grows step by step, and longer than the first buffer. */
+/* A path longer than PATH_MAX (made step by step), and longer than the first buffer. */
 Test(maps, very_long_paths_are_whole)
 {
 	char dir[] = "/tmp/culprit-test-XXXXXX", name[201], command[64];
@@ -407,7 +407,7 @@ Test(mapped_file, is_the_mapped_one_whatever_its_path_says)
 	replace(f.path, "second");
 	r = proc_open_mapped_file((u32)getpid(), &f.c.m, &file);
 	unlink(f.path);
-	/* Without the right to map_files the path is all there is, and it is another file's. */
+	/* Without access to map_files only the path is left, which leads to another file. */
 	if (r == -ESTALE || r == -EPERM || r == -EACCES)
 		cr_skip_test("no access to map_files");
 	cr_assert_eq(r, 0, "%s", strerror(-r));
@@ -416,7 +416,7 @@ Test(mapped_file, is_the_mapped_one_whatever_its_path_says)
 	cr_assert_str_eq(content_of(&file), "first");
 }
 
-/* The addresses are wrong, as for a process that is gone or has unmapped the file: paths only. */
+/* With wrong addresses, as of a process that has unmapped the file, only the path is left. */
 Test(mapped_file, by_path_only_when_it_is_the_same_inode)
 {
 	struct mapped f = {};
@@ -437,7 +437,7 @@ Test(mapped_file, by_path_only_when_it_is_the_same_inode)
 	cr_assert_eq(proc_open_mapped_file((u32)getpid(), &f.c.m, &file), -ENOENT);
 }
 
-/* One library was unloaded and another lies where it was before anybody looked. */
+/* A library was unloaded, and another one is mapped at its address. */
 Test(mapped_file, is_not_what_took_its_place)
 {
 	struct mapped first = {}, second = {};
@@ -456,7 +456,7 @@ Test(mapped_file, is_not_what_took_its_place)
 	unlink(second.path);
 }
 
-/* With a timeout by Criterion's caller: opening a FIFO would block for ever. */
+/* Has a timeout, because opening a FIFO would block for ever. */
 Test(mapped_file, is_never_a_fifo_or_device, .timeout = 10)
 {
 	char path[] = "/tmp/culprit-test-fifo-XXXXXX";

@@ -33,7 +33,7 @@ static void binaries_reset(void)
 		binaries[i] = (struct binary){.fd = -1, .refs = 1};
 		binaries[i].pub.file_id = i + 1;
 	}
-	/* Its addresses are its offsets. */
+	/* Offsets in anonymous memory are its addresses. */
 	binaries[0].pub.kind = PROCMAN_ANON;
 }
 
@@ -53,7 +53,7 @@ static struct procman_mapping random_mapping(void)
 	return m;
 }
 
-/* The oracle: what each page of the address space is. */
+/* The model for comparison: the mapping of each page of the address space. */
 struct page {
 	struct procman_binary *binary;
 	u64 foff;
@@ -90,7 +90,7 @@ static void check_set(const struct mapping_set *s, const struct page *model)
 		    !(was && was->binary == is->binary && was->foff + PAGE == is->foff))
 			n_model++;
 	}
-	/* As few as can be: neighbours that fit are one. */
+	/* The set has as few mappings as possible: neighbours that fit are merged. */
 	cr_assert_eq(n, n_model);
 }
 
@@ -124,7 +124,7 @@ Test(mappings, agree_with_a_page_by_page_model)
 				model_map(model, &m);
 				cr_assert_eq(overlay_add(&changes, m), 0);
 			}
-			/* In place where that can be, every second time. */
+			/* Half of the time, apply the changes in place if possible. */
 			if (random_below(2) ||
 			    !mapping_set_change(set, &changes, batch + 1, 1000)) {
 				cr_assert_eq(mapping_set_apply(set, &changes, batch + 1, 1000,
@@ -169,7 +169,7 @@ Test(mappings, that_change_nothing_give_the_same_set)
 	overlay_add(&changes, mapping(8, 4, 2));
 	cr_assert_eq(mapping_set_apply(NULL, &changes, 1, 10, &set, &dropped), 0);
 	overlay_clear(&changes);
-	/* An mprotect() of a part, as the kernel reports it. */
+	/* The kernel's report of an mprotect() of a part. */
 	overlay_add(&changes, mapping(9, 1, 2));
 	cr_assert_eq(mapping_set_apply(set, &changes, 2, 10, &again, &dropped), 0);
 	cr_assert_eq(again, set);
@@ -225,7 +225,7 @@ Test(mappings, of_private_code_become_the_childs_own)
 
 /* ---- file ids ---- */
 
-/* A file that is gone before it could be opened. */
+/* Looks up a file that does not exist any more. */
 static struct procman_binary *find_file(struct binaries *t, u64 inode)
 {
 	struct proc_mapping m = {.start = 0x1000,
@@ -300,7 +300,7 @@ Test(binaries, without_an_id_when_all_are_in_use)
 	binaries_deinit(&t, NULL, NULL);
 }
 
-/* A JIT that maps code, or forks, as often as it likes. */
+/* A JIT maps code, and forks, any number of times. */
 Test(binaries, private_code_needs_no_id)
 {
 	struct procman_stats stats = {};
@@ -432,7 +432,7 @@ Test(records, fork_exit_comm_lost)
 	cr_assert_eq(sideband_parse(b.data, b.n, &r), 0);
 	cr_assert(r.type == SIDEBAND_LOST && r.lost == 5);
 
-	/* A type of a later kernel. */
+	/* A record type of a later kernel. */
 	begin(&b, 4000, 0);
 	finish(&b, 5);
 	cr_assert_eq(sideband_parse(b.data, b.n, &r), 0);
@@ -451,7 +451,7 @@ Test(records, damage_is_refused)
 	put_mmap2(&b, 0x1000, "/x");
 	for (size_t n = 0; n < b.n; n++)
 		cr_assert_eq(sideband_parse(b.data, n, &r), -EINVAL, "%zu bytes", n);
-	/* A name without an end: the time behind it is not part of it. */
+	/* A name without a NUL: the time after it is not part of the name. */
 	begin(&b, PERF_RECORD_COMM, 0);
 	PUT(&b, u32, 1);
 	PUT(&b, u32, 1);

@@ -31,7 +31,7 @@ Test(profile, equal_content_has_one_id)
 	cr_assert_eq(s1, s3);
 	cr_assert_neq(s1, s2);
 	cr_assert_eq(p->stacks.n, 3);
-	/* Ids stay what they are while the indexes grow. */
+	/* Ids do not change when the indexes grow. */
 	for (u32 i = 0; i < 10000; i++)
 		frame(p, "h", "/bin/x", i, FRAME_NATIVE, 0, 0);
 	cr_assert_eq(frame(p, "f", "/bin/x", 1, FRAME_NATIVE, 0, 0), a);
@@ -119,7 +119,7 @@ Test(profile, samples_of_different_spans_stay_apart_and_keep_them_when_merged)
 		cr_expect_eq(profile_sample(b, i)->value[0], 4);
 	}
 	cr_expect_eq(profile_sample(b, 3)->link, 0);
-	/* Views that do not know spans see their sum. */
+	/* Views without spans have the sum over spans. */
 	assert_folded(b, NULL, "f 22\n");
 }
 
@@ -211,7 +211,7 @@ Test(folded, hostile_names_stay_on_their_line_and_in_their_frame)
 	assert_folded(p, NULL, "x y:z;a:b  [31m\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbdz;evil_99 1\n");
 }
 
-/* Found by fuzzing: text that came out of one way through a format and not of the next. */
+/* Found by fuzzing: names that changed when a profile was written and read a second time. */
 Test(folded, what_names_hold_is_settled_when_they_are_written)
 {
 	_cleanup_profile_ struct profile *p = profile_create();
@@ -506,7 +506,7 @@ static void leave_dir(void)
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		(void)unlink(names[i]);
-	/* Fails, and so does the test, when a temporary file was left behind. */
+	/* rmdir() fails if a temporary file is left. */
 	cr_assert_eq(rmdir(dir), 0);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CPython: tables of lines, and what short functions are found to do. */
+/* CPython: tables of lines, and the symbolic execution of short functions. */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <elf.h>
@@ -63,7 +63,7 @@ Test(python, locations)
 	cr_expect_eq(python_line_of_locations(table, sizeof(table), 100, 13), 0);
 	cr_expect_eq(python_line_of_locations(table, sizeof(table), 100, 14), 33);
 	cr_expect_eq(python_line_of_locations(table, sizeof(table), 100, 16), 0);
-	/* No head where one must be. */
+	/* The table does not begin with the first byte of an entry. */
 	cr_expect_eq(python_line_of_locations(table + 1, sizeof(table) - 1, 100, 0), 0);
 }
 
@@ -197,10 +197,10 @@ Test(exec, what_is_not_known_stays_so)
 {
 	/* mov %edi,%eax; imul %edi,%eax; ret */
 	cr_runs(EXEC_RETURNS, "?", 0x89, 0xf8, 0x0f, 0xaf, 0xc7, 0xc3);
-	/* mov 0x10(%rip),%edi; jmp: what is passed on, then a call clobbers it */
+	/* mov 0x10(%rip),%edi; call; jmp: the call gets the value and clobbers the register */
 	cr_runs(EXEC_CALLS, "0+1*load4(0x1016) ?", 0x8b, 0x3d, 0x10, 0, 0, 0, 0xe8, 0, 0, 0, 0,
 		0xe9, 0, 1, 0, 0);
-	/* a loop ends */
+	/* the execution of an endless loop ends */
 	cr_runs(EXEC_RETURNS, "", 0xeb, 0xfe);
 }
 
@@ -218,7 +218,7 @@ static u64 thread_pointer(void)
 	return (u64)__builtin_thread_pointer();
 }
 
-/* What is read from the code of the libc of this process is where this process's values are. */
+/* Values of this process are at the places that were read from the code of its libc. */
 Test(python, libc)
 {
 	struct elf_file *elf = NULL;
@@ -321,9 +321,9 @@ Test(python, names)
 	cr_expect_str_eq(names.frames[0].file, "a.py");
 	cr_expect_eq(names.frames[0].line, 8);
 	cr_expect_eq(names.frames[0].start_line, 7);
-	/* Another object in its place. */
+	/* Another object is at the address. */
 	o.code[4] = 9;
 	cr_expect_eq(python_name(&m, &l, (u64)o.code, where, &names), -ESTALE);
-	/* Freed. */
+	/* The object's memory was freed. */
 	cr_expect_eq(python_name(&m, &l, 8, where, &names), -EFAULT);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What of runtimes does not depend on one: answers, bounds, and what is counted. */
+/* The part of agent/runtime that all runtimes share: names, bounds and counters. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static const char *text_of(const struct runtime_answers *a, u32 id)
 	return a->frames.data[answer->first].function;
 }
 
-/* Frames of a process that has gone; their names need no memory but that to find them. */
+/* The process of the frames is gone; only looking up names needs memory. */
 Test(runtimes, frames_past_the_memory_limit_become_a_note)
 {
 	struct budget budget;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes of what never shrinks, for 1 to 512 CPUs; and copies of stacks. */
+/* Sizes of buffers that never shrink, for 1 to 512 CPUs, and of copies of stacks. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #define MIB (1ULL << 20)
 
-/* About what a recording of cpu-clock has. */
+/* Returns roughly the input of a recording of cpu-clock. */
 static struct sizes_input input(u32 cpus, u64 hz, u64 limit_bytes)
 {
 	return (struct sizes_input){.cpus = cpus,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What sources tell about CPUs that go offline and come back. */
+/* Messages of sources about CPUs that go offline and online again. */
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>
 
@@ -14,7 +14,7 @@ int __wrap_libbpf_num_possible_cpus(void)
 	return 2;
 }
 
-/* As a source of perf events: an event on each CPU that is online. */
+/* Acts like a source of perf events, which has an event on each online CPU. */
 static void follow(struct source *s, const u32 *cpus, u32 n)
 {
 	n_calls++;

@@ -28,7 +28,7 @@ static void maintain(struct store *s, u64 now_ms)
 	cr_assert_eq(store_maintain(s, now_ms, &d), 0, "%s", d.text);
 }
 
-/* Two traces: a shop's request that calls the cart, and a slow one that failed. */
+/* Writes two traces: a shop's request that calls the cart, and a slow one that failed. */
 static void fill(struct store *s)
 {
 	_cleanup_spans_ struct spans spans = {};
@@ -45,7 +45,7 @@ static void fill(struct store *s)
 	write_spans(s, &spans, NULL);
 }
 
-/* "SERVICE NAME ENDPOINT MS;" each. */
+/* want: "SERVICE NAME ENDPOINT MS;" for each span. */
 static void assert_spans(struct store *s, struct store_span_filter f, const char *want)
 {
 	_cleanup_spans_ struct spans got = {};
@@ -90,7 +90,7 @@ Test(spans, filters_select_spans)
 
 	fill(s);
 	assert_filters(s);
-	/* Merged, and opened again. */
+	/* The answers are the same after a merge and after reopening. */
 	fill(s);
 	maintain(s, T0 + 3 * HOUR);
 	assert_filters(s);
@@ -101,7 +101,7 @@ Test(spans, filters_select_spans)
 		cr_assert_eq(store_get_stats(s, &st, NULL), 0);
 		cr_assert_eq(st.spans, 4, "%llu", (unsigned long long)st.spans);
 	}
-	/* Everything is older than max_age now. */
+	/* Now all spans are older than max_age. */
 	maintain(s, T0 + 40 * 24 * HOUR);
 	assert_spans(s, (struct store_span_filter){}, "");
 	store_close(s);
@@ -179,7 +179,7 @@ Test(spans, a_share_has_whole_traces)
 	write_spans(s, &spans, NULL);
 	cr_assert_eq(store_find_spans(s, &f, &got, NULL), 0);
 	cr_assert_eq(got.spans.n, want);
-	/* An eighth, within 5 sigma. */
+	/* The share is an eighth, within 5 sigma. */
 	cr_assert(want > 53 && want < 147, "%u", want);
 	vec_foreach (&got.spans, e)
 		cr_assert(store_has_share(e->trace_id, 3));
@@ -218,7 +218,7 @@ static void write_profile(struct store *s, const struct profile *p, const u8 *to
 	cr_assert_eq(store_write(s, &b, token, &d), 0, "%s", d.text);
 }
 
-/* "TRACE SPAN FRAME VALUE;" each. */
+/* want: "TRACE SPAN FRAME VALUE;" for each link. */
 static void assert_links(struct store *s, struct store_link_filter f, const char *want)
 {
 	_cleanup_store_links_ struct store_links got = {};
@@ -272,7 +272,7 @@ Test(spans, links_are_found_by_trace)
 			     "1 10 parse 3;1 11 parse 4;");
 		assert_links(s, (struct store_link_filter){.from_ms = T0 + 7}, "2 20 match 50;");
 		assert_links(s, (struct store_link_filter){.service = "cart"}, "");
-		/* Among all samples they count once. */
+		/* Samples with spans count once among all samples. */
 		cr_assert_eq(store_scan(s,
 					&(struct store_filter){.from_ms = T0, .to_ms = T0 + HOUR},
 					0, 0, &rows, NULL),
@@ -295,7 +295,7 @@ static u64 noise(u64 i)
 	return hash_u64(i * 0x9e3779b97f4a7c15ULL);
 }
 
-/* Requests of 10 to 20 ms; one in 200 takes 400 ms, one in 500 fails. */
+/* Writes requests of 10 to 20 ms; one in 200 takes 400 ms, one in 500 fails. */
 static void fill_hour(struct store *s, u64 hour_ms)
 {
 	_cleanup_spans_ struct spans spans = {};
@@ -423,7 +423,7 @@ Test(spans, repair_keeps_whole_blocks)
 	fd = open(str_get(&path), O_RDWR | O_CLOEXEC);
 	cr_assert_geq(fd, 0);
 	cr_assert_eq(fstat(fd, &file), 0);
-	/* In the middle of a large block. */
+	/* Damage the middle of a large block. */
 	for (off_t at = file.st_size / 2; at < file.st_size / 2 + 20000; at += 512)
 		cr_assert_eq(pwrite(fd, "damaged!", 8, at), 8);
 	close(fd);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The agent's spool: its order, its bound, what the next run finds, and damaged files. */
+/* The agent's spool: order, size limit, files for the next run, and damaged files. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <errno.h>
@@ -38,7 +38,7 @@ static void open_spool(struct spool *s, const char *path, u64 max_bytes)
 	cr_assert_eq(spool_init(s, path, max_bytes, &d), 0, "%s", d.text);
 }
 
-/* An item of n bytes, all of them `fill`, with the sample counts fill and fill + 1. */
+/* Adds an item of n bytes `fill`, with the sample counts fill and fill + 1. */
 static int push(struct spool *s, char fill, size_t n)
 {
 	u8 *data = malloc(n + 1);
@@ -48,7 +48,7 @@ static int push(struct spool *s, char fill, size_t n)
 	return spool_push(s, data, n, (u64)fill, (u64)fill + 1);
 }
 
-/* Takes the first item, which must be this one, and loads it. */
+/* Takes and loads the first item, which must have n bytes `fill`. */
 static struct spool_item *take(struct spool *s, char fill, size_t n)
 {
 	struct spool_item *item = spool_take(s);
@@ -205,7 +205,7 @@ Test(spool, no_directory_where_a_file_is)
 	spool_deinit(&s);
 }
 
-/* Three items in files; the middle one is then damaged by the test. */
+/* Saves three items to files. Tests then damage the middle one. */
 static void save_three(void)
 {
 	struct spool s;
@@ -267,7 +267,7 @@ Test(spool, a_link_is_not_followed)
 	expect_without_the_middle(1000);
 }
 
-/* Sizes are checked when the directory is read, the hash when the item is. */
+/* Opening the spool checks sizes; loading an item checks its hash. */
 static void expect_bad_hash(off_t at, u8 value)
 {
 	struct spool_item *item;

@@ -31,7 +31,7 @@ static struct profile *cpu_profile(void)
 	return p;
 }
 
-/* A thread of a service on a host. */
+/* Adds a thread of a service on a host. */
 static u32 thread_of(struct profile *p, const char *service, const char *host, const char *name)
 {
 	struct profile_label labels[] = {{string(p, "service.name"), string(p, service)},
@@ -45,7 +45,7 @@ static u32 thread_of(struct profile *p, const char *service, const char *host, c
 	return id;
 }
 
-/* path: names leaf first, separated by spaces. */
+/* Adds a sample. path: names, leaf first, separated by spaces. */
 static void add(struct profile *p, u64 time_ms, u32 t, const char *path, s64 samples)
 {
 	char text[256], *at = text, *word;
@@ -67,7 +67,7 @@ static void write_profile(struct store *s, const struct profile *p, const u8 *to
 	cr_assert_eq(store_write(s, &b, token, &d), 0, "%s", d.text);
 }
 
-/* shop on two hosts, and cart. */
+/* Writes samples of the service shop on two hosts, and of cart. */
 static void fill(struct store *s)
 {
 	_cleanup_profile_ struct profile *p = cpu_profile();
@@ -415,7 +415,7 @@ static void maintain(struct store *s, u64 now_ms)
 	cr_assert_eq(store_maintain(s, now_ms, &d), 0, "%s", d.text);
 }
 
-/* After each step of maintenance every sample is there once. */
+/* Checks after each step of maintenance that every sample is there once. */
 static u64 maintain_until(struct store *s, u64 now_ms, u64 resolution)
 {
 	u64 is = 0;
@@ -474,7 +474,7 @@ Test(store, old_times_are_rounded)
 	remove_store_dir(dir);
 }
 
-/* A state every ten seconds, and in every second one a second stack. */
+/* Writes a state every ten seconds; every second state has two stacks. */
 static void write_states(struct store *s)
 {
 	for (u64 i = 0; i < 12; i++) {
@@ -538,13 +538,13 @@ Test(store, samples_beyond_max_age_are_evicted)
 	maintain(s, T0 + 7 * DAY);
 	cr_assert_eq(count_of(s, NULL), 0);
 	cr_assert_eq(store_get_stats(s, &st, NULL), 0);
-	/* Fewer than five if they were rounded into one before. */
+	/* Four if two rows had been rounded into one. */
 	cr_assert(st.evicted_rows >= 4 && st.evicted_rows <= 5, "%llu", st.evicted_rows);
 	store_close(take_ptr(s));
 	remove_store_dir(dir);
 }
 
-/* Days of samples that do not compress. */
+/* Writes a day of samples that do not compress. */
 static void write_day(struct store *s, u64 day, u32 n)
 {
 	_cleanup_profile_ struct profile *p = cpu_profile();

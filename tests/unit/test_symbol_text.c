@@ -60,19 +60,19 @@ Test(demangle, drops_what_a_compiler_added)
 Test(demangle, a_name_made_to_blow_up_is_left)
 {
 	char long_name[6000] = "_Z";
-	/* Each type holds the one before twice. */
+	/* Each type contains the previous one twice. */
 	char doubling[512] = "_RINvC1a1bTTTTTTTTTTTTTTTTTTTTTTTTTTTTTT";
 	struct str s = {};
 
 	memset(long_name + 2, 'P', sizeof(long_name) - 4);
 	expect_name(long_name, NULL);
-	/* A binder of 62^8 lifetimes behind an error, which libiberty counts one by one. */
+	/* A binder of 62^8 lifetimes after an error: libiberty would count them one by one. */
 	expect_name("_RNvXNvXCs_1aINtXC1aFFGFFFFFFFF_ZFFFINo", NULL);
 	expect_name("_RMC0FGZZZZZZZZ_Eu", NULL);
 	for (int i = 0; i < 30; i++)
 		strncat(doubling, i ? "B8_E" : "uuE", sizeof(doubling) - strlen(doubling) - 1);
 	expect_name(strncat(doubling, "E", 2), NULL);
-	/* Each substitution holds the one before twice: 2^60 bytes if nobody stops it. */
+	/* Each substitution contains the previous one twice: 2^60 bytes without a limit. */
 	str_puts(&s, "_Z1fI1aS_E");
 	for (int i = 0; i < 60; i++) {
 		char digits[8] = {};
@@ -214,7 +214,7 @@ Test(perf_map, later_lines_win_and_appends_are_seen)
 	perf_map_destroy(m);
 }
 
-/* Many overlapping ranges in several refreshes, against the obvious slow answer. */
+/* Compares many overlapping ranges, in several refreshes, with a linear search. */
 Test(perf_map, agrees_with_a_plain_scan)
 {
 	enum { N = 3000, SPACE = 2000 };
@@ -396,7 +396,7 @@ Test(jitdump, code_lives_from_load_to_replacement_or_move)
 	cr_expect_str_eq(jname(j, 0xa007, ~0ULL), "second a.js:12");
 	cr_expect_str_eq(jname(j, 0xa008, 300), "-");
 
-	/* Half a record, then the rest of it. */
+	/* The file gets half a record, and later the rest. */
 	str_clear(&s);
 	put_load(&s, 400, 0x7000, 8, "late");
 	cr_assert_eq(lseek(fd, 0, SEEK_END) > 0, 1);
@@ -425,7 +425,7 @@ Test(jitdump, v8_lines_are_not_off_by_an_elf_header)
 	str_deinit(&s);
 }
 
-/* As V8 in Node 20 writes them: the name's bytes were freed, and hold anything. */
+/* V8 in Node 20 writes such names from freed memory. */
 Test(jitdump, lines_with_a_damaged_file_name_are_not_shown)
 {
 	struct jitdump *j = NULL;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a batch to profiles: what names frames get, how often names are read, what becomes of stacks
- * that were lost or cut, and whose resource, time and value a sample has. The file, the kernel and
- * the batch are made here.
+ * From a batch to profiles: names of frames, how often names are read, lost and truncated stacks,
+ * and the resource, time and value of samples. The tests make the file, the kernel and the batch.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -78,7 +77,7 @@ static int no_programs(u64 *ret_hash)
 
 int __wrap_kernel_names_create(const struct kernel_names_options *o, struct kernel_names **ret)
 {
-	static char kallsyms[32], modules[32]; /* borrowed as long as the names are there */
+	static char kallsyms[32], modules[32]; /* borrowed by the kernel names */
 	struct kernel_names_options own = {.kallsyms = kallsyms,
 					   .modules = modules,
 					   .programs = no_programs,
@@ -92,7 +91,7 @@ int __wrap_kernel_names_create(const struct kernel_names_options *o, struct kern
 	return __real_kernel_names_create(&own, ret);
 }
 
-/* A file with two functions at 0x1000 and 0x1100. */
+/* Makes a file with two functions at 0x1000 and 0x1100. */
 static struct elf_file *make_file(const char *one, const char *two)
 {
 	static u8 text[0x200];
@@ -199,7 +198,7 @@ static void name_them(void)
 	cr_assert_eq(symbolizer_profiles(symbolizer, batch, 0, profiles), 0);
 }
 
-/* The frames of a sample, leaf first, as outputs show them. */
+/* Returns the frames of a sample, leaf first, as outputs show them. */
 static const char *stack_of(const struct profile *p, size_t sample)
 {
 	static char text[512];
@@ -268,7 +267,7 @@ Test(symbolize, code_made_at_run_time_belongs_to_its_image)
 	cr_assert_eq(map_put(&batch->jit_files[JITFILE_MAP], 101,
 			     (u64)file_with("7f0000001000 100 other\n")),
 		     0);
-	/* Two images of one process, as after an exec. */
+	/* One process has two images, as after an exec. */
 	for (image = 100; image < 103; image++)
 		add_entry(0, image < 102 ? 10 : 11, 0, 1, 1, 10);
 	name_them();

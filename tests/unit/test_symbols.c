@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This program's own addresses, whose names and lines the compiler tells, and the disk cache. */
+/* Addresses in this program, whose names and lines the test knows, and the disk cache. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 
 static int here_line;
 
-/* An address in this function; its line is the one that it writes down. */
+/* Returns an address in this function, and sets here_line to the address's line. */
 static __attribute__((noinline)) u64 address_of_here(void)
 {
 	here_line = __LINE__ + 2;
@@ -28,7 +28,7 @@ static int take_first(struct dl_phdr_info *info, size_t n, void *arg)
 	return 1;
 }
 
-/* avma - svma of this program, which is the first one in the list. */
+/* Returns avma - svma of this program, which is the first object in the list. */
 static u64 load_bias(void)
 {
 	u64 bias = 0;

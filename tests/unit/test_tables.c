@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What BPF finds in the arena: mappings of processes, pages and rules of files, and what goes when
- * there is no room. Chunks of the arena are memory, the map of processes is an array with a bound,
- * and pages come from a loader of the test's own, so no privilege is needed.
+ * The tables in the arena for BPF: mappings of processes, pages and rules of files, and eviction.
+ * Chunks of the arena are plain memory, the map of processes is a bounded array, and a fake loader
+ * makes the pages, so that the tests need no privilege.
  */
 #include <bpf/bpf.h>
 #include <criterion/criterion.h>
@@ -167,7 +167,7 @@ int __wrap_loader_call(struct loader *l, void (*fn)(void *), void (*done)(void *
 	return 0;
 }
 
-/* Each byte of a page's lines, and of its rules, is of the page's number. */
+/* Returns a page whose lines and rules consist of bytes that depend on the page's number. */
 bool __wrap_loader_take(struct loader *l, bool wait, struct loader_page *ret)
 {
 	struct asked *a = &asked[n_taken];
@@ -192,7 +192,7 @@ bool __wrap_loader_take(struct loader *l, bool wait, struct loader_page *ret)
 
 /* ---- files and processes ---- */
 
-/* A file whose code is from `svma` for so many pages. */
+/* Makes a file whose code begins at `svma` and has `pages` pages. */
 static struct procman_binary make_file(u32 id, u64 svma, u64 pages)
 {
 	static const u8 text[64];
@@ -216,7 +216,7 @@ static u32 runtime_of(void *arg, const struct procman_process *p, const struct p
 }
 
 static struct tables *t;
-static u64 empty_bytes; /* of the arena before the test */
+static u64 empty_bytes; /* bytes of the arena before the test */
 static struct procman_binary app, lib, jit = {.kind = PROCMAN_ANON, .path = "//anon"};
 
 static struct tables_stats stats(void)
@@ -436,7 +436,7 @@ static struct unwind_page page_of(const struct unwind_binary *b, u32 page)
 	return dir[page];
 }
 
-/* svma of a page of `app`. */
+/* Returns the svma of a page of `app`. */
 static u64 app_page(u64 page)
 {
 	return 0x10000 + page * UNWIND_PAGE_BYTES;
@@ -462,7 +462,7 @@ Test(tables, a_page_comes_with_its_rules)
 	line = tables_line(t, page_of(b, 2).line);
 	cr_expect_eq(line[0], (app_page(2) >> UNWIND_PAGE_SHIFT & 0xff));
 	cr_assert_eq(b->n_rules, 2);
-	/* Rules of later pages come behind: rows know them by their number. */
+	/* Rules of later pages are appended, because rows refer to rules by number. */
 	page_rules = 50;
 	cr_assert_eq(tables_load_page(t, &app, app_page(7)), -EINPROGRESS);
 	cr_assert_eq(tables_take(t, false), 1);
@@ -543,7 +543,7 @@ static void let_rest(void)
 	nanosleep(&(struct timespec){.tv_nsec = (long)UNWIND_GRACE_NS * 5 / 4}, NULL);
 }
 
-/* Until it is there: lines that were given up rest before they are used again. */
+/* Repeats until the page is loaded: freed lines are reused only after a grace period. */
 static void load(u64 page)
 {
 	for (int i = 0; tables_load_page(t, &app, app_page(page)) != 0; i++) {
@@ -573,7 +573,7 @@ Test(tables, the_pages_loaded_first_go_first)
 	cr_expect_eq(n_there(n), n - stats().pages_evicted);
 	for (u32 i = 0; i < n; i++)
 		cr_expect_eq(page_of(b, i).line != 0, i >= stats().pages_evicted, "page %u", i);
-	/* And again, when it is needed. */
+	/* An evicted page is loaded again when it is needed. */
 	load(0);
 	cr_expect_neq(page_of(b, 0).line, 0);
 	cr_expect_eq(stats().pages_loaded, n_there(300));
@@ -594,7 +594,7 @@ Test(tables, a_burst_of_pages_evicts_one_batch)
 		cr_assert_eq(tables_take(t, false), 1);
 		burst += stats().pages_evicted != 0;
 	}
-	/* One round, unless the machine was so busy that the grace period of the first ended. */
+	/* One round of eviction, or more if the machine was so busy that a grace period ended. */
 	rounds = 1 + (clock_ns(CLOCK_MONOTONIC) - start) / UNWIND_GRACE_NS;
 	cr_expect_leq(stats().pages_evicted, 64 * rounds);
 }

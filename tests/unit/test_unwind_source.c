@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole files written byte by byte, and the pages that sources make of them. */
+/* Complete files, written byte by byte, and the pages that unwind sources make of them. */
 #include <criterion/criterion.h>
 #include <elf.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #define P(s) s, sizeof(s) - 1
 #define N_FDES 3
 
-/* Three functions at the start of two pages and in the middle, with a gap before the last. */
+/* Three functions: at the starts of two pages, and in the middle; a gap precedes the last. */
 static const struct {
 	u64 start, length;
 	const char *program;
@@ -94,7 +94,7 @@ static void row_text(struct str *out, u64 pc, const struct unwind_rule *r)
 		str_printf(out, "%+d/%d", r->cfa_off, r->cfa_add);
 }
 
-/* All rows of a file, and where they are from. */
+/* Returns all rows of a file, and their source. */
 static void rows_of(struct file *f, struct str *ret, const char **ret_from)
 {
 	static u32 rows[UNWIND_PAGE_BYTES];
@@ -155,7 +155,7 @@ Test(source, the_linkers_table_and_a_scan_give_the_same_rows)
 	}
 }
 
-/* A table that lies: each time the section's truth must come out. */
+/* The table in .eh_frame_hdr is wrong in several ways; the rows must be those of .eh_frame. */
 Test(source, a_table_that_disagrees_with_the_section_is_not_used)
 {
 	for (int lie = 0; lie < 6; lie++) {
@@ -185,7 +185,7 @@ Test(source, a_table_that_disagrees_with_the_section_is_not_used)
 		case 4: /* one twice */
 			memcpy(f.hdr + 20, f.hdr + 12, 8);
 			break;
-		case 5: /* more than there is room for */
+		case 5: /* more entries than the section has room for */
 			memset(f.hdr + 8, 0xff, 4);
 			break;
 		}
@@ -203,7 +203,7 @@ Test(source, overlapping_empty_and_repeated_functions)
 
 	init(&f);
 	cie = cfiw_cie(&f.cfi, "zR", P(X86_CIE));
-	/* In no order: the last start wins, empty ones and those outside the code do not count. */
+	/* Unordered FDEs: the last start wins; empty FDEs and those outside code do not count. */
 	cfiw_fde(&f.cfi, cie, TEXT + 0x200, 0x10, P("\x0e\x30"));
 	cfiw_fde(&f.cfi, cie, TEXT, 0x1000, P("\x0e\x10"));
 	cfiw_fde(&f.cfi, cie, TEXT, 0x20, P("\x0e\x40"));
@@ -224,7 +224,7 @@ Test(source, debug_frame_serves_where_there_is_no_eh_frame)
 	init(&f);
 	f.cfi = (struct cfiw){.version = 4};
 	cie = cfiw_cie(&f.cfi, "", P(X86_CIE));
-	cfiw_fde(&f.cfi, cie, 0, 0x40, P("")); /* what linkers leave of discarded functions */
+	cfiw_fde(&f.cfi, cie, 0, 0x40, P("")); /* the FDE of a function that the linker discarded */
 	cfiw_fde(&f.cfi, cie, TEXT + 0x10, 0x10, P("\x41\x0e\x10"));
 	rows_of(&f, &got, &from);
 	cr_expect_str_eq(str_get(&got), "4000:none; 4010:r7+8; 4011:r7+16; 4020:none; 8000:none");
@@ -238,7 +238,7 @@ Test(source, the_entry_point_without_cfi_ends_the_stack)
 	size_t cie;
 
 	init(&f);
-	f.w.entry = TEXT + 0x3fe0; /* reaches over a page's end */
+	f.w.entry = TEXT + 0x3fe0; /* the function crosses a page's end */
 	cie = cfiw_cie(&f.cfi, "zR", P(X86_CIE));
 	cfiw_fde(&f.cfi, cie, TEXT + 0x4010, 0x10, P(""));
 	rows_of(&f, &got, NULL);
@@ -379,7 +379,7 @@ Test(source, go_tables_of_every_layout)
 		cr_assert_not_null(f, "%s", path);
 		size = fread(seed, 1, sizeof(seed), f);
 		fclose(f);
-		/* Behind the byte that tells the fuzzer what it is. */
+		/* Skip the first byte, which is an option for the fuzzer. */
 		cr_assert_eq(elf_file_open_memory(seed + 1, size - 1, NULL, &elf), 0);
 		cr_assert_eq(unwind_source_create(elf, &s), 0);
 		cr_expect_str_eq(unwind_source_info(s)->from, ".gopclntab");

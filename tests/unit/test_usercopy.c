@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls in the code of a kernel: what tells one that can hang from one that cannot. */
+/* Calls in the code of a kernel, by which culprit recognises kernels that can hang. */
 #include <criterion/criterion.h>
 #include <elf.h>
 #include <string.h>
@@ -16,7 +16,7 @@ Test(usercopy, calls_and_jumps_of_x86)
 	cr_expect(probe_code_calls(EM_X86_64, code, sizeof(code), AT, AT + 0x100));
 	cr_expect(probe_code_calls(EM_X86_64, code, sizeof(code), AT, AT - 0x10));
 	cr_expect_not(probe_code_calls(EM_X86_64, code, sizeof(code), AT, AT + 0x101));
-	/* The last byte is behind the code. */
+	/* The last byte of the instruction is missing. */
 	cr_expect_not(probe_code_calls(EM_X86_64, code, sizeof(code) - 1, AT, AT - 0x10));
 	code[1] = 0xe7;
 	cr_expect_not(probe_code_calls(EM_X86_64, code, sizeof(code), AT, AT + 0x100));

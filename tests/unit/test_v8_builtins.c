@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A binary with V8's builtins, made here in the forms that V8 has had, good and damaged. */
+/* Binaries with V8's builtins, in all forms that V8 has had, good and damaged. */
 #include <criterion/criterion.h>
 #include <errno.h>
 
@@ -17,7 +17,7 @@ struct made {
 	struct v8_builtin list[N];
 };
 
-/* Lengths that end anywhere in their last 32 bytes, also right behind them. */
+/* Lays out functions whose lengths modulo 32 are all possible ones. */
 static void lay_out(struct made *m, u32 align)
 {
 	u32 offset = 0;
@@ -90,7 +90,7 @@ Test(v8_builtins, found_in_each_form)
 	}
 }
 
-/* One byte that fills a space is another one: it is not the code of this table. */
+/* One byte of padding differs, so the code does not belong to the table. */
 Test(v8_builtins, not_code_that_differs_in_one_place)
 {
 	struct v8_builtins b = {};
@@ -114,7 +114,7 @@ Test(v8_builtins, not_a_table_that_breaks_off)
 	done(&m);
 }
 
-/* The table says that there is more code than the file has. */
+/* The table describes more code than the file has. */
 Test(v8_builtins, code_that_is_cut_off)
 {
 	struct v8_builtins b = {};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names, lines and inlined functions out of a small heap, whole and damaged. */
+/* Names, lines and inlined functions from a small heap, good and damaged. */
 #include <criterion/criterion.h>
 #include <errno.h>
 
@@ -56,14 +56,14 @@ Test(v8_names, interpreted_frame_has_the_line_of_its_bytecode)
 	struct asked a;
 
 	begin(&a);
-	/* From the array's tagged address. */
+	/* Positions count from the array's tagged address. */
 	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_INTERPRETED, 63 + 4), 0);
 	cr_assert_eq(a.names.n, 1);
 	check_frame(&a.names.frames[0], "/a.js", 1);
 	cr_assert_eq(a.names.frames[0].column, 14);
 	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_INTERPRETED, 63 + 20), 0);
 	check_frame(&a.names.frames[0], "/a.js", 2);
-	/* Behind its end. */
+	/* A position after the array's end. */
 	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_INTERPRETED, 63 + 40), 0);
 	check_frame(&a.names.frames[0], "/a.js", 0);
 	end(&a);
@@ -81,7 +81,7 @@ Test(v8_names, compiled_frame_has_what_was_inlined)
 	cr_assert_eq(a.names.n, 2);
 	check_frame(&a.names.frames[0], "/a.js/a.js", 5);
 	check_frame(&a.names.frames[1], "/a.js", 2);
-	/* Code of another function says nothing of this one. */
+	/* The code of another function has no lines of this one. */
 	cr_assert_eq(name(&a, SHARED_B, V8_FRAME_COMPILED, HEAP + CODE_AT + 12), 0);
 	cr_assert_eq(a.names.n, 1);
 	check_frame(&a.names.frames[0], "/a.js/a.js", 0);
@@ -97,7 +97,7 @@ Test(v8_names, what_is_not_there_any_more_is_stale)
 	a.changed = 1;
 	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_INTERPRETED, 63), -ESTALE);
 	a.changed = 0;
-	/* Freed, and used for something else. */
+	/* The object was freed and its memory reused. */
 	v8heap_word(SHARED_A)[0] = v8heap_tagged(0x80);
 	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_INTERPRETED, 63), -ESTALE);
 	end(&a);
@@ -107,13 +107,13 @@ Test(v8_names, damage_costs_the_line_only)
 {
 	struct asked a;
 
-	/* A table whose numbers are as large as can be. */
+	/* A table with the largest possible numbers. */
 	begin(&a);
 	memset(v8heap_word(TABLE + 16), 0xff, 8);
 	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_INTERPRETED, 63 + 4), 0);
 	check_frame(&a.names.frames[0], "/a.js", 0);
 	end(&a);
-	/* An inlining that the table has not. */
+	/* An inlining that is not in the table. */
 	begin(&a);
 	v8heap_word(INLINING)[1] = v8heap_smi(0);
 	cr_assert_eq(name(&a, SHARED_A, V8_FRAME_COMPILED, HEAP + CODE_AT + 12), 0);
