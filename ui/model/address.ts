@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the served page asks for, as text for location.search: which view, of what, of when, and
- * with what it is compared. Only what differs from the defaults is written; unknown keys are
- * skipped, bad values read as defaults.
+ * The state of the served page as text for location.search: the view, the selection, the time, and
+ * the other side of a comparison. Only values that differ from the defaults are written; unknown
+ * keys are skipped, and wrong values read as defaults.
  */
 import { decodeSpan, encodeSpan } from "./times.ts";
 import { NO_REQUEST, PERCENTILES, SHOWN, STATUSES } from "./traces.ts";
@@ -24,10 +24,10 @@ export interface Filter {
 
 /** The other side of a comparison. */
 export interface Base {
-  /** Seconds before, when there is no range of its own; 0: the same time, of something else. */
+  /** How many seconds before this side, if it has no range of its own; 0: the same time, with another selection. */
   ago: number;
   range: Range | null;
-  /** null: the same as on this side. */
+  /** null: the same service as on this side. */
   service: string | null;
   filters: Filter[] | null;
 }
@@ -43,7 +43,7 @@ export interface LiveState {
   view: ViewName;
   /** service.name, "" for all. */
   service: string;
-  /** Type of value as the server names it, "" for the first. */
+  /** The server's name of the sample type, "" for the first type. */
   type: string;
   filters: Filter[];
   /** Predicate over the frames of a stack, "" for all stacks. */
@@ -53,15 +53,15 @@ export interface LiveState {
   chart: ChartBy;
   /** Source file that is shown over the picture, "" for none. */
   source: string;
-  /** Its line that is looked at, 0: the heaviest. */
+  /** The line to show, 0: the heaviest. */
   line: number;
-  /** Function whose instructions are. */
+  /** Function whose instructions are shown over the picture, null for none. */
   code: CodeOf | null;
-  /** Services: label whose values are the rows, "" for services; what their names must match; order. */
+  /** The services view: label whose values are the rows, "" for services; the search for names; the order. */
   by: string;
   find: string;
   sort: string;
-  /** Of the traces view. */
+  /** State of the traces view. */
   requests: RequestState;
   /** Seconds that the live view goes back. */
   last: number;
@@ -76,7 +76,7 @@ export const LIVE_DEFAULTS: LiveState = {
   base: { ago: 3600, range: null, service: null, filters: null },
 };
 
-/** Spans that a comparison goes back. */
+/** How far a comparison can go back. */
 export const AGOS: [number, string][] = [
   [300, "5 min before"], [3600, "1 h before"], [86400, "1 day before"], [604800, "1 week before"],
 ];
@@ -145,12 +145,12 @@ function takeRange(q: URLSearchParams, prefix: string): Range | null {
   return from >= 0 && to > from ? { from, to } : null;
 }
 
-/** What the API's selectors take for a label's name. */
+/** Tells whether the API's selectors accept the name of a label. */
 export function askable(label: string): boolean {
   return /^[A-Za-z0-9_.:/\u0080-\uffff-]+$/.test(label);
 }
 
-/** Label names hold no "=", values may. */
+/** Parses filters. Names of labels have no "=", values may. */
 function takeFilters(q: URLSearchParams, prefix: string): Filter[] {
   const out: Filter[] = [];
   for (const [key, text] of q) {
@@ -209,18 +209,18 @@ export function decodeLive(search: string): LiveState {
   };
 }
 
-/** What the state means at a time of the server's clock. */
+/** Returns the range of the state at a time of the server's clock. */
 export function rangeAt(s: LiveState, now: number): Range {
   return s.range ?? { from: Math.floor(now) - s.last * 1000, to: Math.floor(now) };
 }
 
-/** The range of the other side, given this side's. */
+/** Returns the range of the other side for the range of this side. */
 export function baseRange(b: Base, r: Range): Range {
   const d = b.ago * 1000;
   return b.range ?? { from: Math.max(0, r.from - d), to: Math.max(1, r.to - d) };
 }
 
-/** How long a live view waits for the next answer: what covers days does not change in seconds. */
+/** Returns how long a live view waits for the next round; a view of days does not change in seconds. */
 export function refreshMs(last: number): number {
   return Math.max(5000, Math.min(60000, last / 720 * 1000));
 }
@@ -229,13 +229,13 @@ function quoted(text: string): string {
   return `"${text.replace(/[\\"\n]/g, (c) => (c === "\n" ? "\\n" : "\\" + c))}"`;
 }
 
-/** For the API's `query`. */
+/** Makes a selector for the API's parameter `query`. */
 export function selector(service: string, filters: Filter[] = []): string {
   const all = service === "" ? filters : [{ label: "service.name", value: service, not: false }, ...filters];
   return `{${all.map((f) => `${f.label}${f.not ? "!=" : "="}${quoted(f.value)}`).join(",")}}`;
 }
 
-/** The same filters but those of one label: what else that label could be. */
+/** Returns the filters without those of one label, to list the label's other values. */
 export function without(filters: Filter[], label: string): Filter[] {
   return filters.filter((f) => f.label !== label);
 }

@@ -7,9 +7,9 @@ import { count } from "./text.ts";
 
 export interface Counter {
   name: string;
-  /** What a profile lacks for each that is counted: the sample, its stack, or nothing. */
+  /** What a profile lacks for each counted event: the sample, its stack, or nothing. */
   loss: "lost" | "incomplete" | "counted";
-  /** "" of a counter that this server does not know. */
+  /** "" for a counter that this server does not know. */
   unit: string;
   help: string;
   count: number;
@@ -20,26 +20,26 @@ export interface Agent {
   version: string;
   kernel: string;
   arch: string;
-  /** ms since the epoch: when it started, and when its last report arrived. */
+  /** ms since the epoch: the agent's start, and the arrival of its last report. */
   started: number;
   last: number;
   hz: number;
-  /** What it uses itself: CPUs since its report before, and bytes. */
+  /** The agent's own use: CPUs since its previous report, and bytes of memory. */
   cpu: number;
   rss: number;
   processes: number;
-  /** Since it started. */
+  /** Counts since the agent's start. */
   samples: number;
   truncated: number;
   counters: Counter[];
-  /** Its last error, "" for none. */
+  /** The agent's last error, "" for none. */
   error: string;
-  /** Counts of the requested range, or of a slightly wider one; null: nothing is known of it. */
+  /** Counts in the requested range, or in a slightly wider one; null: unknown. */
   range: { from: number; to: number; samples: number; lost: number } | null;
 }
 
 export interface Agents {
-  /** The server's version, to compare the agents' with. */
+  /** The server's version, for comparison with those of the agents. */
   version: string;
   agents: Agent[];
 }
@@ -72,7 +72,7 @@ export function readAgents(json: unknown): Agents {
   };
 }
 
-/** Of the selected hosts, added up; null: no agent reported anything for that time. */
+/** Adds up the losses on the selected hosts; null: no agent reported any counts for the range. */
 export function lossesOf(a: Agents, filters: Filter[]): Losses | null {
   const of = filters.filter((f) => f.label === "host.name");
   const ranges = a.agents.filter((x) => of.every((f) => (x.host === f.value) !== f.not)).map((x) => x.range).filter((r) => r !== null);
@@ -83,12 +83,12 @@ export function lossesOf(a: Agents, filters: Filter[]): Losses | null {
     from: Math.min(...ranges.map((r) => r.from)), to: Math.max(...ranges.map((r) => r.to)) };
 }
 
-/** Samples that an agent lost since it started. */
+/** Returns how many samples an agent has lost since its start. */
 export function lostBy(a: Agent): number {
   return a.counters.reduce((sum, c) => sum + (c.loss === "lost" ? c.count : 0), 0);
 }
 
-/** "5 samples lost (nested). Not sampled: the program interrupted itself on this CPU." */
+/** Returns, for example, "5 samples lost (nested). Not sampled: the program interrupted itself on this CPU." */
 export function counterText(c: Counter): string {
   const what = [count(c.count), c.unit, c.loss === "counted" ? "" : c.loss].filter((w) => w !== "").join(" ");
   return `${what} (${c.name}).` + (c.help === "" ? "" : ` ${c.help[0]!.toUpperCase()}${c.help.slice(1)}.`);
@@ -97,7 +97,7 @@ export function counterText(c: Counter): string {
 /** An agent that has sent nothing for so many ms counts as silent: it sends every few seconds. */
 export const SILENT_MS = 60000;
 
-/** What is wrong with an agent and what to do, worst first; empty when all is well. */
+/** Returns an agent's problems and their remedies, worst first; empty if there are none. */
 export function complaints(a: Agent, server: string, now: number): string[] {
   const out: string[] = [];
   if (now - a.last > SILENT_MS)

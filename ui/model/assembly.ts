@@ -3,17 +3,17 @@
 import { array, number, object, text } from "./check.ts";
 
 export interface Instruction {
-  /** In the file's own numbers. */
+  /** The address in the file (svma). */
   address: number;
-  /** Bytes; 0: not known, and neither is the text. */
+  /** Bytes; 0: length and text are unknown. */
   length: number;
   self: number;
   total: number;
   text: string;
-  /** Of what was sampled there, "" and 0 when not known. */
+  /** Source position of the samples at the instruction; "" and 0 if unknown. */
   file: string;
   line: number;
-  /** What lies between this one and the one before is not shown. */
+  /** Instructions between this one and the previous one are left out. */
   gap: boolean;
 }
 
@@ -27,7 +27,7 @@ export interface Assembly {
   total: number;
   why: string;
   instructions: Instruction[];
-  /** Of these, the one with the largest self, else total; -1: none has any. */
+  /** Index of the instruction with the largest self value, or else total; -1: none has values. */
   hottest: number;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parts of a JSON answer, which must be what they should be: else a DataError. */
+/* Reads parts of a JSON answer. A part of the wrong type is a DataError. */
 import { DataError } from "./tree.ts";
 
 export function object(v: unknown): Record<string, unknown> {

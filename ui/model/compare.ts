@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Two profiles as one with a base: what the server does not have to be asked for, so that stored
- * selections and files that were dropped onto the page compare alike.
+ * Merges two profiles into one with a base. The page does this itself, so that it can compare both
+ * selections of the store and files that were dropped onto it.
  */
 import { functionIds } from "./functions.ts";
 import { TreeBuilder } from "./transform.ts";
@@ -9,7 +9,7 @@ import { DataError } from "./tree.ts";
 import type { FrameTable, Kind, Mapping, Profile } from "./tree.ts";
 import { valueType } from "./vocab.ts";
 
-/** Ids of b's rows in a's table, which grows by those that it lacks. */
+/** Appends to `a` the rows of `b` that it lacks. Returns the table, and the index in it of each row of `b`. */
 function union<T>(a: T[], b: T[], key: (t: T) => string): { all: T[]; of: Uint32Array } {
   const all = [...a];
   const at = new Map(a.map((t, i) => [key(t), i]));
@@ -47,7 +47,7 @@ function concat(a: FrameTable, b: FrameTable, strings: Uint32Array, kinds: Uint3
   };
 }
 
-/** Adds a tree's values; frames are of the union. */
+/** Adds a tree's values; frame ids are those of the union. */
 function pour(b: TreeBuilder, p: Profile, first: number, add: (node: number, self: number) => void): void {
   const { tree } = p;
   const at = new Uint32Array(tree.n);
@@ -58,7 +58,7 @@ function pour(b: TreeBuilder, p: Profile, first: number, add: (node: number, sel
       add(at[i]!, tree.self[i]!);
 }
 
-/** Both must measure the same. */
+/** Compares two profiles, which must have the same type. */
 export function compareProfiles(before: Profile, after: Profile): Profile {
   const measured = ({ meta }: Profile): string => `${valueType(meta.type, meta.unit).label || "?"} in ${meta.unit || "?"}`;
   if (before.meta.unit !== after.meta.unit || before.meta.type !== after.meta.type)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What CPU time costs, by the factors of GET /api/v1/cost: proportional to time, so they suffice for anything. */
+/* The cost of CPU time. Costs are proportional to time, so the factors of GET /api/v1/cost are enough for any value. */
 import { number, object, text } from "./check.ts";
 import { count } from "./text.ts";
 
 export interface Factors {
   currency: string;
-  /** Money of one CPU for an hour. */
+  /** Price of one CPU for an hour. */
   coreHour: number;
-  /** Of one CPU at work, what its building adds, and of the power. */
+  /** Power of a busy CPU, overhead of the data centre, and emissions of the power. */
   watts: number;
   pue: number;
   gramsPerKwh: number;
@@ -23,11 +23,11 @@ const MONTH_HOURS = 730;
 
 export interface Cost {
   money: number;
-  /** kg of CO2. */
+  /** Emissions, kg of CO2. */
   kg: number;
 }
 
-/** Of so many ns of CPU time in so many ms, if it goes on like that for a month. */
+/** Extrapolates the cost of `ns` of CPU time in `ms` to a month. */
 export function monthly(ns: number, ms: number, f: Factors): Cost {
   const cores = ms > 0 ? ns / 1e6 / ms : 0;
   return { money: cores * MONTH_HOURS * f.coreHour, kg: cores * MONTH_HOURS * f.watts * f.pue / 1000 * f.gramsPerKwh / 1000 };

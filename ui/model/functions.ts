@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The table of functions. A function is a name in a file of a kind; copies of one library count as
- * one, as they do in the picture. Its total counts each path once however often it recurs.
+ * The table of functions. A function is a name in a file, and a frame kind. Copies of one library
+ * count as one, as in the picture. The total of a recursive function counts each path once.
  */
 import { base } from "./text.ts";
 import { GROUP, INLINED, NONE } from "./tree.ts";
@@ -9,15 +9,15 @@ import type { Profile, Tree } from "./tree.ts";
 
 export interface FunctionIds {
   n: number;
-  /** By frame id. */
+  /** Function id by frame id. */
   of: Uint32Array;
-  /** By function: a frame that stands for it. */
+  /** By function: one of its frames. */
   frame: Uint32Array;
   /** By function: 0 none of its frames is inlined, 1 some, 2 all. */
   inlined: Uint8Array;
 }
 
-/** What makes a frame's function that one, in each profile. */
+/** Returns a key of a frame's function, which is the same in all profiles. */
 export function functionKey(p: Profile, f: number): string {
   const { name, kind, mapping, flags } = p.frames;
   const m = mapping[f]!;
@@ -60,7 +60,7 @@ export interface FunctionTable {
   baseTotal: Float64Array | null;
 }
 
-/** One value of a function: each path counts once. `active` is zero and is left zero. */
+/** Adds up one value by function; each path counts once. `active` is zero before and after. */
 function totals(tree: Tree, ids: FunctionIds, first: number, end: number, total: Float64Array,
                 active: Uint32Array): Float64Array {
   const out = new Float64Array(ids.n);
@@ -87,7 +87,7 @@ function selves(tree: Tree, ids: FunctionIds, first: number, end: number,
   return out;
 }
 
-/** Functions of the nodes first … last and all below; groups (processes, threads) left out. */
+/** Makes the table for the nodes first … last and all below them, without groups (processes, threads). */
 export function functionTable(p: Profile, tree: Tree, ids: FunctionIds, first: number,
                               last: number): FunctionTable {
   const end = last + tree.below[last]! + 1;
@@ -110,7 +110,7 @@ export function functionTable(p: Profile, tree: Tree, ids: FunctionIds, first: n
 
 export type SortKey = "name" | "self" | "total" | "change";
 
-/** Row numbers in order; equal rows are ordered by name, so that the order is stable. */
+/** Returns sorted row numbers. Equal rows are sorted by name, so that the order is stable. */
 export function sortTable(p: Profile, ids: FunctionIds, t: FunctionTable, key: SortKey,
                           descending: boolean, scale: number, keep: Uint8Array | null): Uint32Array {
   const rows: number[] = [];

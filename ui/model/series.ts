@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the API's answers mean: sums by time as bars, shares of services, types. Answers are checked
- * like any foreign data: what is not as it should be is a DataError.
+ * Reads the API's answers: sums by time as bars, shares of services, types. Answers are checked like
+ * any foreign data; wrong data is a DataError.
  */
 import { array, number, object, text } from "./check.ts";
 import { count, value } from "./text.ts";
@@ -20,7 +20,7 @@ export interface Line {
 export interface Lines {
   step: number;
   lines: Line[];
-  /** Part of what was asked for could not be read. */
+  /** The server could not read a part of the requested data. */
   damaged: boolean;
 }
 
@@ -51,26 +51,26 @@ export function readNames(json: unknown, key: string): string[] {
   return array(object(json)[key]).map((v) => text(object(v)["name"]));
 }
 
-/** GET /api/v1/stats: when what is stored begins, 0 when nothing is. */
+/** GET /api/v1/stats: when the stored samples begin, 0 when nothing is stored. */
 export function readFirst(json: unknown): number {
   const store = object(object(json)["store"]);
   return number(store["rows"]) > 0 ? Math.max(1, number(store["first"])) : 0;
 }
 
-/** ms of a range in which there can be samples: what was before the first is not known, and not zero. */
+/** Returns the ms of a range from the first stored sample on: values before it are unknown, not zero. */
 export function knownMs(r: Range, first: number): number {
   return Math.max(1000, r.to - Math.max(r.from, first));
 }
 
 export interface Bars extends Range {
   step: number;
-  /** Now, where that is before the end: the last bar has not run its time yet. */
+  /** The end of the last bar: now, if its time is not over yet. */
   until: number;
   /** Sum of values by step. */
   sum: Float64Array;
 }
 
-/** All lines together, a bar for each step of the range; `now` is when the server answered. */
+/** Adds up all lines, a bar for each step of the range. `now` is the time of the server's answer. */
 export function bars(l: Lines, r: Range, now: number): Bars {
   const { from, to } = aligned(r, l.step);
   const n = Math.max(1, Math.min(20000, Math.round((to - from) / l.step)));
@@ -84,19 +84,19 @@ export function bars(l: Lines, r: Range, now: number): Bars {
   return { from, to, step: l.step, until: Math.min(to, now), sum };
 }
 
-/** Bars first … last as a range; within what was asked for. */
+/** Returns the range of the bars first … last, cut to the requested range. */
 export function barRange(b: Bars, first: number, last: number, within: Range): Range {
   const [a, z] = first <= last ? [first, last] : [last, first];
   const from = Math.max(within.from, b.from + a * b.step);
   return { from, to: Math.max(from + 1, Math.min(within.to, b.from + (z + 1) * b.step)) };
 }
 
-/** The ms that a bar has run. Of one that has just begun a quarter: little time makes wild rates. */
+/** Returns how many ms of a bar are over, but at least a quarter of it, because a short time gives wild rates. */
 export function barMs(b: Bars, i: number): number {
   return Math.max(b.step / 4, Math.min(b.step, b.until - b.from - i * b.step));
 }
 
-/** What costs money first, samples of anything last. */
+/** Sorts types: CPU time first, "samples" last. */
 export function sortTypes(types: string[]): string[] {
   const rank = (type: string): number => {
     const t = sampleType(type);
@@ -105,7 +105,7 @@ export function sortTypes(types: string[]): string[] {
   return [...types].sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : a > b ? 1 : 0));
 }
 
-/** Label of a type in a list where some have the same label. */
+/** Returns a type's label, unique in a list of types. */
 export function typeLabel(type: string, all: string[]): string {
   const { label, unit } = sampleType(type);
   const same = all.map(sampleType).filter((t) => t.label.toLowerCase() === label.toLowerCase());
@@ -114,7 +114,7 @@ export function typeLabel(type: string, all: string[]): string {
   return `${label} (${same.filter((t) => t.unit === unit).length > 1 ? type : unit})`;
 }
 
-/** A value over so many ms as people say it: time per time is how many at once. A state is said as it is. */
+/** Formats a value over `ms` as a rate. Time per time is a number (of cores); a state is not divided by time. */
 export function rate(v: number, ms: number, t: SampleType): string {
   if (t.adds === "at_moment")
     return value(v, t.unit, t.name);
@@ -132,11 +132,11 @@ export function rate(v: number, ms: number, t: SampleType): string {
 export interface Share {
   name: string;
   value: number;
-  /** Of all. */
+  /** Share of all values. */
   share: number;
 }
 
-/** Heaviest first; those that are known and took nothing come last. */
+/** Returns shares, heaviest first; known names without a value come last. */
 export function shares(l: Lines, names: string[]): Share[] {
   const sums = new Map<string, number>(names.map((n) => [n, 0]));
   let all = 0;
@@ -153,7 +153,7 @@ export function shares(l: Lines, names: string[]): Share[] {
     .sort((a, b) => b.value - a.value || (a.name < b.name ? -1 : 1));
 }
 
-/** Those that were there before in the order of before, then the others. Names tell who is who. */
+/** Sorts rows: those that existed before in their old order, then new ones. Rows are identified by name. */
 export function keepOrder<T>(now: ArrayLike<T>, name: (row: T) => string, before: ArrayLike<T>, nameBefore = name): T[] {
   const at = new Map(Array.from(before, (row, i) => [nameBefore(row), i]));
   return Array.from(now, (row) => ({ row, at: at.get(name(row)) ?? at.size })).sort((a, b) => a.at - b.at).map((x) => x.row);
@@ -164,11 +164,11 @@ export function keepOrder<T>(now: ArrayLike<T>, name: (row: T) => string, before
 export interface Facet {
   value: string;
   sum: number;
-  /** Of all that was asked for. */
+  /** Share of the requested values. */
   share: number;
 }
 
-/** Heaviest first; "" are those without the label. */
+/** Returns a label's values, heaviest first; "" stands for series without the label. */
 export function facets(l: Lines, label: string): Facet[] {
   let all = 0;
   const out = l.lines.map((line) => {
@@ -184,7 +184,7 @@ export function facets(l: Lines, label: string): Facet[] {
 /* ---- heat maps: time on both axes ---- */
 
 export interface Heat extends Range {
-  /** ms of a column, and of a row of it. */
+  /** ms of a column, and of a cell in it. */
   column: number;
   row: number;
   columns: number;
@@ -209,14 +209,14 @@ export function readHeat(json: unknown): Heat {
   return { from: number(o["from"]), to: number(o["to"]), column, row, columns, rows, values, most };
 }
 
-/** Cells first … last (by column, then row: the order of time) as a range. */
+/** Returns the range of the cells first … last, which are in the order of time: by column, then row. */
 export function heatRange(h: Heat, first: number, last: number): Range {
   const [a, z] = first <= last ? [first, last] : [last, first];
   const at = (i: number): number => h.from + Math.floor(i / h.rows) * h.column + (i % h.rows) * h.row;
   return { from: at(a), to: Math.max(at(a) + 1, at(z) + h.row) };
 }
 
-/** What cells first … last come to: a sum, or of states the mean of those that were reported. */
+/** Returns the sum of the cells first … last; for states the mean of the cells with values. */
 export function heatValue(h: Heat, first: number, last: number, t: SampleType): number {
   const cells = h.values.slice(Math.min(first, last), Math.max(first, last) + 1);
   const sum = cells.reduce((x, y) => x + y, 0);
@@ -224,8 +224,8 @@ export function heatValue(h: Heat, first: number, last: number, t: SampleType): 
 }
 
 /**
- * Columns and rows for a range: whole milliseconds, at most n cells, a column of a second where that fits. A row of 50 ms has
- * about one sample of each CPU at the agent's 19 Hz; finer ones would show the rhythm of sampling.
+ * Chooses columns and rows for a range: whole milliseconds, at most n cells, and columns of a second if possible. A cell of
+ * 50 ms has about one sample per CPU at the agent's 19 Hz; smaller cells would show the rhythm of sampling.
  */
 export function heatSteps(r: Range, n: number): { column: number; row: number } {
   const ms = r.to - r.from;

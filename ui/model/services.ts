@@ -9,13 +9,13 @@ export interface ServiceRow {
   name: string;
   value: number;
   samples: number;
-  /** Of all services. */
+  /** Share of all services. */
   share: number;
   hosts: string[];
   languages: string[];
   /** Sums by step. */
   spark: Float64Array;
-  /** null: nothing is known of then. */
+  /** null: nothing is known about the time before. */
   change: RateChange | null;
 }
 
@@ -23,7 +23,7 @@ export interface RateChange {
   /** Values per ms. */
   before: number;
   after: number;
-  /** Whether chance alone makes such a difference in less than one of 20 cases. */
+  /** Whether chance causes such a difference in less than one of 20 cases. */
   sure: boolean;
 }
 
@@ -32,7 +32,7 @@ export interface Sum {
   samples: number;
 }
 
-/** By the value of a label. */
+/** Adds up lines by the value of a label. */
 export function sums(l: Lines, label: string): Map<string, Sum> {
   const out = new Map<string, Sum>();
   for (const line of l.lines) {
@@ -47,7 +47,7 @@ export function sums(l: Lines, label: string): Map<string, Sum> {
   return out;
 }
 
-/** Counts of independent samples in two stretches of time: each has the variance of its own size. */
+/** Compares the rates of two periods. Samples are independent, so the variance of a count is the count. */
 export function rateChange(before: Sum, beforeMs: number, after: Sum, afterMs: number): RateChange {
   const a = before.samples / beforeMs;
   const b = after.samples / afterMs;
@@ -78,18 +78,18 @@ const heaviest = (m: Map<string, number> | undefined): string[] =>
 export interface Asked {
   /** The label whose values are the rows. */
   by: string;
-  /** By it, host.name and process.runtime.name over all of the range. */
+  /** Sums over the whole range by this label, host.name and process.runtime.name. */
   whole: Lines;
-  /** By it in steps. */
+  /** Sums by this label in steps. */
   steps: Lines;
   range: Range;
-  /** By it over the stretch before, and how much of it is known; null: none of it. */
+  /** Sums by this label over the period before, and its known length; null: nothing is known of it. */
   before: { lines: Lines; ms: number } | null;
-  /** Of `range`, how much is known. */
+  /** The known length of `range`. */
   ms: number;
 }
 
-/** Heaviest first. */
+/** Returns the rows, heaviest first. */
 export function serviceRows(a: Asked): ServiceRow[] {
   const now = sums(a.whole, a.by);
   const then = a.before && sums(a.before.lines, a.by);

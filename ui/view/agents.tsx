@@ -6,7 +6,7 @@ import { showable } from "../model/payload.ts";
 import { count, duration, percent, value } from "../model/text.ts";
 import { QualityOf } from "./bar.tsx";
 
-/** What is wrong with an agent, all of its losses, and on demand everything that it counted. */
+/** An agent's problems, all its losses, and on demand all its counters. */
 function Details(p: { agent: Agent; version: string; now: number }): preact.JSX.Element | null {
   const bad = complaints(p.agent, p.version, p.now);
   const line = (c: Counter): preact.JSX.Element => <p key={c.name} class="soft">{showable(counterText(c))}</p>;

@@ -44,28 +44,28 @@ const ALL: Span = { first: 0, last: 0 };
 
 interface Props {
   profile: Profile;
-  /** Instead of what a file without samples says. */
+  /** Replaces the text for a file without samples. */
   nothing?: preact.JSX.Element;
-  /** Further keys of the page around it, for the sheet of keys. */
+  /** Keys of the surrounding page, for the sheet of keys. */
   keys?: Keys;
-  /** Show a source file, the instructions of a function, where there is somebody to ask for them. */
+  /** Show a source file, or the instructions of a function. Only the page of a server has these. */
   onSource?: (file: string, line: number) => void;
   onCode?: (code: CodeOf) => void;
   /** Shows the requests that run a function. */
   onRequests?: (name: string) => void;
-  /** Of who recorded it, where that is known apart from the profile. */
+  /** Losses that agents report, if they are known apart from the profile. */
   losses?: Losses | null | undefined;
-  /** What CPU time costs, where it is known. */
+  /** The cost of CPU time, if it is known. */
   factors?: Factors | null;
 }
 
 interface Hover {
-  /** The spot's numbers are of this one. */
+  /** The profile to which the spot's node numbers belong. */
   profile: Profile;
   spot: Spot;
   at: Place;
   touch: boolean;
-  /** What the spot is in; the two halves of a sandwich have trees of their own. */
+  /** The tree of the spot; the two halves of a sandwich have trees of their own. */
   tree: Tree;
   zoom: Span;
   withSelf: boolean;
@@ -82,10 +82,10 @@ function useMedia(query: string): boolean {
   return on;
 }
 
-/** A frame or two behind the picture's last one, which a timer alone would not wait for. */
+/** The length of the picture's animation, and one or two frames more. */
 const ARRIVED_MS = ANIMATION_MS + 40;
 
-/** The zoomed part when the picture has come there: the table, which is much to render, must not stop it on its way. */
+/** The zoomed part, once the animation has ended: rendering the table is slow and would interrupt the animation. */
 function useArrived(tree: Tree, zoom: Span): Span {
   const [arrived, set] = useState({ tree, zoom });
   useEffect(() => {
@@ -121,7 +121,7 @@ export function App(p: Props): preact.JSX.Element {
   const [state, change] = useHash();
   const [menu, setMenu] = useState<{ spot: Spot; at: Place } | null>(null);
   const [hover, setHover] = useState<Hover | null>(null);
-  // What a menu, or a finger's card, was opened on stays until that is closed.
+  // The profile under an open menu or card stays until it is closed.
   const held = useRef(p.profile);
   if (!menu && !hover?.touch)
     held.current = p.profile;
@@ -145,7 +145,7 @@ export function App(p: Props): preact.JSX.Element {
 
   const ids = useMemo(() => functionIds(profile), [profile]);
   const transformKey = JSON.stringify(state.transforms);
-  // What the table is of; the picture may have it upside down.
+  // The tree of the table. The picture may show it inverted.
   const upright = useMemo(() => state.transforms.reduce((t, x) => applyTransform(profile, t, ids, x), profile.tree),
                           [profile, ids, transformKey]);
   const tree = useMemo(() => state.inverted ? invert(profile, upright, ids) : upright, [profile, upright, ids, state.inverted]);
@@ -160,7 +160,7 @@ export function App(p: Props): preact.JSX.Element {
   const matches = useMemo(() => (matchedFrames ? findMatches(tree, matchedFrames) : null),
                           [profile, tree, matchedFrames]);
 
-  // From the root to the zoomed frame: where newer samples lack it, its caller is shown.
+  // The path from the root to the zoomed frame. If newer samples lack the frame, its caller is zoomed.
   const trail = useRef<string[]>([]);
   const zoom = useMemo((): Span => {
     if (!state.zoom)
@@ -182,7 +182,7 @@ export function App(p: Props): preact.JSX.Element {
   const arrived = useArrived(tree, zoom);
 
   const [focus, setFocus] = useNode(hashes);
-  // Of the table's row under the pointer, and the other way round.
+  // The function of the table's row under the pointer, and that of the box under the pointer.
   const [linked, setLinked] = useState(-1);
   useLayoutEffect(() => setLinked(-1), [table, tree]);
   const over = hover?.profile === profile && !hover.spot.folded ? ids.of[hover.tree.frame[hover.spot.first]!]! : -1;
@@ -193,7 +193,7 @@ export function App(p: Props): preact.JSX.Element {
   const searchBox = useRef<HTMLInputElement>(null);
 
   const onZoom = useCallback((s: Span) => {
-    // Newer samples, which a menu has held back, may not have it.
+    // Newer samples, which an open menu delays, may lack the frame.
     trail.current = pathOf(tree, s.first).map((i) => pathId(hashes, i));
     const id = s.first === 0 ? "" : pathId(hashes, s.first) + (s.last === s.first ? "" : "~" + pathId(hashes, s.last));
     setHover(null);
@@ -208,7 +208,7 @@ export function App(p: Props): preact.JSX.Element {
       return;
     setMatch(next);
     setFocus(next);
-    // A match outside of the zoomed part, or too narrow to see there, is gone to.
+    // Zoom to a match that is outside of the zoomed part, or too narrow to see there.
     const outside = weights.start[next]! < weights.start[zoom.first]! ||
       weights.start[next]! >= weights.start[zoom.last]! + weights.total[zoom.last]!;
     const v = outside ? ALL : zoom;
@@ -226,7 +226,7 @@ export function App(p: Props): preact.JSX.Element {
     if (fileOf(node) !== "")
       p.onSource?.(fileOf(node), profile.frames.line[tree.frame[node]!]!);
   };
-  /** What is of no file, code that was made at run time, goes by its kind: the server says why there is no more. */
+  /** Code that was made at run time has no file; its kind is sent instead, and the server explains why it has no code. */
   const codeOf = (node: number): CodeOf | null => {
     const f = tree.frame[node]!;
     const kind = profile.kinds[profile.frames.kind[f]!]?.name ?? "";
@@ -250,7 +250,7 @@ export function App(p: Props): preact.JSX.Element {
     const target = e.target as HTMLElement;
     const typing = target.matches("input, select, textarea");
     if ((e.key === "f" && (e.ctrlKey || e.metaKey)) || (e.key === "/" && !typing)) {
-      // A second Ctrl-F is the browser's own.
+      // A second Ctrl-F opens the browser's own search.
       if (document.activeElement === searchBox.current)
         return;
       e.preventDefault();
@@ -313,7 +313,7 @@ export function App(p: Props): preact.JSX.Element {
     const at = colourings.findIndex(([c]) => c === colourBy);
     change({ colour: colourings[(at + 1) % colourings.length]![0] });
   };
-  // Before the next key can come, and not after the next paint.
+  // A layout effect runs before the next key event; an effect would run after the next paint.
   useLayoutEffect(() => {
     document.addEventListener("keydown", onKey);
     return () => document.removeEventListener("keydown", onKey);
@@ -337,7 +337,7 @@ export function App(p: Props): preact.JSX.Element {
   const counts = valueType(meta.type, meta.unit).help || meta.type;
   const empty = profile.tree.total[0] === 0 && (profile.tree.base?.total[0] ?? 0) === 0;
 
-  // With widths of one side, what is only on the other is not in the picture: say how much.
+  // With widths by one side, nodes of the other side only are not in the picture: say how much they are.
   let unseen = 0;
   if (tree.base && state.widthBy !== "both") {
     const [mine, other] = state.widthBy === "after" ? [tree.total, tree.base.self] : [tree.base.total, tree.self];

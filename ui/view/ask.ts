@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What each view asks the server for, in one round; and what came. */
+/* The requests of each view to the server, in one round, and their answers. */
 import { lossesOf, readAgents } from "../model/agents.ts";
 import type { Agents } from "../model/agents.ts";
 import { askable, baseRange, rangeAt, selector } from "../model/address.ts";
@@ -27,7 +27,7 @@ import type { Parameters, Source } from "./source.ts";
 const BARS = 200;
 const SPARK = 60;
 const LANES = 12;
-/** As many as the server gives at once. */
+/** The most cells in an answer of the server. */
 const CELLS = 11000;
 
 export interface Lane {
@@ -45,20 +45,20 @@ export type Part =
   | { of: "agents"; agents: Agents };
 
 export interface View {
-  /** What was asked for. */
+  /** The requested range. */
   range: Range;
-  /** When the answer came. */
+  /** When the answer arrived. */
   at: number;
   types: string[];
   /** The type that is shown, as the server names it. */
   type: string;
-  /** When what is stored begins; 0: nothing ever was. */
+  /** When the stored samples begin; 0: nothing was ever stored. */
   first: number;
   /** Part of the answer is missing, because the server could not read it. */
   damaged: boolean;
   /** What CPU time costs; null: the type does not measure CPU time. */
   factors: Factors | null;
-  /** In the range, as agents counted; null: none did. */
+  /** The agents' losses in the range; null: no agent reported any counts. */
   losses: Losses | null;
   part: Part;
 }
@@ -71,7 +71,7 @@ interface Round {
   signal: AbortSignal;
 }
 
-/** What a picture and its chart are of. */
+/** The selection of a picture and its chart. */
 interface Selection {
   range: Range;
   query: string;
@@ -153,7 +153,7 @@ async function askTable(a: Round): Promise<{ part: Part; damaged: boolean }> {
     source.json("labels", { query, type, ...within(range) }, signal),
   ]);
   const lines = readLines(whole);
-  // A state does not grow with time.
+  // A state is not a sum over time.
   const known = (r: Range): number => (sampleType(type).adds === "at_moment" ? 1 : knownMs(r, source.first));
   const rows = serviceRows({
     by,
@@ -212,18 +212,18 @@ async function askAgents(a: Round): Promise<{ part: Part; damaged: boolean }> {
 const ASK = { flame: askFlame, services: askTable, compare: askCompare, traces: askTraces, agents: askAgents };
 
 export async function ask(source: Source, state: LiveState, signal: AbortSignal): Promise<View> {
-  // The first answer also tells the server's clock, by which the range is meant.
+  // The first answer also has the server's clock, on which the range is based.
   source.first ||= readFirst(await source.json("stats", {}, signal));
   const range = rangeAt(state, source.now());
   let types = sortTypes(readNames(await source.json("types", within(range), signal), "types"));
-  // What a link asks for and this range does not have: shown as empty, and can be chosen away.
+  // A type from a link that this range does not have is shown as empty; the reader can choose another.
   const type = state.type || types[0] || "";
   if (type && !types.includes(type))
     types = [...types, type];
   const view = state.view === "files" ? "flame" : state.view;
   const [{ part, damaged }, agents, cost] = await Promise.all([
     ASK[view]({ source, state, range, type, signal }), source.json("agents", within(range), signal),
-    // Only its factors, so of no time to speak of.
+    // Only the factors are needed, so the range is as short as possible.
     sampleType(type).isCpu ? source.json("cost", { from: range.to - 1, to: range.to, limit: 1 }, signal) : null]);
   return { range, at: source.now(), types, type, first: source.first, damaged, factors: cost === null ? null : readFactors(cost), losses: lossesOf(readAgents(agents), state.filters), part };
 }

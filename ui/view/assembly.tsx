@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The instructions of a function with what each took: a sheet over the picture. */
+/* The instructions of a function with their values: a sheet over the picture. */
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { CodeOf } from "../model/address.ts";
 import { readAssembly } from "../model/assembly.ts";
@@ -12,9 +12,9 @@ import type { Parameters, Source } from "./source.ts";
 interface Props {
   source: Source;
   code: CodeOf;
-  /** Of the same samples as the picture. */
+  /** Parameters that select the same samples as the picture. */
   parameters: Parameters;
-  /** How good these are. */
+  /** The quality of these samples. */
   quality: preact.ComponentChildren;
   onSource: (file: string, line: number) => void;
   onClose: () => void;

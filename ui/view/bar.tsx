@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The strips around the picture: what the profile is and how good, the way to the zoomed frame, the legend. */
+/* The strips around the picture: facts and quality of the profile, the path to the zoomed frame, the legend. */
 import type { Colouring } from "../draw/colour.ts";
 import { baseSamplesPerValue, lossFact, warnings } from "../model/stats.ts";
 import type { Losses, Warning } from "../model/stats.ts";
@@ -14,7 +14,7 @@ import { Name } from "./name.tsx";
 
 type Fact = [text: string, help: string];
 
-/** First what is wrong, because a narrow window cuts off what comes last. */
+/** Warnings come early, because a narrow window cuts off the end. */
 export function Facts(p: { first: Fact[]; bad: Warning[]; rest: Fact[] }): preact.JSX.Element {
   const fact = ([text, help]: Fact): preact.JSX.Element => <span key={text} title={help}>{text}</span>;
   return (
@@ -26,10 +26,10 @@ export function Facts(p: { first: Fact[]; bad: Warning[]; rest: Fact[] }): preac
   );
 }
 
-/** Undefined: there is nobody to ask; null: those who were asked do not know. */
+/** Undefined: there are no agents to ask; null: the agents do not know. */
 type MaybeLosses = Losses | null | undefined;
 
-/** What a profile's quality says by itself; of losses what agents say, where the profile does not. */
+/** Judges a profile's quality by itself, and by the agents' losses if the profile has no counts of its own. */
 function judge(q: QualityFacts, samples: number, losses: MaybeLosses): { bad: Warning[]; calm: Fact[] } {
   const bad = warnings(q, samples);
   const calm: Fact[] = [];
@@ -52,7 +52,7 @@ function judge(q: QualityFacts, samples: number, losses: MaybeLosses): { bad: Wa
   return { bad, calm };
 }
 
-/** The bar where there is no picture. */
+/** The bar of a view without a picture. */
 export function QualityOf(p: { quality: QualityFacts; losses?: Losses | null; what: string }): preact.JSX.Element {
   const { samples } = p.quality;
   const { bad, calm } = judge(p.quality, samples, p.losses);
@@ -107,7 +107,7 @@ export function Crumbs(p: CrumbProps): preact.JSX.Element {
   const several = zoom.first !== zoom.last;
   if (several)
     path.pop();
-  // A long way keeps both of its ends.
+  // A long path is shortened in the middle.
   const gap = path.length > 7;
   const shown = gap ? [...path.slice(0, 2), ...path.slice(-4)] : path;
   let n = 0;
@@ -141,7 +141,7 @@ const LEGEND_MAX = 9;
 
 interface LegendProps {
   colours: Colouring;
-  /** What is folded in the view, and the view's whole weight. */
+  /** The folded boxes of the view, and the weight of the view. */
   folded: FoldedSum;
   total: number;
   narrow: boolean;

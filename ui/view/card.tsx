@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a frame, or a box of folded frames, is and weighs: next to the pointer, or below on a phone. */
+/* Name and weight of a frame or of a box of folded frames: next to the pointer, or at the bottom on a phone. */
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { changeScore } from "../draw/colour.ts";
 import { costHelp, costText, monthly } from "../model/cost.ts";
@@ -15,16 +15,16 @@ import type { Place, Span, Spot } from "./flame.tsx";
 export interface CardProps {
   profile: Profile;
   tree: Tree;
-  /** Total of all: of the tree without any transform. */
+  /** The total of the tree without any transform. */
   all: number;
   zoom: Span;
   normalise: boolean;
   factors: Factors | null;
-  /** Not in a tree of callers: what ends at a node there is who called first, not what ran. */
+  /** False in a tree of callers, in which paths end at the first caller, not at the function that ran. */
   withSelf: boolean;
   spot: Spot;
   at: Place;
-  /** For fingers: over the width of the screen, on the half that was not touched. */
+  /** For touch: a card of the screen's width, on the half that was not touched. */
   sheet: boolean;
 }
 

@@ -17,13 +17,13 @@ interface Props {
   label: string;
   now: number;
   onSelect: (r: Range) => void;
-  /** What it is of, where there are two. */
+  /** The chart's name, if there are two. */
   name?: string;
-  /** Whether there are times below; else it is one of several. */
+  /** Whether times are shown below; of several charts only one has them. */
   axis?: boolean;
 }
 
-/** First and last bar; the first is where it began, so that it may be the right one. */
+/** The bar where dragging began and the bar where it is now, in any order. */
 type Pick = [number, number];
 
 function shape(b: Bars, heights: (i: number) => number, width: number, height: number): string {
@@ -55,7 +55,7 @@ export function Chart(p: Props): preact.JSX.Element {
   const n = b?.sum.length ?? 0;
   const axis = p.axis ?? true;
   const tall = Math.max(1, height! - (axis ? AXIS : 0));
-  // A state is as large in a bar that has just begun.
+  // A state does not grow with the length of a bar.
   const state = p.type.adds === "at_moment";
   const ms = (i: number): number => (state ? b!.step : barMs(b!, i));
   let most = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* To the clipboard; the old way where the new one is not allowed (pages without HTTPS, some file pages). */
+/* Copies text to the clipboard; by the old API if the new one is not allowed (without HTTPS, some file pages). */
 
 export async function copy(text: string): Promise<void> {
   try {

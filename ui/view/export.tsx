@@ -19,9 +19,9 @@ function save(bytes: Uint8Array, name: string): void {
   setTimeout(() => URL.revokeObjectURL(url), 60000);
 }
 
-/** What the server makes a file of. */
+/** The data of which the server makes a file. */
 export interface What {
-  /** `format` is added. */
+  /** Parameters of the request, without `format`. */
   parameters: Parameters;
   body?: Blob;
 }
@@ -30,13 +30,13 @@ interface Props {
   source: Source;
   path: string;
   of: What;
-  /** Of a comparison: both sides, for formats that hold two, and the other side alone. */
+  /** For a comparison: both sides, for formats that have two, and the other side alone. */
   compared?: { both: What; before: What } | undefined;
-  /** Of the file, without an extension. */
+  /** Name of the file, without an extension. */
   name: string;
 }
 
-/** The formats that hold two sides, and how. */
+/** The formats that have two sides. */
 const BOTH: [string, string][] = [["html", "HTML page"], ["svg", "SVG picture"], ["folded", "Folded stacks with both values on each line"]];
 
 export function Export(p: Props): preact.JSX.Element {

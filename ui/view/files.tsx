@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Profiles from files: dropped or chosen, turned by the server into what the page draws, stored
- * nowhere. Two of them are compared. The server never keeps them, so a reload has to ask again.
+ * Profiles from files that the reader drops or chooses. The server converts them to the page's
+ * format and does not store them, so they are gone after a reload. Two files are compared.
  */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { compareProfiles } from "../model/compare.ts";
@@ -56,7 +56,7 @@ export function Files(p: { source: Source; keys: Keys; dropped: File[] }): preac
     }
     setBusy(false);
   };
-  // One after the other: which was first is which is before.
+  // Read files one after the other: the first is the side before.
   const reading = useRef(Promise.resolve());
   const add = (list: File[]): void => {
     if (list.length > 0)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is chosen beside service and time: labels, a predicate over stacks, the label of the first
- * level. Chips show it; a sheet lists labels and their values with their weight.
+ * Selections besides service and time: labels, a predicate over stacks, the label of the first
+ * level. Chips show the selections; a sheet lists labels and their values with their weight.
  */
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { askable, selector, without } from "../model/address.ts";
@@ -25,14 +25,14 @@ interface Props {
   range: Range;
   type: string;
   onChange: (f: Filter[]) => void;
-  /** Label of the first level, and its change; not there where there is no such choice. */
+  /** Label of the first level, and its change; undefined if the view has no such choice. */
   group?: string;
   onGroup?: (label: string) => void;
   open: boolean;
   onOpen: (open: boolean) => void;
 }
 
-/** An answer to a question that may be asked anew before it came. */
+/** The answer to a request, which a new request may replace before it arrives. */
 function useAnswer<T>(key: string, ask: (signal: AbortSignal) => Promise<T>): T | string | null {
   const [answer, set] = useState<T | string | null>(null);
   useEffect(() => {
@@ -60,7 +60,7 @@ function Values(p: Props & { name: string }): preact.JSX.Element {
   const is = (f: Facet, not: boolean): boolean => p.filters.some((x) => x.label === p.name && x.value === f.value && x.not === not);
   const put = (f: Facet, not: boolean): void => p.onChange(is(f, not)
     ? p.filters.filter((x) => !(x.label === p.name && x.value === f.value && x.not === not))
-    // One value at most can be the label's; any number of them may not.
+    // A label can have at most one selected value, but any number of excluded ones.
     : [...p.filters.filter((x) => not ? !(x.label === p.name && x.value === f.value) : x.label !== p.name),
        { label: p.name, value: f.value, not }]);
   return <>
@@ -83,7 +83,7 @@ function Sheet(p: Props): preact.JSX.Element {
   const ref = useRef<HTMLDialogElement>(null);
   const [name, setName] = useState(p.filters[p.filters.length - 1]?.label ?? "");
   useLayoutEffect(() => ref.current!.showModal(), []);
-  // A live view goes on beside it: what somebody is about to choose does not change.
+  // The list keeps its range while a live view goes on, so that values do not move under the pointer.
   const [range] = useState(p.range);
   const query = selector(p.service, []);
   const names = useAnswer<string[]>(JSON.stringify([query, p.type, range]), async (signal) =>
@@ -125,14 +125,14 @@ export function Filters(p: Props): preact.JSX.Element {
   </>;
 }
 
-/** The predicate over stacks, with the names that are in the picture to complete it. */
+/** The predicate over stacks, with completion by the names in the picture. */
 export function Stacks(p: { value: string; names: () => string[]; onChange: (text: string) => void }): preact.JSX.Element {
   const [text, setText] = useState(p.value);
   const [at, setAt] = useState(0);
   const [on, setOn] = useState(false);
   const [chosen, choose] = useState(-1);
   const box = useRef<HTMLInputElement>(null);
-  // At once: after the next painting it would take back what was typed meanwhile.
+  // A layout effect: after the next paint it would revert text that was typed meanwhile.
   useLayoutEffect(() => setText(p.value), [p.value]);
   const offers = on ? complete(text, at, p.names) : [];
   const take = (i: number): void => {
@@ -175,7 +175,7 @@ export function Stacks(p: { value: string; names: () => string[]; onChange: (tex
              }} />
       {offers.length > 0 && <ul id="stack-offers" role="listbox" class="offers">
         {offers.map((o, i) => <li key={o.label} id={`offer-${i}`} role="option" aria-selected={i === chosen}
-          // The box keeps the focus.
+          // Keep the focus in the box.
           onPointerDown={(e) => {
             e.preventDefault();
             take(i);

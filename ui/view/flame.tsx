@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * One flame graph: a scroll area with a canvas that stays in its window, pointer and keyboard.
- * What is zoomed is the parent's to say (props); how the picture moves there is ours. Positions
- * are painted from requestAnimationFrame only.
+ * The parent decides what is zoomed (props); this component animates the way there. It paints only
+ * in requestAnimationFrame callbacks.
  */
 import { Component, createRef } from "preact";
 import type { Colouring, Theme } from "../draw/colour.ts";
@@ -13,12 +13,12 @@ import type { Weights } from "../model/layout.ts";
 import type { Matches } from "../model/search.ts";
 import type { Profile, Tree } from "../model/tree.ts";
 
-/** Frames narrower than this are folded with their neighbours; the second where narrow ones are kept. */
+/** Frames narrower than this are folded with their neighbours; the second value is for the option to keep narrow ones. */
 const MIN_PX = 2.5;
 const KEPT_PX = 0.75;
 export const ANIMATION_MS = 180;
 
-/** Siblings first … last; the same twice for one frame. */
+/** Siblings first … last; both are equal for a single frame. */
 export interface Span {
   first: number;
   last: number;
@@ -29,7 +29,7 @@ export interface Spot extends Span {
   folded: number;
 }
 
-/** What the boxes of folded frames stand for, all together. */
+/** The sum over all boxes of folded frames. */
 export interface FoldedSum {
   frames: number;
   weight: number;
@@ -51,9 +51,9 @@ interface Props {
   narrow?: boolean;
   onFolded?: (f: FoldedSum) => void;
   zoom: Span;
-  /** Node that the keyboard is on, -1 for none. */
+  /** Node with the keyboard's focus, -1 for none. */
   focus: number;
-  /** By node's frame: function ids; boxes of the function `linked` (-1: none) are outlined. */
+  /** Function ids by frame. The boxes of the function `linked` (-1: none) are outlined. */
   functionOf: Uint32Array;
   linked: number;
   label: string;
@@ -67,7 +67,7 @@ function range(w: Weights, s: Span): [number, number] {
   return [w.start[s.first]!, w.start[s.last]! + w.total[s.last]!];
 }
 
-/** No box of folded frames is below another: nothing counts twice. */
+/** Adds up boxes of folded frames. None is below another, so nothing counts twice. */
 function foldedSum(b: Boxes, weightOfPx: number): FoldedSum {
   const sum = { frames: 0, weight: 0 };
   for (let i = 0; i < b.n; i++)
@@ -88,7 +88,7 @@ export class Flame extends Component<Props> {
   private painter: Painter | null = null;
   private observer: ResizeObserver | null = null;
   private readonly shown = new Boxes();
-  /** What `shown` is of. */
+  /** The inputs of the layout in `shown`. */
   private laid: readonly unknown[] = [];
   private v0 = 0;
   private v1 = 1;
@@ -97,12 +97,12 @@ export class Flame extends Component<Props> {
   private frame = 0;
   private rows = 1;
   private hovered: Spot | null = null;
-  /** Where the mouse is, to tell what newer samples put there. */
+  /** The last mouse event, to update the card when newer samples change the box under the mouse. */
   private mouse: PointerEvent | null = null;
   private lastTap: Spot | null = null;
   private pointer = "mouse";
   private toBottom = true;
-  /** From the window's lower edge to the end, in a window of this height: when that changes, the browser has moved already. */
+  /** Distance from the window's lower edge to the end of the scroll area, in a window of this height. */
   private floor = 0;
   private height = 0;
 
@@ -120,7 +120,7 @@ export class Flame extends Component<Props> {
     cancelAnimationFrame(this.frame);
   }
 
-  /** A pointer that moves makes the page render; the picture is only asked when data changed. */
+  /** The page renders when the pointer moves; the picture renders only when its data changed. */
   override shouldComponentUpdate(next: Props): boolean {
     const keys = Object.keys(next) as (keyof Props)[];
     return keys.some((k) => typeof next[k] !== "function" && next[k] !== this.props[k]);
@@ -141,7 +141,7 @@ export class Flame extends Component<Props> {
       if (old.profile === p.profile) {
         this.reveal(p.zoom.first);
       } else {
-        // Newer samples: the reader stays where she is.
+        // With newer samples the picture keeps its position.
         this.lastTap = null;
         this.paint();
         if (this.mouse)
@@ -164,7 +164,7 @@ export class Flame extends Component<Props> {
     this.schedule();
   }
 
-  /** For tests and the frame-rate bench: what is painted. */
+  /** The painted boxes, for tests and the frame-rate bench. */
   get boxes(): Boxes {
     return this.shown;
   }
@@ -178,7 +178,7 @@ export class Flame extends Component<Props> {
     this.paint();
   }
 
-  /** Rows of the view that is being moved to; the height of the scroll area follows. */
+  /** Counts the rows at the end of the animation, and sets the height of the scroll area. */
   private measureRows(): void {
     const s = this.scroller.current!;
     const [a, b] = range(this.props.weights, this.props.zoom);
@@ -188,11 +188,11 @@ export class Flame extends Component<Props> {
     for (let i = 0; i < target.n; i++)
       deepest = Math.max(deepest, target.row[i]!);
     this.props.onFolded?.(foldedSum(target, (b - a) / s.clientWidth));
-    // Who scrolls may be ahead of the event that tells of it.
+    // The scroll position may have changed before its event arrives.
     this.look();
     this.rows = deepest + 1;
     this.spacer.current!.style.height = `${this.rows * ROW}px`;
-    // A flame graph stands on its floor.
+    // A flame graph's root is at the bottom.
     if (this.toBottom)
       this.floor = 0;
     this.height = s.clientHeight;
@@ -254,7 +254,7 @@ export class Flame extends Component<Props> {
     if (!s || !this.painter)
       return;
     const { tree, weights } = this.props;
-    // Scrolling and searching leave the boxes where they are.
+    // Scrolling and searching do not change the layout.
     const of = [tree, weights, this.v0, this.v1, s.clientWidth, this.minPx()] as const;
     if (of.some((x, i) => x !== this.laid[i])) {
       layout(...of, this.shown);
@@ -315,7 +315,7 @@ export class Flame extends Component<Props> {
       this.props.onHover(null, { x: 0, y: 0 }, true);
       return;
     }
-    // A finger has no hover: the first tap tells, the second zooms.
+    // Touch has no hover: the first tap shows the card, the second zooms.
     if (this.pointer === "touch") {
       const again = this.lastTap?.first === spot.first && this.lastTap.last === spot.last;
       this.lastTap = spot;
@@ -331,7 +331,7 @@ export class Flame extends Component<Props> {
   };
 
   private readonly onContext = (e: MouseEvent): void => {
-    // From the keyboard the event has no position of its own: take the focused frame's.
+    // An event from the keyboard has no position: use that of the focused frame.
     const s = this.scroller.current!;
     const f = this.props.focus;
     if (e.button !== 2 && f >= 0) {
@@ -388,7 +388,7 @@ export class Flame extends Component<Props> {
     return node === 0 ? -1 : this.props.tree.parent[node]!;
   }
 
-  /** The widest child. */
+  /** Returns the widest child. */
   private childOf(node: number): number {
     const { tree, weights } = this.props;
     let best = -1;
@@ -401,7 +401,7 @@ export class Flame extends Component<Props> {
     return best;
   }
 
-  /** The next box in the same row; a folded one stands for its first frame. */
+  /** Returns the next box in the same row; a folded box counts as its first frame. */
   private beside(node: number, step: 1 | -1): number {
     const { tree } = this.props;
     const b = this.shown;
@@ -416,7 +416,7 @@ export class Flame extends Component<Props> {
 
   private look(): void {
     const s = this.scroller.current!;
-    // Of a window that was not measured yet it tells nothing.
+    // Ignore a window that was not measured yet.
     if (s.clientHeight === this.height)
       this.floor = s.scrollHeight - s.scrollTop - s.clientHeight;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Time on both axes: a column is a second (or more), a row a part of it, so that what happens within
- * a second is seen. Dragging, or Shift with the arrow keys, chooses a range.
+ * Time on both axes: a column is a second (or more), a row is a part of it, so that changes within a
+ * second are visible. Dragging, or Shift with the arrow keys, chooses a range.
  */
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { heatRange, heatValue, rate } from "../model/series.ts";
@@ -29,7 +29,7 @@ function paint(canvas: HTMLCanvasElement, h: Heat, over: number, picked: [number
   c.fillStyle = style.getPropertyValue("--heat");
   const [cw, ch] = [w / h.columns, t / h.rows];
   const cell = (i: number): void => {
-    // The first part of a second is on top, as one reads.
+    // The first part of a second is at the top.
     c.fillRect(Math.floor(i / h.rows) * cw, (i % h.rows) * ch, cw + 0.3, ch + 0.3);
   };
   for (let i = 0; i < h.values.length; i++)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The sheet of keys and of what the picture means. */
+/* The sheet that explains the keys and the picture. */
 import { useLayoutEffect, useRef } from "preact/hooks";
 
 export type Keys = [string[], string][];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Rows that somebody is about to choose from do not change places: while a pointer is on them, or
- * the keyboard, newer values come in the order of before, and what is new comes last.
+ * Keeps rows in their places while the reader is about to choose one: while the pointer or the
+ * keyboard's focus is on the rows, newer values keep the old order, and new rows come last.
  */
 import { useMemo, useRef, useState } from "preact/hooks";
 import { keepOrder } from "../model/series.ts";
@@ -14,8 +14,8 @@ interface Handlers {
 }
 
 /**
- * `of` is the data that the rows are of, `asked` what the reader asked for: other rows of the same data,
- * or asked for in another way, are in their own order. The handlers are for the rows' element.
+ * `of` is the data of the rows, `asked` is the reader's request. Rows keep their order only for newer data and
+ * the same request. The handlers are for the element that contains the rows.
  */
 export function useHold<T>(rows: ArrayLike<T>, of: unknown, asked: string, name: (row: T) => string): [ArrayLike<T>, Handlers] {
   const [inside, setInside] = useState(false);
@@ -30,7 +30,7 @@ export function useHold<T>(rows: ArrayLike<T>, of: unknown, asked: string, name:
   return [shown, {
     onPointerEnter: () => setInside(true),
     onPointerLeave: () => setInside(false),
-    // Of a click the focus stays behind, which is not about to choose.
+    // The focus after a click does not count: the reader has already chosen.
     onFocusCapture: (e) => (e.target as Element).matches(":focus-visible") && setInside(true),
     onBlurCapture: () => setInside(false),
   }];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The page that a server shows: what runs there, refreshed. Views (picture, services, comparison,
- * agents, files) under one bar that chooses of what and when, all of it in location.search; the
- * picture has its state in location.hash.
+ * The page of a server, which refreshes itself. One bar above all views (picture, services,
+ * comparison, agents, files) chooses the data and the time. This state is in location.search; the
+ * picture's state is in location.hash.
  */
 import { render } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
@@ -54,13 +54,13 @@ const KEYS: Keys = [
 const VIEW_WORD: Record<ViewName, string> = {
   flame: "Flame graph", services: "Services", compare: "Compare", traces: "Traces", agents: "Agents", files: "Files" };
 
-/** In step with location.search both ways; the hash is not ours and stays. */
+/** The state, synchronised with location.search both ways. The hash belongs to the picture and stays. */
 function useSearch(): [LiveState, (change: Partial<LiveState>) => void] {
   const [state, set] = useState(() => decodeLive(location.search));
   const current = useRef(state);
   useEffect(() => {
     const read = (): void => {
-      // Steps within the picture are not of this state.
+      // History entries of the picture do not change this state.
       const now = decodeLive(location.search);
       if (encodeLive(now) !== encodeLive(current.current))
         set(current.current = now);
@@ -75,7 +75,7 @@ function useSearch(): [LiveState, (change: Partial<LiveState>) => void] {
     set(current.current = next);
     const search = encodeLive(next);
     const url = location.pathname + (search && "?" + search) + address().hash;
-    // Letter by letter is no step to go back.
+    // Typing makes no entries in the history.
     (Object.keys(c).every((k) => k === "find" || k === "sort") ? replace : enter)(url);
   }, []);
   return [state, change];
@@ -161,7 +161,7 @@ function Status(p: { poll: Poll; state: LiveState; now: number }): preact.JSX.El
     {problem && <button class="text" onClick={p.poll.again}>Try now</button>}</p>}</div>;
 }
 
-/** What all views have of the state and its change. */
+/** Properties of all views: the state and its change. */
 interface Common {
   source: Source;
   state: LiveState;
@@ -174,7 +174,7 @@ interface Common {
   title: string;
 }
 
-/** Names of functions in a picture, each once, for completion. */
+/** Returns the names of functions in a picture, each once, for completion. */
 function functionNames(p: Profile): string[] {
   const seen = new Set<string>();
   for (let i = 0; i < p.tree.n; i++)
@@ -189,7 +189,7 @@ function Tabs(p: { view: ViewName; onView: (v: ViewName) => void }): preact.JSX.
                                  onClick={() => p.onView(v)}>{VIEW_WORD[v]}</button>)}</nav>;
 }
 
-/** A link to what is seen now: whoever opens it later sees this time, and not their own last minutes. */
+/** Copies a link with the current range, so that it shows the same time when it is opened later. */
 function LinkButton(p: { state: LiveState; range: Range }): preact.JSX.Element {
   const [copied, setCopied] = useState(false);
   useEffect(() => {
@@ -202,7 +202,7 @@ function LinkButton(p: { state: LiveState; range: Range }): preact.JSX.Element {
   }}>{copied ? "Link copied" : "Copy link"}</button>;
 }
 
-/** The picture, where there is one that the server can be asked for again. */
+/** The export of a picture, if the view has one that the server can make. */
 function ExportOf(p: Common & { view: View }): preact.JSX.Element | null {
   const { state, view } = p;
   const { part, range } = view;
@@ -240,7 +240,7 @@ function TimeTools(p: Common & { absolute: Range; onCustom: () => void }): preac
                 p.onCustom();
               else if (v !== "range")
                 change({ last: Number(v), range: null });
-              // What is chosen follows the state, also when it stays.
+              // The selected option follows the state, also if the state does not change.
               e.currentTarget.value = state.range ? "range" : String(state.last);
             }}>
       {state.range && <option value="range">{spanText}</option>}
@@ -255,7 +255,7 @@ function TimeTools(p: Common & { absolute: Range; onCustom: () => void }): preac
   </div>;
 }
 
-/** Services, filters and the predicate over stacks: of what the picture is. */
+/** Chooses the data: services, filters and the predicate over stacks. */
 function OfWhat(p: Common & { all: boolean; onAll: (open: boolean) => void; filtering: boolean; onFiltering: (open: boolean) => void }): preact.JSX.Element {
   const { state, change, view } = p;
   const part = view?.part;
@@ -312,7 +312,7 @@ function BaseTools(p: Common & { onCustom: () => void }): preact.JSX.Element {
 
 function Picture(p: Common & { profile: Profile; known: Range }): preact.JSX.Element {
   const { view, title } = p;
-  // One object as long as the samples are the same ones: the page computes from it.
+  // The object stays the same as long as the samples do, because the page caches results by it.
   const profile = useMemo(() => ({ ...p.profile, meta: {
     ...p.profile.meta, title, durationNs: 1e6 * knownMs(p.known, view!.first) } }), [p.profile, view, title]);
   const requests = p.state.view === "traces";
@@ -373,7 +373,7 @@ function Charts(p: Common): preact.JSX.Element | null {
   </div>;
 }
 
-/** Source lines or instructions, over the picture that they are of. */
+/** Source lines or instructions, over the picture. */
 function Sheets(p: Common): preact.JSX.Element | null {
   const { state, change, view, source } = p;
   const part = view?.part;
@@ -478,7 +478,7 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
 }
 
 function boot(): void {
-  // Until there is a picture, whose page has a say of its own.
+  // Applies until there is a picture, which sets the theme itself.
   document.documentElement.dataset["theme"] = decodeState(location.hash).theme ??
     (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   render(<Live source={new Source()} />, document.getElementById("app")!);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The page's address, as the browser shows it. Being told a new one costs the browser 7 ms of CPU and draws the icon
- * anew, and it refuses more than a hundred in half a minute; so of changes in place, which come letter by letter, the
- * first is written at once, and then the last when no more have come for a moment.
+ * The page's address in the browser. A change costs the browser 7 ms of CPU time and redraws the icon, and browsers
+ * refuse more than a hundred changes in half a minute. So of replacements, which happen with each letter, the first is
+ * written at once, and the last one after a moment without further ones.
  */
 const QUIET_MS = 250;
 
 let timer = 0;
 let waiting: URL | null = null;
 
-/** What the address is, or is about to be. */
+/** The current address, including a replacement that is not written yet. */
 export function address(): URL {
   return waiting ?? new URL(location.href);
 }
@@ -20,7 +20,7 @@ function rest(): void {
     try {
       history.replaceState(null, "", waiting);
     } catch {
-      // Some browsers refuse history for files. The next entry will tell.
+      // Some browsers refuse changes for files. The next entry has the state.
     }
   waiting = null;
 }
@@ -30,7 +30,7 @@ function settle(): void {
   rest();
 }
 
-/** Takes the place of the address that there is, to which `url` is relative. */
+/** Replaces the current address, to which `url` is relative. */
 export function replace(url: string): void {
   waiting = new URL(url, address());
   if (timer === 0)
@@ -39,7 +39,7 @@ export function replace(url: string): void {
   timer = window.setTimeout(rest, QUIET_MS);
 }
 
-/** A new entry of the history, which "back" leaves. */
+/** Makes a new entry in the history. */
 export function enter(url: string): void {
   const to = new URL(url, address());
   settle();
@@ -51,7 +51,7 @@ export function enter(url: string): void {
 }
 
 addEventListener("pagehide", settle);
-// Who went back is elsewhere: what waited was of the entry that was left.
+// After "back", drop a waiting replacement, which was for the entry that was left.
 addEventListener("popstate", () => {
   waiting = null;
 });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Start of the self-contained page: finds the payload, shows what is in it or why it cannot. */
+/* Starts the self-contained page: finds the payload, and shows the profile or an error. */
 import { render } from "preact";
 import { readPayload } from "../model/payload.ts";
 import { DataError } from "../model/tree.ts";
@@ -22,9 +22,9 @@ async function boot(): Promise<void> {
       throw new DataError("the page has no data: the file was cut short");
     const from = performance.now();
     const profile = await readPayload(data.textContent ?? "");
-    // In the browser's performance panel, and for tests/ui/bench.mjs.
+    // For the browser's performance panel and tests/ui/bench.mjs.
     performance.measure("payload", { start: from });
-    // The text is not needed any more, and may be large.
+    // The text may be large and is not needed any more.
     data.remove();
     render(<App profile={profile} />, root);
   } catch (e) {

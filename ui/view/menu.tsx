@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What can be done with a frame: a menu at the pointer, or at the focused frame from the keyboard. */
+/* The menu of a frame: at the pointer, or at the focused frame when opened by the keyboard. */
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Place } from "./flame.tsx";
 
-/** What it does, and the key that does the same to the frame in focus. */
+/** An entry: its label, its action, and the key that does the same to the focused frame. */
 export type Item = [label: string, run: () => void, key?: string];
 
 interface Props {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A name that gives way where it matters least: first its parameters, then its namespaces; a name
- * without those in its middle. The text is whole, only the view of it is cut.
+ * A name that is shortened where it matters least: first in its parameters, then in its namespaces;
+ * a name without those in its middle. Only the display is cut; the text is complete.
  */
 import { nameParts } from "../model/text.ts";
 
@@ -22,7 +22,7 @@ export function Name({ text }: { text: string }): preact.JSX.Element {
     return <Parts scope={scope} own={base} rest={rest} />;
   if (text.length < 2 * TAIL)
     return <>{text}</>;
-  // Between characters, not between the halves of one.
+  // Do not cut between the halves of a surrogate pair.
   const at = text.length - TAIL - (/[\udc00-\udfff]/.test(text[text.length - TAIL]!) ? 1 : 0);
   return <Parts scope={text.slice(0, at)} own={text.slice(at)} rest="" />;
 }

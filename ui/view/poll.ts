@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the served page shows of a state, and keeps showing: asks the server, in live mode again
- * and again, one round at a time. A part that came stays until a newer one is there; what the last
- * round ended in stands beside it.
+ * Keeps the served page up to date with its state: asks the server, in live mode again and again,
+ * one round at a time. Data stays until newer data arrives; the error of the last round is shown
+ * beside it.
  */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { refreshMs } from "../model/address.ts";
@@ -18,14 +18,14 @@ import type { Source } from "./source.ts";
 export interface Problem {
   kind: "token" | "gone" | "refused";
   text: string;
-  /** When it began, by the server's clock as last known. */
+  /** When the problem began, by the server's clock. */
   since: number;
 }
 
 export interface Poll {
   view: View | null;
   problem: Problem | null;
-  /** A round of a state that is not shown yet is under way. */
+  /** A round for a state that is not shown yet is under way. */
   busy: boolean;
   /** Starts a round now. */
   again: () => void;
@@ -41,7 +41,7 @@ function problemOf(e: unknown, since: number): Problem {
   throw e;
 }
 
-/** After the wait, and not while nobody looks. */
+/** Waits for `ms`, and until the page is visible. */
 function rest(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const timer = setTimeout(() => {
@@ -66,10 +66,10 @@ export function usePoll(source: Source, state: LiveState): Poll {
   const [view, setView] = useState<View | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);
   const [nth, setNth] = useState(0);
-  // The round that was ended last, by what it was of.
+  // The state of the round that ended last.
   const [ended, setEnded] = useState("");
   const since = useRef(0);
-  // A sheet over the picture asks for itself.
+  // A sheet over the picture sends its own requests.
   const key = JSON.stringify({ ...state, source: "", line: 0, code: null, find: "", sort: "" });
   const round = `${nth} ${key}`;
   const idle = state.view === "files";
@@ -89,7 +89,7 @@ export function usePoll(source: Source, state: LiveState): Poll {
           since.current = 0;
           setView(next);
           setProblem(null);
-          // Whoever has just started it waits for the first samples, and need not wait for us.
+          // A new server has no samples yet: ask again soon.
           if (next.first === 0)
             wait = 1000;
         } catch (e) {
@@ -98,13 +98,13 @@ export function usePoll(source: Source, state: LiveState): Poll {
           since.current ||= source.now();
           const what = problemOf(e, since.current);
           setProblem(what);
-          // A token or a better question comes from the reader; a server may come back by itself.
+          // Only the reader can give a token or change a request, but a server may return by itself.
           wait = what.kind === "gone" ? 5000 : what.kind === "token" ? 0 : wait;
         }
         setEnded(round);
         if (wait === 0)
           return;
-        // A server that takes long is not asked all the time.
+        // Ask a slow server less often.
         await rest(Math.max(wait - (Date.now() - started), 3 * (Date.now() - started), 1000), signal);
         if (signal.aborted)
           return;
@@ -113,7 +113,7 @@ export function usePoll(source: Source, state: LiveState): Poll {
     void run();
     return () => abort.abort();
   }, [source, key, nth]);
-  // From the moment that something else is asked for, and not from when it is asked.
+  // busy is true from the change of the state on, not only from the start of the round.
   return { view, problem, busy: !idle && ended !== round, again: () => setNth((n) => n + 1) };
 }
 

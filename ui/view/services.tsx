@@ -16,7 +16,7 @@ interface Props {
   services: Share[];
   chosen: string;
   type: SampleType;
-  /** Of the range, for rates. */
+  /** Length of the range, for rates. */
   ms: number;
   onChoose: (name: string) => void;
 }
@@ -30,7 +30,7 @@ function Chip(p: { name: string; share: number; title: string; on: boolean; tab:
   );
 }
 
-/** The sheet of all. */
+/** The sheet of all services. */
 function All(p: Props & { onClose: () => void }): preact.JSX.Element {
   const ref = useRef<HTMLDialogElement>(null);
   const [filter, setFilter] = useState("");
@@ -60,7 +60,7 @@ function All(p: Props & { onClose: () => void }): preact.JSX.Element {
                  onKeyDown={(e) => {
                    if (e.key !== "Enter" || !found[0])
                      return;
-                   // Else it also presses the button that gets the focus back.
+                   // Otherwise the key also presses the button that gets the focus back.
                    e.preventDefault();
                    choose(found[0].name);
                  }} />

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* All services: what each takes, where it runs, in what language, and what changed. */
+/* All services: their values, hosts, languages, and changes. */
 import { useMemo } from "preact/hooks";
 import { AGOS } from "../model/address.ts";
 import type { LiveState } from "../model/address.ts";
@@ -23,11 +23,11 @@ const MOST = 500;
 interface Props {
   rows: ServiceRow[];
   type: SampleType;
-  /** Of the range, for rates. */
+  /** Length of the range, for rates. */
   ms: number;
   state: LiveState;
   change: (c: Partial<LiveState>) => void;
-  /** Label whose values are the rows, and those that could be. */
+  /** Label whose values are the rows, and labels to choose from. */
   by: string;
   labels: string[];
   factors: Factors | null;
@@ -64,7 +64,7 @@ export function Money(p: { factors: Factors; ns: number; ms: number }): preact.J
   return <td class="num soft" title={costHelp(c, p.factors)}>{costText(c, p.factors)}</td>;
 }
 
-/** "-value": falling, which is the default. */
+/** Parses an order; "-value" is descending by value, the default. */
 function order(text: string): [ServiceKey, boolean] {
   const key = SERVICE_KEYS.find((k) => k === text.replace(/^-/, ""));
   return key ? [key, text.startsWith("-")] : ["value", true];
@@ -82,7 +82,7 @@ export function ServiceTable(p: Props): preact.JSX.Element {
   const head = (k: ServiceKey, label: string, by = true): preact.JSX.Element =>
     <th key={k} class={by && k !== "hosts" ? `c-${k} num` : `c-${k}`} aria-sort={k === key ? (descending ? "descending" : "ascending") : "none"}>
       <button onClick={() => change({ sort: ((k === key ? !descending : by) ? "-" : "") + k })}>{label}{k === key ? (descending ? " ↓" : " ↑") : ""}</button></th>;
-  // Only some senders say it.
+  // Only some senders report the language.
   const languages = p.rows.some((r) => r.languages.length > 0);
   const { ago } = state.base;
   const when = AGOS.find(([s]) => s === ago)?.[1] ?? "before";

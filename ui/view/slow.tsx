@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Functions by what they cost more in slow requests: the first is where the path begins that only those take. */
+/* Functions by their additional cost in slow requests. The path that only slow requests take begins at the first. */
 import { showable } from "../model/payload.ts";
 import type { Side, Slow, SlowRow } from "../model/slow.ts";
 import { count, duration, percent, signed, value } from "../model/text.ts";

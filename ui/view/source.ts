@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Asking the server that the page came from: the token, the server's clock, and what went wrong in
- * three kinds: it wants a token, it does not answer, it says no.
+ * Requests to the page's server, with the token; the server's clock; and three kinds of errors: the
+ * server requires a token, does not answer, or refuses.
  */
 import { DataError } from "../model/tree.ts";
 
 const KEY = "culprit-token";
-/** Two clocks of one machine may differ by this, and it does not matter. */
+/** A difference up to this counts as none. */
 const SAME_MS = 1000;
 
 /** 401, or 403 for a token that may not read. */
 export class TokenError extends Error {}
-/** No answer at all, or one that says to come again. */
+/** There was no answer, or an answer that asks to retry later. */
 export class GoneError extends Error {}
-/** The server understood and will not. */
+/** The server refused the request. */
 export class RefusedError extends Error {}
 
 export type Parameters = Record<string, string | number>;
 
 export class Source {
-  /** Server's clock minus ours; whoever looks at another machine may have a clock of her own. */
+  /** The server's clock minus this browser's, which may be on another machine. */
   private skew = 0;
-  /** When what it stores begins, ms; 0 as long as it is not known, or there is nothing. */
+  /** When the stored samples begin, ms; 0: not known yet, or nothing is stored. */
   first = 0;
-  /** Where sessionStorage is forbidden, as long as the page lives. */
+  /** The token, if sessionStorage is forbidden; lost when the page closes. */
   private kept = "";
 
   get token(): string {
@@ -42,18 +42,18 @@ export class Source {
       else
         sessionStorage.setItem(KEY, t);
     } catch {
-      // Kept above.
+      // The member `kept` has the token.
     }
   }
 
-  /** ms since the epoch as the server has it. */
+  /** Returns the time of the server's clock, ms since the epoch. */
   now(): number {
     return Date.now() + this.skew;
   }
 
   /**
-   * The header has whole seconds and was written between question and answer, however long that took: a page or a
-   * server that was busy is no other clock. What is known fits until it does not, and so does no difference.
+   * The Date header has whole seconds and was written at some time between request and answer, which may be far
+   * apart on a busy machine. So keep the known difference, or none, as long as the header allows it.
    */
   private compare(date: number, sent: number): void {
     const [least, most] = [date - Date.now() - SAME_MS, date + 1000 - sent + SAME_MS];
@@ -102,7 +102,7 @@ export class Source {
       try {
         line = String((JSON.parse(text) as Record<string, unknown>)["message"] ?? text);
       } catch {
-        // Not JSON: as it is.
+        // Not JSON: use the text itself.
       }
       return /^\s*</.test(line) || line === "" ? "" : `: ${line.slice(0, 300)}`;
     } catch {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A source file with what its lines took: a sheet over the picture. */
+/* A source file with the values of its lines: a sheet over the picture. */
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { showable } from "../model/payload.ts";
 import { lookedAt, readSource } from "../model/source.ts";
@@ -10,11 +10,11 @@ import type { Parameters, Source } from "./source.ts";
 interface Props {
   source: Source;
   file: string;
-  /** That is looked at, 0: the heaviest. */
+  /** The line to show, 0: the heaviest. */
   line: number;
-  /** Of the same samples as the picture. */
+  /** Parameters that select the same samples as the picture. */
   parameters: Parameters;
-  /** How good these are. */
+  /** The quality of these samples. */
   quality: preact.ComponentChildren;
   onClose: () => void;
 }
@@ -49,7 +49,7 @@ interface SheetProps<T> {
   children: (t: T) => preact.ComponentChildren;
 }
 
-/** A sheet that asks once, and shows the answer or why there is none. */
+/** A sheet that sends one request, and shows the answer or the error. */
 export function Sheet<T extends object>(p: SheetProps<T>): preact.JSX.Element {
   const ref = useRef<HTMLDialogElement>(null);
   const [answer, set] = useState<T | string | null>(null);

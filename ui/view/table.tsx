@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The table of functions; also the text alternative of the picture. Only the rows in sight are in
- * the document, so its length does not matter.
+ * The table of functions, which is also the text alternative of the picture. Only visible rows are
+ * in the document, so the length of the table does not matter.
  */
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { changeScore } from "../draw/colour.ts";
@@ -30,11 +30,11 @@ interface Props {
   descending: boolean;
   filter: string;
   normalise: boolean;
-  /** There is no picture beside it: room for more. */
+  /** There is no picture beside the table, so there is room for more columns. */
   alone: boolean;
   /** Frames that the search matches, to mark their rows. */
   matched: Uint8Array | null;
-  /** Function under the pointer in the picture, -1 for none; and the one under it here. */
+  /** Function under the pointer in the picture, -1 for none; and a callback for the function under it in the table. */
   over: number;
   onOver: (id: number) => void;
   onSort: (key: SortKey, descending: boolean) => void;
@@ -56,7 +56,7 @@ function Head(p: Props & { column: SortKey; label: string; title: string }): pre
   );
 }
 
-/** How far a function changed: amounts, shares, and whether chance makes as much. */
+/** The change of a function: amounts, shares, and whether it may be chance. */
 function changes(p: Props, total: number, before: number): { amount: number; points: number; sure: boolean | null } {
   const { tree, meta } = p.profile;
   const [a, b] = [tree.total[0]!, tree.base!.total[0]!];
@@ -89,10 +89,10 @@ export function FunctionList(p: Props): preact.JSX.Element {
     o.observe(el);
     return () => o.disconnect();
   }, []);
-  // Of newer samples the reader sees the same place.
+  // With newer samples the table keeps its scroll position.
   const of = useRef(profile);
   useLayoutEffect(() => {
-    // Asking for it makes the browser lay the page out: only when there is something to do.
+    // Reading the position makes the browser lay out the page, so do it only if needed.
     if (of.current === profile && top > 0) {
       ref.current!.scrollTop = 0;
       setTop(0);

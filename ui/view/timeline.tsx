@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The chart above the picture: all together, a lane for each thread name, or a heat map. */
+/* The chart above the picture: the total, a lane for each thread name, or a heat map. */
 import { CHARTS } from "../model/address.ts";
 import type { ChartBy } from "../model/address.ts";
 import { showable } from "../model/payload.ts";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Requests: what services are asked for and how long it takes, the slowest of them, one as a waterfall, and the picture of
- * an endpoint, of a trace or of one span; the slow ones of an endpoint against the middle.
+ * Requests: the endpoints of services with their durations, the slowest requests, one trace as a waterfall; the picture of
+ * an endpoint, of a trace or of one span; and an endpoint's slow requests compared with its middle ones.
  */
 import { useLayoutEffect, useState } from "preact/hooks";
 import type { LiveState } from "../model/address.ts";
@@ -30,9 +30,9 @@ interface Props {
   change: (c: Partial<LiveState>) => void;
   type: SampleType;
   factors: Factors | null;
-  /** Of the range, for rates. */
+  /** Length of the range, for rates. */
   ms: number;
-  /** The picture, where one is chosen. */
+  /** The picture, if one is chosen. */
   picture: preact.JSX.Element | null;
 }
 
@@ -40,9 +40,9 @@ const ms = (v: number): string => duration(1e6 * v);
 const SHOW_WORD: Record<Shown, string> = { list: "Requests", picture: "Flame graph", slow: "Slow against fast" };
 const STATUS_WORD: Record<Status, string> = { "": "any status", ok: "ok", error: "failed", unset: "not set" };
 
-/** A number of milliseconds, taken when it is left or confirmed. */
+/** An input of milliseconds, whose value counts when it loses the focus or is confirmed. */
 function Bound(p: { label: string; value: number; onValue: (ms: number) => void }): preact.JSX.Element {
-  // A round that ends meanwhile does not take back what is being typed.
+  // The end of a round must not revert text that is being typed.
   const [text, setText] = useState("");
   useLayoutEffect(() => setText(p.value > 0 ? String(p.value) : ""), [p.value]);
   return <label class="soft">{p.label} <input type="number" min="0" step="1" class="bound" aria-label={`${p.label} ms`} placeholder="ms"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One trace: a row for each span, below its parent, with what was sampled in it. A row chooses what the picture is of. */
+/* One trace: a row for each span, below its parent, with its samples. Choosing a row shows the span's picture. */
 import { showable } from "../model/payload.ts";
 import { count, duration, value } from "../model/text.ts";
 import { below } from "../model/traces.ts";
@@ -16,7 +16,7 @@ interface Props {
   onChange: (r: Partial<RequestState>) => void;
 }
 
-/** One colour for each service, as far apart as their number allows. */
+/** Returns a service's hue; hues are as far apart as the number of services allows. */
 function hue(w: Waterfall, service: string): string {
   return `hsl(${Math.round(25 + 360 * w.services.indexOf(service) / w.services.length)} 58% 58%)`;
 }
@@ -32,7 +32,7 @@ export function WaterfallView(p: Props): preact.JSX.Element {
   const all = w.to - w.from;
   const chosen = w.spans.find((s) => s.id === state.span);
   const x = (ms: number): string => `${100 * (ms - w.from) / all}%`;
-  // States of several spans have no sum.
+  // The states of several spans do not add up.
   const sums = type.adds === "over_time";
   const cost = (v: { samples: number; value: number }): string => (v.samples > 0 ? value(v.value, type.unit, type.name) : "");
   return <section class="waterfall" aria-label="Trace">
