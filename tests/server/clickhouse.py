@@ -5,9 +5,9 @@
 - `Front`: a current engine, chDB from PyPI, behind clickhouse_front.py;
 - `Keeper`: Apache ZooKeeper from Maven Central, for `cluster()`: two shards of two replicas of
   `Server`;
-- `Proxy`: between culprit and one of them, to lose answers, refuse and hold up.
+- `Proxy`: between culprit and one of them; loses or delays answers, or refuses requests.
 
-Each of old_server(), library() and keeper_jars() gives a path, and why there is none.
+Each of old_server(), library() and keeper_jars() returns a path (or None), and the reason for None.
 """
 
 import glob
@@ -50,7 +50,7 @@ def wait_for(condition, what, seconds=START_S):
 # ---- fetching ----
 
 def fetched(name, make):
-    """A folder of that name, made by make(folder) if it is not there; or None, and why."""
+    """Returns the folder `name`, which make(folder) fills if it does not exist; or None, and the reason."""
     target = os.path.join(PEERS, name)
     if os.path.isdir(target):
         return target, None
@@ -121,7 +121,7 @@ class Process:
 
 
 class Backend(Process):
-    """What culprit talks to: `port`; query(SQL) by a client that is not ours."""
+    """The server for culprit, at `port`. query(SQL) uses a client of its own."""
 
     def url(self, database, **options):
         options.setdefault("grace", 0)
@@ -257,7 +257,7 @@ class Cluster:
 # ---- between them ----
 
 class Proxy:
-    """Forwards requests, and may not: `plan` gets the SQL and returns what is done with it:
+    """Forwards requests, or does not: `plan` gets the SQL and returns what to do with the request:
     None (forward), "lose" (forward, close without the answer), "hold" (forward, answer never),
     "refuse" (503), "drop" (close, nothing forwarded)."""
 

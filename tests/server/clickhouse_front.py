@@ -3,10 +3,10 @@
 
     clickhouse_front.py LIBRARY DATA-DIRECTORY PORT USER PASSWORD
 
-Speaks what a server speaks to a client like ours: query in the parameter or the body, data of an
-INSERT in the body, settings as parameters, gzip both ways, errors as a status, the header
-X-ClickHouse-Exception-Code and text. Requests go to the engine one at a time: it has one session.
-Settings of a request are given to the engine by name, so one that it does not know is an error.
+Supports what culprit uses: the query in the parameter or the body, data of an INSERT in the body, settings as
+parameters, gzip both ways, errors as a status, the header X-ClickHouse-Exception-Code and text. Requests go to the
+engine one at a time, because it has one session. Settings of a request are passed on by name, so an unknown setting
+is an error.
 """
 import gzip
 import http.server
@@ -54,7 +54,7 @@ class Engine:
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True # head and body are two writes, with 40 ms between them otherwise
+    disable_nagle_algorithm = True # otherwise 40 ms pass between the writes of head and body
 
     def log_message(self, *_):
         pass

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of the server's tests: a running `culprit server`, real clients, certificates.
 
-`serve(ARG...)` starts one on free ports with a store of its own; it is ended with SIGTERM when the
-test is over, and must then be gone in time with status 0. CULPRIT names the executable (make
-check-server sets it); without it the one in build/ is taken.
+`serve(ARG...)` starts a server on free ports with a store of its own. After the test it gets SIGTERM and must exit
+in time with status 0. The environment variable CULPRIT names the executable (make check-server sets it); the default
+is the one in build/.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ class Answer:
 
 
 class Server:
-    """A `culprit server` that runs: its ports, and what a client does with it."""
+    """A running `culprit server`: its ports, and requests to it."""
 
     def __init__(self, executable, args, directory, tls=None):
         self.directory = directory
@@ -103,7 +103,7 @@ class Server:
             return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def stop(self, sig=signal.SIGTERM, timeout=15):
-        """The exit status, and how long it took."""
+        """Ends the server. Returns its exit status, and the seconds until its end."""
         begin = time.monotonic()
         if self.process.poll() is None:
             self.process.send_signal(sig)
@@ -141,7 +141,7 @@ def serve(executable, tmp_path):
             continue
         status, took = s.stop()
         assert status == 0, f"the server ended with {status}: {s.stderr}"
-        # Of a build with sanitizers.
+        # For a build with sanitizers.
         assert "runtime error:" not in s.stderr and "Sanitizer" not in s.stderr, s.stderr
         assert took < 10, f"it took {took:.1f} s to end"
 
@@ -153,7 +153,7 @@ def server(serve):
 
 @pytest.fixture
 def convert(executable, tmp_path):
-    """convert(FOLDED-TEXT, ENDING): the same profile in another format, as bytes."""
+    """convert(FOLDED-TEXT, ENDING) returns the profile in another format, as bytes."""
 
     def run(folded, ending):
         a, b = tmp_path / "convert.folded", tmp_path / f"convert{ending}"
@@ -166,7 +166,7 @@ def convert(executable, tmp_path):
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory):
-    """ca.pem, server.pem/.key, client.pem/.key of that CA, other.pem/.key of another one."""
+    """Makes ca.pem, server.pem/.key and client.pem/.key by that CA, and other.pem/.key by another CA."""
     d = tmp_path_factory.mktemp("tls")
 
     def openssl(*args):
@@ -193,7 +193,7 @@ def certificates(tmp_path_factory):
 
 @pytest.fixture
 def client_context(certificates):
-    """A TLS context that trusts the CA, with a certificate of that name or none."""
+    """Returns a TLS context that trusts the CA, with the certificate `name` or none."""
 
     def make(name=None):
         c = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
@@ -250,8 +250,8 @@ def collector_path():
 
 
 def free_port():
-    """For somebody who listens (with SO_REUSEADDR, as servers do) within a minute: the kernel gives it to nobody
-    else, since a connection that was closed there waits."""
+    """Returns a port for a server that listens with SO_REUSEADDR, as servers do, within a minute. Until then a
+    connection in TIME_WAIT keeps the kernel from giving the port to another process."""
     with socket.create_server(("127.0.0.1", 0)) as s:
         with socket.create_connection(s.getsockname()):
             s.accept()[0].close()
@@ -266,8 +266,8 @@ def wait_for(condition, what):
 
 
 def otlp_collector(path, directory, exporter, signal_name):
-    """Starts one that sends on what it takes, by an exporter as its configuration has it: the process,
-    its ports (gRPC, HTTP) and its log."""
+    """Starts an OpenTelemetry Collector that forwards through this exporter. Returns the process, its ports (gRPC, HTTP)
+    and its log."""
     grpc, http = free_port(), free_port()
     config, log_path = directory / "collector.yaml", directory / "collector.log"
     config.write_text(f"""

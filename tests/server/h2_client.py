@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small HTTP/2 client for gRPC calls that a proper one would not make. HPACK without Huffman codes
-or a table of its own when sending; when receiving, the static and dynamic tables and Huffman codes are
-not needed: the server is told to keep no table, and what it sends is read by curl's nghttp2 library.
+"""A small HTTP/2 client for gRPC calls that a correct client would not make. It sends HPACK without Huffman codes and
+without a dynamic table, tells the server to use no dynamic table, and decodes the server's headers with the nghttp2
+library of curl.
 """
 
 import ctypes
@@ -61,7 +61,7 @@ def _string(b, prefix=0x00, bits=7):
 
 
 class Call:
-    """What came back: HTTP's status, gRPC's (None: none came), message, body; or how it was reset."""
+    """The answer to a call: HTTP status, gRPC status (None: none), message, body; or the reset code."""
 
     def __init__(self):
         self.headers, self.body, self.done, self.reset = {}, b"", False, None
@@ -90,7 +90,7 @@ class Connection:
         self.sock.settimeout(timeout)
         self.next_id, self.calls, self.inflate = 1, {}, _Inflater()
         self.window, self.windows, self.initial, self.block = 65535, {}, 65535, b""
-        # SETTINGS_HEADER_TABLE_SIZE 0: nothing to remember.
+        # SETTINGS_HEADER_TABLE_SIZE 0: the server must not use a dynamic table.
         self.sock.sendall(PREFACE)
         self._send(SETTINGS, 0, 0, struct.pack(">HI", 1, 0) + struct.pack(">HI", 4, 1 << 20))
 
@@ -146,7 +146,7 @@ class Connection:
             call.done = True
 
     def begin(self, path, body, headers=(), end=True, plain=False):
-        """Sends a request as it is given, with no care for gRPC's frame; the call's number."""
+        """Sends a request unchanged, even without gRPC's frame. Returns the number of the call."""
         stream, self.next_id = self.next_id, self.next_id + 2
         self.calls[stream], self.windows[stream] = Call(), self.initial
         fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "localhost"),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of late symbols need: programs whose debug files are apart, what addr2line says of
-each of their addresses, and profiles of such addresses as pprof, written byte by byte."""
+"""Helpers of the tests of late symbols: programs with separate debug files, addr2line's answers for each of their
+addresses, and profiles of such addresses as pprof, written byte by byte."""
 
 import os
 import re
@@ -66,12 +66,12 @@ class Program:
         self.tag, self.chains = tag, {}
 
     def addresses(self, function):
-        """Of all its instructions."""
+        """Returns the addresses of all instructions."""
         text = run("objdump", "-d", "--no-show-raw-insn", f"--disassemble={function}", self.full)
         return [int(a, 16) for a in re.findall(r"^\s+([0-9a-f]+):\t", text, re.M)]
 
     def chain(self, address):
-        """[(function, line)], innermost first, as binutils say."""
+        """Returns [(function, line)] of an address, innermost first, by binutils."""
         if address not in self.chains:
             self.chains[address] = self.ask(address)
         return self.chains[address]

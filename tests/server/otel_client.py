@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans as OpenTelemetry's own Python SDK makes and exports them: run with the Python of the fixture
-otel_sdk. A shop's request calls the cart, which fails for every tenth; prints what was made as JSON.
+"""Makes and exports spans with OpenTelemetry's Python SDK; runs with the Python of the fixture otel_sdk. A shop's
+request calls the cart, which fails every tenth time. Prints the spans as JSON.
 
     otel_client.py grpc|http ENDPOINT gzip|none|deflate N
 """
@@ -31,7 +31,7 @@ else:
 
 
 class Kept(SpanExporter):
-    """All spans in one list: they are exported in one request at the end."""
+    """Keeps all spans in one list, to export them in one request at the end."""
 
     def __init__(self):
         self.spans = []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON API: every route of doc/api/openapi.json is called, with every parameter, and every answer
-is held against its schema; then what the answers say, against what was put in."""
+"""The JSON API. Calls every route of doc/api/openapi.json with every parameter, and checks every answer against its
+schema; then compares the content of answers with the stored samples."""
 
 import gzip
 import json
@@ -25,7 +25,7 @@ def resolve(o):
 
 
 def check(answer, path, method="get"):
-    """The answer is one that the document promises, and of its form."""
+    """Checks that the document has the answer's status, and that the answer has the documented schema."""
     responses = DOCUMENT["paths"][path][method]["responses"]
     assert str(answer.status) in responses, f"{path}: {answer.status} is not in the document: {answer.text}"
     content = resolve(responses[str(answer.status)])["content"]
@@ -53,7 +53,7 @@ def get(server, path, **parameters):
 
 
 def tree(answer):
-    """{path of names: (self, total, ...)}, with the columns' rules checked."""
+    """Returns {path of names: (self, total, ...)}, and checks the rules of the columns."""
     n, names = answer["nodes"], answer["names"]
     assert all(len(c) == n["count"] for k, c in n.items() if k != "count")
     out, open_nodes = {}, []
@@ -73,7 +73,7 @@ def tree(answer):
 # ---- the document ----
 
 def test_document_is_openapi():
-    """Its own rules, as far as they can be had without a validator: references, ids, parameters."""
+    """The document follows those rules of OpenAPI that can be checked without a validator: references, ids, parameters."""
     assert DOCUMENT["openapi"].startswith("3.1")
     refs = re.findall(r'"\$ref": ?"#/components/(\w+)/(\w+)"', json.dumps(DOCUMENT))
     assert refs and all(name in DOCUMENT["components"][kind] for kind, name in refs)
@@ -90,7 +90,7 @@ def test_document_is_openapi():
 
 def test_document_is_served_and_whole(server):
     assert server.get("/api/v1/openapi.json").json() == DOCUMENT
-    # What the server routes (its JSON API) and what the document has are the same.
+    # The routes of the server's JSON API are those of the document.
     routed = set()
     for name in ("page", "views", "agents", "source", "assembly", "symbols", "traces", "slow", "cost"):
         with open(f"{TOP}/server/api/{name}.c", encoding="utf-8") as f:
@@ -106,10 +106,10 @@ EXAMPLES = {"query": '{env="prod"}', "type": CPU, "stacks": 'fn="work"', "from":
             "slow": "90", "by": "function", "middle_from": "10", "middle_to": "60", "trace": "0af7651916cd43dd8448eb211c80319c", "span": "b7ad6b7169203331"}
 
 
-# Those with a variable part are called where something is there: test_symbols.py, test_traces.py.
+# test_symbols.py and test_traces.py call the routes with a variable part.
 @pytest.mark.parametrize("path", [p for p, m in DOCUMENT["paths"].items() if "get" in m and "{" not in p])
 def test_every_route(filled, path):
-    """Called bare, and with each parameter that the document names, alone and together."""
+    """Calls the route without parameters, and with each parameter of the document, alone and together."""
     parameters = [resolve(p) for p in DOCUMENT["paths"][path]["get"].get("parameters", [])]
     names = [p["name"] for p in parameters]
     needed = {p["name"]: EXAMPLES[p["name"]] for p in parameters if p.get("required") or p["name"] in ("label", "file", "function")}
@@ -126,7 +126,7 @@ def test_every_route(filled, path):
         if name == "to":
             extra = {"from": "now-1h"}
         if name == "diff":
-            extra = {"format": "folded"}  # pprof, which comes without, holds one side
+            extra = {"format": "folded"}  # pprof, the default format, has only one side
         if name in ("span", "base_span"):
             extra["trace"] = EXAMPLES["trace"]
         a = check(filled.get(path, **{**needed, **extra, name: value(name)}), path)
@@ -148,7 +148,7 @@ def test_every_post_route(filled):
 
 
 def test_convert(filled):
-    """A file as another, and as what the page draws; what is in the store does not change."""
+    """Converts a file to another format and to the page's data. The store does not change."""
     before = get(filled, "/api/v1/stats")["store"]
     folded = b"a;b 3\na;c 4\n"
     kind = {"Content-Type": "application/octet-stream"}
@@ -176,7 +176,7 @@ SPEEDSCOPE = {"$schema": "https://www.speedscope.app/file-format-schema.json", "
 
 
 def test_source(server, tmp_path):
-    """Values of lines; the text only of a file that every user may read, and that was sampled."""
+    """The answer has values of lines, and the text only of a sampled file that every user may read."""
     def ask(file):
         return get(server, "/api/v1/source", file=str(file), type="", **{"from": "now-1h"})
 
@@ -189,7 +189,7 @@ def test_source(server, tmp_path):
     now = int(time.time() * 1000)
     a = server.request("POST", f"/api/v1/upload?from={now - 1000}&to={now}", body, {"Content-Type": "application/json"})
     assert a.status == 200, a.text
-    # pytest's folders are of one user: nobody else comes to the file.
+    # pytest's folders belong to one user, and others cannot reach the file.
     parents = [p for p in text.parents if not os.stat(p).st_mode & 1]
     hidden = ask(text)
     if parents:
@@ -215,7 +215,7 @@ def test_source(server, tmp_path):
         text.unlink()
         text.mkdir()
         assert ask(text)["text"] == []
-        # What no sample has is not read, whatever it is.
+        # A file that no sample names is not read.
         for other in ("/etc/passwd", "/etc/shadow", "../../etc/passwd", "/proc/self/environ", "app.c"):
             s = ask(other)
             assert (s["text"], s["lines"], s["total"]) == ([], [], 0), other
@@ -225,7 +225,7 @@ def test_source(server, tmp_path):
     assert server.get("/api/v1/source").status == 400
 
 
-# ---- what is said ----
+# ---- the content of answers ----
 
 def test_what_there_is(filled):
     assert {t["name"] for t in get(filled, "/api/v1/types")["types"]} == {
@@ -252,7 +252,7 @@ def test_flamegraph(filled):
 
 
 def test_first_level(filled):
-    """By any label; what lacks it is told, and nothing is lost or counted twice."""
+    """Groups by any label. Samples without the label are a group, and none is lost or counted twice."""
     by_service = tree(get(filled, "/api/v1/flamegraph", type=CPU))
     for label in ("host.name", "host_name", "env", "thread.name", "nothing"):
         t = tree(get(filled, "/api/v1/flamegraph", type=CPU, group_by=label))
@@ -288,7 +288,7 @@ def test_top(filled):
                     "main": (0, 45 * TICK)}
     assert a["total"] == 45 * TICK
     first = a["rows"][0]
-    # Wilson's interval of 30 of 45.
+    # Wilson's interval for 30 of 45.
     assert abs(first["self_share_low"] - 0.5206) < 0.001 and abs(first["self_share_high"] - 0.7866) < 0.001
 
 
@@ -337,7 +337,7 @@ def test_export(filled, executable):
 
 
 def test_nothing_is_an_answer_too(server):
-    """An empty store, and a selector that fits nothing."""
+    """An empty store, and a selector without matches."""
     for path, methods in DOCUMENT["paths"].items():
         if "get" in methods and "{" not in path:
             needed = {p["name"]: "x" for p in map(resolve, methods["get"].get("parameters", [])) if p.get("required")}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GET /api/v1/assembly: which instructions there are, against objdump; which of them have which values, against
-what was put in; and which files it reads."""
+"""GET /api/v1/assembly: compares instructions with objdump and values with the stored samples, and checks which files
+the server reads."""
 
 import os
 import re
@@ -59,7 +59,7 @@ def pprof(path, build_id, samples, at_s):
 
 
 class Public:
-    """Every user may come to the file while the test runs: pytest's folders are of one user."""
+    """Lets every user reach the file while the test runs; pytest's folders belong to one user."""
 
     def __init__(self, path):
         self.closed = [p for p in path.parents if not os.stat(p).st_mode & 1]
@@ -94,14 +94,14 @@ def upload(server, program, path, samples):
 
 
 def some(program):
-    """Samples on the first, the third and the last instruction of touter; inlined code on the third."""
+    """Stores samples on the first, the third and the last instruction of touter; the third has inlined code."""
     want = disassembled(program.full, *bounds(program.full, "touter"))
     call = bounds(program.full, "tcaller")[0] + 4
     first, third, last = want[0][0], want[2][0], want[-1][0]
     caller = (call, [("tcaller", 23)])
     return want, [(5, [(first, [("touter", 18)]), caller]), (7, [(third, [("innermost", 8), ("touter", 20)]), caller]),
                   (2, [(last, [("touter", 21)]), caller]), (3, [caller]),
-                  # Recursion, as it were: it counts once.
+                  # A recursive stack counts once.
                   (1, [(first, [("touter", 18)]), (third, [("innermost", 8), ("touter", 20)]), caller])]
 
 
@@ -111,14 +111,14 @@ def values(answer):
 
 @pytest.mark.parametrize("stripped", [False, True])
 def test_instructions(server, program, tmp_path, stripped):
-    """Those that objdump sees, of a file with symbols and of one that has only unwind tables."""
+    """The instructions are objdump's, for a file with symbols and for one with unwind tables only."""
     path = tmp_path / os.path.basename(program.path if stripped else program.full)
     want, samples = some(program)
     upload(server, program, path, samples)
     with Public(path):
         a = ask(server, path, "touter", build_id=program.build_id)
     assert a["why"] == "" and (a["all"], a["self"], a["total"]) == (18, 15, 15)
-    # Without symbols the padding behind the function is not part of it, with them neither.
+    # Padding after the function is not part of it, with and without symbols.
     assert [(i[0], i[1], i[4].split()[0]) for i in a["instructions"]] == want
     first, third, last = want[0][0], want[2][0], want[-1][0]
     assert values(a) == {first: (6, 6), third: (7, 8), last: (2, 2)}
@@ -135,7 +135,7 @@ def test_instructions(server, program, tmp_path, stripped):
 
 
 def test_which_files(server, program, tmp_path):
-    """Values are told in any case; code only of the very file that was sampled, if every user may read it."""
+    """The answer always has values, but code only of the file that was sampled, if every user may read it."""
     path = tmp_path / os.path.basename(program.full)
     want, samples = some(program)
     upload(server, program, path, samples)
@@ -170,7 +170,7 @@ def test_which_files(server, program, tmp_path):
         refused("not on the server's machine")
         path.write_bytes(data)
         os.chmod(path, 0o644)
-        # Of another build nothing was sampled, of other functions and files neither.
+        # Another build, another function and another file have no samples.
         for file, function, build in ((path, "touter", "00"), (path, "main", ""), ("/bin/ls", "main", ""), ("/etc/shadow", "touter", ""),
                                       ("/proc/self/exe", "touter", ""), (f"{tmp_path}/../{tmp_path.name}/{path.name}", "touter", "")):
             a = ask(server, file, function, **({"build_id": build} if build else {}))
@@ -180,14 +180,14 @@ def test_which_files(server, program, tmp_path):
 
 
 def test_without_a_build_id(server, program, tmp_path):
-    """Then it must be older than what is asked for."""
+    """A file without a build-id must be older than the requested range."""
     path = tmp_path / "bare"
     subprocess.run(["objcopy", "--remove-section=.note.gnu.build-id", program.full, path], check=True, timeout=60)
     program.build_id = ""
     upload(server, program, path, some(program)[1])
     with Public(path):
         assert "not the one" in ask(server, path, "touter")["why"]
-        # Its times are of whole seconds.
+        # The API's times are whole seconds.
         changed = os.stat(path).st_ctime
         while time.time() < changed + 2:
             time.sleep(0.05)
@@ -209,7 +209,7 @@ sys.stdin.read()
 
 
 class Holder:
-    """A process that has the file mapped as code; `prefix` says in which root."""
+    """A process that has mapped the file as code. `prefix` enters another root."""
 
     def __init__(self, path, *prefix):
         self.process = subprocess.Popen([*prefix, "/usr/bin/python3", "-c", HOLDER, str(path)], stdin=subprocess.PIPE,
@@ -224,7 +224,7 @@ class Holder:
 
 
 def test_a_file_that_was_replaced(server, program, tmp_path):
-    """The one that was sampled is still what a process has mapped."""
+    """A process still has the sampled file mapped, so the server reads that file."""
     if os.geteuid() != 0:
         pytest.skip("needs root: to open what processes have mapped")
     path = tmp_path / os.path.basename(program.full)
@@ -240,7 +240,7 @@ def test_a_file_that_was_replaced(server, program, tmp_path):
 
 
 def test_in_a_container(server, program, tmp_path):
-    """Files of a mount namespace, under a name that is nothing here: if all folders there and the file are everybody's."""
+    """Files of another mount namespace, with a path that does not exist here, are read if every user may reach them."""
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
         pytest.skip("needs root: for a mount namespace")
     at, copy = tmp_path / "in", tmp_path / "app"
@@ -266,7 +266,7 @@ def test_in_a_container(server, program, tmp_path):
 
 
 def test_code_of_no_file(server):
-    """Of the kernel the addresses, of what a runtime made the sums; and why there is no more."""
+    """The answer has addresses of kernel code, and sums of code that a runtime made, and says why it has no more."""
     folded = "app;main;vfs_read_[k] 4\napp;main;compiled_[j];inner_[j] 6\n"
     assert server.request("POST", "/api/v1/upload?format=folded&labels=service.name=app", folded.encode(), {}).status == 200
     a = ask(server, "[kernel]", "vfs_read")

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of the SQLite store, read as doc/format/block.md describes them: by this reader, which shares
-no code with the store."""
+"""Reads the files of the SQLite store by doc/format/block.md, with a reader that shares no code with the store."""
 
 import collections
 import ctypes
@@ -66,7 +65,7 @@ def part(blob):
 
 
 def read_sums(r, times):
-    """[(number, rows, count, value, first, last)]"""
+    """Returns [(number, rows, count, value, first, last)]."""
     n, number, numbers = r.varint(), 0, []
     for i in range(n):
         difference = r.varint()
@@ -101,7 +100,7 @@ def read_rows(body, series, stacks):
 
 
 def read_block(block):
-    """Checks one row of the table `blocks`; its samples."""
+    """Checks one row of the table `blocks`; returns its samples."""
     for name in ("series", "stacks", "body"):
         assert hash_bytes(block[name]) ^ hash_u64(block["n"]) == block[f"{name}_sum"] & MASK
     assert hash_numbers(*(block[k] for k in ("n", "service", "type", "hour", "level", "resolution", "first", "last",
@@ -193,7 +192,7 @@ def table(path, name):
 
 @pytest.fixture
 def stored(executable, tmp_path):
-    """A store with samples, spans and links, some of them merged."""
+    """Makes a store with samples, spans and links, some of them merged."""
     tool = os.path.join(os.path.dirname(os.path.dirname(executable)), "tests/tools/store_tool")
     assert os.access(tool, os.X_OK), f"{tool} is not there: make"
     subprocess.run([tool, "write", tmp_path / "store", "0", "200", "spans=1"], check=True, timeout=300,
@@ -244,7 +243,7 @@ def test_files_are_as_their_description_says(stored):
         assert {t // HOUR_MS for t in times} == {block["hour"]}
         assert all(filter_has(bits, row[0]) for row in rows)
     assert spans and links
-    # A sample that was taken within a span is in both files; in the first its time may have been rounded.
+    # A sample within a span is in both files; in the file of samples its time may be rounded.
     resolutions = {b["resolution"] for b in blocks}
     assert len(resolutions) > 1, "nothing was rounded"
     for (*key, ms), count in links.items():

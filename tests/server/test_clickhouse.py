@@ -2,8 +2,8 @@
 """The store on ClickHouse: the real server of 18.16 that Debian packages, a current engine (chDB) behind
 ClickHouse's HTTP interface, and a cluster of four real servers (clickhouse.py fetches and starts them).
 
-One suite of contract tests is for all stores (tests/unit/test_store.c); beside it whole culprit servers
-are compared with one on SQLite, and things are killed between a write and its answer.
+One suite of tests runs over all stores (tests/unit/test_store.c). Besides, this file compares whole culprit servers
+with one on SQLite, and kills processes between a write and its answer.
 """
 
 import itertools
@@ -38,7 +38,7 @@ def need(path_and_why):
 
 @pytest.fixture(scope="module")
 def backends(tmp_path_factory):
-    """What was started, by name; started when it is first asked for."""
+    """Returns a function that returns a backend by name, and starts it at the first call."""
     started = {}
 
     def get(name):
@@ -88,7 +88,7 @@ def counts(server, service, **more):
 
 @pytest.mark.parametrize("suite,least", [("store", 12), ("names", 6), ("spans", 4)])
 def test_contract(any_backend, suite, least):
-    """What every store does, with the same expectations as for SQLite."""
+    """Runs the tests of all stores, with the same expectations as for SQLite."""
     url = any_backend.url("DATABASE").replace("%", "%25").replace("DATABASE", "%s").replace("%25", "%")
     r = subprocess.run([os.path.join(BUILD, f"tests/unit/test-{suite}"), "-j2"], capture_output=True, text=True, timeout=600,
                        env={**os.environ, "CULPRIT_TEST_STORE": url}, check=False)
@@ -139,7 +139,7 @@ def test_it_answers_what_sqlite_answers(any_backend, serve, database):
 
 
 def test_whole_hours_are_read_from_their_sums(node, serve, database):
-    """Also in a database that an older culprit made; what is left of the first and last hour counts as well."""
+    """Also in a database of an older culprit. The rest of the first and of the last hour counts, too."""
     proxy, hour = Proxy(node), 3600
     serve("--store", node.url(database)).stop()
     if node.name != "18.16":
@@ -163,7 +163,7 @@ def test_whole_hours_are_read_from_their_sums(node, serve, database):
                     for s in (ours, sqlite))
             assert (a.status, b.status) == (200, 200), f"{path} {parameters}: {a.text} {b.text}"
             assert a.json() == b.json(), f"{path} {parameters} {begin} {end}"
-            # One host's stacks are in no sum.
+            # No projection has sums of one host's stacks.
             asked = [q for q in proxy.seen if "FROM samples" in q and not ("series IN" in q and "stack" in q)]
             if (begin % hour, end % hour) == (0, 0) and node.name != "18.16":
                 assert asked
@@ -231,7 +231,7 @@ def test_passwords(executable, serve, node, database, tmp_path):
 
 
 def test_what_is_changed_there_loses_nothing(node, serve, database):
-    """While a table is away clients are told to come again; then it goes on."""
+    """While a table is missing, clients are told to retry; afterwards the server goes on."""
     s = serve("--store", node.url(database, retry=0))
     at = int(time.time()) - 60
     node.query("RENAME TABLE samples TO away", database)
@@ -250,7 +250,7 @@ def test_what_is_not_ours_is_left_alone(executable, node, database):
 
 
 def test_schema_versions(executable, serve, node, database):
-    """One that was cut off while it was made is made to the end; one of the future is left alone."""
+    """An interrupted creation of the schema is completed; a schema of a later version is left alone."""
     serve("--store", node.url(database)).stop()
     node.query(f"DROP TABLE {database}.culprit_schema")
     node.query(f"CREATE TABLE {database}.culprit_schema (version UInt32, at UInt32) ENGINE = MergeTree ORDER BY version")
@@ -266,7 +266,7 @@ def test_schema_versions(executable, serve, node, database):
 # ---- what was acknowledged is there, once ----
 
 def test_answers_that_are_lost(node, serve, database):
-    """ClickHouse has done it, and nobody knows: it is asked again, and counts once."""
+    """ClickHouse has executed an INSERT, but its answer is lost: culprit repeats the INSERT, which counts once."""
     proxy = Proxy(node)
     s = serve("--store", proxy.url(database))
     at = int(time.time()) - 100
@@ -283,13 +283,13 @@ def test_answers_that_are_lost(node, serve, database):
             proxy.plan = plan
             service = f"{what}-{table}"
             assert ingest(s, f"{service}.cpu", f"{service};main;a 3\n{service};b 4\n".encode(), at).status == 200
-            assert left[0] == (1 if node.name == "18.16" and (what, table) == ("lose", "samples") else 0) # it looks first
+            assert left[0] == (1 if node.name == "18.16" and (what, table) == ("lose", "samples") else 0) # culprit queries first
             assert counts(s, service) == {f"{service};{service};main;a": 3, f"{service};{service};b": 4}
     proxy.close()
 
 
 def test_killed_between_insert_and_answer(node, serve, database):
-    """culprit is gone before it could acknowledge: its client sends again, to another one."""
+    """culprit is killed before it acknowledges a batch: the client sends the batch to another server."""
     proxy = Proxy(node)
     at = int(time.time()) - 100
     for k in range(3):
@@ -317,7 +317,7 @@ def test_killed_between_insert_and_answer(node, serve, database):
 
 @pytest.mark.slow
 def test_clickhouse_is_killed(backends, serve, database):
-    """kill -9 of ClickHouse again and again while two clients write: what was acknowledged is there, once."""
+    """ClickHouse is killed again and again while two clients write: acknowledged batches are there, once."""
     node = backends("18.16")
     s = serve("--store", node.url(database, retry=1))
     at, acknowledged, stop = int(time.time()) - 3000, {}, threading.Event()
@@ -350,7 +350,7 @@ def test_clickhouse_is_killed(backends, serve, database):
 
 def test_several_servers_on_one_database(any_backend, serve, database):
     servers = [serve("--store", any_backend.url(database, grace=4)) for _ in range(3)]
-    at = int(time.time()) - 5 * 86400 # is rounded meanwhile
+    at = int(time.time()) - 5 * 86400 # a day that is rounded meanwhile
     for k in range(12):
         assert ingest(servers[k % 3], f"s{k % 2}.cpu", f"main;f{k} {k + 1}\n".encode(), at + k).status == 200
     want = {f"s{i};main;f{k}": k + 1 for i in range(2) for k in range(i, 12, 2)}
@@ -384,7 +384,7 @@ def test_a_cluster_is_sharded_by_service(backends, serve, database):
 
 @pytest.mark.slow
 def test_a_replica_goes_and_comes_back(backends, serve, database):
-    """With one replica of each shard gone it goes on; those that come back have all of it."""
+    """The store works without one replica of each shard. Replicas that return get all data."""
     cluster = backends("cluster")
     s = serve("--store", cluster.url(database))
     at, n = int(time.time()) - 1000, 0
@@ -428,7 +428,7 @@ def test_a_block_that_comes_again_in_a_cluster(backends, serve, database):
     data = b"main;a 3\n"
     assert ingest(s, "one.cpu", data, at).status == 200
     s.stop()
-    s = serve("--store", cluster.url(database)) # knows of nothing
+    s = serve("--store", cluster.url(database)) # a new server without any state
     assert ingest(s, "one.cpu", data, at).status == 200
     assert counts(s, "one") == {"one;main;a": 3}
     assert json.loads(s.get("/api/v1/stats").text)["store"]["rows"] == 2 # of two types

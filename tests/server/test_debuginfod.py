@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server as a debuginfod client: against Debian's debuginfod, and against servers that fail in every
-way. Nobody is asked unless the server was told whom."""
+"""The server as a debuginfod client: with Debian's debuginfod, and with servers that fail in every way. Without
+configured servers it sends no requests."""
 
 import collections
 import http.server
@@ -20,7 +20,7 @@ from test_symbols import SYMBOLS, expected, fill, folded, nameless, push, wait_f
 
 
 class Fake:
-    """An HTTP server whose answers are answers[path] (status, body), and that counts what is asked."""
+    """An HTTP server that answers with answers[path] (status, body) and counts the requests."""
 
     def __init__(self):
         fake = self
@@ -114,12 +114,12 @@ def test_a_real_server_has_the_names(serve, debuginfod, program):
     shutil.copy(program.debug, folder)
     url = debuginfod(folder)
     serves(url, program.build_id)
-    # Off unless it is said: what is stored stays as it is.
+    # It is off by default: stored frames stay as they are.
     server = serve()
     stacks = fill(server, program, int(time.time()) - 300)
     assert folded(server) == nameless(program, stacks)
     server.stop()
-    # On: for what is there already, and what comes.
+    # With the option, both stored and new frames get names.
     server = serve("--debuginfod-urls", f"{url}/", directory=server.directory)
     wait_for(lambda: folded(server) == expected(program, stacks), "names of what was there")
     assert server.get(f"{SYMBOLS}/{program.build_id}").json()["bytes"] == os.path.getsize(program.debug)
@@ -130,7 +130,7 @@ def test_a_real_server_has_the_names(serve, debuginfod, program):
 
 
 def test_files_that_dwz_made_small(serve, debuginfod, tmp_path):
-    """Two programs' debug files share a third: it is fetched before names are made."""
+    """The debug files of two programs share a third file, which is fetched before frames are named."""
     if not shutil.which("dwz"):
         pytest.skip("no dwz")
     a, b = Program(str(tmp_path / "d"), "a_"), Program(str(tmp_path / "d"), "b_")
@@ -192,7 +192,7 @@ def test_what_is_wrong_is_told_and_not_kept(serve, fake, program, tmp_path):
         assert folded(server) == nameless(program, stacks)
         files = [f for _, _, names in os.walk(os.path.join(server.directory, "store/symbols")) for f in names]
         assert files == []
-    # A redirection to a file of ours is not followed.
+    # A redirection to a local file is not followed.
     fake.answers[path_of(program)] = (302, b"", ("Location", f"file://{program.debug}"))
     server = serve("--debuginfod-urls", fake.url)
     fill(server, program, int(time.time()) - 300)
@@ -207,7 +207,7 @@ def test_a_server_that_hangs_holds_up_nothing(serve, fake, program, tmp_path):
     stacks = fill(server, program, int(time.time()) - 300)
     wait_for(lambda: fake.asked, "the question")
     assert folded(server) == nameless(program, stacks)
-    # What is here is named meanwhile; also what comes in another way than the one that hangs.
+    # Meanwhile frames with local debug files are named, also with files that are uploaded.
     assert push(server, other).status == 200
     others = fill(server, other, int(time.time()) - 200)
     wait_for(lambda: folded(server) == {**nameless(program, stacks), **expected(other, others)}, "names of the other one")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What comes in: files of every format, Pyroscope's /ingest, OTLP by both of its ways, recordings of
-real JVMs. What is stored is looked at through the export, which is another way out."""
+"""Ingestion: files of every format, Pyroscope's /ingest, OTLP over gRPC and HTTP, recordings of real JVMs. The tests
+read the stored samples through the export."""
 
 import collections
 import gzip
@@ -22,7 +22,7 @@ BARE = "main;idle 10\nmain;work 5\nmain;work;inner 30\n"
 
 
 def folded(server, service, type=None, **more):
-    """{stack without its service: value} of what a service has."""
+    """Returns {stack without its service: value} of a service's samples."""
     a = server.get("/api/v1/export", format="folded", query='{service_name="%s"}' % service,
                    **({"type": type} if type else {}), **{"from": "now-1h", **more})
     assert a.status == 200, a.text
@@ -48,7 +48,7 @@ def test_uploads(server, convert, ending):
     assert folded(server, "shop") == WANT
     names = {n["name"]: n["series"] for n in server.get("/api/v1/labels").json()["labels"]}
     assert names["host.name"] == 1 and names["process.executable.name"] == 1
-    # The same again is the same: a client that did not hear the answer may come again.
+    # The same request counts once: a client that lost the answer may repeat it.
     stats = server.get("/api/v1/stats").json()
     assert server.post("/api/v1/upload", data, labels="service.name=shop,host.name=a b,empty=").status == 200
     assert server.get("/api/v1/stats").json()["store"]["series"] == stats["store"]["series"]
@@ -176,7 +176,7 @@ def field(number, value):
 
 
 def otlp_request(service, stacks, at_ns):
-    """By the field numbers of opentelemetry-proto 1.10: one profile, each stack with a value."""
+    """Makes a request by the field numbers of opentelemetry-proto 1.10: one profile, each stack with a value."""
     strings, functions, locations, stack_table, samples = ["", "samples", "count", "cpu", "nanoseconds"], [], [], [], []
 
     def intern(table, x):
@@ -271,7 +271,7 @@ def expected_stacks(events):
 
 
 def clean(stacks):
-    """Names of lambda classes differ in how their address is written."""
+    """Normalises names of lambda classes, in which tools write the address differently."""
     out = collections.Counter()
     for k, v in stacks.items():
         out[re.sub(r"\$\$Lambda[^;]*?\.(?=\w+(;|$))", "$$Lambda.", k)] += v
@@ -280,7 +280,7 @@ def clean(stacks):
 
 @pytest.mark.slow
 def test_jfr(server, recording):
-    """Stack for stack what the JDK's own tool reads."""
+    """The server reads the same stacks as the JDK's own tool."""
     path, events = recording
     want = clean(expected_stacks(events))
     assert len(events) >= 50 and any("Recorded.inner" in k for k in want)
@@ -316,7 +316,7 @@ def test_jfr_lines(executable, recording, tmp_path):
 
 @pytest.mark.slow
 def test_damaged_recordings(server, recording):
-    """Cut off anywhere, or with any byte changed: refused or read, and the server lives."""
+    """A recording that is truncated anywhere, or has any byte changed, is refused or read, and the server goes on."""
     data = recording[0].read_bytes()
     assert server.post("/api/v1/upload", data[:-1]).status == 400
     assert server.post("/api/v1/upload", data[:len(data) // 2]).status == 400
@@ -328,7 +328,7 @@ def test_damaged_recordings(server, recording):
 
 
 def test_otlp_partial_success(server):
-    """One profile refers to a stack that is not there: it is refused and told, the other is stored."""
+    """A profile that refers to a missing stack is refused and reported; the other profile is stored."""
     good = otlp_request("good", WANT, time.time_ns() - 10**10)
     bad_profile = field(1, field(1, 1) + field(2, 2)) + field(2, field(1, 99) + field(4, varint(1)))
     bad_profile += varint(3 << 3 | 1) + (time.time_ns() - 10**10).to_bytes(8, "little") + field(4, 10**9)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pyroscope's query and push API, by its own published Go client (connect-go): protocol buffers and
-JSON, compressed or not. The client is built through the Go module proxy."""
+"""Pyroscope's query and push API, called by Pyroscope's own Go client (connect-go): protocol buffers and JSON,
+compressed or not. The client is built through the Go module proxy."""
 
 import base64
 import gzip
@@ -21,7 +21,7 @@ TICK = 10_000_000  # ns of a sample at 100 Hz
 
 @pytest.fixture(params=["proto", "json", "proto-gzip"])
 def ask(request, pyroscope_client):
-    """ask(server, METHOD, ARGUMENTS) -> the answer; .fails() -> what it says."""
+    """ask(server, METHOD, ARGUMENTS) returns the answer; ask.fails() returns the error."""
     flags = {"proto": [], "json": ["-json"], "proto-gzip": ["-gzip"]}[request.param]
 
     def run(server, method, arguments, token=None):
@@ -41,7 +41,7 @@ def ask(request, pyroscope_client):
 
 @pytest.fixture
 def filled(server):
-    """A server with two services, ten minutes ago; .start, .end in ms around it."""
+    """A server with samples of two services from ten minutes ago; .start and .end in ms enclose them."""
     at = int(time.time()) - 600
     for service, env, text in (("shop", "prod", FOLDED), ("cart", "test", "main;other 7\n")):
         r = server.post("/ingest", text.encode(), name=f"{service}.cpu{{env={env}}}", format="folded",
@@ -111,7 +111,7 @@ def test_stacktraces(ask, filled):
         ("total",): (45 * TICK, 0), ("total", "main"): (45 * TICK, 0),
         ("total", "main", "work"): (35 * TICK, 5 * TICK), ("total", "main", "idle"): (10 * TICK, 10 * TICK),
         ("total", "main", "work", "inner"): (30 * TICK, 30 * TICK)}
-    # What a limit leaves out is one bar that says so.
+    # Nodes that the limit leaves out become one bar with a note.
     graph = ask(filled, "SelectMergeStacktraces", {**q, "maxNodes": 3})["flamegraph"]
     got = bars(graph)
     assert got[("total", "main")] == (45 * TICK, 0)

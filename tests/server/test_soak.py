@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A day of 100 agents, compressed in time, against a server with small bounds: tests/tools/soak_agents.c
-says what they send. The server's memory and disk are looked at all the while; afterwards what is kept
-is what was sent, hour by hour, and what is not was evicted.
+"""Sends a day of 100 agents, compressed in time, to a server with small limits (tests/tools/soak_agents.c describes
+the data). The test watches the server's memory and disk. At the end the store has, hour by hour, what was sent, except
+the hours that were evicted.
 
-SOAK_MINUTES (20) is how much of an agent's time is one request, SOAK_ROWS (120) how many rows it has.
+One request has SOAK_MINUTES (20) of an agent's time, and SOAK_ROWS (120) rows.
 """
 
 import json
@@ -35,7 +35,7 @@ def test_a_day_of_100_agents(serve, executable):
     server = serve("--max-size", MAX_MIB)
     tool = os.path.join(os.path.dirname(os.path.dirname(executable)), "tests/tools/soak_agents")
     day = 86400
-    start = int(time.time()) // 3600 * 3600 - day # nothing is of the future
+    start = int(time.time()) // 3600 * 3600 - day # so that no sample is in the future
     agents = subprocess.Popen([tool, f"http://127.0.0.1:{server.ports['otlp-http']}/v1development/profiles",
                                str(start), str(MINUTES), str(ROWS)], stdout=subprocess.PIPE,
                               text=True)
@@ -66,7 +66,7 @@ def test_a_day_of_100_agents(serve, executable):
           f"disk: at most {max(disk) / (1 << 20):.1f} MiB of {MAX_MIB} allowed")
     assert sent["requests"] == 100 * day // (MINUTES * 60)
     assert max(memory) < RSS_MIB << 20
-    # No more than a batch beyond.
+    # The size may exceed the limit by one batch.
     assert max(disk) < (MAX_MIB << 20) + (512 << 10)
     stats = server.get("/api/v1/stats").json()["store"]
     assert stats["damaged"] == 0
@@ -77,7 +77,7 @@ def test_a_day_of_100_agents(serve, executable):
     kept = [points.get((start + h * 3600) * 1000, 0) for h in range(24)]
     whole = [h for h in range(24) if kept[h] == sent["hours"][h]]
     print(f"hours kept whole: {whole}; {stats['rows']} rows kept, {stats['evicted_rows']} evicted")
-    # The oldest went, block by block; from some hour on everything is there.
+    # The oldest blocks were evicted; from some hour on all samples are there.
     first = min(h for h in range(24) if kept[h])
     assert stats["evicted_rows"] > 0 and first > 0
     assert set(whole) >= set(range(first + 1, 24))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Late symbols: frames that came as build-id and address get their names when a debug file comes, in
-every answer, also of what was there before. What addr2line says of each address is the truth."""
+"""Late symbols: frames that arrived as build-id and address get names when a debug file arrives, in all answers, also
+about old samples. The names must be those of addr2line."""
 
 import gzip
 import json
@@ -42,7 +42,7 @@ def wait_for(condition, what, seconds=60):
 
 
 def fill(server, program, at, addresses=None, service="late"):
-    """One sample of each address of outer, below one of caller and one of main."""
+    """Stores one sample for each address of outer, below an address of caller and one of main."""
     outer = addresses or program.addresses(program.tag + "outer")
     stacks = [([a, program.addresses(program.tag + "caller")[0], program.addresses("main")[0]], i + 1)
               for i, a in enumerate(outer)]
@@ -79,7 +79,7 @@ def push(server, program, data=None, headers=None, build_id=None):
 
 
 def named(server, program, n, seconds=60):
-    """Waits until so many frames of it are named."""
+    """Waits until this many frames of the program have names."""
     def look():
         a = server.get(f"{SYMBOLS}/{program.build_id}")
         return a.status == 200 and a.json()["named"] >= n and not a.json()["waiting"]
@@ -107,7 +107,7 @@ def test_names_come_late_and_everywhere(serve, program):
     assert folded(server) == want
     assert server.get(SYMBOLS, **{"from": "now-1d"}).json()["missing"] == []
 
-    # What comes now is named by the same file: known addresses at once, others in a moment.
+    # The same file names new samples: known addresses at once, others after a moment.
     more = fill(server, program, at + 60, [a + 0 for a in program.addresses("main")])
     both = {k: want.get(k, 0) + expected(program, more).get(k, 0) for k in {**want, **expected(program, more)}}
     wait_for(lambda: folded(server) == both, "names of what came after the file")
@@ -132,7 +132,7 @@ def test_every_view_shows_them(serve, program):
     assert find("innermost") == "" and "app-plain+0x" in find(f"app-plain+{stacks[0][0][0]:#x}")
     push(server, program)
     named(server, program, len({a for s, _ in stacks for a in s}))
-    # By a condition on functions, and where a function is under another.
+    # Conditions on functions, and on functions under others.
     def count(condition):
         text = server.get("/api/v1/export", format="folded", stacks=condition, **{"from": "now-1d"}).text
         return sum(int(line.rsplit(" ", 1)[1]) for line in text.splitlines())
@@ -218,7 +218,7 @@ def test_bad_uploads_are_refused_and_nothing_is_lost(serve, program):
     store = os.path.join(server.directory, "store/symbols")
     assert os.listdir(f"{store}/incoming") == []
     assert [f for _, _, files in os.walk(store) for f in files] == []
-    # The right one still goes.
+    # The right file is still accepted.
     check(push(server, program), SYMBOLS + "/{build_id}", "post")
     named(server, program, len({a for s, _ in stacks for a in s}))
     assert folded(server) == expected(program, stacks)
@@ -228,7 +228,7 @@ def test_bad_uploads_are_refused_and_nothing_is_lost(serve, program):
 
 
 def test_damaged_debug_information_names_what_it_can(serve, program):
-    """Whatever is in it: the server goes on, and what it cannot read stays without a name."""
+    """With any damage the server goes on; frames whose data it cannot read stay nameless."""
     server = serve()
     with open(program.debug, "rb") as f:
         debug = bytearray(f.read())
@@ -246,7 +246,7 @@ def test_damaged_debug_information_names_what_it_can(serve, program):
 
 
 def test_large_uploads_go_to_disk(serve, program, executable, tmp_path):
-    """200 MB in a section of its own: the server's memory does not hold it."""
+    """A file with a section of 200 MB is not kept in the server's memory."""
     blob, big = tmp_path / "blob", tmp_path / "big.debug"
     with open(blob, "wb") as f:
         for _ in range(200):
@@ -333,12 +333,12 @@ def test_broken_off_uploads_leave_nothing(serve, program):
     wait_for(lambda: len(os.listdir(incoming)) == 1, "the file on its way")
     s.close()
     wait_for(lambda: os.listdir(incoming) == [], "the end of what was broken off")
-    # No more than some at a time.
+    # The number of simultaneous uploads is limited.
     sockets = [begin() for _ in range(4)]
     wait_for(lambda: len(os.listdir(incoming)) == 4, "four files on their way")
     a = push(server, program)
     assert a.status == 503 and a.headers["Retry-After"], a.text
-    # Killed: the next server removes what is left.
+    # After a kill, the next server removes incomplete files.
     server.process.kill()
     server.process.wait(10)
     for s in sockets:
@@ -350,7 +350,7 @@ def test_broken_off_uploads_leave_nothing(serve, program):
 
 
 def test_killed_between_file_and_names(serve, program):
-    """What was acknowledged is kept, and named by the next server."""
+    """An acknowledged file is kept, and the next server names frames with it."""
     server = serve()
     stacks = fill(server, program, int(time.time()) - 300)
     assert push(server, program).status == 200
@@ -373,7 +373,7 @@ def test_better_symbols_replace_worse(serve, program, tmp_path):
 
 
 def test_a_store_elsewhere_needs_a_place(serve, program, tmp_path):
-    """sqlite:// has one beside it; --symbols-dir says another one."""
+    """With sqlite:// symbols are stored beside the database; --symbols-dir sets another folder."""
     server = serve("--store", f"sqlite://{tmp_path}/s", "--symbols-dir", tmp_path / "elsewhere")
     assert push(server, program).status == 200
     assert os.path.exists(f"{tmp_path}/elsewhere/usr/lib/debug/.build-id/{program.build_id[:2]}/{program.build_id[2:]}.debug")
@@ -399,7 +399,7 @@ def test_command(serve, symbols, tmp_path):
     named(server, program, len({a for s, _ in stacks for a in s}))
     os.rename(program.debug, program.full)
     assert folded(server) == expected(program, stacks)
-    # Again: it is there. A folder: what is new in it, and nothing that is no ELF file.
+    # A second push sends nothing. Of a folder, only new ELF files are sent.
     done = symbols("push", "--server", url, program.full)
     assert done.returncode == 0 and "0 sent" in done.stdout and "1 already there" in done.stdout, done
     (tmp_path / "b/text").write_text("no ELF file\n")
@@ -410,7 +410,7 @@ def test_command(serve, symbols, tmp_path):
     listed = symbols("list", "--server", url, "--from", "now-1d")
     assert program.build_id in listed.stdout and other.build_id in listed.stdout
     assert "without names" not in listed.stdout
-    # Of what a process runs.
+    # Push the files of a process.
     third = Program(str(tmp_path / "c"), "c_")
     running = subprocess.Popen([third.full, "60"])
     try:
@@ -450,8 +450,8 @@ def test_command_errors(serve, symbols, program, tmp_path):
 
 @pytest.mark.slow
 def test_a_large_program(serve, executable, tmp_path):
-    """culprit itself: thousands of addresses anywhere in its code, named as addr2line names them. Prints what
-    doc/server.md says of speed and memory."""
+    """Names thousands of addresses of culprit itself, and compares with addr2line. Prints the speed and memory that
+    doc/server.md reports."""
     class Itself:
         path, full, debug, tag = "/opt/culprit", executable, str(tmp_path / "culprit.debug"), ""
 
@@ -498,7 +498,7 @@ def test_a_large_program(serve, executable, tmp_path):
 
 
 def test_command_sends_what_dwz_shares(serve, symbols, tmp_path):
-    """Two debug files that share a third: it goes first, so that no name is made without it."""
+    """Two debug files share a third, which is sent first, so that the server never names frames without it."""
     if not shutil.which("dwz"):
         pytest.skip("no dwz")
     a, b = Program(str(tmp_path / "d"), "a_"), Program(str(tmp_path / "d"), "b_")
@@ -529,7 +529,7 @@ def test_slow_uploads_are_cut_off_and_long_ones_are_not(serve, program):
         s.sendall(f"POST {SYMBOLS}/{program.build_id} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode())
         return s
 
-    # A byte now and then is not silence, and not enough either.
+    # An upload that sends a byte now and then is too slow.
     began = time.monotonic()
     with begin(1000000) as s:
         with pytest.raises(OSError):
@@ -538,7 +538,7 @@ def test_slow_uploads_are_cut_off_and_long_ones_are_not(serve, program):
                 time.sleep(0.2)
     assert time.monotonic() - began < 30
     wait_for(lambda: os.listdir(incoming) == [], "the end of what was cut off")
-    # Longer than a request may take else (twice the timeout), at a rate that is well.
+    # An upload at a sufficient rate may last longer than other requests (twice the timeout).
     padded = data + bytes(3 << 20)
     began = time.monotonic()
     with begin(len(padded)) as s:

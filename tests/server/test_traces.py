@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans from real senders (OpenTelemetry's SDK for Python, the Collector), and what is answered about
-them and the samples that were taken in them, against what was sent."""
+"""Spans from real senders (OpenTelemetry's SDK for Python, the Collector): compares answers about spans, and about the
+samples in them, with what was sent."""
 
 import collections
 import concurrent.futures
@@ -20,7 +20,7 @@ TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 @pytest.fixture
 def client(otel_sdk):
-    """client(PROTOCOL, ENDPOINT, COMPRESSION, N): the spans that it says it sent."""
+    """client(PROTOCOL, ENDPOINT, COMPRESSION, N) sends spans and returns them."""
 
     def run(protocol, endpoint, compression="none", n=20):
         out = subprocess.run([otel_sdk, os.path.join(TOP, "tests/server/otel_client.py"), protocol, endpoint,
@@ -47,12 +47,12 @@ def collector(collector_path, tmp_path):
 
 
 def close(ms, ns):
-    """A double of milliseconds since 1970 says microseconds."""
+    """Compares times. A double of milliseconds since 1970 has the precision of microseconds."""
     return abs(ms - ns / 1e6) < 0.001
 
 
 def assert_stored(server, sent):
-    """Each trace as it was sent, span for span; and found by what it is."""
+    """Checks that each trace is stored span for span, and that queries for its properties find it."""
     for trace in {s["trace_id"] for s in sent}:
         got = {s["span_id"]: s for s in get_trace(server, trace)["spans"]}
         want = {s["span_id"]: s for s in sent if s["trace_id"] == trace}
@@ -137,7 +137,7 @@ def test_partial_success(server):
 
 
 def test_hostile_names_stay_names(server):
-    """Names of attributes are text from outside: whatever they hold, the answer stays JSON."""
+    """With any text in names of attributes, the answer is valid JSON."""
     names = ['quote"', "back\\slash", '","root":"', "}]", "line\nbreak", "c\u0001", "d\u202e"]
     export(server, span(attributes=[attribute(n, n) for n in names]))
     attributes = get_trace(server, TRACE)["spans"][0]["attributes"]
@@ -176,7 +176,7 @@ def test_roles(serve, tmp_path):
 
 
 def test_killed_spans_are_there_again(serve, tmp_path):
-    """What was acknowledged is there after kill -9."""
+    """Acknowledged spans are there after kill -9."""
     acknowledged = []
     for i in range(5):
         s = serve(directory=tmp_path / "s")
@@ -199,7 +199,7 @@ START = 0
 
 @pytest.fixture(autouse=True)
 def start():
-    """Two minutes before each test, and not before the whole run: questions without a time are about the last hour."""
+    """Returns a time two minutes before each test, because queries without a time are about the last hour."""
     global START
     START = int(time.time()) * 1000 - 120_000
 
@@ -248,8 +248,8 @@ def id_of(n):
 
 
 def fill_shop(server):
-    """Trace 1: shop's request 10 with a child 11, that calls the cart's request 12. Trace 2: another
-    endpoint of the shop. Trace 3: as 1, of the shop alone, slow."""
+    """Stores three traces. Trace 1: the shop's request 10 with a child 11, which calls the cart's request 12. Trace 2:
+    another endpoint of the shop. Trace 3: a slow request like that of trace 1, of the shop alone."""
     route = {"attributes": [attribute("http.route", "/buy"), attribute("http.request.method", "GET")]}
     assert export(server, span(trace_of(1), id_of(10), START, 100, **route),
                   span(trace_of(1), id_of(11), START + 10, 50, parentSpanId=id_of(10), kind=3, name="call"),
@@ -309,12 +309,12 @@ def test_flame_graph_of_a_span_a_trace_and_an_endpoint(shop):
     assert flame(shop, **endpoint, to=START + 300) == {"shop;main;handle;parse": 31, "shop;main;call;send": 7}
     assert flame(shop, endpoint="GET /health") == {"shop;main;health;parse": 2}
     assert flame(shop, endpoint="GET /nothing") == {}
-    # All samples of a service, linked or not, are what they always were.
+    # A query without traces counts all samples of a service, linked or not.
     assert sum(flame(shop, service="shop").values()) == 30 + 7 + 2 + 200 + 1 + 1000
 
 
 def test_states_of_spans_do_not_add_up(shop):
-    """What is alive at two moments of a request is not the double: its values are means of what was reported."""
+    """States at two moments of a request do not add up: values are means of the reported states."""
     memory = "memory:inuse_space:bytes:inuse_space:bytes"
     kind = {"kind": ("inuse_space", "bytes"), "scale": 1}
     one, three = (trace_of(1), id_of(10)), (trace_of(3), id_of(30))
@@ -326,7 +326,7 @@ def test_states_of_spans_do_not_add_up(shop):
     where = {"type": memory, "trace": trace_of(1)}
     scale = 10**-6
     assert flame(shop, **where, span=id_of(10)) == {"shop;main;cache": 4000 * scale, "shop;main;burst": 300 * scale}
-    # Services add up, moments do not.
+    # Values of services add up, values of moments do not.
     assert flame(shop, **where) == {
         "shop;main;cache": 4000 * scale, "shop;main;burst": 300 * scale, "cart;main;basket": 70 * scale}
     found = get(shop, "/api/v1/traces", type=memory, service="shop", endpoint="GET /buy")["traces"]
@@ -368,7 +368,7 @@ def test_what_services_are_asked_for(shop):
 
 
 def test_many_questions_at_once(shop):
-    """Each opens the spans' file while others close it."""
+    """Each query opens the file of spans while others close it."""
     def ask(_):
         return [shop.get("/api/v1/endpoints").status for _ in range(400)]
 
@@ -380,7 +380,7 @@ def test_many_questions_at_once(shop):
 def test_what_it_costs(serve):
     server = serve("--core-hour-price", "36", "--core-watts", "10", "--pue", "2", "--co2-per-kwh", "500", "--currency", "EUR")
     fill_shop(server)
-    # A second of a core: 0.01 EUR, 20 Ws of 500 g a kWh.
+    # A second of a core costs 0.01 EUR and 20 Ws, at 500 g of CO2 per kWh.
     second = {"cpu_seconds": 1, "money": 0.01, "co2_grams": 20 / 3.6e6 * 500}
 
     def cost(**parameters):
@@ -453,7 +453,7 @@ def zipkin(server, body, encoding=None):
 
 
 def test_zipkin(server):
-    """As its API describes it: ids of 8 and 16 bytes, a span that client and server share, tags."""
+    """Spans by Zipkin's API: ids of 8 and 16 bytes, a span that client and server share, tags."""
     client_span = {"traceId": "48485a3953bb6124", "id": "0000000000000002", "parentId": "0000000000000001", "kind": "CLIENT",
                    "name": "get", "timestamp": START * 1000 + 100, "duration": 3000,
                    "localEndpoint": {"serviceName": "front"}, "remoteEndpoint": {"serviceName": "back"}}
@@ -474,7 +474,7 @@ def test_zipkin(server):
         ("front", "get /", "server", "unset", True, 5), ("front", "get", "client", "unset", False, 3),
         ("back", "get", "server", "error", True, 1), ("back", "query", "internal", "unset", False, 0.01)]
     assert spans[0]["endpoint"] == "GET /" and spans[2]["message"] == "it broke"
-    # What the server's child does is of the server's request.
+    # A sample in the server's child span belongs to the server's request.
     profile(server, "back", [(trace, "0000000000000003", "scan;query", 5)])
     assert flame(server, service="back", endpoint="get") == {"back;query;scan": 5}
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of values besides CPU time: a profile of page faults, as an agent with `--event page-faults`
-makes it, comes in by every way and has the same types, units and groups afterwards."""
+"""Types of values besides CPU time: a profile of page faults, like that of an agent with `--event page-faults`, is
+sent in every format and has the same types, units and groups afterwards."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ FAULTS = "page_faults:page_faults:count:page_faults:count"
 FAULT_SAMPLES = "page_faults:samples:count:page_faults:count"
 SWITCHES = "sched_sched_switch:sched_sched_switch:count:sched_sched_switch:count"
 TRACED = "sched_sched_switch:samples:count:sched_sched_switch:count"
-# Leaf last: how many samples, and how many events these stand for.
+# {stack, leaf last: (number of samples, number of events)}
 STACKS = {"main;read;copy": (3, 300), "main;grow": (1, 120)}
 VALUES = {stack: value for stack, (_, value) in STACKS.items()}
 COUNTS = {stack: count for stack, (count, _) in STACKS.items()}
@@ -30,7 +30,7 @@ class Strings(list):
         return self.index(text)
 
 
-# ---- the ways in ----
+# ---- ingestion ----
 
 def otlp(service, stacks, types, period, at_s=None):
     """One Profile for each of the types, by their order in the values of the stacks."""
@@ -87,7 +87,7 @@ def by_otlp(server):
 
 
 def by_exporter(server, url):
-    """Through an exporter of the agent, each profile by itself."""
+    """Sends the profiles through an exporter of the agent, one by one."""
     path = os.path.join(server.directory, "faults.json")
     with open(path, "w", encoding="utf-8") as f:
         json.dump(otlp("shop", STACKS, *AGENTS), f)
@@ -123,7 +123,7 @@ def by_upload(server):
     assert a.status == 200, a.text
 
 
-# ---- the ways out ----
+# ---- exports ----
 
 def get(server, path, **parameters):
     a = server.get(path, **parameters)
@@ -152,7 +152,7 @@ def querier(server, method, **arguments):
 
 
 def flame_totals(graph):
-    """{name: total} of a flame graph of Pyroscope."""
+    """Returns {name: total} of a flame graph of Pyroscope."""
     out = {}
     for level in graph["levels"]:
         bars = [int(v) for v in level["values"]]
@@ -168,7 +168,7 @@ def test_page_faults(server, send):
         FAULTS: {"label": "Page faults", "unit": "count", "rate": "faults", "is_cpu": False, "adds": "over_time"},
         FAULT_SAMPLES: {"label": "Samples (Page faults)", "unit": "count", "rate": "samples", "is_cpu": False,
                         "adds": "over_time"}}
-    # Folded text has no count of its own: each value is as many samples.
+    # Folded text has no number of samples: a value counts as so many samples.
     assert folded(server, type=FAULT_SAMPLES) == (VALUES if send is by_ingest else COUNTS)
     assert folded(server, type=FAULTS) == folded(server) == VALUES
     graph = get(server, "/api/v1/flamegraph")
@@ -195,7 +195,7 @@ def test_page_faults(server, send):
 
 
 def test_cpu_time_is_the_default(server):
-    """However many samples other types have, and whichever order their names have."""
+    """CPU time is the default, regardless of the numbers of samples and the names of other types."""
     by_otlp(server)
     assert get(server, "/api/v1/flamegraph")["type"] == "page_faults"
     send_otlp(server, "shop", {"main;spin": (2, 20_000_000)}, [("samples", "count"), ("cpu", "nanoseconds")],
@@ -212,7 +212,7 @@ def test_cpu_time_is_the_default(server):
 
 
 def test_only_cpu_time_has_a_price(server):
-    """Time that threads wait is time, too."""
+    """CPU time has a price; other types of time, such as waiting, have none."""
     text = b"main;wait 100\n"
     assert server.post("/ingest", text, name="shop.wall").status == 200
     assert types(server)["wall:wall:nanoseconds:wall:nanoseconds"]["is_cpu"] is False
@@ -230,7 +230,7 @@ def test_cpu_time_in_any_unit(server, unit, value):
 
 
 def test_events_under_their_own_name(server):
-    """Tracepoints are not in the table; what they are called is what the server knows."""
+    """Tracepoints are not in the table of types: the server uses their own names."""
     send_otlp(server, "shop", STACKS, [("samples", "count"), ("sched_sched_switch", "count")],
               ("sched_sched_switch", "count"))
     assert types(server) == {
@@ -256,7 +256,7 @@ def test_ingest_kinds(server):
         a = server.get("/api/v1/export", format="folded", type=name, query='{service_name="of-%s"}' % suffix)
         factor = 10_000_000 if name == CPU else 1
         assert a.text == f"of-{suffix};main {7 * factor}\n"
-    # A word that is no suffix belongs to the name.
+    # A word that is not a suffix is part of the name.
     assert server.post("/ingest", b"main 7\n", name="billing.events").status == 200
     values = get(server, "/api/v1/label-values", label="service.name")["values"]
     assert {v["name"] for v in values} == {"billing.events"} | {f"of-{suffix}" for suffix in suffixes}
@@ -266,7 +266,7 @@ MEMORY = "memory:inuse_space:bytes:space:bytes"
 
 
 def heap(server, service, at_s, stacks):
-    """As the heap profile of a Go program: four types, and one state for each stack."""
+    """Makes a profile like a Go program's heap profile: four types, and one state for each stack."""
     kinds = [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")]
     data = pprof({stack: (10, 10 * n, 1, n) for stack, n in stacks.items()}, kinds, ("space", "bytes"), at_s)
     assert server.post("/api/v1/upload", data, labels=f"service.name={service}").status == 200
@@ -289,15 +289,15 @@ def test_live_memory_is_a_mean_over_time(server):
         return {line["labels"].get("service.name"): [(p[0] // 1000 - begin, p[1]) for p in line["points"]]
                 for line in lines}
 
-    # A burst that one of six states has is a sixth of its bytes in the mean.
+    # A burst in one of six states has a sixth of its bytes in the mean.
     assert points(MEMORY, 60, group_by="service.name") == {
         "shop": [(at, 4196) for at in range(0, 300, 60)],
         "cart": [(0, 1000), (60, 1000), (120, 3000), (180, 3000), (240, 3000), (7200, 5000)]}
-    # Services add up, times do not.
+    # Values of services add up, values of times do not.
     assert points(MEMORY, 300) == {None: [(0, 4196 + 2200), (7200, 5000)]}
     assert points(MEMORY, 8 * 3600) == {None: [(0, 4196 + (5 * 2200 + 5000) // 6)]}
     assert points(MEMORY, 300, query='{service_name="shop"}', stacks='fn="cache"') == {None: [(0, 4096)]}
-    # Of one stack, the states without it count, too.
+    # States without the stack count as zero in its mean.
     assert points(MEMORY, 60, stacks='fn="burst"') == {None: [(at, 100) for at in range(0, 300, 60)]}
     # Flame graphs show the mean over the range.
     assert folded(server, type=MEMORY, **where) == {"main;cache": 4096, "main;burst": 100}
@@ -306,6 +306,6 @@ def test_live_memory_is_a_mean_over_time(server):
     assert graph["nodes"]["total"][0] == 4196 + 2667
     by_label = get(server, "/api/v1/flamegraph", type=MEMORY, group_by="service.name", **where)
     assert by_label["nodes"]["total"][0] == 4196 + 2667
-    # What was allocated in two periods does add up.
+    # Allocations of two periods add up.
     assert points("memory:alloc_space:bytes:space:bytes", 300, query='{service_name="cart"}') == {
         None: [(0, 110_000), (7200, 50_000)]}
