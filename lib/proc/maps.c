@@ -18,6 +18,8 @@
 #include <sys/mman.h>
 
 #include "base/cleanup.h"
+#include "base/log.h"
+#include "proc/internal.h"
 
 #define BUFFER_BYTES (64u << 10)
 
@@ -131,6 +133,8 @@ int proc_maps_parse_line(char *line, size_t n, struct proc_mapping *ret)
 }
 
 struct reader {
+	int fd;	      /* borrowed */
+	u32 line;     /* number of the line that is read */
 	char *buffer; /* owned; one byte more than cap, for the NUL of a last line */
 	size_t cap;
 	size_t n;
@@ -140,17 +144,27 @@ struct reader {
 	void *arg;
 };
 
+static int bad_line(const struct reader *rd)
+{
+	char text[48];
+
+	snprintf(text, sizeof(text), "line %u is not a mapping", rd->line);
+	log_damage(rd->fd, text);
+	return -EINVAL;
+}
+
 static int reader_line(struct reader *rd, char *line, size_t n)
 {
 	struct cursor c = {.pos = line, .end = line + n};
 	struct proc_mapping m = {};
 
+	rd->line++;
 	if (!take_head(&c, &m))
-		return -EINVAL;
+		return bad_line(rd);
 	if (!(rd->flags & PROC_MAPS_ALL) && !(m.prot & PROT_EXEC))
 		return 0;
 	if (parse_tail(&c, line + n, &m) < 0)
-		return -EINVAL;
+		return bad_line(rd);
 	return rd->fn(rd->arg, &m);
 }
 
@@ -201,12 +215,12 @@ static int reader_room(struct reader *rd)
 	return 0;
 }
 
-static int reader_run(struct reader *rd, int fd)
+static int reader_run(struct reader *rd)
 {
 	bool any = false;
 
 	for (;;) {
-		ssize_t got = read(fd, rd->buffer + rd->n, rd->cap - rd->n);
+		ssize_t got = read(rd->fd, rd->buffer + rd->n, rd->cap - rd->n);
 		int r;
 
 		if (got < 0 && errno == EINTR)
@@ -225,21 +239,27 @@ static int reader_run(struct reader *rd, int fd)
 	}
 }
 
+int proc_maps_read_fd(int fd, u32 flags, proc_mapping_fn *fn, void *arg)
+{
+	struct reader rd = {.fd = fd, .cap = BUFFER_BYTES, .flags = flags, .fn = fn, .arg = arg};
+	int r;
+
+	rd.buffer = malloc(rd.cap + 1);
+	if (!rd.buffer)
+		return -ENOMEM;
+	r = reader_run(&rd);
+	free(rd.buffer);
+	return r;
+}
+
 int proc_maps_read(u32 pid, u32 flags, proc_mapping_fn *fn, void *arg)
 {
-	struct reader rd = {.cap = BUFFER_BYTES, .flags = flags, .fn = fn, .arg = arg};
 	_cleanup_close_ int fd = -1;
 	char name[32];
-	int r;
 
 	snprintf(name, sizeof(name), "/proc/%u/maps", pid);
 	fd = open(name, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT ? -ESRCH : -errno;
-	rd.buffer = malloc(rd.cap + 1);
-	if (!rd.buffer)
-		return -ENOMEM;
-	r = reader_run(&rd, fd);
-	free(rd.buffer);
-	return r;
+	return proc_maps_read_fd(fd, flags, fn, arg);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
+#include <criterion/redirect.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,7 +11,8 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "proc/proc.h"
+#include "base/log.h"
+#include "proc/internal.h"
 
 static int parse_line(const char *text, struct proc_mapping *ret)
 {
@@ -125,6 +127,25 @@ Test(maps, executable_ones_among_very_many)
 	cr_assert_eq(exec.n, all.n_exec);
 	cr_assert_eq(exec.n, exec.n_exec);
 	munmap(p, n_pages * page);
+}
+
+Test(maps, a_bad_line_is_logged_with_its_number)
+{
+	static const char text[] = "1000-2000 r-xp 00000000 00:00 0 \n"
+				   "2000-3000 rw-p 00000000 bad\n"
+				   "3000-4000 r-xp 00000000 00:00 0 [x]\n"
+				   "4000-5000 r-xp 00000000 bad\n";
+	_cleanup_close_ int fd = memfd_create("maps", MFD_CLOEXEC);
+	struct counter c = {};
+
+	cr_assert_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	cr_assert_eq(lseek(fd, 0, SEEK_SET), 0);
+	log_set_level(LOG_LEVEL_DEBUG);
+	cr_redirect_stderr();
+	cr_assert_eq(proc_maps_read_fd(fd, 0, count_mapping, &c), -EINVAL);
+	cr_expect_eq(c.n, 2);
+	fflush(stderr);
+	cr_expect_stderr_eq_str("culprit: debug: /memfd:maps (deleted): line 4 is not a mapping\n");
 }
 
 static int stop_at_second(void *arg, const struct proc_mapping *m)
