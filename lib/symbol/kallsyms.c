@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "base/str.h"
 #include "base/vec.h"
@@ -110,7 +111,7 @@ static bool is_in_part(enum kallsyms_part part, const char *text, size_t n)
 	return part == KALLSYMS_ALL || (part == KALLSYMS_LOADED) == (n && text[n - 1] == ']');
 }
 
-/* 1 = a line, 0 = not one that counts. */
+/* 1 = a line, 0 = not one that counts, -EBADMSG = not one of this format. */
 static int parse_line(struct kallsyms *k, char *text, struct line *ret)
 {
 	char *save = NULL;
@@ -122,7 +123,7 @@ static int parse_line(struct kallsyms *k, char *text, struct line *ret)
 	int r;
 
 	if (!name || type[1] || str_to_u64(address, 16, &l.address) < 0)
-		return 0;
+		return -EBADMSG;
 	l.type = type[0];
 	/* Absolute and per-CPU symbols are offsets, not addresses. */
 	if (l.type == 'A' || l.type == 'a')
@@ -141,10 +142,20 @@ static int parse_line(struct kallsyms *k, char *text, struct line *ret)
 	return 1;
 }
 
+/* The line is skipped. */
+static void log_line(FILE *f, u32 number)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "line %u is not ADDRESS TYPE NAME", number);
+	log_damage(fileno(f), text);
+}
+
 static int read_lines(struct kallsyms *k, FILE *f, enum kallsyms_part part, line_vec *lines)
 {
 	_cleanup_free_ char *text = NULL;
-	bool any = false, address = false;
+	bool any = false, address = false, told = false;
+	u32 number = 0;
 	size_t cap = 0;
 	ssize_t n;
 
@@ -152,9 +163,16 @@ static int read_lines(struct kallsyms *k, FILE *f, enum kallsyms_part part, line
 		struct line l;
 		int r;
 
+		number++;
 		if (!is_in_part(part, text, (size_t)n))
 			continue;
 		r = parse_line(k, text, &l);
+		if (r == -EBADMSG) {
+			if (!told)
+				log_line(f, number);
+			told = true;
+			continue;
+		}
 		if (r < 0)
 			return r;
 		if (r == 0)

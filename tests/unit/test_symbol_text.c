@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Demangling, kallsyms, perf maps, jitdump: the sources of names that are not ELF files. */
 #include <criterion/criterion.h>
+#include <criterion/redirect.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/str.h"
 #include "symbol/symbol.h"
 
@@ -94,6 +96,19 @@ static int memfile(const char *text, size_t n)
 	cr_assert(fd >= 0);
 	cr_assert_eq(pwrite(fd, text, n, 0), (ssize_t)n);
 	return fd;
+}
+
+/* Reads stderr, at debug level, from here on. */
+static void expect_log(void)
+{
+	log_set_level(LOG_LEVEL_DEBUG);
+	cr_redirect_stderr();
+}
+
+static void check_log(const char *want)
+{
+	fflush(stderr);
+	cr_expect_stderr_eq_str(want);
 }
 
 static int open_kallsyms(const char *text, struct kallsyms **ret)
@@ -484,4 +499,24 @@ Test(jitdump, takes_no_more_memory_than_it_may)
 	cr_expect_str_eq(jname(j, 0x1000, 10), "f0 ?:0");
 	jitdump_destroy(j);
 	str_deinit(&s);
+}
+
+/* ---- damage ---- */
+
+Test(kallsyms, the_first_bad_line_is_logged)
+{
+	struct kallsyms *k = NULL;
+
+	expect_log();
+	cr_assert_eq(open_kallsyms("ffffffff81000000 T good\n"
+				   "ffffffff81000100 a absolute\n"
+				   "ffffffff81000200 text bad\n"
+				   "xyz T bad\n"
+				   "ffffffff81000300 T too\n",
+				   &k),
+		     0);
+	cr_expect_str_eq(kname(k, 0xffffffff81000300), "too[]");
+	kallsyms_destroy(k);
+	check_log(
+		"culprit: debug: /memfd:symbol-test (deleted): line 3 is not ADDRESS TYPE NAME\n");
 }
