@@ -14,11 +14,13 @@
 #include "symbol/symbol.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "base/vec.h"
 
@@ -40,6 +42,8 @@ struct perf_map {
 	u64 max_bytes; /* 0: any */
 	u64 offset;
 	bool in_long_line; /* the rest of a line that was cut */
+	u32 line;	   /* number of the line that is read */
+	bool told;	   /* of the first line that was skipped */
 	u32 seq;
 	struct strtab names;
 	range_vec base;	  /* disjoint, sorted */
@@ -206,25 +210,39 @@ static const char *read_hex(const char *p, const char *end, u64 *ret)
 	return p;
 }
 
-/* 0 also for a malformed line, which is skipped. */
+/* A malformed line is skipped. Returns 0. */
+static int skip_line(struct perf_map *m)
+{
+	char text[64];
+
+	if (!m->told) {
+		snprintf(text, sizeof(text), "line %u is not START SIZE NAME", m->line);
+		log_damage(m->fd, text);
+	}
+	m->told = true;
+	return 0;
+}
+
 static int take_line(struct perf_map *m, const char *p, const char *end)
 {
 	struct range r = {};
 	u64 size;
 	int e;
 
+	m->line++;
 	p = read_hex(p, end, &r.start);
-	if (!p)
-		return 0;
-	p = read_hex(p, end, &size);
-	if (!p || !size || r.start + size < r.start)
+	if (p)
+		p = read_hex(p, end, &size);
+	if (!p || r.start + size < r.start)
+		return skip_line(m);
+	if (!size)
 		return 0;
 	while (p < end && (*p == ' ' || *p == '\t'))
 		p++;
 	while (end > p && (end[-1] == '\r' || end[-1] == ' '))
 		end--;
 	if (p == end || memchr(p, 0, (size_t)(end - p)))
-		return 0;
+		return skip_line(m);
 	e = strtab_add(&m->names, p, MIN((size_t)(end - p), (size_t)MAX_NAME), &r.name);
 	if (e < 0)
 		return e;
@@ -297,7 +315,7 @@ static int start_anew(struct perf_map *m)
 	vec_clear(&m->base);
 	vec_clear(&m->recent);
 	m->offset = 0;
-	m->seq = 0;
+	m->seq = m->line = 0;
 	m->in_long_line = m->dirty = m->full = false;
 	m->compact_at = 1U << 20;
 	return strtab_init(&m->names);

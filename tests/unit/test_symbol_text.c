@@ -520,3 +520,15 @@ Test(kallsyms, the_first_bad_line_is_logged)
 	check_log(
 		"culprit: debug: /memfd:symbol-test (deleted): line 3 is not ADDRESS TYPE NAME\n");
 }
+
+Test(perf_map, the_first_bad_line_is_logged)
+{
+	const char text[] = "1000 10 good\n3000 0 empty\n2000 20\n4000 zz bad\n5000 8 too\n";
+	struct perf_map *m = NULL;
+
+	expect_log();
+	cr_assert_eq(perf_map_open(memfile(text, strlen(text)), 0, &m), 0);
+	cr_expect_str_eq(pname(m, 0x5000), "too");
+	perf_map_destroy(m);
+	check_log("culprit: debug: /memfd:symbol-test (deleted): line 3 is not START SIZE NAME\n");
+}
