@@ -28,6 +28,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "base/vec.h"
 
@@ -46,6 +47,7 @@
  * diagnostics/perf-jit.cc), because `perf inject` would write such a file.
  */
 #define V8_ELF_HEADER 0x40U
+#define DAMAGED_LINES "a damaged record of lines"
 
 enum { RECORD_LOAD, RECORD_MOVE, RECORD_DEBUG };
 
@@ -77,6 +79,7 @@ struct jitdump {
 	bool swap;
 	bool no_time; /* time stamps are of another clock */
 	bool full;
+	bool told; /* of the first record that was skipped */
 	struct strtab strings;
 	vec(struct code) codes;
 	vec(struct line_entry) lines;
@@ -102,6 +105,19 @@ void jitdump_destroy(struct jitdump *j)
 	vec_deinit(&j->links);
 	map_deinit(&j->pages);
 	free(j);
+}
+
+/* Logs damage in the record that is read, the first of the file. Returns 0: it is skipped. */
+static int skip_record(struct jitdump *j, const char *text)
+{
+	struct diag d = {};
+
+	if (j->told)
+		return 0;
+	j->told = true;
+	diag_set_at(&d, 0, j->offset, "%s", text);
+	log_damage(j->fd, d.text);
+	return 0;
 }
 
 static bool covers(const struct code *c, u64 address, u64 time_ns)
@@ -168,7 +184,7 @@ static int take_load(struct jitdump *j, struct buf b, u64 time_ns)
 	if (!buf_skip(&b, 16) || !buf_u64(&b, &address) || !buf_u64(&b, &size) ||
 	    !buf_skip(&b, 8) || !buf_cstr(&b, &name) || size > buf_left(&b) ||
 	    address + size < address)
-		return 0;
+		return skip_record(j, "a damaged record of loaded code");
 	r = strtab_add(&j->strings, name, strnlen(name, MAX_NAME), &c.name);
 	if (r < 0)
 		return r;
@@ -189,7 +205,7 @@ static int take_move(struct jitdump *j, struct buf b, u64 time_ns)
 
 	if (!buf_skip(&b, 16) || !buf_u64(&b, &old_address) || !buf_u64(&b, &new_address) ||
 	    !buf_u64(&b, &size))
-		return 0;
+		return skip_record(j, "a damaged record of moved code");
 	old = find_code(j, old_address, time_ns);
 	if (!old || old->start != old_address ||
 	    new_address + (old->end - old->start) < new_address)
@@ -247,7 +263,9 @@ static int take_debug(struct jitdump *j, struct buf b)
 
 	j->pending_n = 0;
 	j->pending_first = first;
-	if (!buf_u64(&b, &j->pending_address) || !buf_u64(&b, &n) || n > MAX_LINES - first)
+	if (!buf_u64(&b, &j->pending_address) || !buf_u64(&b, &n))
+		return skip_record(j, DAMAGED_LINES);
+	if (n > MAX_LINES - first)
 		return 0;
 	for (u64 i = 0; i < n && r > 0; i++) {
 		r = take_debug_entry(j, &b, &file);
@@ -256,7 +274,7 @@ static int take_debug(struct jitdump *j, struct buf b)
 	}
 	if (r <= 0) {
 		j->lines.n = first;
-		return r;
+		return r < 0 ? r : skip_record(j, DAMAGED_LINES);
 	}
 	j->min_delta = min_delta;
 	j->pending_n = (u32)n;
@@ -279,6 +297,13 @@ static int take_record(struct jitdump *j, u32 id, u64 time_ns, struct buf body)
 	}
 }
 
+/* Nothing behind the damage can be read. */
+static int stop_at(struct jitdump *j, const char *text)
+{
+	skip_record(j, text);
+	return -EINVAL;
+}
+
 static int read_header(struct jitdump *j)
 {
 	u8 bytes[HEADER_BYTES];
@@ -292,10 +317,10 @@ static int read_header(struct jitdump *j)
 	if (magic == __builtin_bswap32(JITDUMP_MAGIC))
 		b.swap = true;
 	else if (magic != JITDUMP_MAGIC)
-		return -EINVAL;
+		return stop_at(j, "not a jitdump file");
 	j->swap = b.swap;
 	if (!buf_u32(&b, &version) || !buf_u32(&b, &size) || version != 1 || size < HEADER_BYTES)
-		return -EINVAL;
+		return stop_at(j, "a damaged header, or one of unknown version");
 	if (!buf_skip(&b, 20) || !buf_u64(&b, &flags))
 		return -EINVAL;
 	j->no_time = flags & FLAG_ARCH_TIMESTAMP;
@@ -318,7 +343,7 @@ static int read_record(struct jitdump *j, u8 **bytes, size_t *cap)
 	    !buf_u32(&b, &id) || !buf_u32(&b, &size) || !buf_u64(&b, &time_ns))
 		return 0;
 	if (size < PREFIX_BYTES)
-		return -EINVAL;
+		return stop_at(j, "a record of impossible length");
 	if (id <= RECORD_DEBUG && size <= MAX_RECORD && (!j->max_bytes || size <= j->max_bytes)) {
 		grown = *bytes;
 		r = vec_grow_(&grown, cap, size, 1);

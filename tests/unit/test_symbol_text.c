@@ -532,3 +532,43 @@ Test(perf_map, the_first_bad_line_is_logged)
 	perf_map_destroy(m);
 	check_log("culprit: debug: /memfd:symbol-test (deleted): line 3 is not START SIZE NAME\n");
 }
+
+Test(jitdump, the_first_bad_record_is_logged)
+{
+	struct jitdump *j = NULL;
+	struct str s = {};
+
+	expect_log();
+	put_header(&s, 0);
+	put_load(&s, 100, 0x5000, 8, "f");
+	put_load(&s, 100, 0x6000, 8, "g");
+	s.data[106 + 40] = 9; /* more code than the record has */
+	put_debug(&s, 0x7000, 0);
+	memcpy(s.data + s.n - 18 - 5, "\x0f\x98\0j", 5);
+	put_load(&s, 100, 0x7000, 8, "h");
+	cr_assert_eq(jitdump_open(memfile(s.data, s.n), 0, &j), 0);
+	cr_expect_str_eq(jname(j, 0x6000, 100), "-");
+	cr_expect_str_eq(jname(j, 0x7000, 100), "h ?:0");
+	jitdump_destroy(j);
+	str_deinit(&s);
+	check_log(
+		"culprit: debug: /memfd:symbol-test (deleted): a damaged record of loaded code at "
+		"offset 0x6a\n");
+}
+
+Test(jitdump, a_record_that_ends_the_reading_is_logged)
+{
+	struct jitdump *j = NULL;
+	struct str s = {};
+
+	expect_log();
+	put_header(&s, 0);
+	put_load(&s, 100, 0x5000, 8, "f");
+	put_load(&s, 100, 0x6000, 8, "g");
+	s.data[106 + 4] = 15;
+	cr_assert_eq(jitdump_open(memfile(s.data, s.n), 0, &j), -EINVAL);
+	str_deinit(&s);
+	check_log(
+		"culprit: debug: /memfd:symbol-test (deleted): a record of impossible length at offset "
+		"0x6a\n");
+}
