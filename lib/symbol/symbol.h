@@ -73,6 +73,12 @@ u64 symbols_n_read(const struct symbols *s);
  */
 const char *symbols_from(const struct symbols *s);
 
+/*
+ * What is damaged in the file or its debug file, of what lookups have read since symbols_trim():
+ * "SECTION: TEXT at offset 0x…", or "". Borrowed until then.
+ */
+const char *symbols_damage(const struct symbols *s);
+
 /* Demangles C++, Rust (both manglings) and D. Returns malloc'ed text, or NULL if not mangled. */
 char *symbol_demangle(const char *name);
 

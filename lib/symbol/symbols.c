@@ -323,6 +323,13 @@ const char *symbols_from(const struct symbols *s)
 	return s->from;
 }
 
+const char *symbols_damage(const struct symbols *s)
+{
+	const struct elf_file *f = handle_of(s);
+
+	return f->damage.text[0] || !s->debug ? f->damage.text : s->debug->damage.text;
+}
+
 /* ---- reading the sources ---- */
 
 static int read_tables(struct symbols *s)

@@ -22,6 +22,7 @@ struct symstore_entry {
 	u64 next_ms;		     /* monotonic; no work on the entry before this time */
 	u64 used_ms;		     /* since the epoch: last used, or seen in frames */
 	u32 failures;		     /* of fetching, in a row */
+	char damage[128];	     /* what is wrong in the file, once names were read from it */
 	/* Addresses for which the file has no name. */
 	struct map nameless;
 };

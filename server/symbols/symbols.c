@@ -195,7 +195,7 @@ int symstore_keep(struct symstore *s, const char *build_id, const char *from, in
 		e->file.bytes = (u64)st.st_size;
 		e->file.stored_ms = e->used_ms = clock_epoch_ms();
 		e->file.has = k->has;
-		e->file.note[0] = '\0';
+		e->file.note[0] = e->damage[0] = '\0';
 		e->rank = k->rank;
 		e->version++;
 		memcpy(e->alt, k->alt, sizeof(e->alt));

@@ -41,7 +41,7 @@ struct symstore_file {
 	const char *has;		  /* its best source of names: ".debug_info"; static */
 	u64 named;			  /* frames, since the server started */
 	bool waiting;			  /* the entry waits for a fetch, or for naming */
-	char note[256];			  /* why the file is missing or not used, or "" */
+	char note[256]; /* why the file is missing or not used, what is damaged in it, or "" */
 };
 
 struct symstore_list {

@@ -41,6 +41,7 @@ struct work {
 	struct symstore *s;
 	char build_id[SYMSTORE_ID_BYTES];
 	struct map nameless;	 /* the entry's, while it is being named */
+	char damage[128];	 /* likewise */
 	struct elf_file *elf;	 /* owned; opened when the first name is asked for */
 	struct symbols *symbols; /* owned */
 	struct symbol_chain chain;
@@ -132,7 +133,8 @@ static void end_naming(struct symstore *s, struct symstore_entry *e, struct work
 	symstore_set_nameless(s, e, &w->nameless);
 	e->file.named += w->named;
 	e->next_ms = tick_ms() + MAX(PAUSE_MS, took_ms * PAUSE_TIMES);
-	e->file.note[0] = '\0';
+	memcpy(e->damage, w->damage, sizeof(e->damage));
+	snprintf(e->file.note, sizeof(e->file.note), "%s", e->damage);
 	if (w->late) {
 		(void)diag_set(&w->diag, -ETIME,
 			       "reading it takes too long; the rest follows in an hour");
@@ -167,11 +169,14 @@ static void name_entry(struct symstore *s, struct symstore_entry *e)
 	e->naming = true;
 	memcpy(w->build_id, e->file.build_id, sizeof(w->build_id));
 	w->nameless = e->nameless;
+	memcpy(w->damage, e->damage, sizeof(w->damage));
 	s->n_nameless -= e->nameless.n;
 	e->nameless = (struct map){};
 	w->until_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) + CPU_BUDGET_NS;
 	pthread_mutex_unlock(&s->lock);
 	r = store_name_frames(s->o.store, w->build_id, name_address, w, &w->diag);
+	if (w->symbols)
+		snprintf(w->damage, sizeof(w->damage), "%s", symbols_damage(w->symbols));
 	symbols_destroy(w->symbols);
 	elf_file_destroy(w->elf);
 	pthread_mutex_lock(&s->lock);

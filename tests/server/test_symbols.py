@@ -240,6 +240,9 @@ def test_damaged_debug_information_names_what_it_can(serve, program):
             debug[int(offset, 16) + i * 4] ^= 0xa5
     assert push(server, program, bytes(debug)).status == 200
     wait_for(lambda: not server.get(f"{SYMBOLS}/{program.build_id}").json()["waiting"], "the look at it")
+    # The length of the first unit is damaged.
+    assert server.get(f"{SYMBOLS}/{program.build_id}").json()["note"] == \
+        ".debug_info: a unit of impossible length at offset 0x0"
     now = folded(server)
     assert sum(now.values()) == sum(c for _, c in stacks)
     assert server.get("/healthz").status == 200
