@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/json.h"
 #include "base/log.h"
 
 /* ---- content of the files ---- */
@@ -132,14 +133,14 @@ static int pass_labels(const struct facts *f, container_label *fn, void *arg)
 }
 
 int container_parse(enum container_file kind, const char *text, size_t n, container_label *fn,
-		    void *arg)
+		    void *arg, struct diag *reterr_diag)
 {
 	struct facts f = {};
-	json_t *file = json_loadb(text, n, 0, NULL);
-	int r;
+	json_t *file = NULL;
+	int r = json_read(text, n, 0, &file, reterr_diag);
 
-	if (!file)
-		return -EINVAL;
+	if (r < 0)
+		return r;
 	if (kind == CONTAINER_DOCKER)
 		read_docker(&f, file);
 	else if (kind == CONTAINER_BUNDLE)
@@ -180,14 +181,15 @@ void container_names_deinit(struct container_names *c)
 	*c = (struct container_names){};
 }
 
-int container_names_parse(struct container_names *c, const char *text, size_t n)
+int container_names_parse(struct container_names *c, const char *text, size_t n,
+			  struct diag *reterr_diag)
 {
-	json_t *file = json_loadb(text, n, 0, NULL);
 	u64 n_parsed = c->n_parsed + 1;
-	int r;
+	json_t *file = NULL;
+	int r = json_read(text, n, 0, &file, reterr_diag);
 
-	if (!file)
-		return -EINVAL;
+	if (r < 0)
+		return r;
 	container_names_deinit(c);
 	c->n_parsed = n_parsed;
 	r = strtab_init(&c->strings);
@@ -290,6 +292,7 @@ static void read_names(struct container_names *c, int root)
 	_cleanup_free_ char *text = NULL;
 	struct stat st;
 	_cleanup_close_ int fd = open_place(root, NAMES_DIR, NAMES_FILE, &st);
+	struct diag why = {};
 	size_t n;
 	int r;
 
@@ -297,7 +300,9 @@ static void read_names(struct container_names *c, int root)
 		return;
 	r = fd < 0 ? fd : read_all(fd, &st, CONTAINER_NAMES_MAX_BYTES, &text, &n);
 	if (r == 0)
-		r = container_names_parse(c, text, n);
+		r = container_names_parse(c, text, n, &why);
+	if (r == -EBADMSG)
+		log_damage(fd, why.text);
 	if (r < 0)
 		container_names_deinit(c);
 	if (r == -EFBIG)
@@ -327,6 +332,7 @@ static int describe_by_file(int root, size_t place, const char *id, container_la
 	_cleanup_free_ char *text = NULL;
 	_cleanup_close_ int fd = -1;
 	struct stat st;
+	struct diag why = {};
 	char file[128];
 	size_t n;
 	int r;
@@ -340,7 +346,9 @@ static int describe_by_file(int root, size_t place, const char *id, container_la
 		log_warn_rarely("%s/%s has more than %u MiB: its container is not described",
 				places[place].dir, file, CONTAINER_MAX_BYTES >> 20);
 	if (r == 0)
-		r = container_parse(places[place].kind, text, n, fn, arg);
+		r = container_parse(places[place].kind, text, n, fn, arg, &why);
+	if (r == -EBADMSG)
+		log_damage(fd, why.text);
 	return r == -ENOMEM || r > 0 ? r : r < 0 ? -ENOENT : 0;
 }
 

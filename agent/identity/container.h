@@ -14,6 +14,7 @@
 #include <sys/types.h>
 #include <time.h>
 
+#include "base/diag.h"
 #include "base/map.h"
 #include "base/types.h"
 
@@ -38,8 +39,9 @@ struct container_names {
 };
 
 void container_names_deinit(struct container_names *c);
-/* Replaces the list by a file's text. -EINVAL: not JSON. */
-int container_names_parse(struct container_names *c, const char *text, size_t n);
+/* Replaces the list by a file's text. -EBADMSG and a diag: not JSON. */
+int container_names_parse(struct container_names *c, const char *text, size_t n,
+			  struct diag *reterr_diag);
 /* Borrowed until the list is replaced; NULL: not in it. */
 const char *container_names_get(const struct container_names *c, const char *id);
 
@@ -53,6 +55,6 @@ int container_describe(struct container_names *names, const char *root, const ch
 		       container_label *fn, void *arg);
 
 enum container_file { CONTAINER_DOCKER, CONTAINER_BUNDLE, CONTAINER_RUNC, CONTAINER_N };
-/* Parses the text of one such file. -EINVAL: it has another form. */
+/* Parses the text of one such file. -EBADMSG and a diag: not JSON. */
 int container_parse(enum container_file kind, const char *text, size_t n, container_label *fn,
-		    void *arg);
+		    void *arg, struct diag *reterr_diag);

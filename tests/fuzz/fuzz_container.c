@@ -24,8 +24,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	if (data[0] % (CONTAINER_N + 1) < CONTAINER_N)
 		(void)container_parse((enum container_file)(data[0] % (CONTAINER_N + 1)), text,
-				      size - 1, note, &n);
-	else if (container_names_parse(&names, text, size - 1) == 0)
+				      size - 1, note, &n, NULL);
+	else if (container_names_parse(&names, text, size - 1, NULL) == 0)
 		(void)container_names_get(&names, "ab");
 	container_names_deinit(&names);
 	return 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names from the files of container engines, in roots that the tests make, and files to ignore. */
 #include <criterion/criterion.h>
+#include <criterion/redirect.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 
 #include "agent/identity/container.h"
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "base/str.h"
 
 #define ID "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -185,6 +187,24 @@ Test(container, nothing_and_nonsense)
 		(void)container_describe(&names, root, ID, note, &got);
 		cr_assert_str_empty(str_get(&got));
 	}
+}
+
+Test(container, nonsense_is_logged_with_its_place)
+{
+	char want[512];
+
+	put(DOCKER, "config.v2.json", "{\"Name\": nil}");
+	put(PODMAN, "containers.json", "[\n nil]");
+	snprintf(want, sizeof(want),
+		 "culprit: debug: %s/%s: not JSON: line 1: invalid token near 'nil' at offset 0xc\n"
+		 "culprit: debug: %s/%s: not JSON: line 2: invalid token near 'nil' "
+		 "at offset 0x6\n",
+		 root, DOCKER "/config.v2.json", root, PODMAN "/containers.json");
+	log_set_level(LOG_LEVEL_DEBUG);
+	cr_redirect_stderr();
+	expect(-ENOENT, "");
+	fflush(stderr);
+	cr_expect_stderr_eq_str(want);
 }
 
 Test(container, only_ids_are_looked_for)
