@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "base/str.h"
 
@@ -95,6 +96,12 @@ static int read_all(int fd, void *data, size_t n)
 	return 0;
 }
 
+static int damaged(int fd, u64 offset, const char *text)
+{
+	log_damage_at(fd, offset, text);
+	return -EBADMSG;
+}
+
 /* The header, if it and the file's size fit together. */
 static int read_header(const struct spool *s, u64 number, struct spool_header *ret, int *ret_fd)
 {
@@ -108,9 +115,15 @@ static int read_header(const struct spool *s, u64 number, struct spool_header *r
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return -errno;
 	r = S_ISREG(st.st_mode) ? read_all(fd, &h, sizeof(h)) : -EBADMSG;
+	if (r == -EBADMSG)
+		return damaged(fd, (u64)st.st_size, "no whole header");
 	if (r < 0)
 		return r;
-	if (h.magic != SPOOL_MAGIC || (u64)st.st_size != h.n + sizeof(h) || h.n > s->max_bytes)
+	if (h.magic != SPOOL_MAGIC)
+		return damaged(fd, 0, "not a file of a spool");
+	if ((u64)st.st_size != h.n + sizeof(h))
+		return damaged(fd, (u64)st.st_size, "data of the wrong size");
+	if (h.n > s->max_bytes)
 		return -EBADMSG;
 	*ret = h;
 	if (ret_fd)
@@ -136,7 +149,7 @@ int spool_load(const struct spool *s, struct spool_item *item)
 		return -ENOMEM;
 	r = read_all(fd, item->data, item->n);
 	if (r == 0 && hash_item(item) != h.hash)
-		r = -EBADMSG;
+		r = damaged(fd, sizeof(h), "data with a wrong checksum");
 	if (r < 0) {
 		free(item->data);
 		item->data = NULL;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/diag.h"
 
 #define LINES_PER_SECOND 10
 #define RARELY_S 60
@@ -82,4 +83,12 @@ void log_damage(int fd, const char *text)
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 	n = fd < 0 ? -1 : readlink(link, path, sizeof(path));
 	log_debug("%.*s: %s", n < 0 ? 8 : (int)n, n < 0 ? "[memory]" : path, text);
+}
+
+void log_damage_at(int fd, u64 offset, const char *text)
+{
+	struct diag d = {};
+
+	diag_set_at(&d, 0, offset, "%s", text);
+	log_damage(fd, d.text);
 }

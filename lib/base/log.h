@@ -46,3 +46,4 @@ bool log_is_due(struct log_site *site);
  * path of the file. fd < 0: the bytes are in memory.
  */
 void log_damage(int fd, const char *text);
+void log_damage_at(int fd, u64 offset, const char *text);

@@ -110,13 +110,9 @@ void jitdump_destroy(struct jitdump *j)
 /* Logs damage in the record that is read, the first of the file. Returns 0: it is skipped. */
 static int skip_record(struct jitdump *j, const char *text)
 {
-	struct diag d = {};
-
-	if (j->told)
-		return 0;
+	if (!j->told)
+		log_damage_at(j->fd, j->offset, text);
 	j->told = true;
-	diag_set_at(&d, 0, j->offset, "%s", text);
-	log_damage(j->fd, d.text);
 	return 0;
 }
 

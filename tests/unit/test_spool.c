@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The agent's spool: order, size limit, files for the next run, and damaged files. */
 #include <criterion/criterion.h>
+#include <criterion/redirect.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "agent/export/spool.h"
+#include "base/log.h"
 #include "base/types.h"
 #include "dir_fixture.h"
 
@@ -249,6 +251,34 @@ Test(spool, a_file_of_another_format_is_removed)
 	save_three();
 	poke(1, 0, 'X');
 	expect_without_the_middle(1000);
+}
+
+Test(spool, damage_is_logged_with_its_place)
+{
+	struct spool_item item = {.number = 2, .n = 100};
+	char want[640], first[128], second[128], third[128];
+	struct spool s;
+
+	save_three();
+	snprintf(first, sizeof(first), "%s", path_of(0));
+	snprintf(second, sizeof(second), "%s", path_of(1));
+	snprintf(third, sizeof(third), "%s", path_of(2));
+	poke(0, 0, 'X');
+	cr_assert_eq(truncate(second, HEADER_BYTES + 99), 0);
+	poke(2, HEADER_BYTES, 'X');
+	snprintf(want, sizeof(want),
+		 "culprit: debug: %s: not a file of a spool at offset 0x0\n"
+		 "culprit: debug: %s: data of the wrong size at offset 0x8b\n"
+		 "culprit: debug: %s: data with a wrong checksum at offset 0x28\n",
+		 first, second, third);
+	log_set_level(LOG_LEVEL_DEBUG);
+	cr_redirect_stderr();
+	open_spool(&s, dir, 1000);
+	cr_expect_eq(s.n_damaged, 2);
+	cr_expect_eq(spool_load(&s, &item), -EBADMSG);
+	fflush(stderr);
+	cr_expect_stderr_eq_str(want);
+	spool_deinit(&s);
 }
 
 Test(spool, a_fifo_is_not_waited_for)
