@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "base/vocab.h"
 #include "compress/compress.h"
 
 #define DEFAULT_SPOOL_BYTES (64ULL << 20)
@@ -222,14 +223,70 @@ static int take_profile(struct destination *d, const struct profile *p, struct d
 	return r;
 }
 
-static void export_profile(struct destination *d, const struct profile *p)
+struct drop_labels {
+	struct profile *p;
+	struct profile_label all[PROFILE_MAX_LABELS];
+	size_t n;
+	int r;
+};
+
+static void put_drop(struct drop_labels *l, const char *name, u64 count)
 {
+	struct profile_label *at = &l->all[l->n];
+	char text[24];
+
+	if (!count || l->r < 0)
+		return;
+	if (l->n == ARRAY_SIZE(l->all)) {
+		l->r = -E2BIG;
+		return;
+	}
+	snprintf(text, sizeof(text), "%llu", count);
+	l->r = profile_add_string(l->p, name, strlen(name), &at->name);
+	if (l->r == 0)
+		l->r = profile_add_string(l->p, text, strlen(text), &at->value);
+	l->n += l->r == 0;
+}
+
+/*
+ * Returns the agent's report (agent/run/about.h) with what was dropped for this destination;
+ * without memory for it, the report as it is.
+ */
+static u32 report_drops(struct destination *d, struct profile *p)
+{
+	const struct profile_resource *report = &p->resources.data[p->agent];
+	struct drop_labels l = {.p = p, .n = report->n};
+	struct export_stats s;
+	u32 id;
+
+	pthread_mutex_lock(&d->lock);
+	s = d->stats;
+	pthread_mutex_unlock(&d->lock);
+	if (!p->agent || !s.dropped)
+		return p->agent;
+	memcpy(l.all, p->labels.data + report->first, report->n * sizeof(*l.all));
+	for (u32 i = 0; i < EXPORT_DROP_N; i++) {
+		char name[64];
+
+		snprintf(name, sizeof(name), "culprit.agent.dropped.%s",
+			 vocab_export_drop(i)->name);
+		put_drop(&l, name, s.dropped_by[i]);
+	}
+	put_drop(&l, "culprit.agent.dropped_samples", s.dropped_samples);
+	return l.r == 0 && profile_add_resource(p, l.all, l.n, &id) == 0 ? id : p->agent;
+}
+
+/* The profile gets the report for this destination as one more resource. */
+static void export_profile(struct destination *d, struct profile *p)
+{
+	u32 agent = report_drops(d, p);
 	struct profile view = *p;
 	struct kept kept = {};
 	struct diag diag = {};
 	u64 lost;
 	int r;
 
+	view.agent = agent;
 	/* A profile without measured quality cannot report losses. */
 	if (p->quality.measured)
 		view.quality.lost += take_unreported(d);

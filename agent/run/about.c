@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/vocab.h"
 
-#define MAX_LABELS (16 + COUNTER_N)
+#define MAX_LABELS (16 + SAMPLER_MAX_SOURCES + COUNTER_N)
 
 struct labels {
 	struct profile *p;
@@ -37,7 +37,7 @@ static void put_label(struct labels *l, const char *name, const char *value)
 
 static void put_number(struct labels *l, const char *name, u64 value)
 {
-	char full[64], text[24];
+	char full[96], text[24];
 
 	snprintf(full, sizeof(full), "culprit.agent.%s", name);
 	snprintf(text, sizeof(text), "%llu", value);
@@ -57,6 +57,17 @@ static void put_host(struct labels *l, struct identities *identities)
 	}
 	if (uname(&u) == 0)
 		put_label(l, "os.version", u.release);
+}
+
+static void put_sources(struct labels *l, const struct sampler_source *sources, u32 n)
+{
+	for (u32 i = 0; i < n; i++) {
+		const struct sampler_source *s = &sources[i];
+		char name[80];
+
+		snprintf(name, sizeof(name), "%s.%s", s->hz ? "rate" : "period", s->event);
+		put_number(l, name, s->hz ? s->hz : s->period);
+	}
 }
 
 /* Adds the counters that are not 0. */
@@ -80,7 +91,7 @@ int about_add(const struct about *a, struct profile *p)
 	put_host(&l, a->identities);
 	put_label(&l, "culprit.agent.version", CULPRIT_VERSION);
 	put_number(&l, "started", a->started_ms);
-	put_number(&l, "frequency", a->hz);
+	put_sources(&l, a->sources, a->n_sources);
 	put_number(&l, "cpu", clock_ns(CLOCK_PROCESS_CPUTIME_ID));
 	put_number(&l, "memory", a->memory);
 	put_number(&l, "processes", a->stats->procman.processes);

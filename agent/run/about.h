@@ -5,7 +5,8 @@
  *	host.name, host.id, host.arch, os.version	of the host; the version is the kernel's
  *	culprit.agent.version
  *	culprit.agent.started		ms since the epoch
- *	culprit.agent.frequency		Hz
+ *	culprit.agent.rate.EVENT	of each source with a rate: samples a second on each CPU
+ *	culprit.agent.period.EVENT	of each other source: events per sample
  *	culprit.agent.cpu		ns of CPU time since it started
  *	culprit.agent.memory		bytes resident
  *	culprit.agent.processes		number of known processes
@@ -16,6 +17,11 @@
  *					culprit.agent.lost.nested
  *	culprit.agent.error		the last error, if there was one
  *
+ * agent/export adds what it dropped since the start and the destination therefore lacks:
+ *
+ *	culprit.agent.dropped.REASON	profiles, by reason of abi/tbl/export_drop.tbl, if not 0
+ *	culprit.agent.dropped_samples	the samples in them, if not 0
+ *
  * Readers: server/ingest/agents.c, server/api/agents.c.
  */
 #pragma once
@@ -25,8 +31,10 @@
 #include "profile/profile.h"
 
 struct about {
-	u64 started_ms, hz, memory;
+	u64 started_ms, memory;
 	u64 samples, truncated;
+	const struct sampler_source *sources;
+	u32 n_sources;
 	struct identities *identities;
 	const struct pipeline_stats *stats;
 	const char *error; /* or NULL */

@@ -112,7 +112,8 @@ static void add_agent_labels(struct run *r, const struct pipeline_batch *b, stru
 {
 	struct pipeline_stats stats;
 	struct about a = {.started_ms = r->started_ms,
-			  .hz = b->sources[0].hz,
+			  .sources = b->sources,
+			  .n_sources = b->n_sources,
 			  .memory = budget_used(r->options.budget),
 			  .identities = r->options.identities,
 			  .stats = &stats};

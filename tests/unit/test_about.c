@@ -21,7 +21,13 @@ Test(about, every_counter_is_in_it)
 	_cleanup_identities_ struct identities *identities = NULL;
 	_cleanup_profile_ struct profile *p = profile_create();
 	struct pipeline_stats stats = {};
-	struct about a = {.samples = 7, .stats = &stats, .error = "e"};
+	static const struct sampler_source sources[] = {
+		{.event = "cpu-clock", .hz = 19, .period = 52631578},
+		{.event = "page-faults:u", .period = 100},
+		{.event = "sched:sched_switch", .period = 1},
+	};
+	struct about a = {
+		.samples = 7, .sources = sources, .n_sources = 3, .stats = &stats, .error = "e"};
 
 	cr_assert_eq(identities_create(&identities), 0);
 	a.identities = identities;
@@ -31,6 +37,10 @@ Test(about, every_counter_is_in_it)
 	cr_assert_eq(about_add(&a, p), 0);
 	cr_expect_str_eq(profile_label(p, p->agent, "culprit.agent.samples"), "7");
 	cr_expect_str_eq(profile_label(p, p->agent, "culprit.agent.error"), "e");
+	cr_expect_str_eq(label(p, "rate", "cpu-clock"), "19");
+	cr_expect_str_eq(label(p, "period", "page-faults:u"), "100");
+	cr_expect_str_eq(label(p, "period", "sched:sched_switch"), "1");
+	cr_expect_null(label(p, "period", "cpu-clock"), "it has a rate");
 	for (u32 i = 0; i < COUNTER_N; i++) {
 		const struct vocab_counter *c = vocab_counter(i);
 		const char *value = label(p, vocab_counter_loss(c->loss), c->name);

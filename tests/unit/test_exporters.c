@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/vocab.h"
 #include "dir_fixture.h"
 #include "exporter_fixture.h"
 #include "http_sink.h"
@@ -246,6 +247,66 @@ Test(exporters, destinations_do_not_wait_for_each_other)
 	exporters_destroy(e, 0);
 	sink_stop(&dead);
 	assert_dropped(&last[0], EXPORT_DROP_SHUTDOWN, 5, 5);
+}
+
+/* ---- what a destination is told of its drops ---- */
+
+static struct profile *reporting_profile(void)
+{
+	struct profile *p = counted_profile(1, 0);
+	struct profile_label label = {string(p, "culprit.agent.version"), string(p, "1")};
+
+	cr_assert_eq(profile_add_resource(p, &label, 1, &p->agent), 0);
+	return p;
+}
+
+/* Numbers by reason; 0: not said. The last one: samples. */
+struct told {
+	u64 dropped[EXPORT_DROP_N + 1];
+	u32 labels;
+};
+
+static int note_told(void *arg, const struct profile *p, struct diag *reterr_diag)
+{
+	struct told *t = arg;
+
+	(void)reterr_diag;
+	cr_expect_str_eq(profile_label(p, p->agent, "culprit.agent.version"), "1");
+	t->labels = p->resources.data[p->agent].n;
+	for (u32 i = 0; i <= EXPORT_DROP_N; i++) {
+		_cleanup_str_ struct str name = {};
+		const char *value;
+
+		str_puts(&name, i < EXPORT_DROP_N ? "culprit.agent.dropped."
+						  : "culprit.agent.dropped_samples");
+		str_puts(&name, i < EXPORT_DROP_N ? vocab_export_drop(i)->name : "");
+		value = profile_label(p, p->agent, str_get(&name));
+		t->dropped[i] = value ? strtoull(value, NULL, 10) : 0;
+	}
+	return 0;
+}
+
+/* Each reason of abi/tbl/export_drop.tbl, and only of the destination that lacks the profiles. */
+Test(exporters, each_destination_is_told_what_it_lacks)
+{
+	struct told told[2] = {};
+	struct export_options o[2] = {
+		{.url = "memory:", .take = note_told, .userdata = &told[0]},
+		{.url = "memory:", .take = note_told, .userdata = &told[1]},
+	};
+	struct exporters *e = start_exporters(o, 2);
+
+	for (u32 i = 0; i < EXPORT_DROP_N; i++)
+		if (i != EXPORT_DROP_DAMAGED)
+			export_count_drop(&e->destinations[1], i, 100 + i, 10);
+	cr_assert_eq(exporters_send(e, reporting_profile(), false), 0);
+	exporters_destroy(e, WAIT_NS / 1000000);
+	cr_expect_eq(told[0].labels, 1, "nothing was dropped");
+	cr_expect_eq(told[1].labels, 1 + EXPORT_DROP_N);
+	for (u32 i = 0; i < EXPORT_DROP_N; i++)
+		cr_expect_eq(told[1].dropped[i], i == EXPORT_DROP_DAMAGED ? 0 : 100 + i, "%s: %llu",
+			     vocab_export_drop(i)->name, told[1].dropped[i]);
+	cr_expect_eq(told[1].dropped[EXPORT_DROP_N], 10 * (EXPORT_DROP_N - 1));
 }
 
 /* ---- a destination behind a socket ---- */
