@@ -120,6 +120,15 @@ enum counter vocab_find_counter(const char *name)
 	return (enum counter)i;
 }
 
+enum export_drop vocab_find_export_drop(const char *name)
+{
+	unsigned int i = 0;
+
+	while (i < EXPORT_DROP_N && strcmp(export_drops[i].name, name) != 0)
+		i++;
+	return (enum export_drop)i;
+}
+
 enum sample_type vocab_find_event(const char *event)
 {
 	size_t n = strcspn(event, ":"); /* what follows are perf's modifiers */

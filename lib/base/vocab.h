@@ -57,6 +57,8 @@ const struct vocab_export_drop *vocab_export_drop(unsigned int drop);
 enum sample_type vocab_find_sample_type(const char *profile, const char *name, const char *unit);
 /* The counter with this name, COUNTER_N when the table has none. */
 enum counter vocab_find_counter(const char *name);
+/* The reason with this name, EXPORT_DROP_N when the table has none. */
+enum export_drop vocab_find_export_drop(const char *name);
 
 /* The type that an event of perf(1) counts ("page-faults:u"); SAMPLE_TYPE_N when the table has none. */
 enum sample_type vocab_find_event(const char *event);

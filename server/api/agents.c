@@ -20,6 +20,31 @@ static void put_counter(struct json_writer *w, const struct agent_counter *c)
 	json_close(w);
 }
 
+/* The label of the source's type; an event without a type of its own is its own label. */
+static void put_source(struct json_writer *w, const struct agent_source *s)
+{
+	enum sample_type type = vocab_find_event(s->event);
+	bool known = type < SAMPLE_TYPE_N && type != SAMPLE_TYPE_RAW_EVENTS;
+
+	json_open_object(w, NULL);
+	json_put_text(w, "event", s->event);
+	json_put_text(w, "label", known ? vocab_sample_type(type)->label : s->event);
+	json_put_u64(w, "hz", s->hz);
+	json_put_u64(w, "period", s->period);
+	json_close(w);
+}
+
+static void put_drop(struct json_writer *w, const struct agent_drop *d)
+{
+	enum export_drop id = vocab_find_export_drop(d->reason);
+
+	json_open_object(w, NULL);
+	json_put_text(w, "reason", d->reason);
+	json_put_text(w, "help", id < EXPORT_DROP_N ? vocab_export_drop(id)->help : "");
+	json_put_u64(w, "profiles", d->profiles);
+	json_close(w);
+}
+
 static void put_agent(struct json_writer *w, const struct agent_state *s)
 {
 	json_open_object(w, NULL);
@@ -31,7 +56,10 @@ static void put_agent(struct json_writer *w, const struct agent_state *s)
 	json_put_text(w, "error", s->error);
 	json_put_u64(w, "started", s->started_ms);
 	json_put_u64(w, "last", s->seen_ms);
-	json_put_u64(w, "hz", s->hz);
+	json_open_array(w, "sources");
+	for (u32 i = 0; i < s->n_sources; i++)
+		put_source(w, &s->sources[i]);
+	json_close(w);
 	json_put_fixed(w, "cpu", s->cpu, 6);
 	json_put_u64(w, "rss", s->memory);
 	json_put_u64(w, "processes", s->processes);
@@ -41,12 +69,18 @@ static void put_agent(struct json_writer *w, const struct agent_state *s)
 	for (u32 i = 0; i < s->n_counters; i++)
 		put_counter(w, &s->counters[i]);
 	json_close(w);
+	json_put_u64(w, "dropped", s->dropped);
+	json_open_array(w, "drops");
+	for (u32 i = 0; i < s->n_drops; i++)
+		put_drop(w, &s->drops[i]);
+	json_close(w);
 	if (s->range.from_ms < s->range.to_ms) {
 		json_open_object(w, "range");
 		json_put_u64(w, "from", s->range.from_ms);
 		json_put_u64(w, "to", s->range.to_ms);
 		json_put_u64(w, "samples", s->range.samples);
 		json_put_u64(w, "lost", s->range.lost);
+		json_put_u64(w, "dropped", s->range.dropped);
 		json_close(w);
 	} else {
 		json_put_null(w, "range");

@@ -17,7 +17,7 @@
 
 /* An agent's counts at a time, since its first report; restarts included. */
 struct point {
-	u64 at_ms, samples, lost;
+	u64 at_ms, samples, lost, dropped;
 };
 
 struct known {
@@ -71,6 +71,31 @@ static void take_counter(struct agent_state *s, const char *name, u64 count)
 	}
 }
 
+/* "dropped.queue_full" */
+static void take_drop(struct agent_state *s, const char *name, u64 profiles)
+{
+	struct agent_drop *d = &s->drops[s->n_drops];
+
+	if (!str_starts(name, "dropped.") || s->n_drops == ARRAY_SIZE(s->drops))
+		return;
+	snprintf(d->reason, sizeof(d->reason), "%s", name + strlen("dropped."));
+	d->profiles = profiles;
+	s->n_drops++;
+}
+
+/* "rate.cpu-clock", "period.page-faults" */
+static void take_source(struct agent_state *s, const char *name, u64 n)
+{
+	struct agent_source *e = &s->sources[s->n_sources];
+	bool rate = str_starts(name, "rate.");
+
+	if ((!rate && !str_starts(name, "period.")) || s->n_sources == ARRAY_SIZE(s->sources))
+		return;
+	*e = (struct agent_source){.hz = rate ? n : 0, .period = rate ? 0 : n};
+	snprintf(e->event, sizeof(e->event), "%s", strchr(name, '.') + 1);
+	s->n_sources++;
+}
+
 static void take_label(struct agent_state *s, const char *name, const char *value)
 {
 	const struct {
@@ -89,10 +114,10 @@ static void take_label(struct agent_state *s, const char *name, const char *valu
 		const char *name;
 		u64 *value;
 	} numbers[] = {
-		{PREFIX "started", &s->started_ms},  {PREFIX "frequency", &s->hz},
-		{PREFIX "cpu", &s->cpu_ns},	     {PREFIX "memory", &s->memory},
-		{PREFIX "processes", &s->processes}, {PREFIX "samples", &s->samples},
-		{PREFIX "truncated", &s->truncated},
+		{PREFIX "started", &s->started_ms},	 {PREFIX "cpu", &s->cpu_ns},
+		{PREFIX "memory", &s->memory},		 {PREFIX "processes", &s->processes},
+		{PREFIX "samples", &s->samples},	 {PREFIX "truncated", &s->truncated},
+		{PREFIX "dropped_samples", &s->dropped},
 	};
 	u64 n;
 
@@ -105,6 +130,8 @@ static void take_label(struct agent_state *s, const char *name, const char *valu
 		if (!strcmp(numbers[i].name, name))
 			*numbers[i].value = n;
 	take_counter(s, name + strlen(PREFIX), n);
+	take_drop(s, name + strlen(PREFIX), n);
+	take_source(s, name + strlen(PREFIX), n);
 }
 
 static bool same_host(const struct agent_state *a, const struct agent_state *b)
@@ -166,7 +193,7 @@ static void add_point(struct known *k, const struct agent_state *s)
 {
 	const struct agent_state *was = &k->s;
 	bool same = was->started_ms == s->started_ms && was->samples <= s->samples &&
-		    lost_of(was) <= lost_of(s);
+		    lost_of(was) <= lost_of(s) && was->dropped <= s->dropped;
 	struct point p = {.at_ms = MIN(s->started_ms, s->seen_ms)};
 
 	if (!k->points.n && vec_push(&k->points, p) < 0)
@@ -177,6 +204,7 @@ static void add_point(struct known *k, const struct agent_state *s)
 	p.at_ms = s->seen_ms;
 	p.samples += s->samples - (same ? was->samples : 0);
 	p.lost += lost_of(s) - (same ? lost_of(was) : 0);
+	p.dropped += s->dropped - (same ? was->dropped : 0);
 	/* Without memory for this point, the next one includes its counts. */
 	if (vec_push(&k->points, p) == 0)
 		thin_out(k, s->seen_ms);
@@ -198,6 +226,7 @@ static void tell_range(const struct known *k, u64 from_ms, u64 to_ms, struct age
 	ret->range.to_ms = p[to].at_ms;
 	ret->range.samples = p[to].samples - p[from].samples;
 	ret->range.lost = p[to].lost - p[from].lost;
+	ret->range.dropped = p[to].dropped - p[from].dropped;
 }
 
 static double cpu_of(const struct agent_state *before, const struct agent_state *s)

@@ -14,6 +14,7 @@
 #include "base/types.h"
 #include "profile/profile.h"
 
+#define AGENTS_MAX_SOURCES 16
 #define AGENTS_MAX 10000 /* above this, the agent silent for longest is dropped */
 
 struct agents;
@@ -24,16 +25,33 @@ struct agent_counter {
 	u64 count;
 };
 
+/* Profiles that the agent's exporter dropped, so that they never came here. */
+struct agent_drop {
+	char reason[48];
+	u64 profiles;
+};
+
+struct agent_source {
+	char event[64];
+	u64 hz;	    /* samples a second on each CPU; 0: it has no rate */
+	u64 period; /* without a rate: events per sample */
+};
+
 struct agent_state {
 	char host[256], id[64], version[64], kernel[128], arch[32], error[256];
 	u64 started_ms, seen_ms;
-	u64 hz, cpu_ns, memory, processes, samples, truncated;
+	u64 cpu_ns, memory, processes, samples, truncated;
+	u64 dropped; /* samples in dropped profiles; they are among `samples` */
 	double cpu; /* CPUs, between the last two reports; between start and report for the first */
 	struct agent_counter counters[2 * COUNTER_N]; /* later versions may have more */
 	u32 n_counters;
+	struct agent_drop drops[2 * EXPORT_DROP_N];
+	u32 n_drops;
+	struct agent_source sources[AGENTS_MAX_SOURCES];
+	u32 n_sources;
 	/* Counts in the requested range; from = to: unknown. */
 	struct {
-		u64 from_ms, to_ms, samples, lost;
+		u64 from_ms, to_ms, samples, lost, dropped;
 	} range;
 };
 

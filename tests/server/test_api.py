@@ -70,6 +70,53 @@ def tree(answer):
     return out
 
 
+# ---- agents ----
+
+def table(name):
+    """{name: strings of the row} of a table in abi/tbl."""
+    with open(f"{TOP}/abi/tbl/{name}.tbl", encoding="ascii") as f:
+        rows = re.findall(r"^[A-Z_]+\((.*)\)$", f.read(), re.M)
+    return {strings[0]: strings for strings in (re.findall(r'"([^"]*)"', row) for row in rows)}
+
+
+def report(server, **labels):
+    """Sends a profile of one sample, with these labels as the agent's report."""
+    attributes = [{"key": k, "value": {"stringValue": str(v)}} for k, v in labels.items()]
+    kind = {"typeStrindex": 1, "unitStrindex": 2}
+    at = str(int(time.time() * 1e9))
+    one = {"sampleType": kind, "periodType": kind, "period": "1", "timeUnixNano": at,
+           "samples": [{"stackIndex": 1, "values": ["1"], "timestampsUnixNano": [at]}]}
+    body = {"resourceProfiles": [{"scopeProfiles": [{"scope": {"name": "culprit", "attributes": attributes}, "profiles": [one]}]}],
+            "dictionary": {"mappingTable": [{}], "attributeTable": [{}], "linkTable": [{}],
+                           "stackTable": [{}, {"locationIndices": [1]}], "locationTable": [{}, {"lines": [{"functionIndex": 1}]}],
+                           "functionTable": [{}, {"nameStrindex": 3}], "stringTable": ["", "cpu", "nanoseconds", "main"]}}
+    a = server.request("POST", "/v1development/profiles", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    assert a.status == 200 and a.json() == {}, a.text
+
+
+def test_every_row_of_the_tables_is_told_of_an_agent(server):
+    """Each counter with its loss, unit and sentence, and each reason of a drop with its sentence, as in the tables."""
+    losses = {"NONE": "counted", "SAMPLE": "lost", "STACK": "incomplete"}
+    with open(f"{TOP}/abi/tbl/counter.tbl", encoding="ascii") as f:
+        loss_of = {name: losses[loss] for name, loss in re.findall(r'^COUNTER\(\w+, "(\w+)", "\w+", (\w+),', f.read(), re.M)}
+    counters, drops = table("counter"), table("export_drop")
+    assert counters.keys() == loss_of.keys() and len(counters) > 10 and len(drops) > 5
+    counts = {name: 100 + i for i, name in enumerate([*counters, *drops])}
+    report(server, **{"host.name": "h", "culprit.agent.version": "1", "culprit.agent.rate.cpu-clock": 19,
+                      "culprit.agent.period.page-faults": 100, "culprit.agent.period.sched:sched_switch": 1,
+                      "culprit.agent.dropped_samples": 77, "culprit.agent.dropped.newer": 3, "culprit.agent.lost.newer": 4},
+           **{f"culprit.agent.{loss_of[name]}.{name}": counts[name] for name in counters},
+           **{f"culprit.agent.dropped.{name}": counts[name] for name in drops})
+    [a] = get(server, "/api/v1/agents")["agents"]
+    assert {c["name"]: (c["unit"], c["help"], c["loss"], c["count"]) for c in a["counters"]} == {
+        "newer": ("", "", "lost", 4), **{name: (*row[1:], loss_of[name], counts[name]) for name, row in counters.items()}}
+    assert {d["reason"]: (d["help"], d["profiles"]) for d in a["drops"]} == {
+        "newer": ("", 3), **{name: (row[1], counts[name]) for name, row in drops.items()}}
+    assert {s["event"]: (s["label"], s["hz"], s["period"]) for s in a["sources"]} == {
+        "cpu-clock": ("CPU", 19, 0), "page-faults": ("Page faults", 0, 100), "sched:sched_switch": ("sched:sched_switch", 0, 1)}
+    assert a["dropped"] == 77
+
+
 # ---- the document ----
 
 def test_document_is_openapi():

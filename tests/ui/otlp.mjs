@@ -22,8 +22,8 @@ export async function sendSpans(url, service, spans) {
   await post(`${url}v1/traces`, { resourceSpans: [{ resource: { attributes: [text("service.name", service)] }, scopeSpans: [{ spans: spans.map(one) }] }] });
 }
 
-/** samples: [[trace, span (0: none), "leaf;...;root", ms of CPU, time]]; files: function → [file, line]. */
-export async function sendSamples(url, service, samples, files = {}) {
+/** samples: [[trace, span (0: none), "leaf;...;root", ms of CPU, time]]; files: function → [file, line]; report: labels of the agent. */
+export async function sendSamples(url, service, samples, files = {}, report = {}) {
   const strings = [""], links = [{}], functions = [""], stacks = ["[]"];
   const index = (table, value) => (table.includes(value) ? table.indexOf(value) : table.push(value) - 1);
   const known = ["{}"];
@@ -42,7 +42,8 @@ export async function sendSamples(url, service, samples, files = {}) {
   const type = { typeStrindex: cpu, unitStrindex: ns };
   const table = functions.map((f) => ({ nameStrindex: index(strings, f), filenameStrindex: index(strings, files[f]?.[0] ?? "") }));
   await post(`${url}v1development/profiles`, {
-    resourceProfiles: [{ resource: { attributes: [text("service.name", service)] }, scopeProfiles: [{ profiles: [{
+    resourceProfiles: [{ resource: { attributes: [text("service.name", service)] }, scopeProfiles: [{
+      scope: { attributes: Object.entries(report).map(([k, v]) => text(k, String(v))) }, profiles: [{
       sampleType: type, samples: rows, period: "10000000", periodType: type, timeUnixNano: `${samples[0][4]}000000` }] }] }],
     dictionary: { mappingTable: [{}], attributeTable: [{}], linkTable: links, stackTable: stacks.map((s) => ({ locationIndices: JSON.parse(s) })),
       locationTable: functions.map((f, i) => (i ? { lines: [{ functionIndex: i, line: String(files[f]?.[1] ?? 0) }] } : {})),

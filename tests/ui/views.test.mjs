@@ -7,6 +7,8 @@ import assert from "node:assert/strict";
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { AFTER, BEFORE, KNOWN } from "./known.mjs";
+import { readTable } from "../../ui/vocab.mjs";
+import { sendSamples } from "./otlp.mjs";
 import { cannot, openUrl, until } from "./page.mjs";
 import { pprof } from "./pprof.mjs";
 import { closeAll, serve, text } from "./serve.mjs";
@@ -362,6 +364,15 @@ it("page faults: their label and rate, and no cost; CPU time has one", async () 
   const card = await p.hover([1, 0.3]);
   assert.match(card, / total 420 faults 100 %/);
   assert.doesNotMatch(card, /a month/);
+  await p.page.getByRole("button", { name: "Sub-second" }).click();
+  const heat = p.page.locator(".chart.heat");
+  await heat.waitFor();
+  assert.match(await heat.getAttribute("aria-label"), /, Page faults by time, /);
+  await p.settled();
+  const box = await heat.locator("canvas").boundingBox();
+  await p.page.mouse.move(box.x + 1, box.y + 1);
+  // All of them, in the first 50 ms.
+  assert.match(await text(p, ".heat output"), /\.000: 8,400 faults\/s$/);
   await p.done();
   const heads = async (at) => {
     const q = await see(`view=services&from=${at}&to=${at + 60000}`);
@@ -391,5 +402,31 @@ it("keyboard and phone: every view by its number, readable on a small screen, da
     assert.ok(wide <= 390, `${selector} is ${wide} px wide`);
     await p.shot(`phone-dark-${key}`);
   }
+  await p.done();
+});
+
+it("agents: each row of the tables of counters and drops, with its sentence; what is sampled, and how often", async () => {
+  const rows = (name, macro) => readTable(readFileSync(new URL(`../../abi/tbl/${name}.tbl`, import.meta.url), "utf8"), macro);
+  const losses = Object.fromEntries(rows("counter_loss", "COUNTER_LOSS").map(([id, name]) => [id, name]));
+  const said = (help) => `${help[0].toUpperCase()}${help.slice(1)}.`;
+  const report = { "host.name": "web-9", "culprit.agent.version": "1", "culprit.agent.samples": 100000, "culprit.agent.dropped_samples": 700,
+    "culprit.agent.rate.cpu-clock": 19, "culprit.agent.period.page-faults": 100 };
+  const expected = [];
+  for (const [, name, unit, loss, help] of rows("counter", "COUNTER")) {
+    report[`culprit.agent.${losses[loss]}.${name}`] = 10 + expected.length;
+    expected.push(`${10 + expected.length} ${unit}${loss === "NONE" ? "" : ` ${losses[loss]}`} (${name}). ${said(help)}`);
+  }
+  for (const [, name, help] of rows("export_drop", "EXPORT_DROP")) {
+    report[`culprit.agent.dropped.${name}`] = 10 + expected.length;
+    expected.push(`${10 + expected.length} profiles dropped (${name}). ${said(help)}`);
+  }
+  assert.ok(expected.length > 15);
+  await sendSamples(s.url, "reported", [[0, 0, "main", 10, Date.now() - 1000]], {}, report);
+  const p = await see("view=agents");
+  await p.page.locator(".advice summary").click();
+  assert.deepEqual((await p.page.locator(".advice p.soft").allInnerTexts()).sort(), [...expected].sort());
+  assert.match((await table(p))[0].join("|"), /^web-9\|.*\|Page faults 1 in 100, CPU 19 Hz\|/);
+  assert.match(await text(p, ".services-page .quality"), /99,300 samples/);
+  await p.shot("agents-light");
   await p.done();
 });

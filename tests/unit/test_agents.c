@@ -4,31 +4,48 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/vocab.h"
 #include "server/ingest/agents.h"
 
 #define T0 1700000000000ULL
 
-static void say(struct agents *a, const char *host, u64 now_ms, u64 started_ms, u64 samples,
-		u64 lost)
+static void see(struct agents *a, const char *const (*labels)[2], u32 n, u64 now_ms)
 {
 	_cleanup_profile_ struct profile *p = profile_create();
-	char text[5][32];
-	const char *names[] = {"host.name", "culprit.agent.version", "culprit.agent.started",
-			       "culprit.agent.samples", "culprit.agent.lost.ring"};
-	struct profile_label labels[5];
+	struct profile_label said[PROFILE_MAX_LABELS];
 
-	snprintf(text[0], sizeof(text[0]), "%s", host);
-	snprintf(text[1], sizeof(text[1]), "1");
-	snprintf(text[2], sizeof(text[2]), "%llu", started_ms);
-	snprintf(text[3], sizeof(text[3]), "%llu", samples);
-	snprintf(text[4], sizeof(text[4]), "%llu", lost);
-	cr_assert(p);
-	for (u32 i = 0; i < 5; i++) {
-		cr_assert_eq(profile_add_string(p, names[i], strlen(names[i]), &labels[i].name), 0);
-		cr_assert_eq(profile_add_string(p, text[i], strlen(text[i]), &labels[i].value), 0);
+	cr_assert(p && n <= ARRAY_SIZE(said));
+	for (u32 i = 0; i < n; i++) {
+		const char *name = labels[i][0], *value = labels[i][1];
+
+		cr_assert_eq(profile_add_string(p, name, strlen(name), &said[i].name), 0);
+		cr_assert_eq(profile_add_string(p, value, strlen(value), &said[i].value), 0);
 	}
-	cr_assert_eq(profile_add_resource(p, labels, 5, &p->agent), 0);
+	cr_assert_eq(profile_add_resource(p, said, n, &p->agent), 0);
 	agents_see(a, p, now_ms);
+}
+
+static void say_dropped(struct agents *a, u64 now_ms, u64 started_ms, u64 samples, u64 lost,
+			u64 dropped)
+{
+	char text[4][32];
+	const char *const labels[][2] = {{"host.name", "h"},
+					 {"culprit.agent.version", "1"},
+					 {"culprit.agent.started", text[0]},
+					 {"culprit.agent.samples", text[1]},
+					 {"culprit.agent.lost.ring", text[2]},
+					 {"culprit.agent.dropped_samples", text[3]}};
+
+	snprintf(text[0], sizeof(text[0]), "%llu", started_ms);
+	snprintf(text[1], sizeof(text[1]), "%llu", samples);
+	snprintf(text[2], sizeof(text[2]), "%llu", lost);
+	snprintf(text[3], sizeof(text[3]), "%llu", dropped);
+	see(a, labels, ARRAY_SIZE(labels), now_ms);
+}
+
+static void say(struct agents *a, u64 now_ms, u64 started_ms, u64 samples, u64 lost)
+{
+	say_dropped(a, now_ms, started_ms, samples, lost, 0);
 }
 
 static struct agent_state only(struct agents *a, u64 from_ms, u64 to_ms)
@@ -56,9 +73,9 @@ Test(agents, counts_of_a_range)
 	struct agent_state s;
 
 	cr_assert_eq(agents_create(&a), 0);
-	say(a, "h", T0 + 1000, T0, 100, 1);
-	say(a, "h", T0 + 2000, T0, 200, 1);
-	say(a, "h", T0 + 3000, T0, 300, 51);
+	say(a, T0 + 1000, T0, 100, 1);
+	say(a, T0 + 2000, T0, 200, 1);
+	say(a, T0 + 3000, T0, 300, 51);
 	expect(a, T0, T0 + 1000, 100, 1);
 	expect(a, T0 + 1000, T0 + 2000, 100, 0);
 	expect(a, T0 + 2000, T0 + 9000, 100, 50);
@@ -73,7 +90,7 @@ Test(agents, counts_of_a_range)
 	s = only(a, T0 + 4000, T0 + 5000);
 	cr_assert_eq(s.range.from_ms, s.range.to_ms);
 	/* After a restart the agent counts from 0. */
-	say(a, "h", T0 + 10000, T0 + 5000, 7, 2);
+	say(a, T0 + 10000, T0 + 5000, 7, 2);
 	expect(a, T0 + 3000, T0 + 10000, 7, 2);
 	expect(a, T0, T0 + 10000, 307, 53);
 }
@@ -97,19 +114,10 @@ Test(agents, counters)
 		{"newer", COUNTER_LOSS_SAMPLE, 4},
 	};
 	_cleanup_(agents) struct agents *a = NULL;
-	_cleanup_profile_ struct profile *p = profile_create();
-	struct profile_label said[ARRAY_SIZE(labels)];
 	struct agent_state s;
 
-	for (u32 i = 0; i < ARRAY_SIZE(labels); i++) {
-		const char *name = labels[i][0], *value = labels[i][1];
-
-		cr_assert_eq(profile_add_string(p, name, strlen(name), &said[i].name), 0);
-		cr_assert_eq(profile_add_string(p, value, strlen(value), &said[i].value), 0);
-	}
-	cr_assert_eq(profile_add_resource(p, said, ARRAY_SIZE(labels), &p->agent), 0);
 	cr_assert_eq(agents_create(&a), 0);
-	agents_see(a, p, 2000);
+	see(a, labels, ARRAY_SIZE(labels), 2000);
 	s = only(a, 0, 3000);
 	cr_assert_eq(s.range.lost, 7);
 	cr_assert_eq(s.n_counters, ARRAY_SIZE(expected));
@@ -120,6 +128,95 @@ Test(agents, counters)
 	}
 }
 
+/* Each row of the tables is taken, with its name and count. */
+Test(agents, every_row_of_the_tables)
+{
+	_cleanup_(agents) struct agents *a = NULL;
+	char names[COUNTER_N + EXPORT_DROP_N][64], counts[COUNTER_N + EXPORT_DROP_N][8];
+	const char *labels[COUNTER_N + EXPORT_DROP_N + 1][2] = {{"culprit.agent.version", "1"}};
+	struct agent_state s;
+	u32 n = 0;
+
+	for (u32 i = 0; i < COUNTER_N + EXPORT_DROP_N; i++) {
+		const struct vocab_counter *c = vocab_counter(i);
+
+		if (i < COUNTER_N)
+			snprintf(names[i], sizeof(names[i]), "culprit.agent.%s.%s",
+				 vocab_counter_loss(c->loss), c->name);
+		else
+			snprintf(names[i], sizeof(names[i]), "culprit.agent.dropped.%s",
+				 vocab_export_drop(i - COUNTER_N)->name);
+		snprintf(counts[i], sizeof(counts[i]), "%u", 100 + i);
+		labels[i + 1][0] = names[i];
+		labels[i + 1][1] = counts[i];
+	}
+	cr_assert_eq(agents_create(&a), 0);
+	see(a, labels, ARRAY_SIZE(labels), 2000);
+	s = only(a, 0, 3000);
+	cr_expect_eq(s.n_counters, COUNTER_N);
+	for (u32 i = 0; i < s.n_counters; i++) {
+		enum counter c = vocab_find_counter(s.counters[i].name);
+
+		cr_assert_lt(c, COUNTER_N, "%s", s.counters[i].name);
+		cr_expect_eq(s.counters[i].loss, vocab_counter(c)->loss);
+		cr_expect_eq(s.counters[i].count, 100 + c);
+		n++;
+	}
+	cr_expect_eq(s.n_drops, EXPORT_DROP_N);
+	for (u32 i = 0; i < s.n_drops; i++) {
+		enum export_drop d = vocab_find_export_drop(s.drops[i].reason);
+
+		cr_assert_lt(d, EXPORT_DROP_N, "%s", s.drops[i].reason);
+		cr_expect_eq(s.drops[i].profiles, 100 + COUNTER_N + d);
+		n++;
+	}
+	cr_expect_eq(n, COUNTER_N + EXPORT_DROP_N);
+}
+
+Test(agents, sources)
+{
+	static const char *const labels[][2] = {{"culprit.agent.version", "1"},
+						{"culprit.agent.rate.cpu-clock", "19"},
+						{"culprit.agent.period.page-faults:u", "100"},
+						{"culprit.agent.period.sched:sched_switch", "1"},
+						{"culprit.agent.rated.x", "1"}};
+	static const struct agent_source expected[] = {
+		{"page-faults:u", 0, 100}, {"sched:sched_switch", 0, 1}, {"cpu-clock", 19, 0}};
+	_cleanup_(agents) struct agents *a = NULL;
+	struct agent_state s;
+
+	cr_assert_eq(agents_create(&a), 0);
+	see(a, labels, ARRAY_SIZE(labels), 2000);
+	s = only(a, 0, 3000);
+	cr_assert_eq(s.n_sources, ARRAY_SIZE(expected));
+	for (u32 i = 0; i < s.n_sources; i++) {
+		cr_expect_str_eq(s.sources[i].event, expected[i].event);
+		cr_expect_eq(s.sources[i].hz, expected[i].hz);
+		cr_expect_eq(s.sources[i].period, expected[i].period);
+	}
+}
+
+/* Samples in profiles that never came here count in the range in which they were dropped. */
+Test(agents, drops_of_a_range)
+{
+	_cleanup_(agents) struct agents *a = NULL;
+	struct agent_state s;
+
+	cr_assert_eq(agents_create(&a), 0);
+	say_dropped(a, T0 + 1000, T0, 100, 1, 0);
+	say_dropped(a, T0 + 2000, T0, 200, 1, 70);
+	say_dropped(a, T0 + 3000, T0, 300, 1, 70);
+	cr_expect_eq(only(a, T0, T0 + 1000).range.dropped, 0);
+	cr_expect_eq(only(a, T0 + 1000, T0 + 2000).range.dropped, 70);
+	cr_expect_eq(only(a, T0 + 2000, T0 + 3000).range.dropped, 0);
+	expect(a, T0, T0 + 3000, 300, 1);
+	/* After a restart the agent counts from 0. */
+	say_dropped(a, T0 + 10000, T0 + 5000, 400, 1, 5);
+	s = only(a, T0, T0 + 10000);
+	cr_expect_eq(s.range.dropped, 75);
+	cr_expect_eq(s.dropped, 5);
+}
+
 /* A week of reports, one every 5 s: few are kept, and answers are for nearly the asked range. */
 Test(agents, points_grow_rare)
 {
@@ -128,7 +225,7 @@ Test(agents, points_grow_rare)
 
 	cr_assert_eq(agents_create(&a), 0);
 	for (; now < T0 + 604800 * 1000ULL; now += 5000)
-		say(a, "h", now + 5000, T0, samples += 5, 0);
+		say(a, now + 5000, T0, samples += 5, 0);
 	for (u32 i = 0; i < ARRAY_SIZE(ages); i++) {
 		u64 from = now - ages[i] * 1000, to = from + 30000;
 		struct agent_state s = only(a, from, to);

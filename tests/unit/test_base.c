@@ -210,6 +210,8 @@ Test(vocab, types_of_time_are_found_by_any_unit_of_time)
 	cr_assert_eq(vocab_per_second("bytes"), 0);
 	cr_assert_eq(vocab_find_counter("nested"), COUNTER_NESTED);
 	cr_assert_eq(vocab_find_counter("of a later version"), COUNTER_N);
+	cr_assert_eq(vocab_find_export_drop("refused"), EXPORT_DROP_REFUSED);
+	cr_assert_eq(vocab_find_export_drop("of a later version"), EXPORT_DROP_N);
 }
 
 Test(vocab, profile_groups)

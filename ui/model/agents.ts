@@ -15,6 +15,24 @@ export interface Counter {
   count: number;
 }
 
+/** Profiles that never came here, because the agent's exporter dropped them. */
+export interface Drop {
+  reason: string;
+  /** "" for a reason that this server does not know. */
+  help: string;
+  profiles: number;
+}
+
+export interface Source {
+  /** As in --event. */
+  event: string;
+  /** Of the type of its values: "Page faults"; of an event without a type of its own: the event. */
+  label: string;
+  /** Samples per second on each CPU; 0: it has no rate, but a sample for each `period` events. */
+  hz: number;
+  period: number;
+}
+
 export interface Agent {
   host: string;
   version: string;
@@ -23,7 +41,7 @@ export interface Agent {
   /** ms since the epoch: the agent's start, and the arrival of its last report. */
   started: number;
   last: number;
-  hz: number;
+  sources: Source[];
   /** The agent's own use: CPUs since its previous report, and bytes of memory. */
   cpu: number;
   rss: number;
@@ -32,10 +50,13 @@ export interface Agent {
   samples: number;
   truncated: number;
   counters: Counter[];
+  /** Samples in dropped profiles. */
+  dropped: number;
+  drops: Drop[];
   /** The agent's last error, "" for none. */
   error: string;
   /** Counts in the requested range, or in a slightly wider one; null: unknown. */
-  range: { from: number; to: number; samples: number; lost: number } | null;
+  range: { from: number; to: number; samples: number; lost: number; dropped: number } | null;
 }
 
 export interface Agents {
@@ -51,8 +72,19 @@ function readCounter(json: unknown): Counter {
     help: text(x["help"]), count: number(x["count"]) };
 }
 
+function readDrop(json: unknown): Drop {
+  const x = object(json);
+  return { reason: text(x["reason"]), help: text(x["help"]), profiles: number(x["profiles"]) };
+}
+
+function readSource(json: unknown): Source {
+  const x = object(json);
+  return { event: text(x["event"]), label: text(x["label"]), hz: number(x["hz"]), period: number(x["period"]) };
+}
+
 function readRange(x: Record<string, unknown>): Agent["range"] {
-  return { from: number(x["from"]), to: number(x["to"]), samples: number(x["samples"]), lost: number(x["lost"]) };
+  return { from: number(x["from"]), to: number(x["to"]), samples: number(x["samples"]), lost: number(x["lost"]),
+    dropped: number(x["dropped"]) };
 }
 
 export function readAgents(json: unknown): Agents {
@@ -63,9 +95,9 @@ export function readAgents(json: unknown): Agents {
       const x = object(a);
       return {
         host: text(x["host"]), version: text(x["version"]), kernel: text(x["kernel"]), arch: text(x["arch"]),
-        started: number(x["started"]), last: number(x["last"]), hz: number(x["hz"]), cpu: number(x["cpu"]), rss: number(x["rss"]),
+        started: number(x["started"]), last: number(x["last"]), sources: array(x["sources"]).map(readSource), cpu: number(x["cpu"]), rss: number(x["rss"]),
         processes: number(x["processes"]), samples: number(x["samples"]), truncated: number(x["truncated"]),
-        counters: array(x["counters"]).map(readCounter),
+        counters: array(x["counters"]).map(readCounter), dropped: number(x["dropped"]), drops: array(x["drops"]).map(readDrop),
         error: text(x["error"]), range: x["range"] === null ? null : readRange(object(x["range"])),
       };
     }),
@@ -78,20 +110,37 @@ export function lossesOf(a: Agents, filters: Filter[]): Losses | null {
   const ranges = a.agents.filter((x) => of.every((f) => (x.host === f.value) !== f.not)).map((x) => x.range).filter((r) => r !== null);
   if (ranges.length === 0)
     return null;
-  const sum = (of: "samples" | "lost"): number => ranges.reduce((n, r) => n + r[of], 0);
-  return { agents: ranges.length, samples: sum("samples"), lost: sum("lost"),
+  const sum = (of: "samples" | "lost" | "dropped"): number => ranges.reduce((n, r) => n + r[of], 0);
+  return { agents: ranges.length, samples: Math.max(0, sum("samples") - sum("dropped")), lost: sum("lost") + sum("dropped"),
     from: Math.min(...ranges.map((r) => r.from)), to: Math.max(...ranges.map((r) => r.to)) };
 }
 
-/** Returns how many samples an agent has lost since its start. */
+/** Returns how many samples an agent has lost since its start, those in dropped profiles among them. */
 export function lostBy(a: Agent): number {
-  return a.counters.reduce((sum, c) => sum + (c.loss === "lost" ? c.count : 0), 0);
+  return a.counters.reduce((sum, c) => sum + (c.loss === "lost" ? c.count : 0), a.dropped);
+}
+
+/** Samples in profiles that were not dropped. */
+export function keptBy(a: Agent): number {
+  return Math.max(0, a.samples - a.dropped);
+}
+
+/** "CPU 19 Hz", "Page faults 1 in 100", "sched:sched_switch each" */
+export function sourceText(s: Source): string {
+  return `${s.label} ${s.hz > 0 ? `${count(s.hz)} Hz` : s.period > 1 ? `1 in ${count(s.period)}` : "each"}`;
+}
+
+const sentence = (help: string): string => (help === "" ? "" : ` ${help[0]!.toUpperCase()}${help.slice(1)}.`);
+
+/** "5 profiles dropped (refused). The destination refused the request for good." */
+export function dropText(d: Drop): string {
+  return `${count(d.profiles)} ${d.profiles === 1 ? "profile" : "profiles"} dropped (${d.reason}).${sentence(d.help)}`;
 }
 
 /** Returns, for example, "5 samples lost (nested). Not sampled: the program interrupted itself on this CPU." */
 export function counterText(c: Counter): string {
   const what = [count(c.count), c.unit, c.loss === "counted" ? "" : c.loss].filter((w) => w !== "").join(" ");
-  return `${what} (${c.name}).` + (c.help === "" ? "" : ` ${c.help[0]!.toUpperCase()}${c.help.slice(1)}.`);
+  return `${what} (${c.name}).${sentence(c.help)}`;
 }
 
 /** An agent that has sent nothing for so many ms counts as silent: it sends every few seconds. */
@@ -105,8 +154,9 @@ export function complaints(a: Agent, server: string, now: number): string[] {
   if (a.error !== "")
     out.push(a.error);
   const lost = lostBy(a);
-  if (lost > 0.01 * (a.samples + lost))
-    out.push(`The agent lost ${(100 * lost / (a.samples + lost)).toFixed(1)} % of its samples.`);
+  const all = keptBy(a) + lost;
+  if (lost > 0.01 * all)
+    out.push(`The agent lost ${(100 * lost / all).toFixed(1)} % of its samples.`);
   if (a.cpu > 0.05)
     out.push("The agent uses more than 5 % of a CPU. Lower its rate (--frequency) or give it a filter.");
   if (a.version !== server)

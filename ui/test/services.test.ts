@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { complaints, counterText, lostBy, readAgents } from "../model/agents.ts";
+import { complaints, counterText, dropText, keptBy, lostBy, readAgents, sourceText } from "../model/agents.ts";
 import { costHelp, costText, monthly, readFactors } from "../model/cost.ts";
 import { complete } from "../model/predicate.ts";
 import { readLines } from "../model/series.ts";
@@ -89,7 +89,9 @@ test("source: lines with values, also where the file has become shorter, and wha
 
 test("agents: what is wrong and what to do", () => {
   const counter = (name: string, loss: string, count: number): object => ({ name, loss, count, unit: "samples", help: "why so" });
-  const json = { version: "2", agents: [{ host: "h", version: "2", kernel: "6.1", arch: "x86_64", started: 5, last: 100000, hz: 20, cpu: 0.001,
+  const json = { version: "2", agents: [{ host: "h", version: "2", kernel: "6.1", arch: "x86_64", started: 5, last: 100000, cpu: 0.001, dropped: 0, drops: [],
+    sources: [{ event: "cpu-clock", label: "CPU", hz: 19, period: 0 }, { event: "page-faults", label: "Page faults", hz: 0, period: 100 },
+      { event: "sched:sched_switch", label: "sched:sched_switch", hz: 0, period: 1 }],
     rss: 4e7, processes: 90, samples: 1000, truncated: 3, counters: [counter("samples", "counted", 1000), counter("nested", "lost", 5), counter("lost_stack", "incomplete", 400)],
     error: "", range: null }] };
   const [a] = readAgents(json).agents;
@@ -99,6 +101,12 @@ test("agents: what is wrong and what to do", () => {
   assert.deepEqual(a!.counters.map(counterText),
     ["1,000 samples (samples). Why so.", "5 samples lost (nested). Why so.", "400 samples incomplete (lost_stack). Why so."]);
   assert.equal(counterText({ name: "newer", loss: "counted", unit: "", help: "", count: 7 }), "7 (newer).");
+  assert.deepEqual(a!.sources.map(sourceText), ["CPU 19 Hz", "Page faults 1 in 100", "sched:sched_switch each"]);
+  const [d] = readAgents({ version: "2", agents: [{ ...json.agents[0]!, dropped: 200, drops: [{ reason: "refused", help: "the destination said no", profiles: 4 },
+    { reason: "newer", help: "", profiles: 1 }] }] }).agents;
+  assert.deepEqual(d!.drops.map(dropText), ["4 profiles dropped (refused). The destination said no.", "1 profile dropped (newer)."]);
+  assert.deepEqual([lostBy(d!), keptBy(d!)], [205, 800], "dropped samples are lost, and were taken");
+  assert.match(complaints(d!, "2", 100000)[0]!, /lost 20\.4 % of its samples/);
   assert.match(complaints({ ...a!, counters: [...a!.counters, { ...a!.counters[1]!, count: 495 }] }, "2", 100000)[0]!, /lost 33\.3 % of its samples/);
   assert.match(complaints(a!, "3", 100000)[0]!, /version is 2, this server.s is 3/);
   assert.match(complaints({ ...a!, error: "no BTF" }, "2", 100000)[0]!, /no BTF/);

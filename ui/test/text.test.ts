@@ -94,9 +94,9 @@ test("a poor profile says so, a good one does not", () => {
 });
 
 test("losses: what agents counted in the range, of the hosts that are looked at; not known where nobody did", () => {
-  const agent = (host: string, samples: number, lost: number, range = true): unknown => ({
-    host, version: "1", kernel: "", arch: "", started: 0, last: 9, hz: 20, cpu: 0, rss: 0, processes: 1, samples: 1e6, truncated: 0,
-    counters: [{ name: "ring", loss: "lost", count: 1e6, unit: "", help: "" }], error: "", range: range ? { from: 1000, to: 2000, samples, lost } : null });
+  const agent = (host: string, samples: number, lost: number, range = true, dropped = 0): unknown => ({
+    host, version: "1", kernel: "", arch: "", started: 0, last: 9, sources: [], cpu: 0, dropped: 0, drops: [], rss: 0, processes: 1, samples: 1e6, truncated: 0,
+    counters: [{ name: "ring", loss: "lost", count: 1e6, unit: "", help: "" }], error: "", range: range ? { from: 1000, to: 2000, samples, lost, dropped } : null });
   const of = (agents: unknown[], filters: Filter[] = []): [string, string] => {
     const f = lossFact(lossesOf(readAgents({ version: "1", agents }), filters));
     return [f.text, f.level];
@@ -105,6 +105,7 @@ test("losses: what agents counted in the range, of the hosts that are looked at;
   assert.deepEqual(of([agent("a", 0, 0, false)]), ["losses not known", "fact"], "was gone before");
   assert.deepEqual(of([agent("a", 100, 0)]), ["none lost", "fact"]);
   assert.deepEqual(of([agent("a", 900, 50), agent("b", 0, 50), agent("c", 0, 0, false)]), ["10 % lost", "warn"]);
+  assert.deepEqual(of([agent("a", 900, 50, true, 50), agent("b", 100, 0)]), ["9.5 % lost", "warn"], "dropped ones were taken first");
   assert.deepEqual(of([agent("a", 9999, 1)]), ["0.01 % lost", "fact"]);
   const host = (value: string, not: boolean): Filter[] => [{ label: "host.name", value, not }, { label: "x", value: "y", not: false }];
   assert.deepEqual(of([agent("a", 100, 0), agent("b", 0, 50)], host("a", false)), ["none lost", "fact"]);

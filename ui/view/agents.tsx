@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Hosts and their agents: what the agents cost, what they lost and counted, and what to do about it. */
-import { complaints, counterText, lostBy, SILENT_MS } from "../model/agents.ts";
+import { complaints, counterText, dropText, keptBy, lostBy, SILENT_MS, sourceText } from "../model/agents.ts";
 import type { Agent, Agents, Counter } from "../model/agents.ts";
 import { showable } from "../model/payload.ts";
 import { count, duration, percent, value } from "../model/text.ts";
@@ -12,11 +12,12 @@ function Details(p: { agent: Agent; version: string; now: number }): preact.JSX.
   const line = (c: Counter): preact.JSX.Element => <p key={c.name} class="soft">{showable(counterText(c))}</p>;
   const losses = p.agent.counters.filter((c) => c.loss !== "counted");
   const others = p.agent.counters.filter((c) => c.loss === "counted");
-  if (bad.length + p.agent.counters.length === 0)
+  if (bad.length + p.agent.counters.length + p.agent.drops.length === 0)
     return null;
   return (
     <tr class="advice"><td colSpan={11}>
       {bad.map((b) => <p key={b}>{showable(b)}</p>)}
+      {p.agent.drops.map((d) => <p key={d.reason} class="soft">{showable(dropText(d))}</p>)}
       {losses.map(line)}
       {others.length > 0 && <details><summary>Counters of this agent</summary>{others.map(line)}</details>}
     </td></tr>
@@ -36,14 +37,14 @@ export function AgentTable(p: Props): preact.JSX.Element {
       <p>Run <code>culprit agent --collection-agent HOST:4317</code> on a machine, where HOST is this server. The
         machine appears here within ten seconds.</p></div>;
   const sum = (of: (a: Agent) => number): number => agents.reduce((n, a) => n + of(a), 0);
-  const all = { samples: sum((a) => a.samples), lost: sum(lostBy), truncated: sum((a) => a.truncated),
+  const all = { samples: sum(keptBy), lost: sum(lostBy), truncated: sum((a) => a.samples > 0 ? a.truncated * keptBy(a) / a.samples : 0),
     unknown: -1, frames: -1, userStacks: -1 };
   return (
     <section class="services-page" aria-label="Hosts and agents">
       <QualityOf quality={all} what="Samples taken by these agents since they started" />
       <div class="table-scroll">
         <table>
-          <thead><tr><th class="c-name">Host</th><th>Version</th><th>Kernel</th><th class="num">Rate</th><th class="num">CPU</th>
+          <thead><tr><th class="c-name">Host</th><th>Version</th><th>Kernel</th><th>Rate</th><th class="num">CPU</th>
             <th class="num">Memory</th><th class="num">Processes</th><th class="num">Samples</th><th class="num">Truncated</th>
             <th class="num">Lost</th><th>Last seen</th></tr></thead>
           <tbody>
@@ -53,7 +54,7 @@ export function AgentTable(p: Props): preact.JSX.Element {
                 <tr key={a.host}>
                   <td class="c-name"><button class="pick" title="Only this host" onClick={() => p.onHost(a.host)}>{showable(a.host)}</button></td>
                   <td>{showable(a.version)}</td><td>{showable(`${a.kernel} ${a.arch}`)}</td>
-                  <td class="num">{count(a.hz)} Hz</td><td class="num">{percent(a.cpu)}</td><td class="num">{value(a.rss, "bytes")}</td>
+                  <td>{showable(a.sources.map(sourceText).join(", "))}</td><td class="num">{percent(a.cpu)}</td><td class="num">{value(a.rss, "bytes")}</td>
                   <td class="num">{count(a.processes)}</td><td class="num">{count(a.samples)}</td>
                   <td class="num">{percent(a.samples > 0 ? a.truncated / a.samples : 0)}</td>
                   <td class="num">{count(lostBy(a))}</td>
