@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the benches of the store share: the same dice in each run, and clocks. */
+/* Shared by the benchmarks: random numbers that are the same in each run, and clocks. */
 #pragma once
 
 #include <time.h>

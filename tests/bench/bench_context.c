@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What programs pay for publishing: ns a call of libculprit-context, the median of rounds. Lines of
- * a name and a number, for tests/bench/run.
+ * The cost of publishing for programs: ns per call of libculprit-context, the median of rounds.
+ * Prints lines of a name and a number, for tests/bench/run.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Unwind tables of the files named, or of some that many machines have: bytes a row, rows built per
- * second of one core, what opening costs, in CPU time. One JSON object a line. Bytes are what the
- * arena holds: rows with their padding and index lines, a page record for every page, rules in
- * lines of four.
+ * Measures the unwind tables of the named files, or of some files that most machines have: bytes
+ * per row, rows built per second of one core, and the CPU time of opening. Prints one JSON object
+ * per line. Bytes are those in the arena: rows with padding and index lines, a page record for
+ * every page, rules in lines of four.
  */
 #include <fcntl.h>
 #include <glob.h>

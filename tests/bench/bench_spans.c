@@ -2,8 +2,8 @@
 /*
  *	bench_spans URL [TRACES]
  *
- * Spans and samples in them in a store: what it takes to write them, how large they are, and how
- * long questions take. URL as in --store; it must be empty. One JSON object a line.
+ * Spans in a store, with samples in them: the time to write them, their size, and the time of
+ * queries. URL as in --store; the store must be empty. Prints one JSON object per line.
  *
  * The data: an hour of requests to 5 services in a row (each called by the one before), 20
  * endpoints, 2 spans beside the entry in each service, so 15 spans a trace; 3 attributes a span;
@@ -11,8 +11,8 @@
  * request, at least one, in one of its spans, on one of 2,000 stacks of 20 frames. 200 traces are
  * a batch of spans, and one of samples.
  *
- * `plain` is what SQLite takes for the same spans as rows of a table with the two indexes that the
- * same questions need (trace; service, endpoint, start), in the same batches: why they are blocks.
+ * `plain`, for comparison with blocks, is a table of SQLite with the same spans as rows, in the
+ * same batches, with the two indexes that the queries need (trace; service, endpoint, start).
  */
 #include <math.h>
 #include <sqlite3.h>

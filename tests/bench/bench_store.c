@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  *	bench_store URL [ROWS]
- *	bench_store URL 0 MINUTES	only asks, of a store that was written before
+ *	bench_store URL 0 MINUTES	only queries a store that was written before
  *
- * A store under the load of an hour of work: what it takes to write rows, how large they are, and
- * how long questions take. URL as in --store: a directory for SQLite, clickhouse://…; it must be
- * empty. One JSON object a line.
+ * A store under the load of an hour of work: the time to write rows, their size, and the time of
+ * queries. URL as in --store: a directory for SQLite, clickhouse://…; the store must be empty.
+ * Prints one JSON object per line.
  *
  * The data: 100 pods of the service "shop" for two hours. In each minute of each pod 1,200 samples
  * fall on stacks by a Zipf distribution (s = 1) over 32,874 stacks, 24 frames deep over 8,000
@@ -13,10 +13,10 @@
  * about 800 rows a minute and pod, 1.5 samples each. When ROWS is less there are fewer minutes.
  * Each minute of a pod is one batch, as it comes from an agent.
  *
- * Times of writing are those of store_batch_init() and write(), and of maintain() beside them in
- * the same thread; making the data is not in it. A question's time has all of its work to the
- * profile or the numbers; warm is the median of five, cold with the store opened anew and its files
- * dropped from the page cache (SQLite only).
+ * Times of writing are those of store_batch_init(), write() and maintain(), in one thread, without
+ * the time to make the data. The time of a query includes all work up to the profile or the
+ * numbers. Warm is the median of five; cold is with the store reopened and its files dropped from
+ * the page cache (SQLite only).
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What naming addresses of a file costs: bench-symbols FILE… prints JSON lines
+ * The cost of naming addresses of a file: bench-symbols FILE… prints JSON lines
  * {"what": …, "value": …, "unit": …}. Addresses are spread evenly over the code of the file:
  *
- *	open	  until symbols_open() is back
+ *	open	  until symbols_open() returns
  *	first	  the first lookup, which reads tables and the index of units
  *	cold	  each of the others, all different
  *	warm	  the same addresses again
- *	memory	  the resident set that this took, and what is left of it after symbols_trim()
+ *	memory	  the growth of the resident set, and what remains of it after symbols_trim()
  *	cached	  open and all lookups of a second run with the disk cache of the first
  */
 #include <errno.h>

@@ -15,7 +15,7 @@ from truth import PROGRAMS, listed
 
 
 def steady(p, seconds):
-    """In % of the host's CPU time: {thread of the process, or "BPF": its share}, how busy the host was."""
+    """Returns {thread of the process, or "BPF": share} and the load of the host, both in % of the host's CPU time."""
     t, cpu, (_, ns), busy = time.monotonic(), cpu_by_thread(p.pid), programs_of(p.pid), busy_seconds()
     time.sleep(seconds)
     t2, cpu2, (_, ns2), busy2 = time.monotonic(), cpu_by_thread(p.pid), programs_of(p.pid), busy_seconds()
@@ -25,11 +25,10 @@ def steady(p, seconds):
 
 
 def agent():
-    """CPU time of `culprit agent`, which names what it saw and sends it by OTLP every 5 s, plus the run
-    time of its BPF programs, as a share of the host's CPU time (all CPUs), while the busy host of
-    tests/live/host.py runs: 30 s of steady state, after 15 s. Then a recording of 15 s as a whole,
-    with start-up, symbols and writing. Whatever else starts on the machine counts: unwind rows of
-    programs that are new (loader), and what is learned of their runtimes (learner)."""
+    """CPU time of `culprit agent`, which names frames and sends profiles by OTLP every 5 s, plus the run time of its BPF
+    programs, as a share of the host's CPU time (all CPUs), while the busy host of tests/live/host.py runs: 30 s of
+    steady state, after 15 s. Then a complete recording of 15 s, with start-up, symbols and writing. The figures include
+    the work for programs that start meanwhile: unwind rows (loader), and learning their runtimes (learner)."""
     for hz in (20, 99):
         with tempfile.TemporaryDirectory() as d, busy_host(PROGRAMS) as host, BpfStats(), Receiver() as r:
             host.load(90)
@@ -56,8 +55,8 @@ def agent():
 
 
 def memory():
-    """RSS (smaps_rollup) and the memory accounted to BPF maps (memlock in fdinfo), with 100
-    processes running. Pages of maps that are mapped into the agent count once: as BPF memory."""
+    """RSS (smaps_rollup) and the memory of BPF maps (memlock in fdinfo), with 100 running processes. Pages of maps that
+    are mapped into the agent count once, as BPF memory."""
     names = [n for n in listed() if not n.endswith(("-x", "-xs", "-go"))]
     workers = [subprocess.Popen([f"{PROGRAMS}/{names[i % len(names)]}", "100000000"],
                                 preexec_fn=lambda: os.nice(5)) for i in range(100)]

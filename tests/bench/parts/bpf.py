@@ -28,8 +28,8 @@ def instruction(op, to=0, of=0, off=0, value=0):
 
 
 class EmptyProgram:
-    """A perf_event program that does nothing, on every CPU: what the measuring itself costs. Or nothing
-    but reads: of 8 bytes each, of the program's stack."""
+    """An empty perf_event program on every CPU, which shows the cost of the measurement itself. With `reads` it reads the
+    sampled program's stack so many times, 8 bytes each."""
 
     SYS = {"x86_64": (321, 298), "aarch64": (280, 241)}[platform.machine()] # bpf, perf_event_open
     SP = {"x86_64": 19 * 8, "aarch64": 31 * 8}[platform.machine()] # in struct bpf_perf_event_data
@@ -70,7 +70,7 @@ class EmptyProgram:
 
 @contextlib.contextmanager
 def burners(command=None):
-    """Stacks of 32 user frames on every CPU, once they are known 95 % of the time nothing else."""
+    """Runs programs with stacks of 32 user frames on every CPU; once culprit knows them, for 95 % of the CPU time."""
     running = [subprocess.Popen(command or [f"{PROGRAMS}/{BURNER}", "100000000"])
                for _ in range(CPUS)]
     try:
@@ -89,7 +89,7 @@ def burners(command=None):
 
 
 def ns_a_run(pid, command=None):
-    """Of the BPF programs that the process holds, over 1.5 s with the burners."""
+    """Returns the ns per run of the process's BPF programs, over 1.5 s with the burners."""
     with burners(command):
         runs, ns = programs_of(pid)
         time.sleep(1.5)
@@ -100,7 +100,7 @@ def ns_a_run(pid, command=None):
 
 
 def rates():
-    """With caches that are cold and warm; the kernel lowers what it allows on a busy machine."""
+    """Sampling rates for cold and for warm caches. On a busy machine the kernel lowers the maximum rate."""
     with open("/proc/sys/kernel/perf_event_max_sample_rate", encoding="ascii") as f:
         return 997, min(9973, int(f.read()))
 
@@ -111,7 +111,7 @@ def bpf_empty(hz):
 
 
 def bpf_run(hz, comm, command=None):
-    """(ns a run of the sampling program, user frames a sample, how many samples as text)."""
+    """Returns (ns per run of the sampling program, user frames per sample, number of samples as text)."""
     with tempfile.TemporaryDirectory() as d, BpfStats():
         p = start_record(f"{d}/o.folded", "-F", hz, "-d", 60, "--comm", comm)
         while not programs_of(p.pid)[0] and p.poll() is None:
@@ -126,13 +126,12 @@ def bpf_run(hz, comm, command=None):
 
 
 def bpf():
-    """Run time of the sampling program by the kernel's own statistics, over 1.5 s in which every
-    CPU runs stacks of 32 user frames and, at a real-time priority, 95 % of the time nothing else.
-    What else is sampled is kept out with --comm: such an event costs little, as is measured by
-    keeping out all. The statistics read the clock twice within what they measure: an empty
-    program tells how much of a figure that is, and "net" is without it. At about 1000 Hz the
-    tables have left the caches from one sample to the next, as they have at all usual rates; at
-    about 10,000 Hz they are in them."""
+    """Run time of the sampling program by the kernel's statistics, over 1.5 s in which every CPU runs a program with
+    stacks of 32 user frames, at a real-time priority and for 95 % of the time. --comm filters out samples of other
+    programs, whose cost is small; it is measured by filtering out all programs. The statistics read the clock twice
+    within the measured time; an empty program shows how long that takes, and "net" is the time without it. At about
+    1000 Hz, as at all usual rates, the tables are not in the caches any more at the next sample; at about 10,000 Hz
+    they are."""
     for hz in rates():
         costs = {"empty": [], "filtered": [], "sampled": []}
         for _ in range(RUNS):

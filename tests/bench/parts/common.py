@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of the benchmark share: where things are, the results, and what the kernel counts."""
+"""Shared by the parts of the benchmark: paths, results, and counters of the kernel."""
 
 import glob
 import os
@@ -23,7 +23,7 @@ def note(what, value, unit, how="", must=None, aim=None):
 
 
 def cpu_by_thread(pid):
-    """{name of a thread: CPU seconds}, by the scheduler's clock, which is finer than ticks."""
+    """Returns {name of a thread: CPU seconds}, by the scheduler's clock, which is finer than ticks."""
     total = {}
     for folder in glob.glob(f"/proc/{pid}/task/*"):
         with open(f"{folder}/comm", encoding="utf-8") as f, open(f"{folder}/schedstat", encoding="ascii") as g:
@@ -33,14 +33,14 @@ def cpu_by_thread(pid):
 
 
 def busy_seconds():
-    """CPU time that all CPUs spent on anything but idling."""
+    """Returns the CPU time of all CPUs without idle time."""
     with open("/proc/stat", encoding="ascii") as f:
         v = [int(x) for x in f.readline().split()[1:9]]
     return (sum(v) - v[3] - v[4]) / TICK
 
 
 def fdinfo(pid):
-    """The texts of /proc/PID/fdinfo/* as dictionaries."""
+    """Returns the texts of /proc/PID/fdinfo/* as dictionaries."""
     out = []
     for path in glob.glob(f"/proc/{pid}/fdinfo/*"):
         try:
@@ -52,14 +52,14 @@ def fdinfo(pid):
 
 
 def programs_of(pid):
-    """(runs, nanoseconds) of the BPF programs that the process holds."""
+    """Returns (runs, nanoseconds) of the process's BPF programs."""
     seen = {i["prog_id"]: i for i in fdinfo(pid) if "prog_id" in i and "run_cnt" in i}
     return (sum(int(i["run_cnt"]) for i in seen.values()),
             sum(int(i["run_time_ns"]) for i in seen.values()))
 
 
 class BpfStats:
-    """The kernel counts the run time of BPF programs only while it is told to."""
+    """Makes the kernel count the run time of BPF programs."""
 
     PATH = "/proc/sys/kernel/bpf_stats_enabled"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What reading the span of a thread adds to a sample."""
+"""The time that reading the span of a thread adds to a sample."""
 
 import contextlib
 import glob
@@ -32,8 +32,8 @@ NONE, OBI = "none", "OBI's map" # publishers: in truth none
 
 
 class ContextSwitch:
-    """The word by which BPF knows whether anybody publishes spans (context_n), of a recorder that
-    runs: while it is 0 none is read, and all else is as it was."""
+    """The word context_n of a running recorder, which tells BPF whether processes publish spans. While it is 0, BPF reads
+    no spans, and nothing else changes."""
 
     PIDFD_OPEN, PIDFD_GETFD = 434, 438
 
@@ -67,7 +67,7 @@ class ContextSwitch:
 
 
 class RunTime:
-    """What programs_of() says of a process whose programs stay the same, in a fraction of the time."""
+    """Like programs_of(), but faster, for a process whose programs stay the same."""
 
     def __init__(self, pid, fds=None):
         self.files = {}
@@ -87,7 +87,7 @@ class RunTime:
         return runs, ns
 
     def slice(self):
-        """ns a run in a slice of time, or None if there was none."""
+        """Returns the ns per run in a slice of time, or None if there was no run."""
         runs, ns = self.read()
         time.sleep(CONTEXT_SECONDS)
         runs2, ns2 = self.read()
@@ -95,7 +95,7 @@ class RunTime:
 
 
 def slice_of_context(run_time, switch, on):
-    """ns a run of its program while spans are read, or not; again, if others began or ended to publish."""
+    """Returns the ns per run while spans are read, or not. Repeats if another process has begun or ended publishing."""
     while True:
         switch.value = on
         per = run_time.slice()
@@ -104,9 +104,9 @@ def slice_of_context(run_time, switch, on):
 
 
 def ns_of_context(pid, pairs=CONTEXT_PAIRS):
-    """What reading spans adds to a run of the recorder's program: of each pair of slices of time, one
-    with and one without, in any order, the difference. Slices are short, as what other programs and the
-    hypervisor do falls into some of them, and so not into the median."""
+    """Returns the time that reading spans adds to a run of the recorder's program, for pairs of time slices: the
+    difference between a slice with reading and one without, in random order. Slices are short, so that disturbances by
+    other programs and the hypervisor hit few of them and do not change the median."""
     run_time, switch, out = RunTime(pid), ContextSwitch(pid), []
     was = switch.value
     for _ in range(pairs):
@@ -117,7 +117,7 @@ def ns_of_context(pid, pairs=CONTEXT_PAIRS):
 
 
 def ns_of_reads(hz):
-    """What a read of 8 bytes adds to a run, each slice's."""
+    """Returns the time that a read of 8 bytes adds to a run, for each slice."""
     out = []
     with EmptyProgram(hz) as empty, EmptyProgram(hz, READS) as reading:
         of = {reads: RunTime(p.pid, p.fds[:1]) for reads, p in ((0, empty), (READS, reading))}
@@ -129,7 +129,7 @@ def ns_of_reads(hz):
 
 
 def interval_of_median(values):
-    """95 %: by how many of them are below it."""
+    """Returns the 95 % interval of the median, from the binomial distribution of the number of values below it."""
     v, n = sorted(values), len(values)
     k = max(0, int(n / 2 - 0.98 * math.sqrt(n)))
     return v[k], v[n - 1 - k]
@@ -137,8 +137,8 @@ def interval_of_median(values):
 
 @contextlib.contextmanager
 def obi_map():
-    """The map of OpenTelemetry's eBPF instrumentation, if nobody has it: a recorder that starts reads it.
-    tell(processes) has each of them work for a span."""
+    """Pins a map like that of OpenTelemetry's eBPF instrumentation, unless it exists; a recorder reads it from its start
+    on. tell(processes) gives each process a span."""
     path = "/sys/fs/bpf/otel/traces_ctx_v1"
 
     def tell(processes):
@@ -160,7 +160,7 @@ def obi_map():
 
 @contextlib.contextmanager
 def recorder_of_spans(hz, *options):
-    """A recorder; at the end (samples with a span, samples) are added to what it yields beside its pid."""
+    """Runs a recorder. Yields its pid, and a list that gets (samples with a span, samples) at the end."""
     counts = []
     with tempfile.TemporaryDirectory() as d, BpfStats():
         p = start_record(f"{d}/o.pb.gz", "-F", hz, "-d", 600, *options)
@@ -176,7 +176,7 @@ def recorder_of_spans(hz, *options):
 
 
 def measure_context(command, comm, hz, publishes, tell=lambda processes: None):
-    """(what reading spans adds, what a read adds), ns."""
+    """Returns (time that reading spans adds, time that a read adds), ns."""
     with recorder_of_spans(hz, "--comm", comm) as (pid, counts):
         with burners(command) as running:
             tell(running)
@@ -187,8 +187,8 @@ def measure_context(command, comm, hz, publishes, tell=lambda processes: None):
 
 
 def measure_demo(hz, pairs):
-    """(what reading spans adds to a sample, whosever it is, while the demo's shop is as busy as it can be; the
-    share of samples that have a span)."""
+    """Returns (time that reading spans adds to a sample of any process, while the demo's shop is fully loaded; share of
+    samples with a span)."""
     demo = runpy.run_path(os.path.join(TOP, "demo/start"))
     with demo["shop"](os.path.join(TOP, "build"), "127.0.0.1:1") as url:
         load = [subprocess.Popen([os.path.join(TOP, "demo/load.py"), url]) for _ in range(2 * CPUS)]
@@ -204,7 +204,7 @@ def measure_demo(hz, pairs):
 
 
 def publishers(folder):
-    """{what: (command of a program that publishes spans, its comm)}, of those that are here."""
+    """Returns {name: (command of a program that publishes spans, its comm)} of the installed programs."""
     def source(name):
         return os.path.join(TOP, name)
 
@@ -255,8 +255,8 @@ def publishers(folder):
 
 
 def measure_publishers(found):
-    """{(what, Hz): (what reading spans adds, what a read adds, medians of each time)}; RUNS times each, all of
-    them in any order, so that what else the machine does falls on all of them."""
+    """Returns {(name, Hz): (time that reading spans adds, time that a read adds, medians of the runs)}. Each is measured
+    RUNS times, in random order, so that disturbances hit all of them alike."""
     got = {}
     for what, hz in random.sample([(w, h) for w in found for h in rates()] * RUNS, len(found) * 2 * RUNS):
         command, comm = found[what]
@@ -274,11 +274,11 @@ def measure_publishers(found):
 
 
 def context():
-    """What it adds to a sample that its span is read: BPF is told, in turns, that somebody publishes
-    and that nobody does, while the same programs run and are sampled by the same recorder. Each CPU
-    runs one that publishes, at a real-time priority, 95 % of the time nothing else. At both rates of
-    rates(): caches are cold and warm. What a read of 8 bytes costs there tells how many there can be.
-    Then what programs pay that call libculprit-context."""
+    """The time that reading the span adds to a sample. The same programs run and are sampled by the same recorder, while
+    BPF is told in turns that processes publish spans and that none does. Each CPU runs a program that publishes, at a
+    real-time priority and for 95 % of the time. Both rates of rates() are measured: with cold and with warm caches.
+    The cost of a read of 8 bytes there limits the possible number of reads. Then the cost for programs that call
+    libculprit-context."""
     with tempfile.TemporaryDirectory() as d:
         found = {**publishers(d), OBI: ([f"{PROGRAMS}/{BURNER}", "100000000"], BURNER)}
         got = measure_publishers({w: v for w, v in found.items() if CONTEXT_ONLY in w})

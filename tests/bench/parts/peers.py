@@ -21,7 +21,7 @@ def perf_text(path):
 
 
 def usage_of(command, **options):
-    """(CPU seconds of the command and what it waited for, exit status)."""
+    """Returns (CPU seconds of the command and of the children that it waited for, exit status)."""
     p = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
     _, status, usage = os.wait4(p.pid, 0)
     p.returncode = status
@@ -29,11 +29,10 @@ def usage_of(command, **options):
 
 
 def peers():
-    """The busy host for each profiler in turn, in this order RUNS times: 10 s at 99 Hz, whole
-    machine. CPU is that of the profiler's own process; for perf also what `perf script` needs
-    before anybody can see a stack, as culprit's figure includes unwinding and names. The cost in
-    interrupts shows in neither, so it is measured apart: part bpf. Complete: user stacks that
-    reach the thread's entry; Go's, musl's and all others count alike."""
+    """Each profiler in turn records the busy host, RUNS times: 10 s at 99 Hz, the whole machine. CPU is the time of the
+    profiler's own process; for perf with that of `perf script`, because culprit's figure includes unwinding and names.
+    Neither includes the cost in interrupts, which part bpf measures. Complete are user stacks that reach the thread's
+    entry; those of Go, musl and all other programs count alike."""
     seconds = "10"
     figures = {}
     with busy_host(PROGRAMS) as host, tempfile.TemporaryDirectory() as d:

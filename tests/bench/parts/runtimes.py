@@ -15,7 +15,7 @@ from .bpf import bpf_empty, bpf_run, rates
 
 
 def runtime_programs(folder):
-    """{runtime: (command that burns CPU at the end of 32 frames, its comm)}, of those that are here."""
+    """Returns {runtime: (command that spins below 32 frames, its comm)} of the installed runtimes."""
     here = os.path.join(TOP, "tests/bench")
     found = {}
     if shutil.which("/usr/bin/python3"):
@@ -33,8 +33,8 @@ def runtime_programs(folder):
 
 
 def runtimes():
-    """As part bpf, with a program of each language runtime: about 32 frames to the thread's entry,
-    the native ones around included."""
+    """Like part bpf, with a program of each language runtime: about 32 frames to the thread's entry, including native
+    frames."""
     with tempfile.TemporaryDirectory() as d:
         for name, (command, comm) in runtime_programs(d).items():
             for hz in rates():
@@ -48,8 +48,8 @@ def runtimes():
 
 
 def attach():
-    """What `record --verbose` says of two processes of each runtime: the first is of a binary that
-    it has not seen (learned and attached), the second of one that it knows (attached)."""
+    """Times that `record --verbose` prints for two processes of each runtime: the first has a new binary (learned and
+    attached), the second a known one (attached)."""
     with tempfile.TemporaryDirectory() as d:
         for name, (command, _) in runtime_programs(d).items():
             unknown, known = [], []
@@ -84,12 +84,12 @@ def attach():
 
 
 def is_sampling(pid):
-    """Its programs are loaded: it attaches them next."""
+    """Tells whether the recorder has loaded its BPF programs, which it attaches next."""
     return any("bpf-prog" in os.readlink(f) for f in glob.glob(f"/proc/{pid}/fd/*") if os.path.lexists(f))
 
 
 def fresh_copy(name, command, folder):
-    """The command with a copy of its runtime that nobody else runs, in folder/fresh."""
+    """Returns the command with a copy of its runtime in folder/fresh, which no other process runs."""
     fresh = f"{folder}/fresh"
     shutil.rmtree(fresh, ignore_errors=True)
     if name != "hotspot":

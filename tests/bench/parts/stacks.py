@@ -11,8 +11,8 @@ from truth import PROGRAMS, Truth, Verdict, listed
 
 
 def truth():
-    """All ground-truth programs of the common run, 500 ms of CPU each, judged by their shadow
-    stacks. musl's programs count as right when they end in musl and say so."""
+    """Judges all ground-truth programs of the common run, 500 ms of CPU time each, by their shadow stacks. Stacks that end
+    in musl, with a mark, count as right."""
     names = [n for n in listed() if not n.endswith(("-x", "-xs"))]
     with tempfile.TemporaryDirectory() as d:
         with open(f"{d}/names", "w", encoding="ascii") as f:
@@ -31,8 +31,8 @@ def truth():
 
 
 def short():
-    """Processes of 20 ms CPU each, started two at a time as fast as they end; samples without
-    user frames count unless the kernel part shows that the process was in exec or exit."""
+    """Processes of 20 ms of CPU time each, of which two always run. Samples without user frames count, unless the kernel
+    frames show that the process was in exec or exit."""
     with tempfile.TemporaryDirectory() as d:
         done = subprocess.run([CULPRIT, "record", "-F", "999", "-o", f"{d}/o.folded", "--",
                                f"{PROGRAMS}/starter", "5", "2", f"{PROGRAMS}/short-x"],

@@ -12,7 +12,7 @@ from .common import TOP, note
 
 
 def rows():
-    """By tests/bench/bench_rows, which prints JSON lines."""
+    """Runs tests/bench/bench_rows, which prints JSON lines."""
     found = glob.glob(os.path.join(TOP, "build/tests/bench/bench*rows"))
     if not found:
         print("rows: no bench_rows in build/tests/bench")
@@ -25,7 +25,7 @@ def rows():
 
 
 def store_of(url, name, bench="store", n=None):
-    """By tests/bench/bench_store and bench_spans, whose heads say how the data is made."""
+    """Runs tests/bench/bench_store and bench_spans, which describe their data in their first comments."""
     p = subprocess.Popen([os.path.join(TOP, f"build/tests/bench/bench-{bench}"), url,
                           n or os.environ.get("BENCH_STORE_ROWS", "10000000")],
                          stdout=subprocess.PIPE, text=True)
@@ -37,9 +37,9 @@ def store_of(url, name, bench="store", n=None):
 
 
 def store():
-    """SQLite, and each ClickHouse that can be had; BENCH_STORE=URL: that one instead, which must be
-    empty. BENCH_STORE_ROWS takes fewer rows. The current ClickHouse is chDB behind a front in Python,
-    whose time is in its figures."""
+    """Measures SQLite and each available ClickHouse, or only the store BENCH_STORE=URL, which must be empty.
+    BENCH_STORE_ROWS sets a smaller number of rows. The current ClickHouse is chDB behind a front in Python, whose time
+    is part of the figures."""
     if "BENCH_STORE" in os.environ:
         store_of(os.environ["BENCH_STORE"], "")
         return

@@ -10,7 +10,7 @@ from .common import TOP, note
 
 
 def ui():
-    """The page in Debian's Chromium, by its own trace (tests/ui/bench.mjs): 100,000 and 1,000,000 nodes."""
+    """The page in Debian's Chromium, measured by Chromium's trace (tests/ui/bench.mjs): 100,000 and 1,000,000 nodes."""
     with tempfile.NamedTemporaryFile(suffix=".json") as f:
         subprocess.run(["node", os.path.join(TOP, "tests/ui/bench.mjs"), "--json", f.name], check=True, timeout=900,
                        stdout=subprocess.DEVNULL)
