@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Records of spans where memory ends, and across pages: `edges SECONDS LOG`. A reader that reads
- * more than there is finds nothing behind. Half of the time they are the program's own, then the
- * library's, of threads whose thread-local storage is across pages. See spans.c.
+ * `edges SECONDS LOG`: records of spans at the end of mapped memory, and across pages, so that a
+ * reader that reads too much fails. Half of the time the records are the program's own; then they
+ * are the library's, in threads whose thread-local storage lies across pages. See spans.c.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -19,7 +19,7 @@
 
 #define RECORD 28
 #define MAX_BYTES 612
-#define PAGE 65536 /* of any machine */
+#define PAGE 65536 /* the largest page of any machine */
 
 extern _Thread_local uint8_t *otel_thread_ctx_v1;
 
@@ -30,7 +30,7 @@ WORK(3, 2000)
 
 static void (*const work[])(void) = {work_0, work_1, work_2, work_3};
 
-/* n bytes of attributes, the last says which work it is. */
+/* Writes n bytes of attributes; the last byte is the number of the work. */
 static void attributes(uint8_t *at, int n, int which)
 {
 	int route = culprit_context_key("http.route"), filler = culprit_context_key("filler");
@@ -50,7 +50,7 @@ static void attributes(uint8_t *at, int n, int which)
 	at[7] = (uint8_t)('0' + which);
 }
 
-/* With 104 and more a second read may follow; 612 is the most. */
+/* From 104 bytes on a reader may need a second read; 612 is the most. */
 static const int sizes[] = {8, 28, 100, 104, 106, 232, 300, 612};
 static FILE *spans_log;
 
@@ -65,8 +65,7 @@ static void by_hand(uint8_t *memory, uint64_t end)
 {
 	for (uint32_t i = 0; now_us() < end; i++) {
 		int n = sizes[i / 4 % 8], which = (int)(i % 4);
-		/* The last bytes that there are, or some before and some behind the start of a
-		 * page. */
+		/* The record is at the end of mapped memory, or crosses the start of a page. */
 		uint8_t *r = memory + (i & 64 ? 2 * PAGE - RECORD - n : PAGE - 1 - (int)(i % 60));
 
 		if (getrandom(r, 24, 0) != 24)
@@ -112,7 +111,7 @@ static void *where(void *arg)
 	return NULL;
 }
 
-/* A thread whose storage is so far from where another stack's is. */
+/* Runs a thread on this stack, which determines the place of the thread's storage. */
 static void on_stack(uint8_t *stack, void *(*run)(void *), void *arg)
 {
 	pthread_attr_t a;
@@ -124,7 +123,7 @@ static void on_stack(uint8_t *stack, void *(*run)(void *), void *arg)
 	pthread_attr_destroy(&a);
 }
 
-/* Of all the ways that the storage can lie the ones across a page. */
+/* Runs threads with all placements of the storage that cross a page's end. */
 static void across_pages(uint64_t us)
 {
 	uint8_t *stack =

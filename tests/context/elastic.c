@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What Elastic's agent for Java does, by its protocol's description, in C: threads that work for
- * transactions, half of which are sampled, and a socket that is read every 20 ms:
- * `elastic SOCKET LOG THREADS SECONDS_A_TRANSACTION`. The log has a line for each
- * transaction that begins and each message that comes. After SIGUSR1 it only listens.
+ * `elastic SOCKET LOG THREADS SECONDS_A_TRANSACTION`: acts like Elastic's agent for Java, by the
+ * description of its protocol. Threads work for transactions, half of which are sampled, and the
+ * socket is read every 20 ms. The log has a line for each transaction that begins and for each
+ * message that arrives. After SIGUSR1 the program only reads messages.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -95,7 +95,7 @@ static void *serve(void *arg)
 		fflush(log_file);
 		funlockfile(log_file);
 		work_0();
-		/* A child of the transaction. */
+		/* A child span of the transaction. */
 		r.valid = 0;
 		__asm__ volatile("" ::: "memory");
 		r.span[0]++;
@@ -113,7 +113,7 @@ static int listen_at(const char *path)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0);
-	/* Longer than an address may be: by its folder. */
+	/* The path is longer than a socket's address may be: enter its folder. */
 	char *copy = strdup(path), *slash = strrchr(copy, '/');
 
 	*slash = '\0';
@@ -171,7 +171,7 @@ int main(int argc, char **argv)
 	if (!log_file || fd < 0)
 		return 1;
 	signal(SIGUSR1, on_usr1);
-	/* Its start takes a while. */
+	/* An agent takes a while to start. */
 	burn(0.2);
 	storage[0] = 1;
 	n += put_text(storage + n, "elastic-service");

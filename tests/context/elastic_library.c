@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two symbols of Elastic's native library, and how they are set. */
+/* The two symbols of Elastic's native library, and functions that set them. */
 #include <stddef.h>
 
 __attribute__((visibility("default"))) void *elastic_apm_profiling_correlation_process_storage_v1;

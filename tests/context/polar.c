@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Spans as labels of Polar Signals' library: `polar SECONDS THREADS LOG`. See spans.c. */
+/* `polar SECONDS THREADS LOG`: publishes spans as labels of Polar Signals' library. See spans.c. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * LD_PRELOAD: the program works for one span all the time, with that many ATTRIBUTES of 20 bytes;
- * with NOTHING it could say so, and does not.
+ * With LD_PRELOAD, a program publishes one span for its whole life, with ATTRIBUTES attributes of
+ * 20 bytes; with NOTHING set it has the library but publishes no span.
  */
 #include "culprit_context.h"
 

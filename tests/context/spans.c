@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests that go through a pool of threads, each with a span that culprit_context publishes, and
- * a log of which span did what: `spans SECONDS THREADS LOG [LIBRARY [TOUCH]…]`. A request is worked
- * for by one thread, then handed to the next one. The function that works is the one of the span's
- * number, as is the route that the thread says it works for, so that a stack says which span it
- * was.
+ * `spans SECONDS THREADS LOG [LIBRARY [TOUCH]…]`: requests go through a pool of threads, each with
+ * a span that culprit_context publishes; a log says which span ran which function. A thread works
+ * for a request and then hands it to the next. The span determines the function that works and the
+ * route that the thread publishes, so the right span follows from the stack.
  *
- * With LIBRARY that file is loaded when the threads run already, then each TOUCH (touch.c), which
- * all threads call, so that what they have of thread-local variables grows. Nothing is published
- * until whoever watches may be supposed to have seen the library, or, with SPANS_SEEN in the
- * environment, until there is a file of that name.
+ * LIBRARY is loaded after the threads have started, then each TOUCH (touch.c), which all threads
+ * call, so that their thread-local storage grows. Nothing is published until a profiler has
+ * probably seen the library, or, with SPANS_SEEN in the environment, until that file exists.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -60,7 +58,7 @@ WORK(3, 1500)
 
 static void (*const work[])(void) = {work_0, work_1, work_2, work_3};
 
-/* For nobody. */
+/* Works for no span. */
 static __attribute__((noinline)) void idle_work(void)
 {
 	burn(300);
@@ -136,7 +134,7 @@ static void *serve(void *arg)
 			char route[] = {'/', 'p', 'a', 'y', '/', (char)('0' + r->span[7] % 4)};
 
 			api.enter(r->trace, r->span, 1);
-			/* Some say more than there is room for behind the thread's pointer. */
+			/* Some spans have more attributes than fit into the thread's record. */
 			if (r->span[6] & 1)
 				api.attribute(note, long_note, sizeof(long_note));
 			api.attribute(endpoint, route, sizeof(route));
@@ -201,7 +199,7 @@ static void on_usr1(int signal)
 	version++;
 }
 
-/* Each SIGUSR1 makes another version of it. */
+/* Publishes the process context. Each SIGUSR1 publishes another version. */
 static void publish(void)
 {
 	static int published;
@@ -241,7 +239,7 @@ int main(int argc, char **argv)
 			load_touch(argv[i]);
 	}
 	signal(SIGUSR1, on_usr1);
-	/* From here on, as loading takes seconds where CPUs are short. */
+	/* Count from here, because loading may take seconds on a busy machine. */
 	end = now_us() + (uint64_t)(strtod(argv[1], NULL) * 1e6);
 	for (; now_us() < end; usleep(10000))
 		publish();

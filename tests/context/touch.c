@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A library of which each thread that calls it has a part. */
+/* A library with thread-local storage, which each thread that calls it gets. */
 static _Thread_local int times;
 
 int touch(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Work that takes a known time in functions that a stack names: WORK(0, 2000) makes work_0(). */
+/* Functions that work for a known time: WORK(0, 2000) defines work_0(). */
 #pragma once
 
 #include <stdint.h>

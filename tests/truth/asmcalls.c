@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time burnt in functions that the C library has in assembly. */
+/* Spends its time in assembly functions of the C library. */
 #include "truth.h"
 
 #include <math.h>
@@ -59,7 +59,7 @@ static int by_value(const void *x, const void *y)
 	return *(const int *)x - *(const int *)y;
 }
 
-/* The library calls back: own frames on both sides of a foreign one. */
+/* The library calls back: the program has frames on both sides of a foreign one. */
 NOINLINE void sorts(int n)
 {
 	TRUTH();

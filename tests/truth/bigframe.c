@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames of 100 KiB and 1 MiB, and frames whose size is known at run time only. */
+/* Frames of 100 KiB and 1 MiB, and frames whose size is only known at run time. */
 #include "truth.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For the benchmark: stacks of exactly 32 user frames, _start and the C library's two included, on
- * one or more processes' worth of CPU: frames32 MS.
+ * frames32 MS, for the benchmark: stacks of exactly 32 user frames, including _start and two of the
+ * C library.
  */
 #include "truth.h"
 

@@ -28,7 +28,7 @@ NOINLINE void outer(long n)
 	in_d(n / 2);
 }
 
-/* Inlined code that burns the time itself: the leaf has an inline chain of its own. */
+/* Inlined code that uses the CPU itself, so that the leaf has an inline chain of its own. */
 static INLINED unsigned long mix(unsigned long x)
 {
 	x ^= x << 13;

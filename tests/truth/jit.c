@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Machine code made at run time, with frame pointers, named by /tmp/perf-PID.map: jit_outer calls
- * jit_inner, which calls back into C; jit_loop burns time itself. x86-64 only (exit status 77).
+ * jit_inner, which calls back into C; jit_loop uses the CPU itself. x86-64 only (exit status 77).
  */
 #include "truth.h"
 
@@ -81,7 +81,7 @@ int main(int argc, char **argv)
 	while (truth_running())
 		run((void (*)(void))outer, (void (*)(void))loop);
 	truth_finish();
-	return 0; /* the map stays: who profiles reads it at the end; the test removes it */
+	return 0; /* the map stays, because culprit reads it at the end; the test removes it */
 }
 #else
 int main(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A library that is loaded while the program runs already, and calls back into it. */
+/* Loads a library while the program runs, which calls back into the program. */
 #include "truth.h"
 
 #include <dlfcn.h>

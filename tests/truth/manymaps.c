@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Burns time while it has N (argv[2], default 100000) executable mappings: half of them pages of a
- * file of its own making, alternately two pages of it so that none merge, half anonymous memory
- * between guard pages. vm.max_map_count must allow for it; else it says so and ends with 77.
+ * Uses the CPU while it has N (argv[2], default 100000) executable mappings. Half of them map a
+ * file that the program makes, in turns two pages of it, so that neighbours do not merge; half are
+ * anonymous memory between guard pages. Exits with 77 if vm.max_map_count is too small.
  */
 #include "truth.h"
 
@@ -50,7 +50,7 @@ int main(int argc, char **argv)
 		}
 	}
 	truth_init(argc, argv);
-	/* What the mappings cost is not part of the budget. */
+	/* The CPU time for making the mappings is not part of the budget. */
 	long long end = truth_cpu_ns() + (argc > 1 ? atoll(argv[1]) : 1000) * 1000000;
 
 	while (truth_cpu_ns() < end)

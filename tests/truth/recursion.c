@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two functions that call each other, of different frame sizes, to one exact depth. */
+/* Two functions with different frame sizes that call each other, to an exact depth. */
 #include "truth.h"
 
 #define DEPTH 301

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lives for 20 ms of CPU time, as argv[1] says in ms. Links little and prints nothing unless asked.
- * With a second argument N it forks N children one after the other that do the work, without exec.
+ * Runs for argv[1] ms of CPU time. Links few libraries and prints nothing unless asked. With a
+ * second argument N it forks N children, one after the other, which do the work without exec.
  */
 #include "truth.h"
 
@@ -49,7 +49,7 @@ int main(int argc, char **argv)
 		if (pid > 0)
 			waitpid(pid, NULL, 0);
 	}
-	short_child(); /* so that the tree that is written has the children's chains */
+	short_child(); /* so that the parent's tree has the children's chains */
 	truth_finish();
 	return 0;
 }

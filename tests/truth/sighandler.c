@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Time burnt in signal handlers: on the interrupted stack and on one of their own, by a timer that
- * interrupts spin(), by a signal the program sends itself, and a handler within a handler.
+ * Spends time in signal handlers: on the interrupted stack and on a stack of their own, from a
+ * timer that interrupts spin(), from a signal that the program sends itself, and in nested
+ * handlers.
  */
 #include "truth.h"
 
@@ -48,7 +49,7 @@ int main(int argc, char **argv)
 	struct sigaction alt = {.sa_handler = on_timer, .sa_flags = SA_ONSTACK | SA_RESTART};
 	struct sigaction usr1 = {.sa_handler = on_usr1};
 	struct sigaction usr2 = {.sa_handler = on_usr2, .sa_flags = SA_ONSTACK};
-	/* So rare that it hardly ever hits anything but spin(). */
+	/* Rare enough that it hardly ever interrupts another function than spin(). */
 	struct itimerval every = {.it_interval = {.tv_usec = 7000}, .it_value = {.tv_usec = 7000}};
 
 	truth_init(argc, argv);

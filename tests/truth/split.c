@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Three functions that share the CPU 70 : 20 : 10. By time, not by loops: after each call the
- * thread's CPU clock is read, and the function furthest behind its share goes next. No two calls
- * are equally long, so that nothing here keeps step with the sampling.
+ * Three functions that share the CPU time 70 : 20 : 10. After each call the program reads the
+ * thread's CPU clock, and calls the function that is furthest behind its share. Calls differ in
+ * length, so that the program does not run in step with the sampling clock.
  */
 #include "truth.h"
 

@@ -31,7 +31,7 @@ int main(int argc, char **argv)
 	while (now() < end) {
 		while (running < width) {
 			char *prog = argv[3 + n % (argc - 3)];
-			pid_t pid = vfork(); /* NOLINT: as fast as it goes */
+			pid_t pid = vfork(); /* NOLINT: the fastest way to start a program */
 
 			if (!pid) {
 				execl(prog, prog, "20", (char *)NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Most of the time goes to the kernel, below functions that are known. */
+/* Spends most of its time in the kernel, below known functions. */
 #include "truth.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions that jump to the next instead of calling it: they are on no stack after the jump. */
+/* Functions that jump to the next one, instead of a call, and then are not on the stack. */
 #include "truth.h"
 
 NOINLINE long tail_end(long n)
@@ -15,7 +15,8 @@ NOINLINE long tail_middle(long n)
 
 	spin(n / 2);
 	truth_back(was);
-	return tail_end(n + 1); /* here the shadow stack is back at the caller's, as the real one */
+	return tail_end(n +
+			1); /* the shadow stack is that of the caller here, like the real stack */
 }
 
 NOINLINE long tail_first(long n)

@@ -13,7 +13,7 @@
 
 static struct truth_node nodes[MAX_NODES];
 static int n_nodes = 1;	    /* 0 is the root */
-static char names[1 << 20]; /* copies: a name may lie in a library that is unloaded */
+static char names[1 << 20]; /* copies, because a library with the name may be unloaded */
 static int n_names;
 static __thread struct truth_node *at __attribute__((tls_model("initial-exec")));
 static long long budget_ns = 1000000000;
@@ -55,7 +55,7 @@ void truth_note(const char *key, long long value)
 	notes[n_notes++].value = value;
 }
 
-/* Two threads may add the same child at once: both nodes then say the same. */
+/* Two threads may add the same child at once; the two nodes are then equal. */
 static struct truth_node *truth_child(struct truth_node *parent, const char *name)
 {
 	struct truth_node *c;
@@ -83,7 +83,7 @@ struct truth_node *truth_enter(const char *name)
 	struct truth_node *was = at ? at : &nodes[0];
 
 	at = truth_child(was, name);
-	__asm__ volatile("" ::: "memory"); /* a signal handler must find it there */
+	__asm__ volatile("" ::: "memory"); /* a signal handler must see the new place */
 	return was;
 }
 
@@ -140,7 +140,7 @@ void truth_finish(void)
 
 long truth_about(long n)
 {
-	static unsigned long x = 88172645463325252UL; /* threads that race make it no worse */
+	static unsigned long x = 88172645463325252UL; /* races between threads do no harm */
 
 	x = x * 6364136223846793005UL + 1442695040888963407UL;
 	return (long)((0.125 + 1.75 * (double)(x >> 33) / (1UL << 31)) * (double)n);

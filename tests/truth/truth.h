@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every ground-truth program shares: a shadow stack.
+ * The shadow stack of the ground-truth programs.
  *
- * Each function of a program that matters says TRUTH() first. That moves the thread's place in a
- * tree of calls one down, and back up when the function is left. The tree at the end holds each
- * chain of functions that existed at any moment, and no other: a sampled stack, reduced to the
- * names in the tree, must be a path from the root to some node. The leaf that burns time, spin(),
- * is entered only where a program means it to, so a stack that lost or gained frames is no path.
+ * Each relevant function of a program begins with TRUTH(), which moves the thread's place in a tree
+ * of calls one level down, and back up when the function returns. In the end the tree has each
+ * chain of functions that existed at any moment, and no others: a sampled stack, reduced to the
+ * names in the tree, must be a path from the root to a node. spin(), the leaf that uses the CPU, is
+ * entered only at intended places, so that a stack with missing or additional frames is no path.
  *
- * Nodes come from a fixed array with an atomic index, so that signal handlers and vfork children
- * can add some. truth_finish() writes the tree to $TRUTH_OUT/COMM.PID: lines "id parent name",
- * the names of inlined functions with a ~ before them.
+ * Nodes are taken from a fixed array with an atomic index, so that signal handlers and vfork
+ * children can add nodes. truth_finish() writes the tree to $TRUTH_OUT/COMM.PID: lines
+ * "id parent name", with a ~ before the names of inlined functions.
  */
 #pragma once
 
@@ -30,24 +30,24 @@ struct truth_node {
 	struct truth_node *parent, *child, *next;
 };
 
-/* argv[1], when there is one, is the CPU time to burn in ms (default 1000). */
+/* argv[1] is the CPU time to use, in ms (default 1000). */
 void truth_init(int argc, char **argv);
-/* Whether the process has CPU time left. */
+/* Tells whether the process has CPU time left. */
 int truth_running(void);
 void truth_finish(void);
-/* CPU time of this thread in ns. */
+/* Returns the CPU time of this thread in ns. */
 long long truth_cpu_ns(void);
-/* A line "# key value" for the test. */
+/* Writes a line "# key value" for the test. */
 void truth_note(const char *key, long long value);
 
-/* Goes one down; truth_leave() of the result goes back to where it was. */
+/* Moves one level down. truth_leave() with the result moves back. */
 struct truth_node *truth_enter(const char *name);
 void truth_leave(struct truth_node **node);
 /* The same for a function that the compiler inlines: it is on the stack as a name only. */
 struct truth_node *truth_enter_inlined(const char *name);
-/* truth_leave() for those who must not give the address of a variable away. */
+/* Like truth_leave(), for functions that must not take the address of a variable. */
 void truth_back(struct truth_node *node);
-/* Says that `name` may be called from here, for callees that are too small to say it. */
+/* Notes that `name` may be called from here, for callees that are too small for TRUTH(). */
 void truth_knows(const char *name);
 
 #define TRUTH()                                                                                    \
@@ -57,9 +57,9 @@ void truth_knows(const char *name);
 	struct truth_node *truth_here_ __attribute__((cleanup(truth_leave), unused)) =             \
 		truth_enter_inlined(__func__)
 
-/* A random number around n, n on average, so that no loop beats with the sampling clock. */
+/* Returns a random number, n on average, so that no loop runs in step with the sampling clock. */
 long truth_about(long n);
-/* Burns CPU without calling anything; about n / 300 microseconds, never equally long. */
+/* Uses the CPU without calls, for about n / 300 microseconds, each time for another time. */
 void spin(long n);
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loads and unloads two libraries in turn. They have the same sizes, so that the second comes to
- * lie where the first was, but functions with other frames at the same places: whoever still
- * unwinds by the rows of the first gets wrong stacks.
+ * Loads and unloads two libraries in turn. They have the same sizes, so that each is mapped where
+ * the other was, but functions with other frames at the same addresses: unwinding with the rows of
+ * the wrong library gives wrong stacks.
  */
 #include "truth.h"
 

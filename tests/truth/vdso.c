@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time burnt in code that the kernel maps: clock_gettime and gettimeofday. */
+/* Spends its time in code that the kernel maps: clock_gettime and gettimeofday. */
 #include "truth.h"
 
 #include <sys/time.h>

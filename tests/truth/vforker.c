@@ -14,7 +14,7 @@ NOINLINE void child_work(void)
 NOINLINE void forker(void)
 {
 	TRUTH();
-	pid_t pid = vfork(); /* NOLINT: what this tests */
+	pid_t pid = vfork(); /* NOLINT: vfork() is what this program tests */
 
 	if (!pid) {
 		child_work(); /* NOLINT */

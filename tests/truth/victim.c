@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs code of a library whose file is damaged meanwhile: victim MS LIBRARY DONE; as soon as there
- * is a file DONE it has MS more to run. Three functions of the library lie pages apart; a SIGBUS
- * (the file was truncated below a page that is not there any more) is survived, and counted in the
- * output.
+ * victim MS LIBRARY DONE: runs code of a library whose file is damaged meanwhile. Once the file
+ * DONE exists, the program runs for MS more. Three functions of the library lie pages apart. The
+ * program survives a SIGBUS (on a page beyond the end of a truncated file), and prints how many it
+ * got.
  */
 #include "truth.h"
 
