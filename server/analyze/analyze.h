@@ -11,7 +11,7 @@
  * A function is `explained` if one of its callees has nearly all of its effect, and the callee is
  * rarer in middle requests by at least half: then the peculiarity of slow requests begins further
  * down. Rows are sorted by effect, unexplained functions first. Of functions with equal effects the
- * one nearest to the root is first: there begins the code path that only slow requests take. The
+ * one nearest to the root is first: the code path that only slow requests take begins there. The
  * callees on that path come after it, even if a callee has a little more effect because other
  * functions call it, too. Intervals are of the mean over requests, normal (Welch's): they say how
  * certain an effect is, not where in the code it is.
@@ -28,7 +28,7 @@ enum analyze_cohort { ANALYZE_OTHER, ANALYZE_MIDDLE, ANALYZE_SLOW };
 
 struct analyze_request {
 	u64 duration_ns;
-	double weight; /* how many requests it stands for */
+	double weight; /* how many requests this one stands for */
 	enum analyze_cohort cohort;
 };
 
@@ -45,9 +45,9 @@ struct analyze_shares {
 
 struct analyze_group {
 	u64 requests;	    /* requests of the cohort */
-	double weight;	    /* requests that they stand for */
+	double weight;	    /* requests for which those of the cohort stand */
 	u64 from_ns, to_ns; /* durations, inclusive */
-	double value;	    /* mean of a request, all samples */
+	double value;	    /* mean over requests, of all samples */
 };
 
 struct analyze_row {
@@ -75,9 +75,9 @@ struct analyze_slow {
  */
 int analyze_cohorts(struct analyze_request *requests, size_t n, const struct analyze_shares *shares,
 		    struct diag *reterr_diag);
-/* samples: by request. */
+/* samples: sorted by request. */
 int analyze_slow(const struct profile *p, const struct analyze_request *requests, size_t n_requests,
 		 const struct analyze_sample *samples, size_t n_samples, struct analyze_slow *ret);
 void analyze_slow_deinit(struct analyze_slow *s);
-/* Student's t: the 97.5 % quantile. */
+/* The 97.5 % quantile of Student's t distribution. */
 double analyze_t(double degrees);

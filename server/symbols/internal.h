@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of server/symbols share. */
+/* Shared by the files of server/symbols. */
 #pragma once
 
 #include <pthread.h>
@@ -20,9 +20,9 @@ struct symstore_entry {
 	bool naming, fetching;	     /* a thread names frames with the file, or fetches it */
 	u32 version;		     /* number of files that the entry has had */
 	u64 next_ms;		     /* monotonic; no work on the entry before this time */
-	u64 used_ms;		     /* since the epoch: last used, or seen in frames */
-	u32 failures;		     /* of fetching, in a row */
-	char damage[128];	     /* what is wrong in the file, once names were read from it */
+	u64 used_ms;	  /* since the epoch: when the file was last used or frames needed it */
+	u32 failures;	  /* of fetching, in a row */
+	char damage[128]; /* what is wrong in the file, once names were read from it */
 	/* Addresses for which the file has no name. */
 	struct map nameless;
 };
@@ -49,27 +49,27 @@ struct symstore {
 struct symstore_kind {
 	const char *has;	     /* static */
 	u32 rank;		     /* more is better */
-	char alt[SYMSTORE_ID_BYTES]; /* build-id of the dwz file that it needs, or "" */
+	char alt[SYMSTORE_ID_BYTES]; /* build-id of the dwz file that the file needs, or "" */
 };
 
 /* Refuses a file that does not have this build-id, is cut off, or has no names. */
 int symstore_check(int fd, const char *build_id, u64 max_bytes, struct symstore_kind *ret,
 		   struct diag *reterr_diag);
-/* Lower-case hex of 2 to ELF_MAX_BUILD_ID bytes. */
+/* Tells whether the text is lower-case hex of 2 to ELF_MAX_BUILD_ID bytes. */
 bool symstore_is_build_id(const char *text);
 /* usr/lib/debug/.build-id/XX/YYYY.debug */
 void symstore_path(const char *build_id, char ret[256]);
 
 /* ---- symbols.c; the first three under the lock ---- */
 
-/* NULL when there is no entry. */
+/* Returns NULL when there is no entry. */
 struct symstore_entry *symstore_find(struct symstore *s, const char *build_id);
 /* Replaces the entry's map; drops the new one if all maps together get too large. */
 void symstore_set_nameless(struct symstore *s, struct symstore_entry *e, struct map *take);
 /* Notes that the store has unnamed frames of the binary. */
 void symstore_want(struct symstore *s, const char *build_id, const char *path);
 
-/* Moves a checked file to its place. Returns as symstore_upload_end(). */
+/* Moves a checked file to its place. Returns the same as symstore_upload_end(). */
 int symstore_keep(struct symstore *s, const char *build_id, const char *from, int fd,
 		  const struct symstore_kind *k, struct diag *reterr_diag);
 
@@ -79,5 +79,5 @@ int symstore_start(struct symstore *s);
 
 /* ---- fetch.c: a debuginfod client ---- */
 
-/* -ENOENT: no server has it. On the fetcher's thread. */
+/* Runs on the fetcher's thread. -ENOENT: no server has the file. */
 int symstore_fetch(struct symstore *s, const char *build_id, struct diag *reterr_diag);
