@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads speedscope's JSON, sampled and evented. Each profile of the file becomes a process of its
- * name, but for our own files, whose stacks begin with the process.
+ * Reads speedscope's JSON, sampled and evented. Each profile of the file becomes a process with the
+ * profile's name, except in files by culprit, whose stacks begin with the process.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -19,13 +19,13 @@ struct speedscope_reader {
 	struct diag *diag;
 	const json_t *frames;
 	vec(u32) frame_ids; /* by index in shared.frames */
-	vec(u32) stack;	    /* at hand: indices in shared.frames, root first */
-	vec(u32) ids;	    /* at hand: frames, leaf first */
-	double scale;	    /* of the first profile's unit */
+	vec(u32) stack;	    /* current stack: indices in shared.frames, root first */
+	vec(u32) ids;	    /* current stack: frames, leaf first */
+	double scale;	    /* from the unit of the first profile */
 	const char *unit;   /* of the first profile */
-	bool process_first; /* our own: stacks begin with the process */
-	u32 thread;	    /* of the profile at hand */
-	double carry;	    /* of weights that are not whole */
+	bool process_first; /* a file by culprit: stacks begin with the process */
+	u32 thread;	    /* of the current profile */
+	double carry;	    /* remainder of weights that are not whole numbers */
 };
 
 static void reader_deinit(struct speedscope_reader *f)
@@ -76,7 +76,7 @@ static int read_frame(struct speedscope_reader *f, const json_t *o)
 	return r < 0 ? r : vec_push(&f->frame_ids, id);
 }
 
-/* Adds the type of a profile's values. Time comes in many units; here it is nanoseconds. */
+/* Adds the type of a profile's values. Converts units of time to nanoseconds. */
 static int read_unit(struct speedscope_reader *f, const char *unit)
 {
 	const char *ours = vocab_unit(UNIT_COUNT);
@@ -100,7 +100,7 @@ static int read_unit(struct speedscope_reader *f, const char *unit)
 	return profile_add_type(f->p, type, ours);
 }
 
-/* What is not whole is carried to the next sample, so that the sum stays right. */
+/* Fractions are carried to the next sample, so that the sum stays right. */
 static int whole(struct speedscope_reader *f, double weight, s64 *ret)
 {
 	weight = weight * f->scale + f->carry;
@@ -111,7 +111,7 @@ static int whole(struct speedscope_reader *f, double weight, s64 *ret)
 	return 0;
 }
 
-/* f->stack for `value`. */
+/* Adds f->stack with `value`. */
 static int add_sample(struct speedscope_reader *f, s64 value)
 {
 	u32 thread = f->thread, stack;
@@ -167,7 +167,7 @@ static int read_sampled(struct speedscope_reader *f, const json_t *profile)
 			if (r == 0)
 				r = vec_push(&f->stack, frame);
 		}
-		/* A double does not hold every whole number. */
+		/* A double cannot represent every whole number. */
 		value = json_integer_value(w);
 		if (r == 0 && (!json_is_integer(w) || f->scale != 1))
 			r = whole(f, json_number_value(w), &value);
@@ -284,7 +284,7 @@ int speedscope_read(const u8 *data, size_t n, struct profile **ret, struct diag 
 	return 0;
 }
 
-/* It names its schema, or has the two members that nothing else has together. */
+/* The file names its schema, or has the two members that no other format has together. */
 int speedscope_probe(const u8 *data, size_t n)
 {
 	size_t i = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes speedscope's JSON. One profile with the process as the root frame of every stack; with
- * --threads one profile per thread, and then samples that have times stay in their order.
+ * Writes speedscope's JSON: one profile with the process as the root frame of every stack; with
+ * --threads one profile per thread, in which samples with times stay in their order.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,12 +25,13 @@ struct speedscope_writer {
 	struct profile_head head;
 	struct str scratch;
 	/*
-	 * JSON of shared.frames, each once: a frame is one function to speedscope, and addresses
-	 * that look alike are many frames here. Ids are from 1.
+	 * JSON of shared.frames, each once: for speedscope a frame is a function, while a profile
+	 * has a frame for each address. Ids begin with 1.
 	 */
 	struct strtab texts;
 	struct str text;
-	vec(u32) frames; /* by frame of the profile: frame there, PROFILE_NONE = not yet */
+	vec(u32)
+		frames; /* by frame of the profile: index in shared.frames; PROFILE_NONE: none yet */
 	vec(struct item) items;
 };
 
@@ -44,7 +45,7 @@ static void writer_deinit(struct speedscope_writer *w)
 	vec_deinit(&w->items);
 }
 
-/* speedscope knows the units of abi/tbl/unit.tbl, under the same names; a count has none there. */
+/* speedscope has the same names for units as abi/tbl/unit.tbl, but calls a count "none". */
 static const char *unit_name(const struct profile *p)
 {
 	const char *unit = profile_string(p, p->types[p->default_type].unit);
@@ -52,7 +53,7 @@ static const char *unit_name(const struct profile *p)
 	return vocab_per_second(unit) || !strcmp(unit, vocab_unit(UNIT_BYTES)) ? unit : "none";
 }
 
-/* Its number in shared.frames. */
+/* Returns the frame's index in shared.frames. */
 static int add_frame(struct speedscope_writer *w, const char *name, const char *suffix,
 		     const struct profile_frame *f, u32 *ret)
 {
