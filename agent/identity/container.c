@@ -29,7 +29,7 @@ static void add_fact(struct facts *f, enum fact which, const char *value)
 		f->value[which] = value;
 }
 
-/* Adds a label of Docker's, or an annotation of the bundle's. */
+/* Adds a label of a Docker container, or an annotation of a bundle. */
 static void add_pair(struct facts *f, const char *key, size_t n, const char *value)
 {
 	static const struct {
@@ -159,7 +159,7 @@ static u64 id_hash(const char *id)
 	return hash_bytes(id, strlen(id)) >> 1;
 }
 
-/* The first of an id counts. */
+/* The first name of an id counts. */
 static int keep_name(void *arg, const char *id, const char *name)
 {
 	struct container_names *c = arg;
@@ -232,7 +232,7 @@ static int open_in(int dir, const char *path, u64 flags, u64 resolve)
 	return fd < 0 ? -errno : fd;
 }
 
-/* A regular file of root's, or of ours, in an engine's directory. */
+/* Opens a regular file in an engine's directory, if root or this process's user owns it. */
 static int open_place(int root, const char *dir, const char *file, struct stat *ret)
 {
 	/* An engine's directory may be a link to another disk; paths below it must not contain
@@ -310,7 +310,7 @@ static void read_names(struct container_names *c, int root)
 			 NAMES_DIR, NAMES_FILE, CONTAINER_NAMES_MAX_BYTES >> 20);
 	if (fd < 0)
 		return;
-	/* Also of a file that is not understood: once is enough. */
+	/* Remember the file even if its format is unknown, so that it is read only once. */
 	c->inode = st.st_ino;
 	c->device = st.st_dev;
 	c->size = st.st_size;

@@ -30,8 +30,7 @@ struct speedscope_writer {
 	 */
 	struct strtab texts;
 	struct str text;
-	vec(u32)
-		frames; /* by frame of the profile: index in shared.frames; PROFILE_NONE: none yet */
+	vec(u32) frames; /* profile frame → index in shared.frames; PROFILE_NONE: none yet */
 	vec(struct item) items;
 };
 

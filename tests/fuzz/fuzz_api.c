@@ -149,16 +149,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!api)
 		api = make_api();
 	if (path) {
-		struct net_request r = {
-			.method = q.line[0],
-			.path = path + 1,
-			.body = body,
-			.n_body = size - (size_t)(body - data),
-			.content_type = q.line[1],
-			.role = NET_ROLE_READ, /* so that no request changes the store */
-			.peer = "127.0.0.1",
-			.lookup = lookup,
-			.private = &q};
+		struct net_request r = {.method = q.line[0],
+					.path = path + 1,
+					.body = body,
+					.n_body = size - (size_t)(body - data),
+					.content_type = q.line[1],
+					.role = NET_ROLE_READ, /* changes nothing */
+					.peer = "127.0.0.1",
+					.lookup = lookup,
+					.private = &q};
 
 		*path = '\0';
 		api_http(api, &r, &ret);

@@ -130,8 +130,8 @@ static const char *const symbol_names[] = {
 struct image {
 	u8 flags; /* 1: arm64, 2: no dynamic symbols, 4: has the marks of _Py_DebugOffsets */
 	u8 minor;
-	u16 at[N_SYMBOLS +
-	       2]; /* of symbols; the last two: .eh_frame and .rela.dyn, which last to the end */
+	/* Places of the symbols; the last two: .eh_frame and .rela.dyn, which last to the end. */
+	u16 at[N_SYMBOLS + 2];
 	u8 *bytes;
 	size_t n;
 };

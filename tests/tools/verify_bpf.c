@@ -32,7 +32,7 @@
 static const struct {
 	const char *name;
 	const void *(*bytes)(size_t *n);
-	bool needs_loop; /* skip it on kernels without bpf_loop(): their verifier loses track of bounds */
+	bool needs_loop; /* skip it without bpf_loop(): the verifier loses track of bounds */
 } objects[] = {
 	{"perf", perf_bpf__elf_bytes},	   {"tracepoint", tracepoint_bpf__elf_bytes},
 	{"follow", follow_bpf__elf_bytes}, {"raw_tracepoint", raw_tracepoint_bpf__elf_bytes},

@@ -15,8 +15,7 @@ NOINLINE long tail_middle(long n)
 
 	spin(n / 2);
 	truth_back(was);
-	return tail_end(n +
-			1); /* the shadow stack is that of the caller here, like the real stack */
+	return tail_end(n + 1); /* the shadow stack is the caller's here, like the real one */
 }
 
 NOINLINE long tail_first(long n)

@@ -86,8 +86,7 @@ enum image_offset {
 	POOL_BYTES = 64,
 	AT_CLASS_NAME = 16,
 	AT_CLASS_SOURCE = 40,
-	AT_SYMBOL_COUNT =
-		0, /* the count of references, then the symbol's own 16 bits (since version 12) */
+	AT_SYMBOL_COUNT = 0, /* references, then 16 bits of the symbol (since version 12) */
 	AT_SYMBOL_LENGTH = 4,
 	AT_SYMBOL_BODY = 6,
 	PCDESC_BYTES = 16,

@@ -9,8 +9,8 @@
 enum sq_log {
 	SQ_LOG_WHOLE,
 	SQ_LOG_SHORT, /* the end of the log is missing; the rest can be applied */
-	SQ_LOG_STALE, /* the database file is whole without the log, and newer than the rest of the log */
-	SQ_LOG_MIXED, /* the database file is whole neither without the log nor with the rest of it */
+	SQ_LOG_STALE, /* the file is whole without the log, and newer than the rest of it */
+	SQ_LOG_MIXED, /* the file is whole neither without the log nor with the rest of it */
 };
 
 enum sq_log sq_check_log(const char *path);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// embed LIBRARY ARGS…: prints its pid, waits for a line on standard input, loads libnode.so and runs node.
+// embed LIBRARY ARGS…: prints its pid, waits for a line on stdin, loads libnode.so and runs node.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <unistd.h>
