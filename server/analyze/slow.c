@@ -309,11 +309,13 @@ static void add_totals(struct slow *s, size_t n)
 	for (size_t i = 0; i < s->n_samples; i++) {
 		const struct analyze_request *q = &s->requests[s->samples[i].request];
 		double value = (double)s->samples[i].value * q->weight;
+		struct analyze_group *g =
+			q->cohort == ANALYZE_SLOW ? &s->out->slow : &s->out->middle;
 
-		if (q->cohort == ANALYZE_SLOW)
-			s->out->slow.value += value / s->totals[ANALYZE_SLOW].weight;
-		else if (q->cohort == ANALYZE_MIDDLE)
-			s->out->middle.value += value / s->totals[ANALYZE_MIDDLE].weight;
+		if (q->cohort == ANALYZE_OTHER)
+			continue;
+		g->value += value / s->totals[q->cohort].weight;
+		g->sampled += !i || s->samples[i - 1].request != s->samples[i].request;
 	}
 }
 

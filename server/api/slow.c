@@ -17,9 +17,10 @@
 struct comparing {
 	struct query q;
 	struct query_requests all;
-	struct analyze_request *requests; /* owned */
+	struct analyze_request *requests; /* owned; the measured ones */
 	struct analyze_sample *samples;	  /* owned */
-	size_t n_samples;
+	size_t n_requests, n_samples;
+	size_t left_out;	/* requests of which nothing is known */
 	struct profile *stacks; /* owned; of all samples, */
 	u32 *ids;		/* owned; by sample */
 	struct analyze_slow out;
@@ -39,36 +40,46 @@ static void comparing_deinit(struct comparing *s)
 	profile_tree_destroy(s->tree);
 }
 
+/* Takes the measured requests; ret_new: by request, its position among them, or PROFILE_NONE. */
+static void take_measured(struct comparing *s, u32 *ret_new)
+{
+	for (size_t i = 0; i < s->all.requests.n; i++) {
+		const struct request *e = &s->all.requests.data[i];
+
+		ret_new[i] = e->measured ? (u32)s->n_requests : PROFILE_NONE;
+		if (e->measured)
+			s->requests[s->n_requests++] = (struct analyze_request){
+				.duration_ns = s->all.set.spans.spans.data[e->span].duration_ns,
+				.weight = e->stands_for};
+	}
+	s->left_out = s->all.requests.n - s->n_requests;
+}
+
 static int load_stacks(struct api_call *c, struct comparing *s)
 {
 	size_t n = s->all.samples.n;
 	_cleanup_free_ u64 *ids = calloc(n + 1, sizeof(*ids));
+	_cleanup_free_ u32 *measured = calloc(s->all.requests.n + 1, sizeof(*measured));
 	int r;
 
 	s->stacks = profile_create();
 	s->ids = calloc(n + 1, sizeof(*s->ids));
 	s->samples = calloc(n + 1, sizeof(*s->samples));
 	s->requests = calloc(s->all.requests.n + 1, sizeof(*s->requests));
-	if (!ids || !s->stacks || !s->ids || !s->samples || !s->requests)
+	if (!ids || !measured || !s->stacks || !s->ids || !s->samples || !s->requests)
 		return -ENOMEM;
+	take_measured(s, measured);
 	for (size_t i = 0; i < n; i++)
 		ids[i] = s->all.samples.data[i].stack;
 	r = store_load_stacks(c->a->o.store, ids, n, s->stacks, s->ids, &c->d);
 	for (size_t i = 0; i < n && r == 0; i++) {
 		const struct request_sample *e = &s->all.samples.data[i];
 
-		if (s->ids[i] != PROFILE_NONE)
-			s->samples[s->n_samples++] =
-				(struct analyze_sample){e->request, s->ids[i], e->value};
-		else
+		if (s->ids[i] == PROFILE_NONE)
 			s->all.damaged = true;
-	}
-	for (size_t i = 0; i < s->all.requests.n; i++) {
-		const struct request *e = &s->all.requests.data[i];
-
-		s->requests[i] = (struct analyze_request){
-			.duration_ns = s->all.set.spans.spans.data[e->span].duration_ns,
-			.weight = e->stands_for};
+		else if (measured[e->request] != PROFILE_NONE)
+			s->samples[s->n_samples++] =
+				(struct analyze_sample){measured[e->request], s->ids[i], e->value};
 	}
 	return r;
 }
@@ -146,6 +157,7 @@ static void put_group(struct json_writer *w, const char *name, const struct anal
 {
 	json_open_object(w, name);
 	json_put_u64(w, "requests", g->requests);
+	json_put_u64(w, "sampled", g->sampled);
 	json_put_fixed(w, "stand_for", g->weight, 0);
 	json_put_fixed(w, "from_ms", (double)g->from_ns / 1e6, 6);
 	json_put_fixed(w, "to_ms", (double)g->to_ns / 1e6, 6);
@@ -173,19 +185,27 @@ static void put_row(struct json_writer *w, const struct analyze_slow *s,
 	json_close(w);
 }
 
-/* Too few requests is no error: the answer has a note with the reason. */
+/* Too few requests or no samples is no error: the answer has a note with the reason. */
 static int compare(struct api_call *c, struct comparing *s, const struct analyze_shares *shares)
 {
-	int r = analyze_cohorts(s->requests, s->all.requests.n, shares, &c->d);
+	int r = analyze_cohorts(s->requests, s->n_requests, shares, &c->d);
 
 	if (r == -ENODATA) {
 		s->n_samples = 0;
 		s->note = c->d.text;
 		return 0;
 	}
-	return r < 0 ? r
-		     : analyze_slow(s->stacks, s->requests, s->all.requests.n, s->samples,
-				    s->n_samples, &s->out);
+	if (r < 0)
+		return r;
+	if (!s->n_samples) {
+		diag_set(&c->d, -ENODATA,
+			 "no samples were taken in these %zu requests: take a longer range, and "
+			 "see that the service publishes its spans to the agent (doc/context.md)",
+			 s->n_requests);
+		s->note = c->d.text;
+	}
+	return analyze_slow(s->stacks, s->requests, s->n_requests, s->samples, s->n_samples,
+			    &s->out);
 }
 
 static void put_answer(struct json_writer *w, const struct comparing *s, u64 limit)
@@ -194,6 +214,7 @@ static void put_answer(struct json_writer *w, const struct comparing *s, u64 lim
 	json_put_u64(w, "from", s->q.from_ms);
 	json_put_u64(w, "to", s->q.to_ms);
 	json_put_text(w, "type", s->all.type);
+	json_put_u64(w, "left_out", s->left_out);
 	put_group(w, "slow", &s->out.slow);
 	put_group(w, "middle", &s->out.middle);
 	json_open_array(w, "rows");
@@ -231,6 +252,8 @@ static int slow(struct api_call *c)
 	f = query_span_filter(&s.q);
 	if (r == 0)
 		r = query_requests(c->a->o.store, &s.q, &f, &s.all, &c->d);
+	if (r == 0)
+		r = query_mark_measured(c->a->o.store, &s.q, &s.all, &c->d);
 	if (r == 0)
 		r = load_stacks(c, &s);
 	if (r == 0)

@@ -11,7 +11,8 @@
 struct query;
 
 struct request {
-	u32 span; /* in query_requests.set */
+	u32 span;      /* in query_requests.set */
+	bool measured; /* see query_mark_measured() */
 	double stands_for;
 	u64 count; /* samples, and their value; of states the mean of the reports in the request */
 	s64 value;
@@ -41,6 +42,19 @@ int query_requests(struct store *s, const struct query *q, const struct store_sp
 		   struct query_requests *ret, struct diag *reterr_diag);
 void query_requests_deinit(struct query_requests *r);
 #define _cleanup_query_requests_ __attribute__((cleanup(query_requests_deinit)))
+
+/*
+ * Sets `measured` of each request: a measured request without samples took less than sampling sees,
+ * and of any other request without samples nothing is known. Measured is a request during which its
+ * service was sampled with this type on its host: at most a minute before the first or after the
+ * last sample that the query selects there. A gap between these two is not seen.
+ *
+ * The host matters only where the service's spans and samples name hosts alike (host.name): in a
+ * container, a span names the container, and a sample the machine. A request of a type whose values
+ * are states is measured only if a state was reported in it.
+ */
+int query_mark_measured(struct store *s, const struct query *q, struct query_requests *r,
+			struct diag *reterr_diag);
 
 /*
  * Sorts the requests by service, endpoint and duration; or the first n, slowest first. Positions in

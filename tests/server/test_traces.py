@@ -117,9 +117,13 @@ def span(trace=TRACE, span=SPAN, start=None, ms=5, kind=2, name="GET /", **more)
             "endTimeUnixNano": str((start + ms) * 10**6), **more}
 
 
-def export(server, *spans, service="shop", encoding=None):
+def resource(service, host=None):
+    return {"attributes": [attribute("service.name", service), *([attribute("host.name", host)] if host else [])]}
+
+
+def export(server, *spans, service="shop", host=None, encoding=None):
     body = json.dumps({"resourceSpans": [{
-        "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": service}}]},
+        "resource": resource(service, host),
         "scopeSpans": [{"spans": list(spans)}]}]}).encode()
     headers = {"Content-Type": "application/json"}
     if encoding:
@@ -204,7 +208,7 @@ def start():
     START = int(time.time()) * 1000 - 120_000
 
 
-def profile(server, service, samples, kind=("cpu", "nanoseconds"), scale=10**6):
+def profile(server, service, samples, kind=("cpu", "nanoseconds"), scale=10**6, host=None):
     """samples: (trace, span or None, "leaf;...;root", ms of CPU), each at its own time; or values of another kind."""
     strings, links, functions, stacks = [""], [{}], [""], [[]]
 
@@ -222,7 +226,7 @@ def profile(server, service, samples, kind=("cpu", "nanoseconds"), scale=10**6):
     name, unit = (index(strings, word) for word in kind)
     body = {
         "resourceProfiles": [{
-            "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": service}}]},
+            "resource": resource(service, host),
             "scopeProfiles": [{"profiles": [{
                 "sampleType": {"typeStrindex": name, "unitStrindex": unit}, "samples": rows, "period": "10000000",
                 "periodType": {"typeStrindex": name, "unitStrindex": unit}, "timeUnixNano": str(START * 10**6)}]}]}],
@@ -440,6 +444,82 @@ def test_the_guilty_function_is_first(server):
         assert check(server.get("/api/v1/slow", **parameters), "/api/v1/slow").status == 400
     none = get(server, "/api/v1/slow", endpoint="/nothing")
     assert none["rows"] == [] and "0 requests" in none["note"]
+
+
+def mails(server, first, sampled=True, start=None, service="shop", host=None, where=None, n=40, **kind):
+    """Requests of 10 to 49 ms, each with a sample of as many ms if they are sampled; `where`: the host of the samples."""
+    route = [attribute("http.route", "/mail")]
+    ids = [(trace_of(first + i), id_of(first + i)) for i in range(n)]
+    assert export(server, *(span(*ids[i], (start or START) + i * 10, 10 + i, name="GET /mail", attributes=route) for i in range(n)),
+                  service=service, host=host).json() == {}
+    if sampled:
+        profile(server, service, [(*ids[i], "send;main", 10 + i) for i in range(n)], host=where or host, **kind)
+
+
+def slow(server, **parameters):
+    """(requests left out, those of both groups, those with samples of both groups, ms of a middle request)"""
+    a = get(server, "/api/v1/slow", endpoint="/mail", slow="75", **parameters)
+    both = [sum(a[side][k] for side in ("slow", "middle")) for k in ("requests", "sampled")]
+    return a["left_out"], *both, a["middle"]["value"] / 1e6
+
+
+ALL = (0, 31, 31, 29)  # 10 above the 75th percentile, 21 of 19 to 39 ms from the 25th to the 75th
+
+
+def test_requests_on_hosts_without_an_agent_are_not_free(server):
+    mails(server, 1000, host="a")
+    assert slow(server) == ALL
+    mails(server, 2000, host="b", sampled=False)
+    assert slow(server) == (40, *ALL[1:])
+    # Its agent runs, and sees nothing of these requests: then they cost next to nothing.
+    profile(server, "shop", [(None, None, "idle;main", 1)], host="b")
+    assert slow(server) == (0, 62, 31, 14.5)
+    # But not where only samples of the other host are asked for.
+    assert slow(server, query='{host.name="a"}') == (40, *ALL[1:])
+
+
+def test_hosts_matter_only_where_spans_and_samples_name_them_alike(server):
+    """Spans of containers name the container, samples the machine."""
+    mails(server, 1000, host="pod-1", where="machine")
+    mails(server, 2000, host="pod-2", sampled=False)
+    assert slow(server) == (0, 62, 31, 14.5)
+    # One that names its machine does not make the container that was sampled unknown; the others nobody knows of.
+    mails(server, 3000, host="machine", sampled=False)
+    assert slow(server) == (40, 62, 31, 14.5)
+
+
+def test_requests_before_the_agent_came_or_after_it_went_are_not_free(server):
+    mails(server, 1000)
+    mails(server, 2000, sampled=False, start=START - 600_000)
+    assert slow(server) == (40, *ALL[1:])
+    # Within a minute the service may have been idle.
+    mails(server, 3000, sampled=False, start=START + 30_000)
+    assert slow(server) == (40, 62, 31, 14.5)
+
+
+def test_requests_to_a_service_without_an_agent_are_not_free(server):
+    mails(server, 1000)
+    mails(server, 2000, sampled=False, service="mailer")
+    assert slow(server) == (40, *ALL[1:])
+    assert slow(server, service="mailer") == (40, 0, 0, 0)
+    # Sampled with another type only.
+    profile(server, "mailer", [(None, None, "main", 1)], kind=("page_faults", "count"), scale=1)
+    assert slow(server) == (40, *ALL[1:])
+
+
+def test_states_of_which_nothing_was_reported_are_not_zero(server):
+    mails(server, 1000, kind=("inuse_space", "bytes"))
+    mails(server, 2000, sampled=False)
+    assert slow(server) == (40, *ALL[1:])
+
+
+def test_requests_without_any_sample_are_said(server):
+    """The service is sampled, but publishes no spans to the agent."""
+    mails(server, 1000, sampled=False)
+    profile(server, "shop", [(None, None, "main", 1)])
+    a = get(server, "/api/v1/slow", endpoint="/mail")
+    assert a["rows"] == [] and "no samples were taken in these 40 requests" in a["note"]
+    assert a["slow"]["requests"] and a["slow"]["sampled"] == a["middle"]["sampled"] == a["left_out"] == 0
 
 
 # ---- Zipkin ----

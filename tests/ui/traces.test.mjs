@@ -178,7 +178,8 @@ it("slow against fast: the guilty function first, with its interval, and on to i
   assert.match(first[0], /^\+\d/);
   assert.equal(first[7], "0 %", "no request in the middle runs it");
   assert.ok(others.some((r) => /^regex/.test(r[3])));
-  assert.match(await text(p, ".slow .quality"), /slow requests, .* 380 in the middle|slow requests, .* in the middle/);
+  assert.match(await text(p, ".slow .quality"), /slow requests, .* each, [\d,]+ of them with samples.* in the middle, .* with samples/);
+  assert.doesNotMatch(await text(p, ".slow .quality"), /left out/);
   // The differential picture below: what only slow requests take is red.
   await p.page.waitForSelector(".flame canvas");
   assert.equal(await p.page.locator('select[aria-label="Colours"]').inputValue(), "diff");
@@ -206,8 +207,12 @@ it("nothing to show is said: no requests, too few to compare, no such trace; pho
   assert.match(await text(p, ".nothing"), /No requests in this time.*OTEL_EXPORTER_OTLP_ENDPOINT/);
   await p.done();
   const q = await see(`view=traces&${RANGE}&service=shop&endpoint=${encodeURIComponent("GET /buy")}&show=slow`);
-  assert.match(await text(q, ".nothing"), /Too few requests to tell slow from fast/);
+  assert.match(await text(q, ".nothing"), /Too little to tell slow from fast/);
   await q.done();
+  await sendSpans(s.url, "alone", Array.from({ length: 7 }, (_, i) => ({ trace: 900 + i, id: 900 + i, name: "GET /alone", start: T, ms: 10 + i })));
+  const o = await see(`view=traces&${RANGE}&service=alone&endpoint=${encodeURIComponent("GET /alone")}&show=slow`);
+  assert.match(await text(o, ".nothing"), /7 requests left out: nothing is known of their cost/);
+  await o.done();
   const r = await see(`view=traces&${RANGE}&trace=${hex(77, 32)}`, { said: /status of 404/ });
   await r.page.locator(".problem", { hasText: "no such trace" }).waitFor();
   await r.done();

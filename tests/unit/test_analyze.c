@@ -201,6 +201,28 @@ Test(analyze, a_function_counts_once_in_a_stack)
 	analyze_slow_deinit(&s);
 }
 
+/* Requests without samples count as 0, and the answer says how many have samples. */
+Test(analyze, requests_without_samples_are_told_apart)
+{
+	_cleanup_made_ struct made m = {};
+	struct analyze_slow s;
+
+	for (u32 i = 0; i < 30; i++) {
+		add_request(&m, 10, (enum analyze_cohort)(i % 3));
+		if (i % 3 == ANALYZE_SLOW || i < 9) {
+			add_time(&m, "read main", 6);
+			add_time(&m, "write main", 4);
+		}
+	}
+	s = analyze(&m);
+	cr_expect_eq(s.slow.requests, 10);
+	cr_expect_eq(s.slow.sampled, 10);
+	cr_expect_eq(s.middle.requests, 10);
+	cr_expect_eq(s.middle.sampled, 3, "%llu", s.middle.sampled);
+	cr_expect_float_eq(s.middle.value, 3.0 * MS, 1);
+	analyze_slow_deinit(&s);
+}
+
 /* 95 % of a thousand intervals contain the true effect, within 5 sigma (0.69 % each). */
 Test(analyze, intervals_hold_the_truth_as_often_as_they_say)
 {

@@ -7,6 +7,8 @@ import { sampleType } from "./vocab.ts";
 
 export interface Side {
   requests: number;
+  /** Of these, requests with samples; of the others sampling saw nothing. */
+  sampled: number;
   /** ms. */
   from: number;
   to: number;
@@ -32,6 +34,8 @@ export interface SlowRow {
 export interface Slow {
   slow: Side;
   middle: Side;
+  /** Requests on neither side, because nothing is known of their cost. */
+  leftOut: number;
   rows: SlowRow[];
   /** Why there are none, "" when there are. */
   note: string;
@@ -42,7 +46,7 @@ export interface Slow {
 
 function side(json: unknown): Side {
   const o = object(json);
-  return { requests: number(o["requests"]), from: number(o["from_ms"]), to: number(o["to_ms"]), value: number(o["value"]) };
+  return { requests: number(o["requests"]), sampled: number(o["sampled"]), from: number(o["from_ms"]), to: number(o["to_ms"]), value: number(o["value"]) };
 }
 
 function column(o: Record<string, unknown>, key: string, n: number): number[] {
@@ -91,7 +95,7 @@ export function readSlow(json: unknown): Slow {
   const o = object(json);
   const type = sampleType(text(o["type"]));
   return {
-    slow: side(o["slow"]), middle: side(o["middle"]), note: text(o["note"] ?? ""), unit: type.unit, type: type.name,
+    slow: side(o["slow"]), middle: side(o["middle"]), leftOut: number(o["left_out"]), note: text(o["note"] ?? ""), unit: type.unit, type: type.name,
     profile: profileOfNodes(json, "Slow requests"),
     rows: array(o["rows"]).map((x) => {
       const r = object(x);

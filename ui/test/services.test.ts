@@ -131,14 +131,14 @@ test("a trace: below its parent, by start; orphans and circles have their rows t
 });
 
 test("slow against fast: rows and a picture of both sides; damaged answers", () => {
-  const side = { requests: 9, stand_for: 9, from_ms: 10, to_ms: 20, value: 30 };
+  const side = { requests: 9, sampled: 7, stand_for: 9, from_ms: 10, to_ms: 20, value: 30 };
   const nodes = { count: 4, name: [0, 1, 2, 2], below: [3, 2, 0, 0], self: [0, 1, 5, 4], total: [10, 10, 5, 4], kind: [-1, 1, 1, 0], level: [0, 3, 3, 3],
     inlined: [0, 0, 1, 0], line: [0, 0, 7, 0], base_self: [0, 1, 0, 2], base_total: [3, 3, 0, 2] };
-  const answer = { from: 0, to: 1, type: "process_cpu:cpu:nanoseconds:cpu:nanoseconds", slow: side, middle: side, damaged: false, kinds: ["kernel", "native"],
+  const answer = { from: 0, to: 1, type: "process_cpu:cpu:nanoseconds:cpu:nanoseconds", slow: side, middle: side, left_out: 3, damaged: false, kinds: ["kernel", "native"],
     names: ["all", "main", "f"], nodes, rows: [{ name: "f", object: "/bin/x", kind: "native", effect: 5, low: 4, high: 6, slow: 5, middle: 0, slow_self: 5,
       middle_self: 0, slow_running: 1, middle_running: 0, explained: false }] };
   const s = readSlow(answer);
-  assert.deepEqual([s.unit, s.type, s.rows[0]!.name, s.rows[0]!.low, s.note], ["nanoseconds", "cpu", "f", 4, ""]);
+  assert.deepEqual([s.unit, s.type, s.rows[0]!.name, s.rows[0]!.low, s.note, s.slow.sampled, s.leftOut], ["nanoseconds", "cpu", "f", 4, "", 7, 3]);
   const t = s.profile.tree;
   assert.deepEqual([...t.depth], [0, 1, 2, 2]);
   assert.deepEqual([[...t.total], [...t.base!.total]], [[10, 10, 5, 4], [3, 3, 0, 2]]);

@@ -4,6 +4,7 @@ import { showable } from "../model/payload.ts";
 import type { Side, Slow, SlowRow } from "../model/slow.ts";
 import { count, duration, percent, signed, value } from "../model/text.ts";
 
+const sampled = (s: Side): string => `${count(s.sampled)} of them with samples`;
 const range = (s: Side): string => `${duration(1e6 * s.from)} to ${duration(1e6 * s.to)}`;
 
 function Effect(p: { row: SlowRow; slow: Slow; most: number }): preact.JSX.Element {
@@ -16,15 +17,22 @@ function Effect(p: { row: SlowRow; slow: Slow; most: number }): preact.JSX.Eleme
     <i class="interval" aria-hidden="true" style={{ left: `${at(r.low)}%`, width: `${at(r.high) - at(r.low)}%` }} /></td>;
 }
 
+/** Those that the comparison would otherwise take for free. */
+function LeftOut(p: { n: number }): preact.JSX.Element | null {
+  return p.n === 0 ? null : <strong class="warn" title="Their service was not sampled on their host at that time">
+    {count(p.n)} {p.n === 1 ? "request" : "requests"} left out: nothing is known of their cost</strong>;
+}
+
 export function SlowTable(p: { slow: Slow; onFunction: (name: string) => void }): preact.JSX.Element {
   const { slow: s } = p;
   const v = (x: number): string => value(x, s.unit, s.type);
   const most = s.rows.reduce((m, r) => Math.max(m, Math.abs(r.high), Math.abs(r.low)), 0) || 1;
   if (s.rows.length === 0)
-    return <div class="nothing"><h2>Too few requests to tell slow from fast</h2><p>{showable(s.note)}</p></div>;
+    return <div class="nothing"><h2>Too little to tell slow from fast</h2><p>{showable(s.note)}</p><p><LeftOut n={s.leftOut} /></p></div>;
   return <section class="slow" aria-label="Slow against fast">
-    <p class="quality"><span>{count(s.slow.requests)} slow requests, {range(s.slow)}: {v(s.slow.value)} each</span>
-      <span>{count(s.middle.requests)} in the middle, {range(s.middle)}: {v(s.middle.value)} each</span>
+    <p class="quality"><span>{count(s.slow.requests)} slow requests, {range(s.slow)}: {v(s.slow.value)} each, {sampled(s.slow)}</span>
+      <span>{count(s.middle.requests)} in the middle, {range(s.middle)}: {v(s.middle.value)} each, {sampled(s.middle)}</span>
+      <LeftOut n={s.leftOut} />
       {s.note !== "" && <strong class="warn">{showable(s.note)}</strong>}</p>
     <div class="table-scroll" tabIndex={0}><table>
       <thead><tr><th class="num">Effect</th><th class="num">95 % interval</th><th class="c-effect" /><th class="c-name">Function</th><th class="num">Slow</th><th class="num">Middle</th>
