@@ -82,6 +82,7 @@ enum hotspot_class {
 	HOTSPOT_IS_ADAPTER,
 	HOTSPOT_IS_STUB,
 	HOTSPOT_IS_BARRIER,
+	HOTSPOT_IS_UNREADABLE,
 };
 
 static __always_inline __u32 hotspot_u32(const struct hotspot_scratch *h, __u32 off)
@@ -190,7 +191,7 @@ static __always_inline enum hotspot_class hotspot_classify(const struct hotspot_
 	__u64 name = hotspot_u64(h, p->name);
 
 	if (bpf_probe_read_user(h->name, sizeof(h->name), (const void *)name) < 0)
-		return HOTSPOT_IS_STUB;
+		return HOTSPOT_IS_UNREADABLE;
 	switch (h->name[0]) {
 	case HOTSPOT_NAME('n', 'm', 'e', 't', 'h', 'o', 'd', 0):
 	case HOTSPOT_NAME('n', 'a', 't', 'i', 'v', 'e', ' ', 'n'):
@@ -713,6 +714,9 @@ __noinline int hotspot_one(void)
 		if (!s->walk.regs.exact)
 			return hotspot_barrier(s);
 		return hotspot_stub(s, &h->process, h);
+	case HOTSPOT_IS_UNREADABLE:
+		native_push(s, WORD_RAW | pc);
+		return STOP_BAD_READ;
 	default:
 		h->is_stub = 1;
 		return hotspot_stub(s, &h->process, h);
