@@ -61,11 +61,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memset(&host_process, 0, sizeof(host_process));
 	memcpy(&host_binary, data + 4, sizeof(host_binary));
 	memcpy(host_process.room, data + 4 + sizeof(host_binary), sizeof(host_process.room));
-	s = host_begin(&(struct walk_regs){.pc = at, .sp = at, .fp = at, .exact = 1, .tls = BASE});
+	s = host_begin(runtime,
+		       &(struct walk_regs){.pc = at, .sp = at, .fp = at, .exact = 1, .tls = BASE});
 	do {
 		__u32 before = s->walk.n;
 
-		stop = host_walk(runtime);
+		stop = runtime_walk(runtime);
 		if (s->walk.n > SAMPLE_MAX_FRAMES)
 			abort();
 		/* In BPF the loop bounds the number of calls that push no frame. */

@@ -35,7 +35,6 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "agent/procman/procman.h"
 #include "agent/runtime/hotspot/hotspot.h"
 #include "base/map.h"
 #include "base/str.h"
@@ -45,6 +44,8 @@
 static void note_return(unsigned long long pc, unsigned long long cfa);
 #define HOST_RETURN(pc, cfa) note_return(pc, cfa)
 #include "tests/host/walkers.h"
+
+#include "tests/host/live.h"
 
 #define STACK_BYTES 16384u
 #define BELOW 256u /* bytes below the stack pointer that are read, too */
@@ -106,10 +107,7 @@ static struct {
 } returns;
 
 struct stepper {
-	struct procman *pm;
-	const struct procman_process *process;
-	struct runtime_target target;
-	void *learned;
+	struct live_process jvm;
 	struct map index; /* hash → seen */
 	vec(struct seen) all;
 	struct map names; /* hash → json_t *, owned */
@@ -132,7 +130,8 @@ static json_t *names_of(struct stepper *t, u64 word, u64 where)
 	if (known)
 		return (json_t *)*known;
 	out = json_array();
-	r = runtime_hotspot.name(&t->target, t->learned, word & WORD_RUNTIME_ADDRESS, where, &n);
+	r = runtime_hotspot.name(&t->jvm.target, t->jvm.learned, word & WORD_RUNTIME_ADDRESS, where,
+				 &n);
 	if (r < 0) {
 		json_array_append_new(out, json_pack("[s,n,i]", "[stale]", 0));
 	} else {
@@ -285,22 +284,14 @@ static void note_return(unsigned long long pc, unsigned long long cfa)
 
 static void look(struct stepper *t, const char *thread, const struct user_regs_struct *r)
 {
-	struct walk_regs leaf = {
-		.pc = r->rip,
-		.sp = r->rsp,
-		.fp = r->rbp,
-		.r = {r->rax, r->rdx, r->rcx, r->rbx, r->rsi, r->rdi, r->rbp, r->rsp, r->r8, r->r9,
-		      r->r10, r->r11, r->r12, r->r13, r->r14, r->r15},
-		.full = 1,
-		.exact = 1,
-	};
-	struct scratch *s = host_begin(&leaf);
+	struct walk_regs leaf = live_regs(r);
+	struct scratch *s = host_begin(RUNTIME_HOTSPOT, &leaf);
 	int stop = WALK_GO;
 
 	forget_returned(t, r->rsp, r->rip);
 	returns.n = 0;
 	while (stop == WALK_GO && s->walk.n < SAMPLE_MAX_FRAMES)
-		stop = host_walk(RUNTIME_HOTSPOT);
+		stop = runtime_walk(RUNTIME_HOTSPOT);
 	t->n_walks++;
 	note(t, thread, &leaf, stop, find_missed(t));
 }
@@ -345,8 +336,7 @@ static enum stopped wait_for(pid_t tid, int *ret_sig)
 	setitimer(ITIMER_REAL, &never, NULL);
 	if (got != tid || !WIFSTOPPED(status))
 		return GONE;
-	/* Traps and stops come from ptrace. Any other signal is the thread's. */
-	*ret_sig = (WSTOPSIG(status) & 0x7f) == SIGTRAP || status >> 16 ? 0 : WSTOPSIG(status);
+	*ret_sig = live_signal(status);
 	return late ? STOPPED_LATE : STOPPED;
 }
 
@@ -534,41 +524,6 @@ static void round_of_threads(struct stepper *t, u64 steps)
 		closedir(d);
 }
 
-static int attach(struct stepper *t, u32 pid)
-{
-	struct procman_options options = {.no_events = true};
-	struct diag why = {};
-	int r;
-
-	r = procman_create(&options, &t->pm);
-	if (r < 0)
-		return r;
-	t->process = procman_find(t->pm, pid);
-	for (u32 i = 0; t->process && i < t->process->n; i++) {
-		const struct procman_mapping *m = &t->process->mappings[i];
-
-		if (!m->binary->elf || !runtime_hotspot.is_runtime(m->binary))
-			continue;
-		r = runtime_hotspot.learn(m->binary, &host_binary, &t->learned, &why);
-		if (r < 0) {
-			fprintf(stderr, "%s\n", why.text);
-			return r;
-		}
-		t->target = (struct runtime_target){
-			.memory.pid = pid,
-			.process = t->process,
-			.elf = m->binary->elf,
-			.bias = m->bias,
-		};
-		r = runtime_hotspot.attach(&t->target, t->learned, &host_process);
-		if (r == 0)
-			memcpy(&hotspot_get()->process, host_process.room,
-			       sizeof(struct hotspot_process));
-		return r;
-	}
-	return -ENOENT;
-}
-
 static void print(const struct stepper *t)
 {
 	for (size_t i = 0; i < t->all.n; i++) {
@@ -594,8 +549,8 @@ static void print(const struct stepper *t)
 int main(int argc, char **argv)
 {
 	static struct stepper t;
+	struct diag why = {};
 	cpu_set_t here;
-	int r;
 
 	if (argc < 4)
 		return 2;
@@ -612,11 +567,11 @@ int main(int argc, char **argv)
 	memory.pid = (u32)strtoul(argv[1], NULL, 10);
 	clock_gettime(CLOCK_MONOTONIC, &t.end);
 	t.end.tv_sec += strtol(argv[2], NULL, 10);
-	r = attach(&t, memory.pid);
-	if (r < 0) {
-		fprintf(stderr, "step_java: %s\n", strerror(-r));
+	if (live_attach(memory.pid, &t.jvm, &why) < 0 || t.jvm.runtime != RUNTIME_HOTSPOT) {
+		fprintf(stderr, "step_java: %s\n", *why.text ? why.text : "this is no JVM");
 		return 1;
 	}
+	memcpy(&hotspot_get()->process, host_process.room, sizeof(struct hotspot_process));
 	while (!is_over(&t) && kill((pid_t)memory.pid, 0) == 0)
 		round_of_threads(&t, strtoul(argv[3], NULL, 10));
 	print(&t);
