@@ -45,56 +45,71 @@ static __always_inline bool v8_in_interpreter(const struct v8_env *e)
 	return false;
 }
 
-/* The instance type of a tagged heap object; 0: the word is no heap object. */
+#define V8_UNREADABLE (~0u)
+
+/* The instance type of a tagged heap object; 0: the word is no heap object; or V8_UNREADABLE. */
 static __always_inline __u32 v8_type(const struct v8_env *e, __u64 tagged)
 {
 	__u64 map = 0;
 	__u16 type = 0;
 
-	if ((tagged & 3) != 1 || bpf_probe_read_user(&map, 8, (const void *)(tagged - 1)) < 0 ||
-	    (map & 3) != 1 ||
-	    bpf_probe_read_user(&type, 2, (const void *)(map - 1 + e->v->instance_type)) < 0)
+	if ((tagged & 3) != 1)
 		return 0;
+	if (bpf_probe_read_user(&map, 8, (const void *)(tagged - 1)) < 0)
+		return V8_UNREADABLE;
+	if ((map & 3) != 1)
+		return 0;
+	if (bpf_probe_read_user(&type, 2, (const void *)(map - 1 + e->v->instance_type)) < 0)
+		return V8_UNREADABLE;
 	return type;
 }
 
-static __always_inline bool v8_is_function(const struct v8_env *e, __u64 tagged)
+/* A leaf that has not stored its function yet has any word in its place: then there is no frame. */
+static __always_inline int v8_unreadable(const struct v8_env *e)
 {
-	__u32 type = v8_type(e, tagged);
-
-	return type && type >= e->v->first_function && type <= e->v->last_function;
+	return e->s->walk.regs.exact ? WALK_GO : STOP_BAD_READ;
 }
 
-/* Pushes a function's frame, and nothing if `function` is no function. False: the stack is full. */
-static __always_inline bool v8_push(const struct v8_env *e, __u64 function, __u64 kind,
-				    __u64 position)
+/*
+ * Pushes a function's frame, and nothing if `function` is no function. Returns WALK_GO or why the
+ * stack ends here.
+ */
+static __always_inline int v8_push(const struct v8_env *e, __u64 function, __u64 kind,
+				   __u64 position)
 {
+	__u32 type = v8_type(e, function);
 	__u64 shared = 0, words[2] = {};
 
-	if (!v8_is_function(e, function) ||
-	    bpf_probe_read_user(&shared, 8, (const void *)(function - 1 + e->v->shared)) < 0 ||
-	    (shared & 3) != 1)
-		return true;
+	if (type == V8_UNREADABLE)
+		return v8_unreadable(e);
+	if (!type || type < e->v->first_function || type > e->v->last_function)
+		return WALK_GO;
+	if (bpf_probe_read_user(&shared, 8, (const void *)(function - 1 + e->v->shared)) < 0)
+		return v8_unreadable(e);
+	if ((shared & 3) != 1)
+		return WALK_GO;
 	shared--;
 	if (bpf_probe_read_user(words, sizeof(words), (const void *)(shared + e->v->cookie)) < 0)
-		return true;
+		return v8_unreadable(e);
 	return runtime_push(e->s, RUNTIME_V8, shared,
 			    kind << V8_FRAME_SHIFT |
 				    v8_cookie(words[0], words[1]) << V8_COOKIE_SHIFT |
-				    (position & V8_POSITION_MASK));
+				    (position & V8_POSITION_MASK))
+		       ? WALK_GO
+		       : STOP_TOO_DEEP;
 }
 
-/* Pushes a native frame of V8's own code, hidden by default. False: the stack is full. */
-static __always_inline bool v8_push_own(const struct v8_env *e)
+/* Pushes a native frame of V8's own code, hidden by default. Returns as v8_push() does. */
+static __always_inline int v8_push_own(const struct v8_env *e)
 {
 	struct walk *w = &e->s->walk;
 
 	if (!(w->mapping.file >> 8))
-		return true;
+		return WALK_GO;
 	if (!runtime_push_own(e->s, RUNTIME_V8) || w->n >= SAMPLE_MAX_FRAMES)
-		return false;
+		return STOP_TOO_DEEP;
 	native_push(e->s, (__u64)(w->mapping.file >> 8) << WORD_SVMA_BITS | e->svma);
-	return true;
+	return WALK_GO;
 }
 
 /*
@@ -102,7 +117,7 @@ static __always_inline bool v8_push_own(const struct v8_env *e)
  * leaf in a bytecode handler has the current offset in a register, as long as the register of the
  * bytecode array still holds the frame's array.
  */
-static __always_inline bool v8_push_interpreted(const struct v8_env *e, __u64 function)
+static __always_inline int v8_push_interpreted(const struct v8_env *e, __u64 function)
 {
 	__u64 array = v8_slot(e, e->v->off_bytecode_array);
 	__u64 offset = v8_slot(e, e->v->off_bytecode_offset) >> 32;
@@ -142,30 +157,30 @@ static __always_inline bool v8_is_interpreter_copy(const struct v8_env *e)
 }
 #endif
 
-static __always_inline bool v8_push_javascript(const struct v8_env *e)
+static __always_inline int v8_push_javascript(const struct v8_env *e)
 {
 	const struct runtime_v8_binary *v = e->v;
 	__u64 function = v8_slot(e, v->off_function);
-	bool ok;
+	int stop;
 
 	if (e->jit && v8_is_interpreter_copy(e)) {
-		ok = v8_push_interpreted(e, function);
+		stop = v8_push_interpreted(e, function);
 	} else if (e->jit) {
 		/* The prologue has not stored the function yet. */
 		if (e->s->walk.regs.exact && e->s->walk.regs.full &&
 		    e->s->walk.regs.sp > e->s->walk.regs.fp + (__u64)(__s64)v->off_function)
 			function =
 				e->s->walk.regs.r[walk_bound(v->reg_function, UNWIND_N_REGS - 1)];
-		ok = v8_push(e, function, V8_FRAME_COMPILED, e->pc);
+		stop = v8_push(e, function, V8_FRAME_COMPILED, e->pc);
 	} else if (v8_in_interpreter(e) ||
 		   (!v->interpreter[0].start && !(v8_slot(e, v->off_bytecode_offset) << 32) &&
 		    v8_type(e, v8_slot(e, v->off_bytecode_array)) == v->bytecode_array)) {
-		ok = v8_push_interpreted(e, function);
+		stop = v8_push_interpreted(e, function);
 	} else {
-		ok = v8_push(e, function, V8_FRAME_BUILTIN, 0);
+		stop = v8_push(e, function, V8_FRAME_BUILTIN, 0);
 	}
 	e->state->room[V8_LEAF_ARRAY] = 0;
-	return ok;
+	return stop;
 }
 
 /* Pushes the frame at fp and moves to its caller. */
@@ -174,6 +189,7 @@ static __always_inline int v8_frame(const struct v8_env *e)
 	const struct walk_regs *regs = &e->s->walk.regs;
 	__u64 fp = regs->fp, context, target = 0, sp = fp + 16;
 	bool leaf = regs->exact;
+	int stop = WALK_GO;
 
 	if (fp < regs->sp && !leaf)
 		return STOP_NO_PROGRESS;
@@ -182,25 +198,24 @@ static __always_inline int v8_frame(const struct v8_env *e)
 		return STOP_BAD_READ;
 	context = v8_slot(e, e->v->off_context);
 	if (context & 1) {
-		if (!v8_push_javascript(e))
-			return STOP_TOO_DEEP;
+		stop = v8_push_javascript(e);
 	} else {
 		context >>= 1;
 		if (context == e->v->frame_builtin_exit &&
-		    bpf_probe_read_user(&target, 8, (const void *)(fp + 24)) == 0 &&
-		    !v8_push(e, target, V8_FRAME_BUILTIN, 0))
-			return STOP_TOO_DEEP;
-		if (!leaf &&
+		    bpf_probe_read_user(&target, 8, (const void *)(fp + 24)) == 0)
+			stop = v8_push(e, target, V8_FRAME_BUILTIN, 0);
+		if (stop == WALK_GO && !leaf &&
 		    (context == e->v->frame_entry || context == e->v->frame_construct_entry ||
-		     context == e->v->frame_exit || context == e->v->frame_builtin_exit) &&
-		    !v8_push_own(e))
-			return STOP_TOO_DEEP;
+		     context == e->v->frame_exit || context == e->v->frame_builtin_exit))
+			stop = v8_push_own(e);
 #if UNWIND_REG_FP == 29
 		/* The entry frame's callee-saved registers are above the frame record. */
 		if (context == e->v->frame_entry || context == e->v->frame_construct_entry)
 			sp = fp + 160;
 #endif
 	}
+	if (stop != WALK_GO)
+		return stop;
 	return runtime_return(e->s, v8_slot(e, 8), sp, v8_slot(e, 0));
 }
 
@@ -268,6 +283,7 @@ static __always_inline int v8_jit_leaf(const struct v8_env *e)
 	const struct walk_regs *regs = &e->s->walk.regs;
 	enum v8_leaf state = v8_leaf_state(e);
 	__u64 words[2], sp = regs->sp;
+	int stop = WALK_GO;
 
 	if (state == V8_FRAMED)
 		return v8_frame(e);
@@ -276,10 +292,11 @@ static __always_inline int v8_jit_leaf(const struct v8_env *e)
 	if (bpf_probe_read_user(words, sizeof(words), (const void *)sp) < 0)
 		return STOP_BAD_READ;
 	/* The register holds the JSFunction only before the frame is made; v8_push() checks it. */
-	if (state != V8_IN_R10 && state != V8_IN_RCX &&
-	    !v8_push(e, regs->r[walk_bound(e->v->reg_function, UNWIND_N_REGS - 1)],
-		     V8_FRAME_COMPILED, e->pc))
-		return STOP_TOO_DEEP;
+	if (state != V8_IN_R10 && state != V8_IN_RCX)
+		stop = v8_push(e, regs->r[walk_bound(e->v->reg_function, UNWIND_N_REGS - 1)],
+			       V8_FRAME_COMPILED, e->pc);
+	if (stop != WALK_GO)
+		return stop;
 	if (state == V8_PUSHED_FP)
 		return runtime_return(e->s, words[1], sp + 16, words[0]);
 	if (state == V8_IN_R10)
@@ -301,7 +318,7 @@ static __always_inline int v8_builtin_leaf(const struct v8_env *e)
 	struct walk_env env = {e->s, NULL}; /* no row is looked for */
 	struct walk *w = &e->s->walk;
 	struct unwind_rule rule = {};
-	int stop;
+	int stop, pushed;
 
 	if (!w->mapping.binary)
 		return RUNTIME_NATIVE;
@@ -314,8 +331,9 @@ static __always_inline int v8_builtin_leaf(const struct v8_env *e)
 		e->state->room[V8_LEAF_OFFSET] =
 			w->regs.r[walk_bound(e->v->reg_bytecode_offset, UNWIND_N_REGS - 1)];
 	}
-	if (!v8_push_own(e))
-		return STOP_TOO_DEEP;
+	pushed = v8_push_own(e);
+	if (pushed != WALK_GO)
+		return pushed;
 	if (stop == WALK_GO && rule.cfa_op == UNWIND_CFA_REG && rule.cfa_reg == UNWIND_REG_SP)
 		return walk_apply(&env, w, &rule);
 	return v8_frame(e);
