@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Copies of stacks, put together from the COPY records that come before a DEFERRED record, for each
- * source, level and CPU. At most `max` are kept at a time: if the ends of many are lost, those that have
- * begun are given up.
+ * source, level and CPU. At most `max` are kept at a time: if the ends of many are lost, those that
+ * have begun are given up.
  */
 #pragma once
 

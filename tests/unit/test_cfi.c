@@ -315,7 +315,7 @@ Test(cfi, every_truncation_is_survived)
 	str_deinit(&w.out);
 }
 
-/* Reads the whole section and runs what can be run. Returns the damage that the file was told of. */
+/* Reads the whole section, runs what can be run, and returns the damage that the file was told. */
 static struct diag damage_of(const struct cfiw *w)
 {
 	struct elf_file f = {.fd = -1};
