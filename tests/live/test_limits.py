@@ -222,19 +222,20 @@ def test_memory_of_a_cgroup_at_the_limit(culprit, programs, tmp_path):
 
 def test_a_debuginfod_that_does_not_answer(culprit, tmp_path):
     """While the agent waits for the names of a period, the next period grows up to its share of the limit. Samples
-    without room there are reported as lost."""
+    without room there are reported as lost, and a cgroup with the limit does not kill the agent."""
+    limit = 32
     threads = subprocess.Popen([sys.executable, "-c", MANY_THREADS], stdout=subprocess.DEVNULL)
     cache = tmp_path / "cache"
     try:
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            start = ("-c", f'DEBUGINFOD_CACHE_PATH={cache} '
+        with socket.create_server(("127.0.0.1", 0)) as silent, memory_cgroup(limit << 20) as folder:
+            start = ("-c", f'echo $$ > {folder}/cgroup.procs; DEBUGINFOD_CACHE_PATH={cache} '
                            f'DEBUGINFOD_URLS=http://127.0.0.1:{silent.getsockname()[1]} exec "$0" "$@"', culprit)
-            with Agent("sh", tmp_path, start=start, frequency=999, period=1, memory_limit=32,
+            with Agent("sh", tmp_path, start=start, frequency=999, period=1, memory_limit=limit,
                        export=f"file:{tmp_path}/%s.pb.gz") as agent:
                 wait_for(lambda: "samples are lost: one period has reached its memory limit" in agent.stderr, lambda: agent.stderr)
-                assert agent.process.poll() is None
+                assert killed(folder) == 0 and agent.process.poll() is None
                 print(f"{agent.rss() / 2**20:.0f} MiB")
-                assert agent.rss() < 96 << 20
+            wait_for(lambda: not (folder / "cgroup.procs").read_text(), "it does not end")
     finally:
         threads.kill()
         threads.wait()
