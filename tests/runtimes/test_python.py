@@ -434,14 +434,14 @@ def test_django(culprit, version, tmp_path):
     python = Python(find(version), tmp_path)
     packages = os.path.join(CACHE, "python-packages", "django-%d.%d" % python.version)
     if not os.path.exists(packages):
-        part = tempfile.mkdtemp(prefix="part-", dir=CACHE)
+        os.makedirs(os.path.dirname(packages), exist_ok=True)
+        part = tempfile.mkdtemp(prefix="part-", dir=os.path.dirname(packages))
         got = subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-compile",
                               "--python-version", "%d.%d" % python.version, "--only-binary=:all:",
                               "--target", part, "django"], capture_output=True, text=True)
         if got.returncode:
             shutil.rmtree(part)
             pytest.skip(f"no Django from PyPI: {got.stderr.strip().splitlines()[-1]}")
-        os.makedirs(os.path.dirname(packages), exist_ok=True)
         os.rename(part, packages)
     inside = os.path.join(python.scratch, "packages")
     shutil.copytree(packages, inside, dirs_exist_ok=True)
