@@ -2,14 +2,20 @@
 #include "server/server.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/clockwatch.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/thread.h"
 
 #define MAINTAIN_EVERY_S 5
+#define SAVE_TIME_MS 60000
 
 struct server {
 	struct store *store;
@@ -17,11 +23,125 @@ struct server {
 	struct ingest *ingest;
 	struct api *api;
 	struct net_listener *listeners[SERVER_N];
+	struct clock_watch clock;
+	bool has_clock;
+	u64 saved_ms;	  /* the time in the file */
+	char *clock_file; /* owned; keeps the time for the next start; NULL without a directory */
 	pthread_t maintainer;
 	pthread_mutex_t lock; /* of `stopping` */
 	pthread_cond_t wake;
 	bool has_maintainer, stopping;
 };
+
+/* ---- the clock ---- */
+
+/* The time when the store was last in use; 0 if nobody knows. */
+static u64 last_time_in_use(const struct server *s)
+{
+	_cleanup_close_ int fd = -1;
+	struct store_stats st = {};
+	char text[32] = "";
+	u64 ms;
+	ssize_t n;
+
+	if (!s->clock_file)
+		return 0;
+	fd = open(s->clock_file, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+
+	text[MAX(n, 0)] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+	if (str_to_u64(text, 10, &ms) == 0 && ms)
+		return ms;
+	/* An older culprit kept no file. Its newest sample may be from the future. */
+	if (store_get_stats(s->store, &st, NULL) < 0)
+		return 0;
+	return MIN(st.last_ms, clock_epoch_ms());
+}
+
+static void save_time(struct server *s, u64 ms)
+{
+	_cleanup_str_ struct str part = {};
+	_cleanup_close_ int fd = -1;
+	char text[32];
+	int n = snprintf(text, sizeof(text), "%llu\n", ms);
+
+	if (!s->clock_file)
+		return;
+	str_printf(&part, "%s.part", s->clock_file);
+	fd = open(str_get(&part), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd >= 0 && io_write_all(fd, text, (size_t)n) == 0 &&
+	    rename(str_get(&part), s->clock_file) == 0)
+		s->saved_ms = ms;
+	else
+		unlink(str_get(&part));
+}
+
+static void say_step(const struct server *s, const struct clock_times *t, bool first)
+{
+	bool back = t->expected_ms == t->late_ms;
+	double days = (double)(t->late_ms - t->early_ms) / 86400000;
+
+	if (first && !back)
+		log_info("the store was last in use %.1f days before the time of this machine: "
+			 "nothing is deleted or rounded by age until the clock has held for an "
+			 "hour",
+			 days);
+	else
+		log_warn("the clock of this machine is %.1f days %s expected: nothing is deleted "
+			 "or rounded by a later time until the clock has held for an hour; check "
+			 "the clock (timedatectl)",
+			 days, back ? "earlier than" : "later than");
+}
+
+/*
+ * Whether to maintain the store now, and from which time ages count. Of a store without a directory
+ * several servers take care, and compare each other's times: it needs the real one.
+ */
+static bool look_at_clock(struct server *s, bool first, u64 *ret_now_ms)
+{
+	struct clock_pair now = clock_pair_now();
+	enum clock_event e = clock_watch_look(&s->clock, now);
+	struct clock_times t;
+
+	clock_watch_times(&s->clock, now, &t);
+	if (e == CLOCK_STEPPED)
+		say_step(s, &t, first);
+	else if (e == CLOCK_BACK)
+		log_info("the clock of this machine shows the expected time again");
+	else if (e == CLOCK_HELD)
+		log_info("the clock of this machine has held for an hour: ages count from it");
+	if (t.expected_ms < s->saved_ms || t.expected_ms - s->saved_ms >= SAVE_TIME_MS)
+		save_time(s, t.expected_ms);
+	*ret_now_ms = t.early_ms;
+	return s->clock_file || t.early_ms == t.late_ms;
+}
+
+static int start_clock(struct server *s, const char *store)
+{
+	const char *dir = store_directory(store);
+	u64 now_ms;
+
+	if (dir && asprintf(&s->clock_file, "%s/clock", dir) < 0) {
+		s->clock_file = NULL;
+		return -ENOMEM;
+	}
+	clock_watch_init(&s->clock, clock_pair_now(), last_time_in_use(s));
+	s->has_clock = true;
+	(void)look_at_clock(s, true, &now_ms);
+	return 0;
+}
+
+static void stop_clock(struct server *s)
+{
+	struct clock_times t;
+
+	if (!s->has_clock)
+		return;
+	clock_watch_times(&s->clock, clock_pair_now(), &t);
+	save_time(s, t.expected_ms);
+	clock_watch_deinit(&s->clock);
+}
 
 static void *maintain(void *arg)
 {
@@ -30,10 +150,12 @@ static void *maintain(void *arg)
 	pthread_mutex_lock(&s->lock);
 	while (!s->stopping) {
 		struct diag d = {};
-		int r;
+		u64 now_ms;
+		int r = 0;
 
 		pthread_mutex_unlock(&s->lock);
-		r = store_maintain(s->store, clock_epoch_ms(), &d);
+		if (look_at_clock(s, false, &now_ms))
+			r = store_maintain(s->store, now_ms, &d);
 		if (r < 0)
 			log_warn("store: maintenance failed: %s; retrying in %d s",
 				 d.text[0] ? d.text : strerror(-r), MAINTAIN_EVERY_S);
@@ -128,6 +250,8 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 	thread_sync_init(&s->lock, &s->wake);
 	r = store_open(o->store, &o->store_options, reterr_diag, &s->store);
 	if (r == 0)
+		r = start_clock(s, o->store);
+	if (r == 0)
 		r = start_ingest(s, o, reterr_diag);
 	a.store = s->store;
 	a.symbols = s->symbols;
@@ -192,8 +316,10 @@ void server_stop(struct server *s, u32 timeout_ms)
 	api_destroy(s->api);
 	ingest_destroy(s->ingest);
 	symstore_destroy(s->symbols);
+	stop_clock(s);
 	if (s->store)
 		store_close(s->store);
+	free(s->clock_file);
 	pthread_mutex_destroy(&s->lock);
 	pthread_cond_destroy(&s->wake);
 	free(s);
