@@ -15,7 +15,9 @@ const struct option serving_store_options[] = {
 	OPTION_U64("max-size", 0, "MIB", A, max_size_mib, 16, 1u << 30,
 		   "delete the oldest profiles above this size (default 10240)"),
 	OPTION_U64("max-age", 0, "HOURS", A, max_age_h, 1, 24 * 36500,
-		   "delete profiles older than this (default 720)"),
+		   "delete profiles older than this, and refuse them (default 720)"),
+	OPTION_U64("max-ahead", 0, "MINUTES", A, max_ahead_min, 0, 24 * 60 * 365,
+		   "refuse samples and spans from further in the future (default 60)"),
 	OPTION_U64("spans-max-size", 0, "MIB", A, spans_mib, 4, 1u << 30,
 		   "spans with their samples: thin out, then delete old ones (default 1024)"),
 	{},
@@ -108,6 +110,7 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 				      .grams = a->grams};
 	ret->max_body = a->max_request_mib << 20;
 	ret->ingest.max_request_bytes = a->max_request_mib << 20;
+	ret->ingest.max_ahead_ms = a->max_ahead_min * 60000;
 	ret->symbols = (struct symstore_options){.dir = symbols_dir(a, ret->store, own),
 						 .max_bytes = a->symbols_mib << 20,
 						 .debuginfod_urls = a->debuginfod_urls};

@@ -11,12 +11,13 @@ struct serving_arguments {
 	const char *cert, *key, *ca, *tokens;
 	const char *symbols_dir, *debuginfod_urls, *currency;
 	double core_hour, watts, pue, grams; /* see SERVING_DEFAULTS */
-	u64 max_size_mib, max_age_h, spans_mib, symbols_mib, max_request_mib, connections,
-		timeout_s;
+	u64 max_size_mib, max_age_h, max_ahead_min, spans_mib, symbols_mib, max_request_mib,
+		connections, timeout_s;
 };
 
 /* Defaults that are not 0, for an initializer. */
-#define SERVING_DEFAULTS .core_hour = 0.04, .watts = 3.5, .pue = 1.5, .grams = 450
+#define SERVING_DEFAULTS                                                                           \
+	.max_ahead_min = 60, .core_hour = 0.04, .watts = 3.5, .pue = 1.5, .grams = 450
 
 extern const struct option serving_store_options[], serving_symbol_options[],
 	serving_listen_options[], serving_access_options[], serving_cost_options[];

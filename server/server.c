@@ -227,6 +227,8 @@ static int start_ingest(struct server *s, const struct server_options *o, struct
 	int r;
 
 	symbols.store = s->store;
+	ingest.clock = &s->clock;
+	ingest.max_age_ms = store_max_age_s(&o->store_options) * 1000;
 	r = symbols.dir ? symstore_create(&symbols, reterr_diag, &s->symbols) : 0;
 	if (r < 0)
 		return r;

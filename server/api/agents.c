@@ -56,6 +56,7 @@ static void put_agent(struct json_writer *w, const struct agent_state *s)
 	json_put_text(w, "error", s->error);
 	json_put_u64(w, "started", s->started_ms);
 	json_put_u64(w, "last", s->seen_ms);
+	json_put_u64(w, "newest", s->newest_ms);
 	json_open_array(w, "sources");
 	for (u32 i = 0; i < s->n_sources; i++)
 		put_source(w, &s->sources[i]);

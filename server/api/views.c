@@ -671,6 +671,28 @@ static int health(struct api_call *c)
 	return 0;
 }
 
+static void put_refusals(struct str *out, const struct ingest_stats *i)
+{
+	const struct {
+		const char *name, *help;
+		const u64 *counts;
+	} families[] = {
+		{"culprit_ingest_refused_samples_total",
+		 "Rows of samples in profiles refused for their times or values.",
+		 i->refused_samples},
+		{"culprit_ingest_refused_spans_total", "Spans refused for their times.",
+		 i->refused_spans},
+	};
+
+	for (size_t f = 0; f < ARRAY_SIZE(families); f++) {
+		metrics_family(out, families[f].name, families[f].help);
+		for (int k = 0; k < INGEST_REASON_N; k++)
+			metrics_sample(out, families[f].name,
+				       METRICS_LABELS({"reason", ingest_reason(k)}),
+				       (double)families[f].counts[k]);
+	}
+}
+
 static int metrics(struct api_call *c)
 {
 	struct store_stats s = {};
@@ -705,6 +727,7 @@ static int metrics(struct api_call *c)
 	METRIC("symbols_bytes", "Bytes of them.", y.bytes);
 	METRIC("symbols_named_frames_total", "Frames that got names by them.", y.named);
 #undef METRIC
+	put_refusals(c->out, &i);
 	metrics_family(c->out, "culprit_answers_total", "Answers by status.");
 	for (u32 k = 2; k < 6; k++) {
 		char status[] = {(char)('0' + k), 'x', 'x', '\0'};

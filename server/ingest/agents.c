@@ -239,10 +239,19 @@ static double cpu_of(const struct agent_state *before, const struct agent_state 
 	return s->seen_ms > from ? (double)cpu_ns / 1e6 / (double)(s->seen_ms - from) : 0;
 }
 
+static u64 newest_sample(const struct profile *p)
+{
+	u64 newest_ns = p->time_ns;
+
+	for (size_t i = 0; i < p->n_samples; i++)
+		newest_ns = MAX(newest_ns, profile_sample(p, i)->time_ns);
+	return newest_ns / 1000000;
+}
+
 void agents_see(struct agents *a, const struct profile *p, u64 now_ms)
 {
 	const struct profile_resource *r;
-	struct agent_state s = {.seen_ms = now_ms};
+	struct agent_state s = {.seen_ms = now_ms, .newest_ms = newest_sample(p)};
 	struct known *at;
 
 	if (!p->agent || p->agent >= p->resources.n)

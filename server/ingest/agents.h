@@ -40,6 +40,7 @@ struct agent_source {
 struct agent_state {
 	char host[256], id[64], version[64], kernel[128], arch[32], error[256];
 	u64 started_ms, seen_ms;
+	u64 newest_ms; /* by the agent's clock: its newest sample in the profile seen last */
 	u64 cpu_ns, memory, processes, samples, truncated;
 	u64 dropped; /* samples in dropped profiles; they are among `samples` */
 	double cpu; /* CPUs, between the last two reports; between start and report for the first */

@@ -64,6 +64,10 @@ void ingest_stats(struct ingest *i, struct ingest_stats *ret)
 		.bytes = atomic_load(&i->bytes),
 		.spans = atomic_load(&i->spans),
 	};
+	for (int k = 0; k < INGEST_REASON_N; k++) {
+		ret->refused_samples[k] = atomic_load(&i->refused_samples[k]);
+		ret->refused_spans[k] = atomic_load(&i->refused_spans[k]);
+	}
 }
 
 /* A request that is alone is always admitted, because the size limit bounds it. */
@@ -121,6 +125,8 @@ int ingest_write(struct ingest *i, const struct profile *p, const char *name, co
 	_cleanup_store_batch_ struct store_batch b = {};
 	int r = store_batch_init(&b, p, name, reterr_diag);
 
+	if (r == 0)
+		r = ingest_check_batch(i, &b, reterr_diag);
 	if (r == 0)
 		r = store_write(i->store, &b, token, reterr_diag);
 	if (r < 0)
@@ -260,7 +266,7 @@ static int write_profiles(struct ingest *i, struct otlp_profiles *all, const u8 
 		ingest_token(data, n, NULL, k, token);
 		if (r == 0)
 			r = ingest_write(i, p, NULL, token, &why);
-		if (r == -EINVAL) {
+		if (r == -EINVAL || r == -ERANGE) {
 			all->rejected++;
 			(void)diag_set(&all->why, r, "%s", why.text);
 		} else if (r < 0) {

@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include "base/clockwatch.h"
 #include "base/diag.h"
 #include "base/str.h"
 #include "base/types.h"
@@ -21,13 +22,26 @@ struct ingest;
 struct ingest_options {
 	size_t max_request_bytes; /* decompressed; 0 = 64 MiB */
 	size_t max_memory_bytes;  /* of all requests together; 0 = 256 MiB; above it -EAGAIN */
+	/*
+	 * Refuses samples and spans that are older, or further ahead of the clock. Without a clock:
+	 * none.
+	 */
+	struct clock_watch *clock; /* borrowed */
+	u64 max_age_ms, max_ahead_ms;
 	/* Called for each profile after it was written, in the thread of the request; or NULL. */
 	void (*written)(void *userdata, const struct profile *p);
 	void *userdata;
 };
 
+/* Why samples and spans are refused that could be stored. */
+enum ingest_reason { INGEST_OLD, INGEST_FUTURE, INGEST_NEGATIVE, INGEST_REASON_N };
+/* "future" */
+const char *ingest_reason(enum ingest_reason r);
+
 struct ingest_stats {
 	u64 requests, refused, profiles, samples, bytes, spans;
+	/* A profile is refused as a whole. */
+	u64 refused_samples[INGEST_REASON_N], refused_spans[INGEST_REASON_N];
 };
 
 int ingest_create(struct store *s, const struct ingest_options *o, struct ingest **ret);

@@ -17,6 +17,7 @@ struct ingest {
 	struct agents *agents; /* owned */
 	atomic_ullong in_use;  /* bytes that requests in progress may need */
 	atomic_ullong requests, refused, profiles, samples, bytes, spans;
+	atomic_ullong refused_samples[INGEST_REASON_N], refused_spans[INGEST_REASON_N];
 };
 
 /*
@@ -34,6 +35,10 @@ void ingest_charge_end(struct ingest_charge *c);
 /* `name`, `token`: see store_batch_init() and store_write(). */
 int ingest_write(struct ingest *i, const struct profile *p, const char *name, const u8 *token,
 		 struct diag *reterr_diag);
+/* -ERANGE: samples from outside of the window; -EINVAL: negative values. (window.c) */
+int ingest_check_batch(struct ingest *i, const struct store_batch *b, struct diag *reterr_diag);
+/* Removes spans from outside of the window. Returns -ERANGE, and why, if there were any. */
+int ingest_drop_spans(struct ingest *i, struct spans *s, u64 *ret_dropped, struct diag *ret_why);
 /* Counts a request of n bytes with the result r. Returns r. */
 int ingest_done(struct ingest *i, size_t n, int r);
 /* A partial success in OTLP's JSON; `what` is "Spans". */

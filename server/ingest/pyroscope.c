@@ -373,7 +373,8 @@ static int push(struct ingest *i, const u8 *data, size_t n, const char *encoding
 	ProtobufCMessage *m = NULL;
 	const u8 *plain = NULL;
 	size_t plain_n = 0;
-	int r = ingest_decode(i, data, n, encoding, &own, &plain, &plain_n, reterr_diag);
+	int refused = 0,
+	    r = ingest_decode(i, data, n, encoding, &own, &plain, &plain_n, reterr_diag);
 
 	if (r == 0)
 		r = ingest_charge(i, plain_n, &charge, reterr_diag);
@@ -387,10 +388,14 @@ static int push(struct ingest *i, const u8 *data, size_t n, const char *encoding
 		return r;
 	in = (const Pyroscope__PushRequest *)m;
 	for (size_t k = 0; k < in->n_series && r == 0; k++)
-		for (size_t s = 0; s < in->series[k]->n_samples && r == 0; s++)
+		for (size_t s = 0; s < in->series[k]->n_samples && r == 0; s++) {
 			r = push_sample(&u, in->series[k], &in->series[k]->samples[s]->raw_profile,
 					(u64)k << 32 | s);
-	return r;
+			/* A wrong clock of one service is no reason to refuse the others. */
+			refused = r == -ERANGE ? r : refused;
+			r = r == -ERANGE ? 0 : r;
+		}
+	return r < 0 ? r : refused;
 }
 
 int ingest_push(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,

@@ -39,6 +39,8 @@ static int write_spans(struct ingest *i, struct reading *at, struct diag *reterr
 	u8 token[16];
 	int r;
 
+	if (!at->spans.spans.n)
+		return 0;
 	ingest_token(at->data, at->n, "spans", 0, token);
 	r = store_write_spans(i->store, &at->spans, token, reterr_diag);
 	if (r == 0)
@@ -60,8 +62,13 @@ static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding
 						   &rejected, reterr_diag)
 			 : otlp_traces_decode(at.data, at.n, max, &at.spans, &rejected,
 					      reterr_diag);
-	if (r == 0)
+	if (r == 0) {
+		u64 dropped;
+
+		(void)ingest_drop_spans(i, &at.spans, &dropped, &rejected.why);
+		rejected.n += dropped;
 		r = write_spans(i, &at, reterr_diag);
+	}
 	if (r < 0)
 		return r;
 	why = rejected.n ? rejected.why.text : NULL;
@@ -81,12 +88,19 @@ static int zipkin(struct ingest *i, const u8 *data, size_t n, const char *encodi
 		  struct diag *reterr_diag)
 {
 	_cleanup_reading_ struct reading at = {};
-	u64 max = i->o.max_request_bytes * INGEST_OTLP_MEMORY_PER_BYTE;
+	u64 max = i->o.max_request_bytes * INGEST_OTLP_MEMORY_PER_BYTE, dropped;
+	struct diag why = {};
 	int r = begin_reading(i, data, n, encoding, &at, reterr_diag);
 
 	if (r == 0)
 		r = zipkin_read((const char *)at.data, at.n, max, &at.spans, reterr_diag);
-	return r < 0 ? r : write_spans(i, &at, reterr_diag);
+	/* The answer cannot tell of a part: the rest is written, and only a whole list refused. */
+	if (r == 0) {
+		r = ingest_drop_spans(i, &at.spans, &dropped, &why);
+		r = at.spans.spans.n || r == 0 ? write_spans(i, &at, reterr_diag)
+					       : diag_set(reterr_diag, r, "%s", why.text);
+	}
+	return r;
 }
 
 int ingest_zipkin(struct ingest *i, const u8 *data, size_t n, const char *encoding,

@@ -51,6 +51,11 @@ static struct store_limits limits_of(const struct store_options *o)
 	return l;
 }
 
+u64 store_max_age_s(const struct store_options *o)
+{
+	return limits_of(o).max_age_s;
+}
+
 u64 store_resolution_ms(const struct store_limits *l, u64 age_ms)
 {
 	u64 resolution = 1;

@@ -83,6 +83,9 @@ struct store_options {
 	const struct store_tier *tiers;
 };
 
+/* The age at which samples are deleted; `o` may be NULL. */
+u64 store_max_age_s(const struct store_options *o);
+
 /* Samples to be stored: store_batch_init() makes them from a profile. */
 struct store_sample {
 	u32 type;   /* index into store_batch.types */
@@ -310,7 +313,10 @@ int store_find_spans(struct store *s, const struct store_span_filter *f, struct 
 int store_find_links(struct store *s, const struct store_link_filter *f, struct store_links *ret,
 		     struct diag *reterr_diag);
 
-/* Merges, rounds and evicts. One thread calls this every few seconds. */
+/*
+ * Merges, rounds and evicts. Ages count from now_ms; with a time that is too late samples are lost
+ * (base/clockwatch.h). One thread calls this every few seconds.
+ */
 int store_maintain(struct store *s, u64 now_ms, struct diag *reterr_diag);
 int store_get_stats(struct store *s, struct store_stats *ret, struct diag *reterr_diag);
 

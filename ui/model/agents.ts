@@ -3,7 +3,7 @@
 import { array, number, object, text } from "./check.ts";
 import type { Filter } from "./address.ts";
 import type { Losses } from "./stats.ts";
-import { count } from "./text.ts";
+import { count, duration } from "./text.ts";
 
 export interface Counter {
   name: string;
@@ -41,6 +41,8 @@ export interface Agent {
   /** ms since the epoch: the agent's start, and the arrival of its last report. */
   started: number;
   last: number;
+  /** By the agent's clock: its newest sample in that report. */
+  newest: number;
   sources: Source[];
   /** The agent's own use: CPUs since its previous report, and bytes of memory. */
   cpu: number;
@@ -95,7 +97,7 @@ export function readAgents(json: unknown): Agents {
       const x = object(a);
       return {
         host: text(x["host"]), version: text(x["version"]), kernel: text(x["kernel"]), arch: text(x["arch"]),
-        started: number(x["started"]), last: number(x["last"]), sources: array(x["sources"]).map(readSource), cpu: number(x["cpu"]), rss: number(x["rss"]),
+        started: number(x["started"]), last: number(x["last"]), newest: number(x["newest"]), sources: array(x["sources"]).map(readSource), cpu: number(x["cpu"]), rss: number(x["rss"]),
         processes: number(x["processes"]), samples: number(x["samples"]), truncated: number(x["truncated"]),
         counters: array(x["counters"]).map(readCounter), dropped: number(x["dropped"]), drops: array(x["drops"]).map(readDrop),
         error: text(x["error"]), range: x["range"] === null ? null : readRange(object(x["range"])),
@@ -146,6 +148,19 @@ export function counterText(c: Counter): string {
 /** An agent that has sent nothing for so many ms counts as silent: it sends every few seconds. */
 export const SILENT_MS = 60000;
 
+/** An agent's newest sample is younger than this, and not from the future, when both clocks are right. */
+const LATE_MS = 600_000;
+const AHEAD_MS = 60_000;
+
+function clockComplaint(a: Agent): string[] {
+  const ahead = a.newest - a.last;
+  if (ahead > AHEAD_MS)
+    return [`Its samples are from ${duration(1e6 * ahead)} in the future: the clock of that machine is wrong, or this server's.`];
+  if (ahead < -LATE_MS)
+    return [`Its newest samples were ${duration(-1e6 * ahead)} old when they arrived: it sends what it kept, or the clock of that machine is wrong, or this server's.`];
+  return [];
+}
+
 /** Returns an agent's problems and their remedies, worst first; empty if there are none. */
 export function complaints(a: Agent, server: string, now: number): string[] {
   const out: string[] = [];
@@ -153,6 +168,7 @@ export function complaints(a: Agent, server: string, now: number): string[] {
     out.push("The agent has sent nothing for a while. Is the machine up, is culprit agent running there, and can it reach this server?");
   if (a.error !== "")
     out.push(a.error);
+  out.push(...clockComplaint(a));
   const lost = lostBy(a);
   const all = keptBy(a) + lost;
   if (lost > 0.01 * all)

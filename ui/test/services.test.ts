@@ -89,7 +89,7 @@ test("source: lines with values, also where the file has become shorter, and wha
 
 test("agents: what is wrong and what to do", () => {
   const counter = (name: string, loss: string, count: number): object => ({ name, loss, count, unit: "samples", help: "why so" });
-  const json = { version: "2", agents: [{ host: "h", version: "2", kernel: "6.1", arch: "x86_64", started: 5, last: 100000, cpu: 0.001, dropped: 0, drops: [],
+  const json = { version: "2", agents: [{ host: "h", version: "2", kernel: "6.1", arch: "x86_64", started: 5, last: 100000, newest: 99000, cpu: 0.001, dropped: 0, drops: [],
     sources: [{ event: "cpu-clock", label: "CPU", hz: 19, period: 0 }, { event: "page-faults", label: "Page faults", hz: 0, period: 100 },
       { event: "sched:sched_switch", label: "sched:sched_switch", hz: 0, period: 1 }],
     rss: 4e7, processes: 90, samples: 1000, truncated: 3, counters: [counter("samples", "counted", 1000), counter("nested", "lost", 5), counter("lost_stack", "incomplete", 400)],
@@ -110,6 +110,8 @@ test("agents: what is wrong and what to do", () => {
   assert.match(complaints({ ...a!, counters: [...a!.counters, { ...a!.counters[1]!, count: 495 }] }, "2", 100000)[0]!, /lost 33\.3 % of its samples/);
   assert.match(complaints(a!, "3", 100000)[0]!, /version is 2, this server.s is 3/);
   assert.match(complaints({ ...a!, error: "no BTF" }, "2", 100000)[0]!, /no BTF/);
+  assert.match(complaints({ ...a!, newest: 100000 + 7.2e6 }, "2", 100000)[0]!, /from 2(\.0+)? h in the future/);
+  assert.match(complaints({ ...a!, last: 8e6, newest: 8e6 - 7.2e6 }, "2", 8e6)[0]!, /were 2(\.0+)? h old when they arrived/);
   for (const bad of [{}, { version: 1, agents: [] }, { version: "1", agents: [{}] }, { version: "1", agents: {} }])
     assert.throws(() => readAgents(bad), DataError);
 });

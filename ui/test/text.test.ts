@@ -95,7 +95,7 @@ test("a poor profile says so, a good one does not", () => {
 
 test("losses: what agents counted in the range, of the hosts that are looked at; not known where nobody did", () => {
   const agent = (host: string, samples: number, lost: number, range = true, dropped = 0): unknown => ({
-    host, version: "1", kernel: "", arch: "", started: 0, last: 9, sources: [], cpu: 0, dropped: 0, drops: [], rss: 0, processes: 1, samples: 1e6, truncated: 0,
+    host, version: "1", kernel: "", arch: "", started: 0, last: 9, newest: 9, sources: [], cpu: 0, dropped: 0, drops: [], rss: 0, processes: 1, samples: 1e6, truncated: 0,
     counters: [{ name: "ring", loss: "lost", count: 1e6, unit: "", help: "" }], error: "", range: range ? { from: 1000, to: 2000, samples, lost, dropped } : null });
   const of = (agents: unknown[], filters: Filter[] = []): [string, string] => {
     const f = lossFact(lossesOf(readAgents({ version: "1", agents }), filters));

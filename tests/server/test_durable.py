@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an accident must not do to a server's data: a clock that jumps, senders whose clocks are wrong, a full disk,
+damage; and backup, restore and upgrade."""
+
+import base64
+import json
+import os
+import re
+import subprocess
+import time
+
+import pytest
+
+from conftest import wait_for
+from test_api import report
+from test_traces import TRACE, export, span
+from test_types import otlp, pprof
+
+DAY = 86400
+CPU = ([("cpu", "nanoseconds")], ("cpu", "nanoseconds"))
+# The wall clock of a process, moved by the seconds in a file of 8 bytes.
+SHIM = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static volatile long *offset;
+__attribute__((constructor)) static void begin(void)
+{
+	int fd = open(getenv("CLOCK_OFFSET"), O_RDONLY);
+	offset = mmap(NULL, 8, PROT_READ, MAP_SHARED, fd, 0);
+	close(fd);
+}
+int clock_gettime(clockid_t clock, struct timespec *t)
+{
+	int r = syscall(SYS_clock_gettime, clock, t);
+	if (r == 0 && clock == CLOCK_REALTIME && offset)
+		t->tv_sec += *offset;
+	return r;
+}
+time_t time(time_t *ret)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_REALTIME, &t);
+	if (ret)
+		*ret = t.tv_sec;
+	return t.tv_sec;
+}
+"""
+
+
+class Clock:
+    def __init__(self, directory):
+        self.path, source, self.shim = directory / "offset", directory / "shim.c", directory / "shim.so"
+        source.write_text(SHIM)
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", self.shim, source], check=True, timeout=60)
+        self.set(0)
+
+    def set(self, seconds):
+        with open(self.path, "r+b" if self.path.exists() else "w+b") as f:
+            f.write(seconds.to_bytes(8, "little", signed=True))
+
+
+@pytest.fixture
+def clock(tmp_path, monkeypatch):
+    """clock.set(SECONDS) moves the wall clock of the servers that the test starts."""
+    c = Clock(tmp_path)
+    monkeypatch.setenv("LD_PRELOAD", str(c.shim))
+    monkeypatch.setenv("CLOCK_OFFSET", str(c.path))
+    return c
+
+
+def upload(server, text, at=None, service="shop"):
+    at = int(at or time.time() - 60)
+    return server.post("/ingest", text, name=f"{service}.cpu", **{"from": at, "until": at + 1})
+
+
+def rows(server):
+    """Stored rows: two for each line of folded text, CPU time and number of samples."""
+    return server.get("/api/v1/stats").json()["store"]["rows"]
+
+
+def metric(server, name):
+    found = re.search("^" + re.escape(name) + r" (\S+)$", server.get("/metrics").text, re.M)
+    return float(found.group(1))
+
+
+# ---- the clock of the server ----
+
+def test_a_clock_that_jumps_erases_nothing(serve, clock):
+    s = serve()
+    assert upload(s, b"a;b 3\n", time.time() - 3600).status == 200
+    assert upload(s, b"a;c 4\n").status == 200
+    export(s, span())
+    clock.set(32 * DAY)
+    wait_for(lambda: "later than expected" in s.stderr, "the step is not noticed")
+    time.sleep(5.5)  # one more round of maintenance
+    # Samples with the right time, and samples with the time of this machine.
+    assert upload(s, b"a;d 5\n").status == 200
+    assert upload(s, b"a;d 5\n", time.time() + 32 * DAY).status == 200
+    clock.set(0)
+    wait_for(lambda: "shows the expected time again" in s.stderr, "the step back is not noticed")
+    assert rows(s) == 8
+    assert s.get("/api/v1/stats").json()["store"]["spans"] == 1
+    assert s.stderr.count("later than expected") == 1, s.stderr
+
+
+def test_a_clock_that_was_wrong_at_the_start(serve, clock):
+    s = serve()
+    assert upload(s, b"a;b 3\n").status == 200
+    s.stop()
+    clock.set(100 * DAY)
+    s = serve(directory=s.directory)
+    time.sleep(5.5)
+    assert rows(s) == 2
+    assert s.stderr.count("last in use 100.0 days before") == 1, s.stderr
+    s.stop()
+    # A day in 1975: nothing is from the future but what is later than both times.
+    clock.set(-50 * 365 * DAY)
+    s = serve(directory=s.directory)
+    time.sleep(5.5)
+    assert upload(s, b"a;c 3\n").status == 200
+    assert rows(s) == 4
+    assert s.stderr.count("earlier than expected") == 1, s.stderr
+
+
+# ---- clocks of senders ----
+
+def test_times_out_of_the_window_are_refused(serve):
+    s = serve("--max-age", 24, "--max-ahead", 10)
+    now = time.time()
+    assert upload(s, b"a 1\n", now - 23 * 3600).status == 200
+    assert upload(s, b"a 1\n", now + 9 * 60).status == 200
+    for at, why in ((now - 25 * 3600, "25.0 hours old, which is more than --max-age"),
+                    (now + 11 * 60, "ahead of the server's time, which is more than --max-ahead"),
+                    (978307200, "hours old"), (4102444800, "hours ahead")):
+        a = upload(s, b"a 1\n", at, "sh\nop")
+        assert a.status == 400 and why in a.json()["message"] and "check the clock of the sender" in a.json()["message"], a.text
+    a = s.post("/api/v1/upload", pprof({"f": (7,)}, *CPU, at_s=now + 7200), labels="service.name=x")
+    assert a.status == 400 and "'x' sent samples that are 2.0 hours ahead" in a.json()["message"], a.text
+    assert rows(s) == 4
+    assert metric(s, 'culprit_ingest_refused_samples_total{reason="old"}') == 4
+    assert metric(s, 'culprit_ingest_refused_samples_total{reason="future"}') == 5
+    assert len([line for line in s.stderr.splitlines() if "refused:" in line]) == 1, s.stderr
+
+
+def test_otlp_tells_of_wrong_clocks(server):
+    body = otlp("late", {"f": (7,)}, *CPU, at_s=time.time() - 40 * DAY)
+    a = server.post("/v1development/profiles", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    assert a.status == 200
+    assert a.json()["partialSuccess"]["rejectedProfiles"] == "1"
+    assert "'late' sent samples that are 960.0 hours old" in a.json()["partialSuccess"]["errorMessage"]
+    assert rows(server) == 0
+    now = int(time.time() * 1000)
+    a = export(server, span(), span(span="01" * 8, start=now + 2 * 3600_000), span(span="02" * 8, start=now - 40 * DAY * 1000))
+    assert a.json()["partialSuccess"]["rejectedSpans"] == "2"
+    assert "'shop' sent spans that are 2.0 hours ahead" in a.json()["partialSuccess"]["errorMessage"]
+    assert server.get("/api/v1/stats").json()["store"]["spans"] == 1
+    assert metric(server, 'culprit_ingest_refused_spans_total{reason="old"}') == 1
+    assert metric(server, 'culprit_ingest_refused_spans_total{reason="future"}') == 1
+
+
+def test_an_agents_clock_is_told(server):
+    report(server, **{"host.name": "h", "culprit.agent.version": "1"})
+    [a] = server.get("/api/v1/agents").json()["agents"]
+    assert abs(a["newest"] - a["last"]) < 5000
+
+
+def test_zipkin_and_push_with_wrong_clocks(server):
+    now = int(time.time() * 1e6)
+    one = {"traceId": TRACE, "id": "01" * 8, "name": "x", "timestamp": now, "duration": 9, "localEndpoint": {"serviceName": "z"}}
+    wrong = {**one, "id": "02" * 8, "timestamp": now + 7200 * 10**6}
+    headers = {"Content-Type": "application/json"}
+    assert server.post("/api/v2/spans", json.dumps([one, wrong]).encode(), headers).status == 202
+    a = server.post("/api/v2/spans", json.dumps([wrong]).encode(), headers)
+    assert a.status == 400 and "'z' sent spans that are 2.0 hours ahead" in a.json()["message"]
+    assert server.get("/api/v1/stats").json()["store"]["spans"] == 1
+
+    def series(service, at):
+        raw = base64.b64encode(pprof({"f": (7,)}, *CPU, at_s=at)).decode()
+        return {"labels": [{"name": "__name__", "value": "process_cpu"}, {"name": "service_name", "value": service}],
+                "samples": [{"rawProfile": raw}]}
+
+    a = server.post("/push.v1.PusherService/Push", json.dumps(
+        {"series": [series("wrong", time.time() + 7200), series("right", time.time() - 5)]}).encode(), headers)
+    assert a.status == 400 and "'wrong' sent" in a.json()["message"], a.text
+    assert rows(server) == 1
+
+
+def test_negative_values_are_refused(server):
+    a = server.post("/api/v1/upload", pprof({"f": (7,), "g": (2**64 - 7,)}, *CPU), labels="service.name=x")
+    assert a.status == 400 and "'x' sent samples with negative values" in a.json()["message"], a.text
+    assert server.post("/ingest", b"a;b -5\n", name="x.cpu").status == 400
+    assert rows(server) == 0
+    assert metric(server, 'culprit_ingest_refused_samples_total{reason="negative"}') == 4
