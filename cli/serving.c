@@ -51,6 +51,10 @@ const struct option serving_access_options[] = {
 	OPTION_STRING("tls-ca", 0, "FILE", A, ca, "require client certificates of this CA (PEM)"),
 	OPTION_STRING("token-file", 0, "FILE", A, tokens,
 		      "require tokens, listed here in lines \"read|write|admin TOKEN\""),
+	OPTION_STRING("source-roots", 0, "DIR:...", A, source_roots,
+		      "show source and machine code of files below these directories only"),
+	OPTION_FLAG("allow-clear-text", 0, A, clear_text,
+		    "take tokens without TLS from other machines, as behind a proxy"),
 	OPTION_U64("max-request", 0, "MIB", A, max_request_mib, 1, 1024,
 		   "largest request, before and after decompression (default 64)"),
 	OPTION_U64("max-connections", 0, "N", A, connections, 1, 100000,
@@ -101,6 +105,7 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 	ret->otlp_http = a->otlp_http;
 	ret->tls = (struct net_tls){a->cert, a->key, a->ca};
 	ret->tokens = a->tokens;
+	ret->clear_text = a->clear_text;
 	ret->max_connections = (u32)a->connections;
 	ret->timeout_s = (u32)a->timeout_s;
 	ret->cost = (struct api_cost){.currency = a->currency ? a->currency : "USD",
@@ -108,6 +113,7 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 				      .watts = a->watts,
 				      .pue = a->pue,
 				      .grams = a->grams};
+	ret->source_roots = a->source_roots;
 	ret->max_body = a->max_request_mib << 20;
 	ret->ingest.max_request_bytes = a->max_request_mib << 20;
 	ret->ingest.max_ahead_ms = a->max_ahead_min * 60000;
@@ -128,6 +134,8 @@ static bool same_value(const struct option *o, const struct serving_arguments *a
 	const void *x = (const char *)a + o->offset, *y = (const char *)b + o->offset;
 	const char *s = *(const char *const *)x, *t = *(const char *const *)y;
 
+	if (o->type == OPTION_TYPE_FLAG)
+		return *(const bool *)x == *(const bool *)y;
 	if (o->type == OPTION_TYPE_U64 || o->type == OPTION_TYPE_F64)
 		return *(const u64 *)x == *(const u64 *)y;
 	return s && t ? !strcmp(s, t) : s == t;

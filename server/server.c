@@ -176,6 +176,7 @@ static int listen_at(struct server *s, const struct server_options *o, enum serv
 		.grpc = grpc,
 		.tls = o->tls.cert || o->tls.key || o->tls.client_ca ? &o->tls : NULL,
 		.tokens = o->tokens,
+		.clear_text = o->clear_text,
 		.max_body = o->max_body,
 		.max_connections = o->max_connections,
 		.timeout_s = o->timeout_s,
@@ -242,7 +243,10 @@ static int start_ingest(struct server *s, const struct server_options *o, struct
 int server_start(const struct server_options *o, struct diag *reterr_diag, struct server **ret)
 {
 	struct server *s = calloc(1, sizeof(*s));
-	struct api_options a = {.cost = o->cost, .metrics = o->metrics, .userdata = o->userdata};
+	struct api_options a = {.cost = o->cost,
+				.source_roots = o->source_roots,
+				.metrics = o->metrics,
+				.userdata = o->userdata};
 	int r;
 
 	if (!s)

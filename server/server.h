@@ -24,6 +24,7 @@ struct server_options {
 	const char *api, *otlp_grpc, *otlp_grpc_old, *otlp_http;
 	struct net_tls tls; /* all NULL = no TLS; for all listeners */
 	const char *tokens;
+	bool clear_text;		/* as in net_options */
 	u32 max_connections, timeout_s; /* as in net_options */
 	struct ingest_options ingest;	/* `written` is set by the server */
 	size_t max_body;
@@ -31,6 +32,7 @@ struct server_options {
 	struct symstore_options symbols;
 	/* See api_options. */
 	struct api_cost cost;
+	const char *source_roots;
 	void (*metrics)(void *userdata, struct str *out);
 	void *userdata;
 };

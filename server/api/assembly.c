@@ -44,6 +44,7 @@ struct code_range {
 struct assembly {
 	const struct profile *p;
 	const char *file, *function;
+	const char *roots;    /* of api_options */
 	const char *build_id; /* NULL: the build-id of the first frame of the function */
 	vec(struct place) places;
 	u32 *place_of;	 /* owned; indexed by frame: place + 1, 0 = not in the function */
@@ -233,7 +234,7 @@ static int try_mapped(void *arg, int fd)
 
 static int open_binary(struct assembly *a, u64 from_ms)
 {
-	int fd = -1, r = api_open_public(a->file, &fd), other;
+	int fd = -1, r = api_open_public(a->file, a->roots, &fd), other;
 
 	if (r == 0)
 		r = open_elf(a, fd, from_ms);
@@ -452,6 +453,7 @@ static const char *why_not(const struct assembly *a, int r)
 		return a->ranges.n ? "" : "The file does not say where its functions begin.";
 	case -ENOENT:
 	case -EACCES:
+	case -EPERM:
 		return api_not_public(r);
 	case -ESTALE:
 		return "The file on the server's machine is not the one that was sampled.";
@@ -510,8 +512,10 @@ static int assembly(struct api_call *c)
 	const char *function = net_parameter(c->r, "function");
 	_cleanup_profile_ struct profile *p = NULL;
 	_cleanup_query_ struct query q = {};
-	struct assembly a = {
-		.file = file, .function = function, .build_id = net_parameter(c->r, "build_id")};
+	struct assembly a = {.file = file,
+			     .function = function,
+			     .roots = c->a->o.source_roots,
+			     .build_id = net_parameter(c->r, "build_id")};
 	int r = api_query(c, "", &q);
 
 	if (r == 0 && (!file || !*file || strlen(file) >= PATH_MAX || !function))

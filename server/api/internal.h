@@ -85,9 +85,12 @@ int api_tree_options(struct api_call *c, struct profile_tree_options *o);
 
 /* ---- files that profiles name (public.c) ---- */
 
-/* Opens a file that every user may read. -EACCES, -ENOENT; -EINVAL: not a regular file. */
-int api_open_public(const char *path, int *ret_fd);
-/* A sentence for the user that describes -EACCES or -ENOENT. */
+/*
+ * Opens a file that every user may read, below one of these directories (separated by colons; NULL:
+ * anywhere). -EACCES, -ENOENT; -EPERM: elsewhere; -EINVAL: not a regular file.
+ */
+int api_open_public(const char *path, const char *roots, int *ret_fd);
+/* A sentence for the user that describes -EACCES, -EPERM or -ENOENT. */
 const char *api_not_public(int r);
 
 /* Takes ownership of fd. Returns 1 to accept the file and end the search. */

@@ -80,12 +80,12 @@ static int count_lines(const struct profile *p, const char *file, struct lines *
 
 /* ---- text ---- */
 
-static int read_public(const char *file, struct str *out)
+static int read_public(const char *file, const char *roots, struct str *out)
 {
 	_cleanup_close_ int fd = -1;
 	char bytes[65536];
 	ssize_t n;
-	int r = api_open_public(file, &fd);
+	int r = api_open_public(file, roots, &fd);
 
 	if (r < 0)
 		return r;
@@ -108,6 +108,7 @@ static const char *why_not(int r)
 		return "";
 	case -ENOENT:
 	case -EACCES:
+	case -EPERM:
 		return api_not_public(r);
 	case -EFBIG:
 		return "The file is larger than 4 MiB.";
@@ -167,12 +168,13 @@ static void put_lines(struct json_writer *w, const struct lines *l)
 	json_close(w);
 }
 
-static void put_answer(struct json_writer *w, const struct query *q, const char *file,
+static void put_answer(struct api_call *c, const struct query *q, const char *file,
 		       const struct profile *p, const struct lines *l)
 {
+	struct json_writer *w = &c->json;
 	_cleanup_str_ struct str text = {};
 	/* Only for a file that samples name, so that the API does not disclose arbitrary files. */
-	int why = l->all.n ? read_public(file, &text) : -ENOENT;
+	int why = l->all.n ? read_public(file, c->a->o.source_roots, &text) : -ENOENT;
 	s64 all = 0;
 
 	for (size_t i = 0; i < p->n_samples; i++)
@@ -211,7 +213,7 @@ static int source(struct api_call *c)
 	if (r == 0)
 		r = count_lines(p, file, &l);
 	if (r == 0)
-		put_answer(&c->json, &q, file, p, &l);
+		put_answer(c, &q, file, p, &l);
 	vec_deinit(&l.all);
 	return r;
 }

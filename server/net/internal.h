@@ -71,6 +71,18 @@ void net_peer_name(const struct sockaddr *a, char ret[64]);
 /* Whether a Host header names this machine. Pages of other sites have other names: see net.c. */
 bool net_host_is_local(const char *host);
 
+/* What the headers of a request say of the web page that made it; NULL = missing (origin.c). */
+struct net_origin {
+	const char *method, *path, *host;
+	const char *origin, *site, *mode; /* Origin, Sec-Fetch-Site, Sec-Fetch-Mode */
+};
+
+/*
+ * Whether a page of another site may have made the request. needs_local_host: the server knows its
+ * clients by their being on this machine, so that Host must name this machine (DNS rebinding).
+ */
+bool net_is_foreign(const struct net_origin *o, bool needs_local_host);
+
 int net_http_start(struct net_listener *l, struct diag *reterr_diag);
 void net_http_stop(struct net_listener *l, u32 timeout_ms);
 int net_grpc_start(struct net_listener *l, struct diag *reterr_diag);

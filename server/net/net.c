@@ -2,10 +2,11 @@
 /*
  * What all listeners share: addresses, and access control.
  *
- * 1. Beyond loopback no listener runs without tokens or client certificates. 2. Without both, on
- * loopback, every client is an admin: any local user. net_http.c refuses requests
- *    that a web page of another site could have made (a foreign Host or Origin).
+ * 1. Beyond loopback no listener runs without tokens or client certificates, and none takes tokens
+ *    in clear text unless told.
+ * 2. Without both, on loopback, every client is an admin: any local user.
  * 3. With a client CA and no tokens, a client with a certificate of that CA is an admin.
+ * 4. A request that a web page of another site could have made is refused (origin.c).
  */
 #include "server/net/net.h"
 
@@ -128,6 +129,12 @@ static int open_socket(struct net_listener *l, const struct addrinfo *a, struct 
 			reterr_diag, -EACCES,
 			"%s: other machines can connect to this address: it needs --token-file "
 			"or --tls-ca",
+			l->o.address);
+	if (!is_loopback(a->ai_addr) && !l->tls && !l->o.clear_text)
+		return diag_set(
+			reterr_diag, -EACCES,
+			"%s: tokens would cross the network in clear text: give --tls-cert and "
+			"--tls-key, or --allow-clear-text if something else encrypts",
 			l->o.address);
 	l->fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (l->fd < 0)

@@ -3,7 +3,8 @@
  * HTTP/1.1 (libmicrohttpd) and gRPC over HTTP/2 (nghttp2), with TLS (GnuTLS) or without. A handler
  * gets complete requests only; handlers run on the listener's threads, several at once.
  *
- * net_listen() refuses an address beyond loopback without tokens or client certificates.
+ * net_listen() refuses an address beyond loopback without tokens or client certificates, and tokens
+ * without TLS there unless told.
  */
 #pragma once
 
@@ -95,6 +96,7 @@ struct net_options {
 	const char *address; /* "127.0.0.1:7788", "[::]:4317"; port 0 = any free one */
 	bool grpc;
 	const struct net_tls *tls; /* or NULL */
+	bool clear_text;	   /* tokens without TLS beyond loopback are allowed */
 	const char *tokens; /* file of lines "ROLE TOKEN", or NULL; read again when it changes */
 	size_t max_body;    /* bytes as sent; 0 = 64 MiB. All requests together: four times that */
 	u32 max_connections, timeout_s; /* 0 = 256, 30 */

@@ -343,18 +343,19 @@ static bool has_certificate(struct MHD_Connection *c)
 	       status == 0;
 }
 
-/* Whether a web page of another site may have made the request: see net.c. */
-static bool is_from_foreign_page(struct MHD_Connection *c)
+static bool is_from_foreign_page(struct net_listener *l, struct MHD_Connection *c, const char *path,
+				 const char *method)
 {
-	const char *host = get_header(c, "Host"), *origin = get_header(c, "Origin");
-	const char *origin_host;
+	const struct net_origin o = {
+		.method = method,
+		.path = path,
+		.host = get_header(c, "Host"),
+		.origin = get_header(c, "Origin"),
+		.site = get_header(c, "Sec-Fetch-Site"),
+		.mode = get_header(c, "Sec-Fetch-Mode"),
+	};
 
-	if (host && !net_host_is_local(host))
-		return true;
-	if (!origin)
-		return false;
-	origin_host = strstr(origin, "://");
-	return !host || !origin_host || strcasecmp(origin_host + 3, host) != 0;
+	return net_is_foreign(&o, !l->tokens && !l->client_ca);
 }
 
 static u64 max_body(const struct http_request *q)
@@ -460,7 +461,7 @@ static enum MHD_Result begin_request(struct net_http *h, struct MHD_Connection *
 		return refuse(q, 403, "this server requires a client certificate");
 	}
 	q->role = net_role_of(l, get_header(c, "Authorization"));
-	if (!l->tokens && !l->client_ca && is_from_foreign_page(c)) {
+	if (is_from_foreign_page(l, c, path, method)) {
 		atomic_fetch_add(&l->counters.unauthorized, 1);
 		return refuse(q, 403, "pages of other sites may not use this server");
 	}

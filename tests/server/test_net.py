@@ -70,7 +70,7 @@ def test_refuses_to_listen_beyond_loopback_without_access_control(executable, tm
 
 
 def test_listens_beyond_loopback_with_tokens(serve, tokens):
-    s = serve("--listen", "0.0.0.0:0", "--token-file", tokens)
+    s = serve("--listen", "0.0.0.0:0", "--token-file", tokens, "--allow-clear-text")
     assert s.get("/healthz").status == 200
     assert s.get("/api/v1/stats").status == 401
     assert s.get("/api/v1/stats", bearer(READER)).status == 200

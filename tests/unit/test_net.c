@@ -212,6 +212,49 @@ Test(net, addresses)
 				    "needs --token-file or --tls-ca");
 }
 
+Test(net, tokens_in_clear_text)
+{
+	struct net_options o = {.address = "0.0.0.0:0",
+				.tokens = file_of("tokens", "read " TOKEN, 5 + strlen(TOKEN))};
+
+	cr_expect_eq(listen_on(o), -EACCES);
+	cr_expect(strstr(diag.text, "--allow-clear-text"), "%s", diag.text);
+	o.clear_text = true;
+	cr_expect_eq(listen_on(o), 0, "%s", diag.text);
+}
+
+Test(net, pages_of_other_sites)
+{
+	static const struct {
+		struct net_origin o;
+		bool local, open; /* foreign with and without other proof of the client */
+	} cases[] = {
+		{{"GET", "/a", "x.example"}, true, false},
+		{{"GET", "/a", "localhost"}, false, false},
+		{{"GET", "/a", NULL}, false, false},
+		{{"POST", "/a", "x.example", "https://x.example"}, true, false},
+		{{"POST", "/a", "x.example:1", "https://x.example"}, true, true},
+		{{"POST", "/a", "localhost", "http://x.example"}, true, true},
+		{{"POST", "/a", "localhost", "null"}, true, true},
+		{{"POST", "/a", NULL, "http://localhost"}, true, true},
+		/* A proxy has changed Host. */
+		{{"POST", "/a", "localhost", "https://x.example", "same-origin"}, false, false},
+		{{"GET", "/a", "localhost", NULL, "none"}, false, false},
+		{{"GET", "/a", "localhost", NULL, "cross-site"}, true, true},
+		{{"GET", "/a", "localhost", NULL, "same-site"}, true, true},
+		{{"GET", "/a", "localhost", NULL, "cross-site", "navigate"}, true, true},
+		{{"GET", "/", "localhost", NULL, "cross-site", "navigate"}, false, false},
+		{{"GET", "/", "localhost", NULL, "cross-site", "no-cors"}, true, true},
+		{{"POST", "/", "localhost", "null", "cross-site", "navigate"}, true, true},
+		{{"GET", "/", "x.example", NULL, "cross-site", "navigate"}, true, false},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		cr_expect_eq(net_is_foreign(&cases[i].o, true), cases[i].local, "%zu", i);
+		cr_expect_eq(net_is_foreign(&cases[i].o, false), cases[i].open, "%zu", i);
+	}
+}
+
 Test(net, names_of_this_machine)
 {
 	static const char *const own[] = {"localhost",	    "LOCALHOST:80", "app.localhost:80",

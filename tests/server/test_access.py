@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may do what: pages of other sites, tokens in clear text, rights of tokens, files of the server's machine."""
+
+import json
+import os
+import pathlib
+import tempfile
+import time
+
+import pytest
+
+from test_net import ADMIN, bearer, run_server, tokens  # noqa: F401
+
+CROSS = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+
+
+# ---- pages of other sites ----
+
+@pytest.mark.parametrize("mode", ["open", "tokens", "certificates"])
+def test_pages_of_other_sites_are_refused_in_every_mode(serve, tokens, certificates, client_context, mode):  # noqa: F811
+    args, headers, tls = [], {}, None
+    if mode == "tokens":
+        args, headers = ["--token-file", tokens], bearer(ADMIN)
+    if mode == "certificates":
+        args = ["--tls-cert", certificates / "server.pem", "--tls-key", certificates / "server.key",
+                "--tls-ca", certificates / "ca.pem"]
+        tls = client_context("client")
+    s = serve(*args, tls=tls)
+    own = {**headers, "Host": f"localhost:{s.port}"}
+    if mode != "open":
+        own["Host"] = "culprit.example"
+    origin = f"{s.scheme}://{own['Host']}"
+    assert s.get("/api/v1/types", own).status == 200
+    assert s.get("/api/v1/types", {**own, "Sec-Fetch-Site": "same-origin"}).status == 200
+    assert s.get("/api/v1/types", {**own, "Sec-Fetch-Site": "none"}).status == 200
+    assert s.post("/ingest", b"a;b 1\n", {**own, "Origin": origin}, name="x.cpu").status == 200
+    assert s.get("/api/v1/types", {**own, **CROSS}).status == 403
+    assert s.get("/api/v1/types", {**own, **CROSS, "Sec-Fetch-Site": "same-site"}).status == 403
+    assert s.post("/ingest", b"a;b 1\n", {**own, "Origin": "https://evil.example"}, name="x.cpu").status == 403
+    assert s.post("/ingest", b"a;b 1\n", {**own, "Origin": origin, **CROSS}, name="x.cpu").status == 403
+    # A link from another site to the page is fine; to anything else it is not.
+    link = {**own, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert s.get("/", link).status == 200
+    assert s.get("/api/v1/types", link).status == 403
+
+
+# ---- tokens in clear text ----
+
+@pytest.mark.parametrize("option", ["--listen", "--otlp-grpc", "--otlp-http"])
+def test_tokens_in_clear_text_need_a_word(executable, serve, tmp_path, tokens, option):  # noqa: F811
+    others = [a for o in ("--listen", "--otlp-grpc", "--otlp-http", "--otlp-grpc-old") if o != option
+              for a in (o, "127.0.0.1:0")]
+    args = [option, "0.0.0.0:0", "--token-file", tokens, *others]
+    r = run_server(executable, tmp_path, *args)
+    assert r.returncode == 1 and "clear text" in r.stderr and "--allow-clear-text" in r.stderr, r.stderr
+    assert serve(*args, "--allow-clear-text").get("/healthz").status == 200
+
+
+# ---- files of the server's machine ----
+
+def name_files(server, files):
+    """Stores a sample whose frames name these files."""
+    frames = [{"name": f"f{i}", "file": str(f), "line": 1} for i, f in enumerate(files)]
+    body = {"$schema": "https://www.speedscope.app/file-format-schema.json", "shared": {"frames": frames},
+            "profiles": [{"type": "sampled", "name": "x", "unit": "none", "startValue": 0, "endValue": 1,
+                          "samples": [list(range(len(frames)))], "weights": [1]}]}
+    now = int(time.time() * 1000)
+    a = server.request("POST", f"/api/v1/upload?from={now - 1000}&to={now}", json.dumps(body).encode(),
+                       {"Content-Type": "application/json"})
+    assert a.status == 200, a.text
+
+
+def source(server, file):
+    a = server.get("/api/v1/source", file=str(file), type="", **{"from": "now-1h"})
+    assert a.status == 200, a.text
+    return a.json()
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that every user may search, as its parents."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as d:
+        os.chmod(d, 0o755)
+        yield pathlib.Path(d)
+
+
+def test_files_that_show_more_to_root_are_not_shown(serve, open_folder):
+    """The modes of procfs and sysfs let everybody read what depends on the reader."""
+    (open_folder / "link").symlink_to("/proc/self/status")
+    (open_folder / "through").symlink_to("/proc/self")
+    pseudo = ["/proc/1/status", "/proc/iomem", "/proc/self/maps", "/proc/version", "/sys/kernel/vmcoreinfo",
+              "/sys/kernel/uevent_seqnum", open_folder / "link", open_folder / "through" / "status"]
+    s = serve()
+    name_files(s, pseudo)
+    for f in pseudo:
+        a = source(s, f)
+        assert a["text"] == [] and "every user" in a["why"] and a["total"] == 1, (f, a["why"])
+
+
+def test_nobody_learns_what_a_closed_folder_has(serve, open_folder):
+    closed = open_folder / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "there.c").write_text("secret\n")
+    (open_folder / "in").symlink_to(closed / "there.c")
+    (open_folder / "out").symlink_to(closed / "nothing.c")
+    (open_folder / "loop").symlink_to(open_folder / "loop")
+    files = [closed / "there.c", closed / "nothing.c", open_folder / "in", open_folder / "out", open_folder / "loop"]
+    s = serve()
+    name_files(s, [*files, open_folder / "nothing.c"])
+    answers = [source(s, f) for f in files]
+    assert all(a["text"] == [] for a in answers) and len({a["why"] for a in answers}) == 1, answers
+    assert "every user" in answers[0]["why"]
+    assert "not on the server" in source(s, open_folder / "nothing.c")["why"]
+
+
+def test_links_between_open_folders_work(serve, open_folder):
+    (open_folder / "a").mkdir()
+    (open_folder / "a" / "app.c").write_text("text\n")
+    (open_folder / "b").symlink_to("a")
+    (open_folder / "up.c").symlink_to("b/../a/./app.c")
+    (open_folder / "again.c").symlink_to(open_folder / "up.c")
+    names = [open_folder / "b" / "app.c", open_folder / "up.c", open_folder / "again.c", f"{open_folder}//a/app.c"]
+    s = serve()
+    name_files(s, names)
+    for n in names:
+        assert source(s, n)["text"] == ["text"], n
+
+
+def test_source_roots(serve, open_folder):
+    for folder in ("a", "ab", "c"):
+        (open_folder / folder).mkdir()
+        (open_folder / folder / "app.c").write_text(f"{folder}\n")
+    (open_folder / "a" / "out.c").symlink_to("../ab/app.c")
+    files = [open_folder / f for f in ("a/app.c", "ab/app.c", "c/app.c", "a/out.c")]
+    s = serve("--source-roots", f"{open_folder}/a/:{open_folder}/c")
+    name_files(s, files)
+    assert [source(s, f)["text"] for f in files] == [["a"], [], ["c"], []]
+    assert "--source-roots" in source(s, files[1])["why"]
