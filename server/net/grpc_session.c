@@ -140,7 +140,9 @@ void grpc_call_run(struct grpc_call *c)
 		.method = "POST",
 		.path = c->path,
 		.content_type = call_header(c, "content-type", 0),
-		.role = c->role,
+		.role = c->sender.role,
+		.token_name = c->sender.name,
+		.host = c->sender.host,
 		.peer = c->peer,
 		.grpc = true,
 		.lookup = grpc_lookup,
@@ -330,8 +332,8 @@ static void headers_complete(struct grpc_call *c)
 		refuse_http(c, c->post ? "415" : "405");
 		return;
 	}
-	c->role = net_role_of(c->l, call_header(c, "authorization", 0));
-	if (c->role == NET_ROLE_NONE) {
+	c->sender = net_sender_of(c->l, call_header(c, "authorization", 0));
+	if (c->sender.role == NET_ROLE_NONE) {
 		atomic_fetch_add(&c->l->counters.unauthorized, 1);
 		refuse(c, NET_GRPC_UNAUTHENTICATED,
 		       "this server wants a token: authorization: Bearer TOKEN");

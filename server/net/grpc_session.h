@@ -26,7 +26,7 @@ struct grpc_call {
 	struct str body; /* as received, with the five bytes before the message */
 	size_t charged;	 /* bytes taken from the budget for bodies */
 	u64 deadline_ms; /* when the request must be complete; 0 = it is complete */
-	enum net_role role;
+	struct net_sender sender;
 	bool post, answered, working;
 	bool refused; /* answered before the request was complete */
 	char peer[64];

@@ -18,8 +18,18 @@ struct net_tokens;
 
 int net_tokens_create(const char *path, struct diag *reterr_diag, struct net_tokens **ret);
 void net_tokens_destroy(struct net_tokens *t);
-/* The role of an Authorization header ("Bearer TOKEN", "Basic USER:TOKEN"), or NULL. */
-enum net_role net_tokens_role(struct net_tokens *t, const char *authorization);
+
+#define NET_TOKEN_NAME_BYTES 64
+#define NET_HOST_BYTES 256
+
+/* What a token says of its sender. */
+struct net_sender {
+	enum net_role role;
+	char name[NET_TOKEN_NAME_BYTES], host[NET_HOST_BYTES]; /* see net_request */
+};
+
+/* The sender of an Authorization header ("Bearer TOKEN", "Basic USER:TOKEN"), or NULL. */
+struct net_sender net_tokens_sender(struct net_tokens *t, const char *authorization);
 
 /* ---- certificates (tls.c) ---- */
 
@@ -65,8 +75,8 @@ struct net_listener {
 /* Takes bytes from the budget for bodies; false: fewer bytes are left. */
 bool net_buffer_take(struct net_listener *l, size_t n);
 void net_buffer_give(struct net_listener *l, size_t n);
-/* The role of a request with this Authorization header, or NULL. */
-enum net_role net_role_of(struct net_listener *l, const char *authorization);
+/* The sender of a request with this Authorization header, or NULL. */
+struct net_sender net_sender_of(struct net_listener *l, const char *authorization);
 void net_peer_name(const struct sockaddr *a, char ret[64]);
 /* Whether a Host header names this machine. Pages of other sites have other names: see net.c. */
 bool net_host_is_local(const char *host);

@@ -41,9 +41,10 @@ void net_buffer_give(struct net_listener *l, size_t n)
 	atomic_fetch_sub(&l->buffered, n);
 }
 
-enum net_role net_role_of(struct net_listener *l, const char *authorization)
+struct net_sender net_sender_of(struct net_listener *l, const char *authorization)
 {
-	return l->tokens ? net_tokens_role(l->tokens, authorization) : NET_ROLE_ADMIN;
+	return l->tokens ? net_tokens_sender(l->tokens, authorization)
+			 : (struct net_sender){.role = NET_ROLE_ADMIN};
 }
 
 void net_peer_name(const struct sockaddr *a, char ret[64])

@@ -13,8 +13,14 @@
 #include "base/str.h"
 #include "base/types.h"
 
-/* A set of bits: an admin may do everything. */
-enum net_role { NET_ROLE_NONE = 0, NET_ROLE_READ = 1, NET_ROLE_WRITE = 2, NET_ROLE_ADMIN = 7 };
+/* A set of bits: an admin may do everything. SYMBOLS: a writer that may upload symbols. */
+enum net_role {
+	NET_ROLE_NONE = 0,
+	NET_ROLE_READ = 1,
+	NET_ROLE_WRITE = 2,
+	NET_ROLE_SYMBOLS = 4,
+	NET_ROLE_ADMIN = 15
+};
 
 struct net_request {
 	const char *method, *path; /* path: decoded, without the query */
@@ -22,8 +28,10 @@ struct net_request {
 	size_t n_body;
 	const char *content_type, *content_encoding; /* or NULL */
 	enum net_role role;
-	const char *peer; /* "127.0.0.1" */
-	bool grpc;	  /* `body` is the message without its frame; status is gRPC's */
+	const char *token_name; /* "" = it has none */
+	const char *host;	/* the only host.name that the sender may write; "" = any */
+	const char *peer;	/* "127.0.0.1" */
+	bool grpc;		/* `body` is the message without its frame; status is gRPC's */
 	void *sink; /* net_sink.userdata when the body went into the sink; `body` is empty then */
 	/* The i-th query parameter (or header) of that name, or NULL. Borrowed. */
 	const char *(*lookup)(const struct net_request *r, bool header, const char *name, size_t i);
@@ -97,8 +105,8 @@ struct net_options {
 	bool grpc;
 	const struct net_tls *tls; /* or NULL */
 	bool clear_text;	   /* tokens without TLS beyond loopback are allowed */
-	const char *tokens; /* file of lines "ROLE TOKEN", or NULL; read again when it changes */
-	size_t max_body;    /* bytes as sent; 0 = 64 MiB. All requests together: four times that */
+	const char *tokens;	   /* see tokens.c; or NULL; read again when it changes */
+	size_t max_body; /* bytes as sent; 0 = 64 MiB. All requests together: four times that */
 	u32 max_connections, timeout_s; /* 0 = 256, 30 */
 	net_handler *handler;
 	/*

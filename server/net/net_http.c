@@ -58,7 +58,7 @@ struct http_request {
 	struct net_sink sink;
 	u64 sunk; /* bytes that went into the sink */
 	u64 started_ms;
-	enum net_role role;
+	struct net_sender sender;
 	bool has_sink, too_large, no_memory, answered;
 	char peer[64];
 };
@@ -420,7 +420,9 @@ static struct net_request request_of(struct http_request *q, const char *path, c
 		.n_body = q->body.n,
 		.content_type = get_header(q->connection, "Content-Type"),
 		.content_encoding = get_header(q->connection, "Content-Encoding"),
-		.role = q->role,
+		.role = q->sender.role,
+		.token_name = q->sender.name,
+		.host = q->sender.host,
 		.peer = q->peer,
 		.sink = q->has_sink ? q->sink.userdata : NULL,
 		.lookup = http_lookup,
@@ -460,12 +462,12 @@ static enum MHD_Result begin_request(struct net_http *h, struct MHD_Connection *
 		atomic_fetch_add(&l->counters.unauthorized, 1);
 		return refuse(q, 403, "this server requires a client certificate");
 	}
-	q->role = net_role_of(l, get_header(c, "Authorization"));
+	q->sender = net_sender_of(l, get_header(c, "Authorization"));
 	if (is_from_foreign_page(l, c, path, method)) {
 		atomic_fetch_add(&l->counters.unauthorized, 1);
 		return refuse(q, 403, "pages of other sites may not use this server");
 	}
-	if (q->role == NET_ROLE_NONE && !is_public(c, path)) {
+	if (q->sender.role == NET_ROLE_NONE && !is_public(c, path)) {
 		atomic_fetch_add(&l->counters.unauthorized, 1);
 		return refuse(q, 401, "this server requires a token: Authorization: Bearer TOKEN");
 	}

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The token file has lines "ROLE TOKEN", with a ROLE of read, write or admin; '#' begins a comment.
+ * The token file has lines "ROLE TOKEN [RIGHT...]", with a ROLE of read, write or admin; '#' begins a
+ * comment. Rights:
+ *	name=NAME	a name for the token in logs
+ *	host=HOST	a writer: samples and spans of this host.name only
+ *	symbols=no	a writer: no symbols
  * The server reads the file again when the file changes; if that fails, the old tokens stay.
  *
  * The server keeps only the SHA-256 of a token. It hashes what a client sends, and compares the
@@ -25,7 +29,7 @@
 
 struct token {
 	u8 hash[HASH_BYTES];
-	enum net_role role;
+	struct net_sender sender;
 };
 
 struct token_list {
@@ -52,7 +56,9 @@ static enum net_role role_of_name(const char *s, size_t n)
 	static const struct {
 		const char *name;
 		enum net_role role;
-	} roles[] = {{"read", NET_ROLE_READ}, {"write", NET_ROLE_WRITE}, {"admin", NET_ROLE_ADMIN}};
+	} roles[] = {{"read", NET_ROLE_READ},
+		     {"write", NET_ROLE_WRITE | NET_ROLE_SYMBOLS},
+		     {"admin", NET_ROLE_ADMIN}};
 
 	for (size_t i = 0; i < ARRAY_SIZE(roles); i++)
 		if (strlen(roles[i].name) == n && !memcmp(roles[i].name, s, n))
@@ -60,35 +66,70 @@ static enum net_role role_of_name(const char *s, size_t n)
 	return NET_ROLE_NONE;
 }
 
+/* The next word of a line: its length, and *at behind the blanks before it. */
+static size_t next_word(const char *s, size_t n, size_t *at)
+{
+	size_t end;
+
+	while (*at < n && (s[*at] == ' ' || s[*at] == '\t' || s[*at] == '\r'))
+		++*at;
+	for (end = *at; end < n && s[end] != ' ' && s[end] != '\t' && s[end] != '\r'; end++)
+		;
+	return end - *at;
+}
+
+static bool take_text(const char *word, size_t n, const char *key, char *ret, size_t cap)
+{
+	size_t key_n = strlen(key);
+
+	if (n <= key_n || memcmp(word, key, key_n) != 0 || n - key_n >= cap)
+		return false;
+	memcpy(ret, word + key_n, n - key_n);
+	ret[n - key_n] = '\0';
+	return true;
+}
+
+static bool take_right(struct net_sender *t, const char *word, size_t n)
+{
+	bool writer = t->role & NET_ROLE_WRITE && t->role != NET_ROLE_ADMIN;
+
+	if (take_text(word, n, "name=", t->name, sizeof(t->name)))
+		return true;
+	if (writer && take_text(word, n, "host=", t->host, sizeof(t->host)))
+		return true;
+	if (!writer || n != 10 || memcmp(word, "symbols=no", n) != 0)
+		return false;
+	t->role &= ~(u32)NET_ROLE_SYMBOLS;
+	return true;
+}
+
 /* s: a line without its end. Errors have the number of the line, never its content. */
 static int parse_line(struct token_list *l, const char *s, size_t n, u32 number, const char *path,
 		      struct diag *reterr_diag)
 {
 	struct token t = {};
-	size_t role_n, at;
+	size_t at = 0, word_n = next_word(s, n, &at);
 	int r;
 
-	while (n && (s[n - 1] == ' ' || s[n - 1] == '\t' || s[n - 1] == '\r'))
-		n--;
-	for (at = 0; at < n && (s[at] == ' ' || s[at] == '\t'); at++)
-		;
-	if (at == n || s[at] == '#')
+	if (!word_n || s[at] == '#')
 		return 0;
-	s += at;
-	n -= at;
-	for (role_n = 0; role_n < n && s[role_n] != ' ' && s[role_n] != '\t'; role_n++)
-		;
-	t.role = role_of_name(s, role_n);
-	for (at = role_n; at < n && (s[at] == ' ' || s[at] == '\t'); at++)
-		;
-	if (t.role == NET_ROLE_NONE || at == n)
+	t.sender.role = role_of_name(s + at, word_n);
+	at += word_n;
+	word_n = next_word(s, n, &at);
+	if (t.sender.role == NET_ROLE_NONE || !word_n)
 		return diag_set(reterr_diag, -EINVAL,
 				"%s:%u: a line must be: read|write|admin TOKEN", path, number);
-	if (n - at < MIN_TOKEN_BYTES || n - at > MAX_TOKEN_BYTES || memchr(s + at, ' ', n - at))
+	if (word_n < MIN_TOKEN_BYTES || word_n > MAX_TOKEN_BYTES)
 		return diag_set(reterr_diag, -EINVAL,
 				"%s:%u: a token must have %d to %d characters and no spaces", path,
 				number, MIN_TOKEN_BYTES, MAX_TOKEN_BYTES);
-	r = hash_token(s + at, n - at, t.hash);
+	r = hash_token(s + at, word_n, t.hash);
+	for (at += word_n; r == 0 && (word_n = next_word(s, n, &at)); at += word_n)
+		if (!take_right(&t.sender, s + at, word_n))
+			return diag_set(reterr_diag, -EINVAL,
+					"%s:%u: behind the token there may be name=NAME, and of a "
+					"writer host=HOST and symbols=no",
+					path, number);
 	return r < 0 ? r : vec_push(&l->tokens, t);
 }
 
@@ -198,18 +239,27 @@ void net_tokens_destroy(struct net_tokens *t)
 	free(t);
 }
 
-/* Compares with all hashes, so that the time does not depend on the token. */
-static enum net_role find_role(const struct token_list *l, const u8 hash[HASH_BYTES])
+/*
+ * Compares with all hashes, so that the time does not depend on the token. Several lines with the
+ * same token give it all their roles, and the name and host of the last.
+ */
+static struct net_sender find_sender(const struct token_list *l, const u8 hash[HASH_BYTES])
 {
+	static const struct token nobody;
+	const struct token *found[2] = {&nobody, &nobody};
+	struct net_sender sender;
 	u32 role = NET_ROLE_NONE;
 
 	for (size_t i = 0; i < l->tokens.n; i++) {
 		const struct token *t = &l->tokens.data[i];
 		u32 same = gnutls_memcmp(t->hash, hash, HASH_BYTES) == 0;
 
-		role |= t->role * same;
+		found[same] = t;
+		role |= (u32)t->sender.role * same;
 	}
-	return (enum net_role)role;
+	sender = found[1]->sender;
+	sender.role = (enum net_role)role;
+	return sender;
 }
 
 /* The password of "Basic base64(USER:PASSWORD)"; *ret owns the memory. */
@@ -229,16 +279,16 @@ static int basic_password(const char *encoded, gnutls_datum_t *ret, const char *
 	return 0;
 }
 
-enum net_role net_tokens_role(struct net_tokens *t, const char *authorization)
+struct net_sender net_tokens_sender(struct net_tokens *t, const char *authorization)
 {
 	gnutls_datum_t decoded = {};
-	enum net_role role = NET_ROLE_NONE;
+	struct net_sender sender = {};
 	const char *token;
 	u8 hash[HASH_BYTES];
 	size_t n;
 
 	if (!authorization)
-		return NET_ROLE_NONE;
+		return sender;
 	if (!strncasecmp(authorization, "Bearer ", 7)) {
 		token = authorization + 7;
 		n = strnlen(token, MAX_TOKEN_BYTES + 1);
@@ -246,17 +296,17 @@ enum net_role net_tokens_role(struct net_tokens *t, const char *authorization)
 		   basic_password(authorization + 6, &decoded, &token) == 0) {
 		n = (size_t)((char *)decoded.data + decoded.size - token);
 	} else {
-		return NET_ROLE_NONE;
+		return sender;
 	}
 	if (n <= MAX_TOKEN_BYTES && hash_token(token, n, hash) == 0) {
 		pthread_mutex_lock(&t->lock);
 		reload_changed(t);
-		role = find_role(&t->list, hash);
+		sender = find_sender(&t->list, hash);
 		pthread_mutex_unlock(&t->lock);
 	}
 	if (decoded.data) {
 		explicit_bzero(decoded.data, decoded.size);
 		gnutls_free(decoded.data);
 	}
-	return role;
+	return sender;
 }

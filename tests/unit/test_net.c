@@ -83,6 +83,8 @@ static void expect_token_error(const char *text, const char *error)
 	cr_expect_null(strstr(diag.text, "0123456789"), "%s", diag.text);
 }
 
+#define RIGHTS "behind the token there may be name=NAME, and of a writer host=HOST and symbols=no"
+
 Test(net, errors_of_token_files_name_the_line)
 {
 	expect_token_error("", "/tokens: has no token");
@@ -92,8 +94,37 @@ Test(net, errors_of_token_files_name_the_line)
 	expect_token_error("admin", "/tokens:1: a line must be: read|write|admin TOKEN");
 	expect_token_error("\nadmin 0123456789abcde",
 			   "/tokens:2: a token must have 16 to 1024 characters and no spaces");
-	expect_token_error("admin " TOKEN " " TOKEN,
-			   "/tokens:1: a token must have 16 to 1024 characters and no spaces");
+	expect_token_error("admin " TOKEN " " TOKEN, "/tokens:1: " RIGHTS);
+	expect_token_error("read " TOKEN " host=a", "/tokens:1: " RIGHTS);
+	expect_token_error("admin " TOKEN " symbols=no", "/tokens:1: " RIGHTS);
+	expect_token_error("write " TOKEN " symbols=yes", "/tokens:1: " RIGHTS);
+	expect_token_error("write " TOKEN " name=", "/tokens:1: " RIGHTS);
+}
+
+Test(net, rights_of_tokens)
+{
+	struct net_tokens *t = tokens_of("write " TOKEN "1 name=web\thost=web-3 symbols=no\r\n"
+					 "admin " TOKEN "2 name=ann\n"
+					 "write " TOKEN "3\n"
+					 "read " TOKEN "3 name=both\n");
+	struct net_sender s;
+
+	cr_assert(t, "%s", diag.text);
+	s = net_tokens_sender(t, "Bearer " TOKEN "1");
+	cr_expect_eq(s.role, NET_ROLE_WRITE);
+	cr_expect_str_eq(s.name, "web");
+	cr_expect_str_eq(s.host, "web-3");
+	s = net_tokens_sender(t, "Bearer " TOKEN "2");
+	cr_expect_eq(s.role, NET_ROLE_ADMIN);
+	cr_expect_str_eq(s.name, "ann");
+	cr_expect_str_eq(s.host, "");
+	s = net_tokens_sender(t, "Bearer " TOKEN "3");
+	cr_expect_eq(s.role, NET_ROLE_READ | NET_ROLE_WRITE | NET_ROLE_SYMBOLS);
+	cr_expect_str_eq(s.name, "both");
+	s = net_tokens_sender(t, "Bearer " TOKEN "4");
+	cr_expect_eq(s.role, NET_ROLE_NONE);
+	cr_expect_str_eq(s.name, "");
+	net_tokens_destroy(t);
 }
 
 Test(net, the_longest_token)
@@ -108,9 +139,9 @@ Test(net, the_longest_token)
 	t = tokens_of(line);
 	cr_assert(t);
 	memset(header + 7, 'x', 1024);
-	cr_expect_eq(net_tokens_role(t, header), NET_ROLE_READ);
+	cr_expect_eq(net_tokens_sender(t, header).role, NET_ROLE_READ);
 	header[7 + 1024] = 'x';
-	cr_expect_eq(net_tokens_role(t, header), NET_ROLE_NONE);
+	cr_expect_eq(net_tokens_sender(t, header).role, NET_ROLE_NONE);
 	net_tokens_destroy(t);
 }
 
@@ -137,14 +168,16 @@ Test(net, lines_of_a_token_file)
 					 "\nadmin " TOKEN "1");
 
 	cr_assert(t);
-	cr_expect_eq(net_tokens_role(t, "bearer " TOKEN), NET_ROLE_READ | NET_ROLE_WRITE);
-	cr_expect_eq(net_tokens_role(t, "Bearer " TOKEN "0"), NET_ROLE_NONE, "a comment");
-	cr_expect_eq(net_tokens_role(t, "Bearer " TOKEN "1"), NET_ROLE_ADMIN);
-	cr_expect_eq(net_tokens_role(t, NULL), NET_ROLE_NONE);
+	cr_expect_eq(net_tokens_sender(t, "bearer " TOKEN).role,
+		     NET_ROLE_READ | NET_ROLE_WRITE | NET_ROLE_SYMBOLS);
+	cr_expect_eq(net_tokens_sender(t, "Bearer " TOKEN "0").role, NET_ROLE_NONE, "a comment");
+	cr_expect_eq(net_tokens_sender(t, "Bearer " TOKEN "1").role, NET_ROLE_ADMIN);
+	cr_expect_eq(net_tokens_sender(t, NULL).role, NET_ROLE_NONE);
 	/* Passwords without and with a user; a text without a colon has no password. */
-	cr_expect_eq(net_tokens_role(t, "Basic OjAxMjM0NTY3ODlhYmNkZWYx"), NET_ROLE_ADMIN);
-	cr_expect_eq(net_tokens_role(t, "basic dXNlcjowMTIzNDU2Nzg5YWJjZGVmMQ=="), NET_ROLE_ADMIN);
-	cr_expect_eq(net_tokens_role(t, "Basic MDEyMzQ1Njc4OWFiY2RlZjE="), NET_ROLE_NONE);
+	cr_expect_eq(net_tokens_sender(t, "Basic OjAxMjM0NTY3ODlhYmNkZWYx").role, NET_ROLE_ADMIN);
+	cr_expect_eq(net_tokens_sender(t, "basic dXNlcjowMTIzNDU2Nzg5YWJjZGVmMQ==").role,
+		     NET_ROLE_ADMIN);
+	cr_expect_eq(net_tokens_sender(t, "Basic MDEyMzQ1Njc4OWFiY2RlZjE=").role, NET_ROLE_NONE);
 	net_tokens_destroy(t);
 }
 
