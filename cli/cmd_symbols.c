@@ -23,7 +23,7 @@
 
 struct symbols_arguments {
 	const char *server, *token_file, *ca, *pids, *from;
-	bool force;
+	bool force, replace;
 };
 
 #define A struct symbols_arguments
@@ -35,6 +35,8 @@ static const struct option symbols_options[] = {
 		      "verify the server's certificate against this CA (PEM)"),
 	OPTION_STRING("pid", 'p', "PID,...", A, pids,
 		      "push: the symbols of all files that these processes have mapped"),
+	OPTION_FLAG("replace", 0, A, replace,
+		    "push: replace files and the names they gave, as an admin"),
 	OPTION_FLAG("force", 0, A, force, "push: send files that the server already has, too"),
 	OPTION_STRING("from", 0, "TIME", A, from,
 		      "list: consider frames from this time on, such as now-1d (default now-1h)"),
@@ -255,7 +257,8 @@ int cmd_symbols(int argc, char **argv)
 	if (client_create(&(struct client_options){.server = a.server ? a.server : DEFAULT_SERVER,
 						   .token = token,
 						   .ca = a.ca,
-						   .force = a.force,
+						   .force = a.force || a.replace,
+						   .replace = a.replace,
 						   .sent = print_sent},
 			  &d, &c) < 0)
 		return cli_error(1, "symbols: %s", d.text);

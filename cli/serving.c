@@ -50,7 +50,9 @@ const struct option serving_access_options[] = {
 	OPTION_STRING("tls-key", 0, "FILE", A, key, "private key of the server certificate (PEM)"),
 	OPTION_STRING("tls-ca", 0, "FILE", A, ca, "require client certificates of this CA (PEM)"),
 	OPTION_STRING("token-file", 0, "FILE", A, tokens,
-		      "require tokens, listed here in lines \"read|write|admin TOKEN\""),
+		      "require tokens, listed here in lines \"read|write|admin TOKEN [RIGHT...]\""),
+	OPTION_STRING("audit-log", 0, "FILE", A, audit_log,
+		      "log who changed symbols (default: audit.log in the store's directory)"),
 	OPTION_STRING("source-roots", 0, "DIR:...", A, source_roots,
 		      "show source and machine code of files below these directories only"),
 	OPTION_FLAG("allow-clear-text", 0, A, clear_text,
@@ -78,16 +80,25 @@ const struct option serving_cost_options[] = {
 };
 #undef A
 
-/* The default is a directory within the store's, if the store has one. */
-static const char *symbols_dir(const struct serving_arguments *a, const char *store,
-			       struct str *own)
+/* The defaults are in the store's directory, if the store has one. */
+static void set_places(const struct serving_arguments *a, struct str *own,
+		       struct server_options *ret)
 {
-	const char *dir = store_directory(store);
+	const char *dir = store_directory(ret->store), *end = "";
+	size_t second;
 
-	if (a->symbols_dir || !dir)
-		return a->symbols_dir;
+	ret->symbols.dir = a->symbols_dir;
+	ret->audit_log = a->audit_log;
+	if (!dir)
+		return;
 	str_printf(own, "%s/symbols", dir);
-	return str_get(own);
+	second = own->n + 1;
+	str_append(own, end, 1);
+	str_printf(own, "%s/audit.log", dir);
+	if (!a->symbols_dir)
+		ret->symbols.dir = str_get(own);
+	if (!a->audit_log && !own->failed)
+		ret->audit_log = str_get(own) + second;
 }
 
 int serving_options(const struct serving_arguments *a, const char *command, struct str *own,
@@ -117,9 +128,9 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 	ret->max_body = a->max_request_mib << 20;
 	ret->ingest.max_request_bytes = a->max_request_mib << 20;
 	ret->ingest.max_ahead_ms = a->max_ahead_min * 60000;
-	ret->symbols = (struct symstore_options){.dir = symbols_dir(a, ret->store, own),
-						 .max_bytes = a->symbols_mib << 20,
+	ret->symbols = (struct symstore_options){.max_bytes = a->symbols_mib << 20,
 						 .debuginfod_urls = a->debuginfod_urls};
+	set_places(a, own, ret);
 	if (a->debuginfod_urls && !ret->symbols.dir)
 		return cli_error(
 			2,

@@ -245,6 +245,7 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 	struct server *s = calloc(1, sizeof(*s));
 	struct api_options a = {.cost = o->cost,
 				.source_roots = o->source_roots,
+				.audit_log = o->audit_log,
 				.metrics = o->metrics,
 				.userdata = o->userdata};
 	int r;

@@ -32,7 +32,7 @@ struct server_options {
 	struct symstore_options symbols;
 	/* See api_options. */
 	struct api_cost cost;
-	const char *source_roots;
+	const char *source_roots, *audit_log;
 	void (*metrics)(void *userdata, struct str *out);
 	void *userdata;
 };

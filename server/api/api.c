@@ -19,6 +19,7 @@ int api_create(const struct api_options *o, struct api **ret)
 	if (!a)
 		return -ENOMEM;
 	a->o = *o;
+	pthread_mutex_init(&a->audit_lock, NULL);
 	a->started_ms = clock_epoch_ms();
 	*ret = a;
 	return 0;
@@ -26,6 +27,8 @@ int api_create(const struct api_options *o, struct api **ret)
 
 void api_destroy(struct api *a)
 {
+	if (a)
+		pthread_mutex_destroy(&a->audit_lock);
 	free(a);
 }
 

@@ -2,6 +2,7 @@
 /* Declarations shared by the files of server/api. */
 #pragma once
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/arena.h"
@@ -16,6 +17,7 @@
 
 struct api {
 	struct api_options o;
+	pthread_mutex_t audit_lock; /* of the file */
 	u64 started_ms;
 	atomic_ullong answers[6]; /* indexed by the first digit of the status */
 	atomic_ullong query_us, queries;
@@ -56,6 +58,9 @@ extern const struct api_route api_symbol_routes[];   /* symbols.c: debug files *
 extern const struct api_route api_cost_routes[];     /* cost.c */
 extern const struct api_route api_slow_routes[];     /* slow.c */
 extern const struct api_route api_trace_routes[];    /* traces.c: spans */
+
+/* Notes in the audit log that the sender did something to an object (audit.c). */
+void api_audit(struct api_call *c, const char *action, const char *object);
 
 bool api_is_json(const char *content_type);
 /* The decompressed body. It points into the request or into *own. */

@@ -37,6 +37,13 @@ static void end_upload(void *userdata)
 	free(in);
 }
 
+static bool wants_replacement(const struct net_request *r)
+{
+	const char *value = net_parameter(r, "replace");
+
+	return value && !strcmp(value, "1");
+}
+
 bool api_sink(void *userdata, const struct net_request *r, struct net_sink *ret)
 {
 	struct api *a = userdata;
@@ -51,9 +58,14 @@ bool api_sink(void *userdata, const struct net_request *r, struct net_sink *ret)
 	 * Without the role, read the body to its end and drop it: only then does the client see the
 	 * error.
 	 */
-	if (r->role & NET_ROLE_WRITE)
+	if (!(r->role & NET_ROLE_SYMBOLS))
+		in->error = diag_set(&in->d, -EACCES, "this token may not upload symbols");
+	else if (wants_replacement(r) && r->role != NET_ROLE_ADMIN)
+		in->error = diag_set(&in->d, -EACCES, "replace=1 needs the token of an admin");
+	else
 		in->error = symstore_upload_begin(a->o.symbols, r->path + strlen(PATH),
-						  r->content_encoding, &in->d, &in->upload);
+						  r->content_encoding, wants_replacement(r), &in->d,
+						  &in->upload);
 	*ret = (struct net_sink){.part = take_part,
 				 .end = end_upload,
 				 .userdata = in,
@@ -100,6 +112,9 @@ static int upload(struct api_call *c)
 	r = symstore_upload_end(in->upload, &c->d);
 	if (r < 0)
 		return r;
+	if (r)
+		api_audit(c, wants_replacement(c->r) ? "symbols-replaced" : "symbols-uploaded",
+			  build_id);
 	json_open_object(&c->json, NULL);
 	json_put_bool(&c->json, "new", r);
 	r = symstore_file(c->a->o.symbols, build_id, &f);
@@ -168,10 +183,28 @@ static int answer_list(struct api_call *c)
 	return r;
 }
 
+static int remove_file(struct api_call *c)
+{
+	const char *build_id = c->r->path + strlen(PATH);
+	int r = need_symbols(c);
+
+	if (r == 0)
+		r = symstore_remove(c->a->o.symbols, build_id);
+	if (r == -ENOENT)
+		return diag_set(&c->d, r, "no symbols of this build-id are here");
+	if (r < 0)
+		return r;
+	api_audit(c, "symbols-removed", build_id);
+	json_open_object(&c->json, NULL);
+	json_close(&c->json);
+	return 0;
+}
+
 const struct api_route api_symbol_routes[] = {
 	{"GET", "/api/v1/symbols", NET_ROLE_READ, API_STYLE_JSON, answer_list},
 	/* A client that uploads asks first whether the file is needed. */
 	{"GET", "/api/v1/symbols/{build_id}", NET_ROLE_WRITE, API_STYLE_JSON, answer_file},
 	{"POST", "/api/v1/symbols/{build_id}", NET_ROLE_WRITE, API_STYLE_JSON, upload},
+	{"DELETE", "/api/v1/symbols/{build_id}", NET_ROLE_ADMIN, API_STYLE_JSON, remove_file},
 	{},
 };

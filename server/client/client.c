@@ -256,7 +256,7 @@ static bool was_sent(struct client *c, const char *id, const char *best)
 static int send_elf(struct client *c, struct elf_file *f, const char *path,
 		    struct diag *reterr_diag)
 {
-	char id[2 * ELF_MAX_BUILD_ID + 1], where[2 * ELF_MAX_BUILD_ID + 2];
+	char id[2 * ELF_MAX_BUILD_ID + 1], where[2 * ELF_MAX_BUILD_ID + 16];
 	const char *best = best_of(f);
 	long status;
 	int r;
@@ -270,7 +270,7 @@ static int send_elf(struct client *c, struct elf_file *f, const char *path,
 		c->stats.failed += r < 0;
 		return MIN(r, 0);
 	}
-	snprintf(where, sizeof(where), "/%s", id);
+	snprintf(where, sizeof(where), "/%s%s", id, c->o.replace ? "?replace=1" : "");
 	status = request(c, where, f, reterr_diag);
 	if (status != 200) {
 		c->stats.failed++;

@@ -20,6 +20,7 @@ struct client_options {
 	const char *token;  /* NULL: none */
 	const char *ca;	    /* PEM file; NULL: the system's CAs */
 	bool force;	    /* also send files that the server has */
+	bool replace;	    /* files replace those on the server, and the names that those gave */
 	/* Called after each file that was sent. */
 	void (*sent)(const char *build_id, const char *path, u64 bytes);
 };

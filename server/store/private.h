@@ -47,6 +47,7 @@ struct store_ops {
 			   int (*name)(void *userdata, u64 address, struct profile *into,
 				       u32 *ret_frames, size_t max),
 			   void *userdata, struct diag *reterr_diag);
+	int (*unname_frames)(struct store *s, const char *build_id, struct diag *reterr_diag);
 	int (*write_spans)(struct store *s, const struct spans *spans, const u8 token[16],
 			   struct diag *reterr_diag);
 	int (*find_spans)(struct store *s, const struct store_span_filter *f, struct spans *ret,

@@ -135,6 +135,11 @@ int store_name_frames(struct store *s, const char *build_id,
 	return s->ops->name_frames(s, build_id, name, userdata, reterr_diag);
 }
 
+int store_unname_frames(struct store *s, const char *build_id, struct diag *reterr_diag)
+{
+	return s->ops->unname_frames(s, build_id, reterr_diag);
+}
+
 int store_write_spans(struct store *s, const struct spans *spans, const u8 token[16],
 		      struct diag *reterr_diag)
 {

@@ -302,6 +302,8 @@ int store_name_frames(struct store *s, const char *build_id,
 		      int (*name)(void *userdata, u64 address, struct profile *into,
 				  u32 *ret_frames, size_t max),
 		      void *userdata, struct diag *reterr_diag);
+/* Takes away the names that store_name_frames() gave to the frames of the binary. */
+int store_unname_frames(struct store *s, const char *build_id, struct diag *reterr_diag);
 
 /* As store_write(). */
 int store_write_spans(struct store *s, const struct spans *spans, const u8 token[16],

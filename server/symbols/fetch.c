@@ -107,7 +107,7 @@ static int fetch_from(struct symstore *s, const char *url, size_t n, const char 
 	if (n + strlen(build_id) + 64 > sizeof(f.url))
 		return diag_set(reterr_diag, -EINVAL, "a debuginfod URL is too long");
 	snprintf(f.url, sizeof(f.url), "%.*s/buildid/%s/debuginfo", (int)n, url, build_id);
-	r = symstore_upload_begin(s, build_id, NULL, reterr_diag, &f.u);
+	r = symstore_upload_begin(s, build_id, NULL, false, reterr_diag, &f.u);
 	if (r < 0)
 		return r;
 	r = open_handle(&f);

@@ -17,6 +17,7 @@ struct symstore_entry {
 	u32 rank;		     /* symstore_kind.rank of file.has */
 	char alt[SYMSTORE_ID_BYTES]; /* build-id of the dwz file that the file needs, or "" */
 	bool wanted;		     /* the store may have frames to be named */
+	bool unname;		     /* take the names given so far away first */
 	bool naming, fetching;	     /* a thread names frames with the file, or fetches it */
 	u32 version;		     /* number of files that the entry has had */
 	u64 next_ms;		     /* monotonic; no work on the entry before this time */
@@ -69,9 +70,12 @@ void symstore_set_nameless(struct symstore *s, struct symstore_entry *e, struct 
 /* Notes that the store has unnamed frames of the binary. */
 void symstore_want(struct symstore *s, const char *build_id, const char *path);
 
-/* Moves a checked file to its place. Returns the same as symstore_upload_end(). */
+/*
+ * Moves a checked file to its place. Returns the same as symstore_upload_end(). replace: even if
+ * the file there is better, and the names from that file go.
+ */
 int symstore_keep(struct symstore *s, const char *build_id, const char *from, int fd,
-		  const struct symstore_kind *k, struct diag *reterr_diag);
+		  const struct symstore_kind *k, bool replace, struct diag *reterr_diag);
 
 /* ---- work.c ---- */
 

@@ -70,7 +70,7 @@ static void forget_one(struct symstore *s)
 	map_foreach (&s->by_id, slot) {
 		struct symstore_entry *e = (struct symstore_entry *)slot->value;
 
-		if (!e->file.bytes && (!oldest || e->used_ms < oldest->used_ms))
+		if (!e->file.bytes && !e->unname && (!oldest || e->used_ms < oldest->used_ms))
 			oldest = e;
 	}
 	if (oldest) {
@@ -170,7 +170,7 @@ static void want_alt(struct symstore *s, const struct symstore_entry *e)
 }
 
 int symstore_keep(struct symstore *s, const char *build_id, const char *from, int fd,
-		  const struct symstore_kind *k, struct diag *reterr_diag)
+		  const struct symstore_kind *k, bool replace, struct diag *reterr_diag)
 {
 	struct symstore_entry *e;
 	struct stat st;
@@ -181,7 +181,7 @@ int symstore_keep(struct symstore *s, const char *build_id, const char *from, in
 	e = entry_of(s, build_id);
 	if (r == 0 && !e)
 		r = -ENOMEM;
-	if (r == 0 && e->file.bytes && e->rank >= k->rank) {
+	if (r == 0 && e->file.bytes && e->rank >= k->rank && !replace) {
 		e->wanted = true;
 		pthread_cond_broadcast(&s->wake);
 		pthread_mutex_unlock(&s->lock);
@@ -200,6 +200,7 @@ int symstore_keep(struct symstore *s, const char *build_id, const char *from, in
 		e->version++;
 		memcpy(e->alt, k->alt, sizeof(e->alt));
 		e->wanted = true;
+		e->unname |= replace;
 		e->next_ms = 0;
 		symstore_set_nameless(s, e, &(struct map){});
 		enforce_limits(s, e);
@@ -208,6 +209,27 @@ int symstore_keep(struct symstore *s, const char *build_id, const char *from, in
 	}
 	pthread_mutex_unlock(&s->lock);
 	return r < 0 ? diag_set(reterr_diag, r, "cannot keep symbols: %s", strerror(-r)) : 1;
+}
+
+int symstore_remove(struct symstore *s, const char *build_id)
+{
+	struct symstore_entry *e;
+	int r = -ENOENT;
+
+	pthread_mutex_lock(&s->lock);
+	e = symstore_find(s, build_id);
+	if (e && e->file.bytes) {
+		drop_file(s, e);
+		e->version++;
+		e->unname = true;
+		e->next_ms = 0;
+		snprintf(e->file.note, sizeof(e->file.note), "removed by an admin");
+		symstore_set_nameless(s, e, &(struct map){});
+		pthread_cond_broadcast(&s->wake);
+		r = 0;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return r;
 }
 
 /* ---- unnamed frames ---- */
@@ -407,7 +429,8 @@ static struct symstore_file public_entry(const struct symstore *s, const struct 
 {
 	struct symstore_file f = e->file;
 
-	f.waiting = e->naming || e->fetching || (e->wanted && (f.bytes || s->o.debuginfod_urls));
+	f.waiting = e->naming || e->fetching || e->unname ||
+		    (e->wanted && (f.bytes || s->o.debuginfod_urls));
 	return f;
 }
 

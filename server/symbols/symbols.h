@@ -66,6 +66,9 @@ int symstore_files(struct symstore *s, struct symstore_list *ret);
 /* -ENOENT when there is no such file. */
 int symstore_file(struct symstore *s, const char *build_id, struct symstore_file *ret);
 
+/* Removes a file and the names that it gave to frames. -ENOENT: there is no such file. */
+int symstore_remove(struct symstore *s, const char *build_id);
+
 struct symstore_stats {
 	u64 files, bytes, named; /* named: frames, since the server started */
 };
@@ -77,9 +80,12 @@ u64 symstore_max_file(const struct symstore *s);
 
 struct symstore_upload;
 
-/* -EINVAL: not a build-id. -EAGAIN: too many at once. */
+/*
+ * -EINVAL: not a build-id. -EAGAIN: too many at once. replace: the file takes the place of any
+ * other, and its names the place of names that frames have from it.
+ */
 int symstore_upload_begin(struct symstore *s, const char *build_id, const char *encoding,
-			  struct diag *reterr_diag, struct symstore_upload **ret);
+			  bool replace, struct diag *reterr_diag, struct symstore_upload **ret);
 /* symstore_upload_end() reports an error. */
 void symstore_upload_part(struct symstore_upload *u, const void *data, size_t n);
 /*

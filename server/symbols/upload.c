@@ -27,6 +27,7 @@ struct symstore_upload {
 	u64 bytes;
 	z_stream *gzip;	 /* owned, or NULL */
 	ZSTD_DCtx *zstd; /* owned, or NULL */
+	bool replace;	 /* as in symstore_upload_begin() */
 	bool ended;	 /* the compressed stream is complete */
 	int error;
 	struct diag diag;
@@ -55,7 +56,7 @@ static int start_decoder(struct symstore_upload *u, const char *encoding, struct
 }
 
 int symstore_upload_begin(struct symstore *s, const char *build_id, const char *encoding,
-			  struct diag *reterr_diag, struct symstore_upload **ret)
+			  bool replace, struct diag *reterr_diag, struct symstore_upload **ret)
 {
 	_cleanup_symstore_upload_ struct symstore_upload *u = NULL;
 	int r;
@@ -67,6 +68,7 @@ int symstore_upload_begin(struct symstore *s, const char *build_id, const char *
 	if (!u)
 		return -ENOMEM;
 	u->fd = -1;
+	u->replace = replace;
 	if (atomic_fetch_add(&s->uploads, 1) >= SYMSTORE_MAX_UPLOADS)
 		r = diag_set(reterr_diag, -EAGAIN, "%d files are being uploaded already; try again",
 			     SYMSTORE_MAX_UPLOADS);
@@ -189,7 +191,7 @@ int symstore_upload_end(struct symstore_upload *u, struct diag *reterr_diag)
 	if (r < 0)
 		return diag_set(reterr_diag, r, "this file cannot be used: %s",
 				why.text[0] ? why.text : strerror(-r));
-	r = symstore_keep(u->s, u->build_id, u->name, u->fd, &k, reterr_diag);
+	r = symstore_keep(u->s, u->build_id, u->name, u->fd, &k, u->replace, reterr_diag);
 	if (r > 0)
 		u->name[0] = '\0'; /* the file has its final name */
 	return r;

@@ -154,6 +154,34 @@ static void end_naming(struct symstore *s, struct symstore_entry *e, struct work
 		e->used_ms = clock_epoch_ms();
 }
 
+/*
+ * Takes the names away that an earlier file gave. This thread alone gives names, so that none comes
+ * from that file meanwhile. Call with the lock, which the function releases while it works.
+ */
+static void unname_entry(struct symstore *s, struct symstore_entry *e)
+{
+	char build_id[SYMSTORE_ID_BYTES];
+	struct diag d = {};
+	int r;
+
+	memcpy(build_id, e->file.build_id, sizeof(build_id));
+	e->unname = false;
+	e->naming = true;
+	pthread_mutex_unlock(&s->lock);
+	r = store_unname_frames(s->o.store, build_id, &d);
+	if (r < 0)
+		log_warn("symbols: %s: %s", build_id, d.text[0] ? d.text : strerror(-r));
+	pthread_mutex_lock(&s->lock);
+	e = symstore_find(s, build_id);
+	if (!e)
+		return;
+	e->naming = false;
+	if (r < 0) {
+		e->unname = true;
+		e->next_ms = tick_ms() + FAILED_MS;
+	}
+}
+
 /* Call with the lock, which the function releases while it works. */
 static void name_entry(struct symstore *s, struct symstore_entry *e)
 {
@@ -243,7 +271,8 @@ static struct symstore_entry *choose_entry(struct symstore *s, bool here, u64 *r
 	map_foreach (&s->by_id, slot) {
 		struct symstore_entry *e = (struct symstore_entry *)slot->value;
 
-		if (!e->wanted || !e->file.bytes == here || (here && waits_for_alt(s, e)))
+		if (!(here && e->unname) &&
+		    (!e->wanted || !e->file.bytes == here || (here && waits_for_alt(s, e))))
 			continue;
 		if (e->next_ms > now) {
 			next = next ? MIN(next, e->next_ms) : e->next_ms;
@@ -280,7 +309,9 @@ static void work_on(struct symstore *s, bool here)
 		u64 ms;
 
 		e = choose_entry(s, here, &ms);
-		if (e && here)
+		if (e && here && e->unname)
+			unname_entry(s, e);
+		else if (e && here)
 			name_entry(s, e);
 		else if (e)
 			fetch_entry(s, e);

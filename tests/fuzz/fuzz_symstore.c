@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!size)
 		return 0;
 	part = (size_t)1 << (data[0] >> 2 & 15);
-	if (symstore_upload_begin(s, BUILD_ID, encodings[data[0] & 3], &d, &u) < 0)
+	if (symstore_upload_begin(s, BUILD_ID, encodings[data[0] & 3], false, &d, &u) < 0)
 		abort();
 	for (size_t at = 1; at < size; at += part)
 		symstore_upload_part(u, data + at, size - at < part ? size - at : part);

@@ -4,12 +4,16 @@
 import json
 import os
 import pathlib
+import subprocess
 import tempfile
 import time
 
 import pytest
 
-from test_net import ADMIN, bearer, run_server, tokens  # noqa: F401
+import test_symbols
+from conftest import wait_for
+from test_net import ADMIN, READER, WRITER, bearer, run_server, tokens  # noqa: F401
+from test_symbols import program  # noqa: F401
 
 CROSS = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
 
@@ -136,3 +140,70 @@ def test_source_roots(serve, open_folder):
     name_files(s, files)
     assert [source(s, f)["text"] for f in files] == [["a"], [], ["c"], []]
     assert "--source-roots" in source(s, files[1])["why"]
+
+
+# ---- rights of tokens ----
+
+NO_SYMBOLS = "no-symbols-token-0123456789"
+
+
+class As:
+    """A server, asked with a token."""
+
+    def __init__(self, server, token):
+        self.server, self.headers = server, bearer(token)
+
+    def get(self, path, **parameters):
+        return self.server.get(path, self.headers, **parameters)
+
+    def post(self, path, body, headers=None, **parameters):
+        return self.server.post(path, body, {**self.headers, **(headers or {})}, **parameters)
+
+
+def test_names_given_wrongly_are_replaced_by_an_admin_only(executable, serve, tokens, tmp_path, program):  # noqa: F811
+    tokens.write_text(tokens.read_text().replace(ADMIN, ADMIN + " name=ann") + f"write {NO_SYMBOLS} symbols=no\n")
+    server = serve("--token-file", tokens)
+    admin, writer = As(server, ADMIN), As(server, WRITER)
+    stacks = test_symbols.fill(writer, program, int(time.time()) - 300)
+    path = f"/api/v1/symbols/{program.build_id}"
+    with open(program.debug, "rb") as f:
+        right = f.read()
+    wrong = right.replace(b"innermost", b"foolsgold")
+    assert wrong != right
+    good, bad = test_symbols.expected(program, stacks), test_symbols.nameless(program, stacks)
+    fooled = {k.replace("innermost", "foolsgold"): v for k, v in good.items()}
+
+    def names_are(want):
+        wait_for(lambda: test_symbols.folded(As(server, READER)) == want, want)
+
+    assert As(server, NO_SYMBOLS).post(path, wrong).status == 403
+    assert As(server, READER).post(path, wrong).status == 403
+    assert writer.post(path, wrong).json()["new"] is True
+    names_are(fooled)
+    assert writer.post(path, right).json()["new"] is False
+    a = writer.post(path, right, replace="1")
+    assert a.status == 403 and "admin" in a.text
+    assert test_symbols.folded(As(server, READER)) == fooled
+    assert admin.post(path, right, replace="1").json()["new"] is True
+    names_are(good)
+    for file, token, status in ((wrong, WRITER, 1), (wrong, ADMIN, 0), (right, ADMIN, 0)):
+        (tmp_path / "debug").write_bytes(file)
+        (tmp_path / "token").write_text(token + "\n")
+        r = subprocess.run([executable, "symbols", "push", "--server", f"http://127.0.0.1:{server.port}", "--token-file",
+                            tmp_path / "token", "--replace", tmp_path / "debug"], capture_output=True, text=True, timeout=60)
+        assert r.returncode == status and ("admin" in r.stderr) == bool(status), r.stderr
+        names_are(fooled if file == wrong and not status else good)
+    for token, status in ((WRITER, 403), (READER, 403), (ADMIN, 200), (ADMIN, 404)):
+        assert server.request("DELETE", path, None, bearer(token)).status == status, token
+    names_are(bad)
+    assert writer.post(path, right).json()["new"] is True
+    names_are(good)
+    assert As(server, NO_SYMBOLS).post("/ingest", b"a;b 1\n", name="x.cpu").status == 200
+
+    log = pathlib.Path(server.directory) / "store" / "audit.log"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(e["action"], e["token"]) for e in lines] == [
+        ("symbols-uploaded", ""), *[("symbols-replaced", "ann")] * 3, ("symbols-removed", "ann"), ("symbols-uploaded", "")]
+    assert {e["object"] for e in lines} == {program.build_id} and {e["peer"] for e in lines} == {"127.0.0.1"}
+    assert os.stat(log).st_mode & 0o777 == 0o600
+    assert "audit: symbols-replaced" in server.stderr and ADMIN not in server.stderr + log.read_text()

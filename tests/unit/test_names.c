@@ -185,6 +185,34 @@ Test(names, frames_get_late_names)
 	remove_store_dir(dir);
 }
 
+Test(names, names_are_taken_away_and_replaced)
+{
+	char *dir = scratch_dir();
+	struct store *s = open_store(dir, NULL);
+	_cleanup_profile_ struct profile *p = cpu_profile();
+	struct symbols_of_test right = {.prefix = "right"}, other = {.prefix = "other"};
+	static const char none[] = "app;main;app+0x1000 1\napp;main;other_2000;tiny 1\n";
+	struct diag d = {};
+
+	add_raw(p, T0, BUILD, 0x1000);
+	add_raw(p, T0, OTHER, 0x2000);
+	write_profile(s, p);
+	cr_assert_eq(name_all(s, BUILD), 1);
+	cr_assert_eq(store_name_frames(s, OTHER, name, &other, &d), 0, "%s", d.text);
+	assert_answer(s, "app;main;fn_1000;tiny 1\napp;main;other_2000;tiny 1\n");
+	cr_assert_eq(store_unname_frames(s, "0000", &d), 0, "%s", d.text);
+	assert_answer(s, "app;main;fn_1000;tiny 1\napp;main;other_2000;tiny 1\n");
+	cr_assert_eq(store_unname_frames(s, BUILD, &d), 0, "%s", d.text);
+	assert_answer(s, none);
+	store_close(s);
+	s = open_store(dir, NULL);
+	assert_answer(s, none);
+	cr_assert_eq(store_name_frames(s, BUILD, name, &right, &d), 0, "%s", d.text);
+	assert_answer(s, "app;main;other_2000;tiny 1\napp;main;right_1000;tiny 1\n");
+	store_close(s);
+	remove_store_dir(dir);
+}
+
 static bool is_late(void *userdata, const char *text)
 {
 	return !strcmp(text, userdata);

@@ -190,6 +190,7 @@ const struct store_ops store_clickhouse = {
 	.load_stacks = ch_load_stacks,
 	.find_stacks = ch_find_stacks,
 	.name_frames = ch_name_frames,
+	.unname_frames = ch_unname_frames,
 	.write_spans = ch_write_spans,
 	.find_spans = ch_find_spans,
 	.find_links = ch_find_links,

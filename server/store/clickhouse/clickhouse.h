@@ -74,6 +74,7 @@ struct ch_cache {
 	struct profile *profile; /* owned */
 	struct map stacks;	 /* id → id in the profile */
 	u64 names;		 /* rows of the table `names` when the stacks were loaded */
+	u64 created_ns;		 /* monotonic */
 };
 
 struct ch_conn; /* http.c */
@@ -243,6 +244,7 @@ int ch_name_frames(struct store *base, const char *build_id,
 		   int (*name)(void *userdata, u64 address, struct profile *into, u32 *ret_frames,
 			       size_t max),
 		   void *userdata, struct diag *reterr_diag);
+int ch_unname_frames(struct store *base, const char *build_id, struct diag *reterr_diag);
 
 /* ---- partitions.c ---- */
 

@@ -10,8 +10,11 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "server/store/clickhouse/clickhouse.h"
 #include "server/store/clickhouse/load.h"
+
+#define CACHE_NS (600 * 1000000000ULL)
 
 void ch_loading_deinit(struct ch_loading *l)
 {
@@ -286,7 +289,10 @@ void ch_cache_deinit(struct ch_cache *c)
 	*c = (struct ch_cache){};
 }
 
-/* Empties the cache if it is too large or if names arrived since the cache was loaded. */
+/*
+ * Empties the cache if it is too large, if names arrived since the cache was loaded, or if it is
+ * old: another server may have replaced names by as many others.
+ */
 static int prepare_cache(struct ch *s, struct diag *d)
 {
 	_cleanup_str_ struct str answer = {};
@@ -305,11 +311,14 @@ static int prepare_cache(struct ch *s, struct diag *d)
 		bytes = p->strings.n_bytes + p->strings.n * 16 + p->functions.n * 36 +
 			p->frames.n * 64 + p->stacks.n * 36 + p->stack_frames.n * 4 +
 			c->stacks.cap * sizeof(struct map_slot);
-	if (bytes > s->limits.cache_bytes / 2 || names != c->names)
+	if (bytes > s->limits.cache_bytes / 2 || names != c->names ||
+	    clock_ns(CLOCK_MONOTONIC) - c->created_ns > CACHE_NS)
 		ch_cache_deinit(c);
 	c->names = names;
-	if (!c->profile)
+	if (!c->profile) {
 		c->profile = profile_create();
+		c->created_ns = clock_ns(CLOCK_MONOTONIC);
+	}
 	return c->profile ? 0 : -ENOMEM;
 }
 

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -17,6 +18,7 @@
 
 #define FRAMES_AT_ONCE 4096
 #define MAX_CHAIN 64
+#define UNNAME_TRIES 600 /* of 100 ms */
 
 /* ---- finding stacks by name ---- */
 
@@ -305,6 +307,80 @@ int ch_name_frames(struct store *base, const char *build_id,
 			r = send_names(&g);
 	}
 	return r < 0 ? diag_set(reterr_diag, r, "cannot name frames: %s",
+				d.text[0] ? d.text : strerror(-r))
+		     : 0;
+}
+
+/* ---- taking names away ---- */
+
+/* Appends the ids of some frames of the binary that have names, separated by commas. */
+static int list_named(struct ch *s, const char *build_id, struct str *ret, struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str sql = {}, answer = {};
+	struct buf b;
+	u64 id;
+	int r;
+
+	str_puts(&sql, "SELECT DISTINCT id FROM frames WHERE build_id = ");
+	ch_sql_string(&sql, build_id);
+	str_printf(&sql, " AND id GLOBAL IN (SELECT frame FROM names) LIMIT %u FORMAT RowBinary",
+		   FRAMES_AT_ONCE);
+	r = sql.failed ? -ENOMEM : ch_select(s, str_get(&sql), &answer, reterr_diag);
+	for (b = buf_of(str_get(&answer), answer.n); r == 0 && buf_left(&b);)
+		r = buf_u64(&b, &id) ? str_printf(ret, "%s%llu", ret->n ? "," : "", id) : -EBADMSG;
+	return r;
+}
+
+/* A node deletes in the background: waits until this node has done so. */
+static int wait_for_deletion(struct ch *s, struct diag *reterr_diag)
+{
+	const struct timespec pause = {.tv_nsec = 100000000};
+	_cleanup_str_ struct str sql = {};
+
+	str_printf(&sql,
+		   "SELECT toUInt64(count()) FROM system.mutations WHERE database = '%s' AND "
+		   "table = 'names%s' AND NOT is_done FORMAT RowBinary",
+		   s->config.database, ch_local(s));
+	for (u32 i = 0; i < UNNAME_TRIES; i++) {
+		_cleanup_str_ struct str answer = {};
+		struct buf b;
+		u64 busy;
+		int r = ch_select(s, str_get(&sql), &answer, reterr_diag);
+
+		b = buf_of(str_get(&answer), answer.n);
+		if (r < 0 || !buf_u64(&b, &busy))
+			return r < 0 ? r : -EBADMSG;
+		if (!busy)
+			return 0;
+		nanosleep(&pause, NULL);
+	}
+	return -ETIMEDOUT;
+}
+
+int ch_unname_frames(struct store *base, const char *build_id, struct diag *reterr_diag)
+{
+	struct ch *s = ch_of(base);
+	struct diag d = {};
+	bool more = true;
+	int r = 0;
+
+	while (r == 0 && more) {
+		_cleanup_str_ struct str ids = {}, sql = {}, cluster = {};
+
+		r = list_named(s, build_id, &ids, &d);
+		more = r == 0 && ids.n;
+		if (!more)
+			break;
+		str_printf(&sql, "ALTER TABLE names%s%s DELETE WHERE frame IN (%s)", ch_local(s),
+			   ch_on_cluster(s, &cluster), str_get(&ids));
+		r = sql.failed ? -ENOMEM : ch_select(s, str_get(&sql), NULL, &d);
+		if (r == 0)
+			r = wait_for_deletion(s, &d);
+	}
+	pthread_mutex_lock(&s->cache_lock);
+	ch_cache_deinit(&s->cache);
+	pthread_mutex_unlock(&s->cache_lock);
+	return r < 0 ? diag_set(reterr_diag, r, "cannot take names away: %s",
 				d.text[0] ? d.text : strerror(-r))
 		     : 0;
 }

@@ -59,6 +59,8 @@ struct sq;
 			    "AND function=0 AND named IS NULL AND flags=0 AND n>? "                \
 			    "ORDER BY n LIMIT ?")                                                  \
 	SQ(NAME_FRAME, "UPDATE frames SET named=? WHERE n=? AND id=? AND named IS NULL")           \
+	SQ(UNNAME_FRAMES, "UPDATE frames SET named=NULL WHERE named IS NOT NULL "                  \
+			  "AND mapping IN (SELECT n FROM mappings WHERE build_id=?)")              \
 	/* in spans.db */                                                                          \
 	SQ(ADD_SPAN_BLOCK, "INSERT INTO span_blocks(kind,hour,thinned,first,last,rows,bytes,sum,"  \
 			   "filter,a,b) VALUES(?,?,?,?,?,?,?,?,?,?,?)")                            \

@@ -261,3 +261,30 @@ int sq_name_frames(struct store *base, const char *build_id,
 		r = name_mapping(&g, &g.mappings.data[i]);
 	return r < 0 ? diag_set(reterr_diag, r, "cannot name frames: %s", strerror(-r)) : 0;
 }
+
+/* Collection sweeps the frames that stood for them. */
+int sq_unname_frames(struct store *base, const char *build_id, struct diag *reterr_diag)
+{
+	_cleanup_sq_change_ struct sq_change change = {.names = true};
+	struct sq *s = sq_of(base);
+	sqlite3_stmt *st;
+	int r;
+
+	pthread_mutex_lock(&s->write_lock);
+	r = sq_begin(s, reterr_diag);
+	if (r == 0) {
+		st = sq_get(s->writer, SQL_UNNAME_FRAMES);
+		if (st)
+			sqlite3_bind_blob(st, 1, build_id, (int)strlen(build_id), SQLITE_STATIC);
+		if (!st || sqlite3_step(st) != SQLITE_DONE)
+			r = sq_error(s->writer, "cannot take names away", reterr_diag);
+		if (st)
+			sqlite3_reset(st);
+		if (r == 0)
+			r = sq_commit(s, &change, reterr_diag);
+		else
+			sq_rollback(s);
+	}
+	pthread_mutex_unlock(&s->write_lock);
+	return r;
+}

@@ -685,6 +685,7 @@ const struct store_ops store_sqlite = {
 	.load_stacks = sq_load_stacks,
 	.find_stacks = store_match_stacks,
 	.name_frames = sq_name_frames,
+	.unname_frames = sq_unname_frames,
 	.write_spans = sq_write_spans,
 	.find_spans = sq_find_spans,
 	.find_links = sq_find_links,

@@ -155,6 +155,7 @@ int sq_name_frames(struct store *base, const char *build_id,
 		   int (*name)(void *userdata, u64 address, struct profile *into, u32 *ret_frames,
 			       size_t max),
 		   void *userdata, struct diag *reterr_diag);
+int sq_unname_frames(struct store *base, const char *build_id, struct diag *reterr_diag);
 int sq_scan(struct store *base, const struct store_filter *f, u32 by, u64 step_ms,
 	    struct store_rows *ret, struct diag *reterr_diag);
 int sq_find_series(struct store *base, const struct store_filter *f, struct store_series_set *ret,
