@@ -625,6 +625,7 @@ static void put_store_stats(struct json_writer *w, const struct store_stats *s)
 	json_put_u64(w, "span_samples", s->span_samples);
 	json_put_u64(w, "span_bytes", s->span_bytes);
 	json_put_u64(w, "evicted_spans", s->evicted_spans);
+	json_put_u64(w, "refused_writes", s->refused_writes);
 	json_close(w);
 }
 
@@ -666,7 +667,10 @@ static int health(struct api_call *c)
 	if (r < 0)
 		return diag_set(&c->d, -EAGAIN, "the store does not answer");
 	json_open_object(&c->json, NULL);
-	json_put_text(&c->json, "status", s.damaged ? "damaged" : "ok");
+	json_put_text(&c->json, "status",
+		      s.failing[0] ? s.failing : (s.damaged ? "damaged" : "ok"));
+	json_put_u64(&c->json, "evicted_to", s.evicted_to_ms);
+	json_put_u64(&c->json, "spans_evicted_to", s.spans_evicted_to_ms);
 	json_close(&c->json);
 	return 0;
 }
@@ -712,6 +716,9 @@ static int metrics(struct api_call *c)
 	METRIC("store_stacks", "Known stacks.", s.stacks);
 	METRIC("store_damaged", "Blocks that could not be read.", s.damaged);
 	METRIC("store_evicted_rows_total", "Rows dropped by size or age.", s.evicted_rows);
+	METRIC("store_failing", "Whether the last write was refused.", s.failing[0] != '\0');
+	METRIC("store_refused_writes_total", "Writes refused, such as on a full disk.",
+	       s.refused_writes);
 	METRIC("store_spans", "Spans.", s.spans);
 	METRIC("store_span_samples", "Samples that lie by their span, too.", s.span_samples);
 	METRIC("store_span_bytes", "Bytes on disk of these and of spans.", s.span_bytes);

@@ -5,6 +5,9 @@
  */
 #pragma once
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "base/types.h"
 #include "profile/profile.h"
 #include "server/store/store.h"
@@ -58,10 +61,45 @@ struct store_ops {
 	int (*get_stats)(struct store *s, struct store_stats *ret, struct diag *reterr_diag);
 };
 
+/* ---- what people must learn of a store (watch.c) ---- */
+
+enum store_eviction {
+	STORE_EVICT_AGE,
+	STORE_EVICT_SIZE,
+	STORE_EVICT_SPANS_AGE,
+	STORE_EVICT_SPANS_SIZE,
+	STORE_EVICT_SPANS_THINNED,
+	STORE_EVICT_N,
+};
+
+/* What was deleted since the last line in the log. */
+struct store_evicted {
+	u64 rows, first_ms, last_ms;
+	u64 told_s;
+};
+
+struct store_watch {
+	pthread_mutex_t lock;
+	atomic_bool fails; /* the last write was refused because of: */
+	char failing[300];
+	u64 refused, refused_told, refused_before, refusal_told_s;
+	struct store_evicted evicted[STORE_EVICT_N];
+	u64 evicted_to_ms, spans_evicted_to_ms; /* for size */
+};
+
 /* First member of every engine's own struct. */
 struct store {
 	const struct store_ops *ops;
+	struct store_watch watch; /* of store_open() */
 };
+
+/* The result of a write; `why` if it failed. Negative errno that requests cause do not count. */
+void store_note_write(struct store *s, int r, const char *why);
+/* Rows, or spans, that an engine deletes. */
+void store_note_evicted(struct store *s, enum store_eviction why, u64 rows, u64 first_ms,
+			u64 last_ms);
+void store_tell_evictions(struct store *s);
+void store_watch_stats(struct store *s, struct store_stats *ret);
 
 extern const struct store_ops store_sqlite, store_clickhouse;
 

@@ -74,13 +74,17 @@ int store_open(const char *url, const struct store_options *o, struct diag *rete
 	struct store_limits limits = limits_of(o);
 	const char *where;
 	const struct store_ops *e = find_engine(url, &where);
+	int r;
 
 	/* Leave out the rest of the URL, which may have a password. */
 	if (!e)
 		return diag_set(reterr_diag, -EINVAL,
 				"unknown store '%.*s': use sqlite://DIR or clickhouse://HOST",
 				(int)(where - url), url);
-	return e->open(where, &limits, reterr_diag, ret);
+	r = e->open(where, &limits, reterr_diag, ret);
+	if (r == 0)
+		pthread_mutex_init(&(*ret)->watch.lock, NULL);
+	return r;
 }
 
 const char *store_directory(const char *url)
@@ -93,13 +97,24 @@ const char *store_directory(const char *url)
 
 void store_close(struct store *s)
 {
+	pthread_mutex_destroy(&s->watch.lock);
 	s->ops->close(s);
+}
+
+static int end_write(struct store *s, int r, const struct diag *why, struct diag *reterr_diag)
+{
+	const char *text = why->text[0] || r >= 0 ? why->text : strerror(-r);
+
+	store_note_write(s, r, text);
+	return r < 0 ? diag_set(reterr_diag, r, "%s", text) : r;
 }
 
 int store_write(struct store *s, const struct store_batch *b, const u8 token[16],
 		struct diag *reterr_diag)
 {
-	return s->ops->write(s, b, token, reterr_diag);
+	struct diag why = {};
+
+	return end_write(s, s->ops->write(s, b, token, &why), &why, reterr_diag);
 }
 
 int store_find_series(struct store *s, const struct store_filter *f, struct store_series_set *ret,
@@ -143,7 +158,9 @@ int store_unname_frames(struct store *s, const char *build_id, struct diag *rete
 int store_write_spans(struct store *s, const struct spans *spans, const u8 token[16],
 		      struct diag *reterr_diag)
 {
-	return s->ops->write_spans(s, spans, token, reterr_diag);
+	struct diag why = {};
+
+	return end_write(s, s->ops->write_spans(s, spans, token, &why), &why, reterr_diag);
 }
 
 int store_find_spans(struct store *s, const struct store_span_filter *f, struct spans *ret,
@@ -160,12 +177,19 @@ int store_find_links(struct store *s, const struct store_link_filter *f, struct 
 
 int store_maintain(struct store *s, u64 now_ms, struct diag *reterr_diag)
 {
-	return s->ops->maintain(s, now_ms, reterr_diag);
+	int r = s->ops->maintain(s, now_ms, reterr_diag);
+
+	store_tell_evictions(s);
+	return r;
 }
 
 int store_get_stats(struct store *s, struct store_stats *ret, struct diag *reterr_diag)
 {
-	return s->ops->get_stats(s, ret, reterr_diag);
+	int r = s->ops->get_stats(s, ret, reterr_diag);
+
+	if (r == 0)
+		store_watch_stats(s, ret);
+	return r;
 }
 
 /* ---- stacks by the names in them ---- */

@@ -249,7 +249,11 @@ struct store_stats {
 	u64 evicted_rows; /* dropped for age or size since the store was opened */
 	u64 spans, span_samples, span_bytes;
 	u64 evicted_spans; /* dropped for age or size, or by thinning, since the opening */
-	char where[256];   /* "sqlite:/var/lib/culprit/profiles.db" */
+	/* For size, since the opening: the newest time from which something was dropped; or 0. */
+	u64 evicted_to_ms, spans_evicted_to_ms;
+	u64 refused_writes; /* since the opening */
+	char failing[300];  /* "disk full: ..." from a refused write until the next success */
+	char where[256];    /* "sqlite:/var/lib/culprit/profiles.db" */
 };
 
 /*

@@ -11,8 +11,9 @@ import time
 
 import pytest
 
-from conftest import wait_for
+from conftest import Server, wait_for
 from test_api import report
+from test_store import Disk
 from test_traces import TRACE, export, span
 from test_types import otlp, pprof
 
@@ -196,3 +197,79 @@ def test_negative_values_are_refused(server):
     assert server.post("/ingest", b"a;b -5\n", name="x.cpu").status == 400
     assert rows(server) == 0
     assert metric(server, 'culprit_ingest_refused_samples_total{reason="negative"}') == 4
+
+
+# ---- a full disk, evictions ----
+
+@pytest.fixture
+def on_disk(executable, tmp_path):
+    """on_disk(MEGABYTES, ARG...): a server whose store is on a disk of this size, and the disk."""
+    ends = []
+
+    def make(megabytes, *args):
+        d = Disk(tmp_path / "disk", megabytes)
+        ends.append(d.end)
+        inside = tmp_path / "inside"
+        inside.write_text(f'#!/bin/sh\nexec {" ".join(d.inside)} {executable} "$@"\n')
+        inside.chmod(0o755)
+        s = Server(str(inside), list(args), str(d.directory))
+        ends.append(s.stop)
+        return s, d
+
+    yield make
+    for end in reversed(ends):
+        end()
+
+
+def health(server):
+    return server.get("/api/v1/health").json()["status"]
+
+
+def test_a_full_disk_is_told(on_disk):
+    s, d = on_disk(20)
+    assert upload(s, b"a 1\n").status == 200
+    assert health(s) == "ok"
+    d.run("dd", "if=/dev/zero", f"of={d.directory}/ballast", "bs=1M", "count=18")
+    for i in range(3):
+        a = upload(s, b"b 1\n", time.time() - 100 - i)
+        assert a.status == 503 and "no space left" in a.json()["message"], a.text
+    a = s.request("POST", "/v1/traces", json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span()]}]}]}).encode(),
+                  {"Content-Type": "application/json"})
+    assert a.status == 503
+    assert re.match("disk full: .*no space left for .*: free some", health(s))
+    assert s.get("/healthz").status == 200
+    assert metric(s, "culprit_store_refused_writes_total") == 4 and metric(s, "culprit_store_failing") == 1
+    # Maintenance may fail, too, and has its own lines.
+    assert len(re.findall(r"culprit: 1 writes refused: .*no space left", s.stderr)) == 1, s.stderr
+    d.run("rm", d.directory / "ballast")
+    assert upload(s, b"b 1\n").status == 200
+    assert health(s) == "ok"
+    assert metric(s, "culprit_store_failing") == 0
+    assert "the store can be written again; 4 writes were refused" in s.stderr
+    assert rows(s) == 4
+
+
+def test_evictions_are_told(serve):
+    """Of the age, with the time range. (Writers fill a store to its size in test_store.py and the unit tests.)"""
+    s = serve()
+    at = int(time.time()) - 5 * 3600
+    assert upload(s, b"a 1\nb 2\n", at).status == 200
+    s.stop()
+    s = serve("--max-age", 1, directory=s.directory)
+    wait_for(lambda: "deleted" in s.stderr, s.stderr)
+    told = time.strftime("%Y-%m-%d %H:%M", time.gmtime(at))
+    assert f"culprit: deleted 4 rows of samples from {told} to {told} UTC: they are older than --max-age" in s.stderr
+    assert s.get("/api/v1/health").json() == {"status": "ok", "evicted_to": 0, "spans_evicted_to": 0}
+
+
+def test_evictions_for_size_are_told(serve):
+    s = serve("--max-size", 16)
+    at = int(time.time()) - 48 * 3600
+    for i in range(40):
+        text = "".join(f"main;{os.urandom(60).hex()};f{i} 1\n" for _ in range(2000)).encode()
+        assert upload(s, text, at + 3600 * i).status == 200
+    wait_for(lambda: "deleted" in s.stderr, s.stderr)
+    line = re.search(r"deleted \d+ rows of samples from (\S+ \S+) to \S+ \S+ UTC: the store has reached --max-size", s.stderr)
+    assert line.group(1) == time.strftime("%Y-%m-%d %H:%M", time.gmtime(at)), s.stderr
+    to = s.get("/api/v1/health").json()["evicted_to"]
+    assert at * 1000 <= to < (at + 40 * 3600) * 1000

@@ -28,6 +28,7 @@ export class Server {
   gone = false;
   refuse = null;
   damaged = false;
+  health = "ok";
   blank = false;
   /** Hold all statistics until it is kept. */
   slow = null;
@@ -130,6 +131,8 @@ export class Server {
       return this.json(r, { quality: { samples: 1, truncated: 0, unknown_frames: 0, frames: 1 } });
     case "/api/v1/cost":
       return this.json(r, { factors: { currency: "USD", core_hour: 0.04, watts: 3.5, pue: 1.5, grams_per_kwh: 450 } });
+    case "/api/v1/health":
+      return this.json(r, { status: this.health, evicted_to: 0, spans_evicted_to: 0 });
     case "/api/v1/agents":
       return this.json(r, { version: "1", agents: [] });
     case "/api/v1/payload": {

@@ -398,6 +398,9 @@ it("the server goes and comes: the last picture stays, and since when is said", 
   s.damaged = true;
   await problem.waitFor();
   assert.match(await problem.innerText(), /Some of the data stored for this time range cannot be read/);
+  s.damaged = false;
+  s.health = "disk full: free some";
+  await p.page.getByText("The server cannot store new data: disk full: free some").waitFor();
   await p.end();
 });
 

@@ -4,6 +4,7 @@ import { test } from "node:test";
 import type { Filter } from "../model/address.ts";
 import { lossesOf, readAgents } from "../model/agents.ts";
 import { readAssembly } from "../model/assembly.ts";
+import { healthText } from "../model/health.ts";
 import { change, lossFact, readQuality, samplesPerValue, significant, warnings, wilson, zScore } from "../model/stats.ts";
 import { decodeState, DEFAULTS, encodeState } from "../model/state.ts";
 import { count, cutMiddle, duration, nameParts, percent, shorter, value } from "../model/text.ts";
@@ -114,6 +115,18 @@ test("losses: what agents counted in the range, of the hosts that are looked at;
   const q = readQuality({ quality: { samples: 50, lost: 0, truncated: 25, unknown_frames: 10, frames: 100, damaged: false } });
   assert.deepEqual(warnings(q, q.samples).map((w) => w.text), ["only 50 samples", "50 % truncated", "10 % of frames have no name"]);
   assert.throws(() => readQuality({}), DataError);
+});
+
+test("health: what the store cannot do, and what it deleted within the range", () => {
+  const range = { from: 1000, to: 9000 };
+  const ok = { status: "ok", evicted_to: 0, spans_evicted_to: 0 };
+  assert.equal(healthText(ok, range), "");
+  assert.equal(healthText({ ...ok, status: "damaged" }, range), "");
+  assert.equal(healthText({ ...ok, status: "disk full: x" }, range), "The server cannot store new data: disk full: x");
+  assert.equal(healthText({ ...ok, evicted_to: 1000 }, range), "", "before the range");
+  assert.match(healthText({ ...ok, evicted_to: 2000 }, range), /^Samples up to 19\d\d-\d\d-\d\d \d\d:\d\d were deleted, because the store has reached --max-size\.$/);
+  assert.match(healthText({ ...ok, spans_evicted_to: 2000 }, range), /^Spans .* --spans-max-size\.$/);
+  assert.throws(() => healthText({}, range), DataError);
 });
 
 test("instructions: gaps, the hottest by self, damaged answers", () => {

@@ -11,6 +11,7 @@ import { parseBody } from "../model/payload.ts";
 import { bars, heatSteps, knownMs, readFirst, readHeat, readLines, readNames, shares, sortTypes } from "../model/series.ts";
 import type { Bars, Heat, Share } from "../model/series.ts";
 import { serviceRows } from "../model/services.ts";
+import { healthText } from "../model/health.ts";
 import { readSlow } from "../model/slow.ts";
 import type { Slow } from "../model/slow.ts";
 import { parametersOf, readEndpoints, readRequests, readWaterfall } from "../model/traces.ts";
@@ -56,6 +57,8 @@ export interface View {
   first: number;
   /** Part of the answer is missing, because the server could not read it. */
   damaged: boolean;
+  /** What is wrong with the store; "": nothing. */
+  health: string;
   /** What CPU time costs; null: the type does not measure CPU time. */
   factors: Factors | null;
   /** The agents' losses in the range; null: no agent reported any counts. */
@@ -221,9 +224,9 @@ export async function ask(source: Source, state: LiveState, signal: AbortSignal)
   if (type && !types.includes(type))
     types = [...types, type];
   const view = state.view === "files" ? "flame" : state.view;
-  const [{ part, damaged }, agents, cost] = await Promise.all([
-    ASK[view]({ source, state, range, type, signal }), source.json("agents", within(range), signal),
+  const [{ part, damaged }, agents, health, cost] = await Promise.all([
+    ASK[view]({ source, state, range, type, signal }), source.json("agents", within(range), signal), source.json("health", {}, signal),
     // Only the factors are needed, so the range is as short as possible.
     sampleType(type).isCpu ? source.json("cost", { from: range.to - 1, to: range.to, limit: 1 }, signal) : null]);
-  return { range, at: source.now(), types, type, first: source.first, damaged, factors: cost === null ? null : readFactors(cost), losses: lossesOf(readAgents(agents), state.filters), part };
+  return { range, at: source.now(), types, type, first: source.first, damaged, health: healthText(health, range), factors: cost === null ? null : readFactors(cost), losses: lossesOf(readAgents(agents), state.filters), part };
 }

@@ -153,7 +153,7 @@ function Status(p: { poll: Poll; state: LiveState; now: number }): preact.JSX.El
   const { view, problem } = p.poll;
   const shown = view ? `showing data from ${clock(view.at)}` : "";
   const text = !problem || problem.kind === "token" ? view?.damaged
-    ? "Some of the data stored for this time range cannot be read; the rest is shown. See the server's log." : ""
+    ? "Some of the data stored for this time range cannot be read; the rest is shown. See the server's log." : showable(view?.health ?? "")
     : problem.kind === "gone"
       ? `${problem.text} since ${clock(problem.since)}; ${shown ? shown + "; " : ""}trying again`
       : `${problem.text[0]!.toUpperCase()}${problem.text.slice(1)}${shown && `; ${shown}`}`;

@@ -177,7 +177,8 @@ static int drop_partition(struct ch *s, const struct part *e, struct diag *reter
 }
 
 /* Drops a partition and counts its rows as evicted. */
-static int evict_partition(struct ch *s, struct inventory *v, size_t i, struct diag *reterr_diag)
+static int evict_partition(struct ch *s, struct inventory *v, size_t i, enum store_eviction why,
+			   struct diag *reterr_diag)
 {
 	struct part *e = &v->parts.data[i];
 	int r = drop_partition(s, e, reterr_diag);
@@ -189,6 +190,8 @@ static int evict_partition(struct ch *s, struct inventory *v, size_t i, struct d
 	s->evicted_rows += e->rows;
 	s->stats_until_ns = 0;
 	pthread_mutex_unlock(&s->state_lock);
+	store_note_evicted(&s->base, why, e->rows, ch_day_begin_ms(e->p.day),
+			   ch_day_begin_ms(e->p.day) + DAY_MS - 1);
 	memmove(e, e + 1, (v->parts.n - i - 1) * sizeof(*e));
 	v->parts.n--;
 	return 0;
@@ -245,7 +248,7 @@ static int drop_by_age(struct ch *s, struct inventory *v, u64 now_ms, struct dia
 	while (v->parts.n && r == 0 &&
 	       ch_day_begin_ms(v->parts.data[0].p.day) + DAY_MS + s->limits.max_age_s * 1000 <=
 		       now_ms)
-		r = evict_partition(s, v, 0, reterr_diag);
+		r = evict_partition(s, v, 0, STORE_EVICT_AGE, reterr_diag);
 	return r;
 }
 
@@ -293,7 +296,7 @@ static int drop_by_size(struct ch *s, struct inventory *v, struct diag *reterr_d
 
 		if (day == v->parts.data[v->parts.n - 1].p.day)
 			return delete_hours(s, day, reterr_diag);
-		r = evict_partition(s, v, 0, reterr_diag);
+		r = evict_partition(s, v, 0, STORE_EVICT_SIZE, reterr_diag);
 	}
 	return r;
 }

@@ -478,6 +478,9 @@ int ch_drop_span_days(struct ch *s, struct ch_span_day *days, size_t n, u64 now_
 		pthread_mutex_lock(&s->state_lock);
 		s->evicted_spans += days[i].spans;
 		pthread_mutex_unlock(&s->state_lock);
+		store_note_evicted(&s->base, old ? STORE_EVICT_SPANS_AGE : STORE_EVICT_SPANS_SIZE,
+				   days[i].spans, ch_day_begin_ms(days[i].day),
+				   ch_day_begin_ms(days[i].day) + 86400000 - 1);
 	}
 	return r;
 }

@@ -29,10 +29,10 @@
 /* ---- retention ---- */
 
 static int evict_blocks(struct sq *s, const struct sq_entry *entries, size_t n,
-			struct diag *reterr_diag)
+			enum store_eviction why, struct diag *reterr_diag)
 {
 	_cleanup_sq_change_ struct sq_change c = {};
-	u64 rows = 0;
+	u64 rows = 0, first_ms = ~0ULL, last_ms = 0;
 	int r;
 
 	pthread_mutex_lock(&s->write_lock);
@@ -41,6 +41,8 @@ static int evict_blocks(struct sq *s, const struct sq_entry *entries, size_t n,
 		sqlite3_stmt *st = sq_get(s->writer, SQL_DEL_BLOCK);
 
 		rows += entries[i].rows;
+		first_ms = MIN(first_ms, entries[i].first_ms);
+		last_ms = MAX(last_ms, entries[i].last_ms);
 		if (!st || sqlite3_bind_int64(st, 1, entries[i].n) != SQLITE_OK ||
 		    sqlite3_step(st) != SQLITE_DONE)
 			r = sq_error(s->writer, "cannot remove a block", reterr_diag);
@@ -60,6 +62,7 @@ static int evict_blocks(struct sq *s, const struct sq_entry *entries, size_t n,
 		map_del(&s->damaged, (u64)entries[i].n, NULL);
 	pthread_mutex_unlock(&s->pool_lock);
 	s->evicted_since_gc += rows;
+	store_note_evicted(&s->base, why, rows, first_ms, last_ms);
 	return 0;
 }
 
@@ -109,7 +112,7 @@ static int evict_expired(struct sq *s, u64 now_ms, struct diag *reterr_diag)
 			r = vec_push(&old.list, *e);
 	for (size_t i = 0; i < old.list.n && r == 0; i += EVICT_BLOCKS)
 		r = evict_blocks(s, old.list.data + i, MIN(old.list.n - i, (size_t)EVICT_BLOCKS),
-				 reterr_diag);
+				 STORE_EVICT_AGE, reterr_diag);
 	return r;
 }
 
@@ -157,7 +160,7 @@ static int evict_oldest(struct sq *s, u64 limit, bool *ret_any, struct diag *ret
 			bytes += all.list.data[at + n].bytes;
 			rows += all.list.data[at + n++].rows;
 		}
-		r = evict_blocks(s, all.list.data + at, n, reterr_diag);
+		r = evict_blocks(s, all.list.data + at, n, STORE_EVICT_SIZE, reterr_diag);
 		at += n;
 	}
 	*ret_any = at > 0;

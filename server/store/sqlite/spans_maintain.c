@@ -57,7 +57,7 @@ int sq_remove_span_block(struct sq_spans *p, s64 n, struct diag *reterr_diag)
 static int evict_expired(struct sq_spans *p, u64 now_ms, struct diag *reterr_diag)
 {
 	u64 age = p->s->limits.max_age_s * 1000, before = now_ms > age ? now_ms - age : 0,
-	    spans = 0;
+	    spans = 0, first_ms = ~0ULL, last_ms = 0;
 	int r = sq_spans_begin(p, reterr_diag);
 	sqlite3_stmt *st;
 
@@ -69,6 +69,8 @@ static int evict_expired(struct sq_spans *p, u64 now_ms, struct diag *reterr_dia
 			if (all.list.data[i].last_ms >= before)
 				continue;
 			spans += kind == SQ_KIND_SPANS ? all.list.data[i].rows : 0;
+			first_ms = MIN(first_ms, all.list.data[i].first_ms);
+			last_ms = MAX(last_ms, all.list.data[i].last_ms);
 			r = sq_remove_span_block(p, all.list.data[i].n, reterr_diag);
 		}
 	}
@@ -80,8 +82,10 @@ static int evict_expired(struct sq_spans *p, u64 now_ms, struct diag *reterr_dia
 		sqlite3_reset(st);
 	}
 	r = sq_spans_end(p, r, reterr_diag);
-	if (r == 0)
+	if (r == 0) {
 		p->evicted += spans;
+		store_note_evicted(&p->s->base, STORE_EVICT_SPANS_AGE, spans, first_ms, last_ms);
+	}
 	return r;
 }
 
@@ -230,8 +234,11 @@ static int evict_hour(struct sq_spans *p, u32 hour, struct diag *reterr_diag)
 			}
 	}
 	r = sq_spans_end(p, r, reterr_diag);
-	if (r == 0)
+	if (r == 0) {
 		p->evicted += spans;
+		store_note_evicted(&p->s->base, STORE_EVICT_SPANS_SIZE, spans, hour * BLOCK_HOUR_MS,
+				   (hour + 1ULL) * BLOCK_HOUR_MS - 1);
+	}
 	return r;
 }
 

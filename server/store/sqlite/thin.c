@@ -262,8 +262,11 @@ int sq_thin_hour(struct sq_spans *p, u32 hour, u32 thinned, struct diag *reterr_
 	if (r == 0)
 		r = write_hour(&t);
 	r = sq_spans_end(p, r, reterr_diag);
-	if (r == 0)
+	if (r == 0) {
 		p->evicted += t.dropped;
+		store_note_evicted(&p->s->base, STORE_EVICT_SPANS_THINNED, t.dropped,
+				   hour * BLOCK_HOUR_MS, (hour + 1ULL) * BLOCK_HOUR_MS - 1);
+	}
 	sq_span_list_deinit(&t.spans);
 	sq_span_list_deinit(&t.links);
 	vec_deinit(&t.roots);
