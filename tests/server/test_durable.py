@@ -13,7 +13,7 @@ import pytest
 
 from conftest import Server, wait_for
 from test_api import report
-from test_store import Disk
+from test_store import Disk, Writer, acked, tool, verify  # noqa: F401
 from test_traces import TRACE, export, span
 from test_types import otlp, pprof
 
@@ -273,3 +273,19 @@ def test_evictions_for_size_are_told(serve):
     assert line.group(1) == time.strftime("%Y-%m-%d %H:%M", time.gmtime(at)), s.stderr
     to = s.get("/api/v1/health").json()["evicted_to"]
     assert at * 1000 <= to < (at + 40 * 3600) * 1000
+
+
+# ---- damage ----
+
+@pytest.mark.parametrize("share", [0.9, 0.7])
+def test_a_truncated_store_is_salvaged(tool, tmp_path, share):
+    """What is before the cut stays, and is exact; the rest is told."""
+    w = Writer(tool, tmp_path / "store", 0, 240, "spans=1", "maintain=0")
+    assert len(acked(w.lines())) == 240
+    w.end()
+    for name in ("profiles.db", "spans.db"):
+        path = tmp_path / "store" / name
+        os.truncate(path, int(path.stat().st_size * share))
+    found = verify(tool, tmp_path / "store", 240, "damaged=1", "spans=1")
+    assert found["present"] >= 150 and found["missing"] > 0 and found["damaged"] == 2, found
+    assert sorted({p.name.split(".damaged")[0] for p in (tmp_path / "store").glob("*.damaged-*")}) == ["profiles.db", "spans.db"]

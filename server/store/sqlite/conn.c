@@ -77,18 +77,28 @@ void sq_disconnect(struct sq_conn *c)
 	free(c);
 }
 
-int sq_connect(const char *path, bool writer, struct diag *reterr_diag, struct sq_conn **ret)
+/* The setup already reads the file, and fails if the file is shorter than it should be. */
+static int allow_damage(struct sq_conn *c)
+{
+	return sqlite3_db_config(c->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL) == SQLITE_OK &&
+			       sqlite3_db_config(c->db, SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1, NULL) ==
+				       SQLITE_OK
+		       ? 0
+		       : -EIO;
+}
+
+static int connect_to(const char *path, int flags, bool damaged, struct diag *reterr_diag,
+		      struct sq_conn **ret)
 {
 	struct sq_conn *c = calloc(1, sizeof(*c));
-	int flags = SQLITE_OPEN_READWRITE | (writer ? SQLITE_OPEN_CREATE : 0) |
-		    SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
 	int r = 0;
 
 	if (!c)
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	/* Set the timeout before the setup: another connection locks the file while it closes. */
+	flags |= SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
 	if (sqlite3_open_v2(path, &c->db, flags, NULL) != SQLITE_OK ||
-	    sqlite3_busy_timeout(c->db, 5000) != SQLITE_OK ||
+	    sqlite3_busy_timeout(c->db, 5000) != SQLITE_OK || (damaged && allow_damage(c) < 0) ||
 	    sqlite3_exec(c->db, setup, NULL, NULL, NULL) != SQLITE_OK)
 		r = sq_error(c, path, reterr_diag);
 	if (r < 0) {
@@ -97,6 +107,16 @@ int sq_connect(const char *path, bool writer, struct diag *reterr_diag, struct s
 	}
 	*ret = c;
 	return 0;
+}
+
+int sq_connect(const char *path, bool writer, struct diag *reterr_diag, struct sq_conn **ret)
+{
+	return connect_to(path, writer ? SQLITE_OPEN_CREATE : 0, false, reterr_diag, ret);
+}
+
+int sq_connect_damaged(const char *path, struct diag *reterr_diag, struct sq_conn **ret)
+{
+	return connect_to(path, 0, true, reterr_diag, ret);
 }
 
 sqlite3_stmt *sq_get(struct sq_conn *c, enum sq_statement which)

@@ -90,6 +90,8 @@ struct sq_conn {
 };
 
 int sq_connect(const char *path, bool writer, struct diag *reterr_diag, struct sq_conn **ret);
+/* For reading what is left: a wrong schema or size is no error, and the file is not modified. */
+int sq_connect_damaged(const char *path, struct diag *reterr_diag, struct sq_conn **ret);
 void sq_disconnect(struct sq_conn *c);
 /* Resets a statement and returns it, ready to bind. NULL when SQLite cannot prepare it. */
 sqlite3_stmt *sq_get(struct sq_conn *c, enum sq_statement which);

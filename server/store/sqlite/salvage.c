@@ -362,13 +362,10 @@ static int copy_tables(struct salvage *v, const struct sq *s, bool names, struct
 static int open_both(struct salvage *v, const struct sq *s, const char *to,
 		     struct diag *reterr_diag)
 {
-	int r = sq_connect(s->path, false, reterr_diag, &v->from);
+	int r = sq_connect_damaged(s->path, reterr_diag, &v->from);
 
 	if (r < 0)
 		return r;
-	/* Do not modify the file, and do not stop at a wrong schema or size. */
-	sqlite3_db_config(v->from->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-	sqlite3_db_config(v->from->db, SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1, NULL);
 	r = sq_connect(to, true, reterr_diag, &v->to);
 	if (r == 0 && (sqlite3_exec(v->to->db,
 				    "PRAGMA page_size=4096; PRAGMA auto_vacuum=INCREMENTAL;"

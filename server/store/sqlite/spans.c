@@ -164,8 +164,7 @@ static int renew_file(struct sq_spans *p, const char *why, struct diag *reterr_d
 		 str_get(&to));
 	move_aside(p, str_get(&to));
 	r = open_file(p, reterr_diag);
-	if (r == 0 && sq_connect(str_get(&to), false, NULL, &from) == 0) {
-		sqlite3_db_config(from->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+	if (r == 0 && sq_connect_damaged(str_get(&to), NULL, &from) == 0) {
 		if (sq_spans_begin(p, NULL) == 0) {
 			copy_whole_rows(p, from);
 			(void)sq_copy_tokens(from, p->writer, NULL);
