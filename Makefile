@@ -22,7 +22,7 @@ $(BUILD_CHECK)/build.ninja:
 	$(MESON) setup $(BUILD_CHECK) -Dtests=enabled -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=true
 
 $(BUILD_FUZZ)/build.ninja:
-	CC=clang $(MESON) setup $(BUILD_FUZZ) -Dfuzz=true \
+	CC=clang CXX=clang++ $(MESON) setup $(BUILD_FUZZ) -Dfuzz=true \
 		-Db_sanitize=address,undefined -Db_lundef=false
 
 check: $(BUILD_CHECK)/build.ninja ## unit tests under sanitizers, rules, fuzz seeds
@@ -92,7 +92,7 @@ lint: all ## rules, clang-format, clang-tidy, shellcheck, flake8, eslint
 	tools/lint $(BUILD)
 
 format: ## clang-format in place
-	git ls-files '*.c' '*.h' | xargs clang-format -i
+	git ls-files '*.c' '*.h' 'server/*.cc' | xargs clang-format -i
 
 install: all
 	$(MESON) install -C $(BUILD)

@@ -3,11 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-
-#define MAX_PATTERN 512
-#define MAX_GROUPS 32
 
 static bool is_word(char c)
 {
@@ -90,67 +86,4 @@ int lex_fail(struct lex *l, const char *expected)
 		return diag_set(l->diag, -EINVAL, "expected %s at the end", expected);
 	return diag_set(l->diag, -EINVAL, "expected %s, not '%.40s' (before character %zu)",
 			expected, str_get(&l->word), (size_t)(l->pos - l->text) + 1);
-}
-
-/*
- * Rejects patterns that glibc would expand to many states. Counted repetitions multiply, nested or
- * not, because glibc writes them out; it writes a+ as aa*, so that a '+' after a group or another
- * repetition may double the size again.
- */
-static bool is_cheap(const char *pattern)
-{
-	u64 product = 1, groups = 0;
-
-	for (const char *p = pattern; *p; p++) {
-		if (*p == '\\') {
-			if (isdigit((unsigned char)p[1]))
-				return false;
-			p += p[1] != '\0';
-		} else if (*p == '{') {
-			u64 max = 1;
-
-			for (p++; *p && *p != '}'; p++)
-				if (isdigit((unsigned char)*p)) {
-					u64 n = strtoul(p, (char **)&p, 10);
-
-					max = n > max ? n : max;
-					p--;
-				}
-			if (!*p || max > 1000)
-				return false;
-			product *= max;
-		} else if (*p == '(') {
-			groups++;
-		} else if (*p == '+' && p > pattern && strchr(")+*?}", p[-1])) {
-			product *= 2;
-		}
-		if (product > 1000 || groups > MAX_GROUPS)
-			return false;
-	}
-	return true;
-}
-
-int query_regex(const char *pattern, bool whole, regex_t *ret, struct diag *reterr_diag)
-{
-	struct str text = {};
-	char why[128];
-	int r;
-
-	if (strlen(pattern) > MAX_PATTERN || !is_cheap(pattern))
-		return diag_set(reterr_diag, -EINVAL,
-				"'%.80s': back references, large counted repetitions and more "
-				"than %d characters are not allowed",
-				pattern, MAX_PATTERN);
-	str_printf(&text, whole ? "^(%s)$" : "%s", pattern);
-	if (text.failed) {
-		str_deinit(&text);
-		return -ENOMEM;
-	}
-	r = regcomp(ret, str_get(&text), REG_EXTENDED | REG_NOSUB);
-	str_deinit(&text);
-	if (!r)
-		return 0;
-	regerror(r, NULL, why, sizeof(why));
-	return diag_set(reterr_diag, -EINVAL, "'%.80s' is not a regular expression: %s", pattern,
-			why);
 }

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tokens of selectors and stack predicates, and bounded regular expressions. No lock: one
- * thread per lexer.
+ * The tokens of selectors and stack predicates. No lock: one thread per lexer.
  */
 #pragma once
-
-#include <regex.h>
 
 #include "base/diag.h"
 #include "base/str.h"
@@ -44,10 +41,3 @@ bool lex_is(const struct lex *l, enum lex_kind kind, const char *word);
  * -EINVAL.
  */
 int lex_fail(struct lex *l, const char *expected);
-
-/*
- * Compiles a POSIX extended regular expression; `whole` anchors it at both ends. -EINVAL for
- * patterns that make glibc slow or use much memory: back references, and more than a thousand
- * counted repetitions in all. The caller frees `ret` with regfree().
- */
-int query_regex(const char *pattern, bool whole, regex_t *ret, struct diag *reterr_diag);

@@ -435,11 +435,15 @@ static int keep_matching(struct answer *a)
 		r = load_items(a, p, &stacks);
 	if (r == 0)
 		r = query_stacks_profile(predicate, p);
-	for (size_t i = 0; i < a->items.n && r == 0; i++)
-		if (stacks[i] != PROFILE_NONE && query_stacks_match(predicate, stacks[i]))
+	for (size_t i = 0; i < a->items.n && r >= 0; i++) {
+		if (stacks[i] == PROFILE_NONE)
+			continue;
+		r = query_stacks_match(predicate, stacks[i], a->diag);
+		if (r > 0)
 			a->items.data[n++] = a->items.data[i];
-	a->items.n = r == 0 ? n : a->items.n;
-	return r;
+	}
+	a->items.n = r >= 0 ? n : a->items.n;
+	return MIN(r, 0);
 }
 
 static u64 weight(const struct item *i)

@@ -3,13 +3,13 @@
 
 #include <errno.h>
 #include <math.h>
-#include <regex.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "server/query/lex.h"
 #include "server/query/plan.h"
+#include "server/query/regex.h"
 
 #define MAX_MATCHERS 64
 #define SERVICE_LABEL "service.name"
@@ -54,10 +54,22 @@ static int parse_match(struct lex *l, enum query_match *ret)
 	return lex_fail(l, "=, !=, =~ or !~");
 }
 
+static int check_regex(const struct query *q, const char *pattern, struct diag *reterr_diag)
+{
+	_cleanup_query_regex_ struct query_regex *regex = NULL;
+	u32 n = 1;
+
+	for (size_t i = 0; i < q->matchers.n; i++)
+		n += q->matchers.data[i].match >= QUERY_REGEX;
+	if (n > QUERY_MAX_REGEXES)
+		return diag_set(reterr_diag, -EINVAL, "more than %d regular expressions",
+				QUERY_MAX_REGEXES);
+	return query_regex_create(pattern, true, reterr_diag, &regex);
+}
+
 static int parse_matcher(struct query *q, struct lex *l)
 {
 	struct query_matcher m = {};
-	regex_t regex;
 	int r;
 
 	if (q->matchers.n >= MAX_MATCHERS)
@@ -69,11 +81,8 @@ static int parse_matcher(struct query *q, struct lex *l)
 	if (r == 0)
 		r = l->kind == LEX_STRING ? take_word(l, &m.value)
 					  : lex_fail(l, "a string in quotes");
-	if (r == 0 && m.match >= QUERY_REGEX) {
-		r = query_regex(m.value, true, &regex, l->diag);
-		if (r == 0)
-			regfree(&regex);
-	}
+	if (r == 0 && m.match >= QUERY_REGEX)
+		r = check_regex(q, m.value, l->diag);
 	if (r == 0)
 		r = vec_push(&q->matchers, m);
 	if (r < 0) {
@@ -137,8 +146,7 @@ const char *plan_label(const struct plan *p, const struct store_found_series *s,
 
 struct matcher {
 	const struct query_matcher *m;
-	regex_t regex;
-	bool has_regex;
+	struct query_regex *regex; /* owned; NULL: the value itself */
 };
 
 struct matchers {
@@ -148,8 +156,7 @@ struct matchers {
 static void matchers_deinit(struct matchers *m)
 {
 	vec_foreach (&m->list, e)
-		if (e->has_regex)
-			regfree(&e->regex);
+		query_regex_destroy(e->regex);
 	vec_deinit(&m->list);
 }
 
@@ -160,32 +167,32 @@ static int matchers_init(struct matchers *m, const struct query *q, struct diag 
 	for (size_t i = 0; i < q->matchers.n && r == 0; i++) {
 		struct matcher e = {.m = &q->matchers.data[i]};
 
-		if (e.m->match >= QUERY_REGEX) {
-			r = query_regex(e.m->value, true, &e.regex, reterr_diag);
-			e.has_regex = r == 0;
-		}
+		if (e.m->match >= QUERY_REGEX)
+			r = query_regex_create(e.m->value, true, reterr_diag, &e.regex);
 		if (r == 0 && vec_push(&m->list, e) < 0) {
-			if (e.has_regex)
-				regfree(&e.regex);
+			query_regex_destroy(e.regex);
 			r = -ENOMEM;
 		}
 	}
 	return r;
 }
 
-static bool passes_matchers(const struct plan *p, const struct matchers *m,
-			    const struct store_found_series *s)
+/* 1 or 0, or a negative errno. */
+static int passes_matchers(const struct plan *p, const struct matchers *m,
+			   const struct store_found_series *s, struct diag *reterr_diag)
 {
 	for (size_t i = 0; i < m->list.n; i++) {
 		const struct matcher *e = &m->list.data[i];
 		const char *value = plan_label(p, s, e->m->label);
-		bool yes = e->has_regex ? !regexec(&e->regex, value, 0, NULL, 0)
-					: !strcmp(value, e->m->value);
+		int yes = e->regex ? query_regex_match(e->regex, value, reterr_diag)
+				   : !strcmp(value, e->m->value);
 
+		if (yes < 0)
+			return yes;
 		if (yes != (e->m->match == QUERY_EQUAL || e->m->match == QUERY_REGEX))
-			return false;
+			return 0;
 	}
-	return true;
+	return 1;
 }
 
 static int compare_series(const void *a, const void *b)
@@ -243,10 +250,11 @@ static int choose_series(struct plan *p, const struct query *q, bool one_type,
 
 		if (one_type && strcmp(profile_string(p->set.profile, e->type), p->type))
 			continue;
-		if (passes_matchers(p, &m, e))
-			r = vec_push(&p->series, *e);
-		else
+		r = passes_matchers(p, &m, e, reterr_diag);
+		if (r == 0)
 			p->all = false;
+		else if (r > 0)
+			r = vec_push(&p->series, *e);
 	}
 	if (r == 0 && p->series.n)
 		qsort(p->series.data, p->series.n, sizeof(*p->series.data), compare_series);
@@ -342,9 +350,13 @@ int plan_match_stacks(struct store *s, const char *predicate, const u64 *ids, si
 		r = store_load_stacks(s, ids, n, p, stacks, reterr_diag);
 	if (r == 0)
 		r = query_stacks_profile(parsed, p);
-	for (size_t i = 0; r == 0 && i < n; i++)
-		ret_match[i] = stacks[i] != PROFILE_NONE && query_stacks_match(parsed, stacks[i]);
-	return r;
+	for (size_t i = 0; r >= 0 && i < n; i++) {
+		if (stacks[i] == PROFILE_NONE)
+			continue;
+		r = query_stacks_match(parsed, stacks[i], reterr_diag);
+		ret_match[i] = r > 0;
+	}
+	return MIN(r, 0);
 }
 
 int plan_stacks(struct store *s, const struct query *q, const struct store_filter *f,

@@ -9,6 +9,7 @@
 #include "base/vec.h"
 #include "base/vocab.h"
 #include "server/query/lex.h"
+#include "server/query/regex.h"
 
 #define MAX_NODES 256
 #define MAX_NESTING 32
@@ -21,10 +22,9 @@ struct node {
 	u32 left, right; /* UNDER: left is a test, right is a test or another UNDER */
 	/* Members of a test. */
 	enum field field;
-	bool is_regex;
-	char *text; /* owned */
-	regex_t regex;
-	u8 *known; /* owned; indexed by frame: 0 = unknown, 1 = no, 2 = yes */
+	char *text;		   /* owned */
+	struct query_regex *regex; /* owned; NULL: the text itself */
+	u8 *known;		   /* owned; indexed by frame: 0 = unknown, 1 = no, 2 = yes */
 };
 
 struct query_stacks {
@@ -32,6 +32,9 @@ struct query_stacks {
 	u32 root;
 	const struct profile *profile; /* borrowed */
 	struct str scratch;
+	u32 n_regexes;
+	int error; /* of a match */
+	struct diag *diag;
 };
 
 struct parsing {
@@ -47,8 +50,7 @@ void query_stacks_free(struct query_stacks *s)
 	vec_foreach (&s->nodes, n) {
 		free(n->text);
 		free(n->known);
-		if (n->is_regex)
-			regfree(&n->regex);
+		query_regex_destroy(n->regex);
 	}
 	vec_deinit(&s->nodes);
 	str_deinit(&s->scratch);
@@ -95,6 +97,14 @@ static int parse_operator(struct parsing *p, bool *ret_regex, bool *ret_negated)
 	return lex_next(p->lex);
 }
 
+static int make_regex(struct parsing *p, struct query_regex **ret)
+{
+	if (p->to->n_regexes++ >= QUERY_MAX_REGEXES)
+		return diag_set(p->lex->diag, -EINVAL, "more than %d regular expressions",
+				QUERY_MAX_REGEXES);
+	return query_regex_create(str_get(&p->lex->word), false, p->lex->diag, ret);
+}
+
 static int parse_test(struct parsing *p, u32 *ret, bool *ret_negated)
 {
 	struct node n = {.kind = NODE_TEST};
@@ -106,16 +116,14 @@ static int parse_test(struct parsing *p, u32 *ret, bool *ret_negated)
 	if (r == 0 && p->lex->kind != LEX_STRING)
 		r = lex_fail(p->lex, "a string in quotes");
 	if (r == 0 && regex)
-		r = query_regex(str_get(&p->lex->word), false, &n.regex, p->lex->diag);
+		r = make_regex(p, &n.regex);
 	if (r < 0)
 		return r;
-	n.is_regex = regex;
 	n.text = strdup(str_get(&p->lex->word));
 	r = n.text ? add_node(p, &n, ret) : -ENOMEM;
 	if (r < 0) {
 		free(n.text);
-		if (regex)
-			regfree(&n.regex);
+		query_regex_destroy(n.regex);
 		return r;
 	}
 	return lex_next(p->lex);
@@ -269,10 +277,12 @@ static bool frame_has(struct query_stacks *s, struct node *n, u32 frame)
 {
 	if (!n->known[frame]) {
 		const char *text = field_of(s, n->field, frame);
-		bool yes = n->is_regex ? !regexec(&n->regex, text, 0, NULL, 0)
-				       : !strcmp(text, n->text);
+		int yes = n->regex ? query_regex_match(n->regex, text, s->diag)
+				   : !strcmp(text, n->text);
 
-		n->known[frame] = yes ? 2 : 1;
+		if (yes < 0)
+			s->error = yes;
+		n->known[frame] = yes > 0 ? 2 : 1;
 	}
 	return n->known[frame] == 2;
 }
@@ -280,7 +290,7 @@ static bool frame_has(struct query_stacks *s, struct node *n, u32 frame)
 /* The first frame from `at` towards the root that passes; n if there is none. */
 static u32 find_frame(struct query_stacks *s, struct node *test, const u32 *frames, u32 at, u32 n)
 {
-	while (at < n && !frame_has(s, test, frames[at]))
+	while (at < n && !s->error && !frame_has(s, test, frames[at]))
 		at++;
 	return at;
 }
@@ -320,9 +330,12 @@ static bool node_matches(struct query_stacks *s, u32 node, const u32 *frames, u3
 	}
 }
 
-bool query_stacks_match(struct query_stacks *s, u32 stack)
+int query_stacks_match(struct query_stacks *s, u32 stack, struct diag *reterr_diag)
 {
 	const struct profile_stack *e = &s->profile->stacks.data[stack];
+	bool yes;
 
-	return node_matches(s, s->root, s->profile->stack_frames.data + e->first, e->n);
+	s->diag = reterr_diag;
+	yes = node_matches(s, s->root, s->profile->stack_frames.data + e->first, e->n);
+	return s->error ? s->error : yes;
 }

@@ -26,5 +26,8 @@ DEFINE_CLEANUP(query_stacks, struct query_stacks *, query_stacks_free)
 #define _cleanup_query_stacks_ _cleanup_(query_stacks)
 /* Clears cached frames; call before the first stack of another profile. 0 or -ENOMEM. */
 int query_stacks_profile(struct query_stacks *s, const struct profile *p);
-/* Whether the predicate accepts a stack of that profile. */
-bool query_stacks_match(struct query_stacks *s, u32 stack);
+/*
+ * Whether the predicate accepts a stack of that profile: 1 or 0, or an error of
+ * query_regex_match(), which stays.
+ */
+int query_stacks_match(struct query_stacks *s, u32 stack, struct diag *reterr_diag);
