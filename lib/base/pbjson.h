@@ -25,6 +25,8 @@ struct pbjson_dialect {
 	 * NULL: the field holds bytes. NULL instead of the function: all do.
 	 */
 	const ProtobufCMessageDescriptor *(*packed)(const ProtobufCFieldDescriptor *f);
+	/* Names of an enum that its type lacks are skipped, as unknown fields are. */
+	bool skip_values;
 };
 extern const struct pbjson_dialect pbjson_plain;
 
@@ -36,5 +38,7 @@ extern const struct pbjson_dialect pbjson_plain;
 int pbjson_read(const struct pbjson_dialect *dialect, const ProtobufCMessageDescriptor *d,
 		const char *text, size_t n, struct arena *a, ProtobufCMessage **ret,
 		struct diag *reterr_diag);
+/* Decodes base64 in either alphabet, padded or not, into `n` bytes at least. False: it is not. */
+bool pbjson_base64(const char *s, size_t n, ProtobufCBinaryData *ret);
 /* Appends the message as JSON. Fields with their default value are left out. */
 void pbjson_write(const ProtobufCMessage *m, struct str *out);
