@@ -9,9 +9,10 @@ struct plan {
 	struct store_series_set set;	       /* all series of type and service in range */
 	vec(struct store_found_series) series; /* matching series, by id, once per type */
 	vec(u64) ids;			       /* ids of `series`, sorted, each once */
-	char type[STORE_TYPE_BYTES];	       /* "" if nothing matches */
-	const char *service;		       /* borrowed from the query; NULL = several */
-	bool all; /* the plan selects all series of the service, or all series */
+	struct map types;	     /* string id in `set` → struct store_type *, owned */
+	char type[STORE_TYPE_BYTES]; /* "" if nothing matches */
+	const char *service;	     /* borrowed from the query; NULL = several */
+	bool all;		     /* the plan selects all series of the service, or all series */
 };
 
 /*
@@ -35,11 +36,15 @@ struct store_filter plan_filter(const struct plan *p, const struct query *q);
  */
 const char *plan_label(const struct plan *p, const struct store_found_series *s, const char *name);
 
-/* Sets ret_match[i] to whether the predicate accepts the stack ids[i]. */
-int plan_match_stacks(struct store *s, const char *predicate, const u64 *ids, size_t n,
+/* Whether q->stacks or q->call_site selects stacks. */
+bool plan_selects_stacks(const struct query *q);
+/* The predicate of both. */
+int plan_predicate(const struct query *q, struct query_stacks **ret, struct diag *reterr_diag);
+/* Sets ret_match[i] to whether the query selects the stack ids[i]. */
+int plan_match_stacks(struct store *s, const struct query *q, const u64 *ids, size_t n,
 		      u8 *ret_match, struct diag *reterr_diag);
 /*
- * The ids of the filter's stacks that q->stacks accepts. Without a predicate it does nothing and
+ * The ids of the filter's stacks that the query selects. If it selects all, this does nothing and
  * *ret_any is false.
  */
 int plan_stacks(struct store *s, const struct query *q, const struct store_filter *f,

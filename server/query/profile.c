@@ -396,8 +396,82 @@ static int scan_trace(struct answer *a)
 	return r;
 }
 
+static int compare_spans(const void *a, const void *b)
+{
+	return memcmp(a, b, sizeof(((struct profile_link *)NULL)->span_id));
+}
+
+/* Samples of the listed spans or traces in the range. */
+static int scan_listed(struct answer *a)
+{
+	const struct query_spans *q = &a->q->spans;
+	const struct store_link_filter f = {.from_ms = a->q->from_ms,
+					    .to_ms = a->q->to_ms,
+					    .type = a->q->type,
+					    .service = a->plan->service,
+					    .traces = q->traces,
+					    .n_traces = q->n_traces};
+	_cleanup_store_links_ struct store_links l = {};
+	_cleanup_store_rows_ struct store_rows rows = {};
+	u32 thread = 0;
+	int r = store_find_links(a->store, &f, &l, a->diag);
+
+	snprintf(a->plan->type, sizeof(a->plan->type), "%s", a->q->type ? a->q->type : "");
+	a->damaged |= l.damaged;
+	for (size_t i = 0; i < l.links.n && r == 0; i++) {
+		const struct store_link *e = &l.links.data[i];
+
+		if (!plan_has_series(a->plan, e->series) ||
+		    (q->n_spans && !bsearch(e->link.span_id, q->spans, q->n_spans,
+					    sizeof(e->link.span_id), compare_spans)))
+			continue;
+		r = label_thread(a, "service.name", profile_string(l.profile, e->service), &thread);
+		if (r == 0)
+			r = link_rows_add(&rows, thread, e);
+	}
+	link_rows_merge(&rows, a->plan->type);
+	for (size_t i = 0; i < rows.rows.n && r == 0; i++) {
+		const struct store_row *e = &rows.rows.data[i];
+
+		r = vec_push(&a->items,
+			     (struct item){e->stack, e->count, e->value, (u32)e->time_ms});
+	}
+	merge_items(a);
+	return r;
+}
+
+/* One scan for each moment that the selectors accept. */
+static int scan_moments(struct answer *a)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < a->q->n_moments && r == 0; i++) {
+		const struct query_moment *m = &a->q->moments[i];
+		const struct store_found_series *s = NULL;
+		struct store_filter f = {.from_ms = m->time_ms,
+					 .to_ms = m->time_ms + 1,
+					 .type = a->plan->type,
+					 .series = &m->series,
+					 .n_series = 1};
+		u32 thread = 0;
+
+		vec_foreach (&a->plan->series, e)
+			s = e->id == m->series ? e : s;
+		if (!s || m->time_ms < a->q->from_ms || m->time_ms >= a->q->to_ms)
+			continue;
+		f.service = plan_label(a->plan, s, "service.name");
+		r = label_thread(a, "service.name", f.service, &thread);
+		if (r == 0)
+			r = add_scan(a, &f, NULL, thread);
+	}
+	merge_items(a);
+	return r;
+}
+
 static int scan_spans(struct answer *a)
 {
+	if (a->q->spans.of == QUERY_OF_LISTED)
+		return scan_listed(a);
 	if (a->q->spans.of == QUERY_OF_REQUESTS)
 		return scan_requests(a);
 	return scan_trace(a);
@@ -429,7 +503,7 @@ static int keep_matching(struct answer *a)
 	_cleanup_profile_ struct profile *p = profile_create();
 	_cleanup_free_ u32 *stacks = NULL;
 	size_t n = 0;
-	int r = p ? query_stacks_parse(a->q->stacks, a->diag, &predicate) : -ENOMEM;
+	int r = p ? plan_predicate(a->q, &predicate, a->diag) : -ENOMEM;
 
 	if (r == 0)
 		r = load_items(a, p, &stacks);
@@ -513,13 +587,14 @@ static int fill_profile(struct answer *a, size_t max_stacks)
 	if (a->q->spans.of != QUERY_OF_ALL)
 		r = scan_spans(a);
 	else
-		r = a->q->by_series  ? scan_series(a)
-		    : a->q->group_by ? scan_groups(a)
-				     : scan_services(a);
+		r = a->q->moments     ? scan_moments(a)
+		    : a->q->by_series ? scan_series(a)
+		    : a->q->group_by  ? scan_groups(a)
+				      : scan_services(a);
 	/* For spans the type is known only now; samples are added later. */
 	if (r == 0)
 		r = set_type(a->profile, a->plan->type);
-	if (r == 0 && a->q->stacks && *a->q->stacks)
+	if (r == 0 && plan_selects_stacks(a->q))
 		r = keep_matching(a);
 	if (r == 0 && max_stacks && a->items.n > max_stacks)
 		r = cut_to_heaviest(a, max_stacks);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,12 +128,51 @@ static bool label_is(const char *asked, const char *name)
 	return !*asked && !*name;
 }
 
+/* ---- labels that are parts of the type ---- */
+
+const char *const query_type_labels[] = {"__profile_type__", "__name__",	"__type__",
+					 "__unit__",	     "__period_type__", "__period_unit__"};
+
+static const char *type_label(const struct store_type *t, const char *type, const char *name)
+{
+	const char *const values[] = {type,    t->profile, t->name,
+				      t->unit, t->period,  t->period_unit};
+
+	for (size_t i = 0; i < ARRAY_SIZE(values); i++)
+		if (!strcmp(name, query_type_labels[i]))
+			return values[i];
+	return NULL;
+}
+
+/* Parses the type of each series once. */
+static int parse_types(struct plan *p)
+{
+	vec_foreach (&p->set.series, e) {
+		struct store_type *t;
+
+		if (map_get(&p->types, e->type))
+			continue;
+		t = malloc(sizeof(*t));
+		if (!t || map_put(&p->types, e->type, (u64)(uintptr_t)t) < 0) {
+			free(t);
+			return -ENOMEM;
+		}
+		if (store_type_parse(profile_string(p->set.profile, e->type), t) < 0)
+			(void)store_type_parse("", t);
+	}
+	return 0;
+}
+
 const char *plan_label(const struct plan *p, const struct store_found_series *s, const char *name)
 {
 	const struct profile *set = p->set.profile;
 	const struct profile_resource *r = &set->resources.data[s->resource];
 	const char *value = profile_label(set, s->resource, name);
+	const u64 *type = map_get(&p->types, s->type);
 
+	if (!value && type && str_starts(name, "__"))
+		value = type_label((const struct store_type *)(uintptr_t)*type,
+				   profile_string(set, s->type), name);
 	if (value)
 		return value;
 	for (u32 i = 0; i < r->n; i++) {
@@ -279,6 +319,8 @@ int plan_init(struct plan *p, struct store *s, const struct query *q, bool one_t
 			p->service = q->matchers.data[i].value;
 	f.service = p->service;
 	r = store_find_series(s, &f, &p->set, reterr_diag);
+	if (r == 0)
+		r = parse_types(p);
 	if (r == 0 && q->type)
 		snprintf(p->type, sizeof(p->type), "%s", q->type);
 	else if (r == 0 && one_type)
@@ -316,6 +358,9 @@ bool plan_has_series(const struct plan *p, u64 id)
 
 void plan_deinit(struct plan *p)
 {
+	map_foreach (&p->types, e)
+		free((void *)(uintptr_t)e->value);
+	map_deinit(&p->types);
 	store_series_set_deinit(&p->set);
 	vec_deinit(&p->series);
 	vec_deinit(&p->ids);
@@ -338,13 +383,27 @@ struct store_filter plan_filter(const struct plan *p, const struct query *q)
 	};
 }
 
-int plan_match_stacks(struct store *s, const char *predicate, const u64 *ids, size_t n,
+bool plan_selects_stacks(const struct query *q)
+{
+	return (q->stacks && *q->stacks) || q->n_call_site;
+}
+
+int plan_predicate(const struct query *q, struct query_stacks **ret, struct diag *reterr_diag)
+{
+	int r = query_stacks_parse(q->stacks, reterr_diag, ret);
+
+	if (r == 0)
+		query_stacks_below(*ret, q->call_site, q->n_call_site);
+	return r;
+}
+
+int plan_match_stacks(struct store *s, const struct query *q, const u64 *ids, size_t n,
 		      u8 *ret_match, struct diag *reterr_diag)
 {
 	_cleanup_query_stacks_ struct query_stacks *parsed = NULL;
 	_cleanup_profile_ struct profile *p = profile_create();
 	_cleanup_free_ u32 *stacks = calloc(n + 1, sizeof(*stacks));
-	int r = p && stacks ? query_stacks_parse(predicate, reterr_diag, &parsed) : -ENOMEM;
+	int r = p && stacks ? plan_predicate(q, &parsed, reterr_diag) : -ENOMEM;
 
 	if (r == 0)
 		r = store_load_stacks(s, ids, n, p, stacks, reterr_diag);
@@ -369,11 +428,11 @@ int plan_stacks(struct store *s, const struct query *q, const struct store_filte
 	size_t n;
 	int r;
 
-	*ret_any = q->stacks && *q->stacks;
+	*ret_any = plan_selects_stacks(q);
 	if (!*ret_any)
 		return 0;
 	/* Reports errors of the predicate before anything is read. */
-	r = query_stacks_parse(q->stacks, reterr_diag, &parsed);
+	r = plan_predicate(q, &parsed, reterr_diag);
 	if (r == 0)
 		r = store_scan(s, f, STORE_BY_STACK, 0, &rows, reterr_diag);
 	n = rows.rows.n;
@@ -386,7 +445,7 @@ int plan_stacks(struct store *s, const struct query *q, const struct store_filte
 	*ret_damaged |= rows.damaged;
 	store_rows_deinit(&rows);
 	if (r == 0)
-		r = plan_match_stacks(s, q->stacks, ids, n, match, reterr_diag);
+		r = plan_match_stacks(s, q, ids, n, match, reterr_diag);
 	for (size_t i = 0; r == 0 && i < n; i++)
 		if (match[i])
 			r = vec_push(&ret->ids, ids[i]);

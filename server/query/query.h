@@ -43,15 +43,24 @@ enum query_of {
 	QUERY_OF_SPAN,	   /* without its children */
 	QUERY_OF_CHILDREN, /* with its children, in every service */
 	QUERY_OF_REQUESTS, /* requests that the other members select */
+	QUERY_OF_LISTED,   /* spans or traces in the range, without other spans below them */
 };
 
 /* Selects samples of spans. */
 struct query_spans {
 	enum query_of of;
 	u8 trace_id[16], span_id[8];
+	/* QUERY_OF_LISTED: spans with these ids, or all of these traces; borrowed */
+	const u8 (*spans)[8], (*traces)[16];
+	size_t n_spans, n_traces;
 	char *service, *endpoint; /* owned; NULL = any */
 	u64 min_ns, max_ns;
 	u8 statuses;
+};
+
+/* What one series had at one time: a profile, as Pyroscope counts profiles. */
+struct query_moment {
+	u64 series, time_ms;
 };
 
 struct query {
@@ -59,6 +68,12 @@ struct query {
 	char *type; /* owned; NULL = CPU time, or if there is none the type with most samples */
 	vec(struct query_matcher) matchers;
 	char *stacks; /* owned; NULL = all */
+	/* Stacks must begin with frames of these names; root first, borrowed. */
+	char *const *call_site;
+	size_t n_call_site;
+	/* query_profile(): only these; borrowed. NULL = all */
+	const struct query_moment *moments;
+	size_t n_moments;
 	/* query_profile(): one thread per series instead of the faster one thread per service. */
 	bool by_series;
 	char *group_by; /* owned; query_profile(): or one thread per value of this label */
@@ -114,6 +129,60 @@ struct query_lines {
 int query_series(struct store *s, const struct query *q, u64 step_ms, const char *const *group_by,
 		 size_t n_group_by, struct query_lines *ret, struct diag *reterr_diag);
 void query_lines_deinit(struct query_lines *l);
+
+/*
+ * A moment, or what the samples of a span in one series have at one time.
+ * Times of older samples are rounded (store.h): moments that are rounded to one time are one.
+ */
+struct query_point_of {
+	size_t line; /* in struct query_points */
+	struct query_moment at;
+	struct profile_link link;
+	u64 states; /* of a type whose values are states: `value` is the mean of so many; else 1 */
+	s64 value;
+};
+
+struct query_points {
+	vec(char *) lines;		   /* owned; the values of group_by, each ended by a NUL */
+	vec(struct query_point_of) points; /* by time */
+	/* The labels of all series. */
+	struct store_series_set set;
+	bool states; /* values are means of states */
+	bool damaged;
+};
+
+#define QUERY_MAX_POINTS (1u << 20)
+
+/*
+ * The moments in the range, or with of_spans the spans that samples were taken in. -E2BIG above
+ * QUERY_MAX_POINTS.
+ */
+int query_points(struct store *s, const struct query *q, bool of_spans, const char *const *group_by,
+		 size_t n_group_by, struct query_points *ret, struct diag *reterr_diag);
+void query_points_deinit(struct query_points *p);
+
+/* The number of samples that the query selects; of all types if it has none. */
+int query_count(struct store *s, const struct query *q, u64 *ret_samples, struct diag *reterr_diag);
+
+/*
+ * The distinct values that series have for these labels, sorted; an absent label has "". Names of
+ * all labels with n = 0: then ret->names has them.
+ */
+struct query_sets {
+	vec(char *) names; /* owned */
+	vec(char *) sets;  /* owned; the values, each ended by a NUL */
+};
+
+int query_label_sets(struct store *s, const struct query *q, const char *const *names, size_t n,
+		     struct query_sets *ret, struct diag *reterr_diag);
+void query_sets_deinit(struct query_sets *s);
+
+/*
+ * Labels that no series stores, because they are parts of the type's name: __profile_type__,
+ * __name__, __type__, __unit__, __period_type__, __period_unit__. All queries know them.
+ */
+extern const char *const query_type_labels[];
+#define QUERY_N_TYPE_LABELS 6
 
 /* Names of labels, values or types that match the query, sorted, each with its number of series. */
 struct query_name {

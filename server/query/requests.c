@@ -194,7 +194,7 @@ static int keep_matching_stacks(struct asking *a)
 	for (size_t i = 0; i < out->samples.n && r == 0; i++)
 		ids[i] = out->samples.data[i].stack;
 	if (r == 0)
-		r = plan_match_stacks(a->store, a->q->stacks, ids, out->samples.n, match, a->diag);
+		r = plan_match_stacks(a->store, a->q, ids, out->samples.n, match, a->diag);
 	for (size_t i = 0; i < out->samples.n && r == 0; i++)
 		if (match[i])
 			out->samples.data[n++] = out->samples.data[i];
@@ -219,7 +219,7 @@ static int find_samples(struct asking *a)
 		r = plan_init_series(&plan, a->store, a->q, a->diag);
 	if (r == 0)
 		r = take_links(a, &l, &plan);
-	if (r == 0 && a->q->stacks && *a->q->stacks)
+	if (r == 0 && plan_selects_stacks(a->q))
 		r = keep_matching_stacks(a);
 	a->out->damaged |= l.damaged;
 	for (size_t i = 0; i < a->out->samples.n; i++) {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* query_series(): sums or means per step; with small steps and a predicate it yields a heat map. */
+/*
+ * query_series(): sums or means per step; with small steps and a predicate it yields a heat map.
+ * query_points(): what these sums add up.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,15 +120,26 @@ static u64 total(const struct query_line *l)
 	return sum;
 }
 
-static int compare_totals(const void *a, const void *b)
+/* Lines of one total are sorted by their labels: without labels there is just one line. */
+static int compare_totals(const void *a, const void *b, void *n_names)
 {
+	const char *p = ((const struct query_line *)a)->labels;
+	const char *q = ((const struct query_line *)b)->labels;
 	u64 x = total(a), y = total(b);
+	int r = 0;
 
-	return x > y ? -1 : x < y;
+	if (x != y)
+		return x > y ? -1 : 1;
+	for (size_t i = 0; i < *(const size_t *)n_names && r == 0; i++) {
+		r = strcmp(p, q);
+		p += strlen(p) + 1;
+		q += strlen(q) + 1;
+	}
+	return r;
 }
 
-/* Drops lines without points and sorts the others by total. */
-static void order_lines(struct query_lines *l)
+/* Drops lines without points and sorts the others by total, the largest first. */
+static void order_lines(struct query_lines *l, size_t n_names)
 {
 	size_t n = 0;
 
@@ -139,7 +153,7 @@ static void order_lines(struct query_lines *l)
 	}
 	l->lines.n = n;
 	if (n)
-		qsort(l->lines.data, n, sizeof(*l->lines.data), compare_totals);
+		qsort_r(l->lines.data, n, sizeof(*l->lines.data), compare_totals, &n_names);
 }
 
 /* Scans again with a larger step if the samples turn out to be coarser. */
@@ -226,6 +240,16 @@ static int add_means(struct grouping *g, struct store *s, const struct store_fil
 	return r;
 }
 
+/* Without names all series are one line. */
+static int make_lines(struct grouping *g)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < g->plan->series.n && g->n_names && r == 0; i++)
+		r = group_series(g, &g->plan->series.data[i]);
+	return r == 0 && !g->n_names ? add_line(g, "", 0) : r;
+}
+
 static int fill_series(struct grouping *g, struct store *s, const struct query *q, u64 step_ms,
 		       struct diag *reterr_diag)
 {
@@ -233,13 +257,8 @@ static int fill_series(struct grouping *g, struct store *s, const struct query *
 	struct store_rows rows = {};
 	struct store_ids stacks = {};
 	bool any = false, damaged = false;
-	int r = 0;
+	int r = make_lines(g);
 
-	for (size_t i = 0; i < g->plan->series.n && r == 0; i++)
-		if (g->n_names)
-			r = group_series(g, &g->plan->series.data[i]);
-	if (r == 0 && !g->n_names)
-		r = add_line(g, "", 0);
 	if (r == 0)
 		r = plan_stacks(s, q, &f, &stacks, &any, &damaged, reterr_diag);
 	if (any) {
@@ -256,7 +275,7 @@ static int fill_series(struct grouping *g, struct store *s, const struct query *
 	g->out.step_ms = step_ms;
 	g->out.states = store_type_is_state(g->plan->type);
 	g->out.damaged = damaged || rows.damaged || g->plan->set.damaged;
-	order_lines(&g->out);
+	order_lines(&g->out, g->n_names);
 	store_rows_deinit(&rows);
 	vec_deinit(&stacks.ids);
 	return r;
@@ -282,5 +301,199 @@ int query_series(struct store *s, const struct query *q, u64 step_ms, const char
 		return diag_set(reterr_diag, r, "cannot answer: %s", strerror(-r));
 	*ret = g.out;
 	g.out = (struct query_lines){};
+	return 0;
+}
+
+/* ---- points ---- */
+
+/* A scan by time has a row for each series and millisecond. */
+#define POINTS_SLICE_MS 300000
+
+void query_points_deinit(struct query_points *p)
+{
+	vec_foreach (&p->lines, e)
+		free(*e);
+	vec_deinit(&p->lines);
+	vec_deinit(&p->points);
+	store_series_set_deinit(&p->set);
+	*p = (struct query_points){};
+}
+
+static int push_point(struct grouping *g, struct query_points *out, struct query_point_of *p)
+{
+	u64 *line = map_get(&g->lines, p->at.series);
+
+	if (g->n_names && !line)
+		return 0;
+	if (out->points.n >= QUERY_MAX_POINTS)
+		return -E2BIG;
+	p->line = g->n_names ? *line : 0;
+	return vec_push(&out->points, *p);
+}
+
+static int push_rows(struct grouping *g, const struct store_rows *rows, struct query_points *out)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < rows->rows.n && r == 0; i++) {
+		const struct store_row *row = &rows->rows.data[i];
+		struct query_point_of p = {.at = {row->series, row->time_ms},
+					   .states = out->states ? row->count : 1,
+					   .value = row->value};
+
+		r = push_point(g, out, &p);
+	}
+	return r;
+}
+
+static int find_moments(struct grouping *g, struct store *s, const struct store_filter *f,
+			struct query_points *out, struct diag *reterr_diag)
+{
+	u64 last_ms = 0, slice_ms = POINTS_SLICE_MS;
+	u32 by = STORE_BY_TIME | STORE_BY_SERIES;
+	struct store_filter slice = *f;
+	int r = 0;
+
+	if (out->states) {
+		by |= STORE_BY_STACK;
+		slice.stacks = NULL;
+		slice.n_stacks = 0;
+	}
+	for (size_t i = 0; i < g->plan->series.n; i++)
+		last_ms = MAX(last_ms, g->plan->series.data[i].last_ms);
+	for (; slice.from_ms < f->to_ms && slice.from_ms <= last_ms && r == 0;
+	     slice.from_ms = slice.to_ms) {
+		struct store_rows rows = {};
+
+		slice.to_ms = MIN(slice.from_ms + slice_ms, f->to_ms);
+		r = store_scan(s, &slice, by, 1, &rows, reterr_diag);
+		/* A range without samples takes few scans, however long it is. */
+		slice_ms = rows.rows.n ? POINTS_SLICE_MS : slice_ms * 2;
+		if (r == 0 && out->states)
+			r = take_means(&rows, f);
+		if (r == 0)
+			r = push_rows(g, &rows, out);
+		out->damaged |= rows.damaged;
+		store_rows_deinit(&rows);
+	}
+	return r;
+}
+
+static int compare_points(const void *a, const void *b)
+{
+	const struct query_point_of *x = a, *y = b;
+	int r;
+
+	if (x->at.time_ms != y->at.time_ms)
+		return x->at.time_ms < y->at.time_ms ? -1 : 1;
+	if (x->at.series != y->at.series)
+		return x->at.series < y->at.series ? -1 : 1;
+	r = memcmp(&x->link, &y->link, sizeof(x->link));
+	return r;
+}
+
+/* Adds the values of all stacks of a span at one time. */
+static void merge_points(struct query_points *out)
+{
+	struct query_point_of *data = out->points.data;
+	size_t n = 0;
+
+	if (out->points.n)
+		qsort(data, out->points.n, sizeof(*data), compare_points);
+	for (size_t i = 0; i < out->points.n; i++) {
+		if (n && compare_points(&data[n - 1], &data[i]) == 0)
+			data[n - 1].value += data[i].value;
+		else
+			data[n++] = data[i];
+	}
+	out->points.n = n;
+}
+
+static int find_span_points(struct grouping *g, struct store *s, const struct store_filter *f,
+			    struct query_points *out, struct diag *reterr_diag)
+{
+	const struct store_link_filter links = {.from_ms = f->from_ms,
+						.to_ms = f->to_ms,
+						.type = f->type,
+						.service = f->service,
+						.stacks = f->stacks,
+						.n_stacks = f->n_stacks};
+	static const struct profile_link none;
+	_cleanup_store_links_ struct store_links l = {};
+	int r = store_find_links(s, &links, &l, reterr_diag);
+
+	out->damaged |= l.damaged;
+	for (size_t i = 0; i < l.links.n && r == 0; i++) {
+		const struct store_link *e = &l.links.data[i];
+		struct query_point_of p = {.at = {e->series, e->time_ms},
+					   .link = e->link,
+					   .states = 1,
+					   .value = e->value};
+
+		if (plan_has_series(g->plan, e->series) &&
+		    memcmp(e->link.span_id, none.span_id, sizeof(none.span_id)) != 0)
+			r = push_point(g, out, &p);
+	}
+	merge_points(out);
+	return r;
+}
+
+static int take_lines(struct grouping *g, struct query_points *out)
+{
+	int r = 0;
+
+	vec_foreach (&g->out.lines, e) {
+		if (r == 0)
+			r = vec_push(&out->lines, e->labels);
+		if (r == 0)
+			e->labels = NULL;
+	}
+	return r;
+}
+
+static int fill_points(struct grouping *g, struct store *s, const struct query *q, bool of_spans,
+		       struct query_points *out, struct diag *reterr_diag)
+{
+	struct store_filter f = plan_filter(g->plan, q);
+	struct store_ids stacks = {};
+	bool any = false;
+	int r = make_lines(g);
+
+	out->states = store_type_is_state(g->plan->type);
+	if (r == 0)
+		r = plan_stacks(s, q, &f, &stacks, &any, &out->damaged, reterr_diag);
+	if (any) {
+		f.stacks = stacks.ids.data ? stacks.ids.data : no_ids;
+		f.n_stacks = stacks.ids.n;
+	}
+	if (r == 0)
+		r = of_spans ? find_span_points(g, s, &f, out, reterr_diag)
+			     : find_moments(g, s, &f, out, reterr_diag);
+	vec_deinit(&stacks.ids);
+	return r == 0 ? take_lines(g, out) : r;
+}
+
+int query_points(struct store *s, const struct query *q, bool of_spans, const char *const *group_by,
+		 size_t n_group_by, struct query_points *ret, struct diag *reterr_diag)
+{
+	__attribute__((cleanup(query_points_deinit))) struct query_points out = {};
+	_cleanup_plan_ struct plan plan = {};
+	__attribute__((cleanup(grouping_deinit))) struct grouping g = {
+		.plan = &plan, .names = group_by, .n_names = n_group_by};
+	int r = plan_init(&plan, s, q, true, reterr_diag);
+
+	if (r == 0)
+		r = strtab_init(&g.keys);
+	if (r == 0)
+		r = fill_points(&g, s, q, of_spans, &out, reterr_diag);
+	if (r == -E2BIG)
+		return diag_set(reterr_diag, r, "more than %u profiles: ask for a shorter range",
+				QUERY_MAX_POINTS);
+	if (r < 0)
+		return diag_set(reterr_diag, r, "cannot answer: %s", strerror(-r));
+	out.set = plan.set;
+	plan.set = (struct store_series_set){};
+	*ret = out;
+	out = (struct query_points){};
 	return 0;
 }

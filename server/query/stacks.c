@@ -30,6 +30,8 @@ struct node {
 struct query_stacks {
 	vec(struct node) nodes;
 	u32 root;
+	char *const *below; /* borrowed; root first */
+	size_t n_below;
 	const struct profile *profile; /* borrowed */
 	struct str scratch;
 	u32 n_regexes;
@@ -226,6 +228,10 @@ int query_stacks_parse(const char *text, struct diag *reterr_diag, struct query_
 
 	if (!s)
 		return -ENOMEM;
+	if (!text || !*text) {
+		*ret = take_ptr(s);
+		return 0;
+	}
 	r = lex_init(&l, text, reterr_diag);
 	if (r == 0)
 		r = parse_or(&p, &s->root);
@@ -330,12 +336,30 @@ static bool node_matches(struct query_stacks *s, u32 node, const u32 *frames, u3
 	}
 }
 
+void query_stacks_below(struct query_stacks *s, char *const *names, size_t n)
+{
+	s->below = names;
+	s->n_below = n;
+}
+
+static bool is_below(struct query_stacks *s, const u32 *frames, u32 n)
+{
+	if (n < s->n_below)
+		return false;
+	for (size_t i = 0; i < s->n_below; i++)
+		if (strcmp(field_of(s, FIELD_FN, frames[n - 1 - i]), s->below[i]) != 0)
+			return false;
+	return true;
+}
+
 int query_stacks_match(struct query_stacks *s, u32 stack, struct diag *reterr_diag)
 {
 	const struct profile_stack *e = &s->profile->stacks.data[stack];
+	const u32 *frames = s->profile->stack_frames.data + e->first;
 	bool yes;
 
 	s->diag = reterr_diag;
-	yes = node_matches(s, s->root, s->profile->stack_frames.data + e->first, e->n);
+	yes = is_below(s, frames, e->n) &&
+	      (!s->nodes.n || node_matches(s, s->root, frames, e->n));
 	return s->error ? s->error : yes;
 }

@@ -19,13 +19,17 @@
 
 struct query_stacks;
 
-/* -EINVAL and a diag for a malformed predicate. */
+/* -EINVAL and a diag for a malformed predicate. NULL or "" accepts all stacks. */
 int query_stacks_parse(const char *text, struct diag *reterr_diag, struct query_stacks **ret);
 void query_stacks_free(struct query_stacks *s);
 DEFINE_CLEANUP(query_stacks, struct query_stacks *, query_stacks_free)
 #define _cleanup_query_stacks_ _cleanup_(query_stacks)
 /* Clears cached frames; call before the first stack of another profile. 0 or -ENOMEM. */
 int query_stacks_profile(struct query_stacks *s, const struct profile *p);
+/*
+ * Besides, a stack must begin with frames of these names, from the root. The names are borrowed.
+ */
+void query_stacks_below(struct query_stacks *s, char *const *names, size_t n);
 /*
  * Whether the predicate accepts a stack of that profile: 1 or 0, or an error of
  * query_regex_match(), which stays.
