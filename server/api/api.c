@@ -127,7 +127,7 @@ static void put_error(struct api_call *c, enum api_style style, int r)
 static const struct api_route *const tables[] = {
 	api_page_routes,     api_view_routes,	 api_agent_routes, api_source_routes,
 	api_assembly_routes, api_querier_routes, api_input_routes, api_symbol_routes,
-	api_trace_routes,    api_slow_routes,	 api_cost_routes};
+	api_trace_routes,    api_slow_routes,	 api_cost_routes,  api_pyroscope_routes};
 
 static bool path_is(const char *route, const char *path)
 {
@@ -137,6 +137,20 @@ static bool path_is(const char *route, const char *path)
 	if (!open)
 		return !strcmp(route, path);
 	return !strncmp(route, path, n) && path[n] && !strchr(path + n, '/');
+}
+
+/*
+ * "/package.v1.Service/Method": a procedure of the Connect protocol. The service has a dot and
+ * begins with a capital letter, as has the method.
+ */
+static bool is_procedure(const struct net_request *r)
+{
+	const char *method = strrchr(r->path, '/');
+	size_t n = method > r->path ? (size_t)(method - r->path - 1) : 0;
+	const char *dot = n ? memrchr(r->path + 1, '.', n) : NULL;
+
+	return dot && !strcmp(r->method, "POST") && !memchr(r->path + 1, '/', n) && dot[1] >= 'A' &&
+	       dot[1] <= 'Z' && method[1] >= 'A' && method[1] <= 'Z';
 }
 
 static const struct api_route *find_route(const struct net_request *r, bool *ret_other_method)
@@ -173,7 +187,10 @@ void api_http(void *userdata, const struct net_request *r, struct net_response *
 	route = find_route(r, &other);
 	ret->status = 200;
 	ret->content_type = "application/json";
-	if (!route) {
+	if (!route && !other && is_procedure(r)) {
+		(void)diag_set(&c.d, -ENOSYS, "this server does not have %.80s", r->path + 1);
+		put_error(&c, API_STYLE_CONNECT, -ENOSYS);
+	} else if (!route) {
 		(void)diag_set(&c.d, -ENOENT, other ? "not with this method" : "there is nothing");
 		put_error(&c, API_STYLE_JSON, -ENOENT);
 		ret->status = other ? 405 : 404;

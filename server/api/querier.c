@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pyroscope's query API (querier.v1.QuerierService) over the Connect protocol: unary POSTs whose
- * body is the message, as protocol buffers or JSON. Grafana's data source for Pyroscope works with
- * it unchanged.
+ * body is the message, as protocol buffers or JSON, or GETs with the message in a parameter.
+ * Grafana's data source for Pyroscope works with it unchanged.
  *
  * Label names of Pyroscope have no dots, so answers have underscores instead. Labels that begin
  * with "__" are not stored but derived from the type. A request for something that this server
  * cannot do fails with "unimplemented".
  */
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 
 #include "base/pb.h"
@@ -18,12 +17,53 @@
 #include "server/api/querier.h"
 
 #define REQUEST_BYTES (16ULL << 20)
-#define ANSWER_BYTES QUERIER_ANSWER_BYTES
 #define MAX_TIME_MS (1ULL << 53)
 #define MAX_MATCHERS 64
 #define TYPE_LABEL "__profile_type__"
+#define NAME_LABEL "__name__"
 
 /* ---- requests and answers ---- */
+
+static bool is_get(const struct api_call *c)
+{
+	return !strcmp(c->r->method, "GET");
+}
+
+static bool parameter_is(const struct api_call *c, const char *name, const char *value)
+{
+	const char *text = net_parameter(c->r, name);
+
+	return text && !strcmp(text, value);
+}
+
+static bool is_json(const struct api_call *c)
+{
+	return is_get(c) ? parameter_is(c, "encoding", "json") : api_is_json(c->r->content_type);
+}
+
+/* The message in the parameters of a GET, as Connect sends calls without side effects. */
+static int get_message(struct api_call *c, struct arena *a, struct str *own, const u8 **ret_data,
+		       size_t *ret_n)
+{
+	const char *text = net_parameter(c->r, "message");
+	ProtobufCBinaryData bytes = {};
+	size_t n = text ? strlen(text) : 0;
+
+	if (!text || (!is_json(c) && !parameter_is(c, "encoding", "proto")))
+		return diag_set(&c->d, -EINVAL, "GET has encoding=json or proto, and message=...");
+	bytes.data = (u8 *)text;
+	bytes.len = n;
+	if (parameter_is(c, "base64", "1")) {
+		bytes.data = arena_alloc(a, n + 1);
+		bytes.len = 0;
+		if (!bytes.data)
+			return -ENOMEM;
+		if (!pbjson_base64(text, n, &bytes))
+			return diag_set(&c->d, -EINVAL, "message is not base64");
+	}
+	return ingest_decode(c->a->o.ingest, bytes.data, bytes.len,
+			     net_parameter(c->r, "compression"), own, ret_data, ret_n, &c->d);
+}
 
 int querier_request(struct api_call *c, const ProtobufCMessageDescriptor *d, struct arena *a,
 		    void *ret)
@@ -31,20 +71,21 @@ int querier_request(struct api_call *c, const ProtobufCMessageDescriptor *d, str
 	_cleanup_str_ struct str own = {};
 	const u8 *data = NULL;
 	size_t n = 0;
-	int r = api_body(c, &own, &data, &n);
+	int r = is_get(c) ? get_message(c, a, &own, &data, &n) : api_body(c, &own, &data, &n);
 
 	if (r < 0)
 		return r;
-	if (api_is_json(c->r->content_type))
+	if (is_json(c))
 		return pbjson_read(&pbjson_plain, d, (const char *)data, n, a, ret, &c->d);
-	if (!c->r->content_type || strncasecmp(c->r->content_type, "application/proto", 17) != 0)
+	if (!is_get(c) &&
+	    (!c->r->content_type || strncasecmp(c->r->content_type, "application/proto", 17) != 0))
 		return diag_set(&c->d, -ENOTSUP, "application/proto or application/json");
 	return pb_unpack(d, d->short_name, data, n, a, ret, &c->d);
 }
 
 int querier_answer(struct api_call *c, const ProtobufCMessage *m)
 {
-	if (api_is_json(c->r->content_type)) {
+	if (is_json(c)) {
 		c->ret->content_type = "application/json";
 		pbjson_write(m, c->out);
 		return 0;
@@ -53,7 +94,7 @@ int querier_answer(struct api_call *c, const ProtobufCMessage *m)
 	return pb_pack(m, c->out);
 }
 
-static char *copy_text(struct arena *a, const char *s, size_t n)
+char *querier_text(struct arena *a, const char *s, size_t n)
 {
 	char *to = arena_alloc(a, n + 1);
 
@@ -67,7 +108,7 @@ static char *copy_text(struct arena *a, const char *s, size_t n)
 /* "service.name" as "service_name". */
 static char *name_for_clients(struct arena *a, const char *name)
 {
-	char *to = copy_text(a, name, strlen(name));
+	char *to = querier_text(a, name, strlen(name));
 
 	for (char *p = to; p && *p; p++)
 		if (*p == '.')
@@ -95,36 +136,36 @@ static int set_type(struct query *q, const char *type)
 	return q->type ? 0 : -ENOMEM;
 }
 
-/* Turns matchers of the type label into the type of the query. */
-static int take_type_matchers(struct api_call *c, struct query *q)
+static int add_matcher(struct query *q, const char *label, const char *value)
 {
-	size_t n = 0;
-	int r = 0;
+	struct query_matcher m = {.label = strdup(label), .value = strdup(value)};
+	int r = m.label && m.value ? vec_push(&q->matchers, m) : -ENOMEM;
 
-	vec_foreach (&q->matchers, m) {
-		if (strcmp(m->label, TYPE_LABEL) != 0) {
-			q->matchers.data[n++] = *m;
-			continue;
-		}
-		if (r == 0 && m->match != QUERY_EQUAL)
-			r = diag_set(&c->d, -EINVAL, TYPE_LABEL " can only be matched by =");
-		if (r == 0)
-			r = set_type(q, m->value);
-		free(m->label);
-		free(m->value);
+	if (r < 0) {
+		free(m.label);
+		free(m.value);
 	}
-	q->matchers.n = n;
 	return r;
 }
 
+/*
+ * Adds the conditions of a selector. A word before the brace is a type if it has all parts of one,
+ * and the name of a profile otherwise.
+ */
 static int add_selector(struct api_call *c, struct query *q, const char *text)
 {
-	int r;
+	_cleanup_free_ char *type = take_ptr(q->type);
+	int r = *text ? query_parse_selector(q, text, &c->d) : 0;
 
-	if (!*text || !strcmp(text, "{}"))
-		return 0;
-	r = query_parse_selector(q, text, &c->d);
-	return r < 0 ? r : take_type_matchers(c, q);
+	if (r == 0 && q->type && !strchr(q->type, ':')) {
+		r = add_matcher(q, NAME_LABEL, q->type);
+		free(q->type);
+		q->type = NULL;
+	}
+	vec_foreach (&q->matchers, m)
+		if (r == 0 && !q->type && m->match == QUERY_EQUAL && !strcmp(m->label, TYPE_LABEL))
+			r = set_type(q, m->value);
+	return r == 0 && type ? set_type(q, type) : r;
 }
 
 int querier_query(struct api_call *c, const char *type, const char *selector, s64 start, s64 end,
@@ -146,7 +187,7 @@ int querier_query(struct api_call *c, const char *type, const char *selector, s6
 static const char *next_part(struct arena *a, const char **at)
 {
 	size_t n = strcspn(*at, ":");
-	const char *part = copy_text(a, *at, n);
+	const char *part = querier_text(a, *at, n);
 
 	*at += n + ((*at)[n] == ':');
 	return part;
@@ -186,9 +227,9 @@ static int profile_types(struct api_call *c)
 	return out.profile_types ? querier_answer(c, &out.base) : -ENOMEM;
 }
 
-/* Merges the names of several selectors: sorted, each once. */
+/* Sorts the names and keeps each once. They are in an arena. */
 struct name_set {
-	vec(char *) names; /* in the arena */
+	vec(char *) names;
 };
 
 static int add_name(struct name_set *s, struct arena *a, const char *name)
@@ -207,7 +248,6 @@ static int answer_names(struct api_call *c, struct name_set *s)
 {
 	Pyroscope__NamesResponse out = PYROSCOPE__NAMES_RESPONSE__INIT;
 	size_t n = 0;
-	int r;
 
 	if (s->names.n)
 		qsort(s->names.data, s->names.n, sizeof(char *), compare_names);
@@ -216,151 +256,96 @@ static int answer_names(struct api_call *c, struct name_set *s)
 			s->names.data[n++] = s->names.data[i];
 	out.names = s->names.data;
 	out.n_names = n;
-	r = querier_answer(c, &out.base);
-	vec_deinit(&s->names);
-	return r;
+	return querier_answer(c, &out.base);
 }
 
-static bool is_type_label(const char *name)
-{
-	return !strcmp(name, TYPE_LABEL) || !strcmp(name, "__name__") ||
-	       !strcmp(name, "__type__") || !strcmp(name, "__unit__") ||
-	       !strcmp(name, "__period_type__") || !strcmp(name, "__period_unit__");
-}
-
-/* The part of a type's id that is the value of the label. */
-static const char *type_label(struct arena *a, const char *type, const char *name)
-{
-	static const char *const parts[] = {"__name__", "__type__", "__unit__", "__period_type__",
-					    "__period_unit__"};
-
-	if (!strcmp(name, TYPE_LABEL))
-		return type;
-	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
-		const char *part = next_part(a, &type);
-
-		if (!strcmp(parts[i], name))
-			return part;
-	}
-	return "";
-}
-
-/* Values are shown unchanged: their dots stay. */
-static int add_values(struct api_call *c, const struct query *q, const char *label, struct arena *a,
-		      struct name_set *ret)
-{
-	__attribute__((cleanup(query_names_deinit))) struct query_names names = {};
-	bool of_type = is_type_label(label);
-	int r = of_type ? query_types(c->a->o.store, q, &names, &c->d)
-			: query_label_values(c->a->o.store, q, label, &names, &c->d);
-
-	for (size_t i = 0; i < names.names.n && r == 0; i++) {
-		const char *name = names.names.data[i].name;
-		char *own;
-
-		if (of_type && q->type && strcmp(q->type, name) != 0)
-			continue;
-		name = of_type ? type_label(a, name, label) : name;
-		own = name ? copy_text(a, name, strlen(name)) : NULL;
-		r = own ? vec_push(&ret->names, own) : -ENOMEM;
-	}
-	return r;
-}
-
-static int add_label_names(struct api_call *c, const struct query *q, struct arena *a,
-			   struct name_set *ret)
-{
-	static const char *const always[] = {TYPE_LABEL, "__name__",	    "__type__",
-					     "__unit__", "__period_type__", "__period_unit__"};
-	__attribute__((cleanup(query_names_deinit))) struct query_names names = {};
-	int r = query_label_names(c->a->o.store, q, &names, &c->d);
-
-	for (size_t i = 0; i < names.names.n && r == 0; i++)
-		r = add_name(ret, a, names.names.data[i].name);
-	for (size_t i = 0; i < ARRAY_SIZE(always) && r == 0 && names.names.n; i++)
-		r = add_name(ret, a, always[i]);
-	return r;
-}
-
-/*
- * Lists label names, or the values of a label, for each selector, or for all series if there is
- * none.
- */
-static int collect(struct api_call *c, char *const *matchers, size_t n, s64 start, s64 end,
-		   const char *label, struct arena *a, struct name_set *ret)
+/* Series must meet all of the selectors. */
+static int select_all(struct api_call *c, char *const *matchers, size_t n, s64 start, s64 end,
+		      struct query *q)
 {
 	int r = 0;
 
 	if (n > MAX_MATCHERS)
 		return diag_set(&c->d, -EINVAL, "at most %d matchers", MAX_MATCHERS);
-	for (size_t i = 0; i < MAX(n, (size_t)1) && r == 0; i++) {
-		_cleanup_query_ struct query q = {};
-
-		set_range(&q, start, end);
-		r = n ? add_selector(c, &q, matchers[i]) : 0;
-		if (r == 0 && label)
-			r = add_values(c, &q, label, a, ret);
-		else if (r == 0)
-			r = add_label_names(c, &q, a, ret);
-	}
-	if (r < 0)
-		vec_deinit(&ret->names);
+	set_range(q, start, end);
+	for (size_t i = 0; i < n && r == 0; i++)
+		r = add_selector(c, q, matchers[i]);
 	return r;
 }
 
 static int label_names(struct api_call *c)
 {
+	__attribute__((cleanup(query_names_deinit))) struct query_names names = {};
 	_cleanup_arena_ struct arena a = ARENA_INIT(REQUEST_BYTES);
 	Pyroscope__LabelNamesRequest *in = NULL;
-	struct name_set names = {};
+	_cleanup_query_ struct query q = {};
+	struct name_set all = {};
 	int r = querier_request(c, &pyroscope__label_names_request__descriptor, &a, &in);
 
 	if (r == 0)
-		r = collect(c, in->matchers, in->n_matchers, in->start, in->end, NULL, &a, &names);
-	return r < 0 ? r : answer_names(c, &names);
+		r = select_all(c, in->matchers, in->n_matchers, in->start, in->end, &q);
+	if (r == 0)
+		r = query_label_names(c->a->o.store, &q, &names, &c->d);
+	for (size_t i = 0; i < names.names.n && r == 0; i++)
+		r = add_name(&all, &a, names.names.data[i].name);
+	for (size_t i = 0; i < QUERY_N_TYPE_LABELS && names.names.n && r == 0; i++)
+		r = add_name(&all, &a, query_type_labels[i]);
+	if (r == 0)
+		r = answer_names(c, &all);
+	vec_deinit(&all.names);
+	return r;
 }
 
+/* Values are shown unchanged: their dots stay. */
 static int label_values(struct api_call *c)
 {
+	__attribute__((cleanup(query_sets_deinit))) struct query_sets sets = {};
+	Pyroscope__NamesResponse out = PYROSCOPE__NAMES_RESPONSE__INIT;
 	_cleanup_arena_ struct arena a = ARENA_INIT(REQUEST_BYTES);
 	Pyroscope__LabelValuesRequest *in = NULL;
-	struct name_set names = {};
+	_cleanup_query_ struct query q = {};
+	const char *name;
 	int r = querier_request(c, &pyroscope__label_values_request__descriptor, &a, &in);
 
 	if (r == 0 && !*in->name)
 		r = diag_set(&c->d, -EINVAL, "which label? name is empty");
 	if (r == 0)
-		r = collect(c, in->matchers, in->n_matchers, in->start, in->end, in->name, &a,
-			    &names);
-	return r < 0 ? r : answer_names(c, &names);
+		r = select_all(c, in->matchers, in->n_matchers, in->start, in->end, &q);
+	if (r < 0)
+		return r;
+	name = in->name;
+	r = query_label_sets(c->a->o.store, &q, &name, 1, &sets, &c->d);
+	if (r < 0)
+		return r;
+	out.names = sets.sets.data;
+	out.n_names = sets.sets.n;
+	/* Series without the label have "", which is the first. */
+	if (out.n_names && !*out.names[0]) {
+		out.names++;
+		out.n_names--;
+	}
+	return querier_answer(c, &out.base);
 }
 
-/* ---- series ---- */
-
-/* Pairs of name and value, in the order of the request, without labels that have no value. */
-static int make_pairs(struct arena *a, char *const *names, size_t n, const char *values,
-		      const char *type, Pyroscope__LabelPair ***ret, size_t *ret_n)
+int querier_pairs(struct arena *a, char *const *names, size_t n, const char *values,
+		  Pyroscope__LabelPair ***ret, size_t *ret_n)
 {
 	Pyroscope__LabelPair **pairs = arena_calloc(a, n + 1, sizeof(*pairs));
 	size_t n_pairs = 0;
 
 	if (!pairs)
 		return -ENOMEM;
-	for (size_t i = 0; i < n; i++) {
-		bool of_type = is_type_label(names[i]);
-		const char *value = of_type ? type_label(a, type, names[i]) : values;
+	for (size_t i = 0; i < n; i++, values += strlen(values) + 1) {
 		Pyroscope__LabelPair *p;
 
-		if (!of_type)
-			values += strlen(values) + 1;
-		if (!value || !*value)
+		if (!*values)
 			continue;
 		p = arena_alloc(a, sizeof(*p));
 		if (!p)
 			return -ENOMEM;
 		pyroscope__label_pair__init(p);
 		p->name = name_for_clients(a, names[i]);
-		p->value = copy_text(a, value, strlen(value));
+		p->value = querier_text(a, values, strlen(values));
 		if (!p->name || !p->value)
 			return -ENOMEM;
 		pairs[n_pairs++] = p;
@@ -370,175 +355,43 @@ static int make_pairs(struct arena *a, char *const *names, size_t n, const char 
 	return 0;
 }
 
-/* Selects the labels that are stored, which are those that the store can group by. */
-static size_t stored_only(char *const *names, size_t n, const char **ret)
+static int answer_sets(struct api_call *c, const struct query_sets *sets, struct arena *a)
 {
-	size_t k = 0;
+	Pyroscope__SeriesResponse out = PYROSCOPE__SERIES_RESPONSE__INIT;
+	int r = 0;
 
-	for (size_t i = 0; i < n; i++)
-		if (!is_type_label(names[i]))
-			ret[k++] = names[i];
-	return k;
-}
+	out.labels_set = arena_calloc(a, sets->sets.n + 1, sizeof(*out.labels_set));
+	for (size_t i = 0; out.labels_set && i < sets->sets.n && r == 0; i++) {
+		Pyroscope__Labels *e = arena_alloc(a, sizeof(*e));
 
-#define MAX_LABELS 64
-struct series_out {
-	struct arena *a;
-	vec(Pyroscope__Labels *) list;
-};
-
-static int add_series(struct api_call *c, struct query *q, char *const *names, size_t n,
-		      struct series_out *out)
-{
-	__attribute__((cleanup(query_lines_deinit))) struct query_lines l = {};
-	const char *group_by[MAX_LABELS];
-	size_t n_group = stored_only(names, n, group_by);
-	int r = query_series(c->a->o.store, q, q->to_ms - q->from_ms, group_by, n_group, &l, &c->d);
-
-	for (size_t i = 0; i < l.lines.n && r == 0; i++) {
-		Pyroscope__Labels *set = arena_alloc(out->a, sizeof(*set));
-
-		if (!set)
+		if (!e)
 			return -ENOMEM;
-		pyroscope__labels__init(set);
-		if (!l.lines.data[i].points.n)
-			continue;
-		r = make_pairs(out->a, names, n, l.lines.data[i].labels, q->type, &set->labels,
-			       &set->n_labels);
-		if (r == 0)
-			r = vec_push(&out->list, set);
+		pyroscope__labels__init(e);
+		r = querier_pairs(a, sets->names.data, sets->names.n, sets->sets.data[i],
+				  &e->labels, &e->n_labels);
+		out.labels_set[out.n_labels_set++] = e;
 	}
-	return r;
-}
-
-/* Adds the series of one selector, for each type that it has. */
-static int series_of(struct api_call *c, struct query *q, char *const *names, size_t n,
-		     struct series_out *out)
-{
-	__attribute__((cleanup(query_names_deinit))) struct query_names types = {};
-	struct name_set all = {};
-	int r = query_types(c->a->o.store, q, &types, &c->d);
-
-	if (r == 0 && !n) {
-		r = add_label_names(c, q, out->a, &all);
-		names = all.names.data;
-		n = all.names.n;
-	}
-	if (r == 0 && n > MAX_LABELS)
-		r = diag_set(&c->d, -EINVAL, "at most %d labels", MAX_LABELS);
-	for (size_t i = 0; i < types.names.n && r == 0; i++) {
-		char *kept = q->type;
-
-		if (kept && strcmp(kept, types.names.data[i].name) != 0)
-			continue;
-		q->type = types.names.data[i].name;
-		r = add_series(c, q, names, n, out);
-		q->type = kept;
-	}
-	vec_deinit(&all.names);
+	if (r == 0)
+		r = out.labels_set ? querier_answer(c, &out.base) : -ENOMEM;
 	return r;
 }
 
 static int series(struct api_call *c)
 {
-	_cleanup_arena_ struct arena a = ARENA_INIT(ANSWER_BYTES);
-	Pyroscope__SeriesResponse answer = PYROSCOPE__SERIES_RESPONSE__INIT;
-	struct series_out out = {.a = &a};
+	__attribute__((cleanup(query_sets_deinit))) struct query_sets sets = {};
+	_cleanup_arena_ struct arena a = ARENA_INIT(QUERIER_ANSWER_BYTES);
 	Pyroscope__SeriesRequest *in = NULL;
+	_cleanup_query_ struct query q = {};
 	int r = querier_request(c, &pyroscope__series_request__descriptor, &a, &in);
 
-	if (r == 0 && (in->n_matchers > MAX_MATCHERS || in->n_label_names > MAX_LABELS))
-		r = diag_set(&c->d, -EINVAL, "at most %d matchers and labels", MAX_MATCHERS);
-	for (size_t i = 0; r == 0 && i < MAX(in->n_matchers, (size_t)1); i++) {
-		_cleanup_query_ struct query q = {};
-
-		set_range(&q, in->start, in->end);
-		r = in->n_matchers ? add_selector(c, &q, in->matchers[i]) : 0;
-		if (r == 0)
-			r = series_of(c, &q, in->label_names, in->n_label_names, &out);
-	}
-	answer.labels_set = out.list.data;
-	answer.n_labels_set = out.list.n;
+	if (r == 0 && in->n_label_names > QUERIER_MAX_LABELS)
+		r = diag_set(&c->d, -EINVAL, "at most %d labels", QUERIER_MAX_LABELS);
 	if (r == 0)
-		r = querier_answer(c, &answer.base);
-	vec_deinit(&out.list);
-	return r;
-}
-
-/* ---- over time ---- */
-
-static int make_points(struct arena *a, const struct query_line *l, Pyroscope__Series *s)
-{
-	s->points = arena_calloc(a, l->points.n + 1, sizeof(*s->points));
-	for (size_t i = 0; s->points && i < l->points.n; i++) {
-		Pyroscope__Point *p = arena_alloc(a, sizeof(*p));
-
-		if (!p)
-			return -ENOMEM;
-		pyroscope__point__init(p);
-		p->value = (double)l->points.data[i].value;
-		p->timestamp = (s64)l->points.data[i].time_ms;
-		s->points[s->n_points++] = p;
-	}
-	return s->points ? 0 : -ENOMEM;
-}
-
-static int answer_lines(struct api_call *c, struct arena *a,
-			const Pyroscope__SelectSeriesRequest *in, const char *type,
-			const struct query_lines *l)
-{
-	Pyroscope__SelectSeriesResponse out = PYROSCOPE__SELECT_SERIES_RESPONSE__INIT;
-	int r = 0;
-
-	out.series = arena_calloc(a, l->lines.n + 1, sizeof(*out.series));
-	if (!out.series)
-		return -ENOMEM;
-	for (size_t i = 0; i < l->lines.n && r == 0; i++) {
-		Pyroscope__Series *s = arena_alloc(a, sizeof(*s));
-
-		if (in->limit > 0 && i >= (u64)in->limit)
-			break;
-		if (!s)
-			return -ENOMEM;
-		pyroscope__series__init(s);
-		r = make_pairs(a, in->group_by, in->n_group_by, l->lines.data[i].labels, type,
-			       &s->labels, &s->n_labels);
-		if (r == 0)
-			r = make_points(a, &l->lines.data[i], s);
-		out.series[out.n_series++] = s;
-	}
-	return r < 0 ? r : querier_answer(c, &out.base);
-}
-
-static int select_series(struct api_call *c)
-{
-	__attribute__((cleanup(query_lines_deinit))) struct query_lines l = {};
-	_cleanup_arena_ struct arena a = ARENA_INIT(ANSWER_BYTES);
-	Pyroscope__SelectSeriesRequest *in = NULL;
-	const char *group_by[MAX_LABELS] = {};
-	_cleanup_query_ struct query q = {};
-	u64 step;
-	size_t n;
-	int r = querier_request(c, &pyroscope__select_series_request__descriptor, &a, &in);
-
-	if (r < 0)
-		return r;
-	if (in->n_group_by > MAX_LABELS)
-		return diag_set(&c->d, -EINVAL, "at most %d labels", MAX_LABELS);
-	if (in->aggregation !=
-	    PYROSCOPE__TIME_SERIES_AGGREGATION_TYPE__TIME_SERIES_AGGREGATION_TYPE_SUM)
-		return diag_set(&c->d, -ENOSYS, "sums only: there are no averages here");
-	if (in->stack_trace_selector && in->stack_trace_selector->n_call_site)
-		return diag_set(&c->d, -ENOSYS, "call sites of a series are not selected here");
-	r = querier_query(c, in->profile_typeid, in->label_selector, in->start, in->end, &q);
-	if (r == 0 && (!(in->step >= 0.001) || in->step > 1e9))
-		r = diag_set(&c->d, -EINVAL, "step: seconds, at least 0.001");
-	if (r < 0)
-		return r;
-	step = (u64)llround(in->step * 1000);
-	n = stored_only(in->group_by, in->n_group_by, group_by);
-	r = query_series(c->a->o.store, &q, step, group_by, n, &l, &c->d);
-	return r < 0 ? r : answer_lines(c, &a, in, q.type, &l);
+		r = select_all(c, in->matchers, in->n_matchers, in->start, in->end, &q);
+	if (r == 0)
+		r = query_label_sets(c->a->o.store, &q, (const char *const *)in->label_names,
+				     in->n_label_names, &sets, &c->d);
+	return r < 0 ? r : answer_sets(c, &sets, &a);
 }
 
 /* ---- the server itself ---- */
@@ -570,6 +423,7 @@ static int analyze_query(struct api_call *c)
 	Pyroscope__AnalyzeQueryRequest *in = NULL;
 	_cleanup_query_ struct query q = {};
 	struct store_stats s = {};
+	u64 samples = 0;
 	int r = querier_request(c, &pyroscope__analyze_query_request__descriptor, &a, &in);
 
 	if (r < 0)
@@ -579,31 +433,31 @@ static int analyze_query(struct api_call *c)
 	if (r == 0)
 		r = query_types(c->a->o.store, &q, &types, &c->d);
 	if (r == 0)
+		r = query_count(c->a->o.store, &q, &samples, &c->d);
+	if (r == 0)
 		r = store_get_stats(c->a->o.store, &s, &c->d);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < types.names.n; i++)
-		if (!q.type || !strcmp(q.type, types.names.data[i].name))
-			scope.series_count += types.names.data[i].n_series;
+		scope.series_count += types.names.data[i].n_series;
 	scope.component_type = (char *)"Store";
 	scope.component_count = 1;
 	impact.total_queried_series = scope.series_count;
-	/* Counts the whole store, because the part in the range is unknown without reading it. */
-	impact.total_bytes_in_time_range = s.bytes;
+	scope.sample_count = samples;
+	/* The store does not keep sizes by series: the share of the samples is an estimate. */
+	if (s.samples)
+		impact.total_bytes_in_time_range =
+			(u64)((double)s.bytes * (double)samples / (double)s.samples);
 	out.query_scopes = scopes;
 	out.n_query_scopes = 1;
 	out.query_impact = &impact;
 	return querier_answer(c, &out.base);
 }
 
-static int not_here(struct api_call *c)
-{
-	return diag_set(&c->d, -ENOSYS, "this server does not do that; see doc/server.md");
-}
-
 #define ROUTE(method, fn)                                                                          \
+	{"POST", "/querier.v1.QuerierService/" method, NET_ROLE_READ, API_STYLE_CONNECT, fn},      \
 	{                                                                                          \
-		"POST", "/querier.v1.QuerierService/" method, NET_ROLE_READ, API_STYLE_CONNECT, fn \
+		"GET", "/querier.v1.QuerierService/" method, NET_ROLE_READ, API_STYLE_CONNECT, fn  \
 	}
 const struct api_route api_querier_routes[] = {
 	ROUTE("ProfileTypes", profile_types),
@@ -612,11 +466,11 @@ const struct api_route api_querier_routes[] = {
 	ROUTE("Series", series),
 	ROUTE("SelectMergeStacktraces", querier_stacktraces),
 	ROUTE("SelectMergeProfile", querier_profile),
-	ROUTE("SelectSeries", select_series),
+	ROUTE("SelectSeries", querier_series),
 	ROUTE("Diff", querier_diff),
 	ROUTE("GetProfileStats", profile_stats),
 	ROUTE("AnalyzeQuery", analyze_query),
-	ROUTE("SelectMergeSpanProfile", not_here),
-	ROUTE("SelectHeatmap", not_here),
+	ROUTE("SelectMergeSpanProfile", querier_span_profile),
+	ROUTE("SelectHeatmap", querier_heatmap),
 	{},
 };

@@ -6,14 +6,19 @@
  */
 #include <errno.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/pb.h"
-#include "base/pbjson.h"
+#include "base/text.h"
 #include "compress/compress.h"
 #include "server/api/querier.h"
 
 #define PPROF_BYTES (1ULL << 30)
+#define DOT_NODES 100
+/* Pyroscope's name of removed nodes. Clients look for it. */
+#define OTHER "other"
 
 struct graph {
 	struct arena *a;
@@ -132,57 +137,312 @@ static size_t n_levels(const struct graph *g)
 	return n;
 }
 
-/* Ids stay the same. 0, which no frame has, becomes the id of the root. */
+/*
+ * Ids stay the same. 0, which no frame has, becomes the id of the root. Clients know removed nodes
+ * by Pyroscope's name for them.
+ */
 static char **names(struct graph *g)
 {
 	char **list = arena_calloc(g->a, g->t->strings.n + 1, sizeof(*list));
 
-	for (u32 i = 0; list && i < g->t->strings.n; i++)
-		list[i] = (char *)strtab_get(&g->t->strings, i);
+	for (u32 i = 1; list && i < g->t->strings.n; i++) {
+		const char *name = strtab_get(&g->t->strings, i);
+
+		if (!strcmp(name, api_other))
+			name = OTHER;
+		list[i] = querier_text(g->a, name, strlen(name));
+		if (!list[i])
+			return NULL;
+	}
 	if (list)
 		list[0] = (char *)"total";
 	return list;
 }
 
-/* ---- requests ---- */
+/* ---- selectors ---- */
 
-static int check_selectors(struct api_call *c, size_t profiles, size_t traces, size_t spans,
-			   const Pyroscope__StackTraceSelector *s)
+/* Ids in the request, decoded; the memory is the arena's. */
+struct selection {
+	struct query q;
+	const Pyroscope__GoPGO *pgo; /* borrowed; NULL = none */
+};
+
+static void selection_deinit(struct selection *s)
 {
-	if (profiles || traces || spans)
-		return diag_set(&c->d, -ENOSYS,
-				"profiles, traces and spans cannot be selected here yet");
-	if (s && s->n_call_site)
-		return diag_set(&c->d, -ENOSYS, "call sites cannot be selected here yet");
+	query_deinit(&s->q);
+}
+#define _cleanup_selection_ __attribute__((cleanup(selection_deinit)))
+
+int querier_call_site(const Pyroscope__StackTraceSelector *s, struct arena *a, struct query *q)
+{
+	char **list;
+
+	if (!s || s->go_pgo || !s->n_call_site)
+		return 0;
+	list = arena_calloc(a, s->n_call_site, sizeof(*list));
+	if (!list)
+		return -ENOMEM;
+	for (size_t i = 0; i < s->n_call_site; i++)
+		list[i] = s->call_site[i]->name;
+	q->call_site = list;
+	q->n_call_site = s->n_call_site;
 	return 0;
 }
 
-static int get_profile(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
-		       struct profile **ret)
+static int compare_spans(const void *a, const void *b)
 {
-	_cleanup_query_ struct query q = {};
-	int r = check_selectors(c, in->n_profile_id_selector, in->n_trace_id_selector,
-				in->n_span_selector, in->stack_trace_selector);
-
-	if (r == 0)
-		r = querier_query(c, in->profile_typeid, in->label_selector, in->start, in->end,
-				  &q);
-	return r < 0 ? r : query_profile(c->a->o.store, &q, API_MAX_STACKS, ret, &c->d);
+	return memcmp(a, b, 8);
 }
 
+static int compare_traces(const void *a, const void *b)
+{
+	return memcmp(a, b, 16);
+}
+
+static int select_spans(struct api_call *c, char *const *ids, size_t n, struct arena *a,
+			struct query_spans *s)
+{
+	u8(*list)[8] = arena_calloc(a, n + 1, sizeof(*list));
+
+	if (!list)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		if (!text_unhex(ids[i], sizeof(list[i]), list[i]))
+			return diag_set(&c->d, -EINVAL, "%.40s: a span id is 16 hex digits",
+					ids[i]);
+	qsort(list, n, sizeof(*list), compare_spans);
+	s->of = QUERY_OF_LISTED;
+	s->spans = (const u8(*)[8])list;
+	s->n_spans = n;
+	return 0;
+}
+
+static int select_traces(struct api_call *c, char *const *ids, size_t n, struct arena *a,
+			 struct query_spans *s)
+{
+	u8(*list)[16] = arena_calloc(a, n + 1, sizeof(*list));
+
+	if (!list)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		if (!text_unhex(ids[i], sizeof(list[i]), list[i]))
+			return diag_set(&c->d, -EINVAL, "%.40s: a trace id is 32 hex digits",
+					ids[i]);
+	qsort(list, n, sizeof(*list), compare_traces);
+	s->of = QUERY_OF_LISTED;
+	s->traces = (const u8(*)[16])list;
+	s->n_traces = n;
+	return 0;
+}
+
+static int select_profiles(struct api_call *c, char *const *ids, size_t n, struct arena *a,
+			   struct query *q)
+{
+	struct query_moment *list = arena_calloc(a, n + 1, sizeof(*list));
+
+	if (!list)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		if (!querier_parse_id(ids[i], &list[i]))
+			return diag_set(&c->d, -EINVAL, "%.40s: a profile id is a UUID", ids[i]);
+	q->moments = list;
+	q->n_moments = n;
+	return 0;
+}
+
+/* A request of any of the calls that return stacks, as one of SelectMergeStacktraces. */
+static int read_selection(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
+			  struct arena *a, struct selection *ret)
+{
+	int r = 0;
+
+	if (!!in->n_span_selector + !!in->n_trace_id_selector + !!in->n_profile_id_selector > 1)
+		return diag_set(&c->d, -EINVAL,
+				"select by spans, by traces or by profiles, one of them");
+	if (in->n_span_selector)
+		r = select_spans(c, in->span_selector, in->n_span_selector, a, &ret->q.spans);
+	if (r == 0 && in->n_trace_id_selector)
+		r = select_traces(c, in->trace_id_selector, in->n_trace_id_selector, a,
+				  &ret->q.spans);
+	if (r == 0 && in->n_profile_id_selector)
+		r = select_profiles(c, in->profile_id_selector, in->n_profile_id_selector, a,
+				    &ret->q);
+	if (r == 0)
+		r = querier_call_site(in->stack_trace_selector, a, &ret->q);
+	if (in->stack_trace_selector)
+		ret->pgo = in->stack_trace_selector->go_pgo;
+	return r < 0 ? r
+		     : querier_query(c, in->profile_typeid, in->label_selector, in->start, in->end,
+				     &ret->q);
+}
+
+/* ---- what requests ask for ---- */
+
 static int get_tree(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
-		    struct profile_tree **ret)
+		    struct arena *a, struct profile_tree **ret)
 {
 	const struct profile_tree_options o = {.no_process = true};
+	_cleanup_selection_ struct selection s = {};
 	_cleanup_profile_ struct profile *p = NULL;
-	int r = get_profile(c, in, &p);
+	int r = read_selection(c, in, a, &s);
 
+	if (r == 0)
+		r = query_profile(c->a->o.store, &s.q, API_MAX_STACKS, &p, &c->d);
 	return r < 0 ? r : profile_tree_build(p, &o, ret);
 }
 
-static size_t max_nodes(s64 asked)
+static int prune(struct api_call *c, const struct profile_tree *t, s64 asked,
+		 struct profile_tree **ret)
 {
-	return asked > 0 ? (size_t)MIN(asked, (s64)API_MAX_NODES) : QUERIER_DEFAULT_NODES;
+	if (asked < 0 || asked > QUERIER_MAX_NODES)
+		return diag_set(&c->d, -EINVAL, "maxNodes: 0 for %d, or up to %d",
+				QUERIER_DEFAULT_NODES, QUERIER_MAX_NODES);
+	return api_tree_prune(t, asked ? (size_t)asked : QUERIER_DEFAULT_NODES, ret);
+}
+
+int querier_graph_of(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
+		     struct arena *a, Pyroscope__FlameGraph *ret)
+{
+	_cleanup_profile_tree_ struct profile_tree *all = NULL, *t = NULL;
+	struct graph g = {.a = a, .width = 4};
+	int r = get_tree(c, in, a, &all);
+
+	if (r == 0)
+		r = prune(c, all, in->max_nodes, &t);
+	g.t = t;
+	if (r == 0)
+		r = build_levels(&g);
+	if (r < 0)
+		return r;
+	ret->names = names(&g);
+	ret->n_names = t->strings.n;
+	ret->levels = g.levels;
+	ret->n_levels = n_levels(&g);
+	ret->total = t->nodes.data[0].total;
+	ret->max_self = g.max_self;
+	return ret->names ? 0 : -ENOMEM;
+}
+
+int querier_diff_of(struct api_call *c, const Pyroscope__DiffRequest *in, struct arena *a,
+		    Pyroscope__FlameGraphDiff *ret)
+{
+	_cleanup_profile_tree_ struct profile_tree *left = NULL, *right = NULL;
+	_cleanup_profile_tree_ struct profile_tree *all = NULL, *t = NULL;
+	struct graph g = {.a = a, .width = 7};
+	int r = 0;
+
+	if (!in->left || !in->right)
+		return diag_set(&c->d, -EINVAL, "a diff has a left and a right side");
+	r = get_tree(c, in->left, a, &left);
+	if (r == 0)
+		r = get_tree(c, in->right, a, &right);
+	if (r == 0)
+		r = profile_tree_diff(left, right, &all);
+	if (r == 0)
+		r = prune(c, all, MAX(in->left->max_nodes, in->right->max_nodes), &t);
+	g.t = t;
+	if (r == 0)
+		r = build_levels(&g);
+	if (r < 0)
+		return r;
+	ret->names = names(&g);
+	ret->n_names = t->strings.n;
+	ret->levels = g.levels;
+	ret->n_levels = n_levels(&g);
+	ret->leftticks = t->nodes.data[0].base_total;
+	ret->rightticks = t->nodes.data[0].total;
+	ret->total = ret->leftticks + ret->rightticks;
+	ret->max_self = g.max_self;
+	return ret->names ? 0 : -ENOMEM;
+}
+
+int querier_dot_of(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
+		   struct str *out)
+{
+	_cleanup_arena_ struct arena a = ARENA_INIT(QUERIER_ANSWER_BYTES);
+	_cleanup_profile_tree_ struct profile_tree *t = NULL;
+	const char *unit = in->profile_typeid;
+	char text[64];
+	int r = get_tree(c, in, &a, &t);
+
+	/* The third part of the type. */
+	for (u32 i = 0; i < 2; i++)
+		unit += strcspn(unit, ":") + (unit[strcspn(unit, ":")] == ':');
+	snprintf(text, sizeof(text), "%.*s", (int)strcspn(unit, ":"), unit);
+	return r < 0 ? r
+		     : querier_dot(t, in->max_nodes > 0 ? (size_t)in->max_nodes : DOT_NODES, text,
+				   out);
+}
+
+/* ---- trees ---- */
+
+static void put_varint(struct str *out, u64 v)
+{
+	for (; v >= 0x80; v >>= 7)
+		str_putc(out, (char)(v | 0x80));
+	str_putc(out, (char)v);
+}
+
+/* Pyroscope's bytes: name, self and number of children of each node, parents first. */
+static int tree_bytes(const struct profile_tree *t, struct str *out)
+{
+	_cleanup_free_ u32 *children = calloc(t->nodes.n + 1, sizeof(*children));
+
+	if (!children)
+		return -ENOMEM;
+	for (size_t i = 1; i < t->nodes.n; i++)
+		children[t->nodes.data[i].parent]++;
+	for (size_t i = 0; i < t->nodes.n && t->nodes.n > 1; i++) {
+		const struct profile_node *n = &t->nodes.data[i];
+		const char *name = i ? strtab_get(&t->strings, n->name) : "";
+
+		if (!strcmp(name, api_other))
+			name = OTHER;
+		put_varint(out, strlen(name));
+		str_append(out, name, strlen(name));
+		put_varint(out, n->self > 0 ? (u64)n->self : 0);
+		put_varint(out, children[i]);
+	}
+	return out->failed ? -ENOMEM : 0;
+}
+
+static int get_tree_bytes(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
+			  struct arena *a, struct str *out)
+{
+	_cleanup_profile_tree_ struct profile_tree *all = NULL, *t = NULL;
+	int r = get_tree(c, in, a, &all);
+
+	if (r == 0)
+		r = prune(c, all, in->max_nodes, &t);
+	return r < 0 ? r : tree_bytes(t, out);
+}
+
+/* ---- pprof ---- */
+
+/*
+ * For Go's profile-guided optimisation: keeps the locations next to the leaf; aggregate_callees
+ * drops the leaf's line. Inlined frames belong to the location of the frame that holds them.
+ */
+static int cut_for_pgo(struct profile *p, const Pyroscope__GoPGO *pgo)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < p->stacks.n && r == 0; i++) {
+		struct profile_stack *s = &p->stacks.data[i];
+		u32 *frames = p->stack_frames.data + s->first, n = 0, locations = 0;
+		struct profile_frame leaf;
+
+		while (n < s->n && locations < pgo->keep_locations)
+			locations += !(p->frames.data[frames[n++]].flags & PROFILE_FRAME_INLINED);
+		if (pgo->keep_locations)
+			s->n = n;
+		if (!pgo->aggregate_callees || !s->n)
+			continue;
+		leaf = p->frames.data[frames[0]];
+		leaf.line = leaf.column = 0;
+		r = profile_add_frame(p, &leaf, &frames[0]);
+	}
+	return r;
 }
 
 /* Decodes the output of pprof_write() into a message, which is the answer. */
@@ -203,50 +463,65 @@ static int pprof_message(struct api_call *c, const struct profile *p, struct are
 	return r;
 }
 
-static int answer_graph(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
-			struct arena *a)
+static int get_pprof(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
+		     struct arena *a, Pprof__Profile **ret)
 {
-	Pyroscope__SelectMergeStacktracesResponse out =
-		PYROSCOPE__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
-	Pyroscope__FlameGraph flame = PYROSCOPE__FLAME_GRAPH__INIT;
-	_cleanup_profile_tree_ struct profile_tree *all = NULL, *t = NULL;
-	struct graph g = {.a = a, .width = 4};
-	int r = get_tree(c, in, &all);
+	_cleanup_selection_ struct selection s = {};
+	_cleanup_profile_ struct profile *p = NULL;
+	int r = read_selection(c, in, a, &s);
 
 	if (r == 0)
-		r = api_tree_prune(all, max_nodes(in->max_nodes), &t);
-	g.t = t;
-	if (r == 0)
-		r = build_levels(&g);
-	if (r < 0)
-		return r;
-	flame.names = names(&g);
-	flame.n_names = t->strings.n;
-	flame.levels = g.levels;
-	flame.n_levels = n_levels(&g);
-	flame.total = t->nodes.data[0].total;
-	flame.max_self = g.max_self;
-	out.flamegraph = &flame;
-	return flame.names ? querier_answer(c, &out.base) : -ENOMEM;
+		r = query_profile(c->a->o.store, &s.q, API_MAX_STACKS, &p, &c->d);
+	if (r == 0 && s.pgo)
+		r = cut_for_pgo(p, s.pgo);
+	return r < 0 ? r : pprof_message(c, p, a, ret);
+}
+
+static int answer_tree(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
+		       struct arena *a, Pyroscope__SelectMergeStacktracesResponse *out)
+{
+	_cleanup_str_ struct str bytes = {};
+	int r = get_tree_bytes(c, in, a, &bytes);
+
+	out->tree.data = (u8 *)str_get(&bytes);
+	out->tree.len = bytes.n;
+	return r < 0 ? r : querier_answer(c, &out->base);
+}
+
+static int answer_dot(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
+		      Pyroscope__SelectMergeStacktracesResponse *out)
+{
+	_cleanup_str_ struct str text = {};
+	int r = querier_dot_of(c, in, &text);
+
+	out->dot = (char *)str_get(&text);
+	return r < 0 ? r : querier_answer(c, &out->base);
+}
+
+static int answer_graph(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
+			struct arena *a, Pyroscope__SelectMergeStacktracesResponse *out)
+{
+	Pyroscope__FlameGraph flame = PYROSCOPE__FLAME_GRAPH__INIT;
+	int r = querier_graph_of(c, in, a, &flame);
+
+	out->flamegraph = &flame;
+	return r < 0 ? r : querier_answer(c, &out->base);
 }
 
 static int answer_pprof(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
-			struct arena *a)
+			struct arena *a, Pyroscope__SelectMergeStacktracesResponse *out)
 {
-	Pyroscope__SelectMergeStacktracesResponse out =
-		PYROSCOPE__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
 	Pyroscope__PprofProfile pprof = PYROSCOPE__PPROF_PROFILE__INIT;
-	_cleanup_profile_ struct profile *p = NULL;
-	int r = get_profile(c, in, &p);
+	int r = get_pprof(c, in, a, &pprof.profile);
 
-	if (r == 0)
-		r = pprof_message(c, p, a, &pprof.profile);
-	out.pprof = &pprof;
-	return r < 0 ? r : querier_answer(c, &out.base);
+	out->pprof = &pprof;
+	return r < 0 ? r : querier_answer(c, &out->base);
 }
 
 int querier_stacktraces(struct api_call *c)
 {
+	Pyroscope__SelectMergeStacktracesResponse out =
+		PYROSCOPE__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
 	_cleanup_arena_ struct arena a = ARENA_INIT(QUERIER_ANSWER_BYTES);
 	Pyroscope__SelectMergeStacktracesRequest *in = NULL;
 	int r = querier_request(c, &pyroscope__select_merge_stacktraces_request__descriptor, &a,
@@ -255,72 +530,78 @@ int querier_stacktraces(struct api_call *c)
 	if (r < 0)
 		return r;
 	switch (in->format) {
-	case PYROSCOPE__PROFILE_FORMAT__PROFILE_FORMAT_UNSPECIFIED:
-	case PYROSCOPE__PROFILE_FORMAT__PROFILE_FORMAT_FLAMEGRAPH:
-		return answer_graph(c, in, &a);
 	case PYROSCOPE__PROFILE_FORMAT__PROFILE_FORMAT_PPROF:
-		return answer_pprof(c, in, &a);
+		return answer_pprof(c, in, &a, &out);
+	case PYROSCOPE__PROFILE_FORMAT__PROFILE_FORMAT_TREE:
+		return answer_tree(c, in, &a, &out);
+	case PYROSCOPE__PROFILE_FORMAT__PROFILE_FORMAT_DOT:
+		return answer_dot(c, in, &out);
 	default:
-		return diag_set(&c->d, -ENOSYS, "formats here are flame graphs and pprof");
+		return answer_graph(c, in, &a, &out);
 	}
+}
+
+/* The older name of what SelectMergeStacktraces does with a selector of spans. */
+int querier_span_profile(struct api_call *c)
+{
+	Pyroscope__SelectMergeStacktracesRequest q =
+		PYROSCOPE__SELECT_MERGE_STACKTRACES_REQUEST__INIT;
+	Pyroscope__SelectMergeStacktracesResponse out =
+		PYROSCOPE__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
+	_cleanup_arena_ struct arena a = ARENA_INIT(QUERIER_ANSWER_BYTES);
+	Pyroscope__SelectMergeSpanProfileRequest *in = NULL;
+	int r = querier_request(c, &pyroscope__select_merge_span_profile_request__descriptor, &a,
+				&in);
+
+	if (r < 0)
+		return r;
+	q.profile_typeid = in->profile_typeid;
+	q.label_selector = in->label_selector;
+	q.start = in->start;
+	q.end = in->end;
+	q.max_nodes = in->max_nodes;
+	q.n_span_selector = in->n_span_selector;
+	q.span_selector = in->span_selector;
+	/* The numbers of the fields that both answers have are the same. */
+	if (in->format == PYROSCOPE__PROFILE_FORMAT__PROFILE_FORMAT_TREE)
+		return answer_tree(c, &q, &a, &out);
+	return answer_graph(c, &q, &a, &out);
 }
 
 int querier_profile(struct api_call *c)
 {
+	Pyroscope__SelectMergeStacktracesRequest q =
+		PYROSCOPE__SELECT_MERGE_STACKTRACES_REQUEST__INIT;
 	_cleanup_arena_ struct arena a = ARENA_INIT(QUERIER_ANSWER_BYTES);
 	Pyroscope__SelectMergeProfileRequest *in = NULL;
-	_cleanup_profile_ struct profile *p = NULL;
-	_cleanup_query_ struct query q = {};
 	Pprof__Profile *m = NULL;
 	int r = querier_request(c, &pyroscope__select_merge_profile_request__descriptor, &a, &in);
 
-	if (r == 0)
-		r = check_selectors(c, in->n_profile_id_selector, in->n_trace_id_selector, 0,
-				    in->stack_trace_selector);
-	if (r == 0)
-		r = querier_query(c, in->profile_typeid, in->label_selector, in->start, in->end,
-				  &q);
-	if (r == 0)
-		r = query_profile(c->a->o.store, &q, API_MAX_STACKS, &p, &c->d);
-	if (r == 0)
-		r = pprof_message(c, p, &a, &m);
+	if (r < 0)
+		return r;
+	q.profile_typeid = in->profile_typeid;
+	q.label_selector = in->label_selector;
+	q.start = in->start;
+	q.end = in->end;
+	q.stack_trace_selector = in->stack_trace_selector;
+	q.n_profile_id_selector = in->n_profile_id_selector;
+	q.profile_id_selector = in->profile_id_selector;
+	q.n_trace_id_selector = in->n_trace_id_selector;
+	q.trace_id_selector = in->trace_id_selector;
+	r = get_pprof(c, &q, &a, &m);
 	return r < 0 ? r : querier_answer(c, &m->base);
 }
 
 int querier_diff(struct api_call *c)
 {
-	_cleanup_profile_tree_ struct profile_tree *left = NULL, *right = NULL;
-	_cleanup_profile_tree_ struct profile_tree *all = NULL, *t = NULL;
 	_cleanup_arena_ struct arena a = ARENA_INIT(QUERIER_ANSWER_BYTES);
-	Pyroscope__DiffResponse out = PYROSCOPE__DIFF_RESPONSE__INIT;
 	Pyroscope__FlameGraphDiff flame = PYROSCOPE__FLAME_GRAPH_DIFF__INIT;
-	struct graph g = {.a = &a, .width = 7};
+	Pyroscope__DiffResponse out = PYROSCOPE__DIFF_RESPONSE__INIT;
 	Pyroscope__DiffRequest *in = NULL;
 	int r = querier_request(c, &pyroscope__diff_request__descriptor, &a, &in);
 
-	if (r == 0 && (!in->left || !in->right))
-		r = diag_set(&c->d, -EINVAL, "a diff has a left and a right side");
 	if (r == 0)
-		r = get_tree(c, in->left, &left);
-	if (r == 0)
-		r = get_tree(c, in->right, &right);
-	if (r == 0)
-		r = profile_tree_diff(left, right, &all);
-	if (r == 0)
-		r = api_tree_prune(all, max_nodes(in->left->max_nodes), &t);
-	g.t = t;
-	if (r == 0)
-		r = build_levels(&g);
-	if (r < 0)
-		return r;
-	flame.names = names(&g);
-	flame.n_names = t->strings.n;
-	flame.levels = g.levels;
-	flame.n_levels = n_levels(&g);
-	flame.leftticks = t->nodes.data[0].base_total;
-	flame.rightticks = t->nodes.data[0].total;
-	flame.total = flame.leftticks + flame.rightticks;
-	flame.max_self = g.max_self;
+		r = querier_diff_of(c, in, &a, &flame);
 	out.flamegraph = &flame;
-	return flame.names ? querier_answer(c, &out.base) : -ENOMEM;
+	return r < 0 ? r : querier_answer(c, &out.base);
 }

@@ -96,6 +96,8 @@ func main() {
 		a, err = call[typesv1.GetProfileStatsRequest, typesv1.GetProfileStatsResponse](c.GetProfileStats, text)
 	case "AnalyzeQuery":
 		a, err = call[querierv1.AnalyzeQueryRequest, querierv1.AnalyzeQueryResponse](c.AnalyzeQuery, text)
+	case "SelectMergeSpanProfile":
+		a, err = call[querierv1.SelectMergeSpanProfileRequest, querierv1.SelectMergeSpanProfileResponse](c.SelectMergeSpanProfile, text)
 	case "SelectHeatmap":
 		a, err = call[querierv1.SelectHeatmapRequest, querierv1.SelectHeatmapResponse](c.SelectHeatmap, text)
 	case "Push":
