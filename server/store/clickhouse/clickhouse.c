@@ -19,15 +19,14 @@ static void close_store(struct store *base)
 	ch_config_deinit(&s->config);
 	for (size_t i = 0; i < CH_TABLES; i++)
 		map_deinit(&s->sent[i]);
-	vec_deinit(&s->writing);
+	ch_queue_deinit(&s->profiles);
+	ch_queue_deinit(&s->spans);
 	ch_partitions_deinit(&s->partitions);
 	ch_cache_deinit(&s->cache);
 	pthread_mutex_destroy(&s->conn_lock);
 	pthread_mutex_destroy(&s->sent_lock);
-	pthread_mutex_destroy(&s->write_lock);
 	pthread_mutex_destroy(&s->cache_lock);
 	pthread_mutex_destroy(&s->state_lock);
-	pthread_cond_destroy(&s->write_done);
 	free(s);
 }
 
@@ -40,10 +39,10 @@ static struct ch *create_store(const struct store_limits *l)
 	s->base.ops = &store_clickhouse;
 	pthread_mutex_init(&s->conn_lock, NULL);
 	pthread_mutex_init(&s->sent_lock, NULL);
-	pthread_mutex_init(&s->write_lock, NULL);
 	pthread_mutex_init(&s->cache_lock, NULL);
 	pthread_mutex_init(&s->state_lock, NULL);
-	pthread_cond_init(&s->write_done, NULL);
+	ch_queue_init(&s->profiles, CH_SAMPLES, ch_write_profiles);
+	ch_queue_init(&s->spans, CH_SPANS, ch_write_span_group);
 	s->limits = *l;
 	return s;
 }
@@ -139,10 +138,11 @@ static int count_all(struct ch *s, struct store_stats *st, struct diag *reterr_d
 	if (r == 0)
 		r = select_numbers(s, str_get(&sql), v, ARRAY_SIZE(v), reterr_diag);
 	if (r == 0)
-		r = select_numbers(s, "SELECT count() FROM spans", &st->spans, 1, reterr_diag);
+		r = select_numbers(s, "SELECT count() FROM spans WHERE kind < " CH_SPAN_MARKER,
+				   &st->spans, 1, reterr_diag);
 	if (r == 0)
-		r = select_numbers(s, "SELECT count() FROM links", &st->span_samples, 1,
-				   reterr_diag);
+		r = select_numbers(s, "SELECT count() FROM links WHERE type != ''",
+				   &st->span_samples, 1, reterr_diag);
 	st->rows = v[0];
 	st->samples = v[1];
 	st->first_ms = v[2];

@@ -5,8 +5,7 @@
  * the database; a row that two servers write counts once.
  *
  * ClickHouse servers that know insert_deduplication_token (22.2 and later) are "modern". Older ones
- * (from 18.16 on) get tables without codecs, and write.c keeps batches from being written twice by
- * other means.
+ * (from 18.16 on) get tables without codecs. group.c writes requests in groups, each request once.
  *
  * Samples lie in partitions (day, resolution, run). New samples have resolution 1 and run 0. To
  * round a day, a server writes its samples again, into a partition of the coarser resolution and
@@ -27,8 +26,9 @@
 #define CH_MAX_HOSTS 16
 #define CH_HOUR_MS 3600000ULL
 #define CH_MAX_DEPTH 65536
-#define CH_ALWAYS 999912 /* the month of rows that are never dropped */
-#define CH_RAW 1	 /* the resolution of samples that were not rounded, in ms */
+#define CH_ALWAYS 999912     /* the month of rows that are never dropped */
+#define CH_SPAN_MARKER "255" /* the kind of a marker in `spans` */
+#define CH_RAW 1	     /* the resolution of samples that were not rounded, in ms */
 
 struct ch_config {
 	char *hosts[CH_MAX_HOSTS]; /* owned: "http://HOST:PORT/" */
@@ -77,6 +77,43 @@ struct ch_cache {
 	u64 created_ns;		 /* monotonic */
 };
 
+struct ch;
+
+/* Tables to which the rows of a request are written once. */
+enum ch_once { CH_SAMPLES, CH_LINKS, CH_SPANS, CH_ONCE };
+
+/* A request that is being written; on the stack of its writer. */
+struct ch_member {
+	const struct store_batch *batch; /* borrowed; or */
+	const struct spans *spans;	 /* borrowed */
+	u64 token;			 /* hash of the request's token */
+	u64 newest_ms;			 /* its newest sample or span */
+	u32 day;
+	bool fresh;	      /* cannot have been written before */
+	bool stored[CH_ONCE]; /* these tables have its rows */
+	size_t bytes;	      /* about the size of its rows */
+	/* group.c's: */
+	struct ch_member *next;
+	pthread_cond_t wake;
+	bool leads, done;
+	int r;
+	struct diag diag;
+};
+
+/* Requests that wait to be written together. */
+struct ch_queue {
+	enum ch_once table; /* the last one that `write` writes */
+	int (*write)(struct ch *s, struct ch_member *const *m, size_t n, struct diag *reterr_diag);
+	pthread_mutex_t lock;
+	struct ch_member *first, **last;
+	size_t n, bytes; /* waiting; bytes: also those being written */
+	size_t last_n;	 /* members of the last group */
+	bool has_leader;
+	u64 began_ns, joined_ns; /* the last group's begin, the last writer's arrival */
+	struct map writing;	 /* tokens of current writes: one thread at a time writes a token */
+	pthread_cond_t token_done;
+};
+
 struct ch_conn; /* http.c */
 
 struct ch {
@@ -93,9 +130,7 @@ struct ch {
 	pthread_mutex_t sent_lock;
 	struct map sent[CH_TABLES]; /* id → the month in which it was last sent */
 
-	pthread_mutex_t write_lock; /* `writing`: only one thread writes a token at a time */
-	pthread_cond_t write_done;
-	vec(u64) writing; /* hashes of the tokens of current writes */
+	struct ch_queue profiles, spans;
 
 	pthread_mutex_t cache_lock;
 	struct ch_cache cache;
@@ -177,10 +212,38 @@ const char *ch_local(const struct ch *s);
 /* " ON CLUSTER `name`" or "". Borrowed until the next call with the same str. */
 const char *ch_on_cluster(const struct ch *s, struct str *scratch);
 
+/* ---- group.c ---- */
+
+/* How the rows of requests get into a table, and are found there. */
+struct ch_insert {
+	enum ch_once table;
+	const char *sql;
+	/* Appends all rows of a request and its marker. slot: the value of the column `batch`. */
+	void (*put_rows)(const struct ch_member *m, u64 slot, struct str *rows);
+	/* Appends a query for the tokens of those requests that have a marker. */
+	void (*put_find)(struct ch_member *const *m, size_t n, struct str *sql);
+};
+
+void ch_queue_init(struct ch_queue *q, enum ch_once table,
+		   int (*write)(struct ch *s, struct ch_member *const *m, size_t n,
+				struct diag *reterr_diag));
+void ch_queue_deinit(struct ch_queue *q);
+/* Writes a request together with others; returns after that. token: 16 bytes, or NULL. */
+int ch_write_grouped(struct ch *s, struct ch_queue *q, struct ch_member *m, const u8 *token,
+		     struct diag *reterr_diag);
+/* Sets `stored` of the requests that the table has. */
+int ch_find_stored(struct ch *s, const struct ch_insert *t, struct ch_member *const *m, size_t n,
+		   struct diag *reterr_diag);
+/* Writes the requests that are not stored yet, in one INSERT. */
+int ch_insert_group(struct ch *s, const struct ch_insert *t, struct ch_member *const *m, size_t n,
+		    struct diag *reterr_diag);
+
 /* ---- write.c ---- */
 
 int ch_write(struct store *base, const struct store_batch *b, const u8 token[16],
 	     struct diag *reterr_diag);
+/* The `write` of the queue `profiles`. */
+int ch_write_profiles(struct ch *s, struct ch_member *const *m, size_t n, struct diag *reterr_diag);
 /* For late symbols: sends all frames and functions of the batch, which are never dropped. */
 int ch_send_frames(struct ch *s, const struct store_batch *b, struct diag *reterr_diag);
 /* Days are numbers like 20241231, in UTC. */
@@ -191,8 +254,11 @@ u64 ch_day_begin_ms(u32 day);
 
 int ch_write_spans(struct store *base, const struct spans *s, const u8 token[16],
 		   struct diag *reterr_diag);
-int ch_write_links(struct ch *s, const struct store_links *l, const u8 token[16],
-		   struct diag *reterr_diag);
+/* The `write` of the queue `spans`. */
+int ch_write_span_group(struct ch *s, struct ch_member *const *m, size_t n,
+			struct diag *reterr_diag);
+/* Writes the links of the requests. */
+int ch_write_links(struct ch *s, struct ch_member *const *m, size_t n, struct diag *reterr_diag);
 /* These parse an answer. They return 0, or a negative errno and the diag. */
 int ch_read_spans(const struct str *answer, struct spans *into, struct diag *reterr_diag);
 int ch_read_links(const struct str *answer, struct store_links *into, struct diag *reterr_diag);
@@ -203,7 +269,7 @@ int ch_find_links(struct store *base, const struct store_link_filter *f, struct 
 
 struct ch_span_day {
 	u32 day;
-	u64 bytes, spans;
+	u64 bytes;
 };
 
 /* Drops days that are too old, and then the oldest until the rest fits. days: sorted. */
@@ -269,6 +335,8 @@ void ch_partitions_forget(struct ch *s);
 
 /* Returns the bytes on disk of all tables; in a cluster, of one replica per shard. */
 int ch_bytes(struct ch *s, u64 *ret, struct diag *reterr_diag);
+/* Counts the rows of "TABLE WHERE CONDITION". */
+int ch_count(struct ch *s, const char *from, u64 *ret, struct diag *reterr_diag);
 int ch_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag);
 
 /* ---- round.c ---- */

@@ -20,7 +20,7 @@
 
 struct part {
 	struct ch_partition p;
-	u64 rows, bytes;
+	u64 bytes;
 };
 
 struct inventory {
@@ -66,21 +66,36 @@ int ch_bytes(struct ch *s, u64 *ret, struct diag *reterr_diag)
 	return r;
 }
 
+int ch_count(struct ch *s, const char *from, u64 *ret, struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str sql = {}, answer = {};
+	struct buf b;
+	int r;
+
+	str_printf(&sql, "SELECT toUInt64(count()) FROM %s FORMAT RowBinary", from);
+	r = ch_select(s, str_get(&sql), &answer, reterr_diag);
+	b = buf_of(str_get(&answer), answer.n);
+	/* Over no rows, an old server's answer is empty. */
+	*ret = 0;
+	if (r == 0 && answer.n && !buf_u64(&b, ret))
+		r = ch_damaged_answer(reterr_diag);
+	return r;
+}
+
 static bool starts(const char *text, size_t n, const char *with)
 {
 	return n >= strlen(with) && !memcmp(text, with, strlen(with));
 }
 
-static int take_span_day(struct inventory *v, bool spans, const char *id, u64 rows, u64 bytes)
+static int take_span_day(struct inventory *v, const char *id, u64 bytes)
 {
-	struct ch_span_day e = {.bytes = bytes, .spans = spans ? rows : 0};
+	struct ch_span_day e = {.bytes = bytes};
 
 	if (sscanf(id, "%9u", &e.day) != 1)
 		return -EBADMSG;
 	vec_foreach (&v->span_days, known)
 		if (known->day == e.day) {
 			known->bytes += e.bytes;
-			known->spans += e.spans;
 			return 0;
 		}
 	return vec_push(&v->span_days, e);
@@ -94,13 +109,13 @@ static int compare_span_days(const void *a, const void *b)
 }
 
 static int take_part(struct inventory *v, const char *table, size_t table_n, const char *id,
-		     u64 rows, u64 bytes)
+		     u64 bytes)
 {
-	struct part e = {.rows = rows, .bytes = bytes};
+	struct part e = {.bytes = bytes};
 	u32 month;
 
 	if (starts(table, table_n, "spans") || starts(table, table_n, "links"))
-		return take_span_day(v, *table == 's', id, rows, bytes);
+		return take_span_day(v, id, bytes);
 	v->bytes += bytes;
 	if (starts(table, table_n, "samples")) {
 		if (sscanf(id, "%9u-%9u-%10u", &e.p.day, &e.p.resolution, &e.p.run) != 3)
@@ -130,14 +145,14 @@ static int read_inventory(const struct str *answer, struct inventory *v)
 	while (buf_left(&b) && r == 0) {
 		const char *table, *id;
 		size_t table_n, id_n;
-		u64 rows, bytes;
+		u64 bytes;
 		char text[40] = "";
 
 		if (!ch_get_string(&b, &table, &table_n) || !ch_get_string(&b, &id, &id_n) ||
-		    !buf_u64(&b, &rows) || !buf_u64(&b, &bytes) || id_n >= sizeof(text))
+		    !buf_u64(&b, &bytes) || id_n >= sizeof(text))
 			return -EBADMSG;
 		memcpy(text, id, id_n);
-		r = take_part(v, table, table_n, text, rows, bytes);
+		r = take_part(v, table, table_n, text, bytes);
 	}
 	if (v->parts.n)
 		qsort(v->parts.data, v->parts.n, sizeof(struct part), compare_parts);
@@ -152,8 +167,7 @@ static int take_inventory(struct ch *s, struct inventory *v, struct diag *reterr
 	_cleanup_str_ struct str sql = {}, answer = {};
 	int r;
 
-	str_puts(&sql, "SELECT table, partition_id, toUInt64(sum(rows)), "
-		       "toUInt64(sum(bytes_on_disk)) FROM ");
+	str_puts(&sql, "SELECT table, partition_id, toUInt64(sum(bytes_on_disk)) FROM ");
 	put_parts(s, &sql);
 	str_puts(&sql, " GROUP BY table, partition_id FORMAT RowBinary");
 	r = ch_select(s, str_get(&sql), &answer, reterr_diag);
@@ -181,16 +195,24 @@ static int evict_partition(struct ch *s, struct inventory *v, size_t i, enum sto
 			   struct diag *reterr_diag)
 {
 	struct part *e = &v->parts.data[i];
-	int r = drop_partition(s, e, reterr_diag);
+	char samples[128];
+	u64 rows;
+	int r;
 
+	snprintf(samples, sizeof(samples),
+		 "samples WHERE day = %u AND resolution = %u AND run = %u AND type != ''", e->p.day,
+		 e->p.resolution, e->p.run);
+	r = ch_count(s, samples, &rows, reterr_diag);
+	if (r == 0)
+		r = drop_partition(s, e, reterr_diag);
 	if (r < 0)
 		return r;
 	v->bytes -= MIN(v->bytes, e->bytes);
 	pthread_mutex_lock(&s->state_lock);
-	s->evicted_rows += e->rows;
+	s->evicted_rows += rows;
 	s->stats_until_ns = 0;
 	pthread_mutex_unlock(&s->state_lock);
-	store_note_evicted(&s->base, why, e->rows, ch_day_begin_ms(e->p.day),
+	store_note_evicted(&s->base, why, rows, ch_day_begin_ms(e->p.day),
 			   ch_day_begin_ms(e->p.day) + DAY_MS - 1);
 	memmove(e, e + 1, (v->parts.n - i - 1) * sizeof(*e));
 	v->parts.n--;

@@ -109,8 +109,9 @@ static int begin_rounding(struct ch *s, const struct ch_partitions *known,
 
 static void put_from(struct str *sql, const struct ch_partition *p)
 {
-	str_printf(sql, " FROM samples WHERE day = %u AND resolution = %u AND run = %u", p->day,
-		   p->resolution, p->run);
+	str_printf(sql,
+		   " FROM samples WHERE day = %u AND resolution = %u AND run = %u AND type != ''",
+		   p->day, p->resolution, p->run);
 }
 
 /* Writes the hours [from, to). */

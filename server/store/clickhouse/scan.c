@@ -84,6 +84,8 @@ int ch_put_where(struct ch *s, const struct store_filter *f, bool ids, struct st
 	if (f->type) {
 		str_puts(sql, " AND type = ");
 		ch_sql_string(sql, f->type);
+	} else {
+		str_puts(sql, " AND type != ''"); /* no markers */
 	}
 	put_visible(sql, &partitions);
 	if (ids) {

@@ -5,7 +5,8 @@
  *	culprit_schema	the versions that the schema had; the largest is the current one
  *	samples		sorted so that the rows of a stack lie together. `day` is the day of the
  *			newest sample of the batch, so that a batch lies in one partition and is
- *			written as a whole or not at all
+ *			written as a whole or not at all. A row without a type is the marker of a
+ *			batch (write.c)
  *	partitions	states of partitions of samples (clickhouse.h); rows are only added
  *	series, functions, frames, stacks
  *			dictionaries, by id. `month` is the month in which a row was last sent:

@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Spans and links. A batch is one INSERT into the partition of its newest day, so ClickHouse writes
- * it as a whole or not at all; write.c describes how a repeated INSERT counts once. Days are
- * dropped as a whole: this engine does not thin traces.
+ * Spans and links. All rows of a request are in the partition of its newest day, so ClickHouse
+ * writes them as a whole or not at all; group.c describes how a repeated request counts once. The
+ * marker of a request has a trace id that begins with four zeros and the time, and ends with the
+ * token's hash; queries leave it out by its kind or empty type. Days are dropped as a whole: this
+ * engine does not thin traces.
  */
+#include <endian.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
-#include "base/text.h"
 #include "base/varint.h"
 #include "server/store/clickhouse/clickhouse.h"
 
-#define PAUSE_MS 100
+#define SPAN_MARKER 255 /* CH_SPAN_MARKER */
+/* About the size of a row, and of an attribute in it. */
+#define SPAN_BYTES 256
+#define ATTRIBUTE_BYTES 64
 #define TRACES_A_QUERY 1000 /* so that a statement stays below 256 KiB */
 
 /* ---- ids ---- */
@@ -35,14 +38,6 @@ static void put_span_id(struct str *rows, const u8 id[8])
 	str_append(rows, id, 8);
 }
 
-static u64 span_number(const u8 id[8])
-{
-	u64 n;
-
-	memcpy(&n, id, sizeof(n));
-	return n;
-}
-
 static void put_texts(struct str *rows, const struct profile *p, const struct profile_label *l,
 		      u32 n, bool values)
 {
@@ -53,91 +48,44 @@ static void put_texts(struct str *rows, const struct profile *p, const struct pr
 
 /* ---- writing ---- */
 
-struct insert {
-	const char *table, *sql;
-	struct str rows;
-	const u8 *token;
-	u64 batch;   /* hash of the token */
-	u64 written; /* value of the column `batch`; 0 if the server knows tokens */
-	/* Ids of the first row, by which is_written() finds the batch. */
-	const u8 *trace_id, *span_id;
-	u32 day;
-	bool fresh; /* the batch cannot have been written before */
-};
-
-static void insert_deinit(struct insert *i)
+/* The markers of one second lie together: the time comes first, its highest byte first. */
+static void marker_trace(const struct ch_member *m, u8 ret[16])
 {
-	str_deinit(&i->rows);
+	u32 seconds = htobe32((u32)(m->newest_ms / 1000));
+
+	memset(ret, 0, 4);
+	memcpy(ret + 4, &seconds, 4);
+	memcpy(ret + 8, &m->token, 8);
 }
 
-static int is_written(struct ch *s, const struct insert *i, bool *ret, struct diag *reterr_diag)
+static void put_markers(struct ch_member *const *m, size_t n, const char *table, const char *what,
+			struct str *sql)
 {
-	_cleanup_str_ struct str sql = {}, answer = {};
-	int r;
+	u64 oldest = m[0]->newest_ms;
+	u8 trace[16];
 
-	str_printf(&sql, "SELECT count() FROM %s WHERE day = %u AND trace = ", i->table, i->day);
-	put_trace(&sql, i->trace_id);
-	str_printf(&sql, " AND span = %llu AND batch = %llu", span_number(i->span_id), i->batch);
-	r = ch_select(s, str_get(&sql), &answer, reterr_diag);
-	*ret = r == 0 && strcmp(str_get(&answer), "0\n") != 0;
-	return r;
-}
-
-static int insert_unless_written(struct ch *s, const struct insert *i, struct diag *reterr_diag)
-{
-	const struct ch_request q = {.sql = i->sql, .rows = &i->rows, .once = true};
-	u64 end = clock_ns(CLOCK_MONOTONIC) + s->config.retry_ms * 1000000;
-	const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000};
-	bool written = false, fresh = i->fresh;
-	int r;
-
-	for (;; fresh = false) {
-		r = fresh ? 0 : is_written(s, i, &written, reterr_diag);
-		if (r == 0 && !written)
-			r = ch_run(s, &q, NULL, reterr_diag);
-		if (r != -EAGAIN || clock_ns(CLOCK_MONOTONIC) >= end)
-			return r;
-		nanosleep(&pause, NULL);
+	for (size_t i = 0; i < n; i++)
+		oldest = MIN(oldest, m[i]->newest_ms);
+	str_printf(sql,
+		   "SELECT reinterpretAsUInt64(substring(trace, 9, 8)) FROM %s WHERE day >= %u AND "
+		   "%s AND trace IN (",
+		   table, ch_day_of(oldest), what);
+	for (size_t i = 0; i < n; i++) {
+		marker_trace(m[i], trace);
+		str_puts(sql, i ? "," : "");
+		put_trace(sql, trace);
 	}
+	str_puts(sql, ") FORMAT RowBinary");
 }
 
-static int run_insert(struct ch *s, const struct insert *i, struct diag *reterr_diag)
+static void put_span(const struct ch_member *m, u64 slot, const struct span *e, struct str *out)
 {
-	char text[33];
-
-	if (i->rows.failed)
-		return diag_set(reterr_diag, -ENOMEM, "out of memory");
-	if (!s->modern && !s->config.cluster)
-		return insert_unless_written(s, i, reterr_diag);
-	text_hex(i->token, 16, text);
-	return ch_run(s,
-		      &(struct ch_request){
-			      .sql = i->sql, .rows = &i->rows, .token = s->modern ? text : NULL},
-		      NULL, reterr_diag);
-}
-
-/* own: room for a random token, used if `token` is NULL. */
-static int begin_insert(struct ch *s, struct insert *i, const u8 *token, u8 *own, u64 newest_ms,
-			struct diag *reterr_diag)
-{
-	if (!token && getrandom(own, 16, 0) != 16)
-		return diag_set(reterr_diag, -EIO, "no random numbers");
-	i->token = token ? token : own;
-	i->fresh = !token;
-	i->batch = store_id(i->token, 16);
-	i->written = s->modern && !s->config.cluster ? 0 : i->batch;
-	i->day = ch_day_of(newest_ms);
-	return 0;
-}
-
-static void put_span(struct insert *i, const struct spans *s, const struct span *e)
-{
+	const struct spans *s = m->spans;
 	const struct profile *p = s->profile;
 	const struct profile_resource *r = &p->resources.data[e->resource];
-	struct str *out = &i->rows;
 
-	ch_put_u32(out, i->day);
-	ch_put_u64(out, i->written);
+	ch_put_u32(out, m->day);
+	ch_put_u64(out, slot);
 	str_append(out, e->trace_id, 16);
 	put_span_id(out, e->span_id);
 	put_span_id(out, e->parent_id);
@@ -157,68 +105,114 @@ static void put_span(struct insert *i, const struct spans *s, const struct span 
 	put_texts(out, p, p->labels.data + r->first, r->n, true);
 }
 
+static void put_spans(const struct ch_member *m, u64 slot, struct str *out)
+{
+	struct span marker = {.start_ns = m->newest_ms * 1000000, .kind = SPAN_MARKER};
+
+	for (size_t i = 0; i < m->spans->spans.n; i++)
+		put_span(m, slot, &m->spans->spans.data[i], out);
+	marker_trace(m, marker.trace_id);
+	marker.resource = m->spans->spans.data[0].resource;
+	put_span(m, slot, &marker, out);
+}
+
+static void find_spans(struct ch_member *const *m, size_t n, struct str *sql)
+{
+	put_markers(m, n, "spans", "kind = " CH_SPAN_MARKER, sql);
+}
+
+static const struct ch_insert spans_insert = {
+	.table = CH_SPANS,
+	.sql = "INSERT INTO spans (day, batch, trace, span, parent, start_ns, duration_ns, service, "
+	       "name, endpoint, kind, status, root, tid, message, names, values, resource_names, "
+	       "resource_values) FORMAT RowBinary",
+	.put_rows = put_spans,
+	.put_find = find_spans,
+};
+
+int ch_write_span_group(struct ch *s, struct ch_member *const *m, size_t n,
+			struct diag *reterr_diag)
+{
+	int r;
+
+	for (size_t i = 0; i < n; i++)
+		m[i]->day = ch_day_of(m[i]->newest_ms);
+	r = ch_find_stored(s, &spans_insert, m, n, reterr_diag);
+	if (r == 0)
+		r = ch_insert_group(s, &spans_insert, m, n, reterr_diag);
+	return r == -ENOMEM ? diag_set(reterr_diag, r, "out of memory") : r;
+}
+
 int ch_write_spans(struct store *base, const struct spans *s, const u8 token[16],
 		   struct diag *reterr_diag)
 {
-	__attribute__((cleanup(insert_deinit))) struct insert i = {
-		.table = "spans",
-		.sql = "INSERT INTO spans (day, batch, trace, span, parent, start_ns, duration_ns, "
-		       "service, name, endpoint, kind, status, root, tid, message, names, values, "
-		       "resource_names, resource_values) FORMAT RowBinary"};
-	u64 newest = 0;
-	u8 own[16];
-	int r;
+	struct ch_member m = {.spans = s,
+			      .bytes = s->spans.n * SPAN_BYTES + s->attributes.n * ATTRIBUTE_BYTES};
+	struct ch *ch = ch_of(base);
 
 	if (!s->spans.n)
 		return 0;
 	for (size_t k = 0; k < s->spans.n; k++)
-		newest = MAX(newest, s->spans.data[k].start_ns / 1000000);
-	r = begin_insert(ch_of(base), &i, token, own, newest, reterr_diag);
-	if (r < 0)
-		return r;
-	i.trace_id = s->spans.data[0].trace_id;
-	i.span_id = s->spans.data[0].span_id;
-	for (size_t k = 0; k < s->spans.n; k++)
-		put_span(&i, s, &s->spans.data[k]);
-	return run_insert(ch_of(base), &i, reterr_diag);
+		m.newest_ms = MAX(m.newest_ms, s->spans.data[k].start_ns / 1000000);
+	return ch_write_grouped(ch, &ch->spans, &m, token, reterr_diag);
 }
 
-int ch_write_links(struct ch *s, const struct store_links *l, const u8 token[16],
-		   struct diag *reterr_diag)
+/* ---- links ---- */
+
+static void put_link(const struct ch_member *m, u64 slot, const struct store_link *e,
+		     struct str *out)
 {
-	__attribute__((cleanup(insert_deinit))) struct insert i = {
-		.table = "links",
-		.sql = "INSERT INTO links (day, batch, trace, span, service, type, series, stack, "
-		       "time_ms, count, value) FORMAT RowBinary"};
-	u64 newest = 0;
-	u8 own[16];
+	const struct profile *p = m->batch->links.profile;
+
+	ch_put_u32(out, ch_day_of(m->newest_ms));
+	ch_put_u64(out, slot);
+	str_append(out, e->link.trace_id, 16);
+	put_span_id(out, e->link.span_id);
+	ch_put_text(out, p, e->service);
+	ch_put_text(out, p, e->type);
+	ch_put_u64(out, e->series);
+	ch_put_u64(out, e->stack);
+	ch_put_u64(out, e->time_ms);
+	ch_put_u64(out, e->count);
+	ch_put_u64(out, (u64)e->value);
+}
+
+static void put_links(const struct ch_member *m, u64 slot, struct str *out)
+{
+	struct store_link marker = {.time_ms = m->newest_ms};
+
+	for (size_t i = 0; i < m->batch->links.links.n; i++)
+		put_link(m, slot, &m->batch->links.links.data[i], out);
+	marker_trace(m, marker.link.trace_id);
+	put_link(m, slot, &marker, out);
+}
+
+static void find_links(struct ch_member *const *m, size_t n, struct str *sql)
+{
+	put_markers(m, n, "links", "type = ''", sql);
+}
+
+static const struct ch_insert links_insert = {
+	.table = CH_LINKS,
+	.sql = "INSERT INTO links (day, batch, trace, span, service, type, series, stack, time_ms, "
+	       "count, value) FORMAT RowBinary",
+	.put_rows = put_links,
+	.put_find = find_links,
+};
+
+int ch_write_links(struct ch *s, struct ch_member *const *m, size_t n, struct diag *reterr_diag)
+{
+	_cleanup_free_ struct ch_member **linked = calloc(n + 1, sizeof(struct ch_member *));
+	size_t n_linked = 0;
 	int r;
 
-	if (!l->links.n)
-		return 0;
-	for (size_t k = 0; k < l->links.n; k++)
-		newest = MAX(newest, l->links.data[k].time_ms);
-	r = begin_insert(s, &i, token, own, newest, reterr_diag);
-	if (r < 0)
-		return r;
-	i.trace_id = l->links.data[0].link.trace_id;
-	i.span_id = l->links.data[0].link.span_id;
-	for (size_t k = 0; k < l->links.n; k++) {
-		const struct store_link *e = &l->links.data[k];
-
-		ch_put_u32(&i.rows, i.day);
-		ch_put_u64(&i.rows, i.written);
-		str_append(&i.rows, e->link.trace_id, 16);
-		put_span_id(&i.rows, e->link.span_id);
-		ch_put_text(&i.rows, l->profile, e->service);
-		ch_put_text(&i.rows, l->profile, e->type);
-		ch_put_u64(&i.rows, e->series);
-		ch_put_u64(&i.rows, e->stack);
-		ch_put_u64(&i.rows, e->time_ms);
-		ch_put_u64(&i.rows, e->count);
-		ch_put_u64(&i.rows, (u64)e->value);
-	}
-	return run_insert(s, &i, reterr_diag);
+	if (!linked)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		if (m[i]->batch->links.links.n && !m[i]->stored[CH_SAMPLES])
+			linked[n_linked++] = m[i];
+	r = ch_find_stored(s, &links_insert, linked, n_linked, reterr_diag);
+	return r < 0 ? r : ch_insert_group(s, &links_insert, linked, n_linked, reterr_diag);
 }
 
 /* ---- conditions ---- */
@@ -337,9 +331,11 @@ static int find_some_spans(struct ch *s, const struct store_span_filter *f, cons
 	_cleanup_str_ struct str sql = {}, answer = {};
 	int r;
 
-	str_puts(&sql, "SELECT trace, span, parent, start_ns, duration_ns, toString(service), "
-		       "toString(name), toString(endpoint), kind, status, root, tid, message, "
-		       "names, values, resource_names, resource_values FROM spans WHERE 1");
+	str_puts(
+		&sql,
+		"SELECT trace, span, parent, start_ns, duration_ns, toString(service), "
+		"toString(name), toString(endpoint), kind, status, root, tid, message, "
+		"names, values, resource_names, resource_values FROM spans WHERE kind < " CH_SPAN_MARKER);
 	put_span_where(&sql, f);
 	put_traces(&sql, traces, n);
 	/* An answer may have a span twice. */
@@ -404,7 +400,7 @@ static int find_some_links(struct ch *s, const struct store_link_filter *f, cons
 	int r;
 
 	str_puts(&sql, "SELECT trace, span, toString(service), toString(type), series, stack, "
-		       "time_ms, count, value FROM links WHERE 1");
+		       "time_ms, count, value FROM links WHERE type != ''");
 	put_day(&sql, f->from_ms);
 	str_printf(&sql, " AND time_ms >= %llu AND time_ms < %llu", f->from_ms, f->to_ms);
 	put_equal(&sql, "service", f->service);
@@ -443,10 +439,14 @@ int ch_find_links(struct store *base, const struct store_link_filter *f, struct 
 
 /* ---- retention ---- */
 
-static int drop_day(struct ch *s, u32 day, struct diag *reterr_diag)
+static int drop_day(struct ch *s, u32 day, u64 *ret_spans, struct diag *reterr_diag)
 {
 	static const char *const tables[] = {"spans", "links"};
-	int r = 0;
+	char spans[64];
+	int r;
+
+	snprintf(spans, sizeof(spans), "spans WHERE day = %u AND kind < " CH_SPAN_MARKER, day);
+	r = ch_count(s, spans, ret_spans, reterr_diag);
 
 	for (size_t i = 0; i < ARRAY_SIZE(tables) && r == 0; i++) {
 		_cleanup_str_ struct str sql = {}, cluster = {};
@@ -461,7 +461,7 @@ static int drop_day(struct ch *s, u32 day, struct diag *reterr_diag)
 int ch_drop_span_days(struct ch *s, struct ch_span_day *days, size_t n, u64 now_ms,
 		      struct diag *reterr_diag)
 {
-	u64 bytes = 0;
+	u64 bytes = 0, spans;
 	int r = 0;
 
 	for (size_t i = 0; i < n; i++)
@@ -473,13 +473,15 @@ int ch_drop_span_days(struct ch *s, struct ch_span_day *days, size_t n, u64 now_
 		/* The newest day stays, however large it is. */
 		if (!old && (bytes <= s->limits.span_bytes || i + 1 == n))
 			break;
-		r = drop_day(s, days[i].day, reterr_diag);
+		r = drop_day(s, days[i].day, &spans, reterr_diag);
+		if (r < 0)
+			break;
 		bytes -= days[i].bytes;
 		pthread_mutex_lock(&s->state_lock);
-		s->evicted_spans += days[i].spans;
+		s->evicted_spans += spans;
 		pthread_mutex_unlock(&s->state_lock);
 		store_note_evicted(&s->base, old ? STORE_EVICT_SPANS_AGE : STORE_EVICT_SPANS_SIZE,
-				   days[i].spans, ch_day_begin_ms(days[i].day),
+				   spans, ch_day_begin_ms(days[i].day),
 				   ch_day_begin_ms(days[i].day) + 86400000 - 1);
 	}
 	return r;

@@ -1,30 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes a batch: first the rows of dictionaries that this server has not sent this month, then the
- * samples, in one INSERT of one block into one partition. ClickHouse writes such an INSERT as a
- * whole or not at all.
+ * Writes a group of batches (group.c): first the rows of dictionaries that this server has not sent
+ * this month, then the links and the samples, each table's in one INSERT of one block. All rows of
+ * a batch are in one partition, and in a cluster those of the INSERT on one shard, so that
+ * ClickHouse writes a batch as a whole or not at all.
  *
- * An INSERT may be repeated, because its answer was lost or because the client repeats its request.
- * For each kind of ClickHouse server there is another way to count it once:
- *	modern servers	insert_deduplication_token; they remember the last 10,000
- *	clusters	the hash of the block, in the keeper; `batch` makes blocks of different
- *			tokens differ. Old servers have only this, modern ones the token, too
- *	old, one node	a query before the INSERT: are samples of the batch in the table?
- * The column `batch` is the hash of the token, or 0 if the token is enough; zeros take no space.
+ * The marker of a batch in `samples` is a row with neither service nor type, with the hour and `at`
+ * of the newest sample and the token's hash as its `count`. Queries leave such rows out by the
+ * empty type; rounding a day drops them.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
-#include "base/cleanup.h"
-#include "base/clock.h"
-#include "base/text.h"
 #include "base/varint.h"
 #include "server/store/clickhouse/clickhouse.h"
 
-#define PAUSE_MS 100
+/* About the size of a row. */
+#define SAMPLE_BYTES 128
+#define LINK_BYTES 128
 #define MAX_SENT                                                                                   \
 	(4u << 20) /* ids in each map; a full map is emptied, and all rows are sent again */
 
@@ -49,16 +44,15 @@ u64 ch_day_begin_ms(u32 day)
 /* The rows of one dictionary that are to be sent. */
 struct part {
 	struct str rows;
-	vec(u64) keys;
+	struct map keys; /* → 1 */
 };
 
 struct writing {
 	struct ch *s;
-	const struct store_batch *b;
+	const struct store_batch *b; /* whose rows are being added */
 	u32 month;
 	struct part parts[CH_TABLES];
 	u8 *frames, *functions; /* owned; by ids of the profile: 1 = in a stack that is sent */
-	struct str samples;
 	struct diag *diag;
 };
 
@@ -66,11 +60,10 @@ static void writing_deinit(struct writing *w)
 {
 	for (size_t i = 0; i < CH_TABLES; i++) {
 		str_deinit(&w->parts[i].rows);
-		vec_deinit(&w->parts[i].keys);
+		map_deinit(&w->parts[i].keys);
 	}
 	free(w->frames);
 	free(w->functions);
-	str_deinit(&w->samples);
 }
 
 /* ---- dictionaries ---- */
@@ -80,6 +73,8 @@ static bool is_sent(struct writing *w, enum ch_table t, u64 key)
 	u64 *month;
 	bool sent;
 
+	if (map_get(&w->parts[t].keys, key))
+		return true;
 	pthread_mutex_lock(&w->s->sent_lock);
 	month = map_get(&w->s->sent[t], key);
 	sent = month && *month == w->month && w->month != CH_ALWAYS;
@@ -98,8 +93,8 @@ static void note_sent(struct writing *w)
 		if (s->sent[t].cap > 2 * MAX_SENT)
 			map_deinit(&s->sent[t]);
 		/* If memory is short, the row is sent again. */
-		vec_foreach (&w->parts[t].keys, key)
-			map_put(&s->sent[t], *key, w->month);
+		map_foreach (&w->parts[t].keys, it)
+			map_put(&s->sent[t], it->key, w->month);
 	}
 	pthread_mutex_unlock(&s->sent_lock);
 }
@@ -131,7 +126,7 @@ static int add_stack(struct writing *w, u32 id, u32 service, u64 service_hash)
 		ch_put_u64(&part->rows, w->b->frames[frame]);
 		w->frames[frame] = 1;
 	}
-	return vec_push(&part->keys, key);
+	return map_put(&part->keys, key, 1);
 }
 
 static int add_frame(struct writing *w, u32 id)
@@ -155,7 +150,7 @@ static int add_frame(struct writing *w, u32 id)
 	ch_put_u64(out, named ? w->b->functions[f->function] : 0);
 	ch_put_u32(out, f->line);
 	ch_put_u32(out, f->column);
-	return vec_push(&w->parts[CH_FRAMES].keys, w->b->frames[id]);
+	return map_put(&w->parts[CH_FRAMES].keys, w->b->frames[id], 1);
 }
 
 static int add_function(struct writing *w, u32 id)
@@ -172,7 +167,7 @@ static int add_function(struct writing *w, u32 id)
 	ch_put_text(out, p, f->system_name);
 	ch_put_text(out, p, f->file);
 	ch_put_u32(out, f->start_line);
-	return vec_push(&w->parts[CH_FUNCTIONS].keys, w->b->functions[id]);
+	return map_put(&w->parts[CH_FUNCTIONS].keys, w->b->functions[id], 1);
 }
 
 static int add_series(struct writing *w, const struct store_series *series)
@@ -192,7 +187,7 @@ static int add_series(struct writing *w, const struct store_series *series)
 	varint_put(out, n);
 	for (size_t i = 0; i < n; i++)
 		ch_put_string(out, labels[i].value, strlen(labels[i].value));
-	return vec_push(&w->parts[CH_SERIES].keys, series->id);
+	return map_put(&w->parts[CH_SERIES].keys, series->id, 1);
 }
 
 /* Adds each stack once for each service. Samples are sorted by service, but not by stack. */
@@ -226,14 +221,23 @@ static int add_stacks(struct writing *w)
 	return r;
 }
 
-static int add_dictionaries(struct writing *w)
+static int begin_batch(struct writing *w, const struct store_batch *b)
 {
-	const struct profile *p = w->b->profile;
-	int r;
+	free(w->frames);
+	free(w->functions);
+	w->b = b;
+	w->frames = calloc(b->profile->frames.n + 1, 1);
+	w->functions = calloc(b->profile->functions.n + 1, 1);
+	return w->frames && w->functions ? 0 : -ENOMEM;
+}
 
-	w->frames = calloc(p->frames.n + 1, 1);
-	w->functions = calloc(p->functions.n + 1, 1);
-	r = w->frames && w->functions ? add_stacks(w) : -ENOMEM;
+static int add_dictionaries(struct writing *w, const struct store_batch *b)
+{
+	const struct profile *p = b->profile;
+	int r = begin_batch(w, b);
+
+	if (r == 0)
+		r = add_stacks(w);
 	for (size_t i = 0; i < w->b->series.n && r == 0; i++)
 		r = add_series(w, &w->b->series.data[i]);
 	for (u32 i = 0; i < p->frames.n && r == 0; i++)
@@ -270,13 +274,10 @@ static int send_dictionaries(struct writing *w)
 
 int ch_send_frames(struct ch *s, const struct store_batch *b, struct diag *reterr_diag)
 {
-	struct writing w = {.s = s, .b = b, .diag = reterr_diag, .month = CH_ALWAYS};
+	struct writing w = {.s = s, .diag = reterr_diag, .month = CH_ALWAYS};
 	const struct profile *p = b->profile;
-	int r;
+	int r = begin_batch(&w, b);
 
-	w.frames = calloc(p->frames.n + 1, 1);
-	w.functions = calloc(p->functions.n + 1, 1);
-	r = w.frames && w.functions ? 0 : -ENOMEM;
 	for (u32 i = 0; i < p->frames.n && r == 0; i++)
 		r = add_frame(&w, i);
 	for (u32 i = 0; i < p->functions.n && r == 0; i++)
@@ -289,159 +290,147 @@ int ch_send_frames(struct ch *s, const struct store_batch *b, struct diag *reter
 
 /* ---- samples ---- */
 
-static void put_samples(struct writing *w, u32 day, u64 batch)
+static void put_sample(const struct ch_member *m, u64 slot, const struct store_sample *e,
+		       struct str *out)
 {
-	const struct store_batch *b = w->b;
-	struct str *out = &w->samples;
+	const struct store_batch *b = m->batch;
+	const char *type = b->types[e->type];
 
-	for (size_t i = 0; i < b->samples.n; i++) {
-		const struct store_sample *e = &b->samples.data[i];
-		const char *type = b->types[e->type];
-
-		ch_put_u32(out, day);
-		ch_put_u32(out, CH_RAW);
-		ch_put_u32(out, 0);
-		ch_put_text(out, b->profile, b->series.data[e->series].service);
-		ch_put_string(out, type, strlen(type));
-		ch_put_u32(out, (u32)(e->time_ms / CH_HOUR_MS));
-		ch_put_u64(out, b->stacks[e->stack]);
-		ch_put_u64(out, b->series.data[e->series].id);
-		ch_put_u32(out, (u32)(e->time_ms % CH_HOUR_MS));
-		ch_put_u64(out, batch);
-		ch_put_u64(out, e->count);
-		ch_put_u64(out, (u64)e->value);
-	}
+	ch_put_u32(out, m->day);
+	ch_put_u32(out, CH_RAW);
+	ch_put_u32(out, 0);
+	ch_put_text(out, b->profile, b->series.data[e->series].service);
+	ch_put_string(out, type, strlen(type));
+	ch_put_u32(out, (u32)(e->time_ms / CH_HOUR_MS));
+	ch_put_u64(out, b->stacks[e->stack]);
+	ch_put_u64(out, b->series.data[e->series].id);
+	ch_put_u32(out, (u32)(e->time_ms % CH_HOUR_MS));
+	ch_put_u64(out, slot);
+	ch_put_u64(out, e->count);
+	ch_put_u64(out, (u64)e->value);
 }
 
-/* Whether the batch was written. The primary key finds the few rows next to its first sample. */
-static int is_written(struct writing *w, u64 batch, bool *ret)
+static void put_samples(const struct ch_member *m, u64 slot, struct str *out)
 {
-	const struct store_sample *e = &w->b->samples.data[0];
-	const struct store_series *series = &w->b->series.data[e->series];
-	_cleanup_str_ struct str sql = {}, answer = {};
-	int r;
-
-	str_puts(&sql, "SELECT count() FROM samples WHERE service = ");
-	ch_sql_string(&sql, profile_string(w->b->profile, series->service));
-	str_puts(&sql, " AND type = ");
-	ch_sql_string(&sql, w->b->types[e->type]);
-	str_printf(&sql, " AND hour = %llu AND stack = %llu AND series = %llu AND batch = %llu",
-		   e->time_ms / CH_HOUR_MS, w->b->stacks[e->stack], series->id, batch);
-	r = ch_select(w->s, str_get(&sql), &answer, w->diag);
-	*ret = r == 0 && strcmp(str_get(&answer), "0\n") != 0;
-	return r;
+	for (size_t i = 0; i < m->batch->samples.n; i++)
+		put_sample(m, slot, &m->batch->samples.data[i], out);
+	ch_put_u32(out, m->day);
+	ch_put_u32(out, CH_RAW);
+	ch_put_u32(out, 0);
+	ch_put_string(out, "", 0);
+	ch_put_string(out, "", 0);
+	ch_put_u32(out, (u32)(m->newest_ms / CH_HOUR_MS));
+	ch_put_u64(out, 0);
+	ch_put_u64(out, 0);
+	ch_put_u32(out, (u32)(m->newest_ms % CH_HOUR_MS));
+	ch_put_u64(out, slot);
+	ch_put_u64(out, m->token);
+	ch_put_u64(out, 0);
 }
 
-static const char insert_samples[] =
-	"INSERT INTO samples (day, resolution, run, service, type, hour, stack, series, at, batch, "
-	"count, value) FORMAT RowBinary";
-
-/* For a ClickHouse server that does not recognise a repeated block: queries before it writes. */
-static int insert_unless_written(struct writing *w, u64 batch, bool fresh)
+/* Appends the markers' place in the order of rows: a range of times in each hour. */
+static void put_marker_times(struct ch_member *const *m, size_t n, struct str *sql)
 {
-	const struct ch_request q = {.sql = insert_samples, .rows = &w->samples, .once = true};
-	u64 end = clock_ns(CLOCK_MONOTONIC) + w->s->config.retry_ms * 1000000;
-	const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000};
-	bool written = false;
-	int r;
+	const char *separator = " AND (";
 
-	for (;; fresh = false) {
-		r = fresh ? 0 : is_written(w, batch, &written);
-		if (r == 0 && !written)
-			r = ch_run(w->s, &q, NULL, w->diag);
-		if (r != -EAGAIN || clock_ns(CLOCK_MONOTONIC) >= end)
-			return r;
-		nanosleep(&pause, NULL);
-	}
-}
+	for (size_t i = 0; i < n; i++) {
+		u64 hour = m[i]->newest_ms / CH_HOUR_MS, from = CH_HOUR_MS, to = 0;
+		bool first = true;
 
-static int send_samples(struct writing *w, const u8 token[16], bool fresh)
-{
-	struct ch *s = w->s;
-	u64 batch = store_id(token, 16), newest = 0;
-	struct ch_partitions partitions = {};
-	char text[33];
-	int r = ch_partitions_get(s, false, &partitions, w->diag);
-
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < w->b->samples.n; i++)
-		newest = MAX(newest, w->b->samples.data[i].time_ms);
-	put_samples(w, ch_open_day(&partitions, ch_day_of(newest)),
-		    s->modern && !s->config.cluster ? 0 : batch);
-	ch_partitions_deinit(&partitions);
-	if (w->samples.failed)
-		return -ENOMEM;
-	if (!s->modern && !s->config.cluster)
-		return insert_unless_written(w, batch, fresh);
-	text_hex(token, 16, text);
-	return ch_run(s,
-		      &(struct ch_request){.sql = insert_samples,
-					   .rows = &w->samples,
-					   .token = s->modern ? text : NULL},
-		      NULL, w->diag);
-}
-
-/* ---- one token at a time ---- */
-
-static bool is_writing(const struct ch *s, u64 batch)
-{
-	for (size_t i = 0; i < s->writing.n; i++)
-		if (s->writing.data[i] == batch)
-			return true;
-	return false;
-}
-
-static int begin_token(struct ch *s, u64 batch)
-{
-	int r;
-
-	pthread_mutex_lock(&s->write_lock);
-	while (is_writing(s, batch))
-		pthread_cond_wait(&s->write_done, &s->write_lock);
-	r = vec_push(&s->writing, batch);
-	pthread_mutex_unlock(&s->write_lock);
-	return r;
-}
-
-static void end_token(struct ch *s, u64 batch)
-{
-	pthread_mutex_lock(&s->write_lock);
-	vec_foreach (&s->writing, e)
-		if (*e == batch) {
-			*e = s->writing.data[--s->writing.n];
-			break;
+		for (size_t k = 0; k < n; k++) {
+			if (m[k]->newest_ms / CH_HOUR_MS != hour)
+				continue;
+			first = first && k >= i;
+			from = MIN(from, m[k]->newest_ms % CH_HOUR_MS);
+			to = MAX(to, m[k]->newest_ms % CH_HOUR_MS);
 		}
-	pthread_cond_broadcast(&s->write_done);
-	pthread_mutex_unlock(&s->write_lock);
+		if (!first)
+			continue;
+		str_printf(sql, "%s(hour = %llu AND at >= %llu AND at <= %llu)", separator, hour,
+			   from, to);
+		separator = " OR ";
+	}
+	str_putc(sql, ')');
+}
+
+static void find_samples(struct ch_member *const *m, size_t n, struct str *sql)
+{
+	u64 oldest = m[0]->newest_ms;
+
+	for (size_t i = 0; i < n; i++)
+		oldest = MIN(oldest, m[i]->newest_ms);
+	str_printf(sql,
+		   "SELECT `count` FROM samples WHERE day >= %u AND run = 0 AND service = '' AND "
+		   "type = '' AND stack = 0 AND series = 0",
+		   ch_day_of(oldest));
+	put_marker_times(m, n, sql);
+	str_puts(sql, " AND `count` IN (");
+	for (size_t i = 0; i < n; i++)
+		str_printf(sql, "%s%llu", i ? "," : "", m[i]->token);
+	str_puts(sql, ") FORMAT RowBinary");
+}
+
+static const struct ch_insert samples = {
+	.table = CH_SAMPLES,
+	.sql = "INSERT INTO samples (day, resolution, run, service, type, hour, stack, series, at, "
+	       "batch, count, value) FORMAT RowBinary",
+	.put_rows = put_samples,
+	.put_find = find_samples,
+};
+
+/* ---- groups ---- */
+
+static int set_days(struct ch *s, struct ch_member *const *m, size_t n, struct diag *reterr_diag)
+{
+	_cleanup_ch_partitions_ struct ch_partitions partitions = {};
+	int r = ch_partitions_get(s, false, &partitions, reterr_diag);
+
+	for (size_t i = 0; r == 0 && i < n; i++)
+		m[i]->day = ch_open_day(&partitions, ch_day_of(m[i]->newest_ms));
+	return r;
+}
+
+static int write_dictionaries(struct ch *s, struct ch_member *const *m, size_t n,
+			      struct diag *reterr_diag)
+{
+	struct writing w = {
+		.s = s, .diag = reterr_diag, .month = ch_day_of((u64)time(NULL) * 1000) / 100};
+	int r = 0;
+
+	for (size_t i = 0; i < n && r == 0; i++)
+		if (!m[i]->stored[CH_SAMPLES])
+			r = add_dictionaries(&w, m[i]->batch);
+	if (r == 0)
+		r = send_dictionaries(&w);
+	writing_deinit(&w);
+	return r;
+}
+
+int ch_write_profiles(struct ch *s, struct ch_member *const *m, size_t n, struct diag *reterr_diag)
+{
+	int r = set_days(s, m, n, reterr_diag);
+
+	if (r == 0)
+		r = ch_find_stored(s, &samples, m, n, reterr_diag);
+	if (r == 0)
+		r = write_dictionaries(s, m, n, reterr_diag);
+	if (r == 0)
+		r = ch_write_links(s, m, n, reterr_diag);
+	if (r == 0)
+		r = ch_insert_group(s, &samples, m, n, reterr_diag);
+	return r == -ENOMEM ? diag_set(reterr_diag, r, "out of memory") : r;
 }
 
 int ch_write(struct store *base, const struct store_batch *b, const u8 token[16],
 	     struct diag *reterr_diag)
 {
+	struct ch_member m = {.batch = b,
+			      .bytes = b->samples.n * SAMPLE_BYTES + b->links.links.n * LINK_BYTES};
 	struct ch *s = ch_of(base);
-	struct writing w = {.s = s,
-			    .b = b,
-			    .diag = reterr_diag,
-			    .month = ch_day_of((u64)time(NULL) * 1000) / 100};
-	u8 own[16];
-	int r;
 
 	if (!b->samples.n)
 		return 0;
-	if (!token && getrandom(own, sizeof(own), 0) != sizeof(own))
-		return diag_set(reterr_diag, -EIO, "no random numbers");
-	r = begin_token(s, store_id(token ? token : own, 16));
-	if (r < 0)
-		return diag_set(reterr_diag, r, "out of memory");
-	r = add_dictionaries(&w);
-	if (r == 0)
-		r = send_dictionaries(&w);
-	if (r == 0)
-		r = ch_write_links(s, &b->links, token, reterr_diag);
-	if (r == 0)
-		r = send_samples(&w, token ? token : own, !token);
-	end_token(s, store_id(token ? token : own, 16));
-	writing_deinit(&w);
-	return r == -ENOMEM ? diag_set(reterr_diag, r, "out of memory") : r;
+	for (size_t i = 0; i < b->samples.n; i++)
+		m.newest_ms = MAX(m.newest_ms, b->samples.data[i].time_ms);
+	return ch_write_grouped(s, &s->profiles, &m, token, reterr_diag);
 }

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many agents and several culprit servers over one ClickHouse: requests are written in groups, and each counts once
+whichever server it is repeated to (server/store/clickhouse/group.c)."""
+
+import concurrent.futures
+import signal
+import time
+
+import pytest
+
+from clickhouse import Proxy, wait_for
+from test_clickhouse import any_backend, backends, counts, database, ingest, node  # noqa: F401
+
+POISON = b"poisonous"
+
+
+class Watched(Proxy):
+    """Refuses INSERTs of samples with the service POISON as ClickHouse refuses bad data, delays others by `delay_s`, and
+    lists the number of bytes of each in `inserts`."""
+
+    def __init__(self, backend):
+        super().__init__(backend)
+        self.delay_s, self.inserts = 0, []
+
+    def forward(self, handler, body):
+        if "INSERT+INTO+samples" in handler.path or "INSERT%20INTO%20samples" in handler.path:
+            time.sleep(self.delay_s)
+            self.inserts.append(len(body))
+            if POISON in body:
+                handler.send_response(400)
+                text = b"Code: 27. DB::Exception: Cannot parse input: bad data\n"
+                handler.send_header("Content-Length", str(len(text)))
+                handler.end_headers()
+                handler.wfile.write(text)
+                return
+        super().forward(handler, body)
+
+
+@pytest.fixture
+def watched(node):
+    p = Watched(node)
+    yield p
+    p.close()
+
+
+def at_once(n, write):
+    with concurrent.futures.ThreadPoolExecutor(n) as pool:
+        return list(pool.map(write, range(n)))
+
+
+def test_requests_at_the_same_time_are_written_together(watched, serve, database):
+    s = serve("--store", watched.url(database))
+    at, n = int(time.time()) - 100, 40
+    watched.delay_s = 0.3
+    answers = at_once(n, lambda k: ingest(s, "app.cpu", f"main;f{k} {k + 1}\n".encode(), at))
+    assert [a.status for a in answers] == [200] * n
+    assert counts(s, "app") == {f"app;main;f{k}": k + 1 for k in range(n)}
+    assert len(watched.inserts) <= n // 4, watched.inserts
+    assert s.get("/api/v1/stats").json()["store"]["rows"] == 2 * n  # of two types; markers are not samples
+
+
+def test_a_lone_writer_does_not_wait(watched, serve, database):
+    s = serve("--store", watched.url(database))
+    at, n = int(time.time()) - 100, 20
+    begin = time.monotonic()
+    for k in range(n):
+        assert ingest(s, "app.cpu", f"main;f{k} 1\n".encode(), at).status == 200
+    took = time.monotonic() - begin
+    assert len(watched.inserts) == n and took < n / 2, took
+
+
+def test_a_bad_request_fails_alone(watched, serve, database):
+    s = serve("--store", watched.url(database))
+    at, n = int(time.time()) - 100, 16
+    watched.delay_s = 0.2
+    answers = at_once(n, lambda k: ingest(s, "poisonous.cpu" if k == 5 else "app.cpu", f"main;f{k} 1\n".encode(), at))
+    assert [a.status == 200 for a in answers] == [k != 5 for k in range(n)], [a.text for a in answers]
+    assert "bad data" in answers[5].text
+    assert counts(s, "app") == {f"app;main;f{k}": 1 for k in range(n) if k != 5}
+    assert counts(s, "poisonous") == {}
+
+
+def test_a_group_whose_answer_is_lost_is_repeated_elsewhere(watched, node, serve, database):
+    """The requests come again to another server, in other groups, and count once."""
+    a, b = serve("--store", watched.url(database, retry=0)), serve("--store", node.url(database))
+    at, n = int(time.time()) - 100, 12
+    watched.delay_s = 0.2
+    watched.plan = lambda sql: "lose" if sql.startswith("INSERT INTO samples") else None
+
+    def data(k):
+        return f"main;f{k} {k + 1}\n".encode()
+
+    answers = at_once(n, lambda k: ingest(a, "app.cpu", data(k), at))
+    assert {x.status for x in answers} == {503}
+    for k in range(n):
+        assert ingest(b, "app.cpu", data(k), at).status == 200
+        assert ingest(b, "other.cpu", data(k), at).status == 200
+    want = {f"app;main;f{k}": k + 1 for k in range(n)}
+    assert counts(b, "app") == want
+    watched.plan = lambda sql: None
+    assert {x.status for x in at_once(n, lambda k: ingest(a, "app.cpu", data(k), at))} == {200}
+    assert counts(a, "app") == want
+
+
+def test_a_repeated_request_counts_once_without_clickhouses_window(node, serve, database):
+    """However many INSERTs came between, and after a restart: ClickHouse's own window is not needed."""
+    servers = [serve("--store", node.url(database)) for _ in range(2)]
+    if node.name != "18.16":
+        for table in ("samples", "links", "spans"):
+            node.query(f"ALTER TABLE {database}.{table} MODIFY SETTING non_replicated_deduplication_window = 0")
+    at = int(time.time()) - 3000
+    for k in range(3):
+        assert ingest(servers[0], "app.cpu", b"main;a 3\n", at + 900 * k).status == 200
+    servers.append(serve("--store", node.url(database)))
+    servers[0].stop(signal.SIGKILL)
+    for s in servers[1:]:
+        for k in range(3):
+            assert ingest(s, "app.cpu", b"main;a 3\n", at + 900 * k).status == 200
+        assert counts(s, "app") == {"app;main;a": 9}
+
+
+def test_killed_with_a_group_in_clickhouse(watched, node, serve, database):
+    """Killed while ClickHouse has executed the INSERT of a group, which was not acknowledged."""
+    a, b = serve("--store", watched.url(database)), serve("--store", node.url(database))
+    at, n = int(time.time()) - 100, 8
+    watched.delay_s = 0.2
+    watched.plan = lambda sql: "hold" if sql.startswith("INSERT INTO samples") and len(watched.inserts) == 2 else None
+
+    def send(k):
+        try:
+            return ingest(a, "app.cpu", f"main;f{k} {k + 1}\n".encode(), at).status
+        except OSError:
+            return 0
+
+    with concurrent.futures.ThreadPoolExecutor(n) as pool:
+        pending = [pool.submit(send, k) for k in range(n)]
+        wait_for(lambda: len(watched.inserts) == 2, "no second group")
+        time.sleep(0.5)
+        a.stop(signal.SIGKILL)
+        statuses = [p.result() for p in pending]
+    assert 0 in statuses
+    for k in range(n):
+        assert ingest(b, "app.cpu", f"main;f{k} {k + 1}\n".encode(), at).status == 200
+    assert counts(b, "app") == {f"app;main;f{k}": k + 1 for k in range(n)}
