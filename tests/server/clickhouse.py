@@ -243,6 +243,7 @@ class Cluster:
     def url(self, database, **options):
         first = self.servers[0][0]
         hosts = ",".join(f"127.0.0.1:{s.port}" for s in self.all)
+        options.setdefault("first-replica", 1) # so that a query sees what was acknowledged just before
         return first.url(database, cluster="fleet", **options).replace(f"127.0.0.1:{first.port}", hosts)
 
     def query(self, sql, database="default"):

@@ -368,18 +368,92 @@ def test_several_servers_on_one_database(any_backend, serve, database):
 # ---- a cluster ----
 
 @pytest.mark.slow
-def test_a_cluster_is_sharded_by_service(backends, serve, database):
+def test_a_service_is_on_all_shards(backends, serve, database):
+    """Samples, their stacks, and after the day was rounded, too."""
     cluster = backends("cluster")
-    s = serve("--store", cluster.url(database))
+    s = serve("--store", cluster.url(database, grace=1))
     at = int(time.time()) - 100
-    for k in range(20):
-        assert ingest(s, f"service{k}.cpu", f"main;f{k} {k + 1}\n".encode(), at).status == 200
-    where = [{line for line in shard[0].query("SELECT DISTINCT service FROM samples_local", database).split()}
-             for shard in cluster.servers]
-    assert not where[0] & where[1] and len(where[0] | where[1]) == 20 and min(map(len, where)) >= 2
+    for when in (at, at - 5 * 86400):
+        for k in range(20):
+            assert ingest(s, "app.cpu", f"main;f{k} {k + 1}\n".encode(), when).status == 200
+    whole = {f"app;main;f{k}": 2 * (k + 1) for k in range(20)}
+    assert counts(s, "app") == whole
+    wait_for(lambda: "2" in cluster.query("SELECT state FROM partitions WHERE resolution = 10000", database).split(),
+             "the day was not rounded", 120)
+    assert counts(s, "app") == whole
+    for what in ("count() FROM samples_local WHERE run = 0", "count() FROM samples_local WHERE run != 0",
+                 "count() FROM stacks_local"):
+        n = [int(shard[0].query(f"SELECT {what}", database)) for shard in cluster.servers]
+        assert min(n) >= 4, what
     for shard in cluster.servers:
         wait_for(lambda shard=shard: len({r.query("SELECT count(), sum(value) FROM samples_local", database) for r in shard}) == 1,
                  "replicas differ")
+
+
+@pytest.mark.slow
+def test_a_cluster_that_was_sharded_by_service(backends, serve, database):
+    """A database of an older culprit: its rows stay, new rows go to all shards."""
+    cluster = backends("cluster")
+    serve("--store", cluster.url(database)).stop()
+    for table in ("samples", "stacks"):
+        cluster.query(f"DROP TABLE {table} ON CLUSTER fleet", database)
+        cluster.query(f"CREATE TABLE {table} ON CLUSTER fleet AS {database}.{table}_local ENGINE = Distributed(fleet, {database}, "
+                      f"{table}_local, cityHash64(service))", database)
+    s = serve("--store", cluster.url(database))
+    at = int(time.time()) - 100
+    for k in range(10):
+        assert ingest(s, "app.cpu", f"main;old{k} 1\n".encode(), at).status == 200
+    s.stop()
+    on = [int(shard[0].query("SELECT count() FROM samples_local WHERE type != ''", database)) for shard in cluster.servers]
+    assert sorted(on) == [0, 20]
+    for node in cluster.all:
+        node.query("DROP TABLE culprit_schema", database)
+    time.sleep(1)
+    cluster.query("CREATE TABLE culprit_schema ON CLUSTER fleet (version UInt32, at UInt32) ENGINE = MergeTree ORDER BY version",
+                  database)
+    for node in cluster.all:
+        node.query("INSERT INTO culprit_schema VALUES (3, 0)", database)
+    s = serve("--store", cluster.url(database))
+    for k in range(20):
+        assert ingest(s, "app.cpu", f"main;new{k} 1\n".encode(), at).status == 200
+    assert counts(s, "app") == {f"app;main;{x}": 1 for x in [*(f"old{k}" for k in range(10)), *(f"new{k}" for k in range(20))]}
+    new = [int(shard[0].query("SELECT count() FROM samples_local WHERE type != ''", database)) - was
+           for shard, was in zip(cluster.servers, on)]
+    assert min(new) >= 4, new
+
+
+@pytest.mark.slow
+def test_replicas_are_read_evenly(backends, serve, database):
+    """Each host answers queries; without one replica of each shard they are answered without its delay."""
+    cluster = backends("cluster")
+    s = serve("--store", cluster.url(database, **{"first-replica": 0}))
+    at = int(time.time()) - 100
+    for k in range(10):
+        assert ingest(s, "app.cpu", f"main;f{k} {k + 1}\n".encode(), at).status == 200
+    whole = {f"app;main;f{k}": k + 1 for k in range(10)}
+    wait_for(lambda: all(r.query("SELECT sum(value) FROM samples", database) == cluster.query("SELECT sum(value) FROM samples", database)
+                         for r in cluster.all), "replicas differ")
+    wait_for(lambda: counts(s, "app") == whole, "not all is there")
+
+    def scans():
+        return [int(n.query("SELECT value FROM system.events WHERE event = 'SelectQuery'")) for n in cluster.all]
+
+    before = scans()
+    for _ in range(40):
+        assert counts(s, "app") == whole
+    done = [b - a for a, b in zip(before, scans())]
+    assert min(done) > max(done) / 6, done
+    for shard in cluster.servers:
+        shard[1].kill()
+    assert counts(s, "app") == whole
+    begin = time.monotonic()
+    for _ in range(10):
+        assert counts(s, "app") == whole
+    assert time.monotonic() - begin < 20
+    for shard in cluster.servers:
+        shard[1].start(wait=False)
+    for shard in cluster.servers:
+        wait_for(shard[1].is_up, "it does not come back")
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ struct ch_config {
 	size_t n_hosts;
 	char *user, *password;	       /* owned; the password is never printed */
 	char *database, *cluster, *ca; /* owned; cluster NULL = one node */
-	bool tls, compress;
+	bool tls, compress, first_replica;
 	u64 timeout_ms, retry_ms, grace_ms;
 };
 
@@ -125,7 +125,9 @@ struct ch {
 
 	pthread_mutex_t conn_lock;
 	struct ch_conn *idle;
-	size_t host; /* index in config.hosts of the last host that answered */
+	size_t host;			  /* index in config.hosts of the last host that answered */
+	size_t next_host;		  /* of a query that any replica may answer */
+	u64 avoid_until_ms[CH_MAX_HOSTS]; /* monotonic */
 
 	pthread_mutex_t sent_lock;
 	struct map sent[CH_TABLES]; /* id → the month in which it was last sent */
@@ -159,6 +161,7 @@ struct ch_request {
 	const char *token;	/* the token of an INSERT on a modern server, or NULL */
 	u64 timeout_ms;		/* 0 = the configured timeout */
 	bool once;		/* do not retry */
+	bool any_replica;	/* a query whose answer may be some seconds behind */
 	bool no_database;	/* send no database name: the database may not exist yet */
 };
 
@@ -173,6 +176,8 @@ void ch_config_deinit(struct ch_config *c);
  */
 int ch_run(struct ch *s, const struct ch_request *q, struct str *ret, struct diag *reterr_diag);
 int ch_select(struct ch *s, const char *sql, struct str *ret, struct diag *reterr_diag);
+/* Any replica may answer: for queries that read much. In a cluster they miss the newest rows. */
+int ch_select_anywhere(struct ch *s, const char *sql, struct str *ret, struct diag *reterr_diag);
 void ch_disconnect(struct ch *s);
 
 /* ---- rows.c: RowBinary and literals ---- */

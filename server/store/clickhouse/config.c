@@ -94,6 +94,11 @@ static int take_number(const char *name, const char *value, u64 max, u64 unit, u
 static int take_option(struct ch_config *c, const char *name, const char *value,
 		       struct diag *reterr_diag)
 {
+	const struct {
+		const char *name;
+		bool *flag;
+	} flags[] = {
+		{"tls", &c->tls}, {"compress", &c->compress}, {"first-replica", &c->first_replica}};
 	u64 flag = 0;
 	int r;
 
@@ -109,16 +114,18 @@ static int take_option(struct ch_config *c, const char *name, const char *value,
 		return take_number(name, value, 3600, 1000, &c->retry_ms, reterr_diag);
 	if (!strcmp(name, "grace"))
 		return take_number(name, value, 86400, 1000, &c->grace_ms, reterr_diag);
-	if (strcmp(name, "tls") != 0 && strcmp(name, "compress") != 0)
-		return diag_set(
-			reterr_diag, -EINVAL,
-			"clickhouse://...: unknown option '%.40s'; there are cluster, tls, ca, "
-			"password-file, compress, timeout, retry, grace",
+	for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {
+		if (strcmp(name, flags[i].name) != 0)
+			continue;
+		r = take_number(name, value, 1, 1, &flag, reterr_diag);
+		if (r == 0)
+			*flags[i].flag = flag;
+		return r;
+	}
+	return diag_set(reterr_diag, -EINVAL,
+			"clickhouse://...: unknown option '%.40s'; there are cluster, "
+			"first-replica, tls, ca, password-file, compress, timeout, retry, grace",
 			name);
-	r = take_number(name, value, 1, 1, &flag, reterr_diag);
-	if (r == 0)
-		*(*name == 't' ? &c->tls : &c->compress) = flag;
-	return r;
 }
 
 static int take_options(struct ch_config *c, const char *text, struct diag *reterr_diag)

@@ -11,9 +11,11 @@
  * Every request has a marker: a row of the same INSERT, partition and shard as its other rows, so
  * that either all of them are stored or none. Before a group is written, one query finds the
  * markers of requests that were written before, by any server. A marker is sorted by the time of
- * its request's newest sample, so that this query reads few rows. An INSERT whose answer was lost is
- * repeated by http.c: a modern server or a cluster recognises the same block; for an old single
- * server this file looks for the markers again.
+ * its request's newest sample, so that this query reads few rows. http.c repeats an INSERT whose
+ * answer was lost: a modern server or a cluster recognises the same block; for an old single server
+ * this file looks for the markers again.
+ *
+ * In a cluster the rows of an INSERT go to one shard, by the column `batch`: a random slot.
  *
  * What remains: while a server's INSERT runs inside ClickHouse, another server's query does not see
  * its markers yet. If a client repeats its request to the other server in that moment, the request

@@ -22,6 +22,8 @@
 #define CONNECT_MS 3000
 #define FIRST_PAUSE_MS 50
 #define LAST_PAUSE_MS 1000
+#define MAX_DELAY_S 5  /* queries leave out a replica that is further behind */
+#define AVOID_MS 30000 /* how long queries leave out a host that failed */
 
 /* Numbers of ClickHouse's transient errors. */
 static const u32 transient_errors[] = {
@@ -223,6 +225,12 @@ static void add_parameter(CURL *easy, struct str *url, const char *name, const c
 	curl_free(text);
 }
 
+/* Whether any replica may answer. */
+static bool reads_anywhere(const struct ch *s, const struct ch_request *q)
+{
+	return q->any_replica && s->config.cluster && !s->config.first_replica;
+}
+
 static int make_url(const struct ch *s, CURL *easy, const char *host, const struct ch_request *q,
 		    struct str *url)
 {
@@ -232,9 +240,17 @@ static int make_url(const struct ch *s, CURL *easy, const char *host, const stru
 		add_parameter(easy, url, "database", s->config.database);
 	if (s->config.compress)
 		str_puts(url, "&enable_http_compression=1");
-	/* Read from the first replica, which gets new rows first; use others only if it fails. */
-	if (s->config.cluster)
-		str_puts(url, "&load_balancing=in_order&insert_distributed_sync=1");
+	/*
+	 * Every server writes to the first replica of a shard, and looks for what others have
+	 * written there; other replicas have it a moment later.
+	 */
+	if (s->config.cluster && reads_anywhere(s, q))
+		str_printf(url,
+			   "&load_balancing=random&max_replica_delay_for_distributed_queries=%u",
+			   MAX_DELAY_S);
+	else if (s->config.cluster)
+		str_puts(url, "&load_balancing=in_order&prefer_localhost_replica=0"
+			      "&insert_distributed_sync=1");
 	if (q->rows) {
 		add_parameter(easy, url, "query", q->sql);
 		/* One block: ClickHouse writes all of it or nothing. */
@@ -293,20 +309,50 @@ static void pause_ms(u64 ms)
 	nanosleep(&t, NULL);
 }
 
-/* Tries the hosts in turn with growing pauses, beginning with the last host that answered. */
+/*
+ * The host to begin with: the last one that answered; for a query that any replica may answer, the
+ * hosts in turn, without those that failed.
+ */
+static size_t first_host(struct ch *s, const struct ch_request *q)
+{
+	u64 now = clock_ns(CLOCK_MONOTONIC) / 1000000;
+	size_t host;
+
+	pthread_mutex_lock(&s->conn_lock);
+	host = s->host;
+	for (size_t i = 0; reads_anywhere(s, q) && i < s->config.n_hosts; i++) {
+		size_t next = s->next_host++ % s->config.n_hosts;
+
+		if (s->avoid_until_ms[next] > now)
+			continue;
+		host = next;
+		break;
+	}
+	pthread_mutex_unlock(&s->conn_lock);
+	return host;
+}
+
+static void note_host(struct ch *s, const struct ch_request *q, size_t host, bool failed)
+{
+	pthread_mutex_lock(&s->conn_lock);
+	s->avoid_until_ms[host] = failed ? clock_ns(CLOCK_MONOTONIC) / 1000000 + AVOID_MS : 0;
+	if (!failed && !reads_anywhere(s, q))
+		s->host = host;
+	pthread_mutex_unlock(&s->conn_lock);
+}
+
+/* Tries the hosts in turn with growing pauses. */
 static int try_hosts(struct ch *s, struct ch_conn *c, const struct ch_request *q,
 		     const struct str *body, bool gzip, struct diag *reterr_diag)
 {
 	u64 end = clock_ns(CLOCK_MONOTONIC) + s->config.retry_ms * 1000000;
 	u64 wait_ms = FIRST_PAUSE_MS;
-	size_t host, tries = 0;
+	size_t host = first_host(s, q), tries = 0;
 	int r;
 
-	pthread_mutex_lock(&s->conn_lock);
-	host = s->host;
-	pthread_mutex_unlock(&s->conn_lock);
 	for (;;) {
 		r = run_once(s, c, s->config.hosts[host], q, body, gzip, reterr_diag);
+		note_host(s, q, host, r == -EAGAIN);
 		if (r != -EAGAIN || q->once)
 			break;
 		host = (host + 1) % s->config.n_hosts;
@@ -317,9 +363,6 @@ static int try_hosts(struct ch *s, struct ch_conn *c, const struct ch_request *q
 		pause_ms(wait_ms);
 		wait_ms = MIN(wait_ms * 2, (u64)LAST_PAUSE_MS);
 	}
-	pthread_mutex_lock(&s->conn_lock);
-	s->host = host;
-	pthread_mutex_unlock(&s->conn_lock);
 	return r;
 }
 
@@ -361,4 +404,9 @@ int ch_run(struct ch *s, const struct ch_request *q, struct str *ret, struct dia
 int ch_select(struct ch *s, const char *sql, struct str *ret, struct diag *reterr_diag)
 {
 	return ch_run(s, &(struct ch_request){.sql = sql}, ret, reterr_diag);
+}
+
+int ch_select_anywhere(struct ch *s, const char *sql, struct str *ret, struct diag *reterr_diag)
+{
+	return ch_run(s, &(struct ch_request){.sql = sql, .any_replica = true}, ret, reterr_diag);
 }

@@ -235,8 +235,9 @@ int ch_scan(struct store *base, const struct store_filter *f, u32 by, u64 step_m
 		return 0;
 	r = put_scan(ch_of(base), f, by, step_ms, &sql, reterr_diag);
 	if (r == 0)
-		r = sql.failed ? diag_set(reterr_diag, -ENOMEM, "out of memory")
-			       : ch_select(ch_of(base), str_get(&sql), &answer, reterr_diag);
+		r = sql.failed
+			    ? diag_set(reterr_diag, -ENOMEM, "out of memory")
+			    : ch_select_anywhere(ch_of(base), str_get(&sql), &answer, reterr_diag);
 	if (r == 0)
 		r = ch_read_rows(&answer, f, by, step_ms, &rows, reterr_diag);
 	if (r == 0)
@@ -350,7 +351,7 @@ int ch_find_series(struct store *base, const struct store_filter *f, struct stor
 	r = put_query(s, f, &q, &sql, reterr_diag);
 	str_puts(&sql, " ORDER BY type, series FORMAT RowBinary");
 	if (r == 0)
-		r = ch_select(s, str_get(&sql), &answer, reterr_diag);
+		r = ch_select_anywhere(s, str_get(&sql), &answer, reterr_diag);
 	if (r == 0)
 		r = ch_read_series(&answer, &set, reterr_diag);
 	if (r == 0)

@@ -17,9 +17,11 @@
  * Sums of whole hours by stack and by series are projections of samples: ClickHouse keeps them with
  * each part and reads them when they can answer a query. Old servers have no projections.
  *
- * In a cluster, X is a Distributed table over X_local on every shard. Samples and stacks are
- * sharded by service, tables without a service by id. Every node has all rows of culprit_schema,
- * partitions and names, so that the rows of one INSERT become visible at once.
+ * In a cluster, X is a Distributed table over X_local on every shard. Dictionaries are sharded by
+ * id. Samples, spans and links of an INSERT go to one shard, which their `batch` chooses: every
+ * shard has a part of every service. Rounded samples are sharded by stack. No query
+ * relies on the place of a row. Every node has all rows of culprit_schema, partitions and names, so
+ * that the rows of one INSERT become visible at once.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -30,7 +32,7 @@
 #include "base/log.h"
 #include "server/store/clickhouse/clickhouse.h"
 
-#define SCHEMA_VERSION 3
+#define SCHEMA_VERSION 4
 #define KEEPER_PATH "/clickhouse/tables"
 
 struct column {
@@ -57,7 +59,7 @@ static const struct table tables[] = {
 		.engine = "MergeTree",
 		.partition_by = "(day, resolution, run)",
 		.order_by = "(service, type, hour, stack, series, at)",
-		.shard_by = "cityHash64(service)",
+		.shard_by = "if(run = 0, batch, cityHash64(stack))",
 		.columns = {{"day", "UInt32", NULL},
 			    {"resolution", "UInt32", NULL},
 			    {"run", "UInt32", NULL},
@@ -128,7 +130,7 @@ static const struct table tables[] = {
 		.engine = "ReplacingMergeTree",
 		.partition_by = "month",
 		.order_by = "(id, service)",
-		.shard_by = "cityHash64(service)",
+		.shard_by = "id",
 		.columns = {{"month", "UInt32", NULL},
 			    {"id", "UInt64", NULL},
 			    {"service", "LowCardinality(String)", NULL},
@@ -150,7 +152,7 @@ static const struct table span_tables[] = {
 		.engine = "MergeTree",
 		.partition_by = "day",
 		.order_by = "(trace, start_ns)",
-		.shard_by = "cityHash64(trace)",
+		.shard_by = "batch",
 		.columns = {{"day", "UInt32", NULL},
 			    {"batch", "UInt64", "ZSTD(1)"},
 			    {"trace", "FixedString(16)", "ZSTD(1)"},
@@ -176,7 +178,7 @@ static const struct table span_tables[] = {
 		.engine = "MergeTree",
 		.partition_by = "day",
 		.order_by = "(trace, span, service, type, series, stack)",
-		.shard_by = "cityHash64(trace)",
+		.shard_by = "batch",
 		.columns = {{"day", "UInt32", NULL},
 			    {"batch", "UInt64", "ZSTD(1)"},
 			    {"trace", "FixedString(16)", "ZSTD(1)"},
@@ -259,6 +261,18 @@ static void put_engine(const struct ch *s, const struct table *t, struct str *ou
 		str_puts(out, " SETTINGS non_replicated_deduplication_window = 10000");
 }
 
+static int create_distributed(struct ch *s, const struct table *t, struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str sql = {}, cluster = {};
+
+	str_printf(&sql,
+		   "CREATE TABLE IF NOT EXISTS %s%s AS %s.%s_local ENGINE = Distributed(%s, %s, "
+		   "%s_local, %s)",
+		   t->name, ch_on_cluster(s, &cluster), s->config.database, t->name,
+		   s->config.cluster, s->config.database, t->name, t->shard_by);
+	return ch_select(s, str_get(&sql), NULL, reterr_diag);
+}
+
 static int create_table(struct ch *s, const struct table *t, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str sql = {}, cluster = {};
@@ -274,15 +288,7 @@ static int create_table(struct ch *s, const struct table *t, struct diag *reterr
 	str_putc(&sql, ')');
 	put_engine(s, t, &sql);
 	r = ch_select(s, str_get(&sql), NULL, reterr_diag);
-	if (r < 0 || !distributed)
-		return r;
-	str_clear(&sql);
-	str_printf(&sql,
-		   "CREATE TABLE IF NOT EXISTS %s%s AS %s.%s_local ENGINE = Distributed(%s, %s, "
-		   "%s_local, %s)",
-		   t->name, str_get(&cluster), s->config.database, t->name, s->config.cluster,
-		   s->config.database, t->name, t->shard_by);
-	return ch_select(s, str_get(&sql), NULL, reterr_diag);
+	return r < 0 || !distributed ? r : create_distributed(s, t, reterr_diag);
 }
 
 /* ---- versions ---- */
@@ -355,9 +361,34 @@ static int third_version(struct ch *s, struct diag *reterr_diag)
 	return r;
 }
 
+/* A Distributed table has no rows of its own. Until it exists again, writers are told to retry. */
+static int shard_again(struct ch *s, const struct table *t, struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str sql = {}, cluster = {};
+	int r;
+
+	if (t->where == EVERYWHERE)
+		return 0;
+	str_printf(&sql, "DROP TABLE IF EXISTS %s%s", t->name, ch_on_cluster(s, &cluster));
+	r = ch_select(s, str_get(&sql), NULL, reterr_diag);
+	return r < 0 ? r : create_distributed(s, t, reterr_diag);
+}
+
+/* Before, one shard had all samples of a service. Rows stay where they are. */
+static int fourth_version(struct ch *s, struct diag *reterr_diag)
+{
+	int r = 0;
+
+	for (size_t i = 0; s->config.cluster && i < ARRAY_SIZE(tables) && r == 0; i++)
+		r = shard_again(s, &tables[i], reterr_diag);
+	for (size_t i = 0; s->config.cluster && i < ARRAY_SIZE(span_tables) && r == 0; i++)
+		r = shard_again(s, &span_tables[i], reterr_diag);
+	return r;
+}
+
 /* steps[i] migrates version i to i + 1 and can be repeated after an interruption. */
 static int (*const steps[SCHEMA_VERSION])(struct ch *, struct diag *) = {
-	first_version, second_version, third_version};
+	first_version, second_version, third_version, fourth_version};
 
 static int migrate(struct ch *s, u64 version, struct diag *reterr_diag)
 {

@@ -344,7 +344,7 @@ static int find_some_spans(struct ch *s, const struct store_span_filter *f, cons
 	else
 		str_printf(&sql, " LIMIT %u", STORE_MAX_SPANS + 1);
 	str_puts(&sql, " FORMAT RowBinary");
-	r = sql.failed ? -ENOMEM : ch_select(s, str_get(&sql), &answer, reterr_diag);
+	r = sql.failed ? -ENOMEM : ch_select_anywhere(s, str_get(&sql), &answer, reterr_diag);
 	return r < 0 ? r : ch_read_spans(&answer, into, reterr_diag);
 }
 
@@ -412,7 +412,7 @@ static int find_some_links(struct ch *s, const struct store_link_filter *f, cons
 		str_putc(&sql, ')');
 	}
 	str_printf(&sql, " LIMIT %u FORMAT RowBinary", STORE_MAX_LINKS + 1);
-	r = sql.failed ? -ENOMEM : ch_select(s, str_get(&sql), &answer, reterr_diag);
+	r = sql.failed ? -ENOMEM : ch_select_anywhere(s, str_get(&sql), &answer, reterr_diag);
 	return r < 0 ? r : ch_read_links(&answer, into, reterr_diag);
 }
 
