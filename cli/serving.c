@@ -59,10 +59,12 @@ const struct option serving_access_options[] = {
 		    "take tokens without TLS from other machines, as behind a proxy"),
 	OPTION_U64("max-request", 0, "MIB", A, max_request_mib, 1, 1024,
 		   "largest request, before and after decompression (default 64)"),
-	OPTION_U64("max-connections", 0, "N", A, connections, 1, 100000,
-		   "simultaneous connections for each address (default 256)"),
+	OPTION_U64("max-connections", 0, "N", A, connections, 1, 1000000,
+		   "connections to each address; one client: half of them (default 20000)"),
 	OPTION_U64("timeout", 0, "SECONDS", A, timeout_s, 1, 3600,
 		   "close a connection that is idle for this long (default 30)"),
+	OPTION_STRING("access-log", 0, "FILE", A, access_log,
+		      "write a line of JSON per request; - for standard output; SIGHUP reopens it"),
 	{},
 };
 
@@ -117,6 +119,7 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 	ret->tls = (struct net_tls){a->cert, a->key, a->ca};
 	ret->tokens = a->tokens;
 	ret->clear_text = a->clear_text;
+	ret->access_log = a->access_log;
 	ret->max_connections = (u32)a->connections;
 	ret->timeout_s = (u32)a->timeout_s;
 	ret->cost = (struct api_cost){.currency = a->currency ? a->currency : "USD",

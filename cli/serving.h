@@ -8,7 +8,7 @@
 
 struct serving_arguments {
 	const char *data_dir, *store, *listen, *otlp_grpc, *otlp_grpc_old, *otlp_http;
-	const char *cert, *key, *ca, *tokens;
+	const char *cert, *key, *ca, *tokens, *access_log;
 	const char *symbols_dir, *debuginfod_urls, *currency, *source_roots, *audit_log;
 	bool clear_text;
 	double core_hour, watts, pue, grams; /* see SERVING_DEFAULTS */

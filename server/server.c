@@ -22,11 +22,14 @@ struct server {
 	struct symstore *symbols; /* or NULL */
 	struct ingest *ingest;
 	struct api *api;
+	struct net *net;
 	struct net_listener *listeners[SERVER_N];
 	struct clock_watch clock;
 	bool has_clock;
 	u64 saved_ms;	  /* the time in the file */
 	char *clock_file; /* owned; keeps the time for the next start; NULL without a directory */
+	void (*metrics)(void *userdata, struct str *out); /* the agent's, or NULL */
+	void *userdata;
 	pthread_t maintainer;
 	pthread_mutex_t lock; /* of `stopping` */
 	pthread_cond_t wake;
@@ -167,11 +170,24 @@ static void *maintain(void *arg)
 	return NULL;
 }
 
+static void put_metrics(void *userdata, struct str *out)
+{
+	struct server *s = userdata;
+
+	net_metrics(s->net, out);
+	if (s->metrics)
+		s->metrics(s->userdata, out);
+}
+
 static int listen_at(struct server *s, const struct server_options *o, enum server_port which,
 		     const char *asked, const char *usual, struct diag *reterr_diag)
 {
 	const bool grpc = which == SERVER_OTLP_GRPC || which == SERVER_OTLP_GRPC_OLD;
+	static const char *const names[SERVER_N] = {"api", "otlp-grpc", "otlp-grpc-old",
+						    "otlp-http"};
 	const struct net_options n = {
+		.net = s->net,
+		.name = names[which],
 		.address = asked ? asked : usual,
 		.grpc = grpc,
 		.tls = o->tls.cert || o->tls.key || o->tls.client_ca ? &o->tls : NULL,
@@ -181,6 +197,7 @@ static int listen_at(struct server *s, const struct server_options *o, enum serv
 		.max_connections = o->max_connections,
 		.timeout_s = o->timeout_s,
 		.handler = grpc ? api_grpc : api_http,
+		.writes = grpc ? NULL : api_writes,
 		.sink = api_sink,
 		.userdata = s->api,
 	};
@@ -246,8 +263,8 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 	struct api_options a = {.cost = o->cost,
 				.source_roots = o->source_roots,
 				.audit_log = o->audit_log,
-				.metrics = o->metrics,
-				.userdata = o->userdata};
+				.metrics = put_metrics,
+				.userdata = s};
 	int r;
 
 	if (!s)
@@ -255,7 +272,11 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 	/* A client that closes its connection must not end the process. */
 	signal(SIGPIPE, SIG_IGN);
 	thread_sync_init(&s->lock, &s->wake);
-	r = store_open(o->store, &o->store_options, reterr_diag, &s->store);
+	s->metrics = o->metrics;
+	s->userdata = o->userdata;
+	r = net_create(o->access_log, reterr_diag, &s->net);
+	if (r == 0)
+		r = store_open(o->store, &o->store_options, reterr_diag, &s->store);
 	if (r == 0)
 		r = start_clock(s, o->store);
 	if (r == 0)
@@ -288,7 +309,10 @@ static u32 left_ms(u64 until_ns)
 void server_reload(struct server *s)
 {
 	bool any = false, all = true;
+	struct diag log = {};
 
+	if (net_reopen(s->net, &log) < 0)
+		log_warn("%s; the old file stays in use", log.text);
 	for (int i = 0; i < SERVER_N; i++) {
 		struct diag d = {};
 		int r = s->listeners[i] ? net_reload(s->listeners[i], &d) : -ENOENT;
@@ -312,6 +336,8 @@ void server_stop(struct server *s, u32 timeout_ms)
 	if (!s)
 		return;
 	for (int i = 0; i < SERVER_N; i++)
+		net_drain(s->listeners[i]);
+	for (int i = 0; i < SERVER_N; i++)
 		net_close(s->listeners[i], left_ms(until));
 	if (s->has_maintainer) {
 		pthread_mutex_lock(&s->lock);
@@ -320,6 +346,7 @@ void server_stop(struct server *s, u32 timeout_ms)
 		pthread_mutex_unlock(&s->lock);
 		pthread_join(s->maintainer, NULL);
 	}
+	net_destroy(s->net);
 	api_destroy(s->api);
 	ingest_destroy(s->ingest);
 	symstore_destroy(s->symbols);

@@ -25,6 +25,7 @@ struct server_options {
 	struct net_tls tls; /* all NULL = no TLS; for all listeners */
 	const char *tokens;
 	bool clear_text;		/* as in net_options */
+	const char *access_log;		/* as in net_create() */
 	u32 max_connections, timeout_s; /* as in net_options */
 	struct ingest_options ingest;	/* `written` is set by the server */
 	size_t max_body;
@@ -42,8 +43,8 @@ struct server;
 /* Strings are borrowed until server_stop(). On failure *ret is untouched and nothing runs. */
 int server_start(const struct server_options *o, struct diag *reterr_diag, struct server **ret);
 /*
- * Reads the certificates again. If they are not usable it logs a warning, and the old ones stay in
- * effect.
+ * Reads the certificates again, and opens the access log again. If they are not usable it logs a
+ * warning, and the old ones stay in effect.
  */
 void server_reload(struct server *s);
 /* Refuses new requests, waits for those in progress up to the timeout, and closes the store. */

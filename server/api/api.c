@@ -97,7 +97,6 @@ static void put_error(struct api_call *c, enum api_style style, int r)
 
 	str_clear(out);
 	out->failed = false;
-	c->ret->stream = NULL;
 	c->ret->status = e->status;
 	c->ret->content_type = "application/json";
 	c->ret->n_headers = 0;
@@ -174,6 +173,14 @@ static int call(struct api_call *c, const struct api_route *route)
 	if (!open && (c->r->role & route->role) != route->role)
 		return diag_set(&c->d, -EACCES, "this token may not do that");
 	return route->fn(c);
+}
+
+bool api_writes(void *userdata, const struct net_request *r)
+{
+	bool other;
+	const struct api_route *route = find_route(r, &other);
+
+	return route && route->role & NET_ROLE_WRITE;
 }
 
 void api_http(void *userdata, const struct net_request *r, struct net_response *ret)

@@ -41,6 +41,8 @@ DEFINE_CLEANUP(api, struct api *, api_destroy)
 #define _cleanup_api_ _cleanup_(api)
 /* For net_options.handler of HTTP listeners; `api` is a struct api *. */
 void api_http(void *api, const struct net_request *r, struct net_response *ret);
+/* For net_options.writes. */
+bool api_writes(void *api, const struct net_request *r);
 /* For net_options.sink: writes the body of an upload of symbols to disk. */
 bool api_sink(void *api, const struct net_request *r, struct net_sink *ret);
 /* For net_options.handler of gRPC listeners. */

@@ -7,13 +7,14 @@
  * nghttp2 checks the HTTP/2 protocol. This file bounds headers, bodies (each, and those of all
  * connections together), concurrent calls, and time.
  */
-#include "server/net/grpc_session.h"
-
 #include <errno.h>
 #include <nghttp2/nghttp2.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+
+#include "base/vec.h"
+#include "server/net/internal.h"
 
 #define MAX_CALLS 64
 #define MAX_HEADER_BYTES (16u << 10)
@@ -21,21 +22,46 @@
 #define SEND_BYTES (64u << 10)
 #define FRAME_BYTES 5
 
+struct grpc_call;
+
 struct grpc_session {
+	struct net_session base;
 	nghttp2_session *h2;
-	struct net_listener *l;
-	struct grpc_session_ops ops;
 	struct grpc_call *calls;
-	size_t n_calls;
-	bool greeted; /* the client's first SETTINGS came */
-	char peer[64];
+	bool draining;
 };
+
+struct grpc_header {
+	char *name, *value; /* owned */
+};
+
+struct grpc_call {
+	struct net_call base;
+	struct grpc_call *next, **to_this; /* in the session */
+	s32 id;
+	char *path; /* owned; NULL until it was received */
+	vec(struct grpc_header) headers;
+	size_t header_bytes;
+	struct str body;  /* as received, with the five bytes before the message */
+	size_t charged;	  /* bytes taken from the budget for bodies */
+	u64 complete_ms;  /* when the request must be complete; 0 = it is complete */
+	bool post, answered;
+	bool refused; /* answered before the request was complete */
+	/* The answer. */
+	struct str framed;
+	size_t sent;
+};
+
+static struct grpc_session *session_of(struct net_session *s)
+{
+	return container_of(s, struct grpc_session, base);
+}
 
 /* ---- calls ---- */
 
 static void call_free(struct grpc_call *c)
 {
-	net_buffer_give(c->l, c->charged);
+	net_buffer_give(c->base.l, c->charged);
 	vec_foreach (&c->headers, h) {
 		free(h->name);
 		free(h->value);
@@ -44,7 +70,7 @@ static void call_free(struct grpc_call *c)
 	free(c->path);
 	str_deinit(&c->body);
 	str_deinit(&c->framed);
-	str_deinit(&c->response.body);
+	net_call_deinit(&c->base);
 	free(c);
 }
 
@@ -54,29 +80,30 @@ static struct grpc_call *call_create(struct grpc_session *s, s32 id)
 
 	if (!c)
 		return NULL;
-	c->session = s;
-	c->l = s->l;
+	net_call_init(&c->base, &s->base);
 	c->id = id;
-	c->deadline_ms = net_now_ms() + 2000ULL * s->l->o.timeout_s;
-	memcpy(c->peer, s->peer, sizeof(c->peer));
+	c->complete_ms = c->base.began_ms + 2000ULL * s->base.l->o.timeout_s;
 	c->next = s->calls;
 	c->to_this = &s->calls;
 	if (c->next)
 		c->next->to_this = &c->next;
 	s->calls = c;
-	s->n_calls++;
 	return c;
 }
 
 /* Takes the call out of the session, and frees it unless its handler runs. */
 static void call_detach(struct grpc_call *c)
 {
+	struct net_session *s = c->base.session;
+
 	*c->to_this = c->next;
 	if (c->next)
 		c->next->to_this = c->to_this;
-	c->session->n_calls--;
-	c->session = NULL;
-	if (!c->working)
+	s->calls--;
+	s->rest_ms = net_now_ms();
+	c->base.session = NULL;
+	atomic_store(&c->base.gone, 2);
+	if (!c->base.working)
 		call_free(c);
 }
 
@@ -95,8 +122,8 @@ static const char *grpc_lookup(const struct net_request *r, bool header, const c
 
 static void set_error(struct grpc_call *c, int status, const char *message)
 {
-	c->response.status = status;
-	snprintf(c->response.message, sizeof(c->response.message), "%s", message);
+	c->base.response.status = status;
+	snprintf(c->base.response.message, sizeof(c->base.response.message), "%s", message);
 }
 
 /* Finds the message in its frame; false: the response has the error. */
@@ -134,23 +161,32 @@ static bool unframe(struct grpc_call *c, struct net_request *r)
 	return true;
 }
 
-void grpc_call_run(struct grpc_call *c)
+static void run_call(struct net_call *base)
 {
-	struct net_request r = {
-		.method = "POST",
-		.path = c->path,
-		.content_type = call_header(c, "content-type", 0),
-		.role = c->sender.role,
-		.token_name = c->sender.name,
-		.host = c->sender.host,
-		.peer = c->peer,
-		.grpc = true,
-		.lookup = grpc_lookup,
-		.private = c,
-	};
+	struct grpc_call *c = container_of(base, struct grpc_call, base);
 
-	if (unframe(c, &r))
-		c->l->o.handler(c->l->o.userdata, &r, &c->response);
+	if (unframe(c, &base->request))
+		net_call_run(base);
+}
+
+/* The milliseconds of a grpc-timeout ("500m"), or 0. */
+static u64 timeout_ms(const char *s)
+{
+	static const struct {
+		char unit;
+		u64 us;
+	} units[] = {{'H', 3600000000}, {'M', 60000000}, {'S', 1000000}, {'m', 1000}, {'u', 1}};
+	u64 n = 0;
+	size_t digits = s ? strspn(s, "0123456789") : 0;
+
+	if (!digits || digits > 8 || strlen(s) != digits + 1)
+		return 0;
+	for (size_t i = 0; i < digits; i++)
+		n = n * 10 + (u64)(s[i] - '0');
+	for (size_t i = 0; i < ARRAY_SIZE(units); i++)
+		if (units[i].unit == s[digits])
+			return MAX(n * units[i].us / 1000, 1ULL);
+	return s[digits] == 'n' ? MAX(n / 1000000, 1ULL) : 0;
 }
 
 /* ---- answers ---- */
@@ -196,11 +232,11 @@ static ssize_t read_answer(nghttp2_session *h2, int32_t id, uint8_t *buf, size_t
 
 static int frame_answer(struct grpc_call *c)
 {
-	u32 n = (u32)c->response.body.n;
+	u32 n = (u32)c->base.response.body.n;
 	const u8 head[FRAME_BYTES] = {0, (u8)(n >> 24), (u8)(n >> 16), (u8)(n >> 8), (u8)n};
 
 	if (str_append(&c->framed, head, sizeof(head)) < 0 ||
-	    str_append(&c->framed, str_get(&c->response.body), n) < 0)
+	    str_append(&c->framed, str_get(&c->base.response.body), n) < 0)
 		return -ENOMEM;
 	return 0;
 }
@@ -213,43 +249,49 @@ static void submit_answer(struct grpc_call *c)
 			    make_header("content-type", "application/grpc"),
 			    make_header("grpc-accept-encoding", "identity,gzip,zstd")};
 
-	if (c->response.status == NET_GRPC_OK && frame_answer(c) == 0) {
-		nghttp2_submit_response(c->session->h2, c->id, nv, 3, &data);
+	if (c->base.response.status == NET_GRPC_OK && frame_answer(c) == 0) {
+		nghttp2_submit_response(session_of(c->base.session)->h2, c->id, nv, 3, &data);
 		return;
 	}
-	if (c->response.status == NET_GRPC_OK)
+	if (c->base.response.status == NET_GRPC_OK)
 		set_error(c, NET_GRPC_UNAVAILABLE, "out of memory");
-	snprintf(status, sizeof(status), "%d", c->response.status);
-	encode_message(c->response.message, message, sizeof(message));
+	snprintf(status, sizeof(status), "%d", c->base.response.status);
+	encode_message(c->base.response.message, message, sizeof(message));
 	nv[3] = make_header("grpc-status", status);
 	nv[4] = make_header("grpc-message", message);
-	nghttp2_submit_response(c->session->h2, c->id, nv, 5, NULL);
+	nghttp2_submit_response(session_of(c->base.session)->h2, c->id, nv, 5, NULL);
 }
 
-void grpc_session_answer(struct grpc_call *c)
+static void answer(struct grpc_call *c)
 {
-	c->working = false;
-	if (!c->session) {
-		call_free(c);
-		return;
-	}
-	if (c->answered)
-		return;
 	c->answered = true;
-	net_buffer_give(c->l, c->charged);
+	net_buffer_give(c->base.l, c->charged);
 	c->charged = 0;
 	str_deinit(&c->body);
 	c->body = (struct str){};
 	submit_answer(c);
+	net_call_log(&c->base, c->base.response.status, c->framed.n);
+}
+
+static void call_done(struct net_call *base)
+{
+	struct grpc_call *c = container_of(base, struct grpc_call, base);
+
+	if (!base->session) {
+		net_call_log(base, 499, 0);
+		call_free(c);
+	} else if (!c->answered) {
+		answer(c);
+	}
 }
 
 /* Answers before the request is complete, and drops the rest of the request. */
 static void refuse(struct grpc_call *c, int status, const char *message)
 {
 	set_error(c, status, message);
-	c->deadline_ms = 0;
+	c->complete_ms = 0;
 	c->refused = true;
-	grpc_session_answer(c);
+	answer(c);
 }
 
 /* A request that is not gRPC gets an HTTP status. */
@@ -258,9 +300,10 @@ static void refuse_http(struct grpc_call *c, const char *status)
 	nghttp2_nv nv[] = {make_header(":status", status)};
 
 	c->answered = true;
-	c->deadline_ms = 0;
+	c->complete_ms = 0;
 	c->refused = true;
-	nghttp2_submit_response(c->session->h2, c->id, nv, 1, NULL);
+	nghttp2_submit_response(session_of(c->base.session)->h2, c->id, nv, 1, NULL);
+	net_call_log(&c->base, atoi(status), 0);
 }
 
 /* ---- requests ---- */
@@ -280,7 +323,6 @@ static int on_begin_headers(nghttp2_session *h2, const nghttp2_frame *f, void *u
 	c = call_create(s, f->hd.stream_id);
 	if (!c)
 		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-	atomic_fetch_add(&s->l->counters.requests, 1);
 	nghttp2_session_set_stream_user_data(h2, f->hd.stream_id, c);
 	return 0;
 }
@@ -309,7 +351,7 @@ static int on_header(nghttp2_session *h2, const nghttp2_frame *f, const uint8_t 
 		return 0;
 	c->header_bytes += name_n + value_n + 32;
 	if (c->header_bytes > MAX_HEADER_BYTES) {
-		atomic_fetch_add(&c->l->counters.too_large, 1);
+		atomic_fetch_add(&c->base.l->counters.too_large, 1);
 		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 	}
 	if (name_n == 7 && !memcmp(name, ":method", 7)) {
@@ -326,18 +368,32 @@ static int on_header(nghttp2_session *h2, const nghttp2_frame *f, const uint8_t 
 
 static void headers_complete(struct grpc_call *c)
 {
-	const char *type = call_header(c, "content-type", 0);
+	const char *type = call_header(c, "content-type", 0), *authorization;
+	struct net_request *r = &c->base.request;
+	u64 timeout;
 
+	r->method = c->post ? "POST" : "?";
+	r->path = c->path;
+	r->content_type = type;
+	r->grpc = true;
+	r->lookup = grpc_lookup;
+	r->private = c;
 	if (!c->path || !c->post || !type || strncasecmp(type, "application/grpc", 16) != 0) {
 		refuse_http(c, c->post ? "415" : "405");
 		return;
 	}
-	c->sender = net_sender_of(c->l, call_header(c, "authorization", 0));
-	if (c->sender.role == NET_ROLE_NONE) {
-		atomic_fetch_add(&c->l->counters.unauthorized, 1);
+	authorization = call_header(c, "authorization", 0);
+	if (!net_call_identify(&c->base, authorization)) {
+		if (authorization)
+			net_note_bad_token(c->base.l, r->peer);
+		atomic_fetch_add(&c->base.l->counters.unauthorized, 1);
 		refuse(c, NET_GRPC_UNAUTHENTICATED,
 		       "this server wants a token: authorization: Bearer TOKEN");
+		return;
 	}
+	c->base.session->trusted = true;
+	timeout = timeout_ms(call_header(c, "grpc-timeout", 0));
+	c->base.deadline_ms = timeout ? c->base.began_ms + timeout : 0;
 }
 
 static int on_data(nghttp2_session *h2, uint8_t flags, int32_t id, const uint8_t *data, size_t n,
@@ -347,12 +403,13 @@ static int on_data(nghttp2_session *h2, uint8_t flags, int32_t id, const uint8_t
 
 	if (!c || c->answered)
 		return 0;
-	if (c->body.n + n > c->l->o.max_body + FRAME_BYTES) {
-		atomic_fetch_add(&c->l->counters.too_large, 1);
+	c->base.received += n;
+	if (c->body.n + n > c->base.l->o.max_body + FRAME_BYTES) {
+		atomic_fetch_add(&c->base.l->counters.too_large, 1);
 		refuse(c, NET_GRPC_RESOURCE_EXHAUSTED,
 		       "the message is larger than this server "
 		       "takes");
-	} else if (!net_buffer_take(c->l, n)) {
+	} else if (!net_buffer_take(c->base.l, n)) {
 		refuse(c, NET_GRPC_UNAVAILABLE, "too many large requests at once");
 	} else {
 		c->charged += n;
@@ -362,12 +419,19 @@ static int on_data(nghttp2_session *h2, uint8_t flags, int32_t id, const uint8_t
 	return 0;
 }
 
+static void begin_work(struct grpc_call *c)
+{
+	c->complete_ms = 0;
+	c->base.run = run_call;
+	c->base.done = call_done;
+	if (net_call_submit(&c->base, POOL_WRITE) < 0)
+		refuse(c, NET_GRPC_UNAVAILABLE, "too many requests wait for this server");
+}
+
 static int on_frame(nghttp2_session *h2, const nghttp2_frame *f, void *userdata)
 {
-	struct grpc_session *s = userdata;
 	struct grpc_call *c;
 
-	s->greeted |= f->hd.type == NGHTTP2_SETTINGS;
 	if (f->hd.type != NGHTTP2_HEADERS && f->hd.type != NGHTTP2_DATA)
 		return 0;
 	c = call_of(h2, f->hd.stream_id);
@@ -375,11 +439,8 @@ static int on_frame(nghttp2_session *h2, const nghttp2_frame *f, void *userdata)
 		return 0;
 	if (f->hd.type == NGHTTP2_HEADERS && f->headers.cat == NGHTTP2_HCAT_REQUEST)
 		headers_complete(c);
-	if (!(f->hd.flags & NGHTTP2_FLAG_END_STREAM) || c->answered || c->working)
-		return 0;
-	c->deadline_ms = 0;
-	c->working = true;
-	s->ops.call(s->ops.userdata, c);
+	if (f->hd.flags & NGHTTP2_FLAG_END_STREAM && !c->answered && !c->base.working)
+		begin_work(c);
 	return 0;
 }
 
@@ -403,7 +464,7 @@ static int on_stream_close(nghttp2_session *h2, int32_t id, uint32_t code, void 
 	if (!c)
 		return 0;
 	if (!c->answered)
-		atomic_fetch_add(&c->l->counters.broken, 1);
+		atomic_fetch_add(&c->base.l->counters.broken, 1);
 	nghttp2_session_set_stream_user_data(h2, id, NULL);
 	call_detach(c);
 	return 0;
@@ -438,53 +499,28 @@ static int create_h2(struct grpc_session *s)
 	return r == 0 ? 0 : -ENOMEM;
 }
 
-int grpc_session_create(struct net_listener *l, const char *peer,
-			const struct grpc_session_ops *ops, struct grpc_session **ret)
+static void grpc_destroy(struct net_session *base)
 {
-	const nghttp2_settings_entry settings[] = {
-		{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, MAX_CALLS},
-		{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, WINDOW_BYTES},
-		{NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, MAX_HEADER_BYTES},
-	};
-	struct grpc_session *s = calloc(1, sizeof(*s));
+	struct grpc_session *s = session_of(base);
 
-	if (!s)
-		return -ENOMEM;
-	s->l = l;
-	s->ops = *ops;
-	snprintf(s->peer, sizeof(s->peer), "%s", peer);
-	if (create_h2(s) < 0 ||
-	    nghttp2_submit_settings(s->h2, NGHTTP2_FLAG_NONE, settings, ARRAY_SIZE(settings)) ||
-	    nghttp2_session_set_local_window_size(s->h2, NGHTTP2_FLAG_NONE, 0, 4 * WINDOW_BYTES)) {
-		grpc_session_destroy(s);
-		return -ENOMEM;
-	}
-	*ret = s;
-	return 0;
-}
-
-void grpc_session_destroy(struct grpc_session *s)
-{
-	if (!s)
-		return;
 	while (s->calls)
 		call_detach(s->calls);
 	nghttp2_session_del(s->h2);
 	free(s);
 }
 
-int grpc_session_receive(struct grpc_session *s, const u8 *data, size_t n)
+static int grpc_receive(struct net_session *base, const u8 *data, size_t n)
 {
-	ssize_t r = nghttp2_session_mem_recv(s->h2, data, n);
+	ssize_t r = nghttp2_session_mem_recv(session_of(base)->h2, data, n);
 
 	return r < 0 || (size_t)r != n ? -EBADMSG : 0;
 }
 
-int grpc_session_send(struct grpc_session *s, struct str *out)
+static int grpc_send(struct net_session *base, struct str *out)
 {
 	while (out->n < SEND_BYTES) {
 		const u8 *data;
-		ssize_t n = nghttp2_session_mem_send(s->h2, &data);
+		ssize_t n = nghttp2_session_mem_send(session_of(base)->h2, &data);
 
 		if (n < 0)
 			return -EBADMSG;
@@ -496,34 +532,85 @@ int grpc_session_send(struct grpc_session *s, struct str *out)
 	return 0;
 }
 
-bool grpc_session_ended(const struct grpc_session *s)
+static bool grpc_ended(const struct net_session *base)
 {
-	return !nghttp2_session_want_read(s->h2) && !nghttp2_session_want_write(s->h2);
+	nghttp2_session *h2 = container_of(base, struct grpc_session, base)->h2;
+
+	return !nghttp2_session_want_read(h2) && !nghttp2_session_want_write(h2);
 }
 
-void grpc_session_drain(struct grpc_session *s)
+static bool grpc_wants(const struct net_session *base)
 {
-	nghttp2_submit_goaway(s->h2, NGHTTP2_FLAG_NONE,
-			      nghttp2_session_get_last_proc_stream_id(s->h2), NGHTTP2_NO_ERROR,
-			      NULL, 0);
+	return true;
 }
 
-bool grpc_session_greeted(const struct grpc_session *s)
+static u64 grpc_deadline(const struct net_session *base)
 {
-	return s->greeted;
+	const struct grpc_session *s = container_of(base, struct grpc_session, base);
+	u64 first = 0;
+
+	for (const struct grpc_call *c = s->calls; c; c = c->next)
+		if (c->complete_ms && (!first || c->complete_ms < first))
+			first = c->complete_ms;
+	return first;
 }
 
-size_t grpc_session_calls(const struct grpc_session *s)
+static void grpc_expire(struct net_session *base, u64 now_ms)
 {
-	return s->n_calls;
-}
-
-void grpc_session_expire(struct grpc_session *s, u64 now_ms)
-{
-	for (struct grpc_call *c = s->calls; c; c = c->next) {
-		if (!c->deadline_ms || c->deadline_ms > now_ms || c->answered)
+	for (struct grpc_call *c = session_of(base)->calls; c; c = c->next) {
+		if (!c->complete_ms || c->complete_ms > now_ms || c->answered)
 			continue;
-		atomic_fetch_add(&c->l->counters.timed_out, 1);
+		atomic_fetch_add(&base->l->counters.timed_out, 1);
 		refuse(c, NET_GRPC_DEADLINE_EXCEEDED, "the request took too long to arrive");
 	}
+}
+
+static void grpc_drain(struct net_session *base)
+{
+	struct grpc_session *s = session_of(base);
+
+	if (!s->draining)
+		nghttp2_submit_goaway(s->h2, NGHTTP2_FLAG_NONE,
+				      nghttp2_session_get_last_proc_stream_id(s->h2),
+				      NGHTTP2_NO_ERROR, NULL, 0);
+	s->draining = true;
+}
+
+static void grpc_hangup(struct net_session *base)
+{
+	for (struct grpc_call *c = session_of(base)->calls; c; c = c->next)
+		atomic_store(&c->base.gone, 1);
+}
+
+int grpc_session_create(struct net_listener *l, struct net_peer *peer, struct net_session **ret)
+{
+	static const struct net_session_ops ops = {
+		.destroy = grpc_destroy,
+		.receive = grpc_receive,
+		.send = grpc_send,
+		.ended = grpc_ended,
+		.wants = grpc_wants,
+		.deadline = grpc_deadline,
+		.expire = grpc_expire,
+		.drain = grpc_drain,
+		.hangup = grpc_hangup,
+	};
+	const nghttp2_settings_entry settings[] = {
+		{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, MAX_CALLS},
+		{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, WINDOW_BYTES},
+		{NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, MAX_HEADER_BYTES},
+	};
+	struct grpc_session *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return -ENOMEM;
+	s->base = (struct net_session){.ops = &ops, .l = l, .peer = peer};
+	if (create_h2(s) < 0 ||
+	    nghttp2_submit_settings(s->h2, NGHTTP2_FLAG_NONE, settings, ARRAY_SIZE(settings)) ||
+	    nghttp2_session_set_local_window_size(s->h2, NGHTTP2_FLAG_NONE, 0, 4 * WINDOW_BYTES)) {
+		grpc_destroy(&s->base);
+		return -ENOMEM;
+	}
+	*ret = &s->base;
+	return 0;
 }

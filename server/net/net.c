@@ -17,11 +17,13 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/clock.h"
 #include "server/net/internal.h"
 
-#define BACKLOG 128
+#define BACKLOG 4096
+#define OTHER_FILES 256 /* store, symbols, epoll, and connections of the server itself */
 
 u64 net_now_ms(void)
 {
@@ -39,12 +41,6 @@ bool net_buffer_take(struct net_listener *l, size_t n)
 void net_buffer_give(struct net_listener *l, size_t n)
 {
 	atomic_fetch_sub(&l->buffered, n);
-}
-
-struct net_sender net_sender_of(struct net_listener *l, const char *authorization)
-{
-	return l->tokens ? net_tokens_sender(l->tokens, authorization)
-			 : (struct net_sender){.role = NET_ROLE_ADMIN};
 }
 
 void net_peer_name(const struct sockaddr *a, char ret[64])
@@ -199,8 +195,104 @@ int net_reload(struct net_listener *l, struct diag *reterr_diag)
 	return l->tls ? net_credentials_load(l, reterr_diag) : 0;
 }
 
+/* ---- what listeners share ---- */
+
+/* As many as it may. */
+static u32 raise_files(void)
+{
+	struct rlimit r = {};
+
+	if (getrlimit(RLIMIT_NOFILE, &r) < 0)
+		return 1024;
+	if (r.rlim_cur < r.rlim_max) {
+		struct rlimit most = {r.rlim_max, r.rlim_max};
+
+		if (setrlimit(RLIMIT_NOFILE, &most) == 0)
+			r.rlim_cur = r.rlim_max;
+	}
+	return (u32)MIN(r.rlim_cur, (rlim_t)1 << 30);
+}
+
+int net_create(const char *access_log, struct diag *reterr_diag, struct net **ret)
+{
+	struct net *n = calloc(1, sizeof(*n));
+	u32 files = raise_files();
+	int r;
+
+	if (!n)
+		return -ENOMEM;
+	pthread_mutex_init(&n->lock, NULL);
+	n->submit = net_submit;
+	n->max_open = files > 2 * OTHER_FILES ? files - OTHER_FILES : MAX(files / 2, 1u);
+	r = pool_create(&n->pool);
+	if (r == 0 && access_log)
+		r = net_log_open(access_log, reterr_diag, &n->log);
+	if (r < 0) {
+		net_destroy(n);
+		return r;
+	}
+	*ret = n;
+	return 0;
+}
+
+void net_destroy(struct net *n)
+{
+	if (!n)
+		return;
+	pool_destroy(n->pool);
+	net_log_close(n->log);
+	pthread_mutex_destroy(&n->lock);
+	free(n);
+}
+
+int net_reopen(struct net *n, struct diag *reterr_diag)
+{
+	return net_log_reopen(n->log, reterr_diag);
+}
+
+/* Replaces the first entry `old` of the list by `new`. */
+static int list_listener(struct net *n, const struct net_listener *old, struct net_listener *new)
+{
+	u32 i;
+
+	pthread_mutex_lock(&n->lock);
+	for (i = 0; i < NET_MAX_LISTENERS && n->listeners[i] != old; i++)
+		;
+	if (i < NET_MAX_LISTENERS)
+		n->listeners[i] = new;
+	pthread_mutex_unlock(&n->lock);
+	return i < NET_MAX_LISTENERS ? 0 : -ENOSPC;
+}
+
+static int join_net(struct net_listener *l, struct diag *reterr_diag)
+{
+	int r = 0;
+
+	l->net = l->o.net;
+	if (!l->net) {
+		r = net_create(NULL, reterr_diag, &l->net);
+		l->owns_net = r == 0;
+	}
+	if (r == 0)
+		r = list_listener(l->net, NULL, l);
+	if (r == 0 && l->o.net && l->o.max_connections > l->net->max_open) {
+		if (!atomic_exchange(&l->net->told, true))
+			log_info("the limit of open files (ulimit -Hn) allows %u connections, "
+				 "fewer than --max-connections %u",
+				 l->net->max_open, l->o.max_connections);
+		l->o.max_connections = l->net->max_open;
+	}
+	return r;
+}
+
+/* ---- listeners ---- */
+
 static void listener_free(struct net_listener *l)
 {
+	if (l->net)
+		list_listener(l->net, l, NULL);
+	if (l->owns_net)
+		net_destroy(l->net);
 	if (l->fd >= 0)
 		close(l->fd);
 	net_credentials_put(l->credentials);
@@ -221,9 +313,11 @@ int net_listen(const struct net_options *o, struct diag *reterr_diag, struct net
 		return -ENOMEM;
 	l->fd = -1;
 	pthread_mutex_init(&l->lock, NULL);
+	TAILQ_INIT(&l->strangers);
 	l->o = *o;
+	l->name = o->name ? o->name : o->grpc ? "grpc" : "http";
 	l->o.max_body = o->max_body ? o->max_body : 64u << 20;
-	l->o.max_connections = o->max_connections ? o->max_connections : 256;
+	l->o.max_connections = o->max_connections ? o->max_connections : 20000;
 	l->o.timeout_s = o->timeout_s ? o->timeout_s : 30;
 	if (o->tokens)
 		r = net_tokens_create(o->tokens, reterr_diag, &l->tokens);
@@ -232,7 +326,9 @@ int net_listen(const struct net_options *o, struct diag *reterr_diag, struct net
 	if (r == 0)
 		r = bind_address(l, reterr_diag);
 	if (r == 0)
-		r = o->grpc ? net_grpc_start(l, reterr_diag) : net_http_start(l, reterr_diag);
+		r = join_net(l, reterr_diag);
+	if (r == 0)
+		r = net_loops_start(l, reterr_diag);
 	if (r < 0) {
 		listener_free(l);
 		return r;
@@ -250,11 +346,14 @@ void net_close(struct net_listener *l, u32 timeout_ms)
 {
 	if (!l)
 		return;
-	if (l->http)
-		net_http_stop(l, timeout_ms);
-	if (l->grpc)
-		net_grpc_stop(l, timeout_ms);
+	net_loops_stop(l, timeout_ms);
 	listener_free(l);
+}
+
+void net_drain(struct net_listener *l)
+{
+	if (l)
+		net_loops_drain(l);
 }
 
 void net_stats(const struct net_listener *l, struct net_stats *ret)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * HTTP/1.1 (libmicrohttpd) and gRPC over HTTP/2 (nghttp2), with TLS (GnuTLS) or without. A handler
- * gets complete requests only; handlers run on the listener's threads, several at once.
+ * HTTP/1.1 and gRPC over HTTP/2 (nghttp2), with TLS (GnuTLS) or without. A handler gets complete
+ * requests only. All listeners share one pool of threads, which runs the handlers
+ * (doc/design/0011-connections.md).
  *
  * net_listen() refuses an address beyond loopback without tokens or client certificates, and tokens
  * without TLS there unless told.
@@ -10,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/diag.h"
+#include "base/quota.h"
 #include "base/str.h"
 #include "base/types.h"
 
@@ -31,7 +33,7 @@ struct net_request {
 	const char *token_name; /* "" = it has none */
 	const char *host;	/* the only host.name that the sender may write; "" = any */
 	const char *peer;	/* "127.0.0.1" */
-	bool grpc;		/* `body` is the message without its frame; status is gRPC's */
+	bool grpc;	  /* `body` is the message without its frame; status is gRPC's */
 	void *sink; /* net_sink.userdata when the body went into the sink; `body` is empty then */
 	/* The i-th query parameter (or header) of that name, or NULL. Borrowed. */
 	const char *(*lookup)(const struct net_request *r, bool header, const char *name, size_t i);
@@ -73,17 +75,9 @@ struct net_response {
 		const char *name, *value; /* static strings */
 	} headers[8];
 	u32 n_headers;
-	/*
-	 * For a streamed answer: waits for the next part, at most a second, and appends it. The
-	 * listener calls it until it returns > 0 (the end) or < 0 (an error). NULL = `body` is the
-	 * whole answer.
-	 */
-	int (*stream)(void *userdata, struct str *out);
-	void (*stream_end)(void *userdata);
-	void *stream_userdata;
 };
 
-/* Receives the body of a request that is too large for memory. */
+/* Receives the body of a request that is too large for memory. One call at a time. */
 struct net_sink {
 	/* The next bytes, in order. The sink itself reports an error to the request's handler. */
 	void (*part)(void *userdata, const void *data, size_t n);
@@ -100,18 +94,41 @@ struct net_tls {
 	const char *client_ca;	/* clients must have a certificate of this CA */
 };
 
+/* What listeners share: the threads of handlers, the access log, and the counts of each client. */
+struct net;
+
+/*
+ * access_log: a file that gets a line per request, "-" for standard output, or NULL. Raises the
+ * limit of open files of this process as far as it may.
+ */
+int net_create(const char *access_log, struct diag *reterr_diag, struct net **ret);
+/* After its listeners. Waits for handlers that still run. */
+void net_destroy(struct net *n);
+/* Opens the access log again, after a rotation. */
+int net_reopen(struct net *n, struct diag *reterr_diag);
+/* Appends the counters of all listeners in Prometheus' text format. Any thread. */
+void net_metrics(struct net *n, struct str *out);
+
 struct net_options {
+	struct net *net;     /* borrowed; NULL = one for this listener alone */
+	const char *name;    /* static: in metrics and the access log; NULL = "http" or "grpc" */
 	const char *address; /* "127.0.0.1:7788", "[::]:4317"; port 0 = any free one */
 	bool grpc;
 	const struct net_tls *tls; /* or NULL */
 	bool clear_text;	   /* tokens without TLS beyond loopback are allowed */
-	const char *tokens;	   /* see tokens.c; or NULL; read again when it changes */
-	size_t max_body; /* bytes as sent; 0 = 64 MiB. All requests together: four times that */
-	u32 max_connections, timeout_s; /* 0 = 256, 30 */
+	const char *tokens; /* see tokens.c; or NULL; read again when it changes */
+	size_t max_body;    /* bytes as sent; 0 = 64 MiB. All requests together: four times that */
+	u32 max_connections, timeout_s; /* 0 = 20000, 30 */
 	net_handler *handler;
 	/*
+	 * Whether the request writes: writes and questions do not wait for each other. NULL = HTTP
+	 * requests are questions. gRPC calls are writes.
+	 */
+	bool (*writes)(void *userdata, const struct net_request *r);
+	struct quota_limits limits; /* of each request, while its handler runs */
+	/*
 	 * Called after a request's header, once the role of its sender is known: true when the body
-	 * goes to *ret. NULL = all bodies go to memory. HTTP only.
+	 * goes to *ret. NULL = all bodies go to memory. HTTP only. Must not block.
 	 */
 	bool (*sink)(void *userdata, const struct net_request *r, struct net_sink *ret);
 	void *userdata;
@@ -131,6 +148,8 @@ int net_listen(const struct net_options *o, struct diag *reterr_diag, struct net
  */
 int net_reload(struct net_listener *l, struct diag *reterr_diag);
 u16 net_port(const struct net_listener *l);
+/* Accepts no more connections and requests; net_close() must follow. NULL is fine. */
+void net_drain(struct net_listener *l);
 /* Accepts no more connections and waits for running requests, for timeout_ms at most. */
 void net_close(struct net_listener *l, u32 timeout_ms);
 void net_stats(const struct net_listener *l, struct net_stats *ret);
