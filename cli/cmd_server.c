@@ -92,13 +92,19 @@ int cmd_server(int argc, char **argv)
 		.groups = groups,
 		.footer =
 			"Prints the ports and `ready`, then serves until SIGTERM. Addresses other "
-			"than loopback require\n--token-file or --tls-ca.",
+			"than loopback require\n--token-file or --tls-ca.\n\nculprit server backup "
+			"and culprit server restore copy the store: see their --help.",
 		.configurable = true,
 	};
 	struct server_options o = {};
 	_cleanup_str_ struct str own = {};
-	int first, r = options_parse(&usage, argc, argv, &first);
+	int first, r;
 
+	if (argc > 1 && !strcmp(argv[1], "backup"))
+		return cmd_server_backup(argc - 1, argv + 1);
+	if (argc > 1 && !strcmp(argv[1], "restore"))
+		return cmd_server_restore(argc - 1, argv + 1);
+	r = options_parse(&usage, argc, argv, &first);
 	if (r != 0)
 		return r < 0 ? 2 : 0;
 	if (first < argc)

@@ -15,4 +15,7 @@ int cmd_symbols(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_server(int argc, char **argv);
+/* `culprit server backup` and `culprit server restore`; argv[0] is the last word. */
+int cmd_server_backup(int argc, char **argv);
+int cmd_server_restore(int argc, char **argv);
 int cmd_up(int argc, char **argv);

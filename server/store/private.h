@@ -59,6 +59,11 @@ struct store_ops {
 			  struct store_links *ret, struct diag *reterr_diag);
 	int (*maintain)(struct store *s, u64 now_ms, struct diag *reterr_diag);
 	int (*get_stats)(struct store *s, struct store_stats *ret, struct diag *reterr_diag);
+	/* NULL for a database server, which has its own. */
+	int (*backup)(const char *where, const char *to, const struct store_progress *progress,
+		      struct diag *reterr_diag);
+	int (*restore)(const char *from, const char *where, const struct store_progress *progress,
+		       struct diag *reterr_diag);
 };
 
 /* ---- what people must learn of a store (watch.c) ---- */

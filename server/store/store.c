@@ -95,6 +95,37 @@ const char *store_directory(const char *url)
 	return e && e->where_is_a_path ? where : NULL;
 }
 
+static int find_copier(const char *url, const struct store_ops **ret, const char **ret_where,
+		       struct diag *reterr_diag)
+{
+	*ret = find_engine(url, ret_where);
+	if (!*ret || !(*ret)->backup)
+		return diag_set(reterr_diag, -ENOTSUP,
+				"only a store in a directory can be copied: of ClickHouse, use "
+				"BACKUP DATABASE and RESTORE DATABASE");
+	return 0;
+}
+
+int store_backup(const char *url, const char *to, const struct store_progress *progress,
+		 struct diag *reterr_diag)
+{
+	const struct store_ops *e;
+	const char *where;
+	int r = find_copier(url, &e, &where, reterr_diag);
+
+	return r < 0 ? r : e->backup(where, to, progress, reterr_diag);
+}
+
+int store_restore(const char *from, const char *url, const struct store_progress *progress,
+		  struct diag *reterr_diag)
+{
+	const struct store_ops *e;
+	const char *where;
+	int r = find_copier(url, &e, &where, reterr_diag);
+
+	return r < 0 ? r : e->restore(from, where, progress, reterr_diag);
+}
+
 void store_close(struct store *s)
 {
 	pthread_mutex_destroy(&s->watch.lock);

@@ -326,6 +326,23 @@ int store_find_links(struct store *s, const struct store_link_filter *f, struct 
 int store_maintain(struct store *s, u64 now_ms, struct diag *reterr_diag);
 int store_get_stats(struct store *s, struct store_stats *ret, struct diag *reterr_diag);
 
+/* Called while files are copied; NULL, or no function: not called. */
+struct store_progress {
+	void (*fn)(void *userdata, const char *file, u64 done, u64 all);
+	void *userdata;
+};
+
+/*
+ * Copies a store of a directory, which a server may be writing to, into a new directory; with
+ * everything else in its directory, but not symbols that are kept elsewhere. Nothing is left after
+ * a failure.
+ */
+int store_backup(const char *url, const char *to, const struct store_progress *progress,
+		 struct diag *reterr_diag);
+/* Makes a store of the copy, in a directory that is empty or missing. */
+int store_restore(const char *from, const char *url, const struct store_progress *progress,
+		  struct diag *reterr_diag);
+
 void store_rows_deinit(struct store_rows *r);
 /* Compares two struct store_row for qsort(): by time, series and stack. */
 int store_compare_rows(const void *a, const void *b);

@@ -7,12 +7,14 @@ import json
 import os
 import re
 import subprocess
+import threading
 import time
 
 import pytest
 
 from conftest import Server, wait_for
 from test_api import report
+from test_ingest import folded
 from test_store import Disk, Writer, acked, tool, verify  # noqa: F401
 from test_traces import TRACE, export, span
 from test_types import otlp, pprof
@@ -289,3 +291,88 @@ def test_a_truncated_store_is_salvaged(tool, tmp_path, share):
     found = verify(tool, tmp_path / "store", 240, "damaged=1", "spans=1")
     assert found["present"] >= 150 and found["missing"] > 0 and found["damaged"] == 2, found
     assert sorted({p.name.split(".damaged")[0] for p in (tmp_path / "store").glob("*.damaged-*")}) == ["profiles.db", "spans.db"]
+
+
+# ---- backup and restore ----
+
+def command(executable, *args, status=0):
+    r = subprocess.run([executable, "server", *map(str, args)], capture_output=True, text=True, timeout=120)
+    assert r.returncode == status, f"{args}: {r.returncode} {r.stdout}{r.stderr}"
+    return r.stdout + r.stderr
+
+
+def test_a_backup_while_the_server_writes(serve, executable, tmp_path):
+    """Has everything acknowledged before it began, and nothing in part."""
+    s = serve()
+    symbols = tmp_path / "server0/store/symbols"
+    symbols.mkdir(exist_ok=True)
+    (symbols / "aa").mkdir()
+    (symbols / "aa/file.debug").write_bytes(os.urandom(3 << 20))
+    stop, acked_to = threading.Event(), [0]
+
+    def write():
+        while not stop.is_set():
+            i = acked_to[0]
+            export(s, span(span=f"{i + 1:016x}"))
+            text = "".join(f"main;f{i};{os.urandom(8).hex()} 1\n" for _ in range(50)).encode()
+            assert upload(s, text, time.time() - 10).status == 200
+            acked_to[0] = i + 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        wait_for(lambda: acked_to[0] >= 50, "nothing is written")
+        before = acked_to[0]
+        out = command(executable, "backup", "--data-dir", tmp_path / "server0/store", tmp_path / "backup")
+        during = acked_to[0]
+        wait_for(lambda: acked_to[0] >= during + 20, "nothing is written any more")
+    finally:
+        stop.set()
+        writer.join()
+    assert "verified copy" in out
+    assert "exists: choose another name" in command(
+        executable, "backup", "--data-dir", tmp_path / "server0/store", tmp_path / "backup", status=1)
+    (tmp_path / "restored").mkdir()
+    command(executable, "restore", tmp_path / "backup", "--data-dir", tmp_path / "restored/store")
+    assert "not empty" in command(executable, "restore", tmp_path / "backup", "--data-dir", tmp_path / "restored/store", status=1)
+    assert "not empty" in command(executable, "restore", tmp_path / "backup", "--data-dir", tmp_path / "server0/store", status=1)
+    assert (tmp_path / "restored/store/symbols/aa/file.debug").read_bytes() == (symbols / "aa/file.debug").read_bytes()
+    r = serve(directory=tmp_path / "restored")
+    lines = [stack.split(";")[1] for stack in folded(r, "shop", "process_cpu:cpu:nanoseconds:cpu:nanoseconds")]
+    n = len(set(lines))
+    assert before <= n <= during + 1, (before, n, during)
+    assert sorted(lines) == sorted(f"f{i}" for i in range(n) for _ in range(50))
+    stats = r.get("/api/v1/stats").json()["store"]
+    assert n <= stats["spans"] <= during + 2 and stats["damaged"] == 0
+
+
+def test_backups_that_cannot_be_used_are_refused(serve, executable, tmp_path):
+    s = serve()
+    assert upload(s, b"a 1\n").status == 200
+    store, backup = tmp_path / "server0/store", tmp_path / "backup"
+    (tmp_path / "backup.part").mkdir()
+    assert "interrupted" in command(executable, "backup", "--data-dir", store, backup, status=1)
+    (tmp_path / "backup.part").rmdir()
+    command(executable, "backup", "--data-dir", store, f"{backup}/")
+    s.stop()
+    # A backup of a store without a server is the same.
+    command(executable, "backup", "--data-dir", store, tmp_path / "again")
+    assert (tmp_path / "again/profiles.db").stat().st_size == (backup / "profiles.db").stat().st_size
+    new = tmp_path / "new"
+    for damage in (lambda f: f.write(b"x"), lambda f: f.truncate(5000)):
+        data = (backup / "profiles.db").read_bytes()
+        with open(backup / "profiles.db", "r+b") as f:
+            f.seek(6000)
+            damage(f)
+        out = command(executable, "restore", backup, "--data-dir", new, status=1)
+        assert "not as it was when the backup was made" in out and not list(new.iterdir())
+        (backup / "profiles.db").write_bytes(data)
+    command(executable, "restore", backup, "--data-dir", new)
+    assert "is no backup" in command(executable, "restore", store, "--data-dir", tmp_path / "other", status=1)
+    assert "BACKUP DATABASE" in command(executable, "backup", "--store", "clickhouse://h/d", tmp_path / "x", status=1)
+    # A store whose pages are damaged.
+    with open(store / "profiles.db", "r+b") as f:
+        f.seek(8192)
+        f.write(os.urandom(4096))
+    assert "damaged" in command(executable, "backup", "--data-dir", store, tmp_path / "third", status=1)
+    assert not (tmp_path / "third").exists() and not (tmp_path / "third.part").exists()

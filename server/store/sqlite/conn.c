@@ -6,6 +6,9 @@
 #include "base/clock.h"
 #include "server/store/sqlite/sqlite.h"
 
+#define BUSY_MS 5000
+#define TRUNCATE_MS 500
+
 static const char *const statement_texts[] = {
 #define SQ_TEXT(name, text) text,
 	SQ_STATEMENTS(SQ_TEXT)
@@ -98,7 +101,7 @@ static int connect_to(const char *path, int flags, bool damaged, struct diag *re
 	/* Set the timeout before the setup: another connection locks the file while it closes. */
 	flags |= SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
 	if (sqlite3_open_v2(path, &c->db, flags, NULL) != SQLITE_OK ||
-	    sqlite3_busy_timeout(c->db, 5000) != SQLITE_OK || (damaged && allow_damage(c) < 0) ||
+	    sqlite3_busy_timeout(c->db, BUSY_MS) != SQLITE_OK || (damaged && allow_damage(c) < 0) ||
 	    sqlite3_exec(c->db, setup, NULL, NULL, NULL) != SQLITE_OK)
 		r = sq_error(c, path, reterr_diag);
 	if (r < 0) {
@@ -117,6 +120,13 @@ int sq_connect(const char *path, bool writer, struct diag *reterr_diag, struct s
 int sq_connect_damaged(const char *path, struct diag *reterr_diag, struct sq_conn **ret)
 {
 	return connect_to(path, 0, true, reterr_diag, ret);
+}
+
+void sq_truncate_log(struct sq_conn *c)
+{
+	sqlite3_busy_timeout(c->db, TRUNCATE_MS);
+	sqlite3_wal_checkpoint_v2(c->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+	sqlite3_busy_timeout(c->db, BUSY_MS);
 }
 
 sqlite3_stmt *sq_get(struct sq_conn *c, enum sq_statement which)

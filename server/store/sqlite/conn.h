@@ -118,6 +118,12 @@ u64 sq_hash_column(sqlite3_stmt *st, int at);
  */
 int sq_take_token(struct sq_conn *c, const u8 token[16], struct diag *reterr_diag);
 
+/*
+ * Writes the log into the file, and empties the log unless a reader needs it. Waits for readers
+ * only for a moment, because the caller keeps writers out and a backup reads for long.
+ */
+void sq_truncate_log(struct sq_conn *c);
+
 /* Takes a connection for reading from the pool, or opens one. */
 int sq_reader_get(struct sq *s, struct diag *reterr_diag, struct sq_conn **ret);
 void sq_reader_put(struct sq *s, struct sq_conn *c);

@@ -47,9 +47,11 @@ bool sq_is_large(const struct sq *s)
 void sq_checkpoint(struct sq *s)
 {
 	/* Without truncation, the log file keeps its largest size. */
-	int how = sq_is_large(s) ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE;
-
-	sqlite3_wal_checkpoint_v2(s->writer->db, NULL, how, NULL, NULL);
+	if (sq_is_large(s))
+		sq_truncate_log(s->writer);
+	else
+		sqlite3_wal_checkpoint_v2(s->writer->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL,
+					  NULL);
 }
 
 bool sq_has_room(const struct sq *s)

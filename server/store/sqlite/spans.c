@@ -409,8 +409,7 @@ int sq_spans_end(struct sq_spans *p, int r, struct diag *reterr_diag)
 	if (r != 0) {
 		sq_run(p->writer, SQL_ROLLBACK);
 	} else if ((u64)p->wal_pages * SQ_PAGE > MIN(p->max_bytes / 16, 64ULL << 20)) {
-		sqlite3_wal_checkpoint_v2(p->writer->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL,
-					  NULL);
+		sq_truncate_log(p->writer);
 	}
 	return r;
 }

@@ -276,7 +276,7 @@ static int choose_step(struct sq_spans *p, struct choice *ret, struct diag *rete
 static void shrink_file(struct sq_spans *p)
 {
 	sqlite3_exec(p->writer->db, "PRAGMA incremental_vacuum", NULL, NULL, NULL);
-	sqlite3_wal_checkpoint_v2(p->writer->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+	sq_truncate_log(p->writer);
 }
 
 int sq_spans_make_smaller(struct sq_spans *p, struct diag *reterr_diag)

@@ -691,4 +691,6 @@ const struct store_ops store_sqlite = {
 	.find_links = sq_find_links,
 	.maintain = sq_maintain,
 	.get_stats = sq_get_stats,
+	.backup = sq_backup,
+	.restore = sq_restore,
 };

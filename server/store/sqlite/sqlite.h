@@ -145,6 +145,16 @@ int sq_add_frame(struct sq *s, const struct store_batch *b, u32 frame, s64 *ret_
 int sq_add_block(struct sq *s, const struct sq_entry *e, const struct block_parts *p,
 		 struct sq_change *c, struct diag *reterr_diag);
 
+/* ---- backup.c ---- */
+
+/* Copies the database that the connection reads to a new file, and syncs it. */
+int sq_copy_database(struct sq_conn *from, const char *to, const struct store_progress *progress,
+		     struct diag *reterr_diag);
+int sq_backup(const char *where, const char *to, const struct store_progress *progress,
+	      struct diag *reterr_diag);
+int sq_restore(const char *from, const char *where, const struct store_progress *progress,
+	       struct diag *reterr_diag);
+
 /* ---- operations of the engine ---- */
 
 int sq_write(struct store *base, const struct store_batch *b, const u8 token[16],
