@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import threading
 import time
@@ -280,7 +281,7 @@ def test_evictions_for_size_are_told(serve):
 # ---- damage ----
 
 @pytest.mark.parametrize("share", [0.9, 0.7])
-def test_a_truncated_store_is_salvaged(tool, tmp_path, share):
+def test_a_truncated_store_is_salvaged(tool, tmp_path, share):  # noqa: F811
     """What is before the cut stays, and is exact; the rest is told."""
     w = Writer(tool, tmp_path / "store", 0, 240, "spans=1", "maintain=0")
     assert len(acked(w.lines())) == 240
@@ -376,3 +377,51 @@ def test_backups_that_cannot_be_used_are_refused(serve, executable, tmp_path):
         f.write(os.urandom(4096))
     assert "damaged" in command(executable, "backup", "--data-dir", store, tmp_path / "third", status=1)
     assert not (tmp_path / "third").exists() and not (tmp_path / "third.part").exists()
+
+
+# ---- an older version ----
+
+def make_version_1(path):
+    with sqlite3.connect(path) as db:
+        db.executescript("DROP TABLE state; ALTER TABLE names DROP COLUMN sum; INSERT INTO names VALUES(0, ''); PRAGMA user_version=1")
+    db.close()
+
+
+def version_of(path):
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+        return db.execute("PRAGMA user_version").fetchone()[0], db.execute("SELECT count(*) FROM blocks").fetchone()[0]
+
+
+def test_an_update_keeps_a_copy(tool, tmp_path):  # noqa: F811
+    w = Writer(tool, tmp_path / "store", 0, 100)
+    assert len(acked(w.lines())) == 100
+    w.end()
+    path, copy = tmp_path / "store/profiles.db", tmp_path / "store/profiles.db.version-1"
+    make_version_1(path)
+    before = version_of(path)
+    r = subprocess.run([tool, "verify", tmp_path / "store", "100"], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 0, r.stderr
+    assert f"a copy is kept as {copy}" in r.stderr
+    assert before[0] == 1 and version_of(copy) == before and version_of(path) == (2, before[1])
+    # The copy is a store.
+    os.rename(copy, path)
+    verify(tool, tmp_path / "store", 100)
+
+
+def test_no_update_without_room_for_the_copy(tool, tmp_path):  # noqa: F811
+    w = Writer(tool, tmp_path / "small", 0, 100)
+    assert len(acked(w.lines())) == 100
+    w.end()
+    make_version_1(tmp_path / "small/profiles.db")
+    size = (tmp_path / "small/profiles.db").stat().st_size
+    d = Disk(tmp_path / "disk", 10)
+    try:
+        d.run("cp", "-r", tmp_path / "small", d.directory / "store")
+        d.run("dd", "if=/dev/zero", f"of={d.directory}/ballast", "bs=1k", f"count={10240 - size // 1024 - 600}")
+        r = subprocess.run([*d.inside, tool, "verify", d.directory / "store", "100"], capture_output=True, text=True, timeout=60)
+        assert r.returncode != 0 and "make room for" in r.stdout + r.stderr, r.stdout + r.stderr
+        d.run("cp", d.directory / "store/profiles.db", tmp_path / "after.db")
+        assert version_of(tmp_path / "after.db") == version_of(tmp_path / "small/profiles.db")
+    finally:
+        d.end()

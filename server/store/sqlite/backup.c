@@ -20,12 +20,15 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "base/str.h"
+#include "server/store/sqlite/maintain.h"
 #include "server/store/sqlite/repair.h"
 #include "server/store/sqlite/spans.h"
 
@@ -239,6 +242,35 @@ int sq_copy_database(struct sq_conn *from, const char *to, const struct store_pr
 		r = sq_error(copy, to, reterr_diag);
 	sq_disconnect(copy);
 	return r < 0 ? r : sync_path(to, reterr_diag);
+}
+
+int sq_keep_version(struct sq *s, s64 version, struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str to = {}, part = {};
+	u64 bytes = sq_bytes(s);
+	struct statvfs fs;
+	int r;
+
+	str_printf(&to, "%s.version-%lld", s->path, version);
+	str_printf(&part, "%s.part", str_get(&to));
+	if (access(str_get(&to), F_OK) == 0)
+		return 0;
+	if (statvfs(s->dir, &fs) == 0 && (u64)fs.f_bavail * fs.f_frsize < bytes + (bytes >> 3))
+		return diag_set(reterr_diag, -ENOSPC,
+				"%s is of an older culprit, and is copied before it is updated: "
+				"make room for %llu MiB on its disk",
+				s->path, ((bytes + (bytes >> 3)) >> 20) + 1);
+	unlink(str_get(&part));
+	r = sq_copy_database(s->writer, str_get(&part), NULL, reterr_diag);
+	if (r == 0 && rename(str_get(&part), str_get(&to)) < 0)
+		r = failed("rename to", str_get(&to), reterr_diag);
+	if (r < 0)
+		unlink(str_get(&part));
+	else
+		log_info("%s is of an older culprit: it is updated; a copy is kept as %s until you "
+			 "delete it",
+			 s->path, str_get(&to));
+	return r;
 }
 
 /* Adds the number of rows of each table. */

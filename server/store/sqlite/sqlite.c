@@ -395,8 +395,11 @@ static int check_schema(struct sq *s, struct diag *reterr_diag)
 		return diag_set(reterr_diag, -EINVAL,
 				"%s is a database of something else: choose another directory",
 				s->path);
-	if (version < SCHEMA_VERSION)
-		return update_schema(s, reterr_diag);
+	if (version < SCHEMA_VERSION) {
+		int r = sq_keep_version(s, version, reterr_diag);
+
+		return r < 0 ? r : update_schema(s, reterr_diag);
+	}
 	if (version > SCHEMA_VERSION)
 		return diag_set(reterr_diag, -EINVAL,
 				"%s was written by a newer culprit (version %lld)", s->path,

@@ -150,6 +150,8 @@ int sq_add_block(struct sq *s, const struct sq_entry *e, const struct block_part
 /* Copies the database that the connection reads to a new file, and syncs it. */
 int sq_copy_database(struct sq_conn *from, const char *to, const struct store_progress *progress,
 		     struct diag *reterr_diag);
+/* Before a file of an older version is updated: copies it to profiles.db.version-N. */
+int sq_keep_version(struct sq *s, s64 version, struct diag *reterr_diag);
 int sq_backup(const char *where, const char *to, const struct store_progress *progress,
 	      struct diag *reterr_diag);
 int sq_restore(const char *from, const char *where, const struct store_progress *progress,
