@@ -26,7 +26,8 @@ struct server {
 	struct net_listener *listeners[SERVER_N];
 	struct clock_watch clock;
 	bool has_clock;
-	u64 saved_ms;	  /* the time in the file */
+	u64 saved_ms;	     /* the time in the file */
+	char *settings_file; /* owned; NULL without a directory */
 	char *clock_file; /* owned; keeps the time for the next start; NULL without a directory */
 	void (*metrics)(void *userdata, struct str *out); /* the agent's, or NULL */
 	void *userdata;
@@ -127,6 +128,10 @@ static int start_clock(struct server *s, const char *store)
 
 	if (dir && asprintf(&s->clock_file, "%s/clock", dir) < 0) {
 		s->clock_file = NULL;
+		return -ENOMEM;
+	}
+	if (dir && asprintf(&s->settings_file, "%s/settings.json", dir) < 0) {
+		s->settings_file = NULL;
 		return -ENOMEM;
 	}
 	clock_watch_init(&s->clock, clock_pair_now(), last_time_in_use(s));
@@ -283,6 +288,7 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 		r = start_ingest(s, o, reterr_diag);
 	a.store = s->store;
 	a.symbols = s->symbols;
+	a.settings = s->settings_file;
 	a.ingest = s->ingest;
 	if (r == 0)
 		r = api_create(&a, &s->api);
@@ -354,6 +360,7 @@ void server_stop(struct server *s, u32 timeout_ms)
 	if (s->store)
 		store_close(s->store);
 	free(s->clock_file);
+	free(s->settings_file);
 	pthread_mutex_destroy(&s->lock);
 	pthread_cond_destroy(&s->wake);
 	free(s);

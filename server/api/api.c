@@ -20,6 +20,7 @@ int api_create(const struct api_options *o, struct api **ret)
 		return -ENOMEM;
 	a->o = *o;
 	pthread_mutex_init(&a->audit_lock, NULL);
+	pthread_mutex_init(&a->settings_lock, NULL);
 	a->started_ms = clock_epoch_ms();
 	*ret = a;
 	return 0;
@@ -27,8 +28,10 @@ int api_create(const struct api_options *o, struct api **ret)
 
 void api_destroy(struct api *a)
 {
-	if (a)
-		pthread_mutex_destroy(&a->audit_lock);
+	if (!a)
+		return;
+	pthread_mutex_destroy(&a->audit_lock);
+	pthread_mutex_destroy(&a->settings_lock);
 	free(a);
 }
 
@@ -57,6 +60,7 @@ static const struct error errors[] = {
 	{-ERANGE, 400, NET_GRPC_INVALID_ARGUMENT, "invalid_argument"},
 	{-EACCES, 403, NET_GRPC_PERMISSION_DENIED, "permission_denied"},
 	{-ENOENT, 404, NET_GRPC_NOT_FOUND, "not_found"},
+	{-EEXIST, 409, NET_GRPC_INVALID_ARGUMENT, "already_exists"},
 	{-EFBIG, 413, NET_GRPC_RESOURCE_EXHAUSTED, "resource_exhausted"},
 	{-E2BIG, 413, NET_GRPC_RESOURCE_EXHAUSTED, "resource_exhausted"},
 	{-ENOTSUP, 415, NET_GRPC_UNIMPLEMENTED, "unimplemented"},
@@ -126,7 +130,8 @@ static void put_error(struct api_call *c, enum api_style style, int r)
 static const struct api_route *const tables[] = {
 	api_page_routes,     api_view_routes,	 api_agent_routes, api_source_routes,
 	api_assembly_routes, api_querier_routes, api_input_routes, api_symbol_routes,
-	api_trace_routes,    api_slow_routes,	 api_cost_routes,  api_pyroscope_routes};
+	api_trace_routes,    api_slow_routes,	 api_cost_routes,  api_pyroscope_routes,
+	api_settings_routes};
 
 static bool path_is(const char *route, const char *path)
 {

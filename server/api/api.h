@@ -28,6 +28,7 @@ struct api_options {
 	struct symstore *symbols; /* borrowed; NULL: this server stores no symbols */
 	struct api_cost cost;
 	const char *audit_log;	  /* borrowed: path of a file that is appended to; NULL: none */
+	const char *settings;	  /* borrowed: path of a file; NULL: clients cannot keep settings */
 	const char *source_roots; /* borrowed: see api_open_public(); NULL: no limit */
 	/* Appends the agent's metrics under `culprit up`; or NULL. */
 	void (*metrics)(void *userdata, struct str *out);

@@ -17,7 +17,8 @@
 
 struct api {
 	struct api_options o;
-	pthread_mutex_t audit_lock; /* of the file */
+	pthread_mutex_t audit_lock;    /* of the file */
+	pthread_mutex_t settings_lock; /* of the file */
 	u64 started_ms;
 	atomic_ullong answers[6]; /* indexed by the first digit of the status */
 	atomic_ullong query_us, queries;
@@ -54,6 +55,7 @@ extern const struct api_route api_assembly_routes[];  /* assembly.c */
 extern const struct api_route api_view_routes[];      /* views.c: JSON */
 extern const struct api_route api_querier_routes[];   /* querier.c: Pyroscope's queries */
 extern const struct api_route api_pyroscope_routes[]; /* pyroscope.c: its older API */
+extern const struct api_route api_settings_routes[];  /* pyroscope_settings.c */
 extern const struct api_route api_input_routes[];     /* input.c: ingest */
 extern const struct api_route api_symbol_routes[];    /* symbols.c: debug files */
 extern const struct api_route api_cost_routes[];      /* cost.c */

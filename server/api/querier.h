@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shared by the files of Pyroscope's API: querier.c, querier_graph.c (stacks), querier_dot.c,
- * querier_series.c (over time) and pyroscope.c (the older HTTP API, settings).
+ * querier_series.c (over time), pyroscope.c (the older HTTP API) and pyroscope_settings.c.
  */
 #pragma once
 

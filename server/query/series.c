@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/quota.h"
 #include "base/str.h"
 #include "server/query/plan.h"
 #include "server/query/query.h"
@@ -366,7 +367,9 @@ static int find_moments(struct grouping *g, struct store *s, const struct store_
 		struct store_rows rows = {};
 
 		slice.to_ms = MIN(slice.from_ms + slice_ms, f->to_ms);
-		r = store_scan(s, &slice, by, 1, &rows, reterr_diag);
+		r = quota_check(reterr_diag);
+		if (r == 0)
+			r = store_scan(s, &slice, by, 1, &rows, reterr_diag);
 		/* A range without samples takes few scans, however long it is. */
 		slice_ms = rows.rows.n ? POINTS_SLICE_MS : slice_ms * 2;
 		if (r == 0 && out->states)
@@ -430,7 +433,9 @@ static int find_span_points(struct grouping *g, struct store *s, const struct st
 					   .states = 1,
 					   .value = e->value};
 
-		if (plan_has_series(g->plan, e->series) &&
+		if (i % 1000 == 0)
+			r = quota_check(reterr_diag);
+		if (r == 0 && plan_has_series(g->plan, e->series) &&
 		    memcmp(e->link.span_id, none.span_id, sizeof(none.span_id)) != 0)
 			r = push_point(g, out, &p);
 	}

@@ -561,6 +561,44 @@ def test_get(truth):
         assert r.status == 400 and r.json()["code"] == "invalid_argument", bad
 
 
+def test_settings(serve, tmp_path):
+    """What Drilldown keeps for all of its users; it survives a restart."""
+    service = "/settings.v1.SettingsService/"
+    where = tmp_path / "kept"
+    s = serve("--data-dir", where)
+    assert ask(s, "Get", {}, service) == {}
+    value = json.dumps({"collapsedFlamegraphs": False, "maxNodes": 16384})
+    done = ask(s, "Set", {"setting": {"name": "pluginSettings", "value": value}}, service)["setting"]
+    assert done["value"] == value and abs(int(done["modifiedAt"]) - time.time() * 1000) < 60000
+    ask(s, "Set", {"setting": {"name": "other", "value": "x\n"}}, service)
+    kept = ask(s, "Get", {}, service)["settings"]
+    assert {e["name"]: e["value"] for e in kept} == {"pluginSettings": value, "other": "x\n"}
+    old = {"setting": {"name": "other", "value": "y", "modifiedAt": 5}}
+    assert ask(s, "Set", old, service, status=409)["code"] == "already_exists"
+    s.stop()
+    tokens = tmp_path / "tokens"
+    tokens.write_text("read reader-token-0123456789\nadmin writer-token-0123456789\n")
+    tokens.chmod(0o600)
+    s = serve("--data-dir", where, "--token-file", tokens)
+
+    def call(method, body, token):
+        return s.post(service + method, json.dumps(body).encode(), {**DRILLDOWN, "Authorization": f"Bearer {token}"})
+
+    assert call("Get", {}, "reader-token-0123456789").json()["settings"] == kept
+    assert call("Delete", {"name": "other"}, "reader-token-0123456789").status == 403
+    assert call("Delete", {"name": "other"}, "writer-token-0123456789").json() == {}
+    left = call("Get", {}, "reader-token-0123456789").json()["settings"]
+    assert [e["name"] for e in left] == ["pluginSettings"]
+    for method, body in (("Set", {}), ("Set", {"setting": {"value": "x"}}), ("Delete", {})):
+        assert call(method, body, "writer-token-0123456789").json()["code"] == "invalid_argument"
+    for i in range(2, 66):
+        r = call("Set", {"setting": {"name": str(i), "value": "v"}}, "writer-token-0123456789")
+        assert r.status == (200 if i < 65 else 429), r.text
+    big = {"setting": {"name": "2", "value": "v" * (300 << 10)}}
+    assert call("Set", big, "writer-token-0123456789").json()["code"] == "resource_exhausted"
+    assert len(call("Get", {}, "reader-token-0123456789").json()["settings"]) == 64
+
+
 def test_server(server):
     """What clients ask about the server, and refusals as Connect says."""
     assert server.get("/ready").text == "ready\n"
