@@ -6,6 +6,7 @@
 #include "server/api/api.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,8 +17,10 @@ int api_create(const struct api_options *o, struct api **ret)
 {
 	struct api *a = calloc(1, sizeof(*a));
 
-	if (!a)
+	if (!a || api_load_document(&a->document) < 0) {
+		free(a);
 		return -ENOMEM;
+	}
 	a->o = *o;
 	pthread_mutex_init(&a->audit_lock, NULL);
 	pthread_mutex_init(&a->settings_lock, NULL);
@@ -32,6 +35,7 @@ void api_destroy(struct api *a)
 		return;
 	pthread_mutex_destroy(&a->audit_lock);
 	pthread_mutex_destroy(&a->settings_lock);
+	json_decref(a->document);
 	free(a);
 }
 
@@ -174,10 +178,12 @@ static const struct api_route *find_route(const struct net_request *r, bool *ret
 static int call(struct api_call *c, const struct api_route *route)
 {
 	bool open = !strcmp(route->path, "/healthz");
+	int e;
 
 	if (!open && (c->r->role & route->role) != route->role)
 		return diag_set(&c->d, -EACCES, "this token may not do that");
-	return route->fn(c);
+	e = api_check_parameters(c, route);
+	return e < 0 ? e : route->fn(c);
 }
 
 bool api_writes(void *userdata, const struct net_request *r)
@@ -200,10 +206,12 @@ void api_http(void *userdata, const struct net_request *r, struct net_response *
 	ret->status = 200;
 	ret->content_type = "application/json";
 	if (!route && !other && is_procedure(r)) {
-		(void)diag_set(&c.d, -ENOSYS, "this server does not have %.80s", r->path + 1);
+		(void)diag_set(&c.d, -ENOSYS, "this server does not have %.80s: %s", r->path + 1,
+			       api_elsewhere(r->path));
 		put_error(&c, API_STYLE_CONNECT, -ENOSYS);
 	} else if (!route) {
-		(void)diag_set(&c.d, -ENOENT, other ? "not with this method" : "there is nothing");
+		(void)diag_set(&c.d, -ENOENT, "%s",
+			       other ? "not with this method" : api_elsewhere(r->path));
 		put_error(&c, API_STYLE_JSON, -ENOENT);
 		ret->status = other ? 405 : 404;
 	} else {

@@ -20,6 +20,7 @@ struct api {
 	pthread_mutex_t audit_lock;    /* of the file */
 	pthread_mutex_t settings_lock; /* of the file */
 	u64 started_ms;
+	struct json_t *document; /* owned: doc/api/openapi.json */
 	atomic_ullong answers[6]; /* indexed by the first digit of the status */
 	atomic_ullong query_us, queries;
 };
@@ -65,13 +66,22 @@ extern const struct api_route api_trace_routes[];     /* traces.c: spans */
 /* Notes in the audit log that the sender did something to an object (audit.c). */
 void api_audit(struct api_call *c, const char *action, const char *object);
 
+/* ---- the document of the routes (document.c) ---- */
+
+int api_load_document(struct json_t **ret);
+/* -EINVAL if the request has a parameter that the document does not have for the route. */
+int api_check_parameters(struct api_call *c, const struct api_route *route);
+
+/* For a path without a route: where this server does what the path asks for. */
+const char *api_elsewhere(const char *path);
+
 bool api_is_json(const char *content_type);
 /* The decompressed body. It points into the request or into *own. */
 int api_body(struct api_call *c, struct str *own, const u8 **ret_data, size_t *ret_n);
 
 /* ---- parameters (parameters.c) ---- */
 
-/* Parses "now", "now-15m", "1700000000" (s), "1700000000000" (ms), RFC 3339 in UTC. -EINVAL. */
+/* Parses "now", "now-15m", "1700000000" (s), "1700000000000" (ms), RFC 3339. -EINVAL. */
 int api_time(const char *text, u64 now_ms, u64 *ret_ms);
 /*
  * Reads the parameters query, type, stacks, from, to, with `prefix` before each name; from and to

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads and checks parameters of the query string. */
-#define _XOPEN_SOURCE 700
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,10 +45,82 @@ static int relative(const char *text, u64 now_ms, u64 *ret_ms)
 	return 0;
 }
 
+/* Reads n digits. */
+static bool read_digits(const char **at, u32 n, int *ret)
+{
+	*ret = 0;
+	for (; n; n--, (*at)++) {
+		if (**at < '0' || **at > '9')
+			return false;
+		*ret = *ret * 10 + (**at - '0');
+	}
+	return true;
+}
+
+static bool read_char(const char **at, const char *any)
+{
+	if (!**at || !strchr(any, **at))
+		return false;
+	(*at)++;
+	return true;
+}
+
+/* "Z", "+02:00", "-05:30"; an address that was not encoded makes a space of the plus. */
+static bool read_offset(const char **at, s64 *ret_s)
+{
+	char sign = **at;
+	int hours, minutes;
+
+	*ret_s = 0;
+	if (read_char(at, "Zz"))
+		return true;
+	if (!read_char(at, "+- ") || !read_digits(at, 2, &hours) || !read_char(at, ":") ||
+	    !read_digits(at, 2, &minutes) || hours > 23 || minutes > 59)
+		return false;
+	*ret_s = (hours * 60 + minutes) * (sign == '-' ? -60 : 60);
+	return true;
+}
+
+/* RFC 3339, section 5.6: 2026-01-31T12:00:00Z, with a fraction, an offset, a leap second. */
+static int rfc3339(const char *s, u64 *ret_ms)
+{
+	struct tm tm = {}, day;
+	bool leap;
+	int ms = 0, scale = 100;
+	s64 offset, at;
+
+	if (!read_digits(&s, 4, &tm.tm_year) || !read_char(&s, "-") ||
+	    !read_digits(&s, 2, &tm.tm_mon) || !read_char(&s, "-") ||
+	    !read_digits(&s, 2, &tm.tm_mday) || !read_char(&s, "Tt ") ||
+	    !read_digits(&s, 2, &tm.tm_hour) || !read_char(&s, ":") ||
+	    !read_digits(&s, 2, &tm.tm_min) || !read_char(&s, ":") ||
+	    !read_digits(&s, 2, &tm.tm_sec))
+		return -EINVAL;
+	if (read_char(&s, ".")) {
+		if (*s < '0' || *s > '9')
+			return -EINVAL;
+		for (; *s >= '0' && *s <= '9'; s++, scale /= 10)
+			ms += (*s - '0') * scale;
+	}
+	tm.tm_year -= 1900;
+	tm.tm_mon--;
+	if (!read_offset(&s, &offset) || *s || tm.tm_hour > 23 || tm.tm_min > 59 || tm.tm_sec > 60)
+		return -EINVAL;
+	day = (struct tm){.tm_year = tm.tm_year, .tm_mon = tm.tm_mon, .tm_mday = tm.tm_mday};
+	(void)timegm(&day); /* makes the 31st of February one of March */
+	if (day.tm_mday != tm.tm_mday || day.tm_mon != tm.tm_mon)
+		return -EINVAL;
+	leap = tm.tm_sec == 60;
+	at = timegm(&tm) - offset;
+	/* A leap second ends a day of UTC; Unix time gives it the number of the next second. */
+	if (at < 0 || at > (s64)(MAX_TIME_MS / 1000) || (leap && at % 86400 != 0))
+		return -EINVAL;
+	*ret_ms = (u64)at * 1000 + (leap ? 0 : (u64)ms);
+	return 0;
+}
+
 int api_time(const char *text, u64 now_ms, u64 *ret_ms)
 {
-	struct tm tm = {};
-	const char *end;
 	u64 v;
 
 	if (str_starts(text, "now"))
@@ -62,11 +133,7 @@ int api_time(const char *text, u64 now_ms, u64 *ret_ms)
 		*ret_ms = v;
 		return 0;
 	}
-	end = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
-	if (!end || strcmp(end, "Z") != 0 || timegm(&tm) < 0)
-		return -EINVAL;
-	*ret_ms = (u64)timegm(&tm) * 1000;
-	return 0;
+	return rfc3339(text, ret_ms);
 }
 
 /* A parameter that the base of a diff lacks has the value of its other side. */
@@ -89,7 +156,7 @@ static int query_time(struct api_call *c, const char *prefix, const char *name, 
 	if (api_time(text, now, ms) < 0)
 		return diag_set(&c->d, -EINVAL,
 				"%s%s: a time is now, now-15m, seconds or milliseconds since 1970, "
-				"or 2026-01-31T12:00:00Z",
+				"or RFC 3339: 2026-01-31T12:00:00Z, 2026-01-31T14:00:00.5+02:00",
 				prefix, name);
 	return 0;
 }
@@ -101,6 +168,7 @@ int api_query(struct api_call *c, const char *prefix, struct query *q)
 	u64 now = clock_epoch_ms();
 	int r = 0;
 
+	q->strict = true;
 	/* The range includes samples of the current millisecond. */
 	q->to_ms = now + 1;
 	r = query_time(c, prefix, "to", now, &q->to_ms);

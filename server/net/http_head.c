@@ -249,6 +249,8 @@ const char *http_head_field(const struct http_head *h, const char *name, size_t 
 
 const char *http_head_parameter(const struct http_head *h, const char *name, size_t i)
 {
+	if (!name)
+		return i < h->parameters.n ? h->parameters.data[i].name : NULL;
 	return find(h->parameters.data, h->parameters.n, name, i);
 }
 

@@ -35,6 +35,7 @@ ssize_t http_head_read(const char *data, size_t n, size_t from, struct http_head
 void http_head_deinit(struct http_head *h);
 /* The i-th field of that name, or NULL. */
 const char *http_head_field(const struct http_head *h, const char *name, size_t i);
+/* The same of parameters; without a name: the name of the i-th parameter. */
 const char *http_head_parameter(const struct http_head *h, const char *name, size_t i);
 
 /* Reads a body in chunks as it comes. Zeroed = its begin. */

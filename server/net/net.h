@@ -35,7 +35,10 @@ struct net_request {
 	const char *peer;	/* "127.0.0.1" */
 	bool grpc;	  /* `body` is the message without its frame; status is gRPC's */
 	void *sink; /* net_sink.userdata when the body went into the sink; `body` is empty then */
-	/* The i-th query parameter (or header) of that name, or NULL. Borrowed. */
+	/*
+	 * The i-th query parameter (or header) of that name, or NULL. Borrowed. Without a name: the
+	 * name of the i-th query parameter.
+	 */
 	const char *(*lookup)(const struct net_request *r, bool header, const char *name, size_t i);
 	void *private;
 };
@@ -44,6 +47,12 @@ struct net_request {
 static inline const char *net_parameter(const struct net_request *r, const char *name)
 {
 	return r->lookup(r, false, name, 0);
+}
+
+/* The name of the i-th query parameter, or NULL. */
+static inline const char *net_parameter_name(const struct net_request *r, size_t i)
+{
+	return r->lookup(r, false, NULL, i);
 }
 
 static inline const char *net_header(const struct net_request *r, const char *name)

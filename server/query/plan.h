@@ -36,6 +36,19 @@ struct store_filter plan_filter(const struct plan *p, const struct query *q);
  */
 const char *plan_label(const struct plan *p, const struct store_found_series *s, const char *name);
 
+/* Whether `asked` names the label: "service_name" matches "service.name". */
+bool plan_label_is(const char *asked, const char *name);
+
+/* ---- names that the store does not have (unknown.c); see query.strict ---- */
+
+/* The type and the labels of the matchers, if the plan selects nothing. */
+int plan_check_names(const struct plan *p, struct store *s, const struct query *q,
+		     struct diag *reterr_diag);
+/* A label whose values group the series of the plan. */
+int plan_check_group(const struct plan *p, struct store *s, const char *label,
+		     struct diag *reterr_diag);
+int plan_check_label(struct store *s, const char *label, struct diag *reterr_diag);
+
 /* Whether q->stacks or q->call_site selects stacks. */
 bool plan_selects_stacks(const struct query *q);
 /* The predicate of both. */

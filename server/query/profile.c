@@ -612,6 +612,8 @@ int query_profile(struct store *s, const struct query *q, size_t max_stacks, str
 	if (r == 0)
 		r = q->spans.of ? plan_init_series(&plan, s, q, reterr_diag)
 				: plan_init(&plan, s, q, true, reterr_diag);
+	if (r == 0 && q->strict && q->group_by && !q->spans.of)
+		r = plan_check_group(&plan, s, q->group_by, reterr_diag);
 	if (r == 0)
 		r = fill_profile(&a, max_stacks);
 	vec_deinit(&a.items);

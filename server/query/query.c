@@ -118,8 +118,7 @@ int query_parse_selector(struct query *q, const char *text, struct diag *reterr_
 
 /* ---- plan ---- */
 
-/* Whether `asked` names the label: "service_name" matches "service.name". */
-static bool label_is(const char *asked, const char *name)
+bool plan_label_is(const char *asked, const char *name)
 {
 	while (*asked && (*asked == *name || (*asked == '_' && *name == '.'))) {
 		asked++;
@@ -178,7 +177,7 @@ const char *plan_label(const struct plan *p, const struct store_found_series *s,
 	for (u32 i = 0; i < r->n; i++) {
 		const struct profile_label *l = &set->labels.data[r->first + i];
 
-		if (label_is(name, profile_string(set, l->name)))
+		if (plan_label_is(name, profile_string(set, l->name)))
 			return profile_string(set, l->value);
 	}
 	return "";
@@ -315,7 +314,7 @@ int plan_init(struct plan *p, struct store *s, const struct query *q, bool one_t
 		return diag_set(reterr_diag, -EINVAL, "the range ends before it starts");
 	for (size_t i = 0; i < q->matchers.n; i++)
 		if (q->matchers.data[i].match == QUERY_EQUAL && q->matchers.data[i].value[0] &&
-		    label_is(q->matchers.data[i].label, SERVICE_LABEL))
+		    plan_label_is(q->matchers.data[i].label, SERVICE_LABEL))
 			p->service = q->matchers.data[i].value;
 	f.service = p->service;
 	r = store_find_series(s, &f, &p->set, reterr_diag);
@@ -327,6 +326,8 @@ int plan_init(struct plan *p, struct store *s, const struct query *q, bool one_t
 		r = choose_type(p, s, q, reterr_diag);
 	if (r == 0)
 		r = choose_series(p, q, one_type, reterr_diag);
+	if (r == 0 && q->strict)
+		r = plan_check_names(p, s, q, reterr_diag);
 	return r;
 }
 
@@ -534,7 +535,7 @@ static int note_labels(struct naming *n, const struct store_found_series *s, con
 		const char *name = profile_string(n->set, l->name);
 		int res;
 
-		if (label && (exact ? strcmp(name, label) : !label_is(label, name)))
+		if (label && (exact ? strcmp(name, label) : !plan_label_is(label, name)))
 			continue;
 		res = note_name(n, label ? l->value : l->name, s);
 		if (res < 0 || label)
@@ -560,6 +561,8 @@ static int names(struct store *s, const struct query *q, enum asked asked, const
 			r = note_labels(&n, e, label);
 	}
 	map_deinit(&n.known);
+	if (r == 0 && q->strict && label && !n.names.names.n)
+		r = plan_check_label(s, label, reterr_diag);
 	if (r < 0) {
 		query_names_deinit(&n.names);
 		return diag_set(reterr_diag, r, "%s", strerror(-r));

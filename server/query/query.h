@@ -77,6 +77,11 @@ struct query {
 	/* query_profile(): one thread per series instead of the faster one thread per service. */
 	bool by_series;
 	char *group_by; /* owned; query_profile(): or one thread per value of this label */
+	/*
+	 * -EINVAL for a type or a label that the store does not have, now or at another time, and a
+	 * diag that says which there are. Else the answer is empty.
+	 */
+	bool strict;
 	struct query_spans spans; /* query_profile() only; gives one thread per service */
 };
 

@@ -294,6 +294,8 @@ int query_series(struct store *s, const struct query *q, u64 step_ms, const char
 		return diag_set(reterr_diag, -EINVAL,
 				"the range must be between one and %d steps long", MAX_POINTS);
 	r = plan_init(&plan, s, q, true, reterr_diag);
+	for (size_t i = 0; i < n_group_by && q->strict && r == 0; i++)
+		r = plan_check_group(&plan, s, group_by[i], reterr_diag);
 	if (r == 0)
 		r = strtab_init(&g.keys);
 	if (r == 0)

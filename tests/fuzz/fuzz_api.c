@@ -112,8 +112,16 @@ static struct api *make_api(void)
 static const char *lookup(const struct net_request *r, bool header, const char *name, size_t i)
 {
 	struct question *q = r->private;
-	size_t n = strlen(name);
+	static char first[64];
+	size_t n = name ? strlen(name) : 0;
 
+	if (!name && i + 2 >= q->n)
+		return NULL;
+	if (!name) {
+		snprintf(first, sizeof(first), "%.*s", (int)strcspn(q->line[i + 2], "="),
+			 q->line[i + 2]);
+		return first;
+	}
 	for (size_t k = 2; k < q->n && !header; k++)
 		if (!strncmp(q->line[k], name, n) && q->line[k][n] == '=' && i-- == 0)
 			return q->line[k] + n + 1;

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers to questions that the server cannot answer, or that would take it too long: an error that says what to do."""
 
+import json
 import os
 import random
+import re
+import time
 
 import pytest
 
@@ -70,3 +73,86 @@ def test_a_match_without_an_answer_is_an_error(server):
     a = server.get("/api/v1/flamegraph", stacks='fn~"[a-z]{900}x"')
     assert a.status == 400 and "too large to match a name" in a.json()["message"], a.text
     assert len(leaves(server, stacks='fn~"e*x$"')) == 1
+
+
+# ---- names that there are not ----
+
+def refused(server, path, **parameters):
+    """The message of the refusal."""
+    a = server.get(path, **parameters)
+    assert (a.status, a.json()["code"]) == (400, "invalid_argument"), a.text
+    return a.json()["message"]
+
+
+def test_unknown_parameters(server):
+    said = refused(server, "/api/v1/flamegraph", form="now-1h")
+    assert said.startswith("no parameter 'form'; there are from, ") and "stacks" in said and "max_nodes" in said, said
+    assert "there are group_by, " in refused(server, "/api/v1/series", **{"groupby": "x"})
+    said = refused(server, "/api/v1/diff", base_form="now-1h")
+    assert "there are base_from, " in said and re.search(r" and \d+ more$", said), said
+    assert refused(server, "/api/v1/stats", x="1") == "no parameter 'x': this takes none"
+    a = server.post("/api/v1/upload", b"a;b 1\n", lables="x=y")
+    assert a.status == 400 and "there are labels, " in a.text, a.text
+    # A variable part of the path is no parameter, and other protocols' requests may have any.
+    assert "'trace_id'" in refused(server, f"/api/v1/traces/{'a' * 32}", trace_id="b" * 32)
+    assert server.get("/healthz", probe="1").status == 200 and server.get("/metrics", x="1").status == 200
+    ingest(server, "a;b 1\n", spyName="x", sampleRate="100")
+
+
+def test_unknown_types_and_labels(server):
+    def ask(path, **parameters):
+        return server.get(f"/api/v1/{path}", **{"from": "now-1h", **parameters})
+
+    # A store without anything knows no names.
+    assert ask("flamegraph", type="cpu").status == ask("series", group_by="env", step="60000").status == 200
+    ingest(server, "a;b 1\n", **{"from": str(int(time.time()) - 5)})
+    server.post("/ingest", b"a;b 1\n", name="shop{env=prod,region=eu}")
+    cpu = ask("types").json()["types"][0]["name"]
+    for path in ("flamegraph", "payload", "top", "export", "series", "heatmap", "labels"):
+        a = ask(path, type="cpu")
+        assert a.status == 400 and a.json()["message"].startswith(f"the store has no type 'cpu'; it has {cpu}, "), f"{path}: {a.text}"
+    there = "env, region, service.name"
+    for path, parameters, name in (("flamegraph", {"group_by": "evn"}, "evn"), ("series", {"group_by": "evn", "step": "60000"}, "evn"),
+                                   ("flamegraph", {"query": '{evn="prod"}'}, "evn"), ("top", {"query": '{evn=~"p.*"}'}, "evn"),
+                                   ("label-values", {"label": "evn"}, "evn")):
+        a = ask(path, **parameters)
+        assert a.status == 400 and a.json()["message"] == f"the store has no label '{name}'; it has {there}", f"{path}: {a.text}"
+    # Empty selections, also of names that the store has at another time, and labels that it may lack.
+    for parameters in ({"query": '{env="test"}'}, {"query": '{service_name="cart"}'}, {"query": '{evn!="prod"}'}, {"query": '{evn=""}'},
+                       {"query": '{host.name="x"}'}, {"type": cpu, "from": "0", "to": "1000"}, {"group_by": "thread.name"},
+                       {"group_by": "env", "from": "0", "to": "1000"}, {"query": '{service.name="cart"}', "type": cpu}):
+        a = ask("flamegraph", **parameters)
+        assert a.status == 200, f"{parameters}: {a.text}"
+    # Pyroscope's clients get an empty answer, as from Pyroscope.
+    a = server.post("/querier.v1.QuerierService/SelectMergeStacktraces", json.dumps(
+        {"profileTypeID": "a:b:c:d:e", "labelSelector": '{evn="x"}', "start": 0, "end": 2 ** 40}).encode(), {"Content-Type": "application/json"})
+    assert a.status == 200, a.text
+
+
+def test_times(server):
+    at = int(time.time()) - 86400
+    ingest(server, "then;work 1\n", **{"from": str(at), "until": str(at + 10)})
+
+    def text(s, offset_s=0):
+        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at + s + offset_s))
+
+    for start, end, found in ((f"{text(0)}z".lower(), f"{text(60)}Z", True), (f"{text(0)}.0Z", f"{text(0)}.001Z", True),
+                              (f"{text(0, 7200)}+02:00", f"{text(10, 7200)}.999999999+02:00", True),
+                              (f"{text(0, -19800)}-05:30", f"{text(60, -19800)}-05:30", True),
+                              (f"{text(0)}+02:00", f"{text(60)}+02:00", False)):
+        assert bool(leaves(server, **{"from": start, "to": end})) == found, start
+    for wrong in ("2026-09-31T00:00:00Z", "2026-09-21T17:33:60Z", "2026-09-21"):
+        assert "RFC 3339" in refused(server, "/api/v1/flamegraph", **{"from": wrong})
+
+
+# ---- other places ----
+
+@pytest.mark.parametrize("path,place", [
+    ("/v1experimental/profiles", "/v1development/profiles"), ("/v1/profiles", "/v1development/profiles"),
+    ("/opentelemetry.proto.collector.profiles.v1experimental.ProfilesService/Export", "--otlp-grpc"),
+    ("/api/v1/spans", "/api/v2/spans"), ("/api/traces?format=jaeger.thrift", "/v1/traces"), ("/api/services", "/api/v1/traces"),
+    ("/nothing.v1.NothingService/Get", "/api/v1/openapi.json"),
+    ("/storegateway.v1.StoreGatewayService/Series", "/querier.v1.QuerierService/"), ("/nothing", "/api/v1/openapi.json")])
+def test_paths_of_others_point_to_those_of_this_server(server, path, place):
+    for a in (server.get(path), server.post(path, b"x")):
+        assert (a.status, a.json()["code"]) == (404, "not_found") and place in a.json()["message"], a.text

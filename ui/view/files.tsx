@@ -19,12 +19,12 @@ export interface Opened {
 }
 
 async function open(source: Source, file: File, signal: AbortSignal): Promise<Opened> {
-  const profile = parseBody(await source.bytes("convert", { name: file.name }, signal, file));
+  const profile = parseBody(await source.bytes("convert", {}, signal, file));
   return { file, profile: { ...profile, meta: { ...profile.meta, title: file.name } } };
 }
 
 function fileOf(file: File): What {
-  return { parameters: { name: file.name }, body: file };
+  return { parameters: {}, body: file };
 }
 
 function picture(files: Opened[]): Profile | string | null {
