@@ -429,7 +429,7 @@ def test_metrics_are_prometheus_text(filled):
         if line.startswith("#"):
             assert re.fullmatch(r"# (HELP \w+ .+|TYPE \w+ (counter|gauge))", line)
         else:
-            m = re.fullmatch(r'(\w+)(\{\w+="[^"]*"\})? (\d+)', line)
+            m = re.fullmatch(r'(\w+)(\{\w+="[^"]*"(?:,\w+="[^"]*")*\})? (\d+)', line)
             assert m, line
             seen[m[1] + (m[2] or "")] = int(m[3])
     assert seen["culprit_ingest_requests_total"] == 2 and seen["culprit_ingest_profiles_total"] == 2
