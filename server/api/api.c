@@ -210,8 +210,9 @@ void api_http(void *userdata, const struct net_request *r, struct net_response *
 			       api_elsewhere(r->path));
 		put_error(&c, API_STYLE_CONNECT, -ENOSYS);
 	} else if (!route) {
-		(void)diag_set(&c.d, -ENOENT, "%s",
-			       other ? "not with this method" : api_elsewhere(r->path));
+		(void)diag_set(&c.d, -ENOENT, "%s%s",
+			       other ? "not with this method" : "there is nothing here: ",
+			       other ? "" : api_elsewhere(r->path));
 		put_error(&c, API_STYLE_JSON, -ENOENT);
 		ret->status = other ? 405 : 404;
 	} else {

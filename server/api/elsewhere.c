@@ -13,7 +13,7 @@
 #define PYROSCOPE                                                                                  \
 	"of Pyroscope's services this server has /querier.v1.QuerierService/, "                    \
 	"/push.v1.PusherService/Push and /ingest; its own API is /api/v1/openapi.json"
-#define NOTHING "there is nothing here; /api/v1/openapi.json lists what there is"
+#define NOTHING "/api/v1/openapi.json lists what there is"
 
 const char *api_elsewhere(const char *path)
 {
