@@ -67,3 +67,11 @@ void clock_watch_times(struct clock_watch *w, struct clock_pair now, struct cloc
 				    .late_ms = (u64)MAX(now.wall_ms, expected),
 				    .expected_ms = (u64)expected};
 }
+
+bool clock_watch_doubts(struct clock_watch *w, struct clock_pair now)
+{
+	struct clock_times t;
+
+	clock_watch_times(w, now, &t);
+	return t.early_ms != t.late_ms;
+}

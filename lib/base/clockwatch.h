@@ -47,5 +47,6 @@ void clock_watch_deinit(struct clock_watch *w);
 /* Decides whether to trust the clock; one thread calls this every few seconds. */
 enum clock_event clock_watch_look(struct clock_watch *w, struct clock_pair now);
 void clock_watch_times(struct clock_watch *w, struct clock_pair now, struct clock_times *ret);
+bool clock_watch_doubts(struct clock_watch *w, struct clock_pair now);
 /* What the clocks of this machine show. */
 struct clock_pair clock_pair_now(void);

@@ -730,6 +730,8 @@ static int metrics(struct api_call *c)
 	METRIC("ingest_samples_total", "Rows of samples stored.", i.samples);
 	METRIC("ingest_spans_total", "Spans stored.", i.spans);
 	METRIC("ingest_bytes_total", "Bytes of these requests, as sent.", i.bytes);
+	METRIC("clock_doubted", "Whether the clock stepped: ages count from an earlier time.",
+	       i.clock_doubted);
 	METRIC("symbols_files", "Debug files that are here.", y.files);
 	METRIC("symbols_bytes", "Bytes of them.", y.bytes);
 	METRIC("symbols_named_frames_total", "Frames that got names by them.", y.named);

@@ -63,6 +63,7 @@ void ingest_stats(struct ingest *i, struct ingest_stats *ret)
 		.samples = atomic_load(&i->samples),
 		.bytes = atomic_load(&i->bytes),
 		.spans = atomic_load(&i->spans),
+		.clock_doubted = i->o.clock && clock_watch_doubts(i->o.clock, clock_pair_now()),
 	};
 	for (int k = 0; k < INGEST_REASON_N; k++) {
 		ret->refused_samples[k] = atomic_load(&i->refused_samples[k]);

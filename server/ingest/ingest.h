@@ -42,6 +42,7 @@ struct ingest_stats {
 	u64 requests, refused, profiles, samples, bytes, spans;
 	/* A profile is refused as a whole. */
 	u64 refused_samples[INGEST_REASON_N], refused_spans[INGEST_REASON_N];
+	bool clock_doubted;
 };
 
 int ingest_create(struct store *s, const struct ingest_options *o, struct ingest **ret);
