@@ -132,11 +132,14 @@ void store_close(struct store *s)
 	s->ops->close(s);
 }
 
-static int end_write(struct store *s, int r, const struct diag *why, struct diag *reterr_diag)
+/* anything: whether there was something to write. */
+static int end_write(struct store *s, bool anything, int r, const struct diag *why,
+		     struct diag *reterr_diag)
 {
 	const char *text = why->text[0] || r >= 0 ? why->text : strerror(-r);
 
-	store_note_write(s, r, text);
+	if (anything)
+		store_note_write(s, r, text);
 	return r < 0 ? diag_set(reterr_diag, r, "%s", text) : r;
 }
 
@@ -145,7 +148,7 @@ int store_write(struct store *s, const struct store_batch *b, const u8 token[16]
 {
 	struct diag why = {};
 
-	return end_write(s, s->ops->write(s, b, token, &why), &why, reterr_diag);
+	return end_write(s, b->samples.n > 0, s->ops->write(s, b, token, &why), &why, reterr_diag);
 }
 
 int store_find_series(struct store *s, const struct store_filter *f, struct store_series_set *ret,
@@ -191,7 +194,8 @@ int store_write_spans(struct store *s, const struct spans *spans, const u8 token
 {
 	struct diag why = {};
 
-	return end_write(s, s->ops->write_spans(s, spans, token, &why), &why, reterr_diag);
+	return end_write(s, spans->spans.n > 0, s->ops->write_spans(s, spans, token, &why), &why,
+			 reterr_diag);
 }
 
 int store_find_spans(struct store *s, const struct store_span_filter *f, struct spans *ret,
