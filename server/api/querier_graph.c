@@ -17,6 +17,7 @@
 
 #define PPROF_BYTES (1ULL << 30)
 #define DOT_NODES 100
+#define MAX_PROFILES 1000 /* in a selector; each is a scan */
 /* Pyroscope's name of removed nodes. Clients look for it. */
 #define OTHER "other"
 
@@ -242,6 +243,8 @@ static int select_profiles(struct api_call *c, char *const *ids, size_t n, struc
 
 	if (!list)
 		return -ENOMEM;
+	if (n > MAX_PROFILES)
+		return diag_set(&c->d, -EINVAL, "at most %d profile ids", MAX_PROFILES);
 	for (size_t i = 0; i < n; i++)
 		if (!querier_parse_id(ids[i], &list[i]))
 			return diag_set(&c->d, -EINVAL, "%.40s: a profile id is a UUID", ids[i]);

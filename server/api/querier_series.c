@@ -8,7 +8,7 @@
  * such as live memory, each state is one profile.
  */
 #include <errno.h>
-#include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -82,6 +82,8 @@ static int set_steps(struct api_call *c, s64 start, double step, struct steps *r
 {
 	if (!(step >= 0.001) || step > 1e9)
 		return diag_set(&c->d, -EINVAL, "step: seconds, at least 0.001");
+	/* Far beyond all times that the store has. */
+	start = MAX(0, MIN(start, 1LL << 53));
 	*ret = (struct steps){.start = start, .step = (s64)(step * 1000)};
 	return 0;
 }
@@ -480,9 +482,9 @@ static void set_buckets(struct heat *h)
 		least = MIN(least, p->points.data[i].value);
 		most = MAX(most, p->points.data[i].value);
 	}
-	if (least == most)
+	if (least == most && most < INT64_MAX)
 		most++;
-	height = (double)(most - least) / Y_BUCKETS;
+	height = ((double)most - (double)least) / Y_BUCKETS;
 	for (u32 i = 0; i < Y_BUCKETS; i++)
 		h->y_min[i] = least + (s64)((double)i * height);
 	h->y_min[Y_BUCKETS] = most;

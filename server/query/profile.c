@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/quota.h"
 #include "base/str.h"
 #include "base/vocab.h"
 #include "server/query/plan.h"
@@ -421,7 +422,9 @@ static int scan_listed(struct answer *a)
 	for (size_t i = 0; i < l.links.n && r == 0; i++) {
 		const struct store_link *e = &l.links.data[i];
 
-		if (!plan_has_series(a->plan, e->series) ||
+		if (i % 1000 == 0)
+			r = quota_check(a->diag);
+		if (r < 0 || !plan_has_series(a->plan, e->series) ||
 		    (q->n_spans && !bsearch(e->link.span_id, q->spans, q->n_spans,
 					    sizeof(e->link.span_id), compare_spans)))
 			continue;
@@ -457,7 +460,8 @@ static int scan_moments(struct answer *a)
 
 		vec_foreach (&a->plan->series, e)
 			s = e->id == m->series ? e : s;
-		if (!s || m->time_ms < a->q->from_ms || m->time_ms >= a->q->to_ms)
+		r = quota_check(a->diag);
+		if (r < 0 || !s || m->time_ms < a->q->from_ms || m->time_ms >= a->q->to_ms)
 			continue;
 		f.service = plan_label(a->plan, s, "service.name");
 		r = label_thread(a, "service.name", f.service, &thread);

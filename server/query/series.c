@@ -311,6 +311,7 @@ int query_series(struct store *s, const struct query *q, u64 step_ms, const char
 
 /* A scan by time has a row for each series and millisecond. */
 #define POINTS_SLICE_MS 300000
+#define POINTS_MAX_SLICE_MS (1ULL << 31) /* scans have a limit of steps */
 
 void query_points_deinit(struct query_points *p)
 {
@@ -352,7 +353,7 @@ static int push_rows(struct grouping *g, const struct store_rows *rows, struct q
 static int find_moments(struct grouping *g, struct store *s, const struct store_filter *f,
 			struct query_points *out, struct diag *reterr_diag)
 {
-	u64 last_ms = 0, slice_ms = POINTS_SLICE_MS;
+	u64 first_ms = f->to_ms, last_ms = 0, slice_ms = POINTS_SLICE_MS;
 	u32 by = STORE_BY_TIME | STORE_BY_SERIES;
 	struct store_filter slice = *f;
 	int r = 0;
@@ -362,8 +363,11 @@ static int find_moments(struct grouping *g, struct store *s, const struct store_
 		slice.stacks = NULL;
 		slice.n_stacks = 0;
 	}
-	for (size_t i = 0; i < g->plan->series.n; i++)
+	for (size_t i = 0; i < g->plan->series.n; i++) {
+		first_ms = MIN(first_ms, g->plan->series.data[i].first_ms);
 		last_ms = MAX(last_ms, g->plan->series.data[i].last_ms);
+	}
+	slice.from_ms = MAX(slice.from_ms, first_ms);
 	for (; slice.from_ms < f->to_ms && slice.from_ms <= last_ms && r == 0;
 	     slice.from_ms = slice.to_ms) {
 		struct store_rows rows = {};
@@ -373,7 +377,7 @@ static int find_moments(struct grouping *g, struct store *s, const struct store_
 		if (r == 0)
 			r = store_scan(s, &slice, by, 1, &rows, reterr_diag);
 		/* A range without samples takes few scans, however long it is. */
-		slice_ms = rows.rows.n ? POINTS_SLICE_MS : slice_ms * 2;
+		slice_ms = rows.rows.n ? POINTS_SLICE_MS : MIN(slice_ms * 2, POINTS_MAX_SLICE_MS);
 		if (r == 0 && out->states)
 			r = take_means(&rows, f);
 		if (r == 0)
@@ -387,18 +391,16 @@ static int find_moments(struct grouping *g, struct store *s, const struct store_
 static int compare_points(const void *a, const void *b)
 {
 	const struct query_point_of *x = a, *y = b;
-	int r;
 
 	if (x->at.time_ms != y->at.time_ms)
 		return x->at.time_ms < y->at.time_ms ? -1 : 1;
 	if (x->at.series != y->at.series)
 		return x->at.series < y->at.series ? -1 : 1;
-	r = memcmp(&x->link, &y->link, sizeof(x->link));
-	return r;
+	return memcmp(&x->link, &y->link, sizeof(x->link));
 }
 
 /* Adds the values of all stacks of a span at one time. */
-static void merge_points(struct query_points *out)
+static int merge_points(struct query_points *out)
 {
 	struct query_point_of *data = out->points.data;
 	size_t n = 0;
@@ -406,12 +408,14 @@ static void merge_points(struct query_points *out)
 	if (out->points.n)
 		qsort(data, out->points.n, sizeof(*data), compare_points);
 	for (size_t i = 0; i < out->points.n; i++) {
-		if (n && compare_points(&data[n - 1], &data[i]) == 0)
-			data[n - 1].value += data[i].value;
-		else
+		if (!n || compare_points(&data[n - 1], &data[i]) != 0)
 			data[n++] = data[i];
+		else if (__builtin_add_overflow(data[n - 1].value, data[i].value,
+						&data[n - 1].value))
+			return -ERANGE;
 	}
 	out->points.n = n;
+	return 0;
 }
 
 static int find_span_points(struct grouping *g, struct store *s, const struct store_filter *f,
@@ -441,8 +445,7 @@ static int find_span_points(struct grouping *g, struct store *s, const struct st
 		    memcmp(e->link.span_id, none.span_id, sizeof(none.span_id)) != 0)
 			r = push_point(g, out, &p);
 	}
-	merge_points(out);
-	return r;
+	return r < 0 ? r : merge_points(out);
 }
 
 static int take_lines(struct grouping *g, struct query_points *out)

@@ -538,6 +538,26 @@ def test_analysis(truth):
     assert "totalBytesInTimeRange" not in of(f'{CPU}{{service_name="none"}}')["queryImpact"]
 
 
+def test_extremes(truth):
+    """Times, steps and numbers at their limits end in an answer or in a refusal, soon."""
+    limits = (0, 1, -2 ** 63, 2 ** 63 - 1, truth.start)
+    for start in limits:
+        for end in limits:
+            for step in (0.001, 60, 1e9):
+                q = select(truth, start=str(start), end=str(end), step=step, limit=str(-2 ** 63))
+                for method, more in (("SelectSeries", {"aggregation": "TIME_SERIES_AGGREGATION_TYPE_AVERAGE"}),
+                                     ("SelectSeries", {"exemplarType": "EXEMPLAR_TYPE_SPAN"}),
+                                     ("SelectHeatmap", {"queryType": "HEATMAP_QUERY_TYPE_SPAN", "limit": "1"})):
+                    r = truth.post(SERVICE + method, json.dumps({**q, **more}).encode(), DRILLDOWN, timeout=10)
+                    assert r.status in (200, 400), f"{method} {start} {end} {step}: {r.text}"
+    # Far from all times a heat map still has the same profiles.
+    wide = select(truth, start="1", end=str(2 ** 53), step=1e9, queryType="HEATMAP_QUERY_TYPE_INDIVIDUAL")
+    slots = ask(truth, "SelectHeatmap", wide)["series"][0]["slots"]
+    assert sum(sum(slot["counts"]) for slot in slots) == len(chosen(truth, "shop"))
+    many = select(truth, profileIdSelector=[str(uuid.UUID(int=i)) for i in range(1001)])
+    assert ask(truth, "SelectMergeStacktraces", many, status=400)["code"] == "invalid_argument"
+
+
 def test_get(truth):
     """Connect's GET: the message is in the parameters."""
     import base64
