@@ -19,7 +19,7 @@ class _Nv(ctypes.Structure):
                 ("namelen", ctypes.c_size_t), ("valuelen", ctypes.c_size_t), ("flags", ctypes.c_uint8)]
 
 
-class _Inflater:
+class Inflater:
     """nghttp2's HPACK decoder."""
 
     def __init__(self):
@@ -88,7 +88,7 @@ class Connection:
             self.sock = context.wrap_socket(self.sock, server_hostname="localhost")
             self.alpn = self.sock.selected_alpn_protocol()
         self.sock.settimeout(timeout)
-        self.next_id, self.calls, self.inflate = 1, {}, _Inflater()
+        self.next_id, self.calls, self.inflate = 1, {}, Inflater()
         self.window, self.windows, self.initial, self.block = 65535, {}, 65535, b""
         # SETTINGS_HEADER_TABLE_SIZE 0: the server must not use a dynamic table.
         self.sock.sendall(PREFACE)

@@ -442,7 +442,7 @@ def test_replicas_are_read_evenly(backends, serve, database):
     for _ in range(40):
         assert counts(s, "app") == whole
     done = [b - a for a, b in zip(before, scans())]
-    assert min(done) > max(done) / 6, done
+    assert min(done) >= 15, done # each of 80 queries asks one replica of both shards
     for shard in cluster.servers:
         shard[1].kill()
     assert counts(s, "app") == whole
