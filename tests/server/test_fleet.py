@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# flake8: noqa: F811 (arguments have the names of imported fixtures)
 """Many agents and several culprit servers over one ClickHouse: requests are written in groups, and each counts once
 whichever server it is repeated to (server/store/clickhouse/group.c)."""
 
