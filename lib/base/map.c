@@ -167,9 +167,32 @@ static int strtab_grow(struct strtab *t, size_t n)
 	return 0;
 }
 
+/* The place of the string in the index, or the empty place for it. */
+static size_t strtab_place(const struct strtab *t, const char *s, size_t n)
+{
+	size_t i = hash_bytes(s, n) & (t->index_cap - 1);
+
+	for (; t->index[i]; i = (i + 1) & (t->index_cap - 1)) {
+		u32 id = t->index[i] - 1;
+
+		if (t->lengths[id] == n && memcmp(t->bytes + t->offsets[id], s, n) == 0)
+			break;
+	}
+	return i;
+}
+
+bool strtab_find(const struct strtab *t, const char *s, size_t n, u32 *ret_id)
+{
+	size_t i = strtab_place(t, s, n);
+
+	if (!t->index[i])
+		return false;
+	*ret_id = t->index[i] - 1;
+	return true;
+}
+
 int strtab_add(struct strtab *t, const char *s, size_t n, u32 *ret_id)
 {
-	u64 h = hash_bytes(s, n);
 	size_t i;
 	int r;
 
@@ -178,13 +201,10 @@ int strtab_add(struct strtab *t, const char *s, size_t n, u32 *ret_id)
 		if (r < 0)
 			return r;
 	}
-	for (i = h & (t->index_cap - 1); t->index[i]; i = (i + 1) & (t->index_cap - 1)) {
-		u32 id = t->index[i] - 1;
-
-		if (t->lengths[id] == n && memcmp(t->bytes + t->offsets[id], s, n) == 0) {
-			*ret_id = id;
-			return 0;
-		}
+	i = strtab_place(t, s, n);
+	if (t->index[i]) {
+		*ret_id = t->index[i] - 1;
+		return 0;
 	}
 	if (t->n_bytes + n + 1 > 0x7fffffff || t->n >= 0x7fffffff)
 		return -E2BIG;

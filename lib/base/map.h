@@ -52,6 +52,8 @@ int strtab_init(struct strtab *t);
 void strtab_deinit(struct strtab *t);
 /* The id of the string, which is added if new. -ENOMEM, -E2BIG (2 GiB in all). */
 int strtab_add(struct strtab *t, const char *s, size_t n, u32 *ret_id);
+/* Whether the table has the string; its id. */
+bool strtab_find(const struct strtab *t, const char *s, size_t n, u32 *ret_id);
 /* The string of an id, borrowed until the next add; "" for an unknown id. */
 const char *strtab_get(const struct strtab *t, u32 id);
 

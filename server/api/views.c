@@ -619,6 +619,7 @@ static void put_store_stats(struct json_writer *w, const struct store_stats *s)
 	json_put_u64(w, "functions", s->functions);
 	json_put_u64(w, "frames", s->frames);
 	json_put_u64(w, "stacks", s->stacks);
+	json_put_u64(w, "names", s->names);
 	json_put_u64(w, "damaged", s->damaged);
 	json_put_u64(w, "evicted_rows", s->evicted_rows);
 	json_put_u64(w, "spans", s->spans);
@@ -714,6 +715,7 @@ static int metrics(struct api_call *c)
 	METRIC("store_rows", "Rows of samples.", s.rows);
 	METRIC("store_series", "Known series.", s.series);
 	METRIC("store_stacks", "Known stacks.", s.stacks);
+	METRIC("store_names", "Known names of services and types.", s.names);
 	METRIC("store_damaged", "Blocks that could not be read.", s.damaged);
 	METRIC("store_evicted_rows_total", "Rows dropped by size or age.", s.evicted_rows);
 	METRIC("store_failing", "Whether the last write was refused.", s.failing[0] != '\0');

@@ -196,7 +196,7 @@ int query_mark_measured(struct store *s, const struct query *q, struct query_req
 
 	if (!r->requests.n)
 		return 0;
-	e = plan_init(&plan, s, &wide, false, reterr_diag);
+	e = plan_init(&plan, s, &wide, PLAN_SERIES, reterr_diag);
 	if (e == 0)
 		e = strtab_init(&places.names);
 	if (e == 0)

@@ -6,7 +6,7 @@
 #include "server/query/stacks.h"
 
 struct plan {
-	struct store_series_set set;	       /* all series of type and service in range */
+	struct store_series_set set;	       /* PLAN_SERIES: all of type and service in range */
 	vec(struct store_found_series) series; /* matching series, by id, once per type */
 	vec(u64) ids;			       /* ids of `series`, sorted, each once */
 	struct map types;	     /* string id in `set` → struct store_type *, owned */
@@ -15,11 +15,15 @@ struct plan {
 	bool all;		     /* the plan selects all series of the service, or all series */
 };
 
-/*
- * Resolves the selectors of `q`. With one_type the plan has one type: q->type, or the best type
- * in the range by store_type_is_better().
- */
-int plan_init(struct plan *p, struct store *s, const struct query *q, bool one_type,
+/* Flags: what a plan is for. */
+enum plan_for {
+	PLAN_ONE_TYPE = 1, /* q->type, or the best type in the range by store_type_is_better() */
+	/* `set` and `series`. Without it they are empty if selectors select all of a service. */
+	PLAN_SERIES = 2,
+};
+
+/* Resolves the selectors of `q`. flags: of enum plan_for. */
+int plan_init(struct plan *p, struct store *s, const struct query *q, u32 flags,
 	      struct diag *reterr_diag);
 /* As plan_init(), for series of any type; without matchers it looks up nothing. */
 int plan_init_series(struct plan *p, struct store *s, const struct query *q,

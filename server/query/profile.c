@@ -121,34 +121,38 @@ static int series_thread(struct answer *a, const struct store_found_series *s, u
 
 /* ---- what is asked of the store ---- */
 
-/* `by_series` maps series ids to threads; NULL: all rows belong to `thread`. */
-static int add_scan(struct answer *a, const struct store_filter *f, const struct map *by_series,
-		    u32 thread)
+static int scan_by(struct answer *a, const struct store_filter *f, u32 by, struct store_rows *ret)
 {
-	struct store_rows rows = {};
 	bool states = store_type_is_state(a->plan->type);
-	u32 by = STORE_BY_STACK | (by_series || states ? STORE_BY_SERIES : 0);
-	int r = store_scan(a->store, f, by, 0, &rows, a->diag);
+	int r = store_scan(a->store, f, STORE_BY_STACK | by | (states ? STORE_BY_SERIES : 0), 0,
+			   ret, a->diag);
 
-	a->damaged |= rows.damaged;
+	a->damaged |= ret->damaged;
 	if (r == 0 && states)
-		plan_take_means(&rows);
-	vec_foreach (&rows.rows, row) {
-		struct item e = {row->stack, row->count, row->value, thread};
-		u64 *known = by_series ? map_get(by_series, row->series) : NULL;
+		plan_take_means(ret);
+	return r;
+}
 
-		if (r == 0 && by_series)
-			e.thread = known ? (u32)*known : PROFILE_NONE;
-		if (r == 0)
-			r = vec_push(&a->items, e);
+/* Adds the samples of all series; by_series: series id → thread. */
+static int add_series(struct answer *a, const struct map *by_series)
+{
+	const struct store_filter f = plan_filter(a->plan, a->q);
+	_cleanup_store_rows_ struct store_rows rows = {};
+	int r = scan_by(a, &f, STORE_BY_SERIES, &rows);
+
+	for (size_t i = 0; i < rows.rows.n && r == 0; i++) {
+		const struct store_row *row = &rows.rows.data[i];
+		u64 *thread = map_get(by_series, row->series);
+		struct item e = {row->stack, row->count, row->value,
+				 thread ? (u32)*thread : PROFILE_NONE};
+
+		r = vec_push(&a->items, e);
 	}
-	store_rows_deinit(&rows);
 	return r;
 }
 
 static int scan_series(struct answer *a)
 {
-	struct store_filter f = plan_filter(a->plan, a->q);
 	struct map threads = {};
 	u32 thread = 0;
 	int r = 0;
@@ -161,7 +165,7 @@ static int scan_series(struct answer *a)
 			r = map_put(&threads, s->id, thread);
 	}
 	if (r == 0)
-		r = add_scan(a, &f, &threads, 0);
+		r = add_series(a, &threads);
 	map_deinit(&threads);
 	return r;
 }
@@ -190,7 +194,6 @@ static int value_thread(struct answer *a, struct strtab *values, const char *val
 static int scan_groups(struct answer *a)
 {
 	__attribute__((cleanup(strtab_deinit))) struct strtab values = {};
-	struct store_filter f = plan_filter(a->plan, a->q);
 	struct map threads = {};
 	u32 thread = 0;
 	int r = strtab_init(&values);
@@ -203,33 +206,34 @@ static int scan_groups(struct answer *a)
 			r = map_put(&threads, s->id, thread);
 	}
 	if (r == 0)
-		r = add_scan(a, &f, &threads, 0);
+		r = add_series(a, &threads);
 	map_deinit(&threads);
 	return r;
 }
 
-/* One scan for each service that has a series in the plan. */
+/* One scan for all services: there may be 100,000. */
 static int scan_services(struct answer *a)
 {
-	struct store_filter f = plan_filter(a->plan, a->q);
-	__attribute__((cleanup(strtab_deinit))) struct strtab seen = {};
-	u32 thread = 0, id;
-	int r = strtab_init(&seen);
+	const struct store_filter f = plan_filter(a->plan, a->q);
+	_cleanup_store_rows_ struct store_rows rows = {};
+	_cleanup_free_ u32 *threads = NULL; /* by id of the service's name, plus 1 */
+	int r = scan_by(a, &f, STORE_BY_SERVICE, &rows);
 
-	for (size_t i = 0; i < a->plan->series.n && r == 0; i++) {
-		const struct store_found_series *s = &a->plan->series.data[i];
-		const char *service = plan_label(a->plan, s, "service.name");
-		size_t before = seen.n;
+	threads = calloc(rows.names.n + 1, sizeof(*threads));
+	if (r == 0 && !threads)
+		r = -ENOMEM;
+	for (size_t i = 0; i < rows.rows.n && r == 0; i++) {
+		const struct store_row *row = &rows.rows.data[i];
+		struct item e = {row->stack, row->count, row->value, threads[row->service]};
 
-		/* "" may be a service, but its id 0 always exists. */
-		r = strtab_add(&seen, *service ? service : "\1", *service ? strlen(service) : 1,
-			       &id);
-		if (r < 0 || seen.n == before)
-			continue;
-		f.service = service;
-		r = label_thread(a, "service.name", service, &thread);
+		if (!e.thread)
+			r = label_thread(a, "service.name", strtab_get(&rows.names, row->service),
+					 &e.thread);
+		else
+			e.thread--;
+		threads[row->service] = e.thread + 1;
 		if (r == 0)
-			r = add_scan(a, &f, NULL, thread);
+			r = vec_push(&a->items, e);
 	}
 	return r;
 }
@@ -451,6 +455,7 @@ static int scan_moments(struct answer *a)
 	for (size_t i = 0; i < a->q->n_moments && r == 0; i++) {
 		const struct query_moment *m = &a->q->moments[i];
 		const struct store_found_series *s = NULL;
+		_cleanup_store_rows_ struct store_rows rows = {};
 		struct store_filter f = {.from_ms = m->time_ms,
 					 .to_ms = m->time_ms + 1,
 					 .type = a->plan->type,
@@ -466,7 +471,13 @@ static int scan_moments(struct answer *a)
 		f.service = plan_label(a->plan, s, "service.name");
 		r = label_thread(a, "service.name", f.service, &thread);
 		if (r == 0)
-			r = add_scan(a, &f, NULL, thread);
+			r = scan_by(a, &f, 0, &rows);
+		for (size_t k = 0; k < rows.rows.n && r == 0; k++) {
+			const struct store_row *row = &rows.rows.data[k];
+
+			r = vec_push(&a->items,
+				     (struct item){row->stack, row->count, row->value, thread});
+		}
 	}
 	merge_items(a);
 	return r;
@@ -611,11 +622,13 @@ int query_profile(struct store *s, const struct query *q, size_t max_stacks, str
 	_cleanup_plan_ struct plan plan = {};
 	_cleanup_profile_ struct profile *p = profile_create();
 	struct answer a = {.store = s, .q = q, .plan = &plan, .profile = p, .diag = reterr_diag};
+	bool labels = q->by_series || q->group_by || q->n_moments;
 	int r = p ? 0 : -ENOMEM;
 
 	if (r == 0)
 		r = q->spans.of ? plan_init_series(&plan, s, q, reterr_diag)
-				: plan_init(&plan, s, q, true, reterr_diag);
+				: plan_init(&plan, s, q, PLAN_ONE_TYPE | (labels ? PLAN_SERIES : 0),
+					    reterr_diag);
 	if (r == 0 && q->strict && q->group_by && !q->spans.of)
 		r = plan_check_group(&plan, s, q->group_by, reterr_diag);
 	if (r == 0)

@@ -247,34 +247,22 @@ static int compare_series(const void *a, const void *b)
 static int choose_type(struct plan *p, struct store *s, const struct query *q,
 		       struct diag *reterr_diag)
 {
+	const struct store_filter f = {
+		.from_ms = q->from_ms, .to_ms = q->to_ms, .service = p->service};
+	_cleanup_store_rows_ struct store_rows rows = {};
 	u64 most = 0;
+	int r = store_scan(s, &f, STORE_BY_TYPE | STORE_COUNTS, 0, &rows, reterr_diag);
 
-	vec_foreach (&p->set.series, e) {
-		struct store_filter f = {.from_ms = q->from_ms,
-					 .to_ms = q->to_ms,
-					 .type = profile_string(p->set.profile, e->type),
-					 .service = p->service};
-		struct store_rows rows = {};
-		bool seen = false;
-		u64 count = 0;
-		int r;
+	for (size_t i = 0; r == 0 && i < rows.rows.n; i++) {
+		const char *type = strtab_get(&rows.names, rows.rows.data[i].type);
+		u64 count = rows.rows.data[i].count;
 
-		for (struct store_found_series *other = p->set.series.data; other < e; other++)
-			seen |= other->type == e->type;
-		if (seen)
-			continue;
-		r = store_scan(s, &f, 0, 0, &rows, reterr_diag);
-		if (r < 0)
-			return r;
-		if (rows.rows.n)
-			count = rows.rows.data[0].count;
-		store_rows_deinit(&rows);
-		if (store_type_is_better(f.type, count, p->type, most)) {
+		if (store_type_is_better(type, count, p->type, most)) {
 			most = count;
-			snprintf(p->type, sizeof(p->type), "%s", f.type);
+			snprintf(p->type, sizeof(p->type), "%s", type);
 		}
 	}
-	return 0;
+	return r;
 }
 
 static int choose_series(struct plan *p, const struct query *q, bool one_type,
@@ -283,7 +271,6 @@ static int choose_series(struct plan *p, const struct query *q, bool one_type,
 	__attribute__((cleanup(matchers_deinit))) struct matchers m = {};
 	int r = matchers_init(&m, q, reterr_diag);
 
-	p->all = true;
 	for (size_t i = 0; i < p->set.series.n && r == 0; i++) {
 		const struct store_found_series *e = &p->set.series.data[i];
 
@@ -303,29 +290,43 @@ static int choose_series(struct plan *p, const struct query *q, bool one_type,
 	return r;
 }
 
-int plan_init(struct plan *p, struct store *s, const struct query *q, bool one_type,
+/* Whether the selectors select everything, or everything of p->service. */
+static bool selects_all(const struct plan *p, const struct query *q)
+{
+	return !q->matchers.n || (q->matchers.n == 1 && p->service);
+}
+
+static int find_series(struct plan *p, struct store *s, const struct query *q, bool one_type,
+		       struct diag *reterr_diag)
+{
+	const struct store_filter f = {
+		.from_ms = q->from_ms, .to_ms = q->to_ms, .type = q->type, .service = p->service};
+	int r = store_find_series(s, &f, &p->set, reterr_diag);
+
+	if (r == 0)
+		r = parse_types(p);
+	return r < 0 ? r : choose_series(p, q, one_type, reterr_diag);
+}
+
+int plan_init(struct plan *p, struct store *s, const struct query *q, u32 flags,
 	      struct diag *reterr_diag)
 {
-	struct store_filter f = {.from_ms = q->from_ms, .to_ms = q->to_ms, .type = q->type};
-	int r;
+	bool one_type = flags & PLAN_ONE_TYPE;
+	int r = 0;
 
-	*p = (struct plan){};
+	*p = (struct plan){.all = true};
 	if (q->from_ms >= q->to_ms)
 		return diag_set(reterr_diag, -EINVAL, "the range ends before it starts");
 	for (size_t i = 0; i < q->matchers.n; i++)
 		if (q->matchers.data[i].match == QUERY_EQUAL && q->matchers.data[i].value[0] &&
 		    plan_label_is(q->matchers.data[i].label, SERVICE_LABEL))
 			p->service = q->matchers.data[i].value;
-	f.service = p->service;
-	r = store_find_series(s, &f, &p->set, reterr_diag);
-	if (r == 0)
-		r = parse_types(p);
-	if (r == 0 && q->type)
+	if (q->type)
 		snprintf(p->type, sizeof(p->type), "%s", q->type);
-	else if (r == 0 && one_type)
+	else if (one_type)
 		r = choose_type(p, s, q, reterr_diag);
-	if (r == 0)
-		r = choose_series(p, q, one_type, reterr_diag);
+	if (r == 0 && (flags & PLAN_SERIES || !selects_all(p, q)))
+		r = find_series(p, s, q, one_type, reterr_diag);
 	if (r == 0 && q->strict)
 		r = plan_check_names(p, s, q, reterr_diag);
 	return r;
@@ -339,7 +340,7 @@ int plan_init_series(struct plan *p, struct store *s, const struct query *q,
 	*p = (struct plan){.all = true};
 	if (!q->matchers.n)
 		return 0;
-	r = plan_init(p, s, q, false, reterr_diag);
+	r = plan_init(p, s, q, PLAN_SERIES, reterr_diag);
 	/* All series of one service are not everything. */
 	p->all = false;
 	return r;
@@ -549,7 +550,7 @@ static int names(struct store *s, const struct query *q, enum asked asked, const
 {
 	_cleanup_plan_ struct plan p = {};
 	struct naming n = {};
-	int r = plan_init(&p, s, q, false, reterr_diag);
+	int r = plan_init(&p, s, q, PLAN_SERIES, reterr_diag);
 
 	n.set = p.set.profile;
 	for (size_t i = 0; i < p.series.n && r == 0; i++) {

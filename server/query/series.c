@@ -293,7 +293,7 @@ int query_series(struct store *s, const struct query *q, u64 step_ms, const char
 	if (!step_ms || q->from_ms >= q->to_ms || (q->to_ms - q->from_ms) / step_ms > MAX_POINTS)
 		return diag_set(reterr_diag, -EINVAL,
 				"the range must be between one and %d steps long", MAX_POINTS);
-	r = plan_init(&plan, s, q, true, reterr_diag);
+	r = plan_init(&plan, s, q, PLAN_ONE_TYPE | (n_group_by ? PLAN_SERIES : 0), reterr_diag);
 	for (size_t i = 0; i < n_group_by && q->strict && r == 0; i++)
 		r = plan_check_group(&plan, s, group_by[i], reterr_diag);
 	if (r == 0)
@@ -490,7 +490,7 @@ int query_points(struct store *s, const struct query *q, bool of_spans, const ch
 	_cleanup_plan_ struct plan plan = {};
 	__attribute__((cleanup(grouping_deinit))) struct grouping g = {
 		.plan = &plan, .names = group_by, .n_names = n_group_by};
-	int r = plan_init(&plan, s, q, true, reterr_diag);
+	int r = plan_init(&plan, s, q, PLAN_ONE_TYPE | PLAN_SERIES, reterr_diag);
 
 	if (r == 0)
 		r = strtab_init(&g.keys);

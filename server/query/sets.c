@@ -118,7 +118,7 @@ int query_label_sets(struct store *s, const struct query *q, const char *const *
 	__attribute__((cleanup(query_sets_deinit))) struct query_sets out = {};
 	__attribute__((cleanup(strtab_deinit))) struct strtab seen = {};
 	_cleanup_plan_ struct plan p = {};
-	int r = plan_init(&p, s, q, false, reterr_diag);
+	int r = plan_init(&p, s, q, PLAN_SERIES, reterr_diag);
 
 	if (r == 0)
 		r = strtab_init(&seen);
@@ -140,7 +140,7 @@ int query_count(struct store *s, const struct query *q, u64 *ret_samples, struct
 	__attribute__((cleanup(map_deinit))) struct map seen = {};
 	_cleanup_plan_ struct plan p = {};
 	u64 samples = 0;
-	int r = plan_init(&p, s, q, false, reterr_diag);
+	int r = plan_init(&p, s, q, PLAN_SERIES, reterr_diag);
 
 	for (size_t i = 0; i < p.series.n && r == 0; i++) {
 		_cleanup_store_rows_ struct store_rows rows = {};

@@ -359,7 +359,6 @@ int query_stacks_match(struct query_stacks *s, u32 stack, struct diag *reterr_di
 	bool yes;
 
 	s->diag = reterr_diag;
-	yes = is_below(s, frames, e->n) &&
-	      (!s->nodes.n || node_matches(s, s->root, frames, e->n));
+	yes = is_below(s, frames, e->n) && (!s->nodes.n || node_matches(s, s->root, frames, e->n));
 	return s->error ? s->error : yes;
 }

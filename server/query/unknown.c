@@ -18,8 +18,9 @@
 static const char *const standard[] = {"service.name", "host.name", "process.runtime.name",
 				       "thread.name"};
 
-/* The names that all series of the store have, each once. */
+/* The types, or the names of labels, that the store has, each once. */
 struct names {
+	struct store_rows types;
 	struct store_series_set set;
 	struct map seen; /* ids of strings */
 	vec(const char *) list;
@@ -27,6 +28,7 @@ struct names {
 
 static void names_deinit(struct names *n)
 {
+	store_rows_deinit(&n->types);
 	store_series_set_deinit(&n->set);
 	map_deinit(&n->seen);
 	vec_deinit(&n->list);
@@ -52,16 +54,24 @@ static int add_labels(struct names *n, u32 resource)
 	return e;
 }
 
-static int load_names(struct store *s, bool labels, struct names *ret, struct diag *reterr_diag)
+static int load_labels(struct store *s, const struct store_filter *all, struct names *ret,
+		       struct diag *reterr_diag)
 {
-	const struct store_filter all = {.to_ms = 1ULL << 62};
-	int r = store_find_series(s, &all, &ret->set, reterr_diag);
+	int r = store_find_series(s, all, &ret->set, reterr_diag);
 
-	for (size_t i = 0; i < ret->set.series.n && r == 0; i++) {
-		const struct store_found_series *e = &ret->set.series.data[i];
+	for (size_t i = 0; i < ret->set.series.n && r == 0; i++)
+		r = add_labels(ret, ret->set.series.data[i].resource);
+	return r;
+}
 
-		r = labels ? add_labels(ret, e->resource) : add_name(ret, e->type);
-	}
+static int load_types(struct store *s, const struct store_filter *all, struct names *ret,
+		      struct diag *reterr_diag)
+{
+	int r = store_scan(s, all, STORE_BY_TYPE | STORE_COUNTS, 0, &ret->types, reterr_diag);
+
+	for (size_t i = 0; i < ret->types.rows.n && r == 0; i++)
+		r = vec_push(&ret->list,
+			     strtab_get(&ret->types.names, ret->types.rows.data[i].type));
 	return r;
 }
 
@@ -71,7 +81,9 @@ static int look_up(struct store *s, bool label, const char *name, struct diag *r
 	__attribute__((cleanup(names_deinit))) struct names n = {};
 	const char *what = label ? "label" : "type";
 	_cleanup_str_ struct str there = {};
-	int r = load_names(s, label, &n, reterr_diag);
+	const struct store_filter all = {.to_ms = 1ULL << 62};
+	int r = label ? load_labels(s, &all, &n, reterr_diag)
+		      : load_types(s, &all, &n, reterr_diag);
 
 	if (r < 0 || !n.list.n)
 		return r;
@@ -92,6 +104,16 @@ int plan_check_label(struct store *s, const char *label, struct diag *reterr_dia
 	return look_up(s, true, label, reterr_diag);
 }
 
+/* Whether the range has samples of the type, whatever else the query selects. */
+static int has_type(struct store *s, const struct query *q, struct diag *reterr_diag)
+{
+	const struct store_filter f = {.from_ms = q->from_ms, .to_ms = q->to_ms, .type = q->type};
+	_cleanup_store_rows_ struct store_rows rows = {};
+	int r = store_scan(s, &f, STORE_BY_TYPE | STORE_COUNTS, 0, &rows, reterr_diag);
+
+	return r < 0 ? r : rows.rows.n > 0;
+}
+
 int plan_check_names(const struct plan *p, struct store *s, const struct query *q,
 		     struct diag *reterr_diag)
 {
@@ -99,8 +121,10 @@ int plan_check_names(const struct plan *p, struct store *s, const struct query *
 
 	if (p->series.n)
 		return 0;
-	if (q->type && !p->set.series.n)
-		r = look_up(s, false, q->type, reterr_diag);
+	if (q->type && !p->set.series.n) {
+		r = has_type(s, q, reterr_diag);
+		r = r ? MIN(r, 0) : look_up(s, false, q->type, reterr_diag);
+	}
 	for (size_t i = 0; i < q->matchers.n && r == 0; i++) {
 		const struct query_matcher *m = &q->matchers.data[i];
 

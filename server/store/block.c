@@ -37,17 +37,20 @@ int block_compress(const struct str *in, int level, struct str *ret)
 	return str_append(ret, out, n);
 }
 
-int block_decompress(const u8 *in, size_t n_in, u8 **ret, size_t *ret_n)
+int block_decompress(struct ZSTD_DCtx_s *zstd, const u8 *in, size_t n_in, u8 **ret, size_t *ret_n)
 {
 	unsigned long long size = ZSTD_getFrameContentSize(in, n_in);
 	_cleanup_free_ u8 *out = NULL;
+	size_t n;
 
 	if (size > BLOCK_MAX_BYTES) /* also for a frame without a size, or no frame */
 		return -EBADMSG;
 	out = malloc(size + 1);
 	if (!out)
 		return -ENOMEM;
-	if (ZSTD_decompress(out, size, in, n_in) != size)
+	n = zstd ? ZSTD_decompressDCtx(zstd, out, size, in, n_in)
+		 : ZSTD_decompress(out, size, in, n_in);
+	if (n != size)
 		return -EBADMSG;
 	*ret = take_ptr(out);
 	*ret_n = size;
@@ -316,14 +319,15 @@ static bool read_sums(struct buf *b, struct block_sums *s, bool times)
 	return true;
 }
 
-static int read_part(const u8 *data, size_t n, bool times, struct block_sums *ret)
+static int read_part(struct ZSTD_DCtx_s *zstd, const u8 *data, size_t n, bool times,
+		     struct block_sums *ret)
 {
 	_cleanup_block_sums_ struct block_sums s = {};
 	_cleanup_free_ u8 *plain = NULL;
 	size_t n_plain;
 	struct buf b;
 	u64 count;
-	int r = block_decompress(data, n, &plain, &n_plain);
+	int r = block_decompress(zstd, data, n, &plain, &n_plain);
 
 	if (r < 0)
 		return r;
@@ -340,14 +344,14 @@ static int read_part(const u8 *data, size_t n, bool times, struct block_sums *re
 	return 0;
 }
 
-int block_read_series(const u8 *data, size_t n, struct block_sums *ret)
+int block_read_series(struct ZSTD_DCtx_s *zstd, const u8 *data, size_t n, struct block_sums *ret)
 {
-	return read_part(data, n, true, ret);
+	return read_part(zstd, data, n, true, ret);
 }
 
-int block_read_stacks(const u8 *data, size_t n, struct block_sums *ret)
+int block_read_stacks(struct ZSTD_DCtx_s *zstd, const u8 *data, size_t n, struct block_sums *ret)
 {
-	return read_part(data, n, false, ret);
+	return read_part(zstd, data, n, false, ret);
 }
 
 void block_close(struct block_cursor *c)
@@ -358,19 +362,19 @@ void block_close(struct block_cursor *c)
 	c->data = NULL;
 }
 
-int block_open(const u8 *series, size_t n_series, const u8 *stacks, size_t n_stacks, const u8 *body,
-	       size_t n_body, struct block_cursor *ret)
+int block_open(struct ZSTD_DCtx_s *zstd, const u8 *series, size_t n_series, const u8 *stacks,
+	       size_t n_stacks, const u8 *body, size_t n_body, struct block_cursor *ret)
 {
 	struct block_cursor c = {};
 	size_t n_plain = 0;
 	struct buf b;
 	u64 size;
-	int r = block_read_series(series, n_series, &c.series);
+	int r = block_read_series(zstd, series, n_series, &c.series);
 
 	if (r == 0)
-		r = block_read_stacks(stacks, n_stacks, &c.stacks);
+		r = block_read_stacks(zstd, stacks, n_stacks, &c.stacks);
 	if (r == 0)
-		r = block_decompress(body, n_body, &c.data, &n_plain);
+		r = block_decompress(zstd, body, n_body, &c.data, &n_plain);
 	b = buf_of(c.data, n_plain);
 	if (r == 0 &&
 	    (!varint_get(&b, &c.rows_left) || !varint_get(&b, &c.time_unit) || !c.time_unit ||

@@ -52,8 +52,15 @@ struct block_parts {
 
 /* Appends a zstd frame. */
 int block_compress(const struct str *in, int level, struct str *ret);
-/* -EBADMSG unless `in` is a zstd frame of at most BLOCK_MAX_BYTES. *ret is owned by the caller. */
-int block_decompress(const u8 *in, size_t n_in, u8 **ret, size_t *ret_n);
+/*
+ * A decompressor of libzstd, which the functions below use for any number of blocks. NULL: they
+ * make one for each call, which takes longer than reading a small block.
+ */
+struct ZSTD_DCtx_s;
+/*
+ * -EBADMSG unless `in` is a zstd frame of at most BLOCK_MAX_BYTES. *ret is owned by the caller.
+ */
+int block_decompress(struct ZSTD_DCtx_s *zstd, const u8 *in, size_t n_in, u8 **ret, size_t *ret_n);
 
 static inline s64 block_add_clamped(s64 a, s64 b)
 {
@@ -73,8 +80,8 @@ void block_sums_deinit(struct block_sums *s);
 int block_encode(const struct block_row *rows, size_t n, int level, struct block_parts *ret);
 
 /* -EBADMSG for damage. */
-int block_read_series(const u8 *data, size_t n, struct block_sums *ret);
-int block_read_stacks(const u8 *data, size_t n, struct block_sums *ret);
+int block_read_series(struct ZSTD_DCtx_s *zstd, const u8 *data, size_t n, struct block_sums *ret);
+int block_read_stacks(struct ZSTD_DCtx_s *zstd, const u8 *data, size_t n, struct block_sums *ret);
 
 /* Iterates over the rows of a block. */
 struct block_cursor {
@@ -90,8 +97,8 @@ struct block_cursor {
 	struct block_row row; /* the current row */
 };
 
-int block_open(const u8 *series, size_t n_series, const u8 *stacks, size_t n_stacks, const u8 *body,
-	       size_t n_body, struct block_cursor *ret);
+int block_open(struct ZSTD_DCtx_s *zstd, const u8 *series, size_t n_series, const u8 *stacks,
+	       size_t n_stacks, const u8 *body, size_t n_body, struct block_cursor *ret);
 /* 1: c->row is the next row; 0 at the end; -EBADMSG for damage. */
 int block_next(struct block_cursor *c);
 void block_close(struct block_cursor *c);

@@ -211,7 +211,7 @@ static int open_part(const u8 *data, size_t n, u8 **ret_plain, struct buf *colum
 	u64 version, size;
 	size_t n_plain;
 	struct buf b;
-	int r = block_decompress(data, n, ret_plain, &n_plain);
+	int r = block_decompress(NULL, data, n, ret_plain, &n_plain);
 
 	if (r < 0)
 		return r;

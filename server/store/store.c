@@ -302,6 +302,7 @@ int store_match_stacks(struct store *s, const char *service,
 void store_rows_deinit(struct store_rows *r)
 {
 	vec_deinit(&r->rows);
+	strtab_deinit(&r->names);
 }
 
 void store_series_set_deinit(struct store_series_set *s)
@@ -331,5 +332,9 @@ int store_compare_rows(const void *a, const void *b)
 		return x->time_ms < y->time_ms ? -1 : 1;
 	if (x->series != y->series)
 		return x->series < y->series ? -1 : 1;
-	return x->stack < y->stack ? -1 : x->stack > y->stack;
+	if (x->stack != y->stack)
+		return x->stack < y->stack ? -1 : 1;
+	if (x->service != y->service)
+		return x->service < y->service ? -1 : 1;
+	return x->type < y->type ? -1 : x->type > y->type;
 }

@@ -31,6 +31,7 @@
 
 #include "base/cleanup.h"
 #include "base/diag.h"
+#include "base/map.h"
 #include "base/types.h"
 #include "base/vec.h"
 #include "base/vocab.h"
@@ -152,22 +153,27 @@ struct store_filter {
 	size_t n_stacks;
 };
 
-/* Flags: what a scan groups samples by. */
+/* Flags: what a scan groups samples by, and what it is asked for. */
 enum store_by {
 	STORE_BY_STACK = 1,
 	STORE_BY_SERIES = 2,
 	STORE_BY_TIME = 4, /* in steps of step_ms, the first begins at from_ms */
+	STORE_BY_SERVICE = 8,
+	STORE_BY_TYPE = 16,
+	STORE_COUNTS = 32, /* values are not needed: the scan may leave them 0 and be faster */
 };
 
 struct store_row {
 	u64 stack, series; /* ids; 0 when rows are not grouped by it */
+	u32 service, type; /* ids in store_rows.names; 0 when rows are not grouped by it */
 	u64 time_ms;	   /* start of the step */
 	u64 count;
 	s64 value;
 };
 
 struct store_rows {
-	vec(struct store_row) rows; /* sorted by time, series, stack */
+	vec(struct store_row) rows; /* sorted by time, series, stack, service, type */
+	struct strtab names;	    /* of services and types, if rows are grouped by these */
 	u64 resolution_ms;	    /* the coarsest among the samples: finer steps mean nothing */
 	bool damaged; /* some samples could not be read; store_get_stats() counts damage */
 };
@@ -245,6 +251,7 @@ struct store_stats {
 	u64 rows, samples; /* stored now */
 	u64 first_ms, last_ms;
 	u64 series, functions, frames, stacks;
+	u64 names;	  /* of services and types; 0 if the engine has no table of them */
 	u64 damaged;	  /* blocks, rows and files that could not be read */
 	u64 evicted_rows; /* dropped for age or size since the store was opened */
 	u64 spans, span_samples, span_bytes;
@@ -344,7 +351,7 @@ int store_restore(const char *from, const char *url, const struct store_progress
 		  struct diag *reterr_diag);
 
 void store_rows_deinit(struct store_rows *r);
-/* Compares two struct store_row for qsort(): by time, series and stack. */
+/* Compares two struct store_row for qsort(), in the order of store_rows. */
 int store_compare_rows(const void *a, const void *b);
 #define _cleanup_store_rows_ __attribute__((cleanup(store_rows_deinit)))
 void store_series_set_deinit(struct store_series_set *s);

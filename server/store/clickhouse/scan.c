@@ -154,7 +154,7 @@ static int put_scan(struct ch *s, const struct store_filter *f, u32 by, u64 step
 		    struct str *sql, struct diag *reterr_diag)
 {
 	bool stacks = by & STORE_BY_STACK || f->stacks, series = by & STORE_BY_SERIES || f->series;
-	char with[160] = "", keys[64];
+	char with[160] = "", keys[96];
 	const struct query q = {
 		.with = with,
 		.keys = keys,
@@ -170,20 +170,32 @@ static int put_scan(struct ch *s, const struct store_filter *f, u32 by, u64 step
 			with, sizeof(with),
 			"WITH toUInt64(intDiv(toUInt64(hour) * 3600000 + at - %llu, %llu)) AS step ",
 			f->from_ms, step_ms);
-	snprintf(keys, sizeof(keys), "%s%s%s", by & STORE_BY_TIME ? "step, " : "",
+	snprintf(keys, sizeof(keys), "%s%s%s%s%s", by & STORE_BY_TIME ? "step, " : "",
+		 by & STORE_BY_SERVICE ? "service, " : "", by & STORE_BY_TYPE ? "type, " : "",
 		 by & STORE_BY_SERIES ? "series, " : "", by & STORE_BY_STACK ? "stack, " : "");
 	r = put_query(s, f, &q, sql, reterr_diag);
 	str_printf(sql, " LIMIT %u FORMAT RowBinary", MAX_RESULT_ROWS + 1);
 	return r;
 }
 
+/* Reads a string as an id in `names`; 0 when rows are not grouped by it. */
+static bool get_name(struct buf *b, bool grouped, struct strtab *names, u32 *ret)
+{
+	const char *text;
+	size_t n;
+
+	return !grouped || (ch_get_string(b, &text, &n) && strtab_add(names, text, n, ret) == 0);
+}
+
 static bool get_row(struct buf *b, const struct store_filter *f, u32 by, u64 step_ms,
-		    struct store_row *ret, u32 *ret_resolution)
+		    struct strtab *names, struct store_row *ret, u32 *ret_resolution)
 {
 	struct store_row row = {};
 	u64 step = 0, value;
 
 	if ((by & STORE_BY_TIME && !buf_u64(b, &step)) ||
+	    !get_name(b, by & STORE_BY_SERVICE, names, &row.service) ||
+	    !get_name(b, by & STORE_BY_TYPE, names, &row.type) ||
 	    (by & STORE_BY_SERIES && !buf_u64(b, &row.series)) ||
 	    (by & STORE_BY_STACK && !buf_u64(b, &row.stack)) || !buf_u64(b, &row.count) ||
 	    !buf_u64(b, &value) || !buf_u32(b, ret_resolution))
@@ -202,8 +214,10 @@ int ch_read_rows(const struct str *answer, const struct store_filter *f, u32 by,
 	struct store_row row;
 	u32 resolution;
 
+	if (by & (STORE_BY_SERVICE | STORE_BY_TYPE) && strtab_init(&ret->names) < 0)
+		return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	while (buf_left(&b)) {
-		if (!get_row(&b, f, by, step_ms, &row, &resolution))
+		if (!get_row(&b, f, by, step_ms, &ret->names, &row, &resolution))
 			return ch_damaged_answer(reterr_diag);
 		if (!row.count && !row.value)
 			continue; /* a sum over no rows */

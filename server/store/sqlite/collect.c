@@ -66,8 +66,8 @@ static int mark_sums(struct sq_view *v, s64 n, enum sq_part part)
 	int r = sq_read_part(v->s, v->c, n, part, &data, &size);
 
 	if (r == 0)
-		r = part == SQ_PART_STACKS ? block_read_stacks(data, size, &sums)
-					   : block_read_series(data, size, &sums);
+		r = part == SQ_PART_STACKS ? block_read_stacks(v->c->zstd, data, size, &sums)
+					   : block_read_series(v->c->zstd, data, size, &sums);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&v->s->write_lock);

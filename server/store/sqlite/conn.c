@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zstd.h>
 
 #include "base/clock.h"
 #include "server/store/sqlite/sqlite.h"
@@ -77,6 +78,7 @@ void sq_disconnect(struct sq_conn *c)
 	for (size_t i = 0; i < SQL_N; i++)
 		sqlite3_finalize(c->statements[i]);
 	sqlite3_close(c->db);
+	ZSTD_freeDCtx(c->zstd);
 	free(c);
 }
 
@@ -96,8 +98,12 @@ static int connect_to(const char *path, int flags, bool damaged, struct diag *re
 	struct sq_conn *c = calloc(1, sizeof(*c));
 	int r = 0;
 
-	if (!c)
+	if (c)
+		c->zstd = ZSTD_createDCtx();
+	if (!c || !c->zstd) {
+		free(c);
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
+	}
 	/* Set the timeout before the setup: another connection locks the file while it closes. */
 	flags |= SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
 	if (sqlite3_open_v2(path, &c->db, flags, NULL) != SQLITE_OK ||

@@ -27,6 +27,7 @@ struct sq;
 	SQ(FIND_FRAME, SQ_BY_ID("frames"))                                                         \
 	SQ(FIND_STACK, SQ_BY_ID("stacks"))                                                         \
 	SQ(ADD_NAME, "INSERT INTO names(n,name,sum) VALUES(?,?,?)")                                \
+	SQ(DEL_NAME, "DELETE FROM names WHERE n=?")                                                \
 	SQ(ADD_SERIES, "INSERT INTO series(n,id,labels) VALUES(?,?,?)")                            \
 	SQ(ADD_MAPPING, "INSERT INTO mappings(n,path,build_id,id) VALUES(?,?,?,?)")                \
 	SQ(ADD_FUNCTION, "INSERT INTO functions(n,id,name,system_name,file,start_line) "           \
@@ -50,9 +51,10 @@ struct sq;
 	SQ(GET_FRAME, "SELECT id,kind,flags,mapping,address,function,line,col,named FROM frames "  \
 		      "WHERE n=?")                                                                 \
 	SQ(GET_STACK, "SELECT id,frames FROM stacks WHERE n=?")                                    \
-	SQ(GET_BLOCK_SERIES, "SELECT series_sum,series FROM blocks WHERE n=?")                     \
-	SQ(GET_BLOCK_STACKS, "SELECT stacks_sum,stacks FROM blocks WHERE n=?")                     \
-	SQ(GET_BLOCK_BODY, "SELECT body_sum,body FROM blocks WHERE n=?")                           \
+	/* Scans read blocks by ascending n: the next row is mostly the next block. */             \
+	SQ(GET_BLOCK_SERIES, "SELECT n,series_sum,series FROM blocks WHERE n>=? ORDER BY n")       \
+	SQ(GET_BLOCK_STACKS, "SELECT n,stacks_sum,stacks FROM blocks WHERE n>=? ORDER BY n")       \
+	SQ(GET_BLOCK_BODY, "SELECT n,body_sum,body FROM blocks WHERE n>=? ORDER BY n")             \
 	SQ(BUILD_MAPPINGS, "SELECT n,path FROM mappings WHERE build_id=?")                         \
 	/* The WHERE of the index frames_nameless. */                                              \
 	SQ(NAMELESS_FRAMES, "SELECT n,id,address FROM frames WHERE mapping=? AND kind=? "          \
@@ -84,9 +86,10 @@ enum sq_statement {
 struct sq_conn {
 	sqlite3 *db;
 	sqlite3_stmt *statements[SQL_N];
-	struct sq_conn *next; /* the next connection in the pool */
-	u32 generation;	      /* sq.generation when the connection was opened */
-	bool full;	      /* the last error was SQLITE_FULL */
+	struct sq_conn *next;	  /* the next connection in the pool */
+	u32 generation;		  /* sq.generation when the connection was opened */
+	bool full;		  /* the last error was SQLITE_FULL */
+	struct ZSTD_DCtx_s *zstd; /* owned; decompresses blocks */
 };
 
 int sq_connect(const char *path, bool writer, struct diag *reterr_diag, struct sq_conn **ret);

@@ -63,6 +63,7 @@ static int evict_blocks(struct sq *s, const struct sq_entry *entries, size_t n,
 	pthread_mutex_unlock(&s->pool_lock);
 	s->evicted_since_gc += rows;
 	store_note_evicted(&s->base, why, rows, first_ms, last_ms);
+	s->names_to_sweep = true;
 	return 0;
 }
 
@@ -492,6 +493,8 @@ static int maintain_locked(struct sq *s, u64 now_ms, struct diag *reterr_diag)
 		r = merge_buckets(s, now_ms, until, &more, reterr_diag);
 	if (r == 0)
 		r = sq_collect_dictionaries(s, reterr_diag);
+	if (r == 0)
+		r = sq_sweep_names(s, reterr_diag);
 	empty_log(s);
 	return r;
 }

@@ -157,8 +157,8 @@ static void reserve_numbers(struct salvage *v, enum sq_table table, sqlite3_stmt
 	const u8 *data = sqlite3_column_blob(st, at);
 	size_t n = (size_t)sqlite3_column_bytes(st, at);
 
-	if ((table == SQ_STACKS ? block_read_stacks(data, n, &sums)
-				: block_read_series(data, n, &sums)) == 0 &&
+	if ((table == SQ_STACKS ? block_read_stacks(NULL, data, n, &sums)
+				: block_read_series(NULL, data, n, &sums)) == 0 &&
 	    sums.sums.n)
 		reserve_number(v, table, sums.sums.data[sums.sums.n - 1].number);
 }
@@ -321,16 +321,20 @@ static int put_names_in_memory(struct salvage *v, const struct sq *s, struct dia
 {
 	int r = 0;
 
-	for (u32 i = 1; i < s->names_saved && r == 0; i++) {
+	for (u32 i = 1; i < s->names->numbers.n && r == 0; i++) {
 		sqlite3_stmt *st = NULL;
-		const char *name = strtab_get(&s->names, i);
-		size_t n = s->names.lengths[i];
+		u32 number = s->names->numbers.data[i];
+		const char *name = strtab_get(&s->names->texts, i);
+		size_t n = s->names->texts.lengths[i];
+
+		if (number >= s->names_saved)
+			continue;
 
 		sqlite3_prepare_v2(v->to->db, "INSERT OR REPLACE INTO names VALUES(?,?,?)", -1, &st,
 				   NULL);
-		sqlite3_bind_int64(st, 1, i);
+		sqlite3_bind_int64(st, 1, number);
 		sqlite3_bind_blob(st, 2, name, (int)n, SQLITE_STATIC);
-		sqlite3_bind_int64(st, 3, (s64)sq_name_sum(i, name, n));
+		sqlite3_bind_int64(st, 3, (s64)sq_name_sum(number, name, n));
 		if (sqlite3_step(st) != SQLITE_DONE)
 			r = sq_error(v->to, "cannot write the copy", reterr_diag);
 		sqlite3_finalize(st);

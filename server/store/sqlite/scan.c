@@ -23,23 +23,14 @@ static bool may_have(const struct sq_entry *e, const struct store_filter *f, u32
 	       (!f->service || e->service == service) && (!f->type || e->type == type);
 }
 
-static bool find_name(const struct strtab *t, const char *name, u32 *ret)
-{
-	for (u32 i = 0; i < t->n; i++)
-		if (!strcmp(strtab_get(t, i), name)) {
-			*ret = i;
-			return true;
-		}
-	return false;
-}
-
 static int collect_entries(struct sq_view *v, const struct store_filter *f)
 {
 	struct sq *s = v->s;
 	u32 service = 0, type = 0;
 
-	if ((f->service && !find_name(&s->names, f->service, &service)) ||
-	    (f->type && !find_name(&s->names, f->type, &type)))
+	v->names = sq_names_get(s->names);
+	if ((f->service && !sq_names_find(s->names, f->service, &service)) ||
+	    (f->type && !sq_names_find(s->names, f->type, &type)))
 		return 0;
 	vec_foreach (&s->entries, e)
 		if (may_have(e, f, service, type) && vec_push(&v->entries, *e) < 0)
@@ -94,7 +85,23 @@ void sq_view_close(struct sq_view *v)
 	sq_run(v->c, SQL_COMMIT);
 	sq_reader_put(v->s, v->c);
 	vec_deinit(&v->entries);
+	sq_names_put(v->names);
 	v->c = NULL;
+}
+
+/* Steps a statement to the row of block n, with no search if the statement is at the row before. */
+static int step_to_block(struct sq_conn *c, enum sq_statement which, s64 n)
+{
+	sqlite3_stmt *st = c->statements[which];
+
+	if (st && sqlite3_stmt_busy(st) && sqlite3_column_int64(st, 0) < n &&
+	    sqlite3_step(st) == SQLITE_ROW && sqlite3_column_int64(st, 0) == n)
+		return SQLITE_ROW;
+	st = sq_get(c, which);
+	if (!st)
+		return SQLITE_ERROR;
+	sqlite3_bind_int64(st, 1, n);
+	return sqlite3_step(st);
 }
 
 int sq_read_part(struct sq *s, struct sq_conn *c, s64 n, enum sq_part part, const u8 **ret,
@@ -102,18 +109,14 @@ int sq_read_part(struct sq *s, struct sq_conn *c, s64 n, enum sq_part part, cons
 {
 	static const enum sq_statement which[] = {SQL_GET_BLOCK_SERIES, SQL_GET_BLOCK_STACKS,
 						  SQL_GET_BLOCK_BODY};
-	sqlite3_stmt *st = sq_get(c, which[part]);
-	int r = -EIO;
+	int r = step_to_block(c, which[part], n);
+	sqlite3_stmt *st = c->statements[which[part]];
 
-	if (st) {
-		sqlite3_bind_int64(st, 1, n);
-		r = sqlite3_step(st);
-	}
-	if (r == SQLITE_ROW) {
-		const u8 *data = sqlite3_column_blob(st, 1);
-		size_t size = (size_t)sqlite3_column_bytes(st, 1);
+	if (r == SQLITE_ROW && sqlite3_column_int64(st, 0) == n) {
+		const u8 *data = sqlite3_column_blob(st, 2);
+		size_t size = (size_t)sqlite3_column_bytes(st, 2);
 
-		if (data && sq_part_sum(n, data, size) == (u64)sqlite3_column_int64(st, 0)) {
+		if (data && sq_part_sum(n, data, size) == (u64)sqlite3_column_int64(st, 1)) {
 			*ret = data;
 			*ret_n = size;
 			return 0;
@@ -121,7 +124,8 @@ int sq_read_part(struct sq *s, struct sq_conn *c, s64 n, enum sq_part part, cons
 		r = sqlite3_errcode(c->db) == SQLITE_NOMEM ? -ENOMEM : -EBADMSG;
 	} else {
 		/* The list has the block and the table has not: the tree of pages is damaged. */
-		r = r == SQLITE_DONE ? -EBADMSG : sq_error(c, "cannot read", NULL);
+		r = r == SQLITE_DONE || r == SQLITE_ROW ? -EBADMSG
+							: sq_error(c, "cannot read", NULL);
 	}
 	if (sq_is_damage(r))
 		sq_note_damaged_block(s, n);
@@ -137,7 +141,7 @@ int sq_open_block(struct sq *s, struct sq_conn *c, s64 n, struct block_cursor *r
 	for (u32 i = 0; i < 3 && r == 0; i++)
 		r = sq_read_part(s, c, n, i, &part[i], &size[i]);
 	if (r == 0)
-		r = block_open(part[0], size[0], part[1], size[1], part[2], size[2], ret);
+		r = block_open(c->zstd, part[0], size[0], part[1], size[1], part[2], size[2], ret);
 	return r;
 }
 
@@ -145,6 +149,7 @@ int sq_open_block(struct sq *s, struct sq_conn *c, s64 n, struct block_cursor *r
 
 struct sum_key {
 	u32 step, series, stack;
+	u32 service, type; /* numbers of names */
 };
 
 struct sum_row {
@@ -161,7 +166,7 @@ struct scanning {
 	/* number → 1 when the filter has its id, 2 when not; absent: not looked up yet */
 	struct map stacks, series;
 	vec(struct sum_row) rows;
-	struct map places; /* unless by stack: series << 32 | step → position in rows */
+	struct map places; /* if by series and step only: series << 32 | step → position in rows */
 	size_t compact_at;
 	u64 resolution_ms;
 	bool damaged;
@@ -169,7 +174,8 @@ struct scanning {
 
 static bool same_key(const struct sum_key *a, const struct sum_key *b)
 {
-	return a->step == b->step && a->series == b->series && a->stack == b->stack;
+	return a->step == b->step && a->series == b->series && a->stack == b->stack &&
+	       a->service == b->service && a->type == b->type;
 }
 
 /* Sorts the rows and adds up those with the same key. */
@@ -185,8 +191,10 @@ static int compact_rows(struct scanning *c)
 	for (size_t i = 0; i < c->rows.n; i++) {
 		const struct sum_key *k = &c->rows.data[i].key;
 
-		keys[i] = (struct sort_key){
-			.a = k->step, .b = (u64)k->series << 32 | k->stack, .index = (u32)i};
+		keys[i] = (struct sort_key){.a = (u64)k->service << 32 | k->type,
+					    .b = (u64)k->series << 32 | k->stack,
+					    .c = k->step,
+					    .index = (u32)i};
 	}
 	r = sort_keys(keys, c->rows.n);
 	sorted = reallocarray(NULL, c->rows.n + 1, sizeof(*sorted));
@@ -220,7 +228,7 @@ static void add_to_row(struct sum_row *row, u64 count, s64 value)
 static int add_sum(struct scanning *c, struct sum_key k, u64 count, s64 value)
 {
 	struct sum_row *last = c->rows.n ? &c->rows.data[c->rows.n - 1] : NULL;
-	bool few = !(c->by & STORE_BY_STACK);
+	bool few = !(c->by & (STORE_BY_STACK | STORE_BY_SERVICE | STORE_BY_TYPE));
 	u64 place = (u64)k.series << 32 | k.step, *at;
 	int r = 0;
 
@@ -294,42 +302,44 @@ static u32 step_of(const struct scanning *c, u64 time_ms)
 	return c->by & STORE_BY_TIME ? (u32)((time_ms - c->f->from_ms) / c->step_ms) : 0;
 }
 
+static struct sum_key key_of(const struct scanning *c, const struct sq_entry *e, u32 series,
+			     u32 stack, u64 time_ms)
+{
+	return (struct sum_key){.step = step_of(c, time_ms),
+				.series = c->by & STORE_BY_SERIES ? series : 0,
+				.stack = c->by & STORE_BY_STACK ? stack : 0,
+				.service = c->by & STORE_BY_SERVICE ? e->service : 0,
+				.type = c->by & STORE_BY_TYPE ? e->type : 0};
+}
+
 static int scan_sums(struct scanning *c, const struct sq_entry *e, enum sq_part part)
 {
 	_cleanup_block_sums_ struct block_sums sums = {};
-	u32 step = step_of(c, e->first_ms);
 	const u8 *data;
 	size_t n;
 	int r = sq_read_part(c->view->s, c->view->c, e->n, part, &data, &n);
 
 	if (r == 0)
-		r = part == SQ_PART_STACKS ? block_read_stacks(data, n, &sums)
-					   : block_read_series(data, n, &sums);
+		r = part == SQ_PART_STACKS ? block_read_stacks(c->view->c->zstd, data, n, &sums)
+					   : block_read_series(c->view->c->zstd, data, n, &sums);
 	if (r < 0)
 		return r;
 	vec_foreach (&sums.sums, s) {
-		struct sum_key k = {.step = step};
-
 		r = filter_accepts(c, part == SQ_PART_STACKS, s->number);
 		if (r < 0)
 			return r;
 		if (!r)
 			continue;
-		if (c->by & STORE_BY_STACK)
-			k.stack = s->number;
-		if (c->by & STORE_BY_SERIES)
-			k.series = s->number;
-		r = add_sum(c, k, s->count, s->value);
+		r = add_sum(c, key_of(c, e, s->number, s->number, e->first_ms), s->count, s->value);
 		if (r < 0)
 			return r;
 	}
 	return 0;
 }
 
-static int add_block_row(struct scanning *c, const struct block_row *row, u64 base)
+static int add_block_row(struct scanning *c, const struct sq_entry *e, const struct block_row *row)
 {
-	u64 time_ms = base + row->time_ms;
-	struct sum_key k = {};
+	u64 time_ms = e->hour * BLOCK_HOUR_MS + row->time_ms;
 	int r;
 
 	if (time_ms < c->f->from_ms || time_ms >= c->f->to_ms)
@@ -339,12 +349,7 @@ static int add_block_row(struct scanning *c, const struct block_row *row, u64 ba
 		r = filter_accepts(c, false, row->series);
 	if (r <= 0)
 		return r;
-	k.step = step_of(c, time_ms);
-	if (c->by & STORE_BY_STACK)
-		k.stack = row->stack;
-	if (c->by & STORE_BY_SERIES)
-		k.series = row->series;
-	return add_sum(c, k, row->count, row->value);
+	return add_sum(c, key_of(c, e, row->series, row->stack, time_ms), row->count, row->value);
 }
 
 /* Checks the sums of the parts first, so that damage cannot surface half-way through the rows. */
@@ -356,7 +361,7 @@ static int scan_rows(struct scanning *c, const struct sq_entry *e)
 	if (r < 0)
 		return r;
 	while ((r = block_next(&cursor)) > 0) {
-		r = add_block_row(c, &cursor.row, e->hour * BLOCK_HOUR_MS);
+		r = add_block_row(c, e, &cursor.row);
 		if (r < 0)
 			break;
 	}
@@ -374,7 +379,9 @@ static int scan_block(struct scanning *c, const struct sq_entry *e)
 
 	if (whole && c->by & STORE_BY_TIME)
 		whole = step_of(c, e->first_ms) == step_of(c, e->last_ms);
-	if (!whole || (by_series && by_stack))
+	if (whole && c->by & STORE_COUNTS && !by_series && !by_stack)
+		r = add_sum(c, key_of(c, e, 0, 0, e->first_ms), e->samples, 0);
+	else if (!whole || (by_series && by_stack))
 		r = scan_rows(c, e);
 	else
 		r = scan_sums(c, e, by_stack ? SQ_PART_STACKS : SQ_PART_SERIES);
@@ -397,7 +404,10 @@ static int rows_to_ids(struct scanning *c, struct store_rows *ret)
 	int r = 0;
 
 	vec_foreach (&c->rows, e) {
-		row = (struct store_row){.count = e->count, .value = e->value};
+		row = (struct store_row){.count = e->count,
+					 .value = e->value,
+					 .service = e->key.service,
+					 .type = e->key.type};
 		if (c->by & STORE_BY_TIME)
 			row.time_ms = c->f->from_ms + e->key.step * c->step_ms;
 		if (c->by & STORE_BY_STACK)
@@ -416,9 +426,32 @@ static int rows_to_ids(struct scanning *c, struct store_rows *ret)
 		if (vec_push(&ret->rows, row) < 0)
 			return -ENOMEM;
 	}
-	if (ret->rows.n)
-		qsort(ret->rows.data, ret->rows.n, sizeof(*ret->rows.data), store_compare_rows);
 	return 0;
+}
+
+static int name_number(const struct sq_names *n, struct strtab *into, u32 *number)
+{
+	size_t size;
+	const char *text = sq_names_text(n, *number, &size);
+
+	return strtab_add(into, text, size, number);
+}
+
+/* Turns numbers of names into ids in ret->names. */
+static int name_rows(struct scanning *c, struct store_rows *ret)
+{
+	struct sq *s = c->view->s;
+	int r = strtab_init(&ret->names);
+
+	pthread_rwlock_rdlock(&s->list_lock);
+	vec_foreach (&ret->rows, e) {
+		if (r == 0)
+			r = name_number(c->view->names, &ret->names, &e->service);
+		if (r == 0)
+			r = name_number(c->view->names, &ret->names, &e->type);
+	}
+	pthread_rwlock_unlock(&s->list_lock);
+	return r;
 }
 
 static int scan_blocks(struct scanning *c, struct store_rows *ret)
@@ -437,6 +470,10 @@ static int scan_blocks(struct scanning *c, struct store_rows *ret)
 	if (r == 0)
 		r = rows_to_ids(c, ret);
 	pthread_mutex_unlock(&s->cache_lock);
+	if (r == 0 && c->by & (STORE_BY_SERVICE | STORE_BY_TYPE))
+		r = name_rows(c, ret);
+	if (r == 0 && ret->rows.n)
+		qsort(ret->rows.data, ret->rows.n, sizeof(*ret->rows.data), store_compare_rows);
 	ret->resolution_ms = c->resolution_ms;
 	/* A damaged file that was moved aside may have had samples from before the move. */
 	ret->damaged = c->damaged || c->f->from_ms < s->damaged_ms;
@@ -513,7 +550,7 @@ static int find_in_block(struct found *f, const struct store_filter *filter,
 	int r = sq_read_part(f->view->s, f->view->c, e->n, SQ_PART_SERIES, &data, &n);
 
 	if (r == 0)
-		r = block_read_series(data, n, &sums);
+		r = block_read_series(f->view->c->zstd, data, n, &sums);
 	f->damaged |= sq_is_damage(r);
 	if (r < 0)
 		return sq_is_damage(r) ? 0 : r;
@@ -528,14 +565,13 @@ static int find_in_block(struct found *f, const struct store_filter *filter,
 }
 
 /* Turns e->type from the number of a name into a string id. */
-static int add_type(struct sq *s, struct store_found_series *e, struct profile *into)
+static int add_type(const struct sq_view *v, struct store_found_series *e, struct profile *into)
 {
 	int r;
 
-	pthread_rwlock_rdlock(&s->list_lock);
-	r = profile_add_string(into, strtab_get(&s->names, e->type),
-			       e->type < s->names.n ? s->names.lengths[e->type] : 0, &e->type);
-	pthread_rwlock_unlock(&s->list_lock);
+	pthread_rwlock_rdlock(&v->s->list_lock);
+	r = name_number(v->names, &into->strings, &e->type);
+	pthread_rwlock_unlock(&v->s->list_lock);
 	return r;
 }
 
@@ -554,7 +590,7 @@ static int add_labels(struct found *f, struct store_series_set *ret)
 			continue;
 		}
 		if (r == 0)
-			r = add_type(f->view->s, &e, ret->profile);
+			r = add_type(f->view, &e, ret->profile);
 		if (r == 0)
 			r = vec_push(&ret->series, e);
 		if (r < 0)

@@ -8,6 +8,7 @@
 struct sq_view {
 	struct sq *s;
 	struct sq_conn *c;
+	struct sq_names *names; /* a reference */
 	u64 naming;
 	vec(struct sq_entry) entries;
 };

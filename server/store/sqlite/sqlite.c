@@ -219,25 +219,21 @@ u64 sq_name_sum(u32 n, const void *name, size_t size)
 	return hash_bytes(name, size) ^ hash_u64(n);
 }
 
-/* Gives each nameless number below the limit a placeholder, so that no new name gets the number. */
-static int reserve_names(struct sq *s, u32 below)
+/* Gives a block's number that has lost its name a placeholder. */
+static int name_damaged(struct sq *s, u32 number)
 {
 	char text[48];
-	u32 id;
-	int r = 0;
 
-	while (s->names.n < below && r == 0) {
-		snprintf(text, sizeof(text), "[damaged name %zu]", s->names.n);
-		r = strtab_add(&s->names, text, strlen(text), &id);
-	}
-	return r;
+	if (map_get(&s->names->ids, number))
+		return 0;
+	snprintf(text, sizeof(text), "[damaged name %u]", number);
+	return sq_names_set(s->names, number, text, strlen(text));
 }
 
 /* Number 0 is "", which is not in the table. */
 static int load_names(struct sq *s, struct diag *reterr_diag)
 {
 	sqlite3_stmt *st;
-	u32 id;
 	int r, res = 0;
 
 	if (sqlite3_prepare_v2(s->writer->db, "SELECT n,name,sum FROM names ORDER BY n", -1, &st,
@@ -249,14 +245,12 @@ static int load_names(struct sq *s, struct diag *reterr_diag)
 		size_t size = (size_t)sqlite3_column_bytes(st, 1);
 
 		name = name ? name : "";
-		if (n < (s64)s->names.n || n > UINT32_MAX ||
+		if (n < 1 || n > UINT32_MAX ||
 		    sq_name_sum((u32)n, name, size) != (u64)sqlite3_column_int64(st, 2)) {
 			res = -EBADMSG;
 			break;
 		}
-		res = reserve_names(s, (u32)n);
-		if (res == 0)
-			res = strtab_add(&s->names, name, size, &id);
+		res = sq_names_set(s->names, (u32)n, name, size);
 	}
 	sqlite3_finalize(st);
 	if (res < 0)
@@ -299,10 +293,11 @@ static int load_entries(struct sq *s, struct diag *reterr_diag)
 		if (vec_push(&s->entries, e) < 0)
 			return diag_set(reterr_diag, -ENOMEM, "out of memory");
 		s->blocks_sum += sq_entry_sum(&e);
-		if (reserve_names(s, MAX(e.service, e.type) + 1) < 0)
+		if (name_damaged(s, e.service) < 0 || name_damaged(s, e.type) < 0)
 			return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	}
-	s->names_saved = (u32)s->names.n;
+	s->names_saved = s->names->next;
+	s->names_to_sweep = true;
 	return r == SQLITE_DONE ? 0 : sq_error(s->writer, s->path, reterr_diag);
 }
 
@@ -453,9 +448,10 @@ static int load_all(struct sq *s, struct diag *reterr_diag)
 	int r = load_numbers(s, reterr_diag);
 
 	vec_clear(&s->entries);
-	strtab_deinit(&s->names);
-	if (r == 0)
-		r = strtab_init(&s->names);
+	sq_names_put(s->names);
+	s->names = sq_names_create();
+	if (r == 0 && !s->names)
+		r = diag_set(reterr_diag, -ENOMEM, "out of memory");
 	if (r == 0)
 		r = load_names(s, reterr_diag);
 	if (r == 0)
@@ -519,7 +515,7 @@ static void sq_close(struct store *base)
 	sq_cache_deinit(&s->cache);
 	map_deinit(&s->damaged);
 	vec_deinit(&s->entries);
-	strtab_deinit(&s->names);
+	sq_names_put(s->names);
 	cleanup_close(&s->lock_fd);
 	pthread_mutex_destroy(&s->write_lock);
 	pthread_mutex_destroy(&s->cache_lock);
@@ -549,7 +545,8 @@ static struct sq *create_store(const char *where, const struct store_limits *l)
 	str_printf(&path, "%s/%s", where, SQ_FILE);
 	s->dir = strdup(where);
 	s->path = strdup(str_get(&path));
-	if (!s->dir || !s->path || strtab_init(&s->names) < 0) {
+	s->names = sq_names_create();
+	if (!s->dir || !s->path || !s->names) {
 		sq_close(&s->base);
 		return NULL;
 	}
@@ -665,6 +662,7 @@ static int sq_get_stats(struct store *base, struct store_stats *ret, struct diag
 			st.first_ms = e->first_ms;
 		st.last_ms = MAX(st.last_ms, e->last_ms);
 	}
+	st.names = s->names->numbers.n - 1;
 	pthread_rwlock_unlock(&s->list_lock);
 	pthread_mutex_lock(&s->pool_lock);
 	st.damaged = s->damaged.n + s->damaged_rows + s->damaged_files;

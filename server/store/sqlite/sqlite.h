@@ -27,6 +27,7 @@
 #include "server/store/private.h"
 #include "server/store/sqlite/conn.h"
 #include "server/store/sqlite/load.h"
+#include "server/store/sqlite/names.h"
 
 #define SQ_FILE "profiles.db"
 #define SQ_MAX_READERS 8 /* idle connections in the pool */
@@ -71,17 +72,18 @@ struct sq {
 	struct map ids[SQ_TABLES]; /* id → n, of rows in the database or in the transaction */
 	bool complete[SQ_TABLES];  /* `ids` has all rows */
 	s64 next[SQ_TABLES];	   /* the number of the next row */
-	u32 names_saved;	   /* how many of `names` are in the database */
+	u32 names_saved;	   /* `names` below this number are in the database */
 	u64 blocks_sum; /* the sum of sq_entry_sum() of all entries, as in the table `state` */
 	int wal_pages;	/* pages in the log */
 	u32 no_pages;	/* successive writes for which sq_is_no_page() was true */
 	struct sq_marks marks[SQ_TABLES];
 	u64 evicted_since_gc; /* rows; under maintain_lock */
+	bool names_to_sweep;  /* some names may have no block; under maintain_lock */
 
 	pthread_rwlock_t list_lock;
 	vec(struct sq_entry) entries;
-	u64 naming;	     /* transactions that named frames so far: tells snapshots apart */
-	struct strtab names; /* of services and types; the id of a string is its n */
+	u64 naming;		/* transactions that named frames so far: tells snapshots apart */
+	struct sq_names *names; /* owned; of services and types */
 
 	pthread_mutex_t cache_lock;
 	struct sq_cache cache;

@@ -249,7 +249,7 @@ static int number_of_name(struct adding *a, const char *name, u32 *ret)
 	int r;
 
 	pthread_rwlock_wrlock(&a->s->list_lock);
-	r = strtab_add(&a->s->names, name, strlen(name), ret);
+	r = sq_names_add(a->s->names, name, strlen(name), ret);
 	pthread_rwlock_unlock(&a->s->list_lock);
 	return r < 0 ? diag_set(a->diag, r, "%s", strerror(-r)) : 0;
 }
@@ -257,21 +257,22 @@ static int number_of_name(struct adding *a, const char *name, u32 *ret)
 static int save_names(struct adding *a, u32 *ret_saved)
 {
 	struct sq *s = a->s;
+	const struct sq_names *n = s->names;
 	int r = 0;
 
-	for (u32 i = s->names_saved; i < s->names.n && r == 0; i++) {
+	for (size_t i = n->numbers.n; i-- && n->numbers.data[i] >= s->names_saved && r == 0;) {
 		sqlite3_stmt *st = sq_get(s->writer, SQL_ADD_NAME);
+		const char *name = strtab_get(&n->texts, (u32)i);
+		u32 number = n->numbers.data[i];
 
 		if (!st)
 			return sq_error(s->writer, "cannot write", a->diag);
-		sqlite3_bind_int64(st, 1, i);
-		sqlite3_bind_blob(st, 2, strtab_get(&s->names, i), (int)s->names.lengths[i],
-				  SQLITE_STATIC);
-		sqlite3_bind_int64(
-			st, 3, (s64)sq_name_sum(i, strtab_get(&s->names, i), s->names.lengths[i]));
+		sqlite3_bind_int64(st, 1, number);
+		sqlite3_bind_blob(st, 2, name, (int)n->texts.lengths[i], SQLITE_STATIC);
+		sqlite3_bind_int64(st, 3, (s64)sq_name_sum(number, name, n->texts.lengths[i]));
 		r = step_done(a, st, "cannot write a name");
 	}
-	*ret_saved = (u32)s->names.n;
+	*ret_saved = n->next;
 	return r;
 }
 

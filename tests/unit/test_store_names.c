@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The embedded store's names of services and types: what is swept, and what is not. */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/query/query.h"
+#include "server/store/store.h"
+
+#include "profile_fixture.h"
+#include "store_fixture.h"
+
+#define HOUR 3600000ULL
+#define DAY (24 * HOUR)
+#define T0 (480000 * HOUR) /* 2024 */
+
+/* Adds a sample of the service to a profile. */
+static void add_service(struct profile *p, const char *service, u64 time_ms)
+{
+	struct profile_label label = {string(p, "service.name"), string(p, service)};
+	struct profile_thread t = {};
+	u32 thread, leaf = frame(p, "main", "/bin/app", 0x1000, FRAME_NATIVE, 0, 7);
+
+	cr_assert_eq(profile_add_resource(p, &label, 1, &t.resource), 0);
+	cr_assert_eq(profile_add_thread(p, &t, &thread), 0);
+	sample(p, time_ms * 1000000, thread, &leaf, 1, 1);
+}
+
+/* Writes a sample of each service PREFIX0, PREFIX1, … in one batch. */
+static void write_services(struct store *s, const char *prefix, u32 n, u64 time_ms)
+{
+	_cleanup_profile_ struct profile *p = profile_create();
+	_cleanup_store_batch_ struct store_batch b = {};
+	struct diag d = {};
+	char name[64];
+
+	cr_assert_eq(profile_add_type(p, "cpu", "nanoseconds"), 0);
+	for (u32 i = 0; i < n; i++) {
+		snprintf(name, sizeof(name), "%s%u", prefix, i);
+		add_service(p, name, time_ms);
+	}
+	cr_assert_eq(store_batch_init(&b, p, NULL, &d), 0, "%s", d.text);
+	cr_assert_eq(store_write(s, &b, NULL, &d), 0, "%s", d.text);
+}
+
+static void maintain(struct store *s, u64 now_ms)
+{
+	struct diag d = {};
+
+	cr_assert_eq(store_maintain(s, now_ms, &d), 0, "%s", d.text);
+}
+
+static u64 names_in(struct store *s)
+{
+	struct store_stats st;
+
+	cr_assert_eq(store_get_stats(s, &st, NULL), 0);
+	return st.names;
+}
+
+/* The number of samples that the store has under the name of a service. */
+static u64 samples_of(struct store *s, const char *service)
+{
+	const struct store_filter f = {.to_ms = 1ULL << 42, .service = service};
+	_cleanup_store_rows_ struct store_rows rows = {};
+	u64 n = 0;
+
+	cr_assert_eq(store_scan(s, &f, STORE_BY_SERVICE | STORE_BY_STACK, 0, &rows, NULL), 0);
+	for (size_t i = 0; i < rows.rows.n; i++) {
+		cr_assert_str_eq(strtab_get(&rows.names, rows.rows.data[i].service), service);
+		n += rows.rows.data[i].count;
+	}
+	return n;
+}
+
+Test(store_names, names_without_a_block_are_swept)
+{
+	const struct store_options o = {.max_age_s = DAY / 1000};
+	char *dir = scratch_dir();
+	_cleanup_store_ struct store *s = open_store(dir, &o);
+
+	/* More than one sweep takes at once. */
+	write_services(s, "old", 12000, T0);
+	write_services(s, "new", 3, T0 + 2 * DAY);
+	cr_assert_eq(names_in(s), 12000 + 3 + 1);
+	for (u64 i = 0; i < 3; i++)
+		maintain(s, T0 + 2 * DAY);
+	cr_assert_eq(names_in(s), 3 + 1);
+	cr_assert_eq(samples_of(s, "new2"), 1);
+	cr_assert_eq(samples_of(s, "old2"), 0);
+	/* A name that comes back is a new name. */
+	write_services(s, "old", 3, T0 + 2 * DAY);
+	cr_assert_eq(samples_of(s, "old2"), 1);
+	store_close(take_ptr(s));
+	s = open_store(dir, &o);
+	cr_assert_eq(names_in(s), 6 + 1);
+	cr_assert_eq(samples_of(s, "old2"), 1);
+	cr_assert_eq(samples_of(s, "new0"), 1);
+	store_close(take_ptr(s));
+	remove_store_dir(dir);
+}
+
+/* ---- at the same moment ---- */
+
+#define WRITERS 3
+#define ROUNDS 60
+
+struct churn {
+	struct store *s;
+	u32 writer;
+	atomic_uint *rounds; /* of all writers */
+};
+
+/* A sample from far ago, which maintenance evicts, and one from now, both of one service. */
+static void *write_both(void *arg)
+{
+	const struct churn *c = arg;
+	char prefix[32];
+
+	for (u32 i = 0; i < ROUNDS; i++) {
+		snprintf(prefix, sizeof(prefix), "w%u-r%u-", c->writer, i / 2);
+		write_services(c->s, prefix, 4, i % 2 ? T0 + 2 * DAY : T0);
+		atomic_fetch_add(c->rounds, 1);
+		usleep(1000 * (i % 8)); /* sometimes the sample from far ago is gone by then */
+	}
+	return NULL;
+}
+
+static void *sweep_on(void *arg)
+{
+	const struct churn *c = arg;
+
+	while (atomic_load(c->rounds) < WRITERS * ROUNDS)
+		maintain(c->s, T0 + 2 * DAY);
+	return NULL;
+}
+
+Test(store_names, a_name_that_a_writer_uses_is_not_swept)
+{
+	const struct store_options o = {.max_age_s = DAY / 1000};
+	char *dir = scratch_dir();
+	_cleanup_store_ struct store *s = open_store(dir, &o);
+	struct churn c[WRITERS + 1];
+	pthread_t threads[WRITERS + 1];
+	atomic_uint rounds = 0;
+
+	for (u32 i = 0; i <= WRITERS; i++) {
+		c[i] = (struct churn){s, i, &rounds};
+		cr_assert_eq(pthread_create(&threads[i], NULL, i < WRITERS ? write_both : sweep_on,
+					    &c[i]),
+			     0);
+	}
+	for (u32 i = 0; i <= WRITERS; i++)
+		pthread_join(threads[i], NULL);
+	maintain(s, T0 + 2 * DAY);
+	for (int reopened = 0; reopened < 2; reopened++) {
+		for (u32 w = 0; w < WRITERS; w++)
+			for (u32 r = 0; r < ROUNDS / 2; r++) {
+				char service[48];
+
+				snprintf(service, sizeof(service), "w%u-r%u-3", w, r);
+				cr_assert_eq(samples_of(s, service), 1, "%s", service);
+			}
+		cr_assert_eq(names_in(s), WRITERS * ROUNDS / 2 * 4 + 1);
+		store_close(take_ptr(s));
+		s = open_store(dir, &o);
+	}
+	store_close(take_ptr(s));
+	remove_store_dir(dir);
+}
