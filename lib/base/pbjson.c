@@ -188,16 +188,6 @@ static int read_text(struct json_reader *r, const ProtobufCFieldDescriptor *f, j
 	return 0;
 }
 
-/* In either alphabet, as the mapping allows. */
-static int base64_digit(char c)
-{
-	static const char digits[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	const char *at = c ? strchr(digits, c == '-' ? '+' : c == '_' ? '/' : c) : NULL;
-
-	return at ? (int)(at - digits) : -1;
-}
-
 /* Decodes digits of `bits` bits each; skips padding at the end. False: another character. */
 static bool decode_digits(const char *s, size_t n, int (*digit)(char), u32 bits,
 			  ProtobufCBinaryData *ret)
@@ -223,7 +213,7 @@ static bool decode_digits(const char *s, size_t n, int (*digit)(char), u32 bits,
 
 bool pbjson_base64(const char *s, size_t n, ProtobufCBinaryData *ret)
 {
-	return decode_digits(s, n, base64_digit, 6, ret);
+	return decode_digits(s, n, text_base64_digit, 6, ret);
 }
 
 static int read_bytes(struct json_reader *r, const ProtobufCFieldDescriptor *f, json_t *j,
@@ -238,7 +228,7 @@ static int read_bytes(struct json_reader *r, const ProtobufCFieldDescriptor *f, 
 	if (!out.data)
 		return -E2BIG;
 	if (!decode_digits(json_string_value(j), json_string_length(j),
-			   hex ? text_hex_digit : base64_digit, hex ? 4 : 6, &out))
+			   hex ? text_hex_digit : text_base64_digit, hex ? 4 : 6, &out))
 		return wrong_type(r, f->name, hex ? "hex" : "base64");
 	*at = out;
 	return 0;

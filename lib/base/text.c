@@ -122,6 +122,28 @@ void text_append_xml(struct str *out, const char *s)
 	}
 }
 
+static const char base64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+void text_append_base64(struct str *out, const u8 *data, size_t n)
+{
+	for (size_t i = 0; i < n; i += 3) {
+		u32 v = (u32)data[i] << 16 | (i + 1 < n ? (u32)data[i + 1] << 8 : 0) |
+			(i + 2 < n ? data[i + 2] : 0);
+		char quad[4] = {base64[v >> 18], base64[v >> 12 & 63],
+				i + 1 < n ? base64[v >> 6 & 63] : '=',
+				i + 2 < n ? base64[v & 63] : '='};
+
+		str_append(out, quad, sizeof(quad));
+	}
+}
+
+int text_base64_digit(char c)
+{
+	const char *at = c ? strchr(base64, c == '-' ? '+' : c == '_' ? '/' : c) : NULL;
+
+	return at ? (int)(at - base64) : -1;
+}
+
 size_t text_columns(const char *s)
 {
 	size_t n = 0;

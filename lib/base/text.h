@@ -35,5 +35,8 @@ void text_hex(const u8 *bytes, size_t n, char *ret);
 int text_hex_digit(char c);
 /* Reads exactly 2 * n hex digits into n bytes. False, and nothing is written, if s is not that. */
 bool text_unhex(const char *s, size_t n, u8 *ret);
+void text_append_base64(struct str *out, const u8 *data, size_t n);
+/* The value of a digit of base64, in either alphabet, or -1. */
+int text_base64_digit(char c);
 /* Columns on a terminal; every character counts as one. */
 size_t text_columns(const char *s);

@@ -353,23 +353,6 @@ static int make_body(struct payload *w, const struct profile_write_options *o)
 
 /* ---- packing ---- */
 
-static int put_base64(struct str *out, const u8 *data, size_t n)
-{
-	static const char digits[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-	for (size_t i = 0; i < n; i += 3) {
-		u32 v = (u32)data[i] << 16 | (i + 1 < n ? (u32)data[i + 1] << 8 : 0) |
-			(i + 2 < n ? data[i + 2] : 0);
-		char quad[4] = {digits[v >> 18], digits[v >> 12 & 63],
-				i + 1 < n ? digits[v >> 6 & 63] : '=',
-				i + 2 < n ? digits[v & 63] : '='};
-
-		str_append(out, quad, sizeof(quad));
-	}
-	return out->failed ? -ENOMEM : 0;
-}
-
 static int put_packed(struct str *out, const struct str *body, bool base64)
 {
 	uLongf n = compressBound(body->n);
@@ -380,8 +363,9 @@ static int put_packed(struct str *out, const struct str *body, bool base64)
 	if (compress2(packed, &n, (const Bytef *)body->data, body->n, 6) != Z_OK)
 		return -ENOMEM;
 	if (base64)
-		return put_base64(out, packed, n);
-	str_append(out, packed, n);
+		text_append_base64(out, packed, n);
+	else
+		str_append(out, packed, n);
 	return out->failed ? -ENOMEM : 0;
 }
 

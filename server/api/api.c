@@ -85,6 +85,11 @@ static const struct error *error_of(int r)
 	return e;
 }
 
+int api_grpc_status(int r)
+{
+	return error_of(r)->grpc;
+}
+
 /* A google.rpc.Status, which OTLP requires: field 1 is the code, field 2 the message. */
 static void put_status(struct str *out, int code, const char *text)
 {
@@ -191,7 +196,29 @@ bool api_writes(void *userdata, const struct net_request *r)
 	bool other;
 	const struct api_route *route = find_route(r, &other);
 
-	return route && route->role & NET_ROLE_WRITE;
+	return (route && route->role & NET_ROLE_WRITE) ||
+	       (api_is_grpc_web(r->content_type) && str_starts(r->path, "/opentelemetry."));
+}
+
+void api_connect(struct api *a, const struct net_request *r, struct net_response *ret)
+{
+	struct net_request proto = *r;
+	struct api_call c = {.a = a, .r = &proto, .ret = ret, .out = &ret->body};
+	const struct api_route *route;
+	bool other;
+	int e;
+
+	proto.content_type = "application/proto";
+	route = find_route(r, &other);
+	if (route && route->style == API_STYLE_CONNECT)
+		e = call(&c, route);
+	else
+		e = diag_set(&c.d, -ENOSYS, "this server does not have %.80s: %s", r->path + 1,
+			     api_elsewhere(r->path));
+	ret->status = e < 0 ? api_grpc_status(e) : NET_GRPC_OK;
+	if (e < 0)
+		snprintf(ret->message, sizeof(ret->message), "%s",
+			 c.d.text[0] ? c.d.text : strerror(-e));
 }
 
 void api_http(void *userdata, const struct net_request *r, struct net_response *ret)
@@ -205,7 +232,9 @@ void api_http(void *userdata, const struct net_request *r, struct net_response *
 	route = find_route(r, &other);
 	ret->status = 200;
 	ret->content_type = "application/json";
-	if (!route && !other && is_procedure(r)) {
+	if (!strcmp(r->method, "POST") && api_is_grpc_web(r->content_type)) {
+		api_grpc_web(&c);
+	} else if (!route && !other && is_procedure(r)) {
 		(void)diag_set(&c.d, -ENOSYS, "this server does not have %.80s: %s", r->path + 1,
 			       api_elsewhere(r->path));
 		put_error(&c, API_STYLE_CONNECT, -ENOSYS);
@@ -223,41 +252,4 @@ void api_http(void *userdata, const struct net_request *r, struct net_response *
 			put_error(&c, route->style, e);
 	}
 	atomic_fetch_add(&c.a->answers[MIN((u32)ret->status / 100, 5u)], 1);
-}
-
-/* ---- gRPC ---- */
-
-#define GRPC_PROFILES "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
-
-#define GRPC_TRACES "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-
-void api_grpc(void *userdata, const struct net_request *r, struct net_response *ret)
-{
-	struct api *a = userdata;
-	bool traces = !strcmp(r->path, GRPC_TRACES);
-	struct diag d = {};
-	int e;
-
-	ret->status = NET_GRPC_OK;
-	if (!traces && strcmp(r->path, GRPC_PROFILES) != 0) {
-		ret->status = NET_GRPC_UNIMPLEMENTED;
-		snprintf(ret->message, sizeof(ret->message),
-			 "this server takes OTLP profiles and traces, and nothing else by gRPC");
-	} else if (!(r->role & NET_ROLE_WRITE)) {
-		ret->status = NET_GRPC_PERMISSION_DENIED;
-		snprintf(ret->message, sizeof(ret->message), "this token may not write");
-	} else {
-		e = (traces ? ingest_otlp_traces
-			    : ingest_otlp_profiles)(a->o.ingest, r->body, r->n_body,
-						    r->content_encoding, false, &ret->body, &d);
-		if (e == 0 && ret->body.failed)
-			e = -ENOMEM;
-		if (e < 0) {
-			str_clear(&ret->body);
-			ret->status = error_of(e)->grpc;
-			snprintf(ret->message, sizeof(ret->message), "%s",
-				 d.text[0] ? d.text : strerror(-e));
-		}
-	}
-	atomic_fetch_add(&a->answers[ret->status == NET_GRPC_OK ? 2 : 4], 1);
 }

@@ -20,7 +20,7 @@ struct api {
 	pthread_mutex_t audit_lock;    /* of the file */
 	pthread_mutex_t settings_lock; /* of the file */
 	u64 started_ms;
-	struct json_t *document; /* owned: doc/api/openapi.json */
+	struct json_t *document;  /* owned: doc/api/openapi.json */
 	atomic_ullong answers[6]; /* indexed by the first digit of the status */
 	atomic_ullong query_us, queries;
 };
@@ -71,6 +71,15 @@ void api_audit(struct api_call *c, const char *action, const char *object);
 int api_load_document(struct json_t **ret);
 /* -EINVAL if the request has a parameter that the document does not have for the route. */
 int api_check_parameters(struct api_call *c, const struct api_route *route);
+
+/* ---- gRPC (grpc.c) ---- */
+
+int api_grpc_status(int r);
+bool api_is_grpc_web(const char *content_type);
+/* Answers a call in grpc-web's framing. */
+void api_grpc_web(struct api_call *c);
+/* A unary call of a Connect procedure by its messages: the status is gRPC's (api.c). */
+void api_connect(struct api *a, const struct net_request *r, struct net_response *ret);
 
 /* For a path without a route: where this server does what the path asks for. */
 const char *api_elsewhere(const char *path);

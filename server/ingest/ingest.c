@@ -96,6 +96,9 @@ int ingest_decode(struct ingest *i, const u8 *data, size_t n, const char *encodi
 {
 	int r;
 
+	/* No format that the server reads begins like gzip, so a forgotten header is none. */
+	if ((!encoding || !*encoding) && gzip_is(data, n))
+		encoding = "gzip";
 	if (!encoding || !*encoding || !strcasecmp(encoding, "identity")) {
 		if (n > i->o.max_request_bytes)
 			return diag_set(reterr_diag, -EFBIG, "more than %zu MiB",

@@ -42,9 +42,9 @@ struct grpc_call {
 	char *path; /* owned; NULL until it was received */
 	vec(struct grpc_header) headers;
 	size_t header_bytes;
-	struct str body;  /* as received, with the five bytes before the message */
-	size_t charged;	  /* bytes taken from the budget for bodies */
-	u64 complete_ms;  /* when the request must be complete; 0 = it is complete */
+	struct str body; /* as received, with the five bytes before the message */
+	size_t charged;	 /* bytes taken from the budget for bodies */
+	u64 complete_ms; /* when the request must be complete; 0 = it is complete */
 	bool post, answered;
 	bool refused; /* answered before the request was complete */
 	/* The answer. */
@@ -371,6 +371,7 @@ static void headers_complete(struct grpc_call *c)
 	const char *type = call_header(c, "content-type", 0), *authorization;
 	struct net_request *r = &c->base.request;
 	u64 timeout;
+	bool known;
 
 	r->method = c->post ? "POST" : "?";
 	r->path = c->path;
@@ -382,8 +383,16 @@ static void headers_complete(struct grpc_call *c)
 		refuse_http(c, c->post ? "415" : "405");
 		return;
 	}
+	/* The client of a stream waits for an answer before it ends its side. */
+	if (str_starts(c->path, "/grpc.reflection.")) {
+		refuse(c, NET_GRPC_UNIMPLEMENTED,
+		       "this server has no reflection: give the client OTLP's .proto files");
+		return;
+	}
 	authorization = call_header(c, "authorization", 0);
-	if (!net_call_identify(&c->base, authorization)) {
+	/* A probe of health has no token, as for /healthz. */
+	known = net_call_identify(&c->base, authorization);
+	if (!known && !str_starts(c->path, "/grpc.health.v1.Health/")) {
 		if (authorization)
 			net_note_bad_token(c->base.l, r->peer);
 		atomic_fetch_add(&c->base.l->counters.unauthorized, 1);
@@ -391,7 +400,7 @@ static void headers_complete(struct grpc_call *c)
 		       "this server wants a token: authorization: Bearer TOKEN");
 		return;
 	}
-	c->base.session->trusted = true;
+	c->base.session->trusted |= known;
 	timeout = timeout_ms(call_header(c, "grpc-timeout", 0));
 	c->base.deadline_ms = timeout ? c->base.began_ms + timeout : 0;
 }

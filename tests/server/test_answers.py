@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers to questions that the server cannot answer, or that would take it too long: an error that says what to do."""
 
+import base64
+import gzip
 import json
 import os
 import random
 import re
 import time
 
+import h2_client
 import pytest
 
 WORDS = ("std vector basic_string json handle Request parser detail allocator iterator absl grpc Server serialize tree element "
@@ -160,3 +163,108 @@ def test_paths_of_others_point_to_those_of_this_server(server, path, place):
     expected = (501, "unimplemented") if "v1." in path or "v1experimental." in path else (404, "not_found")
     a = server.post(path, b"x")
     assert (a.status, a.json()["code"]) == expected and place in a.json()["message"], a.text
+
+
+# ---- bodies and protocols ----
+
+def otlp_profile(name="shop"):
+    """An OTLP profile in JSON, and what is needed to ask for it."""
+    now = time.time_ns()
+    return json.dumps({
+        "resourceProfiles": [{
+            "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": name}}]},
+            "scopeProfiles": [{"profiles": [{
+                "sampleType": {"typeStrindex": 1, "unitStrindex": 2}, "timeUnixNano": str(now), "durationNano": "1000000000",
+                "samples": [{"stackIndex": 1, "values": ["7"], "timestampsUnixNano": [str(now)]}]}]}]}],
+        "dictionary": {
+            "stringTable": ["", "cpu", "nanoseconds", "work"], "mappingTable": [{}], "attributeTable": [{}], "linkTable": [{}],
+            "functionTable": [{}, {"nameStrindex": 3}], "locationTable": [{}, {"lines": [{"functionIndex": 1}]}],
+            "stackTable": [{}, {"locationIndices": [1]}]}}).encode()
+
+
+def test_gzip_without_its_header(server):
+    json_type = {"Content-Type": "application/json"}
+    for path, body in (("/v1development/profiles", otlp_profile()), ("/v1/traces", b"{}"), ("/api/v2/spans", b"[]"),
+                       ("/push.v1.PusherService/Push", b"{}"), ("/querier.v1.QuerierService/ProfileTypes", b"{}")):
+        a = server.post(path, gzip.compress(body), json_type)
+        assert a.status in (200, 202), f"{path}: {a.text}"
+    assert leaves(server) == ["work"]
+    # The limits are those of a body that says so.
+    a = server.post("/v1development/profiles", gzip.compress(bytes(65 << 20)), json_type)
+    assert a.status == 413, a.text
+
+
+TRACE_EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+HEALTH = "/grpc.health.v1.Health/"
+
+
+def test_grpc_health_and_other_services(serve, tmp_path):
+    path = tmp_path / "tokens"
+    path.write_text("write writer-token-0123456789\n")
+    path.chmod(0o600)
+    s = serve("--token-file", path)
+    c = h2_client.Connection(s.ports["otlp-grpc"])
+    # Probes have no token.
+    for name in (b"", TRACE_EXPORT.split("/")[1].encode(), b"grpc.health.v1.Health"):
+        a = c.call(HEALTH + "Check", b"\x0a" + bytes([len(name)]) + name if name else b"")
+        assert (a.status, a.body) == (0, b"\0\0\0\0\2\x08\1"), a.message
+    assert c.call(HEALTH + "Check", b"\x0a\1x").status == 5
+    assert c.call(HEALTH + "Check", b"\x0a\5x").status == 3
+    assert c.call(HEALTH + "Watch", b"").status == 12
+    assert c.call(TRACE_EXPORT, b"").status == 16
+    token = [("authorization", "Bearer writer-token-0123456789")]
+    assert c.call(TRACE_EXPORT, b"", headers=token).status == 0
+    for other, said in (("/opentelemetry.proto.collector.profiles.v1experimental.ProfilesService/Export", "v1development"),
+                        ("/opentelemetry.proto.collector.logs.v1.LogsService/Export", "OTLP profiles and traces"),
+                        ("/jaeger.api_v2.CollectorService/PostSpans", "HTTP port")):
+        a = c.call(other, b"", headers=token)
+        assert a.status == 12 and said in a.message, a.message
+    # A stream's client sends its message and waits: the answer comes at once.
+    for version in ("v1", "v1alpha"):
+        begin = time.monotonic()
+        a = c.wait(c.begin(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo", b"\0\0\0\0\2:\0", token, end=False))
+        assert (a.status, "no reflection" in a.message) == (12, True) and time.monotonic() - begin < 5, a.message
+
+
+def web_frames(body):
+    """The frames of a grpc-web body: the flags and the content of each."""
+    out = []
+    while body:
+        n = int.from_bytes(body[1:5], "big")
+        out.append((body[0], body[5:5 + n]))
+        body = body[5 + n:]
+    return out
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_grpc_web(server, text):
+    kind = "application/grpc-web-text" if text else "application/grpc-web+proto"
+
+    def call(path, message, compressed=False, headers=None):
+        parts = [bytes([compressed]) + len(message).to_bytes(4, "big"), message]
+        # Each part may have its own padding.
+        body = b"".join(map(base64.b64encode if text else bytes, parts))
+        a = server.post(path, body, {"Content-Type": kind, **(headers or {})})
+        assert a.status == 200 and a.headers["Content-Type"].startswith(kind), a.text
+        return web_frames(base64.b64decode(a.body) if text else a.body)
+
+    ok = (0x80, b"grpc-status:0\r\n")
+    assert call(TRACE_EXPORT, b"") == [(0, b""), ok]
+    assert call(HEALTH + "Check", b"") == [(0, b"\x08\1"), ok]
+    assert call(TRACE_EXPORT, gzip.compress(b""), True, {"grpc-encoding": "gzip"}) == [(0, b""), ok]
+    for path, message, compressed, status, said in (
+            (TRACE_EXPORT, b"\x0a", False, 3, ""), (TRACE_EXPORT, b"x", True, 3, "grpc-encoding"),
+            ("/opentelemetry.proto.collector.logs.v1.LogsService/Export", b"", False, 12, "OTLP profiles and traces"),
+            ("/querier.v1.QuerierService/Nothing", b"", False, 12, "/querier.v1.QuerierService/"),
+            ("/api/v1/types", b"", False, 12, "openapi.json")):
+        [(flags, trailers)] = call(path, message, compressed)
+        assert flags == 0x80 and trailers.startswith(b"grpc-status:%d\r\n" % status) and said.encode() in trailers, trailers
+    # Pyroscope's services: the same messages as by Connect.
+    ingest(server, "main;work 3\n")
+    (flags, types), end = call("/querier.v1.QuerierService/ProfileTypes", b"")
+    assert (flags, end) == (0, ok)
+    a = server.post("/querier.v1.QuerierService/ProfileTypes", b"", {"Content-Type": "application/proto"})
+    assert b"process_cpu:cpu:nanoseconds:cpu:nanoseconds" in types and types == a.body
+    for body in (b"", b"\0\0\0\0\1", b"\0\0\0\0\1xy", b"AA%A"):
+        a = server.post(TRACE_EXPORT, body, {"Content-Type": kind})
+        assert b"grpc-status:3" in (base64.b64decode(a.body) if text else a.body), a.body

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gRPC: OTLP's services, the standard health service, and for everything else a status that says
+ * where to go.
+ *
+ * And grpc-web on the HTTP port, which pages and proxies speak: the same services, and Pyroscope's,
+ * whose messages are those of Connect. Both sides send a message in gRPC's frame (a byte, and four
+ * of length), the server then the trailers in a frame with the bit 0x80. All is base64 with
+ * "grpc-web-text".
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "server/api/internal.h"
+
+#define PROFILES "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
+#define TRACES "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+#define HEALTH "/grpc.health.v1.Health/"
+#define WEB "application/grpc-web"
+#define FRAME_BYTES 5
+#define TRAILERS 0x80
+
+static int refuse(struct net_response *ret, int status, const char *text)
+{
+	ret->status = status;
+	snprintf(ret->message, sizeof(ret->message), "%s", text);
+	return 0;
+}
+
+/* ---- health: grpc.health.v1; field 1 of the request is the name of a service ---- */
+
+static bool is_service(const u8 *name, size_t n)
+{
+	static const char *const paths[] = {PROFILES, TRACES, HEALTH};
+
+	for (size_t i = 0; i < ARRAY_SIZE(paths); i++)
+		if ((size_t)(strrchr(paths[i], '/') - paths[i]) == n + 1 &&
+		    !memcmp(paths[i] + 1, name, n))
+			return true;
+	return !n;
+}
+
+static int health(struct api *a, const struct net_request *r, struct net_response *ret)
+{
+	static const char serving[] = {0x08, 1}, not_serving[] = {0x08, 2};
+	bool named = r->n_body >= 2 && r->body[0] == 0x0a && r->body[1] == r->n_body - 2;
+	struct store_stats s = {};
+
+	if (strcmp(r->path, HEALTH "Check") != 0)
+		return refuse(ret, NET_GRPC_UNIMPLEMENTED, "of health this server has Check");
+	if (r->content_encoding || (r->n_body && !named))
+		return refuse(ret, NET_GRPC_INVALID_ARGUMENT, "not a HealthCheckRequest");
+	if (named && !is_service(r->body + 2, r->n_body - 2))
+		return refuse(ret, NET_GRPC_NOT_FOUND, "this server has no such service");
+	return str_append(&ret->body,
+			  store_get_stats(a->o.store, &s, NULL) < 0 ? not_serving : serving,
+			  sizeof(serving));
+}
+
+/* ---- OTLP ---- */
+
+static const char *where_else(const char *path)
+{
+	if (str_starts(path, "/opentelemetry.proto.collector.profiles."))
+		return "this server takes the version v1development of OTLP's profiles";
+	if (str_starts(path, "/opentelemetry.") || !strchr(path, '.'))
+		return "this server takes OTLP profiles and traces";
+	return "by gRPC this server takes OTLP profiles and traces; queries and other formats go to "
+	       "its HTTP port";
+}
+
+static int export(struct api *a, const struct net_request *r, struct net_response *ret)
+{
+	bool traces = !strcmp(r->path, TRACES);
+	struct diag d = {};
+	int e;
+
+	if (!traces && strcmp(r->path, PROFILES) != 0)
+		return refuse(ret, NET_GRPC_UNIMPLEMENTED, where_else(r->path));
+	if (!(r->role & NET_ROLE_WRITE))
+		return refuse(ret, NET_GRPC_PERMISSION_DENIED, "this token may not write");
+	e = (traces ? ingest_otlp_traces : ingest_otlp_profiles)(
+		a->o.ingest, r->body, r->n_body, r->content_encoding, false, &ret->body, &d);
+	return e < 0 ? refuse(ret, api_grpc_status(e), d.text[0] ? d.text : strerror(-e)) : 0;
+}
+
+static void call_grpc(struct api *a, const struct net_request *r, struct net_response *ret)
+{
+	int e;
+
+	ret->status = NET_GRPC_OK;
+	e = str_starts(r->path, HEALTH) ? health(a, r, ret) : export(a, r, ret);
+	if (e < 0 || ret->body.failed)
+		(void)refuse(ret, NET_GRPC_UNAVAILABLE, "out of memory");
+	if (ret->status != NET_GRPC_OK)
+		str_clear(&ret->body);
+}
+
+void api_grpc(void *userdata, const struct net_request *r, struct net_response *ret)
+{
+	struct api *a = userdata;
+
+	call_grpc(a, r, ret);
+	atomic_fetch_add(&a->answers[ret->status == NET_GRPC_OK ? 2 : 4], 1);
+}
+
+/* ---- grpc-web ---- */
+
+bool api_is_grpc_web(const char *content_type)
+{
+	return content_type && !strncasecmp(content_type, WEB, strlen(WEB));
+}
+
+static bool is_text(const char *content_type)
+{
+	return !strncasecmp(content_type, WEB "-text", strlen(WEB "-text"));
+}
+
+/* Clients may encode each part of the body by itself, so that padding stands in the middle, too. */
+static int decode_text(const u8 *text, size_t n, struct str *out, struct diag *reterr_diag)
+{
+	u32 value = 0, bits = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		int v = text_base64_digit((char)text[i]);
+
+		if (text[i] == '=') {
+			bits = 0;
+			continue;
+		}
+		if (v < 0)
+			return diag_set_at(reterr_diag, -EINVAL, i, "not base64");
+		value = value << 6 | (u32)v;
+		bits += 6;
+		if (bits >= 8) {
+			bits -= 8;
+			str_putc(out, (char)(value >> bits));
+		}
+	}
+	return out->failed ? -ENOMEM : 0;
+}
+
+/* Finds the message of the request. `own` holds a decoded body. */
+static int unframe(struct api_call *c, struct net_request *to, struct str *own)
+{
+	const u8 *b = c->r->body;
+	size_t n = c->r->n_body;
+	u32 length;
+
+	if (is_text(c->r->content_type)) {
+		int r = decode_text(b, n, own, &c->d);
+
+		if (r < 0)
+			return r;
+		b = (const u8 *)str_get(own);
+		n = own->n;
+	}
+	length = n < FRAME_BYTES ? 0 : (u32)b[1] << 24 | (u32)b[2] << 16 | (u32)b[3] << 8 | b[4];
+	if (n < FRAME_BYTES || b[0] > 1 || length != n - FRAME_BYTES)
+		return diag_set(&c->d, -EINVAL, "the body is not one gRPC message in its frame");
+	to->body = b + FRAME_BYTES;
+	to->n_body = length;
+	to->content_encoding = b[0] ? net_header(c->r, "grpc-encoding") : NULL;
+	return b[0] && !to->content_encoding
+		       ? diag_set(&c->d, -EINVAL, "missing grpc-encoding header")
+		       : 0;
+}
+
+static void put_frame(struct str *out, u8 flags, const struct str *body)
+{
+	const u8 head[FRAME_BYTES] = {flags, (u8)(body->n >> 24), (u8)(body->n >> 16),
+				      (u8)(body->n >> 8), (u8)body->n};
+
+	str_append(out, head, sizeof(head));
+	str_append(out, str_get(body), body->n);
+}
+
+/* The status as trailers, the message percent-encoded as in a header. */
+static void put_trailers(struct str *out, int status, const char *message)
+{
+	_cleanup_str_ struct str text = {};
+
+	str_printf(&text, "grpc-status:%d\r\n", status);
+	if (*message)
+		str_puts(&text, "grpc-message:");
+	for (const char *s = message; *s; s++)
+		if (*s >= ' ' && *s <= '~' && *s != '%')
+			str_putc(&text, *s);
+		else
+			str_printf(&text, "%%%02X", (u8)*s);
+	str_puts(&text, *message ? "\r\n" : "");
+	put_frame(out, TRAILERS, &text);
+	out->failed |= text.failed;
+}
+
+void api_grpc_web(struct api_call *c)
+{
+	_cleanup_str_ struct str own = {}, framed = {};
+	struct net_response answer = {};
+	struct net_request r = *c->r;
+	int e = unframe(c, &r, &own);
+
+	if (e < 0)
+		(void)refuse(&answer, api_grpc_status(e), c->d.text[0] ? c->d.text : strerror(-e));
+	else if (str_starts(r.path, "/opentelemetry.") || str_starts(r.path, "/grpc."))
+		call_grpc(c->a, &r, &answer);
+	else
+		api_connect(c->a, &r, &answer);
+	if (answer.body.failed)
+		(void)refuse(&answer, NET_GRPC_UNAVAILABLE, "out of memory");
+	if (answer.status == NET_GRPC_OK)
+		put_frame(&framed, 0, &answer.body);
+	put_trailers(&framed, answer.status, answer.message);
+	str_deinit(&answer.body);
+	c->ret->status = 200;
+	c->ret->content_type = is_text(c->r->content_type) ? WEB "-text+proto" : WEB "+proto";
+	if (is_text(c->r->content_type))
+		text_append_base64(c->out, (const u8 *)str_get(&framed), framed.n);
+	else
+		str_append(c->out, str_get(&framed), framed.n);
+	c->out->failed |= framed.failed;
+}
