@@ -309,9 +309,14 @@ int query_series(struct store *s, const struct query *q, u64 step_ms, const char
 
 /* ---- points ---- */
 
-/* A scan by time has a row for each series and millisecond. */
-#define POINTS_SLICE_MS 300000
-#define POINTS_MAX_SLICE_MS (1ULL << 31) /* scans have a limit of steps */
+/*
+ * A scan by time has a row for each series and millisecond: it takes a slice of the range, of this
+ * length at first, that has between these numbers of rows as far as the one before it tells.
+ */
+#define POINTS_SLICE_MS 300000ULL
+#define POINTS_MAX_SLICE_MS 86400000ULL
+#define POINTS_FEW_ROWS 20000
+#define POINTS_MANY_ROWS 200000
 
 void query_points_deinit(struct query_points *p)
 {
@@ -376,8 +381,10 @@ static int find_moments(struct grouping *g, struct store *s, const struct store_
 		r = quota_check(reterr_diag);
 		if (r == 0)
 			r = store_scan(s, &slice, by, 1, &rows, reterr_diag);
-		/* A range without samples takes few scans, however long it is. */
-		slice_ms = rows.rows.n ? POINTS_SLICE_MS : MIN(slice_ms * 2, POINTS_MAX_SLICE_MS);
+		if (rows.rows.n < POINTS_FEW_ROWS)
+			slice_ms = MIN(slice_ms * 2, POINTS_MAX_SLICE_MS);
+		else if (rows.rows.n > POINTS_MANY_ROWS)
+			slice_ms = MAX(slice_ms / 2, 1000ULL);
 		if (r == 0 && out->states)
 			r = take_means(&rows, f);
 		if (r == 0)
