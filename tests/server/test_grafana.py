@@ -10,6 +10,8 @@ import uuid
 
 import pytest
 
+from test_clickhouse import backends, database  # noqa: F401
+
 CPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
 MEMORY = "memory:inuse_space:bytes:space:bytes"
 SERVICE = "/querier.v1.QuerierService/"
@@ -116,9 +118,8 @@ class Profile:
         return sum(v for _, v, _ in self.samples)
 
 
-@pytest.fixture
-def truth(server):
-    """A server with profiles of two services, 15 s apart, some of them within spans."""
+def fill(server):
+    """Profiles of two services, 15 s apart, some of them within spans."""
     # Times on the boundary of a step, and not so.
     base = (int(time.time()) - 900) // STEP * STEP * 1000
     profiles = []
@@ -136,6 +137,11 @@ def truth(server):
     server.profiles = profiles
     server.start, server.end = base, base + 10 * STEP * 1000
     return server
+
+
+@pytest.fixture
+def truth(server):
+    return fill(server)
 
 
 def chosen(server, service=None, env=None):
@@ -361,6 +367,17 @@ def test_averages_of_states(server):
         {"timestamp": str(at + 60000), "value": pytest.approx(1400 / 3)}]
     by = ask(server, "SelectSeries", {**q, "groupBy": ["host"]})["series"]
     assert {s["labels"][0]["value"]: s["points"][0]["value"] for s in by} == {"a": 200, "b": 1000}
+
+
+@pytest.mark.slow
+def test_clickhouse(serve, backends, database):  # noqa: F811
+    """The questions that read single profiles and links, over the other engine."""
+    s = fill(serve("--store", backends("18.16").url(database)))
+    test_spans(s)
+    test_exemplars(s)
+    test_averages(s)
+    for kind in ("INDIVIDUAL", "SPAN"):
+        test_heat_map(s, kind)
 
 
 def test_call_sites(truth):
