@@ -20,6 +20,16 @@ const struct option serving_store_options[] = {
 		   "refuse samples and spans from further in the future (default 60)"),
 	OPTION_U64("spans-max-size", 0, "MIB", A, spans_mib, 4, 1u << 30,
 		   "spans with their samples: thin out, then delete old ones (default 1024)"),
+	OPTION_U64("max-services", 0, "N", A, max_services, 1, 1u << 20,
+		   "active services; further ones are \"(other services)\" (default 10000)"),
+	OPTION_U64("max-series", 0, "N", A, max_series, 1, 1u << 22,
+		   "active series of a service; further: \"(other series)\" (default 50000)"),
+	OPTION_U64("max-labels", 0, "N", A, max_labels, 4, 120,
+		   "labels of a series; the rest is left out (default 64)"),
+	OPTION_U64("max-label-bytes", 0, "BYTES", A, max_label_bytes, 64, 65536,
+		   "cut names and values of labels at this length (default 2048)"),
+	OPTION_U64("max-stacks", 0, "N", A, max_stacks, 1, 1u << 24,
+		   "stacks of a profile; lighter ones are \"[other stacks]\" (default 250000)"),
 	{},
 };
 
@@ -131,6 +141,11 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 	ret->max_body = a->max_request_mib << 20;
 	ret->ingest.max_request_bytes = a->max_request_mib << 20;
 	ret->ingest.max_ahead_ms = a->max_ahead_min * 60000;
+	ret->ingest.limits = (struct ingest_limits){.services = a->max_services,
+						    .series = a->max_series,
+						    .labels = a->max_labels,
+						    .label_bytes = a->max_label_bytes,
+						    .stacks = a->max_stacks};
 	ret->symbols = (struct symstore_options){.max_bytes = a->symbols_mib << 20,
 						 .debuginfod_urls = a->debuginfod_urls};
 	set_places(a, own, ret);

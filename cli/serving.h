@@ -14,6 +14,7 @@ struct serving_arguments {
 	double core_hour, watts, pue, grams; /* see SERVING_DEFAULTS */
 	u64 max_size_mib, max_age_h, max_ahead_min, spans_mib, symbols_mib, max_request_mib,
 		connections, timeout_s;
+	u64 max_services, max_series, max_labels, max_label_bytes, max_stacks;
 };
 
 /* Defaults that are not 0, for an initializer. */

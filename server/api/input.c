@@ -58,6 +58,16 @@ static int zipkin(struct api_call *c)
 	return r;
 }
 
+/* Tells the sender of data that was stored that a limit of cardinality has changed it. */
+static int warn(struct api_call *c, int r)
+{
+	if (r == 0 && c->d.text[0])
+		api_put_header(c->ret, "Culprit-Warning",
+			       "beyond a limit of this server; its log and /metrics "
+			       "(culprit_ingest_limited_total) tell of what");
+	return r;
+}
+
 static int pyroscope_ingest(struct api_call *c)
 {
 	const struct ingest_pyroscope p = {
@@ -72,7 +82,7 @@ static int pyroscope_ingest(struct api_call *c)
 	};
 
 	c->ret->content_type = "text/plain; charset=utf-8";
-	return ingest_pyroscope(c->a->o.ingest, c->r->body, c->r->n_body, &p, &c->d);
+	return warn(c, ingest_pyroscope(c->a->o.ingest, c->r->body, c->r->n_body, &p, &c->d));
 }
 
 /* The answer to a request that was done and returns nothing: an empty object. */
@@ -94,7 +104,7 @@ static int push(struct api_call *c)
 	c->ret->content_type = json ? "application/json" : "application/proto";
 	if (r == 0 && json)
 		put_empty(c);
-	return r;
+	return warn(c, r);
 }
 
 static int upload_time(struct api_call *c, const char *name, u64 *ms)
@@ -122,7 +132,7 @@ static int upload(struct api_call *c)
 		r = ingest_file(c->a->o.ingest, c->r->body, c->r->n_body, &f, &c->d);
 	if (r == 0)
 		put_empty(c);
-	return r;
+	return warn(c, r);
 }
 
 #define W NET_ROLE_WRITE

@@ -85,6 +85,8 @@ void api_connect(struct api *a, const struct net_request *r, struct net_response
 const char *api_elsewhere(const char *path);
 
 bool api_is_json(const char *content_type);
+/* Adds a header of the answer; both are static strings. */
+void api_put_header(struct net_response *ret, const char *name, const char *value);
 /* The decompressed body. It points into the request or into *own. */
 int api_body(struct api_call *c, struct str *own, const u8 **ret_data, size_t *ret_n);
 

@@ -14,7 +14,7 @@
 /* Stacks of a flame graph that a browser draws at once. One frame replaces the lighter stacks. */
 #define PAYLOAD_STACKS 100000
 
-static void put_header(struct net_response *ret, const char *name, const char *value)
+void api_put_header(struct net_response *ret, const char *name, const char *value)
 {
 	if (ret->n_headers < ARRAY_SIZE(ret->headers)) {
 		ret->headers[ret->n_headers].name = name;
@@ -56,18 +56,18 @@ static int page(struct api_call *c)
 	const char *known = net_header(c->r, "If-None-Match");
 
 	c->ret->content_type = "text/html; charset=utf-8";
-	put_header(c->ret, "ETag", live_page_etag);
-	put_header(c->ret, "Cache-Control", "no-cache");
-	put_header(c->ret, "Vary", "Accept-Encoding");
-	put_header(c->ret, "Content-Security-Policy", live_page_csp);
-	put_header(c->ret, "Referrer-Policy", "no-referrer");
+	api_put_header(c->ret, "ETag", live_page_etag);
+	api_put_header(c->ret, "Cache-Control", "no-cache");
+	api_put_header(c->ret, "Vary", "Accept-Encoding");
+	api_put_header(c->ret, "Content-Security-Policy", live_page_csp);
+	api_put_header(c->ret, "Referrer-Policy", "no-referrer");
 	if (known && strstr(known, live_page_etag)) {
 		c->ret->status = 304;
 		return 0;
 	}
 	if (!accepts_gzip(c->r))
 		return put_plain(c->out);
-	put_header(c->ret, "Content-Encoding", "gzip");
+	api_put_header(c->ret, "Content-Encoding", "gzip");
 	str_append(c->out, live_page, live_page_n);
 	return 0;
 }
@@ -94,7 +94,7 @@ static int payload(struct api_call *c)
 	if (r < 0)
 		return r;
 	c->ret->content_type = "application/x-culprit";
-	put_header(c->ret, "Cache-Control", "no-store");
+	api_put_header(c->ret, "Cache-Control", "no-store");
 	/* Not compressed here: server/net compresses it for clients that accept that. */
 	return profile_write_payload(p, &o, false, c->out, &c->d);
 }

@@ -639,6 +639,10 @@ static void put_ingest_stats(struct json_writer *w, const struct ingest_stats *i
 	json_put_u64(w, "samples", i->samples);
 	json_put_u64(w, "spans", i->spans);
 	json_put_u64(w, "bytes", i->bytes);
+	json_open_object(w, "limited");
+	for (u32 k = 0; k < INGEST_LIMITS; k++)
+		json_put_u64(w, ingest_limit_name(k), i->limited[k]);
+	json_close(w);
 	json_close(w);
 }
 
@@ -739,6 +743,12 @@ static int metrics(struct api_call *c)
 	METRIC("symbols_named_frames_total", "Frames that got names by them.", y.named);
 #undef METRIC
 	put_refusals(c->out, &i);
+	metrics_family(c->out, "culprit_ingest_limited_total",
+		       "Samples, and labels, that are beyond a limit of cardinality.");
+	for (u32 k = 0; k < INGEST_LIMITS; k++)
+		metrics_sample(c->out, "culprit_ingest_limited_total",
+			       METRICS_LABELS({"kind", ingest_limit_name(k)}),
+			       (double)i.limited[k]);
 	metrics_family(c->out, "culprit_answers_total", "Answers by status.");
 	for (u32 k = 2; k < 6; k++) {
 		char status[] = {(char)('0' + k), 'x', 'x', '\0'};

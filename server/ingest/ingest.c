@@ -19,6 +19,16 @@
 
 #define DEFAULT_REQUEST_BYTES (64ULL << 20)
 #define DEFAULT_MEMORY_BYTES (256ULL << 20)
+
+static struct ingest_limits limits_of(const struct ingest_limits *l)
+{
+	return (struct ingest_limits){.services = l->services ? l->services : 10000,
+				      .series = l->series ? l->series : 50000,
+				      .labels = l->labels ? l->labels : 64,
+				      .label_bytes = l->label_bytes ? l->label_bytes : 2048,
+				      .stacks = l->stacks ? l->stacks : 250000};
+}
+
 int ingest_create(struct store *s, const struct ingest_options *o, struct ingest **ret)
 {
 	struct ingest *i = calloc(1, sizeof(*i));
@@ -38,14 +48,18 @@ int ingest_create(struct store *s, const struct ingest_options *o, struct ingest
 		i->o.max_request_bytes = DEFAULT_REQUEST_BYTES;
 	if (!i->o.max_memory_bytes)
 		i->o.max_memory_bytes = DEFAULT_MEMORY_BYTES;
+	i->o.limits = limits_of(&i->o.limits);
+	limiter_init(&i->limiter);
 	*ret = i;
 	return 0;
 }
 
 void ingest_destroy(struct ingest *i)
 {
-	if (i)
-		agents_destroy(i->agents);
+	if (!i)
+		return;
+	agents_destroy(i->agents);
+	limiter_deinit(&i->limiter);
 	free(i);
 }
 
@@ -69,6 +83,8 @@ void ingest_stats(struct ingest *i, struct ingest_stats *ret)
 		ret->refused_samples[k] = atomic_load(&i->refused_samples[k]);
 		ret->refused_spans[k] = atomic_load(&i->refused_spans[k]);
 	}
+	for (u32 k = 0; k < INGEST_LIMITS; k++)
+		ret->limited[k] = atomic_load(&i->limiter.counts[k]);
 }
 
 /* A request that is alone is always admitted, because the size limit bounds it. */
@@ -205,6 +221,7 @@ static int file(struct ingest *i, const u8 *data, size_t n, const struct ingest_
 {
 	_cleanup_labels_ struct ingest_labels labels = {};
 	_cleanup_reading_ struct reading at = {};
+	struct diag warning = {};
 	u8 token[16];
 	int r = read_file(i, data, n, f, &at, reterr_diag);
 
@@ -214,11 +231,12 @@ static int file(struct ingest *i, const u8 *data, size_t n, const struct ingest_
 	if (r < 0)
 		return r;
 	ingest_set_time(at.profile, f->from_ms, f->to_ms);
-	r = ingest_complete(at.profile, &labels);
+	r = ingest_complete(i, at.profile, &labels, &warning);
 	if (r < 0)
 		return r;
 	ingest_token(at.data, at.n, f->labels, at.profile->time_ns, token);
-	return ingest_write(i, at.profile, f->name, token, reterr_diag);
+	r = ingest_write(i, at.profile, f->name, token, reterr_diag);
+	return ingest_warn(r, &warning, reterr_diag);
 }
 
 int ingest_file(struct ingest *i, const u8 *data, size_t n, const struct ingest_file *f,
@@ -261,15 +279,16 @@ static int write_profiles(struct ingest *i, struct otlp_profiles *all, const u8 
 		agents_see(i->agents, all->profiles.data[0], clock_epoch_ms());
 	for (size_t k = 0; k < all->profiles.n; k++) {
 		struct profile *p = all->profiles.data[k];
-		struct diag why = {};
+		struct diag why = {}, warning = {};
 		u8 token[16];
 		int r;
 
 		ingest_set_time(p, 0, 0);
-		r = ingest_complete(p, &none);
+		r = ingest_complete(i, p, &none, &warning);
 		ingest_token(data, n, NULL, k, token);
 		if (r == 0)
 			r = ingest_write(i, p, NULL, token, &why);
+		(void)ingest_warn(r, &warning, &all->why);
 		if (r == -EINVAL || r == -ERANGE) {
 			all->rejected++;
 			(void)diag_set(&all->why, r, "%s", why.text);

@@ -3,9 +3,9 @@
  * Ingest: turns OTLP, Pyroscope's two protocols, JFR, every file format that lib/format reads, and
  * profiles passed in memory by `culprit up` into profiles, and writes them to the store.
  *
- * All functions may be called from any thread. They return 0 once the data is stored; -EAGAIN if
- * the client should retry; other negative errno with a diag for the client. Input is borrowed for
- * the call.
+ * All functions may be called from any thread. They return 0 once the data is stored, then the
+ * diag may have a warning for the client; -EAGAIN if the client should retry; other negative errno
+ * with a diag for the client. Input is borrowed for the call.
  */
 #pragma once
 
@@ -19,6 +19,27 @@
 
 struct ingest;
 
+/* Limits of cardinality (limits.c); 0 = the default. */
+struct ingest_limits {
+	u64 services;	 /* active ones; 10,000 */
+	u64 series;	 /* active ones of a service; 50,000 */
+	u64 labels;	 /* of a series; 64 */
+	u64 label_bytes; /* of a name or value; 2,048 */
+	u64 stacks;	 /* different ones of a profile; 250,000 */
+};
+
+/* What a limit was reached of. */
+enum ingest_limit {
+	INGEST_LIMIT_SERVICES,
+	INGEST_LIMIT_SERIES,
+	INGEST_LIMIT_LABELS,
+	INGEST_LIMIT_STACKS,
+	INGEST_LIMITS,
+};
+
+/* "services" */
+const char *ingest_limit_name(enum ingest_limit limit);
+
 struct ingest_options {
 	size_t max_request_bytes; /* decompressed; 0 = 64 MiB */
 	size_t max_memory_bytes;  /* of all requests together; 0 = 256 MiB; above it -EAGAIN */
@@ -28,6 +49,7 @@ struct ingest_options {
 	 */
 	struct clock_watch *clock; /* borrowed */
 	u64 max_age_ms, max_ahead_ms;
+	struct ingest_limits limits;
 	/* Called for each profile after it was written, in the thread of the request; or NULL. */
 	void (*written)(void *userdata, const struct profile *p);
 	void *userdata;
@@ -43,6 +65,7 @@ struct ingest_stats {
 	/* A profile is refused as a whole. */
 	u64 refused_samples[INGEST_REASON_N], refused_spans[INGEST_REASON_N];
 	bool clock_doubted;
+	u64 limited[INGEST_LIMITS]; /* samples, or labels, beyond a limit */
 };
 
 int ingest_create(struct store *s, const struct ingest_options *o, struct ingest **ret);

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/map.h"
 #include "format/format.h"
 #include "server/ingest/ingest.h"
 
@@ -11,11 +12,24 @@
 #define INGEST_MEMORY_PER_BYTE 16
 #define INGEST_OTLP_MEMORY_PER_BYTE 4 /* a limit for one request, whatever its size */
 
+/* The active series and services. */
+struct limiter {
+	pthread_mutex_t lock;	/* of all but the counts */
+	struct map now, before; /* series of this window and of the one before → service */
+	struct map services;	/* → number of its series in both */
+	u64 until_ns;		/* the end of this window */
+	atomic_ullong counts[INGEST_LIMITS];
+};
+
+void limiter_init(struct limiter *l);
+void limiter_deinit(struct limiter *l);
+
 struct ingest {
 	struct store *store; /* borrowed */
 	struct ingest_options o;
 	struct agents *agents; /* owned */
-	atomic_ullong in_use;  /* bytes that requests in progress may need */
+	struct limiter limiter;
+	atomic_ullong in_use; /* bytes that requests in progress may need */
 	atomic_ullong requests, refused, profiles, samples, bytes, spans;
 	atomic_ullong refused_samples[INGEST_REASON_N], refused_spans[INGEST_REASON_N];
 };
@@ -57,9 +71,21 @@ int ingest_labels_parse(struct ingest_labels *l, struct profile *p, const char *
 			struct diag *reterr_diag);
 /*
  * Adds the labels to all resources of the profile, and service.name where it is missing: the name
- * of the process. Samples without a thread get one.
+ * of the process. Samples without a thread get one. Then it applies the limits of cardinality;
+ * ret_warning gets what they changed, or stays empty.
  */
-int ingest_complete(struct profile *p, const struct ingest_labels *l);
+int ingest_complete(struct ingest *i, struct profile *p, const struct ingest_labels *l,
+		    struct diag *ret_warning);
+/* Hands a warning over to the client, if a profile was stored. Returns r. */
+int ingest_warn(int r, const struct diag *warning, struct diag *ret);
+
+/* ---- limits.c ---- */
+
+/* Cuts and leaves out labels; adds to *count how many. */
+int ingest_limit_labels(struct ingest *i, struct profile *p, struct profile_label *labels,
+			size_t *n, u64 *count);
+/* Applies the limits to a complete profile. n_labels: how many labels were cut before. */
+int ingest_limit(struct ingest *i, struct profile *p, u64 n_labels, struct diag *ret_warning);
 void ingest_set_time(struct profile *p, u64 from_ms, u64 to_ms);
 /*
  * Parses a time such as "1700000000", in s, ms, us or ns depending on its magnitude; 0 if the text

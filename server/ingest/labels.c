@@ -104,8 +104,8 @@ int ingest_labels_parse(struct ingest_labels *l, struct profile *p, const char *
 }
 
 /* Completes the resource of a thread. */
-static int complete_resource(struct profile *p, const struct ingest_labels *l, u32 resource,
-			     u32 comm, u32 *ret)
+static int complete_resource(struct ingest *i, struct profile *p, const struct ingest_labels *l,
+			     u32 resource, u32 comm, u64 *n_limited, u32 *ret)
 {
 	struct profile_label all[PROFILE_MAX_LABELS + MAX_LABELS + 2];
 	const struct profile_resource *old = &p->resources.data[resource];
@@ -120,19 +120,20 @@ static int complete_resource(struct profile *p, const struct ingest_labels *l, u
 		r = add_text(p, "unknown_service", 15, &unknown);
 	if (r < 0)
 		return r;
-	for (u32 i = 0; i < old->n && i < PROFILE_MAX_LABELS; i++)
-		all[n++] = p->labels.data[old->first + i];
-	for (size_t i = 0; i < l->labels.n && i < MAX_LABELS; i++)
-		all[n++] = l->labels.data[i];
-	for (size_t i = 0; i < n; i++) {
-		named |= all[i].name == service && all[i].value;
-		has_executable |= all[i].name == executable;
+	for (u32 k = 0; k < old->n && k < PROFILE_MAX_LABELS; k++)
+		all[n++] = p->labels.data[old->first + k];
+	for (size_t k = 0; k < l->labels.n && k < MAX_LABELS; k++)
+		all[n++] = l->labels.data[k];
+	for (size_t k = 0; k < n; k++) {
+		named |= all[k].name == service && all[k].value;
+		has_executable |= all[k].name == executable;
 	}
 	if (comm && !has_executable)
 		all[n++] = (struct profile_label){executable, comm};
 	if (!named)
 		all[n++] = (struct profile_label){service, comm ? comm : unknown};
-	return profile_add_resource(p, all, n, ret);
+	r = ingest_limit_labels(i, p, all, &n, n_limited);
+	return r < 0 ? r : profile_add_resource(p, all, n, ret);
 }
 
 static int thread_for_nobody(struct profile *p, u32 *ret)
@@ -144,26 +145,33 @@ static int thread_for_nobody(struct profile *p, u32 *ret)
 	return any ? profile_add_thread(p, &(struct profile_thread){}, ret) : 0;
 }
 
-int ingest_complete(struct profile *p, const struct ingest_labels *l)
+int ingest_complete(struct ingest *i, struct profile *p, const struct ingest_labels *l,
+		    struct diag *ret_warning)
 {
 	u32 nobody = PROFILE_NONE;
+	u64 n_limited = 0;
 	int r = thread_for_nobody(p, &nobody);
 
-	for (size_t i = 0; i < p->threads.n && r == 0; i++) {
+	for (size_t k = 0; k < p->threads.n && r == 0; k++) {
 		u32 resource = PROFILE_NONE;
 
-		r = complete_resource(p, l, p->threads.data[i].resource, p->threads.data[i].comm,
-				      &resource);
+		r = complete_resource(i, p, l, p->threads.data[k].resource, p->threads.data[k].comm,
+				      &n_limited, &resource);
 		if (r == 0)
-			p->threads.data[i].resource = resource;
+			p->threads.data[k].resource = resource;
 	}
-	for (size_t i = 0; i < p->n_samples && r == 0; i++) {
-		struct profile_sample *s = (struct profile_sample *)profile_sample(p, i);
+	for (size_t k = 0; k < p->n_samples && r == 0; k++) {
+		struct profile_sample *s = (struct profile_sample *)profile_sample(p, k);
 
 		if (s->thread == PROFILE_NONE)
 			s->thread = nobody;
 	}
-	return r;
+	return r < 0 ? r : ingest_limit(i, p, n_limited, ret_warning);
+}
+
+int ingest_warn(int r, const struct diag *warning, struct diag *ret)
+{
+	return r < 0 || !warning->text[0] ? r : diag_set(ret, r, "%s", warning->text);
 }
 
 void ingest_set_time(struct profile *p, u64 from_ms, u64 to_ms)

@@ -168,7 +168,7 @@ static int split_name(struct request *q)
 	return q->app_n ? 0 : diag_set(q->diag, -EINVAL, "name: the application is missing");
 }
 
-static int name_service(struct request *q, struct profile *p)
+static int name_service(struct request *q, struct profile *p, struct diag *ret_warning)
 {
 	_cleanup_labels_ struct ingest_labels l = {};
 	bool named = false;
@@ -180,7 +180,7 @@ static int name_service(struct request *q, struct profile *p)
 		named |= !strcmp(profile_string(p, label->name), "service.name");
 	if (r == 0 && !named)
 		r = ingest_label_add(&l, p, "service.name", 12, q->app, q->app_n);
-	return r < 0 ? r : ingest_complete(p, &l);
+	return r < 0 ? r : ingest_complete(q->i, p, &l, ret_warning);
 }
 
 static bool is_one_of(const char *s, const char *const *names)
@@ -254,6 +254,7 @@ static int pyroscope(struct request *q, const u8 *data, size_t n)
 	const u8 *plain = NULL;
 	size_t plain_n = 0;
 	const struct vocab_sample_type *type;
+	struct diag warning = {};
 	bool folded;
 	u8 token[16];
 	int r = split_name(q);
@@ -269,11 +270,12 @@ static int pyroscope(struct request *q, const u8 *data, size_t n)
 	type = vocab_sample_type(q->kind->type);
 	folded = p->n_types == 2 && !strcmp(profile_string(p, p->types[1].name), type->name);
 	ingest_set_time(p, from, until);
-	r = name_service(q, p);
+	r = name_service(q, p, &warning);
 	if (r < 0)
 		return r;
 	ingest_token(plain, plain_n, q->in->name, p->time_ns, token);
-	return ingest_write(q->i, p, folded ? type->profile : NULL, token, q->diag);
+	r = ingest_write(q->i, p, folded ? type->profile : NULL, token, q->diag);
+	return ingest_warn(r, &warning, q->diag);
 }
 
 static int count_request(struct ingest *i, size_t n, int r)
@@ -298,7 +300,7 @@ int ingest_pyroscope(struct ingest *i, const u8 *data, size_t n, const struct in
 struct pusher {
 	struct ingest *i;
 	u64 left; /* decompressed bytes that the profiles may still have */
-	struct diag *diag;
+	struct diag *diag, warning;
 };
 
 static int push_labels(struct pusher *u, const Pyroscope__RawProfileSeries *s, struct profile *p,
@@ -352,7 +354,7 @@ static int push_sample(struct pusher *u, const Pyroscope__RawProfileSeries *s,
 	if (r < 0)
 		return r;
 	ingest_set_time(p, 0, 0);
-	r = ingest_complete(p, &l);
+	r = ingest_complete(u->i, p, &l, &u->warning);
 	if (r < 0)
 		return r;
 	ingest_token(
@@ -395,7 +397,7 @@ static int push(struct ingest *i, const u8 *data, size_t n, const char *encoding
 			refused = r == -ERANGE ? r : refused;
 			r = r == -ERANGE ? 0 : r;
 		}
-	return r < 0 ? r : refused;
+	return ingest_warn(r < 0 ? r : refused, &u.warning, reterr_diag);
 }
 
 int ingest_push(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,

@@ -58,7 +58,7 @@ MUST_S = 4
 
 
 def test_questions_about_100000_services(serve):
-    server = serve()
+    server = serve("--max-services", 200000)
     at = time.time_ns() - 60 * 10**9
     for k in range(5):
         a = send(server, [{"service.name": f"service-{k * 20000 + i}"} for i in range(20000)], at)
@@ -93,3 +93,95 @@ def test_questions_about_100000_services(serve):
     graph = timed("SelectMergeStacktraces", querier, "SelectMergeStacktraces", maxNodes=100, **selected)["flamegraph"]
     assert int(graph["total"]) == 100000 * 10**7
     assert all(s < MUST_S for s in took.values()), took
+
+
+# ---- limits ----
+
+HOUR_MS = 3600000
+OTHER_SERVICES, OTHER_SERIES, OTHER_STACKS = "(other services)", "(other series)", "[other stacks]"
+
+
+def limited(server, kind):
+    for line in server.get("/metrics").text.splitlines():
+        if line.startswith(f'culprit_ingest_limited_total{{kind="{kind}"}}'):
+            return int(float(line.rsplit(" ", 1)[1]))
+    raise AssertionError(f"no counter of {kind}")
+
+
+def around(at_ns):
+    return {"from": at_ns // 10**6 - HOUR_MS, "to": at_ns // 10**6 + HOUR_MS}
+
+
+def values(server, label, at):
+    return {v["name"] for v in ask(server, "/api/v1/label-values", label=label, **around(at))["values"]}
+
+
+def total(server, at, **more):
+    return ask(server, "/api/v1/flamegraph", **around(at), **more)["nodes"]["total"][0]
+
+
+def test_services_beyond_the_limit(serve):
+    server = serve("--max-services", 10)
+    at = time.time_ns() - 60 * 10**9
+    services = [{"service.name": f"service-{i}", "host.name": f"h{i}"} for i in range(30)]
+    assert send(server, services[:10], at).body == b""
+    a = send(server, services, at + 10**9)
+    assert a.status == 200 and b'20 samples are stored as service "(other services)" (--max-services)' in a.body
+    # Nothing is lost; what is known keeps its name.
+    assert values(server, "service.name", at) == {s["service.name"] for s in services[:10]} | {OTHER_SERVICES}
+    assert values(server, "host.name", at) == {s["host.name"] for s in services[:10]}
+    assert total(server, at) == 40 * 10**7
+    assert total(server, at, query=f'{{service_name="{OTHER_SERVICES}"}}') == 20 * 10**7
+    assert total(server, at, query='{service_name="service-7"}') == 2 * 10**7
+    assert limited(server, "services") == 20 and limited(server, "series") == 0
+    assert ask(server, "/api/v1/stats")["ingest"]["limited"]["services"] == 20
+    # The log tells it once, not with every request.
+    for k in range(5):
+        assert b"--max-services" in send(server, services[20:], at + k).body
+    assert server.stderr.count("--max-services") == 1
+    assert send(server, services[:10], at + 2 * 10**9).body == b""
+
+
+def test_series_beyond_the_limit(serve):
+    server = serve("--max-series", 5)
+    at = time.time_ns() - 60 * 10**9
+    many = [{"service.name": "shop", "host.name": f"h{i}"} for i in range(12)]
+    a = send(server, many + [{"service.name": "cart", "host.name": "h0"}], at)
+    assert a.status == 200 and b'7 samples are stored as thread "(other series)" of their service (--max-series)' in a.body
+    assert values(server, "host.name", at) == {f"h{i}" for i in range(5)}
+    assert values(server, "thread.name", at) == {OTHER_SERIES}
+    assert values(server, "service.name", at) == {"shop", "cart"}
+    assert total(server, at, query='{service_name="shop"}') == 12 * 10**7
+    assert total(server, at, query=f'{{thread_name="{OTHER_SERIES}"}}') == 7 * 10**7
+    assert limited(server, "series") == 7
+    assert send(server, many[:5], at + 10**9).body == b""
+
+
+def test_labels_beyond_the_limits(serve):
+    server = serve("--max-labels", 8, "--max-label-bytes", 64)
+    at = time.time_ns() - 60 * 10**9
+    labels = {f"label-{i}": str(i) for i in range(40)}
+    a = send(server, [{**labels, "service.name": "shop"}], at)
+    assert a.status == 200 and b"33 labels were cut or left out" in a.body
+    assert len(ask(server, "/api/v1/labels", **around(at))["labels"]) == 8
+    assert values(server, "service.name", at) == {"shop"}
+    # Two bytes a character: the cut is between characters.
+    a = send(server, [{"service.name": "cart", "path": "x" + "\u00e9" * 100}], at)
+    assert a.status == 200 and b"1 labels were cut" in a.body
+    assert values(server, "path", at) == {"x" + "\u00e9" * 31 + "\u2026"}
+    assert limited(server, "labels") == 34
+
+
+def test_stacks_beyond_the_limit(serve):
+    server = serve("--max-stacks", 3)
+    at = int(time.time()) - 60
+    text = "".join(f"main;work{i} {i}\n" for i in range(1, 9))
+    sent = {"name": "shop.cpu{}", "from": at, "until": at + 1}
+    a = server.post("/ingest", text.encode(), **sent)
+    assert a.status == 200 and "culprit_ingest_limited_total" in a.headers["Culprit-Warning"]
+    a = server.get("/api/v1/export", format="folded", **around(at * 10**9))
+    kept = {line.rsplit(" ", 1)[0]: int(line.rsplit(" ", 1)[1]) // 10**7 for line in a.text.splitlines()}
+    assert kept == {"shop;main;work8": 8, "shop;main;work7": 7, "shop;main;work6": 6, f"shop;{OTHER_STACKS}": 15}
+    assert limited(server, "stacks") == 5
+    a = server.post("/ingest", b"main;work1 1\n", **sent)
+    assert a.status == 200 and "Culprit-Warning" not in a.headers
