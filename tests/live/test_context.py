@@ -199,6 +199,9 @@ def test_a_server_filters_and_groups_by_what_threads_say(culprit, tmp_path):
     try:
         with up(culprit, tmp_path / "store", "-F", "199", "--comm", "spans") as u:
             def values():
+                # Until a sample has the label, the server does not know it and says so.
+                if "http.route" not in (n["name"] for n in json.loads(u.get("/api/v1/labels"))["labels"]):
+                    return set()
                 answer = json.loads(u.get("/api/v1/label-values", label="http.route"))
                 return {v["name"] for v in answer["values"]}
 
