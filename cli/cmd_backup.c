@@ -87,7 +87,7 @@ int cmd_server_backup(int argc, char **argv)
 		.groups = groups,
 	};
 	_cleanup_str_ struct str to = {};
-	const char *url, *dest;
+	const char *url = "", *dest = "";
 	struct store_progress p;
 	struct diag d = {};
 	int shown, r = parse(&usage, argc, argv, &a, &url, &dest);
@@ -114,7 +114,7 @@ int cmd_server_restore(int argc, char **argv)
 			   "afterwards.",
 		.groups = groups,
 	};
-	const char *url, *source;
+	const char *url = "", *source = "";
 	struct store_progress p;
 	struct diag d = {};
 	int shown, r = parse(&usage, argc, argv, &a, &url, &source);

@@ -74,6 +74,7 @@ def clock(tmp_path, monkeypatch):
     c = Clock(tmp_path)
     monkeypatch.setenv("LD_PRELOAD", str(c.shim))
     monkeypatch.setenv("CLOCK_OFFSET", str(c.path))
+    monkeypatch.setenv("ASAN_OPTIONS", "verify_asan_link_order=0")  # for a build with sanitizers
     return c
 
 
