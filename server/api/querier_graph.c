@@ -481,50 +481,55 @@ static int get_pprof(struct api_call *c, const Pyroscope__SelectMergeStacktraces
 }
 
 static int answer_tree(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
-		       struct arena *a, Pyroscope__SelectMergeStacktracesResponse *out)
+		       struct arena *a)
 {
+	Pyroscope__SelectMergeStacktracesResponse out =
+		PYROSCOPE__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
 	_cleanup_str_ struct str bytes = {};
 	int r = get_tree_bytes(c, in, a, &bytes);
 
-	out->tree.data = (u8 *)str_get(&bytes);
-	out->tree.len = bytes.n;
-	return r < 0 ? r : querier_answer(c, &out->base);
+	out.tree.data = (u8 *)str_get(&bytes);
+	out.tree.len = bytes.n;
+	return r < 0 ? r : querier_answer(c, &out.base);
 }
 
-static int answer_dot(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
-		      Pyroscope__SelectMergeStacktracesResponse *out)
+static int answer_dot(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in)
 {
+	Pyroscope__SelectMergeStacktracesResponse out =
+		PYROSCOPE__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
 	_cleanup_str_ struct str text = {};
 	int r = querier_dot_of(c, in, &text);
 
-	out->dot = (char *)str_get(&text);
-	return r < 0 ? r : querier_answer(c, &out->base);
+	out.dot = (char *)str_get(&text);
+	return r < 0 ? r : querier_answer(c, &out.base);
 }
 
 static int answer_graph(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
-			struct arena *a, Pyroscope__SelectMergeStacktracesResponse *out)
+			struct arena *a)
 {
+	Pyroscope__SelectMergeStacktracesResponse out =
+		PYROSCOPE__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
 	Pyroscope__FlameGraph flame = PYROSCOPE__FLAME_GRAPH__INIT;
 	int r = querier_graph_of(c, in, a, &flame);
 
-	out->flamegraph = &flame;
-	return r < 0 ? r : querier_answer(c, &out->base);
+	out.flamegraph = &flame;
+	return r < 0 ? r : querier_answer(c, &out.base);
 }
 
 static int answer_pprof(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
-			struct arena *a, Pyroscope__SelectMergeStacktracesResponse *out)
+			struct arena *a)
 {
+	Pyroscope__SelectMergeStacktracesResponse out =
+		PYROSCOPE__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
 	Pyroscope__PprofProfile pprof = PYROSCOPE__PPROF_PROFILE__INIT;
 	int r = get_pprof(c, in, a, &pprof.profile);
 
-	out->pprof = &pprof;
-	return r < 0 ? r : querier_answer(c, &out->base);
+	out.pprof = &pprof;
+	return r < 0 ? r : querier_answer(c, &out.base);
 }
 
 int querier_stacktraces(struct api_call *c)
 {
-	Pyroscope__SelectMergeStacktracesResponse out =
-		PYROSCOPE__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
 	_cleanup_arena_ struct arena a = ARENA_INIT(QUERIER_ANSWER_BYTES);
 	Pyroscope__SelectMergeStacktracesRequest *in = NULL;
 	int r = querier_request(c, &pyroscope__select_merge_stacktraces_request__descriptor, &a,
@@ -534,13 +539,13 @@ int querier_stacktraces(struct api_call *c)
 		return r;
 	switch (in->format) {
 	case PYROSCOPE__PROFILE_FORMAT__PROFILE_FORMAT_PPROF:
-		return answer_pprof(c, in, &a, &out);
+		return answer_pprof(c, in, &a);
 	case PYROSCOPE__PROFILE_FORMAT__PROFILE_FORMAT_TREE:
-		return answer_tree(c, in, &a, &out);
+		return answer_tree(c, in, &a);
 	case PYROSCOPE__PROFILE_FORMAT__PROFILE_FORMAT_DOT:
-		return answer_dot(c, in, &out);
+		return answer_dot(c, in);
 	default:
-		return answer_graph(c, in, &a, &out);
+		return answer_graph(c, in, &a);
 	}
 }
 
@@ -549,8 +554,6 @@ int querier_span_profile(struct api_call *c)
 {
 	Pyroscope__SelectMergeStacktracesRequest q =
 		PYROSCOPE__SELECT_MERGE_STACKTRACES_REQUEST__INIT;
-	Pyroscope__SelectMergeStacktracesResponse out =
-		PYROSCOPE__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
 	_cleanup_arena_ struct arena a = ARENA_INIT(QUERIER_ANSWER_BYTES);
 	Pyroscope__SelectMergeSpanProfileRequest *in = NULL;
 	int r = querier_request(c, &pyroscope__select_merge_span_profile_request__descriptor, &a,
@@ -567,8 +570,8 @@ int querier_span_profile(struct api_call *c)
 	q.span_selector = in->span_selector;
 	/* The numbers of the fields that both answers have are the same. */
 	if (in->format == PYROSCOPE__PROFILE_FORMAT__PROFILE_FORMAT_TREE)
-		return answer_tree(c, &q, &a, &out);
-	return answer_graph(c, &q, &a, &out);
+		return answer_tree(c, &q, &a);
+	return answer_graph(c, &q, &a);
 }
 
 int querier_profile(struct api_call *c)

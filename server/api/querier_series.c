@@ -84,7 +84,7 @@ static int set_steps(struct api_call *c, s64 start, double step, struct steps *r
 		return diag_set(&c->d, -EINVAL, "step: seconds, at least 0.001");
 	/* Far beyond all times that the store has. */
 	start = MAX(0, MIN(start, 1LL << 53));
-	*ret = (struct steps){.start = start, .step = (s64)(step * 1000)};
+	*ret = (struct steps){.start = start, .step = MAX(1, (s64)(step * 1000))};
 	return 0;
 }
 
@@ -427,7 +427,7 @@ int querier_series_of(struct api_call *c, const Pyroscope__SelectSeriesRequest *
 		      Pyroscope__SelectSeriesResponse *ret)
 {
 	_cleanup_query_ struct query q = {};
-	struct steps steps = {};
+	struct steps steps = {.step = 1};
 	int r = set_steps(c, in->start, in->step, &steps);
 
 	if (r == 0 && in->n_group_by > QUERIER_MAX_LABELS)
