@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/map.h"
 #include "base/text.h"
 #include "base/vec.h"
 #include "base/vocab.h"
@@ -28,6 +29,7 @@ struct known {
 struct agents {
 	pthread_mutex_t lock;
 	vec(struct known) all;
+	struct map by_host; /* hash of host and id → position in `all` */
 };
 
 int agents_create(struct agents **ret)
@@ -49,6 +51,7 @@ void agents_destroy(struct agents *a)
 	vec_foreach (&a->all, k)
 		vec_deinit(&k->points);
 	vec_deinit(&a->all);
+	map_deinit(&a->by_host);
 	free(a);
 }
 
@@ -139,27 +142,45 @@ static bool same_host(const struct agent_state *a, const struct agent_state *b)
 	return !strcmp(a->host, b->host) && !strcmp(a->id, b->id);
 }
 
-/*
- * The entry of the host. A new host takes a new entry, or when there are AGENTS_MAX the one of the
- * agent silent for longest.
- */
+static u64 host_key(const struct agent_state *s)
+{
+	u64 parts[] = {hash_bytes(s->host, strlen(s->host)), hash_bytes(s->id, strlen(s->id))};
+
+	return MIN(hash_bytes(parts, sizeof(parts)), MAP_GONE_KEY - 1);
+}
+
+static size_t silent_longest(const struct agents *a)
+{
+	size_t oldest = 0;
+
+	for (size_t i = 1; i < a->all.n; i++)
+		if (a->all.data[i].s.seen_ms < a->all.data[oldest].s.seen_ms)
+			oldest = i;
+	return oldest;
+}
+
+/* The entry of the host. A new host takes a new entry, or that of the agent silent for longest. */
 static struct known *entry_of_host(struct agents *a, const struct agent_state *s)
 {
-	struct known *oldest = NULL;
+	u64 key = host_key(s), *known = map_get(&a->by_host, key);
+	bool full = a->all.n >= AGENTS_MAX;
+	size_t at = known ? *known : full ? silent_longest(a) : a->all.n;
+	struct known *e;
 
-	vec_foreach (&a->all, e) {
-		if (same_host(&e->s, s))
-			return e;
-		if (!oldest || e->s.seen_ms < oldest->s.seen_ms)
-			oldest = e;
+	if (known && same_host(&a->all.data[at].s, s))
+		return &a->all.data[at];
+	if (at == a->all.n && vec_push(&a->all, (struct known){}) < 0)
+		return NULL;
+	e = &a->all.data[at];
+	if (!known && map_put(&a->by_host, key, at) < 0) {
+		a->all.n -= !full;
+		return NULL;
 	}
-	if (a->all.n < AGENTS_MAX && vec_push(&a->all, (struct known){}) == 0)
-		return &a->all.data[a->all.n - 1];
-	if (oldest) {
-		vec_deinit(&oldest->points);
-		*oldest = (struct known){};
-	}
-	return oldest;
+	if (!known && full)
+		map_del(&a->by_host, host_key(&e->s), NULL);
+	vec_deinit(&e->points);
+	*e = (struct known){};
+	return e;
 }
 
 /* Samples. */

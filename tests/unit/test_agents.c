@@ -238,3 +238,35 @@ Test(agents, points_grow_rare)
 			      ages[i]);
 	}
 }
+
+static void say_host(struct agents *a, u32 host, u64 now_ms)
+{
+	char name[16];
+
+	snprintf(name, sizeof(name), "h%u", host);
+	see(a, (const char *const[][2]){{"host.name", name}, {"culprit.agent.version", "1"}}, 2,
+	    now_ms);
+}
+
+/* Each host has one entry; above the limit the one that was silent for longest goes. */
+Test(agents, many_hosts)
+{
+	_cleanup_(agents) struct agents *a = NULL;
+	_cleanup_free_ struct agent_state *all = NULL;
+	size_t n;
+
+	cr_assert_eq(agents_create(&a), 0);
+	for (u32 round = 0; round < 2; round++)
+		for (u32 i = 0; i < AGENTS_MAX; i++)
+			say_host(a, i, T0 + round * 100000 + (i == 7 ? 0 : 1 + i));
+	say_host(a, AGENTS_MAX, T0 + 300000);
+	say_host(a, 3, T0 + 300001);
+	cr_assert_eq(agents_list(a, T0, T0 + 1, &all, &n), 0);
+	cr_assert_eq(n, AGENTS_MAX);
+	for (size_t i = 0; i < n; i++) {
+		cr_assert_str_neq(all[i].host, "h7");
+		cr_assert(i == 0 || strcmp(all[i - 1].host, all[i].host) < 0);
+		if (!strcmp(all[i].host, "h3"))
+			cr_assert_eq(all[i].seen_ms, T0 + 300001);
+	}
+}
