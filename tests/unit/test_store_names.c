@@ -2,9 +2,11 @@
 /* The embedded store's names of services and types: what is swept, and what is not. */
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "server/query/query.h"
@@ -169,5 +171,103 @@ Test(store_names, a_name_that_a_writer_uses_is_not_swept)
 		s = open_store(dir, &o);
 	}
 	store_close(take_ptr(s));
+	remove_store_dir(dir);
+}
+
+/* ---- kill -9 ---- */
+
+#define KILLS 12
+
+static void *maintain_for_ever(void *arg)
+{
+	for (;;)
+		maintain(arg, T0 + 2 * DAY);
+	return NULL;
+}
+
+/* Writes services from number `from` on while a thread sweeps; tells each that is stored. */
+static void write_until_killed(const char *dir, u32 from, int told)
+{
+	const struct store_options o = {.max_age_s = DAY / 1000};
+	struct store *s = open_store(dir, &o);
+	pthread_t sweeper;
+	char prefix[16];
+
+	if (pthread_create(&sweeper, NULL, maintain_for_ever, s) != 0)
+		_exit(1);
+	for (u32 i = from;; i++) {
+		snprintf(prefix, sizeof(prefix), "k%u-", i);
+		write_services(s, prefix, 3, T0);
+		usleep(1000 * (i % 4));
+		write_services(s, prefix, 3, T0 + 2 * DAY);
+		if (write(told, &i, sizeof(i)) != sizeof(i))
+			_exit(1);
+	}
+}
+
+/* Returns the number after the last one that was told. */
+static u32 write_and_kill(const char *dir, u32 from, u32 after_us)
+{
+	u32 i = 0, next = from;
+	int told[2];
+	pid_t pid;
+
+	cr_assert_eq(pipe(told), 0);
+	pid = fork();
+	cr_assert(pid >= 0);
+	if (!pid) {
+		close(told[0]);
+		write_until_killed(dir, from, told[1]);
+	}
+	close(told[1]);
+	/* Not before it writes. */
+	if (read(told[0], &i, sizeof(i)) == sizeof(i))
+		next = i + 1;
+	usleep(after_us);
+	cr_assert_eq(kill(pid, SIGKILL), 0);
+	cr_assert_eq(waitpid(pid, NULL, 0), pid);
+	while (read(told[0], &i, sizeof(i)) == sizeof(i))
+		next = i + 1;
+	close(told[0]);
+	cr_assert_gt(next, from);
+	return next;
+}
+
+/* The batches before `end` are stored. Each name that is left has samples. */
+static void assert_whole(const char *dir, const bool *stored, u32 end)
+{
+	const struct store_options o = {.max_age_s = DAY / 1000};
+	const struct store_filter all = {.to_ms = 1ULL << 42};
+	_cleanup_store_ struct store *s = open_store(dir, &o);
+	_cleanup_store_rows_ struct store_rows rows = {};
+	char service[32];
+
+	maintain(s, T0 + 2 * DAY);
+	for (u32 i = 0; i < end; i++) {
+		snprintf(service, sizeof(service), "k%u-2", i);
+		cr_assert(samples_of(s, service) == 1 || !stored[i], "%s", service);
+	}
+	cr_assert_eq(store_scan(s, &all, STORE_BY_SERVICE | STORE_BY_STACK, 0, &rows, NULL), 0);
+	cr_assert_eq(names_in(s), rows.rows.n + 1);
+	for (size_t i = 0; i < rows.rows.n; i++)
+		cr_assert_eq(*strtab_get(&rows.names, rows.rows.data[i].service), 'k');
+}
+
+Test(store_names, a_kill_loses_no_name)
+{
+	char *dir = scratch_dir();
+	bool stored[100000] = {};
+	u32 end = 0;
+
+	for (u32 k = 0; k < KILLS; k++) {
+		u32 from = end;
+
+		end = write_and_kill(dir, from, 1000 + k * 3700);
+		cr_assert_lt(end, ARRAY_SIZE(stored) - 1);
+		memset(stored + from, true, end - from);
+		/* The batch that the kill cut short may be stored or not. */
+		end++;
+		assert_whole(dir, stored, end);
+	}
 	remove_store_dir(dir);
 }

@@ -119,11 +119,12 @@ static void apply_change(struct sq *s, struct sq_change *c)
 {
 	size_t kept = 0;
 
-	for (size_t i = 0; i < s->entries.n; i++)
-		if (!c->removed.n || !bsearch(&s->entries.data[i].n, c->removed.data, c->removed.n,
-					      sizeof(s64), compare_n))
+	for (size_t i = 0; c->removed.n && i < s->entries.n; i++)
+		if (!bsearch(&s->entries.data[i].n, c->removed.data, c->removed.n, sizeof(s64),
+			     compare_n))
 			s->entries.data[kept++] = s->entries.data[i];
-	s->entries.n = kept;
+	if (c->removed.n)
+		s->entries.n = kept;
 	vec_foreach (&c->added, e)
 		s->entries.data[s->entries.n++] = *e;
 	s->naming += c->names;
