@@ -105,6 +105,56 @@ Test(store_names, names_without_a_block_are_swept)
 	remove_store_dir(dir);
 }
 
+/* ---- rows of dictionaries ---- */
+
+#define MANY 45000 /* more than a sweep reads at once */
+
+/* Writes a sample with a stack of its own for each function PREFIX0, PREFIX1, … */
+static void write_stacks(struct store *s, const char *prefix, u64 time_ms)
+{
+	_cleanup_profile_ struct profile *p = profile_create();
+	_cleanup_store_batch_ struct store_batch b = {};
+	struct profile_thread t = {};
+	char name[64];
+	u32 thread;
+
+	cr_assert_eq(profile_add_type(p, "cpu", "nanoseconds"), 0);
+	cr_assert_eq(profile_add_thread(p, &t, &thread), 0);
+	for (u32 i = 0; i < MANY; i++) {
+		u32 leaf;
+
+		snprintf(name, sizeof(name), "%s%u", prefix, i);
+		leaf = frame(p, name, "/bin/app", 0x1000 + i, FRAME_NATIVE, 0, 7);
+		sample(p, time_ms * 1000000, thread, &leaf, 1, 1);
+	}
+	cr_assert_eq(store_batch_init(&b, p, NULL, NULL), 0);
+	cr_assert_eq(store_write(s, &b, NULL, NULL), 0);
+}
+
+Test(store_names, rows_without_a_block_are_swept)
+{
+	const struct store_options o = {.max_age_s = DAY / 1000};
+	char *dir = scratch_dir();
+	_cleanup_store_ struct store *s = open_store(dir, &o);
+	_cleanup_query_ struct query q = {.to_ms = T0 + 3 * DAY};
+	_cleanup_profile_ struct profile *p = NULL;
+	struct store_stats st;
+
+	write_stacks(s, "old", T0);
+	write_stacks(s, "new", T0 + 2 * DAY);
+	maintain(s, T0 + 2 * DAY);
+	cr_assert_eq(store_get_stats(s, &st, NULL), 0);
+	cr_assert_eq(st.stacks, MANY);
+	cr_assert_eq(st.frames, MANY);
+	cr_assert_eq(st.functions, MANY);
+	cr_assert_eq(query_profile(s, &q, 0, &p, NULL), 0);
+	cr_assert_eq(p->functions.n, MANY);
+	for (size_t i = 0; i < p->functions.n; i++)
+		cr_assert(!strncmp(profile_string(p, p->functions.data[i].name), "new", 3));
+	store_close(take_ptr(s));
+	remove_store_dir(dir);
+}
+
 /* ---- at the same moment ---- */
 
 #define WRITERS 3

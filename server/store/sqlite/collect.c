@@ -20,6 +20,7 @@
 #include "server/store/sqlite/scan.h"
 
 #define SWEEP_ROWS 5000
+#define MARK_ROWS 20000
 /* A collection is worth its cost once a tenth of the rows of samples is gone. */
 #define WORTH(evicted, rows) ((evicted) > (rows) / 10)
 
@@ -105,31 +106,61 @@ static void mark_list(struct sq *s, enum sq_table table, sqlite3_stmt *st, int c
 		sq_mark(s, table, n);
 }
 
-/* Marks what the rows of a table refer to, in one pass under write_lock. */
-static int mark_from(struct sq *s, enum sq_table table, struct diag *reterr_diag)
+/* Marks what a row of a table refers to: after its number, the columns of mark_from(). */
+static void mark_row(struct sq *s, enum sq_table table, sqlite3_stmt *st)
+{
+	if (table == SQ_STACKS) {
+		mark_list(s, SQ_FRAMES, st, 1, false);
+		return;
+	}
+	sq_mark(s, SQ_FUNCTIONS, (u64)sqlite3_column_int64(st, 1));
+	sq_mark(s, SQ_MAPPINGS, (u64)sqlite3_column_int64(st, 2));
+}
+
+/* Under write_lock: marks what up to MARK_ROWS rows after number *at refer to. */
+static int mark_some(struct sq *s, enum sq_table table, s64 *at, bool *ret_more,
+		     struct diag *reterr_diag)
 {
 	sqlite3_stmt *st = NULL;
-	int r;
+	u32 n = 0;
+	int r = sqlite3_prepare_v2(
+		s->writer->db,
+		table == SQ_STACKS ? "SELECT n,frames FROM stacks WHERE n>? ORDER BY n"
+				   : "SELECT n,function,mapping FROM frames WHERE n>? ORDER BY n",
+		-1, &st, NULL);
 
-	pthread_mutex_lock(&s->write_lock);
-	r = sqlite3_prepare_v2(s->writer->db,
-			       table == SQ_STACKS ? "SELECT frames FROM stacks"
-						  : "SELECT function,mapping,named FROM frames",
-			       -1, &st, NULL);
-	while (r == SQLITE_OK || r == SQLITE_ROW) {
+	if (r == SQLITE_OK)
+		r = sqlite3_bind_int64(st, 1, *at);
+	while ((r == SQLITE_OK || r == SQLITE_ROW) && n < MARK_ROWS) {
 		r = sqlite3_step(st);
 		if (r != SQLITE_ROW)
 			break;
-		if (table == SQ_STACKS) {
-			mark_list(s, SQ_FRAMES, st, 0, false);
-		} else {
-			sq_mark(s, SQ_FUNCTIONS, (u64)sqlite3_column_int64(st, 0));
-			sq_mark(s, SQ_MAPPINGS, (u64)sqlite3_column_int64(st, 1));
-		}
+		mark_row(s, table, st);
+		*at = sqlite3_column_int64(st, 0);
+		n++;
 	}
-	r = r == SQLITE_DONE ? 0 : sq_error(s->writer, "cannot read", reterr_diag);
+	*ret_more = r == SQLITE_ROW;
+	r = r == SQLITE_DONE || r == SQLITE_ROW ? 0
+						: sq_error(s->writer, "cannot read", reterr_diag);
 	sqlite3_finalize(st);
-	pthread_mutex_unlock(&s->write_lock);
+	return r;
+}
+
+/*
+ * Marks what the rows of a table refer to, some rows at a time, so that writers do not wait for
+ * long. A row that a writer adds meanwhile comes later, and its writer marks what it refers to.
+ */
+static int mark_from(struct sq *s, enum sq_table table, struct diag *reterr_diag)
+{
+	bool more = true;
+	s64 at = 0;
+	int r = 0;
+
+	while (r == 0 && more) {
+		pthread_mutex_lock(&s->write_lock);
+		r = mark_some(s, table, &at, &more, reterr_diag);
+		pthread_mutex_unlock(&s->write_lock);
+	}
 	return r;
 }
 
