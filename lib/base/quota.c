@@ -10,15 +10,16 @@
 #include "base/clock.h"
 
 #define STEP_BYTES (256u << 10)	  /* taken from the pool at once */
+#define MMAP_BYTES (256u << 10)	  /* malloc() gives these back to the system when they are freed */
+#define LOOSE_BYTES (64ULL << 20) /* smaller ones that malloc() may keep */
 #define CLOCK_CALLS 16u		  /* quota_check() reads the clock once in so many calls */
 #define LOOK_NS 50000000ULL	  /* and looks at the CPU time and at `gone` so often */
-#define LOOSE_BYTES (64ULL << 20) /* freed memory that quota_end() leaves to malloc() */
-#define SMALL_PEAK (1ULL << 20)	  /* quotas below leave nothing worth a malloc_trim() */
 #define MIB(bytes) ((bytes) >> 20)
 #define SECONDS(ns) ((double)(ns) / 1e9)
 
-static _Thread_local struct quota *current;
-static atomic_ullong loose; /* peaks of the quotas that ended since the last malloc_trim() */
+static _Thread_local struct quota *current;  /* charged; NULL also while it is paused */
+static _Thread_local struct quota *watching; /* of quota_check() */
+static atomic_ullong loose;		     /* freed since the last malloc_trim() */
 
 /* ---- pool ---- */
 
@@ -36,10 +37,30 @@ void quota_pool_hold(struct quota_pool *p, size_t n)
 		atomic_fetch_add(&p->used, n);
 }
 
-void quota_pool_release(struct quota_pool *p, size_t n)
+static void pool_give(struct quota_pool *p, u64 n)
 {
 	if (p)
 		atomic_fetch_sub(&p->used, n);
+}
+
+/* ---- memory that malloc() keeps ---- */
+
+static void note_freed(u64 n)
+{
+	if (n && atomic_fetch_add(&loose, n) + n > LOOSE_BYTES)
+		quota_trim();
+}
+
+void quota_trim(void)
+{
+	if (atomic_exchange(&loose, 0))
+		(void)malloc_trim(0);
+}
+
+void quota_pool_release(struct quota_pool *p, size_t n)
+{
+	pool_give(p, n);
+	note_freed(n);
 }
 
 /* ---- memory ---- */
@@ -75,7 +96,7 @@ static bool take(struct quota *q, size_t n)
 
 	if (__builtin_add_overflow(q->used, n, &used) ||
 	    (q->limits.bytes && used > q->limits.bytes))
-		return refuse(q, -E2BIG);
+		return refuse(q, -EDQUOT);
 	if (used > q->reserved && !reserve(q, used))
 		return false;
 	q->used = used;
@@ -90,10 +111,13 @@ static void give(struct quota *q, size_t n)
 
 	q->used -= MIN(q->used, (u64)n);
 	spare = q->reserved - MIN(q->reserved, q->used);
-	if (spare > 4 * STEP_BYTES) {
-		quota_pool_release(q->limits.pool, spare - STEP_BYTES);
-		q->reserved -= spare - STEP_BYTES;
-	}
+	if (spare <= 4 * STEP_BYTES)
+		return;
+	spare -= STEP_BYTES;
+	q->reserved -= spare;
+	pool_give(q->limits.pool, spare);
+	if (n < MMAP_BYTES)
+		note_freed(spare);
 }
 
 bool quota_take(size_t n)
@@ -116,28 +140,36 @@ void quota_begin(struct quota *q)
 	q->why = 0;
 	q->began_ns = q->looked_ns = clock_ns(CLOCK_MONOTONIC);
 	q->began_cpu_ns = q->limits.cpu_ns ? clock_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
-	q->outer = current;
-	current = q;
+	q->outer = watching;
+	current = watching = q;
 }
 
 void quota_end(struct quota *q)
 {
-	current = q->outer;
-	quota_pool_release(q->limits.pool, q->reserved);
+	current = watching = q->outer;
+	pool_give(q->limits.pool, q->reserved);
+	note_freed(q->reserved);
 	q->used = q->reserved = 0;
-	if (q->peak >= SMALL_PEAK && atomic_fetch_add(&loose, q->peak) + q->peak > LOOSE_BYTES)
-		quota_trim();
 }
 
-void quota_trim(void)
+struct quota *quota_pause(void)
 {
-	if (atomic_exchange(&loose, 0))
-		(void)malloc_trim(0);
+	struct quota *q = current;
+
+	current = NULL;
+	return q;
+}
+
+void quota_resume(struct quota *q)
+{
+	current = q;
 }
 
 void quota_start(void)
 {
 	json_set_alloc_funcs(malloc, free);
+	/* When it is not set, malloc() raises it to what was freed last, up to 32 MiB. */
+	(void)mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
 }
 
 /* ---- why not ---- */
@@ -147,7 +179,7 @@ static int explain(const struct quota *q, struct diag *d)
 	const struct quota_limits *l = &q->limits;
 
 	switch (q->why) {
-	case -E2BIG:
+	case -EDQUOT:
 		return diag_set(d, q->why, "the request needs more than %llu MiB of memory",
 				MIB(l->bytes));
 	case -ENOMEM:
@@ -182,7 +214,7 @@ static void look(struct quota *q)
 
 int quota_check(struct diag *reterr_diag)
 {
-	struct quota *q = current;
+	struct quota *q = watching;
 
 	if (!q)
 		return 0;
@@ -193,7 +225,7 @@ int quota_check(struct diag *reterr_diag)
 
 int quota_why(struct diag *reterr_diag)
 {
-	return current && current->why ? explain(current, reterr_diag) : 0;
+	return watching && watching->why ? explain(watching, reterr_diag) : 0;
 }
 
 /* ---- the allocator: the linker makes __wrap_x of a call of x, and __real_x is libc's ---- */

@@ -60,7 +60,7 @@ void quota_give(size_t n);
 
 /*
  * For loops: call it every 1000 short steps, or each long one, and return its error. 0, or
- *	-E2BIG		the memory of the quota was not enough
+ *	-EDQUOT		the memory of the quota was not enough
  *	-ENOMEM		the memory of the pool was not enough
  *	-ETIMEDOUT	the time is over
  *	-ECANCELED	nobody waits for the answer
@@ -70,14 +70,29 @@ int quota_check(struct diag *reterr_diag);
 /* The refusal that quota_check() or an allocation met, or 0; looks at no clock. */
 int quota_why(struct diag *reterr_diag);
 
+/*
+ * Between the two no memory is charged or refused: for memory that outlives the request and has a
+ * limit of its own, as a cache has. quota_check() goes on.
+ */
+struct quota *quota_pause(void);
+void quota_resume(struct quota *q);
+static inline void cleanup_quota_pause(struct quota **q)
+{
+	quota_resume(*q);
+}
+/* For the rest of the scope. */
+#define QUOTA_PAUSED                                                                               \
+	__attribute__((cleanup(cleanup_quota_pause), unused)) struct quota *quota_paused_ =        \
+		quota_pause()
+
 /* Takes memory from the pool, even more than it has, for what outlives a quota: an answer. */
 void quota_pool_hold(struct quota_pool *p, size_t n);
 void quota_pool_release(struct quota_pool *p, size_t n);
 
-/* Once, at the start of a program that uses quotas: charges what Jansson allocates. */
+/* Once, at the start of a program that uses quotas: charges what Jansson allocates too. */
 void quota_start(void);
 /*
- * Gives the system back what ended quotas have freed. quota_end() does it when that is much; call
- * this every few seconds for the rest.
+ * Gives the system the memory back that was freed under quotas. The functions above do it when that
+ * is much; call this every few seconds for the rest.
  */
 void quota_trim(void);

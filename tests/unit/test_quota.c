@@ -92,7 +92,7 @@ Test(quota, refuses_above_its_limit_and_says_so)
 	cr_assert_null(grown);
 	cr_assert_not_null(copy);
 	cr_assert_eq(r, -ENOMEM);
-	cr_assert_eq(why, -E2BIG);
+	cr_assert_eq(why, -EDQUOT);
 	cr_assert_str_eq(d.text, "the request needs more than 1 MiB of memory");
 	cr_assert_leq(q.peak, MIB);
 	cr_assert_eq(quota_check(NULL), 0, "without a quota nothing is refused");
@@ -175,7 +175,7 @@ Test(quota, charges_jansson)
 	quota_end(&q);
 	str_deinit(&text);
 	cr_assert_null(j);
-	cr_assert_eq(why, -E2BIG);
+	cr_assert_eq(why, -EDQUOT);
 }
 
 static int check_for(u64 ns)
