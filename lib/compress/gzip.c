@@ -7,6 +7,7 @@
 #include <zlib.h>
 
 #include "base/cleanup.h"
+#include "base/quota.h"
 
 #define WINDOW_GZIP (15 + 16) /* zlib.h: + 16 selects the framing of gzip */
 
@@ -33,9 +34,12 @@ static int inflate_member(z_stream *z, const u8 *data, u64 limit, struct str *ou
 			  struct diag *reterr_diag)
 {
 	u8 chunk[64 << 10];
-	int z_r;
+	int z_r, r;
 
 	do {
+		r = quota_check(reterr_diag);
+		if (r < 0)
+			return r;
 		z->next_out = chunk;
 		z->avail_out = sizeof(chunk);
 		z_r = inflate(z, Z_NO_FLUSH);
@@ -79,7 +83,7 @@ int gzip_deflate(const void *data, size_t n, struct str *out)
 	__attribute__((cleanup(cleanup_deflate))) z_stream z = {};
 	const u8 *in = data;
 	u8 chunk[64 << 10];
-	int r = Z_OK;
+	int r = Z_OK, why;
 
 	if (deflateInit2(&z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, WINDOW_GZIP, 8,
 			 Z_DEFAULT_STRATEGY) != Z_OK)
@@ -87,6 +91,9 @@ int gzip_deflate(const void *data, size_t n, struct str *out)
 	while (r != Z_STREAM_END) {
 		size_t part = MIN(n, (size_t)1 << 30);
 
+		why = quota_check(NULL);
+		if (why < 0)
+			return why;
 		if (!z.avail_in) {
 			z.next_in = (u8 *)in;
 			z.avail_in = (uInt)part;

@@ -3,6 +3,7 @@
 #include <zstd.h>
 
 #include "base/cleanup.h"
+#include "base/quota.h"
 #include "compress/compress.h"
 
 /* RFC 8878, 3.1.1.1.2: a decoder should support windows of 8 MiB. Larger ones only take memory. */
@@ -24,12 +25,16 @@ int zstd_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct di
 	ZSTD_inBuffer in = {data, n, 0};
 	char chunk[64 << 10];
 	size_t left;
+	int r;
 
 	if (!d || ZSTD_isError(ZSTD_DCtx_setParameter(d, ZSTD_d_windowLogMax, WINDOW_LOG_MAX)))
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	for (;;) {
 		ZSTD_outBuffer part = {chunk, sizeof(chunk), 0};
 
+		r = quota_check(reterr_diag);
+		if (r < 0)
+			return r;
 		left = ZSTD_decompressStream(d, &part, &in);
 		if (ZSTD_isError(left))
 			return diag_set_at(reterr_diag, -EBADMSG, in.pos, "damaged zstd data: %s",

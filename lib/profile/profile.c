@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/quota.h"
 #include "base/str.h"
 #include "base/text.h"
 #include "base/vocab.h"
@@ -182,7 +183,10 @@ int profile_add_stack(struct profile *p, const u32 *frames, size_t n, u32 *ret_i
 	struct intern *t = &p->index->stacks;
 	struct intern_slot *s = intern_find(t, p, hash, frames, n, stack_equal);
 	struct profile_stack stack = {.first = (u32)p->stack_frames.n, .n = (u32)n};
+	int r = quota_check(NULL);
 
+	if (r < 0)
+		return r;
 	if (!s)
 		return -ENOMEM;
 	if (!s->id_plus_1) {
@@ -368,9 +372,11 @@ int profile_add_linked_sample(struct profile *p, u64 time_ns, u32 thread, u32 st
 	struct profile_sample head = {
 		.time_ns = time_ns, .thread = thread, .stack = stack, .link = link};
 	struct intern_slot *known = NULL;
+	int r = quota_check(NULL);
 	u32 hash = 0;
-	int r;
 
+	if (r < 0)
+		return r;
 	if (!p->n_types || stack >= p->stacks.n || link >= p->links.n ||
 	    (thread != PROFILE_NONE && thread >= p->threads.n))
 		return -EINVAL;
@@ -736,7 +742,9 @@ int profile_groups_build(const struct profile *p, bool by_link, struct profile_g
 		struct profile_group group = {s->thread, s->stack, by_link ? s->link : 0};
 		u64 who, at = 0;
 
-		r = number_of(&who_ids, (u64)group.thread << 32 | group.link, &who);
+		r = quota_check(NULL);
+		if (r == 0)
+			r = number_of(&who_ids, (u64)group.thread << 32 | group.link, &who);
 		if (r == 0)
 			r = number_of(&group_ids, who << 32 | group.stack, &at);
 		if (r == 0 && at == g.group.n) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/quota.h"
 #include "base/text.h"
 #include "profile/writer.h"
 
@@ -150,7 +151,9 @@ int profile_table_build(const struct profile *p, const struct profile_tree_optio
 		s64 value = g.value.data[i * g.n_types + type];
 
 		b.t->total += value;
-		r = count_group(&b, p, o ? o : &none, g.group.data[i].stack, i + 1, value);
+		r = quota_check(NULL);
+		if (r == 0)
+			r = count_group(&b, p, o ? o : &none, g.group.data[i].stack, i + 1, value);
 	}
 	if (r < 0)
 		return r;

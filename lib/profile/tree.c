@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/quota.h"
 #include "base/str.h"
 #include "base/text.h"
 #include "base/vocab.h"
@@ -202,7 +203,9 @@ static int builder_finish(struct builder *b, struct profile_tree **ret)
 	r = vec_push(&stack, at);
 	while (stack.n && r == 0) {
 		at = stack.data[--stack.n];
-		r = emit_node(b, &at, t);
+		r = quota_check(NULL);
+		if (r == 0)
+			r = emit_node(b, &at, t);
 		if (r == 0)
 			r = push_children(b, &at, (u32)t->nodes.n - 1, &stack);
 	}
@@ -348,10 +351,11 @@ static int insert_group(struct from_profile *f, const struct profile_group *g, s
 	const struct profile_stack *s = &f->p->stacks.data[g->stack];
 	const u32 *ids = s->n ? f->p->stack_frames.data + s->first : NULL;
 	u32 at = 0;
-	int r;
+	int r = quota_check(NULL);
 
 	vec_clear(&f->path);
-	r = push_head(f, g->thread);
+	if (r == 0)
+		r = push_head(f, g->thread);
 	for (u32 i = s->n; i > 0 && r == 0; i--)
 		r = push_frame(f, ids[i - 1]);
 	for (size_t i = 0; i < f->path.n && r == 0; i++) {
@@ -406,7 +410,8 @@ static int insert_tree(struct builder *b, const struct profile_tree *t, bool bas
 					  .flags = n->flags,
 					  .level = n->level};
 
-		if (i > 0)
+		r = quota_check(NULL);
+		if (i > 0 && r == 0)
 			r = builder_label(b, strtab_get(&t->strings, n->name),
 					  n->kind == FRAME_KERNEL, n->line, &node.label);
 		if (i > 0 && r == 0)
