@@ -69,6 +69,12 @@ const struct option serving_access_options[] = {
 		    "take tokens without TLS from other machines, as behind a proxy"),
 	OPTION_U64("max-request", 0, "MIB", A, max_request_mib, 1, 1024,
 		   "largest request, before and after decompression (default 64)"),
+	OPTION_U64("request-memory", 0, "MIB", A, request_mib, 64, 1u << 20,
+		   "memory of all requests; one request: half of it (default 512)"),
+	OPTION_U64("query-timeout", 0, "SECONDS", A, query_timeout_s, 1, 3600,
+		   "end a request that takes longer (default 30)"),
+	OPTION_U64("query-cpu", 0, "SECONDS", A, query_cpu_s, 1, 3600,
+		   "end a request that takes more CPU time (default 4)"),
 	OPTION_U64("max-connections", 0, "N", A, connections, 1, 1000000,
 		   "connections to each address; one client: half of them (default 20000)"),
 	OPTION_U64("timeout", 0, "SECONDS", A, timeout_s, 1, 3600,
@@ -139,6 +145,9 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 				      .grams = a->grams};
 	ret->source_roots = a->source_roots;
 	ret->max_body = a->max_request_mib << 20;
+	ret->request_bytes = (a->request_mib ? a->request_mib : 512) << 20;
+	ret->query_timeout_s = a->query_timeout_s ? a->query_timeout_s : 30;
+	ret->query_cpu_s = a->query_cpu_s ? a->query_cpu_s : 4;
 	ret->ingest.max_request_bytes = a->max_request_mib << 20;
 	ret->ingest.max_ahead_ms = a->max_ahead_min * 60000;
 	ret->ingest.limits = (struct ingest_limits){.services = a->max_services,

@@ -13,7 +13,7 @@ struct serving_arguments {
 	bool clear_text;
 	double core_hour, watts, pue, grams; /* see SERVING_DEFAULTS */
 	u64 max_size_mib, max_age_h, max_ahead_min, spans_mib, symbols_mib, max_request_mib,
-		connections, timeout_s;
+		connections, timeout_s, request_mib, query_timeout_s, query_cpu_s;
 	u64 max_services, max_series, max_labels, max_label_bytes, max_stacks;
 };
 

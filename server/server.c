@@ -31,6 +31,7 @@ struct server {
 	char *clock_file; /* owned; keeps the time for the next start; NULL without a directory */
 	void (*metrics)(void *userdata, struct str *out); /* the agent's, or NULL */
 	void *userdata;
+	struct quota_pool pool; /* of all requests */
 	pthread_t maintainer;
 	pthread_mutex_t lock; /* of `stopping` */
 	pthread_cond_t wake;
@@ -162,6 +163,7 @@ static void *maintain(void *arg)
 		int r = 0;
 
 		pthread_mutex_unlock(&s->lock);
+		quota_trim();
 		if (look_at_clock(s, false, &now_ms))
 			r = store_maintain(s->store, now_ms, &d);
 		if (r < 0)
@@ -203,6 +205,10 @@ static int listen_at(struct server *s, const struct server_options *o, enum serv
 		.timeout_s = o->timeout_s,
 		.handler = grpc ? api_grpc : api_http,
 		.writes = grpc ? NULL : api_writes,
+		.limits = {.pool = &s->pool,
+			   .bytes = o->request_bytes / 2,
+			   .time_ns = o->query_timeout_s * 1000000000ULL,
+			   .cpu_ns = o->query_cpu_s * 1000000000ULL},
 		.sink = api_sink,
 		.userdata = s->api,
 	};
@@ -276,6 +282,8 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 		return -ENOMEM;
 	/* A client that closes its connection must not end the process. */
 	signal(SIGPIPE, SIG_IGN);
+	quota_start();
+	s->pool.limit_bytes = o->request_bytes;
 	thread_sync_init(&s->lock, &s->wake);
 	s->metrics = o->metrics;
 	s->userdata = o->userdata;

@@ -28,6 +28,11 @@ struct server_options {
 	const char *access_log;		/* as in net_create() */
 	u32 max_connections, timeout_s; /* as in net_options */
 	struct ingest_options ingest;	/* `written` is set by the server */
+	/*
+	 * Memory of all requests together, of which one may take half; the time that a request may
+	 * take on the clock and on a CPU. 0 = no limit.
+	 */
+	u64 request_bytes, query_timeout_s, query_cpu_s;
 	size_t max_body;
 	/* Symbols. `dir` NULL: none. `store` is set by the server. */
 	struct symstore_options symbols;

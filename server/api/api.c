@@ -70,9 +70,11 @@ static const struct error errors[] = {
 	{-ENOTSUP, 415, NET_GRPC_UNIMPLEMENTED, "unimplemented"},
 	{-ENOSYS, 501, NET_GRPC_UNIMPLEMENTED, "unimplemented"},
 	{-EAGAIN, 503, NET_GRPC_UNAVAILABLE, "unavailable"},
+	{-EDQUOT, 413, NET_GRPC_RESOURCE_EXHAUSTED, "resource_exhausted"},
 	{-ENOMEM, 503, NET_GRPC_UNAVAILABLE, "unavailable"},
 	{-ENOSPC, 503, NET_GRPC_UNAVAILABLE, "unavailable"},
 	{-ETIMEDOUT, 504, NET_GRPC_DEADLINE_EXCEEDED, "deadline_exceeded"},
+	{-ECANCELED, 499, NET_GRPC_CANCELLED, "canceled"},
 	{0, 500, NET_GRPC_INTERNAL, "internal"},
 };
 
@@ -88,6 +90,23 @@ static const struct error *error_of(int r)
 int api_grpc_status(int r)
 {
 	return error_of(r)->grpc;
+}
+
+int api_reason(int r, bool writes, struct diag *d)
+{
+	const char *less = writes ? "send less in one request" : "ask for less (a shorter range)";
+	struct diag why = {};
+	int refused = quota_why(&why);
+
+	if (!refused)
+		return r;
+	d->text[0] = '\0';
+	if (refused == -EDQUOT)
+		return diag_set(d, refused, "%s; %s or raise --request-memory", why.text, less);
+	if (refused == -ETIMEDOUT)
+		return diag_set(d, refused, "%s; %s or raise --query-timeout and --query-cpu",
+				why.text, less);
+	return diag_set(d, refused, "%s", why.text);
 }
 
 /* A google.rpc.Status, which OTLP requires: field 1 is the code, field 2 the message. */
@@ -107,9 +126,9 @@ static void put_error(struct api_call *c, enum api_style style, int r)
 	const struct error *e = error_of(r);
 	const char *text = c->d.text[0] ? c->d.text : strerror(-r);
 	struct str *out = c->out;
+	QUOTA_PAUSED; /* nothing may be left of it */
 
-	str_clear(out);
-	out->failed = false;
+	str_deinit(out);
 	c->ret->status = e->status;
 	c->ret->content_type = "application/json";
 	c->ret->n_headers = 0;
@@ -249,7 +268,7 @@ void api_http(void *userdata, const struct net_request *r, struct net_response *
 		if (e == 0 && ret->body.failed)
 			e = -ENOMEM;
 		if (e < 0)
-			put_error(&c, route->style, e);
+			put_error(&c, route->style, api_reason(e, route->role == NET_ROLE_WRITE, &c.d));
 	}
 	atomic_fetch_add(&c.a->answers[MIN((u32)ret->status / 100, 5u)], 1);
 }

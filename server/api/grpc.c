@@ -83,7 +83,12 @@ static int export(struct api *a, const struct net_request *r, struct net_respons
 		return refuse(ret, NET_GRPC_PERMISSION_DENIED, "this token may not write");
 	e = (traces ? ingest_otlp_traces : ingest_otlp_profiles)(
 		a->o.ingest, r->body, r->n_body, r->content_encoding, false, &ret->body, &d);
-	return e < 0 ? refuse(ret, api_grpc_status(e), d.text[0] ? d.text : strerror(-e)) : 0;
+	if (e == 0 && ret->body.failed)
+		e = -ENOMEM;
+	if (e == 0)
+		return 0;
+	e = api_reason(e, true, &d);
+	return refuse(ret, api_grpc_status(e), d.text[0] ? d.text : strerror(-e));
 }
 
 static void call_grpc(struct api *a, const struct net_request *r, struct net_response *ret)

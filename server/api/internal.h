@@ -84,6 +84,12 @@ void api_connect(struct api *a, const struct net_request *r, struct net_response
 /* For a path without a route: where this server does what the path asks for. */
 const char *api_elsewhere(const char *path);
 
+/*
+ * Why a request failed: the refusal of its quota, which code in between may have taken for another
+ * error, or `r`. `d` gets the sentence.
+ */
+int api_reason(int r, bool writes, struct diag *d);
+
 bool api_is_json(const char *content_type);
 /* Adds a header of the answer; both are static strings. */
 void api_put_header(struct net_response *ret, const char *name, const char *value);

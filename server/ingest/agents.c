@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "base/quota.h"
 #include "base/text.h"
 #include "base/vec.h"
 #include "base/vocab.h"
@@ -273,6 +274,7 @@ void agents_see(struct agents *a, const struct profile *p, u64 now_ms)
 {
 	const struct profile_resource *r;
 	struct agent_state s = {.seen_ms = now_ms, .newest_ms = newest_sample(p)};
+	QUOTA_PAUSED; /* the list belongs to all requests */
 	struct known *at;
 
 	if (!p->agent || p->agent >= p->resources.n)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The steps of every request: reserve the memory that it may need, decompress within a limit, read
- * into profiles, complete labels and times, write. A request is acknowledged after it was written;
- * otherwise the response says why, and whether a retry can succeed (-EAGAIN).
+ * The steps of every request: decompress within a limit, read into profiles, complete labels and
+ * times, write. The quota of the request's thread (base/quota.h) bounds its memory and time. A
+ * request is acknowledged after it was written; otherwise the response says why, and whether a
+ * retry can succeed (-EAGAIN).
  */
 #include "server/ingest/ingest.h"
 
@@ -18,7 +19,6 @@
 #include "server/ingest/internal.h"
 
 #define DEFAULT_REQUEST_BYTES (64ULL << 20)
-#define DEFAULT_MEMORY_BYTES (256ULL << 20)
 
 static struct ingest_limits limits_of(const struct ingest_limits *l)
 {
@@ -46,8 +46,6 @@ int ingest_create(struct store *s, const struct ingest_options *o, struct ingest
 		i->o = *o;
 	if (!i->o.max_request_bytes)
 		i->o.max_request_bytes = DEFAULT_REQUEST_BYTES;
-	if (!i->o.max_memory_bytes)
-		i->o.max_memory_bytes = DEFAULT_MEMORY_BYTES;
 	i->o.limits = limits_of(&i->o.limits);
 	limiter_init(&i->limiter);
 	*ret = i;
@@ -87,26 +85,6 @@ void ingest_stats(struct ingest *i, struct ingest_stats *ret)
 		ret->limited[k] = atomic_load(&i->limiter.counts[k]);
 }
 
-/* A request that is alone is always admitted, because the size limit bounds it. */
-int ingest_charge(struct ingest *i, u64 bytes, struct ingest_charge *ret, struct diag *reterr_diag)
-{
-	u64 before = atomic_fetch_add(&i->in_use, bytes);
-
-	if (before && before + bytes > i->o.max_memory_bytes) {
-		atomic_fetch_sub(&i->in_use, bytes);
-		return diag_set(reterr_diag, -EAGAIN,
-				"the memory for ingest is used up; retry later");
-	}
-	*ret = (struct ingest_charge){i, bytes};
-	return 0;
-}
-
-void ingest_charge_end(struct ingest_charge *c)
-{
-	if (c->i)
-		atomic_fetch_sub(&c->i->in_use, c->bytes);
-}
-
 int ingest_decode(struct ingest *i, const u8 *data, size_t n, const char *encoding, struct str *own,
 		  const u8 **ret_data, size_t *ret_n, struct diag *reterr_diag)
 {
@@ -139,6 +117,15 @@ int ingest_decode(struct ingest *i, const u8 *data, size_t n, const char *encodi
 
 /* ---- writing ---- */
 
+/* What it allocates belongs to all requests. */
+static void note_written(struct ingest *i, const struct profile *p)
+{
+	QUOTA_PAUSED;
+
+	if (i->o.written)
+		i->o.written(i->o.userdata, p);
+}
+
 int ingest_write(struct ingest *i, const struct profile *p, const char *name, const u8 *token,
 		 struct diag *reterr_diag)
 {
@@ -153,8 +140,7 @@ int ingest_write(struct ingest *i, const struct profile *p, const char *name, co
 		return r;
 	atomic_fetch_add(&i->profiles, 1);
 	atomic_fetch_add(&i->samples, b.samples.n);
-	if (i->o.written)
-		i->o.written(i->o.userdata, p);
+	note_written(i, p);
 	return 0;
 }
 
@@ -177,7 +163,6 @@ int ingest_done(struct ingest *i, size_t n, int r)
 
 /* A file that is being read. */
 struct reading {
-	struct ingest_charge charge;
 	struct str own; /* decompressed data */
 	const u8 *data;
 	size_t n;
@@ -186,7 +171,6 @@ struct reading {
 
 static void reading_deinit(struct reading *f)
 {
-	ingest_charge_end(&f->charge);
 	str_deinit(&f->own);
 	profile_destroy(f->profile);
 }
@@ -197,8 +181,6 @@ static int read_file(struct ingest *i, const u8 *data, size_t n, const struct in
 {
 	int r = ingest_decode(i, data, n, f->encoding, &at->own, &at->data, &at->n, reterr_diag);
 
-	if (r == 0)
-		r = ingest_charge(i, at->n * INGEST_MEMORY_PER_BYTE, &at->charge, reterr_diag);
 	if (r == 0)
 		r = profile_read_bytes("body", at->data, at->n, f->format, i->o.max_request_bytes,
 				       &at->profile, reterr_diag);
@@ -284,7 +266,9 @@ static int write_profiles(struct ingest *i, struct otlp_profiles *all, const u8 
 		int r;
 
 		ingest_set_time(p, 0, 0);
-		r = ingest_complete(i, p, &none, &warning);
+		r = quota_check(&why);
+		if (r == 0)
+			r = ingest_complete(i, p, &none, &warning);
 		ingest_token(data, n, NULL, k, token);
 		if (r == 0)
 			r = ingest_write(i, p, NULL, token, &why);
@@ -304,16 +288,12 @@ static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding
 		struct str *ret_response, struct diag *reterr_diag)
 {
 	__attribute__((cleanup(otlp_profiles_deinit))) struct otlp_profiles all = {};
-	_cleanup_charge_ struct ingest_charge charge = {};
 	_cleanup_str_ struct str own = {};
 	const u8 *plain = NULL;
 	const char *why;
 	size_t plain_n = 0;
 	int r = ingest_decode(i, data, n, encoding, &own, &plain, &plain_n, reterr_diag);
 
-	if (r < 0)
-		return r;
-	r = ingest_charge(i, plain_n * INGEST_MEMORY_PER_BYTE, &charge, reterr_diag);
 	if (r < 0)
 		return r;
 	if (json)

@@ -42,7 +42,6 @@ const char *ingest_limit_name(enum ingest_limit limit);
 
 struct ingest_options {
 	size_t max_request_bytes; /* decompressed; 0 = 64 MiB */
-	size_t max_memory_bytes;  /* of all requests together; 0 = 256 MiB; above it -EAGAIN */
 	/*
 	 * Refuses samples and spans that are older, or further ahead of the clock. Without a clock:
 	 * none.

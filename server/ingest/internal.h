@@ -5,11 +5,10 @@
 #include <stdatomic.h>
 
 #include "base/map.h"
+#include "base/quota.h"
 #include "format/format.h"
 #include "server/ingest/ingest.h"
 
-/* Memory that a byte of a request may need until it is stored: the factor of pprof_read.c. */
-#define INGEST_MEMORY_PER_BYTE 16
 #define INGEST_OTLP_MEMORY_PER_BYTE 4 /* a limit for one request, whatever its size */
 
 /* The active series and services. */
@@ -29,22 +28,9 @@ struct ingest {
 	struct ingest_options o;
 	struct agents *agents; /* owned */
 	struct limiter limiter;
-	atomic_ullong in_use; /* bytes that requests in progress may need */
 	atomic_ullong requests, refused, profiles, samples, bytes, spans;
 	atomic_ullong refused_samples[INGEST_REASON_N], refused_spans[INGEST_REASON_N];
 };
-
-/*
- * A reservation of memory for a request, released by its scope guard. -EAGAIN while other requests
- * use the limit.
- */
-struct ingest_charge {
-	struct ingest *i;
-	u64 bytes;
-};
-int ingest_charge(struct ingest *i, u64 bytes, struct ingest_charge *ret, struct diag *reterr_diag);
-void ingest_charge_end(struct ingest_charge *c);
-#define _cleanup_charge_ __attribute__((cleanup(ingest_charge_end)))
 
 /* `name`, `token`: see store_batch_init() and store_write(). */
 int ingest_write(struct ingest *i, const struct profile *p, const char *name, const u8 *token,

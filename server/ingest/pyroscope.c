@@ -247,7 +247,6 @@ static int read_profile(struct request *q, const u8 *data, size_t n, struct prof
 
 static int pyroscope(struct request *q, const u8 *data, size_t n)
 {
-	_cleanup_charge_ struct ingest_charge charge = {};
 	_cleanup_profile_ struct profile *p = NULL;
 	_cleanup_str_ struct str own = {};
 	u64 from = ingest_time_ms(q->in->from), until = ingest_time_ms(q->in->until);
@@ -261,8 +260,6 @@ static int pyroscope(struct request *q, const u8 *data, size_t n)
 
 	if (r == 0)
 		r = ingest_decode(q->i, data, n, q->in->encoding, &own, &plain, &plain_n, q->diag);
-	if (r == 0)
-		r = ingest_charge(q->i, plain_n * INGEST_MEMORY_PER_BYTE, &charge, q->diag);
 	if (r == 0)
 		r = read_profile(q, plain, plain_n, &p);
 	if (r < 0)
@@ -325,7 +322,6 @@ static int push_labels(struct pusher *u, const Pyroscope__RawProfileSeries *s, s
 static int push_sample(struct pusher *u, const Pyroscope__RawProfileSeries *s,
 		       const ProtobufCBinaryData *raw, u64 number)
 {
-	_cleanup_charge_ struct ingest_charge charge = {};
 	_cleanup_labels_ struct ingest_labels l = {};
 	_cleanup_profile_ struct profile *p = NULL;
 	_cleanup_str_ struct str own = {};
@@ -333,9 +329,9 @@ static int push_sample(struct pusher *u, const Pyroscope__RawProfileSeries *s,
 	const char *name = NULL;
 	size_t n = raw->len;
 	u8 token[16];
-	int r = 0;
+	int r = quota_check(u->diag);
 
-	if (gzip_is(raw->data, raw->len)) {
+	if (r == 0 && gzip_is(raw->data, raw->len)) {
 		r = gzip_inflate(raw->data, raw->len, u->left, &own, u->diag);
 		plain = (const u8 *)str_get(&own);
 		n = own.n;
@@ -343,8 +339,6 @@ static int push_sample(struct pusher *u, const Pyroscope__RawProfileSeries *s,
 	if (r == 0 && n > u->left)
 		r = diag_set(u->diag, -EFBIG, "push: profiles of more than %zu MiB together",
 			     u->i->o.max_request_bytes >> 20);
-	if (r == 0)
-		r = ingest_charge(u->i, n * INGEST_MEMORY_PER_BYTE, &charge, u->diag);
 	if (r < 0)
 		return r;
 	u->left -= n;
@@ -367,7 +361,6 @@ static int push_sample(struct pusher *u, const Pyroscope__RawProfileSeries *s,
 static int push(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
 		struct diag *reterr_diag)
 {
-	_cleanup_charge_ struct ingest_charge charge = {};
 	_cleanup_arena_ struct arena arena = ARENA_INIT(4ULL * i->o.max_request_bytes);
 	struct pusher u = {.i = i, .left = i->o.max_request_bytes, .diag = reterr_diag};
 	const Pyroscope__PushRequest *in;
@@ -378,8 +371,6 @@ static int push(struct ingest *i, const u8 *data, size_t n, const char *encoding
 	int refused = 0,
 	    r = ingest_decode(i, data, n, encoding, &own, &plain, &plain_n, reterr_diag);
 
-	if (r == 0)
-		r = ingest_charge(i, plain_n, &charge, reterr_diag);
 	if (r == 0 && json)
 		r = pbjson_read(&pbjson_plain, &pyroscope__push_request__descriptor,
 				(const char *)plain, plain_n, &arena, &m, reterr_diag);

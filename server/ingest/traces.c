@@ -9,7 +9,6 @@
 
 /* A request in progress. */
 struct reading {
-	struct ingest_charge charge;
 	struct str own; /* decompressed data */
 	const u8 *data;
 	size_t n;
@@ -18,7 +17,6 @@ struct reading {
 
 static void reading_deinit(struct reading *r)
 {
-	ingest_charge_end(&r->charge);
 	str_deinit(&r->own);
 	spans_deinit(&r->spans);
 }
@@ -29,8 +27,6 @@ static int begin_reading(struct ingest *i, const u8 *data, size_t n, const char 
 {
 	int r = ingest_decode(i, data, n, encoding, &at->own, &at->data, &at->n, reterr_diag);
 
-	if (r == 0)
-		r = ingest_charge(i, at->n * INGEST_MEMORY_PER_BYTE, &at->charge, reterr_diag);
 	return r < 0 ? r : spans_init(&at->spans);
 }
 

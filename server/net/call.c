@@ -80,6 +80,7 @@ void net_call_deinit(struct net_call *c)
 {
 	net_peer_put(c->l->net, c->job.peer);
 	str_deinit(&c->response.body);
+	quota_pool_release(c->l->o.limits.pool, c->held);
 }
 
 static bool is_gone(void *userdata)
@@ -101,6 +102,10 @@ void net_call_run(struct net_call *c)
 	}
 	quota_begin(&q);
 	c->l->o.handler(c->l->o.userdata, &c->request, &c->response);
+	if (c->pack)
+		c->pack(c);
+	c->held = c->response.body.cap;
+	quota_pool_hold(q.limits.pool, c->held);
 	quota_end(&q);
 	c->cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;
 }

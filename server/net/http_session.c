@@ -201,8 +201,9 @@ static bool worth_gzip(const struct net_response *a)
 	return true;
 }
 
-static void pack(struct http_call *q)
+static void pack(struct net_call *c)
 {
+	struct http_call *q = call_of(c);
 	const char *accepts = http_head_field(&q->head, "Accept-Encoding", 0);
 	struct net_response *a = &q->base.response;
 	struct str packed = {};
@@ -219,12 +220,6 @@ static void pack(struct http_call *q)
 }
 
 /* ---- handlers ---- */
-
-static void run_handler(struct net_call *c)
-{
-	net_call_run(c);
-	pack(call_of(c));
-}
 
 static void handler_done(struct net_call *c)
 {
@@ -266,7 +261,8 @@ static void begin_work(struct http_session *s, struct http_call *q)
 	c->request.body = (const u8 *)str_get(&q->body);
 	c->request.n_body = q->body.n;
 	c->request.sink = q->has_sink ? q->sink.userdata : NULL;
-	c->run = run_handler;
+	c->run = net_call_run;
+	c->pack = pack;
 	c->done = handler_done;
 	s->state = WORK;
 	s->deadline_ms = 0;

@@ -185,9 +185,11 @@ struct net_call {
 	u64 received; /* bytes of the body as sent, for the log */
 	u64 began_ms, deadline_ms; /* monotonic; deadline: the client's, 0 = none */
 	u64 cpu_ns;
+	size_t held; /* bytes of the answer, in the pool of the quotas */
 	const char *log_path; /* path and query for the log; NULL: request.path */
 	struct net_call *done_next;
 	void (*run)(struct net_call *c); /* in a worker, unless the client is lost */
+	void (*pack)(struct net_call *c); /* compresses the answer, under the quota; or NULL */
 	/* After run(). On the loop; frees the call if its session is NULL. */
 	void (*done)(struct net_call *c);
 };

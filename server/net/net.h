@@ -63,6 +63,7 @@ static inline const char *net_header(const struct net_request *r, const char *na
 /* What a gRPC handler puts into net_response.status. */
 enum net_grpc_status {
 	NET_GRPC_OK = 0,
+	NET_GRPC_CANCELLED = 1,
 	NET_GRPC_UNKNOWN = 2,
 	NET_GRPC_INVALID_ARGUMENT = 3,
 	NET_GRPC_DEADLINE_EXCEEDED = 4,
@@ -134,7 +135,8 @@ struct net_options {
 	 * requests are questions. gRPC calls are writes.
 	 */
 	bool (*writes)(void *userdata, const struct net_request *r);
-	struct quota_limits limits; /* of each request, while its handler runs */
+	/* Of each request, while its handler runs; the pool holds the answer until it is sent. */
+	struct quota_limits limits;
 	/*
 	 * Called after a request's header, once the role of its sender is known: true when the body
 	 * goes to *ret. NULL = all bodies go to memory. HTTP only. Must not block.

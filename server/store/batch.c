@@ -125,7 +125,9 @@ static int hash_stacks(struct store_batch *b)
 		const struct profile_stack *s = &p->stacks.data[i];
 
 		vec_clear(&ids);
-		r = vec_reserve(&ids, s->n);
+		r = quota_check(NULL);
+		if (r == 0)
+			r = vec_reserve(&ids, s->n);
 		if (r < 0)
 			break;
 		for (u32 j = 0; j < s->n; j++)
@@ -269,8 +271,11 @@ static int make_series(struct store_batch *b, u32 **ret)
 
 	for (size_t i = 0; i < p->n_samples && !alone; i++)
 		alone = profile_sample(p, i)->thread == PROFILE_NONE;
-	for (size_t i = 0; i < p->threads.n && r == 0; i++)
-		r = series_of(b, &known, &p->threads.data[i], &series[i]);
+	for (size_t i = 0; i < p->threads.n && r == 0; i++) {
+		r = quota_check(NULL);
+		if (r == 0)
+			r = series_of(b, &known, &p->threads.data[i], &series[i]);
+	}
 	if (r == 0 && alone)
 		r = series_of(b, &known, NULL, &series[p->threads.n]);
 	map_deinit(&known);
@@ -455,10 +460,11 @@ static int make_samples(struct store_batch *b, const u32 *series, struct diag *r
 	for (size_t i = 0; i < p->n_samples && r == 0; i++) {
 		const struct profile_sample *s = profile_sample(p, i);
 
-		if (!s->time_ns && !p->time_ns)
+		r = quota_check(reterr_diag);
+		if (r == 0 && !s->time_ns && !p->time_ns)
 			r = diag_set(reterr_diag, -EINVAL,
 				     "the profile has samples without a time");
-		else
+		else if (r == 0)
 			r = take_sample(&g, s);
 		if (r == -ERANGE)
 			diag_set(reterr_diag, -EINVAL, "the profile has a sample from after 2109");

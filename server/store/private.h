@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/quota.h"
 #include "base/types.h"
 #include "profile/profile.h"
 #include "server/store/store.h"

@@ -146,6 +146,7 @@ static int end_write(struct store *s, bool anything, int r, const struct diag *w
 int store_write(struct store *s, const struct store_batch *b, const u8 token[16],
 		struct diag *reterr_diag)
 {
+	QUOTA_PAUSED; /* the engine shares with other requests what it allocates */
 	struct diag why = {};
 
 	return end_write(s, b->samples.n > 0, s->ops->write(s, b, token, &why), &why, reterr_diag);
@@ -181,6 +182,8 @@ int store_name_frames(struct store *s, const char *build_id,
 				  u32 *ret_frames, size_t max),
 		      void *userdata, struct diag *reterr_diag)
 {
+	QUOTA_PAUSED;
+
 	return s->ops->name_frames(s, build_id, name, userdata, reterr_diag);
 }
 
@@ -192,6 +195,7 @@ int store_unname_frames(struct store *s, const char *build_id, struct diag *rete
 int store_write_spans(struct store *s, const struct spans *spans, const u8 token[16],
 		      struct diag *reterr_diag)
 {
+	QUOTA_PAUSED;
 	struct diag why = {};
 
 	return end_write(s, spans->spans.n > 0, s->ops->write_spans(s, spans, token, &why), &why,

@@ -25,6 +25,9 @@ static const char setup[] = "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoin
 			    "PRAGMA journal_size_limit=16777216; PRAGMA cache_size=-8192;"
 			    "PRAGMA temp_store=MEMORY; PRAGMA trusted_schema=OFF;"
 			    "PRAGMA cell_size_check=ON;";
+/* There may be a reader for each request; the system caches the file, too. */
+static const char setup_reader[] = "PRAGMA cache_size=-2048;";
+_Static_assert(SQ_READER_BYTES == 2048 << 10, "the size above");
 
 int sq_error(struct sq_conn *c, const char *what, struct diag *reterr_diag)
 {
@@ -95,6 +98,7 @@ static int allow_damage(struct sq_conn *c)
 static int connect_to(const char *path, int flags, bool damaged, struct diag *reterr_diag,
 		      struct sq_conn **ret)
 {
+	QUOTA_PAUSED; /* a pool may keep it */
 	struct sq_conn *c = calloc(1, sizeof(*c));
 	int r = 0;
 
@@ -108,7 +112,9 @@ static int connect_to(const char *path, int flags, bool damaged, struct diag *re
 	flags |= SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
 	if (sqlite3_open_v2(path, &c->db, flags, NULL) != SQLITE_OK ||
 	    sqlite3_busy_timeout(c->db, BUSY_MS) != SQLITE_OK || (damaged && allow_damage(c) < 0) ||
-	    sqlite3_exec(c->db, setup, NULL, NULL, NULL) != SQLITE_OK)
+	    sqlite3_exec(c->db, setup, NULL, NULL, NULL) != SQLITE_OK ||
+	    (!(flags & SQLITE_OPEN_CREATE) &&
+	     sqlite3_exec(c->db, setup_reader, NULL, NULL, NULL) != SQLITE_OK))
 		r = sq_error(c, path, reterr_diag);
 	if (r < 0) {
 		sq_disconnect(c);
@@ -225,6 +231,8 @@ int sq_reader_get(struct sq *s, struct diag *reterr_diag, struct sq_conn **ret)
 	u32 generation;
 	int r;
 
+	if (!quota_take(SQ_READER_BYTES))
+		return quota_why(reterr_diag);
 	pthread_mutex_lock(&s->pool_lock);
 	c = s->pool;
 	if (c) {
@@ -235,8 +243,10 @@ int sq_reader_get(struct sq *s, struct diag *reterr_diag, struct sq_conn **ret)
 	pthread_mutex_unlock(&s->pool_lock);
 	if (!c) {
 		r = sq_connect(s->path, false, reterr_diag, &c);
-		if (r < 0)
+		if (r < 0) {
+			quota_give(SQ_READER_BYTES);
 			return r;
+		}
 		c->generation = generation;
 	}
 	*ret = c;
@@ -246,6 +256,7 @@ int sq_reader_get(struct sq *s, struct diag *reterr_diag, struct sq_conn **ret)
 void sq_reader_put(struct sq *s, struct sq_conn *c)
 {
 	sq_reset_all(c);
+	quota_give(SQ_READER_BYTES);
 	pthread_mutex_lock(&s->pool_lock);
 	if (s->n_pool < SQ_MAX_READERS && c->generation == s->generation) {
 		c->next = s->pool;

@@ -38,23 +38,26 @@ void sq_cache_deinit(struct sq_cache *c)
 	*c = (struct sq_cache){};
 }
 
+bool sq_cache_is_full(const struct sq *s)
+{
+	const struct sq_cache *c = &s->cache;
+	const struct profile *p = c->profile;
+	u64 bytes = p->strings.n_bytes + p->strings.n * 16 + p->functions.n * 36 +
+		    p->frames.n * 64 + p->stacks.n * 36 + p->stack_frames.n * 4 +
+		    (c->functions.cap + c->frames.cap + c->stacks.cap + c->stack_ids.cap +
+		     c->series.cap) *
+			    sizeof(struct map_slot);
+
+	return bytes > s->limits.cache_bytes / 2;
+}
+
 int sq_cache_trim(struct sq *s, u64 naming)
 {
 	struct sq_cache *c = &s->cache;
-	const struct profile *p = c->profile;
+	QUOTA_PAUSED;
 
-	if (p && c->naming != naming) {
+	if (c->profile && (c->naming != naming || sq_cache_is_full(s)))
 		sq_cache_deinit(c);
-	} else if (p) {
-		u64 bytes = p->strings.n_bytes + p->strings.n * 16 + p->functions.n * 36 +
-			    p->frames.n * 64 + p->stacks.n * 36 + p->stack_frames.n * 4 +
-			    (c->functions.cap + c->frames.cap + c->stacks.cap + c->stack_ids.cap +
-			     c->series.cap) *
-				    sizeof(struct map_slot);
-
-		if (bytes > s->limits.cache_bytes / 2)
-			sq_cache_deinit(c);
-	}
 	if (!c->profile)
 		c->profile = profile_create();
 	c->naming = naming;
@@ -348,6 +351,7 @@ static int load_stack(struct loading *l, s64 n, size_t *ret)
 int sq_stack_id(struct sq *s, struct sq_conn *c, u32 n, u64 *ret)
 {
 	struct loading l = {s, c, &s->cache};
+	QUOTA_PAUSED;
 	size_t at;
 	int r = load_stack(&l, n, &at);
 
@@ -411,6 +415,7 @@ int sq_series_id(struct sq *s, struct sq_conn *c, u32 n, u64 *ret)
 {
 	struct store_label labels[STORE_MAX_LABELS];
 	u64 *known = map_get(&s->cache.series, n), id;
+	QUOTA_PAUSED;
 	size_t n_labels;
 	int r = 0;
 
@@ -484,6 +489,7 @@ int sq_check_row(struct sq *s, enum sq_table table, s64 n, u64 id)
 static int load_stack_by_id(struct loading *l, u64 id, size_t *ret)
 {
 	u64 *known = map_get(&l->cache->stack_ids, id);
+	QUOTA_PAUSED;
 	sqlite3_stmt *st;
 	int r;
 
@@ -495,20 +501,25 @@ static int load_stack_by_id(struct loading *l, u64 id, size_t *ret)
 	return r < 0 ? r : load_stack(l, sqlite3_column_int64(st, 0), ret);
 }
 
+/*
+ * Copies stacks while the cache has room, up to SQ_LOCKED_ROWS of them, so that others get the
+ * lock. Returns how many.
+ */
 static int copy_stacks(struct loading *l, const u64 *ids, size_t n, struct profile *into,
 		       u32 *ret_stacks)
 {
 	const struct profile *from = l->cache->profile;
-	size_t at;
+	size_t at, i = 0;
 	int r = 0;
 
-	for (size_t i = 0; i < n && r == 0; i++) {
+	for (; i < MIN(n, (size_t)SQ_LOCKED_ROWS) && (!i || !sq_cache_is_full(l->s)); i++) {
 		r = load_stack_by_id(l, ids[i], &at);
 		ret_stacks[i] = r == 0 ? l->cache->stack_list.data[at].stack : PROFILE_NONE;
-		if (r == -ENOENT || sq_is_damage(r))
-			r = 0;
+		if (r < 0 && r != -ENOENT && !sq_is_damage(r))
+			return r;
 	}
-	return r < 0 ? r : store_copy_stacks(from, into, ret_stacks, n);
+	r = store_copy_stacks(from, into, ret_stacks, i);
+	return r < 0 ? r : (int)i;
 }
 
 int sq_load_stacks(struct store *base, const u64 *ids, size_t n, struct profile *into,
@@ -523,11 +534,14 @@ int sq_load_stacks(struct store *base, const u64 *ids, size_t n, struct profile 
 		return r;
 	/* In one transaction all frames of the answer have the same names, and reads are faster. */
 	r = sq_snapshot(s, l.c, &naming, reterr_diag);
-	if (r == 0) {
+	for (size_t i = 0; i < n && r >= 0; i += (size_t)MAX(r, 0)) {
+		r = quota_check(NULL);
+		if (r < 0)
+			break;
 		pthread_mutex_lock(&s->cache_lock);
 		r = sq_cache_trim(s, naming);
 		if (r == 0)
-			r = copy_stacks(&l, ids, n, into, ret_stacks);
+			r = copy_stacks(&l, ids + i, n - i, into, ret_stacks + i);
 		pthread_mutex_unlock(&s->cache_lock);
 	}
 	sq_run(l.c, SQL_COMMIT);

@@ -40,6 +40,8 @@ struct sq_cache {
 
 /* Empties the cache if it is too large or if frames were named since. Call it before loading. */
 int sq_cache_trim(struct sq *s, u64 naming);
+/* Whether sq_cache_trim() would empty it because of its size. */
+bool sq_cache_is_full(const struct sq *s);
 void sq_cache_deinit(struct sq_cache *c);
 /* Returns the id of stack or series n. -ENOENT: no such row. -EBADMSG: the row is damaged. */
 int sq_stack_id(struct sq *s, struct sq_conn *c, u32 n, u64 *ret);

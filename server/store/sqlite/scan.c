@@ -396,14 +396,20 @@ static int scan_block(struct scanning *c, const struct sq_entry *e)
 
 /* ---- from numbers to ids ---- */
 
-/* A stack that cannot be loaded stays, with id 0: its samples were measured. */
-static int rows_to_ids(struct scanning *c, struct store_rows *ret)
+/*
+ * Continues at row *at while the cache has room, up to SQ_LOCKED_ROWS rows, so that others get the
+ * lock. A stack that cannot be loaded stays, with id 0: its samples were measured.
+ */
+static int rows_to_ids(struct scanning *c, size_t *at, struct store_rows *ret)
 {
 	struct sq *s = c->view->s;
+	size_t end = MIN(*at + SQ_LOCKED_ROWS, c->rows.n);
 	struct store_row row;
 	int r = 0;
 
-	vec_foreach (&c->rows, e) {
+	for (size_t first = *at; *at < end && (*at == first || !sq_cache_is_full(s)); ++*at) {
+		const struct sum_row *e = &c->rows.data[*at];
+
 		row = (struct store_row){.count = e->count,
 					 .value = e->value,
 					 .service = e->key.service,
@@ -459,17 +465,23 @@ static int scan_blocks(struct scanning *c, struct store_rows *ret)
 	struct sq *s = c->view->s;
 	int r = 0;
 
-	for (size_t i = 0; i < c->view->entries.n && r == 0; i++)
-		r = scan_block(c, &c->view->entries.data[i]);
+	for (size_t i = 0; i < c->view->entries.n && r == 0; i++) {
+		r = quota_check(NULL);
+		if (r == 0)
+			r = scan_block(c, &c->view->entries.data[i]);
+	}
 	if (r == 0)
 		r = compact_rows(c);
-	if (r < 0)
-		return r;
-	pthread_mutex_lock(&s->cache_lock);
-	r = sq_cache_trim(s, c->view->naming);
-	if (r == 0)
-		r = rows_to_ids(c, ret);
-	pthread_mutex_unlock(&s->cache_lock);
+	for (size_t i = 0; i < c->rows.n && r == 0;) {
+		r = quota_check(NULL);
+		if (r < 0)
+			break;
+		pthread_mutex_lock(&s->cache_lock);
+		r = sq_cache_trim(s, c->view->naming);
+		if (r == 0)
+			r = rows_to_ids(c, &i, ret);
+		pthread_mutex_unlock(&s->cache_lock);
+	}
 	if (r == 0 && c->by & (STORE_BY_SERVICE | STORE_BY_TYPE))
 		r = name_rows(c, ret);
 	if (r == 0 && ret->rows.n)

@@ -617,6 +617,8 @@ static int sq_open(const char *where, const struct store_limits *l, struct diag 
 
 void sq_note_damaged_block(struct sq *s, s64 n)
 {
+	QUOTA_PAUSED;
+
 	pthread_mutex_lock(&s->pool_lock);
 	map_put(&s->damaged, (u64)n, 1);
 	pthread_mutex_unlock(&s->pool_lock);

@@ -32,6 +32,8 @@
 #define SQ_FILE "profiles.db"
 #define SQ_MAX_READERS 8 /* idle connections in the pool */
 #define SQ_PAGE 4096
+#define SQ_READER_BYTES (2u << 20) /* of a reader's page cache */
+#define SQ_LOCKED_ROWS 16384	   /* that a reader looks up under cache_lock at once */
 
 /* A block in the list: its row without its parts. */
 struct sq_entry {

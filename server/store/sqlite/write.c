@@ -401,7 +401,10 @@ static int add_blocks(struct adding *a, const u32 *stacks, const u32 *series, st
 				     .resolution = 1};
 
 		to = group_end(b, from);
-		r = number_of_name(a, profile_string(b->profile, service_of(b, first)), &e.service);
+		r = quota_check(a->diag);
+		if (r == 0)
+			r = number_of_name(a, profile_string(b->profile, service_of(b, first)),
+					   &e.service);
 		if (r == 0)
 			r = number_of_name(a, b->types[first->type], &e.type);
 		if (r == 0)
@@ -421,7 +424,8 @@ static int add_dictionaries(struct adding *a, u32 *stacks, u32 *series)
 	for (size_t i = 0; i < b->samples.n && r == 0; i++) {
 		const struct store_sample *e = &b->samples.data[i];
 
-		if (!stacks[e->stack]) {
+		r = quota_check(a->diag);
+		if (r == 0 && !stacks[e->stack]) {
 			r = add_stack(a, e->stack, &n);
 			stacks[e->stack] = (u32)n;
 		}
