@@ -10,7 +10,7 @@
 struct copy {
 	const struct profile *from;
 	struct profile *into;
-	u32 *mappings, *functions, *frames; /* owned */
+	u32 *mappings, *functions, *frames, *stacks; /* owned */
 	vec(u32) scratch;
 };
 
@@ -19,6 +19,7 @@ static void copy_deinit(struct copy *c)
 	free(c->mappings);
 	free(c->functions);
 	free(c->frames);
+	free(c->stacks);
 	vec_deinit(&c->scratch);
 }
 
@@ -93,11 +94,20 @@ static int copy_stack(struct copy *c, u32 id, u32 *ret)
 	const struct profile_stack *s = &c->from->stacks.data[id];
 	int r = 0;
 
+	/* A question about many services has the same stack many times. */
+	if (c->stacks[id]) {
+		*ret = c->stacks[id] - 1;
+		return 0;
+	}
 	vec_clear(&c->scratch);
 	r = vec_reserve(&c->scratch, s->n);
 	for (u32 i = 0; i < s->n && r == 0; i++)
 		r = copy_frame(c, c->from->stack_frames.data[s->first + i], &c->scratch.data[i]);
-	return r < 0 ? r : profile_add_stack(c->into, c->scratch.data, s->n, ret);
+	if (r == 0)
+		r = profile_add_stack(c->into, c->scratch.data, s->n, ret);
+	if (r == 0)
+		c->stacks[id] = *ret + 1;
+	return r;
 }
 
 int store_copy_stacks(const struct profile *from, struct profile *into, u32 *stacks, size_t n)
@@ -108,7 +118,8 @@ int store_copy_stacks(const struct profile *from, struct profile *into, u32 *sta
 	c.mappings = calloc(from->mappings.n + 1, sizeof(u32));
 	c.functions = calloc(from->functions.n + 1, sizeof(u32));
 	c.frames = calloc(from->frames.n + 1, sizeof(u32));
-	if (!c.mappings || !c.functions || !c.frames)
+	c.stacks = calloc(from->stacks.n + 1, sizeof(u32));
+	if (!c.mappings || !c.functions || !c.frames || !c.stacks)
 		return -ENOMEM;
 	for (size_t i = 0; i < n && r == 0; i++)
 		if (stacks[i] != PROFILE_NONE)

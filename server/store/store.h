@@ -160,7 +160,11 @@ enum store_by {
 	STORE_BY_TIME = 4, /* in steps of step_ms, the first begins at from_ms */
 	STORE_BY_SERVICE = 8,
 	STORE_BY_TYPE = 16,
-	STORE_COUNTS = 32, /* values are not needed: the scan may leave them 0 and be faster */
+	/*
+	 * With STORE_BY_TYPE: only to compare types by count. Values may be 0, and if there is one
+	 * type its count may be that of more than the range.
+	 */
+	STORE_COUNTS = 32,
 };
 
 struct store_row {

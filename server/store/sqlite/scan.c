@@ -169,6 +169,7 @@ struct scanning {
 	struct map places; /* if by series and step only: series << 32 | step → position in rows */
 	size_t compact_at;
 	u64 resolution_ms;
+	bool one_type; /* all blocks have the same */
 	bool damaged;
 };
 
@@ -379,7 +380,7 @@ static int scan_block(struct scanning *c, const struct sq_entry *e)
 
 	if (whole && c->by & STORE_BY_TIME)
 		whole = step_of(c, e->first_ms) == step_of(c, e->last_ms);
-	if (whole && c->by & STORE_COUNTS && !by_series && !by_stack)
+	if (c->by & STORE_COUNTS && !by_series && !by_stack && (whole || c->one_type))
 		r = add_sum(c, key_of(c, e, 0, 0, e->first_ms), e->samples, 0);
 	else if (!whole || (by_series && by_stack))
 		r = scan_rows(c, e);
@@ -492,6 +493,14 @@ static int scan_blocks(struct scanning *c, struct store_rows *ret)
 	return r;
 }
 
+static bool have_one_type(const struct sq_view *v)
+{
+	for (size_t i = 1; i < v->entries.n; i++)
+		if (v->entries.data[i].type != v->entries.data[0].type)
+			return false;
+	return true;
+}
+
 int sq_scan(struct store *base, const struct store_filter *f, u32 by, u64 step_ms,
 	    struct store_rows *ret, struct diag *reterr_diag)
 {
@@ -507,6 +516,7 @@ int sq_scan(struct store *base, const struct store_filter *f, u32 by, u64 step_m
 	if (r < 0)
 		return r;
 	c.compact_at = 1 << 20;
+	c.one_type = have_one_type(&view);
 	r = scan_blocks(&c, &rows);
 	map_deinit(&c.stacks);
 	map_deinit(&c.series);
