@@ -2,7 +2,8 @@
 /*
  * Requests to the API. The input is a line with method and path, a line with the content type,
  * lines "name=value" of parameters, an empty line, and the body. The store is a real one with a few
- * samples and spans.
+ * samples and spans. Each request is made with too little memory first: what that leaves unfinished
+ * must not harm the store or the next request.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -146,6 +147,19 @@ static const uint8_t *split(struct question *q, const uint8_t *at, const uint8_t
 	return NULL;
 }
 
+#define READER_BYTES (2ULL << 20) /* SQLite's for a connection, see sq_reader_get() */
+
+static void ask_with_little(struct api *api, const struct net_request *r, u64 limit)
+{
+	struct quota q = {.limits.bytes = limit};
+	struct net_response ret = {};
+
+	quota_begin(&q);
+	api_http(api, r, &ret);
+	quota_end(&q);
+	str_deinit(&ret.body);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct api *api;
@@ -168,6 +182,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 					.private = &q};
 
 		*path = '\0';
+		for (u64 limit = 256 + size; limit < 4u << 20; limit *= 2)
+			ask_with_little(api, &r, READER_BYTES + limit);
 		api_http(api, &r, &ret);
 		if (ret.status < 200 || ret.status > 599 || (ret.status >= 400 && !ret.body.n))
 			abort();

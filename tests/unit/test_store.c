@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/quota.h"
 #include "base/str.h"
 #include "server/query/query.h"
 #include "server/store/block.h"
@@ -116,6 +117,52 @@ static void assert_all(struct store *s)
 		     "shop;main;handle;parse 200000000\n"
 		     "shop;main;handle;render;json_encode 100000000\n"
 		     "shop;main;parse 250000000\n");
+}
+
+#define READER_BYTES (2ULL << 20) /* SQLite's for a connection, see sq_reader_get() */
+
+/* Asks with so little memory. Returns 0, or what the quota says. */
+static int ask_with(struct store *s, struct query *q, u64 bytes)
+{
+	struct quota quota = {.limits.bytes = bytes};
+	struct profile *p = NULL;
+	struct diag d = {};
+	int r, why;
+
+	quota_begin(&quota);
+	r = query_profile(s, q, 0, &p, &d);
+	why = quota_why(NULL);
+	profile_destroy(p);
+	quota_end(&quota);
+	cr_assert(r == 0 || why == -EDQUOT, "%d, %d: %s", r, why, d.text);
+	return r;
+}
+
+Test(store, too_little_memory_for_a_request_harms_no_other)
+{
+	char *dir = scratch_dir();
+	struct store *s = open_store(dir, NULL);
+	struct store_stats st;
+	u32 refused = 0;
+
+	fill(s);
+	for (u64 bytes = 64; bytes < 1 << 20; bytes += bytes / 64 + 8) {
+		_cleanup_query_ struct query q = asked("{}", T0 + 1, T0 + 2 * HOUR);
+
+		if (bytes % 5 == 0) { /* with an empty cache */
+			store_close(s);
+			s = open_store(dir, NULL);
+		}
+		q.by_series = bytes % 2;
+		q.stacks = bytes % 3 ? NULL : strdup("fn=\"handle\"");
+		refused += ask_with(s, &q, READER_BYTES + bytes) < 0;
+	}
+	cr_assert_gt(refused, 20);
+	assert_all(s);
+	cr_assert_eq(store_get_stats(s, &st, NULL), 0);
+	cr_assert_eq(st.damaged, 0);
+	store_close(s);
+	remove_store_dir(dir);
 }
 
 Test(store, batches_survive_reopening)
