@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/diag.h"
+#include "base/text.h"
 
 #define LINES_PER_SECOND 10
 #define RARELY_S 60
@@ -65,6 +66,8 @@ void log_write(struct log_site *site, enum log_level level, const char *fmt, ...
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
+	/* Names and paths of others must not make lines of their own, or command a terminal. */
+	text_clean(line);
 	if (before_line)
 		before_line(before_line_arg);
 	if (suppressed)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Logging, one line to standard error. Libraries log at debug level only; the code that handles an
- * error logs it, once. Each call site prints at most ten lines a second; the next line reports how
- * many were suppressed. Any thread.
+ * Logging, one line without control characters to standard error. Libraries log at debug level
+ * only; the code that handles an error logs it, once. Each call site prints at most ten lines a
+ * second; the next line reports how many were suppressed. Any thread.
  */
 #pragma once
 

@@ -100,6 +100,18 @@ void text_append_clean(struct str *out, const char *s, char instead_of_semicolon
 	trim_from(out, begin);
 }
 
+void text_clean(char *s)
+{
+	for (size_t n = strlen(s), len; n; s += len, n -= len) {
+		u32 c;
+
+		len = text_decode(s, n, &c);
+		if (!len || is_control(c))
+			memset(s, len ? ' ' : '?', len ? len : 1);
+		len = MAX(len, (size_t)1);
+	}
+}
+
 void text_append_xml(struct str *out, const char *s)
 {
 	size_t n = strlen(s);

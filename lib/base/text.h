@@ -18,6 +18,8 @@ size_t text_decode(const char *s, size_t n, u32 *ret_code_point);
  * removed. `instead_of_semicolon` replaces ';' unless it is 0.
  */
 void text_append_clean(struct str *out, const char *s, char instead_of_semicolon);
+/* In place, and without memory: control characters become spaces, invalid bytes '?'. */
+void text_clean(char *s);
 /*
  * For XML text and attributes: as above, but keeps spaces at the ends and writes & < > " ' as
  * entities.

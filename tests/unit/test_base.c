@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
+#include <criterion/redirect.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "base/metrics.h"
 #include "base/str.h"
@@ -308,4 +310,11 @@ Test(http, headers_are_sent_empty_or_left_out)
 	cr_assert_str_eq(list->next->data, "X-Key;");
 	cr_assert_str_eq(list->next->next->data, "Expect:");
 	curl_slist_free_all(list);
+}
+
+Test(log, lines_have_no_control_characters, .init = cr_redirect_stderr)
+{
+	log_warn("%s", "a\r\nculprit: forged\x1b[2J\x7f b\xc2\x9b\xe2\x80\xae\xff \xc3\xa9");
+	fflush(stderr);
+	cr_assert_stderr_eq_str("culprit: warning: a  culprit: forged [2J  b     ? \xc3\xa9\n");
 }
