@@ -12,7 +12,7 @@
 #include "server/net/internal.h"
 
 struct net_log {
-	char *path;	      /* owned; NULL = standard output */
+	char *path;	       /* owned; NULL = standard output */
 	pthread_rwlock_t lock; /* of `fd` */
 	int fd;
 };
@@ -103,6 +103,40 @@ static void put_time(struct json_writer *w)
 	json_put_text(w, "time", text);
 }
 
+/* Parameters that a client may have put a secret into, though this server takes none there. */
+static bool is_secret(const char *name, size_t n)
+{
+	static const char *const words[] = {"token", "password", "secret", "key", "auth"};
+	_cleanup_str_ struct str own = {};
+
+	str_append(&own, name, n);
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+		if (strcasestr(str_get(&own), words[i]))
+			return true;
+	return own.failed;
+}
+
+static void put_path(struct json_writer *w, const char *target)
+{
+	_cleanup_str_ struct str text = {};
+	const char *at = strchr(target, '?');
+	size_t n, name_n;
+
+	at = at ? at + 1 : target + strlen(target);
+	str_append(&text, target, (size_t)(at - target));
+	for (; *at; at += n) {
+		n = strcspn(at, "&");
+		name_n = strcspn(at, "=&");
+		if (name_n < n && is_secret(at, name_n))
+			str_printf(&text, "%.*s=***", (int)name_n, at);
+		else
+			str_append(&text, at, n);
+		if (at[n])
+			str_putc(&text, at[n++]);
+	}
+	json_put_exact(w, "path", str_get(&text));
+}
+
 void net_log_put(struct net_log *g, const struct net_call *c, int status, u64 bytes)
 {
 	_cleanup_str_ struct str line = {};
@@ -116,7 +150,7 @@ void net_log_put(struct net_log *g, const struct net_call *c, int status, u64 by
 	json_put_text(&w, "role", role_name(r->role));
 	json_put_text(&w, "token", c->sender.name);
 	json_put_text(&w, "method", r->method ? r->method : "?");
-	json_put_exact(&w, "path", c->log_path ? c->log_path : r->path ? r->path : "?");
+	put_path(&w, c->log_path ? c->log_path : r->path ? r->path : "?");
 	json_put_s64(&w, "status", status);
 	json_put_u64(&w, "received", c->received);
 	json_put_u64(&w, "sent", bytes);

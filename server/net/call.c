@@ -7,6 +7,8 @@
 #include "base/clock.h"
 #include "server/net/internal.h"
 
+#define HALF_CLOSED_MS 1000
+
 bool net_notice_is_due(struct net_notice *n, u32 *ret_more)
 {
 	u64 now = net_now_ms() / 1000 + 1, last = atomic_load(&n->second);
@@ -19,8 +21,8 @@ bool net_notice_is_due(struct net_notice *n, u32 *ret_more)
 	return true;
 }
 
-static void notice(struct net_listener *l, struct net_notice *n, const char *what,
-		   const char *peer, const char *text)
+static void notice(struct net_listener *l, struct net_notice *n, const char *what, const char *peer,
+		   const char *text)
 {
 	char more[64] = "";
 	u32 held_back;
@@ -110,11 +112,29 @@ void net_call_run(struct net_call *c)
 	c->cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;
 }
 
+/*
+ * Whether nobody waits for the answer of a call that was queued. A client that has only closed its
+ * side may wait, but not for long.
+ */
+static bool is_too_late(struct net_call *c)
+{
+	u64 now = net_now_ms();
+	int gone = atomic_load(&c->gone);
+
+	if (c->deadline_ms && c->deadline_ms <= now)
+		c->response.status = NET_GRPC_DEADLINE_EXCEEDED;
+	else if (gone > 1 || (gone && now - c->began_ms > HALF_CLOSED_MS))
+		c->response.status = c->request.grpc ? NET_GRPC_UNAVAILABLE : 503;
+	else
+		return false;
+	return true;
+}
+
 static void run_job(struct pool_job *j)
 {
 	struct net_call *c = container_of(j, struct net_call, job);
 
-	if (atomic_load(&c->gone) < 2)
+	if (!is_too_late(c))
 		c->run(c);
 }
 
@@ -169,7 +189,7 @@ void net_call_log(const struct net_call *c, int status, u64 bytes)
 {
 	int class = (c->request.grpc && status < 100 ? http_status(status) : status) / 100;
 
-	atomic_fetch_add(&c->l->counters.answers[MIN((u32)class, 5u)], 1);
+	atomic_fetch_add(&c->l->counters.answers[MIN((u32) class, 5u)], 1);
 	if (c->l->net->log)
 		net_log_put(c->l->net->log, c, status, bytes);
 }

@@ -295,15 +295,15 @@ static void refuse(struct grpc_call *c, int status, const char *message)
 }
 
 /* A request that is not gRPC gets an HTTP status. */
-static void refuse_http(struct grpc_call *c, const char *status)
+static void refuse_http(struct grpc_call *c, int status)
 {
-	nghttp2_nv nv[] = {make_header(":status", status)};
+	nghttp2_nv nv[] = {make_header(":status", status == 415 ? "415" : "405")};
 
 	c->answered = true;
 	c->complete_ms = 0;
 	c->refused = true;
 	nghttp2_submit_response(session_of(c->base.session)->h2, c->id, nv, 1, NULL);
-	net_call_log(&c->base, atoi(status), 0);
+	net_call_log(&c->base, status, 0);
 }
 
 /* ---- requests ---- */
@@ -380,7 +380,7 @@ static void headers_complete(struct grpc_call *c)
 	r->lookup = grpc_lookup;
 	r->private = c;
 	if (!c->path || !c->post || !type || strncasecmp(type, "application/grpc", 16) != 0) {
-		refuse_http(c, c->post ? "415" : "405");
+		refuse_http(c, c->post ? 415 : 405);
 		return;
 	}
 	/* The client of a stream waits for an answer before it ends its side. */

@@ -160,7 +160,8 @@ static int read_framing(struct http_head *h, struct refusal *f)
 		return refuse(f, 400, "two lengths of one body");
 	if (length && (strspn(length, "0123456789") != strlen(length) ||
 		       str_to_u64(length, 10, &h->length) < 0))
-		return refuse(f, *length && strspn(length, "0123456789") == strlen(length) ? 413 : 400,
+		return refuse(f,
+			      *length && strspn(length, "0123456789") == strlen(length) ? 413 : 400,
 			      "bad Content-Length");
 	if (encoding && (!h->is_1_1 || http_head_field(h, "Transfer-Encoding", 1)))
 		return refuse(f, 400, "bad Transfer-Encoding");

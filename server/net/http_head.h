@@ -16,8 +16,8 @@ struct http_field {
 };
 
 struct http_head {
-	char *bytes; /* owned: the header, cut into strings */
-	char *target; /* owned: path and query as sent, for the access log */
+	char *bytes;		   /* owned: the header, cut into strings */
+	char *target;		   /* owned: path and query as sent, for the access log */
 	const char *method, *path; /* path: decoded */
 	vec(struct http_field) fields;
 	vec(struct http_field) parameters; /* of the query, decoded */
@@ -40,7 +40,13 @@ const char *http_head_parameter(const struct http_head *h, const char *name, siz
 
 /* Reads a body in chunks as it comes. Zeroed = its begin. */
 struct http_chunks {
-	enum { HTTP_CHUNK_SIZE, HTTP_CHUNK_DATA, HTTP_CHUNK_END, HTTP_CHUNK_TRAILER, HTTP_CHUNK_OVER } state;
+	enum {
+		HTTP_CHUNK_SIZE,
+		HTTP_CHUNK_DATA,
+		HTTP_CHUNK_END, /* the line end after the data */
+		HTTP_CHUNK_TRAILER,
+		HTTP_CHUNK_OVER
+	} state;
 	u64 left;	/* of the chunk's data */
 	u32 line_bytes; /* of the size's line or the trailer */
 };

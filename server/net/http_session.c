@@ -241,8 +241,7 @@ static const char *lookup(const struct net_request *r, bool header, const char *
 {
 	const struct http_call *q = r->private;
 
-	return header ? http_head_field(&q->head, name, i)
-		      : http_head_parameter(&q->head, name, i);
+	return header ? http_head_field(&q->head, name, i) : http_head_parameter(&q->head, name, i);
 }
 
 /* Answered at once by the loop: it says whether the server lives, whatever the workers do. */
@@ -492,7 +491,8 @@ static bool read_body(struct http_session *s)
 
 static void progress(struct http_session *s)
 {
-	while ((s->state == HEAD && !s->close && read_head(s)) || (s->state == BODY && read_body(s)))
+	while ((s->state == HEAD && !s->close && read_head(s)) ||
+	       (s->state == BODY && read_body(s)))
 		;
 	if (s->in_at == s->in.n) {
 		str_deinit(&s->in);

@@ -72,10 +72,10 @@ enum net_end {
 
 struct net_counters {
 	atomic_ullong connections, open, requests, unauthorized, too_large, timed_out, broken;
-	atomic_ullong received, sent;	  /* bytes */
-	atomic_ullong ended[NET_N_ENDS];  /* connections by reason */
-	atomic_ullong answers[6];	  /* requests by class of their HTTP status */
-	atomic_ullong bad_tokens, busy;	  /* busy: requests refused because the queue is full */
+	atomic_ullong received, sent;	 /* bytes */
+	atomic_ullong ended[NET_N_ENDS]; /* connections by reason */
+	atomic_ullong answers[6];	 /* requests by class of their HTTP status */
+	atomic_ullong bad_tokens, busy;	 /* busy: requests refused because the queue is full */
 };
 
 /* Lets a line through once a second, and counts what it holds back. Any thread. */
@@ -101,8 +101,8 @@ struct net {
 	struct net_pool *pool; /* owned */
 	/* Gives a call to the pool; tests of sessions have none. */
 	int (*submit)(struct net *n, enum pool_class class, struct net_call *c);
-	struct net_log *log;   /* owned; NULL = none */
-	pthread_mutex_t lock;  /* of the members below */
+	struct net_log *log;  /* owned; NULL = none */
+	pthread_mutex_t lock; /* of the members below */
 	struct net_peer *peers[1024];
 	struct net_listener *listeners[NET_MAX_LISTENERS];
 	u32 max_open;	  /* connections of all listeners: the limit of open files allows no more */
@@ -124,7 +124,7 @@ struct net_listener {
 	atomic_ullong buffered; /* bytes of bodies in memory */
 	struct net_counters counters;
 	struct net_notice notices[NET_N_ENDS], token_notice;
-	struct net *net;   /* borrowed, or owned: */
+	struct net *net; /* borrowed, or owned: */
 	bool owns_net;
 	struct net_loop *loops[NET_MAX_LOOPS];
 	u32 n_loops;
@@ -182,7 +182,7 @@ struct net_call {
 	/* 1: the client has closed its side, and may not wait any more; 2: it is lost. */
 	atomic_int gone;
 	bool working;
-	u64 received; /* bytes of the body as sent, for the log */
+	u64 received;		   /* bytes of the body as sent, for the log */
 	u64 began_ms, deadline_ms; /* monotonic; deadline: the client's, 0 = none */
 	u64 cpu_ns;
 	size_t held; /* bytes of the answer, in the pool of the quotas */
@@ -246,12 +246,12 @@ struct net_session {
 	struct net_listener *l;
 	struct net_peer *peer; /* borrowed from the connection */
 	struct net_loop *loop;
-	void *conn;	       /* the loop's */
-	bool certified;	       /* TLS: the client has a certificate of the CA */
-	bool trusted;	       /* it has sent an authorized request */
-	bool lingers;	       /* after the end it drops what the client still sends */
-	u32 calls;	       /* requests whose answers are not sent yet */
-	u64 rest_ms;	       /* when the last answer was sent */
+	void *conn;	/* the loop's */
+	bool certified; /* TLS: the client has a certificate of the CA */
+	bool trusted;	/* it has sent an authorized request */
+	bool lingers;	/* after the end it drops what the client still sends */
+	u32 calls;	/* requests whose answers are not sent yet */
+	u64 rest_ms;	/* when the last answer was sent */
 };
 
 int http_session_create(struct net_listener *l, struct net_peer *peer, struct net_session **ret);

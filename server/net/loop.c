@@ -141,7 +141,7 @@ static u64 conn_end(const struct net_conn *c, enum net_end *ret_why)
 	*ret_why = NET_END_SLOW;
 	if (c->closing || c->out_at < c->out.n)
 		end = end ? MIN(end, c->progress_ms + patience) : c->progress_ms + patience;
-	if (!s->calls && !s->trusted && (!end || MAX(c->born_ms, s->rest_ms) + first < end)) {
+	if (!s->calls && !s->trusted && (!end || MAX(c->born_ms, s->rest_ms) + first <= end)) {
 		*ret_why = NET_END_NO_REQUEST;
 		end = MAX(c->born_ms, s->rest_ms) + first;
 	}
@@ -225,7 +225,8 @@ static int send_pending(struct net_conn *c)
 {
 	struct net_session *s = c->session;
 
-	while (!c->shut) {
+	/* The client speaks first: it may be one that has to be told of its error in plain text. */
+	while (c->spoke && !c->shut) {
 		ssize_t n;
 
 		if (c->out_at == c->out.n) {
@@ -361,12 +362,13 @@ static void conn_continue(struct net_conn *c, int r)
 
 static void conn_event(struct net_conn *c, u32 events)
 {
-	int r = c->handshaking ? handshake(c) : 0;
+	int r;
 
-	if (events & EPOLLERR || (events & EPOLLHUP && !c->handshaking)) {
+	if (events & (EPOLLERR | EPOLLHUP)) {
 		conn_destroy(c);
 		return;
 	}
+	r = c->handshaking ? handshake(c) : 0;
 	if (r == 0)
 		r = receive(c);
 	if (r == 0 && events & EPOLLRDHUP && !c->hung_up) {
@@ -395,8 +397,8 @@ static int start_tls(struct net_conn *c)
 	if (r < 0)
 		return -EIO;
 	if (l->client_ca)
-		gnutls_certificate_server_set_request(
-			c->tls, l->o.grpc ? GNUTLS_CERT_REQUIRE : GNUTLS_CERT_REQUEST);
+		gnutls_certificate_server_set_request(c->tls, l->o.grpc ? GNUTLS_CERT_REQUIRE
+									: GNUTLS_CERT_REQUEST);
 	gnutls_transport_set_int(c->tls, c->fd);
 	c->handshaking = true;
 	return 0;
@@ -426,11 +428,11 @@ static void conn_create(struct net_loop *o, int fd, struct net_peer *peer)
 		return;
 	}
 	*c = (struct net_conn){.loop = o,
-			   .peer = peer,
-			   .fd = fd,
-			   .events = e.events,
-			   .born_ms = net_now_ms(),
-			   .is_stranger = true};
+			       .peer = peer,
+			       .fd = fd,
+			       .events = e.events,
+			       .born_ms = net_now_ms(),
+			       .is_stranger = true};
 	c->progress_ms = c->born_ms;
 	TAILQ_INSERT_TAIL(&o->conns, c, all);
 	pthread_mutex_lock(&o->l->lock);
@@ -621,7 +623,7 @@ static void begin_draining(struct net_loop *o)
 	o->accept_ms = 0;
 	for (c = TAILQ_FIRST(&o->conns); c; c = next) {
 		next = TAILQ_NEXT(c, all);
-		if (c->handshaking) {
+		if (!c->spoke) {
 			conn_destroy(c);
 			continue;
 		}

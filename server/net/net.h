@@ -33,7 +33,7 @@ struct net_request {
 	const char *token_name; /* "" = it has none */
 	const char *host;	/* the only host.name that the sender may write; "" = any */
 	const char *peer;	/* "127.0.0.1" */
-	bool grpc;	  /* `body` is the message without its frame; status is gRPC's */
+	bool grpc;		/* `body` is the message without its frame; status is gRPC's */
 	void *sink; /* net_sink.userdata when the body went into the sink; `body` is empty then */
 	/*
 	 * The i-th query parameter (or header) of that name, or NULL. Borrowed. Without a name: the
@@ -126,8 +126,8 @@ struct net_options {
 	bool grpc;
 	const struct net_tls *tls; /* or NULL */
 	bool clear_text;	   /* tokens without TLS beyond loopback are allowed */
-	const char *tokens; /* see tokens.c; or NULL; read again when it changes */
-	size_t max_body;    /* bytes as sent; 0 = 64 MiB. All requests together: four times that */
+	const char *tokens;	   /* see tokens.c; or NULL; read again when it changes */
+	size_t max_body; /* bytes as sent; 0 = 64 MiB. All requests together: four times that */
 	u32 max_connections, timeout_s; /* 0 = 20000, 30 */
 	net_handler *handler;
 	/*

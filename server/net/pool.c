@@ -9,9 +9,15 @@
 #include "base/log.h"
 #include "base/thread.h"
 
-#define MAX_THREADS 64
+/*
+ * Writes wait for the disk or for ClickHouse most of the time: 2,000 agents' requests a second that
+ * each wait for half a second need 1,000 threads. Questions need CPU and memory.
+ */
+#define MAX_THREADS 1024
+#define MAX_QUESTIONS 64
 
-struct class {
+struct class
+{
 	pthread_cond_t wake;
 	TAILQ_HEAD(, net_peer) turns; /* clients with queued jobs; the first one is next */
 	u32 max_threads, max_queued;
@@ -150,7 +156,7 @@ int pool_create(struct net_pool **ret)
 		pthread_cond_init(&p->classes[i].wake, NULL);
 		TAILQ_INIT(&p->classes[i].turns);
 	}
-	p->classes[POOL_READ].max_threads = (u32)MAX(8, MIN(2 * cpus, MAX_THREADS));
+	p->classes[POOL_READ].max_threads = (u32)MAX(8, MIN(2 * cpus, MAX_QUESTIONS));
 	p->classes[POOL_READ].max_queued = 512;
 	p->classes[POOL_WRITE].max_threads = MAX_THREADS;
 	p->classes[POOL_WRITE].max_queued = 8192;

@@ -13,7 +13,6 @@
 
 #include "base/types.h"
 
-/* A write may wait for a disk or another server; questions use CPU and memory. */
 enum pool_class { POOL_READ, POOL_WRITE, POOL_CLASSES };
 
 struct net_peer;
@@ -35,8 +34,8 @@ struct pool_work {
 /* A client: an address. */
 struct net_peer {
 	struct net_peer *next; /* in its bucket */
-	u32 refs;	  /* under the lock of struct net */
-	atomic_uint open; /* connections */
+	u32 refs;	       /* under the lock of struct net */
+	atomic_uint open;      /* connections */
 	u8 key[16];
 	char name[64];
 	struct pool_work work[POOL_CLASSES];

@@ -39,7 +39,8 @@ static int fuzz_submit(struct net *n, enum pool_class class, struct net_call *c)
 /* Ends requests that were not kept for later, and some of those that were. */
 static void fuzz_work(struct fuzz_net *f, size_t keep)
 {
-	while (f->later.n > keep || (f->later.n && f->later.data[f->later.n - 1]->received % 3 == 0))
+	while (f->later.n > keep ||
+	       (f->later.n && f->later.data[f->later.n - 1]->received % 3 == 0))
 		fuzz_answer(f->later.data[--f->later.n]);
 }
 

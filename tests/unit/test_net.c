@@ -17,6 +17,7 @@
 
 #include "dir_fixture.h"
 #include "server/net/internal.h"
+#include "server/net/timers.h"
 
 #define WAIT_MS 60000
 #define MAX_BODY 1000
@@ -201,6 +202,26 @@ Test(net, tokens_that_all_users_can_read_are_warned_of, .init = cr_redirect_stde
 
 /* ---- addresses ---- */
 
+static struct {
+	atomic_int running, error;
+} waits;
+
+/* A question that ends only because nobody wants its answer. */
+static void wait_for_nobody(void)
+{
+	const struct timespec tick = {.tv_nsec = 5000000};
+	u64 until = net_now_ms() + WAIT_MS;
+	int r = 0;
+
+	atomic_fetch_add(&waits.running, 1);
+	while (r == 0 && net_now_ms() < until) {
+		(void)nanosleep(&tick, NULL);
+		r = quota_check(NULL);
+	}
+	atomic_store(&waits.error, r);
+	atomic_fetch_sub(&waits.running, 1);
+}
+
 static void echo(void *userdata, const struct net_request *r, struct net_response *ret)
 {
 	const struct timespec long_time = {.tv_sec = 3, .tv_nsec = 500000000};
@@ -208,6 +229,8 @@ static void echo(void *userdata, const struct net_request *r, struct net_respons
 	(void)userdata;
 	if (!strcmp(r->path, "/slow"))
 		(void)nanosleep(&long_time, NULL);
+	if (!strcmp(r->path, "/wait"))
+		wait_for_nobody();
 	str_printf(&ret->body, "%s %s %zu\n", r->method, r->path, r->n_body);
 }
 
@@ -575,4 +598,109 @@ Test(net, slow_clients_are_counted_and_slow_handlers_are_not)
 	cr_expect_eq(stats().timed_out, 1);
 	expect_answer(patient, "200", "GET /slow 0\n");
 	cr_expect_eq(stats().timed_out, 1);
+}
+
+static void wait_until_running(int n)
+{
+	const struct timespec tick = {.tv_nsec = 5000000};
+	u64 until = net_now_ms() + WAIT_MS;
+
+	while (atomic_load(&waits.running) != n) {
+		cr_assert_lt(net_now_ms(), until, "%d run", atomic_load(&waits.running));
+		(void)nanosleep(&tick, NULL);
+	}
+}
+
+Test(net, a_handler_ends_when_its_client_has_gone)
+{
+	int fd;
+
+	begin_listener((struct net_options){});
+	fd = asked("GET /wait HTTP/1.1\r\n" OWN_PAGE, 0);
+	wait_until_running(1);
+	close(fd);
+	wait_until_running(0);
+	cr_expect_eq(atomic_load(&waits.error), -ECANCELED);
+}
+
+Test(net, a_handler_has_the_time_of_its_quota)
+{
+	begin_listener((struct net_options){.limits = {.time_ns = 50000000}});
+	expect_answer(asked("GET /wait HTTP/1.1\r\n" OWN_PAGE, 0), "200", "GET /wait 0\n");
+	cr_expect_eq(atomic_load(&waits.error), -ETIMEDOUT);
+}
+
+Test(net, closing_a_listener_ends_handlers)
+{
+	int fd;
+	u64 begin;
+
+	begin_listener((struct net_options){});
+	fd = asked("GET /wait HTTP/1.1\r\n" OWN_PAGE, 0);
+	wait_until_running(1);
+	begin = net_now_ms();
+	net_close(listener, 100);
+	listener = NULL;
+	cr_expect_lt(net_now_ms() - begin, WAIT_MS / 2);
+	cr_expect_eq(atomic_load(&waits.error), -ECANCELED);
+	close(fd);
+}
+
+/* One client's questions wait for half of the threads; those of another go past them. */
+Test(net, one_client_does_not_take_all_threads)
+{
+	struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000002)},
+			   server = {.sin_family = AF_INET,
+				     .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	const char *text = "GET /a HTTP/1.1\r\n" OWN_PAGE "Connection: close\r\n\r\n";
+	struct pool_stats s;
+	int fds[40], other;
+
+	begin_listener((struct net_options){});
+	for (u32 i = 0; i < ARRAY_SIZE(fds); i++)
+		fds[i] = asked("GET /wait HTTP/1.1\r\n" OWN_PAGE, 0);
+	wait_until_running(4);
+	other = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	server.sin_port = htons(net_port(listener));
+	cr_assert_eq(bind(other, (struct sockaddr *)&own, sizeof(own)), 0);
+	cr_assert_eq(connect(other, (struct sockaddr *)&server, sizeof(server)), 0);
+	put(other, text, strlen(text));
+	expect_answer(other, "200", "GET /a 0\n");
+	cr_expect_eq(atomic_load(&waits.running), 4);
+	pool_stats(listener->net->pool, POOL_READ, &s);
+	cr_expect_geq(s.queued, 30);
+	for (u32 i = 0; i < ARRAY_SIZE(fds); i++)
+		close(fds[i]);
+	wait_until_running(0);
+}
+
+/* ---- timers ---- */
+
+Test(net, timers_come_in_order_after_moves_and_removals)
+{
+	struct net_timer timers[500] = {};
+	struct net_timers heap = {};
+	struct net_timer *t;
+	u64 last = 0, n = 0;
+	u32 random = 1;
+
+	for (u32 round = 0; round < 4000; round++) {
+		random = random * 1664525 + 1013904223;
+		t = &timers[(random >> 16) % ARRAY_SIZE(timers)];
+		if (random % 3)
+			cr_assert_eq(net_timer_set(&heap, t, (random >> 8) % 1000), 0);
+		else
+			net_timer_clear(&heap, t);
+	}
+	for (u32 i = 0; i < ARRAY_SIZE(timers); i++)
+		n += timers[i].place != 0;
+	cr_assert_eq(heap.heap.n, n);
+	for (; (t = net_timer_first(&heap)); n--) {
+		cr_assert_geq(t->at_ms, last);
+		last = t->at_ms;
+		net_timer_clear(&heap, t);
+		cr_assert_eq(t->place, 0);
+	}
+	cr_expect_eq(n, 0);
+	vec_deinit(&heap.heap);
 }
