@@ -646,6 +646,73 @@ Test(net, closing_a_listener_ends_handlers)
 	close(fd);
 }
 
+/* A frame of HTTP/2: length, type, flags, stream. */
+static void put_frame(int fd, u8 type, u8 flags, u8 stream, const void *payload, u8 n)
+{
+	u8 frame[9 + 255] = {0, 0, n, type, flags, 0, 0, 0, stream};
+
+	memcpy(frame + 9, payload, n);
+	put(fd, (const char *)frame, 9u + n);
+}
+
+/* Calls /wait with this grpc-timeout, in a stream of number 1. */
+static int called(const char *timeout)
+{
+	const char *const headers[][2] = {{":method", "POST"},
+					  {":scheme", "http"},
+					  {":path", "/wait"},
+					  {":authority", "localhost"},
+					  {"content-type", "application/grpc"},
+					  {"grpc-timeout", timeout}};
+	const char *preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+	u8 block[250];
+	u8 n = 0;
+	int fd = connected();
+
+	for (u32 i = 0; i < ARRAY_SIZE(headers); i++)
+		for (u32 k = 0; k < 2; k++) {
+			size_t length = strlen(headers[i][k]);
+
+			if (!k)
+				block[n++] = 0; /* HPACK: a literal that is not indexed */
+			block[n++] = (u8)length;
+			memcpy(block + n, headers[i][k], length);
+			n = (u8)(n + length);
+		}
+	put(fd, preface, strlen(preface));
+	put_frame(fd, 4, 0, 0, "", 0);
+	put_frame(fd, 1, 4, 1, block, n);	 /* HEADERS, END_HEADERS */
+	put_frame(fd, 0, 1, 1, "\0\0\0\0\0", 5); /* DATA, END_STREAM */
+	return fd;
+}
+
+Test(net, a_call_has_the_time_of_its_grpc_timeout)
+{
+	u64 begin = net_now_ms();
+	int fd;
+
+	begin_listener((struct net_options){.grpc = true});
+	fd = called("200m");
+	wait_until_running(1);
+	wait_until_running(0);
+	cr_expect_eq(atomic_load(&waits.error), -ETIMEDOUT);
+	cr_expect_lt(net_now_ms() - begin, WAIT_MS / 2);
+	close(fd);
+}
+
+Test(net, a_call_ends_with_its_stream)
+{
+	int fd;
+
+	begin_listener((struct net_options){.grpc = true});
+	fd = called("1H");
+	wait_until_running(1);
+	put_frame(fd, 3, 0, 1, "\0\0\0\x08", 4); /* RST_STREAM, CANCEL */
+	wait_until_running(0);
+	cr_expect_eq(atomic_load(&waits.error), -ECANCELED);
+	close(fd);
+}
+
 /* One client's questions wait for half of the threads; those of another go past them. */
 Test(net, one_client_does_not_take_all_threads)
 {
