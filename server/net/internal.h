@@ -33,6 +33,11 @@ struct net_sender {
 /* The sender of an Authorization header ("Bearer TOKEN", "Basic USER:TOKEN"), or NULL. */
 struct net_sender net_tokens_sender(struct net_tokens *t, const char *authorization);
 
+/* ---- files that only the server's owner may read (files.c) ---- */
+
+/* As open(2) with O_RDONLY: see net_set_open(). */
+int net_open_secret(const char *path);
+
 /* ---- certificates (tls.c) ---- */
 
 struct net_listener;

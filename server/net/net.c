@@ -117,11 +117,9 @@ static int split_address(const char *address, char host[256], char port[16],
 
 static int open_socket(struct net_listener *l, const struct addrinfo *a, struct diag *reterr_diag)
 {
-	struct sockaddr_storage own = {};
-	socklen_t own_n = sizeof(own);
 	int one = 1;
 
-	if (!is_loopback(a->ai_addr) && !l->tokens && !l->client_ca)
+	if (!is_loopback(a->ai_addr) && !l->o.tokens && !l->client_ca)
 		return diag_set(
 			reterr_diag, -EACCES,
 			"%s: other machines can connect to this address: it needs --token-file "
@@ -138,12 +136,9 @@ static int open_socket(struct net_listener *l, const struct addrinfo *a, struct 
 		return diag_set(reterr_diag, -errno, "%s: no socket: %s", l->o.address,
 				strerror(errno));
 	setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (bind(l->fd, a->ai_addr, a->ai_addrlen) < 0 || listen(l->fd, BACKLOG) < 0 ||
-	    getsockname(l->fd, (struct sockaddr *)&own, &own_n) < 0)
+	if (bind(l->fd, a->ai_addr, a->ai_addrlen) < 0 || listen(l->fd, BACKLOG) < 0)
 		return diag_set(reterr_diag, -errno, "%s: cannot listen: %s", l->o.address,
 				strerror(errno));
-	l->port = ntohs(own.ss_family == AF_INET ? ((struct sockaddr_in *)&own)->sin_port
-						 : ((struct sockaddr_in6 *)&own)->sin6_port);
 	return 0;
 }
 
@@ -163,6 +158,29 @@ static int bind_address(struct net_listener *l, struct diag *reterr_diag)
 	r = open_socket(l, found, reterr_diag);
 	freeaddrinfo(found);
 	return r;
+}
+
+int net_bind(const struct net_options *o, struct diag *reterr_diag, int *ret_fd)
+{
+	struct net_listener l = {.o = *o, .fd = -1, .client_ca = o->tls && o->tls->client_ca};
+	int r = bind_address(&l, reterr_diag);
+
+	if (r < 0)
+		cleanup_close(&l.fd);
+	else
+		*ret_fd = l.fd;
+	return r;
+}
+
+u16 net_port_of(int fd)
+{
+	struct sockaddr_storage own = {};
+	socklen_t n = sizeof(own);
+
+	if (getsockname(fd, (struct sockaddr *)&own, &n) < 0)
+		return 0;
+	return ntohs(own.ss_family == AF_INET ? ((struct sockaddr_in *)&own)->sin_port
+					      : ((struct sockaddr_in6 *)&own)->sin6_port);
 }
 
 static int copy_path(const char *path, char **ret)
@@ -323,8 +341,11 @@ int net_listen(const struct net_options *o, struct diag *reterr_diag, struct net
 		r = net_tokens_create(o->tokens, reterr_diag, &l->tokens);
 	if (r == 0)
 		r = read_tls(l, o->tls, reterr_diag);
-	if (r == 0)
+	if (r == 0 && o->socket)
+		l->fd = o->socket;
+	else if (r == 0)
 		r = bind_address(l, reterr_diag);
+	l->port = r == 0 ? net_port_of(l->fd) : 0;
 	if (r == 0)
 		r = join_net(l, reterr_diag);
 	if (r == 0)

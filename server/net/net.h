@@ -123,6 +123,7 @@ struct net_options {
 	struct net *net;     /* borrowed; NULL = one for this listener alone */
 	const char *name;    /* static: in metrics and the access log; NULL = "http" or "grpc" */
 	const char *address; /* "127.0.0.1:7788", "[::]:4317"; port 0 = any free one */
+	int socket;	     /* of net_bind(), owned by the listener; 0 = bind `address` */
 	bool grpc;
 	const struct net_tls *tls; /* or NULL */
 	bool clear_text;	   /* tokens without TLS beyond loopback are allowed */
@@ -152,6 +153,17 @@ struct net_stats {
 
 struct net_listener;
 
+/*
+ * Opens a file of certificates, keys or tokens for reading: a descriptor, or a negative errno. Set
+ * it before net_listen(); NULL: open(2).
+ */
+typedef int net_open_file(void *userdata, const char *path);
+void net_set_open(net_open_file *fn, void *userdata);
+
+/* A socket that listens at `address`, by the rules of net_listen(): for net_options.socket. */
+int net_bind(const struct net_options *o, struct diag *reterr_diag, int *ret_fd);
+/* The port at which a socket listens. */
+u16 net_port_of(int fd);
 int net_listen(const struct net_options *o, struct diag *reterr_diag, struct net_listener **ret);
 /*
  * Reads certificate, key and client CA again, for new connections; open connections keep theirs. On

@@ -5,7 +5,6 @@
  * that were loaded last.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <gnutls/gnutls.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,7 +30,7 @@ DEFINE_CLEANUP(credentials, struct net_credentials *, net_credentials_put)
 
 static int read_pem(const char *path, struct str *ret, struct diag *reterr_diag)
 {
-	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+	_cleanup_close_ int fd = net_open_secret(path);
 	char chunk[4096];
 	ssize_t n = -1;
 

@@ -11,7 +11,6 @@
  * hash with all hashes in constant time.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
 #include <string.h>
@@ -155,7 +154,7 @@ static int read_file(struct net_tokens *t, struct token_list *ret, struct stat *
 		     struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str text = {};
-	_cleanup_close_ int fd = open(t->path, O_RDONLY | O_CLOEXEC);
+	_cleanup_close_ int fd = net_open_secret(t->path);
 	char chunk[4096];
 	ssize_t n;
 	int r;
@@ -183,6 +182,7 @@ static int read_file(struct net_tokens *t, struct token_list *ret, struct stat *
 static void reload_changed(struct net_tokens *t)
 {
 	struct token_list list = {};
+	_cleanup_close_ int fd = -1;
 	struct diag d = {};
 	struct stat st;
 	u64 now = net_now_ms();
@@ -190,7 +190,8 @@ static void reload_changed(struct net_tokens *t)
 	if (now - t->checked_ms < CHECK_EVERY_MS)
 		return;
 	t->checked_ms = now;
-	if (stat(t->path, &st) < 0 ||
+	fd = net_open_secret(t->path);
+	if (fd < 0 || fstat(fd, &st) < 0 ||
 	    (st.st_mtim.tv_sec == t->mtime.tv_sec && st.st_mtim.tv_nsec == t->mtime.tv_nsec &&
 	     st.st_size == t->size && st.st_ino == t->inode))
 		return;
