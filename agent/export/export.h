@@ -19,7 +19,7 @@ struct export_options {
 	/*
 	 * "otlp://HOST:PORT" (gRPC, port 4317), "otlp+http://HOST:PORT" (4318),
 	 * "pyroscope://HOST:PORT" (4040), "file:PATTERN" (strftime, local time; the extension
-	 * selects the format), "memory:".
+	 * selects the format), "memory:", "local:".
 	 */
 	const char *url;
 	const char *ca, *cert, *key; /* PEM files, or NULL */
@@ -35,6 +35,8 @@ struct export_options {
 	 * For "memory:": processes the profile, in the exporter's thread. -EAGAIN: try again soon.
 	 */
 	int (*take)(void *userdata, const struct profile *p, struct diag *reterr_diag);
+	/* For "local:": passes an OTLP request on, in the sender's thread. -EAGAIN: try again. */
+	int (*give)(void *userdata, const u8 *data, size_t n, struct diag *reterr_diag);
 	void *userdata;
 };
 

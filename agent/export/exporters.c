@@ -34,7 +34,8 @@
 #define TAKE_WAIT_MS 100
 
 static const struct export_ops *const all_ops[] = {
-	&export_otlp_grpc, &export_otlp_http, &export_pyroscope, &export_file, &export_memory,
+	&export_otlp_grpc, &export_otlp_http, &export_pyroscope,
+	&export_file,	   &export_memory,    &export_local,
 };
 
 static u64 now_ms(void)
