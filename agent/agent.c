@@ -6,6 +6,7 @@
 #include "agent/agent.h"
 
 #include <errno.h>
+#include <linux/capability.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,27 @@
 /* Above this share of the memory limit a profile is dropped unless the export queue is empty. */
 #define SHORT_PERCENT 90
 #define TIGHT_BYTES (256ULL << 20)
+
+u64 agent_capabilities(void)
+{
+	static const u8 needed[] = {
+		CAP_BPF,	/* programs and maps */
+		CAP_PERFMON,	/* perf events; BPF programs that read the kernel */
+		CAP_SYS_PTRACE, /* memory, mappings and namespaces of other users' processes */
+		CAP_CHECKPOINT_RESTORE, /* /proc/PID/map_files: files that are deleted */
+		CAP_DAC_READ_SEARCH,	/* files of other users */
+		CAP_DAC_OVERRIDE,     /* sockets of other users that ask for traces (context.md) */
+		CAP_SYSLOG,	      /* addresses in /proc/kallsyms */
+		CAP_SYS_RESOURCE,     /* more open files; locked memory before Linux 5.11 */
+		CAP_SYS_NICE,	      /* the reader thread goes first */
+		CAP_NET_BIND_SERVICE, /* --metrics at a port below 1024 */
+	};
+	u64 all = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(needed); i++)
+		all |= 1ULL << needed[i];
+	return all;
+}
 
 u64 agent_memory_limit(const struct agent_options *o)
 {

@@ -106,6 +106,9 @@ struct agent_control {
 	void *userdata;
 };
 
+/* What agent_create() and all later calls need of root: bits for privilege_keep(). */
+u64 agent_capabilities(void);
+
 struct agent;
 
 /*

@@ -12,7 +12,7 @@
 struct cli_command {
 	const char *name;
 	int (*run)(int argc, char **argv);
-	const char *help; /* one line */
+	const char *help; /* one line; NULL: not for people */
 };
 
 /* Prints "culprit: TEXT" and a newline to standard error; returns `status`. */

@@ -5,6 +5,7 @@
 
 #include "agent/agent.h"
 #include "base/log.h"
+#include "base/privilege.h"
 #include "base/str.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
@@ -134,6 +135,9 @@ int cmd_agent(int argc, char **argv)
 	signals_catch_end();
 	signals_catch_reload();
 	options = options_of(&c);
+	e = privilege_keep(agent_capabilities(), &diag);
+	if (e < 0)
+		return cli_fail(e, &diag);
 	e = agent_create(&options, &diag, &agent);
 	if (e < 0)
 		return cli_fail(e, &diag);

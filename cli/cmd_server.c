@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/privilege.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/serving.h"
@@ -19,7 +20,13 @@
 
 struct server_arguments {
 	struct serving_arguments serving;
-	bool verbose;
+	bool verbose, allow_root;
+};
+
+static const struct option user_options[] = {
+	OPTION_FLAG("allow-root", 0, struct server_arguments, allow_root,
+		    "run as root, too, which the server never needs"),
+	{},
 };
 
 static const struct option other_options[] = {
@@ -47,7 +54,19 @@ static void print_ports(const struct server *s)
 	fflush(stdout);
 }
 
-static int run(const struct server_options *o)
+/* Root's capabilities are of no use here, whoever allowed root. */
+static int start(struct server_options *o, struct server **ret, struct diag *reterr_diag)
+{
+	int r = server_bind(o, reterr_diag);
+
+	if (r == 0)
+		r = privilege_keep(0, reterr_diag);
+	if (r == 0)
+		r = server_confine(o, true, reterr_diag);
+	return r < 0 ? r : server_start(o, reterr_diag, ret);
+}
+
+static int run(struct server_options *o)
 {
 	struct server *s = NULL;
 	struct diag d = {};
@@ -60,7 +79,7 @@ static int run(const struct server_options *o)
 	sigaddset(&set, SIGHUP);
 	/* Before any thread starts, so that all of them inherit the mask. */
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
-	r = server_start(o, &d, &s);
+	r = start(o, &s, &d);
 	if (r < 0)
 		return cli_error(1, "server: %s", d.text[0] ? d.text : strerror(-r));
 	print_ports(s);
@@ -82,6 +101,7 @@ int cmd_server(int argc, char **argv)
 		{"Listening", serving_listen_options, &a.serving},
 		{"Access", serving_access_options, &a.serving},
 		{"Cost of CPU time", serving_cost_options, &a.serving},
+		{"User", user_options, &a},
 		{"Logging", other_options, &a},
 		{}};
 	const struct option_usage usage = {
@@ -113,6 +133,9 @@ int cmd_server(int argc, char **argv)
 	r = serving_options(&a.serving, "server", &own, &o);
 	if (r)
 		return r;
+	if (geteuid() == 0 && !a.allow_root)
+		return cli_error(2, "server: not as root: start it as a user of its own, as "
+				    "packaging/culprit-server.service does, or give --allow-root");
 	if (a.verbose)
 		log_set_level(LOG_LEVEL_DEBUG);
 	return run(&o);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* culprit up: agent, server and page in one process, for this machine. */
+/*
+ * culprit up: agent, server and page for this machine. This process is the agent's; the server is a
+ * process without privileges (up_process.h).
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -10,6 +13,7 @@
 
 #include "agent/agent.h"
 #include "base/cleanup.h"
+#include "base/privilege.h"
 #include "base/str.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
@@ -17,8 +21,10 @@
 #include "cli/sampling.h"
 #include "cli/serving.h"
 #include "cli/signals.h"
+#include "cli/up_process.h"
 
-#define DRAIN_MS 4000
+#define SPOOL_BYTES (64ULL << 20)
+#define RETRY_MS 200
 
 struct up {
 	struct export_options local;  /* to `server` */
@@ -27,9 +33,17 @@ struct up {
 	struct serving_arguments serving, given; /* given: before defaults were filled in */
 	int argc;
 	char **argv;
-	struct server *server;
-	pthread_mutex_t lock; /* of `agent`, which threads of the server ask for metrics */
+	const char *user_name;
+	struct up_process *server;
+	u16 port;
+	pthread_mutex_t lock; /* of `agent`, which the server asks for metrics */
 	struct agent *agent;
+};
+
+static const struct option user_options[] = {
+	OPTION_STRING("user", 0, "NAME", struct up, user_name,
+		      "user of the server's process (default: culprit, or one that is nobody)"),
+	{},
 };
 
 /* The default data directory: the system service's for root, else in the user's state directory. */
@@ -46,11 +60,11 @@ static int default_dir(struct str *ret)
 	return -ENOENT;
 }
 
-static int take_profile(void *arg, const struct profile *p, struct diag *reterr_diag)
+static int give_profiles(void *arg, const u8 *data, size_t n, struct diag *reterr_diag)
 {
 	struct up *u = arg;
 
-	return ingest_profile(server_ingest(u->server), p, reterr_diag);
+	return up_process_give(u->server, data, n, reterr_diag);
 }
 
 static void metrics(void *arg, struct str *out)
@@ -74,7 +88,7 @@ static void show_agent(struct up *u, struct agent *agent)
 static void print_url(const struct up *u)
 {
 	printf("culprit shows this machine at http%s://%s:%u/\n", u->serving.cert ? "s" : "",
-	       "127.0.0.1", server_port(u->server, SERVER_API));
+	       "127.0.0.1", u->port);
 	fflush(stdout);
 }
 
@@ -89,6 +103,7 @@ static int parse(struct up *u, int *ret_first)
 		{"Cost of CPU time", serving_cost_options, &u->serving},
 		{"Sampling", sampling_options, &u->sampling},
 		{"Export", exporting_options, &u->options},
+		{"User", user_options, u},
 		{}};
 	const struct option_usage usage = {
 		.command = "up",
@@ -122,7 +137,7 @@ static int reload(void *userdata, struct agent_options *ret)
 		return 0;
 	if (parse(&u, &first))
 		return -EINVAL;
-	server_reload(now->server);
+	up_process_reload(now->server);
 	serving_changed(&now->given, &u.serving);
 	*ret = options_of(&u, &now->local);
 	return 1;
@@ -146,28 +161,79 @@ static int run_agent(struct up *u)
 	return e < 0 ? cli_error(1, "%s", diag.text) : 0;
 }
 
+/* Only root can become another user. *ret_user is NULL without one. */
+static int find_user(const struct up *u, struct privilege_user *own,
+		     const struct privilege_user **ret_user, struct diag *reterr_diag)
+{
+	int r;
+
+	*ret_user = NULL;
+	if (geteuid() != 0)
+		return u->user_name ? diag_set(reterr_diag, -EPERM,
+					       "--user: only root can become "
+					       "another user")
+				    : 0;
+	r = privilege_find_user(u->user_name, own, reterr_diag);
+	*ret_user = r < 0 ? NULL : own;
+	return r;
+}
+
+/* What needs root and no more than once, then the server, and then only what the agent needs. */
+static int start_server(struct up *u, struct server_options *so, const struct privilege_user *user,
+			struct diag *reterr_diag)
+{
+	const struct up_process_options o = {.serving = &u->serving,
+					     .server = so,
+					     .user = user,
+					     .metrics = metrics,
+					     .userdata = u};
+	int r = server_bind(so, reterr_diag);
+
+	if (r == 0 && user)
+		r = server_give_directories(so, user->uid, user->gid, reterr_diag);
+	if (r == 0)
+		r = up_process_start(&o, reterr_diag, &u->server);
+	if (r < 0)
+		return r;
+	u->port = net_port_of(so->sockets[SERVER_API]);
+	r = privilege_keep(agent_capabilities() | up_capabilities(), reterr_diag);
+	if (r == 0)
+		r = up_process_keep(u->server, reterr_diag);
+	if (r < 0)
+		up_process_stop(u->server);
+	return r;
+}
+
 static int run(struct up *u)
 {
-	struct server_options so = {.metrics = metrics, .userdata = u};
+	const struct privilege_user *user;
 	_cleanup_str_ struct str own = {};
+	struct privilege_user found;
+	struct server_options so = {};
 	struct diag diag = {};
 	int e = serving_options(&u->serving, "up", &own, &so);
 
 	if (e)
 		return e;
-	e = server_start(&so, &diag, &u->server);
+	e = find_user(u, &found, &user, &diag);
+	if (e == 0)
+		e = start_server(u, &so, user, &diag);
 	if (e < 0)
 		return cli_error(1, "%s", diag.text[0] ? diag.text : strerror(-e));
 	/* The agent ends first: its last profiles go to the server. */
 	e = run_agent(u);
-	server_stop(u->server, DRAIN_MS);
+	up_process_stop(u->server);
 	return e;
 }
 
 int cmd_up(int argc, char **argv)
 {
 	struct up u = {
-		.local = {.url = "memory:", .take = take_profile, .userdata = &u},
+		.local = {.url = "local:",
+			  .give = give_profiles,
+			  .userdata = &u,
+			  .spool_bytes = SPOOL_BYTES,
+			  .retry_ms = RETRY_MS},
 		.serving = {SERVING_DEFAULTS},
 		.argc = argc,
 		.argv = argv,

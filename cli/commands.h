@@ -19,3 +19,4 @@ int cmd_server(int argc, char **argv);
 int cmd_server_backup(int argc, char **argv);
 int cmd_server_restore(int argc, char **argv);
 int cmd_up(int argc, char **argv);
+int cmd_up_server(int argc, char **argv);

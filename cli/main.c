@@ -21,6 +21,7 @@ static const struct cli_command commands[] = {
 	{"record", cmd_record, "profile the machine, processes or a command into a file"},
 	{"top", cmd_top, "show where the time goes right now, in the terminal"},
 	{"doctor", cmd_doctor, "check what works on this machine, and what to do about the rest"},
+	{"up-server", cmd_up_server, NULL}, /* which `up` starts */
 #endif
 	{NULL, NULL, NULL},
 };
@@ -46,7 +47,8 @@ static void print_help(FILE *out)
 {
 	fputs("usage: culprit COMMAND [OPTIONS]\n\n", out);
 	for (size_t i = 0; commands[i].name; i++)
-		fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+		if (commands[i].help)
+			fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
 	fputs("\nSee culprit COMMAND --help and culprit(1).\n", out);
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/serving.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -166,6 +168,10 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 	return 0;
 }
 
+static const struct option *const tables[] = {serving_store_options, serving_symbol_options,
+					      serving_listen_options, serving_access_options,
+					      serving_cost_options};
+
 static bool same_value(const struct option *o, const struct serving_arguments *a,
 		       const struct serving_arguments *b)
 {
@@ -181,12 +187,76 @@ static bool same_value(const struct option *o, const struct serving_arguments *a
 
 void serving_changed(const struct serving_arguments *before, const struct serving_arguments *now)
 {
-	const struct option *const tables[] = {serving_store_options, serving_symbol_options,
-					       serving_listen_options, serving_access_options,
-					       serving_cost_options};
-
 	for (size_t i = 0; i < ARRAY_SIZE(tables); i++)
 		for (const struct option *o = tables[i]; o->name; o++)
 			if (!same_value(o, before, now))
 				log_warn("--%s keeps its value until a restart", o->name);
+}
+
+/* ---- from one process to another ---- */
+
+static void write_value(const struct option *o, const void *at, struct str *out)
+{
+	switch (o->type) {
+	case OPTION_TYPE_FLAG:
+		str_printf(out, "%s=%d", o->name, *(const bool *)at);
+		break;
+	case OPTION_TYPE_U64:
+		str_printf(out, "%s=%llu", o->name, *(const u64 *)at);
+		break;
+	case OPTION_TYPE_F64:
+		str_printf(out, "%s=%a", o->name, *(const double *)at);
+		break;
+	default:
+		if (!*(const char *const *)at)
+			return;
+		str_printf(out, "%s=%s", o->name, *(const char *const *)at);
+	}
+	str_putc(out, '\0');
+}
+
+void serving_write(const struct serving_arguments *a, struct str *out)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(tables); i++)
+		for (const struct option *o = tables[i]; o->name; o++)
+			write_value(o, (const char *)a + o->offset, out);
+}
+
+static const struct option *find(const char *name, size_t n)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(tables); i++)
+		for (const struct option *o = tables[i]; o->name; o++)
+			if (strlen(o->name) == n && !memcmp(o->name, name, n))
+				return o;
+	return NULL;
+}
+
+static void read_value(const struct option *o, char *text, void *at)
+{
+	switch (o->type) {
+	case OPTION_TYPE_FLAG:
+		*(bool *)at = *text == '1';
+		break;
+	case OPTION_TYPE_U64:
+		*(u64 *)at = strtoull(text, NULL, 10);
+		break;
+	case OPTION_TYPE_F64:
+		*(double *)at = strtod(text, NULL);
+		break;
+	default:
+		*(const char **)at = text;
+	}
+}
+
+int serving_read(char *text, size_t n, struct serving_arguments *ret)
+{
+	for (char *at = text, *end = text + n; at < end; at += strlen(at) + 1) {
+		char *equals = strchr(at, '=');
+		const struct option *o = equals ? find(at, (size_t)(equals - at)) : NULL;
+
+		if (!o)
+			return -EINVAL;
+		read_value(o, equals + 1, (char *)ret + o->offset);
+	}
+	return 0;
 }

@@ -32,3 +32,11 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 		    struct server_options *ret);
 /* Logs a warning for each option that differs and takes effect only after a restart. */
 void serving_changed(const struct serving_arguments *before, const struct serving_arguments *now);
+/*
+ * Appends the arguments for serving_read() in another process, as NAME=VALUE, each ended by a NUL.
+ */
+void serving_write(const struct serving_arguments *a, struct str *out);
+/*
+ * `text` is n bytes, ended by a NUL; strings of `ret` are borrowed from it. -EINVAL: not such text.
+ */
+int serving_read(char *text, size_t n, struct serving_arguments *ret);

@@ -30,6 +30,7 @@ struct server {
 	char *settings_file; /* owned; NULL without a directory */
 	char *clock_file; /* owned; keeps the time for the next start; NULL without a directory */
 	void (*metrics)(void *userdata, struct str *out); /* the agent's, or NULL */
+	int (*find_mapped)(void *userdata, const char *path, api_mapped_fn *fn, void *arg);
 	void *userdata;
 	struct quota_pool pool; /* of all requests */
 	pthread_t maintainer;
@@ -186,16 +187,24 @@ static void put_metrics(void *userdata, struct str *out)
 		s->metrics(s->userdata, out);
 }
 
-static int listen_at(struct server *s, const struct server_options *o, enum server_port which,
-		     const char *asked, const char *usual, struct diag *reterr_diag)
+static int find_mapped(void *userdata, const char *path, api_mapped_fn *fn, void *arg)
+{
+	struct server *s = userdata;
+
+	return s->find_mapped(s->userdata, path, fn, arg);
+}
+
+static struct net_options listener_options(const struct server_options *o, enum server_port which,
+					   const char *address)
 {
 	const bool grpc = which == SERVER_OTLP_GRPC || which == SERVER_OTLP_GRPC_OLD;
 	static const char *const names[SERVER_N] = {"api", "otlp-grpc", "otlp-grpc-old",
 						    "otlp-http"};
-	const struct net_options n = {
-		.net = s->net,
+
+	return (struct net_options){
 		.name = names[which],
-		.address = asked ? asked : usual,
+		.address = address,
+		.socket = o->sockets[which],
 		.grpc = grpc,
 		.tls = o->tls.cert || o->tls.key || o->tls.client_ca ? &o->tls : NULL,
 		.tokens = o->tokens,
@@ -205,42 +214,75 @@ static int listen_at(struct server *s, const struct server_options *o, enum serv
 		.timeout_s = o->timeout_s,
 		.handler = grpc ? api_grpc : api_http,
 		.writes = grpc ? NULL : api_writes,
-		.limits = {.pool = &s->pool,
-			   .bytes = o->request_bytes / 2,
+		.limits = {.bytes = o->request_bytes / 2,
 			   .time_ns = o->query_timeout_s * 1000000000ULL,
 			   .cpu_ns = o->query_cpu_s * 1000000000ULL},
 		.sink = api_sink,
-		.userdata = s->api,
 	};
+}
+
+struct address {
+	const char *asked, *usual;
+};
+
+static struct address address_of(const struct server_options *o, enum server_port which)
+{
+	const struct address all[SERVER_N] = {
+		[SERVER_API] = {o->api, "127.0.0.1:7788"},
+		[SERVER_OTLP_GRPC] = {o->otlp_grpc, "127.0.0.1:4317"},
+		[SERVER_OTLP_GRPC_OLD] = {o->otlp_grpc_old, "127.0.0.1:11000"},
+		[SERVER_OTLP_HTTP] = {o->otlp_http, "127.0.0.1:4318"},
+	};
+
+	return all[which];
+}
+
+static int bind_at(struct server_options *o, enum server_port which, struct diag *reterr_diag)
+{
+	const struct address a = address_of(o, which);
+	const struct net_options n = listener_options(o, which, a.asked ? a.asked : a.usual);
 	struct diag d = {};
 	int r;
 
-	if (asked && !strcmp(asked, SERVER_NOWHERE))
+	if (a.asked && !strcmp(a.asked, SERVER_NOWHERE))
 		return 0;
-	r = net_listen(&n, &d, &s->listeners[which]);
-	if (r == -EADDRINUSE && !asked && which != SERVER_API) {
+	r = net_bind(&n, &d, &o->sockets[which]);
+	if (r == -EADDRINUSE && !a.asked && which != SERVER_API) {
 		log_warn("%s; the server continues without this address", d.text);
 		return 0;
 	}
 	return r < 0 ? diag_set(reterr_diag, r, "%s", d.text[0] ? d.text : strerror(-r)) : 0;
 }
 
-static int listen_everywhere(struct server *s, const struct server_options *o,
-			     struct diag *reterr_diag)
+int server_bind(struct server_options *o, struct diag *reterr_diag)
 {
-	const struct {
-		const char *asked, *usual;
-	} where[SERVER_N] = {
-		[SERVER_API] = {o->api, "127.0.0.1:7788"},
-		[SERVER_OTLP_GRPC] = {o->otlp_grpc, "127.0.0.1:4317"},
-		[SERVER_OTLP_GRPC_OLD] = {o->otlp_grpc_old, "127.0.0.1:11000"},
-		[SERVER_OTLP_HTTP] = {o->otlp_http, "127.0.0.1:4318"},
-	};
 	int r = 0;
 
 	for (int i = 0; i < SERVER_N && r == 0; i++)
-		r = listen_at(s, o, (enum server_port)i, where[i].asked, where[i].usual,
-			      reterr_diag);
+		r = bind_at(o, (enum server_port)i, reterr_diag);
+	return r;
+}
+
+static int listen_everywhere(struct server *s, const struct server_options *o,
+			     struct diag *reterr_diag)
+{
+	int r = 0;
+
+	for (int i = 0; i < SERVER_N && r == 0; i++) {
+		enum server_port which = (enum server_port)i;
+		const struct address a = address_of(o, which);
+		struct net_options n = listener_options(o, which, a.asked ? a.asked : a.usual);
+		struct diag d = {};
+
+		n.net = s->net;
+		n.limits.pool = &s->pool;
+		n.userdata = s->api;
+		if (!n.socket)
+			continue;
+		r = net_listen(&n, &d, &s->listeners[i]);
+		if (r < 0)
+			(void)diag_set(reterr_diag, r, "%s", d.text[0] ? d.text : strerror(-r));
+	}
 	return r;
 }
 
@@ -275,6 +317,7 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 				.source_roots = o->source_roots,
 				.audit_log = o->audit_log,
 				.metrics = put_metrics,
+				.find_mapped = o->find_mapped ? find_mapped : NULL,
 				.userdata = s};
 	int r;
 
@@ -286,6 +329,7 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 	s->pool.limit_bytes = o->request_bytes;
 	thread_sync_init(&s->lock, &s->wake);
 	s->metrics = o->metrics;
+	s->find_mapped = o->find_mapped;
 	s->userdata = o->userdata;
 	r = net_create(o->access_log, reterr_diag, &s->net);
 	if (r == 0)

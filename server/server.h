@@ -8,10 +8,13 @@
 #include "server/api/api.h"
 #include "server/ingest/ingest.h"
 #include "server/net/net.h"
+#include "server/sandbox/sandbox.h"
 #include "server/store/store.h"
 #include "server/symbols/symbols.h"
 
 #define SERVER_NOWHERE "off" /* as an address: do not listen */
+
+enum server_port { SERVER_API, SERVER_OTLP_GRPC, SERVER_OTLP_GRPC_OLD, SERVER_OTLP_HTTP, SERVER_N };
 
 struct server_options {
 	const char *store; /* URL, or a directory for the embedded store */
@@ -22,6 +25,8 @@ struct server_options {
 	 * must succeed.
 	 */
 	const char *api, *otlp_grpc, *otlp_grpc_old, *otlp_http;
+	/* Of server_bind(), owned by the server once it is started; 0 = does not listen. */
+	int sockets[SERVER_N];
 	struct net_tls tls; /* all NULL = no TLS; for all listeners */
 	const char *tokens;
 	bool clear_text;		/* as in net_options */
@@ -40,12 +45,28 @@ struct server_options {
 	struct api_cost cost;
 	const char *source_roots, *audit_log;
 	void (*metrics)(void *userdata, struct str *out);
+	int (*find_mapped)(void *userdata, const char *path, api_mapped_fn *fn, void *arg);
 	void *userdata;
 };
 
 struct server;
 
-/* Strings are borrowed until server_stop(). On failure *ret is untouched and nothing runs. */
+/* Opens the sockets at the addresses, and sets o->sockets. */
+int server_bind(struct server_options *o, struct diag *reterr_diag);
+/*
+ * Shuts this process in behind the walls of server/sandbox, before server_start() and with one
+ * thread. It can use the store, its symbols and the sockets, read the folders where source files
+ * and programs are, and connect to others only if the store or symbols are there. `secrets`: it can
+ * also read the folders of certificates and tokens; else net_set_open() opens these files.
+ */
+int server_confine(const struct server_options *o, bool secrets, struct diag *reterr_diag);
+/* Gives the directories of the store and of symbols to a user: see sandbox_give_directory(). */
+int server_give_directories(const struct server_options *o, uid_t uid, gid_t gid,
+			    struct diag *reterr_diag);
+/*
+ * Strings are borrowed until server_stop(). Needs the sockets. On failure *ret is untouched and
+ * nothing runs.
+ */
 int server_start(const struct server_options *o, struct diag *reterr_diag, struct server **ret);
 /*
  * Reads the certificates again, and opens the access log again. If they are not usable it logs a
@@ -58,6 +79,5 @@ void server_stop(struct server *s, u32 timeout_ms);
 struct store *server_store(struct server *s);
 struct ingest *server_ingest(struct server *s);
 
-enum server_port { SERVER_API, SERVER_OTLP_GRPC, SERVER_OTLP_GRPC_OLD, SERVER_OTLP_HTTP, SERVER_N };
 /* The port of a listener; 0 if it does not listen. */
 u16 server_port(const struct server *s, enum server_port which);

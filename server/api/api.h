@@ -22,6 +22,15 @@ struct api_cost {
 	double grams;	      /* grams of CO2 per kWh */
 };
 
+/* Takes ownership of fd. Returns 1 to accept the file and end the search. */
+typedef int api_mapped_fn(void *arg, int fd);
+/*
+ * Calls fn for each file of this name that a process has mapped and that every user in the
+ * process's root may read (mapped.c), once per file, until fn accepts one. -ENOENT: it accepted
+ * none.
+ */
+int api_find_mapped(const char *path, api_mapped_fn *fn, void *arg);
+
 struct api_options {
 	struct store *store; /* borrowed, like ingest */
 	struct ingest *ingest;
@@ -32,6 +41,8 @@ struct api_options {
 	const char *source_roots; /* borrowed: see api_open_public(); NULL: no limit */
 	/* Appends the agent's metrics under `culprit up`; or NULL. */
 	void (*metrics)(void *userdata, struct str *out);
+	/* Does what api_find_mapped() does, for a server that may not; NULL: nothing is found. */
+	int (*find_mapped)(void *userdata, const char *path, api_mapped_fn *fn, void *arg);
 	void *userdata;
 };
 

@@ -232,16 +232,16 @@ static int try_mapped(void *arg, int fd)
 	return r == -ENOMEM ? r : 0;
 }
 
-static int open_binary(struct assembly *a, u64 from_ms)
+static int open_binary(const struct api_options *o, struct assembly *a, u64 from_ms)
 {
 	int fd = -1, r = api_open_public(a->file, a->roots, &fd), other;
 
 	if (r == 0)
 		r = open_elf(a, fd, from_ms);
-	if (r < 0 && r != -ENOMEM && a->file[0] == '/') {
+	if (r < 0 && r != -ENOMEM && a->file[0] == '/' && o->find_mapped) {
 		elf_file_destroy(a->elf);
 		a->elf = NULL;
-		other = api_find_mapped(a->file, try_mapped, a);
+		other = o->find_mapped(o->userdata, a->file, try_mapped, a);
 		r = other == -ENOENT ? r : other;
 	}
 	if (r == 0)
@@ -492,7 +492,7 @@ static int answer_assembly(struct api_call *c, struct assembly *a, const struct 
 	/*
 	 * Only for a function that has samples, so that the API does not disclose arbitrary files.
 	 */
-	why = a->places.n ? open_binary(a, q->from_ms) : -ENOENT;
+	why = a->places.n ? open_binary(&c->a->o, a, q->from_ms) : -ENOENT;
 	if (why == 0)
 		why = find_ranges(a);
 	if (why == -ENOMEM)

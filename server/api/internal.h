@@ -128,15 +128,6 @@ int api_open_public(const char *path, const char *roots, int *ret_fd);
 /* A sentence for the user that describes -EACCES, -EPERM or -ENOENT. */
 const char *api_not_public(int r);
 
-/* Takes ownership of fd. Returns 1 to accept the file and end the search. */
-typedef int api_mapped_fn(void *arg, int fd);
-/*
- * Calls fn for each file of this name that a process has mapped and that every user in the
- * process's root may read (mapped.c), once per file, until fn accepts one. -ENOENT: it accepted
- * none.
- */
-int api_find_mapped(const char *path, api_mapped_fn *fn, void *arg);
-
 /* Puts the members "kinds", "names" and "nodes", the nodes as columns (views.c). */
 void api_put_tree(struct json_writer *w, const struct profile_tree *t);
 

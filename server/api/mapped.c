@@ -2,7 +2,7 @@
 /*
  * Finds files that profiles name and that only some processes of this machine have under that name:
  * files of containers, and files that were replaced while they ran. It searches the mappings of
- * processes, as far as the server may read them (`culprit up` may).
+ * processes. The process that may read them searches: the agent's, of `culprit up`.
  *
  * As in public.c, every user must be able to open the file, here in the root of the process.
  */

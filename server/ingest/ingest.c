@@ -144,12 +144,6 @@ int ingest_write(struct ingest *i, const struct profile *p, const char *name, co
 	return 0;
 }
 
-int ingest_profile(struct ingest *i, const struct profile *p, struct diag *reterr_diag)
-{
-	agents_see(i->agents, p, clock_epoch_ms());
-	return ingest_write(i, p, NULL, NULL, reterr_diag);
-}
-
 int ingest_done(struct ingest *i, size_t n, int r)
 {
 	atomic_fetch_add(&i->requests, 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ingest: turns OTLP, Pyroscope's two protocols, JFR, every file format that lib/format reads, and
- * profiles passed in memory by `culprit up` into profiles, and writes them to the store.
+ * Ingest: turns OTLP, Pyroscope's two protocols, JFR, and every file format that lib/format
+ * reads into profiles, and writes them to the store.
  *
  * All functions may be called from any thread. They return 0 once the data is stored, then the
  * diag may have a warning for the client; -EAGAIN if the client should retry; other negative errno
@@ -72,8 +72,6 @@ void ingest_destroy(struct ingest *i);
 DEFINE_CLEANUP(ingest, struct ingest *, ingest_destroy)
 #define _cleanup_ingest_ _cleanup_(ingest)
 
-/* A profile of an agent in this process, with the agent's report. */
-int ingest_profile(struct ingest *i, const struct profile *p, struct diag *reterr_diag);
 /* encoding: "gzip", "zstd", "identity" or NULL. Appends the response that the protocol requires. */
 int ingest_otlp_profiles(struct ingest *i, const u8 *data, size_t n, const char *encoding,
 			 bool json, struct str *ret_response, struct diag *reterr_diag);

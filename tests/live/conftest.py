@@ -15,6 +15,8 @@ import subprocess
 import pytest
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# Tests of `culprit server` run as root here, and it needs to be told.
+os.environ["CULPRIT_ALLOW_ROOT"] = "yes"
 SYS_BPF = {"x86_64": 321, "aarch64": 280}
 BPF_MAP_CREATE = 0
 BPF_MAP_TYPE_ARRAY = 2

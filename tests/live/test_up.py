@@ -7,10 +7,13 @@ The known shares of a program's functions must appear in the API, in Pyroscope's
 import gzip
 import json
 import os
+import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.parse
@@ -29,6 +32,15 @@ SHARES = {"spin_70": 0.7, "spin_20": 0.2, "spin_10": 0.1}
 def programs():
     build()
     return PROGRAMS
+
+
+@pytest.fixture
+def tmp_path():
+    """A directory that the server's user may enter, as /var/lib; those of pytest are root's."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="culprit-up-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
 
 
 SAMPLES = "process_cpu:samples:count:cpu:nanoseconds"

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from conftest import Server
 from late import Program, field, run, varint
 
 INSTRUCTION = re.compile(r"^ +([0-9a-f]+):\t((?:[0-9a-f]{2} )+) *(?:\t(.*))?$", re.M)
@@ -223,10 +224,29 @@ class Holder:
         self.process.communicate()
 
 
-def test_a_file_that_was_replaced(server, program, tmp_path):
-    """A process still has the sampled file mapped, so the server reads that file."""
+class Up(Server):
+    """`culprit up`, whose agent opens for the server what processes have mapped."""
+
+    def __init__(self, executable, directory):
+        self.context, self.scheme = None, "http"
+        self.process = subprocess.Popen(
+            [executable, "up", "--user", "root", "--data-dir", str(directory), "--listen", "127.0.0.1:0", "--otlp-grpc", "off",
+             "--otlp-grpc-old", "off", "--otlp-http", "off", "-F", "1", "--comm", "nobody"], stdout=subprocess.PIPE, text=True)
+        self.ports = {"api": int(self.process.stdout.readline().rsplit(":", 1)[1].strip(" /\n"))}
+
+
+@pytest.fixture
+def up(executable, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("needs root: to open what processes have mapped")
+    u = Up(executable, tmp_path / "up")
+    yield u
+    assert u.stop()[0] == 0
+
+
+def test_a_file_that_was_replaced(up, program, tmp_path):
+    """A process still has the sampled file mapped, so the server reads that file."""
+    server = up
     path = tmp_path / os.path.basename(program.full)
     want, samples = some(program)
     upload(server, program, path, samples)
@@ -239,10 +259,11 @@ def test_a_file_that_was_replaced(server, program, tmp_path):
         assert "not the one" in ask(server, path, "touter")["why"]
 
 
-def test_in_a_container(server, program, tmp_path):
+def test_in_a_container(up, program, tmp_path):
     """Files of another mount namespace, with a path that does not exist here, are read if every user may reach them."""
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
         pytest.skip("needs root: for a mount namespace")
+    server = up
     at, copy = tmp_path / "in", tmp_path / "app"
     at.mkdir()
     path = at / "lib" / "app"

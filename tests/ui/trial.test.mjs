@@ -4,6 +4,7 @@
  * function of a service, the same an hour ago, a link for a colleague. The store has an hour's past, as it would.
  */
 import assert from "node:assert/strict";
+import { join } from "node:path";
 import { after, test } from "node:test";
 import { cannot, culprit, openUrl, until } from "./page.mjs";
 import { pprof } from "./pprof.mjs";
@@ -18,7 +19,7 @@ const TILL = "import random\ndef price(n):\n    return sorted(random.random() fo
 
 test("two minutes: hottest function, against an hour ago, a link", { skip, timeout: 240000 }, async () => {
   start("/usr/bin/python3", ["-c", TILL], { stdio: "ignore", env: { ...process.env, OTEL_SERVICE_NAME: "till" } });
-  const up = start(culprit, ["up", "--data-dir", folder, "--listen", "127.0.0.1:0", "--otlp-grpc", "off", "--otlp-grpc-old", "off",
+  const up = start(culprit, ["up", "--data-dir", join(folder, "data"), "--listen", "127.0.0.1:0", "--otlp-grpc", "off", "--otlp-grpc-old", "off",
     "--otlp-http", "off"], { stdio: ["ignore", "pipe", "inherit"] });
   const url = await saidUrl(up);
   // 400 samples of CPU time; it must be within the five minutes of an hour ago until the end of this.
