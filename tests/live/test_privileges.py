@@ -280,3 +280,32 @@ def test_a_server_behind_its_walls(culprit, place):
         assert (s["Seccomp"], s["NoNewPrivs"]) == ("2", "1") and int(s["CapBnd"], 16) >= 0 and int(s["CapEff"], 16) == 0
         p.terminate()
         assert p.wait(20) == 0
+
+
+@pytest.mark.parametrize("command", ["up", "agent"])
+def test_the_units_leave_enough(culprit, place, command):
+    """With the capabilities of its unit in packaging/, and no others, it samples."""
+    unit = (pathlib.Path(__file__).parents[2] / "packaging" / f"culprit-{command}.service").read_text()
+    named = [c.removeprefix("CAP_").lower() for line in re.findall("^CapabilityBoundingSet=(.*)$", unit, re.M) for c in line.split()]
+    bounded = ["setpriv", "--no-new-privs", "--inh-caps=-all", "--bounding-set=" + ",".join(["-all", *(f"+{c}" for c in named)]), culprit]
+    if command == "agent":
+        with Up(*bounded, "agent", "--export", f"file:{place}/%s.pb.gz", "--period", "1") as agent:
+            assert agent.wait_for(lambda: list(place.glob("*.pb.gz")), 60)
+            assert agent.end()[0] == 0
+        return
+    with Up(*bounded, "up", "--data-dir", place / "store", "--listen", "127.0.0.1:0", "--otlp-grpc", "off", "--otlp-grpc-old", "off",
+            "--otlp-http", "off", "--period", "1") as u:
+        u.url = u.process.stdout.readline().split(" at ")[1].strip().rstrip("/")
+        wait_until_it_samples(u)
+        assert u.end()[0] == 0
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze")
+def test_the_servers_unit_is_tight():
+    """systemd's own judgement, from 0 (nothing is exposed) to 10."""
+    unit = pathlib.Path(__file__).parents[2] / "packaging" / "culprit-server.service"
+    done = subprocess.run(["systemd-analyze", "security", "--offline=true", str(unit)], capture_output=True, text=True, timeout=60, check=False)
+    said = re.search(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
+    if not said:
+        pytest.skip(f"systemd-analyze: {done.stderr.strip()}")
+    assert float(said[1]) <= 2, done.stdout
