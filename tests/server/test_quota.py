@@ -104,7 +104,7 @@ def test_all_bombs(server):
 
 def test_refusals_name_the_option(serve):
     s = serve("--query-cpu", 1)
-    a = explode(s, "folded_distinct")
+    a = explode(s, "folded_stacks")
     assert a.status == 504 and "1 s of CPU time" in a.text and "--query-cpu" in a.text, a.text
     assert s.get("/api/v1/stats").json()["store"]["rows"] == 0
     s = serve("--request-memory", 64)
@@ -176,7 +176,7 @@ def test_parallel_questions(serve):
 
 def test_work_ends_when_the_client_has_gone(serve):
     s = serve("--query-cpu", 600, "--query-timeout", 600)
-    _, body, _, _ = bombs.folded_distinct()
+    _, body, _, _ = bombs.folded_stacks()
     c = socket.create_connection(("127.0.0.1", s.port))
     c.sendall(b"POST /api/v1/upload?format=folded HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
               % len(body) + body)
