@@ -167,6 +167,8 @@ static void *maintain(void *arg)
 		quota_trim();
 		if (look_at_clock(s, false, &now_ms))
 			r = store_maintain(s->store, now_ms, &d);
+		if (r == 0)
+			r = ingest_share_agents(s->ingest, clock_epoch_ms(), &d);
 		if (r < 0)
 			log_warn("store: maintenance failed: %s; retrying in %d s",
 				 d.text[0] ? d.text : strerror(-r), MAINTAIN_EVERY_S);

@@ -25,12 +25,14 @@ struct point {
 struct known {
 	struct agent_state s;
 	vec(struct point) points; /* ascending in all members */
+	u64 shared_ms;		  /* when its report was last put into agents.reports */
 };
 
 struct agents {
 	pthread_mutex_t lock;
 	vec(struct known) all;
-	struct map by_host; /* hash of host and id → position in `all` */
+	struct map by_host;	      /* hash of host and id → position in `all` */
+	struct store_reports reports; /* to be shared; without a profile they are not collected */
 };
 
 int agents_create(struct agents **ret)
@@ -53,6 +55,7 @@ void agents_destroy(struct agents *a)
 		vec_deinit(&k->points);
 	vec_deinit(&a->all);
 	map_deinit(&a->by_host);
+	store_reports_deinit(&a->reports);
 	free(a);
 }
 
@@ -270,31 +273,87 @@ static u64 newest_sample(const struct profile *p)
 	return newest_ns / 1000000;
 }
 
-void agents_see(struct agents *a, const struct profile *p, u64 now_ms)
+/* Without memory, the report is shared later. */
+static void collect(struct agents *a, struct known *k, const struct profile *p, u32 resource)
 {
-	const struct profile_resource *r;
-	struct agent_state s = {.seen_ms = now_ms, .newest_ms = newest_sample(p)};
-	QUOTA_PAUSED; /* the list belongs to all requests */
+	const struct profile_resource *r = &p->resources.data[resource];
+	struct profile_label labels[PROFILE_MAX_LABELS];
+	struct profile *into = a->reports.profile;
+	struct store_report e = {.seen_ms = k->s.seen_ms, .newest_ms = k->s.newest_ms};
+	int ok = 0;
+
+	if (!into || k->s.seen_ms < k->shared_ms + AGENTS_SHARE_MS)
+		return;
+	for (u32 i = 0; i < r->n && ok == 0; i++) {
+		const struct profile_label *l = &p->labels.data[r->first + i];
+		const char *name = profile_string(p, l->name), *value = profile_string(p, l->value);
+
+		ok = profile_add_string(into, name, strlen(name), &labels[i].name);
+		if (ok == 0)
+			ok = profile_add_string(into, value, strlen(value), &labels[i].value);
+	}
+	if (ok == 0 && profile_add_resource(into, labels, r->n, &e.resource) == 0 &&
+	    vec_push(&a->reports.list, e) == 0)
+		k->shared_ms = k->s.seen_ms;
+}
+
+/* Takes the report in a resource. here: it came to this server. */
+static void see(struct agents *a, const struct profile *p, u32 resource, struct agent_state *s,
+		bool here)
+{
+	const struct profile_resource *r = &p->resources.data[resource];
 	struct known *at;
 
-	if (!p->agent || p->agent >= p->resources.n)
-		return;
-	r = &p->resources.data[p->agent];
 	for (u32 i = 0; i < r->n; i++) {
 		const struct profile_label *l = &p->labels.data[r->first + i];
 
-		take_label(&s, profile_string(p, l->name), profile_string(p, l->value));
+		take_label(s, profile_string(p, l->name), profile_string(p, l->value));
 	}
-	if (!s.version[0])
+	if (!s->version[0])
 		return;
 	pthread_mutex_lock(&a->lock);
-	at = entry_of_host(a, &s);
-	if (at) {
-		s.cpu = cpu_of(&at->s, &s);
-		add_point(at, &s);
-		at->s = s;
+	at = entry_of_host(a, s);
+	if (at && (here || at->s.seen_ms < s->seen_ms)) {
+		s->cpu = cpu_of(&at->s, s);
+		add_point(at, s);
+		at->s = *s;
+		if (here)
+			collect(a, at, p, resource);
 	}
 	pthread_mutex_unlock(&a->lock);
+}
+
+void agents_see(struct agents *a, const struct profile *p, u64 now_ms)
+{
+	struct agent_state s = {.seen_ms = now_ms, .newest_ms = newest_sample(p)};
+	QUOTA_PAUSED; /* the list belongs to all requests */
+
+	if (p->agent && p->agent < p->resources.n)
+		see(a, p, p->agent, &s, true);
+}
+
+int agents_take_reports(struct agents *a, u64 server, struct store_reports *ret)
+{
+	struct store_reports next;
+	int r = store_reports_init(&next, server);
+
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&a->lock);
+	*ret = a->reports;
+	a->reports = next;
+	pthread_mutex_unlock(&a->lock);
+	return 0;
+}
+
+void agents_learn(struct agents *a, const struct store_reports *reports)
+{
+	for (size_t i = 0; i < reports->list.n; i++) {
+		const struct store_report *e = &reports->list.data[i];
+		struct agent_state s = {.seen_ms = e->seen_ms, .newest_ms = e->newest_ms};
+
+		see(a, reports->profile, e->resource, &s, false);
+	}
 }
 
 static int compare_hosts(const void *a, const void *b)

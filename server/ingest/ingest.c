@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/json.h"
@@ -19,6 +20,8 @@
 #include "server/ingest/internal.h"
 
 #define DEFAULT_REQUEST_BYTES (64ULL << 20)
+#define LEARN_MS 9000ULL
+#define FIRST_REPORTS_MS 86400000ULL /* how old reports of other servers a server asks for first */
 
 static struct ingest_limits limits_of(const struct ingest_limits *l)
 {
@@ -64,6 +67,44 @@ void ingest_destroy(struct ingest *i)
 int ingest_agents(struct ingest *i, u64 from_ms, u64 to_ms, struct agent_state **ret, size_t *ret_n)
 {
 	return agents_list(i->agents, from_ms, to_ms, ret, ret_n);
+}
+
+static int learn_agents(struct ingest *i, u64 now_ms, struct diag *reterr_diag)
+{
+	_cleanup_store_reports_ struct store_reports theirs = {};
+	u64 age_ms = i->learnt_ms ? 2 * AGENTS_SHARE_MS : FIRST_REPORTS_MS;
+	int r;
+
+	if (i->learnt_ms && now_ms - i->learnt_ms < LEARN_MS)
+		return 0;
+	r = store_reports_init(&theirs, i->server);
+	if (r == 0)
+		r = store_find_reports(i->store, now_ms - MIN(now_ms, age_ms), &theirs,
+				       reterr_diag);
+	if (r < 0)
+		return r;
+	agents_learn(i->agents, &theirs);
+	i->learnt_ms = now_ms;
+	return 0;
+}
+
+int ingest_share_agents(struct ingest *i, u64 now_ms, struct diag *reterr_diag)
+{
+	_cleanup_store_reports_ struct store_reports ours = {};
+	int r;
+
+	if (!store_is_shared(i->store))
+		return 0;
+	while (!i->server)
+		if (getrandom(&i->server, sizeof(i->server), 0) < 0)
+			return diag_set(reterr_diag, -EIO, "no random numbers");
+	r = agents_take_reports(i->agents, i->server, &ours);
+	if (r == 0)
+		r = learn_agents(i, now_ms, reterr_diag);
+	/* A report that cannot be shared is followed by a newer one. */
+	if (r == 0 && ours.list.n)
+		r = store_share_reports(i->store, &ours, reterr_diag);
+	return r;
 }
 
 void ingest_stats(struct ingest *i, struct ingest_stats *ret)

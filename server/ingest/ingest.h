@@ -116,6 +116,11 @@ int ingest_decode(struct ingest *i, const u8 *data, size_t n, const char *encodi
 		  const u8 **ret_data, size_t *ret_n, struct diag *reterr_diag);
 /* Counters since the start. */
 void ingest_stats(struct ingest *i, struct ingest_stats *ret);
-/* agents_list() of the agents that sent profiles here. */
+/*
+ * Exchanges reports of agents with the other servers of the store; to be called every few seconds
+ * by one thread. Does nothing for a store that only one server uses.
+ */
+int ingest_share_agents(struct ingest *i, u64 now_ms, struct diag *reterr_diag);
+/* agents_list() of the agents that sent profiles here, or to another server of the store. */
 int ingest_agents(struct ingest *i, u64 from_ms, u64 to_ms, struct agent_state **ret,
 		  size_t *ret_n);

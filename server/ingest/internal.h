@@ -28,6 +28,8 @@ struct ingest {
 	struct ingest_options o;
 	struct agents *agents; /* owned */
 	struct limiter limiter;
+	u64 server;    /* a random number */
+	u64 learnt_ms; /* when the reports of other servers were last read */
 	atomic_ullong requests, refused, profiles, samples, bytes, spans;
 	atomic_ullong refused_samples[INGEST_REASON_N], refused_spans[INGEST_REASON_N];
 };

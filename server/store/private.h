@@ -60,6 +60,11 @@ struct store_ops {
 			  struct store_links *ret, struct diag *reterr_diag);
 	int (*maintain)(struct store *s, u64 now_ms, struct diag *reterr_diag);
 	int (*get_stats)(struct store *s, struct store_stats *ret, struct diag *reterr_diag);
+	/* NULL for a store that only one server uses. */
+	int (*share_reports)(struct store *s, const struct store_reports *reports,
+			     struct diag *reterr_diag);
+	int (*find_reports)(struct store *s, u64 since_ms, struct store_reports *ret,
+			    struct diag *reterr_diag);
 	/* NULL for a database server, which has its own. */
 	int (*backup)(const char *where, const char *to, const struct store_progress *progress,
 		      struct diag *reterr_diag);

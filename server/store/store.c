@@ -231,6 +231,38 @@ int store_get_stats(struct store *s, struct store_stats *ret, struct diag *reter
 	return r;
 }
 
+/* ---- what servers share ---- */
+
+bool store_is_shared(const struct store *s)
+{
+	return s->ops->share_reports;
+}
+
+int store_share_reports(struct store *s, const struct store_reports *reports,
+			struct diag *reterr_diag)
+{
+	return s->ops->share_reports(s, reports, reterr_diag);
+}
+
+int store_find_reports(struct store *s, u64 since_ms, struct store_reports *ret,
+		       struct diag *reterr_diag)
+{
+	return s->ops->find_reports(s, since_ms, ret, reterr_diag);
+}
+
+int store_reports_init(struct store_reports *r, u64 server)
+{
+	*r = (struct store_reports){.profile = profile_create(), .server = server};
+	return r->profile ? 0 : -ENOMEM;
+}
+
+void store_reports_deinit(struct store_reports *r)
+{
+	profile_destroy(r->profile);
+	vec_deinit(&r->list);
+	*r = (struct store_reports){};
+}
+
 /* ---- stacks by the names in them ---- */
 
 struct matching {

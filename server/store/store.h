@@ -337,6 +337,32 @@ int store_find_links(struct store *s, const struct store_link_filter *f, struct 
 int store_maintain(struct store *s, u64 now_ms, struct diag *reterr_diag);
 int store_get_stats(struct store *s, struct store_stats *ret, struct diag *reterr_diag);
 
+/* ---- what the servers of a store share ---- */
+
+struct store_report {
+	u32 resource;  /* of the profile: the labels that the agent sent (ingest/agents.h) */
+	u64 seen_ms;   /* when it sent them */
+	u64 newest_ms; /* the time of its newest sample */
+};
+
+struct store_reports {
+	struct profile *profile; /* owned */
+	vec(struct store_report) list;
+	u64 server; /* a number of the server that shares or asks */
+};
+
+int store_reports_init(struct store_reports *r, u64 server);
+void store_reports_deinit(struct store_reports *r);
+#define _cleanup_store_reports_ __attribute__((cleanup(store_reports_deinit)))
+/* Whether several servers can use the store. */
+bool store_is_shared(const struct store *s);
+/* Tells other servers of reports that this server received. */
+int store_share_reports(struct store *s, const struct store_reports *reports,
+			struct diag *reterr_diag);
+/* Adds the last report of each host to other servers, unless it is older. */
+int store_find_reports(struct store *s, u64 since_ms, struct store_reports *ret,
+		       struct diag *reterr_diag);
+
 /* Called while files are copied; NULL, or no function: not called. */
 struct store_progress {
 	void (*fn)(void *userdata, const char *file, u64 done, u64 all);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Answers of a server that claims to be ClickHouse. The first byte says which answer the rest is:
- * 's' series, 'l' labels, 'p' partitions, 't' spans, 'k' links; 'f' four answers, each after its
- * length in two bytes: stacks, named frames, frames, functions. 'u' is not an answer but a URL. Any
- * other byte: rows of a scan, grouped by the low three bits.
+ * 'a' reports of agents, 's' series, 'l' labels, 'p' partitions, 't' spans, 'k' links; 'f' four
+ * answers, each after its length in two bytes: stacks, named frames, frames, functions. 'u' is not
+ * an answer but a URL. Any other byte: rows of a scan, grouped by the low three bits.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -112,6 +112,19 @@ static void read_spans(const struct str *answer, bool links)
 			abort();
 }
 
+static void read_reports(const struct str *answer)
+{
+	_cleanup_store_reports_ struct store_reports reports = {};
+	struct diag d = {};
+
+	if (store_reports_init(&reports, 1) < 0)
+		return;
+	(void)ch_read_reports(answer, &reports, &d);
+	for (size_t i = 0; i < reports.list.n; i++)
+		if (reports.list.data[i].resource >= reports.profile->resources.n)
+			abort();
+}
+
 static void read_url(const struct str *text)
 {
 	struct ch_config c = {};
@@ -132,6 +145,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!size || str_append(&answer, data + 1, size - 1) < 0)
 		return 0;
 	switch (data[0]) {
+	case 'a':
+		read_reports(&answer);
+		break;
 	case 's':
 		read_series(&answer, false);
 		break;

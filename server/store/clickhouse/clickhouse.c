@@ -196,4 +196,6 @@ const struct store_ops store_clickhouse = {
 	.find_links = ch_find_links,
 	.maintain = ch_maintain,
 	.get_stats = get_stats,
+	.share_reports = ch_share_reports,
+	.find_reports = ch_find_reports,
 };

@@ -317,6 +317,15 @@ int ch_name_frames(struct store *base, const char *build_id,
 		   void *userdata, struct diag *reterr_diag);
 int ch_unname_frames(struct store *base, const char *build_id, struct diag *reterr_diag);
 
+/* ---- agents.c ---- */
+
+int ch_share_reports(struct store *base, const struct store_reports *reports,
+		     struct diag *reterr_diag);
+int ch_find_reports(struct store *base, u64 since_ms, struct store_reports *ret,
+		    struct diag *reterr_diag);
+/* Parses an answer. Returns 0, or a negative errno and the diag. */
+int ch_read_reports(const struct str *answer, struct store_reports *ret, struct diag *reterr_diag);
+
 /* ---- partitions.c ---- */
 
 /* Copies the table `partitions`, which is read again every half minute, or if `fresh`. */

@@ -12,6 +12,7 @@
  *			dictionaries, by id. `month` is the month in which a row was last sent:
  *			rows in use are sent again each month, and old months are dropped
  *	spans, links	by trace (spans.c). `day` is as in samples; days are dropped as a whole
+ *	agents		the last reports of agents (agents.c)
  *	names		late symbols: the frames that replace a frame
  *
  * Sums of whole hours by stack and by series are projections of samples: ClickHouse keeps them with
@@ -32,7 +33,7 @@
 #include "base/log.h"
 #include "server/store/clickhouse/clickhouse.h"
 
-#define SCHEMA_VERSION 4
+#define SCHEMA_VERSION 5
 #define KEEPER_PATH "/clickhouse/tables"
 
 struct column {
@@ -203,6 +204,23 @@ static const struct {
 	 "sum(count), sum(value), max(resolution), min(toUInt64(hour) * 3600000 + at), "
 	 "max(toUInt64(hour) * 3600000 + at)",
 	 "day, run, service, type, hour, series"},
+};
+
+/* New in version 5. */
+static const struct table agents_table = {
+	.name = "agents",
+	.engine = "ReplacingMergeTree",
+	.partition_by = "month",
+	.order_by = "(host, id)",
+	.where = EVERYWHERE,
+	.columns = {{"month", "UInt32", NULL},
+		    {"host", "String", "ZSTD(1)"},
+		    {"id", "String", "ZSTD(1)"},
+		    {"server", "UInt64", "ZSTD(1)"},
+		    {"seen_ms", "UInt64", "ZSTD(1)"},
+		    {"newest_ms", "UInt64", "ZSTD(1)"},
+		    {"names", "Array(String)", "ZSTD(1)"},
+		    {"values", "Array(String)", "ZSTD(1)"}},
 };
 
 static const struct table version_table = {
@@ -386,9 +404,14 @@ static int fourth_version(struct ch *s, struct diag *reterr_diag)
 	return r;
 }
 
+static int fifth_version(struct ch *s, struct diag *reterr_diag)
+{
+	return create_table(s, &agents_table, reterr_diag);
+}
+
 /* steps[i] migrates version i to i + 1 and can be repeated after an interruption. */
 static int (*const steps[SCHEMA_VERSION])(struct ch *, struct diag *) = {
-	first_version, second_version, third_version, fourth_version};
+	first_version, second_version, third_version, fourth_version, fifth_version};
 
 static int migrate(struct ch *s, u64 version, struct diag *reterr_diag)
 {
