@@ -261,6 +261,14 @@ static int traces_of_stacks(struct api_call *c, const struct query *q, size_t li
 	return r;
 }
 
+static bool has_samples(const struct own *own, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (own[i].count)
+			return true;
+	return false;
+}
+
 static int traces(struct api_call *c)
 {
 	_cleanup_query_ struct query q = {};
@@ -285,6 +293,8 @@ static int traces(struct api_call *c)
 		r = -ENOMEM;
 	if (r == 0)
 		r = samples_of_traces(c, &s, own, type);
+	if (r == 0 && !has_samples(own, s.spans.n))
+		r = query_check_type(c->a->o.store, &q, &c->d);
 	if (r == 0)
 		put_traces(&c->json, &q, &s, own, type);
 	return r;

@@ -109,6 +109,9 @@ int query_profile(struct store *s, const struct query *q, size_t max_stacks, str
  */
 struct store_span_filter query_span_filter(const struct query *q);
 
+/* For an empty answer: -EINVAL if the store has no samples of q->type at any time; see strict. */
+int query_check_type(struct store *s, const struct query *q, struct diag *reterr_diag);
+
 struct query_point {
 	u64 time_ms;
 	u64 count;

@@ -240,6 +240,8 @@ int query_requests(struct store *s, const struct query *q, const struct store_sp
 
 	if (r == 0)
 		r = find_samples(&a);
+	if (r == 0 && q->strict && !out.samples.n)
+		r = query_check_type(s, q, reterr_diag);
 	asking_deinit(&a);
 	if (r == 0) {
 		*ret = out;

@@ -114,6 +114,13 @@ static int has_type(struct store *s, const struct query *q, struct diag *reterr_
 	return r < 0 ? r : rows.rows.n > 0;
 }
 
+int query_check_type(struct store *s, const struct query *q, struct diag *reterr_diag)
+{
+	int r = q->type ? has_type(s, q, reterr_diag) : 1;
+
+	return r ? MIN(r, 0) : look_up(s, false, q->type, reterr_diag);
+}
+
 int plan_check_names(const struct plan *p, struct store *s, const struct query *q,
 		     struct diag *reterr_diag)
 {
@@ -121,10 +128,8 @@ int plan_check_names(const struct plan *p, struct store *s, const struct query *
 
 	if (p->series.n)
 		return 0;
-	if (q->type && !p->set.series.n) {
-		r = has_type(s, q, reterr_diag);
-		r = r ? MIN(r, 0) : look_up(s, false, q->type, reterr_diag);
-	}
+	if (!p->set.series.n)
+		r = query_check_type(s, q, reterr_diag);
 	for (size_t i = 0; i < q->matchers.n && r == 0; i++) {
 		const struct query_matcher *m = &q->matchers.data[i];
 

@@ -114,6 +114,11 @@ def test_unknown_types_and_labels(server):
     for path in ("flamegraph", "payload", "top", "export", "series", "heatmap", "labels"):
         a = ask(path, type="cpu")
         assert a.status == 400 and a.json()["message"].startswith(f"the store has no type 'cpu'; it has {cpu}, "), f"{path}: {a.text}"
+    for path, parameters in (("traces", {}), ("endpoints", {}), ("slow", {"endpoint": "/"}), ("payload", {"trace": "a" * 32}),
+                             ("flamegraph", {"endpoint": "/"})):
+        assert ask(path, **parameters).status == ask(path, **parameters, type=cpu).status == 200, path
+        a = ask(path, type="cpu", **parameters)
+        assert a.status == 400 and "the store has no type 'cpu'" in a.json()["message"], f"{path}: {a.text}"
     there = "env, region, service.name"
     for path, parameters, name in (("flamegraph", {"group_by": "evn"}, "evn"), ("series", {"group_by": "evn", "step": "60000"}, "evn"),
                                    ("flamegraph", {"query": '{evn="prod"}'}, "evn"), ("top", {"query": '{evn=~"p.*"}'}, "evn"),
