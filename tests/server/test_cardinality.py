@@ -5,6 +5,8 @@ import json
 import os
 import time
 
+from clickhouse import Proxy
+from test_clickhouse import backends, database, node  # noqa: F401 (fixtures)
 from test_ingest import field, varint
 
 CPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
@@ -93,6 +95,22 @@ def test_questions_about_100000_services(serve):
     graph = timed("SelectMergeStacktraces", querier, "SelectMergeStacktraces", maxNodes=100, **selected)["flamegraph"]
     assert int(graph["total"]) == 100000 * 10**7
     assert all(s < MUST_S for s in took.values()), took
+
+
+def test_clickhouse_is_asked_once_for_all_services(node, serve, database):  # noqa: F811 (fixtures)
+    proxy, at, n = Proxy(node), time.time_ns() - 60 * 10**9, 300
+    server = serve("--store", proxy.url(database))
+    assert send(server, [{"service.name": f"service-{i}"} for i in range(n)], at).status == 200
+    span = {"from": at // 10**6 - 3600000, "to": at // 10**6 + 60000}
+    selected = {"start": span["from"], "end": span["to"], "profileTypeID": CPU, "labelSelector": "{}"}
+    ask(server, "/api/v1/flamegraph", **span)
+    proxy.seen.clear()
+    assert ask(server, "/api/v1/flamegraph", **span)["nodes"]["total"][0] == n * 10**7
+    assert len(ask(server, "/api/v1/label-values", label="service.name", **span)["values"]) == n
+    assert len(ask(server, "/api/v1/series", group_by="service.name", **span)["series"]) == n
+    assert int(querier(server, "SelectMergeStacktraces", maxNodes=100, **selected)["flamegraph"]["total"]) == n * 10**7
+    assert len(proxy.seen) < 25, proxy.seen
+    proxy.close()
 
 
 # ---- limits ----
