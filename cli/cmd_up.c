@@ -220,6 +220,8 @@ static int run(struct up *u)
 		e = start_server(u, &so, user, &diag);
 	if (e < 0)
 		return cli_error(1, "%s", diag.text[0] ? diag.text : strerror(-e));
+	/* The server refuses larger requests, whoever sends them. */
+	u->local.max_bytes = MIN(u->serving.max_request_mib, (u64)4) << 20;
 	/* The agent ends first: its last profiles go to the server. */
 	e = run_agent(u);
 	up_process_stop(u->server);

@@ -29,6 +29,7 @@ struct export_options {
 	u64 spool_bytes;	     /* 0 = 64 MiB */
 	u32 timeout_s;		     /* 0 = 10 */
 	u32 retry_ms;		     /* first delay, doubled up to 30 times it; 0 = 1000 */
+	size_t max_bytes;	     /* of a request; 0: what receivers of this kind accept */
 	u32 keep_files;		     /* file: keep this many of the pattern; 0 = 1000 */
 	bool tls;
 	/*

@@ -169,7 +169,7 @@ static int encode_part(struct destination *d, const struct profile *p, size_t fi
 
 	if (r < 0)
 		return r;
-	if (d->ops->max_bytes && plain.n > d->ops->max_bytes && n > 1) {
+	if (d->o.max_bytes && plain.n > d->o.max_bytes && n > 1) {
 		str_deinit(&plain);
 		r = encode_part(d, p, first, n / 2, lost, kept, reterr_diag);
 		return r < 0 ? r
@@ -595,7 +595,10 @@ int export_open(struct exporters *e, const struct export_options *o, struct dest
 		return r;
 	snprintf(d->stats.url, sizeof(d->stats.url), "%s", d->o.url);
 	r = find_ops(d, reterr_diag);
-	return r < 0 ? r : d->ops->open(d, reterr_diag);
+	if (r < 0)
+		return r;
+	d->o.max_bytes = o->max_bytes ? o->max_bytes : d->ops->max_bytes;
+	return d->ops->open(d, reterr_diag);
 }
 
 int export_open_spool(struct destination *d, struct diag *reterr_diag)
