@@ -149,7 +149,12 @@ int sq_open_block(struct sq *s, struct sq_conn *c, s64 n, struct block_cursor *r
 
 struct sum_key {
 	u32 step, series, stack;
-	u32 service, type; /* numbers of names */
+	u32 group; /* index in scanning.groups */
+};
+
+/* Service and type of rows: numbers of names, later ids in store_rows.names; 0 if not asked for. */
+struct sum_group {
+	u32 service, type;
 };
 
 struct sum_row {
@@ -170,13 +175,16 @@ struct scanning {
 	size_t compact_at;
 	u64 resolution_ms;
 	bool one_type; /* all blocks have the same */
+	vec(struct sum_group) groups;
+	struct map group_ids; /* service << 32 | type → index in groups */
+	u32 group;	      /* of the current block */
 	bool damaged;
 };
 
 static bool same_key(const struct sum_key *a, const struct sum_key *b)
 {
 	return a->step == b->step && a->series == b->series && a->stack == b->stack &&
-	       a->service == b->service && a->type == b->type;
+	       a->group == b->group;
 }
 
 /* Sorts the rows and adds up those with the same key. */
@@ -192,9 +200,8 @@ static int compact_rows(struct scanning *c)
 	for (size_t i = 0; i < c->rows.n; i++) {
 		const struct sum_key *k = &c->rows.data[i].key;
 
-		keys[i] = (struct sort_key){.a = (u64)k->service << 32 | k->type,
+		keys[i] = (struct sort_key){.a = (u64)k->group << 32 | k->step,
 					    .b = (u64)k->series << 32 | k->stack,
-					    .c = k->step,
 					    .index = (u32)i};
 	}
 	r = sort_keys(keys, c->rows.n);
@@ -303,14 +310,12 @@ static u32 step_of(const struct scanning *c, u64 time_ms)
 	return c->by & STORE_BY_TIME ? (u32)((time_ms - c->f->from_ms) / c->step_ms) : 0;
 }
 
-static struct sum_key key_of(const struct scanning *c, const struct sq_entry *e, u32 series,
-			     u32 stack, u64 time_ms)
+static struct sum_key key_of(const struct scanning *c, u32 series, u32 stack, u64 time_ms)
 {
 	return (struct sum_key){.step = step_of(c, time_ms),
 				.series = c->by & STORE_BY_SERIES ? series : 0,
 				.stack = c->by & STORE_BY_STACK ? stack : 0,
-				.service = c->by & STORE_BY_SERVICE ? e->service : 0,
-				.type = c->by & STORE_BY_TYPE ? e->type : 0};
+				.group = c->group};
 }
 
 static int scan_sums(struct scanning *c, const struct sq_entry *e, enum sq_part part)
@@ -331,7 +336,7 @@ static int scan_sums(struct scanning *c, const struct sq_entry *e, enum sq_part 
 			return r;
 		if (!r)
 			continue;
-		r = add_sum(c, key_of(c, e, s->number, s->number, e->first_ms), s->count, s->value);
+		r = add_sum(c, key_of(c, s->number, s->number, e->first_ms), s->count, s->value);
 		if (r < 0)
 			return r;
 	}
@@ -350,7 +355,7 @@ static int add_block_row(struct scanning *c, const struct sq_entry *e, const str
 		r = filter_accepts(c, false, row->series);
 	if (r <= 0)
 		return r;
-	return add_sum(c, key_of(c, e, row->series, row->stack, time_ms), row->count, row->value);
+	return add_sum(c, key_of(c, row->series, row->stack, time_ms), row->count, row->value);
 }
 
 /* Checks the sums of the parts first, so that damage cannot surface half-way through the rows. */
@@ -370,18 +375,37 @@ static int scan_rows(struct scanning *c, const struct sq_entry *e)
 	return r;
 }
 
+/* Sets c->group to that of a block. */
+static int find_group(struct scanning *c, const struct sq_entry *e)
+{
+	struct sum_group g = {.service = c->by & STORE_BY_SERVICE ? e->service : 0,
+			      .type = c->by & STORE_BY_TYPE ? e->type : 0};
+	u64 key = (u64)g.service << 32 | g.type, *at = map_get(&c->group_ids, key);
+	int r;
+
+	if (at) {
+		c->group = (u32)*at;
+		return 0;
+	}
+	r = vec_push(&c->groups, g);
+	c->group = (u32)c->groups.n - 1;
+	return r < 0 ? r : map_put(&c->group_ids, key, c->group);
+}
+
 static int scan_block(struct scanning *c, const struct sq_entry *e)
 {
 	const struct store_filter *f = c->f;
 	bool by_series = (c->by & STORE_BY_SERIES) || f->series;
 	bool by_stack = (c->by & STORE_BY_STACK) || f->stacks;
 	bool whole = e->first_ms >= f->from_ms && e->last_ms < f->to_ms;
-	int r;
+	int r = find_group(c, e);
 
+	if (r < 0)
+		return r;
 	if (whole && c->by & STORE_BY_TIME)
 		whole = step_of(c, e->first_ms) == step_of(c, e->last_ms);
 	if (c->by & STORE_COUNTS && !by_series && !by_stack && (whole || c->one_type))
-		r = add_sum(c, key_of(c, e, 0, 0, e->first_ms), e->samples, 0);
+		r = add_sum(c, key_of(c, 0, 0, e->first_ms), e->samples, 0);
 	else if (!whole || (by_series && by_stack))
 		r = scan_rows(c, e);
 	else
@@ -413,8 +437,8 @@ static int rows_to_ids(struct scanning *c, size_t *at, struct store_rows *ret)
 
 		row = (struct store_row){.count = e->count,
 					 .value = e->value,
-					 .service = e->key.service,
-					 .type = e->key.type};
+					 .service = c->groups.data[e->key.group].service,
+					 .type = c->groups.data[e->key.group].type};
 		if (c->by & STORE_BY_TIME)
 			row.time_ms = c->f->from_ms + e->key.step * c->step_ms;
 		if (c->by & STORE_BY_STACK)
@@ -444,14 +468,14 @@ static int name_number(const struct sq_names *n, struct strtab *into, u32 *numbe
 	return strtab_add(into, text, size, number);
 }
 
-/* Turns numbers of names into ids in ret->names. */
-static int name_rows(struct scanning *c, struct store_rows *ret)
+/* Turns the numbers of names into ids in ret->names. */
+static int name_groups(struct scanning *c, struct store_rows *ret)
 {
 	struct sq *s = c->view->s;
 	int r = strtab_init(&ret->names);
 
 	pthread_rwlock_rdlock(&s->list_lock);
-	vec_foreach (&ret->rows, e) {
+	vec_foreach (&c->groups, e) {
 		if (r == 0)
 			r = name_number(c->view->names, &ret->names, &e->service);
 		if (r == 0)
@@ -473,6 +497,8 @@ static int scan_blocks(struct scanning *c, struct store_rows *ret)
 	}
 	if (r == 0)
 		r = compact_rows(c);
+	if (r == 0 && c->by & (STORE_BY_SERVICE | STORE_BY_TYPE))
+		r = name_groups(c, ret);
 	for (size_t i = 0; i < c->rows.n && r == 0;) {
 		r = quota_check(NULL);
 		if (r < 0)
@@ -483,8 +509,6 @@ static int scan_blocks(struct scanning *c, struct store_rows *ret)
 			r = rows_to_ids(c, &i, ret);
 		pthread_mutex_unlock(&s->cache_lock);
 	}
-	if (r == 0 && c->by & (STORE_BY_SERVICE | STORE_BY_TYPE))
-		r = name_rows(c, ret);
 	if (r == 0 && ret->rows.n)
 		qsort(ret->rows.data, ret->rows.n, sizeof(*ret->rows.data), store_compare_rows);
 	ret->resolution_ms = c->resolution_ms;
@@ -521,6 +545,8 @@ int sq_scan(struct store *base, const struct store_filter *f, u32 by, u64 step_m
 	map_deinit(&c.stacks);
 	map_deinit(&c.series);
 	map_deinit(&c.places);
+	map_deinit(&c.group_ids);
+	vec_deinit(&c.groups);
 	vec_deinit(&c.rows);
 	if (r == 0) {
 		*ret = rows;
