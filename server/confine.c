@@ -40,9 +40,25 @@ static void may_read_folder_of(struct places *p, const char *path)
 	may_read(p, dirname(copy));
 }
 
+/* The folders of --source-roots. */
+static void may_read_roots(struct places *p, const char *roots)
+{
+	while (*roots) {
+		size_t n = strcspn(roots, ":");
+		char root[256];
+
+		if (n && n < sizeof(root)) {
+			memcpy(root, roots, n);
+			root[n] = '\0';
+			may_read(p, root);
+		}
+		roots += n + (roots[n] == ':');
+	}
+}
+
 /*
- * Source files and programs may be in any folder but those of the system's state: api_open_public()
- * judges each file there.
+ * Without roots, source files and programs may be in any folder but those of the system's state:
+ * api_open_public() judges each file there.
  */
 static void may_read_sources(struct places *p)
 {
@@ -147,7 +163,10 @@ int server_confine(const struct server_options *o, bool secrets, struct diag *re
 		may_read_folder_of(&p, o->tls.client_ca);
 		may_read_folder_of(&p, o->tokens);
 	}
-	may_read_sources(&p);
+	if (o->source_roots)
+		may_read_roots(&p, o->source_roots);
+	else
+		may_read_sources(&p);
 	return sandbox_enter(&p.may, reterr_diag);
 }
 
