@@ -123,7 +123,7 @@ static bool is_too_late(struct net_call *c)
 
 	if (c->deadline_ms && c->deadline_ms <= now)
 		c->response.status = NET_GRPC_DEADLINE_EXCEEDED;
-	else if (gone > 1 || (gone && now - c->began_ms > HALF_CLOSED_MS))
+	else if (gone > 1 || (gone && !c->is_part && now - c->queued_ms > HALF_CLOSED_MS))
 		c->response.status = c->request.grpc ? NET_GRPC_UNAVAILABLE : 503;
 	else
 		return false;
@@ -161,6 +161,7 @@ int net_call_submit(struct net_call *c, enum pool_class class)
 	int r;
 
 	c->working = true;
+	c->queued_ms = net_now_ms();
 	r = c->l->net->submit(c->l->net, class, c);
 	if (r < 0) {
 		c->working = false;

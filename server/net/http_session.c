@@ -260,6 +260,7 @@ static void begin_work(struct http_session *s, struct http_call *q)
 	c->request.body = (const u8 *)str_get(&q->body);
 	c->request.n_body = q->body.n;
 	c->request.sink = q->has_sink ? q->sink.userdata : NULL;
+	c->is_part = false;
 	c->run = net_call_run;
 	c->pack = pack;
 	c->done = handler_done;
@@ -431,6 +432,7 @@ static void sink_done(struct net_call *c)
 static void fill_sink(struct http_session *s, struct http_call *q, const char *data, size_t n)
 {
 	s->deadline_ms = s->began_ms + patience_ms(s) + q->base.received / SLOWEST_BYTES_PER_MS;
+	q->base.is_part = true;
 	q->base.run = run_sink;
 	q->base.done = sink_done;
 	if (str_append(&q->part, data, n) < 0 || net_call_submit(&q->base, POOL_WRITE) < 0)

@@ -187,13 +187,15 @@ struct net_call {
 	/* 1: the client has closed its side, and may not wait any more; 2: it is lost. */
 	atomic_int gone;
 	bool working;
+	bool is_part; /* run() takes a part of the request, which must not be left out */
+	u64 queued_ms;
 	u64 received;		   /* bytes of the body as sent, for the log */
 	u64 began_ms, deadline_ms; /* monotonic; deadline: the client's, 0 = none */
 	u64 cpu_ns;
-	size_t held; /* bytes of the answer, in the pool of the quotas */
+	size_t held;	      /* bytes of the answer, in the pool of the quotas */
 	const char *log_path; /* path and query for the log; NULL: request.path */
 	struct net_call *done_next;
-	void (*run)(struct net_call *c); /* in a worker, unless the client is lost */
+	void (*run)(struct net_call *c);  /* in a worker, unless the client is lost */
 	void (*pack)(struct net_call *c); /* compresses the answer, under the quota; or NULL */
 	/* After run(). On the loop; frees the call if its session is NULL. */
 	void (*done)(struct net_call *c);

@@ -552,8 +552,10 @@ static void sink_end(void *userdata)
 static bool open_sink(void *userdata, const struct net_request *r, struct net_sink *ret)
 {
 	(void)userdata;
-	*ret = (struct net_sink){.part = sink_part, .end = sink_end, .max_body = 1500};
-	return !strcmp(r->path, "/sink");
+	*ret = (struct net_sink){.part = sink_part,
+				 .end = sink_end,
+				 .max_body = !strcmp(r->path, "/sink") ? 1500 : 1 << 20};
+	return !strcmp(r->path, "/sink") || !strcmp(r->path, "/large");
 }
 
 Test(net, a_sink_has_its_own_limit_and_one_end)
@@ -578,6 +580,25 @@ Test(net, a_sink_has_its_own_limit_and_one_end)
 	net_close(listener, WAIT_MS);
 	listener = NULL;
 	cr_expect_eq(atomic_load(&sunk.ends), 3);
+}
+
+/* The client closes its side at once: what it has sent arrives as a whole all the same. */
+Test(net, an_upload_of_a_client_that_half_closes_is_whole)
+{
+	const struct timespec pause = {.tv_sec = 1, .tv_nsec = 100000000};
+	const size_t n = 300000;
+	char *body = calloc(1, n);
+	int fd;
+
+	cr_assert(body);
+	begin_listener((struct net_options){.sink = open_sink});
+	fd = asked("POST /large HTTP/1.1\r\n" OWN_PAGE "Content-Length: 300000\r\n", 0);
+	(void)nanosleep(&pause, NULL);
+	put(fd, body, n);
+	cr_assert_eq(shutdown(fd, SHUT_WR), 0);
+	expect_answer(fd, "200", "POST /large 0\n");
+	cr_expect_eq(sunk.bytes, n);
+	free(body);
 }
 
 /* The time of a request ends where the handler's begins. */
