@@ -162,7 +162,10 @@ static int bind_address(struct net_listener *l, struct diag *reterr_diag)
 
 int net_bind(const struct net_options *o, struct diag *reterr_diag, int *ret_fd)
 {
-	struct net_listener l = {.o = *o, .fd = -1, .client_ca = o->tls && o->tls->client_ca};
+	struct net_listener l = {.o = *o,
+				 .fd = -1,
+				 .tls = o->tls && o->tls->cert,
+				 .client_ca = o->tls && o->tls->client_ca};
 	int r = bind_address(&l, reterr_diag);
 
 	if (r < 0)
