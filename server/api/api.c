@@ -232,7 +232,7 @@ void api_connect(struct api *a, const struct net_request *r, struct net_response
 	if (route && route->style == API_STYLE_CONNECT)
 		e = call(&c, route);
 	else
-		e = diag_set(&c.d, -ENOSYS, "this server does not have %.80s: %s", r->path + 1,
+		e = diag_set(&c.d, -ENOSYS, "this server does not have %.80s: %s", r->path,
 			     api_elsewhere(r->path));
 	ret->status = e < 0 ? api_grpc_status(e) : NET_GRPC_OK;
 	if (e < 0)
@@ -254,7 +254,7 @@ void api_http(void *userdata, const struct net_request *r, struct net_response *
 	if (!strcmp(r->method, "POST") && api_is_grpc_web(r->content_type)) {
 		api_grpc_web(&c);
 	} else if (!route && !other && is_procedure(r)) {
-		(void)diag_set(&c.d, -ENOSYS, "this server does not have %.80s: %s", r->path + 1,
+		(void)diag_set(&c.d, -ENOSYS, "this server does not have %.80s: %s", r->path,
 			       api_elsewhere(r->path));
 		put_error(&c, API_STYLE_CONNECT, -ENOSYS);
 	} else if (!route) {
@@ -268,7 +268,8 @@ void api_http(void *userdata, const struct net_request *r, struct net_response *
 		if (e == 0 && ret->body.failed)
 			e = -ENOMEM;
 		if (e < 0)
-			put_error(&c, route->style, api_reason(e, route->role == NET_ROLE_WRITE, &c.d));
+			put_error(&c, route->style,
+				  api_reason(e, route->role == NET_ROLE_WRITE, &c.d));
 	}
 	atomic_fetch_add(&c.a->answers[MIN((u32)ret->status / 100, 5u)], 1);
 }
