@@ -270,9 +270,7 @@ class Culprit:
         self.process.wait(60)
 
 
-def measure(name, backend, directory, n, interval_s, seconds):
-    url = backend.url(DATABASE, grace=600)
-    servers = [Culprit(url, f"{directory}/{i}") for i in range(2)]
+def measure(name, url, servers, backend, directory, n, interval_s, seconds):
     how = f"{n} agents, one request each {interval_s:g} s"
     f = Fleet(n, interval_s, [s.port for s in servers])
     cpu, begin = [s.cpu_s() for s in servers], time.monotonic()
@@ -303,8 +301,6 @@ def measure(name, backend, directory, n, interval_s, seconds):
     stored = backend.query(f"SELECT count(), sum(value) FROM {DATABASE}.samples WHERE type LIKE '%:samples:%'").split()
     note(f"{name} fleet: acknowledged samples that are missing", f.total - int(stored[1]), "", how, must=0)
     note(f"{name} fleet: acknowledged rows that are missing", f.rows - int(stored[0]), "", how, must=0)
-    for s in servers:
-        s.stop()
 
 
 def fleet():
@@ -328,7 +324,12 @@ def fleet():
                 print(f"{name}: {why}")
                 continue
             backend = kind(home, f"{d}/{name.replace(' ', '-')}")
+            url, directory, servers = backend.url(DATABASE, grace=600), f"{d}/servers-{kind.name}", []
             try:
-                measure(name, backend, f"{d}/servers-{kind.name}", n, interval_s, seconds)
+                for i in range(2):
+                    servers.append(Culprit(url, f"{directory}/{i}"))
+                measure(name, url, servers, backend, directory, n, interval_s, seconds)
             finally:
+                for s in servers:
+                    s.stop()
                 backend.kill()
