@@ -130,7 +130,7 @@ static int store_profiles(struct up_server *u, const struct str *request, struct
 	struct diag why = {};
 	u64 rejected = 0;
 	int r = ingest_otlp_profiles(server_ingest(u->server), (const u8 *)str_get(request),
-				     request->n, NULL, false, &response, reterr_diag);
+				     request->n, NULL, NULL, false, &response, reterr_diag);
 
 	if (r < 0)
 		return r;

@@ -13,8 +13,9 @@ static bool is_protobuf(const char *content_type)
 				!strncasecmp(content_type, "application/proto", 17));
 }
 
-typedef int otlp_fn(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
-		    struct str *ret_response, struct diag *reterr_diag);
+typedef int otlp_fn(struct ingest *i, const u8 *data, size_t n, const char *encoding,
+		    const char *host, bool json, struct str *ret_response,
+		    struct diag *reterr_diag);
 
 static int otlp(struct api_call *c, otlp_fn *fn)
 {
@@ -24,8 +25,8 @@ static int otlp(struct api_call *c, otlp_fn *fn)
 		return diag_set(&c->d, -ENOTSUP,
 				"OTLP is application/x-protobuf or application/json");
 	c->ret->content_type = json ? "application/json" : "application/x-protobuf";
-	return fn(c->a->o.ingest, c->r->body, c->r->n_body, c->r->content_encoding, json, c->out,
-		  &c->d);
+	return fn(c->a->o.ingest, c->r->body, c->r->n_body, c->r->content_encoding, c->r->host,
+		  json, c->out, &c->d);
 }
 
 static int otlp_profiles(struct api_call *c)
@@ -51,7 +52,8 @@ static int zipkin(struct api_call *c)
 
 	if (!api_is_json(c->r->content_type))
 		return diag_set(&c->d, -ENOTSUP, "Zipkin's spans are application/json here");
-	r = ingest_zipkin(c->a->o.ingest, c->r->body, c->r->n_body, c->r->content_encoding, &c->d);
+	r = ingest_zipkin(c->a->o.ingest, c->r->body, c->r->n_body, c->r->content_encoding,
+			  c->r->host, &c->d);
 	c->ret->content_type = "text/plain; charset=utf-8";
 	if (r == 0)
 		c->ret->status = 202; /* Zipkin answers with an empty body */
@@ -79,6 +81,7 @@ static int pyroscope_ingest(struct api_call *c)
 		.units = net_parameter(c->r, "units"),
 		.content_type = c->r->content_type,
 		.encoding = c->r->content_encoding,
+		.host = c->r->host,
 	};
 
 	c->ret->content_type = "text/plain; charset=utf-8";
@@ -99,8 +102,8 @@ static int push(struct api_call *c)
 
 	if (!json && !is_protobuf(c->r->content_type))
 		return diag_set(&c->d, -ENOTSUP, "application/proto or application/json");
-	r = ingest_push(c->a->o.ingest, c->r->body, c->r->n_body, c->r->content_encoding, json,
-			&c->d);
+	r = ingest_push(c->a->o.ingest, c->r->body, c->r->n_body, c->r->content_encoding,
+			c->r->host, json, &c->d);
 	c->ret->content_type = json ? "application/json" : "application/proto";
 	if (r == 0 && json)
 		put_empty(c);
@@ -123,6 +126,7 @@ static int upload(struct api_call *c)
 		.labels = net_parameter(c->r, "labels"),
 		.name = net_parameter(c->r, "name"),
 		.encoding = c->r->content_encoding,
+		.host = c->r->host,
 	};
 	int r = upload_time(c, "from", &f.from_ms);
 

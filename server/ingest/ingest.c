@@ -249,6 +249,8 @@ static int file(struct ingest *i, const u8 *data, size_t n, const struct ingest_
 		return r;
 	ingest_set_time(at.profile, f->from_ms, f->to_ms);
 	r = ingest_complete(i, at.profile, &labels, &warning);
+	if (r == 0)
+		r = ingest_set_host(at.profile, f->host, reterr_diag);
 	if (r < 0)
 		return r;
 	ingest_token(at.data, at.n, f->labels, at.profile->time_ns, token);
@@ -287,10 +289,15 @@ void ingest_json_response(const char *what, u64 rejected, const char *message, s
  * whole request.
  */
 static int write_profiles(struct ingest *i, struct otlp_profiles *all, const u8 *data, size_t n,
-			  struct diag *reterr_diag)
+			  const char *host, struct diag *reterr_diag)
 {
 	const struct ingest_labels none = {};
+	int e = 0;
 
+	for (size_t k = 0; k < all->profiles.n && e == 0; k++)
+		e = ingest_set_host(all->profiles.data[k], host, reterr_diag);
+	if (e < 0)
+		return e;
 	/* The agent's report is the same in all profiles of a request. */
 	if (all->profiles.n)
 		agents_see(i->agents, all->profiles.data[0], clock_epoch_ms());
@@ -319,8 +326,8 @@ static int write_profiles(struct ingest *i, struct otlp_profiles *all, const u8 
 	return 0;
 }
 
-static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
-		struct str *ret_response, struct diag *reterr_diag)
+static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding, const char *host,
+		bool json, struct str *ret_response, struct diag *reterr_diag)
 {
 	__attribute__((cleanup(otlp_profiles_deinit))) struct otlp_profiles all = {};
 	_cleanup_str_ struct str own = {};
@@ -340,7 +347,7 @@ static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding
 					 i->o.max_request_bytes * INGEST_OTLP_MEMORY_PER_BYTE, &all,
 					 reterr_diag);
 	if (r == 0)
-		r = write_profiles(i, &all, plain, plain_n, reterr_diag);
+		r = write_profiles(i, &all, plain, plain_n, host, reterr_diag);
 	if (r < 0)
 		return r;
 	why = all.why.text[0] ? all.why.text : NULL;
@@ -352,7 +359,8 @@ static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding
 }
 
 int ingest_otlp_profiles(struct ingest *i, const u8 *data, size_t n, const char *encoding,
-			 bool json, struct str *ret_response, struct diag *reterr_diag)
+			 const char *host, bool json, struct str *ret_response,
+			 struct diag *reterr_diag)
 {
-	return ingest_done(i, n, otlp(i, data, n, encoding, json, ret_response, reterr_diag));
+	return ingest_done(i, n, otlp(i, data, n, encoding, host, json, ret_response, reterr_diag));
 }

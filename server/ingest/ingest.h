@@ -72,24 +72,30 @@ void ingest_destroy(struct ingest *i);
 DEFINE_CLEANUP(ingest, struct ingest *, ingest_destroy)
 #define _cleanup_ingest_ _cleanup_(ingest)
 
-/* encoding: "gzip", "zstd", "identity" or NULL. Appends the response that the protocol requires. */
+/*
+ * encoding: "gzip", "zstd", "identity" or NULL. host: the only host.name that the sender may write,
+ * here and below; "" or NULL: any. Appends the response that the protocol
+ * requires.
+ */
 int ingest_otlp_profiles(struct ingest *i, const u8 *data, size_t n, const char *encoding,
-			 bool json, struct str *ret_response, struct diag *reterr_diag);
-int ingest_otlp_traces(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
-		       struct str *ret_response, struct diag *reterr_diag);
+			 const char *host, bool json, struct str *ret_response,
+			 struct diag *reterr_diag);
+int ingest_otlp_traces(struct ingest *i, const u8 *data, size_t n, const char *encoding,
+		       const char *host, bool json, struct str *ret_response,
+		       struct diag *reterr_diag);
 /* Zipkin's JSON; the response is empty. */
 int ingest_zipkin(struct ingest *i, const u8 *data, size_t n, const char *encoding,
-		  struct diag *reterr_diag);
+		  const char *host, struct diag *reterr_diag);
 /*
  * A file of any known format, compressed or not. The members provide what the file does not
  * contain; strings are borrowed.
  */
 struct ingest_file {
-	const char *format;   /* NULL = detected by content */
-	const char *encoding; /* of the request body, as above */
-	const char *labels;   /* "name=value,...", added to the resources of all threads */
-	const char *name;     /* first part of the type, or NULL */
-	u64 from_ms, to_ms;   /* time of a file that has none; 0 = now */
+	const char *format;	     /* NULL = detected by content */
+	const char *encoding, *host; /* of the request, as above */
+	const char *labels;	     /* "name=value,...", added to the resources of all threads */
+	const char *name;	     /* first part of the type, or NULL */
+	u64 from_ms, to_ms;	     /* time of a file that has none; 0 = now */
 };
 int ingest_file(struct ingest *i, const u8 *data, size_t n, const struct ingest_file *f,
 		struct diag *reterr_diag);
@@ -101,13 +107,13 @@ int ingest_read(struct ingest *i, const u8 *data, size_t n, const struct ingest_
 struct ingest_pyroscope {
 	const char *name; /* "app.cpu{env=prod,host=a}" */
 	const char *from, *until, *format, *sample_rate, *units;
-	const char *content_type, *encoding;
+	const char *content_type, *encoding, *host;
 };
 int ingest_pyroscope(struct ingest *i, const u8 *data, size_t n, const struct ingest_pyroscope *p,
 		     struct diag *reterr_diag);
 /* push.v1.PusherService/Push; the response is an empty message. */
-int ingest_push(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
-		struct diag *reterr_diag);
+int ingest_push(struct ingest *i, const u8 *data, size_t n, const char *encoding, const char *host,
+		bool json, struct diag *reterr_diag);
 /*
  * Decodes a body ("gzip", "zstd", "identity" or NULL) within the size limit of a request: *ret_data
  * points to `data` or into *own.

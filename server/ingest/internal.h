@@ -37,6 +37,12 @@ struct ingest {
 /* `name`, `token`: see store_batch_init() and store_write(). */
 int ingest_write(struct ingest *i, const struct profile *p, const char *name, const u8 *token,
 		 struct diag *reterr_diag);
+/*
+ * Makes everything of this host; -EACCES for what says that it is of another. NULL, "": any.
+ * (host.c)
+ */
+int ingest_set_host(struct profile *p, const char *host, struct diag *reterr_diag);
+int ingest_set_span_host(struct spans *s, const char *host, struct diag *reterr_diag);
 /* -ERANGE: samples from outside of the window; -EINVAL: negative values. (window.c) */
 int ingest_check_batch(struct ingest *i, const struct store_batch *b, struct diag *reterr_diag);
 /* Removes spans from outside of the window. Returns -ERANGE, and why, if there were any. */

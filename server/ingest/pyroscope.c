@@ -180,7 +180,9 @@ static int name_service(struct request *q, struct profile *p, struct diag *ret_w
 		named |= !strcmp(profile_string(p, label->name), "service.name");
 	if (r == 0 && !named)
 		r = ingest_label_add(&l, p, "service.name", 12, q->app, q->app_n);
-	return r < 0 ? r : ingest_complete(q->i, p, &l, ret_warning);
+	if (r == 0)
+		r = ingest_complete(q->i, p, &l, ret_warning);
+	return r < 0 ? r : ingest_set_host(p, q->in->host, q->diag);
 }
 
 static bool is_one_of(const char *s, const char *const *names)
@@ -297,6 +299,7 @@ int ingest_pyroscope(struct ingest *i, const u8 *data, size_t n, const struct in
 struct pusher {
 	struct ingest *i;
 	u64 left; /* decompressed bytes that the profiles may still have */
+	const char *host;
 	struct diag *diag, warning;
 };
 
@@ -349,6 +352,8 @@ static int push_sample(struct pusher *u, const Pyroscope__RawProfileSeries *s,
 		return r;
 	ingest_set_time(p, 0, 0);
 	r = ingest_complete(u->i, p, &l, &u->warning);
+	if (r == 0)
+		r = ingest_set_host(p, u->host, u->diag);
 	if (r < 0)
 		return r;
 	ingest_token(
@@ -358,11 +363,12 @@ static int push_sample(struct pusher *u, const Pyroscope__RawProfileSeries *s,
 	return ingest_write(u->i, p, name, token, u->diag);
 }
 
-static int push(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
-		struct diag *reterr_diag)
+static int push(struct ingest *i, const u8 *data, size_t n, const char *encoding, const char *host,
+		bool json, struct diag *reterr_diag)
 {
 	_cleanup_arena_ struct arena arena = ARENA_INIT(4ULL * i->o.max_request_bytes);
-	struct pusher u = {.i = i, .left = i->o.max_request_bytes, .diag = reterr_diag};
+	struct pusher u = {
+		.i = i, .left = i->o.max_request_bytes, .host = host, .diag = reterr_diag};
 	const Pyroscope__PushRequest *in;
 	_cleanup_str_ struct str own = {};
 	ProtobufCMessage *m = NULL;
@@ -391,8 +397,8 @@ static int push(struct ingest *i, const u8 *data, size_t n, const char *encoding
 	return ingest_warn(r < 0 ? r : refused, &u.warning, reterr_diag);
 }
 
-int ingest_push(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
-		struct diag *reterr_diag)
+int ingest_push(struct ingest *i, const u8 *data, size_t n, const char *encoding, const char *host,
+		bool json, struct diag *reterr_diag)
 {
-	return count_request(i, n, push(i, data, n, encoding, json, reterr_diag));
+	return count_request(i, n, push(i, data, n, encoding, host, json, reterr_diag));
 }

@@ -30,13 +30,17 @@ static int begin_reading(struct ingest *i, const u8 *data, size_t n, const char 
 	return r < 0 ? r : spans_init(&at->spans);
 }
 
-static int write_spans(struct ingest *i, struct reading *at, struct diag *reterr_diag)
+static int write_spans(struct ingest *i, struct reading *at, const char *host,
+		       struct diag *reterr_diag)
 {
 	u8 token[16];
 	int r;
 
 	if (!at->spans.spans.n)
 		return 0;
+	r = ingest_set_span_host(&at->spans, host, reterr_diag);
+	if (r < 0)
+		return r;
 	ingest_token(at->data, at->n, "spans", 0, token);
 	r = store_write_spans(i->store, &at->spans, token, reterr_diag);
 	if (r == 0)
@@ -44,8 +48,8 @@ static int write_spans(struct ingest *i, struct reading *at, struct diag *reterr
 	return r;
 }
 
-static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
-		struct str *ret_response, struct diag *reterr_diag)
+static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding, const char *host,
+		bool json, struct str *ret_response, struct diag *reterr_diag)
 {
 	_cleanup_reading_ struct reading at = {};
 	struct otlp_rejected rejected = {};
@@ -63,7 +67,7 @@ static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding
 
 		(void)ingest_drop_spans(i, &at.spans, &dropped, &rejected.why);
 		rejected.n += dropped;
-		r = write_spans(i, &at, reterr_diag);
+		r = write_spans(i, &at, host, reterr_diag);
 	}
 	if (r < 0)
 		return r;
@@ -74,14 +78,15 @@ static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding
 	return 0;
 }
 
-int ingest_otlp_traces(struct ingest *i, const u8 *data, size_t n, const char *encoding, bool json,
-		       struct str *ret_response, struct diag *reterr_diag)
+int ingest_otlp_traces(struct ingest *i, const u8 *data, size_t n, const char *encoding,
+		       const char *host, bool json, struct str *ret_response,
+		       struct diag *reterr_diag)
 {
-	return ingest_done(i, n, otlp(i, data, n, encoding, json, ret_response, reterr_diag));
+	return ingest_done(i, n, otlp(i, data, n, encoding, host, json, ret_response, reterr_diag));
 }
 
 static int zipkin(struct ingest *i, const u8 *data, size_t n, const char *encoding,
-		  struct diag *reterr_diag)
+		  const char *host, struct diag *reterr_diag)
 {
 	_cleanup_reading_ struct reading at = {};
 	u64 max = i->o.max_request_bytes * INGEST_OTLP_MEMORY_PER_BYTE, dropped;
@@ -93,14 +98,14 @@ static int zipkin(struct ingest *i, const u8 *data, size_t n, const char *encodi
 	/* The answer cannot tell of a part: the rest is written, and only a whole list refused. */
 	if (r == 0) {
 		r = ingest_drop_spans(i, &at.spans, &dropped, &why);
-		r = at.spans.spans.n || r == 0 ? write_spans(i, &at, reterr_diag)
+		r = at.spans.spans.n || r == 0 ? write_spans(i, &at, host, reterr_diag)
 					       : diag_set(reterr_diag, r, "%s", why.text);
 	}
 	return r;
 }
 
 int ingest_zipkin(struct ingest *i, const u8 *data, size_t n, const char *encoding,
-		  struct diag *reterr_diag)
+		  const char *host, struct diag *reterr_diag)
 {
-	return ingest_done(i, n, zipkin(i, data, n, encoding, reterr_diag));
+	return ingest_done(i, n, zipkin(i, data, n, encoding, host, reterr_diag));
 }

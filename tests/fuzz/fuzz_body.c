@@ -67,16 +67,16 @@ static void send(struct ingest *i, u8 way, const struct str *body)
 
 	switch (way & 7) {
 	case 0:
-		(void)ingest_otlp_profiles(i, data, body->n, encoding, json, &answer, &d);
+		(void)ingest_otlp_profiles(i, data, body->n, encoding, NULL, json, &answer, &d);
 		break;
 	case 1:
-		(void)ingest_otlp_traces(i, data, body->n, encoding, json, &answer, &d);
+		(void)ingest_otlp_traces(i, data, body->n, encoding, NULL, json, &answer, &d);
 		break;
 	case 2:
-		(void)ingest_push(i, data, body->n, encoding, json, &d);
+		(void)ingest_push(i, data, body->n, encoding, NULL, json, &d);
 		break;
 	case 3:
-		(void)ingest_zipkin(i, data, body->n, encoding, &d);
+		(void)ingest_zipkin(i, data, body->n, encoding, NULL, &d);
 		break;
 	case 4:
 		(void)ingest_read(i, data, body->n, &f, &p, &d);

@@ -38,10 +38,10 @@ static void one(struct ingest *i, u8 way, char *line, const u8 *body, size_t n)
 		*(char *)p.format++ = '\0';
 	switch (way & 7) {
 	case 0:
-		(void)ingest_push(i, body, n, p.encoding, false, &d);
+		(void)ingest_push(i, body, n, p.encoding, NULL, false, &d);
 		break;
 	case 1:
-		(void)ingest_push(i, body, n, p.encoding, true, &d);
+		(void)ingest_push(i, body, n, p.encoding, NULL, true, &d);
 		break;
 	case 2:
 		p.content_type = "multipart/form-data; boundary=b";

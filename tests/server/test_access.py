@@ -207,3 +207,44 @@ def test_names_given_wrongly_are_replaced_by_an_admin_only(executable, serve, to
     assert {e["object"] for e in lines} == {program.build_id} and {e["peer"] for e in lines} == {"127.0.0.1"}
     assert os.stat(log).st_mode & 0o777 == 0o600
     assert "audit: symbols-replaced" in server.stderr and ADMIN not in server.stderr + log.read_text()
+
+
+# ---- one token for each agent ----
+
+WEB = "web-token-0123456789"
+
+
+def test_a_token_of_one_host_writes_that_host_only(serve, tokens):  # noqa: F811
+    tokens.write_text(tokens.read_text() + f"write {WEB} name=web host=web-3\n")
+    server = serve("--token-file", tokens)
+    web, reader = As(server, WEB), As(server, READER)
+    now = int(time.time())
+
+    def folded(service):
+        a = reader.get("/api/v1/export", format="folded", type="", group_by="host.name", **{
+            "from": "now-1h", "query": f'{{service_name="{service}"}}'})
+        return a.text if a.status == 200 else ""
+
+    def otlp(service, host):
+        labels = {"service.name": service, **({"host.name": host} if host else {})}
+        return json.dumps({"resourceSpans": [{
+            "resource": {"attributes": [{"key": k, "value": {"stringValue": v}} for k, v in labels.items()]},
+            "scopeSpans": [{"spans": [{"traceId": "0" * 31 + "1", "spanId": "0" * 15 + "1", "name": "x", "kind": 2,
+                                       "startTimeUnixNano": str(now * 10 ** 9), "endTimeUnixNano": str(now * 10 ** 9 + 1)}]}]}]}).encode()
+
+    as_json = {"Content-Type": "application/json"}
+    for host, status in (("web-3", 200), ("", 200), ("web-4", 403)):
+        label = f"{{host_name={host}}}" if host else ""
+        a = web.post("/ingest", b"a;b 1\n", name=f"old{status}.cpu{label}")
+        assert a.status == status, a.text
+        labels = "service.name=up" + str(status) + (f",host.name={host}" if host else "")
+        a = web.post("/api/v1/upload", b"a;b 1\n", labels=labels, **{"from": f"{now - 60}", "to": f"{now}"})
+        assert a.status == status, a.text
+        a = web.post("/v1/traces", otlp("spans", host), as_json)
+        assert a.status == status, a.text
+        if status == 403:
+            assert "web-3" in a.text and "web-4" in a.text
+    assert folded("old200") == "web-3;a;b 20000000\n"
+    assert folded("up200") == "web-3;b 2\n" and not folded("up403") and not folded("old403")
+    # Others may write any host.
+    assert As(server, WRITER).post("/ingest", b"a;b 1\n", name="any.cpu{host_name=web-4}").status == 200
