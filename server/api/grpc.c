@@ -81,8 +81,9 @@ static int export(struct api *a, const struct net_request *r, struct net_respons
 		return refuse(ret, NET_GRPC_UNIMPLEMENTED, where_else(r->path));
 	if (!(r->role & NET_ROLE_WRITE))
 		return refuse(ret, NET_GRPC_PERMISSION_DENIED, "this token may not write");
-	e = (traces ? ingest_otlp_traces : ingest_otlp_profiles)(
-		a->o.ingest, r->body, r->n_body, r->content_encoding, r->host, false, &ret->body, &d);
+	e = (traces ? ingest_otlp_traces : ingest_otlp_profiles)(a->o.ingest, r->body, r->n_body,
+								 r->content_encoding, r->host,
+								 false, &ret->body, &d);
 	if (e == 0 && ret->body.failed)
 		e = -ENOMEM;
 	if (e == 0)

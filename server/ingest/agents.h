@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The last report of each agent (agent/run/about.h), by host; in memory, because a running agent
- * repeats its report within seconds. Servers of one store share them through it. All functions may be called from any thread.
+ * repeats its report within seconds. Servers of one store share them through it. All functions may
+ * be called from any thread.
  *
  * An agent's counters start at its own start. To report losses of a time range, this module keeps
  * counts at points in time, which are farther apart the older they are. An answer therefore covers
@@ -64,9 +65,9 @@ DEFINE_CLEANUP(agents, struct agents *, agents_destroy)
 /* Takes the report out of a profile's labels, if there is one. */
 void agents_see(struct agents *a, const struct profile *p, u64 now_ms);
 /*
- * What servers of one store tell each other. agents_take_reports() moves out the reports that came
- * here and are due: one of each agent in AGENTS_SHARE_MS; it begins to collect them when it is first
- * called. agents_learn() takes reports that came to other servers.
+ * What servers of one store tell each other. agents_take_reports() moves out the reports that
+ * came here and are due: one of each agent in AGENTS_SHARE_MS; it begins to collect them when it
+ * is first called. agents_learn() takes reports that came to other servers.
  */
 #define AGENTS_SHARE_MS 30000
 int agents_take_reports(struct agents *a, u64 server, struct store_reports *ret);
