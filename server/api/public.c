@@ -28,6 +28,7 @@ struct walk {
 	int fd;			 /* owned: the directory reached, O_PATH */
 	char rest[2 * PATH_MAX]; /* to go */
 	u32 links;
+	const char *roots; /* borrowed; NULL: no limit */
 };
 
 static int restart(struct walk *w)
@@ -76,6 +77,32 @@ static bool same_file(const struct stat *a, const struct stat *b)
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_mode == b->st_mode;
 }
 
+static bool is_below(const char *path, const char *root, size_t n)
+{
+	while (n && root[n - 1] == '/')
+		n--;
+	return !strncmp(path, root, n) && (path[n] == '/' || !path[n]);
+}
+
+/* Whether the open file is in one of these directories. */
+static bool is_in_roots(int fd, const char *roots)
+{
+	char link[32], path[PATH_MAX];
+	ssize_t n;
+
+	if (!roots)
+		return true;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	if (n < 0)
+		return false;
+	path[n] = '\0';
+	for (const char *at = roots; *at; at += strcspn(at, ":") + (at[strcspn(at, ":")] == ':'))
+		if (*at == '/' && is_below(path, at, strcspn(at, ":")))
+			return true;
+	return false;
+}
+
 static int open_file(const struct walk *w, const char *part, int at, const struct stat *st,
 		     int *ret_fd)
 {
@@ -84,6 +111,8 @@ static int open_file(const struct walk *w, const char *part, int at, const struc
 
 	if (!(st->st_mode & S_IROTH) || !has_plain_files(at))
 		return -EACCES;
+	if (!is_in_roots(at, w->roots))
+		return -EPERM;
 	fd = openat(w->fd, part, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &now) < 0 || !same_file(&now, st))
 		return -EACCES;
@@ -124,35 +153,9 @@ static int step(struct walk *w, int *ret_fd)
 	return S_ISREG(st.st_mode) ? open_file(w, part, fd, &st, ret_fd) : -EINVAL;
 }
 
-static bool is_below(const char *path, const char *root, size_t n)
-{
-	while (n && root[n - 1] == '/')
-		n--;
-	return !strncmp(path, root, n) && (path[n] == '/' || !path[n]);
-}
-
-/* Whether the open file is in one of these directories. */
-static bool is_in_roots(int fd, const char *roots)
-{
-	char link[32], path[PATH_MAX];
-	ssize_t n;
-
-	if (!roots)
-		return true;
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	n = readlink(link, path, sizeof(path) - 1);
-	if (n < 0)
-		return false;
-	path[n] = '\0';
-	for (const char *at = roots; *at; at += strcspn(at, ":") + (at[strcspn(at, ":")] == ':'))
-		if (*at == '/' && is_below(path, at, strcspn(at, ":")))
-			return true;
-	return false;
-}
-
 int api_open_public(const char *path, const char *roots, int *ret_fd)
 {
-	struct walk w = {.fd = -1};
+	struct walk w = {.fd = -1, .roots = roots};
 	_cleanup_close_ int fd = -1;
 	int r;
 
@@ -163,8 +166,6 @@ int api_open_public(const char *path, const char *roots, int *ret_fd)
 	while (r >= 0 && fd < 0)
 		r = step(&w, &fd);
 	cleanup_close(&w.fd);
-	if (r == 0 && !is_in_roots(fd, roots))
-		r = -EPERM;
 	if (r < 0)
 		return r;
 	*ret_fd = take_fd(&fd);
