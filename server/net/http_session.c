@@ -138,6 +138,8 @@ static void put_head(struct http_session *s, const struct http_call *q)
 	put_date(out);
 	str_printf(out, "Content-Type: %s\r\nX-Content-Type-Options: nosniff\r\n",
 		   a->content_type ? a->content_type : "text/plain; charset=utf-8");
+	/* Pages of other sites may not show or load what is here. */
+	str_puts(out, "X-Frame-Options: DENY\r\nCross-Origin-Resource-Policy: same-origin\r\n");
 	if (a->status != 304 && a->status != 204)
 		str_printf(out, "Content-Length: %zu\r\n", a->body.n);
 	if (q->gzip)

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "http/http.h"
 #include "server/symbols/internal.h"
@@ -17,7 +18,7 @@
 #define SILENCE_S 30L /* of less than SILENCE_BYTES a second, as in libdebuginfod */
 #define SILENCE_BYTES 1024L
 #define TOTAL_S 1800L
-#define MAX_REDIRECTS 5L
+#define MAX_REDIRECTS 5
 
 struct fetching {
 	struct symstore *s;
@@ -65,8 +66,6 @@ static int open_handle(struct fetching *f)
 	SET(CURLOPT_LOW_SPEED_LIMIT, SILENCE_BYTES);
 	SET(CURLOPT_LOW_SPEED_TIME, SILENCE_S);
 	SET(CURLOPT_TIMEOUT, TOTAL_S);
-	SET(CURLOPT_FOLLOWLOCATION, 1L);
-	SET(CURLOPT_MAXREDIRS, MAX_REDIRECTS);
 	SET(CURLOPT_MAXFILESIZE_LARGE, (curl_off_t)symstore_max_file(f->s));
 	SET(CURLOPT_NOPROGRESS, 0L);
 	SET(CURLOPT_XFERINFOFUNCTION, on_progress);
@@ -75,11 +74,50 @@ static int open_handle(struct fetching *f)
 	return ok ? 0 : -EINVAL;
 }
 
+/* How many characters of a URL say which server it is: its scheme, host and port. */
+static size_t server_part(const char *url)
+{
+	const char *host = strstr(url, "://");
+
+	return host ? (size_t)(host - url) + 3 + strcspn(host + 3, "/?#") : 0;
+}
+
+/*
+ * 1: f->url is now where a redirection leads, on the same server. Another server might be any
+ * machine that this one can reach.
+ */
+static int follow(struct fetching *f, struct diag *reterr_diag)
+{
+	size_t n = server_part(f->url);
+	char *to = NULL;
+
+	curl_easy_getinfo(f->easy, CURLINFO_REDIRECT_URL, &to);
+	if (!to)
+		return 0;
+	if (strlen(to) >= sizeof(f->url) || !n || server_part(to) != n ||
+	    strncasecmp(to, f->url, n) != 0)
+		return diag_set(reterr_diag, -EIO,
+				"%.100s redirects to another server, %.*s: if it may, name that "
+				"server in --debuginfod-urls",
+				f->url, (int)MIN(server_part(to), (size_t)60), to);
+	snprintf(f->url, sizeof(f->url), "%s", to);
+	return curl_easy_setopt(f->easy, CURLOPT_URL, f->url) == CURLE_OK ? 1 : -EINVAL;
+}
+
 static int transfer(struct fetching *f, struct diag *reterr_diag)
 {
 	long status = 0;
-	CURLcode c = curl_easy_perform(f->easy);
+	CURLcode c;
+	int more = 0;
 
+	for (u32 i = 0; i <= MAX_REDIRECTS; i++) {
+		c = curl_easy_perform(f->easy);
+		more = c == CURLE_OK ? follow(f, reterr_diag) : 0;
+		if (more <= 0)
+			break;
+	}
+	if (more < 0)
+		return more;
 	curl_easy_getinfo(f->easy, CURLINFO_RESPONSE_CODE, &status);
 	if (atomic_load(&f->s->stopping))
 		return -ECANCELED;

@@ -18,6 +18,9 @@
 
 #define WINDOW_GZIP (15 + 16)
 #define ZSTD_WINDOW_LOG_MAX 27 /* what zstd --long makes: 128 MiB */
+/* A file may be so many times as large as what was received of it, and this much larger. */
+#define MAX_RATIO 64
+#define FREE_BYTES (16ULL << 20)
 
 struct symstore_upload {
 	struct symstore *s;
@@ -25,6 +28,7 @@ struct symstore_upload {
 	char name[64]; /* in the directory */
 	int fd;	       /* owned */
 	u64 bytes;
+	u64 received;	 /* as sent */
 	z_stream *gzip;	 /* owned, or NULL */
 	ZSTD_DCtx *zstd; /* owned, or NULL */
 	bool replace;	 /* as in symstore_upload_begin() */
@@ -102,6 +106,12 @@ static void put_plain(struct symstore_upload *u, const u8 *data, size_t n)
 	if (u->bytes + n > max && !u->error)
 		u->error = diag_set(&u->diag, -EFBIG, "a debug file may have %llu MiB at most",
 				    max >> 20);
+	/* Debug files compress to a tenth. Zeros would fill the disk before the check at the end. */
+	if ((u->gzip || u->zstd) && u->bytes + n > FREE_BYTES + u->received * MAX_RATIO &&
+	    !u->error)
+		u->error = diag_set(&u->diag, -EFBIG,
+				    "a debug file may decompress to %d times its size at most",
+				    MAX_RATIO);
 	while (n && !u->error) {
 		ssize_t done = write(u->fd, data, n);
 
@@ -169,6 +179,7 @@ void symstore_upload_part(struct symstore_upload *u, const void *data, size_t n)
 {
 	if (u->error || !n)
 		return;
+	u->received += n;
 	if (u->gzip)
 		put_gzip(u, data, n);
 	else if (u->zstd)

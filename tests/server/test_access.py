@@ -248,3 +248,11 @@ def test_a_token_of_one_host_writes_that_host_only(serve, tokens):  # noqa: F811
     assert folded("up200") == "web-3;b 2\n" and not folded("up403") and not folded("old403")
     # Others may write any host.
     assert As(server, WRITER).post("/ingest", b"a;b 1\n", name="any.cpu{host_name=web-4}").status == 200
+
+
+def test_pages_of_other_sites_show_and_load_nothing(serve):
+    server = serve()
+    server.post("/ingest", b"a;b 1\n", name="x.cpu")
+    for path in ("/", "/api/v1/types", "/api/v1/export?format=html&from=now-1h", "/api/v1/export?format=svg&from=now-1h", "/nothing"):
+        a = server.get(path)
+        assert a.headers["X-Frame-Options"] == "DENY" and a.headers["Cross-Origin-Resource-Policy"] == "same-origin", path

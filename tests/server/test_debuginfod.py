@@ -200,6 +200,28 @@ def test_what_is_wrong_is_told_and_not_kept(serve, fake, program, tmp_path):
     assert server.get(f"{SYMBOLS}/{program.build_id}").status == 404
 
 
+def test_redirections_stay_on_the_server(serve, fake, program):
+    """A server of names must not make ours ask any machine that it can reach."""
+    with open(program.debug, "rb") as f:
+        right = f.read()
+    other = Fake()
+    other.answers["/here"] = fake.answers["/here"] = (200, right)
+    fake.answers[path_of(program)] = (302, b"", ("Location", f"{other.url}/here"))
+    server = serve("--debuginfod-urls", fake.url)
+    stacks = fill(server, program, int(time.time()) - 300)
+    wait_for(lambda: f"redirects to another server, {other.url}" in note_of(server, program), "the note")
+    assert not other.asked and folded(server) == nameless(program, stacks)
+    other.stop()
+    fake.answers[path_of(program)] = (302, b"", ("Location", "/here"))
+    server = serve("--debuginfod-urls", fake.url)
+    stacks = fill(server, program, int(time.time()) - 300)
+    wait_for(lambda: folded(server) == expected(program, stacks), "names from where the server redirects to on itself")
+    fake.answers["/here"] = (302, b"", ("Location", "/here"))
+    server = serve("--debuginfod-urls", fake.url)
+    fill(server, program, int(time.time()) - 300)
+    wait_for(lambda: "HTTP 302" in note_of(server, program), "the end of a circle")
+
+
 def test_a_server_that_hangs_holds_up_nothing(serve, fake, program, tmp_path):
     fake.hang = True
     other = Program(str(tmp_path / "other"), "o_")

@@ -557,3 +557,21 @@ def test_a_server_without_a_place_says_so(executable):
     done = subprocess.run([executable, "server", "--store", "clickhouse://127.0.0.1:1/x", "--debuginfod-urls", "http://127.0.0.1:1"],
                           capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and "requires --symbols-dir" in done.stderr and done.stderr.count("\n") == 1, done
+
+
+def test_an_upload_of_zeros_is_refused_before_it_fills_the_disk(server, program):
+    """A part of a megabyte that decompresses to a gigabyte."""
+    bomb = gzip.compress(bytes(1 << 20), 9) * 400
+    wrote = written(server)
+    a = push(server, program, bomb, {"Content-Encoding": "gzip"})
+    assert a.status == 413 and "64 times its size" in a.text, a.text
+    assert written(server) - wrote < 64 << 20
+    # A real file passes, however it is compressed.
+    with open(program.debug, "rb") as f:
+        assert push(server, program, gzip.compress(f.read(), 9), {"Content-Encoding": "gzip"}).status == 200
+
+
+def written(server):
+    """Bytes that the server has written to files and sockets."""
+    with open(f"/proc/{server.process.pid}/io", encoding="ascii") as f:
+        return int(re.search(r"wchar: (\d+)", f.read())[1])
