@@ -224,6 +224,110 @@ Test(store_names, a_name_that_a_writer_uses_is_not_swept)
 	remove_store_dir(dir);
 }
 
+#define BUILD "0123456789abcdef"
+
+/* Writes samples of `n` addresses of a binary without symbols. */
+static void write_addresses(struct store *s, u32 first, u32 n, u64 time_ms)
+{
+	_cleanup_profile_ struct profile *p = profile_create();
+	_cleanup_store_batch_ struct store_batch b = {};
+	struct profile_mapping m = {.path = string(p, "/bin/app"), .build_id = string(p, BUILD)};
+	struct profile_frame f = {.function = PROFILE_NONE, .kind = FRAME_NATIVE};
+	struct profile_thread t = {};
+	u32 thread;
+
+	cr_assert_eq(profile_add_type(p, "cpu", "nanoseconds"), 0);
+	cr_assert_eq(profile_add_thread(p, &t, &thread), 0);
+	cr_assert_eq(profile_add_mapping(p, &m, &f.mapping), 0);
+	for (u32 i = first; i < first + n; i++) {
+		u32 leaf;
+
+		f.address = 0x1000 + i % MANY;
+		cr_assert_eq(profile_add_frame(p, &f, &leaf), 0);
+		sample(p, time_ms * 1000000, thread, &leaf, 1, 1);
+	}
+	cr_assert_eq(store_batch_init(&b, p, NULL, NULL), 0);
+	cr_assert_eq(store_write(s, &b, NULL, NULL), 0);
+}
+
+static int name_address(void *userdata, u64 address, struct profile *into, u32 *ret_frames,
+			size_t max)
+{
+	u32 *asked = userdata;
+	char text[64];
+
+	++*asked;
+	snprintf(text, sizeof(text), "fn_%llx", address);
+	ret_frames[0] = frame(into, text, NULL, 0, FRAME_NATIVE, 0, 1);
+	return max ? 1 : 0;
+}
+
+static _Thread_local bool gives_way;
+
+/* A mutex is not fair: without a pause the sweeper takes it again before a writer does. */
+int __real_pthread_mutex_unlock(pthread_mutex_t *m);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *m);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *m)
+{
+	int r = __real_pthread_mutex_unlock(m);
+
+	if (gives_way)
+		usleep(3000);
+	return r;
+}
+
+static void *sweep_once(void *arg)
+{
+	const struct churn *c = arg;
+
+	gives_way = true;
+	maintain(c->s, T0 + 2 * DAY);
+	atomic_store(c->rounds, 1);
+	return NULL;
+}
+
+Test(store_names, names_of_a_frame_that_a_writer_uses_are_not_swept)
+{
+	const struct store_options o = {.max_age_s = DAY / 1000};
+	char *dir = scratch_dir();
+	_cleanup_store_ struct store *s = open_store(dir, &o);
+	_cleanup_query_ struct query q = {.to_ms = T0 + 3 * DAY};
+	_cleanup_profile_ struct profile *p = NULL;
+	atomic_uint done = 0;
+	struct churn c = {s, 0, &done};
+	u32 asked = 0, nameless = 0;
+	u64 before;
+	struct store_stats st;
+	pthread_t sweeper;
+
+	write_addresses(s, 0, MANY, T0);
+	cr_assert_eq(store_name_frames(s, BUILD, name_address, &asked, NULL), 0);
+	cr_assert_eq(asked, MANY);
+	cr_assert_eq(store_get_stats(s, &st, NULL), 0);
+	before = st.frames;
+	cr_assert_eq(pthread_create(&sweeper, NULL, sweep_once, &c), 0);
+	/* Once the first frames are swept, the last ones are used again. */
+	do
+		cr_assert_eq(store_get_stats(s, &st, NULL), 0);
+	while (st.frames >= before && !atomic_load(&done));
+	for (u32 i = 1; i <= 20; i++)
+		write_addresses(s, MANY - i * 50, 50, T0 + 2 * DAY);
+	pthread_join(sweeper, NULL);
+	/* A frame that was swept before it came again has no name; one that was not has all. */
+	store_close(take_ptr(s));
+	s = open_store(dir, &o);
+	cr_assert_eq(query_profile(s, &q, 0, &p, NULL), 0);
+	for (size_t i = 0; i < p->frames.n; i++)
+		nameless += p->frames.data[i].function == PROFILE_NONE;
+	asked = 0;
+	cr_assert_eq(store_name_frames(s, BUILD, name_address, &asked, NULL), 0);
+	cr_assert_eq(nameless, asked, "%u, %u", nameless, asked);
+	cr_assert_eq(store_get_stats(s, &st, NULL), 0);
+	cr_assert_eq(st.damaged, 0, "%llu", st.damaged);
+	store_close(take_ptr(s));
+	remove_store_dir(dir);
+}
+
 /* ---- kill -9 ---- */
 
 #define KILLS 12

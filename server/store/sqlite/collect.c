@@ -5,7 +5,8 @@
  *
  * Batches are written meanwhile. Only rows that existed when marking began (below the limit) are
  * swept. A writer marks every row that it looks up, under write_lock, and the rows that it adds are
- * above the limit; so no row is swept to which a batch refers.
+ * above the limit; so no row is swept to which a batch refers. With a frame it marks the frames that
+ * stand for it.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -187,6 +188,26 @@ static int mark_named(struct sq *s, struct diag *reterr_diag)
 	r = r == SQLITE_DONE ? 0 : sq_error(s->writer, "cannot read", reterr_diag);
 	sqlite3_finalize(st);
 	pthread_mutex_unlock(&s->write_lock);
+	return r;
+}
+
+int sq_mark_named(struct sq *s, s64 n, struct diag *reterr_diag)
+{
+	sqlite3_stmt *st;
+	int r;
+
+	if (!s->marks[SQ_FRAMES].bits)
+		return 0;
+	st = sq_get(s->writer, SQL_NAMED_OF_FRAME);
+	if (!st)
+		return sq_error(s->writer, "cannot read", reterr_diag);
+	sqlite3_bind_int64(st, 1, n);
+	r = sqlite3_step(st);
+	if (r == SQLITE_ROW)
+		mark_list(s, SQ_FRAMES, st, 0, true);
+	r = r == SQLITE_ROW || r == SQLITE_DONE ? 0
+						: sq_error(s->writer, "cannot read", reterr_diag);
+	sqlite3_reset(st);
 	return r;
 }
 

@@ -61,6 +61,7 @@ struct sq;
 			    "AND function=0 AND named IS NULL AND flags=0 AND n>? "                \
 			    "ORDER BY n LIMIT ?")                                                  \
 	SQ(NAME_FRAME, "UPDATE frames SET named=? WHERE n=? AND id=? AND named IS NULL")           \
+	SQ(NAMED_OF_FRAME, "SELECT named FROM frames WHERE n=?")                                   \
 	SQ(UNNAME_FRAMES, "UPDATE frames SET named=NULL WHERE named IS NOT NULL "                  \
 			  "AND mapping IN (SELECT n FROM mappings WHERE build_id=?)")              \
 	/* in spans.db */                                                                          \

@@ -15,6 +15,8 @@ int sq_make_smaller(struct sq *s, struct diag *reterr_diag);
 int sq_collect_dictionaries(struct sq *s, struct diag *reterr_diag);
 /* Under write_lock: keeps a row to which the current transaction refers. */
 void sq_mark(struct sq *s, enum sq_table table, u64 n);
+/* The same for the frames that late symbols put in the place of frame n. */
+int sq_mark_named(struct sq *s, s64 n, struct diag *reterr_diag);
 
 /* ---- room.c ---- */
 

@@ -160,7 +160,7 @@ static int add_frame(struct adding *a, u32 frame, s64 *ret_n)
 	int r = find_number(a, SQ_FRAMES, SQL_FIND_FRAME, a->b->frames[frame], ret_n);
 
 	if (r)
-		return MIN(r, 0);
+		return r < 0 ? r : sq_mark_named(a->s, *ret_n, a->diag);
 	if (f->mapping != PROFILE_NONE)
 		r = add_mapping(a, f->mapping, &mapping);
 	if (r == 0 && f->function != PROFILE_NONE)
