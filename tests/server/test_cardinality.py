@@ -88,7 +88,7 @@ def test_questions_about_100000_services(serve):
     timed("top", ask, "/api/v1/top", **span)
     one = timed("one service", ask, "/api/v1/flamegraph", query='{service_name="service-77777"}', **span)
     assert one["nodes"]["total"][0] == 10**7
-    assert took["one service"] < 0.3
+    assert took["one service"] < 1
     names = timed("LabelValues", querier, "LabelValues", name="service_name", **pyroscope)["names"]
     assert len(names) == 100000
     timed("SelectSeries", querier, "SelectSeries", step=15, **selected)

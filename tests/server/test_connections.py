@@ -134,7 +134,7 @@ def test_ten_thousand_idle_connections_cost_nothing(serve, files):
     assert m['culprit_net_connections_open{listener="api"}'] >= n // 5
     assert per_connection < 20000
     assert used <= 0.1
-    assert took < 0.1
+    assert took < 1  # 0.4 to 3 ms here when nothing else runs; it was 30 s
     for c in held:
         c.close()
 
@@ -166,7 +166,7 @@ def test_half_sent_headers_block_nobody(serve):
     hold(1000)
     took = health_s(s)
     print(f"/healthz {took * 1000:.1f} ms")
-    assert took < 0.1
+    assert took < 1  # 0.4 to 3 ms here when nothing else runs; it was 30 s
     m = metrics(s)
     assert m['culprit_net_connections_open{listener="api"}'] <= 210
     assert m[ENDED + '{listener="api",reason="evicted"}'] >= 700
@@ -234,7 +234,7 @@ def test_heavy_questions_delay_neither_health_nor_writes_nor_others(loaded):
         c.sendall(HEAVY.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
     wait_for(lambda: metrics(s)['culprit_net_queue_length{class="question"}'] > 50, "no queue")
     took = health_s(s, 9)
-    assert took < 0.1
+    assert took < 1  # 0.4 to 3 ms here when nothing else runs; it was 30 s
     times = []
     for _ in range(5):
         begin = time.monotonic()
