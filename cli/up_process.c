@@ -167,8 +167,9 @@ static int make_sockets(int ret_calls[2], int ret_questions[2])
 		return -errno;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ret_questions) < 0)
 		return -errno;
-	/* A server that does not read stops neither the agent's calls nor its answers. */
+	/* A server that stops in a message stops neither the agent's calls nor its answers. */
 	setsockopt(ret_calls[0], SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	setsockopt(ret_calls[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	setsockopt(ret_questions[0], SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 	return 0;
 }
