@@ -106,7 +106,7 @@ static void put_plain(struct symstore_upload *u, const u8 *data, size_t n)
 	if (u->bytes + n > max && !u->error)
 		u->error = diag_set(&u->diag, -EFBIG, "a debug file may have %llu MiB at most",
 				    max >> 20);
-	/* Debug files compress to a tenth. Zeros would fill the disk before the check at the end. */
+	/* Debug files compress to a tenth. Zeros would fill the disk before the last check. */
 	if ((u->gzip || u->zstd) && u->bytes + n > FREE_BYTES + u->received * MAX_RATIO &&
 	    !u->error)
 		u->error = diag_set(&u->diag, -EFBIG,

@@ -4,9 +4,9 @@
  * (series and stacks, then frames, then functions and mappings) and sweeps in small transactions.
  *
  * Batches are written meanwhile. Only rows that existed when marking began (below the limit) are
- * swept. A writer marks every row that it looks up, under write_lock, and the rows that it adds are
- * above the limit; so no row is swept to which a batch refers. With a frame it marks the frames that
- * stand for it.
+ * swept. A writer marks every row that it looks up, with a frame those that stand for it, under
+ * write_lock, and the rows that it adds are above the limit; so no row is swept to which a batch
+ * refers.
  */
 #include <errno.h>
 #include <stdio.h>
