@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "server/net/internal.h"
 
+#define DEFAULT_CONNECTIONS 20000
 #define BACKLOG 4096
 #define OTHER_FILES 256 /* store, symbols, epoll, and connections of the server itself */
 
@@ -297,7 +298,9 @@ static int join_net(struct net_listener *l, struct diag *reterr_diag)
 	if (r == 0)
 		r = list_listener(l->net, NULL, l);
 	if (r == 0 && l->o.net && l->o.max_connections > l->net->max_open) {
-		if (!atomic_exchange(&l->net->told, true))
+		/* Nobody asked for the default. */
+		if (l->o.max_connections != DEFAULT_CONNECTIONS &&
+		    !atomic_exchange(&l->net->told, true))
 			log_info("the limit of open files (ulimit -Hn) allows %u connections, "
 				 "fewer than --max-connections %u",
 				 l->net->max_open, l->o.max_connections);
@@ -338,7 +341,7 @@ int net_listen(const struct net_options *o, struct diag *reterr_diag, struct net
 	l->o = *o;
 	l->name = o->name ? o->name : o->grpc ? "grpc" : "http";
 	l->o.max_body = o->max_body ? o->max_body : 64u << 20;
-	l->o.max_connections = o->max_connections ? o->max_connections : 20000;
+	l->o.max_connections = o->max_connections ? o->max_connections : DEFAULT_CONNECTIONS;
 	l->o.timeout_s = o->timeout_s ? o->timeout_s : 30;
 	if (o->tokens)
 		r = net_tokens_create(o->tokens, reterr_diag, &l->tokens);
