@@ -88,7 +88,9 @@ static void say_step(const struct server *s, const struct clock_times *t, bool f
 	bool back = t->expected_ms == t->late_ms;
 	double days = (double)(t->late_ms - t->early_ms) / 86400000;
 
-	if (first && !back)
+	if (first && !back && days < 1)
+		log_debug("the store was not in use for %.1f hours", days * 24);
+	else if (first && !back)
 		log_info("the store was last in use %.1f days before the time of this machine: "
 			 "nothing is deleted or rounded by age until the clock has held for an "
 			 "hour",

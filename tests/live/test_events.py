@@ -211,7 +211,7 @@ def test_mistakes_are_told_in_a_line(culprit, tmp_path, args, says):
 
 def test_two_events_at_once(culprit, events, tmp_path):
     """The store keeps the samples of two events under two types, with separate sums."""
-    with up(culprit, tmp_path / "store", "-e", "cpu-clock,page-faults", "-F", 97) as u:
+    with up(culprit, tmp_path / "store", "--user", "root", "-e", "cpu-clock,page-faults", "-F", 97) as u:
         wanted = {"process_cpu:cpu:nanoseconds:cpu:nanoseconds", "page_faults:page_faults:count:page_faults:count"}
 
         def types():
