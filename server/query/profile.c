@@ -360,6 +360,32 @@ static bool is_of_span(const struct trace_set *t, const struct query_spans *q,
 	return asked != PROFILE_NONE && span != PROFILE_NONE && trace_set_is_below(t, span, asked);
 }
 
+/* A sample of a span, for the thread of its service. */
+static int add_link(struct answer *a, const struct store_links *l, const struct store_link *e,
+		    struct store_rows *rows)
+{
+	u32 thread = 0;
+	int r = label_thread(a, "service.name", profile_string(l->profile, e->service), &thread);
+
+	return r < 0 ? r : link_rows_add(rows, thread, e);
+}
+
+/* Adds the sums of what add_link() added to `rows`, where a row's time is its thread. */
+static int take_link_rows(struct answer *a, struct store_rows *rows)
+{
+	int r = 0;
+
+	link_rows_merge(rows, a->plan->type);
+	for (size_t i = 0; i < rows->rows.n && r == 0; i++) {
+		const struct store_row *e = &rows->rows.data[i];
+
+		r = vec_push(&a->items,
+			     (struct item){e->stack, e->count, e->value, (u32)e->time_ms});
+	}
+	merge_items(a);
+	return r;
+}
+
 static int scan_trace(struct answer *a)
 {
 	const struct query_spans *q = &a->q->spans;
@@ -368,7 +394,6 @@ static int scan_trace(struct answer *a)
 	_cleanup_store_links_ struct store_links l = {};
 	_cleanup_trace_set_ struct trace_set t = {};
 	_cleanup_store_rows_ struct store_rows rows = {};
-	u32 thread = 0;
 	int r = store_find_links(a->store, &f, &l, a->diag);
 
 	if (r == 0)
@@ -386,19 +411,9 @@ static int scan_trace(struct answer *a)
 		if (strcmp(profile_string(l.profile, e->type), a->plan->type) != 0 ||
 		    !plan_has_series(a->plan, e->series) || !is_of_span(&t, q, &e->link))
 			continue;
-		r = label_thread(a, "service.name", profile_string(l.profile, e->service), &thread);
-		if (r == 0)
-			r = link_rows_add(&rows, thread, e);
+		r = add_link(a, &l, e, &rows);
 	}
-	link_rows_merge(&rows, a->plan->type);
-	for (size_t i = 0; i < rows.rows.n && r == 0; i++) {
-		const struct store_row *e = &rows.rows.data[i];
-
-		r = vec_push(&a->items,
-			     (struct item){e->stack, e->count, e->value, (u32)e->time_ms});
-	}
-	merge_items(a);
-	return r;
+	return r < 0 ? r : take_link_rows(a, &rows);
 }
 
 static int compare_spans(const void *a, const void *b)
@@ -418,7 +433,6 @@ static int scan_listed(struct answer *a)
 					    .n_traces = q->n_traces};
 	_cleanup_store_links_ struct store_links l = {};
 	_cleanup_store_rows_ struct store_rows rows = {};
-	u32 thread = 0;
 	int r = store_find_links(a->store, &f, &l, a->diag);
 
 	snprintf(a->plan->type, sizeof(a->plan->type), "%s", a->q->type ? a->q->type : "");
@@ -432,19 +446,9 @@ static int scan_listed(struct answer *a)
 		    (q->n_spans && !bsearch(e->link.span_id, q->spans, q->n_spans,
 					    sizeof(e->link.span_id), compare_spans)))
 			continue;
-		r = label_thread(a, "service.name", profile_string(l.profile, e->service), &thread);
-		if (r == 0)
-			r = link_rows_add(&rows, thread, e);
+		r = add_link(a, &l, e, &rows);
 	}
-	link_rows_merge(&rows, a->plan->type);
-	for (size_t i = 0; i < rows.rows.n && r == 0; i++) {
-		const struct store_row *e = &rows.rows.data[i];
-
-		r = vec_push(&a->items,
-			     (struct item){e->stack, e->count, e->value, (u32)e->time_ms});
-	}
-	merge_items(a);
-	return r;
+	return r < 0 ? r : take_link_rows(a, &rows);
 }
 
 /* One scan for each moment that the selectors accept. */
