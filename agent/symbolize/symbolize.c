@@ -372,15 +372,12 @@ static int user_frame(struct making *m, u64 frame, u64 image)
 
 static int note_frame(struct making *m, u32 stop)
 {
-	struct profile_frame f = {.kind = FRAME_NOTE, .mapping = PROFILE_NONE};
 	char text[128];
 	u32 id;
 	int r;
 
 	snprintf(text, sizeof(text), "[truncated: %s]", vocab_stop(stop)->name);
-	r = add_function(m->profile, &(struct symbol_frame){.name = text}, &f.function);
-	if (r == 0)
-		r = profile_add_frame(m->profile, &f, &id);
+	r = profile_add_note(m->profile, text, &id);
 	return r < 0 ? r : vec_push(&m->stack, id);
 }
 

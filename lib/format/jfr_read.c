@@ -212,8 +212,6 @@ static int read_frame(struct jfr_reader *f, struct buf *b, const struct jfr_clas
 static int read_frames(struct jfr_reader *f, struct buf *b, u64 class_id, bool truncated)
 {
 	const struct jfr_class *k = jfr_class(f->c, class_id);
-	struct profile_frame note = {.mapping = PROFILE_NONE, .kind = FRAME_NOTE};
-	struct profile_function fn = {};
 	u64 n;
 	u32 id;
 	int r = 0;
@@ -228,12 +226,7 @@ static int read_frames(struct jfr_reader *f, struct buf *b, u64 class_id, bool t
 	}
 	if (r < 0 || !truncated)
 		return r;
-	r = profile_add_string(f->p, TRUNCATED, strlen(TRUNCATED), &fn.name);
-	fn.system_name = fn.name;
-	if (r == 0)
-		r = profile_add_function(f->p, &fn, &note.function);
-	if (r == 0)
-		r = profile_add_frame(f->p, &note, &id);
+	r = profile_add_note(f->p, TRUNCATED, &id);
 	return r < 0 ? r : vec_push(&f->frames, id);
 }
 

@@ -204,6 +204,26 @@ int profile_add_stack(struct profile *p, const u32 *frames, size_t n, u32 *ret_i
 	return 0;
 }
 
+int profile_add_note(struct profile *p, const char *text, u32 *ret_frame)
+{
+	struct profile_frame f = {.mapping = PROFILE_NONE, .kind = FRAME_NOTE};
+	struct profile_function fn = {};
+	int r = profile_add_string(p, text, strlen(text), &fn.name);
+
+	fn.system_name = fn.name;
+	if (r == 0)
+		r = profile_add_function(p, &fn, &f.function);
+	return r < 0 ? r : profile_add_frame(p, &f, ret_frame);
+}
+
+int profile_add_note_stack(struct profile *p, const char *text, u32 *ret_stack)
+{
+	u32 frame;
+	int r = profile_add_note(p, text, &frame);
+
+	return r < 0 ? r : profile_add_stack(p, &frame, 1, ret_stack);
+}
+
 static bool resource_equal(const struct profile *p, u32 id, const void *key, size_t n)
 {
 	const struct profile_resource *r = &p->resources.data[id];

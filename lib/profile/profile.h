@@ -177,6 +177,8 @@ int profile_add_string(struct profile *p, const char *s, size_t n, u32 *ret_id);
 int profile_add_mapping(struct profile *p, const struct profile_mapping *m, u32 *ret_id);
 int profile_add_function(struct profile *p, const struct profile_function *f, u32 *ret_id);
 int profile_add_frame(struct profile *p, const struct profile_frame *f, u32 *ret_id);
+/* Adds a frame that is no function but a remark, such as "[truncated: too deep]". */
+int profile_add_note(struct profile *p, const char *text, u32 *ret_frame);
 int profile_add_thread(struct profile *p, const struct profile_thread *t, u32 *ret_id);
 int profile_add_link(struct profile *p, const struct profile_link *l, u32 *ret_id);
 /*
@@ -189,6 +191,8 @@ int profile_add_resource(struct profile *p, const struct profile_label *labels, 
 const char *profile_label(const struct profile *p, u32 resource, const char *name);
 /* frames: ids, leaf first; borrowed for the call. */
 int profile_add_stack(struct profile *p, const u32 *frames, size_t n, u32 *ret_id);
+/* Adds a stack whose only frame is a note, such as "[3 lighter stacks]". */
+int profile_add_note_stack(struct profile *p, const char *text, u32 *ret_stack);
 /* Appends a value type; -E2BIG after PROFILE_MAX_TYPES, -EBUSY once there are samples. */
 int profile_add_type(struct profile *p, const char *name, const char *unit);
 int profile_add_table_type(struct profile *p, enum sample_type type);

@@ -263,21 +263,6 @@ static int compare_weights(const void *a, const void *b)
 	return x->stack < y->stack ? -1 : x->stack > y->stack;
 }
 
-static int other_stack(struct profile *p, u32 *ret)
-{
-	struct profile_frame f = {.mapping = PROFILE_NONE, .kind = FRAME_NOTE};
-	struct profile_function fn = {};
-	u32 frame = 0;
-	int r = add_text(p, OTHER_STACKS, &fn.name);
-
-	fn.system_name = fn.name;
-	if (r == 0)
-		r = profile_add_function(p, &fn, &f.function);
-	if (r == 0)
-		r = profile_add_frame(p, &f, &frame);
-	return r < 0 ? r : profile_add_stack(p, &frame, 1, ret);
-}
-
 /* Keeps the heaviest stacks. */
 static int limit_stacks(struct ingest *i, struct profile *p, u64 *count)
 {
@@ -289,7 +274,7 @@ static int limit_stacks(struct ingest *i, struct profile *p, u64 *count)
 	if (n <= max)
 		return 0;
 	weights = calloc(n, sizeof(*weights));
-	r = weights ? other_stack(p, &other) : -ENOMEM;
+	r = weights ? profile_add_note_stack(p, OTHER_STACKS, &other) : -ENOMEM;
 	for (size_t k = 0; k < n && r == 0; k++)
 		weights[k].stack = (u32)k;
 	for (size_t k = 0; k < p->n_samples && r == 0; k++) {

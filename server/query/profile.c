@@ -35,22 +35,6 @@ static int add_text(struct profile *p, const char *text, u32 *ret)
 	return profile_add_string(p, text, strlen(text), ret);
 }
 
-/* Adds a stack with one frame, a note. */
-static int note_stack(struct profile *p, const char *text, u32 *ret)
-{
-	struct profile_frame f = {.mapping = PROFILE_NONE, .kind = FRAME_NOTE};
-	struct profile_function fn = {};
-	u32 frame = 0;
-	int r = add_text(p, text, &fn.name);
-
-	fn.system_name = fn.name;
-	if (r == 0)
-		r = profile_add_function(p, &fn, &f.function);
-	if (r == 0)
-		r = profile_add_frame(p, &f, &frame);
-	return r < 0 ? r : profile_add_stack(p, &frame, 1, ret);
-}
-
 static int set_type(struct profile *p, const char *type)
 {
 	const struct vocab_sample_type *samples = vocab_sample_type(SAMPLE_TYPE_SAMPLES);
@@ -564,7 +548,7 @@ static int cut_to_heaviest(struct answer *a, size_t max)
 
 	qsort(a->items.data, a->items.n, sizeof(*a->items.data), compare_weights);
 	snprintf(text, sizeof(text), "[%llu lighter stacks]", (unsigned long long)n);
-	r = note_stack(p, text, &stack);
+	r = profile_add_note_stack(p, text, &stack);
 	for (size_t i = max; i < a->items.n && r == 0; i++) {
 		const struct item *e = &a->items.data[i];
 
@@ -586,7 +570,7 @@ static int add_samples(struct answer *a)
 		const struct item *e = &a->items.data[i];
 
 		if (stacks[i] == PROFILE_NONE && lost == PROFILE_NONE)
-			r = note_stack(p, "[stack lost: the store is damaged]", &lost);
+			r = profile_add_note_stack(p, "[stack lost: the store is damaged]", &lost);
 		if (stacks[i] == PROFILE_NONE)
 			stacks[i] = lost;
 		if (r == 0)
