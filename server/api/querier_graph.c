@@ -162,18 +162,6 @@ static char **names(struct graph *g)
 
 /* ---- selectors ---- */
 
-/* Ids in the request, decoded; the memory is the arena's. */
-struct selection {
-	struct query q;
-	const Pyroscope__GoPGO *pgo; /* borrowed; NULL = none */
-};
-
-static void selection_deinit(struct selection *s)
-{
-	query_deinit(&s->q);
-}
-#define _cleanup_selection_ __attribute__((cleanup(selection_deinit)))
-
 int querier_call_site(const Pyroscope__StackTraceSelector *s, struct arena *a, struct query *q)
 {
 	char **list;
@@ -190,50 +178,46 @@ int querier_call_site(const Pyroscope__StackTraceSelector *s, struct arena *a, s
 	return 0;
 }
 
-static int compare_spans(const void *a, const void *b)
+static int compare_bytes(const void *a, const void *b, void *n)
 {
-	return memcmp(a, b, 8);
+	return memcmp(a, b, *(const size_t *)n);
 }
 
-static int compare_traces(const void *a, const void *b)
+/* Decodes ids of `size` bytes, and sorts them. what: "a trace". */
+static int read_ids(struct api_call *c, const char *what, char *const *ids, size_t n, size_t size,
+		    struct arena *a, u8 **ret)
 {
-	return memcmp(a, b, 16);
-}
-
-static int select_spans(struct api_call *c, char *const *ids, size_t n, struct arena *a,
-			struct query_spans *s)
-{
-	u8(*list)[8] = arena_calloc(a, n + 1, sizeof(*list));
+	u8 *list = arena_calloc(a, n + 1, size);
 
 	if (!list)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++)
-		if (!text_unhex(ids[i], sizeof(list[i]), list[i]))
-			return diag_set(&c->d, -EINVAL, "%.40s: a span id is 16 hex digits",
-					ids[i]);
-	qsort(list, n, sizeof(*list), compare_spans);
-	s->of = QUERY_OF_LISTED;
-	s->spans = (const u8(*)[8])list;
-	s->n_spans = n;
+		if (!text_unhex(ids[i], size, list + i * size))
+			return diag_set(&c->d, -EINVAL, "%.40s: %s id is %zu hex digits", ids[i],
+					what, 2 * size);
+	qsort_r(list, n, size, compare_bytes, &size);
+	*ret = list;
 	return 0;
 }
 
-static int select_traces(struct api_call *c, char *const *ids, size_t n, struct arena *a,
-			 struct query_spans *s)
+/* Samples of listed spans, or of listed traces. */
+static int select_spans(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
+			struct arena *a, struct query_spans *s)
 {
-	u8(*list)[16] = arena_calloc(a, n + 1, sizeof(*list));
+	u8 *list = NULL;
+	int r;
 
-	if (!list)
-		return -ENOMEM;
-	for (size_t i = 0; i < n; i++)
-		if (!text_unhex(ids[i], sizeof(list[i]), list[i]))
-			return diag_set(&c->d, -EINVAL, "%.40s: a trace id is 32 hex digits",
-					ids[i]);
-	qsort(list, n, sizeof(*list), compare_traces);
 	s->of = QUERY_OF_LISTED;
-	s->traces = (const u8(*)[16])list;
-	s->n_traces = n;
-	return 0;
+	s->n_spans = in->n_span_selector;
+	s->n_traces = in->n_trace_id_selector;
+	if (s->n_spans) {
+		r = read_ids(c, "a span", in->span_selector, s->n_spans, 8, a, &list);
+		s->spans = (const u8(*)[8])list;
+	} else {
+		r = read_ids(c, "a trace", in->trace_id_selector, s->n_traces, 16, a, &list);
+		s->traces = (const u8(*)[16])list;
+	}
+	return r;
 }
 
 static int select_profiles(struct api_call *c, char *const *ids, size_t n, struct arena *a,
@@ -253,30 +237,27 @@ static int select_profiles(struct api_call *c, char *const *ids, size_t n, struc
 	return 0;
 }
 
-/* A request of any of the calls that return stacks, as one of SelectMergeStacktraces. */
+/*
+ * A request of any of the calls that return stacks, as one of SelectMergeStacktraces. The ids of
+ * the query are in the arena.
+ */
 static int read_selection(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
-			  struct arena *a, struct selection *ret)
+			  struct arena *a, struct query *q)
 {
 	int r = 0;
 
 	if (!!in->n_span_selector + !!in->n_trace_id_selector + !!in->n_profile_id_selector > 1)
 		return diag_set(&c->d, -EINVAL,
 				"select by spans, by traces or by profiles, one of them");
-	if (in->n_span_selector)
-		r = select_spans(c, in->span_selector, in->n_span_selector, a, &ret->q.spans);
-	if (r == 0 && in->n_trace_id_selector)
-		r = select_traces(c, in->trace_id_selector, in->n_trace_id_selector, a,
-				  &ret->q.spans);
+	if (in->n_span_selector || in->n_trace_id_selector)
+		r = select_spans(c, in, a, &q->spans);
 	if (r == 0 && in->n_profile_id_selector)
-		r = select_profiles(c, in->profile_id_selector, in->n_profile_id_selector, a,
-				    &ret->q);
+		r = select_profiles(c, in->profile_id_selector, in->n_profile_id_selector, a, q);
 	if (r == 0)
-		r = querier_call_site(in->stack_trace_selector, a, &ret->q);
-	if (in->stack_trace_selector)
-		ret->pgo = in->stack_trace_selector->go_pgo;
+		r = querier_call_site(in->stack_trace_selector, a, q);
 	return r < 0 ? r
 		     : querier_query(c, in->profile_typeid, in->label_selector, in->start, in->end,
-				     &ret->q);
+				     q);
 }
 
 /* ---- what requests ask for ---- */
@@ -285,12 +266,12 @@ static int get_tree(struct api_call *c, const Pyroscope__SelectMergeStacktracesR
 		    struct arena *a, struct profile_tree **ret)
 {
 	const struct profile_tree_options o = {.no_process = true};
-	_cleanup_selection_ struct selection s = {};
+	_cleanup_query_ struct query q = {};
 	_cleanup_profile_ struct profile *p = NULL;
-	int r = read_selection(c, in, a, &s);
+	int r = read_selection(c, in, a, &q);
 
 	if (r == 0)
-		r = query_profile(c->a->o.store, &s.q, API_MAX_STACKS, &p, &c->d);
+		r = query_profile(c->a->o.store, &q, API_MAX_STACKS, &p, &c->d);
 	return r < 0 ? r : profile_tree_build(p, &o, ret);
 }
 
@@ -469,14 +450,14 @@ static int pprof_message(struct api_call *c, const struct profile *p, struct are
 static int get_pprof(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
 		     struct arena *a, Pprof__Profile **ret)
 {
-	_cleanup_selection_ struct selection s = {};
+	_cleanup_query_ struct query q = {};
 	_cleanup_profile_ struct profile *p = NULL;
-	int r = read_selection(c, in, a, &s);
+	int r = read_selection(c, in, a, &q);
 
 	if (r == 0)
-		r = query_profile(c->a->o.store, &s.q, API_MAX_STACKS, &p, &c->d);
-	if (r == 0 && s.pgo)
-		r = cut_for_pgo(p, s.pgo);
+		r = query_profile(c->a->o.store, &q, API_MAX_STACKS, &p, &c->d);
+	if (r == 0 && in->stack_trace_selector && in->stack_trace_selector->go_pgo)
+		r = cut_for_pgo(p, in->stack_trace_selector->go_pgo);
 	return r < 0 ? r : pprof_message(c, p, a, ret);
 }
 
