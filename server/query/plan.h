@@ -45,7 +45,7 @@ bool plan_label_is(const char *asked, const char *name);
 
 /* ---- names that the store does not have (unknown.c); see query.strict ---- */
 
-/* The type and the labels of the matchers, if the plan selects nothing. */
+/* The type and the labels of the matchers, if a plan that has looked up series selects nothing. */
 int plan_check_names(const struct plan *p, struct store *s, const struct query *q,
 		     struct diag *reterr_diag);
 /* A label whose values group the series of the plan. */

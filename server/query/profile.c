@@ -587,16 +587,15 @@ static int fill_profile(struct answer *a, size_t max_stacks)
 
 	a->profile->time_ns = a->q->from_ms * 1000000;
 	a->profile->duration_ns = (a->q->to_ms - a->q->from_ms) * 1000000;
-	if (a->q->spans.of != QUERY_OF_ALL) {
+	if (a->q->spans.of != QUERY_OF_ALL)
 		r = scan_spans(a);
-		if (r == 0 && a->q->strict && !a->items.n)
-			r = query_check_type(a->store, a->q, a->diag);
-	} else {
+	else
 		r = a->q->moments     ? scan_moments(a)
 		    : a->q->by_series ? scan_series(a)
 		    : a->q->group_by  ? scan_groups(a)
 				      : scan_services(a);
-	}
+	if (r == 0 && a->q->strict && !a->items.n)
+		r = query_check_type(a->store, a->q, a->diag);
 	/* For spans the type is known only now; samples are added later. */
 	if (r == 0)
 		r = set_type(a->profile, a->plan->type);

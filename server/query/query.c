@@ -325,11 +325,10 @@ int plan_init(struct plan *p, struct store *s, const struct query *q, u32 flags,
 		snprintf(p->type, sizeof(p->type), "%s", q->type);
 	else if (one_type)
 		r = choose_type(p, s, q, reterr_diag);
-	if (r == 0 && (flags & PLAN_SERIES || !selects_all(p, q)))
-		r = find_series(p, s, q, one_type, reterr_diag);
-	if (r == 0 && q->strict)
-		r = plan_check_names(p, s, q, reterr_diag);
-	return r;
+	if (r < 0 || (!(flags & PLAN_SERIES) && selects_all(p, q)))
+		return r;
+	r = find_series(p, s, q, one_type, reterr_diag);
+	return r == 0 && q->strict ? plan_check_names(p, s, q, reterr_diag) : r;
 }
 
 int plan_init_series(struct plan *p, struct store *s, const struct query *q,

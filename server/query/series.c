@@ -269,6 +269,8 @@ static int fill_series(struct grouping *g, struct store *s, const struct query *
 	if (r == 0)
 		r = scan_steps(s, &f, STORE_BY_TIME | (g->n_names ? STORE_BY_SERIES : 0), &step_ms,
 			       &rows, reterr_diag);
+	if (r == 0 && q->strict && !rows.rows.n)
+		r = query_check_type(s, q, reterr_diag);
 	if (r == 0 && store_type_is_state(g->plan->type))
 		r = add_means(g, s, &f, step_ms, &damaged, reterr_diag);
 	else if (r == 0)
