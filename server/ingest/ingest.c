@@ -339,12 +339,10 @@ static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding
 	if (r < 0)
 		return r;
 	if (json)
-		r = otlp_profiles_decode_json((const char *)plain, plain_n,
-					      i->o.max_request_bytes * INGEST_OTLP_MEMORY_PER_BYTE,
+		r = otlp_profiles_decode_json((const char *)plain, plain_n, ingest_decoded_bytes(i),
 					      &all, reterr_diag);
 	else
-		r = otlp_profiles_decode(plain, plain_n,
-					 i->o.max_request_bytes * INGEST_OTLP_MEMORY_PER_BYTE, &all,
+		r = otlp_profiles_decode(plain, plain_n, ingest_decoded_bytes(i), &all,
 					 reterr_diag);
 	if (r == 0)
 		r = write_profiles(i, &all, plain, plain_n, host, reterr_diag);

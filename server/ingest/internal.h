@@ -9,8 +9,6 @@
 #include "format/format.h"
 #include "server/ingest/ingest.h"
 
-#define INGEST_OTLP_MEMORY_PER_BYTE 4 /* a limit for one request, whatever its size */
-
 /* The active series and services. */
 struct limiter {
 	pthread_mutex_t lock;	/* of all but the counts */
@@ -33,6 +31,12 @@ struct ingest {
 	atomic_ullong requests, refused, profiles, samples, bytes, spans;
 	atomic_ullong refused_samples[INGEST_REASON_N], refused_spans[INGEST_REASON_N];
 };
+
+/* The memory that a decoded request may take, whatever its size. */
+static inline u64 ingest_decoded_bytes(const struct ingest *i)
+{
+	return 4ULL * i->o.max_request_bytes;
+}
 
 /* `name`, `token`: see store_batch_init() and store_write(). */
 int ingest_write(struct ingest *i, const struct profile *p, const char *name, const u8 *token,

@@ -366,7 +366,7 @@ static int push_sample(struct pusher *u, const Pyroscope__RawProfileSeries *s,
 static int push(struct ingest *i, const u8 *data, size_t n, const char *encoding, const char *host,
 		bool json, struct diag *reterr_diag)
 {
-	_cleanup_arena_ struct arena arena = ARENA_INIT(4ULL * i->o.max_request_bytes);
+	_cleanup_arena_ struct arena arena = ARENA_INIT(ingest_decoded_bytes(i));
 	struct pusher u = {
 		.i = i, .left = i->o.max_request_bytes, .host = host, .diag = reterr_diag};
 	const Pyroscope__PushRequest *in;

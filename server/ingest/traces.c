@@ -53,7 +53,7 @@ static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding
 {
 	_cleanup_reading_ struct reading at = {};
 	struct otlp_rejected rejected = {};
-	u64 max = i->o.max_request_bytes * INGEST_OTLP_MEMORY_PER_BYTE;
+	u64 max = ingest_decoded_bytes(i);
 	const char *why;
 	int r = begin_reading(i, data, n, encoding, &at, reterr_diag);
 
@@ -89,7 +89,7 @@ static int zipkin(struct ingest *i, const u8 *data, size_t n, const char *encodi
 		  const char *host, struct diag *reterr_diag)
 {
 	_cleanup_reading_ struct reading at = {};
-	u64 max = i->o.max_request_bytes * INGEST_OTLP_MEMORY_PER_BYTE, dropped;
+	u64 max = ingest_decoded_bytes(i), dropped;
 	struct diag why = {};
 	int r = begin_reading(i, data, n, encoding, &at, reterr_diag);
 
