@@ -6,6 +6,8 @@ BOMBS is a dict of functions by name, each of which returns (path, body, headers
 
 import gzip
 
+from wire import field
+
 MIB = 1 << 20
 ROOM = 63 * MIB  # decompressed: below --max-request
 JSON = {"Content-Type": "application/json"}
@@ -15,15 +17,6 @@ GZIP = {"Content-Encoding": "gzip"}
 
 def fill(part, n=ROOM):
     return part * (n // len(part))
-
-
-def sized(inner):
-    """Behind its length, as protocol buffers have it."""
-    n, length = len(inner), b""
-    while n > 127:
-        length += bytes([n & 127 | 128])
-        n >>= 7
-    return length + bytes([n]) + inner
 
 
 def json_query(part, end=b"0"):
@@ -87,8 +80,7 @@ def pprof_texts():
 
 def pprof_values():
     """A sample with 60 million places in its stack."""
-    places = b"\x0a" + sized(bytes(60 * MIB))
-    return "/api/v1/upload", gzip.compress(b"\x12" + sized(places), 6), {}, {"format": "pprof"}
+    return "/api/v1/upload", gzip.compress(field(2, field(1, bytes(60 * MIB))), 6), {}, {"format": "pprof"}
 
 
 def otlp(part):
@@ -101,7 +93,7 @@ def otlp_resources():
 
 def otlp_tables():
     """A dictionary of empty entries."""
-    part = b"\x12" + sized(fill(b"\x12\x00", 8 * MIB))
+    part = field(2, fill(b"\x12\x00", 8 * MIB))
     return "/v1development/profiles", gzip.compress(part * 7, 6), {**PROTOBUF, **GZIP}, {}
 
 

@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 
+from wire import field, varint
+
 SOURCE = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,21 +84,7 @@ class Program:
                 for f, l in zip(out[::2], out[1::2])]
 
 
-# ---- pprof, byte by byte ----
-
-def varint(n):
-    out = b""
-    while n > 0x7f:
-        out += bytes([n & 0x7f | 0x80])
-        n >>= 7
-    return out + bytes([n])
-
-
-def field(number, value):
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
+# ---- pprof ----
 
 def pprof(program, stacks, at_s):
     """A profile of stacks [([address, ...] leaf first, count)] without any names."""

@@ -10,7 +10,8 @@ import time
 import pytest
 
 from conftest import Server
-from late import Program, field, run, varint
+from late import Program, run
+from wire import field, varint
 
 INSTRUCTION = re.compile(r"^ +([0-9a-f]+):\t((?:[0-9a-f]{2} )+) *(?:\t(.*))?$", re.M)
 

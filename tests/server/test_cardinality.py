@@ -7,7 +7,7 @@ import time
 
 from clickhouse import Proxy
 from test_clickhouse import backends, database, node  # noqa: F401 (fixtures)
-from test_ingest import field, varint
+from wire import field, varint
 
 CPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
 

@@ -4,13 +4,13 @@ the older HTTP API, through Grafana's proxy) make, replayed with the fields and 
 compared with the profiles that the test ingested."""
 
 import json
-import struct
 import time
 import uuid
 
 import pytest
 
 from test_clickhouse import backends, database  # noqa: F401
+from wire import decode, field, message, packed, read_varint, varint
 
 CPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
 MEMORY = "memory:inuse_space:bytes:space:bytes"
@@ -20,66 +20,6 @@ DRILLDOWN = {"Content-Type": "application/json", "X-Grafana-Org-Id": "1",
              "Accept": "application/json; allow-utf8-labelnames=true"}
 DATA_SOURCE = {"Content-Type": "application/proto", "Connect-Protocol-Version": "1", "User-Agent": "connect-go/1.18.1"}
 STEP = 15
-
-
-# ---- protocol buffers ----
-
-def varint(n):
-    out = bytearray()
-    n &= (1 << 64) - 1
-    while n > 127:
-        out.append(n & 127 | 128)
-        n >>= 7
-    return bytes(out + bytes([n]))
-
-
-def field(number, value):
-    if isinstance(value, list):
-        return b"".join(field(number, v) for v in value)
-    if isinstance(value, float):
-        return varint(number << 3 | 1) + struct.pack("<d", value)
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    value = value.encode() if isinstance(value, str) else value
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
-def message(**fields):
-    return b"".join(field(int(k[1:]), v) for k, v in fields.items())
-
-
-def read_varint(data, at):
-    n = shift = 0
-    while True:
-        n |= (data[at] & 127) << shift
-        shift += 7
-        at += 1
-        if data[at - 1] < 128:
-            return n, at
-
-
-def decode(data):
-    """{number: [values]}; numbers are unsigned, other values bytes."""
-    out, at = {}, 0
-    while at < len(data):
-        key, at = read_varint(data, at)
-        if key & 7 == 0:
-            value, at = read_varint(data, at)
-        elif key & 7 == 1:
-            value, at = struct.unpack("<d", data[at:at + 8])[0], at + 8
-        else:
-            n, at = read_varint(data, at)
-            value, at = data[at:at + n], at + n
-        out.setdefault(key >> 3, []).append(value)
-    return out
-
-
-def packed(data):
-    out, at = [], 0
-    while at < len(data):
-        n, at = read_varint(data, at)
-        out.append(n)
-    return out
 
 
 def pprof(samples, kind=("cpu", "nanoseconds"), period=("cpu", "nanoseconds")):

@@ -14,6 +14,8 @@ import time
 import h2_client
 import pytest
 
+from wire import field, varint
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXPORT = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
 CPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
@@ -161,21 +163,7 @@ def test_other_signals_are_not_pretended(server, path):
     assert a.status == 501  # not one of those that OTLP's clients send again
 
 
-def varint(n):
-    out = b""
-    while n > 127:
-        out, n = out + bytes([n & 127 | 128]), n >> 7
-    return out + bytes([n])
-
-
-def field(number, value):
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    value = value.encode() if isinstance(value, str) else value
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
-def otlp_request(service, stacks, at_ns):
+def otlp_request(service, stacks, at_ns, **resource):
     """Makes a request by the field numbers of opentelemetry-proto 1.10: one profile, each stack with a value."""
     strings, functions, locations, stack_table, samples = ["", "samples", "count", "cpu", "nanoseconds"], [], [], [], []
 
@@ -203,7 +191,8 @@ def otlp_request(service, stacks, at_ns):
     profile = field(1, field(1, 1) + field(2, 2)) + b"".join(field(2, s) for s in samples)
     profile += varint(3 << 3 | 1) + at_ns.to_bytes(8, "little") + field(4, 10**9)
     profile += field(5, field(1, 3) + field(2, 4)) + field(6, 10**7) + field(7, bytes(range(16)))
-    resource = field(1, field(1, "service.name") + field(2, field(1, service)))
+    resource = {"service.name": service, **resource}
+    resource = b"".join(field(1, field(1, k) + field(2, field(1, v))) for k, v in resource.items())
     return field(1, field(1, resource) + field(2, field(2, profile))) + field(2, dictionary)
 
 

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from test_ingest import field, varint
 from test_otlp import export
+from wire import field, varint
 
 CPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
 FAULTS = "page_faults:page_faults:count:page_faults:count"

@@ -32,7 +32,7 @@ class Requests:
     and a time."""
 
     def __init__(self):
-        from test_ingest import otlp_request
+        from test_ingest import otlp_request # which imports pytest
 
         r = random.Random(1)
         stacks = [";".join(f"module{f % 97}::function_{f}" for f in (min(int(r.paretovariate(0.7)) + 50 * d, FUNCTIONS)
@@ -40,41 +40,16 @@ class Requests:
         self.made = []
         for i in range(TEMPLATES):
             chosen = {stacks[min(int(r.paretovariate(0.5)), STACKS - 1)]: r.randrange(1, 9) for _ in range(STACKS_A_REQUEST)}
-            data = otlp_request(f"service-{i % SERVICES}", chosen, int.from_bytes(AT, "little"))
-            # The host is one more attribute of the resource, of a fixed length.
-            data = self.with_host(data).replace(bytes(range(16)), ID)
+            data = otlp_request(f"service-{i % SERVICES}", chosen, int.from_bytes(AT, "little"), **{"host.name": HOST})
+            data = data.replace(bytes(range(16)), ID)
             assert data.count(AT) == data.count(HOST) == data.count(ID) == 1
             self.made.append((data, len(chosen), sum(chosen.values())))
-
-    @staticmethod
-    def with_host(data):
-        from test_ingest import field
-
-        at = data.index(b"service.name") - 4 # tag and length of the attribute, tag and length of its key
-        end = at + 2 + data[at + 1]
-        extra = field(1, field(1, "host.name") + field(2, field(1, HOST.decode())))
-        # data = field(1, field(1, resource) + ...): both lengths grow.
-        top, n = varint_at(data, 1)
-        inner, m = varint_at(data, n + 1)
-        resource_bytes = data[m:end] + extra
-        body = field(1, resource_bytes) + data[m + inner:n + top]
-        return field(1, body) + data[n + top:]
 
     def get(self, agent):
         """Returns the request's bytes, its rows and the sum of their values."""
         data, rows, total = self.made[random.randrange(TEMPLATES)]
         return (data.replace(HOST, b"host-%06d" % agent).replace(AT, time.time_ns().to_bytes(8, "little"))
                 .replace(ID, os.urandom(16)), rows, total)
-
-
-def varint_at(data, i):
-    n = shift = 0
-    while True:
-        n |= (data[i] & 127) << shift
-        shift += 7
-        i += 1
-        if data[i - 1] < 128:
-            return n, i
 
 
 class Agent:
