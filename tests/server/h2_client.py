@@ -60,6 +60,19 @@ def _string(b, prefix=0x00, bits=7):
     return bytes(out + [n]) + b
 
 
+def frame(kind, flags, stream, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def request_headers(path, headers=(), plain=False):
+    """The header block of a gRPC call; `plain`: without gRPC's content type."""
+    fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "localhost"),
+              ("te", "trailers")]
+    if not plain:
+        fields.append(("content-type", "application/grpc"))
+    return b"".join(b"\x00" + _string(k.encode()) + _string(v.encode()) for k, v in [*fields, *headers])
+
+
 class Call:
     """The answer to a call: HTTP status, gRPC status (None: none), message, body; or the reset code."""
 
@@ -98,8 +111,7 @@ class Connection:
         self.sock.close()
 
     def _send(self, kind, flags, stream, payload):
-        self.sock.sendall(struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream)
-                          + payload)
+        self.sock.sendall(frame(kind, flags, stream, payload))
 
     def _read(self, n):
         out = b""
@@ -149,12 +161,7 @@ class Connection:
         """Sends a request unchanged, even without gRPC's frame. Returns the number of the call."""
         stream, self.next_id = self.next_id, self.next_id + 2
         self.calls[stream], self.windows[stream] = Call(), self.initial
-        fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "localhost"),
-                  ("te", "trailers")]
-        if not plain:
-            fields.append(("content-type", "application/grpc"))
-        block = b"".join(b"\x00" + _string(k.encode()) + _string(v.encode()) for k, v in [*fields, *headers])
-        first = True
+        block, first = request_headers(path, headers, plain), True
         while first or block:
             part, block = block[:16384], block[16384:]
             self._send(HEADERS if first else CONTINUATION, 0 if block else END_HEADERS, stream, part)

@@ -10,7 +10,6 @@ import signal
 import socket
 import ssl
 import statistics
-import struct
 import threading
 import time
 
@@ -25,19 +24,12 @@ GET = b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 ENDED = "culprit_net_connections_ended_total"
 
 
-def grpc_frame(kind, flags, stream, payload=b""):
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
-
-
 def grpc_hello(token=None):
     """What an agent sends first: the preface, its settings, and an empty export."""
-    fields = [(":method", "POST"), (":scheme", "http"), (":path", EXPORT), (":authority", "localhost"),
-              ("te", "trailers"), ("content-type", "application/grpc")]
-    fields += [("authorization", f"Bearer {token}")] if token else []
-    block = b"".join(b"\0" + bytes([len(k)]) + k.encode() + bytes([len(v)]) + v.encode() for k, v in fields)
-    return (h2_client.PREFACE + grpc_frame(h2_client.SETTINGS, 0, 0)
-            + grpc_frame(h2_client.HEADERS, h2_client.END_HEADERS, 1, block)
-            + grpc_frame(h2_client.DATA, h2_client.END_STREAM, 1, b"\0\0\0\0\0"))
+    block = h2_client.request_headers(EXPORT, [("authorization", f"Bearer {token}")] if token else [])
+    return (h2_client.PREFACE + h2_client.frame(h2_client.SETTINGS, 0, 0)
+            + h2_client.frame(h2_client.HEADERS, h2_client.END_HEADERS, 1, block)
+            + h2_client.frame(h2_client.DATA, h2_client.END_STREAM, 1, b"\0\0\0\0\0"))
 
 
 def connect_from(server, address, port=None):
@@ -183,7 +175,7 @@ def test_a_connection_without_a_token_has_a_short_life(serve, tokens):  # noqa: 
     s = serve("--token-file", tokens, "--timeout", 1)
     grpc = s.ports["otlp-grpc"]
     stranger = s.connect(grpc)
-    stranger.sendall(h2_client.PREFACE + grpc_frame(h2_client.SETTINGS, 0, 0))
+    stranger.sendall(h2_client.PREFACE + h2_client.frame(h2_client.SETTINGS, 0, 0))
     wrong = s.connect(grpc)
     wrong.sendall(grpc_hello("wrong-token-0123456789"))
     silent, http = s.connect(), s.connect()

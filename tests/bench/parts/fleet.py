@@ -20,7 +20,7 @@ from .common import CULPRIT, TICK, TOP, note
 sys.path.insert(0, os.path.join(TOP, "tests/server"))
 import h2_client as h2 # noqa: E402
 
-EXPORT = b"/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
+EXPORT = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
 HOST, AT, ID = b"host-000000", b"\x11\x22\x33\x44\x55\x66\x77\x01", b"0123456789abcdef"
 SERVICES, FUNCTIONS, STACKS, DEPTH, STACKS_A_REQUEST, TEMPLATES = 40, 4000, 4000, 24, 60, 400
 TIMEOUT_S = 30
@@ -67,7 +67,7 @@ class Agent:
         self.sock.bind((f"127.1.{n // 250 % 250 + 1}.{n % 250 + 1}", 0))
         self.sock.connect_ex(("127.0.0.1", self.fleet.ports[self.side]))
         self.stream, self.received, self.window = 1, b"", 65535
-        self.out = h2.PREFACE + frame(h2.SETTINGS, 0, 0, struct.pack(">HIHI", 1, 0, 4, 1 << 20))
+        self.out = h2.PREFACE + h2.frame(h2.SETTINGS, 0, 0, struct.pack(">HIHI", 1, 0, 4, 1 << 20))
         self.fleet.selector.register(self.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, self)
 
     def close(self):
@@ -86,8 +86,8 @@ class Agent:
         self.deadline = time.monotonic() + TIMEOUT_S
         body = b"\0" + struct.pack(">I", len(self.request[0])) + self.request[0]
         assert len(body) < 65535, "larger than a new stream's window"
-        out = [frame(h2.HEADERS, h2.END_HEADERS, self.stream, self.fleet.head)]
-        out += [frame(h2.DATA, h2.END_STREAM if i + 16384 >= len(body) else 0, self.stream, body[i:i + 16384])
+        out = [h2.frame(h2.HEADERS, h2.END_HEADERS, self.stream, self.fleet.head)]
+        out += [h2.frame(h2.DATA, h2.END_STREAM if i + 16384 >= len(body) else 0, self.stream, body[i:i + 16384])
                 for i in range(0, len(body), 16384)]
         self.window -= len(body)
         self.data = b"".join(out)
@@ -140,10 +140,10 @@ class Agent:
 
     def take(self, kind, flags, stream, payload):
         if kind == h2.SETTINGS and not flags & h2.ACK:
-            self.out += frame(h2.SETTINGS, h2.ACK, 0, b"")
+            self.out += h2.frame(h2.SETTINGS, h2.ACK, 0, b"")
             self.flush()
         elif kind == h2.PING and not flags & h2.ACK:
-            self.out += frame(h2.PING, h2.ACK, 0, payload)
+            self.out += h2.frame(h2.PING, h2.ACK, 0, payload)
             self.flush()
         elif kind == h2.WINDOW and not stream:
             self.window += int.from_bytes(payload, "big")
@@ -158,15 +158,9 @@ class Agent:
                 self.failed()
 
 
-def frame(kind, flags, stream, payload):
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
-
-
 class Fleet:
     def __init__(self, n, interval_s, ports):
-        fields = [(":method", b"POST"), (":scheme", b"http"), (":path", EXPORT), (":authority", b"localhost"),
-                  ("te", b"trailers"), ("content-type", b"application/grpc")]
-        self.head = b"".join(b"\0" + bytes([len(k)]) + k.encode() + bytes([len(v)]) + v for k, v in fields)
+        self.head = h2.request_headers(EXPORT)
         self.inflate = h2.Inflater() # without a dynamic table it has no state
         self.selector, self.requests, self.ports = selectors.DefaultSelector(), Requests(), ports
         self.interval_s, self.timers, self.latencies, self.failures, self.rows, self.total = interval_s, [], [], 0, 0, 0
