@@ -9,8 +9,11 @@ check-root sets it); the default is the executable in build/.
 import ctypes
 import errno
 import os
+import pathlib
 import platform
+import shutil
 import subprocess
+import tempfile
 
 import pytest
 
@@ -54,6 +57,15 @@ def culprit(culprit_plain):
     if reason:
         pytest.skip(reason)
     return culprit_plain
+
+
+@pytest.fixture
+def place():
+    """A directory that everybody may enter, as /var/lib, also the server of `culprit up`; tmp_path is root's."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="culprit-live-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.fixture

@@ -192,12 +192,12 @@ def test_what_a_process_says_of_itself_is_its_resource_and_spans_are_links(culpr
     assert not any("http.route" in s.resource for s in linked)
 
 
-def test_a_server_filters_and_groups_by_what_threads_say(culprit, tmp_path):
+def test_a_server_filters_and_groups_by_what_threads_say(culprit, tmp_path, place):
     program, _, _ = build(tmp_path, "inside")
     routes = {f"/pay/{i}" for i in range(4)}
     work = subprocess.Popen([*program, "300", "2", tmp_path / "log"])
     try:
-        with up(culprit, tmp_path / "store", "--user", "root", "-F", "199", "--comm", "spans") as u:
+        with up(culprit, place / "store", "-F", "199", "--comm", "spans") as u:
             def values():
                 # Until a sample has the label, the server does not know it and says so.
                 if "http.route" not in (n["name"] for n in json.loads(u.get("/api/v1/labels"))["labels"]):

@@ -209,9 +209,9 @@ def test_mistakes_are_told_in_a_line(culprit, tmp_path, args, says):
     assert done.returncode in (1, 2) and says in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
-def test_two_events_at_once(culprit, events, tmp_path):
+def test_two_events_at_once(culprit, events, place):
     """The store keeps the samples of two events under two types, with separate sums."""
-    with up(culprit, tmp_path / "store", "--user", "root", "-e", "cpu-clock,page-faults", "-F", 97) as u:
+    with up(culprit, place / "store", "-e", "cpu-clock,page-faults", "-F", 97) as u:
         wanted = {"process_cpu:cpu:nanoseconds:cpu:nanoseconds", "page_faults:page_faults:count:page_faults:count"}
 
         def types():

@@ -34,15 +34,6 @@ pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="needs root: to have 
               pytest.mark.skipif(CLOSED != [], reason=f"other users may not enter {', '.join(CLOSED)}")]
 
 
-@pytest.fixture
-def place():
-    """A directory that everybody may enter."""
-    path = pathlib.Path(tempfile.mkdtemp(prefix="culprit-priv-"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path)
-
-
 def status(pid):
     with open(f"/proc/{pid}/status", encoding="ascii") as f:
         return dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
