@@ -22,7 +22,7 @@ void log_set_hook(void (*hook)(void *arg), void *arg);
 void log_write(struct log_site *site, enum log_level level, const char *fmt, ...)
 	CULPRIT_PRINTF(3, 4);
 
-/* For log_warn_rarely(): false during the minute after it returned true. */
+/* False during the minute after it returned true. */
 bool log_is_due(struct log_site *site);
 
 #define log_at_(level, ...)                                                                        \

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/log.h"
 #include "base/quota.h"
 #include "base/types.h"
 #include "profile/profile.h"
@@ -86,14 +87,15 @@ enum store_eviction {
 /* What was deleted since the last line in the log. */
 struct store_evicted {
 	u64 rows, first_ms, last_ms;
-	u64 told_s;
+	struct log_site told;
 };
 
 struct store_watch {
 	pthread_mutex_t lock;
 	atomic_bool fails; /* the last write was refused because of: */
 	char failing[300];
-	u64 refused, refused_told, refused_before, refusal_told_s;
+	u64 refused, refused_told, refused_before;
+	struct log_site refusal_told;
 	struct store_evicted evicted[STORE_EVICT_N];
 	u64 evicted_to_ms, spans_evicted_to_ms; /* for size */
 };

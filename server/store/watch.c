@@ -7,11 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "server/store/private.h"
-
-#define TELL_EVERY_S 60
 
 /* What was deleted, and why. */
 static const struct {
@@ -24,17 +21,6 @@ static const struct {
 	[STORE_EVICT_SPANS_THINNED] = {"spans of fast requests without errors",
 				       "spans have reached --spans-max-size"},
 };
-
-/* True once a minute; *told_s is 0 before the first time. */
-static bool is_due(u64 *told_s)
-{
-	u64 now_s = clock_ns(CLOCK_BOOTTIME) / 1000000000 + 1;
-
-	if (*told_s && now_s - *told_s < TELL_EVERY_S)
-		return false;
-	*told_s = now_s;
-	return true;
-}
 
 /* ---- refused writes ---- */
 
@@ -62,7 +48,7 @@ void store_note_write(struct store *s, int r, const char *why)
 		w->refused++;
 		snprintf(w->failing, sizeof(w->failing), "%s%s",
 			 r == -ENOSPC ? "disk full: " : "cannot write: ", why);
-		if (is_due(&w->refusal_told_s)) {
+		if (log_is_due(&w->refusal_told)) {
 			log_err("%llu writes refused: %s", w->refused - w->refused_told, why);
 			w->refused_told = w->refused;
 		}
@@ -70,7 +56,7 @@ void store_note_write(struct store *s, int r, const char *why)
 		log_info("the store can be written again; %llu writes were refused",
 			 w->refused - w->refused_before);
 		w->refused_before = w->refused_told = w->refused;
-		w->refusal_told_s = 0;
+		w->refusal_told = (struct log_site){};
 	}
 	pthread_mutex_unlock(&w->lock);
 }
@@ -114,13 +100,13 @@ void store_tell_evictions(struct store *s)
 		struct store_evicted *e = &w->evicted[i];
 		char first[32], last[32];
 
-		if (!e->rows || !is_due(&e->told_s))
+		if (!e->rows || !log_is_due(&e->told))
 			continue;
 		put_time(e->first_ms, first, sizeof(first));
 		put_time(e->last_ms, last, sizeof(last));
 		log_info("deleted %llu %s from %s to %s UTC: %s", e->rows, evictions[i].what, first,
 			 last, evictions[i].why);
-		*e = (struct store_evicted){.told_s = e->told_s};
+		*e = (struct store_evicted){.told = e->told};
 	}
 	pthread_mutex_unlock(&w->lock);
 }
