@@ -249,10 +249,7 @@ static int sweep_table(struct sq *s, enum sq_table table, struct diag *reterr_di
 		if (r == 0)
 			r = sweep_some(s, table, del, &at, reterr_diag);
 		sqlite3_finalize(del);
-		if (r == 0)
-			r = sq_commit(s, &none, reterr_diag);
-		else
-			sq_rollback(s);
+		r = sq_end(s, r, &none, reterr_diag);
 		pthread_mutex_unlock(&s->write_lock);
 	}
 	return r;

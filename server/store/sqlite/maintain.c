@@ -49,10 +49,7 @@ static int evict_blocks(struct sq *s, const struct sq_entry *entries, size_t n,
 		if (r == 0)
 			r = vec_push(&c.removed, entries[i].n);
 	}
-	if (r == 0)
-		r = sq_commit(s, &c, reterr_diag);
-	else
-		sq_rollback(s);
+	r = sq_end(s, r, &c, reterr_diag);
 	pthread_mutex_unlock(&s->write_lock);
 	if (r < 0)
 		return r;
@@ -369,10 +366,7 @@ static int replace_blocks(struct sq *s, const struct candidate *c, const struct 
 	}
 	if (r == 0)
 		r = sq_add_block(s, &e, p, change, reterr_diag);
-	if (r == 0)
-		r = sq_commit(s, change, reterr_diag);
-	else
-		sq_rollback(s);
+	r = sq_end(s, r, change, reterr_diag);
 	pthread_mutex_unlock(&s->write_lock);
 	return r;
 }

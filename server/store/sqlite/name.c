@@ -216,10 +216,7 @@ static int write_names(struct naming *g)
 		vec_foreach (&g->frames, f)
 			if (f->n_real && r == 0)
 				r = write_frame(g, &b, f);
-		if (r == 0)
-			r = sq_commit(g->s, &change, g->diag);
-		else
-			sq_rollback(g->s);
+		r = sq_end(g->s, r, &change, g->diag);
 	}
 	pthread_mutex_unlock(&g->s->write_lock);
 	return r;
@@ -280,10 +277,7 @@ int sq_unname_frames(struct store *base, const char *build_id, struct diag *rete
 			r = sq_error(s->writer, "cannot take names away", reterr_diag);
 		if (st)
 			sqlite3_reset(st);
-		if (r == 0)
-			r = sq_commit(s, &change, reterr_diag);
-		else
-			sq_rollback(s);
+		r = sq_end(s, r, &change, reterr_diag);
 	}
 	pthread_mutex_unlock(&s->write_lock);
 	return r;

@@ -164,10 +164,7 @@ static int delete_unused(struct sq *s, const u8 *used, struct diag *reterr_diag)
 		     sqlite3_step(st) != SQLITE_DONE))
 			r = sq_error(s->writer, "cannot sweep names", reterr_diag);
 	}
-	if (r == 0)
-		return sq_commit(s, &none, reterr_diag);
-	sq_rollback(s);
-	return r;
+	return sq_end(s, r, &none, reterr_diag);
 }
 
 static void replace_names(struct sq *s, struct sq_names *new)

@@ -100,7 +100,7 @@ int sq_begin(struct sq *s, struct diag *reterr_diag)
 		       : 0;
 }
 
-void sq_rollback(struct sq *s)
+static void rollback(struct sq *s)
 {
 	sq_reset_all(s->writer);
 	/* ROLLBACK fails if SQLite has already rolled back. */
@@ -161,7 +161,7 @@ static u64 changed_sum(const struct sq *s, struct sq_change *c)
 	return sum;
 }
 
-int sq_commit(struct sq *s, struct sq_change *c, struct diag *reterr_diag)
+static int commit(struct sq *s, struct sq_change *c, struct diag *reterr_diag)
 {
 	u64 sum;
 	int r;
@@ -181,9 +181,17 @@ int sq_commit(struct sq *s, struct sq_change *c, struct diag *reterr_diag)
 	pthread_rwlock_unlock(&s->list_lock);
 	sq_reset_all(s->writer);
 	if (r < 0)
-		sq_rollback(s);
+		rollback(s);
 	else if ((u64)s->wal_pages * SQ_PAGE > MIN(s->limits.max_bytes / 16, 64ULL << 20))
 		sq_checkpoint(s);
+	return r;
+}
+
+int sq_end(struct sq *s, int r, struct sq_change *c, struct diag *reterr_diag)
+{
+	if (r == 0)
+		return commit(s, c, reterr_diag);
+	rollback(s);
 	return r;
 }
 

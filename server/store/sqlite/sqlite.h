@@ -119,10 +119,10 @@ int sq_open_file(struct sq *s, struct diag *reterr_diag);
 /* keep_log: closes without a checkpoint, so that the files stay as they are. */
 void sq_close_file(struct sq *s, bool keep_log);
 
-/* Under write_lock. A failed commit rolls back. */
+/* Under write_lock. */
 int sq_begin(struct sq *s, struct diag *reterr_diag);
-int sq_commit(struct sq *s, struct sq_change *c, struct diag *reterr_diag);
-void sq_rollback(struct sq *s);
+/* Commits if r is 0, else rolls back. Returns r, or the error of the commit, which rolls back. */
+int sq_end(struct sq *s, int r, struct sq_change *c, struct diag *reterr_diag);
 /* Empties `ids`. */
 void sq_forget_ids(struct sq *s);
 

@@ -466,12 +466,10 @@ static int write_transaction(struct adding *a, const u8 *token)
 	if (r < 0)
 		return r;
 	r = write_batch(a, token, &c, &names);
-	if (r == 0)
-		r = sq_commit(s, &c, a->diag);
-	else if (r == 1) /* `ids` did not change: sq_rollback() would empty it */
+	if (r == 1) /* `ids` did not change: sq_end() would empty it */
 		sq_run(s->writer, SQL_ROLLBACK);
 	else
-		sq_rollback(s);
+		r = sq_end(s, r, &c, a->diag);
 	if (r == 0)
 		s->names_saved = names;
 	s->no_pages = r == -ENOSPC && sq_is_no_page(s) ? s->no_pages + 1 : 0;
