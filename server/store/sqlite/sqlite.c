@@ -228,7 +228,7 @@ u64 sq_name_sum(u32 n, const void *name, size_t size)
 	return hash_bytes(name, size) ^ hash_u64(n);
 }
 
-/* Gives a block's number that has lost its name a placeholder. */
+/* Adds a name for a number that a block refers to and the table of names has lost. */
 static int name_damaged(struct sq *s, u32 number)
 {
 	char text[48];
