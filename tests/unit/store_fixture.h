@@ -45,3 +45,13 @@ static inline struct store *open_store(const char *dir, const struct store_optio
 	cr_assert_eq(store_open(name ? str_get(&where) : dir, o, &d, &s), 0, "%s", d.text);
 	return s;
 }
+
+/* Writes a profile as one batch. token: NULL, or of store_write(). */
+static inline void write_profile(struct store *s, const struct profile *p, const u8 *token)
+{
+	_cleanup_store_batch_ struct store_batch b = {};
+	struct diag d = {};
+
+	cr_assert_eq(store_batch_init(&b, p, NULL, &d), 0, "%s", d.text);
+	cr_assert_eq(store_write(s, &b, token, &d), 0, "%s", d.text);
+}

@@ -55,22 +55,13 @@ static void add_raw(struct profile *p, u64 time_ms, const char *build_id, u64 ad
 	sample(p, time_ms * 1000000, thread(p, "app", "t", 1, 1), frames, 2, 1);
 }
 
-static void write_profile(struct store *s, const struct profile *p)
-{
-	_cleanup_store_batch_ struct store_batch b = {};
-	struct diag d = {};
-
-	cr_assert_eq(store_batch_init(&b, p, NULL, &d), 0, "%s", d.text);
-	cr_assert_eq(store_write(s, &b, NULL, &d), 0, "%s", d.text);
-}
-
 static void write_addresses(struct store *s, u64 time_ms, u64 first, size_t n)
 {
 	_cleanup_profile_ struct profile *p = cpu_profile();
 
 	for (size_t i = 0; i < n; i++)
 		add_raw(p, time_ms, BUILD, first + i * 0x10);
-	write_profile(s, p);
+	write_profile(s, p, NULL);
 }
 
 /* Names an address fn_ADDRESS, with tiny() inlined into it. */
@@ -163,7 +154,7 @@ Test(names, frames_get_late_names)
 	add_raw(p, T0 + HOUR, BUILD, 0x1000);
 	add_raw(p, T0, BUILD, NOWHERE);
 	add_raw(p, T0, OTHER, 0x2000);
-	write_profile(s, p);
+	write_profile(s, p, NULL);
 	assert_answer(s, "app;main;app+0x1000 2\napp;main;app+0x2000 1\napp;main;app+0xdead0 1\n");
 	cr_assert_eq(name_all(s, "0000"), 0, "no frame is of that build-id");
 	cr_assert_eq(name_all(s, BUILD), 2);
@@ -196,7 +187,7 @@ Test(names, names_are_taken_away_and_replaced)
 
 	add_raw(p, T0, BUILD, 0x1000);
 	add_raw(p, T0, OTHER, 0x2000);
-	write_profile(s, p);
+	write_profile(s, p, NULL);
 	cr_assert_eq(name_all(s, BUILD), 1);
 	cr_assert_eq(store_name_frames(s, OTHER, name, &other, &d), 0, "%s", d.text);
 	assert_answer(s, "app;main;fn_1000;tiny 1\napp;main;other_2000;tiny 1\n");
@@ -473,7 +464,7 @@ Test(names, names_native_frames_with_a_build_id_only_and_stops_at_errors)
 	cr_assert_eq(profile_add_frame(p, &offset, &id), 0);
 	sample(p, T0 * 1000000, thread(p, "app", "t", 1, 1), &id, 1, 1);
 	sample(p, T0 * 1000000, thread(p, "app", "t", 1, 1), &kernel, 1, 1);
-	write_profile(s, p);
+	write_profile(s, p, NULL);
 	cr_assert_eq(name_all(s, BUILD), 0);
 	cr_assert_eq(store_name_frames(s, "", name, NULL, &d), -EINVAL);
 	write_addresses(s, T0, 0x2000, 1);

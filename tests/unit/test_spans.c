@@ -209,15 +209,6 @@ static void add_linked(struct profile *p, u64 time_ms, const char *name, u32 lin
 	cr_assert_eq(profile_add_linked_sample(p, time_ms * 1000000, t, stack, link, &value), 0);
 }
 
-static void write_profile(struct store *s, const struct profile *p, const u8 *token)
-{
-	_cleanup_store_batch_ struct store_batch b = {};
-	struct diag d = {};
-
-	cr_assert_eq(store_batch_init(&b, p, NULL, &d), 0, "%s", d.text);
-	cr_assert_eq(store_write(s, &b, token, &d), 0, "%s", d.text);
-}
-
 /* want: "TRACE SPAN FRAME VALUE;" for each link. */
 static void assert_links(struct store *s, struct store_link_filter f, const char *want)
 {

@@ -59,15 +59,6 @@ static void add(struct profile *p, u64 time_ms, u32 t, const char *path, s64 sam
 	sample(p, time_ms * 1000000, t, frames, n, samples * 50000000);
 }
 
-static void write_profile(struct store *s, const struct profile *p, const u8 *token)
-{
-	_cleanup_store_batch_ struct store_batch b = {};
-	struct diag d = {};
-
-	cr_assert_eq(store_batch_init(&b, p, NULL, &d), 0, "%s", d.text);
-	cr_assert_eq(store_write(s, &b, token, &d), 0, "%s", d.text);
-}
-
 /* Writes samples of the service shop on two hosts, and of cart. */
 static void fill(struct store *s)
 {

@@ -35,8 +35,6 @@ static void add_service(struct profile *p, const char *service, u64 time_ms)
 static void write_services(struct store *s, const char *prefix, u32 n, u64 time_ms)
 {
 	_cleanup_profile_ struct profile *p = profile_create();
-	_cleanup_store_batch_ struct store_batch b = {};
-	struct diag d = {};
 	char name[64];
 
 	cr_assert_eq(profile_add_type(p, "cpu", "nanoseconds"), 0);
@@ -44,8 +42,7 @@ static void write_services(struct store *s, const char *prefix, u32 n, u64 time_
 		snprintf(name, sizeof(name), "%s%u", prefix, i);
 		add_service(p, name, time_ms);
 	}
-	cr_assert_eq(store_batch_init(&b, p, NULL, &d), 0, "%s", d.text);
-	cr_assert_eq(store_write(s, &b, NULL, &d), 0, "%s", d.text);
+	write_profile(s, p, NULL);
 }
 
 static void maintain(struct store *s, u64 now_ms)
@@ -113,7 +110,6 @@ Test(store_names, names_without_a_block_are_swept)
 static void write_stacks(struct store *s, const char *prefix, u64 time_ms)
 {
 	_cleanup_profile_ struct profile *p = profile_create();
-	_cleanup_store_batch_ struct store_batch b = {};
 	struct profile_thread t = {};
 	char name[64];
 	u32 thread;
@@ -127,8 +123,7 @@ static void write_stacks(struct store *s, const char *prefix, u64 time_ms)
 		leaf = frame(p, name, "/bin/app", 0x1000 + i, FRAME_NATIVE, 0, 7);
 		sample(p, time_ms * 1000000, thread, &leaf, 1, 1);
 	}
-	cr_assert_eq(store_batch_init(&b, p, NULL, NULL), 0);
-	cr_assert_eq(store_write(s, &b, NULL, NULL), 0);
+	write_profile(s, p, NULL);
 }
 
 Test(store_names, rows_without_a_block_are_swept)
@@ -230,7 +225,6 @@ Test(store_names, a_name_that_a_writer_uses_is_not_swept)
 static void write_addresses(struct store *s, u32 first, u32 n, u64 time_ms)
 {
 	_cleanup_profile_ struct profile *p = profile_create();
-	_cleanup_store_batch_ struct store_batch b = {};
 	struct profile_mapping m = {.path = string(p, "/bin/app"), .build_id = string(p, BUILD)};
 	struct profile_frame f = {.function = PROFILE_NONE, .kind = FRAME_NATIVE};
 	struct profile_thread t = {};
@@ -246,8 +240,7 @@ static void write_addresses(struct store *s, u32 first, u32 n, u64 time_ms)
 		cr_assert_eq(profile_add_frame(p, &f, &leaf), 0);
 		sample(p, time_ms * 1000000, thread, &leaf, 1, 1);
 	}
-	cr_assert_eq(store_batch_init(&b, p, NULL, NULL), 0);
-	cr_assert_eq(store_write(s, &b, NULL, NULL), 0);
+	write_profile(s, p, NULL);
 }
 
 static int name_address(void *userdata, u64 address, struct profile *into, u32 *ret_frames,
