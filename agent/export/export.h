@@ -19,7 +19,7 @@ struct export_options {
 	/*
 	 * "otlp://HOST:PORT" (gRPC, port 4317), "otlp+http://HOST:PORT" (4318),
 	 * "pyroscope://HOST:PORT" (4040), "file:PATTERN" (strftime, local time; the extension
-	 * selects the format), "memory:", "local:".
+	 * selects the format), "local:".
 	 */
 	const char *url;
 	const char *ca, *cert, *key; /* PEM files, or NULL */
@@ -32,10 +32,6 @@ struct export_options {
 	size_t max_bytes;	     /* of a request; 0: what receivers of this kind accept */
 	u32 keep_files;		     /* file: keep this many of the pattern; 0 = 1000 */
 	bool tls;
-	/*
-	 * For "memory:": processes the profile, in the exporter's thread. -EAGAIN: try again soon.
-	 */
-	int (*take)(void *userdata, const struct profile *p, struct diag *reterr_diag);
 	/* For "local:": passes an OTLP request on, in the sender's thread. -EAGAIN: try again. */
 	int (*give)(void *userdata, const u8 *data, size_t n, struct diag *reterr_diag);
 	void *userdata;

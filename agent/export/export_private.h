@@ -42,7 +42,7 @@ struct export_ops {
 };
 
 extern const struct export_ops export_otlp_grpc, export_otlp_http, export_pyroscope, export_file,
-	export_memory, export_local;
+	export_local;
 
 struct destination {
 	const struct export_ops *ops;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Threads: the sampling agent puts profiles into a queue of QUEUE_MAX. One thread takes them out,
- * passes them to destinations in this process, and encodes them for other destinations into their
- * spools. Each of those has a thread that sends the oldest request of its spool until the
- * destination accepts it, with growing intervals. So a destination that hangs delays no other.
+ * writes them to files, and encodes them for other destinations into their spools. Each of those
+ * has a thread that sends the oldest request of its spool until the destination accepts it, with
+ * growing intervals. So a destination that hangs delays no other.
  *
  * While a destination fails, its spool is written to its directory, if it has one.
  *
@@ -30,12 +30,9 @@
 #define DEFAULT_KEEP_FILES 1000
 #define MAX_DOUBLINGS_FACTOR 30
 #define MAX_RETRY_AFTER_MS 300000
-#define TAKE_TRIES 20
-#define TAKE_WAIT_MS 100
 
 static const struct export_ops *const all_ops[] = {
-	&export_otlp_grpc, &export_otlp_http, &export_pyroscope,
-	&export_file,	   &export_memory,    &export_local,
+	&export_otlp_grpc, &export_otlp_http, &export_pyroscope, &export_file, &export_local,
 };
 
 static u64 now_ms(void)
@@ -208,22 +205,6 @@ static void note_error(struct destination *d, const char *text)
 	pthread_mutex_unlock(&d->lock);
 }
 
-/* Retries while a destination in this process is busy. */
-static int take_profile(struct destination *d, const struct profile *p, struct diag *reterr_diag)
-{
-	int r = -EAGAIN;
-
-	for (u32 i = 0; i < TAKE_TRIES && r == -EAGAIN; i++) {
-		struct timespec wait = {.tv_nsec = TAKE_WAIT_MS * 1000000L};
-
-		*reterr_diag = (struct diag){};
-		r = d->ops->take(d, p, reterr_diag);
-		if (r == -EAGAIN)
-			nanosleep(&wait, NULL);
-	}
-	return r;
-}
-
 struct drop_labels {
 	struct profile *p;
 	struct profile_label all[PROFILE_MAX_LABELS];
@@ -292,7 +273,7 @@ static void export_profile(struct destination *d, struct profile *p)
 	if (p->quality.measured)
 		view.quality.lost += take_unreported(d);
 	lost = lost_of(&view);
-	r = d->ops->take ? take_profile(d, &view, &diag)
+	r = d->ops->take ? d->ops->take(d, &view, &diag)
 			 : encode_part(d, &view, 0, view.n_samples, lost, &kept, &diag);
 	if (r < 0) {
 		u64 dropped = count_samples(p) - MIN(kept.samples, count_samples(p));

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The agent's exporters between the queue and the destinations: order, bounds, drops by reason,
- * retries, and what is left at the end. The destinations are functions of the test, and an HTTP
- * server on the loopback interface. test_destinations.c checks what each kind of destination sends.
+ * retries, and what is left at the end. The destinations are files whose profiles go to functions
+ * of the test, and an HTTP server on the loopback interface. test_destinations.c checks what each
+ * kind of destination sends.
  */
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -30,20 +31,43 @@ void __wrap_spool_deinit(struct spool *s)
 	__real_spool_deinit(s);
 }
 
-/* ---- a destination in memory ---- */
+/* ---- destinations that take profiles at once ---- */
+
+#define FILE_URL "file:/tmp/culprit-test-exporters.pb.gz"
+
+/* A file, but take() gets its profiles. */
+static void set_take(struct destination *d, struct export_ops *own,
+		     int (*take)(struct destination *d, const struct profile *p,
+				 struct diag *reterr_diag))
+{
+	*own = export_file;
+	own->take = take;
+	d->ops = own;
+}
 
 struct taker {
+	struct export_ops ops;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
-	bool closed; /* take() waits while this is set */
-	int fail[8]; /* results of the first calls */
+	bool closed;		     /* take() waits while this is set */
+	struct exporters *until_end; /* take() waits until these stop; or NULL */
+	int fail[8];		     /* results of the first calls */
 	u32 calls, taken;
 	u64 samples[64], lost[64];
 };
 
-static int take(void *arg, const struct profile *p, struct diag *reterr_diag)
+static void wait_for_end(struct exporters *e)
 {
-	struct taker *t = arg;
+	pthread_mutex_lock(&e->lock);
+	while (!e->stopping)
+		cr_assert(thread_wait(&e->wake, &e->lock, WAIT_NS));
+	pthread_mutex_unlock(&e->lock);
+}
+
+static int take(struct destination *d, const struct profile *p, struct diag *reterr_diag)
+{
+	struct taker *t = d->o.userdata;
+	struct exporters *until_end;
 	int r;
 
 	pthread_mutex_lock(&t->lock);
@@ -57,8 +81,11 @@ static int take(void *arg, const struct profile *p, struct diag *reterr_diag)
 		t->samples[t->taken] = p->quality.samples;
 		t->lost[t->taken++] = p->quality.lost;
 	}
+	until_end = t->until_end;
 	pthread_mutex_unlock(&t->lock);
-	return r < 0 && r != -EAGAIN ? diag_set(reterr_diag, r, "the test does not want it") : r;
+	if (until_end)
+		wait_for_end(until_end);
+	return r < 0 ? diag_set(reterr_diag, r, "the test does not want it") : 0;
 }
 
 static void taker_init(struct taker *t)
@@ -84,19 +111,21 @@ static void taker_wait(struct taker *t, u32 calls)
 	pthread_mutex_unlock(&t->lock);
 }
 
-static struct exporters *memory_exporters(struct taker *t)
+static struct exporters *taking_exporters(struct taker *t)
 {
-	struct export_options o = {.url = "memory:", .take = take, .userdata = t};
+	struct export_options o = {.url = FILE_URL, .userdata = t};
+	struct exporters *e = start_exporters(&o, 1);
 
 	taker_init(t);
-	return start_exporters(&o, 1);
+	set_take(&e->destinations[0], &t->ops, take);
+	return e;
 }
 
 Test(exporters, profiles_keep_their_order)
 {
 	struct export_stats s;
 	struct taker t;
-	struct exporters *e = memory_exporters(&t);
+	struct exporters *e = taking_exporters(&t);
 
 	for (u64 i = 1; i <= 10; i++)
 		cr_assert_eq(exporters_send(e, counted_profile(i, 0), false), 0);
@@ -107,26 +136,11 @@ Test(exporters, profiles_keep_their_order)
 	exporters_destroy(e, 0);
 }
 
-Test(exporters, who_has_no_room_now_is_asked_again)
-{
-	struct export_stats s;
-	struct taker t;
-	struct exporters *e = memory_exporters(&t);
-
-	t.fail[0] = t.fail[1] = -EAGAIN;
-	cr_assert_eq(exporters_send(e, counted_profile(7, 0), false), 0);
-	wait_until(e, s, s.sent == 1);
-	cr_assert_eq(s.dropped, 0);
-	cr_assert_eq(t.calls, 3);
-	cr_assert_eq(t.samples[0], 7);
-	exporters_destroy(e, 0);
-}
-
 Test(exporters, the_next_profile_reports_what_failed)
 {
 	struct export_stats s;
 	struct taker t;
-	struct exporters *e = memory_exporters(&t);
+	struct exporters *e = taking_exporters(&t);
 
 	t.fail[0] = t.fail[1] = -EIO;
 	cr_assert_eq(exporters_send(e, counted_profile(7, 2), false), 0);
@@ -147,7 +161,7 @@ Test(exporters, a_full_queue_drops_and_counts)
 {
 	struct export_stats s;
 	struct taker t;
-	struct exporters *e = memory_exporters(&t);
+	struct exporters *e = taking_exporters(&t);
 
 	taker_set(&t, true);
 	cr_assert_eq(exporters_send(e, counted_profile(1, 0), false), 0);
@@ -171,7 +185,7 @@ Test(exporters, short_memory_leaves_one_place_in_the_queue)
 {
 	struct export_stats s;
 	struct taker t;
-	struct exporters *e = memory_exporters(&t);
+	struct exporters *e = taking_exporters(&t);
 
 	taker_set(&t, true);
 	cr_assert_eq(exporters_send(e, counted_profile(1, 0), true), 0);
@@ -189,11 +203,11 @@ Test(exporters, short_memory_leaves_one_place_in_the_queue)
 Test(exporters, the_end_of_time_drops_a_full_queue)
 {
 	struct taker t;
-	struct exporters *e = memory_exporters(&t);
+	struct exporters *e = taking_exporters(&t);
 	u64 samples = 0;
 
 	taker_set(&t, true);
-	t.fail[0] = -EAGAIN; /* for the profile that take() handles at the end */
+	t.until_end = e;
 	cr_assert_eq(exporters_send(e, counted_profile(1000, 0), false), 0);
 	taker_wait(&t, 1);
 	for (u64 i = 0; i < QUEUE_MAX; i++, samples += i)
@@ -209,7 +223,7 @@ Test(exporters, the_end_of_time_drops_a_full_queue)
 Test(exporters, what_is_queued_is_sent_before_the_end)
 {
 	struct taker t;
-	struct exporters *e = memory_exporters(&t);
+	struct exporters *e = taking_exporters(&t);
 
 	taker_set(&t, true);
 	cr_assert_eq(exporters_send(e, counted_profile(1, 0), false), 0);
@@ -228,7 +242,7 @@ Test(exporters, destinations_do_not_wait_for_each_other)
 	struct taker t;
 	char url[64];
 	struct export_options o[2] = {{.url = url, .retry_ms = 20},
-				      {.url = "memory:", .take = take, .userdata = &t}};
+				      {.url = FILE_URL, .userdata = &t}};
 	struct exporters *e;
 	struct export_stats s;
 
@@ -238,6 +252,7 @@ Test(exporters, destinations_do_not_wait_for_each_other)
 	taker_init(&t);
 	snprintf(url, sizeof(url), "otlp+http://127.0.0.1:%u", dead.port);
 	e = start_exporters(o, 2);
+	set_take(&e->destinations[1], &t.ops, take);
 	for (u64 i = 0; i < 5; i++)
 		cr_assert_eq(exporters_send(e, counted_profile(1, 0), false), 0);
 	sink_wait(&dead, 1);
@@ -262,13 +277,14 @@ static struct profile *reporting_profile(void)
 
 /* Numbers by reason; 0: not said. The last one: samples. */
 struct told {
+	struct export_ops ops;
 	u64 dropped[EXPORT_DROP_N + 1];
 	u32 labels;
 };
 
-static int note_told(void *arg, const struct profile *p, struct diag *reterr_diag)
+static int note_told(struct destination *d, const struct profile *p, struct diag *reterr_diag)
 {
-	struct told *t = arg;
+	struct told *t = d->o.userdata;
 
 	(void)reterr_diag;
 	cr_expect_str_eq(profile_label(p, p->agent, "culprit.agent.version"), "1");
@@ -290,12 +306,12 @@ static int note_told(void *arg, const struct profile *p, struct diag *reterr_dia
 Test(exporters, each_destination_is_told_what_it_lacks)
 {
 	struct told told[2] = {};
-	struct export_options o[2] = {
-		{.url = "memory:", .take = note_told, .userdata = &told[0]},
-		{.url = "memory:", .take = note_told, .userdata = &told[1]},
-	};
+	struct export_options o[2] = {{.url = FILE_URL, .userdata = &told[0]},
+				      {.url = FILE_URL, .userdata = &told[1]}};
 	struct exporters *e = start_exporters(o, 2);
 
+	for (u32 i = 0; i < 2; i++)
+		set_take(&e->destinations[i], &told[i].ops, note_told);
 	for (u32 i = 0; i < EXPORT_DROP_N; i++)
 		if (i != EXPORT_DROP_DAMAGED)
 			export_count_drop(&e->destinations[1], i, 100 + i, 10);
@@ -594,7 +610,7 @@ Test(sending, other_destinations_get_what_comes_later)
 {
 	struct taker t;
 	struct export_options o[2] = {{.url = url, .retry_ms = 10},
-				      {.url = "memory:", .take = take, .userdata = &t}};
+				      {.url = FILE_URL, .userdata = &t}};
 	struct exporters *e = start_exporters(o, 1);
 	struct diag d = {};
 	struct export_stats s;
@@ -604,6 +620,7 @@ Test(sending, other_destinations_get_what_comes_later)
 	wait_until(e, s, s.spooled == 1 && s.retried);
 	/* A destination that stays keeps its spooled requests and its counters. */
 	cr_assert_eq(exporters_replace(e, o, 2, &d), 0, "%s", d.text);
+	set_take(&e->destinations[1], &t.ops, take);
 	s = stats_of(e, 0);
 	cr_assert_eq(s.spooled, 1);
 	cr_assert_geq(s.retried, 1);
@@ -614,9 +631,12 @@ Test(sending, other_destinations_get_what_comes_later)
 	cr_assert_eq(quality_of(&sink.requests[0]).samples, 7);
 	/* Now remove the first destination. */
 	n_last = 0;
+	e->destinations[1].ops = &export_file; /* or its successor would be of another kind */
 	cr_assert_eq(exporters_replace(e, o + 1, 1, &d), 0, "%s", d.text);
+	set_take(&e->destinations[0], &t.ops, take);
 	s = stats_of(e, 0);
-	cr_assert_str_eq(s.url, "memory:");
+	cr_assert_str_eq(s.url, FILE_URL);
+	cr_assert_eq(s.sent, 1);
 	cr_assert_eq(exporters_send(e, counted_profile(1, 0), false), 0);
 	taker_wait(&t, 2);
 	exporters_destroy(e, 60000);
