@@ -22,6 +22,15 @@ static int refuse(struct refusal *f, int status, const char *why)
 	return -EBADMSG;
 }
 
+/* Whether there is a control character other than a tab. */
+static bool has_control(const char *s, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (((u8)s[i] < ' ' && s[i] != '\t') || s[i] == 0x7f)
+			return true;
+	return false;
+}
+
 /* RFC 9110, 5.6.2 */
 static bool is_token(const char *s)
 {
@@ -136,9 +145,8 @@ static int read_field(struct http_head *h, char *line, struct refusal *f)
 	end = value + strlen(value);
 	while (end > value && (end[-1] == ' ' || end[-1] == '\t'))
 		*--end = '\0';
-	for (const char *s = value; *s; s++)
-		if (((u8)*s < ' ' && *s != '\t') || *s == 0x7f)
-			return refuse(f, 400, "control character in a header field");
+	if (has_control(value, strlen(value)))
+		return refuse(f, 400, "control character in a header field");
 	if (h->fields.n >= HTTP_MAX_FIELDS)
 		return refuse(f, 431, "too many header fields");
 	if (vec_push(&h->fields, (struct http_field){line, value}) < 0)
@@ -265,9 +273,10 @@ static const char *end_of_line(const char *data, size_t n)
 	return end ? end + 1 : NULL;
 }
 
+/* The size, and extensions: what follows a semicolon, which may have whitespace before it. */
 static int read_size(struct http_chunks *c, const char *line, size_t n)
 {
-	size_t i = 0;
+	size_t i = 0, end = n - 2;
 
 	c->left = 0;
 	for (; text_hex_digit(line[i]) >= 0; i++) {
@@ -275,7 +284,8 @@ static int read_size(struct http_chunks *c, const char *line, size_t n)
 			return -1;
 		c->left = c->left << 4 | (u64)text_hex_digit(line[i]);
 	}
-	if (!i || line[n - 2] != '\r' || (line[i] != '\r' && line[i] != ';' && line[i] != ' '))
+	if (!i || (i < end && line[i + strspn(line + i, " \t")] != ';') ||
+	    has_control(line + i, end - i))
 		return -1;
 	c->state = c->left ? HTTP_CHUNK_DATA : HTTP_CHUNK_TRAILER;
 	c->line_bytes = 0;
