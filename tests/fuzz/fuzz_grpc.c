@@ -6,9 +6,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void handler(void *userdata, const struct net_request *r, struct net_response *ret)
 {
 	(void)userdata;
-	(void)net_header(r, "user-agent");
-	(void)net_parameter(r, "x");
-	str_append(&ret->body, r->body, r->n_body);
+	fuzz_echo(r, ret);
 	ret->status = r->n_body % 2 ? NET_GRPC_OK : NET_GRPC_INVALID_ARGUMENT;
 	memcpy(ret->message, "not % fine\n", 12);
 }

@@ -18,6 +18,14 @@ struct fuzz_net {
 	vec(struct net_call *) later;
 };
 
+/* Looks at a request, and answers with its body. */
+static void fuzz_echo(const struct net_request *r, struct net_response *ret)
+{
+	(void)net_header(r, "user-agent");
+	(void)net_parameter(r, "x");
+	str_append(&ret->body, r->body, r->n_body);
+}
+
 static void fuzz_answer(struct net_call *c)
 {
 	if (atomic_load(&c->gone) < 2)
