@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shared by the files of Pyroscope's API: querier.c, querier_graph.c (stacks), querier_dot.c,
- * querier_series.c (over time), pyroscope.c (the older HTTP API) and pyroscope_settings.c.
+ * Shared by the files of Pyroscope's API: querier.c, querier_graph.c (stacks), querier_cut.c,
+ * querier_dot.c, querier_series.c (over time), pyroscope.c (the older HTTP API) and
+ * pyroscope_settings.c.
  */
 #pragma once
 
@@ -14,6 +15,8 @@
 #define QUERIER_AVERAGE                                                                            \
 	PYROSCOPE__TIME_SERIES_AGGREGATION_TYPE__TIME_SERIES_AGGREGATION_TYPE_AVERAGE
 #define QUERIER_ANSWER_BYTES (1ULL << 30)
+/* Pyroscope's name of removed nodes. Clients look for it. */
+#define QUERIER_OTHER "other"
 
 /* Decodes the request's message into the arena; `ret` points to a pointer to the message. */
 int querier_request(struct api_call *c, const ProtobufCMessageDescriptor *d, struct arena *a,
@@ -44,6 +47,12 @@ int querier_dot_of(struct api_call *c, const Pyroscope__SelectMergeStacktracesRe
 		   struct str *out);
 /* Appends the same for a tree (querier_dot.c). */
 int querier_dot(const struct profile_tree *t, size_t max, const char *unit, struct str *out);
+
+/*
+ * Leaves the `max` largest nodes of the profile's call tree: a frame QUERIER_OTHER replaces the
+ * rest of each stack (querier_cut.c).
+ */
+int querier_cut(struct profile *p, size_t max);
 
 /* The id of what a series had at one time, as a UUID: what Pyroscope calls a profile. */
 #define QUERIER_ID_BYTES 37

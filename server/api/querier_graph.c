@@ -18,8 +18,6 @@
 #define PPROF_BYTES (1ULL << 30)
 #define DOT_NODES 100
 #define MAX_PROFILES 1000 /* in a selector; each is a scan */
-/* Pyroscope's name of removed nodes. Clients look for it. */
-#define OTHER "other"
 
 struct graph {
 	struct arena *a;
@@ -150,7 +148,7 @@ static char **names(struct graph *g)
 		const char *name = strtab_get(&g->t->strings, i);
 
 		if (!strcmp(name, api_other))
-			name = OTHER;
+			name = QUERIER_OTHER;
 		list[i] = querier_text(g->a, name, strlen(name));
 		if (!list[i])
 			return NULL;
@@ -281,7 +279,8 @@ static int prune(struct api_call *c, const struct profile_tree *t, s64 asked,
 	if (asked < 0 || asked > QUERIER_MAX_NODES)
 		return diag_set(&c->d, -EINVAL, "maxNodes: 0 for %d, or up to %d",
 				QUERIER_DEFAULT_NODES, QUERIER_MAX_NODES);
-	return api_tree_prune(t, asked ? (size_t)asked : QUERIER_DEFAULT_NODES, ret);
+	/* The root is not one of Pyroscope's nodes. */
+	return api_tree_prune(t, (asked ? (size_t)asked : QUERIER_DEFAULT_NODES) + 1, ret);
 }
 
 int querier_graph_of(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,
@@ -381,7 +380,7 @@ static int tree_bytes(const struct profile_tree *t, struct str *out)
 		const char *name = i ? strtab_get(&t->strings, n->name) : "";
 
 		if (!strcmp(name, api_other))
-			name = OTHER;
+			name = QUERIER_OTHER;
 		put_varint(out, strlen(name));
 		str_append(out, name, strlen(name));
 		put_varint(out, n->self > 0 ? (u64)n->self : 0);
@@ -458,6 +457,8 @@ static int get_pprof(struct api_call *c, const Pyroscope__SelectMergeStacktraces
 		r = query_profile(c->a->o.store, &q, API_MAX_STACKS, &p, &c->d);
 	if (r == 0 && in->stack_trace_selector && in->stack_trace_selector->go_pgo)
 		r = cut_for_pgo(p, in->stack_trace_selector->go_pgo);
+	else if (r == 0 && in->max_nodes > 0)
+		r = querier_cut(p, (size_t)in->max_nodes);
 	return r < 0 ? r : pprof_message(c, p, a, ret);
 }
 
@@ -570,6 +571,7 @@ int querier_profile(struct api_call *c)
 	q.label_selector = in->label_selector;
 	q.start = in->start;
 	q.end = in->end;
+	q.max_nodes = in->max_nodes;
 	q.stack_trace_selector = in->stack_trace_selector;
 	q.n_profile_id_selector = in->n_profile_id_selector;
 	q.profile_id_selector = in->profile_id_selector;

@@ -360,6 +360,7 @@ def test_cut_graphs(truth):
     got = json_bars(graph)
     assert got[()] == tree[()] and got["main", "work"][0] == tree["main", "work"][0]
     assert got["main", "other"] == (tree["main", "idle"][0],) * 2
+    assert got["main", "work", "inner"] == tree["main", "work", "inner"]
     assert ask(truth, "SelectMergeStacktraces", select(truth, maxNodes=(1 << 20) + 1), status=400)
     # Formats of newer versions than this one are answered as if there was none, as Connect does.
     for more in ({"format": "PROFILE_FORMAT_FUNCTIONS", "maxNodes": None},
@@ -369,6 +370,32 @@ def test_cut_graphs(truth):
     answer = ask(truth, "Diff", {"left": select(truth), "right": select(truth), "format": "PROFILE_FORMAT_FUNCTIONS",
                                  "maxNodes": None})
     assert set(answer) == {"flamegraph"}
+
+
+def pprof_stacks(p):
+    """{path from the root: value} of an answer in JSON."""
+    names = {f["id"]: p["stringTable"][int(f["name"])] for f in p.get("function", [])}
+    frames = {x["id"]: [names[line["functionId"]] for line in x["line"]] for x in p.get("location", [])}
+    out = {}
+    for s in p.get("sample", []):
+        path = tuple(n for i in s["locationId"] for n in frames[i])[::-1]
+        out[path] = out.get(path, 0) + int(s["value"][-1])
+    return out
+
+
+def test_cut_pprof(truth):
+    """pprof data is complete unless maxNodes says otherwise; then it has the nodes of the flame graph."""
+    tree = tree_of(chosen(truth, "shop"))
+    want = {path: own for path, (_, own) in tree.items() if own}
+    for more in ({}, {"maxNodes": 0}, {"maxNodes": -1}, {"maxNodes": 4}, {"maxNodes": str(2 ** 63 - 1)}):
+        assert pprof_stacks(ask(truth, "SelectMergeProfile", select(truth, **more))) == want
+    for nodes in (1, 2, 3):
+        got = pprof_stacks(ask(truth, "SelectMergeProfile", select(truth, maxNodes=nodes)))
+        graph = json_bars(ask(truth, "SelectMergeStacktraces", select(truth, maxNodes=nodes))["flamegraph"])
+        assert got == {path: own for path, (_, own) in graph.items() if own}
+        assert any(path[-1] == "other" for path in got) and sum(got.values()) == tree[()][0]
+        again = ask(truth, "SelectMergeStacktraces", select(truth, maxNodes=nodes, format="PROFILE_FORMAT_PPROF"))
+        assert pprof_stacks(again["pprof"]["profile"]) == got
 
 
 def test_trees_and_dot(truth):
