@@ -13,6 +13,10 @@
 #define PYROSCOPE                                                                                  \
 	"of Pyroscope's services this server has /querier.v1.QuerierService/, "                    \
 	"/push.v1.PusherService/Push and /ingest; its own API is /api/v1/openapi.json"
+#define PYROSCOPE_OLD                                                                              \
+	"of Pyroscope's older API this server has /render, /render-diff and /label-values; names " \
+	"of labels are at POST /querier.v1.QuerierService/LabelNames, applications are the "       \
+	"values of service_name (LabelValues)"
 #define NOTHING "/api/v1/openapi.json lists what there is"
 
 const char *api_elsewhere(const char *path)
@@ -42,10 +46,11 @@ const char *api_elsewhere(const char *path)
 		{"/adhocprofiles.v1.", PYROSCOPE},
 		{"/ingester.v1.", PYROSCOPE},
 		{"/storegateway.v1.", PYROSCOPE},
+		{"/pyroscope/label", PYROSCOPE_OLD},
 		{"/pyroscope", PYROSCOPE},
 		{"/render", PYROSCOPE},
-		{"/label", PYROSCOPE},
-		{"/api/apps", PYROSCOPE},
+		{"/label", PYROSCOPE_OLD},
+		{"/api/apps", PYROSCOPE_OLD},
 		{"/api/v1/status", PYROSCOPE},
 	};
 

@@ -386,7 +386,7 @@ const struct api_route api_pyroscope_routes[] = {
 	GET("/render", render),
 	GET("/render-diff", render_diff),
 	GET("/label-values", label_values),
-	GET("/ready", ready),
+	{"GET", "/ready", NET_ROLE_NONE, API_STYLE_CONNECT, ready},
 	GET("/api/v1/status/buildinfo", build_info),
 	POST("/version.v1.Version/Version", version),
 	POST("/capabilities.v1.FeatureFlagsService/GetFeatureFlags", feature_flags),

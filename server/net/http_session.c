@@ -246,10 +246,16 @@ static const char *lookup(const struct net_request *r, bool header, const char *
 	return header ? http_head_field(&q->head, name, i) : http_head_parameter(&q->head, name, i);
 }
 
+/* "/ready" is what probes of Pyroscope ask. */
+static bool is_probe(const char *path)
+{
+	return !strcmp(path, "/healthz") || !strcmp(path, "/ready");
+}
+
 /* Answered at once by the loop: it says whether the server lives, whatever the workers do. */
 static bool is_health(const struct http_call *q)
 {
-	return !strcmp(q->head.path, "/healthz") && !q->body.n;
+	return is_probe(q->head.path) && !q->body.n;
 }
 
 static void begin_work(struct http_session *s, struct http_call *q)
@@ -295,7 +301,7 @@ static bool is_from_foreign_page(const struct net_listener *l, const struct http
 /* These need no token and have no data: the page itself asks for a token. No body is allowed. */
 static bool is_public(const struct http_head *h)
 {
-	return (!strcmp(h->path, "/") || !strcmp(h->path, "/healthz")) && !h->length && !h->chunked;
+	return (!strcmp(h->path, "/") || is_probe(h->path)) && !h->length && !h->chunked;
 }
 
 /* 0, or the status and the text of a refusal. */

@@ -603,6 +603,17 @@ def test_settings(serve, tmp_path):
     assert len(call("Get", {}, "reader-token-0123456789").json()["settings"]) == 64
 
 
+def test_probes_need_no_token(serve, tmp_path):
+    """Pyroscope's charts and profilecli ask /ready without a token."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text("read reader-token-0123456789\n")
+    tokens.chmod(0o600)
+    s = serve("--token-file", tokens)
+    assert (s.get("/ready").status, s.get("/ready").text) == (200, "ready\n")
+    assert s.request("GET", "/ready", b"x").status == 401
+    assert s.get("/api/v1/status/buildinfo").status == s.get("/pyroscope/render").status == 401
+
+
 def test_server(server):
     """What clients ask about the server, and refusals as Connect says."""
     assert server.get("/ready").text == "ready\n"
@@ -617,4 +628,7 @@ def test_server(server):
                             ("/adhocprofiles.v1.AdHocProfileService/", "Upload"), (SERVICE, "Nothing")):
         refused = ask(server, method, {}, service, status=501)
         assert refused["code"] == "unimplemented" and method in refused["message"]
+    for path in ("/labels", "/api/apps", "/pyroscope/labels"):
+        r = server.get(path, query="x")
+        assert r.status == 404 and "LabelNames" in r.text and "/label-values" in r.text
     assert server.get("/api/v1/nothing").status == 404 and server.post("/a/b", b"").status == 404
