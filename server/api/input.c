@@ -79,6 +79,7 @@ static int pyroscope_ingest(struct api_call *c)
 		.format = net_parameter(c->r, "format"),
 		.sample_rate = net_parameter(c->r, "sampleRate"),
 		.units = net_parameter(c->r, "units"),
+		.spy = net_parameter(c->r, "spyName"),
 		.content_type = c->r->content_type,
 		.encoding = c->r->content_encoding,
 		.host = c->r->host,

@@ -291,7 +291,7 @@ static int label_values(struct api_call *c)
 	if (!label || !*label)
 		return diag_set(&c->d, -EINVAL, "label parameter is required");
 	if (!strcmp(label, "__name__"))
-		label = query_type_labels[0];
+		label = query_derived_labels[0];
 	r = query_label_sets(c->a->o.store, &q, &label, 1, &sets, &c->d);
 	if (r < 0)
 		return r;

@@ -288,8 +288,8 @@ static int label_names(struct api_call *c)
 		r = query_label_names(c->a->o.store, &q, &names, &c->d);
 	for (size_t i = 0; i < names.names.n && r == 0; i++)
 		r = add_name(&all, &a, names.names.data[i].name);
-	for (size_t i = 0; i < QUERY_N_TYPE_LABELS && names.names.n && r == 0; i++)
-		r = add_name(&all, &a, query_type_labels[i]);
+	for (size_t i = 0; i < QUERY_N_DERIVED_LABELS && names.names.n && r == 0; i++)
+		r = add_name(&all, &a, query_derived_labels[i]);
 	if (r == 0)
 		r = answer_names(c, &all);
 	vec_deinit(&all.names);

@@ -106,7 +106,7 @@ int ingest_read(struct ingest *i, const u8 *data, size_t n, const struct ingest_
 /* The parameters of a POST to Pyroscope's /ingest; NULL where missing. */
 struct ingest_pyroscope {
 	const char *name; /* "app.cpu{env=prod,host=a}" */
-	const char *from, *until, *format, *sample_rate, *units;
+	const char *from, *until, *format, *sample_rate, *units, *spy;
 	const char *content_type, *encoding, *host;
 };
 int ingest_pyroscope(struct ingest *i, const u8 *data, size_t n, const struct ingest_pyroscope *p,

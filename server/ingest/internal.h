@@ -60,6 +60,7 @@ void ingest_json_response(const char *what, u64 rejected, const char *message, s
 struct ingest_labels {
 	vec(struct profile_label) labels; /* string ids of the profile */
 };
+/* Does nothing for a client's internal label, whose name begins with "__". */
 int ingest_label_add(struct ingest_labels *l, struct profile *p, const char *name, size_t name_n,
 		     const char *value, size_t value_n);
 #define _cleanup_labels_ __attribute__((cleanup(ingest_labels_deinit)))

@@ -36,6 +36,8 @@ int ingest_label_add(struct ingest_labels *l, struct profile *p, const char *nam
 
 	if (!name_n || name_n > MAX_VALUE_BYTES || value_n > MAX_VALUE_BYTES)
 		return -EINVAL;
+	if (name_n > 1 && name[0] == '_' && name[1] == '_')
+		return 0;
 	if (l->labels.n >= MAX_LABELS)
 		return -E2BIG;
 	for (size_t i = 0; i < ARRAY_SIZE(renamed); i++)

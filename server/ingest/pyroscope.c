@@ -2,7 +2,8 @@
 /*
  * Pyroscope's two protocols: /ingest, with all parameters in the query string, and the push API,
  * with labels and pprof in a message. Labels that begin with "__" are internal labels of the
- * client: __name__ is the first part of the type; ingest drops the other internal labels.
+ * client: __name__ is the first part of the type; ingest drops the other internal labels, as
+ * Pyroscope does: __session_id__ would make new series at each start of a program.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -20,6 +21,8 @@
 #define MAX_NAME_BYTES 8192
 #define DEFAULT_HZ 100
 #define NS_PER_S 1000000000ULL
+/* Pyroscope's label of the client that took a profile. */
+#define SPY "pyroscope_spy"
 
 /* ---- values of folded text: what the end of the name says ---- */
 
@@ -180,6 +183,8 @@ static int name_service(struct request *q, struct profile *p, struct diag *ret_w
 		named |= !strcmp(profile_string(p, label->name), "service.name");
 	if (r == 0 && !named)
 		r = ingest_label_add(&l, p, "service.name", 12, q->app, q->app_n);
+	if (r == 0 && q->in->spy && *q->in->spy)
+		r = ingest_label_add(&l, p, SPY, strlen(SPY), q->in->spy, strlen(q->in->spy));
 	if (r == 0)
 		r = ingest_complete(q->i, p, &l, ret_warning);
 	return r < 0 ? r : ingest_set_host(p, q->in->host, q->diag);
@@ -313,7 +318,7 @@ static int push_labels(struct pusher *u, const Pyroscope__RawProfileSeries *s, s
 
 		if (!strcmp(pair->name, "__name__"))
 			*ret_name = pair->value;
-		else if (!str_starts(pair->name, "__"))
+		else
 			r = ingest_label_add(l, p, pair->name, strlen(pair->name), pair->value,
 					     strlen(pair->value));
 	}

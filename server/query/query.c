@@ -120,6 +120,8 @@ int query_parse_selector(struct query *q, const char *text, struct diag *reterr_
 
 bool plan_label_is(const char *asked, const char *name)
 {
+	if (!strcmp(asked, QUERY_PRIVATE_SERVICE))
+		asked = SERVICE_LABEL;
 	while (*asked && (*asked == *name || (*asked == '_' && *name == '.'))) {
 		asked++;
 		name++;
@@ -127,10 +129,11 @@ bool plan_label_is(const char *asked, const char *name)
 	return !*asked && !*name;
 }
 
-/* ---- labels that are parts of the type ---- */
+/* ---- labels that are derived, most of them from the type ---- */
 
-const char *const query_type_labels[] = {"__profile_type__", "__name__",	"__type__",
-					 "__unit__",	     "__period_type__", "__period_unit__"};
+const char *const query_derived_labels[] = {
+	"__profile_type__", "__name__",	       "__type__",	     "__unit__",
+	"__period_type__",  "__period_unit__", QUERY_PRIVATE_SERVICE};
 
 static const char *type_label(const struct store_type *t, const char *type, const char *name)
 {
@@ -138,7 +141,7 @@ static const char *type_label(const struct store_type *t, const char *type, cons
 				      t->unit, t->period,  t->period_unit};
 
 	for (size_t i = 0; i < ARRAY_SIZE(values); i++)
-		if (!strcmp(name, query_type_labels[i]))
+		if (!strcmp(name, query_derived_labels[i]))
 			return values[i];
 	return NULL;
 }

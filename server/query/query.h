@@ -186,11 +186,13 @@ int query_label_sets(struct store *s, const struct query *q, const char *const *
 void query_sets_deinit(struct query_sets *s);
 
 /*
- * Labels that no series stores, because they are parts of the type's name: __profile_type__,
- * __name__, __type__, __unit__, __period_type__, __period_unit__. All queries know them.
+ * Labels of Pyroscope that no series stores, because they are parts of the type's name
+ * (__profile_type__, __name__, __type__, __unit__, __period_type__, __period_unit__) or another
+ * name of service.name. All queries know them.
  */
-extern const char *const query_type_labels[];
-#define QUERY_N_TYPE_LABELS 6
+extern const char *const query_derived_labels[];
+#define QUERY_N_DERIVED_LABELS 7
+#define QUERY_PRIVATE_SERVICE "__service_name__"
 
 /* Names of labels, values or types that match the query, sorted, each with its number of series. */
 struct query_name {

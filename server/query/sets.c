@@ -54,8 +54,8 @@ static int all_names(const struct plan *p, struct query_sets *s)
 				r = add_name(s, name);
 		}
 	}
-	for (size_t i = 0; i < QUERY_N_TYPE_LABELS && p->series.n && r == 0; i++)
-		r = add_name(s, query_type_labels[i]);
+	for (size_t i = 0; i < QUERY_N_DERIVED_LABELS && p->series.n && r == 0; i++)
+		r = add_name(s, query_derived_labels[i]);
 	if (s->names.n)
 		qsort(s->names.data, s->names.n, sizeof(char *), compare_names);
 	return r;

@@ -450,6 +450,24 @@ def test_names(truth):
     assert values("service_name", 'process_cpu{env="test"}') == ["shop"]
     assert values("service_name", 'memory{env="test"}') == []
     assert values("nothing") == []
+    assert values("__service_name__") == ["cart", "shop"]
+    assert values("env", '{__service_name__="shop"}') == ["prod", "test"]
+    assert "__service_name__" in ask(truth, "LabelNames", {**span, "matchers": matchers})["names"]
+    assert {"name": "__service_name__", "value": "shop"} in everything[0]["labels"]
+    by = ask(truth, "SelectSeries", {**select(truth, step=60, labelSelector="{}"), "groupBy": ["__service_name__"]})
+    assert sorted(s["labels"][0]["value"] for s in by["series"]) == ["cart", "shop"]
+
+
+def test_internal_labels_of_clients(server):
+    """A session's number would make new series at each start of a program; Pyroscope drops it, and names the client."""
+    at = (int(time.time()) - 60) * 1000
+    for session in "12":
+        r = server.post("/ingest", b"main 5\n", name=f"shop{{__session_id__={session},env=prod}}", format="folded",
+                        spyName="gospy", **{"from": at, "until": at})
+        assert r.status == 200, r.text
+    sets = ask(server, "Series", {"start": at - 1000, "end": at + 1000, "matchers": [f'{{__profile_type__="{CPU}"}}']})
+    labels, = [{p["name"]: p["value"] for p in s["labels"]} for s in sets["labelsSet"]]
+    assert "__session_id__" not in labels and labels["pyroscope_spy"] == "gospy" and labels["env"] == "prod"
 
 
 def test_render(truth):
