@@ -68,6 +68,7 @@ static const struct error errors[] = {
 	{-EFBIG, 413, NET_GRPC_RESOURCE_EXHAUSTED, "resource_exhausted"},
 	{-E2BIG, 413, NET_GRPC_RESOURCE_EXHAUSTED, "resource_exhausted"},
 	{-ENOTSUP, 415, NET_GRPC_UNIMPLEMENTED, "unimplemented"},
+	{-EMEDIUMTYPE, 415, NET_GRPC_UNIMPLEMENTED, "unimplemented"},
 	{-ENOSYS, 501, NET_GRPC_UNIMPLEMENTED, "unimplemented"},
 	{-EAGAIN, 503, NET_GRPC_UNAVAILABLE, "unavailable"},
 	{-EDQUOT, 413, NET_GRPC_RESOURCE_EXHAUSTED, "resource_exhausted"},
@@ -144,7 +145,8 @@ static void put_error(struct api_call *c, enum api_style style, int r)
 	}
 	if (style == API_STYLE_CONNECT && e->status == 413)
 		c->ret->status = 429;
-	if (style == API_STYLE_CONNECT && e->status == 415)
+	/* Connect has 415 for types of messages, and 501 for encodings. */
+	if (style == API_STYLE_CONNECT && r == -ENOTSUP)
 		c->ret->status = 501;
 	c->json = (struct json_writer){.out = out};
 	json_open_object(&c->json, NULL);

@@ -102,7 +102,7 @@ static int push(struct api_call *c)
 	int r;
 
 	if (!json && !is_protobuf(c->r->content_type))
-		return diag_set(&c->d, -ENOTSUP, "application/proto or application/json");
+		return diag_set(&c->d, -EMEDIUMTYPE, "application/proto or application/json");
 	r = ingest_push(c->a->o.ingest, c->r->body, c->r->n_body, c->r->content_encoding,
 			c->r->host, json, &c->d);
 	c->ret->content_type = json ? "application/json" : "application/proto";

@@ -79,7 +79,7 @@ int querier_request(struct api_call *c, const ProtobufCMessageDescriptor *d, str
 		return pbjson_read(&pbjson_plain, d, (const char *)data, n, a, ret, &c->d);
 	if (!is_get(c) &&
 	    (!c->r->content_type || strncasecmp(c->r->content_type, "application/proto", 17) != 0))
-		return diag_set(&c->d, -ENOTSUP, "application/proto or application/json");
+		return diag_set(&c->d, -EMEDIUMTYPE, "application/proto or application/json");
 	return pb_unpack(d, d->short_name, data, n, a, ret, &c->d);
 }
 
@@ -117,14 +117,17 @@ static char *name_for_clients(struct arena *a, const char *name)
 }
 
 /* Sets the range of the query: all times if the request has none. */
-static void set_range(struct query *q, s64 start, s64 end)
+static int set_range(struct api_call *c, struct query *q, s64 start, s64 end)
 {
+	if (start > 0 && end > 0 && start > end)
+		return diag_set(&c->d, -EINVAL, "start is after end");
 	q->from_ms = start > 0 ? (u64)start : 0;
 	q->to_ms = end > 0 ? (u64)end : MAX_TIME_MS;
 	/* Pyroscope's range includes its end, and struct query's does not. */
 	q->to_ms = MIN(q->to_ms, MAX_TIME_MS) + 1;
 	if (q->from_ms >= q->to_ms)
 		q->from_ms = q->to_ms - 1;
+	return 0;
 }
 
 static int set_type(struct query *q, const char *type)
@@ -134,6 +137,24 @@ static int set_type(struct query *q, const char *type)
 	free(q->type);
 	q->type = strdup(type);
 	return q->type ? 0 : -ENOMEM;
+}
+
+/* A type has five parts. Older clients of Pyroscope add a sixth, which says no more. */
+static int check_type(struct api_call *c, struct query *q)
+{
+	char *sixth = NULL;
+	u32 parts = 1;
+
+	for (char *p = q->type; p && *p; p++)
+		if (*p == ':' && ++parts == 6)
+			sixth = p;
+	if (parts != 5 && parts != 6)
+		return diag_set(&c->d, -EINVAL,
+				"which profile type? profileTypeID is NAME:TYPE:UNIT:PERIOD_TYPE:"
+				"PERIOD_UNIT");
+	if (sixth)
+		*sixth = '\0';
+	return 0;
 }
 
 static int add_matcher(struct query *q, const char *label, const char *value)
@@ -171,15 +192,13 @@ static int add_selector(struct api_call *c, struct query *q, const char *text)
 int querier_query(struct api_call *c, const char *type, const char *selector, s64 start, s64 end,
 		  struct query *q)
 {
-	int r;
+	int r = set_range(c, q, start, end);
 
-	set_range(q, start, end);
-	r = add_selector(c, q, selector);
+	if (r == 0)
+		r = add_selector(c, q, selector);
 	if (r == 0)
 		r = set_type(q, type);
-	if (r == 0 && !q->type)
-		r = diag_set(&c->d, -EINVAL, "which profile type? profileTypeID is empty");
-	return r;
+	return r < 0 ? r : check_type(c, q);
 }
 
 /* ---- what there is ---- */
@@ -202,10 +221,10 @@ static int profile_types(struct api_call *c)
 	_cleanup_query_ struct query q = {};
 	int r = querier_request(c, &pyroscope__profile_types_request__descriptor, &a, &in);
 
-	if (r < 0)
-		return r;
-	set_range(&q, in->start, in->end);
-	r = query_types(c->a->o.store, &q, &names, &c->d);
+	if (r == 0)
+		r = set_range(c, &q, in->start, in->end);
+	if (r == 0)
+		r = query_types(c->a->o.store, &q, &names, &c->d);
 	if (r < 0)
 		return r;
 	out.profile_types = arena_calloc(&a, names.names.n + 1, sizeof(*out.profile_types));
@@ -263,11 +282,10 @@ static int answer_names(struct api_call *c, struct name_set *s)
 static int select_all(struct api_call *c, char *const *matchers, size_t n, s64 start, s64 end,
 		      struct query *q)
 {
-	int r = 0;
+	int r = set_range(c, q, start, end);
 
 	if (n > MAX_MATCHERS)
 		return diag_set(&c->d, -EINVAL, "at most %d matchers", MAX_MATCHERS);
-	set_range(q, start, end);
 	for (size_t i = 0; i < n && r == 0; i++)
 		r = add_selector(c, q, matchers[i]);
 	return r;
@@ -369,7 +387,8 @@ static int answer_sets(struct api_call *c, const struct query_sets *sets, struct
 		pyroscope__labels__init(e);
 		r = querier_pairs(a, sets->names.data, sets->names.n, sets->sets.data[i],
 				  &e->labels, &e->n_labels);
-		out.labels_set[out.n_labels_set++] = e;
+		if (e->n_labels)
+			out.labels_set[out.n_labels_set++] = e;
 	}
 	if (r == 0)
 		r = out.labels_set ? querier_answer(c, &out.base) : -ENOMEM;
@@ -388,6 +407,9 @@ static int series(struct api_call *c)
 		r = diag_set(&c->d, -EINVAL, "at most %d labels", QUERIER_MAX_LABELS);
 	if (r == 0)
 		r = select_all(c, in->matchers, in->n_matchers, in->start, in->end, &q);
+	/* Pyroscope sorts the labels of each series, whatever the order that is asked for. */
+	if (r == 0 && in->n_label_names)
+		qsort(in->label_names, in->n_label_names, sizeof(char *), compare_names);
 	if (r == 0)
 		r = query_label_sets(c->a->o.store, &q, (const char *const *)in->label_names,
 				     in->n_label_names, &sets, &c->d);
@@ -426,10 +448,10 @@ static int analyze_query(struct api_call *c)
 	u64 samples = 0;
 	int r = querier_request(c, &pyroscope__analyze_query_request__descriptor, &a, &in);
 
-	if (r < 0)
-		return r;
-	set_range(&q, in->start, in->end);
-	r = add_selector(c, &q, in->query);
+	if (r == 0)
+		r = set_range(c, &q, in->start, in->end);
+	if (r == 0)
+		r = add_selector(c, &q, in->query);
 	if (r == 0)
 		r = query_types(c->a->o.store, &q, &types, &c->d);
 	if (r == 0)

@@ -273,14 +273,16 @@ static int get_tree(struct api_call *c, const Pyroscope__SelectMergeStacktracesR
 	return r < 0 ? r : profile_tree_build(p, &o, ret);
 }
 
+/* Pyroscope counts the root among the nodes of a diff only. */
 static int prune(struct api_call *c, const struct profile_tree *t, s64 asked,
 		 struct profile_tree **ret)
 {
+	bool root = !t->has_base;
+
 	if (asked < 0 || asked > QUERIER_MAX_NODES)
 		return diag_set(&c->d, -EINVAL, "maxNodes: 0 for %d, or up to %d",
 				QUERIER_DEFAULT_NODES, QUERIER_MAX_NODES);
-	/* The root is not one of Pyroscope's nodes. */
-	return api_tree_prune(t, (asked ? (size_t)asked : QUERIER_DEFAULT_NODES) + 1, ret);
+	return api_tree_prune(t, (asked ? (size_t)asked : QUERIER_DEFAULT_NODES) + root, ret);
 }
 
 int querier_graph_of(struct api_call *c, const Pyroscope__SelectMergeStacktracesRequest *in,

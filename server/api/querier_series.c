@@ -81,7 +81,7 @@ struct steps {
 static int set_steps(struct api_call *c, s64 start, double step, struct steps *ret)
 {
 	if (!(step >= 0.001) || step > 1e9)
-		return diag_set(&c->d, -EINVAL, "step: seconds, at least 0.001");
+		return diag_set(&c->d, -EINVAL, "step: seconds, 0.001 to 1,000,000,000");
 	/* Far beyond all times that the store has. */
 	start = MAX(0, MIN(start, 1LL << 53));
 	*ret = (struct steps){.start = start, .step = MAX(1, (s64)(step * 1000))};
@@ -138,6 +138,34 @@ static bool is_grouped_by(const struct exemplars *e, const char *name)
 	return false;
 }
 
+/* In the order of Pyroscope's exemplars: type and service, then the others by name. */
+static size_t derived_labels(const struct exemplars *e, const struct store_found_series *s,
+			     char **names, struct str *values)
+{
+	static const char *const order[QUERY_N_DERIVED_LABELS] = {
+		"__profile_type__", QUERY_PRIVATE_SERVICE, "__name__",
+		"__period_type__",  "__period_unit__",	   "__type__",
+		"__unit__"};
+	const struct profile *set = e->points->set.profile;
+	const char *type = profile_string(set, s->type);
+	struct store_type t;
+	size_t n = 0;
+
+	if (store_type_parse(type, &t) < 0)
+		return 0;
+	for (size_t i = 0; i < ARRAY_SIZE(order); i++) {
+		const char *value = query_type_label(&t, type, order[i]);
+
+		if (!value)
+			value = profile_label(set, s->resource, "service.name");
+		if (!value || is_grouped_by(e, order[i]))
+			continue;
+		names[n++] = (char *)order[i];
+		str_append(values, value, strlen(value) + 1);
+	}
+	return n;
+}
+
 /* The labels of the series that the answer's own series does not have. */
 static int exemplar_labels(const struct exemplars *e, u64 series, struct arena *a,
 			   Pyroscope__Exemplar *ret)
@@ -145,14 +173,17 @@ static int exemplar_labels(const struct exemplars *e, u64 series, struct arena *
 	const struct profile *set = e->points->set.profile;
 	const u64 *at = map_get(&e->series, series);
 	_cleanup_str_ struct str values = {};
-	char *names[PROFILE_MAX_LABELS + 1];
+	char *names[PROFILE_MAX_LABELS + QUERY_N_DERIVED_LABELS];
+	const struct store_found_series *s;
 	const struct profile_resource *r;
-	size_t n = 0;
+	size_t n;
 
 	if (!at)
 		return 0;
-	r = &set->resources.data[e->points->set.series.data[*at].resource];
-	for (u32 i = 0; i < r->n && n < PROFILE_MAX_LABELS; i++) {
+	s = &e->points->set.series.data[*at];
+	n = derived_labels(e, s, names, &values);
+	r = &set->resources.data[s->resource];
+	for (u32 i = 0; i < r->n && n < ARRAY_SIZE(names); i++) {
 		const struct profile_label *l = &set->labels.data[r->first + i];
 		const char *name = profile_string(set, l->name);
 		const char *value = profile_string(set, l->value);

@@ -135,7 +135,7 @@ const char *const query_derived_labels[] = {
 	"__profile_type__", "__name__",	       "__type__",	     "__unit__",
 	"__period_type__",  "__period_unit__", QUERY_PRIVATE_SERVICE};
 
-static const char *type_label(const struct store_type *t, const char *type, const char *name)
+const char *query_type_label(const struct store_type *t, const char *type, const char *name)
 {
 	const char *const values[] = {type,    t->profile, t->name,
 				      t->unit, t->period,  t->period_unit};
@@ -173,8 +173,8 @@ const char *plan_label(const struct plan *p, const struct store_found_series *s,
 	const u64 *type = map_get(&p->types, s->type);
 
 	if (!value && type && str_starts(name, "__"))
-		value = type_label((const struct store_type *)(uintptr_t)*type,
-				   profile_string(set, s->type), name);
+		value = query_type_label((const struct store_type *)(uintptr_t)*type,
+					 profile_string(set, s->type), name);
 	if (value)
 		return value;
 	for (u32 i = 0; i < r->n; i++) {

@@ -193,6 +193,8 @@ void query_sets_deinit(struct query_sets *s);
 extern const char *const query_derived_labels[];
 #define QUERY_N_DERIVED_LABELS 7
 #define QUERY_PRIVATE_SERVICE "__service_name__"
+/* The value of one that is a part of the type; NULL for other names. */
+const char *query_type_label(const struct store_type *t, const char *type, const char *name);
 
 /* Names of labels, values or types that match the query, sorted, each with its number of series. */
 struct query_name {

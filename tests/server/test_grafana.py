@@ -72,7 +72,7 @@ def fill(server):
             profiles.append(Profile("cart", "prod", at + 1000, [("main;other", 7_000_000 + i, {})]))
     for p in profiles:
         r = server.post("/ingest", pprof(p.samples), name=f"{p.service}{{env={p.env}}}", format="pprof",
-                        **{"from": p.at, "until": p.at})
+                        spyName="gospy", **{"from": p.at, "until": p.at})
         assert r.status == 200, r.text
     server.profiles = profiles
     server.start, server.end = base, base + 10 * STEP * 1000
@@ -221,7 +221,8 @@ def test_exemplars(truth):
         best = max(want[int(p["timestamp"])], key=lambda p: p.value)
         e, = p["exemplars"]
         assert (int(e["value"]), int(e["timestamp"])) == (best.value, best.at)
-        assert {"name": "env", "value": best.env} in e["labels"]
+        assert {(x["name"], x["value"]) for x in e["labels"]} >= {
+            ("env", best.env), ("service_name", "shop"), ("__service_name__", "shop"), ("__profile_type__", CPU)}
         assert str(uuid.UUID(e["profileId"])) == e["profileId"]
         one = ask(truth, "SelectMergeStacktraces", select(truth, profileIdSelector=[e["profileId"]]))
         assert json_bars(one["flamegraph"]) == tree_of([best])
@@ -320,6 +321,21 @@ def test_clickhouse(serve, backends, database):  # noqa: F811
         test_heat_map(s, kind)
 
 
+def test_ranges_and_types(truth):
+    """A range that ends before it starts, and what is no type, are refused; a sixth part of a type is ignored."""
+    span = {"start": truth.end, "end": truth.start}
+    for method, more in (("ProfileTypes", {}), ("LabelNames", {}), ("LabelValues", {"name": "env"}), ("Series", {}),
+                         ("AnalyzeQuery", {"query": "{}"})):
+        assert ask(truth, method, {**span, **more}, status=400)["code"] == "invalid_argument"
+    for method, more in (("SelectMergeStacktraces", {}), ("SelectMergeProfile", {}), ("SelectSeries", {"step": 60})):
+        want = ask(truth, method, select(truth, **more))
+        assert ask(truth, method, select(truth, profileTypeID=CPU + ":delta", **more)) == want
+        for bad in (span, {"profileTypeID": ""}, {"profileTypeID": "cpu"}, {"profileTypeID": CPU + ":a:b"}):
+            refused = ask(truth, method, {**select(truth, **more), **bad}, status=400)
+            assert refused["code"] == "invalid_argument"
+    assert truth.post(SERVICE + "ProfileTypes", b"{}", {"Content-Type": "text/plain"}).status == 415
+
+
 def test_call_sites(truth):
     """Drilldown refines a cut part of a graph by its call site, and the series of a function likewise."""
     shop = chosen(truth, "shop")
@@ -362,6 +378,11 @@ def test_cut_graphs(truth):
     assert got["main", "other"] == (tree["main", "idle"][0],) * 2
     assert got["main", "work", "inner"] == tree["main", "work", "inner"]
     assert ask(truth, "SelectMergeStacktraces", select(truth, maxNodes=(1 << 20) + 1), status=400)
+    # In a diff the root is one of the nodes.
+    diff = ask(truth, "Diff", {"left": select(truth, maxNodes=2), "right": select(truth)})["flamegraph"]
+    below = tree["main",][0]
+    levels = [[int(v) for v in level["values"]] for level in diff["levels"]]
+    assert bars(diff["names"], levels, 7)["main", "other"] == (below, below, below, below)
     # Formats of newer versions than this one are answered as if there was none, as Connect does.
     for more in ({"format": "PROFILE_FORMAT_FUNCTIONS", "maxNodes": None},
                  {"format": "PROFILE_FORMAT_SANDWICH", "sandwichFunction": "work"}):
@@ -428,8 +449,9 @@ def test_names(truth):
     span = {"start": truth.start, "end": truth.end}
     sets = ask(truth, "Series", {**span, "labelNames": ["service_name", "__profile_type__"], "matchers": []})
     assert sets["labelsSet"] == [
-        {"labels": [{"name": "service_name", "value": s}, {"name": "__profile_type__", "value": CPU}]}
+        {"labels": [{"name": "__profile_type__", "value": CPU}, {"name": "service_name", "value": s}]}
         for s in ("cart", "shop")]
+    assert ask(truth, "Series", {**span, "labelNames": ["nothing"]}) == {}
     everything = ask(truth, "Series", {**span, "matchers": ['{service_name="shop"}']})["labelsSet"]
     assert sorted(dict((p["name"], p["value"]) for p in s["labels"])["env"] for s in everything) == ["prod", "test"]
     matchers = [f'{{__profile_type__="{CPU}", service_name="shop"}}']

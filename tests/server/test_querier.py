@@ -94,8 +94,8 @@ def test_labels(ask, filled):
 def test_series(ask, filled):
     span = {"start": filled.start, "end": filled.end}
     sets = ask(filled, "Series", {"labelNames": ["service_name", "__profile_type__"], **span})["labelsSet"]
-    got = {tuple(pair["value"] for pair in s["labels"]) for s in sets}
-    assert got == {(s, t) for s in ("shop", "cart") for t in (CPU, SAMPLES)}
+    got = {tuple(pair["value"] for pair in s["labels"]) for s in sets}  # sorted by name
+    assert got == {(t, s) for s in ("shop", "cart") for t in (CPU, SAMPLES)}
     sets = ask(filled, "Series", {"matchers": ['{service_name="shop", __profile_type__="%s"}' % CPU], **span})
     assert len(sets["labelsSet"]) == 1
     pairs = {p["name"]: p["value"] for p in sets["labelsSet"][0]["labels"]}
