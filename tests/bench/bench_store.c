@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  *	bench_store URL [ROWS]
- *	bench_store URL 0 MINUTES	only queries a store that was written before
+ *	bench_store URL 0 MINUTES [RUNS [QUESTION]]
+ *					only queries a store that was written before: each question,
+ *					or that of this number (from 0), warm so many times
  *
  * A store under the load of an hour of work: the time to write rows, their size, and the time of
  * queries. URL as in --store: a directory for SQLite, clickhouse://…; the store must be empty.
@@ -15,12 +17,13 @@
  *
  * Times of writing are those of store_batch_init(), write() and maintain(), in one thread, without
  * the time to make the data. The time of a query includes all work up to the profile or the
- * numbers. Warm is the median of five; cold is with the store reopened and its files dropped from
+ * numbers. Warm is the median of RUNS (5); cold is with the store reopened and its files dropped from
  * the page cache (SQLite only).
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +43,7 @@
 #define STACKS 32874
 #define DEPTH 24
 #define FUNCTIONS 8000
-#define RUNS 5
+#define MAX_RUNS 1000
 #define SERVICE "{service_name=\"shop\"}"
 
 static void say(const char *what, double value, const char *unit, const char *how, double must,
@@ -336,38 +339,36 @@ static void drop_from_cache(const char *url)
 		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 }
 
-static void ask_all(const char *url, u32 minutes)
+static void ask_often(const char *url, const struct question *q, u32 minutes, u32 runs)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(questions); i++) {
-		const struct question *q = &questions[i];
-		double ms[RUNS], cold, cpu = 0, cold_cpu = 0;
-		char what[128], how[128];
-		struct store *s;
+	double ms[MAX_RUNS], cold, cpu = 0, cold_cpu = 0;
+	char what[128], how[128];
+	struct store *s;
 
-		drop_from_cache(url);
-		s = open_or_die(url);
-		cold = ask(s, q, minutes, &cold_cpu);
-		for (u32 k = 0; k < RUNS; k++)
-			ms[k] = ask(s, q, minutes, &cpu);
-		store_close(s);
-		qsort(ms, RUNS, sizeof(*ms), compare);
-		snprintf(how, sizeof(how), "warm, median of 5; CPU %.1f ms", cpu / RUNS);
-		say(q->what, ms[RUNS / 2], "ms", how, q->must, q->aim);
-		snprintf(what, sizeof(what), "%s, cold", q->what);
-		snprintf(how, sizeof(how), "opened anew, not in the page cache; CPU %.1f ms",
-			 cold_cpu);
-		say(what, cold, "ms", how, 0, 0);
-	}
+	drop_from_cache(url);
+	s = open_or_die(url);
+	cold = ask(s, q, minutes, &cold_cpu);
+	for (u32 k = 0; k < runs; k++)
+		ms[k] = ask(s, q, minutes, &cpu);
+	store_close(s);
+	qsort(ms, runs, sizeof(*ms), compare);
+	snprintf(how, sizeof(how), "warm, median of %u; CPU %.1f ms", runs, cpu / runs);
+	say(q->what, ms[runs / 2], "ms", how, q->must, q->aim);
+	snprintf(what, sizeof(what), "%s, cold", q->what);
+	snprintf(how, sizeof(how), "opened anew, not in the page cache; CPU %.1f ms", cold_cpu);
+	say(what, cold, "ms", how, 0, 0);
 }
 
 int main(int argc, char **argv)
 {
 	u64 rows = argc > 2 ? strtoull(argv[2], NULL, 10) : 10000000;
+	u32 runs = argc > 4 ? (u32)strtoul(argv[4], NULL, 10) : 5;
+	size_t only = argc > 5 ? strtoul(argv[5], NULL, 10) : SIZE_MAX;
 	struct store *s;
 	u32 minutes;
 
-	if (argc < 2) {
-		fprintf(stderr, "usage: bench_store URL [ROWS [MINUTES]]\n");
+	if (argc < 2 || !runs || runs > MAX_RUNS) {
+		fprintf(stderr, "usage: bench_store URL [ROWS [MINUTES [RUNS [QUESTION]]]]\n");
 		return 2;
 	}
 	make_zipf();
@@ -377,6 +378,8 @@ int main(int argc, char **argv)
 		minutes = write_all(s, rows);
 		store_close(s);
 	}
-	ask_all(argv[1], minutes);
+	for (size_t i = 0; i < ARRAY_SIZE(questions); i++)
+		if (only == SIZE_MAX || only == i)
+			ask_often(argv[1], &questions[i], minutes, runs);
 	return 0;
 }
