@@ -320,38 +320,37 @@ static bool read_sums(struct buf *b, struct block_sums *s, bool times)
 }
 
 static int read_part(struct ZSTD_DCtx_s *zstd, const u8 *data, size_t n, bool times,
-		     struct block_sums *ret)
+		     struct block_sums *s)
 {
-	_cleanup_block_sums_ struct block_sums s = {};
 	_cleanup_free_ u8 *plain = NULL;
 	size_t n_plain;
 	struct buf b;
 	u64 count;
 	int r = block_decompress(zstd, data, n, &plain, &n_plain);
 
+	vec_clear(&s->sums);
 	if (r < 0)
 		return r;
 	b = buf_of(plain, n_plain);
 	/* An entry has at least four bytes. */
 	if (!varint_get(&b, &count) || count > buf_left(&b) / 4)
 		return -EBADMSG;
-	if (vec_reserve(&s.sums, count) < 0)
+	if (vec_reserve(&s->sums, count) < 0)
 		return -ENOMEM;
-	if (!read_numbers(&b, &s, count) || !read_sums(&b, &s, times))
-		return -EBADMSG;
-	*ret = s;
-	s = (struct block_sums){};
-	return 0;
+	if (read_numbers(&b, s, count) && read_sums(&b, s, times))
+		return 0;
+	vec_clear(&s->sums);
+	return -EBADMSG;
 }
 
-int block_read_series(struct ZSTD_DCtx_s *zstd, const u8 *data, size_t n, struct block_sums *ret)
+int block_read_series(struct ZSTD_DCtx_s *zstd, const u8 *data, size_t n, struct block_sums *s)
 {
-	return read_part(zstd, data, n, true, ret);
+	return read_part(zstd, data, n, true, s);
 }
 
-int block_read_stacks(struct ZSTD_DCtx_s *zstd, const u8 *data, size_t n, struct block_sums *ret)
+int block_read_stacks(struct ZSTD_DCtx_s *zstd, const u8 *data, size_t n, struct block_sums *s)
 {
-	return read_part(zstd, data, n, false, ret);
+	return read_part(zstd, data, n, false, s);
 }
 
 void block_close(struct block_cursor *c)

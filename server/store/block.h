@@ -79,9 +79,12 @@ void block_sums_deinit(struct block_sums *s);
 /* Rows must be sorted; equal rows are added up. level: zstd's. -ENOMEM, -E2BIG. */
 int block_encode(const struct block_row *rows, size_t n, int level, struct block_parts *ret);
 
-/* -EBADMSG for damage. */
-int block_read_series(struct ZSTD_DCtx_s *zstd, const u8 *data, size_t n, struct block_sums *ret);
-int block_read_stacks(struct ZSTD_DCtx_s *zstd, const u8 *data, size_t n, struct block_sums *ret);
+/*
+ * Replaces *s, which may be that of another block: its memory is used again. -EBADMSG for damage,
+ * which leaves it empty.
+ */
+int block_read_series(struct ZSTD_DCtx_s *zstd, const u8 *data, size_t n, struct block_sums *s);
+int block_read_stacks(struct ZSTD_DCtx_s *zstd, const u8 *data, size_t n, struct block_sums *s);
 
 /* Iterates over the rows of a block. */
 struct block_cursor {

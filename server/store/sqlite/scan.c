@@ -151,6 +151,7 @@ struct sum_key {
 	u32 step, series, stack;
 	u32 group; /* index in scanning.groups */
 };
+_Static_assert(sizeof(struct sum_key) == 16, "no padding, or it would be compared");
 
 /* Service and type of rows: numbers of names, later ids in store_rows.names; 0 if not asked for. */
 struct sum_group {
@@ -170,8 +171,11 @@ struct scanning {
 	u64 step_ms;
 	/* number → 1 when the filter has its id, 2 when not; absent: not looked up yet */
 	struct map stacks, series;
+	struct block_sums sums; /* of the current block */
 	vec(struct sum_row) rows;
-	struct map places; /* if by series and step only: series << 32 | step → position in rows */
+	bool has_places;   /* place_of() tells all keys apart */
+	struct map places; /* if so: place_of() → position in rows */
+	size_t last;	   /* position of the row that was added to last */
 	size_t compact_at;
 	u64 resolution_ms;
 	bool one_type; /* all blocks have the same */
@@ -183,8 +187,7 @@ struct scanning {
 
 static bool same_key(const struct sum_key *a, const struct sum_key *b)
 {
-	return a->step == b->step && a->series == b->series && a->stack == b->stack &&
-	       a->group == b->group;
+	return memcmp(a, b, sizeof(*a)) == 0;
 }
 
 /* Sorts the rows and adds up those with the same key. */
@@ -227,35 +230,59 @@ static int compact_rows(struct scanning *c)
 	return 0;
 }
 
-static void add_to_row(struct sum_row *row, u64 count, s64 value)
+/*
+ * Half of a key. Nearly all questions group either by stack, service and type, or by series and
+ * step, and have 0 for the other two members of the key.
+ */
+static u64 place_of(const struct sum_key *k)
 {
-	row->count += count;
-	row->value = block_add_clamped(row->value, value);
+	return (u64)(k->series | k->group) << 32 | (k->step | k->stack);
+}
+
+static bool has_places(u32 by)
+{
+	return !(by & (STORE_BY_SERIES | STORE_BY_TIME)) ||
+	       !(by & (STORE_BY_STACK | STORE_BY_SERVICE | STORE_BY_TYPE));
+}
+
+/* Whether c->rows has this key; sets c->last to its row. */
+static bool find_row(struct scanning *c, const struct sum_key *k)
+{
+	u64 *at;
+
+	/*
+	 * A block has a stack's rows side by side, and its stacks in the order in which the block
+	 * before had most of them.
+	 */
+	for (size_t i = c->last; i < MIN(c->last + 2, c->rows.n); i++)
+		if (same_key(&c->rows.data[i].key, k)) {
+			c->last = i;
+			return true;
+		}
+	at = c->has_places ? map_get(&c->places, place_of(k)) : NULL;
+	if (at)
+		c->last = *at;
+	return at != NULL;
 }
 
 static int add_sum(struct scanning *c, struct sum_key k, u64 count, s64 value)
 {
-	struct sum_row *last = c->rows.n ? &c->rows.data[c->rows.n - 1] : NULL;
-	bool few = !(c->by & (STORE_BY_STACK | STORE_BY_SERVICE | STORE_BY_TYPE));
-	u64 place = (u64)k.series << 32 | k.step, *at;
 	int r = 0;
 
-	if (last && same_key(&last->key, &k)) {
-		add_to_row(last, count, value);
-		return 0;
-	}
-	/* Rows come in the order of stacks, so the last one seldom has this series and step. */
-	at = few ? map_get(&c->places, place) : NULL;
-	if (at) {
-		add_to_row(&c->rows.data[*at], count, value);
+	if (find_row(c, &k)) {
+		struct sum_row *row = &c->rows.data[c->last];
+
+		row->count += count;
+		row->value = block_add_clamped(row->value, value);
 		return 0;
 	}
 	if (c->rows.n >= c->compact_at) {
 		r = compact_rows(c);
 		map_clear(&c->places);
 	}
-	if (r == 0 && few)
-		r = map_put(&c->places, place, c->rows.n);
+	c->last = c->rows.n;
+	if (r == 0 && c->has_places)
+		r = map_put(&c->places, place_of(&k), c->last);
 	return r < 0 ? r : vec_push(&c->rows, (struct sum_row){k, count, value});
 }
 
@@ -320,17 +347,16 @@ static struct sum_key key_of(const struct scanning *c, u32 series, u32 stack, u6
 
 static int scan_sums(struct scanning *c, const struct sq_entry *e, enum sq_part part)
 {
-	_cleanup_block_sums_ struct block_sums sums = {};
 	const u8 *data;
 	size_t n;
 	int r = sq_read_part(c->view->s, c->view->c, e->n, part, &data, &n);
 
 	if (r == 0)
-		r = part == SQ_PART_STACKS ? block_read_stacks(c->view->c->zstd, data, n, &sums)
-					   : block_read_series(c->view->c->zstd, data, n, &sums);
+		r = part == SQ_PART_STACKS ? block_read_stacks(c->view->c->zstd, data, n, &c->sums)
+					   : block_read_series(c->view->c->zstd, data, n, &c->sums);
 	if (r < 0)
 		return r;
-	vec_foreach (&sums.sums, s) {
+	vec_foreach (&c->sums.sums, s) {
 		r = filter_accepts(c, part == SQ_PART_STACKS, s->number);
 		if (r < 0)
 			return r;
@@ -529,7 +555,8 @@ int sq_scan(struct store *base, const struct store_filter *f, u32 by, u64 step_m
 	    struct store_rows *ret, struct diag *reterr_diag)
 {
 	_cleanup_sq_view_ struct sq_view view = {};
-	struct scanning c = {.view = &view, .f = f, .by = by, .step_ms = step_ms};
+	struct scanning c = {
+		.view = &view, .f = f, .by = by, .step_ms = step_ms, .has_places = has_places(by)};
 	struct store_rows rows = {};
 	int r;
 
@@ -548,6 +575,7 @@ int sq_scan(struct store *base, const struct store_filter *f, u32 by, u64 step_m
 	map_deinit(&c.group_ids);
 	vec_deinit(&c.groups);
 	vec_deinit(&c.rows);
+	block_sums_deinit(&c.sums);
 	if (r == 0) {
 		*ret = rows;
 		return 0;
