@@ -164,6 +164,26 @@ int store_match_stacks(struct store *s, const char *service,
  */
 int store_copy_stacks(const struct profile *from, struct profile *into, u32 *stacks, size_t n);
 
+/* Ids of `into` plus 1, by id of `from`; 0 = not copied yet. */
+struct store_copied {
+	u32 *data; /* owned */
+	size_t n, cap;
+};
+
+/* The same in several steps, between which `from` may grow. */
+struct store_copy {
+	struct profile *into; /* borrowed */
+	/* Set by store_copy_more(). */
+	const struct profile *from; /* borrowed during the call */
+	struct store_copied mappings, functions, frames, stacks;
+	vec(u32) scratch;
+};
+
+int store_copy_more(struct store_copy *c, const struct profile *from, u32 *stacks, size_t n);
+/* Call it before `from` becomes another profile. */
+void store_copy_deinit(struct store_copy *c);
+#define _cleanup_store_copy_ __attribute__((cleanup(store_copy_deinit)))
+
 /* ---- spans and links (spans.c) ---- */
 
 /*

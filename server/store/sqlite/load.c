@@ -35,7 +35,7 @@ void sq_cache_deinit(struct sq_cache *c)
 	vec_deinit(&c->stack_list);
 	map_deinit(&c->stack_ids);
 	map_deinit(&c->series);
-	*c = (struct sq_cache){};
+	*c = (struct sq_cache){.emptied = c->emptied + 1};
 }
 
 bool sq_cache_is_full(const struct sq *s)
@@ -501,24 +501,33 @@ static int load_stack_by_id(struct loading *l, u64 id, size_t *ret)
 	return r < 0 ? r : load_stack(l, sqlite3_column_int64(st, 0), ret);
 }
 
+/* The stacks of an answer on their way from the cache. */
+struct answering {
+	struct loading l;
+	struct store_copy copy;
+	u64 emptied; /* sq_cache.emptied at the last step */
+};
+
 /*
  * Copies stacks while the cache has room, up to SQ_LOCKED_ROWS of them, so that others get the
  * lock. Returns how many.
  */
-static int copy_stacks(struct loading *l, const u64 *ids, size_t n, struct profile *into,
-		       u32 *ret_stacks)
+static int copy_stacks(struct answering *a, const u64 *ids, size_t n, u32 *ret_stacks)
 {
-	const struct profile *from = l->cache->profile;
+	const struct sq_cache *cache = a->l.cache;
 	size_t at, i = 0;
 	int r = 0;
 
-	for (; i < MIN(n, (size_t)SQ_LOCKED_ROWS) && (!i || !sq_cache_is_full(l->s)); i++) {
-		r = load_stack_by_id(l, ids[i], &at);
-		ret_stacks[i] = r == 0 ? l->cache->stack_list.data[at].stack : PROFILE_NONE;
+	if (a->emptied != cache->emptied)
+		store_copy_deinit(&a->copy);
+	a->emptied = cache->emptied;
+	for (; i < MIN(n, (size_t)SQ_LOCKED_ROWS) && (!i || !sq_cache_is_full(a->l.s)); i++) {
+		r = load_stack_by_id(&a->l, ids[i], &at);
+		ret_stacks[i] = r == 0 ? cache->stack_list.data[at].stack : PROFILE_NONE;
 		if (r < 0 && r != -ENOENT && !sq_is_damage(r))
 			return r;
 	}
-	r = store_copy_stacks(from, into, ret_stacks, i);
+	r = store_copy_more(&a->copy, cache->profile, ret_stacks, i);
 	return r < 0 ? r : (int)i;
 }
 
@@ -526,14 +535,14 @@ int sq_load_stacks(struct store *base, const u64 *ids, size_t n, struct profile 
 		   u32 *ret_stacks, struct diag *reterr_diag)
 {
 	struct sq *s = sq_of(base);
-	struct loading l = {.s = s, .cache = &s->cache};
+	struct answering a = {.l = {.s = s, .cache = &s->cache}, .copy = {.into = into}};
 	u64 naming = 0;
-	int r = sq_reader_get(s, reterr_diag, &l.c);
+	int r = sq_reader_get(s, reterr_diag, &a.l.c);
 
 	if (r < 0)
 		return r;
 	/* In one transaction all frames of the answer have the same names, and reads are faster. */
-	r = sq_snapshot(s, l.c, &naming, reterr_diag);
+	r = sq_snapshot(s, a.l.c, &naming, reterr_diag);
 	for (size_t i = 0; i < n && r >= 0; i += (size_t)MAX(r, 0)) {
 		r = quota_check(NULL);
 		if (r < 0)
@@ -541,10 +550,11 @@ int sq_load_stacks(struct store *base, const u64 *ids, size_t n, struct profile 
 		pthread_mutex_lock(&s->cache_lock);
 		r = sq_cache_trim(s, naming);
 		if (r == 0)
-			r = copy_stacks(&l, ids + i, n - i, into, ret_stacks + i);
+			r = copy_stacks(&a, ids + i, n - i, ret_stacks + i);
 		pthread_mutex_unlock(&s->cache_lock);
 	}
-	sq_run(l.c, SQL_COMMIT);
-	sq_reader_put(s, l.c);
+	store_copy_deinit(&a.copy);
+	sq_run(a.l.c, SQL_COMMIT);
+	sq_reader_put(s, a.l.c);
 	return r < 0 ? diag_set(reterr_diag, r, "cannot load stacks: %s", strerror(-r)) : 0;
 }

@@ -34,6 +34,7 @@ struct sq_cache {
 	struct map stack_ids; /* id → position */
 	struct map series;    /* n → id */
 	u64 naming;	      /* sq.naming of the snapshot from which all rows were read */
+	u64 emptied;	      /* how often the cache was emptied: tells its profiles apart */
 };
 
 /* ---- the caller holds cache_lock ---- */
