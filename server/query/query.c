@@ -453,6 +453,8 @@ int plan_stacks(struct store *s, const struct query *q, const struct store_filte
 	for (size_t i = 0; r == 0 && i < n; i++)
 		if (match[i])
 			r = vec_push(&ret->ids, ids[i]);
+	if (r == 0 && ret->ids.n)
+		qsort(ret->ids.data, ret->ids.n, sizeof(*ret->ids.data), compare_ids);
 	return r;
 }
 

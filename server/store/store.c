@@ -291,6 +291,13 @@ static bool stack_matches(struct matching *m, u32 stack)
 	return false;
 }
 
+static int compare_ids(const void *a, const void *b)
+{
+	u64 x = *(const u64 *)a, y = *(const u64 *)b;
+
+	return x < y ? -1 : x > y;
+}
+
 static int keep_matching(struct store *s, const struct store_rows *rows, struct matching *m,
 			 struct store_ids *ret, struct diag *reterr_diag)
 {
@@ -311,6 +318,8 @@ static int keep_matching(struct store *s, const struct store_rows *rows, struct 
 		if (stacks[i] != PROFILE_NONE && stack_matches(m, stacks[i]))
 			r = vec_push(&ret->ids, ids[i]);
 	r = m->known ? r : -ENOMEM;
+	if (r == 0 && ret->ids.n)
+		qsort(ret->ids.data, ret->ids.n, sizeof(*ret->ids.data), compare_ids);
 	free(m->known);
 	return r;
 }

@@ -176,7 +176,7 @@ struct store_row {
 };
 
 struct store_rows {
-	vec(struct store_row) rows; /* sorted by time, series, stack, service, type */
+	vec(struct store_row) rows; /* sorted by time and series; not by stack, service or type */
 	struct strtab names;	    /* of services and types, if rows are grouped by these */
 	u64 resolution_ms;	    /* the coarsest among the samples: finer steps mean nothing */
 	bool damaged; /* some samples could not be read; store_get_stats() counts damage */
@@ -381,7 +381,7 @@ int store_restore(const char *from, const char *url, const struct store_progress
 		  struct diag *reterr_diag);
 
 void store_rows_deinit(struct store_rows *r);
-/* Compares two struct store_row for qsort(), in the order of store_rows. */
+/* Compares two struct store_row for qsort(): by time, series, stack, service, type. */
 int store_compare_rows(const void *a, const void *b);
 #define _cleanup_store_rows_ __attribute__((cleanup(store_rows_deinit)))
 void store_series_set_deinit(struct store_series_set *s);

@@ -43,7 +43,7 @@ bool sq_cache_is_full(const struct sq *s)
 	const struct sq_cache *c = &s->cache;
 	const struct profile *p = c->profile;
 	u64 bytes = p->strings.n_bytes + p->strings.n * 16 + p->functions.n * 36 +
-		    p->frames.n * 64 + p->stacks.n * 36 + p->stack_frames.n * 4 +
+		    p->frames.n * 64 + p->stacks.n * 44 + p->stack_frames.n * 4 +
 		    (c->functions.cap + c->frames.cap + c->stacks.cap + c->stack_ids.cap +
 		     c->series.cap) *
 			    sizeof(struct map_slot);
@@ -309,18 +309,41 @@ static int load_frames(struct loading *l, struct frames *f)
 	return r == -ENOENT ? -EBADMSG : r;
 }
 
+/*
+ * Whether the cache has the stack of this id or, if by_number, number; sets c->last_stack. Mostly
+ * it is the one behind the last one, because stacks are loaded and looked up in the order of their
+ * numbers.
+ */
+static bool find_stack(struct sq_cache *c, bool by_number, u64 key)
+{
+	size_t next = c->last_stack + 1;
+	u64 *known;
+
+	if (next < c->stack_list.n) {
+		const struct sq_stack *s = &c->stack_list.data[next];
+
+		if ((by_number ? s->n : s->id) == key) {
+			c->last_stack = next;
+			return true;
+		}
+	}
+	known = map_get(by_number ? &c->stacks : &c->stack_ids, key);
+	if (known)
+		c->last_stack = *known;
+	return known != NULL;
+}
+
 /* ret: the stack's position in the cache. */
 static int load_stack(struct loading *l, s64 n, size_t *ret)
 {
 	struct sq_cache *c = l->cache;
-	u64 *known = map_get(&c->stacks, (u64)n);
 	__attribute__((cleanup(frames_deinit))) struct frames f = {};
-	struct sq_stack e = {};
+	struct sq_stack e = {.n = (u64)n};
 	sqlite3_stmt *st;
 	int r;
 
-	if (known) {
-		*ret = *known;
+	if (find_stack(c, true, (u64)n)) {
+		*ret = c->last_stack;
 		return 0;
 	}
 	r = get_row(l->c, SQL_GET_STACK, n, &st);
@@ -342,7 +365,7 @@ static int load_stack(struct loading *l, s64 n, size_t *ret)
 	if (r == 0)
 		r = vec_push(&c->stack_list, e);
 	if (r == 0)
-		*ret = c->stack_list.n - 1;
+		*ret = c->last_stack = c->stack_list.n - 1;
 	else if (sq_is_damage(r))
 		sq_note_damaged_row(l->s);
 	return r;
@@ -488,13 +511,12 @@ int sq_check_row(struct sq *s, enum sq_table table, s64 n, u64 id)
 /* -ENOENT when there is no such stack. */
 static int load_stack_by_id(struct loading *l, u64 id, size_t *ret)
 {
-	u64 *known = map_get(&l->cache->stack_ids, id);
 	QUOTA_PAUSED;
 	sqlite3_stmt *st;
 	int r;
 
-	if (known) {
-		*ret = *known;
+	if (find_stack(l->cache, false, id)) {
+		*ret = l->cache->last_stack;
 		return 0;
 	}
 	r = get_row(l->c, SQL_FIND_STACK, (s64)id, &st);

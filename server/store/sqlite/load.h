@@ -17,7 +17,7 @@ struct sq_frame {
 };
 
 struct sq_stack {
-	u64 id;
+	u64 id, n;
 	u32 stack; /* in the cache's profile */
 };
 
@@ -31,6 +31,7 @@ struct sq_cache {
 	vec(u32) reals;	   /* frames of the profile */
 	struct map stacks; /* n → position in: */
 	vec(struct sq_stack) stack_list;
+	size_t last_stack;    /* position of the stack that was looked up last */
 	struct map stack_ids; /* id → position */
 	struct map series;    /* n → id */
 	u64 naming;	      /* sq.naming of the snapshot from which all rows were read */

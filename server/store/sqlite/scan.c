@@ -535,7 +535,8 @@ static int scan_blocks(struct scanning *c, struct store_rows *ret)
 			r = rows_to_ids(c, &i, ret);
 		pthread_mutex_unlock(&s->cache_lock);
 	}
-	if (r == 0 && ret->rows.n)
+	/* In the order of numbers the stacks are loaded fastest. */
+	if (r == 0 && ret->rows.n && c->by & (STORE_BY_TIME | STORE_BY_SERIES))
 		qsort(ret->rows.data, ret->rows.n, sizeof(*ret->rows.data), store_compare_rows);
 	ret->resolution_ms = c->resolution_ms;
 	/* A damaged file that was moved aside may have had samples from before the move. */
